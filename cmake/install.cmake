@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake --install: headers, libraries, tools, pkg-config file, CMake package, man pages, docs.
+include(CMakePackageConfigHelpers)
+
+set(te_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/transfer_engine)
+
+file(GLOB te_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/*.h
+                                       ${PROJECT_SOURCE_DIR}/include/*.hpp)
+install(FILES ${te_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS te_static te_shared EXPORT transfer_engine
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(te_tools)
+    install(TARGETS ${te_tools} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+
+# Libs.private holds plain names on purpose. libcurl's own static closure lists libraries that its
+# development package does not bring, so a Requires.private on it would not link on a usual machine.
+set(te_private_libs "-lpthread")
+foreach(name IN LISTS TE_LIB_NAMES)
+    string(PREPEND te_private_libs "-l${name} ")
+endforeach()
+file(RELATIVE_PATH te_pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" te_pc_to_prefix "${te_pc_to_prefix}")
+configure_file(${PROJECT_SOURCE_DIR}/cmake/transfer_engine.pc.in
+               ${PROJECT_BINARY_DIR}/transfer_engine.pc @ONLY)
+# Where both libraries lie in one folder, -ltransfer_engine is the shared one. Those who want the
+# archive name it: pkg-config --libs transfer_engine-static.
+configure_file(${PROJECT_SOURCE_DIR}/cmake/transfer_engine-static.pc.in
+               ${PROJECT_BINARY_DIR}/transfer_engine-static.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/transfer_engine.pc
+              ${PROJECT_BINARY_DIR}/transfer_engine-static.pc
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/transfer_engine-config.cmake.in
+    ${PROJECT_BINARY_DIR}/transfer_engine-config.cmake INSTALL_DESTINATION ${te_package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/transfer_engine-config-version.cmake
+    COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/transfer_engine-config.cmake
+              ${PROJECT_BINARY_DIR}/transfer_engine-config-version.cmake
+        DESTINATION ${te_package_dir})
+install(EXPORT transfer_engine NAMESPACE transfer_engine:: FILE transfer_engine-targets.cmake
+        DESTINATION ${te_package_dir})
+
+foreach(section 1 3 5 7)
+    file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/man/man${section}/*.${section})
+    if(pages)
+        install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
+    endif()
+endforeach()
+
+file(GLOB te_docs CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/*.md ${PROJECT_SOURCE_DIR}/*.md)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${te_docs} DESTINATION ${CMAKE_INSTALL_DOCDIR})

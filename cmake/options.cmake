@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+# Every switch of the build.
+
+option(USE_HTTP "The http:// and https:// metadata store (needs libcurl)" ON)
+option(USE_ETCD "The etcd:// metadata store (needs libcurl)" ON)
+option(USE_REDIS "The redis:// metadata store (needs hiredis)" ON)
+
+option(TE_BUILD_TOOLS "Build the tools" ON)
+option(TE_BUILD_METAD "Build te_metad (needs libmicrohttpd and SQLite)" ON)
+option(TE_BUILD_TESTS "Build the tests (needs cmocka)" ${PROJECT_IS_TOP_LEVEL})
+
+option(TE_WERROR "Treat warnings as errors (the presets turn it on)" OFF)
+option(TE_HARDEN "Stack protector, fortified libc calls, read-only relocations" ON)
+option(TE_COVERAGE "Count which lines run (make coverage)" OFF)
+option(TE_FUZZ "Build the fuzz targets with libFuzzer, and nothing else (needs clang)" OFF)
+set(TE_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize= takes them (address,undefined or thread)")
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+    set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Debug, Release or RelWithDebInfo" FORCE)
+endif()

@@ -1,0 +1,584 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * te.h - the Transfer Engine's native interface.
+ *
+ * An engine moves bytes between memory that this process has registered and memory that other
+ * engines have registered. The model has four nouns:
+ *
+ *   engine    one per process (more are allowed); owns threads, sockets, registered memory.
+ *   region    a range of this process's memory, registered with te_register(); the source of every
+ *             request lies in one.
+ *   segment   everything one engine lets others reach, opened by name with te_open(); addressed by
+ *             the owner's virtual addresses.
+ *   batch     a bag of requests submitted with te_submit() and watched with te_status(), te_wait()
+ *             or te_event_fd().
+ *
+ * Conventions
+ *   Return values   int: 0 on success, a negative enum te_err otherwise; te_strerror() names it,
+ *                   te_errmsg() says in the calling thread what exactly was wrong with the last
+ *                   call that failed there.
+ *   Threads         every function may be called from any thread at any time; te_engine_destroy()
+ *                   must be the last call on its engine. A forked child must not use the parent's
+ *                   engine: every call returns TE_ERR_CLOSED there.
+ *   Lifetimes       arrays, strings and structs given to a call are read during the call and never
+ *                   after. Data buffers named by a request are borrowed until that request is in a
+ *                   terminal state (see te_state).
+ *   Units           lengths and offsets are bytes; times carry their unit in their name.
+ */
+#ifndef TE_H
+#define TE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TE_VERSION_MAJOR  0
+#define TE_VERSION_MINOR  1
+#define TE_VERSION_PATCH  0
+#define TE_VERSION_STRING "0.1.0"
+
+#if defined(__GNUC__)
+#define TE_API __attribute__((visibility("default")))
+#else
+#define TE_API
+#endif
+
+/*
+ * The version of the library that is linked at run time, "major.minor.patch". Never NULL; static.
+ */
+TE_API const char *te_version(void);
+
+/* --------------------------------------------------------------------------------------- errors */
+
+/*
+ * One row per error: name, number, class, text. The class says what a caller may do about it:
+ *   OK       no error
+ *   REQUEST  the call or request is wrong or refused; the same again fails again
+ *   PATH     a link, connection or peer failed; another path or a later try may work
+ *   FATAL    the engine or the host is at fault
+ */
+#define TE_ERR_MAP(X)                                                         \
+    X(OK, 0, OK, "success")                                                   \
+    X(INVALID, -1, REQUEST, "invalid argument")                               \
+    X(TOO_MANY, -2, REQUEST, "too many requests for this batch")              \
+    X(NOT_REGISTERED, -3, REQUEST, "address range is not registered")         \
+    X(BUSY, -4, REQUEST, "still in use by unfinished transfers")              \
+    X(NO_DEVICE, -6, FATAL, "device not found")                               \
+    X(OVERLAP, -7, REQUEST, "address range overlaps a registered one")        \
+    X(DNS, -101, PATH, "host name cannot be resolved")                        \
+    X(SOCKET, -102, PATH, "socket operation failed")                          \
+    X(JSON, -103, REQUEST, "malformed JSON")                                  \
+    X(REJECTED, -104, REQUEST, "rejected by the peer")                        \
+    X(METADATA, -200, PATH, "metadata operation failed")                      \
+    X(ENDPOINT, -201, PATH, "endpoint operation failed")                      \
+    X(CONTEXT, -202, FATAL, "device context failed")                          \
+    X(NUMA, -300, FATAL, "NUMA operation failed")                             \
+    X(CLOCK, -301, FATAL, "clock is unusable")                                \
+    X(MEMORY, -302, FATAL, "out of memory")                                   \
+    X(NOT_IMPLEMENTED, -303, REQUEST, "not implemented")                      \
+    X(TIMEOUT, -400, PATH, "deadline passed")                                 \
+    X(CANCELED, -401, REQUEST, "canceled")                                    \
+    X(CLOSED, -402, REQUEST, "engine is closed")                              \
+    X(NOT_FOUND, -403, REQUEST, "not found")                                  \
+    X(PROTOCOL, -404, PATH, "peer broke the protocol")                        \
+    X(LINK, -405, PATH, "connection lost during the transfer")                \
+    X(PEER, -406, PATH, "peer cannot be reached")                             \
+    X(STALE, -407, REQUEST, "target no longer has this address range")        \
+    X(ACCESS, -408, REQUEST, "target does not allow this access")             \
+    X(UNSUPPORTED, -409, REQUEST, "not supported by this build or transport") \
+    X(TOO_LARGE, -410, REQUEST, "too large for its channel")                  \
+    X(EXISTS, -411, REQUEST, "exists already")                                \
+    X(SYSTEM, -412, FATAL, "system call failed")
+
+enum te_err {
+#define TE_ERR_ENUM(name, number, class, text) TE_ERR_##name = (number),
+    TE_ERR_MAP(TE_ERR_ENUM)
+#undef TE_ERR_ENUM
+};
+
+/* The text of an error code, "unknown error" for a number that is none. Never NULL; static. */
+TE_API const char *te_strerror(int err);
+
+/* The name of an error code, "TE_ERR_TIMEOUT" for instance. Never NULL; static. */
+TE_API const char *te_errname(int err);
+
+/*
+ * What exactly went wrong in the last call that failed in the calling thread, with names, numbers
+ * and the remedy. "" when none did. Valid until the next call of this library in the same thread.
+ */
+TE_API const char *te_errmsg(void);
+
+/* -------------------------------------------------------------------------------------- logging */
+
+enum te_log_level {
+    TE_LOG_TRACE,
+    TE_LOG_DEBUG,
+    TE_LOG_INFO,
+    TE_LOG_WARN,
+    TE_LOG_ERROR,
+    TE_LOG_OFF
+};
+
+/*
+ * Receives one line without newline. Called from any thread, the engine's own included: must not
+ * block for long and must not call this library.
+ */
+typedef void (*te_log_sink)(void *arg, enum te_log_level level, const char *line);
+
+/*
+ * Sends log lines to `sink` (NULL: back to the default, stderr or the file that MC_LOG_DIR asks
+ * for). Process-wide. The old sink may still be running in another thread when this returns.
+ */
+TE_API void te_log_set_sink(te_log_sink sink, void *arg);
+
+/* Lines below `level` are dropped. The default is WARN, or what MC_LOG_LEVEL says. Process-wide. */
+TE_API void te_log_set_level(enum te_log_level level);
+
+/* -------------------------------------------------------------------------------------- options */
+
+typedef struct te_engine te_engine;
+
+/*
+ * How to make an engine. Call te_options_init() first: it sets `size`, by which a newer library
+ * knows an older caller. All strings are copied by te_engine_create().
+ */
+typedef struct te_options {
+    size_t size;
+    /*
+     * Where engines find each other: "P2PHANDSHAKE" (no server: a segment's name is its engine's
+     * host:port), "http://host:port/path", "etcd://host:port[,host:port]", "redis://host:port"; a
+     * bare "host:port" means etcd (docs/metadata.md). te_options_init() sets "P2PHANDSHAKE"; NULL is
+     * refused.
+     */
+    const char *metadata;
+    /*
+     * Name of this engine's segment; must be unique in the cluster and hold no '/'. "host:port"
+     * also asks for that RPC port. With P2PHANDSHAKE the name becomes host:port, whatever port was
+     * got. Default: this machine's host name.
+     */
+    const char *local_server_name;
+    /*
+     * Address told to peers. Default: the host of local_server_name if given, else the address that
+     * routes to the metadata.
+     */
+    const char *ip_or_host_name;
+    /*
+     * RPC (handshake) port, 0 for any of MC_MIN_RPC_PORT..MC_MAX_RPC_PORT. If taken, another of the
+     * range is used, with a WARN.
+     */
+    uint32_t rpc_port;
+    /*
+     * Not 0: pick and install transports at create. 0: only "local"; the caller installs others.
+     * Default: 1.
+     */
+    int auto_discover;
+    /* Owned by the library: what te_option_set() added. */
+    struct te_option_list *set;
+} te_options;
+
+/* What te_options_init() calls with the caller's idea of the struct: writes no more than `size`. */
+TE_API void te_options_init_size(te_options *o, size_t size);
+
+/*
+ * Fills in the defaults. `o` must be released with te_options_fini() if te_option_set() was called
+ * on it. A NULL `o` is accepted.
+ */
+static inline void te_options_init(te_options *o)
+{
+    te_options_init_size(o, sizeof(*o));
+}
+
+/*
+ * Sets one option by the name of its environment variable ("MC_SLICE_SIZE", "65536"); beats the
+ * environment. The full table is docs/config.md, or `te_info --config`. TE_ERR_NOT_FOUND for an
+ * unknown name, TE_ERR_INVALID for a value out of range.
+ */
+TE_API int te_option_set(te_options *o, const char *name, const char *value);
+
+/*
+ * Releases what te_option_set() added. `o` may be used again after te_options_init(). NULL is
+ * accepted.
+ */
+TE_API void te_options_fini(te_options *o);
+
+/* --------------------------------------------------------------------------------------- engine */
+
+/*
+ * Makes and starts an engine: binds its ports, starts its threads, publishes its (empty) segment.
+ * May block for as long as the metadata server takes to answer, MC_HANDSHAKE_CONNECT_TIMEOUT at
+ * most a try. `o` NULL means the defaults. On failure *out is untouched and nothing is left behind.
+ */
+TE_API int te_engine_create(const te_options *o, te_engine **out);
+
+/*
+ * Ends all transfers (CANCELED), withdraws the segment, joins all threads, frees everything. Ids of
+ * this engine are dead after it. When it returns no memory of the caller is touched again. NULL is
+ * accepted.
+ */
+TE_API void te_engine_destroy(te_engine *e);
+
+/*
+ * Writes "host:port" of the RPC listener as peers are told it, an IPv6 host in brackets.
+ * TE_ERR_INVALID if `n` is too small.
+ */
+TE_API int te_engine_addr(te_engine *e, char *buf, size_t n);
+
+/* Writes the name of this engine's segment, the one peers pass to te_open(). */
+TE_API int te_engine_name(te_engine *e, char *buf, size_t n);
+
+/* ----------------------------------------------------------------------------------- transports */
+
+/*
+ * Installs a transport ("tcp", ...) that auto_discover did not. Regions registered before become
+ * reachable through it. Installing one twice is no error. `matrix_json` is a NIC priority matrix
+ * for those that use one, else NULL. TE_ERR_UNSUPPORTED when it is not built in or cannot run on
+ * this host; te_errmsg() says which and why.
+ */
+TE_API int te_transport_install(te_engine *e, const char *name, const char *matrix_json);
+
+/*
+ * Removes one and publishes the segment without it. TE_ERR_BUSY while transfers use it,
+ * TE_ERR_NOT_FOUND if not installed.
+ */
+TE_API int te_transport_uninstall(te_engine *e, const char *name);
+
+/*
+ * Writes the NIC priority matrix, {"cpu:0":[[preferred],[others]], ...}, NUL-terminated.
+ * TE_ERR_TOO_LARGE when `n` is too small; te_errmsg() says how much is needed.
+ */
+TE_API int te_topology_json(te_engine *e, char *buf, size_t n);
+
+/* --------------------------------------------------------------------------------------- memory */
+
+/*
+ * What peers may do with a region. 0 means nothing: the region serves local sides of requests only.
+ */
+enum te_access {
+    TE_REMOTE_READ = 1,
+    TE_REMOTE_WRITE = 2,
+    TE_REMOTE_RW = 3,
+    TE_LOCAL_ONLY = 0,
+};
+
+typedef struct te_buffer {
+    void *addr;
+    size_t length;
+} te_buffer;
+
+/*
+ * Registers [addr, addr + length). `location` is "cpu:N", "cuda:N", ... or "*" (also NULL): detect.
+ * `access` is a mask of te_access. The memory must stay mapped until te_unregister().
+ * TE_ERR_OVERLAP if any byte is registered already, TE_ERR_INVALID for length 0 or a range that
+ * wraps. With a metadata server, peers can see the region when this returns, as long as the
+ * descriptor is small (about 2,000 regions); beyond that publishes are put together in the
+ * background. A peer that misses a region asks again by itself.
+ */
+TE_API int te_register(te_engine *e, void *addr, size_t length, const char *location,
+                       unsigned access);
+
+/* The same for `n` buffers, all or none, with one publish. */
+TE_API int te_register_batch(te_engine *e, const te_buffer *bufs, size_t n, const char *location,
+                             unsigned access);
+
+/*
+ * Undoes the registration whose range begins at `addr`. When it returns 0, no peer can touch the
+ * range any more, transfers of peers in progress on it included. TE_ERR_BUSY while requests of this
+ * engine use it, or, after a second, when a process of this host is stopped in the middle of writing
+ * to it (te_errmsg() names it); the range stays registered then. TE_ERR_NOT_REGISTERED if none begins
+ * there.
+ */
+TE_API int te_unregister(te_engine *e, void *addr);
+
+/*
+ * The same for `n` ranges, with one publish; goes on after a failure and returns the first error.
+ */
+TE_API int te_unregister_batch(te_engine *e, void *const *addrs, size_t n);
+
+/*
+ * Allocates page-aligned zeroed memory on NUMA node `location` ("cpu:N") or anywhere ("*" or NULL),
+ * not registered. Release with te_free(), after te_unregister() if it was registered. Engines of
+ * other processes of this host reach it fastest, since they can map it (from 64 KiB on), also where
+ * the kernel does not let them read other memory of this process; a forked child does not have it.
+ */
+TE_API int te_alloc(te_engine *e, size_t length, const char *location, void **out);
+
+/*
+ * Releases memory of te_alloc(). NULL is accepted. TE_ERR_BUSY while a region overlaps it,
+ * TE_ERR_NOT_FOUND if not from te_alloc().
+ */
+TE_API int te_free(te_engine *e, void *addr);
+
+/* ------------------------------------------------------------------------------------- segments */
+
+typedef int32_t te_segment;
+#define TE_LOCAL_SEGMENT 0 /* this engine itself */
+
+/*
+ * Opens the segment of that name and fetches its descriptor; blocks up to
+ * MC_HANDSHAKE_CONNECT_TIMEOUT a try. Leading '/' are ignored. One's own name gives
+ * TE_LOCAL_SEGMENT. A name that is open gives the same id at once, whether its engine still lives
+ * or not, and counts one more reference.
+ */
+TE_API int te_open(te_engine *e, const char *name, te_segment *out);
+
+/*
+ * Drops a reference; the last one makes the id invalid. TE_ERR_BUSY while transfers use it. Closing
+ * TE_LOCAL_SEGMENT is a no-op.
+ */
+TE_API int te_close(te_engine *e, te_segment seg);
+
+/*
+ * Fetches the descriptor of `name` again (NULL: of every open segment). Not needed for correctness.
+ * First error wins.
+ */
+TE_API int te_refresh(te_engine *e, const char *name);
+
+/*
+ * The buffers of an open segment, in address order: writes at most `n` to `bufs` and the number
+ * there are to *total. With `bufs` NULL only counts.
+ */
+TE_API int te_segment_buffers(te_engine *e, te_segment seg, te_buffer *bufs, size_t n,
+                              size_t *total);
+
+/* ------------------------------------------------------------------------------------ transfers */
+
+enum te_opcode { TE_READ = 0, TE_WRITE = 1 };
+
+/*
+ * WAITING    handed to a transport or queued for it
+ * PENDING    accepted, not yet handed to a transport: the target's descriptor is being fetched
+ *            again
+ * INVALID    refused by the target: range not there, or access not allowed    (terminal)
+ * CANCELED   by te_cancel() or te_engine_destroy()                            (terminal)
+ * COMPLETED  READ: the bytes are in `source`. WRITE: they are in the target's memory (terminal)
+ * TIMEOUT    the deadline of its te_submit() passed                             (terminal)
+ * FAILED     anything else                                                    (terminal)
+ *
+ * Quiet memory: once a request is terminal the engine never reads or writes its `source` again. The
+ * target's memory of a WRITE that is terminal but not COMPLETED holds any mix of old and new bytes;
+ * bytes still on the way may arrive later.
+ */
+enum te_state {
+    TE_WAITING = 0,
+    TE_PENDING = 1,
+    TE_INVALID = 2,
+    TE_CANCELED = 3,
+    TE_COMPLETED = 4,
+    TE_TIMEOUT = 5,
+    TE_FAILED = 6,
+};
+
+typedef uint64_t te_batch;
+#define TE_INVALID_BATCH UINT64_MAX
+
+typedef struct te_request {
+    int opcode;             /* enum te_opcode */
+    void *source;           /* local side: where a READ puts bytes, where a WRITE takes them */
+    te_segment target;      /* remote side */
+    uint64_t target_offset; /* for memory: the virtual address in the target's process */
+    uint64_t length;
+} te_request;
+
+struct te_status {
+    int state;      /* enum te_state */
+    int error;      /* enum te_err, TE_ERR_OK unless the state is a failed one */
+    uint64_t bytes; /* moved so far, a lower bound; `length` once COMPLETED */
+};
+
+/* Set `size` to sizeof(te_submit_opts) and zero the rest first. */
+typedef struct te_submit_opts {
+    size_t size;
+    /*
+     * The requests end within this time, 0: only TE_TRANSFER_TIMEOUT_MS without any progress ends
+     * them.
+     */
+    int64_t deadline_ms;
+    /*
+     * If name is not NULL: sent to `notify_target` after every request of this call is COMPLETED;
+     * not if any is not.
+     */
+    const char *notify_name;
+    const char *notify_msg;
+    te_segment notify_target;
+} te_submit_opts;
+
+/* Makes a batch with room for `capacity` requests in total. The id is never 0 and below 2^63. */
+TE_API int te_batch_alloc(te_engine *e, size_t capacity, te_batch *out);
+
+/*
+ * Submits `n` requests; they get the next `n` task numbers of the batch. All or none: on an error
+ * nothing was started. Never waits for the network. Requests carry no order between each other.
+ * TE_ERR_TOO_MANY: no room left. TE_ERR_NOT_REGISTERED: a source is outside every region.
+ * TE_ERR_NOT_FOUND: no such batch or segment. A target range that the peer has not published is no
+ * error here: it ends INVALID after the descriptor was fetched again.
+ */
+TE_API int te_submit(te_engine *e, te_batch b, const te_request *reqs, size_t n,
+                     const te_submit_opts *opts);
+
+/*
+ * A prepared list: requests of one segment that are checked and looked up once and then submitted
+ * again and again, by number; for programs that move the same pieces often, such as the blocks of a
+ * cache. What a submit costs does not depend on how many regions and buffers there are. Item i joins
+ * `length[i]` bytes at local[i] with those at remote[i] in the target. Ids are never 0 and below
+ * 2^63.
+ */
+typedef uint64_t te_prep;
+#define TE_INVALID_PREP UINT64_MAX
+
+/*
+ * Makes a list of `n` items, at most 2^24; the three arrays are copied. TE_ERR_NOT_REGISTERED: a
+ * local range is not inside one region. TE_ERR_NOT_FOUND: the segment is not open. TE_ERR_INVALID:
+ * a range wraps around the address space. A remote range that the peer has not published is no
+ * error: te_prep_submit() asks again, as te_submit() does.
+ *
+ * The list holds neither its regions nor its segment: they may be unregistered and closed while no
+ * request uses them. Nor is it ever out of date: when regions, the peer's descriptor or the
+ * transports have changed, te_prep_submit() looks up anew by itself.
+ */
+TE_API int te_prep_create(te_engine *e, te_segment target, void *const *local,
+                          const uint64_t *remote, const size_t *length, size_t n, te_prep *out);
+
+/*
+ * Submits items index[0] .. index[n - 1] of a list, in that order and each as often as it is named,
+ * or with `index` NULL the first `n` items. What they become is what te_submit() makes of the same
+ * requests: the next `n` tasks of the batch, all or none. Threads may submit from one list at the
+ * same time. TE_ERR_NOT_FOUND: no such batch or list, or its segment was closed. TE_ERR_INVALID: an
+ * index is not below the list's length. TE_ERR_NOT_REGISTERED: the memory of an item that is named
+ * is registered no more. TE_ERR_TOO_MANY: no room left in the batch.
+ */
+TE_API int te_prep_submit(te_engine *e, te_batch b, te_prep prep, int opcode, const uint32_t *index,
+                          size_t n, const te_submit_opts *opts);
+
+/*
+ * Frees a list; its id is dead. Requests submitted from it go on. TE_ERR_BUSY while another thread
+ * is in a call with it, TE_ERR_NOT_FOUND if there is none.
+ */
+TE_API int te_prep_destroy(te_engine *e, te_prep prep);
+
+/* State of request `task` (0-based, in order of submission). O(1), no lock. */
+TE_API int te_status(te_engine *e, te_batch b, size_t task, struct te_status *out);
+
+/*
+ * State of the whole batch: WAITING while any is unfinished, COMPLETED if all are, else the first
+ * failure's state and error. `bytes` is the sum. O(1). May say WAITING for a moment after
+ * te_status() has shown the last request terminal; te_wait() waits for both.
+ */
+TE_API int te_batch_status(te_engine *e, te_batch b, struct te_status *out);
+
+/*
+ * Writes why request `task` did not complete, in one line: what, with whom, errno text, remedy. ""
+ * while unfinished or COMPLETED. Cut to fit `n`.
+ */
+TE_API int te_status_msg(te_engine *e, te_batch b, size_t task, char *buf, size_t n);
+
+/*
+ * Waits until every request submitted so far is terminal, `timeout_ms` at most (negative: for
+ * ever). 0 when they are, whatever their outcome; TE_ERR_TIMEOUT if not. Does not cancel anything.
+ * The calling thread may move the batch's data itself, which is the quickest way for short requests:
+ * wait in the thread that submits. Any number of threads may wait, for one batch too.
+ */
+TE_API int te_wait(te_engine *e, te_batch b, int64_t timeout_ms);
+
+/*
+ * Asks that the unfinished requests of the batch end CANCELED soon; returns at once. Some may still
+ * complete. Wait for the batch, then the memory is quiet.
+ */
+TE_API int te_cancel(te_engine *e, te_batch b);
+
+/*
+ * Frees the batch; its id is dead. TE_ERR_BUSY while a request is unfinished or a thread waits on
+ * it.
+ */
+TE_API int te_batch_free(te_engine *e, te_batch b);
+
+/*
+ * A descriptor that polls readable when at least one batch has finished since te_done() last took
+ * it. Owned by the engine: never read, write or close it. Negative te_err on failure. Batches
+ * finished before the first call of this are not counted.
+ */
+TE_API int te_event_fd(te_engine *e);
+
+/*
+ * Takes the ids of batches that finished (all submitted requests terminal), at most `n`; returns
+ * how many, or a negative te_err. Each finish is told once; a batch that gets new requests
+ * afterwards is told again, one that was freed is not told. Requires te_event_fd() before.
+ */
+TE_API int te_done(te_engine *e, te_batch *ids, size_t n);
+
+/* -------------------------------------------------------------------------------- notifications */
+
+typedef struct te_notification {
+    char *name;
+    char *msg;
+} te_notification;
+
+/*
+ * Sends a message to the engine behind `seg`; returns when that engine has it. TE_ERR_REJECTED if
+ * its inbox is full.
+ */
+TE_API int te_notify(te_engine *e, te_segment seg, const char *name, const char *msg);
+
+/*
+ * Takes all messages received so far, oldest first, as one array for te_notify_free(). *n may be 0,
+ * then *out is NULL.
+ */
+TE_API int te_notify_recv(te_engine *e, te_notification **out, size_t *n);
+
+TE_API void te_notify_free(te_notification *arr, size_t n);
+
+/*
+ * Asks the engine of that name whether it lives. 0 if it answered within
+ * MC_HANDSHAKE_CONNECT_TIMEOUT.
+ */
+TE_API int te_probe(te_engine *e, const char *name);
+
+/* -------------------------------------------------------------------------------------- observe */
+
+/*
+ * Counters since create. Set `size` to sizeof(struct te_stats) first; a newer library fills no more
+ * than that.
+ */
+struct te_stats {
+    size_t size;
+    uint64_t requests_submitted, requests_completed, requests_failed;
+    uint64_t bytes_read, bytes_written; /* by requests of this engine, COMPLETED ones */
+    /* for peers, but for those of this host, which help themselves (TE_HOST_PATH) */
+    uint64_t served_requests, served_bytes_out, served_bytes_in, served_rejected;
+    uint64_t retries, reconnects, refreshes;
+    uint64_t connections;            /* open now, both roles */
+    uint64_t regions, segments_open; /* now */
+    uint64_t notifications_sent, notifications_received;
+    uint64_t metadata_failures; /* times that the metadata server could not be asked */
+    uint64_t metadata_down;     /* 1 since the last one of these, until it answers again */
+};
+
+TE_API int te_stats(te_engine *e, struct te_stats *out);
+
+/*
+ * Says in text which transport would carry `req`, and of each other that is built in why it would
+ * not: a lower score, what the target lacks, not installed. Nothing is started.
+ * The text is cut to fit `n`; the return value is the one te_submit() would give.
+ */
+TE_API int te_explain(te_engine *e, const te_request *req, char *buf, size_t n);
+
+/*
+ * Writes the NICs and the topology as text, or as JSON if `json` is not 0:
+ * {"local_nics":[...],"topology":{...}}. TE_ERR_TOO_LARGE when `n` is too small.
+ */
+TE_API int te_links(te_engine *e, int json, char *buf, size_t n);
+
+/*
+ * From now on SIGTERM and SIGINT take the segments of this engine, and of every other that asked,
+ * out of the metadata, and then end the process with status 128 + signal number, without atexit
+ * handlers. For programs that have no shutdown of their own.
+ */
+TE_API int te_shutdown_on_signal(te_engine *e);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,298 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Measures the engine beside the limits that tests/bench holds, in turns, and prints a table of
+# medians, ratios and goals. It exits 0 whatever the figures are: a benchmark reports, it asserts
+# nothing.
+#
+# A part is a function part_NAME, which measures each of its things once; a round is all parts that
+# were asked for. Within a part a limit program runs right before what is set beside it. What the
+# tags of the samples mean is told by the rows of scripts/bench_table.py.
+set -u -o pipefail
+
+all_parts="stream latency delay links host core peers crc"
+
+usage() {
+    cat <<TEXT
+Usage: scripts/bench.sh [option...]
+
+  --only NAME,...  these parts alone: $all_parts
+  --quick          3 short rounds instead of 5: a look, not a measurement
+  --rounds N       so many rounds (5)
+  --build DIR      the build tree (build)
+  --cc NAME,...    congestion controls that the part stream is run under (the engine's own choice,
+                   bbr and reno)
+  --json FILE      write all samples of all rounds there too
+  --help           this text
+
+  stream   TCP on this host, blocks of 4 KiB to 8 MiB        about 45 s a round
+  latency  round trips, each wait mode                       15 s
+  delay    namespaces with a long cable (needs root)         15 s
+  links    namespaces with several slow links (needs root)   20 s
+  host     memory of another process of this host            10 s
+  core     submit, create, idle                              10 s
+  peers    1,000 targets                                     2 s
+  crc      checksums on and off                              5 s
+TEXT
+}
+
+fail() {
+    echo "bench.sh: $*" >&2
+    exit 2
+}
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+build=$root/build rounds=5 stream_s=1 short_s=0.5 link_s=1.5 submits=100 cc="" json=""
+parts=$all_parts
+while [ $# -gt 0 ]; do
+    case $1 in
+    --quick) rounds=3 stream_s=0.4 short_s=0.3 link_s=0.6 submits=30 ;;
+    --rounds | --build | --cc | --json | --only)
+        [ $# -ge 2 ] || fail "$1 needs a value"
+        case $1 in
+        --rounds) rounds=$2 ;;
+        --build) build=$2 ;;
+        --cc) cc=${2//,/ } ;;
+        --json) json=$2 ;;
+        --only) parts=${2//,/ } ;;
+        esac
+        shift
+        ;;
+    --help | -h)
+        usage
+        exit 0
+        ;;
+    *) fail "unknown option '$1'; try --help" ;;
+    esac
+    shift
+done
+case $rounds in
+'' | *[!0-9]* | 0) fail "--rounds wants a number" ;;
+esac
+for part in $parts; do
+    case " $all_parts " in
+    *" $part "*) ;;
+    *) fail "no part '$part'; there are: $all_parts" ;;
+    esac
+done
+
+bin=$build/tests/bench
+[ -x "$bin/te_micro" ] || fail "no benchmark programs in $bin; build first"
+
+# shellcheck source=scripts/netlab.sh
+. "$root/scripts/netlab.sh"
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/te-bench.XXXXXX") || fail "no temporary directory"
+trap 'lab_close; rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+samples=$work/samples
+: >"$samples"
+
+# ------------------------------------------------------------------------------------ collecting
+
+# file TAG LINE: one sample, or after a '!' why there is none, under the round.
+file() {
+    printf '%s\t%s\t%s\n' "$round" "$1" "$2" >>"$samples"
+}
+
+# note TAG PROGRAM ARGUMENT...: runs it and files its lines of JSON; if it fails, its complaint.
+note() {
+    local tag=$1 program=$2 line
+    shift 2
+    if ! "$bin/$program" --json "$@" </dev/null >"$work/out" 2>"$work/err"; then
+        line=$(grep -m 1 "^$program: " "$work/err" || head -n 1 "$work/err")
+        file "$tag" "!${line//$'\t'/ }"
+    fi
+    while IFS= read -r line; do
+        file "$tag" "$line"
+    done <"$work/out"
+}
+
+# engine TAG ARGUMENT...: te_micro over TCP.
+engine() {
+    local tag=$1
+    shift
+    note "$tag" te_micro --transport tcp "$@"
+}
+
+# not_here PART REASON: none of its rows can be measured.
+not_here() {
+    file "part:$1" "!$2"
+}
+
+progress() {
+    echo "bench.sh: $*" >&2
+}
+
+# ----------------------------------------------------------------------------------------- parts
+
+# The raw sockets use what the engine's use, else congestion control would be compared.
+stream_under() {
+    local cc=$1 set=()
+    [ "$cc" = "$engine_cc" ] || set=(--set "TE_TCP_CONGESTION=$cc")
+    set+=(--seconds "$stream_s")
+    raw_under "$cc" 1 1M
+    engine "e1M@$cc" "${set[@]}" throughput
+    raw_under "$cc" 1 4M
+    engine "e64K@$cc" "${set[@]}" --block 64K --batch 128 throughput
+    raw_under "$cc" 1 256K
+    engine "e4K@$cc" "${set[@]}" --block 4K --batch 128 --apart throughput
+    engine "e8M@$cc" "${set[@]}" --block 8M throughput
+    raw_under "$cc" 4 1M
+    engine "e4T@$cc" "${set[@]}" --threads 4 throughput
+    raw_under "$cc" 4 256K
+}
+
+# raw_under CC STREAMS CHUNK: the best chunk counts.
+raw_under() {
+    note "raw$2_$3@$1" raw_stream --cc "$1" --streams "$2" --chunk "$3" --seconds "$stream_s"
+}
+
+part_stream() {
+    local one
+    for one in $cc; do
+        stream_under "$one"
+    done
+}
+
+# Where two processes run decides what a round trip takes; spinning ones must not share a CPU.
+part_latency() {
+    local mode size
+    for size in 4K 64; do
+        for mode in none one both; do
+            note "ping_${mode}_$size" raw_pingpong --spin "$mode" --size "$size" --cpus 0,1 \
+                --cc "$engine_cc" --seconds "$short_s"
+            engine "lat_${mode}_$size" --spin "$mode" --block "$size" --cpus 0,1 \
+                --seconds "$short_s" latency
+        done
+        note "ping_same_$size" raw_pingpong --spin none --size "$size" --cpus 0,0 \
+            --cc "$engine_cc" --seconds "$short_s"
+        engine "lat_same_$size" --spin none --block "$size" --cpus 0,0 --seconds "$short_s" latency
+    done
+}
+
+# The programs within the network that netlab.sh has made.
+in_lab() {
+    local tag=$1 program=$2
+    shift 2
+    note "$tag" "$program" --netns "$TE_NETNS" --address "$TE_ADDRESS" "$@"
+}
+
+# A batch asks for 8 MiB, and when all has come for the next: so does raw_stream with this window.
+delay_of() {
+    local us=$1
+    lab_delay "$us" 9000 "$bin/delay_relay" || {
+        not_here delay "the relay cannot be set up"
+        return
+    }
+    in_lab "d${us}_ping" raw_pingpong --size 64 --seconds "$short_s"
+    in_lab "d${us}_raw" raw_stream --seconds "$link_s"
+    in_lab "d${us}_window" raw_stream --window 8M --ack 8M --seconds "$link_s"
+    in_lab "d${us}_engine" te_micro --transport tcp --block 64K --batch 128 --seconds "$link_s" throughput
+    in_lab "d${us}_first" te_micro --transport tcp --buffer 1M --rounds 10 first
+    lab_close
+    [ -z "$lab_report" ] || file "d${us}_relay" "$lab_report"
+}
+
+part_delay() {
+    local why
+    why=$(lab_can) || {
+        not_here delay "$why"
+        return
+    }
+    delay_of 100
+    delay_of 1000
+}
+
+# links_engine TAG COUNT MBIT MBIT_OF_THE_LAST: the engine over all links of a new network.
+links_engine() {
+    local tag=$1 count=$2 set=()
+    lab_links "$count" "$3" "$4" || {
+        not_here links "the links cannot be set up"
+        return 1
+    }
+    [ "$count" -eq 1 ] || set=(--peer-set "TE_TCP_ADDRESSES=$TE_TARGETS")
+    in_lab "$tag" te_micro --transport tcp "${set[@]}" --batch 32 --seconds "$link_s" throughput
+}
+
+part_links() {
+    local why
+    why=$(lab_can) || {
+        not_here links "$why"
+        return
+    }
+    links_engine l1_engine 1 400 400 || return
+    in_lab l1_raw raw_stream --seconds "$link_s"
+    links_engine l2_engine 2 400 400 || return
+    links_engine l4_engine 4 400 400 || return
+    links_engine l4slow_engine 4 400 100 || return
+    TE_ADDRESS=10.231.83.1,10.231.83.2
+    in_lab slow_raw raw_stream --seconds "$link_s"
+    lab_close
+}
+
+part_host() {
+    local n
+    for n in 1 2; do
+        note "memcpy$n" raw_memcpy --threads "$n" --seconds "$short_s"
+        note "shared$n" te_micro --transport host --memory alloc --threads "$n" --seconds "$short_s" \
+            throughput
+    done
+    note self te_micro --self --seconds "$short_s" throughput
+    note vm_1M.read raw_process_vm --seconds "$short_s"
+    note vm_1M.write raw_process_vm --write --seconds "$short_s"
+    note host_1M te_micro --transport host --seconds "$short_s" throughput
+    note vm_4K.read raw_process_vm --block 4K --list 128 --seconds "$short_s"
+    note vm_4K.write raw_process_vm --write --block 4K --list 128 --seconds "$short_s"
+    note host_4K te_micro --transport host --block 4K --batch 128 --apart --seconds "$short_s" \
+        throughput
+    note host_first te_micro --transport host --memory alloc --buffer 1M first
+    note host_first_vm te_micro --transport host --buffer 1M first
+}
+
+part_core() {
+    engine submit256 --batch 256 --rounds "$submits" submit
+    engine submit1024 --rounds "$submits" submit
+    engine prepared --rounds "$submits" prep
+    engine post --batch 100000 --cpus 0,1 --rounds 3 submit
+    note init te_micro init
+    [ "$round" -gt 2 ] || engine idle idle
+}
+
+part_peers() {
+    note peers te_peers
+}
+
+part_crc() {
+    engine crc_off --seconds "$stream_s" throughput
+    engine crc_on --set TE_TCP_CRC32C=1 --seconds "$stream_s" throughput
+}
+
+# ------------------------------------------------------------------------------------------- run
+
+round=0
+progress "looking at the engine's path and sockets"
+engine probe --seconds 0.2 --only read throughput path
+system_cc=$(cat /proc/sys/net/ipv4/tcp_congestion_control 2>/dev/null || echo unknown)
+engine_cc=$(sed -n 's/.*"peer_cc": "\([a-z0-9_-]*\)".*/\1/p' "$samples" | head -n 1)
+case $engine_cc in
+'' | none) engine_cc=$system_cc ;;
+esac
+known_cc=" $(cat /proc/sys/net/ipv4/tcp_available_congestion_control 2>/dev/null) "
+if [ -z "$cc" ]; then
+    cc=$engine_cc
+    for name in bbr reno; do
+        [ "$name" = "$engine_cc" ] || [[ $known_cc != *" $name "* ]] || cc="$cc $name"
+    done
+fi
+
+for round in $(seq "$rounds"); do
+    for part in $parts; do
+        progress "round $round of $rounds: $part ($((SECONDS / 60)) min $((SECONDS % 60)) s gone)"
+        "part_$part"
+    done
+done
+
+python3 "$root/scripts/bench_table.py" --parts "${parts// /,}" --cc "${cc// /,}" \
+    --engine-cc "$engine_cc" --system-cc "$system_cc" --json "$json" "$samples"
+exit 0

@@ -1,0 +1,449 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks the rules of the house that a compiler does not: format, layers, sizes, names.
+
+Each finding is one line: file:line: rule: what is wrong and what to do. Exit 1 when there is any.
+The layers are those of docs/design.md. A rule is a function of the tree; RULES at the end lists them.
+"""
+import argparse
+import bisect
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+
+MAX_FUNCTION = 80
+MAX_FILE = 900
+LONG_FUNCTION = 40
+PUBLIC_HEADERS = ("te.h", "transfer_engine_c.h", "transfer_engine.hpp")
+
+# What each folder of src/ may include from other folders. "transport/*" stands for one transport.
+LAYERS = {
+    "base": (),
+    "conf": ("base",),
+    "model": ("base",),
+    "plat": ("base", "conf", "model"),
+    "meta": ("base", "conf", "model"),
+    "transport": ("base", "conf", "model", "plat"),
+    "transport/*": ("base", "conf", "model", "plat", "transport"),
+    "core": ("base", "conf", "model", "plat", "meta", "transport"),
+    "compat": ("base",),
+}
+# Vendor headers, and the folders that own them.
+VENDOR = (
+    (re.compile(r"^(infiniband|rdma)/"), ("src/transport/rdma", "tests/fabric")),
+    (re.compile(r"^(cuda|nvml)[\w.]*\.h$"), ("src/plat", "tests/fabric", "tests/device")),
+    (re.compile(r"^hip/"), ("src/plat", "tests/fabric", "tests/device")),
+    (re.compile(r"^cufile\.h$"), ("src/transport/nvmeof", "tests/fabric", "tests/device")),
+)
+# Functions that only one file of the library may call.
+ONE_PLACE = (
+    (re.compile(r"\b(secure_)?getenv\s*\("), "src/conf/conf.c",
+     "read the environment through the option table of conf/conf.h"),
+    (re.compile(r"\b(abort|exit|_exit|_Exit|quick_exit)\s*\("), "src/core/shutdown.c",
+     "a library returns an error; it never ends its host process"),
+)
+# Tools call public headers only. te_info prints the option table, which is no public interface, and
+# asks a metadata server; te_segment reads and writes the keys of a metadata server without an engine.
+TOOL_EXCEPTIONS = {
+    "tools/te_info.c": ("conf/conf.h",),
+    "tools/te_info/metadata.c": ("base/os.h", "meta/meta.h"),
+    "tools/te_info/metadata.h": ("conf/conf.h",),
+    "tools/te_segment.c": ("base/os.h", "meta/meta.h"),
+    "tools/te_segment/registry.c": ("base/err.h", "base/os.h"),
+    "tools/te_segment/registry.h": ("meta/meta.h",),
+}
+
+SPDX_NAMES = re.compile(r"(\.(c|h|hpp|py|sh|cmake|def|map)|(^|/)(CMakeLists\.txt|Makefile)|^\.ci/run)$")
+UNFINISHED = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" * 3)) + r")\b")
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.M)
+
+
+class Tree:
+    """The files of one source tree, and where its build is."""
+
+    def __init__(self, root, build):
+        self.root = os.path.abspath(root)
+        self.build = os.path.join(self.root, build)
+        self.notes = []
+        self._raw = {}
+        self._code = {}
+        self.files = sorted(self._list())
+
+    def _list(self):
+        if os.path.exists(os.path.join(self.root, ".git")):
+            out = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                                 cwd=self.root, capture_output=True, check=False)
+            if out.returncode == 0:
+                names = out.stdout.decode().split("\0")
+                return {n for n in names if n and os.path.isfile(os.path.join(self.root, n))}
+        names = set()
+        for folder, folders, files in os.walk(self.root):
+            rel = os.path.relpath(folder, self.root)
+            folders[:] = [f for f in folders
+                          if f not in ("__pycache__", ".git") and not (rel == "." and f == "build")]
+            names.update(os.path.normpath(os.path.join(rel, f)) for f in files)
+        return names
+
+    def raw(self, name):
+        """Text of a file, or "" for what is not text."""
+        if name not in self._raw:
+            with open(os.path.join(self.root, name), "rb") as f:
+                data = f.read()
+            self._raw[name] = "" if b"\0" in data else data.decode("utf-8", "replace")
+        return self._raw[name]
+
+    def code(self, name):
+        """Text of a C file with comments and the insides of literals blanked, lines kept."""
+        if name not in self._code:
+            self._code[name] = blank(self.raw(name))
+        return self._code[name]
+
+    def c_files(self, *folders):
+        """C sources and headers, of all folders or of those given."""
+        return [n for n in self.files if n.endswith((".c", ".h"))
+                and (not folders or n.split("/")[0] in folders)]
+
+    def includes(self, name):
+        """(line, "<" or '"', path) of each #include; commented-out ones are not seen."""
+        raw = self.raw(name)
+        code = blank(raw, keep_strings=True)
+        for match in INCLUDE.finditer(code):
+            yield line_of(code, match.start(1)), match.group(1), match.group(2)
+
+
+def line_of(text, offset):
+    return text.count("\n", 0, offset) + 1
+
+
+TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+
+
+def blank(text, keep_strings=False):
+    """Comments (and, unless kept, the insides of literals) replaced by spaces."""
+    def replace(match):
+        token = match.group(0)
+        if token[0] in "\"'":
+            return token if keep_strings else token[0] + " " * (len(token) - 2) + token[0]
+        return re.sub(r"[^\n]", " ", token)
+    return TOKEN.sub(replace, text)
+
+
+def folder_of(name):
+    """The folder of src/ that a file belongs to: base, core, transport, transport/tcp, ..."""
+    parts = name.split("/")
+    if len(parts) >= 4 and parts[1] == "transport":
+        return "transport/" + parts[2]
+    return parts[1] if len(parts) >= 3 else ""
+
+
+# ---- Rules -----------------------------------------------------------------------------------------
+
+def rule_format(tree):
+    """clang-format leaves every C source as it is"""
+    names = [n for n in tree.files if n.endswith((".c", ".h", ".hpp"))]
+    if not names:
+        return
+    if not shutil.which("clang-format"):
+        yield "(tree)", 0, "clang-format is missing: run scripts/deps.sh dev"
+        return
+    out = subprocess.run(["clang-format", "--style=file", "--dry-run", "-Werror"] + names,
+                         cwd=tree.root, capture_output=True, text=True, check=False)
+    seen = set()
+    for match in re.finditer(r"^(\S[^:\n]*):(\d+):\d+: error:", out.stderr, re.M):
+        if match.groups() not in seen:
+            seen.add(match.groups())
+            yield match.group(1), int(match.group(2)), "not in the project's format: run make format"
+    if out.returncode and not seen:
+        yield "(tree)", 0, "clang-format failed: " + out.stderr.strip()[:200]
+
+
+def rule_layers(tree):
+    """src/ includes point down, and only at the header named after a folder"""
+    for name in tree.c_files("src"):
+        folder = folder_of(name)
+        key = "transport/*" if folder.startswith("transport/") else folder
+        if key not in LAYERS:
+            yield name, 1, f"no such layer as '{folder or 'src'}': put the file into a folder of {', '.join(LAYERS)}"
+            continue
+        for line, mark, path in tree.includes(name):
+            if mark == '"':
+                wrong = judge_include(name, folder, LAYERS[key], path)
+                if wrong:
+                    yield name, line, wrong
+
+
+def judge_include(name, folder, allowed, path):
+    """What is wrong with this quoted include of a file of the library, or None."""
+    if path.startswith(("../", "./")) or "/../" in path:
+        return f'write "{path}" as a path from src/'
+    if path in PUBLIC_HEADERS:
+        if path != "te.h" and folder != "compat":
+            return f'only src/compat includes "{path}": include "te.h"'
+        return None
+    if path.endswith("transports.def"):
+        return None if name == "src/transport/transport.c" else "only src/transport/transport.c expands transports.def"
+    target = path.rpartition("/")[0] or folder
+    if target == folder:
+        return None
+    if target not in allowed:
+        return f'{folder}/ may not include "{path}": it may include {", ".join(allowed) or "nothing"} (docs/design.md, layers)'
+    if target != "base" and path != f"{target}/{os.path.basename(target)}.h":
+        return f'"{path}" is private to {target}/: include "{target}/{os.path.basename(target)}.h"'
+    return None
+
+
+def rule_list_of_transports(tree):
+    """only transport.c knows the list of transports"""
+    for name in tree.c_files("src"):
+        if name == "src/transport/transport.c":
+            continue
+        for match in re.finditer(r"\bTEI_TRANSPORTS_DEF\b", tree.code(name)):
+            yield name, line_of(tree.code(name), match.start()), "only src/transport/transport.c expands the list of transports"
+
+
+def rule_vendor(tree):
+    """headers of verbs, CUDA, HIP and cuFile only in the folders that own them"""
+    for name in tree.c_files():
+        for line, _, path in tree.includes(name):
+            for pattern, owners in VENDOR:
+                if pattern.search(path) and not name.startswith(tuple(o + "/" for o in owners)):
+                    yield name, line, f"<{path}> belongs to {', '.join(owners)} only"
+
+
+def rule_tools(tree):
+    """tools include public headers only"""
+    for name in tree.c_files("tools"):
+        for line, mark, path in tree.includes(name):
+            if mark != '"' or path in PUBLIC_HEADERS or path in TOOL_EXCEPTIONS.get(name, ()):
+                continue
+            near = os.path.normpath(os.path.join(os.path.dirname(name), path))
+            if not (near in tree.files or os.path.join("tools", path) in tree.files):
+                yield name, line, f'a tool uses the public headers only: drop "{path}", or make what it needs public'
+
+
+def rule_one_place(tree):
+    """getenv only in conf.c; exit and abort only in shutdown.c"""
+    for name in tree.c_files("src"):
+        code = tree.code(name)
+        for pattern, place, advice in ONE_PLACE:
+            if name == place:
+                continue
+            for match in pattern.finditer(code):
+                call = match.group(0).rstrip("( \t\n")
+                yield name, line_of(code, match.start()), f"{call}() is for {place} alone: {advice}"
+
+
+def without_directives(code):
+    """Preprocessor lines blanked, and all branches of a conditional but its first (none of #if 0)."""
+    out, keep, in_directive = [], [], False
+    for line in code.split("\n"):
+        directive = re.match(r"\s*#\s*(\w+)(.*)", line)
+        if in_directive or directive:
+            word = directive.group(1) if directive and not in_directive else ""
+            if word in ("if", "ifdef", "ifndef"):
+                keep.append(directive.group(2).strip() != "0")
+            elif word in ("else", "elif") and keep:
+                keep[-1] = not keep[-1] and word == "else"
+            elif word == "endif" and keep:
+                keep.pop()
+            in_directive = line.rstrip().endswith("\\")
+            out.append("")
+        else:
+            out.append(line if all(keep) else "")
+    return "\n".join(out)
+
+
+def functions_of(code):
+    """(name, first line, last line) of each function body of a blanked C source."""
+    code = without_directives(code)
+    newlines = [m.start() for m in re.finditer("\n", code)]
+    def line_at(offset):
+        return bisect.bisect_left(newlines, offset) + 1
+    depth, start, found, transparent = 0, 0, [], []
+    opened = None
+    for match in re.finditer(r"[{};]", code):
+        c, at = match.group(0), match.start()
+        if c == "{":
+            head = code[start:at]
+            if depth == 0 and re.search(r'extern\s*"\s*"\s*$', head):
+                transparent.append(at)
+                start = at + 1
+                continue
+            if depth == 0:
+                call = re.search(r"(\w+)\s*\(", head)
+                is_function = call and "=" not in head.split("(")[0] and re.search(r"\)[\s\w()]*$", head)
+                begin = start + len(head) - len(head.lstrip())
+                opened = (call.group(1), line_at(begin)) if is_function else None
+            depth += 1
+        elif c == "}":
+            if depth == 0:
+                if transparent:
+                    transparent.pop()
+                start = at + 1
+                continue
+            depth -= 1
+            if depth == 0:
+                if opened:
+                    found.append((opened[0], opened[1], line_at(at)))
+                opened = None
+                start = at + 1
+        elif depth == 0:
+            start = at + 1
+    return found
+
+
+def rule_sizes(tree):
+    """functions of at most 80 lines, files of at most 900"""
+    lengths = []
+    for name in tree.c_files():
+        lines = tree.raw(name).count("\n")
+        if lines > MAX_FILE:
+            yield name, MAX_FILE + 1, f"{lines} lines: a file has at most {MAX_FILE}; split it by subject"
+        for function, first, last in functions_of(tree.code(name)):
+            length = last - first + 1
+            if name.startswith("src/"):
+                lengths.append(length)
+            if length > MAX_FUNCTION:
+                yield name, first, f"{function}() has {length} lines: at most {MAX_FUNCTION}; split it"
+    if lengths:
+        over = sum(1 for n in lengths if n > LONG_FUNCTION)
+        tree.notes.append(f"functions of src/: {len(lengths)}, median {statistics.median(lengths):g} lines, "
+                          f"{over} over {LONG_FUNCTION} ({100 * over / len(lengths):.0f} %)")
+
+
+def exported_names(tree):
+    """The names without a wildcard in src/transfer_engine.map."""
+    text = blank(tree.raw("src/transfer_engine.map"))
+    body = re.search(r"global:(.*?)local:", text, re.S)
+    return set(re.findall(r"^\s*(\w+);", body.group(1), re.M)) if body else set()
+
+
+def symbols(path, *options):
+    out = subprocess.run(["nm", "--defined-only", "--format=posix", *options, path],
+                         capture_output=True, text=True, check=True).stdout
+    member = ""
+    for line in out.splitlines():
+        parts = line.split()
+        if line.endswith("]:"):
+            member = line[line.rfind("[") + 1:-2]
+        elif len(parts) >= 2 and parts[1] != "A":
+            yield parts[0].split("@")[0], member
+
+
+def rule_symbols(tree):
+    """global symbols are te_*, tei_* or names of the compatibility interface"""
+    compat = exported_names(tree) if "src/transfer_engine.map" in tree.files else set()
+    static = os.path.join(tree.build, "lib", "libtransfer_engine.a")
+    shared = os.path.join(tree.build, "lib", "libtransfer_engine.so")
+    for path, options, allowed in ((static, ("-g",), ("te_", "tei_")), (shared, ("-D",), ("te_",))):
+        short = os.path.relpath(path, tree.root)
+        if not os.path.exists(path):
+            tree.notes.append(f"{short} is not built: its symbols were not looked at")
+            continue
+        for symbol, member in symbols(path, *options):
+            if symbol not in compat and not symbol.startswith(allowed):
+                where = f"{short}({member})" if member else short
+                yield where, 0, f"global symbol {symbol}: make it static, or name it {' or '.join(a + '*' for a in allowed)}"
+
+
+def rule_spdx(tree):
+    """an SPDX line within the first three lines"""
+    for name in tree.files:
+        if SPDX_NAMES.search(name) and not re.search(
+                r"SPDX-License-Identifier: Apache-2\.0", "\n".join(tree.raw(name).split("\n")[:3])):
+            yield name, 1, "add a line with 'SPDX-License-Identifier: Apache-2.0' at the top"
+
+
+def rule_text(tree):
+    """no unfinished words, no space at the end of a line, a newline at the end of a file"""
+    for name in tree.files:
+        if name.startswith("tests/") and "/corpus/" in name:
+            continue
+        text = tree.raw(name)
+        for number, line in enumerate(text.split("\n"), 1):
+            match = UNFINISHED.search(line)
+            if match:
+                yield name, number, f"'{match.group(0)}': finish it, or open an issue"
+            if line != line.rstrip():
+                yield name, number, "space at the end of the line"
+        if text and not text.endswith("\n"):
+            yield name, text.count("\n") + 1, "no newline at the end of the file"
+
+
+def rule_config_doc(tree):
+    """docs/config.md is what te_info prints"""
+    tool = os.path.join(tree.build, "bin", "te_info")
+    if "docs/config.md" not in tree.files or not os.path.exists(tool):
+        return
+    out = subprocess.run([tool, "--config", "--markdown"], capture_output=True, text=True, timeout=30,
+                         check=False, env={k: v for k, v in os.environ.items() if not k.startswith(("MC_", "TE_"))})
+    want, have = out.stdout.split("\n"), tree.raw("docs/config.md").split("\n")
+    if want != have:
+        at = next((i for i, (a, b) in enumerate(zip(want, have)) if a != b), min(len(want), len(have)))
+        yield "docs/config.md", at + 1, "differs from the option table: build/bin/te_info --config --markdown > docs/config.md"
+
+
+def rule_version(tree):
+    """te.h and CMakeLists.txt name the same version"""
+    if not {"include/te.h", "CMakeLists.txt"} <= set(tree.files):
+        return
+    project = re.search(r"project\(\w+\s+VERSION\s+(\d+)\.(\d+)\.(\d+)", tree.raw("CMakeLists.txt"))
+    header = tree.raw("include/te.h")
+    parts = [re.search(rf"#define\s+TE_VERSION_{p}\s+(\d+)", header) for p in ("MAJOR", "MINOR", "PATCH")]
+    if project and all(parts) and [p.group(1) for p in parts] != list(project.groups()):
+        yield "include/te.h", line_of(header, parts[0].start()), "TE_VERSION_* differ from project(VERSION) of CMakeLists.txt"
+
+
+RULES = {
+    "format": rule_format,
+    "layers": rule_layers,
+    "transports": rule_list_of_transports,
+    "vendor": rule_vendor,
+    "tools": rule_tools,
+    "one-place": rule_one_place,
+    "sizes": rule_sizes,
+    "symbols": rule_symbols,
+    "spdx": rule_spdx,
+    "text": rule_text,
+    "config-doc": rule_config_doc,
+    "version": rule_version,
+}
+
+
+def reformat(tree):
+    names = [n for n in tree.files if n.endswith((".c", ".h", ".hpp"))]
+    return subprocess.run(["clang-format", "--style=file", "-i"] + names, cwd=tree.root, check=False).returncode
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="rules:\n" + "\n".join(f"  {n:<12} {f.__doc__}" for n, f in RULES.items()))
+    parser.add_argument("rules", nargs="*", metavar="RULE", help="rules to check (default: all)")
+    parser.add_argument("--root", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+    parser.add_argument("--build", default="build", help="build tree, from the root (default: build)")
+    parser.add_argument("--format", action="store_true", help="rewrite the C sources in the format, check nothing")
+    args = parser.parse_args()
+    unknown = set(args.rules) - set(RULES)
+    if unknown:
+        parser.error(f"no such rule: {', '.join(sorted(unknown))}")
+
+    tree = Tree(args.root, args.build)
+    if args.format:
+        return reformat(tree)
+    count = 0
+    for rule in args.rules or RULES:
+        for name, line, text in RULES[rule](tree):
+            print(f"{name}:{line}: {rule}: {text}")
+            count += 1
+    for note in tree.notes:
+        print(f"lint: {note}")
+    print(f"lint: {len(tree.files)} files, {count} findings")
+    return 1 if count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * log.c - where log lines go.
+ *
+ * Sink and argument must change together, while any thread may be about to call the old ones, and
+ * the way to a sink must take no lock: a lock held by another thread at the time of a fork would
+ * stay locked in the child for ever. So each pair of sink and argument is an immutable object, kept
+ * in a list for the life of the process; setting a sink points `current` at its object. A pair seen
+ * before is found again instead of being made again, so the list is as long as the sinks are many.
+ */
+#include "base/log.h"
+
+#include "base/err.h"
+#include "base/os.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MESSAGE_MAX 1280
+#define SUFFIX_MAX  48
+
+struct sink {
+    te_log_sink fn;
+    void *arg;
+    struct sink *next;
+};
+
+_Atomic int tei_log_threshold = TE_LOG_WARN;
+
+static _Atomic(struct sink *) current; /* NULL: the default */
+static struct sink *sinks;             /* all ever made, under set_lock */
+static pthread_mutex_t set_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static _Atomic int target_fd = STDERR_FILENO;
+static int file_fd =
+    -1; /* under set_lock; its number never changes once it has one, see tei_log_set_dir */
+
+static _Thread_local bool in_sink;
+
+void te_log_set_level(enum te_log_level level)
+{
+    atomic_store_explicit(&tei_log_threshold, (int)level, memory_order_relaxed);
+}
+
+/*
+ * The object of a pair, made if new; NULL, which is the default sink, when memory is out. Under
+ * set_lock.
+ */
+static struct sink *intern(te_log_sink fn, void *arg)
+{
+    struct sink *s;
+
+    for (s = sinks; s; s = s->next)
+        if (s->fn == fn && s->arg == arg)
+            return s;
+    s = malloc(sizeof *s);
+    if (!s)
+        return NULL;
+    *s = (struct sink){.fn = fn, .arg = arg, .next = sinks};
+    sinks = s;
+    return s;
+}
+
+void te_log_set_sink(te_log_sink sink, void *arg)
+{
+    pthread_mutex_lock(&set_lock);
+    /* Release: pairs with the acquire in hand_over, which reads the object. */
+    atomic_store_explicit(&current, sink ? intern(sink, arg) : NULL, memory_order_release);
+    pthread_mutex_unlock(&set_lock);
+}
+
+static void write_line(enum te_log_level level, const char *message)
+{
+    static const char letters[] = "TDIWE";
+    char line[MESSAGE_MAX + 80], when[40];
+    int n;
+
+    /*
+     * Without the year and the dashes: what is left of "2026-11-20 13:50:01.123456" is "1120
+     * 13:50:01.123456".
+     */
+    tei_timestamp(when, sizeof when);
+    n = snprintf(line, sizeof line, "%c%.2s%s %ld te] %s\n", letters[level], when + 5, when + 8,
+                 (long)syscall(SYS_gettid), message);
+    /*
+     * One write keeps lines of several threads and processes apart. There is nobody to tell when it
+     * fails.
+     */
+    if (n > 0 && write(atomic_load_explicit(&target_fd, memory_order_relaxed), line, (size_t)n) < 0)
+        errno = 0;
+}
+
+/*
+ * A sink that calls a function of the library that fails must not be called again from there: its
+ * second line goes to stderr.
+ */
+static void hand_over(enum te_log_level level, const char *message)
+{
+    struct sink *s = atomic_load_explicit(&current, memory_order_acquire);
+
+    if (!s || in_sink) {
+        write_line(level, message);
+        return;
+    }
+    in_sink = true;
+    s->fn(s->arg, level, message);
+    in_sink = false;
+}
+
+/*
+ * Whether the site may log now, and how many of its lines were dropped since it last did. Threads
+ * that race at the turn of a second may shift a line from one second to the next, but each dropped
+ * line is told once.
+ */
+static bool admit(struct tei_log_site *site, uint32_t *dropped)
+{
+    int64_t now_s = tei_now_ns() / TEI_NS_PER_S;
+    int64_t window = atomic_load_explicit(&site->window_s, memory_order_relaxed);
+    uint32_t n;
+
+    *dropped = 0;
+    if (window != now_s &&
+        atomic_compare_exchange_strong_explicit(&site->window_s, &window, now_s,
+                                                memory_order_relaxed, memory_order_relaxed)) {
+        n = atomic_exchange_explicit(&site->count, 1, memory_order_relaxed);
+        *dropped = n > TEI_LOG_BURST ? n - TEI_LOG_BURST : 0;
+        return true;
+    }
+    return atomic_fetch_add_explicit(&site->count, 1, memory_order_relaxed) < TEI_LOG_BURST;
+}
+
+/*
+ * Names come from peers: a newline in one must not pass for a line of ours, nor an escape sequence
+ * reach a terminal.
+ */
+static void blank_control_bytes(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ' || *text == 0x7f)
+            *text = '?';
+}
+
+void tei_log(struct tei_log_site *site, enum te_log_level level, const char *fmt, ...)
+{
+    char message[MESSAGE_MAX + SUFFIX_MAX];
+    uint32_t dropped = 0;
+    int saved = errno;
+    va_list args;
+
+    if (level >= TE_LOG_OFF || (level >= TE_LOG_INFO && !admit(site, &dropped))) {
+        errno = saved;
+        return;
+    }
+    va_start(args, fmt);
+    vsnprintf(message, MESSAGE_MAX, fmt, args);
+    va_end(args);
+    if (dropped)
+        snprintf(message + strlen(message), SUFFIX_MAX, " (%u more like this dropped)", dropped);
+    blank_control_bytes(message);
+    hand_over(level, message);
+    errno = saved;
+}
+
+static int open_log(const char *dir, char *path, size_t n)
+{
+    if (snprintf(path, n, "%s/transfer_engine.%ld.log", dir, (long)getpid()) >= (int)n) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+}
+
+/*
+ * A thread may be about to write to the old file, so its descriptor is never closed, which would
+ * free the number for somebody else's file; the new file is put in the old one's place instead.
+ */
+static void point_at_file(int fd)
+{
+    if (file_fd < 0) {
+        file_fd = fd;
+    } else {
+        dup3(fd, file_fd, O_CLOEXEC);
+        close(fd);
+    }
+    atomic_store_explicit(&target_fd, file_fd, memory_order_relaxed);
+}
+
+void tei_log_set_dir(const char *dir)
+{
+    char path[PATH_MAX];
+    bool wanted = dir && *dir;
+    int fd = -1, why;
+
+    pthread_mutex_lock(&set_lock);
+    if (wanted)
+        fd = open_log(dir, path, sizeof path);
+    why = errno;
+    if (fd >= 0)
+        point_at_file(fd);
+    else
+        atomic_store_explicit(&target_fd, STDERR_FILENO, memory_order_relaxed);
+    pthread_mutex_unlock(&set_lock);
+    if (wanted && fd < 0)
+        TEI_WARN("log file %s cannot be opened, logging to stderr: %s", path, tei_errno_text(why));
+}
+
+bool tei_log_level_parse(const char *text, enum te_log_level *out)
+{
+    static const struct {
+        const char *name;
+        enum te_log_level level;
+    } names[] = {
+        {"TRACE", TE_LOG_TRACE}, {"DEBUG", TE_LOG_DEBUG},  {"INFO", TE_LOG_INFO},
+        {"WARN", TE_LOG_WARN},   {"WARNING", TE_LOG_WARN}, {"ERROR", TE_LOG_ERROR},
+        {"OFF", TE_LOG_OFF},
+    };
+
+    for (size_t i = 0; i < TEI_ARRAY_LEN(names); i++) {
+        if (strcasecmp(text, names[i].name) == 0) {
+            *out = names[i].level;
+            return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * log.h - log lines.
+ *
+ * ERROR cannot go on, WARN degraded, INFO a few lines per engine life, DEBUG per connection, TRACE
+ * per slice. Lower case, with peer name, device and errno text; never secrets, never payload. Each
+ * site is limited to TEI_LOG_BURST lines a second; the number dropped is told with the next line
+ * that passes. Process-wide state, safe from any thread.
+ */
+#ifndef TEI_LOG_H
+#define TEI_LOG_H
+
+#include "base/base.h"
+#include "te.h"
+
+#include <stdatomic.h>
+
+#define TEI_LOG_BURST 5
+
+/* Rate limit of one place in the source; zeroed static storage. */
+struct tei_log_site {
+    _Atomic int64_t window_s; /* the second being counted */
+    _Atomic uint32_t count;   /* lines asked for in it */
+};
+
+extern _Atomic int tei_log_threshold; /* enum te_log_level */
+
+#define TEI_LOG(level, ...)                                                                   \
+    do {                                                                                      \
+        if ((int)(level) >= atomic_load_explicit(&tei_log_threshold, memory_order_relaxed)) { \
+            static struct tei_log_site tei_site_;                                             \
+            tei_log(&tei_site_, (level), __VA_ARGS__);                                        \
+        }                                                                                     \
+    } while (0)
+
+#define TEI_TRACE(...) TEI_LOG(TE_LOG_TRACE, __VA_ARGS__)
+#define TEI_DEBUG(...) TEI_LOG(TE_LOG_DEBUG, __VA_ARGS__)
+#define TEI_INFO(...)  TEI_LOG(TE_LOG_INFO, __VA_ARGS__)
+#define TEI_WARN(...)  TEI_LOG(TE_LOG_WARN, __VA_ARGS__)
+#define TEI_ERROR(...) TEI_LOG(TE_LOG_ERROR, __VA_ARGS__)
+
+/*
+ * Use the macros. Preserves errno. The sink is given the message alone, control bytes replaced by
+ * '?'; the default sink puts level, time and thread in front: "W1120 13:50:01.123456 1234 te]
+ * message".
+ */
+void tei_log(struct tei_log_site *site, enum te_log_level level, const char *fmt, ...)
+    TEI_PRINTF(3, 4);
+
+/*
+ * Sends the default sink's lines to a file transfer_engine.<pid>.log in `dir`, appended. Where that
+ * cannot be opened the lines stay on stderr and one WARN says so. NULL or "": stderr.
+ */
+void tei_log_set_dir(const char *dir);
+
+/*
+ * "TRACE", "DEBUG", "INFO", "WARN"/"WARNING", "ERROR", "OFF", in any case; false if it is none of
+ * them.
+ */
+bool tei_log_level_parse(const char *text, enum te_log_level *out);
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* os.h - clock, threads, dynamic libraries, limits. */
+#ifndef TEI_OS_H
+#define TEI_OS_H
+
+#include "base/base.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/types.h>
+
+#define TEI_NS_PER_MS 1000000LL
+#define TEI_NS_PER_S  1000000000LL
+#define TEI_NEVER     INT64_MAX /* a deadline that never comes */
+
+/* CLOCK_MONOTONIC. */
+int64_t tei_now_ns(void);
+
+/* now + ms; TEI_NEVER for a negative ms or on overflow. */
+int64_t tei_deadline_ns(int64_t ms);
+
+/* Milliseconds left for poll(2) and friends, rounded up, 0 when past, -1 for TEI_NEVER. */
+int tei_left_ms(int64_t deadline_ns);
+
+/*
+ * Starts a joinable thread named `name` (cut to 15 characters), with all signals blocked but those
+ * that a fault of the thread itself raises (SIGSEGV and its like), so that crash handlers still
+ * work. 0 or TE_ERR_SYSTEM.
+ */
+int tei_thread_start(pthread_t *out, const char *name, void *(*fn)(void *), void *arg);
+
+/*
+ * Around calls into libraries that write to sockets without MSG_NOSIGNAL: blocks SIGPIPE in this
+ * thread, and takes away one that was raised meanwhile.
+ */
+struct tei_sigpipe {
+    sigset_t old;
+    bool was_pending;
+};
+void tei_sigpipe_block(struct tei_sigpipe *s);
+void tei_sigpipe_restore(const struct tei_sigpipe *s);
+
+/* pthread_cond_t on CLOCK_MONOTONIC. */
+void tei_cond_init(pthread_cond_t *c);
+/* False once `deadline_ns` has passed. */
+bool tei_cond_wait_until(pthread_cond_t *c, pthread_mutex_t *m, int64_t deadline_ns);
+
+/* Raises the soft limit of open files to the hard one. */
+void tei_raise_nofile(void);
+
+/* Fills `buf` with random bytes; falls back to clock and pid where the kernel has none. */
+void tei_random(void *buf, size_t n);
+uint64_t tei_random_u64(void);
+
+/* "YYYY-MM-DD HH:MM:SS.uuuuuu", local time. */
+void tei_timestamp(char *buf, size_t n);
+
+/*
+ * The number of forks between process start and this process as seen by the library: an object made
+ * under another number belongs to the parent. Costs one load.
+ */
+unsigned tei_fork_epoch(void);
+
+/*
+ * Makes a descriptor (or -1) one of the library's own, and returns it: a forked child closes it at
+ * once, or a socket would go on listening, and a connection stay open, after the engine has died.
+ * Such a descriptor must be closed with tei_fd_close().
+ */
+int tei_fd_own(int fd);
+void tei_fd_close(int fd);
+
+#endif

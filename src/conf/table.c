@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * table.c - every option there is. docs/config.md is printed from here: after a change, run
+ * te_info --config --markdown > docs/config.md.
+ */
+#include "conf/table.h"
+
+#include <string.h>
+
+#define MIB(n) (INT64_C(n) << 20)
+#define GIB(n) (INT64_C(n) << 30)
+#define DAY_S  86400
+#define DAY_MS (DAY_S * 1000)
+
+/* The member's type picks how it is stored, so a row cannot disagree with the struct. */
+// clang-format off
+#define STORE_AS(member)                                                                           \
+    _Generic((member), bool: TEI_AS_BOOL, int: TEI_AS_INT, int64_t: TEI_AS_INT64,                  \
+             size_t: TEI_AS_SIZE, uint16_t: TEI_AS_U16, char *: TEI_AS_TEXT)
+// clang-format on
+#define MEMBER(m) .offset = offsetof(struct tei_conf, m), .as = STORE_AS(((struct tei_conf *)0)->m)
+
+#define ROW(n, m, k, f) .name = (n), MEMBER(m), .kind = TEI_KIND_##k, .fallback = (f)
+
+#define SWITCH(n, m, f)         ROW(n, m, SWITCH, f)
+#define NUMBER(n, m, f, lo, hi) ROW(n, m, NUMBER, f), .min = (lo), .max = (hi)
+#define SIZE(n, m, f, lo, hi)   ROW(n, m, SIZE, f), .min = (lo), .max = (hi), .unit = "bytes"
+#define WORD(n, m, f, w)        ROW(n, m, WORD, f), .words = (w)
+#define TEXT(n, m)              ROW(n, m, TEXT, ""), .max = sizeof(((struct tei_conf *)0)->m) - 1
+
+static const struct tei_word mtu_words[] = {
+    {"512", 512}, {"1024", 1024}, {"2048", 2048}, {"4096", 4096}, {0}};
+static const struct tei_word store_words[] = {{"SIEVE", false}, {"FIFO", true}, {0}};
+static const struct tei_word zerocopy_words[] = {
+    {"off", TEI_ZEROCOPY_OFF}, {"auto", TEI_ZEROCOPY_AUTO}, {"on", TEI_ZEROCOPY_ON}, {0}};
+static const struct tei_word proto_words[] = {{"1", true}, {"2", false}, {0}};
+
+const struct tei_option_row tei_option_rows[] = {
+    {SWITCH("MC_FORCE_TCP", force_tcp, "off"), .section = "Choice of transports",
+     .about = "Read when an engine with auto_discover is made.",
+     .help = "Use TCP, whatever other devices there are."},
+    {SWITCH("MC_FORCE_HCA", force_hca, "off"),
+     .help = "Use RDMA, and fail where there is no RDMA device."},
+    {SWITCH("MC_FORCE_MNNVL", force_mnnvl, "off"),
+     .help = "Use NVLink between nodes, whatever RDMA devices there are."},
+    {SWITCH("MC_INTRA_NVLINK", intra_nvlink, "off"), .alias = "MC_INTRANODE_NVLINK",
+     .help = "Use NVLink within the node. Not together with MC_FORCE_MNNVL."},
+    {SWITCH("MC_DISABLE_HIP", disable_hip, "off"), .idle = true, .help = "Do not use HIP devices."},
+    {TEXT("MC_TE_FILTERS", filters), .idle = true,
+     .help = "Names of the NICs to use, separated by commas. Empty: all."},
+    {TEXT("MC_CUSTOM_TOPO_JSON", custom_topology),
+     .help = "Path of a file with the NIC priority matrix, used instead of what discovery finds."},
+
+    {SIZE("MC_SLICE_SIZE", slice_size, "65536", 1, GIB(1)), .section = "Requests",
+     .about = "How requests are cut, tried again and given up.", .idle = true,
+     .help = "Transports that cut requests into slices cut them this long."},
+    {NUMBER("MC_FRAGMENT_RATIO", fragment_ratio, "4", 1, GIB(1)),
+     .help = "A last slice (or piece, TE_TCP_PIECE_SIZE) no longer than the slice's length divided "
+             "by this is merged into the one before it. Must be less than MC_SLICE_SIZE."},
+    {NUMBER("MC_RETRY_CNT", retry_cnt, "9", 1, 127), .unit = "attempts",
+     .help = "Attempts per piece of work before its request fails."},
+    {NUMBER("TE_TRANSFER_TIMEOUT_MS", transfer_timeout_ms, "30000", 0, DAY_MS), .unit = "ms",
+     .help = "A request that makes no progress for so long fails (TE_ERR_TIMEOUT). 0: never."},
+    {NUMBER("MC_TRANSFER_TIMEOUT", sync_timeout_ms, "30", 5, DAY_S), .unit = "s", .scale = 1000,
+     .idle = true,
+     .help = "How long a blocking transfer call of a language binding waits in total."},
+    {NUMBER("TE_SPIN_US", spin_us, "20", 0, 1000000), .unit = "us",
+     .help = "te_wait() looks for so long for the next event before it sleeps; less often on a "
+             "connection where that has been in vain. 0: it sleeps at once."},
+
+    {ROW("MC_LOG_LEVEL", log_level, LEVEL, ""), .section = "Log",
+     .about = "These are of the process, not of one engine: the last engine made decides.",
+     .help = "Lines below this level are dropped. Empty: WARNING, or what te_log_set_level() said. "
+             "WARN is another name of WARNING."},
+    {SWITCH("MC_VERBOSE", verbose, "off"),
+     .help = "Older name: on is MC_LOG_LEVEL=TRACE, where MC_LOG_LEVEL is not given."},
+    {TEXT("MC_LOG_DIR", log_dir),
+     .help = "Directory for log files. Empty, or not writable: standard error."},
+    {SWITCH("MC_TE_METRIC", metric, "off"),
+     .help = "Log a line of throughput figures at an interval."},
+    {NUMBER("MC_TE_METRIC_INTERVAL_SECONDS", metric_interval_s, "5", 1, DAY_S), .unit = "s",
+     .help = "The interval of MC_TE_METRIC."},
+
+    {SWITCH("MC_DISABLE_METACACHE", disable_metacache, "off"), .section = "Metadata and handshake",
+     .about = "How engines find each other.",
+     .help = "Fetch a peer's descriptor for every submit instead of keeping it."},
+    {NUMBER("MC_TE_METADATA_REFRESH_INTERVAL_SECONDS", metadata_refresh_s, "0", 0, DAY_S),
+     .unit = "s", .help = "Fetch the descriptors of all open segments at this interval. 0: never."},
+    {TEXT("MC_METADATA_CLUSTER_ID", cluster_id),
+     .help = "Put in front of every key of the metadata server, so that clusters can share one."},
+    {NUMBER("MC_MIN_RPC_PORT", min_rpc_port, "15000", 1024, 65535), .alias = "MC_MIN_PRC_PORT",
+     .help = "Lowest port for the handshake and data listeners. The range must not touch "
+             "32768-60999, which the kernel hands out to outgoing connections."},
+    {NUMBER("MC_MAX_RPC_PORT", max_rpc_port, "17000", 1024, 65535), .alias = "MC_MAX_PRC_PORT",
+     .help = "Highest such port."},
+    {NUMBER("MC_HANDSHAKE_PORT", handshake_port, "12001", 1, 65535),
+     .help = "The port of a peer whose name has none."},
+    {NUMBER("MC_HANDSHAKE_LISTEN_BACKLOG", handshake_backlog, "128", 1, 65535),
+     .unit = "connections", .help = "Backlog of the handshake listener."},
+    {NUMBER("MC_HANDSHAKE_CONNECT_TIMEOUT", handshake_connect_timeout_s, "5", 1, 3599), .unit = "s",
+     .help = "How long one attempt to reach a peer's handshake port may take."},
+    {SIZE("MC_HANDSHAKE_MAX_LENGTH", handshake_max_length, "1048576", MIB(1), MIB(128)),
+     .help = "Longest handshake message that is read. To be raised where engines of another make "
+             "register more than about 10,000 buffers."},
+    {SWITCH("MC_USE_IPV6", use_ipv6, "off"),
+     .help = "Prefer an IPv6 address where one is chosen for this engine."},
+    {SWITCH("MC_LEGACY_RPC_PORT_BINDING", legacy_rpc_port_binding, "off"),
+     .help = "A local_server_name without a port asks for port MC_HANDSHAKE_PORT."},
+    {NUMBER("TE_METADATA_TIMEOUT_MS", metadata_timeout_ms, "3000", 1, 600000), .unit = "ms",
+     .help = "How long one operation on the metadata server may take."},
+    {NUMBER("TE_METADATA_TTL_S", metadata_ttl_s, "10", 0, DAY_S), .unit = "s",
+     .help = "The keys of an engine that died vanish from the metadata server after so long. 0: "
+             "they stay."},
+    {TEXT("TE_METADATA_TOKEN", metadata_token), .secret = true,
+     .help = "Bearer token for an http metadata server. Empty: none is sent."},
+    {TEXT("TE_METADATA_USERNAME", metadata_username), .help = "User for the etcd metadata server."},
+    {TEXT("TE_METADATA_PASSWORD", metadata_password), .secret = true,
+     .help = "Password for the etcd metadata server."},
+    {TEXT("TE_METADATA_CA", metadata_ca),
+     .help = "File of the certificates (PEM) that an https or etcds metadata server is checked "
+             "against. Empty: the system's."},
+    {TEXT("TE_METADATA_CERT", metadata_cert),
+     .help = "File of the certificate (PEM) that this engine shows to the metadata server."},
+    {TEXT("TE_METADATA_KEY", metadata_key), .help = "File of its private key (PEM)."},
+    {TEXT("MC_REDIS_USERNAME", redis_username), .help = "User for the redis metadata server."},
+    {TEXT("MC_REDIS_PASSWORD", redis_password), .secret = true,
+     .help = "Password for the redis metadata server. Empty: no login."},
+    {NUMBER("MC_REDIS_DB_INDEX", redis_db_index, "0", 0, 255),
+     .help = "Database of the redis metadata server."},
+
+    {TEXT("MC_TCP_BIND_ADDRESS", tcp_bind_address), .section = "TCP", .about = "The tcp transport.",
+     .help = "Address told to peers where ip_or_host_name gives none. Empty: that of "
+             "local_server_name, else one found. Listeners accept on all addresses."},
+    {SWITCH("MC_TCP_ENABLE_CONNECTION_POOL", tcp_pool, "on"),
+     .help = "Keep connections to a peer for the next request. Off: one connection a request."},
+    {NUMBER("MC_TCP_LANES_PER_PEER", tcp_lanes, "4", 1, 16), .unit = "connections",
+     .alias = "MC_TCP_MAX_CONNECTIONS_PER_PEER", .help = "Connections to one peer at most."},
+    {NUMBER("MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER", tcp_max_queued, "1024", 1, 65535),
+     .unit = "requests", .idle = true,
+     .help = "Requests to one peer that may wait for a connection."},
+    {NUMBER("MC_TCP_MAX_PENDING_ADMISSIONS_PER_PEER", tcp_max_pending, "1024", 1, 65535),
+     .unit = "requests", .idle = true,
+     .help =
+         "Requests that may wait for a place in that queue, MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER."},
+    {NUMBER("MC_TCP_ADMISSION_TIMEOUT_MS", tcp_admission_timeout_ms, "1000", 1, 600000),
+     .unit = "ms", .idle = true, .help = "How long they may wait for that place."},
+    {SIZE("MC_TCP_SLICE_SIZE", tcp_slice_size, "1048576", 1, GIB(1)),
+     .help = "Bytes of one read or write call. Not seen by the peer."},
+    {WORD("MC_TCP_PROTO", tcp_force_v1, "2", proto_words),
+     .help = "1: never use the acknowledged framing, whatever the peer can do."},
+    {NUMBER("MC_TCP_STATUS_TIMEOUT_SEC", tcp_status_timeout_ms, "30", 1, DAY_S), .unit = "s",
+     .scale = 1000, .help = "How long a peer may take to acknowledge."},
+    {SWITCH("TE_TCP_NATIVE", tcp_native, "on"),
+     .help = "Speak the native framing with engines of this project; off, or MC_TCP_PROTO=1 or "
+             "MC_TCP_ENABLE_CONNECTION_POOL=0: what others speak."},
+    {SWITCH("TE_TCP_CRC32C", tcp_crc32c, "off"),
+     .help = "Native framing: a checksum with every frame of the connections this engine opens."},
+    {WORD("TE_TCP_ZEROCOPY", tcp_zerocopy, "auto", zerocopy_words),
+     .help =
+         "Native framing: let the network card read a WRITE's data from where it lies "
+         "(MSG_ZEROCOPY). auto: not within a host, and no more once the kernel says that it had "
+         "to copy."},
+    {TEXT("TE_TCP_ADDRESSES", tcp_addresses),
+     .help = "Native framing: addresses of this host, separated by commas, that peers are to use "
+             "beside the one they know, all at once. Empty: those of its other network cards."},
+    {ROW("TE_TCP_CONGESTION", tcp_congestion, TEXT, ""), .max = 15,
+     .help = "Congestion control of data connections. Empty: the system's; within a host reno."},
+    {NUMBER("TE_TCP_THREADS", tcp_threads, "0", 0, 64), .unit = "threads",
+     .help = "I/O threads. 0: one per core, at most 4."},
+    {NUMBER("TE_TCP_SPIN_US", tcp_spin_us, "0", 0, 1000000), .unit = "us",
+     .help = "A thread for data connections looks for so long for the next event before it sleeps: "
+             "for services whose latency counts and that have cores to spare, as each thread that "
+             "is in use takes a core of its own. 0: it sleeps at once."},
+    {SIZE("TE_TCP_PIECE_SIZE", tcp_piece_size, "4194304", 1, GIB(1024)),
+     .help = "Longer requests are split into pieces of this length over the peer's connections."},
+    {NUMBER("TE_TCP_MAX_SESSIONS", tcp_max_sessions, "4096", 1, 1048576), .unit = "connections",
+     .help = "Connections of peers served at once."},
+
+    {SWITCH("TE_HOST_PATH", host_path, "on"), .section = "Same host",
+     .about = "The host transport: engines of other processes of this host.",
+     .help = "Install it beside a transport to other engines, so that it carries what is for this "
+             "host. MC_FORCE_TCP leaves it out too."},
+    {NUMBER("TE_HOST_THREADS", host_threads, "0", 0, 16), .unit = "threads",
+     .help = "Threads that copy. 0: one per core, at most 4."},
+    {NUMBER("TE_HOST_TIMEOUT_MS", host_timeout_ms, "200", 1, 60000), .unit = "ms",
+     .help = "How long the peer's process may take to greet; the next transport carries its "
+             "requests then."},
+
+    {NUMBER("MC_NUM_CQ_PER_CTX", num_cq_per_ctx, "1", 1, 255), .section = "RDMA",
+     .about = "The rdma transport. \"Context\" is one NIC, \"endpoint\" one peer NIC as seen from "
+              "it. The values are checked and shown by every build; they have an effect where the "
+              "rdma transport runs.",
+     .help = "Completion queues per context."},
+    {NUMBER("MC_NUM_COMP_CHANNELS_PER_CTX", num_comp_channels_per_ctx, "1", 1, 255),
+     .help = "Completion channels per context."},
+    {NUMBER("MC_MAX_CQE_PER_CTX", max_cqe_per_ctx, "4096", 1, 65535),
+     .help = "Entries of a completion queue."},
+    {NUMBER("MC_MAX_EP_PER_CTX", max_ep_per_ctx, "65536", 1, 65536),
+     .help = "Endpoints alive per context."},
+    {NUMBER("MC_WORKERS_PER_CTX", workers_per_ctx, "2", 1, 8), .unit = "threads",
+     .help = "Threads per context."},
+    {NUMBER("MC_NUM_QP_PER_EP", num_qp_per_ep, "2", 1, 255),
+     .help = "Queue pairs per endpoint. Must be the same at the peer."},
+    {NUMBER("MC_MAX_SGE", max_sge, "4", 1, 65535),
+     .help = "Scatter entries per work request, or what the device allows if that is less."},
+    {NUMBER("MC_MAX_WR", max_wr, "256", 1, 65535),
+     .help = "Work requests per queue pair, or what the device allows if that is less."},
+    {NUMBER("MC_MAX_INLINE", max_inline, "64", 0, 65535), .unit = "bytes",
+     .help = "Longest write that is sent inline, or what the device allows if that is less."},
+    {WORD("MC_MTU", mtu, "4096", mtu_words), .unit = "bytes",
+     .help = "Path MTU, or what the port has if that is less."},
+    {NUMBER("MC_IB_PORT", ib_port, "1", 1, 255), .help = "Port of the NIC."},
+    {NUMBER("MC_IB_TC", ib_tc, "-1", -1, 255), .help = "Traffic class. -1: the device's."},
+    {NUMBER("MC_IB_SL", ib_sl, "-1", -1, 15), .help = "Service level. -1: the device's."},
+    {NUMBER("MC_GID_INDEX", gid_index, "-1", -1, 255), .alias = "NCCL_IB_GID_INDEX",
+     .help = "Entry of the port's GID table. -1: the one most likely to reach others."},
+    {NUMBER("MC_AUTO_GID_MAX_RETRIES", auto_gid_max_retries, "2", 0, 16),
+     .help = "Other GIDs that are tried when a connection fails with an automatic one."},
+    {NUMBER("MC_PKEY_INDEX", pkey_index, "0", 0, 65535),
+     .help = "Entry of the port's partition key table."},
+    {NUMBER("MC_IB_PCI_RELAXED_ORDERING", relaxed_ordering, "0", 0, 2),
+     .help = "Relaxed PCIe ordering of registered memory. 0: off. 1, 2: on where the device can."},
+    {SIZE("MC_MAX_MR_SIZE", max_mr_size, "1099511627776", 1, INT64_MAX),
+     .help = "Longer buffers are registered in parts of this length."},
+    {NUMBER("MC_ENABLE_PARALLEL_REG_MR", parallel_reg_mr, "-1", -1, 1),
+     .help = "Register memory at several NICs at a time. 0: no. 1: yes. -1: yes if there are "
+             "several NICs and the memory has been touched before."},
+    {NUMBER("MC_RDMA_RAIL_PAUSE_SECONDS", rail_pause_s, "30", 1, 3599), .unit = "s",
+     .help = "How long a path is left alone after it failed."},
+    {NUMBER("MC_SLICE_TIMEOUT", slice_timeout_s, "-1", -1, 65535), .unit = "s",
+     .help = "A request with a slice posted longer ago than this ends with TIMEOUT. -1 or 0: "
+             "never."},
+    {NUMBER("MC_CONN_PAUSE_TTL_MS", conn_pause_ttl_ms, "0", 0, 600000), .unit = "ms",
+     .help = "No new connection to a peer for so long after one failed. 0: off."},
+    {WORD("MC_ENDPOINT_STORE_TYPE", endpoint_store_fifo, "SIEVE", store_words),
+     .help = "Which endpoint makes room when there are too many."},
+    {SWITCH("MC_PATH_ROUNDROBIN", path_roundrobin, "off"),
+     .help = "Take NICs in turn instead of at random."},
+    {SWITCH("MC_ENABLE_DEST_DEVICE_AFFINITY", dest_device_affinity, "off"),
+     .help = "Prefer the peer's NIC of the same name."},
+    {SWITCH("MC_ENABLE_HCA_PEER_AFFINITY", hca_peer_affinity, "off"),
+     .help = "Choose the peer's NIC by MC_NIC_PEER_AFFINITY."},
+    {TEXT("MC_NIC_PEER_AFFINITY", nic_peer_affinity),
+     .help = "Which NIC talks to which: local=peer[,peer];local=..."},
+    {TEXT("MC_RDMA_BIND_ADDRESS", rdma_bind_address),
+     .help = "Server part of this engine's NIC paths. Empty: the segment's name."},
+    {TEXT("MC_MLX5_QP_UDP_SPORTS", mlx5_udp_sports),
+     .help = "UDP source ports of queue pairs, separated by commas (mlx5 devices)."},
+    {SWITCH("MC_MLX5_QP_LAG_PORT_BALANCE", mlx5_lag_port_balance, "off"),
+     .help = "Spread queue pairs over the ports of a bond (mlx5 devices)."},
+    {SWITCH("MC_LOG_RDMA_SLICE_AFFINITY", log_slice_affinity, "off"),
+     .help = "Log which NICs each slice goes through."},
+    {SWITCH("MC_TRACK_RDMA_POSTED_SLICES", track_posted_slices, "off"),
+     .help = "Keep account of posted slices, for diagnosis."},
+
+    {SWITCH("WITH_NVIDIA_PEERMEM", nvidia_peermem, "on"),
+     .section = "Memory of GPUs and CXL devices",
+     .about = "The values are checked and shown by every build; they have an effect where a "
+              "transport for such memory runs.",
+     .help = "Register CUDA memory through the nvidia-peermem module. Off: through dma-buf."},
+    {SWITCH("MC_USE_NVLINK_IPC", use_nvlink_ipc, "off"),
+     .help = "Share CUDA memory by IPC handles even where fabric handles work."},
+    {SWITCH("MC_USE_HIP_IPC", use_hip_ipc, "on"),
+     .help = "Share HIP memory by IPC handles. Off: by shareable handles."},
+    {SWITCH("MOONCAKE_DISABLE_HIP_DMABUF", disable_hip_dmabuf, "off"),
+     .help = "Do not register HIP memory through dma-buf."},
+    {NUMBER("MC_HIP_NUM_STREAMS", hip_streams, "64", 1, 1024), .unit = "streams",
+     .help = "HIP streams kept for copies."},
+    {NUMBER("MC_HIP_NUM_EVENTS", hip_events, "64", 1, 65535), .unit = "events",
+     .help = "HIP events kept for copies."},
+    {TEXT("MC_CXL_DEV_PATH", cxl_dev_path), .help = "Path of the CXL memory device."},
+    {SIZE("MC_CXL_DEV_SIZE", cxl_dev_size, "0", 0, INT64_MAX),
+     .help = "Its size. 0: what the system says."},
+};
+
+const size_t tei_option_count = TEI_ARRAY_LEN(tei_option_rows);
+
+_Static_assert(TEI_ARRAY_LEN(tei_option_rows) <= TEI_CONF_ROWS, "raise TEI_CONF_ROWS");
+
+const struct tei_option_row *tei_option_find(const char *name)
+{
+    for (size_t i = 0; i < tei_option_count; i++) {
+        const struct tei_option_row *r = &tei_option_rows[i];
+
+        if (strcmp(r->name, name) == 0 || (r->alias && strcmp(r->alias, name) == 0))
+            return r;
+    }
+    return NULL;
+}

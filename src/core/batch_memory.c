@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * batch_memory.c - memory for batches.
+ *
+ * A program makes a batch for every few hundred requests. Fresh memory of that size comes from the
+ * kernel page by page, which takes longer than all the rest of a submit. So an engine keeps what
+ * was freed, in classes of powers of two, up to SPARE_TASKS tasks (16 MiB); a batch that is larger
+ * than that comes and goes as a whole, in huge pages where the system has them.
+ *
+ * Tasks are not zeroed: a submit writes each before it counts as claimed.
+ */
+#include "core/core.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+/* Memory that is kept would hide from the address sanitizer that it was freed. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SPARE_TASKS ((size_t)0)
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define SPARE_TASKS ((size_t)0)
+#endif
+#ifndef SPARE_TASKS
+#define SPARE_TASKS ((size_t)1 << (TEI_SPARE_CLASSES - 1))
+#endif
+
+static size_t class_of(size_t tasks)
+{
+    size_t k = 0;
+
+    while ((size_t)1 << k < tasks)
+        k++;
+    return k;
+}
+
+static struct batch *take_spare(te_engine *e, size_t room)
+{
+    struct batch **first = &e->spare[class_of(room)], *b;
+
+    pthread_mutex_lock(&e->spare_lock);
+    b = *first;
+    if (b) {
+        *first = b->next;
+        e->spare_tasks -= room;
+    }
+    pthread_mutex_unlock(&e->spare_lock);
+    return b;
+}
+
+static struct batch *fresh(size_t room)
+{
+    size_t bytes = sizeof(struct batch) + room * sizeof(struct task);
+    size_t align = bytes < HUGE_PAGE ? _Alignof(struct batch) : HUGE_PAGE;
+    struct batch *b = aligned_alloc(align, (bytes + align - 1) & ~(align - 1));
+
+    /* Where it is refused, pages are small. */
+    if (b && align == HUGE_PAGE)
+        (void)madvise(b, bytes, MADV_HUGEPAGE);
+    return b;
+}
+
+struct batch *tei_batch_memory_get(te_engine *e, size_t capacity)
+{
+    bool large = capacity > SPARE_TASKS;
+    size_t room = large ? capacity : (size_t)1 << class_of(capacity);
+    struct batch *b = large ? NULL : take_spare(e, room);
+
+    if (!b)
+        b = fresh(room);
+    if (!b)
+        return NULL;
+    memset(b, 0, offsetof(struct batch, tasks));
+    b->room = room;
+    return b;
+}
+
+void tei_batch_memory_put(te_engine *e, struct batch *b)
+{
+    bool keep = false;
+
+    if (b->room <= SPARE_TASKS) {
+        pthread_mutex_lock(&e->spare_lock);
+        keep = e->spare_tasks + b->room <= SPARE_TASKS;
+        if (keep) {
+            struct batch **first = &e->spare[class_of(b->room)];
+
+            b->next = *first;
+            *first = b;
+            e->spare_tasks += b->room;
+        }
+        pthread_mutex_unlock(&e->spare_lock);
+    }
+    if (!keep)
+        free(b);
+}
+
+void tei_batch_memory_fini(te_engine *e)
+{
+    for (size_t k = 0; k < TEI_SPARE_CLASSES; k++) {
+        while (e->spare[k]) {
+            struct batch *b = e->spare[k];
+
+            e->spare[k] = b->next;
+            free(b);
+        }
+    }
+}

@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * core.h - private structs of the engine; included by src/core only.
+ *
+ * Who owns what
+ *   engine   conf, threads, transports, everything below
+ *   region   registered memory; in one ordered map (region.c)
+ *   peer     an opened segment; holds the current view
+ *   view     one descriptor of a peer with the transports' attachments to it: immutable, counted.
+ *            Tasks hold the view they were routed by, so a refresh just swaps the peer's pointer
+ *   batch    tasks; counted: one reference for the id, one while any task is unfinished
+ *   task     one request; split in pieces of work, which transports own while they run
+ *
+ * Locks, in the order they may be taken: admin, batch.submit_lock, repost_lock, transports_lock
+ * (shared or not), ctl_lock (held during callbacks of the ctl loop), publish_lock, peers_lock,
+ * transports_lock shared, peer.lock, regions_lock; the rest are leaves, but for allocs_lock over
+ * regions_lock. transports_lock stands twice: it prefers readers, and who holds it exclusively
+ * waits for nothing. Transports are called with admin, submit_lock, repost_lock, transports_lock or
+ * peers_lock held, detach() and describe() with ctl_lock too; never with a peer's or the publish
+ * lock. The log sink may be called with any held, so it must not call back.
+ */
+#ifndef TEI_CORE_H
+#define TEI_CORE_H
+
+#include "base/base.h"
+#include "base/err.h"
+#include "base/jobs.h"
+#include "base/loop.h"
+#include "base/os.h"
+#include "base/pool.h"
+#include "conf/conf.h"
+#include "meta/meta.h"
+#include "model/model.h"
+#include "transport/transport.h"
+
+#include <uthash.h>
+
+/* ------------------------------------------------------------------------------------------ peers */
+
+struct via {
+    struct tei_transport *transport;
+    struct tei_attach *attach; /* NULL in the view of this engine itself */
+};
+
+struct view {
+    _Atomic size_t refs;
+    te_engine *engine;
+    struct peer *peer;
+    struct tei_segment *seg; /* NULL: this engine, whose region map is asked instead */
+    unsigned generation;     /* of the engine's transports when it was made */
+    uint64_t serial;         /* no two views of an engine have the same */
+    size_t n_via;
+    struct via via[TEI_TRANSPORTS_MAX];
+    char *why_not[TEI_TRANSPORTS_MAX]; /* by transport index: why attach() refused, else NULL */
+};
+
+struct peer {
+    te_engine *engine;
+    te_segment id; /* TE_LOCAL_SEGMENT: this engine itself */
+    char *name;
+    unsigned opens;        /* under engine.peers_lock */
+    UT_hash_handle hh;     /* in engine.by_name, under peers_lock */
+    _Atomic uint32_t refs; /* the table's, the refresh job's, one for each view */
+    pthread_mutex_t lock;  /* the rest */
+    struct view *view;
+    struct tei_hostport where;
+    int64_t revision;         /* of the fetch by te_open(), for following it; that thread's */
+    size_t views;             /* alive, the current one included */
+    bool closed;              /* no view is put in place any more */
+    bool refreshing;          /* the job is posted or runs */
+    bool again;               /* asked for once more since the fetch under way began */
+    struct tei_list parked;   /* tasks that wait for the next fetch */
+    struct tei_list fetching; /* tasks that the fetch under way is for */
+    struct tei_job job;
+};
+
+/* ---------------------------------------------------------------------------------------- batches */
+
+/* What te_submit() promised to send once all its requests are done. */
+struct group {
+    te_engine *engine;
+    _Atomic size_t left;
+    _Atomic bool failed;
+    te_segment target;
+    struct tei_hostport where;
+    char *name, *msg;
+    struct tei_job job;
+};
+
+/* Two cache lines, which is why the small members stand together. */
+struct task {
+    /* enum te_state; terminal ones are stored with release, after all below */
+    _Alignas(64) _Atomic uint8_t state;
+    bool refreshed;        /* its one refresh is used up */
+    _Atomic uint32_t left; /* pieces of work */
+    _Atomic int error;     /* the first one */
+    int sys_errno;         /* of the one who set `error` */
+    const char *why;       /* likewise */
+    _Atomic uint64_t moved;
+    struct batch *batch;
+    struct group *group;
+    struct view *view;         /* held while posted */
+    struct tei_region *region; /* held until terminal */
+    int64_t deadline_ns;
+    te_request req;
+    struct tei_link link; /* in peer.parked, or among those that end together */
+};
+
+#define TEI_BATCH_MAX     ((size_t)1 << 24) /* requests */
+#define TEI_SPARE_CLASSES 18
+
+/* A text that a failed task's `why` points to; lives as long as its batch. */
+struct note {
+    struct note *next;
+    char text[];
+};
+
+/* A thread in te_wait() that may move its batch by itself. */
+struct driver {
+    struct driver *next; /* in engine.drivers */
+    pthread_t thread;
+    struct tei_waker waker;
+};
+
+struct batch {
+    _Atomic(struct note *) notes;
+    te_batch id;
+    te_engine *engine;
+    _Atomic uint32_t refs;
+    pthread_mutex_t submit_lock; /* one te_submit at a time */
+    size_t capacity;
+    size_t room;                /* tasks that its memory has */
+    struct batch *next;         /* in engine.spare */
+    _Atomic size_t claimed;     /* tasks in use */
+    _Atomic size_t left;        /* tasks not terminal */
+    _Atomic size_t cancel_mark; /* tasks below it were cancelled */
+    _Atomic int first_bad;      /* index + 1 of the first task that failed, 0: none */
+    _Atomic uint64_t bytes;     /* of terminal tasks */
+    _Atomic uint32_t waiters;
+    pthread_mutex_t wait_lock; /* waiting, and the errors of tasks while they run */
+    pthread_cond_t wait_cond;
+    struct driver *driver;     /* the thread that moves it in te_wait(); under wait_lock */
+    struct tei_link done_link; /* in engine.done, under done_lock */
+    _Atomic bool freeing;
+    bool freed; /* likewise */
+    struct task tasks[];
+};
+
+/* ----------------------------------------------------------------------------------------- engine */
+
+struct inbox_entry {
+    struct tei_link link;
+    char *name, *msg;
+};
+
+struct counters {
+    _Atomic uint64_t submitted, completed, failed, bytes_read, bytes_written, refreshes, notified,
+        received, store_failures;
+};
+
+/* What is wrong with the metadata server, in bits. */
+enum store_state {
+    STORE_DOWN = 1,    /* our keys could not be kept */
+    STORE_REFUSES = 2, /* they could not be put */
+    STORE_TAKEN = 4,   /* another engine has our name */
+};
+
+struct te_engine {
+    unsigned fork_epoch;
+    _Atomic bool closing;
+    struct tei_conf conf;
+    uint64_t incarnation;
+    char name[TEI_HOSTPORT_MAX];
+    struct tei_hostport addr;
+    struct tei_directory *dir;
+    bool announced; /* the directory has our keys */
+
+    struct tei_host host;
+    struct tei_jobs jobs;
+    struct tei_jobs fetches; /* of peers' descriptors: dead peers hold up nothing else */
+    struct tei_loop ctl;
+    pthread_mutex_t ctl_lock; /* the loop's */
+    pthread_t ctl_thread;
+    bool ctl_running;
+    struct tei_rpc_server *rpc;
+
+    /* installing and registering: the transports below change under it */
+    pthread_mutex_t admin;
+    pthread_rwlock_t transports_lock;                     /* written with admin held too */
+    struct tei_transport *transports[TEI_TRANSPORTS_MAX]; /* by index; NULL where uninstalled */
+    size_t n_transports;
+    _Atomic unsigned transport_generation; /* changes with the list, under transports_lock */
+    _Atomic size_t transport_views[TEI_TRANSPORTS_MAX]; /* views that name it */
+    _Atomic uint64_t views_made;
+    struct tei_pool works[TEI_TRANSPORTS_MAX];
+    struct tei_topology *matrix; /* given with te_transport_install(), else NULL */
+
+    pthread_rwlock_t regions_lock;
+    void *regions;            /* tsearch tree of struct tei_region, ordered by address */
+    _Atomic size_t n_regions; /* changes under admin and regions_lock */
+    uint64_t unregistered;    /* regions so far; under regions_lock */
+    struct alloc *allocs;
+    pthread_mutex_t allocs_lock;
+
+    pthread_mutex_t publish_lock;
+    pthread_cond_t publish_cond;
+    _Atomic uint64_t version; /* of our descriptor; grows with each change */
+    uint64_t published;       /* the version the store has */
+    bool publishing, publish_queued;
+    bool announce_due; /* the store has lost where we are */
+    uint64_t tried;    /* the version that the last put was to cover, and what came of it */
+    int tried_rc;
+    int64_t publish_retry_ms;
+    struct tei_job publish_job;
+    struct tei_timer publish_timer;
+    struct tei_job keep_job;
+    struct tei_timer keep_timer;
+    _Atomic int store_state; /* bits of enum store_state */
+    pthread_mutex_t text_lock;
+    char *text; /* cached descriptor of version text_version */
+    size_t text_len;
+    uint64_t text_version;
+
+    pthread_rwlock_t peers_lock;
+    struct peer **peers; /* by index; 0 is this engine */
+    uint32_t *peer_gens; /* by index: generation of the next id */
+    size_t n_peers, cap_peers;
+    struct peer *by_name;
+
+    pthread_rwlock_t repost_lock;   /* shared while parked tasks go to a transport */
+    _Atomic size_t parked;          /* tasks waiting for a descriptor */
+    struct tei_timer park_timer;    /* runs while there are any; under ctl_lock */
+    struct tei_timer refresh_timer; /* MC_TE_METADATA_REFRESH_INTERVAL_SECONDS */
+
+    struct tei_handles batches, preps;
+    pthread_mutex_t spare_lock;
+    struct batch *spare[TEI_SPARE_CLASSES]; /* memory of freed batches, see batch_memory.c */
+    size_t spare_tasks;
+    pthread_mutex_t drivers_lock;
+    struct driver *drivers; /* not in use */
+    pthread_mutex_t done_lock;
+    struct tei_list done;
+    int event_fd; /* -1 until asked for */
+    _Atomic bool event_armed;
+
+    pthread_mutex_t inbox_lock;
+    struct tei_list inbox;
+    size_t inbox_len, inbox_bytes;
+
+    struct counters count;
+    struct tei_timer metric_timer; /* MC_TE_METRIC; under ctl_lock */
+    struct te_stats metric_last;   /* what the line before told */
+};
+
+/*
+ * Public functions begin with this: an engine of NULL, of a forked parent or being destroyed
+ * answers TE_ERR_CLOSED.
+ */
+int tei_engine_check(const te_engine *e);
+/* Refuses calls from now on, and takes our keys out of the directory. */
+void tei_engine_withdraw(te_engine *e);
+
+/* ---- region.c */
+/* Holds the region that contains the whole range, for this engine's own use; NULL if none does. */
+struct tei_region *tei_region_hold_local(te_engine *e, uint64_t addr, uint64_t length);
+/* The same for the part of the range that the region at `addr` covers; its length in *part. */
+struct tei_region *tei_region_hold_part(te_engine *e, uint64_t addr, uint64_t length,
+                                        uint64_t *part);
+void tei_region_release_local(struct tei_region *r, uint32_t n);
+/* The region that contains the whole range, not held; regions_lock is. */
+struct tei_region *tei_region_at(te_engine *e, uint64_t addr, uint64_t length);
+/* struct tei_host ops. */
+int tei_region_hold(struct tei_host *h, uint64_t addr, uint64_t length, unsigned access,
+                    struct tei_region **out);
+void tei_region_release(struct tei_host *h, struct tei_region *r);
+/* Registers all regions with a transport just opened / undoes that. Under admin. */
+int tei_region_join(te_engine *e, struct tei_transport *t);
+void tei_region_leave(te_engine *e, struct tei_transport *t);
+/*
+ * The regions that peers may see, in address order, malloc'ed, and the version they belong to.
+ * regions_lock is held.
+ */
+int tei_region_list(te_engine *e, struct tei_published **out, size_t *n, uint64_t *version);
+bool tei_region_overlaps(te_engine *e, uint64_t addr, uint64_t length);
+/* At destroy: forgets all regions and te_alloc() memory. */
+void tei_region_fini(te_engine *e);
+
+/* ---- publish.c */
+/*
+ * Tells the directory of a change of our descriptor by `n` regions, as te_register() promises.
+ */
+int tei_publish(te_engine *e, size_t n);
+/* Marks a change and publishes in the background: for changes that must not fail. */
+void tei_publish_later(te_engine *e);
+/* The store has lost all that it had of us: announces and publishes anew, in the background. */
+void tei_publish_again(te_engine *e);
+/*
+ * Our descriptor: the page of at most max_bytes from buffer `from`, or all of it when max_bytes is
+ * 0. malloc'ed.
+ */
+int tei_publish_text(te_engine *e, size_t from, size_t max_bytes, char **text, size_t *len);
+/* Once `closing` is set: waits for the put under way; none begins after it. */
+void tei_publish_stop(te_engine *e);
+void tei_publish_fini(te_engine *e);
+
+/* ---- keep.c */
+/* Once announced; from then on our keys are looked after. */
+void tei_keep_start(te_engine *e);
+/* Whether the server was away when it was last asked: no reason to wait for it again. */
+bool tei_keep_is_down(te_engine *e);
+/* What putting our keys has come to; its text is in te_errmsg(). */
+void tei_keep_note_put(te_engine *e, int rc);
+
+/* ---- serve.c: requests of peers on the handshake port */
+void tei_serve_rpc(void *arg, struct tei_rpc_call *call, enum tei_rpc_type type, const char *body,
+                   size_t len);
+
+/* ---- install.c */
+/* What auto_discover picks, and "local". */
+int tei_install_defaults(te_engine *e, bool auto_discover);
+int tei_install(te_engine *e, const struct tei_transport_ops *ops);
+/* The installed one of that name, NULL if none. transports_lock or admin is held. */
+struct tei_transport *tei_install_find(const te_engine *e, const char *name);
+
+/* Why a transport is not installed, for te_explain(). */
+void tei_install_why_not(const te_engine *e, const struct tei_transport_ops *ops, char *buf,
+                         size_t n);
+
+/*
+ * The first transport from place *i on that has one of these caps, and its place; NULL past the end.
+ * It stays until tei_install_put(). For calls that come back into the core, as no lock is held
+ * during them.
+ */
+struct tei_transport *tei_install_get(te_engine *e, size_t *i, unsigned caps);
+void tei_install_put(te_engine *e, size_t i);
+
+/* ---- view.c */
+/* The peer's view, referenced; NULL before the first one and after the last. */
+struct view *tei_view_current(struct peer *p);
+void tei_view_put(struct view *v, size_t n);
+static inline void tei_view_hold(struct view *v, size_t n)
+{
+    atomic_fetch_add_explicit(&v->refs, n, memory_order_relaxed);
+}
+/*
+ * Brings the peer a view of `seg` (NULL: this engine itself), unless what it has is newer; borrows
+ * `seg`.
+ */
+int tei_view_install(struct peer *p, struct tei_segment *seg, const struct tei_hostport *where);
+/* The same descriptor with the transports there are now. */
+int tei_view_rebuild(struct peer *p);
+/* Takes the view away, for good. */
+void tei_view_close(struct peer *p);
+
+/* ---- peer.c */
+int tei_peer_init(te_engine *e);
+void tei_peer_fini(te_engine *e);
+/* The current view of a segment, referenced; NULL if there is no such segment. */
+struct view *tei_view_get(te_engine *e, te_segment id);
+void tei_peer_put(struct peer *p);
+/* The name of a segment for a text, cut to fit; its number if it is not open any more. */
+void tei_peer_name(te_engine *e, te_segment id, char *buf, size_t n);
+/* Strips leading '/'; TE_ERR_INVALID for a name that is NULL or empty. */
+int tei_peer_check_name(const char **name);
+/* Makes every peer's view anew with the transports there are now. Under admin. */
+int tei_peer_rebuild(te_engine *e);
+/* Parks a task until its peer's descriptor was fetched again, which is its one refresh. */
+void tei_peer_park(struct peer *p, struct task *t);
+/* Ends what is parked of a batch (NULL: everything) CANCELED. */
+void tei_peer_unpark(te_engine *e, const struct batch *b);
+/* Fetches one peer's descriptor again, or every peer's, in the background. */
+void tei_peer_refresh(struct peer *p);
+void tei_peer_refresh_all(te_engine *e);
+/* The directory says that the descriptor of `name` has changed; arg is the engine. */
+void tei_peer_changed(void *arg, const char *name);
+/* True if te_cancel() or te_engine_destroy() got this task. */
+bool tei_task_canceled(const struct task *t);
+/* Where a segment's engine answers RPCs; asks the directory anew, and blocks, when `fresh`. */
+int tei_peer_where(te_engine *e, te_segment id, bool fresh, struct tei_hostport *out);
+
+/* ---- route.c */
+/*
+ * Picks the transport for a request; NULL if none can carry it. Unless it *lasts, there may soon be a
+ * better one.
+ */
+struct via *tei_route(struct view *v, const te_request *r, bool *lasts);
+
+/* ---- submit.c */
+struct plan {
+    te_engine *engine;
+    struct batch *batch;
+    struct group *group;
+    int64_t deadline_ns;
+    /* the region that tasks hold which were claimed last: how many holds are not counted on it yet */
+    struct tei_region *region;
+    uint32_t owed;
+    struct tei_list lists[TEI_TRANSPORTS_MAX];
+    struct tei_transport *transports[TEI_TRANSPORTS_MAX];
+    struct tei_pool_free *spare[TEI_TRANSPORTS_MAX]; /* work taken from the pools in bulk */
+    size_t n_spare[TEI_TRANSPORTS_MAX];
+    const struct tei_segment *segment; /* in which `buffer` was found last; NULL: none was */
+    const struct tei_buffer *buffer;
+    size_t expect;            /* requests still to come: how much to take at a time */
+    struct tei_list unposted; /* tasks without work: empty ones and those to be parked */
+};
+void tei_plan_init(struct plan *p, te_engine *e, struct batch *b, size_t expect);
+/*
+ * Finds the target range of t->req in t->view and cuts the work: on 0 the pieces are on
+ * lists[transport index] and t->left is set. TE_ERR_STALE or TE_ERR_ACCESS when the view does not
+ * have it, TE_ERR_UNSUPPORTED when no transport carries it, TE_ERR_NOT_REGISTERED when this engine
+ * is the target, TE_ERR_MEMORY.
+ */
+int tei_plan_cut(struct plan *p, struct task *t);
+/* What can be said of request number i without looking at anything else. */
+int tei_request_check(const te_request *r, size_t i);
+/*
+ * The whole of a te_submit(): `fill` claims and plans the next `n` tasks of the batch; on failure it
+ * leaves them holding nothing.
+ */
+typedef int (*tei_fill)(struct plan *p, struct task *tasks, size_t n, const void *arg);
+int tei_submit(te_engine *e, te_batch id, size_t n, const te_submit_opts *opts, tei_fill fill,
+               const void *arg);
+/* Counts the holds that are owed. */
+static inline void tei_plan_count(struct plan *p)
+{
+    /* Relaxed: who unregisters looks at the count with regions_lock held exclusively. */
+    if (p->owed)
+        atomic_fetch_add_explicit(&p->region->local_users, p->owed, memory_order_relaxed);
+    p->owed = 0;
+}
+/*
+ * One more hold on a region that cannot go meanwhile, because regions_lock is held or a hold is
+ * counted. Counted at the latest by tei_plan_count().
+ */
+static inline void tei_plan_hold(struct plan *p, struct tei_region *r)
+{
+    if (r != p->region)
+        tei_plan_count(p);
+    p->region = r;
+    p->owed++;
+}
+/*
+ * Puts a task on its way, whose view and region are held. `via` carries it in one piece; NULL: what
+ * does is to be found. What is said of an error calls it request i.
+ */
+int tei_plan_task(struct plan *p, struct task *t, size_t i, const struct via *via);
+/* Lets go of what a task holds that was not posted. */
+void tei_plan_release(struct task *t);
+/* Hands all work to the transports. */
+void tei_plan_post(struct plan *p);
+/* Gives all work back unposted, and what is left over. */
+void tei_plan_drop(struct plan *p);
+
+/* ---- prep.c */
+void tei_prep_fini(te_engine *e);
+
+/* ---- batch_memory.c */
+/* Memory for a batch: its head is zeroed, its tasks are not. NULL when memory is out. */
+struct batch *tei_batch_memory_get(te_engine *e, size_t capacity);
+void tei_batch_memory_put(te_engine *e, struct batch *b);
+void tei_batch_memory_fini(te_engine *e);
+
+/* ---- batch.c */
+struct batch *tei_batch_pin(te_engine *e, te_batch id);
+void tei_batch_unpin(te_engine *e, te_batch id);
+/* struct tei_host op: the one completion function. */
+void tei_work_done(struct tei_host *h, struct tei_list *done);
+/* Ends a task that has no work with a transport: never posted, parked, or empty. */
+void tei_task_end(struct task *t, int error, const char *why);
+/* A copy of a text for tei_task_end() of one of the batch's tasks; NULL when memory is out. */
+const char *tei_batch_note(struct batch *b, const char *text);
+/* Marks `n` tasks of a batch unfinished, before they are posted. */
+void tei_batch_begin(struct batch *b, size_t n);
+void tei_batch_fini(te_engine *e);
+
+/* ---- drive.c */
+/*
+ * Moves the batch in the calling thread until it is done, `deadline_ns` has passed or no transport
+ * lets it. The caller is counted among the batch's waiters.
+ */
+void tei_drive(struct batch *b, int64_t deadline_ns);
+void tei_drive_fini(te_engine *e);
+
+/* ---- notify.c */
+int tei_group_create(te_engine *e, const te_submit_opts *o, size_t n, struct group **out);
+void tei_group_free(struct group *g);
+void tei_group_done(struct group *g, size_t n, bool failed);
+int tei_inbox_add(te_engine *e, char *name, char *msg);
+void tei_inbox_fini(te_engine *e);
+
+/* ---- shutdown.c */
+void tei_shutdown_forget(const te_engine *e);
+
+/* ---- observe.c */
+/* Begins to log a line of figures every interval, if MC_TE_METRIC asks for it. Under ctl_lock. */
+void tei_metric_start(te_engine *e);
+
+static inline te_engine *tei_host_engine(struct tei_host *h)
+{
+    return tei_container_of(h, te_engine, host);
+}
+
+#endif

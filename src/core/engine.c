@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine.c - making and ending an engine: the start and stop order.
+ *
+ * Start: conf, directory, address and port, name, ctl thread and RPC server, transports, and last
+ * the announcement: when peers can find us, everything answers. Stop is the reverse, with one
+ * addition: transports are closed (all transfers end CANCELED) before te/aux is drained, so that no
+ * job waits for a transfer, and stopped after it, since jobs may still post to them.
+ */
+#include "core/core.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define AUX_THREADS   16
+#define FETCH_THREADS 16
+
+const char *te_version(void)
+{
+    return TE_VERSION_STRING;
+}
+
+int tei_engine_check(const te_engine *e)
+{
+    if (!e)
+        return TEI_FAIL(TE_ERR_INVALID, "engine is NULL");
+    if (e->fork_epoch != tei_fork_epoch())
+        return TEI_FAIL(TE_ERR_CLOSED,
+                        "engine belongs to the parent process; make one of your own after fork()");
+    if (atomic_load_explicit(&e->closing, memory_order_relaxed))
+        return TEI_FAIL(TE_ERR_CLOSED, "engine is being destroyed");
+    return 0;
+}
+
+/* ----------------------------------------------------------------------------- address and name */
+
+/*
+ * The host told to peers: what the user gave, by whichever way; else the address that routes to
+ * whom the directory talks to; else the one of the default route.
+ */
+static void choose_host(te_engine *e, const te_options *o, const struct tei_hostport *name)
+{
+    char hint[TEI_HOST_MAX];
+    struct tei_addr unused;
+    char *out = e->addr.host;
+    size_t n = sizeof(e->addr.host);
+
+    if (o->ip_or_host_name && o->ip_or_host_name[0])
+        snprintf(out, n, "%s", o->ip_or_host_name);
+    else if (e->conf.tcp_bind_address[0])
+        snprintf(out, n, "%s", e->conf.tcp_bind_address);
+    else if (name->host[0] &&
+             (!e->dir->ops->stores || name->port || tei_resolve_numeric(name->host, 0, &unused)))
+        snprintf(out, n, "%s", name->host);
+    else if (!e->dir->ops->route_hint(e->dir, hint, sizeof(hint)) ||
+             tei_route_source(hint, out, n) != 0)
+        tei_default_address(e->conf.use_ipv6, out, n);
+    TEI_INFO("peers are told address %s", out);
+}
+
+/* Binds the wanted port, or with one WARN another of the range. */
+static int bind_port(te_engine *e, uint16_t wanted)
+{
+    int fd, backlog = e->conf.handshake_backlog;
+
+    if (wanted) {
+        e->addr.port = wanted;
+        fd = tei_listen(NULL, &e->addr.port, backlog);
+        if (fd >= 0)
+            return fd;
+        TEI_WARN("rpc port %u cannot be bound (%s); taking one of %u..%u", wanted,
+                 tei_errno_text(errno), e->conf.min_rpc_port, e->conf.max_rpc_port);
+    }
+    return tei_listen_range(NULL, e->conf.min_rpc_port, e->conf.max_rpc_port, backlog,
+                            &e->addr.port);
+}
+
+static int parse_name(const te_engine *e, const te_options *o, struct tei_hostport *out)
+{
+    *out = (struct tei_hostport){0};
+    if (!o->local_server_name || !o->local_server_name[0])
+        return 0;
+    /* With a store a name is any text; only one that reads as host:port asks for a port. */
+    if (tei_hostport_parse(o->local_server_name,
+                           e->conf.legacy_rpc_port_binding ? e->conf.handshake_port : 0, out) == 0)
+        return 0;
+    *out = (struct tei_hostport){0};
+    return e->dir->ops->stores ? 0 : TE_ERR_INVALID;
+}
+
+static int take_address(te_engine *e, const te_options *o, int *listen_fd)
+{
+    struct tei_hostport name;
+    int rc = parse_name(e, o, &name);
+
+    if (rc)
+        return rc;
+    choose_host(e, o, &name);
+    *listen_fd = bind_port(e, o->rpc_port ? (uint16_t)o->rpc_port : name.port);
+    if (*listen_fd < 0)
+        return *listen_fd;
+    rc = e->dir->ops->own_name(e->dir, o->local_server_name, &e->addr, e->name, sizeof(e->name));
+    if (rc)
+        tei_fd_close(*listen_fd);
+    return rc;
+}
+
+/* -------------------------------------------------------------------------------------- threads */
+
+static void *ctl_main(void *arg)
+{
+    te_engine *e = arg;
+
+    tei_loop_run(&e->ctl);
+    return NULL;
+}
+
+static void on_refresh_timer(struct tei_timer *t)
+{
+    te_engine *e = tei_container_of(t, te_engine, refresh_timer);
+
+    tei_peer_refresh_all(e);
+    tei_timer_start(&e->ctl, t, tei_now_ns() + e->conf.metadata_refresh_s * TEI_NS_PER_S,
+                    on_refresh_timer);
+}
+
+/* Takes over the listening socket. */
+static int start_ctl(te_engine *e, int listen_fd)
+{
+    int rc = tei_loop_init(&e->ctl, &e->ctl_lock);
+
+    if (rc) {
+        tei_fd_close(listen_fd);
+        return rc;
+    }
+    rc = tei_rpc_server_open(&e->ctl, listen_fd, &e->conf, tei_serve_rpc, e, &e->rpc);
+    if (rc)
+        return rc;
+    if (e->conf.metadata_refresh_s > 0)
+        tei_timer_start(&e->ctl, &e->refresh_timer,
+                        tei_now_ns() + e->conf.metadata_refresh_s * TEI_NS_PER_S, on_refresh_timer);
+    tei_metric_start(e);
+    rc = tei_thread_start(&e->ctl_thread, "te/ctl", ctl_main, e);
+    e->ctl_running = rc == 0;
+    return rc;
+}
+
+static void stop_ctl(te_engine *e)
+{
+    pthread_mutex_lock(&e->ctl_lock);
+    tei_timer_stop(&e->ctl, &e->refresh_timer);
+    tei_timer_stop(&e->ctl, &e->metric_timer);
+    tei_timer_stop(&e->ctl, &e->park_timer);
+    tei_timer_stop(&e->ctl, &e->publish_timer);
+    tei_timer_stop(&e->ctl, &e->keep_timer);
+    if (e->rpc)
+        tei_rpc_server_close(e->rpc);
+    e->rpc = NULL;
+    pthread_mutex_unlock(&e->ctl_lock);
+    if (e->ctl_running) {
+        tei_loop_stop(&e->ctl);
+        pthread_join(e->ctl_thread, NULL);
+    }
+    e->ctl_running = false;
+    tei_loop_fini(&e->ctl);
+}
+
+/* --------------------------------------------------------------------------------------- create */
+
+static void init_locks(te_engine *e)
+{
+    pthread_mutex_init(&e->ctl_lock, NULL);
+    pthread_mutex_init(&e->admin, NULL);
+    pthread_rwlock_init(&e->transports_lock, NULL);
+    pthread_rwlock_init(&e->regions_lock, NULL);
+    pthread_mutex_init(&e->allocs_lock, NULL);
+    pthread_mutex_init(&e->publish_lock, NULL);
+    pthread_mutex_init(&e->text_lock, NULL);
+    tei_cond_init(&e->publish_cond);
+    pthread_rwlock_init(&e->peers_lock, NULL);
+    pthread_rwlock_init(&e->repost_lock, NULL);
+    pthread_mutex_init(&e->spare_lock, NULL);
+    pthread_mutex_init(&e->drivers_lock, NULL);
+    pthread_mutex_init(&e->done_lock, NULL);
+    pthread_mutex_init(&e->inbox_lock, NULL);
+}
+
+static void fini_locks(te_engine *e)
+{
+    pthread_mutex_destroy(&e->ctl_lock);
+    pthread_mutex_destroy(&e->admin);
+    pthread_rwlock_destroy(&e->transports_lock);
+    pthread_rwlock_destroy(&e->regions_lock);
+    pthread_mutex_destroy(&e->allocs_lock);
+    pthread_mutex_destroy(&e->publish_lock);
+    pthread_mutex_destroy(&e->text_lock);
+    pthread_cond_destroy(&e->publish_cond);
+    pthread_rwlock_destroy(&e->peers_lock);
+    pthread_rwlock_destroy(&e->repost_lock);
+    pthread_mutex_destroy(&e->spare_lock);
+    pthread_mutex_destroy(&e->drivers_lock);
+    pthread_mutex_destroy(&e->done_lock);
+    pthread_mutex_destroy(&e->inbox_lock);
+}
+
+static void init_engine(te_engine *e)
+{
+    e->fork_epoch = tei_fork_epoch();
+    e->incarnation = tei_random_u64() | 1;
+    atomic_init(&e->version, 1);
+    e->event_fd = -1;
+    e->host = (struct tei_host){.conf = &e->conf,
+                                .jobs = &e->jobs,
+                                .segment_name = e->name,
+                                .bind_host = "",
+                                .work_done = tei_work_done,
+                                .region_hold = tei_region_hold,
+                                .region_release = tei_region_release};
+    init_locks(e);
+    tei_list_init(&e->done);
+    tei_list_init(&e->inbox);
+    tei_handles_init(&e->batches);
+    tei_handles_init(&e->preps);
+    tei_jobs_init(&e->jobs, AUX_THREADS);
+    tei_jobs_init(&e->fetches, FETCH_THREADS);
+}
+
+static void apply_log(const struct tei_conf *c)
+{
+    if (c->log_level >= 0)
+        te_log_set_level((enum te_log_level)c->log_level);
+    if (c->log_dir[0])
+        tei_log_set_dir(c->log_dir);
+}
+
+static int start_engine(te_engine *e, const te_options *o)
+{
+    int listen_fd, rc = tei_jobs_start(&e->jobs);
+
+    if (!rc)
+        rc = tei_jobs_start(&e->fetches);
+    if (!rc)
+        rc = tei_directory_open(o->metadata, &e->conf, &e->dir);
+    if (rc)
+        return rc;
+    rc = take_address(e, o, &listen_fd);
+    if (rc)
+        return rc;
+    rc = start_ctl(e, listen_fd);
+    if (rc)
+        return rc;
+    rc = tei_install_defaults(e, o->auto_discover != 0);
+    if (!rc)
+        rc = tei_peer_init(e);
+    if (!rc)
+        rc = e->dir->ops->announce(e->dir, e->name, &e->addr);
+    e->announced = rc == 0;
+    if (!rc)
+        rc = tei_publish(e, 0);
+    if (!rc && e->dir->ops->listen)
+        rc = e->dir->ops->listen(e->dir, tei_peer_changed, e);
+    if (!rc)
+        tei_keep_start(e);
+    return rc;
+}
+
+static int check_options(const te_options *o)
+{
+    if (o->size != sizeof(*o))
+        return TEI_FAIL(TE_ERR_INVALID,
+                        "options: size is %zu, not %zu; call te_options_init() first", o->size,
+                        sizeof(*o));
+    if (o->rpc_port > UINT16_MAX)
+        return TEI_FAIL(TE_ERR_INVALID, "options: rpc_port %u is above 65535", o->rpc_port);
+    if (!o->metadata || !o->metadata[0])
+        return TEI_FAIL(TE_ERR_INVALID,
+                        "options: metadata is empty; give \"P2PHANDSHAKE\" or a server");
+    return 0;
+}
+
+int te_engine_create(const te_options *o, te_engine **out)
+{
+    te_options defaults;
+    te_engine *e;
+    int rc;
+
+    te_options_init(&defaults);
+    if (!o)
+        o = &defaults;
+    rc = out ? check_options(o) : TEI_FAIL(TE_ERR_INVALID, "the place for the engine is NULL");
+    if (rc)
+        return rc;
+    e = calloc(1, sizeof(*e));
+    if (!e)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for an engine");
+    init_engine(e);
+    rc = tei_conf_load(o->set, &e->conf);
+    if (!rc) {
+        apply_log(&e->conf);
+        tei_raise_nofile();
+        rc = start_engine(e, o);
+    }
+    if (rc) {
+        te_engine_destroy(e);
+        return rc;
+    }
+    TEI_INFO("engine %s is up, rpc port %u", e->name, e->addr.port);
+    *out = e;
+    return 0;
+}
+
+/* -------------------------------------------------------------------------------------- destroy */
+
+/* Best effort: the store may be away, and each try has its deadline. */
+void tei_engine_withdraw(te_engine *e)
+{
+    atomic_store(&e->closing, true);
+    tei_publish_stop(e);
+    if (e->announced)
+        e->dir->ops->withdraw(e->dir, e->name);
+    e->announced = false;
+}
+
+static void end_transfers(te_engine *e)
+{
+    for (size_t i = 0; i < e->n_transports; i++)
+        if (e->transports[i])
+            e->transports[i]->ops.close(e->transports[i]);
+    tei_peer_unpark(e, NULL);
+    if (e->dir && e->dir->ops->unlisten)
+        e->dir->ops->unlisten(e->dir);
+    tei_jobs_stop(&e->fetches);
+    tei_jobs_stop(&e->jobs);
+    for (size_t i = 0; i < e->n_transports; i++) {
+        if (!e->transports[i])
+            continue;
+        tei_region_leave(e, e->transports[i]);
+        e->transports[i]->ops.stop(e->transports[i]);
+    }
+}
+
+static void free_engine(te_engine *e)
+{
+    tei_batch_fini(e);
+    tei_batch_memory_fini(e);
+    tei_prep_fini(e);
+    tei_drive_fini(e);
+    tei_peer_fini(e);
+    for (size_t i = 0; i < e->n_transports; i++) {
+        tei_transport_destroy(e->transports[i]);
+        tei_pool_fini(&e->works[i]);
+    }
+    tei_region_fini(e);
+    tei_publish_fini(e);
+    tei_inbox_fini(e);
+    if (e->matrix)
+        tei_topology_fini(e->matrix);
+    free(e->matrix);
+    if (e->dir)
+        e->dir->ops->close(e->dir);
+    if (e->event_fd >= 0)
+        tei_fd_close(e->event_fd);
+    tei_jobs_fini(&e->fetches);
+    tei_jobs_fini(&e->jobs);
+    fini_locks(e);
+    free(e);
+}
+
+void te_engine_destroy(te_engine *e)
+{
+    if (!e || e->fork_epoch != tei_fork_epoch())
+        return;
+    tei_shutdown_forget(e);
+    tei_engine_withdraw(e);
+    end_transfers(e);
+    stop_ctl(e);
+    free_engine(e);
+}
+
+/* ------------------------------------------------------------------------------------- who am I */
+
+static int copy_name(const char *text, char *buf, size_t n)
+{
+    if (!buf || strlen(text) >= n)
+        return TEI_FAIL(TE_ERR_INVALID, "needs a buffer of %zu bytes, not %zu", strlen(text) + 1,
+                        buf ? n : 0);
+    memcpy(buf, text, strlen(text) + 1);
+    return 0;
+}
+
+int te_engine_addr(te_engine *e, char *buf, size_t n)
+{
+    char text[TEI_HOSTPORT_MAX + 2];
+    int rc = tei_engine_check(e);
+
+    return rc ? rc
+              : copy_name(tei_hostport_format(e->addr.host, e->addr.port, text, sizeof(text)), buf,
+                          n);
+}
+
+int te_engine_name(te_engine *e, char *buf, size_t n)
+{
+    int rc = tei_engine_check(e);
+
+    return rc ? rc : copy_name(e->name, buf, n);
+}

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * install.c - which transports an engine has.
+ *
+ * Index i of engine.transports stays a transport's own for the engine's life: regions keep its keys
+ * there, work comes from pool i. Uninstalling first swaps every peer's view for one without it; if
+ * an older view is still held, transfers are using the transport and everything is put back.
+ */
+#include "core/core.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MATRIX_FILE_MAX (1 << 20)
+
+struct tei_transport *tei_install_find(const te_engine *e, const char *name)
+{
+    for (size_t i = 0; i < e->n_transports; i++)
+        if (e->transports[i] && strcmp(e->transports[i]->ops.name, name) == 0)
+            return e->transports[i];
+    return NULL;
+}
+
+struct tei_transport *tei_install_get(te_engine *e, size_t *i, unsigned caps)
+{
+    struct tei_transport *t = NULL;
+
+    pthread_rwlock_rdlock(&e->transports_lock);
+    for (; *i < e->n_transports && !t; *i += !t)
+        if (e->transports[*i] && (e->transports[*i]->ops.caps & caps))
+            t = e->transports[*i];
+    if (t)
+        atomic_fetch_add_explicit(&e->transport_views[*i], 1, memory_order_relaxed);
+    pthread_rwlock_unlock(&e->transports_lock);
+    return t;
+}
+
+void tei_install_put(te_engine *e, size_t i)
+{
+    /* Release: partner of the acquire in take_out(). */
+    atomic_fetch_sub_explicit(&e->transport_views[i], 1, memory_order_release);
+}
+
+static void list_built_in(char *buf, size_t n)
+{
+    const struct tei_transport_ops *ops;
+    size_t used = 0;
+
+    buf[0] = '\0';
+    for (size_t i = 0; (ops = tei_transport_at(i)) && used < n; i++)
+        used += (size_t)snprintf(buf + used, n - used, "%s%s", i ? ", " : "", ops->name);
+}
+
+static int find_ops(const char *name, const struct tei_transport_ops **out)
+{
+    char built_in[128];
+
+    *out = tei_transport_find(name);
+    if (*out)
+        return 0;
+    list_built_in(built_in, sizeof(built_in));
+    return TEI_FAIL(TE_ERR_UNSUPPORTED, "transport '%.64s' is not built in; there are: %s", name,
+                    built_in);
+}
+
+static bool probe(const te_engine *e, const struct tei_transport_ops *ops, char *why, size_t n)
+{
+    why[0] = '\0';
+    return !ops->probe || ops->probe(&e->conf, why, n);
+}
+
+static void put_in(te_engine *e, size_t i, struct tei_transport *t)
+{
+    pthread_rwlock_wrlock(&e->transports_lock);
+    e->transports[i] = t;
+    if (i == e->n_transports)
+        e->n_transports++;
+    /* Release: partner of the acquire in transports_changed(). */
+    atomic_fetch_add_explicit(&e->transport_generation, 1, memory_order_release);
+    atomic_fetch_add_explicit(&e->version, 1, memory_order_acq_rel);
+    pthread_rwlock_unlock(&e->transports_lock);
+}
+
+static void shut(te_engine *e, struct tei_transport *t)
+{
+    t->ops.close(t);
+    tei_region_leave(e, t);
+    t->ops.stop(t);
+    tei_transport_destroy(t);
+}
+
+int tei_install(te_engine *e, const struct tei_transport_ops *ops)
+{
+    struct tei_transport *t;
+    char why[256];
+    size_t i = e->n_transports;
+    int rc;
+
+    if (tei_install_find(e, ops->name))
+        return 0;
+    if (!probe(e, ops, why, sizeof(why)))
+        return TEI_FAIL(TE_ERR_UNSUPPORTED, "transport '%s' cannot run on this host: %s", ops->name,
+                        why);
+    if (i == TEI_TRANSPORTS_MAX)
+        return TEI_FAIL(TE_ERR_TOO_MANY, "no room for a transport after %d installs in this engine",
+                        TEI_TRANSPORTS_MAX);
+    rc = tei_transport_open(ops, &e->host, i, &t);
+    if (rc)
+        return rc;
+    tei_pool_init(&e->works[i], ops->work_size);
+    rc = tei_region_join(e, t);
+    if (rc) {
+        shut(e, t);
+        return rc;
+    }
+    put_in(e, i, t);
+    TEI_INFO("transport %s is installed", ops->name);
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------- NIC matrix */
+
+static int take_matrix(te_engine *e, const char *json, size_t len)
+{
+    struct tei_topology *t = calloc(1, sizeof(*t));
+    int rc;
+
+    if (!t)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for a NIC priority matrix");
+    rc = tei_topology_decode(json, len, t);
+    if (rc) {
+        free(t);
+        return rc;
+    }
+    if (e->matrix)
+        tei_topology_fini(e->matrix);
+    free(e->matrix);
+    e->matrix = t;
+    return 0;
+}
+
+/*
+ * MC_CUSTOM_TOPO_JSON: a file that cannot be used is a WARN, and the machine is looked at instead.
+ */
+static void load_matrix(te_engine *e)
+{
+    FILE *f = fopen(e->conf.custom_topology, "re");
+    char *text = malloc(MATRIX_FILE_MAX);
+    size_t n = 0;
+
+    if (f && text)
+        n = fread(text, 1, MATRIX_FILE_MAX, f);
+    else
+        TEI_WARN("MC_CUSTOM_TOPO_JSON: %s: %s", e->conf.custom_topology, tei_errno_text(errno));
+    if (n == 0 || n == MATRIX_FILE_MAX || take_matrix(e, text, n) != 0)
+        TEI_WARN("MC_CUSTOM_TOPO_JSON: %s is no NIC priority matrix of less than %d bytes; "
+                 "discovering the topology",
+                 e->conf.custom_topology, MATRIX_FILE_MAX);
+    if (f)
+        fclose(f);
+    free(text);
+}
+
+/* ---------------------------------------------------------------------------------- auto_discover */
+
+/* The transport that an option asks for, and the option; NULL if none does. */
+static const char *forced(const struct tei_conf *c, const char **option)
+{
+    const struct {
+        bool on;
+        const char *option, *name;
+    } all[] = {{c->force_tcp, "MC_FORCE_TCP", "tcp"},
+               {c->intra_nvlink, "MC_INTRA_NVLINK", "nvlink_intra"},
+               {c->force_mnnvl, "MC_FORCE_MNNVL", "nvlink"},
+               {c->force_hca, "MC_FORCE_HCA", "rdma"}};
+
+    for (size_t i = 0; i < TEI_ARRAY_LEN(all); i++) {
+        *option = all[i].option;
+        if (all[i].on)
+            return all[i].name;
+    }
+    return NULL;
+}
+
+void tei_install_why_not(const te_engine *e, const struct tei_transport_ops *ops, char *buf,
+                         size_t n)
+{
+    char why[256];
+    const char *option, *name = forced(&e->conf, &option);
+
+    if (!probe(e, ops, why, sizeof(why)))
+        snprintf(buf, n, "cannot run on this host: %s", why);
+    else if (name && strcmp(name, ops->name) != 0)
+        snprintf(buf, n, "%s asks for %s; te_transport_install() adds this one", option, name);
+    else if ((ops->caps & TEI_CAP_SAME_HOST) && !e->conf.host_path)
+        snprintf(buf, n, "TE_HOST_PATH is off; te_transport_install() adds it all the same");
+    else
+        snprintf(buf, n, "te_transport_install() adds it");
+}
+
+static int install_first_remote(te_engine *e)
+{
+    const struct tei_transport_ops *ops;
+
+    for (size_t i = 0; (ops = tei_transport_at(i)); i++) {
+        char why[256];
+
+        if (!(ops->caps & TEI_CAP_REMOTE))
+            continue;
+        if (probe(e, ops, why, sizeof(why)))
+            return tei_install(e, ops);
+        TEI_INFO("transport %s is left out: %s", ops->name, why);
+    }
+    return TEI_FAIL(TE_ERR_UNSUPPORTED, "no transport to other engines can run on this host");
+}
+
+static int install_named(te_engine *e, const char *name)
+{
+    const struct tei_transport_ops *ops;
+    int rc = find_ops(name, &ops);
+
+    return rc ? rc : tei_install(e, ops);
+}
+
+/*
+ * What goes with a transport to other hosts: the ways within this one. An engine that cannot have
+ * one goes on without.
+ */
+static void install_companions(te_engine *e)
+{
+    const struct tei_transport_ops *ops;
+
+    if (e->conf.force_tcp || !e->conf.host_path)
+        return;
+    for (size_t i = 0; (ops = tei_transport_at(i)); i++) {
+        char why[256];
+
+        if (!(ops->caps & TEI_CAP_SAME_HOST))
+            continue;
+        if (!probe(e, ops, why, sizeof(why)))
+            TEI_INFO("transport %s is left out: %s", ops->name, why);
+        else
+            (void)tei_install(e, ops); /* which has said why not */
+    }
+}
+
+int tei_install_defaults(te_engine *e, bool auto_discover)
+{
+    const char *option, *name = forced(&e->conf, &option);
+    int rc = install_named(e, "local");
+
+    if (rc || !auto_discover)
+        return rc;
+    if (e->conf.custom_topology[0])
+        load_matrix(e);
+    rc = name ? install_named(e, name) : install_first_remote(e);
+    if (!rc)
+        install_companions(e);
+    return rc;
+}
+
+/* ----------------------------------------------------------------------------------- public calls */
+
+/*
+ * Under admin. A failure after the install is the directory's: the transport stays and is told
+ * later.
+ */
+static int install_new(te_engine *e, const struct tei_transport_ops *ops)
+{
+    int rc = tei_install(e, ops);
+
+    if (!rc && (ops->caps & TEI_CAP_REMOTE))
+        install_companions(e);
+    if (!rc)
+        rc = tei_peer_rebuild(e);
+    if (!rc && tei_publish(e, 0) != 0)
+        tei_publish_later(e);
+    return rc;
+}
+
+int te_transport_install(te_engine *e, const char *name, const char *matrix_json)
+{
+    const struct tei_transport_ops *ops = NULL;
+    int rc = tei_engine_check(e);
+
+    if (!rc && !name)
+        rc = TEI_FAIL(TE_ERR_INVALID, "transport name is NULL");
+    if (!rc)
+        rc = find_ops(name, &ops);
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&e->admin);
+    rc = matrix_json ? take_matrix(e, matrix_json, strlen(matrix_json)) : 0;
+    if (!rc && !tei_install_find(e, name))
+        rc = install_new(e, ops);
+    pthread_mutex_unlock(&e->admin);
+    return rc;
+}
+
+static int take_out(te_engine *e, struct tei_transport *t)
+{
+    size_t i = t->index;
+    int rc;
+
+    put_in(e, i, NULL);
+    rc = tei_peer_rebuild(e);
+    if (!rc && atomic_load_explicit(&e->transport_views[i], memory_order_acquire))
+        rc = TE_ERR_BUSY;
+    if (rc) {
+        put_in(e, i, t);
+        tei_peer_rebuild(e);
+        return TEI_FAIL(rc, "transport %s: %s", t->ops.name,
+                        rc == TE_ERR_BUSY ? "transfers use it" : te_strerror(rc));
+    }
+    shut(e, t);
+    if (tei_publish(e, 0) != 0)
+        tei_publish_later(e);
+    return 0;
+}
+
+int te_transport_uninstall(te_engine *e, const char *name)
+{
+    struct tei_transport *t;
+    int rc = tei_engine_check(e);
+
+    if (!rc && (!name || strcmp(name, "local") == 0))
+        rc = TEI_FAIL(TE_ERR_INVALID, "transport name is NULL or \"local\", which always stays");
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&e->admin);
+    t = tei_install_find(e, name);
+    rc =
+        t ? take_out(e, t) : TEI_FAIL(TE_ERR_NOT_FOUND, "transport '%.64s' is not installed", name);
+    pthread_mutex_unlock(&e->admin);
+    return rc;
+}

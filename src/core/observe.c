@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* observe.c - counters, topology, and why a request goes which way. */
+#include "core/core.h"
+#include "plat/plat.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------- counters */
+
+static void add_transports(te_engine *e, struct te_stats *s)
+{
+    pthread_rwlock_rdlock(&e->transports_lock);
+    for (size_t i = 0; i < e->n_transports; i++)
+        if (e->transports[i])
+            e->transports[i]->ops.stats(e->transports[i], s);
+    pthread_rwlock_unlock(&e->transports_lock);
+}
+
+static void add_core(te_engine *e, struct te_stats *s)
+{
+    struct counters *c = &e->count;
+
+    s->requests_submitted = atomic_load_explicit(&c->submitted, memory_order_relaxed);
+    s->requests_completed = atomic_load_explicit(&c->completed, memory_order_relaxed);
+    s->requests_failed = atomic_load_explicit(&c->failed, memory_order_relaxed);
+    s->bytes_read = atomic_load_explicit(&c->bytes_read, memory_order_relaxed);
+    s->bytes_written = atomic_load_explicit(&c->bytes_written, memory_order_relaxed);
+    s->refreshes = atomic_load_explicit(&c->refreshes, memory_order_relaxed);
+    s->notifications_sent = atomic_load_explicit(&c->notified, memory_order_relaxed);
+    s->metadata_failures = atomic_load_explicit(&c->store_failures, memory_order_relaxed);
+    s->metadata_down = tei_keep_is_down(e);
+    s->notifications_received = atomic_load_explicit(&c->received, memory_order_relaxed);
+    s->regions = atomic_load_explicit(&e->n_regions, memory_order_relaxed);
+    pthread_rwlock_rdlock(&e->peers_lock);
+    s->segments_open = HASH_COUNT(e->by_name) - 1;
+    pthread_rwlock_unlock(&e->peers_lock);
+}
+
+static void read_counters(te_engine *e, struct te_stats *s)
+{
+    *s = (struct te_stats){.size = sizeof(*s)};
+    add_core(e, s);
+    add_transports(e, s);
+}
+
+int te_stats(te_engine *e, struct te_stats *out)
+{
+    struct te_stats s;
+    int rc = tei_engine_check(e);
+
+    if (rc)
+        return rc;
+    if (!out || out->size < sizeof(size_t) || out->size > sizeof(s))
+        return TEI_FAIL(TE_ERR_INVALID, "set size to sizeof(struct te_stats) first");
+    read_counters(e, &s);
+    s.size = out->size;
+    memcpy(out, &s, out->size);
+    return 0;
+}
+
+/* Asked for by name, so it is told whatever the log level. */
+static void on_metric_timer(struct tei_timer *t)
+{
+    static struct tei_log_site site;
+    te_engine *e = tei_container_of(t, te_engine, metric_timer);
+    const struct te_stats *was = &e->metric_last;
+    int seconds = e->conf.metric_interval_s;
+    struct te_stats now;
+    uint64_t bytes;
+
+    read_counters(e, &now);
+    bytes = now.bytes_read + now.bytes_written - was->bytes_read - was->bytes_written;
+    tei_log(&site, TE_LOG_INFO,
+            "[Metrics] Transfer Engine Stats (over last %ds): Throughput: %.2f MB/s | Requests: "
+            "%llu completed, %llu failed",
+            seconds, (double)bytes / 1e6 / seconds,
+            (unsigned long long)(now.requests_completed - was->requests_completed),
+            (unsigned long long)(now.requests_failed - was->requests_failed));
+    e->metric_last = now;
+    tei_metric_start(e);
+}
+
+void tei_metric_start(te_engine *e)
+{
+    if (e->conf.metric)
+        tei_timer_start(&e->ctl, &e->metric_timer,
+                        tei_now_ns() + e->conf.metric_interval_s * TEI_NS_PER_S, on_metric_timer);
+}
+
+/* ------------------------------------------------------------------------------------- topology */
+
+static int copy_out(const char *text, char *buf, size_t n)
+{
+    size_t need = strlen(text) + 1;
+
+    if (!buf || n < need)
+        return TEI_FAIL(TE_ERR_TOO_LARGE, "needs a buffer of %zu bytes, not %zu", need,
+                        buf ? n : 0);
+    memcpy(buf, text, need);
+    return 0;
+}
+
+/* The matrix that was given, else what the machine shows. */
+static int topology_json(te_engine *e, json_t **out)
+{
+    struct tei_topology found = {0};
+    json_t *j = NULL;
+    int rc = 0;
+
+    pthread_mutex_lock(&e->admin);
+    if (e->matrix)
+        j = tei_topology_json(e->matrix);
+    pthread_mutex_unlock(&e->admin);
+    if (!j) {
+        rc = tei_discover(&found);
+        if (rc)
+            return rc;
+        j = tei_topology_json(&found);
+        tei_topology_fini(&found);
+    }
+    if (!j)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for the topology");
+    *out = j;
+    return 0;
+}
+
+static int dump_out(json_t *j, char *buf, size_t n)
+{
+    char *text = json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS);
+    int rc = text ? copy_out(text, buf, n) : TEI_FAIL(TE_ERR_MEMORY, "no memory for the topology");
+
+    free(text);
+    return rc;
+}
+
+int te_topology_json(te_engine *e, char *buf, size_t n)
+{
+    json_t *j;
+    int rc = tei_engine_check(e);
+
+    if (!rc)
+        rc = topology_json(e, &j);
+    if (rc)
+        return rc;
+    rc = dump_out(j, buf, n);
+    json_decref(j);
+    return rc;
+}
+
+static int links_text(json_t *topology, char *buf, size_t n)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *f = open_memstream(&text, &len);
+    const char *key;
+    json_t *row;
+    int rc;
+
+    if (!f)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for the links");
+    fprintf(f, "=== Local NICs ===\n  (no RDMA devices found)\n=== Topology (NIC Selection) ===\n");
+    json_object_foreach(topology, key, row) {
+        char *preferred = json_dumps(json_array_get(row, 0), 0),
+             *available = json_dumps(json_array_get(row, 1), 0);
+
+        fprintf(f, "  %s -> preferred: %s  available: %s\n", key, preferred ? preferred : "[]",
+                available ? available : "[]");
+        free(preferred);
+        free(available);
+    }
+    rc = fclose(f) == 0 ? copy_out(text, buf, n)
+                        : TEI_FAIL(TE_ERR_MEMORY, "no memory for the links");
+    free(text);
+    return rc;
+}
+
+int te_links(te_engine *e, int json, char *buf, size_t n)
+{
+    json_t *topology, *all;
+    int rc = tei_engine_check(e);
+
+    if (!rc)
+        rc = topology_json(e, &topology);
+    if (rc)
+        return rc;
+    if (!json) {
+        rc = links_text(topology, buf, n);
+        json_decref(topology);
+        return rc;
+    }
+    all = json_pack("{s:[],s:o}", "local_nics", "topology", topology);
+    rc = all ? dump_out(all, buf, n) : TEI_FAIL(TE_ERR_MEMORY, "no memory for the links");
+    json_decref(all);
+    return rc;
+}
+
+/* -------------------------------------------------------------------------------------- explain */
+
+static int explain_source(te_engine *e, const te_request *r, FILE *f)
+{
+    struct tei_region *region = tei_region_hold_local(e, (uintptr_t)r->source, r->length);
+
+    if (!region) {
+        fprintf(f, "source %p + %llu is not inside one registered region\n", r->source,
+                (unsigned long long)r->length);
+        return TE_ERR_NOT_REGISTERED;
+    }
+    fprintf(f, "source: region 0x%zx + %zu at %s\n", (size_t)region->addr, region->length,
+            region->location);
+    tei_region_release_local(region, 1);
+    return 0;
+}
+
+static int explain_own_target(te_engine *e, const te_request *r, FILE *f)
+{
+    for (uint64_t done = 0, part; done < r->length; done += part) {
+        struct tei_region *region =
+            tei_region_hold_part(e, r->target_offset + done, r->length - done, &part);
+
+        if (!region) {
+            fprintf(f, "target: this engine itself, where 0x%llx is not registered\n",
+                    (unsigned long long)(r->target_offset + done));
+            return TE_ERR_NOT_REGISTERED;
+        }
+        tei_region_release_local(region, 1);
+    }
+    fprintf(f, "target: this engine itself\n");
+    return 0;
+}
+
+/* What the descriptor lacks is no error of a submit, which fetches it again first: *parks. */
+static int explain_target(const struct view *v, const te_request *r, FILE *f, bool *parks)
+{
+    unsigned access = r->opcode == TE_READ ? TE_REMOTE_READ : TE_REMOTE_WRITE;
+    int rc;
+
+    if (!v->seg)
+        return explain_own_target(v->engine, r, f);
+    rc = tei_segment_allows(v->seg, r->target_offset, r->length, access);
+    *parks = rc != 0;
+    fprintf(f, "target: segment '%s' with %zu buffers, version %llu: %s\n", v->seg->name,
+            v->seg->n_buffers, (unsigned long long)v->seg->version,
+            rc == 0               ? "has the range and allows this"
+            : rc == TE_ERR_ACCESS ? "does not allow this; a submit fetches the descriptor again"
+                                  : "lacks the range; a submit fetches the descriptor again");
+    return 0;
+}
+
+/* One that is installed, but is not part of the view. */
+static const char *why_apart(const struct view *v, const struct tei_transport *t)
+{
+    const char *said = v->why_not[t->index];
+
+    if (!v->seg)
+        return "reaches other engines only";
+    if (t->ops.caps & TEI_CAP_LOCAL_ONLY)
+        return "reaches this engine itself only";
+    return said && said[0] ? said : "the target does not speak it";
+}
+
+static const struct via *find_via(const struct view *v, const struct tei_transport *t)
+{
+    for (size_t i = 0; i < v->n_via; i++)
+        if (v->via[i].transport == t)
+            return &v->via[i];
+    return NULL;
+}
+
+static void explain_installed(const struct view *v, struct tei_transport *t, const struct via *best,
+                              const te_request *r, FILE *f)
+{
+    const struct via *via = find_via(v, t);
+    unsigned score = via ? t->ops.score(t, via->attach, r) : 0;
+    char why[256];
+
+    fprintf(f, "transport %s: ", t->ops.name);
+    if (!via) {
+        fprintf(f, "not possible: %s\n", why_apart(v, t));
+    } else if (via == best) {
+        fprintf(f, "score %u, taken\n", score);
+    } else if (score && score != TEI_SCORE_LATER) {
+        fprintf(f, "score %u, not above that of %s\n", score, best->transport->ops.name);
+    } else {
+        t->ops.why_not(t, via->attach, r, why, sizeof(why));
+        fprintf(f, "score 0: %s\n", why);
+    }
+}
+
+/* A line for each transport that is built in. */
+static int explain_route(struct view *v, const te_request *r, FILE *f)
+{
+    bool lasts;
+    const struct via *best = tei_route(v, r, &lasts);
+    const struct tei_transport_ops *ops;
+    te_engine *e = v->engine;
+
+    pthread_rwlock_rdlock(&e->transports_lock);
+    for (size_t i = 0; (ops = tei_transport_at(i)); i++) {
+        struct tei_transport *t = tei_install_find(e, ops->name);
+        char why[384];
+
+        if (t) {
+            explain_installed(v, t, best, r, f);
+            continue;
+        }
+        tei_install_why_not(e, ops, why, sizeof(why));
+        fprintf(f, "transport %s: not installed: %s\n", ops->name, why);
+    }
+    pthread_rwlock_unlock(&e->transports_lock);
+    if (best)
+        return 0;
+    fprintf(f, "no transport that both engines have installed carries it\n");
+    return TE_ERR_UNSUPPORTED;
+}
+
+static int explain(te_engine *e, const te_request *r, FILE *f)
+{
+    bool parks = false;
+    int rc = tei_request_check(r, 0);
+    struct view *v;
+
+    if (rc) {
+        fprintf(f, "%s\n", te_errmsg());
+        return rc;
+    }
+    v = tei_view_get(e, r->target);
+    if (!v) {
+        fprintf(f, "segment %d is not open\n", (int)r->target);
+        return TE_ERR_NOT_FOUND;
+    }
+    if (r->length == 0) {
+        fprintf(f, "length 0: complete at once, nothing is moved\n");
+    } else {
+        rc = explain_source(e, r, f);
+        if (!rc)
+            rc = explain_target(v, r, f, &parks);
+        if (!rc)
+            rc = explain_route(v, r, f);
+        if (parks)
+            rc = 0;
+    }
+    tei_view_put(v, 1);
+    return rc;
+}
+
+int te_explain(te_engine *e, const te_request *r, char *buf, size_t n)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *f;
+    int rc = tei_engine_check(e);
+
+    if (!rc && (!r || !buf || n == 0))
+        rc = TEI_FAIL(TE_ERR_INVALID, "request or buffer is NULL");
+    if (rc)
+        return rc;
+    f = open_memstream(&text, &len);
+    if (!f)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for the explanation");
+    rc = explain(e, r, f);
+    if (fclose(f) == 0)
+        snprintf(buf, n, "%s", text);
+    free(text);
+    return rc ? tei_err_keep(rc, buf) : 0;
+}

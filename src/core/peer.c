@@ -1,0 +1,673 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * peer.c - opened segments: ids, descriptors, and fetching them again.
+ *
+ * A peer's current view is swapped under its lock; tasks keep the view they were routed by. An id
+ * is generation and index, so a closed one is told from a live one.
+ *
+ * Parking. A request whose range the view lacks, that the target refused, or whose target could not
+ * be reached, gets one fresh descriptor. It waits in `parked`; one job per peer (te/aux) moves all
+ * of `parked` to `fetching`, fetches, swaps the view and routes them anew. What parks meanwhile
+ * waits for the next fetch, since the one under way may have read the old state. A task that is
+ * cancelled or passes its deadline is taken off either list by whoever notices, under the lock.
+ */
+#include "core/core.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define INDEX_BITS      20
+#define INDEX_MASK      ((1U << INDEX_BITS) - 1)
+#define GEN_MASK        ((1U << (31 - INDEX_BITS)) - 1)
+#define EXPIRE_EVERY_NS (10 * TEI_NS_PER_MS)
+
+/* ---------------------------------------------------------------------------------------- table */
+
+/* The peer of an id; peers_lock is held. */
+static struct peer *find_peer(te_engine *e, te_segment id)
+{
+    size_t index = (uint32_t)id & INDEX_MASK;
+
+    if (id < 0 || index >= e->n_peers || !e->peers[index] || e->peers[index]->id != id)
+        return NULL;
+    return e->peers[index];
+}
+
+struct view *tei_view_get(te_engine *e, te_segment id)
+{
+    struct view *v = NULL;
+    struct peer *p;
+
+    pthread_rwlock_rdlock(&e->peers_lock);
+    p = find_peer(e, id);
+    if (p)
+        v = tei_view_current(p);
+    pthread_rwlock_unlock(&e->peers_lock);
+    return v;
+}
+
+void tei_peer_put(struct peer *p)
+{
+    if (atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    pthread_mutex_destroy(&p->lock);
+    free(p->name);
+    free(p);
+}
+
+int tei_peer_where(te_engine *e, te_segment id, bool fresh, struct tei_hostport *out)
+{
+    struct peer *p;
+    int rc = 0;
+
+    pthread_rwlock_rdlock(&e->peers_lock);
+    p = find_peer(e, id);
+    if (p)
+        atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
+    pthread_rwlock_unlock(&e->peers_lock);
+    if (!p)
+        return TEI_FAIL(TE_ERR_NOT_FOUND,
+                        "segment %d is not open in this engine; te_open() gives its id", (int)id);
+    if (fresh) {
+        rc = e->dir->ops->rpc_addr(e->dir, p->name, true, out);
+    } else {
+        pthread_mutex_lock(&p->lock);
+        *out = p->where;
+        pthread_mutex_unlock(&p->lock);
+    }
+    tei_peer_put(p);
+    return rc;
+}
+
+void tei_peer_name(te_engine *e, te_segment id, char *buf, size_t n)
+{
+    const struct peer *p;
+
+    pthread_rwlock_rdlock(&e->peers_lock);
+    p = find_peer(e, id);
+    if (p)
+        snprintf(buf, n, "%s", p->name);
+    else
+        snprintf(buf, n, "%d", (int)id);
+    pthread_rwlock_unlock(&e->peers_lock);
+}
+
+static int new_peer(te_engine *e, const char *name, struct peer **out)
+{
+    struct peer *p = calloc(1, sizeof(*p));
+
+    if (p)
+        p->name = strdup(name);
+    if (!p || !p->name) {
+        free(p);
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for a segment");
+    }
+    p->engine = e;
+    p->opens = 1;
+    atomic_init(&p->refs, 1);
+    pthread_mutex_init(&p->lock, NULL);
+    tei_list_init(&p->parked);
+    tei_list_init(&p->fetching);
+    *out = p;
+    return 0;
+}
+
+static int grow_table(te_engine *e)
+{
+    size_t cap = e->cap_peers ? e->cap_peers * 2 : 16;
+    struct peer **peers = realloc(e->peers, cap * sizeof(struct peer *));
+    uint32_t *gens;
+
+    if (!peers)
+        return TE_ERR_MEMORY;
+    e->peers = peers;
+    gens = realloc(e->peer_gens, cap * sizeof(*gens));
+    if (!gens)
+        return TE_ERR_MEMORY;
+    e->peer_gens = gens;
+    e->cap_peers = cap;
+    return 0;
+}
+
+/* Gives the peer an index and id; peers_lock is held for writing. */
+static int enter_table(te_engine *e, struct peer *p)
+{
+    size_t i = e->n_peers ? 1 : 0;
+
+    while (i < e->n_peers && e->peers[i])
+        i++;
+    if (i > INDEX_MASK)
+        return TE_ERR_TOO_MANY;
+    if (i == e->n_peers) {
+        if (e->n_peers == e->cap_peers && grow_table(e) != 0)
+            return TE_ERR_MEMORY;
+        e->peer_gens[i] = 0;
+        e->n_peers++;
+    }
+    e->peers[i] = p;
+    p->id = (te_segment)((e->peer_gens[i] << INDEX_BITS) | (uint32_t)i);
+    HASH_ADD_KEYPTR(hh, e->by_name, p->name, strlen(p->name), p);
+    if (i && e->dir->ops->follow)
+        e->dir->ops->follow(e->dir, p->name, p->revision);
+    return 0;
+}
+
+static void leave_table(te_engine *e, struct peer *p)
+{
+    size_t i = (uint32_t)p->id & INDEX_MASK;
+
+    if (i && e->dir->ops->forget)
+        e->dir->ops->forget(e->dir, p->name);
+    HASH_DEL(e->by_name, p);
+    e->peers[i] = NULL;
+    e->peer_gens[i] = (e->peer_gens[i] + 1) & GEN_MASK;
+}
+
+/* ----------------------------------------------------------------------------------------- open */
+
+/* An open of a name that is in the table already. */
+static bool open_again(te_engine *e, const char *name, te_segment *out)
+{
+    struct peer *p;
+
+    pthread_rwlock_wrlock(&e->peers_lock);
+    HASH_FIND_STR(e->by_name, name, p);
+    if (p) {
+        p->opens++;
+        *out = p->id;
+    }
+    pthread_rwlock_unlock(&e->peers_lock);
+    return p != NULL;
+}
+
+/* Fetches the descriptor and puts a view of it in place. Blocks. */
+static int fetch(struct peer *p)
+{
+    struct tei_segment *seg, *old = NULL;
+    struct tei_hostport where;
+    struct view *v = tei_view_current(p);
+    int rc;
+
+    pthread_mutex_lock(&p->lock);
+    where = p->where;
+    pthread_mutex_unlock(&p->lock);
+
+    if (v) {
+        old = tei_segment_get(v->seg);
+        tei_view_put(v, 1);
+        atomic_fetch_add_explicit(&p->engine->count.refreshes, 1, memory_order_relaxed);
+    }
+    rc = p->engine->dir->ops->lookup(p->engine->dir, p->name, old, &seg, &where,
+                                     old ? NULL : &p->revision);
+    tei_segment_put(old);
+    if (rc)
+        return rc;
+    rc = tei_view_install(p, seg, &where);
+    tei_segment_put(seg);
+    return rc;
+}
+
+/* Its view and the table's reference. A fetch under way keeps the struct until it is back. */
+static void drop_peer(struct peer *p)
+{
+    tei_view_close(p);
+    tei_peer_put(p);
+}
+
+static int open_new(te_engine *e, const char *name, te_segment *out)
+{
+    struct peer *p, *other;
+    int rc = new_peer(e, name, &p);
+
+    if (rc)
+        return rc;
+    rc = fetch(p);
+    if (rc) {
+        drop_peer(p);
+        return rc;
+    }
+    pthread_rwlock_wrlock(&e->peers_lock);
+    HASH_FIND_STR(e->by_name, name, other);
+    if (other) {
+        other->opens++;
+        *out = other->id;
+    } else {
+        rc = enter_table(e, p);
+        if (!rc)
+            *out = p->id;
+    }
+    pthread_rwlock_unlock(&e->peers_lock);
+    if (other || rc)
+        drop_peer(p);
+    return rc ? TEI_FAIL(rc, "segment '%s': too many are open, or no memory", name) : 0;
+}
+
+int tei_peer_check_name(const char **name)
+{
+    if (!*name)
+        return TEI_FAIL(TE_ERR_INVALID, "segment name is NULL");
+    while (**name == '/')
+        (*name)++;
+    if (!**name)
+        return TEI_FAIL(TE_ERR_INVALID, "segment name is empty");
+    return 0;
+}
+
+int te_open(te_engine *e, const char *name, te_segment *out)
+{
+    int rc = tei_engine_check(e);
+
+    if (!rc)
+        rc = tei_peer_check_name(&name);
+    if (!rc && !out)
+        rc = TEI_FAIL(TE_ERR_INVALID, "the place for the id is NULL");
+    if (rc)
+        return rc;
+    if (strcmp(name, e->name) == 0) {
+        *out = TE_LOCAL_SEGMENT;
+        return 0;
+    }
+    if (open_again(e, name, out))
+        return 0;
+    return open_new(e, name, out);
+}
+
+/* No task holds a view and no refresh runs; peers_lock is held for writing, so none can begin. */
+static bool is_unused(struct peer *p)
+{
+    bool unused;
+
+    pthread_mutex_lock(&p->lock);
+    unused = p->views == 1 && atomic_load_explicit(&p->view->refs, memory_order_acquire) == 1;
+    pthread_mutex_unlock(&p->lock);
+    return unused;
+}
+
+int te_close(te_engine *e, te_segment id)
+{
+    struct peer *p;
+    bool last;
+    int rc = tei_engine_check(e);
+
+    if (rc || id == TE_LOCAL_SEGMENT)
+        return rc;
+    pthread_rwlock_wrlock(&e->peers_lock);
+    p = find_peer(e, id);
+    if (!p)
+        rc = TE_ERR_NOT_FOUND;
+    else if (p->opens == 1 && !is_unused(p))
+        rc = TE_ERR_BUSY;
+    else if (--p->opens == 0)
+        leave_table(e, p);
+    last = p && p->opens == 0;
+    pthread_rwlock_unlock(&e->peers_lock);
+    if (rc == TE_ERR_NOT_FOUND)
+        return TEI_FAIL(rc, "segment %d is not open in this engine; te_open() gives its id",
+                        (int)id);
+    if (rc)
+        return TEI_FAIL(rc, "transfers use segment %d; wait for them or cancel them", (int)id);
+    if (last)
+        drop_peer(p);
+    return 0;
+}
+
+int te_segment_buffers(te_engine *e, te_segment id, te_buffer *bufs, size_t n, size_t *total)
+{
+    struct view *v;
+    int rc = tei_engine_check(e);
+
+    if (!rc && !total)
+        rc = TEI_FAIL(TE_ERR_INVALID, "the place for the number is NULL");
+    if (rc)
+        return rc;
+    v = tei_view_get(e, id);
+    if (!v || !v->seg) {
+        if (v)
+            tei_view_put(v, 1);
+        return TEI_FAIL(TE_ERR_NOT_FOUND,
+                        "segment %d is this engine, or is not open; te_open() gives its id",
+                        (int)id);
+    }
+    *total = v->seg->n_buffers;
+    for (size_t i = 0; bufs && i < n && i < *total; i++)
+        bufs[i] = (te_buffer){.addr = (void *)(uintptr_t)v->seg->buffers[i].addr,
+                              .length = (size_t)v->seg->buffers[i].length};
+    tei_view_put(v, 1);
+    return 0;
+}
+
+/* -------------------------------------------------------------------------------------- parking */
+
+static void count_parked(te_engine *e, size_t n)
+{
+    atomic_fetch_sub_explicit(&e->parked, n, memory_order_relaxed);
+}
+
+/* Ends a list of tasks taken off their peer. */
+static void end_all(te_engine *e, struct tei_list *tasks, int error, const char *why)
+{
+    struct tei_link *l;
+
+    while ((l = tei_list_pop(tasks))) {
+        count_parked(e, 1);
+        tei_task_end(tei_container_of(l, struct task, link), error, why);
+    }
+}
+
+/* Ends tasks because of an error of the fetch, which `why` tells. */
+static void end_unfetched(te_engine *e, struct tei_list *tasks, int error, const char *why)
+{
+    struct tei_link *l;
+
+    while ((l = tei_list_pop(tasks))) {
+        struct task *t = tei_container_of(l, struct task, link);
+        const char *note = error == TE_ERR_CANCELED ? NULL : tei_batch_note(t->batch, why);
+
+        count_parked(e, 1);
+        tei_task_end(t, error, note);
+    }
+}
+
+/* Cuts and posts tasks by the peer's current view. */
+static void post_again(struct peer *p, struct tei_list *tasks)
+{
+    struct plan plan;
+    struct tei_link *l;
+
+    tei_plan_init(&plan, p->engine, NULL, 1);
+    while ((l = tei_list_pop(tasks))) {
+        struct task *t = tei_container_of(l, struct task, link);
+        struct view *old = t->view;
+        int rc;
+
+        count_parked(p->engine, 1);
+        t->view = tei_view_current(p);
+        tei_view_put(old, 1);
+        atomic_store_explicit(&t->error, TE_ERR_OK, memory_order_relaxed);
+        atomic_store_explicit(&t->state, TE_WAITING, memory_order_relaxed);
+        rc = tei_task_canceled(t) ? TE_ERR_CANCELED : tei_plan_cut(&plan, t);
+        if (rc)
+            tei_task_end(t, rc,
+                         rc == TE_ERR_STALE ? "its owner has not registered the range" : NULL);
+    }
+    tei_plan_post(&plan);
+}
+
+/*
+ * The tasks that the fetch was for go on, or end for reason rc. From the moment they leave the list
+ * until they are with a transport they hold up te_cancel(), which would miss them in both places.
+ */
+static bool settle_fetched(struct peer *p, int rc, const char *why)
+{
+    te_engine *e = p->engine;
+    struct tei_list tasks;
+    bool more;
+
+    tei_list_init(&tasks);
+    pthread_rwlock_rdlock(&e->repost_lock);
+    pthread_mutex_lock(&p->lock);
+    tei_list_splice(&tasks, &p->fetching);
+    more = !tei_list_empty(&p->parked) || p->again;
+    p->refreshing = more;
+    pthread_mutex_unlock(&p->lock);
+    if (rc)
+        end_unfetched(e, &tasks, rc, why);
+    else
+        post_again(p, &tasks);
+    pthread_rwlock_unlock(&e->repost_lock);
+    return more;
+}
+
+static void refresh_job(struct tei_job *j)
+{
+    struct peer *p = tei_container_of(j, struct peer, job);
+    int rc;
+
+    do {
+        pthread_mutex_lock(&p->lock);
+        tei_list_splice(&p->fetching, &p->parked);
+        p->again = false;
+        pthread_mutex_unlock(&p->lock);
+        rc = atomic_load_explicit(&p->engine->closing, memory_order_relaxed) ? TE_ERR_CANCELED
+                                                                             : fetch(p);
+        /* It is the directory that was late, not the request. */
+        if (rc == TE_ERR_TIMEOUT)
+            rc = TE_ERR_PEER;
+    } while (settle_fetched(p, rc, te_errmsg()));
+    tei_peer_put(p);
+}
+
+/* Starts the job unless it runs; the lock is held. */
+static bool begin_refresh(struct peer *p)
+{
+    if (p->refreshing)
+        return false;
+    p->refreshing = true;
+    atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
+    return true;
+}
+
+static void on_park_timer(struct tei_timer *t);
+
+/* Watches deadlines as long as anything is parked. */
+static void watch_parked(te_engine *e)
+{
+    pthread_mutex_lock(&e->ctl_lock);
+    if (!atomic_load_explicit(&e->closing, memory_order_relaxed) && !e->park_timer.slot)
+        tei_timer_start(&e->ctl, &e->park_timer, tei_now_ns() + EXPIRE_EVERY_NS, on_park_timer);
+    pthread_mutex_unlock(&e->ctl_lock);
+}
+
+void tei_peer_park(struct peer *p, struct task *t)
+{
+    te_engine *e = p->engine;
+    bool canceled, start = false;
+
+    t->refreshed = true;
+    /*
+     * Counted before it is looked at, both in the one order of all such accesses, as te_cancel()
+     * marks before it looks at the count: one of the two gets the task.
+     */
+    atomic_fetch_add(&e->parked, 1);
+    pthread_mutex_lock(&p->lock);
+    canceled = tei_task_canceled(t);
+    if (!canceled) {
+        tei_list_push_back(&p->parked, &t->link);
+        start = begin_refresh(p);
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (canceled) {
+        count_parked(e, 1);
+        tei_task_end(t, TE_ERR_CANCELED, NULL);
+        return;
+    }
+    watch_parked(e);
+    if (start)
+        tei_jobs_post(&e->fetches, &p->job, refresh_job);
+}
+
+/* Moves what is cancelled, or past `now`, or everything, off one list. */
+static void pick_off(struct tei_list *from, struct tei_list *to, const struct batch *b,
+                     int64_t now_ns)
+{
+    struct tei_link *l, *tmp;
+
+    TEI_LIST_EACH(from, l, tmp) {
+        struct task *t = tei_container_of(l, struct task, link);
+
+        if (now_ns ? t->deadline_ns > now_ns : (b && (t->batch != b || !tei_task_canceled(t))))
+            continue;
+        tei_list_del(l);
+        tei_list_push_back(to, l);
+    }
+}
+
+/* now_ns 0: those of `b` that are cancelled (NULL: all); else those whose deadline has passed. */
+static void sweep_parked(te_engine *e, const struct batch *b, int64_t now_ns, int error)
+{
+    struct tei_list out;
+
+    if (atomic_load(&e->parked) == 0)
+        return;
+    tei_list_init(&out);
+    pthread_rwlock_rdlock(&e->peers_lock);
+    for (size_t i = 0; i < e->n_peers; i++) {
+        struct peer *p = e->peers[i];
+
+        if (!p)
+            continue;
+        pthread_mutex_lock(&p->lock);
+        pick_off(&p->parked, &out, b, now_ns);
+        pick_off(&p->fetching, &out, b, now_ns);
+        pthread_mutex_unlock(&p->lock);
+    }
+    pthread_rwlock_unlock(&e->peers_lock);
+    end_all(e, &out, error, "waiting for its descriptor");
+}
+
+void tei_peer_unpark(te_engine *e, const struct batch *b)
+{
+    sweep_parked(e, b, 0, TE_ERR_CANCELED);
+}
+
+/* On te/ctl, under its lock. */
+static void on_park_timer(struct tei_timer *t)
+{
+    te_engine *e = tei_container_of(t, te_engine, park_timer);
+
+    if (atomic_load(&e->parked) == 0)
+        return;
+    sweep_parked(e, NULL, tei_now_ns(), TE_ERR_TIMEOUT);
+    tei_timer_start(&e->ctl, t, tei_now_ns() + EXPIRE_EVERY_NS, on_park_timer);
+}
+
+/* -------------------------------------------------------------------------------------- refresh */
+
+void tei_peer_refresh(struct peer *p)
+{
+    te_engine *e = p->engine;
+    bool start;
+
+    if (atomic_load_explicit(&e->closing, memory_order_relaxed))
+        return;
+    pthread_mutex_lock(&p->lock);
+    start = begin_refresh(p);
+    p->again = !start; /* the fetch under way may have read the old state */
+    pthread_mutex_unlock(&p->lock);
+    if (start)
+        tei_jobs_post(&e->fetches, &p->job, refresh_job);
+}
+
+void tei_peer_refresh_all(te_engine *e)
+{
+    pthread_rwlock_rdlock(&e->peers_lock);
+    for (size_t i = 1; i < e->n_peers; i++)
+        if (e->peers[i])
+            tei_peer_refresh(e->peers[i]);
+    pthread_rwlock_unlock(&e->peers_lock);
+}
+
+void tei_peer_changed(void *arg, const char *name)
+{
+    te_engine *e = arg;
+    struct peer *p;
+
+    pthread_rwlock_rdlock(&e->peers_lock);
+    HASH_FIND_STR(e->by_name, name, p);
+    if (p)
+        tei_peer_refresh(p);
+    pthread_rwlock_unlock(&e->peers_lock);
+}
+
+/* References to the peers of `name`, or to all but this engine; malloc'ed. */
+static size_t collect(te_engine *e, const char *name, struct peer ***out)
+{
+    struct peer **list;
+    size_t n = 0;
+
+    pthread_rwlock_rdlock(&e->peers_lock);
+    list = calloc(e->n_peers + 1, sizeof(struct peer *));
+    for (size_t i = 1; list && i < e->n_peers; i++) {
+        struct peer *p = e->peers[i];
+
+        if (!p || (name && strcmp(p->name, name) != 0))
+            continue;
+        atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
+        list[n++] = p;
+    }
+    pthread_rwlock_unlock(&e->peers_lock);
+    *out = list;
+    return n;
+}
+
+int te_refresh(te_engine *e, const char *name)
+{
+    struct peer **list;
+    size_t n;
+    int rc = tei_engine_check(e);
+
+    if (!rc && name)
+        rc = tei_peer_check_name(&name);
+    if (rc)
+        return rc;
+    n = collect(e, name, &list);
+    if (name && n == 0)
+        rc = TEI_FAIL(TE_ERR_NOT_FOUND, "segment '%s' is not open", name);
+    for (size_t i = 0; i < n; i++) {
+        int one = fetch(list[i]);
+
+        rc = rc ? rc : one;
+        tei_peer_put(list[i]);
+    }
+    free(list);
+    return rc;
+}
+
+int tei_peer_rebuild(te_engine *e)
+{
+    int rc = 0;
+
+    pthread_rwlock_rdlock(&e->peers_lock);
+    for (size_t i = 0; i < e->n_peers && !rc; i++)
+        if (e->peers[i])
+            rc = tei_view_rebuild(e->peers[i]);
+    pthread_rwlock_unlock(&e->peers_lock);
+    return rc;
+}
+
+/* ------------------------------------------------------------------------------------- lifetime */
+
+int tei_peer_init(te_engine *e)
+{
+    struct peer *p;
+    int rc = new_peer(e, e->name, &p);
+
+    if (rc)
+        return rc;
+    rc = tei_view_install(p, NULL, &e->addr);
+    if (!rc) {
+        pthread_rwlock_wrlock(&e->peers_lock);
+        rc = enter_table(e, p);
+        pthread_rwlock_unlock(&e->peers_lock);
+    }
+    if (rc)
+        drop_peer(p);
+    return rc;
+}
+
+void tei_peer_fini(te_engine *e)
+{
+    for (size_t i = 0; i < e->n_peers; i++) {
+        struct peer *p = e->peers[i];
+
+        if (!p)
+            continue;
+        leave_table(e, p);
+        drop_peer(p);
+    }
+    free(e->peers);
+    free(e->peer_gens);
+    e->peers = NULL;
+    e->n_peers = 0;
+}

@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * region.c - registered memory.
+ *
+ * The map is libc's balanced tree (tsearch) whose order makes any two overlapping ranges equal: so
+ * one search finds the region at an address, and inserting finds an overlap. Readers (submit,
+ * peers' requests) take the lock shared and leave with a count on the region; who unregisters takes
+ * it exclusively, so a region that is out of the map gains no users.
+ *
+ * Unregistering fences peers before it returns: the region leaves the map, then each transport ends
+ * the served requests that are still inside (region_del), and only then is the struct freed. A
+ * transport that cannot, since a peer's process is stopped while it writes, says so: then all is put
+ * back.
+ */
+#include "core/core.h"
+#include "plat/plat.h"
+
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+
+struct alloc {
+    void *addr;
+    size_t length;
+    UT_hash_handle hh;
+};
+
+/* Ranges that touch are equal. */
+static int compare(const void *a, const void *b)
+{
+    const struct tei_region *x = a, *y = b;
+
+    if (x->addr + (x->length - 1) < y->addr)
+        return -1;
+    return x->addr > y->addr + (y->length - 1);
+}
+
+/* Any region that has a byte of the range; the lock is held. */
+static struct tei_region *find(te_engine *e, uint64_t addr, uint64_t length)
+{
+    struct tei_region key = {.addr = (uintptr_t)addr, .length = (size_t)length};
+    void *node = tfind(&key, &e->regions, compare);
+
+    return node ? *(struct tei_region **)node : NULL;
+}
+
+/* ---------------------------------------------------------------------------------------- users */
+
+struct tei_region *tei_region_at(te_engine *e, uint64_t addr, uint64_t length)
+{
+    struct tei_region *r = find(e, addr, 1);
+
+    return r && tei_region_contains(r, addr, length) ? r : NULL;
+}
+
+struct tei_region *tei_region_hold_local(te_engine *e, uint64_t addr, uint64_t length)
+{
+    struct tei_region *r;
+
+    pthread_rwlock_rdlock(&e->regions_lock);
+    r = tei_region_at(e, addr, length);
+    if (r)
+        atomic_fetch_add_explicit(&r->local_users, 1, memory_order_relaxed);
+    pthread_rwlock_unlock(&e->regions_lock);
+    return r;
+}
+
+struct tei_region *tei_region_hold_part(te_engine *e, uint64_t addr, uint64_t length,
+                                        uint64_t *part)
+{
+    struct tei_region *r;
+
+    pthread_rwlock_rdlock(&e->regions_lock);
+    r = find(e, addr, 1);
+    if (r) {
+        *part = tei_min(length, r->length - (addr - r->addr));
+        atomic_fetch_add_explicit(&r->local_users, 1, memory_order_relaxed);
+    }
+    pthread_rwlock_unlock(&e->regions_lock);
+    return r;
+}
+
+void tei_region_release_local(struct tei_region *r, uint32_t n)
+{
+    /* Release: partner of the acquire in te_unregister, which may free the region. */
+    atomic_fetch_sub_explicit(&r->local_users, n, memory_order_release);
+}
+
+int tei_region_hold(struct tei_host *h, uint64_t addr, uint64_t length, unsigned access,
+                    struct tei_region **out)
+{
+    te_engine *e = tei_host_engine(h);
+    struct tei_region *r = NULL;
+    int rc = TE_ERR_NOT_REGISTERED;
+
+    if (length == 0)
+        return rc;
+    pthread_rwlock_rdlock(&e->regions_lock);
+    r = find(e, addr, 1);
+    if (r && tei_region_contains(r, addr, length)) {
+        rc = (r->access & access) == access ? 0 : TE_ERR_ACCESS;
+        if (!rc)
+            atomic_fetch_add_explicit(&r->remote_users, 1, memory_order_relaxed);
+    }
+    pthread_rwlock_unlock(&e->regions_lock);
+    if (!rc)
+        *out = r;
+    return rc;
+}
+
+void tei_region_release(struct tei_host *h, struct tei_region *r)
+{
+    (void)h;
+    /* Release: partner of the acquire by which a transport's region_del sees 0. */
+    atomic_fetch_sub_explicit(&r->remote_users, 1, memory_order_release);
+}
+
+bool tei_region_overlaps(te_engine *e, uint64_t addr, uint64_t length)
+{
+    bool yes;
+
+    pthread_rwlock_rdlock(&e->regions_lock);
+    yes = find(e, addr, length) != NULL;
+    pthread_rwlock_unlock(&e->regions_lock);
+    return yes;
+}
+
+/* ----------------------------------------------------------------------- transports and regions */
+
+/* Undoes region_add of the first `n` transports, last first; of none if one of them refuses. */
+static int leave_transports(te_engine *e, struct tei_region *r, size_t n)
+{
+    size_t i = n;
+    int rc = 0;
+
+    while (!rc && i-- > 0)
+        if (e->transports[i])
+            rc = e->transports[i]->ops.region_del(e->transports[i], r);
+    for (i++; rc && i < n; i++)
+        if (e->transports[i] && e->transports[i]->ops.region_add(e->transports[i], r))
+            TEI_WARN("transport %s has lost a region that had to be put back",
+                     e->transports[i]->ops.name);
+    return rc;
+}
+
+static int join_transports(te_engine *e, struct tei_region *r)
+{
+    for (size_t i = 0; i < e->n_transports; i++) {
+        int rc = e->transports[i] ? e->transports[i]->ops.region_add(e->transports[i], r) : 0;
+
+        if (rc) {
+            leave_transports(e, r, i);
+            return rc;
+        }
+    }
+    return 0;
+}
+
+struct gather {
+    struct tei_region **regions;
+    size_t n;
+};
+
+static void gather_one(const void *node, VISIT which, void *arg)
+{
+    struct gather *g = arg;
+
+    if (which == postorder || which == leaf)
+        g->regions[g->n++] = *(struct tei_region *const *)node;
+}
+
+/* All regions in address order, malloc'ed; the lock or admin is held. */
+static struct tei_region **gather(te_engine *e)
+{
+    struct gather g = {.regions = malloc((e->n_regions + 1) * sizeof(*g.regions))};
+
+    if (g.regions)
+        twalk_r(e->regions, gather_one, &g);
+    return g.regions;
+}
+
+/* On failure the caller makes the transport leave all, those it was never told of included. */
+int tei_region_join(te_engine *e, struct tei_transport *t)
+{
+    struct tei_region **all = gather(e);
+    int rc = all ? 0 : TEI_FAIL(TE_ERR_MEMORY, "no memory to list %zu regions", e->n_regions);
+
+    for (size_t i = 0; !rc && i < e->n_regions; i++)
+        rc = t->ops.region_add(t, all[i]);
+    free(all);
+    return rc;
+}
+
+void tei_region_leave(te_engine *e, struct tei_transport *t)
+{
+    struct tei_region **all = gather(e);
+
+    for (size_t i = 0; all && i < e->n_regions; i++)
+        t->ops.region_del(t, all[i]);
+    free(all);
+}
+
+int tei_region_list(te_engine *e, struct tei_published **out, size_t *n, uint64_t *version)
+{
+    struct tei_published *list = NULL;
+    struct tei_region **all;
+    size_t count = 0;
+
+    *version = atomic_load_explicit(&e->version, memory_order_acquire);
+    all = gather(e);
+    if (all)
+        list = calloc(e->n_regions + 1, sizeof(*list));
+    for (size_t i = 0; list && i < e->n_regions; i++)
+        if (all[i]->access)
+            list[count++] = (struct tei_published){.addr = all[i]->addr,
+                                                   .length = all[i]->length,
+                                                   .access = all[i]->access,
+                                                   .location = all[i]->location,
+                                                   .region = all[i]};
+    free(all);
+    if (!list)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory to list the regions");
+    *out = list;
+    *n = count;
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------- register */
+
+static int check_range(const void *addr, size_t length, unsigned access)
+{
+    uint64_t end;
+
+    if (!addr || length == 0 || !tei_add_ok((uintptr_t)addr, length, &end))
+        return TEI_FAIL(TE_ERR_INVALID, "region %p + %zu is empty, NULL or wraps", addr, length);
+    if (access & ~(unsigned)TE_REMOTE_RW)
+        return TEI_FAIL(TE_ERR_INVALID,
+                        "access 0x%x has bits besides TE_REMOTE_READ and TE_REMOTE_WRITE", access);
+    return 0;
+}
+
+/* The map has gained or lost a region; the lock is held for writing. */
+static void count_change(te_engine *e, size_t n)
+{
+    atomic_fetch_add_explicit(&e->n_regions, n, memory_order_relaxed);
+    atomic_fetch_add_explicit(&e->version, 1, memory_order_acq_rel);
+}
+
+/*
+ * Before a transport hears of the region, since some tell peers at once. The map changes under admin
+ * alone, so what is free stays so.
+ */
+static int check_free(te_engine *e, const struct tei_region *r)
+{
+    const struct tei_region *other = find(e, r->addr, r->length);
+
+    if (!other)
+        return 0;
+    return TEI_FAIL(TE_ERR_OVERLAP, "region 0x%zx + %zu overlaps the registered 0x%zx + %zu",
+                    (size_t)r->addr, r->length, (size_t)other->addr, other->length);
+}
+
+/* Puts it in the map, where its range is free. */
+static int insert(te_engine *e, struct tei_region *r)
+{
+    void *node;
+
+    pthread_rwlock_wrlock(&e->regions_lock);
+    node = tsearch(r, &e->regions, compare);
+    if (node)
+        count_change(e, 1);
+    pthread_rwlock_unlock(&e->regions_lock);
+    return node ? 0 : TEI_FAIL(TE_ERR_MEMORY, "no memory for a region");
+}
+
+static void erase(te_engine *e, struct tei_region *r)
+{
+    tdelete(r, &e->regions, compare);
+    e->unregistered++;
+    count_change(e, (size_t)-1);
+}
+
+static int add_region(te_engine *e, void *addr, size_t length, const char *location,
+                      unsigned access)
+{
+    struct tei_region *r;
+    int rc = check_range(addr, length, access);
+
+    if (rc)
+        return rc;
+    r = calloc(1, sizeof(*r));
+    if (!r)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for a region");
+    r->addr = (uintptr_t)addr;
+    r->length = length;
+    r->access = access;
+    rc = check_free(e, r);
+    if (!rc)
+        rc = tei_mem_locate(addr, location, r->location);
+    if (rc)
+        goto err_free;
+    rc = join_transports(e, r);
+    if (rc)
+        goto err_free;
+    rc = insert(e, r);
+    if (rc)
+        goto err_leave;
+    return 0;
+
+err_leave:
+    leave_transports(e, r, e->n_transports);
+err_free:
+    free(r);
+    return rc;
+}
+
+/* Takes the region that begins at `addr` out of the map, if no request of ours uses it. */
+static int take_out(te_engine *e, const void *addr, struct tei_region **out)
+{
+    struct tei_region *r;
+    int rc = 0;
+
+    pthread_rwlock_wrlock(&e->regions_lock);
+    r = find(e, (uintptr_t)addr, 1);
+    if (!r || r->addr != (uintptr_t)addr)
+        rc = TE_ERR_NOT_REGISTERED;
+    else if (atomic_load_explicit(&r->local_users, memory_order_acquire))
+        rc = TE_ERR_BUSY;
+    else
+        erase(e, r);
+    pthread_rwlock_unlock(&e->regions_lock);
+    if (rc == TE_ERR_NOT_REGISTERED)
+        return TEI_FAIL(rc, "no region begins at %p", addr);
+    if (rc)
+        return TEI_FAIL(
+            rc, "requests of this engine use the region at %p; wait for them or cancel them", addr);
+    *out = r;
+    return 0;
+}
+
+static int del_region(te_engine *e, const void *addr)
+{
+    struct tei_region *r = NULL;
+    int rc = take_out(e, addr, &r);
+
+    if (rc)
+        return rc;
+    rc = leave_transports(e, r, e->n_transports);
+    if (rc && insert(e, r) == 0)
+        return rc;
+    free(r);
+    return rc;
+}
+
+static void del_all(te_engine *e, const te_buffer *bufs, size_t n)
+{
+    while (n-- > 0)
+        del_region(e, bufs[n].addr);
+}
+
+int te_register_batch(te_engine *e, const te_buffer *bufs, size_t n, const char *location,
+                      unsigned access)
+{
+    int rc = tei_engine_check(e);
+
+    if (!rc && n && !bufs)
+        rc = TEI_FAIL(TE_ERR_INVALID, "the array of buffers is NULL");
+    if (rc || n == 0)
+        return rc;
+    pthread_mutex_lock(&e->admin);
+    for (size_t i = 0; i < n && !rc; i++) {
+        rc = add_region(e, bufs[i].addr, bufs[i].length, location, access);
+        if (rc)
+            del_all(e, bufs, i);
+    }
+    pthread_mutex_unlock(&e->admin);
+    if (rc || access == TE_LOCAL_ONLY)
+        return rc;
+    rc = tei_publish(e, n);
+    if (rc) {
+        pthread_mutex_lock(&e->admin);
+        del_all(e, bufs, n);
+        pthread_mutex_unlock(&e->admin);
+        tei_publish_later(e);
+    }
+    return rc;
+}
+
+int te_register(te_engine *e, void *addr, size_t length, const char *location, unsigned access)
+{
+    te_buffer one = {.addr = addr, .length = length};
+
+    return te_register_batch(e, &one, 1, location, access);
+}
+
+int te_unregister_batch(te_engine *e, void *const *addrs, size_t n)
+{
+    int rc = tei_engine_check(e);
+    size_t gone = 0;
+
+    if (!rc && n && !addrs)
+        rc = TEI_FAIL(TE_ERR_INVALID, "the array of addresses is NULL");
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&e->admin);
+    for (size_t i = 0; i < n; i++) {
+        int one = del_region(e, addrs[i]);
+
+        gone += one == 0;
+        rc = rc ? rc : one;
+    }
+    pthread_mutex_unlock(&e->admin);
+    /*
+     * The memory is safe whatever the directory says, so a server that is away does not fail the
+     * call.
+     */
+    if (gone && (tei_keep_is_down(e) || tei_publish(e, gone) != 0))
+        tei_publish_later(e);
+    return rc;
+}
+
+int te_unregister(te_engine *e, void *addr)
+{
+    return te_unregister_batch(e, &addr, 1);
+}
+
+/* ----------------------------------------------------------------------------------- own memory */
+
+int te_alloc(te_engine *e, size_t length, const char *location, void **out)
+{
+    struct alloc *a;
+    int rc = tei_engine_check(e);
+
+    if (!rc && (!out || length == 0))
+        rc = TEI_FAIL(TE_ERR_INVALID, "length is 0 or the place for the address is NULL");
+    if (rc)
+        return rc;
+    a = calloc(1, sizeof(*a));
+    if (!a)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory");
+    a->length = length;
+    rc = tei_mem_alloc(length, location, &a->addr);
+    if (rc) {
+        free(a);
+        return rc;
+    }
+    pthread_mutex_lock(&e->allocs_lock);
+    HASH_ADD_PTR(e->allocs, addr, a);
+    pthread_mutex_unlock(&e->allocs_lock);
+    *out = a->addr;
+    return 0;
+}
+
+int te_free(te_engine *e, void *addr)
+{
+    struct alloc *a = NULL;
+    bool busy = false;
+    int rc = tei_engine_check(e);
+
+    if (rc || !addr)
+        return rc;
+    pthread_mutex_lock(&e->allocs_lock);
+    HASH_FIND_PTR(e->allocs, &addr, a);
+    if (a)
+        busy = tei_region_overlaps(e, (uintptr_t)addr, a->length);
+    if (a && !busy)
+        HASH_DEL(e->allocs, a);
+    pthread_mutex_unlock(&e->allocs_lock);
+    if (!a)
+        return TEI_FAIL(TE_ERR_NOT_FOUND, "%p is not from te_alloc()", addr);
+    if (busy)
+        return TEI_FAIL(TE_ERR_BUSY, "%p is registered; te_unregister() it first", addr);
+    tei_mem_free(a->addr, a->length);
+    free(a);
+    return 0;
+}
+
+void tei_region_fini(te_engine *e)
+{
+    struct alloc *a, *tmp;
+
+    tdestroy(e->regions, free);
+    e->regions = NULL;
+    HASH_ITER(hh, e->allocs, a, tmp) {
+        HASH_DEL(e->allocs, a);
+        tei_mem_free(a->addr, a->length);
+        free(a);
+    }
+}

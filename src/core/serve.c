@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * serve.c - requests of peers on the handshake port. The handler runs on te/ctl and must not block
+ * it: a descriptor that takes long to write is made on te/aux, and the reply follows from there.
+ */
+#include "core/core.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define QUICK_REGIONS 512
+
+struct describe_job {
+    struct tei_job job;
+    te_engine *engine;
+    struct tei_rpc_call *call;
+    size_t from, max_bytes;
+};
+
+static void reply_text(struct tei_rpc_call *call, const char *text)
+{
+    tei_rpc_reply(call, text, strlen(text));
+}
+
+static void reply_descriptor(te_engine *e, struct tei_rpc_call *call, size_t from, size_t max_bytes)
+{
+    char *text;
+    size_t len;
+
+    if (tei_publish_text(e, from, max_bytes, &text, &len) != 0) {
+        /* What an engine without a segment answers; readers know it. */
+        reply_text(call, "null");
+        return;
+    }
+    if (max_bytes == 0 && len + 2 > e->conf.handshake_max_length)
+        TEI_WARN(
+            "descriptor of %zu bytes goes to a peer that cannot read pages; it may refuse more than its "
+            "MC_HANDSHAKE_MAX_LENGTH (ours is %zu)",
+            len, e->conf.handshake_max_length);
+    tei_rpc_reply(call, text, len);
+    free(text);
+}
+
+static void describe_job(struct tei_job *j)
+{
+    struct describe_job *d = tei_container_of(j, struct describe_job, job);
+
+    reply_descriptor(d->engine, d->call, d->from, d->max_bytes);
+    free(d);
+}
+
+static void serve_metadata(te_engine *e, struct tei_rpc_call *call, const char *body, size_t len)
+{
+    size_t from = 0, max_bytes = 0;
+    struct describe_job *d;
+
+    if (tei_page_request_decode(body, len, &from, &max_bytes))
+        max_bytes = tei_max(4096, tei_min(max_bytes, e->conf.handshake_max_length));
+    if (e->n_regions <= QUICK_REGIONS) {
+        reply_descriptor(e, call, from, max_bytes);
+        return;
+    }
+    d = calloc(1, sizeof(*d));
+    if (!d) {
+        reply_text(call, "null");
+        return;
+    }
+    d->engine = e;
+    d->call = call;
+    d->from = from;
+    d->max_bytes = max_bytes;
+    tei_jobs_post(&e->jobs, &d->job, describe_job);
+}
+
+static void serve_notify(te_engine *e, struct tei_rpc_call *call, const char *body, size_t len)
+{
+    char *name, *msg;
+
+    if (tei_notify_decode(body, len, &name, &msg) == 0 && tei_inbox_add(e, name, msg) == 0)
+        reply_text(call, TEI_NOTIFY_OK);
+    else
+        reply_text(call, TEI_NOTIFY_REFUSED);
+}
+
+/* No transport here makes such connections; a body that is no JSON object is told so. */
+static void serve_connection(struct tei_rpc_call *call, const char *body, size_t len)
+{
+    json_t *root = json_loadb(body, len, 0, NULL);
+
+    reply_text(call, json_is_object(root) ? TEI_CONNECTION_NONE : TEI_CONNECTION_MALFORMED);
+    json_decref(root);
+}
+
+void tei_serve_rpc(void *arg, struct tei_rpc_call *call, enum tei_rpc_type type, const char *body,
+                   size_t len)
+{
+    te_engine *e = arg;
+
+    switch (type) {
+    case TEI_RPC_METADATA:
+        serve_metadata(e, call, body, len);
+        break;
+    case TEI_RPC_NOTIFY:
+        serve_notify(e, call, body, len);
+        break;
+    case TEI_RPC_PROBE:
+        reply_text(call, TEI_PROBE_OK);
+        break;
+    case TEI_RPC_CONNECTION:
+        serve_connection(call, body, len);
+        break;
+    }
+}

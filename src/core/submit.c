@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * submit.c - te_submit: validate -> route -> cut -> post. Read this first.
+ *
+ * Everything that can be wrong with a request is found before anything starts. What is cut sits on
+ * one list per transport; plan_post() hands these over and cannot fail. One thing is not known
+ * here: whether a range that the target's descriptor lacks has been registered there since. Such a
+ * request is accepted and parked (peer.c) until the descriptor was fetched again.
+ */
+#include "core/core.h"
+
+#include <string.h>
+
+#define WORK_BULK 256 /* taken from a pool at a time */
+
+void tei_plan_init(struct plan *p, te_engine *e, struct batch *b, size_t expect)
+{
+    memset(p->spare, 0, sizeof(p->spare));
+    memset(p->transports, 0, sizeof(p->transports));
+    tei_list_init(&p->unposted);
+    p->engine = e;
+    p->batch = b;
+    p->group = NULL;
+    p->deadline_ns = TEI_NEVER;
+    p->region = NULL;
+    p->owed = 0;
+    p->segment = NULL;
+    p->expect = expect;
+}
+
+static struct tei_work *take_work(struct plan *p, struct tei_transport *t)
+{
+    size_t i = t->index;
+    struct tei_pool_free *f;
+
+    if (!p->transports[i]) {
+        p->transports[i] = t;
+        p->n_spare[i] = 0;
+        tei_list_init(&p->lists[i]);
+    }
+    if (!p->spare[i]) {
+        p->n_spare[i] = tei_max(1, tei_min(p->expect, WORK_BULK));
+        p->spare[i] = tei_pool_get_many(&p->engine->works[i], p->n_spare[i]);
+        if (!p->spare[i])
+            return NULL;
+    }
+    f = p->spare[i];
+    p->spare[i] = f->next;
+    p->n_spare[i]--;
+    memset(f, 0, t->ops.work_size);
+    return (struct tei_work *)(void *)f;
+}
+
+/* One piece of work: the part of the request from `done` on that lies in one remote buffer. */
+static int cut_one(struct plan *p, struct task *t, const struct via *via, uint64_t done,
+                   uint64_t part, struct tei_region *target)
+{
+    struct tei_work *w = take_work(p, via->transport);
+
+    if (!w) {
+        if (target)
+            tei_region_release_local(target, 1);
+        return TE_ERR_MEMORY;
+    }
+    w->owner = t->batch;
+    w->task = t;
+    w->transport = via->transport;
+    w->attach = via->attach;
+    w->region = t->region;
+    w->target_region = target;
+    w->moved = &t->moved;
+    w->local = (char *)t->req.source + done;
+    w->remote = t->req.target_offset + done;
+    w->length = part;
+    w->deadline_ns = t->deadline_ns;
+    w->opcode = t->req.opcode;
+    tei_list_push_back(&p->lists[via->transport->index], &w->link);
+    return 0;
+}
+
+/* The range is known to lie in one buffer that allows it. */
+static int cut_whole(struct plan *p, struct task *t, const struct via *via)
+{
+    atomic_store_explicit(&t->left, 1, memory_order_relaxed);
+    return cut_one(p, t, via, 0, t->req.length, NULL);
+}
+
+/* Gives back the `n` pieces last cut for a transport. */
+static void uncut(struct plan *p, size_t index, size_t n)
+{
+    while (n--) {
+        struct tei_link *l = p->lists[index].head.prev;
+        struct tei_work *w = tei_container_of(l, struct tei_work, link);
+
+        tei_list_del(l);
+        if (w->target_region)
+            tei_region_release_local(w->target_region, 1);
+        tei_pool_put(&p->engine->works[index], w);
+    }
+}
+
+/* The next piece's end: in this engine's own regions or in the descriptor's buffers. */
+static int next_part(struct plan *p, const struct task *t, uint64_t done, uint64_t *part,
+                     struct tei_region **target)
+{
+    uint64_t at = t->req.target_offset + done, left = t->req.length - done;
+    size_t index;
+
+    *target = NULL;
+    if (t->view->seg)
+        return tei_segment_cover(t->view->seg, at, left, &index, part) ? 0 : TE_ERR_STALE;
+    *target = tei_region_hold_part(p->engine, at, left, part);
+    return *target ? 0 : TE_ERR_NOT_REGISTERED;
+}
+
+/* The buffer that holds the whole range and allows this; NULL if more must be looked at. */
+static const struct tei_buffer *find_buffer(struct plan *p, const struct task *t, unsigned access)
+{
+    const struct tei_segment *seg = t->view->seg;
+    const struct tei_buffer *b = p->buffer;
+
+    if (p->segment != seg || !tei_buffer_holds(b, t->req.target_offset, t->req.length)) {
+        b = tei_segment_find(seg, t->req.target_offset, t->req.length);
+        if (!b)
+            return NULL;
+        p->segment = seg;
+        p->buffer = b;
+    }
+    return (b->access & access) == access ? b : NULL;
+}
+
+int tei_plan_cut(struct plan *p, struct task *t)
+{
+    unsigned access = t->req.opcode == TE_READ ? TE_REMOTE_READ : TE_REMOTE_WRITE;
+    bool whole = t->view->seg && find_buffer(p, t, access);
+    const struct via *via;
+    uint32_t pieces = 0;
+    bool lasts;
+    int rc;
+
+    if (t->view->seg && !whole) {
+        rc = tei_segment_allows(t->view->seg, t->req.target_offset, t->req.length, access);
+        if (rc)
+            return rc;
+    }
+    via = tei_route(t->view, &t->req, &lasts);
+    if (!via)
+        return TE_ERR_UNSUPPORTED;
+    if (whole)
+        return cut_whole(p, t, via);
+    for (uint64_t done = 0, part; done < t->req.length; done += part) {
+        struct tei_region *target;
+
+        rc = next_part(p, t, done, &part, &target);
+        if (!rc)
+            rc = cut_one(p, t, via, done, part, target);
+        if (rc) {
+            uncut(p, via->transport->index, pieces);
+            return rc;
+        }
+        pieces++;
+    }
+    atomic_store_explicit(&t->left, pieces, memory_order_relaxed);
+    return 0;
+}
+
+static void return_spares(struct plan *p)
+{
+    for (size_t i = 0; i < TEI_TRANSPORTS_MAX; i++)
+        if (p->spare[i])
+            tei_pool_put_many(&p->engine->works[i], p->spare[i], p->n_spare[i]);
+}
+
+void tei_plan_post(struct plan *p)
+{
+    return_spares(p);
+    for (size_t i = 0; i < TEI_TRANSPORTS_MAX; i++)
+        if (p->transports[i] && !tei_list_empty(&p->lists[i]))
+            p->transports[i]->ops.post(p->transports[i], &p->lists[i]);
+}
+
+void tei_plan_drop(struct plan *p)
+{
+    return_spares(p);
+    for (size_t i = 0; i < TEI_TRANSPORTS_MAX; i++) {
+        size_t n = 0;
+        struct tei_link *l, *tmp;
+
+        if (!p->transports[i])
+            continue;
+        TEI_LIST_EACH(&p->lists[i], l, tmp)
+            n++;
+        uncut(p, i, n);
+    }
+}
+
+/* ---------------------------------------------------------------------------------- one request */
+
+int tei_request_check(const te_request *r, size_t i)
+{
+    uint64_t end;
+
+    if (r->opcode != TE_READ && r->opcode != TE_WRITE)
+        return TEI_FAIL(TE_ERR_INVALID, "request %zu: opcode %d is neither TE_READ nor TE_WRITE", i,
+                        r->opcode);
+    if (!tei_add_ok(r->target_offset, r->length, &end) ||
+        !tei_add_ok((uintptr_t)r->source, r->length, &end))
+        return TEI_FAIL(TE_ERR_INVALID, "request %zu: length %llu wraps around the address space",
+                        i, (unsigned long long)r->length);
+    return 0;
+}
+
+void tei_plan_release(struct task *t)
+{
+    if (t->view)
+        tei_view_put(t->view, 1);
+    if (t->region)
+        tei_region_release_local(t->region, 1);
+    t->view = NULL;
+    t->region = NULL;
+}
+
+int tei_plan_task(struct plan *p, struct task *t, size_t i, const struct via *via)
+{
+    int rc;
+
+    p->expect--;
+    if (t->req.length == 0) {
+        tei_list_push_back(&p->unposted, &t->link);
+        return 0;
+    }
+    if (p->engine->conf.disable_metacache && t->view->seg)
+        rc = TE_ERR_STALE;
+    else
+        rc = via ? cut_whole(p, t, via) : tei_plan_cut(p, t);
+    if ((rc == TE_ERR_STALE || rc == TE_ERR_ACCESS) && t->view->seg) {
+        atomic_store_explicit(&t->state, TE_PENDING, memory_order_relaxed);
+        tei_list_push_back(&p->unposted, &t->link);
+        return 0;
+    }
+    if (!rc)
+        return 0;
+    if (rc == TE_ERR_NOT_REGISTERED)
+        TEI_FAIL(rc, "request %zu: target 0x%llx + %llu is not registered in this engine", i,
+                 (unsigned long long)t->req.target_offset, (unsigned long long)t->req.length);
+    else if (rc == TE_ERR_UNSUPPORTED)
+        TEI_FAIL(rc,
+                 "request %zu: no installed transport reaches segment %d; te_explain() says why", i,
+                 (int)t->req.target);
+    else
+        TEI_FAIL(rc, "request %zu: %s", i, te_strerror(rc));
+    return rc;
+}
+
+/* ------------------------------------------------------------------------------ a whole submit */
+
+/* Tasks that no transport gets: empty ones are done, the others wait for their peer. */
+static void settle_unposted(struct plan *p)
+{
+    struct tei_link *l;
+
+    while ((l = tei_list_pop(&p->unposted))) {
+        struct task *t = tei_container_of(l, struct task, link);
+
+        if (t->req.length == 0)
+            tei_task_end(t, TE_ERR_OK, NULL);
+        else
+            tei_peer_park(t->view->peer, t);
+    }
+}
+
+/* The submit lock is held. */
+static int submit_planned(struct plan *p, size_t n, tei_fill fill, const void *arg)
+{
+    struct batch *b = p->batch;
+    size_t first = atomic_load_explicit(&b->claimed, memory_order_relaxed);
+    int rc;
+
+    if (n > b->capacity - first)
+        return TEI_FAIL(
+            TE_ERR_TOO_MANY,
+            "batch has room for %zu more requests of %zu, not for %zu; allocate a larger one",
+            b->capacity - first, b->capacity, n);
+    rc = fill(p, &b->tasks[first], n, arg);
+    if (rc) {
+        tei_plan_drop(p);
+        return rc;
+    }
+    tei_batch_begin(b, n);
+    tei_plan_post(p);
+    settle_unposted(p);
+    return 0;
+}
+
+static int check_opts(const te_submit_opts *o)
+{
+    if (o && o->size != sizeof(*o))
+        return TEI_FAIL(TE_ERR_INVALID,
+                        "submit options: size is %zu; set it to sizeof(te_submit_opts)", o->size);
+    if (o && o->deadline_ms < 0)
+        return TEI_FAIL(TE_ERR_INVALID, "submit options: deadline_ms %lld is negative",
+                        (long long)o->deadline_ms);
+    return 0;
+}
+
+static int submit_pinned(struct batch *b, size_t n, const te_submit_opts *o, tei_fill fill,
+                         const void *arg)
+{
+    struct plan plan;
+    int rc = 0;
+
+    tei_plan_init(&plan, b->engine, b, n);
+    if (o && o->deadline_ms > 0)
+        plan.deadline_ns = tei_deadline_ns(o->deadline_ms);
+    if (o && o->notify_name)
+        rc = tei_group_create(b->engine, o, n, &plan.group);
+    if (!rc && n) {
+        pthread_mutex_lock(&b->submit_lock);
+        rc = submit_planned(&plan, n, fill, arg);
+        pthread_mutex_unlock(&b->submit_lock);
+    }
+    if (rc)
+        tei_group_free(plan.group);
+    return rc;
+}
+
+int tei_submit(te_engine *e, te_batch id, size_t n, const te_submit_opts *opts, tei_fill fill,
+               const void *arg)
+{
+    int rc = check_opts(opts);
+    struct batch *b;
+
+    if (rc)
+        return rc;
+    b = tei_batch_pin(e, id);
+    if (!b)
+        return TEI_FAIL(TE_ERR_NOT_FOUND, "batch %llu does not exist", (unsigned long long)id);
+    rc = submit_pinned(b, n, opts, fill, arg);
+    tei_batch_unpin(e, id);
+    return rc;
+}
+
+/* ------------------------------------------------------------------------ an array of requests */
+
+/* Those of one target in a row share its view: how many holds are not counted on it yet. */
+struct shared_view {
+    struct view *view;
+    te_segment target;
+    size_t owed;
+};
+
+static void count_views(struct shared_view *s)
+{
+    if (s->owed)
+        tei_view_hold(s->view, s->owed);
+    s->owed = 0;
+}
+
+static struct view *hold_view(te_engine *e, struct shared_view *s, te_segment target)
+{
+    if (s->view && s->target == target) {
+        s->owed++;
+        return s->view;
+    }
+    count_views(s);
+    s->target = target;
+    s->view = tei_view_get(e, target);
+    return s->view;
+}
+
+static struct tei_region *hold_source(struct plan *p, const te_request *r)
+{
+    struct tei_region *region;
+
+    if (p->region && tei_region_contains(p->region, (uintptr_t)r->source, r->length)) {
+        p->owed++;
+        return p->region;
+    }
+    region = tei_region_hold_local(p->engine, (uintptr_t)r->source, r->length);
+    if (region) {
+        tei_plan_count(p);
+        p->region = region;
+    }
+    return region;
+}
+
+/* Fills in the task of request i. On failure it may hold a view. */
+static int claim_task(struct plan *p, struct task *t, const te_request *r, size_t i,
+                      struct shared_view *s)
+{
+    int rc = tei_request_check(r, i);
+
+    *t = (struct task){
+        .batch = p->batch, .group = p->group, .req = *r, .deadline_ns = p->deadline_ns};
+    if (rc)
+        return rc;
+    t->view = hold_view(p->engine, s, r->target);
+    if (!t->view)
+        return TEI_FAIL(
+            TE_ERR_NOT_FOUND,
+            "request %zu: segment %d is not open in this engine; te_open() gives its id", i,
+            (int)r->target);
+    if (r->length == 0)
+        return 0;
+    t->region = hold_source(p, r);
+    if (!t->region)
+        return TEI_FAIL(
+            TE_ERR_NOT_REGISTERED,
+            "request %zu: source %p + %llu is not inside one registered region; te_register() it first",
+            i, r->source, (unsigned long long)r->length);
+    return 0;
+}
+
+static int fill_requests(struct plan *p, struct task *tasks, size_t n, const void *arg)
+{
+    const te_request *reqs = arg;
+    struct shared_view s = {0};
+    size_t i = 0;
+    int rc = 0;
+
+    while (!rc && i < n) {
+        rc = claim_task(p, &tasks[i], &reqs[i], i, &s);
+        if (!rc)
+            rc = tei_plan_task(p, &tasks[i], i, NULL);
+        i++;
+    }
+    count_views(&s);
+    tei_plan_count(p);
+    while (rc && i-- > 0)
+        tei_plan_release(&tasks[i]);
+    return rc;
+}
+
+int te_submit(te_engine *e, te_batch id, const te_request *reqs, size_t n,
+              const te_submit_opts *opts)
+{
+    int rc = tei_engine_check(e);
+
+    if (!rc && n && !reqs)
+        rc = TEI_FAIL(TE_ERR_INVALID, "requests is NULL");
+    return rc ? rc : tei_submit(e, id, n, opts, fill_requests, reqs);
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * view.c - one descriptor of a peer with the transports' attachments to it.
+ *
+ * A view is immutable and counted. Several threads may bring a peer a new one at the same time: a
+ * refresh, te_refresh(), a change of the transports. What is put in place is decided under the
+ * peer's lock: never an older version of the same engine's descriptor, never one that was made
+ * before the transports changed last, and none at all once the peer is closed.
+ */
+#include "core/core.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void free_view(struct view *v)
+{
+    for (size_t i = 0; i < v->n_via; i++) {
+        struct via *via = &v->via[i];
+
+        if (via->attach) {
+            via->transport->ops.detach(via->transport, via->attach);
+            free(via->attach);
+        }
+        atomic_fetch_sub_explicit(&v->engine->transport_views[via->transport->index], 1,
+                                  memory_order_acq_rel);
+    }
+    for (size_t i = 0; i < TEI_TRANSPORTS_MAX; i++)
+        free(v->why_not[i]);
+    tei_segment_put(v->seg);
+    free(v);
+}
+
+void tei_view_put(struct view *v, size_t n)
+{
+    struct peer *p = v->peer;
+
+    if (atomic_fetch_sub_explicit(&v->refs, n, memory_order_acq_rel) != n)
+        return;
+    free_view(v);
+    pthread_mutex_lock(&p->lock);
+    p->views--;
+    pthread_mutex_unlock(&p->lock);
+    tei_peer_put(p);
+}
+
+struct view *tei_view_current(struct peer *p)
+{
+    struct view *v;
+
+    pthread_mutex_lock(&p->lock);
+    v = p->view;
+    if (v)
+        tei_view_hold(v, 1);
+    pthread_mutex_unlock(&p->lock);
+    return v;
+}
+
+/* Keeps what attach() has said for te_explain(); without memory for that it says nothing. */
+static int note_refusal(struct view *v, const struct tei_transport *t)
+{
+    v->why_not[t->index] = strdup(te_errmsg());
+    return 0;
+}
+
+/* Attaches one transport if it reaches this target; TE_ERR_UNSUPPORTED is no failure. */
+static int add_via(struct view *v, struct tei_transport *t, const struct tei_hostport *where)
+{
+    struct tei_attach *a = NULL;
+    int rc;
+
+    if (!v->seg != !!(t->ops.caps & TEI_CAP_LOCAL_ONLY))
+        return 0;
+    if (v->seg) {
+        a = calloc(1, t->ops.attach_size);
+        if (!a)
+            return TEI_FAIL(TE_ERR_MEMORY, "no memory to attach to a peer");
+        a->transport = t;
+        tei_err_keep(TE_ERR_OK, "");
+        rc = t->ops.attach(t, a, v->seg, where);
+        if (rc) {
+            free(a);
+            return rc == TE_ERR_UNSUPPORTED ? note_refusal(v, t) : rc;
+        }
+    }
+    atomic_fetch_add_explicit(&v->engine->transport_views[t->index], 1, memory_order_relaxed);
+    v->via[v->n_via++] = (struct via){.transport = t, .attach = a};
+    return 0;
+}
+
+/* In the order of preference, which decides between equal scores. */
+static int add_all(struct view *v, const struct tei_hostport *where)
+{
+    te_engine *e = v->engine;
+    const struct tei_transport_ops *ops;
+    char *before = strdup(te_errmsg()); /* what attach() says is for te_explain() */
+    int rc = 0;
+
+    pthread_rwlock_rdlock(&e->transports_lock);
+    v->generation = atomic_load_explicit(&e->transport_generation, memory_order_relaxed);
+    for (size_t i = 0; !rc && (ops = tei_transport_at(i)); i++) {
+        struct tei_transport *t = tei_install_find(e, ops->name);
+
+        if (t)
+            rc = add_via(v, t, where);
+    }
+    pthread_rwlock_unlock(&e->transports_lock);
+    if (!rc)
+        tei_err_keep(TE_ERR_OK, before ? before : "");
+    free(before);
+    return rc;
+}
+
+/* With one reference, which counts in p->views; takes over `seg` (NULL: this engine itself). */
+static int make_view(struct peer *p, struct tei_segment *seg, const struct tei_hostport *where,
+                     struct view **out)
+{
+    struct view *v = calloc(1, sizeof(*v));
+    int rc;
+
+    if (!v) {
+        tei_segment_put(seg);
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for a segment's view");
+    }
+    atomic_init(&v->refs, 1);
+    v->engine = p->engine;
+    v->peer = p;
+    v->seg = seg;
+    v->serial = atomic_fetch_add_explicit(&p->engine->views_made, 1, memory_order_relaxed) + 1;
+    atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
+    pthread_mutex_lock(&p->lock);
+    p->views++;
+    pthread_mutex_unlock(&p->lock);
+    rc = add_all(v, where);
+    if (rc) {
+        tei_view_put(v, 1);
+        return rc;
+    }
+    *out = v;
+    return 0;
+}
+
+static bool is_older(const struct tei_segment *s, const struct tei_segment *than)
+{
+    return s && than && s->incarnation == than->incarnation && s->version < than->version;
+}
+
+/*
+ * Under the peer's lock. Who changes the list makes all views anew after that, under the same lock:
+ * either the change is seen here, or that comes later.
+ */
+static bool transports_changed(const struct view *v)
+{
+    return v->generation !=
+           atomic_load_explicit(&v->engine->transport_generation, memory_order_acquire);
+}
+
+static void tell_gone(struct view *old)
+{
+    for (size_t i = 0; i < old->n_via; i++)
+        old->via[i].transport->ops.peer_gone(old->via[i].transport, old->via[i].attach);
+}
+
+/*
+ * Puts `v` in place, or drops it; false if it is of transports that are no more and must be made
+ * again.
+ */
+static bool swap_view(struct peer *p, struct view *v, const struct tei_hostport *where)
+{
+    struct view *drop = v;
+    bool changed, restarted = false;
+
+    pthread_mutex_lock(&p->lock);
+    changed = transports_changed(v);
+    if (!changed && !p->closed && !(p->view && is_older(v->seg, p->view->seg))) {
+        drop = p->view;
+        restarted = drop && drop->seg && v->seg && drop->seg->incarnation != v->seg->incarnation;
+        p->view = v;
+        p->where = *where;
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (restarted)
+        tell_gone(drop);
+    if (drop)
+        tei_view_put(drop, 1);
+    return !changed;
+}
+
+int tei_view_install(struct peer *p, struct tei_segment *seg, const struct tei_hostport *where)
+{
+    struct view *v = NULL;
+    int rc;
+
+    do {
+        rc = make_view(p, seg ? tei_segment_get(seg) : NULL, where, &v);
+    } while (!rc && !swap_view(p, v, where));
+    return rc;
+}
+
+int tei_view_rebuild(struct peer *p)
+{
+    struct tei_hostport where;
+    struct tei_segment *seg;
+    int rc;
+
+    pthread_mutex_lock(&p->lock);
+    seg = p->view->seg ? tei_segment_get(p->view->seg) : NULL;
+    where = p->where;
+    pthread_mutex_unlock(&p->lock);
+    rc = tei_view_install(p, seg, &where);
+    tei_segment_put(seg);
+    return rc;
+}
+
+void tei_view_close(struct peer *p)
+{
+    struct view *v;
+
+    pthread_mutex_lock(&p->lock);
+    v = p->view;
+    p->view = NULL;
+    p->closed = true;
+    pthread_mutex_unlock(&p->lock);
+    if (v)
+        tei_view_put(v, 1);
+}

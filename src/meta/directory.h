@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* directory.h - the kinds of directories; private to meta/. */
+#ifndef TEI_META_DIRECTORY_H
+#define TEI_META_DIRECTORY_H
+
+#include "meta/meta.h"
+
+int tei_directory_open_peer(const struct tei_conf *conf, struct tei_directory **out);
+int tei_directory_open_store(const char *conn, const struct tei_conf *conf,
+                             struct tei_directory **out);
+
+/* Asks the engine at `where` for its descriptor, page by page where it knows pages. Blocks. */
+int tei_directory_fetch(const struct tei_hostport *where, const struct tei_conf *conf,
+                        struct tei_segment **out);
+
+/* Follows keys of a store that can watch; see directory_follow.c. `changed` runs in te/watch. */
+struct tei_follower;
+int tei_follower_open(struct tei_store *s, void (*changed)(void *arg, const char *name), void *arg,
+                      struct tei_follower **out);
+/* From `revision` on; takes `key` over, which may be NULL when memory is out. */
+void tei_follower_add(struct tei_follower *f, const char *name, char *key, int64_t revision);
+void tei_follower_drop(struct tei_follower *f, const char *name);
+/* No changed() runs after it. */
+void tei_follower_close(struct tei_follower *f);
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * directory_peer.c - P2PHANDSHAKE: no server. A segment's name is where its engine answers, and
+ * whoever wants its descriptor asks it there, so there is nothing to publish.
+ */
+#include "meta/directory.h"
+
+#include "base/err.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static int peer_own_name(struct tei_directory *d, const char *wanted,
+                         const struct tei_hostport *addr, char *out, size_t n)
+{
+    char name[TEI_HOSTPORT_MAX];
+
+    (void)d, (void)wanted;
+    tei_hostport_format(addr->host, addr->port, name, sizeof name);
+    if ((size_t)snprintf(out, n, "%s", name) >= n)
+        return TEI_FAIL(TE_ERR_INVALID, "segment name %s is longer than %zu bytes", name, n - 1);
+    return 0;
+}
+
+static bool peer_route_hint(struct tei_directory *d, char *host, size_t n)
+{
+    (void)d, (void)host, (void)n;
+    return false;
+}
+
+static int peer_announce(struct tei_directory *d, const char *name, const struct tei_hostport *addr)
+{
+    (void)d, (void)name, (void)addr;
+    return 0;
+}
+
+static int peer_publish(struct tei_directory *d, const char *name, const char *text, size_t len)
+{
+    (void)d, (void)name, (void)text, (void)len;
+    return 0;
+}
+
+static int peer_withdraw(struct tei_directory *d, const char *name)
+{
+    (void)d, (void)name;
+    return 0;
+}
+
+static int peer_keep(struct tei_directory *d, const char *name)
+{
+    (void)d, (void)name;
+    return 0;
+}
+
+static int peer_rpc_addr(struct tei_directory *d, const char *name, bool fresh,
+                         struct tei_hostport *out)
+{
+    (void)fresh;
+    return tei_hostport_parse(name, d->conf->handshake_port, out);
+}
+
+static int peer_lookup(struct tei_directory *d, const char *name, const struct tei_segment *old,
+                       struct tei_segment **out, struct tei_hostport *where, int64_t *revision)
+{
+    struct tei_hostport addr;
+    int rc = tei_hostport_parse(name, d->conf->handshake_port, &addr);
+
+    (void)old;
+    if (revision)
+        *revision = 0;
+    if (!rc)
+        rc = tei_directory_fetch(&addr, d->conf, out);
+    if (!rc)
+        *where = addr;
+    return rc;
+}
+
+static void peer_close(struct tei_directory *d)
+{
+    free(d);
+}
+
+static const struct tei_directory_ops peer_ops = {
+    .own_name = peer_own_name,
+    .route_hint = peer_route_hint,
+    .announce = peer_announce,
+    .publish = peer_publish,
+    .withdraw = peer_withdraw,
+    .keep = peer_keep,
+    .rpc_addr = peer_rpc_addr,
+    .lookup = peer_lookup,
+    .close = peer_close,
+    .stores = false,
+};
+
+int tei_directory_open_peer(const struct tei_conf *conf, struct tei_directory **out)
+{
+    struct tei_directory *d = calloc(1, sizeof *d);
+
+    if (!d)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for a directory");
+    d->ops = &peer_ops;
+    d->conf = conf;
+    *out = d;
+    return 0;
+}

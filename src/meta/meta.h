@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * meta.h - how engines find and talk to each other: stores, the peer RPC, directories.
+ *
+ *   store      a dumb key-value server (http, etcd, redis); every call has a deadline and blocks:
+ *              caller threads and te/aux only.
+ *   rpc        one framed request and reply per connection, on the handshake port
+ *              (docs/protocol.md).
+ *   directory  name -> segment, over a store or straight from the peer. Nothing outside this folder
+ *              knows which it is.
+ */
+#ifndef TEI_META_H
+#define TEI_META_H
+
+#include "base/base.h"
+#include "base/jobs.h"
+#include "base/loop.h"
+#include "base/sock.h"
+#include "conf/conf.h"
+#include "model/model.h"
+
+/* malloc'ed bytes, always followed by a NUL that is not counted. */
+struct tei_bytes {
+    char *data;
+    size_t len;
+};
+void tei_bytes_fini(struct tei_bytes *b);
+
+/* --------------------------------------------------------------------------------------- stores */
+
+struct tei_store;
+
+/* A key that is followed: what happens after `revision` is of interest. */
+struct tei_watched {
+    char *key;
+    int64_t revision;
+};
+
+struct tei_store_ops {
+    /* "http"; a store may serve several: the table in store.c maps schemes to ops */
+    const char *scheme;
+    /* of the store's struct, whose first member is struct tei_store; allocated zeroed */
+    size_t size;
+    /* `url` is the whole connection string. No traffic needed. */
+    int (*open)(struct tei_store *s, const char *url, const struct tei_conf *conf);
+    /*
+     * TE_ERR_NOT_FOUND when the key is absent; TE_ERR_METADATA or TE_ERR_TIMEOUT when the server
+     * is. Thread-safe. `revision` (may be NULL): the moment that was read, for watch(); 0 where the
+     * store has no such thing.
+     */
+    int (*get)(struct tei_store *s, const char *key, int64_t deadline_ns, struct tei_bytes *out,
+               int64_t *revision);
+    /*
+     * Replaces the value. With ttl_s > 0 the key is gone so many seconds after the last put or
+     * keep(), where the server can do that. TE_ERR_EXISTS: the server refused to overwrite (400).
+     * TE_ERR_TOO_LARGE: it refused the size; the text names its option.
+     */
+    int (*put)(struct tei_store *s, const char *key, const char *value, size_t len, int ttl_s,
+               int64_t deadline_ns);
+    /* Deleting an absent key succeeds. */
+    int (*del)(struct tei_store *s, const char *key, int64_t deadline_ns);
+    /*
+     * Keeps keys that were put with a ttl_s for another ttl_s; with 0 it only looks, where that is
+     * cheap, whether they are there. TE_ERR_NOT_FOUND: one of them is gone, or, where the store
+     * `owns` and ttl_s is not 0, was put by another since.
+     */
+    int (*keep)(struct tei_store *s, const char *const *keys, size_t n, int ttl_s,
+                int64_t deadline_ns);
+    /*
+     * Hands out each key that begins with `prefix`, in any order, until each() returns another
+     * value than 0, which is returned. TE_ERR_UNSUPPORTED: this server cannot.
+     */
+    int (*list)(struct tei_store *s, const char *prefix, int64_t deadline_ns,
+                int (*each)(void *arg, const char *key), void *arg);
+    /*
+     * Optional, both or neither. watch() blocks and tells each change of the keys after their
+     * revisions, which it moves on, by changed(arg, i); 0 once wake() was called, from any thread,
+     * since the watch before; or an error. One watch at a time.
+     */
+    int (*watch)(struct tei_store *s, struct tei_watched *keys, size_t n,
+                 void (*changed)(void *arg, size_t i), void *arg);
+    void (*wake)(struct tei_store *s);
+    void (*close)(struct tei_store *s);
+    bool owns; /* keep() tells keys that another has put from ours */
+};
+
+struct tei_store {
+    const struct tei_store_ops *ops;
+    const struct tei_conf *conf;
+};
+
+/*
+ * By the text before "://" (none: etcd). TE_ERR_UNSUPPORTED names the scheme and what is built in.
+ */
+int tei_store_open(const char *conn, const struct tei_conf *conf, struct tei_store **out);
+void tei_store_close(struct tei_store *s);
+
+extern const struct tei_store_ops tei_store_http_ops;  /* where TE_USE_HTTP */
+extern const struct tei_store_ops tei_store_etcd_ops;  /* where TE_USE_ETCD */
+extern const struct tei_store_ops tei_store_redis_ops; /* where TE_USE_REDIS */
+
+/* ----------------------------------------------------------------------------------------- keys */
+
+/* malloc'ed; NULL when memory is out. The prefix is that of all keys of this cluster. */
+char *tei_keys_prefix(const struct tei_conf *conf);
+char *tei_keys_rpc(const struct tei_conf *conf, const char *name);
+/* Names with a slash are whole keys below the prefix: "nvmeof/x". */
+char *tei_keys_segment(const struct tei_conf *conf, const char *name);
+/*
+ * The name of the segment whose descriptor is under `key`, within that text; NULL if the key is
+ * none of a segment, or of another cluster.
+ */
+const char *tei_keys_name(const char *prefix, const char *key);
+
+/* Reads an rpc_meta value: where the engine `name` answers. TE_ERR_JSON. */
+int tei_rpc_meta_decode(const struct tei_bytes *b, const char *name, struct tei_hostport *out);
+
+/* ------------------------------------------------------------------------------------------ rpc */
+
+enum tei_rpc_type {
+    TEI_RPC_CONNECTION = 0,
+    TEI_RPC_METADATA = 1,
+    TEI_RPC_NOTIFY = 2,
+    TEI_RPC_PROBE = 3
+};
+
+/*
+ * Frame parser, without I/O: bytes go in, a message comes out. It grows its buffer with the bytes
+ * that really arrived, never with the length that a peer merely announced.
+ */
+struct tei_rpc_parser {
+    size_t max_len; /* of type byte + body */
+    uint8_t head[8];
+    size_t head_got;
+    uint64_t want; /* announced length */
+    char *body;
+    size_t got, cap;
+    /* typed: first payload byte was a type; else the old form, a Connection without type byte */
+    bool done, typed;
+    uint8_t type;
+};
+void tei_rpc_parser_init(struct tei_rpc_parser *p, size_t max_len);
+void tei_rpc_parser_fini(struct tei_rpc_parser *p);
+/*
+ * Consumes at most n bytes, *used of them. 1: message complete (body, body_len valid), 0: needs
+ * more, TE_ERR_PROTOCOL / TE_ERR_TOO_LARGE / TE_ERR_MEMORY.
+ */
+int tei_rpc_parser_feed(struct tei_rpc_parser *p, const void *data, size_t n, size_t *used);
+/* The JSON of a complete message. */
+const char *tei_rpc_parser_body(const struct tei_rpc_parser *p, size_t *len);
+
+/* One request being served. Answered exactly once, from any thread, by tei_rpc_reply(). */
+struct tei_rpc_call;
+
+/* Called on the loop's thread; must not block. `body` is valid during the call. */
+typedef void (*tei_rpc_handler)(void *arg, struct tei_rpc_call *call, enum tei_rpc_type type,
+                                const char *body, size_t len);
+
+/*
+ * Sends `text` (a newline is added) with the request's type byte, if it had one. The call is gone
+ * after it.
+ */
+void tei_rpc_reply(struct tei_rpc_call *call, const char *text, size_t len);
+
+/*
+ * The server: each connection is a state machine on the loop, so a slow or silent client delays no
+ * other. A client has 5 s for its request and 5 s to close after the reply; at most 1,024 at once,
+ * beyond which the oldest unfinished one is dropped.
+ */
+struct tei_rpc_server;
+/* Takes over `listen_fd` (already listening), on failure too: it is closed then. */
+int tei_rpc_server_open(struct tei_loop *loop, int listen_fd, const struct tei_conf *conf,
+                        tei_rpc_handler handler, void *arg, struct tei_rpc_server **out);
+/*
+ * On the loop's thread, or with the loop's lock held, or after the loop ended. Calls still
+ * unanswered stay valid: their reply is then dropped.
+ */
+void tei_rpc_server_close(struct tei_rpc_server *s);
+
+/*
+ * One request to host:port, blocking until `deadline_ns`. TE_ERR_PEER: no connection.
+ * TE_ERR_TIMEOUT, TE_ERR_LINK, TE_ERR_PROTOCOL (bad frame or other type in the reply),
+ * TE_ERR_TOO_LARGE (names MC_HANDSHAKE_MAX_LENGTH).
+ */
+int tei_rpc_request(const struct tei_hostport *where, enum tei_rpc_type type, const char *body,
+                    size_t len, size_t max_len, int64_t deadline_ns, struct tei_bytes *reply);
+
+/* Bodies. The decode functions take hostile bytes; strings are malloc'ed. */
+char *tei_notify_encode(const char *name, const char *msg);
+int tei_notify_decode(const char *body, size_t len, char **name, char **msg);
+#define TEI_NOTIFY_OK      "{\"name\":\"\",\"notify_msg\":\"success\"}"
+#define TEI_NOTIFY_REFUSED "{\"name\":\"\",\"notify_msg\":\"\"}"
+#define TEI_PROBE_REQUEST  "{}"
+#define TEI_PROBE_OK       "{\"status\":\"success\"}"
+/* The reply of an engine that makes no RDMA connections. */
+#define TEI_CONNECTION_REPLY(why)                                                   \
+    "{\"local_gid\":\"\",\"local_lid\":0,\"local_nic_path\":\"\",\"payload\":\"\"," \
+    "\"peer_nic_path\":\"\",\"qp_num\":[],\"reply_msg\":\"" why "\"}"
+#define TEI_CONNECTION_NONE      TEI_CONNECTION_REPLY("")
+#define TEI_CONNECTION_MALFORMED TEI_CONNECTION_REPLY("malformed request: not a JSON object")
+
+/* tei_rpc_request for a notification and a probe: TE_ERR_REJECTED if the peer did not take it. */
+int tei_rpc_notify(const struct tei_hostport *where, const char *name, const char *msg,
+                   int64_t deadline_ns);
+int tei_rpc_probe(const struct tei_hostport *where, int64_t deadline_ns);
+
+/* ------------------------------------------------------------------------------------ directory */
+
+struct tei_directory;
+
+struct tei_directory_ops {
+    /*
+     * The name of our segment, from what the user asked for and the address that was got.
+     * TE_ERR_INVALID for a name with '/'.
+     */
+    int (*own_name)(struct tei_directory *d, const char *wanted, const struct tei_hostport *addr,
+                    char *out, size_t n);
+    /*
+     * The host that peers must be able to route back to, for choosing our address; false if there
+     * is none to ask.
+     */
+    bool (*route_hint)(struct tei_directory *d, char *host, size_t n);
+    /*
+     * Announces where `name` answers RPCs / removes that. A refused put of one's own key is tried
+     * again after a delete.
+     */
+    int (*announce)(struct tei_directory *d, const char *name, const struct tei_hostport *addr);
+    /*
+     * Stores / removes the descriptor. TE_ERR_TOO_LARGE names the knob. A directory that stores
+     * nothing says 0.
+     */
+    int (*publish)(struct tei_directory *d, const char *name, const char *text, size_t len);
+    int (*withdraw)(struct tei_directory *d, const char *name);
+    /*
+     * Keeps what was announced and published from expiring; to be called three times within
+     * TE_METADATA_TTL_S. TE_ERR_NOT_FOUND: the directory has lost it, announce and publish again.
+     * TE_ERR_EXISTS: another engine has taken the name. Else the directory cannot be asked.
+     */
+    int (*keep)(struct tei_directory *d, const char *name);
+    /* Where `name` answers RPCs; asks anew when `fresh`. */
+    int (*rpc_addr)(struct tei_directory *d, const char *name, bool fresh,
+                    struct tei_hostport *out);
+    /*
+     * Fetches the descriptor and where its engine is. `old` (may be NULL) is what the caller has:
+     * when it is of an engine of ours, that engine is asked itself, else the store is. `where` is
+     * where the engine was (port 0: not known), for when the store cannot be asked. Host "" and port
+     * 0 come out: the segment is registered, its engine is not up yet. `revision` (may be NULL) is
+     * for follow().
+     */
+    int (*lookup)(struct tei_directory *d, const char *name, const struct tei_segment *old,
+                  struct tei_segment **out, struct tei_hostport *where, int64_t *revision);
+    /*
+     * Optional, all or none, of a directory that learns of changes by itself. After listen(), at
+     * most once, changed() is told each change of the descriptor of a name that is followed, in a
+     * thread of its own. Until unlisten(), after which none is told.
+     */
+    int (*listen)(struct tei_directory *d, void (*changed)(void *arg, const char *name), void *arg);
+    void (*follow)(struct tei_directory *d, const char *name, int64_t revision);
+    void (*forget)(struct tei_directory *d, const char *name);
+    void (*unlisten)(struct tei_directory *d);
+    void (*close)(struct tei_directory *d);
+    bool stores; /* publish() costs traffic */
+};
+
+struct tei_directory {
+    const struct tei_directory_ops *ops;
+    const struct tei_conf *conf;
+};
+
+/* "P2PHANDSHAKE" or a store's connection string. */
+int tei_directory_open(const char *conn, const struct tei_conf *conf, struct tei_directory **out);
+
+#endif

@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rpc_server.c - the handshake port.
+ *
+ * One connection carries one request and its reply. Each is a state machine on the loop:
+ *
+ *     READING   accepted; bytes go to the parser           ends 5 s after the accept
+ *     WAITING   the handler has the call                   ends when the call is answered
+ *     WRITING   the reply goes out                         ends 5 s after the last progress
+ *     CLOSING   our side is shut; the client is to close   ends 5 s after the reply was sent
+ *
+ * From every state it may also end because the client went away, because the server closed, or,
+ * oldest first, because there are CONNS_MAX others. drop() is the one way out.
+ *
+ * The call is an object of its own, since it may outlive the connection and the server: the handler
+ * may answer from another thread, seconds later. It owns the request's bytes, so that `body` stays
+ * valid until the reply. `conn` and `call` point at each other; both pointers belong to the loop,
+ * and drop() cuts the link. A reply is brought to the loop with tei_loop_call and finds there
+ * whether anybody still waits for it.
+ *
+ * But the loop itself may be gone by then. So calls do not point to it: they share a `gate` with
+ * the server, counted by references, whose lock guards the pointer to the loop. Closing the server
+ * empties the gate; a reply that comes later is dropped where it is made. Replies on their way at
+ * that time are run, and dropped, by the loop before it ends.
+ */
+#include "meta/rpc.h"
+
+#include "base/err.h"
+#include "base/os.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define CONNS_MAX         1024
+#define ACCEPTS_PER_EVENT 64
+#define READS_PER_EVENT   16
+#define WRITES_PER_EVENT  16
+#define READ_BYTES        ((size_t)32 << 10)
+#define HELD_MAX          ((size_t)256 << 20) /* bytes of unfinished requests and replies */
+#define REPLY_NS          (60 * TEI_NS_PER_S) /* to take a reply, whatever its progress */
+#define PATIENCE_NS       (5 * TEI_NS_PER_S)
+#define ACCEPT_PAUSE_NS   (100 * TEI_NS_PER_MS) /* after descriptors ran out */
+
+struct gate {
+    pthread_mutex_t lock;
+    struct tei_loop *loop; /* NULL: the server is closed */
+    _Atomic unsigned refs; /* the server and each call */
+};
+
+enum state { READING, WAITING, WRITING, CLOSING };
+
+struct conn {
+    struct tei_watch watch;
+    struct tei_timer timer;
+    struct tei_link link; /* in server->conns, oldest first */
+    struct tei_rpc_server *server;
+    struct tei_rpc_call *call; /* set while WAITING */
+    struct tei_rpc_parser parser;
+    size_t held; /* what this one adds to server->held */
+    enum state state;
+    char *out; /* the reply's frame */
+    size_t out_len, out_sent;
+    int64_t until_ns; /* while WRITING */
+    char peer[TEI_HOSTPORT_MAX];
+};
+
+struct tei_rpc_call {
+    struct tei_call posted;
+    struct gate *gate;
+    struct conn *conn; /* NULL: nobody waits any more */
+    bool typed;
+    uint8_t type;
+    char *frame; /* the reply; NULL when there was no memory for it */
+    size_t frame_len;
+};
+
+struct tei_rpc_server {
+    struct tei_loop *loop;
+    struct gate *gate;
+    struct tei_watch listen_watch;
+    int listen_fd;
+    struct tei_timer accept_timer;
+    struct tei_list conns;
+    size_t n_conns, held, max_len;
+    tei_rpc_handler handler;
+    void *arg;
+};
+
+static void on_conn(struct tei_watch *w, uint32_t events);
+
+static struct gate *gate_create(struct tei_loop *loop)
+{
+    struct gate *g = calloc(1, sizeof *g);
+
+    if (!g)
+        return NULL;
+    pthread_mutex_init(&g->lock, NULL);
+    g->loop = loop;
+    atomic_init(&g->refs, 1);
+    return g;
+}
+
+static void gate_put(struct gate *g)
+{
+    /* Both orders: whoever frees does so after everything the others did with it. */
+    if (atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    pthread_mutex_destroy(&g->lock);
+    free(g);
+}
+
+static void call_free(struct tei_rpc_call *call)
+{
+    gate_put(call->gate);
+    free(call->frame);
+    free(call);
+}
+
+/* Ends a connection, whatever its state. */
+static void drop(struct conn *c)
+{
+    struct tei_rpc_server *s = c->server;
+
+    if (c->call)
+        c->call->conn = NULL;
+    tei_timer_stop(s->loop, &c->timer);
+    tei_watch_del(&c->watch);
+    tei_fd_close(c->watch.fd);
+    tei_list_del(&c->link);
+    s->n_conns--;
+    s->held -= c->held;
+    tei_rpc_parser_fini(&c->parser);
+    free(c->out);
+    free(c);
+}
+
+static void on_late(struct tei_timer *t)
+{
+    static const char *const doing[] = {"its request", "us", "taking the reply", "closing"};
+    struct conn *c = tei_container_of(t, struct conn, timer);
+
+    TEI_DEBUG("handshake port: %s is too slow with %s", c->peer, doing[c->state]);
+    drop(c);
+}
+
+static bool give_time(struct conn *c)
+{
+    int64_t when_ns = tei_now_ns() + PATIENCE_NS;
+
+    if (c->state == WRITING && when_ns > c->until_ns)
+        when_ns = c->until_ns;
+    return !tei_timer_start(c->server->loop, &c->timer, when_ns, on_late);
+}
+
+/* Counts the bytes that the connection makes us keep; false: it is to be dropped. */
+static bool hold(struct conn *c, size_t bytes)
+{
+    struct tei_rpc_server *s = c->server;
+
+    s->held += bytes - c->held;
+    c->held = bytes;
+    if (s->held <= HELD_MAX)
+        return true;
+    TEI_WARN("handshake port: %zu bytes of unfinished requests and replies, dropping %s", s->held,
+             c->peer);
+    return false;
+}
+
+/* ---- the reply */
+
+/* Sends what the socket takes. False: the connection is to be dropped. */
+static bool send_some(struct conn *c)
+{
+    for (int i = 0; i < WRITES_PER_EVENT && c->out_sent < c->out_len; i++) {
+        ssize_t n = send(c->watch.fd, c->out + c->out_sent, c->out_len - c->out_sent, MSG_NOSIGNAL);
+
+        if (n > 0) {
+            c->out_sent += (size_t)n;
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            break;
+        } else if (errno != EINTR) {
+            TEI_DEBUG("handshake port: writing to %s: %s", c->peer, tei_errno_text(errno));
+            return false;
+        }
+    }
+    return true;
+}
+
+static void continue_reply(struct conn *c)
+{
+    size_t before = c->out_sent;
+
+    if (!send_some(c)) {
+        drop(c);
+        return;
+    }
+    if (c->out_sent < c->out_len) {
+        tei_watch_set(&c->watch, EPOLLOUT);
+    } else {
+        /*
+         * The client closes first, so that the waiting of closed connections (TIME_WAIT) is spread
+         * over the clients.
+         */
+        shutdown(c->watch.fd, SHUT_WR);
+        c->state = CLOSING;
+        tei_watch_set(&c->watch, EPOLLIN);
+    }
+    if (c->out_sent > before && !give_time(c))
+        drop(c);
+}
+
+/* On the loop: the reply has come. */
+static void on_reply(struct tei_call *posted)
+{
+    struct tei_rpc_call *call = tei_container_of(posted, struct tei_rpc_call, posted);
+    struct conn *c = call->conn;
+
+    if (c) {
+        c->call = NULL;
+        c->out = call->frame;
+        c->out_len = call->frame_len;
+        call->frame = NULL;
+        c->state = WRITING;
+        c->until_ns = tei_now_ns() + REPLY_NS;
+        if (!c->out || !hold(c, c->out_len) || !give_time(c))
+            drop(c);
+        else
+            continue_reply(c);
+    }
+    call_free(call);
+}
+
+void tei_rpc_reply(struct tei_rpc_call *call, const char *text, size_t len)
+{
+    struct gate *g = call->gate;
+    bool open;
+
+    call->frame = tei_rpc_frame(call->typed, call->type, text, len, &call->frame_len);
+    if (!call->frame)
+        TEI_ERROR("handshake port: no memory for a reply of %zu bytes", len);
+    pthread_mutex_lock(&g->lock);
+    open = g->loop != NULL;
+    /*
+     * Counted for this function: as soon as it is posted the call may be gone, and its gate with
+     * it.
+     */
+    atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
+    if (open)
+        tei_loop_call(g->loop, &call->posted, on_reply);
+    pthread_mutex_unlock(&g->lock);
+    gate_put(g);
+    if (!open)
+        call_free(call);
+}
+
+/* ---- the request */
+
+/* Hands the complete request to the handler. */
+static void dispatch(struct conn *c)
+{
+    struct tei_rpc_server *s = c->server;
+    struct tei_rpc_call *call = calloc(1, sizeof *call);
+    struct tei_rpc_parser request = c->parser;
+    enum tei_rpc_type type;
+    const char *body;
+    size_t len;
+
+    if (!call) {
+        TEI_ERROR("handshake port: no memory for a request of %s", c->peer);
+        drop(c);
+        return;
+    }
+    call->gate = s->gate;
+    atomic_fetch_add_explicit(&s->gate->refs, 1, memory_order_relaxed);
+    call->conn = c;
+    call->typed = request.typed;
+    call->type = request.type;
+    tei_rpc_parser_init(&c->parser, s->max_len);
+    s->held -= c->held;
+    c->held = 0;
+    c->call = call;
+    c->state = WAITING;
+    tei_timer_stop(s->loop, &c->timer);
+    tei_watch_set(&c->watch, 0);
+    type = request.typed ? (enum tei_rpc_type)request.type : TEI_RPC_CONNECTION;
+    body = tei_rpc_parser_body(&request, &len);
+    /* The call may be answered, and gone, and the connection with it, when this returns. */
+    s->handler(s->arg, call, type, body, len);
+    tei_rpc_parser_fini(&request);
+}
+
+/*
+ * Feeds what came in; 1: the request is complete, 0: not yet, negative: the connection is to be
+ * dropped.
+ */
+static int feed(struct conn *c, const char *data, size_t n)
+{
+    struct tei_rpc_server *s = c->server;
+    size_t used;
+    int rc = tei_rpc_parser_feed(&c->parser, data, n, &used);
+
+    if (rc < 0) {
+        TEI_DEBUG("handshake port: request of %s: %s (%llu bytes announced, at most %zu)", c->peer,
+                  te_strerror(rc), (unsigned long long)c->parser.want, s->max_len);
+        return rc;
+    }
+    return hold(c, c->parser.cap) ? rc : TE_ERR_TOO_LARGE;
+}
+
+/* 1: bytes in buf, *n of them; 0: none now; -1: the client closed or failed. */
+static int receive(struct conn *c, char *buf, size_t *n)
+{
+    ssize_t got;
+
+    do {
+        got = recv(c->watch.fd, buf, READ_BYTES, 0);
+    } while (got < 0 && errno == EINTR);
+    if (got > 0) {
+        *n = (size_t)got;
+        return 1;
+    }
+    return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? 0 : -1;
+}
+
+static void read_request(struct conn *c)
+{
+    char buf[READ_BYTES];
+    size_t n;
+
+    for (int i = 0; i < READS_PER_EVENT; i++) {
+        int rc = receive(c, buf, &n);
+
+        if (!rc)
+            return;
+        if (rc > 0)
+            rc = feed(c, buf, n);
+        if (rc < 0) {
+            drop(c);
+            return;
+        }
+        if (rc > 0) {
+            dispatch(c);
+            return;
+        }
+    }
+}
+
+/* What a client sends behind its request is thrown away; the timer runs meanwhile. */
+static void read_to_end(struct conn *c)
+{
+    char buf[READ_BYTES];
+    size_t n;
+
+    if (receive(c, buf, &n) < 0)
+        drop(c);
+}
+
+static void on_conn(struct tei_watch *w, uint32_t events)
+{
+    struct conn *c = tei_container_of(w, struct conn, watch);
+
+    switch (c->state) {
+    case READING:
+        read_request(c);
+        break;
+    case WRITING:
+        continue_reply(c);
+        break;
+    case CLOSING:
+        read_to_end(c);
+        break;
+    case WAITING:
+        /* Nothing was asked for, so this is an error or the end of both directions. */
+        TEI_DEBUG("handshake port: %s left before its reply (0x%x)", c->peer, events);
+        drop(c);
+        break;
+    }
+}
+
+/* ---- accepting */
+
+static const char *peer_text(int fd, char *buf, size_t n)
+{
+    struct tei_addr a = {.len = sizeof a.ss};
+
+    if (getpeername(fd, (struct sockaddr *)&a.ss, &a.len) < 0)
+        a.len = 0;
+    return tei_addr_format(&a, buf, n);
+}
+
+static void add_conn(struct tei_rpc_server *s, int fd)
+{
+    struct conn *c = calloc(1, sizeof *c);
+
+    if (!c || tei_watch_add(s->loop, &c->watch, fd, EPOLLIN, on_conn)) {
+        free(c);
+        tei_fd_close(fd);
+        return;
+    }
+    c->server = s;
+    peer_text(fd, c->peer, sizeof c->peer);
+    tei_rpc_parser_init(&c->parser, s->max_len);
+    tei_list_push_back(&s->conns, &c->link);
+    s->n_conns++;
+    if (!give_time(c))
+        drop(c);
+}
+
+static void make_room(struct tei_rpc_server *s)
+{
+    struct conn *oldest = tei_container_of(tei_list_first(&s->conns), struct conn, link);
+
+    TEI_WARN("handshake port: %d connections at once, dropping the oldest, of %s", CONNS_MAX,
+             oldest->peer);
+    drop(oldest);
+}
+
+static void on_accept_again(struct tei_timer *t)
+{
+    struct tei_rpc_server *s = tei_container_of(t, struct tei_rpc_server, accept_timer);
+
+    tei_watch_set(&s->listen_watch, EPOLLIN);
+}
+
+/*
+ * Descriptors or memory ran out. The listening socket stays readable, so it must not be watched for
+ * a while.
+ */
+static void pause_accepting(struct tei_rpc_server *s)
+{
+    TEI_WARN("handshake port: cannot accept: %s; trying again in 100 ms", tei_errno_text(errno));
+    if (!tei_timer_start(s->loop, &s->accept_timer, tei_now_ns() + ACCEPT_PAUSE_NS,
+                         on_accept_again))
+        tei_watch_set(&s->listen_watch, 0);
+}
+
+static void on_listen(struct tei_watch *w, uint32_t events)
+{
+    struct tei_rpc_server *s = tei_container_of(w, struct tei_rpc_server, listen_watch);
+
+    (void)events;
+    for (int i = 0; i < ACCEPTS_PER_EVENT; i++) {
+        int fd = tei_accept(s->listen_fd);
+
+        if (fd < 0) {
+            if (errno != EAGAIN && errno != EWOULDBLOCK)
+                pause_accepting(s);
+            return;
+        }
+        if (s->n_conns == CONNS_MAX)
+            make_room(s);
+        add_conn(s, fd);
+    }
+}
+
+/* ---- open and close */
+
+int tei_rpc_server_open(struct tei_loop *loop, int listen_fd, const struct tei_conf *conf,
+                        tei_rpc_handler handler, void *arg, struct tei_rpc_server **out)
+{
+    struct tei_rpc_server *s = calloc(1, sizeof *s);
+    int rc = TE_ERR_MEMORY;
+
+    if (s)
+        s->gate = gate_create(loop);
+    if (!s || !s->gate) {
+        TEI_ERROR("no memory for the handshake port");
+        goto free_server;
+    }
+    s->loop = loop;
+    s->listen_fd = listen_fd;
+    s->max_len = conf->handshake_max_length;
+    s->handler = handler;
+    s->arg = arg;
+    tei_list_init(&s->conns);
+    rc = tei_watch_add(loop, &s->listen_watch, listen_fd, EPOLLIN, on_listen);
+    if (rc)
+        goto put_gate;
+    *out = s;
+    return 0;
+
+put_gate:
+    gate_put(s->gate);
+free_server:
+    free(s);
+    tei_fd_close(listen_fd);
+    return rc;
+}
+
+void tei_rpc_server_close(struct tei_rpc_server *s)
+{
+    struct tei_link *n, *tmp;
+
+    if (!s)
+        return;
+    pthread_mutex_lock(&s->gate->lock);
+    s->gate->loop = NULL;
+    pthread_mutex_unlock(&s->gate->lock);
+    TEI_LIST_EACH(&s->conns, n, tmp)
+        drop(tei_container_of(n, struct conn, link));
+    tei_timer_stop(s->loop, &s->accept_timer);
+    tei_watch_del(&s->listen_watch);
+    tei_fd_close(s->listen_fd);
+    gate_put(s->gate);
+    free(s);
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * model.h - what engines tell each other about themselves: segments, buffers, topology. Pure data:
+ * no I/O, no threads.
+ */
+#ifndef TEI_MODEL_H
+#define TEI_MODEL_H
+
+#include "base/base.h"
+#include "te.h"
+
+#include <jansson.h>
+
+/*
+ * Compact text with sorted keys, NUL-terminated and malloc'ed; its length in *len unless that is
+ * NULL. NULL when memory is out.
+ */
+char *tei_json_text(const json_t *j, size_t *len);
+
+/* ------------------------------------------------------------------------------------- segments */
+
+struct tei_buffer {
+    uint64_t addr, length;
+    unsigned access; /* te_access; TE_REMOTE_RW when the descriptor does not say */
+    /* place in the descriptor's "buffers" array, for transports with keys per buffer */
+    uint32_t index;
+};
+
+/*
+ * A descriptor as read: immutable once made, shared by reference count. `root` is the whole JSON,
+ * for the keys that transports parse in attach(); its "buffers" array of a paged descriptor is put
+ * together from the pages.
+ */
+struct tei_segment {
+    _Atomic unsigned refs;
+    char *name, *protocol;
+    uint64_t incarnation;       /* random number of that engine's life; 0: not one of ours */
+    uint64_t version;           /* grows with every change within one life; 0: not one of ours */
+    struct tei_buffer *buffers; /* ascending by addr, none overlapping */
+    size_t n_buffers;
+    json_t *root;
+};
+
+/*
+ * Reads a descriptor (docs/protocol.md, "Segment descriptor"). "name" or the older "server_name".
+ * Unknown keys are ignored. TE_ERR_JSON says which key is wrong: bytes that are no JSON object,
+ * nesting deeper than the parser allows, a key of the wrong type, an empty buffer name, address 0,
+ * length 0, a range that wraps, buffers that overlap. "null" is TE_ERR_METADATA: the peer has none
+ * yet.
+ */
+int tei_segment_decode(const char *text, size_t len, struct tei_segment **out);
+
+struct tei_segment *tei_segment_get(struct tei_segment *s); /* one more reference; returns s */
+void tei_segment_put(struct tei_segment *s);                /* NULL is accepted */
+
+/*
+ * How much of [addr, addr + length) the first buffer touching it covers: its index in *at and the
+ * bytes within that buffer in *part (at most length). false if no buffer contains addr. length 0
+ * counts as 1 byte for the lookup. O(log n).
+ */
+bool tei_segment_cover(const struct tei_segment *s, uint64_t addr, uint64_t length, size_t *at,
+                       uint64_t *part);
+
+static inline bool tei_buffer_holds(const struct tei_buffer *b, uint64_t addr, uint64_t length)
+{
+    return addr >= b->addr && length <= b->length && addr - b->addr <= b->length - length;
+}
+/* The buffer that holds the whole range; NULL if none does. O(log n). */
+const struct tei_buffer *tei_segment_find(const struct tei_segment *s, uint64_t addr,
+                                          uint64_t length);
+
+/*
+ * TE_ERR_OK if adjacent buffers cover the whole range and allow `access`; TE_ERR_STALE if a byte is
+ * missing, else TE_ERR_ACCESS if a right is. Not logged, and sets no text: a descriptor fetched
+ * again may say otherwise.
+ */
+int tei_segment_allows(const struct tei_segment *s, uint64_t addr, uint64_t length,
+                       unsigned access);
+
+/* One region of our own, as published. */
+struct tei_published {
+    uint64_t addr, length;
+    unsigned access;
+    const char *location;
+    const void *region; /* for `fill` */
+};
+
+struct tei_encode {
+    const char *name; /* this engine's segment */
+    uint64_t incarnation, version;
+    const struct tei_published *buffers; /* ascending by addr; those with access 0 are left out */
+    size_t n_buffers;
+    /* protocol and transport keys, copied into the result; borrowed */
+    json_t *base;
+    /*
+     * Adds the transport's keys to one buffer's object (which has addr, length, name); may be NULL.
+     */
+    int (*fill)(void *arg, const struct tei_published *b, json_t *object);
+    void *arg;
+    /*
+     * Page: begin with buffer `from`, stop before the text would exceed `max_bytes` (0: everything,
+     * and no page key).
+     */
+    size_t from, max_bytes;
+};
+
+/*
+ * The descriptor as compact JSON with sorted keys, without newline, malloc'ed; its length in *len.
+ * A page holds at least one buffer, else TE_ERR_TOO_LARGE.
+ */
+int tei_segment_encode(const struct tei_encode *e, char **text, size_t *len);
+
+/*
+ * Reading pages: what page a decoded descriptor is. total == 0: not paged, all is there.
+ */
+struct tei_page {
+    size_t from, count, total;
+};
+int tei_segment_page(const struct tei_segment *s, struct tei_page *out);
+
+/*
+ * Joins pages of one version, given in order from 0, into one segment. TE_ERR_STALE if they are of
+ * different versions.
+ */
+int tei_segment_join(struct tei_segment *const *pages, size_t n, struct tei_segment **out);
+
+/* The body that asks for a page, malloc'ed: {"te":{"page":{"from":F,"max":M}}}; and its reader. */
+char *tei_page_request_encode(size_t from, size_t max_bytes);
+bool tei_page_request_decode(const char *text, size_t len, size_t *from, size_t *max_bytes);
+
+/* ------------------------------------------------------------------------------------- topology */
+
+struct tei_topology_row {
+    char *location; /* "cpu:0" */
+    char **preferred, **available;
+    size_t n_preferred, n_available;
+};
+
+struct tei_topology {
+    struct tei_topology_row *rows;
+    size_t n_rows;
+};
+
+/*
+ * {"cpu:0":[["a"],["b"]],...}, exactly two arrays of strings per key; else TE_ERR_JSON. An empty
+ * object is an empty topology.
+ */
+int tei_topology_decode(const char *text, size_t len, struct tei_topology *out);
+/* malloc'ed compact JSON, NULL when memory is out. */
+char *tei_topology_encode(const struct tei_topology *t);
+json_t *tei_topology_json(const struct tei_topology *t);
+void tei_topology_fini(struct tei_topology *t);
+
+/* --------------------------------------------------------------------------------------- slices */
+
+/*
+ * Length of the next piece of a transfer of which `left` bytes remain: `slice`, or everything left
+ * when that is no more than slice + slice / ratio, so that no tiny tail stands alone. ratio 0 never
+ * merges.
+ */
+uint64_t tei_slice_len(uint64_t left, uint64_t slice, uint64_t ratio);
+
+#endif

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * host.c - the transport to engines of other processes of this host: its ops. Read host.h first.
+ *
+ * It is a companion of the transports that reach other hosts, not one of them: the descriptor's
+ * protocol is theirs, its own keys stand under "te"."host". attach() finds out whether the peer is
+ * on this host and may be touched, and says why not; then this transport does not see its requests.
+ *
+ * When the way breaks later, because the peer is gone or its pages cannot be reached after all,
+ * work ends TE_ERR_PEER: no byte of it is on its way then, so the core may fetch the descriptor
+ * again and give it to the next transport.
+ */
+#include "transport/host/host.h"
+
+#include "base/err.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static bool host_probe(const struct tei_conf *conf, char *why, size_t n)
+{
+    char from = 1, to = 0;
+    struct iovec a = {&to, 1}, b = {&from, 1};
+    int fd;
+
+    (void)conf;
+    if (process_vm_readv(getpid(), &a, 1, &b, 1, 0) != 1) {
+        snprintf(why, n, "process_vm_readv: %s", tei_errno_text(errno));
+        return false;
+    }
+    fd = tei_host_pages(sizeof(struct host_table));
+    if (fd < 0) {
+        snprintf(why, n, "memfd of %zu bytes: %s", sizeof(struct host_table),
+                 tei_errno_text(errno));
+        return false;
+    }
+    tei_fd_close(fd);
+    return true;
+}
+
+static void init(struct host *h)
+{
+    h->conf = h->base.host->conf;
+    h->table_fd = -1;
+    h->first_late_ns = TEI_NEVER;
+    pthread_mutex_init(&h->table_lock, NULL);
+    pthread_mutex_init(&h->loop_lock, NULL);
+    pthread_mutex_init(&h->queue_lock, NULL);
+    tei_cond_init(&h->wake);
+    tei_cond_init(&h->quiet);
+    tei_list_init(&h->sessions);
+    tei_list_init(&h->peers);
+    tei_list_init(&h->queue);
+    tei_list_init(&h->ended);
+    h->ready = true;
+}
+
+static int host_open(struct tei_transport *t)
+{
+    struct host *h = tei_host_of(t);
+    int rc;
+
+    init(h);
+    tei_host_who(&h->keys);
+    tei_random(h->keys.nonce, sizeof(h->keys.nonce));
+    h->keys.nonce_at = (uintptr_t)h->keys.nonce;
+    rc = tei_host_table_open(h);
+    if (!rc)
+        rc = tei_host_serve_open(h);
+    if (rc)
+        t->ops.stop(t);
+    return rc;
+}
+
+static int host_describe(struct tei_transport *t, json_t *root)
+{
+    json_t *te = json_object_get(root, "te");
+
+    if (!te) {
+        te = json_object();
+        json_object_set_new(root, "te", te);
+    }
+    if (json_object_set_new(te, "host", tei_host_keys_json(&tei_host_of(t)->keys)) != 0)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for the keys of host");
+    return 0;
+}
+
+/* What the peer publishes of itself; else why that is of no use. */
+static bool read_keys(const struct tei_segment *s, struct host_keys *k, char *why, size_t n)
+{
+    const json_t *j = json_object_get(json_object_get(s->root, "te"), "host");
+    int64_t version;
+
+    if (!j)
+        snprintf(why, n,
+                 "the peer does not offer it (TE_HOST_PATH=0 or MC_FORCE_TCP there, or an engine "
+                 "of another make)");
+    else if (tei_host_keys_read(j, k, &version))
+        return true;
+    else if (version != HOST_VERSION)
+        snprintf(why, n, "the peer speaks version %lld of it, this engine %d", (long long)version,
+                 HOST_VERSION);
+    else
+        snprintf(why, n, "the keys te.host of the peer's descriptor are malformed");
+    return false;
+}
+
+/* TE_ERR_UNSUPPORTED with the reason in te_errmsg(). */
+static int reach(struct host *h, const struct tei_segment *s, struct host_peer **out)
+{
+    char why[256], text[300];
+    struct host_keys k;
+
+    if (!read_keys(s, &k, why, sizeof(why)) || !tei_host_who_fits(&h->keys, &k, why, sizeof(why))) {
+        snprintf(text, sizeof(text), "same host: %s", why);
+        return tei_err_keep(TE_ERR_UNSUPPORTED, text);
+    }
+    if (tei_host_workers_start(h) != 0)
+        return tei_err_keep(TE_ERR_UNSUPPORTED, "same host: no thread that copies can be started");
+    return tei_host_peer_get(h, &k, out);
+}
+
+static int host_attach(struct tei_transport *t, struct tei_attach *a, const struct tei_segment *s,
+                       const struct tei_hostport *where)
+{
+    struct host_peer *p = NULL;
+    int rc = reach(tei_host_of(t), s, &p);
+
+    (void)where;
+    if (rc)
+        TEI_DEBUG("segment %s: %s", s->name, te_errmsg());
+    else
+        TEI_DEBUG("segment %s: process %d of this host%s", s->name, (int)p->pid,
+                  p->memfd_only ? ", memory of te_alloc() only" : "");
+    ((struct host_attach *)a)->peer = p;
+    return rc;
+}
+
+static void host_detach(struct tei_transport *t, struct tei_attach *a)
+{
+    (void)t;
+    tei_host_peer_put(((struct host_attach *)a)->peer);
+}
+
+static unsigned host_score(struct tei_transport *t, const struct tei_attach *a, const te_request *r)
+{
+    struct host_peer *p = a ? ((const struct host_attach *)a)->peer : NULL;
+
+    (void)t;
+    /* Relaxed: what is seen too late here is found out by the copy. */
+    if (!p || atomic_load_explicit(&p->broken, memory_order_relaxed) ||
+        atomic_load_explicit(&p->table->lost, memory_order_relaxed))
+        return 0;
+    return tei_host_peer_score(p, r->target_offset, r->length);
+}
+
+static void host_why_not(struct tei_transport *t, const struct tei_attach *a, const te_request *r,
+                         char *why, size_t n)
+{
+    struct host_peer *p = ((const struct host_attach *)a)->peer;
+
+    (void)t;
+    snprintf(why, n, "%s", tei_host_peer_why(p, r->target_offset, r->length));
+}
+
+static void host_stats(struct tei_transport *t, struct te_stats *s)
+{
+    struct host *h = tei_host_of(t);
+
+    pthread_mutex_lock(&h->loop_lock);
+    s->connections += h->n_sessions + h->n_peers;
+    pthread_mutex_unlock(&h->loop_lock);
+}
+
+static void host_stop(struct tei_transport *t)
+{
+    struct host *h = tei_host_of(t);
+
+    tei_host_close(t);
+    tei_host_workers_stop(h);
+    tei_host_serve_close(h);
+}
+
+static void host_fini(struct tei_transport *t)
+{
+    struct host *h = tei_host_of(t);
+
+    if (!h->ready)
+        return;
+    tei_loop_fini(&h->loop);
+    tei_host_table_close(h);
+    pthread_cond_destroy(&h->wake);
+    pthread_cond_destroy(&h->quiet);
+    pthread_mutex_destroy(&h->queue_lock);
+    pthread_mutex_destroy(&h->loop_lock);
+    pthread_mutex_destroy(&h->table_lock);
+}
+
+extern const struct tei_transport_ops tei_host_ops; /* named by transports.def */
+
+const struct tei_transport_ops tei_host_ops = {
+    .name = "host",
+    .abi = TEI_TRANSPORT_ABI,
+    .caps = TEI_CAP_SAME_HOST | TEI_CAP_INLINE,
+    .size = sizeof(struct host),
+    .work_size = sizeof(struct host_work),
+    .attach_size = sizeof(struct host_attach),
+    .probe = host_probe,
+    .open = host_open,
+    .describe = host_describe,
+    .attach = host_attach,
+    .detach = host_detach,
+    .score = host_score,
+    .why_not = host_why_not,
+    .post = tei_host_post,
+    .poll = tei_host_poll,
+    .cancel = tei_host_cancel,
+    .region_add = tei_host_region_add,
+    .region_del = tei_host_region_del,
+    .stats = host_stats,
+    .close = tei_host_close,
+    .stop = host_stop,
+    .fini = host_fini,
+};

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * host.h - private to src/transport/host: the transport to engines of other processes of this host.
+ *
+ * The initiator's threads copy; the owner of the memory does nothing. Two ways lead into the owner:
+ * memory of its te_alloc() is a memfd that the initiator maps too; any other is read and written
+ * with process_vm_readv and process_vm_writev. Where the kernel refuses these two between the
+ * processes, the first way alone is left.
+ *
+ *   initiator                                            owner
+ *   host_peer   --- unix socket: greeting, memfds --->   host_session, on te/host
+ *   host_run    --- reads --->  host_table               slots of its regions, which it alone writes
+ *               --- writes -->  host_hazards             "I am writing in slot s", one per session
+ *               === copies ==>  the memory
+ *
+ * Locks. loop_lock (the loop's, held in its callbacks) guards sessions and the list of peers; a
+ * peer's lock its picture of the owner; table_lock the slots; queue_lock work. Order: loop_lock,
+ * then one of the others; these are leaves. The core is called with none held.
+ *
+ *   host.c         the ops, from first to last
+ *   host_who.c     whether two processes may reach each other
+ *   host_wire.c    messages and keys, without a socket
+ *   host_sock.c    packets and descriptors on the unix socket
+ *   host_table.c   the owner: slots, and the fence around a region that goes
+ *   host_serve.c   the owner: listening, sessions
+ *   host_peer.c    the initiator: greeting, and the picture of the owner's regions
+ *   host_run.c     the initiator: one copy
+ *   host_work.c    the initiator: the queue and the threads that empty it
+ */
+#ifndef TEI_HOST_H
+#define TEI_HOST_H
+
+#include "base/loop.h"
+#include "base/os.h"
+#include "plat/plat.h"
+#include "transport/host/host_wire.h"
+#include "transport/transport.h"
+
+#include <pthread.h>
+
+#define HOST_CHUNK       ((size_t)1 << 20) /* of one system call, and of small work in one run */
+#define HOST_PIECES      128               /* of one run */
+#define HOST_WORKERS_MAX 16
+#define HOST_GUESTS_MAX  32 /* threads of the caller that copy at a time */
+_Static_assert(HOST_WORKERS_MAX + HOST_GUESTS_MAX <= HOST_HAZARDS, "each writer has a hazard");
+
+struct host;
+
+/* -------------------------------------------------------------------------------------- owner */
+
+/* What the owner keeps about a slot. Under table_lock. */
+struct host_owned {
+    struct tei_share *share; /* NULL: not shareable */
+    uint32_t next_free;      /* index + 1, 0 at the end */
+};
+
+/* A connected initiator. Under loop_lock, but for the words of `hazards`, which it writes. */
+struct host_session {
+    struct tei_link link;
+    struct host *h;
+    struct tei_watch watch;
+    struct tei_timer timer;       /* until it has said hello */
+    struct host_hazards *hazards; /* NULL before that */
+    bool has_memory;              /* it was given a memfd */
+    pid_t pid;
+    unsigned refs;                /* the list's, and that of a fence that waits */
+    uint32_t stuck[HOST_HAZARDS]; /* words that a fence has waited for in vain */
+};
+
+/* ---------------------------------------------------------------------------------- initiator */
+
+/* A memfd of the owner, mapped. Under the peer's lock. */
+struct host_map {
+    struct tei_link link;
+    uint64_t id;
+    char *base;
+    size_t size;
+    unsigned users; /* regions known in it, and copies under way */
+};
+
+/* A region of the owner as last seen in the table. Under the peer's lock. */
+struct host_known {
+    uint64_t addr, length, memory, offset;
+    uint32_t slot, epoch;
+    unsigned access;
+    struct host_map *map; /* NULL: not mapped */
+    bool wanted;          /* the memfd was asked for */
+    bool refused;         /* process_vm cannot reach its pages */
+};
+
+/* An owner, shared by all attachments to it. */
+struct host_peer {
+    struct tei_link link; /* in host.peers, under loop_lock with refs */
+    unsigned refs;
+    struct host *h;
+    unsigned char nonce[HOST_NONCE];
+    pid_t pid;              /* for process_vm, and messages */
+    bool memfd_only;        /* process_vm is refused; does not change after the greeting */
+    struct tei_watch watch; /* the socket; under loop_lock */
+    int fd;
+    _Atomic bool broken; /* it is gone, or may not be touched any more */
+    const struct host_table *table;
+    struct host_hazards *hazards;
+    pthread_mutex_t lock; /* the rest */
+    void *known;          /* tsearch tree of struct host_known by address */
+    struct host_known **by_slot;
+    size_t n_by_slot;
+    uint64_t seen;            /* of the table's log */
+    bool collided;            /* the picture may lack a region */
+    _Atomic size_t n_refused; /* known regions with `refused` */
+    struct tei_list maps;
+    uint64_t free_hazards; /* a bit each */
+};
+
+struct host_attach {
+    struct tei_attach base;
+    struct host_peer *peer;
+};
+
+struct host_work {
+    struct tei_work base; /* base.link: in host.queue, a list to give back, or the submitter's */
+    uint64_t next;        /* bytes given to runs */
+    unsigned out;         /* runs that carry a part; under queue_lock, as the rest */
+};
+
+/* One part of one work. */
+struct host_piece {
+    struct host_work *work;
+    char *local;
+    uint64_t remote;
+    size_t length;
+    /* found by tei_host_peer_find() */
+    uint32_t slot, epoch;
+    struct host_map *map; /* held; NULL: process_vm */
+    char *mapped;
+    int error, sys_errno;
+    const char *why;
+};
+
+/* What one thread copies at a time: parts of one opcode, for one peer. */
+struct host_run {
+    struct host_peer *peer;
+    int opcode;
+    size_t n;
+    struct host_piece pieces[HOST_PIECES];
+};
+
+struct host_worker {
+    struct host *h;
+    pthread_t thread;
+};
+
+/* ------------------------------------------------------------------------------------ instance */
+
+struct host {
+    struct tei_transport base;
+    const struct tei_conf *conf;
+    bool ready; /* locks and lists exist */
+    struct host_keys keys;
+
+    int table_fd;
+    struct host_table *table;
+    pthread_mutex_t table_lock;
+    struct host_owned *owned;
+    size_t n_owned;
+    uint32_t free_slot; /* index + 1, 0: none */
+
+    pthread_mutex_t loop_lock;
+    struct tei_loop loop;
+    pthread_t thread;
+    bool running;
+    struct tei_watch listener;
+    struct tei_timer rest; /* of the listener, when it cannot accept */
+    struct tei_list sessions, peers;
+    size_t n_sessions, n_peers;
+
+    pthread_mutex_t queue_lock;
+    pthread_cond_t wake;  /* for workers */
+    pthread_cond_t quiet; /* there are no guests */
+    struct tei_list queue, ended;
+    size_t n_queued;
+    int64_t first_late_ns; /* the earliest deadline in the queue, or earlier */
+    unsigned idle, guests;
+    bool closed, quit;
+    unsigned n_workers; /* started */
+    struct host_worker workers[HOST_WORKERS_MAX];
+    _Atomic size_t waiting; /* n_queued, for a look without the lock */
+};
+
+static inline struct host *tei_host_of(struct tei_transport *t)
+{
+    return tei_container_of(t, struct host, base);
+}
+
+static inline struct host_work *tei_host_work_of(struct tei_link *link)
+{
+    return tei_container_of(link, struct host_work, base.link);
+}
+
+/* ---- host_who.c */
+/* Fills in who this process is. */
+void tei_host_who(struct host_keys *k);
+/* Whether it may be the same host as the peer's; else says why not. */
+bool tei_host_who_fits(const struct host_keys *own, const struct host_keys *peer, char *why,
+                       size_t n);
+/*
+ * Whether process `pid` is the one with these keys and lets its memory be read; else says why not.
+ * *denied: the kernel does not let us look, so this says nothing about which process it is.
+ */
+bool tei_host_who_proves(const struct host_keys *own, const struct host_keys *peer, pid_t pid,
+                         bool *denied, char *why, size_t n);
+/* Whether a user may be let in: our own, or root. */
+bool tei_host_who_admits(uid_t uid);
+
+/* ---- host_sock.c */
+/* Listening on an abstract name of its own choice, written to `name`; -1 with errno. */
+int tei_host_listen(char name[HOST_SOCKET + 1]);
+/* Connected, -1 with errno. What sends and receives does not block. */
+int tei_host_connect(const char *name, int64_t timeout_ms);
+/* Process and user at the other end; false with errno. */
+bool tei_host_credentials(int fd, pid_t *pid, uid_t *uid);
+/* Sends at once or not at all; false with errno. */
+bool tei_host_send(int fd, const struct host_msg *m, const int *fds, size_t n_fds);
+/*
+ * One message, with the descriptors that came with it, of which *n_fds are the caller's now. 1; 0
+ * if none is there, or this process may open no more descriptors; -1 if the other side is gone or
+ * sent what it must not.
+ */
+int tei_host_recv(int fd, bool from_owner, struct host_msg *m, int fds[HOST_FDS], size_t *n_fds);
+/* An empty sealed memfd of `size` bytes; -1 with errno. */
+int tei_host_pages(size_t size);
+/* Maps `size` bytes, not inherited by a child; NULL with errno. */
+void *tei_host_map(int fd, size_t size, bool writable);
+
+/* ---- host_table.c */
+int tei_host_table_open(struct host *h);
+void tei_host_table_close(struct host *h);
+int tei_host_region_add(struct tei_transport *t, struct tei_region *r);
+int tei_host_region_del(struct tei_transport *t, struct tei_region *r);
+/* The memfd that the slot's region lies in, held; NULL if there is none. */
+struct tei_share *tei_host_table_share(struct host *h, uint32_t slot);
+
+/* ---- host_serve.c */
+int tei_host_serve_open(struct host *h);
+/* The thread is gone. */
+void tei_host_serve_close(struct host *h);
+/* Tells those that have memory of ours that some has left the table. */
+void tei_host_serve_changed(struct host *h);
+/* The caller holds loop_lock. */
+void tei_host_session_put(struct host_session *s);
+
+/* ---- host_peer.c */
+/* Finds the peer or greets it; TE_ERR_UNSUPPORTED with the reason in te_errmsg(). */
+int tei_host_peer_get(struct host *h, const struct host_keys *k, struct host_peer **out);
+void tei_host_peer_put(struct host_peer *p);
+/* Stops watching it; loop_lock is held. */
+void tei_host_peer_unwatch(struct host_peer *p);
+/* Finds the pieces in the owner's table: slot, epoch and map, or error. */
+void tei_host_peer_find(struct host_peer *p, struct host_run *run);
+/* Lets go of what it has found. */
+void tei_host_peer_release(struct host_peer *p, struct host_run *run);
+/* A free hazard; there always is one. */
+struct host_hazard *tei_host_peer_hazard(struct host_peer *p);
+void tei_host_peer_unhazard(struct host_peer *p, struct host_hazard *z);
+/* The region of the slot is beyond process_vm. */
+void tei_host_peer_refuse(struct host_peer *p, uint32_t slot, uint32_t epoch);
+/*
+ * Of a request for that range: 0 if some of it is beyond process_vm and cannot be mapped either;
+ * TEI_SCORE_LATER if it can be, and its memfd, which is asked for, is not here yet.
+ */
+unsigned tei_host_peer_score(struct host_peer *p, uint64_t addr, uint64_t length);
+/* Why it has no better score, in words. */
+const char *tei_host_peer_why(struct host_peer *p, uint64_t addr, uint64_t length);
+/* Whether it is gone. One system call. */
+bool tei_host_peer_is_gone(struct host_peer *p);
+
+/* ---- host_run.c */
+/* Copies. Each piece has its error after this. */
+void tei_host_run(struct host_run *run);
+
+/* ---- host_work.c */
+int tei_host_workers_start(struct host *h);
+void tei_host_workers_stop(struct host *h);
+void tei_host_post(struct tei_transport *t, struct tei_list *work);
+bool tei_host_poll(struct tei_transport *t);
+void tei_host_cancel(struct tei_transport *t, const void *owner);
+void tei_host_close(struct tei_transport *t);
+
+#endif

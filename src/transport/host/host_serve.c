@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * host_serve.c - the owner's end of the unix socket, on te/host.
+ *
+ * A session is an initiator that has connected. It says hello with the nonce of our descriptor and
+ * is given the table and a page for its hazards; then it may ask for the memfd of a slot. Whoever
+ * connects must run as our user, or as root: these may look into this process anyway, and what a
+ * session is given is no more than that.
+ *
+ * A session that sends anything else, or nothing for a second, is closed. One that does not read
+ * loses what it was sent: the answer that it has asked for is then missing, and it goes on without.
+ */
+#include "transport/host/host.h"
+
+#include "base/err.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define SESSIONS_MAX 256
+#define HELLO_NS     (1 * TEI_NS_PER_S)
+
+/* --------------------------------------------------------------------------------- sessions */
+
+void tei_host_session_put(struct host_session *s)
+{
+    if (--s->refs)
+        return;
+    tei_list_del(&s->link);
+    s->h->n_sessions--;
+    if (s->hazards)
+        munmap(s->hazards, sizeof(*s->hazards));
+    free(s);
+}
+
+static void close_session(struct host_session *s)
+{
+    int fd = s->watch.fd;
+
+    if (!s->watch.loop)
+        return;
+    tei_timer_stop(&s->h->loop, &s->timer);
+    tei_watch_del(&s->watch);
+    tei_fd_close(fd);
+    tei_host_session_put(s);
+}
+
+static bool reply(struct host_session *s, enum host_type type, enum host_status status,
+                  const struct host_msg *more, const int *fds, size_t n_fds)
+{
+    struct host_msg m = {.magic = HOST_MAGIC,
+                         .version = HOST_VERSION,
+                         .type = (uint16_t)type,
+                         .status = status,
+                         .slot = more->slot,
+                         .memory = more->memory,
+                         .size = more->size};
+
+    return tei_host_send(s->watch.fd, &m, fds, n_fds);
+}
+
+/* False: the session is to be closed. */
+static bool on_hello(struct host_session *s, const struct host_msg *m)
+{
+    static const struct host_msg none;
+    int fds[2] = {s->h->table_fd, -1};
+    bool sent;
+
+    if (s->hazards || memcmp(m->nonce, s->h->keys.nonce, HOST_NONCE) != 0) {
+        reply(s, HOST_WELCOME, HOST_REFUSED, &none, NULL, 0);
+        return false;
+    }
+    fds[1] = tei_host_pages(sizeof(*s->hazards));
+    if (fds[1] >= 0)
+        s->hazards = tei_host_map(fds[1], sizeof(*s->hazards), true);
+    if (s->hazards)
+        sent = reply(s, HOST_WELCOME, HOST_OK, &none, fds, 2);
+    else
+        sent = reply(s, HOST_WELCOME, HOST_FULL, &none, NULL, 0);
+    if (fds[1] >= 0)
+        tei_fd_close(fds[1]);
+    tei_timer_stop(&s->h->loop, &s->timer);
+    return sent && s->hazards;
+}
+
+static bool on_want(struct host_session *s, const struct host_msg *m)
+{
+    struct host_msg more = {.slot = m->slot};
+    struct tei_share *share;
+
+    if (!s->hazards)
+        return false;
+    share = tei_host_table_share(s->h, m->slot);
+    if (!share) {
+        reply(s, HOST_MEMORY, HOST_GONE, &more, NULL, 0);
+        return true;
+    }
+    more.memory = share->id;
+    more.size = share->size;
+    s->has_memory |= reply(s, HOST_MEMORY, HOST_OK, &more, &share->fd, 1);
+    tei_share_put(share);
+    return true;
+}
+
+static void on_session(struct tei_watch *w, uint32_t events)
+{
+    struct host_session *s = tei_container_of(w, struct host_session, watch);
+    int fds[HOST_FDS];
+    struct host_msg m;
+    size_t n_fds;
+    int got = tei_host_recv(w->fd, false, &m, fds, &n_fds);
+    bool good = got >= 0;
+
+    (void)events;
+    if (got > 0)
+        good = m.type == HOST_HELLO ? on_hello(s, &m) : on_want(s, &m);
+    if (!good)
+        close_session(s);
+}
+
+static void on_silent(struct tei_timer *t)
+{
+    close_session(tei_container_of(t, struct host_session, timer));
+}
+
+/* -------------------------------------------------------------------------------- listening */
+
+static bool may_connect(int fd, pid_t *pid)
+{
+    uid_t uid;
+
+    if (!tei_host_credentials(fd, pid, &uid))
+        return false;
+    if (tei_host_who_admits(uid))
+        return true;
+    TEI_DEBUG("host: process %d of user %u is refused", (int)*pid, (unsigned)uid);
+    return false;
+}
+
+/* Takes over the fd. */
+static void open_session(struct host *h, int fd, pid_t pid)
+{
+    struct host_session *s = calloc(1, sizeof(*s));
+
+    if (!s || tei_watch_add(&h->loop, &s->watch, fd, EPOLLIN, on_session) != 0) {
+        free(s);
+        tei_fd_close(fd);
+        return;
+    }
+    s->h = h;
+    s->pid = pid;
+    s->refs = 1;
+    tei_list_push_back(&h->sessions, &s->link);
+    h->n_sessions++;
+    if (tei_timer_start(&h->loop, &s->timer, tei_now_ns() + HELLO_NS, on_silent) != 0)
+        close_session(s);
+}
+
+static void rest_over(struct tei_timer *t);
+
+/* Without descriptors or memory for one more: waits, instead of being woken again and again. */
+static void rest(struct host *h)
+{
+    TEI_WARN("host: a process of this host cannot be let in: %s", tei_errno_text(errno));
+    tei_watch_set(&h->listener, 0);
+    if (tei_timer_start(&h->loop, &h->rest, tei_now_ns() + 100 * TEI_NS_PER_MS, rest_over) != 0)
+        tei_watch_set(&h->listener, EPOLLIN);
+}
+
+static void rest_over(struct tei_timer *t)
+{
+    struct host *h = tei_container_of(t, struct host, rest);
+
+    tei_watch_set(&h->listener, EPOLLIN);
+}
+
+static void on_listener(struct tei_watch *w, uint32_t events)
+{
+    struct host *h = tei_container_of(w, struct host, listener);
+    int fd = tei_fd_own(accept4(w->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    pid_t pid;
+
+    (void)events;
+    if (fd < 0) {
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+            rest(h);
+        return;
+    }
+    if (h->n_sessions < SESSIONS_MAX && may_connect(fd, &pid))
+        open_session(h, fd, pid);
+    else
+        tei_fd_close(fd);
+}
+
+static void *run(void *arg)
+{
+    struct host *h = arg;
+
+    tei_loop_run(&h->loop);
+    return NULL;
+}
+
+int tei_host_serve_open(struct host *h)
+{
+    int fd, rc = tei_loop_init(&h->loop, &h->loop_lock);
+
+    if (rc)
+        return rc;
+    fd = tei_host_listen(h->keys.socket);
+    if (fd < 0)
+        return TEI_FAIL(TE_ERR_SOCKET, "host: no unix socket to listen on: %s",
+                        tei_errno_text(errno));
+    rc = tei_watch_add(&h->loop, &h->listener, fd, EPOLLIN, on_listener);
+    if (rc) {
+        tei_fd_close(fd);
+        return rc;
+    }
+    rc = tei_thread_start(&h->thread, "te/host", run, h);
+    h->running = rc == 0;
+    return rc;
+}
+
+void tei_host_serve_close(struct host *h)
+{
+    struct tei_link *link, *tmp;
+
+    if (h->running) {
+        tei_loop_stop(&h->loop);
+        pthread_join(h->thread, NULL);
+    }
+    h->running = false;
+    pthread_mutex_lock(&h->loop_lock);
+    if (h->listener.loop) {
+        int fd = h->listener.fd;
+
+        tei_watch_del(&h->listener);
+        tei_fd_close(fd);
+    }
+    if (h->loop.open)
+        tei_timer_stop(&h->loop, &h->rest);
+    TEI_LIST_EACH(&h->sessions, link, tmp)
+        close_session(tei_container_of(link, struct host_session, link));
+    TEI_LIST_EACH(&h->peers, link, tmp)
+        tei_host_peer_unwatch(tei_container_of(link, struct host_peer, link));
+    pthread_mutex_unlock(&h->loop_lock);
+}
+
+void tei_host_serve_changed(struct host *h)
+{
+    static const struct host_msg none;
+    struct tei_link *link, *tmp;
+
+    pthread_mutex_lock(&h->loop_lock);
+    TEI_LIST_EACH(&h->sessions, link, tmp) {
+        struct host_session *s = tei_container_of(link, struct host_session, link);
+
+        /* One that has not read what it was sent before will look at the table then. */
+        if (s->has_memory && s->watch.loop)
+            reply(s, HOST_CHANGED, HOST_OK, &none, NULL, 0);
+    }
+    pthread_mutex_unlock(&h->loop_lock);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* host_wire.c - messages and keys, read and written without a socket. */
+#include "transport/host/host_wire.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What a message of each type may have besides magic, version and type. */
+struct form {
+    bool from_owner, has_status, has_slot, has_memory, has_nonce;
+    size_t fds; /* unless a status says why there are none */
+};
+
+static const struct form forms[] = {
+    [HOST_HELLO] = {.has_nonce = true},
+    [HOST_WELCOME] = {.from_owner = true, .has_status = true, .fds = 2},
+    [HOST_WANT] = {.has_slot = true},
+    [HOST_MEMORY] =
+        {.from_owner = true, .has_status = true, .has_slot = true, .has_memory = true, .fds = 1},
+    [HOST_CHANGED] = {.from_owner = true},
+};
+
+static bool fits(const struct host_msg *m, const struct form *f, size_t n_fds)
+{
+    static const unsigned char none[HOST_NONCE];
+
+    return (f->has_status || m->status == HOST_OK) && (f->has_slot || m->slot == 0) &&
+           (f->has_memory || (m->memory == 0 && m->size == 0)) &&
+           (f->has_nonce || memcmp(m->nonce, none, sizeof(none)) == 0) && m->slot < HOST_SLOTS &&
+           n_fds == (m->status == HOST_OK ? f->fds : 0);
+}
+
+bool tei_host_msg_read(const void *packet, size_t n, size_t n_fds, bool from_owner,
+                       struct host_msg *out)
+{
+    struct host_msg m;
+
+    if (n != sizeof(m))
+        return false;
+    memcpy(&m, packet, sizeof(m));
+    if (m.magic != HOST_MAGIC || m.version != HOST_VERSION || m.type < HOST_HELLO ||
+        m.type > HOST_CHANGED || forms[m.type].from_owner != from_owner ||
+        !fits(&m, &forms[m.type], n_fds))
+        return false;
+    *out = m;
+    return true;
+}
+
+/* ----------------------------------------------------------------------------------------- keys */
+
+static void to_hex(const unsigned char *bytes, size_t n, char *text)
+{
+    for (size_t i = 0; i < n; i++)
+        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static bool from_hex(const char *text, unsigned char *bytes, size_t n)
+{
+    static const char digits[] = "0123456789abcdef";
+
+    if (strlen(text) != 2 * n)
+        return false;
+    for (size_t i = 0; i < 2 * n; i++) {
+        const char *d = strchr(digits, text[i]);
+
+        if (!d)
+            return false;
+        bytes[i / 2] = (unsigned char)(bytes[i / 2] << 4 | (d - digits));
+    }
+    return true;
+}
+
+json_t *tei_host_keys_json(const struct host_keys *k)
+{
+    char nonce[2 * HOST_NONCE + 1];
+
+    to_hex(k->nonce, HOST_NONCE, nonce);
+    return json_pack("{s:i, s:s, s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:I}", "v", HOST_VERSION,
+                     "socket", k->socket, "boot", k->boot, "machine", k->machine, "pid_ns",
+                     (json_int_t)k->pid_ns, "net_ns", (json_int_t)k->net_ns, "nonce", nonce,
+                     "nonce_at", (json_int_t)k->nonce_at, "uid", (json_int_t)k->uid, "pid",
+                     (json_int_t)k->pid);
+}
+
+/* Printable, and short enough to be told in an error. */
+static bool read_text(const json_t *j, const char *key, char *out, size_t n)
+{
+    const char *text = json_string_value(json_object_get(j, key));
+
+    if (!text || strlen(text) >= n)
+        return false;
+    for (const char *c = text; *c; c++)
+        if (*c <= ' ' || *c > '~')
+            return false;
+    memcpy(out, text, strlen(text) + 1);
+    return true;
+}
+
+static bool read_number(const json_t *j, const char *key, uint64_t *out)
+{
+    const json_t *v = json_object_get(j, key);
+
+    if (!json_is_integer(v) || json_integer_value(v) < 0)
+        return false;
+    *out = (uint64_t)json_integer_value(v);
+    return true;
+}
+
+bool tei_host_keys_read(const json_t *j, struct host_keys *k, int64_t *version)
+{
+    char nonce[2 * HOST_NONCE + 1];
+
+    *version = json_integer_value(json_object_get(j, "v"));
+    memset(k, 0, sizeof(*k));
+    return *version == HOST_VERSION && read_text(j, "socket", k->socket, sizeof(k->socket)) &&
+           k->socket[0] && read_text(j, "boot", k->boot, sizeof(k->boot)) &&
+           read_text(j, "machine", k->machine, sizeof(k->machine)) &&
+           read_number(j, "pid_ns", &k->pid_ns) && read_number(j, "net_ns", &k->net_ns) &&
+           read_text(j, "nonce", nonce, sizeof(nonce)) && from_hex(nonce, k->nonce, HOST_NONCE) &&
+           read_number(j, "nonce_at", &k->nonce_at) && read_number(j, "uid", &k->uid) &&
+           read_number(j, "pid", &k->pid);
+}

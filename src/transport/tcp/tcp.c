@@ -1,0 +1,538 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tcp.c - the TCP transport: its ops, from the first to the last moment of an instance.
+ *
+ * Read tcp.h first: what there is and which lock guards what. Then tcp_peer.c (how work finds a
+ * connection), tcp_piece.c (how it is cut and counted), tcp_client.c and tcp_server.c (what happens
+ * on a connection), tcp_worker.c (threads).
+ *
+ * Who ends a work, and how it stays exactly once: post() counts it in `live`. It is then in its
+ * peer's queue, or cut in pieces that lanes carry, or both, and tcp_piece.c finds the one moment
+ * when it is over and puts it on a worker's `done` list, or in a peer's `ended` list for the peer's
+ * first bundle to fetch. Whoever empties a worker's list gives it back and takes it off `live`.
+ * cancel() and close() only mark work and call bundles; they neither block on the network nor call
+ * back.
+ *
+ * Stopping: close() refuses new work and marks all there is. The workers' threads are joined; then
+ * their loops are turned a last time by the stopping thread, which runs the calls still queued,
+ * closes every connection and gives back what ended.
+ */
+#include "transport/tcp/tcp.h"
+
+#include "base/err.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/*
+ * On loopback there is nothing to share the link with. Measured there bbr, which paces, moves a
+ * third to a half of what reno moves, and every kernel has reno for everybody.
+ */
+#define CONGESTION_NEAR "reno"
+
+/* -------------------------------------------------------------------------------------- sockets */
+
+static void set_option(int fd, int level, int name, int value)
+{
+    /* A socket without one of these works, if less well. */
+    (void)setsockopt(fd, level, name, &value, sizeof value);
+}
+
+static void set_congestion(int fd, const char *cc)
+{
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, cc, (socklen_t)strlen(cc));
+}
+
+/* Whether both ends of a connection, which may not be up yet, are on this host. */
+static bool is_near(int fd)
+{
+    struct tei_addr ours = {.len = sizeof ours.ss}, theirs = {.len = sizeof theirs.ss};
+    char a[64], b[64];
+
+    if (getsockname(fd, (struct sockaddr *)&ours.ss, &ours.len) < 0 ||
+        getpeername(fd, (struct sockaddr *)&theirs.ss, &theirs.len) < 0)
+        return false;
+    return getnameinfo((struct sockaddr *)&ours.ss, ours.len, a, sizeof a, NULL, 0,
+                       NI_NUMERICHOST) == 0 &&
+           getnameinfo((struct sockaddr *)&theirs.ss, theirs.len, b, sizeof b, NULL, 0,
+                       NI_NUMERICHOST) == 0 &&
+           strcmp(a, b) == 0;
+}
+
+void tei_tcp_tune(const struct tcp *t, int fd)
+{
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 10);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+    if (t->set_congestion)
+        set_congestion(fd, t->conf->tcp_congestion);
+}
+
+bool tei_tcp_tune_connected(const struct tcp *t, int fd)
+{
+    bool near = is_near(fd);
+
+    if (near && !t->set_congestion && t->set_congestion_near)
+        set_congestion(fd, CONGESTION_NEAR);
+    return near;
+}
+
+/* Whether this host lets us choose that congestion control. */
+static bool can_set_congestion(const char *cc)
+{
+    int fd = tei_fd_own(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    int rc = fd < 0 ? -1 : setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, cc, (socklen_t)strlen(cc));
+    int err = errno;
+
+    if (fd >= 0)
+        tei_fd_close(fd);
+    errno = err;
+    return rc == 0;
+}
+
+/* The one that is asked for, if it can be had. */
+static void choose_congestion(struct tcp *t)
+{
+    const char *cc = t->conf->tcp_congestion;
+
+    if (!*cc) {
+        t->set_congestion_near = can_set_congestion(CONGESTION_NEAR);
+        return;
+    }
+    t->set_congestion = can_set_congestion(cc);
+    if (!t->set_congestion)
+        TEI_WARN(
+            "tcp: congestion control '%s' (TE_TCP_CONGESTION) is refused: %s; the system's is used",
+            cc, tei_errno_text(errno));
+}
+
+/* -------------------------------------------------------------------------------------- opening */
+
+static unsigned count_workers(const struct tei_conf *c)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (c->tcp_threads > 0)
+        return (unsigned)tei_min((size_t)c->tcp_threads, TCP_WORKERS_MAX);
+    return (unsigned)tei_min((size_t)(cores > 0 ? cores : 1), 4);
+}
+
+static void init(struct tcp *t)
+{
+    const struct tei_conf *c = t->base.host->conf;
+
+    t->conf = c;
+    t->listen_fd = -1;
+    t->no_progress_ns =
+        c->transfer_timeout_ms > 0 ? c->transfer_timeout_ms * TEI_NS_PER_MS : TEI_NEVER;
+    choose_congestion(t);
+    t->id = tei_random_u64() | 1; /* 0 stands for none */
+    atomic_init(&t->next_connection, 1);
+    tei_pool_init(&t->sessions, sizeof(struct tcp_session));
+    tei_tcp_channels_init(&t->channels);
+    tei_pool_init(&t->frames, sizeof(struct tcp_frame));
+    pthread_mutex_init(&t->peers_lock, NULL);
+    pthread_mutex_init(&t->live_lock, NULL);
+    tei_cond_init(&t->quiet);
+    for (size_t i = 0; i < TCP_PEER_BUCKETS; i++)
+        tei_list_init(&t->peers[i]);
+    t->ready = true;
+}
+
+static bool speaks_native(const struct tei_conf *c)
+{
+    return c->tcp_native && c->tcp_pool && !c->tcp_force_v1;
+}
+
+static int tcp_open(struct tei_transport *base)
+{
+    struct tcp *t = tei_tcp_of(base);
+    unsigned n = count_workers(base->host->conf);
+    int rc = 0;
+
+    init(t);
+    t->workers = calloc(n, sizeof *t->workers);
+    if (!t->workers)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for %u workers", n);
+    t->n_workers = n;
+    t->max_sessions = ((unsigned)tei_max(1, (size_t)t->conf->tcp_max_sessions) + n - 1) / n;
+    for (unsigned i = 0; i < n && !rc; i++)
+        rc = tei_tcp_worker_init(&t->workers[i], t, i);
+    if (!rc)
+        rc = tei_tcp_listen(t);
+    if (!rc && speaks_native(t->conf))
+        rc = tei_tcp_addresses_find(t);
+    for (unsigned i = 0; i < n && !rc; i++)
+        rc = tei_tcp_worker_start(&t->workers[i]);
+    if (rc)
+        base->ops.stop(base);
+    return rc;
+}
+
+/* ---------------------------------------------------------------------------------- descriptors */
+
+/* Ours: te.tcp. Engines of other makes do not read it. */
+static int describe_native(const struct tcp *t, json_t *root)
+{
+    json_t *te = json_object_get(root, "te"), *tcp;
+    char id[17];
+
+    if (!te && json_object_set_new(root, "te", json_object()) < 0)
+        return -1;
+    te = json_object_get(root, "te");
+    snprintf(id, sizeof id, "%016llx", (unsigned long long)t->id);
+    tcp = json_pack("{s:i,s:s}", "framing", TCP_NATIVE_VERSION, "id", id);
+    if (!tcp || json_object_set_new(te, "tcp", tcp) < 0)
+        return -1;
+    return t->addresses ? json_object_set(tcp, "addresses", t->addresses) : 0;
+}
+
+static int tcp_describe(struct tei_transport *base, json_t *root)
+{
+    struct tcp *t = tei_tcp_of(base);
+
+    if (json_object_set_new(root, "tcp_data_port", json_integer(t->port)) < 0 ||
+        json_object_set_new(root, "tcp_proto_version", json_integer(2)) < 0 ||
+        (speaks_native(t->conf) && describe_native(t, root) < 0))
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for the keys of tcp");
+    return 0;
+}
+
+/*
+ * An integer of the descriptor, `fallback` if it has none; -1 if it is of another type or out of
+ * range.
+ */
+static int64_t read_key(const struct tei_segment *s, const char *key, int64_t fallback, int64_t max)
+{
+    json_t *v = json_object_get(s->root, key);
+
+    if (!v)
+        return fallback;
+    if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > max) {
+        (void)TEI_FAIL(TE_ERR_JSON, "descriptor of %s: \"%s\" is not an integer of 0..%lld",
+                       s->name, key, (long long)max);
+        return -1;
+    }
+    return json_integer_value(v);
+}
+
+/*
+ * A port without the protocol is not to be trusted: engines of this family publish it with any
+ * protocol.
+ */
+static bool speaks_tcp(const struct tei_segment *s)
+{
+    return s->incarnation != 0 || (s->protocol && strcmp(s->protocol, "tcp") == 0);
+}
+
+/* For te_explain(). */
+static int refuse_peer(const struct tei_segment *s, bool has_port)
+{
+    char why[128];
+
+    if (!has_port)
+        return tei_err_keep(TE_ERR_UNSUPPORTED, "the descriptor has no tcp_data_port");
+    snprintf(why, sizeof why, "the descriptor is of protocol '%.64s', not tcp",
+             s->protocol ? s->protocol : "");
+    return tei_err_keep(TE_ERR_UNSUPPORTED, why);
+}
+
+static int tcp_attach(struct tei_transport *base, struct tei_attach *a, const struct tei_segment *s,
+                      const struct tei_hostport *where)
+{
+    struct tcp *t = tei_tcp_of(base);
+    int64_t port = read_key(s, "tcp_data_port", 0, UINT16_MAX);
+    int64_t version = read_key(s, "tcp_proto_version", 1, INT32_MAX);
+    struct tcp_target target = {.where = *where};
+
+    if (port < 0 || version < 0)
+        return TE_ERR_JSON;
+    if (port == 0 || !speaks_tcp(s))
+        return refuse_peer(s, port != 0);
+    target.where.port = (uint16_t)port;
+    target.version = version >= 2 && !t->conf->tcp_force_v1 ? 2 : 1;
+    if (speaks_native(t->conf) && tei_tcp_addresses_read(s->root, &target))
+        target.version = TCP_NATIVE;
+    return tei_tcp_peer_get(t, &target, &((struct tcp_attach *)a)->peer);
+}
+
+static void tcp_detach(struct tei_transport *base, struct tei_attach *a)
+{
+    (void)base;
+    tei_tcp_peer_put(((struct tcp_attach *)a)->peer);
+}
+
+static unsigned tcp_score(struct tei_transport *base, const struct tei_attach *a,
+                          const te_request *r)
+{
+    (void)base;
+    (void)r;
+    return a ? 50 : 0;
+}
+
+static void tcp_peer_gone(struct tei_transport *base, struct tei_attach *a)
+{
+    (void)base;
+    tei_tcp_peer_drop_idle(((struct tcp_attach *)a)->peer);
+}
+
+/* -------------------------------------------------------------------------------------- regions */
+
+static int tcp_region_del(struct tei_transport *base, struct tei_region *r)
+{
+    struct tcp *t = tei_tcp_of(base);
+
+    /*
+     * Acquire: pairs with the release of region_release(), after which the bytes of that request
+     * lie still.
+     */
+    if (atomic_load_explicit(&r->remote_users, memory_order_acquire) == 0)
+        return 0;
+    for (unsigned i = 0; i < t->n_workers; i++) {
+        tei_tcp_worker_enter(&t->workers[i]);
+        tei_tcp_sessions_close(&t->workers[i], r);
+        tei_tcp_worker_leave(&t->workers[i]);
+    }
+    return 0;
+}
+
+/* ----------------------------------------------------------------------------------------- work */
+
+static struct tcp_peer *peer_of(const struct tcp_work *w)
+{
+    return ((struct tcp_attach *)w->base.attach)->peer;
+}
+
+/*
+ * Takes the works at the front of the list that are for one peer; notes when the first of them is
+ * late.
+ */
+static size_t take_group(struct tcp *t, struct tei_list *from, struct tei_list *group, int64_t now,
+                         int64_t *late_ns)
+{
+    struct tcp_peer *p = peer_of(tei_tcp_work_of(tei_list_first(from)));
+    struct tei_link *link;
+    size_t n = 0;
+
+    *late_ns = t->no_progress_ns == TEI_NEVER ? TEI_NEVER : now + t->no_progress_ns;
+    while ((link = tei_list_first(from)) && peer_of(tei_tcp_work_of(link)) == p) {
+        struct tcp_work *w = tei_tcp_work_of(link);
+
+        tei_list_del(link);
+        w->next = 0;
+        w->out = 0;
+        w->patient = false;
+        w->posted_ns = now;
+        w->base.error = w->base.sys_errno = 0;
+        w->base.why = NULL;
+        if (w->base.deadline_ns < *late_ns)
+            *late_ns = w->base.deadline_ns;
+        tei_list_push_back(group, link);
+        n++;
+    }
+    return n;
+}
+
+static void tcp_post(struct tei_transport *base, struct tei_list *work)
+{
+    struct tcp *t = tei_tcp_of(base);
+    int64_t now = tei_now_ns(), late_ns;
+    struct tei_list group;
+
+    tei_list_init(&group);
+    while (!tei_list_empty(work)) {
+        struct tcp_peer *p = peer_of(tei_tcp_work_of(tei_list_first(work)));
+        size_t n = take_group(t, work, &group, now, &late_ns);
+
+        pthread_mutex_lock(&t->live_lock);
+        t->live += n;
+        pthread_mutex_unlock(&t->live_lock);
+        tei_tcp_peer_post(p, &group, n, now, late_ns);
+    }
+}
+
+void tei_tcp_give_back(struct tcp *t, struct tei_list *done, size_t n)
+{
+    if (n == 0)
+        return;
+    t->base.host->work_done(t->base.host, done);
+    pthread_mutex_lock(&t->live_lock);
+    t->live -= n;
+    if (t->live == 0)
+        pthread_cond_broadcast(&t->quiet);
+    pthread_mutex_unlock(&t->live_lock);
+}
+
+void tei_tcp_job_begun(struct tcp *t)
+{
+    pthread_mutex_lock(&t->live_lock);
+    t->jobs++;
+    pthread_mutex_unlock(&t->live_lock);
+}
+
+void tei_tcp_job_ended(struct tcp *t)
+{
+    pthread_mutex_lock(&t->live_lock);
+    if (--t->jobs == 0)
+        pthread_cond_broadcast(&t->quiet);
+    pthread_mutex_unlock(&t->live_lock);
+}
+
+static bool tcp_poll(struct tei_transport *base)
+{
+    struct tcp *t = tei_tcp_of(base);
+    bool moved = false;
+
+    for (unsigned i = 0; i < t->n_workers; i++) {
+        struct tcp_worker *w = &t->workers[i];
+
+        /* Relaxed: a hint; the worker's own thread misses nothing. */
+        if (atomic_load_explicit(&w->n_active, memory_order_relaxed) == 0 || !tei_tcp_worker_try(w))
+            continue;
+        moved = tei_loop_turn(&w->loop) || moved;
+        tei_tcp_worker_leave(w);
+    }
+    return moved;
+}
+
+static void cancel_all(struct tcp *t, const void *owner)
+{
+    struct tei_link *n, *tmp;
+
+    pthread_mutex_lock(&t->peers_lock);
+    for (size_t i = 0; i < TCP_PEER_BUCKETS; i++)
+        TEI_LIST_EACH(&t->peers[i], n, tmp)
+            tei_tcp_peer_cancel(tei_container_of(n, struct tcp_peer, link), owner);
+    pthread_mutex_unlock(&t->peers_lock);
+}
+
+static void tcp_cancel(struct tei_transport *base, const void *owner)
+{
+    cancel_all(tei_tcp_of(base), owner);
+}
+
+static void tcp_stats(struct tei_transport *base, struct te_stats *s)
+{
+    struct tcp *t = tei_tcp_of(base);
+
+    for (unsigned i = 0; i < t->n_workers; i++) {
+        struct tcp_worker *w = &t->workers[i];
+
+        tei_tcp_worker_enter(w);
+        s->served_requests += w->count.served_requests;
+        s->served_bytes_in += w->count.served_bytes_in;
+        s->served_bytes_out += w->count.served_bytes_out;
+        s->served_rejected += w->count.served_rejected;
+        s->retries += w->count.retries;
+        s->reconnects += w->count.reconnects;
+        s->connections += w->n_sessions + w->n_lanes;
+        tei_tcp_worker_leave(w);
+    }
+}
+
+/* --------------------------------------------------------------------------------------- ending */
+
+static void tcp_close(struct tei_transport *base)
+{
+    struct tcp *t = tei_tcp_of(base);
+
+    /* Relaxed: posts look at it with the peer's lock held, which cancel_all() takes after this. */
+    atomic_store_explicit(&t->closed, true, memory_order_relaxed);
+    cancel_all(t, NULL);
+}
+
+/* Ends what the worker still has; its thread is gone. */
+static void wind_up(struct tcp_worker *w)
+{
+    struct tei_link *n, *tmp;
+
+    tei_tcp_worker_enter(w);
+    if (w->index == 0)
+        tei_tcp_unlisten(w->t);
+    tei_tcp_sessions_close(w, NULL);
+    TEI_LIST_EACH(&w->bundles, n, tmp)
+        tei_tcp_bundle_stop(tei_container_of(n, struct tcp_bundle, link));
+    while (tei_loop_turn(&w->loop)) {
+        /* Runs the calls still queued, and those that they make. */
+    }
+    tei_timer_stop(&w->loop, &w->watchdog);
+    tei_timer_stop(&w->loop, &w->hush_timer);
+    tei_tcp_worker_leave(w);
+}
+
+static void tcp_stop(struct tei_transport *base)
+{
+    struct tcp *t = tei_tcp_of(base);
+
+    tcp_close(base);
+    for (unsigned i = 0; i < t->n_workers; i++)
+        tei_tcp_worker_join(&t->workers[i]);
+    pthread_mutex_lock(&t->live_lock);
+    while (t->jobs > 0)
+        pthread_cond_wait(&t->quiet, &t->live_lock);
+    pthread_mutex_unlock(&t->live_lock);
+    for (unsigned i = 0; i < t->n_workers; i++)
+        if (t->workers[i].loop.open)
+            wind_up(&t->workers[i]);
+    pthread_mutex_lock(&t->live_lock);
+    while (t->live > 0 || t->drivers > 0)
+        pthread_cond_wait(&t->quiet, &t->live_lock);
+    pthread_mutex_unlock(&t->live_lock);
+}
+
+static void tcp_fini(struct tei_transport *base)
+{
+    struct tcp *t = tei_tcp_of(base);
+    struct tei_link *n, *tmp;
+
+    if (!t->ready)
+        return;
+    for (unsigned i = 0; i < t->n_workers; i++)
+        tei_tcp_worker_fini(&t->workers[i]);
+    for (size_t i = 0; i < TCP_PEER_BUCKETS; i++)
+        TEI_LIST_EACH(&t->peers[i], n, tmp)
+            tei_tcp_peer_free(tei_container_of(n, struct tcp_peer, link));
+    free(t->workers);
+    tei_pool_fini(&t->sessions);
+    tei_pool_fini(&t->channels);
+    tei_pool_fini(&t->frames);
+    json_decref(t->addresses);
+    pthread_cond_destroy(&t->quiet);
+    pthread_mutex_destroy(&t->live_lock);
+    pthread_mutex_destroy(&t->peers_lock);
+}
+
+extern const struct tei_transport_ops tei_tcp_ops; /* named by transports.def */
+
+const struct tei_transport_ops tei_tcp_ops = {
+    .name = "tcp",
+    .abi = TEI_TRANSPORT_ABI,
+    .caps = TEI_CAP_REMOTE | TEI_CAP_INLINE | TEI_CAP_DRIVE,
+    .size = sizeof(struct tcp),
+    .work_size = sizeof(struct tcp_work),
+    .attach_size = sizeof(struct tcp_attach),
+    .open = tcp_open,
+    .describe = tcp_describe,
+    .attach = tcp_attach,
+    .detach = tcp_detach,
+    .score = tcp_score,
+    .post = tcp_post,
+    .poll = tcp_poll,
+    .drive = tei_tcp_drive,
+    .cancel = tcp_cancel,
+    .region_del = tcp_region_del,
+    .peer_gone = tcp_peer_gone,
+    .stats = tcp_stats,
+    .close = tcp_close,
+    .stop = tcp_stop,
+    .fini = tcp_fini,
+};

@@ -1,0 +1,547 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tcp.h - private structs of the TCP transport; included by src/transport/tcp only.
+ *
+ *   tcp          the instance: workers, listener, table of peers
+ *   tcp_worker   a thread with an event loop; every socket belongs to one
+ *   tcp_peer     where requests go: host, port, protocol version; shared by all attachments to it.
+ *                Has the queue of work
+ *   tcp_bundle   the lanes that one peer has on one worker
+ *   tcp_lane     one connection to a peer, and the piece of work it carries
+ *   tcp_session  one connection from a peer, and the request it is being served
+ *   tcp_stream   what a lane to a peer of our own make has beside: its frames under way
+ *   tcp_frame    a request of the native framing: pieces of one or many works
+ *   tcp_channel  the same at the serving end: what a session has beside
+ *
+ * Work waits in its peer's queue. A lane that is free takes a piece: the whole of a short work,
+ * conf->tcp_piece_size bytes of a long one, so that several lanes carry a long one at once. To a
+ * peer of another make (version 1, 2) a piece is one request on the wire and a lane carries one at
+ * a time. To one of our own (version TCP_NATIVE) a lane has many frames under way, and a frame has
+ * up to TCP_FRAME_BLOCKS pieces.
+ *
+ * Locks, in the order they may be taken:
+ *   tcp.peers_lock       the table of peers, their reference counts
+ *   tcp_worker.lock      the loop, sockets, I/O state of lanes and sessions; held during callbacks
+ *   tcp_peer.lock        queue, cursors and errors of work
+ *   tcp.live_lock        the count of work not given back yet
+ * peers_lock and a worker's lock are never held together, nor are two workers' locks. Against the
+ * order, post() tries for a worker's lock while it holds a peer's; as it does not wait for it, that
+ * cannot dead-lock. A lane's `state` and `work`, the list of its frames and their blocks are written
+ * with both its worker's and its peer's lock held, so either is enough to read them.
+ *
+ * A lane's socket may be driven by a thread that waits for its work: see tcp_drive.c.
+ *
+ * host->work_done() is called with none of them held: finished work gathers in tcp_worker.done and
+ * is handed over by tei_tcp_worker_leave(), or after a turn of the loop.
+ */
+#ifndef TEI_TCP_H
+#define TEI_TCP_H
+
+#include "base/loop.h"
+#include "base/os.h"
+#include "base/pool.h"
+#include "transport/tcp/tcp_wire.h"
+#include "transport/transport.h"
+
+#define TCP_WORKERS_MAX    64
+#define TCP_LANES_MAX      16
+#define TCP_ADDRS_MAX      8
+#define TCP_PEER_BUCKETS   256
+#define TCP_HINTS          64                     /* of a worker */
+#define TCP_CALLS          4                      /* socket calls for one connection per event */
+#define TCP_INLINE_MAX     ((uint64_t)64 << 10)   /* a WRITE that post() sends itself */
+#define TCP_CONNECT_NS     (1250 * TEI_NS_PER_MS) /* a lost SYN is sent again after 1 s */
+#define TCP_BACKOFF_NS     (5 * TEI_NS_PER_MS)
+#define TCP_BACKOFF_MAX_NS (200 * TEI_NS_PER_MS)
+#define TCP_HEAD_NS        (5 * TEI_NS_PER_S)  /* for the rest of a header that has begun */
+#define TCP_HELLO_NS       (5 * TEI_NS_PER_S)  /* for the greeting to be answered */
+#define TCP_DRAIN_NS       (1 * TEI_NS_PER_S)  /* for a client to heed a refusal */
+#define TCP_TICK_NS        (5 * TEI_NS_PER_MS) /* least time between two rounds of the watchdog */
+#define TCP_FRESH_NS       (1 * TEI_NS_PER_MS) /* a lane idle for longer is looked at before use */
+
+#define TCP_NATIVE       3                    /* a peer's version: it speaks the native framing */
+#define TCP_FRAMES_MAX   64                   /* under way on a lane */
+#define TCP_SINK         ((size_t)64 << 10)   /* where bytes go that nobody waits for any more */
+#define TCP_WINDOW_MIN   ((uint64_t)4 << 20)  /* bytes under way on a lane */
+#define TCP_FRAME_SPREAD ((uint64_t)64 << 10) /* to a peer with several addresses, at least */
+#define TCP_SUM_BYTES    ((size_t)256 << 10)  /* moved and summed at a time */
+#define TCP_WINDOW_MAX   ((uint64_t)64 << 20)
+#define TCP_PATH_NS      (2 * TEI_NS_PER_S) /* several addresses: silence of a host at one */
+
+struct tcp;
+struct tcp_peer;
+struct tcp_stream;
+struct tcp_channel;
+struct tcp_bundle;
+struct tcp_lane;
+
+struct tcp_work {
+    struct tei_work base;
+    /* Under the peer's lock. */
+    uint64_t next; /* bytes given to lanes so far */
+    uint32_t out;  /* pieces that lanes carry now */
+    bool patient;  /* has failed, but lets the pieces under way end by themselves */
+    int64_t posted_ns;
+};
+
+struct tcp_attach {
+    struct tei_attach base;
+    struct tcp_peer *peer;
+};
+
+/* A lane that carries work of an owner; see tcp_drive.c. */
+struct tcp_hint {
+    const void *owner;
+    struct tcp_lane *lane;
+    unsigned n; /* pieces; 0: the place is free */
+};
+
+struct tcp_counters {
+    uint64_t served_requests, served_bytes_in, served_bytes_out, served_rejected;
+    uint64_t retries, reconnects;
+};
+
+struct tcp_worker {
+    struct tcp *t;
+    unsigned index;
+    pthread_mutex_t turnstile, lock; /* see tcp_worker.c */
+    _Atomic unsigned waiting;        /* threads at the turnstile */
+    struct tei_loop loop;
+    pthread_t thread;
+    bool ready, running;
+    struct tei_timer watchdog; /* fires when the first thing that could be late is */
+    struct tei_list bundles;
+    struct tei_list idle, serving; /* sessions: between two requests, longest ago first; in one */
+    unsigned n_sessions, n_lanes;  /* connections */
+    struct tei_list done;
+    size_t n_done;
+    char *sink;     /* TCP_SINK bytes */
+    char note[200]; /* a log line that waits for the lock to be free, "" for none */
+    enum te_log_level note_level;
+    _Atomic unsigned n_active; /* lanes that wait for the network: poll() is worth while */
+    uint64_t next_serial;      /* of sessions */
+    struct tcp_counters count;
+    struct tcp_hint hints[TCP_HINTS];
+    struct tei_list hushed;      /* lanes that a thread has driven */
+    unsigned n_alone;            /* of them: left to a driver that is not there yet */
+    struct tei_timer hush_timer; /* armed while one of them is used */
+};
+
+struct tcp {
+    struct tei_transport base;
+    const struct tei_conf *conf;
+    _Atomic bool closed;
+    bool set_congestion, set_congestion_near;
+    uint64_t id; /* of this instance, told to peers */
+    _Atomic uint64_t next_connection;
+    json_t *addresses; /* told to peers beside the one they know; NULL: none */
+    unsigned n_workers;
+    struct tcp_worker *workers;
+    _Atomic unsigned next_worker;           /* round robin, for lanes and for sessions */
+    _Atomic unsigned char leads[TCP_HINTS]; /* the worker to ask for the owner at that place */
+    int64_t no_progress_ns;                 /* TEI_NEVER: no limit */
+
+    int listen_fd;
+    uint16_t port;
+    struct tei_watch listener;
+    struct tei_timer relisten; /* accepting rests for want of descriptors */
+    struct tei_pool sessions, channels, frames;
+    unsigned max_sessions; /* of one worker */
+
+    pthread_mutex_t peers_lock;
+    struct tei_list peers[TCP_PEER_BUCKETS];
+
+    pthread_mutex_t live_lock;
+    pthread_cond_t quiet;
+    size_t live;   /* work posted and not given back yet */
+    int drivers;   /* threads in tei_tcp_drive() */
+    unsigned jobs; /* of te/aux, under way */
+    bool ready;    /* locks exist */
+};
+
+/* ---------------------------------------------------------------------------------- client side */
+
+enum lane_state {
+    LANE_OFF,    /* no connection */
+    LANE_PAUSED, /* none, to be tried again at retry_ns */
+    LANE_CONNECTING,
+    LANE_IDLE, /* connected, nothing to do */
+    LANE_BUSY, /* carries `work` */
+};
+
+/* What is known of the thread that drives a lane, and expected of it; worker's lock. */
+struct tcp_driven {
+    struct tei_link link; /* in worker.hushed */
+    pthread_t thread;     /* the last one */
+    unsigned streak;      /* pieces it has driven, one after the other */
+    unsigned need;        /* a streak so long makes it likely that it will drive the next one */
+    bool expected;        /* so the piece that begins is left to it */
+    bool alone;           /* and it is not there yet */
+    bool prompt;          /* the last reply was there as soon as the request was sent */
+    unsigned posted;      /* pieces begun for it */
+    unsigned in_vain;     /* spins that saw nothing, one after the other */
+    int64_t begun_ns, ended_ns;
+};
+
+struct tcp_lane {
+    struct tcp_bundle *bundle;
+    enum lane_state state; /* both locks */
+    struct tcp_work
+        *work;        /* both locks; kept while paused or connecting if it is to be tried again */
+    bool drop;        /* peer's lock: close it instead of using it again */
+    uint64_t at, len; /* the piece: this part of the work */
+    uint8_t head[TCP_HEAD_LEN], status[TCP_STATUS_LEN];
+    uint64_t sent, got; /* of header and payload; of status and payload */
+    struct tei_watch watch;
+    struct tcp_driven driven;
+    bool used;           /* this connection has finished an exchange, or been idle */
+    bool proven;         /* a status, or the answer to the greeting, has come on it */
+    bool unanswered;     /* the greeting was not answered */
+    bool near;           /* the peer is on this host */
+    bool was_up;         /* has been connected before */
+    unsigned tries;      /* failures since the last finished piece */
+    int64_t progress_ns; /* of the piece; idle: since when */
+    int64_t round_ns;    /* when connecting began */
+    int64_t attempt_ns;  /* the attempt under way */
+    unsigned address;    /* that it goes to, in peer.addrs */
+    unsigned path;       /* 0: one of these; else peer.more[path - 1] */
+    int64_t limit_ns;    /* of a round: each address has its time */
+    int64_t retry_ns;
+    int sys_errno;             /* of the last failure */
+    struct tcp_stream *stream; /* of a native peer; for the peer's life */
+};
+
+/* A part of one work, as a frame carries it. */
+struct tcp_block {
+    struct tcp_work *work; /* NULL: it has ended meanwhile */
+    char *local;
+    struct tcp_range range;
+};
+
+/*
+ * A request of the native framing. It is on a lane's stream, or in one of its peer's lists `again`
+ * and `lost`.
+ */
+struct tcp_frame {
+    struct tei_link link;
+    unsigned type; /* enum tcp_frame_type */
+    unsigned n;    /* blocks */
+    unsigned tries;
+    bool asked;          /* lost: a DROP for its connection is under way */
+    uint64_t id;         /* on the connection */
+    uint64_t connection; /* lost: the one that may still bring it; DROP: the one to drop */
+    uint64_t payload;    /* bytes of all blocks */
+    size_t head_len;
+    uint64_t sent, total; /* of head, payload and trailer, on this connection */
+    uint32_t crc;         /* of the payload sent so far */
+    uint8_t trailer[TCP_TRAILER_LEN];
+    uint32_t zero_last; /* the last call without a copy that carried a part of it, 0: none */
+    int64_t sent_ns;    /* when the last byte was handed over; before: when the first was */
+    uint64_t delivered; /* stream.delivered at that time */
+    const void *owner;  /* of the first block */
+    unsigned noted;     /* blocks of that owner that tcp_drive.c knows of */
+    struct tcp_block blocks[TCP_FRAME_BLOCKS];
+    uint8_t head[TCP_FRAME_HEAD_MAX];
+};
+
+struct tcp_bundle {
+    struct tei_link link; /* in worker.bundles */
+    struct tcp_peer *peer;
+    struct tcp_worker *worker;
+    struct tei_call call;
+    bool called;            /* peer's lock: `call` is queued */
+    bool failing;           /* peer's lock: native lanes may carry pieces of failed works */
+    unsigned n_idle, n_off; /* peer's lock: lanes in these states */
+    unsigned n_lanes;
+    struct tcp_lane *lanes;
+};
+
+struct tcp_peer {
+    struct tei_link link; /* in tcp.peers */
+    struct tcp *t;
+    unsigned refs; /* attachments; peers_lock */
+    struct tei_hostport where;
+    int version;
+    uint64_t id;  /* native: the instance that is meant */
+    bool numeric; /* the host is an address: addrs[0] for good */
+
+    pthread_mutex_t lock;
+    bool gone;             /* no attachment is left: bundles close their lanes and leave */
+    unsigned parts;        /* bundles, and the job if it runs: the last to leave frees the peer */
+    struct tei_list queue; /* work with bytes that no lane has taken */
+    size_t n_queued;
+    struct tei_list again;    /* frames to be sent once more */
+    struct tei_list lost;     /* WRITE frames of broken connections, which may still bring them */
+    size_t n_frames;          /* in both */
+    struct tei_list ended;    /* work that ended while its bundle could not be reached */
+    int64_t check_ns;         /* when the watchdog will look at the queue; TEI_NEVER: it will not */
+    unsigned n_up, n_opening; /* lanes connected; paused or connecting */
+    bool greeted;             /* native: one of those that are up has been answered */
+    bool resolving;
+    struct tei_job job;
+    int n_addrs;
+    struct tei_addr addrs[TCP_ADDRS_MAX];
+    int n_more; /* native: further addresses of the peer, all used at once */
+    struct tei_addr more[TCP_ADDRS_MAX];
+    unsigned wrong;              /* bits: those of `more` where another engine answers */
+    unsigned first;              /* the address to begin with: the last one that answered */
+    _Atomic int64_t progress_ns; /* when a byte last moved on any lane */
+    unsigned n_bundles;
+    struct tcp_bundle *bundles;
+};
+
+/* Why an exchange or a connection ended. */
+struct tcp_fault {
+    int error, sys_errno;
+    const char *why;
+};
+
+/* ---------------------------------------------------------------------------------- server side */
+
+enum session_state {
+    SESSION_HEAD,
+    SESSION_SEND,
+    SESSION_RECEIVE,
+    SESSION_STATUS,
+    SESSION_REJECT,
+    SESSION_DRAIN,
+    SESSION_NATIVE, /* see tcp_channel.c */
+};
+
+struct tcp_session {
+    struct tei_link link; /* in worker.idle or .serving */
+    struct tcp_worker *worker;
+    struct tei_watch watch;
+    struct tei_call call; /* brings an accepted socket to its worker */
+    enum session_state state;
+    struct tcp_head head;
+    uint8_t head_bytes[TCP_HEAD_LEN], status[TCP_STATUS_LEN];
+    size_t head_got, status_left;
+    struct tei_region *region; /* held while data moves */
+    char *data;
+    uint64_t left;
+    int64_t since_ns;            /* last progress */
+    bool proven;                 /* has had a request of version 1 or 2 */
+    uint64_t serial;             /* tells it from others of this worker */
+    struct tcp_channel *channel; /* of a native client, else NULL */
+};
+
+/* What a descriptor says of a peer. */
+struct tcp_target {
+    struct tei_hostport where;
+    int version;
+    uint64_t id; /* native; else 0 */
+    int n_more;
+    struct tei_addr more[TCP_ADDRS_MAX];
+};
+
+/* What becomes of a session after a step: go on at once, wait for the socket, or close it. */
+enum tcp_step { STEP_MORE, STEP_WAIT, STEP_CLOSE };
+
+/* ---- tcp.c */
+static inline struct tcp *tei_tcp_of(struct tei_transport *t)
+{
+    return tei_container_of(t, struct tcp, base);
+}
+static inline struct tcp_work *tei_tcp_work_of(struct tei_link *l)
+{
+    return tei_container_of(l, struct tcp_work, base.link);
+}
+/* Socket options that every data connection gets, in one place. */
+void tei_tcp_tune(const struct tcp *t, int fd);
+/*
+ * Those that depend on who is at the other end: once connect() was called, or accept(). Whether that
+ * is this host.
+ */
+bool tei_tcp_tune_connected(const struct tcp *t, int fd);
+/* A job of te/aux that uses the instance, which stop() waits for. */
+void tei_tcp_job_begun(struct tcp *t);
+void tei_tcp_job_ended(struct tcp *t);
+/* Gives back finished work; no lock held. */
+void tei_tcp_give_back(struct tcp *t, struct tei_list *done, size_t n);
+
+/* ---- tcp_address.c: the addresses of native peers */
+/* Those that this engine announces: t->addresses. */
+int tei_tcp_addresses_find(struct tcp *t);
+/* What a descriptor says; false if its engine does not speak the native framing. */
+bool tei_tcp_addresses_read(const json_t *root, struct tcp_target *target);
+
+/* ---- tcp_worker.c */
+int tei_tcp_worker_init(struct tcp_worker *w, struct tcp *t, unsigned index);
+int tei_tcp_worker_start(struct tcp_worker *w);
+void tei_tcp_worker_join(struct tcp_worker *w);
+void tei_tcp_worker_fini(struct tcp_worker *w);
+/* Takes the lock, waiting for the callbacks in hand. */
+void tei_tcp_worker_enter(struct tcp_worker *w);
+bool tei_tcp_worker_try(struct tcp_worker *w);
+/* Releases the lock, then gives back the work that has finished. */
+void tei_tcp_worker_leave(struct tcp_worker *w);
+/* The watchdog runs at `when_ns` at the latest. Lock held. */
+void tei_tcp_worker_arm(struct tcp_worker *w, int64_t when_ns);
+/* Has a line logged once the lock is free; of several at a time only the first. Lock held. */
+void tei_tcp_worker_note(struct tcp_worker *w, enum te_log_level level, const char *fmt, ...)
+    TEI_PRINTF(3, 4);
+/* Adds to the work that is to be given back. Lock held. */
+void tei_tcp_worker_done(struct tcp_worker *w, struct tcp_work *work);
+
+/* ---- tcp_peer.c: peers, their queues, and who works on them */
+int tei_tcp_peer_get(struct tcp *t, const struct tcp_target *target, struct tcp_peer **out);
+void tei_tcp_peer_put(struct tcp_peer *p);
+void tei_tcp_peer_free(struct tcp_peer *p);
+/* Takes `n` pieces of work; the first of them is late at `late_ns`. */
+void tei_tcp_peer_post(struct tcp_peer *p, struct tei_list *works, size_t n, int64_t now,
+                       int64_t late_ns);
+/* Ends the work of `owner`, NULL: of everybody. */
+void tei_tcp_peer_cancel(struct tcp_peer *p, const void *owner);
+void tei_tcp_peer_drop_idle(struct tcp_peer *p);
+/* What the watchdog does for a bundle; returns when next. Worker's lock held. */
+int64_t tei_tcp_bundle_tick(struct tcp_bundle *b, int64_t now);
+/* Ends all lanes and their work. Worker's lock held. */
+void tei_tcp_bundle_stop(struct tcp_bundle *b);
+
+/* ---- tcp_piece.c: the accounting of work; both locks held */
+/* The first work of the queue that is not late; NULL if there is none. */
+struct tcp_work *tei_tcp_queue_first(struct tcp_peer *p, struct tcp_worker *w, int64_t now);
+/* Takes the next `len` bytes of it; what is left of it goes to the end of the queue. */
+void tei_tcp_queue_take(struct tcp_peer *p, struct tcp_work *work, uint64_t len);
+/*
+ * A piece of `len` bytes has ended: well if f is NULL. Without a worker, which is cancel()'s case,
+ * a work that is over goes to p->ended.
+ */
+void tei_tcp_part_end(struct tcp_peer *p, struct tcp_worker *w, struct tcp_work *work, uint64_t len,
+                      const struct tcp_fault *f);
+/* Gives the lane its next piece and makes it busy; false if there is none. */
+bool tei_tcp_piece_take(struct tcp_lane *l, int64_t now);
+/* The lane's piece has ended: well if f is NULL. */
+void tei_tcp_piece_end(struct tcp_lane *l, const struct tcp_fault *f);
+/* Whether the core may post the work again after this fault. */
+bool tei_tcp_may_come_again(const struct tcp_fault *f);
+void tei_tcp_lane_set(struct tcp_lane *l, enum lane_state s);
+/* No lane gets through: ends what is queued. */
+void tei_tcp_queue_fail(struct tcp_peer *p, struct tcp_worker *w, const struct tcp_fault *f);
+/* Whether there is something for a lane to take. */
+bool tei_tcp_is_waiting(const struct tcp_peer *p);
+/* Ends queued work that is late; returns when the next one will be. */
+int64_t tei_tcp_queue_tick(struct tcp_peer *p, struct tcp_worker *w, int64_t now);
+/*
+ * The first error of a work, which leaves the queue; its lanes are told. The peer's lock is enough.
+ */
+void tei_tcp_work_fail(struct tcp_peer *p, struct tcp_work *work, const struct tcp_fault *f);
+/* Puts the bundle's call in its loop unless it is there already. The peer's lock is enough. */
+void tei_tcp_bundle_call(struct tcp_bundle *b);
+void tei_tcp_bundle_run(struct tei_call *c);
+
+/* ---- tcp_frame.c: frames in the peer's lists; peer's lock held, worker NULL: see part_end */
+/* Ends the pieces whose work has an error. */
+void tei_tcp_frames_prune(struct tcp_peer *p, struct tcp_worker *w);
+/* Ends the pieces of `owner`, NULL: of everybody. */
+void tei_tcp_frames_cancel(struct tcp_peer *p, const void *owner, const struct tcp_fault *fault);
+/* Ends them all. */
+void tei_tcp_frames_fail(struct tcp_peer *p, struct tcp_worker *w, const struct tcp_fault *fault);
+/* Ends works that are late; returns when the next one will be. */
+int64_t tei_tcp_frames_tick(struct tcp_peer *p, struct tcp_worker *w, int64_t now);
+
+/* ---- tcp_stream.c: lanes to native peers */
+/* One for each of the `n` lanes; TE_ERR_MEMORY. */
+int tei_tcp_streams_make(struct tcp_lane *lanes, unsigned n);
+void tei_tcp_streams_free(struct tcp_lane *lanes);
+/* Bytes under way; both or either lock. */
+uint64_t tei_tcp_stream_load(const struct tcp_lane *l);
+/* Whether it would take another frame now; either lock. */
+bool tei_tcp_stream_has_room(const struct tcp_lane *l);
+/* Gives it at most so many frames; false if there was nothing for it. Both locks. */
+bool tei_tcp_stream_fill(struct tcp_lane *l, unsigned frames, int64_t now);
+/* The connection is up: begins with the greeting. Both locks. */
+bool tei_tcp_stream_greet(struct tcp_lane *l);
+/* The connection is closed; frames end for reason f, NULL: go out again. Both locks. */
+void tei_tcp_stream_end(struct tcp_lane *l, const struct tcp_fault *f);
+/* All frames under way end for reason f; nothing of them was applied. Both locks. */
+void tei_tcp_stream_refuse(struct tcp_lane *l, const struct tcp_fault *f);
+/* The owner's pieces under way fail. Peer's lock. */
+void tei_tcp_stream_cancel(struct tcp_lane *l, const void *owner, const struct tcp_fault *f);
+/* Takes pieces of failed works out of the frames under way. Worker's lock. */
+void tei_tcp_stream_sweep(struct tcp_lane *l, int64_t now);
+/* Whether it has frames and has not sent a byte of them. Worker's lock. */
+bool tei_tcp_stream_begins(const struct tcp_lane *l);
+/* Sends what it was given. Worker's lock. */
+void tei_tcp_stream_send(struct tcp_lane *l, int64_t now);
+void tei_tcp_stream_event(struct tcp_lane *l, int64_t now);
+int64_t tei_tcp_stream_late_at(const struct tcp_lane *l);
+/* It is late. Worker's lock. */
+void tei_tcp_stream_late(struct tcp_lane *l, int64_t now);
+
+/* ---- tcp_client.c: lanes; worker's lock held, the peer's not */
+/* The connection broke; again: what it carried may be tried on another. */
+void tei_tcp_lane_broken(struct tcp_lane *l, const struct tcp_fault *f, bool again, int64_t now);
+/* The peer at this address is another one, or does not know our framing. */
+void tei_tcp_lane_refused(struct tcp_lane *l, const struct tcp_fault *f, int64_t now);
+/* Opens the connection of a lane that was set LANE_CONNECTING. */
+void tei_tcp_lane_connect(struct tcp_lane *l, int64_t now);
+/* Begins the piece that the lane was given. */
+void tei_tcp_lane_begin(struct tcp_lane *l, int64_t now);
+/* Ends the connection and, for reason `f`, the piece. */
+void tei_tcp_lane_abort(struct tcp_lane *l, const struct tcp_fault *f);
+/* Deals with what is due; returns when to look again, TEI_NEVER if not. */
+int64_t tei_tcp_lane_tick(struct tcp_lane *l, int64_t now);
+
+/* ---- tcp_channel.c: the serving end of the native framing; worker's lock held */
+void tei_tcp_channels_init(struct tei_pool *pool);
+/* The session's first bytes, `n` of them, are the greeting's; false when memory is out. */
+bool tei_tcp_channel_open(struct tcp_session *s, const uint8_t *bytes, size_t n);
+/* Lets go of regions and memory. */
+void tei_tcp_channel_close(struct tcp_session *s);
+/* One step; sets what the session's watch waits for. */
+enum tcp_step tei_tcp_channel_step(struct tcp_session *s);
+bool tei_tcp_channel_holds(const struct tcp_session *s, const struct tei_region *r);
+/* Whether it is that connection of that client. */
+bool tei_tcp_channel_is(const struct tcp_session *s, uint64_t client, uint64_t connection);
+/* The connection that it asked to be dropped is gone. */
+void tei_tcp_channel_dropped(struct tcp_session *s);
+/* When it is late. */
+int64_t tei_tcp_channel_late_at(const struct tcp_session *s);
+
+/* ---- tcp_drop.c */
+/* Ends a connection of a client, on whatever worker, and then tells the session that asked. */
+bool tei_tcp_drop(struct tcp_session *asks, uint64_t client, uint64_t connection);
+
+/* ---- tcp_drive.c */
+/*
+ * The lane has taken `n` pieces of this owner; returns how many of them are noted, all or none.
+ * Worker's lock held.
+ */
+unsigned tei_tcp_drive_took(struct tcp_lane *l, const void *owner, unsigned n);
+/* So many of those that are noted are on the lane no more. Worker's lock held. */
+void tei_tcp_drive_ended(struct tcp_lane *l, const void *owner, unsigned n);
+/*
+ * The calling thread has posted what the lane has taken, all that its call had, and may come to
+ * drive it.
+ */
+void tei_tcp_drive_expect(struct tcp_lane *l, const void *owner, uint64_t length);
+/* A piece begins on the lane: unless a driver is there or expected the loop must heed it. */
+void tei_tcp_drive_begin(struct tcp_lane *l, int64_t now);
+/* Its request was sent by the thread that is expected: perhaps the reply is there already. */
+void tei_tcp_drive_look(struct tcp_lane *l);
+/* The lane is about to be freed. */
+void tei_tcp_drive_forget(struct tcp_lane *l);
+bool tei_tcp_drive(struct tei_transport *base, const struct tei_drive *d);
+
+/* ---- tcp_server.c */
+/* Advances a session as far as its bytes go, and closes it if that is the end of it. */
+void tei_tcp_session_run(struct tcp_session *s);
+/* Ends the sessions of a connection. Worker's lock held. */
+void tei_tcp_sessions_drop(struct tcp_worker *w, uint64_t client, uint64_t connection);
+struct tcp_session *tei_tcp_session_find(struct tcp_worker *w, uint64_t serial);
+/* Puts it among those that are being served, or that wait for a request. */
+void tei_tcp_session_serving(struct tcp_session *s, bool serving);
+/* What a socket call that failed means; waits for `events` where it may go on. */
+enum tcp_step tei_tcp_session_stalled(struct tcp_session *s, uint32_t events);
+int tei_tcp_listen(struct tcp *t);
+/* Worker 0's lock held. */
+void tei_tcp_unlisten(struct tcp *t);
+/* Serves a connected socket from now on; takes over the fd. Worker's lock held. */
+void tei_tcp_session_open(struct tcp_worker *w, int fd);
+int64_t tei_tcp_sessions_tick(struct tcp_worker *w, int64_t now);
+/* Closes those inside region `r`, NULL: all. Worker's lock held. */
+void tei_tcp_sessions_close(struct tcp_worker *w, const struct tei_region *r);
+
+#endif

@@ -1,0 +1,647 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tcp_channel.c - the serving end of the native framing.
+ *
+ *          frame read, all blocks held
+ *   HEAD ------------------------------> OUT (READ: answer and payload) ---------------> HEAD
+ *     |  \-----------------------------> IN (WRITE: payload into place) ---> HEAD, to be acked
+ *     |   a block is refused: nothing of the frame is applied; the payload of a WRITE is thrown
+ *     |   away, that of a READ is zeros, so that the shape of the stream depends on no answer
+ *     \----- DROP -----> DROPPING -----> OUT (answer) --> HEAD
+ *
+ * Frames are served in the order in which they come. The greeting is the first; what follows it may
+ * have been sent before it was answered. All blocks of a frame are held before its first byte is
+ * moved and let go after the last, so unregistering memory finds the session and ends it.
+ *
+ * WRITEs are acknowledged once they are in place: one ACK answers all up to its id, and goes out when
+ * no further frame has come, or after ACK_FRAMES of them, or before any other answer.
+ *
+ * What comes is read into `in` where a header is expected, a few frames at a time; payload goes
+ * straight into its place, and the rest of the same call into `in` again.
+ */
+#include "transport/tcp/tcp.h"
+
+#include "base/crc32c.h"
+#include "base/tsan.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#define IN_BYTES   4096
+#define ACK_FRAMES 8
+#define IOV        (TCP_FRAME_BLOCKS + 4)
+#define OUT_BYTES  ((size_t)(2 * TCP_FRAME_LEN))
+
+enum channel_state { CHANNEL_HELLO, CHANNEL_HEAD, CHANNEL_IN, CHANNEL_OUT, CHANNEL_DROPPING };
+
+struct tcp_channel {
+    enum channel_state state;
+    struct tcp_hello hello;
+    bool crc;
+    uint8_t in[IN_BYTES]; /* in_at..in_end is not looked at yet */
+    size_t in_at, in_end;
+    uint8_t out[OUT_BYTES]; /* answers to be sent, before the payload */
+    size_t out_at, out_end;
+    /* The frame being served. */
+    struct tcp_frame_head head;
+    struct tcp_range ranges[TCP_FRAME_BLOCKS];
+    /* One for each block; NULL: in the same as the one before. All NULL between two frames. */
+    struct tei_region *held[TCP_FRAME_BLOCKS];
+    bool refused;
+    uint32_t refused_index;
+    unsigned block; /* the payload is moved up to here */
+    uint64_t off, left, payload;
+    uint32_t sum; /* of the payload so far */
+    uint8_t trailer[TCP_TRAILER_LEN];
+    size_t trailer_got; /* or sent */
+    uint64_t ack_id;    /* all WRITEs up to it are in place */
+    unsigned unacked;
+};
+
+void tei_tcp_channels_init(struct tei_pool *pool)
+{
+    tei_pool_init(pool, sizeof(struct tcp_channel));
+}
+
+bool tei_tcp_channel_open(struct tcp_session *s, const uint8_t *bytes, size_t n)
+{
+    struct tcp_channel *c = tei_pool_get(&s->worker->t->channels);
+
+    if (!c)
+        return false;
+    memset(c, 0, sizeof *c);
+    memcpy(c->in, bytes, n);
+    c->in_end = n;
+    s->channel = c;
+    return true;
+}
+
+static void release(struct tcp_session *s)
+{
+    struct tei_host *h = s->worker->t->base.host;
+    struct tcp_channel *c = s->channel;
+
+    for (unsigned i = 0; i < TCP_FRAME_BLOCKS && i < c->head.count; i++) {
+        if (c->held[i])
+            h->region_release(h, c->held[i]);
+        c->held[i] = NULL;
+    }
+}
+
+void tei_tcp_channel_close(struct tcp_session *s)
+{
+    if (!s->channel)
+        return;
+    release(s);
+    tei_pool_put(&s->worker->t->channels, s->channel);
+    s->channel = NULL;
+}
+
+bool tei_tcp_channel_holds(const struct tcp_session *s, const struct tei_region *r)
+{
+    const struct tcp_channel *c = s->channel;
+
+    for (unsigned i = 0; i < TCP_FRAME_BLOCKS && i < c->head.count; i++)
+        if (c->held[i] == r)
+            return true;
+    return false;
+}
+
+bool tei_tcp_channel_is(const struct tcp_session *s, uint64_t client, uint64_t connection)
+{
+    const struct tcp_channel *c = s->channel;
+
+    return c && c->state != CHANNEL_HELLO && c->hello.client == client &&
+           c->hello.connection == connection;
+}
+
+int64_t tei_tcp_channel_late_at(const struct tcp_session *s)
+{
+    const struct tcp_channel *c = s->channel;
+    int64_t limit = s->worker->t->no_progress_ns;
+
+    if (c->state == CHANNEL_HELLO || (c->state == CHANNEL_HEAD && c->in_at < c->in_end))
+        return s->since_ns + TCP_HEAD_NS;
+    if (c->state == CHANNEL_HEAD)
+        return TEI_NEVER;
+    return limit == TEI_NEVER ? TEI_NEVER : s->since_ns + limit;
+}
+
+/* -------------------------------------------------------------------------------------- answers */
+
+static void add_answer(struct tcp_channel *c, const struct tcp_frame_head *h)
+{
+    uint8_t *at = c->out + c->out_end;
+
+    tei_tcp_frame_encode(h, at);
+    if (c->crc)
+        tei_tcp_frame_seal(at, TCP_FRAME_LEN);
+    c->out_end += TCP_FRAME_LEN;
+}
+
+/* The ACK of what is in place, if one is due. Fits: see OUT_BYTES. */
+static void add_ack(struct tcp_channel *c)
+{
+    if (c->unacked)
+        add_answer(c, &(struct tcp_frame_head){.type = TCP_FRAME_ACK, .id = c->ack_id});
+    c->unacked = 0;
+}
+
+/* An answer to the frame in hand: `verdict` of it; goes out before anything else happens. */
+static enum tcp_step answer(struct tcp_channel *c, unsigned type, enum tcp_verdict verdict)
+{
+    struct tcp_frame_head h = {.type = type,
+                               .id = c->head.id,
+                               .verdict = verdict,
+                               .index = verdict == TCP_REFUSED ? c->refused_index : 0};
+
+    if (type == TCP_FRAME_DATA)
+        h.length = c->payload;
+    add_ack(c);
+    add_answer(c, &h);
+    c->state = CHANNEL_OUT;
+    return STEP_MORE;
+}
+
+/* The frame is served. */
+static enum tcp_step next_frame(struct tcp_session *s)
+{
+    struct tcp_channel *c = s->channel;
+
+    release(s);
+    c->head.count = 0;
+    c->left = c->payload = 0;
+    c->state = CHANNEL_HEAD;
+    return STEP_MORE;
+}
+
+/* -------------------------------------------------------------------------------------- a frame */
+
+/* Adjacent blocks are mostly in one region, which is then held once. */
+static bool hold_block(struct tcp_session *s, unsigned i, unsigned access, struct tei_region **last)
+{
+    struct tei_host *h = s->worker->t->base.host;
+    struct tcp_channel *c = s->channel;
+    const struct tcp_range *r = &c->ranges[i];
+    uint64_t end;
+
+    c->held[i] = NULL;
+    if (r->length == 0 || !tei_add_ok(r->addr, r->length, &end))
+        return false;
+    if (*last && tei_region_contains(*last, r->addr, r->length))
+        return true;
+    if (h->region_hold(h, r->addr, r->length, access, &c->held[i]))
+        return false;
+    *last = c->held[i];
+    return true;
+}
+
+/* Holds all or nothing. */
+static void hold_all(struct tcp_session *s, unsigned access)
+{
+    struct tcp_channel *c = s->channel;
+    struct tei_region *last = NULL;
+    unsigned i;
+
+    c->refused = false;
+    for (i = 0; i < c->head.count; i++)
+        if (!hold_block(s, i, access, &last))
+            break;
+    if (i == c->head.count)
+        return;
+    c->refused = true;
+    c->refused_index = i;
+    memset(&c->held[i], 0, (c->head.count - i) * sizeof c->held[0]);
+    release(s);
+    s->worker->count.served_rejected++;
+}
+
+/* Reads the blocks; false if the frame cannot be one. */
+static bool read_blocks(struct tcp_channel *c, const uint8_t *bytes)
+{
+    c->payload = 0;
+    for (unsigned i = 0; i < c->head.count; i++) {
+        tei_tcp_range_decode(bytes + TCP_FRAME_LEN + i * TCP_BLOCK_LEN, &c->ranges[i]);
+        c->payload += c->ranges[i].length;
+    }
+    return c->payload <= TCP_FRAME_MAX &&
+           c->head.length == (c->head.type == TCP_FRAME_WRITE ? c->payload : 0);
+}
+
+static enum tcp_step begin_transfer(struct tcp_session *s)
+{
+    struct tcp_channel *c = s->channel;
+    bool is_read = c->head.type == TCP_FRAME_READ;
+
+    if (c->head.count == 0 || c->payload == 0)
+        return STEP_CLOSE;
+    hold_all(s, is_read ? TE_REMOTE_READ : TE_REMOTE_WRITE);
+    if (!c->refused)
+        s->worker->count.served_requests += c->head.count;
+    c->block = 0;
+    c->off = 0;
+    c->left = c->payload;
+    c->sum = 0;
+    c->trailer_got = 0;
+    if (is_read)
+        return answer(c, TCP_FRAME_DATA, c->refused ? TCP_REFUSED : TCP_OK);
+    c->state = CHANNEL_IN;
+    return STEP_MORE;
+}
+
+static enum tcp_step begin_drop(struct tcp_session *s)
+{
+    struct tcp_channel *c = s->channel;
+
+    if (c->head.count != 1 || c->ranges[0].length != 0)
+        return STEP_CLOSE;
+    /* Relaxed: one more job than needed does no harm, but one after the other would: see stop(). */
+    if (atomic_load_explicit(&s->worker->t->closed, memory_order_relaxed))
+        return STEP_CLOSE;
+    c->payload = 0;
+    c->state = CHANNEL_DROPPING;
+    tei_watch_set(&s->watch, 0);
+    return tei_tcp_drop(s, c->hello.client, c->ranges[0].addr) ? STEP_WAIT : STEP_CLOSE;
+}
+
+void tei_tcp_channel_dropped(struct tcp_session *s)
+{
+    struct tcp_channel *c = s->channel;
+
+    if (!c || c->state != CHANNEL_DROPPING)
+        return;
+    c->head.count = 0;
+    answer(c, TCP_FRAME_DROPPED, TCP_OK);
+    tei_tcp_session_run(s);
+}
+
+/* A whole header and its blocks lie in `in`. */
+static enum tcp_step begin(struct tcp_session *s, size_t len)
+{
+    struct tcp_channel *c = s->channel;
+    const uint8_t *bytes = c->in + c->in_at;
+
+    s->since_ns = tei_now_ns();
+    if ((c->crc && !tei_tcp_frame_intact(bytes, len)) || !read_blocks(c, bytes))
+        return STEP_CLOSE;
+    c->in_at += len;
+    tei_tcp_session_serving(s, true);
+    if (c->head.type == TCP_FRAME_READ || c->head.type == TCP_FRAME_WRITE)
+        return begin_transfer(s);
+    return c->head.type == TCP_FRAME_DROP ? begin_drop(s) : STEP_CLOSE;
+}
+
+static enum tcp_step greet(struct tcp_session *s)
+{
+    struct tcp_channel *c = s->channel;
+    enum tcp_verdict v = TCP_OK;
+
+    tei_tcp_hello_decode(c->in + c->in_at, &c->hello);
+    c->in_at += TCP_HELLO_LEN;
+    if (c->hello.version != TCP_NATIVE_VERSION || (c->hello.flags & ~TCP_HELLO_CRC32C))
+        v = TCP_UNKNOWN;
+    else if (c->hello.target != s->worker->t->id)
+        v = TCP_STRANGER;
+    c->crc = v == TCP_OK && (c->hello.flags & TCP_HELLO_CRC32C);
+    c->head = (struct tcp_frame_head){.type = TCP_FRAME_HELLO};
+    answer(c, TCP_FRAME_HELLO, v);
+    if (v != TCP_OK)
+        c->refused = true; /* the connection ends with this answer */
+    return STEP_MORE;
+}
+
+/* ------------------------------------------------------------------------------------- receiving */
+
+static size_t buffered(const struct tcp_channel *c)
+{
+    return c->in_end - c->in_at;
+}
+
+static void make_room(struct tcp_channel *c)
+{
+    memmove(c->in, c->in + c->in_at, buffered(c));
+    c->in_end -= c->in_at;
+    c->in_at = 0;
+}
+
+/* How many bytes the thing at the front of `in` has; 0: not to be told yet. */
+static size_t length_of_next(struct tcp_channel *c)
+{
+    if (c->state == CHANNEL_HELLO)
+        return TCP_HELLO_LEN;
+    if (buffered(c) < TCP_FRAME_LEN)
+        return 0;
+    tei_tcp_frame_decode(c->in + c->in_at, &c->head);
+    return TCP_FRAME_LEN + (size_t)c->head.count * TCP_BLOCK_LEN;
+}
+
+/* No whole frame is there: what is in place is acknowledged before waiting for more. */
+static enum tcp_step await_more(struct tcp_session *s)
+{
+    struct tcp_channel *c = s->channel;
+
+    if (c->unacked) {
+        add_ack(c);
+        c->state = CHANNEL_OUT;
+        return STEP_MORE;
+    }
+    tei_tcp_session_serving(s, buffered(c) > 0);
+    tei_watch_set(&s->watch, EPOLLIN);
+    return STEP_WAIT;
+}
+
+static enum tcp_step step_head(struct tcp_session *s)
+{
+    struct tcp_channel *c = s->channel;
+    size_t len = length_of_next(c);
+    ssize_t n;
+
+    if (len > TCP_FRAME_HEAD_MAX)
+        return STEP_CLOSE;
+    if (len && buffered(c) >= len)
+        return c->state == CHANNEL_HELLO ? greet(s) : begin(s, len);
+    make_room(c);
+    n = recv(s->watch.fd, c->in + c->in_end, IN_BYTES - c->in_end, MSG_DONTWAIT);
+    if (n == 0)
+        return STEP_CLOSE;
+    if (n < 0 && errno == EAGAIN)
+        return await_more(s);
+    if (n < 0)
+        return tei_tcp_session_stalled(s, EPOLLIN);
+    if (c->in_end == 0) /* else the header has begun before */
+        s->since_ns = tei_now_ns();
+    c->in_end += (size_t)n;
+    return STEP_MORE;
+}
+
+/* Of one call; what is summed is to be in the cache still when that is done. */
+static uint64_t slice(const struct tcp_session *s)
+{
+    size_t bytes = s->worker->t->conf->tcp_slice_size;
+
+    return s->channel->crc ? tei_min(bytes, TCP_SUM_BYTES) : bytes;
+}
+
+/* The rest of the payload's places, as far as a call goes. */
+static int add_places(struct tcp_session *s, struct iovec *iov, int room, uint64_t max)
+{
+    struct tcp_channel *c = s->channel;
+    uint64_t off = c->off;
+    int n = 0;
+
+    if (c->refused) {
+        iov[0] = (struct iovec){s->worker->sink, tei_min(c->left, TCP_SINK)};
+        return c->left > 0;
+    }
+    for (unsigned i = c->block; i < c->head.count && n < room && max > 0; i++, off = 0) {
+        size_t len = (size_t)tei_min(c->ranges[i].length - off, max);
+
+        iov[n++] = (struct iovec){(char *)(uintptr_t)c->ranges[i].addr + off, len};
+        max -= len;
+    }
+    return n;
+}
+
+static size_t sum(const struct iovec *iov, int n)
+{
+    size_t total = 0;
+
+    for (int i = 0; i < n; i++)
+        total += iov[i].iov_len;
+    return total;
+}
+
+/* The first n bytes of these places were moved. */
+static void moved(struct tcp_channel *c, const struct iovec *iov, uint64_t n)
+{
+    c->left -= n;
+    for (uint64_t at = 0; c->crc && at < n; iov++) {
+        size_t len = (size_t)tei_min(iov->iov_len, n - at);
+
+        c->sum = tei_crc32c(c->sum, iov->iov_base, len);
+        at += len;
+    }
+    while (!c->refused && n > 0) {
+        uint64_t here = tei_min(c->ranges[c->block].length - c->off, n);
+
+        n -= here;
+        c->off += here;
+        if (c->off == c->ranges[c->block].length) {
+            c->block++;
+            c->off = 0;
+        }
+    }
+}
+
+static bool is_in_place(const struct tcp_channel *c)
+{
+    return c->left == 0 && (!c->crc || c->trailer_got == TCP_TRAILER_LEN);
+}
+
+/* Bytes of the payload, or of its checksum, that came with the header. */
+static void take_buffered(struct tcp_session *s)
+{
+    struct tcp_channel *c = s->channel;
+    struct iovec iov[IOV];
+    int n_iov = add_places(s, iov, IOV, c->left);
+    uint64_t n = tei_min(buffered(c), sum(iov, n_iov)), at = 0;
+
+    tei_tsan_ignore_begin();
+    for (int i = 0; at < n; i++) {
+        size_t len = (size_t)tei_min(iov[i].iov_len, n - at);
+
+        memcpy(iov[i].iov_base, c->in + c->in_at + at, len);
+        at += len;
+    }
+    moved(c, iov, n);
+    tei_tsan_ignore_end();
+    c->in_at += n;
+    s->worker->count.served_bytes_in += c->refused ? 0 : n;
+    if (c->left == 0 && c->crc) {
+        size_t len = tei_min(buffered(c), TCP_TRAILER_LEN - c->trailer_got);
+
+        memcpy(c->trailer + c->trailer_got, c->in + c->in_at, len);
+        c->trailer_got += len;
+        c->in_at += len;
+    }
+}
+
+static enum tcp_step written(struct tcp_session *s)
+{
+    struct tcp_channel *c = s->channel;
+    uint32_t le;
+
+    memcpy(&le, c->trailer, sizeof le);
+    release(s);
+    if (c->crc && le32toh(le) != c->sum)
+        return answer(c, TCP_FRAME_ACK, TCP_CORRUPT);
+    if (c->refused)
+        return answer(c, TCP_FRAME_ACK, TCP_REFUSED);
+    c->ack_id = c->head.id;
+    c->unacked++;
+    next_frame(s);
+    if (c->unacked >= ACK_FRAMES) {
+        add_ack(c);
+        c->state = CHANNEL_OUT;
+    }
+    return STEP_MORE;
+}
+
+static enum tcp_step step_in(struct tcp_session *s)
+{
+    struct tcp_channel *c = s->channel;
+    struct iovec iov[IOV];
+    size_t body, want;
+    ssize_t n;
+    int n_iov;
+
+    if (buffered(c) > 0)
+        take_buffered(s);
+    if (is_in_place(c))
+        return written(s);
+    if (buffered(c) > 0)
+        return STEP_MORE; /* the sink takes it by parts */
+    c->in_at = c->in_end = 0;
+    n_iov = add_places(s, iov, IOV - 1, slice(s));
+    body = sum(iov, n_iov);
+    if (body == c->left) /* the checksum, and the next frame's header */
+        iov[n_iov++] = (struct iovec){c->in, IN_BYTES};
+    want = sum(iov, n_iov);
+    tei_tsan_ignore_begin();
+    n = readv(s->watch.fd, iov, n_iov);
+    if (n > 0)
+        moved(c, iov, tei_min((size_t)n, body));
+    tei_tsan_ignore_end();
+    if (n == 0)
+        return STEP_CLOSE;
+    if (n < 0)
+        return tei_tcp_session_stalled(s, EPOLLIN);
+    s->since_ns = tei_now_ns();
+    s->worker->count.served_bytes_in += c->refused ? 0 : tei_min((size_t)n, body);
+    c->in_end = (size_t)n > body ? (size_t)n - body : 0;
+    if ((size_t)n == want || is_in_place(c) || c->in_end > 0)
+        return STEP_MORE;
+    tei_watch_set(&s->watch, EPOLLIN);
+    return STEP_WAIT;
+}
+
+/* --------------------------------------------------------------------------------------- sending */
+
+static const char zeros[TCP_SINK];
+
+static int add_data(struct tcp_session *s, struct iovec *iov, int room)
+{
+    struct tcp_channel *c = s->channel;
+
+    if (c->head.type != TCP_FRAME_READ || c->left == 0)
+        return 0;
+    if (c->refused) {
+        iov[0] = (struct iovec){(void *)(uintptr_t)zeros, tei_min(c->left, sizeof zeros)};
+        return 1;
+    }
+    return add_places(s, iov, room, slice(s));
+}
+
+/* What goes before and after the payload is counted off; returns how much of n was payload. */
+static uint64_t count_off(struct tcp_channel *c, uint64_t n, uint64_t body)
+{
+    uint64_t of_out = tei_min(n, c->out_end - c->out_at), of_body;
+
+    c->out_at += of_out;
+    n -= of_out;
+    of_body = tei_min(n, body);
+    c->trailer_got += n - of_body;
+    return of_body;
+}
+
+static bool has_trailer(const struct tcp_channel *c)
+{
+    return c->crc && c->head.type == TCP_FRAME_READ && c->payload > 0;
+}
+
+static bool is_out(const struct tcp_channel *c)
+{
+    return c->out_at == c->out_end && (c->head.type != TCP_FRAME_READ || c->left == 0) &&
+           (!has_trailer(c) || c->trailer_got == TCP_TRAILER_LEN);
+}
+
+/* The checksum of a READ's payload is known once all of it was sent. */
+static int add_trailer(struct tcp_channel *c, struct iovec *iov)
+{
+    uint32_t le = htole32(c->sum);
+
+    if (!has_trailer(c) || c->left > 0)
+        return 0;
+    memcpy(c->trailer, &le, sizeof le);
+    iov[0] = (struct iovec){c->trailer + c->trailer_got, TCP_TRAILER_LEN - c->trailer_got};
+    return 1;
+}
+
+static enum tcp_step sent_all(struct tcp_session *s)
+{
+    struct tcp_channel *c = s->channel;
+    bool farewell = c->head.type == TCP_FRAME_HELLO && c->refused;
+
+    c->out_at = c->out_end = 0;
+    c->head.type = 0;
+    if (farewell)
+        return STEP_CLOSE;
+    next_frame(s);
+    return buffered(c) ? STEP_MORE : await_more(s);
+}
+
+static enum tcp_step step_out(struct tcp_session *s)
+{
+    struct tcp_channel *c = s->channel;
+    struct iovec iov[IOV];
+    struct msghdr m = {.msg_iov = iov};
+    int n_iov = 0, first;
+    uint64_t body, of_body;
+    size_t want;
+    ssize_t n;
+
+    if (c->out_at < c->out_end)
+        iov[n_iov++] = (struct iovec){c->out + c->out_at, c->out_end - c->out_at};
+    first = n_iov;
+    n_iov += add_data(s, iov + n_iov, IOV - 2);
+    body = sum(iov + first, n_iov - first);
+    n_iov += add_trailer(c, iov + n_iov);
+    want = sum(iov, n_iov);
+    m.msg_iovlen = (size_t)n_iov;
+    tei_tsan_ignore_begin();
+    n = sendmsg(s->watch.fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+    of_body = n > 0 ? count_off(c, (uint64_t)n, body) : 0;
+    if (of_body > 0)
+        moved(c, iov + first, of_body);
+    tei_tsan_ignore_end();
+    if (n < 0)
+        return tei_tcp_session_stalled(s, EPOLLOUT);
+    s->since_ns = tei_now_ns();
+    s->worker->count.served_bytes_out += c->refused ? 0 : of_body;
+    if (is_out(c))
+        return sent_all(s);
+    if ((size_t)n == want)
+        return STEP_MORE;
+    tei_watch_set(&s->watch, EPOLLOUT);
+    return STEP_WAIT;
+}
+
+enum tcp_step tei_tcp_channel_step(struct tcp_session *s)
+{
+    switch (s->channel->state) {
+    case CHANNEL_HELLO:
+    case CHANNEL_HEAD:
+        return step_head(s);
+    case CHANNEL_IN:
+        return step_in(s);
+    case CHANNEL_OUT:
+        return step_out(s);
+    case CHANNEL_DROPPING:
+        break; /* it waits for no event, so this is the client's end */
+    }
+    return STEP_CLOSE;
+}

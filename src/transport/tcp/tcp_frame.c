@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tcp_frame.c - frames of the native framing: how they are cut from the queue, and what becomes of
+ * them when their connection breaks.
+ *
+ *              cut                    answered
+ *   (queue) ---------> stream.flight ----------> its pieces are over
+ *                        ^   |   |
+ *                        |   |   | connection broken: a READ, or no byte of it was sent
+ *                   sent |   |   +------------------------> peer.again --+
+ *                        |   |                                           |
+ *                        |   | broken: a WRITE of which bytes were sent  |
+ *                        |   +----------------> peer.lost               |
+ *                        |                          | DROPPED            |
+ *                        |                          v                    |
+ *                        +---------------------- peer.again <------------+
+ *
+ * A WRITE may be sent again only when the attempt before is known dead: its bytes may still lie in
+ * the target's socket, to be applied after the second attempt was reported done. So the target is
+ * asked to drop that connection, on any other one, and the frame waits in `lost` for the answer. A
+ * READ is dead once its socket is closed.
+ *
+ * Pieces of works that have failed or were cancelled leave their frames: at once where the frame is
+ * in a list of the peer, see tei_tcp_stream_sweep() for frames under way.
+ *
+ * Everything here wants the peer's lock; what has a lane in its arguments, the worker's too.
+ */
+#include "transport/tcp/tcp_stream.h"
+
+#include <string.h>
+
+static bool is_data(const struct tcp_frame *f)
+{
+    return f->type == TCP_FRAME_READ || f->type == TCP_FRAME_WRITE;
+}
+
+/* ------------------------------------------------------------------------------- making a frame */
+
+static struct tcp_frame *make(struct tcp *t, unsigned type)
+{
+    struct tcp_frame *f = tei_pool_get(&t->frames);
+
+    if (f) {
+        memset(f, 0, offsetof(struct tcp_frame, blocks));
+        f->type = type;
+    }
+    return f;
+}
+
+void tei_tcp_frame_free(struct tcp *t, struct tcp_frame *f)
+{
+    tei_pool_put(&t->frames, f);
+}
+
+/* Leaves out the blocks whose work has ended. */
+static void compact(struct tcp_frame *f)
+{
+    unsigned n = 0;
+
+    f->payload = 0;
+    for (unsigned i = 0; i < f->n; i++) {
+        if (!f->blocks[i].work)
+            continue;
+        f->payload += f->blocks[i].range.length;
+        f->blocks[n++] = f->blocks[i];
+    }
+    f->n = n;
+}
+
+/* Writes the bytes of a frame for the connection that it is to go out on. */
+static void seal(struct tcp_frame *f, struct tcp_stream *s)
+{
+    struct tcp_frame_head h = {.type = f->type, .count = f->n, .id = ++s->next_id};
+
+    h.length = f->type == TCP_FRAME_WRITE ? f->payload : 0;
+    f->id = h.id;
+    f->sent = 0;
+    f->head_len = TCP_FRAME_LEN + (size_t)f->n * TCP_BLOCK_LEN;
+    f->total = f->head_len + h.length + (h.length && s->crc ? TCP_TRAILER_LEN : 0);
+    f->crc = 0;
+    f->zero_last = 0;
+    tei_tcp_frame_encode(&h, f->head);
+    for (unsigned i = 0; i < f->n; i++)
+        tei_tcp_range_encode(&f->blocks[i].range, f->head + TCP_FRAME_LEN + i * TCP_BLOCK_LEN);
+    if (s->crc)
+        tei_tcp_frame_seal(f->head, f->head_len);
+}
+
+/* Adds a part of the queue's first work; false if it does not belong in this frame. */
+static bool add_piece(struct tcp_frame *f, struct tcp_peer *p, struct tcp_work *work, uint64_t max)
+{
+    const struct tei_conf *conf = p->t->conf;
+    unsigned type = work->base.opcode == TE_READ ? TCP_FRAME_READ : TCP_FRAME_WRITE;
+    uint64_t len = tei_slice_len(work->base.length - work->next, tei_min(conf->tcp_piece_size, max),
+                                 conf->fragment_ratio);
+
+    if (f->n && (f->type != type || f->payload + len > max + max / 4))
+        return false;
+    f->type = type;
+    f->blocks[f->n++] = (struct tcp_block){
+        work, work->base.local + work->next, {work->base.remote + work->next, (uint32_t)len}};
+    f->payload += len;
+    tei_tcp_queue_take(p, work, len);
+    return true;
+}
+
+static struct tcp_frame *cut(struct tcp_lane *l, int64_t now)
+{
+    uint64_t max = tei_tcp_window_frame(l);
+    struct tcp_worker *w = l->bundle->worker;
+    struct tcp_peer *p = l->bundle->peer;
+    struct tcp_work *work = tei_tcp_queue_first(p, w, now);
+    struct tcp_frame *f;
+
+    if (!work)
+        return NULL;
+    f = make(p->t, 0);
+    if (!f) {
+        static const struct tcp_fault memory = {TE_ERR_MEMORY, 0, "making a frame"};
+
+        tei_tcp_queue_fail(p, w, &memory);
+        return NULL;
+    }
+    while (work && f->n < TCP_FRAME_BLOCKS && f->payload < max && add_piece(f, p, work, max))
+        work = tei_tcp_queue_first(p, w, now);
+    return f;
+}
+
+/* Asks the target to end a connection that may still bring lost frames. */
+static struct tcp_frame *ask_drop(struct tcp_peer *p)
+{
+    struct tei_link *n = tei_list_first(&p->lost), *tmp;
+    struct tcp_frame *f;
+    uint64_t connection;
+
+    while (n && tei_container_of(n, struct tcp_frame, link)->asked)
+        n = tei_list_next(&p->lost, n);
+    f = n ? make(p->t, TCP_FRAME_DROP) : NULL;
+    if (!f)
+        return NULL;
+    connection = tei_container_of(n, struct tcp_frame, link)->connection;
+    TEI_LIST_EACH(&p->lost, n, tmp) {
+        struct tcp_frame *lost = tei_container_of(n, struct tcp_frame, link);
+
+        lost->asked = lost->asked || lost->connection == connection;
+    }
+    f->connection = connection;
+    f->n = 1;
+    f->blocks[0] = (struct tcp_block){.range = {.addr = connection}};
+    return f;
+}
+
+static struct tcp_frame *take_again(struct tcp_peer *p)
+{
+    struct tei_link *n = tei_list_pop(&p->again);
+    struct tcp_frame *f;
+
+    if (!n)
+        return NULL;
+    f = tei_container_of(n, struct tcp_frame, link);
+    p->n_frames--;
+    compact(f);
+    return f;
+}
+
+struct tcp_frame *tei_tcp_frame_next(struct tcp_lane *l, int64_t now)
+{
+    struct tcp_peer *p = l->bundle->peer;
+    struct tcp_frame *f = ask_drop(p);
+
+    if (!f)
+        f = take_again(p);
+    if (!f)
+        f = cut(l, now);
+    if (f)
+        seal(f, l->stream);
+    return f;
+}
+
+struct tcp_frame *tei_tcp_frame_hello(struct tcp_lane *l)
+{
+    struct tcp *t = l->bundle->worker->t;
+    struct tcp_hello h = {.version = TCP_NATIVE_VERSION,
+                          .flags = l->stream->crc ? TCP_HELLO_CRC32C : 0,
+                          .target = l->bundle->peer->id,
+                          .client = t->id,
+                          .connection = l->stream->connection};
+    struct tcp_frame *f = make(t, TCP_FRAME_HELLO);
+
+    if (f) {
+        tei_tcp_hello_encode(&h, f->head);
+        f->head_len = TCP_HELLO_LEN;
+        f->total = TCP_HELLO_LEN;
+    }
+    return f;
+}
+
+/* ------------------------------------------------------------------------------ ending a frame */
+
+static void end_block(struct tcp_peer *p, struct tcp_worker *w, struct tcp_block *b,
+                      const struct tcp_fault *f)
+{
+    struct tcp_work *work = b->work;
+
+    b->work = NULL;
+    if (work)
+        tei_tcp_part_end(p, w, work, b->range.length, f);
+}
+
+static void end_blocks(struct tcp_peer *p, struct tcp_worker *w, struct tcp_frame *f,
+                       const struct tcp_fault *fault)
+{
+    for (unsigned i = 0; i < f->n; i++)
+        end_block(p, w, &f->blocks[i], fault);
+}
+
+void tei_tcp_frame_cancel(struct tcp_peer *p, struct tcp_frame *f, const void *owner,
+                          const struct tcp_fault *fault)
+{
+    for (unsigned i = 0; i < f->n; i++) {
+        struct tcp_work *work = f->blocks[i].work;
+
+        if (work && (!owner || work->base.owner == owner))
+            tei_tcp_work_fail(p, work, fault);
+    }
+}
+
+void tei_tcp_frame_done(struct tcp_lane *l, struct tcp_frame *f)
+{
+    end_blocks(l->bundle->peer, l->bundle->worker, f, NULL);
+    tei_tcp_frame_free(l->bundle->worker->t, f);
+}
+
+static void to_again(struct tcp_peer *p, struct tcp_frame *f)
+{
+    compact(f);
+    if (f->n == 0) {
+        tei_tcp_frame_free(p->t, f);
+        return;
+    }
+    tei_list_push_back(&p->again, &f->link);
+    p->n_frames++;
+}
+
+/* What a piece ends with whose work has its error already, which a piece not begun leaves alone. */
+static const struct tcp_fault *own_fault(const struct tcp_frame *f)
+{
+    static const struct tcp_fault ended = {TE_ERR_STALE, 0, NULL}; /* gives way to what is there */
+    static const struct tcp_fault under_way = {TE_ERR_LINK, 0, "sending the request"};
+
+    /* A work that could come again must not, when bytes of it may still arrive. */
+    return f->type == TCP_FRAME_WRITE && f->sent > 0 ? &under_way : &ended;
+}
+
+static void prune(struct tcp_peer *p, struct tcp_worker *w, struct tcp_frame *f)
+{
+    for (unsigned i = 0; i < f->n; i++)
+        if (f->blocks[i].work && f->blocks[i].work->base.error)
+            end_block(p, w, &f->blocks[i], own_fault(f));
+}
+
+void tei_tcp_frame_refused(struct tcp_lane *l, struct tcp_frame *f, unsigned index)
+{
+    static const struct tcp_fault stale = {TE_ERR_STALE, 0, "the target refused the address range"};
+
+    end_block(l->bundle->peer, l->bundle->worker, &f->blocks[index], &stale);
+    f->sent = 0;                                  /* to no effect */
+    prune(l->bundle->peer, l->bundle->worker, f); /* the others of that work */
+    to_again(l->bundle->peer, f);
+}
+
+void tei_tcp_frames_prune(struct tcp_peer *p, struct tcp_worker *w)
+{
+    struct tei_list *lists[] = {&p->again, &p->lost};
+    struct tei_link *n, *tmp;
+
+    for (unsigned i = 0; i < TEI_ARRAY_LEN(lists); i++) {
+        TEI_LIST_EACH(lists[i], n, tmp) {
+            struct tcp_frame *f = tei_container_of(n, struct tcp_frame, link);
+
+            prune(p, w, f);
+            compact(f);
+            if (f->n)
+                continue;
+            tei_list_del(n);
+            p->n_frames--;
+            tei_tcp_frame_free(p->t, f);
+        }
+    }
+}
+
+static const struct tcp_fault broken_too_often = {TE_ERR_LINK, 0, "the connection broke too often"};
+
+/*
+ * A frame that has left its stream: where it goes to be sent once more. A connection that breaks is
+ * a try also of what was not sent on it yet: one that always breaks must not be tried for ever.
+ */
+void tei_tcp_frame_put_back(struct tcp_lane *l, struct tcp_frame *f, bool broke)
+{
+    struct tcp_peer *p = l->bundle->peer;
+    struct tcp_worker *w = l->bundle->worker;
+
+    prune(p, w, f);
+    f->tries += broke && !l->stream->forgive;
+    compact(f);
+    if (f->n == 0 || f->tries > (unsigned)p->t->conf->retry_cnt) {
+        end_blocks(p, w, f, &broken_too_often);
+        tei_tcp_frame_free(p->t, f);
+        return; /* with no work left the peer may be gone, and its bundles with it */
+    }
+    if (f->type == TCP_FRAME_WRITE && f->sent > 0) {
+        f->connection = l->stream->connection;
+        f->asked = false;
+        tei_list_push_back(&p->lost, &f->link);
+        p->n_frames++;
+    } else {
+        to_again(p, f);
+    }
+    p->check_ns = 0; /* the watchdog is to look at deadlines here, too */
+    tei_tcp_bundle_call(&p->bundles[0]);
+}
+
+/* That the target does not answer counts as a try of the frames that wait for it. */
+static void drop_not_answered(struct tcp_lane *l, uint64_t connection)
+{
+    struct tcp_peer *p = l->bundle->peer;
+    struct tcp_worker *w = l->bundle->worker;
+    struct tei_link *n, *tmp;
+
+    TEI_LIST_EACH(&p->lost, n, tmp) {
+        struct tcp_frame *f = tei_container_of(n, struct tcp_frame, link);
+
+        if (!f->asked || f->connection != connection)
+            continue;
+        f->asked = false;
+        f->tries += !l->stream->forgive;
+        if (f->tries <= (unsigned)p->t->conf->retry_cnt)
+            continue;
+        tei_list_del(n);
+        p->n_frames--;
+        end_blocks(p, w, f, &broken_too_often);
+        tei_tcp_frame_free(p->t, f);
+    }
+}
+
+/* The fault for one frame: one after which the core may try again holds only if nothing was sent. */
+static const struct tcp_fault *fault_for(const struct tcp_frame *f, const struct tcp_fault *given,
+                                         bool never_applied)
+{
+    static const struct tcp_fault link = {TE_ERR_LINK, 0, "sending the request"};
+    bool sent = f->type == TCP_FRAME_WRITE && f->sent > 0 && !never_applied;
+
+    return sent && tei_tcp_may_come_again(given) ? &link : given;
+}
+
+void tei_tcp_frames_leave(struct tcp_lane *l, const struct tcp_fault *fault, bool never_applied)
+{
+    struct tcp_peer *p = l->bundle->peer;
+    struct tei_link *n;
+
+    /* These were applied, and with the socket the kernel has let go of them. */
+    while ((n = tei_list_pop(&l->stream->pinned)))
+        tei_tcp_frame_done(l, tei_container_of(n, struct tcp_frame, link));
+    while ((n = tei_list_pop(&l->stream->flight))) {
+        struct tcp_frame *f = tei_container_of(n, struct tcp_frame, link);
+
+        tei_tcp_drive_ended(l, f->owner, f->noted);
+        if (f->type == TCP_FRAME_DROP)
+            drop_not_answered(l, f->connection);
+        if (is_data(f) && !fault) {
+            tei_tcp_frame_put_back(l, f, true);
+            continue;
+        }
+        if (is_data(f))
+            end_blocks(p, l->bundle->worker, f, fault_for(f, fault, never_applied));
+        tei_tcp_frame_free(p->t, f);
+    }
+    tei_tcp_frames_prune(p, l->bundle->worker);
+}
+
+void tei_tcp_frames_dropped(struct tcp_peer *p, uint64_t connection)
+{
+    struct tei_link *n, *tmp;
+
+    TEI_LIST_EACH(&p->lost, n, tmp) {
+        struct tcp_frame *f = tei_container_of(n, struct tcp_frame, link);
+
+        if (f->connection != connection)
+            continue;
+        tei_list_del(n);
+        p->n_frames--;
+        f->sent = 0;
+        to_again(p, f);
+    }
+}
+
+void tei_tcp_frames_fail(struct tcp_peer *p, struct tcp_worker *w, const struct tcp_fault *fault)
+{
+    struct tei_list *lists[] = {&p->again, &p->lost};
+    struct tei_link *n;
+
+    for (unsigned i = 0; i < TEI_ARRAY_LEN(lists); i++) {
+        while ((n = tei_list_pop(lists[i]))) {
+            struct tcp_frame *f = tei_container_of(n, struct tcp_frame, link);
+
+            p->n_frames--;
+            end_blocks(p, w, f, fault_for(f, fault, false));
+            tei_tcp_frame_free(p->t, f);
+        }
+    }
+}
+
+void tei_tcp_frames_cancel(struct tcp_peer *p, const void *owner, const struct tcp_fault *fault)
+{
+    struct tei_list *lists[] = {&p->again, &p->lost};
+    struct tei_link *n, *tmp;
+
+    if (p->n_frames == 0)
+        return;
+    for (unsigned i = 0; i < TEI_ARRAY_LEN(lists); i++) {
+        TEI_LIST_EACH(lists[i], n, tmp) {
+            struct tcp_frame *f = tei_container_of(n, struct tcp_frame, link);
+
+            tei_tcp_frame_cancel(p, f, owner, fault);
+        }
+    }
+    tei_tcp_frames_prune(p, NULL);
+}
+
+/* ---------------------------------------------------------------------------- frames under way */
+
+static const struct tcp_frame *frame_of(const struct tei_link *n)
+{
+    return n ? tei_container_of(n, struct tcp_frame, link) : NULL;
+}
+
+bool tei_tcp_frames_acked(const struct tcp_stream *s, uint64_t id)
+{
+    const struct tcp_frame *f = frame_of(tei_list_first(&s->flight));
+
+    while (f && f->type == TCP_FRAME_WRITE && f->sent == f->total && f->id < id)
+        f = frame_of(tei_list_next(&s->flight, &f->link));
+    return f && f->type == TCP_FRAME_WRITE && f->sent == f->total && f->id == id;
+}
+
+bool tei_tcp_frame_is_half_sent(const struct tcp_stream *s, const struct tcp_frame *f)
+{
+    if (f->type != TCP_FRAME_WRITE || f->sent == 0 ||
+        (f->sent == f->total && tei_tcp_zerocopy_is_over(&s->zero, f->zero_last)))
+        return false;
+    for (unsigned i = 0; i < f->n; i++)
+        if (f->blocks[i].work && f->blocks[i].work->base.error && !f->blocks[i].work->patient)
+            return true;
+    return false;
+}
+
+/* ------------------------------------------------------------------------------------ deadlines */
+
+int64_t tei_tcp_frame_tick(struct tcp_peer *p, const struct tcp_frame *f, int64_t now)
+{
+    static const struct tcp_fault late = {TE_ERR_TIMEOUT, 0, "waiting for the peer"};
+    int64_t next = TEI_NEVER;
+
+    for (unsigned i = 0; i < f->n; i++) {
+        struct tcp_work *work = f->blocks[i].work;
+
+        if (!work || work->base.error)
+            continue;
+        if (work->base.deadline_ns <= now)
+            tei_tcp_work_fail(p, work, &late);
+        else if (work->base.deadline_ns < next)
+            next = work->base.deadline_ns;
+    }
+    return next;
+}
+
+int64_t tei_tcp_frames_tick(struct tcp_peer *p, struct tcp_worker *w, int64_t now)
+{
+    struct tei_list *lists[] = {&p->again, &p->lost};
+    struct tei_link *n, *tmp;
+    int64_t next = TEI_NEVER;
+
+    for (unsigned i = 0; i < TEI_ARRAY_LEN(lists); i++) {
+        TEI_LIST_EACH(lists[i], n, tmp) {
+            int64_t at = tei_tcp_frame_tick(p, tei_container_of(n, struct tcp_frame, link), now);
+
+            next = at < next ? at : next;
+        }
+    }
+    tei_tcp_frames_prune(p, w);
+    return next;
+}

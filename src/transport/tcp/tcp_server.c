@@ -1,0 +1,531 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tcp_server.c - the listener and the sessions: connections from peers, one request at a time on
+ * each.
+ *
+ *        header read, range held              last byte moved
+ *   HEAD ----------------------> SEND (READ) -----------------> HEAD
+ *     |  \---------------------> RECEIVE (WRITE) -------------> STATUS (v2) -> HEAD;  v1: HEAD
+ *     |   range refused, v2
+ *     \------------------------> REJECT -> DRAIN -> closed.   v1: closed at once
+ *
+ * The region is held from the header to the last byte, so it cannot be unregistered under a copy;
+ * region_del() ends sessions that are inside instead of waiting for their clients. A status OK goes
+ * out after the last byte is in place, never before.
+ *
+ * A refusal is sent at once. A v1 client learns of it by the connection being closed; as exactly a
+ * header is read at first, and never a byte of payload with it, that is a reset for a WRITE. For a
+ * v2 client a reset would be a loss: it throws away a status that has not left the host yet, which
+ * under a congestion control that paces is a matter of course. So the session only says that
+ * nothing more comes from it, and discards what does come until the client has closed, or for
+ * TCP_DRAIN_NS.
+ *
+ * A client that begins a header must finish it in TCP_HEAD_NS, and one that is being served must
+ * move a byte within conf->transfer_timeout_ms. One that is silent between two requests stays, as
+ * long as there is room: each worker serves its share of conf->tcp_max_sessions, and a newcomer
+ * beyond that takes the place of the session idle for longest.
+ */
+#include "transport/tcp/tcp.h"
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/tsan.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define ACCEPTS     16                    /* per event */
+#define RELISTEN_NS (100 * TEI_NS_PER_MS) /* rest when descriptors have run out */
+
+static struct tcp_session *session_of(struct tei_link *n)
+{
+    return tei_container_of(n, struct tcp_session, link);
+}
+
+/* ----------------------------------------------------------------------------- between requests */
+
+static void release(struct tcp_session *s)
+{
+    struct tei_host *h = s->worker->t->base.host;
+
+    if (s->region)
+        h->region_release(h, s->region);
+    s->region = NULL;
+}
+
+static void close_session(struct tcp_session *s)
+{
+    int fd = s->watch.fd;
+
+    release(s);
+    tei_tcp_channel_close(s);
+    tei_watch_del(&s->watch);
+    tei_fd_close(fd);
+    tei_list_del(&s->link);
+    s->worker->n_sessions--;
+    tei_pool_put(&s->worker->t->sessions, s);
+}
+
+static void move_to(struct tcp_session *s, struct tei_list *list)
+{
+    tei_list_del(&s->link);
+    tei_list_push_back(list, &s->link);
+}
+
+void tei_tcp_session_serving(struct tcp_session *s, bool serving)
+{
+    move_to(s, serving ? &s->worker->serving : &s->worker->idle);
+}
+
+/* Nothing is left to do for the request. */
+static enum tcp_step await_next(struct tcp_session *s)
+{
+    s->state = SESSION_HEAD;
+    s->head_got = 0;
+    move_to(s, &s->worker->idle);
+    tei_watch_set(&s->watch, EPOLLIN);
+    return STEP_WAIT;
+}
+
+static void moved(struct tcp_session *s, size_t n, uint64_t *counter)
+{
+    s->data += n;
+    s->left -= n;
+    *counter += n;
+    s->since_ns = tei_now_ns();
+}
+
+enum tcp_step tei_tcp_session_stalled(struct tcp_session *s, uint32_t events)
+{
+    if (errno == EINTR)
+        return STEP_MORE;
+    if (errno != EAGAIN)
+        return STEP_CLOSE;
+    tei_watch_set(&s->watch, events);
+    return STEP_WAIT;
+}
+
+static int64_t late_at(const struct tcp_session *s)
+{
+    int64_t limit = s->worker->t->no_progress_ns;
+
+    if (s->state == SESSION_NATIVE)
+        return tei_tcp_channel_late_at(s);
+    if (s->state == SESSION_HEAD)
+        return s->head_got ? s->since_ns + TCP_HEAD_NS : TEI_NEVER;
+    if (s->state == SESSION_DRAIN)
+        return s->since_ns + TCP_DRAIN_NS;
+    return limit == TEI_NEVER ? TEI_NEVER : s->since_ns + limit;
+}
+
+/* ---------------------------------------------------------------------------------------- steps */
+
+static enum tcp_step reject(struct tcp_session *s)
+{
+    s->worker->count.served_rejected++;
+    if (s->head.version < 2)
+        return STEP_CLOSE;
+    tei_tcp_status_encode(TCP_STATUS_REJECTED, s->status);
+    s->status_left = TCP_STATUS_LEN;
+    s->state = SESSION_REJECT;
+    return STEP_MORE;
+}
+
+/* A header is complete: finds out whether the range is there and open to the peer. */
+static enum tcp_step begin(struct tcp_session *s)
+{
+    struct tei_host *h = s->worker->t->base.host;
+    const struct tcp_head *head = &s->head;
+    uint64_t end;
+
+    if (!s->proven && tei_tcp_hello_begins(s->head_bytes)) {
+        if (!tei_tcp_channel_open(s, s->head_bytes, TCP_HEAD_LEN))
+            return STEP_CLOSE;
+        s->state = SESSION_NATIVE;
+        return STEP_MORE;
+    }
+    s->proven = true;
+    tei_tcp_head_decode(s->head_bytes, &s->head);
+    move_to(s, &s->worker->serving);
+    s->since_ns = tei_now_ns();
+    s->left = 0;
+    s->status_left = 0;
+    if (head->size == 0 || !tei_add_ok(head->addr, head->size, &end) ||
+        h->region_hold(h, head->addr, head->size,
+                       head->opcode == TE_READ ? TE_REMOTE_READ : TE_REMOTE_WRITE, &s->region))
+        return reject(s);
+    s->worker->count.served_requests++;
+    s->data = (char *)(uintptr_t)head->addr;
+    s->left = head->size;
+    s->state = head->opcode == TE_READ ? SESSION_SEND : SESSION_RECEIVE;
+    if (head->version >= 2) {
+        tei_tcp_status_encode(TCP_STATUS_OK, s->status);
+        s->status_left = TCP_STATUS_LEN;
+    }
+    return STEP_MORE;
+}
+
+static enum tcp_step step_head(struct tcp_session *s)
+{
+    ssize_t n =
+        recv(s->watch.fd, s->head_bytes + s->head_got, TCP_HEAD_LEN - s->head_got, MSG_DONTWAIT);
+
+    if (n == 0)
+        return STEP_CLOSE;
+    if (n < 0)
+        return tei_tcp_session_stalled(s, EPOLLIN);
+    if (s->head_got == 0)
+        s->since_ns = tei_now_ns();
+    s->head_got += (size_t)n;
+    return s->head_got == TCP_HEAD_LEN ? begin(s) : STEP_WAIT;
+}
+
+/*
+ * The only two places that touch memory a peer asked for.
+ */
+static ssize_t copy_out(int fd, const struct msghdr *m)
+{
+    ssize_t n;
+
+    tei_tsan_ignore_begin();
+    n = sendmsg(fd, m, MSG_NOSIGNAL | MSG_DONTWAIT);
+    tei_tsan_ignore_end();
+    return n;
+}
+
+static ssize_t copy_in(int fd, void *to, size_t n)
+{
+    ssize_t got;
+
+    tei_tsan_ignore_begin();
+    got = recv(fd, to, n, MSG_DONTWAIT);
+    tei_tsan_ignore_end();
+    return got;
+}
+
+/* Status and payload in one call. */
+static enum tcp_step step_send(struct tcp_session *s)
+{
+    struct iovec iov[2] = {{s->status + TCP_STATUS_LEN - s->status_left, s->status_left},
+                           {s->data, tei_min(s->left, s->worker->t->conf->tcp_slice_size)}};
+    struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
+    size_t total = iov[0].iov_len + iov[1].iov_len, of_status;
+    ssize_t n = copy_out(s->watch.fd, &m);
+
+    if (n < 0)
+        return tei_tcp_session_stalled(s, EPOLLOUT);
+    of_status = tei_min((size_t)n, s->status_left);
+    s->status_left -= of_status;
+    moved(s, (size_t)n - of_status, &s->worker->count.served_bytes_out);
+    if (s->left == 0) {
+        release(s);
+        return await_next(s);
+    }
+    if ((size_t)n == total)
+        return STEP_MORE;
+    tei_watch_set(&s->watch, EPOLLOUT);
+    return STEP_WAIT;
+}
+
+static enum tcp_step step_receive(struct tcp_session *s)
+{
+    size_t want = tei_min(s->left, s->worker->t->conf->tcp_slice_size);
+    ssize_t n = copy_in(s->watch.fd, s->data, want);
+
+    if (n == 0)
+        return STEP_CLOSE;
+    if (n < 0)
+        return tei_tcp_session_stalled(s, EPOLLIN);
+    moved(s, (size_t)n, &s->worker->count.served_bytes_in);
+    if (s->left > 0)
+        return (size_t)n == want ? STEP_MORE : STEP_WAIT;
+    release(s);
+    if (s->head.version < 2)
+        return await_next(s);
+    s->state = SESSION_STATUS;
+    return STEP_MORE;
+}
+
+static enum tcp_step step_status(struct tcp_session *s)
+{
+    ssize_t n = send(s->watch.fd, s->status + TCP_STATUS_LEN - s->status_left, s->status_left,
+                     MSG_NOSIGNAL | MSG_DONTWAIT);
+
+    if (n < 0)
+        return tei_tcp_session_stalled(s, EPOLLOUT);
+    s->status_left -= (size_t)n;
+    if (s->status_left > 0)
+        return STEP_MORE;
+    if (s->state == SESSION_STATUS)
+        return await_next(s);
+    shutdown(s->watch.fd, SHUT_WR);
+    s->state = SESSION_DRAIN;
+    s->since_ns = tei_now_ns();
+    return STEP_MORE;
+}
+
+static enum tcp_step step_drain(struct tcp_session *s)
+{
+    char sink[16384];
+    ssize_t n = recv(s->watch.fd, sink, sizeof sink, MSG_DONTWAIT);
+
+    if (n < 0)
+        return tei_tcp_session_stalled(s, EPOLLIN);
+    return n == 0 ? STEP_CLOSE : STEP_MORE;
+}
+
+void tei_tcp_session_run(struct tcp_session *s)
+{
+    static enum tcp_step (*const steps[])(struct tcp_session *) = {
+        [SESSION_HEAD] = step_head,
+        [SESSION_SEND] = step_send,
+        [SESSION_RECEIVE] = step_receive,
+        [SESSION_STATUS] = step_status,
+        [SESSION_REJECT] = step_status,
+        [SESSION_DRAIN] = step_drain,
+        [SESSION_NATIVE] = tei_tcp_channel_step,
+    };
+    /*
+     * What each state waits for, where it has used up its calls with more to do. A native one may
+     * have read ahead, so it comes back at once.
+     */
+    static const uint32_t waits_for[] = {
+        [SESSION_HEAD] = EPOLLIN,
+        [SESSION_SEND] = EPOLLOUT,
+        [SESSION_RECEIVE] = EPOLLIN,
+        [SESSION_STATUS] = EPOLLOUT,
+        [SESSION_REJECT] = EPOLLOUT,
+        [SESSION_DRAIN] = EPOLLIN,
+        [SESSION_NATIVE] = EPOLLIN | EPOLLOUT,
+    };
+    enum tcp_step step = STEP_MORE;
+
+    for (int calls = 2 * TCP_CALLS; calls > 0 && step == STEP_MORE; calls--)
+        step = steps[s->state](s);
+    if (step == STEP_CLOSE) {
+        close_session(s);
+        return;
+    }
+    if (step == STEP_MORE)
+        tei_watch_set(&s->watch, waits_for[s->state]);
+    tei_tcp_worker_arm(s->worker, late_at(s));
+}
+
+static void on_session(struct tei_watch *watch, uint32_t events)
+{
+    (void)events; /* the calls tell all that is to be known */
+    tei_tcp_session_run(tei_container_of(watch, struct tcp_session, watch));
+}
+
+/* ------------------------------------------------------------------------------------ accepting */
+
+/* Room for one more: full, the one idle for longest gives way. */
+static bool make_room(struct tcp_worker *w)
+{
+    struct tei_link *oldest = tei_list_first(&w->idle);
+
+    if (w->n_sessions < w->t->max_sessions)
+        return true;
+    tei_tcp_worker_note(w, TE_LOG_WARN,
+                        "tcp: all %u sessions of a worker are in use (TE_TCP_MAX_SESSIONS)",
+                        w->t->max_sessions);
+    if (oldest)
+        close_session(session_of(oldest));
+    return oldest != NULL;
+}
+
+static void start_session(struct tcp_session *s)
+{
+    struct tcp_worker *w = s->worker;
+    int fd = s->watch.fd;
+
+    s->watch = (struct tei_watch){0};
+    if (atomic_load_explicit(&w->t->closed, memory_order_relaxed) || !make_room(w) ||
+        tei_watch_add(&w->loop, &s->watch, fd, EPOLLIN, on_session) < 0) {
+        tei_fd_close(fd);
+        tei_pool_put(&w->t->sessions, s);
+        return;
+    }
+    tei_list_push_back(&w->idle, &s->link);
+    s->serial = ++w->next_serial;
+    w->n_sessions++;
+}
+
+static void on_handed_over(struct tei_call *c)
+{
+    start_session(tei_container_of(c, struct tcp_session, call));
+}
+
+static struct tcp_session *make(struct tcp_worker *w, int fd)
+{
+    struct tcp_session *s = tei_pool_get(&w->t->sessions);
+
+    if (!s) {
+        tei_fd_close(fd);
+        return NULL;
+    }
+    *s = (struct tcp_session){.worker = w, .watch = {.fd = fd}};
+    return s;
+}
+
+void tei_tcp_session_open(struct tcp_worker *w, int fd)
+{
+    struct tcp_session *s = make(w, fd);
+
+    if (s)
+        start_session(s);
+}
+
+/* Deals an accepted socket to the next worker. */
+static void hand_over(struct tcp *t, int fd)
+{
+    unsigned i = atomic_fetch_add_explicit(&t->next_worker, 1, memory_order_relaxed) % t->n_workers;
+    struct tcp_session *s;
+
+    tei_tcp_tune(t, fd);
+    tei_tcp_tune_connected(t, fd);
+    s = make(&t->workers[i], fd);
+    if (s && i == 0)
+        start_session(s);
+    else if (s)
+        tei_loop_call(&s->worker->loop, &s->call, on_handed_over);
+}
+
+static void on_relisten(struct tei_timer *timer)
+{
+    struct tcp *t = tei_container_of(timer, struct tcp, relisten);
+
+    if (t->listener.loop)
+        tei_watch_set(&t->listener, EPOLLIN);
+}
+
+/*
+ * Out of descriptors or memory: looks away for a while, else the waiting client would keep the loop
+ * spinning.
+ */
+static void rest(struct tcp *t, int err)
+{
+    struct tcp_worker *w = &t->workers[0];
+    struct tei_link *oldest = tei_list_first(&w->idle);
+
+    tei_tcp_worker_note(w, TE_LOG_WARN, "tcp: accepting a connection: %s", tei_errno_text(err));
+    if (oldest)
+        close_session(session_of(oldest));
+    if (tei_timer_start(&w->loop, &t->relisten, tei_now_ns() + RELISTEN_NS, on_relisten) == 0)
+        tei_watch_set(&t->listener, 0);
+}
+
+static void on_listener(struct tei_watch *watch, uint32_t events)
+{
+    struct tcp *t = tei_container_of(watch, struct tcp, listener);
+
+    (void)events;
+    for (int i = 0; i < ACCEPTS; i++) {
+        int fd = tei_accept(watch->fd);
+
+        if (fd >= 0) {
+            hand_over(t, fd);
+            continue;
+        }
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+            rest(t, errno);
+        return;
+    }
+}
+
+int tei_tcp_listen(struct tcp *t)
+{
+    const struct tei_conf *c = t->conf;
+    int fd = tei_listen_range(t->base.host->bind_host, c->min_rpc_port, c->max_rpc_port, SOMAXCONN,
+                              &t->port);
+    int rc;
+
+    if (fd < 0)
+        return fd;
+    tei_tcp_worker_enter(&t->workers[0]);
+    rc = tei_watch_add(&t->workers[0].loop, &t->listener, fd, EPOLLIN, on_listener);
+    tei_tcp_worker_leave(&t->workers[0]);
+    if (rc)
+        tei_fd_close(fd);
+    else
+        t->listen_fd = fd;
+    return rc;
+}
+
+void tei_tcp_unlisten(struct tcp *t)
+{
+    tei_timer_stop(&t->workers[0].loop, &t->relisten);
+    tei_watch_del(&t->listener);
+    if (t->listen_fd >= 0)
+        tei_fd_close(t->listen_fd);
+    t->listen_fd = -1;
+}
+
+/* --------------------------------------------------------------------- all sessions of a worker */
+
+/* The earliest moment at which one on the list could be late; closes those that are. */
+static int64_t tick(struct tei_list *list, int64_t now)
+{
+    struct tei_link *n, *tmp;
+    int64_t next = TEI_NEVER;
+
+    TEI_LIST_EACH(list, n, tmp) {
+        int64_t at = late_at(session_of(n));
+
+        if (at <= now)
+            close_session(session_of(n));
+        else if (at < next)
+            next = at;
+    }
+    return next;
+}
+
+int64_t tei_tcp_sessions_tick(struct tcp_worker *w, int64_t now)
+{
+    int64_t a = tick(&w->idle, now), b = tick(&w->serving, now);
+
+    return a < b ? a : b;
+}
+
+static bool holds(const struct tcp_session *s, const struct tei_region *r)
+{
+    return s->channel ? tei_tcp_channel_holds(s, r) : s->region == r;
+}
+
+void tei_tcp_sessions_close(struct tcp_worker *w, const struct tei_region *r)
+{
+    struct tei_link *n, *tmp;
+
+    TEI_LIST_EACH(&w->serving, n, tmp)
+        if (!r || holds(session_of(n), r))
+            close_session(session_of(n));
+    TEI_LIST_EACH(&w->idle, n, tmp)
+        if (!r)
+            close_session(session_of(n));
+}
+
+void tei_tcp_sessions_drop(struct tcp_worker *w, uint64_t client, uint64_t connection)
+{
+    struct tei_list *lists[] = {&w->serving, &w->idle};
+    struct tei_link *n, *tmp;
+
+    for (unsigned i = 0; i < TEI_ARRAY_LEN(lists); i++)
+        TEI_LIST_EACH(lists[i], n, tmp)
+            if (tei_tcp_channel_is(session_of(n), client, connection))
+                close_session(session_of(n));
+}
+
+struct tcp_session *tei_tcp_session_find(struct tcp_worker *w, uint64_t serial)
+{
+    struct tei_list *lists[] = {&w->serving, &w->idle};
+    struct tei_link *n, *tmp;
+
+    for (unsigned i = 0; i < TEI_ARRAY_LEN(lists); i++)
+        TEI_LIST_EACH(lists[i], n, tmp)
+            if (session_of(n)->serial == serial)
+                return session_of(n);
+    return NULL;
+}

@@ -1,0 +1,836 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tcp_stream.c - the native framing on a lane: sending frames and receiving answers.
+ *
+ * A connection begins with the greeting. READs may follow at once; a WRITE waits for the answer, so
+ * that none is ever sent to a stranger, and what breaks before the answer may be tried elsewhere.
+ *
+ * Answers come in the order of the frames, so the first frame of `flight` is the one that the next
+ * bytes belong to: a READ's header and payload are received with one call, straight into place. What
+ * nobody waits for any more (a cancelled READ) goes to the worker's sink, so that the connection
+ * need not be given up. A WRITE of which a part was sent cannot be taken back; if its work is
+ * cancelled the connection is closed, and the other frames go out again on the next.
+ *
+ * A lane takes frames while fewer bytes than its window (tcp_window.c) are under way and nearly all
+ * it has was handed to the kernel, so that what the socket cannot take yet is left to other lanes.
+ */
+#include "transport/tcp/tcp_stream.h"
+
+#include "base/crc32c.h"
+#include "base/err.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#define IOV        160                  /* parts of one socket call */
+#define UNSENT_MAX ((uint64_t)64 << 10) /* of frames that wait for the socket */
+#define ZERO_MIN   ((size_t)64 << 10)   /* of a call for which pinning pages pays */
+
+static struct tcp_worker *worker_of(const struct tcp_lane *l)
+{
+    return l->bundle->worker;
+}
+
+static struct tcp_peer *peer_of(const struct tcp_lane *l)
+{
+    return l->bundle->peer;
+}
+
+static struct tcp_frame *frame_of(struct tei_link *n)
+{
+    return n ? tei_container_of(n, struct tcp_frame, link) : NULL;
+}
+
+static struct tcp_frame *first_frame(const struct tcp_stream *s)
+{
+    return frame_of(tei_list_first(&s->flight));
+}
+
+/* ------------------------------------------------------------------------------------- lifetime */
+
+int tei_tcp_streams_make(struct tcp_lane *lanes, unsigned n)
+{
+    struct tcp_stream *s = calloc(n, sizeof *s);
+
+    if (!s)
+        return TE_ERR_MEMORY;
+    for (unsigned i = 0; i < n; i++) {
+        tei_list_init(&s[i].flight);
+        tei_list_init(&s[i].pinned);
+        lanes[i].stream = &s[i];
+    }
+    return 0;
+}
+
+void tei_tcp_streams_free(struct tcp_lane *lanes)
+{
+    free(lanes[0].stream);
+}
+
+/* ---------------------------------------------------------------------------------- room for more */
+
+/* Of one call; what is summed is to be in the cache still, or already, when it is moved. */
+static uint64_t slice(const struct tcp_lane *l)
+{
+    size_t bytes = worker_of(l)->t->conf->tcp_slice_size;
+
+    return l->stream->crc ? tei_min(bytes, TCP_SUM_BYTES) : bytes;
+}
+
+uint64_t tei_tcp_stream_load(const struct tcp_lane *l)
+{
+    return l->stream->bytes_flight;
+}
+
+bool tei_tcp_stream_has_room(const struct tcp_lane *l)
+{
+    const struct tcp_stream *s = l->stream;
+
+    return !l->drop && s->n_flight < TCP_FRAMES_MAX && s->bytes_flight < s->window &&
+           atomic_load_explicit(&s->unsent, memory_order_relaxed) <= UNSENT_MAX;
+}
+
+/* ------------------------------------------------------------------------------------ the flight */
+
+/* Tells who might drive the lane that it carries the frame's blocks. */
+static void note(struct tcp_lane *l, struct tcp_frame *f)
+{
+    unsigned n = 0;
+
+    f->owner = f->n && f->blocks[0].work ? f->blocks[0].work->base.owner : NULL;
+    for (unsigned i = 0; f->owner && i < f->n; i++)
+        n += f->blocks[i].work && f->blocks[i].work->base.owner == f->owner;
+    f->noted = n ? tei_tcp_drive_took(l, f->owner, n) : 0;
+}
+
+static void take_off(struct tcp_lane *l, struct tcp_frame *f)
+{
+    struct tcp_stream *s = l->stream;
+
+    note(l, f);
+    assert(s->next != f || f->sent == f->total || f->sent == 0);
+    tei_list_push_back(&s->flight, &f->link);
+    s->n_flight++;
+    s->bytes_flight += f->payload;
+    atomic_fetch_add_explicit(&s->unsent, f->total, memory_order_relaxed);
+    for (unsigned i = 0; i < f->n; i++)
+        if (f->blocks[i].work && f->blocks[i].work->base.deadline_ns < s->deadline_ns)
+            s->deadline_ns = f->blocks[i].work->base.deadline_ns;
+    if (!s->next) {
+        s->next = f;
+        s->out = (struct tcp_cursor){0};
+    }
+}
+
+static void land(struct tcp_lane *l, struct tcp_frame *f)
+{
+    struct tcp_stream *s = l->stream;
+
+    tei_tcp_drive_ended(l, f->owner, f->noted);
+    tei_list_del(&f->link);
+    s->n_flight--;
+    s->bytes_flight -= f->payload;
+    s->delivered += f->payload;
+    s->head_got = s->trailer_got = 0;
+    if (s->n_flight == 0)
+        s->deadline_ns = TEI_NEVER;
+}
+
+/*
+ * READs are small to send, so several are taken at a time; they are spread over the lanes by what
+ * each has under way.
+ */
+bool tei_tcp_stream_fill(struct tcp_lane *l, unsigned frames, int64_t now)
+{
+    bool any = false;
+
+    for (; frames > 0 && tei_tcp_stream_has_room(l); frames--) {
+        struct tcp_frame *f = tei_tcp_frame_next(l, now);
+
+        if (!f)
+            break;
+        take_off(l, f);
+        any = true;
+    }
+    if (any)
+        tei_tcp_lane_set(l, LANE_BUSY);
+    return any;
+}
+
+bool tei_tcp_stream_greet(struct tcp_lane *l)
+{
+    struct tcp *t = worker_of(l)->t;
+    struct tcp_stream *s = l->stream;
+    struct tcp_frame *hello;
+
+    assert(tei_list_empty(&s->flight));
+    *s = (struct tcp_stream){.deadline_ns = TEI_NEVER};
+    tei_list_init(&s->flight);
+    tei_list_init(&s->pinned);
+    tei_tcp_zerocopy_start(&s->zero, l->watch.fd, (enum tei_zerocopy)t->conf->tcp_zerocopy,
+                           l->near);
+    s->connection = atomic_fetch_add_explicit(&t->next_connection, 1, memory_order_relaxed);
+    s->crc = t->conf->tcp_crc32c;
+    tei_tcp_window_init(l);
+    hello = tei_tcp_frame_hello(l);
+    if (!hello)
+        return false;
+    take_off(l, hello);
+    tei_tcp_lane_set(l, LANE_BUSY);
+    return true;
+}
+
+static void empty(struct tcp_lane *l, const struct tcp_fault *f, bool never_applied)
+{
+    struct tcp_stream *s = l->stream;
+
+    tei_tcp_frames_leave(l, f, never_applied);
+    s->n_flight = 0;
+    s->bytes_flight = 0;
+    atomic_store_explicit(&s->unsent, 0, memory_order_relaxed);
+    s->next = NULL;
+    s->head_got = s->trailer_got = 0;
+}
+
+void tei_tcp_stream_end(struct tcp_lane *l, const struct tcp_fault *f)
+{
+    empty(l, f, false);
+}
+
+void tei_tcp_stream_refuse(struct tcp_lane *l, const struct tcp_fault *f)
+{
+    empty(l, f, true);
+}
+
+void tei_tcp_stream_cancel(struct tcp_lane *l, const void *owner, const struct tcp_fault *f)
+{
+    struct tei_link *n, *tmp;
+
+    TEI_LIST_EACH(&l->stream->flight, n, tmp)
+        tei_tcp_frame_cancel(peer_of(l), frame_of(n), owner, f);
+}
+
+/* Pieces of patient works stay where they are under way. */
+static void take_out(struct tcp_lane *l, struct tcp_frame *f)
+{
+    for (unsigned i = 0; i < f->n; i++) {
+        struct tcp_block *b = &f->blocks[i];
+        static const struct tcp_fault ended = {TE_ERR_CANCELED, 0, NULL};
+
+        if (!b->work || !b->work->base.error || b->work->patient)
+            continue;
+        tei_tcp_part_end(peer_of(l), worker_of(l), b->work, b->range.length, &ended);
+        b->work = NULL;
+    }
+}
+
+/* A WRITE of which nothing was sent leaves the flight, and goes out again without what has failed. */
+static void pull_back(struct tcp_lane *l, struct tcp_frame *f)
+{
+    struct tcp_stream *s = l->stream;
+
+    if (s->next == f) {
+        s->next = frame_of(tei_list_next(&s->flight, &f->link));
+        s->out = (struct tcp_cursor){0};
+    }
+    tei_tcp_drive_ended(l, f->owner, f->noted);
+    tei_list_del(&f->link);
+    s->n_flight--;
+    s->bytes_flight -= f->payload;
+    atomic_fetch_sub_explicit(&s->unsent, f->total, memory_order_relaxed);
+    tei_tcp_frame_put_back(l, f, false);
+}
+
+void tei_tcp_stream_sweep(struct tcp_lane *l, int64_t now)
+{
+    static const struct tcp_fault cut = {TE_ERR_CANCELED, 0, "a WRITE under way was cancelled"};
+    struct tcp_peer *p = peer_of(l);
+    struct tei_link *n, *tmp;
+    bool half = false;
+
+    pthread_mutex_lock(&p->lock);
+    TEI_LIST_EACH(&l->stream->flight, n, tmp) {
+        struct tcp_frame *f = frame_of(n);
+
+        if (tei_tcp_frame_is_half_sent(l->stream, f))
+            half = true;
+        else if (f->type == TCP_FRAME_WRITE && f->sent == 0)
+            pull_back(l, f);
+        else
+            take_out(l, f);
+    }
+    tei_tcp_frames_prune(p, worker_of(l));
+    pthread_mutex_unlock(&p->lock);
+    if (!half)
+        return;
+    l->stream->forgive = true;
+    tei_tcp_lane_broken(l, &cut, true, now);
+}
+
+/* -------------------------------------------------------------------------------------- parts */
+
+/*
+ * Adds the payload of a frame from a place on, at most `max` bytes, to the parts of a call. What
+ * has no work any more goes to `sink`, if there is one, and ends the list.
+ */
+static int add_payload(const struct tcp_frame *f, struct tcp_cursor at, char *sink, uint64_t max,
+                       struct iovec *iov, int room)
+{
+    int n = 0;
+
+    for (; at.block < f->n && n < room && max > 0; at.block++, at.off = 0) {
+        const struct tcp_block *b = &f->blocks[at.block];
+        size_t len = (size_t)tei_min(b->range.length - at.off, max);
+
+        if (sink && !b->work) {
+            iov[n++] = (struct iovec){sink, tei_min(len, TCP_SINK)};
+            break;
+        }
+        iov[n++] = (struct iovec){b->local + at.off, len};
+        max -= len;
+    }
+    return n;
+}
+
+static void advance(const struct tcp_frame *f, struct tcp_cursor *at, uint64_t n)
+{
+    while (n > 0) {
+        uint64_t here = f->blocks[at->block].range.length - at->off;
+
+        if (n < here) {
+            at->off += n;
+            return;
+        }
+        n -= here;
+        at->block++;
+        at->off = 0;
+    }
+}
+
+static size_t sum(const struct iovec *iov, int n)
+{
+    size_t total = 0;
+
+    for (int i = 0; i < n; i++)
+        total += iov[i].iov_len;
+    return total;
+}
+
+/* -------------------------------------------------------------------------------------- sending */
+
+/* Adds the next n bytes of payload, which were sent just now and so are in the cache. */
+static void sum_up(struct tcp_frame *f, struct tcp_cursor at, uint64_t n)
+{
+    uint32_t le;
+
+    for (; n > 0; at.block++, at.off = 0) {
+        const struct tcp_block *b = &f->blocks[at.block];
+        size_t len = (size_t)tei_min(b->range.length - at.off, n);
+
+        f->crc = tei_crc32c(f->crc, b->local + at.off, len);
+        n -= len;
+    }
+    le = htole32(f->crc);
+    memcpy(f->trailer, &le, sizeof le);
+}
+
+/* The rest of one frame, as far as `max` bytes of payload and the room go. */
+static int add_frame(struct tcp_stream *s, struct tcp_frame *f, struct tcp_cursor at, uint64_t max,
+                     struct iovec *iov, int room)
+{
+    uint64_t done = f->sent > f->head_len ? f->sent - f->head_len : 0; /* of payload and trailer */
+    int n = 0;
+
+    if (f->sent < f->head_len)
+        iov[n++] = (struct iovec){f->head + f->sent, f->head_len - f->sent};
+    if (f->type != TCP_FRAME_WRITE)
+        return n;
+    if (done < f->payload)
+        n += add_payload(f, at, NULL, max, iov + n, room - n);
+    else if (s->crc)
+        iov[n++] = (struct iovec){f->trailer + (done - f->payload), f->total - f->sent};
+    return n;
+}
+
+/* A WRITE waits until the target has said that it is the one. */
+static bool may_go(const struct tcp_lane *l, const struct tcp_frame *f)
+{
+    return l->proven || f->type == TCP_FRAME_HELLO || f->type == TCP_FRAME_READ;
+}
+
+/* All frames that wait, as far as one call takes them. */
+static int gather(struct tcp_lane *l, struct iovec *iov)
+{
+    struct tcp_stream *s = l->stream;
+    struct tcp_cursor at = s->out;
+    uint64_t max = slice(l);
+    int n = 0;
+
+    for (struct tcp_frame *f = s->next; f && may_go(l, f) && n + 3 < IOV && max > 0;
+         f = frame_of(tei_list_next(&s->flight, &f->link))) {
+        int added = add_frame(s, f, at, max, iov + n, IOV - n);
+        uint64_t len = sum(iov + n, added);
+
+        n += added;
+        if (len < f->total - f->sent)
+            break;
+        max -= tei_min(len, max);
+        at = (struct tcp_cursor){0};
+    }
+    return n;
+}
+
+/* The kernel has taken n bytes. */
+static void sent(struct tcp_stream *s, uint64_t n, uint32_t zero, int64_t now)
+{
+    atomic_fetch_sub_explicit(&s->unsent, n, memory_order_relaxed);
+    while (n > 0) {
+        struct tcp_frame *f = s->next;
+        uint64_t part = tei_min(n, f->total - f->sent);
+        uint64_t before = f->sent > f->head_len ? f->sent - f->head_len : 0, after;
+
+        if (f->sent == 0) {
+            if (f == first_frame(s))
+                s->busy_since_ns = now;
+            f->sent_ns = now;
+            f->delivered = s->delivered;
+        }
+        f->zero_last = zero ? zero : f->zero_last;
+        f->sent += part;
+        n -= part;
+        after = f->sent > f->head_len ? f->sent - f->head_len : 0;
+        if (f->type == TCP_FRAME_WRITE) {
+            uint64_t moved = tei_min(after, f->payload) - tei_min(before, f->payload);
+
+            if (s->crc && moved > 0)
+                sum_up(f, s->out, moved);
+            advance(f, &s->out, moved);
+        }
+        if (f->sent < f->total)
+            return;
+        s->next = frame_of(tei_list_next(&s->flight, &f->link));
+        s->out = (struct tcp_cursor){0};
+    }
+}
+
+static void moved(struct tcp_lane *l, int64_t now)
+{
+    l->progress_ns = now;
+    /* Relaxed: the watchdog alone reads it. */
+    atomic_store_explicit(&peer_of(l)->progress_ns, now, memory_order_relaxed);
+}
+
+/* Sends until all is sent or the socket is full; false if the connection is lost. */
+static bool send_some(struct tcp_lane *l, int64_t now)
+{
+    struct tcp_stream *s = l->stream;
+    struct iovec iov[IOV];
+
+    while (s->next && may_go(l, s->next) && !s->blocked) {
+        int n = gather(l, iov);
+        struct msghdr m = {.msg_iov = iov, .msg_iovlen = (size_t)n};
+        size_t total = sum(iov, n);
+        bool zero = s->zero.on && s->next->type == TCP_FRAME_WRITE && total >= ZERO_MIN;
+        int flags = MSG_NOSIGNAL | MSG_DONTWAIT | (zero ? MSG_ZEROCOPY : 0);
+        ssize_t got = sendmsg(l->watch.fd, &m, flags);
+
+        if (got < 0 && zero && errno == ENOBUFS) { /* no more pages may be pinned */
+            s->zero.on = false;
+            continue;
+        }
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0 && errno != EAGAIN) {
+            l->sys_errno = errno;
+            return false;
+        }
+        if (got > 0) {
+            sent(s, (uint64_t)got, zero ? tei_tcp_zerocopy_sent(&s->zero) : 0, now);
+            moved(l, now);
+        }
+        s->blocked = got < 0 || (size_t)got < total;
+    }
+    return true;
+}
+
+/* Sends, and takes more to send as long as the socket has room; false if the connection is lost. */
+static bool pump(struct tcp_lane *l, int64_t now)
+{
+    struct tcp_peer *p = peer_of(l);
+    bool any = true;
+
+    for (int calls = TCP_CALLS; calls > 0 && any; calls--) {
+        if (!send_some(l, now))
+            return false;
+        pthread_mutex_lock(&p->lock);
+        any = tei_tcp_stream_fill(l, TCP_FRAMES_MAX, now);
+        pthread_mutex_unlock(&p->lock);
+    }
+    return !any || send_some(l, now);
+}
+
+/* ------------------------------------------------------------------------------------ receiving */
+
+enum reply { REPLY_NONE, REPLY_LOST, REPLY_WRONG, REPLY_STRANGER, REPLY_UNKNOWN, REPLY_CORRUPT };
+
+static bool is_read(const struct tcp_frame *f)
+{
+    return f && f->type == TCP_FRAME_READ;
+}
+
+/* Where the next bytes go. */
+static int to_receive(struct tcp_lane *l, const struct tcp_frame *f, struct iovec *iov)
+{
+    struct tcp_stream *s = l->stream;
+    uint64_t max = slice(l);
+    int n = 0, first;
+
+    if (s->head_got < TCP_FRAME_LEN) {
+        iov[n++] = (struct iovec){s->head + s->head_got, TCP_FRAME_LEN - s->head_got};
+        if (s->head_got == 0) {
+            s->in = (struct tcp_cursor){0};
+            s->left = is_read(f) ? f->payload : 0;
+            s->crc_in = 0;
+        }
+    }
+    first = n;
+    if (s->left > 0)
+        n += add_payload(f, s->in, worker_of(l)->sink, max, iov + n, IOV - n - 1);
+    if (s->crc && is_read(f) && sum(iov + first, n - first) == s->left)
+        iov[n++] = (struct iovec){s->trailer + s->trailer_got, TCP_TRAILER_LEN - s->trailer_got};
+    return n;
+}
+
+/* n bytes have come, of which `head` at most belong to the header. */
+static void received(struct tcp_stream *s, const struct tcp_frame *f, struct iovec *iov, int n_iov,
+                     size_t n)
+{
+    size_t head = tei_min(n, TCP_FRAME_LEN - s->head_got), body;
+    int first = s->head_got < TCP_FRAME_LEN;
+
+    s->head_got += head;
+    n -= head;
+    body = tei_min(n, s->left);
+    for (size_t at = 0; s->crc && at < body && first < n_iov; first++) {
+        size_t len = tei_min(iov[first].iov_len, body - at);
+
+        s->crc_in = tei_crc32c(s->crc_in, iov[first].iov_base, len);
+        at += len;
+    }
+    if (body > 0)
+        advance(f, &s->in, body);
+    s->left -= body;
+    s->trailer_got += n - body;
+}
+
+static bool is_whole(const struct tcp_stream *s, const struct tcp_frame *f)
+{
+    return s->head_got == TCP_FRAME_LEN && s->left == 0 &&
+           (!s->crc || !is_read(f) || s->trailer_got == TCP_TRAILER_LEN);
+}
+
+/* Whether a header can be the answer to the first frame under way. */
+static bool is_answer(const struct tcp_stream *s, const struct tcp_frame *f,
+                      const struct tcp_frame_head *h)
+{
+    static const unsigned answers[] = {[TCP_FRAME_READ] = TCP_FRAME_DATA,
+                                       [TCP_FRAME_WRITE] = TCP_FRAME_ACK,
+                                       [TCP_FRAME_DROP] = TCP_FRAME_DROPPED,
+                                       [TCP_FRAME_HELLO] = TCP_FRAME_HELLO};
+
+    if (!f || f->sent < f->total || h->type != answers[f->type] || h->count != 0)
+        return false;
+    /* A refused greeting has no checksum. */
+    if (s->crc && !(f->type == TCP_FRAME_HELLO && h->verdict != TCP_OK) &&
+        !tei_tcp_frame_intact(s->head, TCP_FRAME_LEN))
+        return false;
+    if (h->length != (is_read(f) ? f->payload : 0))
+        return false;
+    if (h->verdict == TCP_REFUSED && h->index >= f->n)
+        return false;
+    return f->type == TCP_FRAME_WRITE && h->verdict == TCP_OK ? tei_tcp_frames_acked(s, h->id)
+                                                              : h->id == f->id;
+}
+
+/* The frames that one ACK answers. */
+static void acknowledged(struct tcp_lane *l, uint64_t id, int64_t now)
+{
+    struct tcp_stream *s = l->stream;
+    struct tcp_frame *f;
+
+    while ((f = first_frame(s)) && f->id <= id) {
+        tei_tcp_window_learn(l, f, now);
+        land(l, f);
+        if (tei_tcp_zerocopy_is_over(&s->zero, f->zero_last))
+            tei_tcp_frame_done(l, f);
+        else
+            tei_list_push_back(&s->pinned, &f->link);
+    }
+}
+
+/* Takes the kernel's notices, and ends what waited for them. */
+static void unpin(struct tcp_lane *l)
+{
+    struct tcp_stream *s = l->stream;
+    struct tei_link *n, *tmp;
+
+    if (s->zero.done == s->zero.sent)
+        return;
+    tei_tcp_zerocopy_reap(&s->zero, l->watch.fd);
+    pthread_mutex_lock(&peer_of(l)->lock);
+    TEI_LIST_EACH(&s->pinned, n, tmp) {
+        if (!tei_tcp_zerocopy_is_over(&s->zero, frame_of(n)->zero_last))
+            break;
+        tei_list_del(n);
+        tei_tcp_frame_done(l, frame_of(n));
+    }
+    pthread_mutex_unlock(&peer_of(l)->lock);
+}
+
+/* Peer's lock held. */
+static void answered(struct tcp_lane *l, struct tcp_frame *f, const struct tcp_frame_head *h,
+                     int64_t now)
+{
+    if (!l->proven) {
+        peer_of(l)->greeted = true;
+        tei_tcp_bundle_call(l->bundle); /* other lanes may follow */
+    }
+    l->proven = true;
+    l->tries = 0;
+    if (f->type == TCP_FRAME_WRITE && h->verdict == TCP_OK) {
+        acknowledged(l, h->id, now);
+        return;
+    }
+    tei_tcp_window_learn(l, f, now);
+    land(l, f);
+    if (h->verdict == TCP_REFUSED)
+        tei_tcp_frame_refused(l, f, h->index);
+    else if (is_read(f))
+        tei_tcp_frame_done(l, f);
+    else if (f->type == TCP_FRAME_DROP)
+        tei_tcp_frames_dropped(peer_of(l), f->connection);
+    if (!is_read(f) && h->verdict == TCP_OK)
+        tei_tcp_frame_free(worker_of(l)->t, f);
+}
+
+static enum reply verdict_of(const struct tcp_stream *s, const struct tcp_frame *f,
+                             const struct tcp_frame_head *h)
+{
+    uint32_t crc;
+
+    if (h->verdict == TCP_STRANGER || h->verdict == TCP_UNKNOWN)
+        return f->type != TCP_FRAME_HELLO   ? REPLY_WRONG
+               : h->verdict == TCP_STRANGER ? REPLY_STRANGER
+                                            : REPLY_UNKNOWN;
+    if (h->verdict == TCP_CORRUPT)
+        return REPLY_CORRUPT;
+    if (h->verdict != TCP_OK &&
+        (h->verdict != TCP_REFUSED || f->type == TCP_FRAME_HELLO || f->type == TCP_FRAME_DROP))
+        return REPLY_WRONG;
+    memcpy(&crc, s->trailer, sizeof crc);
+    return s->crc && is_read(f) && le32toh(crc) != s->crc_in ? REPLY_CORRUPT : REPLY_NONE;
+}
+
+/* An answer is there, whole. */
+static enum reply settle(struct tcp_lane *l, struct tcp_frame *f, int64_t now)
+{
+    struct tcp_frame_head h;
+    enum reply v;
+
+    tei_tcp_frame_decode(l->stream->head, &h);
+    v = verdict_of(l->stream, f, &h);
+    if (v != REPLY_NONE)
+        return v;
+    pthread_mutex_lock(&peer_of(l)->lock);
+    answered(l, f, &h, now);
+    pthread_mutex_unlock(&peer_of(l)->lock);
+    return REPLY_NONE;
+}
+
+/* Looks at a header as soon as it is complete: payload of a wrong one is not waited for. */
+static enum reply check_head(const struct tcp_lane *l, const struct tcp_frame *f, size_t had)
+{
+    const struct tcp_stream *s = l->stream;
+    struct tcp_frame_head h;
+
+    if (had == TCP_FRAME_LEN || s->head_got < TCP_FRAME_LEN)
+        return REPLY_NONE;
+    tei_tcp_frame_decode(s->head, &h);
+    if (is_answer(s, f, &h))
+        return REPLY_NONE;
+    return l->proven ? REPLY_WRONG : REPLY_STRANGER;
+}
+
+/* One call; *more: there may be more at once. */
+static enum reply receive_some(struct tcp_lane *l, int64_t now, bool *more)
+{
+    struct tcp_stream *s = l->stream;
+    struct tcp_frame *f = first_frame(s);
+    struct iovec iov[IOV];
+    int n_iov = to_receive(l, f, iov);
+    size_t total = sum(iov, n_iov), had = s->head_got;
+    ssize_t n = readv(l->watch.fd, iov, n_iov);
+    enum reply v;
+
+    *more = n == (ssize_t)total || (n < 0 && errno == EINTR);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return REPLY_NONE;
+    l->sys_errno = n < 0 ? errno : 0;
+    if (n <= 0)
+        return REPLY_LOST;
+    s->heard = true;
+    if (!f)
+        return REPLY_WRONG; /* nobody asked for it */
+    moved(l, now);
+    received(s, f, iov, n_iov, (size_t)n);
+    v = check_head(l, f, had);
+    if (v != REPLY_NONE || !is_whole(s, f))
+        return v;
+    v = settle(l, f, now);
+    *more = *more && !tei_list_empty(&s->flight);
+    return v;
+}
+
+/* --------------------------------------------------------------------------------------- events */
+
+static void failed(struct tcp_lane *l, enum reply v, int64_t now)
+{
+    static const struct tcp_fault stranger = {TE_ERR_PEER, 0,
+                                              "another engine answers at the data port"};
+    static const struct tcp_fault wrong = {TE_ERR_PROTOCOL, 0,
+                                           "the reply is no answer of this protocol"};
+    static const struct tcp_fault unknown = {TE_ERR_PROTOCOL, 0,
+                                             "the peer does not know this version of the framing"};
+    static const struct tcp_fault corrupt = {TE_ERR_LINK, 0, "a checksum is wrong"};
+    struct tcp_fault lost = {TE_ERR_LINK, l->sys_errno,
+                             l->stream->next ? "sending the request" : "reading the reply"};
+
+    switch (v) {
+    case REPLY_STRANGER:
+        tei_tcp_lane_refused(l, &stranger, now);
+        break;
+    case REPLY_WRONG:
+        tei_tcp_lane_broken(l, &wrong, false, now);
+        break;
+    case REPLY_UNKNOWN:
+        tei_tcp_lane_refused(l, &unknown, now);
+        break;
+    case REPLY_CORRUPT:
+        tei_tcp_lane_broken(l, &corrupt, true, now);
+        break;
+    case REPLY_LOST:
+    case REPLY_NONE:
+        tei_tcp_lane_broken(l, &lost, true, now);
+        break;
+    }
+}
+
+/* What the lane waits for from now on; true if it is to be closed. */
+static bool rest(struct tcp_lane *l)
+{
+    struct tcp_peer *p = peer_of(l);
+    bool idle = tei_list_empty(&l->stream->flight) && tei_list_empty(&l->stream->pinned), drop;
+
+    pthread_mutex_lock(&p->lock);
+    if (idle)
+        tei_tcp_lane_set(l, LANE_IDLE);
+    drop = idle && l->drop;
+    pthread_mutex_unlock(&p->lock);
+    if (idle) {
+        l->used = true;
+        l->stream->heard = false;
+    }
+    return drop;
+}
+
+static void wait_on(struct tcp_lane *l)
+{
+    tei_watch_set(&l->watch, l->stream->blocked ? EPOLLIN | EPOLLOUT : EPOLLIN);
+    if (l->state == LANE_BUSY)
+        tei_tcp_worker_arm(worker_of(l), tei_tcp_stream_late_at(l));
+}
+
+bool tei_tcp_stream_begins(const struct tcp_lane *l)
+{
+    const struct tcp_frame *f = first_frame(l->stream);
+
+    return f && f == l->stream->next && f->sent == 0;
+}
+
+void tei_tcp_stream_send(struct tcp_lane *l, int64_t now)
+{
+    if (!pump(l, now))
+        failed(l, REPLY_LOST, now);
+    else
+        wait_on(l);
+}
+
+void tei_tcp_stream_event(struct tcp_lane *l, int64_t now)
+{
+    enum reply v = REPLY_NONE;
+    bool more = true;
+
+    unpin(l);
+    for (int calls = 2 * TCP_CALLS; calls > 0 && more && v == REPLY_NONE; calls--)
+        v = receive_some(l, now, &more);
+    l->stream->blocked = false;
+    if (v == REPLY_NONE && !pump(l, now))
+        v = REPLY_LOST;
+    if (v != REPLY_NONE)
+        failed(l, v, now);
+    else if (rest(l))
+        tei_tcp_lane_abort(l, NULL);
+    else
+        wait_on(l);
+}
+
+/* ------------------------------------------------------------------------------------- lateness */
+
+static int64_t stalled_at(const struct tcp_lane *l)
+{
+    const struct tcp *t = worker_of(l)->t;
+    int64_t limit = t->no_progress_ns, status = t->conf->tcp_status_timeout_ms * TEI_NS_PER_MS;
+
+    if (!l->stream->next && status < limit)
+        limit = status;
+    if (!l->proven && TCP_HELLO_NS < limit)
+        limit = TCP_HELLO_NS;
+    return limit == TEI_NEVER ? TEI_NEVER : l->progress_ns + limit;
+}
+
+int64_t tei_tcp_stream_late_at(const struct tcp_lane *l)
+{
+    int64_t at = stalled_at(l), look = tei_tcp_path_look_at(l);
+
+    at = look < at ? look : at;
+    return l->stream->deadline_ns < at ? l->stream->deadline_ns : at;
+}
+
+void tei_tcp_stream_late(struct tcp_lane *l, int64_t now)
+{
+    static const struct tcp_fault stalled = {TE_ERR_TIMEOUT, 0, "waiting for the peer"};
+    struct tcp_peer *p = peer_of(l);
+    int64_t next = TEI_NEVER;
+    struct tei_link *n, *tmp;
+
+    if (stalled_at(l) <= now) {
+        tei_tcp_lane_broken(l, &stalled, false, now);
+        return;
+    }
+    if (tei_tcp_path_leave(l, now))
+        return;
+    pthread_mutex_lock(&p->lock);
+    TEI_LIST_EACH(&l->stream->flight, n, tmp) {
+        int64_t at = tei_tcp_frame_tick(p, frame_of(n), now);
+
+        next = at < next ? at : next;
+    }
+    pthread_mutex_unlock(&p->lock);
+    l->stream->deadline_ns = next;
+    tei_tcp_stream_sweep(l, now);
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tcp_stream.h - what the files of the native client share; see tcp_frame.c and tcp_stream.c.
+ */
+#ifndef TEI_TCP_STREAM_H
+#define TEI_TCP_STREAM_H
+
+#include "transport/tcp/tcp.h"
+
+/* A place in the payload of a frame. */
+struct tcp_cursor {
+    unsigned block;
+    uint64_t off; /* in it */
+};
+
+/* What was sent without a copy on one socket; see tcp_zerocopy.c. */
+struct tcp_zerocopy {
+    bool on, keep;       /* keep: even where the kernel copies */
+    uint32_t sent, done; /* calls so far; noticed without a gap */
+    uint32_t early;      /* noticed beyond the gap */
+};
+
+/* The native side of a lane. Worker's lock, but for `flight`, see tcp.h. */
+struct tcp_stream {
+    struct tei_list flight; /* frames sent or to be sent, in the order of their answers */
+    unsigned n_flight;
+    uint64_t bytes_flight; /* payload of these */
+    uint64_t connection;   /* number of this connection among those of the instance */
+    uint64_t next_id;
+    bool crc;
+    /* Sending. */
+    struct tcp_frame *next;  /* the first one not wholly sent; NULL: there is none */
+    struct tcp_cursor out;   /* in its payload */
+    bool blocked;            /* the socket takes no more */
+    _Atomic uint64_t unsent; /* bytes of the frames that wait for it; read with either lock */
+    struct tcp_zerocopy zero;
+    struct tei_list pinned; /* frames that were acknowledged, but may still be read by the kernel */
+    /* Receiving the answer to the first frame of `flight`. */
+    uint8_t head[TCP_FRAME_LEN], trailer[TCP_TRAILER_LEN];
+    size_t head_got, trailer_got;
+    struct tcp_cursor in;
+    uint64_t left; /* payload still to come */
+    uint32_t crc_in;
+    bool heard;          /* anything since the lane was last idle */
+    bool forgive;        /* that it breaks now is our own doing */
+    int64_t deadline_ns; /* of the works under way, the first, or an earlier one */
+    int64_t looked_ns;   /* at the path, when nothing had moved for long */
+    /* How much to keep under way. */
+    uint64_t window;
+    uint64_t delivered; /* bytes of payload answered so far */
+    uint64_t rate;      /* the best of late, bytes a second */
+    int64_t rtt_ns;     /* the shortest of late */
+    uint64_t pace;      /* bytes a second in the long run, 0: not known */
+    uint64_t busy_bytes;
+    int64_t busy_ns, busy_since_ns;
+    int64_t renew_ns; /* when these two are to be learnt anew */
+};
+
+/* ---- tcp_path.c */
+/* For one of several ways to the same peer: its end is to be noticed within 3 s. */
+void tei_tcp_path_tune(int fd);
+/* When to look whether the path is alive: only where there is another. */
+int64_t tei_tcp_path_look_at(const struct tcp_lane *l);
+/* Looks, if it is time; gives the connection up if the other host confirms nothing any more. */
+bool tei_tcp_path_leave(struct tcp_lane *l, int64_t now);
+
+/* ---- tcp_window.c; both locks */
+void tei_tcp_window_init(struct tcp_lane *l);
+/* A frame was answered, and is still counted as under way. */
+void tei_tcp_window_learn(struct tcp_lane *l, const struct tcp_frame *f, int64_t now);
+/* How much payload a frame should have. */
+uint64_t tei_tcp_window_frame(const struct tcp_lane *l);
+
+/* ---- tcp_zerocopy.c */
+/* near: the peer is on this host. */
+void tei_tcp_zerocopy_start(struct tcp_zerocopy *z, int fd, enum tei_zerocopy mode, bool near);
+/* A call with MSG_ZEROCOPY has sent something; its number, never 0 until 2^32 of them. */
+uint32_t tei_tcp_zerocopy_sent(struct tcp_zerocopy *z);
+/* Whether the kernel is through with all calls up to number `last`, 0: there is none. */
+bool tei_tcp_zerocopy_is_over(const struct tcp_zerocopy *z, uint32_t last);
+void tei_tcp_zerocopy_reap(struct tcp_zerocopy *z, int fd);
+/* Before the socket is closed: the kernel is to let go of the memory with it. */
+void tei_tcp_zerocopy_end(const struct tcp_zerocopy *z, int fd);
+
+/* ---- tcp_frame.c */
+/* The next frame for a lane, sealed; NULL if there is none. */
+struct tcp_frame *tei_tcp_frame_next(struct tcp_lane *l, int64_t now);
+struct tcp_frame *tei_tcp_frame_hello(struct tcp_lane *l);
+void tei_tcp_frame_free(struct tcp *t, struct tcp_frame *f);
+/* All of it was applied; frees it. */
+void tei_tcp_frame_done(struct tcp_lane *l, struct tcp_frame *f);
+/* The target refused one block and applied none; the others go out again. */
+void tei_tcp_frame_refused(struct tcp_lane *l, struct tcp_frame *f, unsigned index);
+/* A frame that has left its stream: what has not failed of it goes out again. */
+void tei_tcp_frame_put_back(struct tcp_lane *l, struct tcp_frame *f, bool broke);
+/* Fails the works of `owner`, NULL: all. */
+void tei_tcp_frame_cancel(struct tcp_peer *p, struct tcp_frame *f, const void *owner,
+                          const struct tcp_fault *fault);
+/* Fails works that are late; returns when the next one will be. */
+int64_t tei_tcp_frame_tick(struct tcp_peer *p, const struct tcp_frame *f, int64_t now);
+/*
+ * The connection is closed: its frames end for the reason `fault`, NULL: go out again.
+ * never_applied: what was sent on it had no effect.
+ */
+void tei_tcp_frames_leave(struct tcp_lane *l, const struct tcp_fault *fault, bool never_applied);
+/* The target has ended that connection: its frames may go out again. */
+void tei_tcp_frames_dropped(struct tcp_peer *p, uint64_t connection);
+/* Whether the WRITEs up to that one were sent, with nothing else between them. */
+bool tei_tcp_frames_acked(const struct tcp_stream *s, uint64_t id);
+/* Whether a work with an error has a part in a WRITE that is being sent, or read by the kernel. */
+bool tei_tcp_frame_is_half_sent(const struct tcp_stream *s, const struct tcp_frame *f);
+
+#endif

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * transport.c - the list of transports, and the ops that stand in for those a transport leaves out.
+ *
+ * Only this file expands the list. Tests compile it a second time with TEI_TRANSPORTS_DEF naming a
+ * list of their own.
+ */
+#include "transport/transport.h"
+
+#include "base/err.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef TEI_TRANSPORTS_DEF
+#define TEI_TRANSPORTS_DEF "transport/transports.def"
+#endif
+
+#define TEI_TRANSPORT(name) extern const struct tei_transport_ops tei_##name##_ops;
+#include TEI_TRANSPORTS_DEF
+#undef TEI_TRANSPORT
+
+static const struct tei_transport_ops *const table[] = {
+#define TEI_TRANSPORT(name) &tei_##name##_ops,
+#include TEI_TRANSPORTS_DEF
+#undef TEI_TRANSPORT
+};
+
+/* ---------------------------------------------------------------------------------- defaults */
+
+static int no_describe(struct tei_transport *t, json_t *root)
+{
+    (void)t;
+    (void)root;
+    return 0;
+}
+
+static int no_attach(struct tei_transport *t, struct tei_attach *a, const struct tei_segment *s,
+                     const struct tei_hostport *where)
+{
+    (void)t;
+    (void)a;
+    (void)s;
+    (void)where;
+    return TE_ERR_UNSUPPORTED;
+}
+
+static void no_detach(struct tei_transport *t, struct tei_attach *a)
+{
+    (void)t;
+    (void)a;
+}
+
+static bool always(const struct tei_conf *conf, char *why, size_t n)
+{
+    (void)conf;
+    (void)why;
+    (void)n;
+    return true;
+}
+
+static void no_why_not(struct tei_transport *t, const struct tei_attach *a, const te_request *r,
+                       char *why, size_t n)
+{
+    (void)t;
+    (void)a;
+    (void)r;
+    snprintf(why, n, "cannot carry this request");
+}
+
+static int no_region(struct tei_transport *t, struct tei_region *r)
+{
+    (void)t;
+    (void)r;
+    return 0;
+}
+
+static bool no_poll(struct tei_transport *t)
+{
+    (void)t;
+    return false;
+}
+
+static bool no_drive(struct tei_transport *t, const struct tei_drive *d)
+{
+    (void)t;
+    (void)d;
+    return false;
+}
+
+static void no_cancel(struct tei_transport *t, const void *owner)
+{
+    (void)t;
+    (void)owner;
+}
+
+static void no_stats(struct tei_transport *t, struct te_stats *s)
+{
+    (void)t;
+    (void)s;
+}
+
+/* The merged table: ops where it has a member, the default elsewhere. */
+static void overlay(struct tei_transport_ops *out, const struct tei_transport_ops *ops)
+{
+    *out = *ops;
+#define DEFAULT(member, fn) \
+    if (!out->member)       \
+    out->member = (fn)
+    DEFAULT(describe, no_describe);
+    DEFAULT(attach, no_attach);
+    DEFAULT(detach, no_detach);
+    DEFAULT(probe, always);
+    DEFAULT(why_not, no_why_not);
+    DEFAULT(region_add, no_region);
+    DEFAULT(region_del, no_region);
+    DEFAULT(poll, no_poll);
+    DEFAULT(drive, no_drive);
+    DEFAULT(cancel, no_cancel);
+    DEFAULT(peer_gone, no_detach);
+    DEFAULT(stats, no_stats);
+#undef DEFAULT
+}
+
+/* One line per member, so that the one that is missing is named. */
+static void check_mandatory(const struct tei_transport_ops *ops)
+{
+    bool to_peers = ops->caps & (TEI_CAP_REMOTE | TEI_CAP_SAME_HOST);
+
+    (void)ops;
+    (void)to_peers;
+    assert(ops->name);
+    assert(ops->abi == TEI_TRANSPORT_ABI);
+    assert(to_peers || (ops->caps & TEI_CAP_LOCAL_ONLY));
+    assert(ops->size >= sizeof(struct tei_transport));
+    assert(ops->work_size >= sizeof(struct tei_work));
+    assert(ops->attach_size >= sizeof(struct tei_attach));
+    assert(ops->open);
+    assert(ops->score);
+    assert(ops->post);
+    assert(ops->close);
+    assert(ops->stop);
+    assert(ops->fini);
+    assert(!to_peers || ops->describe);
+    assert(!to_peers || ops->attach);
+    assert(!to_peers || ops->detach);
+    assert(!(ops->caps & TEI_CAP_BUFFER_KEYS) || ops->describe_buffer);
+}
+
+/* ----------------------------------------------------------------------------------- the list */
+
+const struct tei_transport_ops *tei_transport_at(size_t i)
+{
+    return i < TEI_ARRAY_LEN(table) ? table[i] : NULL;
+}
+
+const struct tei_transport_ops *tei_transport_find(const char *name)
+{
+    for (size_t i = 0; i < TEI_ARRAY_LEN(table); i++)
+        if (strcmp(table[i]->name, name) == 0)
+            return table[i];
+    return NULL;
+}
+
+/* ---------------------------------------------------------------------------------- instances */
+
+int tei_transport_open(const struct tei_transport_ops *ops, struct tei_host *host, size_t index,
+                       struct tei_transport **out)
+{
+    struct tei_transport *t;
+    int rc;
+
+    check_mandatory(ops);
+    t = calloc(1, ops->size);
+    if (!t)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for transport %s", ops->name);
+    overlay(&t->ops, ops);
+    t->host = host;
+    t->index = index;
+    rc = t->ops.open(t);
+    if (rc) {
+        tei_transport_destroy(t);
+        return rc;
+    }
+    *out = t;
+    return 0;
+}
+
+void tei_transport_destroy(struct tei_transport *t)
+{
+    if (!t)
+        return;
+    t->ops.fini(t);
+    free(t);
+}

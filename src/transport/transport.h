@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * transport.h - THE CONTRACT between the core and a transport.
+ *
+ * The core (src/core) validates requests, picks a transport for each and hands it work. A transport
+ * moves the bytes and says so. It knows nothing of batches, handles or names; all it can reach is
+ * the struct tei_host it was given, so a test can run it with a made-up host and no engine. The
+ * core calls every op through a table in which optional ops that are left out have been replaced by
+ * harmless ones (transport.c).
+ *
+ * Rules
+ *  1. Work has one owner: the submitter until post(), the transport after it, the core at
+ *     host->work_done(), exactly once. Lists are intrusive, so handing over needs no memory and
+ *     cannot fail. Room in a device (queue depth, socket buffer) is the transport's private
+ *     concern.
+ *  2. host->work_done() may be called from any transport thread, and from post(), poll() and
+ *     drive(), with no transport lock held.
+ *  3. Errors by class (tei_err_class): PATH errors may be retried by the transport on another path
+ *     up to conf->retry_cnt, but only when the earlier attempt is known dead; REQUEST errors are
+ *     final; FATAL closes the transport.
+ *  4. Quiet memory: when work_done() is called the work's local memory is never touched again, and
+ *     a WRITE that ends without error has been applied at the target.
+ *  5. post() never blocks and never fails. cancel() is best effort; the work still ends exactly
+ *     once.
+ *  6. After stop() returns no callback runs and no thread of the transport lives.
+ *
+ * Life of an instance: probe -> (allocated, zeroed) -> open -> [describe, region_add/del,
+ * attach/detach, score, post, poll, drive, cancel, peer_gone, stats]* -> close -> stop -> fini. open()
+ * that failed is followed by fini() alone.
+ */
+#ifndef TEI_TRANSPORT_H
+#define TEI_TRANSPORT_H
+
+#include "base/base.h"
+#include "base/jobs.h"
+#include "base/queue.h"
+#include "base/sock.h"
+#include "base/waker.h"
+#include "conf/conf.h"
+#include "model/model.h"
+#include "te.h"
+
+#include <limits.h>
+
+#define TEI_TRANSPORT_ABI  1
+#define TEI_TRANSPORTS_MAX 16
+#define TEI_SCORE_LATER    UINT_MAX /* cannot carry it yet: 0, but not to be remembered */
+
+enum tei_transport_caps {
+    TEI_CAP_LOCAL_ONLY = 1 << 0, /* reaches this engine itself only */
+    TEI_CAP_REMOTE = 1 << 1,     /* reaches other engines; may be the descriptor's "protocol" */
+    /* post() may move data in the caller's thread, te_wait() may call poll() */
+    TEI_CAP_INLINE = 1 << 2,
+    TEI_CAP_BUFFER_KEYS = 1 << 3, /* each buffer of the descriptor has keys of this transport */
+    /*
+     * Reaches engines of other processes of this host; a companion of REMOTE ones, beside which it
+     * is installed by itself. Never the descriptor's "protocol": its keys are under "te".
+     */
+    TEI_CAP_SAME_HOST = 1 << 4,
+    TEI_CAP_DRIVE = 1 << 5, /* te_wait() may call drive() */
+};
+
+struct tei_transport;
+struct tei_host;
+
+/*
+ * Registered memory, shared by core and transports. The core makes and destroys it. `remote_users`
+ * counts served requests inside it, by host->region_hold() and region_release(); region_del() must
+ * bring it to 0.
+ */
+struct tei_region {
+    uintptr_t addr;
+    size_t length;
+    unsigned access; /* te_access */
+    char location[32];
+    _Atomic uint32_t local_users;   /* work of this engine */
+    _Atomic uint32_t remote_users;  /* served requests of peers */
+    void *keys[TEI_TRANSPORTS_MAX]; /* by tei_transport.index: what region_add() got */
+};
+
+/* Whether all of the range lies in the region. */
+static inline bool tei_region_contains(const struct tei_region *r, uint64_t addr, uint64_t length)
+{
+    return addr >= r->addr && length <= r->length && addr - r->addr <= r->length - length;
+}
+
+/*
+ * A transport's view of one peer's descriptor; a transport embeds it as the first member of its
+ * own.
+ */
+struct tei_attach {
+    struct tei_transport *transport;
+};
+
+/*
+ * One request, or its part inside one remote buffer. A transport embeds it as the first member of
+ * its own struct.
+ */
+struct tei_work {
+    struct tei_link link; /* the current owner's */
+    /* Set by the core; read-only for transports. */
+    const void *owner;               /* what cancel() names */
+    void *task;                      /* opaque */
+    struct tei_transport *transport; /* the one it is posted to */
+    struct tei_attach *attach;       /* NULL: this engine */
+    struct tei_region *region;       /* holds `local` */
+    /* the core's; holds `remote` when the target is this engine, else NULL */
+    struct tei_region *target_region;
+    /* bytes moved for the request: a transport adds each part it finished, once */
+    _Atomic uint64_t *moved;
+    char *local;
+    uint64_t remote;
+    uint64_t length; /* never 0 */
+    /* TEI_NEVER: only lack of progress (conf->transfer_timeout_ms) ends it */
+    int64_t deadline_ns;
+    int opcode; /* TE_READ, TE_WRITE */
+    /* Set by the transport before work_done(). */
+    int error;       /* TE_ERR_OK or why not */
+    int sys_errno;   /* errno behind it, 0 if none */
+    const char *why; /* static text: what was being done; NULL if there is nothing to add */
+};
+
+/* A thread that waits for an owner's work and would rather move it itself than be woken. */
+struct tei_drive {
+    const void *owner;
+    const _Atomic size_t *left; /* 0: nothing of the owner is unfinished, at any transport */
+    int64_t until_ns;           /* TEI_NEVER: no limit */
+    int64_t spin_ns;            /* looks for so long without sleeping, anew after each event */
+    struct tei_waker *waker;    /* rung when `left` has become 0 by another thread's doing */
+};
+
+/* What the core offers. */
+struct tei_host {
+    const struct tei_conf *conf;
+    struct tei_jobs *jobs;    /* for what may block */
+    const char *segment_name; /* of this engine; fixed before the first open() */
+    const char *bind_host;    /* where to listen, "" for all addresses */
+
+    /* Takes back finished work: a list of tei_work.link. Empties it. */
+    void (*work_done)(struct tei_host *h, struct tei_list *done);
+
+    /*
+     * For a peer's request: finds the one region that holds [addr, addr + length) and allows
+     * `access`, and keeps it from being unregistered until region_release(). TE_ERR_NOT_REGISTERED
+     * or TE_ERR_ACCESS (not logged). O(log n).
+     */
+    int (*region_hold)(struct tei_host *h, uint64_t addr, uint64_t length, unsigned access,
+                       struct tei_region **out);
+    void (*region_release)(struct tei_host *h, struct tei_region *r);
+};
+
+struct tei_transport_ops {
+    /* ---- always required */
+    const char *name; /* the scheme written in metadata */
+    unsigned abi;     /* TEI_TRANSPORT_ABI */
+    unsigned caps;
+    size_t size;        /* bytes of the instance, whose first member is struct tei_transport */
+    size_t work_size;   /* bytes of a piece of work, whose first member is struct tei_work */
+    size_t attach_size; /* bytes of an attachment, whose first member is struct tei_attach */
+
+    /*
+     * Acquires devices, starts threads. On failure the instance is left safe for fini(). t->host
+     * and t->ops are set.
+     */
+    int (*open)(struct tei_transport *t);
+    /*
+     * 0: cannot carry; else a preference, larger is better. Quick: it is asked for each request. The
+     * core may remember the answer for as long as `a` lives, unless it is TEI_SCORE_LATER. `a` is
+     * NULL for this engine itself. Source and target range have been found already.
+     */
+    unsigned (*score)(struct tei_transport *t, const struct tei_attach *a, const te_request *r);
+    /*
+     * Takes all work on the list (tei_work.link) and empties it. Work of one call may be for many
+     * peers.
+     */
+    void (*post)(struct tei_transport *t, struct tei_list *work);
+    /*
+     * Refuses what is posted from now on (ends it TE_ERR_CANCELED) and ends what is there the same
+     * way; does not wait. Callable twice.
+     */
+    void (*close)(struct tei_transport *t);
+    /* close(), then waits until all work is done and every thread joined. */
+    void (*stop)(struct tei_transport *t);
+    /* Frees what open() got. Accepts an instance whose open() failed half way. */
+    void (*fini)(struct tei_transport *t);
+
+    /* ---- required with TEI_CAP_REMOTE and TEI_CAP_SAME_HOST */
+    /*
+     * Adds the transport's top-level keys to the descriptor (ports, devices); "protocol" is the
+     * core's. With SAME_HOST: one object under its own name in the object "te".
+     */
+    int (*describe)(struct tei_transport *t, json_t *root);
+    /*
+     * Parses the peer's keys. `where` is the peer's RPC address. REMOTE: no traffic. SAME_HOST:
+     * called from threads that may block, so it may talk to the peer's process for
+     * conf->host_timeout_ms. TE_ERR_UNSUPPORTED: that peer is not to be reached this way; why not,
+     * for te_explain(), is left by tei_err_keep(), unlogged.
+     */
+    int (*attach)(struct tei_transport *t, struct tei_attach *a, const struct tei_segment *s,
+                  const struct tei_hostport *where);
+    /* No work uses it any more. May come after stop(). */
+    void (*detach)(struct tei_transport *t, struct tei_attach *a);
+
+    /* ---- required with TEI_CAP_BUFFER_KEYS */
+    /* Adds the keys to one buffer of the descriptor. */
+    int (*describe_buffer)(struct tei_transport *t, const struct tei_region *r, json_t *object);
+
+    /* ---- optional */
+    /* Can this host run it? Cheap, no side effects; fills `why` when not. Default: yes. */
+    bool (*probe)(const struct tei_conf *conf, char *why, size_t n);
+    /*
+     * For te_explain(): why score() has just been 0 for this peer. Default: that it cannot carry
+     * the request.
+     */
+    void (*why_not)(struct tei_transport *t, const struct tei_attach *a, const te_request *r,
+                    char *why, size_t n);
+    /* Registers memory with the device. Default: nothing to do. */
+    int (*region_add)(struct tei_transport *t, struct tei_region *r);
+    /*
+     * Undoes it; also called for a region that region_add() refused or never got. The region is out
+     * of the core's map already, or the transport is closed, so no new region_hold() comes for it.
+     * Ends every served request still inside and returns when remote_users of this transport's
+     * making is 0. Never waits for a peer; but where peers write by themselves, and one of them is
+     * stopped in the middle of that, there is nothing that ends it: then, after a second at most,
+     * TE_ERR_BUSY with its process in te_errmsg(), and the region stands as before. Default:
+     * nothing, 0.
+     */
+    int (*region_del)(struct tei_transport *t, struct tei_region *r);
+    /*
+     * Advances INLINE transports in the caller's thread without blocking; whether anything moved.
+     * Default: false.
+     */
+    bool (*poll)(struct tei_transport *t);
+    /*
+     * Moves work of d->owner in the caller's thread, sleeping between two events, until *d->left is
+     * 0, d->until_ns has passed, or there is none of it that this thread can move. Whatever ends
+     * the work elsewhere (cancel, close, a deadline, the peer) ends this too, by d->waker or by
+     * itself. False at once when there was nothing to drive: the caller then sleeps until the
+     * transport's threads have moved it. Several threads may drive, each for its owner. Calls
+     * work_done() like post(). stop() waits for the thread to be out. Default: false.
+     */
+    bool (*drive)(struct tei_transport *t, const struct tei_drive *d);
+    /*
+     * Ends the work with this owner soon, TE_ERR_CANCELED, unless it ends otherwise first. Never
+     * blocks. Default: nothing.
+     */
+    void (*cancel)(struct tei_transport *t, const void *owner);
+    /*
+     * The directory says the peer is gone or has changed: drop idle connections to it. Default:
+     * nothing.
+     */
+    void (*peer_gone)(struct tei_transport *t, struct tei_attach *a);
+    /* Adds to counters. Default: nothing. */
+    void (*stats)(struct tei_transport *t, struct te_stats *s);
+};
+
+struct tei_transport {
+    struct tei_transport_ops ops; /* merged with the defaults: every member may be called */
+    struct tei_host *host;
+    size_t index; /* in keys[] */
+};
+
+/* The table of transports that are built in, in order of preference; NULL past the end. */
+const struct tei_transport_ops *tei_transport_at(size_t i);
+/* By name; NULL if none. */
+const struct tei_transport_ops *tei_transport_find(const char *name);
+
+/* Allocates and opens an instance. */
+int tei_transport_open(const struct tei_transport_ops *ops, struct tei_host *host, size_t index,
+                       struct tei_transport **out);
+/* fini and free; the caller has called close and stop. */
+void tei_transport_destroy(struct tei_transport *t);
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Descriptors of peers. What is accepted must keep the promises that the core builds on (sorted,
+ * without overlap or wrap), and must come back the same when it is encoded again.
+ */
+#include "model/model.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check_buffers(const struct tei_segment *s)
+{
+    uint64_t end = 0;
+
+    for (size_t i = 0; i < s->n_buffers; i++) {
+        const struct tei_buffer *b = &s->buffers[i];
+        uint64_t part;
+        size_t at;
+
+        assert(b->addr && b->length && b->addr >= end && b->addr <= UINT64_MAX - b->length);
+        assert((b->access & ~(unsigned)TE_REMOTE_RW) == 0);
+        assert(b->index < json_array_size(json_object_get(s->root, "buffers")));
+        assert(tei_segment_cover(s, b->addr + b->length - 1, 2, &at, &part) && at == i &&
+               part == 1);
+        assert(tei_segment_allows(s, b->addr, b->length, b->access) == 0);
+        end = b->addr + b->length;
+    }
+}
+
+static void check_again(const struct tei_segment *s)
+{
+    struct tei_published *list = calloc(s->n_buffers + 1, sizeof *list);
+    struct tei_encode e = {.name = s->name,
+                           .incarnation = s->incarnation,
+                           .version = s->version,
+                           .buffers = list,
+                           .base = s->root};
+    struct tei_segment *t;
+    char *text;
+    size_t len;
+
+    assert(list);
+    for (size_t i = 0; i < s->n_buffers; i++)
+        if (s->buffers[i].access)
+            list[e.n_buffers++] = (struct tei_published){.addr = s->buffers[i].addr,
+                                                         .length = s->buffers[i].length,
+                                                         .access = s->buffers[i].access};
+    assert(tei_segment_encode(&e, &text, &len) == 0);
+    assert(strlen(text) == len && tei_segment_decode(text, len, &t) == 0);
+    assert(strcmp(s->name, t->name) == 0 && s->incarnation == t->incarnation &&
+           s->version == t->version);
+    assert(t->n_buffers == e.n_buffers);
+    for (size_t i = 0; i < t->n_buffers; i++)
+        assert(t->buffers[i].addr == list[i].addr && t->buffers[i].access == list[i].access);
+    tei_segment_put(t);
+    free(text);
+    free(list);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct tei_segment *s, *joined;
+    struct tei_page page;
+    size_t from, max;
+
+    te_log_set_level(TE_LOG_OFF);
+    tei_page_request_decode((const char *)data, size, &from, &max);
+    if (tei_segment_decode((const char *)data, size, &s))
+        return 0;
+    assert(s->name && *s->name && s->protocol && *s->protocol);
+    check_buffers(s);
+    check_again(s);
+    if (tei_segment_page(s, &page) == 0 && page.total && tei_segment_join(&s, 1, &joined) == 0) {
+        check_buffers(joined);
+        tei_segment_put(joined);
+    }
+    tei_segment_put(s);
+    return 0;
+}

@@ -1,0 +1,404 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the integration tests share: paths, processes, the peer program, handshake frames, HTTP."""
+import atexit
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import urllib.parse
+import urllib.request
+
+SRC = os.environ.get("TE_TEST_SRC") or os.path.abspath(
+    os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+BUILD = os.environ.get("TE_TEST_BUILD") or os.path.join(SRC, "build")
+BIN = os.environ.get("TE_TEST_BIN") or os.path.join(BUILD, "bin")
+FAULT_BIN = os.environ.get("TE_TEST_FAULT_BIN") or os.path.join(BUILD, "tests", "fault")
+CC = os.environ.get("TE_TEST_CC") or "cc"
+CFLAGS = (os.environ.get("TE_TEST_CFLAGS") or "").split()
+SLOW = 4 if any("sanitize" in f for f in CFLAGS) else 1
+P2P = "P2PHANDSHAKE"
+
+CONNECTION, METADATA, NOTIFY, PROBE = 0, 1, 2, 3
+COMPLETED = 4
+
+
+def skip(reason):
+    """Ends this test case, class or module: it cannot run here."""
+    raise unittest.SkipTest(reason)
+
+
+def main():
+    """Runs what can run. Exits 1 after a failure, 77 with the reason last if something was skipped."""
+    result = unittest.main(verbosity=2, exit=False).result
+    if not result.wasSuccessful():
+        sys.exit(1)
+    if result.skipped:
+        sys.stderr.flush()
+        print("skipped: " + "; ".join(sorted({reason for _, reason in result.skipped})))
+        sys.exit(77)
+
+
+class Workdir:
+    """A temporary folder that is gone when the test ends."""
+    path = None
+
+    @classmethod
+    def get(cls):
+        if cls.path is None:
+            cls.path = tempfile.mkdtemp(prefix="te-test-")
+            atexit.register(shutil.rmtree, cls.path, ignore_errors=True)
+        return cls.path
+
+
+# ---- Processes -------------------------------------------------------------------------------------
+
+class Proc:
+    """A process whose output is read as it comes. It is killed, by its pid, when the test ends."""
+    running = []
+
+    def __init__(self, command, env=None, stdin=False):
+        self.command = command
+        self.lines = []
+        self.errors = []
+        self.changed = threading.Condition()
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="backslashreplace", bufsize=1,
+            env={**os.environ, **(env or {})})
+        self.pid = self.process.pid
+        Proc.running.append(self)
+        self.readers = [threading.Thread(target=self._read, args=args, daemon=True)
+                        for args in ((self.process.stdout, self.lines),
+                                     (self.process.stderr, self.errors))]
+        for reader in self.readers:
+            reader.start()
+
+    def _read(self, stream, lines):
+        for line in stream:
+            with self.changed:
+                lines.append(line.rstrip("\n"))
+                self.changed.notify_all()
+        with self.changed:
+            self.changed.notify_all()
+
+    def wait_line(self, pattern, timeout=20, start=0):
+        """The match of the first line of stdout, from number `start` on, that has the pattern."""
+        end = time.monotonic() + timeout * SLOW
+        with self.changed:
+            while True:
+                for line in self.lines[start:]:
+                    match = re.search(pattern, line)
+                    if match:
+                        return match
+                left = end - time.monotonic()
+                if left <= 0 or (self.process.poll() is not None and
+                                 not any(r.is_alive() for r in self.readers)):
+                    raise AssertionError(f"no line '{pattern}' from {self}")
+                self.changed.wait(min(left, 0.2))
+
+    def wait_error(self, text, timeout=20):
+        """Until stderr has the text: it may arrive after an answer on stdout that was written later."""
+        end = time.monotonic() + timeout * SLOW
+        with self.changed:
+            while not any(text in line for line in self.errors):
+                if time.monotonic() > end:
+                    raise AssertionError(f"no '{text}' on stderr of {self}")
+                self.changed.wait(0.2)
+
+    def wait(self, timeout=60):
+        """The exit status."""
+        try:
+            rc = self.process.wait(timeout * SLOW)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"did not end in {timeout * SLOW} s: {self}") from None
+        for reader in self.readers:
+            reader.join(5)
+        return rc
+
+    def stop(self, sig=signal.SIGTERM, timeout=20):
+        if self.process.poll() is None:
+            os.kill(self.pid, sig)
+        return self.wait(timeout)
+
+    def kill(self):
+        if self.process.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def close(self):
+        self.kill()
+        for reader in self.readers:
+            reader.join(5)
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream and not stream.closed:
+                try:
+                    stream.close()
+                except OSError:
+                    pass
+        if self in Proc.running:
+            Proc.running.remove(self)
+
+    def sockets(self):
+        """How many sockets the process has open."""
+        return sum(1 for fd in self.fds().values() if fd.startswith("socket:"))
+
+    def fds(self):
+        """number -> what it is, of every open descriptor"""
+        found = {}
+        folder = f"/proc/{self.pid}/fd"
+        for name in os.listdir(folder):
+            try:
+                found[int(name)] = os.readlink(os.path.join(folder, name))
+            except OSError:
+                pass
+        return found
+
+    def output(self):
+        return "\n".join(self.lines)
+
+    def error_output(self):
+        return "\n".join(self.errors)
+
+    def __str__(self):
+        return (f"{' '.join(self.command)} (exit {self.process.poll()})\n--- stdout\n"
+                f"{self.output()}\n--- stderr\n{self.error_output()}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.close()
+
+
+@atexit.register
+def close_all():
+    for proc in list(Proc.running):
+        proc.close()
+
+
+held_ports = []  # what keeps the ports of free_port() from other tests, until this process ends
+
+
+def free_port():
+    """A port that is free, below those that the system hands out by itself, and that no other test is given
+    before this process ends: an abstract unix socket of its number says who has it."""
+    for _ in range(200):
+        port = 20000 + int.from_bytes(os.urandom(2), "little") % 10000
+        claim = socket.socket(socket.AF_UNIX)
+        with socket.socket() as s:
+            try:
+                claim.bind(f"\0te-test-port-{port}")
+                s.bind(("127.0.0.1", port))
+            except OSError:
+                claim.close()
+                continue
+        held_ports.append(claim)
+        return port
+    raise AssertionError("no free port")
+
+
+def tool(name, folder=None):
+    path = os.path.join(folder or BIN, name)
+    if not os.access(path, os.X_OK):
+        skip(f"{path} is not built")
+    return path
+
+
+def run(name, *flags, folder=None, env=None, timeout=60, prefix=()):
+    """Runs a tool to its end; the Proc has .rc."""
+    with Proc([*prefix, tool(name, folder), *flags], env=env) as proc:
+        proc.rc = proc.wait(timeout)
+    return proc
+
+
+class Target(Proc):
+    """A tool in --mode=target; .segment is its name."""
+
+    def __init__(self, *flags, metadata=P2P, name="127.0.0.1", program="transfer_engine_bench",
+                 folder=None, env=None, size="64M", prefix=()):
+        command = [*prefix, tool(program, folder), "--mode=target", f"--metadata_server={metadata}",
+                   "--protocol=tcp", f"--buffer_size={size}", "--threads=1", "--batch_size=1"]
+        if name:
+            command.append(f"--local_server_name={name}")
+        super().__init__(command + list(flags), env=env)
+        self.segment = self.wait_line(r"^segment: (\S+)$").group(1)
+
+
+def bench(segment, *flags, metadata=P2P, name="127.0.0.1", timeout=60, **more):
+    """Runs an initiator against a segment, with small defaults."""
+    names = [f"--local_server_name={name}"] if name else []
+    return run(more.pop("program", "transfer_engine_bench"), f"--metadata_server={metadata}",
+               f"--segment_id={segment}", "--protocol=tcp", "--buffer_size=8M", "--threads=2",
+               "--batch_size=4", "--duration=1", *names, *flags, timeout=timeout, **more)
+
+
+class Metad(Proc):
+    """The HTTP metadata server; .url is what --metadata_server takes."""
+
+    def __init__(self, port=0, data_dir=None, host="127.0.0.1", prefix=()):
+        self.port = port or free_port()
+        command = [*prefix, tool("te_metad"), f"--addr={host}:{self.port}"]
+        if data_dir:
+            command.append(f"--data-dir={data_dir}")
+        super().__init__(command)
+        self.wait_line(r"listening on \S+:\d+")
+        self.url = f"http://{host}:{self.port}/metadata"
+
+
+def put(url, body):
+    """PUTs one value; any status but 200 raises."""
+    urllib.request.urlopen(urllib.request.Request(url, body, method="PUT"), timeout=10 * SLOW).close()
+
+
+# ---- The peer program ------------------------------------------------------------------------------
+
+def private_libs():
+    """What a program links with after libtransfer_engine.a, from the pkg-config file of the build."""
+    with open(os.path.join(BUILD, "transfer_engine.pc"), encoding="utf-8") as f:
+        return re.search(r"^Libs\.private:(.*)$", f.read(), re.M).group(1).split()
+
+
+def compile_program(source, name):
+    """Compiles one C file against the static library of the build."""
+    library = os.path.join(BUILD, "lib", "libtransfer_engine.a")
+    if not os.path.exists(library):
+        skip(f"{library} is not built")
+    out = os.path.join(Workdir.get(), name)
+    subprocess.run([CC, "-std=c17", "-D_GNU_SOURCE", "-g", "-Wall", "-Wextra", "-Werror", *CFLAGS,
+                    "-I", os.path.join(SRC, "include"), source, library, *private_libs(), "-o", out],
+                   check=True, timeout=120)
+    return out
+
+
+class Peer(Proc):
+    """An engine that does what it is told: tests/integration/peer.c."""
+    program = None
+
+    def __init__(self, name="127.0.0.1", metadata=P2P, options=(), prefix=(), env=None):
+        super().__init__([*prefix, Peer.binary(), metadata, name or "-", *options], stdin=True, env=env)
+        self.segment = self.wait_line(r"^ready (.+)$").group(1)
+        self.answered = len(self.lines)
+
+    @classmethod
+    def binary(cls):
+        if Peer.program is None:
+            Peer.program = compile_program(os.path.join(SRC, "tests", "integration", "peer.c"), "peer")
+        return Peer.program
+
+    def send(self, *words):
+        self.process.stdin.write(" ".join(str(w) for w in words) + "\n")
+        self.process.stdin.flush()
+
+    def reply(self, timeout=60):
+        line = self.wait_line(r"^(ok|err)\b.*", timeout, self.answered).group(0)
+        self.answered += 1
+        return line.split(" ")
+
+    def ask(self, *words, timeout=60):
+        """The words of the answer after "ok"; an "err" fails the test."""
+        self.send(*words)
+        got = self.reply(timeout)
+        if got[0] != "ok":
+            raise AssertionError(f"{words}: {' '.join(got)}\n{self}")
+        return got[1:]
+
+    def refused(self, *words, timeout=60):
+        """The text of the error that the words are answered with; an "ok" fails the test."""
+        self.send(*words)
+        got = self.reply(timeout)
+        if got[0] != "err":
+            raise AssertionError(f"{words}: {' '.join(got)}\n{self}")
+        return " ".join(got[2:])
+
+    def open(self, name):
+        """The id of a segment, whatever bytes its name has."""
+        return int(self.ask("open", urllib.parse.quote(name))[0])
+
+    def region(self, size):
+        """(index, address) of a new region."""
+        index, address = self.ask("region", size)
+        return int(index), int(address)
+
+    def send_move(self, opcode, segment, index, offset, remote, length, count=1, deadline_ms=0):
+        self.send("move", opcode, segment, index, offset, remote, length, count, deadline_ms)
+
+    def move(self, *args, timeout=60, **more):
+        """(state, error, bytes, text) of a batch."""
+        self.send_move(*args, **more)
+        return self.moved(timeout)
+
+    def moved(self, timeout=60):
+        got = self.reply(timeout)
+        if got[0] != "ok":
+            raise AssertionError(f"move: {' '.join(got)}\n{self}")
+        return int(got[1]), int(got[2]), int(got[3]), " ".join(got[4:])
+
+    def round_trip(self, segment, index, size, remote, seed):
+        """Random bytes there and back through two halves of a region; fails the test on a difference."""
+        self.ask("fill", index, 0, size, seed)
+        for opcode, offset in (("write", 0), ("read", size)):
+            state, error, moved, text = self.move(opcode, segment, index, offset, remote, size)
+            if (state, error, moved) != (COMPLETED, 0, size):
+                raise AssertionError(f"{opcode}: state {state}, error {error}, {moved} bytes: {text}")
+        self.ask("check", index, size, size, seed)
+
+    def quit(self):
+        self.process.stdin.close()
+        return self.wait(20)
+
+
+# ---- Wire ------------------------------------------------------------------------------------------
+
+def split_address(text):
+    host, _, port = text.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def connect(address, timeout=10):
+    return socket.create_connection(address, timeout=timeout * SLOW)
+
+
+def read_exactly(sock, n):
+    data = b""
+    while len(data) < n:
+        part = sock.recv(n - len(data))
+        if not part:
+            raise AssertionError(f"connection closed after {len(data)} of {n} bytes")
+        data += part
+    return data
+
+
+def frame(kind, text):
+    body = bytes([kind]) + (text if isinstance(text, bytes) else (text + "\n").encode())
+    return struct.pack("<Q", len(body)) + body
+
+
+def read_frame(sock):
+    """(type, body) of one frame."""
+    (length,) = struct.unpack("<Q", read_exactly(sock, 8))
+    body = read_exactly(sock, length)
+    return body[0], body[1:]
+
+
+def handshake(address, kind, text):
+    """The body of the reply to one request on the handshake port."""
+    with connect(address) as sock:
+        sock.sendall(frame(kind, text))
+        got, body = read_frame(sock)
+        if got != kind:
+            raise AssertionError(f"type {got} in reply to type {kind}")
+        return body
+
+
+def descriptor(address):
+    """What the engine with this handshake port publishes about itself."""
+    return json.loads(handshake(address, METADATA, "{}"))

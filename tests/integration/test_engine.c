@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Making engines: options, names, addresses, ports, transports; and what every call says to
+ * nonsense.
+ */
+#include "child_engine.h"
+#include "proc.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static void options_are_checked(void **state)
+{
+    te_options o;
+    te_engine *e = NULL;
+
+    (void)state;
+    loopback_options(&o);
+    o.size = 3;
+    assert_int_equal(te_engine_create(&o, &e), TE_ERR_INVALID);
+    loopback_options(&o);
+    assert_int_equal(te_engine_create(&o, NULL), TE_ERR_INVALID);
+    o.metadata = "gopher://127.0.0.1:70";
+    assert_int_equal(te_engine_create(&o, &e), TE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(te_errmsg(), "gopher"));
+    o.metadata = "";
+    assert_int_equal(te_engine_create(&o, &e), TE_ERR_INVALID);
+    loopback_options(&o);
+    assert_int_equal(te_option_set(&o, "MC_SLICE_SIZES", "1"), TE_ERR_NOT_FOUND);
+    assert_int_equal(te_option_set(&o, "MC_RETRY_CNT", "many"), TE_ERR_INVALID);
+    assert_int_equal(te_option_set(&o, "MC_RETRY_CNT", "3"), 0);
+    assert_int_equal(te_engine_create(&o, &e), 0);
+    te_engine_destroy(e);
+    te_options_fini(&o);
+    assert_null(strstr(te_strerror(TE_ERR_STALE), "unknown"));
+}
+
+static void two_engines_want_one_port(void **state)
+{
+    te_engine *a = NULL, *b = NULL;
+    te_options o;
+    char an[300], bn[300];
+
+    (void)state;
+    loopback_options(&o);
+    o.rpc_port = 12345;
+    assert_int_equal(te_engine_create(&o, &a), 0);
+    assert_int_equal(te_engine_create(&o, &b), 0);
+    assert_int_equal(te_engine_name(a, an, sizeof(an)), 0);
+    assert_int_equal(te_engine_name(b, bn, sizeof(bn)), 0);
+    assert_string_equal(an, "127.0.0.1:12345");
+    assert_string_not_equal(an, bn);
+    te_engine_destroy(a);
+    te_engine_destroy(b);
+    loopback_options(&o);
+    o.local_server_name = "127.0.0.1:23456";
+    assert_int_equal(te_engine_create(&o, &a), 0);
+    assert_int_equal(te_engine_name(a, an, sizeof(an)), 0);
+    assert_string_equal(an, "127.0.0.1:23456");
+    assert_int_equal(te_engine_name(a, an, 4), TE_ERR_INVALID);
+    te_engine_destroy(a);
+}
+
+static void given_address_is_told(void **state)
+{
+    te_engine *e = NULL;
+    te_options o;
+    char text[300];
+
+    (void)state;
+    loopback_options(&o);
+    o.ip_or_host_name = "127.0.0.9";
+    assert_int_equal(te_engine_create(&o, &e), 0);
+    assert_int_equal(te_engine_addr(e, text, sizeof(text)), 0);
+    assert_memory_equal(text, "127.0.0.9:", 10);
+    te_engine_destroy(e);
+    loopback_options(&o);
+    o.local_server_name = "[::1]:23457";
+    assert_int_equal(te_engine_create(&o, &e), 0);
+    assert_int_equal(te_engine_name(e, text, sizeof(text)), 0);
+    assert_string_equal(text, "[::1]:23457");
+    te_engine_destroy(e);
+}
+
+static void transports_by_hand(void **state)
+{
+    te_engine *e = NULL;
+    te_options o;
+    char text[1024];
+
+    (void)state;
+    loopback_options(&o);
+    o.auto_discover = 0;
+    assert_int_equal(te_engine_create(&o, &e), 0);
+    assert_int_equal(te_transport_uninstall(e, "tcp"), TE_ERR_NOT_FOUND);
+    assert_int_equal(te_transport_install(e, "ascend", NULL), TE_ERR_UNSUPPORTED);
+    assert_int_equal(te_transport_install(e, "tcp", "{\"cpu:0\":[[]]}"), TE_ERR_JSON);
+    assert_int_equal(te_transport_install(e, "tcp", "{\"cpu:0\":[[\"m0\"],[\"m1\"]]}"), 0);
+    assert_int_equal(te_topology_json(e, text, sizeof(text)), 0);
+    assert_string_equal(text, "{\"cpu:0\":[[\"m0\"],[\"m1\"]]}");
+    assert_int_equal(te_topology_json(e, text, 4), TE_ERR_TOO_LARGE);
+    assert_int_equal(te_links(e, 1, text, sizeof(text)), 0);
+    assert_non_null(strstr(text, "\"local_nics\":[]"));
+    assert_int_equal(te_links(e, 0, text, sizeof(text)), 0);
+    assert_non_null(strstr(text, "=== Topology"));
+    assert_int_equal(te_transport_uninstall(e, "local"), TE_ERR_INVALID);
+    te_engine_destroy(e);
+}
+
+static void forced_transport_must_be_there(void **state)
+{
+    te_engine *e = NULL;
+    te_options o;
+
+    (void)state;
+    loopback_options(&o);
+    assert_int_equal(te_option_set(&o, "MC_FORCE_MNNVL", "1"), 0);
+    assert_int_equal(te_engine_create(&o, &e), TE_ERR_UNSUPPORTED);
+    assert_int_equal(te_option_set(&o, "MC_FORCE_TCP", "1"), 0);
+    assert_int_equal(te_engine_create(&o, &e), 0);
+    te_engine_destroy(e);
+    te_options_fini(&o);
+}
+
+static void null_engine_is_an_error(void **state)
+{
+    struct te_stats stats = {.size = sizeof(stats)};
+    struct te_status st;
+    te_segment seg;
+    te_batch b;
+    void *m;
+    char text[8];
+    size_t n;
+
+    (void)state;
+    assert_true(te_batch_alloc(NULL, 1, &b) < 0);
+    assert_true(te_submit(NULL, 1, NULL, 0, NULL) < 0);
+    assert_true(te_status(NULL, 1, 0, &st) < 0);
+    assert_true(te_wait(NULL, 1, 0) < 0);
+    assert_true(te_register(NULL, text, 8, "*", 3) < 0);
+    assert_true(te_unregister(NULL, text) < 0);
+    assert_true(te_alloc(NULL, 8, "*", &m) < 0);
+    assert_true(te_open(NULL, "x", &seg) < 0);
+    assert_true(te_close(NULL, 1) < 0);
+    assert_true(te_refresh(NULL, NULL) < 0);
+    assert_true(te_segment_buffers(NULL, 1, NULL, 0, &n) < 0);
+    assert_true(te_event_fd(NULL) < 0);
+    assert_true(te_done(NULL, &b, 1) < 0);
+    assert_true(te_notify(NULL, 0, "a", "b") < 0);
+    assert_true(te_probe(NULL, "a") < 0);
+    assert_true(te_stats(NULL, &stats) < 0);
+    assert_true(te_links(NULL, 0, text, sizeof(text)) < 0);
+    assert_true(te_shutdown_on_signal(NULL) < 0);
+    te_engine_destroy(NULL);
+    te_notify_free(NULL, 0);
+}
+
+static void nothing_is_left_behind(void **state)
+{
+    size_t fds, threads;
+    te_options o;
+
+    (void)state;
+    loopback_options(&o);
+    /* The first engine may leave what libraries keep for the process. */
+    for (int i = 0; i < 20; i++) {
+        te_engine *e = NULL;
+
+        assert_int_equal(te_engine_create(&o, &e), 0);
+        te_engine_destroy(e);
+        if (i == 0) {
+            fds = test_count_fds();
+            threads = test_count_threads();
+        }
+    }
+    assert_int_equal(test_count_fds(), fds);
+    assert_int_equal(test_count_threads(), threads);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(options_are_checked),
+        cmocka_unit_test(two_engines_want_one_port),
+        cmocka_unit_test(given_address_is_told),
+        cmocka_unit_test(transports_by_hand),
+        cmocka_unit_test(forced_transport_must_be_there),
+        cmocka_unit_test(null_engine_is_an_error),
+        cmocka_unit_test(nothing_is_left_behind),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# te-test: timeout=180
+"""Hundreds of clients that are slow, silent or send rubbish, to both ports, while others work."""
+import os
+import resource
+import socket
+import struct
+import threading
+import time
+import unittest
+
+import te_proc as te
+
+SLOW_CLIENTS = 300  # on each port
+WORK_SECONDS = 4
+HANDSHAKE_SECONDS = 1
+
+
+class Nuisance(threading.Thread):
+    """Runs `act` again and again until told to stop; what the other side does about it is its affair."""
+
+    def __init__(self, act):
+        super().__init__(daemon=True)
+        self.act = act
+        self.over = threading.Event()
+        self.rounds = 0
+        self.start()
+
+    def run(self):
+        while not self.over.is_set():
+            try:
+                self.act()
+            except OSError:
+                pass
+            self.rounds += 1
+
+    def end(self):
+        self.over.set()
+        self.join(30)
+
+
+class SlowClients:
+    """Connections that each send their first bytes one at a time, and never all of them."""
+
+    def __init__(self, address, message, count):
+        self.address, self.message = address, message
+        self.socks = []
+        for _ in range(count):
+            self.socks.append([self.open(), 0])
+
+    def open(self):
+        try:
+            sock = socket.create_connection(self.address, timeout=5 * te.SLOW)
+            sock.setblocking(False)
+            return sock
+        except OSError:
+            return None
+
+    def drip(self):
+        """One more byte from each; those that were thrown out come again."""
+        for entry in self.socks:
+            sock, sent = entry
+            try:
+                if sock is None:
+                    raise OSError
+                if sent < len(self.message) - 1:
+                    entry[1] += sock.send(self.message[sent:sent + 1])
+                elif sock.recv(1) == b"":
+                    raise OSError
+            except BlockingIOError:
+                pass
+            except OSError:
+                if sock is not None:
+                    sock.close()
+                entry[0], entry[1] = self.open(), 0
+        time.sleep(0.05)
+
+    def close(self):
+        for sock, _ in self.socks:
+            if sock is not None:
+                sock.close()
+
+
+def rubbish(address):
+    def act():
+        with socket.create_connection(address, timeout=2) as sock:
+            sock.settimeout(2)
+            sock.sendall(os.urandom(1 + int.from_bytes(os.urandom(2), "little")))
+            sock.recv(64)
+    return act
+
+
+def false_length(address):
+    """Promises a frame of the largest size and goes silent, or goes away."""
+    def act():
+        with socket.create_connection(address, timeout=2) as sock:
+            sock.sendall(struct.pack("<Q", 1 << 20) + b"\x01" + b" " * 5000)
+            time.sleep(0.02)
+    return act
+
+
+class Hostile(unittest.TestCase):
+    def setUp(self):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        if hard < 2 * SLOW_CLIENTS + 200:
+            te.skip(f"{hard} descriptors are too few for {2 * SLOW_CLIENTS} clients")
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+
+    def handshakes_stay_quick(self, address, until):
+        slowest, count = 0, 0
+        while time.monotonic() < until:
+            for kind in (te.METADATA, te.PROBE):
+                begin = time.monotonic()
+                te.handshake(address, kind, "{}")
+                slowest = max(slowest, time.monotonic() - begin)
+                count += 1
+            time.sleep(0.02)
+        self.assertLess(slowest, HANDSHAKE_SECONDS * te.SLOW)
+        return count
+
+    def settle(self, proc, limit):
+        end = time.monotonic() + 20 * te.SLOW
+        while proc.sockets() > limit and time.monotonic() < end:
+            time.sleep(0.1)
+        self.assertLessEqual(proc.sockets(), limit)
+
+    def besiege(self, rpc, data):
+        slow = [SlowClients(rpc, te.frame(te.METADATA, "{}" + " " * 4000), SLOW_CLIENTS),
+                SlowClients(data, b"\x40" + b"\0" * 23, SLOW_CLIENTS)]
+        return slow, [Nuisance(s.drip) for s in slow] + [
+            Nuisance(act) for act in (rubbish(rpc), rubbish(data), false_length(rpc))]
+
+    def test_work_goes_on(self):
+        with te.Target() as target:
+            rpc = te.split_address(target.segment)
+            data = (rpc[0], te.descriptor(rpc)["tcp_data_port"])
+            before = target.sockets()
+            slow, nuisances = self.besiege(rpc, data)
+            try:
+                worker = te.Proc([te.tool("transfer_engine_bench"), "--metadata_server=P2PHANDSHAKE",
+                                  "--local_server_name=127.0.0.1", f"--segment_id={target.segment}",
+                                  "--protocol=tcp", "--verify", f"--duration={WORK_SECONDS}",
+                                  "--threads=2", "--batch_size=4", "--buffer_size=8M"])
+                count = self.handshakes_stay_quick(rpc, time.monotonic() + WORK_SECONDS)
+                self.assertGreater(count, 10)
+                self.assertEqual(worker.wait(60), 0, worker)
+                self.assertRegex(worker.output(), r"(?m)^Verified: [1-9]\d* bytes, 0 errors$")
+                worker.close()
+                # A new engine gets in as well.
+                proc = te.bench(target.segment, "--duration=0.5")
+                self.assertEqual(proc.rc, 0, proc)
+            finally:
+                for nuisance in nuisances:
+                    nuisance.end()
+                for s in slow:
+                    s.close()
+            self.assertTrue(all(n.rounds > 0 for n in nuisances))
+            self.settle(target, before + 4)
+            proc = te.bench(target.segment, "--verify", "--batches=2")
+            self.assertEqual(proc.rc, 0, proc)
+            self.assertEqual(target.stop(), 0, target)
+
+
+if __name__ == "__main__":
+    te.main()

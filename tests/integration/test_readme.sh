@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# te-test: parallel timeout=60
+# The example of README.md, as it stands there, is built and run by the commands below it and does
+# what it says; and every file that the README points at is there.
+set -euo pipefail
+
+src=${TE_TEST_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
+build=${TE_TEST_BUILD:-$src/build}
+cc=${TE_TEST_CC:-cc}
+read -ra flags <<<"${TE_TEST_CFLAGS:-}"
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+fail() { echo "test_readme: $*" >&2; exit 1; }
+
+# block LANGUAGE WORD: the first block of that language with a line that begins with WORD.
+block() {
+    awk -v begin="^\`\`\`$1\$" -v word="$2" '
+        $0 ~ begin { inside = 1; text = ""; found = 0; next }
+        /^```/ { if (inside && found) { printf "%s", text; exit } inside = 0 }
+        inside { text = text $0 "\n"; if (index($0, word) == 1) found = 1 }' "$src/README.md"
+}
+
+block c '#include' >"$dir/example.c"
+lines=$(grep -c . "$dir/example.c") || fail "README.md has no block of C"
+[ "$lines" -le 40 ] || fail "the example has grown to $lines lines"
+block sh 'cc example.c' >"$dir/commands"
+grep -q '^make install PREFIX=' "$dir/commands" || fail "README.md does not tell how to build it"
+
+# What the commands mean here: the tree that is tested is installed, into a home of its own, and
+# the example is compiled with the compiler and the sanitizers of that tree, warnings being errors.
+make() {
+    [ $# -eq 2 ] && [ "$1" = install ] || fail "README.md says make $*"
+    cmake --install "$build" --prefix "${2#PREFIX=}" >"$dir/log" || fail "$(cat "$dir/log")"
+}
+cc() { command "$cc" -std=c17 -Wall -Wextra -Werror -pedantic "${flags[@]}" "$@"; }
+
+[ -f "$build/lib/libtransfer_engine.a" ] || fail "$build/lib/libtransfer_engine.a is not built"
+unset PKG_CONFIG_PATH LD_LIBRARY_PATH DESTDIR
+(
+    cd "$dir"
+    export HOME=$dir/home
+    . ./commands
+) >"$dir/out" 2>&1 || fail "its commands failed: $(cat "$dir/out")"
+grep -Eq '^127\.0\.0\.1:[0-9]+ got: hello from the other side$' "$dir/out" ||
+    fail "it printed: $(cat "$dir/out")"
+if ldd "$dir/example" | grep libtransfer_engine; then fail "it wants the shared library"; fi
+
+while read -r path; do
+    [ -e "$src/$path" ] || fail "README.md points at $path, which is not there"
+done < <(grep -o '][(][^)#:]*[)]' "$src/README.md" | sed 's/^](//; s/)$//')
+for target in demo test; do
+    grep -q "^make $target " "$src/README.md" || fail "README.md does not name make $target"
+    grep -q "^$target:" "$src/Makefile" || fail "the Makefile has no $target"
+done

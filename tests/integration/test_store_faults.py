@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# te-test: parallel timeout=240
+"""A metadata store that dies, freezes or forgets: who knows each other goes on, and all comes back."""
+import threading
+import time
+
+import te_proc as te
+import te_stores as stores
+
+SIZE = 256 << 10
+TTL = 2
+TIMEOUT_MS = 500
+
+
+class Traffic(threading.Thread):
+    """Round trips without end, until stop(), which raises what went wrong. Nobody else may use the peer."""
+
+    def __init__(self, peer, target, segment, index, remote):
+        super().__init__(daemon=True)
+        self.target = target
+        self.args = (peer, segment, index, SIZE, remote)
+        self.rounds, self.slowest, self.failure = 0, 0.0, None
+        self.ending = threading.Event()
+        self.start()
+
+    def run(self):
+        peer, segment, index, size, remote = self.args
+        while not self.ending.is_set():
+            begin = time.monotonic()
+            try:
+                peer.round_trip(segment, index, size, remote, self.rounds)
+            except BaseException as failure:  # pylint: disable=broad-except
+                self.failure = AssertionError(f"{failure}\n{self.args[0]}\n{self.target}")
+                return
+            self.slowest = max(self.slowest, time.monotonic() - begin)
+            self.rounds += 1
+
+    def more(self, count=5):
+        """Waits until so many more have ended."""
+        wanted = self.rounds + count
+        stores.until(lambda: self.rounds >= wanted or self.failure, 20, "round trips")
+        if self.failure:
+            raise self.failure
+
+    def stop(self):
+        self.ending.set()
+        self.join()
+        if self.failure:
+            raise self.failure
+
+
+class Faults(stores.StoreCase):
+    options = (f"TE_METADATA_TTL_S={TTL}",)
+
+    def traffic(self, peer, target):
+        index, segment, remote = self.link(peer, target, SIZE)
+        traffic = Traffic(peer, target, segment, index, remote)
+        self.addCleanup(traffic.ending.set)
+        return traffic
+
+
+@stores.per_store()
+class StoreDies(Faults):
+    def test_restarted_empty(self):
+        """Transfers mind nothing of it, and what the store has forgotten comes back by itself."""
+        target, peer = self.peer("node-a"), self.peer("node-b", "MC_DISABLE_METACACHE=1")
+        traffic = self.traffic(peer, target)
+        traffic.more()
+        self.store.kill()
+        traffic.more(20)
+        time.sleep(TTL + 0.5)  # longer than the keys would live
+        traffic.more(20)
+        self.store.restart(empty=True)
+        self.wait_keys("node-a", "node-b", seconds=10)
+        traffic.more()
+        third = self.peer("node-c")
+        self.link(third, target, SIZE, seed=3)
+        traffic.stop()
+        self.assertLess(traffic.slowest, 2 * te.SLOW)
+        self.link(third, peer, SIZE, seed=4)
+        time.sleep(TTL + 1)  # what came back does not expire
+        self.assertEqual(len(self.there("node-a", "node-b", "node-c")), 6)
+        self.quit(third, peer, target)
+        self.assertEqual(self.there("node-a", "node-b", "node-c"), [])
+
+    def test_keys_lost(self):
+        """Somebody deletes the keys of an engine that lives."""
+        target = self.peer("node-a")
+        for key in stores.keys_of("node-a"):
+            self.store.delete(key)
+            self.wait_keys("node-a", seconds=3 * TTL)
+        self.quit(target)
+
+    def test_region_registered_meanwhile(self):
+        """What changed while the store was away is in it afterwards."""
+        target = self.peer("node-a")
+        self.store.kill()
+        target.send("region", SIZE)  # may fail, as the store cannot be told
+        answered = target.reply()
+        self.store.restart(empty=True)
+        self.wait_keys("node-a", seconds=10)
+        if answered[0] == "ok":
+            stores.until(lambda: answered[2].encode() in (self.store.get("mooncake/ram/node-a") or b""),
+                         10, "the new region in the store")
+        reader = self.peer("node-b")
+        self.link(reader, target, SIZE)
+        self.quit(reader, target)
+
+
+@stores.per_store()
+class StoreFrozen(Faults):
+    options = (*Faults.options, f"TE_METADATA_TIMEOUT_MS={TIMEOUT_MS}")
+
+    def setUp(self):
+        super().setUp()
+        self.target, self.node = self.peer("node-a"), self.peer("node-b")
+        self.index, self.segment, self.remote = self.link(self.node, self.target, SIZE)
+
+    def tearDown(self):
+        self.store.thaw()
+
+    def test_known_peers_go_on(self):
+        traffic = Traffic(self.node, self.target, self.segment, self.index, self.remote)
+        self.store.freeze()
+        end = time.monotonic() + (TTL + 2)
+        while time.monotonic() < end:
+            traffic.more()
+        self.store.thaw()
+        traffic.more()
+        traffic.stop()
+        self.assertLess(traffic.slowest, 2 * te.SLOW)
+        self.wait_keys("node-a", "node-b", seconds=3 * TTL)
+        self.quit(self.node, self.target)
+
+    def test_open_of_a_new_name(self):
+        self.store.freeze()
+        begin = time.monotonic()
+        text = self.node.refused("open", "node-c")
+        self.assertLess(time.monotonic() - begin, (3 * TIMEOUT_MS / 1000 + 1) * te.SLOW)
+        self.assertIn(self.store.address, text)
+        self.node.round_trip(self.segment, self.index, SIZE, self.remote, 2)
+        self.store.thaw()
+        self.wait_keys("node-a", "node-b", seconds=3 * TTL)
+        third = self.peer("node-c")
+        self.link(self.node, third, SIZE)
+        self.quit(third, self.node, self.target)
+
+    def test_end_of_an_engine(self):
+        self.store.freeze()
+        for peer in (self.node, self.target):
+            begin = time.monotonic()
+            self.quit(peer)
+            self.assertLess(time.monotonic() - begin, 5 * te.SLOW)
+        self.store.thaw()
+        self.wait_no_keys("node-a", "node-b", seconds=TTL + 3)
+
+
+if __name__ == "__main__":
+    te.main()

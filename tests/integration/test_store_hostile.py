@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# te-test: parallel timeout=240
+"""What others may have put into a metadata store: bad descriptors, huge values, odd names."""
+import gc
+import json
+import time
+import urllib.parse
+
+import te_proc as te
+import te_stores as stores
+
+MIB = 1 << 20
+SIZE = 64 << 10
+WHERE = b'{"ip_or_host_name":"127.0.0.1","rpc_port":1}'
+GROWTH_MAX = 400 * MIB  # what was received, the value, and what the parser took of it
+REST_MAX = 50 * MIB
+BUFFER = {"addr": 4096, "length": 4096, "name": "x"}
+GOOD = {"name": "x", "protocol": "tcp", "tcp_data_port": 1, "tcp_proto_version": 2, "buffers": [BUFFER],
+        "timestamp": "2026-01-01 00:00:00.000000"}
+RDMA = {"name": "x", "protocol": "rdma", "devices": [{"name": "d0", "lid": 0, "gid": "00:00"}],
+        "priority_matrix": {"cpu:0": [["d0"], []]}}
+ODD_NAMES = ("a b", "\u00e9\u4e16\U0001f600", "100%", "%41", "a?b", "a#b", "a&key=b", "a=b", "a+b", "a;b", 'a"b',
+             "a\\b", "a\nb", "a\tb", "a\r\nGET * HTTP*1.1", "'; DROP TABLE x; --", "*", "a*", "[a]", "..",
+             "x" * 200, b"\xff\xfe", b"\x01\x7f")
+
+
+def without(key):
+    return {k: v for k, v in GOOD.items() if k != key}
+
+
+def with_buffer(**changes):
+    return {**GOOD, "buffers": [{**BUFFER, **changes}]}
+
+
+# what is in the store, and the words of which the error must have one
+BAD = (
+    (b"", ()), (b"\n", ()), (b"{", ()), (b"[]", ()), (b"7", ()), (b'"x"', ()), (b"null", ()), (b"{}", ("name",)),
+    (b"\0" * 100, ()), (b"\xff\xfe\xfd" * 100, ()), (b"[" * 100000, ()), (b'{"name":"x\xff"}', ()),
+    (json.dumps(GOOD).encode()[:-1], ()), (json.dumps(GOOD).encode() + b"}", ()),
+    (b'{"name":"x\nW1120 te] no such thing', ()), (b'{"name":\r\nW1120', ()), (b'{"name":"x","name":', ()),
+    (b'{"a":' * 5000, ()),
+    (without("name"), ("name",)), (without("protocol"), ("protocol",)),
+    ({**GOOD, "name": 7}, ("name",)), ({**GOOD, "name": ""}, ("name",)), ({**GOOD, "name": None}, ("name",)),
+    ({**GOOD, "protocol": ["tcp", "rdma"]}, ("protocol",)), ({**GOOD, "protocol": {}}, ("protocol",)),
+    ({**GOOD, "tcp_data_port": "15000"}, ("tcp_data_port",)), ({**GOOD, "tcp_data_port": 65536}, ("tcp_data_port",)),
+    ({**GOOD, "tcp_data_port": -1}, ("tcp_data_port",)), ({**GOOD, "tcp_data_port": 1.5}, ("tcp_data_port",)),
+    ({**GOOD, "tcp_proto_version": "2"}, ("tcp_proto_version",)),
+    ({**GOOD, "buffers": {}}, ("buffers",)), ({**GOOD, "buffers": [7]}, ("buffer",)),
+    ({**GOOD, "buffers": [BUFFER, BUFFER]}, ("buffer",)),
+    (with_buffer(addr="4096"), ("addr",)), (with_buffer(addr=-1), ("addr",)), (with_buffer(addr=0), ("addr",)),
+    (with_buffer(addr=1 << 63), ("addr", "int")), (with_buffer(length=0), ("length",)),
+    (with_buffer(length=(1 << 63) - 1), ("buffers[0]",)), (with_buffer(length=None), ("length",)),
+    (with_buffer(name=7), ("name",)),
+    ({**GOOD, "te": {"v": 1, "incarnation": 7, "version": 1}}, ("incarnation",)),
+    ({**GOOD, "te": {"v": 1, "incarnation": "00", "version": 1}}, ("incarnation",)),
+)
+# keys that belong to a transport which a build need not have
+BAD_RDMA = (
+    ({**RDMA, "buffers": [{**BUFFER, "lkey": [1, 2], "rkey": [1, 2]}]}, ("lkey", "rkey")),
+    ({**RDMA, "buffers": [{**BUFFER, "lkey": [1, 2], "rkey": [1]}]}, ("lkey", "rkey")),
+    ({**RDMA, "devices": "d0", "buffers": []}, ("devices",)),
+    ({**RDMA, "priority_matrix": {"cpu:0": [["d0"]]}, "buffers": []}, ("priority_matrix", "cpu:0")),
+)
+BAD_WHERE = (b"", b"{", b"[]", b"{}", b'{"ip_or_host_name":"127.0.0.1"}', b'{"rpc_port":15000}',
+             b'{"ip_or_host_name":"","rpc_port":15000}', b'{"ip_or_host_name":7,"rpc_port":15000}',
+             b'{"ip_or_host_name":"127.0.0.1","rpc_port":0}', b'{"ip_or_host_name":"127.0.0.1","rpc_port":65536}',
+             b'{"ip_or_host_name":"127.0.0.1","rpc_port":"15000"}',
+             b'{"ip_or_host_name":"' + b"h" * 5000 + b'","rpc_port":15000}', b"\0" * 5000)
+
+
+def memory(proc, what):
+    """VmRSS or VmHWM of a process, in bytes."""
+    with open(f"/proc/{proc.pid}/status", encoding="utf-8") as f:
+        return next(int(line.split()[1]) << 10 for line in f if line.startswith(what))
+
+
+def reset_peak(proc):
+    with open(f"/proc/{proc.pid}/clear_refs", "w", encoding="utf-8") as f:
+        f.write("5")
+
+
+class Hostile(stores.StoreCase):
+    def make_store(self):
+        return self.Store(flags=("--max-value=128M",)) if self.Store is stores.Metad else self.Store()
+
+    def setUp(self):
+        super().setUp()
+        self.node = self.peer("node-b")
+
+    def tearDown(self):
+        """Whatever it read, the engine works."""
+        target = self.peer("node-a")
+        self.link(self.node, target, SIZE)
+        self.quit(self.node, target)
+
+    def refused(self, name):
+        text = self.node.refused("open", urllib.parse.quote(name))
+        self.assertLess(len(text), 2000)
+        return text
+
+
+@stores.per_store()
+class Descriptors(Hostile):
+    def test_bad_descriptors(self):
+        self.store.put("mooncake/rpc_meta/x", WHERE)
+        for value, words in BAD:
+            data = value if isinstance(value, bytes) else json.dumps(value).encode()
+            with self.subTest(value=data[:120]):
+                self.store.put("mooncake/ram/x", data)
+                text = self.refused("x")
+                self.assertNotIn("has no key", text)
+                self.assertNotIn("\\x", text)  # nothing of the value can end a line of a log
+                self.assertTrue(any(word in text for word in words or ("mooncake/ram/x", "segment x")), text)
+
+    def test_keys_of_a_transport(self):
+        """They are refused by name, or nothing is carried there."""
+        self.store.put("mooncake/rpc_meta/x", WHERE)
+        index, _ = self.node.region(SIZE)
+        for value, words in BAD_RDMA:
+            with self.subTest(value=value):
+                self.store.put("mooncake/ram/x", json.dumps(value).encode())
+                self.node.send("open", "x")
+                answer = self.node.reply()
+                if answer[0] == "err":
+                    self.assertTrue(any(word in " ".join(answer) for word in words), answer)
+                    continue
+                self.node.send_move("read", answer[1], index, 0, BUFFER["addr"], 64, deadline_ms=3000)
+                moved = self.node.reply()
+                self.assertNotEqual(moved[:2], ["ok", str(te.COMPLETED)], moved)
+                self.node.ask("close", answer[1])
+
+    def test_bad_rpc_meta(self):
+        self.store.put("mooncake/ram/x", json.dumps(GOOD).encode())
+        self.assertIn("mooncake/rpc_meta/x", self.refused("x"))
+        for value in BAD_WHERE:
+            with self.subTest(value=value[:120]):
+                self.store.put("mooncake/rpc_meta/x", value)
+                text = self.refused("x")
+                self.assertNotIn("has no key", text)
+                self.assertIn("rpc_meta", text)
+
+    def test_name_of_another(self):
+        """A descriptor that bears another name than its key leads to nobody, or to whom it names."""
+        self.store.put("mooncake/ram/x", json.dumps({**GOOD, "name": "nobody"}).encode())
+        self.store.put("mooncake/rpc_meta/x", WHERE)
+        self.assertIn("mooncake/rpc_meta/nobody", self.refused("x"))
+
+    def test_bad_after_open(self):
+        """A peer that is open goes on when its keys are spoilt; refresh and reopening end in good order."""
+        target = self.peer("node-a")
+        index, segment, remote = self.link(self.node, target, SIZE)
+        for value in (b"", b"[", b"{}", b"\0" * 1000):
+            for key in stores.keys_of("node-a"):
+                self.store.put(key, value)
+                self.node.round_trip(segment, index, SIZE, remote, 1)
+                self.node.send("refresh", "node-a")
+                self.assertIn(self.node.reply()[0], ("ok", "err"))
+                self.node.round_trip(segment, index, SIZE, remote, 2)
+        self.node.ask("close", segment)
+        target.close()
+
+
+@stores.per_store()
+class Names(Hostile):
+    def test_odd_names(self):
+        for name in ODD_NAMES:
+            with self.subTest(name=name):
+                raw = stores.to_bytes(name)
+                self.assertIn("has no key", self.refused(name))
+                if self.Store is stores.Metad and b"\n" in raw:
+                    continue  # te_metad refuses such a key
+                self.store.put(b"mooncake/ram/" + raw, b'{"name":7}')
+                text = self.refused(name)
+                self.assertNotIn("has no key", text)
+                self.assertIn("name", text)
+
+    def test_engines_of_odd_names(self):
+        """Whoever can be created can be found."""
+        for name in ODD_NAMES:
+            if isinstance(name, bytes) or any(c < " " for c in name):
+                continue
+            with self.subTest(name=name), self.peer(name) as target:
+                self.assertEqual(target.segment, name)
+                self.assertEqual(len(self.there(name)), 2)
+                _, remote = target.region(SIZE)
+                segment = self.node.open(name)
+                index, _ = self.node.region(2 * SIZE)
+                self.node.round_trip(segment, index, SIZE, remote, 1)
+                self.node.ask("close", segment)
+                self.quit(target)
+                self.assertEqual(self.there(name), [])
+
+    def test_name_with_a_slash(self):
+        """It is a whole key below the prefix."""
+        self.store.put("mooncake/nvmeof/x", b'{"name":7}')
+        self.assertIn("name", self.refused("nvmeof/x"))
+        self.assertIn("mooncake/nvmeof/y", self.refused("nvmeof/y"))
+
+
+@stores.per_store()
+class Huge(Hostile):
+    """Values that are larger than any descriptor; etcd takes none above 1.5 MiB."""
+    options = ("TE_METADATA_TIMEOUT_MS=30000",)  # 100 MB under a sanitizer, beside other tests
+
+    def test_huge_values(self):
+        size = 100 * MIB if self.Store is not stores.Etcd else 3 * MIB // 2 - 4096
+        self.store.put("mooncake/rpc_meta/x", WHERE)
+        self.node.refused("open", "x")
+        before = memory(self.node, "VmRSS")
+        for head, fill in ((b"", b"\0"), (b'{"name":"', b"x"), (b"", b"["), (b"", b" "), (b'{"name":"x","pad":"', b"y"),
+                           (b"", b"\xff")):
+            with self.subTest(head=head, fill=fill):
+                self.store.put("mooncake/ram/x", head + fill * (size - len(head)))
+                gc.collect()
+                reset_peak(self.node)
+                begin = time.monotonic()
+                text = self.refused("x")
+                self.assertLess(time.monotonic() - begin, 10 * te.SLOW)
+                if te.SLOW == 1:  # a sanitizer keeps what was freed
+                    self.assertLess(memory(self.node, "VmHWM") - before, GROWTH_MAX)
+                    self.node.refused("open", "y")  # a connection may hold its last answer until the next
+                    self.assertLess(memory(self.node, "VmRSS") - before, REST_MAX)
+                self.assertTrue("mooncake/ram/x" in text or "segment x" in text, text)
+        self.store.delete("mooncake/ram/x")
+
+    def test_huge_rpc_meta(self):
+        size = 100 * MIB if self.Store is not stores.Etcd else 3 * MIB // 2 - 4096
+        self.store.put("mooncake/ram/x", json.dumps(GOOD).encode())
+        self.store.put("mooncake/rpc_meta/x", b'{"ip_or_host_name":"' + b"h" * (size - 20))
+        self.assertIn("rpc_meta", self.refused("x"))
+
+
+if __name__ == "__main__":
+    te.main()

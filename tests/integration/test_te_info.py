@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# te-test: parallel
+"""te_info: exit statuses, JSON, where values come from, devices of a made-up /sys."""
+import json
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+
+import te_proc as te
+
+TOOL = os.path.join(os.environ["TE_TEST_BIN"], "te_info")
+
+
+def run(*args, **variables):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("MC_", "TE_"))}
+    env.update(variables)
+    return subprocess.run([TOOL, *args], env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def write(root, path, text):
+    full = os.path.join(root, path)
+    os.makedirs(os.path.dirname(full), exist_ok=True)
+    with open(full, "w", encoding="utf-8") as f:
+        f.write(text)
+
+
+class TeInfoTest(unittest.TestCase):
+    def rows(self, **variables):
+        out = run("--config", "--json", **variables)
+        self.assertEqual(out.returncode, 0, out.stderr)
+        return {row["name"]: row for row in json.loads(out.stdout)["config"]}, out.stderr
+
+    def test_unknown_flag(self):
+        out = run("--bogus")
+        self.assertEqual(out.returncode, 2)
+        self.assertIn("--bogus", out.stderr)
+        self.assertIn("--help", out.stderr)
+
+    def test_metadata_server(self):
+        with te.Metad() as metad, te.Peer(name="node-a", metadata=metad.url):
+            out = run(f"--metadata_server={metad.url}")
+            self.assertEqual(out.returncode, 0, out.stderr)
+            self.assertRegex(out.stdout, r"answers in [0-9.]+ ms; engines: 1, segments: 1")
+            found = json.loads(run("--json", f"--metadata_server={metad.url}").stdout)["metadata"]
+            self.assertEqual((found["answers"], found["engines"], found["segments"]), (True, 1, 1))
+            elsewhere = run(f"--metadata_server={metad.url}", MC_METADATA_CLUSTER_ID="other")
+            self.assertIn("engines: 0, segments: 0", elsewhere.stdout)
+        for url in ("", "P2PHANDSHAKE", "p2phandshake"):
+            self.assertEqual(run(f"--metadata_server={url}").returncode, 2)
+        for url in (metad.url, "etcd://joe:secret@127.0.0.1:1", "gopher://joe:secret@h", "etcd://"):
+            out = run(f"--metadata_server={url}", TE_METADATA_TIMEOUT_MS="500")
+            self.assertEqual(out.returncode, 1)
+            self.assertIn("cannot be asked: ", out.stdout)
+            self.assertNotIn("secret", out.stdout + out.stderr)
+
+    def test_path(self):
+        with te.Metad() as metad, te.Peer(name="node-a", metadata=metad.url) as peer:
+            empty = run(f"--metadata_server={metad.url}", "--segment=node-a")
+            self.assertEqual(empty.returncode, 1)
+            self.assertIn("it has registered no memory for peers", empty.stdout)
+            peer.region(100001)
+            out = run(f"--metadata_server={metad.url}", "--segment=node-a")
+            self.assertEqual(out.returncode, 0, out.stdout + out.stderr)
+            self.assertEqual(len(re.findall(r"^    transport \w+: score \d+, taken$", out.stdout, re.M)), 2)
+            self.assertIn("transport local: not possible: reaches this engine itself only", out.stdout)
+            found = json.loads(run("--json", f"--metadata_server={metad.url}", "--segment=node-a").stdout)
+            self.assertTrue(found["path"]["possible"] and found["metadata"]["answers"])
+            self.assertIn("has the range and allows this", found["path"]["write"])
+            # An engine of another kind publishes a port with any protocol.
+            te.put(f"{metad.url}?key=mooncake/rpc_meta/other", b'{"ip_or_host_name":"127.0.0.1","rpc_port":9}')
+            te.put(f"{metad.url}?key=mooncake/ram/other", json.dumps(
+                {"name": "other", "protocol": "rdma", "tcp_data_port": 9, "devices": [], "priority_matrix": {},
+                 "buffers": [{"name": "cpu:0", "addr": 4096, "length": 4096, "lkey": [], "rkey": []}]}).encode())
+            out = run(f"--metadata_server={metad.url}", "--segment=other")
+            self.assertEqual(out.returncode, 1, out.stderr)
+            self.assertIn("transport tcp: not possible: the descriptor is of protocol 'rdma', not tcp", out.stdout)
+            gone = run(f"--metadata_server={metad.url}", "--segment=nobody")
+            self.assertEqual(gone.returncode, 1)
+            self.assertIn("cannot be told: ", gone.stdout)
+            # Nothing of it stays behind.
+            self.assertIn("engines: 2, segments: 2", run(f"--metadata_server={metad.url}").stdout)
+        self.assertEqual(run("--segment=node-a").returncode, 2)
+
+    def test_path_without_server(self):
+        with te.Peer() as peer:
+            peer.region(5)
+            out = run("--metadata_server=P2PHANDSHAKE", f"--segment={peer.segment}")
+            self.assertEqual(out.returncode, 0, out.stdout + out.stderr)
+            self.assertTrue(out.stdout.startswith("Path to segment"), out.stdout)
+            self.assertEqual(out.stdout.count(", taken"), 2)
+
+    def test_help_and_version(self):
+        self.assertEqual(run("--help").returncode, 0)
+        self.assertRegex(run("--version").stdout, r"^te_info \d+\.\d+\.\d+$")
+
+    def test_sources(self):
+        rows, err = self.rows(MC_SLICE_SIZE="4k", MC_MTU="1500", MC_REDIS_PASSWORD="hunter2")
+        self.assertEqual((rows["MC_SLICE_SIZE"]["value"], rows["MC_SLICE_SIZE"]["source"]), ("4096", "environment"))
+        self.assertEqual((rows["MC_MTU"]["value"], rows["MC_MTU"]["source"]), ("4096", "default"))
+        self.assertIn("MC_MTU", err)
+        self.assertEqual(rows["MC_REDIS_PASSWORD"]["value"], "***")
+        self.assertNotIn("hunter2", run("--config", MC_REDIS_PASSWORD="hunter2").stdout)
+
+    def test_markdown(self):
+        out = run("--config", "--markdown", MC_SLICE_SIZE="4k").stdout
+        self.assertIn("| `MC_SLICE_SIZE` | `65536` |", out)
+        self.assertEqual(run("--markdown", "--links").returncode, 2)
+
+    def test_made_up_devices(self):
+        with tempfile.TemporaryDirectory(prefix="te-sysfs-") as root:
+            write(root, "class/net/lo/speed", "25000\n")
+            write(root, "class/net/lo/mtu", "9000\n")
+            write(root, "class/infiniband/mlx5_1/device/numa_node", "1\n")
+            write(root, "class/infiniband/mlx5_1/ports/1/state", "4: ACTIVE\n")
+            write(root, "class/infiniband/mlx5_1/ports/1/rate", "100 Gb/sec (4X EDR)\n")
+            write(root, "class/infiniband/mlx5_0/device/numa_node", "-1\n")
+            out = run("--links", "--json", "--sysfs=" + root)
+            text = run("--links", "--sysfs=" + root).stdout
+        self.assertEqual(out.returncode, 0, out.stderr)
+        told = json.loads(out.stdout)
+        lo = next(i for i in told["interfaces"] if i["name"] == "lo")
+        self.assertEqual((lo["speed_mbps"], lo["mtu"], lo["numa"]), (25000, 9000, None))
+        self.assertEqual([d["name"] for d in told["rdma_devices"]], ["mlx5_0", "mlx5_1"])
+        self.assertEqual([d["numa"] for d in told["rdma_devices"]], [None, 1])
+        self.assertEqual(told["rdma_devices"][1]["ports"],
+                         [{"port": 1, "state": "ACTIVE", "rate": "100 Gb/sec (4X EDR)", "link_layer": None}])
+        self.assertIn("port 1: ACTIVE, 100 Gb/sec (4X EDR), ?", text)
+
+    def test_sysfs_that_is_not_there(self):
+        out = run("--links", "--sysfs=/nonexistent/sys")
+        self.assertEqual((out.returncode, out.stdout), (2, ""))
+        self.assertIn("--sysfs", out.stderr)
+
+    def test_text_is_no_markdown(self):
+        out = run("--config").stdout
+        self.assertIn("Not read by this version.", out)
+        self.assertNotIn("*", out)
+        self.assertIn("*Not read by this version.*", run("--markdown").stdout)
+
+    def test_everything(self):
+        out = run()
+        self.assertEqual(out.returncode, 0, out.stderr)
+        for text in ("MC_SLICE_SIZE = 65536", "Topology", "Network interfaces", "RDMA devices"):
+            self.assertIn(text, out.stdout)
+        told = json.loads(run("--json").stdout)
+        for locations in told["topology"].values():
+            self.assertEqual(len(locations), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Feeds scripts/lint.py a tree that breaks each rule, and one that breaks none."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+LINT = os.path.join(ROOT, "scripts", "lint.py")
+SPDX = "/* SPDX-License-Identifier: Apache-2.0 */\n"
+MAP = SPDX + "NODE {\nglobal:\n    te_*;\n    openSegment;\nlocal:\n    *;\n};\n"
+
+
+class LintTest(unittest.TestCase):
+    def setUp(self):
+        self.root = tempfile.mkdtemp(prefix="te-lint-")
+        self.addCleanup(shutil.rmtree, self.root)
+        self.write("src/base/err.h", SPDX + "int tei_err_last(void);\n")
+        self.write("src/transfer_engine.map", MAP)
+
+    def write(self, name, text):
+        path = os.path.join(self.root, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+
+    def lint(self, *rules):
+        run = subprocess.run([sys.executable, LINT, "--root", self.root, *rules], capture_output=True,
+                             text=True, timeout=60, check=False)
+        self.assertIn(run.returncode, (0, 1), run.stderr)
+        return run.returncode, run.stdout
+
+    def passes(self, *rules):
+        rc, out = self.lint(*rules)
+        self.assertEqual(rc, 0, out)
+        return out
+
+    def fails(self, rule, *texts):
+        rc, out = self.lint(rule)
+        self.assertEqual(rc, 1, out)
+        for text in texts:
+            self.assertIn(text, out)
+
+    def source(self, name, body):
+        self.write(name, SPDX + body)
+
+    def test_clean_tree(self):
+        self.source("src/core/engine.c", '#include "core.h"\n#include "base/err.h"\n#include "te.h"\n'
+                    '#include "transport/transport.h"\n')
+        self.source("src/transport/tcp/tcp.c", '#include "tcp.h"\n#include "transport/transport.h"\n')
+        self.source("src/transport/transport.c", '#include "transport/transports.def"\n')
+        self.passes("layers", "transports", "vendor", "tools", "one-place", "sizes", "symbols", "spdx",
+                    "text", "config-doc", "version")
+
+    def test_upward_include(self):
+        self.source("src/base/log.c", '\n#include "conf/conf.h"\n')
+        self.fails("layers", "src/base/log.c:3:", 'may not include "conf/conf.h"')
+
+    def test_sideways_include(self):
+        self.source("src/plat/plat.c", '#include "meta/meta.h"\n')
+        self.fails("layers", "src/plat/plat.c:2:")
+        self.source("src/plat/plat.c", "")
+        self.source("src/meta/store.c", '#include "plat/plat.h"\n')
+        self.fails("layers", "src/meta/store.c:2:")
+
+    def test_transport_sees_the_core(self):
+        self.source("src/transport/tcp/tcp.c", '#include "core/core.h"\n')
+        self.fails("layers", "src/transport/tcp/tcp.c:2:")
+
+    def test_transport_sees_another(self):
+        self.source("src/transport/tcp/tcp.c", '#include "transport/local/local.h"\n')
+        self.fails("layers", "src/transport/tcp/tcp.c:2:")
+
+    def test_core_sees_a_transport(self):
+        self.source("src/core/engine.c", '#include "transport/tcp/tcp.h"\n')
+        self.fails("layers", "src/core/engine.c:2:")
+
+    def test_private_header(self):
+        self.source("src/meta/store.c", '#include "model/segment.h"\n')
+        self.fails("layers", 'include "model/model.h"')
+
+    def test_dotted_include(self):
+        self.source("src/core/engine.c", '#include "../base/err.h"\n')
+        self.fails("layers", "as a path from src/")
+
+    def test_compat_is_a_skin(self):
+        self.source("src/compat/transfer_engine_c.c", '#include "transfer_engine_c.h"\n#include "te.h"\n')
+        self.passes("layers")
+        self.source("src/compat/transfer_engine_c.c", '#include "core/core.h"\n')
+        self.fails("layers", "src/compat/transfer_engine_c.c:2:")
+
+    def test_unknown_folder(self):
+        self.source("src/util/helper.c", "")
+        self.fails("layers", "no such layer")
+
+    def test_list_of_transports(self):
+        self.source("src/core/engine.c", '#include "transport/transports.def"\n')
+        self.fails("layers", "only src/transport/transport.c")
+        self.source("src/core/engine.c", "#include TEI_TRANSPORTS_DEF\n")
+        self.fails("transports", "src/core/engine.c:2:")
+
+    def test_vendor_header(self):
+        self.source("src/core/engine.c", "#include <infiniband/verbs.h>\n")
+        self.fails("vendor", "src/core/engine.c:2:")
+        self.source("src/core/engine.c", "")
+        self.source("src/transport/rdma/rdma.c", "#include <infiniband/verbs.h>\n")
+        self.passes("vendor")
+
+    def test_tool_uses_internals(self):
+        self.source("tools/te_top.c", '#include "te.h"\n#include "core/core.h"\n')
+        self.fails("tools", "tools/te_top.c:3:")
+        self.source("tools/te_top.c", '#include "common.h"\n')
+        self.source("tools/common.h", "")
+        self.passes("tools")
+
+    def test_getenv_and_exit(self):
+        self.source("src/core/engine.c", '/* getenv("A") */\nconst char *a = getenv("A");\n')
+        self.fails("one-place", "src/core/engine.c:3:", "src/conf/conf.c")
+        self.source("src/core/engine.c", "static void f(void)\n{\n    abort();\n}\n")
+        self.fails("one-place", "abort() is for src/core/shutdown.c")
+        self.source("src/core/engine.c", 'static const char *f = "exit(1)"; void on_exit_hook(void);\n')
+        self.source("src/conf/conf.c", 'const char *a = getenv("A");\n')
+        self.source("src/core/shutdown.c", "static void f(void)\n{\n    _Exit(1);\n}\n")
+        self.passes("one-place")
+
+    def function(self, lines):
+        """A function of that many lines, signature and braces counted."""
+        return "int tei_f(int a,\n          int b)\n{\n" + "    a++;\n" * (lines - 4) + "}\n"
+
+    def test_function_length(self):
+        self.source("src/core/engine.c", "#define X(a) {a}\nstatic int t[] = {1, 2};\n" + self.function(80))
+        self.assertIn("functions of src/: 1, median 80 lines, 1 over 40", self.passes("sizes"))
+        self.source("src/core/engine.c", 'extern "C" {\n' + self.function(81) + "}\n")
+        self.fails("sizes", "src/core/engine.c:3:", "tei_f() has 81 lines")
+
+    def test_function_length_with_conditionals(self):
+        self.source("src/core/engine.c", "#if A\nint f(void) {\n#else\nint g(void) {\n#endif\n}\n" + self.function(81))
+        self.fails("sizes", "tei_f() has 81 lines")
+
+    def test_file_length(self):
+        self.source("src/core/engine.c", "\n" * 900)
+        self.fails("sizes", "src/core/engine.c:901:", "901 lines")
+
+    def test_spdx(self):
+        for name in ("src/core/engine.c", "scripts/a.sh", "tools/b.py", "cmake/c.cmake"):
+            self.write(name, "\n")
+        self.fails("spdx", "src/core/engine.c:1:", "scripts/a.sh:1:", "tools/b.py:1:", "cmake/c.cmake:1:")
+
+    def test_text(self):
+        self.write("docs/a.md", "one\ntwo \n")
+        self.fails("text", "docs/a.md:2:", "space at the end")
+        for word in ("TO" + "DO", "FIX" + "ME", "X" * 3):
+            self.write("docs/a.md", f"one\n{word}: two\n")
+            self.fails("text", "docs/a.md:2:", word)
+        self.write("docs/a.md", 'mkstemp("a.XXXX' + 'XX")')
+        self.fails("text", "no newline")
+        self.write("docs/a.md", 'mkstemp("a.XXXX' + 'XX")\n')
+        self.passes("text")
+
+    def build(self, code):
+        source = os.path.join(self.root, "a.c")
+        lib = os.path.join(self.root, "build", "lib")
+        os.makedirs(lib, exist_ok=True)
+        with open(source, "w", encoding="utf-8") as f:
+            f.write(code)
+        cc = os.environ.get("TE_TEST_CC", "cc")
+        obj = os.path.join(lib, "a.o")
+        archive = os.path.join(lib, "libtransfer_engine.a")
+        if os.path.exists(archive):
+            os.unlink(archive)
+        for command in ([cc, "-fPIC", "-c", source, "-o", obj], ["ar", "rcs", archive, obj],
+                        [cc, "-shared", obj, "-o", os.path.join(lib, "libtransfer_engine.so"),
+                         "-Wl,--version-script=" + os.path.join(self.root, "src", "transfer_engine.map")]):
+            subprocess.run(command, check=True, timeout=60)
+        os.unlink(source)
+
+    def test_symbols(self):
+        self.build("int te_a; int tei_b; int openSegment; static int c; int f(void); int te_f(void) { return c; }\n")
+        self.passes("symbols")
+        self.build("int te_a; int helper(void) { return 1; }\n")
+        self.fails("symbols", "build/lib/libtransfer_engine.a(a.o):0:", "global symbol helper")
+        self.build("int tei_a; int te_a;\n")
+        self.passes("symbols")
+        self.write("src/transfer_engine.map", MAP.replace("te_*;", "te*;"))
+        self.build("int tei_a; int te_a;\n")
+        self.fails("symbols", "libtransfer_engine.so", "global symbol tei_a")
+
+    def test_config_doc(self):
+        tool = os.path.join(self.root, "build", "bin", "te_info")
+        self.write("build/bin/te_info", "#!/bin/sh\nprintf 'a\\nb\\n'\n")
+        os.chmod(tool, 0o755)
+        self.write("docs/config.md", "a\nb\n")
+        self.passes("config-doc")
+        self.write("docs/config.md", "a\nc\n")
+        self.fails("config-doc", "docs/config.md:2:")
+
+    def test_version(self):
+        self.write("CMakeLists.txt", "project(x VERSION 0.1.0)\n")
+        text = "#define TE_VERSION_MAJOR 0\n#define TE_VERSION_MINOR 1\n#define TE_VERSION_PATCH {}\n"
+        self.write("include/te.h", text.format(0))
+        self.passes("version")
+        self.write("include/te.h", text.format(1))
+        self.fails("version", "include/te.h:1:")
+
+    @unittest.skipUnless(shutil.which("clang-format"), "clang-format is not here")
+    def test_format(self):
+        shutil.copy(os.path.join(ROOT, ".clang-format"), self.root)
+        self.source("src/core/engine.c", "int tei_f(int a)\n{\n    return a;\n}\n")
+        self.passes("format")
+        self.source("src/core/engine.c", "int tei_f( int a ) {\n  return a;\n}\n")
+        self.fails("format", "src/core/engine.c:2:", "make format")
+
+
+if __name__ == "__main__":
+    unittest.main()

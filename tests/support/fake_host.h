@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fake_host.h - a made-up struct tei_host: lets a test run a transport without an engine.
+ *
+ * A host has a map of regions and counts what comes back through work_done(): each piece of work
+ * belongs to a struct fake_task, which is told once. What a rule of the contract forbids (a second
+ * work_done(), a region released that was not held) ends the process with a line on stderr.
+ */
+#ifndef TEST_FAKE_HOST_H
+#define TEST_FAKE_HOST_H
+
+#include "transport/transport.h"
+
+#include <pthread.h>
+
+#define FAKE_REGIONS_MAX 64
+
+struct fake_host {
+    struct tei_host base;
+    struct tei_conf
+        conf; /* the defaults, listening on 127.0.0.1; to be changed before a transport is opened */
+    struct tei_jobs jobs;
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    struct tei_region *regions[FAKE_REGIONS_MAX];
+    size_t n_done;
+};
+
+/* What became of one piece of work. */
+struct fake_task {
+    _Atomic uint64_t moved;
+    bool done, awaited;
+    int error, sys_errno;
+    const char *why;
+};
+
+void fake_host_init(struct fake_host *h);
+void fake_host_fini(struct fake_host *h);
+
+struct tei_region *fake_region_add(struct fake_host *h, struct tei_transport *t, void *addr,
+                                   size_t length, unsigned access);
+/* Out of the map, then out of the transport; then nobody may hold it any more. Frees it. */
+void fake_region_del(struct fake_host *h, struct tei_transport *t, struct tei_region *r);
+
+/* One instance of a transport in its host. Opening one that fails ends the process. */
+struct tei_transport *fake_open(struct fake_host *h, const char *transport);
+void fake_close(struct tei_transport *t); /* close, stop, destroy */
+
+/*
+ * Attaches `t` to `target` of another host, through its descriptor; to this engine itself (NULL) if
+ * `target` is NULL.
+ */
+struct tei_attach *fake_attach(struct tei_transport *t, struct tei_transport *target);
+/*
+ * The same through a descriptor of the test's own making; `root` is consumed. Returns what attach()
+ * says.
+ */
+int fake_attach_json(struct tei_transport *t, json_t *root, const char *host,
+                     struct tei_attach **out);
+void fake_detach(struct tei_transport *t, struct tei_attach *a);
+
+/* Makes work and puts it on the list, for t->ops.post(). */
+struct tei_work *fake_work(struct tei_list *list, struct tei_transport *t, struct tei_attach *a,
+                           struct fake_task *task, int opcode, void *local, const void *remote,
+                           uint64_t length);
+
+/* Polls (if told to) and waits until the `n` tasks are done; false after `timeout_ms`. */
+bool fake_wait(struct fake_host *h, struct tei_transport *poll, struct fake_task *tasks, size_t n,
+               int64_t timeout_ms);
+
+/* One work from post to end; TE_ERR_BUSY if it did not end within 20 s. */
+int fake_transfer(struct tei_transport *t, struct tei_attach *a, int opcode, void *local,
+                  const void *remote, uint64_t length);
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proc.h"
+
+#include "base/os.h"
+#include "base/sock.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define PORT_MIN   20000
+#define PORT_MAX   29999
+#define PORT_TRIES 200
+
+static size_t n_claims;
+
+/* Claims the port among the tests of this host until this process ends, by an abstract unix socket that
+ * te_proc.py names alike. */
+static bool claim_port(uint16_t port)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    int n =
+        snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "te-test-port-%u", (unsigned)port);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd >= 0 && bind(fd, (const struct sockaddr *)&name,
+                        (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) == 0) {
+        n_claims++;
+        return true;
+    }
+    if (fd >= 0)
+        close(fd);
+    return false;
+}
+
+uint16_t test_free_port(void)
+{
+    for (int i = 0; i < PORT_TRIES; i++) {
+        uint16_t port = 0;
+        int fd = tei_listen_range("127.0.0.1", PORT_MIN, PORT_MAX, 1, &port);
+
+        if (fd < 0)
+            return 0;
+        tei_fd_close(fd);
+        if (claim_port(port))
+            return port;
+    }
+    return 0;
+}
+
+static size_t count_entries(const char *path)
+{
+    DIR *dir = opendir(path);
+    size_t n = 0;
+
+    assert(dir);
+    while (readdir(dir))
+        n++;
+    closedir(dir);
+    return n;
+}
+
+size_t test_count_fds(void)
+{
+    return count_entries("/proc/self/fd") - n_claims;
+}
+
+size_t test_count_threads(void)
+{
+    return count_entries("/proc/self/task");
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * proc.h - what the test's own process has: ports that no other test is given, descriptors, threads.
+ */
+#ifndef TEST_PROC_H
+#define TEST_PROC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * A port of 127.0.0.1 that nobody listens on, 20000 to 29999: below those that the kernel gives to
+ * clients. Until this process ends no other test is given it, nor this one again. 0 if there is
+ * none. Main thread only.
+ */
+uint16_t test_free_port(void);
+
+/* Open descriptors, but for those that keep the ports above. */
+size_t test_count_fds(void);
+size_t test_count_threads(void);
+
+#endif

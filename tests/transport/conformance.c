@@ -1,0 +1,628 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "conformance.h"
+
+#include "base/err.h"
+#include "base/os.h"
+#include "proc.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FLIGHT 32
+
+/* ---------------------------------------------------------------------------------------- pairs */
+
+static char *map(size_t n, int how)
+{
+    char *p = mmap(NULL, n, PROT_READ | PROT_WRITE, how | MAP_ANONYMOUS, -1, 0);
+
+    assert_ptr_not_equal(p, MAP_FAILED);
+    return p;
+}
+
+static void configure(const struct conformance *with, struct fake_host *h)
+{
+    fake_host_init(h);
+    h->conf.tcp_piece_size = PIECE;
+    if (with->configure)
+        with->configure(&h->conf);
+}
+
+static struct pair *make_pair(const struct conformance *with)
+{
+    struct pair *p = calloc(1, sizeof *p);
+
+    assert_non_null(p);
+    p->with = with;
+    p->am = map(PAIR_BYTES, MAP_PRIVATE);
+    p->bm = map(PAIR_BYTES, MAP_SHARED);
+    return p;
+}
+
+static void open_initiator(struct pair *p)
+{
+    configure(p->with, &p->ha);
+    p->a = fake_open(&p->ha, p->with->transport);
+    p->ar = fake_region_add(&p->ha, p->a, p->am, PAIR_BYTES, TE_REMOTE_RW);
+}
+
+struct pair *pair_open(const struct conformance *with)
+{
+    struct pair *p = make_pair(with);
+
+    open_initiator(p);
+    if (p->a->ops.caps & TEI_CAP_LOCAL_ONLY) {
+        p->b = p->a;
+        p->br = fake_region_add(&p->ha, p->a, p->bm, PAIR_BYTES, TE_REMOTE_RW);
+        return p;
+    }
+    configure(with, &p->hb);
+    p->b = fake_open(&p->hb, with->transport);
+    p->br = fake_region_add(&p->hb, p->b, p->bm, PAIR_BYTES, TE_REMOTE_RW);
+    p->attach = fake_attach(p->a, p->b);
+    return p;
+}
+
+/* The target's process: serves until it is killed. */
+static void serve(struct pair *p, int out)
+{
+    json_t *root = json_object();
+    char *text;
+    size_t n;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    configure(p->with, &p->hb);
+    p->b = fake_open(&p->hb, p->with->transport);
+    p->br = fake_region_add(&p->hb, p->b, p->bm, PAIR_BYTES, TE_REMOTE_RW);
+    p->b->ops.describe(p->b, root);
+    text = json_dumps(root, JSON_COMPACT);
+    n = strlen(text);
+    if (write(out, text, n) != (ssize_t)n)
+        _exit(1);
+    close(out);
+    for (;;)
+        pause();
+}
+
+struct pair *pair_fork(const struct conformance *with)
+{
+    struct pair *p = make_pair(with);
+    char text[4096];
+    int ends[2];
+    ssize_t n;
+
+    assert_int_equal(pipe(ends), 0);
+    p->child = fork();
+    assert_true(p->child >= 0);
+    if (p->child == 0) {
+        close(ends[0]);
+        serve(p, ends[1]);
+    }
+    close(ends[1]);
+    n = read(ends[0], text, sizeof text);
+    assert_true(n > 0);
+    close(ends[0]);
+    open_initiator(p);
+    assert_int_equal(
+        fake_attach_json(p->a, json_loadb(text, (size_t)n, 0, NULL), "127.0.0.1", &p->attach), 0);
+    return p;
+}
+
+static void end_child(struct pair *p)
+{
+    if (p->child <= 0)
+        return;
+    kill(p->child, SIGKILL);
+    waitpid(p->child, NULL, 0);
+    p->child = 0;
+}
+
+void pair_close(struct pair *p)
+{
+    bool forked = p->child != 0;
+
+    end_child(p);
+    fake_detach(p->a, p->attach);
+    fake_region_del(&p->ha, p->a, p->ar);
+    if (p->b == p->a)
+        fake_region_del(&p->ha, p->a, p->br);
+    fake_close(p->a);
+    if (!forked && p->b && p->b != p->a) {
+        fake_region_del(&p->hb, p->b, p->br);
+        fake_close(p->b);
+        fake_host_fini(&p->hb);
+    }
+    fake_host_fini(&p->ha);
+    munmap(p->am, PAIR_BYTES);
+    munmap(p->bm, PAIR_BYTES);
+    free(p);
+}
+
+void fill_pattern(char *p, size_t n, uint32_t seed)
+{
+    uint32_t x = seed * 2654435761u + 12345;
+
+    for (size_t i = 0; i < n; i++) {
+        x = x * 1664525u + 1013904223u;
+        p[i] = (char)(x >> 24);
+    }
+}
+
+/* --------------------------------------------------------------------------------- moving bytes */
+
+/* Moves n bytes one way and checks both sides, and that nothing beside them has changed. */
+static void check_one(struct pair *p, int opcode, size_t at_a, size_t at_b, size_t n, uint32_t seed)
+{
+    char *to = opcode == TE_READ ? p->am + at_a : p->bm + at_b;
+    char *from = opcode == TE_READ ? p->bm + at_b : p->am + at_a;
+
+    fill_pattern(from, n, seed);
+    memset(to - 1, 0x55, n + 2);
+    assert_int_equal(fake_transfer(p->a, p->attach, opcode, p->am + at_a, p->bm + at_b, n), 0);
+    assert_memory_equal(to, from, n);
+    assert_int_equal(to[-1], 0x55);
+    assert_int_equal(to[n], 0x55);
+}
+
+static void check_sizes(struct pair *p)
+{
+    static const size_t sizes[] = {1,
+                                   2,
+                                   7,
+                                   8,
+                                   23,
+                                   24,
+                                   25,
+                                   4095,
+                                   4096,
+                                   4097,
+                                   PIECE - 1,
+                                   PIECE,
+                                   PIECE + 1,
+                                   PIECE + PIECE / 4,
+                                   PIECE + PIECE / 4 + 1,
+                                   2 * PIECE,
+                                   3 * PIECE - 1,
+                                   17 * PIECE + 5,
+                                   ((size_t)8 << 20) + 3};
+
+    for (size_t i = 0; i < TEI_ARRAY_LEN(sizes); i++) {
+        check_one(p, TE_READ, 1, 3, sizes[i], (uint32_t)i);
+        check_one(p, TE_WRITE, 5, 2, sizes[i], (uint32_t)i + 100);
+        check_one(p, TE_READ, 64, 128, sizes[i], (uint32_t)i + 200);
+        check_one(p, TE_WRITE, PAIR_BYTES - sizes[i] - 1, PAIR_BYTES - sizes[i] - 1, sizes[i],
+                  (uint32_t)i + 300);
+    }
+}
+
+void conformance_sizes(const struct conformance *with)
+{
+    struct pair *p = pair_open(with);
+
+    check_sizes(p);
+    pair_close(p);
+}
+
+void conformance_other_process(const struct conformance *with)
+{
+    struct pair *p = pair_fork(with);
+
+    check_sizes(p);
+    pair_close(p);
+}
+
+struct shot {
+    int opcode;
+    size_t at, n;
+};
+
+/* Ranges side by side with a gap of one byte, so that no two of a volley touch each other. */
+static size_t draw_volley(struct shot *shots, size_t max, uint32_t *x)
+{
+    size_t at = 1, n = 0;
+
+    while (n < max) {
+        struct shot *s = &shots[n];
+
+        *x = *x * 1664525u + 1013904223u;
+        s->opcode = *x >> 31 ? TE_READ : TE_WRITE;
+        s->n = 1 + (*x >> 8) % (1u << (*x >> 3) % 20);
+        s->at = at;
+        if (at + s->n + 1 > PAIR_BYTES)
+            break;
+        at += s->n + 1;
+        n++;
+    }
+    return n;
+}
+
+void conformance_random_volleys(const struct conformance *with)
+{
+    struct pair *p = pair_open(with);
+    char *model_a = map(PAIR_BYTES, MAP_PRIVATE), *model_b = map(PAIR_BYTES, MAP_PRIVATE);
+    struct shot shots[300];
+    struct fake_task tasks[300];
+    uint32_t x = 7;
+
+    fill_pattern(p->am, PAIR_BYTES, 1);
+    fill_pattern(p->bm, PAIR_BYTES, 2);
+    memcpy(model_a, p->am, PAIR_BYTES);
+    memcpy(model_b, p->bm, PAIR_BYTES);
+    for (int round = 0; round < 8; round++) {
+        size_t n = draw_volley(shots, TEI_ARRAY_LEN(shots), &x);
+        struct tei_list list;
+
+        tei_list_init(&list);
+        for (size_t i = 0; i < n; i++) {
+            struct shot *s = &shots[i];
+
+            fake_work(&list, p->a, p->attach, &tasks[i], s->opcode, p->am + s->at, p->bm + s->at,
+                      s->n);
+            if (s->opcode == TE_READ)
+                memcpy(model_a + s->at, model_b + s->at, s->n);
+            else
+                memcpy(model_b + s->at, model_a + s->at, s->n);
+        }
+        p->a->ops.post(p->a, &list);
+        assert_true(tei_list_empty(&list));
+        assert_true(fake_wait(&p->ha, round % 2 ? p->a : NULL, tasks, n, 60000));
+        for (size_t i = 0; i < n; i++)
+            assert_int_equal(tasks[i].error, 0);
+        assert_memory_equal(p->am, model_a, PAIR_BYTES);
+        assert_memory_equal(p->bm, model_b, PAIR_BYTES);
+    }
+    munmap(model_a, PAIR_BYTES);
+    munmap(model_b, PAIR_BYTES);
+    pair_close(p);
+}
+
+void conformance_two_peers(const struct conformance *with)
+{
+    struct pair *p = pair_open(with), *q = pair_open(with);
+    struct tei_attach *other = fake_attach(p->a, q->b);
+    struct fake_task tasks[64];
+    struct tei_list list;
+
+    tei_list_init(&list);
+    fill_pattern(p->bm, PAIR_BYTES, 3);
+    fill_pattern(q->bm, PAIR_BYTES, 4);
+    for (size_t i = 0; i < 64; i++) {
+        size_t at = i * 5 * PIECE / 2;
+        struct pair *from = i % 2 ? q : p;
+
+        fake_work(&list, p->a, i % 2 ? other : p->attach, &tasks[i], TE_READ, p->am + at,
+                  from->bm + at, i % 3 ? 1000 : 5 * PIECE / 2);
+    }
+    p->a->ops.post(p->a, &list);
+    assert_true(fake_wait(&p->ha, NULL, tasks, 64, 60000));
+    for (size_t i = 0; i < 64; i++) {
+        size_t at = i * 5 * PIECE / 2;
+
+        assert_int_equal(tasks[i].error, 0);
+        assert_memory_equal(p->am + at, (i % 2 ? q : p)->bm + at, i % 3 ? 1000 : 5 * PIECE / 2);
+    }
+    fake_detach(p->a, other);
+    pair_close(q);
+    pair_close(p);
+}
+
+struct crowd {
+    struct pair *p;
+    size_t from, bytes; /* this thread's part of both memories */
+    int bad;
+};
+
+static void *one_of_many(void *arg)
+{
+    struct crowd *c = arg;
+    struct pair *p = c->p;
+    uint32_t x = (uint32_t)c->from | 1;
+
+    for (int i = 0; i < 120; i++) {
+        size_t n, at;
+
+        x = x * 1664525u + 1013904223u;
+        n = 1 + (x >> 8) % (i % 10 ? 5000 : 3 * PIECE);
+        at = c->from + (x >> 4) % (c->bytes - n);
+        fill_pattern(p->bm + at, n, x);
+        if (fake_transfer(p->a, p->attach, TE_READ, p->am + at, p->bm + at, n) ||
+            memcmp(p->am + at, p->bm + at, n))
+            c->bad++;
+        p->am[at] = (char)~p->am[at];
+        if (fake_transfer(p->a, p->attach, TE_WRITE, p->am + at, p->bm + at, n) ||
+            memcmp(p->am + at, p->bm + at, n))
+            c->bad++;
+    }
+    return NULL;
+}
+
+void conformance_many_threads(const struct conformance *with)
+{
+    struct pair *p = pair_open(with);
+    struct crowd crowd[8];
+    pthread_t ids[8];
+
+    for (size_t i = 0; i < 8; i++) {
+        crowd[i] = (struct crowd){p, i * (PAIR_BYTES / 8), PAIR_BYTES / 8, 0};
+        assert_int_equal(pthread_create(&ids[i], NULL, one_of_many, &crowd[i]), 0);
+    }
+    for (size_t i = 0; i < 8; i++) {
+        pthread_join(ids[i], NULL);
+        assert_int_equal(crowd[i].bad, 0);
+    }
+    pair_close(p);
+}
+
+void conformance_more_work_than_lanes(const struct conformance *with)
+{
+    enum { N = 4000 };
+    struct pair *p = pair_open(with);
+    struct fake_task *tasks = calloc(N, sizeof *tasks);
+    struct tei_list list;
+
+    tei_list_init(&list);
+    fill_pattern(p->bm, PAIR_BYTES, 9);
+    for (size_t i = 0; i < N; i++)
+        fake_work(&list, p->a, p->attach, &tasks[i], TE_READ, p->am + i * 8000, p->bm + i * 8000,
+                  1 + i % 8000);
+    p->a->ops.post(p->a, &list);
+    assert_true(fake_wait(&p->ha, NULL, tasks, N, 60000));
+    for (size_t i = 0; i < N; i++) {
+        assert_int_equal(tasks[i].error, 0);
+        assert_memory_equal(p->am + i * 8000, p->bm + i * 8000, 1 + i % 8000);
+    }
+    assert_int_equal(p->ha.n_done, N);
+    free(tasks);
+    pair_close(p);
+}
+
+/* --------------------------------------------------------------------------------------- ending */
+
+void conformance_post_after_close(const struct conformance *with)
+{
+    struct pair *p = pair_open(with);
+
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 100), 0);
+    p->a->ops.close(p->a);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 100), TE_ERR_CANCELED);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_WRITE, p->am, p->bm, 10 * PIECE),
+                     TE_ERR_CANCELED);
+    p->a->ops.close(p->a);
+    pair_close(p);
+}
+
+/* Posts `FLIGHT` transfers, READ and WRITE in turn, each in its own part of the memories. */
+static void take_off(struct pair *p, struct fake_task *tasks, const void *owner,
+                     int64_t deadline_ns)
+{
+    size_t part = PAIR_BYTES / FLIGHT;
+    struct tei_list list;
+
+    tei_list_init(&list);
+    for (size_t i = 0; i < FLIGHT; i++) {
+        struct tei_work *w =
+            fake_work(&list, p->a, p->attach, &tasks[i], i % 2 ? TE_WRITE : TE_READ,
+                      p->am + i * part, p->bm + i * part, part);
+
+        w->owner = owner;
+        w->deadline_ns = deadline_ns;
+    }
+    p->a->ops.post(p->a, &list);
+}
+
+void conformance_close_in_flight(const struct conformance *with)
+{
+    for (int round = 0; round < 5; round++) {
+        struct pair *p = pair_open(with);
+        struct fake_task tasks[FLIGHT];
+
+        take_off(p, tasks, NULL, TEI_NEVER);
+        usleep((useconds_t)(round * 500));
+        p->a->ops.close(p->a);
+        p->a->ops.stop(p->a);
+        assert_int_equal(p->ha.n_done, FLIGHT);
+        for (size_t i = 0; i < FLIGHT; i++)
+            assert_true(tasks[i].error == 0 || tasks[i].error == TE_ERR_CANCELED);
+        pair_close(p);
+    }
+}
+
+void conformance_leaves_nothing(const struct conformance *with)
+{
+    size_t fds = 0, threads = 0;
+
+    for (int round = 0; round < 3; round++) {
+        struct pair *p = pair_open(with);
+
+        assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 20 * PIECE), 0);
+        pair_close(p);
+        if (round == 0) {
+            fds = test_count_fds();
+            threads = test_count_threads();
+        }
+    }
+    assert_int_equal(test_count_fds(), fds);
+    assert_int_equal(test_count_threads(), threads);
+}
+
+/* ---------------------------------------------------------------- peers that fail (REMOTE only) */
+
+void conformance_peer_dies(const struct conformance *with)
+{
+    for (int round = 0; round < 4; round++) {
+        struct pair *p = pair_fork(with);
+        struct fake_task tasks[FLIGHT];
+        int64_t start;
+
+        assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 100), 0);
+        take_off(p, tasks, NULL, TEI_NEVER);
+        usleep((useconds_t)(round * 700));
+        end_child(p);
+        start = tei_now_ns();
+        p->child = -1;
+        assert_true(fake_wait(&p->ha, NULL, tasks, FLIGHT, 20000));
+        assert_true(tei_now_ns() - start < 10 * TEI_NS_PER_S);
+        for (size_t i = 0; i < FLIGHT; i++)
+            assert_true(tasks[i].error == 0 || tei_err_class(tasks[i].error) == TEI_CLASS_PATH ||
+                        (with->mute && tasks[i].error == TE_ERR_STALE));
+        pair_close(p);
+    }
+}
+
+/* Sees to it that transfers are in the middle of their way, and stay there. */
+static struct pair *freeze(const struct conformance *with)
+{
+    struct pair *p = pair_fork(with);
+
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 20 * PIECE), 0);
+    kill(p->child, SIGSTOP);
+    waitpid(p->child, NULL, WUNTRACED);
+    return p;
+}
+
+/* From now on the transport must leave the initiator's memory alone, whatever the peer does. */
+static void check_quiet(struct pair *p)
+{
+    size_t part = PAIR_BYTES / FLIGHT;
+    char *before = map(PAIR_BYTES, MAP_PRIVATE);
+
+    fill_pattern(p->am, PAIR_BYTES, 77);
+    memcpy(before, p->am, PAIR_BYTES);
+    if (p->child > 0)
+        kill(p->child, SIGCONT);
+    usleep(200000);
+    assert_memory_equal(p->am, before, PAIR_BYTES);
+    /* Nor has any of the new bytes been written to the peer. */
+    for (size_t i = 1; i < FLIGHT; i += 2)
+        assert_memory_not_equal(p->bm + (i + 1) * part - 64, before + (i + 1) * part - 64, 64);
+    munmap(before, PAIR_BYTES);
+}
+
+void conformance_cancel_frozen(const struct conformance *with)
+{
+    struct pair *p = freeze(with);
+    struct fake_task tasks[FLIGHT], others[FLIGHT];
+    int64_t start;
+    int mine = 0, theirs = 0;
+
+    take_off(p, tasks, &mine, TEI_NEVER);
+    take_off(p, others, &theirs, TEI_NEVER);
+    usleep(50000);
+    start = tei_now_ns();
+    p->a->ops.cancel(p->a, &mine);
+    assert_true(tei_now_ns() - start < TEI_NS_PER_S / 10);
+    assert_true(fake_wait(&p->ha, NULL, tasks, FLIGHT, 5000));
+    assert_int_equal(p->ha.n_done, FLIGHT + 1);
+    for (size_t i = 0; i < FLIGHT; i++)
+        assert_int_equal(tasks[i].error, TE_ERR_CANCELED);
+    p->a->ops.cancel(p->a, &theirs);
+    assert_true(fake_wait(&p->ha, NULL, others, FLIGHT, 5000));
+    check_quiet(p);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 20 * PIECE), 0);
+    pair_close(p);
+}
+
+void conformance_deadline_frozen(const struct conformance *with)
+{
+    struct pair *p = freeze(with);
+    struct fake_task tasks[FLIGHT];
+    int64_t start = tei_now_ns(), took;
+
+    take_off(p, tasks, NULL, start + 150 * TEI_NS_PER_MS);
+    assert_true(fake_wait(&p->ha, NULL, tasks, FLIGHT, 5000));
+    took = tei_now_ns() - start;
+    assert_true(took >= 150 * TEI_NS_PER_MS);
+    assert_true(took < 1000 * TEI_NS_PER_MS);
+    for (size_t i = 0; i < FLIGHT; i++)
+        assert_int_equal(tasks[i].error, TE_ERR_TIMEOUT);
+    check_quiet(p);
+    pair_close(p);
+}
+
+void conformance_close_frozen(const struct conformance *with)
+{
+    struct pair *p = freeze(with);
+    struct fake_task tasks[FLIGHT];
+    int64_t start;
+
+    take_off(p, tasks, NULL, TEI_NEVER);
+    usleep(20000);
+    start = tei_now_ns();
+    p->a->ops.close(p->a);
+    p->a->ops.stop(p->a);
+    assert_true(tei_now_ns() - start < TEI_NS_PER_S);
+    for (size_t i = 0; i < FLIGHT; i++) {
+        assert_true(tasks[i].done);
+        assert_int_equal(tasks[i].error, TE_ERR_CANCELED);
+    }
+    check_quiet(p);
+    pair_close(p);
+}
+
+/* ------------------------------------------------------------------------ regions (REMOTE only) */
+
+void conformance_region_removed(const struct conformance *with)
+{
+    for (int round = 0; round < 6; round++) {
+        struct pair *p = pair_open(with);
+        struct fake_task tasks[FLIGHT];
+        char *before = map(PAIR_BYTES, MAP_PRIVATE);
+
+        fill_pattern(p->am, PAIR_BYTES, 5);
+        assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 20 * PIECE), 0);
+        take_off(p, tasks, NULL, TEI_NEVER);
+        usleep((useconds_t)(round * 400));
+        fake_region_del(&p->hb, p->b, p->br);
+        memset(p->bm, 0x33, PAIR_BYTES);
+        memset(before, 0x33, PAIR_BYTES);
+        assert_true(fake_wait(&p->ha, NULL, tasks, FLIGHT, 20000));
+        assert_memory_equal(p->bm, before, PAIR_BYTES);
+        for (size_t i = 0; i < FLIGHT; i++)
+            assert_true(tasks[i].error == 0 || tasks[i].error == TE_ERR_STALE ||
+                        tasks[i].error == TE_ERR_LINK);
+        assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 100), TE_ERR_STALE);
+        p->br = fake_region_add(&p->hb, p->b, p->bm, PAIR_BYTES, TE_REMOTE_RW);
+        assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 100), 0);
+        munmap(before, PAIR_BYTES);
+        pair_close(p);
+    }
+}
+
+/* Ranges that the target does not have, or not for this. */
+void conformance_stale(const struct conformance *with)
+{
+    struct pair *p = pair_open(with);
+    char *outside = map(PAIR_BYTES, MAP_PRIVATE), *limited = map(4 * PIECE, MAP_PRIVATE);
+    struct tei_region *read_only = fake_region_add(&p->hb, p->b, limited, PIECE, TE_REMOTE_READ);
+    struct tei_region *write_only =
+        fake_region_add(&p->hb, p->b, limited + 2 * PIECE, PIECE, TE_REMOTE_WRITE);
+    static const size_t sizes[] = {1, 5000, 3 * PIECE};
+    int refused = with->mute ? TE_ERR_LINK : TE_ERR_STALE;
+
+    for (size_t i = 0; i < TEI_ARRAY_LEN(sizes); i++) {
+        assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, outside, sizes[i]),
+                         TE_ERR_STALE);
+        assert_int_equal(fake_transfer(p->a, p->attach, TE_WRITE, p->am, outside, sizes[i]),
+                         refused);
+        assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, sizes[i]), 0);
+    }
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm + PAIR_BYTES - 9, 10),
+                     TE_ERR_STALE);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, limited, 100), 0);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_WRITE, p->am, limited, 100), refused);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, limited + 2 * PIECE, 100),
+                     TE_ERR_STALE);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_WRITE, p->am, limited + 2 * PIECE, 100), 0);
+    assert_int_equal(limited[0], 0);
+    fake_region_del(&p->hb, p->b, read_only);
+    fake_region_del(&p->hb, p->b, write_only);
+    munmap(outside, PAIR_BYTES);
+    munmap(limited, 4 * PIECE);
+    pair_close(p);
+}

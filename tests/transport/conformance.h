@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * conformance.h - what every transport must do, whatever it is made of. A transport's test file
+ * names itself:
+ *
+ *     static const struct conformance fixture = {.transport = "tcp"};
+ *     CONFORMANCE_REMOTE(fixture)
+ *     const struct CMUnitTest tests[] = {CONFORMANCE_REMOTE_TESTS, cmocka_unit_test(mine)};
+ *
+ * The transport runs in fake hosts (tests/support/fake_host.h). A REMOTE one is tested with two
+ * instances in this process, and with a peer in a process of its own that can be frozen and killed.
+ */
+#ifndef TEST_CONFORMANCE_H
+#define TEST_CONFORMANCE_H
+
+#include "fake_host.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#include <sys/types.h>
+
+#define PAIR_BYTES ((size_t)32 << 20)
+#define PIECE      ((size_t)64 << 10) /* where a transport that splits requests is to split */
+
+struct conformance {
+    const char *transport;
+    void (*configure)(struct tei_conf *conf); /* may be NULL */
+    bool mute; /* a refusal cannot always be told from a lost connection */
+};
+
+/* An initiator `a` and a target `b`; for a transport that is local only they are the same. */
+struct pair {
+    const struct conformance *with;
+    struct fake_host ha, hb;
+    struct tei_transport *a, *b;
+    struct tei_attach *attach; /* b, as seen by a */
+    char *am, *bm;             /* PAIR_BYTES each, registered */
+    struct tei_region *ar, *br;
+    pid_t child; /* b runs there: hb and b are not used, bm is shared with it */
+};
+
+struct pair *pair_open(const struct conformance *with);
+/* The same with the target in a process of its own. No thread may run in this process yet. */
+struct pair *pair_fork(const struct conformance *with);
+void pair_close(struct pair *p);
+
+/* Fills with bytes that differ from place to place, and for each seed. */
+void fill_pattern(char *p, size_t n, uint32_t seed);
+
+void conformance_sizes(const struct conformance *with);
+void conformance_random_volleys(const struct conformance *with);
+void conformance_many_threads(const struct conformance *with);
+void conformance_more_work_than_lanes(const struct conformance *with);
+void conformance_post_after_close(const struct conformance *with);
+void conformance_close_in_flight(const struct conformance *with);
+void conformance_leaves_nothing(const struct conformance *with);
+
+void conformance_two_peers(const struct conformance *with);
+void conformance_other_process(const struct conformance *with);
+void conformance_peer_dies(const struct conformance *with);
+void conformance_cancel_frozen(const struct conformance *with);
+void conformance_deadline_frozen(const struct conformance *with);
+void conformance_close_frozen(const struct conformance *with);
+void conformance_region_removed(const struct conformance *with);
+void conformance_stale(const struct conformance *with);
+
+#define CONFORMANCE_CASE(fixture, name) \
+    static void name(void **state)      \
+    {                                   \
+        (void)state;                    \
+        conformance_##name(&(fixture)); \
+    }
+
+#define CONFORMANCE_COMMON(fixture)                 \
+    CONFORMANCE_CASE(fixture, sizes)                \
+    CONFORMANCE_CASE(fixture, random_volleys)       \
+    CONFORMANCE_CASE(fixture, many_threads)         \
+    CONFORMANCE_CASE(fixture, more_work_than_lanes) \
+    CONFORMANCE_CASE(fixture, post_after_close)     \
+    CONFORMANCE_CASE(fixture, close_in_flight)      \
+    CONFORMANCE_CASE(fixture, leaves_nothing)
+
+/* Where the initiator moves the bytes, so that a peer which is frozen holds up nothing. */
+#define CONFORMANCE_ONE_SIDED(fixture)        \
+    CONFORMANCE_COMMON(fixture)               \
+    CONFORMANCE_CASE(fixture, two_peers)      \
+    CONFORMANCE_CASE(fixture, other_process)  \
+    CONFORMANCE_CASE(fixture, peer_dies)      \
+    CONFORMANCE_CASE(fixture, region_removed) \
+    CONFORMANCE_CASE(fixture, stale)
+
+#define CONFORMANCE_REMOTE(fixture)            \
+    CONFORMANCE_ONE_SIDED(fixture)             \
+    CONFORMANCE_CASE(fixture, cancel_frozen)   \
+    CONFORMANCE_CASE(fixture, deadline_frozen) \
+    CONFORMANCE_CASE(fixture, close_frozen)
+
+#define CONFORMANCE_COMMON_TESTS                                                               \
+    cmocka_unit_test(sizes), cmocka_unit_test(random_volleys), cmocka_unit_test(many_threads), \
+        cmocka_unit_test(more_work_than_lanes), cmocka_unit_test(post_after_close),            \
+        cmocka_unit_test(close_in_flight), cmocka_unit_test(leaves_nothing)
+
+#define CONFORMANCE_ONE_SIDED_TESTS                                                         \
+    CONFORMANCE_COMMON_TESTS, cmocka_unit_test(two_peers), cmocka_unit_test(other_process), \
+        cmocka_unit_test(peer_dies), cmocka_unit_test(region_removed), cmocka_unit_test(stale)
+
+#define CONFORMANCE_REMOTE_TESTS                                  \
+    CONFORMANCE_ONE_SIDED_TESTS, cmocka_unit_test(cancel_frozen), \
+        cmocka_unit_test(deadline_frozen), cmocka_unit_test(close_frozen)
+
+#endif

@@ -1,0 +1,693 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "conformance.h"
+
+#include "base/os.h"
+#include "plat/plat.h"
+#include "proc.h"
+#include "transport/host/host.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const struct conformance fixture = {.transport = "host"};
+CONFORMANCE_ONE_SIDED(fixture)
+
+#define SHARED ((size_t)4 << 20)
+
+static struct host_peer *peer_of(struct pair *p)
+{
+    return ((struct host_attach *)p->attach)->peer;
+}
+
+/* How many mappings of this process are of a file with that name. */
+static int count_maps(const char *name)
+{
+    FILE *f = fopen("/proc/self/maps", "re");
+    char line[512];
+    int n = 0;
+
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f))
+        n += strstr(line, name) != NULL;
+    fclose(f);
+    return n;
+}
+
+/* Waits for what another thread brings about. */
+static bool comes(int want)
+{
+    for (int i = 0; i < 500 && count_maps("memfd:te_alloc") != want; i++)
+        usleep(10000);
+    return count_maps("memfd:te_alloc") == want;
+}
+
+static void there_and_back(struct pair *p, char *remote, size_t n, uint32_t seed)
+{
+    fill_pattern(p->am, n, seed);
+    memset(p->am + SHARED, 0, n);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_WRITE, p->am, remote, n), 0);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am + SHARED, remote, n), 0);
+    assert_memory_equal(p->am, p->am + SHARED, n);
+}
+
+/* Memory of te_alloc() is mapped, one that is freed is unmapped without being asked for again. */
+static void shareable_memory_is_mapped(void **state)
+{
+    struct pair *p = pair_open(&fixture);
+    int before = count_maps("memfd:te_alloc");
+    struct tei_region *r, *part;
+    void *mem;
+
+    (void)state;
+    assert_int_equal(tei_mem_alloc(SHARED, NULL, &mem), 0);
+    assert_int_equal(count_maps("memfd:te_alloc"), before + 1);
+    r = fake_region_add(&p->hb, p->b, (char *)mem + 4096, SHARED / 2 - 4096, TE_REMOTE_RW);
+    part = fake_region_add(&p->hb, p->b, (char *)mem + SHARED / 2, SHARED / 2, TE_REMOTE_READ);
+    there_and_back(p, (char *)mem + 4099, 1000001, 1);
+    assert_true(comes(before + 2));
+    there_and_back(p, (char *)mem + 4097, SHARED / 2 - 5000, 2);
+    assert_memory_equal((char *)mem + 4097, p->am, SHARED / 2 - 5000);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_WRITE, p->am, (char *)mem + SHARED / 2, 10),
+                     TE_ERR_STALE);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, mem, 10), TE_ERR_STALE);
+    fake_region_del(&p->hb, p->b, r);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, (char *)mem + 8192, 10),
+                     TE_ERR_STALE);
+    fake_region_del(&p->hb, p->b, part);
+    tei_mem_free(mem, SHARED);
+    assert_true(comes(before));
+    pair_close(p);
+}
+
+static void frozen_peer_is_no_hindrance(void **state)
+{
+    struct pair *p = pair_fork(&fixture);
+
+    (void)state;
+    kill(p->child, SIGSTOP);
+    waitpid(p->child, NULL, WUNTRACED);
+    there_and_back(p, p->bm + 5, 3 * HOST_CHUNK + 7, 3);
+    assert_memory_equal(p->bm + 5, p->am, 3 * HOST_CHUNK + 7);
+    pair_close(p);
+}
+
+/* ------------------------------------------------------------------------------------ the fence */
+
+static uint32_t slot_of(struct pair *p, const struct tei_region *r)
+{
+    return (uint32_t)(uintptr_t)r->keys[p->b->index] - 1;
+}
+
+/* A writer that never leaves: the region stands as before, and the owner is told who it is. */
+static void stuck_writer(struct pair *p, uint32_t word)
+{
+    struct host_hazard *z = tei_host_peer_hazard(peer_of(p));
+    int64_t start = tei_now_ns(), took;
+    char pid[32];
+
+    snprintf(pid, sizeof pid, "process %d ", (int)getpid());
+    atomic_store(&z->word, HAZARD_BUSY | word);
+    assert_int_equal(p->b->ops.region_del(p->b, p->br), TE_ERR_BUSY);
+    took = tei_now_ns() - start;
+    assert_true(took > 900 * TEI_NS_PER_MS && took < 5 * TEI_NS_PER_S);
+    assert_non_null(strstr(te_errmsg(), pid));
+    there_and_back(p, p->bm, 100000, word);
+    /* Once is enough to know it. */
+    start = tei_now_ns();
+    assert_int_equal(p->b->ops.region_del(p->b, p->br), TE_ERR_BUSY);
+    assert_true(tei_now_ns() - start < 500 * TEI_NS_PER_MS);
+    there_and_back(p, p->bm, 100, word);
+    atomic_store(&z->word, 0);
+    tei_host_peer_unhazard(peer_of(p), z);
+}
+
+static void writers_that_never_leave(void **state)
+{
+    struct pair *p = pair_open(&fixture);
+
+    (void)state;
+    stuck_writer(p, slot_of(p, p->br));
+    stuck_writer(p, HAZARD_ANY);
+    pair_close(p);
+}
+
+static void *leave_late(void *arg)
+{
+    struct host_hazard *z = arg;
+
+    usleep(100000);
+    if (atomic_exchange(&z->word, 0) & HAZARD_WAITED)
+        syscall(SYS_futex, &z->word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    return NULL;
+}
+
+static void writers_are_waited_for(void **state)
+{
+    struct pair *p = pair_open(&fixture);
+    struct host_hazard *z = tei_host_peer_hazard(peer_of(p));
+    int64_t start = tei_now_ns(), took;
+    pthread_t thread;
+
+    (void)state;
+    atomic_store(&z->word, HAZARD_BUSY | slot_of(p, p->br));
+    assert_int_equal(pthread_create(&thread, NULL, leave_late, z), 0);
+    fake_region_del(&p->hb, p->b, p->br);
+    took = tei_now_ns() - start;
+    assert_true(took > 90 * TEI_NS_PER_MS && took < 900 * TEI_NS_PER_MS);
+    pthread_join(thread, NULL);
+    tei_host_peer_unhazard(peer_of(p), z);
+    p->br = fake_region_add(&p->hb, p->b, p->bm, PAIR_BYTES, TE_REMOTE_RW);
+    pair_close(p);
+}
+
+/* One that was stopped and goes on is waited for again, as if nothing had been. */
+static void writers_that_went_on(void **state)
+{
+    struct pair *p = pair_open(&fixture);
+    struct host_hazard *z = tei_host_peer_hazard(peer_of(p));
+    uint32_t word = HAZARD_BUSY | slot_of(p, p->br);
+    pthread_t thread;
+
+    (void)state;
+    atomic_store(&z->word, word);
+    assert_int_equal(p->b->ops.region_del(p->b, p->br), TE_ERR_BUSY);
+    atomic_store(&z->word, 0);
+    atomic_store(&z->word, word);
+    assert_int_equal(pthread_create(&thread, NULL, leave_late, z), 0);
+    fake_region_del(&p->hb, p->b, p->br);
+    assert_int_equal(atomic_load(&z->word), 0);
+    pthread_join(thread, NULL);
+    tei_host_peer_unhazard(peer_of(p), z);
+    p->br = fake_region_add(&p->hb, p->b, p->bm, PAIR_BYTES, TE_REMOTE_RW);
+    pair_close(p);
+}
+
+/* Whatever a peer writes to its page of hazards, it costs no more than the wait. */
+static void hazards_of_random_bytes(void **state)
+{
+    struct pair *p = pair_open(&fixture);
+    struct host_hazards *all = peer_of(p)->hazards;
+
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        struct tei_region *r =
+            fake_region_add(&p->hb, p->b, p->am + 64 * i, 64, TE_REMOTE_READ); /* any address */
+        int rc;
+
+        fill_pattern((char *)all, sizeof *all, (uint32_t)i);
+        rc = p->b->ops.region_del(p->b, r);
+        assert_true(rc == 0 || rc == TE_ERR_BUSY);
+        memset(all, 0, sizeof *all);
+        fake_region_del(&p->hb, p->b, r);
+    }
+    pair_close(p);
+}
+
+/* A peer's process writes without end; once the region is gone not a byte changes any more. */
+static void quiet_after_unregister(void **state)
+{
+    struct pair *p = pair_open(&fixture);
+    char *copy = malloc(PAIR_BYTES);
+    int64_t end = tei_now_ns() + TEI_NS_PER_S;
+
+    (void)state;
+    assert_non_null(copy);
+    for (uint32_t round = 0; tei_now_ns() < end; round++) {
+        struct fake_task tasks[8];
+        struct tei_list list;
+
+        tei_list_init(&list);
+        for (size_t i = 0; i < 8; i++)
+            fake_work(&list, p->a, p->attach, &tasks[i], TE_WRITE, p->am, p->bm, PAIR_BYTES);
+        p->a->ops.post(p->a, &list);
+        usleep(round % 7 * 300);
+        fake_region_del(&p->hb, p->b, p->br);
+        memcpy(copy, p->bm, PAIR_BYTES);
+        usleep(2000);
+        assert_memory_equal(copy, p->bm, PAIR_BYTES);
+        assert_true(fake_wait(&p->ha, NULL, tasks, 8, 20000));
+        p->br = fake_region_add(&p->hb, p->b, p->bm, PAIR_BYTES, TE_REMOTE_RW);
+    }
+    free(copy);
+    pair_close(p);
+}
+
+/* ------------------------------------------------------------------------------ why it is not taken */
+
+/* Attaches with one key of te.host changed (NULL: left out), and checks the reason given. */
+static void check_refused(struct pair *p, const char *key, json_t *value, const char *reason)
+{
+    json_t *root = json_object(), *keys;
+    struct tei_attach *a = NULL;
+
+    assert_int_equal(p->b->ops.describe(p->b, root), 0);
+    keys = json_object_get(json_object_get(root, "te"), "host");
+    if (value)
+        json_object_set_new(keys, key, value);
+    else
+        json_object_del(keys, key);
+    assert_int_equal(fake_attach_json(p->a, root, "127.0.0.1", &a), TE_ERR_UNSUPPORTED);
+    if (!strstr(te_errmsg(), reason))
+        fail_msg("'%s' does not say '%s'", te_errmsg(), reason);
+}
+
+static void reasons(void **state)
+{
+    struct pair *p = pair_open(&fixture);
+    struct tei_attach *a = NULL;
+    char far[sizeof(((struct host_keys *)0)->boot)] = "0f0f0f0f-0000-4000-8000-000000000000";
+
+    (void)state;
+    fake_detach(p->a, p->attach); /* or it would be known already */
+    p->attach = NULL;
+    check_refused(p, "boot", json_string(far), "another host");
+    if (tei_host_of(p->a)->keys.machine[0])
+        check_refused(p, "machine", json_string("00000000000000000000000000000000"),
+                      "another machine");
+    check_refused(p, "net_ns", json_integer(1), "network namespace");
+    check_refused(p, "pid_ns", json_integer(1), "pid namespace");
+    check_refused(p, "nonce", json_string("00112233445566778899aabbccddeeff"), "not the one");
+    check_refused(p, "socket", json_string("te-host-nobody"), "unix socket");
+    check_refused(p, "v", json_integer(2), "version 2");
+    check_refused(p, "nonce", json_string("xy"), "malformed");
+    check_refused(p, "uid", NULL, "malformed");
+    assert_int_equal(fake_attach_json(p->a, json_object(), "127.0.0.1", &a), TE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(te_errmsg(), "TE_HOST_PATH"));
+    pair_close(p);
+}
+
+static void a_silent_owner_costs_the_timeout(void **state)
+{
+    struct pair *p = pair_open(&fixture);
+    struct host *b = tei_host_of(p->b);
+    unsigned char nonce[HOST_NONCE];
+    int64_t start = tei_now_ns();
+    struct tei_attach *a = NULL;
+    json_t *root = json_object();
+
+    (void)state;
+    pthread_mutex_lock(&b->loop_lock);
+    memcpy(nonce, b->keys.nonce, sizeof nonce);
+    b->keys.nonce[0] ^= 1; /* as a new engine, so that a greeting is due */
+    pthread_mutex_unlock(&b->loop_lock);
+    assert_int_equal(p->b->ops.describe(p->b, root), 0);
+    pthread_mutex_lock(&b->loop_lock);
+    assert_int_equal(fake_attach_json(p->a, root, "127.0.0.1", &a), TE_ERR_UNSUPPORTED);
+    memcpy(b->keys.nonce, nonce, sizeof nonce);
+    pthread_mutex_unlock(&b->loop_lock);
+    assert_true(tei_now_ns() - start < 2 * TEI_NS_PER_S);
+    assert_non_null(strstr(te_errmsg(), "TE_HOST_TIMEOUT_MS"));
+    pair_close(p);
+}
+
+/* Pages that process_vm cannot reach: the next transport is to carry them from then on. */
+static void pages_out_of_reach(void **state)
+{
+    struct pair *p = pair_open(&fixture);
+    te_request r = {.opcode = TE_READ, .length = 10};
+    struct tei_region *hole;
+    char *mem = mmap(NULL, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    (void)state;
+    assert_ptr_not_equal(mem, MAP_FAILED);
+    hole = fake_region_add(&p->hb, p->b, mem, 8192, TE_REMOTE_RW);
+    r.target_offset = (uintptr_t)mem;
+    assert_true(p->a->ops.score(p->a, p->attach, &r) > 50);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, mem, 10), TE_ERR_PEER);
+    assert_int_equal(p->a->ops.score(p->a, p->attach, &r), 0);
+    r.target_offset = (uintptr_t)p->bm;
+    assert_true(p->a->ops.score(p->a, p->attach, &r) > 50);
+    there_and_back(p, p->bm, 1000, 4);
+    fake_region_del(&p->hb, p->b, hole);
+    munmap(mem, 8192);
+    pair_close(p);
+}
+
+static unsigned score_of(struct pair *p, const void *remote, uint64_t length)
+{
+    te_request r = {.opcode = TE_READ, .target_offset = (uintptr_t)remote, .length = length};
+
+    return p->a->ops.score(p->a, p->attach, &r);
+}
+
+static void check_why_not(struct pair *p, const void *remote, const char *reason)
+{
+    te_request r = {.opcode = TE_READ, .target_offset = (uintptr_t)remote, .length = 10};
+    char why[256];
+
+    p->a->ops.why_not(p->a, p->attach, &r, why, sizeof why);
+    if (!strstr(why, reason))
+        fail_msg("'%s' does not say '%s'", why, reason);
+}
+
+/* Then no copy goes by it, not even while the memfd is on its way. */
+static void process_vm_is_refused(void **state)
+{
+    struct pair *p = pair_open(&fixture);
+    struct tei_region *r;
+    void *mem;
+
+    (void)state;
+    peer_of(p)->memfd_only = true;
+    assert_int_equal(tei_mem_alloc(SHARED, NULL, &mem), 0);
+    r = fake_region_add(&p->hb, p->b, mem, SHARED, TE_REMOTE_RW);
+    fill_pattern(p->am, 1000, 6);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_WRITE, p->am, mem, 1000), TE_ERR_PEER);
+    for (size_t i = 0; i < 1000; i++)
+        assert_int_equal(((char *)mem)[i], 0);
+    for (int i = 0; i < 500 && score_of(p, mem, SHARED) == TEI_SCORE_LATER; i++)
+        usleep(10000);
+    assert_int_equal(score_of(p, mem, SHARED), 80);
+    there_and_back(p, (char *)mem + 13, 1000001, 7);
+    assert_memory_equal((char *)mem + 13, p->am, 1000001);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 10), TE_ERR_PEER);
+    assert_int_equal(score_of(p, p->bm, 10), 0);
+    check_why_not(p, p->bm, "not shareable");
+    fake_region_del(&p->hb, p->b, r);
+    tei_mem_free(mem, SHARED);
+    pair_close(p);
+}
+
+/* One bad piece of a volley spoils none of the others. */
+static void one_of_a_list_fails(void **state)
+{
+    enum { N = 15 };
+    struct pair *p = pair_open(&fixture);
+    struct fake_task tasks[N];
+    struct tei_list list;
+
+    (void)state;
+    fill_pattern(p->bm, PAIR_BYTES, 8);
+    munmap(p->bm + 7 * 8192, 4096);
+    tei_list_init(&list);
+    for (size_t i = 0; i < N; i++)
+        fake_work(&list, p->a, p->attach, &tasks[i], TE_READ, p->am + i * 8192, p->bm + i * 8192,
+                  4096);
+    p->a->ops.post(p->a, &list);
+    assert_true(fake_wait(&p->ha, NULL, tasks, N, 20000));
+    for (size_t i = 0; i < N; i++) {
+        assert_int_equal(tasks[i].error, i == 7 ? TE_ERR_PEER : 0);
+        if (i != 7)
+            assert_memory_equal(p->am + i * 8192, p->bm + i * 8192, 4096);
+    }
+    pair_close(p);
+}
+
+/* ------------------------------------------------------------------------------------ many of it */
+
+#define MANY  100000
+#define SMALL ((size_t)64)
+
+static struct tei_region *add_many(struct pair *p, size_t from, size_t n)
+{
+    struct tei_region *r = calloc(n, sizeof *r);
+
+    assert_non_null(r);
+    for (size_t i = 0; i < n; i++) {
+        r[i] = (struct tei_region){
+            .addr = (uintptr_t)p->am + (from + i) * SMALL, .length = SMALL, .access = TE_REMOTE_RW};
+        assert_int_equal(p->b->ops.region_add(p->b, &r[i]), 0);
+    }
+    return r;
+}
+
+static void del_many(struct pair *p, struct tei_region *r, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(p->b->ops.region_del(p->b, &r[i]), 0);
+    free(r);
+}
+
+/* Each is found, also when more have changed than the log holds; none is, once it has gone. */
+static void many_regions(void **state)
+{
+    struct pair *p = pair_open(&fixture);
+    struct tei_region *few = add_many(p, 0, 500), *r;
+    char *own = p->am + PAIR_BYTES / 2;
+
+    (void)state;
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, own, p->am + 499 * SMALL, SMALL), 0);
+    r = add_many(p, 500, MANY);
+    for (size_t i = 0; i < 500 + MANY; i += 991)
+        assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, own, p->am + i * SMALL, SMALL), 0);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, own, p->am + 1, SMALL), TE_ERR_STALE);
+    del_many(p, few, 500);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, own, p->am + 5 * SMALL, SMALL),
+                     TE_ERR_STALE);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, own, p->am + 500 * SMALL, SMALL), 0);
+    del_many(p, r, MANY);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, own, p->am + 500 * SMALL, SMALL),
+                     TE_ERR_STALE);
+    there_and_back(p, p->bm, 1000, 5);
+    pair_close(p);
+}
+
+/* One region where there were many, after more changes than the log holds. */
+static void one_for_many(void **state)
+{
+    enum { N = 2 * HOST_LOG };
+    struct pair *p = pair_open(&fixture);
+    struct tei_region *r = add_many(p, 0, N);
+    struct tei_region one = {.addr = (uintptr_t)p->am, .length = N * SMALL, .access = TE_REMOTE_RW};
+    char *own = p->am + PAIR_BYTES / 2;
+
+    (void)state;
+    for (size_t i = 0; i < N; i += 100)
+        assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, own, p->am + i * SMALL, SMALL), 0);
+    for (size_t i = N; i-- > 0;)
+        assert_int_equal(p->b->ops.region_del(p->b, &r[i]), 0);
+    assert_int_equal(p->b->ops.region_add(p->b, &one), 0);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, own, p->am, N * SMALL), 0);
+    assert_memory_equal(own, p->am, N * SMALL);
+    assert_int_equal(p->b->ops.region_del(p->b, &one), 0);
+    free(r);
+    pair_close(p);
+}
+
+/* ---------------------------------------------------------------------------- hostile, and forks */
+
+static int knock(struct pair *p)
+{
+    int fd = tei_host_connect(tei_host_of(p->b)->keys.socket, 1000);
+
+    assert_true(fd >= 0);
+    return fd;
+}
+
+/* Whoever says nothing, nonsense, or the truth with a wrong nonce, is let go of. */
+static void hostile_initiators(void **state)
+{
+    struct pair *p = pair_open(&fixture);
+    struct host_msg m = {.magic = HOST_MAGIC, .version = HOST_VERSION, .type = HOST_HELLO};
+    size_t before = test_count_fds();
+    int fds[HOST_FDS] = {0, 1}, fd, silent = knock(p);
+    char junk[200];
+
+    (void)state;
+    for (int i = 0; i < 50; i++) {
+        fd = knock(p);
+        fill_pattern(junk, sizeof junk, (uint32_t)i);
+        assert_true(send(fd, junk, (size_t)i * 4, MSG_NOSIGNAL) >= 0);
+        tei_fd_close(fd);
+        fd = knock(p);
+        m.type = (uint16_t)(i % 7);
+        assert_true(tei_host_send(fd, &m, fds, (size_t)i % 3));
+        tei_fd_close(fd);
+    }
+    m.type = HOST_HELLO; /* with a nonce of zeros */
+    fd = knock(p);
+    assert_true(tei_host_send(fd, &m, NULL, 0));
+    for (int i = 0; i < 500 && (test_count_fds() > before + 2 || read(fd, junk, 1) != 0); i++)
+        usleep(10000);
+    assert_int_equal(read(silent, junk, 1), 0);
+    tei_fd_close(silent);
+    tei_fd_close(fd);
+    assert_true(test_count_fds() <= before);
+    there_and_back(p, p->bm, 100000, 6);
+    pair_close(p);
+}
+
+struct impostor {
+    int listener, fds[2];
+};
+
+/* Answers one greeting, with whatever it has. */
+static void *answer(void *arg)
+{
+    struct impostor *o = arg;
+    struct host_msg m = {.magic = HOST_MAGIC, .version = HOST_VERSION, .type = HOST_WELCOME};
+    struct pollfd f = {.fd = o->listener, .events = POLLIN};
+    char hello[sizeof m];
+    int fd = poll(&f, 1, 5000) == 1 ? accept(o->listener, NULL, NULL) : -1;
+
+    assert_true(fd >= 0);
+    f.fd = fd;
+    poll(&f, 1, 5000);
+    assert_int_equal(read(fd, hello, sizeof hello), sizeof hello);
+    assert_true(tei_host_send(fd, &m, o->fds, 2));
+    poll(&f, 1, 5000); /* until it is left alone */
+    close(fd);
+    return NULL;
+}
+
+/* A greeting that is answered with these two; closes them. */
+static int greet_with(struct pair *p, int table, int hazards)
+{
+    char name[HOST_SOCKET + 1];
+    struct impostor o = {tei_host_listen(name), {table, hazards}};
+    json_t *root = json_object(), *keys;
+    struct tei_attach *a = NULL;
+    pthread_t thread;
+    int rc;
+
+    assert_true(o.listener >= 0 && table >= 0 && hazards >= 0);
+    assert_int_equal(p->b->ops.describe(p->b, root), 0);
+    keys = json_object_get(json_object_get(root, "te"), "host");
+    json_object_set_new(keys, "socket", json_string(name));
+    assert_int_equal(pthread_create(&thread, NULL, answer, &o), 0);
+    rc = fake_attach_json(p->a, root, "127.0.0.1", &a);
+    pthread_join(thread, NULL);
+    tei_fd_close(o.listener);
+    close(table);
+    close(hazards);
+    return rc;
+}
+
+static int unsealed(size_t size, unsigned flags)
+{
+    int fd = memfd_create("unsealed", MFD_CLOEXEC | flags);
+
+    assert_int_equal(ftruncate(fd, (off_t)size), 0);
+    return fd;
+}
+
+/* A sealed memfd of huge pages, of which there may be none when it is read; -1 where there are none. */
+static int sealed_huge(size_t size)
+{
+    int fd = memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
+
+    if (fd >= 0 && (ftruncate(fd, (off_t)size) != 0 ||
+                    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* What an owner hands out is pages as they must be, or it is left alone. */
+static void hostile_owners(void **state)
+{
+    struct pair *p = pair_open(&fixture);
+    size_t table = sizeof(struct host_table), page = sizeof(struct host_hazards), before;
+    int huge = sealed_huge((size_t)128 << 20);
+
+    (void)state;
+    fake_detach(p->a, p->attach);
+    p->attach = NULL;
+    before = test_count_fds() - (huge >= 0);
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(greet_with(p, tei_host_pages(table), tei_host_pages(page)),
+                         TE_ERR_UNSUPPORTED); /* of zeros */
+    assert_int_equal(greet_with(p, open("/tmp", O_RDONLY), tei_host_pages(page)),
+                     TE_ERR_UNSUPPORTED);
+    assert_int_equal(greet_with(p, open("/dev/zero", O_RDWR), open("/dev/zero", O_RDWR)),
+                     TE_ERR_UNSUPPORTED);
+    assert_int_equal(greet_with(p, unsealed(table, 0), unsealed(page, 0)), TE_ERR_UNSUPPORTED);
+    assert_int_equal(greet_with(p, unsealed(table, MFD_ALLOW_SEALING),
+                                unsealed(page, MFD_ALLOW_SEALING)),
+                     TE_ERR_UNSUPPORTED);
+    assert_int_equal(greet_with(p, tei_host_pages(page), tei_host_pages(page)), TE_ERR_UNSUPPORTED);
+    if (huge >= 0) {
+        assert_int_equal(greet_with(p, huge, tei_host_pages(page)), TE_ERR_UNSUPPORTED);
+        assert_non_null(strstr(te_errmsg(), "sealed"));
+    }
+    assert_true(test_count_fds() <= before); /* b may have been letting go of a then */
+    pair_close(p);
+}
+
+/* A memfd that finds no descriptor is done without. */
+static void without_descriptors(void **state)
+{
+    te_request r = {.opcode = TE_READ, .length = 10};
+    struct pair *p = pair_open(&fixture);
+    struct rlimit old, none;
+    struct tei_region *region;
+    void *mem;
+
+    (void)state;
+    assert_int_equal(tei_mem_alloc(SHARED, NULL, &mem), 0);
+    region = fake_region_add(&p->hb, p->b, mem, SHARED, TE_REMOTE_RW);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    none = old;
+    none.rlim_cur = 3;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    r.target_offset = (uintptr_t)mem;
+    for (uint32_t i = 0; i < 20; i++) {
+        there_and_back(p, mem, 100000, i);
+        usleep(5000);
+        assert_true(p->a->ops.score(p->a, p->attach, &r) > 50);
+    }
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    there_and_back(p, mem, 100000, 99);
+    fake_region_del(&p->hb, p->b, region);
+    tei_mem_free(mem, SHARED);
+    pair_close(p);
+}
+
+static void a_child_has_none_of_it(void **state)
+{
+    struct pair *p = pair_open(&fixture);
+    int status;
+    pid_t pid;
+
+    (void)state;
+    there_and_back(p, p->bm, 1000, 7);
+    assert_true(count_maps("memfd:te_host") > 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        _exit(count_maps("memfd:te_host") == 0 ? 0 : 1);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    there_and_back(p, p->bm, 1000, 8);
+    pair_close(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CONFORMANCE_ONE_SIDED_TESTS,
+        cmocka_unit_test(shareable_memory_is_mapped),
+        cmocka_unit_test(frozen_peer_is_no_hindrance),
+        cmocka_unit_test(writers_that_never_leave),
+        cmocka_unit_test(writers_are_waited_for),
+        cmocka_unit_test(writers_that_went_on),
+        cmocka_unit_test(hazards_of_random_bytes),
+        cmocka_unit_test(quiet_after_unregister),
+        cmocka_unit_test(reasons),
+        cmocka_unit_test(a_silent_owner_costs_the_timeout),
+        cmocka_unit_test(pages_out_of_reach),
+        cmocka_unit_test(process_vm_is_refused),
+        cmocka_unit_test(one_of_a_list_fails),
+        cmocka_unit_test(many_regions),
+        cmocka_unit_test(one_for_many),
+        cmocka_unit_test(hostile_initiators),
+        cmocka_unit_test(hostile_owners),
+        cmocka_unit_test(without_descriptors),
+        cmocka_unit_test(a_child_has_none_of_it),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

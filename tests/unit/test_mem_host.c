@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "plat/plat.h"
+#include "proc.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SIZE ((size_t)1 << 20)
+
+static void shared_and_sealed(void **state)
+{
+    size_t before = test_count_fds(), offset = 0;
+    struct tei_share *s, *again;
+    char *mem = NULL, *other;
+    void *p;
+
+    (void)state;
+    assert_int_equal(tei_mem_alloc(SIZE + 5, "cpu:0", &p), 0);
+    mem = p;
+    s = tei_share_hold((uintptr_t)mem + 4097, 1000, &offset);
+    assert_non_null(s);
+    assert_int_equal(offset, 4097);
+    assert_int_equal(s->size, SIZE + 5);
+    assert_int_equal(ftruncate(s->fd, 1), -1);
+    assert_int_equal(ftruncate(s->fd, 2 * (off_t)SIZE), -1);
+    other = mmap(NULL, s->size, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
+    assert_ptr_not_equal(other, MAP_FAILED);
+    strcpy(mem + 77, "seen from both sides");
+    assert_string_equal(other + 77, mem + 77);
+    assert_null(tei_share_hold((uintptr_t)mem + 1, SIZE + 5, &offset));
+    assert_null(tei_share_hold((uintptr_t)mem - 1, 2, &offset));
+    again = tei_share_get(s);
+    tei_mem_free(mem, SIZE + 5);
+    assert_null(tei_share_hold((uintptr_t)mem, 1, &offset));
+    /* What is held stays, for those who have mapped it. */
+    assert_string_equal(other + 77, "seen from both sides");
+    assert_int_equal(test_count_fds(), before + 1);
+    tei_share_put(s);
+    tei_share_put(again);
+    assert_int_equal(test_count_fds(), before);
+    munmap(other, SIZE + 5);
+}
+
+/* Small memory costs no descriptor, and neither does any more once there are many. */
+static void descriptors_are_spared(void **state)
+{
+    enum { N = 1100 };
+    static void *mem[N];
+    size_t before = test_count_fds(), offset;
+    struct rlimit limit;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(tei_mem_alloc(5000, NULL, &mem[0]), 0);
+    assert_null(tei_share_hold((uintptr_t)mem[0], 1, &offset));
+    tei_mem_free(mem[0], 5000);
+    assert_int_equal(test_count_fds(), before);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(tei_mem_alloc(65536, NULL, &mem[i]), 0);
+    assert_true(test_count_fds() <= before + 1024);
+    memset(mem[N - 1], 1, 65536);
+    for (int i = 0; i < N; i++)
+        tei_mem_free(mem[i], 65536);
+    assert_int_equal(test_count_fds(), before);
+}
+
+/* Huge pages are asked for; whether they are given is the system's to say. */
+static void huge_pages_are_asked_for(void **state)
+{
+    FILE *f = fopen("/proc/self/smaps", "re");
+    char line[512], begin[32];
+    bool here = false, asked = false;
+    void *mem;
+
+    (void)state;
+    assert_non_null(f);
+    assert_int_equal(tei_mem_alloc((size_t)4 << 20, NULL, &mem), 0);
+    snprintf(begin, sizeof begin, "%zx-", (size_t)mem);
+    while (fgets(line, sizeof line, f)) {
+        bool flags = strncmp(line, "VmFlags:", 8) == 0;
+
+        here = here || strncmp(line, begin, strlen(begin)) == 0;
+        asked = asked || (here && flags && strstr(line, " hg"));
+        here = here && !flags;
+    }
+    fclose(f);
+    tei_mem_free(mem, (size_t)4 << 20);
+    if (access("/sys/kernel/mm/transparent_hugepage/shmem_enabled", R_OK) != 0)
+        skip();
+    assert_true(asked);
+}
+
+/* A process of few descriptors keeps most of them for other things. */
+static void few_descriptors(void **state)
+{
+    enum { N = 100 };
+    size_t before = test_count_fds();
+    struct rlimit old, few;
+    void *mem[N];
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    few = old;
+    few.rlim_cur = 100;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(tei_mem_alloc(65536, NULL, &mem[i]), 0);
+    assert_true(test_count_fds() > before);
+    assert_true(test_count_fds() <= before + 25);
+    for (int i = 0; i < N; i++)
+        tei_mem_free(mem[i], 65536);
+    assert_int_equal(test_count_fds(), before);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+}
+
+/* Without a memfd there is memory all the same. */
+static void without_descriptors(void **state)
+{
+    struct rlimit old, none;
+    size_t offset;
+    void *mem;
+    int rc;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    none = old;
+    none.rlim_cur = 3;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    rc = tei_mem_alloc(SIZE, NULL, &mem);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    assert_int_equal(rc, 0);
+    memset(mem, 1, SIZE);
+    assert_null(tei_share_hold((uintptr_t)mem, 1, &offset));
+    tei_mem_free(mem, SIZE);
+}
+
+/* A child has none of its parent's, and may have its own at the same place. */
+static void child_has_its_own(void **state)
+{
+    size_t offset = 1;
+    int status;
+    void *mem;
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(tei_mem_alloc(SIZE, NULL, &mem), 0);
+    memset(mem, 7, SIZE);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        void *own = NULL;
+        bool good = !tei_share_hold((uintptr_t)mem, 1, &offset) &&
+                    tei_mem_alloc(SIZE, NULL, &own) == 0 &&
+                    tei_share_hold((uintptr_t)own, SIZE, &offset) && offset == 0;
+
+        memset(own, 9, SIZE);
+        _exit(good ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(((char *)mem)[SIZE - 1], 7);
+    tei_mem_free(mem, SIZE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shared_and_sealed),        cmocka_unit_test(descriptors_are_spared),
+        cmocka_unit_test(huge_pages_are_asked_for), cmocka_unit_test(few_descriptors),
+        cmocka_unit_test(without_descriptors),      cmocka_unit_test(child_has_its_own),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,635 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The handshake port, server and client, over loopback. The server's loop has a thread of its own.
+ * Clients of bad manners are plain sockets here, and servers of bad manners a thread that sends
+ * what a test wrote down.
+ */
+#include "meta/meta.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/os.h"
+
+#define MAX  ((size_t)1 << 20)
+#define BIG  ((size_t)24 << 20)
+#define SOON tei_deadline_ns(10000)
+
+static const struct tei_conf conf = {.handshake_max_length = MAX};
+
+static struct tei_loop loop;
+static pthread_t loop_thread;
+static struct tei_rpc_server *server;
+static struct tei_hostport addr = {.host = "127.0.0.1"};
+static char *big;
+
+/* Calls that the handler was told to keep, by the body "hold". */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static struct tei_rpc_call *held[8];
+static char held_body[8][16];
+static int n_held;
+
+static bool starts_with(const char *body, size_t len, const char *word)
+{
+    return len >= strlen(word) && memcmp(body, word, strlen(word)) == 0;
+}
+
+static void hold(struct tei_rpc_call *call, const char *body)
+{
+    pthread_mutex_lock(&lock);
+    snprintf(held_body[n_held], sizeof held_body[0], "%s", body);
+    held[n_held++] = call;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Answers with the type and the body it was asked with, but for a few words. */
+static void handle(void *arg, struct tei_rpc_call *call, enum tei_rpc_type type, const char *body,
+                   size_t len)
+{
+    char text[256];
+    int n;
+
+    assert_ptr_equal(arg, &loop);
+    if (starts_with(body, len, "hold")) {
+        hold(call, body);
+    } else if (starts_with(body, len, "big")) {
+        tei_rpc_reply(call, big, BIG);
+    } else if (starts_with(body, len, "refuse") || strstr(body, "\"refuse\"")) {
+        tei_rpc_reply(call, TEI_NOTIFY_REFUSED, strlen(TEI_NOTIFY_REFUSED));
+    } else if (type == TEI_RPC_NOTIFY) {
+        tei_rpc_reply(call, TEI_NOTIFY_OK, strlen(TEI_NOTIFY_OK));
+    } else {
+        n = snprintf(text, sizeof text, "%d:%.*s", (int)type, (int)tei_min(len, 100), body);
+        tei_rpc_reply(call, text, (size_t)n);
+    }
+}
+
+static void *run_loop(void *arg)
+{
+    tei_loop_run(arg);
+    return NULL;
+}
+
+static int open_server(void **state)
+{
+    int fd;
+
+    (void)state;
+    addr.port = 0;
+    fd = tei_listen(addr.host, &addr.port, 128);
+    assert_true(fd >= 0);
+    assert_int_equal(tei_loop_init(&loop, NULL), 0);
+    assert_int_equal(tei_rpc_server_open(&loop, fd, &conf, handle, &loop, &server), 0);
+    assert_int_equal(tei_thread_start(&loop_thread, "loop", run_loop, &loop), 0);
+    n_held = 0;
+    return 0;
+}
+
+static void end_loop(void)
+{
+    tei_loop_stop(&loop);
+    pthread_join(loop_thread, NULL);
+    tei_rpc_server_close(server);
+    server = NULL;
+}
+
+static int close_server(void **state)
+{
+    (void)state;
+    if (server)
+        end_loop();
+    tei_loop_fini(&loop);
+    return 0;
+}
+
+static void wait_held(int n)
+{
+    pthread_mutex_lock(&lock);
+    while (n_held < n)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- raw clients */
+
+static int dial(void)
+{
+    int fd = tei_connect(addr.host, addr.port, SOON);
+
+    assert_true(fd >= 0);
+    return fd;
+}
+
+static void put(int fd, const void *data, size_t n)
+{
+    assert_int_equal(tei_write_full(fd, data, n, SOON), 0);
+}
+
+static void put_frame(int fd, int type, const char *body)
+{
+    uint64_t n = strlen(body) + (type >= 0);
+    uint8_t head[8], byte = (uint8_t)type;
+
+    for (int i = 0; i < 8; i++)
+        head[i] = (uint8_t)(n >> 8 * i);
+    put(fd, head, sizeof head);
+    if (type >= 0)
+        put(fd, &byte, 1);
+    put(fd, body, strlen(body));
+}
+
+static void check_bytes(int fd, const char *want, size_t n)
+{
+    char got[512];
+
+    assert_true(n <= sizeof got);
+    assert_int_equal(tei_read_full(fd, got, n, SOON), 0);
+    assert_memory_equal(got, want, n);
+}
+
+static bool is_closed_within(int fd, int ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    char byte;
+
+    return poll(&p, 1, ms) == 1 && recv(fd, &byte, 1, 0) <= 0;
+}
+
+static void check_closed(int fd)
+{
+    assert_true(is_closed_within(fd, 10000));
+    close(fd);
+}
+
+/* ---- good manners */
+
+static void check_request(enum tei_rpc_type type, const char *body, const char *want)
+{
+    struct tei_bytes reply;
+
+    if (tei_rpc_request(&addr, type, body, strlen(body), MAX, SOON, &reply))
+        fail_msg("%s", te_errmsg());
+    assert_string_equal(reply.data, want);
+    assert_int_equal(reply.len, strlen(want));
+    tei_bytes_fini(&reply);
+}
+
+static void check_alive(void)
+{
+    check_request(TEI_RPC_PROBE, "x", "3:x\n\n");
+}
+
+static void test_each_type(void **state)
+{
+    (void)state;
+    check_request(TEI_RPC_CONNECTION, "{\"a\":1}", "0:{\"a\":1}\n\n");
+    check_request(TEI_RPC_METADATA, "{}", "1:{}\n\n");
+    check_request(TEI_RPC_PROBE, "", "3:\n\n");
+}
+
+static void test_notify_and_probe(void **state)
+{
+    (void)state;
+    assert_int_equal(tei_rpc_notify(&addr, "n1", "hello", SOON), 0);
+    assert_int_equal(tei_rpc_notify(&addr, "refuse", "hello", SOON), TE_ERR_REJECTED);
+    assert_int_equal(tei_rpc_notify(&addr, "\xff", "hello", SOON), TE_ERR_INVALID);
+    assert_int_equal(tei_rpc_probe(&addr, SOON), 0);
+}
+
+static void test_bytes_on_the_wire(void **state)
+{
+    int fd = dial();
+
+    (void)state;
+    put(fd, "\4\0\0\0\0\0\0\0\1{}\n", 12);
+    check_bytes(fd,
+                "\7\0\0\0\0\0\0\0\1"
+                "1:{}\n\n",
+                15);
+    check_closed(fd);
+}
+
+static void test_old_form_is_answered_in_kind(void **state)
+{
+    int fd = dial();
+
+    (void)state;
+    put(fd, "\3\0\0\0\0\0\0\0{}\n", 11);
+    check_bytes(fd,
+                "\6\0\0\0\0\0\0\0"
+                "0:{}\n\n",
+                14);
+    check_closed(fd);
+}
+
+static void test_request_in_single_bytes(void **state)
+{
+    static const char frame[] = "\4\0\0\0\0\0\0\0\1{}\n";
+    int fd = dial();
+
+    (void)state;
+    for (size_t i = 0; i < sizeof frame - 1; i++) {
+        put(fd, frame + i, 1);
+        usleep(500);
+    }
+    check_bytes(fd, "\7\0\0\0\0\0\0\0\1", 9);
+    close(fd);
+}
+
+static void test_client_that_shuts_its_side_gets_its_reply(void **state)
+{
+    int fd = dial();
+
+    (void)state;
+    put_frame(fd, 3, "{}");
+    shutdown(fd, SHUT_WR);
+    check_bytes(fd,
+                "\6\0\0\0\0\0\0\0\3"
+                "3:{}\n",
+                14);
+    check_closed(fd);
+}
+
+/* The socket takes a little at a time; meanwhile others are served. */
+static void test_big_reply_to_a_slow_reader(void **state)
+{
+    uint64_t got = 0, want = 8 + 1 + BIG + 1;
+    char *buf = malloc(MAX);
+    int fd = dial();
+
+    (void)state;
+    assert_non_null(buf);
+    put_frame(fd, 1, "big");
+    while (got < want) {
+        size_t n = tei_min((size_t)(want - got), MAX);
+
+        assert_int_equal(tei_read_full(fd, buf, n, SOON), 0);
+        got += n;
+        if (got < 4 * MAX)
+            check_alive();
+    }
+    check_closed(fd);
+    free(buf);
+}
+
+static void test_larger_reply_than_allowed(void **state)
+{
+    struct tei_bytes reply;
+
+    (void)state;
+    assert_int_equal(tei_rpc_request(&addr, TEI_RPC_METADATA, "big", 3, MAX, SOON, &reply),
+                     TE_ERR_TOO_LARGE);
+    assert_non_null(strstr(te_errmsg(), "MC_HANDSHAKE_MAX_LENGTH"));
+    assert_int_equal(tei_rpc_request(&addr, TEI_RPC_METADATA, "big", 3, BIG + 2, SOON, &reply), 0);
+    assert_int_equal(reply.len, BIG + 1);
+    tei_bytes_fini(&reply);
+}
+
+/* ---- replies from elsewhere, and late */
+
+struct asking {
+    pthread_t thread;
+    int rc;
+    struct tei_bytes reply;
+};
+
+static void *ask(void *arg)
+{
+    struct asking *a = arg;
+
+    a->rc = tei_rpc_request(&addr, TEI_RPC_METADATA, "hold", 4, MAX, SOON, &a->reply);
+    return NULL;
+}
+
+static void test_reply_from_another_thread(void **state)
+{
+    struct asking a[3] = {0};
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(tei_thread_start(&a[i].thread, "ask", ask, &a[i]), 0);
+    wait_held(3);
+    check_alive();
+    for (int i = 2; i >= 0; i--) {
+        assert_string_equal(held_body[i], "hold\n");
+        tei_rpc_reply(held[i], "late", 4);
+    }
+    for (int i = 0; i < 3; i++) {
+        pthread_join(a[i].thread, NULL);
+        assert_int_equal(a[i].rc, 0);
+        assert_string_equal(a[i].reply.data, "late\n");
+        tei_bytes_fini(&a[i].reply);
+    }
+}
+
+static void test_reply_after_the_client_left(void **state)
+{
+    const struct linger reset = {.l_onoff = 1};
+    int quiet = dial(), abrupt = dial();
+
+    (void)state;
+    put_frame(quiet, 1, "hold");
+    put_frame(abrupt, 1, "hold");
+    wait_held(2);
+    close(quiet);
+    setsockopt(abrupt, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    close(abrupt);
+    usleep(50000);
+    assert_string_equal(held_body[0], "hold");
+    tei_rpc_reply(held[0], "x", 1);
+    tei_rpc_reply(held[1], "x", 1);
+    check_alive();
+}
+
+static void test_reply_after_the_server_closed(void **state)
+{
+    int fds[3] = {dial(), dial(), dial()};
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        put_frame(fds[i], 1, "hold");
+    wait_held(3);
+    tei_loop_stop(&loop);
+    pthread_join(loop_thread, NULL);
+    /*
+     * One reply is on its way to the loop when the server closes, one comes after that, one after
+     * the loop has gone.
+     */
+    tei_rpc_reply(held[0], "x", 1);
+    tei_rpc_server_close(server);
+    server = NULL;
+    tei_rpc_reply(held[1], "x", 1);
+    tei_loop_fini(&loop);
+    tei_rpc_reply(held[2], "x", 1);
+    for (int i = 0; i < 3; i++)
+        check_closed(fds[i]);
+}
+
+/* ---- bad manners */
+
+static void test_garbage_is_cut_off(void **state)
+{
+    static const char *const garbage[] = {"GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\x02zzzzzz",
+                                          "\xff\xff\xff\xff\xff\xff\xff\xff"};
+    int fd;
+
+    (void)state;
+    for (size_t i = 0; i < TEI_ARRAY_LEN(garbage); i++) {
+        fd = dial();
+        put(fd, garbage[i], strlen(garbage[i]));
+        check_closed(fd);
+    }
+    fd = dial();
+    put(fd, "\0\0\0\0\0\0\0\0", 8);
+    check_closed(fd);
+    fd = dial();
+    put(fd, "\1\0\x10\0\0\0\0\0", 8);
+    check_closed(fd);
+    check_alive();
+}
+
+/* Each is given 5 s, all of them at the same time, and nobody else notices. */
+static void test_patience_ends(void **state)
+{
+    int silent = dial(), half = dial(), lingering = dial(), not_reading = dial();
+    int64_t start = tei_now_ns();
+
+    (void)state;
+    put(half, "\4\0\0\0\0\0\0\0\1{", 10);
+    put_frame(lingering, 3, "x");
+    check_bytes(lingering,
+                "\5\0\0\0\0\0\0\0\3"
+                "3:x\n",
+                13);
+    put_frame(not_reading, 1, "big");
+    while (tei_now_ns() - start < 4 * TEI_NS_PER_S) {
+        check_alive();
+        usleep(100000);
+    }
+    assert_false(is_closed_within(silent, 0));
+    assert_false(is_closed_within(half, 0));
+    check_closed(silent);
+    check_closed(half);
+    assert_in_range(tei_now_ns() - start, 4 * TEI_NS_PER_S, 9 * TEI_NS_PER_S);
+    usleep(500000);
+    end_loop(); /* all were dropped or are dropped now; leaks would show */
+    close(lingering);
+    close(not_reading);
+}
+
+static void raise_nofile(void)
+{
+    struct rlimit lim;
+
+    getrlimit(RLIMIT_NOFILE, &lim);
+    if (lim.rlim_cur >= 4096)
+        return;
+    lim.rlim_cur = tei_min(lim.rlim_max, 4096);
+    setrlimit(RLIMIT_NOFILE, &lim);
+    if (lim.rlim_cur < 4096)
+        skip();
+}
+
+static void test_the_oldest_makes_room(void **state)
+{
+    enum { ROOM = 1024, MORE = 20 };
+    static int fds[ROOM + MORE];
+    int gone = 0;
+
+    (void)state;
+    raise_nofile();
+    for (int i = 0; i < ROOM + MORE; i++) {
+        fds[i] = dial();
+        if (i % 64 == 63)
+            check_alive(); /* the server has accepted those before */
+    }
+    check_alive();
+    for (int i = 0; i < ROOM + MORE; i++)
+        gone += is_closed_within(fds[i], 0);
+    assert_in_range(gone, MORE, MORE + 1 + ROOM / 64 + 1);
+    assert_true(is_closed_within(fds[0], 0));
+    assert_false(is_closed_within(fds[ROOM + MORE - 1], 0));
+    for (int i = 0; i < ROOM + MORE; i++)
+        close(fds[i]);
+}
+
+static void connect_to_server(int fd)
+{
+    struct tei_addr a;
+
+    assert_int_equal(tei_resolve(addr.host, addr.port, &a, 1), 1);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a.ss, a.len), 0);
+}
+
+/* It counts descriptors itself, and drops the connection that there was none for. */
+static bool under_valgrind(void)
+{
+    const char *preload = getenv("LD_PRELOAD");
+
+    return preload && strstr(preload, "vgpreload");
+}
+
+/* Without a free descriptor the server waits, without spinning, and goes on when there is one. */
+static void test_no_descriptor_left(void **state)
+{
+    struct rlimit old, tight;
+    uint64_t before;
+    int fd;
+
+    (void)state;
+    if (under_valgrind())
+        skip();
+    fd = dial();
+    put_frame(fd, 3, "x");
+    check_bytes(fd,
+                "\5\0\0\0\0\0\0\0\3"
+                "3:x\n",
+                13);
+    close(fd);
+    usleep(20000);
+    getrlimit(RLIMIT_NOFILE, &old);
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    tight = old;
+    for (tight.rlim_cur = 3; fcntl((int)tight.rlim_cur, F_GETFD) >= 0; tight.rlim_cur++) {}
+    setrlimit(RLIMIT_NOFILE, &tight);
+    before = atomic_load(&loop.wakeups);
+    connect_to_server(fd);
+    put_frame(fd, 3, "x");
+    usleep(350000);
+    assert_in_range(atomic_load(&loop.wakeups) - before, 1, 30);
+    setrlimit(RLIMIT_NOFILE, &old);
+    check_bytes(fd,
+                "\5\0\0\0\0\0\0\0\3"
+                "3:x\n",
+                13);
+    close(fd);
+}
+
+/* ---- the client against servers of bad manners */
+
+struct rude {
+    int fd;
+    struct tei_hostport addr;
+    const char *bytes;
+    size_t n;
+    bool hang; /* keep the connection open */
+    pthread_t thread;
+    int conn;
+};
+
+static void *be_rude(void *arg)
+{
+    struct rude *r = arg;
+    struct pollfd p = {.fd = r->fd, .events = POLLIN};
+    char buf[512];
+
+    poll(&p, 1, 10000);
+    r->conn = tei_accept(r->fd);
+    p.fd = r->conn;
+    poll(&p, 1, 10000);
+    if (recv(r->conn, buf, sizeof buf, 0) > 0)
+        tei_write_full(r->conn, r->bytes, r->n, SOON);
+    if (!r->hang) {
+        shutdown(r->conn, SHUT_WR);
+        /* What the client still sends must not turn the end into a reset. */
+        while (poll(&p, 1, 1000) > 0 && recv(r->conn, buf, sizeof buf, 0) > 0) {}
+    }
+    return NULL;
+}
+
+static int ask_rude(const char *bytes, size_t n, bool hang, int ms)
+{
+    struct rude r = {.bytes = bytes, .n = n, .hang = hang, .addr = {.host = "127.0.0.1"}};
+    struct tei_bytes reply = {0};
+    int rc;
+
+    r.fd = tei_listen("127.0.0.1", &r.addr.port, 1);
+    assert_true(r.fd >= 0);
+    assert_int_equal(tei_thread_start(&r.thread, "rude", be_rude, &r), 0);
+    rc = tei_rpc_request(&r.addr, TEI_RPC_PROBE, "{}", 2, MAX, tei_deadline_ns(ms), &reply);
+    pthread_join(r.thread, NULL);
+    close(r.conn);
+    close(r.fd);
+    tei_bytes_fini(&reply);
+    return rc;
+}
+
+static void test_servers_of_bad_manners(void **state)
+{
+    int64_t start;
+
+    (void)state;
+    assert_int_equal(ask_rude("\3\0\0\0\0\0\0\0\3{}", 11, false, 5000), 0);
+    assert_int_equal(ask_rude("\3\0\0\0\0\0\0\0\2{}", 11, false, 5000), TE_ERR_PROTOCOL);
+    assert_int_equal(ask_rude("\2\0\0\0\0\0\0\0{}", 10, false, 5000), TE_ERR_PROTOCOL);
+    assert_int_equal(ask_rude("\0\0\0\0\0\0\0\0", 8, false, 5000), TE_ERR_PROTOCOL);
+    assert_int_equal(ask_rude("HTTP/1.1 400 Bad Request", 24, false, 5000), TE_ERR_PROTOCOL);
+    assert_int_equal(ask_rude("", 0, false, 5000), TE_ERR_LINK);
+    assert_int_equal(ask_rude("\3\0\0", 3, false, 5000), TE_ERR_LINK);
+    assert_int_equal(ask_rude("\3\0\0\0\0\0\0\0\3{", 10, false, 5000), TE_ERR_LINK);
+    start = tei_now_ns();
+    assert_int_equal(ask_rude("\3\0\0\0\0\0\0\0\3{", 10, true, 200), TE_ERR_TIMEOUT);
+    assert_in_range(tei_now_ns() - start, 190 * TEI_NS_PER_MS, 3 * TEI_NS_PER_S);
+}
+
+static void test_nobody_there(void **state)
+{
+    struct tei_hostport nobody = {.host = "127.0.0.1"};
+    int fd = tei_listen("127.0.0.1", &nobody.port, 1);
+
+    (void)state;
+    close(fd);
+    assert_int_equal(tei_rpc_probe(&nobody, SOON), TE_ERR_PEER);
+}
+
+#define SERVED(test) cmocka_unit_test_setup_teardown(test, open_server, close_server)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SERVED(test_each_type),
+        SERVED(test_notify_and_probe),
+        SERVED(test_bytes_on_the_wire),
+        SERVED(test_old_form_is_answered_in_kind),
+        SERVED(test_request_in_single_bytes),
+        SERVED(test_client_that_shuts_its_side_gets_its_reply),
+        SERVED(test_big_reply_to_a_slow_reader),
+        SERVED(test_larger_reply_than_allowed),
+        SERVED(test_reply_from_another_thread),
+        SERVED(test_reply_after_the_client_left),
+        SERVED(test_reply_after_the_server_closed),
+        SERVED(test_garbage_is_cut_off),
+        SERVED(test_patience_ends),
+        SERVED(test_the_oldest_makes_room),
+        SERVED(test_no_descriptor_left),
+        cmocka_unit_test(test_servers_of_bad_manners),
+        cmocka_unit_test(test_nobody_there),
+    };
+    int failed;
+
+    te_log_set_level(TE_LOG_OFF);
+    big = malloc(BIG);
+    if (!big)
+        return 1;
+    memset(big, 'x', BIG);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    free(big);
+    return failed;
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "meta/meta.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX ((size_t)1 << 20)
+
+/* A request for the descriptor, as captured from another engine. */
+static const uint8_t golden[] = {4, 0, 0, 0, 0, 0, 0, 0, 1, '{', '}', '\n'};
+
+static struct tei_rpc_parser p;
+
+static int open_parser(void **state)
+{
+    (void)state;
+    tei_rpc_parser_init(&p, MAX);
+    return 0;
+}
+
+static int close_parser(void **state)
+{
+    (void)state;
+    tei_rpc_parser_fini(&p);
+    return 0;
+}
+
+static void check_golden(void)
+{
+    size_t len;
+    const char *body = tei_rpc_parser_body(&p, &len);
+
+    assert_true(p.done);
+    assert_true(p.typed);
+    assert_int_equal(p.type, TEI_RPC_METADATA);
+    assert_int_equal(len, 3);
+    assert_string_equal(body, "{}\n");
+}
+
+static void test_golden_at_once(void **state)
+{
+    size_t used;
+
+    (void)state;
+    assert_int_equal(tei_rpc_parser_feed(&p, golden, sizeof golden, &used), 1);
+    assert_int_equal(used, sizeof golden);
+    check_golden();
+}
+
+static void test_golden_cut_everywhere(void **state)
+{
+    size_t used;
+
+    (void)state;
+    for (size_t cut = 0; cut <= sizeof golden; cut++) {
+        int whole = cut == sizeof golden;
+
+        tei_rpc_parser_init(&p, MAX);
+        assert_int_equal(tei_rpc_parser_feed(&p, golden, cut, &used), whole);
+        assert_int_equal(used, cut);
+        assert_int_equal(tei_rpc_parser_feed(&p, golden + cut, sizeof golden - cut, &used), 1);
+        assert_int_equal(used, sizeof golden - cut);
+        check_golden();
+        tei_rpc_parser_fini(&p);
+    }
+}
+
+static void test_golden_byte_by_byte(void **state)
+{
+    size_t used;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof golden; i++) {
+        assert_int_equal(tei_rpc_parser_feed(&p, golden + i, 1, &used), i + 1 == sizeof golden);
+        assert_int_equal(used, 1);
+    }
+    check_golden();
+}
+
+static void test_what_follows_is_not_taken(void **state)
+{
+    uint8_t two[2 * sizeof golden];
+    size_t used;
+
+    (void)state;
+    memcpy(two, golden, sizeof golden);
+    memcpy(two + sizeof golden, golden, sizeof golden);
+    assert_int_equal(tei_rpc_parser_feed(&p, two, sizeof two, &used), 1);
+    assert_int_equal(used, sizeof golden);
+    assert_int_equal(tei_rpc_parser_feed(&p, two, sizeof two, &used), 1);
+    assert_int_equal(used, 0);
+    check_golden();
+}
+
+static void test_old_form_has_no_type(void **state)
+{
+    static const uint8_t old[] = {3, 0, 0, 0, 0, 0, 0, 0, '{', '}', '\n'};
+    size_t used, len;
+
+    (void)state;
+    assert_int_equal(tei_rpc_parser_feed(&p, old, sizeof old, &used), 1);
+    assert_false(p.typed);
+    assert_string_equal(tei_rpc_parser_body(&p, &len), "{}\n");
+    assert_int_equal(len, 3);
+}
+
+static void test_every_first_byte(void **state)
+{
+    (void)state;
+    for (int first = 0; first < 256; first++) {
+        uint8_t frame[] = {2, 0, 0, 0, 0, 0, 0, 0, (uint8_t)first, 'x'};
+        size_t used, len;
+
+        tei_rpc_parser_init(&p, MAX);
+        assert_int_equal(tei_rpc_parser_feed(&p, frame, sizeof frame, &used), 1);
+        assert_int_equal(p.typed, first <= 3);
+        tei_rpc_parser_body(&p, &len);
+        assert_int_equal(len, first <= 3 ? 1 : 2);
+        tei_rpc_parser_fini(&p);
+    }
+}
+
+static void test_type_alone(void **state)
+{
+    static const uint8_t frame[] = {1, 0, 0, 0, 0, 0, 0, 0, 3};
+    size_t used, len;
+
+    (void)state;
+    assert_int_equal(tei_rpc_parser_feed(&p, frame, sizeof frame, &used), 1);
+    assert_string_equal(tei_rpc_parser_body(&p, &len), "");
+    assert_int_equal(len, 0);
+}
+
+static void check_refused(const char *head, int want)
+{
+    size_t used;
+
+    tei_rpc_parser_init(&p, MAX);
+    assert_int_equal(tei_rpc_parser_feed(&p, head, 8, &used), want);
+    assert_int_equal(used, 8);
+    assert_int_equal(tei_rpc_parser_feed(&p, "{}", 2, &used), want);
+    assert_int_equal(p.cap, 0);
+}
+
+static void test_refused_lengths(void **state)
+{
+    (void)state;
+    check_refused("\0\0\0\0\0\0\0\0", TE_ERR_PROTOCOL);
+    check_refused("\1\0\x10\0\0\0\0\0", TE_ERR_TOO_LARGE);
+    check_refused("\xff\xff\xff\xff\xff\xff\xff\xff", TE_ERR_TOO_LARGE);
+    check_refused("GET / HTTP/1.1", TE_ERR_TOO_LARGE);
+    check_refused("\x16\x03\x01\x02\x00\x01\x00\x01", TE_ERR_TOO_LARGE);
+}
+
+/* 1 MiB announced and 100 bytes sent take memory for 100 bytes. */
+static void test_memory_grows_with_what_arrived(void **state)
+{
+    static const uint8_t head[8] = {0, 0, 0x10};
+    char some[100];
+    size_t used;
+
+    (void)state;
+    memset(some, 'a', sizeof some);
+    assert_int_equal(tei_rpc_parser_feed(&p, head, sizeof head, &used), 0);
+    assert_int_equal(tei_rpc_parser_feed(&p, some, sizeof some, &used), 0);
+    assert_in_range(p.cap, 100, 4096);
+}
+
+static void test_largest_message(void **state)
+{
+    static const uint8_t head[8] = {0, 0, 0x10};
+    char *text = malloc(MAX);
+    size_t used, len;
+
+    (void)state;
+    assert_non_null(text);
+    memset(text, ' ', MAX);
+    assert_int_equal(tei_rpc_parser_feed(&p, head, sizeof head, &used), 0);
+    assert_int_equal(tei_rpc_parser_feed(&p, text, MAX - 1, &used), 0);
+    assert_int_equal(tei_rpc_parser_feed(&p, text, 5, &used), 1);
+    assert_int_equal(used, 1);
+    assert_int_equal(strlen(tei_rpc_parser_body(&p, &len)), MAX);
+    assert_int_equal(len, MAX);
+    free(text);
+}
+
+/* ---- bodies */
+
+static void check_notify(const char *name, const char *msg, const char *want)
+{
+    char *text = tei_notify_encode(name, msg), *got_name, *got_msg;
+
+    assert_string_equal(text, want);
+    assert_int_equal(tei_notify_decode(text, strlen(text), &got_name, &got_msg), 0);
+    assert_string_equal(got_name, name);
+    assert_string_equal(got_msg, msg);
+    free(got_name);
+    free(got_msg);
+    free(text);
+}
+
+static void test_notify_round_trip(void **state)
+{
+    (void)state;
+    check_notify("n1", "hello", "{\"name\":\"n1\",\"notify_msg\":\"hello\"}");
+    check_notify("", "", "{\"name\":\"\",\"notify_msg\":\"\"}");
+    check_notify("q\"", "a\n\\", "{\"name\":\"q\\\"\",\"notify_msg\":\"a\\n\\\\\"}");
+    assert_null(tei_notify_encode("\xff", "x"));
+}
+
+static void test_notify_absent_keys_are_empty(void **state)
+{
+    char *name, *msg;
+
+    (void)state;
+    assert_int_equal(tei_notify_decode("{}\n", 3, &name, &msg), 0);
+    assert_string_equal(name, "");
+    assert_string_equal(msg, "");
+    free(name);
+    free(msg);
+}
+
+static void test_notify_refused(void **state)
+{
+    static const char *const bad[] = {
+        "",
+        "[1]",
+        "null",
+        "{",
+        "{\"name\":1,\"notify_msg\":\"x\"}",
+        "{\"name\":\"x\",\"notify_msg\":[]}",
+        "{\"name\":\"x\\u0000\",\"notify_msg\":\"\"}",
+        "{\"name\":\"\xff\",\"notify_msg\":\"\"}",
+    };
+    char *name = NULL, *msg = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++) {
+        assert_int_equal(tei_notify_decode(bad[i], strlen(bad[i]), &name, &msg), TE_ERR_JSON);
+        assert_null(name);
+        assert_null(msg);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_golden_at_once, open_parser, close_parser),
+        cmocka_unit_test(test_golden_cut_everywhere),
+        cmocka_unit_test_setup_teardown(test_golden_byte_by_byte, open_parser, close_parser),
+        cmocka_unit_test_setup_teardown(test_what_follows_is_not_taken, open_parser, close_parser),
+        cmocka_unit_test_setup_teardown(test_old_form_has_no_type, open_parser, close_parser),
+        cmocka_unit_test(test_every_first_byte),
+        cmocka_unit_test_setup_teardown(test_type_alone, open_parser, close_parser),
+        cmocka_unit_test(test_refused_lengths),
+        cmocka_unit_test_setup_teardown(test_memory_grows_with_what_arrived, open_parser,
+                                        close_parser),
+        cmocka_unit_test_setup_teardown(test_largest_message, open_parser, close_parser),
+        cmocka_unit_test(test_notify_round_trip),
+        cmocka_unit_test(test_notify_absent_keys_are_empty),
+        cmocka_unit_test(test_notify_refused),
+    };
+
+    te_log_set_level(TE_LOG_OFF);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,652 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/model.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+
+/* What another engine of this protocol publishes. */
+static const char golden_tcp[] =
+    "{\"buffers\":[{\"addr\":139930560888832,\"length\":100663296,\"name\":\"127.0.0.1:15591\"}],"
+    "\"name\":\"127.0.0.1:15591\",\"protocol\":\"tcp\",\"tcp_data_port\":15609,"
+    "\"tcp_proto_version\":2,\"timestamp\":\"2026-11-20 12:48:12.712577\"}\n";
+static const char golden_rdma[] =
+    "{\"buffers\":[{\"addr\":139820210847744,\"length\":100663296,\"lkey\":[743],\"name\":"
+    "\"cpu:0\",\"rkey\":[743]}],\"devices\":[{\"gid\":\"00:00:00:00:00:00:00:00:00:00:ff:ff:0a:4d:"
+    "00:01\",\"lid\":0,\"name\":\"rxe0\"}],\"name\":\"127.0.0.1:16129\",\"priority_matrix\":"
+    "{\"cpu:0\":[[\"rxe0\"],[]]},\"protocol\":\"rdma\",\"tcp_data_port\":0,\"tcp_proto_version\":"
+    "1,\"timestamp\":\"2026-11-20 12:49:04.355394\"}";
+
+static int decode(const char *text, struct tei_segment **s)
+{
+    return tei_segment_decode(text, strlen(text), s);
+}
+
+static struct tei_segment *decoded(const char *text, size_t len)
+{
+    struct tei_segment *s = NULL;
+
+    if (tei_segment_decode(text, len, &s))
+        fail_msg("%s", te_errmsg());
+    return s;
+}
+
+/* ---- decoding */
+
+static void test_golden_tcp(void **state)
+{
+    struct tei_segment *s = decoded(golden_tcp, strlen(golden_tcp));
+    struct tei_page page;
+
+    (void)state;
+    assert_string_equal(s->name, "127.0.0.1:15591");
+    assert_string_equal(s->protocol, "tcp");
+    assert_int_equal(s->incarnation, 0);
+    assert_int_equal(s->version, 0);
+    assert_int_equal(s->n_buffers, 1);
+    assert_int_equal(s->buffers[0].addr, 139930560888832);
+    assert_int_equal(s->buffers[0].length, 100663296);
+    assert_int_equal(s->buffers[0].access, TE_REMOTE_RW);
+    assert_int_equal(json_integer_value(json_object_get(s->root, "tcp_data_port")), 15609);
+    assert_int_equal(tei_segment_page(s, &page), 0);
+    assert_int_equal(page.total, 0);
+    tei_segment_put(s);
+}
+
+static void test_golden_rdma(void **state)
+{
+    struct tei_segment *s = decoded(golden_rdma, strlen(golden_rdma));
+
+    (void)state;
+    assert_string_equal(s->protocol, "rdma");
+    assert_int_equal(s->n_buffers, 1);
+    assert_int_equal(json_array_size(json_object_get(s->root, "devices")), 1);
+    tei_segment_put(s);
+}
+
+#define BUFFER(addr, length) "{\"addr\":" addr ",\"length\":" length ",\"name\":\"x\"}"
+#define SEGMENT(buffers)     "{\"buffers\":[" buffers "],\"name\":\"x\",\"protocol\":\"tcp\"}"
+
+static void test_buffers_are_sorted_and_keep_their_place(void **state)
+{
+    static const char text[] =
+        SEGMENT(BUFFER("300", "1") "," BUFFER("100", "100") "," BUFFER("200", "100"));
+    struct tei_segment *s = decoded(text, strlen(text));
+
+    (void)state;
+    assert_int_equal(s->n_buffers, 3);
+    assert_int_equal(s->buffers[0].addr, 100);
+    assert_int_equal(s->buffers[0].index, 1);
+    assert_int_equal(s->buffers[1].index, 2);
+    assert_int_equal(s->buffers[2].addr, 300);
+    assert_int_equal(s->buffers[2].index, 0);
+    tei_segment_put(s);
+}
+
+static void test_older_name_files_and_unknown_keys(void **state)
+{
+    static const char text[] =
+        "{\"server_name\":\"s\",\"protocol\":\"nvmeof\",\"new_key\":{\"a\":[1.5,null,true]},"
+        "\"buffers\":[{\"length\":4096,\"file_path\":\"/dev/x\",\"local_path_map\":{}}]}";
+    struct tei_segment *s = decoded(text, strlen(text));
+
+    (void)state;
+    assert_string_equal(s->name, "s");
+    assert_int_equal(s->n_buffers, 0);
+    assert_int_equal(json_array_size(json_object_get(s->root, "buffers")), 1);
+    tei_segment_put(s);
+}
+
+static void test_largest_address(void **state)
+{
+    static const char text[] = SEGMENT(BUFFER("9223372036854775806", "1"));
+    struct tei_segment *s = decoded(text, strlen(text));
+
+    (void)state;
+    assert_int_equal(s->buffers[0].addr, INT64_MAX - 1);
+    tei_segment_put(s);
+}
+
+#define TE(te) \
+    "{\"buffers\":[" BUFFER("100", "10") "],\"name\":\"x\",\"protocol\":\"tcp\",\"te\":" te "}"
+
+static void test_our_own_keys(void **state)
+{
+    static const char text[] = TE("{\"incarnation\":\"0123456789abcdef\",\"version\":7,\"v\":1,"
+                                  "\"rights\":[[100,\"r\"]],\"later\":1}");
+    struct tei_segment *s = decoded(text, strlen(text));
+
+    (void)state;
+    assert_int_equal(s->incarnation, 0x0123456789abcdef);
+    assert_int_equal(s->version, 7);
+    assert_int_equal(s->buffers[0].access, TE_REMOTE_READ);
+    tei_segment_put(s);
+}
+
+static void test_refused(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } bad[] = {
+        {"", "byte"},
+        {"[1]", "no JSON object"},
+        {"{\"name\":\"x\"", "byte"},
+        {"{} x", "byte"},
+        {"{\"name\":\"x\",\"name\":\"y\"}", "duplicate"},
+        {"{}", "'server_name' is missing"},
+        {"{\"name\":1}", "'name' is an integer"},
+        {"{\"name\":\"\"}", "'name' is empty"},
+        {"{\"name\":\"x\"}", "'protocol' is missing"},
+        {"{\"name\":\"x\",\"protocol\":[\"tcp\",\"rdma\"]}", "'protocol' is an array"},
+        {"{\"name\":\"x\\u0000y\",\"protocol\":\"tcp\"}", "byte"},
+        {"{\"name\":\"x\",\"protocol\":\"tcp\",\"buffers\":{}}", "'buffers' is an object"},
+        {SEGMENT("1"), "buffers[0] is an integer"},
+        {SEGMENT("{\"addr\":1,\"length\":1}"), "buffers[0]: 'name' is missing"},
+        {SEGMENT("{\"addr\":1,\"length\":1,\"name\":\"\"}"), "buffers[0]: 'name' is empty"},
+        {SEGMENT("{\"length\":1,\"name\":\"x\"}"), "'addr' is missing"},
+        {SEGMENT(BUFFER("1", "1") "," BUFFER("0", "1")), "buffers[1]: 'addr' is 0"},
+        {SEGMENT(BUFFER("1", "0")), "'length' is 0"},
+        {SEGMENT(BUFFER("-5", "1")), "'addr' is -5"},
+        {SEGMENT(BUFFER("1.0", "1")), "'addr' is a real"},
+        {SEGMENT(BUFFER("\"0x10\"", "1")), "'addr' is a string"},
+        {SEGMENT(BUFFER("9223372036854775808", "1")), "byte"},
+        {SEGMENT(BUFFER("9223372036854775807", "1")), "wraps"},
+        {SEGMENT(BUFFER("10", "10") "," BUFFER("19", "1")), "overlap"},
+        {SEGMENT(BUFFER("10", "10") "," BUFFER("10", "10")), "overlap"},
+        {SEGMENT(BUFFER("19", "5") "," BUFFER("10", "10")), "buffers[1] and buffers[0] overlap"},
+        {TE("1"), "'te' is an integer"},
+        {TE("{}"), "'te.version' is missing"},
+        {TE("{\"version\":-1}"), "'te.version'"},
+        {TE("{\"version\":1}"), "'te.incarnation' is missing"},
+        {TE("{\"version\":1,\"incarnation\":\"12\"}"), "'te.incarnation'"},
+        {TE("{\"version\":1,\"incarnation\":\"0123456789ABCDEF\"}"), "'te.incarnation'"},
+        {TE("{\"version\":1,\"incarnation\":\"0123456789abcdef\",\"rights\":1}"), "te.rights"},
+        {TE("{\"version\":1,\"incarnation\":\"0123456789abcdef\",\"rights\":[[100]]}"),
+         "te.rights[0]"},
+        {TE("{\"version\":1,\"incarnation\":\"0123456789abcdef\",\"rights\":[[100,\"x\"]]}"),
+         "neither"},
+        {TE("{\"version\":1,\"incarnation\":\"0123456789abcdef\",\"rights\":[[101,\"r\"]]}"),
+         "101"},
+    };
+    struct tei_segment *s = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++) {
+        if (decode(bad[i].text, &s) != TE_ERR_JSON || !strstr(te_errmsg(), bad[i].says))
+            fail_msg("%s: %s", bad[i].text, te_errmsg());
+        assert_null(s);
+    }
+}
+
+#define RDMA(devices, buffer)                                    \
+    "{\"name\":\"x\",\"protocol\":\"rdma\",\"devices\":" devices \
+    ",\"buffers\":[{\"name\":\"cpu:0\","                         \
+    "\"addr\":4096,\"length\":4096," buffer "}]}"
+#define ONE_DEVICE "[{\"name\":\"d0\",\"gid\":\"00:01\",\"lid\":0}]"
+
+static void test_keys_of_devices(void **state)
+{
+    static const char *const good[] = {
+        RDMA(ONE_DEVICE, "\"lkey\":[1],\"rkey\":[2]"),
+        RDMA(ONE_DEVICE, "\"lkey\":[1],\"rkey\":[]"), /* of this engine's use only */
+        RDMA("[]", "\"lkey\":[]"),
+    };
+    static const struct {
+        const char *text, *says;
+    } bad[] = {
+        {RDMA(ONE_DEVICE, "\"lkey\":[1,2],\"rkey\":[1,2]"), "2 of 'rkey', 2 of 'lkey', 1 dev"},
+        {RDMA(ONE_DEVICE, "\"lkey\":[1,2],\"rkey\":[1]"), "1 of 'rkey', 2 of 'lkey'"},
+        {RDMA(ONE_DEVICE, "\"rkey\":[1]"), "0 of 'lkey'"},
+        {RDMA(ONE_DEVICE, "\"lkey\":[1],\"rkey\":[\"1\"]"), "rkey[0]"},
+        {RDMA(ONE_DEVICE, "\"lkey\":1,\"rkey\":[1]"), "must be arrays"},
+        {RDMA("7", "\"lkey\":[1]"), "'devices'"},
+        {RDMA("[7]", "\"lkey\":[1]"), "devices[0]: 'name'"},
+        {RDMA("[{\"name\":\"\",\"gid\":\"0\"}]", "\"lkey\":[1]"), "devices[0]: 'name' is empty"},
+        {RDMA("[{\"name\":\"d\",\"gid\":7}]", "\"lkey\":[1]"), "devices[0]: 'gid'"},
+    };
+    struct tei_segment *s;
+
+    (void)state;
+    for (size_t i = 0; i < TEI_ARRAY_LEN(good); i++)
+        tei_segment_put(decoded(good[i], strlen(good[i])));
+    for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++) {
+        assert_int_equal(decode(bad[i].text, &s), TE_ERR_JSON);
+        if (!strstr(te_errmsg(), bad[i].says))
+            fail_msg("'%s' is not in: %s", bad[i].says, te_errmsg());
+    }
+}
+
+static void test_null_means_none_yet(void **state)
+{
+    struct tei_segment *s;
+
+    (void)state;
+    assert_int_equal(decode("null\n", &s), TE_ERR_METADATA);
+}
+
+static void test_deep_nesting_is_refused(void **state)
+{
+    static char deep[100 * 1024];
+    struct tei_segment *s;
+
+    (void)state;
+    memset(deep, '[', sizeof deep);
+    assert_int_equal(tei_segment_decode(deep, sizeof deep, &s), TE_ERR_JSON);
+}
+
+/* ---- encoding */
+
+static const struct tei_published few[] = {
+    {.addr = 4096, .length = 100, .access = TE_REMOTE_RW, .location = "cpu:0"},
+    {.addr = 8192, .length = 200, .access = TE_REMOTE_READ, .location = "cpu:0"},
+    {.addr = 12288, .length = 300, .access = TE_LOCAL_ONLY, .location = "cpu:0"},
+    {.addr = 16384, .length = 400, .access = TE_REMOTE_WRITE, .location = "cpu:0"},
+};
+
+/* The tests that need no more than a protocol; owned by main(). */
+static json_t *plain_base;
+
+static json_t *tcp_base(void)
+{
+    return json_pack("{s:s,s:i,s:i,s:{s:i}}", "protocol", "tcp", "tcp_data_port", 15609,
+                     "tcp_proto_version", 2, "te", "local", 1);
+}
+
+static char *encode(const struct tei_encode *e, size_t *len)
+{
+    char *text = NULL;
+
+    if (tei_segment_encode(e, &text, len))
+        fail_msg("%s", te_errmsg());
+    assert_int_equal(strlen(text), *len);
+    return text;
+}
+
+static void test_encoded_text(void **state)
+{
+    static const char want[] =
+        "{\"buffers\":[{\"addr\":4096,\"length\":100,\"name\":\"h:1\"},{\"addr\":8192,\"length\":"
+        "200,\"name\":\"h:1\"},{\"addr\":16384,\"length\":400,\"name\":\"h:1\"}],\"name\":\"h:1\","
+        "\"protocol\":\"tcp\",\"tcp_data_port\":15609,\"tcp_proto_version\":2,\"te\":{"
+        "\"incarnation\":\"000000000000beef\",\"local\":1,\"rights\":[[8192,\"r\"],[16384,\"w\"]],"
+        "\"v\":1,\"version\":5},\"timestamp\":\"";
+    json_t *base = tcp_base();
+    struct tei_encode e = {.name = "h:1",
+                           .incarnation = 0xbeef,
+                           .version = 5,
+                           .buffers = few,
+                           .n_buffers = TEI_ARRAY_LEN(few),
+                           .base = base};
+    size_t len;
+    char *text = encode(&e, &len);
+
+    (void)state;
+    assert_memory_equal(text, want, strlen(want));
+    assert_int_equal(len, strlen(want) + strlen("2026-11-20 12:48:12.712577\"}"));
+    assert_int_equal(json_object_size(json_object_get(base, "te")), 1);
+    free(text);
+    json_decref(base);
+}
+
+static void test_round_trip(void **state)
+{
+    json_t *base = tcp_base();
+    struct tei_encode e = {.name = "a \"name\" \xc3\xa9",
+                           .incarnation = UINT64_MAX,
+                           .version = 5,
+                           .buffers = few,
+                           .n_buffers = TEI_ARRAY_LEN(few),
+                           .base = base};
+    struct tei_segment *s;
+    size_t len;
+    char *text = encode(&e, &len);
+
+    (void)state;
+    s = decoded(text, len);
+    assert_string_equal(s->name, e.name);
+    assert_int_equal(s->incarnation, UINT64_MAX);
+    assert_int_equal(s->version, 5);
+    assert_int_equal(s->n_buffers, 3);
+    assert_int_equal(s->buffers[0].access, TE_REMOTE_RW);
+    assert_int_equal(s->buffers[1].access, TE_REMOTE_READ);
+    assert_int_equal(s->buffers[2].addr, 16384);
+    assert_int_equal(s->buffers[2].access, TE_REMOTE_WRITE);
+    tei_segment_put(s);
+    free(text);
+    json_decref(base);
+}
+
+static void test_no_buffers_and_no_base(void **state)
+{
+    struct tei_encode e = {.name = "x", .incarnation = 1, .max_bytes = 4096};
+    size_t len;
+    char *text = encode(&e, &len);
+
+    (void)state;
+    assert_non_null(strstr(text, "\"buffers\":[]"));
+    assert_null(strstr(text, "page"));
+    assert_null(strstr(text, "rights"));
+    free(text);
+}
+
+static int add_key(void *arg, const struct tei_published *b, json_t *object)
+{
+    int *left = arg;
+
+    if (!(*left)--)
+        return TE_ERR_CONTEXT;
+    return json_object_set_new(object, "rkey", json_pack("[I]", (json_int_t)b->length));
+}
+
+static void test_transport_keys_in_buffers(void **state)
+{
+    int left = 3;
+    struct tei_encode e = {.name = "x",
+                           .incarnation = 1,
+                           .buffers = few,
+                           .n_buffers = TEI_ARRAY_LEN(few),
+                           .fill = add_key,
+                           .arg = &left};
+    size_t len;
+    char *text = encode(&e, &len);
+
+    (void)state;
+    assert_non_null(strstr(text, "[{\"addr\":4096,\"length\":100,\"name\":\"x\",\"rkey\":[100]},"));
+    free(text);
+    left = 1;
+    assert_int_equal(tei_segment_encode(&e, &text, &len), TE_ERR_CONTEXT);
+}
+
+static void test_encode_refuses(void **state)
+{
+    static const struct tei_published high = {.addr = (uint64_t)1 << 63, .length = 1, .access = 3};
+    struct tei_encode e = {.name = "x", .buffers = &high, .n_buffers = 1};
+    char *text;
+    size_t len;
+
+    (void)state;
+    assert_int_equal(tei_segment_encode(&e, &text, &len), TE_ERR_INVALID);
+    e = (struct tei_encode){.name = "\xff"};
+    assert_int_equal(tei_segment_encode(&e, &text, &len), TE_ERR_INVALID);
+    e = (struct tei_encode){.name = "x", .buffers = few, .n_buffers = 4, .max_bytes = 100};
+    assert_int_equal(tei_segment_encode(&e, &text, &len), TE_ERR_TOO_LARGE);
+    assert_non_null(strstr(te_errmsg(), "MC_HANDSHAKE_MAX_LENGTH"));
+}
+
+/* ---- pages */
+
+#define MANY 1000
+
+static struct tei_published *make_many(size_t n)
+{
+    struct tei_published *b = calloc(n, sizeof *b);
+
+    assert_non_null(b);
+    for (size_t i = 0; i < n; i++) {
+        b[i].addr = 0x7f0000000000 + i * 8192;
+        b[i].length = 4096;
+        b[i].access = i % 5 == 4 ? TE_LOCAL_ONLY : i % 3 ? TE_REMOTE_RW : TE_REMOTE_READ;
+    }
+    return b;
+}
+
+static size_t read_pages(struct tei_encode *e, struct tei_segment **pages, size_t max_pages)
+{
+    size_t n = 0, total = SIZE_MAX;
+
+    for (e->from = 0; e->from < total; n++) {
+        struct tei_page page;
+        size_t len;
+        char *text = encode(e, &len);
+
+        assert_true(n < max_pages);
+        assert_true(len <= e->max_bytes);
+        pages[n] = decoded(text, len);
+        free(text);
+        assert_int_equal(tei_segment_page(pages[n], &page), 0);
+        assert_int_equal(page.from, e->from);
+        assert_true(page.count > 0);
+        e->from += page.count;
+        total = page.total;
+        /* Nearly full: the next buffer would not have fitted. */
+        if (e->from < total)
+            assert_true(len + 120 > e->max_bytes);
+    }
+    assert_int_equal(e->from, total);
+    return n;
+}
+
+static void test_pages_join_to_the_whole(void **state)
+{
+    struct tei_published *b = make_many(MANY);
+    struct tei_segment *pages[MANY], *s;
+    json_t *base = tcp_base();
+
+    (void)state;
+    for (size_t max = 500; max < 200000; max = max * 3 / 2) {
+        struct tei_encode e = {.name = "10.0.0.2:15555",
+                               .incarnation = 9,
+                               .version = 2,
+                               .buffers = b,
+                               .n_buffers = MANY,
+                               .base = base,
+                               .max_bytes = max};
+        size_t n = read_pages(&e, pages, MANY);
+
+        assert_int_equal(tei_segment_join(pages, n, &s), 0);
+        assert_int_equal(s->n_buffers, MANY / 5 * 4);
+        assert_int_equal(json_array_size(json_object_get(s->root, "buffers")), MANY / 5 * 4);
+        assert_int_equal(s->buffers[0].access, TE_REMOTE_READ);
+        assert_int_equal(s->buffers[1].access, TE_REMOTE_RW);
+        for (size_t i = 0; i < s->n_buffers; i++)
+            assert_int_equal(s->buffers[i].addr, b[i / 4 * 5 + i % 4].addr);
+        tei_segment_put(s);
+        while (n)
+            tei_segment_put(pages[--n]);
+    }
+    free(b);
+    json_decref(base);
+}
+
+/*
+ * No limit is exceeded by a byte, nor a buffer left out that would have fitted, whatever the limit.
+ */
+static void test_page_limits_byte_by_byte(void **state)
+{
+    struct tei_published *b = make_many(30);
+    struct tei_segment *pages[30];
+
+    (void)state;
+    for (size_t max = 400; max < 900; max++) {
+        struct tei_encode e = {.name = "x",
+                               .incarnation = 9,
+                               .version = 2,
+                               .base = plain_base,
+                               .buffers = b,
+                               .n_buffers = 30,
+                               .max_bytes = max};
+        size_t n = read_pages(&e, pages, 30);
+
+        while (n)
+            tei_segment_put(pages[--n]);
+    }
+    free(b);
+}
+
+static void test_page_past_the_end_is_empty(void **state)
+{
+    struct tei_encode e = {.name = "x",
+                           .incarnation = 1,
+                           .base = plain_base,
+                           .buffers = few,
+                           .n_buffers = 4,
+                           .from = 50,
+                           .max_bytes = 4096};
+    struct tei_segment *s;
+    struct tei_page page;
+    size_t len;
+    char *text = encode(&e, &len);
+
+    (void)state;
+    s = decoded(text, len);
+    assert_int_equal(tei_segment_page(s, &page), 0);
+    assert_int_equal(page.from, 50);
+    assert_int_equal(page.count, 0);
+    assert_int_equal(page.total, 3);
+    tei_segment_put(s);
+    free(text);
+}
+
+static struct tei_segment *page_of(uint64_t version, size_t from, size_t max)
+{
+    static const struct tei_published two[] = {{.addr = 1, .length = 1, .access = 3},
+                                               {.addr = 2, .length = 1, .access = 3}};
+    struct tei_encode e = {.name = "x",
+                           .incarnation = 1,
+                           .version = version,
+                           .base = plain_base,
+                           .buffers = two,
+                           .n_buffers = 2,
+                           .from = from,
+                           .max_bytes = max};
+    struct tei_segment *s;
+    size_t len;
+    char *text = encode(&e, &len);
+
+    s = decoded(text, len);
+    free(text);
+    return s;
+}
+
+static void check_join(struct tei_segment *a, struct tei_segment *b, int want)
+{
+    struct tei_segment *pages[2] = {a, b}, *s;
+    int rc = tei_segment_join(pages, b ? 2 : 1, &s);
+
+    assert_int_equal(rc, want);
+    if (!rc)
+        tei_segment_put(s);
+    tei_segment_put(a);
+    tei_segment_put(b);
+}
+
+static void test_join_refuses_what_does_not_fit(void **state)
+{
+    const size_t one = 240; /* room for one buffer */
+    struct tei_segment *s;
+
+    (void)state;
+    check_join(page_of(1, 0, one), page_of(1, 1, one), 0);
+    check_join(page_of(1, 0, one), page_of(2, 1, one), TE_ERR_STALE);
+    check_join(page_of(1, 0, one), page_of(1, 0, one), TE_ERR_STALE);
+    check_join(page_of(1, 1, one), page_of(1, 0, one), TE_ERR_STALE);
+    check_join(page_of(1, 0, one), NULL, TE_ERR_JSON);
+    assert_int_equal(tei_segment_join(NULL, 0, &s), TE_ERR_INVALID);
+}
+
+#define PAGE(page) TE("{\"incarnation\":\"0123456789abcdef\",\"version\":1,\"page\":" page "}")
+
+static void test_wrong_page_keys(void **state)
+{
+    static const char *const bad[] = {
+        PAGE("1"),
+        PAGE("{}"),
+        PAGE("{\"from\":0,\"count\":1}"),
+        PAGE("{\"from\":0,\"count\":1,\"total\":0}"),
+        PAGE("{\"from\":0,\"count\":2,\"total\":2}"),
+        PAGE("{\"from\":2,\"count\":1,\"total\":2}"),
+        PAGE("{\"from\":-1,\"count\":1,\"total\":2}"),
+        PAGE("{\"from\":9223372036854775807,\"count\":1,\"total\":9223372036854775807}"),
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++) {
+        struct tei_segment *s = decoded(bad[i], strlen(bad[i]));
+        struct tei_page page = {.total = 77};
+
+        assert_int_equal(tei_segment_page(s, &page), TE_ERR_JSON);
+        assert_int_equal(page.total, 77);
+        tei_segment_put(s);
+    }
+}
+
+static void test_page_requests(void **state)
+{
+    size_t from = 1, max = 2;
+    char *text = tei_page_request_encode(12, 1048574);
+
+    (void)state;
+    assert_string_equal(text, "{\"te\":{\"page\":{\"from\":12,\"max\":1048574}}}");
+    assert_true(tei_page_request_decode(text, strlen(text), &from, &max));
+    assert_int_equal(from, 12);
+    assert_int_equal(max, 1048574);
+    free(text);
+}
+
+static void test_other_bodies_ask_for_no_page(void **state)
+{
+    static const char *const other[] = {
+        "",
+        "{}",
+        "x",
+        "[1]",
+        "null",
+        "{\"te\":1}",
+        "{\"te\":{\"page\":{\"from\":0}}}",
+        "{\"te\":{\"page\":{\"from\":0,\"max\":0}}}",
+        "{\"te\":{\"page\":{\"from\":-1,\"max\":5}}}",
+        "{\"te\":{\"page\":{\"from\":\"0\",\"max\":5}}}",
+        golden_tcp,
+    };
+    size_t from = 77, max = 78;
+
+    (void)state;
+    for (size_t i = 0; i < TEI_ARRAY_LEN(other); i++)
+        assert_false(tei_page_request_decode(other[i], strlen(other[i]), &from, &max));
+    assert_int_equal(from, 77);
+    assert_int_equal(max, 78);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_golden_tcp),
+        cmocka_unit_test(test_golden_rdma),
+        cmocka_unit_test(test_buffers_are_sorted_and_keep_their_place),
+        cmocka_unit_test(test_older_name_files_and_unknown_keys),
+        cmocka_unit_test(test_largest_address),
+        cmocka_unit_test(test_our_own_keys),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_keys_of_devices),
+        cmocka_unit_test(test_null_means_none_yet),
+        cmocka_unit_test(test_deep_nesting_is_refused),
+        cmocka_unit_test(test_encoded_text),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_no_buffers_and_no_base),
+        cmocka_unit_test(test_transport_keys_in_buffers),
+        cmocka_unit_test(test_encode_refuses),
+        cmocka_unit_test(test_pages_join_to_the_whole),
+        cmocka_unit_test(test_page_limits_byte_by_byte),
+        cmocka_unit_test(test_page_past_the_end_is_empty),
+        cmocka_unit_test(test_join_refuses_what_does_not_fit),
+        cmocka_unit_test(test_wrong_page_keys),
+        cmocka_unit_test(test_page_requests),
+        cmocka_unit_test(test_other_bodies_ask_for_no_page),
+    };
+
+    int failed;
+
+    te_log_set_level(TE_LOG_OFF);
+    plain_base = json_pack("{s:s}", "protocol", "tcp");
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    json_decref(plain_base);
+    return failed;
+}

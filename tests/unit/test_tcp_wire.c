@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/tcp/tcp_wire.h"
+
+#include "base/crc32c.h"
+#include "te.h"
+
+#include <endian.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+/* As captured from an engine of this protocol family: 64 bytes at 0x7f441f600000. */
+static const uint8_t read_v2[] = {0x40, 0,    0, 0, 0,    0, 0, 0, 0, 0, 0x60, 0x1f,
+                                  0x44, 0x7f, 0, 0, 0x80, 0, 0, 0, 0, 0, 0,    0};
+static const uint8_t write_v2[] = {0x40, 0,    0, 0, 0,    0, 0, 0, 0, 0, 0x60, 0x1f,
+                                   0x44, 0x7f, 0, 0, 0x81, 0, 0, 0, 0, 0, 0,    0};
+static const uint8_t status_ok[] = {0, 0, 0, 0, 0x56, 0x54, 0x43, 0x4d};
+static const uint8_t status_rejected[] = {1, 0, 0, 0, 0x56, 0x54, 0x43, 0x4d};
+
+static void headers_are_the_captured_ones(void **state)
+{
+    struct tcp_head h = {.size = 64, .addr = 0x7f441f600000, .opcode = TE_READ, .version = 2};
+    uint8_t out[TCP_HEAD_LEN];
+
+    (void)state;
+    memset(out, 0xff, sizeof out);
+    tei_tcp_head_encode(&h, out);
+    assert_memory_equal(out, read_v2, sizeof out);
+    h.opcode = TE_WRITE;
+    tei_tcp_head_encode(&h, out);
+    assert_memory_equal(out, write_v2, sizeof out);
+    h.version = 1;
+    tei_tcp_head_encode(&h, out);
+    assert_int_equal(out[16], 1);
+    h.opcode = TE_READ;
+    tei_tcp_head_encode(&h, out);
+    assert_int_equal(out[16], 0);
+}
+
+static void status_is_the_captured_one(void **state)
+{
+    uint8_t out[TCP_STATUS_LEN];
+    uint32_t code = 7;
+
+    (void)state;
+    tei_tcp_status_encode(TCP_STATUS_OK, out);
+    assert_memory_equal(out, status_ok, sizeof out);
+    assert_true(tei_tcp_status_decode(out, &code));
+    assert_int_equal(code, TCP_STATUS_OK);
+    tei_tcp_status_encode(TCP_STATUS_REJECTED, out);
+    assert_memory_equal(out, status_rejected, sizeof out);
+    assert_true(tei_tcp_status_decode(out, &code));
+    assert_int_equal(code, TCP_STATUS_REJECTED);
+    out[7] ^= 1;
+    assert_false(tei_tcp_status_decode(out, &code));
+}
+
+static void padding_and_odd_opcodes(void **state)
+{
+    static const struct {
+        uint8_t byte;
+        int opcode, version;
+    } rows[] = {{0x00, TE_READ, 1}, {0x01, TE_WRITE, 1}, {0x02, TE_READ, 1}, {0x7f, TE_READ, 1},
+                {0x80, TE_READ, 2}, {0x81, TE_WRITE, 2}, {0x82, TE_READ, 2}, {0xff, TE_READ, 2}};
+    uint8_t in[TCP_HEAD_LEN];
+
+    (void)state;
+    memcpy(in, read_v2, sizeof in);
+    memset(in + 17, 0xee, 7);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct tcp_head h;
+
+        in[16] = rows[i].byte;
+        tei_tcp_head_decode(in, &h);
+        assert_int_equal(h.opcode, rows[i].opcode);
+        assert_int_equal(h.version, rows[i].version);
+        assert_int_equal(h.size, 64);
+        assert_int_equal(h.addr, 0x7f441f600000);
+    }
+}
+
+static void what_is_encoded_is_decoded(void **state)
+{
+    (void)state;
+    srand(1);
+    for (int i = 0; i < 10000; i++) {
+        struct tcp_head h = {.opcode = rand() % 2, .version = 1 + rand() % 2}, back;
+        uint8_t bytes[TCP_HEAD_LEN];
+
+        h.size = (uint64_t)rand() << 33 ^ (uint64_t)rand();
+        h.addr = (uint64_t)rand() << 33 ^ (uint64_t)rand();
+        tei_tcp_head_encode(&h, bytes);
+        tei_tcp_head_decode(bytes, &back);
+        assert_int_equal(h.size, back.size);
+        assert_int_equal(h.addr, back.addr);
+        assert_int_equal(h.opcode, back.opcode);
+        assert_int_equal(h.version, back.version);
+    }
+}
+
+/* ------------------------------------------------------------------------------- native framing */
+
+static uint64_t draw64(void)
+{
+    return (uint64_t)rand() << 42 ^ (uint64_t)rand() << 21 ^ (uint64_t)rand();
+}
+
+static void native_round_trips(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 10000; i++) {
+        struct tcp_hello h = {(unsigned)rand() & 0xffff, (unsigned)rand() & 0xffff, draw64(),
+                              draw64(), draw64()},
+                         h2;
+        struct tcp_frame_head f = {(unsigned)rand() & 0xff,
+                                   (unsigned)rand() & 0xffff,
+                                   (uint32_t)draw64(),
+                                   draw64(),
+                                   draw64(),
+                                   (uint32_t)draw64(),
+                                   (uint32_t)draw64()},
+                              f2;
+        struct tcp_range r = {draw64(), (uint32_t)draw64()}, r2;
+        uint8_t bytes[TCP_HELLO_LEN];
+
+        tei_tcp_hello_encode(&h, bytes);
+        assert_true(tei_tcp_hello_begins(bytes));
+        tei_tcp_hello_decode(bytes, &h2);
+        assert_true(h.version == h2.version && h.flags == h2.flags && h.target == h2.target &&
+                    h.client == h2.client && h.connection == h2.connection);
+        tei_tcp_frame_encode(&f, bytes);
+        tei_tcp_frame_decode(bytes, &f2);
+        assert_true(f.type == f2.type && f.count == f2.count && f.crc == f2.crc && f.id == f2.id &&
+                    f.length == f2.length && f.verdict == f2.verdict && f.index == f2.index);
+        tei_tcp_range_encode(&r, bytes);
+        tei_tcp_range_decode(bytes, &r2);
+        assert_true(r.addr == r2.addr && r.length == r2.length);
+    }
+}
+
+/* Any bytes can be decoded; those that have no meaning are not looked at. */
+static void hostile_bytes(void **state)
+{
+    uint8_t bytes[TCP_HELLO_LEN], again[TCP_HELLO_LEN];
+    struct tcp_frame_head f;
+
+    (void)state;
+    for (int i = 0; i < 10000; i++) {
+        for (size_t k = 0; k < sizeof bytes; k++)
+            bytes[k] = (uint8_t)(rand() >> 5);
+        tei_tcp_frame_decode(bytes, &f);
+        tei_tcp_frame_encode(&f, again);
+        assert_int_equal(again[1], 0);
+        bytes[1] = 0;
+        assert_memory_equal(again, bytes, TCP_FRAME_LEN);
+    }
+}
+
+/* A greeting is no header that anybody sends: its size wraps. And the other way round. */
+static void a_greeting_is_no_header(void **state)
+{
+    struct tcp_hello h = {.version = TCP_NATIVE_VERSION, .target = 1};
+    uint8_t bytes[TCP_HELLO_LEN];
+    struct tcp_head head;
+    uint64_t end;
+
+    (void)state;
+    tei_tcp_hello_encode(&h, bytes);
+    tei_tcp_head_decode(bytes, &head);
+    assert_false(tei_add_ok(head.size, UINT64_C(1) << 56, &end)); /* addresses end before that */
+    for (size_t bit = 0; bit < 64; bit++) {
+        bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        assert_false(tei_tcp_hello_begins(bytes));
+        bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+    assert_false(tei_tcp_hello_begins(read_v2));
+}
+
+/* Each bit of a header and its blocks counts, those of the checksum itself included. */
+static void seals(void **state)
+{
+    struct tcp_frame_head f = {.type = TCP_FRAME_READ, .count = 3, .id = 77};
+    uint8_t bytes[TCP_FRAME_LEN + 3 * TCP_BLOCK_LEN];
+
+    (void)state;
+    tei_tcp_frame_encode(&f, bytes);
+    for (size_t i = TCP_FRAME_LEN; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)rand();
+    tei_tcp_frame_seal(bytes, sizeof bytes);
+    assert_true(tei_tcp_frame_intact(bytes, sizeof bytes));
+    tei_tcp_frame_seal(bytes, sizeof bytes); /* the field counts as 0 */
+    assert_true(tei_tcp_frame_intact(bytes, sizeof bytes));
+    for (size_t bit = 0; bit < 8 * sizeof bytes; bit++) {
+        bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        assert_false(tei_tcp_frame_intact(bytes, sizeof bytes));
+        bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+}
+
+/* ------------------------------------------------------------------------------ the documentation */
+
+static char *read_text(const char *path)
+{
+    char *text = calloc(1, 1 << 20);
+    FILE *f = fopen(path, "r");
+
+    assert_non_null(text);
+    assert_non_null(f);
+    assert_true(fread(text, 1, (1 << 20) - 1, f) > 0);
+    fclose(f);
+    return text;
+}
+
+/* As docs/protocol.md writes bytes: 16 a line. */
+static void expect_in(const char *text, const uint8_t *bytes, size_t n)
+{
+    char lines[512], *p = lines;
+
+    for (size_t i = 0; i < n; i++)
+        p += sprintf(p, "%s%02x%s", i % 16 ? " " : "    ", bytes[i],
+                     i % 16 == 15 || i == n - 1 ? "\n" : "");
+    if (!strstr(text, lines))
+        fail_msg("docs/protocol.md does not have these bytes:\n%s", lines);
+}
+
+static void expect_frame(const char *text, const struct tcp_frame_head *h,
+                         const struct tcp_range *r, const char *payload)
+{
+    uint8_t bytes[TCP_FRAME_LEN + 2 * TCP_BLOCK_LEN], data[64];
+    size_t n = TCP_FRAME_LEN, len = strlen(payload);
+    uint32_t sum = htole32(tei_crc32c(0, payload, len));
+
+    tei_tcp_frame_encode(h, bytes);
+    for (unsigned i = 0; i < h->count; i++, n += TCP_BLOCK_LEN)
+        tei_tcp_range_encode(&r[i], bytes + n);
+    tei_tcp_frame_seal(bytes, n);
+    expect_in(text, bytes, n);
+    if (len == 0)
+        return;
+    memcpy(data, payload, len);
+    memcpy(data + len, &sum, sizeof sum);
+    expect_in(text, data, len + sizeof sum);
+}
+
+/* The example of the section "Native framing". */
+static void the_example_is_right(void **state)
+{
+    char *text = read_text(TE_TEST_SRC "/docs/protocol.md");
+    const struct tcp_hello hello = {TCP_NATIVE_VERSION, TCP_HELLO_CRC32C, 0x6f3c0a94d2e81b57,
+                                    0x1d4e9b02c3a5f687, 5};
+    const struct tcp_range r[2] = {{0x7f441f600000, 5}, {0x7f441f700000, 3}};
+    uint8_t bytes[TCP_HELLO_LEN];
+
+    (void)state;
+    tei_tcp_hello_encode(&hello, bytes);
+    expect_in(text, bytes, sizeof bytes);
+    expect_frame(text, &(struct tcp_frame_head){.type = TCP_FRAME_HELLO}, r, "");
+    expect_frame(
+        text, &(struct tcp_frame_head){.type = TCP_FRAME_WRITE, .count = 2, .id = 1, .length = 8},
+        r, "helloyou");
+    expect_frame(text, &(struct tcp_frame_head){.type = TCP_FRAME_ACK, .id = 1}, r, "");
+    expect_frame(text, &(struct tcp_frame_head){.type = TCP_FRAME_READ, .count = 1, .id = 2}, r,
+                 "");
+    expect_frame(text, &(struct tcp_frame_head){.type = TCP_FRAME_DATA, .id = 2, .length = 5}, r,
+                 "hello");
+    expect_frame(text, &(struct tcp_frame_head){.type = TCP_FRAME_DROP, .count = 1, .id = 3},
+                 &(struct tcp_range){.addr = 4}, "");
+    expect_frame(text, &(struct tcp_frame_head){.type = TCP_FRAME_DROPPED, .id = 3}, r, "");
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(headers_are_the_captured_ones),
+        cmocka_unit_test(status_is_the_captured_one),
+        cmocka_unit_test(padding_and_odd_opcodes),
+        cmocka_unit_test(what_is_encoded_is_decoded),
+        cmocka_unit_test(native_round_trips),
+        cmocka_unit_test(hostile_bytes),
+        cmocka_unit_test(a_greeting_is_no_header),
+        cmocka_unit_test(seals),
+        cmocka_unit_test(the_example_is_right),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/common_flags.c"
+#include "tools/common_units.c"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static struct values {
+    bool loud, node;
+    const char *word, *any_text;
+    uint64_t count, block_size;
+    double seconds, factor;
+} v;
+
+static struct extra {
+    bool last;
+} x;
+
+static const struct flag rows[] = {
+    {.name = "loud",
+     .kind = FLAG_SWITCH,
+     .offset = offsetof(struct values, loud),
+     .initial = "false",
+     .help = ""},
+    {.name = "node",
+     .kind = FLAG_SWITCH,
+     .offset = offsetof(struct values, node),
+     .initial = "true",
+     .help = ""},
+    {.name = "word",
+     .kind = FLAG_TEXT,
+     .offset = offsetof(struct values, word),
+     .initial = "read",
+     .choices = "read|write",
+     .help = ""},
+    {.name = "any_text",
+     .kind = FLAG_TEXT,
+     .offset = offsetof(struct values, any_text),
+     .initial = "",
+     .help = ""},
+    {.name = "count",
+     .kind = FLAG_COUNT,
+     .offset = offsetof(struct values, count),
+     .initial = "3",
+     .min = 1,
+     .max = 9,
+     .help = ""},
+    {.name = "block_size",
+     .kind = FLAG_SIZE,
+     .offset = offsetof(struct values, block_size),
+     .initial = "4096",
+     .min = 1,
+     .help = ""},
+    {.name = "seconds",
+     .kind = FLAG_SECONDS,
+     .offset = offsetof(struct values, seconds),
+     .initial = "10",
+     .help = ""},
+    {.name = "factor",
+     .kind = FLAG_FACTOR,
+     .offset = offsetof(struct values, factor),
+     .initial = "0",
+     .help = ""},
+};
+
+static const struct flag more_rows[] = {
+    {.name = "last",
+     .kind = FLAG_SWITCH,
+     .offset = offsetof(struct extra, last),
+     .initial = "false",
+     .help = ""},
+};
+
+static const struct flag_table tables[] = {
+    {rows, sizeof(rows) / sizeof(rows[0]), &v},
+    {more_rows, 1, &x},
+};
+
+static struct flags line;
+
+/* Parses words that end in NULL. */
+static int parse(const char *first, ...)
+{
+    char *argv[16] = {(char *)(uintptr_t) "tool"};
+    int n = 1;
+    va_list ap;
+    va_start(ap, first);
+    for (const char *w = first; w; w = va_arg(ap, const char *))
+        argv[n++] = (char *)(uintptr_t)w;
+    va_end(ap);
+    line = (struct flags){.tool = "tool", .about = "", .tables = tables, .count = 2};
+    return flags_parse(&line, n, argv);
+}
+
+static void defaults(void **state)
+{
+    (void)state;
+    assert_int_equal(parse(NULL), -1);
+    assert_true(!v.loud && v.node && !x.last && v.count == 3 && v.block_size == 4096);
+    assert_true(v.seconds == 10);
+    assert_string_equal(v.word, "read");
+    assert_string_equal(v.any_text, "");
+    assert_false(flags_given(&line, "word"));
+}
+
+static void spellings(void **state)
+{
+    (void)state;
+    assert_int_equal(parse("--block-size=64K", "-word", "write", "--any_text=--x=y", "--seconds=.5",
+                           "--factor=1.25", "--loud", "--nonode", "--last", NULL),
+                     -1);
+    assert_true(v.loud && !v.node && x.last && v.block_size == 65536 && v.seconds == 0.5);
+    assert_true(v.factor == 1.25);
+    assert_string_equal(v.word, "write");
+    assert_string_equal(v.any_text, "--x=y");
+    assert_true(flags_given(&line, "block_size"));
+    assert_true(flags_given(&line, "last"));
+    assert_true(flags_given(&line, "node"));
+    assert_false(flags_given(&line, "count"));
+    assert_int_equal(parse("--loud=yes", "--node=0", "--no-last", "--any_text=", NULL), -1);
+    assert_true(v.loud && !v.node && !x.last);
+    assert_int_equal(parse("--no_loud", "--count", "9", "--count=4", NULL), -1);
+    assert_true(!v.loud && v.count == 4);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    assert_int_equal(parse("--absent=1", NULL), 2);
+    assert_int_equal(parse("--noword", NULL), 2);
+    assert_int_equal(parse("--nonode=1", NULL), 2);
+    assert_int_equal(parse("--block=1", NULL), 2);
+    assert_int_equal(parse("--block_sizes=1", NULL), 2);
+    assert_int_equal(parse("--count=0", NULL), 2);
+    assert_int_equal(parse("--count=10", NULL), 2);
+    assert_int_equal(parse("--count=", NULL), 2);
+    assert_int_equal(parse("--count", NULL), 2);
+    assert_int_equal(parse("--word=rea", NULL), 2);
+    assert_int_equal(parse("--word=read|write", NULL), 2);
+    assert_int_equal(parse("--seconds=nan", NULL), 2);
+    assert_int_equal(parse("--factor=-1", NULL), 2);
+    assert_int_equal(parse("--loud=perhaps", NULL), 2);
+    assert_int_equal(parse("word", NULL), 2);
+    assert_int_equal(parse("-", NULL), 2);
+    assert_int_equal(parse("--", NULL), 2);
+}
+
+static void help_ends_it(void **state)
+{
+    (void)state;
+    assert_int_equal(parse("--help", NULL), 0);
+    assert_int_equal(parse("-h", NULL), 0);
+    assert_int_equal(parse("--version", NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(spellings),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(help_ends_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/common_units.c"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+static void sizes_with_units(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t want;
+    } good[] = {
+        {"0", 0},           {"65536", 65536},
+        {"4K", 4096},       {"4k", 4096},
+        {"4KiB", 4096},     {"4KB", 4000},
+        {"3M", 3ull << 20}, {"1GB", 1000000000},
+        {"1G", 1 << 30},    {"2TiB", 2ull << 40},
+        {"7B", 7},          {"18446744073709551615", UINT64_MAX},
+    };
+    static const char *const bad[] = {"",           "K",   "-1",  "+1",
+                                      " 1",         "1 K", "1.5", "1KK",
+                                      "0x10",       "4Kb", "1P",  "18446744073709551616",
+                                      "9999999999T"};
+    uint64_t got;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        assert_true(units_parse_size(good[i].text, &got));
+        assert_int_equal(got, good[i].want);
+    }
+    got = 42;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_false(units_parse_size(bad[i], &got));
+    assert_int_equal(got, 42);
+}
+
+static void counts_have_no_unit(void **state)
+{
+    uint64_t got;
+    (void)state;
+    assert_true(units_parse_count("12", &got));
+    assert_int_equal(got, 12);
+    assert_false(units_parse_count("12K", &got));
+    assert_false(units_parse_count("", &got));
+}
+
+static void check_list(const char *text, const uint64_t *want, size_t n)
+{
+    uint64_t got[8];
+    size_t count = 99;
+    assert_true(units_parse_list(text, got, 8, &count));
+    assert_int_equal(count, n);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(got[i], want[i]);
+}
+
+static void lists(void **state)
+{
+    uint64_t got[4];
+    size_t count;
+    (void)state;
+    check_list("5", (uint64_t[]){5}, 1);
+    check_list("1,2K,3", (uint64_t[]){1, 2048, 3}, 3);
+    check_list("1..8", (uint64_t[]){1, 2, 4, 8}, 4);
+    check_list("1..9", (uint64_t[]){1, 2, 4, 8}, 4);
+    check_list("4K..64K*4,1M", (uint64_t[]){4096, 16384, 65536, 1 << 20}, 4);
+    check_list("7..7", (uint64_t[]){7}, 1);
+    check_list("9223372036854775808..18446744073709551615", (uint64_t[]){1ull << 63}, 1);
+    static const char *const bad[] = {"",     ",",    "1,",     "1..",   "..1",
+                                      "2..1", "0..4", "1..8*1", "1..8*", "1*2"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_false(units_parse_list(bad[i], got, 4, &count));
+    assert_false(units_parse_list("1..16", got, 4, &count));
+}
+
+static void report_units(void **state)
+{
+    (void)state;
+    assert_true(units_report("GB") == 1e9);
+    assert_true(units_report("Gb") == 1e9 / 8);
+    assert_true(units_report("MiB") == 1048576);
+    assert_true(units_report("") == 0);
+    assert_true(units_report("gb") == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_with_units),
+        cmocka_unit_test(counts_have_no_unit),
+        cmocka_unit_test(lists),
+        cmocka_unit_test(report_units),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common_setup.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common_units.h"
+
+#define ROW(member) .name = #member, .offset = offsetof(struct setup_flags, member)
+
+const struct flag setup_flag_table[] = {
+    {ROW(mode), .kind = FLAG_TEXT, .initial = "initiator", .choices = "initiator|target",
+     .help = "The target serves its memory until SIGINT or SIGTERM; the initiator moves data."},
+    {ROW(metadata_server), .kind = FLAG_TEXT, .initial = "",
+     .help = "Must be given: P2PHANDSHAKE, which needs no server, or [scheme://]host:port[/path]."},
+    {ROW(metadata_type), .kind = FLAG_TEXT, .initial = "etcd",
+     .help = "Scheme of --metadata_server where that names none: etcd, http, redis."},
+    {ROW(local_server_name), .kind = FLAG_TEXT, .initial = "",
+     .help =
+         "Name of this side's segment, or host:port; none: the name of this host, with "
+         "P2PHANDSHAKE\n      the address told to peers. With a metadata server each side needs "
+         "its own."},
+    {ROW(ip_or_host_name), .kind = FLAG_TEXT, .initial = "",
+     .help = "Address told to peers; none: the one that routes to them."},
+    {ROW(rpc_port), .kind = FLAG_COUNT, .initial = "0", .max = 65535,
+     .help = "Handshake port; 0: any free one of the configured range."},
+    {ROW(segment_id), .kind = FLAG_TEXT, .initial = "",
+     .help =
+         "The initiator must be given it: the name of the target's segment, as that prints it."},
+    {ROW(protocol), .kind = FLAG_TEXT, .initial = "rdma",
+     .help =
+         "Transport: rdma, tcp, host, ... If not given and rdma cannot run here, tcp is taken.\n"
+         "      tcp carries everything over TCP, within this host too; host is tcp with the path\n"
+         "      within a host, which must be there."},
+    {ROW(auto_discovery), .kind = FLAG_SWITCH, .initial = "false",
+     .help = "Let the engine find devices and choose transports."},
+    {ROW(device_name), .kind = FLAG_TEXT, .initial = "mlx5_2",
+     .help = "RDMA devices, separated by commas; not used by other transports."},
+    {ROW(nic_priority_matrix), .kind = FLAG_TEXT, .initial = "",
+     .help = "File with a NIC priority matrix in JSON, in place of --device_name."},
+    {ROW(operation), .kind = FLAG_TEXT, .initial = "read", .choices = "read|write",
+     .help = "What the initiator does with the target's memory."},
+    {ROW(block_size), .kind = FLAG_SIZE, .initial = "65536", .min = 1,
+     .help = "Bytes of one request."},
+    {ROW(batch_size), .kind = FLAG_COUNT, .initial = "128", .min = 1, .max = 1u << 20,
+     .help = "Requests of one batch."},
+    {ROW(threads), .kind = FLAG_COUNT, .initial = "12", .min = 1, .max = 1024,
+     .help = "Worker threads of the initiator."},
+    {ROW(buffer_size), .kind = FLAG_SIZE, .initial = "1073741824", .min = 1,
+     .help = "Bytes of each buffer, one per NUMA node; the initiator raises it to what it needs."},
+    {ROW(duration), .kind = FLAG_SECONDS, .initial = "10", .help = "How long to measure."},
+    {ROW(batches), .kind = FLAG_COUNT, .initial = "0",
+     .help = "Stop each worker after so many batches; 0: by --duration alone."},
+    {ROW(deadline_ms), .kind = FLAG_COUNT, .initial = "0", .max = 86400000,
+     .help = "Time that each batch may take; 0: the engine's limit without progress."},
+    {ROW(report_unit), .kind = FLAG_TEXT, .initial = "GB", .choices = UNITS_REPORT,
+     .help = "Unit of the throughput; Gb, Mb and Kb are bits."},
+    {ROW(report_precision), .kind = FLAG_COUNT, .initial = "2", .max = 9,
+     .help = "Digits after the point."},
+    {ROW(use_vram), .kind = FLAG_SWITCH, .initial = "false",
+     .help = "Buffers in GPU memory (not in this build)."},
+    {ROW(gpu_id), .kind = FLAG_COUNT, .initial = "0", .help = "The GPU of --use_vram."},
+};
+
+const size_t setup_flag_count = sizeof(setup_flag_table) / sizeof(setup_flag_table[0]);
+
+/* ---- Signals and CPUs ------------------------------------------------------------------------ */
+
+static sigset_t stop_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    return set;
+}
+
+void setup_block_signals(void)
+{
+    sigset_t set = stop_signals();
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+bool setup_interrupted(int timeout_ms)
+{
+    sigset_t set = stop_signals();
+    struct timespec left = {.tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1000000L};
+    int got;
+    do {
+        got = timeout_ms < 0 ? sigwaitinfo(&set, NULL) : sigtimedwait(&set, NULL, &left);
+    } while (got < 0 && errno == EINTR);
+    return got > 0;
+}
+
+int setup_signal_fd(void)
+{
+    sigset_t set = stop_signals();
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* Calls `use` for every number of a kernel list such as "0-3,8". */
+static void each_number(const char *path, void (*use)(void *arg, int number), void *arg)
+{
+    char text[4096];
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return;
+    const char *at = fgets(text, sizeof(text), f);
+    fclose(f);
+    int from, to, used;
+    while (at && sscanf(at, "%d%n", &from, &used) == 1) {
+        at += used;
+        to = from;
+        if (sscanf(at, "-%d%n", &to, &used) == 1)
+            at += used;
+        for (int i = from; i <= to; i++)
+            use(arg, i);
+        at += *at == ',';
+    }
+}
+
+static void add_cpu(void *arg, int cpu)
+{
+    if (cpu >= 0 && cpu < CPU_SETSIZE)
+        CPU_SET((size_t)cpu, (cpu_set_t *)arg);
+}
+
+void setup_bind(int node)
+{
+    char path[64];
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist", node);
+    if (node >= 0)
+        each_number(path, add_cpu, &set);
+    if (CPU_COUNT(&set) > 0)
+        pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+}
+
+/* ---- Engine ---------------------------------------------------------------------------------- */
+
+bool setup_fail(struct setup *s, const char *fmt, ...)
+{
+    char text[SETUP_ERROR_MAX];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    fprintf(stderr, "%s: %s\n", s->line->tool, text);
+    if (!s->error[0])
+        memcpy(s->error, text, sizeof(text));
+    return false;
+}
+
+static bool fail(struct setup *s, const char *what)
+{
+    return setup_fail(s, "%s: %s", what, te_errmsg());
+}
+
+static void warn(const char *tool, const char *what, const char *why)
+{
+    fprintf(stderr, "%s: WARN: %s (%s)\n", tool, what, why);
+}
+
+static bool own_name(struct setup *s)
+{
+    return setup_fail(
+        s, "%s is this engine's own name; give --local_server_name=NAME with another one",
+        s->flags->segment_id);
+}
+
+/* --metadata_server, with the scheme of --metadata_type where it has none. */
+static void metadata_string(const struct setup_flags *flags, char *buf, size_t n)
+{
+    const char *server = flags->metadata_server;
+    if (strstr(server, "://") || strcasecmp(server, "P2PHANDSHAKE") == 0)
+        snprintf(buf, n, "%s", server);
+    else
+        snprintf(buf, n, "%s://%s", flags->metadata_type, server);
+}
+
+static bool is_initiator(const struct setup *s)
+{
+    return strcmp(s->flags->mode, "initiator") == 0;
+}
+
+/*
+ * Refuses a target of our own name before it is published: with a metadata server that would put
+ * this engine in the place of the target's.
+ */
+static bool check_names(struct setup *s)
+{
+    const struct setup_flags *flags = s->flags;
+    const char *own = flags->local_server_name;
+    char host[256] = "";
+
+    if (!is_initiator(s) || strcasecmp(flags->metadata_server, "P2PHANDSHAKE") == 0)
+        return true;
+    if (!own[0] && gethostname(host, sizeof(host) - 1) == 0)
+        own = host;
+    return strcmp(flags->segment_id, own) != 0 || own_name(s);
+}
+
+static bool create_engine(struct setup *s)
+{
+    const struct setup_flags *flags = s->flags;
+    const struct flags *line = s->line;
+    char metadata[1024];
+    te_options o;
+
+    metadata_string(flags, metadata, sizeof(metadata));
+    te_options_init(&o);
+    o.metadata = metadata;
+    o.local_server_name = flags->local_server_name[0] ? flags->local_server_name : NULL;
+    o.ip_or_host_name = flags->ip_or_host_name[0] ? flags->ip_or_host_name : NULL;
+    o.rpc_port = (uint16_t)flags->rpc_port;
+    o.auto_discover = flags->auto_discovery;
+    int rc = 0;
+    if (flags_given(line, "protocol") && strcmp(flags->protocol, "tcp") == 0)
+        rc = te_option_set(&o, "MC_FORCE_TCP", "1");
+    if (!rc)
+        rc = te_engine_create(&o, &s->engine);
+    te_options_fini(&o);
+    if (!rc)
+        return te_engine_name(s->engine, s->name, sizeof(s->name)) == 0 || fail(s, "no name");
+    return fail(s, "cannot start the engine");
+}
+
+/* The text of a file, to be freed; NULL with a message when it cannot be read. */
+static char *read_text(struct setup *s, const char *path)
+{
+    char *text = NULL;
+    size_t room = 0;
+    FILE *f = fopen(path, "re");
+    if (!f || getdelim(&text, &room, '\0', f) < 0) {
+        setup_fail(s, "cannot read --nic_priority_matrix=%s: %s", path,
+                   f ? "it is empty" : strerror(errno));
+        free(text);
+        text = NULL;
+    }
+    if (f)
+        fclose(f);
+    return text;
+}
+
+/* Appends "dev1","dev2" for dev1,dev2. */
+static void write_devices(FILE *out, const char *devices)
+{
+    for (const char *at = devices; *at;) {
+        size_t len = strcspn(at, ",");
+        fprintf(out, "%s\"%.*s\"", at == devices ? "" : ",", (int)len, at);
+        at += len + (at[len] == ',');
+    }
+}
+
+/* A matrix by which every NUMA node that has a buffer prefers the devices of --device_name. */
+static char *matrix_of_devices(const struct setup *s)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *out = open_memstream(&text, &n);
+    if (!out)
+        return NULL;
+    for (size_t i = 0; i < s->count; i++) {
+        fprintf(out, "%s\"cpu:%d\":[[", i ? "," : "{",
+                s->buffers[i].node < 0 ? 0 : s->buffers[i].node);
+        write_devices(out, s->flags->device_name);
+        fputs("],[]]", out);
+    }
+    fputs("}", out);
+    fclose(out);
+    return text;
+}
+
+static void drop_line(void *arg, enum te_log_level level, const char *line)
+{
+    (void)arg, (void)level, (void)line;
+}
+
+/* The path within a host is a companion of what reaches other ones. */
+static int install_named(struct setup *s, const char *matrix)
+{
+    const char *name = s->flags->protocol;
+    int rc = strcmp(name, "host") == 0 ? te_transport_install(s->engine, "tcp", matrix) : 0;
+
+    return rc ? rc : te_transport_install(s->engine, name, matrix);
+}
+
+static bool install(struct setup *s)
+{
+    const struct setup_flags *flags = s->flags;
+    bool asked = flags_given(s->line, "protocol");
+    char *matrix = NULL;
+
+    s->protocol = flags->protocol;
+    if (flags->auto_discovery && !asked) {
+        s->protocol = "auto";
+        return true;
+    }
+    if (flags->nic_priority_matrix[0]) {
+        matrix = read_text(s, flags->nic_priority_matrix);
+        if (!matrix)
+            return false;
+    } else if (strcmp(flags->protocol, "rdma") == 0 && !flags->auto_discovery) {
+        matrix = matrix_of_devices(s);
+    }
+    if (!asked)
+        te_log_set_sink(drop_line, NULL); /* The line below says it. */
+    int rc = install_named(s, matrix);
+    te_log_set_sink(NULL, NULL);
+    free(matrix);
+    if (!rc)
+        return true;
+    if (asked) {
+        fail(s, "cannot install the transport that --protocol names");
+        if (strcmp(flags->protocol, "tcp") != 0)
+            fprintf(stderr, "%s: where only TCP is at hand, give --protocol=tcp\n", s->line->tool);
+        return false;
+    }
+    warn(s->line->tool, "rdma cannot run here, using --protocol=tcp", te_errmsg());
+    s->protocol = "tcp";
+    return te_transport_install(s->engine, "tcp", NULL) == 0 || fail(s, "cannot install tcp");
+}
+
+/* ---- Buffers --------------------------------------------------------------------------------- */
+
+static void add_node(void *arg, int node)
+{
+    struct setup *s = arg;
+    if (s->count < SETUP_NODES_MAX)
+        s->buffers[s->count++].node = node;
+}
+
+static bool add_buffer(struct setup *s, struct setup_buffer *b, unsigned access)
+{
+    char location[16] = "*";
+    char what[64];
+    if (b->node >= 0)
+        snprintf(location, sizeof(location), "cpu:%d", b->node);
+    snprintf(what, sizeof(what), "no buffer of %llu bytes", (unsigned long long)s->length);
+    if (te_alloc(s->engine, s->length, location, &b->addr))
+        return fail(s, what);
+    if (s->flags->init_mem)
+        memset(b->addr, 0xCC, s->length);
+    return te_register(s->engine, b->addr, s->length, location, access) == 0 || fail(s, what);
+}
+
+uint64_t setup_need(uint64_t block, uint64_t batch, uint64_t threads)
+{
+    uint64_t need;
+    if (__builtin_mul_overflow(block, batch, &need) ||
+        __builtin_mul_overflow(need, threads, &need) || need > SIZE_MAX / 4)
+        return 0;
+    return need;
+}
+
+uint64_t setup_raise(const char *tool, uint64_t asked, uint64_t need)
+{
+    if (asked >= need)
+        return asked;
+    fprintf(stderr, "%s: WARN: buffer_size raised from %llu to %llu, which this load needs\n", tool,
+            (unsigned long long)asked, (unsigned long long)need);
+    return need;
+}
+
+bool setup_begin(struct setup *s, const struct setup_flags *flags, const struct flags *line)
+{
+    memset(s, 0, sizeof(*s));
+    s->flags = flags;
+    s->line = line;
+    if (!flags->metadata_server[0])
+        return setup_fail(s, "--metadata_server is missing: give --metadata_server=P2PHANDSHAKE, "
+                             "which needs no server, or one such as http://HOST:8080/metadata");
+    if (is_initiator(s) && !flags->segment_id[0])
+        return setup_fail(s, "--segment_id is missing: give the name that the target prints, as in "
+                             "--segment_id=127.0.0.1:15123 (or is this --mode=target?)");
+    return true;
+}
+
+bool setup_open(struct setup *s, uint64_t length, unsigned access)
+{
+    s->length = length;
+    if (s->flags->use_vram)
+        return setup_fail(s, "--use_vram: this build moves host memory only");
+    each_number("/sys/devices/system/node/online", add_node, s);
+    if (s->count == 0)
+        add_node(s, -1);
+    if (!check_names(s) || !create_engine(s) || !install(s))
+        return false;
+    for (size_t i = 0; i < s->count; i++) {
+        if (!add_buffer(s, &s->buffers[i], access))
+            return false;
+    }
+    return true;
+}
+
+bool setup_open_target(struct setup *s, uint64_t length)
+{
+    char what[320];
+    size_t total;
+    snprintf(what, sizeof(what), "cannot open segment %s", s->flags->segment_id);
+    if (te_open(s->engine, s->flags->segment_id, &s->target))
+        return fail(s, what);
+    if (s->target == TE_LOCAL_SEGMENT)
+        return own_name(s);
+    if (te_segment_buffers(s->engine, s->target, s->remotes, SETUP_REMOTES_MAX, &total))
+        return fail(s, what);
+    s->remote_count = total < SETUP_REMOTES_MAX ? total : SETUP_REMOTES_MAX;
+    if (s->remote_count == 0)
+        return setup_fail(
+            s, "segment %s has no buffer: its engine is not up, or has registered nothing",
+            s->flags->segment_id);
+    for (size_t i = 0; i < s->remote_count; i++) {
+        if (s->remotes[i].length < length)
+            return setup_fail(s,
+                              "buffer %zu of segment %s has %zu bytes, %llu are needed: start the "
+                              "target with --buffer_size=%llu",
+                              i, s->flags->segment_id, s->remotes[i].length,
+                              (unsigned long long)length, (unsigned long long)length);
+    }
+    return true;
+}
+
+void setup_close(struct setup *s)
+{
+    for (size_t i = 0; i < s->count && s->engine; i++) {
+        if (!s->buffers[i].addr)
+            continue;
+        te_unregister(s->engine, s->buffers[i].addr);
+        te_free(s->engine, s->buffers[i].addr);
+    }
+    te_engine_destroy(s->engine);
+    s->engine = NULL;
+}
+
+void setup_serve(const struct setup *s)
+{
+    printf("segment: %s\n", s->name);
+    fflush(stdout);
+    setup_interrupted(-1);
+}

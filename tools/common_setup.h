@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the bench and the validator share up to the first transfer: flags, engine, buffers, target. */
+#ifndef TOOLS_COMMON_SETUP_H
+#define TOOLS_COMMON_SETUP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common_flags.h"
+#include "te.h"
+
+#define SETUP_NODES_MAX   64   /* NUMA nodes that get a buffer each */
+#define SETUP_REMOTES_MAX 1024 /* buffers of the target that are used */
+#define SETUP_ERROR_MAX   1024
+
+struct setup_flags {
+    const char *local_server_name, *metadata_server, *metadata_type, *mode, *operation;
+    const char *protocol, *device_name, *nic_priority_matrix, *segment_id, *ip_or_host_name;
+    const char *report_unit;
+    uint64_t rpc_port, buffer_size, batch_size, block_size, threads, deadline_ms, batches;
+    uint64_t report_precision, gpu_id;
+    double duration;
+    bool auto_discovery, use_vram;
+    bool init_mem; /* fill the buffers first; not in the table: the tool sets it */
+};
+
+/* The table that fills a struct setup_flags. */
+extern const struct flag setup_flag_table[];
+extern const size_t setup_flag_count;
+
+struct setup_buffer {
+    void *addr;
+    int node; /* NUMA node, -1 for any */
+};
+
+struct setup {
+    const struct setup_flags *flags;
+    const struct flags *line; /* what the command line gave of them */
+    te_engine *engine;
+    const char *protocol; /* the one installed */
+    char name[256];       /* of our segment */
+    size_t count;         /* of buffers */
+    uint64_t length;      /* of each buffer */
+    struct setup_buffer buffers[SETUP_NODES_MAX];
+    te_segment target;
+    size_t remote_count;
+    te_buffer remotes[SETUP_REMOTES_MAX];
+    char error[SETUP_ERROR_MAX]; /* the first that setup_fail() was told */
+};
+
+/*
+ * Begins with what the command line said. Tells what it does not say and has no default, and
+ * returns false.
+ */
+bool setup_begin(struct setup *s, const struct setup_flags *flags, const struct flags *line);
+
+/* Prints "tool: ..." on standard error and keeps the text. Always false. */
+__attribute__((format(printf, 2, 3))) bool setup_fail(struct setup *s, const char *fmt, ...);
+
+/*
+ * Makes the engine, installs the transport and registers one buffer of at least `length` bytes per
+ * NUMA node, for peers with `access`. Tells what went wrong and returns false
+ * on failure; setup_close() is due in both cases.
+ */
+bool setup_open(struct setup *s, uint64_t length, unsigned access);
+
+/* Opens the segment that --segment_id names, whose buffers must hold `length` bytes each. */
+bool setup_open_target(struct setup *s, uint64_t length);
+
+void setup_close(struct setup *s);
+
+/* The bytes that one worker set needs: block * batch * threads; 0 when that overflows. */
+uint64_t setup_need(uint64_t block, uint64_t batch, uint64_t threads);
+
+/* The larger of the two, with a warning when that is not what the user asked for. */
+uint64_t setup_raise(const char *tool, uint64_t asked, uint64_t need);
+
+/* Prints the name of our segment and sleeps until SIGINT or SIGTERM. */
+void setup_serve(const struct setup *s);
+
+/* Blocks SIGINT and SIGTERM in this thread and those it starts; they are waited for instead. */
+void setup_block_signals(void);
+
+/* Whether SIGINT or SIGTERM came within `timeout_ms`; negative: waits until one comes. */
+bool setup_interrupted(int timeout_ms);
+
+/*
+ * A descriptor to close, which polls readable while SIGINT or SIGTERM waits to be taken by
+ * setup_interrupted(); -1 if there is none to be had.
+ */
+int setup_signal_fd(void);
+
+/* Binds the calling thread to the CPUs of a NUMA node, where that can be done. */
+void setup_bind(int node);
+
+#endif

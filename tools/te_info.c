@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * te_info - what an engine made here would be like: its configuration, its topology, its links,
+ * whether its metadata server can be asked, and which way it would go to a segment.
+ *
+ * Exit status: 0 all was told, 1 something could not be found out, 2 wrong usage.
+ */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include <jansson.h>
+
+#include "common_flags.h"
+#include "conf/conf.h"
+#include "te.h"
+#include "te_info/links.h"
+#include "te_info/metadata.h"
+#include "te_info/path.h"
+
+#define TOPOLOGY_MAX (16u << 20)
+#define IDLE         "Not read by this version."
+
+struct want {
+    bool config, topology, links, markdown, json;
+    const char *sysfs, *metadata_server, *segment;
+};
+
+static const struct flag want_flags[] = {
+    {.name = "config",
+     .kind = FLAG_SWITCH,
+     .offset = offsetof(struct want, config),
+     .initial = "false",
+     .help = "Print the options, their values here and where these are from."},
+    {.name = "topology",
+     .kind = FLAG_SWITCH,
+     .offset = offsetof(struct want, topology),
+     .initial = "false",
+     .help = "Print the NIC priority matrix."},
+    {.name = "links",
+     .kind = FLAG_SWITCH,
+     .offset = offsetof(struct want, links),
+     .initial = "false",
+     .help = "Print network interfaces and RDMA devices."},
+    {.name = "json",
+     .kind = FLAG_SWITCH,
+     .offset = offsetof(struct want, json),
+     .initial = "false",
+     .help = "Print JSON."},
+    {.name = "markdown",
+     .kind = FLAG_SWITCH,
+     .offset = offsetof(struct want, markdown),
+     .initial = "false",
+     .help = "Print the option table as docs/config.md, defaults only."},
+    {.name = "sysfs",
+     .kind = FLAG_TEXT,
+     .offset = offsetof(struct want, sysfs),
+     .initial = "/sys",
+     .help = "Folder to read devices from."},
+    {.name = "metadata_server",
+     .kind = FLAG_TEXT,
+     .offset = offsetof(struct want, metadata_server),
+     .initial = "",
+     .help = "Ask this one whether it answers, and how many engines and segments it knows."},
+    {.name = "segment",
+     .kind = FLAG_TEXT,
+     .offset = offsetof(struct want, segment),
+     .initial = "",
+     .help =
+         "With --metadata_server, P2PHANDSHAKE included: open this segment and tell which\n"
+         "      transport would read and write its first buffer, and why no other. Moves nothing."},
+};
+
+/* -------------------------------------------------------------------------------- configuration */
+
+static const char *shown(const char *text)
+{
+    return text[0] ? text : "(empty)";
+}
+
+static void print_config(const struct tei_conf *c)
+{
+    struct tei_conf_row row;
+
+    for (size_t i = 0; tei_conf_row(c, i, &row); i++) {
+        if (row.about)
+            printf("%s%s\n%s\n\n", i ? "\n" : "", row.section, row.about);
+        printf("  %s = %s%s%s  [%s]\n", row.name, shown(row.value), row.unit ? " " : "",
+               row.unit ? row.unit : "", row.source);
+        printf("      default: %s; must be %s", shown(row.fallback), row.range);
+        if (row.alias)
+            printf("; also named %s", row.alias);
+        printf("\n      %s%s\n", row.help, row.idle ? " " IDLE : "");
+    }
+}
+
+static json_t *config_json(const struct tei_conf *c)
+{
+    json_t *all = json_array();
+    struct tei_conf_row row;
+
+    for (size_t i = 0; tei_conf_row(c, i, &row); i++)
+        json_array_append_new(all, json_pack("{ss ss* ss ss ss ss ss ss* sb ss}", "name", row.name,
+                                             "alias", row.alias, "section", row.section, "value",
+                                             row.value, "source", row.source, "default",
+                                             row.fallback, "range", row.range, "unit", row.unit,
+                                             "read", !row.idle, "help", row.help));
+    return all;
+}
+
+static const char markdown_intro[] =
+    "# Configuration\n"
+    "\n"
+    "This page is printed from the option table, `src/conf/table.c`, by\n"
+    "`te_info --config --markdown`.\n"
+    "\n"
+    "An option is set by an environment variable of its name, or by `te_option_set()` before the\n"
+    "engine is made; the latter wins. `te_info --config` shows the values in force and where each\n"
+    "is from. A value that the table does not allow is an error for `te_option_set()`; in the\n"
+    "environment it is a warning, and the default is used. So are values that do not fit each\n"
+    "other, such as a port range that is empty.\n"
+    "\n"
+    "- A **switch** (\"on or off\") is off when it is empty, `0`, `false`, `no` or `off`, in any\n"
+    "  case, and on when it is anything else.\n"
+    "- A **size** (in bytes) may end in `k`, `m` or `g`, powers of 1024.\n"
+    "- **Words** may be written in any case. Blanks around numbers, words and switches are\n"
+    "  ignored.\n"
+    "- An **empty variable** counts as one that is not set, except for switches.\n"
+    "- Where two names are given, the first counts if both are set.\n"
+    "- **Secrets** are never logged or shown.\n"
+    "\n"
+    "How these options relate to those of Mooncake's engine is told in [compat.md](compat.md).\n";
+
+static void print_markdown(const struct tei_conf *c)
+{
+    struct tei_conf_row row;
+
+    fputs(markdown_intro, stdout);
+    for (size_t i = 0; tei_conf_row(c, i, &row); i++) {
+        if (row.about)
+            printf("\n## %s\n\n%s\n\n| Name | Default | Must be | Meaning |\n|---|---|---|---|\n",
+                   row.section, row.about);
+        printf("| `%s`", row.name);
+        if (row.alias)
+            printf(", `%s`", row.alias);
+        printf(" | %s%s%s | %s%s%s | %s%s%s |\n", row.fallback[0] ? "`" : "", shown(row.fallback),
+               row.fallback[0] ? "`" : "", row.range, row.unit ? " " : "", row.unit ? row.unit : "",
+               row.help, row.secret ? " Secret." : "", row.idle ? " *" IDLE "*" : "");
+    }
+}
+
+/* ------------------------------------------------------------------------------------- topology */
+
+/* malloc'ed JSON text of an engine's topology; NULL with te_errmsg() set. */
+static char *topology_of(te_engine *e)
+{
+    char *buf = NULL;
+    int rc = TE_ERR_TOO_LARGE;
+
+    for (size_t n = 4096; rc == TE_ERR_TOO_LARGE && n <= TOPOLOGY_MAX; n *= 4) {
+        char *more = realloc(buf, n);
+
+        if (!more)
+            break;
+        buf = more;
+        rc = te_topology_json(e, buf, n);
+    }
+    if (rc == 0)
+        return buf;
+    free(buf);
+    return NULL;
+}
+
+/* A new reference; NULL after a message. */
+static json_t *topology_json(void)
+{
+    te_options o;
+    te_engine *e;
+    char *text;
+    json_t *topology;
+
+    te_options_init(&o);
+    if (te_engine_create(&o, &e)) {
+        fprintf(stderr, "te_info: topology: no engine can be made: %s\n", te_errmsg());
+        return NULL;
+    }
+    text = topology_of(e);
+    if (!text)
+        fprintf(stderr, "te_info: topology: %s\n", te_errmsg());
+    te_engine_destroy(e);
+    topology = text ? json_loads(text, 0, NULL) : NULL;
+    free(text);
+    return topology;
+}
+
+static void print_devices(const char *title, const json_t *names)
+{
+    printf("  %s:", title);
+    for (size_t i = 0; i < json_array_size(names); i++)
+        printf(" %s", json_string_value(json_array_get(names, i)));
+    printf("%s", json_array_size(names) ? "" : " none");
+}
+
+static void print_topology(const json_t *topology)
+{
+    const char *location;
+    json_t *lists;
+
+    printf("Topology\n");
+    json_object_foreach((json_t *)topology, location, lists) {
+        printf("  %-8s", location);
+        print_devices("preferred", json_array_get(lists, 0));
+        print_devices("others", json_array_get(lists, 1));
+        printf("\n");
+    }
+}
+
+/* ----------------------------------------------------------------------------------------- main */
+
+/* Everything that was asked for: text at once, JSON gathered in `out`. Returns the exit status. */
+static int tell_config(const struct want *w, json_t *out)
+{
+    static struct tei_conf conf;
+
+    if (tei_conf_load(NULL, &conf)) {
+        fprintf(stderr, "te_info: configuration: %s\n", te_errmsg());
+        return 1;
+    }
+    if (w->markdown)
+        print_markdown(&conf);
+    else if (out)
+        json_object_set_new(out, "config", config_json(&conf));
+    else
+        print_config(&conf);
+    return 0;
+}
+
+static int tell_topology(json_t *out)
+{
+    json_t *topology = topology_json();
+
+    if (!topology)
+        return 1;
+    if (out)
+        json_object_set(out, "topology", topology);
+    else
+        print_topology(topology);
+    json_decref(topology);
+    return 0;
+}
+
+static int tell_links(const struct want *w, json_t *out)
+{
+    json_t *interfaces = links_interfaces(w->sysfs), *rdma = links_rdma(w->sysfs);
+    int rc = interfaces ? 0 : 1;
+
+    if (!interfaces)
+        fprintf(stderr, "te_info: network interfaces: %s\n", strerror(errno));
+    if (out) {
+        json_object_set(out, "interfaces", interfaces ? interfaces : json_null());
+        json_object_set(out, "rdma_devices", rdma);
+    } else {
+        links_print(interfaces, rdma);
+    }
+    json_decref(interfaces);
+    json_decref(rdma);
+    return rc;
+}
+
+static int tell_metadata(const struct want *w, json_t *out)
+{
+    static struct tei_conf conf;
+    json_t *found;
+    int rc;
+
+    if (tei_conf_load(NULL, &conf)) {
+        fprintf(stderr, "te_info: configuration: %s\n", te_errmsg());
+        return 1;
+    }
+    found = metadata_ask(w->metadata_server, &conf);
+    rc = json_is_true(json_object_get(found, "answers")) ? 0 : 1;
+    if (out)
+        json_object_set(out, "metadata", found);
+    else
+        metadata_print(w->metadata_server, found);
+    json_decref(found);
+    return rc;
+}
+
+static int tell_path(const struct want *w, json_t *out)
+{
+    json_t *found = path_ask(w->metadata_server, w->segment);
+    int rc = json_is_true(json_object_get(found, "possible")) ? 0 : 1;
+
+    if (out)
+        json_object_set(out, "path", found);
+    else
+        path_print(found);
+    json_decref(found);
+    return rc;
+}
+
+static bool is_p2p(const char *conn)
+{
+    return strcasecmp(conn, "P2PHANDSHAKE") == 0;
+}
+
+/* What is told of a metadata server, and of a segment that is found by it. */
+static int tell_server(const struct want *w, bool several, json_t *out)
+{
+    int rc = 0;
+
+    if (several && !out)
+        printf("\n");
+    if (!is_p2p(w->metadata_server))
+        rc = tell_metadata(w, out);
+    if (w->segment[0])
+        rc |= tell_path(w, out);
+    return rc;
+}
+
+static int tell(const struct want *w)
+{
+    json_t *out = w->json ? json_pack("{ss}", "version", te_version()) : NULL;
+    bool several = w->config + w->topology + w->links + (w->metadata_server[0] != '\0') > 1;
+    int rc = 0;
+
+    if (w->config)
+        rc |= tell_config(w, out);
+    if (several && !out)
+        printf("\n");
+    if (w->topology)
+        rc |= tell_topology(out);
+    if (several && !out && w->links)
+        printf("\n");
+    if (w->links)
+        rc |= tell_links(w, out);
+    if (w->metadata_server[0])
+        rc |= tell_server(w, several, out);
+    if (out) {
+        json_dumpf(out, stdout, JSON_INDENT(2));
+        printf("\n");
+        json_decref(out);
+    }
+    return rc;
+}
+
+static bool check_server(const char *conn, bool with_segment)
+{
+    if (conn[0] && (with_segment || !is_p2p(conn)))
+        return true;
+    fprintf(stderr,
+            "te_info: bad value '%s' for --metadata_server: expected a server, such as "
+            "etcd://127.0.0.1:2379%s\n",
+            conn,
+            conn[0] ? "; P2PHANDSHAKE is none: with it, name a peer by --segment=HOST:PORT" : "");
+    return false;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+int main(int argc, char **argv)
+{
+    struct want w = {0};
+    const struct flag_table table = {
+        .flags = want_flags, .count = sizeof want_flags / sizeof want_flags[0], .values = &w};
+    struct flags flags = {
+        .tool = "te_info",
+        .about =
+            "Tells what an engine made here would be like. Without --config, --topology, --links\n"
+            "and --metadata_server it tells everything but the last.",
+        .tables = &table,
+        .count = 1};
+    int rc = flags_parse(&flags, argc, argv);
+
+    if (rc >= 0)
+        return rc;
+    if (w.markdown && (w.json || w.topology || w.links || w.metadata_server[0])) {
+        fprintf(stderr, "te_info: --markdown prints the options only: drop --%s (see --help)\n",
+                w.json       ? "json"
+                : w.topology ? "topology"
+                : w.links    ? "links"
+                             : "metadata_server");
+        return 2;
+    }
+    if (flags_given(&flags, "metadata_server") &&
+        !check_server(w.metadata_server, w.segment[0] != '\0'))
+        return 2;
+    if (w.segment[0] && !w.metadata_server[0]) {
+        fprintf(stderr, "te_info: --segment needs --metadata_server=CONN: how engines find each "
+                        "other, such as P2PHANDSHAKE\n");
+        return 2;
+    }
+    if (!is_folder(w.sysfs)) {
+        fprintf(stderr, "te_info: bad value '%s' for --sysfs: expected a folder laid out as /sys\n",
+                w.sysfs);
+        return 2;
+    }
+    if (w.markdown)
+        w.config = true;
+    if (!w.config && !w.topology && !w.links && !w.metadata_server[0]) {
+        w.config = w.topology = w.links = true;
+        if (!w.json)
+            printf("Transfer Engine %s\n\n", te_version());
+    }
+    rc = tell(&w);
+    if (fflush(stdout) || ferror(stdout)) {
+        fprintf(stderr, "te_info: cannot write: %s\n", strerror(errno));
+        rc = 1;
+    }
+    return rc;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* metadata.h - whether a metadata server can be asked, and what it knows. */
+#ifndef TE_INFO_METADATA_H
+#define TE_INFO_METADATA_H
+
+#include <jansson.h>
+
+#include "conf/conf.h"
+
+/*
+ * Asks the server of a connection string. A new object: "answers" and, by that, "ms" (one read),
+ * "engines" and "segments" (numbers), or a "note" where the server gives no list; or "why".
+ */
+json_t *metadata_ask(const char *conn, const struct tei_conf *conf);
+
+void metadata_print(const char *conn, const json_t *found);
+
+#endif

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * te_metad - the HTTP metadata server: GET, PUT, POST and DELETE of /metadata?key=KEY.
+ *
+ * Exit status: 0 stopped by SIGINT or SIGTERM, 1 could not be started, 2 wrong usage.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "common_flags.h"
+#include "te_metad/http.h"
+#include "te_metad/listen.h"
+#include "te_metad/secret.h"
+#include "te_metad/store.h"
+
+#define OTHER_FILES 64 /* descriptors that are no connections, generously */
+
+struct settings {
+    const char *addr, *data_dir, *path, *token_file, *tls_cert, *tls_key;
+    uint64_t max_value, max_connections, idle_timeout;
+    bool quiet;
+};
+
+/* What is in the files of the flags of the same names; NULL without the flag. */
+struct secrets {
+    char *token, *tls_cert, *tls_key;
+};
+
+static const struct flag setting_flags[] = {
+    {.name = "addr",
+     .kind = FLAG_TEXT,
+     .offset = offsetof(struct settings, addr),
+     .initial = ":8080",
+     .help = "Where to listen: HOST:PORT, [V6]:PORT, or :PORT for all interfaces. Port 0: any free "
+             "one."},
+    {.name = "data_dir",
+     .kind = FLAG_TEXT,
+     .offset = offsetof(struct settings, data_dir),
+     .initial = "",
+     .help = "Folder that keeps the contents over restarts. Without it they are in memory."},
+    {.name = "path",
+     .kind = FLAG_TEXT,
+     .offset = offsetof(struct settings, path),
+     .initial = "/metadata",
+     .help = "Path of the contents in URLs."},
+    {.name = "max_value",
+     .kind = FLAG_SIZE,
+     .offset = offsetof(struct settings, max_value),
+     .initial = "64MiB",
+     .min = 1,
+     .max = STORE_VALUE_MAX,
+     .help = "Largest value that is accepted."},
+    {.name = "max_connections",
+     .kind = FLAG_COUNT,
+     .offset = offsetof(struct settings, max_connections),
+     .initial = "1024",
+     .min = 1,
+     .max = 100000,
+     .help = "Beyond this, the client that has been idle for longest is cut off."},
+    {.name = "idle_timeout",
+     .kind = FLAG_COUNT,
+     .offset = offsetof(struct settings, idle_timeout),
+     .initial = "60",
+     .min = 1,
+     .max = 86400,
+     .help = "Seconds after which a silent connection is closed."},
+    {.name = "token_file",
+     .kind = FLAG_TEXT,
+     .offset = offsetof(struct settings, token_file),
+     .initial = "",
+     .help = "File with the token that every client must send (TE_METADATA_TOKEN of engines)."},
+    {.name = "tls_cert",
+     .kind = FLAG_TEXT,
+     .offset = offsetof(struct settings, tls_cert),
+     .initial = "",
+     .help = "File of the certificate (PEM), those that signed it behind it: HTTPS only."},
+    {.name = "tls_key",
+     .kind = FLAG_TEXT,
+     .offset = offsetof(struct settings, tls_key),
+     .initial = "",
+     .help = "File of its private key (PEM)."},
+    {.name = "quiet",
+     .kind = FLAG_SWITCH,
+     .offset = offsetof(struct settings, quiet),
+     .initial = "false",
+     .help = "Write nothing to standard error but why it cannot start."},
+};
+
+static int fail(int status, const char *text)
+{
+    fprintf(stderr, "te_metad: %s\n", text);
+    return status;
+}
+
+/* -1 to go on, else the exit status. */
+static int read_settings(int argc, char **argv, struct settings *s, struct listen_addr *addr)
+{
+    const struct flag_table table = {.flags = setting_flags,
+                                     .count = sizeof setting_flags / sizeof setting_flags[0],
+                                     .values = s};
+    struct flags flags = {
+        .tool = "te_metad",
+        .about = "The HTTP metadata server: GET, PUT, POST and DELETE of /metadata?key=KEY.\n"
+                 "Without --token-file, whoever reaches its port can read and change everything:\n"
+                 "let it listen on an address that only trusted hosts reach, such as\n"
+                 "--addr=127.0.0.1:8080 on one host. --tls-cert and --tls-key make it HTTPS.",
+        .tables = &table,
+        .count = 1};
+    int rc = flags_parse(&flags, argc, argv);
+    if (rc >= 0)
+        return rc;
+    if (!listen_parse(s->addr, addr)) {
+        fprintf(stderr,
+                "te_metad: bad value '%s' for --addr: expected HOST:PORT, [V6]:PORT or :PORT, as "
+                "in 127.0.0.1:8080\n",
+                s->addr);
+        return 2;
+    }
+    if (s->path[0] != '/' || strcspn(s->path, "?#%") != strlen(s->path) ||
+        strcmp(s->path, "/health") == 0) {
+        fprintf(stderr,
+                "te_metad: bad value '%s' for --path: expected a path that begins with '/', holds "
+                "none of ?#%% and is not /health\n",
+                s->path);
+        return 2;
+    }
+    if (!s->tls_cert[0] != !s->tls_key[0])
+        return fail(2, "--tls-cert and --tls-key belong together: give both, or neither");
+    return -1;
+}
+
+static bool read_secrets(const struct settings *s, struct secrets *secrets,
+                         char why[SECRET_WHY_MAX])
+{
+    if (s->token_file[0] && !(secret_read("--token-file", s->token_file, &secrets->token, why) &&
+                              secret_trim("--token-file", s->token_file, secrets->token, why)))
+        return false;
+    return !s->tls_cert[0] || (secret_read("--tls-cert", s->tls_cert, &secrets->tls_cert, why) &&
+                               secret_read("--tls-key", s->tls_key, &secrets->tls_key, why));
+}
+
+static void free_secrets(struct secrets *secrets)
+{
+    secret_free(secrets->token);
+    secret_free(secrets->tls_cert);
+    secret_free(secrets->tls_key);
+}
+
+/* Allows as many open files as the connections need, or lowers their number to what is allowed. */
+static unsigned fit_connections(const struct settings *s)
+{
+    uint64_t wanted = s->max_connections;
+    rlim_t files = (rlim_t)(2 * wanted + 2 * OTHER_FILES);
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= files)
+        return (unsigned)wanted;
+    limit.rlim_cur = files < limit.rlim_max ? files : limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur == files)
+        return (unsigned)wanted;
+    uint64_t possible =
+        limit.rlim_cur > 3 * OTHER_FILES ? (limit.rlim_cur - 2 * OTHER_FILES) / 2 : 1;
+    if (!s->quiet)
+        fprintf(stderr,
+                "te_metad: %llu connections instead of --max-connections=%llu: the limit of open "
+                "files is %llu (ulimit -Hn)\n",
+                (unsigned long long)possible, (unsigned long long)wanted,
+                (unsigned long long)limit.rlim_cur);
+    return (unsigned)possible;
+}
+
+static void tell_contents(const struct settings *s, struct store *store)
+{
+    if (s->quiet)
+        return;
+    if (s->data_dir[0])
+        fprintf(stderr, "te_metad: %llu keys in %s\n", (unsigned long long)store_count(store),
+                s->data_dir);
+    else
+        fprintf(stderr, "te_metad: the contents are in memory only (--data-dir=DIR keeps them)\n");
+}
+
+/* The signals that stop the server; they are blocked in all threads and waited for. */
+static void block_signals(sigset_t *stop)
+{
+    signal(SIGPIPE, SIG_IGN);
+    sigemptyset(stop);
+    sigaddset(stop, SIGINT);
+    sigaddset(stop, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, stop, NULL);
+}
+
+static int serve(const struct settings *s, const struct secrets *secrets,
+                 const struct listen_addr *addr, struct store *store, const sigset_t *stop)
+{
+    char name[LISTEN_NAME_MAX], why[LISTEN_WHY_MAX], why_not[HTTP_WHY_MAX];
+    int sig;
+    int fd = listen_open(addr, name, why);
+    if (fd < 0)
+        return fail(1, why);
+    struct http *http =
+        http_start(&(struct http_options){.listen_fd = fd,
+                                          .store = store,
+                                          .path = s->path,
+                                          .max_value = s->max_value,
+                                          .max_connections = fit_connections(s),
+                                          .idle_timeout_s = (unsigned)s->idle_timeout,
+                                          .token = secrets->token,
+                                          .tls_cert = secrets->tls_cert,
+                                          .tls_key = secrets->tls_key,
+                                          .quiet = s->quiet},
+                   why_not);
+    if (!http)
+        return fail(1, why_not);
+    tell_contents(s, store);
+    printf("te_metad: listening on %s\n", name);
+    fflush(stdout);
+    while (sigwait(stop, &sig) != 0)
+        continue;
+    http_stop(http);
+    if (!s->quiet)
+        fprintf(stderr, "te_metad: stopped by %s\n", sig == SIGINT ? "SIGINT" : "SIGTERM");
+    return 0;
+}
+
+static int open_and_serve(const struct settings *s, const struct secrets *secrets,
+                          const struct listen_addr *addr, const sigset_t *stop)
+{
+    char why[STORE_WHY_MAX];
+    struct store *store = store_open(s->data_dir[0] ? s->data_dir : NULL, why);
+    if (!store)
+        return fail(1, why);
+    int rc = serve(s, secrets, addr, store, stop);
+    store_close(store);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct settings s = {0};
+    struct secrets secrets = {0};
+    struct listen_addr addr;
+    char why[SECRET_WHY_MAX];
+    sigset_t stop;
+    int rc = read_settings(argc, argv, &s, &addr);
+    if (rc >= 0)
+        return rc;
+    block_signals(&stop);
+    umask(077); /* The contents say how to reach the memory of others. */
+    if (read_secrets(&s, &secrets, why))
+        rc = open_and_serve(&s, &secrets, &addr, &stop);
+    else
+        rc = fail(1, why);
+    free_secrets(&secrets);
+    return rc;
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trace_lru.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include <utlist.h>
+
+size_t trace_lru_room(const te_buffer *buffers, size_t n, uint64_t slot_bytes)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++)
+        count += (size_t)(buffers[i].length / slot_bytes);
+    return count;
+}
+
+bool trace_lru_init(struct trace_lru *c, const te_buffer *buffers, size_t n, uint64_t slot_bytes,
+                    size_t count)
+{
+    size_t at = 0;
+
+    *c = (struct trace_lru){.count = count};
+    c->slots = calloc(count, sizeof(*c->slots));
+    if (!c->slots)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t addr = (uint64_t)(uintptr_t)buffers[i].addr;
+        for (uint64_t k = 0; at < count && k < buffers[i].length / slot_bytes; k++)
+            c->slots[at++].addr = addr + k * slot_bytes;
+    }
+    assert(at == count);
+    return true;
+}
+
+void trace_lru_fini(struct trace_lru *c)
+{
+    HASH_CLEAR(hh, c->by_id);
+    free(c->slots);
+    *c = (struct trace_lru){0};
+}
+
+struct trace_block *trace_lru_get(struct trace_lru *c, uint64_t id)
+{
+    struct trace_block *b;
+
+    HASH_FIND(hh, c->by_id, &id, sizeof(id), b);
+    if (!b)
+        return NULL;
+    DL_DELETE(c->oldest, b);
+    DL_APPEND(c->oldest, b);
+    b->pins++;
+    return b;
+}
+
+/* The least recently used block that is not pinned, taken off the books. */
+static struct trace_block *evict(struct trace_lru *c)
+{
+    struct trace_block *b;
+
+    DL_FOREACH(c->oldest, b) {
+        if (b->pins == 0)
+            break;
+    }
+    if (!b)
+        return NULL;
+    HASH_DEL(c->by_id, b);
+    DL_DELETE(c->oldest, b);
+    c->evicted++;
+    return b;
+}
+
+struct trace_block *trace_lru_add(struct trace_lru *c, uint64_t id)
+{
+    struct trace_block *b = c->used < c->count ? &c->slots[c->used++] : evict(c);
+
+    if (!b)
+        return NULL;
+    b->id = id;
+    b->length = 0;
+    b->pins = 1;
+    HASH_ADD(hh, c->by_id, id, sizeof(b->id), b);
+    DL_APPEND(c->oldest, b);
+    return b;
+}
+
+void trace_lru_put(struct trace_block *b)
+{
+    assert(b->pins > 0);
+    b->pins--;
+}
