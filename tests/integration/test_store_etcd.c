@@ -517,14 +517,22 @@ static void tls(void **state)
 
 /* -------------------------------------------------------------------------------- odd servers */
 
-/* A server that sends `reply` to whatever comes, or, with a NULL, passes all on but watches. */
+/*
+ * A server that sends `reply` to whatever comes, or, with a NULL, passes all on but watches. Before,
+ * `elections` times, it says that it has no leader.
+ */
 struct odd_server {
     const char *reply;
+    _Atomic int elections;
     int listen_fd;
     uint16_t port;
     pthread_t thread;
     _Atomic bool stop;
 };
+
+#define NO_LEADER                                                   \
+    "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n" \
+    "{\"error\":\"etcdserver: leader changed\",\"code\":14,\"message\":\"etcdserver: leader changed\"}"
 
 static void pass_on(int from, int to)
 {
@@ -594,7 +602,10 @@ static void *odd_main(void *arg)
     while (!atomic_load(&o->stop)) {
         int fd = poll(&pfd, 1, 50) > 0 ? accept(o->listen_fd, NULL, NULL) : -1;
 
-        if (fd >= 0 && o->reply)
+        if (fd >= 0 && atomic_load(&o->elections)) {
+            atomic_fetch_sub(&o->elections, 1);
+            serve_reply(fd, NO_LEADER);
+        } else if (fd >= 0 && o->reply)
             serve_reply(fd, o->reply);
         else if (fd >= 0)
             serve_proxy(fd);
@@ -638,6 +649,27 @@ static void polling_behind_a_proxy(void **state)
     stop_watch(&w, 0);
     tei_store_close(s);
     stop_odd(&proxy);
+}
+
+/* While a leader is elected calls wait, as long as they may. */
+static void elections_are_waited_for(void **state)
+{
+    struct odd_server odd;
+    struct tei_store *s;
+    struct tei_bytes b;
+
+    (void)state;
+    start_odd(&odd, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"kvs\":[{\"value\":\"YQ==\"}]}");
+    s = open_at("etcd://127.0.0.1:%u", odd.port);
+    atomic_store(&odd.elections, 3);
+    check_value(s, "k", "a");
+    assert_int_equal(atomic_load(&odd.elections), 0);
+    atomic_store(&odd.elections, 1000000);
+    check_error(s->ops->get(s, "k", tei_deadline_ns(350), &b, NULL), TE_ERR_METADATA,
+                "leader changed");
+    assert_true(atomic_load(&odd.elections) < 1000000);
+    tei_store_close(s);
+    stop_odd(&odd);
 }
 
 #define OK_HEAD "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
@@ -718,6 +750,7 @@ int main(void)
         cmocka_unit_test(server_started_empty),
         cmocka_unit_test(polling_behind_a_proxy),
         cmocka_unit_test(tls),
+        cmocka_unit_test(elections_are_waited_for),
         cmocka_unit_test(hostile_answers),
         cmocka_unit_test(hostile_watches),
     };
