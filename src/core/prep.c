@@ -348,12 +348,8 @@ static size_t claim(struct plan *p, struct task *tasks, const struct use *u, siz
             *rc = TE_ERR_NOT_REGISTERED;
             break;
         }
-        tasks[i] = (struct task){.batch = p->batch,
-                                 .group = p->group,
-                                 .view = u->view,
-                                 .region = r,
-                                 .deadline_ns = p->deadline_ns,
-                                 .req = request_of(prep, k, u->opcode)};
+        tei_plan_claim(p, &tasks[i], u->view, r);
+        tasks[i].req = request_of(prep, k, u->opcode);
         if (r)
             tei_plan_hold(p, r);
     }

@@ -94,7 +94,7 @@ struct tei_attach {
 
 /*
  * One request, or its part inside one remote buffer. A transport embeds it as the first member of
- * its own struct.
+ * its own struct, the rest of which post() sets: it holds anything.
  */
 struct tei_work {
     struct tei_link link; /* the current owner's */
