@@ -87,16 +87,26 @@ static inline struct tei_link *tei_list_pop(struct tei_list *l)
     return n;
 }
 
+/* Moves those before `end`, which is in `from` (NULL: all), behind what is in `to`. */
+static inline void tei_list_splice_until(struct tei_list *to, struct tei_list *from,
+                                         struct tei_link *end)
+{
+    struct tei_link *first = from->head.next, *last = (end ? end : &from->head)->prev;
+
+    if (first == end || tei_list_empty(from))
+        return;
+    from->head.next = last->next;
+    last->next->prev = &from->head;
+    first->prev = to->head.prev;
+    to->head.prev->next = first;
+    last->next = &to->head;
+    to->head.prev = last;
+}
+
 /* Moves all of `from` behind what is in `to`. */
 static inline void tei_list_splice(struct tei_list *to, struct tei_list *from)
 {
-    if (tei_list_empty(from))
-        return;
-    from->head.next->prev = to->head.prev;
-    from->head.prev->next = &to->head;
-    to->head.prev->next = from->head.next;
-    to->head.prev = from->head.prev;
-    tei_list_init(from);
+    tei_list_splice_until(to, from, NULL);
 }
 
 /* Walks a list whose current element may be removed. `n` and `tmp` are struct tei_link pointers. */

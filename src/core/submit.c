@@ -62,6 +62,7 @@ static int cut_one(struct plan *p, struct task *t, const struct via *via, uint64
         return TE_ERR_MEMORY;
     }
     /* One by one: of a struct this large gcc makes a slow loop of the zeros. */
+    w->link = (struct tei_link){0};
     w->owner = t->batch;
     w->task = t;
     w->transport = via->transport;

@@ -66,6 +66,26 @@ static void splice_moves_all(void **state)
     assert_true(tei_list_empty(&to));
 }
 
+static void splice_moves_a_part(void **state)
+{
+    for (int cut = 0; cut <= 4; cut++) {
+        struct item i[5] = {{.n = 0}, {.n = 1}, {.n = 2}, {.n = 3}, {.n = 4}};
+        struct tei_list to, from;
+
+        (void)state;
+        tei_list_init(&to);
+        tei_list_init(&from);
+        tei_list_push_back(&to, &i[0].link);
+        for (int n = 1; n < 5; n++)
+            tei_list_push_back(&from, &i[n].link);
+        tei_list_splice_until(&to, &from, cut < 4 ? &i[cut + 1].link : NULL);
+        for (int n = 0; n < 5; n++)
+            assert_int_equal(number_of(tei_list_pop(n <= cut ? &to : &from)), n);
+        assert_true(tei_list_empty(&to));
+        assert_true(tei_list_empty(&from));
+    }
+}
+
 static void the_walk_minds_removal(void **state)
 {
     struct item i[6];
@@ -173,9 +193,9 @@ static void many_push_and_one_takes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_list_keeps_order),      cmocka_unit_test(splice_moves_all),
-        cmocka_unit_test(the_walk_minds_removal),  cmocka_unit_test(the_taker_gets_push_order),
-        cmocka_unit_test(many_push_and_one_takes),
+        cmocka_unit_test(a_list_keeps_order),        cmocka_unit_test(splice_moves_all),
+        cmocka_unit_test(splice_moves_a_part),       cmocka_unit_test(the_walk_minds_removal),
+        cmocka_unit_test(the_taker_gets_push_order), cmocka_unit_test(many_push_and_one_takes),
     };
 
     return cmocka_run_group_tests_name("queue", tests, NULL, NULL);

@@ -319,15 +319,14 @@ static struct tcp_peer *peer_of(const struct tcp_work *w)
 static size_t take_group(struct tcp *t, struct tei_list *from, struct tei_list *group, int64_t now,
                          int64_t *late_ns)
 {
-    struct tcp_peer *p = peer_of(tei_tcp_work_of(tei_list_first(from)));
-    struct tei_link *link;
+    struct tei_link *link = tei_list_first(from);
+    const struct tcp_peer *p = peer_of(tei_tcp_work_of(link));
     size_t n = 0;
 
     *late_ns = t->no_progress_ns == TEI_NEVER ? TEI_NEVER : now + t->no_progress_ns;
-    while ((link = tei_list_first(from)) && peer_of(tei_tcp_work_of(link)) == p) {
+    for (; link && peer_of(tei_tcp_work_of(link)) == p; link = tei_list_next(from, link), n++) {
         struct tcp_work *w = tei_tcp_work_of(link);
 
-        tei_list_del(link);
         w->next = 0;
         w->out = 0;
         w->patient = false;
@@ -336,9 +335,8 @@ static size_t take_group(struct tcp *t, struct tei_list *from, struct tei_list *
         w->base.why = NULL;
         if (w->base.deadline_ns < *late_ns)
             *late_ns = w->base.deadline_ns;
-        tei_list_push_back(group, link);
-        n++;
     }
+    tei_list_splice_until(group, from, link);
     return n;
 }
 
