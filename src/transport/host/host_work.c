@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #define INLINE_MAX ((uint64_t)64 << 10)
+#define SHARE      ((uint64_t)128 << 10) /* of short works in a row, so that others get some too */
 
 static struct host_peer *peer_of(const struct host_work *w)
 {
@@ -121,7 +122,7 @@ static bool take_run(struct host *h, struct host_run *run)
 {
     struct tei_link *link;
     struct host_work *w;
-    uint64_t room = HOST_CHUNK;
+    uint64_t room = SHARE;
 
     end_late(h);
     link = tei_list_first(&h->queue);
@@ -132,7 +133,7 @@ static bool take_run(struct host *h, struct host_run *run)
     do {
         take_out(h, w);
         add_piece(run, w);
-        room -= run->pieces[run->n - 1].length;
+        room -= tei_min(room, run->pieces[run->n - 1].length);
         if (w->next < w->base.length)
             put_in(h, w);
         link = tei_list_first(&h->queue);
@@ -310,9 +311,10 @@ static void split(struct tei_list *work, struct tei_list *now, struct tei_list *
     }
 }
 
-static void enqueue(struct host *h, struct tei_list *later)
+/* Returns how many workers are to be woken for it. */
+static unsigned enqueue(struct host *h, struct tei_list *later)
 {
-    uint64_t chunks = 0;
+    uint64_t bytes = 0;
     struct tei_link *link;
 
     while ((link = tei_list_pop(later))) {
@@ -320,11 +322,10 @@ static void enqueue(struct host *h, struct tei_list *later)
 
         if (w->base.deadline_ns < h->first_late_ns)
             h->first_late_ns = w->base.deadline_ns;
-        chunks += (w->base.length + HOST_CHUNK - 1) / HOST_CHUNK;
+        bytes += w->base.length;
         put_in(h, w);
     }
-    for (unsigned i = 0; i < h->idle && i < chunks; i++)
-        pthread_cond_signal(&h->wake);
+    return (unsigned)tei_min(h->idle, (bytes + HOST_CHUNK - 1) / HOST_CHUNK);
 }
 
 /* Copies all of a list of short works; they are done after that. */
@@ -350,37 +351,46 @@ static void cancel_list(struct tei_list *work)
         tei_host_work_of(link)->base.error = TE_ERR_CANCELED;
 }
 
+static void wake(struct host *h, unsigned workers)
+{
+    while (workers--)
+        pthread_cond_signal(&h->wake);
+}
+
+/* With the lock free, which who is woken wants at once; but a guest keeps the transport here. */
+static void run_as_guest(struct host *h, struct tei_list *now, unsigned workers,
+                         struct tei_list *done)
+{
+    pthread_mutex_unlock(&h->queue_lock);
+    wake(h, workers);
+    run_inline(h, now, done);
+    give_back(h, done);
+    pthread_mutex_lock(&h->queue_lock);
+    leave(h);
+}
+
 void tei_host_post(struct tei_transport *t, struct tei_list *work)
 {
     struct host *h = tei_host_of(t);
     struct tei_list now, later, done;
-    bool open, here;
 
     tei_list_init(&now);
     tei_list_init(&later);
     tei_list_init(&done);
     split(work, &now, &later);
     pthread_mutex_lock(&h->queue_lock);
-    open = !h->closed;
-    here = open && !tei_list_empty(&now) && come_in(h);
-    if (open && !here)
-        tei_list_splice(&later, &now);
-    if (open)
-        enqueue(h, &later);
-    pthread_mutex_unlock(&h->queue_lock);
-    if (here) {
-        run_inline(h, &now, &done);
-    } else {
+    if (h->closed) {
         tei_list_splice(&done, &now);
         tei_list_splice(&done, &later);
         cancel_list(&done);
+    } else if (come_in(h)) {
+        run_as_guest(h, &now, enqueue(h, &later), &done);
+    } else {
+        tei_list_splice(&later, &now);
+        wake(h, enqueue(h, &later));
     }
+    pthread_mutex_unlock(&h->queue_lock);
     give_back(h, &done);
-    if (here) {
-        pthread_mutex_lock(&h->queue_lock);
-        leave(h);
-        pthread_mutex_unlock(&h->queue_lock);
-    }
 }
 
 /* --------------------------------------------------------------------------------------- ending */
