@@ -15,8 +15,8 @@
  * inside the send, and the loop, asked late, would still wake the worker. So when one thread has
  * driven the lane several times in a row, alone, the next piece that it posts there is left to it
  * without asking the loop. If it does not come, a timer has the loop heed the lane after
- * 1.5 HUSH_NS at most, and it takes twice as long a streak for the lane to be left to a driver
- * again. The timer runs only as long as lanes are driven at that pace, so idle engines sleep; and
+ * 1.5 HUSH_NS at most; and if a reply lay there by then, it takes twice as long a streak for the lane
+ * to be left to a driver again, until it has been driven for long enough. The timer runs only as long as lanes are driven at that pace, so idle engines sleep; and
  * drivers put it off as long as nobody stays away, so that it does not wake the worker then.
  *
  * Which lane it is stands in a small table of the worker, noted when a lane takes a piece. It is a
@@ -33,8 +33,9 @@
 
 #define HUSH_NS       (2 * TEI_NS_PER_MS)
 #define STREAK        4
-#define STREAK_MAX    256 /* also a busy CPU may keep a driver away */
-#define LOOK_EVERY    16  /* pieces, while replies were not prompt */
+#define STREAK_MAX    256
+#define FORGIVEN      16 /* streaks of the length needed: also a busy CPU keeps a driver away */
+#define LOOK_EVERY    16 /* pieces, while replies were not prompt */
 #define SPINS_IN_VAIN 4
 #define SPIN_EVERY    64 /* waits, while spinning was in vain */
 
@@ -112,6 +113,26 @@ static void heed(struct tcp_lane *l)
     tei_tcp_drive_forget(l);
 }
 
+static bool has_data(const struct tcp_lane *l)
+{
+    struct pollfd p = {.fd = l->watch.fd, .events = POLLIN};
+
+    return poll(&p, 1, 0) > 0;
+}
+
+/* A piece was left alone for too long. The driver's fault only if it has come by now. */
+static void take_back(struct tcp_lane *l)
+{
+    struct tcp_driven *d = &l->driven;
+
+    not_alone(l);
+    heed(l);
+    if (!has_data(l))
+        return;
+    d->streak = 0;
+    d->need = d->need < STREAK_MAX ? d->need * 2 : d->need;
+}
+
 /*
  * Whether the lane is, or was of late, used by its driver. If it has left a piece alone for too
  * long the loop heeds the lane.
@@ -131,10 +152,7 @@ static bool is_driven(struct tcp_lane *l, int64_t now)
         return d->ended_ns > now - HUSH_NS;
     if (d->begun_ns > now - HUSH_NS / 2)
         return true;
-    not_alone(l);
-    heed(l);
-    d->streak = 0;
-    d->need = d->need < STREAK_MAX ? d->need * 2 : d->need;
+    take_back(l);
     return false;
 }
 
@@ -164,6 +182,10 @@ static void hush(struct tcp_lane *l)
     d->thread = pthread_self();
     d->streak++;
     d->need = d->need ? d->need : STREAK;
+    if (d->need > STREAK && d->streak >= FORGIVEN * d->need) {
+        d->need /= 2;
+        d->streak = d->need;
+    }
     d->ended_ns = now;
     if (!tei_link_is_in(&d->link))
         tei_list_push_back(&w->hushed, &d->link);
