@@ -25,7 +25,7 @@ Usage: scripts/bench.sh [option...]
   --json FILE      write all samples of all rounds there too
   --help           this text
 
-  stream   TCP on this host, blocks of 4 KiB to 8 MiB        about 45 s a round
+  stream   TCP on this host, blocks of 4 KiB to 8 MiB        about 60 s a round
   latency  round trips, each wait mode                       15 s
   delay    namespaces with a long cable (needs root)         15 s
   links    namespaces with several slow links (needs root)   20 s
@@ -126,21 +126,28 @@ progress() {
 
 # ----------------------------------------------------------------------------------------- parts
 
-# The raw sockets use what the engine's use, else congestion control would be compared.
+# The raw sockets use what the engine's use, else congestion control would be compared. A raw stream
+# never waits, so neither does the caller: it has several batches under way.
 stream_under() {
     local cc=$1 set=()
     [ "$cc" = "$engine_cc" ] || set=(--set "TE_TCP_CONGESTION=$cc")
     set+=(--seconds "$stream_s")
     raw_under "$cc" 1 1M
-    engine "e1M@$cc" "${set[@]}" throughput
+    engine "e1M@$cc" "${set[@]}" --depth 4 throughput
     raw_under "$cc" 1 4M
-    engine "e64K@$cc" "${set[@]}" --block 64K --batch 128 throughput
+    engine "e64K@$cc" "${set[@]}" --depth 4 --block 64K --batch 128 throughput
     raw_under "$cc" 1 256K
-    engine "e4K@$cc" "${set[@]}" --block 4K --batch 128 --apart throughput
+    engine "e4K@$cc" "${set[@]}" --depth 4 --block 4K --batch 128 --apart throughput
     engine "e8M@$cc" "${set[@]}" --block 8M throughput
     raw_under "$cc" 4 1M
-    engine "e4T@$cc" "${set[@]}" --threads 4 throughput
+    engine "e4T@$cc" "${set[@]}" --depth 2 --threads 4 throughput
     raw_under "$cc" 4 256K
+}
+
+# lockstep TAG WINDOW CHUNK ARGUMENT...: a batch at a time, and a raw stream that waits as often.
+lockstep() {
+    note "raw_lock_$1" raw_stream --cc "$engine_cc" --window "$2" --ack "$2" --chunk "$3" --seconds "$stream_s"
+    engine "lock_$1" --seconds "$stream_s" "${@:4}" throughput
 }
 
 # raw_under CC STREAMS CHUNK: the best chunk counts.
@@ -153,6 +160,9 @@ part_stream() {
     for one in $cc; do
         stream_under "$one"
     done
+    lockstep 1M 16M 1M
+    lockstep 64K 8M 1M --block 64K --batch 128
+    lockstep 4K 512K 256K --block 4K --batch 128 --apart
 }
 
 # Where two processes run decides what a round trip takes; spinning ones must not share a CPU.

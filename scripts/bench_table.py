@@ -86,7 +86,15 @@ def stream_rows(ccs):
                     Limit(f"ours, 1 MiB x 16 {op}", (gb_s(f"e1M@{cc}.{op}"),)), 0.95),
                 Row(f"1 MiB x 16 {op}, 4 threads, {cc}", "GB/s", gb_s(f"e4T@{cc}.{op}"), four, 0.95),
             ]
-    return rows
+    return rows + lockstep_rows()
+
+
+def lockstep_rows():
+    """A batch at a time, beside a raw stream that waits for each as many bytes."""
+    return [Row(f"{name} {op}, a batch at a time", "GB/s", gb_s(f"lock_{tag}.{op}"),
+                Limit(f"raw_stream, {window} at a time", (gb_s(f"raw_lock_{tag}"),)), goal)
+            for tag, name, window, goal in (("1M", "1 MiB x 16", "16 MiB", 0.95), ("64K", "64 KiB x 128", "8 MiB", 0.9),
+                                            ("4K", "4 KiB x 128", "512 KiB", 0.5)) for op in OPS]
 
 
 def latency_rows():

@@ -18,7 +18,7 @@
 enum { SAMPLES_MAX = 1 << 20, WARM_UP = 200, SUBMIT_BYTES = 64, SUBMIT_STRIDE = 4096 };
 
 size_t block, buffer = 256U << 20;
-int threads = 1, batch, rounds;
+int threads = 1, batch, depth = 1, rounds;
 double seconds = 2.0;
 const char *transport = "auto", *metadata = "P2PHANDSHAKE", *set_text, *peer_set_text, *only;
 const char *memory = "malloc", *spin;
@@ -30,6 +30,7 @@ static const struct bench_opt options[] = {
     {"transport", BENCH_TEXT, &transport, "install this one alone (auto: as the engine chooses)"},
     {"block", BENCH_SIZE, &block, "bytes a request (latency 4K, throughput 1M)"},
     {"batch", BENCH_INT, &batch, "requests a batch (submit, prep 1024, throughput 16)"},
+    {"depth", BENCH_INT, &depth, "batches under way, of each thread (throughput; 1)"},
     {"threads", BENCH_INT, &threads, "threads that submit (throughput; 1)"},
     {"buffer", BENCH_SIZE, &buffer, "bytes of memory a process that is walked through (256M)"},
     {"seconds", BENCH_SECONDS, &seconds, "how long to measure, idle at least 5 (2)"},

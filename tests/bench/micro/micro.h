@@ -17,7 +17,7 @@ enum { NAME_MAX_BYTES = 256, WAIT_MS = 20000 };
 /* -------------------------------------------------------------------------- options (te_micro.c) */
 
 extern size_t block, buffer;
-extern int threads, batch, rounds;
+extern int threads, batch, depth, rounds;
 extern double seconds;
 extern const char *transport, *metadata, *set_text, *peer_set_text, *only, *memory, *spin;
 extern bool json, be_peer, own_memory, apart;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * throughput.c - batches of blocks, a batch at a time from te_batch_alloc() to te_batch_free(), by
- * some threads.
+ * throughput.c - batches of blocks, each from te_batch_alloc() to te_batch_free(), by some threads
+ * that have one or several batches under way.
  */
 #include "micro.h"
+
+enum { DEPTH_MAX = 64 };
 
 /* One thread's share: it walks through its own part of both buffers. */
 struct lane {
@@ -15,19 +17,34 @@ struct lane {
     uint64_t moved;
 };
 
+static void end_batch(struct lane *l, te_batch id)
+{
+    wait_all(l->b, id);
+    batch_close(l->b, id);
+    l->moved += l->batch * l->block;
+}
+
 static void *run_lane(void *arg)
 {
     struct lane *l = arg;
+    te_batch under_way[DEPTH_MAX];
     te_request *reqs = calloc(l->batch, sizeof *reqs);
+    size_t n = 0, at = 0;
     if (reqs == NULL)
         bench_die("out of memory");
-    for (size_t at = 0; bench_now_ns() < l->end_ns; l->moved += l->batch * l->block) {
+    for (; bench_now_ns() < l->end_ns; n++) {
         for (size_t i = 0; i < l->batch; i++) {
             reqs[i] = request_at(l->b, l->opcode, l->first + at, l->block);
             at = at + l->step + l->block <= l->bytes ? at + l->step : 0;
         }
-        move(l->b, reqs, l->batch);
+        te_batch *slot = &under_way[n % (size_t)depth];
+        if (n >= (size_t)depth)
+            end_batch(l, *slot);
+        *slot = batch_open(l->b, l->batch);
+        check(te_submit(l->b->e, *slot, reqs, l->batch, NULL), "te_submit");
     }
+    for (size_t i = n > (size_t)depth ? n - (size_t)depth : 0; i < n; i++)
+        end_batch(l, under_way[i % (size_t)depth]);
     free(reqs);
     return NULL;
 }
@@ -48,8 +65,10 @@ static double throughput(const struct bench *b, int opcode, double span)
                                  .first = i * share,
                                  .bytes = share,
                                  .end_ns = start + (int64_t)(span * 1e9)};
-    if (lanes[0].step * lanes[0].batch > share)
-        bench_die("a batch must fit a thread's part of the buffer, %zu bytes", share);
+    if (depth < 1 || depth > DEPTH_MAX)
+        bench_die("1 to %d batches under way, please", DEPTH_MAX);
+    if (lanes[0].step * lanes[0].batch * (size_t)depth > share)
+        bench_die("what is under way must fit a thread's part of the buffer, %zu bytes", share);
     bench_threads((size_t)threads, run_lane, lanes, sizeof *lanes);
     int64_t ns = bench_now_ns() - start;
     for (int i = 0; i < threads; i++)
@@ -69,13 +88,14 @@ void measure_throughput(struct bench *b)
         find_cc(own_cc);
         if (b->peer.pid != 0)
             peer_cc(&b->peer, other_cc);
-        printf(json
-                   ? "{\"bench\": \"throughput\", \"op\": \"%s\", \"gb_s\": %.4f, \"threads\": %d, "
-                     "\"block\": %zu, \"batch\": %zu, \"cc\": \"%s\", \"peer_cc\": \"%s\"}\n"
-                   : "throughput: %s %.2f GB/s (%d thread(s), blocks of %zu, batches of %zu, "
-                     "congestion control here %s, there %s)\n",
-               names[op], rate, threads, or_default(block, 1U << 20), or_default((size_t)batch, 16),
-               own_cc, other_cc);
+        printf(
+            json
+                ? "{\"bench\": \"throughput\", \"op\": \"%s\", \"gb_s\": %.4f, \"threads\": %d, "
+                  "\"block\": %zu, \"batch\": %zu, \"depth\": %d, \"cc\": \"%s\", \"peer_cc\": \"%s\"}\n"
+                : "throughput: %s %.2f GB/s (%d thread(s), blocks of %zu, batches of %zu, %d "
+                  "under way, congestion control here %s, there %s)\n",
+            names[op], rate, threads, or_default(block, 1U << 20), or_default((size_t)batch, 16),
+            depth, own_cc, other_cc);
         fflush(stdout);
     }
 }
