@@ -277,6 +277,7 @@ struct tcp_peer {
     int64_t check_ns;         /* when the watchdog will look at the queue; TEI_NEVER: it will not */
     unsigned n_up, n_opening; /* lanes connected; paused or connecting */
     bool greeted;             /* native: one of those that are up has been answered */
+    bool near;                /* native: the last one that came up leads to this host */
     bool resolving;
     struct tei_job job;
     int n_addrs;

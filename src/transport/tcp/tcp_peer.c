@@ -240,11 +240,19 @@ static size_t wanted(const struct tcp_peer *p)
                                                                        : p->n_queued;
 }
 
-/* One lane goes ahead; the others follow once it got through. */
-static bool may_open(const struct tcp_peer *p)
+/*
+ * Whether the bundle may open a lane, if it has one that is off. One goes ahead; the others follow once
+ * it got through. Within a host only the copies by CPUs count, so one lane for each worker is enough:
+ * the buffers of more would only wear out the caches.
+ */
+static bool may_open(const struct tcp_bundle *b)
 {
-    if (p->resolving)
-        return false; /* bundles would take turns until there is an address */
+    const struct tcp_peer *p = b->peer;
+
+    if (b->n_off == 0 || p->resolving)
+        return false; /* while resolving, bundles would take turns until there is an address */
+    if (p->near && p->n_more == 0 && b->n_off < b->n_lanes)
+        return false;
     if (p->version == TCP_NATIVE && p->n_up && !p->greeted)
         return false;
     return p->n_up == 0 ? p->n_opening == 0 && tei_tcp_is_waiting(p) : p->n_opening < wanted(p);
@@ -280,7 +288,7 @@ static struct tcp_lane *best_lane(const struct tcp_bundle *b)
 
 static bool is_free(const struct tcp_bundle *b)
 {
-    return best_lane(b) || (b->n_off > 0 && may_open(b->peer));
+    return best_lane(b) || may_open(b);
 }
 
 /*
@@ -301,7 +309,7 @@ static struct tcp_bundle *pick(const struct tcp_peer *p, struct tcp_lane **lane)
             best = l;
         if (best && best->state == LANE_IDLE)
             break;
-        if (!to_open && b->n_off > 0 && may_open(p))
+        if (!to_open && may_open(b))
             to_open = b;
     }
     *lane = best && (best->state == LANE_IDLE || !to_open) ? best : NULL;
@@ -350,7 +358,7 @@ static unsigned open_some(struct tcp_bundle *b, struct tcp_lane **lanes, int64_t
 {
     unsigned n = 0;
 
-    for (unsigned i = 0; i < b->n_lanes && may_open(b->peer); i++) {
+    for (unsigned i = 0; i < b->n_lanes && may_open(b); i++) {
         struct tcp_lane *l = &b->lanes[i];
 
         if (l->state != LANE_OFF || !has_addrs(b->peer, look_up))

@@ -170,6 +170,7 @@ bool tei_tcp_stream_greet(struct tcp_lane *l)
 
     assert(tei_list_empty(&s->flight));
     *s = (struct tcp_stream){.deadline_ns = TEI_NEVER};
+    peer_of(l)->near = l->near;
     tei_list_init(&s->flight);
     tei_list_init(&s->pinned);
     tei_tcp_zerocopy_start(&s->zero, l->watch.fd, (enum tei_zerocopy)t->conf->tcp_zerocopy,
