@@ -66,6 +66,7 @@ struct peer {
     struct tei_hostport where;
     int64_t revision;         /* of the fetch by te_open(), for following it; that thread's */
     size_t views;             /* alive, the current one included */
+    size_t loose;             /* of them: being made or replaced at this moment */
     bool closed;              /* no view is put in place any more */
     bool refreshing;          /* the job is posted or runs */
     bool again;               /* asked for once more since the fetch under way began */

@@ -186,18 +186,16 @@ static int fetch(struct peer *p)
 {
     struct tei_segment *seg, *old = NULL;
     struct tei_hostport where;
-    struct view *v = tei_view_current(p);
     int rc;
 
     pthread_mutex_lock(&p->lock);
     where = p->where;
+    if (p->view) /* itself it is not held: te_close() would take that for a transfer */
+        old = tei_segment_get(p->view->seg);
     pthread_mutex_unlock(&p->lock);
 
-    if (v) {
-        old = tei_segment_get(v->seg);
-        tei_view_put(v, 1);
+    if (old)
         atomic_fetch_add_explicit(&p->engine->count.refreshes, 1, memory_order_relaxed);
-    }
     rc = p->engine->dir->ops->lookup(p->engine->dir, p->name, old, &seg, &where,
                                      old ? NULL : &p->revision);
     tei_segment_put(old);
@@ -273,13 +271,17 @@ int te_open(te_engine *e, const char *name, te_segment *out)
     return open_new(e, name, out);
 }
 
-/* No task holds a view and no refresh runs; peers_lock is held for writing, so none can begin. */
+/*
+ * No task holds a view; peers_lock is held for writing, so none can begin. A refresh may run, and
+ * finds the peer closed.
+ */
 static bool is_unused(struct peer *p)
 {
     bool unused;
 
     pthread_mutex_lock(&p->lock);
-    unused = p->views == 1 && atomic_load_explicit(&p->view->refs, memory_order_acquire) == 1;
+    unused =
+        p->views - p->loose == 1 && atomic_load_explicit(&p->view->refs, memory_order_acquire) == 1;
     pthread_mutex_unlock(&p->lock);
     return unused;
 }

@@ -30,17 +30,27 @@ static void free_view(struct view *v)
     free(v);
 }
 
-void tei_view_put(struct view *v, size_t n)
+/* Ends `n` references, of which one may have made the view count as loose. */
+static void put(struct view *v, size_t n, bool loose)
 {
     struct peer *p = v->peer;
+    bool last = atomic_fetch_sub_explicit(&v->refs, n, memory_order_acq_rel) == n;
 
-    if (atomic_fetch_sub_explicit(&v->refs, n, memory_order_acq_rel) != n)
-        return;
-    free_view(v);
-    pthread_mutex_lock(&p->lock);
-    p->views--;
-    pthread_mutex_unlock(&p->lock);
-    tei_peer_put(p);
+    if (last)
+        free_view(v);
+    if (last || loose) {
+        pthread_mutex_lock(&p->lock);
+        p->views -= last;
+        p->loose -= loose;
+        pthread_mutex_unlock(&p->lock);
+    }
+    if (last)
+        tei_peer_put(p);
+}
+
+void tei_view_put(struct view *v, size_t n)
+{
+    put(v, n, false);
 }
 
 struct view *tei_view_current(struct peer *p)
@@ -110,7 +120,10 @@ static int add_all(struct view *v, const struct tei_hostport *where)
     return rc;
 }
 
-/* With one reference, which counts in p->views; takes over `seg` (NULL: this engine itself). */
+/*
+ * With one reference, which counts in p->views and p->loose; takes over `seg` (NULL: this engine
+ * itself). The caller holds the peer.
+ */
 static int make_view(struct peer *p, struct tei_segment *seg, const struct tei_hostport *where,
                      struct view **out)
 {
@@ -129,10 +142,11 @@ static int make_view(struct peer *p, struct tei_segment *seg, const struct tei_h
     atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
     pthread_mutex_lock(&p->lock);
     p->views++;
+    p->loose++;
     pthread_mutex_unlock(&p->lock);
     rc = add_all(v, where);
     if (rc) {
-        tei_view_put(v, 1);
+        put(v, 1, true);
         return rc;
     }
     *out = v;
@@ -176,12 +190,13 @@ static bool swap_view(struct peer *p, struct view *v, const struct tei_hostport 
         restarted = drop && drop->seg && v->seg && drop->seg->incarnation != v->seg->incarnation;
         p->view = v;
         p->where = *where;
+        p->loose -= !drop; /* else what was there is loose instead */
     }
     pthread_mutex_unlock(&p->lock);
     if (restarted)
         tell_gone(drop);
     if (drop)
-        tei_view_put(drop, 1);
+        put(drop, 1, true);
     return !changed;
 }
 
