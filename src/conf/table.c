@@ -135,8 +135,8 @@ const struct tei_option_row tei_option_rows[] = {
      .help = "Keep connections to a peer for the next request. Off: one connection a request."},
     {NUMBER("MC_TCP_LANES_PER_PEER", tcp_lanes, "4", 1, 16), .unit = "connections",
      .alias = "MC_TCP_MAX_CONNECTIONS_PER_PEER",
-     .help =
-         "Connections to one peer at most. Within a host the native framing uses one for each thread (TE_TCP_THREADS)."},
+     .help = "Connections to one peer at most. Within a host the native framing opens no more than "
+             "one for each thread (TE_TCP_THREADS), unless the peer tells further addresses."},
     {NUMBER("MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER", tcp_max_queued, "1024", 1, 65535),
      .unit = "requests", .idle = true,
      .help = "Requests to one peer that may wait for a connection."},

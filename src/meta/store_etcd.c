@@ -7,8 +7,9 @@
  * takes its keys with it; the next put gets a new one.
  *
  * A call goes to the endpoint that answered last; one that does not answer, or has lost its leader,
- * gives way to the next, each with its share of the time. When all that live are between two leaders,
- * which takes them a second or so, they are asked again. All calls may be repeated.
+ * gives way to the next, each with its share of the time. Where none serves and one of them says
+ * that it is between two leaders, which takes a second or so, they are asked again. All calls may be
+ * repeated.
  */
 #include "meta/etcd.h"
 
@@ -90,7 +91,7 @@ static bool is_away(const struct answer *a)
            (a->http.status >= 500 && a->http.status != 501);
 }
 
-/* Nobody leads at this moment; etcd elects another by itself. */
+/* There is no leader, or was none while it was asked; etcd elects another by itself. */
 static bool is_electing(const struct answer *a)
 {
     return a->code == GRPC_UNAVAILABLE && strstr(a->said, "leader");
@@ -181,18 +182,24 @@ static int64_t share(int64_t deadline_ns, size_t n)
     return now + (deadline_ns - now) / (int64_t)n;
 }
 
-/* Asks each endpoint once, until one serves; *a is the answer of the last one asked. */
+/*
+ * Asks each endpoint once, until one serves; *a is the answer of the last one asked. *electing: none
+ * served, and one of them will soon.
+ */
 static int ask_each(struct etcd_store *e, const char *path, const char *body,
-                    const char *authorization, int64_t deadline_ns, struct answer *a)
+                    const char *authorization, int64_t deadline_ns, struct answer *a,
+                    bool *electing)
 {
     size_t n = e->n_endpoints, first = atomic_load_explicit(&e->current, memory_order_relaxed);
     int rc = TE_ERR_METADATA;
 
+    *electing = false;
     for (size_t i = 0; i < n; i++) {
         size_t at = (first + i) % n;
         bool last = i + 1 == n;
 
         rc = ask_endpoint(e, at, path, body, authorization, share(deadline_ns, n - i), !last, a);
+        *electing = (*electing && (rc || is_away(a))) || (!rc && is_electing(a));
         if (!rc && (last || !is_away(a))) {
             atomic_store_explicit(&e->current, at, memory_order_relaxed);
             return 0;
@@ -212,12 +219,12 @@ static int ask(struct etcd_store *e, const char *path, const char *body, const c
     const struct timespec pause = {.tv_nsec = ELECTION_MS * TEI_NS_PER_MS};
 
     for (;;) {
-        int rc = ask_each(e, path, body, authorization, deadline_ns, a);
+        bool electing;
+        int rc = ask_each(e, path, body, authorization, deadline_ns, a, &electing);
 
-        if (rc || !is_electing(a) ||
-            (deadline_ns != TEI_NEVER && tei_now_ns() + pause.tv_nsec >= deadline_ns))
+        if (!electing || atomic_load(&e->woken) || tei_now_ns() + pause.tv_nsec >= deadline_ns)
             return rc;
-        TEI_DEBUG("etcd at %s: %s; asking again", a->http.shown, a->said);
+        TEI_DEBUG("etcd elects a leader; asking again");
         forget_answer(a);
         nanosleep(&pause, NULL);
     }

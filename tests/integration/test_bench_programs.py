@@ -63,7 +63,7 @@ class Programs(unittest.TestCase):
                 ("raw_memcpy", short, small),
                 ("te_peers", "--peers=20", "--processes=3"),
                 ("te_micro", short, small, "--transport=tcp", "--memory=alloc",
-                 "--block=64K", "--apart", "throughput"),
+                 "--block=64K", "--apart", "--batch=4", "--depth=3", "throughput"),
                 ("te_micro", small, "--rounds=3", "--transport=tcp", "first"),
                 ("te_micro", small, "--rounds=2", "--batch=3000", "--transport=tcp", "submit")):
             proc = run(name, "--json", *flags)

@@ -669,6 +669,12 @@ static void elections_are_waited_for(void **state)
                 "leader changed");
     assert_true(atomic_load(&odd.elections) < 1000000);
     tei_store_close(s);
+    /* the last one asked is the leader that died */
+    s = open_at("etcd://127.0.0.1:%u,127.0.0.1:1", odd.port);
+    atomic_store(&odd.elections, 3);
+    check_value(s, "k", "a");
+    assert_int_equal(atomic_load(&odd.elections), 0);
+    tei_store_close(s);
     stop_odd(&odd);
 }
 

@@ -52,11 +52,22 @@ class RunTestsTest(unittest.TestCase):
                                                  1, 1, 1))
 
     def test_no_second_run(self):
-        """Of unit tests, after a sanitizer's report, and when many fail."""
-        self.counts([("a/x", "unit", ONCE)], 1, 0, 1)
-        os.unlink(os.path.join(self.root, "again"))
-        self.counts([("b/x", "integration", "echo WARNING: ThreadSanitizer: data race; " + ONCE)], 1, 0, 1)
+        """Of unit tests, of what crashed or was not there, of one alone, and when many fail."""
+        fine = ("b/fine", "integration", "true")
+        for bad in (("a/x", "unit", ONCE), ("b/x", "transport", "test -e again || { touch again; kill -ABRT $$; }"),
+                    ("b/x", "transport", "test -e again || { touch again; kill -SEGV $$; }")):
+            self.counts([bad, fine], 1, 1, 1)
+            os.unlink(os.path.join(self.root, "again"))
+        self.counts([("b/x", "integration", ONCE)], 1, 0, 1)
         self.counts([(f"b/{i}", "integration", f"test -e {i} || {{ touch {i}; exit 1; }}") for i in range(4)], 1, 0, 4)
+
+    def test_sanitizer_report(self):
+        """One by any process counts, even if the test passes."""
+        report = f"mkdir -p {self.root}/reports; echo WARNING: ThreadSanitizer: data race > {self.root}/reports/x.1"
+        text = self.counts([("b/x", "integration", report), ("b/y", "integration", "true")], 1, 2, 0)
+        self.assertIn("data race", text)
+        text = self.counts([("b/x", "integration", report), ("b/y", "integration", ONCE)], 1, 1, 1)
+        self.assertNotIn("again, alone", text)
 
     def test_skips(self):
         skips = [("b/x", "integration", "echo no such device; exit 77"), ("b/y", "integration", "true")]

@@ -38,10 +38,10 @@
 
 #include <pthread.h>
 
-#define HOST_CHUNK       ((size_t)1 << 20) /* of one system call, and of small work in one run */
+#define HOST_CHUNK       ((size_t)1 << 20) /* of one system call */
 #define HOST_PIECES      128               /* of one run */
 #define HOST_WORKERS_MAX 16
-#define HOST_GUESTS_MAX  32 /* threads of the caller that copy at a time */
+#define HOST_GUESTS_MAX  32 /* threads of the caller that post or copy at a time */
 _Static_assert(HOST_WORKERS_MAX + HOST_GUESTS_MAX <= HOST_HAZARDS, "each writer has a hazard");
 
 struct host;

@@ -11,7 +11,7 @@
  * error is set, which takes it out of the queue, or next has reached the end. cancel() and close()
  * must not call back, so what they end waits in `ended` for a worker.
  *
- * Guests are the caller's threads that copy: stop() waits for them.
+ * Guests are the caller's threads that post or copy: stop() waits for them.
  */
 #include "transport/host/host.h"
 
@@ -357,14 +357,20 @@ static void wake(struct host *h, unsigned workers)
         pthread_cond_signal(&h->wake);
 }
 
-/* With the lock free, which who is woken wants at once; but a guest keeps the transport here. */
-static void run_as_guest(struct host *h, struct tei_list *now, unsigned workers,
-                         struct tei_list *done)
+/*
+ * What a guest posts. queue_lock is held, but for waking and copying: who is woken wants it at once,
+ * and the guest keeps the transport here.
+ */
+static void post_as_guest(struct host *h, struct tei_list *now, struct tei_list *later)
 {
+    unsigned workers = enqueue(h, later);
+    struct tei_list done;
+
+    tei_list_init(&done);
     pthread_mutex_unlock(&h->queue_lock);
     wake(h, workers);
-    run_inline(h, now, done);
-    give_back(h, done);
+    run_inline(h, now, &done);
+    give_back(h, &done);
     pthread_mutex_lock(&h->queue_lock);
     leave(h);
 }
@@ -373,6 +379,7 @@ void tei_host_post(struct tei_transport *t, struct tei_list *work)
 {
     struct host *h = tei_host_of(t);
     struct tei_list now, later, done;
+    unsigned workers;
 
     tei_list_init(&now);
     tei_list_init(&later);
@@ -384,10 +391,11 @@ void tei_host_post(struct tei_transport *t, struct tei_list *work)
         tei_list_splice(&done, &later);
         cancel_list(&done);
     } else if (come_in(h)) {
-        run_as_guest(h, &now, enqueue(h, &later), &done);
+        post_as_guest(h, &now, &later);
     } else {
         tei_list_splice(&later, &now);
-        wake(h, enqueue(h, &later));
+        workers = enqueue(h, &later);
+        wake(h, workers);
     }
     pthread_mutex_unlock(&h->queue_lock);
     give_back(h, &done);

@@ -50,18 +50,17 @@ static void set_congestion(int fd, const char *cc)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, cc, (socklen_t)strlen(cc));
 }
 
-/* Whether both ends of a connection, which may not be up yet, are on this host. */
-static bool is_near(int fd)
+/* Whether both ends of a connection are on this host. */
+static bool is_near(int fd, const struct tei_addr *peer)
 {
-    struct tei_addr ours = {.len = sizeof ours.ss}, theirs = {.len = sizeof theirs.ss};
+    struct tei_addr ours = {.len = sizeof ours.ss};
     char a[64], b[64];
 
-    if (getsockname(fd, (struct sockaddr *)&ours.ss, &ours.len) < 0 ||
-        getpeername(fd, (struct sockaddr *)&theirs.ss, &theirs.len) < 0)
+    if (getsockname(fd, (struct sockaddr *)&ours.ss, &ours.len) < 0)
         return false;
     return getnameinfo((struct sockaddr *)&ours.ss, ours.len, a, sizeof a, NULL, 0,
                        NI_NUMERICHOST) == 0 &&
-           getnameinfo((struct sockaddr *)&theirs.ss, theirs.len, b, sizeof b, NULL, 0,
+           getnameinfo((const struct sockaddr *)&peer->ss, peer->len, b, sizeof b, NULL, 0,
                        NI_NUMERICHOST) == 0 &&
            strcmp(a, b) == 0;
 }
@@ -77,9 +76,9 @@ void tei_tcp_tune(const struct tcp *t, int fd)
         set_congestion(fd, t->conf->tcp_congestion);
 }
 
-bool tei_tcp_tune_connected(const struct tcp *t, int fd)
+bool tei_tcp_tune_connected(const struct tcp *t, int fd, const struct tei_addr *peer)
 {
-    bool near = is_near(fd);
+    bool near = is_near(fd, peer);
 
     if (near && !t->set_congestion && t->set_congestion_near)
         set_congestion(fd, CONGESTION_NEAR);

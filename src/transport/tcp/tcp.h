@@ -354,7 +354,7 @@ void tei_tcp_tune(const struct tcp *t, int fd);
  * Those that depend on who is at the other end: once connect() was called, or accept(). Whether that
  * is this host.
  */
-bool tei_tcp_tune_connected(const struct tcp *t, int fd);
+bool tei_tcp_tune_connected(const struct tcp *t, int fd, const struct tei_addr *peer);
 /* A job of te/aux that uses the instance, which stop() waits for. */
 void tei_tcp_job_begun(struct tcp *t);
 void tei_tcp_job_ended(struct tcp *t);

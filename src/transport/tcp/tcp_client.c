@@ -310,7 +310,7 @@ static int start_connect(struct tcp_lane *l, const struct tei_addr *a)
     if (fd < 0)
         return errno;
     tei_tcp_tune(w->t, fd);
-    l->near = tei_tcp_tune_connected(w->t, fd);
+    l->near = tei_tcp_tune_connected(w->t, fd, a);
     if (peer_of(l)->n_more)
         tei_tcp_path_tune(fd);
     if (tei_watch_add(&w->loop, &l->watch, fd, EPOLLOUT, on_lane) < 0) {

@@ -14,10 +14,11 @@
  * posts may never wait. That is two system calls a request, and worse: on one CPU the peer answers
  * inside the send, and the loop, asked late, would still wake the worker. So when one thread has
  * driven the lane several times in a row, alone, the next piece that it posts there is left to it
- * without asking the loop. If it does not come, a timer has the loop heed the lane after
- * 1.5 HUSH_NS at most; and if a reply lay there by then, it takes twice as long a streak for the lane
- * to be left to a driver again, until it has been driven for long enough. The timer runs only as long as lanes are driven at that pace, so idle engines sleep; and
- * drivers put it off as long as nobody stays away, so that it does not wake the worker then.
+ * without asking the loop. If it does not come, a timer has the loop heed the lane after 1.5 HUSH_NS
+ * at most; and if a reply lay there by then, it takes twice as long a streak for the lane to be left
+ * to a driver again, until it has been driven for long enough. The timer runs only as long as lanes
+ * are driven at that pace, so idle engines sleep; and drivers put it off as long as nobody stays
+ * away, so that it does not wake the worker then.
  *
  * Which lane it is stands in a small table of the worker, noted when a lane takes a piece. It is a
  * hint: an entry counts at most the pieces that are really in flight, so an entry that is not 0
@@ -120,7 +121,7 @@ static bool has_data(const struct tcp_lane *l)
     return poll(&p, 1, 0) > 0;
 }
 
-/* A piece was left alone for too long. The driver's fault only if it has come by now. */
+/* A piece was left alone for too long. That is the driver's fault only if the reply is there. */
 static void take_back(struct tcp_lane *l)
 {
     struct tcp_driven *d = &l->driven;

@@ -240,10 +240,19 @@ static size_t wanted(const struct tcp_peer *p)
                                                                        : p->n_queued;
 }
 
+/* Whether a lane of it is up, or on its way, and is to stay. */
+static bool has_lane(const struct tcp_bundle *b)
+{
+    for (unsigned i = 0; i < b->n_lanes; i++)
+        if (b->lanes[i].state != LANE_OFF && !b->lanes[i].drop)
+            return true;
+    return false;
+}
+
 /*
- * Whether the bundle may open a lane, if it has one that is off. One goes ahead; the others follow once
- * it got through. Within a host only the copies by CPUs count, so one lane for each worker is enough:
- * the buffers of more would only wear out the caches.
+ * Whether the bundle may open a lane, if it has one that is off. One goes ahead; the others follow
+ * once it got through. Within a host only the copies by CPUs count, so one lane for each worker is
+ * enough: the buffers of more would only wear out the caches.
  */
 static bool may_open(const struct tcp_bundle *b)
 {
@@ -251,7 +260,7 @@ static bool may_open(const struct tcp_bundle *b)
 
     if (b->n_off == 0 || p->resolving)
         return false; /* while resolving, bundles would take turns until there is an address */
-    if (p->near && p->n_more == 0 && b->n_off < b->n_lanes)
+    if (p->near && p->n_more == 0 && has_lane(b))
         return false;
     if (p->version == TCP_NATIVE && p->n_up && !p->greeted)
         return false;

@@ -383,10 +383,12 @@ void tei_tcp_session_open(struct tcp_worker *w, int fd)
 static void hand_over(struct tcp *t, int fd)
 {
     unsigned i = atomic_fetch_add_explicit(&t->next_worker, 1, memory_order_relaxed) % t->n_workers;
+    struct tei_addr peer = {.len = sizeof peer.ss};
     struct tcp_session *s;
 
     tei_tcp_tune(t, fd);
-    tei_tcp_tune_connected(t, fd);
+    if (getpeername(fd, (struct sockaddr *)&peer.ss, &peer.len) == 0)
+        tei_tcp_tune_connected(t, fd, &peer);
     s = make(&t->workers[i], fd);
     if (s && i == 0)
         start_session(s);
