@@ -46,9 +46,9 @@ DELAYS = {"100 us, 64 KiB x 128": ("delay:100", *SMALL), "1 ms, 64 KiB x 128": (
           "1 ms, 1 MiB x 16": ("delay:1000",)}
 
 SWEEPS = [
-    Sweep("lanes", "Connections to a peer and congestion control, 1 MiB x 16 read, loopback", LANES,
-          setting(LANES, 1, 2, 4, 8),
-          {cc: (f"--set=TE_TCP_CONGESTION={cc}",) for cc in ("bbr", "cubic", "reno")}, ("4", "bbr")),
+    Sweep("lanes", "Connections to a peer, each with a thread, and congestion control, 1 MiB x 16 read, loopback", LANES,
+          {n: (f"--set={LANES}={n}", f"--set=TE_TCP_THREADS={n}") for n in ("1", "2", "4", "8")},
+          {cc: (f"--set=TE_TCP_CONGESTION={cc}",) for cc in ("bbr", "cubic", "reno")}, ("2", "bbr")),
     Sweep("io", "I/O threads, loopback", "TE_TCP_THREADS", setting("TE_TCP_THREADS", 1, 2, 4),
           {"1 MiB x 16": (), "1 MiB x 16, 4 threads": ("--threads=4",), "64 KiB x 128": SMALL,
            "4 KiB x 128": ("--block=4K", "--batch=128")}, ("2", None)),

@@ -48,10 +48,11 @@ static void answer(int rc)
 /* Random bytes that the state determines. */
 static void make(uint64_t *state, uint8_t *out, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i += sizeof(uint64_t)) {
         uint64_t z = (*state += 0x9E3779B97F4A7C15ull);
         z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-        out[i] = (uint8_t)(z ^ (z >> 27));
+        z ^= z >> 27;
+        memcpy(out + i, &z, n - i < sizeof z ? n - i : sizeof z);
     }
 }
 

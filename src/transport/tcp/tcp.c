@@ -192,7 +192,8 @@ static int describe_native(const struct tcp *t, json_t *root)
     tcp = json_pack("{s:i,s:s}", "framing", TCP_NATIVE_VERSION, "id", id);
     if (!tcp || json_object_set_new(te, "tcp", tcp) < 0)
         return -1;
-    return t->addresses ? json_object_set(tcp, "addresses", t->addresses) : 0;
+    /* A copy: other threads describe too, and jansson's counts of references are not for several. */
+    return t->addresses ? json_object_set_new(tcp, "addresses", json_deep_copy(t->addresses)) : 0;
 }
 
 static int tcp_describe(struct tei_transport *base, json_t *root)
