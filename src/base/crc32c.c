@@ -13,17 +13,23 @@
  * for the instruction (the method of Gopal and others, Intel, 2009). A register holds its bits
  * reflected, so a product comes out multiplied by x: the factor for a distance of D bits is
  * x^(D+63) for the first half of 16 bytes and x^(D-1) for the second.
+ *
+ * Where registers for that have 256 bits, folding is as fast as the instruction, but uses other units
+ * of the processor. So a run of bytes is cut in seven lanes: the first four are folded, as one, while
+ * the instruction goes through the other three.
  */
 #include "base/crc32c.h"
 
+#include "base/base.h"
+
+#include <assert.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <string.h>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define CRC_TARGET    __attribute__((target("sse4.2")))
-#define CRC_U64(c, v) ((uint32_t)_mm_crc32_u64((c), (v)))
+#define CRC_U64(c, v) _mm_crc32_u64((c), (v))
 #define CRC_U8(c, v)  _mm_crc32_u8((c), (v))
 static bool find_instruction(void)
 {
@@ -33,7 +39,7 @@ static bool find_instruction(void)
 #include <arm_acle.h>
 #include <sys/auxv.h>
 #define CRC_TARGET    __attribute__((target("+crc")))
-#define CRC_U64(c, v) __crc32cd((c), (v))
+#define CRC_U64(c, v) __crc32cd((uint32_t)(c), (v))
 #define CRC_U8(c, v)  __crc32cb((c), (v))
 static bool find_instruction(void)
 {
@@ -47,13 +53,16 @@ static bool find_instruction(void)
 #endif
 
 #define POLYNOMIAL UINT32_C(0x82f63b78) /* bits reversed */
-#define LONG_LANE  ((size_t)8192)
-#define SHORT_LANE ((size_t)256)
+#define AHEAD      1024                 /* bytes of each lane, asked for before they are needed */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static bool has_instruction, has_folding;
-static uint32_t bytes[8][256];                         /* by tables, eight bytes a step */
-static uint32_t skip_long[4][256], skip_short[4][256]; /* as if a lane of zeros followed */
+static bool can[TEI_CRC32C_METHODS];
+static uint32_t (*best)(uint32_t crc, const uint8_t *p, size_t n);
+static uint32_t bytes[8][256]; /* by tables, eight bytes a step */
+
+/* How long lanes may be, and the maps that add so many zeros. */
+static const size_t lane_len[] = {16384, 2048, 256};
+static uint32_t lane_skip[TEI_ARRAY_LEN(lane_len)][4][256];
 
 /* ------------------------------------------------------------------------------------- by tables */
 
@@ -117,7 +126,7 @@ static inline uint64_t load(const uint8_t *p)
     return v;
 }
 
-static inline uint32_t skip(uint32_t by[4][256], uint32_t crc)
+static inline uint32_t skip(uint32_t by[4][256], uint64_t crc)
 {
     return by[0][crc & 255] ^ by[1][crc >> 8 & 255] ^ by[2][crc >> 16 & 255] ^ by[3][crc >> 24];
 }
@@ -126,24 +135,23 @@ static inline uint32_t skip(uint32_t by[4][256], uint32_t crc)
 CRC_TARGET static uint32_t three_lanes(uint32_t crc, const uint8_t *p, size_t lane,
                                        uint32_t by[4][256])
 {
-    uint32_t a = crc, b = 0, c = 0;
+    uint64_t a = crc, b = 0, c = 0; /* with 32 bits, a word would cost one more instruction */
 
     for (size_t i = 0; i < lane; i += 8) {
         a = CRC_U64(a, load(p + i));
         b = CRC_U64(b, load(p + lane + i));
         c = CRC_U64(c, load(p + 2 * lane + i));
     }
-    return skip(by, skip(by, a) ^ b) ^ c;
+    return skip(by, skip(by, a) ^ b) ^ (uint32_t)c;
 }
 
 CRC_TARGET static uint32_t by_instruction(uint32_t crc, const uint8_t *p, size_t n)
 {
-    for (; n >= 3 * LONG_LANE; p += 3 * LONG_LANE, n -= 3 * LONG_LANE)
-        crc = three_lanes(crc, p, LONG_LANE, skip_long);
-    for (; n >= 3 * SHORT_LANE; p += 3 * SHORT_LANE, n -= 3 * SHORT_LANE)
-        crc = three_lanes(crc, p, SHORT_LANE, skip_short);
+    for (unsigned i = 0; i < TEI_ARRAY_LEN(lane_len); i++)
+        for (size_t run = 3 * lane_len[i]; n >= run; p += run, n -= run)
+            crc = three_lanes(crc, p, lane_len[i], lane_skip[i]);
     for (; n >= 8; p += 8, n -= 8)
-        crc = CRC_U64(crc, load(p));
+        crc = (uint32_t)CRC_U64(crc, load(p));
     while (n--)
         crc = CRC_U8(crc, *p++);
     return crc;
@@ -158,11 +166,13 @@ static uint32_t by_instruction(uint32_t crc, const uint8_t *p, size_t n)
 /* ------------------------------------------------------------------------------------ by folding */
 
 #if defined(__x86_64__)
+#define HALF_TARGET __attribute__((target("avx2,vpclmulqdq,pclmul,sse4.2")))
 #define FOLD_TARGET __attribute__((target("avx512f,vpclmulqdq,pclmul,sse4.2")))
 #define FOLD_MIN    ((size_t)1024)
 #define STRIPE      ((size_t)256)
 
-static uint64_t fold_far[2], fold_near[2]; /* by 2,048 bits, by 512 */
+/* By 2,048 bits and by 512, in the widest registers; by 1,024 and by 256, in those half as wide. */
+static uint64_t fold_far[2], fold_near[2], half_far[2], half_near[2];
 
 /* x^n modulo the polynomial, as the upper half of a reflected word. */
 static uint64_t power(unsigned n)
@@ -174,14 +184,22 @@ static uint64_t power(unsigned n)
     return (uint64_t)r << 32;
 }
 
+static void make_factors(uint64_t by[2], unsigned bits)
+{
+    by[0] = power(bits + 63);
+    by[1] = power(bits - 1);
+}
+
 static void make_folds(void)
 {
-    fold_far[0] = power(2048 + 63);
-    fold_far[1] = power(2048 - 1);
-    fold_near[0] = power(512 + 63);
-    fold_near[1] = power(512 - 1);
-    has_folding = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq") &&
-                  __builtin_cpu_supports("pclmul");
+    bool multiplies = __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("pclmul");
+
+    make_factors(fold_far, 2048);
+    make_factors(fold_near, 512);
+    make_factors(half_far, 1024);
+    make_factors(half_near, 256);
+    can[TEI_CRC32C_BOTH] = multiplies && __builtin_cpu_supports("avx2");
+    can[TEI_CRC32C_FOLDING] = multiplies && __builtin_cpu_supports("avx512f");
 }
 
 FOLD_TARGET static inline __m512i fold(__m512i a, __m512i by, __m512i onto)
@@ -223,38 +241,137 @@ static uint32_t by_folding(uint32_t crc, const uint8_t *p, size_t n)
     size_t folded = n / STRIPE * STRIPE;
     uint8_t rest[64];
 
+    if (n < FOLD_MIN)
+        return by_instruction(crc, p, n);
     fold_all(crc, p, folded, rest);
     return by_instruction(by_instruction(0, rest, sizeof rest), p + folded, n - folded);
 }
-#else
-#define FOLD_MIN ((size_t)0)
-static void make_folds(void)
+
+/* ------------------------------------------------------------------ folding and instruction mixed */
+
+HALF_TARGET static inline __m256i load_half(const uint8_t *p)
 {
-    has_folding = false;
+    return _mm256_loadu_si256((const __m256i *)(const void *)p);
 }
 
+HALF_TARGET static inline __m256i fold_half(__m256i a, __m256i by, __m256i onto)
+{
+    __m256i low = _mm256_clmulepi64_epi128(a, by, 0x00),
+            high = _mm256_clmulepi64_epi128(a, by, 0x11);
+
+    return _mm256_xor_si256(_mm256_xor_si256(low, high), onto);
+}
+
+HALF_TARGET static inline __m256i half_factors(const uint64_t by[2])
+{
+    return _mm256_broadcastsi128_si256(_mm_set_epi64x((long long)by[1], (long long)by[0]));
+}
+
+/* 32 bytes. */
+HALF_TARGET static inline uint64_t four_words(uint64_t crc, const uint8_t *p)
+{
+    crc = CRC_U64(crc, load(p));
+    crc = CRC_U64(crc, load(p + 8));
+    crc = CRC_U64(crc, load(p + 16));
+    return CRC_U64(crc, load(p + 24));
+}
+
+/* What lies beyond the end may be asked for, too. */
+static inline void ask_for(const uint8_t *p, size_t ahead)
+{
+    _mm_prefetch((const char *)((uintptr_t)p + ahead), _MM_HINT_T0);
+}
+
+/* Four lanes folded, three by the instruction, each of `lane` bytes, a multiple of 32. */
+HALF_TARGET static uint32_t seven_lanes(uint32_t crc, const uint8_t *p, size_t lane,
+                                        uint32_t by[4][256])
+{
+    const uint8_t *q = p + 4 * lane, *end = q;
+    __m256i far = half_factors(half_far), near = half_factors(half_near);
+    __m256i a = load_half(p), b = load_half(p + 32), c = load_half(p + 64), d = load_half(p + 96);
+    uint64_t x = four_words(0, q), y = four_words(0, q + lane), z = four_words(0, q + 2 * lane);
+    uint8_t rest[32];
+
+    a = _mm256_xor_si256(a, _mm256_zextsi128_si256(_mm_cvtsi32_si128((int)crc)));
+    for (p += 128, q += 32; p < end; p += 128, q += 32) {
+        ask_for(p, AHEAD);
+        ask_for(p, AHEAD + 64);
+        ask_for(q, AHEAD);
+        ask_for(q, AHEAD + lane);
+        ask_for(q, AHEAD + 2 * lane);
+        a = fold_half(a, far, load_half(p));
+        b = fold_half(b, far, load_half(p + 32));
+        c = fold_half(c, far, load_half(p + 64));
+        d = fold_half(d, far, load_half(p + 96));
+        x = four_words(x, q);
+        y = four_words(y, q + lane);
+        z = four_words(z, q + 2 * lane);
+    }
+    b = fold_half(a, near, b);
+    c = fold_half(b, near, c);
+    d = fold_half(c, near, d);
+    _mm256_storeu_si256((__m256i *)(void *)rest, d);
+    return skip(by, skip(by, skip(by, four_words(0, rest)) ^ x) ^ y) ^ (uint32_t)z;
+}
+
+static uint32_t by_both(uint32_t crc, const uint8_t *p, size_t n)
+{
+    for (unsigned i = 0; i < TEI_ARRAY_LEN(lane_len); i++)
+        for (size_t run = 7 * lane_len[i]; n >= run; p += run, n -= run)
+            crc = seven_lanes(crc, p, lane_len[i], lane_skip[i]);
+    return by_instruction(crc, p, n);
+}
+#else
 static uint32_t by_folding(uint32_t crc, const uint8_t *p, size_t n)
 {
     return by_instruction(crc, p, n);
 }
+
+static uint32_t by_both(uint32_t crc, const uint8_t *p, size_t n)
+{
+    return by_instruction(crc, p, n);
+}
+
+static void make_folds(void)
+{
+}
 #endif
+
+/* ------------------------------------------------------------------------------------ the choice */
+
+static uint32_t (*const methods[])(uint32_t, const uint8_t *, size_t) = {
+    [TEI_CRC32C_TABLES] = by_tables,
+    [TEI_CRC32C_INSTRUCTION] = by_instruction,
+    [TEI_CRC32C_BOTH] = by_both,
+    [TEI_CRC32C_FOLDING] = by_folding,
+};
 
 static void make_all(void)
 {
-    make_folds();
     make_bytes();
-    make_skip(skip_long, LONG_LANE);
-    make_skip(skip_short, SHORT_LANE);
-    has_instruction = find_instruction();
+    for (unsigned i = 0; i < TEI_ARRAY_LEN(lane_len); i++)
+        make_skip(lane_skip[i], lane_len[i]);
+    can[TEI_CRC32C_TABLES] = true;
+    can[TEI_CRC32C_INSTRUCTION] = find_instruction();
+    make_folds();
+    for (unsigned i = 0; i < TEI_ARRAY_LEN(methods); i++)
+        best = can[i] ? methods[i] : best;
+}
+
+bool tei_crc32c_can(enum tei_crc32c_method method)
+{
+    pthread_once(&once, make_all);
+    return can[method];
+}
+
+uint32_t tei_crc32c_by(enum tei_crc32c_method method, uint32_t crc, const void *data, size_t n)
+{
+    assert(tei_crc32c_can(method));
+    return ~methods[method](~crc, data, n);
 }
 
 uint32_t tei_crc32c(uint32_t crc, const void *data, size_t n)
 {
     pthread_once(&once, make_all);
-    crc = ~crc;
-    if (has_folding && n >= FOLD_MIN)
-        crc = by_folding(crc, data, n);
-    else
-        crc = has_instruction ? by_instruction(crc, data, n) : by_tables(crc, data, n);
-    return ~crc;
+    return ~best(~crc, data, n);
 }

@@ -102,13 +102,35 @@ static void chained(void **state)
     free(p);
 }
 
+/* Each method that this processor has, over lengths around the places where one goes another way. */
+static void methods_agree(void **state)
+{
+    static const size_t around[] = {0,    256,   768,   1024,   1792,  2048,
+                                    6144, 14336, 49152, 114688, 130000};
+    uint8_t *p = noise(131072);
+
+    (void)state;
+    assert_true(tei_crc32c_can(TEI_CRC32C_TABLES));
+    for (int m = 0; m < TEI_CRC32C_METHODS; m++) {
+        if (!tei_crc32c_can((enum tei_crc32c_method)m))
+            continue;
+        for (size_t i = 0; i < sizeof around / sizeof around[0]; i++)
+            for (size_t n = around[i]; n < around[i] + 70; n += 1 + (size_t)rand() % 9) {
+                size_t off = (size_t)rand() % 64;
+
+                assert_int_equal(tei_crc32c_by((enum tei_crc32c_method)m, 0x1234567, p + off, n),
+                                 reference(0x1234567, p + off, n));
+            }
+    }
+    free(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(vectors_of_rfc_3720),
-        cmocka_unit_test(short_lengths),
-        cmocka_unit_test(long_ones),
-        cmocka_unit_test(chained),
+        cmocka_unit_test(vectors_of_rfc_3720), cmocka_unit_test(short_lengths),
+        cmocka_unit_test(long_ones),           cmocka_unit_test(chained),
+        cmocka_unit_test(methods_agree),
     };
 
     srand(5);

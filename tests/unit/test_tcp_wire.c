@@ -272,6 +272,41 @@ static void the_example_is_right(void **state)
     free(text);
 }
 
+/* However it is cut, and however far ahead of what was moved it is. */
+static void checksums_of_parts(void **state)
+{
+    uint8_t payload[1000], trailer[TCP_TRAILER_LEN];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof payload; i++)
+        payload[i] = (uint8_t)rand();
+    for (int round = 0; round < 1000; round++) {
+        struct tcp_checksum c = {0};
+        size_t moved = 0;
+
+        while (moved < sizeof payload) {
+            struct iovec parts[5];
+            size_t given = 0;
+
+            for (int i = 0; i < 5; i++) {
+                size_t len = tei_min((size_t)rand() % 100, sizeof payload - moved - given);
+
+                parts[i] = (struct iovec){payload + moved + given, len};
+                given += len;
+            }
+            tei_tcp_checksum_add(&c, parts, moved, moved + given);
+            assert_true(c.at >= moved + given);
+            moved += given ? (size_t)rand() % (given + 1) : 0;
+        }
+        assert_int_equal(c.at, sizeof payload);
+        assert_int_equal(c.crc, tei_crc32c(0, payload, sizeof payload));
+        tei_tcp_checksum_encode(&c, trailer);
+        assert_true(tei_tcp_checksum_is(&c, trailer));
+        trailer[rand() % TCP_TRAILER_LEN] ^= 1;
+        assert_false(tei_tcp_checksum_is(&c, trailer));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +318,7 @@ int main(void)
         cmocka_unit_test(hostile_bytes),
         cmocka_unit_test(a_greeting_is_no_header),
         cmocka_unit_test(seals),
+        cmocka_unit_test(checksums_of_parts),
         cmocka_unit_test(the_example_is_right),
     };
 

@@ -21,10 +21,8 @@
  */
 #include "transport/tcp/tcp.h"
 
-#include "base/crc32c.h"
 #include "base/tsan.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -55,7 +53,7 @@ struct tcp_channel {
     uint32_t refused_index;
     unsigned block; /* the payload is moved up to here */
     uint64_t off, left, payload;
-    uint32_t sum; /* of the payload so far */
+    struct tcp_checksum sum;
     uint8_t trailer[TCP_TRAILER_LEN];
     size_t trailer_got; /* or sent */
     uint64_t ack_id;    /* all WRITEs up to it are in place */
@@ -245,7 +243,7 @@ static enum tcp_step begin_transfer(struct tcp_session *s)
     c->block = 0;
     c->off = 0;
     c->left = c->payload;
-    c->sum = 0;
+    c->sum = (struct tcp_checksum){0};
     c->trailer_got = 0;
     if (is_read)
         return answer(c, TCP_FRAME_DATA, c->refused ? TCP_REFUSED : TCP_OK);
@@ -415,16 +413,19 @@ static size_t sum(const struct iovec *iov, int n)
     return total;
 }
 
-/* The first n bytes of these places were moved. */
-static void moved(struct tcp_channel *c, const struct iovec *iov, uint64_t n)
+/* Sums up the next n bytes of the payload, which these parts hold. */
+static void sum_up(struct tcp_channel *c, const struct iovec *iov, uint64_t n)
+{
+    uint64_t done = c->payload - c->left;
+
+    if (c->crc && n > 0)
+        tei_tcp_checksum_add(&c->sum, iov, done, done + n);
+}
+
+/* The next n bytes of the payload were moved. */
+static void moved(struct tcp_channel *c, uint64_t n)
 {
     c->left -= n;
-    for (uint64_t at = 0; c->crc && at < n; iov++) {
-        size_t len = (size_t)tei_min(iov->iov_len, n - at);
-
-        c->sum = tei_crc32c(c->sum, iov->iov_base, len);
-        at += len;
-    }
     while (!c->refused && n > 0) {
         uint64_t here = tei_min(c->ranges[c->block].length - c->off, n);
 
@@ -457,8 +458,9 @@ static void take_buffered(struct tcp_session *s)
         memcpy(iov[i].iov_base, c->in + c->in_at + at, len);
         at += len;
     }
-    moved(c, iov, n);
+    sum_up(c, iov, n);
     tei_tsan_ignore_end();
+    moved(c, n);
     c->in_at += n;
     s->worker->count.served_bytes_in += c->refused ? 0 : n;
     if (c->left == 0 && c->crc) {
@@ -473,11 +475,8 @@ static void take_buffered(struct tcp_session *s)
 static enum tcp_step written(struct tcp_session *s)
 {
     struct tcp_channel *c = s->channel;
-    uint32_t le;
-
-    memcpy(&le, c->trailer, sizeof le);
     release(s);
-    if (c->crc && le32toh(le) != c->sum)
+    if (c->crc && !tei_tcp_checksum_is(&c->sum, c->trailer))
         return answer(c, TCP_FRAME_ACK, TCP_CORRUPT);
     if (c->refused)
         return answer(c, TCP_FRAME_ACK, TCP_REFUSED);
@@ -514,8 +513,10 @@ static enum tcp_step step_in(struct tcp_session *s)
     tei_tsan_ignore_begin();
     n = readv(s->watch.fd, iov, n_iov);
     if (n > 0)
-        moved(c, iov, tei_min((size_t)n, body));
+        sum_up(c, iov, tei_min((size_t)n, body));
     tei_tsan_ignore_end();
+    if (n > 0)
+        moved(c, tei_min((size_t)n, body));
     if (n == 0)
         return STEP_CLOSE;
     if (n < 0)
@@ -569,14 +570,12 @@ static bool is_out(const struct tcp_channel *c)
            (!has_trailer(c) || c->trailer_got == TCP_TRAILER_LEN);
 }
 
-/* The checksum of a READ's payload is known once all of it was sent. */
-static int add_trailer(struct tcp_channel *c, struct iovec *iov)
+/* `body`: bytes of the payload that go before it with the same call. */
+static int add_trailer(struct tcp_channel *c, struct iovec *iov, uint64_t body)
 {
-    uint32_t le = htole32(c->sum);
-
-    if (!has_trailer(c) || c->left > 0)
+    if (!has_trailer(c) || c->left > body)
         return 0;
-    memcpy(c->trailer, &le, sizeof le);
+    tei_tcp_checksum_encode(&c->sum, c->trailer);
     iov[0] = (struct iovec){c->trailer + c->trailer_got, TCP_TRAILER_LEN - c->trailer_got};
     return 1;
 }
@@ -609,15 +608,15 @@ static enum tcp_step step_out(struct tcp_session *s)
     first = n_iov;
     n_iov += add_data(s, iov + n_iov, IOV - 2);
     body = sum(iov + first, n_iov - first);
-    n_iov += add_trailer(c, iov + n_iov);
+    tei_tsan_ignore_begin();
+    sum_up(c, iov + first, body); /* before: see add_sent_payload() in tcp_stream.c */
+    n_iov += add_trailer(c, iov + n_iov, body);
     want = sum(iov, n_iov);
     m.msg_iovlen = (size_t)n_iov;
-    tei_tsan_ignore_begin();
     n = sendmsg(s->watch.fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
-    of_body = n > 0 ? count_off(c, (uint64_t)n, body) : 0;
-    if (of_body > 0)
-        moved(c, iov + first, of_body);
     tei_tsan_ignore_end();
+    of_body = n > 0 ? count_off(c, (uint64_t)n, body) : 0;
+    moved(c, of_body);
     if (n < 0)
         return tei_tcp_session_stalled(s, EPOLLOUT);
     s->since_ns = tei_now_ns();

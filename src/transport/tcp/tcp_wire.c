@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tcp_wire.c - headers, statuses, greetings and blocks to bytes and back. */
+/* tcp_wire.c - headers, statuses, greetings, blocks and checksums to bytes and back. */
 #include "transport/tcp/tcp_wire.h"
 
 #include "base/crc32c.h"
@@ -159,6 +159,30 @@ void tei_tcp_range_decode(const uint8_t in[TCP_BLOCK_LEN], struct tcp_range *out
     memcpy(&w, in, sizeof w);
     out->addr = get64(w.addr);
     out->length = get32(w.length);
+}
+
+void tei_tcp_checksum_add(struct tcp_checksum *c, const struct iovec *parts, uint64_t from,
+                          uint64_t to)
+{
+    for (; c->at < to; from += parts++->iov_len) {
+        uint64_t end = tei_min(from + parts->iov_len, to);
+
+        if (end <= c->at)
+            continue;
+        c->crc = tei_crc32c(c->crc, (const char *)parts->iov_base + (c->at - from),
+                            (size_t)(end - c->at));
+        c->at = end;
+    }
+}
+
+void tei_tcp_checksum_encode(const struct tcp_checksum *c, uint8_t out[TCP_TRAILER_LEN])
+{
+    put32(out, c->crc);
+}
+
+bool tei_tcp_checksum_is(const struct tcp_checksum *c, const uint8_t in[TCP_TRAILER_LEN])
+{
+    return get32(in) == c->crc;
 }
 
 static uint32_t checksum(const uint8_t *head, size_t n)
