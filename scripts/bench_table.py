@@ -263,8 +263,8 @@ def judge(row, part, records, complaints):
            "not_measured": None}
     if ours and out["limit_value"]:
         ratios = [ours[n] / limit[n] for n in ours if limit.get(n)]
-        out["ratio"] = out["ours"] / out["limit_value"]
         if ratios:
+            out["ratio"] = statistics.median(ratios)
             out["ratio_low"], out["ratio_high"] = min(ratios), max(ratios)
     figure = out["ratio"] if row.limit else out["ours"]
     if figure is None:

@@ -182,9 +182,10 @@ class Table(unittest.TestCase):
             self.assertEqual(self.table.verdict(result), words, ns)
 
     def test_medians_and_range(self):
-        result = self.crc(0.1, 1.0, 3.0, limit=(1.0, 1.0, 2.0))
-        self.assertEqual((result["ours"], result["limit_value"], result["ratio"]), (1.0, 1.0, 1.0))
-        self.assertEqual((result["ratio_low"], result["ratio_high"]), (0.1, 1.5))
+        """the ratio is the median of those of the rounds, not that of the medians"""
+        result = self.crc(1.0, 4.0, 5.0, limit=(2.0, 4.0, 2.0))
+        self.assertEqual((result["ours"], result["limit_value"], result["ratio"]), (4.0, 2.0, 1.0))
+        self.assertEqual((result["ratio_low"], result["ratio_high"]), (0.5, 2.5))
 
     def test_what_was_not_measured_is_not_met(self):
         reason = "te_micro: TE_TCP_CRC32C: TE_ERR_NOT_FOUND: there is no option TE_TCP_CRC32C"
