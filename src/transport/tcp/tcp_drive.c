@@ -18,7 +18,9 @@
  * at most; and if a reply lay there by then, it takes twice as long a streak for the lane to be left
  * to a driver again, until it has been driven for long enough. The timer runs only as long as lanes
  * are driven at that pace, so idle engines sleep; and drivers put it off as long as nobody stays
- * away, so that it does not wake the worker then.
+ * away, so that it does not wake the worker then. That is a system call, and in a virtual machine an
+ * expensive one, so a driver that has come back hundreds of times is given HUSH_LONG_NS: it puts the
+ * timer off in less than one of a hundred requests.
  *
  * Which lane it is stands in a small table of the worker, noted when a lane takes a piece. It is a
  * hint: an entry counts at most the pieces that are really in flight, so an entry that is not 0
@@ -33,6 +35,7 @@
 #include <sys/epoll.h>
 
 #define HUSH_NS       (2 * TEI_NS_PER_MS)
+#define HUSH_LONG_NS  (8 * TEI_NS_PER_MS) /* after STREAK_MAX */
 #define STREAK        4
 #define STREAK_MAX    256
 #define FORGIVEN      16 /* streaks of the length needed: also a busy CPU keeps a driver away */
@@ -87,6 +90,12 @@ static struct tcp_lane *carrier(const struct tcp_worker *w, const void *owner, s
 
 static void on_hush_timer(struct tei_timer *t);
 
+/* How long the driver of this lane may stay away. */
+static int64_t patience(const struct tcp_driven *d)
+{
+    return d->streak >= STREAK_MAX ? HUSH_LONG_NS : HUSH_NS;
+}
+
 /* The piece that was left to a driver has found it, or need not. */
 static void not_alone(struct tcp_lane *l)
 {
@@ -97,14 +106,21 @@ static void not_alone(struct tcp_lane *l)
     l->driven.alone = false;
 }
 
-/* A lane was driven just now: the timer may wait, unless a driver is being waited for. */
-static void put_off(struct tcp_worker *w, int64_t now)
+/* Cannot fail once the worker has started: see tei_tcp_worker_init(). */
+static void arm(struct tcp_worker *w, int64_t when_ns)
 {
-    struct tei_timer *t = &w->hush_timer;
+    (void)tei_timer_start(&w->loop, &w->hush_timer, when_ns, on_hush_timer);
+}
 
-    if (!t->slot || w->n_alone || t->when_ns - now > HUSH_NS / 2)
+/* The lane was driven just now: the timer may wait, unless a driver is being waited for. */
+static void put_off(struct tcp_lane *l, int64_t now)
+{
+    struct tcp_worker *w = l->bundle->worker;
+    int64_t time = patience(&l->driven);
+
+    if (!w->hush_timer.slot || w->n_alone || w->hush_timer.when_ns - now > time / 2)
         return;
-    (void)tei_timer_start(&w->loop, t, now + HUSH_NS, on_hush_timer);
+    arm(w, now + time);
     tei_loop_put_off(&w->loop);
 }
 
@@ -150,8 +166,8 @@ static bool is_driven(struct tcp_lane *l, int64_t now)
         return true;
     l->bundle->worker->n_alone += l->state == LANE_BUSY && d->alone;
     if (l->state != LANE_BUSY)
-        return d->ended_ns > now - HUSH_NS;
-    if (d->begun_ns > now - HUSH_NS / 2)
+        return d->ended_ns > now - patience(d);
+    if (d->begun_ns > now - patience(d) / 2)
         return true;
     take_back(l);
     return false;
@@ -167,8 +183,8 @@ static void on_hush_timer(struct tei_timer *t)
     w->n_alone = 0; /* counted anew: lanes that were closed have not been counted off */
     TEI_LIST_EACH(&w->hushed, n, tmp)
         again = is_driven(tei_container_of(n, struct tcp_lane, driven.link), now) || again;
-    if (again) /* Cannot fail: see tei_tcp_worker_init(). */
-        (void)tei_timer_start(&w->loop, t, now + HUSH_NS, on_hush_timer);
+    if (again)
+        arm(w, now + HUSH_NS);
 }
 
 /* The calling thread has driven the lane, which has nothing left to do. */
@@ -191,8 +207,8 @@ static void hush(struct tcp_lane *l)
     if (!tei_link_is_in(&d->link))
         tei_list_push_back(&w->hushed, &d->link);
     if (d->streak >= d->need && !w->hush_timer.slot)
-        (void)tei_timer_start(&w->loop, &w->hush_timer, now + HUSH_NS, on_hush_timer);
-    put_off(w, now);
+        arm(w, now + HUSH_NS);
+    put_off(l, now);
 }
 
 void tei_tcp_drive_expect(struct tcp_lane *l, const void *owner, uint64_t length)
@@ -205,15 +221,26 @@ void tei_tcp_drive_expect(struct tcp_lane *l, const void *owner, uint64_t length
                   carrier(w, owner, 1) == l;
 }
 
+/* Another lane may have put the timer off for longer than this one's driver may stay away. */
+static void leave_alone(struct tcp_lane *l, int64_t now)
+{
+    struct tcp_worker *w = l->bundle->worker;
+    int64_t until = now + patience(&l->driven);
+
+    w->n_alone++;
+    if (w->hush_timer.when_ns > until)
+        arm(w, until);
+}
+
 void tei_tcp_drive_begin(struct tcp_lane *l, int64_t now)
 {
     if (!l->watch.hushed || l->watch.loan)
         return;
     not_alone(l);
-    if (!l->driven.expected)
-        heed(l);
+    if (l->driven.expected)
+        leave_alone(l, now);
     else
-        l->bundle->worker->n_alone++;
+        heed(l);
     l->driven.alone = l->driven.expected;
     l->driven.expected = false;
     l->driven.begun_ns = now;
@@ -233,7 +260,7 @@ void tei_tcp_drive_look(struct tcp_lane *l)
     not_alone(l);
     d->streak++;
     d->ended_ns = d->begun_ns;
-    put_off(l->bundle->worker, d->ended_ns);
+    put_off(l, d->ended_ns);
 }
 
 void tei_tcp_drive_forget(struct tcp_lane *l)
