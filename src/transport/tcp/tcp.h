@@ -64,7 +64,7 @@
 #define TCP_SINK         ((size_t)64 << 10)   /* where bytes go that nobody waits for any more */
 #define TCP_WINDOW_MIN   ((uint64_t)4 << 20)  /* bytes under way on a lane */
 #define TCP_FRAME_SPREAD ((uint64_t)64 << 10) /* to a peer with several addresses, at least */
-#define TCP_SUM_BYTES    ((size_t)256 << 10)  /* moved and summed at a time */
+#define TCP_SUM_BYTES    ((size_t)256 << 10)  /* received at a time: in the cache when summed */
 #define TCP_WINDOW_MAX   ((uint64_t)64 << 20)
 #define TCP_PATH_NS      (2 * TEI_NS_PER_S) /* several addresses: silence of a host at one */
 

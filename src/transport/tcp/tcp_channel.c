@@ -376,12 +376,10 @@ static enum tcp_step step_head(struct tcp_session *s)
     return STEP_MORE;
 }
 
-/* Of one call; what is summed is to be in the cache still when that is done. */
+/* Bytes of one call that sends. */
 static uint64_t slice(const struct tcp_session *s)
 {
-    size_t bytes = s->worker->t->conf->tcp_slice_size;
-
-    return s->channel->crc ? tei_min(bytes, TCP_SUM_BYTES) : bytes;
+    return s->worker->t->conf->tcp_slice_size;
 }
 
 /* The rest of the payload's places, as far as a call goes. */
@@ -505,7 +503,7 @@ static enum tcp_step step_in(struct tcp_session *s)
     if (buffered(c) > 0)
         return STEP_MORE; /* the sink takes it by parts */
     c->in_at = c->in_end = 0;
-    n_iov = add_places(s, iov, IOV - 1, slice(s));
+    n_iov = add_places(s, iov, IOV - 1, c->crc ? tei_min(slice(s), TCP_SUM_BYTES) : slice(s));
     body = sum(iov, n_iov);
     if (body == c->left) /* the checksum, and the next frame's header */
         iov[n_iov++] = (struct iovec){c->in, IN_BYTES};

@@ -72,12 +72,10 @@ void tei_tcp_streams_free(struct tcp_lane *lanes)
 
 /* ---------------------------------------------------------------------------------- room for more */
 
-/* Of one call; what is summed is to stay in the cache until it is sent, or be there still. */
+/* Bytes of one call that sends. */
 static uint64_t slice(const struct tcp_lane *l)
 {
-    size_t bytes = worker_of(l)->t->conf->tcp_slice_size;
-
-    return l->stream->crc ? tei_min(bytes, TCP_SUM_BYTES) : bytes;
+    return worker_of(l)->t->conf->tcp_slice_size;
 }
 
 uint64_t tei_tcp_stream_load(const struct tcp_lane *l)
@@ -486,7 +484,7 @@ static bool is_read(const struct tcp_frame *f)
 static int to_receive(struct tcp_lane *l, const struct tcp_frame *f, struct iovec *iov)
 {
     struct tcp_stream *s = l->stream;
-    uint64_t max = slice(l);
+    uint64_t max = s->crc ? tei_min(slice(l), TCP_SUM_BYTES) : slice(l);
     int n = 0, first;
 
     if (s->head_got < TCP_FRAME_LEN) {
