@@ -125,7 +125,7 @@ def delay_rows():
             at_most(f"packets that the relay lost, {name}", "", Term(f"d{us}_relay", "dropped")),
             at_most(f"first transfer to a peer, {name}", "ms", Term(f"d{us}_first", "first_ms"), trips,
                     1.0),
-            at_most(f"the same with te_open, {name}", "ms", Term(f"d{us}_first", "total_ms"), trips, 1.0),
+            at_most(f"the same with te_open, {name}", "ms", Term(f"d{us}_first", "total_ms"), trips),
         ]
     return rows
 
