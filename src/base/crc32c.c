@@ -60,7 +60,7 @@ static bool can[TEI_CRC32C_METHODS];
 static uint32_t (*best)(uint32_t crc, const uint8_t *p, size_t n);
 static uint32_t bytes[8][256]; /* by tables, eight bytes a step */
 
-/* How long lanes may be, and the maps that add so many zeros. */
+/* How long lanes may be, each a multiple of the next, and the maps that add so many zeros. */
 static const size_t lane_len[] = {16384, 2048, 256};
 static uint32_t lane_skip[TEI_ARRAY_LEN(lane_len)][4][256];
 
@@ -97,24 +97,40 @@ static void make_bytes(void)
 
 /* ------------------------------------------------------------------------------- by instruction */
 
-/* The map is linear: the image of each bit gives that of every word. */
-static void make_skip(uint32_t skip[4][256], size_t zeros)
+static inline uint32_t skip(uint32_t by[4][256], uint64_t crc)
 {
+    return by[0][crc & 255] ^ by[1][crc >> 8 & 255] ^ by[2][crc >> 16 & 255] ^ by[3][crc >> 24];
+}
+
+/* The map is linear: the image of each bit gives that of every word. */
+static void make_map(uint32_t map[4][256], const uint32_t image[32])
+{
+    for (int k = 0; k < 4; k++)
+        for (uint32_t i = 0; i < 256; i++) {
+            map[k][i] = 0;
+            for (int bit = 0; bit < 8; bit++)
+                map[k][i] ^= i >> bit & 1 ? image[8 * k + bit] : 0;
+        }
+}
+
+/* From the shortest lane to the longest, which is so many times the one before. */
+static void make_skips(void)
+{
+    unsigned last = TEI_ARRAY_LEN(lane_len) - 1;
     uint32_t image[32];
 
     for (int bit = 0; bit < 32; bit++) {
-        uint32_t c = UINT32_C(1) << bit;
-
-        for (size_t i = 0; i < zeros; i++)
-            c = c >> 8 ^ bytes[0][c & 255];
-        image[bit] = c;
+        image[bit] = UINT32_C(1) << bit;
+        for (size_t i = 0; i < lane_len[last]; i++)
+            image[bit] = image[bit] >> 8 ^ bytes[0][image[bit] & 255];
     }
-    for (int k = 0; k < 4; k++)
-        for (uint32_t i = 0; i < 256; i++) {
-            skip[k][i] = 0;
-            for (int bit = 0; bit < 8; bit++)
-                skip[k][i] ^= i >> bit & 1 ? image[8 * k + bit] : 0;
-        }
+    make_map(lane_skip[last], image);
+    for (unsigned i = last; i > 0; i--) {
+        for (int bit = 0; bit < 32; bit++)
+            for (size_t n = lane_len[i]; n < lane_len[i - 1]; n += lane_len[i])
+                image[bit] = skip(lane_skip[i], image[bit]);
+        make_map(lane_skip[i - 1], image);
+    }
 }
 
 #ifdef CRC_TARGET
@@ -124,11 +140,6 @@ static inline uint64_t load(const uint8_t *p)
 
     memcpy(&v, p, sizeof v);
     return v;
-}
-
-static inline uint32_t skip(uint32_t by[4][256], uint64_t crc)
-{
-    return by[0][crc & 255] ^ by[1][crc >> 8 & 255] ^ by[2][crc >> 16 & 255] ^ by[3][crc >> 24];
 }
 
 /* Three lanes of `lane` bytes. */
@@ -192,7 +203,8 @@ static void make_factors(uint64_t by[2], unsigned bits)
 
 static void make_folds(void)
 {
-    bool multiplies = __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("pclmul");
+    bool multiplies = can[TEI_CRC32C_INSTRUCTION] && __builtin_cpu_supports("vpclmulqdq") &&
+                      __builtin_cpu_supports("pclmul");
 
     make_factors(fold_far, 2048);
     make_factors(fold_near, 512);
@@ -349,8 +361,7 @@ static uint32_t (*const methods[])(uint32_t, const uint8_t *, size_t) = {
 static void make_all(void)
 {
     make_bytes();
-    for (unsigned i = 0; i < TEI_ARRAY_LEN(lane_len); i++)
-        make_skip(lane_skip[i], lane_len[i]);
+    make_skips();
     can[TEI_CRC32C_TABLES] = true;
     can[TEI_CRC32C_INSTRUCTION] = find_instruction();
     make_folds();
@@ -366,7 +377,8 @@ bool tei_crc32c_can(enum tei_crc32c_method method)
 
 uint32_t tei_crc32c_by(enum tei_crc32c_method method, uint32_t crc, const void *data, size_t n)
 {
-    assert(tei_crc32c_can(method));
+    pthread_once(&once, make_all);
+    assert(can[method]);
     return ~methods[method](~crc, data, n);
 }
 

@@ -272,7 +272,7 @@ static void the_example_is_right(void **state)
     free(text);
 }
 
-/* However it is cut, and however far ahead of what was moved it is. */
+/* However the payload is cut. */
 static void checksums_of_parts(void **state)
 {
     uint8_t payload[1000], trailer[TCP_TRAILER_LEN];
@@ -281,10 +281,9 @@ static void checksums_of_parts(void **state)
     for (size_t i = 0; i < sizeof payload; i++)
         payload[i] = (uint8_t)rand();
     for (int round = 0; round < 1000; round++) {
-        struct tcp_checksum c = {0};
-        size_t moved = 0;
+        uint32_t crc = 0;
 
-        while (moved < sizeof payload) {
+        for (size_t moved = 0, n; moved < sizeof payload; moved += n) {
             struct iovec parts[5];
             size_t given = 0;
 
@@ -294,16 +293,14 @@ static void checksums_of_parts(void **state)
                 parts[i] = (struct iovec){payload + moved + given, len};
                 given += len;
             }
-            tei_tcp_checksum_add(&c, parts, moved, moved + given);
-            assert_true(c.at >= moved + given);
-            moved += given ? (size_t)rand() % (given + 1) : 0;
+            n = given ? (size_t)rand() % (given + 1) : 0;
+            crc = tei_tcp_sum(crc, parts, n);
         }
-        assert_int_equal(c.at, sizeof payload);
-        assert_int_equal(c.crc, tei_crc32c(0, payload, sizeof payload));
-        tei_tcp_checksum_encode(&c, trailer);
-        assert_true(tei_tcp_checksum_is(&c, trailer));
+        assert_int_equal(crc, tei_crc32c(0, payload, sizeof payload));
+        tei_tcp_trailer_encode(crc, trailer);
+        assert_int_equal(tei_tcp_trailer_decode(trailer), crc);
         trailer[rand() % TCP_TRAILER_LEN] ^= 1;
-        assert_false(tei_tcp_checksum_is(&c, trailer));
+        assert_int_not_equal(tei_tcp_trailer_decode(trailer), crc);
     }
 }
 

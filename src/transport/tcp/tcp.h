@@ -233,7 +233,7 @@ struct tcp_frame {
     uint64_t payload;    /* bytes of all blocks */
     size_t head_len;
     uint64_t sent, total; /* of head, payload and trailer, on this connection */
-    struct tcp_checksum sum;
+    uint32_t crc;         /* of the payload sent so far */
     uint8_t trailer[TCP_TRAILER_LEN];
     uint32_t zero_last; /* the last call without a copy that carried a part of it, 0: none */
     int64_t sent_ns;    /* when the last byte was handed over; before: when the first was */

@@ -53,7 +53,7 @@ struct tcp_channel {
     uint32_t refused_index;
     unsigned block; /* the payload is moved up to here */
     uint64_t off, left, payload;
-    struct tcp_checksum sum;
+    uint32_t sum; /* of the payload so far */
     uint8_t trailer[TCP_TRAILER_LEN];
     size_t trailer_got; /* or sent */
     uint64_t ack_id;    /* all WRITEs up to it are in place */
@@ -243,7 +243,7 @@ static enum tcp_step begin_transfer(struct tcp_session *s)
     c->block = 0;
     c->off = 0;
     c->left = c->payload;
-    c->sum = (struct tcp_checksum){0};
+    c->sum = 0;
     c->trailer_got = 0;
     if (is_read)
         return answer(c, TCP_FRAME_DATA, c->refused ? TCP_REFUSED : TCP_OK);
@@ -376,7 +376,7 @@ static enum tcp_step step_head(struct tcp_session *s)
     return STEP_MORE;
 }
 
-/* Bytes of one call that sends. */
+/* Bytes of one call. */
 static uint64_t slice(const struct tcp_session *s)
 {
     return s->worker->t->conf->tcp_slice_size;
@@ -411,18 +411,11 @@ static size_t sum(const struct iovec *iov, int n)
     return total;
 }
 
-/* Sums up the next n bytes of the payload, which these parts hold. */
-static void sum_up(struct tcp_channel *c, const struct iovec *iov, uint64_t n)
+/* The first n bytes of these places were moved: only now it is sure that they can be read. */
+static void moved(struct tcp_channel *c, const struct iovec *iov, uint64_t n)
 {
-    uint64_t done = c->payload - c->left;
-
-    if (c->crc && n > 0)
-        tei_tcp_checksum_add(&c->sum, iov, done, done + n);
-}
-
-/* The next n bytes of the payload were moved. */
-static void moved(struct tcp_channel *c, uint64_t n)
-{
+    if (c->crc)
+        c->sum = tei_tcp_sum(c->sum, iov, n);
     c->left -= n;
     while (!c->refused && n > 0) {
         uint64_t here = tei_min(c->ranges[c->block].length - c->off, n);
@@ -456,9 +449,8 @@ static void take_buffered(struct tcp_session *s)
         memcpy(iov[i].iov_base, c->in + c->in_at + at, len);
         at += len;
     }
-    sum_up(c, iov, n);
+    moved(c, iov, n);
     tei_tsan_ignore_end();
-    moved(c, n);
     c->in_at += n;
     s->worker->count.served_bytes_in += c->refused ? 0 : n;
     if (c->left == 0 && c->crc) {
@@ -474,7 +466,7 @@ static enum tcp_step written(struct tcp_session *s)
 {
     struct tcp_channel *c = s->channel;
     release(s);
-    if (c->crc && !tei_tcp_checksum_is(&c->sum, c->trailer))
+    if (c->crc && tei_tcp_trailer_decode(c->trailer) != c->sum)
         return answer(c, TCP_FRAME_ACK, TCP_CORRUPT);
     if (c->refused)
         return answer(c, TCP_FRAME_ACK, TCP_REFUSED);
@@ -511,10 +503,8 @@ static enum tcp_step step_in(struct tcp_session *s)
     tei_tsan_ignore_begin();
     n = readv(s->watch.fd, iov, n_iov);
     if (n > 0)
-        sum_up(c, iov, tei_min((size_t)n, body));
+        moved(c, iov, tei_min((size_t)n, body));
     tei_tsan_ignore_end();
-    if (n > 0)
-        moved(c, tei_min((size_t)n, body));
     if (n == 0)
         return STEP_CLOSE;
     if (n < 0)
@@ -568,12 +558,12 @@ static bool is_out(const struct tcp_channel *c)
            (!has_trailer(c) || c->trailer_got == TCP_TRAILER_LEN);
 }
 
-/* `body`: bytes of the payload that go before it with the same call. */
-static int add_trailer(struct tcp_channel *c, struct iovec *iov, uint64_t body)
+/* The checksum of a READ's payload is known once all of it was sent. */
+static int add_trailer(struct tcp_channel *c, struct iovec *iov)
 {
-    if (!has_trailer(c) || c->left > body)
+    if (!has_trailer(c) || c->left > 0)
         return 0;
-    tei_tcp_checksum_encode(&c->sum, c->trailer);
+    tei_tcp_trailer_encode(c->sum, c->trailer);
     iov[0] = (struct iovec){c->trailer + c->trailer_got, TCP_TRAILER_LEN - c->trailer_got};
     return 1;
 }
@@ -606,15 +596,14 @@ static enum tcp_step step_out(struct tcp_session *s)
     first = n_iov;
     n_iov += add_data(s, iov + n_iov, IOV - 2);
     body = sum(iov + first, n_iov - first);
-    tei_tsan_ignore_begin();
-    sum_up(c, iov + first, body); /* before: see add_sent_payload() in tcp_stream.c */
-    n_iov += add_trailer(c, iov + n_iov, body);
+    n_iov += add_trailer(c, iov + n_iov);
     want = sum(iov, n_iov);
     m.msg_iovlen = (size_t)n_iov;
+    tei_tsan_ignore_begin();
     n = sendmsg(s->watch.fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
-    tei_tsan_ignore_end();
     of_body = n > 0 ? count_off(c, (uint64_t)n, body) : 0;
-    moved(c, of_body);
+    moved(c, iov + first, of_body);
+    tei_tsan_ignore_end();
     if (n < 0)
         return tei_tcp_session_stalled(s, EPOLLOUT);
     s->since_ns = tei_now_ns();

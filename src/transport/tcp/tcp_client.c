@@ -123,6 +123,7 @@ static void close_socket(struct tcp_lane *l)
     if (!l->watch.loop)
         return;
     tei_watch_del(&l->watch);
+    tei_tcp_drive_forget(l);
     if (l->stream)
         tei_tcp_zerocopy_end(&l->stream->zero, fd);
     tei_fd_close(fd);

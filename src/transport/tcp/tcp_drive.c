@@ -14,13 +14,13 @@
  * posts may never wait. That is two system calls a request, and worse: on one CPU the peer answers
  * inside the send, and the loop, asked late, would still wake the worker. So when one thread has
  * driven the lane several times in a row, alone, the next piece that it posts there is left to it
- * without asking the loop. If it does not come, a timer has the loop heed the lane after 1.5 HUSH_NS
- * at most; and if a reply lay there by then, it takes twice as long a streak for the lane to be left
+ * without asking the loop. If it does not come, a timer has the loop heed the lane after 1.5 HUSH_NS,
+ * or HUSH_LONG_NS, at most; and if a reply lay there by then, it takes twice as long a streak for the lane to be left
  * to a driver again, until it has been driven for long enough. The timer runs only as long as lanes
  * are driven at that pace, so idle engines sleep; and drivers put it off as long as nobody stays
  * away, so that it does not wake the worker then. That is a system call, and in a virtual machine an
  * expensive one, so a driver that has come back hundreds of times is given HUSH_LONG_NS: it puts the
- * timer off in less than one of a hundred requests.
+ * timer off every four milliseconds or so.
  *
  * Which lane it is stands in a small table of the worker, noted when a lane takes a piece. It is a
  * hint: an entry counts at most the pieces that are really in flight, so an entry that is not 0
@@ -142,7 +142,6 @@ static void take_back(struct tcp_lane *l)
 {
     struct tcp_driven *d = &l->driven;
 
-    not_alone(l);
     heed(l);
     if (!has_data(l))
         return;
@@ -228,22 +227,25 @@ static void leave_alone(struct tcp_lane *l, int64_t now)
     int64_t until = now + patience(&l->driven);
 
     w->n_alone++;
-    if (w->hush_timer.when_ns > until)
+    if (!w->hush_timer.slot || w->hush_timer.when_ns > until)
         arm(w, until);
 }
 
 void tei_tcp_drive_begin(struct tcp_lane *l, int64_t now)
 {
+    struct tcp_driven *d = &l->driven;
+    bool expected = d->expected, since_before = d->alone;
+
+    d->expected = false;
     if (!l->watch.hushed || l->watch.loan)
         return;
     not_alone(l);
-    if (l->driven.expected)
+    if (expected)
         leave_alone(l, now);
     else
         heed(l);
-    l->driven.alone = l->driven.expected;
-    l->driven.expected = false;
-    l->driven.begun_ns = now;
+    d->alone = expected;
+    d->begun_ns = expected && since_before ? d->begun_ns : now;
 }
 
 void tei_tcp_drive_look(struct tcp_lane *l)
@@ -265,6 +267,7 @@ void tei_tcp_drive_look(struct tcp_lane *l)
 
 void tei_tcp_drive_forget(struct tcp_lane *l)
 {
+    not_alone(l);
     if (tei_link_is_in(&l->driven.link))
         tei_list_del(&l->driven.link);
 }

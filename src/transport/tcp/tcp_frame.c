@@ -77,7 +77,7 @@ static void seal(struct tcp_frame *f, struct tcp_stream *s)
     f->sent = 0;
     f->head_len = TCP_FRAME_LEN + (size_t)f->n * TCP_BLOCK_LEN;
     f->total = f->head_len + h.length + (h.length && s->crc ? TCP_TRAILER_LEN : 0);
-    f->sum = (struct tcp_checksum){0};
+    f->crc = 0;
     f->zero_last = 0;
     tei_tcp_frame_encode(&h, f->head);
     for (unsigned i = 0; i < f->n; i++)

@@ -495,10 +495,8 @@ void tei_tcp_bundle_stop(struct tcp_bundle *b)
 {
     static const struct tcp_fault closed = {TE_ERR_CANCELED, 0, "the transport was closed"};
 
-    for (unsigned i = 0; i < b->n_lanes; i++) {
+    for (unsigned i = 0; i < b->n_lanes; i++)
         tei_tcp_lane_abort(&b->lanes[i], &closed);
-        tei_tcp_drive_forget(&b->lanes[i]);
-    }
 }
 
 /* ------------------------------------------------------------------------------ post and cancel */

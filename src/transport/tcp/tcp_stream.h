@@ -40,7 +40,7 @@ struct tcp_stream {
     size_t head_got, trailer_got;
     struct tcp_cursor in;
     uint64_t left; /* payload still to come */
-    struct tcp_checksum sum_in;
+    uint32_t crc_in;
     bool heard;          /* anything since the lane was last idle */
     bool forgive;        /* that it breaks now is our own doing */
     int64_t deadline_ns; /* of the works under way, the first, or an earlier one */

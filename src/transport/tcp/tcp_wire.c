@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tcp_wire.c - headers, statuses, greetings, blocks and checksums to bytes and back. */
+/* tcp_wire.c - headers, statuses, greetings, blocks and trailers to bytes and back. */
 #include "transport/tcp/tcp_wire.h"
 
 #include "base/crc32c.h"
@@ -161,28 +161,25 @@ void tei_tcp_range_decode(const uint8_t in[TCP_BLOCK_LEN], struct tcp_range *out
     out->length = get32(w.length);
 }
 
-void tei_tcp_checksum_add(struct tcp_checksum *c, const struct iovec *parts, uint64_t from,
-                          uint64_t to)
+uint32_t tei_tcp_sum(uint32_t crc, const struct iovec *parts, uint64_t n)
 {
-    for (; c->at < to; from += parts++->iov_len) {
-        uint64_t end = tei_min(from + parts->iov_len, to);
+    for (; n > 0; parts++) {
+        size_t len = (size_t)tei_min(parts->iov_len, n);
 
-        if (end <= c->at)
-            continue;
-        c->crc = tei_crc32c(c->crc, (const char *)parts->iov_base + (c->at - from),
-                            (size_t)(end - c->at));
-        c->at = end;
+        crc = tei_crc32c(crc, parts->iov_base, len);
+        n -= len;
     }
+    return crc;
 }
 
-void tei_tcp_checksum_encode(const struct tcp_checksum *c, uint8_t out[TCP_TRAILER_LEN])
+void tei_tcp_trailer_encode(uint32_t crc, uint8_t out[TCP_TRAILER_LEN])
 {
-    put32(out, c->crc);
+    put32(out, crc);
 }
 
-bool tei_tcp_checksum_is(const struct tcp_checksum *c, const uint8_t in[TCP_TRAILER_LEN])
+uint32_t tei_tcp_trailer_decode(const uint8_t in[TCP_TRAILER_LEN])
 {
-    return get32(in) == c->crc;
+    return get32(in);
 }
 
 static uint32_t checksum(const uint8_t *head, size_t n)

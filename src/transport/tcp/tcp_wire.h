@@ -149,21 +149,10 @@ void tei_tcp_frame_decode(const uint8_t in[TCP_FRAME_LEN], struct tcp_frame_head
 void tei_tcp_range_encode(const struct tcp_range *r, uint8_t out[TCP_BLOCK_LEN]);
 void tei_tcp_range_decode(const uint8_t in[TCP_BLOCK_LEN], struct tcp_range *out);
 
-/* Of a payload, from its first byte on. */
-struct tcp_checksum {
-    uint32_t crc;
-    uint64_t at; /* bytes that it covers */
-};
-
-/*
- * Goes on up to byte `to` of the payload, of which the parts hold the bytes from `from` on. What it
- * covers already is left out, so it may be ahead of what was moved.
- */
-void tei_tcp_checksum_add(struct tcp_checksum *c, const struct iovec *parts, uint64_t from,
-                          uint64_t to);
-void tei_tcp_checksum_encode(const struct tcp_checksum *c, uint8_t out[TCP_TRAILER_LEN]);
-/* Whether the trailer is that of the payload. */
-bool tei_tcp_checksum_is(const struct tcp_checksum *c, const uint8_t in[TCP_TRAILER_LEN]);
+/* The checksum of what `crc` is of followed by the first n bytes of these parts. */
+uint32_t tei_tcp_sum(uint32_t crc, const struct iovec *parts, uint64_t n);
+void tei_tcp_trailer_encode(uint32_t crc, uint8_t out[TCP_TRAILER_LEN]);
+uint32_t tei_tcp_trailer_decode(const uint8_t in[TCP_TRAILER_LEN]);
 
 /* Writes the checksum of a header and its blocks, `n` bytes, into the header. */
 void tei_tcp_frame_seal(uint8_t *head, size_t n);
