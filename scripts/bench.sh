@@ -18,22 +18,22 @@ usage() {
 Usage: scripts/bench.sh [option...]
 
   --only NAME,...  these parts alone: $all_parts
-  --quick          3 short rounds instead of 9: a look, not a measurement
-  --rounds N       so many rounds (9)
+  --quick          6 short rounds instead of 18: a look, not a measurement
+  --rounds N       so many rounds (18)
   --build DIR      the build tree (build)
   --cc NAME,...    congestion controls that the part stream is run under (the engine's own choice,
                    bbr and reno)
   --json FILE      write all samples of all rounds there too
   --help           this text
 
-  stream   TCP on this host, blocks of 4 KiB to 8 MiB        about 35 s a round
-  latency  round trips, each wait mode                       12 s
-  delay    namespaces with a long cable (needs root)         13 s, every other round
-  links    namespaces with several slow links (needs root)   26 s, every other round
-  host     memory of another process of this host            10 s
-  core     submit, create, idle                              3 s
-  peers    1,000 targets                                     2 s
-  crc      checksums on and off                              3 s
+  stream   TCP on this host, blocks of 4 KiB to 8 MiB        about 35 s, every 2nd round
+  latency  round trips, each wait mode                       12 s, every round
+  delay    namespaces with a long cable (needs root)         13 s, every 4th
+  links    namespaces with several slow links (needs root)   26 s, every 4th
+  host     memory of another process of this host            10 s, every 2nd
+  core     submit, create, idle                              3 s, every 2nd
+  peers    1,000 targets                                     2 s, every 2nd
+  crc      checksums on and off                              3 s, every round
 TEXT
 }
 
@@ -43,11 +43,11 @@ fail() {
 }
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-build=$root/build rounds=9 stream_s=0.4 short_s=0.3 link_s=1 submits=50 cc="" json=""
+build=$root/build rounds=18 stream_s=0.4 short_s=0.3 link_s=1 submits=50 cc="" json=""
 parts=$all_parts
 while [ $# -gt 0 ]; do
     case $1 in
-    --quick) rounds=3 stream_s=0.3 short_s=0.2 link_s=0.6 submits=30 ;;
+    --quick) rounds=6 stream_s=0.3 short_s=0.2 link_s=0.6 submits=30 ;;
     --rounds | --build | --cc | --json | --only)
         [ $# -ge 2 ] || fail "$1 needs a value"
         case $1 in
@@ -267,7 +267,7 @@ part_core() {
     engine prepared --rounds "$submits" prep
     engine post --batch 100000 --cpus 0,1 --rounds 3 submit
     note init te_micro init
-    [ "$round" -gt 2 ] || engine idle idle
+    [ "$round" -gt 4 ] || engine idle idle
 }
 
 part_peers() {
@@ -297,11 +297,18 @@ if [ -z "$cc" ]; then
     done
 fi
 
+# What wavers is measured the most often.
+period_of() {
+    case $1 in
+    latency | crc) echo 1 ;;
+    delay | links) echo 4 ;;
+    *) echo 2 ;;
+    esac
+}
+
 for round in $(seq "$rounds"); do
     for part in $parts; do
-        case $part in
-        delay | links) [ $((round % 2)) -eq 1 ] || continue ;;
-        esac
+        [ $(((round - 1) % $(period_of "$part"))) -eq 0 ] || continue
         progress "round $round of $rounds: $part ($((SECONDS / 60)) min $((SECONDS % 60)) s gone)"
         "part_$part"
     done

@@ -259,7 +259,8 @@ def judge(row, part, records, complaints):
     out = {"part": part, "what": row.what, "unit": row.unit, "limit": name, "goal": row.goal_text(),
            "ours": statistics.median(ours.values()) if ours else None,
            "limit_value": statistics.median(limit.values()) if limit else None,
-           "ratio": None, "ratio_low": None, "ratio_high": None, "met": None, "of_goal": None,
+           "rounds": len(ours), "ratio": None, "ratio_low": None, "ratio_high": None, "met": None,
+           "of_goal": None,
            "not_measured": None}
     if ours and out["limit_value"]:
         ratios = [ours[n] / limit[n] for n in ours if limit.get(n)]
@@ -320,13 +321,14 @@ def cells(result):
         number(result["limit_value"]) + (unit if result["limit_value"] is not None else ""),
         f"{result['ratio']:.2f}" if result["ratio"] is not None else "-",
         spread,
+        str(result["rounds"]),
         result["goal"],
         verdict(result),
     ]
 
 
 def table(results):
-    head = ["figure", "ours", "limit program", "its figure", "ratio", "in rounds", "goal", "met"]
+    head = ["figure", "ours", "limit program", "its figure", "ratio", "from-to", "rounds", "goal", "met"]
     rows = [head] + [cells(r) for r in results]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths)) + " |" for row in rows]
@@ -353,7 +355,7 @@ def describe(args, records):
 
 
 def print_report(where, results, complaints):
-    print(f"{where['cpus']} CPUs, {where['system']}; medians of {where['rounds']} rounds; "
+    print(f"{where['cpus']} CPUs, {where['system']}; medians of so many rounds, and of their ratios; "
           f"engine {where['version']}")
     print(f"congestion control: system {where['cc_system']}, engine's choice on this host "
           f"{where['cc_engine']}; the raw sockets use what the engine's do")
