@@ -586,7 +586,7 @@ static enum tcp_step step_out(struct tcp_session *s)
     struct tcp_channel *c = s->channel;
     struct iovec iov[IOV];
     struct msghdr m = {.msg_iov = iov};
-    int n_iov = 0, first;
+    int n_iov = 0, first, flags = MSG_NOSIGNAL | MSG_DONTWAIT;
     uint64_t body, of_body;
     size_t want;
     ssize_t n;
@@ -599,8 +599,10 @@ static enum tcp_step step_out(struct tcp_session *s)
     n_iov += add_trailer(c, iov + n_iov);
     want = sum(iov, n_iov);
     m.msg_iovlen = (size_t)n_iov;
+    if (has_trailer(c) && c->left > 0) /* it is to share a segment with the end of the payload */
+        flags |= MSG_MORE;
     tei_tsan_ignore_begin();
-    n = sendmsg(s->watch.fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+    n = sendmsg(s->watch.fd, &m, flags);
     of_body = n > 0 ? count_off(c, (uint64_t)n, body) : 0;
     moved(c, iov + first, of_body);
     tei_tsan_ignore_end();

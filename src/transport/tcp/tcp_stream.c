@@ -419,6 +419,15 @@ static void moved(struct tcp_lane *l, int64_t now)
     atomic_store_explicit(&peer_of(l)->progress_ns, now, memory_order_relaxed);
 }
 
+/* Whether a checksum follows what goes out with this call: the two are to share a segment. */
+static int more_follows(const struct tcp_stream *s, size_t total)
+{
+    bool more = s->crc && s->next->type == TCP_FRAME_WRITE &&
+                total < atomic_load_explicit(&s->unsent, memory_order_relaxed);
+
+    return more ? MSG_MORE : 0;
+}
+
 /* Sends until all is sent or the socket is full; false if the connection is lost. */
 static bool send_some(struct tcp_lane *l, int64_t now)
 {
@@ -430,7 +439,8 @@ static bool send_some(struct tcp_lane *l, int64_t now)
         struct msghdr m = {.msg_iov = iov, .msg_iovlen = (size_t)n};
         size_t total = sum(iov, n);
         bool zero = s->zero.on && s->next->type == TCP_FRAME_WRITE && total >= ZERO_MIN;
-        int flags = MSG_NOSIGNAL | MSG_DONTWAIT | (zero ? MSG_ZEROCOPY : 0);
+        int flags =
+            MSG_NOSIGNAL | MSG_DONTWAIT | (zero ? MSG_ZEROCOPY : 0) | more_follows(s, total);
         ssize_t got = sendmsg(l->watch.fd, &m, flags);
 
         if (got < 0 && zero && errno == ENOBUFS) { /* no more pages may be pinned */
