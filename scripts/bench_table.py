@@ -260,8 +260,7 @@ def judge(row, part, records, complaints):
            "ours": statistics.median(ours.values()) if ours else None,
            "limit_value": statistics.median(limit.values()) if limit else None,
            "rounds": len(ours), "ratio": None, "ratio_low": None, "ratio_high": None, "met": None,
-           "of_goal": None,
-           "not_measured": None}
+           "of_goal": None, "not_measured": None}
     if ours and out["limit_value"]:
         ratios = [ours[n] / limit[n] for n in ours if limit.get(n)]
         if ratios:
@@ -355,7 +354,7 @@ def describe(args, records):
 
 
 def print_report(where, results, complaints):
-    print(f"{where['cpus']} CPUs, {where['system']}; medians of so many rounds, and of their ratios; "
+    print(f"{where['cpus']} CPUs, {where['system']}; medians, of figures and of ratios, over the rounds; "
           f"engine {where['version']}")
     print(f"congestion control: system {where['cc_system']}, engine's choice on this host "
           f"{where['cc_engine']}; the raw sockets use what the engine's do")
