@@ -465,6 +465,7 @@ static void take_buffered(struct tcp_session *s)
 static enum tcp_step written(struct tcp_session *s)
 {
     struct tcp_channel *c = s->channel;
+
     release(s);
     if (c->crc && tei_tcp_trailer_decode(c->trailer) != c->sum)
         return answer(c, TCP_FRAME_ACK, TCP_CORRUPT);

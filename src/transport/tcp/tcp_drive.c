@@ -15,10 +15,10 @@
  * inside the send, and the loop, asked late, would still wake the worker. So when one thread has
  * driven the lane several times in a row, alone, the next piece that it posts there is left to it
  * without asking the loop. If it does not come, a timer has the loop heed the lane after 1.5 HUSH_NS,
- * or HUSH_LONG_NS, at most; and if a reply lay there by then, it takes twice as long a streak for the lane to be left
- * to a driver again, until it has been driven for long enough. The timer runs only as long as lanes
- * are driven at that pace, so idle engines sleep; and drivers put it off as long as nobody stays
- * away, so that it does not wake the worker then. That is a system call, and in a virtual machine an
+ * or HUSH_LONG_NS, at most; and if a reply lay there by then, it takes twice as long a streak for the
+ * lane to be left to a driver again, until it has been driven for long enough. The timer runs only as
+ * long as lanes are driven at that pace, so idle engines sleep; and drivers put it off as long as
+ * nobody stays away, so that it does not wake the worker then. That is a system call, and in a virtual machine an
  * expensive one, so a driver that has come back hundreds of times is given HUSH_LONG_NS: it puts the
  * timer off every four milliseconds or so.
  *
@@ -99,10 +99,7 @@ static int64_t patience(const struct tcp_driven *d)
 /* The piece that was left to a driver has found it, or need not. */
 static void not_alone(struct tcp_lane *l)
 {
-    struct tcp_worker *w = l->bundle->worker;
-
-    if (l->driven.alone && w->n_alone)
-        w->n_alone--;
+    l->bundle->worker->n_alone -= l->driven.alone;
     l->driven.alone = false;
 }
 
@@ -163,7 +160,6 @@ static bool is_driven(struct tcp_lane *l, int64_t now)
     }
     if (l->watch.loan)
         return true;
-    l->bundle->worker->n_alone += l->state == LANE_BUSY && d->alone;
     if (l->state != LANE_BUSY)
         return d->ended_ns > now - patience(d);
     if (d->begun_ns > now - patience(d) / 2)
@@ -179,7 +175,6 @@ static void on_hush_timer(struct tei_timer *t)
     struct tei_link *n, *tmp;
     bool again = false;
 
-    w->n_alone = 0; /* counted anew: lanes that were closed have not been counted off */
     TEI_LIST_EACH(&w->hushed, n, tmp)
         again = is_driven(tei_container_of(n, struct tcp_lane, driven.link), now) || again;
     if (again)
