@@ -3,8 +3,8 @@
  * A session of the data port, fed with anything, of all versions. The first byte says how many bytes
  * are sent at a time, the rest is sent. There is one worker without a thread, whose loop is turned
  * here, one instance whose id the corpus knows, and one region at an address that it knows. Whatever
- * came, once the client is gone the session is, nothing is held, and no byte outside the region has
- * changed.
+ * came, once the client is gone the session is, nothing is held, no job is left, and no byte outside
+ * the region has changed.
  */
 #include "transport/tcp/tcp.h"
 
@@ -65,7 +65,6 @@ static void set_up(void)
     tcp.max_sessions = 4;
     tcp.no_progress_ns = TEI_NEVER;
     tcp.id = ID;
-    tei_jobs_init(&jobs, 1);
     pthread_mutex_init(&tcp.live_lock, NULL);
     tei_pool_init(&tcp.sessions, sizeof(struct tcp_session));
     tei_tcp_channels_init(&tcp.channels);
@@ -93,6 +92,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 2 || size > INPUT_MAX || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends))
         return 0;
     step = data[0] ? (size_t)data[0] * data[0] : 1;
+    tei_jobs_init(&jobs, 1);
     tei_tcp_worker_enter(&worker);
     tei_tcp_session_open(&worker, ends[1]);
     while (at < size) {
@@ -110,6 +110,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         tei_tcp_worker_enter(&worker);
     }
     tei_tcp_worker_leave(&worker);
+    tei_jobs_stop(&jobs);
+    tei_jobs_fini(&jobs);
     close(ends[0]);
     assert(atomic_load(&region.remote_users) == 0);
     for (size_t i = 0; i < REGION; i += 61)
