@@ -70,6 +70,8 @@ message(STATUS "Metadata stores built in:${te_stores_in}${te_stores_missing}")
 
 te_need(JANSSON jansson libjansson-dev "JSON")
 te_use(JANSSON)
+te_need(HWLOC hwloc>=2.1 libhwloc-dev "which NIC is near which memory")
+te_use(HWLOC)
 if(TE_USE_HTTP OR TE_USE_ETCD)
     te_need(CURL libcurl libcurl4-openssl-dev "the http and etcd stores (-DUSE_HTTP=OFF -DUSE_ETCD=OFF do without)")
     te_use(CURL)

@@ -13,6 +13,7 @@ build  make                  front door
 build  cmake                 build system
 build  pkgconf|pkg-config    finds libraries
 build  libjansson-dev        JSON
+build  libhwloc-dev          NUMA nodes, NICs and GPUs, and who is near whom
 build  libcurl4-openssl-dev|libcurl4-gnutls-dev  HTTP client of the http and etcd stores
 build  libhiredis-dev        redis store
 build  libmicrohttpd-dev     HTTP server of te_metad
