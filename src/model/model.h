@@ -142,14 +142,40 @@ struct tei_topology {
 };
 
 /*
- * {"cpu:0":[["a"],["b"]],...}, exactly two arrays of strings per key; else TE_ERR_JSON. An empty
+ * {"cpu:0":[["a"],["b"]],...}: to each location the names of preferred devices and of the other ones
+ * that may be used. A location with one array has no other ones. Anything else is TE_ERR_JSON, and
+ * so is an empty name, one that comes twice in a row, or more than 256 of them in an array. An empty
  * object is an empty topology.
  */
 int tei_topology_decode(const char *text, size_t len, struct tei_topology *out);
+/* The same of JSON that has been read already, such as "priority_matrix" of a descriptor. */
+int tei_topology_read(const json_t *root, struct tei_topology *out);
 /* malloc'ed compact JSON, NULL when memory is out. */
 char *tei_topology_encode(const struct tei_topology *t);
 json_t *tei_topology_json(const struct tei_topology *t);
 void tei_topology_fini(struct tei_topology *t);
+
+/* Appends a row; names are copied. TE_ERR_MEMORY, unlogged, leaves `t` as it was. */
+int tei_topology_add(struct tei_topology *t, const char *location, const char *const *preferred,
+                     size_t n_preferred, const char *const *available, size_t n_available);
+
+/*
+ * What "use these devices" means without discovery: "cpu:N" for each of `nodes`, "cuda:0" and
+ * "hip:0", all of which prefer all of `devices` ("a,b"; blanks around names do not count).
+ * TE_ERR_INVALID when it names none, or one twice.
+ */
+int tei_topology_from_devices(const char *devices, const int *nodes, size_t n_nodes,
+                              struct tei_topology *out);
+
+/* The row of exactly that location; NULL if there is none. */
+const struct tei_topology_row *tei_topology_row_find(const struct tei_topology *t,
+                                                     const char *location);
+
+/*
+ * Every device of the matrix once, in the order in which they are met row by row, preferred before
+ * available: *n names of `t`, borrowed from it, in a malloc'ed array. TE_ERR_MEMORY.
+ */
+int tei_topology_devices(const struct tei_topology *t, const char ***out, size_t *n);
 
 /* --------------------------------------------------------------------------------------- slices */
 
