@@ -33,6 +33,8 @@ struct tei_conf {
     bool disable_hip;                    /* MC_DISABLE_HIP */
     char filters[TEI_CONF_TEXT];         /* MC_TE_FILTERS: NIC whitelist, comma separated */
     char custom_topology[TEI_CONF_LONG]; /* MC_CUSTOM_TOPO_JSON: path */
+    char sysfs_path[TEI_CONF_TEXT];      /* TE_SYSFS_PATH */
+    char dev_path[TEI_CONF_TEXT];        /* TE_DEV_PATH */
 
     /* requests */
     size_t slice_size;           /* MC_SLICE_SIZE */

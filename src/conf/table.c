@@ -46,10 +46,18 @@ const struct tei_option_row tei_option_rows[] = {
     {SWITCH("MC_INTRA_NVLINK", intra_nvlink, "off"), .alias = "MC_INTRANODE_NVLINK",
      .help = "Use NVLink within the node. Not together with MC_FORCE_MNNVL."},
     {SWITCH("MC_DISABLE_HIP", disable_hip, "off"), .idle = true, .help = "Do not use HIP devices."},
-    {TEXT("MC_TE_FILTERS", filters), .idle = true,
+    {TEXT("MC_TE_FILTERS", filters),
      .help = "Names of the NICs to use, separated by commas. Empty: all."},
     {TEXT("MC_CUSTOM_TOPO_JSON", custom_topology),
      .help = "Path of a file with the NIC priority matrix, used instead of what discovery finds."},
+    {ROW("TE_SYSFS_PATH", sysfs_path, TEXT, "/sys"),
+     .max = sizeof(((struct tei_conf *)0)->sysfs_path) - 1,
+     .help = "Folder that discovery reads NICs and NUMA nodes from, for tests and containers. "
+             "Another one than /sys tells of GPUs only by a file hwloc.xml in it: a machine as "
+             "hwloc writes it to XML."},
+    {ROW("TE_DEV_PATH", dev_path, TEXT, "/dev"),
+     .max = sizeof(((struct tei_conf *)0)->dev_path) - 1,
+     .help = "Folder with the device nodes of RDMA NICs (infiniband/uverbsN)."},
 
     {SIZE("MC_SLICE_SIZE", slice_size, "65536", 1, GIB(1)), .section = "Requests",
      .about = "How requests are cut, tried again and given up.", .idle = true,

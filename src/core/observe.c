@@ -105,6 +105,7 @@ static int copy_out(const char *text, char *buf, size_t n)
 /* The matrix that was given, else what the machine shows. */
 static int topology_json(te_engine *e, json_t **out)
 {
+    const struct tei_look look = tei_look_from(&e->conf, NULL);
     struct tei_topology found = {0};
     json_t *j = NULL;
     int rc = 0;
@@ -114,7 +115,7 @@ static int topology_json(te_engine *e, json_t **out)
         j = tei_topology_json(e->matrix);
     pthread_mutex_unlock(&e->admin);
     if (!j) {
-        rc = tei_discover(&found);
+        rc = tei_discover(&look, NULL, &found);
         if (rc)
             return rc;
         j = tei_topology_json(&found);
