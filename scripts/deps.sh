@@ -18,6 +18,7 @@ build  libcurl4-openssl-dev|libcurl4-gnutls-dev  HTTP client of the http and etc
 build  libhiredis-dev        redis store
 build  libmicrohttpd-dev     HTTP server of te_metad
 build  libsqlite3-dev        durable contents of te_metad
+build  libibverbs-dev        RDMA verbs (headers; the library is opened at run time)
 build  uthash-dev            hash maps and lists (headers)
 build  python3               demo, benchmark and lint scripts
 test   g++                   the public headers must compile as C++

@@ -103,6 +103,7 @@ struct tei_conf {
     int64_t host_timeout_ms; /* TE_HOST_TIMEOUT_MS: greeting a peer */
 
     /* rdma */
+    char ibverbs_path[TEI_CONF_LONG]; /* TE_IBVERBS_PATH: the library to open */
     int num_cq_per_ctx, num_comp_channels_per_ctx, max_cqe_per_ctx, max_ep_per_ctx;
     int workers_per_ctx, num_qp_per_ep, max_sge, max_wr, max_inline, mtu;
     int ib_port, ib_tc, ib_sl, gid_index, auto_gid_max_retries, pkey_index, relaxed_ordering;

@@ -60,7 +60,7 @@ const struct tei_option_row tei_option_rows[] = {
      .help = "Folder with the device nodes of RDMA NICs (infiniband/uverbsN)."},
 
     {SIZE("MC_SLICE_SIZE", slice_size, "65536", 1, GIB(1)), .section = "Requests",
-     .about = "How requests are cut, tried again and given up.", .idle = true,
+     .about = "How requests are cut, tried again and given up.",
      .help = "Transports that cut requests into slices cut them this long."},
     {NUMBER("MC_FRAGMENT_RATIO", fragment_ratio, "4", 1, GIB(1)),
      .help = "A last slice (or piece, TE_TCP_PIECE_SIZE) no longer than the slice's length divided "
@@ -196,11 +196,12 @@ const struct tei_option_row tei_option_rows[] = {
      .help = "How long the peer's process may take to greet; the next transport carries its "
              "requests then."},
 
-    {NUMBER("MC_NUM_CQ_PER_CTX", num_cq_per_ctx, "1", 1, 255), .section = "RDMA",
+    {TEXT("TE_IBVERBS_PATH", ibverbs_path), .section = "RDMA",
      .about = "The rdma transport. \"Context\" is one NIC, \"endpoint\" one peer NIC as seen from "
-              "it. The values are checked and shown by every build; they have an effect where the "
-              "rdma transport runs.",
-     .help = "Completion queues per context."},
+              "it.",
+     .help = "The library to open instead of libibverbs.so.1."},
+    {NUMBER("MC_NUM_CQ_PER_CTX", num_cq_per_ctx, "1", 1, 255),
+     .help = "Completion queues per context; at least one for each of its threads."},
     {NUMBER("MC_NUM_COMP_CHANNELS_PER_CTX", num_comp_channels_per_ctx, "1", 1, 255),
      .help = "Completion channels per context."},
     {NUMBER("MC_MAX_CQE_PER_CTX", max_cqe_per_ctx, "4096", 1, 65535),

@@ -278,10 +278,11 @@ void tei_region_release(struct tei_host *h, struct tei_region *r);
 int tei_region_join(te_engine *e, struct tei_transport *t);
 void tei_region_leave(te_engine *e, struct tei_transport *t);
 /*
- * The regions that peers may see, in address order, malloc'ed, and the version they belong to.
- * regions_lock is held.
+ * The regions that peers may see, in address order and in parts of at most `max` bytes, malloc'ed,
+ * and the version they belong to. regions_lock is held.
  */
-int tei_region_list(te_engine *e, struct tei_published **out, size_t *n, uint64_t *version);
+int tei_region_list(te_engine *e, uint64_t max, struct tei_published **out, size_t *n,
+                    uint64_t *version);
 bool tei_region_overlaps(te_engine *e, uint64_t addr, uint64_t length);
 /* At destroy: forgets all regions and te_alloc() memory. */
 void tei_region_fini(te_engine *e);
@@ -293,6 +294,8 @@ void tei_region_fini(te_engine *e);
 int tei_publish(te_engine *e, size_t n);
 /* Marks a change and publishes in the background: for changes that must not fail. */
 void tei_publish_later(te_engine *e);
+/* struct tei_host op. */
+void tei_publish_changed(struct tei_host *h);
 /* The store has lost all that it had of us: announces and publishes anew, in the background. */
 void tei_publish_again(te_engine *e);
 /*
@@ -312,7 +315,11 @@ bool tei_keep_is_down(te_engine *e);
 /* What putting our keys has come to; its text is in te_errmsg(). */
 void tei_keep_note_put(te_engine *e, int rc);
 
-/* ---- serve.c: requests of peers on the handshake port */
+/* ---- serve.c: requests of peers on the handshake port, and ours to theirs */
+/* struct tei_host ops. */
+int tei_serve_connect(struct tei_host *h, const struct tei_hostport *where, const char *body,
+                      size_t len, char **answer, size_t *answer_len);
+void tei_serve_answer(struct tei_host *h, struct tei_rpc_call *call, const char *text, size_t len);
 void tei_serve_rpc(void *arg, struct tei_rpc_call *call, enum tei_rpc_type type, const char *body,
                    size_t len);
 
@@ -320,6 +327,8 @@ void tei_serve_rpc(void *arg, struct tei_rpc_call *call, enum tei_rpc_type type,
 /* What auto_discover picks, and "local". */
 int tei_install_defaults(te_engine *e, bool auto_discover);
 int tei_install(te_engine *e, const struct tei_transport_ops *ops);
+/* struct tei_host op: the matrix that was given, else what discovery finds. Under admin. */
+int tei_install_topology(struct tei_host *h, struct tei_topology *out);
 /* The installed one of that name, NULL if none. transports_lock or admin is held. */
 struct tei_transport *tei_install_find(const te_engine *e, const char *name);
 

@@ -218,7 +218,11 @@ static void init_engine(te_engine *e)
                                 .bind_host = "",
                                 .work_done = tei_work_done,
                                 .region_hold = tei_region_hold,
-                                .region_release = tei_region_release};
+                                .region_release = tei_region_release,
+                                .topology = tei_install_topology,
+                                .changed = tei_publish_changed,
+                                .connect = tei_serve_connect,
+                                .answer = tei_serve_answer};
     init_locks(e);
     tei_list_init(&e->done);
     tei_list_init(&e->inbox);

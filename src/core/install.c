@@ -7,6 +7,7 @@
  * an older view is still held, transfers are using the transport and everything is put back.
  */
 #include "core/core.h"
+#include "plat/plat.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -163,6 +164,23 @@ static void load_matrix(te_engine *e)
     free(text);
 }
 
+int tei_install_topology(struct tei_host *h, struct tei_topology *out)
+{
+    te_engine *e = tei_host_engine(h);
+
+    struct tei_look look = tei_look_from(&e->conf, NULL);
+    json_t *copy;
+    int rc;
+
+    if (!e->matrix)
+        return tei_discover(&look, NULL, out);
+    copy = tei_topology_json(e->matrix);
+    rc = copy ? tei_topology_read(copy, out)
+              : TEI_FAIL(TE_ERR_MEMORY, "no memory for a NIC priority matrix");
+    json_decref(copy);
+    return rc;
+}
+
 /* ---------------------------------------------------------------------------------- auto_discover */
 
 /* The transport that an option asks for, and the option; NULL if none does. */
@@ -200,6 +218,7 @@ void tei_install_why_not(const te_engine *e, const struct tei_transport_ops *ops
         snprintf(buf, n, "te_transport_install() adds it");
 }
 
+/* The first that can be had: devices that the kernel shows may still be out of reach. */
 static int install_first_remote(te_engine *e)
 {
     const struct tei_transport_ops *ops;
@@ -209,9 +228,12 @@ static int install_first_remote(te_engine *e)
 
         if (!(ops->caps & TEI_CAP_REMOTE))
             continue;
-        if (probe(e, ops, why, sizeof(why)))
-            return tei_install(e, ops);
-        TEI_INFO("transport %s is left out: %s", ops->name, why);
+        if (!probe(e, ops, why, sizeof(why)))
+            TEI_INFO("transport %s is left out: %s", ops->name, why);
+        else if (tei_install(e, ops) == 0)
+            return 0;
+        else
+            TEI_WARN("transport %s is left out: %s", ops->name, te_errmsg());
     }
     return TEI_FAIL(TE_ERR_UNSUPPORTED, "no transport to other engines can run on this host");
 }

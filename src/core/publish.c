@@ -51,7 +51,7 @@ static int fill_buffer(void *arg, const struct tei_published *b, json_t *object)
 {
     struct tei_transport *t = arg;
 
-    return t->ops.describe_buffer(t, b->region, object);
+    return t->ops.describe_buffer(t, b->region, b->addr, object);
 }
 
 /* What the companions add, by which engines of this host reach us. */
@@ -80,15 +80,14 @@ static int fill_base(te_engine *e, json_t *base, struct tei_transport *t)
 }
 
 /* Both locks are held. */
-static int encode(te_engine *e, struct tei_encode *enc, char **text, size_t *len)
+static int encode(te_engine *e, struct tei_transport *t, struct tei_encode *enc, char **text,
+                  size_t *len)
 {
-    struct tei_transport *t;
     int rc;
 
     enc->base = json_object();
     if (!enc->base)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for the descriptor");
-    t = primary(e);
     /* Buffers without keys of their own are written several times as fast. */
     enc->fill = t && (t->ops.caps & TEI_CAP_BUFFER_KEYS) ? fill_buffer : NULL;
     enc->arg = t;
@@ -104,17 +103,20 @@ static int make_text(te_engine *e, size_t from, size_t max_bytes, uint64_t *vers
                      size_t *len)
 {
     struct tei_published *list;
+    struct tei_transport *t;
     struct tei_encode enc = {
         .name = e->name, .incarnation = e->incarnation, .from = from, .max_bytes = max_bytes};
     int rc;
 
     pthread_rwlock_rdlock(&e->transports_lock);
     pthread_rwlock_rdlock(&e->regions_lock);
-    rc = tei_region_list(e, &list, &enc.n_buffers, &enc.version);
+    t = primary(e);
+    rc = tei_region_list(e, t ? t->ops.buffer_max(t) : UINT64_MAX, &list, &enc.n_buffers,
+                         &enc.version);
     if (!rc) {
         *version = enc.version;
         enc.buffers = list;
-        rc = encode(e, &enc, text, len);
+        rc = encode(e, t, &enc, text, len);
         free(list);
     }
     pthread_rwlock_unlock(&e->regions_lock);
@@ -298,6 +300,14 @@ void tei_publish_later(te_engine *e)
 {
     if (e->dir->ops->stores)
         post_job(e);
+}
+
+void tei_publish_changed(struct tei_host *h)
+{
+    te_engine *e = tei_host_engine(h);
+
+    atomic_fetch_add_explicit(&e->version, 1, memory_order_acq_rel);
+    tei_publish_later(e);
 }
 
 void tei_publish_again(te_engine *e)

@@ -201,23 +201,40 @@ void tei_region_leave(te_engine *e, struct tei_transport *t)
     free(all);
 }
 
-int tei_region_list(te_engine *e, struct tei_published **out, size_t *n, uint64_t *version)
+static size_t count_parts(const struct tei_region *r, uint64_t max)
+{
+    return r->access ? (size_t)((r->length - 1) / max) + 1 : 0;
+}
+
+/* The region in parts of at most `max` bytes; returns how many there are. */
+static size_t list_parts(const struct tei_region *r, uint64_t max, struct tei_published *out)
+{
+    size_t n = count_parts(r, max);
+
+    for (size_t i = 0; i < n; i++)
+        out[i] = (struct tei_published){.addr = r->addr + i * max,
+                                        .length = tei_min(max, r->length - i * max),
+                                        .access = r->access,
+                                        .location = r->location,
+                                        .region = r};
+    return n;
+}
+
+int tei_region_list(te_engine *e, uint64_t max, struct tei_published **out, size_t *n,
+                    uint64_t *version)
 {
     struct tei_published *list = NULL;
     struct tei_region **all;
-    size_t count = 0;
+    size_t total = 0, count = 0;
 
     *version = atomic_load_explicit(&e->version, memory_order_acquire);
     all = gather(e);
+    for (size_t i = 0; all && i < e->n_regions; i++)
+        total += count_parts(all[i], max);
     if (all)
-        list = calloc(e->n_regions + 1, sizeof(*list));
+        list = calloc(total + 1, sizeof(*list));
     for (size_t i = 0; list && i < e->n_regions; i++)
-        if (all[i]->access)
-            list[count++] = (struct tei_published){.addr = all[i]->addr,
-                                                   .length = all[i]->length,
-                                                   .access = all[i]->access,
-                                                   .location = all[i]->location,
-                                                   .region = all[i]};
+        count += list_parts(all[i], max, list + count);
     free(all);
     if (!list)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory to list the regions");

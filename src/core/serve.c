@@ -82,13 +82,45 @@ static void serve_notify(te_engine *e, struct tei_rpc_call *call, const char *bo
         reply_text(call, TEI_NOTIFY_REFUSED);
 }
 
-/* No transport here makes such connections; a body that is no JSON object is told so. */
-static void serve_connection(struct tei_rpc_call *call, const char *body, size_t len)
+/*
+ * For the transport that makes such connections. Where there is none that is said; a body that is no
+ * JSON object is told so.
+ */
+static void serve_connection(te_engine *e, struct tei_rpc_call *call, const char *body, size_t len)
 {
-    json_t *root = json_loadb(body, len, 0, NULL);
+    size_t i = 0;
+    struct tei_transport *t = tei_install_get(e, &i, TEI_CAP_HANDSHAKE);
+    json_t *root;
 
+    if (t) {
+        t->ops.handshake(t, call, body, len);
+        tei_install_put(e, i);
+        return;
+    }
+    root = json_loadb(body, len, 0, NULL);
     reply_text(call, json_is_object(root) ? TEI_CONNECTION_NONE : TEI_CONNECTION_MALFORMED);
     json_decref(root);
+}
+
+void tei_serve_answer(struct tei_host *h, struct tei_rpc_call *call, const char *text, size_t len)
+{
+    (void)h;
+    tei_rpc_reply(call, text, len);
+}
+
+int tei_serve_connect(struct tei_host *h, const struct tei_hostport *where, const char *body,
+                      size_t len, char **answer, size_t *answer_len)
+{
+    struct tei_bytes reply = {0};
+    int64_t deadline_ns = tei_deadline_ns(h->conf->handshake_connect_timeout_s * 1000);
+    int rc = tei_rpc_request(where, TEI_RPC_CONNECTION, body, len, h->conf->handshake_max_length,
+                             deadline_ns, &reply);
+
+    if (rc)
+        return rc;
+    *answer = reply.data;
+    *answer_len = reply.len;
+    return 0;
 }
 
 void tei_serve_rpc(void *arg, struct tei_rpc_call *call, enum tei_rpc_type type, const char *body,
@@ -107,7 +139,7 @@ void tei_serve_rpc(void *arg, struct tei_rpc_call *call, enum tei_rpc_type type,
         reply_text(call, TEI_PROBE_OK);
         break;
     case TEI_RPC_CONNECTION:
-        serve_connection(call, body, len);
+        serve_connection(e, call, body, len);
         break;
     }
 }

@@ -77,6 +77,20 @@ static int no_region(struct tei_transport *t, struct tei_region *r)
     return 0;
 }
 
+static uint64_t any_length(struct tei_transport *t)
+{
+    (void)t;
+    return UINT64_MAX;
+}
+
+static void no_handshake(struct tei_transport *t, struct tei_rpc_call *call, const char *body,
+                         size_t len)
+{
+    (void)body;
+    (void)len;
+    t->host->answer(t->host, call, "{}", 2);
+}
+
 static bool no_poll(struct tei_transport *t)
 {
     (void)t;
@@ -114,6 +128,8 @@ static void overlay(struct tei_transport_ops *out, const struct tei_transport_op
     DEFAULT(detach, no_detach);
     DEFAULT(probe, always);
     DEFAULT(why_not, no_why_not);
+    DEFAULT(buffer_max, any_length);
+    DEFAULT(handshake, no_handshake);
     DEFAULT(region_add, no_region);
     DEFAULT(region_del, no_region);
     DEFAULT(poll, no_poll);
@@ -147,6 +163,7 @@ static void check_mandatory(const struct tei_transport_ops *ops)
     assert(!to_peers || ops->attach);
     assert(!to_peers || ops->detach);
     assert(!(ops->caps & TEI_CAP_BUFFER_KEYS) || ops->describe_buffer);
+    assert(!(ops->caps & TEI_CAP_HANDSHAKE) || ops->handshake);
 }
 
 /* ----------------------------------------------------------------------------------- the list */

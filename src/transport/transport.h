@@ -57,11 +57,13 @@ enum tei_transport_caps {
      * is installed by itself. Never the descriptor's "protocol": its keys are under "te".
      */
     TEI_CAP_SAME_HOST = 1 << 4,
-    TEI_CAP_DRIVE = 1 << 5, /* te_wait() may call drive() */
+    TEI_CAP_DRIVE = 1 << 5,     /* te_wait() may call drive() */
+    TEI_CAP_HANDSHAKE = 1 << 6, /* takes connection messages of peers */
 };
 
 struct tei_transport;
 struct tei_host;
+struct tei_rpc_call; /* a peer's message that waits for its answer */
 
 /*
  * Registered memory, shared by core and transports. The core makes and destroys it. `remote_users`
@@ -147,6 +149,22 @@ struct tei_host {
     int (*region_hold)(struct tei_host *h, uint64_t addr, uint64_t length, unsigned access,
                        struct tei_region **out);
     void (*region_release)(struct tei_host *h, struct tei_region *r);
+
+    /*
+     * Which NICs go with which memory: what the user gave, else what discovery finds now. To be
+     * freed with tei_topology_fini(). May take long.
+     */
+    int (*topology)(struct tei_host *h, struct tei_topology *out);
+    /* What describe() writes has changed: peers are to be told, in the background. */
+    void (*changed)(struct tei_host *h);
+    /*
+     * Sends a connection message (a JSON object) to a peer's handshake port and waits for the
+     * answer, malloc'ed and NUL-terminated. TE_ERR_PEER: nobody listens there.
+     */
+    int (*connect)(struct tei_host *h, const struct tei_hostport *where, const char *body,
+                   size_t len, char **answer, size_t *answer_len);
+    /* Answers a message that handshake() was given. */
+    void (*answer)(struct tei_host *h, struct tei_rpc_call *call, const char *text, size_t len);
 };
 
 struct tei_transport_ops {
@@ -202,10 +220,23 @@ struct tei_transport_ops {
     void (*detach)(struct tei_transport *t, struct tei_attach *a);
 
     /* ---- required with TEI_CAP_BUFFER_KEYS */
-    /* Adds the keys to one buffer of the descriptor. */
-    int (*describe_buffer)(struct tei_transport *t, const struct tei_region *r, json_t *object);
+    /*
+     * Adds the keys to one buffer of the descriptor, which begins at `addr`: that of the region, or
+     * a multiple of buffer_max() above it.
+     */
+    int (*describe_buffer)(struct tei_transport *t, const struct tei_region *r, uint64_t addr,
+                           json_t *object);
 
     /* ---- optional */
+    /* The longest buffer that one set of keys is for: longer regions are told in parts. Default: any. */
+    uint64_t (*buffer_max)(struct tei_transport *t);
+    /*
+     * Answers a peer's connection message (its JSON, valid during the call), by host->answer(),
+     * exactly once, from this thread or another. Must not block. Default: that there is nothing
+     * here to connect to.
+     */
+    void (*handshake)(struct tei_transport *t, struct tei_rpc_call *call, const char *body,
+                      size_t len);
     /* Can this host run it? Cheap, no side effects; fills `why` when not. Default: yes. */
     bool (*probe)(const struct tei_conf *conf, char *why, size_t n);
     /*

@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rdma.h - private to src/transport/rdma: what there is, who owns it, which lock guards what.
+ *
+ *   rdma      the transport: NICs, peers, a monitor thread
+ *   nic       one RDMA device: context, protection domain, completion queues with a worker thread
+ *             each, and its endpoints
+ *   endpoint  queue pairs of one NIC, connected with those of one NIC of a peer; kept in the NIC's
+ *             pool (rdma_pool.h), which caps their number
+ *   peer      one engine as its descriptor tells it: NICs, rails (rdma_path.h), the queue of work
+ *   work      one piece of work of the core; cut into slices a window at a time
+ *   slice     one work request of an endpoint: at most a few of MC_SLICE_SIZE bytes
+ *
+ * How bytes move: post() queues work at its peer and runs a round: while the rails have room,
+ * slices are cut, each gets a rail, and goes to the endpoint of that rail, which posts as many as
+ * its queue pairs hold, chained, with one doorbell. A worker takes completions off its queue, counts
+ * them at endpoint, rail and work, gives back what is finished, and runs another round. There is no
+ * thread between the caller and the doorbell.
+ *
+ * What goes wrong: a slice comes back from the device with an error, or its endpoint is failed by
+ * the monitor (port down, no completion for too long, peer gone) and then all its slices come back
+ * flushed. Only then is a slice sent again, on another rail: an attempt that is not known to be dead
+ * might still write. An endpoint that has failed is never used again; the next slice for its rail
+ * makes a new one.
+ *
+ * Locks, in the order they may be taken: rdma.peers_lock, peer.lock, nic.pool_lock, endpoint.lock;
+ * cq.lock is a leaf held while polling, taken with none of them held. work_done() is called with no
+ * lock held.
+ */
+#ifndef TEI_RDMA_H
+#define TEI_RDMA_H
+
+#include "base/err.h"
+#include "base/loop.h"
+#include "base/os.h"
+#include "base/pool.h"
+#include "transport/rdma/rdma_gid.h"
+#include "transport/rdma/rdma_path.h"
+#include "transport/rdma/rdma_pool.h"
+#include "transport/rdma/rdma_wire.h"
+#include "transport/rdma/verbs.h"
+#include "transport/transport.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <uthash.h>
+
+#define RDMA_NICS_MAX    TEI_PATH_NICS
+#define RDMA_CQS_MAX     255
+#define RDMA_GIDS_MAX    256
+#define RDMA_CHAIN_MAX   64 /* work requests of one doorbell, completions of one poll */
+#define RDMA_GROUPS      16 /* endpoints that one round hands slices to before it posts */
+#define RDMA_WATCHDOG_NS (200 * TEI_NS_PER_MS)
+#define RDMA_TICK_NS     (10 * TEI_NS_PER_MS)
+#define RDMA_FLUSH_NS    TEI_NS_PER_S /* so long a device may take to give back what it had */
+
+struct rdma;
+struct rdma_nic;
+struct rdma_endpoint;
+struct rdma_peer;
+
+/* ------------------------------------------------------------------------------------------- NICs */
+
+struct rdma_cq {
+    struct rdma_nic *nic;
+    struct ibv_cq *cq;
+    pthread_mutex_t lock;    /* polling, and `unacked` */
+    unsigned unacked;        /* events taken from the channel and not acknowledged */
+    uint32_t depth;          /* completions that it holds */
+    _Atomic uint32_t posted; /* work requests whose completion it will get; at most depth */
+    _Atomic bool starved;    /* an endpoint found no room */
+};
+
+/* One thread and the queues it polls; index w has those of index w, w + n_workers, ... */
+struct rdma_worker {
+    struct rdma_nic *nic;
+    unsigned index;
+    struct ibv_comp_channel *channel;
+    struct tei_waker waker;
+    pthread_t thread;
+    bool running;
+};
+
+struct rdma_nic {
+    struct rdma *t;
+    unsigned index; /* in rdma.nics, in our descriptor's "devices" and in memory.mrs */
+    char name[64];
+    struct ibv_context *context; /* NULL: it could not be opened, `why` says why */
+    char why[128];
+    struct ibv_pd *pd;
+    struct ibv_device_attr limits;
+    uint32_t depth; /* work requests of a queue pair */
+    uint8_t port;
+    struct ibv_port_attr port_attr;
+    pthread_mutex_t gid_lock; /* the next three */
+    struct tei_gid_entry *gids;
+    size_t n_gids;
+    struct tei_gid_entry gid; /* the one that is published */
+    uint64_t nominal_bps;     /* bytes a second */
+    _Atomic bool active;      /* its port is up and its device works */
+
+    struct rdma_cq *cqs;
+    unsigned n_cqs;
+    _Atomic unsigned next_cq;
+    struct rdma_worker *workers;
+    unsigned n_workers;
+    _Atomic bool stopping; /* workers leave */
+    struct tei_watch async_watch;
+
+    pthread_mutex_t pool_lock;
+    struct rdma_endpoint *by_path; /* those that take slices, uthash */
+    struct tei_sieve pool;         /* of them those that have queue pairs */
+    struct tei_list waiting;       /* of them those for which there is no room yet */
+    struct tei_list dying;         /* out of by_path, until the last slice is back */
+    size_t n_live;                 /* that have or make queue pairs, dying ones included */
+    size_t cap;
+    _Atomic uint64_t n_doorbells, n_slices;
+};
+
+/* -------------------------------------------------------------------------------------- endpoints */
+
+/*
+ * NEW -> (WAITING for room ->) CONNECTING -> READY, with WAIT_ACK before READY where the peer began
+ * and announces when it is ready. Any -> DYING: no more slices; queue pairs are in error, or still
+ * finish what they have (`draining`). The last slice back, the endpoint is taken apart.
+ */
+enum rdma_ep_state {
+    RDMA_EP_NEW,
+    RDMA_EP_WAITING,
+    RDMA_EP_CONNECTING,
+    RDMA_EP_WAIT_ACK,
+    RDMA_EP_READY,
+    RDMA_EP_DYING
+};
+
+struct rdma_qp {
+    struct ibv_qp *qp;
+    struct rdma_cq *cq;
+    uint32_t posted; /* under the endpoint's lock */
+};
+
+struct rdma_endpoint {
+    struct rdma_nic *nic;
+    char peer_path[TEI_RDMA_PATH]; /* "server@device" of the other end */
+    UT_hash_handle hh;             /* under nic->pool_lock, as are the next two */
+    struct tei_sieve_node node;
+    struct tei_link link;  /* in nic->waiting or nic->dying */
+    _Atomic unsigned refs; /* the table's or the dying list's, rails', jobs' */
+    _Atomic bool closed;   /* takes no more slices: DYING */
+
+    pthread_mutex_t lock; /* the rest */
+    enum rdma_ep_state state;
+    bool counted;    /* in nic->n_live; under nic->pool_lock */
+    bool connecting; /* a job is at it */
+    bool draining, buried;
+    bool refused; /* the device took nothing of what was posted last */
+    int error;    /* why it is DYING; PATH errors are told to the rail with the first slice */
+    int64_t ended_ns;
+    struct tei_hostport where;
+    uint64_t peer_id; /* that other engine's life, 0: not told */
+    bool has_peer;    /* the next three are known */
+    uint8_t peer_gid[16];
+    uint16_t peer_lid;
+    uint32_t *peer_qps;
+    struct rdma_qp *qps;
+    unsigned n_qps;
+    struct tei_list queue;  /* slices for which no queue pair had room */
+    struct tei_list posted; /* slices that the device has */
+    size_t n_posted, n_queued;
+    int64_t progress_ns;      /* last completion, or first post after none was out */
+    int64_t queued_ns;        /* when the queue was last empty */
+    int64_t wait_until_ns;    /* WAIT_ACK ends then */
+    struct tei_gid_entry gid; /* of ours, that it speaks from */
+    struct tei_job job;
+};
+
+/* ------------------------------------------------------------------------------------------ peers */
+
+struct rdma_peer {
+    struct tei_link link;  /* in rdma.peers; under peers_lock */
+    _Atomic unsigned refs; /* attachments, and calls; the last one goes under peers_lock */
+    struct rdma *t;
+    char *server; /* first part of its NIC paths */
+    uint64_t id;
+    struct tei_hostport where;
+    struct tei_rdma_device *devices;
+    size_t n_devices;
+
+    pthread_mutex_t lock; /* the rest */
+    struct tei_paths paths;
+    struct rdma_endpoint **eps; /* by rail; NULL where none is known */
+    struct tei_list queue;      /* work of which bytes are to be cut */
+    struct tei_list again;      /* slices to be sent anew */
+    struct tei_list all;        /* all work, by rdma_work.all */
+    struct tei_list spare;      /* slices not in use */
+};
+
+struct rdma_attach {
+    struct tei_attach base;
+    struct rdma_peer *peer;
+    struct tei_segment *seg;
+    uint32_t *rkeys; /* by place in seg->buffers * n_devices + device */
+    uint16_t *rows;  /* by place in seg->buffers: row of `matrix`, n_rows where it has none */
+    struct tei_topology matrix;
+    /* by local row * (rows + 1) + remote row, NULL until it is used; under peer->lock */
+    struct tei_path_route **routes;
+};
+
+/* ------------------------------------------------------------------------------- work and slices */
+
+struct rdma_work {
+    struct tei_work base;
+    struct tei_link all;   /* in peer->all */
+    bool queued;           /* base.link is in peer->queue */
+    uint64_t cut;          /* bytes that are in slices */
+    uint32_t flying;       /* slices not over */
+    int64_t progress_ns;   /* last completion, or when it was posted */
+    int64_t ended_ns;      /* when base.error was set, while slices are out */
+    const uint32_t *rkeys; /* of its buffer, by device */
+    struct tei_path_route *route;
+};
+
+struct rdma_slice {
+    struct tei_link link;
+    struct rdma_work *work;
+    struct rdma_endpoint *ep; /* while queued or posted there */
+    struct rdma_qp *qp;       /* while posted */
+    char *local;
+    uint64_t remote;
+    uint32_t length;
+    uint32_t lkey, rkey;
+    int rail;
+    uint8_t nic, device; /* of the rail */
+    uint16_t attempts;   /* that failed by a fault of the path */
+    uint16_t flushed;    /* times that it suffered from the fault of another */
+    int avoid;           /* the rail that failed last */
+};
+
+/* Registered memory: chunk c of NIC n is mrs[n * n_chunks + c]. */
+struct rdma_memory {
+    uint64_t chunk;
+    size_t n_chunks;
+    size_t row; /* of rdma.matrix, n_rows where it has none */
+    struct ibv_mr *mrs[];
+};
+
+/* -------------------------------------------------------------------------------------- transport */
+
+struct rdma {
+    struct tei_transport base;
+    const struct tei_conf *conf;
+    struct tei_verbs verbs;
+    struct tei_path_nics path_nics;
+    bool ready; /* locks and lists are there */
+    char server[TEI_RDMA_PATH - 65];
+    uint64_t id; /* of this instance, told in handshakes */
+    struct tei_topology matrix;
+    struct ibv_device **devices; /* the library's list */
+    struct rdma_nic *nics;
+    size_t n_nics;
+    uint64_t chunk; /* longest memory region */
+    int64_t no_progress_ns;
+
+    pthread_mutex_t peers_lock;
+    struct tei_list peers;
+    struct tei_pool slices;
+    _Atomic bool closing;
+
+    pthread_mutex_t live_lock;
+    pthread_cond_t quiet;
+    size_t live; /* work not over, jobs and endpoints not gone */
+
+    struct tei_loop monitor;
+    pthread_mutex_t monitor_lock;
+    pthread_t monitor_thread;
+    bool monitor_running;
+    struct tei_timer tick;
+    struct tei_call wake;
+    unsigned ticks;
+    _Atomic bool ticking;
+    _Atomic size_t n_work; /* not over */
+
+    _Atomic uint64_t n_retries, n_connects;
+};
+
+static inline struct rdma *tei_rdma_of(struct tei_transport *t)
+{
+    return tei_container_of(t, struct rdma, base);
+}
+
+static inline struct rdma_work *tei_rdma_work_of(struct tei_link *l)
+{
+    return tei_container_of(tei_container_of(l, struct tei_work, link), struct rdma_work, base);
+}
+
+static inline struct rdma_slice *tei_rdma_slice_of(struct tei_link *l)
+{
+    return tei_container_of(l, struct rdma_slice, link);
+}
+
+/* Counts what stop() waits for. */
+void tei_rdma_live(struct rdma *t, size_t n);
+void tei_rdma_gone(struct rdma *t, size_t n);
+
+/* ---- rdma_nic.c */
+/* Opens every NIC of the matrix. TE_ERR_NO_DEVICE with the reason of each when none can be used. */
+int tei_rdma_nics_open(struct rdma *t);
+/* Once no endpoint is left and the workers are gone. */
+void tei_rdma_nics_close(struct rdma *t);
+/* The port or the device has changed: looks again; true if `active` is another now. */
+bool tei_rdma_nic_look(struct rdma_nic *n);
+/* The port's GIDs have changed: reads them again; true if the published one is another now. */
+bool tei_rdma_nic_reread(struct rdma_nic *n);
+/*
+ * The GID to speak from to a peer's, NULL: to whomever; of those whose places are not in `tried`,
+ * to which the one picked is added. False when none is left.
+ */
+bool tei_rdma_nic_gid(struct rdma_nic *n, const uint8_t *peer, uint64_t tried[TEI_GID_WORDS],
+                      struct tei_gid_entry *out);
+void tei_rdma_nic_set_active(struct rdma_nic *n, bool active, const char *why);
+struct rdma_nic *tei_rdma_nic_find(struct rdma *t, const char *name);
+
+/* ---- rdma_memory.c: ops */
+int tei_rdma_region_add(struct tei_transport *t, struct tei_region *r);
+int tei_rdma_region_del(struct tei_transport *t, struct tei_region *r);
+int tei_rdma_describe_buffer(struct tei_transport *t, const struct tei_region *r, uint64_t addr,
+                             json_t *object);
+static inline uint32_t tei_rdma_lkey(const struct rdma_memory *m, const struct tei_region *r,
+                                     size_t nic, const char *at)
+{
+    const struct ibv_mr *mr =
+        m->mrs[nic * m->n_chunks + (size_t)(((uintptr_t)at - r->addr) / m->chunk)];
+
+    return mr ? mr->lkey : 0;
+}
+
+/* ---- rdma_endpoint.c */
+/*
+ * The endpoint of a NIC to a peer's, referenced; made, and its connection begun, if there is none.
+ * NULL when memory is out.
+ */
+struct rdma_endpoint *tei_rdma_ep_get(struct rdma_nic *n, struct rdma_peer *p, size_t device);
+/* The one at which a peer's message is aimed, made if `make`. */
+struct rdma_endpoint *tei_rdma_ep_find(struct rdma_nic *n, const char *peer_path, bool make);
+void tei_rdma_ep_hold(struct rdma_endpoint *ep);
+void tei_rdma_ep_put(struct rdma_endpoint *ep);
+/* Takes all slices of the list; posts them, now or once it is connected and has room. */
+void tei_rdma_ep_take(struct rdma_endpoint *ep, struct tei_list *slices);
+/* Posts what waits, as far as there is room. The endpoint's lock is held. */
+void tei_rdma_ep_pump(struct rdma_endpoint *ep);
+/* Has become READY, or got room: posts what waits. */
+void tei_rdma_ep_kick(struct rdma_endpoint *ep);
+bool tei_rdma_ep_is_ready(struct rdma_endpoint *ep);
+/* Moves slices to `out` that have waited since then for a connection that is not there yet. */
+void tei_rdma_ep_take_waiting(struct rdma_endpoint *ep, int64_t since_ns, struct tei_list *out);
+/*
+ * Ends the endpoint for `error` (0: for no fault of its rail): takes it out of the pool, flushes its queue pairs, and sends what
+ * was not posted back to its peer.
+ */
+void tei_rdma_ep_fail(struct rdma_endpoint *ep, int error, const char *why);
+/* Takes no more slices, finishes those it has, and goes. */
+void tei_rdma_ep_retire(struct rdma_endpoint *ep);
+/* After completions: takes a DYING endpoint apart if nothing is left of it. */
+void tei_rdma_ep_reap(struct rdma_endpoint *ep);
+/* Each endpoint of a NIC, referenced meanwhile, with no lock held. */
+void tei_rdma_eps_each(struct rdma_nic *n, void (*fn)(struct rdma_endpoint *ep, void *arg),
+                       void *arg);
+
+/* ---- rdma_qp.c: the queue pairs of an endpoint; its lock is held or it is the caller's alone */
+int tei_rdma_qps_create(struct rdma_endpoint *ep);
+/* Once it is `buried`; the array stays. */
+void tei_rdma_qps_destroy(struct rdma_endpoint *ep);
+/* From nothing to ready to send, connected with the peer's. */
+int tei_rdma_qps_connect(struct rdma_endpoint *ep);
+void tei_rdma_qps_flush(struct rdma_endpoint *ep);
+
+/* ---- rdma_connect.c */
+/* Begins to connect a NEW endpoint, on te/aux. */
+void tei_rdma_connect(struct rdma_endpoint *ep);
+/* op */
+void tei_rdma_handshake(struct tei_transport *t, struct tei_rpc_call *call, const char *body,
+                        size_t len);
+
+/* ---- rdma_peer.c: ops, and finding rails */
+int tei_rdma_attach(struct tei_transport *t, struct tei_attach *a, const struct tei_segment *s,
+                    const struct tei_hostport *where);
+void tei_rdma_detach(struct tei_transport *t, struct tei_attach *a);
+void tei_rdma_peer_gone(struct tei_transport *t, struct tei_attach *a);
+static inline void tei_rdma_peer_hold(struct rdma_peer *p)
+{
+    atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
+}
+void tei_rdma_peer_put(struct rdma_peer *p);
+/*
+ * The route between memory of a row of our matrix and of one of the peer's buffers, by its place;
+ * the peer's lock is held. NULL when memory is out.
+ */
+struct tei_path_route *tei_rdma_route(struct rdma_attach *a, size_t row, size_t buffer);
+/* The endpoint of a rail, referenced, made if need be; NULL when memory is out. No lock is held. */
+struct rdma_endpoint *tei_rdma_peer_ep(struct rdma_peer *p, int rail);
+void tei_rdma_peers_each(struct rdma *t, void (*fn)(struct rdma_peer *p, void *arg), void *arg);
+
+/* ---- rdma_work.c */
+void tei_rdma_post(struct tei_transport *t, struct tei_list *work);
+void tei_rdma_cancel(struct tei_transport *t, const void *owner);
+/* Sends what can be sent now. No lock is held. */
+void tei_rdma_round(struct rdma_peer *p);
+/*
+ * A slice that came back: `error` 0 or why not. `fault`: it is for the path to answer for, else the
+ * slice only suffered from another one's.
+ */
+struct rdma_back {
+    struct rdma_slice *slice;
+    int error;
+    bool fault;
+    const char *why;
+};
+/* Counts them, sends anew what may be, ends work that is over, and has the next sent. */
+void tei_rdma_back(const struct rdma_back *back, size_t n);
+/* Slices that an endpoint never posted; `error` 0: through no fault of its rail. */
+void tei_rdma_unsent(struct tei_list *slices, int error, const char *why);
+/* Deadlines and what has to wait for a time; the monitor calls it. */
+void tei_rdma_peer_tick(struct rdma_peer *p, int64_t now_ns, bool deadlines);
+
+/* ---- rdma_worker.c */
+int tei_rdma_workers_start(struct rdma_nic *n);
+void tei_rdma_workers_stop(struct rdma_nic *n);
+/*
+ * Takes completions off a queue, RDMA_CHAIN_MAX at most; how many there were. With `try`, none while
+ * another thread is at it.
+ */
+size_t tei_rdma_cq_poll(struct rdma_cq *c, bool try);
+bool tei_rdma_poll(struct tei_transport *t);
+
+/* ---- rdma_monitor.c */
+int tei_rdma_monitor_start(struct rdma *t);
+void tei_rdma_monitor_stop(struct rdma *t);
+/* Something is under way: ticks until nothing is. */
+void tei_rdma_monitor_wake(struct rdma *t);
+
+#endif

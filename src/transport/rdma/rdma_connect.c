@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rdma_connect.c - the handshake by which two endpoints connect (docs/protocol.md, "Type 0,
+ * connection").
+ *
+ * Who wants to send makes queue pairs and tells their numbers to the peer's handshake port; the peer
+ * connects its own with them and answers with its numbers; the first connects, and says so by a
+ * second message, the ready_ack, before which the peer must not send: its first packets would find
+ * queue pairs that do not listen yet.
+ *
+ * Both sides may begin at once. Each then answers for the very endpoint whose own message is on its
+ * way, connecting it with the numbers it was told; the answer to the own message names the same
+ * numbers and changes nothing. A message with other numbers than an endpoint is connected with comes
+ * from a peer that has dropped its side: ours is ended, and a new one answers.
+ *
+ * All of it blocks, making queue pairs as well as the network, and so runs on te/aux.
+ */
+#include "transport/rdma/rdma.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ACK_WAIT_NS (10 * TEI_NS_PER_S)
+
+static void own_path(const struct rdma_nic *n, char out[TEI_RDMA_PATH])
+{
+    snprintf(out, TEI_RDMA_PATH, "%s@%s", n->t->server, n->name);
+}
+
+/* What we tell of an endpoint; its lock is held. */
+static void fill_hello(const struct rdma_endpoint *ep, bool ready_ack, struct tei_rdma_hello *h)
+{
+    const struct rdma_nic *n = ep->nic;
+
+    *h = (struct tei_rdma_hello){.n_qp = ep->n_qps,
+                                 .lid = n->port_attr.lid,
+                                 .has_gid = true,
+                                 .has_ready_ack = true,
+                                 .ready_ack = ready_ack,
+                                 .incarnation = n->t->id};
+    own_path(n, h->local_nic_path);
+    memcpy(h->peer_nic_path, ep->peer_path, sizeof h->peer_nic_path);
+    memcpy(h->gid, ep->gid.gid, sizeof h->gid);
+    for (unsigned i = 0; i < ep->n_qps; i++)
+        h->qp_num[i] = ep->qps[i].qp->qp_num;
+}
+
+/* ------------------------------------------------------------------------------------ both sides */
+
+static bool same_peer(const struct rdma_endpoint *ep, const struct tei_rdma_hello *h)
+{
+    return ep->has_peer && h->n_qp == ep->n_qps &&
+           memcmp(ep->peer_qps, h->qp_num, h->n_qp * sizeof h->qp_num[0]) == 0;
+}
+
+/* Speaks from the GID that reaches the peer's best, unless one is prescribed. */
+static void choose_gid(struct rdma_endpoint *ep)
+{
+    uint64_t tried[TEI_GID_WORDS] = {0};
+
+    if (ep->nic->t->conf->gid_index < 0)
+        (void)tei_rdma_nic_gid(ep->nic, ep->peer_gid, tried, &ep->gid);
+}
+
+/* Connects its queue pairs with those of the message; the endpoint's lock is held. */
+static int connect_qps(struct rdma_endpoint *ep, const struct tei_rdma_hello *h)
+{
+    uint32_t *qps;
+
+    if (h->n_qp != ep->n_qps)
+        return TEI_FAIL(TE_ERR_REJECTED,
+                        "rdma: %s to %s: QP count mismatch: %zu there, %u here; MC_NUM_QP_PER_EP "
+                        "must be the same at both ends",
+                        ep->nic->name, ep->peer_path, h->n_qp, ep->n_qps);
+    qps = malloc(h->n_qp * sizeof *qps);
+    if (!qps)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for the numbers of queue pairs");
+    memcpy(qps, h->qp_num, h->n_qp * sizeof *qps);
+    free(ep->peer_qps);
+    ep->peer_qps = qps;
+    ep->has_peer = true;
+    ep->peer_lid = h->has_gid ? h->lid : ep->peer_lid;
+    if (h->has_gid)
+        memcpy(ep->peer_gid, h->gid, sizeof ep->peer_gid);
+    return tei_rdma_qps_connect(ep);
+}
+
+/* --------------------------------------------------------------------------------- who begins */
+
+/* Sends a message and reads the answer. TE_ERR_REJECTED with what the peer said. */
+static int ask(struct rdma_endpoint *ep, const struct tei_rdma_hello *h, struct tei_rdma_hello *out)
+{
+    struct tei_host *host = ep->nic->t->base.host;
+    size_t len, answer_len;
+    char *text = tei_rdma_hello_encode(h, &len), *answer;
+    int rc;
+
+    if (!text)
+        return TE_ERR_MEMORY;
+    rc = host->connect(host, &ep->where, text, len, &answer, &answer_len);
+    free(text);
+    if (rc)
+        return rc;
+    rc = tei_rdma_hello_decode(answer, answer_len, out);
+    free(answer);
+    if (!rc && out->reply_msg[0])
+        rc = TEI_FAIL(TE_ERR_REJECTED, "rdma: %s refuses %s: %s", ep->peer_path, h->local_nic_path,
+                      out->reply_msg);
+    return rc;
+}
+
+static int check_paths(const struct rdma_endpoint *ep, const struct tei_rdma_hello *ours,
+                       const struct tei_rdma_hello *theirs)
+{
+    if (strcmp(theirs->local_nic_path, ep->peer_path) == 0 &&
+        strcmp(theirs->peer_nic_path, ours->local_nic_path) == 0)
+        return 0;
+    return TEI_FAIL(TE_ERR_PROTOCOL,
+                    "rdma: %s was asked for, '%.100s' answers for '%.100s'; does it have no RDMA?",
+                    ep->peer_path, theirs->local_nic_path, theirs->peer_nic_path);
+}
+
+/* Makes the queue pairs and writes the first message. */
+static int prepare(struct rdma_endpoint *ep, struct tei_rdma_hello *h)
+{
+    int rc = TE_ERR_CLOSED;
+
+    pthread_mutex_lock(&ep->lock);
+    if (ep->state != RDMA_EP_DYING)
+        rc = tei_rdma_qps_create(ep);
+    if (!rc) {
+        if (!ep->has_peer)
+            choose_gid(ep);
+        fill_hello(ep, false, h);
+    }
+    pthread_mutex_unlock(&ep->lock);
+    return rc;
+}
+
+/* With the answer at hand. */
+static int conclude(struct rdma_endpoint *ep, const struct tei_rdma_hello *theirs,
+                    struct tei_rdma_hello *second)
+{
+    int rc = TE_ERR_CLOSED;
+
+    pthread_mutex_lock(&ep->lock);
+    if (ep->state != RDMA_EP_DYING)
+        rc = same_peer(ep, theirs) ? 0 : connect_qps(ep, theirs);
+    if (!rc)
+        fill_hello(ep, true, second);
+    pthread_mutex_unlock(&ep->lock);
+    return rc;
+}
+
+static int begin(struct rdma_endpoint *ep)
+{
+    struct tei_rdma_hello *h = calloc(3, sizeof *h);
+    int rc = h ? prepare(ep, &h[0]) : TE_ERR_MEMORY;
+
+    if (!rc)
+        rc = ask(ep, &h[0], &h[1]);
+    if (!rc)
+        rc = check_paths(ep, &h[0], &h[1]);
+    if (!rc)
+        rc = conclude(ep, &h[1], &h[2]);
+    if (!rc && h[1].has_ready_ack)
+        rc = ask(ep, &h[2], &h[0]);
+    free(h);
+    return rc;
+}
+
+static void is_ready(struct rdma_endpoint *ep)
+{
+    pthread_mutex_lock(&ep->lock);
+    if (ep->state != RDMA_EP_DYING)
+        ep->state = RDMA_EP_READY;
+    pthread_mutex_unlock(&ep->lock);
+    TEI_DEBUG("rdma: %s to %s: connected", ep->nic->name, ep->peer_path);
+    tei_rdma_ep_kick(ep);
+}
+
+static void begin_job(struct tei_job *j)
+{
+    struct rdma_endpoint *ep = tei_container_of(j, struct rdma_endpoint, job);
+    int rc = begin(ep);
+
+    atomic_fetch_add_explicit(&ep->nic->t->n_connects, 1, memory_order_relaxed);
+    pthread_mutex_lock(&ep->lock);
+    ep->connecting = false;
+    pthread_mutex_unlock(&ep->lock);
+    if (rc)
+        tei_rdma_ep_fail(ep, rc, "no connection to the peer's NIC");
+    else
+        is_ready(ep);
+    tei_rdma_ep_reap(ep);
+    tei_rdma_ep_put(ep);
+}
+
+void tei_rdma_connect(struct rdma_endpoint *ep)
+{
+    bool begin_it;
+
+    pthread_mutex_lock(&ep->lock);
+    begin_it = ep->state == RDMA_EP_CONNECTING && !ep->connecting;
+    ep->connecting |= begin_it;
+    pthread_mutex_unlock(&ep->lock);
+    if (!begin_it)
+        return;
+    tei_rdma_ep_hold(ep);
+    tei_jobs_post(ep->nic->t->base.host->jobs, &ep->job, begin_job);
+}
+
+/* ------------------------------------------------------------------------------------ who answers */
+
+struct question {
+    struct tei_job job;
+    struct rdma *t;
+    struct tei_rpc_call *call;
+    struct tei_rdma_hello hello;
+};
+
+static void answer_text(struct rdma *t, struct tei_rpc_call *call, char *text, size_t len)
+{
+    t->base.host->answer(t->base.host, call, text ? text : "{}", text ? len : 2);
+    free(text);
+}
+
+static void refuse(struct rdma *t, struct tei_rpc_call *call, const char *why)
+{
+    size_t len = 0;
+
+    answer_text(t, call, tei_rdma_refusal_encode(why, &len), len);
+}
+
+/* The NIC of ours that a message is for; NULL with the reason. */
+static struct rdma_nic *addressed(struct rdma *t, const char *path, char *why, size_t n)
+{
+    char server[TEI_RDMA_PATH], device[TEI_RDMA_NAME];
+    struct rdma_nic *nic = NULL;
+
+    if (tei_rdma_nic_path_split(path, server, sizeof server, device, sizeof device) != 0)
+        snprintf(why, n, "malformed peer_nic_path");
+    else if (strcmp(server, t->server) != 0)
+        snprintf(why, n, "this engine is %.100s, not %.100s", t->server, server);
+    else if (!(nic = tei_rdma_nic_find(t, device)))
+        snprintf(why, n, "this engine has no NIC %s", device);
+    else if (!nic->context || !atomic_load(&nic->active)) {
+        snprintf(why, n, "NIC %s is not used: %s", device, nic->why);
+        nic = NULL;
+    }
+    return nic;
+}
+
+/*
+ * Connects the endpoint as the message asks, or finds that it is; *hello becomes the answer.
+ * TE_ERR_EXISTS: it is connected with other queue pairs.
+ */
+static int accept_hello(struct rdma_endpoint *ep, struct tei_rdma_hello *hello)
+{
+    int rc = TE_ERR_EXISTS;
+
+    pthread_mutex_lock(&ep->lock);
+    if (same_peer(ep, hello) && ep->state != RDMA_EP_DYING) {
+        rc = 0;
+    } else if (!ep->has_peer && ep->state != RDMA_EP_DYING && ep->state != RDMA_EP_WAITING) {
+        rc = tei_rdma_qps_create(ep);
+        if (!rc)
+            rc = connect_qps(ep, hello);
+        if (!rc && ep->state == RDMA_EP_NEW)
+            ep->state = hello->has_ready_ack ? RDMA_EP_WAIT_ACK : RDMA_EP_READY;
+        ep->wait_until_ns = tei_now_ns() + ACK_WAIT_NS;
+    }
+    if (!rc)
+        fill_hello(ep, false, hello);
+    pthread_mutex_unlock(&ep->lock);
+    return rc;
+}
+
+static int answer_first(struct rdma_nic *n, struct tei_rdma_hello *hello)
+{
+    char from[TEI_RDMA_PATH];
+    int rc = TE_ERR_EXISTS;
+
+    memcpy(from, hello->local_nic_path, sizeof from);
+    for (int tries = 0; tries < 2 && rc == TE_ERR_EXISTS; tries++) {
+        struct rdma_endpoint *ep = tei_rdma_ep_find(n, from, true);
+
+        if (!ep)
+            return TEI_FAIL(TE_ERR_TOO_MANY, "NIC %s has no room for another endpoint", n->name);
+        rc = accept_hello(ep, hello);
+        if (rc)
+            tei_rdma_ep_fail(ep, TE_ERR_LINK, "the peer has dropped its side");
+        tei_rdma_ep_put(ep);
+    }
+    return rc;
+}
+
+/* The second message: the peer is ready, so may we be. */
+static bool answer_second(struct rdma_nic *n, const struct tei_rdma_hello *hello)
+{
+    struct rdma_endpoint *ep = tei_rdma_ep_find(n, hello->local_nic_path, false);
+    bool known;
+
+    if (!ep)
+        return false;
+    pthread_mutex_lock(&ep->lock);
+    known = same_peer(ep, hello) && ep->state != RDMA_EP_DYING;
+    if (known && ep->state == RDMA_EP_WAIT_ACK)
+        ep->state = RDMA_EP_READY;
+    pthread_mutex_unlock(&ep->lock);
+    if (known)
+        tei_rdma_ep_kick(ep);
+    tei_rdma_ep_put(ep);
+    return known;
+}
+
+/* True: the message has become the answer. False: `why` says why not. */
+static bool answer(struct rdma *t, struct tei_rdma_hello *h, char *why, size_t size)
+{
+    struct rdma_nic *n = addressed(t, h->peer_nic_path, why, size);
+
+    if (!n)
+        return false;
+    if (h->ready_ack) {
+        snprintf(why, size, "no such connection waits for it");
+        if (!answer_second(n, h))
+            return false;
+        *h = (struct tei_rdma_hello){0};
+        return true;
+    }
+    if (answer_first(n, h) == 0)
+        return true;
+    snprintf(why, size, "%s", te_errmsg());
+    return false;
+}
+
+static void answer_job(struct tei_job *j)
+{
+    struct question *q = tei_container_of(j, struct question, job);
+    struct rdma *t = q->t;
+    char why[TEI_RDMA_REPLY];
+    size_t len = 0;
+
+    if (answer(t, &q->hello, why, sizeof why))
+        answer_text(t, q->call, tei_rdma_hello_encode(&q->hello, &len), len);
+    else
+        refuse(t, q->call, why);
+    free(q);
+    tei_rdma_gone(t, 1);
+}
+
+void tei_rdma_handshake(struct tei_transport *base, struct tei_rpc_call *call, const char *body,
+                        size_t len)
+{
+    struct rdma *t = tei_rdma_of(base);
+    struct question *q = calloc(1, sizeof *q);
+
+    if (!q) {
+        refuse(t, call, "no memory");
+    } else if (atomic_load(&t->closing)) {
+        refuse(t, call, "this engine is closing");
+        free(q);
+    } else if (tei_rdma_hello_decode(body, len, &q->hello) != 0) {
+        refuse(t, call, te_errmsg());
+        free(q);
+    } else {
+        q->t = t;
+        q->call = call;
+        tei_rdma_live(t, 1);
+        tei_jobs_post(t->base.host->jobs, &q->job, answer_job);
+    }
+}

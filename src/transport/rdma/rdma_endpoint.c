@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rdma_endpoint.c - endpoints: the pool they are kept in, what they post, how they end.
+ *
+ * The table of a NIC (by_path) has the endpoints that take slices. Each counts to the NIC's cap from
+ * when it may have queue pairs until they are destroyed, also while it drains. One for which there
+ * is no room waits, and makes the pool's choice of a victim drain; when that is gone, the one that
+ * waited longest goes on. So there are never more queue pairs than the device has, and no slice is
+ * lost on either.
+ *
+ * An endpoint ends in two steps. fail() and retire() take it out of the table and make it DYING:
+ * nothing is posted any more. Then its slices come back, by completions that tell success (retire)
+ * or a flush (fail). reap(), called after each such batch, sees the last one gone and has the queue
+ * pairs destroyed on te/aux. A device that does not even flush is not waited for: bury() destroys
+ * the queue pairs with slices still out, after which the device cannot touch their memory, and
+ * sends these back. It passes through the lock of each completion queue first, under which workers
+ * take slices off an endpoint, so no slice can come back twice.
+ */
+#include "transport/rdma/rdma.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DOORBELL_MIN 16 /* work requests that are worth a doorbell while the device is busy */
+
+/* ------------------------------------------------------------------------------------ references */
+
+void tei_rdma_ep_hold(struct rdma_endpoint *ep)
+{
+    atomic_fetch_add_explicit(&ep->refs, 1, memory_order_relaxed);
+}
+
+void tei_rdma_ep_put(struct rdma_endpoint *ep)
+{
+    struct rdma *t = ep->nic->t;
+
+    if (atomic_fetch_sub_explicit(&ep->refs, 1, memory_order_acq_rel) > 1)
+        return;
+    free(ep->qps);
+    free(ep->peer_qps);
+    pthread_mutex_destroy(&ep->lock);
+    free(ep);
+    tei_rdma_gone(t, 1);
+}
+
+/* With one reference, the table's. */
+static struct rdma_endpoint *make(struct rdma_nic *n, const char *peer_path)
+{
+    struct rdma_endpoint *ep = calloc(1, sizeof *ep);
+
+    if (!ep)
+        return NULL;
+    ep->nic = n;
+    snprintf(ep->peer_path, sizeof ep->peer_path, "%s", peer_path);
+    atomic_init(&ep->refs, 1);
+    pthread_mutex_init(&ep->lock, NULL);
+    tei_list_init(&ep->queue);
+    tei_list_init(&ep->posted);
+    pthread_mutex_lock(&n->gid_lock);
+    ep->gid = n->gid;
+    pthread_mutex_unlock(&n->gid_lock);
+    tei_rdma_live(n->t, 1);
+    return ep;
+}
+
+/* ------------------------------------------------------------------------------------------ table */
+
+/* Takes it out of everything it is in but `dying`. The pool's lock is held. */
+static void unlink_ep(struct rdma_endpoint *ep)
+{
+    struct rdma_nic *n = ep->nic;
+
+    HASH_DEL(n->by_path, ep);
+    if (tei_sieve_is_in(&ep->node))
+        tei_sieve_remove(&n->pool, &ep->node);
+    if (tei_link_is_in(&ep->link))
+        tei_list_del(&ep->link);
+    tei_list_push_back(&n->dying, &ep->link);
+}
+
+/*
+ * Out of the table and DYING; false if it was that before. Slices that were not posted are moved to
+ * `unsent`. The pool's lock is held.
+ */
+static bool begin_end(struct rdma_endpoint *ep, bool drain, int error, struct tei_list *unsent)
+{
+    bool first = !atomic_exchange(&ep->closed, true);
+
+    if (first)
+        unlink_ep(ep);
+    pthread_mutex_lock(&ep->lock);
+    if (first || (ep->draining && !drain)) {
+        ep->state = RDMA_EP_DYING;
+        ep->draining = drain;
+        ep->error = error;
+        ep->ended_ns = tei_now_ns();
+        if (!drain && !ep->buried)
+            tei_rdma_qps_flush(ep);
+    }
+    tei_list_splice(unsent, &ep->queue);
+    ep->n_queued = 0;
+    pthread_mutex_unlock(&ep->lock);
+    return first;
+}
+
+static bool may_go(const struct tei_sieve_node *node, void *arg)
+{
+    return node != arg;
+}
+
+static void set_state(struct rdma_endpoint *ep, enum rdma_ep_state state)
+{
+    pthread_mutex_lock(&ep->lock);
+    ep->state = state;
+    pthread_mutex_unlock(&ep->lock);
+}
+
+/* From now on it counts, and may have queue pairs. The pool's lock is held. */
+static void count_in(struct rdma_endpoint *ep, enum rdma_ep_state state)
+{
+    ep->nic->n_live++;
+    ep->counted = true;
+    set_state(ep, state);
+    tei_sieve_insert(&ep->nic->pool, &ep->node);
+}
+
+/* Lets it have queue pairs, or has one drained that it can follow. The pool's lock is held. */
+static bool admit(struct rdma_endpoint *ep, struct tei_list *unsent, struct rdma_endpoint **victim)
+{
+    struct rdma_nic *n = ep->nic;
+    struct tei_sieve_node *node;
+
+    if (n->n_live < n->cap) {
+        count_in(ep, RDMA_EP_CONNECTING);
+        return true;
+    }
+    set_state(ep, RDMA_EP_WAITING);
+    tei_list_push_back(&n->waiting, &ep->link);
+    node = tei_sieve_victim(&n->pool, may_go, &ep->node);
+    if (node) {
+        *victim = tei_container_of(node, struct rdma_endpoint, node);
+        tei_rdma_ep_hold(*victim);
+        begin_end(*victim, true, 0, unsent);
+    }
+    return false;
+}
+
+/* After the pool's lock: what admit() left to do. */
+static void follow_up(struct rdma_endpoint *ep, bool admitted, struct tei_list *unsent,
+                      struct rdma_endpoint *victim)
+{
+    if (admitted)
+        tei_rdma_connect(ep);
+    if (victim) {
+        tei_rdma_unsent(unsent, 0, NULL);
+        tei_rdma_ep_reap(victim);
+        tei_rdma_ep_put(victim);
+    }
+}
+
+static struct rdma_endpoint *find(struct rdma_nic *n, const char *path)
+{
+    struct rdma_endpoint *ep = NULL;
+
+    HASH_FIND_STR(n->by_path, path, ep);
+    if (!ep)
+        return NULL;
+    tei_sieve_hit(&ep->node);
+    tei_rdma_ep_hold(ep);
+    return ep;
+}
+
+static struct rdma_endpoint *add(struct rdma_nic *n, const char *path)
+{
+    struct rdma_endpoint *ep = make(n, path);
+
+    if (!ep)
+        return NULL;
+    HASH_ADD_STR(n->by_path, peer_path, ep);
+    tei_rdma_ep_hold(ep);
+    return ep;
+}
+
+struct rdma_endpoint *tei_rdma_ep_get(struct rdma_nic *n, struct rdma_peer *p, size_t device)
+{
+    struct rdma_endpoint *ep, *victim = NULL;
+    char path[TEI_RDMA_PATH];
+    struct tei_list unsent;
+    bool made = false, admitted = false;
+
+    tei_list_init(&unsent);
+    snprintf(path, sizeof path, "%s@%s", p->server, p->devices[device].name);
+    pthread_mutex_lock(&n->pool_lock);
+    ep = find(n, path);
+    if (!ep) {
+        ep = add(n, path);
+        made = ep != NULL;
+    }
+    if (made) {
+        ep->where = p->where;
+        ep->peer_lid = p->devices[device].lid;
+        memcpy(ep->peer_gid, p->devices[device].gid, sizeof ep->peer_gid);
+        admitted = admit(ep, &unsent, &victim);
+    }
+    pthread_mutex_unlock(&n->pool_lock);
+    if (made)
+        follow_up(ep, admitted, &unsent, victim);
+    return ep;
+}
+
+struct rdma_endpoint *tei_rdma_ep_find(struct rdma_nic *n, const char *peer_path, bool make_it)
+{
+    struct rdma_endpoint *ep;
+
+    pthread_mutex_lock(&n->pool_lock);
+    ep = find(n, peer_path);
+    if (!ep && make_it && n->n_live < n->cap) {
+        ep = add(n, peer_path);
+        if (ep)
+            count_in(ep, RDMA_EP_NEW);
+    }
+    pthread_mutex_unlock(&n->pool_lock);
+    return ep;
+}
+
+void tei_rdma_eps_each(struct rdma_nic *n, void (*fn)(struct rdma_endpoint *ep, void *arg),
+                       void *arg)
+{
+    struct rdma_endpoint **all, *ep, *tmp;
+    struct tei_link *link, *next;
+    size_t count = 0, room;
+
+    pthread_mutex_lock(&n->pool_lock);
+    room = HASH_COUNT(n->by_path);
+    TEI_LIST_EACH(&n->dying, link, next)
+        room++;
+    all = calloc(room + 1, sizeof(struct rdma_endpoint *));
+    if (all) {
+        HASH_ITER(hh, n->by_path, ep, tmp)
+            all[count++] = ep;
+        TEI_LIST_EACH(&n->dying, link, next)
+            all[count++] = tei_container_of(link, struct rdma_endpoint, link);
+    }
+    for (size_t i = 0; i < count; i++)
+        tei_rdma_ep_hold(all[i]);
+    pthread_mutex_unlock(&n->pool_lock);
+    for (size_t i = 0; i < count; i++) {
+        fn(all[i], arg);
+        tei_rdma_ep_put(all[i]);
+    }
+    free(all);
+}
+
+/* ---------------------------------------------------------------------------------------- posting */
+
+/* Reserves room for completions; how much there was, of `want`. */
+static uint32_t reserve(struct rdma_cq *c, uint32_t want)
+{
+    uint32_t had = atomic_fetch_add_explicit(&c->posted, want, memory_order_relaxed);
+    uint32_t room = had < c->depth ? c->depth - had : 0;
+
+    if (room >= want)
+        return want;
+    atomic_fetch_sub_explicit(&c->posted, want - room, memory_order_relaxed);
+    atomic_store_explicit(&c->starved, true, memory_order_relaxed);
+    return room;
+}
+
+static void fill_wr(struct ibv_send_wr *wr, struct ibv_sge *sge, struct rdma_slice *s)
+{
+    *sge = (struct ibv_sge){.addr = (uintptr_t)s->local, .length = s->length, .lkey = s->lkey};
+    *wr = (struct ibv_send_wr){.wr_id = (uintptr_t)s,
+                               .sg_list = sge,
+                               .num_sge = 1,
+                               .opcode = s->work->base.opcode == TE_READ ? IBV_WR_RDMA_READ
+                                                                         : IBV_WR_RDMA_WRITE,
+                               .send_flags = IBV_SEND_SIGNALED,
+                               .wr.rdma = {.remote_addr = s->remote, .rkey = s->rkey}};
+}
+
+/* Rings one doorbell for the first `n` slices of the queue; how many the device took. */
+static uint32_t post_chain(struct rdma_endpoint *ep, struct rdma_qp *q, uint32_t n)
+{
+    struct ibv_send_wr wrs[RDMA_CHAIN_MAX], *bad = NULL;
+    struct ibv_sge sges[RDMA_CHAIN_MAX];
+    struct tei_link *link = tei_list_first(&ep->queue);
+    uint32_t taken = n;
+
+    for (uint32_t i = 0; i < n; i++, link = tei_list_next(&ep->queue, link)) {
+        fill_wr(&wrs[i], &sges[i], tei_rdma_slice_of(link));
+        if (i > 0)
+            wrs[i - 1].next = &wrs[i];
+    }
+    if (ibv_post_send(q->qp, wrs, &bad) != 0)
+        taken = bad ? (uint32_t)(bad - wrs) : 0;
+    for (uint32_t i = 0; i < taken; i++) {
+        struct rdma_slice *s = tei_rdma_slice_of(tei_list_pop(&ep->queue));
+
+        s->qp = q;
+        tei_list_push_back(&ep->posted, &s->link);
+    }
+    return taken;
+}
+
+/* The queue pair with most room. */
+static struct rdma_qp *emptiest(const struct rdma_endpoint *ep)
+{
+    struct rdma_qp *best = &ep->qps[0];
+
+    for (unsigned i = 1; i < ep->n_qps; i++)
+        if (ep->qps[i].posted < best->posted)
+            best = &ep->qps[i];
+    return best;
+}
+
+/*
+ * How many to post at once: as many as there is room for, but while the queue pair is busy no
+ * fewer than are worth a doorbell, for there will be more room soon. Each queue pair gets its part.
+ */
+static uint32_t how_many(const struct rdma_endpoint *ep, const struct rdma_qp *q)
+{
+    size_t share = (ep->n_queued + ep->n_qps - 1) / ep->n_qps;
+    size_t want = tei_min(ep->n_queued, tei_max(share, DOORBELL_MIN));
+    size_t room = ep->nic->depth - q->posted;
+
+    if (room < want && room < DOORBELL_MIN && q->posted > 0)
+        return 0;
+    return (uint32_t)tei_min(tei_min(want, room), RDMA_CHAIN_MAX);
+}
+
+/* One doorbell; false when there is nothing to post, or no room, or the queue pair refuses. */
+static bool post_some(struct rdma_endpoint *ep)
+{
+    struct rdma_qp *q = emptiest(ep);
+    uint32_t n = how_many(ep, q), granted, taken;
+
+    granted = n ? reserve(q->cq, n) : 0;
+    if (granted == 0)
+        return false;
+    taken = post_chain(ep, q, granted);
+    if (taken < granted)
+        atomic_fetch_sub_explicit(&q->cq->posted, granted - taken, memory_order_relaxed);
+    if (ep->n_posted == 0)
+        ep->progress_ns = tei_now_ns();
+    q->posted += taken;
+    ep->n_posted += taken;
+    ep->n_queued -= taken;
+    atomic_fetch_add_explicit(&ep->nic->n_doorbells, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&ep->nic->n_slices, taken, memory_order_relaxed);
+    ep->refused = taken == 0;
+    return taken > 0;
+}
+
+void tei_rdma_ep_pump(struct rdma_endpoint *ep)
+{
+    if (ep->state != RDMA_EP_READY)
+        return;
+    while (ep->n_queued > 0 && post_some(ep)) {}
+}
+
+void tei_rdma_ep_take(struct rdma_endpoint *ep, struct tei_list *slices)
+{
+    struct tei_link *link, *next;
+    bool refused;
+    size_t n = 0;
+
+    TEI_LIST_EACH(slices, link, next) {
+        tei_rdma_slice_of(link)->ep = ep;
+        n++;
+    }
+    pthread_mutex_lock(&ep->lock);
+    if (ep->state != RDMA_EP_DYING) {
+        if (ep->n_queued == 0)
+            ep->queued_ns = tei_now_ns();
+        tei_list_splice(&ep->queue, slices);
+        ep->n_queued += n;
+        tei_rdma_ep_pump(ep);
+    }
+    refused = ep->refused;
+    pthread_mutex_unlock(&ep->lock);
+    if (refused)
+        tei_rdma_ep_fail(ep, TE_ERR_ENDPOINT, "the device takes no work");
+    if (!tei_list_empty(slices))
+        tei_rdma_unsent(slices, 0, NULL);
+}
+
+void tei_rdma_ep_kick(struct rdma_endpoint *ep)
+{
+    bool refused;
+
+    pthread_mutex_lock(&ep->lock);
+    tei_rdma_ep_pump(ep);
+    refused = ep->refused;
+    pthread_mutex_unlock(&ep->lock);
+    if (refused)
+        tei_rdma_ep_fail(ep, TE_ERR_ENDPOINT, "the device takes no work");
+}
+
+bool tei_rdma_ep_is_ready(struct rdma_endpoint *ep)
+{
+    bool ready;
+
+    pthread_mutex_lock(&ep->lock);
+    ready = ep->state == RDMA_EP_READY;
+    pthread_mutex_unlock(&ep->lock);
+    return ready;
+}
+
+void tei_rdma_ep_take_waiting(struct rdma_endpoint *ep, int64_t since_ns, struct tei_list *out)
+{
+    pthread_mutex_lock(&ep->lock);
+    if (ep->state != RDMA_EP_READY && ep->n_queued > 0 && ep->queued_ns < since_ns) {
+        tei_list_splice(out, &ep->queue);
+        ep->n_queued = 0;
+    }
+    pthread_mutex_unlock(&ep->lock);
+}
+
+/* --------------------------------------------------------------------------------------- the end */
+
+static void end(struct rdma_endpoint *ep, bool drain, int error, const char *why)
+{
+    struct tei_list unsent;
+
+    tei_list_init(&unsent);
+    pthread_mutex_lock(&ep->nic->pool_lock);
+    begin_end(ep, drain, error, &unsent);
+    pthread_mutex_unlock(&ep->nic->pool_lock);
+    tei_rdma_unsent(&unsent, error, why);
+    tei_rdma_ep_reap(ep);
+}
+
+void tei_rdma_ep_fail(struct rdma_endpoint *ep, int error, const char *why)
+{
+    if (!atomic_load(&ep->closed))
+        TEI_DEBUG("rdma: %s to %s: %s", ep->nic->name, ep->peer_path, why ? why : "ended");
+    end(ep, false, error, why);
+}
+
+void tei_rdma_ep_retire(struct rdma_endpoint *ep)
+{
+    end(ep, true, 0, NULL);
+}
+
+/* What the device will never give back, its queue pairs being destroyed. */
+static void take_lost(struct rdma_endpoint *ep, struct tei_list *lost)
+{
+    struct rdma_nic *n = ep->nic;
+    struct tei_link *link, *next;
+
+    for (unsigned i = 0; i < n->n_cqs; i++) {
+        pthread_mutex_lock(&n->cqs[i].lock);
+        pthread_mutex_unlock(&n->cqs[i].lock);
+    }
+    pthread_mutex_lock(&ep->lock);
+    TEI_LIST_EACH(&ep->posted, link, next)
+        atomic_fetch_sub_explicit(&tei_rdma_slice_of(link)->qp->cq->posted, 1,
+                                  memory_order_relaxed);
+    tei_list_splice(lost, &ep->posted);
+    ep->n_posted = 0;
+    pthread_mutex_unlock(&ep->lock);
+}
+
+/* The next that waits for room, if it still does; the pool's lock is held. */
+static struct rdma_endpoint *next_waiting(struct rdma_nic *n)
+{
+    struct tei_link *link = n->n_live < n->cap ? tei_list_pop(&n->waiting) : NULL;
+    struct rdma_endpoint *ep = link ? tei_container_of(link, struct rdma_endpoint, link) : NULL;
+
+    if (!ep)
+        return NULL;
+    count_in(ep, RDMA_EP_CONNECTING);
+    tei_rdma_ep_hold(ep);
+    return ep;
+}
+
+/* On te/aux. Ends the reference of the dying list. */
+static void bury(struct tei_job *j)
+{
+    struct rdma_endpoint *ep = tei_container_of(j, struct rdma_endpoint, job), *next;
+    struct rdma_nic *n = ep->nic;
+    struct tei_list lost;
+
+    tei_list_init(&lost);
+    tei_rdma_qps_destroy(ep);
+    take_lost(ep, &lost);
+    tei_rdma_unsent(&lost, TE_ERR_LINK, "the device lost it");
+    pthread_mutex_lock(&n->pool_lock);
+    tei_list_del(&ep->link);
+    n->n_live -= ep->counted;
+    next = next_waiting(n);
+    pthread_mutex_unlock(&n->pool_lock);
+    tei_rdma_ep_put(ep);
+    if (next) {
+        tei_rdma_connect(next);
+        tei_rdma_ep_put(next);
+    }
+}
+
+void tei_rdma_ep_reap(struct rdma_endpoint *ep)
+{
+    bool over;
+
+    if (!atomic_load(&ep->closed))
+        return;
+    pthread_mutex_lock(&ep->lock);
+    over = ep->state == RDMA_EP_DYING && !ep->connecting && !ep->buried &&
+           (ep->n_posted == 0 || (!ep->draining && tei_now_ns() - ep->ended_ns > RDMA_FLUSH_NS));
+    ep->buried |= over;
+    pthread_mutex_unlock(&ep->lock);
+    if (over)
+        tei_jobs_post(ep->nic->t->base.host->jobs, &ep->job, bury);
+}

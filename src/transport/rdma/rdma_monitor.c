@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rdma_monitor.c - one thread that hears what devices tell and looks after what no completion comes
+ * for.
+ *
+ * Devices tell when a port goes down or comes up and when something of theirs broke. A NIC that is
+ * down loses its endpoints at once, which brings their slices back for other rails, and peers get a
+ * descriptor without it.
+ *
+ * While work is under way, or an endpoint on its way up or down, it ticks: endpoints without a
+ * completion for too long are failed (a port may be dead without telling, here or there), deadlines
+ * are kept, and rails whose pause is over are tried. Otherwise it sleeps.
+ */
+#include "transport/rdma/rdma.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+
+#define DEADLINE_TICKS 5
+
+/* ----------------------------------------------------------------------------------------- events */
+
+static void fail_one(struct rdma_endpoint *ep, void *why)
+{
+    tei_rdma_ep_fail(ep, TE_ERR_CONTEXT, why);
+}
+
+/* No completion is to be hoped for. */
+static void lose_endpoints(struct rdma_nic *n, const char *why)
+{
+    tei_rdma_eps_each(n, fail_one, (void *)(uintptr_t)why);
+    tei_rdma_monitor_wake(n->t);
+}
+
+static void lose_nic(struct rdma_nic *n, const char *why)
+{
+    tei_rdma_nic_set_active(n, false, why);
+    lose_endpoints(n, why);
+    n->t->base.host->changed(n->t->base.host);
+}
+
+static void look_again(struct rdma_nic *n)
+{
+    if (!tei_rdma_nic_look(n))
+        return;
+    if (!atomic_load(&n->active))
+        lose_endpoints(n, "its port went down");
+    n->t->base.host->changed(n->t->base.host);
+    tei_rdma_monitor_wake(n->t);
+}
+
+static void on_event(struct rdma_nic *n, const struct ibv_async_event *e)
+{
+    TEI_INFO("rdma: NIC %s tells: %s", n->name, n->t->verbs.event_type_str(e->event_type));
+    switch (e->event_type) {
+    case IBV_EVENT_PORT_ERR:
+    case IBV_EVENT_PORT_ACTIVE:
+    case IBV_EVENT_LID_CHANGE:
+    case IBV_EVENT_CLIENT_REREGISTER:
+        look_again(n);
+        break;
+    case IBV_EVENT_GID_CHANGE:
+        if (tei_rdma_nic_reread(n)) {
+            lose_endpoints(n, "its GID has changed");
+            n->t->base.host->changed(n->t->base.host);
+        }
+        break;
+    case IBV_EVENT_DEVICE_FATAL:
+        lose_nic(n, "the device has failed");
+        break;
+    case IBV_EVENT_CQ_ERR:
+        lose_nic(n, "a completion queue has failed");
+        break;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+        tei_rdma_ep_fail(e->element.qp->qp_context, TE_ERR_LINK, "a queue pair has failed");
+        break;
+    default:
+        break;
+    }
+}
+
+static void on_async(struct tei_watch *w, uint32_t events)
+{
+    struct rdma_nic *n = tei_container_of(w, struct rdma_nic, async_watch);
+    const struct tei_verbs *v = &n->t->verbs;
+    struct ibv_async_event e;
+
+    (void)events;
+    while (v->get_async_event(n->context, &e) == 0) {
+        on_event(n, &e);
+        v->ack_async_event(&e);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------ ticks */
+
+struct look {
+    int64_t now;
+    bool restless; /* there is an endpoint on its way up or down */
+};
+
+/*
+ * How long an endpoint may be without a completion: a fixed time, and that for what is ahead of its
+ * next one, should the NIC be a quarter as fast as it is said to be. The endpoint's lock is held.
+ */
+static int64_t watchdog_ns(const struct rdma_endpoint *ep)
+{
+    const struct rdma_nic *n = ep->nic;
+    uint64_t ahead =
+        atomic_load_explicit(&n->t->path_nics.nic[n->index].outstanding, memory_order_relaxed);
+    const struct rdma_slice *first = tei_rdma_slice_of(tei_list_first(&ep->posted));
+
+    ahead = 4 * ahead + 64 * (uint64_t)first->length;
+    return RDMA_WATCHDOG_NS + (int64_t)((double)ahead / (double)n->nominal_bps * TEI_NS_PER_S);
+}
+
+static const char *what_is_wrong(const struct rdma_endpoint *ep, int64_t now)
+{
+    if (ep->state == RDMA_EP_READY && ep->n_posted > 0 && now - ep->progress_ns > watchdog_ns(ep))
+        return "no completion for too long";
+    if (ep->state == RDMA_EP_WAIT_ACK && now > ep->wait_until_ns)
+        return "the peer did not say that it is ready";
+    return NULL;
+}
+
+static void look_at(struct rdma_endpoint *ep, void *arg)
+{
+    struct look *l = arg;
+    const char *wrong;
+
+    pthread_mutex_lock(&ep->lock);
+    wrong = what_is_wrong(ep, l->now);
+    l->restless |= ep->state != RDMA_EP_READY && ep->state != RDMA_EP_NEW;
+    pthread_mutex_unlock(&ep->lock);
+    if (wrong)
+        tei_rdma_ep_fail(ep, TE_ERR_LINK, wrong);
+    else
+        tei_rdma_ep_kick(ep);
+    tei_rdma_ep_reap(ep);
+}
+
+static void tick_peer(struct rdma_peer *p, void *arg)
+{
+    const struct rdma *t = p->t;
+    const struct look *l = arg;
+
+    tei_rdma_peer_tick(p, l->now, t->ticks % DEADLINE_TICKS == 0);
+}
+
+static void on_tick(struct tei_timer *timer)
+{
+    struct rdma *t = tei_container_of(timer, struct rdma, tick);
+    struct look l = {.now = tei_now_ns()};
+
+    t->ticks++;
+    for (size_t i = 0; i < t->n_nics; i++)
+        tei_rdma_eps_each(&t->nics[i], look_at, &l);
+    tei_rdma_peers_each(t, tick_peer, &l);
+    if (!l.restless && atomic_load(&t->n_work) == 0) {
+        /* Sequentially consistent, as in monitor_wake(): one of the two sees the other. */
+        atomic_store(&t->ticking, false);
+        if (atomic_load(&t->n_work) == 0 || atomic_exchange(&t->ticking, true))
+            return;
+    }
+    tei_timer_start(&t->monitor, timer, l.now + RDMA_TICK_NS, on_tick);
+}
+
+static void on_wake(struct tei_call *c)
+{
+    struct rdma *t = tei_container_of(c, struct rdma, wake);
+
+    tei_timer_start(&t->monitor, &t->tick, tei_now_ns() + RDMA_TICK_NS, on_tick);
+}
+
+void tei_rdma_monitor_wake(struct rdma *t)
+{
+    if (!atomic_load(&t->ticking) && !atomic_exchange(&t->ticking, true))
+        tei_loop_call(&t->monitor, &t->wake, on_wake);
+}
+
+/* ----------------------------------------------------------------------------------------- thread */
+
+static void *monitor_thread(void *arg)
+{
+    struct rdma *t = arg;
+
+    tei_loop_run(&t->monitor);
+    return NULL;
+}
+
+int tei_rdma_monitor_start(struct rdma *t)
+{
+    int rc = tei_loop_init(&t->monitor, NULL);
+
+    for (size_t i = 0; !rc && i < t->n_nics; i++)
+        if (t->nics[i].context)
+            rc = tei_watch_add(&t->monitor, &t->nics[i].async_watch, t->nics[i].context->async_fd,
+                               EPOLLIN, on_async);
+    if (!rc)
+        rc = tei_thread_start(&t->monitor_thread, "te/rdma-mon", monitor_thread, t);
+    t->monitor_running = rc == 0;
+    return rc;
+}
+
+void tei_rdma_monitor_stop(struct rdma *t)
+{
+    if (t->monitor_running) {
+        tei_loop_stop(&t->monitor);
+        pthread_join(t->monitor_thread, NULL);
+    }
+    t->monitor_running = false;
+    if (!t->monitor.open)
+        return;
+    for (size_t i = 0; i < t->n_nics; i++)
+        tei_watch_del(&t->nics[i].async_watch);
+    tei_timer_stop(&t->monitor, &t->tick);
+    tei_loop_fini(&t->monitor);
+}

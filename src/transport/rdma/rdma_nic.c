@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rdma_nic.c - devices: which there are, opening them, whether their ports are up.
+ *
+ * A NIC of the matrix that cannot be opened keeps its place, so that all indexes stay what they are:
+ * our descriptor shows it with keys of 0, and no rail goes through it. It is not tried again; a port
+ * that is down is, whenever the device tells of a change.
+ */
+#include "transport/rdma/rdma.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NOMINAL_BPS UINT64_C(12500000000) /* of a port that does not tell, in bytes a second */
+
+struct rdma_nic *tei_rdma_nic_find(struct rdma *t, const char *name)
+{
+    for (size_t i = 0; i < t->n_nics; i++)
+        if (strcmp(t->nics[i].name, name) == 0)
+            return &t->nics[i];
+    return NULL;
+}
+
+static struct ibv_device *find_device(const struct rdma *t, const char *name)
+{
+    for (struct ibv_device **d = t->devices; *d; d++)
+        if (strcmp((*d)->name, name) == 0)
+            return *d;
+    return NULL;
+}
+
+/* Keeps why a NIC is not used; false, for the caller to return. */
+static bool unusable(struct rdma_nic *n, const char *what, int errnum)
+{
+    snprintf(n->why, sizeof n->why, "%s%s%.60s", what, errnum ? ": " : "",
+             errnum ? tei_errno_text(errnum) : "");
+    return false;
+}
+
+/* ----------------------------------------------------------------------------------------- state */
+
+void tei_rdma_nic_set_active(struct rdma_nic *n, bool active, const char *why)
+{
+    if (atomic_exchange(&n->active, active) == active)
+        return;
+    if (active) {
+        tei_path_nic_up(&n->t->path_nics, n->index, n->nominal_bps);
+        TEI_INFO("rdma: NIC %s port %u is up", n->name, n->port);
+    } else {
+        tei_path_nic_down(&n->t->path_nics, n->index);
+        TEI_WARN("rdma: NIC %s port %u is not used: %s", n->name, n->port, why);
+    }
+    snprintf(n->why, sizeof n->why, "%s", active ? "" : why);
+}
+
+bool tei_rdma_nic_look(struct rdma_nic *n)
+{
+    bool was = atomic_load(&n->active);
+    int rc = tei_verbs_port(&n->t->verbs, n->context, n->port, &n->port_attr);
+
+    tei_rdma_nic_set_active(n, rc == 0 && n->port_attr.state == IBV_PORT_ACTIVE,
+                            rc ? "it does not answer" : "its port is not active");
+    return was != atomic_load(&n->active);
+}
+
+/* ------------------------------------------------------------------------------------------ GIDs */
+
+bool tei_rdma_nic_gid(struct rdma_nic *n, const uint8_t *peer, uint64_t tried[TEI_GID_WORDS],
+                      struct tei_gid_entry *out)
+{
+    size_t at = 0;
+    bool found;
+
+    pthread_mutex_lock(&n->gid_lock);
+    found = tei_gid_pick(n->gids, n->n_gids, peer, tried, &at) == 0;
+    if (found) {
+        *out = n->gids[at];
+        tei_gid_mark(tried, at);
+    }
+    pthread_mutex_unlock(&n->gid_lock);
+    return found;
+}
+
+/* The one of index MC_GID_INDEX, else the best. */
+static bool best_gid(struct rdma_nic *n, struct tei_gid_entry *out)
+{
+    uint64_t tried[TEI_GID_WORDS] = {0};
+    int wanted = n->t->conf->gid_index;
+    bool found = false;
+
+    if (wanted < 0)
+        return tei_rdma_nic_gid(n, NULL, tried, out) || unusable(n, "it has no GID to use", 0);
+    pthread_mutex_lock(&n->gid_lock);
+    for (size_t i = 0; i < n->n_gids && !found; i++) {
+        found = n->gids[i].index == wanted;
+        if (found)
+            *out = n->gids[i];
+    }
+    pthread_mutex_unlock(&n->gid_lock);
+    return found || unusable(n, "its port has no GID of index MC_GID_INDEX", 0);
+}
+
+static bool read_gids(struct rdma_nic *n)
+{
+    char dir[IBV_SYSFS_PATH_MAX + 16], text[160];
+    struct tei_gid_entry *gids, *old, best;
+    size_t count;
+
+    snprintf(dir, sizeof dir, "%s/ports/%u", n->context->device->ibdev_path, n->port);
+    if (tei_gid_table_read(dir, &gids, &count) != 0)
+        return unusable(n, "its GIDs cannot be read", 0);
+    pthread_mutex_lock(&n->gid_lock);
+    old = n->gids;
+    n->gids = gids;
+    n->n_gids = count;
+    pthread_mutex_unlock(&n->gid_lock);
+    free(old);
+    if (!best_gid(n, &best))
+        return false;
+    pthread_mutex_lock(&n->gid_lock);
+    n->gid = best;
+    pthread_mutex_unlock(&n->gid_lock);
+    tei_gid_describe(&best, text, sizeof text);
+    TEI_INFO("rdma: NIC %s speaks from %s", n->name, text);
+    return true;
+}
+
+bool tei_rdma_nic_reread(struct rdma_nic *n)
+{
+    struct tei_gid_entry before = n->gid;
+
+    return read_gids(n) && memcmp(before.gid, n->gid.gid, sizeof before.gid) != 0;
+}
+
+/* --------------------------------------------------------------------------------------- opening */
+
+static bool open_cq(struct rdma_nic *n, unsigned i)
+{
+    const struct tei_verbs *v = &n->t->verbs;
+    struct rdma_cq *c = &n->cqs[i];
+    int depth = (int)tei_min((size_t)n->t->conf->max_cqe_per_ctx, (size_t)n->limits.max_cqe);
+
+    c->nic = n;
+    pthread_mutex_init(&c->lock, NULL);
+    c->cq = v->create_cq(n->context, depth, c, n->workers[i % n->n_workers].channel, 0);
+    if (!c->cq)
+        return unusable(n, "no completion queue", errno);
+    c->depth = (uint32_t)depth;
+    return true;
+}
+
+static bool open_worker(struct rdma_nic *n, unsigned i)
+{
+    struct rdma_worker *w = &n->workers[i];
+
+    w->nic = n;
+    w->index = i;
+    w->waker.fd = -1;
+    w->channel = n->t->verbs.create_comp_channel(n->context);
+    if (!w->channel)
+        return unusable(n, "no completion channel", errno);
+    (void)fcntl(w->channel->fd, F_SETFL, fcntl(w->channel->fd, F_GETFL) | O_NONBLOCK);
+    return true;
+}
+
+/* Each worker has queues and a channel of its own: nobody else is woken by what it polls. */
+static bool open_queues(struct rdma_nic *n)
+{
+    const struct tei_conf *c = n->t->conf;
+    bool ok = true;
+
+    n->n_workers =
+        (unsigned)tei_max((size_t)c->workers_per_ctx, (size_t)c->num_comp_channels_per_ctx);
+    n->n_cqs = (unsigned)tei_max((size_t)c->num_cq_per_ctx, n->n_workers);
+    n->workers = calloc(n->n_workers, sizeof *n->workers);
+    n->cqs = calloc(n->n_cqs, sizeof *n->cqs);
+    if (!n->workers || !n->cqs)
+        return unusable(n, "no memory", ENOMEM);
+    for (unsigned i = 0; ok && i < n->n_workers; i++)
+        ok = open_worker(n, i);
+    for (unsigned i = 0; ok && i < n->n_cqs; i++)
+        ok = open_cq(n, i);
+    return ok;
+}
+
+static void set_limits(struct rdma_nic *n)
+{
+    const struct tei_conf *c = n->t->conf;
+    size_t qps = (size_t)n->limits.max_qp;
+
+    n->depth = (uint32_t)tei_min((size_t)c->max_wr, (size_t)n->limits.max_qp_wr);
+    n->cap = tei_max(1, tei_min((size_t)c->max_ep_per_ctx, qps / (size_t)c->num_qp_per_ep));
+    n->t->chunk = tei_min(n->t->chunk, n->limits.max_mr_size ? n->limits.max_mr_size : UINT64_MAX);
+    n->nominal_bps = (uint64_t)(tei_verbs_port_gbps(&n->port_attr) * 1e9 / 8);
+    if (n->nominal_bps == 0)
+        n->nominal_bps = NOMINAL_BPS;
+}
+
+static bool open_context(struct rdma_nic *n, struct ibv_device *d)
+{
+    const struct tei_verbs *v = &n->t->verbs;
+    int rc;
+
+    n->context = v->open_device(d);
+    if (!n->context)
+        return unusable(n, "it cannot be opened", errno);
+    rc = v->query_device(n->context, &n->limits);
+    if (rc)
+        return unusable(n, "its limits cannot be read", rc);
+    if (n->port > n->limits.phys_port_cnt)
+        return unusable(n, "it has no port of number MC_IB_PORT", 0);
+    rc = tei_verbs_port(v, n->context, n->port, &n->port_attr);
+    if (rc)
+        return unusable(n, "its port cannot be read", rc);
+    n->pd = v->alloc_pd(n->context);
+    if (!n->pd)
+        return unusable(n, "no protection domain", errno);
+    (void)fcntl(n->context->async_fd, F_SETFL, fcntl(n->context->async_fd, F_GETFL) | O_NONBLOCK);
+    return true;
+}
+
+static void close_cqs(struct rdma_nic *n)
+{
+    const struct tei_verbs *v = &n->t->verbs;
+
+    for (unsigned i = 0; n->cqs && i < n->n_cqs; i++) {
+        if (n->cqs[i].unacked)
+            v->ack_cq_events(n->cqs[i].cq, n->cqs[i].unacked);
+        if (n->cqs[i].cq)
+            v->destroy_cq(n->cqs[i].cq);
+        if (n->cqs[i].nic)
+            pthread_mutex_destroy(&n->cqs[i].lock);
+    }
+    free(n->cqs);
+    n->cqs = NULL;
+}
+
+/* What open_nic() got, in reverse; also of one that failed half way. */
+static void close_nic(struct rdma_nic *n)
+{
+    const struct tei_verbs *v = &n->t->verbs;
+
+    close_cqs(n);
+    for (unsigned i = 0; n->workers && i < n->n_workers; i++)
+        if (n->workers[i].channel)
+            v->destroy_comp_channel(n->workers[i].channel);
+    free(n->workers);
+    n->workers = NULL;
+    if (n->pd)
+        v->dealloc_pd(n->pd);
+    if (n->context)
+        v->close_device(n->context);
+    n->pd = NULL;
+    n->context = NULL;
+    free(n->gids);
+    n->gids = NULL;
+    n->n_gids = 0;
+}
+
+static bool open_nic(struct rdma_nic *n)
+{
+    struct ibv_device *d = find_device(n->t, n->name);
+
+    if (!d)
+        return unusable(n, "there is no such device", 0);
+    if (!open_context(n, d) || !read_gids(n) || !open_queues(n)) {
+        close_nic(n);
+        return false;
+    }
+    set_limits(n);
+    if (!tei_rdma_nic_look(n) && !atomic_load(&n->active))
+        (void)unusable(n, "its port is not active", 0);
+    return true;
+}
+
+static void init_nic(struct rdma *t, size_t i, const char *name)
+{
+    struct rdma_nic *n = &t->nics[i];
+
+    n->t = t;
+    n->index = (unsigned)i;
+    n->port = (uint8_t)t->conf->ib_port;
+    snprintf(n->name, sizeof n->name, "%s", name);
+    pthread_mutex_init(&n->pool_lock, NULL);
+    pthread_mutex_init(&n->gid_lock, NULL);
+    tei_sieve_init(&n->pool, t->conf->endpoint_store_fifo);
+    tei_list_init(&n->waiting);
+    tei_list_init(&n->dying);
+    n->nominal_bps = NOMINAL_BPS;
+}
+
+/* Each NIC and why it is not used: for the error when none is. */
+static int none_left(const struct rdma *t)
+{
+    char text[512];
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < t->n_nics && used < sizeof text; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s: %s", i ? "; " : "",
+                                 t->nics[i].name, t->nics[i].why);
+    return TEI_FAIL(TE_ERR_NO_DEVICE, "rdma: no NIC can be used (%s)",
+                    t->n_nics ? text : "the topology has none");
+}
+
+/* All down, until they are open. */
+static void init_paths(struct rdma *t)
+{
+    struct tei_path_port ports[RDMA_NICS_MAX] = {{0}};
+
+    for (size_t i = 0; i < t->n_nics; i++)
+        ports[i].name = t->nics[i].name;
+    tei_path_nics_init(&t->path_nics, ports, t->n_nics);
+}
+
+static int list_devices(struct rdma *t)
+{
+    const char **names;
+    size_t n;
+    int rc = tei_topology_devices(&t->matrix, &names, &n);
+
+    if (rc)
+        return rc;
+    t->n_nics = tei_min(n, RDMA_NICS_MAX);
+    t->nics = calloc(t->n_nics + 1, sizeof *t->nics);
+    for (size_t i = 0; t->nics && i < t->n_nics; i++)
+        init_nic(t, i, names[i]);
+    free(names);
+    if (t->nics)
+        init_paths(t);
+    t->devices = t->verbs.get_device_list(NULL);
+    if (!t->nics)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for %zu NICs", t->n_nics);
+    if (!t->devices)
+        return TEI_FAIL(TE_ERR_NO_DEVICE, "rdma: devices cannot be listed: %s",
+                        tei_errno_text(errno));
+    return 0;
+}
+
+int tei_rdma_nics_open(struct rdma *t)
+{
+    size_t open = 0;
+    int rc = list_devices(t);
+
+    for (size_t i = 0; !rc && i < t->n_nics; i++) {
+        if (open_nic(&t->nics[i]))
+            open++;
+        else
+            TEI_WARN("rdma: NIC %s is not used: %s", t->nics[i].name, t->nics[i].why);
+    }
+    if (!rc && open == 0)
+        rc = none_left(t);
+    return rc;
+}
+
+void tei_rdma_nics_close(struct rdma *t)
+{
+    for (size_t i = 0; i < t->n_nics; i++) {
+        close_nic(&t->nics[i]);
+        pthread_mutex_destroy(&t->nics[i].pool_lock);
+        pthread_mutex_destroy(&t->nics[i].gid_lock);
+    }
+    free(t->nics);
+    t->nics = NULL;
+    t->n_nics = 0;
+    if (t->devices)
+        t->verbs.free_device_list(t->devices);
+    t->devices = NULL;
+}

@@ -1,0 +1,610 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rdma_work.c - from work to slices and back.
+ *
+ * Work waits in its peer's queue while it has bytes that are in no slice. A round cuts slices for as
+ * long as pick() (rdma_path.h) finds a rail with room, and so never more than the rails' windows:
+ * what remains of a long request waits as a number, not as a list. Slices that came back for another
+ * try wait in `again`, which goes first.
+ *
+ * A work is over when no slice of it is out and either all bytes are in slices or it has an error.
+ * With an error it leaves the queue at once, and its slices are not sent anew; those that the device
+ * has are waited for, since until then its memory is not quiet. The one exception to waiting is
+ * tei_rdma_peer_tick(): a little later it fails the endpoints that still have some, and they come
+ * back flushed, among them innocent ones, which are sent anew.
+ *
+ * All of it happens under the peer's lock but for posting and giving back, which come after.
+ */
+#include "transport/rdma/rdma.h"
+
+#include <string.h>
+
+#define SPARE_MANY  64                    /* slices taken from the pool at a time */
+#define GRACE_NS    (30 * TEI_NS_PER_MS)  /* for slices of a work with an error to come back */
+#define PATIENCE_NS (100 * TEI_NS_PER_MS) /* for an endpoint to be connected, if others are */
+#define SCAN_MAX    64                    /* works looked at for one that is not blocked */
+#define FLUSHED_MAX 1000
+#define PEER_AWAY   4 /* attempts that a peer which cannot be talked to at all costs */
+
+static struct rdma_peer *peer_of(const struct rdma_work *w)
+{
+    return tei_container_of(w->base.attach, struct rdma_attach, base)->peer;
+}
+
+/* ---------------------------------------------------------------------------------------- slices */
+
+static struct rdma_slice *get_slice(struct rdma_peer *p)
+{
+    struct tei_link *link = tei_list_pop(&p->spare);
+
+    for (int i = 0; !link && i < SPARE_MANY; i++) {
+        struct rdma_slice *s = tei_pool_get(&p->t->slices);
+
+        if (!s)
+            break;
+        memset(s, 0, sizeof *s);
+        tei_list_push_front(&p->spare, &s->link);
+    }
+    if (!link)
+        link = tei_list_pop(&p->spare);
+    return link ? tei_rdma_slice_of(link) : NULL;
+}
+
+static void put_slice(struct rdma_peer *p, struct rdma_slice *s)
+{
+    tei_list_push_front(&p->spare, &s->link);
+}
+
+/* Bytes that the next slice of a work may have: by its size, and the chunk of memory it is in. */
+static uint64_t next_len(const struct rdma_work *w, const struct rdma_memory *m)
+{
+    const struct tei_conf *c = peer_of(w)->t->conf;
+    uint64_t left = w->base.length - w->cut;
+    uint64_t at = (uintptr_t)w->base.local + w->cut - w->base.region->addr;
+    uint64_t in_chunk = m->chunk - at % m->chunk;
+    uint64_t len = tei_slice_len(left, c->slice_size, c->fragment_ratio);
+
+    return tei_min(tei_min(len, in_chunk), UINT32_C(1) << 30);
+}
+
+static const struct rdma_memory *memory_of(const struct rdma_work *w)
+{
+    return w->base.region->keys[w->base.transport->index];
+}
+
+static void aim(struct rdma_slice *s, const struct tei_path_choice *c)
+{
+    const struct rdma_work *w = s->work;
+
+    s->rail = c->rail;
+    s->nic = c->local;
+    s->device = c->peer;
+    s->lkey = tei_rdma_lkey(memory_of(w), w->base.region, c->local, s->local);
+    s->rkey = w->rkeys[c->peer];
+}
+
+static void cut(struct rdma_work *w, struct rdma_slice *s, uint64_t len)
+{
+    s->work = w;
+    s->local = w->base.local + w->cut;
+    s->remote = w->base.remote + w->cut;
+    s->length = (uint32_t)len;
+    s->attempts = 0;
+    s->flushed = 0;
+    s->avoid = TEI_PATH_NO_RAIL;
+    w->cut += len;
+    w->flying++;
+}
+
+/* ----------------------------------------------------------------------------------------- rounds */
+
+/* Slices chosen in one round, by rail. */
+struct batch {
+    struct {
+        int rail;
+        struct tei_list list;
+    } group[RDMA_GROUPS];
+    size_t n;
+    bool full; /* there were more rails than groups */
+};
+
+static struct tei_list *group_of(struct batch *b, int rail)
+{
+    for (size_t i = b->n; i-- > 0;)
+        if (b->group[i].rail == rail)
+            return &b->group[i].list;
+    if (b->n == RDMA_GROUPS)
+        return NULL;
+    b->group[b->n].rail = rail;
+    tei_list_init(&b->group[b->n].list);
+    return &b->group[b->n++].list;
+}
+
+/* A rail for so many bytes of a work, noted as on their way; false if there is none now. */
+static bool pick(struct rdma_peer *p, struct batch *b, struct rdma_work *w, uint64_t len, int avoid,
+                 int64_t now, struct tei_path_choice *c, struct tei_list **to)
+{
+    const struct tei_path_want want = {.len = len, .now = now, .avoid = avoid};
+
+    if (!w->route || tei_paths_pick(&p->paths, w->route, &want, c) != TEI_PATH_RAIL)
+        return false;
+    *to = group_of(b, c->rail);
+    b->full |= !*to;
+    if (!*to)
+        return false;
+    tei_paths_posted(&p->paths, c->rail, len, now);
+    return true;
+}
+
+static bool choose_again(struct rdma_peer *p, struct batch *b, int64_t now)
+{
+    struct tei_path_choice c;
+    struct tei_list *to;
+
+    while (!tei_list_empty(&p->again)) {
+        struct rdma_slice *s = tei_rdma_slice_of(tei_list_first(&p->again));
+
+        if (!pick(p, b, s->work, s->length, s->avoid, now, &c, &to))
+            return false;
+        tei_list_del(&s->link);
+        aim(s, &c);
+        tei_list_push_back(to, &s->link);
+    }
+    return true;
+}
+
+/* Cuts what there is room for; true when all of it is in slices. */
+static bool choose_of(struct rdma_peer *p, struct batch *b, struct rdma_work *w, int64_t now)
+{
+    const struct rdma_memory *m = memory_of(w);
+    struct tei_path_choice c;
+    struct tei_list *to;
+
+    while (w->cut < w->base.length) {
+        uint64_t len = next_len(w, m);
+        struct rdma_slice *s = get_slice(p);
+
+        if (!s || !pick(p, b, w, len, TEI_PATH_NO_RAIL, now, &c, &to)) {
+            if (s)
+                put_slice(p, s);
+            return false;
+        }
+        cut(w, s, len);
+        aim(s, &c);
+        tei_list_push_back(to, &s->link);
+    }
+    return true;
+}
+
+/* Work of a route without room does not hold up that of others. */
+static void choose(struct rdma_peer *p, struct batch *b, int64_t now)
+{
+    struct tei_link *link, *next;
+    const struct tei_path_route *blocked = NULL;
+    int seen = 0;
+
+    if (!choose_again(p, b, now))
+        blocked = tei_rdma_slice_of(tei_list_first(&p->again))->work->route;
+    TEI_LIST_EACH(&p->queue, link, next) {
+        struct rdma_work *w = tei_rdma_work_of(link);
+
+        if (++seen > SCAN_MAX || b->full)
+            break;
+        if (w->route == blocked)
+            continue;
+        if (choose_of(p, b, w, now)) {
+            tei_list_del(link);
+            w->queued = false;
+            seen = 0;
+        } else {
+            blocked = w->route;
+        }
+    }
+}
+
+/* To the endpoints of their rails. */
+static void send_batch(struct rdma_peer *p, struct batch *b)
+{
+    for (size_t i = 0; i < b->n; i++) {
+        struct rdma_endpoint *ep = tei_rdma_peer_ep(p, b->group[i].rail);
+
+        if (!ep) {
+            tei_rdma_unsent(&b->group[i].list, TE_ERR_MEMORY, "no memory for an endpoint");
+            continue;
+        }
+        tei_rdma_ep_take(ep, &b->group[i].list);
+        tei_rdma_ep_put(ep);
+    }
+}
+
+void tei_rdma_round(struct rdma_peer *p)
+{
+    struct batch b;
+
+    do {
+        b.n = 0;
+        b.full = false;
+        pthread_mutex_lock(&p->lock);
+        if (!tei_list_empty(&p->queue) || !tei_list_empty(&p->again))
+            choose(p, &b, tei_now_ns());
+        pthread_mutex_unlock(&p->lock);
+        send_batch(p, &b);
+    } while (b.full);
+}
+
+/* ------------------------------------------------------------------------------------ work's end */
+
+/* Moves it to `over` if it is. The peer's lock is held. */
+static void check_over(struct rdma_work *w, struct tei_list *over)
+{
+    if (w->flying > 0 || (w->cut < w->base.length && !w->base.error))
+        return;
+    tei_list_del(&w->all);
+    tei_list_push_back(over, &w->base.link);
+}
+
+static void set_error(struct rdma_work *w, int error, const char *why)
+{
+    if (w->base.error)
+        return;
+    w->base.error = error;
+    w->base.why = why;
+    w->ended_ns = tei_now_ns();
+    if (w->queued)
+        tei_list_del(&w->base.link);
+    w->queued = false;
+}
+
+/* Gives back what is over. No lock is held; the caller holds the peer. */
+static void give_back(struct rdma *t, struct tei_list *over)
+{
+    struct tei_link *link, *next;
+    size_t n = 0;
+
+    TEI_LIST_EACH(over, link, next)
+        n++;
+    if (n == 0)
+        return;
+    t->base.host->work_done(t->base.host, over);
+    atomic_fetch_sub_explicit(&t->n_work, n, memory_order_relaxed);
+    tei_rdma_gone(t, n);
+}
+
+/* ------------------------------------------------------------------------------------ coming back */
+
+static enum tei_path_fault fault_of(int error)
+{
+    return error == TE_ERR_CONTEXT ? TEI_PATH_FAULT_LOCAL : TEI_PATH_FAULT_RAIL;
+}
+
+/* What an attempt counts that failed. */
+static unsigned cost_of(int error)
+{
+    bool away = error == TE_ERR_PEER || error == TE_ERR_DNS || error == TE_ERR_TIMEOUT;
+
+    return away ? PEER_AWAY : 1;
+}
+
+/* Whether the slice may be sent anew; else its work has an error. */
+static bool may_retry(struct rdma *t, const struct rdma_back *b)
+{
+    struct rdma_slice *s = b->slice;
+    struct rdma_work *w = s->work;
+
+    if (w->base.error)
+        return false;
+    s->attempts = (uint16_t)(s->attempts + (b->fault ? cost_of(b->error) : 0));
+    s->flushed = (uint16_t)(s->flushed + !b->fault);
+    if (b->fault)
+        s->avoid = s->rail;
+    if (tei_err_class(b->error) != TEI_CLASS_PATH && b->error != TE_ERR_CONTEXT &&
+        b->error != TE_ERR_REJECTED)
+        set_error(w, b->error, b->why);
+    else if (s->attempts >= t->conf->retry_cnt || s->flushed >= FLUSHED_MAX)
+        set_error(w, b->error == TE_ERR_CONTEXT ? TE_ERR_LINK : b->error, b->why);
+    else
+        return true;
+    return false;
+}
+
+static void count_well(struct rdma_slice *s, int64_t now)
+{
+    struct rdma_work *w = s->work;
+
+    atomic_fetch_add_explicit(w->base.moved, s->length, memory_order_relaxed);
+    w->progress_ns = now;
+}
+
+/* One slice; the peer's lock is held. */
+static void take_back(struct rdma_peer *p, const struct rdma_back *b, int64_t now,
+                      struct tei_list *over)
+{
+    struct rdma_slice *s = b->slice;
+    struct rdma_work *w = s->work;
+
+    tei_paths_done(&p->paths, s->rail, s->length, now, b->error == 0);
+    if (b->fault && tei_err_class(b->error) != TEI_CLASS_REQUEST)
+        tei_paths_failed(&p->paths, s->rail, fault_of(b->error), now);
+    if (b->error && may_retry(p->t, b)) {
+        atomic_fetch_add_explicit(&p->t->n_retries, 1, memory_order_relaxed);
+        tei_list_push_back(&p->again, &s->link);
+        return;
+    }
+    if (!b->error)
+        count_well(s, now);
+    put_slice(p, s);
+    w->flying--;
+    check_over(w, over);
+}
+
+/* Those at the front that are for one peer; how many. */
+static size_t back_to_one(const struct rdma_back *back, size_t n)
+{
+    struct rdma_peer *p = peer_of(back[0].slice->work);
+    int64_t now = tei_now_ns();
+    struct tei_list over;
+    size_t i;
+
+    tei_list_init(&over);
+    tei_rdma_peer_hold(p);
+    pthread_mutex_lock(&p->lock);
+    /* Work that is over is given back below: until then each slice's peer may be asked for. */
+    for (i = 0; i < n && peer_of(back[i].slice->work) == p; i++)
+        take_back(p, &back[i], now, &over);
+    pthread_mutex_unlock(&p->lock);
+    give_back(p->t, &over);
+    tei_rdma_round(p);
+    tei_rdma_peer_put(p);
+    return i;
+}
+
+void tei_rdma_back(const struct rdma_back *back, size_t n)
+{
+    for (size_t i = 0; i < n;)
+        i += back_to_one(back + i, n - i);
+}
+
+void tei_rdma_unsent(struct tei_list *slices, int error, const char *why)
+{
+    struct rdma_back back[RDMA_CHAIN_MAX];
+
+    while (!tei_list_empty(slices)) {
+        size_t n = 0;
+
+        for (; n < RDMA_CHAIN_MAX && !tei_list_empty(slices); n++)
+            back[n] = (struct rdma_back){.slice = tei_rdma_slice_of(tei_list_pop(slices)),
+                                         .error = error ? error : TE_ERR_LINK,
+                                         .fault = error != 0,
+                                         .why = why};
+        tei_rdma_back(back, n);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------- post */
+
+/* False: the work cannot be begun, and has its error. The peer's lock is held. */
+static bool begin(struct rdma_peer *p, struct rdma_work *w, int64_t now)
+{
+    struct rdma_attach *a = tei_container_of(w->base.attach, struct rdma_attach, base);
+    const struct tei_buffer *b = tei_segment_find(a->seg, w->base.remote, w->base.length);
+
+    w->cut = 0;
+    w->flying = 0;
+    w->progress_ns = now;
+    w->ended_ns = 0;
+    w->queued = false;
+    w->all = (struct tei_link){0};
+    w->base.error = TE_ERR_OK;
+    w->base.sys_errno = 0;
+    w->base.why = NULL;
+    tei_list_push_back(&p->all, &w->all);
+    if (atomic_load_explicit(&p->t->closing, memory_order_relaxed)) {
+        set_error(w, TE_ERR_CANCELED, NULL);
+        return false;
+    }
+    if (!b) {
+        set_error(w, TE_ERR_STALE, "the range lies in more than one buffer of the target");
+        return false;
+    }
+    w->rkeys = a->rkeys + (size_t)(b - a->seg->buffers) * p->n_devices;
+    w->route = tei_rdma_route(a, memory_of(w)->row, (size_t)(b - a->seg->buffers));
+    if (!w->route)
+        set_error(w, TE_ERR_MEMORY, "no memory for a route");
+    return w->route != NULL;
+}
+
+/* Those at the front that are for one peer. */
+static void post_to_one(struct rdma *t, struct tei_list *work)
+{
+    struct rdma_peer *p = peer_of(tei_rdma_work_of(tei_list_first(work)));
+    int64_t now = tei_now_ns();
+    struct tei_link *link;
+    struct tei_list over;
+    size_t n = 0;
+
+    tei_list_init(&over);
+    tei_rdma_peer_hold(p);
+    pthread_mutex_lock(&p->lock);
+    for (; (link = tei_list_first(work)) && peer_of(tei_rdma_work_of(link)) == p; n++) {
+        struct rdma_work *w = tei_rdma_work_of(link);
+
+        tei_list_del(link);
+        if (begin(p, w, now)) {
+            tei_list_push_back(&p->queue, link);
+            w->queued = true;
+        } else {
+            check_over(w, &over);
+        }
+    }
+    /* Before any of it can be over. */
+    tei_rdma_live(t, n);
+    atomic_fetch_add_explicit(&t->n_work, n, memory_order_relaxed);
+    pthread_mutex_unlock(&p->lock);
+    give_back(t, &over);
+    tei_rdma_round(p);
+    tei_rdma_peer_put(p);
+}
+
+void tei_rdma_post(struct tei_transport *base, struct tei_list *work)
+{
+    struct rdma *t = tei_rdma_of(base);
+
+    while (!tei_list_empty(work))
+        post_to_one(t, work);
+    tei_rdma_monitor_wake(t);
+}
+
+/* ---------------------------------------------------------------------------- cancel and deadlines */
+
+/* What waits in `again` of works that have an error; the peer's lock is held. */
+static void drop_again(struct rdma_peer *p, struct tei_list *over)
+{
+    struct tei_link *link, *next;
+
+    TEI_LIST_EACH(&p->again, link, next) {
+        struct rdma_slice *s = tei_rdma_slice_of(link);
+        struct rdma_work *w = s->work;
+
+        if (!w->base.error)
+            continue;
+        tei_list_del(link);
+        put_slice(p, s);
+        w->flying--;
+        check_over(w, over);
+    }
+}
+
+static struct rdma_work *work_of_all(struct tei_link *l)
+{
+    return tei_container_of(l, struct rdma_work, all);
+}
+
+/* Ends the works that `matches` picks. */
+static void end_those(struct rdma_peer *p, int (*matches)(struct rdma_work *w, const void *arg),
+                      const void *arg, const char *why)
+{
+    struct tei_link *link, *next;
+    struct tei_list over;
+
+    tei_list_init(&over);
+    pthread_mutex_lock(&p->lock);
+    TEI_LIST_EACH(&p->all, link, next) {
+        struct rdma_work *w = work_of_all(link);
+        int error = w->base.error ? 0 : matches(w, arg);
+
+        if (!error)
+            continue;
+        set_error(w, error, why);
+        check_over(w, &over);
+    }
+    drop_again(p, &over);
+    pthread_mutex_unlock(&p->lock);
+    give_back(p->t, &over);
+}
+
+static int is_owned(struct rdma_work *w, const void *owner)
+{
+    return !owner || w->base.owner == owner ? TE_ERR_CANCELED : 0;
+}
+
+static int is_late(struct rdma_work *w, const void *arg)
+{
+    const struct rdma *t = peer_of(w)->t;
+    int64_t now = *(const int64_t *)arg;
+    int64_t silent = now - w->progress_ns;
+    int64_t limit =
+        t->conf->slice_timeout_s > 0 ? t->conf->slice_timeout_s * TEI_NS_PER_S : TEI_NEVER;
+
+    return now >= w->base.deadline_ns || silent > t->no_progress_ns || silent > limit
+               ? TE_ERR_TIMEOUT
+               : 0;
+}
+
+static void cancel_one(struct rdma_peer *p, void *owner)
+{
+    end_those(p, is_owned, owner, NULL);
+}
+
+void tei_rdma_cancel(struct tei_transport *base, const void *owner)
+{
+    tei_rdma_peers_each(tei_rdma_of(base), cancel_one, (void *)(uintptr_t)owner);
+}
+
+/* Whether the endpoint has slices of works that should be over by now. */
+static bool is_overdue(struct rdma_endpoint *ep, int64_t now)
+{
+    struct tei_link *link, *next;
+    bool yes = false;
+
+    pthread_mutex_lock(&ep->lock);
+    TEI_LIST_EACH(&ep->posted, link, next) {
+        const struct rdma_work *w = tei_rdma_slice_of(link)->work;
+
+        yes |= w->base.error && now - w->ended_ns > GRACE_NS;
+    }
+    TEI_LIST_EACH(&ep->queue, link, next) {
+        const struct rdma_work *w = tei_rdma_slice_of(link)->work;
+
+        yes |= w->base.error && now - w->ended_ns > GRACE_NS;
+    }
+    pthread_mutex_unlock(&ep->lock);
+    return yes;
+}
+
+/* The endpoints that hold up works with an error; referenced. The peer's lock is held. */
+static size_t find_overdue(struct rdma_peer *p, int64_t now, struct rdma_endpoint **out, size_t max)
+{
+    struct tei_link *link, *next;
+    bool any = false;
+    size_t n = 0;
+
+    TEI_LIST_EACH(&p->all, link, next) {
+        const struct rdma_work *w = work_of_all(link);
+
+        any |= w->base.error && now - w->ended_ns > GRACE_NS;
+    }
+    for (size_t i = 0; any && i < p->t->n_nics * p->n_devices && n < max; i++) {
+        if (!p->eps[i] || !is_overdue(p->eps[i], now))
+            continue;
+        tei_rdma_ep_hold(p->eps[i]);
+        out[n++] = p->eps[i];
+    }
+    return n;
+}
+
+/*
+ * Slices that wait for an endpoint to be connected, though others are: those may carry them. The
+ * peer's lock is held.
+ */
+static void relieve(struct rdma_peer *p, int64_t now, struct tei_list *out)
+{
+    size_t n = p->t->n_nics * p->n_devices;
+    bool ready = false;
+
+    for (size_t i = 0; i < n; i++)
+        ready |= p->eps[i] && tei_rdma_ep_is_ready(p->eps[i]);
+    for (size_t i = 0; ready && i < n; i++)
+        if (p->eps[i])
+            tei_rdma_ep_take_waiting(p->eps[i], now - PATIENCE_NS, out);
+}
+
+void tei_rdma_peer_tick(struct rdma_peer *p, int64_t now, bool deadlines)
+{
+    struct rdma_endpoint *overdue[RDMA_GROUPS];
+    struct tei_list waiting;
+    size_t n;
+
+    tei_list_init(&waiting);
+    if (deadlines)
+        end_those(p, is_late, &now, "no progress");
+    pthread_mutex_lock(&p->lock);
+    n = find_overdue(p, now, overdue, RDMA_GROUPS);
+    relieve(p, now, &waiting);
+    pthread_mutex_unlock(&p->lock);
+    tei_rdma_unsent(&waiting, TE_ERR_ENDPOINT, "its connection takes too long");
+    for (size_t i = 0; i < n; i++) {
+        tei_rdma_ep_fail(overdue[i], 0, "work on it was given up");
+        tei_rdma_ep_put(overdue[i]);
+    }
+    tei_rdma_round(p);
+}
