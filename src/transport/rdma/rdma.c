@@ -61,7 +61,9 @@ static void init(struct rdma *t)
     snprintf(t->server, sizeof t->server, "%.254s",
              c->rdma_bind_address[0] ? c->rdma_bind_address : t->base.host->segment_name);
     pthread_mutex_init(&t->peers_lock, NULL);
+    pthread_mutex_init(&t->memory_lock, NULL);
     pthread_mutex_init(&t->live_lock, NULL);
+    tei_list_init(&t->memories);
     tei_cond_init(&t->quiet);
     tei_list_init(&t->peers);
     tei_pool_init(&t->slices, sizeof(struct rdma_slice));
@@ -237,6 +239,7 @@ static void rdma_fini(struct tei_transport *base)
     tei_pool_fini(&t->slices);
     pthread_cond_destroy(&t->quiet);
     pthread_mutex_destroy(&t->live_lock);
+    pthread_mutex_destroy(&t->memory_lock);
     pthread_mutex_destroy(&t->peers_lock);
 }
 

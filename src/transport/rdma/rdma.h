@@ -98,6 +98,12 @@ struct rdma_nic {
     struct tei_gid_entry gid; /* the one that is published */
     uint64_t nominal_bps;     /* bytes a second */
     _Atomic bool active;      /* its port is up and its device works */
+    bool broken;              /* it is to be opened anew; the monitor's */
+    /*
+     * Shared while queue pairs are made and connected, before the endpoint's lock; exclusive while
+     * the device is opened anew.
+     */
+    pthread_rwlock_t device_lock;
 
     struct rdma_cq *cqs;
     unsigned n_cqs;
@@ -236,12 +242,20 @@ struct rdma_slice {
     int avoid;           /* the rail that failed last */
 };
 
-/* Registered memory: chunk c of NIC n is mrs[n * n_chunks + c]. */
+/* The keys of a memory region; 0 where the NIC has none. `mr` is under rdma.memory_lock. */
+struct rdma_keys {
+    struct ibv_mr *mr;
+    _Atomic uint32_t lkey, rkey;
+};
+
+/* Registered memory: chunk c of NIC n is at[n * n_chunks + c]. */
 struct rdma_memory {
+    struct tei_link link; /* in rdma.memories, under memory_lock */
+    const struct tei_region *region;
     uint64_t chunk;
     size_t n_chunks;
     size_t row; /* of rdma.matrix, n_rows where it has none */
-    struct ibv_mr *mrs[];
+    struct rdma_keys at[];
 };
 
 /* -------------------------------------------------------------------------------------- transport */
@@ -259,6 +273,9 @@ struct rdma {
     struct rdma_nic *nics;
     size_t n_nics;
     uint64_t chunk; /* longest memory region */
+    pthread_mutex_t
+        memory_lock; /* held while memory is registered, and while a NIC is opened anew */
+    struct tei_list memories;
     int64_t no_progress_ns;
 
     pthread_mutex_t peers_lock;
@@ -274,7 +291,7 @@ struct rdma {
     pthread_mutex_t monitor_lock;
     pthread_t monitor_thread;
     bool monitor_running;
-    struct tei_timer tick;
+    struct tei_timer tick, repair;
     struct tei_call wake;
     unsigned ticks;
     _Atomic bool ticking;
@@ -307,6 +324,11 @@ void tei_rdma_gone(struct rdma *t, size_t n);
 int tei_rdma_nics_open(struct rdma *t);
 /* Once no endpoint is left and the workers are gone. */
 void tei_rdma_nics_close(struct rdma *t);
+/*
+ * Opens a NIC anew whose device or queues have failed, if none of its endpoints is left; false if it
+ * is to be tried again later. Blocks.
+ */
+bool tei_rdma_nic_repair(struct rdma_nic *n);
 /* The port or the device has changed: looks again; true if `active` is another now. */
 bool tei_rdma_nic_look(struct rdma_nic *n);
 /* The port's GIDs have changed: reads them again; true if the published one is another now. */
@@ -325,14 +347,14 @@ int tei_rdma_region_add(struct tei_transport *t, struct tei_region *r);
 int tei_rdma_region_del(struct tei_transport *t, struct tei_region *r);
 int tei_rdma_describe_buffer(struct tei_transport *t, const struct tei_region *r, uint64_t addr,
                              json_t *object);
-static inline uint32_t tei_rdma_lkey(const struct rdma_memory *m, const struct tei_region *r,
-                                     size_t nic, const char *at)
+static inline const struct rdma_keys *tei_rdma_keys_at(const struct rdma_memory *m, size_t nic,
+                                                       uint64_t addr)
 {
-    const struct ibv_mr *mr =
-        m->mrs[nic * m->n_chunks + (size_t)(((uintptr_t)at - r->addr) / m->chunk)];
-
-    return mr ? mr->lkey : 0;
+    return &m->at[nic * m->n_chunks + (size_t)((addr - m->region->addr) / m->chunk)];
 }
+/* All memory at one NIC that was opened anew / is to be closed; memory_lock is held. */
+int tei_rdma_memory_join(struct rdma_nic *n);
+void tei_rdma_memory_leave(struct rdma_nic *n);
 
 /* ---- rdma_endpoint.c */
 /*

@@ -48,6 +48,19 @@ static void fill_hello(const struct rdma_endpoint *ep, bool ready_ack, struct te
 
 /* ------------------------------------------------------------------------------------ both sides */
 
+/* The endpoint, and its device as it is now. */
+static void lock_device(struct rdma_endpoint *ep)
+{
+    pthread_rwlock_rdlock(&ep->nic->device_lock);
+    pthread_mutex_lock(&ep->lock);
+}
+
+static void unlock_device(struct rdma_endpoint *ep)
+{
+    pthread_mutex_unlock(&ep->lock);
+    pthread_rwlock_unlock(&ep->nic->device_lock);
+}
+
 static bool same_peer(const struct rdma_endpoint *ep, const struct tei_rdma_hello *h)
 {
     return ep->has_peer && h->n_qp == ep->n_qps &&
@@ -126,7 +139,7 @@ static int prepare(struct rdma_endpoint *ep, struct tei_rdma_hello *h)
 {
     int rc = TE_ERR_CLOSED;
 
-    pthread_mutex_lock(&ep->lock);
+    lock_device(ep);
     if (ep->state != RDMA_EP_DYING)
         rc = tei_rdma_qps_create(ep);
     if (!rc) {
@@ -134,7 +147,7 @@ static int prepare(struct rdma_endpoint *ep, struct tei_rdma_hello *h)
             choose_gid(ep);
         fill_hello(ep, false, h);
     }
-    pthread_mutex_unlock(&ep->lock);
+    unlock_device(ep);
     return rc;
 }
 
@@ -144,12 +157,12 @@ static int conclude(struct rdma_endpoint *ep, const struct tei_rdma_hello *their
 {
     int rc = TE_ERR_CLOSED;
 
-    pthread_mutex_lock(&ep->lock);
+    lock_device(ep);
     if (ep->state != RDMA_EP_DYING)
         rc = same_peer(ep, theirs) ? 0 : connect_qps(ep, theirs);
     if (!rc)
         fill_hello(ep, true, second);
-    pthread_mutex_unlock(&ep->lock);
+    unlock_device(ep);
     return rc;
 }
 
@@ -245,7 +258,7 @@ static struct rdma_nic *addressed(struct rdma *t, const char *path, char *why, s
         snprintf(why, n, "this engine is %.100s, not %.100s", t->server, server);
     else if (!(nic = tei_rdma_nic_find(t, device)))
         snprintf(why, n, "this engine has no NIC %s", device);
-    else if (!nic->context || !atomic_load(&nic->active)) {
+    else if (!atomic_load(&nic->active)) {
         snprintf(why, n, "NIC %s is not used: %s", device, nic->why);
         nic = NULL;
     }
@@ -260,7 +273,7 @@ static int accept_hello(struct rdma_endpoint *ep, struct tei_rdma_hello *hello)
 {
     int rc = TE_ERR_EXISTS;
 
-    pthread_mutex_lock(&ep->lock);
+    lock_device(ep);
     if (same_peer(ep, hello) && ep->state != RDMA_EP_DYING) {
         rc = 0;
     } else if (!ep->has_peer && ep->state != RDMA_EP_DYING && ep->state != RDMA_EP_WAITING) {
@@ -273,7 +286,7 @@ static int accept_hello(struct rdma_endpoint *ep, struct tei_rdma_hello *hello)
     }
     if (!rc)
         fill_hello(ep, false, hello);
-    pthread_mutex_unlock(&ep->lock);
+    unlock_device(ep);
     return rc;
 }
 

@@ -24,7 +24,6 @@
 struct task {
     struct rdma_nic *nic;
     struct rdma_memory *memory;
-    const struct tei_region *region;
     pthread_t thread;
     bool started;
     int errnum;
@@ -59,11 +58,15 @@ static void *register_at(void *arg)
     struct rdma_memory *m = k->memory;
 
     for (size_t c = 0; c < m->n_chunks && !k->errnum; c++) {
-        uintptr_t addr = k->region->addr + c * m->chunk;
-        size_t length = (size_t)tei_min(m->chunk, k->region->length - c * m->chunk);
-        struct ibv_mr *mr = register_chunk(k->nic, addr, length, access_of(k->nic, k->region));
+        uint64_t from = c * m->chunk;
+        struct rdma_keys *keys = &m->at[k->nic->index * m->n_chunks + c];
+        struct ibv_mr *mr = register_chunk(k->nic, m->region->addr + from,
+                                           (size_t)tei_min(m->chunk, m->region->length - from),
+                                           access_of(k->nic, m->region));
 
-        m->mrs[k->nic->index * m->n_chunks + c] = mr;
+        keys->mr = mr;
+        atomic_store_explicit(&keys->lkey, mr ? mr->lkey : 0, memory_order_relaxed);
+        atomic_store_explicit(&keys->rkey, mr ? mr->rkey : 0, memory_order_relaxed);
         if (!mr)
             k->errnum = errno ? errno : EINVAL;
     }
@@ -92,30 +95,24 @@ static bool in_parallel(const struct rdma *t, const struct tei_region *r)
     return t->n_nics > 1 && r->length >= PARALLEL_MIN && was_touched(r);
 }
 
-static int first_error(const struct rdma *t, const struct task *tasks)
+static int refused(const struct task *k)
 {
-    for (size_t i = 0; i < t->n_nics; i++)
-        if (tasks[i].errnum)
-            return TEI_FAIL(TE_ERR_MEMORY,
-                            "rdma: NIC %s does not register %zu bytes at 0x%zx: %s%s",
-                            t->nics[i].name, tasks[i].region->length, (size_t)tasks[i].region->addr,
-                            tei_errno_text(tasks[i].errnum),
-                            tasks[i].errnum == ENOMEM ? "; look at the limit of locked memory "
-                                                        "(ulimit -l)"
-                                                      : "");
-    return 0;
+    return TEI_FAIL(TE_ERR_MEMORY, "rdma: NIC %s does not register %zu bytes at 0x%zx: %s%s",
+                    k->nic->name, k->memory->region->length, (size_t)k->memory->region->addr,
+                    tei_errno_text(k->errnum),
+                    k->errnum == ENOMEM ? "; look at the limit of locked memory (ulimit -l)" : "");
 }
 
-static int register_all(struct rdma *t, struct rdma_memory *m, const struct tei_region *r)
+static int register_all(struct rdma *t, struct rdma_memory *m)
 {
-    bool parallel = in_parallel(t, r);
+    bool parallel = in_parallel(t, m->region);
     struct task *tasks = calloc(t->n_nics, sizeof *tasks);
-    int rc;
+    int rc = 0;
 
     if (!tasks)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory to register with %zu NICs", t->n_nics);
     for (size_t i = 0; i < t->n_nics; i++) {
-        tasks[i] = (struct task){.nic = &t->nics[i], .memory = m, .region = r};
+        tasks[i] = (struct task){.nic = &t->nics[i], .memory = m};
         if (!t->nics[i].context)
             continue;
         /* The last one is the caller's own. */
@@ -125,19 +122,55 @@ static int register_all(struct rdma *t, struct rdma_memory *m, const struct tei_
         if (!tasks[i].started)
             register_at(&tasks[i]);
     }
-    for (size_t i = 0; i < t->n_nics; i++)
+    for (size_t i = 0; i < t->n_nics; i++) {
         if (tasks[i].started)
             pthread_join(tasks[i].thread, NULL);
-    rc = first_error(t, tasks);
+        if (tasks[i].errnum && !rc)
+            rc = refused(&tasks[i]);
+    }
     free(tasks);
     return rc;
 }
 
+static void deregister_at(struct rdma_nic *n, struct rdma_memory *m)
+{
+    for (size_t c = 0; c < m->n_chunks; c++) {
+        struct rdma_keys *keys = &m->at[n->index * m->n_chunks + c];
+
+        if (keys->mr)
+            n->t->verbs.dereg_mr(keys->mr);
+        keys->mr = NULL;
+        atomic_store_explicit(&keys->lkey, 0, memory_order_relaxed);
+        atomic_store_explicit(&keys->rkey, 0, memory_order_relaxed);
+    }
+}
+
 static void deregister_all(struct rdma *t, struct rdma_memory *m)
 {
-    for (size_t i = 0; i < t->n_nics * m->n_chunks; i++)
-        if (m->mrs[i])
-            t->verbs.dereg_mr(m->mrs[i]);
+    for (size_t i = 0; i < t->n_nics; i++)
+        deregister_at(&t->nics[i], m);
+}
+
+int tei_rdma_memory_join(struct rdma_nic *n)
+{
+    struct tei_link *link, *next;
+    struct task k = {.nic = n};
+
+    TEI_LIST_EACH(&n->t->memories, link, next) {
+        k.memory = tei_container_of(link, struct rdma_memory, link);
+        register_at(&k);
+        if (k.errnum)
+            return refused(&k);
+    }
+    return 0;
+}
+
+void tei_rdma_memory_leave(struct rdma_nic *n)
+{
+    struct tei_link *link, *next;
+
+    TEI_LIST_EACH(&n->t->memories, link, next)
+        deregister_at(n, tei_container_of(link, struct rdma_memory, link));
 }
 
 /* The matrix row of a location; n_rows, and a WARN, if it has none. */
@@ -155,32 +188,41 @@ int tei_rdma_region_add(struct tei_transport *base, struct tei_region *r)
 {
     struct rdma *t = tei_rdma_of(base);
     size_t n_chunks = (size_t)((r->length - 1) / t->chunk) + 1;
-    struct rdma_memory *m = calloc(1, sizeof *m + t->n_nics * n_chunks * sizeof m->mrs[0]);
+    struct rdma_memory *m = calloc(1, sizeof *m + t->n_nics * n_chunks * sizeof m->at[0]);
     int rc;
 
     if (!m)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory to register with %zu NICs", t->n_nics);
+    m->region = r;
     m->chunk = t->chunk;
     m->n_chunks = n_chunks;
     m->row = row_of(t, r->location);
-    rc = register_all(t, m, r);
-    if (rc) {
+    pthread_mutex_lock(&t->memory_lock);
+    rc = register_all(t, m);
+    if (rc)
         deregister_all(t, m);
+    else
+        tei_list_push_back(&t->memories, &m->link);
+    pthread_mutex_unlock(&t->memory_lock);
+    if (rc)
         free(m);
-        return rc;
-    }
-    r->keys[base->index] = m;
-    return 0;
+    else
+        r->keys[base->index] = m;
+    return rc;
 }
 
 /* The device itself keeps peers out from here on: no key of the region is good any more. */
 int tei_rdma_region_del(struct tei_transport *base, struct tei_region *r)
 {
+    struct rdma *t = tei_rdma_of(base);
     struct rdma_memory *m = r->keys[base->index];
 
     if (!m)
         return 0;
-    deregister_all(tei_rdma_of(base), m);
+    pthread_mutex_lock(&t->memory_lock);
+    deregister_all(t, m);
+    tei_list_del(&m->link);
+    pthread_mutex_unlock(&t->memory_lock);
     free(m);
     r->keys[base->index] = NULL;
     return 0;
@@ -191,14 +233,13 @@ int tei_rdma_describe_buffer(struct tei_transport *base, const struct tei_region
 {
     const struct rdma *t = tei_rdma_of(base);
     const struct rdma_memory *m = r->keys[base->index];
-    size_t chunk = (size_t)((addr - r->addr) / m->chunk);
     uint32_t rkeys[RDMA_NICS_MAX], lkeys[RDMA_NICS_MAX];
 
     for (size_t i = 0; i < t->n_nics; i++) {
-        const struct ibv_mr *mr = m->mrs[i * m->n_chunks + chunk];
+        const struct rdma_keys *keys = tei_rdma_keys_at(m, i, addr);
 
-        rkeys[i] = mr ? mr->rkey : 0;
-        lkeys[i] = mr ? mr->lkey : 0;
+        rkeys[i] = atomic_load_explicit(&keys->rkey, memory_order_relaxed);
+        lkeys[i] = atomic_load_explicit(&keys->lkey, memory_order_relaxed);
     }
     if (json_object_set_new(object, "name", json_string(r->location)) ||
         tei_rdma_keys_encode(object, rkeys, lkeys, t->n_nics))

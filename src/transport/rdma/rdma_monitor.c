@@ -17,6 +17,7 @@
 #include <sys/epoll.h>
 
 #define DEADLINE_TICKS 5
+#define REPAIR_NS      (500 * TEI_NS_PER_MS)
 
 /* ----------------------------------------------------------------------------------------- events */
 
@@ -32,11 +33,16 @@ static void lose_endpoints(struct rdma_nic *n, const char *why)
     tei_rdma_monitor_wake(n->t);
 }
 
+static void on_repair(struct tei_timer *timer);
+
+/* Its device, or a queue of it, works no more: it is opened anew once nothing uses it. */
 static void lose_nic(struct rdma_nic *n, const char *why)
 {
     tei_rdma_nic_set_active(n, false, why);
     lose_endpoints(n, why);
+    n->broken = true;
     n->t->base.host->changed(n->t->base.host);
+    tei_timer_start(&n->t->monitor, &n->t->repair, tei_now_ns() + REPAIR_NS, on_repair);
 }
 
 static void look_again(struct rdma_nic *n)
@@ -92,6 +98,33 @@ static void on_async(struct tei_watch *w, uint32_t events)
         on_event(n, &e);
         v->ack_async_event(&e);
     }
+}
+
+static int watch(struct rdma_nic *n)
+{
+    return tei_watch_add(&n->t->monitor, &n->async_watch, n->context->async_fd, EPOLLIN, on_async);
+}
+
+static void on_repair(struct tei_timer *timer)
+{
+    struct rdma *t = tei_container_of(timer, struct rdma, repair);
+    bool again = false;
+
+    for (size_t i = 0; i < t->n_nics; i++) {
+        struct rdma_nic *n = &t->nics[i];
+
+        if (!n->broken)
+            continue;
+        tei_watch_del(&n->async_watch);
+        n->broken = !tei_rdma_nic_repair(n);
+        again |= n->broken;
+        if (n->context)
+            (void)watch(n);
+        if (!n->broken)
+            t->base.host->changed(t->base.host);
+    }
+    if (again)
+        tei_timer_start(&t->monitor, timer, tei_now_ns() + REPAIR_NS, on_repair);
 }
 
 /* ------------------------------------------------------------------------------------------ ticks */
@@ -216,5 +249,6 @@ void tei_rdma_monitor_stop(struct rdma *t)
     for (size_t i = 0; i < t->n_nics; i++)
         tei_watch_del(&t->nics[i].async_watch);
     tei_timer_stop(&t->monitor, &t->tick);
+    tei_timer_stop(&t->monitor, &t->repair);
     tei_loop_fini(&t->monitor);
 }

@@ -141,14 +141,18 @@ static bool open_cq(struct rdma_nic *n, unsigned i)
 {
     const struct tei_verbs *v = &n->t->verbs;
     struct rdma_cq *c = &n->cqs[i];
+    struct ibv_cq *cq;
     int depth = (int)tei_min((size_t)n->t->conf->max_cqe_per_ctx, (size_t)n->limits.max_cqe);
 
-    c->nic = n;
-    pthread_mutex_init(&c->lock, NULL);
-    c->cq = v->create_cq(n->context, depth, c, n->workers[i % n->n_workers].channel, 0);
-    if (!c->cq)
+    cq = v->create_cq(n->context, depth, c, n->workers[i % n->n_workers].channel, 0);
+    if (!cq)
         return unusable(n, "no completion queue", errno);
+    pthread_mutex_lock(&c->lock);
+    c->cq = cq;
     c->depth = (uint32_t)depth;
+    c->unacked = 0;
+    atomic_store(&c->posted, 0);
+    pthread_mutex_unlock(&c->lock);
     return true;
 }
 
@@ -156,9 +160,6 @@ static bool open_worker(struct rdma_nic *n, unsigned i)
 {
     struct rdma_worker *w = &n->workers[i];
 
-    w->nic = n;
-    w->index = i;
-    w->waker.fd = -1;
     w->channel = n->t->verbs.create_comp_channel(n->context);
     if (!w->channel)
         return unusable(n, "no completion channel", errno);
@@ -166,19 +167,10 @@ static bool open_worker(struct rdma_nic *n, unsigned i)
     return true;
 }
 
-/* Each worker has queues and a channel of its own: nobody else is woken by what it polls. */
 static bool open_queues(struct rdma_nic *n)
 {
-    const struct tei_conf *c = n->t->conf;
     bool ok = true;
 
-    n->n_workers =
-        (unsigned)tei_max((size_t)c->workers_per_ctx, (size_t)c->num_comp_channels_per_ctx);
-    n->n_cqs = (unsigned)tei_max((size_t)c->num_cq_per_ctx, n->n_workers);
-    n->workers = calloc(n->n_workers, sizeof *n->workers);
-    n->cqs = calloc(n->n_cqs, sizeof *n->cqs);
-    if (!n->workers || !n->cqs)
-        return unusable(n, "no memory", ENOMEM);
     for (unsigned i = 0; ok && i < n->n_workers; i++)
         ok = open_worker(n, i);
     for (unsigned i = 0; ok && i < n->n_cqs; i++)
@@ -226,70 +218,113 @@ static void close_cqs(struct rdma_nic *n)
 {
     const struct tei_verbs *v = &n->t->verbs;
 
-    for (unsigned i = 0; n->cqs && i < n->n_cqs; i++) {
-        if (n->cqs[i].unacked)
-            v->ack_cq_events(n->cqs[i].cq, n->cqs[i].unacked);
-        if (n->cqs[i].cq)
-            v->destroy_cq(n->cqs[i].cq);
-        if (n->cqs[i].nic)
-            pthread_mutex_destroy(&n->cqs[i].lock);
+    for (unsigned i = 0; i < n->n_cqs; i++) {
+        struct rdma_cq *c = &n->cqs[i];
+
+        pthread_mutex_lock(&c->lock);
+        if (c->unacked)
+            v->ack_cq_events(c->cq, c->unacked);
+        if (c->cq)
+            v->destroy_cq(c->cq);
+        c->cq = NULL;
+        c->unacked = 0;
+        atomic_store(&c->posted, 0);
+        pthread_mutex_unlock(&c->lock);
     }
-    free(n->cqs);
-    n->cqs = NULL;
 }
 
-/* What open_nic() got, in reverse; also of one that failed half way. */
-static void close_nic(struct rdma_nic *n)
+/* What open_device() got, in reverse; also of one that failed half way. */
+static void close_device(struct rdma_nic *n)
 {
     const struct tei_verbs *v = &n->t->verbs;
 
     close_cqs(n);
-    for (unsigned i = 0; n->workers && i < n->n_workers; i++)
+    for (unsigned i = 0; i < n->n_workers; i++) {
         if (n->workers[i].channel)
             v->destroy_comp_channel(n->workers[i].channel);
-    free(n->workers);
-    n->workers = NULL;
+        n->workers[i].channel = NULL;
+    }
     if (n->pd)
         v->dealloc_pd(n->pd);
     if (n->context)
         v->close_device(n->context);
     n->pd = NULL;
     n->context = NULL;
-    free(n->gids);
-    n->gids = NULL;
-    n->n_gids = 0;
 }
 
-static bool open_nic(struct rdma_nic *n)
+static bool open_device(struct rdma_nic *n)
 {
     struct ibv_device *d = find_device(n->t, n->name);
 
     if (!d)
         return unusable(n, "there is no such device", 0);
-    if (!open_context(n, d) || !read_gids(n) || !open_queues(n)) {
-        close_nic(n);
+    if (open_context(n, d) && read_gids(n) && open_queues(n))
+        return true;
+    close_device(n);
+    return false;
+}
+
+static bool open_nic(struct rdma_nic *n)
+{
+    if (!open_device(n))
         return false;
-    }
     set_limits(n);
-    if (!tei_rdma_nic_look(n) && !atomic_load(&n->active))
+    if (!tei_rdma_nic_look(n))
         (void)unusable(n, "its port is not active", 0);
     return true;
 }
 
-static void init_nic(struct rdma *t, size_t i, const char *name)
+/* Each worker has queues and a channel of its own: nobody else is woken by what it polls. */
+static int make_queues(struct rdma_nic *n)
+{
+    const struct tei_conf *c = n->t->conf;
+    unsigned workers =
+        (unsigned)tei_max((size_t)c->workers_per_ctx, (size_t)c->num_comp_channels_per_ctx);
+    unsigned cqs = (unsigned)tei_max((size_t)c->num_cq_per_ctx, workers);
+
+    n->workers = calloc(workers, sizeof *n->workers);
+    n->cqs = calloc(cqs, sizeof *n->cqs);
+    if (!n->workers || !n->cqs)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for the queues of a NIC");
+    for (; n->n_workers < workers; n->n_workers++)
+        n->workers[n->n_workers] =
+            (struct rdma_worker){.nic = n, .index = n->n_workers, .waker = {.fd = -1}};
+    for (; n->n_cqs < cqs; n->n_cqs++) {
+        n->cqs[n->n_cqs].nic = n;
+        pthread_mutex_init(&n->cqs[n->n_cqs].lock, NULL);
+    }
+    return 0;
+}
+
+static int init_nic(struct rdma *t, size_t i, const char *name)
 {
     struct rdma_nic *n = &t->nics[i];
 
     n->t = t;
     n->index = (unsigned)i;
     n->port = (uint8_t)t->conf->ib_port;
+    n->nominal_bps = NOMINAL_BPS;
     snprintf(n->name, sizeof n->name, "%s", name);
     pthread_mutex_init(&n->pool_lock, NULL);
     pthread_mutex_init(&n->gid_lock, NULL);
+    pthread_rwlock_init(&n->device_lock, NULL);
     tei_sieve_init(&n->pool, t->conf->endpoint_store_fifo);
     tei_list_init(&n->waiting);
     tei_list_init(&n->dying);
-    n->nominal_bps = NOMINAL_BPS;
+    return make_queues(n);
+}
+
+static void fini_nic(struct rdma_nic *n)
+{
+    close_device(n);
+    for (unsigned i = 0; i < n->n_cqs; i++)
+        pthread_mutex_destroy(&n->cqs[i].lock);
+    free(n->cqs);
+    free(n->workers);
+    free(n->gids);
+    pthread_rwlock_destroy(&n->device_lock);
+    pthread_mutex_destroy(&n->gid_lock);
+    pthread_mutex_destroy(&n->pool_lock);
 }
 
 /* Each NIC and why it is not used: for the error when none is. */
@@ -324,13 +359,15 @@ static int list_devices(struct rdma *t)
 
     if (rc)
         return rc;
-    t->n_nics = tei_min(n, RDMA_NICS_MAX);
-    t->nics = calloc(t->n_nics + 1, sizeof *t->nics);
-    for (size_t i = 0; t->nics && i < t->n_nics; i++)
-        init_nic(t, i, names[i]);
+    n = tei_min(n, RDMA_NICS_MAX);
+    t->nics = calloc(n + 1, sizeof *t->nics);
+    for (; t->nics && !rc && t->n_nics < n; t->n_nics++)
+        rc = init_nic(t, t->n_nics, names[t->n_nics]);
     free(names);
     if (t->nics)
         init_paths(t);
+    if (rc)
+        return rc;
     t->devices = t->verbs.get_device_list(NULL);
     if (!t->nics)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for %zu NICs", t->n_nics);
@@ -356,13 +393,48 @@ int tei_rdma_nics_open(struct rdma *t)
     return rc;
 }
 
+/* With all locks. The device may not even answer; then it is closed, and tried again. */
+static bool reopen(struct rdma_nic *n)
+{
+    bool ok;
+
+    tei_rdma_workers_stop(n);
+    tei_rdma_memory_leave(n);
+    close_device(n);
+    ok = open_device(n) && tei_rdma_memory_join(n) == 0;
+    if (ok && tei_rdma_workers_start(n) != 0) {
+        tei_rdma_workers_stop(n);
+        ok = false;
+    }
+    if (!ok) {
+        tei_rdma_memory_leave(n);
+        close_device(n);
+    }
+    return ok;
+}
+
+bool tei_rdma_nic_repair(struct rdma_nic *n)
+{
+    bool idle, ok = false;
+
+    pthread_mutex_lock(&n->t->memory_lock);
+    pthread_rwlock_wrlock(&n->device_lock);
+    pthread_mutex_lock(&n->pool_lock);
+    idle = n->n_live == 0;
+    pthread_mutex_unlock(&n->pool_lock);
+    if (idle)
+        ok = reopen(n);
+    pthread_rwlock_unlock(&n->device_lock);
+    pthread_mutex_unlock(&n->t->memory_lock);
+    if (ok)
+        (void)tei_rdma_nic_look(n);
+    return ok;
+}
+
 void tei_rdma_nics_close(struct rdma *t)
 {
-    for (size_t i = 0; i < t->n_nics; i++) {
-        close_nic(&t->nics[i]);
-        pthread_mutex_destroy(&t->nics[i].pool_lock);
-        pthread_mutex_destroy(&t->nics[i].gid_lock);
-    }
+    for (size_t i = 0; i < t->n_nics; i++)
+        fini_nic(&t->nics[i]);
     free(t->nics);
     t->nics = NULL;
     t->n_nics = 0;

@@ -53,6 +53,8 @@ int tei_rdma_qps_create(struct rdma_endpoint *ep)
 
     if (ep->qps)
         return 0;
+    if (!n->pd)
+        return TEI_FAIL(TE_ERR_CONTEXT, "rdma: NIC %s is not open: %s", n->name, n->why);
     ep->qps = calloc(want, sizeof *ep->qps);
     if (!ep->qps)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for %u queue pairs", want);

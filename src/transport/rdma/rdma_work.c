@@ -79,7 +79,8 @@ static void aim(struct rdma_slice *s, const struct tei_path_choice *c)
     s->rail = c->rail;
     s->nic = c->local;
     s->device = c->peer;
-    s->lkey = tei_rdma_lkey(memory_of(w), w->base.region, c->local, s->local);
+    s->lkey = atomic_load_explicit(
+        &tei_rdma_keys_at(memory_of(w), c->local, (uintptr_t)s->local)->lkey, memory_order_relaxed);
     s->rkey = w->rkeys[c->peer];
 }
 

@@ -113,7 +113,7 @@ static void touch(struct touched *t, struct rdma_endpoint *ep, bool failed)
 static size_t take_all(struct rdma_cq *c, struct rdma_back *back, struct touched *t)
 {
     struct ibv_wc wcs[RDMA_CHAIN_MAX];
-    int n = ibv_poll_cq(c->cq, RDMA_CHAIN_MAX, wcs);
+    int n = c->cq ? ibv_poll_cq(c->cq, RDMA_CHAIN_MAX, wcs) : 0;
     int64_t now = n > 0 ? tei_now_ns() : 0;
 
     for (int i = 0; i < n; i++) {
@@ -165,7 +165,7 @@ bool tei_rdma_poll(struct tei_transport *base)
     size_t n = 0;
 
     for (size_t i = 0; i < t->n_nics; i++)
-        for (unsigned k = 0; t->nics[i].context && k < t->nics[i].n_cqs; k++)
+        for (unsigned k = 0; k < t->nics[i].n_cqs; k++)
             if (atomic_load_explicit(&t->nics[i].cqs[k].posted, memory_order_relaxed))
                 n += tei_rdma_cq_poll(&t->nics[i].cqs[k], true);
     return n > 0;
