@@ -90,6 +90,12 @@ static void serve_head(struct sim *s, const struct sim_queue *q)
     put(s, s->now + (int64_t)((double)c->len * 1e9 / q->bps), EV_SERVED, q->head);
 }
 
+/* When whoever polls for completions sees one of that time. */
+static int64_t seen(const struct sim *s, int64_t at)
+{
+    return s->poll_ns > 0 ? (at + s->poll_ns - 1) / s->poll_ns * s->poll_ns : at;
+}
+
 /* To the next queue that takes time, or to the end. */
 static void enter(struct sim *s, int at)
 {
@@ -114,7 +120,7 @@ static void enter(struct sim *s, int at)
         }
         return;
     }
-    put(s, s->now + s->latency_ns, EV_DONE, at);
+    put(s, seen(s, s->now + s->latency_ns), EV_DONE, at);
 }
 
 static void served(struct sim *s, int at)

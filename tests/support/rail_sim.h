@@ -60,6 +60,7 @@ struct sim_event {
 
 struct sim {
     int64_t now, reset_ns, latency_ns, detect_ns;
+    int64_t poll_ns; /* completions are seen at multiples of it; 0: at once */
     struct tei_path_nics nics;
     struct sim_queue nic[TEI_PATH_NICS];
     struct sim_flow *flows;

@@ -211,6 +211,40 @@ static void wake_rails(struct tei_paths *p, int64_t now)
     }
 }
 
+static uint64_t live_bit(unsigned rail)
+{
+    return UINT64_C(1) << rail % 64;
+}
+
+static unsigned rail_number(const struct tei_paths *p, const struct tei_rail *r)
+{
+    return (unsigned)(r - p->rails);
+}
+
+/* The first rail with something to measure, of those from number `rail` on. */
+static struct tei_rail *live_from(const struct tei_paths *p, unsigned rail)
+{
+    for (unsigned w = rail / 64; w < TEI_ARRAY_LEN(p->live); w++) {
+        uint64_t left = p->live[w];
+
+        if (w == rail / 64)
+            left &= UINT64_MAX << rail % 64;
+        if (left)
+            return &p->rails[w * 64 + (unsigned)__builtin_ctzll(left)];
+    }
+    return NULL;
+}
+
+static struct tei_rail *first_live(const struct tei_paths *p)
+{
+    return live_from(p, 0);
+}
+
+static struct tei_rail *next_live(const struct tei_paths *p, const struct tei_rail *r)
+{
+    return live_from(p, rail_number(p, r) + 1);
+}
+
 /* A port that turns out faster than it said is no bound to its rails. */
 static void raise_port(struct tei_rail *r)
 {
@@ -218,19 +252,41 @@ static void raise_port(struct tei_rail *r)
         atomic_store_explicit(&r->nic->cost, r->cost, memory_order_relaxed);
 }
 
+/*
+ * Settles the speed of each rail just measured. Those that meet in a NIC are compared with the other
+ * rails: in the same time per slice, or longer? The time is what was under way over the rate.
+ */
+static void compare_rails(struct tei_paths *p, int64_t now)
+{
+    unsigned local[TEI_PATH_NICS] = {0}, peer[TEI_PATH_NICS] = {0};
+    double depth = 0, rate = 0;
+    struct tei_rail *r;
+
+    for (r = first_live(p); r; r = next_live(p, r)) {
+        if (tei_rail_is_known(r, now)) {
+            depth += r->depth;
+            rate += r->sample;
+            local[r->local]++;
+            peer[r->peer]++;
+        }
+    }
+    for (r = first_live(p); r; r = next_live(p, r)) {
+        bool meets = local[r->local] > 1 || peer[r->peer] > 1;
+
+        if (r->sampled_ns == now)
+            tei_rail_settle(r, meets ? (depth - r->depth) / (rate - r->sample) : 0);
+    }
+}
+
 static void measure_rails(struct tei_paths *p, int64_t now)
 {
     p->tick_ns = now + TEI_RAIL_WINDOW_NS;
-    for (unsigned w = 0; w < TEI_ARRAY_LEN(p->live); w++) {
-        for (uint64_t left = p->live[w]; left; left &= left - 1) {
-            unsigned at = (unsigned)__builtin_ctzll(left);
-            struct tei_rail *r = &p->rails[w * 64 + at];
-
-            if (!tei_rail_measure(r, p->conf.min_window, now))
-                p->live[w] &= ~(UINT64_C(1) << at);
-            raise_port(r);
-        }
+    for (struct tei_rail *r = first_live(p); r; r = next_live(p, r)) {
+        if (!tei_rail_measure(r, p->conf.min_window, now))
+            p->live[rail_number(p, r) / 64] &= ~live_bit(rail_number(p, r));
+        raise_port(r);
     }
+    compare_rails(p, now);
 }
 
 static void look(struct tei_paths *p, uint32_t nics_epoch, int64_t now)
@@ -419,7 +475,7 @@ void tei_paths_posted(struct tei_paths *p, int rail, uint64_t len, int64_t now)
     struct tei_rail *r = &p->rails[rail];
 
     tei_rail_posted(r, len, now);
-    p->live[rail / 64] |= UINT64_C(1) << rail % 64;
+    p->live[rail / 64] |= live_bit((unsigned)rail);
     atomic_fetch_add_explicit(&r->nic->outstanding, len, memory_order_relaxed);
 }
 

@@ -72,7 +72,7 @@ static void explain_rail(struct text *t, const struct tei_paths *p,
         add(t, is_base(route, r) ? "in use" : "in use, in place of a rail that does not work");
     else
         explain_state(t, p, r, now);
-    add(t, "; %.2f of %.2f GB/s, %llu KiB in %u slices under way", r->bps / 1e9, r->nominal / 1e9,
+    add(t, "; %.2f of %.2f GB/s, %llu KiB in %u slices under way", r->rate / 1e9, r->nominal / 1e9,
         (unsigned long long)(r->outstanding >> 10), r->n_out);
     if (r->n_faults > 0)
         add(t, ", %u faults", r->n_faults);

@@ -8,6 +8,8 @@
 #define LONGEST_NS    16000000     /* up to here */
 #define FORGET_NS     500000000.0
 #define WORKED_FACTOR 10
+#define LATE          1.15 /* times what the others take */
+#define CREEP         1.02
 
 uint64_t tei_rail_cost_of(double bps)
 {
@@ -19,13 +21,23 @@ static double clamp(double x, double low, double high)
     return x < low ? low : x > high ? high : x;
 }
 
-static void set_bps(struct tei_rail *r, double bps, uint64_t min_window)
+static double within_reason(const struct tei_rail *r, double bps)
+{
+    return clamp(bps, r->nominal * SLOWEST, r->nominal * FASTEST);
+}
+
+static void set_speed(struct tei_rail *r, double bps)
+{
+    r->speed = within_reason(r, bps);
+    r->cost = tei_rail_cost_of(r->speed);
+}
+
+static void set_rate(struct tei_rail *r, double bps, uint64_t min_window)
 {
     uint64_t window;
 
-    r->bps = clamp(bps, r->nominal * SLOWEST, r->nominal * FASTEST);
-    r->cost = tei_rail_cost_of(r->bps);
-    window = (uint64_t)(r->bps * (double)r->full_ns / 1e9);
+    r->rate = within_reason(r, bps);
+    window = (uint64_t)(r->rate * (double)r->full_ns / 1e9);
     r->window = window > min_window ? window : min_window;
 }
 
@@ -43,7 +55,8 @@ void tei_rail_set_nominal(struct tei_rail *r, uint64_t bps, uint64_t min_window)
 {
     r->nominal = (double)bps < LEAST_BPS ? LEAST_BPS : (double)bps;
     r->full_ns = TEI_RAIL_FIRST_NS;
-    set_bps(r, r->nominal, min_window);
+    set_rate(r, r->nominal, min_window);
+    set_speed(r, r->nominal);
 }
 
 /* ---- The way of a slice -------------------------------------------------------------------------- */
@@ -110,36 +123,74 @@ static void measure_silence(struct tei_rail *r, uint64_t min_window, int64_t now
         return;
     bound = (double)r->longest * 1e9 / (double)silent;
     r->full_ns = TEI_RAIL_FIRST_NS;
-    if (bound < r->bps)
-        set_bps(r, bound > r->bps / 2 ? bound : r->bps / 2, min_window);
+    if (bound < r->rate)
+        set_rate(r, bound > r->rate / 2 ? bound : r->rate / 2, min_window);
+    if (bound < r->speed)
+        set_speed(r, bound > r->speed / 2 ? bound : r->speed / 2);
 }
 
-static void measure_traffic(struct tei_rail *r, uint64_t min_window)
+/* How far a figure moves to one measured in so long. */
+static double step(double from, double to, double busy_ns)
 {
-    double rate = (double)r->bytes * 1e9 / (double)r->busy_ns;
-    double depth = (double)r->depth_sum / r->n_done;
+    return from + (to - from) * busy_ns / (busy_ns + TEI_RAIL_WINDOW_NS);
+}
 
-    if (rate < r->bps / 2)
+static bool has_queued(const struct tei_rail *r)
+{
+    return r->depth * 1e9 >= r->sample * TEI_RAIL_QUEUED_NS;
+}
+
+static void measure_traffic(struct tei_rail *r, uint64_t min_window, int64_t now)
+{
+    r->sample = (double)r->bytes * 1e9 / (double)r->busy_ns;
+    r->depth = (double)r->depth_sum / r->n_done;
+    r->sampled_ns = now;
+    r->sample_busy = (double)r->busy_ns;
+    if (r->sample < r->rate / 2)
         r->full_ns = TEI_RAIL_FIRST_NS;
     else if (r->full_ns < TEI_RAIL_FULL_NS)
         r->full_ns *= 2;
-    if (rate > r->bps || depth * 1e9 >= rate * TEI_RAIL_QUEUED_NS)
-        set_bps(r, (r->bps + rate) / 2, min_window);
+    if (r->sample > r->rate || has_queued(r))
+        set_rate(r, step(r->rate, r->sample, r->sample_busy), min_window);
 }
 
-/*
- * Goes back to the rate of the ports. In time per byte, so that a very slow rail is not soon taken for
- * a middling one. False once there is nothing left to forget.
- */
+bool tei_rail_is_known(const struct tei_rail *r, int64_t now)
+{
+    return r->sample > 0 && now - r->sampled_ns <= 2 * LONGEST_NS;
+}
+
+void tei_rail_settle(struct tei_rail *r, double others_s)
+{
+    double own_s = r->depth / r->sample;
+
+    if (r->sample > r->speed || (has_queued(r) && own_s > others_s * LATE))
+        set_speed(r, step(r->speed, r->sample, r->sample_busy));
+    else if (others_s > 0 && r->speed < r->nominal)
+        set_speed(r, r->speed * CREEP > r->nominal ? r->nominal : r->speed * CREEP);
+}
+
+/* In time per byte, so that a very slow rail is not soon taken for a middling one. */
+static double mix(double from, double to, double share)
+{
+    return 1 / ((1 - share) / from + share / to);
+}
+
+static bool is_near(double a, double b)
+{
+    return a - b < b / 1024 && b - a < b / 1024;
+}
+
+/* Goes back to the rate of the ports. False once there is nothing left to forget. */
 static bool forget(struct tei_rail *r, uint64_t min_window, int64_t idle_ns)
 {
     double share = clamp((double)idle_ns / FORGET_NS, 0, 1);
-    double gap = r->nominal - r->bps;
 
-    if (gap < r->nominal / 1024 && gap > r->nominal / -1024 && r->full_ns == TEI_RAIL_FIRST_NS)
+    if (is_near(r->rate, r->nominal) && is_near(r->speed, r->nominal) &&
+        r->full_ns == TEI_RAIL_FIRST_NS)
         return false;
     r->full_ns = TEI_RAIL_FIRST_NS;
-    set_bps(r, 1 / ((1 - share) / r->bps + share / r->nominal), min_window);
+    set_rate(r, mix(r->rate, r->nominal, share), min_window);
+    set_speed(r, mix(r->speed, r->nominal, share));
     return true;
 }
 
@@ -166,7 +217,7 @@ bool tei_rail_measure(struct tei_rail *r, uint64_t min_window, int64_t now)
     if (r->bytes < ENOUGH_BYTES && age < LONGEST_NS)
         return true;
     if (r->busy_ns > 0)
-        measure_traffic(r, min_window);
+        measure_traffic(r, min_window, now);
     open_window(r, now);
     return true;
 }

@@ -7,12 +7,16 @@
  * the rails of all peers share. Times are nanoseconds of one monotonic clock, given by the caller;
  * rates are bytes per second.
  *
- * Rate. A rail is taken for as fast as its ports until something else is measured. In windows of
- * TEI_RAIL_WINDOW_NS or more its bytes are held against the time during which anything was on its
- * way. That is never more than the rail can do, so a higher figure is believed; a lower one only if
- * slices have queued, for otherwise it tells of a caller without work. A rail from which nothing
- * comes while something is on its way is believed slower by half in each window. Without traffic the
- * figure goes back to that of the ports within a second or so.
+ * Rate. In windows of TEI_RAIL_WINDOW_NS or more the bytes of a rail are held against the time during
+ * which anything was on its way. That is never more than the rail can do, so a higher figure than
+ * before is believed; a lower one only if slices have queued, for otherwise it tells of a caller
+ * without work. A rail from which nothing comes while something is on its way is believed slower by
+ * half in each window. Without traffic the figure goes back to that of the ports within a second.
+ *
+ * Speed. What completion times are predicted by is mostly the same. But rails that meet in one NIC
+ * each get of it what share of the queue is theirs: by their rates any division of the work would look
+ * right, and small differences would grow. There the speed falls to the rate only where slices take
+ * longer than on the peer's other rails, and else rises slowly back to that of the ports.
  *
  * Window. A rail may have on its way what it carries in TEI_RAIL_FIRST_NS, doubled whenever it turns
  * out as fast as thought up to TEI_RAIL_FULL_NS, and back to the first when it does not: so what is
@@ -63,7 +67,7 @@ struct tei_rail {
     /* What a choice reads. */
     uint64_t outstanding; /* bytes posted and not done */
     uint64_t window;      /* full from here on */
-    uint64_t cost;        /* of a byte, by the rate measured */
+    uint64_t cost;        /* of a byte, by the speed */
     struct tei_path_nic *nic;
     uint32_t n_out; /* slices posted and not done */
     uint8_t local, peer;
@@ -78,7 +82,9 @@ struct tei_rail {
     int64_t full_ns;     /* what may be on its way, in the rail's own time */
     uint64_t busy_ns, bytes, depth_sum;
     uint32_t n_done, longest; /* successes of the window; the longest slice ever */
-    double bps, nominal;
+    double rate, speed, nominal;
+    double sample, depth, sample_busy; /* the last window: rate, mean of outstanding, length */
+    int64_t sampled_ns;
 
     /* Faults. */
     int64_t until_ns, pause_ns, active_ns;
@@ -103,6 +109,15 @@ bool tei_rail_done(struct tei_rail *r, uint64_t len, int64_t now, bool ok);
 
 /* Closes the window of measurement if it is long enough. False: nothing to measure until a post. */
 bool tei_rail_measure(struct tei_rail *r, uint64_t min_window, int64_t now);
+
+/* Whether its last sample is recent enough to compare others with. */
+bool tei_rail_is_known(const struct tei_rail *r, int64_t now);
+
+/*
+ * After a sample: settles the speed. `others_s`: for a rail that meets another of this peer in a NIC,
+ * the seconds that slices take on the other rails; else 0.
+ */
+void tei_rail_settle(struct tei_rail *r, double others_s);
 
 /*
  * ACTIVE or PROBATION -> PAUSED, for `first_ns` or twice the last pause, at most `max_ns`. False if

@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which rails a route has, and which of them a slice is given. */
+#include "base/err.h"
+#include "transport/rdma/rdma_path.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#define MS    INT64_C(1000000)
+#define GB    UINT64_C(1000000000)
+#define SLICE 65536
+
+static struct tei_path_nics nics;
+static struct tei_paths paths;
+static struct tei_path_route route;
+static int64_t now;
+
+static size_t ports_of(const char *names, char (*text)[TEI_PATH_NAME], struct tei_path_port *ports)
+{
+    size_t n = 0;
+    int used;
+
+    while (sscanf(names, " %63s%n", text[n], &used) == 1) {
+        ports[n] = (struct tei_path_port){text[n], 10 * GB, true};
+        names += used;
+        n++;
+    }
+    return n;
+}
+
+static int begin(const char *local, const char *peer, struct tei_path_conf conf)
+{
+    static char text[2][TEI_PATH_NICS + 1][TEI_PATH_NAME];
+    struct tei_path_port ports[TEI_PATH_NICS + 1];
+
+    now = 1000 * MS;
+    if (conf.rail_pause_ns == 0)
+        conf.rail_pause_ns = 30000 * MS;
+    tei_path_nics_init(&nics, ports, ports_of(local, text[0], ports));
+    return tei_paths_init(&paths, &conf, &nics, ports, ports_of(peer, text[1], ports));
+}
+
+/* "0 2 5" */
+static struct tei_path_list list(const char *text)
+{
+    struct tei_path_list l = {0, {0}};
+    unsigned nic;
+    int used;
+
+    for (; sscanf(text, " %u%n", &nic, &used) == 1; text += used)
+        l.nic[l.n++] = (uint8_t)nic;
+    return l;
+}
+
+static void lead(const char *lp, const char *la, const char *pp, const char *pa)
+{
+    struct tei_path_list l[4] = {list(lp), list(la), list(pp), list(pa)};
+
+    tei_paths_route(&paths, &l[0], &l[1], &l[2], &l[3], &route);
+}
+
+/* The rails in use as "0-0 1-1", sorted by local, then peer NIC. */
+static const char *rails(void)
+{
+    static char text[1024];
+    size_t len = 0;
+
+    text[0] = '\0';
+    for (unsigned rail = 0; rail < paths.n_local * paths.n_peer; rail++) {
+        for (unsigned k = 0; k < route.n_set; k++) {
+            if (route.set[k] == rail)
+                len += (size_t)snprintf(text + len, sizeof text - len, "%s%u-%u", len ? " " : "",
+                                        paths.rails[rail].local, paths.rails[rail].peer);
+        }
+    }
+    return text;
+}
+
+static enum tei_path_answer pick(uint64_t len, int avoid, struct tei_path_choice *out)
+{
+    struct tei_path_want want = {len, now, avoid};
+
+    return tei_paths_pick(&paths, &route, &want, out);
+}
+
+/* The rail that the next slice gets, and does get. */
+static int send(uint64_t len)
+{
+    struct tei_path_choice c;
+
+    assert_int_equal(pick(len, TEI_PATH_NO_RAIL, &c), TEI_PATH_RAIL);
+    assert_int_equal(c.rail, tei_path_rail(&paths, c.local, c.peer));
+    tei_paths_posted(&paths, c.rail, len, now);
+    return c.rail;
+}
+
+/* Gives all rails of the route a slice, so that none is due for a probe. */
+static void warm(void)
+{
+    for (unsigned k = 0; k < route.n_set; k++) {
+        tei_paths_posted(&paths, route.set[k], 1, now);
+        tei_paths_done(&paths, route.set[k], 1, now, true);
+    }
+}
+
+static void expect(const char *local, const char *peer, const char *lists[4], const char *want)
+{
+    assert_int_equal(begin(local, peer, (struct tei_path_conf){0}), 0);
+    lead(lists[0], lists[1], lists[2], lists[3]);
+    assert_string_equal(rails(), want);
+    tei_paths_fini(&paths);
+}
+
+/* ---- Pairs ---------------------------------------------------------------------------------------- */
+
+static void test_pairs_by_position(void **state)
+{
+    const char *all[4] = {"", "", "", ""};
+
+    (void)state;
+    expect("a", "x", all, "0-0");
+    expect("a b", "x y", all, "0-0 1-1");
+    expect("a b c", "x y", all, "0-0 1-1 2-0");
+    expect("a b", "x y z w v", all, "0-0 0-2 0-4 1-1 1-3");
+    expect("a", "x y z w", all, "0-0 0-1 0-2 0-3");
+    expect("a b c d", "x", all, "0-0 1-0 2-0 3-0");
+}
+
+static void test_pairs_by_name(void **state)
+{
+    const char *all[4] = {"", "", "", ""};
+    const char *part[4] = {"0 1", "2", "2 0", "1"};
+
+    (void)state;
+    expect("a b c", "c a b", all, "0-1 1-2 2-0");
+    expect("a b c", "c x a", all, "0-2 1-1 2-0");
+    expect("a b c d", "d c", all, "0-0 1-1 2-1 3-0");
+    expect("a b", "z y b a", all, "0-0 0-3 1-1 1-2");
+    /* A namesake that is not preferred does not count. */
+    expect("a b c", "a b c", part, "0-0 1-2");
+}
+
+static void test_lists(void **state)
+{
+    const char *skewed[4] = {"0 1", "2 3", "1", "0"};
+    const char *available[4] = {"", "2 1", "", "0"};
+    const char *wrong[4] = {"1 1 9 0", "0 1 2", "31 0", "0"};
+
+    (void)state;
+    expect("a b c d", "x y", skewed, "0-1 1-1");
+    expect("a b c d", "x y", available, "1-0 2-0");
+    expect("a b c", "x", wrong, "0-0 1-0");
+    assert_int_equal(route.local[0].n, 2);
+    assert_int_equal(route.local[1].n, 1);
+}
+
+static void test_same_name(void **state)
+{
+    (void)state;
+    assert_int_equal(begin("a b c", "c b a x", (struct tei_path_conf){.same_name = true}), 0);
+    lead("0 1", "2", "1 3", "0 2");
+    assert_string_equal(rails(), "0-2 0-3 1-1"); /* NIC 3 has no namesake: the emptiest takes it */
+    tei_paths_fini(&paths);
+}
+
+static void test_affinity_map(void **state)
+{
+    struct tei_path_conf conf = {.affinity = " a = y , z ;b=x; nobody=x;; "};
+
+    (void)state;
+    assert_int_equal(begin("a b c", "x y z", conf), 0);
+    lead("0 1", "2", "0", "1 2");
+    assert_string_equal(rails(), "0-1 0-2 1-0");
+    lead("2", "0 1", "1", "0 2"); /* not in the map */
+    assert_string_equal(rails(), "2-1");
+    tei_paths_fini(&paths);
+}
+
+static void test_affinity_map_refused(void **state)
+{
+    static const char *const bad[] = {"a",     "=b",  "a=",    "a=b,", "a=,b",
+                                      "a=b=c", "a,b", "a=b;c", ","};
+
+    (void)state;
+    assert_int_equal(tei_path_affinity_check(""), 0);
+    assert_int_equal(tei_path_affinity_check(" ; ;"), 0);
+    assert_int_equal(tei_path_affinity_check("a=b,c;d=e;"), 0);
+    for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++) {
+        assert_int_equal(tei_path_affinity_check(bad[i]), TE_ERR_INVALID);
+        assert_int_equal(begin("a", "b", (struct tei_path_conf){.affinity = bad[i]}),
+                         TE_ERR_INVALID);
+        assert_non_null(strstr(te_errmsg(), "MC_NIC_PEER_AFFINITY"));
+    }
+}
+
+static void test_too_many_or_no_nics(void **state)
+{
+    char names[33 * 4 + 1] = "";
+
+    (void)state;
+    for (unsigned i = 0; i < 33; i++)
+        snprintf(names + 4 * i, 5, "n%02u ", i);
+    assert_int_equal(begin("a", names, (struct tei_path_conf){0}), TE_ERR_INVALID);
+    assert_int_equal(begin("a", "", (struct tei_path_conf){0}), TE_ERR_INVALID);
+    assert_int_equal(begin("", "a", (struct tei_path_conf){0}), TE_ERR_INVALID);
+    assert_int_equal(begin(names, names + 4, (struct tei_path_conf){0}), 0);
+    lead("", "", "", "");
+    assert_int_equal(route.n_set, 32);
+    tei_paths_fini(&paths);
+}
+
+/* ---- The choice ----------------------------------------------------------------------------------- */
+
+static void test_idle_rails_alike_take_turns(void **state)
+{
+    int n[4] = {0};
+
+    (void)state;
+    assert_int_equal(begin("a b c d", "a b c d", (struct tei_path_conf){0}), 0);
+    lead("", "", "", "");
+    warm();
+    for (int k = 0; k < 400; k++) {
+        int rail = send(SLICE);
+
+        tei_paths_done(&paths, rail, SLICE, now, true);
+        n[rail / 4]++;
+    }
+    for (int k = 0; k < 4; k++)
+        assert_int_equal(n[k], 100);
+    tei_paths_fini(&paths);
+}
+
+static void test_slices_go_where_least_waits(void **state)
+{
+    (void)state;
+    assert_int_equal(begin("a b", "a b", (struct tei_path_conf){0}), 0);
+    lead("", "", "", "");
+    warm();
+    tei_paths_posted(&paths, 0, 10 * SLICE, now);
+    for (int k = 0; k < 9; k++)
+        assert_int_equal(send(SLICE), 3);
+    tei_paths_fini(&paths);
+}
+
+/* What other peers have on a NIC counts. */
+static void test_a_nic_busy_for_another_peer_is_left_alone(void **state)
+{
+    struct tei_path_conf conf = {.rail_pause_ns = MS};
+    struct tei_path_port port = {"x", 10 * GB, true};
+    struct tei_paths other;
+
+    (void)state;
+    assert_int_equal(begin("a b", "a b", (struct tei_path_conf){0}), 0);
+    assert_int_equal(tei_paths_init(&other, &conf, &nics, &port, 1), 0);
+    lead("", "", "", "");
+    warm();
+    tei_paths_posted(&other, 0, 10 * SLICE, now);
+    for (int k = 0; k < 9; k++)
+        assert_int_equal(send(SLICE), 3);
+    tei_paths_done(&other, 0, 10 * SLICE, now, true);
+    assert_int_equal(send(SLICE), 0);
+    tei_paths_fini(&other);
+    tei_paths_fini(&paths);
+}
+
+static void test_short_slices_stay_for_64_kib(void **state)
+{
+    int changes = 0, last = -1;
+
+    (void)state;
+    assert_int_equal(begin("a b", "a b", (struct tei_path_conf){0}), 0);
+    lead("", "", "", "");
+    warm();
+    for (int k = 0; k < 160; k++) {
+        int rail = send(4096);
+
+        changes += rail != last;
+        last = rail;
+    }
+    assert_int_equal(changes, 10);
+    tei_paths_fini(&paths);
+}
+
+static void test_full_windows_wait(void **state)
+{
+    struct tei_path_choice c;
+    uint64_t first = 10 * GB / 1000; /* what a rail never measured carries in a millisecond */
+    uint64_t sent = 0;
+
+    (void)state;
+    assert_int_equal(begin("a b", "a b", (struct tei_path_conf){0}), 0);
+    lead("", "", "", "");
+    while (pick(SLICE, TEI_PATH_NO_RAIL, &c) == TEI_PATH_RAIL) {
+        tei_paths_posted(&paths, c.rail, SLICE, now);
+        sent += SLICE;
+        assert_true(sent <= 2 * (first + SLICE));
+    }
+    assert_true(sent >= 2 * first);
+    assert_int_equal(pick(SLICE, TEI_PATH_NO_RAIL, &c), TEI_PATH_WAIT);
+    assert_true(c.at_ns == INT64_MAX);
+    tei_paths_done(&paths, 3, SLICE, now, true);
+    assert_int_equal(send(SLICE), 3);
+    tei_paths_fini(&paths);
+}
+
+static void test_bound_on_slices(void **state)
+{
+    struct tei_path_choice c;
+
+    (void)state;
+    assert_int_equal(begin("a b", "a b", (struct tei_path_conf){.max_slices = 3}), 0);
+    lead("", "", "", "");
+    for (int k = 0; k < 6; k++)
+        send(1);
+    assert_int_equal(pick(1, TEI_PATH_NO_RAIL, &c), TEI_PATH_WAIT);
+    tei_paths_done(&paths, 0, 1, now, true);
+    assert_int_equal(send(1), 0);
+    tei_paths_fini(&paths);
+}
+
+static void test_round_robin(void **state)
+{
+    struct tei_path_choice c;
+
+    (void)state;
+    assert_int_equal(
+        begin("a b c", "a b c", (struct tei_path_conf){.roundrobin = true, .max_slices = 10}), 0);
+    lead("", "", "", "");
+    for (int k = 0; k < 9; k++)
+        assert_int_equal(send(k % 3 ? 1 : 50 * SLICE), k % 3 * 4);
+    for (int k = 0; k < 7; k++)
+        tei_paths_posted(&paths, 4, 1, now); /* full */
+    assert_int_equal(send(1), 0);
+    assert_int_equal(send(1), 8);
+    assert_int_equal(send(1), 0);
+    assert_int_equal(pick(1, 8, &c), TEI_PATH_RAIL);
+    assert_int_equal(c.rail, 0);
+    tei_paths_fini(&paths);
+}
+
+static void test_a_retry_avoids_its_rail(void **state)
+{
+    struct tei_path_choice c;
+
+    (void)state;
+    assert_int_equal(begin("a b", "a b", (struct tei_path_conf){0}), 0);
+    lead("", "", "", "");
+    for (int k = 0; k < 10; k++) {
+        assert_int_equal(pick(4096, 0, &c), TEI_PATH_RAIL);
+        assert_int_equal(c.rail, 3);
+        assert_int_equal(pick(4096, 3, &c), TEI_PATH_RAIL);
+        assert_int_equal(c.rail, 0);
+    }
+    lead("0", "", "0", ""); /* nothing else: better that than none */
+    assert_int_equal(pick(4096, 0, &c), TEI_PATH_RAIL);
+    assert_int_equal(c.rail, 0);
+    tei_paths_fini(&paths);
+}
+
+/* ---- The measured rate ---------------------------------------------------------------------------- */
+
+/* Keeps `depth` slices on a rail that carries `bps` for so many milliseconds, with choices between. */
+static void carry(int rail, double bps, unsigned depth, int ms)
+{
+    int64_t end = now + ms * MS, each = (int64_t)(SLICE * 1e9 / bps);
+    struct tei_path_choice c;
+
+    for (unsigned k = 0; k < depth; k++)
+        tei_paths_posted(&paths, rail, SLICE, now);
+    while (now < end) {
+        now += each;
+        tei_paths_done(&paths, rail, SLICE, now, true);
+        tei_paths_posted(&paths, rail, SLICE, now);
+        (void)pick(SLICE, TEI_PATH_NO_RAIL, &c);
+    }
+    for (unsigned k = 0; k < depth; k++)
+        tei_paths_done(&paths, rail, SLICE, now, true);
+}
+
+static void check_bps(int rail, double want)
+{
+    double bps = paths.rails[rail].rate;
+
+    if (bps < 0.97 * want || bps > 1.03 * want)
+        fail_msg("rail %d is thought to carry %.3g, not %.3g", rail, bps, want);
+}
+
+static void test_rate_is_measured(void **state)
+{
+    (void)state;
+    assert_int_equal(begin("a b", "a b", (struct tei_path_conf){0}), 0);
+    lead("", "", "", "");
+    check_bps(0, 10e9);
+    carry(0, 2.5e9, 8, 30);
+    check_bps(0, 2.5e9);
+    carry(0, 9e9, 8, 30);
+    check_bps(0, 9e9);
+    carry(0, 90e9, 8, 30); /* more than four times the port is not believed */
+    check_bps(0, 40e9);
+    carry(0, 50e6, 2, 200); /* nor less than a 64th */
+    check_bps(0, 10e9 / 64);
+    check_bps(3, 10e9);
+    tei_paths_fini(&paths);
+}
+
+/* With nothing queued a low rate says nothing: 64 KiB in 13 us are 5 GB/s, and no sign of a slow rail. */
+static void test_light_load_does_not_make_a_rail_slow(void **state)
+{
+    struct tei_path_choice c;
+
+    (void)state;
+    assert_int_equal(begin("a", "a", (struct tei_path_conf){0}), 0);
+    lead("", "", "", "");
+    for (int k = 0; k < 2000; k++) {
+        tei_paths_posted(&paths, 0, SLICE, now);
+        now += 13000;
+        tei_paths_done(&paths, 0, SLICE, now, true);
+        now += 20000;
+        (void)pick(SLICE, TEI_PATH_NO_RAIL, &c);
+    }
+    check_bps(0, 10e9);
+    tei_paths_fini(&paths);
+}
+
+static void test_silence_makes_slow_and_idleness_forgets(void **state)
+{
+    struct tei_path_choice c;
+
+    (void)state;
+    assert_int_equal(begin("a b", "a b", (struct tei_path_conf){0}), 0);
+    lead("", "", "", "");
+    for (int k = 0; k < 4; k++)
+        tei_paths_posted(&paths, 0, SLICE, now);
+    for (int k = 0; k < 25; k++, now += MS)
+        (void)pick(SLICE, TEI_PATH_NO_RAIL, &c);
+    check_bps(0, 10e9 / 64);
+    assert_true(paths.rails[0].window <= 256U << 10);
+    for (int k = 0; k < 4; k++)
+        tei_paths_done(&paths, 0, SLICE, now, false);
+    for (int k = 0; k < 4000; k++, now += MS)
+        (void)pick(SLICE, TEI_PATH_NO_RAIL, &c);
+    check_bps(0, 10e9);
+    tei_paths_fini(&paths);
+}
+
+static void test_probe_after_20_ms(void **state)
+{
+    int probes = 0;
+
+    (void)state;
+    assert_int_equal(begin("a b", "a b", (struct tei_path_conf){0}), 0);
+    lead("", "", "", "");
+    carry(3, 100e6, 1, 100); /* so slow that prediction would never take it */
+    warm();
+    for (int k = 0; k < 10000; k++, now += 20000) {
+        int rail = send(SLICE);
+
+        probes += rail == 3;
+        tei_paths_done(&paths, rail, SLICE, now + (rail == 3 ? 600000 : 7000), true);
+    }
+    assert_in_range(probes, 9, 12); /* 200 ms */
+    tei_paths_fini(&paths);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pairs_by_position),
+        cmocka_unit_test(test_pairs_by_name),
+        cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_same_name),
+        cmocka_unit_test(test_affinity_map),
+        cmocka_unit_test(test_affinity_map_refused),
+        cmocka_unit_test(test_too_many_or_no_nics),
+        cmocka_unit_test(test_idle_rails_alike_take_turns),
+        cmocka_unit_test(test_slices_go_where_least_waits),
+        cmocka_unit_test(test_a_nic_busy_for_another_peer_is_left_alone),
+        cmocka_unit_test(test_short_slices_stay_for_64_kib),
+        cmocka_unit_test(test_full_windows_wait),
+        cmocka_unit_test(test_bound_on_slices),
+        cmocka_unit_test(test_round_robin),
+        cmocka_unit_test(test_a_retry_avoids_its_rail),
+        cmocka_unit_test(test_rate_is_measured),
+        cmocka_unit_test(test_light_load_does_not_make_a_rail_slow),
+        cmocka_unit_test(test_silence_makes_slow_and_idleness_forgets),
+        cmocka_unit_test(test_probe_after_20_ms),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,571 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Faults: pauses, probation, what stands in for a rail or NIC that is lost, and what is told of it. */
+#include "transport/rdma/rdma_path.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#define MS    INT64_C(1000000)
+#define GB    UINT64_C(1000000000)
+#define SLICE 65536
+
+static struct tei_path_nics nics;
+static struct tei_paths paths;
+static struct tei_path_route route;
+static int64_t now;
+
+static size_t ports_of(const char *names, char (*text)[TEI_PATH_NAME], struct tei_path_port *ports)
+{
+    size_t n = 0;
+    int used;
+
+    while (sscanf(names, " %63s%n", text[n], &used) == 1) {
+        ports[n] = (struct tei_path_port){text[n], 10 * GB, true};
+        names += used;
+        n++;
+    }
+    return n;
+}
+
+static int begin(const char *local, const char *peer, struct tei_path_conf conf)
+{
+    static char text[2][TEI_PATH_NICS][TEI_PATH_NAME];
+    struct tei_path_port ports[TEI_PATH_NICS];
+
+    now = 1000 * MS;
+    if (conf.rail_pause_ns == 0)
+        conf.rail_pause_ns = 30000 * MS;
+    tei_path_nics_init(&nics, ports, ports_of(local, text[0], ports));
+    return tei_paths_init(&paths, &conf, &nics, ports, ports_of(peer, text[1], ports));
+}
+
+/* "0 2 5" */
+static struct tei_path_list list(const char *text)
+{
+    struct tei_path_list l = {0, {0}};
+    unsigned nic;
+    int used;
+
+    for (; sscanf(text, " %u%n", &nic, &used) == 1; text += used)
+        l.nic[l.n++] = (uint8_t)nic;
+    return l;
+}
+
+static void lead(const char *lp, const char *la, const char *pp, const char *pa)
+{
+    struct tei_path_list l[4] = {list(lp), list(la), list(pp), list(pa)};
+
+    tei_paths_route(&paths, &l[0], &l[1], &l[2], &l[3], &route);
+}
+
+/* The rails in use as "0-0 1-1", sorted by local, then peer NIC. */
+static const char *rails(void)
+{
+    static char text[1024];
+    size_t len = 0;
+
+    text[0] = '\0';
+    for (unsigned rail = 0; rail < paths.n_local * paths.n_peer; rail++) {
+        for (unsigned k = 0; k < route.n_set; k++) {
+            if (route.set[k] == rail)
+                len += (size_t)snprintf(text + len, sizeof text - len, "%s%u-%u", len ? " " : "",
+                                        paths.rails[rail].local, paths.rails[rail].peer);
+        }
+    }
+    return text;
+}
+
+static enum tei_path_answer pick(uint64_t len, int avoid, struct tei_path_choice *out)
+{
+    struct tei_path_want want = {len, now, avoid};
+
+    return tei_paths_pick(&paths, &route, &want, out);
+}
+
+/* The rail that the next slice gets, and does get. */
+static int send(uint64_t len)
+{
+    struct tei_path_choice c;
+
+    assert_int_equal(pick(len, TEI_PATH_NO_RAIL, &c), TEI_PATH_RAIL);
+    assert_int_equal(c.rail, tei_path_rail(&paths, c.local, c.peer));
+    tei_paths_posted(&paths, c.rail, len, now);
+    return c.rail;
+}
+
+static const struct tei_path_conf plain;
+
+/* Refreshes the route and tells its rails. */
+static const char *rails_now(void)
+{
+    struct tei_path_choice c;
+
+    (void)pick(1, TEI_PATH_NO_RAIL, &c);
+    return rails();
+}
+
+static int rail(unsigned local, unsigned peer)
+{
+    return (int)tei_path_rail(&paths, local, peer);
+}
+
+static enum tei_rail_state state_of(unsigned local, unsigned peer)
+{
+    return (enum tei_rail_state)paths.rails[rail(local, peer)].state;
+}
+
+static void fault(unsigned local, unsigned peer)
+{
+    tei_paths_failed(&paths, rail(local, peer), TEI_PATH_FAULT_RAIL, now);
+}
+
+static void use(unsigned local, unsigned peer, bool ok)
+{
+    tei_paths_posted(&paths, rail(local, peer), SLICE, now);
+    tei_paths_done(&paths, rail(local, peer), SLICE, now, ok);
+}
+
+static void begin_8_by_8(void)
+{
+    assert_int_equal(begin("a b c d e f g h", "a b c d e f g h", plain), 0);
+}
+
+/* A choice is the rail on trial, once; what became of that slice is told. */
+static void pass_trial(unsigned local, unsigned peer, bool ok)
+{
+    struct tei_path_choice c;
+    int given = send(SLICE);
+
+    assert_int_equal(given, rail(local, peer));
+    assert_true(pick(SLICE, TEI_PATH_NO_RAIL, &c) != TEI_PATH_RAIL || c.rail != given);
+    now += 100000;
+    if (!ok)
+        fault(local, peer);
+    tei_paths_done(&paths, given, SLICE, now, ok);
+}
+
+/* ---- Pauses and probation ------------------------------------------------------------------------- */
+
+static void test_pause_then_probation_then_full_share(void **state)
+{
+    (void)state;
+    assert_int_equal(begin("a b", "a b", plain), 0);
+    lead("", "", "", "");
+    fault(0, 0);
+    now += 99 * MS;
+    assert_string_equal(rails_now(), "0-1 1-0 1-1");
+    assert_int_equal(state_of(0, 0), TEI_RAIL_PAUSED);
+    now += MS;
+    assert_string_equal(rails_now(), "0-1 1-0 1-1");
+    assert_int_equal(state_of(0, 0), TEI_RAIL_PROBATION);
+    pass_trial(0, 0, true);
+    assert_int_equal(state_of(0, 0), TEI_RAIL_PROBATION);
+    pass_trial(0, 0, true);
+    assert_string_equal(rails_now(), "0-0 1-1");
+    tei_paths_fini(&paths);
+}
+
+static void test_a_long_slice_ends_probation(void **state)
+{
+    int given;
+
+    (void)state;
+    assert_int_equal(begin("a b", "a b", plain), 0);
+    lead("", "", "", "");
+    fault(0, 0);
+    now += 100 * MS;
+    given = send(1U << 20);
+    assert_int_equal(given, rail(0, 0));
+    tei_paths_done(&paths, given, 1U << 20, now, true);
+    assert_int_equal(state_of(0, 0), TEI_RAIL_ACTIVE);
+    tei_paths_fini(&paths);
+}
+
+static void test_pauses_double_up_to_the_longest(void **state)
+{
+    static const int want[] = {100, 200, 400, 800, 1000, 1000};
+    struct tei_path_conf conf = {.rail_pause_ns = 1000 * MS};
+
+    (void)state;
+    assert_int_equal(begin("a b", "a b", conf), 0);
+    lead("", "", "", "");
+    use(0, 1, true);
+    use(1, 0, true);
+    fault(0, 0);
+    for (size_t i = 0; i < TEI_ARRAY_LEN(want); i++) {
+        assert_true(paths.rails[0].until_ns == now + want[i] * MS);
+        now += want[i] * MS - 1;
+        (void)rails_now();
+        assert_int_equal(state_of(0, 0), TEI_RAIL_PAUSED);
+        now++;
+        pass_trial(0, 0, false);
+        assert_int_equal(state_of(0, 0), TEI_RAIL_PAUSED);
+        use(0, 1, true);
+        use(1, 0, true);
+    }
+    tei_paths_fini(&paths);
+}
+
+/* One that fails soon after it came back waits for longer; one that has worked since does not. */
+static void test_a_flapping_rail_pauses_for_longer(void **state)
+{
+    (void)state;
+    assert_int_equal(begin("a b", "a b", plain), 0);
+    lead("", "", "", "");
+    for (int k = 0; k < 3; k++) {
+        fault(0, 0);
+        assert_true(paths.rails[0].until_ns == now + (100 << k) * MS);
+        now += (100 << k) * MS;
+        pass_trial(0, 0, true);
+        pass_trial(0, 0, true);
+        assert_int_equal(state_of(0, 0), TEI_RAIL_ACTIVE);
+        use(0, 1, true);
+    }
+    now += 4001 * MS;
+    fault(0, 0);
+    assert_true(paths.rails[0].until_ns == now + 100 * MS);
+    tei_paths_fini(&paths);
+}
+
+static void test_a_burst_of_faults_is_one(void **state)
+{
+    (void)state;
+    assert_int_equal(begin("a b", "a b", plain), 0);
+    lead("", "", "", "");
+    for (int k = 0; k < 50; k++, now += MS)
+        fault(0, 0);
+    assert_true(paths.rails[0].pause_ns == 100 * MS);
+    now += 60 * MS;
+    (void)rails_now();
+    assert_int_equal(state_of(0, 0), TEI_RAIL_PROBATION);
+    fault(0, 0); /* a late one, of a slice given before the pause */
+    assert_int_equal(state_of(0, 0), TEI_RAIL_PROBATION);
+    assert_int_equal(paths.rails[0].n_faults, 51);
+    tei_paths_fini(&paths);
+}
+
+static void test_slices_of_before_hold_up_the_trial(void **state)
+{
+    (void)state;
+    assert_int_equal(begin("a b", "a b", plain), 0);
+    lead("", "", "", "");
+    tei_paths_posted(&paths, 0, SLICE, now);
+    fault(0, 0);
+    now += 150 * MS;
+    for (int k = 0; k < 10; k++)
+        assert_int_not_equal(send(SLICE), 0);
+    tei_paths_done(&paths, 0, SLICE, now, false);
+    assert_int_equal(send(SLICE), 0);
+    tei_paths_fini(&paths);
+}
+
+static void test_a_retry_is_no_trial(void **state)
+{
+    struct tei_path_choice c;
+
+    (void)state;
+    assert_int_equal(begin("a b", "a b", plain), 0);
+    lead("", "", "", "");
+    fault(0, 0);
+    now += 150 * MS;
+    assert_int_equal(pick(SLICE, rail(1, 1), &c), TEI_PATH_RAIL);
+    assert_int_not_equal(c.rail, 0);
+    tei_paths_fini(&paths);
+}
+
+static void test_the_only_rail(void **state)
+{
+    struct tei_path_choice c;
+    int64_t first;
+
+    (void)state;
+    assert_int_equal(begin("a", "a", plain), 0);
+    lead("", "", "", "");
+    fault(0, 0);
+    first = now + 10 * MS; /* shorter, as there is nothing else */
+    assert_int_equal(pick(SLICE, 0, &c), TEI_PATH_NONE);
+    assert_true(c.at_ns == first);
+    now = first;
+    assert_int_equal(pick(SLICE, 0, &c), TEI_PATH_RAIL);
+    assert_int_equal(c.rail, 0);
+    tei_paths_posted(&paths, 0, SLICE, now);
+    assert_int_equal(pick(SLICE, TEI_PATH_NO_RAIL, &c), TEI_PATH_WAIT);
+    fault(0, 0);
+    tei_paths_done(&paths, 0, SLICE, now, false);
+    assert_int_equal(pick(SLICE, TEI_PATH_NO_RAIL, &c), TEI_PATH_NONE);
+    assert_true(c.at_ns == now + 20 * MS);
+    tei_paths_fini(&paths);
+}
+
+/* With all paused the first to be tried is the one whose pause ends first; then the one after. */
+static void test_all_paused(void **state)
+{
+    struct tei_path_choice c;
+
+    (void)state;
+    assert_int_equal(begin("a", "a b c", plain), 0);
+    lead("", "", "", "");
+    for (unsigned j = 0; j < 3; j++, now += MS)
+        fault(0, j);
+    assert_int_equal(pick(SLICE, TEI_PATH_NO_RAIL, &c), TEI_PATH_NONE);
+    assert_true(c.at_ns > now && c.at_ns <= now + 100 * MS);
+    now = c.at_ns;
+    assert_int_equal(pick(SLICE, TEI_PATH_NO_RAIL, &c), TEI_PATH_RAIL);
+    assert_true(paths.rails[c.rail].until_ns == now);
+    tei_paths_posted(&paths, c.rail, SLICE, now);
+    assert_int_equal(pick(SLICE, TEI_PATH_NO_RAIL, &c), TEI_PATH_WAIT);
+    assert_true(c.at_ns > now && c.at_ns < INT64_MAX);
+    tei_paths_fini(&paths);
+}
+
+/* ---- What stands in -------------------------------------------------------------------------------- */
+
+static void test_a_rail_is_replaced_within_the_preferred_lists(void **state)
+{
+    (void)state;
+    begin_8_by_8();
+    lead("0 1 2 3", "4 5 6 7", "0 1 2 3", "4 5 6 7");
+    fault(1, 1);
+    assert_string_equal(rails_now(), "0-0 1-2 2-1 2-2 3-3");
+    tei_paths_fini(&paths);
+}
+
+static void test_a_nic_is_replaced_from_the_available_list(void **state)
+{
+    (void)state;
+    begin_8_by_8();
+    lead("0 1 2 3", "4 5 6 7", "0 1 2 3", "4 5 6 7");
+    tei_path_nic_down(&nics, 1);
+    assert_string_equal(rails_now(), "0-0 2-2 3-3 4-1");
+    tei_path_nic_down(&nics, 4);
+    tei_path_nic_down(&nics, 4);
+    assert_string_equal(rails_now(), "0-0 2-2 3-3 5-1");
+    tei_paths_peer_changed(&paths, 3, false);
+    assert_string_equal(rails_now(), "0-0 2-2 3-4 5-1");
+    tei_path_nic_up(&nics, 1, 0);
+    tei_paths_peer_changed(&paths, 3, true);
+    assert_string_equal(rails_now(), "0-0 1-1 2-2 3-3");
+    tei_paths_fini(&paths);
+}
+
+static void test_without_an_available_list_neighbours_share(void **state)
+{
+    (void)state;
+    assert_int_equal(begin("a b c", "a b c", plain), 0);
+    lead("", "", "", "");
+    tei_path_nic_down(&nics, 0);
+    assert_string_equal(rails_now(), "1-0 1-1 2-2");
+    tei_paths_peer_changed(&paths, 2, false);
+    assert_string_equal(rails_now(), "1-1 2-0");
+    tei_paths_fini(&paths);
+}
+
+/* None of the preferred NICs is left, on either side. */
+static void test_only_the_available_lists_are_left(void **state)
+{
+    (void)state;
+    begin_8_by_8();
+    lead("0 1", "2 3", "0 1", "2 3");
+    tei_path_nic_down(&nics, 0);
+    tei_path_nic_down(&nics, 1);
+    assert_string_equal(rails_now(), "2-0 3-1");
+    tei_paths_peer_changed(&paths, 0, false);
+    tei_paths_peer_changed(&paths, 1, false);
+    assert_string_equal(rails_now(), "2-2 3-3");
+    tei_path_nic_down(&nics, 2);
+    tei_path_nic_down(&nics, 3);
+    assert_string_equal(rails_now(), "4-2 5-2 6-2 7-2"); /* of no list, but they work */
+    tei_paths_fini(&paths);
+}
+
+static void test_nothing_is_left(void **state)
+{
+    struct tei_path_choice c;
+
+    (void)state;
+    assert_int_equal(begin("a", "a", plain), 0);
+    lead("", "", "", "");
+    tei_path_nic_down(&nics, 0);
+    assert_int_equal(pick(1, TEI_PATH_NO_RAIL, &c), TEI_PATH_NONE);
+    assert_true(c.at_ns == INT64_MAX);
+    tei_path_nic_up(&nics, 0, 0);
+    assert_int_equal(pick(1, TEI_PATH_NO_RAIL, &c), TEI_PATH_RAIL);
+    tei_paths_fini(&paths);
+}
+
+static void test_the_map_holds_while_it_can(void **state)
+{
+    struct tei_path_conf conf = {.affinity = "a=x,y;b=z"};
+
+    (void)state;
+    assert_int_equal(begin("a b", "x y z", conf), 0);
+    lead("", "", "", "");
+    assert_string_equal(rails(), "0-0 0-1 1-2");
+    tei_paths_peer_changed(&paths, 2, false);
+    assert_string_equal(rails_now(), "0-0 0-1"); /* b goes nowhere else */
+    tei_path_nic_down(&nics, 0);
+    assert_string_equal(rails_now(), "1-0"); /* but it does before nothing goes */
+    tei_paths_fini(&paths);
+}
+
+static void test_a_nic_that_comes_back_is_tried_at_once(void **state)
+{
+    struct tei_path_conf conf = {.rail_pause_ns = 30000 * MS};
+
+    (void)state;
+    assert_int_equal(begin("a b", "a b", conf), 0);
+    lead("", "", "", "");
+    fault(0, 0);
+    now += 100 * MS;
+    pass_trial(0, 0, false);
+    tei_path_nic_down(&nics, 0);
+    assert_string_equal(rails_now(), "1-0 1-1");
+    tei_path_nic_up(&nics, 0, 20 * GB);
+    assert_string_equal(rails_now(), "0-1 1-0 1-1");
+    assert_int_equal(state_of(0, 0), TEI_RAIL_PROBATION);
+    assert_true(paths.rails[1].nominal == 10e9); /* the peer's port is no faster than it was */
+    pass_trial(0, 0, true);
+    pass_trial(0, 0, true);
+    assert_string_equal(rails_now(), "0-0 1-1");
+    fault(0, 0);
+    assert_true(paths.rails[0].until_ns == now + 100 * MS);
+    tei_paths_fini(&paths);
+}
+
+/* ---- Faults of a NIC ------------------------------------------------------------------------------- */
+
+static void test_a_local_fault_stops_the_nic(void **state)
+{
+    (void)state;
+    begin_8_by_8();
+    lead("0 1", "4 5", "0 1", "4 5");
+    tei_paths_failed(&paths, rail(1, 1), TEI_PATH_FAULT_LOCAL, now);
+    assert_string_equal(rails_now(), "0-0 4-1");
+    for (unsigned j = 0; j < 8; j++)
+        assert_int_equal(state_of(1, j), TEI_RAIL_PAUSED);
+    assert_int_equal(tei_path_nic_faults(&nics, 1), 1);
+    now += 100 * MS;
+    pass_trial(1, 1, true);
+    assert_int_equal(tei_path_nic_faults(&nics, 1), 0);
+    pass_trial(1, 1, true);
+    assert_string_equal(rails_now(), "0-0 1-1");
+    tei_paths_fini(&paths);
+}
+
+static void test_a_peer_fault_stops_its_nic(void **state)
+{
+    (void)state;
+    begin_8_by_8();
+    lead("0 1", "4 5", "0 1", "4 5");
+    tei_paths_failed(&paths, rail(1, 1), TEI_PATH_FAULT_PEER, now);
+    assert_string_equal(rails_now(), "0-0 1-4");
+    for (unsigned i = 0; i < 8; i++)
+        assert_int_equal(state_of(i, 1), TEI_RAIL_PAUSED);
+    assert_int_equal(tei_path_nic_faults(&nics, 1), 0);
+    tei_paths_fini(&paths);
+}
+
+/* A second rail of the same NIC fails, and none has worked since the first. */
+static void test_two_rails_tell_of_a_nic(void **state)
+{
+    (void)state;
+    begin_8_by_8();
+    lead("", "", "", "");
+    fault(3, 3);
+    assert_string_equal(rails_now(), "0-0 1-1 2-2 3-4 4-3 4-4 5-5 6-6 7-7");
+    use(4, 3, true);
+    fault(3, 4);
+    assert_string_equal(rails_now(), "0-0 1-1 2-2 4-3 4-4 5-5 6-6 7-7");
+    assert_int_equal(state_of(3, 7), TEI_RAIL_PAUSED);
+    assert_int_equal(state_of(7, 3), TEI_RAIL_ACTIVE);
+    tei_paths_fini(&paths);
+}
+
+static void test_one_rail_that_works_clears_the_nic(void **state)
+{
+    (void)state;
+    begin_8_by_8();
+    lead("", "", "", "");
+    fault(3, 3);
+    now += MS;
+    use(3, 4, true);
+    now += MS;
+    fault(3, 4);
+    assert_int_equal(state_of(3, 7), TEI_RAIL_ACTIVE);
+    tei_paths_fini(&paths);
+}
+
+/* ---- Explanation ----------------------------------------------------------------------------------- */
+
+static void check_says(const char *text, const char *line)
+{
+    if (!strstr(text, line))
+        fail_msg("not said: \"%s\"; what is:\n%s", line, text);
+}
+
+static void test_explain(void **state)
+{
+    char text[4096], cut[10];
+    size_t len;
+
+    (void)state;
+    assert_int_equal(begin("a b c", "x y z", plain), 0);
+    lead("", "", "", "");
+    tei_paths_posted(&paths, rail(0, 0), 2 * SLICE, now);
+    fault(1, 1);
+    tei_paths_peer_changed(&paths, 2, false);
+    now += 25 * MS;
+    len = tei_paths_explain(&paths, &route, now, text, sizeof text);
+    assert_int_equal(len, strlen(text));
+    check_says(text, "a -> x: in use; 10.00 of 10.00 GB/s, 128 KiB in 1 slices under way\n");
+    check_says(text, "b -> y: paused for another 0.075 s; ");
+    check_says(text, "b -> x: in use, in place of a rail that does not work; ");
+    check_says(text, "c -> z: not used, the NIC of the peer is down; ");
+    assert_null(strstr(text, "a -> z"));
+    assert_int_equal(tei_paths_explain(&paths, &route, now, cut, sizeof cut), len);
+    assert_memory_equal(cut, text, sizeof cut - 1);
+    assert_int_equal(cut[sizeof cut - 1], '\0');
+    assert_int_equal(tei_paths_explain(&paths, &route, now, NULL, 0), len);
+    now += 75 * MS;
+    tei_path_nic_down(&nics, 0);
+    (void)rails_now();
+    (void)tei_paths_explain(&paths, &route, now, text, sizeof text);
+    check_says(text, "b -> y: on probation, one slice at a time; ");
+    check_says(text, "a -> x: not used, the local NIC is down; ");
+    tei_paths_fini(&paths);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pause_then_probation_then_full_share),
+        cmocka_unit_test(test_a_long_slice_ends_probation),
+        cmocka_unit_test(test_pauses_double_up_to_the_longest),
+        cmocka_unit_test(test_a_flapping_rail_pauses_for_longer),
+        cmocka_unit_test(test_a_burst_of_faults_is_one),
+        cmocka_unit_test(test_slices_of_before_hold_up_the_trial),
+        cmocka_unit_test(test_a_retry_is_no_trial),
+        cmocka_unit_test(test_the_only_rail),
+        cmocka_unit_test(test_all_paused),
+        cmocka_unit_test(test_a_rail_is_replaced_within_the_preferred_lists),
+        cmocka_unit_test(test_a_nic_is_replaced_from_the_available_list),
+        cmocka_unit_test(test_without_an_available_list_neighbours_share),
+        cmocka_unit_test(test_only_the_available_lists_are_left),
+        cmocka_unit_test(test_nothing_is_left),
+        cmocka_unit_test(test_the_map_holds_while_it_can),
+        cmocka_unit_test(test_a_nic_that_comes_back_is_tried_at_once),
+        cmocka_unit_test(test_a_local_fault_stops_the_nic),
+        cmocka_unit_test(test_a_peer_fault_stops_its_nic),
+        cmocka_unit_test(test_two_rails_tell_of_a_nic),
+        cmocka_unit_test(test_one_rail_that_works_clears_the_nic),
+        cmocka_unit_test(test_explain),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
