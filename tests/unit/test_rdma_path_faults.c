@@ -501,6 +501,31 @@ static void test_one_rail_that_works_clears_the_nic(void **state)
     tei_paths_fini(&paths);
 }
 
+/* A NIC whose pair failed again is tried by a rail that was only paused along with it. */
+static void test_a_lost_nic_is_tried_by_another_rail(void **state)
+{
+    static const enum tei_path_fault kinds[] = {TEI_PATH_FAULT_LOCAL, TEI_PATH_FAULT_PEER};
+
+    (void)state;
+    for (size_t k = 0; k < 2; k++) {
+        unsigned local = k == 0, peer = k != 0; /* 1-0, then 0-1 */
+
+        assert_int_equal(begin("a b", "a b", plain), 0);
+        lead("", "", "", "");
+        tei_paths_failed(&paths, rail(1, 1), kinds[k], now);
+        now += 100 * MS;
+        pass_trial(1, 1, true);
+        pass_trial(1, 1, true);
+        assert_string_equal(rails_now(), "0-0 1-1");
+        assert_int_equal(state_of(local, peer), TEI_RAIL_PROBATION);
+        fault(1, 1);
+        pass_trial(local, peer, true);
+        pass_trial(local, peer, true);
+        assert_string_equal(rails_now(), "0-0 0-1 1-0");
+        tei_paths_fini(&paths);
+    }
+}
+
 /* ---- Explanation ----------------------------------------------------------------------------------- */
 
 static void check_says(const char *text, const char *line)
@@ -564,6 +589,7 @@ int main(void)
         cmocka_unit_test(test_a_peer_fault_stops_its_nic),
         cmocka_unit_test(test_two_rails_tell_of_a_nic),
         cmocka_unit_test(test_one_rail_that_works_clears_the_nic),
+        cmocka_unit_test(test_a_lost_nic_is_tried_by_another_rail),
         cmocka_unit_test(test_explain),
     };
 

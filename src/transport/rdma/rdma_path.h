@@ -177,7 +177,11 @@ struct tei_path_choice {
 enum tei_path_answer tei_paths_pick(struct tei_paths *p, struct tei_path_route *route,
                                     const struct tei_path_want *want, struct tei_path_choice *out);
 
-/* Each post is followed by one done, with the same length, whatever became of the slice. */
+/*
+ * Posted means: given to the rail, be it that its connection is only being made. Between a pick and
+ * its post no other pick, or both may get the one slice of a trial. Each post is followed by one done,
+ * with the same length, whatever became of the slice.
+ */
 void tei_paths_posted(struct tei_paths *p, int rail, uint64_t len, int64_t now);
 void tei_paths_done(struct tei_paths *p, int rail, uint64_t len, int64_t now, bool ok);
 
