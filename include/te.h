@@ -246,7 +246,9 @@ TE_API int te_transport_install(te_engine *e, const char *name, const char *matr
 TE_API int te_transport_uninstall(te_engine *e, const char *name);
 
 /*
- * Writes the NIC priority matrix, {"cpu:0":[[preferred],[others]], ...}, NUL-terminated.
+ * Writes the NIC priority matrix, {"cpu:0":[[preferred],[others]], ...}, NUL-terminated: the one
+ * given with te_transport_install() or MC_CUSTOM_TOPO_JSON, else what the machine shows, which is
+ * looked at anew each time (some milliseconds).
  * TE_ERR_TOO_LARGE when `n` is too small; te_errmsg() says how much is needed.
  */
 TE_API int te_topology_json(te_engine *e, char *buf, size_t n);
@@ -566,7 +568,11 @@ TE_API int te_explain(te_engine *e, const te_request *req, char *buf, size_t n);
 
 /*
  * Writes the NICs and the topology as text, or as JSON if `json` is not 0:
- * {"local_nics":[...],"topology":{...}}. TE_ERR_TOO_LARGE when `n` is too small.
+ * {"local_nics":[...],"topology":{...}}. Each NIC is an object with "device", "numa" (-1: unknown),
+ * "gid" (maybe empty), "gid_index", "port", "speed_gbps", "state", "link_layer", "pci", "usable",
+ * "why" if it is not usable, and "source": "topology", or "rdma_transport" for a NIC that this
+ * transport knows, which adds "used", "inflight_bytes" and "bandwidth_bps". TE_ERR_TOO_LARGE when
+ * `n` is too small.
  */
 TE_API int te_links(te_engine *e, int json, char *buf, size_t n);
 

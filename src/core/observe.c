@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* observe.c - counters, topology, and why a request goes which way. */
+/* observe.c - counters, and why a request goes which way. */
 #include "core/core.h"
-#include "plat/plat.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,114 +86,6 @@ void tei_metric_start(te_engine *e)
     if (e->conf.metric)
         tei_timer_start(&e->ctl, &e->metric_timer,
                         tei_now_ns() + e->conf.metric_interval_s * TEI_NS_PER_S, on_metric_timer);
-}
-
-/* ------------------------------------------------------------------------------------- topology */
-
-static int copy_out(const char *text, char *buf, size_t n)
-{
-    size_t need = strlen(text) + 1;
-
-    if (!buf || n < need)
-        return TEI_FAIL(TE_ERR_TOO_LARGE, "needs a buffer of %zu bytes, not %zu", need,
-                        buf ? n : 0);
-    memcpy(buf, text, need);
-    return 0;
-}
-
-/* The matrix that was given, else what the machine shows. */
-static int topology_json(te_engine *e, json_t **out)
-{
-    const struct tei_look look = tei_look_from(&e->conf, NULL);
-    struct tei_topology found = {0};
-    json_t *j = NULL;
-    int rc = 0;
-
-    pthread_mutex_lock(&e->admin);
-    if (e->matrix)
-        j = tei_topology_json(e->matrix);
-    pthread_mutex_unlock(&e->admin);
-    if (!j) {
-        rc = tei_discover(&look, NULL, &found);
-        if (rc)
-            return rc;
-        j = tei_topology_json(&found);
-        tei_topology_fini(&found);
-    }
-    if (!j)
-        return TEI_FAIL(TE_ERR_MEMORY, "no memory for the topology");
-    *out = j;
-    return 0;
-}
-
-static int dump_out(json_t *j, char *buf, size_t n)
-{
-    char *text = json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS);
-    int rc = text ? copy_out(text, buf, n) : TEI_FAIL(TE_ERR_MEMORY, "no memory for the topology");
-
-    free(text);
-    return rc;
-}
-
-int te_topology_json(te_engine *e, char *buf, size_t n)
-{
-    json_t *j;
-    int rc = tei_engine_check(e);
-
-    if (!rc)
-        rc = topology_json(e, &j);
-    if (rc)
-        return rc;
-    rc = dump_out(j, buf, n);
-    json_decref(j);
-    return rc;
-}
-
-static int links_text(json_t *topology, char *buf, size_t n)
-{
-    char *text = NULL;
-    size_t len = 0;
-    FILE *f = open_memstream(&text, &len);
-    const char *key;
-    json_t *row;
-    int rc;
-
-    if (!f)
-        return TEI_FAIL(TE_ERR_MEMORY, "no memory for the links");
-    fprintf(f, "=== Local NICs ===\n  (no RDMA devices found)\n=== Topology (NIC Selection) ===\n");
-    json_object_foreach(topology, key, row) {
-        char *preferred = json_dumps(json_array_get(row, 0), 0),
-             *available = json_dumps(json_array_get(row, 1), 0);
-
-        fprintf(f, "  %s -> preferred: %s  available: %s\n", key, preferred ? preferred : "[]",
-                available ? available : "[]");
-        free(preferred);
-        free(available);
-    }
-    rc = fclose(f) == 0 ? copy_out(text, buf, n)
-                        : TEI_FAIL(TE_ERR_MEMORY, "no memory for the links");
-    free(text);
-    return rc;
-}
-
-int te_links(te_engine *e, int json, char *buf, size_t n)
-{
-    json_t *topology, *all;
-    int rc = tei_engine_check(e);
-
-    if (!rc)
-        rc = topology_json(e, &topology);
-    if (rc)
-        return rc;
-    if (!json) {
-        rc = links_text(topology, buf, n);
-        json_decref(topology);
-        return rc;
-    }
-    all = json_pack("{s:[],s:o}", "local_nics", "topology", topology);
-    rc = all ? dump_out(all, buf, n) : TEI_FAIL(TE_ERR_MEMORY, "no memory for the links");
-    json_decref(all);
-    return rc;
 }
 
 /* -------------------------------------------------------------------------------------- explain */

@@ -5,7 +5,7 @@
  * hwloc tells it: its tree has the CPU side (machine, groups, packages, each with NUMA nodes) and
  * below that the bridges and devices of PCI. Of hwloc only what is asked here is switched on: no
  * caches and cores, no look at CPUs by cpuid (it would move this thread over all of them), and none
- * of the parts that open the libraries of GPU vendors. Where there is no tree (a made-up sysfs, or
+ * of the parts that ask the libraries of GPU vendors. Where there is no tree (a made-up sysfs, or
  * hwloc fails), the NUMA nodes are read from sysfs.
  */
 #include "plat/discover.h"

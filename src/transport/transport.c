@@ -116,6 +116,13 @@ static void no_stats(struct tei_transport *t, struct te_stats *s)
     (void)s;
 }
 
+static int no_links(struct tei_transport *t, json_t *nics)
+{
+    (void)t;
+    (void)nics;
+    return 0;
+}
+
 /* The merged table: ops where it has a member, the default elsewhere. */
 static void overlay(struct tei_transport_ops *out, const struct tei_transport_ops *ops)
 {
@@ -137,6 +144,7 @@ static void overlay(struct tei_transport_ops *out, const struct tei_transport_op
     DEFAULT(cancel, no_cancel);
     DEFAULT(peer_gone, no_detach);
     DEFAULT(stats, no_stats);
+    DEFAULT(links, no_links);
 #undef DEFAULT
 }
 

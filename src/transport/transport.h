@@ -25,8 +25,8 @@
  *  6. After stop() returns no callback runs and no thread of the transport lives.
  *
  * Life of an instance: probe -> (allocated, zeroed) -> open -> [describe, region_add/del,
- * attach/detach, score, post, poll, drive, cancel, peer_gone, stats]* -> close -> stop -> fini. open()
- * that failed is followed by fini() alone.
+ * attach/detach, score, post, poll, drive, cancel, peer_gone, stats, links]* -> close -> stop -> fini.
+ * open() that failed is followed by fini() alone.
  */
 #ifndef TEI_TRANSPORT_H
 #define TEI_TRANSPORT_H
@@ -283,6 +283,13 @@ struct tei_transport_ops {
     void (*peer_gone)(struct tei_transport *t, struct tei_attach *a);
     /* Adds to counters. Default: nothing. */
     void (*stats)(struct tei_transport *t, struct te_stats *s);
+    /*
+     * For te_links(): appends to the empty array `nics` one object for each NIC that it has opened,
+     * or would not. "device" is its name; the other members go over those that discovery found, or
+     * add to them: gid, gid_index, port, speed_gbps, state, used (whether it carries requests), why
+     * (if not), inflight_bytes, bandwidth_bps (of late, bits). TE_ERR_MEMORY. Default: nothing.
+     */
+    int (*links)(struct tei_transport *t, json_t *nics);
 };
 
 struct tei_transport {
