@@ -12,6 +12,7 @@
  *   delay_ms=D    every work is told done D ms late
  *   early=1       breaks the quiet-memory rule: what is cancelled, or past its deadline, is told
  *                 done at once, while the inner transport goes on moving its bytes
+ *   link=DEVICE   te_links() is told that this NIC is used, by GID 3, with 4096 bytes under way
  *
  * Each outer work has a job, which holds the inner work and lives until that one is given back;
  * `outer` is NULL once the outer work was told done. A thread, te/fault, looks at the jobs every
@@ -23,6 +24,7 @@
 #include "transport/transport.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -36,6 +38,7 @@ struct script {
     long flip, fail, delay_ms;
     int fail_error;
     bool early;
+    char link[64];
 };
 
 /* The inner attachment outlives the outer one as long as a job uses it: with early=1 some may. */
@@ -129,6 +132,8 @@ static bool read_item(struct script *s, char *item)
         s->delay_ms = atol(value);
     } else if (strcmp(item, "early") == 0) {
         s->early = atol(value) != 0;
+    } else if (strcmp(item, "link") == 0) {
+        snprintf(s->link, sizeof s->link, "%s", value);
     } else if (strcmp(item, "fail") == 0 && (name = strchr(value, ':'))) {
         s->fail = atol(value);
         s->fail_error = error_by_name(name + 1);
@@ -482,6 +487,19 @@ static void fault_stats(struct tei_transport *t, struct te_stats *s)
     inner->ops.stats(inner, s);
 }
 
+static int fault_links(struct tei_transport *t, json_t *nics)
+{
+    const char *device = fault_of(t)->script.link;
+
+    if (!device[0])
+        return 0;
+    return json_array_append_new(nics, json_pack("{ss ss si sb si sf}", "device", device, "gid",
+                                                 "::3", "gid_index", 3, "used", 1, "inflight_bytes",
+                                                 4096, "bandwidth_bps", 12.5e9)) == 0
+               ? 0
+               : TE_ERR_MEMORY;
+}
+
 /* --------------------------------------------------------------------------------------- ending */
 
 static void fault_close(struct tei_transport *t)
@@ -534,6 +552,7 @@ const struct tei_transport_ops tei_fault_tcp_ops = {
     .region_del = fault_region_del,
     .peer_gone = fault_peer_gone,
     .stats = fault_stats,
+    .links = fault_links,
     .close = fault_close,
     .stop = fault_stop,
     .fini = fault_fini,
