@@ -22,12 +22,13 @@
 #include "te_info/metadata.h"
 #include "te_info/path.h"
 
-#define TOPOLOGY_MAX (16u << 20)
-#define IDLE         "Not read by this version."
+#define LINKS_MAX (16u << 20)
+#define IDLE      "Not read by this version."
 
 struct want {
     bool config, topology, links, markdown, json;
     const char *sysfs, *metadata_server, *segment;
+    bool sysfs_given;
 };
 
 static const struct flag want_flags[] = {
@@ -45,7 +46,8 @@ static const struct flag want_flags[] = {
      .kind = FLAG_SWITCH,
      .offset = offsetof(struct want, links),
      .initial = "false",
-     .help = "Print network interfaces and RDMA devices."},
+     .help =
+         "Print network interfaces, RDMA devices and which of them can be used, and the matrix."},
     {.name = "json",
      .kind = FLAG_SWITCH,
      .offset = offsetof(struct want, json),
@@ -153,48 +155,58 @@ static void print_markdown(const struct tei_conf *c)
     }
 }
 
-/* ------------------------------------------------------------------------------------- topology */
+/* ---------------------------------------------------------------------------- topology and NICs */
 
-/* malloc'ed JSON text of an engine's topology; NULL with te_errmsg() set. */
-static char *topology_of(te_engine *e)
+/*
+ * An engine as this host would have it, with its devices taken from --sysfs; one without a
+ * transport where that fails, since why it fails is often to be seen in what this prints. NULL
+ * after a message.
+ */
+static te_engine *make_engine(const struct want *w)
 {
+    te_engine *e = NULL;
+    te_options o;
+    int rc = 0;
+
+    te_options_init(&o);
+    if (w->sysfs_given)
+        rc = te_option_set(&o, "TE_SYSFS_PATH", w->sysfs);
+    if (!rc && te_engine_create(&o, &e) != 0) {
+        fprintf(stderr, "te_info: no engine with the transports of this host can be made: %s\n",
+                te_errmsg());
+        o.auto_discover = 0;
+        rc = te_engine_create(&o, &e);
+    }
+    te_options_fini(&o);
+    if (!rc)
+        return e;
+    fprintf(stderr, "te_info: no engine can be made: %s\n", te_errmsg());
+    return NULL;
+}
+
+/* {"local_nics":[...],"topology":{...}}, a new reference; NULL after a message. */
+static json_t *ask_links(const struct want *w)
+{
+    te_engine *e = make_engine(w);
     char *buf = NULL;
+    json_t *links = NULL;
     int rc = TE_ERR_TOO_LARGE;
 
-    for (size_t n = 4096; rc == TE_ERR_TOO_LARGE && n <= TOPOLOGY_MAX; n *= 4) {
+    for (size_t n = 16384; e && rc == TE_ERR_TOO_LARGE && n <= LINKS_MAX; n *= 4) {
         char *more = realloc(buf, n);
 
         if (!more)
             break;
         buf = more;
-        rc = te_topology_json(e, buf, n);
+        rc = te_links(e, 1, buf, n);
     }
-    if (rc == 0)
-        return buf;
-    free(buf);
-    return NULL;
-}
-
-/* A new reference; NULL after a message. */
-static json_t *topology_json(void)
-{
-    te_options o;
-    te_engine *e;
-    char *text;
-    json_t *topology;
-
-    te_options_init(&o);
-    if (te_engine_create(&o, &e)) {
-        fprintf(stderr, "te_info: topology: no engine can be made: %s\n", te_errmsg());
-        return NULL;
-    }
-    text = topology_of(e);
-    if (!text)
+    if (e && rc == 0)
+        links = json_loads(buf, 0, NULL);
+    else if (e)
         fprintf(stderr, "te_info: topology: %s\n", te_errmsg());
     te_engine_destroy(e);
-    topology = text ? json_loads(text, 0, NULL) : NULL;
-    free(text);
-    return topology;
+    free(buf);
+    return links;
 }
 
 static void print_devices(const char *title, const json_t *names)
@@ -239,9 +251,10 @@ static int tell_config(const struct want *w, json_t *out)
     return 0;
 }
 
-static int tell_topology(json_t *out)
+/* `links` is NULL where they could not be found out, which has been said. */
+static int tell_topology(const json_t *links, json_t *out)
 {
-    json_t *topology = topology_json();
+    json_t *topology = json_object_get(links, "topology");
 
     if (!topology)
         return 1;
@@ -249,25 +262,53 @@ static int tell_topology(json_t *out)
         json_object_set(out, "topology", topology);
     else
         print_topology(topology);
-    json_decref(topology);
     return 0;
 }
 
-static int tell_links(const struct want *w, json_t *out)
+static int tell_interfaces(const struct want *w, json_t *out)
 {
-    json_t *interfaces = links_interfaces(w->sysfs), *rdma = links_rdma(w->sysfs);
+    json_t *interfaces = links_interfaces(w->sysfs);
     int rc = interfaces ? 0 : 1;
 
     if (!interfaces)
         fprintf(stderr, "te_info: network interfaces: %s\n", strerror(errno));
-    if (out) {
+    if (out)
         json_object_set(out, "interfaces", interfaces ? interfaces : json_null());
-        json_object_set(out, "rdma_devices", rdma);
-    } else {
-        links_print(interfaces, rdma);
-    }
+    else
+        links_print_interfaces(interfaces);
     json_decref(interfaces);
-    json_decref(rdma);
+    return rc;
+}
+
+static int tell_nics(const json_t *links, json_t *out)
+{
+    json_t *nics = json_object_get(links, "local_nics");
+
+    if (!nics)
+        return 1;
+    if (out)
+        json_object_set(out, "local_nics", nics);
+    else
+        links_print_nics(nics);
+    return 0;
+}
+
+/* Interfaces and NICs with --links, and the matrix with either. */
+static int tell_host(const struct want *w, json_t *out)
+{
+    json_t *links = ask_links(w);
+    int rc = 0;
+
+    if (w->links) {
+        rc = tell_interfaces(w, out);
+        if (!out)
+            printf("\n");
+        rc |= tell_nics(links, out);
+        if (!out && links)
+            printf("\n");
+    }
+    rc |= tell_topology(links, out);
+    json_decref(links);
     return rc;
 }
 
@@ -326,21 +367,17 @@ static int tell_server(const struct want *w, bool several, json_t *out)
 static int tell(const struct want *w)
 {
     json_t *out = w->json ? json_pack("{ss}", "version", te_version()) : NULL;
-    bool several = w->config + w->topology + w->links + (w->metadata_server[0] != '\0') > 1;
+    bool host = w->topology || w->links;
     int rc = 0;
 
     if (w->config)
         rc |= tell_config(w, out);
-    if (several && !out)
+    if (w->config && host && !out)
         printf("\n");
-    if (w->topology)
-        rc |= tell_topology(out);
-    if (several && !out && w->links)
-        printf("\n");
-    if (w->links)
-        rc |= tell_links(w, out);
+    if (host)
+        rc |= tell_host(w, out);
     if (w->metadata_server[0])
-        rc |= tell_server(w, several, out);
+        rc |= tell_server(w, w->config || host, out);
     if (out) {
         json_dumpf(out, stdout, JSON_INDENT(2));
         printf("\n");
@@ -412,6 +449,7 @@ int main(int argc, char **argv)
         if (!w.json)
             printf("Transfer Engine %s\n\n", te_version());
     }
+    w.sysfs_given = flags_given(&flags, "sysfs");
     rc = tell(&w);
     if (fflush(stdout) || ferror(stdout)) {
         fprintf(stderr, "te_info: cannot write: %s\n", strerror(errno));

@@ -109,25 +109,53 @@ class TeInfoTest(unittest.TestCase):
         self.assertIn("| `MC_SLICE_SIZE` | `65536` |", out)
         self.assertEqual(run("--markdown", "--links").returncode, 2)
 
+    def make_nic(self, root, name, numa, state, uverbs):
+        write(root, f"class/infiniband/{name}/device/numa_node", f"{numa}\n")
+        write(root, f"class/infiniband/{name}/ports/1/state", state + "\n")
+        write(root, f"class/infiniband/{name}/ports/1/rate", "100 Gb/sec (4X EDR)\n")
+        write(root, f"class/infiniband/{name}/ports/1/link_layer", "InfiniBand\n")
+        write(root, f"class/infiniband/{name}/ports/1/gids/0", "fe80:0000:0000:0000:0000:0000:0000:0001\n")
+        write(root, f"class/infiniband_verbs/uverbs{uverbs}/ibdev", name + "\n")
+        os.makedirs(os.path.join(root, "dev/infiniband"), exist_ok=True)
+        os.symlink("/dev/null", os.path.join(root, f"dev/infiniband/uverbs{uverbs}"))
+
     def test_made_up_devices(self):
         with tempfile.TemporaryDirectory(prefix="te-sysfs-") as root:
             write(root, "class/net/lo/speed", "25000\n")
             write(root, "class/net/lo/mtu", "9000\n")
-            write(root, "class/infiniband/mlx5_1/device/numa_node", "1\n")
-            write(root, "class/infiniband/mlx5_1/ports/1/state", "4: ACTIVE\n")
-            write(root, "class/infiniband/mlx5_1/ports/1/rate", "100 Gb/sec (4X EDR)\n")
-            write(root, "class/infiniband/mlx5_0/device/numa_node", "-1\n")
-            out = run("--links", "--json", "--sysfs=" + root)
-            text = run("--links", "--sysfs=" + root).stdout
+            self.make_nic(root, "mlx5_10", 1, "4: ACTIVE", 0)
+            self.make_nic(root, "mlx5_2", -1, "4: ACTIVE", 1)
+            self.make_nic(root, "mlx5_3", 0, "1: DOWN", 2)
+            write(root, "devices/system/node/node0/distance", "10 21\n")
+            write(root, "devices/system/node/node1/distance", "21 10\n")
+            dev = os.path.join(root, "dev")
+            out = run("--links", "--json", "--sysfs=" + root, TE_DEV_PATH=dev)
+            text = run("--links", "--sysfs=" + root, TE_DEV_PATH=dev).stdout
+            matrix = run("--topology", "--sysfs=" + root, TE_DEV_PATH=dev)
+            elsewhere = json.loads(run("--links", "--json", "--sysfs=" + root, TE_DEV_PATH="/none").stdout)
+            forced = run("--links", "--sysfs=" + root, TE_DEV_PATH=dev, MC_FORCE_MNNVL="1")
         self.assertEqual(out.returncode, 0, out.stderr)
         told = json.loads(out.stdout)
         lo = next(i for i in told["interfaces"] if i["name"] == "lo")
         self.assertEqual((lo["speed_mbps"], lo["mtu"], lo["numa"]), (25000, 9000, None))
-        self.assertEqual([d["name"] for d in told["rdma_devices"]], ["mlx5_0", "mlx5_1"])
-        self.assertEqual([d["numa"] for d in told["rdma_devices"]], [None, 1])
-        self.assertEqual(told["rdma_devices"][1]["ports"],
-                         [{"port": 1, "state": "ACTIVE", "rate": "100 Gb/sec (4X EDR)", "link_layer": None}])
-        self.assertIn("port 1: ACTIVE, 100 Gb/sec (4X EDR), ?", text)
+        nics = told["local_nics"]
+        self.assertEqual([n["device"] for n in nics], ["mlx5_2", "mlx5_3", "mlx5_10"])
+        self.assertEqual([n["numa"] for n in nics], [-1, 0, 1])
+        self.assertEqual([n["usable"] for n in nics], [True, False, True])
+        self.assertEqual(nics[1]["why"], "port 1 is DOWN")
+        self.assertEqual(told["topology"], {"cpu:0": [["mlx5_10"], ["mlx5_2"]], "cpu:1": [["mlx5_10"], ["mlx5_2"]]})
+        for line in ("  mlx5_3           NUMA node 0\n      port 1: DOWN, 100 Gb/s, InfiniBand\n"
+                     "      GID fe80:0000:0000:0000:0000:0000:0000:0001 (index 0)\n"
+                     "      not usable: port 1 is DOWN\n",
+                     "  mlx5_2           NUMA node unknown\n", "  cpu:1     preferred: mlx5_10  others: mlx5_2\n"):
+            self.assertIn(line, text)
+        self.assertEqual(matrix.stdout, "Topology\n  cpu:0     preferred: mlx5_10  others: mlx5_2\n"
+                                        "  cpu:1     preferred: mlx5_10  others: mlx5_2\n")
+        self.assertIn("/none/infiniband/uverbs0: No such file", elsewhere["local_nics"][2]["why"])
+        self.assertEqual(elsewhere["topology"], {"cpu:0": [[], []], "cpu:1": [[], []]})
+        # That no engine of the wanted kind can be made is told, and the reason may be among the NICs.
+        self.assertIn("no engine with the transports of this host", forced.stderr)
+        self.assertIn("mlx5_10", forced.stdout)
 
     def test_sysfs_that_is_not_there(self):
         out = run("--links", "--sysfs=/nonexistent/sys")

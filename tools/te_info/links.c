@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "te_info/links.h"
 
-#include <dirent.h>
 #include <ifaddrs.h>
 #include <limits.h>
 #include <net/if.h>
@@ -46,16 +45,6 @@ static json_t *number_or_null(bool ok, const char *line)
     long long n = ok ? strtoll(line, &end, 10) : -1;
 
     return ok && end != line && n >= 0 ? json_integer(n) : json_null();
-}
-
-/* Names in a folder, sorted; the number of them, 0 if it is not there. */
-static int list(const char *path, struct dirent ***names)
-{
-    int n = scandir(path, names, NULL, alphasort);
-
-    if (n < 0)
-        *names = NULL;
-    return n < 0 ? 0 : n;
 }
 
 /* --------------------------------------------------------------------------- network interfaces */
@@ -127,69 +116,6 @@ json_t *links_interfaces(const char *sysfs)
     return all;
 }
 
-/* --------------------------------------------------------------------------------- RDMA devices */
-
-static json_t *new_port(const char *folder, const char *port)
-{
-    static const char *const files[][2] = {
-        {"state", "state"}, {"rate", "rate"}, {"link_layer", "link_layer"}};
-    char line[LINE_MAX_LEN];
-    json_t *one = json_object();
-
-    json_object_set_new(one, "port", json_integer(atoi(port)));
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        bool ok = read_line(line, "%s/ports/%s/%s", folder, port, files[i][1]);
-
-        /* "4: ACTIVE": the word says it all. */
-        json_object_set_new(one, files[i][0],
-                            ok ? json_string(line + (line[0] && line[1] == ':' ? 3 : 0))
-                               : json_null());
-    }
-    return one;
-}
-
-static json_t *new_device(const char *sysfs, const char *name)
-{
-    char folder[PATH_MAX], path[PATH_MAX + 16], line[LINE_MAX_LEN];
-    json_t *one = json_object(), *ports = json_array();
-    struct dirent **names;
-    bool ok;
-    int n;
-
-    snprintf(folder, sizeof folder, "%s/class/infiniband/%s", sysfs, name);
-    snprintf(path, sizeof path, "%s/ports", folder);
-    ok = read_line(line, "%s/device/numa_node", folder);
-    json_object_set_new(one, "name", json_string(name));
-    json_object_set_new(one, "numa", number_or_null(ok, line));
-    n = list(path, &names);
-    for (int i = 0; i < n; i++) {
-        if (names[i]->d_name[0] != '.')
-            json_array_append_new(ports, new_port(folder, names[i]->d_name));
-        free(names[i]);
-    }
-    free(names);
-    json_object_set_new(one, "ports", ports);
-    return one;
-}
-
-json_t *links_rdma(const char *sysfs)
-{
-    json_t *all = json_array();
-    struct dirent **names;
-    char path[PATH_MAX];
-    int n;
-
-    snprintf(path, sizeof path, "%s/class/infiniband", sysfs);
-    n = list(path, &names);
-    for (int i = 0; i < n; i++) {
-        if (names[i]->d_name[0] != '.')
-            json_array_append_new(all, new_device(sysfs, names[i]->d_name));
-        free(names[i]);
-    }
-    free(names);
-    return all;
-}
-
 /* ----------------------------------------------------------------------------------------- text */
 
 /* A member as text, "?" for null. */
@@ -220,31 +146,63 @@ static void print_interface(const json_t *one)
         printf("      %s\n", json_string_value(json_array_get(addresses, i)));
 }
 
-static void print_device(const json_t *one)
-{
-    const json_t *ports = json_object_get(one, "ports");
-    char number[32], state[64], rate[64], layer[64];
-
-    printf("  %-16s NUMA node %s\n", json_string_value(json_object_get(one, "name")),
-           text_of(one, "numa", number, sizeof number));
-    for (size_t i = 0; i < json_array_size(ports); i++) {
-        const json_t *port = json_array_get(ports, i);
-
-        printf("      port %s: %s, %s, %s\n", text_of(port, "port", number, sizeof number),
-               text_of(port, "state", state, sizeof state),
-               text_of(port, "rate", rate, sizeof rate),
-               text_of(port, "link_layer", layer, sizeof layer));
-    }
-}
-
-void links_print(const json_t *interfaces, const json_t *rdma)
+void links_print_interfaces(const json_t *interfaces)
 {
     printf("Network interfaces\n");
     for (size_t i = 0; i < json_array_size(interfaces); i++)
         print_interface(json_array_get(interfaces, i));
-    printf("\nRDMA devices\n");
-    for (size_t i = 0; i < json_array_size(rdma); i++)
-        print_device(json_array_get(rdma, i));
-    if (json_array_size(rdma) == 0)
+}
+
+/* A member that is text, "" for what is none. */
+static const char *word(const json_t *nic, const char *key)
+{
+    const char *text = json_string_value(json_object_get(nic, key));
+
+    return text ? text : "";
+}
+
+static double number(const json_t *nic, const char *key)
+{
+    return json_number_value(json_object_get(nic, key));
+}
+
+/* What the engine makes of it. */
+static void print_use(const json_t *nic)
+{
+    const json_t *used = json_object_get(nic, "used");
+
+    if (json_is_true(used))
+        printf("      used, %.0f bytes under way, %.2f Gb/s measured\n",
+               number(nic, "inflight_bytes"), number(nic, "bandwidth_bps") / 1e9);
+    else if (json_is_false(used))
+        printf("      not used: %s\n", word(nic, "why"));
+    else if (json_is_false(json_object_get(nic, "usable")))
+        printf("      not usable: %s\n", word(nic, "why"));
+    else
+        printf("      usable; the rdma transport is not installed\n");
+}
+
+static void print_nic(const json_t *nic)
+{
+    const char *pci = word(nic, "pci"), *gid = word(nic, "gid");
+    char node[16] = "unknown";
+
+    if (number(nic, "numa") >= 0)
+        snprintf(node, sizeof node, "%.0f", number(nic, "numa"));
+    printf("  %-16s NUMA node %s%s%s\n", word(nic, "device"), node, pci[0] ? ", PCI " : "", pci);
+    if (word(nic, "state")[0])
+        printf("      port %.0f: %s, %g Gb/s, %s\n", number(nic, "port"), word(nic, "state"),
+               number(nic, "speed_gbps"), word(nic, "link_layer"));
+    if (gid[0])
+        printf("      GID %s (index %.0f)\n", gid, number(nic, "gid_index"));
+    print_use(nic);
+}
+
+void links_print_nics(const json_t *nics)
+{
+    printf("RDMA devices\n");
+    for (size_t i = 0; i < json_array_size(nics); i++)
+        print_nic(json_array_get(nics, i));
+    if (json_array_size(nics) == 0)
         printf("  none\n");
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* links.h - what te_info tells of network interfaces and RDMA devices, read from the system. */
+/* links.h - what te_info tells of network interfaces, read from the system, and of RDMA devices. */
 #ifndef TE_INFO_LINKS_H
 #define TE_INFO_LINKS_H
 
@@ -12,10 +12,8 @@
  */
 json_t *links_interfaces(const char *sysfs);
 
-/* [{"name","numa","ports":[{"port","state","rate","link_layer"}]}, ...], sorted by name. */
-json_t *links_rdma(const char *sysfs);
-
-/* Both as text, on standard output. */
-void links_print(const json_t *interfaces, const json_t *rdma);
+/* That as text, on standard output; and the "local_nics" of te_links(). */
+void links_print_interfaces(const json_t *interfaces);
+void links_print_nics(const json_t *nics);
 
 #endif
