@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common_matrix.h"
 #include "common_units.h"
 
 #define ROW(member) .name = #member, .offset = offsetof(struct setup_flags, member)
@@ -40,12 +41,14 @@ const struct flag setup_flag_table[] = {
     {ROW(protocol), .kind = FLAG_TEXT, .initial = "rdma",
      .help =
          "Transport: rdma, tcp, host, ... If not given and rdma cannot run here, tcp is taken.\n"
-         "      tcp carries everything over TCP, within this host too; host is tcp with the path\n"
+         "      tcp and rdma carry everything, within this host too; host is tcp with the path\n"
          "      within a host, which must be there."},
     {ROW(auto_discovery), .kind = FLAG_SWITCH, .initial = "false",
-     .help = "Let the engine find devices and choose transports."},
+     .help = "Let the engine find devices and which is near what, and choose transports unless\n"
+             "      --protocol does."},
     {ROW(device_name), .kind = FLAG_TEXT, .initial = "mlx5_2",
-     .help = "RDMA devices, separated by commas; not used by other transports."},
+     .help = "RDMA devices, separated by commas; not used by other transports. Every NUMA node\n"
+             "      prefers them all. With --auto_discovery, if given: find no others."},
     {ROW(nic_priority_matrix), .kind = FLAG_TEXT, .initial = "",
      .help = "File with a NIC priority matrix in JSON, in place of --device_name."},
     {ROW(operation), .kind = FLAG_TEXT, .initial = "read", .choices = "read|write",
@@ -213,10 +216,42 @@ static bool check_names(struct setup *s)
     return strcmp(flags->segment_id, own) != 0 || own_name(s);
 }
 
+/*
+ * With --auto_discovery the engine takes a matrix, or leaves NICs out, before it installs anything.
+ */
+static int set_discovery(const struct setup *s, te_options *o)
+{
+    const struct setup_flags *flags = s->flags;
+    int rc = 0;
+    o->auto_discover = flags->auto_discovery;
+    if (!flags->auto_discovery)
+        return 0;
+    if (flags->nic_priority_matrix[0])
+        rc = te_option_set(o, "MC_CUSTOM_TOPO_JSON", flags->nic_priority_matrix);
+    else if (flags_given(s->line, "device_name"))
+        rc = te_option_set(o, "MC_TE_FILTERS", flags->device_name);
+    return rc;
+}
+
+/* A transport to other engines that is asked for by name carries everything, within a host too. */
+static int set_protocol(const struct setup *s, te_options *o)
+{
+    const char *name = s->flags->protocol;
+    int rc = 0;
+    if (!flags_given(s->line, "protocol"))
+        return 0;
+    if (strcmp(name, "tcp") == 0)
+        rc = te_option_set(o, "MC_FORCE_TCP", "1");
+    else if (strcmp(name, "rdma") == 0)
+        rc = te_option_set(o, "MC_FORCE_HCA", "1");
+    if (!rc && strcmp(name, "rdma") == 0)
+        rc = te_option_set(o, "TE_HOST_PATH", "0");
+    return rc;
+}
+
 static bool create_engine(struct setup *s)
 {
     const struct setup_flags *flags = s->flags;
-    const struct flags *line = s->line;
     char metadata[1024];
     te_options o;
 
@@ -226,10 +261,9 @@ static bool create_engine(struct setup *s)
     o.local_server_name = flags->local_server_name[0] ? flags->local_server_name : NULL;
     o.ip_or_host_name = flags->ip_or_host_name[0] ? flags->ip_or_host_name : NULL;
     o.rpc_port = (uint16_t)flags->rpc_port;
-    o.auto_discover = flags->auto_discovery;
-    int rc = 0;
-    if (flags_given(line, "protocol") && strcmp(flags->protocol, "tcp") == 0)
-        rc = te_option_set(&o, "MC_FORCE_TCP", "1");
+    int rc = set_discovery(s, &o);
+    if (!rc)
+        rc = set_protocol(s, &o);
     if (!rc)
         rc = te_engine_create(&o, &s->engine);
     te_options_fini(&o);
@@ -255,32 +289,16 @@ static char *read_text(struct setup *s, const char *path)
     return text;
 }
 
-/* Appends "dev1","dev2" for dev1,dev2. */
-static void write_devices(FILE *out, const char *devices)
+/* By which every NUMA node that has a buffer prefers the devices of --device_name. */
+static char *device_matrix(struct setup *s)
 {
-    for (const char *at = devices; *at;) {
-        size_t len = strcspn(at, ",");
-        fprintf(out, "%s\"%.*s\"", at == devices ? "" : ",", (int)len, at);
-        at += len + (at[len] == ',');
-    }
-}
-
-/* A matrix by which every NUMA node that has a buffer prefers the devices of --device_name. */
-static char *matrix_of_devices(const struct setup *s)
-{
-    char *text = NULL;
-    size_t n;
-    FILE *out = open_memstream(&text, &n);
-    if (!out)
-        return NULL;
-    for (size_t i = 0; i < s->count; i++) {
-        fprintf(out, "%s\"cpu:%d\":[[", i ? "," : "{",
-                s->buffers[i].node < 0 ? 0 : s->buffers[i].node);
-        write_devices(out, s->flags->device_name);
-        fputs("],[]]", out);
-    }
-    fputs("}", out);
-    fclose(out);
+    int nodes[SETUP_NODES_MAX];
+    char *text;
+    for (size_t i = 0; i < s->count; i++)
+        nodes[i] = s->buffers[i].node < 0 ? 0 : s->buffers[i].node;
+    text = matrix_of_devices(s->flags->device_name, nodes, s->count);
+    if (!text)
+        setup_fail(s, "no memory for a NIC priority matrix");
     return text;
 }
 
@@ -298,28 +316,50 @@ static int install_named(struct setup *s, const char *matrix)
     return rc ? rc : te_transport_install(s->engine, name, matrix);
 }
 
+/*
+ * The matrix to install with: that of the file, or what --device_name stands for; NULL for what the
+ * engine finds. False after a message.
+ */
+static bool choose_matrix(struct setup *s, char **matrix)
+{
+    const struct setup_flags *flags = s->flags;
+    *matrix = NULL;
+    if (flags->nic_priority_matrix[0])
+        *matrix = read_text(s, flags->nic_priority_matrix);
+    else if (strcmp(flags->protocol, "rdma") == 0 && !flags->auto_discovery)
+        *matrix = device_matrix(s);
+    else
+        return true;
+    return *matrix != NULL;
+}
+
+/* What --protocol names, or rdma where it does not. */
+static int install_asked(struct setup *s, bool asked, const char *matrix)
+{
+    int rc;
+    if (!asked)
+        te_log_set_sink(drop_line, NULL); /* The line that the caller prints says it. */
+    rc = install_named(s, matrix);
+    te_log_set_sink(NULL, NULL);
+    return rc;
+}
+
 static bool install(struct setup *s)
 {
     const struct setup_flags *flags = s->flags;
     bool asked = flags_given(s->line, "protocol");
-    char *matrix = NULL;
+    char *matrix;
+    int rc;
 
     s->protocol = flags->protocol;
+    if (!choose_matrix(s, &matrix))
+        return false;
     if (flags->auto_discovery && !asked) {
-        s->protocol = "auto";
+        s->protocol = "auto"; /* the engine has installed it, and taken the matrix */
+        free(matrix);
         return true;
     }
-    if (flags->nic_priority_matrix[0]) {
-        matrix = read_text(s, flags->nic_priority_matrix);
-        if (!matrix)
-            return false;
-    } else if (strcmp(flags->protocol, "rdma") == 0 && !flags->auto_discovery) {
-        matrix = matrix_of_devices(s);
-    }
-    if (!asked)
-        te_log_set_sink(drop_line, NULL); /* The line below says it. */
-    int rc = install_named(s, matrix);
-    te_log_set_sink(NULL, NULL);
+    rc = install_asked(s, asked, matrix);
     free(matrix);
     if (!rc)
         return true;

@@ -108,6 +108,7 @@ class WithTarget(unittest.TestCase):
                    "--report_precision=3", "--rpc_port=0", "--ip_or_host_name=127.0.0.1", "--poll",
                    "--deadline-ms=5000")
         self.bench(f"--nic_priority_matrix={matrix}", "--duration=0.2", "--auto_discovery")
+        self.bench("--device_name=erdma_0,erdma_1", "--duration=0.2", "--auto_discovery")
 
     def test_precision_and_unit(self):
         proc = self.bench("--report_unit=KiB", "--report_precision=4", "--duration=0.3")
@@ -266,6 +267,13 @@ class Refusals(unittest.TestCase):
         self.assertNotIn("give --protocol=tcp", wrong.error_output())
         self.refused(*p2p, "--protocol=tcp", "--nic_priority_matrix=/nonexistent", rc=1,
                      says="/nonexistent")
+        self.refused(*p2p, "--auto_discovery", "--nic_priority_matrix=/nonexistent", rc=1, says="/nonexistent")
+        wrong = os.path.join(te.Workdir.get(), "wrong.json")
+        with open(wrong, "w", encoding="utf-8") as f:
+            f.write('{"cpu:0": [["mlx5_0", "mlx5_0"], []]}')
+        for program in (BENCH, VALIDATOR):
+            self.refused(*p2p, "--protocol=tcp", f"--nic_priority_matrix={wrong}", rc=1,
+                         says="names device 'mlx5_0' twice", program=program)
 
     def test_missing_target(self):
         address = f"127.0.0.1:{te.free_port()}"
