@@ -243,8 +243,6 @@ static int set_protocol(const struct setup *s, te_options *o)
     if (strcmp(name, "tcp") == 0)
         rc = te_option_set(o, "MC_FORCE_TCP", "1");
     else if (strcmp(name, "rdma") == 0)
-        rc = te_option_set(o, "MC_FORCE_HCA", "1");
-    if (!rc && strcmp(name, "rdma") == 0)
         rc = te_option_set(o, "TE_HOST_PATH", "0");
     return rc;
 }
