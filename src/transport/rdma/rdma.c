@@ -3,7 +3,7 @@
  * rdma.c - the RDMA transport: its ops, from the first to the last moment of an instance. Read
  * rdma.h first.
  *
- * What stop() waits for is counted in `live`: work not given back, endpoints not freed, messages of
+ * What stop() waits for is counted in `live`: work not given back, endpoints not taken apart, messages of
  * peers not answered. close() ends all work and fails all endpoints, so that number can only fall;
  * workers and the monitor run until it is 0, since it is they who make it fall.
  */

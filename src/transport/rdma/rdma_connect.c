@@ -233,17 +233,18 @@ struct question {
     struct tei_rdma_hello hello;
 };
 
-static void answer_text(struct rdma *t, struct tei_rpc_call *call, char *text, size_t len)
+/* Takes over `text`; NULL: memory was out. */
+static void answer_text(struct rdma *t, struct tei_rpc_call *call, char *text)
 {
-    t->base.host->answer(t->base.host, call, text ? text : "{}", text ? len : 2);
+    const char *body = text ? text : "{}";
+
+    t->base.host->answer(t->base.host, call, body, strlen(body));
     free(text);
 }
 
 static void refuse(struct rdma *t, struct tei_rpc_call *call, const char *why)
 {
-    size_t len = 0;
-
-    answer_text(t, call, tei_rdma_refusal_encode(why, &len), len);
+    answer_text(t, call, tei_rdma_refusal_encode(why, NULL));
 }
 
 /* The NIC of ours that a message is for; NULL with the reason. */
@@ -353,10 +354,9 @@ static void answer_job(struct tei_job *j)
     struct question *q = tei_container_of(j, struct question, job);
     struct rdma *t = q->t;
     char why[TEI_RDMA_REPLY];
-    size_t len = 0;
 
     if (answer(t, &q->hello, why, sizeof why))
-        answer_text(t, q->call, tei_rdma_hello_encode(&q->hello, &len), len);
+        answer_text(t, q->call, tei_rdma_hello_encode(&q->hello, NULL));
     else
         refuse(t, q->call, why);
     free(q);

@@ -34,15 +34,12 @@ void tei_rdma_ep_hold(struct rdma_endpoint *ep)
 
 void tei_rdma_ep_put(struct rdma_endpoint *ep)
 {
-    struct rdma *t = ep->nic->t;
-
     if (atomic_fetch_sub_explicit(&ep->refs, 1, memory_order_acq_rel) > 1)
         return;
     free(ep->qps);
     free(ep->peer_qps);
     pthread_mutex_destroy(&ep->lock);
     free(ep);
-    tei_rdma_gone(t, 1);
 }
 
 /* With one reference, the table's. */
@@ -497,6 +494,7 @@ static void bury(struct tei_job *j)
         tei_rdma_connect(next);
         tei_rdma_ep_put(next);
     }
+    tei_rdma_gone(n->t, 1);
 }
 
 void tei_rdma_ep_reap(struct rdma_endpoint *ep)
