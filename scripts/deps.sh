@@ -20,6 +20,7 @@ build  libmicrohttpd-dev     HTTP server of te_metad
 build  libsqlite3-dev        durable contents of te_metad
 build  libibverbs-dev        RDMA verbs (headers; the library is opened at run time)
 build  uthash-dev            hash maps and lists (headers)
+build  libibverbs-dev        RDMA verbs (headers; the library is opened when it is needed)
 build  python3               demo, benchmark and lint scripts
 test   g++                   the public headers must compile as C++
 test   libcmocka-dev         unit tests
@@ -29,6 +30,8 @@ test   openssl               certificates for tests of TLS
 test   curl                  tests that talk to te_metad
 test   iproute2              tests over network namespaces
 test   util-linux            setarch, unshare
+test   ibverbs-utils         verbs programs that run on the simulated fabric
+test   perftest              the same
 dev    clang                 second compiler, fuzzing
 dev    libclang-rt-dev?      sanitizers and libFuzzer of clang, where they are a package of their own
 dev    clang-format          make lint
