@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * memory.c - protection domains and memory regions.
+ *
+ * lkey and rkey are one number, as on most NICs. Registering does not pin: the range must be mapped
+ * (asked of mincore), and its first and last page writable where the access flags want that.
+ */
+#include "fabric/softverbs/fabric.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define KNOWN_ACCESS                                                             \
+    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
+     IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE)
+
+struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+    struct sv_context *c = sv_context_of(context);
+    struct sv_pd *pd;
+
+    if (sv_dead(c)) {
+        errno = EIO;
+        return NULL;
+    }
+    if (sv_denied(c->nic, SV_DENY_alloc_pd))
+        return NULL;
+    if (c->n_pd >= c->nic->limits.max_pd) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    pd = calloc(1, sizeof(*pd));
+    if (!pd)
+        return NULL;
+    pd->pd.context = context;
+    pd->pd.handle = atomic_fetch_add(&c->f->s->next_pd, 1) + 1;
+    c->n_pd++;
+    return &pd->pd;
+}
+
+int ibv_dealloc_pd(struct ibv_pd *ibpd)
+{
+    struct sv_pd *pd = (struct sv_pd *)(void *)ibpd;
+
+    if (pd->users)
+        return EBUSY;
+    sv_context_of(ibpd->context)->n_pd--;
+    free(pd);
+    return 0;
+}
+
+static int check_mapped(uintptr_t addr, size_t length)
+{
+    static const size_t page = 4096, step = 64 << 20;
+    uintptr_t from = addr & ~(page - 1), end = addr + length;
+    unsigned char *seen = malloc(step / page);
+    int rc = seen ? 0 : ENOMEM;
+
+    for (; !rc && from < end; from += step) {
+        size_t n = end - from < step ? end - from : step;
+
+        if (mincore((void *)from, n, seen))
+            rc = EFAULT;
+    }
+    free(seen);
+    return rc;
+}
+
+static int check_writable(uintptr_t addr, size_t length)
+{
+    static const uintptr_t page = 4096;
+    uintptr_t first = addr & ~(page - 1), last = (addr + length - 1) & ~(page - 1);
+
+    /* EINVAL: a kernel, or a kind of memory, that does not know this; then nothing is checked. */
+    if ((madvise((void *)first, page, MADV_POPULATE_WRITE) && errno != EINVAL) ||
+        (madvise((void *)last, page, MADV_POPULATE_WRITE) && errno != EINVAL))
+        return EFAULT;
+    return 0;
+}
+
+static int check_region(const struct sv_context *c, uintptr_t addr, size_t length, unsigned access)
+{
+    int rc;
+
+    if (sv_dead(c))
+        return EIO;
+    if (length == 0 || addr + length < addr || length > c->nic->limits.max_mr_size ||
+        (access & ~(unsigned)KNOWN_ACCESS) ||
+        ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
+         !(access & IBV_ACCESS_LOCAL_WRITE)))
+        return EINVAL;
+    if (sv_denied(c->nic, SV_DENY_reg_mr))
+        return errno;
+    if (c->n_mr >= c->nic->limits.max_mr)
+        return ENOMEM;
+    rc = check_mapped(addr, length);
+    if (rc == 0 && (access & IBV_ACCESS_LOCAL_WRITE))
+        rc = check_writable(addr, length);
+    return rc;
+}
+
+static void publish(const struct sv_context *c, struct sv_mr *slot, const struct ibv_mr *mr,
+                    uint64_t iova, unsigned access)
+{
+    atomic_store_explicit(&slot->proc, c->f->slot, memory_order_relaxed);
+    atomic_store_explicit(&slot->nic, c->nic_index, memory_order_relaxed);
+    atomic_store_explicit(&slot->pd, mr->pd->handle, memory_order_relaxed);
+    atomic_store_explicit(&slot->access, access, memory_order_relaxed);
+    atomic_store_explicit(&slot->addr, (uintptr_t)mr->addr, memory_order_relaxed);
+    atomic_store_explicit(&slot->length, mr->length, memory_order_relaxed);
+    atomic_store_explicit(&slot->iova, iova, memory_order_relaxed);
+    atomic_store(&slot->key, mr->lkey);
+}
+
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                                unsigned access)
+{
+    struct sv_context *c = sv_context_of(pd->context);
+    int rc = check_region(c, (uintptr_t)addr, length, access);
+    struct sv_local_mr *mr = rc ? NULL : calloc(1, sizeof(*mr));
+    struct sv_mr *slot = mr ? sv_mr_alloc(c->f) : NULL;
+
+    if (!slot) {
+        free(mr);
+        errno = rc ? rc : ENOMEM;
+        return NULL;
+    }
+    mr->f = c->f;
+    mr->mr.context = pd->context;
+    mr->mr.pd = pd;
+    mr->mr.addr = addr;
+    mr->mr.length = length;
+    mr->mr.handle = (uint32_t)(slot - c->f->s->mrs);
+    mr->mr.lkey = mr->mr.rkey = slot->generation << SV_MR_BITS | mr->mr.handle;
+    publish(c, slot, &mr->mr, iova, access);
+    ((struct sv_pd *)(void *)pd)->users++;
+    c->n_mr++;
+    return &mr->mr;
+}
+
+struct ibv_mr *(ibv_reg_mr)(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+    return ibv_reg_mr_iova2(pd, addr, length, (uintptr_t)addr, (unsigned)access);
+}
+
+struct ibv_mr *(ibv_reg_mr_iova)(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                                 int access)
+{
+    return ibv_reg_mr_iova2(pd, addr, length, iova, (unsigned)access);
+}
+
+struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
+                                 int fd, int access)
+{
+    (void)pd, (void)offset, (void)length, (void)iova, (void)fd, (void)access;
+    errno = EOPNOTSUPP;
+    return NULL;
+}
+
+int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
+                 int access)
+{
+    (void)mr, (void)flags, (void)pd, (void)addr, (void)length, (void)access;
+    errno = EOPNOTSUPP;
+    return IBV_REREG_MR_ERR_INPUT;
+}
+
+int ibv_dereg_mr(struct ibv_mr *ibmr)
+{
+    struct sv_local_mr *mr = (struct sv_local_mr *)(void *)ibmr;
+    struct sv_fabric *f = mr->f;
+    struct sv_mr *slot;
+
+    if (!f->forked) {
+        slot = &f->s->mrs[ibmr->handle];
+        atomic_store(&slot->key, 0);
+        sv_fence_mr(f, ibmr->lkey);
+        sv_mr_free(f->s, slot);
+        ((struct sv_pd *)(void *)ibmr->pd)->users--;
+        sv_context_of(ibmr->context)->n_mr--;
+    }
+    free(mr);
+    return 0;
+}
