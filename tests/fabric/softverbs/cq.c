@@ -268,11 +268,19 @@ void sv_cqs_abandon(struct sv_context *c)
     }
 }
 
+static void tell_broken(struct sv_cq *cq)
+{
+    struct ibv_async_event event = {.event_type = IBV_EVENT_CQ_ERR, .element.cq = &cq->cq};
+
+    sv_async_push(cq->ctx, event);
+    atomic_store(&cq->ctx->f->cq_overrun, true);
+    sv_ring(cq->ctx->f->me);
+}
+
 /* False when the CQ is full or was broken before. The first time it is full, the program is told;
  * the engine then breaks the QPs that use it. */
 bool sv_cq_push(struct sv_cq *cq, const struct sv_cqe *cqe, bool solicited)
 {
-    struct ibv_async_event event = {.event_type = IBV_EVENT_CQ_ERR};
     bool full, notify = false;
     uint32_t at;
 
@@ -282,11 +290,8 @@ bool sv_cq_push(struct sv_cq *cq, const struct sv_cqe *cqe, bool solicited)
         cq->dead = true;
     if (cq->dead) {
         pthread_mutex_unlock(&cq->lock);
-        event.element.cq = &cq->cq;
-        if (full) {
-            sv_async_push(cq->ctx, event);
-            atomic_store(&cq->ctx->f->cq_overrun, true);
-        }
+        if (full)
+            tell_broken(cq);
         return false;
     }
     at = cq->head + cq->count++;
@@ -320,18 +325,14 @@ void sv_cq_clean(struct sv_cq *cq, const struct sv_qp *qp)
 /* Breaks the CQ as an overrun does. */
 void sv_cq_fail(struct sv_cq *cq)
 {
-    struct ibv_async_event event = {.event_type = IBV_EVENT_CQ_ERR};
     bool first;
 
     pthread_mutex_lock(&cq->lock);
     first = !cq->dead;
     cq->dead = true;
     pthread_mutex_unlock(&cq->lock);
-    event.element.cq = &cq->cq;
-    if (first) {
-        sv_async_push(cq->ctx, event);
-        atomic_store(&cq->ctx->f->cq_overrun, true);
-    }
+    if (first)
+        tell_broken(cq);
 }
 
 /* A work request's place in its queue is free again only when a completion at or behind it was

@@ -67,16 +67,21 @@ static int check_mapped(uintptr_t addr, size_t length)
     return rc;
 }
 
+/* Whether the page can be written. Where it cannot even be populated for reading, the kernel or the
+ * kind of memory does not know this request, and nothing is said. */
+static bool page_writable(uintptr_t at)
+{
+    return madvise((void *)at, 4096, MADV_POPULATE_WRITE) == 0 || errno == ENOMEM ||
+           madvise((void *)at, 4096, MADV_POPULATE_READ) != 0;
+}
+
 static int check_writable(uintptr_t addr, size_t length)
 {
     static const uintptr_t page = 4096;
-    uintptr_t first = addr & ~(page - 1), last = (addr + length - 1) & ~(page - 1);
 
-    /* EINVAL: a kernel, or a kind of memory, that does not know this; then nothing is checked. */
-    if ((madvise((void *)first, page, MADV_POPULATE_WRITE) && errno != EINVAL) ||
-        (madvise((void *)last, page, MADV_POPULATE_WRITE) && errno != EINVAL))
-        return EFAULT;
-    return 0;
+    return page_writable(addr & ~(page - 1)) && page_writable((addr + length - 1) & ~(page - 1))
+               ? 0
+               : EFAULT;
 }
 
 static int check_region(const struct sv_context *c, uintptr_t addr, size_t length, unsigned access)
