@@ -5,8 +5,13 @@
 #include "te.h"
 
 #include <assert.h>
+#include <jansson.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#define LINKS_MAX (1 << 18) /* bytes of te_links() */
 
 /* Arrays are handed over as they are. */
 static_assert(sizeof(struct transfer_request) == sizeof(te_request),
@@ -214,13 +219,34 @@ int syncSegmentCache(transfer_engine_t engine)
     return te_refresh(engine, NULL);
 }
 
+static void fill_load(nic_load_stat_t *out, const json_t *nic)
+{
+    snprintf(out->device_name, sizeof out->device_name, "%s",
+             json_string_value(json_object_get(nic, "device")));
+    out->inflight_bytes = (uint64_t)json_integer_value(json_object_get(nic, "inflight_bytes"));
+    out->ewma_bandwidth_bps = json_number_value(json_object_get(nic, "bandwidth_bps"));
+}
+
+/* Those that a transport spreads load over, as te_links() tells them. */
 int getNicLoadStats(transfer_engine_t engine, nic_load_stat_t *stats, size_t *count)
 {
-    if (!engine || !stats || !count)
-        return TE_ERR_INVALID;
-    /* No transport that spreads load over NICs is built in. */
-    *count = 0;
-    return 0;
+    char *text = malloc(LINKS_MAX);
+    json_t *root = NULL, *nic;
+    size_t i, n = 0;
+    int rc = TE_ERR_INVALID;
+
+    if (engine && stats && count && text)
+        rc = te_links(engine, 1, text, LINKS_MAX);
+    if (!rc)
+        root = json_loads(text, 0, NULL);
+    json_array_foreach(json_object_get(root, "local_nics"), i, nic)
+        if (json_object_get(nic, "inflight_bytes") && n < *count)
+            fill_load(&stats[n++], nic);
+    if (!rc)
+        *count = n;
+    json_decref(root);
+    free(text);
+    return rc;
 }
 
 void enableGracefulShutdown(transfer_engine_t engine)

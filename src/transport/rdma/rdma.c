@@ -268,6 +268,7 @@ const struct tei_transport_ops tei_rdma_ops = {
     .region_add = tei_rdma_region_add,
     .region_del = tei_rdma_region_del,
     .stats = rdma_stats,
+    .links = tei_rdma_links,
     .close = rdma_close,
     .stop = rdma_stop,
     .fini = rdma_fini,

@@ -92,7 +92,11 @@ struct rdma_nic {
     uint32_t depth; /* work requests of a queue pair */
     uint8_t port;
     struct ibv_port_attr port_attr;
-    pthread_mutex_t gid_lock; /* the next three */
+    _Atomic uint64_t n_bytes;  /* that slices brought to their end */
+    _Atomic uint64_t rate_bps; /* bits a second, of late */
+    int64_t rate_ns;           /* the monitor's: when the window began, */
+    uint64_t rate_bytes;       /* and n_bytes then */
+    pthread_mutex_t gid_lock;  /* the next three, and `why` */
     struct tei_gid_entry *gids;
     size_t n_gids;
     struct tei_gid_entry gid; /* the one that is published */
@@ -453,6 +457,12 @@ void tei_rdma_workers_stop(struct rdma_nic *n);
  */
 size_t tei_rdma_cq_poll(struct rdma_cq *c, bool try);
 bool tei_rdma_poll(struct tei_transport *t);
+
+/* ---- rdma_links.c */
+/* op */
+int tei_rdma_links(struct tei_transport *t, json_t *nics);
+/* Now and then, while there is work: how fast the NIC is. */
+void tei_rdma_nic_measure(struct rdma_nic *n, int64_t now_ns);
 
 /* ---- rdma_monitor.c */
 int tei_rdma_monitor_start(struct rdma *t);

@@ -260,7 +260,7 @@ static struct rdma_nic *addressed(struct rdma *t, const char *path, char *why, s
     else if (!(nic = tei_rdma_nic_find(t, device)))
         snprintf(why, n, "this engine has no NIC %s", device);
     else if (!atomic_load(&nic->active)) {
-        snprintf(why, n, "NIC %s is not used: %s", device, nic->why);
+        snprintf(why, n, "NIC %s is not used", device);
         nic = NULL;
     }
     return nic;

@@ -188,8 +188,10 @@ static void on_tick(struct tei_timer *timer)
     struct look l = {.now = tei_now_ns()};
 
     t->ticks++;
-    for (size_t i = 0; i < t->n_nics; i++)
+    for (size_t i = 0; i < t->n_nics; i++) {
         tei_rdma_eps_each(&t->nics[i], look_at, &l);
+        tei_rdma_nic_measure(&t->nics[i], l.now);
+    }
     tei_rdma_peers_each(t, tick_peer, &l);
     if (!l.restless && atomic_load(&t->n_work) == 0) {
         /* Sequentially consistent, as in monitor_wake(): one of the two sees the other. */

@@ -32,11 +32,21 @@ static struct ibv_device *find_device(const struct rdma *t, const char *name)
     return NULL;
 }
 
+static void set_why(struct rdma_nic *n, const char *why)
+{
+    pthread_mutex_lock(&n->gid_lock);
+    snprintf(n->why, sizeof n->why, "%s", why);
+    pthread_mutex_unlock(&n->gid_lock);
+}
+
 /* Keeps why a NIC is not used; false, for the caller to return. */
 static bool unusable(struct rdma_nic *n, const char *what, int errnum)
 {
-    snprintf(n->why, sizeof n->why, "%s%s%.60s", what, errnum ? ": " : "",
+    char why[sizeof n->why];
+
+    snprintf(why, sizeof why, "%s%s%.60s", what, errnum ? ": " : "",
              errnum ? tei_errno_text(errnum) : "");
+    set_why(n, why);
     return false;
 }
 
@@ -53,7 +63,7 @@ void tei_rdma_nic_set_active(struct rdma_nic *n, bool active, const char *why)
         tei_path_nic_down(&n->t->path_nics, n->index);
         TEI_WARN("rdma: NIC %s port %u is not used: %s", n->name, n->port, why);
     }
-    snprintf(n->why, sizeof n->why, "%s", active ? "" : why);
+    set_why(n, active ? "" : why);
 }
 
 bool tei_rdma_nic_look(struct rdma_nic *n)
@@ -178,6 +188,24 @@ static bool open_queues(struct rdma_nic *n)
     return ok;
 }
 
+/* The speed of the port: as the kernel tells it, else as the device's codes do. */
+static uint64_t port_bps(const struct rdma_nic *n)
+{
+    char path[IBV_SYSFS_PATH_MAX + 32];
+    double gbps = 0;
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/ports/%u/rate", n->context->device->ibdev_path, n->port);
+    f = fopen(path, "re");
+    if (f && fscanf(f, "%lf", &gbps) != 1)
+        gbps = 0;
+    if (f)
+        fclose(f);
+    if (gbps <= 0 || gbps > 1e5)
+        gbps = tei_verbs_port_gbps(&n->port_attr);
+    return gbps > 0 ? (uint64_t)(gbps * 1e9 / 8) : NOMINAL_BPS;
+}
+
 static void set_limits(struct rdma_nic *n)
 {
     const struct tei_conf *c = n->t->conf;
@@ -186,9 +214,7 @@ static void set_limits(struct rdma_nic *n)
     n->depth = (uint32_t)tei_min((size_t)c->max_wr, (size_t)n->limits.max_qp_wr);
     n->cap = tei_max(1, tei_min((size_t)c->max_ep_per_ctx, qps / (size_t)c->num_qp_per_ep));
     n->t->chunk = tei_min(n->t->chunk, n->limits.max_mr_size ? n->limits.max_mr_size : UINT64_MAX);
-    n->nominal_bps = (uint64_t)(tei_verbs_port_gbps(&n->port_attr) * 1e9 / 8);
-    if (n->nominal_bps == 0)
-        n->nominal_bps = NOMINAL_BPS;
+    n->nominal_bps = port_bps(n);
 }
 
 static bool open_context(struct rdma_nic *n, struct ibv_device *d)

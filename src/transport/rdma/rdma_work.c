@@ -313,6 +313,8 @@ static void count_well(struct rdma_slice *s, int64_t now)
     struct rdma_work *w = s->work;
 
     atomic_fetch_add_explicit(w->base.moved, s->length, memory_order_relaxed);
+    atomic_fetch_add_explicit(&peer_of(w)->t->nics[s->nic].n_bytes, s->length,
+                              memory_order_relaxed);
     w->progress_ns = now;
 }
 

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rdma_links.c - what this transport knows of its NICs, for te_links(). */
+#include "transport/rdma/rdma.h"
+
+#include <string.h>
+
+#define RATE_WINDOW_NS (100 * TEI_NS_PER_MS)
+
+void tei_rdma_nic_measure(struct rdma_nic *n, int64_t now)
+{
+    uint64_t bytes = atomic_load_explicit(&n->n_bytes, memory_order_relaxed);
+    int64_t took = now - n->rate_ns;
+
+    if (took < RATE_WINDOW_NS)
+        return;
+    /* After a pause the first window tells of the pause as well, and is left out. */
+    if (took < 2 * RATE_WINDOW_NS)
+        atomic_store_explicit(&n->rate_bps,
+                              (bytes - n->rate_bytes) * 8000 / (uint64_t)(took / TEI_NS_PER_MS),
+                              memory_order_relaxed);
+    n->rate_ns = now;
+    n->rate_bytes = bytes;
+}
+
+static int set_gid(struct rdma_nic *n, json_t *j)
+{
+    char text[TEI_GID_TEXT];
+    int index;
+
+    pthread_mutex_lock(&n->gid_lock);
+    tei_gid_text(n->gid.gid, text);
+    index = n->gid.index;
+    pthread_mutex_unlock(&n->gid_lock);
+    return json_object_set_new(j, "gid", json_string(text)) ||
+           json_object_set_new(j, "gid_index", json_integer(index));
+}
+
+static int set_load(struct rdma *t, struct rdma_nic *n, json_t *j)
+{
+    uint64_t flying =
+        atomic_load_explicit(&t->path_nics.nic[n->index].outstanding, memory_order_relaxed);
+    uint64_t rate = atomic_load_explicit(&n->rate_bps, memory_order_relaxed);
+
+    return json_object_set_new(j, "port", json_integer(n->port)) ||
+           json_object_set_new(j, "inflight_bytes", json_integer((json_int_t)flying)) ||
+           json_object_set_new(j, "bandwidth_bps", json_integer((json_int_t)rate));
+}
+
+static json_t *nic_json(struct rdma *t, struct rdma_nic *n)
+{
+    bool used = atomic_load(&n->active);
+    json_t *j = json_pack("{ss sb}", "device", n->name, "used", used);
+    char why[sizeof n->why];
+
+    if (!j)
+        return NULL;
+    pthread_mutex_lock(&n->gid_lock);
+    memcpy(why, n->why, sizeof why);
+    pthread_mutex_unlock(&n->gid_lock);
+    if ((!used && json_object_set_new(j, "why", json_string(why))) ||
+        (n->n_gids > 0 && set_gid(n, j)) || set_load(t, n, j)) {
+        json_decref(j);
+        return NULL;
+    }
+    return j;
+}
+
+int tei_rdma_links(struct tei_transport *base, json_t *nics)
+{
+    struct rdma *t = tei_rdma_of(base);
+
+    for (size_t i = 0; i < t->n_nics; i++)
+        if (json_array_append_new(nics, nic_json(t, &t->nics[i])))
+            return TE_ERR_MEMORY;
+    return 0;
+}
