@@ -256,6 +256,29 @@ static void set_error(struct rdma_work *w, int error, const char *why)
     w->queued = false;
 }
 
+static struct rdma_work *work_of_all(struct tei_link *l)
+{
+    return tei_container_of(l, struct rdma_work, all);
+}
+
+/* What waits in `again` of works that have an error; the peer's lock is held. */
+static void drop_again(struct rdma_peer *p, struct tei_list *over)
+{
+    struct tei_link *link, *next;
+
+    TEI_LIST_EACH(&p->again, link, next) {
+        struct rdma_slice *s = tei_rdma_slice_of(link);
+        struct rdma_work *w = s->work;
+
+        if (!w->base.error)
+            continue;
+        tei_list_del(link);
+        put_slice(p, s);
+        w->flying--;
+        check_over(w, over);
+    }
+}
+
 /* Gives back what is over. No lock is held; the caller holds the peer. */
 static void give_back(struct rdma *t, struct tei_list *over)
 {
@@ -278,33 +301,57 @@ static enum tei_path_fault fault_of(int error)
     return error == TE_ERR_CONTEXT ? TEI_PATH_FAULT_LOCAL : TEI_PATH_FAULT_RAIL;
 }
 
-/* What an attempt counts that failed. */
-static unsigned cost_of(int error)
+/* Whether it tells of no NIC but of the peer, which cannot be talked to. */
+static bool is_away(int error)
 {
-    bool away = error == TE_ERR_PEER || error == TE_ERR_DNS || error == TE_ERR_TIMEOUT;
+    return error == TE_ERR_PEER || error == TE_ERR_DNS || error == TE_ERR_TIMEOUT;
+}
 
-    return away ? PEER_AWAY : 1;
+/*
+ * A slice that found the peer away too often speaks for all work: each piece would else wait for
+ * tries of its own, and for the pauses between them. Unless a connection stands, for that may carry
+ * it. The peer's lock is held.
+ */
+static void give_up(struct rdma_peer *p, int error, const char *why, struct tei_list *over)
+{
+    struct tei_link *link, *next;
+
+    for (size_t i = 0; i < p->t->n_nics * p->n_devices; i++)
+        if (p->eps[i] && tei_rdma_ep_is_ready(p->eps[i]))
+            return;
+    TEI_LIST_EACH(&p->all, link, next) {
+        struct rdma_work *w = work_of_all(link);
+
+        if (w->base.error)
+            continue;
+        set_error(w, error, why);
+        check_over(w, over);
+    }
+    drop_again(p, over);
 }
 
 /* Whether the slice may be sent anew; else its work has an error. */
-static bool may_retry(struct rdma *t, const struct rdma_back *b)
+static bool may_retry(struct rdma_peer *p, const struct rdma_back *b, struct tei_list *over)
 {
     struct rdma_slice *s = b->slice;
     struct rdma_work *w = s->work;
+    unsigned cost = is_away(b->error) ? PEER_AWAY : 1;
 
     if (w->base.error)
         return false;
-    s->attempts = (uint16_t)(s->attempts + (b->fault ? cost_of(b->error) : 0));
+    s->attempts = (uint16_t)(s->attempts + (b->fault ? cost : 0));
     s->flushed = (uint16_t)(s->flushed + !b->fault);
     if (b->fault)
         s->avoid = s->rail;
     if (tei_err_class(b->error) != TEI_CLASS_PATH && b->error != TE_ERR_CONTEXT &&
         b->error != TE_ERR_REJECTED)
         set_error(w, b->error, b->why);
-    else if (s->attempts >= t->conf->retry_cnt || s->flushed >= FLUSHED_MAX)
+    else if (s->attempts >= p->t->conf->retry_cnt || s->flushed >= FLUSHED_MAX)
         set_error(w, b->error == TE_ERR_CONTEXT ? TE_ERR_LINK : b->error, b->why);
     else
         return true;
+    if (is_away(b->error))
+        give_up(p, b->error, b->why, over);
     return false;
 }
 
@@ -328,9 +375,13 @@ static void take_back(struct rdma_peer *p, const struct rdma_back *b, int64_t no
     tei_paths_done(&p->paths, s->rail, s->length, now, b->error == 0);
     if (b->fault && tei_err_class(b->error) != TEI_CLASS_REQUEST)
         tei_paths_failed(&p->paths, s->rail, fault_of(b->error), now);
-    if (b->error && may_retry(p->t, b)) {
+    if (b->error && may_retry(p, b, over)) {
         atomic_fetch_add_explicit(&p->t->n_retries, 1, memory_order_relaxed);
-        tei_list_push_back(&p->again, &s->link);
+        /* Those that failed first, so that one soon tells whether there is any way. */
+        if (b->fault)
+            tei_list_push_front(&p->again, &s->link);
+        else
+            tei_list_push_back(&p->again, &s->link);
         return;
     }
     if (!b->error)
@@ -458,29 +509,6 @@ void tei_rdma_post(struct tei_transport *base, struct tei_list *work)
 }
 
 /* ---------------------------------------------------------------------------- cancel and deadlines */
-
-/* What waits in `again` of works that have an error; the peer's lock is held. */
-static void drop_again(struct rdma_peer *p, struct tei_list *over)
-{
-    struct tei_link *link, *next;
-
-    TEI_LIST_EACH(&p->again, link, next) {
-        struct rdma_slice *s = tei_rdma_slice_of(link);
-        struct rdma_work *w = s->work;
-
-        if (!w->base.error)
-            continue;
-        tei_list_del(link);
-        put_slice(p, s);
-        w->flying--;
-        check_over(w, over);
-    }
-}
-
-static struct rdma_work *work_of_all(struct tei_link *l)
-{
-    return tei_container_of(l, struct rdma_work, all);
-}
 
 /* Ends the works that `matches` picks. */
 static void end_those(struct rdma_peer *p, int (*matches)(struct rdma_work *w, const void *arg),
