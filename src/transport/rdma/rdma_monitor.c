@@ -132,6 +132,7 @@ static void on_repair(struct tei_timer *timer)
 struct look {
     int64_t now;
     bool restless; /* there is an endpoint on its way up or down */
+    bool closing;  /* what was made while close() ended the others is ended here */
 };
 
 /*
@@ -163,6 +164,10 @@ static void look_at(struct rdma_endpoint *ep, void *arg)
     struct look *l = arg;
     const char *wrong;
 
+    if (l->closing) {
+        tei_rdma_ep_fail(ep, 0, "this engine is closing");
+        return;
+    }
     pthread_mutex_lock(&ep->lock);
     wrong = what_is_wrong(ep, l->now);
     l->restless |= ep->state != RDMA_EP_READY && ep->state != RDMA_EP_NEW;
@@ -185,7 +190,8 @@ static void tick_peer(struct rdma_peer *p, void *arg)
 static void on_tick(struct tei_timer *timer)
 {
     struct rdma *t = tei_container_of(timer, struct rdma, tick);
-    struct look l = {.now = tei_now_ns()};
+    bool closing = atomic_load(&t->closing);
+    struct look l = {.now = tei_now_ns(), .restless = closing, .closing = closing};
 
     t->ticks++;
     for (size_t i = 0; i < t->n_nics; i++) {
