@@ -3,9 +3,11 @@
 
 #include "base/os.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DIE(...)                                    \
     do {                                            \
@@ -79,8 +81,67 @@ static void region_release(struct tei_host *base, struct tei_region *r)
         DIE("a region was released that nobody held");
 }
 
+/* Every NIC under sysfs, which is what discovery finds on a host with one NUMA node. */
+static int find_nics(const struct fake_host *h, struct tei_topology *out)
+{
+    char dir[TEI_CONF_TEXT + 32];
+    struct dirent **found = NULL;
+    const char *names[64];
+    size_t n = 0;
+    int count, rc;
+
+    snprintf(dir, sizeof dir, "%s/class/infiniband", h->conf.sysfs_path);
+    count = scandir(dir, &found, NULL, alphasort);
+    for (int i = 0; i < count; i++)
+        if (found[i]->d_name[0] != '.' && n < TEI_ARRAY_LEN(names))
+            names[n++] = found[i]->d_name;
+    *out = (struct tei_topology){0};
+    rc = tei_topology_add(out, "cpu:0", names, n, NULL, 0);
+    for (int i = 0; i < count; i++)
+        free(found[i]);
+    free(found);
+    return rc;
+}
+
+static int topology(struct tei_host *base, struct tei_topology *out)
+{
+    const struct fake_host *h = host_of(base);
+
+    return h->topology ? tei_topology_decode(h->topology, strlen(h->topology), out)
+                       : find_nics(h, out);
+}
+
+static void changed(struct tei_host *base)
+{
+    atomic_fetch_add(&host_of(base)->n_changed, 1);
+}
+
+static int ask(struct tei_host *base, const struct tei_hostport *where, const char *body,
+               size_t len, char **answer, size_t *answer_len)
+{
+    const struct tei_conf *c = base->conf;
+    int64_t until = tei_deadline_ns(c->handshake_connect_timeout_s * 1000);
+    struct tei_bytes reply = {0};
+    int rc = tei_rpc_request(where, TEI_RPC_CONNECTION, body, len, c->handshake_max_length, until,
+                             &reply);
+
+    if (rc)
+        return rc;
+    *answer = reply.data;
+    *answer_len = reply.len;
+    return 0;
+}
+
+static void answer(struct tei_host *base, struct tei_rpc_call *call, const char *text, size_t len)
+{
+    (void)base;
+    tei_rpc_reply(call, text, len);
+}
+
 void fake_host_init(struct fake_host *h)
 {
+    static _Atomic unsigned n_hosts;
+
     te_log_set_level(TE_LOG_ERROR); /* tests bring about what is worth a warning */
     memset(h, 0, sizeof *h);
     pthread_mutex_init(&h->lock, NULL);
@@ -88,13 +149,19 @@ void fake_host_init(struct fake_host *h)
     tei_jobs_init(&h->jobs, 4);
     if (tei_conf_load(NULL, &h->conf))
         DIE("the defaults do not load");
+    snprintf(h->name, sizeof h->name, "fake.%d.%u", (int)getpid(), atomic_fetch_add(&n_hosts, 1));
+    h->incarnation = tei_random_u64() | 1;
     h->base = (struct tei_host){.conf = &h->conf,
                                 .jobs = &h->jobs,
-                                .segment_name = "fake",
+                                .segment_name = h->name,
                                 .bind_host = "127.0.0.1",
                                 .work_done = work_done,
                                 .region_hold = region_hold,
-                                .region_release = region_release};
+                                .region_release = region_release,
+                                .topology = topology,
+                                .changed = changed,
+                                .connect = ask,
+                                .answer = answer};
 }
 
 void fake_host_fini(struct fake_host *h)
@@ -120,7 +187,7 @@ struct tei_region *fake_region_add(struct fake_host *h, struct tei_transport *t,
     r->addr = (uintptr_t)addr;
     r->length = length;
     r->access = access;
-    strcpy(r->location, "*");
+    strcpy(r->location, "cpu:0");
     if (t->ops.region_add(t, r))
         DIE("region_add failed");
     pthread_mutex_lock(&h->lock);
@@ -147,6 +214,48 @@ void fake_region_del(struct fake_host *h, struct tei_transport *t, struct tei_re
     free(r);
 }
 
+/* ---------------------------------------------------------------------------- handshake server */
+
+static void on_message(void *arg, struct tei_rpc_call *call, enum tei_rpc_type type,
+                       const char *body, size_t len)
+{
+    struct fake_host *h = arg;
+
+    atomic_fetch_add(&h->n_handshakes, 1);
+    if (type != TEI_RPC_CONNECTION || atomic_load(&h->deaf))
+        tei_rpc_reply(call, "null", 4);
+    else
+        h->served->ops.handshake(h->served, call, body, len);
+}
+
+static void *turn(void *arg)
+{
+    tei_loop_run(arg);
+    return NULL;
+}
+
+static void listen_for_peers(struct fake_host *h, struct tei_transport *t)
+{
+    int fd = tei_listen("127.0.0.1", &h->where.port, 128);
+
+    strcpy(h->where.host, "127.0.0.1");
+    if (fd < 0 || tei_loop_init(&h->loop, NULL) ||
+        tei_rpc_server_open(&h->loop, fd, &h->conf, on_message, h, &h->server))
+        DIE("no handshake server: %s", te_errmsg());
+    h->served = t;
+    if (tei_thread_start(&h->thread, "fake/ctl", turn, &h->loop))
+        DIE("no thread for the handshake server");
+}
+
+static void listen_no_more(struct fake_host *h)
+{
+    tei_loop_stop(&h->loop);
+    pthread_join(h->thread, NULL);
+    tei_rpc_server_close(h->server);
+    tei_loop_fini(&h->loop);
+    h->served = NULL;
+}
+
 /* ----------------------------------------------------------------------------------- transports */
 
 struct tei_transport *fake_open(struct fake_host *h, const char *transport)
@@ -156,14 +265,101 @@ struct tei_transport *fake_open(struct fake_host *h, const char *transport)
 
     if (!ops || tei_transport_open(ops, &h->base, 0, &t))
         DIE("transport %s does not open: %s", transport, te_errmsg());
+    if (t->ops.caps & TEI_CAP_HANDSHAKE)
+        listen_for_peers(h, t);
     return t;
 }
 
 void fake_close(struct tei_transport *t)
 {
+    struct fake_host *h = host_of(t->host);
+
     t->ops.close(t);
     t->ops.stop(t);
+    if (h->served == t)
+        listen_no_more(h);
     tei_transport_destroy(t);
+}
+
+/* ---------------------------------------------------------------------------------- descriptors */
+
+static int by_addr(const void *a, const void *b)
+{
+    const struct tei_published *x = a, *y = b;
+
+    return x->addr < y->addr ? -1 : x->addr > y->addr;
+}
+
+/* The regions of the host in parts of at most `max` bytes, by address. */
+static struct tei_published *list_buffers(struct fake_host *h, uint64_t max, size_t *n)
+{
+    struct tei_published *list = NULL;
+
+    *n = 0;
+    pthread_mutex_lock(&h->lock);
+    for (size_t i = 0; i < FAKE_REGIONS_MAX; i++) {
+        const struct tei_region *r = h->regions[i];
+
+        for (uint64_t from = 0; r && from < r->length; from += tei_min(max, r->length - from)) {
+            list = realloc(list, (*n + 1) * sizeof *list);
+            if (!list)
+                DIE("out of memory");
+            list[(*n)++] = (struct tei_published){.addr = r->addr + from,
+                                                  .length = tei_min(max, r->length - from),
+                                                  .access = r->access,
+                                                  .location = r->location,
+                                                  .region = r};
+        }
+    }
+    pthread_mutex_unlock(&h->lock);
+    if (*n > 0)
+        qsort(list, *n, sizeof *list, by_addr);
+    return list;
+}
+
+static int fill_buffer(void *arg, const struct tei_published *b, json_t *object)
+{
+    struct tei_transport *t = arg;
+
+    return t->ops.describe_buffer(t, b->region, b->addr, object);
+}
+
+char *fake_describe(struct tei_transport *t)
+{
+    struct fake_host *h = host_of(t->host);
+    struct tei_encode e = {
+        .name = h->name, .incarnation = h->incarnation, .version = 1, .base = json_object()};
+    struct tei_published *list = list_buffers(h, t->ops.buffer_max(t), &e.n_buffers);
+    char *text;
+    size_t len;
+
+    e.buffers = list;
+    e.fill = t->ops.caps & TEI_CAP_BUFFER_KEYS ? fill_buffer : NULL;
+    e.arg = t;
+    json_object_set_new(e.base, "protocol", json_string(t->ops.name));
+    json_object_set_new(e.base, "fake_port", json_integer(h->served ? h->where.port : 1));
+    if (t->ops.describe(t, e.base) || tei_segment_encode(&e, &text, &len))
+        DIE("no descriptor: %s", te_errmsg());
+    json_decref(e.base);
+    free(list);
+    return text;
+}
+
+static int attach_segment(struct tei_transport *t, const struct tei_segment *s,
+                          const struct tei_hostport *where, struct tei_attach **out)
+{
+    struct tei_attach *a = calloc(1, t->ops.attach_size);
+    int rc;
+
+    if (!a)
+        DIE("out of memory");
+    a->transport = t;
+    rc = t->ops.attach(t, a, s, where);
+    if (rc)
+        free(a);
+    else
+        *out = a;
+    return rc;
 }
 
 int fake_attach_json(struct tei_transport *t, json_t *root, const char *host,
@@ -173,32 +369,39 @@ int fake_attach_json(struct tei_transport *t, json_t *root, const char *host,
     struct tei_segment s = {
         .name = name, .protocol = protocol, .incarnation = 1, .version = 1, .root = root};
     struct tei_hostport where = {.port = 1};
-    struct tei_attach *a = calloc(1, t->ops.attach_size);
     int rc;
 
-    if (!a)
-        DIE("out of memory");
     snprintf(where.host, sizeof where.host, "%s", host);
-    a->transport = t;
-    rc = t->ops.attach(t, a, &s, &where);
+    rc = attach_segment(t, &s, &where, out);
     json_decref(root);
-    if (rc)
-        free(a);
-    else
-        *out = a;
     return rc;
+}
+
+struct tei_attach *fake_attach_text(struct tei_transport *t, const char *text)
+{
+    struct tei_hostport where = {.host = "127.0.0.1"};
+    struct tei_attach *a = NULL;
+    struct tei_segment *s;
+
+    if (tei_segment_decode(text, strlen(text), &s))
+        DIE("a descriptor cannot be read: %s", te_errmsg());
+    where.port = (uint16_t)json_integer_value(json_object_get(s->root, "fake_port"));
+    if (attach_segment(t, s, &where, &a))
+        DIE("cannot attach: %s", te_errmsg());
+    tei_segment_put(s);
+    return a;
 }
 
 struct tei_attach *fake_attach(struct tei_transport *t, struct tei_transport *target)
 {
-    struct tei_attach *a = NULL;
-    json_t *root;
+    struct tei_attach *a;
+    char *text;
 
     if (!target)
         return NULL;
-    root = json_object();
-    if (target->ops.describe(target, root) || fake_attach_json(t, root, "127.0.0.1", &a))
-        DIE("cannot attach");
+    text = fake_describe(target);
+    a = fake_attach_text(t, text);
+    free(text);
     return a;
 }
 
@@ -212,6 +415,18 @@ void fake_detach(struct tei_transport *t, struct tei_attach *a)
 
 /* ----------------------------------------------------------------------------------------- work */
 
+static struct tei_region *region_of(struct fake_host *h, const void *addr, uint64_t length)
+{
+    struct tei_region *found = NULL;
+
+    pthread_mutex_lock(&h->lock);
+    for (size_t i = 0; i < FAKE_REGIONS_MAX && !found; i++)
+        if (h->regions[i] && tei_region_contains(h->regions[i], (uintptr_t)addr, length))
+            found = h->regions[i];
+    pthread_mutex_unlock(&h->lock);
+    return found;
+}
+
 struct tei_work *fake_work(struct tei_list *list, struct tei_transport *t, struct tei_attach *a,
                            struct fake_task *task, int opcode, void *local, const void *remote,
                            uint64_t length)
@@ -223,6 +438,8 @@ struct tei_work *fake_work(struct tei_list *list, struct tei_transport *t, struc
     memset(task, 0, sizeof *task);
     w->transport = t;
     w->attach = a;
+    w->region = region_of(host_of(t->host), local, length);
+    w->target_region = a ? NULL : region_of(host_of(t->host), remote, length);
     w->task = task;
     w->moved = &task->moved;
     w->opcode = opcode;

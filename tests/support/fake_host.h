@@ -5,10 +5,15 @@
  * A host has a map of regions and counts what comes back through work_done(): each piece of work
  * belongs to a struct fake_task, which is told once. What a rule of the contract forbids (a second
  * work_done(), a region released that was not held) ends the process with a line on stderr.
+ *
+ * A transport that takes connection messages gets a handshake server of its own on 127.0.0.1, on a
+ * thread of its own, from fake_open() until fake_close().
  */
 #ifndef TEST_FAKE_HOST_H
 #define TEST_FAKE_HOST_H
 
+#include "base/loop.h"
+#include "meta/meta.h"
 #include "transport/transport.h"
 
 #include <pthread.h>
@@ -24,6 +29,20 @@ struct fake_host {
     pthread_cond_t cond;
     struct tei_region *regions[FAKE_REGIONS_MAX];
     size_t n_done;
+
+    char name[64]; /* of its segment, no other host's; to be changed before a transport is opened */
+    uint64_t incarnation;
+    /* what topology() gives: JSON; NULL: all NICs under conf.sysfs_path, for "cpu:0" */
+    const char *topology;
+    _Atomic size_t n_changed;    /* calls of changed() */
+    _Atomic bool deaf;           /* connection messages are not answered, nor handed on */
+    _Atomic size_t n_handshakes; /* messages that came */
+
+    struct tei_transport *served; /* takes the messages; NULL: there is no server */
+    struct tei_loop loop;
+    pthread_t thread;
+    struct tei_rpc_server *server;
+    struct tei_hostport where;
 };
 
 /* What became of one piece of work. */
@@ -47,10 +66,16 @@ struct tei_transport *fake_open(struct fake_host *h, const char *transport);
 void fake_close(struct tei_transport *t); /* close, stop, destroy */
 
 /*
- * Attaches `t` to `target` of another host, through its descriptor; to this engine itself (NULL) if
- * `target` is NULL.
+ * Attaches `t` to `target` of another host, through its descriptor as it is now; to this engine
+ * itself (NULL) if `target` is NULL.
  */
 struct tei_attach *fake_attach(struct tei_transport *t, struct tei_transport *target);
+/*
+ * The descriptor of a host with this one transport, malloc'ed; under "fake_port", which engines do
+ * not have, where its handshake server listens. fake_attach_text() reads it in another process.
+ */
+char *fake_describe(struct tei_transport *t);
+struct tei_attach *fake_attach_text(struct tei_transport *t, const char *text);
 /*
  * The same through a descriptor of the test's own making; `root` is consumed. Returns what attach()
  * says.

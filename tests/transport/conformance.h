@@ -28,6 +28,8 @@ struct conformance {
     const char *transport;
     void (*configure)(struct tei_conf *conf); /* may be NULL */
     bool mute; /* a refusal cannot always be told from a lost connection */
+    /* of the initiator's and the target's host, see struct fake_host */
+    const char *topology[2];
 };
 
 /* An initiator `a` and a target `b`; for a transport that is local only they are the same. */
@@ -45,6 +47,8 @@ struct pair *pair_open(const struct conformance *with);
 /* The same with the target in a process of its own. No thread may run in this process yet. */
 struct pair *pair_fork(const struct conformance *with);
 void pair_close(struct pair *p);
+/* `a` sees the regions that `b` has now. Not after pair_fork(). */
+void pair_attach_anew(struct pair *p);
 
 /* Fills with bytes that differ from place to place, and for each seed. */
 void fill_pattern(char *p, size_t n, uint32_t seed);
