@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * te-test: timeout=120
+ *
+ * What every one-sided transport must do, over a simulated fabric with 1, 2, 4 and 8 NICs a host.
+ */
+#include "conformance.h"
+#include "rdma_fabric.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+static unsigned n_nics; /* of each host */
+static struct conformance fixture = {.transport = "rdma", .configure = rdma_fabric_configure};
+CONFORMANCE_ONE_SIDED(fixture)
+
+/* The peer's threads take no part in it. */
+static void a_frozen_peer_holds_up_nothing(void **state)
+{
+    struct pair *p = pair_fork(&fixture);
+
+    (void)state;
+    fill_pattern(p->bm, PAIR_BYTES, 1);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, PAIR_BYTES), 0);
+    kill(p->child, SIGSTOP);
+    waitpid(p->child, NULL, WUNTRACED);
+    assert_memory_equal(p->am, p->bm, PAIR_BYTES);
+    fill_pattern(p->am, PAIR_BYTES, 2);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_WRITE, p->am, p->bm, PAIR_BYTES), 0);
+    assert_memory_equal(p->am, p->bm, PAIR_BYTES);
+    fill_pattern(p->bm, PAIR_BYTES, 3);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, PAIR_BYTES), 0);
+    assert_memory_equal(p->am, p->bm, PAIR_BYTES);
+    pair_close(p);
+}
+
+/* Each pair of NICs carries its part of a long transfer. */
+static void all_nics_carry(void **state)
+{
+    struct pair *p = pair_open(&fixture);
+
+    (void)state;
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(fake_transfer(p->a, p->attach, i % 2, p->am, p->bm, PAIR_BYTES), 0);
+    for (unsigned i = 0; i < n_nics; i++) {
+        char nic[32];
+
+        snprintf(nic, sizeof nic, "left%u", i);
+        assert_true(rdma_fabric_count(nic, "bytes") >= 8 * PAIR_BYTES / n_nics / 16);
+    }
+    pair_close(p);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    rdma_fabric_up(n_nics, NULL);
+    fixture.topology[0] = rdma_fabric_topology(false);
+    fixture.topology[1] = rdma_fabric_topology(true);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    rdma_fabric_down();
+    return 0;
+}
+
+/* test_rdma [PATTERN [NICS]]: only the cases that match, with so many NICs. */
+int main(int argc, char **argv)
+{
+    unsigned only = argc > 2 ? (unsigned)atoi(argv[2]) : 0;
+    const struct CMUnitTest tests[] = {
+        CONFORMANCE_ONE_SIDED_TESTS,
+        cmocka_unit_test(a_frozen_peer_holds_up_nothing),
+        cmocka_unit_test(all_nics_carry),
+    };
+    int failed = 0;
+
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    for (n_nics = 1; n_nics <= 8; n_nics *= 2) {
+        char name[32];
+
+        if (only && n_nics != only)
+            continue;
+
+        snprintf(name, sizeof name, "%u NICs", n_nics);
+        failed += cmocka_run_group_tests_name(name, tests, set_up, tear_down);
+    }
+    return failed;
+}
