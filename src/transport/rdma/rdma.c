@@ -108,15 +108,19 @@ static int rdma_open(struct tei_transport *base)
 
 /* ------------------------------------------------------------------------------------- descriptor */
 
-static json_t *devices_json(const struct rdma *t)
+static json_t *devices_json(struct rdma *t)
 {
     struct tei_rdma_device all[RDMA_NICS_MAX];
 
     memset(all, 0, sizeof all);
     for (size_t i = 0; i < t->n_nics; i++) {
-        snprintf(all[i].name, sizeof all[i].name, "%s", t->nics[i].name);
-        all[i].lid = t->nics[i].port_attr.lid;
-        memcpy(all[i].gid, t->nics[i].gid.gid, sizeof all[i].gid);
+        struct rdma_nic *n = &t->nics[i];
+
+        snprintf(all[i].name, sizeof all[i].name, "%s", n->name);
+        pthread_mutex_lock(&n->port_lock);
+        all[i].lid = n->port_attr.lid;
+        memcpy(all[i].gid, n->gid.gid, sizeof all[i].gid);
+        pthread_mutex_unlock(&n->port_lock);
     }
     return tei_rdma_devices_json(all, t->n_nics);
 }

@@ -96,7 +96,7 @@ struct rdma_nic {
     _Atomic uint64_t rate_bps; /* bits a second, of late */
     int64_t rate_ns;           /* the monitor's: when the window began, */
     uint64_t rate_bytes;       /* and n_bytes then */
-    pthread_mutex_t gid_lock;  /* the next three, and `why` */
+    pthread_mutex_t port_lock; /* the next three, `port_attr` and `why` */
     struct tei_gid_entry *gids;
     size_t n_gids;
     struct tei_gid_entry gid; /* the one that is published */
@@ -337,6 +337,8 @@ bool tei_rdma_nic_repair(struct rdma_nic *n);
 bool tei_rdma_nic_look(struct rdma_nic *n);
 /* The port's GIDs have changed: reads them again; true if the published one is another now. */
 bool tei_rdma_nic_reread(struct rdma_nic *n);
+/* What the port was like when it was last looked at. */
+struct ibv_port_attr tei_rdma_nic_port(struct rdma_nic *n);
 /*
  * The GID to speak from to a peer's, NULL: to whomever; of those whose places are not in `tried`,
  * to which the one picked is added. False when none is left.

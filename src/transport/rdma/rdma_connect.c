@@ -29,12 +29,12 @@ static void own_path(const struct rdma_nic *n, char out[TEI_RDMA_PATH])
 }
 
 /* What we tell of an endpoint; its lock is held. */
-static void fill_hello(const struct rdma_endpoint *ep, bool ready_ack, struct tei_rdma_hello *h)
+static void fill_hello(struct rdma_endpoint *ep, bool ready_ack, struct tei_rdma_hello *h)
 {
-    const struct rdma_nic *n = ep->nic;
+    struct rdma_nic *n = ep->nic;
 
     *h = (struct tei_rdma_hello){.n_qp = ep->n_qps,
-                                 .lid = n->port_attr.lid,
+                                 .lid = tei_rdma_nic_port(n).lid,
                                  .has_gid = true,
                                  .has_ready_ack = true,
                                  .ready_ack = ready_ack,
@@ -288,6 +288,8 @@ static int accept_hello(struct rdma_endpoint *ep, struct tei_rdma_hello *hello)
     if (!rc)
         fill_hello(ep, false, hello);
     unlock_device(ep);
+    if (!rc)
+        tei_rdma_monitor_wake(ep->nic->t); /* which does not wait for ever */
     return rc;
 }
 
@@ -301,7 +303,8 @@ static int answer_first(struct rdma_nic *n, struct tei_rdma_hello *hello)
         struct rdma_endpoint *ep = tei_rdma_ep_find(n, from, true);
 
         if (!ep)
-            return TEI_FAIL(TE_ERR_TOO_MANY, "NIC %s has no room for another endpoint", n->name);
+            return TEI_FAIL(TE_ERR_TOO_MANY, "NIC %s has no room for another endpoint yet",
+                            n->name);
         rc = accept_hello(ep, hello);
         if (rc)
             tei_rdma_ep_fail(ep, TE_ERR_LINK, "the peer has dropped its side");

@@ -55,9 +55,9 @@ static struct rdma_endpoint *make(struct rdma_nic *n, const char *peer_path)
     pthread_mutex_init(&ep->lock, NULL);
     tei_list_init(&ep->queue);
     tei_list_init(&ep->posted);
-    pthread_mutex_lock(&n->gid_lock);
+    pthread_mutex_lock(&n->port_lock);
     ep->gid = n->gid;
-    pthread_mutex_unlock(&n->gid_lock);
+    pthread_mutex_unlock(&n->port_lock);
     tei_rdma_live(n->t, 1);
     return ep;
 }
@@ -107,6 +107,20 @@ static bool may_go(const struct tei_sieve_node *node, void *arg)
     return node != arg;
 }
 
+/* Has the pool's choice drain, any but `spare`; referenced, NULL if there is none. Pool's lock. */
+static struct rdma_endpoint *choose_victim(struct rdma_nic *n, struct tei_sieve_node *spare,
+                                           struct tei_list *unsent)
+{
+    struct tei_sieve_node *node = tei_sieve_victim(&n->pool, may_go, spare);
+    struct rdma_endpoint *ep = node ? tei_container_of(node, struct rdma_endpoint, node) : NULL;
+
+    if (!ep)
+        return NULL;
+    tei_rdma_ep_hold(ep);
+    begin_end(ep, true, 0, unsent);
+    return ep;
+}
+
 static void set_state(struct rdma_endpoint *ep, enum rdma_ep_state state)
 {
     pthread_mutex_lock(&ep->lock);
@@ -127,7 +141,6 @@ static void count_in(struct rdma_endpoint *ep, enum rdma_ep_state state)
 static bool admit(struct rdma_endpoint *ep, struct tei_list *unsent, struct rdma_endpoint **victim)
 {
     struct rdma_nic *n = ep->nic;
-    struct tei_sieve_node *node;
 
     if (n->n_live < n->cap) {
         count_in(ep, RDMA_EP_CONNECTING);
@@ -135,12 +148,7 @@ static bool admit(struct rdma_endpoint *ep, struct tei_list *unsent, struct rdma
     }
     set_state(ep, RDMA_EP_WAITING);
     tei_list_push_back(&n->waiting, &ep->link);
-    node = tei_sieve_victim(&n->pool, may_go, &ep->node);
-    if (node) {
-        *victim = tei_container_of(node, struct rdma_endpoint, node);
-        tei_rdma_ep_hold(*victim);
-        begin_end(*victim, true, 0, unsent);
-    }
+    *victim = choose_victim(n, &ep->node, unsent);
     return false;
 }
 
@@ -209,16 +217,22 @@ struct rdma_endpoint *tei_rdma_ep_get(struct rdma_nic *n, struct rdma_peer *p, s
 
 struct rdma_endpoint *tei_rdma_ep_find(struct rdma_nic *n, const char *peer_path, bool make_it)
 {
-    struct rdma_endpoint *ep;
+    struct rdma_endpoint *ep, *victim = NULL;
+    struct tei_list unsent;
 
+    tei_list_init(&unsent);
     pthread_mutex_lock(&n->pool_lock);
     ep = find(n, peer_path);
     if (!ep && make_it && n->n_live < n->cap) {
         ep = add(n, peer_path);
         if (ep)
             count_in(ep, RDMA_EP_NEW);
+    } else if (!ep && make_it) {
+        /* A peer does not wait for an answer as a slice does: it finds room when it asks again. */
+        victim = choose_victim(n, NULL, &unsent);
     }
     pthread_mutex_unlock(&n->pool_lock);
+    follow_up(ep, false, &unsent, victim);
     return ep;
 }
 
@@ -425,6 +439,7 @@ static void end(struct rdma_endpoint *ep, bool drain, int error, const char *why
     pthread_mutex_lock(&ep->nic->pool_lock);
     begin_end(ep, drain, error, &unsent);
     pthread_mutex_unlock(&ep->nic->pool_lock);
+    tei_rdma_monitor_wake(ep->nic->t); /* should the device give nothing back */
     tei_rdma_unsent(&unsent, error, why);
     tei_rdma_ep_reap(ep);
 }

@@ -27,10 +27,10 @@ static int set_gid(struct rdma_nic *n, json_t *j)
     char text[TEI_GID_TEXT];
     int index;
 
-    pthread_mutex_lock(&n->gid_lock);
+    pthread_mutex_lock(&n->port_lock);
     tei_gid_text(n->gid.gid, text);
     index = n->gid.index;
-    pthread_mutex_unlock(&n->gid_lock);
+    pthread_mutex_unlock(&n->port_lock);
     return json_object_set_new(j, "gid", json_string(text)) ||
            json_object_set_new(j, "gid_index", json_integer(index));
 }
@@ -54,9 +54,9 @@ static json_t *nic_json(struct rdma *t, struct rdma_nic *n)
 
     if (!j)
         return NULL;
-    pthread_mutex_lock(&n->gid_lock);
+    pthread_mutex_lock(&n->port_lock);
     memcpy(why, n->why, sizeof why);
-    pthread_mutex_unlock(&n->gid_lock);
+    pthread_mutex_unlock(&n->port_lock);
     if ((!used && json_object_set_new(j, "why", json_string(why))) ||
         (n->n_gids > 0 && set_gid(n, j)) || set_load(t, n, j)) {
         json_decref(j);

@@ -55,10 +55,23 @@ static void look_again(struct rdma_nic *n)
     tei_rdma_monitor_wake(n->t);
 }
 
-static void on_event(struct rdma_nic *n, const struct ibv_async_event *e)
+/* If it is the endpoint that the event is about; it may be gone by now. */
+static void fail_that(struct rdma_endpoint *ep, void *owner)
 {
-    TEI_INFO("rdma: NIC %s tells: %s", n->name, n->t->verbs.event_type_str(e->event_type));
-    switch (e->event_type) {
+    if (ep == owner)
+        tei_rdma_ep_fail(ep, TE_ERR_LINK, "a queue pair has failed");
+}
+
+static bool is_of_qp(enum ibv_event_type type)
+{
+    return type == IBV_EVENT_QP_FATAL || type == IBV_EVENT_QP_REQ_ERR ||
+           type == IBV_EVENT_QP_ACCESS_ERR;
+}
+
+static void on_event(struct rdma_nic *n, enum ibv_event_type type, void *owner)
+{
+    TEI_INFO("rdma: NIC %s tells: %s", n->name, n->t->verbs.event_type_str(type));
+    switch (type) {
     case IBV_EVENT_PORT_ERR:
     case IBV_EVENT_PORT_ACTIVE:
     case IBV_EVENT_LID_CHANGE:
@@ -80,7 +93,7 @@ static void on_event(struct rdma_nic *n, const struct ibv_async_event *e)
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
-        tei_rdma_ep_fail(e->element.qp->qp_context, TE_ERR_LINK, "a queue pair has failed");
+        tei_rdma_eps_each(n, fail_that, owner);
         break;
     default:
         break;
@@ -95,8 +108,11 @@ static void on_async(struct tei_watch *w, uint32_t events)
 
     (void)events;
     while (v->get_async_event(n->context, &e) == 0) {
-        on_event(n, &e);
+        void *owner = is_of_qp(e.event_type) ? e.element.qp->qp_context : NULL;
+
+        /* Before it is handled: a queue pair is not destroyed while an event of it is out. */
         v->ack_async_event(&e);
+        on_event(n, e.event_type, owner);
     }
 }
 

@@ -34,9 +34,9 @@ static struct ibv_device *find_device(const struct rdma *t, const char *name)
 
 static void set_why(struct rdma_nic *n, const char *why)
 {
-    pthread_mutex_lock(&n->gid_lock);
+    pthread_mutex_lock(&n->port_lock);
     snprintf(n->why, sizeof n->why, "%s", why);
-    pthread_mutex_unlock(&n->gid_lock);
+    pthread_mutex_unlock(&n->port_lock);
 }
 
 /* Keeps why a NIC is not used; false, for the caller to return. */
@@ -66,12 +66,32 @@ void tei_rdma_nic_set_active(struct rdma_nic *n, bool active, const char *why)
     set_why(n, active ? "" : why);
 }
 
+static void set_port(struct rdma_nic *n, const struct ibv_port_attr *attr)
+{
+    pthread_mutex_lock(&n->port_lock);
+    n->port_attr = *attr;
+    pthread_mutex_unlock(&n->port_lock);
+}
+
+struct ibv_port_attr tei_rdma_nic_port(struct rdma_nic *n)
+{
+    struct ibv_port_attr attr;
+
+    pthread_mutex_lock(&n->port_lock);
+    attr = n->port_attr;
+    pthread_mutex_unlock(&n->port_lock);
+    return attr;
+}
+
 bool tei_rdma_nic_look(struct rdma_nic *n)
 {
     bool was = atomic_load(&n->active);
-    int rc = tei_verbs_port(&n->t->verbs, n->context, n->port, &n->port_attr);
+    struct ibv_port_attr now;
+    int rc = tei_verbs_port(&n->t->verbs, n->context, n->port, &now);
 
-    tei_rdma_nic_set_active(n, rc == 0 && n->port_attr.state == IBV_PORT_ACTIVE,
+    if (!rc)
+        set_port(n, &now);
+    tei_rdma_nic_set_active(n, rc == 0 && now.state == IBV_PORT_ACTIVE,
                             rc ? "it does not answer" : "its port is not active");
     return was != atomic_load(&n->active);
 }
@@ -84,13 +104,13 @@ bool tei_rdma_nic_gid(struct rdma_nic *n, const uint8_t *peer, uint64_t tried[TE
     size_t at = 0;
     bool found;
 
-    pthread_mutex_lock(&n->gid_lock);
+    pthread_mutex_lock(&n->port_lock);
     found = tei_gid_pick(n->gids, n->n_gids, peer, tried, &at) == 0;
     if (found) {
         *out = n->gids[at];
         tei_gid_mark(tried, at);
     }
-    pthread_mutex_unlock(&n->gid_lock);
+    pthread_mutex_unlock(&n->port_lock);
     return found;
 }
 
@@ -103,13 +123,13 @@ static bool best_gid(struct rdma_nic *n, struct tei_gid_entry *out)
 
     if (wanted < 0)
         return tei_rdma_nic_gid(n, NULL, tried, out) || unusable(n, "it has no GID to use", 0);
-    pthread_mutex_lock(&n->gid_lock);
+    pthread_mutex_lock(&n->port_lock);
     for (size_t i = 0; i < n->n_gids && !found; i++) {
         found = n->gids[i].index == wanted;
         if (found)
             *out = n->gids[i];
     }
-    pthread_mutex_unlock(&n->gid_lock);
+    pthread_mutex_unlock(&n->port_lock);
     return found || unusable(n, "its port has no GID of index MC_GID_INDEX", 0);
 }
 
@@ -122,17 +142,17 @@ static bool read_gids(struct rdma_nic *n)
     snprintf(dir, sizeof dir, "%s/ports/%u", n->context->device->ibdev_path, n->port);
     if (tei_gid_table_read(dir, &gids, &count) != 0)
         return unusable(n, "its GIDs cannot be read", 0);
-    pthread_mutex_lock(&n->gid_lock);
+    pthread_mutex_lock(&n->port_lock);
     old = n->gids;
     n->gids = gids;
     n->n_gids = count;
-    pthread_mutex_unlock(&n->gid_lock);
+    pthread_mutex_unlock(&n->port_lock);
     free(old);
     if (!best_gid(n, &best))
         return false;
-    pthread_mutex_lock(&n->gid_lock);
+    pthread_mutex_lock(&n->port_lock);
     n->gid = best;
-    pthread_mutex_unlock(&n->gid_lock);
+    pthread_mutex_unlock(&n->port_lock);
     tei_gid_describe(&best, text, sizeof text);
     TEI_INFO("rdma: NIC %s speaks from %s", n->name, text);
     return true;
@@ -220,6 +240,7 @@ static void set_limits(struct rdma_nic *n)
 static bool open_context(struct rdma_nic *n, struct ibv_device *d)
 {
     const struct tei_verbs *v = &n->t->verbs;
+    struct ibv_port_attr attr;
     int rc;
 
     n->context = v->open_device(d);
@@ -230,9 +251,10 @@ static bool open_context(struct rdma_nic *n, struct ibv_device *d)
         return unusable(n, "its limits cannot be read", rc);
     if (n->port > n->limits.phys_port_cnt)
         return unusable(n, "it has no port of number MC_IB_PORT", 0);
-    rc = tei_verbs_port(v, n->context, n->port, &n->port_attr);
+    rc = tei_verbs_port(v, n->context, n->port, &attr);
     if (rc)
         return unusable(n, "its port cannot be read", rc);
+    set_port(n, &attr);
     n->pd = v->alloc_pd(n->context);
     if (!n->pd)
         return unusable(n, "no protection domain", errno);
@@ -332,7 +354,7 @@ static int init_nic(struct rdma *t, size_t i, const char *name)
     n->nominal_bps = NOMINAL_BPS;
     snprintf(n->name, sizeof n->name, "%s", name);
     pthread_mutex_init(&n->pool_lock, NULL);
-    pthread_mutex_init(&n->gid_lock, NULL);
+    pthread_mutex_init(&n->port_lock, NULL);
     pthread_rwlock_init(&n->device_lock, NULL);
     tei_sieve_init(&n->pool, t->conf->endpoint_store_fifo);
     tei_list_init(&n->waiting);
@@ -349,7 +371,7 @@ static void fini_nic(struct rdma_nic *n)
     free(n->workers);
     free(n->gids);
     pthread_rwlock_destroy(&n->device_lock);
-    pthread_mutex_destroy(&n->gid_lock);
+    pthread_mutex_destroy(&n->port_lock);
     pthread_mutex_destroy(&n->pool_lock);
 }
 

@@ -90,18 +90,18 @@ static int to_init(struct rdma_nic *n, struct ibv_qp *qp)
         qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
-static enum ibv_mtu path_mtu(const struct rdma_nic *n)
+static enum ibv_mtu path_mtu(struct rdma_nic *n)
 {
     static const struct {
         int bytes;
         enum ibv_mtu mtu;
     } all[] = {{512, IBV_MTU_512}, {1024, IBV_MTU_1024}, {2048, IBV_MTU_2048}};
-    enum ibv_mtu wanted = IBV_MTU_4096;
+    enum ibv_mtu wanted = IBV_MTU_4096, active = tei_rdma_nic_port(n).active_mtu;
 
     for (size_t i = 0; i < TEI_ARRAY_LEN(all); i++)
         if (all[i].bytes == n->t->conf->mtu)
             wanted = all[i].mtu;
-    return wanted < n->port_attr.active_mtu ? wanted : n->port_attr.active_mtu;
+    return wanted < active ? wanted : active;
 }
 
 static int to_rtr(struct rdma_endpoint *ep, unsigned i)
