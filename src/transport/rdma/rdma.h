@@ -386,6 +386,8 @@ void tei_rdma_ep_take_waiting(struct rdma_endpoint *ep, int64_t since_ns, struct
  * was not posted back to its peer.
  */
 void tei_rdma_ep_fail(struct rdma_endpoint *ep, int error, const char *why);
+/* Has endpoints drained for those that wait for room, and `more`, as far as that is not under way. */
+void tei_rdma_ep_make_room(struct rdma_nic *n, size_t more);
 /* Takes no more slices, finishes those it has, and goes. */
 void tei_rdma_ep_retire(struct rdma_endpoint *ep);
 /* After completions: takes a DYING endpoint apart if nothing is left of it. */

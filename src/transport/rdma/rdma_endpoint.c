@@ -6,7 +6,8 @@
  * when it may have queue pairs until they are destroyed, also while it drains. One for which there
  * is no room waits, and makes the pool's choice of a victim drain; when that is gone, the one that
  * waited longest goes on. So there are never more queue pairs than the device has, and no slice is
- * lost on either.
+ * lost on either. Only those that are READY have to go, for the others have carried nothing yet: where
+ * there is none, the monitor looks again.
  *
  * An endpoint ends in two steps. fail() and retire() take it out of the table and make it DYING:
  * nothing is posted any more. Then its slices come back, by completions that tell success (retire)
@@ -42,7 +43,7 @@ void tei_rdma_ep_put(struct rdma_endpoint *ep)
     free(ep);
 }
 
-/* With one reference, the table's. */
+/* With one reference, the table's. It is live until bury() is done with it. */
 static struct rdma_endpoint *make(struct rdma_nic *n, const char *peer_path)
 {
     struct rdma_endpoint *ep = calloc(1, sizeof *ep);
@@ -104,21 +105,8 @@ static bool begin_end(struct rdma_endpoint *ep, bool drain, int error, struct te
 
 static bool may_go(const struct tei_sieve_node *node, void *arg)
 {
-    return node != arg;
-}
-
-/* Has the pool's choice drain, any but `spare`; referenced, NULL if there is none. Pool's lock. */
-static struct rdma_endpoint *choose_victim(struct rdma_nic *n, struct tei_sieve_node *spare,
-                                           struct tei_list *unsent)
-{
-    struct tei_sieve_node *node = tei_sieve_victim(&n->pool, may_go, spare);
-    struct rdma_endpoint *ep = node ? tei_container_of(node, struct rdma_endpoint, node) : NULL;
-
-    if (!ep)
-        return NULL;
-    tei_rdma_ep_hold(ep);
-    begin_end(ep, true, 0, unsent);
-    return ep;
+    (void)arg;
+    return tei_rdma_ep_is_ready(tei_container_of(node, struct rdma_endpoint, node));
 }
 
 static void set_state(struct rdma_endpoint *ep, enum rdma_ep_state state)
@@ -137,8 +125,8 @@ static void count_in(struct rdma_endpoint *ep, enum rdma_ep_state state)
     tei_sieve_insert(&ep->nic->pool, &ep->node);
 }
 
-/* Lets it have queue pairs, or has one drained that it can follow. The pool's lock is held. */
-static bool admit(struct rdma_endpoint *ep, struct tei_list *unsent, struct rdma_endpoint **victim)
+/* Lets it have queue pairs, or wait for room; the pool's lock is held. */
+static bool admit(struct rdma_endpoint *ep)
 {
     struct rdma_nic *n = ep->nic;
 
@@ -148,18 +136,48 @@ static bool admit(struct rdma_endpoint *ep, struct tei_list *unsent, struct rdma
     }
     set_state(ep, RDMA_EP_WAITING);
     tei_list_push_back(&n->waiting, &ep->link);
-    *victim = choose_victim(n, &ep->node, unsent);
     return false;
 }
 
-/* After the pool's lock: what admit() left to do. */
-static void follow_up(struct rdma_endpoint *ep, bool admitted, struct tei_list *unsent,
-                      struct rdma_endpoint *victim)
+/* Whether more wait, and `more` besides, than will find room by itself; the pool's lock is held. */
+static bool is_crowded(struct rdma_nic *n, size_t more)
 {
-    if (admitted)
-        tei_rdma_connect(ep);
-    if (victim) {
-        tei_rdma_unsent(unsent, 0, NULL);
+    struct tei_link *link, *next;
+    size_t waiting = more, leaving = 0;
+
+    TEI_LIST_EACH(&n->waiting, link, next)
+        waiting++;
+    TEI_LIST_EACH(&n->dying, link, next)
+        leaving += tei_container_of(link, struct rdma_endpoint, link)->counted;
+    return waiting > leaving;
+}
+
+/* Has the pool's choice drained; it comes referenced. NULL if nobody waits or none may go. */
+static struct rdma_endpoint *expel(struct rdma_nic *n, size_t more, struct tei_list *unsent)
+{
+    struct tei_sieve_node *node = NULL;
+    struct rdma_endpoint *victim = NULL;
+
+    pthread_mutex_lock(&n->pool_lock);
+    if (n->n_live >= n->cap && is_crowded(n, more))
+        node = tei_sieve_victim(&n->pool, may_go, NULL);
+    if (node) {
+        victim = tei_container_of(node, struct rdma_endpoint, node);
+        tei_rdma_ep_hold(victim);
+        begin_end(victim, true, 0, unsent);
+    }
+    pthread_mutex_unlock(&n->pool_lock);
+    return victim;
+}
+
+void tei_rdma_ep_make_room(struct rdma_nic *n, size_t more)
+{
+    struct rdma_endpoint *victim;
+    struct tei_list unsent;
+
+    tei_list_init(&unsent);
+    while ((victim = expel(n, more, &unsent))) {
+        tei_rdma_unsent(&unsent, 0, NULL);
         tei_rdma_ep_reap(victim);
         tei_rdma_ep_put(victim);
     }
@@ -190,12 +208,10 @@ static struct rdma_endpoint *add(struct rdma_nic *n, const char *path)
 
 struct rdma_endpoint *tei_rdma_ep_get(struct rdma_nic *n, struct rdma_peer *p, size_t device)
 {
-    struct rdma_endpoint *ep, *victim = NULL;
+    struct rdma_endpoint *ep;
     char path[TEI_RDMA_PATH];
-    struct tei_list unsent;
     bool made = false, admitted = false;
 
-    tei_list_init(&unsent);
     snprintf(path, sizeof path, "%s@%s", p->server, p->devices[device].name);
     pthread_mutex_lock(&n->pool_lock);
     ep = find(n, path);
@@ -207,32 +223,33 @@ struct rdma_endpoint *tei_rdma_ep_get(struct rdma_nic *n, struct rdma_peer *p, s
         ep->where = p->where;
         ep->peer_lid = p->devices[device].lid;
         memcpy(ep->peer_gid, p->devices[device].gid, sizeof ep->peer_gid);
-        admitted = admit(ep, &unsent, &victim);
+        admitted = admit(ep);
     }
     pthread_mutex_unlock(&n->pool_lock);
-    if (made)
-        follow_up(ep, admitted, &unsent, victim);
+    if (admitted)
+        tei_rdma_connect(ep);
+    else if (made)
+        tei_rdma_ep_make_room(n, 0);
     return ep;
 }
 
 struct rdma_endpoint *tei_rdma_ep_find(struct rdma_nic *n, const char *peer_path, bool make_it)
 {
-    struct rdma_endpoint *ep, *victim = NULL;
-    struct tei_list unsent;
+    struct rdma_endpoint *ep;
+    bool full;
 
-    tei_list_init(&unsent);
     pthread_mutex_lock(&n->pool_lock);
     ep = find(n, peer_path);
-    if (!ep && make_it && n->n_live < n->cap) {
+    full = !ep && make_it && n->n_live >= n->cap;
+    if (!ep && make_it && !full) {
         ep = add(n, peer_path);
         if (ep)
             count_in(ep, RDMA_EP_NEW);
-    } else if (!ep && make_it) {
-        /* A peer does not wait for an answer as a slice does: it finds room when it asks again. */
-        victim = choose_victim(n, NULL, &unsent);
     }
     pthread_mutex_unlock(&n->pool_lock);
-    follow_up(ep, false, &unsent, victim);
+    /* A peer does not wait for its answer as a slice does: it finds room when it asks again. */
+    if (full)
+        tei_rdma_ep_make_room(n, 1);
     return ep;
 }
 

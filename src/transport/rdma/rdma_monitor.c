@@ -212,6 +212,7 @@ static void on_tick(struct tei_timer *timer)
     t->ticks++;
     for (size_t i = 0; i < t->n_nics; i++) {
         tei_rdma_eps_each(&t->nics[i], look_at, &l);
+        tei_rdma_ep_make_room(&t->nics[i], 0);
         tei_rdma_nic_measure(&t->nics[i], l.now);
     }
     tei_rdma_peers_each(t, tick_peer, &l);
