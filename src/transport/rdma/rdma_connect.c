@@ -11,7 +11,8 @@
  * Both sides may begin at once. Each then answers for the very endpoint whose own message is on its
  * way, connecting it with the numbers it was told; the answer to the own message names the same
  * numbers and changes nothing. A message with other numbers than an endpoint is connected with comes
- * from a peer that has dropped its side: ours is ended, and a new one answers.
+ * from a peer that has dropped its side: ours is connected anew if nothing of it is out, and so needs
+ * no room beside itself; else it is ended, and a new one answers.
  *
  * All of it blocks, making queue pairs as well as the network, and so runs on te/aux.
  */
@@ -266,6 +267,14 @@ static struct rdma_nic *addressed(struct rdma *t, const char *path, char *why, s
     return nic;
 }
 
+/* Whether it can be connected as a message asks; its lock is held. */
+static bool is_free(const struct rdma_endpoint *ep)
+{
+    if (ep->state == RDMA_EP_NEW || ep->state == RDMA_EP_CONNECTING)
+        return !ep->has_peer;
+    return (ep->state == RDMA_EP_WAIT_ACK || ep->state == RDMA_EP_READY) && ep->n_posted == 0;
+}
+
 /*
  * Connects the endpoint as the message asks, or finds that it is; *hello becomes the answer.
  * TE_ERR_EXISTS: it is connected with other queue pairs.
@@ -277,11 +286,11 @@ static int accept_hello(struct rdma_endpoint *ep, struct tei_rdma_hello *hello)
     lock_device(ep);
     if (same_peer(ep, hello) && ep->state != RDMA_EP_DYING) {
         rc = 0;
-    } else if (!ep->has_peer && ep->state != RDMA_EP_DYING && ep->state != RDMA_EP_WAITING) {
+    } else if (is_free(ep)) {
         rc = tei_rdma_qps_create(ep);
         if (!rc)
             rc = connect_qps(ep, hello);
-        if (!rc && ep->state == RDMA_EP_NEW)
+        if (!rc && ep->state != RDMA_EP_CONNECTING)
             ep->state = hello->has_ready_ack ? RDMA_EP_WAIT_ACK : RDMA_EP_READY;
         ep->wait_until_ns = tei_now_ns() + ACK_WAIT_NS;
     }
