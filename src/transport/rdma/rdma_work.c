@@ -330,6 +330,13 @@ static void give_up(struct rdma_peer *p, int error, const char *why, struct tei_
     drop_again(p, over);
 }
 
+/* Whether another try, or another rail, may do better. */
+static bool may_pass(int error)
+{
+    return tei_err_class(error) == TEI_CLASS_PATH || error == TE_ERR_CONTEXT ||
+           error == TE_ERR_REJECTED;
+}
+
 /* Whether the slice may be sent anew; else its work has an error. */
 static bool may_retry(struct rdma_peer *p, const struct rdma_back *b, struct tei_list *over)
 {
@@ -343,8 +350,7 @@ static bool may_retry(struct rdma_peer *p, const struct rdma_back *b, struct tei
     s->flushed = (uint16_t)(s->flushed + !b->fault);
     if (b->fault)
         s->avoid = s->rail;
-    if (tei_err_class(b->error) != TEI_CLASS_PATH && b->error != TE_ERR_CONTEXT &&
-        b->error != TE_ERR_REJECTED)
+    if (!may_pass(b->error))
         set_error(w, b->error, b->why);
     else if (s->attempts >= p->t->conf->retry_cnt || s->flushed >= FLUSHED_MAX)
         set_error(w, b->error == TE_ERR_CONTEXT ? TE_ERR_LINK : b->error, b->why);
@@ -373,7 +379,7 @@ static void take_back(struct rdma_peer *p, const struct rdma_back *b, int64_t no
     struct rdma_work *w = s->work;
 
     tei_paths_done(&p->paths, s->rail, s->length, now, b->error == 0);
-    if (b->fault && tei_err_class(b->error) != TEI_CLASS_REQUEST)
+    if (b->fault && may_pass(b->error))
         tei_paths_failed(&p->paths, s->rail, fault_of(b->error), now);
     if (b->error && may_retry(p, b, over)) {
         atomic_fetch_add_explicit(&p->t->n_retries, 1, memory_order_relaxed);
