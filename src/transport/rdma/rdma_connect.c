@@ -197,9 +197,10 @@ static void is_ready(struct rdma_endpoint *ep)
 static void begin_job(struct tei_job *j)
 {
     struct rdma_endpoint *ep = tei_container_of(j, struct rdma_endpoint, job);
+    struct rdma *t = ep->nic->t;
     int rc = begin(ep);
 
-    atomic_fetch_add_explicit(&ep->nic->t->n_connects, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&t->n_connects, 1, memory_order_relaxed);
     pthread_mutex_lock(&ep->lock);
     ep->connecting = false;
     pthread_mutex_unlock(&ep->lock);
@@ -209,6 +210,7 @@ static void begin_job(struct tei_job *j)
         is_ready(ep);
     tei_rdma_ep_reap(ep);
     tei_rdma_ep_put(ep);
+    tei_rdma_gone(t, 1);
 }
 
 void tei_rdma_connect(struct rdma_endpoint *ep)
@@ -222,6 +224,7 @@ void tei_rdma_connect(struct rdma_endpoint *ep)
     if (!begin_it)
         return;
     tei_rdma_ep_hold(ep);
+    tei_rdma_live(ep->nic->t, 1);
     tei_jobs_post(ep->nic->t->base.host->jobs, &ep->job, begin_job);
 }
 

@@ -401,20 +401,24 @@ static void take_back(struct rdma_peer *p, const struct rdma_back *b, int64_t no
 static size_t back_to_one(const struct rdma_back *back, size_t n)
 {
     struct rdma_peer *p = peer_of(back[0].slice->work);
+    struct rdma *t = p->t;
     int64_t now = tei_now_ns();
     struct tei_list over;
     size_t i;
 
     tei_list_init(&over);
+    /* Work that is over lets go of peer and transport, which are needed for longer. */
+    tei_rdma_live(t, 1);
     tei_rdma_peer_hold(p);
     pthread_mutex_lock(&p->lock);
     /* Work that is over is given back below: until then each slice's peer may be asked for. */
     for (i = 0; i < n && peer_of(back[i].slice->work) == p; i++)
         take_back(p, &back[i], now, &over);
     pthread_mutex_unlock(&p->lock);
-    give_back(p->t, &over);
+    give_back(t, &over);
     tei_rdma_round(p);
     tei_rdma_peer_put(p);
+    tei_rdma_gone(t, 1);
     return i;
 }
 
