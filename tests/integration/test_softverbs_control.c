@@ -501,49 +501,68 @@ static int64_t time_for(unsigned n, uint32_t length, enum ibv_wr_opcode op)
     return rig_now_ms() - start;
 }
 
+/* The best of several, for a machine that has other things to do. */
+static int64_t best_time_for(unsigned n, uint32_t length, enum ibv_wr_opcode op)
+{
+    int64_t best = INT64_MAX;
+
+    for (unsigned i = 0; i < 10 && best > 100; i++) {
+        int64_t ms = time_for(n, length, op);
+
+        best = ms < best ? ms : best;
+    }
+    return best;
+}
+
 static void paced(void **state)
 {
     (void)state;
-    begin_on("[{\"name\": \"sv0\", \"gbps\": 1.6}, {\"name\": \"sv1\"}]", NULL);
-    assert_in_range(time_for(40, 1u << 19, IBV_WR_RDMA_WRITE), 104, 1500); /* 20 MiB, 200 MB/s */
-    assert_in_range(time_for(5, SIZE, IBV_WR_RDMA_READ), 104, 1500);
+    begin_on("[{\"name\": \"sv0\", \"gbps\": 0.16}, {\"name\": \"sv1\"}]", NULL);
+    assert_in_range(time_for(16, SIZE / 16, IBV_WR_RDMA_WRITE), 209, 3000); /* 20 MB/s */
+    assert_in_range(time_for(1, SIZE, IBV_WR_RDMA_READ), 209, 3000);
     rig_ctl("slow sv0 0");
-    assert_in_range(time_for(5, SIZE, IBV_WR_RDMA_READ), 0, 100);
-    rig_ctl("slow sv1 0.8"); /* the slower of the two counts */
-    assert_in_range(time_for(5, SIZE / 2, IBV_WR_RDMA_WRITE), 104, 1500);
+    assert_in_range(best_time_for(1, SIZE, IBV_WR_RDMA_READ), 0, 200);
+    rig_ctl("slow sv1 0.16"); /* the slower of the two counts */
+    assert_in_range(time_for(1, SIZE, IBV_WR_RDMA_WRITE), 209, 3000);
     end(NULL);
+}
+
+/* Ten messages of 512 KiB on each of two QPs of sv0; the second ones writes, or reads. */
+static int64_t time_for_two(struct rig_end *c, const struct rig_addr *to_d, enum ibv_wr_opcode op)
+{
+    int64_t start = rig_now_ms();
+
+    for (unsigned i = 0; i < 10; i++) {
+        assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, i, 0, 1u << 19, &to_b, 0), 0);
+        assert_int_equal(rig_post(c, op, i, 0, 1u << 19, to_d, 0), 0);
+    }
+    for (unsigned i = 0; i < 10; i++) {
+        rig_expect(a.send_cq, i, IBV_WC_SUCCESS);
+        rig_expect(c->send_cq, i, IBV_WC_SUCCESS);
+    }
+    return rig_now_ms() - start;
 }
 
 /* Two QPs of a NIC share it; each direction has its own rate. */
 static void shared_wire(void **state)
 {
+    int64_t best = INT64_MAX, ms;
     struct rig_end c, d;
     struct rig_addr to_d;
-    int64_t start, ms[2];
 
     (void)state;
-    begin_on("[{\"name\": \"sv0\", \"gbps\": 0.8}, {\"name\": \"sv1\"}]", NULL);
+    begin_on("[{\"name\": \"sv0\", \"gbps\": 0.4}, {\"name\": \"sv1\"}]", NULL);
     rig_open(&c, "sv0", SIZE, NULL);
     rig_open(&d, "sv1", SIZE, NULL);
     to_d = rig_addr(&d);
     rig_connect_both(&c, &d);
-    for (unsigned way = 0; way < 2; way++) {
-        start = rig_now_ms();
-        for (unsigned i = 0; i < 10; i++) {
-            assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, i, 0, 1u << 20, &to_b, 0), 0);
-            assert_int_equal(rig_post(&c, way ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, i, 0,
-                                      1u << 20, &to_d, 0),
-                             0);
-        }
-        for (unsigned i = 0; i < 10; i++) {
-            rig_expect(a.send_cq, i, IBV_WC_SUCCESS);
-            rig_expect(c.send_cq, i, IBV_WC_SUCCESS);
-        }
-        ms[way] = rig_now_ms() - start;
+    assert_in_range(time_for_two(&c, &to_d, IBV_WR_RDMA_WRITE), 209, 3000); /* 10 MiB, 50 MB/s */
+    for (unsigned i = 0; i < 5 && best > 200; i++) {
+        ms = time_for_two(&c, &to_d, IBV_WR_RDMA_READ);
+        assert_in_range(ms, 104, 3000); /* 5 MiB each way */
+        best = ms < best ? ms : best;
     }
-    assert_in_range(ms[0], 205, 3000); /* 20 MiB at 100 MB/s */
-    assert_in_range(ms[1], 103, 3000); /* 10 MiB each way */
-    assert_true(ms[1] < ms[0] - 30);
+    assert_in_range(best, 104, 205);
     rig_close(&c);
     rig_close(&d);
     end(NULL);
@@ -680,8 +699,8 @@ static void in_a_child(void **state)
             _exit(1);
         ibv_destroy_qp(a.qp);
         ibv_dereg_mr(a.mr);
-        ctx = rig_context("sv1");
-        _exit(ibv_close_device(ctx) ? 2 : 0);
+        ctx = RIG_CHILD_MAY_OPEN ? rig_context("sv1") : NULL;
+        _exit(ctx && ibv_close_device(ctx) ? 2 : 0);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);

@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#define SIZE (3u << 20)
+#define SIZE (5u << 18)
 
 static struct rig_end a, b;
 static struct rig_addr to_a, to_b;
@@ -160,9 +160,9 @@ static void many_buffers(void **state)
         rig_fill(b.buf, SIZE, 2);
         n = 0;
         for (unsigned i = 0; i < 8; i++) {
-            sge[i] = (struct ibv_sge){(uintptr_t)a.buf + i * 300000, i * 40001, a.mr->lkey};
-            memcpy(want + n, a.buf + i * 300000, i * 40001);
-            n += i * 40001;
+            sge[i] = (struct ibv_sge){(uintptr_t)a.buf + i * 150000, i * 20001, a.mr->lkey};
+            memcpy(want + n, a.buf + i * 150000, i * 20001);
+            n += i * 20001;
         }
         wr.num_sge = 8;
         wr.opcode = op ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
@@ -174,8 +174,8 @@ static void many_buffers(void **state)
             assert_memory_equal(b.buf + 3, want, n);
         n = 0;
         for (unsigned i = 0; i < 8; i++) {
-            assert_memory_equal(a.buf + i * 300000, want + n, i * 40001);
-            n += i * 40001;
+            assert_memory_equal(a.buf + i * 150000, want + n, i * 20001);
+            n += i * 20001;
         }
     }
 }
@@ -372,12 +372,12 @@ static void passive(int in, int out)
     get(in, &peer, sizeof(peer));
     rig_connect(&e, &peer);
     for (unsigned i = 0; i < 8; i++)
-        if (rig_recv(&e, i, SIZE / 2 + i * 100000, 100000))
+        if (rig_recv(&e, i, SIZE / 2 + i * 80000, 80000))
             _exit(5);
     put(out, "c", 1);
     get(in, &go, 1);
     for (unsigned i = 0; i < 8; i++)
-        if (rig_expect(e.recv_cq, i, IBV_WC_SUCCESS).byte_len != 90000 + i)
+        if (rig_expect(e.recv_cq, i, IBV_WC_SUCCESS).byte_len != 70000 + i)
             _exit(6);
     for (size_t at = 0; at < SIZE; at += 4096)
         put(out, e.buf + at, 4096);
@@ -428,8 +428,8 @@ static void two_processes(void **state)
             assert_memory_equal(a.buf + at, want + remote, n);
     }
     for (unsigned i = 0; i < 8; i++) {
-        memcpy(want + SIZE / 2 + i * 100000, a.buf + i, 90000 + i);
-        assert_int_equal(rig_post(&a, IBV_WR_SEND, i, i, 90000 + i, NULL, 0), 0);
+        memcpy(want + SIZE / 2 + i * 80000, a.buf + i, 70000 + i);
+        assert_int_equal(rig_post(&a, IBV_WR_SEND, i, i, 70000 + i, NULL, 0), 0);
     }
     for (unsigned i = 0; i < 8; i++)
         rig_expect(a.send_cq, i, IBV_WC_SUCCESS);

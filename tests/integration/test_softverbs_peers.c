@@ -90,9 +90,9 @@ static void write_for_ever(void)
     static struct rig_end e;
 
     child_meets(&e);
+    rig_fill(e.buf, 65536, 1);
     for (unsigned i = 0;; i++) {
-        memset(e.buf, (int)i, 65536);
-        if (rig_post(&e, IBV_WR_RDMA_WRITE, i, i % 4096, SIZE - 4096, &peer, i % 4096))
+        if (rig_post(&e, IBV_WR_RDMA_WRITE, i, i * 8 % 65536, SIZE - 65536, &peer, 0))
             break;
         if (i >= 3 && rig_wc(e.send_cq).status != IBV_WC_SUCCESS)
             break;

@@ -354,8 +354,7 @@ static void wait_for(struct sv_fabric *f, uint32_t slot, uint32_t qpn, uint32_t 
         if (!sv_proc_alive(pid, p->start, NULL))
             return;
         if (engine_stopped(p)) {
-            p->remote_iov.iov_len = 0;
-            atomic_thread_fence(memory_order_seq_cst);
+            __atomic_store_n(&p->remote_iov.iov_len, 0, __ATOMIC_SEQ_CST);
             if (engine_stopped(p))
                 return;
         }

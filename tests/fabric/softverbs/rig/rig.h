@@ -13,6 +13,15 @@
 
 #define RIG_ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
 
+/* The thread sanitizer ends a child of a process with threads when it starts one. */
+#if defined(__SANITIZE_THREAD__)
+#define RIG_CHILD_MAY_OPEN 0
+#elif defined(__has_feature)
+#define RIG_CHILD_MAY_OPEN (!__has_feature(thread_sanitizer))
+#else
+#define RIG_CHILD_MAY_OPEN 1
+#endif
+
 /* Makes a folder with fabric.json in it, of `nics` (the JSON array), and names it in SOFTVERBS.
  * rig_fabric_end() removes the folder; the fabric must be closed by then. */
 void rig_fabric(const char *nics);
