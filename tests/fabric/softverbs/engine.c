@@ -4,8 +4,9 @@
  *
  * A send queue is a ring with three running numbers, done <= launched <= posted. Posting appends.
  * Launching a request reserves its time on the wires of both NICs, in the order posted, at most
- * HORIZON ahead of the clock, so that the QPs of a NIC share it. The oldest one launched is carried
- * out in steps of SV_CHUNK (move.c), each when its share of the time on the wire is over, and
+ * HORIZON ahead of the clock, so that the QPs of a NIC share it. Its time begins when the request
+ * could have gone, not when the engine came to see it: on a busy machine that is often later, and
+ * the NIC would be slower than it is said to be. The oldest one launched is carried out in steps of SV_CHUNK (move.c), each when its share of the time on the wire is over, and
  * completes when all of it and the latency are; only then is a completion to be seen.
  *
  * The engine sleeps on the process's bell until the next QP is due; `heap` orders them. A QP is in
@@ -31,7 +32,8 @@
 #include <unistd.h>
 
 #define HORIZON  SV_MS        /* how far ahead of the clock a QP may reserve the wire */
-#define COALESCE (10 * SV_US) /* due within this: done at once, for the sake of fewer wake-ups */
+#define LATENESS (20 * SV_MS) /* of the engine, that costs the wire nothing */
+#define COALESCE (20 * SV_US) /* due within this: done at once, for the sake of fewer wake-ups */
 
 /* -------------------------------------------------------------------------------------- the heap */
 
@@ -162,19 +164,27 @@ static int64_t reserve(_Atomic int64_t *free_at, uint64_t rate, int64_t now, uin
     return end;
 }
 
+/* When a NIC would have begun with the request. */
+static int64_t ready_time(const struct sv_qp *qp, const struct sv_wr *wr, int64_t now)
+{
+    int64_t ready = wr->posted_at > qp->ready_at ? wr->posted_at : qp->ready_at;
+
+    return ready > now - LATENESS ? ready : now - LATENESS;
+}
+
 static void reserve_wires(struct sv_qp *qp, struct sv_wr *wr, int64_t now)
 {
     struct sv_nic *own = qp->ctx->nic, *far;
     bool read = wr->opcode == IBV_WR_RDMA_READ;
     uint32_t index = sv_target_nic(qp);
-    int64_t end;
+    int64_t end, ready = ready_time(qp, wr, now);
 
-    wr->begin = wr->end = now;
+    wr->begin = wr->end = ready;
     if (index == SV_MAX_NICS)
         return;
     far = &qp->ctx->f->s->nics[index];
-    wr->end = reserve(read ? &own->rx_free : &own->tx_free, own->rate, now, wr->length);
-    end = reserve(read ? &far->tx_free : &far->rx_free, far->rate, now, wr->length);
+    wr->end = reserve(read ? &own->rx_free : &own->tx_free, own->rate, ready, wr->length);
+    end = reserve(read ? &far->tx_free : &far->rx_free, far->rate, ready, wr->length);
     if (end > wr->end)
         wr->end = end;
     if (wr->end < qp->wire_end)
@@ -198,10 +208,11 @@ static int64_t launch(struct sv_qp *qp, int64_t now)
             return qp->wire_end - HORIZON;
         if (read && qp->attr.max_rd_atomic == 0)
             wr->fate = IBV_WC_LOC_QP_OP_ERR;
-        else if (read && qp->reads_out >= qp->attr.max_rd_atomic)
-            return SV_NEVER; /* a completion makes room */
-        if ((wr->flags & IBV_SEND_FENCE) && qp->reads_out > 0)
+        else if (qp->reads_out > 0 && ((read && qp->reads_out >= qp->attr.max_rd_atomic) ||
+                                       (wr->flags & IBV_SEND_FENCE))) {
+            qp->reads_full = true; /* until one completes */
             return SV_NEVER;
+        }
         reserve_wires(qp, wr, now);
         qp->reads_out += read;
         qp->launched++;
@@ -256,6 +267,9 @@ static void succeed(struct sv_qp *qp, const struct sv_wr *wr)
     struct sv_counters *n = qp->ctx->counters;
 
     qp->reads_out -= wr->opcode == IBV_WR_RDMA_READ;
+    if (qp->reads_full)
+        qp->ready_at = wr->end + qp->ctx->nic->latency_ns;
+    qp->reads_full = false;
     atomic_fetch_add_explicit(&n->completions, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&n->bytes, wr->length, memory_order_relaxed);
     sv_complete_send(qp, qp->done, IBV_WC_SUCCESS);

@@ -145,6 +145,7 @@ struct sv_wr {
     uint32_t phase, fate; /* fate: a status known beforehand, 0 for none */
     bool fate_late;       /* to fail after the bytes were moved */
     struct ibv_sge *sge;
+    int64_t posted_at;
     int64_t begin, end; /* on the wire, without latency */
 };
 
@@ -176,6 +177,8 @@ struct sv_qp {
     int64_t due;
     uint32_t heap_index; /* plus 1; 0: not in the heap */
     uint32_t reads_out;
+    bool reads_full;  /* the next one waits for a read to complete */
+    int64_t ready_at; /* when the last wait of this kind ended */
     int64_t wire_end; /* of the last one launched */
     int64_t wait_until;
     unsigned retries, rnr_retries;

@@ -60,11 +60,12 @@ static void keep_inline(struct sv_qp *qp, struct sv_wr *w, const struct ibv_send
     }
 }
 
-static void append(struct sv_qp *qp, const struct ibv_send_wr *wr, uint32_t length)
+static void append(struct sv_qp *qp, const struct ibv_send_wr *wr, uint32_t length, int64_t now)
 {
     struct sv_wr *w = &qp->sq[qp->posted & qp->sq_mask];
 
     w->wr_id = wr->wr_id;
+    w->posted_at = now;
     w->opcode = wr->opcode;
     w->flags = wr->send_flags;
     w->imm = wr->imm_data;
@@ -139,6 +140,7 @@ static int post_queued(struct sv_qp *qp, struct ibv_send_wr *wr, struct ibv_send
 {
     uint32_t from = qp->posted, length;
     bool idle = qp->launched == from;
+    int64_t now = sv_now();
     int rc = 0;
 
     for (; wr; wr = wr->next) {
@@ -148,7 +150,7 @@ static int post_queued(struct sv_qp *qp, struct ibv_send_wr *wr, struct ibv_send
             *bad = wr;
             break;
         }
-        append(qp, wr, length);
+        append(qp, wr, length, now);
     }
     count_posts(qp, qp->posted - from, 0, 0);
     if (qp->posted != from && (idle || qp->state == IBV_QPS_ERR))

@@ -417,7 +417,8 @@ static void empty_queues(struct sv_qp *qp)
     atomic_store(&qp->slot->established, 0);
     qp->stuck = false;
     qp->reads_out = qp->retries = qp->rnr_retries = 0;
-    qp->wire_end = qp->wait_until = 0;
+    qp->reads_full = false;
+    qp->ready_at = qp->wire_end = qp->wait_until = 0;
 }
 
 /* qp.lock held. The engine, when it sees the state, flushes. */
