@@ -263,6 +263,30 @@ static void fewer_endpoints_than_peers(void **state)
     }
 }
 
+/* Nobody tells a target of initiators that went; those that come find room all the same. */
+static void initiators_come_and_go(void **state)
+{
+    struct pair *p = open_pair(one_endpoint);
+    char *text = fake_describe(p->b);
+
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        struct pair *q = open_pair(one_endpoint);
+        struct tei_attach *a = fake_attach_text(q->a, text);
+        int64_t start = tei_now_ns();
+
+        fill_pattern(p->bm, PAIR_BYTES, (uint32_t)i);
+        assert_int_equal(fake_transfer(q->a, a, TE_READ, q->am, p->bm, PAIR_BYTES), 0);
+        assert_true(tei_now_ns() - start < 3 * TEI_NS_PER_S);
+        assert_memory_equal(q->am, p->bm, PAIR_BYTES);
+        fake_detach(q->a, a);
+        pair_close(q);
+    }
+    assert_true(rdma_fabric_count("right0", "qps") <= 2);
+    free(text);
+    pair_close(p);
+}
+
 static void two_queue_pairs_then_three(struct tei_conf *c)
 {
     static int side;
@@ -347,7 +371,8 @@ static void both_begin_at_once(void **state)
         assert_int_equal(here.rc, 0);
         assert_memory_equal(p->am, p->bm, PAIR_BYTES / 4);
         assert_memory_equal(p->am + PAIR_BYTES / 2, p->bm + PAIR_BYTES / 2, PAIR_BYTES / 4);
-        assert_int_equal(rdma_fabric_count("left0", "qps"), 2);
+        assert_true(rdma_fabric_count("left0", "qps") <=
+                    4); /* a second rail if the first is slow */
         fake_detach(p->b, back);
         pair_close(p);
     }
@@ -639,6 +664,7 @@ int main(int argc, char **argv)
         CASE(more_slices_than_queues_hold),
         CASE(many_threads_in_small_queues),
         CASE(fewer_endpoints_than_peers),
+        CASE(initiators_come_and_go),
         CASE(other_number_of_queue_pairs),
         CASE(both_begin_at_once),
         CASE(restarted_peer),
