@@ -102,7 +102,11 @@ struct rdma_nic {
     struct tei_gid_entry gid; /* the one that is published */
     uint64_t nominal_bps;     /* bytes a second */
     _Atomic bool active;      /* its port is up and its device works */
-    bool broken;              /* it is to be opened anew; the monitor's */
+    /*
+     * Its device or a queue of it has failed: nothing that it has comes back by itself, and it is to
+     * be opened anew. Changed by the monitor only.
+     */
+    _Atomic bool broken;
     /*
      * Shared while queue pairs are made and connected, before the endpoint's lock; exclusive while
      * the device is opened anew.

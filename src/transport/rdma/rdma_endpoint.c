@@ -529,6 +529,14 @@ static void bury(struct tei_job *j)
     tei_rdma_gone(n->t, 1);
 }
 
+/* Whether the device will not give back what it has. The endpoint's lock is held. */
+static bool is_lost(const struct rdma_endpoint *ep)
+{
+    if (ep->draining)
+        return false;
+    return atomic_load(&ep->nic->broken) || tei_now_ns() - ep->ended_ns > RDMA_FLUSH_NS;
+}
+
 void tei_rdma_ep_reap(struct rdma_endpoint *ep)
 {
     bool over;
@@ -537,7 +545,7 @@ void tei_rdma_ep_reap(struct rdma_endpoint *ep)
         return;
     pthread_mutex_lock(&ep->lock);
     over = ep->state == RDMA_EP_DYING && !ep->connecting && !ep->buried &&
-           (ep->n_posted == 0 || (!ep->draining && tei_now_ns() - ep->ended_ns > RDMA_FLUSH_NS));
+           (ep->n_posted == 0 || is_lost(ep));
     ep->buried |= over;
     pthread_mutex_unlock(&ep->lock);
     if (over)

@@ -38,9 +38,9 @@ static void on_repair(struct tei_timer *timer);
 /* Its device, or a queue of it, works no more: it is opened anew once nothing uses it. */
 static void lose_nic(struct rdma_nic *n, const char *why)
 {
+    atomic_store(&n->broken, true);
     tei_rdma_nic_set_active(n, false, why);
     lose_endpoints(n, why);
-    n->broken = true;
     n->t->base.host->changed(n->t->base.host);
     tei_timer_start(&n->t->monitor, &n->t->repair, tei_now_ns() + REPAIR_NS, on_repair);
 }
@@ -128,16 +128,19 @@ static void on_repair(struct tei_timer *timer)
 
     for (size_t i = 0; i < t->n_nics; i++) {
         struct rdma_nic *n = &t->nics[i];
+        bool whole;
 
-        if (!n->broken)
+        if (!atomic_load(&n->broken))
             continue;
         tei_watch_del(&n->async_watch);
-        n->broken = !tei_rdma_nic_repair(n);
-        again |= n->broken;
+        whole = tei_rdma_nic_repair(n);
+        again |= !whole;
         if (n->context)
             (void)watch(n);
-        if (!n->broken)
-            t->base.host->changed(t->base.host);
+        if (!whole)
+            continue;
+        atomic_store(&n->broken, false);
+        t->base.host->changed(t->base.host);
     }
     if (again)
         tei_timer_start(&t->monitor, timer, tei_now_ns() + REPAIR_NS, on_repair);
