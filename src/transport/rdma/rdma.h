@@ -201,6 +201,7 @@ struct rdma_peer {
     size_t n_devices;
 
     pthread_mutex_t lock; /* the rest */
+    bool worked;          /* bytes have been moved */
     struct tei_paths paths;
     struct rdma_endpoint **eps; /* by rail; NULL where none is known */
     struct tei_list queue;      /* work of which bytes are to be cut */
@@ -230,6 +231,7 @@ struct rdma_work {
     uint32_t flying;       /* slices not over */
     int64_t progress_ns;   /* last completion, or when it was posted */
     int64_t ended_ns;      /* when base.error was set, while slices are out */
+    const char *trouble;   /* why a slice failed last, NULL: none did */
     const uint32_t *rkeys; /* of its buffer, by device */
     struct tei_path_route *route;
 };

@@ -337,16 +337,28 @@ static bool may_pass(int error)
            error == TE_ERR_REJECTED;
 }
 
+/*
+ * What a failure counts of MC_RETRY_CNT. A peer that has worked refuses a connection while its NIC
+ * does not; that passes, and is waited for as it is for a NIC of ours, for as long as the work may be
+ * without progress.
+ */
+static unsigned cost_of(const struct rdma_peer *p, const struct rdma_back *b)
+{
+    if (!b->fault || (b->error == TE_ERR_REJECTED && p->worked))
+        return 0;
+    return is_away(b->error) ? PEER_AWAY : 1;
+}
+
 /* Whether the slice may be sent anew; else its work has an error. */
 static bool may_retry(struct rdma_peer *p, const struct rdma_back *b, struct tei_list *over)
 {
     struct rdma_slice *s = b->slice;
     struct rdma_work *w = s->work;
-    unsigned cost = is_away(b->error) ? PEER_AWAY : 1;
 
     if (w->base.error)
         return false;
-    s->attempts = (uint16_t)(s->attempts + (b->fault ? cost : 0));
+    w->trouble = b->why;
+    s->attempts = (uint16_t)(s->attempts + cost_of(p, b));
     s->flushed = (uint16_t)(s->flushed + !b->fault);
     if (b->fault)
         s->avoid = s->rail;
@@ -390,8 +402,10 @@ static void take_back(struct rdma_peer *p, const struct rdma_back *b, int64_t no
             tei_list_push_back(&p->again, &s->link);
         return;
     }
-    if (!b->error)
+    if (!b->error) {
+        p->worked = true;
         count_well(s, now);
+    }
     put_slice(p, s);
     w->flying--;
     check_over(w, over);
@@ -461,6 +475,7 @@ static bool begin(struct rdma_peer *p, struct rdma_work *w, int64_t now)
     w->base.error = TE_ERR_OK;
     w->base.sys_errno = 0;
     w->base.why = NULL;
+    w->trouble = NULL;
     tei_list_push_back(&p->all, &w->all);
     if (atomic_load_explicit(&p->t->closing, memory_order_relaxed)) {
         set_error(w, TE_ERR_CANCELED, NULL);
@@ -520,7 +535,7 @@ void tei_rdma_post(struct tei_transport *base, struct tei_list *work)
 
 /* ---------------------------------------------------------------------------- cancel and deadlines */
 
-/* Ends the works that `matches` picks. */
+/* Ends the works that `matches` picks; `why` gives way to what a slice of it failed by. */
 static void end_those(struct rdma_peer *p, int (*matches)(struct rdma_work *w, const void *arg),
                       const void *arg, const char *why)
 {
@@ -535,7 +550,7 @@ static void end_those(struct rdma_peer *p, int (*matches)(struct rdma_work *w, c
 
         if (!error)
             continue;
-        set_error(w, error, why);
+        set_error(w, error, why && w->trouble ? w->trouble : why);
         check_over(w, &over);
     }
     drop_again(p, &over);
