@@ -130,6 +130,13 @@ static bool find_verb(const char *word, uint32_t *out)
 
 /* -------------------------------------------------------------------------------------- commands */
 
+/* The device tells of a change, once the files show it: who hears of it looks there. */
+static void tell(const struct command *c, uint32_t event)
+{
+    sv_tree_update(c->dir, c->s, (uint32_t)(c->nic - c->s->nics));
+    sv_event(c->nic, event, 1);
+}
+
 static int port(struct command *c)
 {
     bool up = has_word(c, "up");
@@ -141,7 +148,7 @@ static int port(struct command *c)
     if (up == (c->nic->port_up != 0))
         return 0;
     c->nic->port_up = up;
-    sv_event(c->nic, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR, 1);
+    tell(c, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
     return 0;
 }
 
@@ -226,7 +233,7 @@ static int gid_change(struct command *c)
     c->nic->gids[index].id = gid.global.interface_id;
     if (c->nic->ethernet && c->nic->gids[index].type == IBV_GID_TYPE_IB)
         c->nic->gids[index].type = IBV_GID_TYPE_ROCE_V2;
-    sv_event(c->nic, IBV_EVENT_GID_CHANGE, 1);
+    tell(c, IBV_EVENT_GID_CHANGE);
     return 0;
 }
 
@@ -235,7 +242,7 @@ static int lid(struct command *c)
     if (c->n < 3)
         return refuse(c, EINVAL, "lid NIC LID");
     c->nic->lid = (uint32_t)strtoul(c->words[2], NULL, 0);
-    sv_event(c->nic, IBV_EVENT_LID_CHANGE, 1);
+    tell(c, IBV_EVENT_LID_CHANGE);
     return 0;
 }
 
@@ -342,9 +349,9 @@ static int stats(struct command *c)
 static const struct row {
     const char *name;
     int (*run)(struct command *c);
-    bool tree; /* something that sysfs shows may have changed */
+    bool tree; /* something that sysfs shows may have changed, of which no event tells */
 } rows[] = {
-    {"port", port, true},
+    {"port", port, false},
     {"fail", fail, false},
     {"drop", drop, false},
     {"stall", stall, false},
@@ -353,8 +360,8 @@ static const struct row {
     {"revive", revive, true},
     {"cq_err", cq_err, false},
     {"qp_fatal", qp_fatal, false},
-    {"lid", lid, true},
-    {"gid_change", gid_change, true},
+    {"lid", lid, false},
+    {"gid_change", gid_change, false},
     {"deny", deny, false},
     {"allow", allow, false},
     {"block", block, false},
