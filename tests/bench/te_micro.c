@@ -12,17 +12,19 @@
  *   idle        voluntary context switches a second, over all threads of an engine that moved data
  *   latency     te_submit() + te_wait() of one read, one at a time
  *   throughput  whole batches of blocks, read and written, by some threads
+ *   nics        how well the simulated NICs were used (with --nics)
+ *   faults      what a port that goes down costs, here and at the target (with --nics)
  */
 #include "micro.h"
 
 enum { SAMPLES_MAX = 1 << 20, WARM_UP = 200, SUBMIT_BYTES = 64, SUBMIT_STRIDE = 4096 };
 
 size_t block, buffer = 256U << 20;
-int threads = 1, batch, depth = 1, rounds;
+int threads = 1, batch, depth = 1, rounds, nics, nic_mbps;
 double seconds = 2.0;
 const char *transport = "auto", *metadata = "P2PHANDSHAKE", *set_text, *peer_set_text, *only;
 const char *memory = "malloc", *spin;
-bool json, be_peer, own_memory, apart;
+bool json, be_peer, own_memory, apart, prepared, instant, slow_nic;
 char address[64];
 static const char *cpus;
 
@@ -45,6 +47,11 @@ static const struct bench_opt options[] = {
     {"set", BENCH_TEXT, &set_text, "options of the engines, NAME=VALUE[,NAME=VALUE...]"},
     {"peer-set", BENCH_TEXT, &peer_set_text, "the same for the other process's engine alone"},
     {"memory", BENCH_TEXT, &memory, "what the other process offers: malloc or te_alloc's (alloc)"},
+    {"prepared", BENCH_FLAG, &prepared, "submit from prepared lists (throughput)"},
+    {"nics", BENCH_INT, &nics, "simulated NICs of either process; use with --transport rdma (0)"},
+    {"nic-mbps", BENCH_INT, &nic_mbps, "megabytes a second of such a NIC, 0: no limit (0)"},
+    {"slow-nic", BENCH_FLAG, &slow_nic, "the first NIC falls to a quarter once engines are there"},
+    {"instant", BENCH_FLAG, &instant, "such NICs complete at once and move nothing"},
     BENCH_NET_OPTIONS,
     {"metadata", BENCH_TEXT, &metadata, "where engines find each other (P2PHANDSHAKE)"},
     {"json", BENCH_FLAG, &json, "print JSON, one line a measure"},
@@ -53,28 +60,8 @@ static const struct bench_opt options[] = {
 
 /* ------------------------------------------------------------------------------------ measures */
 
-static te_prep prep_make(const struct bench *b, const te_request *reqs, size_t n)
-{
-    void **local = calloc(n, sizeof *local);
-    uint64_t *remote = calloc(n, sizeof *remote);
-    size_t *length = calloc(n, sizeof *length);
-    te_prep p = TE_INVALID_PREP;
-    if (local == NULL || remote == NULL || length == NULL)
-        bench_die("out of memory");
-    for (size_t i = 0; i < n; i++) {
-        local[i] = reqs[i].source;
-        remote[i] = reqs[i].target_offset;
-        length[i] = reqs[i].length;
-    }
-    check(te_prep_create(b->e, b->target, local, remote, length, n, &p), "te_prep_create");
-    free(local);
-    free(remote);
-    free(length);
-    return p;
-}
-
 /* Requests lie apart, so that they cannot be taken for one. */
-static void measure_submit(const struct bench *b, bool prepared)
+static void measure_submit(const struct bench *b, bool from_list)
 {
     size_t n = or_default((size_t)batch, 1024), times = or_default((size_t)rounds, 200);
     size_t bytes = or_default(block, SUBMIT_BYTES);
@@ -86,12 +73,12 @@ static void measure_submit(const struct bench *b, bool prepared)
     for (size_t i = 0; i < n; i++)
         reqs[i] = request_at(b, TE_READ, i * stride, bytes);
     move(b, reqs, n);
-    te_prep prep = prepared ? prep_make(b, reqs, n) : TE_INVALID_PREP;
+    te_prep prep = from_list ? prep_make(b, reqs, n) : TE_INVALID_PREP;
     for (size_t i = 0; i < times; i++) {
         te_batch id = batch_open(b, n);
         int64_t start = bench_now_ns();
-        int rc = prepared ? te_prep_submit(b->e, id, prep, TE_READ, NULL, n, NULL)
-                          : te_submit(b->e, id, reqs, n, NULL);
+        int rc = from_list ? te_prep_submit(b->e, id, prep, TE_READ, NULL, n, NULL)
+                           : te_submit(b->e, id, reqs, n, NULL);
         samples[i] = bench_now_ns() - start;
         check(rc, "te_submit");
         wait_all(b, id);
@@ -104,8 +91,8 @@ static void measure_submit(const struct bench *b, bool prepared)
         json ? "{\"bench\": \"%s\", \"ns_request\": %.1f, \"p99_ns_request\": %.1f, "
                "\"batch_ms\": %.3f, \"batch\": %zu, \"bytes\": %zu}\n"
              : "%s: %.0f ns a request, p99 %.0f; %.3f ms a batch (of %zu requests of %zu bytes)\n",
-        prepared ? "prep" : "submit", p50, p99, p50 * (double)n / 1e6, n, bytes);
-    if (prepared)
+        from_list ? "prep" : "submit", p50, p99, p50 * (double)n / 1e6, n, bytes);
+    if (from_list)
         check(te_prep_destroy(b->e, prep), "te_prep_destroy");
     free(reqs);
     free(samples);
@@ -172,10 +159,16 @@ static void measure(const char *what, struct bench *b)
         measure_throughput(b);
     else if (strcmp(what, "path") == 0)
         tell_path(b);
+    else if (strcmp(what, "faults") == 0 && nics > 0)
+        measure_faults(b);
+    else if (strcmp(what, "nics") == 0 && nics > 0)
+        measure_nics();
     else if (strcmp(what, "idle") == 0 && !own_memory)
         measure_idle(b);
     else if (strcmp(what, "init") != 0 && strcmp(what, "first") != 0)
-        bench_usage_error("no such measure (options come first; idle goes without --self)", what);
+        bench_usage_error(
+            "no such measure (options come first; idle goes without --self, nics with --nics)",
+            what);
     fflush(stdout);
 }
 
@@ -199,12 +192,13 @@ int main(int argc, char **argv)
 {
     const char *about =
         "[option...] MEASURE...\n\nMeasures the engine against a second process that it starts.\n"
-        "MEASURE: submit prep init first idle latency throughput path";
+        "MEASURE: submit prep init first idle latency throughput path nics faults";
     int at = bench_options(argc, argv, about, options, sizeof options / sizeof options[0]);
     bench_guard(be_peer ? 300 : 180, be_peer);
     bench_pin(cpus, be_peer);
     bench_side(bench_addresses, be_peer, address);
     bench_enter(be_peer);
+    fabric_begin();
     if (be_peer) {
         run_peer();
         return 0;

@@ -64,6 +64,7 @@ te_engine *engine_make_timed(int64_t *ns)
     o.auto_discover = strcmp(transport, "auto") == 0;
     if (strcmp(transport, "tcp") == 0) /* alone: the other process is on this host */
         check(te_option_set(&o, "TE_HOST_PATH", "0"), "TE_HOST_PATH");
+    fabric_options(&o);
     apply_spin(&o);
     apply_settings(&o, set_text);
     if (be_peer)
@@ -209,6 +210,8 @@ struct bench bench_open(char **argv, int argc)
     b.e = engine_make();
     b.base = bench_buffer(buffer);
     check(te_register(b.e, b.base, buffer, "*", TE_REMOTE_RW), "te_register");
+    if (slow_nic)
+        fabric_slow();
     if (!own_memory) {
         check(te_open(b.e, b.peer.name, &b.target), "te_open");
         b.target_base = b.peer.base;
@@ -268,4 +271,24 @@ void move(const struct bench *b, const te_request *reqs, size_t n)
     check(te_submit(b->e, id, reqs, n, NULL), "te_submit");
     wait_all(b, id);
     batch_close(b, id);
+}
+
+te_prep prep_make(const struct bench *b, const te_request *reqs, size_t n)
+{
+    void **local = calloc(n, sizeof *local);
+    uint64_t *remote = calloc(n, sizeof *remote);
+    size_t *length = calloc(n, sizeof *length);
+    te_prep p = TE_INVALID_PREP;
+    if (local == NULL || remote == NULL || length == NULL)
+        bench_die("out of memory");
+    for (size_t i = 0; i < n; i++) {
+        local[i] = reqs[i].source;
+        remote[i] = reqs[i].target_offset;
+        length[i] = reqs[i].length;
+    }
+    check(te_prep_create(b->e, b->target, local, remote, length, n, &p), "te_prep_create");
+    free(local);
+    free(remote);
+    free(length);
+    return p;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * micro.h - what the files of te_micro share: its options, an engine with a target to move to and
- * from, and the measures. engines.c makes engines and the other process, startup.c, idle.c and
- * throughput.c hold measures, te_micro.c the rest.
+ * from, and the measures. engines.c makes engines and the other process, fabric.c the NICs that they
+ * may have, startup.c, idle.c, throughput.c and faults.c hold measures, te_micro.c the rest.
  */
 #ifndef MICRO_H
 #define MICRO_H
@@ -17,10 +17,10 @@ enum { NAME_MAX_BYTES = 256, WAIT_MS = 20000 };
 /* -------------------------------------------------------------------------- options (te_micro.c) */
 
 extern size_t block, buffer;
-extern int threads, batch, depth, rounds;
+extern int threads, batch, depth, rounds, nics, nic_mbps;
 extern double seconds;
 extern const char *transport, *metadata, *set_text, *peer_set_text, *only, *memory, *spin;
-extern bool json, be_peer, own_memory, apart;
+extern bool json, be_peer, own_memory, apart, prepared, instant, slow_nic;
 extern char address[64]; /* of this process's engine */
 
 /* ------------------------------------------------------------------------------------- engines.c */
@@ -76,10 +76,33 @@ void wait_all(const struct bench *b, te_batch id);
 /* Moves `n` requests from start to end. */
 void move(const struct bench *b, const te_request *reqs, size_t n);
 
+/* The same requests as a prepared list; all are for the bench's target. */
+te_prep prep_make(const struct bench *b, const te_request *reqs, size_t n);
+
 static inline size_t or_default(size_t given, size_t otherwise)
 {
     return given != 0 ? given : otherwise;
 }
+
+/* -------------------------------------------------------------------------------------- fabric.c */
+
+/* What the NICs of this side have carried so far. */
+struct fabric_count {
+    uint64_t bytes, requests, doorbells;
+    uint64_t least; /* bytes of the NIC that has fewest */
+};
+
+/* Makes the NICs that --nics asks for, before the first engine; nothing without it. */
+void fabric_begin(void);
+
+/* Has an engine use them. */
+void fabric_options(te_options *o);
+
+/* A command of softverbs_ctl; it must succeed. `reply` may be NULL. */
+void fabric_do(const char *command, char *reply, size_t size);
+/* This side's first NIC falls to a quarter of its rate. */
+void fabric_slow(void);
+struct fabric_count fabric_count(void);
 
 /* -------------------------------------------------------------------------------------- measures */
 
@@ -87,5 +110,7 @@ void measure_init(void);
 void measure_first(char **argv, int argc);
 void measure_idle(const struct bench *b);
 void measure_throughput(struct bench *b);
+void measure_faults(const struct bench *b);
+void measure_nics(void);
 
 #endif

@@ -5,7 +5,7 @@
  */
 #include "micro.h"
 
-enum { DEPTH_MAX = 64 };
+enum { DEPTH_MAX = 64, LISTS = 64 };
 
 /* One thread's share: it walks through its own part of both buffers. */
 struct lane {
@@ -13,6 +13,9 @@ struct lane {
     int opcode;
     size_t block, batch, step;
     size_t first, bytes; /* its part of the buffers */
+    size_t at;           /* in it, of the next request */
+    te_prep lists[LISTS];
+    size_t n_lists;
     int64_t end_ns;
     uint64_t moved;
 };
@@ -24,27 +27,57 @@ static void end_batch(struct lane *l, te_batch id)
     l->moved += l->batch * l->block;
 }
 
+static void fill(struct lane *l, te_request *reqs)
+{
+    for (size_t i = 0; i < l->batch; i++) {
+        reqs[i] = request_at(l->b, l->opcode, l->first + l->at, l->block);
+        l->at = l->at + l->step + l->block <= l->bytes ? l->at + l->step : 0;
+    }
+}
+
+/* As many as walk through the lane's part of the buffers once, at most LISTS. */
+static void make_lists(struct lane *l, te_request *reqs)
+{
+    size_t n = l->bytes / (l->step * l->batch);
+    l->n_lists = n < LISTS ? n : LISTS;
+    for (size_t i = 0; i < l->n_lists; i++) {
+        fill(l, reqs);
+        l->lists[i] = prep_make(l->b, reqs, l->batch);
+    }
+}
+
+static void submit_next(struct lane *l, te_batch id, te_request *reqs, size_t n)
+{
+    if (prepared) {
+        te_prep list = l->lists[n % l->n_lists];
+        check(te_prep_submit(l->b->e, id, list, l->opcode, NULL, l->batch, NULL), "te_prep_submit");
+        return;
+    }
+    fill(l, reqs);
+    check(te_submit(l->b->e, id, reqs, l->batch, NULL), "te_submit");
+}
+
 static void *run_lane(void *arg)
 {
     struct lane *l = arg;
     te_batch under_way[DEPTH_MAX];
     te_request *reqs = calloc(l->batch, sizeof *reqs);
-    size_t n = 0, at = 0;
+    size_t n = 0;
     if (reqs == NULL)
         bench_die("out of memory");
+    if (prepared)
+        make_lists(l, reqs);
     for (; bench_now_ns() < l->end_ns; n++) {
-        for (size_t i = 0; i < l->batch; i++) {
-            reqs[i] = request_at(l->b, l->opcode, l->first + at, l->block);
-            at = at + l->step + l->block <= l->bytes ? at + l->step : 0;
-        }
         te_batch *slot = &under_way[n % (size_t)depth];
         if (n >= (size_t)depth)
             end_batch(l, *slot);
         *slot = batch_open(l->b, l->batch);
-        check(te_submit(l->b->e, *slot, reqs, l->batch, NULL), "te_submit");
+        submit_next(l, *slot, reqs, n);
     }
     for (size_t i = n > (size_t)depth ? n - (size_t)depth : 0; i < n; i++)
         end_batch(l, under_way[i % (size_t)depth]);
+    for (size_t i = 0; i < l->n_lists; i++)
+        check(te_prep_destroy(l->b->e, l->lists[i]), "te_prep_destroy");
     free(reqs);
     return NULL;
 }
@@ -90,12 +123,12 @@ void measure_throughput(struct bench *b)
             peer_cc(&b->peer, other_cc);
         printf(
             json
-                ? "{\"bench\": \"throughput\", \"op\": \"%s\", \"gb_s\": %.4f, \"threads\": %d, "
+                ? "{\"bench\": \"throughput\", \"op\": \"%s\", \"gb_s\": %.4f, \"requests_s\": %.0f, \"threads\": %d, "
                   "\"block\": %zu, \"batch\": %zu, \"depth\": %d, \"cc\": \"%s\", \"peer_cc\": \"%s\"}\n"
-                : "throughput: %s %.2f GB/s (%d thread(s), blocks of %zu, batches of %zu, %d "
+                : "throughput: %s %.2f GB/s, %.0f requests a second (%d thread(s), blocks of %zu, batches of %zu, %d "
                   "under way, congestion control here %s, there %s)\n",
-            names[op], rate, threads, or_default(block, 1U << 20), or_default((size_t)batch, 16),
-            depth, own_cc, other_cc);
+            names[op], rate, rate * 1e9 / (double)or_default(block, 1U << 20), threads,
+            or_default(block, 1U << 20), or_default((size_t)batch, 16), depth, own_cc, other_cc);
         fflush(stdout);
     }
 }
