@@ -11,7 +11,7 @@
 # tags of the samples mean is told by the rows of scripts/bench_table.py.
 set -u -o pipefail
 
-all_parts="stream latency delay links host core peers crc"
+all_parts="stream latency delay links host core peers crc rdma"
 
 usage() {
     cat <<TEXT
@@ -34,6 +34,7 @@ Usage: scripts/bench.sh [option...]
   core     submit, create, idle                              3 s, every 2nd
   peers    1,000 targets                                     2 s, every 2nd
   crc      checksums on and off                              3 s, every round
+  rdma     simulated NICs: 1 to 8, slow ones, faults         40 s, every 4th
 TEXT
 }
 
@@ -98,9 +99,18 @@ file() {
 
 # note TAG PROGRAM ARGUMENT...: runs it and files its lines of JSON; if it fails, its complaint.
 note() {
-    local tag=$1 program=$2 line
+    note_at "$1" "$bin/$2" "${@:3}"
+}
+
+# The same for a program of this folder.
+note_script() {
+    note_at "$1" "$root/scripts/$2" "${@:3}"
+}
+
+note_at() {
+    local tag=$1 path=$2 program=${2##*/} line
     shift 2
-    if ! "$bin/$program" --json "$@" </dev/null >"$work/out" 2>"$work/err"; then
+    if ! "$path" --json "$@" </dev/null >"$work/out" 2>"$work/err"; then
         line=$(grep -m 1 "^$program: " "$work/err" || head -n 1 "$work/err")
         file "$tag" "!${line//$'\t'/ }"
     fi
@@ -279,6 +289,32 @@ part_crc() {
     engine crc_on --set TE_TCP_CRC32C=1 --seconds "$stream_s" throughput
 }
 
+# nics TAG COUNT ARGUMENT...: te_micro over so many simulated NICs on either side.
+nics() {
+    local tag=$1 count=$2
+    shift 2
+    note "$tag" te_micro --transport rdma --nics "$count" "$@"
+}
+
+# Paced well below what one thread copies between processes, which raw_process_vm tells.
+part_rdma() {
+    local n mbps=200
+    note rdma_vm.read raw_process_vm --block 64K --seconds "$short_s"
+    note rdma_vm.write raw_process_vm --block 64K --write --seconds "$short_s"
+    for n in 1 2 4 8; do
+        nics "rdma$n" "$n" --nic-mbps "$mbps" --depth 4 --seconds "$link_s" throughput nics
+    done
+    nics rdma_slow 4 --nic-mbps "$mbps" --slow-nic --depth 4 --seconds "$link_s" throughput nics
+    nics rdma_turns 4 --nic-mbps "$mbps" --slow-nic --depth 4 --seconds "$link_s" \
+        --set MC_PATH_ROUNDROBIN=1 throughput nics
+    nics rdma_faults 4 --nic-mbps "$mbps" --depth 16 faults
+    set -- --instant --cpus 0,1 --depth 4 --block 4K --batch 256 --apart --seconds "$short_s"
+    nics rdma_4K 1 "$@" throughput nics
+    nics rdma_4K_prep 1 "$@" --prepared throughput
+    nics rdma_64K 1 --instant --depth 4 --block 64K --batch 256 --seconds "$short_s" throughput nics
+    [ "$round" -gt 1 ] || note_script rdma_slice bench_instructions.py --build "$build"
+}
+
 # ------------------------------------------------------------------------------------------- run
 
 round=0
@@ -301,7 +337,7 @@ fi
 period_of() {
     case $1 in
     latency | crc) echo 1 ;;
-    delay | links) echo 4 ;;
+    delay | links | rdma) echo 4 ;;
     *) echo 2 ;;
     esac
 }

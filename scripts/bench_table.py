@@ -51,7 +51,7 @@ class Row:
         if self.goal is None:
             return "-"
         sign = ">=" if self.at_least else "<="
-        return f"{sign} {self.goal:g}" + ("x" if self.limit else f" {self.unit}")
+        return f"{sign} {self.goal:g}" + ("x" if self.limit else f" {self.unit}").rstrip()
 
 
 # ------------------------------------------------------------------------------------- the rows
@@ -192,8 +192,38 @@ def crc_rows():
                 Limit("ours without", (gb_s(f"crc_off.{op}"),)), 0.9) for op in OPS]
 
 
+def rdma_rows():
+    rows = [Row(f"raw_process_vm of 64 KiB, {op}", "GB/s", gb_s(f"rdma_vm.{op}")) for op in OPS]
+    for op in OPS:
+        rows += [Row(f"{n} NIC{'s' * (n > 1)}, {op}", "GB/s", gb_s(f"rdma{n}.{op}"),
+                     Limit(f"{n} x 200 MB/s", (Term(f"rdma{n}", "nics_gb_s"),)), 0.95)
+                 for n in (1, 2, 4, 8)]
+        rows += [Row(f"4 NICs, one at a quarter, {op}", "GB/s", gb_s(f"rdma_slow.{op}"),
+                     Limit("their rates", (Term("rdma_slow", "nics_gb_s"),)), 0.92),
+                 Row(f"the same, NICs in turn, {op}", "GB/s", gb_s(f"rdma_turns.{op}"),
+                     Limit("their rates", (Term("rdma_turns", "nics_gb_s"),)))]
+    for side, name, goal in (("local", "a port of ours", 50), ("peer", "a port of the peer's", 300)):
+        of = f"rdma_faults.{side}"
+        rows += [at_most(f"{name} down: stall", "ms", Term(of, "stall_ms"), goal=goal),
+                 at_most(f"{name} down: the slowest of its requests", "ms", Term(of, "slowest_ms")),
+                 at_most(f"{name} down: requests failed", "", Term(of, "failed"), goal=0),
+                 Row(f"{name}: a second after it is up", "GB/s", Term(of, "after_gb_s"),
+                     Limit("before", (Term(of, "before_gb_s"),)), 0.95)]
+    for tag, how in (("4K", "submitted"), ("4K_prep", "from a prepared list")):
+        rows += [Row(f"4 KiB requests on one core, {how}, {op}", "M/s",
+                     Term(f"rdma_{tag}.{op}", "requests_s", 1e-6), goal=1.0) for op in OPS]
+    return rows + [
+        Row("work requests a doorbell, 4 KiB x 256", "", Term("rdma_4K", "wrs_doorbell"), goal=16),
+        Row("work requests a doorbell, 64 KiB x 256", "", Term("rdma_64K", "wrs_doorbell"), goal=16),
+        Row("work requests a doorbell, 8 NICs of 200 MB/s", "", Term("rdma8", "wrs_doorbell")),
+        Row("fewest bytes of a NIC of 8, of its share", "", Term("rdma8", "least_share")),
+        at_most("instructions a slice of 64 KiB", "", Term("rdma_slice", "slice")),
+    ]
+
+
 PARTS = {"stream": stream_rows, "latency": latency_rows, "delay": delay_rows, "links": links_rows,
-         "host": host_rows, "core": core_rows, "peers": peers_rows, "crc": crc_rows}
+         "host": host_rows, "core": core_rows, "peers": peers_rows, "crc": crc_rows,
+         "rdma": rdma_rows}
 
 
 def rows_of(part, ccs):

@@ -150,18 +150,27 @@ void run_peer(void)
     te_engine_destroy(e);
 }
 
-/* Becomes `program --peer` with the same options. */
+void own_path(char *out, size_t n)
+{
+    ssize_t len = readlink("/proc/self/exe", out, n - 1);
+    if (len < 0)
+        bench_die_errno("/proc/self/exe");
+    out[len] = '\0';
+}
+
+/* Becomes `program --peer` with the same options; by its path, for the sake of valgrind. */
 __attribute__((noreturn)) static void exec_peer(char **argv, int argc, const int in[2],
                                                 const int out[2])
 {
-    char *args[64] = {argv[0], "--peer"};
+    char *args[64] = {argv[0], "--peer"}, self[400];
     size_t n = 2;
+    own_path(self, sizeof self);
     for (int i = 1; i < argc && n < 63; i++)
         args[n++] = argv[i];
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (dup2(in[0], 0) < 0 || dup2(out[1], 1) < 0)
         bench_die_errno("dup2");
-    execv("/proc/self/exe", args);
+    execv(self, args);
     bench_die_errno("exec of the other process");
 }
 

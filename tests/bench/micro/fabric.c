@@ -26,10 +26,7 @@ static const char *own_host(void)
 static void open_library(void)
 {
     char self[400];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n < 0)
-        bench_die_errno("/proc/self/exe");
-    self[n] = '\0';
+    own_path(self, sizeof self);
     *strrchr(self, '/') = '\0';
     snprintf(library, sizeof library, "%s/../softverbs/libibverbs.so.1", self);
     void *lib = dlopen(library, RTLD_NOW);
@@ -152,11 +149,13 @@ struct fabric_count fabric_count(void)
 void measure_nics(void)
 {
     struct fabric_count c = fabric_count();
+    double of_each = nic_mbps / 1000.0, sum = of_each * (slow_nic ? nics - 0.75 : nics);
     printf(
-        json ? "{\"bench\": \"nics\", \"wrs\": %" PRIu64 ", \"doorbells\": %" PRIu64
-               ", \"wrs_doorbell\": %.2f, \"least_share\": %.3f}\n"
-             : "nics: %" PRIu64 " work requests, %" PRIu64
+        json ? "{\"bench\": \"nics\", \"nics_gb_s\": %.3f, \"wrs\": %" PRIu64
+               ", \"doorbells\": %" PRIu64 ", \"wrs_doorbell\": %.2f, \"least_share\": %.3f}\n"
+             : "nics: %.2f GB/s at most; %" PRIu64 " work requests, %" PRIu64
                " doorbells, %.1f a doorbell; the NIC with the fewest bytes has %.2f of its share\n",
-        c.requests, c.doorbells, (double)c.requests / (double)(c.doorbells ? c.doorbells : 1),
+        sum, c.requests, c.doorbells, (double)c.requests / (double)(c.doorbells ? c.doorbells : 1),
         c.bytes ? (double)c.least * nics / (double)c.bytes : 0.0);
+    fflush(stdout);
 }

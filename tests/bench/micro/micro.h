@@ -54,6 +54,9 @@ void find_cc(char out[BENCH_CC_MAX]);
 /* The same of the other process. */
 void peer_cc(struct peer *p, char out[BENCH_CC_MAX]);
 
+/* The file that this program is. */
+void own_path(char *out, size_t n);
+
 /* Be the other process until standard input ends. */
 void run_peer(void);
 
