@@ -305,8 +305,8 @@ part_rdma() {
         nics "rdma$n" "$n" --nic-mbps "$mbps" --depth 4 --seconds "$link_s" throughput nics
     done
     nics rdma_slow 4 --nic-mbps "$mbps" --slow-nic --depth 4 --seconds "$link_s" throughput nics
-    nics rdma_turns 4 --nic-mbps "$mbps" --slow-nic --depth 4 --seconds "$link_s" \
-        --set MC_PATH_ROUNDROBIN=1 throughput nics
+    nics rdma_static 4 --nic-mbps "$mbps" --slow-nic --striped --depth 4 --seconds "$link_s" \
+        throughput nics
     nics rdma_faults 4 --nic-mbps "$mbps" --depth 16 faults
     set -- --instant --cpus 0,1 --depth 4 --block 4K --batch 256 --apart --seconds "$short_s"
     nics rdma_4K 1 "$@" throughput nics

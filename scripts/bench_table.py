@@ -200,8 +200,8 @@ def rdma_rows():
                  for n in (1, 2, 4, 8)]
         rows += [Row(f"4 NICs, one at a quarter, {op}", "GB/s", gb_s(f"rdma_slow.{op}"),
                      Limit("their rates", (Term("rdma_slow", "nics_gb_s"),)), 0.92),
-                 Row(f"the same, NICs in turn, {op}", "GB/s", gb_s(f"rdma_turns.{op}"),
-                     Limit("their rates", (Term("rdma_turns", "nics_gb_s"),)))]
+                 Row(f"the same, striped by the caller, {op}", "GB/s", gb_s(f"rdma_static.{op}"),
+                     Limit("their rates", (Term("rdma_static", "nics_gb_s"),)))]
     for side, name, goal in (("local", "a port of ours", 50), ("peer", "a port of the peer's", 300)):
         of = f"rdma_faults.{side}"
         rows += [at_most(f"{name} down: stall", "ms", Term(of, "stall_ms"), goal=goal),

@@ -24,7 +24,7 @@ int threads = 1, batch, depth = 1, rounds, nics, nic_mbps;
 double seconds = 2.0;
 const char *transport = "auto", *metadata = "P2PHANDSHAKE", *set_text, *peer_set_text, *only;
 const char *memory = "malloc", *spin;
-bool json, be_peer, own_memory, apart, prepared, instant, slow_nic;
+bool json, be_peer, own_memory, apart, prepared, instant, slow_nic, striped;
 char address[64];
 static const char *cpus;
 
@@ -51,6 +51,8 @@ static const struct bench_opt options[] = {
     {"nics", BENCH_INT, &nics, "simulated NICs of either process; use with --transport rdma (0)"},
     {"nic-mbps", BENCH_INT, &nic_mbps, "megabytes a second of such a NIC, 0: no limit (0)"},
     {"slow-nic", BENCH_FLAG, &slow_nic, "the first NIC falls to a quarter once engines are there"},
+    {"striped", BENCH_FLAG, &striped,
+     "tie each such NIC to a part of the buffer, and take the parts in turn (throughput)"},
     {"instant", BENCH_FLAG, &instant, "such NICs complete at once and move nothing"},
     BENCH_NET_OPTIONS,
     {"metadata", BENCH_TEXT, &metadata, "where engines find each other (P2PHANDSHAKE)"},

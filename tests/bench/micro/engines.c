@@ -72,7 +72,7 @@ te_engine *engine_make_timed(int64_t *ns)
     int64_t start = bench_now_ns();
     check(te_engine_create(&o, &e), "te_engine_create");
     if (!o.auto_discover && strcmp(transport, "local") != 0)
-        check(te_transport_install(e, transport, NULL), "te_transport_install");
+        check(te_transport_install(e, transport, fabric_matrix()), "te_transport_install");
     *ns = bench_now_ns() - start;
     te_options_fini(&o);
     return e;
@@ -211,6 +211,18 @@ void peer_stop(struct peer *p)
 
 /* ---------------------------------------------------------------------------------- one engine */
 
+/* Whole, or with --striped in as many parts as there are NICs. */
+static void register_buffer(const struct bench *b)
+{
+    size_t parts = striped ? (size_t)nics : 1, bytes = buffer / parts;
+    char location[32] = "*";
+    for (size_t i = 0; i < parts; i++) {
+        if (striped)
+            snprintf(location, sizeof location, "cpu:%zu", i);
+        check(te_register(b->e, b->base + i * bytes, bytes, location, TE_REMOTE_RW), "te_register");
+    }
+}
+
 struct bench bench_open(char **argv, int argc)
 {
     struct bench b = {.base = NULL};
@@ -218,7 +230,7 @@ struct bench bench_open(char **argv, int argc)
         b.peer = peer_start(argv, argc);
     b.e = engine_make();
     b.base = bench_buffer(buffer);
-    check(te_register(b.e, b.base, buffer, "*", TE_REMOTE_RW), "te_register");
+    register_buffer(&b);
     if (slow_nic)
         fabric_slow();
     if (!own_memory) {

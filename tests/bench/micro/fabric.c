@@ -106,6 +106,19 @@ void fabric_options(te_options *o)
     check(te_option_set(o, "TE_DEV_PATH", path), "TE_DEV_PATH");
 }
 
+const char *fabric_matrix(void)
+{
+    static char text[64 * NICS_MAX];
+    size_t n = 0;
+    if (!striped || be_peer)
+        return NULL;
+    for (int i = 0; i < nics; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%c\"cpu:%d\": [[\"nic%d\"], []]",
+                              i > 0 ? ',' : '{', i, i);
+    snprintf(text + n, sizeof text - n, "}");
+    return text;
+}
+
 void fabric_do(const char *command, char *reply, size_t size)
 {
     char text[REPLY_MAX];

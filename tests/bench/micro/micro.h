@@ -20,7 +20,7 @@ extern size_t block, buffer;
 extern int threads, batch, depth, rounds, nics, nic_mbps;
 extern double seconds;
 extern const char *transport, *metadata, *set_text, *peer_set_text, *only, *memory, *spin;
-extern bool json, be_peer, own_memory, apart, prepared, instant, slow_nic;
+extern bool json, be_peer, own_memory, apart, prepared, instant, slow_nic, striped;
 extern char address[64]; /* of this process's engine */
 
 /* ------------------------------------------------------------------------------------- engines.c */
@@ -100,6 +100,9 @@ void fabric_begin(void);
 
 /* Has an engine use them. */
 void fabric_options(te_options *o);
+
+/* With --striped a matrix by which the buffer's part k, "cpu:k", has the NIC k alone; else NULL. */
+const char *fabric_matrix(void);
 
 /* A command of softverbs_ctl; it must succeed. `reply` may be NULL. */
 void fabric_do(const char *command, char *reply, size_t size);

@@ -29,9 +29,12 @@ static void end_batch(struct lane *l, te_batch id)
 
 static void fill(struct lane *l, te_request *reqs)
 {
+    size_t parts = striped ? (size_t)nics : 1, bytes = l->bytes / parts;
     for (size_t i = 0; i < l->batch; i++) {
-        reqs[i] = request_at(l->b, l->opcode, l->first + l->at, l->block);
-        l->at = l->at + l->step + l->block <= l->bytes ? l->at + l->step : 0;
+        size_t part = l->first + i % parts * bytes;
+        reqs[i] = request_at(l->b, l->opcode, part + l->at, l->block);
+        if ((i + 1) % parts == 0)
+            l->at = l->at + l->step + l->block <= bytes ? l->at + l->step : 0;
     }
 }
 
@@ -98,6 +101,8 @@ static double throughput(const struct bench *b, int opcode, double span)
                                  .first = i * share,
                                  .bytes = share,
                                  .end_ns = start + (int64_t)(span * 1e9)};
+    if (striped && (threads > 1 || nics == 0))
+        bench_die("--striped wants --nics and one thread");
     if (depth < 1 || depth > DEPTH_MAX)
         bench_die("1 to %d batches under way, please", DEPTH_MAX);
     if (lanes[0].step * lanes[0].batch * (size_t)depth > share)
