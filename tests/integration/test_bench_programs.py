@@ -65,11 +65,18 @@ class Programs(unittest.TestCase):
                 ("te_micro", short, small, "--transport=tcp", "--memory=alloc",
                  "--block=64K", "--apart", "--batch=4", "--depth=3", "throughput"),
                 ("te_micro", small, "--rounds=3", "--transport=tcp", "first"),
-                ("te_micro", small, "--rounds=2", "--batch=3000", "--transport=tcp", "submit")):
+                ("te_micro", small, "--rounds=2", "--batch=3000", "--transport=tcp", "submit"),
+                ("te_micro", short, small, "--transport=rdma", "--nics=2", "--nic-mbps=100", "--slow-nic",
+                 "--block=64K", "--batch=8", "throughput", "nics"),
+                ("te_micro", short, small, "--transport=rdma", "--nics=2", "--striped", "--block=64K",
+                 "--batch=8", "throughput", "nics"),
+                ("te_micro", short, small, "--transport=rdma", "--nics=1", "--instant", "--block=4K",
+                 "--batch=64", "--prepared", "--depth=2", "throughput", "nics")):
             proc = run(name, "--json", *flags)
             self.assertEqual(proc.rc, 0, proc)
             for line in proc.output().splitlines():
                 record = json.loads(line)
+                record.pop("nics_gb_s", None)  # 0 where there is no limit
                 figures = [v for v in record.values() if isinstance(v, float)]
                 self.assertTrue(figures and all(v > 0 for v in figures), (name, flags, record))
 
@@ -80,6 +87,33 @@ class Programs(unittest.TestCase):
                 self.skipTest(proc.error_output().strip())
             self.assertEqual(proc.rc, 0, proc)
             self.assertGreater(json.loads(proc.output())["gb_s"], 0)
+
+    def test_faults(self):
+        """each port costs something, and no request"""
+        proc = run("te_micro", "--json", "--buffer=16M", "--transport=rdma", "--nics=2", "--nic-mbps=50",
+                   "--depth=8", "--block=256K", "faults")
+        self.assertEqual(proc.rc, 0, proc)
+        records = [json.loads(line) for line in proc.output().splitlines()]
+        self.assertEqual([(r["op"], r["failed"]) for r in records], [("local", 0), ("peer", 0)])
+        for record in records:
+            self.assertGreater(record["stall_ms"], 0)
+            self.assertLess(record["without_gb_s"], 0.06)
+
+    def test_nics_are_left_behind_by_nobody(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for words, rc in ((("nics",), 0), (("faults",), 1)):
+                proc = te.run("te_micro", "--buffer=4M", "--transport=rdma", "--nics=1", *words, folder=BENCH,
+                              env={"TMPDIR": folder}, timeout=60 * te.SLOW)
+                self.assertEqual(proc.rc, rc, proc)
+                self.assertEqual(os.listdir(folder), [])
+
+    def test_instructions(self):
+        proc = subprocess.run([os.path.join(te.SRC, "scripts", "bench_instructions.py"), "--build", te.BUILD,
+                               "--seconds", "0.5", "--json"], capture_output=True, text=True, check=False)
+        if "valgrind" in proc.stderr or te.SLOW > 1:
+            self.skipTest(proc.stderr.strip())
+        self.assertEqual(proc.returncode, 0, proc)
+        self.assertGreater(json.loads(proc.stdout)["slice"], 100)
 
     def test_settings_may_hold_lists(self):
         """a word without '=' belongs to the value before it, and the option's own check says no"""

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# te-test: timeout=120
+"""The tools between two processes that have four simulated NICs each: verified data, by all NICs."""
+import json
+import re
+import unittest
+
+import te_proc as te
+import te_rdma
+
+NICS = 4
+VALIDATOR = "transfer_engine_validator"
+
+
+class Tools(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.fabric = te_rdma.Fabric(nics=NICS, gbps=1.6)
+        cls.target = te.Target("--protocol=rdma", "--auto_discovery", env=cls.env("b"))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.target.close()
+        cls.fabric.remove()
+
+    @classmethod
+    def env(cls, side):
+        options = dict(option.split("=", 1) for option in cls.fabric.options(side))
+        return {**cls.fabric.environment(side), **options}
+
+    def moved(self, *flags, **more):
+        """What a tool said that moved bytes, and how many each NIC of the initiator moved."""
+        before = self.fabric.stats()
+        proc = te.bench(self.target.segment, "--protocol=rdma", "--auto_discovery", *flags,
+                        env=self.env("a"), **more)
+        self.assertEqual(proc.rc, 0, proc)
+        after = self.fabric.stats()
+        return proc, [after[nic]["bytes"] - before[nic]["bytes"] for nic in self.fabric.names["a"]]
+
+    def validated(self, block, batch):
+        """Random blocks there and back, compared; all of them over the NICs."""
+        proc, each = self.moved(f"--block_size={block}", f"--batch_size={batch}", program=VALIDATOR)
+        batches = int(re.search(r"batch count (\d+)", proc.output()).group(1))
+        self.assertGreater(batches, 0, proc)
+        self.assertEqual(proc.error_output().count("Data validation passed"), 2, proc)
+        self.shared_fairly(each, batches * (batch * block - 63))  # which it leaves for odd places
+
+    def shared_fairly(self, each, least):
+        """All bytes went over the NICs, and NICs alike carried about the same."""
+        self.assertGreaterEqual(sum(each), least)
+        mean = sum(each) / NICS
+        for carried in each:
+            self.assertGreater(carried, 0.7 * mean, each)
+            self.assertLess(carried, 1.3 * mean, each)
+
+    def test_verified(self):
+        self.validated(256 << 10, 4)
+
+    def test_verified_odd(self):
+        """lengths that are no multiple of a slice, and unaligned places"""
+        self.validated(98765, 7)
+
+    def test_both_operations(self):
+        for operation in ("read", "write"):
+            proc, each = self.moved(f"--operation={operation}", "--block_size=1M", "--json")
+            result = json.loads(proc.output())
+            self.assertEqual((result["protocol"], result["operation"], result["failed"]),
+                             ("rdma", operation, False))
+            self.shared_fairly(each, result["bytes"])
+
+    def test_devices_by_name(self):
+        """two NICs alone when the matrix has no others"""
+        names = self.fabric.names["a"]
+        before = self.fabric.stats()
+        proc = te.bench(self.target.segment, "--protocol=rdma", f"--device_name={names[1]},{names[3]}",
+                        "--block_size=1M", env=self.env("a"))
+        self.assertEqual(proc.rc, 0, proc)
+        after = self.fabric.stats()
+        self.assertEqual([after[n]["bytes"] > before[n]["bytes"] for n in names],
+                         [False, True, False, True])
+
+    def test_links(self):
+        """te_info tells all NICs of the side that it looks at, and that each can be used"""
+        proc = te.run("te_info", "--links", f"--sysfs={self.fabric.folder}/a/sys", env=self.env("a"))
+        self.assertEqual(proc.rc, 0, proc)
+        for nic in self.fabric.names["a"]:
+            self.assertRegex(proc.output(), rf"(?m)^  {nic} .*\n.*ACTIVE, 1.6 Gb/s.*\n.*\n +used,")
+        self.assertRegex(proc.output(), r"others: a0 a1 a2 a3$")
+        for nic in self.fabric.names["b"]:
+            self.assertIsNone(re.search(rf"\b{nic}\b", proc.output()), proc)
+
+
+if __name__ == "__main__":
+    te.main()
