@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
+#include <stdio.h>
 
 #define ACK_MANY 64 /* events acknowledged at a time, since that takes a lock */
 #define SPIN_NS  20000
@@ -225,11 +226,76 @@ static void sleep_until_told(struct rdma_worker *w)
         take_events(w);
 }
 
+/* Reads "0-3,8"; what is not a list of CPUs is as one without any. */
+static void read_cpus(FILE *f, cpu_set_t *out)
+{
+    unsigned from, to;
+    int comma = ',';
+
+    CPU_ZERO(out);
+    while (comma == ',' && fscanf(f, "%u", &from) == 1) {
+        to = from;
+        comma = getc(f);
+        if (comma == '-' && fscanf(f, "%u", &to) == 1)
+            comma = getc(f);
+        for (unsigned i = from; i <= to && i < CPU_SETSIZE; i++)
+            CPU_SET(i, out);
+    }
+}
+
+static bool cpus_of_node(const struct rdma_nic *n, int node, cpu_set_t *out)
+{
+    char path[TEI_CONF_TEXT + 64];
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/devices/system/node/node%d/cpulist", n->t->conf->sysfs_path,
+             node);
+    f = fopen(path, "re");
+    if (!f)
+        return false;
+    read_cpus(f, out);
+    fclose(f);
+    return true;
+}
+
+static int node_of(const struct rdma_nic *n)
+{
+    char path[IBV_SYSFS_PATH_MAX + 32];
+    int node = -1;
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/device/numa_node", n->context->device->ibdev_path);
+    f = fopen(path, "re");
+    if (f && fscanf(f, "%d", &node) != 1)
+        node = -1;
+    if (f)
+        fclose(f);
+    return node;
+}
+
+/*
+ * What a worker reads is written by the NIC into memory of its node: it runs there, as far as this
+ * process may. Where nobody says what is near, it runs anywhere.
+ */
+static void go_near(const struct rdma_nic *n)
+{
+    cpu_set_t near, may, both;
+    int node = node_of(n);
+
+    if (node < 0 || !cpus_of_node(n, node, &near) ||
+        pthread_getaffinity_np(pthread_self(), sizeof may, &may) != 0)
+        return;
+    CPU_AND(&both, &near, &may);
+    if (CPU_COUNT(&both) > 0 && !CPU_EQUAL(&both, &may))
+        (void)pthread_setaffinity_np(pthread_self(), sizeof both, &both);
+}
+
 static void *worker_thread(void *arg)
 {
     struct rdma_worker *w = arg;
     int64_t since = 0;
 
+    go_near(w->nic);
     while (!atomic_load_explicit(&w->nic->stopping, memory_order_acquire)) {
         if (poll_own(w) > 0) {
             since = 0;
