@@ -194,6 +194,23 @@ static void is_ready(struct rdma_endpoint *ep)
     tei_rdma_ep_kick(ep);
 }
 
+/* Lives for ever: requests keep it. The whole reason is in the log. */
+static const char *reason(int error)
+{
+    switch (error) {
+    case TE_ERR_REJECTED:
+        return "the peer refuses to connect; the log says why";
+    case TE_ERR_ENDPOINT:
+        return "queue pairs could not be made or connected; the log says why";
+    case TE_ERR_PEER:
+    case TE_ERR_DNS:
+    case TE_ERR_TIMEOUT:
+        return "the peer's handshake port cannot be reached";
+    default:
+        return "no connection to the peer's NIC";
+    }
+}
+
 static void begin_job(struct tei_job *j)
 {
     struct rdma_endpoint *ep = tei_container_of(j, struct rdma_endpoint, job);
@@ -205,7 +222,7 @@ static void begin_job(struct tei_job *j)
     ep->connecting = false;
     pthread_mutex_unlock(&ep->lock);
     if (rc)
-        tei_rdma_ep_fail(ep, rc, "no connection to the peer's NIC");
+        tei_rdma_ep_fail(ep, rc, reason(rc));
     else
         is_ready(ep);
     tei_rdma_ep_reap(ep);

@@ -6,6 +6,7 @@
  * our descriptor shows it with keys of 0, and no rail goes through it. It is not tried again; a port
  * that is down is, whenever the device tells of a change.
  */
+#include "plat/plat.h"
 #include "transport/rdma/rdma.h"
 
 #include <errno.h>
@@ -375,18 +376,36 @@ static void fini_nic(struct rdma_nic *n)
     pthread_mutex_destroy(&n->pool_lock);
 }
 
+/* The NICs of this host that did not even come into the topology. */
+static size_t list_left_out(const struct rdma *t, char *text, size_t size)
+{
+    struct tei_look look = tei_look_from(t->conf, NULL);
+    struct tei_nics nics = {0};
+    size_t used = 0;
+
+    if (tei_nics_list(&look, &nics) != 0)
+        return 0;
+    for (size_t i = 0; i < nics.n && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s: %.100s", i ? "; " : "",
+                                 nics.v[i].name,
+                                 nics.v[i].usable ? "not in the topology" : nics.v[i].why);
+    tei_nics_fini(&nics);
+    return used;
+}
+
 /* Each NIC and why it is not used: for the error when none is. */
 static int none_left(const struct rdma *t)
 {
     char text[512];
     size_t used = 0;
 
-    text[0] = '\0';
     for (size_t i = 0; i < t->n_nics && used < sizeof text; i++)
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%s: %s", i ? "; " : "",
                                  t->nics[i].name, t->nics[i].why);
+    if (t->n_nics == 0)
+        used = list_left_out(t, text, sizeof text);
     return TEI_FAIL(TE_ERR_NO_DEVICE, "rdma: no NIC can be used (%s)",
-                    t->n_nics ? text : "the topology has none");
+                    used ? text : "the topology has none");
 }
 
 /* All down, until they are open. */
