@@ -208,6 +208,7 @@ struct rdma_peer {
     struct tei_list again;      /* slices to be sent anew */
     struct tei_list all;        /* all work, by rdma_work.all */
     struct tei_list spare;      /* slices not in use */
+    int64_t pause_ns;           /* no new connections until then (MC_CONN_PAUSE_TTL_MS) */
 };
 
 struct rdma_attach {
@@ -432,8 +433,11 @@ void tei_rdma_peer_put(struct rdma_peer *p);
  * the peer's lock is held. NULL when memory is out.
  */
 struct tei_path_route *tei_rdma_route(struct rdma_attach *a, size_t row, size_t buffer);
-/* The endpoint of a rail, referenced, made if need be; NULL when memory is out. No lock is held. */
-struct rdma_endpoint *tei_rdma_peer_ep(struct rdma_peer *p, int rail);
+/*
+ * The endpoint of a rail, referenced, made if need be. TE_ERR_MEMORY, or TE_ERR_PEER while no new
+ * ones are to be made. No lock is held.
+ */
+int tei_rdma_peer_ep(struct rdma_peer *p, int rail, struct rdma_endpoint **out);
 void tei_rdma_peers_each(struct rdma *t, void (*fn)(struct rdma_peer *p, void *arg), void *arg);
 
 /* ---- rdma_work.c */

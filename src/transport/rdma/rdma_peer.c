@@ -173,9 +173,10 @@ void tei_rdma_peers_each(struct rdma *t, void (*fn)(struct rdma_peer *p, void *a
     free(all);
 }
 
-struct rdma_endpoint *tei_rdma_peer_ep(struct rdma_peer *p, int rail)
+int tei_rdma_peer_ep(struct rdma_peer *p, int rail, struct rdma_endpoint **out)
 {
     struct rdma_endpoint *ep, *old = NULL;
+    bool paused;
 
     pthread_mutex_lock(&p->lock);
     ep = p->eps[rail];
@@ -185,13 +186,15 @@ struct rdma_endpoint *tei_rdma_peer_ep(struct rdma_peer *p, int rail)
     }
     if (ep)
         tei_rdma_ep_hold(ep);
+    paused = !ep && p->pause_ns > 0 && tei_now_ns() < p->pause_ns;
     pthread_mutex_unlock(&p->lock);
     if (old)
         tei_rdma_ep_put(old);
-    if (ep) {
+    *out = ep;
+    if (ep)
         tei_sieve_hit(&ep->node);
-        return ep;
-    }
+    if (ep || paused)
+        return ep ? 0 : TE_ERR_PEER;
     ep = tei_rdma_ep_get(&p->t->nics[(size_t)rail / p->n_devices], p, (size_t)rail % p->n_devices);
     pthread_mutex_lock(&p->lock);
     if (ep && !p->eps[rail]) {
@@ -199,7 +202,8 @@ struct rdma_endpoint *tei_rdma_peer_ep(struct rdma_peer *p, int rail)
         p->eps[rail] = ep;
     }
     pthread_mutex_unlock(&p->lock);
-    return ep;
+    *out = ep;
+    return ep ? 0 : TE_ERR_MEMORY;
 }
 
 /* ----------------------------------------------------------------------------------- descriptors */

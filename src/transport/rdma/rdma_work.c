@@ -207,10 +207,14 @@ static void choose(struct rdma_peer *p, struct batch *b, int64_t now)
 static void send_batch(struct rdma_peer *p, struct batch *b)
 {
     for (size_t i = 0; i < b->n; i++) {
-        struct rdma_endpoint *ep = tei_rdma_peer_ep(p, b->group[i].rail);
+        struct rdma_endpoint *ep;
+        int rc = tei_rdma_peer_ep(p, b->group[i].rail, &ep);
 
-        if (!ep) {
-            tei_rdma_unsent(&b->group[i].list, TE_ERR_MEMORY, "no memory for an endpoint");
+        if (rc) {
+            tei_rdma_unsent(&b->group[i].list, rc,
+                            rc == TE_ERR_PEER
+                                ? "no connection lately; MC_CONN_PAUSE_TTL_MS holds off the next"
+                                : "no memory for an endpoint");
             continue;
         }
         tei_rdma_ep_take(ep, &b->group[i].list);
@@ -373,6 +377,18 @@ static bool may_retry(struct rdma_peer *p, const struct rdma_back *b, struct tei
     return false;
 }
 
+/*
+ * A peer that nobody could talk to is left alone for MC_CONN_PAUSE_TTL_MS. What fails because of
+ * that makes it no longer. The peer's lock is held.
+ */
+static void note_away(struct rdma_peer *p, int64_t now)
+{
+    int64_t ttl = p->t->conf->conn_pause_ttl_ms * TEI_NS_PER_MS;
+
+    if (ttl > 0 && now >= p->pause_ns)
+        p->pause_ns = now + ttl;
+}
+
 static void count_well(struct rdma_slice *s, int64_t now)
 {
     struct rdma_work *w = s->work;
@@ -393,6 +409,8 @@ static void take_back(struct rdma_peer *p, const struct rdma_back *b, int64_t no
     tei_paths_done(&p->paths, s->rail, s->length, now, b->error == 0);
     if (b->fault && may_pass(b->error))
         tei_paths_failed(&p->paths, s->rail, fault_of(b->error), now);
+    if (b->fault && is_away(b->error))
+        note_away(p, now);
     if (b->error && may_retry(p, b, over)) {
         atomic_fetch_add_explicit(&p->t->n_retries, 1, memory_order_relaxed);
         /* Those that failed first, so that one soon tells whether there is any way. */
