@@ -178,6 +178,7 @@ struct rdma_endpoint {
     uint32_t *peer_qps;
     struct rdma_qp *qps;
     unsigned n_qps;
+    uint32_t inline_max;    /* bytes that the device takes with a work request */
     struct tei_list queue;  /* slices for which no queue pair had room */
     struct tei_list posted; /* slices that the device has */
     size_t n_posted, n_queued;
@@ -250,6 +251,7 @@ struct rdma_slice {
     uint8_t nic, device; /* of the rail */
     uint16_t attempts;   /* that failed by a fault of the path */
     uint16_t flushed;    /* times that it suffered from the fault of another */
+    int64_t posted_ns;   /* under MC_TRACK_RDMA_POSTED_SLICES */
     int avoid;           /* the rail that failed last */
 };
 
@@ -402,6 +404,12 @@ void tei_rdma_ep_reap(struct rdma_endpoint *ep);
 /* Each endpoint of a NIC, referenced meanwhile, with no lock held. */
 void tei_rdma_eps_each(struct rdma_nic *n, void (*fn)(struct rdma_endpoint *ep, void *arg),
                        void *arg);
+
+/* ---- rdma_diagnose.c */
+/* Where a slice goes, as MC_LOG_RDMA_SLICE_AFFINITY has it. */
+void tei_rdma_tell_slice(const struct rdma_endpoint *ep, const struct rdma_slice *s);
+/* What an endpoint that is about to end has posted (MC_TRACK_RDMA_POSTED_SLICES). No lock is held. */
+void tei_rdma_tell_posted(struct rdma_endpoint *ep, const char *why);
 
 /* ---- rdma_qp.c: the queue pairs of an endpoint; its lock is held or it is the caller's alone */
 int tei_rdma_qps_create(struct rdma_endpoint *ep);

@@ -296,16 +296,24 @@ static uint32_t reserve(struct rdma_cq *c, uint32_t want)
     return room;
 }
 
-static void fill_wr(struct ibv_send_wr *wr, struct ibv_sge *sge, struct rdma_slice *s)
+/* Short data of the CPU's own memory goes with the work request, which saves the NIC a read. */
+static bool goes_inline(const struct rdma_endpoint *ep, const struct rdma_slice *s)
+{
+    return s->length <= ep->inline_max && s->work->base.opcode == TE_WRITE &&
+           strncmp(s->work->base.region->location, "cpu:", 4) == 0;
+}
+
+static void fill_wr(const struct rdma_endpoint *ep, struct ibv_send_wr *wr, struct ibv_sge *sge,
+                    struct rdma_slice *s)
 {
     *sge = (struct ibv_sge){.addr = (uintptr_t)s->local, .length = s->length, .lkey = s->lkey};
-    *wr = (struct ibv_send_wr){.wr_id = (uintptr_t)s,
-                               .sg_list = sge,
-                               .num_sge = 1,
-                               .opcode = s->work->base.opcode == TE_READ ? IBV_WR_RDMA_READ
-                                                                         : IBV_WR_RDMA_WRITE,
-                               .send_flags = IBV_SEND_SIGNALED,
-                               .wr.rdma = {.remote_addr = s->remote, .rkey = s->rkey}};
+    *wr = (struct ibv_send_wr){
+        .wr_id = (uintptr_t)s,
+        .sg_list = sge,
+        .num_sge = 1,
+        .opcode = s->work->base.opcode == TE_READ ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
+        .send_flags = IBV_SEND_SIGNALED | (goes_inline(ep, s) ? IBV_SEND_INLINE : 0U),
+        .wr.rdma = {.remote_addr = s->remote, .rkey = s->rkey}};
 }
 
 /* Rings one doorbell for the first `n` slices of the queue; how many the device took. */
@@ -313,11 +321,12 @@ static uint32_t post_chain(struct rdma_endpoint *ep, struct rdma_qp *q, uint32_t
 {
     struct ibv_send_wr wrs[RDMA_CHAIN_MAX], *bad = NULL;
     struct ibv_sge sges[RDMA_CHAIN_MAX];
+    const struct tei_conf *c = ep->nic->t->conf;
     struct tei_link *link = tei_list_first(&ep->queue);
     uint32_t taken = n;
 
     for (uint32_t i = 0; i < n; i++, link = tei_list_next(&ep->queue, link)) {
-        fill_wr(&wrs[i], &sges[i], tei_rdma_slice_of(link));
+        fill_wr(ep, &wrs[i], &sges[i], tei_rdma_slice_of(link));
         if (i > 0)
             wrs[i - 1].next = &wrs[i];
     }
@@ -328,6 +337,10 @@ static uint32_t post_chain(struct rdma_endpoint *ep, struct rdma_qp *q, uint32_t
 
         s->qp = q;
         tei_list_push_back(&ep->posted, &s->link);
+        if (c->log_slice_affinity)
+            tei_rdma_tell_slice(ep, s);
+        if (c->track_posted_slices)
+            s->posted_ns = tei_now_ns();
     }
     return taken;
 }
@@ -463,8 +476,11 @@ static void end(struct rdma_endpoint *ep, bool drain, int error, const char *why
 
 void tei_rdma_ep_fail(struct rdma_endpoint *ep, int error, const char *why)
 {
-    if (!atomic_load(&ep->closed))
+    if (!atomic_load(&ep->closed)) {
         TEI_DEBUG("rdma: %s to %s: %s", ep->nic->name, ep->peer_path, why ? why : "ended");
+        if (ep->nic->t->conf->track_posted_slices)
+            tei_rdma_tell_posted(ep, why);
+    }
     end(ep, false, error, why);
 }
 

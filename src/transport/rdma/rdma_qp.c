@@ -43,6 +43,7 @@ static struct ibv_qp *create_one(struct rdma_endpoint *ep, struct rdma_cq *cq)
         a.cap.max_inline_data = 0;
         qp = n->t->verbs.create_qp(n->pd, &a);
     }
+    ep->inline_max = (uint32_t)tei_min(a.cap.max_inline_data, (size_t)c->max_inline);
     return qp;
 }
 
