@@ -201,52 +201,72 @@ const struct tei_option_row tei_option_rows[] = {
               "it.",
      .help = "The library to open instead of libibverbs.so.1."},
     {NUMBER("MC_NUM_CQ_PER_CTX", num_cq_per_ctx, "1", 1, 255),
-     .help = "Completion queues per context; at least one for each of its threads."},
+     .help = "Completion queues per context. Each thread has one at least."},
     {NUMBER("MC_NUM_COMP_CHANNELS_PER_CTX", num_comp_channels_per_ctx, "1", 1, 255),
-     .help = "Completion channels per context."},
+     .help =
+         "Completion channels per context. Each has a thread of its own, and each thread a channel: "
+         "there are as many as this or MC_WORKERS_PER_CTX says, whichever is more."},
     {NUMBER("MC_MAX_CQE_PER_CTX", max_cqe_per_ctx, "4096", 1, 65535),
      .help = "Entries of a completion queue."},
     {NUMBER("MC_MAX_EP_PER_CTX", max_ep_per_ctx, "65536", 1, 65536),
-     .help = "Endpoints alive per context."},
+     .help =
+         "Endpoints that have queue pairs, per context; fewer if the device has no more. Another one "
+         "takes the place of one that is chosen by MC_ENDPOINT_STORE_TYPE."},
     {NUMBER("MC_WORKERS_PER_CTX", workers_per_ctx, "2", 1, 8), .unit = "threads",
-     .help = "Threads per context."},
+     .help =
+         "Threads that wait for completions, per context, on the CPUs of its NUMA node where that is "
+         "known."},
     {NUMBER("MC_NUM_QP_PER_EP", num_qp_per_ep, "2", 1, 255),
      .help = "Queue pairs per endpoint. Must be the same at the peer."},
     {NUMBER("MC_MAX_SGE", max_sge, "4", 1, 65535),
-     .help = "Scatter entries per work request, or what the device allows if that is less."},
+     .help =
+         "Scatter entries that queue pairs are made for, or what the device allows if that is less. "
+         "The engine uses one."},
     {NUMBER("MC_MAX_WR", max_wr, "256", 1, 65535),
      .help = "Work requests per queue pair, or what the device allows if that is less."},
     {NUMBER("MC_MAX_INLINE", max_inline, "64", 0, 65535), .unit = "bytes",
-     .help = "Longest write that is sent inline, or what the device allows if that is less."},
+     .help =
+         "Longest write from the memory of a CPU whose data goes with its work request. 0: none."},
     {WORD("MC_MTU", mtu, "4096", mtu_words), .unit = "bytes",
      .help = "Path MTU, or what the port has if that is less."},
-    {NUMBER("MC_IB_PORT", ib_port, "1", 1, 255), .help = "Port of the NIC."},
+    {NUMBER("MC_IB_PORT", ib_port, "1", 1, 255),
+     .help = "Port of the NIC. A NIC without it is not used."},
     {NUMBER("MC_IB_TC", ib_tc, "-1", -1, 255), .help = "Traffic class. -1: the device's."},
     {NUMBER("MC_IB_SL", ib_sl, "-1", -1, 15), .help = "Service level. -1: the device's."},
     {NUMBER("MC_GID_INDEX", gid_index, "-1", -1, 255), .alias = "NCCL_IB_GID_INDEX",
      .help = "Entry of the port's GID table. -1: the one most likely to reach others."},
     {NUMBER("MC_AUTO_GID_MAX_RETRIES", auto_gid_max_retries, "2", 0, 16),
-     .help = "Other GIDs that are tried when a connection fails with an automatic one."},
+     .help =
+         "Other GIDs that are tried where a device refuses to connect from the one that was chosen."},
     {NUMBER("MC_PKEY_INDEX", pkey_index, "0", 0, 65535),
      .help = "Entry of the port's partition key table."},
     {NUMBER("MC_IB_PCI_RELAXED_ORDERING", relaxed_ordering, "0", 0, 2),
-     .help = "Relaxed PCIe ordering of registered memory. 0: off. 1, 2: on where the device can."},
+     .help = "Relaxed PCIe ordering of registered memory. 0: off. 1, 2: on where the library can."},
     {SIZE("MC_MAX_MR_SIZE", max_mr_size, "1099511627776", 1, INT64_MAX),
-     .help = "Longer buffers are registered in parts of this length."},
+     .help =
+         "Longer buffers are registered in parts of this length, or of what the devices allow."},
     {NUMBER("MC_ENABLE_PARALLEL_REG_MR", parallel_reg_mr, "-1", -1, 1),
      .help = "Register memory at several NICs at a time. 0: no. 1: yes. -1: yes if there are "
              "several NICs and the memory has been touched before."},
     {NUMBER("MC_RDMA_RAIL_PAUSE_SECONDS", rail_pause_s, "30", 1, 3599), .unit = "s",
-     .help = "How long a path is left alone after it failed."},
+     .help =
+         "The longest that a path which failed is left alone. It begins with 0.1 s, 0.01 s where there "
+         "is no other, and doubles with each failure."},
     {NUMBER("MC_SLICE_TIMEOUT", slice_timeout_s, "-1", -1, 65535), .unit = "s",
-     .help = "A request with a slice posted longer ago than this ends with TIMEOUT. -1 or 0: "
-             "never."},
+     .help =
+         "A request no slice of which came back for so long ends with TIMEOUT. -1 or 0: never, but for "
+         "TE_TRANSFER_TIMEOUT_MS."},
     {NUMBER("MC_CONN_PAUSE_TTL_MS", conn_pause_ttl_ms, "0", 0, 600000), .unit = "ms",
-     .help = "No new connection to a peer for so long after one failed. 0: off."},
+     .help =
+         "No new connection to a peer for so long after it could not be reached; requests that need "
+         "one fail. 0: off."},
     {WORD("MC_ENDPOINT_STORE_TYPE", endpoint_store_fifo, "SIEVE", store_words),
-     .help = "Which endpoint makes room when there are too many."},
+     .help =
+         "Which endpoint makes room when there are too many: FIFO, the oldest; SIEVE, an old one that "
+         "was not used of late."},
     {SWITCH("MC_PATH_ROUNDROBIN", path_roundrobin, "off"),
-     .help = "Take NICs in turn instead of at random."},
+     .help =
+         "Take paths in turn, instead of the one that will be done first by what was measured."},
     {SWITCH("MC_ENABLE_DEST_DEVICE_AFFINITY", dest_device_affinity, "off"),
      .help = "Prefer the peer's NIC of the same name."},
     {SWITCH("MC_ENABLE_HCA_PEER_AFFINITY", hca_peer_affinity, "off"),
@@ -255,14 +275,15 @@ const struct tei_option_row tei_option_rows[] = {
      .help = "Which NIC talks to which: local=peer[,peer];local=..."},
     {TEXT("MC_RDMA_BIND_ADDRESS", rdma_bind_address),
      .help = "Server part of this engine's NIC paths. Empty: the segment's name."},
-    {TEXT("MC_MLX5_QP_UDP_SPORTS", mlx5_udp_sports),
-     .help = "UDP source ports of queue pairs, separated by commas (mlx5 devices)."},
-    {SWITCH("MC_MLX5_QP_LAG_PORT_BALANCE", mlx5_lag_port_balance, "off"),
-     .help = "Spread queue pairs over the ports of a bond (mlx5 devices)."},
+    {TEXT("MC_MLX5_QP_UDP_SPORTS", mlx5_udp_sports), .idle = true,
+     .help =
+         "UDP source ports of queue pairs, separated by commas. For mlx5 devices by mlx5dv only."},
+    {SWITCH("MC_MLX5_QP_LAG_PORT_BALANCE", mlx5_lag_port_balance, "off"), .idle = true,
+     .help = "Spread queue pairs over the ports of a bond. For mlx5 devices by mlx5dv only."},
     {SWITCH("MC_LOG_RDMA_SLICE_AFFINITY", log_slice_affinity, "off"),
-     .help = "Log which NICs each slice goes through."},
+     .help = "Log for each slice, at level INFO, which NICs it goes through. Slow."},
     {SWITCH("MC_TRACK_RDMA_POSTED_SLICES", track_posted_slices, "off"),
-     .help = "Keep account of posted slices, for diagnosis."},
+     .help = "When an endpoint ends with slices posted, log which, and since when."},
 
     {SWITCH("WITH_NVIDIA_PEERMEM", nvidia_peermem, "on"),
      .section = "Memory of GPUs and CXL devices",
