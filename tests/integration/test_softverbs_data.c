@@ -7,8 +7,10 @@
 #include "fabric/softverbs/rig/rig.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -343,6 +345,100 @@ static void wr_calls(void **state)
     rig_silence(a.send_cq, 5);
 }
 
+/* ----------------------------------------------------------------------------------------- threads */
+
+#define THREADS 4
+
+/* Everything that a program does, in a thread with objects of its own. */
+static void *live(void *arg)
+{
+    unsigned seed = (unsigned)(uintptr_t)arg;
+    struct rig_end c, d;
+    struct rig_addr to_d;
+    struct ibv_mr *mr;
+
+    rig_open(&c, "sv0", 65536, NULL);
+    rig_open(&d, "sv1", 65536, NULL);
+    for (unsigned i = 0; i < 40; i++) {
+        to_d = rig_addr(&d);
+        rig_connect_both(&c, &d);
+        rig_fill(c.buf, 65536, seed * 1000 + i);
+        assert_int_equal(rig_recv(&d, 1, 0, 65536), 0);
+        for (unsigned k = 0; k < 8; k++)
+            assert_int_equal(rig_post(&c, IBV_WR_RDMA_WRITE, k, k * 8192, 8192, &to_d, k * 8192),
+                             0);
+        assert_int_equal(rig_post(&c, IBV_WR_SEND, 8, 0, 100, NULL, 0), 0);
+        mr = ibv_reg_mr(c.pd, c.buf, 1000, RIG_ACCESS);
+        for (unsigned k = 0; k <= 8; k++)
+            rig_expect(c.send_cq, k, IBV_WC_SUCCESS);
+        rig_expect(d.recv_cq, 1, IBV_WC_SUCCESS);
+        assert_int_equal(rig_differs(d.buf, 65536, seed * 1000 + i), -1);
+        assert_int_equal(ibv_dereg_mr(mr), 0);
+        if (i % 2) /* in the midst of it */
+            rig_post(&c, IBV_WR_RDMA_READ, 9, 0, 65536, &to_d, 0);
+        assert_int_equal(rig_to(&d, i % 3 ? IBV_QPS_ERR : IBV_QPS_RESET), 0);
+        assert_int_equal(rig_to(&d, IBV_QPS_RESET), 0);
+        assert_int_equal(rig_to(&c, IBV_QPS_RESET), 0);
+    }
+    rig_close(&c);
+    rig_close(&d);
+    return NULL;
+}
+
+static void lives(void **state)
+{
+    pthread_t threads[THREADS];
+
+    (void)state;
+    for (uintptr_t i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, live, (void *)(i + 1));
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(rig_stat("sv0", "qps"), 1);
+}
+
+static _Atomic unsigned credits;
+
+static void *post_many(void *arg)
+{
+    uintptr_t place = (uintptr_t)arg;
+
+    for (unsigned i = 0; i < 300; i++) {
+        while (atomic_fetch_sub(&credits, 1) - 1 > 64) { /* below 0 */
+            atomic_fetch_add(&credits, 1);
+            usleep(20);
+        }
+        assert_int_equal(
+            rig_post(&a, IBV_WR_RDMA_WRITE, place, place * 4096, 4096, &to_b, place * 4096), 0);
+    }
+    return NULL;
+}
+
+/* Several threads post to one QP while another one takes the completions. */
+static void one_queue(void **state)
+{
+    unsigned seen[THREADS] = {0};
+    pthread_t threads[THREADS];
+
+    (void)state;
+    rig_fill(a.buf, SIZE, 1);
+    credits = 60;
+    for (uintptr_t i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, post_many, (void *)i);
+    for (unsigned i = 0; i < THREADS * 300; i++) {
+        struct ibv_wc wc = rig_wc(a.send_cq);
+
+        assert_int_equal(wc.status, IBV_WC_SUCCESS);
+        seen[wc.wr_id]++;
+        atomic_fetch_add(&credits, 1);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(seen[i], 300);
+    }
+    assert_memory_equal(a.buf, b.buf, THREADS * 4096);
+}
+
 /* ----------------------------------------------------------------------------------- two processes */
 
 static void put(int fd, const void *p, size_t n)
@@ -458,6 +554,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(overwrite, begin, end),
         cmocka_unit_test_setup_teardown(own_memory_iova, begin, end),
         cmocka_unit_test_setup_teardown(wr_calls, begin_ops, end),
+        cmocka_unit_test_setup_teardown(lives, begin, end),
+        cmocka_unit_test_setup_teardown(one_queue, begin, end),
         cmocka_unit_test(two_processes),
     };
 

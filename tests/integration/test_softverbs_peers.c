@@ -6,8 +6,10 @@
  * the process that moves it is stopped in the middle and goes on later.
  */
 #include "fabric/softverbs/rig/rig.h"
+#include "fabric/softverbs/shared.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -15,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -84,20 +87,31 @@ static void child_meets(struct rig_end *e)
     meet(e, to_child[0], from_child[1]);
 }
 
-/* Writes into the parent's memory without end, other bytes each time, four requests at a time. */
-static void write_for_ever(void)
+/* Writes into the parent's memory without end, other bytes each time. */
+static void write_for_ever(uint32_t length, unsigned at_a_time)
 {
     static struct rig_end e;
 
     child_meets(&e);
-    rig_fill(e.buf, 65536, 1);
+    rig_fill(e.buf, SIZE, 1);
     for (unsigned i = 0;; i++) {
-        if (rig_post(&e, IBV_WR_RDMA_WRITE, i, i * 8 % 65536, SIZE - 65536, &peer, 0))
+        if (rig_post(&e, IBV_WR_RDMA_WRITE, i, i * 8 % 65536, length, &peer, 0))
             break;
-        if (i >= 3 && rig_wc(e.send_cq).status != IBV_WC_SUCCESS)
+        if (i + 1 >= at_a_time && rig_wc(e.send_cq).status != IBV_WC_SUCCESS)
             break;
     }
     pause();
+}
+
+static void write_much(void)
+{
+    write_for_ever(SIZE - 65536, 4);
+}
+
+/* So that much of the time is spent between looking and copying. */
+static void write_little(void)
+{
+    write_for_ever(512, 60);
 }
 
 static void just_connect(void)
@@ -137,8 +151,8 @@ static void wait_for_writes(void)
 {
     uint64_t before = checksum();
 
-    for (unsigned i = 0; i < 1000 && checksum() == before; i++)
-        usleep(1000);
+    for (unsigned i = 0; i < 5000 && checksum() == before; i++)
+        usleep(100);
     assert_true(checksum() != before);
     usleep((useconds_t)(rand() % 3000));
 }
@@ -149,7 +163,7 @@ static void deregister_while_written(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < ROUNDS; i++) {
-        open_and_start(write_for_ever);
+        open_and_start(write_much);
         wait_for_writes();
         assert_int_equal(ibv_dereg_mr(a.mr), 0);
         a.mr = NULL;
@@ -164,7 +178,7 @@ static void break_while_written(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < ROUNDS; i++) {
-        open_and_start(write_for_ever);
+        open_and_start(write_much);
         wait_for_writes();
         if (i % 3 == 0)
             assert_int_equal(rig_to(&a, IBV_QPS_ERR), 0);
@@ -188,7 +202,7 @@ static void deregister_while_stopped(void **state)
 
     (void)state;
     for (unsigned i = 0; i < 2 * ROUNDS; i++) {
-        open_and_start(write_for_ever);
+        open_and_start(i % 4 ? write_little : write_much);
         wait_for_writes();
         kill(child, SIGSTOP);
         assert_int_equal(waitpid(child, NULL, WUNTRACED), child);
@@ -202,6 +216,54 @@ static void deregister_while_stopped(void **state)
         reap(SIGKILL);
         rig_close(&a);
     }
+}
+
+static struct sv_state *map_state(void)
+{
+    char path[128];
+    struct sv_state *s;
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/%s", rig_dir(), SV_STATE_FILE);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_ptr_not_equal(s, MAP_FAILED);
+    close(fd);
+    return s;
+}
+
+/* The moment that chance hits seldom: a process that looked, holds the region, and is stopped just
+ * before the system call. Whoever deregisters must neither wait for it nor leave it able to write. */
+static void stopped_before_the_call(void **state)
+{
+    struct sv_state *s;
+    struct sv_proc *p;
+
+    (void)state;
+    rig_open(&a, "sv0", SIZE, NULL);
+    s = map_state();
+    p = &s->procs[s->proc_used++];
+    child = fork();
+    if (child == 0) {
+        p->engine_tid = (uint32_t)getpid();
+        p->hold_mr[1] = a.mr->rkey;
+        p->remote_iov = (struct iovec){a.buf, 4096};
+        p->pid = (uint32_t)getpid();
+        raise(SIGSTOP);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, NULL, WUNTRACED), child);
+    assert_int_equal(ibv_dereg_mr(a.mr), 0);
+    a.mr = NULL;
+    assert_int_equal(p->remote_iov.iov_len, 0);
+    assert_int_equal(p->hold_mr[1] == 0, 0);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    rig_stat("sv0", "qps");
+    assert_int_equal(p->pid, 0); /* reaped */
+    munmap(s, sizeof(*s));
+    rig_close(&a);
 }
 
 /* The other direction: own buffers, read by the engine of the own process for a request under way. */
@@ -259,7 +321,7 @@ static void killed_while_writing(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < ROUNDS; i++) {
-        open_and_start(write_for_ever);
+        open_and_start(write_much);
         wait_for_writes();
         reap(SIGKILL);
         is_quiet();
@@ -348,6 +410,7 @@ int main(void)
         FABRIC(deregister_while_written),
         FABRIC(break_while_written),
         FABRIC(deregister_while_stopped),
+        FABRIC(stopped_before_the_call),
         FABRIC(deregister_the_source),
         FABRIC(killed_target),
         FABRIC(killed_while_writing),

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -127,6 +128,36 @@ class ProgramsTest(unittest.TestCase):
     def test_latency(self):
         for program in ("ib_write_lat", "ib_read_lat", "ib_send_lat"):
             self.assertRegex(self.perftest(program), r"(?m)^\s*2\s+300\s")
+
+
+class SymbolsTest(unittest.TestCase):
+    REAL = "/usr/lib/{}-linux-gnu/libibverbs.so.1".format(os.uname().machine)
+
+    @staticmethod
+    def symbols(path):
+        out = subprocess.run(["readelf", "-W", "--dyn-syms", path], capture_output=True, text=True, check=True).stdout
+        return set(re.findall(r"FUNC\s+GLOBAL\s+DEFAULT\s+\d+ (\w+@@IBVERBS_\S+)", out))
+
+    def test_all_public_symbols(self):
+        if not os.path.exists(self.REAL) or not shutil.which("readelf"):
+            te.skip("libibverbs1 or readelf is missing: run scripts/deps.sh test")
+        public = {s for s in self.symbols(self.REAL) if "PRIVATE" not in s}
+        self.assertGreater(len(public), 70)
+        self.assertEqual(public - self.symbols(os.path.join(HOME, "libibverbs.so.1")), set())
+
+    def test_opened_by_path(self):
+        script = ("import ctypes, sys\n"
+                  "lib = ctypes.CDLL(sys.argv[1])\n"
+                  "lib.ibv_get_device_list.restype = ctypes.c_void_p\n"
+                  "n = ctypes.c_int()\n"
+                  "l = lib.ibv_get_device_list(ctypes.byref(n))\n"
+                  "lib.ibv_free_device_list(ctypes.c_void_p(l))\n"
+                  "print(n.value)\n")
+        with Fabric(NICS) as fabric:
+            for unset, count in ((None, "2"), ("SOFTVERBS", "0")):
+                fabric.env.pop(unset, None)
+                out = fabric.run(sys.executable, "-c", script, os.path.join(HOME, "libibverbs.so.1"))
+                self.assertEqual(out.strip(), count)
 
 
 class ControlTest(unittest.TestCase):

@@ -318,7 +318,7 @@ static int stats_of(struct command *c, uint32_t index, char *out, size_t size)
     unsigned qps = 0, mrs = 0;
 
     add(&sum, &nic->gone);
-    for (uint32_t i = 0; i < SV_MAX_PROCS; i++)
+    for (uint32_t i = 0; i < c->s->proc_used; i++)
         if (c->s->procs[i].pid)
             add(&sum, &c->s->procs[i].counters[index]);
     for (uint32_t i = 0; i < c->s->qp_used; i++)

@@ -284,7 +284,7 @@ static void release_slot(struct sv_state *s, uint32_t slot)
 
 void sv_reap(struct sv_state *s)
 {
-    for (uint32_t i = 0; i < SV_MAX_PROCS; i++)
+    for (uint32_t i = 0; i < s->proc_used; i++)
         if (s->procs[i].pid && !sv_proc_alive(s->procs[i].pid, s->procs[i].start, NULL))
             release_slot(s, i);
 }
@@ -300,7 +300,7 @@ void sv_ring(struct sv_proc *p)
 
 void sv_ring_all(struct sv_state *s)
 {
-    for (uint32_t i = 0; i < SV_MAX_PROCS; i++)
+    for (uint32_t i = 0; i < s->proc_used; i++)
         if (s->procs[i].pid)
             sv_ring(&s->procs[i]);
 }
@@ -363,7 +363,7 @@ static void wait_for(struct sv_fabric *f, uint32_t slot, uint32_t qpn, uint32_t 
 
 static void fence(struct sv_fabric *f, uint32_t qpn, uint32_t key)
 {
-    for (uint32_t i = 0; i < SV_MAX_PROCS; i++)
+    for (uint32_t i = 0; i < f->s->proc_used; i++)
         if (f->s->procs[i].pid && holds(&f->s->procs[i], qpn, key))
             wait_for(f, i, qpn, key);
 }
@@ -443,7 +443,7 @@ void sv_mail_drain(struct sv_fabric *f)
 
 static bool in_use(struct sv_state *s)
 {
-    for (uint32_t i = 0; i < SV_MAX_PROCS; i++)
+    for (uint32_t i = 0; i < s->proc_used; i++)
         if (s->procs[i].pid && sv_proc_alive(s->procs[i].pid, s->procs[i].start, NULL))
             return true;
     return false;
@@ -552,6 +552,8 @@ static int claim_slot(struct sv_fabric *f)
         f->me->mail_head = f->me->mail_tail = 0;
         f->me->start = start;
         f->me->pid = f->pid;
+        if (i >= f->s->proc_used)
+            f->s->proc_used = i + 1;
     }
     sv_unlock(f->s);
     return i < SV_MAX_PROCS ? 0 : -1;

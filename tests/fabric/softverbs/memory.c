@@ -52,19 +52,14 @@ int ibv_dealloc_pd(struct ibv_pd *ibpd)
 
 static int check_mapped(uintptr_t addr, size_t length)
 {
-    static const size_t page = 4096, step = 64 << 20;
-    uintptr_t from = addr & ~(page - 1), end = addr + length;
-    unsigned char *seen = malloc(step / page);
-    int rc = seen ? 0 : ENOMEM;
+    enum { PAGE = 4096, STEP = 4096 * PAGE };
+    uintptr_t from = addr & ~(uintptr_t)(PAGE - 1), end = addr + length;
+    unsigned char seen[STEP / PAGE];
 
-    for (; !rc && from < end; from += step) {
-        size_t n = end - from < step ? end - from : step;
-
-        if (mincore((void *)from, n, seen))
-            rc = EFAULT;
-    }
-    free(seen);
-    return rc;
+    for (; from < end; from += STEP)
+        if (mincore((void *)from, end - from < STEP ? end - from : STEP, seen))
+            return EFAULT;
+    return 0;
 }
 
 /* Whether the page can be written. Where it cannot even be populated for reading, the kernel or the

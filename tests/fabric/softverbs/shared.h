@@ -53,7 +53,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#define SV_MAGIC     0x73767233u /* changes with the layout */
+#define SV_MAGIC     0x73767234u /* changes with the layout */
 #define SV_MAX_NICS  64u
 #define SV_MAX_PROCS 128u
 #define SV_QP_BITS   14u
@@ -194,7 +194,8 @@ struct sv_state {
     uint64_t config_hash;
     pthread_mutex_t lock;
     _Atomic uint32_t next_pd;
-    uint32_t qp_used, qp_free, mr_used, mr_free; /* high-water marks, heads of the free lists */
+    _Atomic uint32_t proc_used; /* high-water marks, and heads of the free lists */
+    uint32_t qp_used, qp_free, mr_used, mr_free;
     struct sv_nic nics[SV_MAX_NICS];
     struct sv_proc procs[SV_MAX_PROCS];
     struct sv_qp_slot qps[SV_MAX_QPS];
