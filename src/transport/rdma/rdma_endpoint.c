@@ -283,17 +283,29 @@ void tei_rdma_eps_each(struct rdma_nic *n, void (*fn)(struct rdma_endpoint *ep, 
 
 /* ---------------------------------------------------------------------------------------- posting */
 
-/* Reserves room for completions; how much there was, of `want`. */
+static uint32_t try_reserve(struct rdma_cq *c, uint32_t want)
+{
+    uint32_t had = atomic_fetch_add(&c->posted, want);
+    uint32_t room = had < c->depth ? (uint32_t)tei_min(c->depth - had, want) : 0;
+
+    if (room < want)
+        atomic_fetch_sub(&c->posted, want - room);
+    return room;
+}
+
+/*
+ * Reserves room for completions; how much there was, of `want`. Who finds none tries again after
+ * saying so: sequentially consistent, as in tei_rdma_cq_poll(), so either it sees the room that a
+ * poll has made, or the poll sees it.
+ */
 static uint32_t reserve(struct rdma_cq *c, uint32_t want)
 {
-    uint32_t had = atomic_fetch_add_explicit(&c->posted, want, memory_order_relaxed);
-    uint32_t room = had < c->depth ? c->depth - had : 0;
+    uint32_t room = try_reserve(c, want);
 
-    if (room >= want)
-        return want;
-    atomic_fetch_sub_explicit(&c->posted, want - room, memory_order_relaxed);
-    atomic_store_explicit(&c->starved, true, memory_order_relaxed);
-    return room;
+    if (room > 0)
+        return room;
+    atomic_store(&c->starved, true);
+    return try_reserve(c, want);
 }
 
 /* Short data of the CPU's own memory goes with the work request, which saves the NIC a read. */

@@ -124,7 +124,7 @@ static size_t take_all(struct rdma_cq *c, struct rdma_back *back, struct touched
         touch(t, back[i].slice->ep, failed);
     }
     if (n > 0)
-        atomic_fetch_sub_explicit(&c->posted, (uint32_t)n, memory_order_relaxed);
+        atomic_fetch_sub(&c->posted, (uint32_t)n);
     return n > 0 ? (size_t)n : 0;
 }
 
@@ -155,7 +155,7 @@ size_t tei_rdma_cq_poll(struct rdma_cq *c, bool try)
         tei_rdma_ep_reap(t.ep[i]);
         tei_rdma_ep_put(t.ep[i]);
     }
-    if (n > 0 && atomic_exchange_explicit(&c->starved, false, memory_order_relaxed))
+    if (n > 0 && atomic_load(&c->starved) && atomic_exchange(&c->starved, false))
         tei_rdma_eps_each(c->nic, kick_one, NULL);
     return n;
 }
