@@ -81,7 +81,7 @@ static struct sv_qp_slot *find_target(struct sv_qp *qp)
     if (atomic_load(&t->id) != qpn || qpn == 0)
         return NULL;
     state = atomic_load(&t->state);
-    nic = &s->nics[t->nic];
+    nic = &s->nics[atomic_load(&t->nic)];
     if (state < IBV_QPS_RTR || state > IBV_QPS_SQE || t->dest_qpn != qp->x.qp_base.qp_num)
         return NULL;
     if (!nic_answers(nic) || nic->generation != t->nic_generation || !qp->ctx->nic->port_up ||
