@@ -471,6 +471,24 @@ static void test_a_peer_fault_stops_its_nic(void **state)
     tei_paths_fini(&paths);
 }
 
+/* However long it lasts, and whatever was before: a peer that is back must not wait for long. */
+static void test_a_refused_rail_is_tried_again_soon(void **state)
+{
+    (void)state;
+    assert_int_equal(begin("a b", "a b", plain), 0);
+    lead("", "", "", "");
+    fault(1, 1);
+    for (int i = 0; i < 20; i++) {
+        tei_paths_failed(&paths, rail(1, 1), TEI_PATH_FAULT_REFUSED, now);
+        now += 400 * MS;
+        assert_string_equal(rails_now(), "0-0 0-1 1-0");
+        assert_int_equal(state_of(1, 1), TEI_RAIL_PROBATION);
+        tei_paths_posted(&paths, rail(1, 1), SLICE, now);
+        tei_paths_done(&paths, rail(1, 1), SLICE, now, false);
+    }
+    tei_paths_fini(&paths);
+}
+
 /* A second rail of the same NIC fails, and none has worked since the first. */
 static void test_two_rails_tell_of_a_nic(void **state)
 {
@@ -587,6 +605,7 @@ int main(void)
         cmocka_unit_test(test_a_nic_that_comes_back_is_tried_at_once),
         cmocka_unit_test(test_a_local_fault_stops_the_nic),
         cmocka_unit_test(test_a_peer_fault_stops_its_nic),
+        cmocka_unit_test(test_a_refused_rail_is_tried_again_soon),
         cmocka_unit_test(test_two_rails_tell_of_a_nic),
         cmocka_unit_test(test_one_rail_that_works_clears_the_nic),
         cmocka_unit_test(test_a_lost_nic_is_tried_by_another_rail),

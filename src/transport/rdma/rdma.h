@@ -167,8 +167,9 @@ struct rdma_endpoint {
     bool counted;    /* in nic->n_live; under nic->pool_lock */
     bool connecting; /* a job is at it */
     bool draining, buried;
-    bool refused; /* the device took nothing of what was posted last */
-    int error;    /* why it is DYING; PATH errors are told to the rail with the first slice */
+    bool on_trial; /* its rail failed of late: a refusal is no news */
+    bool refused;  /* the device took nothing of what was posted last */
+    int error;     /* why it is DYING; PATH errors are told to the rail with the first slice */
     int64_t ended_ns;
     struct tei_hostport where;
     uint64_t peer_id; /* that other engine's life, 0: not told */
@@ -374,9 +375,10 @@ void tei_rdma_memory_leave(struct rdma_nic *n);
 /* ---- rdma_endpoint.c */
 /*
  * The endpoint of a NIC to a peer's, referenced; made, and its connection begun, if there is none.
- * NULL when memory is out.
+ * `on_trial`: the rail failed of late. NULL when memory is out.
  */
-struct rdma_endpoint *tei_rdma_ep_get(struct rdma_nic *n, struct rdma_peer *p, size_t device);
+struct rdma_endpoint *tei_rdma_ep_get(struct rdma_nic *n, struct rdma_peer *p, size_t device,
+                                      bool on_trial);
 /* The one at which a peer's message is aimed, made if `make`. */
 struct rdma_endpoint *tei_rdma_ep_find(struct rdma_nic *n, const char *peer_path, bool make);
 void tei_rdma_ep_hold(struct rdma_endpoint *ep);

@@ -102,6 +102,16 @@ static int connect_qps(struct rdma_endpoint *ep, const struct tei_rdma_hello *h)
 
 /* --------------------------------------------------------------------------------- who begins */
 
+static int refused(const struct rdma_endpoint *ep, const struct tei_rdma_hello *h,
+                   const struct tei_rdma_hello *answer)
+{
+    if (!ep->on_trial)
+        return TEI_FAIL(TE_ERR_REJECTED, "rdma: %s refuses %s: %s", ep->peer_path,
+                        h->local_nic_path, answer->reply_msg);
+    TEI_DEBUG("rdma: %s still refuses %s: %s", ep->peer_path, h->local_nic_path, answer->reply_msg);
+    return tei_err_keep(TE_ERR_REJECTED, answer->reply_msg);
+}
+
 /* Sends a message and reads the answer. TE_ERR_REJECTED with what the peer said. */
 static int ask(struct rdma_endpoint *ep, const struct tei_rdma_hello *h, struct tei_rdma_hello *out)
 {
@@ -118,10 +128,7 @@ static int ask(struct rdma_endpoint *ep, const struct tei_rdma_hello *h, struct 
         return rc;
     rc = tei_rdma_hello_decode(answer, answer_len, out);
     free(answer);
-    if (!rc && out->reply_msg[0])
-        rc = TEI_FAIL(TE_ERR_REJECTED, "rdma: %s refuses %s: %s", ep->peer_path, h->local_nic_path,
-                      out->reply_msg);
-    return rc;
+    return !rc && out->reply_msg[0] ? refused(ep, h, out) : rc;
 }
 
 static int check_paths(const struct rdma_endpoint *ep, const struct tei_rdma_hello *ours,

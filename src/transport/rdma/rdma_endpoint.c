@@ -206,7 +206,8 @@ static struct rdma_endpoint *add(struct rdma_nic *n, const char *path)
     return ep;
 }
 
-struct rdma_endpoint *tei_rdma_ep_get(struct rdma_nic *n, struct rdma_peer *p, size_t device)
+struct rdma_endpoint *tei_rdma_ep_get(struct rdma_nic *n, struct rdma_peer *p, size_t device,
+                                      bool on_trial)
 {
     struct rdma_endpoint *ep;
     char path[TEI_RDMA_PATH];
@@ -221,6 +222,7 @@ struct rdma_endpoint *tei_rdma_ep_get(struct rdma_nic *n, struct rdma_peer *p, s
     }
     if (made) {
         ep->where = p->where;
+        ep->on_trial = on_trial;
         ep->peer_lid = p->devices[device].lid;
         memcpy(ep->peer_gid, p->devices[device].gid, sizeof ep->peer_gid);
         admitted = admit(ep);

@@ -546,10 +546,13 @@ void tei_paths_failed(struct tei_paths *p, int rail, enum tei_path_fault fault, 
 {
     struct tei_rail *r = &p->rails[rail];
     int64_t first = has_other(p, r, TEI_PATH_FAULT_RAIL) ? TEI_PATH_PAUSE_NS : TEI_PATH_LAST_NS;
+    int64_t longest = p->conf.rail_pause_ns;
 
+    if (fault == TEI_PATH_FAULT_REFUSED && longest > TEI_PATH_REFUSED_NS)
+        longest = TEI_PATH_REFUSED_NS;
     if (fault == TEI_PATH_FAULT_LOCAL)
         atomic_fetch_add_explicit(&r->nic->faults, 1, memory_order_relaxed);
-    if (!tei_rail_pause(r, first, p->conf.rail_pause_ns, now))
+    if (!tei_rail_pause(r, first, longest, now))
         return;
     p->epoch++;
     if (fault == TEI_PATH_FAULT_LOCAL || is_nic_fault(p, r, TEI_PATH_FAULT_LOCAL))

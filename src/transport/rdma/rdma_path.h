@@ -45,6 +45,7 @@
 #define TEI_PATH_STICKY     65536 /* short slices stay on a rail until it has been given so much */
 #define TEI_PATH_PAUSE_NS   100000000 /* the first pause of a rail, */
 #define TEI_PATH_LAST_NS    10000000  /* and of one without which nothing works */
+#define TEI_PATH_REFUSED_NS 400000000 /* the longest after a refusal: the peer does not tell when */
 #define TEI_PATH_MIN_WINDOW (256U << 10)
 
 /* ---- The NICs of this host ------------------------------------------------------------------------ */
@@ -188,7 +189,9 @@ void tei_paths_done(struct tei_paths *p, int rail, uint64_t len, int64_t now, bo
 enum tei_path_fault {
     TEI_PATH_FAULT_RAIL,  /* either end, or what is between: the rail pauses */
     TEI_PATH_FAULT_LOCAL, /* the local NIC: all its rails to this peer, if there are any others */
-    TEI_PATH_FAULT_PEER   /* the peer's NIC: all rails to it, if there are any others */
+    TEI_PATH_FAULT_PEER,  /* the peer's NIC: all rails to it, if there are any others */
+    /* The peer lets nobody connect: as RAIL, but asking again costs nobody time, and is done soon. */
+    TEI_PATH_FAULT_REFUSED
 };
 
 /*

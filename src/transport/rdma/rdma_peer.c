@@ -176,9 +176,10 @@ void tei_rdma_peers_each(struct rdma *t, void (*fn)(struct rdma_peer *p, void *a
 int tei_rdma_peer_ep(struct rdma_peer *p, int rail, struct rdma_endpoint **out)
 {
     struct rdma_endpoint *ep, *old = NULL;
-    bool paused;
+    bool on_trial, paused;
 
     pthread_mutex_lock(&p->lock);
+    on_trial = p->paths.rails[rail].state != TEI_RAIL_ACTIVE;
     ep = p->eps[rail];
     if (ep && atomic_load_explicit(&ep->closed, memory_order_relaxed)) {
         old = ep;
@@ -195,7 +196,8 @@ int tei_rdma_peer_ep(struct rdma_peer *p, int rail, struct rdma_endpoint **out)
         tei_sieve_hit(&ep->node);
     if (ep || paused)
         return ep ? 0 : TE_ERR_PEER;
-    ep = tei_rdma_ep_get(&p->t->nics[(size_t)rail / p->n_devices], p, (size_t)rail % p->n_devices);
+    ep = tei_rdma_ep_get(&p->t->nics[(size_t)rail / p->n_devices], p, (size_t)rail % p->n_devices,
+                         on_trial);
     pthread_mutex_lock(&p->lock);
     if (ep && !p->eps[rail]) {
         tei_rdma_ep_hold(ep);

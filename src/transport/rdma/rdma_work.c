@@ -302,6 +302,8 @@ static void give_back(struct rdma *t, struct tei_list *over)
 
 static enum tei_path_fault fault_of(int error)
 {
+    if (error == TE_ERR_REJECTED)
+        return TEI_PATH_FAULT_REFUSED;
     return error == TE_ERR_CONTEXT ? TEI_PATH_FAULT_LOCAL : TEI_PATH_FAULT_RAIL;
 }
 
