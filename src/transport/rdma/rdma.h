@@ -183,6 +183,7 @@ struct rdma_endpoint {
     struct tei_list queue;  /* slices for which no queue pair had room */
     struct tei_list posted; /* slices that the device has */
     size_t n_posted, n_queued;
+    uint64_t posted_bytes;
     int64_t progress_ns;      /* last completion, or first post after none was out */
     int64_t queued_ns;        /* when the queue was last empty */
     int64_t wait_until_ns;    /* WAIT_ACK ends then */

@@ -24,7 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DOORBELL_MIN 16 /* work requests that are worth a doorbell while the device is busy */
+#define DOORBELL_MIN 16 /* work requests that are worth a doorbell while the device is busy, */
+#define BUSY_BYTES   (UINT64_C(2) << 20) /* as with these, 40 us for a NIC of 400 Gb/s */
 
 /* ------------------------------------------------------------------------------------ references */
 
@@ -350,6 +351,7 @@ static uint32_t post_chain(struct rdma_endpoint *ep, struct rdma_qp *q, uint32_t
         struct rdma_slice *s = tei_rdma_slice_of(tei_list_pop(&ep->queue));
 
         s->qp = q;
+        ep->posted_bytes += s->length;
         tei_list_push_back(&ep->posted, &s->link);
         if (c->log_slice_affinity)
             tei_rdma_tell_slice(ep, s);
@@ -371,8 +373,9 @@ static struct rdma_qp *emptiest(const struct rdma_endpoint *ep)
 }
 
 /*
- * How many to post at once: as many as there is room for, but while the queue pair is busy no
- * fewer than are worth a doorbell, for there will be more room soon. Each queue pair gets its part.
+ * How many to post at once: as many as there is room for, but while the device is busy no fewer than
+ * are worth a doorbell, for there will be more slices or more room soon: at the latest the completion
+ * that leaves the device with too little posts them. Each queue pair gets its part.
  */
 static uint32_t how_many(const struct rdma_endpoint *ep, const struct rdma_qp *q)
 {
@@ -380,6 +383,8 @@ static uint32_t how_many(const struct rdma_endpoint *ep, const struct rdma_qp *q
     size_t want = tei_min(ep->n_queued, tei_max(share, DOORBELL_MIN));
     size_t room = ep->nic->depth - q->posted;
 
+    if (ep->n_queued < DOORBELL_MIN && ep->posted_bytes >= BUSY_BYTES)
+        return 0;
     if (room < want && room < DOORBELL_MIN && q->posted > 0)
         return 0;
     return (uint32_t)tei_min(tei_min(want, room), RDMA_CHAIN_MAX);
@@ -519,6 +524,7 @@ static void take_lost(struct rdma_endpoint *ep, struct tei_list *lost)
                                   memory_order_relaxed);
     tei_list_splice(lost, &ep->posted);
     ep->n_posted = 0;
+    ep->posted_bytes = 0;
     pthread_mutex_unlock(&ep->lock);
 }
 
