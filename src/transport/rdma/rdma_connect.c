@@ -124,8 +124,8 @@ static int ask(struct rdma_endpoint *ep, const struct tei_rdma_hello *h, struct 
         return TE_ERR_MEMORY;
     rc = host->connect(host, &ep->where, text, len, &answer, &answer_len);
     free(text);
-    if (rc)
-        return rc;
+    if (rc) /* hanging up without an answer is no fault of a NIC either */
+        return rc == TE_ERR_LINK ? TE_ERR_PEER : rc;
     rc = tei_rdma_hello_decode(answer, answer_len, out);
     free(answer);
     return !rc && out->reply_msg[0] ? refused(ep, h, out) : rc;
