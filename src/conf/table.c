@@ -266,7 +266,8 @@ const struct tei_option_row tei_option_rows[] = {
          "was not used of late."},
     {SWITCH("MC_PATH_ROUNDROBIN", path_roundrobin, "off"),
      .help =
-         "Take paths in turn, instead of the one that will be done first by what was measured."},
+         "Take paths that have room in turn, instead of the one that will be done first by what "
+         "was measured."},
     {SWITCH("MC_ENABLE_DEST_DEVICE_AFFINITY", dest_device_affinity, "off"),
      .help = "Prefer the peer's NIC of the same name."},
     {SWITCH("MC_ENABLE_HCA_PEER_AFFINITY", hca_peer_affinity, "off"),

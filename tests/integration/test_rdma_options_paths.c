@@ -1,0 +1,561 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* te-test: timeout=90 */
+/*
+ * The variables that say which way the rdma transport goes, for how long it tries, and what it tells:
+ * seen in which NICs carry what, in what becomes of requests, and in the log.
+ */
+#include "fabric/verbs_record/record.h"
+#include "rdma_fabric.h"
+#include "rdma_pair.h"
+
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static struct rdma_pair p;
+
+static void set(const char *name, const char *value)
+{
+    rdma_pair_set(RDMA_PAIR_BOTH, name, value);
+}
+
+static void begin_with(unsigned n, const char *keys)
+{
+    record_clear();
+    rdma_pair_fabric(RDMA_PAIR_RECORDED, n, keys);
+    rdma_pair_begin(&p);
+}
+
+static void begin(unsigned n)
+{
+    begin_with(n, NULL);
+}
+
+static int end(void **state)
+{
+    (void)state;
+    rdma_pair_end(&p);
+    record_clear();
+    return 0;
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+/* ------------------------------------------------------------------------------- which transports */
+
+static void explain(char *out, size_t size)
+{
+    te_request r = {.opcode = TE_READ,
+                    .source = p.am,
+                    .target = p.seg,
+                    .target_offset = (uintptr_t)p.bm,
+                    .length = 1};
+
+    assert_int_equal(te_explain(p.a, &r, out, size), 0);
+}
+
+static void rdma_by_itself(void **state)
+{
+    (void)state;
+    begin(1);
+    rdma_pair_move(&p, TE_READ, 1000);
+    assert_int_equal(rdma_fabric_count("left0", "bytes"), 1000);
+}
+
+static void force_tcp(void **state)
+{
+    char text[2048];
+
+    (void)state;
+    set("MC_FORCE_TCP", "1");
+    begin(1);
+    rdma_pair_move(&p, TE_READ, 1000);
+    assert_int_equal(rdma_fabric_count("left0", "bytes"), 0);
+    assert_int_equal(record_count(RECORD_CQ, NULL), 0);
+    explain(text, sizeof(text));
+    assert_non_null(strstr(text, "MC_FORCE_TCP"));
+}
+
+static void force_hca(void **state)
+{
+    (void)state;
+    set("MC_FORCE_HCA", "1");
+    begin(1);
+    rdma_pair_move(&p, TE_WRITE, 1000);
+    assert_int_equal(rdma_fabric_count("left0", "bytes"), 1000);
+}
+
+static void force_hca_without_one(void **state)
+{
+    te_engine *e = NULL;
+
+    (void)state;
+    set("MC_FORCE_HCA", "1");
+    set("TE_SYSFS_PATH", "/nonexistent");
+    rdma_pair_fabric(RDMA_PAIR_RECORDED, 1, NULL);
+    assert_int_not_equal(rdma_pair_engine(RDMA_PAIR_A, &e), 0);
+    assert_non_null(strstr(te_errmsg(), "no RDMA device"));
+}
+
+/* ------------------------------------------------------------------------------------- which NICs */
+
+static void filters(void **state)
+{
+    (void)state;
+    rdma_pair_set(RDMA_PAIR_A, "MC_TE_FILTERS", "left1,left2");
+    begin(3);
+    rdma_pair_move(&p, TE_READ, RDMA_PAIR_SIZE);
+    assert_int_equal(record_count(RECORD_CQ, "left0"), 0);
+    assert_int_not_equal(rdma_fabric_count("left1", "bytes"), 0);
+    assert_int_not_equal(rdma_fabric_count("left2", "bytes"), 0);
+}
+
+/* A file with a matrix, for `side`; removed by the kernel's temporary folder of the fabric. */
+static void set_matrix(enum rdma_pair_side side, const char *path, const char *json)
+{
+    FILE *f = fopen(path, "we");
+
+    assert_non_null(f);
+    fputs(json, f);
+    fclose(f);
+    rdma_pair_set(side, "MC_CUSTOM_TOPO_JSON", path);
+}
+
+static void custom_topology(void **state)
+{
+    char path[64];
+
+    (void)state;
+    snprintf(path, sizeof(path), "/tmp/te_matrix_a.%d", (int)getpid());
+    set_matrix(RDMA_PAIR_A, path, "{\"cpu:0\": [[\"left2\"], [\"left1\"]]}");
+    begin(3);
+    unlink(path);
+    rdma_pair_move(&p, TE_READ, RDMA_PAIR_SIZE);
+    assert_int_equal(record_count(RECORD_CQ, "left0"), 0);
+    assert_int_not_equal(record_count(RECORD_CQ, "left1"), 0);
+    assert_int_equal(rdma_fabric_count("left1", "bytes"), 0); /* not preferred */
+    assert_int_equal(rdma_fabric_count("left2", "bytes"), RDMA_PAIR_SIZE);
+}
+
+/* Whether a queue pair of `nic` was connected with a NIC, by the number at the end of its GID. */
+static bool connected(const char *nic, unsigned gid)
+{
+    struct record r;
+
+    for (size_t i = 0; record_get(RECORD_MODIFY, nic, i, &r); i++)
+        if ((r.mask & IBV_QP_AV) && r.attr.ah_attr.grh.dgid.raw[15] == gid)
+            return true;
+    return false;
+}
+
+/*
+ * Both ends have NICs of the same names, as hosts of one cluster have. A prefers both, B the second:
+ * without affinity the first one of A goes there, too.
+ */
+static void begin_with_namesakes(const char *affinity)
+{
+    char a[64], b[64];
+
+    if (affinity)
+        set("MC_ENABLE_DEST_DEVICE_AFFINITY", affinity);
+    snprintf(a, sizeof(a), "/tmp/te_matrix_a.%d", (int)getpid());
+    snprintf(b, sizeof(b), "/tmp/te_matrix_b.%d", (int)getpid());
+    set_matrix(RDMA_PAIR_A, a, "{\"cpu:0\": [[\"left0\", \"left1\"], []]}");
+    set_matrix(RDMA_PAIR_B, b, "{\"cpu:0\": [[\"left1\"], [\"left0\"]]}");
+    begin(2);
+    unlink(a);
+    unlink(b);
+    rdma_pair_move(&p, TE_READ, RDMA_PAIR_SIZE);
+}
+
+static void no_destination_affinity(void **state)
+{
+    (void)state;
+    begin_with_namesakes(NULL);
+    assert_false(connected("left0", 1));
+    assert_true(connected("left0", 2));
+    assert_true(connected("left1", 2));
+}
+
+static void destination_affinity(void **state)
+{
+    (void)state;
+    begin_with_namesakes("1");
+    assert_true(connected("left0", 1));
+    assert_true(connected("left1", 2));
+    assert_false(connected("left0", 2));
+}
+
+static void peer_affinity(void **state)
+{
+    (void)state;
+    set("MC_ENABLE_HCA_PEER_AFFINITY", "1");
+    set("MC_NIC_PEER_AFFINITY", "left0=right1; left1=right0");
+    begin(2);
+    rdma_pair_move(&p, TE_READ, RDMA_PAIR_SIZE);
+    assert_true(connected("left0", 4)); /* right1 */
+    assert_true(connected("left1", 3));
+    assert_false(connected("left0", 3));
+    assert_false(connected("left1", 4));
+}
+
+/* Rules that are not asked for are no rules; and by position left0 goes to right0. */
+static void peer_affinity_off(void **state)
+{
+    (void)state;
+    set("MC_ENABLE_HCA_PEER_AFFINITY", "0");
+    set("MC_NIC_PEER_AFFINITY", "left0=right1;left1=right0");
+    begin(2);
+    rdma_pair_move(&p, TE_READ, RDMA_PAIR_SIZE);
+    assert_true(connected("left0", 3));
+    assert_false(connected("left0", 4));
+}
+
+static void peer_affinity_malformed(void **state)
+{
+    te_engine *e = NULL;
+
+    (void)state;
+    set("MC_ENABLE_HCA_PEER_AFFINITY", "1");
+    set("MC_NIC_PEER_AFFINITY", "left0");
+    set("MC_FORCE_HCA", "1");
+    rdma_pair_fabric(RDMA_PAIR_RECORDED, 1, NULL);
+    assert_int_not_equal(rdma_pair_engine(RDMA_PAIR_A, &e), 0);
+    assert_non_null(strstr(te_errmsg(), "MC_NIC_PEER_AFFINITY"));
+}
+
+/*
+ * The part of the bytes that the slow one of two NICs carried, of requests one at a time: many at once
+ * go wherever there is room.
+ */
+static double slow_share(const char *roundrobin)
+{
+    const size_t n = 128, length = 65536;
+    uint64_t fast, slow;
+
+    if (roundrobin)
+        set("MC_PATH_ROUNDROBIN", roundrobin);
+    rdma_pair_fabric(RDMA_PAIR_RECORDED, 2, "\"gbps\":2");
+    rdma_fabric_tell("slow left1 0.4");
+    rdma_pair_begin(&p);
+    for (size_t i = 0; i < n; i++)
+        rdma_pair_move(&p, TE_READ, length);
+    fast = rdma_fabric_count("left0", "bytes");
+    slow = rdma_fabric_count("left1", "bytes");
+    assert_int_equal(fast + slow, n * length);
+    return (double)slow / (double)(fast + slow);
+}
+
+static void best_path(void **state)
+{
+    double share;
+
+    (void)state;
+    share = slow_share(NULL);
+    if (share > 0.35)
+        fail_msg("share %.3f", share);
+}
+
+static void paths_in_turn(void **state)
+{
+    double share;
+
+    (void)state;
+    share = slow_share("1");
+    if (share < 0.48 || share > 0.52)
+        fail_msg("share %.3f", share);
+}
+
+static void bind_address(void **state)
+{
+    (void)state;
+    rdma_pair_set(RDMA_PAIR_B, "MC_RDMA_BIND_ADDRESS", "10.9.8.7");
+    begin(1);
+    rdma_pair_keep_log(TE_LOG_DEBUG);
+    rdma_pair_move(&p, TE_READ, 100);
+    assert_int_equal(rdma_pair_logged("left0 to 10.9.8.7@right0", "connected"), 1);
+}
+
+/* -------------------------------------------------------------------------------- tries and times */
+
+/* How often a slice is posted that always fails. */
+static size_t tries(const char *retries)
+{
+    struct te_status st;
+    char msg[512];
+
+    set("MC_RETRY_CNT", retries);
+    begin(1);
+    rdma_pair_move(&p, TE_READ, 100);
+    record_clear();
+    rdma_fabric_tell("fail left0 status=RETRY_EXC nth=1 count=1000");
+    st = rdma_pair_try(&p, TE_READ, 100, msg, sizeof(msg));
+    assert_int_equal(st.state, TE_FAILED);
+    assert_int_equal(st.error, TE_ERR_LINK);
+    return record_count(RECORD_WR, "left0");
+}
+
+static void one_try(void **state)
+{
+    (void)state;
+    assert_int_equal(tries("1"), 1);
+}
+
+static void five_tries(void **state)
+{
+    (void)state;
+    assert_int_equal(tries("5"), 5);
+}
+
+static void slice_timeout(void **state)
+{
+    int64_t from, took;
+    struct te_status st;
+    char msg[512];
+
+    (void)state;
+    set("MC_SLICE_TIMEOUT", "1");
+    set("MC_RETRY_CNT", "127");
+    begin(1);
+    rdma_pair_move(&p, TE_READ, 100);
+    rdma_fabric_tell("stall left0 60000");
+    from = now_ms();
+    st = rdma_pair_try(&p, TE_READ, 100, msg, sizeof(msg));
+    took = now_ms() - from;
+    rdma_fabric_tell("clear left0");
+    assert_int_equal(st.error, TE_ERR_TIMEOUT);
+    if (took < 950 || took > 5000)
+        fail_msg("it took %d ms", (int)took);
+}
+
+/*
+ * A rail that fails again and again while another works: pauses double from 0.1 s on, but the fifth,
+ * which would be of 1.6 s, is of 1 s.
+ */
+static void rail_pause(void **state)
+{
+    int64_t from, gap = 0, last = -1;
+    struct record r;
+
+    (void)state;
+    set("MC_RDMA_RAIL_PAUSE_SECONDS", "1");
+    begin(2);
+    rdma_pair_move(&p, TE_READ, RDMA_PAIR_SIZE);
+    record_clear();
+    rdma_fabric_tell("fail left0 status=RETRY_EXC nth=1 count=1000000");
+    for (from = now_ms(); now_ms() < from + 3500; usleep(2000))
+        rdma_pair_move(&p, TE_READ, 100000);
+    for (size_t i = 0; record_get(RECORD_WR, "left0", i, &r); i++) {
+        if (last >= 0 && r.at_ms - last > gap)
+            gap = r.at_ms - last;
+        last = r.at_ms;
+    }
+    assert_true(record_count(RECORD_WR, "left1") > 100);
+    if (gap < 950 || gap > 1450)
+        fail_msg("the longest pause was %d ms", (int)gap);
+}
+
+/* A handshake port at which nobody shakes hands: counts who comes to connect NICs, and hangs up. */
+struct deaf {
+    pthread_t thread;
+    int fd;
+    _Atomic int hellos;
+    _Atomic bool stop;
+};
+
+static void *be_deaf(void *arg)
+{
+    struct deaf *d = arg;
+
+    while (!d->stop) {
+        char text[4096];
+        struct timeval patience = {.tv_usec = 200000};
+        ssize_t n;
+        int fd = accept(d->fd, NULL, NULL);
+
+        if (fd < 0)
+            continue;
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+        n = recv(fd, text, sizeof(text) - 1, 0);
+        for (ssize_t more = 1; n > 0 && n < 64 && more > 0; n += more > 0 ? more : 0)
+            more = recv(fd, text + n, sizeof(text) - 1 - (size_t)n, 0);
+        if (n > 0 && memmem(text, (size_t)n, "nic_path", 8))
+            d->hellos++;
+        close(fd);
+    }
+    return NULL;
+}
+
+/* Takes the place of engine B. */
+static void deafen(struct deaf *d)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct timeval patience = {.tv_usec = 100000};
+    char addr[300];
+    int on = 1;
+
+    assert_int_equal(te_engine_addr(p.b, addr, sizeof(addr)), 0);
+    at.sin_port = htons((uint16_t)atoi(strrchr(addr, ':') + 1));
+    te_engine_destroy(p.b);
+    p.b = NULL;
+    d->fd = socket(AF_INET, SOCK_STREAM, 0);
+    setsockopt(d->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    setsockopt(d->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    assert_int_equal(bind(d->fd, (struct sockaddr *)&at, sizeof(at)), 0);
+    assert_int_equal(listen(d->fd, 16), 0);
+    assert_int_equal(pthread_create(&d->thread, NULL, be_deaf, d), 0);
+}
+
+static void hear_again(struct deaf *d)
+{
+    d->stop = true;
+    pthread_join(d->thread, NULL);
+    close(d->fd);
+}
+
+static void fail_one(void)
+{
+    char msg[512];
+
+    assert_int_equal(rdma_pair_try(&p, TE_READ, 100, msg, sizeof(msg)).state, TE_FAILED);
+}
+
+static void no_connection_pause(void **state)
+{
+    struct deaf d = {.fd = -1};
+    int first;
+
+    (void)state;
+    begin(1);
+    deafen(&d);
+    fail_one();
+    first = d.hellos;
+    fail_one();
+    assert_true(first > 1);
+    assert_true(d.hellos > first);
+    hear_again(&d);
+}
+
+static void connection_pause(void **state)
+{
+    struct deaf d = {.fd = -1};
+    int64_t from;
+
+    (void)state;
+    set("MC_CONN_PAUSE_TTL_MS", "1500");
+    set("MC_RETRY_CNT", "1"); /* for pauses between tries may be longer */
+    begin(1);
+    deafen(&d);
+    from = now_ms();
+    fail_one();
+    assert_int_equal(d.hellos, 1);
+    fail_one();
+    if (now_ms() < from + 1500)
+        assert_int_equal(d.hellos, 1);
+    while (now_ms() < from + 2500) /* the first try may have come late */
+        usleep(10000);
+    fail_one();
+    assert_int_equal(d.hellos, 2);
+    hear_again(&d);
+}
+
+/* -------------------------------------------------------------------------------------- diagnosis */
+
+static void slices_in_the_log(void **state)
+{
+    (void)state;
+    set("MC_LOG_RDMA_SLICE_AFFINITY", "1");
+    begin(1);
+    rdma_pair_keep_log(TE_LOG_INFO);
+    rdma_pair_move(&p, TE_READ, 1 << 20);
+    assert_int_equal(rdma_pair_logged("read of 65536 bytes", "through left0 to 127.0.0.1"), 16);
+    rdma_pair_move(&p, TE_WRITE, 100);
+    assert_int_equal(rdma_pair_logged("write of 100 bytes", "@right0"), 1);
+}
+
+static void no_slices_in_the_log(void **state)
+{
+    (void)state;
+    begin(1);
+    rdma_pair_keep_log(TE_LOG_DEBUG);
+    rdma_pair_move(&p, TE_READ, 1 << 20);
+    assert_int_equal(rdma_pair_logged("bytes at", NULL), 0);
+}
+
+/* What was out when no completion came. */
+static void lose_some(void)
+{
+    begin(1);
+    rdma_pair_move(&p, TE_READ, 100);
+    rdma_pair_keep_log(TE_LOG_WARN);
+    rdma_fabric_tell("stall left0 400");
+    rdma_pair_move(&p, TE_READ, 3 * 65536);
+}
+
+static void posted_slices(void **state)
+{
+    (void)state;
+    set("MC_TRACK_RDMA_POSTED_SLICES", "1");
+    lose_some();
+    assert_int_not_equal(rdma_pair_logged("ends with 3 slices posted", "no completion"), 0);
+    assert_true(rdma_pair_logged("read of 65536 bytes", "ms ago to queue pair") >= 3);
+}
+
+static void no_posted_slices(void **state)
+{
+    (void)state;
+    lose_some();
+    assert_int_equal(rdma_pair_logged("slices posted", NULL), 0);
+    assert_int_equal(rdma_pair_logged("ms ago", NULL), 0);
+}
+
+#define TEST(f) cmocka_unit_test_teardown(f, end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(rdma_by_itself),
+        TEST(force_tcp),
+        TEST(force_hca),
+        TEST(force_hca_without_one),
+        TEST(filters),
+        TEST(custom_topology),
+        TEST(no_destination_affinity),
+        TEST(destination_affinity),
+        TEST(peer_affinity),
+        TEST(peer_affinity_off),
+        TEST(peer_affinity_malformed),
+        TEST(best_path),
+        TEST(paths_in_turn),
+        TEST(bind_address),
+        TEST(one_try),
+        TEST(five_tries),
+        TEST(slice_timeout),
+        TEST(rail_pause),
+        TEST(no_connection_pause),
+        TEST(connection_pause),
+        TEST(slices_in_the_log),
+        TEST(no_slices_in_the_log),
+        TEST(posted_slices),
+        TEST(no_posted_slices),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
