@@ -109,7 +109,6 @@ static void report(const struct slot *s, int state, int error, const char *text)
         stream.done++;
     } else {
         stream.failed++;
-        fflush(stream.report);
         usleep(BREATH_US);
     }
 }
@@ -204,6 +203,7 @@ static void do_stream(char **w)
         printf("err -1 bad stream\n");
         return;
     }
+    setvbuf(stream.report, NULL, _IOLBF, 0); /* read while it grows */
     stream.next = stream.done = stream.failed = stream.wrong = 0;
     atomic_store(&stream.stop, false);
     stream.runs = pthread_create(&stream.thread, NULL, run, NULL) == 0;

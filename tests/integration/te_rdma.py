@@ -92,6 +92,8 @@ def read_report(path):
     with open(path, encoding="utf-8", errors="backslashreplace") as f:
         for line in f:
             words = line.rstrip("\n").split(" ", 4)
+            if not line.endswith("\n"):
+                break
             requests.append(Request(*(int(w) for w in words[:4]), words[4]))
     return sorted(requests, key=lambda r: r.ended)
 
@@ -150,23 +152,31 @@ class Pair:
 
     def start_target(self):
         self.target = Peer(self.fabric, "b", self.shared, self.options, self.name)
-        self.target.ask("target")
+        self.registered = False
 
     def open(self):
+        """Registers the memory at both sides, and opens the target's segment."""
+        if not self.registered:
+            self.target.ask("target")
+        self.registered = True
         self.initiator.ask("open", self.target.segment, self.target.address)
 
     def begin(self, direction):
         self.initiator.ask("stream", direction.lower(), self.length, self.inflight, self.report)
 
+    def so_far(self):
+        return Stream(read_report(self.report), self.length)
+
     def end(self):
         """(Stream, number of requests that brought wrong bytes)"""
         wrong = int(self.initiator.ask("stop", timeout=60)[2])
-        return Stream(read_report(self.report), self.length), wrong
+        return self.so_far(), wrong
 
     def leaks(self):
-        """Ends both engines, and tells what the devices still hold of them."""
+        """Ends the engines that live, and tells what the devices still hold of them."""
         for peer in (self.initiator, self.target):
-            peer.ask("close")
+            if peer.process.poll() is None:
+                peer.ask("close")
         return [f"{nic}: {n['qps']} QPs, {n['mrs']} MRs" for nic, n in self.fabric.stats().items()
                 if n["qps"] or n["mrs"]]
 
