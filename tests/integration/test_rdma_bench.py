@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: timeout=120
+# te-test: parallel timeout=120
 """The tools between two processes that have four simulated NICs each: verified data, by all NICs."""
 import json
 import re

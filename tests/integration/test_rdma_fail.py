@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: timeout=240
+# te-test: parallel timeout=240
 """
 Faults of NICs, ports, paths and processes, each made in a stream of requests between two processes.
 

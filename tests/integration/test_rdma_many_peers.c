@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* te-test: timeout=120 */
+/* te-test: parallel timeout=120 */
 /*
  * One engine that reads from many more peers than its NIC may have endpoints: each peer is an engine
  * of its own, with its own name, port and memory; they live in a few processes. What room there is goes

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* te-test: timeout=60 */
+/* te-test: parallel timeout=60 */
 /*
  * The variables that say what the rdma transport makes of devices: queues, threads, queue pairs and
  * their attributes, memory regions, slices. Seen where it asks the verbs library for them.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* te-test: timeout=90 */
+/* te-test: parallel timeout=90 */
 /*
  * The variables that say which way the rdma transport goes, for how long it tries, and what it tells:
  * seen in which NICs carry what, in what becomes of requests, and in the log.
