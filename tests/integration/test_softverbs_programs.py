@@ -145,6 +145,22 @@ class SymbolsTest(unittest.TestCase):
         self.assertGreater(len(public), 70)
         self.assertEqual(public - self.symbols(os.path.join(HOME, "libibverbs.so.1")), set())
 
+    def test_texts_and_rates(self):
+        script = ("import ctypes, sys\n"
+                  "lib = ctypes.CDLL(sys.argv[1])\n"
+                  "for kind in ('wc_status', 'node_type', 'port_state', 'event_type'):\n"
+                  "    f = getattr(lib, f'ibv_{kind}_str')\n"
+                  "    f.restype = ctypes.c_char_p\n"
+                  "    print([f(i) for i in range(-1, 40)])\n"
+                  "for name in ('ibv_rate_to_mbps', 'ibv_rate_to_mult', 'mult_to_ibv_rate', 'mbps_to_ibv_rate'):\n"
+                  "    f = getattr(lib, name)\n"
+                  "    print([f(i) for i in [*range(-1, 500), 2500, 5000, 14062, 25781, 53125, 103125, 1275000]])\n")
+        if not os.path.exists(self.REAL):
+            te.skip("libibverbs1 is missing: run scripts/deps.sh test")
+        with Fabric(NICS) as fabric:
+            real = fabric.run(sys.executable, "-c", script, self.REAL)
+            self.assertEqual(fabric.run(sys.executable, "-c", script, os.path.join(HOME, "libibverbs.so.1")), real)
+
     def test_opened_by_path(self):
         script = ("import ctypes, sys\n"
                   "lib = ctypes.CDLL(sys.argv[1])\n"

@@ -33,6 +33,7 @@
 
 #define HORIZON  SV_MS        /* how far ahead of the clock a QP may reserve the wire */
 #define LATENESS (20 * SV_MS) /* of the engine, that costs the wire nothing */
+#define STEPS    16           /* of one QP before others have their turn */
 #define COALESCE (20 * SV_US) /* due within this: done at once, for the sake of fewer wake-ups */
 
 /* -------------------------------------------------------------------------------------- the heap */
@@ -375,7 +376,7 @@ static int64_t look_at(struct sv_qp *qp)
     int64_t due = SV_NEVER, next, now = sv_now();
 
     pthread_mutex_lock(&qp->lock);
-    while (!atomic_load(&qp->paused) && !sv_dead(qp->ctx)) {
+    for (unsigned i = 0; !atomic_load(&qp->paused) && !sv_dead(qp->ctx); i++) {
         struct sv_wr *wr = &qp->sq[qp->done & qp->sq_mask];
 
         if (qp->state == IBV_QPS_ERR) {
@@ -397,6 +398,9 @@ static int64_t look_at(struct sv_qp *qp)
             due = due < next ? due : next;
             break;
         }
+        due = now;
+        if (i == STEPS)
+            break;
         due = SV_NEVER;
         if (wr->phase == SV_WR_NEW)
             take_fate(qp, wr);
