@@ -171,7 +171,9 @@ static int64_t watchdog_ns(const struct rdma_endpoint *ep)
 
 static const char *what_is_wrong(const struct rdma_endpoint *ep, int64_t now)
 {
-    if (ep->state == RDMA_EP_READY && ep->n_posted > 0 && now - ep->progress_ns > watchdog_ns(ep))
+    bool works = ep->state == RDMA_EP_READY || (ep->state == RDMA_EP_DYING && ep->draining);
+
+    if (works && ep->n_posted > 0 && now - ep->progress_ns > watchdog_ns(ep))
         return "no completion for too long";
     if (ep->state == RDMA_EP_WAIT_ACK && now > ep->wait_until_ns)
         return "the peer did not say that it is ready";
