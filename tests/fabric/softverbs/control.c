@@ -130,13 +130,6 @@ static bool find_verb(const char *word, uint32_t *out)
 
 /* -------------------------------------------------------------------------------------- commands */
 
-/* The device tells of a change, once the files show it: who hears of it looks there. */
-static void tell(const struct command *c, uint32_t event)
-{
-    sv_tree_update(c->dir, c->s, (uint32_t)(c->nic - c->s->nics));
-    sv_event(c->nic, event, 1);
-}
-
 static int port(struct command *c)
 {
     bool up = has_word(c, "up");
@@ -148,7 +141,7 @@ static int port(struct command *c)
     if (up == (c->nic->port_up != 0))
         return 0;
     c->nic->port_up = up;
-    tell(c, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+    sv_event(c->nic, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR, 1);
     return 0;
 }
 
@@ -220,6 +213,13 @@ static int qp_fatal(struct command *c)
 {
     sv_event(c->nic, SV_EVENT_QP_FATAL, c->n > 2 ? (uint32_t)strtoul(c->words[2], NULL, 0) : 0);
     return 0;
+}
+
+/* The device tells of an address, once the files show it: who hears of it looks there. */
+static void tell(const struct command *c, uint32_t event)
+{
+    sv_tree_update(c->dir, c->s, (uint32_t)(c->nic - c->s->nics));
+    sv_event(c->nic, event, 1);
 }
 
 static int gid_change(struct command *c)
@@ -349,9 +349,9 @@ static int stats(struct command *c)
 static const struct row {
     const char *name;
     int (*run)(struct command *c);
-    bool tree; /* something that sysfs shows may have changed, of which no event tells */
+    bool tree; /* something that sysfs shows may have changed */
 } rows[] = {
-    {"port", port, false},
+    {"port", port, true},
     {"fail", fail, false},
     {"drop", drop, false},
     {"stall", stall, false},
@@ -387,9 +387,9 @@ static int dispatch(struct command *c)
         sv_lock(c->s);
         rc = rows[i].run(c);
         sv_unlock(c->s);
+        sv_ring_all(c->s);
         if (rc == 0 && rows[i].tree)
             sv_tree_update(c->dir, c->s, (uint32_t)(c->nic - c->s->nics));
-        sv_ring_all(c->s);
         return rc;
     }
     return refuse(c, EINVAL, "no such command: %s", c->words[0]);
