@@ -72,6 +72,10 @@ class Peer(te.Proc):
     def __init__(self, fabric, side, shared, options=(), name="127.0.0.1"):
         super().__init__([Peer.binary(), te.P2P, name, shared, *fabric.options(side), *options], stdin=True,
                          env=fabric.environment(side))
+        self.segment = self.address = self.answered = None
+
+    def meet(self):
+        """Waits until it is there."""
         ready = self.wait_line(r"^ready (\S+) (\d+)$")
         self.segment, self.address = ready.group(1), int(ready.group(2))
         self.answered = len(self.lines)
@@ -156,6 +160,9 @@ class Pair:
 
     def open(self):
         """Registers the memory at both sides, and opens the target's segment."""
+        for peer in (self.target, self.initiator):
+            if not peer.segment:
+                peer.meet()
         if not self.registered:
             self.target.ask("target")
         self.registered = True
