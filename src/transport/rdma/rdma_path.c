@@ -327,10 +327,35 @@ static bool is_full(const struct tei_paths *p, const struct tei_rail *r)
     return r->outstanding >= r->window || r->n_out >= p->conf.max_slices;
 }
 
-struct best {
+/* The search for a rail: for whom, and the best so far. */
+struct search {
+    const struct tei_path_want *want;
+    bool apart; /* of the rails that share no NIC with the one to avoid */
     uint64_t cost;
     int rail;
 };
+
+/* Nothing in common with the rail on which the slice failed: either NIC may be what is broken. */
+static bool is_apart(const struct tei_paths *p, const struct tei_rail *r, int avoid)
+{
+    return r->local != p->rails[avoid].local && r->peer != p->rails[avoid].peer;
+}
+
+static bool has_apart(const struct tei_paths *p, const struct tei_path_route *route, int avoid)
+{
+    for (unsigned k = 0; avoid != TEI_PATH_NO_RAIL && k < route->n_set; k++)
+        if (is_apart(p, &p->rails[route->set[k]], avoid))
+            return true;
+    return false;
+}
+
+static bool may_take(const struct tei_paths *p, const struct search *s, int rail)
+{
+    const struct tei_rail *r = &p->rails[rail];
+
+    return rail != s->want->avoid && !is_full(p, r) &&
+           (!s->apart || is_apart(p, r, s->want->avoid));
+}
 
 /*
  * What a slice would have to wait for: what is before it on the rail, or on the local NIC if that is
@@ -345,46 +370,43 @@ static uint64_t cost_of(const struct tei_rail *r, uint64_t len)
     return (on_rail > on_nic ? on_rail : on_nic) + on_rail / 8;
 }
 
-static void scan(const struct tei_paths *p, const struct tei_path_route *route,
-                 const struct tei_path_want *want, unsigned from, unsigned to, struct best *best)
+static void scan(const struct tei_paths *p, const struct tei_path_route *route, unsigned from,
+                 unsigned to, struct search *s)
 {
     for (unsigned k = from; k < to; k++) {
         int rail = route->set[k];
-        const struct tei_rail *r = &p->rails[rail];
         uint64_t cost;
 
-        if (rail == want->avoid || is_full(p, r))
+        if (!may_take(p, s, rail))
             continue;
-        cost = cost_of(r, want->len);
-        if (cost < best->cost) {
-            best->cost = cost;
-            best->rail = rail;
+        cost = cost_of(&p->rails[rail], s->want->len);
+        if (cost < s->cost) {
+            s->cost = cost;
+            s->rail = rail;
         }
     }
 }
 
 /* Begins elsewhere each time, so that rails alike take turns. */
-static int least_cost(const struct tei_paths *p, struct tei_path_route *route,
-                      const struct tei_path_want *want)
+static int least_cost(const struct tei_paths *p, struct tei_path_route *route, struct search *s)
 {
-    struct best best = {UINT64_MAX, TEI_PATH_NO_RAIL};
     unsigned turn = route->turn;
 
-    scan(p, route, want, turn, route->n_set, &best);
-    scan(p, route, want, 0, turn, &best);
+    scan(p, route, turn, route->n_set, s);
+    scan(p, route, 0, turn, s);
     route->turn = (uint16_t)(turn + 1U >= route->n_set ? 0 : turn + 1U);
-    return best.rail;
+    return s->rail;
 }
 
 static int next_in_turn(const struct tei_paths *p, struct tei_path_route *route,
-                        const struct tei_path_want *want)
+                        const struct search *s)
 {
     for (unsigned k = 0; k < route->n_set; k++) {
         unsigned at = route->turn;
         int rail = route->set[at];
 
         route->turn = (uint16_t)(at + 1U >= route->n_set ? 0 : at + 1U);
-        if (rail != want->avoid && !is_full(p, &p->rails[rail]))
+        if (may_take(p, s, rail))
             return rail;
     }
     return TEI_PATH_NO_RAIL;
@@ -417,6 +439,7 @@ static int choose(const struct tei_paths *p, struct tei_path_route *route,
                   const struct tei_path_want *want)
 {
     bool is_first = want->avoid == TEI_PATH_NO_RAIL;
+    struct search search = {want, has_apart(p, route, want->avoid), UINT64_MAX, TEI_PATH_NO_RAIL};
     int rail = TEI_PATH_NO_RAIL;
 
     if (route->n_trials > 0 && (is_first || route->n_set == 0))
@@ -430,8 +453,8 @@ static int choose(const struct tei_paths *p, struct tei_path_route *route,
     if (route->n_set == 1 && route->set[0] == want->avoid && !is_full(p, &p->rails[want->avoid]))
         return want->avoid;
     if (p->conf.roundrobin)
-        return next_in_turn(p, route, want);
-    rail = least_cost(p, route, want);
+        return next_in_turn(p, route, &search);
+    rail = least_cost(p, route, &search);
     route->stick = rail;
     route->stick_left = want->len < TEI_PATH_STICKY ? TEI_PATH_STICKY - want->len : 0;
     return rail;
@@ -440,7 +463,7 @@ static int choose(const struct tei_paths *p, struct tei_path_route *route,
 static bool sticks(const struct tei_paths *p, const struct tei_path_route *route,
                    const struct tei_path_want *want)
 {
-    return want->len <= route->stick_left && route->stick >= 0 && route->stick != want->avoid &&
+    return want->len <= route->stick_left && route->stick >= 0 && want->avoid == TEI_PATH_NO_RAIL &&
            !is_full(p, &p->rails[route->stick]);
 }
 

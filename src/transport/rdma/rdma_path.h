@@ -32,7 +32,8 @@
  * Choice among those: the least predicted time to completion, which is the bytes under way and this
  * slice over the rate of the rail as measured, or all that is under way from its local NIC, to all
  * peers, over that of the port, whichever is longer. A rail that has had nothing for TEI_PATH_PROBE_NS
- * is given the next slice, so that it stays known. With `roundrobin` the rails take turns instead.
+ * is given the next slice, so that it stays known. With `roundrobin` the rails take turns instead. A
+ * slice that failed on a rail waits for one that shares no NIC with it, where the route has such.
  */
 #ifndef TEI_RDMA_PATH_H
 #define TEI_RDMA_PATH_H

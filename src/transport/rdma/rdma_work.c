@@ -366,8 +366,7 @@ static bool may_retry(struct rdma_peer *p, const struct rdma_back *b, struct tei
     w->trouble = b->why;
     s->attempts = (uint16_t)(s->attempts + cost_of(p, b));
     s->flushed = (uint16_t)(s->flushed + !b->fault);
-    if (b->fault)
-        s->avoid = s->rail;
+    s->avoid = s->rail; /* of those flushed, too: what was wrong is so for them */
     if (!may_pass(b->error))
         set_error(w, b->error, b->why);
     else if (s->attempts >= p->t->conf->retry_cnt || s->flushed >= FLUSHED_MAX)
