@@ -180,6 +180,25 @@ static const char *what_is_wrong(const struct rdma_endpoint *ep, int64_t now)
     return NULL;
 }
 
+/* Takes what it holds by now, though more may come meanwhile. */
+static void poll_dry(struct rdma_cq *c)
+{
+    for (uint32_t i = 0; i <= c->depth / RDMA_CHAIN_MAX; i++)
+        if (tei_rdma_cq_poll(c, false) == 0)
+            return;
+}
+
+static const char *examine(struct rdma_endpoint *ep, struct look *l)
+{
+    const char *wrong;
+
+    pthread_mutex_lock(&ep->lock);
+    wrong = what_is_wrong(ep, l->now);
+    l->restless |= ep->state != RDMA_EP_READY && ep->state != RDMA_EP_NEW;
+    pthread_mutex_unlock(&ep->lock);
+    return wrong;
+}
+
 static void look_at(struct rdma_endpoint *ep, void *arg)
 {
     struct look *l = arg;
@@ -189,10 +208,13 @@ static void look_at(struct rdma_endpoint *ep, void *arg)
         tei_rdma_ep_fail(ep, 0, "this engine is closing");
         return;
     }
-    pthread_mutex_lock(&ep->lock);
-    wrong = what_is_wrong(ep, l->now);
-    l->restless |= ep->state != RDMA_EP_READY && ep->state != RDMA_EP_NEW;
-    pthread_mutex_unlock(&ep->lock);
+    wrong = examine(ep, l);
+    if (wrong) {
+        /* It may be our worker that gets no processor, and not the device that is silent. */
+        for (unsigned i = 0; i < ep->nic->n_cqs; i++)
+            poll_dry(&ep->nic->cqs[i]);
+        wrong = examine(ep, l);
+    }
     if (wrong)
         tei_rdma_ep_fail(ep, TE_ERR_LINK, wrong);
     else
