@@ -55,14 +55,15 @@ static bool nic_has_gid(const struct sv_nic *nic, uint64_t prefix, uint64_t id, 
 static bool addressed(const struct sv_state *s, const struct sv_qp_slot *from,
                       const struct sv_nic *to)
 {
-    const struct sv_nic *own = &s->nics[from->nic];
+    const struct sv_nic *own = &s->nics[atomic_load(&from->nic)];
+    uint32_t gid = atomic_load(&from->sgid_index) % SV_MAX_GIDS;
 
     if (own->ethernet != to->ethernet)
         return false;
     if (!to->ethernet && from->dlid != to->lid)
         return false;
-    return !from->is_global || nic_has_gid(to, from->dgid_prefix, from->dgid_id,
-                                           own->gids[from->sgid_index % SV_MAX_GIDS].type);
+    return !from->is_global ||
+           nic_has_gid(to, from->dgid_prefix, from->dgid_id, own->gids[gid].type);
 }
 
 static bool nic_answers(const struct sv_nic *nic)
