@@ -21,8 +21,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#define ACK_WAIT_NS (10 * TEI_NS_PER_S)
+#define ACK_WAIT_NS  (10 * TEI_NS_PER_S)
+#define ROOM_WAITS   30 /* times that a peer's message waits for room */
+#define ROOM_WAIT_US 1000
 
 static void own_path(const struct rdma_nic *n, char out[TEI_RDMA_PATH])
 {
@@ -259,6 +262,7 @@ struct question {
     struct rdma *t;
     struct tei_rpc_call *call;
     struct tei_rdma_hello hello;
+    unsigned waited; /* times that there was no room */
 };
 
 /* Takes over `text`; NULL: memory was out. */
@@ -339,8 +343,7 @@ static int answer_first(struct rdma_nic *n, struct tei_rdma_hello *hello)
         struct rdma_endpoint *ep = tei_rdma_ep_find(n, from, true);
 
         if (!ep)
-            return TEI_FAIL(TE_ERR_TOO_MANY, "NIC %s has no room for another endpoint yet",
-                            n->name);
+            return TE_ERR_TOO_MANY;
         rc = accept_hello(ep, hello);
         if (rc)
             tei_rdma_ep_fail(ep, TE_ERR_LINK, "the peer has dropped its side");
@@ -368,24 +371,30 @@ static bool answer_second(struct rdma_nic *n, const struct tei_rdma_hello *hello
     return known;
 }
 
-/* True: the message has become the answer. False: `why` says why not. */
-static bool answer(struct rdma *t, struct tei_rdma_hello *h, char *why, size_t size)
+/*
+ * 0: the message has become the answer; else `why` says why not. TE_ERR_TOO_MANY: there is no room
+ * yet, but it is being made.
+ */
+static int answer(struct rdma *t, struct tei_rdma_hello *h, char *why, size_t size)
 {
     struct rdma_nic *n = addressed(t, h->peer_nic_path, why, size);
+    int rc;
 
     if (!n)
-        return false;
+        return TE_ERR_REJECTED;
     if (h->ready_ack) {
         snprintf(why, size, "no such connection waits for it");
         if (!answer_second(n, h))
-            return false;
+            return TE_ERR_REJECTED;
         *h = (struct tei_rdma_hello){0};
-        return true;
+        return 0;
     }
-    if (answer_first(n, h) == 0)
-        return true;
-    snprintf(why, size, "%s", te_errmsg());
-    return false;
+    rc = answer_first(n, h);
+    if (rc == TE_ERR_TOO_MANY)
+        snprintf(why, size, "NIC %s has no room for another endpoint yet", n->name);
+    else if (rc)
+        snprintf(why, size, "%s", te_errmsg());
+    return rc;
 }
 
 static void answer_job(struct tei_job *j)
@@ -393,8 +402,17 @@ static void answer_job(struct tei_job *j)
     struct question *q = tei_container_of(j, struct question, job);
     struct rdma *t = q->t;
     char why[TEI_RDMA_REPLY];
+    int rc = answer(t, &q->hello, why, sizeof why);
 
-    if (answer(t, &q->hello, why, sizeof why))
+    if (rc == TE_ERR_TOO_MANY && q->waited++ < ROOM_WAITS && !atomic_load(&t->closing)) {
+        /* Behind the job that makes the room. Who is refused comes again much later. */
+        usleep(ROOM_WAIT_US);
+        tei_jobs_post(t->base.host->jobs, &q->job, answer_job);
+        return;
+    }
+    if (rc == TE_ERR_TOO_MANY)
+        TEI_WARN("rdma: %s is refused: %s", q->hello.local_nic_path, why);
+    if (rc == 0)
         answer_text(t, q->call, tei_rdma_hello_encode(&q->hello, NULL));
     else
         refuse(t, q->call, why);
