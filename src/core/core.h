@@ -178,7 +178,7 @@ struct te_engine {
 
     struct tei_host host;
     struct tei_jobs jobs;
-    struct tei_jobs fetches; /* of peers' descriptors: dead peers hold up nothing else */
+    struct tei_jobs fetches; /* what waits for peers: dead ones hold up nothing else */
     struct tei_loop ctl;
     pthread_mutex_t ctl_lock; /* the loop's */
     pthread_t ctl_thread;

@@ -214,6 +214,8 @@ static void init_engine(te_engine *e)
     e->event_fd = -1;
     e->host = (struct tei_host){.conf = &e->conf,
                                 .jobs = &e->jobs,
+                                .waits = &e->fetches,
+                                .incarnation = e->incarnation,
                                 .segment_name = e->name,
                                 .bind_host = "",
                                 .work_done = tei_work_done,

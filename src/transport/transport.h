@@ -134,7 +134,9 @@ struct tei_drive {
 /* What the core offers. */
 struct tei_host {
     const struct tei_conf *conf;
-    struct tei_jobs *jobs;    /* for what may block */
+    struct tei_jobs *jobs;    /* for what may block, but not until a peer answers */
+    struct tei_jobs *waits;   /* for what waits for a peer */
+    uint64_t incarnation;     /* of the engine, as in its descriptor */
     const char *segment_name; /* of this engine; fixed before the first open() */
     const char *bind_host;    /* where to listen, "" for all addresses */
 

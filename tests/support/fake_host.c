@@ -147,12 +147,15 @@ void fake_host_init(struct fake_host *h)
     pthread_mutex_init(&h->lock, NULL);
     tei_cond_init(&h->cond);
     tei_jobs_init(&h->jobs, 4);
+    tei_jobs_init(&h->waits, 4);
     if (tei_conf_load(NULL, &h->conf))
         DIE("the defaults do not load");
     snprintf(h->name, sizeof h->name, "fake.%d.%u", (int)getpid(), atomic_fetch_add(&n_hosts, 1));
     h->incarnation = tei_random_u64() | 1;
     h->base = (struct tei_host){.conf = &h->conf,
                                 .jobs = &h->jobs,
+                                .waits = &h->waits,
+                                .incarnation = h->incarnation,
                                 .segment_name = h->name,
                                 .bind_host = "127.0.0.1",
                                 .work_done = work_done,
@@ -168,7 +171,9 @@ void fake_host_fini(struct fake_host *h)
 {
     for (size_t i = 0; i < FAKE_REGIONS_MAX; i++)
         free(h->regions[i]);
+    tei_jobs_stop(&h->waits);
     tei_jobs_stop(&h->jobs);
+    tei_jobs_fini(&h->waits);
     tei_jobs_fini(&h->jobs);
     pthread_cond_destroy(&h->cond);
     pthread_mutex_destroy(&h->lock);

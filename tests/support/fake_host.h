@@ -24,7 +24,7 @@ struct fake_host {
     struct tei_host base;
     struct tei_conf
         conf; /* the defaults, listening on 127.0.0.1; to be changed before a transport is opened */
-    struct tei_jobs jobs;
+    struct tei_jobs jobs, waits;
     pthread_mutex_t lock;
     pthread_cond_t cond;
     struct tei_region *regions[FAKE_REGIONS_MAX];

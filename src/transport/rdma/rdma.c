@@ -54,7 +54,6 @@ static void init(struct rdma *t)
     const struct tei_conf *c = t->base.host->conf;
 
     t->conf = c;
-    t->id = tei_random_u64() | 1;
     t->chunk = c->max_mr_size;
     t->no_progress_ns =
         c->transfer_timeout_ms > 0 ? c->transfer_timeout_ms * TEI_NS_PER_MS : TEI_NEVER;
@@ -62,6 +61,7 @@ static void init(struct rdma *t)
              c->rdma_bind_address[0] ? c->rdma_bind_address : t->base.host->segment_name);
     pthread_mutex_init(&t->peers_lock, NULL);
     pthread_mutex_init(&t->memory_lock, NULL);
+    pthread_mutex_init(&t->keys_lock, NULL);
     pthread_mutex_init(&t->live_lock, NULL);
     tei_list_init(&t->memories);
     tei_cond_init(&t->quiet);
@@ -243,6 +243,7 @@ static void rdma_fini(struct tei_transport *base)
     tei_pool_fini(&t->slices);
     pthread_cond_destroy(&t->quiet);
     pthread_mutex_destroy(&t->live_lock);
+    pthread_mutex_destroy(&t->keys_lock);
     pthread_mutex_destroy(&t->memory_lock);
     pthread_mutex_destroy(&t->peers_lock);
 }

@@ -172,7 +172,7 @@ struct rdma_endpoint {
     int error;     /* why it is DYING; PATH errors are told to the rail with the first slice */
     int64_t ended_ns;
     struct tei_hostport where;
-    uint64_t peer_id; /* that other engine's life, 0: not told */
+    uint64_t peer_id; /* the life of the other engine, 0: not told */
     bool has_peer;    /* the next three are known */
     uint8_t peer_gid[16];
     uint16_t peer_lid;
@@ -210,6 +210,7 @@ struct rdma_peer {
     struct tei_list queue;      /* work of which bytes are to be cut */
     struct tei_list again;      /* slices to be sent anew */
     struct tei_list all;        /* all work, by rdma_work.all */
+    int64_t progress_ns;        /* when a slice last brought bytes over */
     struct tei_list spare;      /* slices not in use */
     int64_t pause_ns;           /* no new connections until then (MC_CONN_PAUSE_TTL_MS) */
 };
@@ -282,7 +283,6 @@ struct rdma {
     struct tei_path_nics path_nics;
     bool ready; /* locks and lists are there */
     char server[TEI_RDMA_PATH - 65];
-    uint64_t id; /* of this instance, told in handshakes */
     struct tei_topology matrix;
     struct ibv_device **devices; /* the library's list */
     struct rdma_nic *nics;
@@ -291,6 +291,7 @@ struct rdma {
     pthread_mutex_t
         memory_lock; /* held while memory is registered, and while a NIC is opened anew */
     struct tei_list memories;
+    pthread_mutex_t keys_lock; /* what regions' keys[] lead to, for who describes them meanwhile */
     int64_t no_progress_ns;
 
     pthread_mutex_t peers_lock;
@@ -310,6 +311,7 @@ struct rdma {
     struct tei_call wake;
     unsigned ticks;
     _Atomic bool ticking;
+    _Atomic bool wanted;   /* asked for since the last tick began */
     _Atomic size_t n_work; /* not over */
 
     _Atomic uint64_t n_retries, n_connects;
@@ -391,6 +393,8 @@ void tei_rdma_ep_pump(struct rdma_endpoint *ep);
 /* Has become READY, or got room: posts what waits. */
 void tei_rdma_ep_kick(struct rdma_endpoint *ep);
 bool tei_rdma_ep_is_ready(struct rdma_endpoint *ep);
+/* Whether it leads to a life of the peer's engine that is known not to be `id`. */
+bool tei_rdma_ep_outlives(struct rdma_endpoint *ep, uint64_t id);
 /* Moves slices to `out` that have waited since then for a connection that is not there yet. */
 void tei_rdma_ep_take_waiting(struct rdma_endpoint *ep, int64_t since_ns, struct tei_list *out);
 /*

@@ -14,7 +14,8 @@
  * from a peer that has dropped its side: ours is connected anew if nothing of it is out, and so needs
  * no room beside itself; else it is ended, and a new one answers.
  *
- * All of it blocks, making queue pairs as well as the network, and so runs on te/aux.
+ * All of it blocks, making queue pairs as well as the network, and so runs on te/aux: what begins, and
+ * waits for a peer, among host->waits, so that no answer a peer waits for stands behind it.
  */
 #include "transport/rdma/rdma.h"
 
@@ -42,7 +43,7 @@ static void fill_hello(struct rdma_endpoint *ep, bool ready_ack, struct tei_rdma
                                  .has_gid = true,
                                  .has_ready_ack = true,
                                  .ready_ack = ready_ack,
-                                 .incarnation = n->t->id};
+                                 .incarnation = n->t->base.host->incarnation};
     own_path(n, h->local_nic_path);
     memcpy(h->peer_nic_path, ep->peer_path, sizeof h->peer_nic_path);
     memcpy(h->gid, ep->gid.gid, sizeof h->gid);
@@ -80,16 +81,22 @@ static void choose_gid(struct rdma_endpoint *ep)
         (void)tei_rdma_nic_gid(ep->nic, ep->peer_gid, tried, &ep->gid);
 }
 
+static int other_count(const struct rdma_endpoint *ep, const struct tei_rdma_hello *h)
+{
+    return TEI_FAIL(
+        TE_ERR_REJECTED,
+        "rdma: %s to %s: QP count mismatch: %zu there, %d here; MC_NUM_QP_PER_EP must be "
+        "the same at both ends",
+        ep->nic->name, ep->peer_path, h->n_qp, ep->nic->t->conf->num_qp_per_ep);
+}
+
 /* Connects its queue pairs with those of the message; the endpoint's lock is held. */
 static int connect_qps(struct rdma_endpoint *ep, const struct tei_rdma_hello *h)
 {
     uint32_t *qps;
 
     if (h->n_qp != ep->n_qps)
-        return TEI_FAIL(TE_ERR_REJECTED,
-                        "rdma: %s to %s: QP count mismatch: %zu there, %u here; MC_NUM_QP_PER_EP "
-                        "must be the same at both ends",
-                        ep->nic->name, ep->peer_path, h->n_qp, ep->n_qps);
+        return other_count(ep, h);
     qps = malloc(h->n_qp * sizeof *qps);
     if (!qps)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for the numbers of queue pairs");
@@ -97,6 +104,7 @@ static int connect_qps(struct rdma_endpoint *ep, const struct tei_rdma_hello *h)
     free(ep->peer_qps);
     ep->peer_qps = qps;
     ep->has_peer = true;
+    ep->peer_id = h->incarnation;
     ep->peer_lid = h->has_gid ? h->lid : ep->peer_lid;
     if (h->has_gid)
         memcpy(ep->peer_gid, h->gid, sizeof ep->peer_gid);
@@ -252,7 +260,7 @@ void tei_rdma_connect(struct rdma_endpoint *ep)
         return;
     tei_rdma_ep_hold(ep);
     tei_rdma_live(ep->nic->t, 1);
-    tei_jobs_post(ep->nic->t->base.host->jobs, &ep->job, begin_job);
+    tei_jobs_post(ep->nic->t->base.host->waits, &ep->job, begin_job);
 }
 
 /* ------------------------------------------------------------------------------------ who answers */
@@ -315,7 +323,11 @@ static int accept_hello(struct rdma_endpoint *ep, struct tei_rdma_hello *hello)
     int rc = TE_ERR_EXISTS;
 
     lock_device(ep);
-    if (same_peer(ep, hello) && ep->state != RDMA_EP_DYING) {
+    if (hello->n_qp != (size_t)ep->nic->t->conf->num_qp_per_ep) {
+        rc = other_count(ep, hello);
+    } else if (ep->state == RDMA_EP_WAITING) {
+        rc = TE_ERR_TOO_MANY;
+    } else if (same_peer(ep, hello) && ep->state != RDMA_EP_DYING) {
         rc = 0;
     } else if (is_free(ep)) {
         rc = tei_rdma_qps_create(ep);
@@ -333,6 +345,18 @@ static int accept_hello(struct rdma_endpoint *ep, struct tei_rdma_hello *hello)
     return rc;
 }
 
+/* One that was made for a message which could not be followed; another may be in use. */
+static void give_up_new(struct rdma_endpoint *ep)
+{
+    bool idle;
+
+    pthread_mutex_lock(&ep->lock);
+    idle = ep->state == RDMA_EP_NEW;
+    pthread_mutex_unlock(&ep->lock);
+    if (idle)
+        tei_rdma_ep_fail(ep, 0, "it could not be connected");
+}
+
 static int answer_first(struct rdma_nic *n, struct tei_rdma_hello *hello)
 {
     char from[TEI_RDMA_PATH];
@@ -345,8 +369,10 @@ static int answer_first(struct rdma_nic *n, struct tei_rdma_hello *hello)
         if (!ep)
             return TE_ERR_TOO_MANY;
         rc = accept_hello(ep, hello);
-        if (rc)
-            tei_rdma_ep_fail(ep, TE_ERR_LINK, "the peer has dropped its side");
+        if (rc == TE_ERR_EXISTS)
+            tei_rdma_ep_fail(ep, 0, "the peer has dropped its side");
+        else if (rc && rc != TE_ERR_TOO_MANY)
+            give_up_new(ep);
         tei_rdma_ep_put(ep);
     }
     return rc;

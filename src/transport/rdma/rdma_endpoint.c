@@ -178,10 +178,11 @@ void tei_rdma_ep_make_room(struct rdma_nic *n, size_t more)
 
     tei_list_init(&unsent);
     while ((victim = expel(n, more, &unsent))) {
-        tei_rdma_unsent(&unsent, 0, NULL);
         tei_rdma_ep_reap(victim);
         tei_rdma_ep_put(victim);
     }
+    /* At the end: it may come back here. */
+    tei_rdma_unsent(&unsent, 0, NULL);
 }
 
 static struct rdma_endpoint *find(struct rdma_nic *n, const char *path)
@@ -466,6 +467,16 @@ bool tei_rdma_ep_is_ready(struct rdma_endpoint *ep)
     ready = ep->state == RDMA_EP_READY;
     pthread_mutex_unlock(&ep->lock);
     return ready;
+}
+
+bool tei_rdma_ep_outlives(struct rdma_endpoint *ep, uint64_t id)
+{
+    bool yes;
+
+    pthread_mutex_lock(&ep->lock);
+    yes = ep->peer_id != 0 && ep->peer_id != id;
+    pthread_mutex_unlock(&ep->lock);
+    return yes;
 }
 
 void tei_rdma_ep_take_waiting(struct rdma_endpoint *ep, int64_t since_ns, struct tei_list *out)

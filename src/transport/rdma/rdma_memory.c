@@ -113,7 +113,8 @@ static int register_all(struct rdma *t, struct rdma_memory *m)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory to register with %zu NICs", t->n_nics);
     for (size_t i = 0; i < t->n_nics; i++) {
         tasks[i] = (struct task){.nic = &t->nics[i], .memory = m};
-        if (!t->nics[i].context)
+        /* One that has failed gets its part when it is opened anew. */
+        if (!t->nics[i].context || atomic_load(&t->nics[i].broken))
             continue;
         /* The last one is the caller's own. */
         tasks[i].started =
@@ -204,10 +205,11 @@ int tei_rdma_region_add(struct tei_transport *base, struct tei_region *r)
     else
         tei_list_push_back(&t->memories, &m->link);
     pthread_mutex_unlock(&t->memory_lock);
+    pthread_mutex_lock(&t->keys_lock);
+    r->keys[base->index] = rc ? NULL : m;
+    pthread_mutex_unlock(&t->keys_lock);
     if (rc)
         free(m);
-    else
-        r->keys[base->index] = m;
     return rc;
 }
 
@@ -223,24 +225,40 @@ int tei_rdma_region_del(struct tei_transport *base, struct tei_region *r)
     deregister_all(t, m);
     tei_list_del(&m->link);
     pthread_mutex_unlock(&t->memory_lock);
-    free(m);
+    /* While an engine ends its regions are still described to who asks. */
+    pthread_mutex_lock(&t->keys_lock);
     r->keys[base->index] = NULL;
+    pthread_mutex_unlock(&t->keys_lock);
+    free(m);
     return 0;
 }
 
-int tei_rdma_describe_buffer(struct tei_transport *base, const struct tei_region *r, uint64_t addr,
-                             json_t *object)
+/* false if the region is not registered any more. */
+static bool read_keys(struct rdma *t, const struct tei_region *r, uint64_t addr, uint32_t *rkeys,
+                      uint32_t *lkeys)
 {
-    const struct rdma *t = tei_rdma_of(base);
-    const struct rdma_memory *m = r->keys[base->index];
-    uint32_t rkeys[RDMA_NICS_MAX], lkeys[RDMA_NICS_MAX];
+    const struct rdma_memory *m;
 
-    for (size_t i = 0; i < t->n_nics; i++) {
+    pthread_mutex_lock(&t->keys_lock);
+    m = r->keys[t->base.index];
+    for (size_t i = 0; m && i < t->n_nics; i++) {
         const struct rdma_keys *keys = tei_rdma_keys_at(m, i, addr);
 
         rkeys[i] = atomic_load_explicit(&keys->rkey, memory_order_relaxed);
         lkeys[i] = atomic_load_explicit(&keys->lkey, memory_order_relaxed);
     }
+    pthread_mutex_unlock(&t->keys_lock);
+    return m != NULL;
+}
+
+int tei_rdma_describe_buffer(struct tei_transport *base, const struct tei_region *r, uint64_t addr,
+                             json_t *object)
+{
+    struct rdma *t = tei_rdma_of(base);
+    uint32_t rkeys[RDMA_NICS_MAX], lkeys[RDMA_NICS_MAX];
+
+    if (!read_keys(t, r, addr, rkeys, lkeys))
+        return tei_err_keep(TE_ERR_CLOSED, "the rdma transport is going");
     if (json_object_set_new(object, "name", json_string(r->location)) ||
         tei_rdma_keys_encode(object, rkeys, lkeys, t->n_nics))
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for the keys of a buffer");

@@ -47,6 +47,8 @@ static void lose_nic(struct rdma_nic *n, const char *why)
 
 static void look_again(struct rdma_nic *n)
 {
+    if (atomic_load(&n->broken)) /* its port may be up all the same */
+        return;
     if (!tei_rdma_nic_look(n))
         return;
     if (!atomic_load(&n->active))
@@ -137,10 +139,8 @@ static void on_repair(struct tei_timer *timer)
         again |= !whole;
         if (n->context)
             (void)watch(n);
-        if (!whole)
-            continue;
-        atomic_store(&n->broken, false);
-        t->base.host->changed(t->base.host);
+        if (whole)
+            t->base.host->changed(t->base.host);
     }
     if (again)
         tei_timer_start(&t->monitor, timer, tei_now_ns() + REPAIR_NS, on_repair);
@@ -233,9 +233,10 @@ static void tick_peer(struct rdma_peer *p, void *arg)
 static void on_tick(struct tei_timer *timer)
 {
     struct rdma *t = tei_container_of(timer, struct rdma, tick);
-    bool closing = atomic_load(&t->closing);
-    struct look l = {.now = tei_now_ns(), .restless = closing, .closing = closing};
+    struct look l = {.now = tei_now_ns()};
 
+    atomic_store(&t->wanted, false); /* what was asked for before is looked at now */
+    l.closing = l.restless = atomic_load(&t->closing);
     t->ticks++;
     for (size_t i = 0; i < t->n_nics; i++) {
         tei_rdma_eps_each(&t->nics[i], look_at, &l);
@@ -246,7 +247,7 @@ static void on_tick(struct tei_timer *timer)
     if (!l.restless && atomic_load(&t->n_work) == 0) {
         /* Sequentially consistent, as in monitor_wake(): one of the two sees the other. */
         atomic_store(&t->ticking, false);
-        if (atomic_load(&t->n_work) == 0 || atomic_exchange(&t->ticking, true))
+        if (!atomic_load(&t->wanted) || atomic_exchange(&t->ticking, true))
             return;
     }
     tei_timer_start(&t->monitor, timer, l.now + RDMA_TICK_NS, on_tick);
@@ -261,6 +262,8 @@ static void on_wake(struct tei_call *c)
 
 void tei_rdma_monitor_wake(struct rdma *t)
 {
+    if (!atomic_load(&t->wanted))
+        atomic_store(&t->wanted, true);
     if (!atomic_load(&t->ticking) && !atomic_exchange(&t->ticking, true))
         tei_loop_call(&t->monitor, &t->wake, on_wake);
 }

@@ -491,6 +491,8 @@ bool tei_rdma_nic_repair(struct rdma_nic *n)
     pthread_mutex_unlock(&n->pool_lock);
     if (idle)
         ok = reopen(n);
+    if (ok)
+        atomic_store(&n->broken, false);
     pthread_rwlock_unlock(&n->device_lock);
     pthread_mutex_unlock(&n->t->memory_lock);
     if (ok)

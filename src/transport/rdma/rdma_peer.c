@@ -358,7 +358,8 @@ void tei_rdma_peer_gone(struct tei_transport *base, struct tei_attach *attach)
         pthread_mutex_unlock(&p->lock);
         if (!ep)
             continue;
-        tei_rdma_ep_fail(ep, TE_ERR_PEER, "the peer is gone or was started anew");
+        if (!tei_rdma_ep_outlives(ep, p->id))
+            tei_rdma_ep_fail(ep, 0, "the peer is gone or was started anew");
         tei_rdma_ep_put(ep);
     }
 }

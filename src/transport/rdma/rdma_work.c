@@ -398,6 +398,7 @@ static void count_well(struct rdma_slice *s, int64_t now)
     atomic_fetch_add_explicit(&peer_of(w)->t->nics[s->nic].n_bytes, s->length,
                               memory_order_relaxed);
     w->progress_ns = now;
+    peer_of(w)->progress_ns = now;
 }
 
 /* One slice; the peer's lock is held. */
@@ -547,9 +548,11 @@ void tei_rdma_post(struct tei_transport *base, struct tei_list *work)
 {
     struct rdma *t = tei_rdma_of(base);
 
+    tei_rdma_live(t, 1); /* all of it may be over before this returns */
     while (!tei_list_empty(work))
         post_to_one(t, work);
     tei_rdma_monitor_wake(t);
+    tei_rdma_gone(t, 1);
 }
 
 /* ---------------------------------------------------------------------------- cancel and deadlines */
@@ -582,11 +585,19 @@ static int is_owned(struct rdma_work *w, const void *owner)
     return !owner || w->base.owner == owner ? TE_ERR_CANCELED : 0;
 }
 
+/* While it has nothing out, a work waits for others, whose progress is its own. */
+static int64_t last_progress(const struct rdma_work *w)
+{
+    const struct rdma_peer *p = peer_of(w);
+
+    return w->flying == 0 && p->progress_ns > w->progress_ns ? p->progress_ns : w->progress_ns;
+}
+
 static int is_late(struct rdma_work *w, const void *arg)
 {
     const struct rdma *t = peer_of(w)->t;
     int64_t now = *(const int64_t *)arg;
-    int64_t silent = now - w->progress_ns;
+    int64_t silent = now - last_progress(w);
     int64_t limit =
         t->conf->slice_timeout_s > 0 ? t->conf->slice_timeout_s * TEI_NS_PER_S : TEI_NEVER;
 
@@ -663,12 +674,24 @@ static void relieve(struct rdma_peer *p, int64_t now, struct tei_list *out)
             tei_rdma_ep_take_waiting(p->eps[i], now - PATIENCE_NS, out);
 }
 
+static bool is_idle(struct rdma_peer *p)
+{
+    bool idle;
+
+    pthread_mutex_lock(&p->lock);
+    idle = tei_list_empty(&p->all);
+    pthread_mutex_unlock(&p->lock);
+    return idle;
+}
+
 void tei_rdma_peer_tick(struct rdma_peer *p, int64_t now, bool deadlines)
 {
     struct rdma_endpoint *overdue[RDMA_GROUPS];
     struct tei_list waiting;
     size_t n;
 
+    if (is_idle(p))
+        return;
     tei_list_init(&waiting);
     if (deadlines)
         end_those(p, is_late, &now, "no progress");
