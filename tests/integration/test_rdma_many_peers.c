@@ -419,6 +419,72 @@ static void fifo_takes_the_oldest(void **state)
     assert_int_equal(read_one(1), 1);
 }
 
+/* ----------------------------------------------------------------------------------- who is asked */
+
+#define ASKERS 12
+
+static te_engine *askers[ASKERS];
+
+static int end_askers(void **state)
+{
+    for (unsigned i = 0; i < ASKERS; i++) {
+        te_engine_destroy(askers[i]);
+        askers[i] = NULL;
+    }
+    return end(state);
+}
+
+static void ask(unsigned i, te_segment from, const unsigned char *there)
+{
+    unsigned char *here = memory + (size_t)i * PER_PEER;
+    te_request r = {.opcode = TE_READ,
+                    .source = here,
+                    .target = from,
+                    .target_offset = (uintptr_t)there,
+                    .length = PER_PEER};
+    struct te_status st;
+    te_batch b;
+
+    memset(here, 0, PER_PEER);
+    assert_int_equal(te_batch_alloc(askers[i], 1, &b), 0);
+    assert_int_equal(te_submit(askers[i], b, &r, 1, NULL), 0);
+    assert_int_equal(te_wait(askers[i], b, 60000), 0);
+    assert_int_equal(te_status(askers[i], b, 0, &st), 0);
+    assert_int_equal(st.state, TE_COMPLETED);
+    assert_memory_equal(here, there, PER_PEER);
+    assert_int_equal(te_batch_free(askers[i], b), 0);
+    assert_true(rdma_fabric_count("right0", "qps") <= 2 * 4);
+}
+
+/* An engine with room for four, from which twelve read in turn: the one asked is `engine`. */
+static void asked_by_many(void **state)
+{
+    unsigned char *there = map_pages(PER_PEER);
+    te_segment segment[ASKERS];
+    char name[300];
+
+    (void)state;
+    rdma_pair_set(RDMA_PAIR_B, "MC_MAX_EP_PER_CTX", "4");
+    rdma_pair_fabric(RDMA_PAIR_PLAIN, 1, NULL);
+    memory = map_pages((size_t)MANY * PER_PEER);
+    fill(there, PER_PEER, 1);
+    assert_int_equal(rdma_pair_engine(RDMA_PAIR_B, &engine), 0);
+    assert_int_equal(te_register(engine, there, PER_PEER, "cpu:0", TE_REMOTE_READ), 0);
+    assert_int_equal(te_engine_name(engine, name, sizeof(name)), 0);
+    for (unsigned i = 0; i < ASKERS; i++) {
+        assert_int_equal(rdma_pair_engine(RDMA_PAIR_A, &askers[i]), 0);
+        assert_int_equal(te_register(askers[i], memory + (size_t)i * PER_PEER, PER_PEER, "cpu:0",
+                                     TE_LOCAL_ONLY),
+                         0);
+        assert_int_equal(te_open(askers[i], name, &segment[i]), 0);
+    }
+    for (unsigned i = 0; i < 2 * ASKERS; i++)
+        ask(i % ASKERS, segment[i % ASKERS], there);
+    te_engine_destroy(engine);
+    engine = NULL;
+    munmap(there, PER_PEER);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -426,6 +492,7 @@ int main(void)
         cmocka_unit_test_teardown(many_peers_fifo, end),
         cmocka_unit_test_teardown(sieve_spares_who_was_used, end_few),
         cmocka_unit_test_teardown(fifo_takes_the_oldest, end_few),
+        cmocka_unit_test_teardown(asked_by_many, end_askers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
