@@ -138,8 +138,8 @@ for error, runs in (("RETRY_EXC", "initiator READ"), ("RNR_RETRY_EXC", ""), ("RE
         stall_ms=50, back_ms=1000)
 add("a completion tells RETRY_EXC", AGAIN, [(0, "port {m} down"), (0.02, "fail {n} nth=2 status=RETRY_EXC")], (),
     ("initiator",), stall_ms=100)
-add("ten completions tell RETRY_EXC", MID, [(0, "fail {n} nth=3 count=10 status=RETRY_EXC")], (),
-    ("initiator",), stall_ms=100, back_ms=10000)
+add("four completions in a row tell RETRY_EXC", MID, [(0, "fail {n} nth=3 count=4 status=RETRY_EXC")], (),
+    ("initiator",), stall_ms=100, back_ms=3000)
 for error, runs in (("REM_ACCESS", "initiator WRITE"), ("REM_INV_REQ", "")):
     add(f"a completion tells {error}", MID, [(0, f"fail {{n}} nth=5 status={error}")], (runs,), ("initiator",),
         stall_ms=50, back_ms=1000, codes=(STALE,),
