@@ -30,7 +30,7 @@ LOG_MAX = 40  # lines of WARN and ERROR of one process in one case
 LOOSE = 3 * te.SLOW  # times what is expected
 ROUGH = 0.8  # of the rate that is expected
 TIMEOUT, LINK, PEER, STALE = -400, -405, -406, -407
-INVALID, SOCKET, METADATA, ENDPOINT = -1, -102, -200, -201
+INVALID, SOCKET, METADATA, NO_RDMA_YET = -1, -102, -200, -404
 arguments = {"full": False, "only": [], "markdown": False, "gbps": 0.8 / te.SLOW}
 measured = {}  # title of a case: the last three columns
 
@@ -158,8 +158,8 @@ add("memory cannot be registered", START, [(0, "deny {n} reg_mr")], ("initiator 
 add("process killed", MID, [(0, kill_target)], ("target READ",), ("target",), codes=(LINK, PEER, SOCKET), after=2,
     stall_ms=2000, sees="requests fail: TE_ERR_LINK, TE_ERR_PEER")
 add("process killed, and started again under its name", MID, [(0, kill_target), (0.5, restart_target)],
-    ("target WRITE",), ("target",), codes=(LINK, PEER, SOCKET, METADATA, STALE, INVALID), stall_ms=2000, back_ms=2000,
-    sees="requests fail until it is back: TE_ERR_LINK, TE_ERR_PEER")
+    ("target WRITE",), ("target",), codes=(LINK, PEER, SOCKET, METADATA, STALE, INVALID, NO_RDMA_YET), stall_ms=2000,
+    back_ms=2000, sees="requests fail until it is back: TE_ERR_LINK, TE_ERR_PEER")
 add("process stopped for 2 s", MID, [(0, stop_target), (2, go_on_target)], (), ("target",), stall_ms=50, back_ms=1000,
     sees="nothing: the CPUs of the target have no part in a transfer")
 
