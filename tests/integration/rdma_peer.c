@@ -49,8 +49,8 @@ static struct {
     bool runs;
     int opcode;
     size_t length, inflight;
-    te_segment segment;
-    uint64_t remote;
+    _Atomic te_segment segment; /* opened anew while the stream runs */
+    _Atomic uint64_t remote;    /* likewise */
     FILE *report;
     uint64_t next, done, failed, wrong;
 } stream;
@@ -235,8 +235,11 @@ static void do_target(char **w)
 
 static void do_open(char **w)
 {
-    int rc = te_open(engine, w[1], &stream.segment);
+    te_segment segment = 0;
+    int rc = te_open(engine, w[1], &segment);
 
+    if (!rc)
+        stream.segment = segment;
     stream.remote = strtoull(w[2], NULL, 0);
     if (!rc && !own) {
         own = mmap(NULL, half, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
