@@ -20,7 +20,6 @@ build  libmicrohttpd-dev     HTTP server of te_metad
 build  libsqlite3-dev        durable contents of te_metad
 build  libibverbs-dev        RDMA verbs (headers; the library is opened at run time)
 build  uthash-dev            hash maps and lists (headers)
-build  libibverbs-dev        RDMA verbs (headers; the library is opened when it is needed)
 build  python3               demo, benchmark and lint scripts
 test   g++                   the public headers must compile as C++
 test   libcmocka-dev         unit tests
