@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which rails a route has, and which of them a slice is given. */
 #include "base/err.h"
-#include "transport/rdma/rdma_path.h"
+#include "rail_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,94 +11,6 @@
 
 #include <stdio.h>
 #include <string.h>
-
-#define MS    INT64_C(1000000)
-#define GB    UINT64_C(1000000000)
-#define SLICE 65536
-
-static struct tei_path_nics nics;
-static struct tei_paths paths;
-static struct tei_path_route route;
-static int64_t now;
-
-static size_t ports_of(const char *names, char (*text)[TEI_PATH_NAME], struct tei_path_port *ports)
-{
-    size_t n = 0;
-    int used;
-
-    while (sscanf(names, " %63s%n", text[n], &used) == 1) {
-        ports[n] = (struct tei_path_port){text[n], 10 * GB, true};
-        names += used;
-        n++;
-    }
-    return n;
-}
-
-static int begin(const char *local, const char *peer, struct tei_path_conf conf)
-{
-    static char text[2][TEI_PATH_NICS + 1][TEI_PATH_NAME];
-    struct tei_path_port ports[TEI_PATH_NICS + 1];
-
-    now = 1000 * MS;
-    if (conf.rail_pause_ns == 0)
-        conf.rail_pause_ns = 30000 * MS;
-    tei_path_nics_init(&nics, ports, ports_of(local, text[0], ports));
-    return tei_paths_init(&paths, &conf, &nics, ports, ports_of(peer, text[1], ports));
-}
-
-/* "0 2 5" */
-static struct tei_path_list list(const char *text)
-{
-    struct tei_path_list l = {0, {0}};
-    unsigned nic;
-    int used;
-
-    for (; sscanf(text, " %u%n", &nic, &used) == 1; text += used)
-        l.nic[l.n++] = (uint8_t)nic;
-    return l;
-}
-
-static void lead(const char *lp, const char *la, const char *pp, const char *pa)
-{
-    struct tei_path_list l[4] = {list(lp), list(la), list(pp), list(pa)};
-
-    tei_paths_route(&paths, &l[0], &l[1], &l[2], &l[3], &route);
-}
-
-/* The rails in use as "0-0 1-1", sorted by local, then peer NIC. */
-static const char *rails(void)
-{
-    static char text[1024];
-    size_t len = 0;
-
-    text[0] = '\0';
-    for (unsigned rail = 0; rail < paths.n_local * paths.n_peer; rail++) {
-        for (unsigned k = 0; k < route.n_set; k++) {
-            if (route.set[k] == rail)
-                len += (size_t)snprintf(text + len, sizeof text - len, "%s%u-%u", len ? " " : "",
-                                        paths.rails[rail].local, paths.rails[rail].peer);
-        }
-    }
-    return text;
-}
-
-static enum tei_path_answer pick(uint64_t len, int avoid, struct tei_path_choice *out)
-{
-    struct tei_path_want want = {len, now, avoid};
-
-    return tei_paths_pick(&paths, &route, &want, out);
-}
-
-/* The rail that the next slice gets, and does get. */
-static int send(uint64_t len)
-{
-    struct tei_path_choice c;
-
-    assert_int_equal(pick(len, TEI_PATH_NO_RAIL, &c), TEI_PATH_RAIL);
-    assert_int_equal(c.rail, tei_path_rail(&paths, c.local, c.peer));
-    tei_paths_posted(&paths, c.rail, len, now);
-    return c.rail;
-}
 
 /* Gives all rails of the route a slice, so that none is due for a probe. */
 static void warm(void)
@@ -226,7 +138,7 @@ static void test_idle_rails_alike_take_turns(void **state)
     lead("", "", "", "");
     warm();
     for (int k = 0; k < 400; k++) {
-        int rail = send(SLICE);
+        int rail = give(SLICE);
 
         tei_paths_done(&paths, rail, SLICE, now, true);
         n[rail / 4]++;
@@ -244,7 +156,7 @@ static void test_slices_go_where_least_waits(void **state)
     warm();
     tei_paths_posted(&paths, 0, 10 * SLICE, now);
     for (int k = 0; k < 9; k++)
-        assert_int_equal(send(SLICE), 3);
+        assert_int_equal(give(SLICE), 3);
     tei_paths_fini(&paths);
 }
 
@@ -262,9 +174,9 @@ static void test_a_nic_busy_for_another_peer_is_left_alone(void **state)
     warm();
     tei_paths_posted(&other, 0, 10 * SLICE, now);
     for (int k = 0; k < 9; k++)
-        assert_int_equal(send(SLICE), 3);
+        assert_int_equal(give(SLICE), 3);
     tei_paths_done(&other, 0, 10 * SLICE, now, true);
-    assert_int_equal(send(SLICE), 0);
+    assert_int_equal(give(SLICE), 0);
     tei_paths_fini(&other);
     tei_paths_fini(&paths);
 }
@@ -278,7 +190,7 @@ static void test_short_slices_stay_for_64_kib(void **state)
     lead("", "", "", "");
     warm();
     for (int k = 0; k < 160; k++) {
-        int rail = send(4096);
+        int rail = give(4096);
 
         changes += rail != last;
         last = rail;
@@ -305,7 +217,7 @@ static void test_full_windows_wait(void **state)
     assert_int_equal(pick(SLICE, TEI_PATH_NO_RAIL, &c), TEI_PATH_WAIT);
     assert_true(c.at_ns == INT64_MAX);
     tei_paths_done(&paths, 3, SLICE, now, true);
-    assert_int_equal(send(SLICE), 3);
+    assert_int_equal(give(SLICE), 3);
     tei_paths_fini(&paths);
 }
 
@@ -317,10 +229,10 @@ static void test_bound_on_slices(void **state)
     assert_int_equal(begin("a b", "a b", (struct tei_path_conf){.max_slices = 3}), 0);
     lead("", "", "", "");
     for (int k = 0; k < 6; k++)
-        send(1);
+        give(1);
     assert_int_equal(pick(1, TEI_PATH_NO_RAIL, &c), TEI_PATH_WAIT);
     tei_paths_done(&paths, 0, 1, now, true);
-    assert_int_equal(send(1), 0);
+    assert_int_equal(give(1), 0);
     tei_paths_fini(&paths);
 }
 
@@ -333,12 +245,12 @@ static void test_round_robin(void **state)
         begin("a b c", "a b c", (struct tei_path_conf){.roundrobin = true, .max_slices = 10}), 0);
     lead("", "", "", "");
     for (int k = 0; k < 9; k++)
-        assert_int_equal(send(k % 3 ? 1 : 50 * SLICE), k % 3 * 4);
+        assert_int_equal(give(k % 3 ? 1 : 50 * SLICE), k % 3 * 4);
     for (int k = 0; k < 7; k++)
         tei_paths_posted(&paths, 4, 1, now); /* full */
-    assert_int_equal(send(1), 0);
-    assert_int_equal(send(1), 8);
-    assert_int_equal(send(1), 0);
+    assert_int_equal(give(1), 0);
+    assert_int_equal(give(1), 8);
+    assert_int_equal(give(1), 0);
     assert_int_equal(pick(1, 8, &c), TEI_PATH_RAIL);
     assert_int_equal(c.rail, 0);
     tei_paths_fini(&paths);
@@ -459,7 +371,7 @@ static void test_probe_after_20_ms(void **state)
     carry(3, 100e6, 1, 100); /* so slow that prediction would never take it */
     warm();
     for (int k = 0; k < 10000; k++, now += 20000) {
-        int rail = send(SLICE);
+        int rail = give(SLICE);
 
         probes += rail == 3;
         tei_paths_done(&paths, rail, SLICE, now + (rail == 3 ? 600000 : 7000), true);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Faults: pauses, probation, what stands in for a rail or NIC that is lost, and what is told of it. */
-#include "transport/rdma/rdma_path.h"
+#include "rail_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,94 +10,6 @@
 
 #include <stdio.h>
 #include <string.h>
-
-#define MS    INT64_C(1000000)
-#define GB    UINT64_C(1000000000)
-#define SLICE 65536
-
-static struct tei_path_nics nics;
-static struct tei_paths paths;
-static struct tei_path_route route;
-static int64_t now;
-
-static size_t ports_of(const char *names, char (*text)[TEI_PATH_NAME], struct tei_path_port *ports)
-{
-    size_t n = 0;
-    int used;
-
-    while (sscanf(names, " %63s%n", text[n], &used) == 1) {
-        ports[n] = (struct tei_path_port){text[n], 10 * GB, true};
-        names += used;
-        n++;
-    }
-    return n;
-}
-
-static int begin(const char *local, const char *peer, struct tei_path_conf conf)
-{
-    static char text[2][TEI_PATH_NICS][TEI_PATH_NAME];
-    struct tei_path_port ports[TEI_PATH_NICS];
-
-    now = 1000 * MS;
-    if (conf.rail_pause_ns == 0)
-        conf.rail_pause_ns = 30000 * MS;
-    tei_path_nics_init(&nics, ports, ports_of(local, text[0], ports));
-    return tei_paths_init(&paths, &conf, &nics, ports, ports_of(peer, text[1], ports));
-}
-
-/* "0 2 5" */
-static struct tei_path_list list(const char *text)
-{
-    struct tei_path_list l = {0, {0}};
-    unsigned nic;
-    int used;
-
-    for (; sscanf(text, " %u%n", &nic, &used) == 1; text += used)
-        l.nic[l.n++] = (uint8_t)nic;
-    return l;
-}
-
-static void lead(const char *lp, const char *la, const char *pp, const char *pa)
-{
-    struct tei_path_list l[4] = {list(lp), list(la), list(pp), list(pa)};
-
-    tei_paths_route(&paths, &l[0], &l[1], &l[2], &l[3], &route);
-}
-
-/* The rails in use as "0-0 1-1", sorted by local, then peer NIC. */
-static const char *rails(void)
-{
-    static char text[1024];
-    size_t len = 0;
-
-    text[0] = '\0';
-    for (unsigned rail = 0; rail < paths.n_local * paths.n_peer; rail++) {
-        for (unsigned k = 0; k < route.n_set; k++) {
-            if (route.set[k] == rail)
-                len += (size_t)snprintf(text + len, sizeof text - len, "%s%u-%u", len ? " " : "",
-                                        paths.rails[rail].local, paths.rails[rail].peer);
-        }
-    }
-    return text;
-}
-
-static enum tei_path_answer pick(uint64_t len, int avoid, struct tei_path_choice *out)
-{
-    struct tei_path_want want = {len, now, avoid};
-
-    return tei_paths_pick(&paths, &route, &want, out);
-}
-
-/* The rail that the next slice gets, and does get. */
-static int send(uint64_t len)
-{
-    struct tei_path_choice c;
-
-    assert_int_equal(pick(len, TEI_PATH_NO_RAIL, &c), TEI_PATH_RAIL);
-    assert_int_equal(c.rail, tei_path_rail(&paths, c.local, c.peer));
-    tei_paths_posted(&paths, c.rail, len, now);
-    return c.rail;
-}
 
 static const struct tei_path_conf plain;
 
@@ -140,7 +52,7 @@ static void begin_8_by_8(void)
 static void pass_trial(unsigned local, unsigned peer, bool ok)
 {
     struct tei_path_choice c;
-    int given = send(SLICE);
+    int given = give(SLICE);
 
     assert_int_equal(given, rail(local, peer));
     assert_true(pick(SLICE, TEI_PATH_NO_RAIL, &c) != TEI_PATH_RAIL || c.rail != given);
@@ -180,7 +92,7 @@ static void test_a_long_slice_ends_probation(void **state)
     lead("", "", "", "");
     fault(0, 0);
     now += 100 * MS;
-    given = send(1U << 20);
+    given = give(1U << 20);
     assert_int_equal(given, rail(0, 0));
     tei_paths_done(&paths, given, 1U << 20, now, true);
     assert_int_equal(state_of(0, 0), TEI_RAIL_ACTIVE);
@@ -259,9 +171,9 @@ static void test_slices_of_before_hold_up_the_trial(void **state)
     fault(0, 0);
     now += 150 * MS;
     for (int k = 0; k < 10; k++)
-        assert_int_not_equal(send(SLICE), 0);
+        assert_int_not_equal(give(SLICE), 0);
     tei_paths_done(&paths, 0, SLICE, now, false);
-    assert_int_equal(send(SLICE), 0);
+    assert_int_equal(give(SLICE), 0);
     tei_paths_fini(&paths);
 }
 
