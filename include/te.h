@@ -233,11 +233,13 @@ TE_API int te_engine_name(te_engine *e, char *buf, size_t n);
 
 /*
  * Installs a transport ("tcp", ...) that auto_discover did not. Regions registered before become
- * reachable through it. Installing one twice is no error. `matrix_json` is a NIC priority matrix
- * for those that use one, else NULL. TE_ERR_UNSUPPORTED when it is not built in or cannot run on
- * this host; te_errmsg() says which and why.
+ * reachable through it. Installing one twice is no error. `arg` is NULL, or what the transport is to
+ * use: a NIC priority matrix as JSON; for "nvmeof", which auto_discover always installs, an absolute
+ * path: from then on files are only opened at or below paths given so, and by TE_FILE_PATHS.
+ * TE_ERR_UNSUPPORTED when it is not built in or cannot run on this host; te_errmsg() says which and
+ * why.
  */
-TE_API int te_transport_install(te_engine *e, const char *name, const char *matrix_json);
+TE_API int te_transport_install(te_engine *e, const char *name, const char *arg);
 
 /*
  * Removes one and publishes the segment without it. TE_ERR_BUSY while transfers use it,

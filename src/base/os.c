@@ -257,11 +257,16 @@ int tei_fd_own(int fd)
     return fd;
 }
 
-void tei_fd_close(int fd)
+void tei_fd_disown(int fd)
 {
     unsigned word = (unsigned)fd / 64;
 
     if (word < OWNED_WORDS)
         atomic_fetch_and_explicit(&owned[word], ~(1ULL << (fd % 64)), memory_order_relaxed);
+}
+
+void tei_fd_close(int fd)
+{
+    tei_fd_disown(fd);
     close(fd);
 }

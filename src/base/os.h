@@ -67,6 +67,7 @@ unsigned tei_fork_epoch(void);
  * Such a descriptor must be closed with tei_fd_close().
  */
 int tei_fd_own(int fd);
+void tei_fd_disown(int fd); /* before somebody else closes it */
 void tei_fd_close(int fd);
 
 #endif

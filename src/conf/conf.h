@@ -116,6 +116,14 @@ struct tei_conf {
     char rdma_bind_address[TEI_CONF_TEXT]; /* MC_RDMA_BIND_ADDRESS: server part of NIC paths */
     char mlx5_udp_sports[TEI_CONF_TEXT];   /* MC_MLX5_QP_UDP_SPORTS: list */
 
+    /* files (nvmeof) */
+    char file_paths[TEI_CONF_LONG]; /* TE_FILE_PATHS: "/a:/b"; "": anywhere */
+    bool file_direct;               /* TE_FILE_DIRECT: past the page cache */
+    bool file_flush;  /* TE_FILE_FLUSH: a write ends once it would outlive a power cut */
+    bool file_uring;  /* TE_FILE_URING */
+    int file_depth;   /* TE_FILE_DEPTH: I/O requests under way to one file */
+    int file_threads; /* TE_FILE_THREADS: where there is no io_uring */
+
     /* memory of GPUs and other devices */
     bool nvidia_peermem;              /* WITH_NVIDIA_PEERMEM */
     bool use_nvlink_ipc;              /* MC_USE_NVLINK_IPC */

@@ -286,6 +286,21 @@ const struct tei_option_row tei_option_rows[] = {
     {SWITCH("MC_TRACK_RDMA_POSTED_SLICES", track_posted_slices, "off"),
      .help = "When an endpoint ends with slices posted, log which, and since when."},
 
+    {TEXT("TE_FILE_PATHS", file_paths), .section = "Files (nvmeof)",
+     .help = "Folders, files and devices, separated by colons, at or below which files may be "
+             "opened. Empty: anywhere, unless te_transport_install() names a path."},
+    {SWITCH("TE_FILE_DIRECT", file_direct, "on"),
+     .help = "Move data past the page cache (O_DIRECT) where the file system lets us."},
+    {SWITCH("TE_FILE_FLUSH", file_flush, "off"),
+     .help = "A write is done once it would outlive a loss of power. Off: once the device has it, "
+             "perhaps in its cache."},
+    {SWITCH("TE_FILE_URING", file_uring, "on"),
+     .help = "Use io_uring. Off, or where the system refuses it: threads that read and write."},
+    {NUMBER("TE_FILE_DEPTH", file_depth, "32", 1, 256),
+     .help = "I/O requests under way to one file at a time."},
+    {NUMBER("TE_FILE_THREADS", file_threads, "8", 1, 256),
+     .help = "Threads that read and write where io_uring is not used."},
+
     {SWITCH("WITH_NVIDIA_PEERMEM", nvidia_peermem, "on"),
      .section = "Memory of GPUs and CXL devices",
      .about = "The values are checked and shown by every build; they have an effect where a "

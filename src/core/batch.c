@@ -423,6 +423,14 @@ const char *tei_batch_note(struct batch *b, const char *text)
     return n->text;
 }
 
+const char *tei_work_note(struct tei_host *h, const struct tei_work *w, const char *text)
+{
+    const struct task *t = w->task;
+
+    (void)h;
+    return tei_batch_note(t->batch, text);
+}
+
 /*
  * The target refused the range, or could not be reached before a byte was sent: what we know of it
  * may be old. One refresh is due then, after which the whole request starts again; that is safe,
@@ -601,17 +609,20 @@ int te_batch_status(te_engine *e, te_batch id, struct te_status *out)
     return rc;
 }
 
-static const char *remedy_of(int error)
+static const char *remedy_of(int error, bool files)
 {
     switch (error) {
     case TE_ERR_STALE:
+        if (files)
+            return "; give the file the length of its record, or register it anew";
         return "; te_register() it at the target, and check that the offset is an address there";
     case TE_ERR_ACCESS:
-        return "; the target must register it with this right";
+        return files ? "" : "; the target must register it with this right";
     case TE_ERR_TIMEOUT:
-        return "; allow more time, or look whether the target is overloaded or frozen";
+        return files ? "; allow more time, or look whether the device answers"
+                     : "; allow more time, or look whether the target is overloaded or frozen";
     case TE_ERR_PEER:
-        return "; look whether the target runs and can be reached";
+        return files ? "" : "; look whether the target runs and can be reached";
     default:
         return "";
     }
@@ -631,7 +642,8 @@ static void write_msg(const struct task *t, char *buf, size_t n)
              t->req.opcode == TE_READ ? "read" : "write", (unsigned long long)t->req.length,
              (unsigned long long)t->req.target_offset, name, te_strerror(error), t->why ? ": " : "",
              t->why ? t->why : "", t->sys_errno ? ": " : "",
-             t->sys_errno ? tei_errno_text(t->sys_errno) : "", remedy_of(error));
+             t->sys_errno ? tei_errno_text(t->sys_errno) : "",
+             remedy_of(error, strchr(name, '/') != NULL));
 }
 
 int te_status_msg(te_engine *e, te_batch id, size_t task, char *buf, size_t n)

@@ -493,6 +493,8 @@ struct batch *tei_batch_pin(te_engine *e, te_batch id);
 void tei_batch_unpin(te_engine *e, te_batch id);
 /* struct tei_host op: the one completion function. */
 void tei_work_done(struct tei_host *h, struct tei_list *done);
+/* struct tei_host op. */
+const char *tei_work_note(struct tei_host *h, const struct tei_work *w, const char *text);
 /* Ends a task that has no work with a transport: never posted, parked, or empty. */
 void tei_task_end(struct task *t, int error, const char *why);
 /* A copy of a text for tei_task_end() of one of the batch's tasks; NULL when memory is out. */

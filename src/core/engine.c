@@ -219,6 +219,7 @@ static void init_engine(te_engine *e)
                                 .segment_name = e->name,
                                 .bind_host = "",
                                 .work_done = tei_work_done,
+                                .note = tei_work_note,
                                 .region_hold = tei_region_hold,
                                 .region_release = tei_region_release,
                                 .topology = tei_install_topology,

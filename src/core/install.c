@@ -246,20 +246,25 @@ static int install_named(te_engine *e, const char *name)
     return rc ? rc : tei_install(e, ops);
 }
 
+static bool is_companion(const te_engine *e, const struct tei_transport_ops *ops)
+{
+    if (ops->caps & TEI_CAP_SAME_HOST)
+        return !e->conf.force_tcp && e->conf.host_path;
+    return ops->caps & TEI_CAP_FILE;
+}
+
 /*
- * What goes with a transport to other hosts: the ways within this one. An engine that cannot have
- * one goes on without.
+ * What goes with a transport to other hosts: the ways within this one, and to files. An engine that
+ * cannot have one goes on without.
  */
 static void install_companions(te_engine *e)
 {
     const struct tei_transport_ops *ops;
 
-    if (e->conf.force_tcp || !e->conf.host_path)
-        return;
     for (size_t i = 0; (ops = tei_transport_at(i)); i++) {
         char why[256];
 
-        if (!(ops->caps & TEI_CAP_SAME_HOST))
+        if (!is_companion(e, ops))
             continue;
         if (!probe(e, ops, why, sizeof(why)))
             TEI_INFO("transport %s is left out: %s", ops->name, why);
@@ -302,9 +307,18 @@ static int install_new(te_engine *e, const struct tei_transport_ops *ops)
     return rc;
 }
 
-int te_transport_install(te_engine *e, const char *name, const char *matrix_json)
+/* Under admin. */
+static int allow_path(te_engine *e, const char *name, const char *path)
+{
+    struct tei_transport *t = tei_install_find(e, name);
+
+    return t->ops.allow(t, path);
+}
+
+int te_transport_install(te_engine *e, const char *name, const char *arg)
 {
     const struct tei_transport_ops *ops = NULL;
+    bool is_path;
     int rc = tei_engine_check(e);
 
     if (!rc && !name)
@@ -314,9 +328,12 @@ int te_transport_install(te_engine *e, const char *name, const char *matrix_json
     if (rc)
         return rc;
     pthread_mutex_lock(&e->admin);
-    rc = matrix_json ? take_matrix(e, matrix_json, strlen(matrix_json)) : 0;
+    is_path = arg && arg[0] != '{' && (ops->caps & TEI_CAP_FILE);
+    rc = arg && !is_path ? take_matrix(e, arg, strlen(arg)) : 0;
     if (!rc && !tei_install_find(e, name))
         rc = install_new(e, ops);
+    if (!rc && is_path)
+        rc = allow_path(e, name, arg);
     pthread_mutex_unlock(&e->admin);
     return rc;
 }

@@ -146,9 +146,13 @@ static const char *why_apart(const struct view *v, const struct tei_transport *t
     const char *said = v->why_not[t->index];
 
     if (!v->seg)
-        return "reaches other engines only";
+        return "does not reach this engine itself";
     if (t->ops.caps & TEI_CAP_LOCAL_ONLY)
         return "reaches this engine itself only";
+    if (v->seg->files && !(t->ops.caps & TEI_CAP_FILE))
+        return "reaches memory, and the target is files";
+    if (!v->seg->files && (t->ops.caps & TEI_CAP_FILE))
+        return "reaches files, and the target is memory";
     return said && said[0] ? said : "the target does not speak it";
 }
 

@@ -69,7 +69,12 @@ int tei_peer_where(te_engine *e, te_segment id, bool fresh, struct tei_hostport 
     if (!p)
         return TEI_FAIL(TE_ERR_NOT_FOUND,
                         "segment %d is not open in this engine; te_open() gives its id", (int)id);
-    if (fresh) {
+    if (fresh && strchr(p->name, '/')) {
+        rc = TEI_FAIL(TE_ERR_UNSUPPORTED,
+                      "segment '%s' is made of files: there is no engine that "
+                      "could be told anything",
+                      p->name);
+    } else if (fresh) {
         rc = e->dir->ops->rpc_addr(e->dir, p->name, true, out);
     } else {
         pthread_mutex_lock(&p->lock);
@@ -130,6 +135,12 @@ static int grow_table(te_engine *e)
     return 0;
 }
 
+/* Whether the directory tells of changes; not of this engine itself, nor of a file's name. */
+static bool is_followed(const te_engine *e, const struct peer *p)
+{
+    return p->id != TE_LOCAL_SEGMENT && e->dir->ops->follow && !tei_file_is_name(p->name);
+}
+
 /* Gives the peer an index and id; peers_lock is held for writing. */
 static int enter_table(te_engine *e, struct peer *p)
 {
@@ -148,7 +159,7 @@ static int enter_table(te_engine *e, struct peer *p)
     e->peers[i] = p;
     p->id = (te_segment)((e->peer_gens[i] << INDEX_BITS) | (uint32_t)i);
     HASH_ADD_KEYPTR(hh, e->by_name, p->name, strlen(p->name), p);
-    if (i && e->dir->ops->follow)
+    if (is_followed(e, p))
         e->dir->ops->follow(e->dir, p->name, p->revision);
     return 0;
 }
@@ -157,7 +168,7 @@ static void leave_table(te_engine *e, struct peer *p)
 {
     size_t i = (uint32_t)p->id & INDEX_MASK;
 
-    if (i && e->dir->ops->forget)
+    if (is_followed(e, p))
         e->dir->ops->forget(e->dir, p->name);
     HASH_DEL(e->by_name, p);
     e->peers[i] = NULL;
@@ -181,6 +192,16 @@ static bool open_again(te_engine *e, const char *name, te_segment *out)
     return p != NULL;
 }
 
+static int look_up(struct peer *p, const struct tei_segment *old, struct tei_segment **out,
+                   struct tei_hostport *where)
+{
+    struct tei_directory *dir = p->engine->dir;
+
+    if (tei_file_is_name(p->name))
+        return tei_file_lookup(p->name, out);
+    return dir->ops->lookup(dir, p->name, old, out, where, old ? NULL : &p->revision);
+}
+
 /* Fetches the descriptor and puts a view of it in place. Blocks. */
 static int fetch(struct peer *p)
 {
@@ -196,8 +217,7 @@ static int fetch(struct peer *p)
 
     if (old)
         atomic_fetch_add_explicit(&p->engine->count.refreshes, 1, memory_order_relaxed);
-    rc = p->engine->dir->ops->lookup(p->engine->dir, p->name, old, &seg, &where,
-                                     old ? NULL : &p->revision);
+    rc = look_up(p, old, &seg, &where);
     tei_segment_put(old);
     if (rc)
         return rc;
@@ -213,6 +233,26 @@ static void drop_peer(struct peer *p)
     tei_peer_put(p);
 }
 
+/* A bare name that no engine has may be one of files: "x" is then opened as "nvmeof/x". */
+static int fetch_files(struct peer *p)
+{
+    char *bare = p->name, *files;
+    int rc;
+
+    if (asprintf(&files, "nvmeof/%s", bare) < 0)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for the name of a segment");
+    p->name = files;
+    rc = fetch(p);
+    if (rc == TE_ERR_NOT_FOUND)
+        rc = TEI_FAIL(rc,
+                      "there is no segment '%s', neither an engine's (ram/%s) nor of files "
+                      "(nvmeof/%s): it is not up yet, is gone, or was published under another "
+                      "MC_METADATA_CLUSTER_ID",
+                      bare, bare, bare);
+    free(bare);
+    return rc;
+}
+
 static int open_new(te_engine *e, const char *name, te_segment *out)
 {
     struct peer *p, *other;
@@ -221,12 +261,14 @@ static int open_new(te_engine *e, const char *name, te_segment *out)
     if (rc)
         return rc;
     rc = fetch(p);
+    if (rc == TE_ERR_NOT_FOUND && e->dir->ops->stores && !strchr(name, '/'))
+        rc = fetch_files(p);
     if (rc) {
         drop_peer(p);
         return rc;
     }
     pthread_rwlock_wrlock(&e->peers_lock);
-    HASH_FIND_STR(e->by_name, name, other);
+    HASH_FIND_STR(e->by_name, p->name, other);
     if (other) {
         other->opens++;
         *out = other->id;
@@ -371,6 +413,11 @@ static void end_unfetched(te_engine *e, struct tei_list *tasks, int error, const
     }
 }
 
+static const char *why_stale(const struct view *v)
+{
+    return v->seg->files ? "its files end before that" : "its owner has not registered the range";
+}
+
 /* Cuts and posts tasks by the peer's current view. */
 static void post_again(struct peer *p, struct tei_list *tasks)
 {
@@ -390,8 +437,7 @@ static void post_again(struct peer *p, struct tei_list *tasks)
         atomic_store_explicit(&t->state, TE_WAITING, memory_order_relaxed);
         rc = tei_task_canceled(t) ? TE_ERR_CANCELED : tei_plan_cut(&plan, t);
         if (rc)
-            tei_task_end(t, rc,
-                         rc == TE_ERR_STALE ? "its owner has not registered the range" : NULL);
+            tei_task_end(t, rc, rc == TE_ERR_STALE ? why_stale(t->view) : NULL);
     }
     tei_plan_post(&plan);
 }

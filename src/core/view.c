@@ -80,6 +80,8 @@ static int add_via(struct view *v, struct tei_transport *t, const struct tei_hos
 
     if (!v->seg != !!(t->ops.caps & TEI_CAP_LOCAL_ONLY))
         return 0;
+    if (v->seg && v->seg->files != !!(t->ops.caps & TEI_CAP_FILE))
+        return 0;
     if (v->seg) {
         a = calloc(1, t->ops.attach_size);
         if (!a)

@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int peer_own_name(struct tei_directory *d, const char *wanted,
                          const struct tei_hostport *addr, char *out, size_t n)
@@ -63,11 +64,18 @@ static int peer_lookup(struct tei_directory *d, const char *name, const struct t
                        struct tei_segment **out, struct tei_hostport *where, int64_t *revision)
 {
     struct tei_hostport addr;
-    int rc = tei_hostport_parse(name, d->conf->handshake_port, &addr);
+    int rc;
 
     (void)old;
     if (revision)
         *revision = 0;
+    if (strchr(name, '/'))
+        return TEI_FAIL(
+            TE_ERR_NOT_FOUND,
+            "segment '%s': P2PHANDSHAKE keeps no records of files; open the file itself "
+            "as file:///path, or use a metadata server",
+            name);
+    rc = tei_hostport_parse(name, d->conf->handshake_port, &addr);
     if (!rc)
         rc = tei_directory_fetch(&addr, d->conf, out);
     if (!rc)

@@ -404,8 +404,8 @@ static int lookup_engine(struct store_directory *d, const struct tei_segment *ol
 }
 
 /*
- * Where the engine of a descriptor answers. A segment without buffers may have been registered
- * before its engine is up: then it answers nowhere, which is "" and port 0.
+ * Where the engine of a descriptor answers. Files have none, and a segment without buffers may have
+ * been registered before its engine is up: then it answers nowhere, which is "" and port 0.
  */
 static int find_engine(struct store_directory *d, const struct tei_segment *s,
                        struct tei_hostport *where)
@@ -414,6 +414,9 @@ static int find_engine(struct store_directory *d, const struct tei_segment *s,
     char *key;
     int rc;
 
+    *where = (struct tei_hostport){0};
+    if (s->files)
+        return 0;
     if (json_array_size(json_object_get(s->root, "buffers")))
         return store_rpc_addr(&d->directory, s->name, true, where);
     key = rpc_key(d, s->name);
@@ -421,7 +424,6 @@ static int find_engine(struct store_directory *d, const struct tei_segment *s,
         return no_memory(s->name);
     rc = d->store->ops->get(d->store, key, deadline_of(d), &value, NULL);
     free(key);
-    *where = (struct tei_hostport){0};
     if (rc)
         return rc == TE_ERR_NOT_FOUND ? 0 : rc;
     rc = tei_rpc_meta_decode(&value, s->name, where);

@@ -267,6 +267,14 @@ struct tei_directory {
     const struct tei_conf *conf;
 };
 
+/*
+ * Segments that no directory is asked for: "file:///path", one file or block device of this host.
+ * TE_ERR_NOT_FOUND, TE_ERR_ACCESS; TE_ERR_INVALID: the path is not absolute, or leads to something
+ * else, or to an empty file.
+ */
+bool tei_file_is_name(const char *name);
+int tei_file_lookup(const char *name, struct tei_segment **out);
+
 /* "P2PHANDSHAKE" or a store's connection string. */
 int tei_directory_open(const char *conn, const struct tei_conf *conf, struct tei_directory **out);
 

@@ -38,6 +38,7 @@ struct tei_segment {
     uint64_t version;           /* grows with every change within one life; 0: not one of ours */
     struct tei_buffer *buffers; /* ascending by addr, none overlapping */
     size_t n_buffers;
+    bool files; /* protocol "nvmeof": buffers are files, one after another from addr 0 on */
     json_t *root;
 };
 
@@ -49,6 +50,13 @@ struct tei_segment {
  * yet.
  */
 int tei_segment_decode(const char *text, size_t len, struct tei_segment **out);
+
+/*
+ * A segment that is one file, at the same path on every host: its buffer has one entry "*" in
+ * local_path_map.
+ */
+int tei_segment_of_file(const char *name, const char *path, uint64_t length,
+                        struct tei_segment **out);
 
 struct tei_segment *tei_segment_get(struct tei_segment *s); /* one more reference; returns s */
 void tei_segment_put(struct tei_segment *s);                /* NULL is accepted */

@@ -54,7 +54,7 @@ static int read_positive(const json_t *object, const char *key, size_t index, ui
     return 0;
 }
 
-/* Files and offsets into a device stand in "buffers" too, but are no memory with an address. */
+/* Offsets into a device stand in "buffers" too, but are no memory with an address. */
 static bool has_no_address(const json_t *object)
 {
     return !json_object_get(object, "addr") &&
@@ -120,13 +120,65 @@ static int read_keys(const struct tei_segment *s, const json_t *object, size_t i
     return 0;
 }
 
+/* The range is known; whether it can be one. */
+static int add_buffer(struct tei_segment *s, struct tei_buffer *b, size_t index)
+{
+    uint64_t end;
+
+    if (!tei_add_ok(b->addr, b->length, &end) || end > INT64_MAX)
+        return FAIL_KEY("buffers[%zu]: %" PRIu64 " + %" PRIu64 " wraps", index, b->addr, b->length);
+    b->access = TE_REMOTE_RW;
+    b->index = (uint32_t)index;
+    s->n_buffers++;
+    return 0;
+}
+
+static int read_path_map(const json_t *map, size_t index)
+{
+    const char *host;
+    json_t *path;
+
+    if (map && !json_is_object(map))
+        return FAIL_KEY("buffers[%zu]: 'local_path_map' is %s, must be an object", index,
+                        type_name(map));
+    json_object_foreach((json_t *)map, host, path) {
+        if (!json_is_string(path) || !json_string_length(path))
+            return FAIL_KEY("buffers[%zu]: the path of host '%.64s' is %s, must be a string that "
+                            "is not empty",
+                            index, host, json_is_string(path) ? "empty" : type_name(path));
+    }
+    return 0;
+}
+
+/* A file, which begins where the one before it ends. */
+static int read_file(struct tei_segment *s, const json_t *object, size_t index)
+{
+    struct tei_buffer *b = &s->buffers[s->n_buffers];
+    const json_t *path = json_object_get(object, "file_path");
+    int rc;
+
+    if (!json_is_object(object))
+        return FAIL_KEY("buffers[%zu] is %s, must be an object", index, type_name(object));
+    if (!json_is_string(path) || !json_string_length(path))
+        return FAIL_KEY("buffers[%zu]: 'file_path' is %s, must be a string that is not empty",
+                        index, json_is_string(path) ? "empty" : type_name(path));
+    rc = read_path_map(json_object_get(object, "local_path_map"), index);
+    if (!rc)
+        rc = read_positive(object, "length", index, &b->length);
+    if (rc)
+        return rc;
+    b->addr = s->n_buffers ? b[-1].addr + b[-1].length : 0;
+    return add_buffer(s, b, index);
+}
+
 static int read_buffer(struct tei_segment *s, const json_t *object, size_t index)
 {
     struct tei_buffer *b = &s->buffers[s->n_buffers];
     const json_t *name = json_object_get(object, "name");
-    uint64_t end;
     int rc;
 
+    if (s->files)
+        return read_file(s, object, index);
     if (!json_is_object(object))
         return FAIL_KEY("buffers[%zu] is %s, must be an object", index, type_name(object));
     if (has_no_address(object))
@@ -139,14 +191,7 @@ static int read_buffer(struct tei_segment *s, const json_t *object, size_t index
         rc = read_positive(object, "length", index, &b->length);
     if (!rc)
         rc = read_keys(s, object, index);
-    if (rc)
-        return rc;
-    if (!tei_add_ok(b->addr, b->length, &end) || end > INT64_MAX)
-        return FAIL_KEY("buffers[%zu]: %" PRIu64 " + %" PRIu64 " wraps", index, b->addr, b->length);
-    b->access = TE_REMOTE_RW;
-    b->index = (uint32_t)index;
-    s->n_buffers++;
-    return 0;
+    return rc ? rc : add_buffer(s, b, index);
 }
 
 static int by_addr(const void *a, const void *b)
@@ -285,6 +330,8 @@ static int segment_of(json_t *root, struct tei_segment **out)
     if (!rc)
         rc = read_text(root, "protocol", &s->protocol);
     if (!rc)
+        s->files = strcmp(s->protocol, "nvmeof") == 0;
+    if (!rc)
         rc = read_devices(s);
     if (!rc)
         rc = read_buffers(s);
@@ -311,6 +358,18 @@ int tei_segment_decode(const char *text, size_t len, struct tei_segment **out)
         return TEI_FAIL(TE_ERR_METADATA, "the peer has no segment yet");
     json_decref(root);
     return FAIL_KEY("it is %s", "no JSON object");
+}
+
+int tei_segment_of_file(const char *name, const char *path, uint64_t length,
+                        struct tei_segment **out)
+{
+    json_t *root = json_pack("{s[{ss sI s{ss}}] ss ss}", "buffers", "file_path", path, "length",
+                             (json_int_t)length, "local_path_map", "*", path, "name", name,
+                             "protocol", "nvmeof");
+
+    if (!root)
+        return TEI_FAIL(TE_ERR_INVALID, "file '%.200s': no memory, or the path is not UTF-8", path);
+    return segment_of(root, out);
 }
 
 /* ---- pages */

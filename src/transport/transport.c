@@ -152,12 +152,14 @@ static void overlay(struct tei_transport_ops *out, const struct tei_transport_op
 static void check_mandatory(const struct tei_transport_ops *ops)
 {
     bool to_peers = ops->caps & (TEI_CAP_REMOTE | TEI_CAP_SAME_HOST);
+    bool to_files = ops->caps & TEI_CAP_FILE;
 
     (void)ops;
     (void)to_peers;
+    (void)to_files;
     assert(ops->name);
     assert(ops->abi == TEI_TRANSPORT_ABI);
-    assert(to_peers || (ops->caps & TEI_CAP_LOCAL_ONLY));
+    assert(to_peers || to_files || (ops->caps & TEI_CAP_LOCAL_ONLY));
     assert(ops->size >= sizeof(struct tei_transport));
     assert(ops->work_size >= sizeof(struct tei_work));
     assert(ops->attach_size >= sizeof(struct tei_attach));
@@ -168,8 +170,9 @@ static void check_mandatory(const struct tei_transport_ops *ops)
     assert(ops->stop);
     assert(ops->fini);
     assert(!to_peers || ops->describe);
-    assert(!to_peers || ops->attach);
-    assert(!to_peers || ops->detach);
+    assert(!(to_peers || to_files) || ops->attach);
+    assert(!(to_peers || to_files) || ops->detach);
+    assert(!to_files || ops->allow);
     assert(!(ops->caps & TEI_CAP_BUFFER_KEYS) || ops->describe_buffer);
     assert(!(ops->caps & TEI_CAP_HANDSHAKE) || ops->handshake);
 }

@@ -59,6 +59,11 @@ enum tei_transport_caps {
     TEI_CAP_SAME_HOST = 1 << 4,
     TEI_CAP_DRIVE = 1 << 5,     /* te_wait() may call drive() */
     TEI_CAP_HANDSHAKE = 1 << 6, /* takes connection messages of peers */
+    /*
+     * Moves between memory and files (tei_segment.files), which no other one is attached to.
+     * Installed by itself beside a REMOTE one. Needs attach() and detach(), and describes nothing.
+     */
+    TEI_CAP_FILE = 1 << 7,
 };
 
 struct tei_transport;
@@ -119,7 +124,8 @@ struct tei_work {
     /* Set by the transport before work_done(). */
     int error;       /* TE_ERR_OK or why not */
     int sys_errno;   /* errno behind it, 0 if none */
-    const char *why; /* static text: what was being done; NULL if there is nothing to add */
+    /* Static text, or one from host->note(): what was being done; NULL: nothing to add. */
+    const char *why;
 };
 
 /* A thread that waits for an owner's work and would rather move it itself than be woken. */
@@ -165,6 +171,11 @@ struct tei_host {
      */
     int (*connect)(struct tei_host *h, const struct tei_hostport *where, const char *body,
                    size_t len, char **answer, size_t *answer_len);
+    /*
+     * A copy of a text, for the `why` of work that ends; lives as long as the work's request can be
+     * asked for. NULL when memory is out.
+     */
+    const char *(*note)(struct tei_host *h, const struct tei_work *w, const char *text);
     /* Answers a message that handshake() was given. */
     void (*answer)(struct tei_host *h, struct tei_rpc_call *call, const char *text, size_t len);
 };
@@ -220,6 +231,10 @@ struct tei_transport_ops {
                   const struct tei_hostport *where);
     /* No work uses it any more. May come after stop(). */
     void (*detach)(struct tei_transport *t, struct tei_attach *a);
+
+    /* ---- required with TEI_CAP_FILE, beside attach() and detach() */
+    /* From now on files may only be opened at or below paths given so, and by TE_FILE_PATHS. */
+    int (*allow)(struct tei_transport *t, const char *path);
 
     /* ---- required with TEI_CAP_BUFFER_KEYS */
     /*

@@ -132,6 +132,15 @@ static int ask(struct tei_host *base, const struct tei_hostport *where, const ch
     return 0;
 }
 
+static const char *note(struct tei_host *base, const struct tei_work *w, const char *text)
+{
+    struct fake_task *t = w->task;
+
+    (void)base;
+    snprintf(t->note, sizeof t->note, "%s", text);
+    return t->note;
+}
+
 static void answer(struct tei_host *base, struct tei_rpc_call *call, const char *text, size_t len)
 {
     (void)base;
@@ -159,6 +168,7 @@ void fake_host_init(struct fake_host *h)
                                 .segment_name = h->name,
                                 .bind_host = "127.0.0.1",
                                 .work_done = work_done,
+                                .note = note,
                                 .region_hold = region_hold,
                                 .region_release = region_release,
                                 .topology = topology,
@@ -380,6 +390,14 @@ int fake_attach_json(struct tei_transport *t, json_t *root, const char *host,
     rc = attach_segment(t, &s, &where, out);
     json_decref(root);
     return rc;
+}
+
+int fake_attach_segment(struct tei_transport *t, const struct tei_segment *s,
+                        struct tei_attach **out)
+{
+    struct tei_hostport nowhere = {0};
+
+    return attach_segment(t, s, &nowhere, out);
 }
 
 struct tei_attach *fake_attach_text(struct tei_transport *t, const char *text)

@@ -51,6 +51,7 @@ struct fake_task {
     bool done, awaited;
     int error, sys_errno;
     const char *why;
+    char note[512]; /* what host->note() was given last */
 };
 
 void fake_host_init(struct fake_host *h);
@@ -82,6 +83,8 @@ struct tei_attach *fake_attach_text(struct tei_transport *t, const char *text);
  */
 int fake_attach_json(struct tei_transport *t, json_t *root, const char *host,
                      struct tei_attach **out);
+int fake_attach_segment(struct tei_transport *t, const struct tei_segment *s,
+                        struct tei_attach **out);
 void fake_detach(struct tei_transport *t, struct tei_attach *a);
 
 /* Makes work and puts it on the list, for t->ops.post(). */

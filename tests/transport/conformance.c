@@ -5,6 +5,8 @@
 #include "base/os.h"
 #include "proc.h"
 
+#include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,12 +20,17 @@
 
 /* ---------------------------------------------------------------------------------------- pairs */
 
-static char *map(size_t n, int how)
+static char *map_file(size_t n, int how, int fd)
 {
-    char *p = mmap(NULL, n, PROT_READ | PROT_WRITE, how | MAP_ANONYMOUS, -1, 0);
+    char *p = mmap(NULL, n, PROT_READ | PROT_WRITE, how, fd, 0);
 
     assert_ptr_not_equal(p, MAP_FAILED);
     return p;
+}
+
+static char *map(size_t n, int how)
+{
+    return map_file(n, how | MAP_ANONYMOUS, -1);
 }
 
 enum side { INITIATOR, TARGET };
@@ -37,6 +44,21 @@ static void configure(const struct conformance *with, struct fake_host *h, enum 
         with->configure(&h->conf);
 }
 
+static char *make_file(struct pair *p)
+{
+    char *mapped, folder[PATH_MAX];
+    int fd;
+
+    assert_non_null(realpath(p->with->folder, folder));
+    snprintf(p->file, sizeof p->file, "%.4000s/te-file-XXXXXX", folder);
+    fd = mkstemp(p->file);
+    assert_true(fd >= 0);
+    assert_int_equal(posix_fallocate(fd, 0, PAIR_BYTES), 0);
+    mapped = map_file(PAIR_BYTES, MAP_SHARED, fd);
+    close(fd);
+    return mapped;
+}
+
 static struct pair *make_pair(const struct conformance *with)
 {
     struct pair *p = calloc(1, sizeof *p);
@@ -44,8 +66,19 @@ static struct pair *make_pair(const struct conformance *with)
     assert_non_null(p);
     p->with = with;
     p->am = map(PAIR_BYTES, MAP_PRIVATE);
-    p->bm = map(PAIR_BYTES, MAP_SHARED);
+    p->bm = with->folder ? make_file(p) : map(PAIR_BYTES, MAP_SHARED);
     return p;
+}
+
+/* The file, in which each byte has the address at which it is mapped. */
+static void attach_file(struct pair *p)
+{
+    struct tei_segment *s;
+
+    assert_int_equal(tei_segment_of_file("file", p->file, PAIR_BYTES, &s), 0);
+    s->buffers[0].addr = (uintptr_t)p->bm;
+    assert_int_equal(fake_attach_segment(p->a, s, &p->attach), 0);
+    tei_segment_put(s);
 }
 
 static void open_initiator(struct pair *p)
@@ -60,6 +93,10 @@ struct pair *pair_open(const struct conformance *with)
     struct pair *p = make_pair(with);
 
     open_initiator(p);
+    if (with->folder) {
+        attach_file(p);
+        return p;
+    }
     if (p->a->ops.caps & TEI_CAP_LOCAL_ONLY) {
         p->b = p->a;
         p->br = fake_region_add(&p->ha, p->a, p->bm, PAIR_BYTES, TE_REMOTE_RW);
@@ -158,6 +195,8 @@ void pair_close(struct pair *p)
     fake_host_fini(&p->ha);
     munmap(p->am, PAIR_BYTES);
     munmap(p->bm, PAIR_BYTES);
+    if (p->file[0])
+        unlink(p->file);
     free(p);
 }
 

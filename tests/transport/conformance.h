@@ -30,9 +30,14 @@ struct conformance {
     bool mute; /* a refusal cannot always be told from a lost connection */
     /* of the initiator's and the target's host, see struct fake_host */
     const char *topology[2];
+    /* For a transport to files: a folder in which one is made, which stands for the target. */
+    const char *folder;
 };
 
-/* An initiator `a` and a target `b`; for a transport that is local only they are the same. */
+/*
+ * An initiator `a` and a target `b`; for a transport that is local only they are the same, and one to
+ * files has no `b`: `bm` is the file, mapped.
+ */
 struct pair {
     const struct conformance *with;
     struct fake_host ha, hb;
@@ -40,7 +45,8 @@ struct pair {
     struct tei_attach *attach; /* b, as seen by a */
     char *am, *bm;             /* PAIR_BYTES each, registered */
     struct tei_region *ar, *br;
-    pid_t child; /* b runs there: hb and b are not used, bm is shared with it */
+    pid_t child;   /* b runs there: hb and b are not used, bm is shared with it */
+    char file[4096]; /* its path */
 };
 
 struct pair *pair_open(const struct conformance *with);

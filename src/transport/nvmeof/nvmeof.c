@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nvmeof.c - the ops of the transport between memory and files. Until a segment of files is opened it
+ * is a lock and two lists.
+ */
+#include "transport/nvmeof/nvmeof.h"
+
+#include "base/err.h"
+#include "base/os.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct nvmeof_attach *attach_of(struct tei_attach *a)
+{
+    return tei_container_of(a, struct nvmeof_attach, base);
+}
+
+/* --------------------------------------------------------------------------------------- open, close */
+
+static int nvmeof_open(struct tei_transport *t)
+{
+    struct nvmeof *n = tei_nvmeof_of(t);
+
+    n->conf = t->host->conf;
+    pthread_mutex_init(&n->lock, NULL);
+    tei_cond_init(&n->quiet);
+    tei_list_init(&n->files);
+    tei_list_init(&n->ended);
+    tei_list_init(&n->idle);
+    n->late_ns = TEI_NEVER;
+    n->ready = true;
+    tei_nvmeof_names(t->host->segment_name, &n->names);
+    return tei_nvmeof_roots_add_all(&n->roots, n->conf->file_paths);
+}
+
+static int nvmeof_allow(struct tei_transport *t, const char *path)
+{
+    return tei_nvmeof_roots_add(&tei_nvmeof_of(t)->roots, path);
+}
+
+/* Fails all work that one owner has posted; NULL: everybody's. Lock held. */
+static void fail_list(struct tei_list *list, const void *owner)
+{
+    struct tei_link *l, *tmp;
+
+    TEI_LIST_EACH(list, l, tmp) {
+        struct nvmeof_work *w = tei_nvmeof_work_of(l);
+
+        if (!owner || w->work.owner == owner)
+            tei_nvmeof_fail(w, TE_ERR_CANCELED, 0, NULL);
+    }
+}
+
+static void fail_all(struct nvmeof *n, const void *owner)
+{
+    struct tei_link *l;
+    bool started;
+
+    pthread_mutex_lock(&n->lock);
+    for (l = tei_list_first(&n->files); l; l = tei_list_next(&n->files, l)) {
+        struct nvmeof_file *f = tei_container_of(l, struct nvmeof_file, link);
+
+        fail_list(&f->queue, owner);
+        fail_list(&f->flying, owner);
+    }
+    n->closed |= !owner;
+    started = n->started;
+    pthread_mutex_unlock(&n->lock);
+    if (started)
+        tei_waker_ring(&n->waker);
+}
+
+static void nvmeof_cancel(struct tei_transport *t, const void *owner)
+{
+    fail_all(tei_nvmeof_of(t), owner);
+}
+
+static void nvmeof_close(struct tei_transport *t)
+{
+    fail_all(tei_nvmeof_of(t), NULL);
+}
+
+static void nvmeof_stop(struct tei_transport *t)
+{
+    nvmeof_close(t);
+    tei_nvmeof_stop(tei_nvmeof_of(t));
+}
+
+static void nvmeof_fini(struct tei_transport *t)
+{
+    struct nvmeof *n = tei_nvmeof_of(t);
+
+    if (!n->ready)
+        return;
+    tei_nvmeof_fini(n);
+    tei_nvmeof_roots_fini(&n->roots);
+    pthread_cond_destroy(&n->quiet);
+    pthread_mutex_destroy(&n->lock);
+}
+
+/* ----------------------------------------------------------------------------------- attachments */
+
+static void drop_parts(struct nvmeof_attach *a)
+{
+    while (a->n) {
+        struct nvmeof_part *part = &a->parts[--a->n];
+
+        if (part->file)
+            tei_nvmeof_file_put(part->file);
+        free(part->why);
+    }
+    free(a->parts);
+}
+
+static int add_part(struct nvmeof *n, struct nvmeof_attach *a, const struct tei_segment *s,
+                    const struct tei_buffer *b)
+{
+    struct nvmeof_part *part = &a->parts[a->n];
+    char why[1024], *path = tei_nvmeof_path(s->root, b->index, &n->names, why, sizeof why);
+
+    *part = (struct nvmeof_part){.begin = b->addr, .length = b->length};
+    if (path) {
+        pthread_mutex_lock(&n->lock);
+        part->file = tei_nvmeof_file_get(n, path);
+        pthread_mutex_unlock(&n->lock);
+    } else {
+        part->why = strdup(why);
+    }
+    if (!part->file && !part->why)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for the files of a segment");
+    a->n++;
+    return 0;
+}
+
+static int nvmeof_attach(struct tei_transport *t, struct tei_attach *base,
+                         const struct tei_segment *s, const struct tei_hostport *where)
+{
+    struct nvmeof_attach *a = attach_of(base);
+    struct nvmeof *n = tei_nvmeof_of(t);
+    int rc = tei_nvmeof_start(n);
+
+    (void)where;
+    if (rc)
+        return rc;
+    a->parts = calloc(s->n_buffers + 1, sizeof *a->parts);
+    if (!a->parts)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for the files of a segment");
+    for (size_t i = 0; i < s->n_buffers && !rc; i++)
+        rc = add_part(n, a, s, &s->buffers[i]);
+    if (rc)
+        drop_parts(a);
+    return rc;
+}
+
+static void nvmeof_detach(struct tei_transport *t, struct tei_attach *a)
+{
+    (void)t;
+    drop_parts(attach_of(a));
+}
+
+static unsigned nvmeof_score(struct tei_transport *t, const struct tei_attach *a,
+                             const te_request *r)
+{
+    (void)t;
+    (void)a;
+    (void)r;
+    return 100;
+}
+
+/* ------------------------------------------------------------------------------------------- work */
+
+static const struct nvmeof_part *find_part(const struct nvmeof_attach *a, uint64_t at)
+{
+    size_t lo = 0, hi = a->n;
+
+    while (lo + 1 < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+
+        if (a->parts[mid].begin <= at)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return &a->parts[lo];
+}
+
+/* Into its file's queue, or among those that end here. Lock held. */
+static void take(struct nvmeof *n, struct nvmeof_work *w, int64_t now, struct tei_list *refused)
+{
+    const struct nvmeof_part *part = find_part(attach_of(w->work.attach), w->work.remote);
+    struct tei_host *host = n->base.host;
+    int64_t quiet = now + n->conf->transfer_timeout_ms * TEI_NS_PER_MS;
+
+    if (n->closed || !part->file) {
+        w->work.error = n->closed ? TE_ERR_CANCELED : TE_ERR_NOT_FOUND;
+        w->work.why = n->closed ? NULL : host->note(host, &w->work, part->why);
+        tei_list_push_back(refused, &w->work.link);
+        return;
+    }
+    w->file = part->file;
+    w->at = w->work.remote - part->begin;
+    w->cut = 0;
+    w->ios = 0;
+    w->posted_ns = now;
+    n->pending++;
+    if (w->work.deadline_ns < n->late_ns)
+        n->late_ns = w->work.deadline_ns;
+    if (n->conf->transfer_timeout_ms && quiet < n->late_ns)
+        n->late_ns = quiet;
+    tei_list_push_back(&w->file->queue, &w->work.link);
+}
+
+static void pin_job(struct tei_job *j)
+{
+    struct nvmeof_region *r = tei_container_of(j, struct nvmeof_region, job);
+    struct nvmeof *n = r->owner;
+
+    n->device->region_pin(n, r);
+    pthread_mutex_lock(&n->lock);
+    n->jobs--;
+    pthread_cond_broadcast(&n->quiet);
+    pthread_mutex_unlock(&n->lock);
+}
+
+/* The first work of a region has it pinned, in the background. */
+static void want_pin(struct nvmeof *n, struct nvmeof_region *r)
+{
+    int unpinned = NVMEOF_UNPINNED;
+
+    if (!r || atomic_load_explicit(&r->pin, memory_order_relaxed) != NVMEOF_UNPINNED)
+        return;
+    pthread_mutex_lock(&n->lock);
+    if (n->closed || !n->device->region_pin ||
+        !atomic_compare_exchange_strong(&r->pin, &unpinned, NVMEOF_PINNING))
+        r = NULL;
+    else
+        n->jobs++;
+    pthread_mutex_unlock(&n->lock);
+    if (r)
+        tei_jobs_post(n->base.host->jobs, &r->job, pin_job);
+}
+
+static void nvmeof_post(struct tei_transport *t, struct tei_list *work)
+{
+    struct nvmeof *n = tei_nvmeof_of(t);
+    int64_t now = tei_now_ns();
+    struct tei_list refused;
+    struct tei_link *l;
+
+    tei_list_init(&refused);
+    for (l = tei_list_first(work); l; l = tei_list_next(work, l))
+        want_pin(n, tei_nvmeof_work_of(l)->work.region->keys[t->index]);
+    pthread_mutex_lock(&n->lock);
+    while ((l = tei_list_pop(work)))
+        take(n, tei_nvmeof_work_of(l), now, &refused);
+    pthread_mutex_unlock(&n->lock);
+    tei_waker_ring(&n->waker);
+    if (!tei_list_empty(&refused))
+        t->host->work_done(t->host, &refused);
+}
+
+/* ---------------------------------------------------------------------------------------- regions */
+
+static int nvmeof_region_add(struct tei_transport *t, struct tei_region *region)
+{
+    struct nvmeof_region *r = calloc(1, sizeof *r);
+
+    if (!r)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for a region");
+    r->owner = tei_nvmeof_of(t);
+    r->addr = (char *)region->addr;
+    r->length = region->length;
+    atomic_init(&r->pin, NVMEOF_UNPINNED);
+    region->keys[t->index] = r;
+    return 0;
+}
+
+static int nvmeof_region_del(struct tei_transport *t, struct tei_region *region)
+{
+    struct nvmeof_region *r = region->keys[t->index];
+    struct nvmeof *n = tei_nvmeof_of(t);
+
+    if (!r)
+        return 0;
+    pthread_mutex_lock(&n->lock);
+    while (atomic_load_explicit(&r->pin, memory_order_acquire) == NVMEOF_PINNING)
+        pthread_cond_wait(&n->quiet, &n->lock);
+    pthread_mutex_unlock(&n->lock);
+    if (atomic_load_explicit(&r->pin, memory_order_acquire) == NVMEOF_PINNED)
+        n->device->region_unpin(n, r);
+    free(r);
+    region->keys[t->index] = NULL;
+    return 0;
+}
+
+extern const struct tei_transport_ops tei_nvmeof_ops; /* named by transports.def */
+
+const struct tei_transport_ops tei_nvmeof_ops = {
+    .name = "nvmeof",
+    .abi = TEI_TRANSPORT_ABI,
+    .caps = TEI_CAP_FILE,
+    .size = sizeof(struct nvmeof),
+    .work_size = sizeof(struct nvmeof_work),
+    .attach_size = sizeof(struct nvmeof_attach),
+    .open = nvmeof_open,
+    .allow = nvmeof_allow,
+    .attach = nvmeof_attach,
+    .detach = nvmeof_detach,
+    .score = nvmeof_score,
+    .post = nvmeof_post,
+    .cancel = nvmeof_cancel,
+    .region_add = nvmeof_region_add,
+    .region_del = nvmeof_region_del,
+    .close = nvmeof_close,
+    .stop = nvmeof_stop,
+    .fini = nvmeof_fini,
+};

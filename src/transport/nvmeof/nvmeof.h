@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nvmeof.h - private to this folder: the transport between memory and files.
+ *
+ * A segment of files is a row of files and block devices of this host, local ones or those of others
+ * that are mounted here (NVMe over fabrics, or any other way): the descriptor says under which path.
+ *
+ *   nvmeof.c          the ops; work is posted here and ends here
+ *   nvmeof_path.c     which path a buffer has on this host; what may be opened. Pure, but for open
+ *   nvmeof_file.c     open files, shared by all attachments to the same path
+ *   nvmeof_cut.c      a piece of work as I/O requests: alignment, edges, bounces
+ *   nvmeof_worker.c   the thread te/file: starts I/O, takes it back, watches deadlines
+ *   nvmeof_ring.c     I/O by io_uring
+ *   nvmeof_threads.c  I/O by threads that read and write, where io_uring is refused
+ *
+ * Locks. `lock` of struct nvmeof guards the lists of files, the queues of each file, the state of
+ * work, I/O and files, and the slots of the ring. It is never held during I/O, open, close,
+ * work_done() or posting a job.
+ *
+ * Quiet memory. The kernel may use the memory of an I/O request until it gives the request back, and
+ * nothing takes it from the kernel before. So work that is cancelled, or is late, ends once what is
+ * under way of it has come back; no more of it is started.
+ */
+#ifndef TEI_NVMEOF_H
+#define TEI_NVMEOF_H
+
+#include "base/jobs.h"
+#include "base/waker.h"
+#include "transport/transport.h"
+
+#include <pthread.h>
+
+#define NVMEOF_IO_MAX     ((uint64_t)1 << 20)   /* bytes of one I/O request */
+#define NVMEOF_BOUNCE     ((uint64_t)256 << 10) /* of one that is bounced */
+#define NVMEOF_IOS        256                   /* under way at once, to all files */
+#define NVMEOF_FILE_SLOTS 1024                  /* descriptors registered with the ring */
+#define NVMEOF_PAGE       ((uint64_t)4096)      /* page cache and direct I/O never share one */
+
+struct nvmeof;
+
+/* ------------------------------------------------------------------------------------------ paths */
+
+/* What this host may be called in local_path_map, in the order in which they are tried. */
+struct nvmeof_names {
+    const char *segment;       /* of this engine */
+    char host[TEI_HOST_MAX];   /* the host part of it */
+    char system[TEI_HOST_MAX]; /* gethostname(2) */
+};
+void tei_nvmeof_names(const char *segment, struct nvmeof_names *out);
+
+/*
+ * The path of one buffer of a descriptor on this host, malloc'ed: by local_path_map, or file_path
+ * itself where server_name is this host. NULL: there is none, or it cannot be one, and `why` says
+ * so.
+ */
+char *tei_nvmeof_path(const json_t *root, size_t index, const struct nvmeof_names *me, char *why,
+                      size_t n);
+
+/*
+ * Paths at or below which files may be opened; none: anywhere. It only grows, so it is read without a
+ * lock.
+ */
+struct nvmeof_root {
+    struct nvmeof_root *next;
+    char path[];
+};
+struct nvmeof_roots {
+    _Atomic(struct nvmeof_root *) first;
+};
+/* TE_ERR_INVALID: not absolute. */
+int tei_nvmeof_roots_add(struct nvmeof_roots *r, const char *path);
+/* A list with colons. */
+int tei_nvmeof_roots_add_all(struct nvmeof_roots *r, const char *list);
+void tei_nvmeof_roots_fini(struct nvmeof_roots *r);
+
+/*
+ * A descriptor with O_PATH of the regular file or block device at `path`. On failure a te_err, its
+ * errno in *error (0: none) and the reason in `why`.
+ */
+int tei_nvmeof_find(const struct nvmeof_roots *roots, const char *path, int *fd, int *error,
+                    char *why, size_t n);
+
+/* ------------------------------------------------------------------------------------------ files */
+
+enum nvmeof_state {
+    NVMEOF_CLOSED, /* not opened yet, or to be opened anew */
+    NVMEOF_OPENING,
+    NVMEOF_OPEN,
+    NVMEOF_FAILED /* `error` and `why` say why; ends what is queued, then it is CLOSED */
+};
+
+/*
+ * One path. Attachments hold it, and the job that opens it. `direct` is -1 where the file system
+ * takes no O_DIRECT; then all goes by `cached`.
+ */
+struct nvmeof_file {
+    struct tei_link link; /* in nvmeof.files */
+    struct nvmeof *owner;
+    char *path;
+    unsigned refs;
+    enum nvmeof_state state;
+    int error, sys_errno;
+    char why[256];
+    int direct, cached;           /* descriptors */
+    int direct_slot, cached_slot; /* in the ring's table, -1: none */
+    bool writable;
+    bool broken;     /* I/O failed: it is opened anew once nothing is under way */
+    bool not_direct; /* `direct` has refused I/O that should be aligned as it wants it */
+    uint64_t length;
+    uint64_t read_align, memory_align; /* of direct I/O */
+    struct tei_list queue;             /* work not all of which is cut */
+    struct tei_list flying;            /* work all of which is under way */
+    unsigned ios;
+    int64_t progress_ns; /* when I/O came back last */
+    struct tei_job job;
+};
+
+/* Finds or makes the file of a path, one reference more; takes `path` over. Lock held. */
+struct nvmeof_file *tei_nvmeof_file_get(struct nvmeof *n, char *path);
+/* One reference less; the last one closes it in the background. Lock not held. */
+void tei_nvmeof_file_put(struct nvmeof_file *f);
+/* Begins to open it, in the background. Lock not held; the caller has a reference for the job. */
+void tei_nvmeof_file_open(struct nvmeof_file *f);
+/* Whether [at, at + length) is inside the file, which may have grown. */
+bool tei_nvmeof_file_has(struct nvmeof_file *f, uint64_t at, uint64_t length);
+
+/* ------------------------------------------------------------------------------------ work and I/O */
+
+struct nvmeof_part {
+    uint64_t begin, length;   /* in the segment */
+    struct nvmeof_file *file; /* NULL: it has no path here, and `why` says so */
+    char *why;
+};
+
+struct nvmeof_attach {
+    struct tei_attach base;
+    struct nvmeof_part *parts; /* ascending */
+    size_t n;
+};
+
+struct nvmeof_work {
+    struct tei_work work; /* its link is in a file's queue or flying */
+    struct nvmeof_file *file;
+    uint64_t at;  /* in the file */
+    uint64_t cut; /* bytes that I/O requests were made of */
+    unsigned ios; /* under way */
+    int64_t posted_ns;
+};
+
+/* A write of less than a page goes through the page cache, is written back, and dropped there. */
+enum nvmeof_step { NVMEOF_MOVE, NVMEOF_WRITE_BACK, NVMEOF_DROP };
+
+struct nvmeof_io {
+    struct tei_link link; /* in nvmeof.idle, or a list of the threads */
+    struct nvmeof_work *work;
+    struct nvmeof_file *file;
+    enum nvmeof_step step;
+    bool write, direct, edge;
+    uint64_t at;     /* in the file */
+    uint64_t length; /* of the I/O */
+    uint64_t done;   /* of it */
+    char *memory;
+    uint64_t want; /* bytes of the request that it is for */
+    uint64_t skip; /* a read into the bounce buffer: bytes before them */
+    bool bounced;
+    char *bounce;   /* NVMEOF_BOUNCE bytes, made when first needed, kept */
+    int64_t result; /* of the threads */
+};
+
+/* Where the kernel reads or writes. */
+static inline char *tei_nvmeof_io_buffer(const struct nvmeof_io *io)
+{
+    return (io->bounced ? io->bounce : io->memory) + io->done;
+}
+/* The whole pages that hold what an edge wrote. */
+static inline uint64_t tei_nvmeof_io_pages(const struct nvmeof_io *io, uint64_t *length)
+{
+    uint64_t begin = io->at - io->at % NVMEOF_PAGE;
+
+    *length = (io->at - begin + io->length + NVMEOF_PAGE - 1) / NVMEOF_PAGE * NVMEOF_PAGE;
+    return begin;
+}
+
+/* A registered region, for the ring. */
+enum nvmeof_pin { NVMEOF_UNPINNED, NVMEOF_PINNING, NVMEOF_PINNED, NVMEOF_UNPINNABLE };
+
+struct nvmeof_region {
+    struct nvmeof *owner;
+    char *addr;
+    size_t length;
+    _Atomic int pin; /* enum nvmeof_pin; PINNED is stored with release, after the slots */
+    unsigned slot, n_slots;
+    struct tei_job job;
+};
+
+/*
+ * How I/O is done. `start` is called with the lock held and must not block; each I/O comes back once
+ * by tei_nvmeof_io_done(), out of wait(), which sleeps until there is one, the waker was rung or
+ * timeout_ns is over (negative: none), with no lock held.
+ */
+struct nvmeof_device_ops {
+    const char *name;
+    int (*open)(struct nvmeof *n);
+    void (*start)(struct nvmeof *n, struct nvmeof_io *io);
+    void (*wait)(struct nvmeof *n, int64_t timeout_ns);
+    void (*close)(struct nvmeof *n); /* nothing is under way */
+    /* These may be left out; but for file_add() without the lock. */
+    void (*file_add)(struct nvmeof *n, struct nvmeof_file *f); /* opened */
+    void (*file_del)(struct nvmeof *n, struct nvmeof_file *f);
+    /* Pins the region's memory and says so in `pin`; may take long. */
+    void (*region_pin)(struct nvmeof *n, struct nvmeof_region *r);
+    void (*region_unpin)(struct nvmeof *n, struct nvmeof_region *r);
+};
+
+extern const struct nvmeof_device_ops tei_nvmeof_ring; /* where TE_USE_URING */
+extern const struct nvmeof_device_ops tei_nvmeof_threads;
+
+struct nvmeof {
+    struct tei_transport base;
+    const struct tei_conf *conf;
+    struct nvmeof_names names;
+    pthread_mutex_t lock;
+    bool ready, closed, quit;
+    struct nvmeof_roots roots;
+    struct tei_list files;
+    struct tei_list ended; /* work of which nothing is under way any more */
+    size_t pending;        /* work that has not ended */
+    int64_t late_ns;       /* no work is late before */
+
+    /* from the first attachment on */
+    bool started;
+    pthread_t thread;
+    struct tei_waker waker;
+    const struct nvmeof_device_ops *device;
+    void *state; /* the device's */
+    struct nvmeof_io *ios;
+    struct tei_list idle; /* of them */
+    unsigned flying;      /* the others */
+    unsigned jobs;        /* opening a file or pinning memory */
+    pthread_cond_t quiet; /* `jobs` became 0 */
+};
+
+static inline struct nvmeof *tei_nvmeof_of(struct tei_transport *t)
+{
+    return tei_container_of(t, struct nvmeof, base);
+}
+
+static inline struct nvmeof_work *tei_nvmeof_work_of(struct tei_link *l)
+{
+    return tei_container_of(l, struct nvmeof_work, work.link);
+}
+
+/* Device and thread, once. Takes the lock. */
+int tei_nvmeof_start(struct nvmeof *n);
+/* Waits until all work has ended, then ends the thread. */
+void tei_nvmeof_stop(struct nvmeof *n);
+void tei_nvmeof_fini(struct nvmeof *n);
+
+/* Makes the next I/O request of the work, which is not all cut. False: memory is out. Lock held. */
+bool tei_nvmeof_cut(struct nvmeof_work *w, struct nvmeof_io *io);
+/*
+ * What came of an I/O's step: bytes, or a negative errno. Whether it is over; else it is to be
+ * started again. Lock held.
+ */
+bool tei_nvmeof_settle(struct nvmeof_io *io, int64_t result);
+/* An I/O has come back. Lock held. */
+void tei_nvmeof_io_done(struct nvmeof *n, struct nvmeof_io *io, int64_t result);
+
+/* No more of the work is started; it ends at once if nothing is under way. Lock held. */
+void tei_nvmeof_fail(struct nvmeof_work *w, int error, int sys_errno, const char *why);
+/* The same with the file's path in the text, printf-like with one %s. */
+void tei_nvmeof_fail_at(struct nvmeof_work *w, int error, int sys_errno, const char *what);
+
+#endif

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nvmeof_file.c - open files.
+ *
+ * Opening and closing may take long (a network file system whose server is away), so both are jobs.
+ * Who is not allowed to write gets a file that can be read. Each file has two descriptors: `direct`,
+ * with O_DIRECT, which moves data between the device and the caller's memory, and `cached`, for what
+ * direct I/O cannot do (nvmeof_cut.c).
+ */
+#include "transport/nvmeof/nvmeof.h"
+
+#include "base/err.h"
+#include "base/os.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct nvmeof_file *tei_nvmeof_file_get(struct nvmeof *n, char *path)
+{
+    struct nvmeof_file *f;
+    struct tei_link *l;
+
+    for (l = tei_list_first(&n->files); l; l = tei_list_next(&n->files, l)) {
+        f = tei_container_of(l, struct nvmeof_file, link);
+        if (strcmp(f->path, path) == 0) {
+            f->refs++;
+            free(path);
+            return f;
+        }
+    }
+    f = calloc(1, sizeof *f);
+    if (!f) {
+        free(path);
+        return NULL;
+    }
+    f->owner = n;
+    f->path = path;
+    f->refs = 1;
+    f->direct = f->cached = f->direct_slot = f->cached_slot = -1;
+    tei_list_init(&f->queue);
+    tei_list_init(&f->flying);
+    tei_list_push_back(&n->files, &f->link);
+    return f;
+}
+
+static void close_fds(struct nvmeof_file *f)
+{
+    const struct nvmeof_device_ops *device = f->owner->device;
+
+    if (device && device->file_del)
+        device->file_del(f->owner, f);
+    tei_fd_close(f->direct);
+    tei_fd_close(f->cached);
+    f->direct = f->cached = -1;
+}
+
+static void end_job(struct nvmeof *n)
+{
+    pthread_mutex_lock(&n->lock);
+    if (--n->jobs == 0)
+        pthread_cond_broadcast(&n->quiet);
+    pthread_mutex_unlock(&n->lock);
+}
+
+static void close_job(struct tei_job *j)
+{
+    struct nvmeof_file *f = tei_container_of(j, struct nvmeof_file, job);
+    struct nvmeof *n = f->owner;
+
+    close_fds(f);
+    free(f->path);
+    free(f);
+    end_job(n);
+}
+
+void tei_nvmeof_file_put(struct nvmeof_file *f)
+{
+    struct nvmeof *n = f->owner;
+    bool last;
+
+    pthread_mutex_lock(&n->lock);
+    last = --f->refs == 0;
+    if (last) {
+        tei_list_del(&f->link);
+        n->jobs++;
+    }
+    pthread_mutex_unlock(&n->lock);
+    if (last)
+        tei_jobs_post(n->base.host->waits, &f->job, close_job);
+}
+
+/* ---------------------------------------------------------------------------------------- opening */
+
+/* What the job finds out, before it is put into the file. */
+struct found {
+    int direct, cached, error, sys_errno;
+    bool writable;
+    uint64_t length, read_align, memory_align;
+    char why[256];
+};
+
+/* The file that `fd` (O_PATH) is, or -1 and errno. */
+static int reopen(int fd, int flags)
+{
+    char path[40];
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return tei_fd_own(open(path, flags | O_CLOEXEC | O_NOCTTY));
+}
+
+static bool is_refusal(int error)
+{
+    return error == EACCES || error == EPERM || error == EROFS || error == ETXTBSY;
+}
+
+static int length_of(int fd, uint64_t *out)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) != 0)
+        return -1;
+    if (S_ISBLK(st.st_mode))
+        return ioctl(fd, BLKGETSIZE64, out);
+    *out = (uint64_t)st.st_size;
+    return 0;
+}
+
+/* What direct I/O must be aligned to; a page where the kernel does not tell. */
+static void find_alignment(struct found *o)
+{
+    uint64_t file = NVMEOF_PAGE, memory = NVMEOF_PAGE;
+    int sector;
+#ifdef STATX_DIOALIGN
+    struct statx st;
+
+    if (statx(o->direct, "", AT_EMPTY_PATH, STATX_DIOALIGN, &st) == 0 &&
+        (st.stx_mask & STATX_DIOALIGN) && st.stx_dio_offset_align) {
+        file = st.stx_dio_offset_align;
+        memory = st.stx_dio_mem_align;
+    } else
+#endif
+        if (ioctl(o->direct, BLKSSZGET, &sector) == 0 && sector > 0)
+        file = memory = (uint64_t)sector;
+    o->read_align = tei_max(file, 512);
+    o->memory_align = tei_max(memory, 4);
+}
+
+static void open_both(struct nvmeof_file *f, int fd, struct found *o)
+{
+    int mode = O_RDWR;
+
+    o->cached = reopen(fd, mode);
+    o->writable = o->cached >= 0;
+    if (o->cached < 0 && is_refusal(errno)) {
+        mode = O_RDONLY;
+        o->cached = reopen(fd, mode);
+    }
+    if (o->cached < 0 || length_of(o->cached, &o->length) != 0) {
+        o->sys_errno = errno;
+        o->error = is_refusal(errno) ? TE_ERR_ACCESS : TE_ERR_SYSTEM;
+        snprintf(o->why, sizeof o->why, "opening %.200s", f->path);
+        return;
+    }
+    if (!f->owner->conf->file_direct)
+        return;
+    o->direct = reopen(fd, mode | O_DIRECT);
+    if (o->direct < 0)
+        TEI_INFO("%s: its file system takes no O_DIRECT (%s): all goes through the page cache",
+                 f->path, tei_errno_text(errno));
+    else
+        find_alignment(o);
+}
+
+/* The file is between two lives: nobody else reads what is written here. */
+static void take_over(struct nvmeof_file *f, const struct found *o)
+{
+    f->error = o->error;
+    f->sys_errno = o->sys_errno;
+    memcpy(f->why, o->why, sizeof f->why);
+    f->direct = o->direct;
+    f->cached = o->cached;
+    f->writable = o->writable;
+    f->length = o->length;
+    f->read_align = o->read_align;
+    f->memory_align = o->memory_align;
+    f->broken = false;
+    f->progress_ns = tei_now_ns();
+    if (!o->error && f->owner->device->file_add)
+        f->owner->device->file_add(f->owner, f);
+    f->state = o->error ? NVMEOF_FAILED : NVMEOF_OPEN;
+}
+
+static void open_job(struct tei_job *j)
+{
+    struct nvmeof_file *f = tei_container_of(j, struct nvmeof_file, job);
+    struct found o = {.direct = -1, .cached = -1};
+    struct nvmeof *n = f->owner;
+    int fd;
+
+    close_fds(f);
+    o.error = tei_nvmeof_find(&n->roots, f->path, &fd, &o.sys_errno, o.why, sizeof o.why);
+    if (!o.error) {
+        open_both(f, fd, &o);
+        tei_fd_close(fd);
+    }
+    if (o.error) {
+        tei_fd_close(o.direct);
+        tei_fd_close(o.cached);
+        o.direct = o.cached = -1;
+        TEI_WARN("%s%s%s: %s", o.why, o.sys_errno ? ": " : "",
+                 o.sys_errno ? tei_errno_text(o.sys_errno) : "", te_strerror(o.error));
+    }
+    pthread_mutex_lock(&n->lock);
+    take_over(f, &o);
+    pthread_mutex_unlock(&n->lock);
+    tei_waker_ring(&n->waker);
+    tei_nvmeof_file_put(f);
+    end_job(n);
+}
+
+void tei_nvmeof_file_open(struct nvmeof_file *f)
+{
+    tei_jobs_post(f->owner->base.host->waits, &f->job, open_job);
+}
+
+bool tei_nvmeof_file_has(struct nvmeof_file *f, uint64_t at, uint64_t length)
+{
+    uint64_t now;
+
+    if (at + length <= f->length)
+        return true;
+    if (length_of(f->cached, &now) == 0)
+        f->length = now;
+    return at + length <= f->length;
+}

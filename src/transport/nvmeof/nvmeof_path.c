@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/nvmeof/nvmeof.h"
+
+#include "base/err.h"
+#include "base/os.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ANY_HOST "*"
+
+/* -------------------------------------------------------------------------------- which path it is */
+
+void tei_nvmeof_names(const char *segment, struct nvmeof_names *out)
+{
+    struct tei_hostport where;
+
+    *out = (struct nvmeof_names){.segment = segment};
+    if (tei_hostport_has_port(segment) && tei_hostport_parse(segment, 0, &where) == 0)
+        snprintf(out->host, sizeof out->host, "%s", where.host);
+    if (gethostname(out->system, sizeof out->system - 1) != 0)
+        out->system[0] = '\0';
+}
+
+static bool is_me(const struct nvmeof_names *me, const char *host)
+{
+    return host && host[0] &&
+           (strcmp(host, me->segment) == 0 || strcmp(host, me->host) == 0 ||
+            strcmp(host, me->system) == 0);
+}
+
+/* The entry of this host, of the first of its names that has one. */
+static const char *mapped(const json_t *buffer, const struct nvmeof_names *me)
+{
+    const char *const names[] = {me->segment, me->host, me->system, ANY_HOST};
+    const json_t *map = json_object_get(buffer, "local_path_map");
+    const char *path = NULL;
+
+    for (size_t i = 0; i < TEI_ARRAY_LEN(names) && !path; i++)
+        path = names[i][0] ? json_string_value(json_object_get(map, names[i])) : NULL;
+    return path;
+}
+
+/* ".." could lead out of what the path seems to be in. */
+static bool climbs(const char *path)
+{
+    for (const char *p = path; p; p = strchr(p, '/')) {
+        p += *p == '/';
+        if (strncmp(p, "..", 2) == 0 && (p[2] == '/' || p[2] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+static bool is_sound(const char *path)
+{
+    return path[0] == '/' && !climbs(path) && strlen(path) < PATH_MAX;
+}
+
+char *tei_nvmeof_path(const json_t *root, size_t index, const struct nvmeof_names *me, char *why,
+                      size_t n)
+{
+    const json_t *buffer = json_array_get(json_object_get(root, "buffers"), index);
+    const char *server = json_string_value(json_object_get(root, "server_name"));
+    const char *there = json_string_value(json_object_get(buffer, "file_path"));
+    const char *path = mapped(buffer, me);
+    char *copy;
+
+    if (!path && is_me(me, server))
+        path = there;
+    if (!path) {
+        snprintf(
+            why, n,
+            "file %zu, %.200s of host %.100s, has no path on this host: its record has none for "
+            "%.100s or %.100s; mount it here and tell with 'te_segment mount'",
+            index, there, server ? server : "(not told)", me->segment, me->system);
+        return NULL;
+    }
+    if (!is_sound(path)) {
+        snprintf(why, n, "file %zu: its path %.300s is not absolute, too long, or has '..' in it",
+                 index, path);
+        return NULL;
+    }
+    copy = strdup(path);
+    if (!copy)
+        snprintf(why, n, "no memory");
+    return copy;
+}
+
+/* ------------------------------------------------------------------------------ what may be opened */
+
+int tei_nvmeof_roots_add(struct nvmeof_roots *r, const char *path)
+{
+    size_t len = strlen(path) + 1;
+    struct nvmeof_root *root;
+
+    if (!is_sound(path))
+        return TEI_FAIL(TE_ERR_INVALID,
+                        "path '%.200s' of files: it must be absolute and without '..'", path);
+    root = malloc(sizeof *root + len);
+    if (!root)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for a path of files");
+    memcpy(root->path, path, len);
+    root->next = atomic_load_explicit(&r->first, memory_order_relaxed);
+    /* Release: partner of the acquire in is_allowed(). */
+    while (!atomic_compare_exchange_weak_explicit(&r->first, &root->next, root,
+                                                  memory_order_release, memory_order_relaxed))
+        continue;
+    return 0;
+}
+
+int tei_nvmeof_roots_add_all(struct nvmeof_roots *r, const char *list)
+{
+    char *copy = strdup(list), *at = copy;
+    int rc = copy ? 0 : TEI_FAIL(TE_ERR_MEMORY, "no memory for TE_FILE_PATHS");
+
+    while (!rc && at && *at) {
+        const char *path = strsep(&at, ":");
+
+        if (*path)
+            rc = tei_nvmeof_roots_add(r, path);
+    }
+    free(copy);
+    return rc;
+}
+
+void tei_nvmeof_roots_fini(struct nvmeof_roots *r)
+{
+    struct nvmeof_root *root = atomic_load_explicit(&r->first, memory_order_relaxed);
+
+    while (root) {
+        struct nvmeof_root *next = root->next;
+
+        free(root);
+        root = next;
+    }
+}
+
+/* Whether the real path is a root's, or below it. */
+static bool is_below(const char *real, const char *root)
+{
+    char *there = realpath(root, NULL);
+    size_t len = there ? strlen(there) : 0;
+    bool below = len && strncmp(real, there, len) == 0 &&
+                 (real[len] == '\0' || real[len] == '/' || there[len - 1] == '/');
+
+    free(there);
+    return below;
+}
+
+/* Where the descriptor leads to in the end, whatever links the path had in it. */
+static bool is_allowed(const struct nvmeof_roots *roots, int fd)
+{
+    const struct nvmeof_root *root = atomic_load_explicit(&roots->first, memory_order_acquire);
+    char link[40], real[PATH_MAX];
+    ssize_t len;
+
+    if (!root)
+        return true;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    len = readlink(link, real, sizeof real - 1);
+    if (len < 0)
+        return false;
+    real[len] = '\0';
+    while (root && !is_below(real, root->path))
+        root = root->next;
+    return root != NULL;
+}
+
+static int error_of_open(int error)
+{
+    switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+    case ENXIO:
+    case ENODEV:
+        return TE_ERR_NOT_FOUND;
+    case EACCES:
+    case EPERM:
+    case ELOOP:
+        return TE_ERR_ACCESS;
+    default:
+        return TE_ERR_SYSTEM;
+    }
+}
+
+static int check_found(const struct nvmeof_roots *roots, int fd, const char *path, char *why,
+                       size_t n)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) != 0 || (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))) {
+        snprintf(why, n, "%.180s is neither a regular file nor a block device", path);
+        return TE_ERR_INVALID;
+    }
+    if (is_allowed(roots, fd))
+        return 0;
+    snprintf(
+        why, n,
+        "%.180s is not, or does not stay, below TE_FILE_PATHS or what nvmeof was installed with",
+        path);
+    return TE_ERR_ACCESS;
+}
+
+int tei_nvmeof_find(const struct nvmeof_roots *roots, const char *path, int *out, int *error,
+                    char *why, size_t n)
+{
+    int rc, fd = tei_fd_own(open(path, O_PATH | O_CLOEXEC));
+
+    *error = fd < 0 ? errno : 0;
+    if (fd < 0) {
+        snprintf(why, n, "opening %.200s", path);
+        return error_of_open(*error);
+    }
+    rc = check_found(roots, fd, path, why, n);
+    if (rc) {
+        tei_fd_close(fd);
+        return rc;
+    }
+    *out = fd;
+    return 0;
+}

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nvmeof_worker.c - the thread te/file.
+ *
+ * A file's work waits in `queue` until all of it is cut into I/O requests, then in `flying` until the
+ * last of them is back. At most conf->file_depth of them are under way to one file, so a device that
+ * does not answer holds up its own files alone.
+ *
+ *   CLOSED --work comes, a job opens it--> OPENING --> OPEN --I/O failed, nothing under way--> CLOSED
+ *                                             `------> FAILED --what waited has ended--------> CLOSED
+ *
+ * So a path that did not lead anywhere is tried anew with the next request.
+ */
+#include "transport/nvmeof/nvmeof.h"
+
+#include "base/err.h"
+#include "base/os.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ----------------------------------------------------------------------------------- work that ends */
+
+/* Lock held. */
+static void end_if_over(struct nvmeof_work *w)
+{
+    if (w->ios || (!w->work.error && w->cut < w->work.length))
+        return;
+    tei_list_del(&w->work.link);
+    tei_list_push_back(&w->file->owner->ended, &w->work.link);
+}
+
+void tei_nvmeof_fail(struct nvmeof_work *w, int error, int sys_errno, const char *why)
+{
+    if (w->work.error)
+        return;
+    w->work.error = error;
+    w->work.sys_errno = sys_errno;
+    w->work.why = why;
+    tei_list_del(&w->work.link);
+    tei_list_push_back(&w->file->flying, &w->work.link);
+    end_if_over(w);
+}
+
+void tei_nvmeof_fail_at(struct nvmeof_work *w, int error, int sys_errno, const char *what)
+{
+    struct tei_host *host = w->file->owner->base.host;
+    const char *place = strchr(what, '%');
+    char text[512];
+
+    snprintf(text, sizeof text, "%.*s%.400s%s", (int)(place - what), what, w->file->path,
+             place + 2);
+    tei_nvmeof_fail(w, error, sys_errno, host->note(host, &w->work, text));
+}
+
+void tei_nvmeof_io_done(struct nvmeof *n, struct nvmeof_io *io, int64_t result)
+{
+    struct nvmeof_work *w = io->work;
+
+    io->file->progress_ns = tei_now_ns();
+    if (!tei_nvmeof_settle(io, result)) {
+        n->device->start(n, io);
+        return;
+    }
+    w->ios--;
+    io->file->ios--;
+    n->flying--;
+    tei_list_push_front(&n->idle, &io->link);
+    end_if_over(w);
+}
+
+/* ------------------------------------------------------------------------------------ work that goes */
+
+/* Whether the file can do it, asked before its first I/O. */
+static bool is_possible(struct nvmeof_work *w)
+{
+    struct nvmeof_file *f = w->file;
+
+    if (w->work.opcode == TE_WRITE && !f->writable)
+        tei_nvmeof_fail_at(w, TE_ERR_ACCESS, 0, "%s may only be read by this process");
+    else if (!tei_nvmeof_file_has(f, w->at, w->work.length))
+        tei_nvmeof_fail_at(w, TE_ERR_STALE, 0, "the file %s is shorter than its record");
+    return !w->work.error;
+}
+
+/* Starts one I/O of the file's first work. */
+static void start_one(struct nvmeof *n, struct nvmeof_file *f)
+{
+    struct nvmeof_work *w = tei_nvmeof_work_of(tei_list_first(&f->queue));
+    struct nvmeof_io *io = tei_container_of(tei_list_first(&n->idle), struct nvmeof_io, link);
+
+    if (!w->cut && !is_possible(w))
+        return;
+    if (!tei_nvmeof_cut(w, io)) {
+        tei_nvmeof_fail(w, TE_ERR_MEMORY, 0, "memory to copy what is not aligned");
+        return;
+    }
+    tei_list_del(&io->link);
+    w->ios++;
+    f->ios++;
+    n->flying++;
+    if (w->cut == w->work.length) {
+        tei_list_del(&w->work.link);
+        tei_list_push_back(&f->flying, &w->work.link);
+    }
+    n->device->start(n, io);
+}
+
+static void fail_queue(struct nvmeof_file *f)
+{
+    struct tei_host *host = f->owner->base.host;
+
+    while (!tei_list_empty(&f->queue)) {
+        struct nvmeof_work *w = tei_nvmeof_work_of(tei_list_first(&f->queue));
+
+        tei_nvmeof_fail(w, f->error, f->sys_errno, host->note(host, &w->work, f->why));
+    }
+}
+
+/* Moves the file's work on. Whether it is to be opened, for which it has a reference then. */
+static bool tend(struct nvmeof *n, struct nvmeof_file *f)
+{
+    unsigned depth = (unsigned)n->conf->file_depth;
+
+    if (f->state == NVMEOF_OPEN && f->broken && f->ios == 0)
+        f->state = NVMEOF_CLOSED;
+    if (f->state == NVMEOF_FAILED) {
+        fail_queue(f);
+        f->state = NVMEOF_CLOSED;
+    }
+    while (f->state == NVMEOF_OPEN && !f->broken && f->ios < depth && !tei_list_empty(&f->queue) &&
+           !tei_list_empty(&n->idle))
+        start_one(n, f);
+    if (f->state != NVMEOF_CLOSED || tei_list_empty(&f->queue))
+        return false;
+    f->state = NVMEOF_OPENING;
+    f->refs++;
+    n->jobs++;
+    return true;
+}
+
+/* Lock held; let go of while a file's opening is posted, after which the list may be another one. */
+static void tend_all(struct nvmeof *n)
+{
+    struct tei_link *l = tei_list_first(&n->files);
+
+    while (l) {
+        struct nvmeof_file *f = tei_container_of(l, struct nvmeof_file, link);
+
+        if (tend(n, f)) {
+            pthread_mutex_unlock(&n->lock);
+            tei_nvmeof_file_open(f);
+            pthread_mutex_lock(&n->lock);
+            l = tei_list_first(&n->files);
+        } else {
+            l = tei_list_next(&n->files, l);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------ lateness */
+
+/* When the work is late. */
+static int64_t limit_of(const struct nvmeof *n, const struct nvmeof_work *w)
+{
+    int64_t since = w->posted_ns > w->file->progress_ns ? w->posted_ns : w->file->progress_ns;
+    int64_t quiet = n->conf->transfer_timeout_ms
+                        ? since + n->conf->transfer_timeout_ms * TEI_NS_PER_MS
+                        : TEI_NEVER;
+
+    return w->work.deadline_ns < quiet ? w->work.deadline_ns : quiet;
+}
+
+static void end_late(struct nvmeof *n, struct tei_list *list, int64_t now)
+{
+    struct tei_link *l, *tmp;
+
+    TEI_LIST_EACH(list, l, tmp) {
+        struct nvmeof_work *w = tei_nvmeof_work_of(l);
+        int64_t limit = w->work.error ? TEI_NEVER : limit_of(n, w);
+
+        if (limit <= now)
+            tei_nvmeof_fail_at(w, TE_ERR_TIMEOUT, 0, "waiting for %s");
+        else if (limit < n->late_ns)
+            n->late_ns = limit;
+    }
+}
+
+/* Lock held. */
+static void check_late(struct nvmeof *n)
+{
+    int64_t now = tei_now_ns();
+    struct tei_link *l;
+
+    if (now < n->late_ns)
+        return;
+    n->late_ns = TEI_NEVER;
+    for (l = tei_list_first(&n->files); l; l = tei_list_next(&n->files, l)) {
+        struct nvmeof_file *f = tei_container_of(l, struct nvmeof_file, link);
+
+        end_late(n, &f->queue, now);
+        end_late(n, &f->flying, now);
+    }
+}
+
+/* -------------------------------------------------------------------------------------- the thread */
+
+/* Lock held, and let go of meanwhile. */
+static void deliver(struct nvmeof *n)
+{
+    struct tei_host *host = n->base.host;
+    struct tei_list done;
+    struct tei_link *l;
+
+    if (tei_list_empty(&n->ended))
+        return;
+    tei_list_init(&done);
+    tei_list_splice(&done, &n->ended);
+    for (l = tei_list_first(&done); l; l = tei_list_next(&done, l))
+        n->pending--;
+    pthread_mutex_unlock(&n->lock);
+    host->work_done(host, &done);
+    pthread_mutex_lock(&n->lock);
+}
+
+static int64_t left_ns(const struct nvmeof *n)
+{
+    int64_t now;
+
+    if (n->late_ns == TEI_NEVER)
+        return -1;
+    now = tei_now_ns();
+    return n->late_ns > now ? n->late_ns - now : 0;
+}
+
+static void *run(void *arg)
+{
+    struct nvmeof *n = arg;
+
+    pthread_mutex_lock(&n->lock);
+    while (!n->quit || n->pending) {
+        int64_t left;
+
+        check_late(n);
+        tend_all(n);
+        deliver(n);
+        /* Ended during the delivery, or all of it: not to sleep. */
+        left = tei_list_empty(&n->ended) && !(n->quit && !n->pending) ? left_ns(n) : 0;
+        pthread_mutex_unlock(&n->lock);
+        n->device->wait(n, left);
+        pthread_mutex_lock(&n->lock);
+    }
+    pthread_mutex_unlock(&n->lock);
+    return NULL;
+}
+
+static int open_device(struct nvmeof *n)
+{
+    n->device = &tei_nvmeof_threads;
+#if TE_USE_URING
+    if (n->conf->file_uring && tei_nvmeof_ring.open(n) == 0) {
+        n->device = &tei_nvmeof_ring;
+        return 0;
+    }
+#endif
+    return n->device->open(n);
+}
+
+static int make_ios(struct nvmeof *n)
+{
+    n->ios = calloc(NVMEOF_IOS, sizeof *n->ios);
+    for (size_t i = 0; n->ios && i < NVMEOF_IOS; i++)
+        tei_list_push_back(&n->idle, &n->ios[i].link);
+    return n->ios ? 0 : TEI_FAIL(TE_ERR_MEMORY, "no memory for I/O requests to files");
+}
+
+static int start(struct nvmeof *n)
+{
+    int rc = make_ios(n);
+
+    if (rc)
+        return rc;
+    rc = tei_waker_init(&n->waker);
+    if (rc)
+        goto free_ios;
+    rc = open_device(n);
+    if (rc)
+        goto fini_waker;
+    rc = tei_thread_start(&n->thread, "te/file", run, n);
+    if (rc)
+        goto close_device;
+    return 0;
+
+close_device:
+    n->device->close(n);
+fini_waker:
+    tei_waker_fini(&n->waker);
+free_ios:
+    tei_list_init(&n->idle);
+    free(n->ios);
+    n->ios = NULL;
+    n->device = NULL;
+    return rc;
+}
+
+int tei_nvmeof_start(struct nvmeof *n)
+{
+    int rc = 0;
+
+    pthread_mutex_lock(&n->lock);
+    if (!n->started) {
+        rc = start(n);
+        n->started = rc == 0;
+    }
+    pthread_mutex_unlock(&n->lock);
+    return rc;
+}
+
+static void wait_for_jobs(struct nvmeof *n)
+{
+    pthread_mutex_lock(&n->lock);
+    while (n->jobs)
+        pthread_cond_wait(&n->quiet, &n->lock);
+    pthread_mutex_unlock(&n->lock);
+}
+
+void tei_nvmeof_stop(struct nvmeof *n)
+{
+    bool join;
+
+    pthread_mutex_lock(&n->lock);
+    join = n->started && !n->quit;
+    n->quit = true;
+    pthread_mutex_unlock(&n->lock);
+    if (join) {
+        tei_waker_ring(&n->waker);
+        pthread_join(n->thread, NULL);
+    }
+    wait_for_jobs(n);
+}
+
+void tei_nvmeof_fini(struct nvmeof *n)
+{
+    if (!n->started)
+        return;
+    wait_for_jobs(n); /* files may have been let go of after stop */
+    n->device->close(n);
+    tei_waker_fini(&n->waker);
+    for (size_t i = 0; i < NVMEOF_IOS; i++)
+        free(n->ios[i].bounce);
+    free(n->ios);
+}
