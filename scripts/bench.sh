@@ -11,7 +11,7 @@
 # tags of the samples mean is told by the rows of scripts/bench_table.py.
 set -u -o pipefail
 
-all_parts="stream latency delay links host core peers crc rdma"
+all_parts="stream latency delay links host core peers crc rdma files"
 
 usage() {
     cat <<TEXT
@@ -21,6 +21,7 @@ Usage: scripts/bench.sh [option...]
   --quick          6 short rounds instead of 18: a look, not a measurement
   --rounds N       so many rounds (18)
   --build DIR      the build tree (build)
+  --folder DIR     where the part files makes its file, on the disk to measure (the build tree)
   --cc NAME,...    congestion controls that the part stream is run under (the engine's own choice,
                    bbr and reno)
   --json FILE      write all samples of all rounds there too
@@ -35,6 +36,7 @@ Usage: scripts/bench.sh [option...]
   peers    1,000 targets                                     2 s, every 2nd
   crc      checksums on and off                              3 s, every round
   rdma     simulated NICs: 1 to 8, slow ones, faults         40 s, every 4th
+  files    a file on this disk beside fio (needs fio)        8 s, every 2nd
 TEXT
 }
 
@@ -45,16 +47,17 @@ fail() {
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$root/build rounds=18 stream_s=0.4 short_s=0.3 link_s=1 submits=50 cc="" json=""
-parts=$all_parts
+parts=$all_parts folder=""
 while [ $# -gt 0 ]; do
     case $1 in
     --quick) rounds=6 stream_s=0.3 short_s=0.2 link_s=0.6 submits=30 ;;
-    --rounds | --build | --cc | --json | --only)
+    --rounds | --build | --cc | --json | --only | --folder)
         [ $# -ge 2 ] || fail "$1 needs a value"
         case $1 in
         --rounds) rounds=$2 ;;
         --build) build=$2 ;;
         --cc) cc=${2//,/ } ;;
+        --folder) folder=$2 ;;
         --json) json=$2 ;;
         --only) parts=${2//,/ } ;;
         esac
@@ -85,7 +88,7 @@ bin=$build/tests/bench
 . "$root/scripts/netlab.sh"
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/te-bench.XXXXXX") || fail "no temporary directory"
-trap 'lab_close; rm -rf "$work"' EXIT
+trap 'lab_close; rm -rf "$work" "${folder:-$build}/te-bench.file"' EXIT
 trap 'exit 130' INT TERM
 samples=$work/samples
 : >"$samples"
@@ -313,6 +316,22 @@ part_rdma() {
     nics rdma_4K_prep 1 "$@" --prepared throughput
     nics rdma_64K 1 --instant --depth 4 --block 64K --batch 256 --seconds "$short_s" throughput nics
     [ "$round" -gt 1 ] || note_script rdma_slice bench_instructions.py --build "$build"
+}
+
+# One thread, 32 requests under way, direct, by io_uring with registered file and memory: fio and
+# the engine in turns, over the same file. Whole batches would let the queue run dry, hence two of
+# them, of which the engine has TE_FILE_DEPTH requests under way.
+part_files() {
+    local block size=268435456 path=${folder:-$build}/te-bench.file
+    fallocate -l "$size" "$path" && dd if=/dev/urandom of="$path" bs=1M count=256 conv=notrunc \
+        status=none || { file part:files "!no room for $path"; return; }
+    for block in 4K 64K 1M; do
+        note_script "fio_$block" bench_fio.py --file "$path" --block "$block" --depth 32 \
+            --seconds "$short_s"
+        note "file_$block" te_micro --segment "file://$(realpath "$path")" --buffer "$size" --block "$block" \
+            --batch 32 --depth 2 --set TE_FILE_DEPTH=32 --seconds "$short_s" throughput
+    done
+    rm -f "$path"
 }
 
 # ------------------------------------------------------------------------------------------- run

@@ -221,9 +221,16 @@ def rdma_rows():
     ]
 
 
+def files_rows():
+    return [Row(f"{name} {op}, 32 under way", "GB/s", gb_s(f"file_{tag}.{op}"),
+                Limit("fio, the same", (gb_s(f"fio_{tag}.{op}"),)), goal)
+            for tag, name, goal in (("4K", "4 KiB", 0.9), ("64K", "64 KiB", 0.95), ("1M", "1 MiB", 0.95))
+            for op in OPS]
+
+
 PARTS = {"stream": stream_rows, "latency": latency_rows, "delay": delay_rows, "links": links_rows,
          "host": host_rows, "core": core_rows, "peers": peers_rows, "crc": crc_rows,
-         "rdma": rdma_rows}
+         "rdma": rdma_rows, "files": files_rows}
 
 
 def rows_of(part, ccs):

@@ -32,6 +32,7 @@ test   iproute2              tests over network namespaces
 test   util-linux            setarch, unshare
 test   ibverbs-utils         verbs programs that run on the simulated fabric
 test   perftest              the same
+test   fio                   what the disk gives, beside the engine (make bench)
 dev    clang                 second compiler, fuzzing
 dev    libclang-rt-dev?      sanitizers and libFuzzer of clang, where they are a package of their own
 dev    clang-format          make lint

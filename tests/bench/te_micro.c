@@ -23,7 +23,7 @@ size_t block, buffer = 256U << 20;
 int threads = 1, batch, depth = 1, rounds, nics, nic_mbps;
 double seconds = 2.0;
 const char *transport = "auto", *metadata = "P2PHANDSHAKE", *set_text, *peer_set_text, *only;
-const char *memory = "malloc", *spin;
+const char *memory = "malloc", *spin, *segment;
 bool json, be_peer, own_memory, apart, prepared, instant, slow_nic, striped;
 char address[64];
 static const char *cpus;
@@ -41,6 +41,8 @@ static const struct bench_opt options[] = {
     {"apart", BENCH_FLAG, &apart, "leave every other block out, so that none adjoin (throughput)"},
     {"self", BENCH_FLAG, &own_memory,
      "the engine's own memory as the target (throughput, latency)"},
+    {"segment", BENCH_TEXT, &segment,
+     "this one as the target, such as file:///mnt/x, and no other process (throughput, latency)"},
     {"cpus", BENCH_TEXT, &cpus, "A,B: this process on CPU A, the other on B"},
     {"spin", BENCH_TEXT, &spin,
      "none, one (this process) or both: who spins instead of sleeping (latency)"},
@@ -165,7 +167,7 @@ static void measure(const char *what, struct bench *b)
         measure_faults(b);
     else if (strcmp(what, "nics") == 0 && nics > 0)
         measure_nics();
-    else if (strcmp(what, "idle") == 0 && !own_memory)
+    else if (strcmp(what, "idle") == 0 && !own_memory && segment == NULL)
         measure_idle(b);
     else if (strcmp(what, "init") != 0 && strcmp(what, "first") != 0)
         bench_usage_error(

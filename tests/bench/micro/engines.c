@@ -223,16 +223,32 @@ static void register_buffer(const struct bench *b)
     }
 }
 
+/* A segment that is there already, in its first buffer. */
+static void open_segment(struct bench *b)
+{
+    te_buffer first = {0};
+    size_t n;
+    check(te_open(b->e, segment, &b->target), "te_open");
+    check(te_segment_buffers(b->e, b->target, &first, 1, &n), "te_segment_buffers");
+    if (first.length < buffer)
+        bench_die("the segment has %zu bytes, --buffer asks for %zu", first.length, buffer);
+    b->target_base = (uint64_t)(uintptr_t)first.addr;
+}
+
 struct bench bench_open(char **argv, int argc)
 {
     struct bench b = {.base = NULL};
-    if (!own_memory)
+    if (!own_memory && segment == NULL)
         b.peer = peer_start(argv, argc);
     b.e = engine_make();
     b.base = bench_buffer(buffer);
     register_buffer(&b);
     if (slow_nic)
         fabric_slow();
+    if (segment != NULL) {
+        open_segment(&b);
+        return b;
+    }
     if (!own_memory) {
         check(te_open(b.e, b.peer.name, &b.target), "te_open");
         b.target_base = b.peer.base;

@@ -19,7 +19,7 @@ enum { NAME_MAX_BYTES = 256, WAIT_MS = 20000 };
 extern size_t block, buffer;
 extern int threads, batch, depth, rounds, nics, nic_mbps;
 extern double seconds;
-extern const char *transport, *metadata, *set_text, *peer_set_text, *only, *memory, *spin;
+extern const char *transport, *metadata, *set_text, *peer_set_text, *only, *memory, *spin, *segment;
 extern bool json, be_peer, own_memory, apart, prepared, instant, slow_nic, striped;
 extern char address[64]; /* of this process's engine */
 
