@@ -45,7 +45,7 @@ struct pair {
     struct tei_attach *attach; /* b, as seen by a */
     char *am, *bm;             /* PAIR_BYTES each, registered */
     struct tei_region *ar, *br;
-    pid_t child;   /* b runs there: hb and b are not used, bm is shared with it */
+    pid_t child;     /* b runs there: hb and b are not used, bm is shared with it */
     char file[4096]; /* its path */
 };
 
