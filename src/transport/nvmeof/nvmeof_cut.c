@@ -131,16 +131,24 @@ static void fail_io(struct nvmeof_io *io, int error)
                        io->write ? "writing to %s" : "reading from %s");
 }
 
+/*
+ * Direct I/O that should be aligned is refused all the same: this part goes through the cache, and so
+ * does all later, unless it may have been the memory.
+ */
 static void refuse_direct(struct nvmeof_io *io)
 {
     struct nvmeof_file *f = io->file;
 
-    if (!f->not_direct)
+    if (f->memory_align < f->read_align && !is_aligned(io->memory, f->read_align)) {
+        f->memory_align = f->read_align;
+    } else if (!f->not_direct) {
         TEI_WARN("%s: refuses direct I/O although it is aligned to %llu: all goes through the page "
                  "cache",
                  f->path, (unsigned long long)f->read_align);
-    f->not_direct = true;
+        f->not_direct = true;
+    }
     io->direct = false;
+    io->edge = io->write;
 }
 
 static bool finish_move(struct nvmeof_io *io)

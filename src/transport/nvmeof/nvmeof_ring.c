@@ -215,7 +215,10 @@ static void ring_region_unpin(struct nvmeof *n, struct nvmeof_region *region)
     give_slots(n, region->slot, region->n_slots);
 }
 
-/* The slot that holds the memory of the I/O, -1 if none does. */
+/*
+ * The slot that holds the memory of the I/O, -1 if none does. Registered memory that does not begin
+ * at a block's boundary is refused by the block layer (Linux 6.1), where other memory is not.
+ */
 static int memory_slot(const struct nvmeof *n, const struct nvmeof_io *io, uint64_t length)
 {
     const struct nvmeof_region *r = io->work->work.region->keys[n->base.index];
