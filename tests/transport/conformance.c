@@ -5,6 +5,7 @@
 #include "base/os.h"
 #include "proc.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
@@ -53,7 +54,9 @@ static char *make_file(struct pair *p)
     snprintf(p->file, sizeof p->file, "%.4000s/te-file-XXXXXX", folder);
     fd = mkstemp(p->file);
     assert_true(fd >= 0);
-    assert_int_equal(posix_fallocate(fd, 0, PAIR_BYTES), 0);
+    while (posix_fallocate(fd, 0, PAIR_BYTES) == EINTR)
+        continue;
+    assert_int_equal(lseek(fd, 0, SEEK_END), PAIR_BYTES);
     mapped = map_file(PAIR_BYTES, MAP_SHARED, fd);
     close(fd);
     return mapped;

@@ -228,7 +228,9 @@ struct nvmeof {
     int64_t late_ns;       /* no work is late before */
 
     /* from the first attachment on */
-    bool started;
+    bool started, starting; /* starting: some thread is at it */
+    bool opened;            /* the thread has tried to open the device, with this result: */
+    int start_rc;
     pthread_t thread;
     struct tei_waker waker;
     const struct nvmeof_device_ops *device;
@@ -237,7 +239,7 @@ struct nvmeof {
     struct tei_list idle; /* of them */
     unsigned flying;      /* the others */
     unsigned jobs;        /* opening a file or pinning memory */
-    pthread_cond_t quiet; /* `jobs` became 0 */
+    pthread_cond_t quiet; /* `jobs`, `opened` or `starting` has changed */
 };
 
 static inline struct nvmeof *tei_nvmeof_of(struct tei_transport *t)

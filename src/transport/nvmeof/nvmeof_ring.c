@@ -226,6 +226,8 @@ static int memory_slot(const struct nvmeof *n, const struct nvmeof_io *io, uint6
 
     if (io->bounced || !r || atomic_load_explicit(&r->pin, memory_order_acquire) != NVMEOF_PINNED)
         return -1;
+    if (io->direct && (uintptr_t)tei_nvmeof_io_buffer(io) % io->file->read_align)
+        return -1;
     begin = (size_t)(tei_nvmeof_io_buffer(io) - r->addr);
     end = begin + length - 1;
     return begin / SLOT_BYTES == end / SLOT_BYTES ? (int)(r->slot + begin / SLOT_BYTES) : -1;

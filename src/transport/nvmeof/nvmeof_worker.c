@@ -234,11 +234,9 @@ static int64_t left_ns(const struct nvmeof *n)
     return n->late_ns > now ? n->late_ns - now : 0;
 }
 
-static void *run(void *arg)
+/* Lock held. */
+static void serve(struct nvmeof *n)
 {
-    struct nvmeof *n = arg;
-
-    pthread_mutex_lock(&n->lock);
     while (!n->quit || n->pending) {
         int64_t left;
 
@@ -251,8 +249,6 @@ static void *run(void *arg)
         n->device->wait(n, left);
         pthread_mutex_lock(&n->lock);
     }
-    pthread_mutex_unlock(&n->lock);
-    return NULL;
 }
 
 static int open_device(struct nvmeof *n)
@@ -267,12 +263,49 @@ static int open_device(struct nvmeof *n)
     return n->device->open(n);
 }
 
+/*
+ * The device is opened here, since the kernel interrupts the system calls of a thread that has opened
+ * a ring while it takes that apart.
+ */
+static void *run(void *arg)
+{
+    struct nvmeof *n = arg;
+
+    pthread_mutex_lock(&n->lock);
+    n->start_rc = open_device(n);
+    n->opened = true;
+    pthread_cond_broadcast(&n->quiet);
+    if (!n->start_rc)
+        serve(n);
+    pthread_mutex_unlock(&n->lock);
+    return NULL;
+}
+
 static int make_ios(struct nvmeof *n)
 {
     n->ios = calloc(NVMEOF_IOS, sizeof *n->ios);
     for (size_t i = 0; n->ios && i < NVMEOF_IOS; i++)
         tei_list_push_back(&n->idle, &n->ios[i].link);
     return n->ios ? 0 : TEI_FAIL(TE_ERR_MEMORY, "no memory for I/O requests to files");
+}
+
+/* Lock held, and let go of while the thread opens the device. */
+static int start_thread(struct nvmeof *n)
+{
+    int rc;
+
+    n->opened = false;
+    rc = tei_thread_start(&n->thread, "te/file", run, n);
+    if (rc)
+        return rc;
+    while (!n->opened)
+        pthread_cond_wait(&n->quiet, &n->lock);
+    if (n->start_rc) {
+        pthread_mutex_unlock(&n->lock);
+        pthread_join(n->thread, NULL);
+        pthread_mutex_lock(&n->lock);
+    }
+    return n->start_rc;
 }
 
 static int start(struct nvmeof *n)
@@ -284,16 +317,11 @@ static int start(struct nvmeof *n)
     rc = tei_waker_init(&n->waker);
     if (rc)
         goto free_ios;
-    rc = open_device(n);
+    rc = start_thread(n);
     if (rc)
         goto fini_waker;
-    rc = tei_thread_start(&n->thread, "te/file", run, n);
-    if (rc)
-        goto close_device;
     return 0;
 
-close_device:
-    n->device->close(n);
 fini_waker:
     tei_waker_fini(&n->waker);
 free_ios:
@@ -309,9 +337,14 @@ int tei_nvmeof_start(struct nvmeof *n)
     int rc = 0;
 
     pthread_mutex_lock(&n->lock);
+    while (n->starting)
+        pthread_cond_wait(&n->quiet, &n->lock);
     if (!n->started) {
+        n->starting = true;
         rc = start(n);
         n->started = rc == 0;
+        n->starting = false;
+        pthread_cond_broadcast(&n->quiet);
     }
     pthread_mutex_unlock(&n->lock);
     return rc;
