@@ -159,14 +159,14 @@ class Base:
 
     def test_list(self):
         self.assertEqual(self.good("list").split("\n"),
-                         ["NAME  KIND  PROTOCOL  BUFFERS  BYTES  ENGINE"])
+                         ["NAME  KIND  PROTOCOL  BUFFERS  BYTES  HOSTS  ENGINE"])
         b = self.peer("node-b")
         b.region(4096)
         b.region(8192)
         self.good("register", "node-a")
         self.store.put("mooncake/nvmeof/disk", json.dumps(
             {"server_name": "node-b", "protocol": "nvmeof",
-             "buffers": [{"length": 1 << 40, "file_path": "/mnt/x", "local_path_map": {}}]}))
+             "buffers": [{"length": 1 << 40, "file_path": "/mnt/x", "local_path_map": {"a": "/x", "b": "/y"}}]}))
         self.store.put("mooncake/ram/bad", '{"name":"bad"}')
         self.store.put("mooncake/ram/odd", '{"name":"odd","protocol":"\\u001b[31m"}')
         self.store.put("mooncake/rpc_meta/odd", '{"ip_or_host_name":"h"}')
@@ -174,14 +174,14 @@ class Base:
         where = json.loads(get(self.store, "mooncake/rpc_meta/node-b"))
         engine = f"{where['ip_or_host_name']}:{where['rpc_port']}"
         lines = self.good("list").split("\n")
-        self.assertEqual([line.split(None, 6) for line in lines], [
-            ["NAME", "KIND", "PROTOCOL", "BUFFERS", "BYTES", "ENGINE"],
-            ["bad", "ram", "-", "-", "-", "-",
+        self.assertEqual([line.split(None, 7) for line in lines], [
+            ["NAME", "KIND", "PROTOCOL", "BUFFERS", "BYTES", "HOSTS", "ENGINE"],
+            ["bad", "ram", "-", "-", "-", "-", "-",
              "malformed: segment descriptor: key 'protocol' is missing, must be a string"],
-            ["node-a", "ram", "tcp", "0", "0", "-"],
-            ["node-b", "ram", "tcp", "2", "12288", engine],
-            ["nvmeof/disk", "nvmeof", "nvmeof", "1", str(1 << 40), engine],
-            ["odd", "ram", "?[31m", "0", "0", "-",
+            ["node-a", "ram", "tcp", "0", "0", "-", "-"],
+            ["node-b", "ram", "tcp", "2", "12288", "-", engine],
+            ["nvmeof/disk", "nvmeof", "nvmeof", "1", str(1 << 40), "2", engine],
+            ["odd", "ram", "?[31m", "0", "0", "-", "-",
              "malformed: rpc_meta of odd: key 'rpc_port' is no port"]])
         for word in ("KIND", "PROTOCOL", "ENGINE"):
             at = lines[0].index(word)
@@ -217,17 +217,16 @@ class Base:
             {"name": "r", "protocol": "rdma", "buffers": [], "extra": "\x1b[2J", "long": list(range(999)),
              "devices": [{"name": "mlx5_2", "lid": 17, "gid": "fe:00"}],
              "priority_matrix": {"cpu:0": [["mlx5_2"], ["mlx5_3", "mlx5_4"]], "cpu:1": [[], []]}}))
-        self.store.put("mooncake/nvmeof/d", json.dumps(
-            {"server_name": "n", "protocol": "nvmeof",
-             "buffers": [{"length": 5, "file_path": "/mnt/x", "local_path_map": {"h": "/y"}}]}))
+        self.store.put("mooncake/cxl/d", json.dumps(
+            {"server_name": "n", "protocol": "cxl", "buffers": [{"length": 5, "name": "n", "offset": 64}]}))
         text = self.good("show", "/ram/r")
         self.assertRegex(text, r"(?m)^devices +1\n  name mlx5_2  lid 17  gid fe:00$")
         self.assertRegex(text, r"(?m)^  cpu:0 +preferred: mlx5_2  others: mlx5_3 mlx5_4$")
         self.assertRegex(text, r"(?m)^  cpu:1 +preferred: none  others: none$")
         self.assertRegex(text, r"(?m)^extra +\?\[2J$")
         self.assertRegex(text, r"(?m)^long +\(\d+ bytes, which --json shows\)$")
-        text = self.good("show", "nvmeof/d")
-        self.assertIn("buffers            1, 5 bytes\n  length 5  file_path /mnt/x", text)
+        text = self.good("show", "cxl/d")
+        self.assertIn("buffers            1, 5 bytes\n  length 5  name n  offset 64", text)
         self.store.put("mooncake/ram/bad", "[")
         self.bad("show", "bad", says="malformed")
         self.assertEqual(self.good("show", "bad", "--json"), "[")
@@ -258,7 +257,7 @@ class Base:
         self.end(b)
 
     def test_names_that_are_refused(self):
-        for name in ("a/b", "/a", "x" * 600):
+        for name in ("a/b", "nvmeof/a", "/a", "x" * 600):
             self.bad("register", name, says="cannot register", rc=2)
         self.bad("register", "", says="name is missing", rc=2)
         for name in ("rpc_meta/x", "a/b/c", "nvmeof/", "/", "ram/"):
@@ -287,6 +286,8 @@ class Usage(unittest.TestCase):
         self.check("list", "x", server, says="takes no name")
         self.check("show", server, says="the name is missing")
         self.check("show", "x", "y", server, says="'y'")
+        self.check("mount", "x", "--json", "--path=/x", server, says="mount takes no --json")
+        self.check("unregister", "x", "--file=/x", server, says="unregister takes no --file")
         self.check("show", "x", "--force", server, says="takes no --force")
         self.check("register", "x", "--json", server, says="takes no --json")
         self.check("list", "--bogus", server, says="--bogus")
@@ -307,7 +308,8 @@ class Usage(unittest.TestCase):
     def test_help(self):
         proc = segment("--help")
         self.assertEqual(proc.rc, 0, proc)
-        for word in ("COMMAND [NAME]", "register NAME", "list", "show NAME", "unregister NAME"):
+        for word in ("COMMAND [NAME]", "register NAME", "list", "show NAME", "unregister NAME",
+                     "register NAME --file", "mount NAME --path", "mount NAME --connect", "unmount NAME"):
             self.assertIn(word, proc.output())
         self.assertRegex(segment("--version").output(), r"^te_segment \d")
 

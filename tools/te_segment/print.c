@@ -7,11 +7,11 @@
 
 #include <jansson.h>
 
-#define NONE     "-"
-#define TEXT_MAX 512
+#include "te_segment/record.h"
 
-/* A copy fit for a terminal and for JSON, cut to TEXT_MAX. */
-static const char *clean(const char *text, char out[TEXT_MAX])
+#define NONE "-"
+
+const char *print_clean(const char *text, char out[TEXT_MAX])
 {
     json_t *utf8 = json_string(text);
     size_t i;
@@ -34,7 +34,7 @@ static const char *kind_of(const struct entry *e, char out[TEXT_MAX])
 
     if (!slash)
         return "ram";
-    clean(e->name, name);
+    print_clean(e->name, name);
     snprintf(out, TEXT_MAX, "%.*s", (int)(slash - e->name), name);
     return out;
 }
@@ -46,7 +46,7 @@ static const char *where_of(const struct entry *e, char out[TEXT_MAX])
     if (!e->where.port)
         return NONE;
     tei_hostport_format(e->where.host, e->where.port, text, sizeof text);
-    return clean(text, out);
+    return print_clean(text, out);
 }
 
 static const json_t *buffers_of(const struct entry *e)
@@ -72,32 +72,34 @@ static uint64_t bytes_of(const struct entry *e)
 
 /* ---- list */
 
-enum { COLUMNS = 6 };
+enum { COLUMNS = 7 };
 
 struct row {
     char cell[COLUMNS][TEXT_MAX];
     char wrong[TEXT_MAX];
 };
 
-static const char *const titles[COLUMNS] = {"NAME",    "KIND",  "PROTOCOL",
-                                            "BUFFERS", "BYTES", "ENGINE"};
-static const bool is_number[COLUMNS] = {false, false, false, true, true, false};
+static const char *const titles[COLUMNS] = {"NAME",  "KIND",  "PROTOCOL", "BUFFERS",
+                                            "BYTES", "HOSTS", "ENGINE"};
+static const bool is_number[COLUMNS] = {false, false, false, true, true, true, false};
 
 static void fill_row(const struct entry *e, struct row *row)
 {
     char text[TEXT_MAX];
 
-    *row = (struct row){.cell = {"", "", NONE, NONE, NONE, ""}};
-    clean(e->name, row->cell[0]);
+    *row = (struct row){.cell = {"", "", NONE, NONE, NONE, NONE, ""}};
+    print_clean(e->name, row->cell[0]);
     strcpy(row->cell[1], kind_of(e, text));
     if (e->segment) {
-        clean(e->segment->protocol, row->cell[2]);
+        print_clean(e->segment->protocol, row->cell[2]);
         snprintf(row->cell[3], TEXT_MAX, "%zu", json_array_size(buffers_of(e)));
         snprintf(row->cell[4], TEXT_MAX, "%" PRIu64, bytes_of(e));
     }
-    strcpy(row->cell[5], where_of(e, text));
+    if (e->is_files)
+        snprintf(row->cell[5], TEXT_MAX, "%zu", record_hosts(e->segment->root));
+    strcpy(row->cell[6], where_of(e, text));
     if (e->wrong)
-        clean(e->wrong, row->wrong);
+        print_clean(e->wrong, row->wrong);
 }
 
 static void widen(int width[COLUMNS], const struct row *row)
@@ -140,14 +142,16 @@ void print_table(const struct entry *list, size_t n)
 static json_t *entry_json(const struct entry *e)
 {
     char name[TEXT_MAX], kind[TEXT_MAX], where[TEXT_MAX], wrong[TEXT_MAX];
-    json_t *j = json_pack("{ss ss}", "name", clean(e->name, name), "kind", kind_of(e, kind));
+    json_t *j = json_pack("{ss ss}", "name", print_clean(e->name, name), "kind", kind_of(e, kind));
 
     if (e->segment)
         json_object_update_new(j, json_pack("{ss sI sI}", "protocol", e->segment->protocol,
                                             "buffers", (json_int_t)json_array_size(buffers_of(e)),
                                             "bytes", (json_int_t)bytes_of(e)));
+    if (e->is_files)
+        json_object_set_new(j, "hosts", json_integer((json_int_t)record_hosts(e->segment->root)));
     if (e->wrong)
-        json_object_set_new(j, "error", json_string(clean(e->wrong, wrong)));
+        json_object_set_new(j, "error", json_string(print_clean(e->wrong, wrong)));
     json_object_set_new(j, "rpc", e->where.port ? json_string(where_of(e, where)) : json_null());
     return j;
 }
@@ -172,11 +176,11 @@ void print_stored(const struct entry *e)
         printf("\n");
 }
 
-static void print_line(const char *key, const char *value)
+void print_line(const char *key, const char *value)
 {
     char a[TEXT_MAX], b[TEXT_MAX];
 
-    printf("%-18s %s\n", clean(key, a), clean(value, b));
+    printf("%-18s %s\n", print_clean(key, a), print_clean(value, b));
 }
 
 /* A value of any type; strings without their quotes. */
@@ -185,7 +189,7 @@ static const char *value_text(const json_t *value, char out[TEXT_MAX])
     size_t n;
 
     if (json_is_string(value))
-        return clean(json_string_value(value), out);
+        return print_clean(json_string_value(value), out);
     n = json_dumpb(value, out, TEXT_MAX - 1, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
     if (n < TEXT_MAX)
         out[n] = '\0';
@@ -202,7 +206,7 @@ static void print_members(const json_t *object)
     json_t *value;
 
     json_object_foreach((json_t *)object, key, value) {
-        printf("  %s %s", clean(key, name), value_text(value, text));
+        printf("  %s %s", print_clean(key, name), value_text(value, text));
     }
     printf("\n");
 }
@@ -245,7 +249,7 @@ static const char *rights_of(const struct tei_buffer *b)
     }
 }
 
-/* Those with an address by address, then files and the like as they are. */
+/* Those with an address by address, then offsets and the like as they are. */
 static void print_buffers(const struct entry *e)
 {
     const struct tei_segment *s = e->segment;
@@ -258,7 +262,7 @@ static void print_buffers(const struct entry *e)
         printf("  0x%016" PRIx64 "  %20" PRIu64 "  %s\n", s->buffers[i].addr, s->buffers[i].length,
                rights_of(&s->buffers[i]));
     json_array_foreach(buffers_of(e), i, buffer) {
-        if (!json_object_get(buffer, "addr"))
+        if (!json_object_get(buffer, "addr") && !e->is_files)
             print_members(buffer);
     }
 }
@@ -299,21 +303,22 @@ static void print_matrix(const struct entry *e)
         return;
     printf("priority matrix\n");
     json_object_foreach(json_object_get(e->segment->root, "priority_matrix"), location, lists) {
-        printf("  %-8s", clean(location, text));
+        printf("  %-8s", print_clean(location, text));
         print_names("preferred", json_array_get(lists, 0));
         print_names("others", json_array_get(lists, 1));
         printf("\n");
     }
 }
 
-void print_segment(const struct entry *e)
+void print_segment(const struct entry *e, const char *host)
 {
     char text[TEXT_MAX];
 
     print_line("name", e->segment->name);
     print_line("kind", kind_of(e, text));
     print_line("protocol", e->segment->protocol);
-    print_line("engine", e->where.port ? where_of(e, text) : "none is up");
+    if (!e->is_files || e->where.port)
+        print_line("engine", e->where.port ? where_of(e, text) : "none is up");
     if (e->segment->incarnation) {
         snprintf(text, sizeof text, "%016" PRIx64 ", version %" PRIu64, e->segment->incarnation,
                  e->segment->version);
@@ -321,6 +326,8 @@ void print_segment(const struct entry *e)
     }
     print_other_keys(e);
     print_buffers(e);
+    if (e->is_files)
+        print_files(e, host);
     print_devices(e);
     print_matrix(e);
     if (e->wrong)

@@ -5,14 +5,29 @@
 
 #include "te_segment/registry.h"
 
+#define TEXT_MAX 512
+
 /* One line each, in columns under a header. */
 void print_table(const struct entry *list, size_t n);
-/* [{"name","kind","protocol","buffers","bytes","rpc"}, ...], or {"name","kind","error"}. */
+/*
+ * [{"name","kind","protocol","buffers","bytes","rpc"}, ...], with "hosts" for files, or
+ * {"name","kind","error"}.
+ */
 void print_json(const struct entry *list, size_t n);
 
-/* Everything about one segment, whose descriptor is not malformed. */
-void print_segment(const struct entry *e);
+/*
+ * Everything about one segment, whose descriptor is not malformed. `host` is what an engine here is
+ * called, "" if only by the name of the host.
+ */
+void print_segment(const struct entry *e, const char *host);
 /* The descriptor as it is stored. */
 void print_stored(const struct entry *e);
+
+/* A copy fit for a terminal and for JSON, cut to TEXT_MAX. */
+const char *print_clean(const char *text, char out[TEXT_MAX]);
+void print_line(const char *key, const char *value);
+
+/* The files of one segment: where each host has them, and whether this host can use them. */
+void print_files(const struct entry *e, const char *host);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/os.h"
+#include "te_segment/record.h"
 
 static int64_t deadline(const struct registry *r)
 {
@@ -101,6 +102,19 @@ static bool keep_wrong(struct entry *e)
     return e->wrong != NULL;
 }
 
+/* Of a segment of files. */
+static int check_files(struct entry *e)
+{
+    char why[WHY_MAX];
+
+    if (!e->segment || !record_is(e->name, e->segment))
+        return 0;
+    e->is_files = record_check(e->segment->root, why);
+    if (!e->is_files)
+        e->wrong = strdup(why);
+    return e->is_files || e->wrong ? 0 : no_memory();
+}
+
 /* The entry's engine is found under the name in the descriptor, as te_open() does it. */
 static int fill(struct registry *r, const char *name, struct entry *e)
 {
@@ -109,6 +123,9 @@ static int fill(struct registry *r, const char *name, struct entry *e)
     e->name = strdup(name);
     if (rc == TE_ERR_MEMORY || !e->name || (rc && !keep_wrong(e)))
         return no_memory();
+    rc = check_files(e);
+    if (rc)
+        return rc;
     rc = registry_where(r, e->segment ? e->segment->name : name, &e->where);
     if (rc == TE_ERR_JSON)
         return keep_wrong(e) ? 0 : no_memory();

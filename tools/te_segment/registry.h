@@ -17,6 +17,7 @@ struct entry {
     struct tei_segment *segment; /* NULL: the descriptor is malformed */
     struct tei_hostport where;   /* of its engine; port 0: there is none */
     char *wrong;                 /* what is malformed, NULL if nothing is */
+    bool is_files;               /* a descriptor of files, which is not malformed */
 };
 
 /* Functions return te_err with te_errmsg() set. */

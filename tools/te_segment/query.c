@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* query.c - list and show. */
+#include "te_segment/command.h"
+#include "te_segment/print.h"
+
+int command_list(struct job *j)
+{
+    struct entry *list;
+    size_t n;
+
+    if (registry_list(&j->registry, &list, &n))
+        return fail(FAILED, "cannot list the segments: %s", te_errmsg());
+    if (j->settings->json)
+        print_json(list, n);
+    else
+        print_table(list, n);
+    entries_free(list, n);
+    return 0;
+}
+
+static int show_entry(const struct job *j, const struct entry *e)
+{
+    if (j->settings->json)
+        print_stored(e);
+    else if (e->segment)
+        print_segment(e, j->settings->server_name);
+    else
+        return fail(FAILED, "segment '%s' is malformed: %s; --json shows it as it is stored",
+                    j->name, e->wrong);
+    return 0;
+}
+
+int command_show(struct job *j)
+{
+    struct entry e;
+    int rc = entry_read(&j->registry, j->name, &e);
+
+    if (rc == TE_ERR_NOT_FOUND)
+        return fail(FAILED, "there is no segment '%s'; 'te_segment list' tells which there are",
+                    j->name);
+    if (rc)
+        return fail(FAILED, "segment '%s': %s", j->name, te_errmsg());
+    rc = show_entry(j, &e);
+    entry_fini(&e);
+    return rc;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/os.h"
+#include "te_segment/command.h"
+
+/* 0 if no engine answers for the name, else the status to exit with. */
+static int check_dead(struct job *j)
+{
+    int64_t wait_ms = (int64_t)j->registry.conf->handshake_connect_timeout_s * 1000;
+    struct tei_hostport where;
+    int rc = registry_where(&j->registry, j->name, &where);
+
+    if (rc && rc != TE_ERR_JSON)
+        return fail(FAILED, "%s", te_errmsg());
+    if (!where.port || tei_rpc_probe(&where, tei_deadline_ns(wait_ms)))
+        return 0;
+    return fail(FAILED,
+                "segment '%s' stays: its engine answers at %s port %u; end it, which "
+                "removes its keys, or give --force",
+                j->name, where.host, (unsigned)where.port);
+}
+
+/* Takes over `key`. Counts it if it was there; TE_ERR_* if the server could not be asked. */
+static int remove_key(struct registry *r, char *key, unsigned *removed)
+{
+    struct tei_bytes value = {0};
+    char *copy = key ? strdup(key) : NULL;
+    int rc = registry_get(r, copy, &value);
+
+    tei_bytes_fini(&value);
+    if (!rc)
+        rc = registry_del(r, strdup(key));
+    if (!rc) {
+        printf("removed %s\n", key);
+        ++*removed;
+    }
+    free(key);
+    return rc == TE_ERR_NOT_FOUND ? 0 : rc;
+}
+
+/* Files have no engine: what stands before the slash is not answered for. */
+int command_unregister(struct job *j)
+{
+    struct registry *r = &j->registry;
+    bool ram = !strchr(j->name, '/');
+    unsigned removed = 0;
+    int rc = ram && !j->settings->force ? check_dead(j) : 0;
+
+    if (rc)
+        return rc;
+    if (ram)
+        rc = remove_key(r, tei_keys_rpc(r->conf, j->name), &removed);
+    if (!rc)
+        rc = remove_key(r, tei_keys_segment(r->conf, j->name), &removed);
+    if (rc)
+        return fail(FAILED, "segment '%s': %s", j->name, te_errmsg());
+    if (!removed)
+        return fail(FAILED, "there is no segment '%s': nothing was removed", j->name);
+    return 0;
+}
