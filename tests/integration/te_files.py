@@ -27,7 +27,7 @@ word = args[0] if name == "nvme" else name
 print(f"{word} says hello")
 if word in plan.get("hang", []):
     time.sleep(600)
-if word in plan.get("fail", []):
+if word in plan.get("fail", []) and word not in plan.get("late", []):
     sys.exit(f"{word}: no such luck")
 subsystems = f"{root}/sys/class/nvme-subsystem"
 if word == "connect":
@@ -43,6 +43,8 @@ if word == "connect":
         os.mkdir(f"{place}/{device}")
         with open(f"{place}/{device}/nsid", "w") as f:
             f.write(f"{nsid}\n")
+        with open(f"{place}/{device}/wwid", "w") as f:
+            f.write(f"uuid.{device}\n")
         if what.get("multipath", True):
             os.mkdir(f"{folder}/{controller}/{controller}c0n{nsid}")
 elif word == "disconnect":
@@ -61,6 +63,8 @@ elif word == "umount":
     for entry in os.listdir(args[0]):
         path = f"{args[0]}/{entry}"
         shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+if word in plan.get("fail", []):
+    sys.exit(f"{word}: no such luck, but late")
 '''
 
 

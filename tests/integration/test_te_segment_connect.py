@@ -7,6 +7,7 @@ Records here are as hostile as any that a server may hold: nothing of them may b
 """
 import json
 import os
+import signal
 import subprocess
 import time
 import unittest
@@ -139,6 +140,30 @@ class Connect(Case):
         self.assertEqual(proc.wait(), 0, proc)
         self.assertEqual(self.mine(), [self.path("dev/nvme3n1"), self.path("dev/nvme3n2")])
 
+    def test_names_that_outlive_a_restart(self):
+        """Links of udev's are preferred, if they lead to the device."""
+        self.two_devices()
+        os.makedirs(self.path("dev/disk/by-id"))
+        first, second = (self.path(f"dev/disk/by-id/nvme-uuid.nvme3n{n}") for n in (1, 2))
+        os.symlink("../../nvme3n1", first)
+        os.symlink("../../nvme3n1", second)
+        self.mount()
+        self.assertEqual(self.mine(), [first, self.path("dev/nvme3n2")])
+
+    def test_connected_by_another_meanwhile(self):
+        """nvme fails as somebody else was first: it is used, and left to them."""
+        self.two_devices()
+        with open(self.path("plan.json"), encoding="utf-8") as f:
+            plan = json.load(f)
+        self.plan(**plan, fail=["connect"], late=["connect"])
+        proc = self.run_tool("mount", "kv", "--connect", "--server_name=me")
+        self.assertEqual(proc.rc, 0, proc)
+        self.assertEqual(self.mine(), [self.path("dev/nvme3n1"), self.path("dev/nvme3n2")])
+        os.truncate(self.path("dev/nvme3n2"), 1)
+        self.calls()
+        self.fails("mount", "kv", "--connect", says="has 1 bytes")
+        self.assertEqual(self.calls(), [])
+
     def test_other_subsystems_are_left_alone(self):
         """A subsystem whose name only begins alike, one without a controller, and things that are none."""
         self.two_devices()
@@ -259,6 +284,18 @@ class Undo(Case):
         os.truncate(self.path("dev/nvme3n2"), 5)
         self.fails("mount", "kv", "--connect", says="has 5 bytes")
         self.assertEqual(self.calls(), [])
+
+    def test_stopped(self):
+        self.two_devices()
+        os.unlink(self.path("dev/nvme3n2"))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            proc = te.Proc([te.tool("te_segment"), "mount", "kv", "--connect", "--server_name=me",
+                            f"--metadata_server={self.store.url}"], env=self.variables())
+            self.addCleanup(proc.close)
+            proc.wait_error("connect says hello")
+            self.assertEqual(proc.stop(number), 1, proc)
+            self.assertRegex(proc.error_output(), "te_segment: stopped (while waiting for|before all files)")
+            self.assertEqual((self.calls(), self.mine()), ([connect(A), disconnect(A)], [None, None]))
 
     def test_no_program(self):
         self.two_devices()

@@ -2,6 +2,8 @@
 #include "te_segment/connect.h"
 
 #include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +18,8 @@
 #include "te_segment/program.h"
 
 #define LOOK_NS     50000000L
-#define OPTIONS_MAX 32 /* words of --nvme_options */
+#define LINK_MS     2000 /* which udev takes at most */
+#define OPTIONS_MAX 32   /* words of --nvme_options */
 #define MOUNT_FLAGS "nosuid,nodev,noexec"
 
 struct link {
@@ -24,6 +27,31 @@ struct link {
     bool has_target, connected, mounted;
     char dir[PATH_MAX], path[PATH_MAX];
 };
+
+/* ---- a signal ends it in good order */
+
+static atomic_bool stopped;
+
+static void on_signal(int number)
+{
+    (void)number;
+    atomic_store_explicit(&stopped, true, memory_order_relaxed);
+}
+
+static bool is_stopped(void)
+{
+    return atomic_load_explicit(&stopped, memory_order_relaxed);
+}
+
+/* What has been connected is to be undone; a program that runs gets the terminal's signals itself. */
+static void catch_signals(void)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = on_signal};
+
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        sigaction(numbers[i], &action, NULL);
+}
 
 /* ---- the block device */
 
@@ -61,39 +89,77 @@ int nvme_disconnect(const struct settings *s, const char *nqn)
     return program_run(argv, s->wait);
 }
 
-/* Until sysfs has the namespace, and the device is there to be opened. */
-static int wait_device(const struct job *j, const struct target *t, char path[PATH_MAX])
+static void sleep_a_look(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+}
+
+/* Until sysfs has the namespace, and the device is there to be opened, at `path`. */
+static int wait_device(const struct job *j, const struct target *t, struct nvme_device *device,
+                       char path[PATH_MAX])
 {
     const struct tei_conf *conf = j->registry.conf;
     int64_t deadline = tei_deadline_ns((int64_t)(j->settings->wait * 1000));
-    const struct timespec look = {.tv_nsec = LOOK_NS};
-    char name[NVME_NAME_MAX];
 
     for (;;) {
-        bool found = nvme_find(conf->sysfs_path, t->subnqn, t->nsid, name);
+        bool found = nvme_find(conf->sysfs_path, t->subnqn, t->nsid, device);
 
         if (found) {
-            snprintf(path, PATH_MAX, "%s/%s", conf->dev_path, name);
+            snprintf(path, PATH_MAX, "%s/%s", conf->dev_path, device->name);
             if (access(path, F_OK) == 0)
                 return 0;
         }
+        if (is_stopped())
+            return fail(FAILED, "stopped while waiting for subsystem %s", t->subnqn);
         if (tei_left_ms(deadline) == 0)
             return fail(FAILED, "subsystem %s is connected, but %s%s within %g s (--wait)",
                         t->subnqn, found ? "there is no " : "shows no such namespace",
                         found ? path : "", j->settings->wait);
-        nanosleep(&look, NULL);
+        sleep_a_look();
     }
 }
 
-static int connect_device(const struct job *j, struct link *l, char device[PATH_MAX])
+/*
+ * Another mount may have connected the subsystem at the same time, and nvme failed because of that:
+ * then it is theirs, and stays.
+ */
+static int connect_device(const struct job *j, struct link *l, struct nvme_device *device,
+                          char path[PATH_MAX])
 {
+    const char *sysfs = j->registry.conf->sysfs_path;
     int rc = 0;
 
-    if (!nvme_is_connected(j->registry.conf->sysfs_path, l->target.subnqn)) {
+    if (!nvme_is_connected(sysfs, l->target.subnqn)) {
         rc = run_connect(j->settings, &l->target);
         l->connected = rc == 0;
     }
-    return rc ? rc : wait_device(j, &l->target, device);
+    if (rc && !nvme_is_connected(sysfs, l->target.subnqn))
+        return rc;
+    return wait_device(j, &l->target, device, path);
+}
+
+/*
+ * Names such as /dev/nvme1n1 go to whoever comes first after a restart, and a record outlives that:
+ * the link that udev makes from the wwid leads to this namespace or to none. Where no udev is, `path`
+ * stays as it is.
+ */
+static void choose_name(const struct job *j, const struct nvme_device *device, char path[PATH_MAX])
+{
+    const char *dev = j->registry.conf->dev_path;
+    int64_t deadline = tei_deadline_ns(LINK_MS);
+    char folder[PATH_MAX], link[PATH_MAX], at[PATH_MAX], wanted[PATH_MAX];
+
+    snprintf(folder, sizeof folder, "%s/disk/by-id", dev);
+    snprintf(link, sizeof link, "%s/disk/by-id/nvme-%s", dev, device->wwid);
+    if (!device->wwid[0] || access(folder, F_OK) || !text_is_path(link, true) ||
+        !realpath(path, wanted))
+        return;
+    while (!(realpath(link, at) && strcmp(at, wanted) == 0)) {
+        if (tei_left_ms(deadline) == 0)
+            return;
+        sleep_a_look();
+    }
+    strcpy(path, link);
 }
 
 /* ---- the file system on it */
@@ -129,8 +195,9 @@ static int mount_device(const struct job *j, struct link *l, const char *device)
         break;
     }
     rc = program_run(argv, j->settings->wait);
-    l->mounted = rc == 0;
-    if (rc)
+    /* One that was ended because it took too long may have done it. */
+    l->mounted = rc == 0 || what_is_at(l->dir, device) == THIS_DEVICE;
+    if (!l->mounted)
         rmdir(l->dir);
     return rc;
 }
@@ -166,18 +233,20 @@ static int connect_file(struct links *all, size_t i)
 {
     const struct job *j = all->job;
     struct link *l = &all->list[i];
-    char device[PATH_MAX];
-    int rc = connect_device(j, l, device);
+    struct nvme_device device;
+    char path[PATH_MAX];
+    int rc = connect_device(j, l, &device, path);
 
     if (rc)
         return rc;
     if (l->target.fs_path) {
         mount_dir_of(j, i, l->dir);
-        rc = mount_device(j, l, device);
+        rc = mount_device(j, l, path);
         if (!rc)
             rc = find_inside(l);
     } else {
-        strcpy(l->path, device);
+        choose_name(j, &device, path);
+        strcpy(l->path, path);
     }
     if (!rc)
         rc = check_file(l->path, record_length(all->root, i));
@@ -223,9 +292,15 @@ int connect_files(const struct job *j, const json_t *root, struct links *out)
                   "segment '%s' does not say how its files are reached (register --target): "
                   "mount them yourself and give their --path",
                   j->name);
-    for (size_t i = 0; i < n && !rc; i++)
-        if (l.list[i].has_target)
+    catch_signals();
+    for (size_t i = 0; i < n && !rc; i++) {
+        if (is_stopped())
+            rc = fail(FAILED, "stopped before all files were connected");
+        else if (l.list[i].has_target)
             rc = connect_file(&l, i);
+    }
+    if (!rc && is_stopped())
+        rc = fail(FAILED, "stopped before it was recorded");
     if (rc) {
         if (targets)
             connect_undo(&l);

@@ -4,7 +4,7 @@
  *
  *   class/nvme-subsystem/nvme-subsys0/subsysnqn      the name of the subsystem
  *   class/nvme-subsystem/nvme-subsys0/nvme0/         one of its controllers
- *   class/nvme-subsystem/nvme-subsys0/nvme0n1/nsid   a namespace, with multipath
+ *   class/nvme-subsystem/nvme-subsys0/nvme0n1/nsid   a namespace, with multipath; wwid beside it
  *   class/nvme-subsystem/nvme-subsys0/nvme0/nvme0n1/nsid     the same without
  *
  * With multipath the controllers have namespaces of their own, nvme0c0n1, which are no devices.
@@ -126,8 +126,19 @@ bool nvme_is_connected(const char *sysfs, const char *nqn)
 
 struct wanted {
     uint32_t nsid;
-    char *device;
+    struct nvme_device *out;
 };
+
+/* A wwid names a link of udev's: what has a '/' names none. */
+static void read_wwid(int folder, const char *device, char out[NVME_WWID_MAX])
+{
+    char path[NVME_NAME_MAX + 8], line[LINE_BYTES];
+
+    snprintf(path, sizeof path, "%s/wwid", device);
+    out[0] = '\0';
+    if (read_line(folder, path, line) && strlen(line) < NVME_WWID_MAX && !strchr(line, '/'))
+        strcpy(out, line);
+}
 
 static bool find_in(DIR *folder, const struct wanted *w)
 {
@@ -139,7 +150,8 @@ static bool find_in(DIR *folder, const struct wanted *w)
         snprintf(path, sizeof path, "%s/nsid", name);
         if (read_line(dirfd(folder), path, line) && units_parse_count(line, &nsid) &&
             nsid == w->nsid) {
-            strcpy(w->device, name);
+            strcpy(w->out->name, name);
+            read_wwid(dirfd(folder), name, w->out->wwid);
             return true;
         }
     }
@@ -164,9 +176,9 @@ static bool find_namespace(DIR *subsystem, void *arg)
     return found;
 }
 
-bool nvme_find(const char *sysfs, const char *nqn, uint32_t nsid, char device[NVME_NAME_MAX])
+bool nvme_find(const char *sysfs, const char *nqn, uint32_t nsid, struct nvme_device *out)
 {
-    struct wanted w = {.nsid = nsid, .device = device};
+    struct wanted w = {.nsid = nsid, .out = out};
 
     return each_subsystem(sysfs, nqn, find_namespace, &w);
 }

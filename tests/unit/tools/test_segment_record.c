@@ -144,27 +144,31 @@ static void put(const char *path, const char *text)
 
 static void finds_namespaces(void **state)
 {
-    char device[NVME_NAME_MAX] = "";
+    struct nvme_device device;
 
     (void)state;
     fake_sysfs_make(&sys);
     assert_false(nvme_is_connected(sys.sysfs, "a"));
     put("nvme-subsys0/subsysnqn", "a\n");
     put("nvme-subsys0/nvme0n1/nsid", "5\n");
+    put("nvme-subsys0/nvme0n1/wwid", "uuid.5\n");
     assert_false(nvme_is_connected(sys.sysfs, "a"));
     put("nvme-subsys0/nvme0/nvme0c0n1/nsid", "6\n");
     put("nvme-subsys0/nvme0/nvme0n12/nsid", "7\n");
+    put("nvme-subsys0/nvme0/nvme0n12/wwid", "../7\n");
     put("nvme-subsys0/nvme0/nvme0n12p1/nsid", "8\n");
     put("nvme-subsys0/nvme0/nvme0n13/nsid", "x\n");
     assert_true(nvme_is_connected(sys.sysfs, "a"));
     assert_false(nvme_is_connected(sys.sysfs, "aa"));
-    assert_true(nvme_find(sys.sysfs, "a", 5, device));
-    assert_string_equal(device, "nvme0n1");
-    assert_true(nvme_find(sys.sysfs, "a", 7, device));
-    assert_string_equal(device, "nvme0n12");
-    assert_false(nvme_find(sys.sysfs, "a", 6, device));
-    assert_false(nvme_find(sys.sysfs, "a", 8, device));
-    assert_false(nvme_find(sys.sysfs, "b", 5, device));
+    assert_true(nvme_find(sys.sysfs, "a", 5, &device));
+    assert_string_equal(device.name, "nvme0n1");
+    assert_string_equal(device.wwid, "uuid.5");
+    assert_true(nvme_find(sys.sysfs, "a", 7, &device));
+    assert_string_equal(device.name, "nvme0n12");
+    assert_string_equal(device.wwid, "");
+    assert_false(nvme_find(sys.sysfs, "a", 6, &device));
+    assert_false(nvme_find(sys.sysfs, "a", 8, &device));
+    assert_false(nvme_find(sys.sysfs, "b", 5, &device));
     fake_sysfs_remove(&sys);
 }
 
