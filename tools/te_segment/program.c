@@ -64,8 +64,8 @@ static int judge(const char *const argv[], int status)
     if (WIFSIGNALED(status))
         return fail(FAILED, "%s%s%s died of signal %d", argv[0], space, what, WTERMSIG(status));
     if (WEXITSTATUS(status))
-        return fail(FAILED, "%s%s%s failed with status %d", argv[0], space, what,
-                    WEXITSTATUS(status));
+        return fail(FAILED, "%s%s%s failed with status %d; why, it says above", argv[0], space,
+                    what, WEXITSTATUS(status));
     return 0;
 }
 
