@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of file segments share: files, records, stand-ins for nvme(1), mount(8) and sysfs."""
+import http.server
 import json
 import os
 import shutil
 import sys
 import tempfile
+import threading
 import unittest
+import urllib.parse
 
 import te_proc as te
 
@@ -81,6 +84,61 @@ def record(name, files, targets=None, server_name="node01"):
     if targets is not None:
         told["te"] = {"v": 1, "incarnation": ZEROS, "version": 0, "nvmeof": {"target": targets}}
     return told
+
+
+class Racy:
+    """An HTTP store without lists that has nvmeof/kv, and whose value others replace: after_put(number,
+    old, new) gives what is there after a put, None for nothing."""
+
+    def __init__(self, value, after_put=lambda number, old, new: new):
+        self.values = {"mooncake/nvmeof/kv": json.dumps(value).encode()}
+        self.puts = 0
+        store = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def key(self):
+                return urllib.parse.parse_qs(urllib.parse.urlparse(self.path).query).get("key", [""])[0]
+
+            def answer(self, status, body=b""):
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_GET(self):
+                value = store.values.get(self.key())
+                if value is None:
+                    self.answer(404 if self.key() else 400)
+                else:
+                    self.answer(200, value)
+
+            def do_PUT(self):
+                new = self.rfile.read(int(self.headers["Content-Length"]))
+                old = store.values[self.key()]
+                store.puts += 1
+                store.values[self.key()] = new
+                then = after_put(store.puts, json.loads(old), json.loads(new))
+                store.values = {self.key(): json.dumps(then).encode()} if then else {}
+                self.answer(200)
+
+            def log_message(self, *unused):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/metadata"
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+
+    def get(self, key):
+        return self.values.get(key)
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
 
 
 class FilesCase(unittest.TestCase):

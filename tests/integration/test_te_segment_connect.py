@@ -338,6 +338,25 @@ class Disconnect(Case):
         self.assertEqual(self.calls(), [disconnect(A)])
 
 
+class NoLists(Case):
+    """A server that cannot tell which other segments there are."""
+    kind = None
+
+    def test_disconnect(self):
+        self.store = files.Racy(record("kv", [("/a", MIB, {})], [target(A)]))
+        self.addCleanup(self.store.close)
+        self.plan(subsystems={A: {"number": 3, "namespaces": {"nvme3n1": 1}}})
+        self.path("dev/nvme3n1", MIB)
+        self.mount()
+        self.calls()
+        proc = self.run_tool("unmount", "kv", "--disconnect", "--server_name=me")
+        self.assertEqual((proc.rc, proc.output()), (1, "unmounted nvmeof/kv on me"), proc)
+        self.assertRegex(proc.error_output(), f"{A} stays connected, as other segments may use it: .*; --force")
+        self.assertEqual(self.calls(), [])
+        self.assertEqual(self.unmount("--force"), f"disconnected {A}")
+        self.assertEqual(self.calls(), [disconnect(A)])
+
+
 class Hostile(Case):
     """Records that no tool of ours writes."""
 

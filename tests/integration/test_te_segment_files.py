@@ -2,13 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # te-test: parallel timeout=180
 """te_segment with segments of files on each metadata server: register, mount, unmount, list, show."""
-import http.server
 import json
 import os
 import socket
-import threading
 import unittest
-import urllib.parse
 
 import te_files as files
 import te_proc as te
@@ -337,57 +334,6 @@ class Mount(files.FilesCase):
         self.assertEqual(self.stored("kv"), self.before)
 
 
-class Racy:
-    """An HTTP store whose values others replace: after_put(number, old, new) gives what is there then."""
-
-    def __init__(self, value, after_put):
-        self.values = {"mooncake/nvmeof/kv": json.dumps(value).encode()}
-        self.puts = 0
-        store = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def key(self):
-                return urllib.parse.parse_qs(urllib.parse.urlparse(self.path).query)["key"][0]
-
-            def answer(self, status, body=b""):
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def do_GET(self):
-                value = store.values.get(self.key())
-                self.answer(*((200, value) if value is not None else (404,)))
-
-            def do_PUT(self):
-                new = self.rfile.read(int(self.headers["Content-Length"]))
-                old = store.values[self.key()]
-                store.puts += 1
-                store.values[self.key()] = new
-                then = after_put(store.puts, json.loads(old), json.loads(new))
-                store.values = {self.key(): json.dumps(then).encode()} if then else {}
-                self.answer(200)
-
-            def log_message(self, *unused):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/metadata"
-        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
-        self.thread.start()
-
-    def get(self, key):
-        return self.values.get(key)
-
-    def close(self):
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
-
-
 class LostUpdates(files.FilesCase):
     """Another host that has read the record before we put it, and puts its own after."""
 
@@ -396,7 +342,7 @@ class LostUpdates(files.FilesCase):
         self.a = self.path("a", MIB)
 
     def serve(self, value, after_put):
-        self.store = Racy(value, after_put)
+        self.store = files.Racy(value, after_put)
         self.addCleanup(self.store.close)
 
     def test_mount(self):
