@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which path a buffer has on a host, and which paths may be opened. */
+#include "transport/nvmeof/nvmeof.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* ---------------------------------------------------------------------------------- which path it is */
+
+/* One buffer, of `server` (with quotes, or null), with this map. */
+static char *path_of(const struct nvmeof_names *me, const char *server, const char *there,
+                     const char *map, char *why, size_t n)
+{
+    char text[8192];
+    json_t *root;
+    char *path;
+
+    snprintf(text, sizeof text,
+             "{\"server_name\":%s,\"buffers\":[{\"file_path\":\"/other\"},"
+             "{\"file_path\":\"%s\",\"local_path_map\":%s}]}",
+             server, there, map);
+    root = json_loads(text, 0, NULL);
+    assert_non_null(root);
+    why[0] = '\0';
+    path = tei_nvmeof_path(root, 1, me, why, n);
+    json_decref(root);
+    return path;
+}
+
+static void expect(const struct nvmeof_names *me, const char *server, const char *map,
+                   const char *want)
+{
+    char why[1024], *path = path_of(me, server, "/there", map, why, sizeof why);
+
+    if (!path)
+        fail_msg("server %s, map %s: %s", server, map, why);
+    assert_string_equal(path, want);
+    free(path);
+}
+
+static void expect_none(const struct nvmeof_names *me, const char *server, const char *map,
+                        const char *says)
+{
+    char why[1024], *path = path_of(me, server, "/there", map, why, sizeof why);
+
+    if (path)
+        fail_msg("server %s, map %s: has path %s", server, map, path);
+    if (!strstr(why, says))
+        fail_msg("server %s, map %s: '%s' does not say '%s'", server, map, why, says);
+}
+
+/* A host whose segment has this name, and which calls itself "box". */
+static struct nvmeof_names named(const char *segment)
+{
+    struct nvmeof_names me;
+
+    tei_nvmeof_names(segment, &me);
+    strcpy(me.system, "box");
+    return me;
+}
+
+static void names_of_a_host(void **state)
+{
+    struct nvmeof_names me;
+    char system[256] = "";
+
+    (void)state;
+    assert_int_equal(gethostname(system, sizeof system - 1), 0);
+    tei_nvmeof_names("10.0.0.1:12345", &me);
+    assert_string_equal(me.segment, "10.0.0.1:12345");
+    assert_string_equal(me.host, "10.0.0.1");
+    assert_string_equal(me.system, system);
+    tei_nvmeof_names("[fd00::1]:12345", &me);
+    assert_string_equal(me.host, "fd00::1");
+    /* No port: nothing to take off. */
+    tei_nvmeof_names("node-7", &me);
+    assert_string_equal(me.host, "");
+    tei_nvmeof_names("fd00::1", &me);
+    assert_string_equal(me.host, "");
+    tei_nvmeof_names("", &me);
+    assert_string_equal(me.host, "");
+}
+
+static void each_name_is_found(void **state)
+{
+    struct nvmeof_names me = named("10.0.0.1:12345"), six = named("[fd00::1]:77");
+
+    (void)state;
+    expect(&me, "null", "{\"10.0.0.1:12345\":\"/a\"}", "/a");
+    expect(&me, "null", "{\"10.0.0.1\":\"/a\"}", "/a");
+    expect(&me, "null", "{\"box\":\"/a\"}", "/a");
+    expect(&me, "null", "{\"*\":\"/a\"}", "/a");
+    expect(&six, "null", "{\"[fd00::1]:77\":\"/a\"}", "/a");
+    expect(&six, "null", "{\"fd00::1\":\"/a\"}", "/a");
+    expect_none(&six, "null", "{\"[fd00::1]\":\"/a\",\"fd00::2\":\"/b\"}", "has no path");
+}
+
+static void the_closest_name_wins(void **state)
+{
+    struct nvmeof_names me = named("10.0.0.1:12345");
+
+    (void)state;
+    expect(&me, "null",
+           "{\"*\":\"/d\",\"box\":\"/c\",\"10.0.0.1\":\"/b\",\"10.0.0.1:12345\":\"/a\"}", "/a");
+    expect(&me, "null", "{\"*\":\"/d\",\"box\":\"/c\",\"10.0.0.1\":\"/b\"}", "/b");
+    expect(&me, "null", "{\"*\":\"/d\",\"box\":\"/c\"}", "/c");
+    expect(&me, "null", "{\"*\":\"/d\",\"10.0.0.2\":\"/e\"}", "/d");
+}
+
+static void its_own_server_needs_no_map(void **state)
+{
+    struct nvmeof_names me = named("10.0.0.1:12345");
+
+    (void)state;
+    expect(&me, "\"10.0.0.1:12345\"", "{}", "/there");
+    expect(&me, "\"10.0.0.1\"", "{}", "/there");
+    expect(&me, "\"box\"", "{}", "/there");
+    expect(&me, "\"box\"", "{\"10.0.0.9\":\"/a\"}", "/there");
+    /* The map goes first. */
+    expect(&me, "\"box\"", "{\"10.0.0.1\":\"/a\"}", "/a");
+    expect(&me, "\"box\"", "{\"*\":\"/a\"}", "/a");
+}
+
+static void others_have_none(void **state)
+{
+    struct nvmeof_names me = named("10.0.0.1:12345"), plain = named("node-7");
+
+    (void)state;
+    expect_none(&me, "\"10.0.0.2\"", "{}", "/there of host 10.0.0.2, has no path on this host");
+    expect_none(&me, "\"10.0.0.2\"", "{}", "te_segment mount");
+    expect_none(&me, "null", "{}", "(not told)");
+    expect_none(&me, "\"\"", "{}", "has no path");
+    expect_none(&me, "7", "{}", "has no path");
+    /* A name without a port has no host part, so "" is nobody's key. */
+    expect_none(&plain, "null", "{\"\":\"/a\",\"node\":\"/b\"}", "node-7");
+    expect(&plain, "null", "{\"node-7\":\"/c\"}", "/c");
+}
+
+static void unsound_paths(void **state)
+{
+    struct nvmeof_names me = named("n");
+    char map[6000], *at = map;
+
+    (void)state;
+    expect_none(&me, "null", "{\"n\":\"a/b\"}", "not absolute");
+    expect_none(&me, "null", "{\"n\":\"\"}", "not absolute");
+    expect_none(&me, "null", "{\"n\":\"/a/../b\"}", "'..'");
+    expect_none(&me, "null", "{\"n\":\"/..\"}", "'..'");
+    expect_none(&me, "null", "{\"n\":\"/a/..\"}", "'..'");
+    expect_none(&me, "null", "{\"n\":\"/a//../b\"}", "'..'");
+    expect(&me, "null", "{\"n\":\"/a/..b/c..\"}", "/a/..b/c..");
+    expect(&me, "null", "{\"n\":\"/a/.../b\"}", "/a/.../b");
+    expect(&me, "null", "{\"n\":\"/./a//b\"}", "/./a//b");
+    at += sprintf(at, "{\"n\":\"");
+    for (size_t i = 0; i < 4096; i++)
+        *at++ = i % 100 ? 'x' : '/';
+    strcpy(at, "\"}");
+    expect_none(&me, "null", map, "too long");
+    memmove(at - 1, at, strlen(at) + 1); /* 4095 and the zero: the longest that the kernel takes */
+    {
+        char why[1024], *path = path_of(&me, "null", "/there", map, why, sizeof why);
+
+        assert_non_null(path);
+        assert_int_equal(strlen(path), 4095);
+        free(path);
+    }
+}
+
+/* Its own server's path is looked at as closely as those of a map. */
+static void unsound_path_of_its_own(void **state)
+{
+    struct nvmeof_names me = named("n");
+    char why[1024];
+
+    (void)state;
+    assert_null(path_of(&me, "\"n\"", "dev/x", "{}", why, sizeof why));
+    assert_non_null(strstr(why, "dev/x is not absolute"));
+    assert_null(path_of(&me, "\"n\"", "/mnt/../etc/x", "{}", why, sizeof why));
+    assert_non_null(strstr(why, "'..'"));
+}
+
+/* ------------------------------------------------------------------------------ what may be opened */
+
+static char dir[4096]; /* a folder for each case */
+
+static const char *in(const char *name)
+{
+    static char texts[8][5000];
+    static unsigned next;
+    char *text = texts[next++ % 8];
+
+    snprintf(text, sizeof texts[0], "%s/%s", dir, name);
+    return text;
+}
+
+static void touch(const char *name)
+{
+    int fd = open(in(name), O_CREAT | O_WRONLY, 0600);
+
+    assert_true(fd >= 0);
+    close(fd);
+}
+
+static void mkdirs(const char *name)
+{
+    assert_int_equal(mkdir(in(name), 0700), 0);
+}
+
+static int find(const struct nvmeof_roots *roots, const char *path, char *why, size_t n)
+{
+    int fd = -1, error = 0, rc = tei_nvmeof_find(roots, path, &fd, &error, why, n);
+
+    assert_int_equal(fd >= 0, rc == 0);
+    if (fd >= 0) {
+        assert_true(fcntl(fd, F_GETFL) & O_PATH);
+        assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+        close(fd);
+    }
+    return rc;
+}
+
+static int check(const struct nvmeof_roots *roots, const char *name)
+{
+    char why[256] = "";
+    int rc = find(roots, in(name), why, sizeof why);
+
+    if (rc)
+        assert_non_null(strstr(why, in(name)));
+    return rc;
+}
+
+static void anywhere_without_roots(void **state)
+{
+    struct nvmeof_roots none = {NULL};
+    char why[256];
+
+    (void)state;
+    touch("f");
+    assert_int_equal(symlink("f", in("link")), 0);
+    assert_int_equal(symlink("nowhere", in("dangling")), 0);
+    assert_int_equal(symlink("loop", in("loop")), 0);
+    assert_int_equal(check(&none, "f"), 0);
+    assert_int_equal(check(&none, "link"), 0);
+    assert_int_equal(check(&none, "missing"), TE_ERR_NOT_FOUND);
+    assert_int_equal(check(&none, "dangling"), TE_ERR_NOT_FOUND);
+    assert_int_equal(check(&none, "f/x"), TE_ERR_NOT_FOUND);
+    assert_int_equal(check(&none, "loop"), TE_ERR_ACCESS);
+    assert_int_equal(find(&none, "/proc/version", why, sizeof why), 0);
+}
+
+static void kinds_of_files(void **state)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    struct nvmeof_roots none = {NULL};
+    char why[256];
+    int s = socket(AF_UNIX, SOCK_STREAM, 0);
+
+    (void)state;
+    mkdirs("folder");
+    assert_int_equal(mkfifo(in("fifo"), 0600), 0);
+    snprintf(a.sun_path, sizeof a.sun_path, "%.100s", in("socket"));
+    assert_int_equal(bind(s, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(check(&none, "folder"), TE_ERR_INVALID);
+    assert_int_equal(check(&none, "fifo"), TE_ERR_INVALID);
+    assert_int_equal(check(&none, "socket"), TE_ERR_INVALID);
+    assert_int_equal(find(&none, "/dev/null", why, sizeof why), TE_ERR_INVALID);
+    assert_string_equal(why, "/dev/null is neither a regular file nor a block device");
+    close(s);
+}
+
+static void below_a_root(void **state)
+{
+    struct nvmeof_roots r = {NULL};
+
+    (void)state;
+    mkdirs("a");
+    mkdirs("a/b");
+    mkdirs("a/bc");
+    touch("a/b/in");
+    touch("a/bc/out");
+    touch("a/out");
+    assert_int_equal(tei_nvmeof_roots_add(&r, in("a/b")), 0);
+    assert_int_equal(check(&r, "a/b/in"), 0);
+    assert_int_equal(check(&r, "a/bc/out"), TE_ERR_ACCESS);
+    assert_int_equal(check(&r, "a/out"), TE_ERR_ACCESS);
+    /* What is not there is told as that, also outside. */
+    assert_int_equal(check(&r, "a/missing"), TE_ERR_NOT_FOUND);
+    assert_int_equal(tei_nvmeof_roots_add(&r, in("a/bc/")), 0); /* two of them, one with a slash */
+    assert_int_equal(check(&r, "a/bc/out"), 0);
+    assert_int_equal(check(&r, "a/b/in"), 0);
+    assert_int_equal(check(&r, "a/out"), TE_ERR_ACCESS);
+    tei_nvmeof_roots_fini(&r);
+}
+
+static void links_that_lead_outside(void **state)
+{
+    struct nvmeof_roots r = {NULL}, by_link = {NULL};
+
+    (void)state;
+    mkdirs("root");
+    mkdirs("away");
+    touch("away/secret");
+    touch("root/own");
+    assert_int_equal(symlink(in("away/secret"), in("root/link")), 0);
+    assert_int_equal(symlink(in("away"), in("root/folder")), 0);
+    assert_int_equal(symlink("../away/secret", in("root/up")), 0);
+    assert_int_equal(symlink("own", in("root/inside")), 0);
+    assert_int_equal(symlink(in("root/own"), in("away/back")), 0);
+    assert_int_equal(symlink(in("root"), in("alias")), 0);
+    assert_int_equal(tei_nvmeof_roots_add(&r, in("root")), 0);
+    assert_int_equal(check(&r, "root/link"), TE_ERR_ACCESS);
+    assert_int_equal(check(&r, "root/folder/secret"), TE_ERR_ACCESS);
+    assert_int_equal(check(&r, "root/up"), TE_ERR_ACCESS);
+    assert_int_equal(check(&r, "root/inside"), 0);
+    assert_int_equal(check(&r, "away/back"), 0); /* where it ends counts */
+    assert_int_equal(check(&r, "alias/own"), 0);
+    tei_nvmeof_roots_fini(&r);
+    /* A root that is a link itself stands for where it leads to. */
+    assert_int_equal(tei_nvmeof_roots_add(&by_link, in("root/folder")), 0);
+    assert_int_equal(check(&by_link, "away/secret"), 0);
+    assert_int_equal(check(&by_link, "root/own"), TE_ERR_ACCESS);
+    tei_nvmeof_roots_fini(&by_link);
+}
+
+static void odd_roots(void **state)
+{
+    struct nvmeof_roots file = {NULL}, all = {NULL}, missing = {NULL};
+
+    (void)state;
+    touch("f");
+    touch("f2");
+    assert_int_equal(tei_nvmeof_roots_add(&file, in("f")), 0);
+    assert_int_equal(check(&file, "f"), 0);
+    assert_int_equal(check(&file, "f2"), TE_ERR_ACCESS);
+    assert_int_equal(tei_nvmeof_roots_add(&all, "/"), 0);
+    assert_int_equal(check(&all, "f"), 0);
+    /* A root that is not there yet allows nothing, and something once it is. */
+    assert_int_equal(tei_nvmeof_roots_add(&missing, in("later")), 0);
+    assert_int_equal(check(&missing, "f"), TE_ERR_ACCESS);
+    mkdirs("later");
+    touch("later/f");
+    assert_int_equal(check(&missing, "f"), TE_ERR_ACCESS);
+    assert_int_equal(check(&missing, "later/f"), 0);
+    tei_nvmeof_roots_fini(&file);
+    tei_nvmeof_roots_fini(&all);
+    tei_nvmeof_roots_fini(&missing);
+}
+
+/* A name that ends like one the kernel makes up for what is gone. */
+static void name_that_looks_deleted(void **state)
+{
+    struct nvmeof_roots r = {NULL};
+
+    (void)state;
+    mkdirs("root");
+    touch("root/f (deleted)");
+    touch("root (deleted)");
+    assert_int_equal(tei_nvmeof_roots_add(&r, in("root")), 0);
+    assert_int_equal(check(&r, "root/f (deleted)"), 0);
+    assert_int_equal(check(&r, "root (deleted)"), TE_ERR_ACCESS);
+    tei_nvmeof_roots_fini(&r);
+}
+
+static void lists_of_roots(void **state)
+{
+    struct nvmeof_roots r = {NULL};
+    char list[20000];
+
+    (void)state;
+    te_log_set_level(TE_LOG_OFF);
+    mkdirs("one");
+    mkdirs("two");
+    mkdirs("three");
+    touch("one/f");
+    touch("two/f");
+    touch("three/f");
+    assert_int_equal(tei_nvmeof_roots_add_all(&r, ""), 0);
+    assert_int_equal(tei_nvmeof_roots_add_all(&r, "::"), 0);
+    assert_int_equal(check(&r, "three/f"), 0); /* still anywhere */
+    snprintf(list, sizeof list, ":%s::%s:", in("one"), in("two"));
+    assert_int_equal(tei_nvmeof_roots_add_all(&r, list), 0);
+    assert_int_equal(check(&r, "one/f"), 0);
+    assert_int_equal(check(&r, "two/f"), 0);
+    assert_int_equal(check(&r, "three/f"), TE_ERR_ACCESS);
+    assert_int_equal(tei_nvmeof_roots_add_all(&r, "/a:b"), TE_ERR_INVALID);
+    assert_non_null(strstr(te_errmsg(), "'b'"));
+    assert_int_equal(tei_nvmeof_roots_add(&r, ""), TE_ERR_INVALID);
+    assert_int_equal(tei_nvmeof_roots_add(&r, "/a/../b"), TE_ERR_INVALID);
+    assert_int_equal(check(&r, "three/f"), TE_ERR_ACCESS);
+    tei_nvmeof_roots_fini(&r);
+}
+
+/* ------------------------------------------------------------------------------------------- main */
+
+static int set_up(void **state)
+{
+    char path[] = "/tmp/te-path-XXXXXX";
+
+    (void)state;
+    return mkdtemp(path) && realpath(path, dir) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    char command[5000];
+
+    (void)state;
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    return system(command);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_of_a_host),
+        cmocka_unit_test(each_name_is_found),
+        cmocka_unit_test(the_closest_name_wins),
+        cmocka_unit_test(its_own_server_needs_no_map),
+        cmocka_unit_test(others_have_none),
+        cmocka_unit_test(unsound_paths),
+        cmocka_unit_test(unsound_path_of_its_own),
+        CASE(anywhere_without_roots),
+        CASE(kinds_of_files),
+        CASE(below_a_root),
+        CASE(links_that_lead_outside),
+        CASE(odd_roots),
+        CASE(name_that_looks_deleted),
+        CASE(lists_of_roots),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
