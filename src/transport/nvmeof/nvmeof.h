@@ -104,7 +104,11 @@ struct nvmeof_file {
     int direct, cached;           /* descriptors */
     int direct_slot, cached_slot; /* in the ring's table, -1: none */
     bool writable;
-    bool broken;     /* I/O failed: it is opened anew once nothing is under way */
+    /*
+     * It is opened anew once nothing is under way: I/O failed, or it was attached to again and the path
+     * may lead to another file by now.
+     */
+    bool reopen;
     bool not_direct; /* `direct` has refused I/O that should be aligned as it wants it */
     uint64_t length;
     uint64_t read_align, memory_align; /* of direct I/O */

@@ -126,7 +126,7 @@ static bool is_harmless(int error)
 
 static void fail_io(struct nvmeof_io *io, int error)
 {
-    io->file->broken |= !is_harmless(error);
+    io->file->reopen |= !is_harmless(error);
     tei_nvmeof_fail_at(io->work, error_of_io(error), error,
                        io->write ? "writing to %s" : "reading from %s");
 }

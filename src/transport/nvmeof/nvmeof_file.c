@@ -31,6 +31,7 @@ struct nvmeof_file *tei_nvmeof_file_get(struct nvmeof *n, char *path)
         f = tei_container_of(l, struct nvmeof_file, link);
         if (strcmp(f->path, path) == 0) {
             f->refs++;
+            f->reopen = true;
             free(path);
             return f;
         }
@@ -190,7 +191,6 @@ static void take_over(struct nvmeof_file *f, const struct found *o)
     f->length = o->length;
     f->read_align = o->read_align;
     f->memory_align = o->memory_align;
-    f->broken = false;
     f->progress_ns = tei_now_ns();
     if (!o->error && f->owner->device->file_add)
         f->owner->device->file_add(f->owner, f);

@@ -6,7 +6,7 @@
  * last of them is back. At most conf->file_depth of them are under way to one file, so a device that
  * does not answer holds up its own files alone.
  *
- *   CLOSED --work comes, a job opens it--> OPENING --> OPEN --I/O failed, nothing under way--> CLOSED
+ *   CLOSED --work comes, a job opens it--> OPENING --> OPEN --reopen, nothing under way--> CLOSED
  *                                             `------> FAILED --what waited has ended--------> CLOSED
  *
  * So a path that did not lead anywhere is tried anew with the next request.
@@ -123,18 +123,19 @@ static bool tend(struct nvmeof *n, struct nvmeof_file *f)
 {
     unsigned depth = (unsigned)n->conf->file_depth;
 
-    if (f->state == NVMEOF_OPEN && f->broken && f->ios == 0)
+    if (f->state == NVMEOF_OPEN && f->reopen && f->ios == 0)
         f->state = NVMEOF_CLOSED;
     if (f->state == NVMEOF_FAILED) {
         fail_queue(f);
         f->state = NVMEOF_CLOSED;
     }
-    while (f->state == NVMEOF_OPEN && !f->broken && f->ios < depth && !tei_list_empty(&f->queue) &&
+    while (f->state == NVMEOF_OPEN && !f->reopen && f->ios < depth && !tei_list_empty(&f->queue) &&
            !tei_list_empty(&n->idle))
         start_one(n, f);
     if (f->state != NVMEOF_CLOSED || tei_list_empty(&f->queue))
         return false;
     f->state = NVMEOF_OPENING;
+    f->reopen = false;
     f->refs++;
     n->jobs++;
     return true;
