@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "file_rig.h"
+
+#include "base/os.h"
+#include "proc.h"
+
+#include <assert.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool use_uring;
+
+void file_rig_use(bool uring)
+{
+    use_uring = uring;
+}
+
+/* The test's own folder is on a disk, mostly; /tmp may be in memory. */
+static void make_folder(struct file_rig *r)
+{
+    char name[64] = "te-files-XXXXXX", folder[PATH_MAX];
+
+    assert(mkdtemp(name));
+    assert(realpath(name, folder) && strlen(folder) < sizeof r->dir);
+    strcpy(r->dir, folder);
+    chmod(r->dir, 0755);
+}
+
+struct file_rig *file_rig_open(void (*configure)(struct tei_conf *conf))
+{
+    struct file_rig *r = calloc(1, sizeof *r);
+
+    assert(r);
+    r->fds = test_count_fds();
+    r->threads = test_count_threads();
+    make_folder(r);
+    fake_host_init(&r->host);
+    r->host.conf.file_uring = use_uring;
+    if (configure)
+        configure(&r->host.conf);
+    r->t = fake_open(&r->host, "nvmeof");
+    r->memory = mmap(NULL, RIG_MEMORY, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert(r->memory != MAP_FAILED);
+    r->region = fake_region_add(&r->host, r->t, r->memory, RIG_MEMORY, TE_REMOTE_RW);
+    return r;
+}
+
+/* The kernel may take a moment for what it does by itself. */
+static void check_left(const struct file_rig *r)
+{
+    int64_t until = tei_deadline_ns(5000);
+
+    while ((test_count_fds() != r->fds || test_count_threads() != r->threads) &&
+           tei_now_ns() < until)
+        usleep(1000);
+    if (test_count_fds() == r->fds && test_count_threads() == r->threads)
+        return;
+    fprintf(stderr, "file rig: %zu descriptors and %zu threads are left of %zu and %zu\n",
+            test_count_fds(), test_count_threads(), r->fds, r->threads);
+    abort();
+}
+
+void file_rig_close(struct file_rig *r)
+{
+    char command[256];
+
+    fake_region_del(&r->host, r->t, r->region);
+    fake_close(r->t);
+    fake_host_fini(&r->host);
+    munmap(r->memory, RIG_MEMORY);
+    snprintf(command, sizeof command, "rm -rf '%s'", r->dir);
+    assert(system(command) == 0);
+    check_left(r);
+    free(r);
+}
+
+const char *file_rig_path(const struct file_rig *r, const char *name)
+{
+    static char texts[16][256];
+    static unsigned next;
+    char *text = texts[next++ % TEI_ARRAY_LEN(texts)];
+
+    snprintf(text, sizeof texts[0], "%s/%s", r->dir, name);
+    return text;
+}
+
+void file_rig_make(const struct file_rig *r, const char *name, size_t length)
+{
+    int fd = open(file_rig_path(r, name), O_CREAT | O_TRUNC | O_RDWR, 0644);
+
+    assert(fd >= 0 && posix_fallocate(fd, 0, (off_t)length) == 0);
+    close(fd);
+}
+
+char *file_rig_bytes(const char *path, size_t length)
+{
+    int fd = open(path, O_RDONLY);
+    char *bytes = malloc(length + 1);
+
+    assert(fd >= 0 && bytes);
+    assert(pread(fd, bytes, length, 0) == (ssize_t)length);
+    close(fd);
+    return bytes;
+}
+
+struct tei_attach *file_rig_attach_row(struct file_rig *r, const char *const *paths, size_t n,
+                                       uint64_t length)
+{
+    json_t *list = json_array();
+    struct tei_attach *a = NULL;
+    char *text;
+    json_t *root;
+
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_pack("{ss sI s{ss}}", "file_path", paths[i], "length",
+                                              (json_int_t)length, "local_path_map", "*", paths[i]));
+    root = json_pack("{ss ss so}", "name", "files", "protocol", "nvmeof", "buffers", list);
+    text = json_dumps(root, 0);
+    assert(text);
+    a = fake_attach_text(r->t, text);
+    free(text);
+    json_decref(root);
+    return a;
+}
+
+struct tei_attach *file_rig_attach(struct file_rig *r, const char *path, uint64_t length)
+{
+    return file_rig_attach_row(r, &path, 1, length);
+}
+
+struct fake_task file_rig_move(struct file_rig *r, struct tei_attach *a, int opcode, void *local,
+                               uint64_t at, uint64_t length)
+{
+    struct fake_task *task = calloc(1, sizeof *task), copy;
+    struct tei_list list;
+
+    assert(task);
+    tei_list_init(&list);
+    fake_work(&list, r->t, a, task, opcode, local, (void *)(uintptr_t)at, length);
+    r->t->ops.post(r->t, &list);
+    if (!fake_wait(&r->host, NULL, task, 1, 20000)) {
+        fprintf(stderr, "file rig: a request has not ended within 20 s\n");
+        abort();
+    }
+    copy = *task;
+    copy.why = NULL; /* what it says is in `note` */
+    free(task);
+    return copy;
+}
