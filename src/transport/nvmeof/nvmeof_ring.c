@@ -44,12 +44,19 @@ static struct ring *ring_of(const struct nvmeof *n)
 
 /* --------------------------------------------------------------------------------- open and close */
 
-/* Interrupts to take back what is done are of no use: the thread asks. Since Linux 5.19. */
+/*
+ * Interrupts to take back what is done are of no use: the thread asks. Since Linux 5.19. Before 5.11
+ * waiting with a limit puts a completion of its own among those of the files.
+ */
 static int set_up(struct io_uring *u)
 {
     int rc = io_uring_queue_init(ENTRIES, u, IORING_SETUP_COOP_TASKRUN);
 
-    return rc == -EINVAL ? io_uring_queue_init(ENTRIES, u, 0) : rc;
+    rc = rc == -EINVAL ? io_uring_queue_init(ENTRIES, u, 0) : rc;
+    if (rc || (u->features & IORING_FEAT_EXT_ARG))
+        return rc;
+    io_uring_queue_exit(u);
+    return -ENOSYS;
 }
 
 static int ring_open(struct nvmeof *n)
