@@ -21,6 +21,7 @@
 #define INDEX_MASK      ((1U << INDEX_BITS) - 1)
 #define GEN_MASK        ((1U << (31 - INDEX_BITS)) - 1)
 #define EXPIRE_EVERY_NS (10 * TEI_NS_PER_MS)
+#define FILES_PREFIX    "nvmeof/"
 
 /* ---------------------------------------------------------------------------------------- table */
 
@@ -239,7 +240,7 @@ static int fetch_files(struct peer *p)
     char *bare = p->name, *files;
     int rc;
 
-    if (asprintf(&files, "nvmeof/%s", bare) < 0)
+    if (asprintf(&files, FILES_PREFIX "%s", bare) < 0)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for the name of a segment");
     p->name = files;
     rc = fetch(p);
@@ -628,6 +629,15 @@ void tei_peer_changed(void *arg, const char *name)
     pthread_rwlock_unlock(&e->peers_lock);
 }
 
+/* Whether te_open() of that name gave this peer: a bare one may have been that of files. */
+static bool is_called(const struct peer *p, const char *name)
+{
+    size_t n = strlen(FILES_PREFIX);
+
+    return strcmp(p->name, name) == 0 ||
+           (strncmp(p->name, FILES_PREFIX, n) == 0 && strcmp(p->name + n, name) == 0);
+}
+
 /* References to the peers of `name`, or to all but this engine; malloc'ed. */
 static size_t collect(te_engine *e, const char *name, struct peer ***out)
 {
@@ -639,7 +649,7 @@ static size_t collect(te_engine *e, const char *name, struct peer ***out)
     for (size_t i = 1; list && i < e->n_peers; i++) {
         struct peer *p = e->peers[i];
 
-        if (!p || (name && strcmp(p->name, name) != 0))
+        if (!p || (name && !is_called(p, name)))
             continue;
         atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
         list[n++] = p;
