@@ -385,7 +385,10 @@ void tei_peer_refresh_all(te_engine *e);
 void tei_peer_changed(void *arg, const char *name);
 /* True if te_cancel() or te_engine_destroy() got this task. */
 bool tei_task_canceled(const struct task *t);
-/* Where a segment's engine answers RPCs; asks the directory anew, and blocks, when `fresh`. */
+/*
+ * Where a segment's engine answers RPCs; asks the directory anew, and blocks, when `fresh`.
+ * TE_ERR_UNSUPPORTED: it is of files.
+ */
 int tei_peer_where(te_engine *e, te_segment id, bool fresh, struct tei_hostport *out);
 
 /* ---- route.c */

@@ -57,6 +57,16 @@ void tei_peer_put(struct peer *p)
     free(p);
 }
 
+static bool is_of_files(struct peer *p)
+{
+    bool files;
+
+    pthread_mutex_lock(&p->lock);
+    files = p->view && p->view->seg && p->view->seg->files;
+    pthread_mutex_unlock(&p->lock);
+    return files;
+}
+
 int tei_peer_where(te_engine *e, te_segment id, bool fresh, struct tei_hostport *out)
 {
     struct peer *p;
@@ -70,7 +80,7 @@ int tei_peer_where(te_engine *e, te_segment id, bool fresh, struct tei_hostport 
     if (!p)
         return TEI_FAIL(TE_ERR_NOT_FOUND,
                         "segment %d is not open in this engine; te_open() gives its id", (int)id);
-    if (fresh && strchr(p->name, '/')) {
+    if (is_of_files(p)) {
         rc = TEI_FAIL(TE_ERR_UNSUPPORTED,
                       "segment '%s' is made of files: there is no engine that "
                       "could be told anything",
