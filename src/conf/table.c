@@ -293,13 +293,18 @@ const struct tei_option_row tei_option_rows[] = {
      .help = "Move data past the page cache (O_DIRECT) where the file system lets us."},
     {SWITCH("TE_FILE_FLUSH", file_flush, "off"),
      .help = "A write is done once it would outlive a loss of power. Off: once the device has it, "
-             "perhaps in its cache."},
+             "perhaps in its cache; where it cannot be direct, once the page cache has it."},
     {SWITCH("TE_FILE_URING", file_uring, "on"),
      .help = "Use io_uring. Off, or where the system refuses it: threads that read and write."},
+    {SWITCH("TE_FILE_PIN", file_pin, "on"),
+     .help =
+         "Register with io_uring the memory that requests use, 32 MiB around each at a time, which "
+         "pins it until te_unregister()."},
     {NUMBER("TE_FILE_DEPTH", file_depth, "32", 1, 256),
      .help = "I/O requests under way to one file at a time."},
-    {NUMBER("TE_FILE_THREADS", file_threads, "8", 1, 256),
-     .help = "Threads that read and write where io_uring is not used."},
+    {NUMBER("TE_FILE_THREADS", file_threads, "16", 1, 256),
+     .help = "Threads that read and write where io_uring is not used; one file has at most half of "
+             "them."},
 
     {SWITCH("WITH_NVIDIA_PEERMEM", nvidia_peermem, "on"),
      .section = "Memory of GPUs and CXL devices",

@@ -643,7 +643,7 @@ static void write_msg(const struct task *t, char *buf, size_t n)
              (unsigned long long)t->req.target_offset, name, te_strerror(error), t->why ? ": " : "",
              t->why ? t->why : "", t->sys_errno ? ": " : "",
              t->sys_errno ? tei_errno_text(t->sys_errno) : "",
-             remedy_of(error, strchr(name, '/') != NULL));
+             remedy_of(error, tei_keys_is_files(name)));
 }
 
 int te_status_msg(te_engine *e, te_batch id, size_t task, char *buf, size_t n)

@@ -326,7 +326,8 @@ void tei_serve_rpc(void *arg, struct tei_rpc_call *call, enum tei_rpc_type type,
 /* ---- install.c */
 /* What auto_discover picks, and "local". */
 int tei_install_defaults(te_engine *e, bool auto_discover);
-int tei_install(te_engine *e, const struct tei_transport_ops *ops);
+/* `path` (may be NULL): given to allow() before the transport is of use. */
+int tei_install(te_engine *e, const struct tei_transport_ops *ops, const char *path);
 /* struct tei_host op: the matrix that was given, else what discovery finds. Under admin. */
 int tei_install_topology(struct tei_host *h, struct tei_topology *out);
 /* The installed one of that name, NULL if none. transports_lock or admin is held. */

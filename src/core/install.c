@@ -92,7 +92,7 @@ static void shut(te_engine *e, struct tei_transport *t)
     tei_transport_destroy(t);
 }
 
-int tei_install(te_engine *e, const struct tei_transport_ops *ops)
+int tei_install(te_engine *e, const struct tei_transport_ops *ops, const char *path)
 {
     struct tei_transport *t;
     char why[256];
@@ -111,7 +111,9 @@ int tei_install(te_engine *e, const struct tei_transport_ops *ops)
     if (rc)
         return rc;
     tei_pool_init(&e->works[i], ops->work_size);
-    rc = tei_region_join(e, t);
+    rc = path ? t->ops.allow(t, path) : 0;
+    if (!rc)
+        rc = tei_region_join(e, t);
     if (rc) {
         shut(e, t);
         return rc;
@@ -230,7 +232,7 @@ static int install_first_remote(te_engine *e)
             continue;
         if (!probe(e, ops, why, sizeof(why)))
             TEI_INFO("transport %s is left out: %s", ops->name, why);
-        else if (tei_install(e, ops) == 0)
+        else if (tei_install(e, ops, NULL) == 0)
             return 0;
         else
             TEI_WARN("transport %s is left out: %s", ops->name, te_errmsg());
@@ -243,7 +245,7 @@ static int install_named(te_engine *e, const char *name)
     const struct tei_transport_ops *ops;
     int rc = find_ops(name, &ops);
 
-    return rc ? rc : tei_install(e, ops);
+    return rc ? rc : tei_install(e, ops, NULL);
 }
 
 static bool is_companion(const te_engine *e, const struct tei_transport_ops *ops)
@@ -269,7 +271,7 @@ static void install_companions(te_engine *e)
         if (!probe(e, ops, why, sizeof(why)))
             TEI_INFO("transport %s is left out: %s", ops->name, why);
         else
-            (void)tei_install(e, ops); /* which has said why not */
+            (void)tei_install(e, ops, NULL); /* which has said why not */
     }
 }
 
@@ -294,9 +296,9 @@ int tei_install_defaults(te_engine *e, bool auto_discover)
  * Under admin. A failure after the install is the directory's: the transport stays and is told
  * later.
  */
-static int install_new(te_engine *e, const struct tei_transport_ops *ops)
+static int install_new(te_engine *e, const struct tei_transport_ops *ops, const char *path)
 {
-    int rc = tei_install(e, ops);
+    int rc = tei_install(e, ops, path);
 
     if (!rc && (ops->caps & TEI_CAP_REMOTE))
         install_companions(e);
@@ -307,17 +309,10 @@ static int install_new(te_engine *e, const struct tei_transport_ops *ops)
     return rc;
 }
 
-/* Under admin. */
-static int allow_path(te_engine *e, const char *name, const char *path)
-{
-    struct tei_transport *t = tei_install_find(e, name);
-
-    return t->ops.allow(t, path);
-}
-
 int te_transport_install(te_engine *e, const char *name, const char *arg)
 {
     const struct tei_transport_ops *ops = NULL;
+    struct tei_transport *t;
     bool is_path;
     int rc = tei_engine_check(e);
 
@@ -330,10 +325,11 @@ int te_transport_install(te_engine *e, const char *name, const char *arg)
     pthread_mutex_lock(&e->admin);
     is_path = arg && arg[0] != '{' && (ops->caps & TEI_CAP_FILE);
     rc = arg && !is_path ? take_matrix(e, arg, strlen(arg)) : 0;
-    if (!rc && !tei_install_find(e, name))
-        rc = install_new(e, ops);
-    if (!rc && is_path)
-        rc = allow_path(e, name, arg);
+    t = tei_install_find(e, name);
+    if (!rc && !t)
+        rc = install_new(e, ops, is_path ? arg : NULL);
+    else if (!rc && is_path)
+        rc = t->ops.allow(t, arg);
     pthread_mutex_unlock(&e->admin);
     return rc;
 }

@@ -21,7 +21,6 @@
 #define INDEX_MASK      ((1U << INDEX_BITS) - 1)
 #define GEN_MASK        ((1U << (31 - INDEX_BITS)) - 1)
 #define EXPIRE_EVERY_NS (10 * TEI_NS_PER_MS)
-#define FILES_PREFIX    "nvmeof/"
 
 /* ---------------------------------------------------------------------------------------- table */
 
@@ -208,9 +207,18 @@ static int look_up(struct peer *p, const struct tei_segment *old, struct tei_seg
 {
     struct tei_directory *dir = p->engine->dir;
 
+    int rc;
+
     if (tei_file_is_name(p->name))
         return tei_file_lookup(p->name, out);
-    return dir->ops->lookup(dir, p->name, old, out, where, old ? NULL : &p->revision);
+    rc = dir->ops->lookup(dir, p->name, old, out, where, old ? NULL : &p->revision);
+    if (rc || !(*out)->files || tei_keys_is_files(p->name))
+        return rc;
+    /* What another engine says of itself must not lead to files of this host. */
+    tei_segment_put(*out);
+    return TEI_FAIL(TE_ERR_METADATA,
+                    "segment '%s' says that it is made of files, as only nvmeof/NAME can be",
+                    p->name);
 }
 
 /* Fetches the descriptor and puts a view of it in place. Blocks. */
@@ -250,7 +258,7 @@ static int fetch_files(struct peer *p)
     char *bare = p->name, *files;
     int rc;
 
-    if (asprintf(&files, FILES_PREFIX "%s", bare) < 0)
+    if (asprintf(&files, TEI_KEYS_FILES "%s", bare) < 0)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for the name of a segment");
     p->name = files;
     rc = fetch(p);
@@ -642,10 +650,10 @@ void tei_peer_changed(void *arg, const char *name)
 /* Whether te_open() of that name gave this peer: a bare one may have been that of files. */
 static bool is_called(const struct peer *p, const char *name)
 {
-    size_t n = strlen(FILES_PREFIX);
+    size_t n = strlen(TEI_KEYS_FILES);
 
     return strcmp(p->name, name) == 0 ||
-           (strncmp(p->name, FILES_PREFIX, n) == 0 && strcmp(p->name + n, name) == 0);
+           (strncmp(p->name, TEI_KEYS_FILES, n) == 0 && strcmp(p->name + n, name) == 0);
 }
 
 /* References to the peers of `name`, or to all but this engine; malloc'ed. */

@@ -31,6 +31,11 @@ char *tei_keys_rpc(const struct tei_conf *conf, const char *name)
     return key_of(conf, RPC_META, name);
 }
 
+bool tei_keys_is_files(const char *name)
+{
+    return strncmp(name, TEI_KEYS_FILES, strlen(TEI_KEYS_FILES)) == 0 || tei_file_is_name(name);
+}
+
 char *tei_keys_segment(const struct tei_conf *conf, const char *name)
 {
     return key_of(conf, strchr(name, '/') ? "" : RAM, name);

@@ -104,7 +104,9 @@ extern const struct tei_store_ops tei_store_redis_ops; /* where TE_USE_REDIS */
 /* malloc'ed; NULL when memory is out. The prefix is that of all keys of this cluster. */
 char *tei_keys_prefix(const struct tei_conf *conf);
 char *tei_keys_rpc(const struct tei_conf *conf, const char *name);
-/* Names with a slash are whole keys below the prefix: "nvmeof/x". */
+/* Names with a slash are whole keys below the prefix: TEI_KEYS_FILES "x" is that of files. */
+#define TEI_KEYS_FILES "nvmeof/"
+bool tei_keys_is_files(const char *name); /* that, or "file:///path" */
 char *tei_keys_segment(const struct tei_conf *conf, const char *name);
 /*
  * The name of the segment whose descriptor is under `key`, within that text; NULL if the key is

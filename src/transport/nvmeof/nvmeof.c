@@ -26,7 +26,7 @@ static int nvmeof_open(struct tei_transport *t)
     n->conf = t->host->conf;
     pthread_mutex_init(&n->lock, NULL);
     tei_cond_init(&n->quiet);
-    tei_list_init(&n->files);
+    tei_list_init(&n->busy);
     tei_list_init(&n->ended);
     tei_list_init(&n->idle);
     n->late_ns = TEI_NEVER;
@@ -49,7 +49,7 @@ static void fail_list(struct tei_list *list, const void *owner)
         struct nvmeof_work *w = tei_nvmeof_work_of(l);
 
         if (!owner || w->work.owner == owner)
-            tei_nvmeof_fail(w, TE_ERR_CANCELED, 0, NULL);
+            tei_nvmeof_give_up(w, TE_ERR_CANCELED, NULL);
     }
 }
 
@@ -59,8 +59,8 @@ static void fail_all(struct nvmeof *n, const void *owner)
     bool started;
 
     pthread_mutex_lock(&n->lock);
-    for (l = tei_list_first(&n->files); l; l = tei_list_next(&n->files, l)) {
-        struct nvmeof_file *f = tei_container_of(l, struct nvmeof_file, link);
+    for (l = tei_list_first(&n->busy); l; l = tei_list_next(&n->busy, l)) {
+        struct nvmeof_file *f = tei_container_of(l, struct nvmeof_file, busy);
 
         fail_list(&f->queue, owner);
         fail_list(&f->flying, owner);
@@ -203,6 +203,7 @@ static void take(struct nvmeof *n, struct nvmeof_work *w, int64_t now, struct te
     w->at = w->work.remote - part->begin;
     w->cut = 0;
     w->ios = 0;
+    w->looked = false;
     w->posted_ns = now;
     n->pending++;
     if (w->work.deadline_ns < n->late_ns)
@@ -210,6 +211,41 @@ static void take(struct nvmeof *n, struct nvmeof_work *w, int64_t now, struct te
     if (n->conf->transfer_timeout_ms && quiet < n->late_ns)
         n->late_ns = quiet;
     tei_list_push_back(&w->file->queue, &w->work.link);
+    if (!tei_link_is_in(&w->file->busy))
+        tei_list_push_back(&n->busy, &w->file->busy);
+}
+
+/* ----------------------------------------------------------------------------------- pinned memory */
+
+static size_t chunk_length(const struct nvmeof_region *r, size_t i)
+{
+    return tei_min(r->length - i * NVMEOF_CHUNK, NVMEOF_CHUNK);
+}
+
+/* The next chunk that is wanted; none if the region is to go. */
+static bool next_wanted(struct nvmeof_region *r, size_t *at)
+{
+    bool dying;
+
+    pthread_mutex_lock(&r->owner->lock);
+    dying = r->dying || r->owner->closed;
+    pthread_mutex_unlock(&r->owner->lock);
+    while (!dying && *at < r->n &&
+           atomic_load_explicit(&r->chunk[*at], memory_order_relaxed) != NVMEOF_WANTED)
+        ++*at;
+    return !dying && *at < r->n;
+}
+
+static void pin_wanted(struct nvmeof_region *r)
+{
+    struct nvmeof *n = r->owner;
+
+    for (size_t i = 0; next_wanted(r, &i); i++) {
+        int slot = n->device->pin(n, r->addr + i * NVMEOF_CHUNK, chunk_length(r, i));
+
+        /* Release: partner of the acquire in memory_slot(). */
+        atomic_store_explicit(&r->chunk[i], slot, memory_order_release);
+    }
 }
 
 static void pin_job(struct tei_job *j)
@@ -217,26 +253,42 @@ static void pin_job(struct tei_job *j)
     struct nvmeof_region *r = tei_container_of(j, struct nvmeof_region, job);
     struct nvmeof *n = r->owner;
 
-    n->device->region_pin(n, r);
+    pin_wanted(r);
     pthread_mutex_lock(&n->lock);
+    r->pinning = false;
     n->jobs--;
     pthread_cond_broadcast(&n->quiet);
     pthread_mutex_unlock(&n->lock);
 }
 
-/* The first work of a region has it pinned, in the background. */
-static void want_pin(struct nvmeof *n, struct nvmeof_region *r)
+/* What the work touches is to be pinned; whether any of it is not, nor is known to be impossible. */
+static bool mark_wanted(struct nvmeof_region *r, const struct tei_work *w)
 {
-    int unpinned = NVMEOF_UNPINNED;
+    size_t begin = (size_t)(w->local - r->addr);
+    bool any = false;
 
-    if (!r || atomic_load_explicit(&r->pin, memory_order_relaxed) != NVMEOF_UNPINNED)
+    for (size_t i = begin / NVMEOF_CHUNK; i <= (begin + w->length - 1) / NVMEOF_CHUNK; i++) {
+        int unpinned = NVMEOF_UNPINNED;
+
+        if (atomic_load_explicit(&r->chunk[i], memory_order_relaxed) == NVMEOF_UNPINNED)
+            any |= atomic_compare_exchange_strong_explicit(
+                &r->chunk[i], &unpinned, NVMEOF_WANTED, memory_order_relaxed, memory_order_relaxed);
+    }
+    return any;
+}
+
+/* The first work of a chunk has it pinned, in the background; while a job runs, by that or a later one. */
+static void want_pin(struct nvmeof *n, struct nvmeof_region *r, const struct tei_work *w)
+{
+    if (!r || !n->device->pin || !n->conf->file_pin || !mark_wanted(r, w))
         return;
     pthread_mutex_lock(&n->lock);
-    if (n->closed || !n->device->region_pin ||
-        !atomic_compare_exchange_strong(&r->pin, &unpinned, NVMEOF_PINNING))
+    if (n->closed || r->pinning || r->dying) {
         r = NULL;
-    else
+    } else {
+        r->pinning = true;
         n->jobs++;
+    }
     pthread_mutex_unlock(&n->lock);
     if (r)
         tei_jobs_post(n->base.host->jobs, &r->job, pin_job);
@@ -251,7 +303,8 @@ static void nvmeof_post(struct tei_transport *t, struct tei_list *work)
 
     tei_list_init(&refused);
     for (l = tei_list_first(work); l; l = tei_list_next(work, l))
-        want_pin(n, tei_nvmeof_work_of(l)->work.region->keys[t->index]);
+        want_pin(n, tei_nvmeof_work_of(l)->work.region->keys[t->index],
+                 &tei_nvmeof_work_of(l)->work);
     pthread_mutex_lock(&n->lock);
     while ((l = tei_list_pop(work)))
         take(n, tei_nvmeof_work_of(l), now, &refused);
@@ -265,18 +318,22 @@ static void nvmeof_post(struct tei_transport *t, struct tei_list *work)
 
 static int nvmeof_region_add(struct tei_transport *t, struct tei_region *region)
 {
-    struct nvmeof_region *r = calloc(1, sizeof *r);
+    size_t n = (region->length - 1) / NVMEOF_CHUNK + 1;
+    struct nvmeof_region *r = calloc(1, sizeof *r + n * sizeof r->chunk[0]);
 
     if (!r)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for a region");
     r->owner = tei_nvmeof_of(t);
     r->addr = (char *)region->addr;
     r->length = region->length;
-    atomic_init(&r->pin, NVMEOF_UNPINNED);
+    r->n = n;
+    for (size_t i = 0; i < n; i++)
+        atomic_init(&r->chunk[i], NVMEOF_UNPINNED);
     region->keys[t->index] = r;
     return 0;
 }
 
+/* Of a closed transport there may be work under way: who finds the region there holds the lock. */
 static int nvmeof_region_del(struct tei_transport *t, struct tei_region *region)
 {
     struct nvmeof_region *r = region->keys[t->index];
@@ -285,13 +342,18 @@ static int nvmeof_region_del(struct tei_transport *t, struct tei_region *region)
     if (!r)
         return 0;
     pthread_mutex_lock(&n->lock);
-    while (atomic_load_explicit(&r->pin, memory_order_acquire) == NVMEOF_PINNING)
+    region->keys[t->index] = NULL;
+    r->dying = true;
+    while (r->pinning)
         pthread_cond_wait(&n->quiet, &n->lock);
     pthread_mutex_unlock(&n->lock);
-    if (atomic_load_explicit(&r->pin, memory_order_acquire) == NVMEOF_PINNED)
-        n->device->region_unpin(n, r);
+    for (size_t i = 0; i < r->n; i++) {
+        int slot = atomic_load_explicit(&r->chunk[i], memory_order_relaxed);
+
+        if (slot >= 0)
+            n->device->unpin(n, slot);
+    }
     free(r);
-    region->keys[t->index] = NULL;
     return 0;
 }
 

@@ -29,12 +29,14 @@
 #include "transport/transport.h"
 
 #include <pthread.h>
+#include <uthash.h>
 
 #define NVMEOF_IO_MAX     ((uint64_t)1 << 20)   /* bytes of one I/O request */
-#define NVMEOF_BOUNCE     ((uint64_t)256 << 10) /* of one that is bounced */
+#define NVMEOF_BOUNCE     ((uint64_t)128 << 10) /* of one that is bounced */
+#define NVMEOF_ALIGN_MAX  ((uint64_t)64 << 10)  /* that is asked of a file's parts */
 #define NVMEOF_IOS        256                   /* under way at once, to all files */
 #define NVMEOF_FILE_SLOTS 1024                  /* descriptors registered with the ring */
-#define NVMEOF_PAGE       ((uint64_t)4096)      /* page cache and direct I/O never share one */
+#define NVMEOF_CHUNK      ((size_t)32 << 20)    /* of a region, pinned at a time */
 
 struct nvmeof;
 
@@ -94,7 +96,8 @@ enum nvmeof_state {
  * takes no O_DIRECT; then all goes by `cached`.
  */
 struct nvmeof_file {
-    struct tei_link link; /* in nvmeof.files */
+    UT_hash_handle hh;    /* in nvmeof.files */
+    struct tei_link busy; /* in nvmeof.busy while it has work */
     struct nvmeof *owner;
     char *path;
     unsigned refs;
@@ -110,10 +113,16 @@ struct nvmeof_file {
      */
     bool reopen;
     bool not_direct; /* `direct` has refused I/O that should be aligned as it wants it */
+    uint64_t id[3];  /* which file it is: device and number, or the device that it is */
     uint64_t length;
-    uint64_t read_align, memory_align; /* of direct I/O */
-    struct tei_list queue;             /* work not all of which is cut */
-    struct tei_list flying;            /* work all of which is under way */
+    /*
+     * Of direct I/O. Writes align to whole pages, and blocks of the file system, so that direct I/O and
+     * the page cache never share one.
+     */
+    uint64_t read_align, write_align, memory_align;
+    unsigned lost_write_backs; /* the kernel tells each but once, see nvmeof_cut.c */
+    struct tei_list queue;     /* work not all of which is cut */
+    struct tei_list flying;    /* work all of which is under way */
     unsigned ios;
     int64_t progress_ns; /* when I/O came back last */
     struct tei_job job;
@@ -125,9 +134,6 @@ struct nvmeof_file *tei_nvmeof_file_get(struct nvmeof *n, char *path);
 void tei_nvmeof_file_put(struct nvmeof_file *f);
 /* Begins to open it, in the background. Lock not held; the caller has a reference for the job. */
 void tei_nvmeof_file_open(struct nvmeof_file *f);
-/* Whether [at, at + length) is inside the file, which may have grown. */
-bool tei_nvmeof_file_has(struct nvmeof_file *f, uint64_t at, uint64_t length);
-
 /* ------------------------------------------------------------------------------------ work and I/O */
 
 struct nvmeof_part {
@@ -148,11 +154,15 @@ struct nvmeof_work {
     uint64_t at;  /* in the file */
     uint64_t cut; /* bytes that I/O requests were made of */
     unsigned ios; /* under way */
+    bool looked;  /* the file was opened anew because it seemed too short */
     int64_t posted_ns;
 };
 
-/* A write of less than a page goes through the page cache, is written back, and dropped there. */
-enum nvmeof_step { NVMEOF_MOVE, NVMEOF_WRITE_BACK, NVMEOF_DROP };
+/*
+ * A write of less than a page goes through the page cache, which forgets the page first, and is
+ * written back at once.
+ */
+enum nvmeof_step { NVMEOF_DROP, NVMEOF_MOVE, NVMEOF_WRITE_BACK };
 
 struct nvmeof_io {
     struct tei_link link; /* in nvmeof.idle, or a list of the threads */
@@ -160,13 +170,16 @@ struct nvmeof_io {
     struct nvmeof_file *file;
     enum nvmeof_step step;
     bool write, direct, edge;
-    uint64_t at;     /* in the file */
-    uint64_t length; /* of the I/O */
-    uint64_t done;   /* of it */
+    unsigned tries;            /* for nothing */
+    unsigned lost_write_backs; /* of the file when it began */
+    uint64_t at;               /* in the file */
+    uint64_t length;           /* of the I/O */
+    uint64_t done;             /* of it */
     char *memory;
     uint64_t want; /* bytes of the request that it is for */
     uint64_t skip; /* a read into the bounce buffer: bytes before them */
     bool bounced;
+    bool cancel;    /* the worker is to have the device forget it */
     char *bounce;   /* NVMEOF_BOUNCE bytes, made when first needed, kept */
     int64_t result; /* of the threads */
 };
@@ -179,22 +192,25 @@ static inline char *tei_nvmeof_io_buffer(const struct nvmeof_io *io)
 /* The whole pages that hold what an edge wrote. */
 static inline uint64_t tei_nvmeof_io_pages(const struct nvmeof_io *io, uint64_t *length)
 {
-    uint64_t begin = io->at - io->at % NVMEOF_PAGE;
+    uint64_t align = io->file->write_align, begin = io->at - io->at % align;
 
-    *length = (io->at - begin + io->length + NVMEOF_PAGE - 1) / NVMEOF_PAGE * NVMEOF_PAGE;
+    *length = (io->at - begin + io->length + align - 1) / align * align;
     return begin;
 }
 
-/* A registered region, for the ring. */
-enum nvmeof_pin { NVMEOF_UNPINNED, NVMEOF_PINNING, NVMEOF_PINNED, NVMEOF_UNPINNABLE };
+/*
+ * A registered region, for the ring. Each NVMEOF_CHUNK of it is pinned when work touches it first, in
+ * the background; `chunk` has the slot of each, or one of these.
+ */
+enum nvmeof_chunk { NVMEOF_UNPINNED = -1, NVMEOF_WANTED = -2, NVMEOF_UNPINNABLE = -3 };
 
 struct nvmeof_region {
     struct nvmeof *owner;
     char *addr;
-    size_t length;
-    _Atomic int pin; /* enum nvmeof_pin; PINNED is stored with release, after the slots */
-    unsigned slot, n_slots;
+    size_t length, n;
+    bool pinning, dying; /* the job runs; it is to end. Under the lock */
     struct tei_job job;
+    _Atomic int chunk[]; /* a slot is stored with release, once it is there */
 };
 
 /*
@@ -207,13 +223,15 @@ struct nvmeof_device_ops {
     int (*open)(struct nvmeof *n);
     void (*start)(struct nvmeof *n, struct nvmeof_io *io);
     void (*wait)(struct nvmeof *n, int64_t timeout_ns);
-    void (*close)(struct nvmeof *n); /* nothing is under way */
-    /* These may be left out; but for file_add() without the lock. */
-    void (*file_add)(struct nvmeof *n, struct nvmeof_file *f); /* opened */
+    void (*close)(struct nvmeof *n);           /* nothing is under way */
+    unsigned (*share)(const struct nvmeof *n); /* I/O that one file may have under way */
+    /* These may be left out. */
+    void (*cancel)(struct nvmeof *n, struct nvmeof_io *io);    /* if it has not begun; lock held */
+    void (*file_add)(struct nvmeof *n, struct nvmeof_file *f); /* it has been opened */
     void (*file_del)(struct nvmeof *n, struct nvmeof_file *f);
-    /* Pins the region's memory and says so in `pin`; may take long. */
-    void (*region_pin)(struct nvmeof *n, struct nvmeof_region *r);
-    void (*region_unpin)(struct nvmeof *n, struct nvmeof_region *r);
+    /* Pins one chunk: its slot, or UNPINNABLE. May take some milliseconds. */
+    int (*pin)(struct nvmeof *n, void *addr, size_t length);
+    void (*unpin)(struct nvmeof *n, int slot);
 };
 
 extern const struct nvmeof_device_ops tei_nvmeof_ring; /* where TE_USE_URING */
@@ -226,10 +244,11 @@ struct nvmeof {
     pthread_mutex_t lock;
     bool ready, closed, quit;
     struct nvmeof_roots roots;
-    struct tei_list files;
-    struct tei_list ended; /* work of which nothing is under way any more */
-    size_t pending;        /* work that has not ended */
-    int64_t late_ns;       /* no work is late before */
+    struct nvmeof_file *files; /* by path */
+    struct tei_list busy;      /* those of them that have work */
+    struct tei_list ended;     /* work of which nothing is under way any more */
+    size_t pending;            /* work that has not ended */
+    int64_t late_ns;           /* no work is late before */
 
     /* from the first attachment on */
     bool started, starting; /* starting: some thread is at it */
@@ -242,7 +261,10 @@ struct nvmeof {
     struct nvmeof_io *ios;
     struct tei_list idle; /* of them */
     unsigned flying;      /* the others */
-    unsigned jobs;        /* opening a file or pinning memory */
+    unsigned jobs;        /* opening or closing a file, or pinning memory */
+    unsigned opening;     /* of them */
+    bool cancels;         /* some I/O has `cancel` */
+    char refused[256];    /* what is to be logged of a file that refuses direct I/O */
     pthread_cond_t quiet; /* `jobs`, `opened` or `starting` has changed */
 };
 
@@ -256,7 +278,7 @@ static inline struct nvmeof_work *tei_nvmeof_work_of(struct tei_link *l)
     return tei_container_of(l, struct nvmeof_work, work.link);
 }
 
-/* Device and thread, once. Takes the lock. */
+/* Device and thread, once. */
 int tei_nvmeof_start(struct nvmeof *n);
 /* Waits until all work has ended, then ends the thread. */
 void tei_nvmeof_stop(struct nvmeof *n);
@@ -274,7 +296,9 @@ void tei_nvmeof_io_done(struct nvmeof *n, struct nvmeof_io *io, int64_t result);
 
 /* No more of the work is started; it ends at once if nothing is under way. Lock held. */
 void tei_nvmeof_fail(struct nvmeof_work *w, int error, int sys_errno, const char *why);
-/* The same with the file's path in the text, printf-like with one %s. */
+/* The same with the file's path in the text, in place of "%s". */
 void tei_nvmeof_fail_at(struct nvmeof_work *w, int error, int sys_errno, const char *what);
+/* The same of work that nothing is wrong with; `what` may be NULL. What has not begun of it never does. */
+void tei_nvmeof_give_up(struct nvmeof_work *w, int error, const char *what);
 
 #endif

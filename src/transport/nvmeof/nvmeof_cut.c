@@ -8,20 +8,32 @@
  *   a write    with memory that is not aligned: copied to a bounce buffer first
  *   a write    of a part of a page (an edge): through the page cache, which reads the rest of the page
  *              and keeps two writers of one page apart, also those of other processes; then written
- *              back, and dropped from the cache so that nobody meets it there when another host has
- *              written to the device meanwhile
+ *              back. Before that the cache is told to forget the page: what it has may be of a time
+ *              before another host, or direct I/O, wrote to the device (the kernel forgets nothing
+ *              after direct I/O to a block device by io_uring)
  *
  * A page is written either as a whole and directly, or in part and through the cache: mixing both
  * within a page is what the kernel does not keep in order. Hence writes align to pages even where the
  * device takes less.
+ *
+ * That a page could not be written back is told once to each descriptor, so perhaps to the wrong one
+ * of several edges. All that were under way then fail.
+ *
+ * Bounced data is copied by a system call: memory that is not there any more must be an error of the
+ * request here as it is with direct I/O.
  */
 #include "transport/nvmeof/nvmeof.h"
 
 #include "base/err.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define TRIES_MAX 1000 /* of one I/O that is told to come again */
 
 /* ---------------------------------------------------------------------------------------- cutting */
 
@@ -34,10 +46,26 @@ static bool get_bounce(struct nvmeof_io *io)
 {
     void *p;
 
-    if (!io->bounce && posix_memalign(&p, NVMEOF_PAGE, NVMEOF_BOUNCE) == 0)
+    if (!io->bounce && posix_memalign(&p, NVMEOF_ALIGN_MAX, NVMEOF_BOUNCE) == 0)
         io->bounce = p;
     io->bounced = io->bounce != NULL;
     return io->bounced;
+}
+
+/* 0 or an errno. Where the system call is forbidden, the copy is made all the same. */
+static int copy(char *bounce, char *memory, size_t n, bool to_memory)
+{
+    struct iovec here = {.iov_base = bounce, .iov_len = n},
+                 there = {.iov_base = memory, .iov_len = n};
+    ssize_t moved = to_memory ? process_vm_writev(getpid(), &here, 1, &there, 1, 0)
+                              : process_vm_readv(getpid(), &here, 1, &there, 1, 0);
+
+    if (moved == (ssize_t)n)
+        return 0;
+    if (moved >= 0 || errno == EFAULT)
+        return EFAULT;
+    memcpy(to_memory ? memory : bounce, to_memory ? bounce : memory, n);
+    return 0;
 }
 
 /* As much as one request carries, in whole blocks. */
@@ -48,11 +76,12 @@ static void take_whole(struct nvmeof_io *io, uint64_t left, uint64_t align)
 
 static bool cut_write(struct nvmeof_io *io, uint64_t left)
 {
-    uint64_t align = tei_max(io->file->read_align, NVMEOF_PAGE), into = io->at % align;
+    uint64_t align = io->file->write_align, into = io->at % align;
 
     io->edge = into || left < align;
     io->direct = !io->edge;
     if (io->edge) {
+        io->step = NVMEOF_DROP;
         io->length = io->want = tei_min(left, align - into);
         return true;
     }
@@ -62,7 +91,6 @@ static bool cut_write(struct nvmeof_io *io, uint64_t left)
     if (!get_bounce(io))
         return false;
     io->length = io->want = tei_min(io->length, NVMEOF_BOUNCE);
-    memcpy(io->bounce, io->memory, io->length);
     return true;
 }
 
@@ -100,11 +128,18 @@ bool tei_nvmeof_cut(struct nvmeof_work *w, struct nvmeof_io *io)
                              .write = w->work.opcode == TE_WRITE,
                              .at = w->at + w->cut,
                              .memory = w->work.local + w->cut,
+                             .lost_write_backs = w->file->lost_write_backs,
                              .bounce = io->bounce};
     if (w->file->direct < 0 || w->file->not_direct)
         take_whole(io, left, 1);
     else
         made = io->write ? cut_write(io, left) : cut_read(io, left);
+    if (!made) {
+        tei_nvmeof_fail(w, TE_ERR_MEMORY, 0, "memory to copy what is not aligned");
+    } else if (io->write && io->bounced && copy(io->bounce, io->memory, io->length, false)) {
+        tei_nvmeof_fail_at(w, TE_ERR_INVALID, EFAULT, "writing to %s");
+        made = false;
+    }
     if (made)
         w->cut += io->want;
     return made;
@@ -142,9 +177,9 @@ static void refuse_direct(struct nvmeof_io *io)
     if (f->memory_align < f->read_align && !is_aligned(io->memory, f->read_align)) {
         f->memory_align = f->read_align;
     } else if (!f->not_direct) {
-        TEI_WARN("%s: refuses direct I/O although it is aligned to %llu: all goes through the page "
-                 "cache",
-                 f->path, (unsigned long long)f->read_align);
+        snprintf(f->owner->refused, sizeof f->owner->refused,
+                 "%.150s: refuses direct I/O although it is aligned to %llu", f->path,
+                 (unsigned long long)f->read_align);
         f->not_direct = true;
     }
     io->direct = false;
@@ -153,11 +188,11 @@ static void refuse_direct(struct nvmeof_io *io)
 
 static bool finish_move(struct nvmeof_io *io)
 {
-    if (io->bounced && !io->write)
-        memcpy(io->memory, io->bounce + io->skip, io->want);
-    if (!io->edge)
+    if (io->bounced && !io->write && copy(io->bounce + io->skip, io->memory, io->want, true))
+        fail_io(io, EFAULT);
+    if (!io->edge || io->file->owner->conf->file_flush)
         return true;
-    io->step = io->file->owner->conf->file_flush ? NVMEOF_DROP : NVMEOF_WRITE_BACK;
+    io->step = NVMEOF_WRITE_BACK;
     return false;
 }
 
@@ -165,28 +200,37 @@ static bool finish_move(struct nvmeof_io *io)
 static bool settle_bytes(struct nvmeof_io *io, uint64_t bytes)
 {
     uint64_t need = io->write ? io->length : io->skip + io->want;
-    bool end;
+    bool part;
 
     io->done += bytes;
     if (io->done >= need)
         return finish_move(io);
-    /* Of direct I/O only the end of the file gives a part of a block. */
-    end = bytes == 0 || (io->direct && !io->write && io->done % io->file->read_align);
-    if (!end)
+    part = io->direct && io->done % io->file->read_align;
+    if (io->write && bytes) {
+        if (part) { /* the rest is not aligned any more */
+            io->direct = false;
+            io->edge = true;
+        }
         return false;
+    }
     if (io->write)
         fail_io(io, EIO);
+    else if (bytes && !part) /* of direct I/O only the end of the file gives a part of a block */
+        return false;
     else
         tei_nvmeof_fail_at(io->work, TE_ERR_STALE, 0, "the file %s has become shorter");
     return true;
+}
+
+static bool is_passing(int64_t result)
+{
+    return result == -EAGAIN || result == -EINTR;
 }
 
 static bool settle_move(struct nvmeof_io *io, int64_t result)
 {
     if (result >= 0)
         return settle_bytes(io, (uint64_t)result);
-    if (result == -EAGAIN || result == -EINTR)
-        return false;
     if (result == -EINVAL && io->direct) {
         refuse_direct(io);
         return false;
@@ -195,24 +239,41 @@ static bool settle_move(struct nvmeof_io *io, int64_t result)
     return true;
 }
 
-bool tei_nvmeof_settle(struct nvmeof_io *io, int64_t result)
+static bool settle_write_back(struct nvmeof_io *io, int64_t result)
+{
+    if (result < 0) {
+        io->file->lost_write_backs++;
+        fail_io(io, (int)-result);
+    } else if (io->lost_write_backs != io->file->lost_write_backs) {
+        fail_io(io, EIO);
+    }
+    return true;
+}
+
+static bool settle_step(struct nvmeof_io *io, int64_t result)
 {
     switch (io->step) {
-    case NVMEOF_MOVE:
-        if (!settle_move(io, result))
-            return false;
-        break;
-    case NVMEOF_WRITE_BACK:
-        if (result >= 0) {
-            io->step = NVMEOF_DROP;
-            return false;
-        }
-        fail_io(io, (int)-result);
-        break;
     case NVMEOF_DROP: /* what the cache keeps is no error */
-        break;
+        io->step = NVMEOF_MOVE;
+        return false;
+    case NVMEOF_MOVE:
+        return settle_move(io, result);
+    case NVMEOF_WRITE_BACK:
+        return settle_write_back(io, result);
     }
-    if (!io->work->work.error)
-        atomic_fetch_add_explicit(io->work->work.moved, io->want, memory_order_relaxed);
+    return true;
+}
+
+bool tei_nvmeof_settle(struct nvmeof_io *io, int64_t result)
+{
+    struct nvmeof_work *w = io->work;
+
+    if (is_passing(result) && !w->work.error && ++io->tries < TRIES_MAX)
+        return false;
+    /* What was cancelled, or failed elsewhere, goes on only to write back what is written. */
+    if (!settle_step(io, result) && (!w->work.error || io->step == NVMEOF_WRITE_BACK))
+        return false;
+    if (!w->work.error)
+        atomic_fetch_add_explicit(w->work.moved, io->want, memory_order_relaxed);
     return true;
 }

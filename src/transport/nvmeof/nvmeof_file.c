@@ -25,16 +25,13 @@
 struct nvmeof_file *tei_nvmeof_file_get(struct nvmeof *n, char *path)
 {
     struct nvmeof_file *f;
-    struct tei_link *l;
 
-    for (l = tei_list_first(&n->files); l; l = tei_list_next(&n->files, l)) {
-        f = tei_container_of(l, struct nvmeof_file, link);
-        if (strcmp(f->path, path) == 0) {
-            f->refs++;
-            f->reopen = true;
-            free(path);
-            return f;
-        }
+    HASH_FIND_STR(n->files, path, f);
+    if (f) {
+        f->refs++;
+        f->reopen = true;
+        free(path);
+        return f;
     }
     f = calloc(1, sizeof *f);
     if (!f) {
@@ -47,7 +44,7 @@ struct nvmeof_file *tei_nvmeof_file_get(struct nvmeof *n, char *path)
     f->direct = f->cached = f->direct_slot = f->cached_slot = -1;
     tei_list_init(&f->queue);
     tei_list_init(&f->flying);
-    tei_list_push_back(&n->files, &f->link);
+    HASH_ADD_KEYPTR(hh, n->files, f->path, strlen(f->path), f);
     return f;
 }
 
@@ -89,7 +86,7 @@ void tei_nvmeof_file_put(struct nvmeof_file *f)
     pthread_mutex_lock(&n->lock);
     last = --f->refs == 0;
     if (last) {
-        tei_list_del(&f->link);
+        HASH_DEL(n->files, f);
         n->jobs++;
     }
     pthread_mutex_unlock(&n->lock);
@@ -103,7 +100,7 @@ void tei_nvmeof_file_put(struct nvmeof_file *f)
 struct found {
     int direct, cached, error, sys_errno;
     bool writable;
-    uint64_t length, read_align, memory_align;
+    uint64_t id[3], length, read_align, write_align, memory_align;
     char why[256];
 };
 
@@ -121,22 +118,30 @@ static bool is_refusal(int error)
     return error == EACCES || error == EPERM || error == EROFS || error == ETXTBSY;
 }
 
-static int length_of(int fd, uint64_t *out)
+/* Which file it is and how long. */
+static int look_at(struct found *o)
 {
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), block;
     struct stat st;
 
-    if (fstat(fd, &st) != 0)
+    if (fstat(o->cached, &st) != 0)
         return -1;
-    if (S_ISBLK(st.st_mode))
-        return ioctl(fd, BLKGETSIZE64, out);
-    *out = (uint64_t)st.st_size;
+    block = (uint64_t)st.st_blksize;
+    o->write_align = tei_max(page, block <= NVMEOF_ALIGN_MAX ? block : 0);
+    if (S_ISBLK(st.st_mode)) {
+        o->id[2] = st.st_rdev;
+        return ioctl(o->cached, BLKGETSIZE64, &o->length);
+    }
+    o->id[0] = st.st_dev;
+    o->id[1] = st.st_ino;
+    o->length = (uint64_t)st.st_size;
     return 0;
 }
 
 /* What direct I/O must be aligned to; a page where the kernel does not tell. */
 static void find_alignment(struct found *o)
 {
-    uint64_t file = NVMEOF_PAGE, memory = NVMEOF_PAGE;
+    uint64_t file = 4096, memory = 4096;
     int sector;
 #ifdef STATX_DIOALIGN
     struct statx st;
@@ -150,6 +155,7 @@ static void find_alignment(struct found *o)
         if (ioctl(o->direct, BLKSSZGET, &sector) == 0 && sector > 0)
         file = memory = (uint64_t)sector;
     o->read_align = tei_max(file, 512);
+    o->write_align = tei_max(o->write_align, o->read_align);
     o->memory_align = tei_max(memory, 4);
 }
 
@@ -163,7 +169,7 @@ static void open_both(struct nvmeof_file *f, int fd, struct found *o)
         mode = O_RDONLY;
         o->cached = reopen(fd, mode);
     }
-    if (o->cached < 0 || length_of(o->cached, &o->length) != 0) {
+    if (o->cached < 0 || look_at(o) != 0) {
         o->sys_errno = errno;
         o->error = is_refusal(errno) ? TE_ERR_ACCESS : TE_ERR_SYSTEM;
         snprintf(o->why, sizeof o->why, "opening %.200s", f->path);
@@ -190,11 +196,46 @@ static void take_over(struct nvmeof_file *f, const struct found *o)
     f->writable = o->writable;
     f->length = o->length;
     f->read_align = o->read_align;
+    f->write_align = o->write_align;
     f->memory_align = o->memory_align;
+    f->not_direct = false;
     f->progress_ns = tei_now_ns();
     if (!o->error && f->owner->device->file_add)
         f->owner->device->file_add(f->owner, f);
-    f->state = o->error ? NVMEOF_FAILED : NVMEOF_OPEN;
+}
+
+/* Work that is half done in one file must not go on in another. Lock held. */
+static void end_half_done(struct nvmeof_file *f, const uint64_t id[3])
+{
+    struct tei_link *l, *tmp;
+    bool same = memcmp(f->id, id, sizeof f->id) == 0;
+
+    memcpy(f->id, id, sizeof f->id);
+    TEI_LIST_EACH(&f->queue, l, tmp) {
+        struct nvmeof_work *w = tei_nvmeof_work_of(l);
+
+        if (!same && w->cut)
+            tei_nvmeof_fail_at(w, TE_ERR_STALE, 0, "%s leads to another file now");
+    }
+}
+
+static void find_and_open(struct nvmeof_file *f, struct found *o)
+{
+    int fd;
+
+    o->error =
+        tei_nvmeof_find(&f->owner->roots, f->path, &fd, &o->sys_errno, o->why, sizeof o->why);
+    if (!o->error) {
+        open_both(f, fd, o);
+        tei_fd_close(fd);
+    }
+    if (!o->error)
+        return;
+    tei_fd_close(o->direct);
+    tei_fd_close(o->cached);
+    o->direct = o->cached = -1;
+    TEI_WARN("%s%s%s: %s", o->why, o->sys_errno ? ": " : "",
+             o->sys_errno ? tei_errno_text(o->sys_errno) : "", te_strerror(o->error));
 }
 
 static void open_job(struct tei_job *j)
@@ -202,23 +243,15 @@ static void open_job(struct tei_job *j)
     struct nvmeof_file *f = tei_container_of(j, struct nvmeof_file, job);
     struct found o = {.direct = -1, .cached = -1};
     struct nvmeof *n = f->owner;
-    int fd;
 
     close_fds(f);
-    o.error = tei_nvmeof_find(&n->roots, f->path, &fd, &o.sys_errno, o.why, sizeof o.why);
-    if (!o.error) {
-        open_both(f, fd, &o);
-        tei_fd_close(fd);
-    }
-    if (o.error) {
-        tei_fd_close(o.direct);
-        tei_fd_close(o.cached);
-        o.direct = o.cached = -1;
-        TEI_WARN("%s%s%s: %s", o.why, o.sys_errno ? ": " : "",
-                 o.sys_errno ? tei_errno_text(o.sys_errno) : "", te_strerror(o.error));
-    }
-    pthread_mutex_lock(&n->lock);
+    find_and_open(f, &o);
     take_over(f, &o);
+    pthread_mutex_lock(&n->lock);
+    if (!o.error)
+        end_half_done(f, o.id);
+    f->state = o.error ? NVMEOF_FAILED : NVMEOF_OPEN;
+    n->opening--;
     pthread_mutex_unlock(&n->lock);
     tei_waker_ring(&n->waker);
     tei_nvmeof_file_put(f);
@@ -228,15 +261,4 @@ static void open_job(struct tei_job *j)
 void tei_nvmeof_file_open(struct nvmeof_file *f)
 {
     tei_jobs_post(f->owner->base.host->waits, &f->job, open_job);
-}
-
-bool tei_nvmeof_file_has(struct nvmeof_file *f, uint64_t at, uint64_t length)
-{
-    uint64_t now;
-
-    if (at + length <= f->length)
-        return true;
-    if (length_of(f->cached, &now) == 0)
-        f->length = now;
-    return at + length <= f->length;
 }

@@ -23,19 +23,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#define ENTRIES      512 /* more than NVMEOF_IOS and the waker's together */
-#define MEMORY_SLOTS 1024
-#define SLOT_BYTES   ((size_t)1 << 30) /* the kernel's limit for one */
+#define ENTRIES      1024  /* more than NVMEOF_IOS, as many cancels, and the waker's together */
+#define MEMORY_SLOTS 16384 /* the kernel's limit */
+#define PAUSE_NS     1000000
 
 struct ring {
     struct io_uring uring;
     bool waker_armed;
     bool has_files, has_memory; /* it has a table of them */
+    pthread_mutex_t lock;       /* the rest; a leaf */
     bool told;                  /* that memory is not pinned */
     bool file_used[NVMEOF_FILE_SLOTS];
     bool memory_used[MEMORY_SLOTS];
 };
+
+/* What a completion belongs to, if not to an I/O. */
+static char of_waker, of_cancel;
 
 static struct ring *ring_of(const struct nvmeof *n)
 {
@@ -61,6 +66,8 @@ static int set_up(struct io_uring *u)
 
 static int ring_open(struct nvmeof *n)
 {
+    /* I/O that would block is done by threads of the kernel: as many as there may be such I/O. */
+    unsigned workers[2] = {NVMEOF_IOS, 0};
     struct ring *r = calloc(1, sizeof *r);
     int rc = r ? set_up(&r->uring) : -ENOMEM;
 
@@ -72,6 +79,8 @@ static int ring_open(struct nvmeof *n)
     }
     tei_fd_own(r->uring.ring_fd);
     io_uring_ring_dontfork(&r->uring);
+    io_uring_register_iowq_max_workers(&r->uring, workers);
+    pthread_mutex_init(&r->lock, NULL);
     r->has_files = io_uring_register_files_sparse(&r->uring, NVMEOF_FILE_SLOTS) == 0;
     r->has_memory = io_uring_register_buffers_sparse(&r->uring, MEMORY_SLOTS) == 0;
     n->state = r;
@@ -84,142 +93,110 @@ static void ring_close(struct nvmeof *n)
 
     tei_fd_disown(r->uring.ring_fd);
     io_uring_queue_exit(&r->uring);
+    pthread_mutex_destroy(&r->lock);
     free(r);
     n->state = NULL;
 }
 
 /* ------------------------------------------------------------------------------------- the tables */
 
-static int take_file_slot(struct ring *r, int fd)
+/* The first free one of `n`, taken; -1 if there is none. */
+static int take_slot(struct ring *r, bool *used, int n)
 {
     int slot = 0;
 
-    while (slot < NVMEOF_FILE_SLOTS && r->file_used[slot])
+    pthread_mutex_lock(&r->lock);
+    while (slot < n && used[slot])
         slot++;
-    if (!r->has_files || fd < 0 || slot == NVMEOF_FILE_SLOTS)
-        return -1;
-    if (io_uring_register_files_update(&r->uring, (unsigned)slot, &fd, 1) != 1)
-        return -1;
-    r->file_used[slot] = true;
-    return slot;
+    if (slot < n)
+        used[slot] = true;
+    pthread_mutex_unlock(&r->lock);
+    return slot < n ? slot : -1;
+}
+
+static void give_slot(struct ring *r, bool *used, int slot)
+{
+    pthread_mutex_lock(&r->lock);
+    used[slot] = false;
+    pthread_mutex_unlock(&r->lock);
+}
+
+static int add_fd(struct ring *r, int fd)
+{
+    int slot = r->has_files && fd >= 0 ? take_slot(r, r->file_used, NVMEOF_FILE_SLOTS) : -1;
+
+    if (slot < 0 || io_uring_register_files_update(&r->uring, (unsigned)slot, &fd, 1) == 1)
+        return slot;
+    give_slot(r, r->file_used, slot);
+    return -1;
 }
 
 static void ring_file_add(struct nvmeof *n, struct nvmeof_file *f)
 {
-    f->direct_slot = take_file_slot(ring_of(n), f->direct);
-    f->cached_slot = take_file_slot(ring_of(n), f->cached);
+    f->direct_slot = add_fd(ring_of(n), f->direct);
+    f->cached_slot = add_fd(ring_of(n), f->cached);
 }
 
-static void drop_file_slot(struct nvmeof *n, int *slot)
+static void del_fd(struct ring *r, int *slot)
 {
-    struct ring *r = ring_of(n);
     int none = -1;
 
     if (*slot < 0)
         return;
     io_uring_register_files_update(&r->uring, (unsigned)*slot, &none, 1);
-    pthread_mutex_lock(&n->lock);
-    r->file_used[*slot] = false;
-    pthread_mutex_unlock(&n->lock);
+    give_slot(r, r->file_used, *slot);
     *slot = -1;
 }
 
 static void ring_file_del(struct nvmeof *n, struct nvmeof_file *f)
 {
-    drop_file_slot(n, &f->direct_slot);
-    drop_file_slot(n, &f->cached_slot);
+    del_fd(ring_of(n), &f->direct_slot);
+    del_fd(ring_of(n), &f->cached_slot);
 }
 
-/* The first of `count` free slots in a row, marked; MEMORY_SLOTS if there are none. Lock held. */
-static unsigned take_slots(struct ring *r, unsigned count)
+static int set_memory(struct ring *r, int slot, void *addr, size_t length)
 {
-    unsigned first = 0, got = 0;
+    struct iovec v = {.iov_base = addr, .iov_len = length};
+    __u64 tag = 0;
+    int rc = io_uring_register_buffers_update_tag(&r->uring, (unsigned)slot, &v, &tag, 1);
 
-    for (unsigned i = 0; i < MEMORY_SLOTS && got < count; i++) {
-        first = got ? first : i;
-        got = r->memory_used[i] ? 0 : got + 1;
-    }
-    if (got < count)
-        return MEMORY_SLOTS;
-    memset(&r->memory_used[first], true, count);
-    return first;
+    return rc == 1 ? 0 : rc < 0 ? rc : -EINVAL;
 }
 
-static void give_slots(struct nvmeof *n, unsigned first, unsigned count)
-{
-    pthread_mutex_lock(&n->lock);
-    memset(&ring_of(n)->memory_used[first], false, count);
-    pthread_mutex_unlock(&n->lock);
-}
-
-/* Of the region's slots those before `count`. */
-static int register_slots(struct ring *r, const struct nvmeof_region *region, unsigned count)
-{
-    for (unsigned i = 0; i < count; i++) {
-        size_t at = i * SLOT_BYTES;
-        struct iovec v = {.iov_base = region->addr + at,
-                          .iov_len = tei_min(region->length - at, SLOT_BYTES)};
-        __u64 tag = 0;
-        int rc = io_uring_register_buffers_update_tag(&r->uring, region->slot + i, &v, &tag, 1);
-
-        if (rc != 1)
-            return rc < 0 ? rc : -EINVAL;
-    }
-    return 0;
-}
-
-static void clear_slots(struct ring *r, unsigned first, unsigned count)
-{
-    for (unsigned i = 0; i < count; i++) {
-        struct iovec none = {0};
-        __u64 tag = 0;
-
-        io_uring_register_buffers_update_tag(&r->uring, first + i, &none, &tag, 1);
-    }
-}
-
-static void tell_unpinned(struct nvmeof *n, const struct nvmeof_region *region, int error)
+static void tell_unpinned(struct ring *r, const void *addr, size_t length, int error)
 {
     bool told;
 
-    pthread_mutex_lock(&n->lock);
-    told = ring_of(n)->told;
-    ring_of(n)->told = true;
-    pthread_mutex_unlock(&n->lock);
+    pthread_mutex_lock(&r->lock);
+    told = r->told;
+    r->told = true;
+    pthread_mutex_unlock(&r->lock);
     if (!told)
         TEI_INFO("files: memory at %p + %zu is not registered with io_uring (%s), so each request "
                  "pins its own; 'ulimit -l' may allow more",
-                 (void *)region->addr, region->length, tei_errno_text(error));
+                 addr, length, tei_errno_text(error));
 }
 
-static void ring_region_pin(struct nvmeof *n, struct nvmeof_region *region)
+static int ring_pin(struct nvmeof *n, void *addr, size_t length)
 {
     struct ring *r = ring_of(n);
-    size_t count = (region->length - 1) / SLOT_BYTES + 1;
-    int rc = -ENOSPC;
+    int slot = r->has_memory ? take_slot(r, r->memory_used, MEMORY_SLOTS) : -1;
+    int rc = slot < 0 ? -ENOSPC : set_memory(r, slot, addr, length);
 
-    pthread_mutex_lock(&n->lock);
-    region->n_slots = (unsigned)tei_min(count, MEMORY_SLOTS + 1);
-    region->slot = r->has_memory ? take_slots(r, region->n_slots) : MEMORY_SLOTS;
-    pthread_mutex_unlock(&n->lock);
-    if (region->slot < MEMORY_SLOTS) {
-        rc = register_slots(r, region, region->n_slots);
-        if (rc) {
-            clear_slots(r, region->slot, region->n_slots);
-            give_slots(n, region->slot, region->n_slots);
-        }
-    }
-    if (rc)
-        tell_unpinned(n, region, -rc);
-    /* Release: partner of the acquire in memory_slot(). */
-    atomic_store_explicit(&region->pin, rc ? NVMEOF_UNPINNABLE : NVMEOF_PINNED,
-                          memory_order_release);
+    if (!rc)
+        return slot;
+    if (slot >= 0)
+        give_slot(r, r->memory_used, slot);
+    tell_unpinned(r, addr, length, -rc);
+    return NVMEOF_UNPINNABLE;
 }
 
-static void ring_region_unpin(struct nvmeof *n, struct nvmeof_region *region)
+static void ring_unpin(struct nvmeof *n, int slot)
 {
-    clear_slots(ring_of(n), region->slot, region->n_slots);
-    give_slots(n, region->slot, region->n_slots);
+    struct ring *r = ring_of(n);
+
+    set_memory(r, slot, NULL, 0);
+    give_slot(r, r->memory_used, slot);
 }
 
 /*
@@ -230,14 +207,18 @@ static int memory_slot(const struct nvmeof *n, const struct nvmeof_io *io, uint6
 {
     const struct nvmeof_region *r = io->work->work.region->keys[n->base.index];
     size_t begin, end;
+    int slot;
 
-    if (io->bounced || !r || atomic_load_explicit(&r->pin, memory_order_acquire) != NVMEOF_PINNED)
+    if (io->bounced || !r)
         return -1;
     if (io->direct && (uintptr_t)tei_nvmeof_io_buffer(io) % io->file->read_align)
         return -1;
     begin = (size_t)(tei_nvmeof_io_buffer(io) - r->addr);
     end = begin + length - 1;
-    return begin / SLOT_BYTES == end / SLOT_BYTES ? (int)(r->slot + begin / SLOT_BYTES) : -1;
+    if (begin / NVMEOF_CHUNK != end / NVMEOF_CHUNK)
+        return -1;
+    slot = atomic_load_explicit(&r->chunk[begin / NVMEOF_CHUNK], memory_order_acquire);
+    return slot >= 0 ? slot : -1;
 }
 
 /* --------------------------------------------------------------------------------------------- I/O */
@@ -270,6 +251,9 @@ static void prepare(const struct nvmeof *n, const struct nvmeof_io *io, struct i
     uint64_t length, begin = tei_nvmeof_io_pages(io, &length);
 
     switch (io->step) {
+    case NVMEOF_DROP:
+        io_uring_prep_fadvise(e, fd, begin, (off_t)length, POSIX_FADV_DONTNEED);
+        break;
     case NVMEOF_MOVE:
         prepare_move(n, io, e, fd);
         break;
@@ -277,9 +261,6 @@ static void prepare(const struct nvmeof *n, const struct nvmeof_io *io, struct i
         io_uring_prep_sync_file_range(e, fd, (unsigned)length, begin,
                                       SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
                                           SYNC_FILE_RANGE_WAIT_AFTER);
-        break;
-    case NVMEOF_DROP:
-        io_uring_prep_fadvise(e, fd, begin, (off_t)length, POSIX_FADV_DONTNEED);
         break;
     }
     if (slot >= 0)
@@ -295,6 +276,21 @@ static void ring_start(struct nvmeof *n, struct nvmeof_io *io)
     io_uring_sqe_set_data(e, io);
 }
 
+static void ring_cancel(struct nvmeof *n, struct nvmeof_io *io)
+{
+    struct io_uring_sqe *e = io_uring_get_sqe(&ring_of(n)->uring);
+
+    if (!e)
+        return;
+    io_uring_prep_cancel(e, io, 0);
+    io_uring_sqe_set_data(e, &of_cancel);
+}
+
+static unsigned ring_share(const struct nvmeof *n)
+{
+    return (unsigned)n->conf->file_depth;
+}
+
 static void arm_waker(struct nvmeof *n, struct ring *r)
 {
     struct io_uring_sqe *e;
@@ -303,7 +299,7 @@ static void arm_waker(struct nvmeof *n, struct ring *r)
         return;
     e = io_uring_get_sqe(&r->uring);
     io_uring_prep_poll_add(e, n->waker.fd, POLLIN);
-    io_uring_sqe_set_data(e, NULL);
+    io_uring_sqe_set_data(e, &of_waker);
     r->waker_armed = true;
 }
 
@@ -315,17 +311,23 @@ static void reap(struct nvmeof *n, struct ring *r)
 
     io_uring_for_each_cqe(&r->uring, head, cqe)
     {
-        struct nvmeof_io *io = io_uring_cqe_get_data(cqe);
+        void *data = io_uring_cqe_get_data(cqe);
 
-        if (io) {
-            tei_nvmeof_io_done(n, io, cqe->res);
-        } else {
+        if (data == &of_waker) {
             tei_waker_drain(&n->waker);
             r->waker_armed = false;
+        } else if (data != &of_cancel) {
+            tei_nvmeof_io_done(n, data, cqe->res);
         }
         seen++;
     }
     io_uring_cq_advance(&r->uring, seen);
+}
+
+/* An error that stays must not make the thread spin. */
+static bool is_failure(int rc)
+{
+    return rc < 0 && rc != -ETIME && rc != -EINTR && rc != -EAGAIN && rc != -EBUSY;
 }
 
 static void ring_wait(struct nvmeof *n, int64_t timeout_ns)
@@ -334,9 +336,14 @@ static void ring_wait(struct nvmeof *n, int64_t timeout_ns)
                                    .tv_nsec = timeout_ns % TEI_NS_PER_S};
     struct ring *r = ring_of(n);
     struct io_uring_cqe *cqe;
+    int rc;
 
     arm_waker(n, r);
-    io_uring_submit_and_wait_timeout(&r->uring, &cqe, 1, timeout_ns < 0 ? NULL : &ts, NULL);
+    rc = io_uring_submit_and_wait_timeout(&r->uring, &cqe, 1, timeout_ns < 0 ? NULL : &ts, NULL);
+    if (is_failure(rc)) {
+        TEI_ERROR("files: io_uring_enter: %s", tei_errno_text(-rc));
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    }
     pthread_mutex_lock(&n->lock);
     reap(n, r);
     pthread_mutex_unlock(&n->lock);
@@ -350,6 +357,8 @@ const struct nvmeof_device_ops tei_nvmeof_ring = {
     .close = ring_close,
     .file_add = ring_file_add,
     .file_del = ring_file_del,
-    .region_pin = ring_region_pin,
-    .region_unpin = ring_region_unpin,
+    .share = ring_share,
+    .cancel = ring_cancel,
+    .pin = ring_pin,
+    .unpin = ring_unpin,
 };

@@ -22,7 +22,7 @@ struct threads {
     pthread_cond_t wake;
     struct tei_list todo, done;
     bool quit;
-    unsigned n, idle;
+    unsigned n, idle, waiting; /* waiting: in `todo` */
     pthread_t thread[];
 };
 
@@ -55,6 +55,9 @@ static int64_t do_step(const struct nvmeof_io *io)
     ssize_t rc = 0;
 
     switch (io->step) {
+    case NVMEOF_DROP:
+        posix_fadvise(fd, (off_t)begin, (off_t)length, POSIX_FADV_DONTNEED);
+        break;
     case NVMEOF_MOVE:
         rc = move(io, fd);
         break;
@@ -62,9 +65,6 @@ static int64_t do_step(const struct nvmeof_io *io)
         rc = sync_file_range(fd, (off_t)begin, (off_t)length,
                              SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
                                  SYNC_FILE_RANGE_WAIT_AFTER);
-        break;
-    case NVMEOF_DROP:
-        posix_fadvise(fd, (off_t)begin, (off_t)length, POSIX_FADV_DONTNEED);
         break;
     }
     return rc < 0 ? -errno : rc;
@@ -76,7 +76,10 @@ static struct nvmeof_io *next(struct threads *t)
     while (tei_list_empty(&t->todo) && !t->quit)
         pthread_cond_wait(&t->wake, &t->lock);
     t->idle--;
-    return tei_list_empty(&t->todo) ? NULL : io_of(tei_list_pop(&t->todo));
+    if (tei_list_empty(&t->todo))
+        return NULL;
+    t->waiting--;
+    return io_of(tei_list_pop(&t->todo));
 }
 
 static void *run(void *arg)
@@ -148,11 +151,20 @@ static void threads_start(struct nvmeof *n, struct nvmeof_io *io)
 
     pthread_mutex_lock(&t->lock);
     tei_list_push_back(&t->todo, &io->link);
-    if (t->idle)
-        pthread_cond_signal(&t->wake);
-    else if (t->n < (unsigned)n->conf->file_threads)
+    t->waiting++;
+    pthread_cond_signal(&t->wake);
+    /* One that is idle may be on its way to an earlier I/O. */
+    if (t->waiting > t->idle && t->n < (unsigned)n->conf->file_threads)
         (void)start_thread(t); /* those there are do it then */
     pthread_mutex_unlock(&t->lock);
+}
+
+/* A file that does not answer leaves half of the threads to others. */
+static unsigned threads_share(const struct nvmeof *n)
+{
+    size_t half = (size_t)n->conf->file_threads / 2;
+
+    return (unsigned)tei_max(1, tei_min((size_t)n->conf->file_depth, half));
 }
 
 static void threads_wait(struct nvmeof *n, int64_t timeout_ns)
@@ -180,6 +192,7 @@ const struct nvmeof_device_ops tei_nvmeof_threads = {
     .name = "threads",
     .open = threads_open,
     .start = threads_start,
+    .share = threads_share,
     .wait = threads_wait,
     .close = threads_close,
 };

@@ -10,6 +10,10 @@
  *                                             `------> FAILED --what waited has ended--------> CLOSED
  *
  * So a path that did not lead anywhere is tried anew with the next request.
+ *
+ * Files take turns, and so do the requests of one, an I/O each. What waits for a device that does not
+ * answer takes I/O requests, threads of the kernel (as many are allowed as there are I/O requests) and
+ * the threads that open files; each file can have but a part of them.
  */
 #include "transport/nvmeof/nvmeof.h"
 
@@ -19,6 +23,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define OPENING_MAX 4                /* files that are opened at a time */
+#define IDLE_FEW    (NVMEOF_IOS / 4) /* so few I/O requests left are for files that have none */
+#define FEW         2                /* or almost none */
 
 /* ----------------------------------------------------------------------------------- work that ends */
 
@@ -54,6 +62,23 @@ void tei_nvmeof_fail_at(struct nvmeof_work *w, int error, int sys_errno, const c
     tei_nvmeof_fail(w, error, sys_errno, host->note(host, &w->work, text));
 }
 
+void tei_nvmeof_give_up(struct nvmeof_work *w, int error, const char *what)
+{
+    struct nvmeof *n = w->file->owner;
+    bool under_way = w->ios > 0;
+
+    if (w->work.error)
+        return;
+    if (what)
+        tei_nvmeof_fail_at(w, error, 0, what);
+    else
+        tei_nvmeof_fail(w, error, 0, NULL);
+    for (size_t i = 0; under_way && n->device->cancel && i < NVMEOF_IOS; i++)
+        if (n->ios[i].work == w && !tei_link_is_in(&n->ios[i].link))
+            n->ios[i].cancel = true;
+    n->cancels |= under_way;
+}
+
 void tei_nvmeof_io_done(struct nvmeof *n, struct nvmeof_io *io, int64_t result)
 {
     struct nvmeof_work *w = io->work;
@@ -72,39 +97,47 @@ void tei_nvmeof_io_done(struct nvmeof *n, struct nvmeof_io *io, int64_t result)
 
 /* ------------------------------------------------------------------------------------ work that goes */
 
-/* Whether the file can do it, asked before its first I/O. */
+/* Whether the file can do it, asked before its first I/O. It is looked at again if it seems too short. */
 static bool is_possible(struct nvmeof_work *w)
 {
     struct nvmeof_file *f = w->file;
+    bool fits = w->at + w->work.length <= f->length;
 
     if (w->work.opcode == TE_WRITE && !f->writable)
         tei_nvmeof_fail_at(w, TE_ERR_ACCESS, 0, "%s may only be read by this process");
-    else if (!tei_nvmeof_file_has(f, w->at, w->work.length))
+    else if (!fits && w->looked)
         tei_nvmeof_fail_at(w, TE_ERR_STALE, 0, "the file %s is shorter than its record");
-    return !w->work.error;
+    else if (!fits)
+        w->looked = f->reopen = true;
+    return fits && !w->work.error;
 }
 
-/* Starts one I/O of the file's first work. */
+/* Starts one I/O of the file's first work, which goes behind the others then. */
 static void start_one(struct nvmeof *n, struct nvmeof_file *f)
 {
     struct nvmeof_work *w = tei_nvmeof_work_of(tei_list_first(&f->queue));
     struct nvmeof_io *io = tei_container_of(tei_list_first(&n->idle), struct nvmeof_io, link);
 
-    if (!w->cut && !is_possible(w))
+    if ((!w->cut && !is_possible(w)) || !tei_nvmeof_cut(w, io))
         return;
-    if (!tei_nvmeof_cut(w, io)) {
-        tei_nvmeof_fail(w, TE_ERR_MEMORY, 0, "memory to copy what is not aligned");
-        return;
-    }
     tei_list_del(&io->link);
     w->ios++;
     f->ios++;
     n->flying++;
-    if (w->cut == w->work.length) {
-        tei_list_del(&w->work.link);
-        tei_list_push_back(&f->flying, &w->work.link);
-    }
+    tei_list_del(&w->work.link);
+    tei_list_push_back(w->cut == w->work.length ? &f->flying : &f->queue, &w->work.link);
     n->device->start(n, io);
+}
+
+/* Whether one more I/O of the file may be started. */
+static bool may_start(const struct nvmeof *n, const struct nvmeof_file *f)
+{
+    size_t share = n->device->share(n);
+
+    if (NVMEOF_IOS - n->flying <= IDLE_FEW)
+        share = tei_min(share, FEW);
+    return f->state == NVMEOF_OPEN && !f->reopen && f->ios < share && !tei_list_empty(&f->queue) &&
+           !tei_list_empty(&n->idle);
 }
 
 static void fail_queue(struct nvmeof_file *f)
@@ -118,45 +151,65 @@ static void fail_queue(struct nvmeof_file *f)
     }
 }
 
-/* Moves the file's work on. Whether it is to be opened, for which it has a reference then. */
-static bool tend(struct nvmeof *n, struct nvmeof_file *f)
+/* Whether the file is to be opened, for which it has a reference then. */
+static bool wants_open(struct nvmeof *n, struct nvmeof_file *f)
 {
-    unsigned depth = (unsigned)n->conf->file_depth;
-
     if (f->state == NVMEOF_OPEN && f->reopen && f->ios == 0)
         f->state = NVMEOF_CLOSED;
     if (f->state == NVMEOF_FAILED) {
         fail_queue(f);
         f->state = NVMEOF_CLOSED;
     }
-    while (f->state == NVMEOF_OPEN && !f->reopen && f->ios < depth && !tei_list_empty(&f->queue) &&
-           !tei_list_empty(&n->idle))
-        start_one(n, f);
-    if (f->state != NVMEOF_CLOSED || tei_list_empty(&f->queue))
+    if (f->state != NVMEOF_CLOSED || tei_list_empty(&f->queue) || n->opening == OPENING_MAX)
         return false;
     f->state = NVMEOF_OPENING;
     f->reopen = false;
     f->refs++;
+    n->opening++;
     n->jobs++;
     return true;
 }
 
 /* Lock held; let go of while a file's opening is posted, after which the list may be another one. */
-static void tend_all(struct nvmeof *n)
+static void open_files(struct nvmeof *n)
 {
-    struct tei_link *l = tei_list_first(&n->files);
+    struct tei_link *l = tei_list_first(&n->busy), *next;
 
-    while (l) {
-        struct nvmeof_file *f = tei_container_of(l, struct nvmeof_file, link);
+    for (; l; l = next) {
+        struct nvmeof_file *f = tei_container_of(l, struct nvmeof_file, busy);
 
-        if (tend(n, f)) {
+        next = tei_list_next(&n->busy, l);
+        if (wants_open(n, f)) {
             pthread_mutex_unlock(&n->lock);
             tei_nvmeof_file_open(f);
             pthread_mutex_lock(&n->lock);
-            l = tei_list_first(&n->files);
-        } else {
-            l = tei_list_next(&n->files, l);
+            next = tei_list_first(&n->busy);
+        } else if (tei_list_empty(&f->queue) && tei_list_empty(&f->flying)) {
+            tei_list_del(l);
         }
+    }
+}
+
+/* An I/O of each file in turn, until there is none that may be started. Lock held. */
+static void start_ios(struct nvmeof *n)
+{
+    struct tei_link *l, *tmp;
+    bool more = true;
+
+    while (more) {
+        more = false;
+        TEI_LIST_EACH(&n->busy, l, tmp) {
+            struct nvmeof_file *f = tei_container_of(l, struct nvmeof_file, busy);
+
+            if (may_start(n, f)) {
+                start_one(n, f);
+                more = true;
+            }
+        }
+        /* Who was first is last the next time, also where I/O requests run out. */
+        l = tei_list_pop(&n->busy);
+        if (l)
+            tei_list_push_back(&n->busy, l);
     }
 }
 
@@ -182,7 +235,7 @@ static void end_late(struct nvmeof *n, struct tei_list *list, int64_t now)
         int64_t limit = w->work.error ? TEI_NEVER : limit_of(n, w);
 
         if (limit <= now)
-            tei_nvmeof_fail_at(w, TE_ERR_TIMEOUT, 0, "waiting for %s");
+            tei_nvmeof_give_up(w, TE_ERR_TIMEOUT, "waiting for %s");
         else if (limit < n->late_ns)
             n->late_ns = limit;
     }
@@ -197,8 +250,8 @@ static void check_late(struct nvmeof *n)
     if (now < n->late_ns)
         return;
     n->late_ns = TEI_NEVER;
-    for (l = tei_list_first(&n->files); l; l = tei_list_next(&n->files, l)) {
-        struct nvmeof_file *f = tei_container_of(l, struct nvmeof_file, link);
+    for (l = tei_list_first(&n->busy); l; l = tei_list_next(&n->busy, l)) {
+        struct nvmeof_file *f = tei_container_of(l, struct nvmeof_file, busy);
 
         end_late(n, &f->queue, now);
         end_late(n, &f->flying, now);
@@ -235,6 +288,34 @@ static int64_t left_ns(const struct nvmeof *n)
     return n->late_ns > now ? n->late_ns - now : 0;
 }
 
+/* Has the device forget what it has not begun of work that was given up. Lock held. */
+static void cancel_ios(struct nvmeof *n)
+{
+    if (!n->cancels)
+        return;
+    n->cancels = false;
+    for (size_t i = 0; i < NVMEOF_IOS; i++) {
+        if (!n->ios[i].cancel)
+            continue;
+        n->ios[i].cancel = false;
+        n->device->cancel(n, &n->ios[i]);
+    }
+}
+
+/* Lock held, and let go of meanwhile. */
+static void tell_refused(struct nvmeof *n)
+{
+    char text[sizeof n->refused];
+
+    if (!n->refused[0])
+        return;
+    memcpy(text, n->refused, sizeof text);
+    n->refused[0] = '\0';
+    pthread_mutex_unlock(&n->lock);
+    TEI_WARN("%s: all goes through the page cache", text);
+    pthread_mutex_lock(&n->lock);
+}
+
 /* Lock held. */
 static void serve(struct nvmeof *n)
 {
@@ -242,8 +323,11 @@ static void serve(struct nvmeof *n)
         int64_t left;
 
         check_late(n);
-        tend_all(n);
+        start_ios(n);
+        open_files(n); /* after it, which may find that a file is to be opened anew */
+        cancel_ios(n);
         deliver(n);
+        tell_refused(n);
         /* Ended during the delivery, or all of it: not to sleep. */
         left = tei_list_empty(&n->ended) && !(n->quit && !n->pending) ? left_ns(n) : 0;
         pthread_mutex_unlock(&n->lock);
@@ -272,8 +356,10 @@ static void *run(void *arg)
 {
     struct nvmeof *n = arg;
 
+    int rc = open_device(n);
+
     pthread_mutex_lock(&n->lock);
-    n->start_rc = open_device(n);
+    n->start_rc = rc;
     n->opened = true;
     pthread_cond_broadcast(&n->quiet);
     if (!n->start_rc)
@@ -290,7 +376,6 @@ static int make_ios(struct nvmeof *n)
     return n->ios ? 0 : TEI_FAIL(TE_ERR_MEMORY, "no memory for I/O requests to files");
 }
 
-/* Lock held, and let go of while the thread opens the device. */
 static int start_thread(struct nvmeof *n)
 {
     int rc;
@@ -299,14 +384,15 @@ static int start_thread(struct nvmeof *n)
     rc = tei_thread_start(&n->thread, "te/file", run, n);
     if (rc)
         return rc;
+    pthread_mutex_lock(&n->lock);
     while (!n->opened)
         pthread_cond_wait(&n->quiet, &n->lock);
-    if (n->start_rc) {
-        pthread_mutex_unlock(&n->lock);
-        pthread_join(n->thread, NULL);
-        pthread_mutex_lock(&n->lock);
-    }
-    return n->start_rc;
+    rc = n->start_rc;
+    pthread_mutex_unlock(&n->lock);
+    if (!rc)
+        return 0;
+    pthread_join(n->thread, NULL);
+    return tei_err_keep(rc, "no memory or thread for I/O to files");
 }
 
 static int start(struct nvmeof *n)
@@ -335,18 +421,21 @@ free_ios:
 
 int tei_nvmeof_start(struct nvmeof *n)
 {
+    bool mine;
     int rc = 0;
 
     pthread_mutex_lock(&n->lock);
     while (n->starting)
         pthread_cond_wait(&n->quiet, &n->lock);
-    if (!n->started) {
-        n->starting = true;
-        rc = start(n);
-        n->started = rc == 0;
-        n->starting = false;
-        pthread_cond_broadcast(&n->quiet);
-    }
+    mine = n->starting = !n->started;
+    pthread_mutex_unlock(&n->lock);
+    if (!mine)
+        return 0;
+    rc = start(n);
+    pthread_mutex_lock(&n->lock);
+    n->started = rc == 0;
+    n->starting = false;
+    pthread_cond_broadcast(&n->quiet);
     pthread_mutex_unlock(&n->lock);
     return rc;
 }
