@@ -34,7 +34,7 @@ static const struct flag setting_flags[] = {
              "      unmount --disconnect: also what other segments may use."},
     {ROW(server_name), .kind = FLAG_TEXT, .initial = "",
      .help = "Files: what this host is called, the local_server_name of its engines or the host\n"
-             "      in it; not given: the name that the system has."},
+             "      in it; not given: the name that the system has. '*' stands for every host."},
     {ROW(file), .kind = FLAG_TEXT, .initial = "",
      .help = "register: PATH[,PATH...], files and block devices of this host. The segment is all\n"
              "      of them, one behind the other."},
@@ -60,7 +60,7 @@ static const struct flag setting_flags[] = {
     {ROW(nvme_options), .kind = FLAG_TEXT, .initial = "",
      .help = "mount --connect: more for 'nvme connect', such as '--host-traddr=10.0.0.2 -i 4'."},
     {ROW(wait), .kind = FLAG_SECONDS, .initial = "30",
-     .help = "How long each program may take, and a device to appear."},
+     .help = "mount --connect: how long each program may take, and a device to appear."},
 };
 
 static const char about[] =
@@ -87,7 +87,7 @@ static const struct command {
 } commands[] = {
     {"register", command_register, true, " force file length create server_name target "},
     {"mount", command_mount, true, " path connect server_name mount_dir nvme_options wait "},
-    {"unmount", command_unmount, true, " disconnect server_name mount_dir wait force "},
+    {"unmount", command_unmount, true, " disconnect server_name mount_dir force "},
     {"list", command_list, false, " json "},
     {"show", command_show, true, " json server_name "},
     {"unregister", command_unregister, true, " force "},

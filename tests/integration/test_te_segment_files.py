@@ -139,6 +139,25 @@ class Base:
         self.good("mount", "kv", f"--path={a},", f"--server_name={host}")
         self.assertIn(f"here         {a} (as {host}): usable", self.good("show", "nvmeof/kv", "--server_name=x"))
 
+    def test_every_host(self):
+        a, b = self.path("a", MIB), self.path("b", MIB)
+        self.put("kv", record("kv", [("/a", 5, {})], server_name="node02"))
+        self.good("mount", "kv", f"--path={a}", "--server_name=*")
+        self.assertEqual(self.maps("kv"), [{"*": a}])
+        self.assertIn(f"here         {a} (as *): usable", self.good("show", "kv", "--server_name=node02"))
+        self.good("mount", "kv", f"--path={b}", "--server_name=node02")
+        self.assertIn(f"here         {b} (as node02): usable", self.good("show", "kv", "--server_name=node02"))
+
+    def test_show_without_the_kind(self):
+        self.put("kv", record("kv", [("/a", 5, {})]))
+        self.assertRegex(self.good("show", "kv"), r"(?m)^name +nvmeof/kv$")
+        self.good("register", "kv")
+        self.assertRegex(self.good("show", "kv"), r"(?m)^name +kv$")
+        self.assertRegex(self.good("show", "nvmeof/kv"), r"(?m)^name +nvmeof/kv$")
+        self.bad("show", "none", says="no segment 'none'")
+        self.store.put("mooncake/nvmeof/odd", '{"name":"odd","protocol":"tcp","buffers":[]}')
+        self.bad("mount", "odd", "--path=/dev/null", says="segment 'nvmeof/odd' is none of files")
+
     def test_unregister(self):
         a = self.path("a", MIB)
         self.good("register", "kv", f"--file={a}")
@@ -202,7 +221,12 @@ class Register(files.FilesCase):
         self.assertEqual(self.store.keys(), [])
 
     def test_no_right_to_write(self):
-        self.refused("kv", f"--file={te.tool('te_segment')}", says="cannot be opened for reading and writing: ")
+        """A program that runs cannot be written, not by root either."""
+        tool = te.tool("te_segment")
+        self.refused("kv", f"--file={tool}", says="can be opened for reading only")
+        self.put("kv", record("kv", [("/a", 5, {})]))
+        self.good("mount", "kv", f"--path={tool}", "--server_name=x")
+        self.assertIn(" (as x): usable for reading only", self.good("show", "kv", "--server_name=x"))
 
     def test_real_path(self):
         os.mkdir(self.path("folder"))
@@ -332,6 +356,33 @@ class Mount(files.FilesCase):
     def test_again_is_no_change(self):
         self.good("mount", "kv", f"--path={self.a}", "--server_name=x")
         self.assertEqual(self.stored("kv"), self.before)
+
+
+class Engine(files.FilesCase):
+    """An engine takes the path that was mounted for it."""
+    kind = stores.Metad
+
+    def holds_data(self, path):
+        with open(path, "rb") as f:
+            return any(f.read())
+
+    def test_write(self):
+        a, b, c = (self.path(name, 4 * MIB) for name in "abc")
+        self.good("register", "kv", f"--file={a},{b}", "--server_name=node01")
+        self.good("mount", "kv", f"--path={c},{b}", "--server_name=node02")
+        proc = te.bench("nvmeof/kv", "--verify", "--operation=write", "--block_size=64K", "--duration=1",
+                        metadata=self.store.url, name="node02")
+        self.assertEqual(proc.rc, 0, proc)
+        self.assertFalse(self.holds_data(a))
+        self.assertTrue(self.holds_data(c))
+        self.good("unmount", "kv", "--server_name=node02")
+        proc = te.bench("nvmeof/kv", "--operation=write", metadata=self.store.url, name="node02")
+        self.assertNotEqual(proc.rc, 0, proc)
+        self.assertIn("te_segment mount", proc.error_output())
+        proc = te.bench("kv", "--verify", "--operation=write", "--block_size=64K", metadata=self.store.url,
+                        name="node01:0")
+        self.assertEqual(proc.rc, 0, proc)
+        self.assertTrue(self.holds_data(a))
 
 
 class LostUpdates(files.FilesCase):

@@ -36,10 +36,12 @@ int record_load(struct job *j, json_t **out)
     tei_bytes_fini(&text);
     if (rc)
         return fail(FAILED, "segment '%s' is malformed: %s", j->name, te_errmsg());
-    if (record_check(segment->root, why))
-        *out = json_incref(segment->root);
-    else
+    if (!segment->files)
+        rc = fail(FAILED, "segment '%s' is none of files", j->name);
+    else if (!record_check(segment->root, why))
         rc = fail(FAILED, "segment '%s' is malformed: %s", j->name, why);
+    else
+        *out = json_incref(segment->root);
     tei_segment_put(segment);
     return rc;
 }

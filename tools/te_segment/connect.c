@@ -82,11 +82,11 @@ static int run_connect(const struct settings *s, const struct target *t)
     return rc;
 }
 
-int nvme_disconnect(const struct settings *s, const char *nqn)
+int nvme_disconnect(const char *nqn)
 {
     const char *const argv[] = {"nvme", "disconnect", "-n", nqn, NULL};
 
-    return program_run(argv, s->wait);
+    return program_run(argv, PROGRAM_UNDO_S);
 }
 
 static void sleep_a_look(void)
@@ -260,9 +260,9 @@ void connect_undo(struct links *l)
 {
     for (size_t i = l->n; i-- > 0;) {
         if (l->list[i].mounted)
-            mount_dir_end(l->job->settings, l->list[i].dir);
+            mount_dir_end(l->list[i].dir);
         if (l->list[i].connected)
-            nvme_disconnect(l->job->settings, l->list[i].target.subnqn);
+            nvme_disconnect(l->list[i].target.subnqn);
     }
     mount_dirs_remove(l->job);
 }

@@ -35,6 +35,6 @@ void connect_fini(struct links *l);
 int disconnect_files(struct job *j, const json_t *root, const char *host);
 
 /* nvme disconnect. */
-int nvme_disconnect(const struct settings *s, const char *nqn);
+int nvme_disconnect(const char *nqn);
 
 #endif

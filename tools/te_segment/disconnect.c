@@ -47,7 +47,7 @@ static int disconnect_unused(struct job *j, const char *nqn, const char *host)
     if (user)
         printf("%s stays connected: %s uses it\n", nqn, user);
     else
-        rc = nvme_disconnect(j->settings, nqn);
+        rc = nvme_disconnect(nqn);
     if (!user && !rc)
         printf("disconnected %s\n", nqn);
     entries_free(list, n);
@@ -66,7 +66,7 @@ static int unmount_all(const struct job *j, const json_t *root)
         mount_dir_of(j, i, dir);
         if (access(dir, F_OK))
             continue;
-        rc = mount_dir_end(j->settings, dir);
+        rc = mount_dir_end(dir);
         if (rc)
             return rc;
         printf("unmounted %s\n", dir);

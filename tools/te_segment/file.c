@@ -48,24 +48,31 @@ static bool cannot_open(int errnum, char why[WHY_MAX])
 {
     if (errnum == EBUSY)
         return because(why, "the device is in use: it is mounted, or part of another device");
-    return because(why, "it cannot be opened for reading and writing: %s", strerror(errnum));
+    return because(why, "it cannot be opened: %s", strerror(errnum));
 }
 
 /* O_EXCL tells of a device that is mounted; it does not mind programs that have it open. */
 bool file_probe(const char *path, struct file_info *out, char why[WHY_MAX])
 {
+    bool ok, read_only = false;
     struct stat st;
-    bool ok;
-    int fd;
+    int fd, flags = O_CLOEXEC | O_NONBLOCK;
 
     if (stat(path, &st))
         return because(why, "%s", errno == ENOENT ? "there is no such file" : strerror(errno));
     if (!check_kind(&st, why))
         return false;
-    fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | (S_ISBLK(st.st_mode) ? O_EXCL : 0));
+    flags |= S_ISBLK(st.st_mode) ? O_EXCL : 0;
+    fd = open(path, O_RDWR | flags);
+    if (fd < 0 && (errno == EACCES || errno == EPERM || errno == EROFS || errno == ETXTBSY)) {
+        read_only = true;
+        fd = open(path, O_RDONLY | flags);
+    }
     if (fd < 0)
         return cannot_open(errno, why);
     ok = read_info(fd, out, why);
+    if (ok)
+        out->is_read_only = read_only;
     close(fd);
     return ok;
 }

@@ -11,14 +11,14 @@
 
 struct file_info {
     uint64_t length;
-    bool is_device;
-    dev_t dev;    /* of a device its own, else that of its file system */
-    ino_t number; /* 0 for a device */
+    bool is_device, is_read_only; /* the latter: for us */
+    dev_t dev;                    /* of a device its own, else that of its file system */
+    ino_t number;                 /* 0 for a device */
 };
 
 /*
  * Looks whether it is a regular file or a block device, not empty, not in use as a mounted device
- * or part of another one, that can be opened for reading and writing.
+ * or part of another one, that can be opened for reading, and for writing as well or not.
  */
 bool file_probe(const char *path, struct file_info *out, char why[WHY_MAX]);
 

@@ -51,10 +51,10 @@ int mount_dir_make(const char *path)
     }
 }
 
-int mount_dir_end(const struct settings *s, const char *dir)
+int mount_dir_end(const char *dir)
 {
     const char *const argv[] = {"umount", dir, NULL};
-    int rc = program_run(argv, s->wait);
+    int rc = program_run(argv, PROGRAM_UNDO_S);
 
     if (!rc && rmdir(dir))
         rc = fail(FAILED, "folder '%s' stays: %s", dir, strerror(errno));

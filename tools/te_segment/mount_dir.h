@@ -17,7 +17,7 @@ void mount_dir_of(const struct job *j, size_t i, char out[PATH_MAX]);
 int mount_dir_make(const char *path);
 
 /* Unmounts what is there, and removes the folder. */
-int mount_dir_end(const struct settings *s, const char *dir);
+int mount_dir_end(const char *dir);
 
 /* Removes the folder of all of the segment's, if it is empty. */
 void mount_dirs_remove(const struct job *j);

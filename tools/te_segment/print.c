@@ -258,7 +258,7 @@ static void print_buffers(const struct entry *e)
 
     printf("%-18s %zu, %" PRIu64 " bytes\n", "buffers", json_array_size(buffers_of(e)),
            bytes_of(e));
-    for (i = 0; i < s->n_buffers; i++)
+    for (i = 0; i < s->n_buffers && !s->files; i++)
         printf("  0x%016" PRIx64 "  %20" PRIu64 "  %s\n", s->buffers[i].addr, s->buffers[i].length,
                rights_of(&s->buffers[i]));
     json_array_foreach(buffers_of(e), i, buffer) {

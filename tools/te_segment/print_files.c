@@ -7,6 +7,8 @@
 #include "te_segment/print.h"
 #include "te_segment/record.h"
 
+#define ANY_HOST "*"
+
 struct here {
     char names[3][HOST_TEXT_MAX];
     size_t n;
@@ -15,12 +17,10 @@ struct here {
 /* The path that an engine of this host takes; the name that it finds it by in *name. */
 static const char *path_here(const json_t *root, size_t i, const struct here *h, const char **name)
 {
-    for (size_t k = 0; k < h->n; k++) {
-        const char *path = record_on(root, i, h->names[k]);
-
-        *name = h->names[k];
-        if (path)
-            return path;
+    for (size_t k = 0; k <= h->n; k++) {
+        *name = k < h->n ? h->names[k] : ANY_HOST;
+        if (record_on(root, i, *name))
+            return record_on(root, i, *name);
     }
     for (size_t k = 0; k < h->n; k++) {
         *name = h->names[k];
@@ -39,7 +39,8 @@ static void print_here(const json_t *root, size_t i, const struct here *h)
     if (!path)
         printf("    here         no path: te_segment mount records one\n");
     else if (file_holds(path, record_length(root, i), &info, why))
-        printf("    here         %s (as %s): usable\n", path, name);
+        printf("    here         %s (as %s): usable%s\n", path, name,
+               info.is_read_only ? " for reading only" : "");
     else
         printf("    here         %s (as %s): not usable: %s\n", path, name, why);
 }

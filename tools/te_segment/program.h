@@ -3,6 +3,8 @@
 #ifndef TE_SEGMENT_PROGRAM_H
 #define TE_SEGMENT_PROGRAM_H
 
+#define PROGRAM_UNDO_S 30 /* for what takes back, which is not to be given up lightly */
+
 /*
  * Runs argv[0] to its end, within `limit_s` seconds, after which it is killed. What it prints goes
  * to standard error. 0 if it succeeded, else FAILED after a message.

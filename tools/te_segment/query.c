@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* query.c - list and show. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "te_segment/command.h"
 #include "te_segment/print.h"
+#include "te_segment/record.h"
 
 int command_list(struct job *j)
 {
@@ -30,10 +35,24 @@ static int show_entry(const struct job *j, const struct entry *e)
     return 0;
 }
 
+/* As te_open() does it: a name that no segment of memory has may be one of files. */
+static int read_either(struct job *j, struct entry *out)
+{
+    int rc = entry_read(&j->registry, j->name, out);
+    char *files;
+
+    if (rc != TE_ERR_NOT_FOUND || strchr(j->name, '/') ||
+        asprintf(&files, RECORD_KIND "%s", j->name) < 0)
+        return rc;
+    rc = entry_read(&j->registry, files, out);
+    free(files);
+    return rc;
+}
+
 int command_show(struct job *j)
 {
     struct entry e;
-    int rc = entry_read(&j->registry, j->name, &e);
+    int rc = read_either(j, &e);
 
     if (rc == TE_ERR_NOT_FOUND)
         return fail(FAILED, "there is no segment '%s'; 'te_segment list' tells which there are",

@@ -7,12 +7,6 @@
 
 #define HOST_MAX 1024 /* bytes of a name in local_path_map */
 
-bool record_is(const char *name, const struct tei_segment *s)
-{
-    return strncmp(name, RECORD_KIND, strlen(RECORD_KIND)) == 0 ||
-           strcmp(s->protocol, "nvmeof") == 0;
-}
-
 /* ---- checks */
 
 static const char *path_in(const json_t *j)

@@ -12,9 +12,6 @@
 #define RECORD_KIND      "nvmeof/"
 #define RECORD_FILES_MAX 65536
 
-/* By the name that te_open() takes, or by the protocol of the descriptor. */
-bool record_is(const char *name, const struct tei_segment *s);
-
 bool record_check(const json_t *root, char why[WHY_MAX]);
 
 size_t record_count(const json_t *root);

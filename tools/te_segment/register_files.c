@@ -118,6 +118,8 @@ static int add_file(struct job *j, struct new_segment *s, const char *path)
         return rc;
     if (!file_probe(path, &f->info, why))
         return fail(FAILED, "file '%s': %s", path, why);
+    if (f->info.is_read_only)
+        return fail(FAILED, "file '%s' can be opened for reading only", path);
     if (!file_record_path(path, f->info.is_device, f->path, why))
         return fail(FAILED, "file '%s': %s", path, why);
     rc = choose_length(j->settings, f, path);

@@ -107,7 +107,7 @@ static int check_files(struct entry *e)
 {
     char why[WHY_MAX];
 
-    if (!e->segment || !record_is(e->name, e->segment))
+    if (!e->segment || !e->segment->files)
         return 0;
     e->is_files = record_check(e->segment->root, why);
     if (!e->is_files)
