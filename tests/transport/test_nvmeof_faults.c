@@ -587,6 +587,122 @@ static void many_files(void **state)
     file_rig_close(r);
 }
 
+/* ------------------------------------------------------------------------------------------- storm */
+
+enum { STORMERS = 3, STORM_FILES = 4, STORM_WORK = 12, STORM_ROUNDS = 120 };
+
+#define STORM_PART (LENGTH / (STORMERS * STORM_WORK))
+
+struct stormer {
+    struct file_rig *rig;
+    uint32_t x;
+    unsigned number;
+    _Atomic size_t *well;
+    bool failed;
+};
+
+static uint32_t draw(struct stormer *s)
+{
+    s->x = s->x * 1664525u + 1013904223u;
+    return s->x >> 8;
+}
+
+static bool is_expected(int error)
+{
+    return error == 0 || error == TE_ERR_CANCELED || error == TE_ERR_NOT_FOUND ||
+           error == TE_ERR_STALE || error == TE_ERR_INVALID;
+}
+
+/* Some requests to a file of the storm, perhaps cancelled, by an attachment of their own. */
+static void storm_once(struct stormer *s)
+{
+    static struct fake_task tasks[STORMERS][STORM_WORK];
+    struct fake_task *t = tasks[s->number];
+    struct file_rig *r = s->rig;
+    char path[256];
+    struct tei_attach *a;
+    struct tei_list list;
+
+    snprintf(path, sizeof path, "%s/s%u", r->dir, draw(s) % STORM_FILES);
+    a = file_rig_attach(r, path, LENGTH);
+    tei_list_init(&list);
+    for (size_t i = 0; i < STORM_WORK; i++) {
+        /* Each has its own part, of which it uses some; most parts end inside a page. */
+        uint64_t from = (s->number * STORM_WORK + i) * STORM_PART, skip = draw(s) % STORM_PART;
+        uint64_t at = from + skip, n = 1 + draw(s) % (STORM_PART - skip);
+        char *memory = r->memory + at;
+
+        fake_work(&list, r->t, a, &t[i], i % 2 ? TE_READ : TE_WRITE, memory, (void *)(uintptr_t)at,
+                  n)
+            ->owner = s;
+    }
+    r->t->ops.post(r->t, &list);
+    if (draw(s) % 3 == 0)
+        r->t->ops.cancel(r->t, s);
+    s->failed |= !fake_wait(&r->host, NULL, t, STORM_WORK, 20000);
+    for (size_t i = 0; i < STORM_WORK; i++) {
+        if (!is_expected(t[i].error)) {
+            fprintf(stderr, "storm: %s: %s (errno %d)\n", te_strerror(t[i].error), t[i].note,
+                    t[i].sys_errno);
+            s->failed = true;
+        }
+        atomic_fetch_add(s->well, t[i].error == 0);
+    }
+    fake_detach(r->t, a);
+}
+
+static void *storm(void *arg)
+{
+    struct stormer *s = arg;
+
+    for (int i = 0; i < STORM_ROUNDS && !s->failed; i++)
+        storm_once(s);
+    return NULL;
+}
+
+/* One of the files: whole, short, gone, or something else. */
+static void upset(struct file_rig *r, uint32_t x)
+{
+    char name[8];
+
+    snprintf(name, sizeof name, "s%u", x % STORM_FILES);
+    unlink(file_rig_path(r, name));
+    if (x / STORM_FILES % 5 == 0)
+        return;
+    if (x / STORM_FILES % 5 == 1)
+        mkfifo(file_rig_path(r, name), 0600);
+    else
+        file_rig_make(r, name, x / STORM_FILES % 5 == 2 ? LENGTH / 2 + 77 : LENGTH);
+}
+
+/* Attachments, requests and cancels from several threads while the files change under them. */
+static void everything_at_once(void **state)
+{
+    struct file_rig *r = file_rig_open(NULL);
+    struct stormer s[STORMERS];
+    pthread_t thread[STORMERS];
+    _Atomic size_t well = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < STORM_FILES; i++)
+        upset(r, 3 * STORM_FILES + i);
+    for (unsigned i = 0; i < STORMERS; i++) {
+        s[i] = (struct stormer){.rig = r, .x = i + 1, .number = i, .well = &well};
+        assert_int_equal(pthread_create(&thread[i], NULL, storm, &s[i]), 0);
+    }
+    for (uint32_t i = 0, x = 7; i < 100; i++) {
+        x = x * 1664525u + 1013904223u;
+        upset(r, x >> 8);
+        usleep(1000);
+    }
+    for (unsigned i = 0; i < STORMERS; i++) {
+        pthread_join(thread[i], NULL);
+        assert_false(s[i].failed);
+    }
+    assert_true(atomic_load(&well) > STORM_ROUNDS);
+    file_rig_close(r);
+}
+
 /* ------------------------------------------------------------------------------------------- main */
 
 int main(int argc, char **argv)
@@ -608,6 +724,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_fork_has_no_copies),
         cmocka_unit_test(depth_of_one),
         cmocka_unit_test(many_files),
+        cmocka_unit_test(everything_at_once),
     };
     int failed;
 
