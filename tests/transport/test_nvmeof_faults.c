@@ -587,6 +587,61 @@ static void many_files(void **state)
     file_rig_close(r);
 }
 
+/* ----------------------------------------------------------------------------------------- fairness */
+
+enum { FEED = 1000 };
+
+static void deep(struct tei_conf *conf)
+{
+    conf->file_depth = 256;
+}
+
+static void feed(struct file_rig *r, struct tei_attach *a, struct fake_task *tasks)
+{
+    struct tei_list list;
+
+    tei_list_init(&list);
+    for (size_t i = 0; i < FEED; i++)
+        fake_work(&list, r->t, a, &tasks[i], TE_READ, r->memory + i * 4096, (void *)(i * 4096),
+                  4096);
+    r->t->ops.post(r->t, &list);
+}
+
+/* A file that always has more to do than there may be under way does not keep others from theirs. */
+static void no_file_starves(void **state)
+{
+    static struct fake_task fed[2][FEED], other;
+    struct file_rig *r = file_rig_open(deep);
+    struct tei_attach *busy, *a;
+    struct tei_list list;
+    int rounds = 0;
+
+    (void)state;
+    file_rig_make(r, "busy", RIG_MEMORY);
+    file_rig_make(r, "f", LENGTH);
+    busy = file_rig_attach(r, file_rig_path(r, "busy"), RIG_MEMORY);
+    a = file_rig_attach(r, file_rig_path(r, "f"), LENGTH);
+    works(r, busy, TE_READ, 0, 1);
+    works(r, a, TE_READ, 0, 1); /* both are open */
+    feed(r, busy, fed[0]);
+    feed(r, busy, fed[1]);
+    tei_list_init(&list);
+    add_read(r, &list, a, &other);
+    r->t->ops.post(r->t, &list);
+    /* One of the two lots is always there, more than may be under way. */
+    while (rounds < 40 && !fake_wait(&r->host, NULL, &other, 1, 0)) {
+        assert_true(fake_wait(&r->host, NULL, fed[rounds % 2], FEED, 20000));
+        feed(r, busy, fed[rounds++ % 2]);
+    }
+    assert_true(rounds < 5);
+    for (int i = 0; i < 2; i++)
+        assert_true(fake_wait(&r->host, NULL, fed[i], FEED, 20000));
+    assert_true(fake_wait(&r->host, NULL, &other, 1, 20000));
+    fake_detach(r->t, a);
+    fake_detach(r->t, busy);
+    file_rig_close(r);
+}
+
 /* ------------------------------------------------------------------------------------------- storm */
 
 enum { STORMERS = 3, STORM_FILES = 4, STORM_WORK = 12, STORM_ROUNDS = 120 };
@@ -724,6 +779,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_fork_has_no_copies),
         cmocka_unit_test(depth_of_one),
         cmocka_unit_test(many_files),
+        cmocka_unit_test(no_file_starves),
         cmocka_unit_test(everything_at_once),
     };
     int failed;
