@@ -6,6 +6,8 @@
  */
 #include "model/model.h"
 
+#include "transport/nvmeof/nvmeof.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +34,18 @@ static void check_buffers(const struct tei_segment *s)
     }
 }
 
+/* A path that a host takes from it is absolute, and does not climb; else it is said why. */
+static void check_path(const struct tei_segment *s, size_t i)
+{
+    struct nvmeof_names me;
+    char why[1024] = "", *path;
+
+    tei_nvmeof_names("10.0.0.1:12345", &me);
+    path = tei_nvmeof_path(s->root, i, &me, why, sizeof why);
+    assert(path ? path[0] == '/' && !strstr(path, "/../") : why[0] != '\0');
+    free(path);
+}
+
 static void check_files(const struct tei_segment *s)
 {
     const json_t *list = json_object_get(s->root, "buffers");
@@ -44,6 +58,7 @@ static void check_files(const struct tei_segment *s)
         assert(s->buffers[i].addr == end && s->buffers[i].index == i);
         assert(json_string_length(json_object_get(b, "file_path")));
         assert(!map || json_is_object(map));
+        check_path(s, i);
         end += s->buffers[i].length;
     }
     assert(end <= INT64_MAX);

@@ -354,7 +354,7 @@ static void without_the_transport(void **state)
 
 static void close_while_used(void **state)
 {
-    te_request r[64];
+    static te_request r[500]; /* more than is written before the cancel */
     struct te_status st;
     te_segment seg;
     te_batch b;
@@ -364,18 +364,18 @@ static void close_while_used(void **state)
     te_log_set_level(TE_LOG_OFF);
     make_file("f", SIZE);
     seg = open_file("f");
-    assert_int_equal(te_batch_alloc(e, 64, &b), 0);
-    for (size_t i = 0; i < 64; i++)
+    assert_int_equal(te_batch_alloc(e, 500, &b), 0);
+    for (size_t i = 0; i < 500; i++)
         r[i] = (te_request){.opcode = TE_WRITE, .source = mem, .target = seg, .length = SIZE};
-    assert_int_equal(te_submit(e, b, r, 64, NULL), 0);
+    assert_int_equal(te_submit(e, b, r, 500, NULL), 0);
     rc = te_close(e, seg);
+    assert_int_equal(te_transport_uninstall(e, "nvmeof"), TE_ERR_BUSY);
     assert_int_equal(te_cancel(e, b), 0);
     assert_int_equal(te_wait(e, b, 20000), 0);
-    for (size_t i = 0; i < 64; i++) {
+    for (size_t i = 0; i < 500; i++) {
         assert_int_equal(te_status(e, b, i, &st), 0);
         assert_true(st.state == TE_CANCELED || st.state == TE_COMPLETED);
     }
-    /* The last of them, at the end of 64 MiB, has not got through before the cancel. */
     assert_int_equal(st.state, TE_CANCELED);
     assert_int_equal(rc, TE_ERR_BUSY);
     assert_int_equal(te_batch_free(e, b), 0);
@@ -419,6 +419,33 @@ static void prepared(void **state)
     assert_int_equal(te_batch_free(e, b), 0);
     assert_int_equal(te_prep_destroy(e, p), 0);
     assert_int_equal(te_close(e, seg), 0);
+}
+
+/* An engine that ends takes its requests to files with it. */
+static void destroyed_in_flight(void **state)
+{
+    te_engine *other = make_engine("P2PHANDSHAKE", "127.0.0.1", true);
+    unsigned char *m = map_pages(SIZE);
+    char uri[PATH_MAX + 128];
+    te_request r[64];
+    te_segment seg;
+    te_batch b;
+
+    (void)state;
+    make_file("f", SIZE);
+    snprintf(uri, sizeof uri, "file://%s", path_of("f"));
+    assert_int_equal(te_register(other, m, SIZE, "*", TE_REMOTE_RW), 0);
+    assert_int_equal(te_open(other, uri, &seg), 0);
+    for (size_t i = 0; i < 64; i++)
+        r[i] = (te_request){.opcode = TE_READ, .source = m, .target = seg, .length = SIZE};
+    assert_int_equal(te_batch_alloc(other, 64, &b), 0);
+    assert_int_equal(te_submit(other, b, r, 64, NULL), 0);
+    te_engine_destroy(other);
+    /* The memory is quiet: what is written there now stays. */
+    fill(m, SIZE, 9);
+    usleep(20000);
+    assert_int_equal(first_difference(m, SIZE, 9), SIZE);
+    munmap(m, SIZE);
 }
 
 /* ------------------------------------------------------------------------------------------ records */
@@ -612,6 +639,7 @@ int main(int argc, char **argv)
         ALONE(without_the_transport),
         ALONE(close_while_used),
         ALONE(prepared),
+        ALONE(destroyed_in_flight),
         ALONE(no_records_without_a_store),
         STORED(both_ways),
         STORED(past_its_end),
