@@ -25,7 +25,7 @@
 #include <string.h>
 #include <time.h>
 
-#define ENTRIES      1024  /* more than NVMEOF_IOS, as many cancels, and the waker's together */
+#define ENTRIES      512   /* NVMEOF_IOS, the waker's, some cancels; counts as locked memory */
 #define MEMORY_SLOTS 16384 /* the kernel's limit */
 #define PAUSE_NS     1000000
 
@@ -278,10 +278,14 @@ static void ring_start(struct nvmeof *n, struct nvmeof_io *io)
 
 static void ring_cancel(struct nvmeof *n, struct nvmeof_io *io)
 {
-    struct io_uring_sqe *e = io_uring_get_sqe(&ring_of(n)->uring);
+    struct io_uring *u = &ring_of(n)->uring;
+    struct io_uring_sqe *e;
 
-    if (!e)
+    if (io_uring_sq_space_left(u) < 2) { /* one is the waker's */
+        io->cancel = n->cancels = true;  /* so it is for the next time */
         return;
+    }
+    e = io_uring_get_sqe(u);
     io_uring_prep_cancel(e, io, 0);
     io_uring_sqe_set_data(e, &of_cancel);
 }
