@@ -333,7 +333,7 @@ static void across_a_gigabyte(void **state)
     (void)state;
     file_rig_make(r, "f", 3000000);
     a = file_rig_attach(r, file_rig_path(r, "f"), 3000000);
-    for (size_t i = 0; i < 4 * TEI_ARRAY_LEN(at); i++) {
+    for (size_t i = 0; i < 2 * TEI_ARRAY_LEN(at); i++) {
         char *memory = large + at[i % TEI_ARRAY_LEN(at)];
 
         if (i >= TEI_ARRAY_LEN(at))
@@ -437,7 +437,7 @@ static int move_a_lot(const char *path, const char *text)
     te_log_set_sink(hear, &ear);
     a = file_rig_attach(r, path, RIG_MEMORY);
 
-    for (uint32_t i = 0; i < 10; i++) {
+    for (uint32_t i = 0; i < 5; i++) {
         fill_pattern(r->memory, RIG_MEMORY, i);
         works(r, a, TE_WRITE, r->memory, 0, RIG_MEMORY);
         bytes = file_rig_bytes(path, RIG_MEMORY);
