@@ -565,7 +565,7 @@ static void explain_says_why_not(void **state)
 
     assert_int_equal(te_explain(p->a, &r, text, sizeof(text)), 0);
     assert_non_null(strstr(text, "transport local: score "));
-    assert_non_null(strstr(text, "transport tcp: not possible: reaches other engines only\n"));
+    assert_non_null(strstr(text, "transport tcp: not possible: does not reach this engine itself\n"));
     r.target = p->seg;
     r.target_offset = (uintptr_t)p->bm;
     /* The peer's engine runs without it. */
