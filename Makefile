@@ -6,6 +6,7 @@
 #                  until it is given another value or removed (make clean)
 #   SKIP_DEPS=1    install no packages
 #   PREFIX=, DESTDIR=   for make install
+#   LAB=...        arguments of tests/lab/run.py, for make lab
 
 MAKEFLAGS += --no-print-directory
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -14,6 +15,7 @@ DESTDIR ?=
 CMAKE_ARGS ?=
 FUZZ_SECONDS ?= 60
 SKIP_DEPS ?=
+LAB ?=
 
 deps = $(if $(SKIP_DEPS),@:,@scripts/deps.sh $(1))
 # $(call build,<preset>,<build tree>)
@@ -23,7 +25,7 @@ define build
 endef
 
 .PHONY: all build demo test lint format bench fuzz asan tsan debug valgrind coverage install \
-	fresh ci deps clean help
+	fresh lab ci deps clean help
 
 all: build
 
@@ -91,6 +93,11 @@ fresh:
 	$(call deps,fresh)
 	@tests/fresh.sh
 
+lab:
+	$(call deps,build test lab)
+	@$(MAKE) build
+	@python3 tests/lab/run.py $(LAB)
+
 ci:
 	@.ci/run
 
@@ -111,6 +118,7 @@ help:
 	@echo "make coverage   tests, then which lines they ran"
 	@echo "make install    build and install; PREFIX=/usr/local, and DESTDIR= to stage it"
 	@echo "make fresh      make demo and make test in a minimal Debian (root, debootstrap)"
+	@echo "make lab        tests on real RDMA devices, in virtual machines (docs/lab.md); LAB='name...'"
 	@echo "make ci         what the continuous integration runs"
 	@echo "make clean      remove build/"
 	@echo "Variables: JOBS, CMAKE_ARGS, SKIP_DEPS=1 (install no packages), V=1 (show what CMake says)"

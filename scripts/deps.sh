@@ -39,6 +39,12 @@ dev    clang-format          make lint
 dev    valgrind              make valgrind
 cover  gcovr                 make coverage
 fresh  debootstrap           tests/fresh.sh
+lab    qemu-system-x86       the guests of make lab; their kernel is downloaded, not installed
+lab    busybox-static        their first process
+lab    cpio                  their initrd
+lab    kmod                  their modules
+lab    xz-utils              unpacks their kernel
+lab    ibverbs-providers     their RDMA devices: rxe
 LIST
 }
 
@@ -54,6 +60,7 @@ groups:  build   what `make` needs
          dev     clang, clang-format, valgrind: `make lint`, `make fuzz`, .ci/run
          cover   what `make coverage` needs on top
          fresh   debootstrap, for tests/fresh.sh
+         lab     QEMU and what it takes to start Debian in it, for `make lab`
          all     every one of these
 Without a group: build and test.
 
@@ -70,8 +77,8 @@ for arg in "$@"; do
         --check) mode=check ;;
         --list) mode=list ;;
         -h | --help) usage; exit 0 ;;
-        build | test | dev | cover | fresh) groups+=("$arg") ;;
-        all) groups+=(build test dev cover fresh) ;;
+        build | test | dev | cover | fresh | lab) groups+=("$arg") ;;
+        all) groups+=(build test dev cover fresh lab) ;;
         *) echo "deps: unknown argument '$arg' (see --help)" >&2; exit 2 ;;
     esac
 done

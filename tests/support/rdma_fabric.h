@@ -19,6 +19,13 @@
 void rdma_fabric_up(unsigned n, const char *keys);
 void rdma_fabric_down(void);
 
+/*
+ * In place of it the NICs of this machine that TE_TEST_RDMA_NICS names, "rxe0,rxe1": the first half
+ * of them is the left side, and "left0" the first. How many a side has; 0 where the variable is not
+ * set. Nothing can be told to them, and of numbers they have only "bytes", all traffic of the NIC.
+ */
+unsigned rdma_fabric_real(void);
+
 /* {"cpu:0":[[every NIC of the side],[]]}; valid until the fabric goes. Of "right" if `right`. */
 const char *rdma_fabric_topology(bool right);
 
