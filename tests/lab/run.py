@@ -149,9 +149,8 @@ class Runner:
             if not isinstance(e, (AssertionError, te_lab.Trouble, Deadline)):
                 traceback.print_exc()
             self.tell(test, self.failed, f"FAILED: {e}", begun)
-            if self.machine:
-                for guest in self.machine.guests:
-                    print(f"guest {guest.number}:\n{guest.last_words()}", flush=True)
+            if self.machine and not isinstance(e, te_lab.Trouble):
+                print("".join(guest.last_words() for guest in self.machine.guests), end="", flush=True)
         finally:
             signal.alarm(0)
         return False

@@ -216,12 +216,14 @@ class Guest:
         except AssertionError as e:
             raise Trouble(f"guest {self.number}: {e}\n{self.last_words()}") from None
 
-    def wait_up(self):
+    def connect(self):
         self.port = self._connect("agent")  # before the guest looks: a port without a host reads as ended
         self.monitor_socket = self._connect("qmp")
         self.monitor_answers = self.monitor_socket.makefile(encoding="utf-8")
         self.monitor_answers.readline()
         self._qmp("qmp_capabilities")
+
+    def wait_up(self):
         self._wait_for("up")
 
     def _connect(self, what):
@@ -286,6 +288,11 @@ class Guest:
             job.kill()
         self.jobs = []
 
+    def packets(self, nic):
+        """How many its RDMA device has sent and received."""
+        folder = f"/sys/class/infiniband/rxe{nic}/ports/1/hw_counters"
+        return sum(int(n) for n in self.run(f"echo $(<{folder}/sent_pkts) $(<{folder}/rcvd_pkts)").output().split())
+
     # ---- what is done to it
 
     def _qmp(self, command, **arguments):
@@ -332,10 +339,14 @@ class Machine:
         self.guests = [Guest(self, i) for i in range(wants.guests)]
 
     def start(self):
-        for guest in self.guests:
-            guest.start()
-        for guest in self.guests:
-            guest.wait_up()
+        self.boot(*self.guests)
+
+    @staticmethod
+    def boot(*guests):
+        """Also of one that was killed."""
+        for step in (Guest.start, Guest.connect, Guest.wait_up):
+            for guest in guests:
+                step(guest)
 
     def next_name(self):
         self.jobs_begun += 1
