@@ -11,6 +11,8 @@
  * byte by byte, in the moment in which the engine says COMPLETED.
  *
  *   target                    registers FILE
+ *   fill                      in place of it where the target is on another machine: fills a FILE of
+ *                             its own alike, with which READ is compared
  *   open NAME ADDRESS         opens the target's segment, FILE being at ADDRESS there
  *   stream read|write LENGTH INFLIGHT REPORT
  *                             begins to transfer without end, and writes a line for each request into
@@ -233,6 +235,13 @@ static void do_target(char **w)
     answer(te_register(engine, shared, 2 * half, "*", TE_REMOTE_RW));
 }
 
+static void do_fill(char **w)
+{
+    (void)w;
+    fill(shared, half, 1);
+    answer(0);
+}
+
 static void do_open(char **w)
 {
     te_segment segment = 0;
@@ -279,8 +288,9 @@ static const struct {
     const char *name;
     int words;
     void (*run)(char **w);
-} commands[] = {{"target", 1, do_target}, {"open", 3, do_open},   {"stream", 5, do_stream},
-                {"stop", 1, do_stop},     {"close", 1, do_close}, {"explain", 1, do_explain}};
+} commands[] = {{"target", 1, do_target},  {"fill", 1, do_fill}, {"open", 3, do_open},
+                {"stream", 5, do_stream},  {"stop", 1, do_stop}, {"close", 1, do_close},
+                {"explain", 1, do_explain}};
 
 static void obey(char *line)
 {
