@@ -217,6 +217,22 @@ static void device_dies_and_comes_back(void **state)
     pair_close(p);
 }
 
+/* As when the NIC is taken out, or its interface loses all addresses. */
+static void gids_go_and_come_back(void **state)
+{
+    struct pair *p = open_pair();
+    size_t told;
+
+    (void)state;
+    survive(p, "gid_change left0 0 ::", 1000);
+    told = p->ha.n_changed;
+    assert_true(told > 0);
+    rdma_fabric_tell("gid_change left0 0 ::ffff:10.9.9.9");
+    assert_true(comes_back(p, "left0"));
+    assert_true(p->ha.n_changed > told);
+    pair_close(p);
+}
+
 /* A way that is cut, and tells nobody. */
 static void blocked_rail(void **state)
 {
@@ -332,6 +348,7 @@ int main(int argc, char **argv)
         CASE(all_ports_down_for_a_moment),
         CASE(queues_and_queue_pairs_fail),
         CASE(device_dies_and_comes_back),
+        CASE(gids_go_and_come_back),
         CASE(blocked_rail),
         CASE(device_without_queue_pairs),
         CASE(refuses_to_register),

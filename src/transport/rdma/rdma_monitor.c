@@ -52,7 +52,7 @@ static void look_again(struct rdma_nic *n)
     if (!tei_rdma_nic_look(n))
         return;
     if (!atomic_load(&n->active))
-        lose_endpoints(n, "its port went down");
+        lose_endpoints(n, "its NIC cannot be used now");
     n->t->base.host->changed(n->t->base.host);
     tei_rdma_monitor_wake(n->t);
 }
@@ -85,6 +85,7 @@ static void on_event(struct rdma_nic *n, enum ibv_event_type type, void *owner)
             lose_endpoints(n, "its GID has changed");
             n->t->base.host->changed(n->t->base.host);
         }
+        look_again(n);
         break;
     case IBV_EVENT_DEVICE_FATAL:
         lose_nic(n, "the device has failed");

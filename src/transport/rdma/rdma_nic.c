@@ -84,16 +84,32 @@ struct ibv_port_attr tei_rdma_nic_port(struct rdma_nic *n)
     return attr;
 }
 
+static bool has_gids(struct rdma_nic *n)
+{
+    bool has;
+
+    pthread_mutex_lock(&n->port_lock);
+    has = n->n_gids > 0;
+    pthread_mutex_unlock(&n->port_lock);
+    return has;
+}
+
 bool tei_rdma_nic_look(struct rdma_nic *n)
 {
     bool was = atomic_load(&n->active);
+    const char *why = NULL;
     struct ibv_port_attr now;
     int rc = tei_verbs_port(&n->t->verbs, n->context, n->port, &now);
 
     if (!rc)
         set_port(n, &now);
-    tei_rdma_nic_set_active(n, rc == 0 && now.state == IBV_PORT_ACTIVE,
-                            rc ? "it does not answer" : "its port is not active");
+    if (rc)
+        why = "it does not answer";
+    else if (now.state != IBV_PORT_ACTIVE)
+        why = "its port is not active";
+    else if (!has_gids(n))
+        why = "its port has no GID"; /* nor an address, or the NIC is being taken out */
+    tei_rdma_nic_set_active(n, !why, why);
     return was != atomic_load(&n->active);
 }
 
