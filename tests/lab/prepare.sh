@@ -16,7 +16,7 @@ missing() {
 
 # What the cloud flavour does not have: SoftRoCE, 9p and NVMe. So it must be the plain one.
 newest_kernel() {
-    apt-cache depends linux-image-amd64 2>/dev/null | awk '/Depends: linux-image-/ { print $2; exit }'
+    apt-cache depends linux-image-amd64 2>/dev/null | awk '/Depends: linux-image-/ { print $2 }' || true
 }
 
 # Unpacks the kernel's package into the cache, and the kernel itself to the plain ELF file that QEMU can

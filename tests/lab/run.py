@@ -16,6 +16,7 @@ Tests that can share a machine do, and the next test after one that failed gets 
 """
 import argparse
 import dataclasses
+import fcntl
 import glob
 import importlib.util
 import os
@@ -172,6 +173,17 @@ def prepare():
     return done.stdout.strip()
 
 
+def take_turn(cache):
+    """Two labs at once take more than twice as long, and run into their limits. The file that holds the lock."""
+    lock = open(os.path.join(cache, "turn"), "w", encoding="utf-8")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        print("lab: waits for another one on this machine", flush=True)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
+
+
 def show(job, shown=0):
     """Prints what a job writes as it comes; its exit status."""
     while True:
@@ -219,23 +231,8 @@ def on_signal(number, _):
     raise SystemExit(128 + number)
 
 
-def main():
-    arguments = parse_arguments()
-    tests = [Test(path) for path in sorted(glob.glob(os.path.join(te_lab.HERE, "test_*.*")))
-             if re.search(r"\.(py|sh)$", path)]
-    unknown = set(arguments.names) - {test.name for test in tests}
-    if unknown:
-        raise SystemExit(f"lab: no test {', '.join(sorted(unknown))}; --list tells which there are")
-    tests = [test for test in tests if not arguments.names or test.name in arguments.names]
-    if arguments.list:
-        for test in tests:
-            print(f"{test.name}: {test.wants}, {test.timeout} s")
-        return 0
+def work(arguments, tests, cache):
     until = time.monotonic() + arguments.total
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, on_signal)
-    signal.signal(signal.SIGALRM, on_alarm)
-    cache = prepare()
     if arguments.do:
         commands = sys.stdin if arguments.do == "-" else [arguments.do]
         return by_hand(cache, te_lab.Wants(arguments.guests, arguments.nics), commands)
@@ -248,6 +245,26 @@ def main():
     print(f"lab: {len(runner.passed)} passed, {len(runner.failed)} failed, {len(runner.skipped)} skipped, "
           f"{time.monotonic() + arguments.total - until:.0f} s")
     return 1 if runner.failed else 0
+
+
+def main():
+    arguments = parse_arguments()
+    tests = [Test(path) for path in sorted(glob.glob(os.path.join(te_lab.HERE, "test_*.*")))
+             if re.search(r"\.(py|sh)$", path)]
+    unknown = set(arguments.names) - {test.name for test in tests}
+    if unknown:
+        raise SystemExit(f"lab: no test {', '.join(sorted(unknown))}; --list tells which there are")
+    tests = [test for test in tests if not arguments.names or test.name in arguments.names]
+    if arguments.list:
+        for test in tests:
+            print(f"{test.name}: {test.wants}, {test.timeout} s")
+        return 0
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, on_signal)
+    signal.signal(signal.SIGALRM, on_alarm)
+    cache = prepare()
+    with take_turn(cache):
+        return work(arguments, tests, cache)
 
 
 if __name__ == "__main__":

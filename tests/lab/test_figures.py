@@ -12,46 +12,48 @@ import statistics
 import te_lab
 
 ROUNDS = 5
-SECONDS = 1.2
 MIB = 1 << 20
-SIZES = ((65536, "64 KiB", 32), (MIB, "1 MiB", 8))  # bytes, text, requests of a batch
+SIZES = {65536: "64 KiB", MIB: "1 MiB"}
 OPERATIONS = ("read", "write")
-ONE_NIC = "--protocol=rdma --metadata_server=P2PHANDSHAKE --device_name=rxe0 --buffer_size=32M"
+ENGINE = (f"exec {te_lab.BUILD}/bin/transfer_engine_bench --protocol=rdma --metadata_server=P2PHANDSHAKE "
+          "--device_name=rxe0 --buffer_size=32M")
+LOAD = "--json --sweep --sweep_threads=2 --sweep_batch_size=16 --duration=1"
 
 
 def perftest(target, initiator, operation, size):
-    """MB/s of so many bytes as one measurement of the engine moves, about."""
-    flags = f"-d rxe0 -x 1 -F -s {size} -n {max(40, 64 * MIB // size)}"
-    server = target.start_job(f"exec ib_{operation}_bw {flags}")
-    done = initiator.run(f"for i in {{1..30}}; do ib_{operation}_bw {flags} {target.ip()} && exit; nap 0.1; done; exit 1")
+    """MB/s of one connection with as much under way as the program likes best."""
+    command = f"ib_{operation}_bw -d rxe0 -x 1 -F -s {size} -n {48 * MIB // size}"
+    server = target.start_job(f"exec {command}")
+    done = initiator.run(f"for i in {{1..50}}; do {command} {target.ip()} && exit; nap 0.1; done; exit 1")
     server.wait()
-    row = [line.split() for line in done.output().splitlines() if line.split()[:1] == [str(size)]]
-    return float(row[-1][3]) * MIB / 1e6
+    row = [line.split() for line in done.output().splitlines() if line.split()[:1] == [str(size)]][-1]
+    return float(row[3]) * MIB / 1e6
 
 
-def engine(initiator, segment, operation, size, batch):
-    done = initiator.run(f"exec {te_lab.BUILD}/bin/transfer_engine_bench {ONE_NIC} --json --operation={operation} "
-                         f"--block_size={size} --batch_size={batch} --threads=2 --duration={SECONDS} "
-                         f"--local_server_name={initiator.ip()} --segment_id={segment}")
-    return json.loads(done.output())["throughput_bytes_per_s"] / 1e6
+def engine(initiator, segment, operation):
+    """MB/s of each size. What is measured first connects, and is left out."""
+    sizes = list(SIZES)
+    done = initiator.run(f"{ENGINE} {LOAD} --operation={operation} --local_server_name={initiator.ip()} "
+                         f"--segment_id={segment} --sweep_block_size={','.join(str(s) for s in [sizes[0], *sizes])}")
+    return [point["throughput_bytes_per_s"] / 1e6 for point in json.loads(done.output())["points"]][1:]
 
 
 def test(machine):
     if not shutil.which("ib_read_bw"):
         raise te_lab.Skip("no ib_read_bw (package perftest)")
     target, initiator = machine.guests
-    server = target.start_job(f"exec {te_lab.BUILD}/bin/transfer_engine_bench {ONE_NIC} --threads=1 --mode=target "
-                              f"--local_server_name={target.ip()}")
+    server = target.start_job(f"{ENGINE} --mode=target --local_server_name={target.ip()}")
     segment = server.wait_line(r"^segment: (\S+)$").group(1)
-    found = {}
+    theirs, ours = {}, {}
     for _ in range(ROUNDS):
         for operation in OPERATIONS:
-            for size, text, batch in SIZES:
-                pair = found.setdefault((operation, text), ([], []))
-                pair[0].append(perftest(target, initiator, operation, size))
-                pair[1].append(engine(initiator, segment, operation, size, batch))
-    print(f"{'':16}{'perftest':>10}{'engine':>10}  MB/s, medians of {ROUNDS}")
-    for (operation, text), (theirs, ours) in found.items():
-        theirs, ours = statistics.median(theirs), statistics.median(ours)
-        print(f"{operation + ' ' + text:16}{theirs:10.1f}{ours:10.1f}  {ours / theirs:.2f}")
-        assert theirs > 0 and ours > 0
+            for size, rate in zip(SIZES, engine(initiator, segment, operation)):
+                ours.setdefault((operation, size), []).append(rate)
+            for size in SIZES:
+                theirs.setdefault((operation, size), []).append(perftest(target, initiator, operation, size))
+    print(f"{'MB/s':16}{'perftest':>10}{'engine':>10}{'ratio':>8}   medians of {ROUNDS}, and of the ratios")
+    for (operation, size), rates in theirs.items():
+        pairs = list(zip(rates, ours[operation, size]))
+        print(f"{operation + ' ' + SIZES[size]:16}{statistics.median(rates):10.1f}"
+              f"{statistics.median(ours[operation, size]):10.1f}{statistics.median(b / a for a, b in pairs):8.2f}")
+        assert all(a > 0 and b > 0 for a, b in pairs)
