@@ -322,6 +322,8 @@ class Guest:
         self.monitor(f"device_del nic{nic}")
 
     def plug_nic(self, nic):
+        wait_until(f"NIC {nic} to be gone", lambda: all(
+            device["name"] != f"nic{nic}" for device in self._qmp("qom-list", path="/machine/peripheral")), 30)
         self.monitor("device_add " + self.nic_device(nic))
         self.run(f"until [ -e /sys/class/net/eth{nic} ]; do nap 0.05; done\n"
                  f"lab_nic {nic} && lab_wait_nic {nic}")
