@@ -45,6 +45,8 @@ lab    cpio                  their initrd
 lab    kmod                  their modules
 lab    xz-utils              unpacks their kernel
 lab    ibverbs-providers     their RDMA devices: rxe
+lab    nvme-cli              connects files over fabrics
+lab    e2fsprogs             file systems on them
 LIST
 }
 
