@@ -565,7 +565,8 @@ static void explain_says_why_not(void **state)
 
     assert_int_equal(te_explain(p->a, &r, text, sizeof(text)), 0);
     assert_non_null(strstr(text, "transport local: score "));
-    assert_non_null(strstr(text, "transport tcp: not possible: does not reach this engine itself\n"));
+    assert_non_null(
+        strstr(text, "transport tcp: not possible: does not reach this engine itself\n"));
     r.target = p->seg;
     r.target_offset = (uintptr_t)p->bm;
     /* The peer's engine runs without it. */
