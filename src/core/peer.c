@@ -202,11 +202,22 @@ static bool open_again(te_engine *e, const char *name, te_segment *out)
     return p != NULL;
 }
 
+/* A bare name that no engine has may be one of files: "x" is then opened as "nvmeof/x". */
+static int call_files(struct peer *p)
+{
+    char *name;
+
+    if (asprintf(&name, TEI_KEYS_FILES "%s", p->name) < 0)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for the name of a segment");
+    free(p->name);
+    p->name = name;
+    return 0;
+}
+
 static int look_up(struct peer *p, const struct tei_segment *old, struct tei_segment **out,
                    struct tei_hostport *where)
 {
     struct tei_directory *dir = p->engine->dir;
-
     int rc;
 
     if (tei_file_is_name(p->name))
@@ -214,11 +225,10 @@ static int look_up(struct peer *p, const struct tei_segment *old, struct tei_seg
     rc = dir->ops->lookup(dir, p->name, old, out, where, old ? NULL : &p->revision);
     if (rc || !(*out)->files || tei_keys_is_files(p->name))
         return rc;
-    /* What another engine says of itself must not lead to files of this host. */
-    tei_segment_put(*out);
-    return TEI_FAIL(TE_ERR_METADATA,
-                    "segment '%s' says that it is made of files, as only nvmeof/NAME can be",
-                    p->name);
+    rc = call_files(p);
+    if (rc)
+        tei_segment_put(*out);
+    return rc;
 }
 
 /* Fetches the descriptor and puts a view of it in place. Blocks. */
@@ -252,26 +262,6 @@ static void drop_peer(struct peer *p)
     tei_peer_put(p);
 }
 
-/* A bare name that no engine has may be one of files: "x" is then opened as "nvmeof/x". */
-static int fetch_files(struct peer *p)
-{
-    char *bare = p->name, *files;
-    int rc;
-
-    if (asprintf(&files, TEI_KEYS_FILES "%s", bare) < 0)
-        return TEI_FAIL(TE_ERR_MEMORY, "no memory for the name of a segment");
-    p->name = files;
-    rc = fetch(p);
-    if (rc == TE_ERR_NOT_FOUND)
-        rc = TEI_FAIL(rc,
-                      "there is no segment '%s', neither an engine's (ram/%s) nor of files "
-                      "(nvmeof/%s): it is not up yet, is gone, or was published under another "
-                      "MC_METADATA_CLUSTER_ID",
-                      bare, bare, bare);
-    free(bare);
-    return rc;
-}
-
 static int open_new(te_engine *e, const char *name, te_segment *out)
 {
     struct peer *p, *other;
@@ -280,8 +270,6 @@ static int open_new(te_engine *e, const char *name, te_segment *out)
     if (rc)
         return rc;
     rc = fetch(p);
-    if (rc == TE_ERR_NOT_FOUND && e->dir->ops->stores && !strchr(name, '/'))
-        rc = fetch_files(p);
     if (rc) {
         drop_peer(p);
         return rc;

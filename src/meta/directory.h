@@ -13,6 +13,12 @@ int tei_directory_open_store(const char *conn, const struct tei_conf *conf,
 int tei_directory_fetch(const struct tei_hostport *where, const struct tei_conf *conf,
                         struct tei_segment **out);
 
+/*
+ * Whether a descriptor is of files only where it may be (`files`): what an engine says of itself must
+ * not lead to files of this host. Else TE_ERR_METADATA, and *s is let go of.
+ */
+int tei_directory_check(const char *name, bool files, struct tei_segment **s);
+
 /* Follows keys of a store that can watch; see directory_follow.c. `changed` runs in te/watch. */
 struct tei_follower;
 int tei_follower_open(struct tei_store *s, void (*changed)(void *arg, const char *name), void *arg,

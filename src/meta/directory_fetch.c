@@ -129,6 +129,16 @@ static int collect(struct fetch *f, struct tei_segment **out)
     return 0;
 }
 
+int tei_directory_check(const char *name, bool files, struct tei_segment **s)
+{
+    if (files || !(*s)->files)
+        return 0;
+    tei_segment_put(*s);
+    *s = NULL;
+    return TEI_FAIL(TE_ERR_METADATA,
+                    "segment '%s' says that it is made of files, as only nvmeof/NAME can be", name);
+}
+
 int tei_directory_fetch(const struct tei_hostport *where, const struct tei_conf *conf,
                         struct tei_segment **out)
 {
@@ -142,6 +152,8 @@ int tei_directory_fetch(const struct tei_hostport *where, const struct tei_conf 
     }
     forget_pages(&f);
     free(f.pages);
+    if (!rc)
+        rc = tei_directory_check(where->host, false, out);
     if (rc == TE_ERR_STALE)
         return TEI_FAIL(
             TE_ERR_METADATA,

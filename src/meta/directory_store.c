@@ -447,17 +447,53 @@ static int decode_segment(struct store_directory *d, const char *name, const str
     return rc;
 }
 
+/* The record of files of that name, if there is one. */
+static int get_files(struct store_directory *d, const char *name, struct tei_bytes *out,
+                     int64_t *revision)
+{
+    char full[TEI_HOSTPORT_MAX + sizeof TEI_KEYS_FILES], *key;
+    int rc;
+
+    if ((size_t)snprintf(full, sizeof full, TEI_KEYS_FILES "%s", name) >= sizeof full)
+        return TE_ERR_NOT_FOUND;
+    key = segment_key(d, full);
+    if (!key)
+        return no_memory(name);
+    rc = d->store->ops->get(d->store, key, deadline_of(d), out, revision);
+    free(key);
+    return rc;
+}
+
+/* The descriptor of that name: an engine's, else of files. */
+static int get_segment(struct store_directory *d, const char *name, struct tei_segment **out,
+                       int64_t *revision)
+{
+    bool files = tei_keys_is_files(name);
+    struct tei_bytes value;
+    char why[1024];
+    int rc = get_key(d, name, segment_key(d, name), NO_SEGMENT, &value, revision);
+
+    if (rc == TE_ERR_NOT_FOUND && !strchr(name, '/')) {
+        snprintf(why, sizeof why, "%.800s; nor is there one of files, " TEI_KEYS_FILES "%.100s",
+                 te_errmsg(), name);
+        rc = get_files(d, name, &value, revision);
+        files = rc == 0;
+        if (rc == TE_ERR_NOT_FOUND)
+            tei_err_keep(rc, why);
+    }
+    if (rc)
+        return rc;
+    rc = decode_segment(d, name, &value, out);
+    tei_bytes_fini(&value);
+    return rc ? rc : tei_directory_check(name, files, out);
+}
+
 static int lookup_store(struct store_directory *d, const char *name, struct tei_segment **out,
                         struct tei_hostport *where, int64_t *revision)
 {
-    struct tei_bytes value;
     struct tei_segment *s;
-    int rc = get_key(d, name, segment_key(d, name), NO_SEGMENT, &value, revision);
+    int rc = get_segment(d, name, &s, revision);
 
-    if (rc)
-        return rc;
-    rc = decode_segment(d, name, &value, &s);
-    tei_bytes_fini(&value);
     if (rc)
         return rc;
     rc = find_engine(d, s, where);

@@ -523,7 +523,7 @@ static void bare_names(void **state)
     assert_int_not_equal(full, seg);
     assert_int_equal(te_close(e, full), 0);
     assert_int_equal(te_close(e, seg), 0);
-    refuses("nobody", TE_ERR_NOT_FOUND, "neither an engine's (ram/nobody) nor of files");
+    refuses("nobody", TE_ERR_NOT_FOUND, "nor is there one of files, nvmeof/nobody");
     refuses("nvmeof/nobody", TE_ERR_NOT_FOUND, "mooncake/nvmeof/nobody");
     te_engine_destroy(memory);
     munmap(m, 4096);

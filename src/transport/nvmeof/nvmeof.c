@@ -248,14 +248,28 @@ static void pin_wanted(struct nvmeof_region *r)
     }
 }
 
+/* Whether there is one for the job to do. Lock held, under which the next job is posted if there is none. */
+static bool is_wanted(const struct nvmeof_region *r)
+{
+    bool wanted = false;
+
+    for (size_t i = 0; i < r->n && !wanted; i++)
+        wanted = atomic_load_explicit(&r->chunk[i], memory_order_relaxed) == NVMEOF_WANTED;
+    return wanted && !r->dying && !r->owner->closed;
+}
+
 static void pin_job(struct tei_job *j)
 {
     struct nvmeof_region *r = tei_container_of(j, struct nvmeof_region, job);
     struct nvmeof *n = r->owner;
 
-    pin_wanted(r);
-    pthread_mutex_lock(&n->lock);
-    r->pinning = false;
+    do { /* some may have been marked behind it */
+        pin_wanted(r);
+        pthread_mutex_lock(&n->lock);
+        r->pinning = is_wanted(r);
+        if (r->pinning)
+            pthread_mutex_unlock(&n->lock);
+    } while (r->pinning);
     n->jobs--;
     pthread_cond_broadcast(&n->quiet);
     pthread_mutex_unlock(&n->lock);
