@@ -12,7 +12,8 @@ says that it cannot, with the reason in its last line. A line in the first 40 ma
     spoils                           the machine is of no use to tests after it
     optional                         may be skipped in CI
 
-Tests that can share a machine do, and the next test after one that failed gets a new one.
+Tests that can share a machine do, and the next test after one that failed gets a new one. A test has a second
+try if the machine itself failed: a guest died, or one does not answer any more. That is told, too.
 """
 import argparse
 import dataclasses
@@ -120,6 +121,9 @@ class Runner:
             for test in tests:
                 print(f"lab: ---- {test.name}", flush=True)
                 good = self.run_one(wants, test)
+                if good is None:
+                    self.close()
+                    good = self.run_one(wants, test, last=True)
                 if not good or "spoils" in test.words:
                     self.close()
         finally:
@@ -135,8 +139,21 @@ class Runner:
         signal.alarm(30)
         self.machine.clear()
 
-    def run_one(self, wants, test):
-        """True if the machine is as it was."""
+    def machine_failed(self, test, e, begun):
+        """Whether it was the machine, and not the test."""
+        try:
+            signal.alarm(90)
+            ails = str(e) if isinstance(e, te_lab.Trouble) else self.machine and self.machine.ails()
+        except Deadline:
+            ails = "it does not even tell"
+        finally:
+            signal.alarm(0)
+        if ails:
+            print(f"unsteady: the machine of {test.name} failed after {time.monotonic() - begun:.1f} s: {ails}", flush=True)
+        return bool(ails)
+
+    def run_one(self, wants, test, last=False):
+        """True if the machine is as it was; None if it is to be tried again, with another machine."""
         begun = time.monotonic()
         try:
             self.limited(wants, test)
@@ -147,6 +164,8 @@ class Runner:
             self.tell(test, self.failed if needed else self.skipped, f"skipped: {e}", begun)
         except Exception as e:  # whatever a test does wrong, the next one has its turn
             signal.alarm(0)
+            if not last and self.machine_failed(test, e, begun):
+                return None
             if not isinstance(e, (AssertionError, te_lab.Trouble, Deadline)):
                 traceback.print_exc()
             self.tell(test, self.failed, f"FAILED: {e}", begun)

@@ -363,6 +363,18 @@ class Machine:
         shutil.copy(path, self.folder)
         return f"/run/lab/{os.path.basename(path)}"
 
+    def ails(self):
+        """What is wrong with it, not with what runs in it; None: nothing is."""
+        try:
+            for guest in self.guests:
+                guest.run("true", timeout=20)
+            for guest, other in zip(self.guests, self.guests[1:]):
+                nics = " ".join(other.ip(nic) for nic in range(self.wants.nics))
+                guest.run(f"for ip in {nics}; do ping -q -c 1 -W 2 $ip && exit; done; exit 1", timeout=40)
+        except (AssertionError, OSError, Trouble) as e:
+            return f"a guest does not answer: {str(e).splitlines()[0]}"
+        return None
+
     def clear(self):
         """Ends all that a test has left."""
         for guest in self.guests:
