@@ -11,7 +11,7 @@ import statistics
 
 import te_lab
 
-ROUNDS = 5
+ROUNDS = 4
 MIB = 1 << 20
 SIZES = {65536: ("64 KiB", 16), MIB: ("1 MiB", 1)}  # text, requests of each of two batches under way
 OPERATIONS = ("read", "write")

@@ -5,7 +5,7 @@ import time
 
 import te_pair
 
-DIES_S = 8  # after which the last request has failed
+DIES_S = 15  # after which the last request has failed; 5 to 6 s were seen
 BACK_S = 20
 
 
