@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/loop.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,21 +90,28 @@ static void check_ranges(struct file_rig *r, struct tei_attach *a, const char *p
     free(model);
 }
 
+/* The device over a sparse file made at `path`, or the end of the test. */
+static int need_device(char *path, unsigned block_size)
+{
+    int fd;
+
+    assert_int_equal(make_sparse(path), 0);
+    fd = make_device(path, block_size);
+    if (fd >= 0)
+        return fd;
+    fprintf(stderr, "no loop device: %s; needs root and /dev/loop-control\n", strerror(errno));
+    unlink(path);
+    exit(77);
+}
+
 static void check_device(unsigned block_size)
 {
     char path[] = "te-block-XXXXXX";
     struct file_rig *r;
     struct tei_attach *a;
     struct fake_task t;
-    int fd;
+    int fd = need_device(path, block_size);
 
-    assert_int_equal(make_sparse(path), 0);
-    fd = make_device(path, block_size);
-    if (fd < 0) {
-        fprintf(stderr, "no loop device: %s; needs root and /dev/loop-control\n", strerror(errno));
-        unlink(path);
-        exit(77);
-    }
     r = file_rig_open(NULL);
     a = file_rig_attach(r, device, LENGTH + 4096);
     check_ranges(r, a, device);
@@ -115,6 +123,86 @@ static void check_device(unsigned block_size)
     file_rig_close(r);
     close(fd);
     unlink(path);
+}
+
+/* ------------------------------------------------------------------------- read by others meanwhile */
+
+enum { PAGES = LENGTH / 4096, ROUNDS = 60 };
+
+/* Through the page cache, as programs do that look what is on a device. */
+static void *read_on(void *arg)
+{
+    _Atomic bool *over = arg;
+    char *bytes = malloc(LENGTH);
+
+    while (bytes && !atomic_load(over)) {
+        int fd = open(device, O_RDONLY | O_CLOEXEC);
+
+        while (fd >= 0 && read(fd, bytes, LENGTH) > 0)
+            continue;
+        close(fd);
+    }
+    free(bytes);
+    return NULL;
+}
+
+/* Of each page nothing, all or a part is written, all at once. */
+static void write_pages(struct file_rig *r, struct tei_attach *a, char *model, uint32_t *x)
+{
+    struct fake_task tasks[PAGES];
+    struct tei_list list;
+    size_t n = 0;
+
+    tei_list_init(&list);
+    for (size_t page = 0; page < PAGES; page++) {
+        size_t at = page * 4096, length = 4096;
+
+        *x = *x * 1664525u + 1013904223u;
+        if (*x >> 30 == 0)
+            continue;
+        if (*x >> 30 == 1) {
+            at += 1 + (*x >> 8) % 4000;
+            length = 1 + (*x >> 4) % (page * 4096 + 4095 - at);
+        }
+        fill_pattern(r->memory + at, length, *x);
+        memcpy(model + at, r->memory + at, length);
+        fake_work(&list, r->t, a, &tasks[n++], TE_WRITE, r->memory + at, (void *)(uintptr_t)at,
+                  length);
+    }
+    r->t->ops.post(r->t, &list);
+    assert_true(fake_wait(&r->host, NULL, tasks, n, 30000));
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(tasks[i].error, 0);
+}
+
+/*
+ * What a part of a page is put into must be what direct I/O has written there before, also if others
+ * have had the page in the cache since before that.
+ */
+static void read_meanwhile(void **state)
+{
+    char path[] = "te-block-XXXXXX", *model = calloc(1, LENGTH);
+    int fd = need_device(path, 512);
+    struct file_rig *r = file_rig_open(NULL);
+    struct tei_attach *a = file_rig_attach(r, device, LENGTH);
+    _Atomic bool over = false;
+    pthread_t reader;
+    uint32_t x = 5;
+
+    (void)state;
+    assert_int_equal(pthread_create(&reader, NULL, read_on, &over), 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        write_pages(r, a, model, &x);
+        works(r, a, TE_READ, r->memory, 0, LENGTH);
+        assert_memory_equal(r->memory, model, LENGTH);
+    }
+    atomic_store(&over, true);
+    pthread_join(reader, NULL);
+    fake_detach(r->t, a);
+    file_rig_close(r);
+    close(fd);
+    unlink(path);
+    free(model);
 }
 
 static void sectors_of_512(void **state)
@@ -134,6 +222,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sectors_of_512),
         cmocka_unit_test(sectors_of_4096),
+        cmocka_unit_test(read_meanwhile),
     };
     int failed;
 
