@@ -180,8 +180,8 @@ class Guest:
                    "-kernel", f"{cache}/vmlinux", "-initrd", f"{cache}/initrd",
                    "-append", f"{KERNEL} lab.guest={self.number}",
                    "-device", "virtio-serial-pci",
-                   "-chardev", f"socket,id=agent,path={self.path('agent')},server=on,wait=off",
-                   "-device", "virtserialport,chardev=agent,nr=1",
+                   "-chardev", f"socket,id=orders,path={self.path('orders')},server=on,wait=off",
+                   "-device", "virtserialport,chardev=orders,nr=1",
                    "-chardev", f"socket,id=mon,path={self.path('mon')},server=on,wait=off", "-mon", "mon",
                    "-chardev", f"socket,id=ctl,path={self.path('mon')}",
                    "-device", "virtserialport,chardev=ctl,nr=2",
@@ -203,7 +203,7 @@ class Guest:
                 f"host_mtu={MTU},rx_queue_size=1024")
 
     def start(self):
-        for what in ("up", "agent", "mon", "qmp", "net"):
+        for what in ("up", "orders", "mon", "qmp", "net"):
             if os.path.exists(self.path(what)):
                 os.unlink(self.path(what))
         with open(self.path("qemu"), "w", encoding="utf-8") as log:
@@ -217,7 +217,7 @@ class Guest:
             raise Trouble(f"guest {self.number}: {e}\n{self.last_words()}") from None
 
     def connect(self):
-        self.port = self._connect("agent")  # before the guest looks: a port without a host reads as ended
+        self.port = self._connect("orders")  # before the guest looks: a port without a host reads as ended
         self.monitor_socket = self._connect("qmp")
         self.monitor_answers = self.monitor_socket.makefile(encoding="utf-8")
         self.monitor_answers.readline()
