@@ -156,7 +156,7 @@ static int error_of_io(int error)
 static bool is_harmless(int error)
 {
     return error == EFAULT || error == ENOSPC || error == EDQUOT || error == EFBIG ||
-           error == EINVAL;
+           error == EINVAL || error == ECANCELED;
 }
 
 static void fail_io(struct nvmeof_io *io, int error)
@@ -210,6 +210,7 @@ static bool settle_bytes(struct nvmeof_io *io, uint64_t bytes)
         if (part) { /* the rest is not aligned any more */
             io->direct = false;
             io->edge = true;
+            io->step = NVMEOF_DROP;
         }
         return false;
     }

@@ -87,6 +87,8 @@ void tei_nvmeof_file_put(struct nvmeof_file *f)
     last = --f->refs == 0;
     if (last) {
         HASH_DEL(n->files, f);
+        if (tei_link_is_in(&f->busy))
+            tei_list_del(&f->busy);
         n->jobs++;
     }
     pthread_mutex_unlock(&n->lock);
