@@ -325,6 +325,10 @@ typedef int32_t te_segment;
  * MC_HANDSHAKE_CONNECT_TIMEOUT a try. Leading '/' are ignored. One's own name gives
  * TE_LOCAL_SEGMENT. A name that is open gives the same id at once, whether its engine still lives
  * or not, and counts one more reference.
+ *
+ * "nvmeof/NAME" is a segment of files (docs/nvmeof.md), and so is "NAME" where no engine is called
+ * that; "file:///path" is one file or block device of this host, for which nobody is asked.
+ * target_offset is then the offset in the row of its files.
  */
 TE_API int te_open(te_engine *e, const char *name, te_segment *out);
 
@@ -335,14 +339,15 @@ TE_API int te_open(te_engine *e, const char *name, te_segment *out);
 TE_API int te_close(te_engine *e, te_segment seg);
 
 /*
- * Fetches the descriptor of `name` again (NULL: of every open segment). Not needed for correctness.
- * First error wins.
+ * Fetches the descriptor of `name` again (NULL: of every open segment). Not needed for correctness,
+ * unless the path of a file leads to another file now. First error wins.
  */
 TE_API int te_refresh(te_engine *e, const char *name);
 
 /*
  * The buffers of an open segment, in address order: writes at most `n` to `bufs` and the number
- * there are to *total. With `bufs` NULL only counts.
+ * there are to *total. With `bufs` NULL only counts. Of files `addr` is the offset at which each
+ * begins: NULL for the first.
  */
 TE_API int te_segment_buffers(te_engine *e, te_segment seg, te_buffer *bufs, size_t n,
                               size_t *total);

@@ -42,7 +42,7 @@ const struct flag setup_flag_table[] = {
      .help =
          "Transport: rdma, tcp, host, ... If not given and rdma cannot run here, tcp is taken.\n"
          "      tcp and rdma carry everything, within this host too; host is tcp with the path\n"
-         "      within a host, which must be there."},
+         "      within a host, which must be there; nvmeof is for files alone."},
     {ROW(auto_discovery), .kind = FLAG_SWITCH, .initial = "false",
      .help = "Let the engine find devices and which is near what, and choose transports unless\n"
              "      --protocol does."},
@@ -462,11 +462,13 @@ bool setup_open_target(struct setup *s, uint64_t length)
             s->flags->segment_id);
     for (size_t i = 0; i < s->remote_count; i++) {
         if (s->remotes[i].length < length)
-            return setup_fail(s,
-                              "buffer %zu of segment %s has %zu bytes, %llu are needed: start the "
-                              "target with --buffer_size=%llu",
-                              i, s->flags->segment_id, s->remotes[i].length,
-                              (unsigned long long)length, (unsigned long long)length);
+            return setup_fail(
+                s,
+                "buffer %zu of segment %s has %zu bytes, %llu are needed for this load: "
+                "start the target with --buffer_size=%llu (a file must be longer), or "
+                "ask for less by --threads, --batch_size and --block_size",
+                i, s->flags->segment_id, s->remotes[i].length, (unsigned long long)length,
+                (unsigned long long)length);
     }
     return true;
 }

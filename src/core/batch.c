@@ -614,7 +614,7 @@ static const char *remedy_of(int error, bool files)
     switch (error) {
     case TE_ERR_STALE:
         if (files)
-            return "; give the file the length of its record, or register it anew";
+            return "; te_segment_buffers() tells where they end, as their record has it";
         return "; te_register() it at the target, and check that the offset is an address there";
     case TE_ERR_ACCESS:
         return files ? "" : "; the target must register it with this right";

@@ -68,14 +68,17 @@ static int no_memory(const char *name)
 #define NO_SEGMENT "is not there, is gone, or was published under another MC_METADATA_CLUSTER_ID"
 #define NO_ENGINE  "has no engine: it is not up yet, is gone, or uses another MC_METADATA_CLUSTER_ID"
 
+static int look_for(struct store_directory *d, const char *name, const char *key,
+                    struct tei_bytes *out, int64_t *revision)
+{
+    return key ? d->store->ops->get(d->store, key, deadline_of(d), out, revision) : no_memory(name);
+}
+
 static int get_key(struct store_directory *d, const char *name, char *key, const char *absent,
                    struct tei_bytes *out, int64_t *revision)
 {
-    int rc;
+    int rc = look_for(d, name, key, out, revision);
 
-    if (!key)
-        return no_memory(name);
-    rc = d->store->ops->get(d->store, key, deadline_of(d), out, revision);
     if (rc == TE_ERR_NOT_FOUND)
         rc = TEI_FAIL(rc, "the metadata server has no key %s: segment %s %s", key, name, absent);
     free(key);
@@ -447,40 +450,39 @@ static int decode_segment(struct store_directory *d, const char *name, const str
     return rc;
 }
 
-/* The record of files of that name, if there is one. */
-static int get_files(struct store_directory *d, const char *name, struct tei_bytes *out,
-                     int64_t *revision)
+/* The descriptor of a bare name: an engine's, else, which *files tells, the record of files. */
+static int get_bare(struct store_directory *d, const char *name, struct tei_bytes *out,
+                    int64_t *revision, bool *files)
 {
-    char full[TEI_HOSTPORT_MAX + sizeof TEI_KEYS_FILES], *key;
-    int rc;
+    char full[TEI_HOSTPORT_MAX + sizeof TEI_KEYS_FILES], *key = segment_key(d, name), *other = NULL;
+    int rc = look_for(d, name, key, out, revision);
 
-    if ((size_t)snprintf(full, sizeof full, TEI_KEYS_FILES "%s", name) >= sizeof full)
-        return TE_ERR_NOT_FOUND;
-    key = segment_key(d, full);
-    if (!key)
-        return no_memory(name);
-    rc = d->store->ops->get(d->store, key, deadline_of(d), out, revision);
+    *files = false;
+    if (rc == TE_ERR_NOT_FOUND &&
+        (size_t)snprintf(full, sizeof full, TEI_KEYS_FILES "%s", name) < sizeof full) {
+        other = segment_key(d, full);
+        rc = look_for(d, name, other, out, revision);
+        *files = rc == 0;
+    }
+    if (rc == TE_ERR_NOT_FOUND)
+        rc = TEI_FAIL(rc,
+                      "the metadata server has no key %s: segment %s " NO_SEGMENT
+                      "; nor is there one of files, key %s",
+                      key, name, other ? other : "(too long)");
     free(key);
+    free(other);
     return rc;
 }
 
-/* The descriptor of that name: an engine's, else of files. */
 static int get_segment(struct store_directory *d, const char *name, struct tei_segment **out,
                        int64_t *revision)
 {
     bool files = tei_keys_is_files(name);
     struct tei_bytes value;
-    char why[1024];
-    int rc = get_key(d, name, segment_key(d, name), NO_SEGMENT, &value, revision);
+    int rc = strchr(name, '/')
+                 ? get_key(d, name, segment_key(d, name), NO_SEGMENT, &value, revision)
+                 : get_bare(d, name, &value, revision, &files);
 
-    if (rc == TE_ERR_NOT_FOUND && !strchr(name, '/')) {
-        snprintf(why, sizeof why, "%.800s; nor is there one of files, " TEI_KEYS_FILES "%.100s",
-                 te_errmsg(), name);
-        rc = get_files(d, name, &value, revision);
-        files = rc == 0;
-        if (rc == TE_ERR_NOT_FOUND)
-            tei_err_keep(rc, why);
-    }
     if (rc)
         return rc;
     rc = decode_segment(d, name, &value, out);

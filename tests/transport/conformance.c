@@ -48,15 +48,17 @@ static void configure(const struct conformance *with, struct fake_host *h, enum 
 static char *make_file(struct pair *p)
 {
     char *mapped, folder[PATH_MAX];
-    int fd;
+    int fd, rc;
 
     assert_non_null(realpath(p->with->folder, folder));
     snprintf(p->file, sizeof p->file, "%.4000s/te-file-XXXXXX", folder);
     fd = mkstemp(p->file);
     assert_true(fd >= 0);
-    while (posix_fallocate(fd, 0, PAIR_BYTES) == EINTR)
-        continue;
-    assert_int_equal(lseek(fd, 0, SEEK_END), PAIR_BYTES);
+    do {
+        rc = posix_fallocate(fd, 0, PAIR_BYTES);
+    } while (rc == EINTR);
+    if (rc)
+        fail_msg("%s: %s", p->file, strerror(rc));
     mapped = map_file(PAIR_BYTES, MAP_SHARED, fd);
     close(fd);
     return mapped;

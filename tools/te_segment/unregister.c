@@ -58,6 +58,7 @@ int command_unregister(struct job *j)
     if (rc)
         return fail(FAILED, "segment '%s': %s", j->name, te_errmsg());
     if (!removed)
-        return fail(FAILED, "there is no segment '%s': nothing was removed", j->name);
+        return fail(FAILED, "there is no segment '%s': nothing was removed%s", j->name,
+                    ram ? "; files are removed by their whole name, nvmeof/NAME" : "");
     return 0;
 }

@@ -194,7 +194,7 @@ static void take(struct nvmeof *n, struct nvmeof_work *w, int64_t now, struct te
     int64_t quiet = now + n->conf->transfer_timeout_ms * TEI_NS_PER_MS;
 
     if (n->closed || !part->file) {
-        w->work.error = n->closed ? TE_ERR_CANCELED : TE_ERR_NOT_FOUND;
+        w->work.error = n->closed ? TE_ERR_CANCELED : TE_ERR_PEER; /* looked up anew */
         w->work.why = n->closed ? NULL : host->note(host, &w->work, part->why);
         tei_list_push_back(refused, &w->work.link);
         return;

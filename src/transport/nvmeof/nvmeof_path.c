@@ -101,8 +101,11 @@ int tei_nvmeof_roots_add(struct nvmeof_roots *r, const char *path)
     struct nvmeof_root *root;
 
     if (!is_sound(path))
-        return TEI_FAIL(TE_ERR_INVALID,
-                        "path '%.200s' of files: it must be absolute and without '..'", path);
+        return TEI_FAIL(
+            TE_ERR_INVALID,
+            "path '%.200s' for files (TE_FILE_PATHS, or of an installation): it must be "
+            "absolute and without '..'",
+            path);
     root = malloc(sizeof *root + len);
     if (!root)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for a path of files");

@@ -64,6 +64,21 @@ static int set_up(struct io_uring *u)
     return -ENOSYS;
 }
 
+/*
+ * Linux 6.1 lets go of a file up to a second after it was taken out of the table, while its blocks and
+ * its file system are kept. Who knows this operation, of Linux 6.7, does not wait.
+ */
+#define OP_OF_6_7 49 /* IORING_OP_READ_MULTISHOT */
+
+static bool has_prompt_tables(struct io_uring *u)
+{
+    struct io_uring_probe *probe = io_uring_get_probe_ring(u);
+    bool prompt = probe && probe->last_op >= OP_OF_6_7;
+
+    io_uring_free_probe(probe);
+    return prompt;
+}
+
 static int ring_open(struct nvmeof *n)
 {
     /* I/O that would block is done by threads of the kernel: as many as there may be such I/O. */
@@ -81,7 +96,8 @@ static int ring_open(struct nvmeof *n)
     io_uring_ring_dontfork(&r->uring);
     io_uring_register_iowq_max_workers(&r->uring, workers);
     pthread_mutex_init(&r->lock, NULL);
-    r->has_files = io_uring_register_files_sparse(&r->uring, NVMEOF_FILE_SLOTS) == 0;
+    r->has_files = has_prompt_tables(&r->uring) &&
+                   io_uring_register_files_sparse(&r->uring, NVMEOF_FILE_SLOTS) == 0;
     r->has_memory = io_uring_register_buffers_sparse(&r->uring, MEMORY_SLOTS) == 0;
     n->state = r;
     return 0;
