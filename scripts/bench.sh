@@ -36,7 +36,7 @@ Usage: scripts/bench.sh [option...]
   peers    1,000 targets                                     2 s, every 2nd
   crc      checksums on and off                              3 s, every round
   rdma     simulated NICs: 1 to 8, slow ones, faults         40 s, every 4th
-  files    a file on this disk beside fio (needs fio)        8 s, every 2nd
+  files    a file on this disk beside fio (needs fio)        16 s, every 2nd
 TEXT
 }
 
@@ -327,9 +327,9 @@ part_files() {
         status=none || { file part:files "!no room for $path"; return; }
     for block in 4K 64K 1M; do
         note_script "fio_$block" bench_fio.py --file "$path" --block "$block" --depth 32 \
-            --seconds "$short_s"
+            --seconds "$link_s"
         note "file_$block" te_micro --segment "file://$(realpath "$path")" --buffer "$size" --block "$block" \
-            --batch 32 --depth 2 --set TE_FILE_DEPTH=32 --seconds "$short_s" throughput
+            --batch 32 --depth 2 --set TE_FILE_DEPTH=32 --seconds "$link_s" throughput
     done
     rm -f "$path"
 }
