@@ -214,25 +214,29 @@ static int call_files(struct peer *p)
     return 0;
 }
 
-static int look_up(struct peer *p, const struct tei_segment *old, struct tei_segment **out,
-                   struct tei_hostport *where)
+/* `opening`: nobody else knows the peer yet, so its name may still change. */
+static int look_up(struct peer *p, bool opening, const struct tei_segment *old,
+                   struct tei_segment **out, struct tei_hostport *where)
 {
     struct tei_directory *dir = p->engine->dir;
     int rc;
 
     if (tei_file_is_name(p->name))
         return tei_file_lookup(p->name, out);
-    rc = dir->ops->lookup(dir, p->name, old, out, where, old ? NULL : &p->revision);
+    rc = dir->ops->lookup(dir, p->name, old, out, where, opening ? &p->revision : NULL);
     if (rc || !(*out)->files || tei_keys_is_files(p->name))
         return rc;
-    rc = call_files(p);
+    rc = opening ? call_files(p)
+                 : TEI_FAIL(TE_ERR_NOT_FOUND,
+                            "segment '%s': its engine is gone, and only files have the name now",
+                            p->name);
     if (rc)
         tei_segment_put(*out);
     return rc;
 }
 
 /* Fetches the descriptor and puts a view of it in place. Blocks. */
-static int fetch(struct peer *p)
+static int fetch(struct peer *p, bool opening)
 {
     struct tei_segment *seg, *old = NULL;
     struct tei_hostport where;
@@ -246,7 +250,7 @@ static int fetch(struct peer *p)
 
     if (old)
         atomic_fetch_add_explicit(&p->engine->count.refreshes, 1, memory_order_relaxed);
-    rc = look_up(p, old, &seg, &where);
+    rc = look_up(p, opening, old, &seg, &where);
     tei_segment_put(old);
     if (rc)
         return rc;
@@ -269,7 +273,7 @@ static int open_new(te_engine *e, const char *name, te_segment *out)
 
     if (rc)
         return rc;
-    rc = fetch(p);
+    rc = fetch(p, true);
     if (rc) {
         drop_peer(p);
         return rc;
@@ -485,7 +489,7 @@ static void refresh_job(struct tei_job *j)
         p->again = false;
         pthread_mutex_unlock(&p->lock);
         rc = atomic_load_explicit(&p->engine->closing, memory_order_relaxed) ? TE_ERR_CANCELED
-                                                                             : fetch(p);
+                                                                             : fetch(p, false);
         /* It is the directory that was late, not the request. */
         if (rc == TE_ERR_TIMEOUT)
             rc = TE_ERR_PEER;
@@ -679,7 +683,7 @@ int te_refresh(te_engine *e, const char *name)
     if (name && n == 0)
         rc = TEI_FAIL(TE_ERR_NOT_FOUND, "segment '%s' is not open", name);
     for (size_t i = 0; i < n; i++) {
-        int one = fetch(list[i]);
+        int one = fetch(list[i], false);
 
         rc = rc ? rc : one;
         tei_peer_put(list[i]);

@@ -487,6 +487,13 @@ static int get_segment(struct store_directory *d, const char *name, struct tei_s
         return rc;
     rc = decode_segment(d, name, &value, out);
     tei_bytes_fini(&value);
+    if (!rc && files && !(*out)->files && !strchr(name, '/')) {
+        tei_segment_put(*out);
+        rc = TEI_FAIL(
+            TE_ERR_METADATA,
+            "segment '%s': no engine is called so, and the record nvmeof/%s is not of files", name,
+            name);
+    }
     return rc ? rc : tei_directory_check(name, files, out);
 }
 

@@ -529,6 +529,31 @@ static void bare_names(void **state)
     munmap(m, 4096);
 }
 
+/* A segment that was an engine's does not become one of files of the same name. */
+static void engine_gone_files_there(void **state)
+{
+    te_engine *memory = make_engine(kv.url, "m", true);
+    te_segment seg, full;
+    unsigned char *m = map_pages(4096);
+
+    (void)state;
+    make_file("1", FILE1);
+    make_file("2", FILE2);
+    put_record("mooncake/nvmeof/m", "files", dir);
+    assert_int_equal(te_register(memory, m, 4096, "*", TE_REMOTE_RW), 0);
+    assert_int_equal(te_open(e, "m", &seg), 0);
+    te_engine_destroy(memory);
+    assert_int_equal(te_refresh(e, "m"), TE_ERR_NOT_FOUND);
+    assert_int_equal(te_open(e, "m", &full), 0);
+    assert_int_equal(full, seg);
+    assert_int_equal(te_open(e, "nvmeof/m", &full), 0);
+    assert_int_not_equal(full, seg);
+    assert_int_equal(te_close(e, full), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(te_close(e, seg), 0);
+    munmap(m, 4096);
+}
+
 /* Another host writes a path for this one into the record. */
 static void mounted_later(void **state)
 {
@@ -645,6 +670,7 @@ int main(int argc, char **argv)
         STORED(past_its_end),
         STORED(row_of_files),
         STORED(bare_names),
+        STORED(engine_gone_files_there),
         STORED(mounted_later),
         STORED(c_names),
     };

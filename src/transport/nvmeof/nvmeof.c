@@ -125,6 +125,8 @@ static int add_part(struct nvmeof *n, struct nvmeof_attach *a, const struct tei_
         pthread_mutex_lock(&n->lock);
         part->file = tei_nvmeof_file_get(n, path);
         pthread_mutex_unlock(&n->lock);
+        if (part->file)
+            tei_nvmeof_file_look(part->file);
     } else {
         part->why = strdup(why);
     }

@@ -108,8 +108,8 @@ struct nvmeof_file {
     int direct_slot, cached_slot; /* in the ring's table, -1: none */
     bool writable;
     /*
-     * It is opened anew once nothing is under way: I/O failed, or it was attached to again and the path
-     * may lead to another file by now.
+     * It is opened anew once nothing is under way: I/O failed, it seemed too short, or its path leads to
+     * another file.
      */
     bool reopen;
     bool not_direct; /* `direct` has refused I/O that should be aligned as it wants it */
@@ -130,6 +130,11 @@ struct nvmeof_file {
 
 /* Finds or makes the file of a path, one reference more; takes `path` over. Lock held. */
 struct nvmeof_file *tei_nvmeof_file_get(struct nvmeof *n, char *path);
+/*
+ * Of a file that is open: whether its path leads to another one by now, which is opened then. May block;
+ * lock not held.
+ */
+void tei_nvmeof_file_look(struct nvmeof_file *f);
 /* One reference less; the last one closes it in the background. Lock not held. */
 void tei_nvmeof_file_put(struct nvmeof_file *f);
 /* Begins to open it, in the background. Lock not held; the caller has a reference for the job. */
@@ -179,6 +184,8 @@ struct nvmeof_io {
     uint64_t want; /* bytes of the request that it is for */
     uint64_t skip; /* a read into the bounce buffer: bytes before them */
     bool bounced;
+    bool flying;    /* started and not back */
+    bool queued;    /* of the threads: not begun; under their lock */
     bool cancel;    /* the worker is to have the device forget it */
     char *bounce;   /* NVMEOF_BOUNCE bytes, made when first needed, kept */
     int64_t result; /* of the threads */
@@ -225,8 +232,8 @@ struct nvmeof_device_ops {
     void (*wait)(struct nvmeof *n, int64_t timeout_ns);
     void (*close)(struct nvmeof *n);           /* nothing is under way */
     unsigned (*share)(const struct nvmeof *n); /* I/O that one file may have under way */
+    void (*cancel)(struct nvmeof *n, struct nvmeof_io *io); /* if it has not begun; lock held */
     /* These may be left out. */
-    void (*cancel)(struct nvmeof *n, struct nvmeof_io *io);    /* if it has not begun; lock held */
     void (*file_add)(struct nvmeof *n, struct nvmeof_file *f); /* it has been opened */
     void (*file_del)(struct nvmeof *n, struct nvmeof_file *f);
     /* Pins one chunk: its slot, or UNPINNABLE. May take some milliseconds. */

@@ -174,7 +174,7 @@ static void refuse_direct(struct nvmeof_io *io)
 {
     struct nvmeof_file *f = io->file;
 
-    if (f->memory_align < f->read_align && !is_aligned(io->memory, f->read_align)) {
+    if (!io->bounced && !is_aligned(io->memory, f->read_align)) {
         f->memory_align = f->read_align;
     } else if (!f->not_direct) {
         snprintf(f->owner->refused, sizeof f->owner->refused,
@@ -269,7 +269,9 @@ bool tei_nvmeof_settle(struct nvmeof_io *io, int64_t result)
 {
     struct nvmeof_work *w = io->work;
 
-    if (is_passing(result) && !w->work.error && ++io->tries < TRIES_MAX)
+    bool goes_on = !w->work.error || io->step == NVMEOF_WRITE_BACK;
+
+    if (is_passing(result) && goes_on && ++io->tries < TRIES_MAX)
         return false;
     /* What was cancelled, or failed elsewhere, goes on only to write back what is written. */
     if (!settle_step(io, result) && (!w->work.error || io->step == NVMEOF_WRITE_BACK))

@@ -22,6 +22,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static void identify(const struct stat *st, uint64_t id[3])
+{
+    if (S_ISBLK(st->st_mode)) {
+        id[2] = st->st_rdev;
+        return;
+    }
+    id[0] = st->st_dev;
+    id[1] = st->st_ino;
+}
+
 struct nvmeof_file *tei_nvmeof_file_get(struct nvmeof *n, char *path)
 {
     struct nvmeof_file *f;
@@ -29,7 +39,6 @@ struct nvmeof_file *tei_nvmeof_file_get(struct nvmeof *n, char *path)
     HASH_FIND_STR(n->files, path, f);
     if (f) {
         f->refs++;
-        f->reopen = true;
         free(path);
         return f;
     }
@@ -46,6 +55,25 @@ struct nvmeof_file *tei_nvmeof_file_get(struct nvmeof *n, char *path)
     tei_list_init(&f->flying);
     HASH_ADD_KEYPTR(hh, n->files, f->path, strlen(f->path), f);
     return f;
+}
+
+void tei_nvmeof_file_look(struct nvmeof_file *f)
+{
+    struct nvmeof *n = f->owner;
+    uint64_t id[3] = {0};
+    struct stat st;
+    bool open;
+
+    pthread_mutex_lock(&n->lock);
+    open = f->state == NVMEOF_OPEN;
+    pthread_mutex_unlock(&n->lock);
+    if (!open)
+        return;
+    if (stat(f->path, &st) == 0)
+        identify(&st, id);
+    pthread_mutex_lock(&n->lock);
+    f->reopen |= f->state == NVMEOF_OPEN && memcmp(f->id, id, sizeof id) != 0;
+    pthread_mutex_unlock(&n->lock);
 }
 
 static void close_fds(struct nvmeof_file *f)
@@ -130,12 +158,9 @@ static int look_at(struct found *o)
         return -1;
     block = (uint64_t)st.st_blksize;
     o->write_align = tei_max(page, block <= NVMEOF_ALIGN_MAX ? block : 0);
-    if (S_ISBLK(st.st_mode)) {
-        o->id[2] = st.st_rdev;
+    identify(&st, o->id);
+    if (S_ISBLK(st.st_mode))
         return ioctl(o->cached, BLKGETSIZE64, &o->length);
-    }
-    o->id[0] = st.st_dev;
-    o->id[1] = st.st_ino;
     o->length = (uint64_t)st.st_size;
     return 0;
 }
@@ -201,24 +226,42 @@ static void take_over(struct nvmeof_file *f, const struct found *o)
     f->write_align = o->write_align;
     f->memory_align = o->memory_align;
     f->not_direct = false;
-    f->progress_ns = tei_now_ns();
     if (!o->error && f->owner->device->file_add)
         f->owner->device->file_add(f->owner, f);
 }
 
-/* Work that is half done in one file must not go on in another. Lock held. */
-static void end_half_done(struct nvmeof_file *f, const uint64_t id[3])
+/* Work that is half done must not go on in another file, nor in what it is not possible in. Lock held. */
+static void end_half_done(struct nvmeof_file *f, const struct found *o)
 {
     struct tei_link *l, *tmp;
-    bool same = memcmp(f->id, id, sizeof f->id) == 0;
+    bool same = memcmp(f->id, o->id, sizeof f->id) == 0;
 
-    memcpy(f->id, id, sizeof f->id);
+    memcpy(f->id, o->id, sizeof f->id);
     TEI_LIST_EACH(&f->queue, l, tmp) {
         struct nvmeof_work *w = tei_nvmeof_work_of(l);
 
-        if (!same && w->cut)
+        if (!w->cut)
+            continue;
+        if (!same)
             tei_nvmeof_fail_at(w, TE_ERR_STALE, 0, "%s leads to another file now");
+        else if (w->at + w->work.length > o->length)
+            tei_nvmeof_fail_at(w, TE_ERR_STALE, 0, "the file %s has become shorter");
+        else if (w->work.opcode == TE_WRITE && !o->writable)
+            tei_nvmeof_fail_at(w, TE_ERR_ACCESS, 0, "%s may only be read by this process now");
     }
+}
+
+/* What waits for the file now; a failure that nobody waits for is forgotten. Lock held. */
+static void finish_opening(struct nvmeof_file *f, const struct found *o)
+{
+    f->progress_ns = tei_now_ns();
+    if (!o->error)
+        end_half_done(f, o);
+    if (!o->error)
+        f->state = NVMEOF_OPEN;
+    else
+        f->state = tei_list_empty(&f->queue) ? NVMEOF_CLOSED : NVMEOF_FAILED;
+    f->owner->opening--;
 }
 
 static void find_and_open(struct nvmeof_file *f, struct found *o)
@@ -250,10 +293,7 @@ static void open_job(struct tei_job *j)
     find_and_open(f, &o);
     take_over(f, &o);
     pthread_mutex_lock(&n->lock);
-    if (!o.error)
-        end_half_done(f, o.id);
-    f->state = o.error ? NVMEOF_FAILED : NVMEOF_OPEN;
-    n->opening--;
+    finish_opening(f, &o);
     pthread_mutex_unlock(&n->lock);
     tei_waker_ring(&n->waker);
     tei_nvmeof_file_put(f);

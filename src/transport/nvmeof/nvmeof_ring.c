@@ -297,8 +297,9 @@ static void ring_cancel(struct nvmeof *n, struct nvmeof_io *io)
     struct io_uring *u = &ring_of(n)->uring;
     struct io_uring_sqe *e;
 
-    if (io_uring_sq_space_left(u) < 2) { /* one is the waker's */
-        io->cancel = n->cancels = true;  /* so it is for the next time */
+    /* What comes back may be started again before the ring is empty. */
+    if (io_uring_sq_space_left(u) <= NVMEOF_IOS + 1) {
+        io->cancel = n->cancels = true; /* so it is for the next time */
         return;
     }
     e = io_uring_get_sqe(u);

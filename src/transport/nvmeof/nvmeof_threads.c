@@ -72,6 +72,8 @@ static int64_t do_step(const struct nvmeof_io *io)
 
 static struct nvmeof_io *next(struct threads *t)
 {
+    struct nvmeof_io *io;
+
     t->idle++;
     while (tei_list_empty(&t->todo) && !t->quit)
         pthread_cond_wait(&t->wake, &t->lock);
@@ -79,7 +81,9 @@ static struct nvmeof_io *next(struct threads *t)
     if (tei_list_empty(&t->todo))
         return NULL;
     t->waiting--;
-    return io_of(tei_list_pop(&t->todo));
+    io = io_of(tei_list_pop(&t->todo));
+    io->queued = false;
+    return io;
 }
 
 static void *run(void *arg)
@@ -151,11 +155,28 @@ static void threads_start(struct nvmeof *n, struct nvmeof_io *io)
 
     pthread_mutex_lock(&t->lock);
     tei_list_push_back(&t->todo, &io->link);
+    io->queued = true;
     t->waiting++;
     pthread_cond_signal(&t->wake);
     /* One that is idle may be on its way to an earlier I/O. */
     if (t->waiting > t->idle && t->n < (unsigned)n->conf->file_threads)
         (void)start_thread(t); /* those there are do it then */
+    pthread_mutex_unlock(&t->lock);
+}
+
+static void threads_cancel(struct nvmeof *n, struct nvmeof_io *io)
+{
+    struct threads *t = threads_of(n);
+
+    pthread_mutex_lock(&t->lock);
+    if (io->queued) {
+        io->queued = false;
+        io->result = -ECANCELED;
+        t->waiting--;
+        tei_list_del(&io->link);
+        tei_list_push_back(&t->done, &io->link);
+        tei_waker_ring(&n->waker);
+    }
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -192,6 +213,7 @@ const struct nvmeof_device_ops tei_nvmeof_threads = {
     .name = "threads",
     .open = threads_open,
     .start = threads_start,
+    .cancel = threads_cancel,
     .share = threads_share,
     .wait = threads_wait,
     .close = threads_close,

@@ -57,6 +57,8 @@ void tei_nvmeof_fail_at(struct nvmeof_work *w, int error, int sys_errno, const c
     const char *place = strchr(what, '%');
     char text[512];
 
+    if (w->work.error)
+        return;
     snprintf(text, sizeof text, "%.*s%.400s%s", (int)(place - what), what, w->file->path,
              place + 2);
     tei_nvmeof_fail(w, error, sys_errno, host->note(host, &w->work, text));
@@ -73,8 +75,8 @@ void tei_nvmeof_give_up(struct nvmeof_work *w, int error, const char *what)
         tei_nvmeof_fail_at(w, error, 0, what);
     else
         tei_nvmeof_fail(w, error, 0, NULL);
-    for (size_t i = 0; under_way && n->device->cancel && i < NVMEOF_IOS; i++)
-        if (n->ios[i].work == w && !tei_link_is_in(&n->ios[i].link))
+    for (size_t i = 0; under_way && i < NVMEOF_IOS; i++)
+        if (n->ios[i].flying && n->ios[i].work == w)
             n->ios[i].cancel = true;
     n->cancels |= under_way;
 }
@@ -83,11 +85,13 @@ void tei_nvmeof_io_done(struct nvmeof *n, struct nvmeof_io *io, int64_t result)
 {
     struct nvmeof_work *w = io->work;
 
-    io->file->progress_ns = tei_now_ns();
+    if (result >= 0)
+        io->file->progress_ns = tei_now_ns();
     if (!tei_nvmeof_settle(io, result)) {
         n->device->start(n, io);
         return;
     }
+    io->flying = false;
     w->ios--;
     io->file->ios--;
     n->flying--;
@@ -121,6 +125,7 @@ static void start_one(struct nvmeof *n, struct nvmeof_file *f)
     if ((!w->cut && !is_possible(w)) || !tei_nvmeof_cut(w, io))
         return;
     tei_list_del(&io->link);
+    io->flying = true;
     w->ios++;
     f->ios++;
     n->flying++;
@@ -295,10 +300,13 @@ static void cancel_ios(struct nvmeof *n)
         return;
     n->cancels = false;
     for (size_t i = 0; i < NVMEOF_IOS; i++) {
-        if (!n->ios[i].cancel)
-            continue;
-        n->ios[i].cancel = false;
-        n->device->cancel(n, &n->ios[i]);
+        struct nvmeof_io *io = &n->ios[i];
+        bool wanted =
+            io->cancel && io->step != NVMEOF_WRITE_BACK; /* what is written is written back */
+
+        io->cancel = false;
+        if (wanted)
+            n->device->cancel(n, io);
     }
 }
 
@@ -321,6 +329,7 @@ static void serve(struct nvmeof *n)
 {
     while (!n->quit || n->pending) {
         int64_t left;
+        bool sleeps;
 
         check_late(n);
         start_ios(n);
@@ -328,8 +337,9 @@ static void serve(struct nvmeof *n)
         cancel_ios(n);
         deliver(n);
         tell_refused(n);
-        /* Ended during the delivery, or all of it: not to sleep. */
-        left = tei_list_empty(&n->ended) && !(n->quit && !n->pending) ? left_ns(n) : 0;
+        /* Not if something ended during the delivery, or all of it, or is still to be cancelled. */
+        sleeps = tei_list_empty(&n->ended) && !n->cancels && !(n->quit && !n->pending);
+        left = sleeps ? left_ns(n) : 0;
         pthread_mutex_unlock(&n->lock);
         n->device->wait(n, left);
         pthread_mutex_lock(&n->lock);
