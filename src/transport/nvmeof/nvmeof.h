@@ -131,8 +131,8 @@ struct nvmeof_file {
 /* Finds or makes the file of a path, one reference more; takes `path` over. Lock held. */
 struct nvmeof_file *tei_nvmeof_file_get(struct nvmeof *n, char *path);
 /*
- * Of a file that is open: whether its path leads to another one by now, which is opened then. May block;
- * lock not held.
+ * Of a file that is open: whether its path leads to another one by now, or it may be written by now;
+ * then it is opened anew. May block; lock not held.
  */
 void tei_nvmeof_file_look(struct nvmeof_file *f);
 /* One reference less; the last one closes it in the background. Lock not held. */

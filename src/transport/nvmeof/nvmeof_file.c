@@ -61,18 +61,20 @@ void tei_nvmeof_file_look(struct nvmeof_file *f)
 {
     struct nvmeof *n = f->owner;
     uint64_t id[3] = {0};
+    bool open, writable, gained;
     struct stat st;
-    bool open;
 
     pthread_mutex_lock(&n->lock);
     open = f->state == NVMEOF_OPEN;
+    writable = f->writable;
     pthread_mutex_unlock(&n->lock);
     if (!open)
         return;
     if (stat(f->path, &st) == 0)
         identify(&st, id);
+    gained = !writable && access(f->path, W_OK) == 0;
     pthread_mutex_lock(&n->lock);
-    f->reopen |= f->state == NVMEOF_OPEN && memcmp(f->id, id, sizeof id) != 0;
+    f->reopen |= f->state == NVMEOF_OPEN && (gained || memcmp(f->id, id, sizeof id) != 0);
     pthread_mutex_unlock(&n->lock);
 }
 
@@ -106,19 +108,25 @@ static void close_job(struct tei_job *j)
     end_job(n);
 }
 
+/* One reference less; whether it was the last one, and the file is to be closed. Lock held. */
+static bool drop_ref(struct nvmeof_file *f)
+{
+    if (--f->refs)
+        return false;
+    HASH_DEL(f->owner->files, f);
+    if (tei_link_is_in(&f->busy))
+        tei_list_del(&f->busy);
+    f->owner->jobs++;
+    return true;
+}
+
 void tei_nvmeof_file_put(struct nvmeof_file *f)
 {
     struct nvmeof *n = f->owner;
     bool last;
 
     pthread_mutex_lock(&n->lock);
-    last = --f->refs == 0;
-    if (last) {
-        HASH_DEL(n->files, f);
-        if (tei_link_is_in(&f->busy))
-            tei_list_del(&f->busy);
-        n->jobs++;
-    }
+    last = drop_ref(f);
     pthread_mutex_unlock(&n->lock);
     if (last)
         tei_jobs_post(n->base.host->waits, &f->job, close_job);
@@ -288,15 +296,18 @@ static void open_job(struct tei_job *j)
     struct nvmeof_file *f = tei_container_of(j, struct nvmeof_file, job);
     struct found o = {.direct = -1, .cached = -1};
     struct nvmeof *n = f->owner;
+    bool last;
 
     close_fds(f);
     find_and_open(f, &o);
     take_over(f, &o);
     pthread_mutex_lock(&n->lock);
     finish_opening(f, &o);
+    last = drop_ref(f); /* in the same step: who sees it open holds all references */
     pthread_mutex_unlock(&n->lock);
     tei_waker_ring(&n->waker);
-    tei_nvmeof_file_put(f);
+    if (last)
+        tei_jobs_post(n->base.host->waits, &f->job, close_job);
     end_job(n);
 }
 
