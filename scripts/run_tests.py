@@ -9,8 +9,9 @@ Tests share the machine with each other, and some watch how real processes keep 
 MAX_AGAIN have failed an assertion beside others, each runs a second time, alone. What passes then is
 named as unsteady, which is a defect of that test, and counted as passed. Unit tests and lint get no
 second run, nor does a crash, a test that hangs, or anything at all if a process of any test has made a
-sanitizer report: those are files in BUILD/reports, and printed. The last line counts: N passed,
-N failed, N skipped.
+sanitizer report: those are files in BUILD/reports, and printed. A test that fails an assertion leaves its
+memory behind, so reports of leaks alone, no more of them than tests have failed, do not keep these from a
+second run, in which nothing may leak. The last line counts: N passed, N failed, N skipped.
 Arguments after the build tree go to ctest, for example -L unit or -R tcp.
 """
 import argparse
@@ -104,14 +105,29 @@ def run_again(build, results, properties):
 
 
 def sanitizer_reports(build):
-    """Prints what processes of the tests have left there; whether there was any."""
+    """Prints what processes of the tests have left there; the names."""
     folder = os.path.join(build, "reports")
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     for name in names:
         print(f"---- {os.path.join(folder, name)}")
         with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as f:
             print(f.read())
-    return bool(names)
+    return names
+
+
+def is_leak(build, name):
+    with open(os.path.join(build, "reports", name), encoding="utf-8", errors="replace") as f:
+        text = f.read()
+    return text.count("ERROR: ") == 1 and "ERROR: LeakSanitizer" in text and "runtime error" not in text
+
+
+def forget_leaks(build, names, results):
+    """Whether all reports may be what failed assertions have left behind; then they are taken away."""
+    failed = sum(1 for result in results.values() if result.state == "failed")
+    if len(names) > failed or not all(is_leak(build, name) for name in names):
+        return False
+    shutil.rmtree(os.path.join(build, "reports"), ignore_errors=True)
+    return True
 
 
 def judge_skips(results, properties):
@@ -145,9 +161,9 @@ def main():
     properties = properties_of(args.build)
     crowded = args.jobs > 1 and len(results) > 1 and "--repeat" not in rest
     reported = sanitizer_reports(args.build)
-    if rc and crowded and not reported and run_again(args.build, results, properties):
-        rc = 0
-    reported = reported or sanitizer_reports(args.build)
+    if rc and crowded and forget_leaks(args.build, reported, results):
+        rc = 0 if run_again(args.build, results, properties) else rc
+        reported = sanitizer_reports(args.build)
     refused = judge_skips(results, properties)
     count = {state: sum(1 for r in results.values() if r.state == state)
              for state in ("passed", "failed", "skipped")}

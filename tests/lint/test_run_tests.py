@@ -69,6 +69,22 @@ class RunTestsTest(unittest.TestCase):
         text = self.counts([("b/x", "integration", report), ("b/y", "integration", ONCE)], 1, 1, 1)
         self.assertNotIn("again, alone", text)
 
+    def test_leak_of_a_failed_assertion(self):
+        """It may be no more than that; a second run without one tells."""
+        leak = (f"mkdir -p {self.root}/reports; echo ==1==ERROR: LeakSanitizer: detected memory leaks "
+                f"> {self.root}/reports/x.$$")
+        fine = ("b/fine", "integration", "true")
+        text = self.counts([("b/x", "integration", f"test -e again || {{ touch again; {leak}; exit 1; }}"), fine], 0, 2, 0)
+        self.assertIn("unsteady: b/x", text)
+        os.unlink(os.path.join(self.root, "again"))
+        self.counts([("b/x", "integration", f"{leak}; test -e again || {{ touch again; exit 1; }}"), fine], 1, 2, 0)
+        os.unlink(os.path.join(self.root, "again"))
+        text = self.counts([("b/x", "integration", f"{leak}; true"), ("b/y", "integration", "true")], 1, 2, 0)
+        self.assertNotIn("again, alone", text)
+        other = f"{leak}; echo ==2==ERROR: AddressSanitizer: heap-use-after-free >> {self.root}/reports/x.$$"
+        text = self.counts([("b/x", "integration", f"test -e again || {{ touch again; {other}; exit 1; }}"), fine], 1, 1, 1)
+        self.assertNotIn("again, alone", text)
+
     def test_skips(self):
         skips = [("b/x", "integration", "echo no such device; exit 77"), ("b/y", "integration", "true")]
         self.assertIn("skipped (required): b/x: no such device", self.counts(skips, 0, 1, 0, 1))
