@@ -66,7 +66,7 @@ void tei_nvmeof_file_look(struct nvmeof_file *f)
 
     pthread_mutex_lock(&n->lock);
     open = f->state == NVMEOF_OPEN;
-    writable = f->writable;
+    writable = open && f->writable; /* which nobody writes then */
     pthread_mutex_unlock(&n->lock);
     if (!open)
         return;
