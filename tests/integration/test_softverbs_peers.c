@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* te-test: parallel */
+/* te-test: serial */
 /*
  * Processes of one fabric that are killed, stopped and racing: nothing wedges, nothing leaks, and
  * no byte moves after ibv_dereg_mr, ibv_modify_qp to ERR or ibv_destroy_qp returned, not even when
