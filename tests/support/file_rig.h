@@ -22,6 +22,16 @@ struct file_rig {
 /* What the rigs are made with from now on: io_uring, or threads. */
 void file_rig_use(bool uring);
 
+/* Runs an array of cmocka's tests over both; how many failed. */
+#define FILE_RIG_RUN(tests)                                                     \
+    __extension__({                                                             \
+        int failed_;                                                            \
+        file_rig_use(true);                                                     \
+        failed_ = cmocka_run_group_tests_name("io_uring", (tests), NULL, NULL); \
+        file_rig_use(false);                                                    \
+        failed_ + cmocka_run_group_tests_name("threads", (tests), NULL, NULL);  \
+    })
+
 /* `configure` may be NULL. */
 struct file_rig *file_rig_open(void (*configure)(struct tei_conf *conf));
 /* Ends the process when a descriptor or a thread is left. */

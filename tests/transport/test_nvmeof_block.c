@@ -224,10 +224,6 @@ int main(void)
         cmocka_unit_test(sectors_of_4096),
         cmocka_unit_test(read_meanwhile),
     };
-    int failed;
 
-    file_rig_use(true);
-    failed = cmocka_run_group_tests_name("io_uring", tests, NULL, NULL);
-    file_rig_use(false);
-    return failed + cmocka_run_group_tests_name("threads", tests, NULL, NULL);
+    return FILE_RIG_RUN(tests);
 }

@@ -158,10 +158,7 @@ int main(void)
     if (!mkdtemp(dir))
         return 1;
     snprintf(place, sizeof place, "%s", dir);
-    file_rig_use(true);
-    failed = cmocka_run_group_tests_name("io_uring", tests, NULL, NULL);
-    file_rig_use(false);
-    failed += cmocka_run_group_tests_name("threads", tests, NULL, NULL);
+    failed = FILE_RIG_RUN(tests);
     rmdir(place);
     return failed;
 }

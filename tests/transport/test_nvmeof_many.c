@@ -320,12 +320,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_file_starves),    cmocka_unit_test(cancel_spares_others),
         cmocka_unit_test(everything_at_once),
     };
-    int failed;
 
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
-    file_rig_use(true);
-    failed = cmocka_run_group_tests_name("io_uring", tests, NULL, NULL);
-    file_rig_use(false);
-    return failed + cmocka_run_group_tests_name("threads", tests, NULL, NULL);
+    return FILE_RIG_RUN(tests);
 }

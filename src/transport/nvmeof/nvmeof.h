@@ -14,8 +14,8 @@
  *   nvmeof_threads.c  I/O by threads that read and write, where io_uring is refused
  *
  * Locks. `lock` of struct nvmeof guards the lists of files, the queues of each file, the state of
- * work, I/O and files, and the slots of the ring. It is never held during I/O, open, close,
- * work_done() or posting a job.
+ * work, I/O and files. It is never held during I/O, open, close, work_done() or posting a job, but
+ * while a part that is not aligned is copied. A device has a lock of its own, which is a leaf.
  *
  * Quiet memory. The kernel may use the memory of an I/O request until it gives the request back, and
  * nothing takes it from the kernel before. So work that is cancelled, or is late, ends once what is
@@ -139,6 +139,7 @@ void tei_nvmeof_file_look(struct nvmeof_file *f);
 void tei_nvmeof_file_put(struct nvmeof_file *f);
 /* Begins to open it, in the background. Lock not held; the caller has a reference for the job. */
 void tei_nvmeof_file_open(struct nvmeof_file *f);
+
 /* ------------------------------------------------------------------------------------ work and I/O */
 
 struct nvmeof_part {

@@ -268,7 +268,6 @@ static bool settle_step(struct nvmeof_io *io, int64_t result)
 bool tei_nvmeof_settle(struct nvmeof_io *io, int64_t result)
 {
     struct nvmeof_work *w = io->work;
-
     bool goes_on = !w->work.error || io->step == NVMEOF_WRITE_BACK;
 
     if (is_passing(result) && goes_on && ++io->tries < TRIES_MAX)

@@ -365,7 +365,6 @@ static int open_device(struct nvmeof *n)
 static void *run(void *arg)
 {
     struct nvmeof *n = arg;
-
     int rc = open_device(n);
 
     pthread_mutex_lock(&n->lock);
