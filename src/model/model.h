@@ -19,9 +19,23 @@ char *tei_json_text(const json_t *j, size_t *len);
 
 /* ------------------------------------------------------------------------------------- segments */
 
+/* What a location says of the memory there: "cuda:0", "hip:1"; "cpu:0", "*" and "segments:..". */
+enum tei_mem_kind {
+    TEI_MEM_HOST,
+    TEI_MEM_CUDA,
+    TEI_MEM_HIP,
+    TEI_MEM_OTHER, /* of a device that this library does not know: a peer's */
+    TEI_MEM_KINDS
+};
+#define TEI_MEM_BIT(kind) (1u << (kind))
+#define TEI_MEM_ANY       (TEI_MEM_BIT(TEI_MEM_KINDS) - 1)
+
+enum tei_mem_kind tei_mem_kind_of(const char *location);
+
 struct tei_buffer {
     uint64_t addr, length;
     unsigned access; /* te_access; TE_REMOTE_RW when the descriptor does not say */
+    uint8_t kind;    /* enum tei_mem_kind */
     /* place in the descriptor's "buffers" array, for transports with keys per buffer */
     uint32_t index;
 };
@@ -38,7 +52,8 @@ struct tei_segment {
     uint64_t version;           /* grows with every change within one life; 0: not one of ours */
     struct tei_buffer *buffers; /* ascending by addr, none overlapping */
     size_t n_buffers;
-    bool files; /* protocol "nvmeof": buffers are files, one after another from addr 0 on */
+    unsigned kinds; /* of them all, in bits: TEI_MEM_BIT() */
+    bool files;     /* protocol "nvmeof": buffers are files, one after another from addr 0 on */
     json_t *root;
 };
 

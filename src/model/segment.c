@@ -3,6 +3,24 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
+
+enum tei_mem_kind tei_mem_kind_of(const char *location)
+{
+    static const struct {
+        const char *prefix;
+        enum tei_mem_kind kind;
+    } known[] = {{"cpu:", TEI_MEM_HOST},
+                 {"*", TEI_MEM_HOST},
+                 {"segments:", TEI_MEM_HOST},
+                 {"cuda:", TEI_MEM_CUDA},
+                 {"hip:", TEI_MEM_HIP}};
+
+    for (size_t i = 0; i < TEI_ARRAY_LEN(known); i++)
+        if (strncmp(location, known[i].prefix, strlen(known[i].prefix)) == 0)
+            return known[i].kind;
+    return strchr(location, ':') ? TEI_MEM_OTHER : TEI_MEM_HOST;
+}
 
 struct tei_segment *tei_segment_get(struct tei_segment *s)
 {

@@ -129,6 +129,7 @@ static int add_buffer(struct tei_segment *s, struct tei_buffer *b, size_t index)
         return FAIL_KEY("buffers[%zu]: %" PRIu64 " + %" PRIu64 " wraps", index, b->addr, b->length);
     b->access = TE_REMOTE_RW;
     b->index = (uint32_t)index;
+    s->kinds |= TEI_MEM_BIT(b->kind);
     s->n_buffers++;
     return 0;
 }
@@ -191,6 +192,7 @@ static int read_buffer(struct tei_segment *s, const json_t *object, size_t index
         rc = read_positive(object, "length", index, &b->length);
     if (!rc)
         rc = read_keys(s, object, index);
+    b->kind = (uint8_t)tei_mem_kind_of(json_string_value(name));
     return rc ? rc : add_buffer(s, b, index);
 }
 

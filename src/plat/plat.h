@@ -4,6 +4,7 @@
 #define TEI_PLAT_H
 
 #include "base/base.h"
+#include "base/queue.h"
 #include "model/model.h"
 
 #define TEI_LOCATION_MAX 32
@@ -36,6 +37,157 @@ struct tei_share {
 struct tei_share *tei_share_hold(uintptr_t addr, size_t length, size_t *offset);
 struct tei_share *tei_share_get(struct tei_share *s); /* one more reference; returns s */
 void tei_share_put(struct tei_share *s);              /* NULL is accepted */
+
+/* ---------------------------------------------------------------------------- memory of devices */
+
+/*
+ * Everything below reaches a driver (CUDA, HIP) through a table of symbols that is filled by dlopen,
+ * once for the process, the first time one of them is asked for by tei_gpu_open(). Nothing else opens
+ * it: asking about an address looks whether the process has loaded the driver already, since without
+ * it there is no such memory. No context is made on a device before memory of that device is used.
+ * All calls are safe from any thread, unless they say otherwise. A forked child must not call them.
+ */
+
+/* What an address is in. */
+struct tei_mem_info {
+    enum tei_mem_kind kind;
+    int device; /* -1: HOST */
+    /* Of the allocation; HOST: 0. */
+    uintptr_t base;
+    size_t length;
+    bool ipc, fabric; /* whether tei_gpu_export() can be asked for a handle of this sort */
+    bool managed;     /* HOST: the host may touch it, though a driver moves it about */
+};
+/*
+ * TE_ERR_INVALID: the range leaves the allocation in which it begins. Memory of a device made of
+ * several mappings in a row (expandable segments) counts as one range: `base` and `length` are then
+ * of the first mapping.
+ */
+int tei_mem_inspect(const void *addr, size_t length, struct tei_mem_info *out);
+
+/* TE_ERR_UNSUPPORTED, unlogged: there is no such driver, or no device; the text says which. */
+int tei_gpu_open(enum tei_mem_kind kind);
+/* Whether tei_gpu_open() would find it, without making the process load anything new. */
+bool tei_gpu_is_loaded(enum tei_mem_kind kind);
+/* Devices; 0 before tei_gpu_open(). */
+int tei_gpu_count(enum tei_mem_kind kind);
+/* "0000:81:00.0", as in sysfs. TE_ERR_DEVICE: there is none of this number. */
+int tei_gpu_pci(enum tei_mem_kind kind, int device, char out[16]);
+/* A number that no other device has, on any host: the same in each process that sees this one. */
+int tei_gpu_uuid(enum tei_mem_kind kind, int device, uint8_t out[16]);
+
+/* Zeroed memory of a device; `fabric`: of a sort that TEI_GPU_FABRIC handles can be made of. */
+int tei_gpu_alloc(enum tei_mem_kind kind, int device, size_t length, bool fabric, void **out);
+void tei_gpu_free(enum tei_mem_kind kind, void *addr);
+/* Whether the device can have memory for TEI_GPU_FABRIC. */
+bool tei_gpu_has_fabric(enum tei_mem_kind kind, int device);
+
+/*
+ * Locks host memory in place for the driver, so that copies need no bounce. Memory that somebody
+ * else has pinned is TE_ERR_OVERLAP, unlogged, and as good.
+ */
+int tei_gpu_pin(enum tei_mem_kind kind, void *addr, size_t length);
+void tei_gpu_unpin(enum tei_mem_kind kind, void *addr);
+
+/* ---- copies */
+
+struct tei_copy {
+    void *to;
+    const void *from;
+    size_t n;
+};
+
+#define TEI_GPU_MARKS 64 /* tickets of one queue that may be out at a time */
+
+/*
+ * A non-blocking stream of one device: copies to, from and within devices of one kind, in order. Used
+ * by one thread at a time.
+ */
+struct tei_gpu_queue;
+int tei_gpu_queue_open(enum tei_mem_kind kind, int device, struct tei_gpu_queue **out);
+void tei_gpu_queue_close(
+    struct tei_gpu_queue *q); /* waits for what is under way; NULL is accepted */
+/*
+ * Submits n copies, in as few calls of the driver as it allows. The ticket stands for all that was
+ * submitted so far. Tickets count from 1 and end in order; one that has ended and been seen to by
+ * poll or wait makes room. TE_ERR_BUSY, unlogged: TEI_GPU_MARKS are out. On any error nothing of
+ * these n is under way.
+ */
+int tei_gpu_queue_copy(struct tei_gpu_queue *q, const struct tei_copy *v, size_t n,
+                       uint64_t *ticket);
+/* 0: has ended; TE_ERR_BUSY, unlogged: not yet; else it and all after it have failed, and are over. */
+int tei_gpu_queue_poll(struct tei_gpu_queue *q, uint64_t ticket);
+/* The same, but sleeps until it is over. */
+int tei_gpu_queue_wait(struct tei_gpu_queue *q, uint64_t ticket);
+
+/* One copy in the caller's thread, whatever either side is in. memmove for two HOST sides. */
+int tei_mem_copy(void *to, const void *from, size_t n);
+
+/* ---- handles for other processes */
+
+#define TEI_GPU_HANDLE 64 /* bytes */
+
+enum tei_gpu_sort {
+    TEI_GPU_IPC,    /* to other processes of this host */
+    TEI_GPU_FABRIC, /* to whoever is on the same fabric; HIP: "shareable" */
+};
+/* Of the whole allocation that `m` is in. TE_ERR_UNSUPPORTED, unlogged: it is not of that sort. */
+int tei_gpu_export(const struct tei_mem_info *m, enum tei_gpu_sort sort,
+                   uint8_t out[TEI_GPU_HANDLE]);
+/*
+ * Maps it for all devices of this process that can reach it; `device`: by which the driver is asked.
+ * *base is where the allocation begins here. TE_ERR_UNSUPPORTED, unlogged: it is this process's own,
+ * of another host, or gone; the text has the driver's word.
+ */
+int tei_gpu_import(enum tei_mem_kind kind, int device, enum tei_gpu_sort sort,
+                   const uint8_t handle[TEI_GPU_HANDLE], size_t length, void **base);
+void tei_gpu_unimport(enum tei_mem_kind kind, enum tei_gpu_sort sort, void *base, size_t length);
+/*
+ * A dma-buf of [addr, addr + length), for a NIC; *offset is where it begins in it. The fd is the
+ * caller's. TE_ERR_UNSUPPORTED, unlogged.
+ */
+int tei_gpu_dmabuf(const struct tei_mem_info *m, uintptr_t addr, size_t length, int *fd,
+                   uint64_t *offset);
+
+/* ---- a thread that copies */
+
+/*
+ * mover.c: takes copies of which one side at least is memory of a device, cuts them, keeps a window
+ * of them under way on its own queues (one for each device and direction) and gives them back as
+ * they end. The owner embeds a move in its own struct.
+ */
+enum tei_flow { TEI_TO_DEVICE, TEI_FROM_DEVICE, TEI_WITHIN, TEI_FLOWS };
+
+struct tei_move {
+    struct tei_link link; /* the current owner's */
+    const void *owner;    /* what cancel names */
+    enum tei_mem_kind kind;
+    int device;
+    enum tei_flow flow;
+    char *to;
+    const char *from;
+    uint64_t n; /* never 0 */
+    int64_t deadline_ns;
+    /* Set when it ends. Once it has ended, neither side is touched again. */
+    int error;
+    const char *why; /* static */
+    uint64_t moved;
+    /* The mover's own. */
+    uint64_t next;
+    uint32_t out;
+};
+
+struct tei_mover;
+/* ended() is called from the mover's thread, from post() and cancel() never; it empties the list. */
+int tei_mover_start(const char *thread, void (*ended)(void *arg, struct tei_list *moves), void *arg,
+                    struct tei_mover **out);
+/* Takes all, never blocks, never fails. After close: they end TE_ERR_CANCELED, from the thread. */
+void tei_mover_post(struct tei_mover *m, struct tei_list *moves);
+/* Ends the owner's soon, TE_ERR_CANCELED; what the device is doing at this moment ends first. */
+void tei_mover_cancel(struct tei_mover *m, const void *owner);
+void tei_mover_close(struct tei_mover *m); /* cancels all, and whatever comes after */
+void tei_mover_destroy(
+    struct tei_mover *m); /* close, wait for all to end, join, free; NULL is fine */
 
 /* ------------------------------------------------------------------------------------ discovery */
 

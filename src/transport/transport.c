@@ -160,6 +160,8 @@ static void check_mandatory(const struct tei_transport_ops *ops)
     assert(ops->name);
     assert(ops->abi == TEI_TRANSPORT_ABI);
     assert(to_peers || to_files || (ops->caps & TEI_CAP_LOCAL_ONLY));
+    assert(ops->mem_kinds & TEI_MEM_BIT(TEI_MEM_HOST));
+    assert(ops->target_kinds);
     assert(ops->size >= sizeof(struct tei_transport));
     assert(ops->work_size >= sizeof(struct tei_work));
     assert(ops->attach_size >= sizeof(struct tei_attach));

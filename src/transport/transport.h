@@ -64,6 +64,12 @@ enum tei_transport_caps {
      * Installed by itself beside a REMOTE one. Needs attach() and detach(), and describes nothing.
      */
     TEI_CAP_FILE = 1 << 7,
+    /*
+     * A REMOTE one for memory of devices. Never picked by discovery: it is installed beside another
+     * REMOTE one once memory of a device that it moves is registered. Where it is not the
+     * descriptor's "protocol", describe() still adds its object under its own name in "te".
+     */
+    TEI_CAP_DEVICE = 1 << 8,
 };
 
 struct tei_transport;
@@ -80,6 +86,9 @@ struct tei_region {
     size_t length;
     unsigned access; /* te_access */
     char location[32];
+    uint8_t kind;    /* enum tei_mem_kind; the host may touch HOST alone */
+    int device;      /* of this kind; -1: HOST */
+    unsigned direct; /* bits by tei_transport.index: has it, and reaches it by itself */
     _Atomic uint32_t local_users;   /* work of this engine */
     _Atomic uint32_t remote_users;  /* served requests of peers */
     void *keys[TEI_TRANSPORTS_MAX]; /* by tei_transport.index: what region_add() got */
@@ -185,9 +194,16 @@ struct tei_transport_ops {
     const char *name; /* the scheme written in metadata */
     unsigned abi;     /* TEI_TRANSPORT_ABI */
     unsigned caps;
-    size_t size;        /* bytes of the instance, whose first member is struct tei_transport */
-    size_t work_size;   /* bytes of a piece of work, whose first member is struct tei_work */
-    size_t attach_size; /* bytes of an attachment, whose first member is struct tei_attach */
+    /*
+     * Kinds of memory, in bits (TEI_MEM_BIT), that `local` of a work may be in: what is in another
+     * one the core copies through host memory, and region_add() is not called for it. HOST is among
+     * them.
+     */
+    unsigned mem_kinds;
+    unsigned target_kinds; /* kinds that `remote` may be in: for others it is not asked */
+    size_t size;           /* bytes of the instance, whose first member is struct tei_transport */
+    size_t work_size;      /* bytes of a piece of work, whose first member is struct tei_work */
+    size_t attach_size;    /* bytes of an attachment, whose first member is struct tei_attach */
 
     /*
      * Acquires devices, starts threads. On failure the instance is left safe for fini(). t->host
@@ -262,7 +278,11 @@ struct tei_transport_ops {
      */
     void (*why_not)(struct tei_transport *t, const struct tei_attach *a, const te_request *r,
                     char *why, size_t n);
-    /* Registers memory with the device. Default: nothing to do. */
+    /*
+     * Registers memory with the device. Default: nothing to do. For memory that is not HOST,
+     * TE_ERR_UNSUPPORTED (unlogged) says that it is out of the transport's reach: as if its kind
+     * were not in mem_kinds.
+     */
     int (*region_add)(struct tei_transport *t, struct tei_region *r);
     /*
      * Undoes it; also called for a region that region_add() refused or never got. The region is out

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fake_host.h"
 
+#include "base/err.h"
 #include "base/os.h"
+#include "plat/plat.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -191,6 +193,29 @@ void fake_host_fini(struct fake_host *h)
 
 /* -------------------------------------------------------------------------------------- regions */
 
+/* As the core does it. */
+static void tell_kind(struct tei_region *r)
+{
+    static const char *const names[] = {"cpu", "cuda", "hip"};
+    struct tei_mem_info m;
+
+    if (tei_mem_inspect((void *)r->addr, r->length, &m))
+        DIE("tei_mem_inspect failed: %s", te_errmsg());
+    r->kind = (uint8_t)m.kind;
+    r->device = m.device;
+    snprintf(r->location, sizeof r->location, "%s:%d", names[m.kind], tei_max(m.device, 0));
+}
+
+static void join(struct tei_transport *t, struct tei_region *r)
+{
+    int rc = t->ops.mem_kinds & TEI_MEM_BIT(r->kind) ? t->ops.region_add(t, r) : TE_ERR_UNSUPPORTED;
+
+    if (rc == 0)
+        r->direct |= 1u << t->index;
+    else if (r->kind == TEI_MEM_HOST || rc != TE_ERR_UNSUPPORTED)
+        DIE("region_add failed: %s", te_errmsg());
+}
+
 struct tei_region *fake_region_add(struct fake_host *h, struct tei_transport *t, void *addr,
                                    size_t length, unsigned access)
 {
@@ -202,9 +227,8 @@ struct tei_region *fake_region_add(struct fake_host *h, struct tei_transport *t,
     r->addr = (uintptr_t)addr;
     r->length = length;
     r->access = access;
-    strcpy(r->location, "cpu:0");
-    if (t->ops.region_add(t, r))
-        DIE("region_add failed");
+    tell_kind(r);
+    join(t, r);
     pthread_mutex_lock(&h->lock);
     while (i < FAKE_REGIONS_MAX && h->regions[i])
         i++;
