@@ -203,7 +203,7 @@ static void tell_kind(struct tei_region *r)
         DIE("tei_mem_inspect failed: %s", te_errmsg());
     r->kind = (uint8_t)m.kind;
     r->device = m.device;
-    snprintf(r->location, sizeof r->location, "%s:%d", names[m.kind], tei_max(m.device, 0));
+    snprintf(r->location, sizeof r->location, "%s:%d", names[m.kind], m.device < 0 ? 0 : m.device);
 }
 
 static void join(struct tei_transport *t, struct tei_region *r)
