@@ -9,11 +9,15 @@
  *
  * The transport runs in fake hosts (tests/support/fake_host.h). A REMOTE one is tested with two
  * instances in this process, and with a peer in a process of its own that can be frozen and killed.
+ *
+ * Either side's memory may be of a device, as far as the transport takes it there. What is said of
+ * HOST memory is checked all the same.
  */
 #ifndef TEST_CONFORMANCE_H
 #define TEST_CONFORMANCE_H
 
 #include "fake_host.h"
+#include "model/model.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,6 +28,12 @@
 #define PAIR_BYTES ((size_t)32 << 20)
 #define PIECE      ((size_t)64 << 10) /* where a transport that splits requests is to split */
 
+enum pair_side { INITIATOR, TARGET };
+
+/*
+ * What it points to is there, and the same, from the beginning of the process on: the target's may
+ * have been forked then.
+ */
 struct conformance {
     const char *transport;
     void (*configure)(struct tei_conf *conf); /* may be NULL */
@@ -32,6 +42,9 @@ struct conformance {
     const char *topology[2];
     /* For a transport to files: a folder in which one is made, which stands for the target. */
     const char *folder;
+    /* What memory each side has, and on which device. */
+    enum tei_mem_kind kind[2];
+    int device[2];
 };
 
 /*
@@ -45,19 +58,48 @@ struct pair {
     struct tei_attach *attach; /* b, as seen by a */
     char *am, *bm;             /* PAIR_BYTES each, registered */
     struct tei_region *ar, *br;
-    pid_t child;     /* b runs there: hb and b are not used, bm is shared with it */
+    pid_t child;     /* b runs there: hb and b are not used */
+    int orders;      /* -1; or the child's memory is its own, at bm, and this is how to reach it */
     char file[4096]; /* its path */
 };
 
 struct pair *pair_open(const struct conformance *with);
-/* The same with the target in a process of its own. No thread may run in this process yet. */
+/*
+ * The same with the target in a process of its own. No thread may run in this process yet, unless a
+ * side has memory of a device.
+ */
 struct pair *pair_fork(const struct conformance *with);
+/*
+ * To be called by a test in which a side has memory of a device, before it touches a driver itself or
+ * has threads; pair_open() and pair_fork() do so, too.
+ */
+void pair_prepare(void);
 void pair_close(struct pair *p);
+/* Kills and forgets it. */
+void pair_end_child(struct pair *p);
 /* `a` sees the regions that `b` has now. Not after pair_fork(). */
 void pair_attach_anew(struct pair *p);
 
 /* Fills with bytes that differ from place to place, and for each seed. */
 void fill_pattern(char *p, size_t n, uint32_t seed);
+
+/*
+ * The memory of a side, `at` bytes from its beginning, wherever it is. A target in a process of its
+ * own that is stopped has HOST memory on both sides, or must be woken first.
+ */
+void pair_put(const struct pair *p, enum pair_side side, size_t at, const void *from, size_t n);
+void pair_get(const struct pair *p, enum pair_side side, size_t at, void *to, size_t n);
+void pair_fill(const struct pair *p, enum pair_side side, size_t at, size_t n, uint32_t seed);
+void pair_set(const struct pair *p, enum pair_side side, size_t at, char byte, size_t n);
+void pair_expect(const struct pair *p, enum pair_side side, size_t at, const void *bytes, size_t n);
+/* Whether these bytes of p's initiator are those of q's target. */
+bool pair_same(const struct pair *p, size_t at_a, const struct pair *q, size_t at_b, size_t n);
+
+/* More memory like that of a side: zeroed, not registered. */
+char *pair_map(const struct conformance *with, enum pair_side side, size_t n);
+void pair_unmap(const struct conformance *with, enum pair_side side, char *p, size_t n);
+/* Between any memory of this process. */
+void pair_copy(const struct conformance *with, void *to, const void *from, size_t n);
 
 void conformance_sizes(const struct conformance *with);
 void conformance_random_volleys(const struct conformance *with);
