@@ -51,22 +51,50 @@ static int page_node(const void *addr)
     return node;
 }
 
-int tei_mem_locate(const void *addr, const char *wanted, char out[TEI_LOCATION_MAX])
+/* Whether a location that was given fits what the address is in. */
+static bool fits(const struct tei_mem_info *m, const char *here, const char *wanted)
 {
-    int node;
+    enum tei_mem_kind kind = tei_mem_kind_of(wanted);
 
-    if (wanted && strcmp(wanted, "*") != 0) {
-        if (!is_location(wanted))
-            return TEI_FAIL(TE_ERR_INVALID, "location '%.64s' is neither '*' nor like 'cpu:0'",
-                            wanted);
-        memcpy(out, wanted, strlen(wanted) + 1);
-        return 0;
-    }
-    node = page_node(addr);
-    if (node < 0)
+    return m->kind == TEI_MEM_HOST ? kind != TEI_MEM_CUDA && kind != TEI_MEM_HIP
+                                   : strcmp(here, wanted) == 0;
+}
+
+/* Where the address is, by itself. */
+static int look_up(const void *addr, struct tei_mem_info *m, char out[TEI_LOCATION_MAX])
+{
+    int node, rc = tei_mem_inspect(addr, 1, m);
+
+    if (rc)
+        return rc;
+    node = m->kind == TEI_MEM_HOST ? page_node(addr) : -1;
+    if (m->kind != TEI_MEM_HOST)
+        snprintf(out, TEI_LOCATION_MAX, "%s:%d", m->kind == TEI_MEM_CUDA ? "cuda" : "hip",
+                 m->device);
+    else if (node < 0)
         memcpy(out, "*", 2);
     else
         snprintf(out, TEI_LOCATION_MAX, "cpu:%d", node);
+    return 0;
+}
+
+int tei_mem_locate(const void *addr, const char *wanted, char out[TEI_LOCATION_MAX])
+{
+    bool given = wanted && strcmp(wanted, "*") != 0;
+    struct tei_mem_info m;
+    char here[TEI_LOCATION_MAX] = "*";
+    int rc = 0;
+
+    if (given && !is_location(wanted))
+        return TEI_FAIL(TE_ERR_INVALID, "location '%.64s' is neither '*' nor like 'cpu:0'", wanted);
+    if (addr)
+        rc = look_up(addr, &m, here);
+    if (rc)
+        return rc;
+    if (given && addr && !fits(&m, here, wanted))
+        return TEI_FAIL(TE_ERR_INVALID, "location '%s' is not where %p is: in memory of %s", wanted,
+                        addr, m.kind == TEI_MEM_HOST ? "the host" : here);
+    snprintf(out, TEI_LOCATION_MAX, "%s", given ? wanted : here);
     return 0;
 }
 

@@ -11,8 +11,9 @@
 
 /*
  * Checks a location given by a user ("cpu:0", "cuda:1", "*") and, for "*" or NULL, looks where the
- * first page of `addr` lies: "cpu:N", or "*" if it is not in memory yet or the kernel will not say.
- * TE_ERR_INVALID for anything else.
+ * first page of `addr` lies: "cuda:N" or "hip:N" by the driver's number of the device; "cpu:N", or
+ * "*" if it is not in memory yet or the kernel will not say. TE_ERR_INVALID for anything else, and
+ * for a device that `addr` is not in memory of, or a node when it is. NULL `addr`: is not looked at.
  */
 int tei_mem_locate(const void *addr, const char *wanted, char out[TEI_LOCATION_MAX]);
 
@@ -45,7 +46,9 @@ void tei_share_put(struct tei_share *s);              /* NULL is accepted */
  * once for the process, the first time one of them is asked for by tei_gpu_open(). Nothing else opens
  * it: asking about an address looks whether the process has loaded the driver already, since without
  * it there is no such memory. No context is made on a device before memory of that device is used.
- * All calls are safe from any thread, unless they say otherwise. A forked child must not call them.
+ * All calls are safe from any thread, unless they say otherwise. Where a driver was opened before a
+ * process was forked off, the child has none: addresses are in host memory there, tei_gpu_open() is
+ * TE_ERR_UNSUPPORTED, and the other calls must not be made.
  */
 
 /* What an address is in. */
@@ -71,7 +74,7 @@ int tei_gpu_open(enum tei_mem_kind kind);
 bool tei_gpu_is_loaded(enum tei_mem_kind kind);
 /* Devices; 0 before tei_gpu_open(). */
 int tei_gpu_count(enum tei_mem_kind kind);
-/* "0000:81:00.0", as in sysfs. TE_ERR_DEVICE: there is none of this number. */
+/* "0000:81:00.0", as in sysfs. TE_ERR_NO_DEVICE: there is none of this number. */
 int tei_gpu_pci(enum tei_mem_kind kind, int device, char out[16]);
 /* A number that no other device has, on any host: the same in each process that sees this one. */
 int tei_gpu_uuid(enum tei_mem_kind kind, int device, uint8_t out[16]);
@@ -83,8 +86,9 @@ void tei_gpu_free(enum tei_mem_kind kind, void *addr);
 bool tei_gpu_has_fabric(enum tei_mem_kind kind, int device);
 
 /*
- * Locks host memory in place for the driver, so that copies need no bounce. Memory that somebody
- * else has pinned is TE_ERR_OVERLAP, unlogged, and as good.
+ * Locks host memory in place for all devices of the driver, so that copies need no bounce. Memory
+ * that somebody else has pinned is TE_ERR_OVERLAP, unlogged, and as good. TE_ERR_UNSUPPORTED,
+ * unlogged: no device is in use yet, by an inspected address, a queue or tei_gpu_alloc().
  */
 int tei_gpu_pin(enum tei_mem_kind kind, void *addr, size_t length);
 void tei_gpu_unpin(enum tei_mem_kind kind, void *addr);
@@ -120,7 +124,10 @@ int tei_gpu_queue_poll(struct tei_gpu_queue *q, uint64_t ticket);
 /* The same, but sleeps until it is over. */
 int tei_gpu_queue_wait(struct tei_gpu_queue *q, uint64_t ticket);
 
-/* One copy in the caller's thread, whatever either side is in. memmove for two HOST sides. */
+/*
+ * One copy in the caller's thread, whatever either side is in. memmove for two HOST sides. A driver
+ * that tei_gpu_open() or tei_mem_inspect() has not met yet is not looked for.
+ */
 int tei_mem_copy(void *to, const void *from, size_t n);
 
 /* ---- handles for other processes */
@@ -134,10 +141,14 @@ enum tei_gpu_sort {
 /* Of the whole allocation that `m` is in. TE_ERR_UNSUPPORTED, unlogged: it is not of that sort. */
 int tei_gpu_export(const struct tei_mem_info *m, enum tei_gpu_sort sort,
                    uint8_t out[TEI_GPU_HANDLE]);
+/* Once for each export, when nobody is to import the handle any more. Imports stay as they are. */
+void tei_gpu_unexport(enum tei_mem_kind kind, enum tei_gpu_sort sort,
+                      const uint8_t handle[TEI_GPU_HANDLE]);
 /*
  * Maps it for all devices of this process that can reach it; `device`: by which the driver is asked.
- * *base is where the allocation begins here. TE_ERR_UNSUPPORTED, unlogged: it is this process's own,
- * of another host, or gone; the text has the driver's word.
+ * *base is where the allocation begins here, of which `length` bytes are there for sure.
+ * TE_ERR_UNSUPPORTED, unlogged: it is this process's own, of another host, shorter, or gone; the text
+ * has the driver's word. Handles may come from anybody.
  */
 int tei_gpu_import(enum tei_mem_kind kind, int device, enum tei_gpu_sort sort,
                    const uint8_t handle[TEI_GPU_HANDLE], size_t length, void **base);

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gpu_share.c - memory of devices, of two sorts, and handles of it for other processes.
+ *
+ * An allocation of the driver (cuMemAlloc, hipMalloc) has an IPC handle. Memory for the fabric is
+ * physical memory, created for export and mapped at reserved addresses; who imports its handle maps
+ * the same memory. What this process has made or imported stands in one list, which knows how each
+ * is to be undone.
+ */
+#include "plat/gpu.h"
+
+#include "base/err.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum how { ALLOCATED, MAPPED, OPENED };
+
+struct held {
+    struct held *next;
+    void *addr;
+    size_t size; /* MAPPED */
+    enum tei_mem_kind kind;
+    int device;
+    enum how how;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct held *all;
+
+static void hold(struct held *h)
+{
+    pthread_mutex_lock(&lock);
+    h->next = all;
+    all = h;
+    pthread_mutex_unlock(&lock);
+}
+
+/* NULL if there is none at that address. */
+static struct held *let_go(enum tei_mem_kind kind, const void *addr)
+{
+    struct held **at = &all, *h;
+
+    pthread_mutex_lock(&lock);
+    while (*at && ((*at)->addr != addr || (*at)->kind != kind))
+        at = &(*at)->next;
+    h = *at;
+    if (h)
+        *at = h->next;
+    pthread_mutex_unlock(&lock);
+    return h;
+}
+
+/* Gives back what is no longer in the list; the device has been entered. The driver's status. */
+static int undo(const struct tei_driver *row, const struct held *h)
+{
+    switch (h->how) {
+    case MAPPED:
+        row->unmap(h->addr, h->size);
+        return 0;
+    case OPENED:
+        return row->ipc_close(h->addr);
+    case ALLOCATED:
+    default:
+        return row->free(h->addr);
+    }
+}
+
+static void end(struct held *h)
+{
+    int was, status;
+    const struct tei_driver *row = tei_driver_open(h->kind);
+
+    if (tei_gpu_enter(h->kind, h->device, &was) == 0) {
+        status = undo(row, h);
+        row->leave(was);
+        if (status)
+            TEI_WARN("giving back memory of %s:%d: %s", row->name, h->device,
+                     tei_gpu_why(row, status));
+    }
+    free(h);
+}
+
+/* ---------------------------------------------------------------------------------------- mapping */
+
+static bool round_up(size_t length, size_t unit, size_t *out)
+{
+    uint64_t sum;
+
+    if (unit == 0 || !tei_add_ok(length, unit - 1, &sum))
+        return false;
+    *out = sum / unit * unit;
+    return true;
+}
+
+/* Maps a piece, for its device at least. The driver's status. */
+static int map_piece(struct held *h, uint64_t piece)
+{
+    const struct tei_driver *row = tei_driver_open(h->kind);
+    int status = row->map(piece, h->size, &h->addr);
+
+    if (status)
+        return status;
+    status = row->allow(h->addr, h->size, h->device);
+    if (status) {
+        row->unmap(h->addr, h->size);
+        return status;
+    }
+    for (int i = 0; i < tei_gpu_count(h->kind); i++)
+        if (i != h->device)
+            (void)row->allow(h->addr, h->size, i);
+    return 0;
+}
+
+static int make_mapped(struct held *h, size_t length)
+{
+    const struct tei_driver *row = tei_driver_open(h->kind);
+    uint64_t piece;
+    size_t unit;
+    int status = row->granularity(h->device, &unit);
+
+    if (status)
+        return status;
+    if (!round_up(length, unit, &h->size))
+        return TEI_GPU_OUT_OF_MEMORY;
+    status = row->create(h->device, h->size, &piece);
+    if (status)
+        return status;
+    status = map_piece(h, piece);
+    row->release(piece); /* what is mapped stays */
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------- allocating */
+
+/* Makes memory of the queue's device, and zeroes it. */
+static int make(struct held *h, struct tei_gpu_queue *q, size_t length)
+{
+    const struct tei_driver *row = tei_driver_open(h->kind);
+    int was, status, rc = tei_gpu_enter(h->kind, h->device, &was);
+
+    if (rc)
+        return rc;
+    status = h->how == MAPPED ? make_mapped(h, length) : row->alloc(length, &h->addr);
+    row->leave(was);
+    if (status == TEI_GPU_OUT_OF_MEMORY)
+        return TEI_FAIL(TE_ERR_MEMORY, "%s:%d has no memory for %zu bytes", row->name, h->device,
+                        length);
+    if (status)
+        return TEI_FAIL(TE_ERR_UNSUPPORTED, "%zu bytes of %s:%d%s: %s", length, row->name,
+                        h->device, h->how == MAPPED ? " for the fabric" : "",
+                        tei_gpu_why(row, status));
+    return tei_gpu_queue_zero(q, h->addr, length);
+}
+
+int tei_gpu_alloc(enum tei_mem_kind kind, int device, size_t length, bool fabric, void **out)
+{
+    struct held *h;
+    struct tei_gpu_queue *q;
+    int rc;
+
+    if (length == 0)
+        return TEI_FAIL(TE_ERR_INVALID, "no memory is 0 bytes long");
+    rc = tei_gpu_queue_borrow(kind, device, &q);
+    if (rc)
+        return rc;
+    h = calloc(1, sizeof(*h));
+    if (h) {
+        *h = (struct held){.kind = kind, .device = device, .how = fabric ? MAPPED : ALLOCATED};
+        rc = make(h, q, length);
+    } else {
+        rc = TEI_FAIL(TE_ERR_MEMORY, "no memory to keep count of memory");
+    }
+    tei_gpu_queue_return(q);
+    if (!rc) {
+        hold(h);
+        *out = h->addr;
+    } else if (h && h->addr) {
+        end(h);
+    } else {
+        free(h);
+    }
+    return rc;
+}
+
+void tei_gpu_free(enum tei_mem_kind kind, void *addr)
+{
+    struct held *h = addr ? let_go(kind, addr) : NULL;
+
+    if (h)
+        end(h);
+    else if (addr)
+        TEI_WARN("memory at %p is not what tei_gpu_alloc() gave", addr);
+}
+
+/* Only trying tells: a device that could may lack what its host has to set up. */
+static bool try_fabric(enum tei_mem_kind kind, int device)
+{
+    const struct tei_driver *row = tei_driver_open(kind);
+    uint64_t piece;
+    size_t unit;
+    int was, status;
+
+    if (tei_gpu_enter(kind, device, &was) != 0)
+        return false;
+    status = row->granularity(device, &unit);
+    if (!status)
+        status = row->create(device, unit, &piece);
+    if (!status)
+        row->release(piece);
+    else
+        TEI_DEBUG("%s:%d has no memory for the fabric: %s", row->name, device,
+                  tei_gpu_why(row, status));
+    row->leave(was);
+    return status == 0;
+}
+
+bool tei_gpu_has_fabric(enum tei_mem_kind kind, int device)
+{
+    static _Atomic signed char known[TEI_MEM_KINDS][TEI_GPU_DEVICES]; /* 0: not yet */
+    signed char has;
+
+    if (device < 0 || device >= tei_gpu_count(kind))
+        return false;
+    has = atomic_load_explicit(&known[kind][device], memory_order_relaxed);
+    if (has == 0) {
+        has = try_fabric(kind, device) ? 1 : -1;
+        atomic_store_explicit(&known[kind][device], has, memory_order_relaxed);
+    }
+    return has > 0;
+}
+
+/* ---------------------------------------------------------------------------------------- handles */
+
+static int export_fabric(const struct tei_driver *row, void *base, uint8_t out[TEI_GPU_HANDLE])
+{
+    uint64_t piece;
+    int status = row->retain(base, &piece);
+
+    if (status)
+        return status;
+    status = row->fabric_export(piece, out);
+    row->release(piece);
+    return status;
+}
+
+int tei_gpu_export(const struct tei_mem_info *m, enum tei_gpu_sort sort,
+                   uint8_t out[TEI_GPU_HANDLE])
+{
+    const struct tei_driver *row = tei_driver_open(m->kind);
+    int was, status, rc;
+
+    if (!row)
+        return TE_ERR_UNSUPPORTED;
+    if (!(sort == TEI_GPU_IPC ? m->ipc : m->fabric))
+        return tei_gpu_keep(TE_ERR_UNSUPPORTED, "memory at 0x%zx of %s:%d was not made for %s",
+                            (size_t)m->base, row->name, m->device,
+                            sort == TEI_GPU_IPC ? "IPC" : "the fabric");
+    rc = tei_gpu_enter(m->kind, m->device, &was);
+    if (rc)
+        return rc;
+    status = sort == TEI_GPU_IPC ? row->ipc_export((void *)m->base, out)
+                                 : export_fabric(row, (void *)m->base, out);
+    row->leave(was);
+    if (status)
+        return tei_gpu_keep(TE_ERR_UNSUPPORTED, "a handle of the memory at 0x%zx of %s:%d: %s",
+                            (size_t)m->base, row->name, m->device, tei_gpu_why(row, status));
+    return 0;
+}
+
+void tei_gpu_unexport(enum tei_mem_kind kind, enum tei_gpu_sort sort,
+                      const uint8_t handle[TEI_GPU_HANDLE])
+{
+    const struct tei_driver *row = tei_driver_open(kind);
+
+    if (row && sort == TEI_GPU_FABRIC)
+        row->fabric_unexport(handle);
+}
+
+/* Opens an IPC handle, of memory that is at least that long. The driver's status. */
+static int open_ipc(struct held *h, const uint8_t handle[TEI_GPU_HANDLE], size_t length)
+{
+    const struct tei_driver *row = tei_driver_open(h->kind);
+    uintptr_t base;
+    size_t size;
+    int status = row->ipc_open(handle, &h->addr);
+
+    if (status)
+        return status;
+    if (row->range(h->addr, &base, &size) != 0 || size - ((uintptr_t)h->addr - base) >= length)
+        return 0;
+    (void)row->ipc_close(h->addr);
+    return TEI_GPU_NOT_SUPPORTED;
+}
+
+static int import_fabric(struct held *h, const uint8_t handle[TEI_GPU_HANDLE], size_t length)
+{
+    const struct tei_driver *row = tei_driver_open(h->kind);
+    uint64_t piece;
+    size_t unit;
+    int status = row->granularity(h->device, &unit);
+
+    if (status)
+        return status;
+    if (!round_up(length, unit, &h->size))
+        return TEI_GPU_NOT_SUPPORTED;
+    status = row->fabric_import(handle, h->size, &piece);
+    if (status)
+        return status;
+    status = map_piece(h, piece);
+    row->release(piece);
+    return status;
+}
+
+int tei_gpu_import(enum tei_mem_kind kind, int device, enum tei_gpu_sort sort,
+                   const uint8_t handle[TEI_GPU_HANDLE], size_t length, void **base)
+{
+    const struct tei_driver *row;
+    struct held *h;
+    int was, status, rc = tei_gpu_enter(kind, device, &was);
+
+    if (rc)
+        return rc;
+    row = tei_driver_open(kind);
+    h = calloc(1, sizeof(*h));
+    if (!h) {
+        row->leave(was);
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory to keep count of memory");
+    }
+    *h =
+        (struct held){.kind = kind, .device = device, .how = sort == TEI_GPU_IPC ? OPENED : MAPPED};
+    status = h->how == OPENED ? open_ipc(h, handle, length) : import_fabric(h, handle, length);
+    row->leave(was);
+    if (status) {
+        free(h);
+        return tei_gpu_keep(TE_ERR_UNSUPPORTED, "mapping %zu bytes of a peer for %s:%d: %s", length,
+                            row->name, device, tei_gpu_why(row, status));
+    }
+    hold(h);
+    *base = h->addr;
+    return 0;
+}
+
+void tei_gpu_unimport(enum tei_mem_kind kind, enum tei_gpu_sort sort, void *base, size_t length)
+{
+    struct held *h = let_go(kind, base);
+
+    (void)sort;
+    (void)length;
+    if (h)
+        end(h);
+}
+
+int tei_gpu_dmabuf(const struct tei_mem_info *m, uintptr_t addr, size_t length, int *fd,
+                   uint64_t *offset)
+{
+    const struct tei_driver *row = tei_driver_open(m->kind);
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = addr & ~(page - 1);
+    size_t size;
+    int was, status, rc;
+
+    if (!row)
+        return TE_ERR_UNSUPPORTED;
+    if (length == 0 || !round_up(addr - first + length, page, &size))
+        return TEI_FAIL(TE_ERR_INVALID, "a dma-buf of %zu bytes", length);
+    rc = tei_gpu_enter(m->kind, m->device, &was);
+    if (rc)
+        return rc;
+    status = row->dmabuf(m->device, first, size, fd);
+    row->leave(was);
+    if (status)
+        return tei_gpu_keep(TE_ERR_UNSUPPORTED, "a dma-buf of %zu bytes at 0x%zx of %s:%d: %s",
+                            length, (size_t)addr, row->name, m->device, tei_gpu_why(row, status));
+    *offset = addr - first;
+    return 0;
+}

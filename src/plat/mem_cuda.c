@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mem_cuda.c - the row of CUDA, by its driver API: the one library that every host with NVIDIA's
+ * driver has, whichever version of the CUDA runtime the process uses.
+ *
+ * Everything is done in the primary context of the device, which the CUDA runtime uses, too. It is
+ * retained when a device is first entered and kept; it is pushed around calls, and so the caller's
+ * own is never changed. The default stream is not touched, since it waits for the program's kernels.
+ */
+#include "plat/gpu.h"
+
+#include "plat/cuda.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+static struct {
+#define MEMBER(name, args, required) CUresult(*name) args;
+    TEI_CUDA_SYMBOLS(MEMBER)
+#undef MEMBER
+} cu;
+
+static const struct tei_symbol symbols[] = {
+#define SYMBOL(name, args, required) {#name, offsetof(__typeof__(cu), name), required},
+    TEI_CUDA_SYMBOLS(SYMBOL)
+#undef SYMBOL
+};
+
+static CUdeviceptr number(const void *addr)
+{
+    return (CUdeviceptr)(uintptr_t)addr;
+}
+
+static void *address(CUdeviceptr p)
+{
+    return (void *)(uintptr_t)p;
+}
+
+/* ---------------------------------------------------------------------------------------- devices */
+
+static int start(int *devices)
+{
+    int status = cu.cuInit(0);
+
+    return status ? status : cu.cuDeviceGetCount(devices);
+}
+
+static const char *error_name(int status)
+{
+    const char *name = NULL;
+
+    return cu.cuGetErrorName(status, &name) == 0 && name ? name : "unknown CUDA error";
+}
+
+static const char *error_text(int status)
+{
+    const char *text = NULL;
+
+    return cu.cuGetErrorString(status, &text) == 0 && text ? text : "no description";
+}
+
+static int tell_pci(int device, char *out, int size)
+{
+    CUdevice d;
+    int status = cu.cuDeviceGet(&d, device);
+
+    return status ? status : cu.cuDeviceGetPCIBusId(out, size, d);
+}
+
+static int tell_uuid(int device, uint8_t out[16])
+{
+    CUuuid uuid;
+    CUdevice d;
+    int status = cu.cuDeviceGet(&d, device);
+
+    if (!status)
+        status = cu.cuDeviceGetUuid_v2(&uuid, d);
+    if (!status)
+        memcpy(out, uuid.bytes, sizeof(uuid.bytes));
+    return status;
+}
+
+/* One call tells all. An address that CUDA does not know leaves everything zero. */
+static int look(const void *addr, struct tei_gpu_seen *out)
+{
+    int type = 0, managed = 0, device = -1, ipc = 0;
+    uint64_t sorts = 0;
+    CUpointer_attribute what[] = {TEI_CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                  TEI_CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                  TEI_CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                  TEI_CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+                                  TEI_CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES};
+    void *where[] = {&type, &managed, &device, &ipc, &sorts};
+    int status = cu.cuPointerGetAttributes(TEI_ARRAY_LEN(what), what, where, number(addr));
+
+    *out =
+        (struct tei_gpu_seen){.on_device = !status && type == TEI_CU_MEMORYTYPE_DEVICE && !managed,
+                              .managed = managed != 0,
+                              .device = device,
+                              .ipc = ipc != 0,
+                              .fabric = (sorts & TEI_CU_MEM_HANDLE_TYPE_FABRIC) != 0};
+    return status;
+}
+
+static pthread_mutex_t retain_lock = PTHREAD_MUTEX_INITIALIZER;
+static CUcontext _Atomic contexts[TEI_GPU_DEVICES];
+
+static int retain_context(int device, CUcontext *out)
+{
+    CUcontext c;
+    CUdevice d;
+    int status = 0;
+
+    pthread_mutex_lock(&retain_lock);
+    c = atomic_load_explicit(&contexts[device], memory_order_relaxed);
+    if (!c) {
+        status = cu.cuDeviceGet(&d, device);
+        if (!status)
+            status = cu.cuDevicePrimaryCtxRetain(&c, d);
+        if (!status)
+            atomic_store_explicit(&contexts[device], c, memory_order_release);
+    }
+    pthread_mutex_unlock(&retain_lock);
+    *out = c;
+    return status;
+}
+
+static int enter(int device, int *was)
+{
+    /* Acquire: pairs with retain_context(). */
+    CUcontext c = atomic_load_explicit(&contexts[device], memory_order_acquire);
+    int status = c ? 0 : retain_context(device, &c);
+
+    *was = device;
+    return status ? status : cu.cuCtxPushCurrent_v2(c);
+}
+
+static void leave(int was)
+{
+    CUcontext c;
+
+    (void)was;
+    (void)cu.cuCtxPopCurrent_v2(&c);
+}
+
+/* ----------------------------------------------------------------------------------------- memory */
+
+static int find_range(const void *addr, uintptr_t *base, size_t *length)
+{
+    CUdeviceptr p = 0;
+    int status = cu.cuMemGetAddressRange_v2(&p, length, number(addr));
+
+    *base = (uintptr_t)p;
+    return status;
+}
+
+static int allocate(size_t length, void **out)
+{
+    CUdeviceptr p = 0;
+    int status = cu.cuMemAlloc_v2(&p, length);
+
+    *out = address(p);
+    return status;
+}
+
+static int release_memory(void *addr)
+{
+    return cu.cuMemFree_v2(number(addr));
+}
+
+static int pin(void *addr, size_t length)
+{
+    return cu.cuMemHostRegister_v2(addr, length, TEI_CU_MEMHOSTREGISTER_PORTABLE);
+}
+
+static int unpin(void *addr)
+{
+    return cu.cuMemHostUnregister(addr);
+}
+
+/* ----------------------------------------------------------------------------------------- copies */
+
+static int open_stream(void **out)
+{
+    CUstream s = NULL;
+    int status = cu.cuStreamCreate(&s, TEI_CU_STREAM_NON_BLOCKING);
+
+    *out = s;
+    return status;
+}
+
+static int wait_stream(void *stream)
+{
+    return cu.cuStreamSynchronize(stream);
+}
+
+static void close_stream(void *stream)
+{
+    (void)cu.cuStreamDestroy_v2(stream);
+}
+
+static int open_event(void **out)
+{
+    CUevent e = NULL;
+    int status = cu.cuEventCreate(&e, TEI_CU_EVENT_BLOCKING_SYNC | TEI_CU_EVENT_DISABLE_TIMING);
+
+    *out = e;
+    return status;
+}
+
+static int record_event(void *event, void *stream)
+{
+    return cu.cuEventRecord(event, stream);
+}
+
+static int query_event(void *event)
+{
+    return cu.cuEventQuery(event);
+}
+
+static int wait_event(void *event)
+{
+    return cu.cuEventSynchronize(event);
+}
+
+static void close_event(void *event)
+{
+    (void)cu.cuEventDestroy_v2(event);
+}
+
+static int copy_batch(const struct tei_copy *v, size_t n, CUstream stream)
+{
+    CUdeviceptr to[TEI_GPU_BATCH], from[TEI_GPU_BATCH];
+    size_t sizes[TEI_GPU_BATCH], first = 0, failed;
+    CUmemcpyAttributes how = {.srcAccessOrder = TEI_CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+                              .flags = TEI_CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE};
+
+    for (size_t i = 0; i < n; i++) {
+        to[i] = number(v[i].to);
+        from[i] = number(v[i].from);
+        sizes[i] = v[i].n;
+    }
+    return cu.cuMemcpyBatchAsync(to, from, sizes, n, &how, &first, 1, &failed, stream);
+}
+
+static int copy(const struct tei_copy *v, size_t n, void *stream)
+{
+    int status = 0;
+
+    if (n > 1 && cu.cuMemcpyBatchAsync)
+        return copy_batch(v, n, stream);
+    for (size_t i = 0; !status && i < n; i++)
+        status = cu.cuMemcpyAsync(number(v[i].to), number(v[i].from), v[i].n, stream);
+    return status;
+}
+
+static int zero(void *addr, size_t length, void *stream)
+{
+    return cu.cuMemsetD8Async(number(addr), 0, length, stream);
+}
+
+/* -------------------------------------------------------------------------------------------- IPC */
+
+static int export_ipc(void *base, uint8_t out[TEI_GPU_HANDLE])
+{
+    CUipcMemHandle h;
+    int status = cu.cuIpcGetMemHandle(&h, number(base));
+
+    if (!status)
+        memcpy(out, h.reserved, TEI_GPU_HANDLE);
+    return status;
+}
+
+static int open_ipc(const uint8_t handle[TEI_GPU_HANDLE], void **base)
+{
+    CUipcMemHandle h;
+    CUdeviceptr p = 0;
+    int status;
+
+    memcpy(h.reserved, handle, TEI_GPU_HANDLE);
+    status = cu.cuIpcOpenMemHandle_v2(&p, h, TEI_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    *base = address(p);
+    return status;
+}
+
+static int close_ipc(void *base)
+{
+    return cu.cuIpcCloseMemHandle(number(base));
+}
+
+/* ---------------------------------------------------------------------------------- mapped memory */
+
+static int has_attribute(CUdevice_attribute attribute, int device)
+{
+    CUdevice d;
+    int has = 0;
+
+    if (cu.cuDeviceGet(&d, device) != 0 || cu.cuDeviceGetAttribute(&has, attribute, d) != 0)
+        return 0;
+    return has != 0;
+}
+
+static CUmemAllocationProp fabric_memory(int device)
+{
+    int rdma =
+        has_attribute(TEI_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device);
+
+    return (CUmemAllocationProp){.type = TEI_CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .requestedHandleTypes = TEI_CU_MEM_HANDLE_TYPE_FABRIC,
+                                 .location = {TEI_CU_MEM_LOCATION_TYPE_DEVICE, device},
+                                 .allocFlags = {.gpuDirectRDMACapable = (unsigned char)rdma}};
+}
+
+static int tell_granularity(int device, size_t *out)
+{
+    CUmemAllocationProp prop = fabric_memory(device);
+
+    return cu.cuMemGetAllocationGranularity(out, &prop, TEI_CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+}
+
+static int create(int device, size_t size, uint64_t *piece)
+{
+    CUmemAllocationProp prop = fabric_memory(device);
+    CUmemGenericAllocationHandle h = 0;
+    int status = cu.cuMemCreate(&h, size, &prop, 0);
+
+    *piece = h;
+    return status;
+}
+
+static int retain(void *addr, uint64_t *piece)
+{
+    CUmemGenericAllocationHandle h = 0;
+    int status = cu.cuMemRetainAllocationHandle(&h, addr);
+
+    *piece = h;
+    return status;
+}
+
+static void release(uint64_t piece)
+{
+    (void)cu.cuMemRelease(piece);
+}
+
+static int map(uint64_t piece, size_t size, void **addr)
+{
+    CUdeviceptr p = 0;
+    int status = cu.cuMemAddressReserve(&p, size, 0, 0, 0);
+
+    if (status)
+        return status;
+    status = cu.cuMemMap(p, size, 0, piece, 0);
+    if (status)
+        (void)cu.cuMemAddressFree(p, size);
+    else
+        *addr = address(p);
+    return status;
+}
+
+static int allow(void *addr, size_t size, int device)
+{
+    CUmemAccessDesc access = {.location = {TEI_CU_MEM_LOCATION_TYPE_DEVICE, device},
+                              .flags = TEI_CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+
+    return cu.cuMemSetAccess(number(addr), size, &access, 1);
+}
+
+static void unmap(void *addr, size_t size)
+{
+    (void)cu.cuMemUnmap(number(addr), size);
+    (void)cu.cuMemAddressFree(number(addr), size);
+}
+
+static int export_fabric(uint64_t piece, uint8_t out[TEI_GPU_HANDLE])
+{
+    return cu.cuMemExportToShareableHandle(out, piece, TEI_CU_MEM_HANDLE_TYPE_FABRIC, 0);
+}
+
+/* The handle is but a name: the driver keeps nothing for it. */
+static void unexport_fabric(const uint8_t handle[TEI_GPU_HANDLE])
+{
+    (void)handle;
+}
+
+/* What is not that large cannot be mapped: the driver sees to it. */
+static int import_fabric(const uint8_t handle[TEI_GPU_HANDLE], size_t size, uint64_t *piece)
+{
+    uint8_t copy_of_it[TEI_GPU_HANDLE];
+    CUmemGenericAllocationHandle h = 0;
+    int status;
+
+    (void)size;
+    memcpy(copy_of_it, handle, sizeof(copy_of_it));
+    status = cu.cuMemImportFromShareableHandle(&h, copy_of_it, TEI_CU_MEM_HANDLE_TYPE_FABRIC);
+    *piece = h;
+    return status;
+}
+
+static int export_dmabuf(int device, uintptr_t addr, size_t size, int *fd)
+{
+    (void)device;
+    if (!cu.cuMemGetHandleForAddressRange)
+        return TEI_GPU_NOT_SUPPORTED;
+    return cu.cuMemGetHandleForAddressRange(fd, addr, size, TEI_CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+                                            0);
+}
+
+_Static_assert((int)TEI_GPU_OUT_OF_MEMORY == (int)TEI_CUDA_ERROR_OUT_OF_MEMORY &&
+                   (int)TEI_GPU_NO_DEVICE == (int)TEI_CUDA_ERROR_NO_DEVICE &&
+                   (int)TEI_GPU_NOT_READY == (int)TEI_CUDA_ERROR_NOT_READY &&
+                   (int)TEI_GPU_ALREADY_PINNED ==
+                       (int)TEI_CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED &&
+                   (int)TEI_GPU_NOT_SUPPORTED == (int)TEI_CUDA_ERROR_NOT_SUPPORTED,
+               "statuses of CUDA");
+
+const struct tei_driver tei_driver_cuda = {
+    .name = "cuda",
+    .title = "CUDA",
+    .files = {"libcuda.so.1"},
+    .symbols = symbols,
+    .n_symbols = TEI_ARRAY_LEN(symbols),
+    .table = &cu,
+    .init = start,
+    .error_name = error_name,
+    .error_text = error_text,
+    .pci = tell_pci,
+    .uuid = tell_uuid,
+    .look = look,
+    .enter = enter,
+    .leave = leave,
+    .range = find_range,
+    .alloc = allocate,
+    .free = release_memory,
+    .pin = pin,
+    .unpin = unpin,
+    .stream_open = open_stream,
+    .stream_wait = wait_stream,
+    .stream_close = close_stream,
+    .event_open = open_event,
+    .event_record = record_event,
+    .event_query = query_event,
+    .event_wait = wait_event,
+    .event_close = close_event,
+    .copy = copy,
+    .zero = zero,
+    .ipc_export = export_ipc,
+    .ipc_open = open_ipc,
+    .ipc_close = close_ipc,
+    .granularity = tell_granularity,
+    .create = create,
+    .retain = retain,
+    .release = release,
+    .map = map,
+    .allow = allow,
+    .unmap = unmap,
+    .fabric_export = export_fabric,
+    .fabric_unexport = unexport_fabric,
+    .fabric_import = import_fabric,
+    .dmabuf = export_dmabuf,
+};

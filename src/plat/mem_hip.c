@@ -1,0 +1,516 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mem_hip.c - the row of HIP, by AMD's runtime library.
+ *
+ * The runtime has no contexts to push: each thread has a current device, which is changed around
+ * calls and then put back. ROCm 5, 6 and 7 differ in what hip.h cannot say:
+ *   kinds of memory    ROCm 5 has another numbering
+ *   flags of IPC       ROCm 5 has none
+ *   mapped memory      its structs are what hip.h has from ROCm 6 on; before that it is not used
+ *   imported files     ROCm 7.1 takes the descriptor for a pointer, before that a pointer to it
+ *
+ * Few runtimes know the fabric. Where one does not, mapped memory is exported as a file descriptor,
+ * and the handle tells where that is: a process, and the number of its descriptor. Who imports it
+ * fetches the descriptor from there, as the kernel allows; the process is known by its number and
+ * the time at which it began, so that none that came to its number later is taken for it.
+ */
+#include "plat/gpu.h"
+
+#include "plat/hip.h"
+
+#include "base/err.h"
+#include "base/os.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define ROCM_6   60000000
+#define ROCM_7_1 70100000
+
+#define ALL_SYMBOLS(X) TEI_HIP_SYMBOLS(X) TEI_HIP_MAP_SYMBOLS(X) TEI_HIP_NEW_SYMBOLS(X)
+
+static struct {
+#define MEMBER(result, name, args, required) result(*name) args;
+    ALL_SYMBOLS(MEMBER)
+#undef MEMBER
+} hip;
+
+static const struct tei_symbol symbols[] = {
+#define SYMBOL(result, name, args, required) {#name, offsetof(__typeof__(hip), name), required},
+    ALL_SYMBOLS(SYMBOL)
+#undef SYMBOL
+};
+
+/* 0 where the runtime does not say. */
+static int version(void)
+{
+    static _Atomic int known;
+    int v = atomic_load_explicit(&known, memory_order_relaxed);
+
+    if (v == 0 && hip.hipRuntimeGetVersion(&v) == 0)
+        atomic_store_explicit(&known, v, memory_order_relaxed);
+    return v;
+}
+
+static bool has_maps(void)
+{
+#define IS_THERE(result, name, args, required) &&hip.name
+    return version() >= ROCM_6 TEI_HIP_MAP_SYMBOLS(IS_THERE);
+#undef IS_THERE
+}
+
+/* ---------------------------------------------------------------------------------------- devices */
+
+static int start(int *devices)
+{
+    int status = hip.hipInit(0);
+
+    return status ? status : hip.hipGetDeviceCount(devices);
+}
+
+static const char *error_name(int status)
+{
+    return hip.hipGetErrorName(status);
+}
+
+static const char *error_text(int status)
+{
+    return hip.hipGetErrorString(status);
+}
+
+static int tell_pci(int device, char *out, int size)
+{
+    return hip.hipDeviceGetPCIBusId(out, size, device);
+}
+
+static int tell_uuid(int device, uint8_t out[16])
+{
+    hipUUID uuid;
+    int status = hip.hipDeviceGetUuid(&uuid, device);
+
+    if (!status)
+        memcpy(out, uuid.bytes, sizeof(uuid.bytes));
+    return status;
+}
+
+static int retain(void *addr, uint64_t *piece)
+{
+    hipMemGenericAllocationHandle_t h = NULL;
+    int status = TEI_GPU_NOT_SUPPORTED;
+
+    if (has_maps())
+        status = hip.hipMemRetainAllocationHandle(&h, addr);
+    *piece = (uintptr_t)h;
+    return status;
+}
+
+static void release(uint64_t piece)
+{
+    (void)hip.hipMemRelease((hipMemGenericAllocationHandle_t)(uintptr_t)piece);
+}
+
+/* The runtime's error stays with the thread, and the program would take it for its own. */
+static int look(const void *addr, struct tei_gpu_seen *out)
+{
+    hipPointerAttribute_t a = {.device = -1};
+    int status = hip.hipPointerGetAttributes(&a, addr);
+    int on_device = version() < ROCM_6 ? TEI_hipMemoryTypeDevice - 1 : TEI_hipMemoryTypeDevice;
+    uint64_t piece;
+
+    *out = (struct tei_gpu_seen){.managed = !status && a.isManaged};
+    if (status)
+        (void)hip.hipGetLastError();
+    if (status || a.type != on_device || a.isManaged)
+        return status;
+    out->on_device = true;
+    out->device = a.device;
+    out->fabric = retain((void *)(uintptr_t)addr, &piece) == 0;
+    out->ipc = !out->fabric;
+    if (out->fabric)
+        release(piece);
+    else
+        (void)hip.hipGetLastError();
+    return 0;
+}
+
+static int enter(int device, int *was)
+{
+    int status = hip.hipGetDevice(was);
+
+    return status || *was == device ? status : hip.hipSetDevice(device);
+}
+
+static void leave(int was)
+{
+    (void)hip.hipSetDevice(was);
+}
+
+/* ----------------------------------------------------------------------------------------- memory */
+
+static int find_range(const void *addr, uintptr_t *base, size_t *length)
+{
+    hipDeviceptr_t p = NULL;
+    int status = hip.hipMemGetAddressRange(&p, length, (void *)(uintptr_t)addr);
+
+    *base = (uintptr_t)p;
+    return status;
+}
+
+static int allocate(size_t length, void **out)
+{
+    return hip.hipMalloc(out, length);
+}
+
+static int release_memory(void *addr)
+{
+    return hip.hipFree(addr);
+}
+
+static int pin(void *addr, size_t length)
+{
+    return hip.hipHostRegister(addr, length, TEI_hipHostRegisterPortable);
+}
+
+static int unpin(void *addr)
+{
+    return hip.hipHostUnregister(addr);
+}
+
+/* ----------------------------------------------------------------------------------------- copies */
+
+static int open_stream(void **out)
+{
+    hipStream_t s = NULL;
+    int status = hip.hipStreamCreateWithFlags(&s, TEI_hipStreamNonBlocking);
+
+    *out = s;
+    return status;
+}
+
+static int wait_stream(void *stream)
+{
+    return hip.hipStreamSynchronize(stream);
+}
+
+static void close_stream(void *stream)
+{
+    (void)hip.hipStreamDestroy(stream);
+}
+
+static int open_event(void **out)
+{
+    hipEvent_t e = NULL;
+    int status =
+        hip.hipEventCreateWithFlags(&e, TEI_hipEventBlockingSync | TEI_hipEventDisableTiming);
+
+    *out = e;
+    return status;
+}
+
+static int record_event(void *event, void *stream)
+{
+    return hip.hipEventRecord(event, stream);
+}
+
+static int query_event(void *event)
+{
+    return hip.hipEventQuery(event);
+}
+
+static int wait_event(void *event)
+{
+    return hip.hipEventSynchronize(event);
+}
+
+static void close_event(void *event)
+{
+    (void)hip.hipEventDestroy(event);
+}
+
+static int copy(const struct tei_copy *v, size_t n, void *stream)
+{
+    int status = 0;
+
+    for (size_t i = 0; !status && i < n; i++)
+        status = hip.hipMemcpyAsync(v[i].to, v[i].from, v[i].n, TEI_hipMemcpyDefault, stream);
+    return status;
+}
+
+static int zero(void *addr, size_t length, void *stream)
+{
+    return hip.hipMemsetAsync(addr, 0, length, stream);
+}
+
+/* -------------------------------------------------------------------------------------------- IPC */
+
+static int export_ipc(void *base, uint8_t out[TEI_GPU_HANDLE])
+{
+    hipIpcMemHandle_t h;
+    int status = hip.hipIpcGetMemHandle(&h, base);
+
+    if (!status)
+        memcpy(out, h.reserved, TEI_GPU_HANDLE);
+    return status;
+}
+
+static int open_ipc(const uint8_t handle[TEI_GPU_HANDLE], void **base)
+{
+    hipIpcMemHandle_t h;
+    unsigned flags = version() < ROCM_6 ? 0 : TEI_hipIpcMemLazyEnablePeerAccess;
+
+    memcpy(h.reserved, handle, TEI_GPU_HANDLE);
+    return hip.hipIpcOpenMemHandle(base, h, flags);
+}
+
+static int close_ipc(void *base)
+{
+    return hip.hipIpcCloseMemHandle(base);
+}
+
+/* ---------------------------------------------------------------------------------- mapped memory */
+
+static hipMemAllocationProp memory_of(int device, int sort)
+{
+    return (hipMemAllocationProp){.type = TEI_hipMemAllocationTypePinned,
+                                  .requestedHandleType = sort,
+                                  .location = {TEI_hipMemLocationTypeDevice, device}};
+}
+
+static int tell_granularity(int device, size_t *out)
+{
+    hipMemAllocationProp prop = memory_of(device, TEI_hipMemHandleTypePosixFileDescriptor);
+
+    if (!has_maps())
+        return TEI_GPU_NOT_SUPPORTED;
+    return hip.hipMemGetAllocationGranularity(out, &prop,
+                                              TEI_hipMemAllocationGranularityRecommended);
+}
+
+static int create(int device, size_t size, uint64_t *piece)
+{
+    hipMemAllocationProp fabric = memory_of(device, TEI_hipMemHandleTypeFabric),
+                         file = memory_of(device, TEI_hipMemHandleTypePosixFileDescriptor);
+    hipMemGenericAllocationHandle_t h = NULL;
+    int status = hip.hipMemCreate(&h, size, &fabric, 0);
+
+    if (status && status != TEI_GPU_OUT_OF_MEMORY)
+        status = hip.hipMemCreate(&h, size, &file, 0);
+    *piece = (uintptr_t)h;
+    return status;
+}
+
+static int map(uint64_t piece, size_t size, void **addr)
+{
+    void *p = NULL;
+    int status = hip.hipMemAddressReserve(&p, size, 0, NULL, 0);
+
+    if (status)
+        return status;
+    status = hip.hipMemMap(p, size, 0, (hipMemGenericAllocationHandle_t)(uintptr_t)piece, 0);
+    if (status)
+        (void)hip.hipMemAddressFree(p, size);
+    else
+        *addr = p;
+    return status;
+}
+
+static int allow(void *addr, size_t size, int device)
+{
+    hipMemAccessDesc access = {.location = {TEI_hipMemLocationTypeDevice, device},
+                               .flags = TEI_hipMemAccessFlagsProtReadWrite};
+
+    return hip.hipMemSetAccess(addr, size, &access, 1);
+}
+
+static void unmap(void *addr, size_t size)
+{
+    (void)hip.hipMemUnmap(addr, size);
+    (void)hip.hipMemAddressFree(addr, size);
+}
+
+/* -------------------------------------------------------------------- handles of mapped memory */
+
+/* What a handle says that is a descriptor of this host; the rest of it is zero. */
+struct place {
+    char magic[8];
+    uint64_t started; /* the process, in the kernel's ticks since the host began */
+    int32_t pid, fd;
+};
+
+static const char magic[8] = "te-hipfd";
+
+_Static_assert(sizeof(struct place) <= TEI_GPU_HANDLE, "handles of files");
+
+/* When a process began; 0 if there is none. */
+static uint64_t start_of(pid_t pid)
+{
+    char path[32], line[1024], *at;
+    uint64_t started = 0;
+    size_t n = 0;
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    f = fopen(path, "re");
+    if (f) {
+        n = fread(line, 1, sizeof(line) - 1, f);
+        fclose(f);
+    }
+    line[n] = 0;
+    at = strrchr(line, ')'); /* of the name, which may have anything in it */
+    for (int field = 2; at && field < 22; field++)
+        at = strchr(at + 1, ' ');
+    return at && sscanf(at, " %" SCNu64, &started) == 1 ? started : 0;
+}
+
+static int export_fabric(uint64_t piece, uint8_t out[TEI_GPU_HANDLE])
+{
+    hipMemGenericAllocationHandle_t h = (hipMemGenericAllocationHandle_t)(uintptr_t)piece;
+    struct place p = {.started = start_of(getpid()), .pid = (int32_t)getpid()};
+    int fd = -1;
+    int status = hip.hipMemExportToShareableHandle(out, h, TEI_hipMemHandleTypeFabric, 0);
+
+    if (!status)
+        return 0;
+    status = hip.hipMemExportToShareableHandle(&fd, h, TEI_hipMemHandleTypePosixFileDescriptor, 0);
+    if (status)
+        return status;
+    p.fd = tei_fd_own(fd);
+    memcpy(p.magic, magic, sizeof(magic));
+    memset(out, 0, TEI_GPU_HANDLE);
+    memcpy(out, &p, sizeof(p));
+    return 0;
+}
+
+static bool is_place(const uint8_t handle[TEI_GPU_HANDLE], struct place *out)
+{
+    memcpy(out, handle, sizeof(*out));
+    return memcmp(out->magic, magic, sizeof(magic)) == 0;
+}
+
+static void unexport_fabric(const uint8_t handle[TEI_GPU_HANDLE])
+{
+    struct place p;
+
+    if (is_place(handle, &p) && p.pid == (int32_t)getpid())
+        tei_fd_close(p.fd);
+}
+
+/* A duplicate of the descriptor, -1 with errno. */
+static int fetch(const struct place *p)
+{
+    int process, fd = -1;
+
+    errno = ESRCH;
+    if (p->pid <= 0 || p->pid == (int32_t)getpid() || p->fd < 0)
+        return -1;
+    process = (int)syscall(SYS_pidfd_open, p->pid, 0);
+    if (process < 0)
+        return -1;
+    /* The number cannot change hands while the process is held. */
+    if (start_of(p->pid) == p->started)
+        fd = (int)syscall(SYS_pidfd_getfd, process, p->fd, 0);
+    close(process);
+    return fd;
+}
+
+/* What is fetched may be any file: one that is memory, and so large, says so by its end. */
+static int import_file(int fd, size_t size, hipMemGenericAllocationHandle_t *out)
+{
+    off_t end = lseek(fd, 0, SEEK_END);
+    void *by_value = (void *)(intptr_t)fd;
+
+    if (end < 0 || (uint64_t)end < size)
+        return TEI_GPU_NOT_SUPPORTED;
+    return hip.hipMemImportFromShareableHandle(out, version() < ROCM_7_1 ? &fd : by_value,
+                                               TEI_hipMemHandleTypePosixFileDescriptor);
+}
+
+static int import_fabric(const uint8_t handle[TEI_GPU_HANDLE], size_t size, uint64_t *piece)
+{
+    uint8_t copy_of_it[TEI_GPU_HANDLE];
+    hipMemGenericAllocationHandle_t h = NULL;
+    struct place p;
+    int fd, status = TEI_GPU_NOT_SUPPORTED;
+
+    memcpy(copy_of_it, handle, sizeof(copy_of_it));
+    if (!is_place(handle, &p)) {
+        status = hip.hipMemImportFromShareableHandle(&h, copy_of_it, TEI_hipMemHandleTypeFabric);
+    } else {
+        fd = fetch(&p);
+        if (fd >= 0) {
+            status = import_file(fd, size, &h);
+            close(fd);
+        } else {
+            TEI_DEBUG("descriptor %d of process %d: %s", p.fd, p.pid, tei_errno_text(errno));
+        }
+    }
+    *piece = (uintptr_t)h;
+    return status;
+}
+
+static int export_dmabuf(int device, uintptr_t addr, size_t size, int *fd)
+{
+    (void)device;
+    if (!hip.hipMemGetHandleForAddressRange)
+        return TEI_GPU_NOT_SUPPORTED;
+    return hip.hipMemGetHandleForAddressRange(fd, (void *)addr, size,
+                                              TEI_hipMemRangeHandleTypeDmaBufFd, 0);
+}
+
+_Static_assert((int)TEI_GPU_OUT_OF_MEMORY == (int)TEI_hipErrorOutOfMemory &&
+                   (int)TEI_GPU_NO_DEVICE == (int)TEI_hipErrorNoDevice &&
+                   (int)TEI_GPU_NOT_READY == (int)TEI_hipErrorNotReady &&
+                   (int)TEI_GPU_ALREADY_PINNED == (int)TEI_hipErrorHostMemoryAlreadyRegistered &&
+                   (int)TEI_GPU_NOT_SUPPORTED == (int)TEI_hipErrorNotSupported,
+               "statuses of HIP");
+
+const struct tei_driver tei_driver_hip = {
+    .name = "hip",
+    .title = "HIP",
+    .files = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"},
+    .symbols = symbols,
+    .n_symbols = TEI_ARRAY_LEN(symbols),
+    .table = &hip,
+    .init = start,
+    .error_name = error_name,
+    .error_text = error_text,
+    .pci = tell_pci,
+    .uuid = tell_uuid,
+    .look = look,
+    .enter = enter,
+    .leave = leave,
+    .range = find_range,
+    .alloc = allocate,
+    .free = release_memory,
+    .pin = pin,
+    .unpin = unpin,
+    .stream_open = open_stream,
+    .stream_wait = wait_stream,
+    .stream_close = close_stream,
+    .event_open = open_event,
+    .event_record = record_event,
+    .event_query = query_event,
+    .event_wait = wait_event,
+    .event_close = close_event,
+    .copy = copy,
+    .zero = zero,
+    .ipc_export = export_ipc,
+    .ipc_open = open_ipc,
+    .ipc_close = close_ipc,
+    .granularity = tell_granularity,
+    .create = create,
+    .retain = retain,
+    .release = release,
+    .map = map,
+    .allow = allow,
+    .unmap = unmap,
+    .fabric_export = export_fabric,
+    .fabric_unexport = unexport_fabric,
+    .fabric_import = import_fabric,
+    .dmabuf = export_dmabuf,
+};
