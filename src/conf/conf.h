@@ -126,6 +126,7 @@ struct tei_conf {
     int file_threads; /* TE_FILE_THREADS: where there is no io_uring */
 
     /* memory of GPUs and other devices */
+    size_t gpu_stage;                 /* TE_GPU_STAGE: bytes */
     bool nvidia_peermem;              /* WITH_NVIDIA_PEERMEM */
     bool use_nvlink_ipc;              /* MC_USE_NVLINK_IPC */
     bool use_hip_ipc;                 /* MC_USE_HIP_IPC */

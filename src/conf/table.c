@@ -321,6 +321,9 @@ const struct tei_option_row tei_option_rows[] = {
      .help = "HIP streams kept for copies."},
     {NUMBER("MC_HIP_NUM_EVENTS", hip_events, "64", 1, 65535), .unit = "events",
      .help = "HIP events kept for copies."},
+    {SIZE("TE_GPU_STAGE", gpu_stage, "33554432", MIB(1), GIB(4)),
+     .help = "Pinned host memory through which requests from and to device memory pass where a "
+             "transport does not reach it; taken when the first such memory is registered."},
     {TEXT("MC_CXL_DEV_PATH", cxl_dev_path), .help = "Path of the CXL memory device."},
     {SIZE("MC_CXL_DEV_SIZE", cxl_dev_size, "0", 0, INT64_MAX),
      .help = "Its size. 0: what the system says."},

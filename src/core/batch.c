@@ -423,11 +423,19 @@ const char *tei_batch_note(struct batch *b, const char *text)
     return n->text;
 }
 
+/* Acquire: partner of the release in stage.c. What is in it is a piece of staged work. */
+static const struct tei_region *stage_region(te_engine *e)
+{
+    return atomic_load_explicit(&e->stage_region, memory_order_acquire);
+}
+
 const char *tei_work_note(struct tei_host *h, const struct tei_work *w, const char *text)
 {
-    const struct task *t = w->task;
+    const struct task *t;
 
-    (void)h;
+    if (w->region == stage_region(tei_host_engine(h)))
+        w = tei_stage_work_of(w);
+    t = w->task;
     return tei_batch_note(t->batch, text);
 }
 
@@ -534,10 +542,17 @@ static void sweep_one(struct sweep *s, struct tei_work *w)
 void tei_work_done(struct tei_host *h, struct tei_list *done)
 {
     struct sweep s = {.engine = tei_host_engine(h)};
+    const struct tei_region *staged = stage_region(s.engine);
     struct tei_link *l;
 
-    while ((l = tei_list_pop(done)))
-        sweep_one(&s, tei_container_of(l, struct tei_work, link));
+    while ((l = tei_list_pop(done))) {
+        struct tei_work *w = tei_container_of(l, struct tei_work, link);
+
+        if (w->region == staged)
+            tei_stage_back(s.engine, w);
+        else
+            sweep_one(&s, w);
+    }
     flush_works(&s);
     end_together(&s.ending);
 }
@@ -734,6 +749,7 @@ static void cancel_posted(te_engine *e, const struct batch *b)
     /* What was on its way from a parking place to a transport is with the transport after this. */
     pthread_rwlock_wrlock(&e->repost_lock);
     pthread_rwlock_unlock(&e->repost_lock);
+    tei_stage_cancel(e, b);
     pthread_rwlock_rdlock(&e->transports_lock);
     for (size_t i = 0; i < e->n_transports; i++)
         if (e->transports[i])

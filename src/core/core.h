@@ -149,6 +149,17 @@ struct batch {
 
 /* ----------------------------------------------------------------------------------------- engine */
 
+/* What work is posted to, by index: the transports, and after them stage.c. */
+#define TEI_STAGE_INDEX TEI_TRANSPORTS_MAX
+#define TEI_CARRIERS    (TEI_TRANSPORTS_MAX + 1)
+
+/* Of registered memory of devices, beside the kinds: some can be told to a fabric; some is out of
+ * reach for every transport to other hosts. */
+#define TEI_KIND_FABRIC   TEI_MEM_BIT(TEI_MEM_KINDS)
+#define TEI_KIND_STRANDED TEI_MEM_BIT(TEI_MEM_KINDS + 1)
+
+struct stage;
+
 struct inbox_entry {
     struct tei_link link;
     char *name, *msg;
@@ -193,7 +204,11 @@ struct te_engine {
     _Atomic unsigned transport_generation; /* changes with the list, under transports_lock */
     _Atomic size_t transport_views[TEI_TRANSPORTS_MAX]; /* views that name it */
     _Atomic uint64_t views_made;
-    struct tei_pool works[TEI_TRANSPORTS_MAX];
+    struct tei_pool works[TEI_CARRIERS];
+    _Atomic(struct stage *) stage;             /* NULL until memory of a device is registered */
+    _Atomic(struct tei_region *) stage_region; /* its memory */
+    unsigned kinds; /* of memory that was registered, in bits, and TEI_KIND_FABRIC; under admin */
+    unsigned kinds_served;       /* those whose transports were installed, or could not be */
     struct tei_topology *matrix; /* given with te_transport_install(), else NULL */
 
     pthread_rwlock_t regions_lock;
@@ -284,6 +299,8 @@ void tei_region_leave(te_engine *e, struct tei_transport *t);
 int tei_region_list(te_engine *e, uint64_t max, struct tei_published **out, size_t *n,
                     uint64_t *version);
 bool tei_region_overlaps(te_engine *e, uint64_t addr, uint64_t length);
+/* Registers memory for the engine's own use, told to no peer. Under admin. */
+int tei_region_add_own(te_engine *e, void *addr, size_t length, struct tei_region **out);
 /* At destroy: forgets all regions and te_alloc() memory. */
 void tei_region_fini(te_engine *e);
 
@@ -326,6 +343,8 @@ void tei_serve_rpc(void *arg, struct tei_rpc_call *call, enum tei_rpc_type type,
 /* ---- install.c */
 /* What auto_discover picks, and "local". */
 int tei_install_defaults(te_engine *e, bool auto_discover);
+/* What goes with memory of the kinds registered so far; whether anything came of it. Under admin. */
+bool tei_install_for_devices(te_engine *e);
 /* `path` (may be NULL): given to allow() before the transport is of use. */
 int tei_install(te_engine *e, const struct tei_transport_ops *ops, const char *path);
 /* struct tei_host op: the matrix that was given, else what discovery finds. Under admin. */
@@ -398,6 +417,31 @@ int tei_peer_where(te_engine *e, te_segment id, bool fresh, struct tei_hostport 
  * better one.
  */
 struct via *tei_route(struct view *v, const te_request *r, bool *lasts);
+/* What sort of memory the target range begins in. */
+enum tei_mem_kind tei_route_kind(const struct view *v, const te_request *r);
+/* 0 also for a transport that does not reach this sort of memory. */
+unsigned tei_route_score(const struct via *via, const te_request *r, enum tei_mem_kind kind);
+
+/* ---- stage.c: memory of devices that a transport does not reach by itself */
+/*
+ * Makes what is needed to copy through host memory, once memory of such a device is registered.
+ * Under admin.
+ */
+int tei_stage_start(te_engine *e, enum tei_mem_kind kind);
+/* Who gets the work of a region that `t` is to carry: `t`, or the stage in its place. */
+struct tei_transport *tei_stage_for(const te_engine *e, const struct tei_region *r,
+                                    struct tei_transport *t);
+/* One of its own pieces has come back from a transport. */
+void tei_stage_back(te_engine *e, struct tei_work *w);
+/* The work of a request that a piece belongs to. */
+const struct tei_work *tei_stage_work_of(const struct tei_work *piece);
+void tei_stage_cancel(te_engine *e, const void *owner);
+/* Before the transports are closed. */
+void tei_stage_close(te_engine *e);
+/* After that, and before they are stopped: waits until all its work is done. */
+void tei_stage_stop(te_engine *e);
+/* Once no transport has the memory. */
+void tei_stage_fini(te_engine *e);
 
 /* ---- submit.c */
 struct plan {
@@ -408,10 +452,10 @@ struct plan {
     /* the region that tasks hold which were claimed last: how many holds are not counted on it yet */
     struct tei_region *region;
     uint32_t owed;
-    struct tei_list lists[TEI_TRANSPORTS_MAX];
-    struct tei_transport *transports[TEI_TRANSPORTS_MAX];
-    struct tei_pool_free *spare[TEI_TRANSPORTS_MAX]; /* work taken from the pools in bulk */
-    size_t n_spare[TEI_TRANSPORTS_MAX];
+    struct tei_list lists[TEI_CARRIERS];
+    struct tei_transport *transports[TEI_CARRIERS];
+    struct tei_pool_free *spare[TEI_CARRIERS]; /* work taken from the pools in bulk */
+    size_t n_spare[TEI_CARRIERS];
     const struct tei_segment *segment; /* in which `buffer` was found last; NULL: none was */
     const struct tei_buffer *buffer;
     size_t expect;            /* requests still to come: how much to take at a time */

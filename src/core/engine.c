@@ -333,6 +333,7 @@ void tei_engine_withdraw(te_engine *e)
 
 static void end_transfers(te_engine *e)
 {
+    tei_stage_close(e);
     for (size_t i = 0; i < e->n_transports; i++)
         if (e->transports[i])
             e->transports[i]->ops.close(e->transports[i]);
@@ -341,6 +342,7 @@ static void end_transfers(te_engine *e)
         e->dir->ops->unlisten(e->dir);
     tei_jobs_stop(&e->fetches);
     tei_jobs_stop(&e->jobs);
+    tei_stage_stop(e);
     for (size_t i = 0; i < e->n_transports; i++) {
         if (!e->transports[i])
             continue;
@@ -360,6 +362,7 @@ static void free_engine(te_engine *e)
         tei_transport_destroy(e->transports[i]);
         tei_pool_fini(&e->works[i]);
     }
+    tei_stage_fini(e);
     tei_region_fini(e);
     tei_publish_fini(e);
     tei_inbox_fini(e);

@@ -214,6 +214,10 @@ void tei_install_why_not(const te_engine *e, const struct tei_transport_ops *ops
         snprintf(buf, n, "cannot run on this host: %s", why);
     else if (name && strcmp(name, ops->name) != 0)
         snprintf(buf, n, "%s asks for %s; te_transport_install() adds this one", option, name);
+    else if ((ops->caps & TEI_CAP_DEVICE) && !(ops->mem_kinds & e->kinds))
+        snprintf(buf, n,
+                 "no memory of such a device is registered; te_transport_install() adds it "
+                 "all the same");
     else if ((ops->caps & TEI_CAP_SAME_HOST) && !e->conf.host_path)
         snprintf(buf, n, "TE_HOST_PATH is off; te_transport_install() adds it all the same");
     else
@@ -228,7 +232,7 @@ static int install_first_remote(te_engine *e)
     for (size_t i = 0; (ops = tei_transport_at(i)); i++) {
         char why[256];
 
-        if (!(ops->caps & TEI_CAP_REMOTE))
+        if (!(ops->caps & TEI_CAP_REMOTE) || (ops->caps & TEI_CAP_DEVICE))
             continue;
         if (!probe(e, ops, why, sizeof(why)))
             TEI_INFO("transport %s is left out: %s", ops->name, why);
@@ -248,8 +252,27 @@ static int install_named(te_engine *e, const char *name)
     return rc ? rc : tei_install(e, ops, NULL);
 }
 
+static bool has_remote(const te_engine *e)
+{
+    for (size_t i = 0; i < e->n_transports; i++)
+        if (e->transports[i] && (e->transports[i]->ops.caps & TEI_CAP_REMOTE))
+            return true;
+    return false;
+}
+
+/* Without memory that a fabric takes, nvlink would do what nvlink_intra does. */
+static bool is_of_use(const te_engine *e, const struct tei_transport_ops *ops)
+{
+    unsigned devices = ops->mem_kinds & ~TEI_MEM_BIT(TEI_MEM_HOST);
+
+    return !e->conf.force_tcp && (devices & e->kinds) &&
+           ((e->kinds & TEI_KIND_FABRIC) || strcmp(ops->name, "nvlink") != 0);
+}
+
 static bool is_companion(const te_engine *e, const struct tei_transport_ops *ops)
 {
+    if (ops->caps & TEI_CAP_DEVICE)
+        return is_of_use(e, ops);
     if (ops->caps & TEI_CAP_SAME_HOST)
         return !e->conf.force_tcp && e->conf.host_path;
     return ops->caps & TEI_CAP_FILE;
@@ -273,6 +296,28 @@ static void install_companions(te_engine *e)
         else
             (void)tei_install(e, ops, NULL); /* which has said why not */
     }
+}
+
+/*
+ * NICs that do not reach memory of a device leave it to tcp. Peers' views are made anew where one was
+ * added, as in install_new(): what fails of that is said in the log.
+ */
+bool tei_install_for_devices(te_engine *e)
+{
+    const char *option;
+    unsigned before = atomic_load_explicit(&e->transport_generation, memory_order_relaxed);
+    bool more;
+
+    if (!(e->kinds & ~e->kinds_served) || !has_remote(e))
+        return false;
+    e->kinds_served = e->kinds;
+    install_companions(e);
+    if ((e->kinds & TEI_KIND_STRANDED) && !forced(&e->conf, &option))
+        (void)install_named(e, "tcp");
+    more = atomic_load_explicit(&e->transport_generation, memory_order_relaxed) != before;
+    if (more)
+        (void)tei_peer_rebuild(e);
+    return more;
 }
 
 int tei_install_defaults(te_engine *e, bool auto_discover)

@@ -164,11 +164,24 @@ static const struct via *find_via(const struct view *v, const struct tei_transpo
     return NULL;
 }
 
+/* How the source gets to a transport that does not reach it. */
+static void explain_staging(te_engine *e, const te_request *r, struct tei_transport *t, FILE *f)
+{
+    struct tei_region *region = tei_region_hold_local(e, (uintptr_t)r->source, r->length);
+
+    if (region && tei_stage_for(e, region, t) != t)
+        fprintf(f, "source: copied through host memory, since %s does not reach %s\n", t->ops.name,
+                region->location);
+    if (region)
+        tei_region_release_local(region, 1);
+}
+
 static void explain_installed(const struct view *v, struct tei_transport *t, const struct via *best,
                               const te_request *r, FILE *f)
 {
     const struct via *via = find_via(v, t);
-    unsigned score = via ? t->ops.score(t, via->attach, r) : 0;
+    enum tei_mem_kind kind = tei_route_kind(v, r);
+    unsigned score = via ? tei_route_score(via, r, kind) : 0;
     char why[256];
 
     fprintf(f, "transport %s: ", t->ops.name);
@@ -178,6 +191,8 @@ static void explain_installed(const struct view *v, struct tei_transport *t, con
         fprintf(f, "score %u, taken\n", score);
     } else if (score && score != TEI_SCORE_LATER) {
         fprintf(f, "score %u, not above that of %s\n", score, best->transport->ops.name);
+    } else if (!(t->ops.target_kinds & TEI_MEM_BIT(kind))) {
+        fprintf(f, "not possible: does not reach the sort of memory that the target is in\n");
     } else {
         t->ops.why_not(t, via->attach, r, why, sizeof(why));
         fprintf(f, "score 0: %s\n", why);
@@ -205,8 +220,10 @@ static int explain_route(struct view *v, const te_request *r, FILE *f)
         fprintf(f, "transport %s: not installed: %s\n", ops->name, why);
     }
     pthread_rwlock_unlock(&e->transports_lock);
-    if (best)
+    if (best) {
+        explain_staging(e, r, best->transport, f);
         return 0;
+    }
     fprintf(f, "no transport that both engines have installed carries it\n");
     return TE_ERR_UNSUPPORTED;
 }

@@ -54,15 +54,15 @@ static int fill_buffer(void *arg, const struct tei_published *b, json_t *object)
     return t->ops.describe_buffer(t, b->region, b->addr, object);
 }
 
-/* What the companions add, by which engines of this host reach us. */
-static int describe_companions(te_engine *e, json_t *base)
+/* What the others add: the ways of this host and into memory of devices, and tcp beside rdma. */
+static int describe_companions(te_engine *e, json_t *base, const struct tei_transport *leader)
 {
     int rc = 0;
 
     for (size_t i = 0; !rc && i < e->n_transports; i++) {
         struct tei_transport *t = e->transports[i];
 
-        if (t && (t->ops.caps & TEI_CAP_SAME_HOST))
+        if (t && t != leader && (t->ops.caps & (TEI_CAP_SAME_HOST | TEI_CAP_REMOTE)))
             rc = t->ops.describe(t, base);
     }
     return rc;
@@ -76,7 +76,7 @@ static int fill_base(te_engine *e, json_t *base, struct tei_transport *t)
     if (json_object_set_new(base, "protocol", json_string(t ? t->ops.name : "none")))
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for the descriptor");
     rc = t ? t->ops.describe(t, base) : 0;
-    return rc ? rc : describe_companions(e, base);
+    return rc ? rc : describe_companions(e, base, t);
 }
 
 /* Both locks are held. */

@@ -15,6 +15,7 @@
 #include "core/core.h"
 #include "plat/plat.h"
 
+#include <limits.h>
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,7 @@
 struct alloc {
     void *addr;
     size_t length;
+    enum tei_mem_kind kind;
     UT_hash_handle hh;
 };
 
@@ -128,6 +130,16 @@ bool tei_region_overlaps(te_engine *e, uint64_t addr, uint64_t length)
 
 /* ----------------------------------------------------------------------- transports and regions */
 
+/* Memory that it does not reach is none of its business: stage.c is in between. */
+static int join_one(struct tei_transport *t, struct tei_region *r)
+{
+    int rc = t->ops.mem_kinds & TEI_MEM_BIT(r->kind) ? t->ops.region_add(t, r) : TE_ERR_UNSUPPORTED;
+
+    if (!rc)
+        atomic_fetch_or_explicit(&r->direct, 1u << t->index, memory_order_relaxed);
+    return rc == TE_ERR_UNSUPPORTED && r->kind != TEI_MEM_HOST ? 0 : rc;
+}
+
 /* Undoes region_add of the first `n` transports, last first; of none if one of them refuses. */
 static int leave_transports(te_engine *e, struct tei_region *r, size_t n)
 {
@@ -138,7 +150,7 @@ static int leave_transports(te_engine *e, struct tei_region *r, size_t n)
         if (e->transports[i])
             rc = e->transports[i]->ops.region_del(e->transports[i], r);
     for (i++; rc && i < n; i++)
-        if (e->transports[i] && e->transports[i]->ops.region_add(e->transports[i], r))
+        if (e->transports[i] && join_one(e->transports[i], r))
             TEI_WARN("transport %s has lost a region that had to be put back",
                      e->transports[i]->ops.name);
     return rc;
@@ -147,7 +159,7 @@ static int leave_transports(te_engine *e, struct tei_region *r, size_t n)
 static int join_transports(te_engine *e, struct tei_region *r)
 {
     for (size_t i = 0; i < e->n_transports; i++) {
-        int rc = e->transports[i] ? e->transports[i]->ops.region_add(e->transports[i], r) : 0;
+        int rc = e->transports[i] ? join_one(e->transports[i], r) : 0;
 
         if (rc) {
             leave_transports(e, r, i);
@@ -187,7 +199,7 @@ int tei_region_join(te_engine *e, struct tei_transport *t)
     int rc = all ? 0 : TEI_FAIL(TE_ERR_MEMORY, "no memory to list %zu regions", e->n_regions);
 
     for (size_t i = 0; !rc && i < e->n_regions; i++)
-        rc = t->ops.region_add(t, all[i]);
+        rc = join_one(t, all[i]);
     free(all);
     return rc;
 }
@@ -298,6 +310,44 @@ static void erase(te_engine *e, struct tei_region *r)
     count_change(e, (size_t)-1);
 }
 
+/* What the region is in. With memory of a device comes what carries it. */
+static int find_memory(te_engine *e, struct tei_region *r, const char *location)
+{
+    struct tei_mem_info m;
+    int rc = tei_mem_inspect((void *)r->addr, r->length, &m);
+
+    if (!rc)
+        rc = tei_mem_locate((void *)r->addr, location, r->location);
+    if (rc)
+        return rc;
+    r->kind = (uint8_t)m.kind;
+    r->device = m.device;
+    if (m.kind == TEI_MEM_HOST)
+        return 0;
+    rc = tei_stage_start(e, m.kind);
+    if (!rc)
+        e->kinds |= TEI_MEM_BIT(m.kind) | (m.fabric ? TEI_KIND_FABRIC : 0);
+    return rc;
+}
+
+/* Whether peers on other hosts get at it: nothing can be told where there is no way to other hosts. */
+static bool is_stranded(const te_engine *e, const struct tei_region *r)
+{
+    unsigned kind = TEI_MEM_BIT(r->kind);
+    bool stranded = false;
+
+    for (size_t i = 0; i < e->n_transports; i++) {
+        const struct tei_transport *t = e->transports[i];
+
+        if (!t || !(t->ops.caps & TEI_CAP_REMOTE) || (t->ops.caps & TEI_CAP_DEVICE))
+            continue;
+        if ((t->ops.target_kinds & kind) && (!(t->ops.mem_kinds & kind) || (r->direct & (1u << i))))
+            return false;
+        stranded = true;
+    }
+    return stranded;
+}
+
 static int add_region(te_engine *e, void *addr, size_t length, const char *location,
                       unsigned access)
 {
@@ -314,7 +364,7 @@ static int add_region(te_engine *e, void *addr, size_t length, const char *locat
     r->access = access;
     rc = check_free(e, r);
     if (!rc)
-        rc = tei_mem_locate(addr, location, r->location);
+        rc = find_memory(e, r, location);
     if (rc)
         goto err_free;
     rc = join_transports(e, r);
@@ -323,6 +373,8 @@ static int add_region(te_engine *e, void *addr, size_t length, const char *locat
     rc = insert(e, r);
     if (rc)
         goto err_leave;
+    if (is_stranded(e, r))
+        e->kinds |= TEI_KIND_STRANDED;
     return 0;
 
 err_leave:
@@ -376,9 +428,19 @@ static void del_all(te_engine *e, const te_buffer *bufs, size_t n)
         del_region(e, bufs[n].addr);
 }
 
+int tei_region_add_own(te_engine *e, void *addr, size_t length, struct tei_region **out)
+{
+    int rc = add_region(e, addr, length, NULL, TE_LOCAL_ONLY);
+
+    if (!rc)
+        *out = find(e, (uintptr_t)addr, length);
+    return rc;
+}
+
 int te_register_batch(te_engine *e, const te_buffer *bufs, size_t n, const char *location,
                       unsigned access)
 {
+    bool more = false; /* transports than before */
     int rc = tei_engine_check(e);
 
     if (!rc && n && !bufs)
@@ -391,8 +453,10 @@ int te_register_batch(te_engine *e, const te_buffer *bufs, size_t n, const char 
         if (rc)
             del_all(e, bufs, i);
     }
+    if (!rc)
+        more = tei_install_for_devices(e);
     pthread_mutex_unlock(&e->admin);
-    if (rc || access == TE_LOCAL_ONLY)
+    if (rc || (access == TE_LOCAL_ONLY && !more))
         return rc;
     rc = tei_publish(e, n);
     if (rc) {
@@ -444,6 +508,48 @@ int te_unregister(te_engine *e, void *addr)
 
 /* ----------------------------------------------------------------------------------- own memory */
 
+/* "cuda:1"; the number in *device. */
+static int read_device(const char *location, int *device)
+{
+    const char *number = strchr(location, ':') + 1;
+    char *end;
+    unsigned long n = strtoul(number, &end, 10);
+
+    if (end == number || *end || number[0] == '-' || n > INT_MAX)
+        return TEI_FAIL(TE_ERR_INVALID, "location '%.64s' is not like 'cpu:0' or 'cuda:0'",
+                        location);
+    *device = (int)n;
+    return 0;
+}
+
+/* Of the sort that "nvlink" tells to other hosts where that transport is in use and there is a fabric. */
+static int alloc_on_device(te_engine *e, struct alloc *a, const char *location)
+{
+    int device = 0, rc = read_device(location, &device);
+    bool fabric;
+
+    if (!rc && a->kind == TEI_MEM_OTHER)
+        rc = TEI_FAIL(TE_ERR_UNSUPPORTED,
+                      "location '%.64s': only cpu, cuda and hip have memory here", location);
+    if (rc)
+        return rc;
+    if (tei_gpu_open(a->kind) != 0)
+        return TEI_FAIL(TE_ERR_UNSUPPORTED, "memory at %s: %s", location, te_errmsg());
+    pthread_rwlock_rdlock(&e->transports_lock);
+    fabric = tei_install_find(e, "nvlink") != NULL;
+    pthread_rwlock_unlock(&e->transports_lock);
+    fabric = fabric && !e->conf.use_nvlink_ipc && tei_gpu_has_fabric(a->kind, device);
+    return tei_gpu_alloc(a->kind, device, a->length, fabric, &a->addr);
+}
+
+static void free_memory(const struct alloc *a)
+{
+    if (a->kind == TEI_MEM_HOST)
+        tei_mem_free(a->addr, a->length);
+    else
+        tei_gpu_free(a->kind, a->addr);
+}
+
 int te_alloc(te_engine *e, size_t length, const char *location, void **out)
 {
     struct alloc *a;
@@ -457,7 +563,9 @@ int te_alloc(te_engine *e, size_t length, const char *location, void **out)
     if (!a)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory");
     a->length = length;
-    rc = tei_mem_alloc(length, location, &a->addr);
+    a->kind = location ? tei_mem_kind_of(location) : TEI_MEM_HOST;
+    rc = a->kind == TEI_MEM_HOST ? tei_mem_alloc(length, location, &a->addr)
+                                 : alloc_on_device(e, a, location);
     if (rc) {
         free(a);
         return rc;
@@ -488,7 +596,7 @@ int te_free(te_engine *e, void *addr)
         return TEI_FAIL(TE_ERR_NOT_FOUND, "%p is not from te_alloc()", addr);
     if (busy)
         return TEI_FAIL(TE_ERR_BUSY, "%p is registered; te_unregister() it first", addr);
-    tei_mem_free(a->addr, a->length);
+    free_memory(a);
     free(a);
     return 0;
 }
@@ -501,7 +609,7 @@ void tei_region_fini(te_engine *e)
     e->regions = NULL;
     HASH_ITER(hh, e->allocs, a, tmp) {
         HASH_DEL(e->allocs, a);
-        tei_mem_free(a->addr, a->length);
+        free_memory(a);
         free(a);
     }
 }

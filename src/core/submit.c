@@ -54,7 +54,8 @@ static struct tei_work *take_work(struct plan *p, struct tei_transport *t)
 static int cut_one(struct plan *p, struct task *t, const struct via *via, uint64_t done,
                    uint64_t part, struct tei_region *target)
 {
-    struct tei_work *w = take_work(p, via->transport);
+    struct tei_transport *carrier = tei_stage_for(p->engine, t->region, via->transport);
+    struct tei_work *w = take_work(p, carrier);
 
     if (!w) {
         if (target)
@@ -65,7 +66,7 @@ static int cut_one(struct plan *p, struct task *t, const struct via *via, uint64
     w->link = (struct tei_link){0};
     w->owner = t->batch;
     w->task = t;
-    w->transport = via->transport;
+    w->transport = carrier;
     w->attach = via->attach;
     w->region = t->region;
     w->target_region = target;
@@ -78,7 +79,7 @@ static int cut_one(struct plan *p, struct task *t, const struct via *via, uint64
     w->error = 0;
     w->sys_errno = 0;
     w->why = NULL;
-    tei_list_push_back(&p->lists[via->transport->index], &w->link);
+    tei_list_push_back(&p->lists[carrier->index], &w->link);
     return 0;
 }
 
@@ -159,7 +160,7 @@ int tei_plan_cut(struct plan *p, struct task *t)
         if (!rc)
             rc = cut_one(p, t, via, done, part, target);
         if (rc) {
-            uncut(p, via->transport->index, pieces);
+            uncut(p, tei_stage_for(p->engine, t->region, via->transport)->index, pieces);
             return rc;
         }
         pieces++;
@@ -170,7 +171,7 @@ int tei_plan_cut(struct plan *p, struct task *t)
 
 static void return_spares(struct plan *p)
 {
-    for (size_t i = 0; i < TEI_TRANSPORTS_MAX; i++)
+    for (size_t i = 0; i < TEI_CARRIERS; i++)
         if (p->spare[i])
             tei_pool_put_many(&p->engine->works[i], p->spare[i], p->n_spare[i]);
 }
@@ -178,7 +179,7 @@ static void return_spares(struct plan *p)
 void tei_plan_post(struct plan *p)
 {
     return_spares(p);
-    for (size_t i = 0; i < TEI_TRANSPORTS_MAX; i++)
+    for (size_t i = 0; i < TEI_CARRIERS; i++)
         if (p->transports[i] && !tei_list_empty(&p->lists[i]))
             p->transports[i]->ops.post(p->transports[i], &p->lists[i]);
 }
@@ -186,7 +187,7 @@ void tei_plan_post(struct plan *p)
 void tei_plan_drop(struct plan *p)
 {
     return_spares(p);
-    for (size_t i = 0; i < TEI_TRANSPORTS_MAX; i++) {
+    for (size_t i = 0; i < TEI_CARRIERS; i++) {
         size_t n = 0;
         struct tei_link *l, *tmp;
 

@@ -5,21 +5,31 @@
 #include <stdlib.h>
 #include <string.h>
 
+/*
+ * Peers write all sorts of things there, the tcp ones of another make their own name: only a word
+ * of letters before a number can be a device.
+ */
 enum tei_mem_kind tei_mem_kind_of(const char *location)
 {
     static const struct {
-        const char *prefix;
+        const char *word;
         enum tei_mem_kind kind;
     } known[] = {{"cpu:", TEI_MEM_HOST},
-                 {"*", TEI_MEM_HOST},
-                 {"segments:", TEI_MEM_HOST},
                  {"cuda:", TEI_MEM_CUDA},
-                 {"hip:", TEI_MEM_HIP}};
+                 {"hip:", TEI_MEM_HIP},
+                 {"segments:", TEI_MEM_HOST}};
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz_";
+    size_t word = strspn(location, letters);
+    const char *number = location + word + 1;
 
     for (size_t i = 0; i < TEI_ARRAY_LEN(known); i++)
-        if (strncmp(location, known[i].prefix, strlen(known[i].prefix)) == 0)
+        if (strncmp(location, known[i].word, strlen(known[i].word)) == 0)
             return known[i].kind;
-    return strchr(location, ':') ? TEI_MEM_OTHER : TEI_MEM_HOST;
+    if (word == 0 || location[word] != ':')
+        return TEI_MEM_HOST;
+    return *number && number[strspn(number, "0123456789")] == '\0' && strlen(number) < 4
+               ? TEI_MEM_OTHER
+               : TEI_MEM_HOST;
 }
 
 struct tei_segment *tei_segment_get(struct tei_segment *s)

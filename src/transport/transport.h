@@ -86,9 +86,9 @@ struct tei_region {
     size_t length;
     unsigned access; /* te_access */
     char location[32];
-    uint8_t kind;    /* enum tei_mem_kind; the host may touch HOST alone */
-    int device;      /* of this kind; -1: HOST */
-    unsigned direct; /* bits by tei_transport.index: has it, and reaches it by itself */
+    uint8_t kind;            /* enum tei_mem_kind; the host may touch HOST alone */
+    int device;              /* of this kind; -1: HOST */
+    _Atomic unsigned direct; /* bits by tei_transport.index: has it, and reaches it by itself */
     _Atomic uint32_t local_users;   /* work of this engine */
     _Atomic uint32_t remote_users;  /* served requests of peers */
     void *keys[TEI_TRANSPORTS_MAX]; /* by tei_transport.index: what region_add() got */

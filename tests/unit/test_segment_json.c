@@ -91,6 +91,34 @@ static void test_buffers_are_sorted_and_keep_their_place(void **state)
     tei_segment_put(s);
 }
 
+#define NAMED(addr, name) "{\"addr\":" #addr ",\"length\":4096,\"name\":\"" name "\"}"
+
+static void test_kinds_of_memory(void **state)
+{
+    static const char text[] =
+        "{\"buffers\":[" NAMED(4096, "cpu:1") "," NAMED(8192, "cuda:3") "," NAMED(12288, "hip:0") "," NAMED(
+            16384,
+            "musa:0") "," NAMED(20480,
+                                "*") "," NAMED(24576,
+                                               "10.0.0.1:"
+                                               "15591") "," NAMED(28672,
+                                                                  "segments:4096:0,1") "],\"name\":\"n\",\"protocol\":\"tcp\"}";
+    static const enum tei_mem_kind kinds[] = {TEI_MEM_HOST,  TEI_MEM_CUDA, TEI_MEM_HIP,
+                                              TEI_MEM_OTHER, TEI_MEM_HOST, TEI_MEM_HOST,
+                                              TEI_MEM_HOST};
+    struct tei_segment *s = decoded(text, sizeof text - 1);
+
+    (void)state;
+    assert_int_equal(s->n_buffers, TEI_ARRAY_LEN(kinds));
+    for (size_t i = 0; i < s->n_buffers; i++)
+        assert_int_equal(s->buffers[i].kind, kinds[i]);
+    assert_int_equal(s->kinds, TEI_MEM_ANY);
+    tei_segment_put(s);
+    s = decoded(golden_tcp, sizeof golden_tcp - 1);
+    assert_int_equal(s->kinds, TEI_MEM_BIT(TEI_MEM_HOST));
+    tei_segment_put(s);
+}
+
 static void test_older_name_files_and_unknown_keys(void **state)
 {
     static const char text[] =
@@ -622,6 +650,7 @@ int main(void)
         cmocka_unit_test(test_golden_tcp),
         cmocka_unit_test(test_golden_rdma),
         cmocka_unit_test(test_buffers_are_sorted_and_keep_their_place),
+        cmocka_unit_test(test_kinds_of_memory),
         cmocka_unit_test(test_older_name_files_and_unknown_keys),
         cmocka_unit_test(test_largest_address),
         cmocka_unit_test(test_our_own_keys),
