@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * device.c - settings, devices, contexts, and the lock. The environment is read once, when the first
+ * driver is initialised.
+ */
+#include "fabric/softgpu/core.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_STACK = 16 };
+
+struct sg_settings sg_settings;
+struct sg_driver sg_drivers[SOFTGPU_KINDS];
+pthread_mutex_t sg_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_cond_t sg_changed = PTHREAD_COND_INITIALIZER;
+
+static _Atomic pid_t owner; /* who initialised; a forked child has nothing */
+static _Thread_local struct sg_context *stack[MAX_STACK];
+static _Thread_local int depth;
+static _Thread_local int hip_device;
+
+uint64_t sg_hash(const void *data, size_t n)
+{
+    const uint8_t *p = data;
+    uint64_t h = 0xcbf29ce484222325u;
+
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ p[i]) * 0x100000001b3u;
+    return h ^ h >> 29;
+}
+
+uint64_t sg_random(void)
+{
+    uint64_t x = 0;
+
+    while (getrandom(&x, sizeof(x), 0) != (ssize_t)sizeof(x))
+        ;
+    return x ? x : 1;
+}
+
+int64_t sg_now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* A number with an optional K, M or G. */
+static size_t number(const char *name, size_t otherwise)
+{
+    const char *text = getenv(name);
+    char *end;
+    size_t x;
+
+    if (!text || !*text)
+        return otherwise;
+    x = strtoull(text, &end, 10);
+    switch (*end) {
+    case 'K':
+        return x << 10;
+    case 'M':
+        return x << 20;
+    case 'G':
+        return x << 30;
+    default:
+        return x;
+    }
+}
+
+/* "6.2.1" -> 60200001 (HIP_VERSION: major * 10^7 + minor * 10^5 + patch). */
+static int hip_version(const char *text)
+{
+    int major = 5, minor = 2, patch = 21153;
+
+    if (text && *text) {
+        minor = patch = 0;
+        sscanf(text, "%d.%d.%d", &major, &minor, &patch);
+    }
+    return major * 10000000 + minor * 100000 + patch;
+}
+
+static void read_settings(void)
+{
+    const char *host = getenv("SOFTGPU_HOST"), *fabric = getenv("SOFTGPU_FABRIC_ID");
+
+    if (!host)
+        host = "";
+    if (!fabric)
+        fabric = "";
+    sg_settings = (struct sg_settings){
+        .devices = (int)number("SOFTGPU_DEVICES", 2),
+        .memory = number("SOFTGPU_MEMORY", (size_t)1 << 30),
+        .delay_us = (unsigned)number("SOFTGPU_DELAY_US", 50),
+        .fabric = number("SOFTGPU_FABRIC", 1) != 0,
+        .peer = number("SOFTGPU_PEER", 1) != 0,
+        .dmabuf = number("SOFTGPU_DMABUF", 1) != 0,
+        .peermem = number("SOFTGPU_PEERMEM", 1) != 0,
+        .cuda_version = (int)number("SOFTGPU_CUDA_VERSION", 12090),
+        .hip_version = hip_version(getenv("SOFTGPU_HIP_VERSION")),
+        .host = sg_hash(host, strlen(host)),
+        .fabric_id = sg_hash(fabric, strlen(fabric)),
+    };
+    if (sg_settings.devices > SG_MAX_DEVICES)
+        sg_settings.devices = SG_MAX_DEVICES;
+}
+
+static void add_device(enum softgpu_kind kind, int number)
+{
+    struct sg_driver *d = &sg_drivers[kind];
+    struct sg_device *out = &d->device[d->devices];
+    uint64_t seed[3] = {sg_settings.host, (uint64_t)kind, (uint64_t)number}, half;
+
+    out->number = number;
+    out->context = (struct sg_context){.kind = kind, .device = d->devices};
+    snprintf(out->pci, sizeof(out->pci), "0000:%02x:00.0",
+             (unsigned)((kind == SOFTGPU_CUDA ? 0x41 : 0xc1) + number) & 0xff);
+    half = sg_hash(seed, sizeof(seed));
+    memcpy(out->uuid, &half, 8);
+    seed[2] ^= half;
+    half = sg_hash(seed, sizeof(seed));
+    memcpy(out->uuid + 8, &half, 8);
+    d->devices++;
+}
+
+/* As the drivers take it: up to the first number that is no device, or comes again. */
+static void add_devices(enum softgpu_kind kind)
+{
+    const char *seen =
+        getenv(kind == SOFTGPU_CUDA ? "CUDA_VISIBLE_DEVICES" : "HIP_VISIBLE_DEVICES");
+    unsigned done = 0;
+
+    for (int i = 0; !seen && i < sg_settings.devices; i++)
+        add_device(kind, i);
+    while (seen && *seen) {
+        char *end;
+        long i = strtol(seen, &end, 10);
+
+        if (end == seen || i < 0 || i >= sg_settings.devices || done & 1u << i)
+            return;
+        done |= 1u << i;
+        add_device(kind, (int)i);
+        seen = *end == ',' ? end + 1 : end;
+    }
+}
+
+void sg_plays(enum softgpu_kind kind)
+{
+    sg_drivers[kind].plays = true;
+}
+
+bool softgpu_plays(enum softgpu_kind kind)
+{
+    return sg_drivers[kind].plays;
+}
+
+static bool forked(void)
+{
+    pid_t pid = atomic_load(&owner);
+
+    return pid != 0 && pid != getpid();
+}
+
+int sg_init(enum softgpu_kind kind)
+{
+    struct sg_driver *d = &sg_drivers[kind];
+    int rc = SG_OK;
+
+    if (forked())
+        return SG_NOT_INITIALIZED;
+    pthread_mutex_lock(&sg_lock);
+    if (atomic_load(&owner) == 0) {
+        read_settings();
+        sg_fault_start();
+        atomic_store(&owner, getpid());
+    }
+    sg_fault_listen();
+    if (!d->ready) {
+        rc = sg_fault(kind, SG_AT_init, SG_NO_DEVICE, NULL);
+        if (rc == SG_OK)
+            add_devices(kind);
+        if (rc == SG_OK && d->devices == 0)
+            rc = SG_NO_DEVICE;
+        d->ready = rc == SG_OK;
+    }
+    pthread_mutex_unlock(&sg_lock);
+    return rc;
+}
+
+const struct sg_settings *sg_look(void)
+{
+    return &sg_settings;
+}
+
+int sg_enter(enum softgpu_kind kind)
+{
+    if (forked() || atomic_load(&owner) == 0)
+        return SG_NOT_INITIALIZED;
+    pthread_mutex_lock(&sg_lock);
+    if (!sg_drivers[kind].ready) {
+        pthread_mutex_unlock(&sg_lock);
+        return SG_NOT_INITIALIZED;
+    }
+    sg_fault_listen();
+    return SG_OK;
+}
+
+int sg_leave(int code)
+{
+    pthread_mutex_unlock(&sg_lock);
+    return code;
+}
+
+static void begin(struct sg_context *c)
+{
+    if (c->active)
+        return;
+    c->active = true;
+    c->dead = 0;
+    c->life++;
+}
+
+int sg_enter_context(enum softgpu_kind kind, struct sg_context **out)
+{
+    struct sg_context *c;
+    int rc = sg_enter(kind);
+
+    if (rc)
+        return rc;
+    if (kind == SOFTGPU_HIP) {
+        c = &sg_drivers[kind].device[hip_device].context;
+        begin(c);
+    } else {
+        c = sg_current();
+    }
+    if (!c)
+        return sg_leave(SG_INVALID_CONTEXT);
+    if (!c->active)
+        return sg_leave(SG_CONTEXT_IS_DESTROYED);
+    if (c->dead)
+        return sg_leave(c->dead);
+    *out = c;
+    return SG_OK;
+}
+
+struct sg_device *sg_device(enum softgpu_kind kind, int device)
+{
+    if (device < 0 || device >= sg_drivers[kind].devices)
+        return NULL;
+    return &sg_drivers[kind].device[device];
+}
+
+int sg_device_by_uuid(enum softgpu_kind kind, const uint8_t uuid[16])
+{
+    for (int i = 0; i < sg_drivers[kind].devices; i++)
+        if (memcmp(sg_drivers[kind].device[i].uuid, uuid, 16) == 0)
+            return i;
+    return -1;
+}
+
+int softgpu_contexts(enum softgpu_kind kind, int device)
+{
+    struct sg_device *d;
+    int n = -1;
+
+    pthread_mutex_lock(&sg_lock);
+    d = sg_device(kind, device);
+    if (d)
+        n = d->context.active;
+    pthread_mutex_unlock(&sg_lock);
+    return n;
+}
+
+int sg_retain(enum softgpu_kind kind, int device, struct sg_context **out)
+{
+    struct sg_device *d = sg_device(kind, device);
+
+    if (!d)
+        return SG_INVALID_DEVICE;
+    d->context.retained++;
+    begin(&d->context);
+    *out = &d->context;
+    return SG_OK;
+}
+
+/* With the last one go all allocations; streams and events are of a life that is over. */
+int sg_release(enum softgpu_kind kind, int device)
+{
+    struct sg_device *d = sg_device(kind, device);
+
+    if (!d)
+        return SG_INVALID_DEVICE;
+    if (d->context.retained == 0)
+        return SG_INVALID_CONTEXT;
+    if (--d->context.retained == 0) {
+        sg_quiesce(kind, device, false);
+        sg_free_all(&d->context);
+        d->context.active = false;
+    }
+    return SG_OK;
+}
+
+int sg_push(struct sg_context *c)
+{
+    bool known = false;
+
+    for (int i = 0; i < sg_drivers[SOFTGPU_CUDA].devices; i++)
+        known |= c == &sg_drivers[SOFTGPU_CUDA].device[i].context;
+    if (!known || depth == MAX_STACK)
+        return SG_INVALID_CONTEXT;
+    if (!c->active)
+        return SG_CONTEXT_IS_DESTROYED;
+    stack[depth++] = c;
+    return SG_OK;
+}
+
+int sg_pop(struct sg_context **out)
+{
+    if (depth == 0)
+        return SG_INVALID_CONTEXT;
+    depth--;
+    if (out)
+        *out = stack[depth];
+    return SG_OK;
+}
+
+struct sg_context *sg_current(void)
+{
+    return depth ? stack[depth - 1] : NULL;
+}
+
+int sg_set_device(int device)
+{
+    if (!sg_device(SOFTGPU_HIP, device))
+        return SG_INVALID_DEVICE;
+    hip_device = device;
+    return SG_OK;
+}
+
+int sg_get_device(void)
+{
+    return hip_device;
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ipc.c - handles of 64 bytes that say which descriptor of which process the memory is, and
+ * descriptors that play a dma-buf: such a one is a memfd opened anew, whose file position tells
+ * where in it the range begins and how many pages it has.
+ */
+#include "fabric/softgpu/core.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define TICKET_MAGIC   0x53475453u
+#define DMABUF_PAGES   28 /* bits of the file position: 1 TiB */
+#define DMABUF_PRESENT ((off_t)1 << 62)
+
+struct ticket {
+    uint32_t magic;
+    uint16_t kind;
+    uint16_t fabric;
+    int32_t pid, fd;
+    uint64_t id;     /* of the block */
+    uint64_t offset; /* of the allocation in it */
+    uint64_t size;
+    uint64_t scope;  /* hash of the host, or of the fabric */
+    uint32_t number; /* of the allocation; 0: all of the block */
+    uint32_t unused;
+    uint64_t check;
+};
+_Static_assert(sizeof(struct ticket) == SG_HANDLE_BYTES, "a handle has 64 bytes");
+
+static uint64_t check_of(const struct ticket *t)
+{
+    return sg_hash(t, offsetof(struct ticket, check));
+}
+
+static void write_ticket(const struct sg_block *b, bool fabric, const struct sg_range *r,
+                         void *handle)
+{
+    struct ticket t = {.magic = TICKET_MAGIC,
+                       .kind = (uint16_t)b->kind,
+                       .fabric = fabric,
+                       .pid = getpid(),
+                       .fd = b->fd,
+                       .id = b->label->id,
+                       .offset = r ? r->offset : 0,
+                       .size = r ? r->size : b->size,
+                       .scope = fabric ? sg_settings.fabric_id : sg_settings.host,
+                       .number = r ? r->number : 0};
+
+    t.check = check_of(&t);
+    memcpy(handle, &t, sizeof(t));
+}
+
+static bool read_ticket(enum softgpu_kind kind, bool fabric, const void *handle, struct ticket *out)
+{
+    memcpy(out, handle, sizeof(*out));
+    return out->magic == TICKET_MAGIC && out->check == check_of(out) && out->kind == kind &&
+           (out->fabric != 0) == fabric &&
+           out->scope == (fabric ? sg_settings.fabric_id : sg_settings.host);
+}
+
+static bool is_alive(const struct ticket *t, const struct sg_block *b)
+{
+    return t->number == 0 || b->label->live[t->offset / SG_ALIGN % SG_SLOTS] == t->number;
+}
+
+/* The block behind a ticket, if its owner still has it. */
+static int fetch(enum softgpu_kind kind, const struct ticket *t, struct sg_block **out)
+{
+    struct sg_block *b;
+    char path[64];
+    int fd, rc;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", t->pid, t->fd);
+    fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return SG_INVALID_VALUE;
+    rc = sg_block_from(kind, fd, &b);
+    close(fd);
+    if (rc)
+        return rc;
+    if (b->label->id != t->id || !is_alive(t, b) || t->offset > b->size ||
+        t->size > b->size - t->offset) {
+        sg_block_put(b);
+        return SG_INVALID_VALUE;
+    }
+    *out = b;
+    return SG_OK;
+}
+
+int sg_ipc_get(struct sg_context *c, uintptr_t addr, void *handle)
+{
+    const struct sg_range *r = sg_find(c->kind, addr);
+    int rc = sg_fault(c->kind, SG_AT_ipc_get, SG_INVALID_VALUE, NULL);
+
+    if (rc)
+        return rc;
+    if (!r || r->sort != SG_ALLOC)
+        return SG_INVALID_VALUE;
+    write_ticket(r->block, false, r, handle);
+    return SG_OK;
+}
+
+struct search {
+    const struct ticket *t;
+    const struct sg_range *found;
+};
+
+static void see_opened(void *arg, const struct sg_range *r)
+{
+    struct search *s = arg;
+
+    if (r->sort == SG_OPENED && r->block->label->id == s->t->id && r->number == s->t->number)
+        s->found = r;
+}
+
+/* All of the block is mapped, which others may have other allocations in; only one is known. */
+static int map_opened(struct sg_context *c, const struct ticket *t, struct sg_block *b,
+                      uintptr_t *out)
+{
+    struct sg_range r = {.size = t->size,
+                         .sort = SG_OPENED,
+                         .kind = c->kind,
+                         .device = b->device >= 0 ? b->device : c->device,
+                         .block = b,
+                         .offset = t->offset,
+                         .number = t->number,
+                         .opened = 1};
+    uintptr_t addr, alias;
+
+    if (sg_space_make(b->size, &addr))
+        return SG_MAP_FAILED;
+    if (sg_space_make(b->size, &alias)) {
+        sg_unmap(addr, b->size);
+        return SG_MAP_FAILED;
+    }
+    r.addr = addr + t->offset;
+    r.alias = (char *)alias + t->offset;
+    if (sg_map_at(b, 0, b->size, addr, PROT_NONE) ||
+        sg_map_at(b, 0, b->size, alias, PROT_READ | PROT_WRITE) || !sg_range_add(&r)) {
+        sg_unmap(addr, b->size);
+        sg_unmap(alias, b->size);
+        return SG_MAP_FAILED;
+    }
+    *out = r.addr;
+    return SG_OK;
+}
+
+int sg_ipc_open(struct sg_context *c, const void *handle, uintptr_t *out)
+{
+    struct ticket t;
+    struct search s = {.t = &t};
+    struct sg_block *b;
+    int rc = sg_fault(c->kind, SG_AT_ipc_open, SG_INVALID_VALUE, NULL);
+
+    if (rc)
+        return rc;
+    if (!read_ticket(c->kind, false, handle, &t))
+        return SG_INVALID_VALUE;
+    if (t.pid == getpid())
+        return SG_INVALID_CONTEXT;
+    rc = fetch(c->kind, &t, &b);
+    if (rc)
+        return rc;
+    sg_range_each(c->kind, see_opened, &s);
+    if (s.found) {
+        sg_block_put(b);
+        sg_find(c->kind, s.found->addr)->opened++;
+        *out = s.found->addr;
+        return SG_OK;
+    }
+    rc = !sg_settings.peer && b->device >= 0 && b->device != c->device ? SG_PEER_UNSUPPORTED
+                                                                       : map_opened(c, &t, b, out);
+    if (rc)
+        sg_block_put(b);
+    return rc;
+}
+
+int sg_ipc_close(struct sg_context *c, uintptr_t addr)
+{
+    struct sg_range *r;
+
+    sg_quiesce(c->kind, -1, false);
+    r = sg_find(c->kind, addr);
+    if (!r || r->sort != SG_OPENED || r->addr != addr)
+        return SG_INVALID_VALUE;
+    if (--r->opened)
+        return SG_OK;
+    sg_unmap(r->addr - r->offset, r->block->size);
+    sg_unmap((uintptr_t)r->alias - r->offset, r->block->size);
+    sg_block_put(r->block);
+    sg_range_del(r);
+    return SG_OK;
+}
+
+int sg_fabric_export(const struct sg_block *b, void *handle)
+{
+    write_ticket(b, true, NULL, handle);
+    return SG_OK;
+}
+
+int sg_fabric_import(enum softgpu_kind kind, const void *handle, struct sg_block **out)
+{
+    struct ticket t;
+
+    return read_ticket(kind, true, handle, &t) ? fetch(kind, &t, out) : SG_INVALID_VALUE;
+}
+
+/* ------------------------------------------------------------------------------------ dma-buf */
+
+int sg_dmabuf(enum softgpu_kind kind, uintptr_t addr, size_t size, int *fd)
+{
+    const struct sg_range *r = sg_find(kind, addr);
+    int rc = sg_fault(kind, SG_AT_dmabuf, SG_NOT_SUPPORTED, NULL);
+    uintptr_t start;
+    char path[64];
+
+    if (rc)
+        return rc;
+    if (!sg_settings.dmabuf)
+        return SG_NOT_SUPPORTED;
+    if (!r)
+        r = sg_find_from(kind, addr); /* begins before the allocation, in the page of its start */
+    if (!r || !r->block || !size || size % SG_PAGE || addr % SG_PAGE)
+        return SG_INVALID_VALUE;
+    /* What a page of the range holds beside the allocation comes along, but nothing of others. */
+    start = r->sort == SG_MAPPED ? r->addr : r->addr - r->offset;
+    if (addr < start || r->addr - (r->addr % SG_PAGE) > addr ||
+        addr + size > (r->addr + r->size + SG_PAGE - 1) / SG_PAGE * SG_PAGE)
+        return SG_INVALID_VALUE;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", r->block->fd);
+    *fd = open(path, O_RDWR | O_CLOEXEC);
+    if (*fd < 0)
+        return SG_OPERATING_SYSTEM;
+    start = addr - r->addr + r->offset;
+    lseek(*fd, DMABUF_PRESENT | (off_t)(start / SG_PAGE) << DMABUF_PAGES | (off_t)(size / SG_PAGE),
+          SEEK_SET);
+    return SG_OK;
+}
+
+int softgpu_dmabuf_map(int fd, uint64_t offset, size_t length, void **out)
+{
+    const off_t pages = ((off_t)1 << DMABUF_PAGES) - 1;
+    off_t at = lseek(fd, 0, SEEK_CUR);
+    uint64_t start, size, skip = offset % SG_PAGE;
+    char *p;
+
+    if (at < 0 || !(at & DMABUF_PRESENT))
+        return ENOTSUP;
+    start = (uint64_t)((at & ~DMABUF_PRESENT) >> DMABUF_PAGES) * SG_PAGE;
+    size = (uint64_t)(at & pages) * SG_PAGE;
+    if (length == 0 || length > size || offset > size - length)
+        return EINVAL;
+    p = mmap(NULL, length + skip, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+             (off_t)(start + offset - skip));
+    if (p == MAP_FAILED)
+        return errno;
+    *out = p + skip;
+    return 0;
+}
+
+void softgpu_dmabuf_unmap(void *addr, size_t length)
+{
+    size_t skip = (uintptr_t)addr % SG_PAGE;
+
+    munmap((char *)addr - skip, length + skip);
+}
