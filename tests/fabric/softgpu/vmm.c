@@ -64,7 +64,7 @@ int sg_vmm_create(enum softgpu_kind kind, int device, size_t size, unsigned type
         return SG_INVALID_DEVICE;
     if (!size || size % SG_GRAIN || (types & ~(unsigned)(SG_TYPE_FD | SG_TYPE_FABRIC)))
         return SG_INVALID_VALUE;
-    if ((types & SG_TYPE_FABRIC) && (!sg_settings.fabric || kind == SOFTGPU_HIP))
+    if ((types & SG_TYPE_FABRIC) && !sg_settings.fabric)
         return SG_NOT_SUPPORTED;
     rc = sg_block_make(kind, device, size, &b);
     if (rc)

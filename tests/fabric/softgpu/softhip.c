@@ -1,0 +1,826 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * softhip.c - libamdhip64.so.5: the runtime of ROCm 5.2, or of another release as far as they differ
+ * (SOFTGPU_HIP_VERSION). What is declared here is from the documentation, on purpose apart from what
+ * src/plat declares. As with the real one any call initialises, and a context begins when a device is
+ * used first.
+ */
+#include "fabric/softgpu/core.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef int hipError_t;
+typedef struct sg_stream *hipStream_t;
+typedef struct sg_event *hipEvent_t;
+typedef void *hipMemGenericAllocationHandle_t;
+
+typedef struct {
+    char bytes[16];
+} hipUUID;
+
+typedef struct {
+    char reserved[64];
+} hipIpcMemHandle_t;
+
+typedef struct {
+    int type, device;
+    void *devicePointer, *hostPointer;
+    int isManaged;
+    unsigned allocationFlags;
+} hipPointerAttribute_t;
+
+typedef struct {
+    int type, id;
+} hipMemLocation;
+
+/* Up to ROCm 5.2. */
+typedef struct {
+    unsigned char compressionType;
+    hipMemLocation location;
+    int requestedHandleType, type;
+    unsigned short usage;
+    void *win32HandleMetaData;
+} old_prop;
+
+typedef struct {
+    int type, requestedHandleType;
+    hipMemLocation location;
+    void *win32HandleMetaData;
+    struct {
+        unsigned char compressionType, gpuDirectRDMACapable;
+        unsigned short usage;
+    } allocFlags;
+} new_prop;
+
+typedef struct {
+    hipMemLocation location;
+    int flags;
+} hipMemAccessDesc;
+
+_Static_assert(sizeof(hipPointerAttribute_t) == 32 && sizeof(old_prop) == 32 &&
+                   sizeof(new_prop) == 32 && sizeof(hipMemAccessDesc) == 12,
+               "as in hip_runtime_api.h");
+
+enum { ROCM_6 = 60000000, ROCM_7 = 70000000, ROCM_7_1 = 70100000, AFTER_5_2 = 50300000 };
+enum { COPY_HOST_HOST, COPY_TO_DEVICE, COPY_TO_HOST, COPY_WITHIN, COPY_DEFAULT };
+enum { ATTR_MANAGED = 24, ATTR_PCI_BUS = 67, ATTR_PCI_DEVICE, ATTR_PCI_DOMAIN, ATTR_UVA = 85 };
+enum { ATTR_VMM = 89 }; /* since ROCm 5.3 */
+enum { PINNED = 1, LOCATION_DEVICE = 1 };
+enum {
+    PTR_MEMORY_TYPE = 2,
+    PTR_DEVICE_POINTER,
+    PTR_HOST_POINTER,
+    PTR_BUFFER_ID = 7,
+    PTR_IS_MANAGED,
+    PTR_DEVICE_ORDINAL,
+    PTR_RANGE_START = 11,
+    PTR_RANGE_SIZE,
+    PTR_MAPPED,
+};
+enum sort { SORT_UNKNOWN, SORT_HOST, SORT_DEVICE, SORT_MANAGED };
+
+static const enum softgpu_kind HIP = SOFTGPU_HIP;
+
+__attribute__((constructor)) static void load(void)
+{
+    sg_plays(SOFTGPU_HIP);
+}
+
+static int version(void)
+{
+    return sg_look()->hip_version;
+}
+
+static int enter(void)
+{
+    int rc = sg_init(HIP);
+
+    return rc ? rc : sg_enter(HIP);
+}
+
+static int enter_context(struct sg_context **out)
+{
+    int rc = sg_init(HIP);
+
+    return rc ? rc : sg_enter_context(HIP, out);
+}
+
+/* hipStreamLegacy and hipStreamPerThread are played by the one that all are in order with. */
+static hipStream_t stream_of(hipStream_t s)
+{
+    return (uintptr_t)s <= 2 ? NULL : s;
+}
+
+/* ------------------------------------------------------------------------------------- devices */
+
+SG_API hipError_t hipInit(unsigned flags);
+SG_API hipError_t hipInit(unsigned flags)
+{
+    return flags ? SG_INVALID_VALUE : sg_init(HIP);
+}
+
+SG_API hipError_t hipRuntimeGetVersion(int *out);
+SG_API hipError_t hipRuntimeGetVersion(int *out)
+{
+    if (!out)
+        return SG_INVALID_VALUE;
+    sg_init(HIP);
+    *out = version();
+    return SG_OK;
+}
+
+SG_API const char *hipGetErrorName(hipError_t error);
+SG_API const char *hipGetErrorName(hipError_t error)
+{
+    const char *name = sg_name(HIP, error);
+
+    return name ? name : "hipErrorUnknown";
+}
+
+SG_API const char *hipGetErrorString(hipError_t error);
+SG_API const char *hipGetErrorString(hipError_t error)
+{
+    const char *text = sg_text(error);
+
+    return text ? text : "unknown error";
+}
+
+/* What a call returns is not kept: there is nothing to fetch, nor to clear. */
+SG_API hipError_t hipGetLastError(void);
+SG_API hipError_t hipGetLastError(void)
+{
+    return SG_OK;
+}
+
+SG_API hipError_t hipGetDeviceCount(int *count);
+SG_API hipError_t hipGetDeviceCount(int *count)
+{
+    int rc, n = 0;
+
+    if (!count)
+        return SG_INVALID_VALUE;
+    *count = 0;
+    rc = enter();
+    if (rc)
+        return rc;
+    while (sg_device(HIP, n))
+        n++;
+    *count = n;
+    return sg_leave(SG_OK);
+}
+
+SG_API hipError_t hipGetDevice(int *device);
+SG_API hipError_t hipGetDevice(int *device)
+{
+    int rc = enter();
+
+    if (rc)
+        return rc;
+    if (!device)
+        return sg_leave(SG_INVALID_VALUE);
+    *device = sg_get_device();
+    return sg_leave(SG_OK);
+}
+
+SG_API hipError_t hipSetDevice(int device);
+SG_API hipError_t hipSetDevice(int device)
+{
+    int rc = enter();
+
+    return rc ? rc : sg_leave(sg_set_device(device));
+}
+
+SG_API hipError_t hipDeviceGetPCIBusId(char *out, int size, int device);
+SG_API hipError_t hipDeviceGetPCIBusId(char *out, int size, int device)
+{
+    const struct sg_device *d;
+    int rc = enter();
+
+    if (rc)
+        return rc;
+    d = sg_device(HIP, device);
+    if (!d)
+        return sg_leave(SG_INVALID_DEVICE);
+    if (!out || size < 13)
+        return sg_leave(SG_INVALID_VALUE);
+    snprintf(out, (size_t)size, "%s", d->pci);
+    return sg_leave(SG_OK);
+}
+
+SG_API hipError_t hipDeviceGetUuid(hipUUID *out, int device);
+SG_API hipError_t hipDeviceGetUuid(hipUUID *out, int device)
+{
+    const struct sg_device *d;
+    int rc = enter();
+
+    if (rc)
+        return rc;
+    d = sg_device(HIP, device);
+    if (!d)
+        return sg_leave(SG_INVALID_DEVICE);
+    if (!out)
+        return sg_leave(SG_INVALID_VALUE);
+    memcpy(out->bytes, d->uuid, sizeof(out->bytes));
+    return sg_leave(SG_OK);
+}
+
+static int attribute(const struct sg_device *d, int name)
+{
+    unsigned domain = 0, bus = 0, slot = 0;
+
+    sscanf(d->pci, "%x:%x:%x", &domain, &bus, &slot);
+    switch (name) {
+    case ATTR_PCI_BUS:
+        return (int)bus;
+    case ATTR_PCI_DEVICE:
+        return (int)slot;
+    case ATTR_PCI_DOMAIN:
+        return (int)domain;
+    case ATTR_VMM:
+        return version() >= AFTER_5_2;
+    case ATTR_MANAGED:
+    case ATTR_UVA:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+SG_API hipError_t hipDeviceGetAttribute(int *out, int name, int device);
+SG_API hipError_t hipDeviceGetAttribute(int *out, int name, int device)
+{
+    const struct sg_device *d;
+    int rc = enter();
+
+    if (rc)
+        return rc;
+    d = sg_device(HIP, device);
+    if (!d)
+        return sg_leave(SG_INVALID_DEVICE);
+    if (!out || name < 0)
+        return sg_leave(SG_INVALID_VALUE);
+    *out = attribute(d, name);
+    return sg_leave(SG_OK);
+}
+
+/* ------------------------------------------------------------------------------------ pointers */
+
+static enum sort sort_of(const struct sg_range *r)
+{
+    if (!r)
+        return SORT_UNKNOWN;
+    return r->sort == SG_PINNED ? SORT_HOST : r->sort == SG_MANAGED ? SORT_MANAGED : SORT_DEVICE;
+}
+
+/* hipMemoryType, whose numbers changed with ROCm 6: before, managed memory was the host's. */
+static int memory_type(enum sort s)
+{
+    static const int before[] = {0, 0, 1, 0}, since[] = {0, 1, 2, 3};
+
+    return version() < ROCM_6 ? before[s] : since[s];
+}
+
+SG_API hipError_t hipPointerGetAttributes(hipPointerAttribute_t *out, const void *ptr);
+SG_API hipError_t hipPointerGetAttributes(hipPointerAttribute_t *out, const void *ptr)
+{
+    const struct sg_range *r;
+    enum sort sort;
+    int rc = enter();
+
+    if (rc)
+        return rc;
+    r = sg_find(HIP, (uintptr_t)ptr);
+    sort = sort_of(r);
+    if (!out || !ptr || (!r && version() < ROCM_6))
+        return sg_leave(SG_INVALID_VALUE);
+    *out = (hipPointerAttribute_t){.type = memory_type(sort),
+                                   .device = r ? r->device : -2,
+                                   .devicePointer = r ? (void *)(uintptr_t)ptr : NULL,
+                                   .isManaged = sort == SORT_MANAGED,
+                                   .allocationFlags = r ? r->flags : 0};
+    if (sort == SORT_HOST || sort == SORT_MANAGED)
+        out->hostPointer = (void *)(uintptr_t)ptr;
+    return sg_leave(SG_OK);
+}
+
+/* False: there is no such thing, or not of this memory. */
+static bool about(const struct sg_range *r, void *ptr, int name, void *data)
+{
+    enum sort sort = sort_of(r);
+
+    switch (name) {
+    case PTR_MEMORY_TYPE:
+        *(int *)data = memory_type(sort);
+        return true;
+    case PTR_HOST_POINTER:
+        if (sort == SORT_DEVICE)
+            return false;
+        *(void **)data = ptr;
+        return true;
+    case PTR_DEVICE_POINTER:
+        *(void **)data = ptr;
+        return true;
+    case PTR_BUFFER_ID:
+        *(unsigned *)data = (unsigned)r->id;
+        return true;
+    case PTR_IS_MANAGED:
+        *(bool *)data = sort == SORT_MANAGED;
+        return true;
+    case PTR_MAPPED:
+        *(bool *)data = true;
+        return true;
+    case PTR_DEVICE_ORDINAL:
+        *(int *)data = r->device;
+        return true;
+    case PTR_RANGE_START:
+        *(uintptr_t *)data = r->addr;
+        return true;
+    case PTR_RANGE_SIZE:
+        *(size_t *)data = r->size;
+        return true;
+    default:
+        return false;
+    }
+}
+
+SG_API hipError_t hipPointerGetAttribute(void *data, int name, void *ptr);
+SG_API hipError_t hipPointerGetAttribute(void *data, int name, void *ptr)
+{
+    const struct sg_range *r;
+    int rc = enter();
+
+    if (rc)
+        return rc;
+    r = sg_find(HIP, (uintptr_t)ptr);
+    return sg_leave(data && r && about(r, ptr, name, data) ? SG_OK : SG_INVALID_VALUE);
+}
+
+SG_API hipError_t hipMemGetAddressRange(void **base, size_t *size, void *ptr);
+SG_API hipError_t hipMemGetAddressRange(void **base, size_t *size, void *ptr)
+{
+    const struct sg_range *r;
+    int rc = enter();
+
+    if (rc)
+        return rc;
+    r = sg_find(HIP, (uintptr_t)ptr);
+    if (!r)
+        return sg_leave(SG_NOT_FOUND);
+    if (!base || !size)
+        return sg_leave(SG_INVALID_VALUE);
+    *base = (void *)r->addr;
+    *size = r->size;
+    return sg_leave(SG_OK);
+}
+
+/* -------------------------------------------------------------------------------------- memory */
+
+SG_API hipError_t hipMalloc(void **out, size_t size);
+SG_API hipError_t hipMalloc(void **out, size_t size)
+{
+    struct sg_context *c;
+    uintptr_t addr = 0;
+    int rc = enter_context(&c);
+
+    if (rc)
+        return rc;
+    if (!out)
+        return sg_leave(SG_INVALID_VALUE);
+    rc = size ? sg_alloc(c, size, &addr) : SG_OK;
+    if (rc == SG_OK)
+        *out = (void *)addr;
+    return sg_leave(rc);
+}
+
+SG_API hipError_t hipFree(void *ptr);
+SG_API hipError_t hipFree(void *ptr)
+{
+    struct sg_context *c;
+    int rc = enter_context(&c);
+
+    return rc ? rc : sg_leave(ptr ? sg_free(c, (uintptr_t)ptr) : SG_OK);
+}
+
+SG_API hipError_t hipMallocManaged(void **out, size_t size, unsigned flags);
+SG_API hipError_t hipMallocManaged(void **out, size_t size, unsigned flags)
+{
+    struct sg_context *c;
+    uintptr_t addr;
+    int rc = enter_context(&c);
+
+    if (rc)
+        return rc;
+    rc = out && (flags == 1 || flags == 2) ? sg_alloc_managed(c, size, &addr) : SG_INVALID_VALUE;
+    if (rc == SG_OK)
+        *out = (void *)addr;
+    return sg_leave(rc);
+}
+
+SG_API hipError_t hipHostRegister(void *addr, size_t size, unsigned flags);
+SG_API hipError_t hipHostRegister(void *addr, size_t size, unsigned flags)
+{
+    struct sg_context *c;
+    int rc = enter_context(&c);
+
+    if (rc)
+        return rc;
+    return sg_leave(flags > 0xf ? SG_INVALID_VALUE : sg_pin(c, (uintptr_t)addr, size, flags));
+}
+
+SG_API hipError_t hipHostUnregister(void *addr);
+SG_API hipError_t hipHostUnregister(void *addr)
+{
+    struct sg_context *c;
+    int rc = enter_context(&c);
+
+    return rc ? rc : sg_leave(sg_unpin(c, (uintptr_t)addr));
+}
+
+static int fill(void *to, int byte, size_t n, hipStream_t stream)
+{
+    struct sg_context *c;
+    int rc = enter_context(&c);
+
+    return rc ? rc : sg_leave(sg_fill(c, stream, (uintptr_t)to, (uint8_t)byte, n));
+}
+
+SG_API hipError_t hipMemset(void *to, int byte, size_t n);
+SG_API hipError_t hipMemset(void *to, int byte, size_t n)
+{
+    return fill(to, byte, n, NULL);
+}
+
+SG_API hipError_t hipMemsetAsync(void *to, int byte, size_t n, hipStream_t stream);
+SG_API hipError_t hipMemsetAsync(void *to, int byte, size_t n, hipStream_t stream)
+{
+    return fill(to, byte, n, stream_of(stream));
+}
+
+/* Who names the direction must name the right one. */
+static bool fits(void *to, const void *from, int kind)
+{
+    bool to_device = sort_of(sg_find(HIP, (uintptr_t)to)) == SORT_DEVICE;
+    bool from_device = sort_of(sg_find(HIP, (uintptr_t)from)) == SORT_DEVICE;
+
+    switch (kind) {
+    case COPY_HOST_HOST:
+        return !to_device && !from_device;
+    case COPY_TO_DEVICE:
+        return to_device && !from_device;
+    case COPY_TO_HOST:
+        return !to_device && from_device;
+    case COPY_WITHIN:
+        return to_device && from_device;
+    default:
+        return kind == COPY_DEFAULT;
+    }
+}
+
+static int copy(void *to, const void *from, size_t n, int kind, hipStream_t stream)
+{
+    struct sg_copy v = {.to = (uintptr_t)to, .from = (uintptr_t)from, .n = n};
+    struct sg_context *c;
+    int rc = enter_context(&c);
+
+    if (rc)
+        return rc;
+    if (!fits(to, from, kind))
+        return sg_leave(SG_BAD_DIRECTION);
+    return sg_leave(sg_copy(c, stream, &v, 1, false, NULL));
+}
+
+SG_API hipError_t hipMemcpy(void *to, const void *from, size_t n, int kind);
+SG_API hipError_t hipMemcpy(void *to, const void *from, size_t n, int kind)
+{
+    return copy(to, from, n, kind, NULL);
+}
+
+SG_API hipError_t hipMemcpyAsync(void *to, const void *from, size_t n, int kind,
+                                 hipStream_t stream);
+SG_API hipError_t hipMemcpyAsync(void *to, const void *from, size_t n, int kind, hipStream_t stream)
+{
+    return copy(to, from, n, kind, stream_of(stream));
+}
+
+/* --------------------------------------------------------------------------- streams and events */
+
+SG_API hipError_t hipStreamCreateWithFlags(hipStream_t *out, unsigned flags);
+SG_API hipError_t hipStreamCreateWithFlags(hipStream_t *out, unsigned flags)
+{
+    struct sg_context *c;
+    int rc = enter_context(&c);
+
+    if (rc)
+        return rc;
+    return sg_leave(flags > 1 || !out ? SG_INVALID_VALUE : sg_stream_create(c, !flags, out));
+}
+
+SG_API hipError_t hipStreamDestroy(hipStream_t stream);
+SG_API hipError_t hipStreamDestroy(hipStream_t stream)
+{
+    int rc = enter();
+
+    return rc ? rc
+              : sg_leave(stream_of(stream) ? sg_stream_destroy(HIP, stream) : SG_INVALID_HANDLE);
+}
+
+SG_API hipError_t hipStreamSynchronize(hipStream_t stream);
+SG_API hipError_t hipStreamSynchronize(hipStream_t stream)
+{
+    struct sg_context *c;
+    int rc = enter_context(&c);
+
+    return rc ? rc : sg_leave(sg_stream_sync(c, stream_of(stream)));
+}
+
+SG_API hipError_t hipStreamQuery(hipStream_t stream);
+SG_API hipError_t hipStreamQuery(hipStream_t stream)
+{
+    struct sg_context *c;
+    int rc = enter_context(&c);
+
+    return rc ? rc : sg_leave(sg_stream_query(c, stream_of(stream)));
+}
+
+SG_API hipError_t hipEventCreateWithFlags(hipEvent_t *out, unsigned flags);
+SG_API hipError_t hipEventCreateWithFlags(hipEvent_t *out, unsigned flags)
+{
+    struct sg_context *c;
+    int rc = enter_context(&c);
+
+    if (rc)
+        return rc;
+    return sg_leave(flags > 7 || !out ? SG_INVALID_VALUE : sg_event_create(c, out));
+}
+
+SG_API hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream);
+SG_API hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream)
+{
+    struct sg_context *c;
+    int rc = enter_context(&c);
+
+    return rc ? rc : sg_leave(sg_event_record(c, event, stream_of(stream)));
+}
+
+SG_API hipError_t hipEventQuery(hipEvent_t event);
+SG_API hipError_t hipEventQuery(hipEvent_t event)
+{
+    int rc = enter();
+
+    return rc ? rc : sg_leave(sg_event_query(HIP, event));
+}
+
+SG_API hipError_t hipEventSynchronize(hipEvent_t event);
+SG_API hipError_t hipEventSynchronize(hipEvent_t event)
+{
+    int rc = enter();
+
+    return rc ? rc : sg_leave(sg_event_sync(HIP, event));
+}
+
+SG_API hipError_t hipEventDestroy(hipEvent_t event);
+SG_API hipError_t hipEventDestroy(hipEvent_t event)
+{
+    int rc = enter();
+
+    return rc ? rc : sg_leave(sg_event_destroy(HIP, event));
+}
+
+/* ----------------------------------------------------------------------------------------- IPC */
+
+SG_API hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t *out, void *ptr);
+SG_API hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t *out, void *ptr)
+{
+    struct sg_context *c;
+    int rc = enter_context(&c);
+
+    return rc ? rc : sg_leave(out ? sg_ipc_get(c, (uintptr_t)ptr, out) : SG_INVALID_VALUE);
+}
+
+/* hipIpcMemLazyEnablePeerAccess is 0 in older headers, 1 in newer ones. */
+SG_API hipError_t hipIpcOpenMemHandle(void **out, hipIpcMemHandle_t handle, unsigned flags);
+SG_API hipError_t hipIpcOpenMemHandle(void **out, hipIpcMemHandle_t handle, unsigned flags)
+{
+    struct sg_context *c;
+    uintptr_t addr;
+    int rc = enter_context(&c);
+
+    if (rc)
+        return rc;
+    rc = out && flags <= (version() >= ROCM_6) ? sg_ipc_open(c, &handle, &addr) : SG_INVALID_VALUE;
+    if (rc == SG_OK)
+        *out = (void *)addr;
+    return sg_leave(rc);
+}
+
+SG_API hipError_t hipIpcCloseMemHandle(void *ptr);
+SG_API hipError_t hipIpcCloseMemHandle(void *ptr)
+{
+    struct sg_context *c;
+    int rc = enter_context(&c);
+
+    return rc ? rc : sg_leave(sg_ipc_close(c, (uintptr_t)ptr));
+}
+
+SG_API hipError_t hipMemGetHandleForAddressRange(void *out, void *ptr, size_t size, int type,
+                                                 unsigned long long flags);
+SG_API hipError_t hipMemGetHandleForAddressRange(void *out, void *ptr, size_t size, int type,
+                                                 unsigned long long flags)
+{
+    int rc = enter(), fd;
+
+    if (rc)
+        return rc;
+    if (!out || type != 1 || flags > 1)
+        return sg_leave(SG_INVALID_VALUE);
+    rc = sg_dmabuf(HIP, (uintptr_t)ptr, size, &fd);
+    if (rc == SG_OK)
+        memcpy(out, &fd, sizeof(fd));
+    return sg_leave(rc);
+}
+
+/* ----------------------------------------------------------------------------------------- VMM */
+
+struct wish {
+    int device;
+    unsigned types;
+    bool direct;
+};
+
+/* What is asked for, in the layout of the release that is played. */
+static bool read_prop(const void *prop, struct wish *out)
+{
+    old_prop before;
+    new_prop since;
+
+    if (!prop)
+        return false;
+    memcpy(&before, prop, sizeof(before));
+    memcpy(&since, prop, sizeof(since));
+    if (version() < AFTER_5_2) {
+        *out = (struct wish){before.location.id, (unsigned)before.requestedHandleType, false};
+        return before.type == PINNED && before.location.type == LOCATION_DEVICE;
+    }
+    *out = (struct wish){since.location.id, (unsigned)since.requestedHandleType,
+                         since.allocFlags.gpuDirectRDMACapable};
+    return since.type == PINNED && since.location.type == LOCATION_DEVICE;
+}
+
+SG_API hipError_t hipMemGetAllocationGranularity(size_t *out, const void *prop, int which);
+SG_API hipError_t hipMemGetAllocationGranularity(size_t *out, const void *prop, int which)
+{
+    struct wish w;
+    int rc = enter();
+
+    if (rc)
+        return rc;
+    if (!out || !read_prop(prop, &w) || which < 0 || which > 1)
+        return sg_leave(SG_INVALID_VALUE);
+    if (!sg_device(HIP, w.device))
+        return sg_leave(SG_INVALID_DEVICE);
+    *out = SG_GRAIN;
+    return sg_leave(SG_OK);
+}
+
+SG_API hipError_t hipMemCreate(hipMemGenericAllocationHandle_t *out, size_t size, const void *prop,
+                               unsigned long long flags);
+SG_API hipError_t hipMemCreate(hipMemGenericAllocationHandle_t *out, size_t size, const void *prop,
+                               unsigned long long flags)
+{
+    struct wish w;
+    uint64_t handle;
+    int rc = enter();
+
+    if (rc)
+        return rc;
+    if (!out || !read_prop(prop, &w) || flags)
+        return sg_leave(SG_INVALID_VALUE);
+    if ((w.types & SG_TYPE_FABRIC) && version() < ROCM_7)
+        return sg_leave(SG_INVALID_VALUE);
+    rc = sg_vmm_create(HIP, w.device, size, w.types, w.direct, &handle);
+    if (rc == SG_OK)
+        *out = (void *)(uintptr_t)handle;
+    return sg_leave(rc);
+}
+
+SG_API hipError_t hipMemRelease(hipMemGenericAllocationHandle_t handle);
+SG_API hipError_t hipMemRelease(hipMemGenericAllocationHandle_t handle)
+{
+    int rc = enter();
+
+    return rc ? rc : sg_leave(sg_vmm_release(HIP, (uintptr_t)handle));
+}
+
+SG_API hipError_t hipMemAddressReserve(void **out, size_t size, size_t align, void *at,
+                                       unsigned long long flags);
+SG_API hipError_t hipMemAddressReserve(void **out, size_t size, size_t align, void *at,
+                                       unsigned long long flags)
+{
+    uintptr_t addr;
+    int rc = enter();
+
+    (void)at; /* a wish */
+    if (rc)
+        return rc;
+    rc = out && !flags ? sg_vmm_reserve(HIP, size, align, &addr) : SG_INVALID_VALUE;
+    if (rc == SG_OK)
+        *out = (void *)addr;
+    return sg_leave(rc);
+}
+
+SG_API hipError_t hipMemAddressFree(void *ptr, size_t size);
+SG_API hipError_t hipMemAddressFree(void *ptr, size_t size)
+{
+    int rc = enter();
+
+    return rc ? rc : sg_leave(sg_vmm_unreserve(HIP, (uintptr_t)ptr, size));
+}
+
+SG_API hipError_t hipMemMap(void *ptr, size_t size, size_t offset,
+                            hipMemGenericAllocationHandle_t handle, unsigned long long flags);
+SG_API hipError_t hipMemMap(void *ptr, size_t size, size_t offset,
+                            hipMemGenericAllocationHandle_t handle, unsigned long long flags)
+{
+    int rc = enter();
+
+    if (rc)
+        return rc;
+    return sg_leave(offset || flags ? SG_INVALID_VALUE
+                                    : sg_vmm_map(HIP, (uintptr_t)ptr, size, (uintptr_t)handle));
+}
+
+SG_API hipError_t hipMemUnmap(void *ptr, size_t size);
+SG_API hipError_t hipMemUnmap(void *ptr, size_t size)
+{
+    int rc = enter();
+
+    return rc ? rc : sg_leave(sg_vmm_unmap(HIP, (uintptr_t)ptr, size));
+}
+
+SG_API hipError_t hipMemSetAccess(void *ptr, size_t size, const hipMemAccessDesc *v, size_t n);
+SG_API hipError_t hipMemSetAccess(void *ptr, size_t size, const hipMemAccessDesc *v, size_t n)
+{
+    struct sg_grant grants[SG_MAX_DEVICES];
+    int rc = enter();
+
+    if (rc)
+        return rc;
+    if (!v || n > SG_MAX_DEVICES)
+        return sg_leave(SG_INVALID_VALUE);
+    for (size_t i = 0; i < n; i++) {
+        if (v[i].location.type != LOCATION_DEVICE)
+            return sg_leave(SG_INVALID_VALUE);
+        grants[i] = (struct sg_grant){.device = v[i].location.id, .flags = (unsigned)v[i].flags};
+    }
+    return sg_leave(sg_vmm_access(HIP, (uintptr_t)ptr, size, grants, n));
+}
+
+SG_API hipError_t hipMemExportToShareableHandle(void *out, hipMemGenericAllocationHandle_t handle,
+                                                int type, unsigned long long flags);
+SG_API hipError_t hipMemExportToShareableHandle(void *out, hipMemGenericAllocationHandle_t handle,
+                                                int type, unsigned long long flags)
+{
+    int rc = enter();
+
+    if (rc)
+        return rc;
+    return sg_leave(!out || flags ? SG_INVALID_VALUE
+                                  : sg_vmm_export(HIP, (uintptr_t)handle, (unsigned)type, out));
+}
+
+/* Before ROCm 7.1 `from` points to the descriptor; since then it is the descriptor. */
+SG_API hipError_t hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t *out, void *from,
+                                                  int type);
+SG_API hipError_t hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t *out, void *from,
+                                                  int type)
+{
+    bool by_value = version() >= ROCM_7_1;
+    uint64_t handle;
+    int rc = enter(), fd = -1;
+
+    if (rc)
+        return rc;
+    if (!out || (!from && (!by_value || type != SG_TYPE_FD)))
+        return sg_leave(SG_INVALID_VALUE);
+    if (type == SG_TYPE_FD)
+        fd = by_value ? (int)(intptr_t)from : *(const int *)from;
+    rc = sg_vmm_import(HIP, (unsigned)type, fd, from, &handle);
+    if (rc == SG_OK)
+        *out = (void *)(uintptr_t)handle;
+    return sg_leave(rc);
+}
+
+SG_API hipError_t hipMemRetainAllocationHandle(hipMemGenericAllocationHandle_t *out, void *addr);
+SG_API hipError_t hipMemRetainAllocationHandle(hipMemGenericAllocationHandle_t *out, void *addr)
+{
+    uint64_t handle;
+    int rc = enter();
+
+    if (rc)
+        return rc;
+    rc = out ? sg_vmm_retain(HIP, (uintptr_t)addr, &handle) : SG_INVALID_VALUE;
+    if (rc == SG_OK)
+        *out = (void *)(uintptr_t)handle;
+    return sg_leave(rc);
+}
