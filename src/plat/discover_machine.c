@@ -266,19 +266,51 @@ static int place_at(const struct tei_machine *m, hwloc_obj_t device, struct tei_
     return out->nodes && nodes_near(m, device, out->nodes) == 0 ? 0 : TE_ERR_MEMORY;
 }
 
-static int name_gpus(struct tei_machine *m, hwloc_obj_t *devices, size_t n)
+static int add_gpu(struct tei_machine *m, hwloc_obj_t device, const char *kind, int number)
 {
-    unsigned cuda = 0, hip = 0;
+    struct tei_gpu *more = realloc(m->gpus, (m->n_gpus + 1) * sizeof(*more));
+
+    if (!more)
+        return TE_ERR_MEMORY;
+    m->gpus = more;
+    more += m->n_gpus++;
+    *more = (struct tei_gpu){0};
+    snprintf(more->location, sizeof(more->location), "%s:%d", kind, number);
+    return place_at(m, device, &more->place);
+}
+
+/*
+ * By the driver's numbers, which are those of its memory: it may hide devices, and sort them as it
+ * likes. *n: how many of its devices are in the tree.
+ */
+static int number_by_driver(struct tei_machine *m, enum tei_mem_kind kind, const char *name, int *n)
+{
+    int devices = tei_gpu_is_loaded(kind) && tei_gpu_open(kind) == 0 ? tei_gpu_count(kind) : 0;
     int rc = 0;
 
-    for (size_t i = 0; !rc && i < n; i++) {
-        const char *kind = gpu_kind(&devices[i]->attr->pcidev);
-        struct tei_gpu *gpu = &m->gpus[m->n_gpus++];
+    *n = 0;
+    for (int i = 0; !rc && i < devices; i++) {
+        hwloc_obj_t device = NULL;
+        char pci[16];
 
-        snprintf(gpu->location, sizeof(gpu->location), "%s:%u", kind,
-                 kind[0] == 'c' ? cuda++ : hip++);
-        rc = place_at(m, devices[i], &gpu->place);
+        if (tei_gpu_pci(kind, i, pci) == 0)
+            device = hwloc_get_pcidev_by_busidstring(m->tree, pci);
+        if (device) {
+            rc = add_gpu(m, device, name, i);
+            (*n)++;
+        }
     }
+    return rc;
+}
+
+static int number_gpus(struct tei_machine *m, hwloc_obj_t *devices, size_t n,
+                       enum tei_mem_kind kind, const char *name)
+{
+    int known, next = 0, rc = number_by_driver(m, kind, name, &known);
+
+    for (size_t i = 0; !rc && known == 0 && i < n; i++)
+        if (strcmp(gpu_kind(&devices[i]->attr->pcidev), name) == 0)
+            rc = add_gpu(m, devices[i], name, next++);
     return rc;
 }
 
@@ -286,16 +318,17 @@ static int read_gpus(struct tei_machine *m)
 {
     size_t room = (size_t)hwloc_get_nbobjs_by_type(m->tree, HWLOC_OBJ_PCI_DEVICE) + 1, n = 0;
     hwloc_obj_t *devices = calloc(room, sizeof(hwloc_obj_t)), device = NULL;
-    int rc = TE_ERR_MEMORY;
+    int rc = devices ? 0 : TE_ERR_MEMORY;
 
-    m->gpus = calloc(room, sizeof(*m->gpus));
-    if (devices && m->gpus) {
-        while ((device = hwloc_get_next_pcidev(m->tree, device)))
-            if (gpu_kind(&device->attr->pcidev))
-                devices[n++] = device;
+    while (devices && (device = hwloc_get_next_pcidev(m->tree, device)))
+        if (gpu_kind(&device->attr->pcidev))
+            devices[n++] = device;
+    if (n > 0) {
         qsort(devices, n, sizeof(hwloc_obj_t), by_address);
-        rc = name_gpus(m, devices, n);
+        rc = number_gpus(m, devices, n, TEI_MEM_CUDA, "cuda");
     }
+    if (!rc && n > 0)
+        rc = number_gpus(m, devices, n, TEI_MEM_HIP, "hip");
     free(devices);
     return rc ? TEI_FAIL(rc, "no memory to list GPUs") : 0;
 }

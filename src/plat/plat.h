@@ -251,7 +251,8 @@ void tei_nics_fini(struct tei_nics *nics);
  * Lists the NICs, and makes the priority matrix of those that are usable:
  *   cpu:N   for every NUMA node. Preferred: the NICs of the node; if it has none, the nearest ones
  *           where the distances between nodes are known, else none.
- *   cuda:N, hip:N  for NVIDIA's and AMD's GPUs in the order of their PCI addresses. Preferred: the
+ *   cuda:N, hip:N  for NVIDIA's and AMD's GPUs: by the numbers of the driver, if the process has
+ *           loaded that (which opens it), else in the order of their PCI addresses. Preferred: the
  *           NICs that share most of the way to the GPU: a PCI switch before a root complex, before
  *           a NUMA node, before the nearest of the other nodes.
  * The others are available; so are, everywhere, NICs of which nobody knows where they are. Reads
