@@ -31,16 +31,19 @@
     X(CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, 1)                            \
     X(CU_MEM_ALLOCATION_TYPE_PINNED, 1)                                 \
     X(CU_MEM_LOCATION_TYPE_DEVICE, 1)                                   \
-    X(CU_MEM_HANDLE_TYPE_FABRIC, 8)                                     \
     X(CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 3)                            \
     X(CU_MEM_ALLOC_GRANULARITY_RECOMMENDED, 1)                          \
-    X(CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 1)                           \
-    X(CU_MEMCPY_SRC_ACCESS_ORDER_STREAM, 1)                             \
+    X(CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 1)
+
+/* The same, of which headers before CUDA 12.8 do not know all. */
+#define TEI_CUDA_NEW_NUMBERS(X)             \
+    X(CU_MEM_HANDLE_TYPE_FABRIC, 8)         \
+    X(CU_MEMCPY_SRC_ACCESS_ORDER_STREAM, 1) \
     X(CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE, 1)
 
 enum {
 #define TEI_CUDA_NUMBER(name, value) TEI_##name = (value),
-    TEI_CUDA_NUMBERS(TEI_CUDA_NUMBER)
+    TEI_CUDA_NUMBERS(TEI_CUDA_NUMBER) TEI_CUDA_NEW_NUMBERS(TEI_CUDA_NUMBER)
 #undef TEI_CUDA_NUMBER
 };
 
@@ -116,10 +119,6 @@ typedef struct {
     X(cuMemHostRegister_v2, (void *, size_t, unsigned), true)                                      \
     X(cuMemHostUnregister, (void *), true)                                                         \
     X(cuMemcpyAsync, (CUdeviceptr, CUdeviceptr, size_t, CUstream), true)                           \
-    X(cuMemcpyBatchAsync,                                                                          \
-      (CUdeviceptr *, CUdeviceptr *, size_t *, size_t, CUmemcpyAttributes *, size_t *, size_t,     \
-       size_t *, CUstream),                                                                        \
-      false)                                                                                       \
     X(cuStreamCreate, (CUstream *, unsigned), true)                                                \
     X(cuStreamDestroy_v2, (CUstream), true)                                                        \
     X(cuStreamSynchronize, (CUstream), true)                                                       \
@@ -150,5 +149,12 @@ typedef struct {
     X(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle *, void *), true)                 \
     X(cuMemGetHandleForAddressRange,                                                               \
       (void *, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long), false)
+
+/* Since CUDA 12.8. Later headers have a newer one under this name; the library keeps this. */
+#define TEI_CUDA_NEW_SYMBOLS(X)                                                                \
+    X(cuMemcpyBatchAsync,                                                                      \
+      (CUdeviceptr *, CUdeviceptr *, size_t *, size_t, CUmemcpyAttributes *, size_t *, size_t, \
+       size_t *, CUstream),                                                                    \
+      false)
 
 #endif

@@ -17,13 +17,13 @@
 
 static struct {
 #define MEMBER(name, args, required) CUresult(*name) args;
-    TEI_CUDA_SYMBOLS(MEMBER)
+    TEI_CUDA_SYMBOLS(MEMBER) TEI_CUDA_NEW_SYMBOLS(MEMBER)
 #undef MEMBER
 } cu;
 
 static const struct tei_symbol symbols[] = {
 #define SYMBOL(name, args, required) {#name, offsetof(__typeof__(cu), name), required},
-    TEI_CUDA_SYMBOLS(SYMBOL)
+    TEI_CUDA_SYMBOLS(SYMBOL) TEI_CUDA_NEW_SYMBOLS(SYMBOL)
 #undef SYMBOL
 };
 
@@ -244,12 +244,16 @@ static int copy_batch(const struct tei_copy *v, size_t n, CUstream stream)
     return cu.cuMemcpyBatchAsync(to, from, sizes, n, &how, &first, 1, &failed, stream);
 }
 
+/* A batch is taken whole or not at all; a driver may know the call, and yet not this device. */
 static int copy(const struct tei_copy *v, size_t n, void *stream)
 {
-    int status = 0;
+    int status = TEI_GPU_NOT_SUPPORTED;
 
     if (n > 1 && cu.cuMemcpyBatchAsync)
-        return copy_batch(v, n, stream);
+        status = copy_batch(v, n, stream);
+    if (status != TEI_GPU_NOT_SUPPORTED)
+        return status;
+    status = 0;
     for (size_t i = 0; !status && i < n; i++)
         status = cu.cuMemcpyAsync(number(v[i].to), number(v[i].from), v[i].n, stream);
     return status;

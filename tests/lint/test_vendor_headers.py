@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# te-test: optional
+"""
+src/plat/cuda.h and src/plat/hip.h, which tell the drivers' ABIs, agree with the vendors' headers.
+
+Those are looked for where packages put them, and in TE_TEST_CUDA_INCLUDE and TE_TEST_HIP_INCLUDE. Without
+either the test is skipped. NVIDIA's is in the PyPI wheel nvidia-cuda-runtime-cu12, AMD's in the Debian
+package libamdhip64-dev.
+"""
+import glob
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+CC = os.environ.get("TE_TEST_CC", "cc")
+
+
+def folder(variable, header, places):
+    """The first of these folders that has the header."""
+    for pattern in [os.environ.get(variable, "")] + places:
+        for place in sorted(glob.glob(pattern)) if pattern else []:
+            if os.path.isfile(os.path.join(place, header)):
+                return place
+    return None
+
+
+CUDA = folder("TE_TEST_CUDA_INCLUDE", "cuda.h",
+              ["/usr/local/cuda/include", "/usr/include", "/opt/cuda/include"] +
+              [os.path.join(p, "nvidia", "*", "include") for p in sys.path if p])
+HIP = folder("TE_TEST_HIP_INCLUDE", "hip/hip_runtime_api.h", ["/opt/rocm/include", "/usr/include"])
+
+
+def messages(name, include, ours, *flags):
+    """What the compiler says to tests/lint/vendor/<name>.c, with `ours` in front of the sources."""
+    command = [CC, "-std=c17", "-fsyntax-only", "-D__HIP_PLATFORM_AMD__", "-I", ours, "-I",
+               os.path.join(ROOT, "src"), "-isystem", include, *flags,
+               os.path.join(ROOT, "tests", "lint", "vendor", name + ".c")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stderr if done.returncode else ""
+
+
+class VendorHeaders(unittest.TestCase):
+    def agrees(self, name, include):
+        with tempfile.TemporaryDirectory() as nothing:
+            for flags in ([], ["-DLAYOUTS"]):
+                self.assertEqual(messages(name, include, nothing, *flags), "")
+
+    def is_strict(self, name, include, wrongs):
+        """Each of these changes to our header is found."""
+        with open(os.path.join(ROOT, "src", "plat", name + ".h"), encoding="utf-8") as f:
+            text = f.read()
+        for old, new, flags in wrongs:
+            with self.subTest(old), tempfile.TemporaryDirectory() as ours:
+                changed, n = re.subn(old, new, text, count=1)
+                self.assertEqual(n, 1)
+                os.mkdir(os.path.join(ours, "plat"))
+                with open(os.path.join(ours, "plat", name + ".h"), "w", encoding="utf-8") as f:
+                    f.write(changed)
+                self.assertIn("assert", messages(name, include, ours, *flags))
+
+    @unittest.skipUnless(CUDA, "no cuda.h")
+    def test_cuda(self):
+        self.agrees("cuda", CUDA)
+
+    @unittest.skipUnless(CUDA, "no cuda.h")
+    def test_cuda_is_strict(self):
+        self.is_strict("cuda", CUDA, [
+            (r"X\(CUDA_ERROR_NOT_READY, 600\)", "X(CUDA_ERROR_NOT_READY, 601)", []),
+            (r"X\(cuMemFree_v2, \(CUdeviceptr\)", "X(cuMemFree_v2, (void *)", []),
+            (r"unsigned short usage;", "unsigned usage;", ["-DLAYOUTS"]),
+            (r"char reserved\[64\]", "char reserved[63]", ["-DLAYOUTS"])])
+
+    @unittest.skipUnless(HIP, "no hip/hip_runtime_api.h")
+    def test_hip(self):
+        self.agrees("hip", HIP)
+
+    @unittest.skipUnless(HIP, "no hip/hip_runtime_api.h")
+    def test_hip_is_strict(self):
+        self.is_strict("hip", HIP, [
+            (r"X\(hipErrorNotReady, 600\)", "X(hipErrorNotReady, 601)", []),
+            (r"hipFree, \(void \*\)", "hipFree, (int)", []),
+            (r"int isManaged;", "long isManaged;", ["-DLAYOUTS"])])
+
+
+if __name__ == "__main__":
+    if not CUDA and not HIP:
+        print("neither cuda.h nor hip/hip_runtime_api.h: set TE_TEST_CUDA_INCLUDE, TE_TEST_HIP_INCLUDE")
+        sys.exit(77)
+    unittest.main()
