@@ -417,7 +417,9 @@ static bool fill(struct tei_mover *m, struct lane *l)
     unsigned window = l->flow == TEI_WITHIN ? WINDOW_MAX : WINDOW;
     bool any = false;
 
-    while (l->n < window && !last_failed(l) && !tei_list_empty(&l->queue) && open_queue(m, l)) {
+    if (!tei_list_empty(&l->queue) && !open_queue(m, l))
+        return true;
+    while (l->n < window && !last_failed(l) && !tei_list_empty(&l->queue)) {
         struct mark *k = &l->marks[(l->first + l->n) % WINDOW_MAX];
 
         gather(l, k);

@@ -1,0 +1,764 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The thread that runs copies of devices: every flow, errors, cancel, deadlines, close. */
+#include "base/os.h"
+#include "plat/plat.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#define AREA   ((size_t)12 << 20)
+#define JOBS   4096
+#define PLACES 3 /* the host, and up to two devices of a kind */
+
+/* ------------------------------------------------------------------------------------------- rig */
+
+struct job {
+    struct tei_move move;
+    unsigned ended; /* times */
+    unsigned rank;  /* how many had ended before */
+};
+
+struct rig {
+    struct tei_mover *mover;
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    struct job *jobs; /* JOBS */
+    unsigned n, ended;
+};
+
+static void on_ended(void *arg, struct tei_list *moves)
+{
+    struct rig *r = arg;
+    struct tei_link *link;
+
+    pthread_mutex_lock(&r->lock);
+    while ((link = tei_list_pop(moves))) {
+        struct tei_move *v = tei_container_of(link, struct tei_move, link);
+        struct job *j = tei_container_of(v, struct job, move);
+
+        j->ended++;
+        j->rank = r->ended++;
+    }
+    pthread_cond_broadcast(&r->cond);
+    pthread_mutex_unlock(&r->lock);
+}
+
+static void rig_open(struct rig *r)
+{
+    *r = (struct rig){0};
+    pthread_mutex_init(&r->lock, NULL);
+    tei_cond_init(&r->cond);
+    r->jobs = calloc(JOBS, sizeof(*r->jobs));
+    assert_non_null(r->jobs);
+    assert_int_equal(tei_mover_start("te/test", on_ended, r, &r->mover), 0);
+}
+
+/* Ends the mover; every job has ended exactly once. */
+static void rig_close(struct rig *r)
+{
+    tei_mover_destroy(r->mover);
+    for (unsigned i = 0; i < r->n; i++)
+        assert_int_equal(r->jobs[i].ended, 1);
+    free(r->jobs);
+    pthread_cond_destroy(&r->cond);
+    pthread_mutex_destroy(&r->lock);
+}
+
+/* Whether so many have ended, waiting for it. */
+static bool wait_ended(struct rig *r, unsigned n)
+{
+    int64_t until = tei_now_ns() + 60 * TEI_NS_PER_S;
+    bool in_time = true;
+
+    pthread_mutex_lock(&r->lock);
+    while (r->ended < n && in_time)
+        in_time = tei_cond_wait_until(&r->cond, &r->lock, until);
+    in_time = r->ended >= n;
+    pthread_mutex_unlock(&r->lock);
+    return in_time;
+}
+
+/* Memory of a device or of the host, and what is to be in it. */
+struct place {
+    enum tei_mem_kind kind;
+    int device;
+    char *source, *target; /* AREA each */
+    char *has, *wants;     /* copies in host memory */
+};
+
+static void fill(char *p, size_t n, uint64_t seed)
+{
+    for (size_t i = 0; i < n; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        p[i] = (char)(seed >> 56);
+    }
+}
+
+static char *get_memory(enum tei_mem_kind kind, int device)
+{
+    void *p = NULL;
+
+    if (kind == TEI_MEM_HOST)
+        p = malloc(AREA);
+    else
+        assert_int_equal(tei_gpu_alloc(kind, device, AREA, false, &p), 0);
+    assert_non_null(p);
+    return p;
+}
+
+static void put_memory(enum tei_mem_kind kind, void *p)
+{
+    if (kind == TEI_MEM_HOST)
+        free(p);
+    else
+        tei_gpu_free(kind, p);
+}
+
+static void place_open(struct place *p, enum tei_mem_kind kind, int device)
+{
+    p->kind = kind;
+    p->device = device;
+    p->source = get_memory(kind, device);
+    p->target = get_memory(kind, device);
+    p->has = malloc(AREA);
+    p->wants = malloc(AREA);
+    assert_true(p->has && p->wants);
+    fill(p->has, AREA, tei_random_u64());
+    memset(p->wants, 0x5a, AREA);
+    assert_int_equal(tei_mem_copy(p->source, p->has, AREA), 0);
+    assert_int_equal(tei_mem_copy(p->target, p->wants, AREA), 0);
+}
+
+static void place_check(const struct place *p)
+{
+    char *is = malloc(AREA);
+
+    assert_non_null(is);
+    assert_int_equal(tei_mem_copy(is, p->target, AREA), 0);
+    assert_true(memcmp(is, p->wants, AREA) == 0);
+    free(is);
+}
+
+static void place_close(struct place *p)
+{
+    put_memory(p->kind, p->source);
+    put_memory(p->kind, p->target);
+    free(p->has);
+    free(p->wants);
+}
+
+/* The host and the devices of a kind; how many. 0: there is no such device. */
+static unsigned places_open(struct place v[PLACES], enum tei_mem_kind kind)
+{
+    int devices = tei_gpu_open(kind) ? 0 : tei_gpu_count(kind);
+    unsigned n = 1 + (unsigned)(devices < PLACES - 1 ? devices : PLACES - 1);
+
+    if (devices <= 0) {
+        print_message("there is no device of kind %d here\n", (int)kind);
+        return 0;
+    }
+    place_open(&v[0], TEI_MEM_HOST, -1);
+    for (unsigned i = 1; i < n; i++)
+        place_open(&v[i], kind, (int)i - 1);
+    return n;
+}
+
+static void places_close(struct place *v, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        place_close(&v[i]);
+}
+
+/* A move of n bytes; not of the host alone. */
+static struct job *add_move(struct rig *r, struct tei_list *list, const struct place *to, size_t at,
+                            const struct place *from, size_t from_at, size_t n)
+{
+    struct job *j = &r->jobs[r->n++];
+    const struct place *by = from->kind == TEI_MEM_HOST ? to : from;
+
+    assert_true(r->n <= JOBS && by->kind != TEI_MEM_HOST);
+    j->move = (struct tei_move){.kind = by->kind,
+                                .device = by->device,
+                                .flow = from->kind == TEI_MEM_HOST ? TEI_TO_DEVICE
+                                        : to->kind == TEI_MEM_HOST ? TEI_FROM_DEVICE
+                                                                   : TEI_WITHIN,
+                                .to = to->target + at,
+                                .from = from->source + from_at,
+                                .n = n,
+                                .deadline_ns = TEI_NEVER};
+    tei_list_push_back(list, &j->move.link);
+    return j;
+}
+
+/* The same, and what it is to do. */
+static struct job *add_good(struct rig *r, struct tei_list *list, const struct place *to, size_t at,
+                            const struct place *from, size_t from_at, size_t n)
+{
+    memcpy(to->wants + at, from->has + from_at, n);
+    return add_move(r, list, to, at, from, from_at, n);
+}
+
+static void all_went_well(const struct rig *r)
+{
+    for (unsigned i = 0; i < r->n; i++) {
+        assert_int_equal(r->jobs[i].move.error, 0);
+        assert_int_equal(r->jobs[i].move.moved, r->jobs[i].move.n);
+    }
+}
+
+/* ------------------------------------------------------------------------------- what goes well */
+
+/* A length of any order of magnitude up to `most`. */
+static size_t some_length(size_t most)
+{
+    size_t n = (size_t)(tei_random_u64() >> (40 + tei_random_u64() % 24)) + 1;
+
+    return tei_min(n, most);
+}
+
+/* Cuts all targets into pieces of random lengths, each from somewhere. */
+static void post_random(struct rig *r, const struct place *v, unsigned n)
+{
+    struct tei_list list;
+
+    tei_list_init(&list);
+    for (unsigned t = 0; t < n; t++) {
+        for (size_t at = 0, len; at < AREA && r->n < JOBS; at += len) {
+            unsigned f =
+                t ? (unsigned)(tei_random_u64() % n) : 1 + (unsigned)(tei_random_u64() % (n - 1));
+
+            len = some_length(AREA - at);
+            add_good(r, &list, &v[t], at, &v[f], tei_random_u64() % (AREA - len + 1), len);
+            if (tei_random_u64() % 16 == 0)
+                tei_mover_post(r->mover, &list);
+        }
+    }
+    tei_mover_post(r->mover, &list);
+}
+
+static void move_everywhere(enum tei_mem_kind kind)
+{
+    struct place v[PLACES];
+    struct rig r;
+    unsigned n = places_open(v, kind);
+
+    if (!n)
+        return;
+    rig_open(&r);
+    post_random(&r, v, n);
+    assert_true(wait_ended(&r, r.n));
+    all_went_well(&r);
+    for (unsigned i = 0; i < n; i++)
+        place_check(&v[i]);
+    rig_close(&r);
+    places_close(v, n);
+}
+
+static void every_flow_of_cuda(void **state)
+{
+    (void)state;
+    move_everywhere(TEI_MEM_CUDA);
+}
+
+static void every_flow_of_hip(void **state)
+{
+    (void)state;
+    move_everywhere(TEI_MEM_HIP);
+}
+
+/* Far more than go in one call, or are under way at a time. */
+static void many_small_ones(void **state)
+{
+    struct place v[PLACES];
+    struct rig r;
+    struct tei_list list;
+    unsigned n = places_open(v, TEI_MEM_CUDA);
+    size_t each = AREA / JOBS;
+
+    (void)state;
+    if (!n)
+        return;
+    rig_open(&r);
+    tei_list_init(&list);
+    for (unsigned i = 0; i < JOBS; i++)
+        add_good(&r, &list, &v[i % 2], i * each, &v[!(i % 2)], (JOBS - 1 - i) * each, each - 1);
+    tei_mover_post(r.mover, &list);
+    assert_true(tei_list_empty(&list));
+    assert_true(wait_ended(&r, r.n));
+    all_went_well(&r);
+    place_check(&v[0]);
+    place_check(&v[1]);
+    rig_close(&r);
+    places_close(v, n);
+}
+
+static void a_short_one_passes_a_long_one(void **state)
+{
+    struct place v[PLACES];
+    struct rig r;
+    struct tei_list list;
+    struct job *longer, *shorter;
+    unsigned n = places_open(v, TEI_MEM_CUDA);
+
+    (void)state;
+    if (!n)
+        return;
+    rig_open(&r);
+    tei_list_init(&list);
+    longer = add_good(&r, &list, &v[1], 100, &v[0], 7, AREA - 100);
+    shorter = add_good(&r, &list, &v[1], 1, &v[0], 3, 99);
+    tei_mover_post(r.mover, &list);
+    assert_true(wait_ended(&r, 2));
+    all_went_well(&r);
+    assert_true(shorter->rank < longer->rank);
+    place_check(&v[1]);
+    rig_close(&r);
+    places_close(v, n);
+}
+
+struct poster {
+    struct rig *r;
+    struct job *jobs;
+    unsigned n;
+};
+
+static void *post_some(void *arg)
+{
+    struct poster *p = arg;
+    struct tei_list list;
+
+    tei_list_init(&list);
+    for (unsigned i = 0; i < p->n; i++) {
+        tei_list_push_back(&list, &p->jobs[i].move.link);
+        if (i % 5 == 0)
+            tei_mover_post(p->r->mover, &list);
+    }
+    tei_mover_post(p->r->mover, &list);
+    return NULL;
+}
+
+static void two_threads_post(void **state)
+{
+    struct place v[PLACES];
+    struct rig r;
+    struct tei_list list;
+    struct poster posters[2];
+    pthread_t threads[2];
+    unsigned n = places_open(v, TEI_MEM_CUDA);
+    size_t each = AREA / 512;
+
+    (void)state;
+    if (!n)
+        return;
+    rig_open(&r);
+    tei_list_init(&list);
+    for (unsigned i = 0; i < 512; i++) {
+        add_good(&r, &list, &v[i < 256], i * each, &v[i >= 256], i * each + 1, each - 1);
+        tei_list_pop(&list);
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        posters[i] = (struct poster){.r = &r, .jobs = &r.jobs[i * 256], .n = 256};
+        assert_int_equal(pthread_create(&threads[i], NULL, post_some, &posters[i]), 0);
+    }
+    for (unsigned i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    assert_true(wait_ended(&r, r.n));
+    all_went_well(&r);
+    place_check(&v[0]);
+    place_check(&v[1]);
+    rig_close(&r);
+    places_close(v, n);
+}
+
+/* ------------------------------------------------------------------------------- what does not */
+
+static void no_such_device(void **state)
+{
+    struct place v[PLACES];
+    struct rig r;
+    struct tei_list list;
+    struct job *bad;
+    unsigned n = places_open(v, TEI_MEM_CUDA);
+
+    (void)state;
+    if (!n)
+        return;
+    rig_open(&r);
+    tei_list_init(&list);
+    for (unsigned round = 0; round < 2; round++) {
+        bad = add_move(&r, &list, &v[1], 0, &v[0], 0, 1000);
+        bad->move.device = 63;
+        add_good(&r, &list, &v[1], 1000 * (round + 1), &v[0], 5, 1000);
+        tei_mover_post(r.mover, &list);
+        assert_true(wait_ended(&r, r.n));
+        assert_int_not_equal(bad->move.error, 0);
+        assert_non_null(bad->move.why);
+        assert_int_equal(bad->move.moved, 0);
+        assert_int_equal(r.jobs[r.n - 1].move.error, 0);
+    }
+    place_check(&v[1]);
+    rig_close(&r);
+    places_close(v, n);
+}
+
+static void what_is_late_never_begins(void **state)
+{
+    struct place v[PLACES];
+    struct rig r;
+    struct tei_list list;
+    struct job *late;
+    unsigned n = places_open(v, TEI_MEM_CUDA);
+
+    (void)state;
+    if (!n)
+        return;
+    rig_open(&r);
+    tei_list_init(&list);
+    late = add_move(&r, &list, &v[1], 0, &v[0], 0, AREA / 2);
+    late->move.deadline_ns = 1;
+    add_good(&r, &list, &v[1], AREA / 2, &v[0], 5, 1000)->move.deadline_ns = tei_deadline_ns(60000);
+    tei_mover_post(r.mover, &list);
+    assert_true(wait_ended(&r, 2));
+    assert_int_equal(late->move.error, TE_ERR_TIMEOUT);
+    assert_int_equal(late->move.moved, 0);
+    assert_int_equal(r.jobs[1].move.error, 0);
+    place_check(&v[1]);
+    rig_close(&r);
+    places_close(v, n);
+}
+
+/* Only moves of the whole area, which nobody looks at afterwards. */
+static void flood(struct rig *r, const struct place *v, unsigned n, const void *owner)
+{
+    struct tei_list list;
+
+    tei_list_init(&list);
+    for (unsigned i = 0; i < n; i++)
+        add_move(r, &list, &v[i % 2], 0, &v[!(i % 2)], 0, AREA)->move.owner = owner;
+    tei_mover_post(r->mover, &list);
+}
+
+static void cancel_names_an_owner(void **state)
+{
+    struct place v[PLACES];
+    struct rig r;
+    unsigned n = places_open(v, TEI_MEM_CUDA), canceled = 0;
+    int mine = 0, other = 0;
+
+    (void)state;
+    if (!n)
+        return;
+    rig_open(&r);
+    flood(&r, v, 100, &mine);
+    flood(&r, v, 4, &other);
+    tei_mover_cancel(r.mover, &mine);
+    assert_true(wait_ended(&r, r.n));
+    for (unsigned i = 0; i < 100; i++) {
+        canceled += r.jobs[i].move.error == TE_ERR_CANCELED;
+        assert_true(r.jobs[i].move.error == TE_ERR_CANCELED || r.jobs[i].move.moved == AREA);
+    }
+    assert_true(canceled >= 80);
+    for (unsigned i = 100; i < 104; i++)
+        assert_int_equal(r.jobs[i].move.error, 0);
+    rig_close(&r);
+    places_close(v, n);
+}
+
+static void close_with_work_under_way(void **state)
+{
+    struct place v[PLACES];
+    struct rig r;
+    struct tei_list list;
+    unsigned n = places_open(v, TEI_MEM_CUDA);
+    struct job *after;
+
+    (void)state;
+    if (!n)
+        return;
+    rig_open(&r);
+    flood(&r, v, 50, NULL);
+    assert_true(wait_ended(&r, 1));
+    tei_mover_close(r.mover);
+    tei_mover_close(r.mover);
+    tei_list_init(&list);
+    after = add_move(&r, &list, &v[1], 0, &v[0], 0, 1);
+    tei_mover_post(r.mover, &list);
+    assert_true(wait_ended(&r, r.n));
+    assert_int_equal(after->move.error, TE_ERR_CANCELED);
+    for (unsigned i = 0; i < r.n; i++)
+        assert_true(r.jobs[i].move.error == 0 || r.jobs[i].move.error == TE_ERR_CANCELED);
+    rig_close(&r);
+    places_close(v, n);
+}
+
+/* destroy() waits for what the device does, and for nothing else. */
+static void destroy_with_work_under_way(void **state)
+{
+    struct place v[PLACES];
+    struct rig r;
+    unsigned n = places_open(v, TEI_MEM_CUDA);
+
+    (void)state;
+    if (!n)
+        return;
+    rig_open(&r);
+    flood(&r, v, 50, NULL);
+    rig_close(&r);
+    tei_mover_destroy(NULL);
+    places_close(v, n);
+}
+
+/* -------------------------------------------------------------------- what a stand-in can be told */
+
+/* Tells the stand-in of a driver what to do wrong; false if the driver is real. */
+static bool command(const char *text)
+{
+    bool (*plays)(int kind) = (bool (*)(int))dlsym(RTLD_DEFAULT, "softgpu_plays");
+    int (*control)(const char *) = (int (*)(const char *))dlsym(RTLD_DEFAULT, "softgpu_control");
+
+    if (!plays || !control || !plays(0)) {
+        print_message("left out: the driver cannot be told \"%s\"\n", text);
+        return false;
+    }
+    assert_int_equal(control(text), 0);
+    return true;
+}
+
+/* Copies that the stand-in was asked for. */
+static long count_copies(void)
+{
+    long (*calls)(int, const char *) =
+        (long (*)(int, const char *))dlsym(RTLD_DEFAULT, "softgpu_calls");
+
+    assert_non_null(calls);
+    return calls(0, "copy");
+}
+
+/* Posts the flood while nothing gets on, and waits until some of it is with the device. */
+static void flood_and_stall(struct rig *r, const struct place *v, unsigned n, const void *owner,
+                            int64_t deadline_ns)
+{
+    long before = count_copies();
+    struct tei_list list;
+
+    tei_list_init(&list);
+    for (unsigned i = 0; i < n; i++) {
+        struct job *j = add_move(r, &list, &v[1], 0, &v[0], 0, AREA);
+
+        j->move.owner = owner;
+        j->move.deadline_ns = deadline_ns;
+    }
+    tei_mover_post(r->mover, &list);
+    for (int i = 0; i < 60000 && count_copies() == before; i++)
+        usleep(1000);
+    assert_int_not_equal(count_copies(), before);
+}
+
+/* What is with the device stays there until it is let go; the rest ends at once. */
+static void check_stalled(struct rig *r, unsigned first, unsigned n, int error)
+{
+    unsigned ended;
+
+    assert_true(wait_ended(r, n - 8));
+    pthread_mutex_lock(&r->lock);
+    ended = r->ended;
+    pthread_mutex_unlock(&r->lock);
+    assert_true(ended < n);
+    assert_true(command("release"));
+    assert_true(wait_ended(r, first + n));
+    for (unsigned i = first; i < first + n; i++) {
+        assert_int_equal(r->jobs[i].move.error, error);
+        assert_true(r->jobs[i].move.moved < AREA);
+    }
+}
+
+static void cancel_while_the_device_stalls(void **state)
+{
+    struct place v[PLACES];
+    struct rig r;
+    unsigned n = places_open(v, TEI_MEM_CUDA);
+    int mine = 0;
+
+    (void)state;
+    if (n && command("stall kind=cuda")) {
+        rig_open(&r);
+        flood_and_stall(&r, v, 30, &mine, TEI_NEVER);
+        tei_mover_cancel(r.mover, &mine);
+        tei_mover_cancel(r.mover, &mine);
+        check_stalled(&r, 0, 30, TE_ERR_CANCELED);
+        rig_close(&r);
+    }
+    places_close(v, n);
+}
+
+static void deadlines_while_the_device_stalls(void **state)
+{
+    struct place v[PLACES];
+    struct rig r;
+    unsigned n = places_open(v, TEI_MEM_CUDA);
+
+    (void)state;
+    if (n && command("stall kind=cuda")) {
+        rig_open(&r);
+        flood_and_stall(&r, v, 30, NULL, tei_deadline_ns(200));
+        check_stalled(&r, 0, 30, TE_ERR_TIMEOUT);
+        rig_close(&r);
+    }
+    places_close(v, n);
+}
+
+/* The other device, and the other flow, go on. */
+static void a_stall_is_of_one_device(void **state)
+{
+    struct place v[PLACES];
+    struct rig r;
+    struct tei_list list;
+    unsigned n = places_open(v, TEI_MEM_CUDA);
+
+    (void)state;
+    if (n == PLACES && command("stall kind=cuda device=0")) {
+        rig_open(&r);
+        tei_list_init(&list);
+        add_good(&r, &list, &v[1], 0, &v[0], 0, AREA);
+        add_good(&r, &list, &v[2], 0, &v[0], 0, AREA);
+        tei_mover_post(r.mover, &list);
+        assert_true(wait_ended(&r, 1));
+        assert_int_equal(r.jobs[0].ended, 0);
+        assert_int_equal(r.jobs[1].move.error, 0);
+        assert_true(command("release"));
+        assert_true(wait_ended(&r, 2));
+        place_check(&v[1]);
+        place_check(&v[2]);
+        rig_close(&r);
+    }
+    places_close(v, n);
+}
+
+static void post_small(struct rig *r, const struct place *v, unsigned n)
+{
+    struct tei_list list;
+
+    tei_list_init(&list);
+    for (unsigned i = 0; i < n; i++)
+        add_good(r, &list, &v[1], i * 1000, &v[0], i * 1001, 999);
+    tei_mover_post(r->mover, &list);
+}
+
+/* Nobody pays for a failure that another copy is to blame for. */
+static void a_failure_among_many_is_tried_again(void **state)
+{
+    static const char *const failures[] = {
+        "fail copy nth=200 kind=cuda",
+        "fail copy nth=200 async=1 kind=cuda",
+        "fail record nth=2 kind=cuda",
+    };
+    struct place v[PLACES];
+    struct rig r;
+    unsigned n = places_open(v, TEI_MEM_CUDA);
+
+    (void)state;
+    for (unsigned i = 0; n && i < TEI_ARRAY_LEN(failures) && command(failures[i]); i++) {
+        rig_open(&r);
+        post_small(&r, v, 1000);
+        assert_true(wait_ended(&r, r.n));
+        all_went_well(&r);
+        place_check(&v[1]);
+        rig_close(&r);
+        command("clear");
+    }
+    places_close(v, n);
+}
+
+static void what_fails_alone_has_failed(void **state)
+{
+    struct place v[PLACES];
+    struct rig r;
+    struct tei_list list;
+    unsigned n = places_open(v, TEI_MEM_CUDA);
+
+    (void)state;
+    if (n && command("fail copy nth=2 kind=cuda")) {
+        rig_open(&r);
+        tei_list_init(&list);
+        add_move(&r, &list, &v[1], 0, &v[0], 0, AREA);
+        tei_mover_post(r.mover, &list);
+        assert_true(wait_ended(&r, 1));
+        assert_int_equal(r.jobs[0].move.error, TE_ERR_CONTEXT);
+        assert_non_null(r.jobs[0].move.why);
+        assert_true(r.jobs[0].move.moved < AREA);
+        add_good(&r, &list, &v[1], 0, &v[0], 0, AREA);
+        tei_mover_post(r.mover, &list);
+        assert_true(wait_ended(&r, 2));
+        assert_int_equal(r.jobs[1].move.error, 0);
+        place_check(&v[1]);
+        rig_close(&r);
+        command("clear");
+    }
+    places_close(v, n);
+}
+
+/* The device does nothing any more; later it does again. */
+static void all_fails_with_the_device(void **state)
+{
+    static const char *const failures[] = {
+        "fail copy count=100000 kind=cuda",
+        "fail copy count=100000 kind=cuda; fail stream nth=2 count=100000 kind=cuda",
+        "fail stream count=100000 kind=cuda",
+    };
+    struct place v[PLACES];
+    struct rig r;
+    unsigned n = places_open(v, TEI_MEM_CUDA);
+
+    (void)state;
+    for (unsigned i = 0; n && i < TEI_ARRAY_LEN(failures) && command(failures[i]); i++) {
+        rig_open(&r);
+        post_small(&r, v, 300);
+        assert_true(wait_ended(&r, r.n));
+        for (unsigned k = 0; k < r.n; k++) {
+            assert_int_equal(r.jobs[k].move.error, TE_ERR_CONTEXT);
+            assert_non_null(r.jobs[k].move.why);
+        }
+        command("clear");
+        post_small(&r, v, 300);
+        assert_true(wait_ended(&r, r.n));
+        assert_int_equal(r.jobs[r.n - 1].move.error, 0);
+        place_check(&v[1]);
+        rig_close(&r);
+    }
+    places_close(v, n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_flow_of_cuda),
+        cmocka_unit_test(every_flow_of_hip),
+        cmocka_unit_test(many_small_ones),
+        cmocka_unit_test(a_short_one_passes_a_long_one),
+        cmocka_unit_test(two_threads_post),
+        cmocka_unit_test(no_such_device),
+        cmocka_unit_test(what_is_late_never_begins),
+        cmocka_unit_test(cancel_names_an_owner),
+        cmocka_unit_test(close_with_work_under_way),
+        cmocka_unit_test(destroy_with_work_under_way),
+        cmocka_unit_test(cancel_while_the_device_stalls),
+        cmocka_unit_test(deadlines_while_the_device_stalls),
+        cmocka_unit_test(a_stall_is_of_one_device),
+        cmocka_unit_test(a_failure_among_many_is_tried_again),
+        cmocka_unit_test(what_fails_alone_has_failed),
+        cmocka_unit_test(all_fails_with_the_device),
+    };
+
+    if (tei_gpu_open(TEI_MEM_CUDA) && tei_gpu_open(TEI_MEM_HIP)) {
+        puts("there is no driver of a device");
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
