@@ -132,6 +132,7 @@ struct tei_conf {
     bool use_hip_ipc;                 /* MC_USE_HIP_IPC */
     bool disable_hip_dmabuf;          /* MOONCAKE_DISABLE_HIP_DMABUF */
     int hip_streams, hip_events;      /* MC_HIP_NUM_STREAMS, MC_HIP_NUM_EVENTS */
+    bool gpu_pin;                     /* TE_GPU_PIN */
     char cxl_dev_path[TEI_CONF_LONG]; /* MC_CXL_DEV_PATH */
     size_t cxl_dev_size;              /* MC_CXL_DEV_SIZE; 0: ask the device */
 

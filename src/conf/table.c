@@ -324,6 +324,10 @@ const struct tei_option_row tei_option_rows[] = {
     {SIZE("TE_GPU_STAGE", gpu_stage, "33554432", MIB(1), GIB(4)),
      .help = "Pinned host memory through which requests from and to device memory pass where a "
              "transport does not reach it; taken when the first such memory is registered."},
+    {SWITCH("TE_GPU_PIN", gpu_pin, "on"),
+     .help =
+         "Lock registered host memory in place for the driver of a GPU, once a copy between the "
+         "two is asked for: such copies are faster. Off: never."},
     {TEXT("MC_CXL_DEV_PATH", cxl_dev_path), .help = "Path of the CXL memory device."},
     {SIZE("MC_CXL_DEV_SIZE", cxl_dev_size, "0", 0, INT64_MAX),
      .help = "Its size. 0: what the system says."},

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * local.c - the transport to this engine's own memory: memmove. The smallest complete transport;
- * read it from the bottom up and copy it to begin another one.
+ * read it from the bottom up and copy it to begin another one. Work with memory of a device on
+ * either side is local_device.c's from post() on; what follows is about the rest.
  *
  * Short work, INLINE_MAX bytes in all for one post(), is done in the caller's thread. The rest goes
  * to one thread that moves CHUNK bytes at a time and looks between two of them whether the work was
@@ -17,13 +18,14 @@
  */
 #include "base/err.h"
 #include "base/os.h"
-#include "transport/transport.h"
+#include "transport/local/local.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #define INLINE_MAX ((uint64_t)64 << 10)
 #define CHUNK      ((uint64_t)1 << 20)
+#define LOCAL_KINDS \
+    (TEI_MEM_BIT(TEI_MEM_HOST) | TEI_MEM_BIT(TEI_MEM_CUDA) | TEI_MEM_BIT(TEI_MEM_HIP))
 
 struct local {
     struct tei_transport base;
@@ -38,6 +40,7 @@ struct local {
     int64_t first_late_ns; /* the earliest deadline in the queue, or earlier */
     unsigned posting;      /* threads inside local_post() */
     pthread_cond_t quiet;  /* there are none */
+    struct local_devices devices;
 };
 
 static struct local *local_of(struct tei_transport *t)
@@ -60,12 +63,6 @@ static void move_bytes(struct tei_work *w, uint64_t at, uint64_t n)
         memmove(target + at, w->local + at, n);
 }
 
-static void finish(struct tei_work *w, int error, uint64_t moved)
-{
-    w->error = error;
-    atomic_fetch_add_explicit(w->moved, moved, memory_order_relaxed);
-}
-
 /* ------------------------------------------------------------------------------------- the thread */
 
 /* Ends what has waited in the queue past its deadline. Lock held. */
@@ -81,7 +78,7 @@ static void end_late(struct local *l, int64_t now)
 
         if (w->deadline_ns <= now) {
             tei_list_del(link);
-            finish(w, TE_ERR_TIMEOUT, 0);
+            tei_local_finish(w, TE_ERR_TIMEOUT, 0);
             tei_list_push_back(&l->ended, link);
         } else if (w->deadline_ns < l->first_late_ns) {
             l->first_late_ns = w->deadline_ns;
@@ -132,7 +129,7 @@ static void copy_in_chunks(struct local *l, struct tei_work *w)
         done += n;
         error = done < w->length ? verdict(l, w) : TE_ERR_OK;
     }
-    finish(w, error, done);
+    tei_local_finish(w, error, done);
 }
 
 /*
@@ -185,6 +182,7 @@ static int local_open(struct tei_transport *t)
     pthread_mutex_init(&l->lock, NULL);
     tei_cond_init(&l->wake);
     tei_cond_init(&l->quiet);
+    tei_local_devices_init(&l->devices, t);
     l->first_late_ns = TEI_NEVER;
     tei_list_init(&l->queue);
     tei_list_init(&l->ended);
@@ -202,16 +200,38 @@ static unsigned local_score(struct tei_transport *t, const struct tei_attach *a,
     return a ? 0 : 100;
 }
 
-/* Splits what was posted: the first short ones are copied here, the rest by the thread. */
-static void split(struct tei_list *work, struct tei_list *now, struct tei_list *later)
+static int local_region_add(struct tei_transport *t, struct tei_region *r)
+{
+    return tei_local_devices_add(&local_of(t)->devices, r);
+}
+
+static int local_region_del(struct tei_transport *t, struct tei_region *r)
+{
+    tei_local_devices_del(&local_of(t)->devices, r);
+    return 0;
+}
+
+/* What was posted: the first short ones are copied here, others by the thread, others by devices. */
+struct parted {
+    struct tei_list now, later, device;
+};
+
+static void split(struct tei_list *work, struct parted *p)
 {
     uint64_t budget = INLINE_MAX;
     struct tei_link *link;
 
+    tei_list_init(&p->now);
+    tei_list_init(&p->later);
+    tei_list_init(&p->device);
     while ((link = tei_list_pop(work))) {
         uint64_t n = work_of(link)->length;
 
-        tei_list_push_back(n <= budget ? now : later, link);
+        if (tei_local_is_device(work_of(link))) {
+            tei_list_push_back(&p->device, link);
+            continue;
+        }
+        tei_list_push_back(n <= budget ? &p->now : &p->later, link);
         budget -= n <= budget ? n : 0;
     }
 }
@@ -247,27 +267,35 @@ static void posted(struct local *l)
     pthread_mutex_unlock(&l->lock);
 }
 
+/* Ends all of the list, moved or not. */
+static void finish_all(struct tei_list *work, bool move)
+{
+    for (struct tei_link *link = tei_list_first(work); link; link = tei_list_next(work, link)) {
+        struct tei_work *w = work_of(link);
+
+        if (move)
+            move_bytes(w, 0, w->length);
+        tei_local_finish(w, move ? TE_ERR_OK : TE_ERR_CANCELED, move ? w->length : 0);
+    }
+}
+
 static void local_post(struct tei_transport *t, struct tei_list *work)
 {
     struct local *l = local_of(t);
-    struct tei_list done, later;
-    struct tei_link *link;
+    struct parted p;
     bool open;
 
-    tei_list_init(&done);
-    tei_list_init(&later);
-    split(work, &done, &later);
-    open = enqueue(l, &later);
-    tei_list_splice(&done, &later); /* what was not taken */
-    for (link = tei_list_first(&done); link; link = tei_list_next(&done, link)) {
-        struct tei_work *w = work_of(link);
-
-        if (open)
-            move_bytes(w, 0, w->length);
-        finish(w, open ? TE_ERR_OK : TE_ERR_CANCELED, open ? w->length : 0);
+    split(work, &p);
+    open = enqueue(l, &p.later);
+    if (!open) {
+        tei_list_splice(&p.now, &p.later);
+        tei_list_splice(&p.now, &p.device);
     }
-    if (!tei_list_empty(&done))
-        t->host->work_done(t->host, &done);
+    finish_all(&p.now, open);
+    if (!tei_list_empty(&p.device))
+        tei_local_devices_post(&l->devices, &p.device, &p.now);
+    if (!tei_list_empty(&p.now))
+        t->host->work_done(t->host, &p.now);
     if (open)
         posted(l);
 }
@@ -284,11 +312,12 @@ static void local_cancel(struct tei_transport *t, const void *owner)
         if (work_of(link)->owner != owner)
             continue;
         tei_list_del(link);
-        finish(work_of(link), TE_ERR_CANCELED, 0);
+        tei_local_finish(work_of(link), TE_ERR_CANCELED, 0);
         tei_list_push_back(&l->ended, link);
     }
     pthread_cond_signal(&l->wake);
     pthread_mutex_unlock(&l->lock);
+    tei_local_devices_cancel(&l->devices, owner);
 }
 
 static void local_close(struct tei_transport *t)
@@ -298,6 +327,7 @@ static void local_close(struct tei_transport *t)
     pthread_mutex_lock(&l->lock);
     l->closed = true;
     pthread_mutex_unlock(&l->lock);
+    tei_local_devices_close(&l->devices);
 }
 
 static void local_stop(struct tei_transport *t)
@@ -314,6 +344,7 @@ static void local_stop(struct tei_transport *t)
     if (l->running)
         pthread_join(l->thread, NULL);
     l->running = false;
+    tei_local_devices_stop(&l->devices);
 }
 
 static void local_fini(struct tei_transport *t)
@@ -322,6 +353,7 @@ static void local_fini(struct tei_transport *t)
 
     if (!l->ready)
         return;
+    tei_local_devices_fini(&l->devices);
     pthread_cond_destroy(&l->wake);
     pthread_cond_destroy(&l->quiet);
     pthread_mutex_destroy(&l->lock);
@@ -333,12 +365,14 @@ const struct tei_transport_ops tei_local_ops = {
     .name = "local",
     .abi = TEI_TRANSPORT_ABI,
     .caps = TEI_CAP_LOCAL_ONLY | TEI_CAP_INLINE,
-    .mem_kinds = TEI_MEM_BIT(TEI_MEM_HOST),
-    .target_kinds = TEI_MEM_BIT(TEI_MEM_HOST),
+    .mem_kinds = LOCAL_KINDS,
+    .target_kinds = LOCAL_KINDS,
     .size = sizeof(struct local),
-    .work_size = sizeof(struct tei_work),
+    .work_size = sizeof(struct local_work),
     .attach_size = sizeof(struct tei_attach),
     .open = local_open,
+    .region_add = local_region_add,
+    .region_del = local_region_del,
     .score = local_score,
     .post = local_post,
     .cancel = local_cancel,

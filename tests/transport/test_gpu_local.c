@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copies within an engine with memory of devices on one side or both. */
+#include "conformance.h"
+
+#include "base/os.h"
+#include "plat/plat.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The cell that the cases below are run for. */
+static struct conformance cell = {.transport = "local"};
+CONFORMANCE_COMMON(cell)
+
+/* -------------------------------------------------------------------------------- in each cell */
+
+/* Up to three parts of what the devices are given, with odd ends. */
+static void lengths_and_offsets(void **state)
+{
+    static const size_t lengths[] = {
+        1, 63, 4097, ((size_t)1 << 20) - 3, ((size_t)8 << 20) + 9, ((size_t)17 << 20) + 5};
+    struct pair *p = pair_open(&cell);
+    char *bytes = malloc(PAIR_BYTES);
+
+    (void)state;
+    assert_non_null(bytes);
+    for (unsigned i = 0; i < 2 * TEI_ARRAY_LEN(lengths); i++) {
+        enum pair_side to = i % 2 ? INITIATOR : TARGET, from = i % 2 ? TARGET : INITIATOR;
+        size_t n = lengths[i / 2],
+               at[2] = {tei_random_u64() % 4096 + 1, tei_random_u64() % 511 + 1};
+
+        pair_fill(p, from, at[from], n, i + 1);
+        pair_set(p, to, at[to] - 1, 0x77, n + 2);
+        assert_int_equal(fake_transfer(p->a, NULL, i % 2 ? TE_READ : TE_WRITE,
+                                       p->am + at[INITIATOR], p->bm + at[TARGET], n),
+                         0);
+        bytes[0] = bytes[n + 1] = 0x77;
+        fill_pattern(bytes + 1, n, i + 1);
+        pair_expect(p, to, at[to] - 1, bytes, n + 2);
+    }
+    free(bytes);
+    pair_close(p);
+}
+
+static void scattered_blocks(void **state)
+{
+    enum { BLOCKS = 128, BLOCK = 64 << 10, STEP = BLOCK + 4097 };
+    struct pair *p = pair_open(&cell);
+    struct fake_task *tasks = calloc(BLOCKS, sizeof *tasks);
+    char *bytes = malloc(BLOCK);
+    struct tei_list list;
+
+    (void)state;
+    assert_true(tasks && bytes);
+    tei_list_init(&list);
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        pair_fill(p, INITIATOR, (size_t)i * STEP, BLOCK, i + 1);
+        fake_work(&list, p->a, NULL, &tasks[i], TE_WRITE, p->am + (size_t)i * STEP,
+                  p->bm + (size_t)(BLOCKS - 1 - i) * STEP + 1, BLOCK);
+    }
+    p->a->ops.post(p->a, &list);
+    assert_true(tei_list_empty(&list));
+    assert_true(fake_wait(&p->ha, NULL, tasks, BLOCKS, 20000));
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        assert_int_equal(tasks[i].error, 0);
+        fill_pattern(bytes, BLOCK, i + 1);
+        pair_expect(p, TARGET, (size_t)(BLOCKS - 1 - i) * STEP + 1, bytes, BLOCK);
+    }
+    free(bytes);
+    free(tasks);
+    pair_close(p);
+}
+
+static void cancel_and_deadline(void **state)
+{
+    struct pair *p = pair_open(&cell);
+    struct fake_task tasks[66];
+    struct tei_list list;
+    int mine = 0, other = 0, canceled = 0;
+
+    (void)state;
+    tei_list_init(&list);
+    for (int i = 0; i < 64; i++)
+        fake_work(&list, p->a, NULL, &tasks[i], TE_WRITE, p->am, p->bm, PAIR_BYTES)->owner = &mine;
+    fake_work(&list, p->a, NULL, &tasks[64], TE_READ, p->am, p->bm, PAIR_BYTES)->deadline_ns = 1;
+    fake_work(&list, p->a, NULL, &tasks[65], TE_WRITE, p->am, p->bm, PAIR_BYTES)->owner = &other;
+    p->a->ops.post(p->a, &list);
+    p->a->ops.cancel(p->a, &mine);
+    assert_true(fake_wait(&p->ha, NULL, tasks, 66, 20000));
+    for (int i = 0; i < 64; i++) {
+        assert_true(tasks[i].error == 0 || tasks[i].error == TE_ERR_CANCELED);
+        canceled += tasks[i].error == TE_ERR_CANCELED;
+    }
+    assert_true(canceled >= 48);
+    assert_int_equal(tasks[64].error, TE_ERR_TIMEOUT);
+    assert_int_equal(tasks[64].moved, 0);
+    assert_int_equal(tasks[65].error, 0);
+    pair_close(p);
+}
+
+/* ---------------------------------------------------------------------------------- of its own */
+
+static bool has_device(enum tei_mem_kind kind, int device)
+{
+    return kind == TEI_MEM_HOST || (!tei_gpu_open(kind) && device < tei_gpu_count(kind));
+}
+
+static void no_copies_between_makers(void **state)
+{
+    static const struct conformance mixed = {.transport = "local",
+                                             .kind = {TEI_MEM_CUDA, TEI_MEM_HIP}};
+    struct fake_task task;
+    struct tei_list list;
+    struct pair *p;
+
+    (void)state;
+    if (!has_device(TEI_MEM_CUDA, 0) || !has_device(TEI_MEM_HIP, 0))
+        return;
+    p = pair_open(&mixed);
+    tei_list_init(&list);
+    fake_work(&list, p->a, NULL, &task, TE_WRITE, p->am, p->bm, 1000);
+    p->a->ops.post(p->a, &list);
+    assert_true(fake_wait(&p->ha, NULL, &task, 1, 20000));
+    assert_int_equal(task.error, TE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(task.why, "HIP"));
+    assert_int_equal(fake_transfer(p->a, NULL, TE_READ, p->am, p->am + 5000, 5000), 0);
+    assert_int_equal(fake_transfer(p->a, NULL, TE_READ, p->bm, p->bm + 5000, 5000), 0);
+    pair_close(p);
+}
+
+static bool thread_runs(const char *name)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    struct dirent *d;
+    bool found = false;
+
+    assert_non_null(tasks);
+    while ((d = readdir(tasks))) {
+        char path[300], is[32] = "";
+        FILE *f;
+
+        snprintf(path, sizeof path, "/proc/self/task/%s/comm", d->d_name);
+        f = fopen(path, "re");
+        found |= f && fgets(is, sizeof is, f) && strncmp(is, name, strlen(name)) == 0;
+        if (f)
+            fclose(f);
+    }
+    closedir(tasks);
+    return found;
+}
+
+static void no_thread_without_memory_of_a_device(void **state)
+{
+    static const struct conformance host = {.transport = "local"};
+    struct pair *p = pair_open(&host);
+
+    (void)state;
+    assert_false(thread_runs("te/local-gpu"));
+    pair_close(p);
+    p = pair_open(&cell);
+    assert_true(thread_runs("te/local-gpu"));
+    pair_close(p);
+    assert_false(thread_runs("te/local-gpu"));
+}
+
+/* Whether somebody has pinned it. */
+static bool is_pinned(enum tei_mem_kind kind, void *addr, size_t n)
+{
+    int rc = tei_gpu_pin(kind, addr, n);
+
+    if (rc == 0)
+        tei_gpu_unpin(kind, addr);
+    assert_true(rc == 0 || rc == TE_ERR_OVERLAP);
+    return rc == TE_ERR_OVERLAP;
+}
+
+/* The host's jobs have run: one of them may be about to pin. */
+static void let_jobs_run(struct tei_jobs *jobs)
+{
+    bool busy = true;
+
+    for (int i = 0; busy && i < 60000; i++) {
+        pthread_mutex_lock(&jobs->lock);
+        busy = jobs->queued || jobs->running;
+        pthread_mutex_unlock(&jobs->lock);
+        if (busy)
+            usleep(1000);
+    }
+    assert_false(busy);
+}
+
+/* Moves a little; whether the initiator's memory is pinned after that. */
+static bool moving_pins(struct pair *p)
+{
+    assert_int_equal(fake_transfer(p->a, NULL, TE_WRITE, p->am, p->bm, 100), 0);
+    assert_int_equal(fake_transfer(p->a, NULL, TE_READ, p->am, p->bm, 100), 0);
+    let_jobs_run(&p->ha.jobs);
+    return is_pinned(cell.kind[TARGET], p->am, PAIR_BYTES);
+}
+
+static void switch_pins_off(struct tei_conf *c)
+{
+    c->gpu_pin = false;
+}
+
+static void host_memory_is_pinned_until_its_region_goes(void **state)
+{
+    struct conformance without = cell;
+    struct pair *p = pair_open(&cell);
+
+    (void)state;
+    assert_false(is_pinned(cell.kind[TARGET], p->am, PAIR_BYTES));
+    assert_true(moving_pins(p));
+    assert_true(moving_pins(p));
+    fake_region_del(&p->ha, p->a, p->ar);
+    assert_false(is_pinned(cell.kind[TARGET], p->am, PAIR_BYTES));
+    p->ar = fake_region_add(&p->ha, p->a, p->am, PAIR_BYTES, TE_REMOTE_RW);
+    assert_true(moving_pins(p));
+    pair_close(p);
+
+    without.configure = switch_pins_off;
+    p = pair_open(&without);
+    assert_false(moving_pins(p));
+    pair_close(p);
+}
+
+/* The transport neither fails for it, nor undoes it. */
+static void somebody_else_has_pinned_it(void **state)
+{
+    struct pair *p = pair_open(&cell);
+
+    (void)state;
+    assert_int_equal(tei_gpu_pin(cell.kind[TARGET], p->am, PAIR_BYTES), 0);
+    assert_true(moving_pins(p));
+    fake_region_del(&p->ha, p->a, p->ar);
+    assert_true(is_pinned(cell.kind[TARGET], p->am, PAIR_BYTES));
+    tei_gpu_unpin(cell.kind[TARGET], p->am);
+    p->ar = fake_region_add(&p->ha, p->a, p->am, PAIR_BYTES, TE_REMOTE_RW);
+    pair_close(p);
+}
+
+/* The job that pins may not have begun, or be at it. */
+static void regions_go_while_they_are_pinned(void **state)
+{
+    struct pair *p = pair_open(&cell);
+
+    (void)state;
+    for (int i = 0; i < 50; i++) {
+        assert_int_equal(fake_transfer(p->a, NULL, TE_WRITE, p->am, p->bm, 100), 0);
+        fake_region_del(&p->ha, p->a, p->ar);
+        assert_false(is_pinned(cell.kind[TARGET], p->am, PAIR_BYTES));
+        p->ar = fake_region_add(&p->ha, p->a, p->am, PAIR_BYTES, TE_REMOTE_RW);
+    }
+    pair_close(p);
+}
+
+/* As an engine ends: closed, the regions out, and only then all copies over. */
+static void regions_go_before_copies_end(void **state)
+{
+    struct pair *p = pair_open(&cell);
+    struct fake_task tasks[32];
+    struct tei_list list;
+
+    (void)state;
+    assert_true(moving_pins(p));
+    tei_list_init(&list);
+    for (int i = 0; i < 32; i++)
+        fake_work(&list, p->a, NULL, &tasks[i], TE_WRITE, p->am, p->bm, PAIR_BYTES);
+    p->a->ops.post(p->a, &list);
+    p->a->ops.close(p->a);
+    assert_int_equal(p->a->ops.region_del(p->a, p->ar), 0);
+    p->a->ops.stop(p->a);
+    for (int i = 0; i < 32; i++)
+        assert_true(tasks[i].done && (!tasks[i].error || tasks[i].error == TE_ERR_CANCELED));
+    assert_false(is_pinned(cell.kind[TARGET], p->am, PAIR_BYTES));
+    pair_close(p);
+}
+
+/* ----------------------------------------------------------------------------------------- all */
+
+/* Initiator and target of each cell; the two sides of one kind, or one of them the host. */
+static const struct {
+    enum tei_mem_kind kind[2];
+    int device[2];
+} cells[] = {
+    {{TEI_MEM_HOST, TEI_MEM_CUDA}, {-1, 0}}, {{TEI_MEM_CUDA, TEI_MEM_HOST}, {0, -1}},
+    {{TEI_MEM_CUDA, TEI_MEM_CUDA}, {0, 0}},  {{TEI_MEM_CUDA, TEI_MEM_CUDA}, {1, 0}},
+    {{TEI_MEM_HOST, TEI_MEM_CUDA}, {-1, 1}}, {{TEI_MEM_HOST, TEI_MEM_HIP}, {-1, 0}},
+    {{TEI_MEM_HIP, TEI_MEM_HOST}, {0, -1}},  {{TEI_MEM_HIP, TEI_MEM_HIP}, {0, 0}},
+};
+
+static int run_cell(unsigned i)
+{
+    const struct CMUnitTest tests[] = {
+        CONFORMANCE_COMMON_TESTS,
+        cmocka_unit_test(lengths_and_offsets),
+        cmocka_unit_test(scattered_blocks),
+        cmocka_unit_test(cancel_and_deadline),
+    };
+    char name[64];
+
+    memcpy(cell.kind, cells[i].kind, sizeof cell.kind);
+    memcpy(cell.device, cells[i].device, sizeof cell.device);
+    snprintf(name, sizeof name, "kind %d device %d and kind %d device %d", (int)cell.kind[0],
+             cell.device[0], (int)cell.kind[1], cell.device[1]);
+    return cmocka_run_group_tests_name(name, tests, NULL, NULL);
+}
+
+/* Cases in which the initiator's memory is the host's. */
+static int run_own(enum tei_mem_kind kind)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_copies_between_makers),
+        cmocka_unit_test(no_thread_without_memory_of_a_device),
+        cmocka_unit_test(host_memory_is_pinned_until_its_region_goes),
+        cmocka_unit_test(somebody_else_has_pinned_it),
+        cmocka_unit_test(regions_go_while_they_are_pinned),
+        cmocka_unit_test(regions_go_before_copies_end),
+    };
+
+    cell.kind[INITIATOR] = TEI_MEM_HOST;
+    cell.kind[TARGET] = kind;
+    cell.device[INITIATOR] = -1;
+    cell.device[TARGET] = 0;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(void)
+{
+    int rc = 0, n = 0;
+
+    pair_prepare();
+    for (unsigned i = 0; i < TEI_ARRAY_LEN(cells); i++) {
+        if (!has_device(cells[i].kind[0], cells[i].device[0]) ||
+            !has_device(cells[i].kind[1], cells[i].device[1]))
+            continue;
+        rc |= run_cell(i);
+        n++;
+    }
+    if (n == 0) {
+        puts("no driver of a device, or no device");
+        return 77;
+    }
+    rc |= run_own(has_device(TEI_MEM_CUDA, 0) ? TEI_MEM_CUDA : TEI_MEM_HIP);
+    return rc;
+}
