@@ -106,7 +106,7 @@ void pair_copy(const struct conformance *with, void *to, const void *from, size_
 /* ------------------------------------------------------------- the memory of a target's process */
 
 struct order {
-    bool put; /* n bytes follow; else they are asked for */
+    bool put; /* n bytes follow, and a byte comes back; else they are asked for */
     size_t at, n;
 };
 
@@ -162,6 +162,8 @@ static void obey(struct pair *p, int fd)
             if (!o.put && !send_all(fd, bytes, n))
                 _exit(1);
         }
+        if (o.put && !send_all(fd, "", 1)) /* it is there */
+            _exit(1);
     }
     _exit(0);
 }
@@ -193,12 +195,14 @@ static char *place(const struct pair *p, enum pair_side side, size_t at)
 
 void pair_put(const struct pair *p, enum pair_side side, size_t at, const void *from, size_t n)
 {
+    char done;
+
     if (!is_far(p, side)) {
         pair_copy(p->with, place(p, side, at), from, n);
         return;
     }
     order(p, true, at, n);
-    if (!send_all(p->orders, from, n))
+    if (!send_all(p->orders, from, n) || !receive_all(p->orders, &done, 1))
         DIE("the target's process is gone");
 }
 

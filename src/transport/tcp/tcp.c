@@ -139,6 +139,7 @@ static void init(struct tcp *t)
     tei_pool_init(&t->sessions, sizeof(struct tcp_session));
     tei_tcp_channels_init(&t->channels);
     tei_pool_init(&t->frames, sizeof(struct tcp_frame));
+    tei_tcp_stages_init(&t->stages);
     pthread_mutex_init(&t->peers_lock, NULL);
     pthread_mutex_init(&t->live_lock, NULL);
     tei_cond_init(&t->quiet);
@@ -503,6 +504,7 @@ static void tcp_fini(struct tei_transport *base)
     tei_pool_fini(&t->sessions);
     tei_pool_fini(&t->channels);
     tei_pool_fini(&t->frames);
+    tei_pool_fini(&t->stages);
     json_decref(t->addresses);
     pthread_cond_destroy(&t->quiet);
     pthread_mutex_destroy(&t->live_lock);

@@ -12,6 +12,7 @@
  *   tcp_stream   what a lane to a peer of our own make has beside: its frames under way
  *   tcp_frame    a request of the native framing: pieces of one or many works
  *   tcp_channel  the same at the serving end: what a session has beside
+ *   tcp_stage    what a session has beside while it serves memory of devices
  *
  * Work waits in its peer's queue. A lane that is free takes a piece: the whole of a short work,
  * conf->tcp_piece_size bytes of a long one, so that several lanes carry a long one at once. To a
@@ -72,6 +73,8 @@ struct tcp;
 struct tcp_peer;
 struct tcp_stream;
 struct tcp_channel;
+struct tcp_stage;
+struct tcp_staging;
 struct tcp_bundle;
 struct tcp_lane;
 
@@ -115,8 +118,9 @@ struct tcp_worker {
     unsigned n_sessions, n_lanes;  /* connections */
     struct tei_list done;
     size_t n_done;
-    char *sink;     /* TCP_SINK bytes */
-    char note[200]; /* a log line that waits for the lock to be free, "" for none */
+    char *sink;                  /* TCP_SINK bytes */
+    struct tcp_staging *staging; /* NULL until memory of a device is served */
+    char note[200];              /* a log line that waits for the lock to be free, "" for none */
     enum te_log_level note_level;
     _Atomic unsigned n_active; /* lanes that wait for the network: poll() is worth while */
     uint64_t next_serial;      /* of sessions */
@@ -145,7 +149,7 @@ struct tcp {
     uint16_t port;
     struct tei_watch listener;
     struct tei_timer relisten; /* accepting rests for want of descriptors */
-    struct tei_pool sessions, channels, frames;
+    struct tei_pool sessions, channels, frames, stages;
     unsigned max_sessions; /* of one worker */
 
     pthread_mutex_t peers_lock;
@@ -325,6 +329,7 @@ struct tcp_session {
     bool proven;                 /* has had a request of version 1 or 2 */
     uint64_t serial;             /* tells it from others of this worker */
     struct tcp_channel *channel; /* of a native client, else NULL */
+    struct tcp_stage *stage;     /* NULL: the request has no ranges on devices */
 };
 
 /* What a descriptor says of a peer. */
@@ -500,6 +505,35 @@ bool tei_tcp_channel_is(const struct tcp_session *s, uint64_t client, uint64_t c
 void tei_tcp_channel_dropped(struct tcp_session *s);
 /* When it is late. */
 int64_t tei_tcp_channel_late_at(const struct tcp_session *s);
+
+/* ---- tcp_device.c: requests for memory of devices; worker's lock held */
+void tei_tcp_stages_init(struct tei_pool *pool);
+/* False when memory is out. */
+bool tei_tcp_stage_open(struct tcp_session *s, bool is_read);
+/*
+ * The next of at most TCP_FRAME_BLOCKS ranges of the request, of any kind, in region `r`. False: its
+ * device cannot be reached.
+ */
+bool tei_tcp_stage_add(struct tcp_session *s, const struct tei_region *r, uint64_t addr,
+                       uint64_t length);
+/*
+ * Where the next bytes of the payload are, or are to be put, `max` at most; 0: the stage has failed.
+ * Good until the next call.
+ */
+int tei_tcp_stage_places(struct tcp_session *s, struct iovec *iov, int room, uint64_t max);
+/* The first n of those bytes have been sent or received. */
+void tei_tcp_stage_moved(struct tcp_session *s, uint64_t n);
+/* Whether there is a stage that has. */
+bool tei_tcp_stage_failed(const struct tcp_session *s);
+/*
+ * Waits for the copies under way; after it no memory of the request is touched. Whether all went well.
+ * No stage is accepted.
+ */
+bool tei_tcp_stage_close(struct tcp_session *s);
+/* Frees what was not used for long; returns when there is more to free. */
+int64_t tei_tcp_staging_tick(struct tcp_worker *w, int64_t now);
+/* No session has a stage any more. */
+void tei_tcp_staging_fini(struct tcp_worker *w);
 
 /* ---- tcp_drop.c */
 /* Ends a connection of a client, on whatever worker, and then tells the session that asked. */

@@ -16,6 +16,9 @@
  * WRITEs are acknowledged once they are in place: one ACK answers all up to its id, and goes out when
  * no further frame has come, or after ACK_FRAMES of them, or before any other answer.
  *
+ * Memory of a device is moved through a stage: tcp_device.c. Where a copy of it fails the connection is
+ * closed without an answer, as for a region that is unregistered under a frame.
+ *
  * What comes is read into `in` where a header is expected, a few frames at a time; payload goes
  * straight into its place, and the rest of the same call into `in` again.
  */
@@ -49,7 +52,7 @@ struct tcp_channel {
     struct tcp_range ranges[TCP_FRAME_BLOCKS];
     /* One for each block; NULL: in the same as the one before. All NULL between two frames. */
     struct tei_region *held[TCP_FRAME_BLOCKS];
-    bool refused;
+    bool refused, on_device; /* of the blocks: one at least is */
     uint32_t refused_index;
     unsigned block; /* the payload is moved up to here */
     uint64_t off, left, payload;
@@ -83,6 +86,7 @@ static void release(struct tcp_session *s)
     struct tei_host *h = s->worker->t->base.host;
     struct tcp_channel *c = s->channel;
 
+    tei_tcp_stage_close(s);
     for (unsigned i = 0; i < TCP_FRAME_BLOCKS && i < c->head.count; i++) {
         if (c->held[i])
             h->region_release(h, c->held[i]);
@@ -195,6 +199,7 @@ static bool hold_block(struct tcp_session *s, unsigned i, unsigned access, struc
     if (h->region_hold(h, r->addr, r->length, access, &c->held[i]))
         return false;
     *last = c->held[i];
+    c->on_device |= (*last)->kind != TEI_MEM_HOST;
     return true;
 }
 
@@ -205,17 +210,31 @@ static void hold_all(struct tcp_session *s, unsigned access)
     struct tei_region *last = NULL;
     unsigned i;
 
-    c->refused = false;
+    c->refused = c->on_device = false;
     for (i = 0; i < c->head.count; i++)
         if (!hold_block(s, i, access, &last))
             break;
     if (i == c->head.count)
         return;
     c->refused = true;
+    c->on_device = false;
     c->refused_index = i;
     memset(&c->held[i], 0, (c->head.count - i) * sizeof c->held[0]);
     release(s);
     s->worker->count.served_rejected++;
+}
+
+static bool open_stage(struct tcp_session *s, bool is_read)
+{
+    struct tcp_channel *c = s->channel;
+    const struct tei_region *r = NULL;
+    bool well = tei_tcp_stage_open(s, is_read);
+
+    for (unsigned i = 0; well && i < c->head.count; i++) {
+        r = c->held[i] ? c->held[i] : r;
+        well = tei_tcp_stage_add(s, r, c->ranges[i].addr, c->ranges[i].length);
+    }
+    return well;
 }
 
 /* Reads the blocks; false if the frame cannot be one. */
@@ -245,6 +264,8 @@ static enum tcp_step begin_transfer(struct tcp_session *s)
     c->left = c->payload;
     c->sum = 0;
     c->trailer_got = 0;
+    if (c->on_device && !open_stage(s, is_read))
+        return STEP_CLOSE;
     if (is_read)
         return answer(c, TCP_FRAME_DATA, c->refused ? TCP_REFUSED : TCP_OK);
     c->state = CHANNEL_IN;
@@ -393,6 +414,8 @@ static int add_places(struct tcp_session *s, struct iovec *iov, int room, uint64
         iov[0] = (struct iovec){s->worker->sink, tei_min(c->left, TCP_SINK)};
         return c->left > 0;
     }
+    if (s->stage)
+        return tei_tcp_stage_places(s, iov, room, max);
     for (unsigned i = c->block; i < c->head.count && n < room && max > 0; i++, off = 0) {
         size_t len = (size_t)tei_min(c->ranges[i].length - off, max);
 
@@ -412,11 +435,17 @@ static size_t sum(const struct iovec *iov, int n)
 }
 
 /* The first n bytes of these places were moved: only now it is sure that they can be read. */
-static void moved(struct tcp_channel *c, const struct iovec *iov, uint64_t n)
+static void moved(struct tcp_session *s, const struct iovec *iov, uint64_t n)
 {
+    struct tcp_channel *c = s->channel;
+
     if (c->crc)
         c->sum = tei_tcp_sum(c->sum, iov, n);
     c->left -= n;
+    if (s->stage) {
+        tei_tcp_stage_moved(s, n);
+        return;
+    }
     while (!c->refused && n > 0) {
         uint64_t here = tei_min(c->ranges[c->block].length - c->off, n);
 
@@ -449,7 +478,7 @@ static void take_buffered(struct tcp_session *s)
         memcpy(iov[i].iov_base, c->in + c->in_at + at, len);
         at += len;
     }
-    moved(c, iov, n);
+    moved(s, iov, n);
     tei_tsan_ignore_end();
     c->in_at += n;
     s->worker->count.served_bytes_in += c->refused ? 0 : n;
@@ -466,6 +495,8 @@ static enum tcp_step written(struct tcp_session *s)
 {
     struct tcp_channel *c = s->channel;
 
+    if (!tei_tcp_stage_close(s))
+        return STEP_CLOSE;
     release(s);
     if (c->crc && tei_tcp_trailer_decode(c->trailer) != c->sum)
         return answer(c, TCP_FRAME_ACK, TCP_CORRUPT);
@@ -491,12 +522,16 @@ static enum tcp_step step_in(struct tcp_session *s)
 
     if (buffered(c) > 0)
         take_buffered(s);
+    if (tei_tcp_stage_failed(s))
+        return STEP_CLOSE;
     if (is_in_place(c))
         return written(s);
     if (buffered(c) > 0)
         return STEP_MORE; /* the sink takes it by parts */
     c->in_at = c->in_end = 0;
     n_iov = add_places(s, iov, IOV - 1, c->crc ? tei_min(slice(s), TCP_SUM_BYTES) : slice(s));
+    if (tei_tcp_stage_failed(s))
+        return STEP_CLOSE;
     body = sum(iov, n_iov);
     if (body == c->left) /* the checksum, and the next frame's header */
         iov[n_iov++] = (struct iovec){c->in, IN_BYTES};
@@ -504,7 +539,7 @@ static enum tcp_step step_in(struct tcp_session *s)
     tei_tsan_ignore_begin();
     n = readv(s->watch.fd, iov, n_iov);
     if (n > 0)
-        moved(c, iov, tei_min((size_t)n, body));
+        moved(s, iov, tei_min((size_t)n, body));
     tei_tsan_ignore_end();
     if (n == 0)
         return STEP_CLOSE;
@@ -596,6 +631,8 @@ static enum tcp_step step_out(struct tcp_session *s)
         iov[n_iov++] = (struct iovec){c->out + c->out_at, c->out_end - c->out_at};
     first = n_iov;
     n_iov += add_data(s, iov + n_iov, IOV - 2);
+    if (tei_tcp_stage_failed(s))
+        return STEP_CLOSE;
     body = sum(iov + first, n_iov - first);
     n_iov += add_trailer(c, iov + n_iov);
     want = sum(iov, n_iov);
@@ -605,7 +642,7 @@ static enum tcp_step step_out(struct tcp_session *s)
     tei_tsan_ignore_begin();
     n = sendmsg(s->watch.fd, &m, flags);
     of_body = n > 0 ? count_off(c, (uint64_t)n, body) : 0;
-    moved(c, iov + first, of_body);
+    moved(s, iov + first, of_body);
     tei_tsan_ignore_end();
     if (n < 0)
         return tei_tcp_session_stalled(s, EPOLLOUT);

@@ -9,6 +9,10 @@
  *     |   range refused, v2
  *     \------------------------> REJECT -> DRAIN -> closed.   v1: closed at once
  *
+ * Memory of a device is moved through a stage: tcp_device.c. Everything here is the same with it, but
+ * that a copy can fail after the header was found good: then a v2 client is told that the request is
+ * rejected, if it has been told nothing yet, and any other one gets a reset.
+ *
  * The region is held from the header to the last byte, so it cannot be unregistered under a copy;
  * region_del() ends sessions that are inside instead of waiting for their clients. A status OK goes
  * out after the last byte is in place, never before.
@@ -51,6 +55,7 @@ static void release(struct tcp_session *s)
 {
     struct tei_host *h = s->worker->t->base.host;
 
+    tei_tcp_stage_close(s);
     if (s->region)
         h->region_release(h, s->region);
     s->region = NULL;
@@ -92,6 +97,8 @@ static enum tcp_step await_next(struct tcp_session *s)
 
 static void moved(struct tcp_session *s, size_t n, uint64_t *counter)
 {
+    if (s->stage)
+        tei_tcp_stage_moved(s, n);
     s->data += n;
     s->left -= n;
     *counter += n;
@@ -134,6 +141,27 @@ static enum tcp_step reject(struct tcp_session *s)
     return STEP_MORE;
 }
 
+/* Memory of a device could not be copied: no client may take this for success. */
+static enum tcp_step fail_copy(struct tcp_session *s)
+{
+    static const struct linger reset = {.l_onoff = 1};
+
+    release(s);
+    if (s->status_left == TCP_STATUS_LEN)
+        return reject(s);
+    setsockopt(s->watch.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    return STEP_CLOSE;
+}
+
+static bool open_stage(struct tcp_session *s)
+{
+    const struct tcp_head *head = &s->head;
+
+    return s->region->kind == TEI_MEM_HOST ||
+           (tei_tcp_stage_open(s, head->opcode == TE_READ) &&
+            tei_tcp_stage_add(s, s->region, head->addr, head->size));
+}
+
 /* A header is complete: finds out whether the range is there and open to the peer. */
 static enum tcp_step begin(struct tcp_session *s)
 {
@@ -165,7 +193,7 @@ static enum tcp_step begin(struct tcp_session *s)
         tei_tcp_status_encode(TCP_STATUS_OK, s->status);
         s->status_left = TCP_STATUS_LEN;
     }
-    return STEP_MORE;
+    return open_stage(s) ? STEP_MORE : fail_copy(s);
 }
 
 static enum tcp_step step_head(struct tcp_session *s)
@@ -206,15 +234,29 @@ static ssize_t copy_in(int fd, void *to, size_t n)
     return got;
 }
 
+/* The payload of one call; none: a copy has failed. */
+static struct iovec next_part(struct tcp_session *s)
+{
+    size_t n = tei_min(s->left, s->worker->t->conf->tcp_slice_size);
+    struct iovec part = {s->data, n};
+
+    if (s->stage && tei_tcp_stage_places(s, &part, 1, n) == 0)
+        part.iov_len = 0;
+    return part;
+}
+
 /* Status and payload in one call. */
 static enum tcp_step step_send(struct tcp_session *s)
 {
     struct iovec iov[2] = {{s->status + TCP_STATUS_LEN - s->status_left, s->status_left},
-                           {s->data, tei_min(s->left, s->worker->t->conf->tcp_slice_size)}};
+                           next_part(s)};
     struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
     size_t total = iov[0].iov_len + iov[1].iov_len, of_status;
-    ssize_t n = copy_out(s->watch.fd, &m);
+    ssize_t n;
 
+    if (tei_tcp_stage_failed(s))
+        return fail_copy(s);
+    n = copy_out(s->watch.fd, &m);
     if (n < 0)
         return tei_tcp_session_stalled(s, EPOLLOUT);
     of_status = tei_min((size_t)n, s->status_left);
@@ -232,16 +274,21 @@ static enum tcp_step step_send(struct tcp_session *s)
 
 static enum tcp_step step_receive(struct tcp_session *s)
 {
-    size_t want = tei_min(s->left, s->worker->t->conf->tcp_slice_size);
-    ssize_t n = copy_in(s->watch.fd, s->data, want);
+    struct iovec to = next_part(s);
+    ssize_t n;
 
+    if (tei_tcp_stage_failed(s))
+        return fail_copy(s);
+    n = copy_in(s->watch.fd, to.iov_base, to.iov_len);
     if (n == 0)
         return STEP_CLOSE;
     if (n < 0)
         return tei_tcp_session_stalled(s, EPOLLIN);
     moved(s, (size_t)n, &s->worker->count.served_bytes_in);
     if (s->left > 0)
-        return (size_t)n == want ? STEP_MORE : STEP_WAIT;
+        return (size_t)n == to.iov_len ? STEP_MORE : STEP_WAIT;
+    if (!tei_tcp_stage_close(s))
+        return fail_copy(s);
     release(s);
     if (s->head.version < 2)
         return await_next(s);

@@ -97,6 +97,7 @@ void tei_tcp_worker_fini(struct tcp_worker *w)
     pthread_mutex_destroy(&w->lock);
     pthread_mutex_destroy(&w->turnstile);
     free(w->sink);
+    tei_tcp_staging_fini(w);
 }
 
 /* --------------------------------------------------------------------------- lock and hand-over */
@@ -175,6 +176,7 @@ static void on_watchdog(struct tei_timer *t)
 {
     struct tcp_worker *w = tei_container_of(t, struct tcp_worker, watchdog);
     int64_t now = tei_now_ns(), next = tei_tcp_sessions_tick(w, now);
+    int64_t unused = tei_tcp_staging_tick(w, now);
     struct tei_link *n, *tmp;
 
     TEI_LIST_EACH(&w->bundles, n, tmp) {
@@ -184,6 +186,8 @@ static void on_watchdog(struct tei_timer *t)
         if (at < next)
             next = at;
     }
+    if (unused < next)
+        next = unused;
     if (next < now + TCP_TICK_NS)
         next = now + TCP_TICK_NS;
     tei_tcp_worker_arm(w, next);

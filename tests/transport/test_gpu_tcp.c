@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * te-test: timeout=240
+ *
+ * What every REMOTE transport must do, with a target whose memory is of a device: all framings, all
+ * kinds of devices, and of each kind the first device and the last.
+ *
+ * test_gpu_tcp [PATTERN]: only the cases that match.
+ */
+#include "conformance.h"
+#include "plat/plat.h"
+
+#include <stdio.h>
+
+static void native(struct tei_conf *c)
+{
+    c->tcp_native = true;
+}
+
+static void with_sums(struct tei_conf *c)
+{
+    c->tcp_crc32c = true;
+}
+
+static void version_2(struct tei_conf *c)
+{
+    c->tcp_native = false;
+}
+
+static void version_1(struct tei_conf *c)
+{
+    c->tcp_force_v1 = true;
+}
+
+struct variant {
+    const char *name;
+    void (*configure)(struct tei_conf *c);
+    enum tei_mem_kind kind;
+    bool last, mute;
+};
+
+static const struct variant variants[] = {
+    {"native, cuda, first", native, TEI_MEM_CUDA, false, false},
+    {"native, hip, last", native, TEI_MEM_HIP, true, false},
+    {"checksums, cuda, last", with_sums, TEI_MEM_CUDA, true, false},
+    {"checksums, hip, first", with_sums, TEI_MEM_HIP, false, false},
+    {"version 2, cuda, first", version_2, TEI_MEM_CUDA, false, false},
+    {"version 2, hip, last", version_2, TEI_MEM_HIP, true, false},
+    {"version 1, cuda, last", version_1, TEI_MEM_CUDA, true, true},
+    {"version 1, hip, first", version_1, TEI_MEM_HIP, false, true},
+};
+
+static struct conformance fixture = {.transport = "tcp"};
+CONFORMANCE_REMOTE(fixture)
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {CONFORMANCE_REMOTE_TESTS};
+    int failed = 0, run = 0;
+
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    pair_prepare();
+    for (size_t i = 0; i < TEI_ARRAY_LEN(variants); i++) {
+        const struct variant *v = &variants[i];
+
+        if (tei_gpu_open(v->kind)) {
+            printf("%s: left out: %s\n", v->name, te_errmsg());
+            continue;
+        }
+        fixture.configure = v->configure;
+        fixture.mute = v->mute;
+        fixture.kind[TARGET] = v->kind;
+        fixture.device[TARGET] = v->last ? tei_gpu_count(v->kind) - 1 : 0;
+        failed += cmocka_run_group_tests_name(v->name, tests, NULL, NULL);
+        run++;
+    }
+    return run ? failed : 77;
+}
