@@ -22,12 +22,11 @@
  * those that nobody has used for IDLE_NS. Requests that find all of them taken share one more: they
  * leave nothing in it from one step to the next, and wait for each copy.
  *
- * A copy that fails ends the request in a way that no client takes for success, and the queue it was
- * on is opened anew for the next one. What others had there has ended with it, perhaps not well.
+ * A copy that fails ends the request in a way that no client takes for success. It may have broken the
+ * queue it was on, which is therefore opened anew as soon as nobody has copies there.
  */
 #include "transport/tcp/tcp.h"
 
-#include "base/err.h"
 #include "plat/plat.h"
 
 #include <assert.h>
@@ -50,7 +49,8 @@ struct queue {
     enum tei_mem_kind kind;
     int device;
     struct tei_gpu_queue *q; /* NULL: to be opened */
-    unsigned life;           /* how often it was closed */
+    unsigned n_out;          /* marks of stages */
+    bool doubtful;           /* a copy has failed */
 };
 
 struct buffer {
@@ -65,12 +65,6 @@ struct tcp_staging {
     unsigned n_queues, n_buffers;
     struct tei_list spare; /* the one used last comes first */
     struct buffer *shared; /* not among the n_buffers */
-};
-
-/* Copies under way; ticket 0: none. */
-struct mark {
-    uint64_t ticket;
-    unsigned life; /* of the queue */
 };
 
 struct place {
@@ -91,9 +85,9 @@ struct tcp_stage {
     bool is_read, failed;
     struct buffer *buffer;
     struct spot at, copied;
-    uint64_t total;  /* bytes of devices */
-    unsigned queues; /* that are used, in bits */
-    struct mark marks[2][QUEUES];
+    uint64_t total;            /* bytes of devices */
+    unsigned queues;           /* that are used, in bits */
+    uint64_t marks[2][QUEUES]; /* tickets of the copies under way in a half, 0: none */
     unsigned n;
     struct place places[TCP_FRAME_BLOCKS];
 };
@@ -190,58 +184,50 @@ int64_t tei_tcp_staging_tick(struct tcp_worker *w, int64_t now)
 
 /* --------------------------------------------------------------------------------------- queues */
 
-/* The worker's for this device, in *index; false if there is none to be had. */
-static bool find_queue(struct tcp_staging *g, enum tei_mem_kind kind, int device, unsigned *index)
+static int open_queue(struct queue *q)
 {
-    struct queue *q;
+    if (q->q && !(q->doubtful && q->n_out == 0))
+        return 0;
+    tei_gpu_queue_close(q->q);
+    q->q = NULL;
+    q->doubtful = false;
+    return tei_gpu_open(q->kind) || tei_gpu_queue_open(q->kind, q->device, &q->q) ? -1 : 0;
+}
+
+/* The worker's for this device, in *index; false if there is none to be had. */
+static bool find_queue(struct tcp_worker *w, enum tei_mem_kind kind, int device, unsigned *index)
+{
+    struct tcp_staging *g = w->staging;
     unsigned i = 0;
 
     while (i < g->n_queues && (g->queues[i].kind != kind || g->queues[i].device != device))
         i++;
-    if (i == QUEUES)
+    if (i == QUEUES) {
+        tei_tcp_worker_note(w, TE_LOG_WARN, "tcp: memory of %d devices is served, of no more",
+                            QUEUES);
         return false;
-    q = &g->queues[i];
-    if (i == g->n_queues) {
-        *q = (struct queue){.kind = kind, .device = device};
-        g->n_queues++;
     }
+    if (i == g->n_queues)
+        g->queues[g->n_queues++] = (struct queue){.kind = kind, .device = device};
     *index = i;
-    return q->q || (tei_gpu_open(kind) == 0 && tei_gpu_queue_open(kind, device, &q->q) == 0);
-}
-
-static void note_failure(struct tcp_worker *w, enum tei_mem_kind kind, int device)
-{
-    tei_tcp_worker_note(w, TE_LOG_WARN, "tcp: memory of %s:%d is not copied for a peer: %s",
-                        kind == TEI_MEM_CUDA ? "cuda" : "hip", device, te_errmsg());
-}
-
-/* The queue has failed: all that was on it is over. */
-static void fail(struct tcp_stage *st, struct queue *q)
-{
-    st->failed = true;
-    note_failure(st->worker, q->kind, q->device);
-    tei_gpu_queue_close(q->q);
-    q->q = NULL;
-    q->life++;
+    return open_queue(&g->queues[i]) == 0;
 }
 
 /* Waits for the copies of the half that byte `k` is in. */
 static void await_half(struct tcp_stage *st, uint64_t k)
 {
     struct tcp_staging *g = st->worker->staging;
-    struct mark *marks = st->marks[k / HALF % 2];
+    uint64_t *marks = st->marks[k / HALF % 2];
 
     for (unsigned i = 0; i < g->n_queues; i++) {
         struct queue *q = &g->queues[i];
-        struct mark m = marks[i];
 
-        if (m.ticket == 0)
+        if (marks[i] == 0)
             continue;
-        marks[i].ticket = 0;
-        if (m.life != q->life)
-            st->failed = true;
-        else if (tei_gpu_queue_wait(q->q, m.ticket))
-            fail(st, q);
+        if (tei_gpu_queue_wait(q->q, marks[i]))
+            st->failed = q->doubtful = true;
+        marks[i] = 0;
+        q->n_out--;
     }
 }
 
@@ -286,7 +272,7 @@ static size_t gather(const struct tcp_stage *st, struct spot *s, uint64_t until,
 static void submit(struct tcp_stage *st, uint64_t until)
 {
     struct tcp_staging *g = st->worker->staging;
-    struct mark *marks = st->marks[st->copied.staged / HALF % 2];
+    uint64_t *marks = st->marks[st->copied.staged / HALF % 2];
     struct tei_copy v[TCP_FRAME_BLOCKS];
     struct spot from = st->copied;
 
@@ -300,12 +286,10 @@ static void submit(struct tcp_stage *st, uint64_t until)
         n = gather(st, &st->copied, until, i, v);
         if (n == 0)
             continue;
-        if (!q->q) /* it has failed since this request began */
-            st->failed = true;
-        else if (tei_gpu_queue_copy(q->q, v, n, &marks[i].ticket))
-            fail(st, q);
+        if (!q->q || tei_gpu_queue_copy(q->q, v, n, &marks[i]))
+            st->failed = q->doubtful = true;
         else
-            marks[i].life = q->life;
+            q->n_out++;
     }
 }
 
@@ -385,10 +369,8 @@ bool tei_tcp_stage_add(struct tcp_session *s, const struct tei_region *r, uint64
     *p = (struct place){(char *)(uintptr_t)addr, length, ON_HOST};
     if (r->kind == TEI_MEM_HOST)
         return true;
-    if (!find_queue(s->worker->staging, r->kind, r->device, &p->queue)) {
-        note_failure(s->worker, r->kind, r->device);
+    if (!find_queue(s->worker, r->kind, r->device, &p->queue))
         return false;
-    }
     pin(st->buffer, r->kind);
     st->queues |= 1u << p->queue;
     st->total += length;
