@@ -7,7 +7,7 @@
 #include "conformance.h"
 
 #include "base/os.h"
-#include "native.h"
+#include "native_mix.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -22,11 +22,6 @@ static const struct conformance tcp = {.transport = "tcp"};
 static struct tcp_range at(const char *p, size_t n)
 {
     return (struct tcp_range){(uintptr_t)p, (uint32_t)n};
-}
-
-static unsigned draw(unsigned below)
-{
-    return (unsigned)rand() % below;
 }
 
 /* The server lives, and answers whoever keeps to the rules. */
@@ -233,146 +228,17 @@ static void a_refused_block(void **state)
 
 #define MIX_BYTES ((size_t)1 << 20)
 
-/* What was sent, to compare what comes with. */
-struct mix {
-    uint8_t *bytes; /* all requests */
-    size_t n, room;
-    struct {
-        unsigned type;
-        uint64_t length;
-    } frames[64];
-    unsigned n_frames;
-    char *model;    /* of the target's memory after all of it */
-    char *expected; /* what all READs bring */
-    size_t n_expected;
-};
-
-/* Blocks that do not overlap, in any order. */
-static unsigned draw_blocks(const char *base, struct tcp_range *r)
-{
-    unsigned n = 1 + draw(draw(4) ? 5 : TCP_FRAME_BLOCKS);
-    size_t share = MIX_BYTES / n;
-
-    for (unsigned i = 0; i < n; i++) {
-        size_t len = 1 + draw(draw(3) ? 50 : (unsigned)tei_min(share, 40000));
-
-        len = tei_min(len, share);
-        r[i] = at(base + i * share + draw((unsigned)(share - len + 1)), len);
-    }
-    for (unsigned i = n; i > 1; i--) {
-        unsigned k = draw(i);
-        struct tcp_range swap = r[i - 1];
-
-        r[i - 1] = r[k];
-        r[k] = swap;
-    }
-    return n;
-}
-
-static void add_frame(struct mix *m, const char *base, bool crc)
-{
-    static char payload[TCP_FRAME_BLOCKS * 40001];
-    struct tcp_range r[TCP_FRAME_BLOCKS];
-    unsigned n = draw_blocks(base, r), type = draw(2) ? TCP_FRAME_READ : TCP_FRAME_WRITE;
-    uint64_t total = 0;
-
-    for (unsigned i = 0; i < n; i++)
-        total += r[i].length;
-    fill_pattern(payload, total, (uint32_t)rand());
-    total = 0;
-    for (unsigned i = 0; i < n; i++) {
-        char *place = m->model + (r[i].addr - (uintptr_t)base);
-
-        if (type == TCP_FRAME_WRITE)
-            memcpy(place, payload + total, r[i].length);
-        else
-            memcpy(m->expected + m->n_expected + total, place, r[i].length);
-        total += r[i].length;
-    }
-    m->n_expected += type == TCP_FRAME_READ ? total : 0;
-    m->frames[m->n_frames].type = type;
-    m->frames[m->n_frames++].length = total;
-    m->n += native_request(m->bytes + m->n, crc, type, m->n_frames, r, n, payload);
-    assert_true(m->n <= m->room);
-}
-
-struct feed {
-    int fd;
-    const uint8_t *bytes;
-    size_t n;
-    unsigned most; /* bytes of one send; 0: all at once */
-};
-
-static void *feed(void *arg)
-{
-    const struct feed *f = arg;
-    unsigned seed = (unsigned)f->n;
-
-    for (size_t i = 0; i < f->n;) {
-        size_t part = f->most ? 1 + (size_t)rand_r(&seed) % f->most : f->n;
-
-        part = tei_min(part, f->n - i);
-        if (send(f->fd, f->bytes + i, part, MSG_NOSIGNAL) != (ssize_t)part)
-            break;
-        i += part;
-    }
-    return NULL;
-}
-
-/* Answers come in the order of the requests; an ACK may stand for several WRITEs in a row. */
-static void check_answers(const struct native *c, const struct mix *m)
-{
-    char *got = malloc(m->room), trailer[TCP_TRAILER_LEN];
-    size_t from = 0;
-
-    assert_non_null(got);
-    for (unsigned i = 0; i < m->n_frames;) {
-        struct tcp_frame_head h = native_head(c);
-
-        assert_int_equal(h.verdict, TCP_OK);
-        if (m->frames[i].type == TCP_FRAME_WRITE) {
-            assert_int_equal(h.type, TCP_FRAME_ACK);
-            assert_true(h.id > i && h.id <= m->n_frames);
-            while (i < h.id)
-                assert_int_equal(m->frames[i++].type, TCP_FRAME_WRITE);
-            continue;
-        }
-        assert_int_equal(h.type, TCP_FRAME_DATA);
-        assert_int_equal(h.id, i + 1);
-        assert_int_equal(h.length, m->frames[i].length);
-        native_get(c->fd, got, h.length);
-        assert_memory_equal(got, m->expected + from, h.length);
-        from += h.length;
-        if (c->crc)
-            native_get(c->fd, trailer, sizeof trailer);
-        i++;
-    }
-    free(got);
-}
-
 static void mixed_once(struct pair *p, bool crc, unsigned n_frames, unsigned most)
 {
-    struct mix m = {.room = (size_t)n_frames * (TCP_FRAME_BLOCKS * 40000 + TCP_FRAME_HEAD_MAX) / 4};
     struct native c = native_greet(p->b, CLIENT, 1, crc);
-    struct feed f;
-    pthread_t thread;
+    struct native_area area = {p->bm, malloc(MIX_BYTES)};
 
-    m.bytes = malloc(m.room);
-    m.expected = malloc(m.room);
-    m.model = malloc(MIX_BYTES);
-    assert_true(m.bytes && m.expected && m.model);
-    memcpy(m.model, p->bm, MIX_BYTES);
-    while (m.n_frames < n_frames)
-        add_frame(&m, p->bm, crc);
-    f = (struct feed){c.fd, m.bytes, m.n, most};
-    assert_int_equal(pthread_create(&thread, NULL, feed, &f), 0);
-    check_answers(&c, &m);
-    pthread_join(thread, NULL);
-    assert_memory_equal(p->bm, m.model, MIX_BYTES);
+    assert_non_null(area.model);
+    memcpy(area.model, p->bm, MIX_BYTES);
+    native_mix(&c, &(struct native_mix){&area, 1, MIX_BYTES, 40000, n_frames, most});
+    assert_memory_equal(p->bm, area.model, MIX_BYTES);
     close(c.fd);
-    free(m.bytes);
-    free(m.expected);
-    free(m.model);
+    free(area.model);
 }
 
 static void mixed_requests_in_fragments(void **state)
@@ -493,7 +359,7 @@ static void drop_ends_a_write_under_way(void **state)
     n = native_request(bytes, false, TCP_FRAME_WRITE, 1, &r, 1, block);
     for (uint64_t i = 1; i <= 20; i++) {
         struct native c = native_greet(p->b, CLIENT, i, false);
-        size_t part = 1 + draw((unsigned)n - 1);
+        size_t part = 1 + native_draw((unsigned)n - 1);
 
         memset(p->bm, 0, 1 << 20);
         native_put(c.fd, bytes, part);
@@ -610,7 +476,7 @@ static void a_region_is_removed_under_a_frame(void **state)
 
         memset(memory, 0, 1 << 20);
         if (i % 2) {
-            native_put(c.fd, bytes, n - 1 - draw(900000));
+            native_put(c.fd, bytes, n - 1 - native_draw(900000));
             await_byte(memory, 'x');
         } else { /* a READ that is not taken */
             for (uint64_t id = 1; id < 12; id++)
