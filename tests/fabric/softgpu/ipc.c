@@ -212,32 +212,40 @@ int sg_fabric_import(enum softgpu_kind kind, const void *handle, struct sg_block
 
 /* ------------------------------------------------------------------------------------ dma-buf */
 
+/* The first memory that lies in this page. */
+static const struct sg_range *in_page(enum softgpu_kind kind, uintptr_t addr)
+{
+    const struct sg_range *r = sg_find_from(kind, addr);
+
+    while (r && (r->sort == SG_FREE || r->sort == SG_HOLE) && r->addr < addr + SG_PAGE)
+        r = sg_find_from(kind, r->addr + r->size);
+    return r && r->block && r->sort != SG_FREE && r->addr < addr + SG_PAGE ? r : NULL;
+}
+
+/* What a page of the range holds beside the allocation comes along, as it does with the real one. */
 int sg_dmabuf(enum softgpu_kind kind, uintptr_t addr, size_t size, int *fd)
 {
-    const struct sg_range *r = sg_find(kind, addr);
+    const struct sg_range *r = in_page(kind, addr);
     int rc = sg_fault(kind, SG_AT_dmabuf, SG_NOT_SUPPORTED, NULL);
-    uintptr_t start;
+    uintptr_t base;
     char path[64];
 
     if (rc)
         return rc;
     if (!sg_settings.dmabuf)
         return SG_NOT_SUPPORTED;
-    if (!r)
-        r = sg_find_from(kind, addr); /* begins before the allocation, in the page of its start */
-    if (!r || !r->block || !size || size % SG_PAGE || addr % SG_PAGE)
+    if (!r || !size || size % SG_PAGE || addr % SG_PAGE)
         return SG_INVALID_VALUE;
-    /* What a page of the range holds beside the allocation comes along, but nothing of others. */
-    start = r->sort == SG_MAPPED ? r->addr : r->addr - r->offset;
-    if (addr < start || r->addr - (r->addr % SG_PAGE) > addr ||
-        addr + size > (r->addr + r->size + SG_PAGE - 1) / SG_PAGE * SG_PAGE)
+    base = r->addr - r->offset; /* of what is mapped of the block */
+    if (addr < base || size > (r->sort == SG_MAPPED ? r->size : r->block->size) - (addr - base))
         return SG_INVALID_VALUE;
     snprintf(path, sizeof(path), "/proc/self/fd/%d", r->block->fd);
     *fd = open(path, O_RDWR | O_CLOEXEC);
     if (*fd < 0)
         return SG_OPERATING_SYSTEM;
-    start = addr - r->addr + r->offset;
-    lseek(*fd, DMABUF_PRESENT | (off_t)(start / SG_PAGE) << DMABUF_PAGES | (off_t)(size / SG_PAGE),
+    lseek(*fd,
+          DMABUF_PRESENT | (off_t)((addr - base) / SG_PAGE) << DMABUF_PAGES |
+              (off_t)(size / SG_PAGE),
           SEEK_SET);
     return SG_OK;
 }

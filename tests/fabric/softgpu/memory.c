@@ -482,7 +482,7 @@ void *softgpu_alias(const void *ptr)
     for (int kind = 0; kind < SOFTGPU_KINDS && !alias; kind++) {
         const struct sg_range *r = sg_find((enum softgpu_kind)kind, addr);
 
-        if (r && r->sort != SG_PINNED)
+        if (r && r->sort != SG_PINNED && (r->sort != SG_MAPPED || r->can_read))
             alias = r->alias + (addr - r->addr);
     }
     pthread_mutex_unlock(&sg_lock);

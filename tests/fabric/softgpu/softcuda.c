@@ -1,59 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * softcuda.c - libcuda.so.1: the driver API as of CUDA 12.9, as far as this project uses it. What is
- * declared here is from the documentation, on purpose apart from what src/plat declares.
+ * softcuda.c - libcuda.so.1: the driver API as of CUDA 12.9, as far as this project uses it.
  */
+#include "fabric/softgpu/softcuda.h"
 #include "fabric/softgpu/core.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef int CUresult;
-typedef int CUdevice;
-typedef unsigned long long CUdeviceptr;
-typedef unsigned long long CUhandle; /* CUmemGenericAllocationHandle */
-typedef struct sg_context *CUcontext;
-typedef struct sg_stream *CUstream;
-typedef struct sg_event *CUevent;
-
-typedef struct {
-    char bytes[16];
-} CUuuid;
-
-typedef struct {
-    char reserved[64];
-} CUipcMemHandle;
-
-typedef struct {
-    int type, id;
-} CUmemLocation;
-
-typedef struct {
-    int type, requestedHandleTypes;
-    CUmemLocation location;
-    void *win32HandleMetaData;
-    struct {
-        unsigned char compressionType, gpuDirectRDMACapable;
-        unsigned short usage;
-        unsigned char reserved[4];
-    } allocFlags;
-} CUmemAllocationProp;
-
-typedef struct {
-    CUmemLocation location;
-    int flags;
-} CUmemAccessDesc;
-
-typedef struct {
-    int srcAccessOrder;
-    CUmemLocation srcLocHint, dstLocHint;
-    unsigned flags;
-} CUmemcpyAttributes;
-
-_Static_assert(sizeof(CUmemAllocationProp) == 32 && sizeof(CUmemAccessDesc) == 12 &&
-                   sizeof(CUmemcpyAttributes) == 24,
-               "as in cuda.h");
 
 enum {
     ATTR_PCI_BUS = 33,
@@ -116,14 +70,12 @@ static CUstream stream_of(CUstream s)
 
 /* ------------------------------------------------------------------------------------- devices */
 
-SG_API CUresult cuInit(unsigned flags);
-SG_API CUresult cuInit(unsigned flags)
+CUresult cuInit(unsigned flags)
 {
     return flags ? SG_INVALID_VALUE : sg_init(CUDA);
 }
 
-SG_API CUresult cuDriverGetVersion(int *version);
-SG_API CUresult cuDriverGetVersion(int *version)
+CUresult cuDriverGetVersion(int *version)
 {
     const char *text = getenv("SOFTGPU_CUDA_VERSION"); /* asked before cuInit, too */
 
@@ -133,22 +85,19 @@ SG_API CUresult cuDriverGetVersion(int *version)
     return SG_OK;
 }
 
-SG_API CUresult cuGetErrorName(CUresult error, const char **out);
-SG_API CUresult cuGetErrorName(CUresult error, const char **out)
+CUresult cuGetErrorName(CUresult error, const char **out)
 {
     *out = sg_name(CUDA, error);
     return *out ? SG_OK : SG_INVALID_VALUE;
 }
 
-SG_API CUresult cuGetErrorString(CUresult error, const char **out);
-SG_API CUresult cuGetErrorString(CUresult error, const char **out)
+CUresult cuGetErrorString(CUresult error, const char **out)
 {
     *out = sg_text(error);
     return *out ? SG_OK : SG_INVALID_VALUE;
 }
 
-SG_API CUresult cuDeviceGetCount(int *count);
-SG_API CUresult cuDeviceGetCount(int *count)
+CUresult cuDeviceGetCount(int *count)
 {
     int rc = sg_enter(CUDA), n = 0;
 
@@ -160,8 +109,7 @@ SG_API CUresult cuDeviceGetCount(int *count)
     return sg_leave(SG_OK);
 }
 
-SG_API CUresult cuDeviceGet(CUdevice *device, int ordinal);
-SG_API CUresult cuDeviceGet(CUdevice *device, int ordinal)
+CUresult cuDeviceGet(CUdevice *device, int ordinal)
 {
     int rc = sg_enter(CUDA);
 
@@ -207,8 +155,7 @@ static int attribute(const struct sg_device *d, int name)
     }
 }
 
-SG_API CUresult cuDeviceGetAttribute(int *out, int name, CUdevice device);
-SG_API CUresult cuDeviceGetAttribute(int *out, int name, CUdevice device)
+CUresult cuDeviceGetAttribute(int *out, int name, CUdevice device)
 {
     const struct sg_device *d;
     int rc = sg_enter(CUDA);
@@ -224,8 +171,7 @@ SG_API CUresult cuDeviceGetAttribute(int *out, int name, CUdevice device)
     return sg_leave(SG_OK);
 }
 
-SG_API CUresult cuDeviceGetPCIBusId(char *out, int size, CUdevice device);
-SG_API CUresult cuDeviceGetPCIBusId(char *out, int size, CUdevice device)
+CUresult cuDeviceGetPCIBusId(char *out, int size, CUdevice device)
 {
     const struct sg_device *d;
     int rc = sg_enter(CUDA);
@@ -241,8 +187,7 @@ SG_API CUresult cuDeviceGetPCIBusId(char *out, int size, CUdevice device)
     return sg_leave(SG_OK);
 }
 
-SG_API CUresult cuDeviceGetUuid_v2(CUuuid *out, CUdevice device);
-SG_API CUresult cuDeviceGetUuid_v2(CUuuid *out, CUdevice device)
+CUresult cuDeviceGetUuid_v2(CUuuid *out, CUdevice device)
 {
     const struct sg_device *d;
     int rc = sg_enter(CUDA);
@@ -258,24 +203,21 @@ SG_API CUresult cuDeviceGetUuid_v2(CUuuid *out, CUdevice device)
 
 /* ------------------------------------------------------------------------------------ contexts */
 
-SG_API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device);
-SG_API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
+CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
 {
     int rc = sg_enter(CUDA);
 
     return rc ? rc : sg_leave(out ? sg_retain(CUDA, device, out) : SG_INVALID_VALUE);
 }
 
-SG_API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device);
-SG_API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
     int rc = sg_enter(CUDA);
 
     return rc ? rc : sg_leave(sg_release(CUDA, device));
 }
 
-SG_API CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active);
-SG_API CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active)
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active)
 {
     const struct sg_device *d;
     int rc = sg_enter(CUDA);
@@ -292,8 +234,7 @@ SG_API CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int
     return sg_leave(SG_OK);
 }
 
-SG_API CUresult cuCtxGetCurrent(CUcontext *out);
-SG_API CUresult cuCtxGetCurrent(CUcontext *out)
+CUresult cuCtxGetCurrent(CUcontext *out)
 {
     int rc = sg_enter(CUDA);
 
@@ -305,16 +246,14 @@ SG_API CUresult cuCtxGetCurrent(CUcontext *out)
     return sg_leave(SG_OK);
 }
 
-SG_API CUresult cuCtxPushCurrent_v2(CUcontext context);
-SG_API CUresult cuCtxPushCurrent_v2(CUcontext context)
+CUresult cuCtxPushCurrent_v2(CUcontext context)
 {
     int rc = sg_enter(CUDA);
 
     return rc ? rc : sg_leave(sg_push(context));
 }
 
-SG_API CUresult cuCtxPopCurrent_v2(CUcontext *out);
-SG_API CUresult cuCtxPopCurrent_v2(CUcontext *out)
+CUresult cuCtxPopCurrent_v2(CUcontext *out)
 {
     int rc = sg_enter(CUDA);
 
@@ -415,8 +354,7 @@ static bool about(const struct sg_range *r, uintptr_t addr, int name, uint64_t *
     }
 }
 
-SG_API CUresult cuPointerGetAttribute(void *data, int name, CUdeviceptr ptr);
-SG_API CUresult cuPointerGetAttribute(void *data, int name, CUdeviceptr ptr)
+CUresult cuPointerGetAttribute(void *data, int name, CUdeviceptr ptr)
 {
     const struct sg_range *r;
     uint64_t value = 0;
@@ -431,8 +369,7 @@ SG_API CUresult cuPointerGetAttribute(void *data, int name, CUdeviceptr ptr)
     return sg_leave(SG_OK);
 }
 
-SG_API CUresult cuPointerGetAttributes(unsigned n, int *names, void **data, CUdeviceptr ptr);
-SG_API CUresult cuPointerGetAttributes(unsigned n, int *names, void **data, CUdeviceptr ptr)
+CUresult cuPointerGetAttributes(unsigned n, int *names, void **data, CUdeviceptr ptr)
 {
     const struct sg_range *r;
     int rc = sg_enter(CUDA);
@@ -454,8 +391,7 @@ SG_API CUresult cuPointerGetAttributes(unsigned n, int *names, void **data, CUde
     return sg_leave(SG_OK);
 }
 
-SG_API CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ptr);
-SG_API CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ptr)
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ptr)
 {
     const struct sg_range *r;
     struct sg_context *c;
@@ -475,8 +411,7 @@ SG_API CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdevic
 
 /* -------------------------------------------------------------------------------------- memory */
 
-SG_API CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size);
-SG_API CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size)
+CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size)
 {
     struct sg_context *c;
     uintptr_t addr;
@@ -490,8 +425,7 @@ SG_API CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size)
     return sg_leave(rc);
 }
 
-SG_API CUresult cuMemFree_v2(CUdeviceptr ptr);
-SG_API CUresult cuMemFree_v2(CUdeviceptr ptr)
+CUresult cuMemFree_v2(CUdeviceptr ptr)
 {
     struct sg_context *c;
     int rc = sg_enter_context(CUDA, &c);
@@ -499,8 +433,7 @@ SG_API CUresult cuMemFree_v2(CUdeviceptr ptr)
     return rc ? rc : sg_leave(ptr ? sg_free(c, (uintptr_t)ptr) : SG_OK);
 }
 
-SG_API CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned flags);
-SG_API CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned flags)
+CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned flags)
 {
     struct sg_context *c;
     uintptr_t addr;
@@ -514,8 +447,7 @@ SG_API CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned flags)
     return sg_leave(rc);
 }
 
-SG_API CUresult cuMemHostRegister_v2(void *addr, size_t size, unsigned flags);
-SG_API CUresult cuMemHostRegister_v2(void *addr, size_t size, unsigned flags)
+CUresult cuMemHostRegister_v2(void *addr, size_t size, unsigned flags)
 {
     struct sg_context *c;
     int rc = sg_enter_context(CUDA, &c);
@@ -525,8 +457,7 @@ SG_API CUresult cuMemHostRegister_v2(void *addr, size_t size, unsigned flags)
     return sg_leave(flags > 0xf ? SG_INVALID_VALUE : sg_pin(c, (uintptr_t)addr, size, flags));
 }
 
-SG_API CUresult cuMemHostUnregister(void *addr);
-SG_API CUresult cuMemHostUnregister(void *addr)
+CUresult cuMemHostUnregister(void *addr)
 {
     struct sg_context *c;
     int rc = sg_enter_context(CUDA, &c);
@@ -542,14 +473,12 @@ static int fill(CUdeviceptr to, unsigned char byte, size_t n, CUstream stream)
     return rc ? rc : sg_leave(sg_fill(c, stream, (uintptr_t)to, byte, n));
 }
 
-SG_API CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char byte, size_t n);
-SG_API CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char byte, size_t n)
+CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char byte, size_t n)
 {
     return fill(to, byte, n, NULL);
 }
 
-SG_API CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char byte, size_t n, CUstream stream);
-SG_API CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char byte, size_t n, CUstream stream)
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char byte, size_t n, CUstream stream)
 {
     return fill(to, byte, n, stream_of(stream));
 }
@@ -563,14 +492,12 @@ static int copy(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream)
     return rc ? rc : sg_leave(sg_copy(c, stream, &v, 1, false, NULL));
 }
 
-SG_API CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t n);
-SG_API CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t n)
+CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t n)
 {
     return copy(to, from, n, NULL);
 }
 
-SG_API CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream);
-SG_API CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream)
+CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream)
 {
     return copy(to, from, n, stream_of(stream));
 }
@@ -588,12 +515,9 @@ static int check_batch(size_t count, const CUmemcpyAttributes *attrs, const size
     return SG_OK;
 }
 
-SG_API CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count,
-                                   CUmemcpyAttributes *attrs, size_t *starts, size_t n,
-                                   size_t *failed, CUstream stream);
-SG_API CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count,
-                                   CUmemcpyAttributes *attrs, size_t *starts, size_t n,
-                                   size_t *failed, CUstream stream)
+CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count,
+                            CUmemcpyAttributes *attrs, size_t *starts, size_t n, size_t *failed,
+                            CUstream stream)
 {
     struct sg_context *c;
     struct sg_copy *v;
@@ -625,8 +549,7 @@ SG_API CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *s
 
 /* --------------------------------------------------------------------------- streams and events */
 
-SG_API CUresult cuStreamCreate(CUstream *out, unsigned flags);
-SG_API CUresult cuStreamCreate(CUstream *out, unsigned flags)
+CUresult cuStreamCreate(CUstream *out, unsigned flags)
 {
     struct sg_context *c;
     int rc = sg_enter_context(CUDA, &c);
@@ -636,8 +559,7 @@ SG_API CUresult cuStreamCreate(CUstream *out, unsigned flags)
     return sg_leave(flags > 1 || !out ? SG_INVALID_VALUE : sg_stream_create(c, !flags, out));
 }
 
-SG_API CUresult cuStreamDestroy_v2(CUstream stream);
-SG_API CUresult cuStreamDestroy_v2(CUstream stream)
+CUresult cuStreamDestroy_v2(CUstream stream)
 {
     int rc = sg_enter(CUDA);
 
@@ -645,8 +567,7 @@ SG_API CUresult cuStreamDestroy_v2(CUstream stream)
               : sg_leave(stream_of(stream) ? sg_stream_destroy(CUDA, stream) : SG_INVALID_HANDLE);
 }
 
-SG_API CUresult cuStreamSynchronize(CUstream stream);
-SG_API CUresult cuStreamSynchronize(CUstream stream)
+CUresult cuStreamSynchronize(CUstream stream)
 {
     struct sg_context *c;
     int rc = sg_enter_context(CUDA, &c);
@@ -654,8 +575,7 @@ SG_API CUresult cuStreamSynchronize(CUstream stream)
     return rc ? rc : sg_leave(sg_stream_sync(c, stream_of(stream)));
 }
 
-SG_API CUresult cuStreamQuery(CUstream stream);
-SG_API CUresult cuStreamQuery(CUstream stream)
+CUresult cuStreamQuery(CUstream stream)
 {
     struct sg_context *c;
     int rc = sg_enter_context(CUDA, &c);
@@ -663,8 +583,7 @@ SG_API CUresult cuStreamQuery(CUstream stream)
     return rc ? rc : sg_leave(sg_stream_query(c, stream_of(stream)));
 }
 
-SG_API CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags);
-SG_API CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
 {
     struct sg_context *c;
     int rc = sg_enter_context(CUDA, &c);
@@ -674,8 +593,7 @@ SG_API CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags
     return sg_leave(flags > 1 ? SG_INVALID_VALUE : sg_stream_wait(c, stream_of(stream), event));
 }
 
-SG_API CUresult cuEventCreate(CUevent *out, unsigned flags);
-SG_API CUresult cuEventCreate(CUevent *out, unsigned flags)
+CUresult cuEventCreate(CUevent *out, unsigned flags)
 {
     struct sg_context *c;
     int rc = sg_enter_context(CUDA, &c);
@@ -685,8 +603,7 @@ SG_API CUresult cuEventCreate(CUevent *out, unsigned flags)
     return sg_leave(flags > 7 || !out ? SG_INVALID_VALUE : sg_event_create(c, out));
 }
 
-SG_API CUresult cuEventRecord(CUevent event, CUstream stream);
-SG_API CUresult cuEventRecord(CUevent event, CUstream stream)
+CUresult cuEventRecord(CUevent event, CUstream stream)
 {
     struct sg_context *c;
     int rc = sg_enter_context(CUDA, &c);
@@ -694,24 +611,21 @@ SG_API CUresult cuEventRecord(CUevent event, CUstream stream)
     return rc ? rc : sg_leave(sg_event_record(c, event, stream_of(stream)));
 }
 
-SG_API CUresult cuEventQuery(CUevent event);
-SG_API CUresult cuEventQuery(CUevent event)
+CUresult cuEventQuery(CUevent event)
 {
     int rc = sg_enter(CUDA);
 
     return rc ? rc : sg_leave(sg_event_query(CUDA, event));
 }
 
-SG_API CUresult cuEventSynchronize(CUevent event);
-SG_API CUresult cuEventSynchronize(CUevent event)
+CUresult cuEventSynchronize(CUevent event)
 {
     int rc = sg_enter(CUDA);
 
     return rc ? rc : sg_leave(sg_event_sync(CUDA, event));
 }
 
-SG_API CUresult cuEventDestroy_v2(CUevent event);
-SG_API CUresult cuEventDestroy_v2(CUevent event)
+CUresult cuEventDestroy_v2(CUevent event)
 {
     int rc = sg_enter(CUDA);
 
@@ -720,8 +634,7 @@ SG_API CUresult cuEventDestroy_v2(CUevent event)
 
 /* ----------------------------------------------------------------------------------------- IPC */
 
-SG_API CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr ptr);
-SG_API CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr ptr)
+CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr ptr)
 {
     struct sg_context *c;
     int rc = sg_enter_context(CUDA, &c);
@@ -729,8 +642,7 @@ SG_API CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr ptr)
     return rc ? rc : sg_leave(out ? sg_ipc_get(c, (uintptr_t)ptr, out) : SG_INVALID_VALUE);
 }
 
-SG_API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned flags);
-SG_API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned flags)
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned flags)
 {
     struct sg_context *c;
     uintptr_t addr;
@@ -744,8 +656,7 @@ SG_API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, u
     return sg_leave(rc);
 }
 
-SG_API CUresult cuIpcCloseMemHandle(CUdeviceptr ptr);
-SG_API CUresult cuIpcCloseMemHandle(CUdeviceptr ptr)
+CUresult cuIpcCloseMemHandle(CUdeviceptr ptr)
 {
     struct sg_context *c;
     int rc = sg_enter_context(CUDA, &c);
@@ -753,10 +664,8 @@ SG_API CUresult cuIpcCloseMemHandle(CUdeviceptr ptr)
     return rc ? rc : sg_leave(sg_ipc_close(c, (uintptr_t)ptr));
 }
 
-SG_API CUresult cuMemGetHandleForAddressRange(void *out, CUdeviceptr ptr, size_t size, int type,
-                                              unsigned long long flags);
-SG_API CUresult cuMemGetHandleForAddressRange(void *out, CUdeviceptr ptr, size_t size, int type,
-                                              unsigned long long flags)
+CUresult cuMemGetHandleForAddressRange(void *out, CUdeviceptr ptr, size_t size, int type,
+                                       unsigned long long flags)
 {
     int rc = sg_enter(CUDA), fd;
 
@@ -778,8 +687,7 @@ static bool is_device_memory(const CUmemAllocationProp *p)
            p->allocFlags.compressionType == 0;
 }
 
-SG_API CUresult cuMemGetAllocationGranularity(size_t *out, const CUmemAllocationProp *p, int which);
-SG_API CUresult cuMemGetAllocationGranularity(size_t *out, const CUmemAllocationProp *p, int which)
+CUresult cuMemGetAllocationGranularity(size_t *out, const CUmemAllocationProp *p, int which)
 {
     int rc = sg_enter(CUDA);
 
@@ -793,10 +701,8 @@ SG_API CUresult cuMemGetAllocationGranularity(size_t *out, const CUmemAllocation
     return sg_leave(SG_OK);
 }
 
-SG_API CUresult cuMemCreate(CUhandle *out, size_t size, const CUmemAllocationProp *p,
-                            unsigned long long flags);
-SG_API CUresult cuMemCreate(CUhandle *out, size_t size, const CUmemAllocationProp *p,
-                            unsigned long long flags)
+CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *p,
+                     unsigned long long flags)
 {
     uint64_t handle;
     int rc = sg_enter(CUDA);
@@ -812,18 +718,15 @@ SG_API CUresult cuMemCreate(CUhandle *out, size_t size, const CUmemAllocationPro
     return sg_leave(rc);
 }
 
-SG_API CUresult cuMemRelease(CUhandle handle);
-SG_API CUresult cuMemRelease(CUhandle handle)
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
     int rc = sg_enter(CUDA);
 
     return rc ? rc : sg_leave(sg_vmm_release(CUDA, handle));
 }
 
-SG_API CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t align, CUdeviceptr at,
-                                    unsigned long long flags);
-SG_API CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t align, CUdeviceptr at,
-                                    unsigned long long flags)
+CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t align, CUdeviceptr at,
+                             unsigned long long flags)
 {
     uintptr_t addr;
     int rc = sg_enter(CUDA);
@@ -837,18 +740,15 @@ SG_API CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t align,
     return sg_leave(rc);
 }
 
-SG_API CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size);
-SG_API CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
+CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
 {
     int rc = sg_enter(CUDA);
 
     return rc ? rc : sg_leave(sg_vmm_unreserve(CUDA, (uintptr_t)ptr, size));
 }
 
-SG_API CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUhandle handle,
-                         unsigned long long flags);
-SG_API CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUhandle handle,
-                         unsigned long long flags)
+CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags)
 {
     int rc = sg_enter(CUDA);
 
@@ -858,16 +758,14 @@ SG_API CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUhandle h
                                     : sg_vmm_map(CUDA, (uintptr_t)ptr, size, handle));
 }
 
-SG_API CUresult cuMemUnmap(CUdeviceptr ptr, size_t size);
-SG_API CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
+CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
     int rc = sg_enter(CUDA);
 
     return rc ? rc : sg_leave(sg_vmm_unmap(CUDA, (uintptr_t)ptr, size));
 }
 
-SG_API CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *v, size_t n);
-SG_API CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *v, size_t n)
+CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *v, size_t n)
 {
     struct sg_grant grants[SG_MAX_DEVICES];
     int rc = sg_enter(CUDA);
@@ -884,10 +782,8 @@ SG_API CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDe
     return sg_leave(sg_vmm_access(CUDA, (uintptr_t)ptr, size, grants, n));
 }
 
-SG_API CUresult cuMemExportToShareableHandle(void *out, CUhandle handle, int type,
-                                             unsigned long long flags);
-SG_API CUresult cuMemExportToShareableHandle(void *out, CUhandle handle, int type,
-                                             unsigned long long flags)
+CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle, int type,
+                                      unsigned long long flags)
 {
     int rc = sg_enter(CUDA);
 
@@ -897,8 +793,7 @@ SG_API CUresult cuMemExportToShareableHandle(void *out, CUhandle handle, int typ
                                   : sg_vmm_export(CUDA, handle, (unsigned)type, out));
 }
 
-SG_API CUresult cuMemImportFromShareableHandle(CUhandle *out, void *from, int type);
-SG_API CUresult cuMemImportFromShareableHandle(CUhandle *out, void *from, int type)
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *from, int type)
 {
     uint64_t handle;
     int rc = sg_enter(CUDA);
@@ -913,8 +808,7 @@ SG_API CUresult cuMemImportFromShareableHandle(CUhandle *out, void *from, int ty
     return sg_leave(rc);
 }
 
-SG_API CUresult cuMemRetainAllocationHandle(CUhandle *out, void *addr);
-SG_API CUresult cuMemRetainAllocationHandle(CUhandle *out, void *addr)
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *addr)
 {
     uint64_t handle;
     int rc = sg_enter(CUDA);
@@ -927,8 +821,8 @@ SG_API CUresult cuMemRetainAllocationHandle(CUhandle *out, void *addr)
     return sg_leave(rc);
 }
 
-SG_API CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *out, CUhandle handle);
-SG_API CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *out, CUhandle handle)
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *out,
+                                                CUmemGenericAllocationHandle handle)
 {
     const struct sg_block *b;
     int rc = sg_enter(CUDA);

@@ -42,7 +42,7 @@ long softgpu_calls(enum softgpu_kind kind, const char *place);
 
 /*
  * Where the host may touch the device memory at `ptr`, which is of this process or opened by it;
- * NULL if it is no such memory. Good up to the end of the allocation or mapping, while that lives.
+ * NULL if it is no such memory, or no device has access to it yet. Good up to the end of the allocation or mapping, while that lives.
  */
 void *softgpu_alias(const void *ptr);
 

@@ -1,66 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * softhip.c - libamdhip64.so.5: the runtime of ROCm 5.2, or of another release as far as they differ
- * (SOFTGPU_HIP_VERSION). What is declared here is from the documentation, on purpose apart from what
- * src/plat declares. As with the real one any call initialises, and a context begins when a device is
- * used first.
+ * (SOFTGPU_HIP_VERSION). As with the real one any call initialises, and a context begins when a device
+ * is used first.
  */
+#include "fabric/softgpu/softhip.h"
 #include "fabric/softgpu/core.h"
 
 #include <stdio.h>
 #include <string.h>
-
-typedef int hipError_t;
-typedef struct sg_stream *hipStream_t;
-typedef struct sg_event *hipEvent_t;
-typedef void *hipMemGenericAllocationHandle_t;
-
-typedef struct {
-    char bytes[16];
-} hipUUID;
-
-typedef struct {
-    char reserved[64];
-} hipIpcMemHandle_t;
-
-typedef struct {
-    int type, device;
-    void *devicePointer, *hostPointer;
-    int isManaged;
-    unsigned allocationFlags;
-} hipPointerAttribute_t;
-
-typedef struct {
-    int type, id;
-} hipMemLocation;
-
-/* Up to ROCm 5.2. */
-typedef struct {
-    unsigned char compressionType;
-    hipMemLocation location;
-    int requestedHandleType, type;
-    unsigned short usage;
-    void *win32HandleMetaData;
-} old_prop;
-
-typedef struct {
-    int type, requestedHandleType;
-    hipMemLocation location;
-    void *win32HandleMetaData;
-    struct {
-        unsigned char compressionType, gpuDirectRDMACapable;
-        unsigned short usage;
-    } allocFlags;
-} new_prop;
-
-typedef struct {
-    hipMemLocation location;
-    int flags;
-} hipMemAccessDesc;
-
-_Static_assert(sizeof(hipPointerAttribute_t) == 32 && sizeof(old_prop) == 32 &&
-                   sizeof(new_prop) == 32 && sizeof(hipMemAccessDesc) == 12,
-               "as in hip_runtime_api.h");
 
 enum { ROCM_6 = 60000000, ROCM_7 = 70000000, ROCM_7_1 = 70100000, AFTER_5_2 = 50300000 };
 enum { COPY_HOST_HOST, COPY_TO_DEVICE, COPY_TO_HOST, COPY_WITHIN, COPY_DEFAULT };
@@ -114,14 +62,12 @@ static hipStream_t stream_of(hipStream_t s)
 
 /* ------------------------------------------------------------------------------------- devices */
 
-SG_API hipError_t hipInit(unsigned flags);
-SG_API hipError_t hipInit(unsigned flags)
+hipError_t hipInit(unsigned flags)
 {
     return flags ? SG_INVALID_VALUE : sg_init(HIP);
 }
 
-SG_API hipError_t hipRuntimeGetVersion(int *out);
-SG_API hipError_t hipRuntimeGetVersion(int *out)
+hipError_t hipRuntimeGetVersion(int *out)
 {
     if (!out)
         return SG_INVALID_VALUE;
@@ -130,16 +76,14 @@ SG_API hipError_t hipRuntimeGetVersion(int *out)
     return SG_OK;
 }
 
-SG_API const char *hipGetErrorName(hipError_t error);
-SG_API const char *hipGetErrorName(hipError_t error)
+const char *hipGetErrorName(hipError_t error)
 {
     const char *name = sg_name(HIP, error);
 
     return name ? name : "hipErrorUnknown";
 }
 
-SG_API const char *hipGetErrorString(hipError_t error);
-SG_API const char *hipGetErrorString(hipError_t error)
+const char *hipGetErrorString(hipError_t error)
 {
     const char *text = sg_text(error);
 
@@ -147,14 +91,12 @@ SG_API const char *hipGetErrorString(hipError_t error)
 }
 
 /* What a call returns is not kept: there is nothing to fetch, nor to clear. */
-SG_API hipError_t hipGetLastError(void);
-SG_API hipError_t hipGetLastError(void)
+hipError_t hipGetLastError(void)
 {
     return SG_OK;
 }
 
-SG_API hipError_t hipGetDeviceCount(int *count);
-SG_API hipError_t hipGetDeviceCount(int *count)
+hipError_t hipGetDeviceCount(int *count)
 {
     int rc, n = 0;
 
@@ -170,8 +112,7 @@ SG_API hipError_t hipGetDeviceCount(int *count)
     return sg_leave(SG_OK);
 }
 
-SG_API hipError_t hipGetDevice(int *device);
-SG_API hipError_t hipGetDevice(int *device)
+hipError_t hipGetDevice(int *device)
 {
     int rc = enter();
 
@@ -183,16 +124,14 @@ SG_API hipError_t hipGetDevice(int *device)
     return sg_leave(SG_OK);
 }
 
-SG_API hipError_t hipSetDevice(int device);
-SG_API hipError_t hipSetDevice(int device)
+hipError_t hipSetDevice(int device)
 {
     int rc = enter();
 
     return rc ? rc : sg_leave(sg_set_device(device));
 }
 
-SG_API hipError_t hipDeviceGetPCIBusId(char *out, int size, int device);
-SG_API hipError_t hipDeviceGetPCIBusId(char *out, int size, int device)
+hipError_t hipDeviceGetPCIBusId(char *out, int size, int device)
 {
     const struct sg_device *d;
     int rc = enter();
@@ -208,8 +147,7 @@ SG_API hipError_t hipDeviceGetPCIBusId(char *out, int size, int device)
     return sg_leave(SG_OK);
 }
 
-SG_API hipError_t hipDeviceGetUuid(hipUUID *out, int device);
-SG_API hipError_t hipDeviceGetUuid(hipUUID *out, int device)
+hipError_t hipDeviceGetUuid(hipUUID *out, int device)
 {
     const struct sg_device *d;
     int rc = enter();
@@ -247,8 +185,7 @@ static int attribute(const struct sg_device *d, int name)
     }
 }
 
-SG_API hipError_t hipDeviceGetAttribute(int *out, int name, int device);
-SG_API hipError_t hipDeviceGetAttribute(int *out, int name, int device)
+hipError_t hipDeviceGetAttribute(int *out, int name, int device)
 {
     const struct sg_device *d;
     int rc = enter();
@@ -281,8 +218,7 @@ static int memory_type(enum sort s)
     return version() < ROCM_6 ? before[s] : since[s];
 }
 
-SG_API hipError_t hipPointerGetAttributes(hipPointerAttribute_t *out, const void *ptr);
-SG_API hipError_t hipPointerGetAttributes(hipPointerAttribute_t *out, const void *ptr)
+hipError_t hipPointerGetAttributes(hipPointerAttribute_t *out, const void *ptr)
 {
     const struct sg_range *r;
     enum sort sort;
@@ -344,8 +280,7 @@ static bool about(const struct sg_range *r, void *ptr, int name, void *data)
     }
 }
 
-SG_API hipError_t hipPointerGetAttribute(void *data, int name, void *ptr);
-SG_API hipError_t hipPointerGetAttribute(void *data, int name, void *ptr)
+hipError_t hipPointerGetAttribute(void *data, int name, void *ptr)
 {
     const struct sg_range *r;
     int rc = enter();
@@ -356,8 +291,7 @@ SG_API hipError_t hipPointerGetAttribute(void *data, int name, void *ptr)
     return sg_leave(data && r && about(r, ptr, name, data) ? SG_OK : SG_INVALID_VALUE);
 }
 
-SG_API hipError_t hipMemGetAddressRange(void **base, size_t *size, void *ptr);
-SG_API hipError_t hipMemGetAddressRange(void **base, size_t *size, void *ptr)
+hipError_t hipMemGetAddressRange(void **base, size_t *size, void *ptr)
 {
     const struct sg_range *r;
     int rc = enter();
@@ -376,8 +310,7 @@ SG_API hipError_t hipMemGetAddressRange(void **base, size_t *size, void *ptr)
 
 /* -------------------------------------------------------------------------------------- memory */
 
-SG_API hipError_t hipMalloc(void **out, size_t size);
-SG_API hipError_t hipMalloc(void **out, size_t size)
+hipError_t hipMalloc(void **out, size_t size)
 {
     struct sg_context *c;
     uintptr_t addr = 0;
@@ -393,8 +326,7 @@ SG_API hipError_t hipMalloc(void **out, size_t size)
     return sg_leave(rc);
 }
 
-SG_API hipError_t hipFree(void *ptr);
-SG_API hipError_t hipFree(void *ptr)
+hipError_t hipFree(void *ptr)
 {
     struct sg_context *c;
     int rc = enter_context(&c);
@@ -402,8 +334,7 @@ SG_API hipError_t hipFree(void *ptr)
     return rc ? rc : sg_leave(ptr ? sg_free(c, (uintptr_t)ptr) : SG_OK);
 }
 
-SG_API hipError_t hipMallocManaged(void **out, size_t size, unsigned flags);
-SG_API hipError_t hipMallocManaged(void **out, size_t size, unsigned flags)
+hipError_t hipMallocManaged(void **out, size_t size, unsigned flags)
 {
     struct sg_context *c;
     uintptr_t addr;
@@ -417,8 +348,7 @@ SG_API hipError_t hipMallocManaged(void **out, size_t size, unsigned flags)
     return sg_leave(rc);
 }
 
-SG_API hipError_t hipHostRegister(void *addr, size_t size, unsigned flags);
-SG_API hipError_t hipHostRegister(void *addr, size_t size, unsigned flags)
+hipError_t hipHostRegister(void *addr, size_t size, unsigned flags)
 {
     struct sg_context *c;
     int rc = enter_context(&c);
@@ -428,8 +358,7 @@ SG_API hipError_t hipHostRegister(void *addr, size_t size, unsigned flags)
     return sg_leave(flags > 0xf ? SG_INVALID_VALUE : sg_pin(c, (uintptr_t)addr, size, flags));
 }
 
-SG_API hipError_t hipHostUnregister(void *addr);
-SG_API hipError_t hipHostUnregister(void *addr)
+hipError_t hipHostUnregister(void *addr)
 {
     struct sg_context *c;
     int rc = enter_context(&c);
@@ -445,14 +374,12 @@ static int fill(void *to, int byte, size_t n, hipStream_t stream)
     return rc ? rc : sg_leave(sg_fill(c, stream, (uintptr_t)to, (uint8_t)byte, n));
 }
 
-SG_API hipError_t hipMemset(void *to, int byte, size_t n);
-SG_API hipError_t hipMemset(void *to, int byte, size_t n)
+hipError_t hipMemset(void *to, int byte, size_t n)
 {
     return fill(to, byte, n, NULL);
 }
 
-SG_API hipError_t hipMemsetAsync(void *to, int byte, size_t n, hipStream_t stream);
-SG_API hipError_t hipMemsetAsync(void *to, int byte, size_t n, hipStream_t stream)
+hipError_t hipMemsetAsync(void *to, int byte, size_t n, hipStream_t stream)
 {
     return fill(to, byte, n, stream_of(stream));
 }
@@ -490,23 +417,19 @@ static int copy(void *to, const void *from, size_t n, int kind, hipStream_t stre
     return sg_leave(sg_copy(c, stream, &v, 1, false, NULL));
 }
 
-SG_API hipError_t hipMemcpy(void *to, const void *from, size_t n, int kind);
-SG_API hipError_t hipMemcpy(void *to, const void *from, size_t n, int kind)
+hipError_t hipMemcpy(void *to, const void *from, size_t n, int kind)
 {
     return copy(to, from, n, kind, NULL);
 }
 
-SG_API hipError_t hipMemcpyAsync(void *to, const void *from, size_t n, int kind,
-                                 hipStream_t stream);
-SG_API hipError_t hipMemcpyAsync(void *to, const void *from, size_t n, int kind, hipStream_t stream)
+hipError_t hipMemcpyAsync(void *to, const void *from, size_t n, int kind, hipStream_t stream)
 {
     return copy(to, from, n, kind, stream_of(stream));
 }
 
 /* --------------------------------------------------------------------------- streams and events */
 
-SG_API hipError_t hipStreamCreateWithFlags(hipStream_t *out, unsigned flags);
-SG_API hipError_t hipStreamCreateWithFlags(hipStream_t *out, unsigned flags)
+hipError_t hipStreamCreateWithFlags(hipStream_t *out, unsigned flags)
 {
     struct sg_context *c;
     int rc = enter_context(&c);
@@ -516,8 +439,7 @@ SG_API hipError_t hipStreamCreateWithFlags(hipStream_t *out, unsigned flags)
     return sg_leave(flags > 1 || !out ? SG_INVALID_VALUE : sg_stream_create(c, !flags, out));
 }
 
-SG_API hipError_t hipStreamDestroy(hipStream_t stream);
-SG_API hipError_t hipStreamDestroy(hipStream_t stream)
+hipError_t hipStreamDestroy(hipStream_t stream)
 {
     int rc = enter();
 
@@ -525,8 +447,7 @@ SG_API hipError_t hipStreamDestroy(hipStream_t stream)
               : sg_leave(stream_of(stream) ? sg_stream_destroy(HIP, stream) : SG_INVALID_HANDLE);
 }
 
-SG_API hipError_t hipStreamSynchronize(hipStream_t stream);
-SG_API hipError_t hipStreamSynchronize(hipStream_t stream)
+hipError_t hipStreamSynchronize(hipStream_t stream)
 {
     struct sg_context *c;
     int rc = enter_context(&c);
@@ -534,8 +455,7 @@ SG_API hipError_t hipStreamSynchronize(hipStream_t stream)
     return rc ? rc : sg_leave(sg_stream_sync(c, stream_of(stream)));
 }
 
-SG_API hipError_t hipStreamQuery(hipStream_t stream);
-SG_API hipError_t hipStreamQuery(hipStream_t stream)
+hipError_t hipStreamQuery(hipStream_t stream)
 {
     struct sg_context *c;
     int rc = enter_context(&c);
@@ -543,8 +463,7 @@ SG_API hipError_t hipStreamQuery(hipStream_t stream)
     return rc ? rc : sg_leave(sg_stream_query(c, stream_of(stream)));
 }
 
-SG_API hipError_t hipEventCreateWithFlags(hipEvent_t *out, unsigned flags);
-SG_API hipError_t hipEventCreateWithFlags(hipEvent_t *out, unsigned flags)
+hipError_t hipEventCreateWithFlags(hipEvent_t *out, unsigned flags)
 {
     struct sg_context *c;
     int rc = enter_context(&c);
@@ -554,8 +473,7 @@ SG_API hipError_t hipEventCreateWithFlags(hipEvent_t *out, unsigned flags)
     return sg_leave(flags > 7 || !out ? SG_INVALID_VALUE : sg_event_create(c, out));
 }
 
-SG_API hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream);
-SG_API hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream)
+hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream)
 {
     struct sg_context *c;
     int rc = enter_context(&c);
@@ -563,24 +481,21 @@ SG_API hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream)
     return rc ? rc : sg_leave(sg_event_record(c, event, stream_of(stream)));
 }
 
-SG_API hipError_t hipEventQuery(hipEvent_t event);
-SG_API hipError_t hipEventQuery(hipEvent_t event)
+hipError_t hipEventQuery(hipEvent_t event)
 {
     int rc = enter();
 
     return rc ? rc : sg_leave(sg_event_query(HIP, event));
 }
 
-SG_API hipError_t hipEventSynchronize(hipEvent_t event);
-SG_API hipError_t hipEventSynchronize(hipEvent_t event)
+hipError_t hipEventSynchronize(hipEvent_t event)
 {
     int rc = enter();
 
     return rc ? rc : sg_leave(sg_event_sync(HIP, event));
 }
 
-SG_API hipError_t hipEventDestroy(hipEvent_t event);
-SG_API hipError_t hipEventDestroy(hipEvent_t event)
+hipError_t hipEventDestroy(hipEvent_t event)
 {
     int rc = enter();
 
@@ -589,8 +504,7 @@ SG_API hipError_t hipEventDestroy(hipEvent_t event)
 
 /* ----------------------------------------------------------------------------------------- IPC */
 
-SG_API hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t *out, void *ptr);
-SG_API hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t *out, void *ptr)
+hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t *out, void *ptr)
 {
     struct sg_context *c;
     int rc = enter_context(&c);
@@ -599,8 +513,7 @@ SG_API hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t *out, void *ptr)
 }
 
 /* hipIpcMemLazyEnablePeerAccess is 0 in older headers, 1 in newer ones. */
-SG_API hipError_t hipIpcOpenMemHandle(void **out, hipIpcMemHandle_t handle, unsigned flags);
-SG_API hipError_t hipIpcOpenMemHandle(void **out, hipIpcMemHandle_t handle, unsigned flags)
+hipError_t hipIpcOpenMemHandle(void **out, hipIpcMemHandle_t handle, unsigned flags)
 {
     struct sg_context *c;
     uintptr_t addr;
@@ -614,8 +527,7 @@ SG_API hipError_t hipIpcOpenMemHandle(void **out, hipIpcMemHandle_t handle, unsi
     return sg_leave(rc);
 }
 
-SG_API hipError_t hipIpcCloseMemHandle(void *ptr);
-SG_API hipError_t hipIpcCloseMemHandle(void *ptr)
+hipError_t hipIpcCloseMemHandle(void *ptr)
 {
     struct sg_context *c;
     int rc = enter_context(&c);
@@ -623,10 +535,8 @@ SG_API hipError_t hipIpcCloseMemHandle(void *ptr)
     return rc ? rc : sg_leave(sg_ipc_close(c, (uintptr_t)ptr));
 }
 
-SG_API hipError_t hipMemGetHandleForAddressRange(void *out, void *ptr, size_t size, int type,
-                                                 unsigned long long flags);
-SG_API hipError_t hipMemGetHandleForAddressRange(void *out, void *ptr, size_t size, int type,
-                                                 unsigned long long flags)
+hipError_t hipMemGetHandleForAddressRange(void *out, void *ptr, size_t size, int type,
+                                          unsigned long long flags)
 {
     int rc = enter(), fd;
 
@@ -651,8 +561,8 @@ struct wish {
 /* What is asked for, in the layout of the release that is played. */
 static bool read_prop(const void *prop, struct wish *out)
 {
-    old_prop before;
-    new_prop since;
+    hipMemAllocationProp_5_2 before;
+    hipMemAllocationProp since;
 
     if (!prop)
         return false;
@@ -667,8 +577,7 @@ static bool read_prop(const void *prop, struct wish *out)
     return since.type == PINNED && since.location.type == LOCATION_DEVICE;
 }
 
-SG_API hipError_t hipMemGetAllocationGranularity(size_t *out, const void *prop, int which);
-SG_API hipError_t hipMemGetAllocationGranularity(size_t *out, const void *prop, int which)
+hipError_t hipMemGetAllocationGranularity(size_t *out, const void *prop, int which)
 {
     struct wish w;
     int rc = enter();
@@ -683,10 +592,8 @@ SG_API hipError_t hipMemGetAllocationGranularity(size_t *out, const void *prop, 
     return sg_leave(SG_OK);
 }
 
-SG_API hipError_t hipMemCreate(hipMemGenericAllocationHandle_t *out, size_t size, const void *prop,
-                               unsigned long long flags);
-SG_API hipError_t hipMemCreate(hipMemGenericAllocationHandle_t *out, size_t size, const void *prop,
-                               unsigned long long flags)
+hipError_t hipMemCreate(hipMemGenericAllocationHandle_t *out, size_t size, const void *prop,
+                        unsigned long long flags)
 {
     struct wish w;
     uint64_t handle;
@@ -704,18 +611,15 @@ SG_API hipError_t hipMemCreate(hipMemGenericAllocationHandle_t *out, size_t size
     return sg_leave(rc);
 }
 
-SG_API hipError_t hipMemRelease(hipMemGenericAllocationHandle_t handle);
-SG_API hipError_t hipMemRelease(hipMemGenericAllocationHandle_t handle)
+hipError_t hipMemRelease(hipMemGenericAllocationHandle_t handle)
 {
     int rc = enter();
 
     return rc ? rc : sg_leave(sg_vmm_release(HIP, (uintptr_t)handle));
 }
 
-SG_API hipError_t hipMemAddressReserve(void **out, size_t size, size_t align, void *at,
-                                       unsigned long long flags);
-SG_API hipError_t hipMemAddressReserve(void **out, size_t size, size_t align, void *at,
-                                       unsigned long long flags)
+hipError_t hipMemAddressReserve(void **out, size_t size, size_t align, void *at,
+                                unsigned long long flags)
 {
     uintptr_t addr;
     int rc = enter();
@@ -729,18 +633,15 @@ SG_API hipError_t hipMemAddressReserve(void **out, size_t size, size_t align, vo
     return sg_leave(rc);
 }
 
-SG_API hipError_t hipMemAddressFree(void *ptr, size_t size);
-SG_API hipError_t hipMemAddressFree(void *ptr, size_t size)
+hipError_t hipMemAddressFree(void *ptr, size_t size)
 {
     int rc = enter();
 
     return rc ? rc : sg_leave(sg_vmm_unreserve(HIP, (uintptr_t)ptr, size));
 }
 
-SG_API hipError_t hipMemMap(void *ptr, size_t size, size_t offset,
-                            hipMemGenericAllocationHandle_t handle, unsigned long long flags);
-SG_API hipError_t hipMemMap(void *ptr, size_t size, size_t offset,
-                            hipMemGenericAllocationHandle_t handle, unsigned long long flags)
+hipError_t hipMemMap(void *ptr, size_t size, size_t offset, hipMemGenericAllocationHandle_t handle,
+                     unsigned long long flags)
 {
     int rc = enter();
 
@@ -750,16 +651,14 @@ SG_API hipError_t hipMemMap(void *ptr, size_t size, size_t offset,
                                     : sg_vmm_map(HIP, (uintptr_t)ptr, size, (uintptr_t)handle));
 }
 
-SG_API hipError_t hipMemUnmap(void *ptr, size_t size);
-SG_API hipError_t hipMemUnmap(void *ptr, size_t size)
+hipError_t hipMemUnmap(void *ptr, size_t size)
 {
     int rc = enter();
 
     return rc ? rc : sg_leave(sg_vmm_unmap(HIP, (uintptr_t)ptr, size));
 }
 
-SG_API hipError_t hipMemSetAccess(void *ptr, size_t size, const hipMemAccessDesc *v, size_t n);
-SG_API hipError_t hipMemSetAccess(void *ptr, size_t size, const hipMemAccessDesc *v, size_t n)
+hipError_t hipMemSetAccess(void *ptr, size_t size, const hipMemAccessDesc *v, size_t n)
 {
     struct sg_grant grants[SG_MAX_DEVICES];
     int rc = enter();
@@ -776,10 +675,8 @@ SG_API hipError_t hipMemSetAccess(void *ptr, size_t size, const hipMemAccessDesc
     return sg_leave(sg_vmm_access(HIP, (uintptr_t)ptr, size, grants, n));
 }
 
-SG_API hipError_t hipMemExportToShareableHandle(void *out, hipMemGenericAllocationHandle_t handle,
-                                                int type, unsigned long long flags);
-SG_API hipError_t hipMemExportToShareableHandle(void *out, hipMemGenericAllocationHandle_t handle,
-                                                int type, unsigned long long flags)
+hipError_t hipMemExportToShareableHandle(void *out, hipMemGenericAllocationHandle_t handle,
+                                         int type, unsigned long long flags)
 {
     int rc = enter();
 
@@ -790,10 +687,8 @@ SG_API hipError_t hipMemExportToShareableHandle(void *out, hipMemGenericAllocati
 }
 
 /* Before ROCm 7.1 `from` points to the descriptor; since then it is the descriptor. */
-SG_API hipError_t hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t *out, void *from,
-                                                  int type);
-SG_API hipError_t hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t *out, void *from,
-                                                  int type)
+hipError_t hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t *out, void *from,
+                                           int type)
 {
     bool by_value = version() >= ROCM_7_1;
     uint64_t handle;
@@ -811,8 +706,7 @@ SG_API hipError_t hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_
     return sg_leave(rc);
 }
 
-SG_API hipError_t hipMemRetainAllocationHandle(hipMemGenericAllocationHandle_t *out, void *addr);
-SG_API hipError_t hipMemRetainAllocationHandle(hipMemGenericAllocationHandle_t *out, void *addr)
+hipError_t hipMemRetainAllocationHandle(hipMemGenericAllocationHandle_t *out, void *addr)
 {
     uint64_t handle;
     int rc = enter();
