@@ -16,6 +16,8 @@
 
 enum softgpu_kind { SOFTGPU_CUDA, SOFTGPU_HIP, SOFTGPU_KINDS };
 
+#pragma GCC visibility push(default)
+
 /*
  * Whether this process's libcuda.so.1, or libamdhip64.so.5, is the stand-in: a real one may be in
  * the process beside the other's stand-in.
@@ -59,5 +61,7 @@ bool softgpu_peermem(const void *ptr, size_t length);
  */
 int softgpu_dmabuf_map(int fd, uint64_t offset, size_t length, void **out);
 void softgpu_dmabuf_unmap(void *addr, size_t length);
+
+#pragma GCC visibility pop
 
 #endif
