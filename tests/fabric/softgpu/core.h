@@ -179,13 +179,15 @@ struct sg_block {
 };
 
 enum sg_sort {
-    SG_FREE,    /* of a block of small allocations */
-    SG_ALLOC,   /* cuMemAlloc */
-    SG_OPENED,  /* by handle */
-    SG_PINNED,  /* host memory */
-    SG_MANAGED, /* the host may touch it */
-    SG_HOLE,    /* reserved addresses with nothing mapped there */
-    SG_MAPPED,  /* VMM */
+    SG_FREE,              /* of a block of small allocations */
+    SG_HOLE,              /* reserved addresses with nothing mapped there */
+    SG_BESIDE,            /* of a block of which something was opened by handle: the rest */
+    SG_MEMORY,            /* from here on it is memory */
+    SG_ALLOC = SG_MEMORY, /* cuMemAlloc */
+    SG_OPENED,            /* by handle */
+    SG_PINNED,            /* host memory */
+    SG_MANAGED,           /* the host may touch it */
+    SG_MAPPED,            /* VMM */
 };
 
 struct sg_range {
@@ -205,7 +207,7 @@ struct sg_range {
     struct sg_space *space;       /* SG_HOLE, SG_MAPPED */
 };
 
-SG_API struct sg_range *sg_find(enum softgpu_kind kind, uintptr_t addr); /* FREE, HOLE: NULL */
+SG_API struct sg_range *sg_find(enum softgpu_kind kind, uintptr_t addr); /* memory only */
 struct sg_range *sg_find_any(enum softgpu_kind kind, uintptr_t addr);
 /* The first range that ends behind `addr`; NULL if none. */
 struct sg_range *sg_find_from(enum softgpu_kind kind, uintptr_t addr);

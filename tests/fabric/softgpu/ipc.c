@@ -118,35 +118,40 @@ static void see_opened(void *arg, const struct sg_range *r)
         s->found = r;
 }
 
-/* All of the block is mapped, which others may have other allocations in; only one is known. */
+/* All of the block is mapped, but only this of it is memory to this process. */
 static int map_opened(struct sg_context *c, const struct ticket *t, struct sg_block *b,
                       uintptr_t *out)
 {
-    struct sg_range r = {.size = t->size,
-                         .sort = SG_OPENED,
-                         .kind = c->kind,
-                         .device = b->device >= 0 ? b->device : c->device,
-                         .block = b,
-                         .offset = t->offset,
-                         .number = t->number,
-                         .opened = 1};
-    uintptr_t addr, alias;
+    struct sg_range all = {.size = b->size,
+                           .sort = SG_BESIDE,
+                           .kind = c->kind,
+                           .device = b->device >= 0 ? b->device : c->device,
+                           .block = b,
+                           .number = t->number,
+                           .opened = 1};
+    struct sg_range *r;
+    uintptr_t alias;
 
-    if (sg_space_make(b->size, &addr))
+    if (sg_space_make(b->size, &all.addr))
         return SG_MAP_FAILED;
     if (sg_space_make(b->size, &alias)) {
-        sg_unmap(addr, b->size);
+        sg_unmap(all.addr, b->size);
         return SG_MAP_FAILED;
     }
-    r.addr = addr + t->offset;
-    r.alias = (char *)alias + t->offset;
-    if (sg_map_at(b, 0, b->size, addr, PROT_NONE) ||
-        sg_map_at(b, 0, b->size, alias, PROT_READ | PROT_WRITE) || !sg_range_add(&r)) {
-        sg_unmap(addr, b->size);
+    all.alias = (char *)alias;
+    r = sg_map_at(b, 0, b->size, all.addr, PROT_NONE) ||
+                sg_map_at(b, 0, b->size, alias, PROT_READ | PROT_WRITE)
+            ? NULL
+            : sg_range_add(&all);
+    if (r)
+        r = sg_range_cut(c->kind, SG_BESIDE, r->addr + t->offset, t->size);
+    if (!r) {
+        sg_unmap(all.addr, b->size);
         sg_unmap(alias, b->size);
         return SG_MAP_FAILED;
     }
-    *out = r.addr;
+    r->sort = SG_OPENED;
+    *out = r->addr;
     return SG_OK;
 }
 
@@ -190,8 +195,10 @@ int sg_ipc_close(struct sg_context *c, uintptr_t addr)
         return SG_INVALID_VALUE;
     if (--r->opened)
         return SG_OK;
-    sg_unmap(r->addr - r->offset, r->block->size);
-    sg_unmap((uintptr_t)r->alias - r->offset, r->block->size);
+    r->sort = SG_BESIDE;
+    r = sg_range_join(r); /* now all of the block */
+    sg_unmap(r->addr, r->size);
+    sg_unmap((uintptr_t)r->alias, r->size);
     sg_block_put(r->block);
     sg_range_del(r);
     return SG_OK;
@@ -217,9 +224,9 @@ static const struct sg_range *in_page(enum softgpu_kind kind, uintptr_t addr)
 {
     const struct sg_range *r = sg_find_from(kind, addr);
 
-    while (r && (r->sort == SG_FREE || r->sort == SG_HOLE) && r->addr < addr + SG_PAGE)
+    while (r && r->sort < SG_MEMORY && r->addr < addr + SG_PAGE)
         r = sg_find_from(kind, r->addr + r->size);
-    return r && r->block && r->sort != SG_FREE && r->addr < addr + SG_PAGE ? r : NULL;
+    return r && r->block && r->sort >= SG_MEMORY && r->addr < addr + SG_PAGE ? r : NULL;
 }
 
 /* What a page of the range holds beside the allocation comes along, as it does with the real one. */

@@ -59,7 +59,7 @@ struct sg_range *sg_find(enum softgpu_kind kind, uintptr_t addr)
 {
     struct sg_range *r = sg_find_any(kind, addr);
 
-    return r && r->sort != SG_FREE && r->sort != SG_HOLE ? r : NULL;
+    return r && r->sort >= SG_MEMORY ? r : NULL;
 }
 
 struct sg_range *sg_range_add(const struct sg_range *like)

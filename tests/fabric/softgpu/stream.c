@@ -466,7 +466,7 @@ static int side(const struct sg_context *c, uintptr_t addr, size_t n, bool write
         return SG_INVALID_VALUE;
     if (!r)
         return host_side(c, addr, n, out);
-    if (r->sort == SG_FREE || r->sort == SG_HOLE)
+    if (r->sort < SG_MEMORY)
         return SG_INVALID_VALUE;
     *out = r->alias + (addr - r->addr);
     while (next->addr + next->size < addr + n) {
