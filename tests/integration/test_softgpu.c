@@ -14,6 +14,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -457,6 +458,43 @@ static void batches(void **state)
     assert_int_equal(cuMemFree_v2(a), 0);
 }
 
+/* Each thread with a stream and memory of its own, at once. */
+static void *copy_about(void *arg)
+{
+    static atomic_uint seeds;
+    unsigned seed = atomic_fetch_add(&seeds, 1);
+    unsigned char from[3000], to[3000];
+    CUstream s;
+
+    (void)arg;
+    if (cuCtxPushCurrent_v2(context) || cuStreamCreate(&s, 1))
+        return "no stream";
+    for (int i = 0; i < 50; i++) {
+        CUdeviceptr p;
+
+        fill(from, sizeof(from), seed * 1000 + (unsigned)i);
+        if (cuMemAlloc_v2(&p, sizeof(from)) || cuMemcpyAsync(p, at(from), sizeof(from), s) ||
+            cuMemcpyAsync(at(to), p, sizeof(from), s) || cuStreamSynchronize(s) ||
+            memcmp(from, to, sizeof(from)) != 0 || cuMemFree_v2(p))
+            return "a copy failed";
+    }
+    return cuStreamDestroy_v2(s) || cuCtxPopCurrent_v2(NULL) ? "not undone" : NULL;
+}
+
+static void many_threads(void **state)
+{
+    pthread_t threads[4];
+    void *why;
+
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, copy_about, NULL), 0);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(pthread_join(threads[i], &why), 0);
+        assert_null(why);
+    }
+}
+
 /* ---- mapped memory */
 
 static CUmemGenericAllocationHandle create(size_t n, int types)
@@ -474,6 +512,7 @@ static void mapped(void **state)
     const CUmemAccessDesc ours = {{1, 0}, 3}, wrong = {{1, 1}, 3};
     CUmemAllocationProp prop;
     CUdeviceptr p, base;
+    uint64_t types;
     char back[9];
     size_t size;
 
@@ -496,7 +535,8 @@ static void mapped(void **state)
     assert_int_equal(base, p + GRAIN);
     assert_int_equal(size, 2 * GRAIN);
     assert_false(bool_of(IPC_CAPABLE, p));
-    assert_int_equal(int_of(HANDLE_TYPES, p + GRAIN), 9);
+    assert_int_equal(cuPointerGetAttribute(&types, HANDLE_TYPES, p + GRAIN), 0);
+    assert_int_equal(types, 9);
     assert_int_equal(cuMemRelease(h[0]), 0); /* the mapping keeps it */
     assert_int_equal(cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)(p + GRAIN + 1)), 0);
     assert_int_equal(again, h[1]);
@@ -633,6 +673,7 @@ int main(void)
         TEST(later),
         TEST(legacy_waits_for_blocking),
         TEST(batches),
+        TEST(many_threads),
         TEST(mapped),
         TEST(bad_wishes),
         TEST(dmabufs),
