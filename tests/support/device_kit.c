@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "device_kit.h"
+
+#include "base/os.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct device_kit kit_cuda = {TEI_MEM_CUDA, "cuda"}, kit_hip = {TEI_MEM_HIP, "hip"};
+
+static bool in_child;
+
+/* cmocka's own asserts jump to its runner, which a child has not. */
+static void expect(bool good, const char *what)
+{
+    if (good)
+        return;
+    fprintf(stderr, "%s: %s\n", what, te_errmsg());
+    if (in_child)
+        _exit(1);
+    fail_msg("%s", what);
+}
+
+int kit_open(const struct device_kit *kit)
+{
+    if (tei_gpu_open(kit->kind) != 0) {
+        print_message("%s\n", te_errmsg());
+        skip();
+    }
+    return tei_gpu_count(kit->kind);
+}
+
+void kit_need(const struct device_kit *kit, int devices)
+{
+    if (kit_open(kit) < devices) {
+        print_message("there are not %d devices\n", devices);
+        skip();
+    }
+}
+
+void *kit_symbol(const char *name)
+{
+    return dlsym(RTLD_DEFAULT, name);
+}
+
+bool kit_plays(const struct device_kit *kit)
+{
+    bool (*plays)(int) = (bool (*)(int))(uintptr_t)kit_symbol("softgpu_plays");
+
+    return plays && plays(kit->kind == TEI_MEM_CUDA ? 0 : 1);
+}
+
+void kit_control(const struct device_kit *kit, const char *command)
+{
+    int (*control)(const char *) = (int (*)(const char *))(uintptr_t)kit_symbol("softgpu_control");
+    char text[256];
+
+    if (!kit_plays(kit))
+        skip();
+    snprintf(text, sizeof(text), "%s kind=%s", command, kit->name);
+    expect(control(strchr(command, ' ') ? text : command) == 0, command);
+}
+
+void kit_random(void *buf, size_t n)
+{
+    uint64_t x;
+    char *at = buf;
+
+    tei_random(&x, sizeof(x));
+    x |= 1;
+    for (size_t i = 0; i < n; i++) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        at[i] = (char)x;
+    }
+}
+
+size_t kit_below(size_t n)
+{
+    return (size_t)(tei_random_u64() % n);
+}
+
+void *kit_device_memory(const struct device_kit *kit, int device, const void *from, size_t n)
+{
+    void *p = NULL;
+
+    expect(tei_gpu_alloc(kit->kind, device, n, false, &p) == 0, "memory of a device");
+    if (from)
+        expect(tei_mem_copy(p, from, n) == 0, "a copy to a device");
+    return p;
+}
+
+void kit_expect(const void *memory, const void *expected, size_t n)
+{
+    char *found = malloc(n + 1);
+
+    expect(found && tei_mem_copy(found, memory, n) == 0, "a copy from a device");
+    expect(memcmp(found, expected, n) == 0, "other bytes than expected");
+    free(found);
+}
+
+/* --------------------------------------------------------------------------------------- children */
+
+static void become(const char *mode, const char *name, const char *const *variables)
+{
+    for (; variables && *variables; variables++)
+        putenv((char *)(uintptr_t)*variables);
+    execl("/proc/self/exe", "child", mode, name, (char *)NULL);
+    _exit(126);
+}
+
+struct kit_child kit_child_start(const char *mode, const struct device_kit *kit,
+                                 const char *const *variables)
+{
+    int down[2], up[2];
+    struct kit_child c;
+
+    expect(pipe(down) == 0 && pipe(up) == 0, "pipes");
+    fflush(NULL);
+    c.pid = fork();
+    expect(c.pid >= 0, "a child");
+    if (c.pid == 0) {
+        dup2(down[0], 0);
+        dup2(up[1], 1);
+        close(down[0]);
+        close(down[1]);
+        close(up[0]);
+        close(up[1]);
+        become(mode, kit->name, variables);
+    }
+    close(down[0]);
+    close(up[1]);
+    c.in = down[1];
+    c.out = up[0];
+    return c;
+}
+
+void kit_child_end(struct kit_child *c)
+{
+    int status = 0;
+
+    close(c->in);
+    close(c->out);
+    expect(waitpid(c->pid, &status, 0) == c->pid, "the child's end");
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+        skip();
+    expect(status == 0, "the child failed");
+}
+
+bool kit_is_child(int argc, char **argv, const char **mode, const struct device_kit **kit)
+{
+    in_child = argc == 3 && strcmp(argv[0], "child") == 0;
+    if (!in_child)
+        return false;
+    *mode = argv[1];
+    *kit = strcmp(argv[2], "cuda") == 0 ? &kit_cuda : &kit_hip;
+    return true;
+}
+
+void kit_send(int fd, const void *buf, size_t n)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t m = write(fd, (const char *)buf + done, n - done);
+
+        expect(m > 0, "writing to a pipe");
+        done += (size_t)m;
+    }
+}
+
+void kit_receive(int fd, void *buf, size_t n)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t m = read(fd, (char *)buf + done, n - done);
+
+        expect(m > 0, "reading from a pipe");
+        done += (size_t)m;
+    }
+}
