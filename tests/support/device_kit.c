@@ -19,8 +19,7 @@ struct device_kit kit_cuda = {TEI_MEM_CUDA, "cuda"}, kit_hip = {TEI_MEM_HIP, "hi
 
 static bool in_child;
 
-/* cmocka's own asserts jump to its runner, which a child has not. */
-static void expect(bool good, const char *what)
+void kit_check(bool good, const char *what)
 {
     if (good)
         return;
@@ -67,7 +66,7 @@ void kit_control(const struct device_kit *kit, const char *command)
     if (!kit_plays(kit))
         skip();
     snprintf(text, sizeof(text), "%s kind=%s", command, kit->name);
-    expect(control(strchr(command, ' ') ? text : command) == 0, command);
+    kit_check(control(strchr(command, ' ') ? text : command) == 0, command);
 }
 
 void kit_random(void *buf, size_t n)
@@ -94,9 +93,9 @@ void *kit_device_memory(const struct device_kit *kit, int device, const void *fr
 {
     void *p = NULL;
 
-    expect(tei_gpu_alloc(kit->kind, device, n, false, &p) == 0, "memory of a device");
+    kit_check(tei_gpu_alloc(kit->kind, device, n, false, &p) == 0, "memory of a device");
     if (from)
-        expect(tei_mem_copy(p, from, n) == 0, "a copy to a device");
+        kit_check(tei_mem_copy(p, from, n) == 0, "a copy to a device");
     return p;
 }
 
@@ -104,8 +103,8 @@ void kit_expect(const void *memory, const void *expected, size_t n)
 {
     char *found = malloc(n + 1);
 
-    expect(found && tei_mem_copy(found, memory, n) == 0, "a copy from a device");
-    expect(memcmp(found, expected, n) == 0, "other bytes than expected");
+    kit_check(found && tei_mem_copy(found, memory, n) == 0, "a copy from a device");
+    kit_check(memcmp(found, expected, n) == 0, "other bytes than expected");
     free(found);
 }
 
@@ -125,10 +124,10 @@ struct kit_child kit_child_start(const char *mode, const struct device_kit *kit,
     int down[2], up[2];
     struct kit_child c;
 
-    expect(pipe(down) == 0 && pipe(up) == 0, "pipes");
+    kit_check(pipe(down) == 0 && pipe(up) == 0, "pipes");
     fflush(NULL);
     c.pid = fork();
-    expect(c.pid >= 0, "a child");
+    kit_check(c.pid >= 0, "a child");
     if (c.pid == 0) {
         dup2(down[0], 0);
         dup2(up[1], 1);
@@ -151,10 +150,10 @@ void kit_child_end(struct kit_child *c)
 
     close(c->in);
     close(c->out);
-    expect(waitpid(c->pid, &status, 0) == c->pid, "the child's end");
+    kit_check(waitpid(c->pid, &status, 0) == c->pid, "the child's end");
     if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
         skip();
-    expect(status == 0, "the child failed");
+    kit_check(status == 0, "the child failed");
 }
 
 bool kit_is_child(int argc, char **argv, const char **mode, const struct device_kit **kit)
@@ -172,7 +171,7 @@ void kit_send(int fd, const void *buf, size_t n)
     for (size_t done = 0; done < n;) {
         ssize_t m = write(fd, (const char *)buf + done, n - done);
 
-        expect(m > 0, "writing to a pipe");
+        kit_check(m > 0, "writing to a pipe");
         done += (size_t)m;
     }
 }
@@ -182,7 +181,7 @@ void kit_receive(int fd, void *buf, size_t n)
     for (size_t done = 0; done < n;) {
         ssize_t m = read(fd, (char *)buf + done, n - done);
 
-        expect(m > 0, "reading from a pipe");
+        kit_check(m > 0, "reading from a pipe");
         done += (size_t)m;
     }
 }

@@ -34,6 +34,9 @@ bool kit_plays(const struct device_kit *kit);
 /* Commands to softgpu, of which each ends with "kind=<this>"; skips the test on a real driver. */
 void kit_control(const struct device_kit *kit, const char *command);
 
+/* For what runs in children, too: cmocka's own asserts jump to its runner, which a child has not. */
+void kit_check(bool good, const char *what);
+
 void kit_random(void *buf, size_t n);
 size_t kit_below(size_t n); /* a random number */
 
