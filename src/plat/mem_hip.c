@@ -10,9 +10,10 @@
  *   imported files     ROCm 7.1 takes the descriptor for a pointer, before that a pointer to it
  *
  * Few runtimes know the fabric. Where one does not, mapped memory is exported as a file descriptor,
- * and the handle tells where that is: a process, and the number of its descriptor. Who imports it
- * fetches the descriptor from there, as the kernel allows; the process is known by its number and
- * the time at which it began, so that none that came to its number later is taken for it.
+ * and who imports it fetches that from the process, as the kernel allows. The handle names the
+ * process, by its number and the time at which it began, and the descriptor of a note: a sealed
+ * memfd that names the memory's descriptor. Handle and note have the same random token. So a handle
+ * that somebody made up leads to nothing that its owner has not exported.
  */
 #include "plat/gpu.h"
 
@@ -21,11 +22,12 @@
 #include "base/err.h"
 #include "base/os.h"
 
-#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -298,8 +300,10 @@ static int create(int device, size_t size, uint64_t *piece)
     hipMemGenericAllocationHandle_t h = NULL;
     int status = hip.hipMemCreate(&h, size, &fabric, 0);
 
-    if (status && status != TEI_GPU_OUT_OF_MEMORY)
+    if (status && status != TEI_GPU_OUT_OF_MEMORY) {
+        (void)hip.hipGetLastError();
         status = hip.hipMemCreate(&h, size, &file, 0);
+    }
     *piece = (uintptr_t)h;
     return status;
 }
@@ -335,12 +339,21 @@ static void unmap(void *addr, size_t size)
 
 /* -------------------------------------------------------------------- handles of mapped memory */
 
-/* What a handle says that is a descriptor of this host; the rest of it is zero. */
+/* What a handle says that leads to a descriptor of this host; the rest of it is zero. */
 struct place {
     char magic[8];
     uint64_t started; /* the process, in the kernel's ticks since the host began */
-    int32_t pid, fd;
+    int32_t pid, note;
+    uint8_t token[16];
 };
+
+struct note {
+    char magic[8];
+    uint8_t token[16];
+    int32_t fd;
+};
+
+#define NOTE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL)
 
 static const char magic[8] = "te-hipfd";
 
@@ -367,23 +380,61 @@ static uint64_t start_of(pid_t pid)
     return at && sscanf(at, " %" SCNu64, &started) == 1 ? started : 0;
 }
 
-static int export_fabric(uint64_t piece, uint8_t out[TEI_GPU_HANDLE])
+/* -1 with errno. */
+static int write_note(const struct note *n)
 {
-    hipMemGenericAllocationHandle_t h = (hipMemGenericAllocationHandle_t)(uintptr_t)piece;
-    struct place p = {.started = start_of(getpid()), .pid = (int32_t)getpid()};
-    int fd = -1;
-    int status = hip.hipMemExportToShareableHandle(out, h, TEI_hipMemHandleTypeFabric, 0);
+    int fd = tei_fd_own(memfd_create("te_hip", MFD_CLOEXEC | MFD_ALLOW_SEALING));
 
-    if (!status)
-        return 0;
-    status = hip.hipMemExportToShareableHandle(&fd, h, TEI_hipMemHandleTypePosixFileDescriptor, 0);
-    if (status)
-        return status;
-    p.fd = tei_fd_own(fd);
+    if (fd < 0 || (write(fd, n, sizeof(*n)) == (ssize_t)sizeof(*n) &&
+                   fcntl(fd, F_ADD_SEALS, NOTE_SEALS) == 0))
+        return fd;
+    tei_fd_close(fd);
+    return -1;
+}
+
+/* The memory's descriptor that a note with this token names; -1: it is no such note. */
+static int read_note(int fd, const uint8_t token[16])
+{
+    struct note n;
+    int seals = fcntl(fd, F_GET_SEALS);
+
+    if (seals < 0 || (seals & NOTE_SEALS) != NOTE_SEALS ||
+        pread(fd, &n, sizeof(n), 0) != (ssize_t)sizeof(n) ||
+        memcmp(n.magic, magic, sizeof(magic)) != 0 || memcmp(n.token, token, sizeof(n.token)) != 0)
+        return -1;
+    return n.fd;
+}
+
+/* Takes the descriptor over. The driver's status. */
+static int export_file(int fd, uint8_t out[TEI_GPU_HANDLE])
+{
+    struct place p = {.started = start_of(getpid()), .pid = (int32_t)getpid()};
+    struct note n = {.fd = tei_fd_own(fd)};
+
     memcpy(p.magic, magic, sizeof(magic));
+    memcpy(n.magic, magic, sizeof(magic));
+    tei_random(p.token, sizeof(p.token));
+    memcpy(n.token, p.token, sizeof(n.token));
+    p.note = write_note(&n);
+    if (p.note < 0) {
+        tei_fd_close(fd);
+        return TEI_GPU_NOT_SUPPORTED;
+    }
     memset(out, 0, TEI_GPU_HANDLE);
     memcpy(out, &p, sizeof(p));
     return 0;
+}
+
+static int export_fabric(uint64_t piece, uint8_t out[TEI_GPU_HANDLE])
+{
+    hipMemGenericAllocationHandle_t h = (hipMemGenericAllocationHandle_t)(uintptr_t)piece;
+    int fd = -1, status = hip.hipMemExportToShareableHandle(out, h, TEI_hipMemHandleTypeFabric, 0);
+
+    if (!status)
+        return 0;
+    (void)hip.hipGetLastError();
+    status = hip.hipMemExportToShareableHandle(&fd, h, TEI_hipMemHandleTypePosixFileDescriptor, 0);
+    return status ? status : export_file(fd, out);
 }
 
 static bool is_place(const uint8_t handle[TEI_GPU_HANDLE], struct place *out)
@@ -395,39 +446,54 @@ static bool is_place(const uint8_t handle[TEI_GPU_HANDLE], struct place *out)
 static void unexport_fabric(const uint8_t handle[TEI_GPU_HANDLE])
 {
     struct place p;
+    int fd = -1;
 
     if (is_place(handle, &p) && p.pid == (int32_t)getpid())
-        tei_fd_close(p.fd);
+        fd = read_note(p.note, p.token);
+    if (fd >= 0) {
+        tei_fd_close(fd);
+        tei_fd_close(p.note);
+    }
 }
 
-/* A duplicate of the descriptor, -1 with errno. */
+/* A duplicate of the memory's descriptor, -1 if there is none. */
 static int fetch(const struct place *p)
 {
-    int process, fd = -1;
+    int process, note = -1, there = -1, fd = -1;
 
-    errno = ESRCH;
-    if (p->pid <= 0 || p->pid == (int32_t)getpid() || p->fd < 0)
+    if (p->pid <= 0 || p->pid == (int32_t)getpid())
         return -1;
     process = (int)syscall(SYS_pidfd_open, p->pid, 0);
     if (process < 0)
         return -1;
     /* The number cannot change hands while the process is held. */
     if (start_of(p->pid) == p->started)
-        fd = (int)syscall(SYS_pidfd_getfd, process, p->fd, 0);
+        note = (int)syscall(SYS_pidfd_getfd, process, p->note, 0);
+    if (note >= 0) {
+        there = read_note(note, p->token);
+        close(note);
+    }
+    if (there >= 0)
+        fd = (int)syscall(SYS_pidfd_getfd, process, there, 0);
     close(process);
     return fd;
 }
 
-/* What is fetched may be any file: one that is memory, and so large, says so by its end. */
-static int import_file(int fd, size_t size, hipMemGenericAllocationHandle_t *out)
+static int import_file(const struct place *p, size_t size, hipMemGenericAllocationHandle_t *out)
 {
-    off_t end = lseek(fd, 0, SEEK_END);
+    int fd = fetch(p), status = TEI_GPU_NOT_SUPPORTED;
     void *by_value = (void *)(intptr_t)fd;
+    off_t end = fd >= 0 ? lseek(fd, 0, SEEK_END) : -1;
 
-    if (end < 0 || (uint64_t)end < size)
-        return TEI_GPU_NOT_SUPPORTED;
-    return hip.hipMemImportFromShareableHandle(out, version() < ROCM_7_1 ? &fd : by_value,
-                                               TEI_hipMemHandleTypePosixFileDescriptor);
+    if (end >= 0 && (uint64_t)end >= size)
+        status = hip.hipMemImportFromShareableHandle(out, version() < ROCM_7_1 ? &fd : by_value,
+                                                     TEI_hipMemHandleTypePosixFileDescriptor);
+    else
+        TEI_DEBUG("descriptor of process %d: %s", p->pid,
+                  fd < 0 ? "it cannot be fetched" : "it is too short");
+    if (fd >= 0)
+        close(fd);
+    return status;
 }
 
 static int import_fabric(const uint8_t handle[TEI_GPU_HANDLE], size_t size, uint64_t *piece)
@@ -435,20 +501,13 @@ static int import_fabric(const uint8_t handle[TEI_GPU_HANDLE], size_t size, uint
     uint8_t copy_of_it[TEI_GPU_HANDLE];
     hipMemGenericAllocationHandle_t h = NULL;
     struct place p;
-    int fd, status = TEI_GPU_NOT_SUPPORTED;
+    int status;
 
     memcpy(copy_of_it, handle, sizeof(copy_of_it));
-    if (!is_place(handle, &p)) {
+    if (is_place(handle, &p))
+        status = import_file(&p, size, &h);
+    else
         status = hip.hipMemImportFromShareableHandle(&h, copy_of_it, TEI_hipMemHandleTypeFabric);
-    } else {
-        fd = fetch(&p);
-        if (fd >= 0) {
-            status = import_file(fd, size, &h);
-            close(fd);
-        } else {
-            TEI_DEBUG("descriptor %d of process %d: %s", p.fd, p.pid, tei_errno_text(errno));
-        }
-    }
     *piece = (uintptr_t)h;
     return status;
 }

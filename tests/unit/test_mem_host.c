@@ -8,6 +8,7 @@
 #include "proc.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -173,12 +174,74 @@ static void child_has_its_own(void **state)
     tei_mem_free(mem, SIZE);
 }
 
+static bool has_mapped(const char *library)
+{
+    FILE *f = fopen("/proc/self/maps", "re");
+    char line[512];
+    bool found = false;
+
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f))
+        found = found || strstr(line, library);
+    fclose(f);
+    return found;
+}
+
+/* Nothing that is done with host memory brings a driver of devices into the process. */
+static void no_driver_is_loaded(void **state)
+{
+    enum tei_mem_kind kinds[] = {TEI_MEM_CUDA, TEI_MEM_HIP};
+    char a[] = "somewhere", b[sizeof a], where[TEI_LOCATION_MAX];
+    struct tei_mem_info m = {.device = 77};
+    uint8_t uuid[16];
+    void *p = NULL;
+
+    (void)state;
+    assert_int_equal(tei_mem_inspect(a, sizeof a, &m), 0);
+    assert_int_equal(m.kind, TEI_MEM_HOST);
+    assert_int_equal(m.device, -1);
+    assert_int_equal(tei_mem_copy(b, a, sizeof a), 0);
+    assert_string_equal(a, b);
+    assert_int_equal(tei_mem_copy(a + 1, a, 5), 0);
+    assert_string_equal(a, "ssomewere");
+    assert_int_equal(tei_mem_locate(a, "*", where), 0);
+    assert_int_equal(tei_mem_locate(a, "cuda:0", where), TE_ERR_INVALID);
+    assert_int_equal(tei_mem_locate(a, "hip:0", where), TE_ERR_INVALID);
+    assert_int_equal(tei_mem_locate(a, "musa:0", where), 0);
+    for (size_t i = 0; i < TEI_ARRAY_LEN(kinds); i++) {
+        assert_false(tei_gpu_is_loaded(kinds[i]));
+        assert_int_equal(tei_gpu_count(kinds[i]), 0);
+        assert_int_equal(tei_gpu_uuid(kinds[i], 0, uuid), TE_ERR_UNSUPPORTED);
+        assert_int_equal(tei_gpu_alloc(kinds[i], 0, 10, false, &p), TE_ERR_UNSUPPORTED);
+        assert_int_equal(tei_gpu_pin(kinds[i], a, sizeof a), TE_ERR_UNSUPPORTED);
+        assert_false(tei_gpu_has_fabric(kinds[i], 0));
+    }
+    assert_false(has_mapped("libcuda"));
+    assert_false(has_mapped("libamdhip64"));
+}
+
+/* Where there is no driver, that is told, as often as somebody asks. */
+static void no_driver_is_found(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        if (tei_gpu_open(TEI_MEM_CUDA) == 0)
+            skip();
+        assert_int_equal(tei_gpu_open(TEI_MEM_CUDA), TE_ERR_UNSUPPORTED);
+        assert_non_null(strstr(te_errmsg(), "CUDA"));
+    }
+    assert_int_equal(tei_gpu_open(TEI_MEM_HOST), TE_ERR_UNSUPPORTED);
+    assert_int_equal(tei_gpu_open(TEI_MEM_OTHER), TE_ERR_UNSUPPORTED);
+    assert_int_equal(tei_gpu_open(TEI_MEM_KINDS), TE_ERR_UNSUPPORTED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shared_and_sealed),        cmocka_unit_test(descriptors_are_spared),
         cmocka_unit_test(huge_pages_are_asked_for), cmocka_unit_test(few_descriptors),
         cmocka_unit_test(without_descriptors),      cmocka_unit_test(child_has_its_own),
+        cmocka_unit_test(no_driver_is_loaded),      cmocka_unit_test(no_driver_is_found),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
