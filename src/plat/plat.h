@@ -104,8 +104,8 @@ struct tei_copy {
 #define TEI_GPU_MARKS 64 /* tickets of one queue that may be out at a time */
 
 /*
- * A non-blocking stream of one device: copies to, from and within devices of one kind, in order. Used
- * by one thread at a time.
+ * A non-blocking stream of one device: copies to, from and within devices of one kind, call by call
+ * in order; those of one call in any order among themselves. Used by one thread at a time.
  */
 struct tei_gpu_queue;
 int tei_gpu_queue_open(enum tei_mem_kind kind, int device, struct tei_gpu_queue **out);
