@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* te-test: parallel */
 /*
  * Memory of devices between processes, and what a process does to devices and other drivers when it
  * starts with them. Every test is a process of its own ("importer" and others), which has a further
