@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #define CLIENT 0x1122334455667789u
@@ -469,6 +470,33 @@ static void slow_copies(void **state)
     pair_close(p);
 }
 
+static pid_t test;
+
+static void kill_device(struct tei_conf *c)
+{
+    (void)c;
+    if (getpid() != test)
+        command("fail copy async=1");
+}
+
+/* The driver finds out late, and does nothing for the target's process from then on. */
+static void a_device_that_dies(void **state)
+{
+    struct conformance with = fixture;
+    struct pair *p;
+
+    (void)state;
+    if (!control)
+        skip();
+    with.configure = kill_device;
+    p = pair_fork(&with);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(fake_transfer(p->a, p->attach, i % 2 ? TE_READ : TE_WRITE, p->am, p->bm,
+                                       3 * HALF),
+                         TE_ERR_LINK);
+    pair_close(p);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -485,11 +513,13 @@ int main(int argc, char **argv)
         cmocka_unit_test(failed_copies_fail_the_request),
         cmocka_unit_test(a_copy_that_fails_once_is_done_again),
         cmocka_unit_test(slow_copies),
+        cmocka_unit_test(a_device_that_dies),
     };
     int failed = 0, run = 0;
 
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
+    test = getpid();
     *(void **)&control = dlsym(RTLD_DEFAULT, "softgpu_control");
     pair_prepare();
     for (size_t i = 0; i < TEI_ARRAY_LEN(kinds); i++) {
