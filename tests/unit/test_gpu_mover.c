@@ -655,8 +655,7 @@ static void post_small(struct rig *r, const struct place *v, unsigned n)
 static void a_failure_among_many_is_tried_again(void **state)
 {
     static const char *const failures[] = {
-        "fail copy nth=200 kind=cuda",
-        "fail copy nth=200 async=1 kind=cuda",
+        "fail copy nth=3 kind=cuda",
         "fail record nth=2 kind=cuda",
     };
     struct place v[PLACES];
@@ -665,10 +664,40 @@ static void a_failure_among_many_is_tried_again(void **state)
 
     (void)state;
     for (unsigned i = 0; n && i < TEI_ARRAY_LEN(failures) && command(failures[i]); i++) {
+        long before = count_copies();
+
         rig_open(&r);
         post_small(&r, v, 1000);
         assert_true(wait_ended(&r, r.n));
+        assert_true(count_copies() - before > 100);
         all_went_well(&r);
+        place_check(&v[1]);
+        rig_close(&r);
+        command("clear");
+    }
+    places_close(v, n);
+}
+
+/* The third call is refused, and then the first copy of it that is tried alone. */
+static void one_bad_copy_among_many(void **state)
+{
+    struct place v[PLACES];
+    struct rig r;
+    unsigned n = places_open(v, TEI_MEM_CUDA), bad = 0;
+
+    (void)state;
+    if (n && command("fail copy nth=3 count=2 kind=cuda")) {
+        rig_open(&r);
+        post_small(&r, v, 1000);
+        assert_true(wait_ended(&r, r.n));
+        for (unsigned i = 0; i < r.n; i++) {
+            if (!r.jobs[i].move.error)
+                continue;
+            assert_int_equal(r.jobs[i].move.error, TE_ERR_CONTEXT);
+            memset(v[1].wants + i * 1000, 0x5a, 999);
+            bad++;
+        }
+        assert_int_equal(bad, 1);
         place_check(&v[1]);
         rig_close(&r);
         command("clear");
@@ -735,6 +764,38 @@ static void all_fails_with_the_device(void **state)
     places_close(v, n);
 }
 
+/* From a copy that the device itself fails on nothing is well with it again, until the process ends. */
+static void a_device_is_lost(void **state)
+{
+    struct place v[PLACES];
+    struct rig r;
+    struct tei_list list;
+    unsigned n = places_open(v, TEI_MEM_CUDA), bad = 0;
+
+    (void)state;
+    if (n == PLACES && command("fail copy nth=3 async=1 kind=cuda")) {
+        rig_open(&r);
+        post_small(&r, v, 1000);
+        assert_true(wait_ended(&r, r.n));
+        for (unsigned i = 0; i < r.n; i++) {
+            bad += r.jobs[i].move.error == TE_ERR_CONTEXT;
+            assert_true(!r.jobs[i].move.error || r.jobs[i].move.error == TE_ERR_CONTEXT);
+        }
+        assert_true(bad >= 1000 - 2 * 128);
+        tei_list_init(&list);
+        add_move(&r, &list, &v[0], 0, &v[1], 0, 1000);
+        add_good(&r, &list, &v[2], 0, &v[0], 0, AREA);
+        tei_mover_post(r.mover, &list);
+        assert_true(wait_ended(&r, r.n));
+        assert_int_equal(r.jobs[1000].move.error, TE_ERR_CONTEXT);
+        assert_int_equal(r.jobs[1001].move.error, 0);
+        place_check(&v[2]);
+        rig_close(&r);
+        command("clear");
+    }
+    places_close(v, n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -752,8 +813,10 @@ int main(void)
         cmocka_unit_test(deadlines_while_the_device_stalls),
         cmocka_unit_test(a_stall_is_of_one_device),
         cmocka_unit_test(a_failure_among_many_is_tried_again),
+        cmocka_unit_test(one_bad_copy_among_many),
         cmocka_unit_test(what_fails_alone_has_failed),
         cmocka_unit_test(all_fails_with_the_device),
+        cmocka_unit_test(a_device_is_lost), /* the last one with it */
     };
 
     if (tei_gpu_open(TEI_MEM_CUDA) && tei_gpu_open(TEI_MEM_HIP)) {
