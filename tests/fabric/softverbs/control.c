@@ -203,6 +203,16 @@ static int revive(struct command *c)
     return 0;
 }
 
+static int peermem(struct command *c)
+{
+    bool on = has_word(c, "on");
+
+    if (!on && !has_word(c, "off"))
+        return refuse(c, EINVAL, "peermem NIC on|off");
+    c->nic->peermem = on;
+    return 0;
+}
+
 static int cq_err(struct command *c)
 {
     sv_event(c->nic, SV_EVENT_CQ_ERR, 0);
@@ -351,23 +361,12 @@ static const struct row {
     int (*run)(struct command *c);
     bool tree; /* something that sysfs shows may have changed */
 } rows[] = {
-    {"port", port, true},
-    {"fail", fail, false},
-    {"drop", drop, false},
-    {"stall", stall, false},
-    {"slow", slow, true},
-    {"kill", kill_nic, false},
-    {"revive", revive, true},
-    {"cq_err", cq_err, false},
-    {"qp_fatal", qp_fatal, false},
-    {"lid", lid, false},
-    {"gid_change", gid_change, false},
-    {"deny", deny, false},
-    {"allow", allow, false},
-    {"block", block, false},
-    {"unblock", block, false},
-    {"clear", clear, false},
-    {"stats", stats, false},
+    {"port", port, true},          {"fail", fail, false},       {"drop", drop, false},
+    {"stall", stall, false},       {"slow", slow, true},        {"kill", kill_nic, false},
+    {"revive", revive, true},      {"peermem", peermem, false}, {"cq_err", cq_err, false},
+    {"qp_fatal", qp_fatal, false}, {"lid", lid, false},         {"gid_change", gid_change, false},
+    {"deny", deny, false},         {"allow", allow, false},     {"block", block, false},
+    {"unblock", block, false},     {"clear", clear, false},     {"stats", stats, false},
 };
 
 static int dispatch(struct command *c)

@@ -103,6 +103,8 @@ struct sv_pd {
 struct sv_local_mr {
     struct ibv_mr mr;
     struct sv_fabric *f;
+    void *map; /* of a dma-buf, NULL: it is none */
+    void (*unmap)(void *map, size_t length);
 };
 
 struct sv_channel {

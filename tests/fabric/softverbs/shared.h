@@ -53,7 +53,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#define SV_MAGIC     0x73767234u /* changes with the layout */
+#define SV_MAGIC     0x73767235u /* changes with the layout */
 #define SV_MAX_NICS  64u
 #define SV_MAX_PROCS 128u
 #define SV_QP_BITS   14u
@@ -70,7 +70,8 @@
 #define SV_STATE_FILE "softverbs.state"
 
 /* Verbs that `deny` knows. */
-#define SV_DENY_MAP(X)    X(open) X(alloc_pd) X(reg_mr) X(create_cq) X(create_qp) X(modify_qp)
+#define SV_DENY_MAP(X) \
+    X(open) X(alloc_pd) X(reg_mr) X(reg_dmabuf_mr) X(create_cq) X(create_qp) X(modify_qp)
 #define SV_DENY_ROW(name) SV_DENY_##name,
 enum sv_deny { SV_DENY_MAP(SV_DENY_ROW) SV_N_DENY };
 
@@ -117,6 +118,7 @@ struct sv_nic {
     _Atomic uint32_t dead, generation;      /* contexts of an older generation stay dead */
     _Atomic int64_t stall_until;
     _Atomic uint64_t blocked; /* bit per NIC that this one cannot reach, and the reverse */
+    _Atomic uint32_t peermem; /* registers memory of devices by its addresses */
 
     /* Faults to come. `faults` is a shortcut: 0 when none of the others is set. */
     _Atomic uint32_t faults;
@@ -139,7 +141,7 @@ struct sv_mr {
     _Atomic uint32_t key;
     _Atomic uint32_t proc, nic, pd, access;
     uint32_t generation, used, next_free; /* under the lock */
-    _Atomic uint64_t addr, length, iova;
+    _Atomic uint64_t addr, length, iova;  /* addr: where the owner's process has the bytes */
 };
 
 struct sv_qp_slot {
