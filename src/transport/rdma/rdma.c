@@ -178,8 +178,17 @@ static uint64_t rdma_buffer_max(struct tei_transport *base)
 static unsigned rdma_score(struct tei_transport *t, const struct tei_attach *a, const te_request *r)
 {
     (void)t;
+    return a && tei_rdma_has_keys(a, r->target_offset, r->length) ? 80 : 0;
+}
+
+static void rdma_why_not(struct tei_transport *t, const struct tei_attach *a, const te_request *r,
+                         char *why, size_t n)
+{
+    (void)t;
     (void)r;
-    return a ? 80 : 0;
+    snprintf(why, n, "%s",
+             a ? "the target's NICs have no keys for this memory: they could not register it"
+               : "it does not reach this engine itself");
 }
 
 static void rdma_stats(struct tei_transport *base, struct te_stats *s)
@@ -254,8 +263,8 @@ const struct tei_transport_ops tei_rdma_ops = {
     .name = "rdma",
     .abi = TEI_TRANSPORT_ABI,
     .caps = TEI_CAP_REMOTE | TEI_CAP_INLINE | TEI_CAP_BUFFER_KEYS | TEI_CAP_HANDSHAKE,
-    .mem_kinds = TEI_MEM_BIT(TEI_MEM_HOST),
-    .target_kinds = TEI_MEM_BIT(TEI_MEM_HOST),
+    .mem_kinds = TEI_MEM_BIT(TEI_MEM_HOST) | TEI_MEM_BIT(TEI_MEM_CUDA) | TEI_MEM_BIT(TEI_MEM_HIP),
+    .target_kinds = TEI_MEM_ANY, /* its keys say whether the peer's NICs have it */
     .size = sizeof(struct rdma),
     .work_size = sizeof(struct rdma_work),
     .attach_size = sizeof(struct rdma_attach),
@@ -268,6 +277,7 @@ const struct tei_transport_ops tei_rdma_ops = {
     .detach = tei_rdma_detach,
     .peer_gone = tei_rdma_peer_gone,
     .score = rdma_score,
+    .why_not = rdma_why_not,
     .post = tei_rdma_post,
     .poll = tei_rdma_poll,
     .cancel = tei_rdma_cancel,

@@ -219,8 +219,9 @@ struct rdma_attach {
     struct tei_attach base;
     struct rdma_peer *peer;
     struct tei_segment *seg;
-    uint32_t *rkeys; /* by place in seg->buffers * n_devices + device */
-    uint16_t *rows;  /* by place in seg->buffers: row of `matrix`, n_rows where it has none */
+    uint32_t *rkeys;  /* by place in seg->buffers * n_devices + device */
+    bool has_keyless; /* some buffers have no key that is not 0 */
+    uint16_t *rows;   /* by place in seg->buffers: row of `matrix`, n_rows where it has none */
     struct tei_topology matrix;
     /* by local row * (rows + 1) + remote row, NULL until it is used; under peer->lock */
     struct tei_path_route **routes;
@@ -268,6 +269,7 @@ struct rdma_keys {
 struct rdma_memory {
     struct tei_link link; /* in rdma.memories, under memory_lock */
     const struct tei_region *region;
+    bool dmabuf; /* how NICs register it: through dma-bufs, else by its addresses */
     uint64_t chunk;
     size_t n_chunks;
     size_t row; /* of rdma.matrix, n_rows where it has none */
@@ -291,6 +293,7 @@ struct rdma {
     pthread_mutex_t
         memory_lock; /* held while memory is registered, and while a NIC is opened anew */
     struct tei_list memories;
+    bool told_staged;          /* that NICs refuse memory of devices; under memory_lock */
     pthread_mutex_t keys_lock; /* what regions' keys[] lead to, for who describes them meanwhile */
     int64_t no_progress_ns;
 
@@ -438,6 +441,8 @@ int tei_rdma_attach(struct tei_transport *t, struct tei_attach *a, const struct 
                     const struct tei_hostport *where);
 void tei_rdma_detach(struct tei_transport *t, struct tei_attach *a);
 void tei_rdma_peer_gone(struct tei_transport *t, struct tei_attach *a);
+/* Whether the peer's NICs have keys for all of a range. */
+bool tei_rdma_has_keys(const struct tei_attach *a, uint64_t addr, uint64_t length);
 static inline void tei_rdma_peer_hold(struct rdma_peer *p)
 {
     atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);

@@ -316,6 +316,7 @@ static uint32_t reserve(struct rdma_cq *c, uint32_t want)
 static bool goes_inline(const struct rdma_endpoint *ep, const struct rdma_slice *s)
 {
     return s->length <= ep->inline_max && s->work->base.opcode == TE_WRITE &&
+           s->work->base.region->kind == TEI_MEM_HOST &&
            strncmp(s->work->base.region->location, "cpu:", 4) == 0;
 }
 

@@ -9,10 +9,17 @@
  * pages are there already, for else the threads would only meet in the kernel's page faults.
  *
  * Memory that is this engine's own gets no rights for peers, so no key of it opens anything.
+ *
+ * Memory of a GPU is registered by its addresses where a module of the kernel (nvidia-peermem)
+ * answers for them, or through dma-bufs that its driver exports. Either all NICs take a region or
+ * none does: else the core would have to know which NIC a request goes through. One that they
+ * do not take the core stages, and peers find no key of it.
  */
+#include "plat/plat.h"
 #include "transport/rdma/rdma.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -26,7 +33,8 @@ struct task {
     struct rdma_memory *memory;
     pthread_t thread;
     bool started;
-    int errnum;
+    int errnum;    /* 0: it is registered */
+    char why[128]; /* what the driver said, if it was not the NIC that refused */
 };
 
 static unsigned access_of(const struct rdma_nic *n, const struct tei_region *r)
@@ -42,11 +50,44 @@ static unsigned access_of(const struct rdma_nic *n, const struct tei_region *r)
     return access;
 }
 
-static struct ibv_mr *register_chunk(struct rdma_nic *n, uintptr_t addr, size_t length,
-                                     unsigned access)
+/* Registers a dma-buf of the range, which the memory region keeps. NULL and errno. */
+static struct ibv_mr *register_dmabuf(struct task *k, uintptr_t addr, size_t length,
+                                      unsigned access)
 {
-    const struct tei_verbs *v = &n->t->verbs;
+    const struct tei_verbs *v = &k->nic->t->verbs;
+    struct tei_mem_info info;
+    struct ibv_mr *mr;
+    uint64_t offset;
+    int fd, rc;
 
+    if (!v->reg_dmabuf_mr) {
+        snprintf(k->why, sizeof k->why, "libibverbs has no ibv_reg_dmabuf_mr");
+        errno = EOPNOTSUPP;
+        return NULL;
+    }
+    rc = tei_mem_inspect((void *)addr, length, &info);
+    if (!rc)
+        rc = tei_gpu_dmabuf(&info, addr, length, &fd, &offset);
+    if (rc) {
+        snprintf(k->why, sizeof k->why, "%.127s", te_errmsg());
+        errno = EOPNOTSUPP;
+        return NULL;
+    }
+    mr = v->reg_dmabuf_mr(k->nic->pd, offset, length, addr, fd, (int)access);
+    rc = errno;
+    close(fd);
+    errno = rc;
+    return mr;
+}
+
+static struct ibv_mr *register_chunk(struct task *k, uintptr_t addr, size_t length)
+{
+    struct rdma_nic *n = k->nic;
+    const struct tei_verbs *v = &n->t->verbs;
+    unsigned access = access_of(n, k->memory->region);
+
+    if (k->memory->dmabuf)
+        return register_dmabuf(k, addr, length, access);
     if (access & IBV_ACCESS_RELAXED_ORDERING)
         return v->reg_mr_iova2(n->pd, (void *)addr, length, addr, access);
     return v->reg_mr(n->pd, (void *)addr, length, (int)access);
@@ -60,9 +101,8 @@ static void *register_at(void *arg)
     for (size_t c = 0; c < m->n_chunks && !k->errnum; c++) {
         uint64_t from = c * m->chunk;
         struct rdma_keys *keys = &m->at[k->nic->index * m->n_chunks + c];
-        struct ibv_mr *mr = register_chunk(k->nic, m->region->addr + from,
-                                           (size_t)tei_min(m->chunk, m->region->length - from),
-                                           access_of(k->nic, m->region));
+        struct ibv_mr *mr = register_chunk(k, m->region->addr + from,
+                                           (size_t)tei_min(m->chunk, m->region->length - from));
 
         keys->mr = mr;
         atomic_store_explicit(&keys->lkey, mr ? mr->lkey : 0, memory_order_relaxed);
@@ -92,7 +132,8 @@ static bool in_parallel(const struct rdma *t, const struct tei_region *r)
 {
     if (t->conf->parallel_reg_mr >= 0)
         return t->conf->parallel_reg_mr > 0;
-    return t->n_nics > 1 && r->length >= PARALLEL_MIN && was_touched(r);
+    return t->n_nics > 1 && r->length >= PARALLEL_MIN &&
+           (r->kind != TEI_MEM_HOST || was_touched(r));
 }
 
 static int refused(const struct task *k)
@@ -103,7 +144,8 @@ static int refused(const struct task *k)
                     k->errnum == ENOMEM ? "; look at the limit of locked memory (ulimit -l)" : "");
 }
 
-static int register_all(struct rdma *t, struct rdma_memory *m)
+/* 0: all NICs have it, else why the first of them does not: in `failed`, unlogged. */
+static int register_all(struct rdma *t, struct rdma_memory *m, struct task *failed)
 {
     bool parallel = in_parallel(t, m->region);
     struct task *tasks = calloc(t->n_nics, sizeof *tasks);
@@ -126,8 +168,10 @@ static int register_all(struct rdma *t, struct rdma_memory *m)
     for (size_t i = 0; i < t->n_nics; i++) {
         if (tasks[i].started)
             pthread_join(tasks[i].thread, NULL);
-        if (tasks[i].errnum && !rc)
-            rc = refused(&tasks[i]);
+        if (tasks[i].errnum && !rc) {
+            rc = TE_ERR_UNSUPPORTED;
+            *failed = tasks[i];
+        }
     }
     free(tasks);
     return rc;
@@ -150,6 +194,73 @@ static void deregister_all(struct rdma *t, struct rdma_memory *m)
 {
     for (size_t i = 0; i < t->n_nics; i++)
         deregister_at(&t->nics[i], m);
+}
+
+static int register_host(struct rdma *t, struct rdma_memory *m)
+{
+    struct task failed = {0};
+    int rc = register_all(t, m, &failed);
+
+    if (!rc)
+        return 0;
+    deregister_all(t, m);
+    return failed.errnum ? refused(&failed) : rc;
+}
+
+/* In the order in which they are tried; true: through dma-bufs. How many there are. */
+static size_t ways_of(const struct tei_conf *c, uint8_t kind, bool dmabuf[2])
+{
+    bool cuda = kind == TEI_MEM_CUDA;
+
+    dmabuf[0] = cuda ? !c->nvidia_peermem : !c->disable_hip_dmabuf;
+    dmabuf[1] = !dmabuf[0];
+    return cuda ? (c->nvidia_peermem ? 2 : 1) : (c->disable_hip_dmabuf ? 1 : 2);
+}
+
+static const char *remedy(uint8_t kind)
+{
+    return kind == TEI_MEM_CUDA
+               ? "load the module nvidia-peermem (modprobe nvidia-peermem), or use a kernel, driver "
+                 "and libibverbs with dma-buf"
+               : "use a kernel, driver and libibverbs with dma-buf";
+}
+
+/* What is said once of memory that no way leads to. memory_lock is held. */
+static int refuse_device(struct rdma *t, const struct tei_region *r, const char *said)
+{
+    char text[640];
+
+    snprintf(text, sizeof text, "rdma: no NIC reaches the memory at %s (%s)", r->location, said);
+    if (!t->told_staged)
+        TEI_WARN("%s: it goes through host memory, and peers do not reach it by rdma; %s", text,
+                 remedy(r->kind));
+    t->told_staged = true;
+    return tei_err_keep(TE_ERR_UNSUPPORTED, text);
+}
+
+static int register_device(struct rdma *t, struct rdma_memory *m)
+{
+    bool ways[2];
+    size_t n = ways_of(t->conf, m->region->kind, ways), used = 0;
+    char said[448] = "";
+
+    for (size_t i = 0; i < n; i++) {
+        struct task failed = {0};
+        int rc;
+
+        m->dmabuf = ways[i];
+        rc = register_all(t, m, &failed);
+        if (!rc)
+            return 0;
+        deregister_all(t, m);
+        if (!failed.errnum)
+            return rc;
+        used += (size_t)snprintf(said + used, sizeof said - used, "%s%.60s, by %s: %.100s",
+                                 used ? "; " : "", failed.nic->name,
+                                 ways[i] ? "dma-buf" : "its addresses",
+                                 failed.why[0] ? failed.why : tei_errno_text(failed.errnum));
+    }
+    return refuse_device(t, m->region, said);
 }
 
 int tei_rdma_memory_join(struct rdma_nic *n)
@@ -197,13 +308,12 @@ int tei_rdma_region_add(struct tei_transport *base, struct tei_region *r)
     m->region = r;
     m->chunk = t->chunk;
     m->n_chunks = n_chunks;
-    m->row = row_of(t, r->location);
     pthread_mutex_lock(&t->memory_lock);
-    rc = register_all(t, m);
-    if (rc)
-        deregister_all(t, m);
-    else
+    rc = r->kind == TEI_MEM_HOST ? register_host(t, m) : register_device(t, m);
+    if (!rc) {
+        m->row = row_of(t, r->location);
         tei_list_push_back(&t->memories, &m->link);
+    }
     pthread_mutex_unlock(&t->memory_lock);
     pthread_mutex_lock(&t->keys_lock);
     r->keys[base->index] = rc ? NULL : m;
@@ -233,7 +343,7 @@ int tei_rdma_region_del(struct tei_transport *base, struct tei_region *r)
     return 0;
 }
 
-/* false if the region is not registered any more. */
+/* false if the region is not registered, or not any more. */
 static bool read_keys(struct rdma *t, const struct tei_region *r, uint64_t addr, uint32_t *rkeys,
                       uint32_t *lkeys)
 {
@@ -255,9 +365,10 @@ int tei_rdma_describe_buffer(struct tei_transport *base, const struct tei_region
                              json_t *object)
 {
     struct rdma *t = tei_rdma_of(base);
-    uint32_t rkeys[RDMA_NICS_MAX], lkeys[RDMA_NICS_MAX];
+    uint32_t rkeys[RDMA_NICS_MAX] = {0}, lkeys[RDMA_NICS_MAX] = {0};
 
-    if (!read_keys(t, r, addr, rkeys, lkeys))
+    /* What NICs do not take has keys of 0, since other engines refuse a descriptor without any. */
+    if (!read_keys(t, r, addr, rkeys, lkeys) && r->kind == TEI_MEM_HOST)
         return tei_err_keep(TE_ERR_CLOSED, "the rdma transport is going");
     if (json_object_set_new(object, "name", json_string(r->location)) ||
         tei_rdma_keys_encode(object, rkeys, lkeys, t->n_nics))

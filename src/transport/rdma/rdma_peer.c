@@ -226,6 +226,14 @@ static size_t row_of(const struct tei_topology *t, const char *location)
     return t->n_rows;
 }
 
+static bool has_key(const uint32_t *rkeys, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (rkeys[i])
+            return true;
+    return false;
+}
+
 /* Keys and location of each buffer. */
 static int read_buffers(struct rdma_attach *a, size_t n_devices)
 {
@@ -242,9 +250,25 @@ static int read_buffers(struct rdma_attach *a, size_t n_devices)
 
         if (rc < 0)
             return rc;
+        a->has_keyless |= !has_key(a->rkeys + i * n_devices, n_devices);
         a->rows[i] = (uint16_t)row_of(&a->matrix, json_string_value(json_object_get(b, "name")));
     }
     return 0;
+}
+
+bool tei_rdma_has_keys(const struct tei_attach *attach, uint64_t addr, uint64_t length)
+{
+    const struct rdma_attach *a = tei_container_of(attach, const struct rdma_attach, base);
+    size_t n = a->peer->n_devices, at;
+    uint64_t part;
+
+    if (!a->has_keyless)
+        return true;
+    for (uint64_t done = 0; done < length; done += part)
+        if (!tei_segment_cover(a->seg, addr + done, length - done, &at, &part) ||
+            !has_key(a->rkeys + at * n, n))
+            return false;
+    return true;
 }
 
 static int refuse(const char *why)

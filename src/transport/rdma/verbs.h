@@ -39,7 +39,8 @@
     X(wc_status_str, true)        \
     X(event_type_str, true)       \
     X(fork_init, false)           \
-    X(reg_mr_iova2, false)
+    X(reg_mr_iova2, false)        \
+    X(reg_dmabuf_mr, false)
 
 struct tei_verbs {
     void *library;
