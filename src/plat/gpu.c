@@ -273,6 +273,11 @@ int tei_gpu_enter(enum tei_mem_kind kind, int device, int *was)
     return 0;
 }
 
+void tei_gpu_leave(enum tei_mem_kind kind, int was)
+{
+    drivers[kind].row->leave(was);
+}
+
 /* ---------------------------------------------------------------------------------- pinned memory */
 
 /* Enters a device that is in use anyway: pinning needs one, and it does not matter which. */

@@ -112,9 +112,6 @@ const struct tei_driver *tei_driver_loaded(enum tei_mem_kind kind, bool fresh);
 /* The driver if tei_gpu_open() has opened it; else NULL, and the text of an error is kept. */
 const struct tei_driver *tei_driver_open(enum tei_mem_kind kind);
 
-/* Around calls of the second half. TE_ERR_NO_DEVICE: no such device; TE_ERR_CONTEXT. */
-int tei_gpu_enter(enum tei_mem_kind kind, int device, int *was);
-
 /* "CUDA_ERROR_NOT_PERMITTED: operation not permitted", in a thread-local buffer. */
 const char *tei_gpu_why(const struct tei_driver *d, int status);
 /* Keeps the text of an error that is not logged; returns `code`. */

@@ -79,6 +79,13 @@ int tei_gpu_pci(enum tei_mem_kind kind, int device, char out[16]);
 /* A number that no other device has, on any host: the same in each process that sees this one. */
 int tei_gpu_uuid(enum tei_mem_kind kind, int device, uint8_t out[16]);
 
+/*
+ * Around calls of other libraries that work on the device that is current: makes it that of this
+ * thread; *was is for leave. TE_ERR_NO_DEVICE: there is none of this number; TE_ERR_CONTEXT.
+ */
+int tei_gpu_enter(enum tei_mem_kind kind, int device, int *was);
+void tei_gpu_leave(enum tei_mem_kind kind, int was);
+
 /* Zeroed memory of a device; `fabric`: of a sort that TEI_GPU_FABRIC handles can be made of. */
 int tei_gpu_alloc(enum tei_mem_kind kind, int device, size_t length, bool fabric, void **out);
 void tei_gpu_free(enum tei_mem_kind kind, void *addr);
