@@ -122,6 +122,7 @@ struct tei_conf {
     bool file_flush;  /* TE_FILE_FLUSH: a write ends once it would outlive a power cut */
     bool file_uring;  /* TE_FILE_URING */
     bool file_pin;    /* TE_FILE_PIN */
+    bool file_cufile; /* TE_FILE_CUFILE */
     int file_depth;   /* TE_FILE_DEPTH: I/O requests under way to one file */
     int file_threads; /* TE_FILE_THREADS: where there is no io_uring */
 

@@ -300,6 +300,10 @@ const struct tei_option_row tei_option_rows[] = {
      .help =
          "Register with io_uring the memory that requests use, 32 MiB around each at a time, which "
          "pins it until te_unregister()."},
+    {SWITCH("TE_FILE_CUFILE", file_cufile, "on"),
+     .help =
+         "Move data between files and memory of NVIDIA's GPUs by cuFile (GPUDirect Storage) where "
+         "libcufile.so.0 is there. Off, or where it refuses: through host memory."},
     {NUMBER("TE_FILE_DEPTH", file_depth, "32", 1, 256),
      .help = "I/O requests under way to one file at a time."},
     {NUMBER("TE_FILE_THREADS", file_threads, "16", 1, 256),

@@ -296,7 +296,7 @@ static bool mark_wanted(struct nvmeof_region *r, const struct tei_work *w)
 /* The first work of a chunk has it pinned, in the background; while a job runs, by that or a later one. */
 static void want_pin(struct nvmeof *n, struct nvmeof_region *r, const struct tei_work *w)
 {
-    if (!r || !n->device->pin || !n->conf->file_pin || !mark_wanted(r, w))
+    if (!r || !r->n || !n->device->pin || !n->conf->file_pin || !mark_wanted(r, w))
         return;
     pthread_mutex_lock(&n->lock);
     if (n->closed || r->pinning || r->dying) {
@@ -334,12 +334,21 @@ static void nvmeof_post(struct tei_transport *t, struct tei_list *work)
 
 static int nvmeof_region_add(struct tei_transport *t, struct tei_region *region)
 {
-    size_t n = (region->length - 1) / NVMEOF_CHUNK + 1;
+    bool gpu = region->kind != TEI_MEM_HOST;
+    size_t n = gpu ? 0 : (region->length - 1) / NVMEOF_CHUNK + 1;
     struct nvmeof_region *r = calloc(1, sizeof *r + n * sizeof r->chunk[0]);
+    int rc = 0;
 
     if (!r)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for a region");
+    if (gpu)
+        rc = tei_nvmeof_gpu_region_add(tei_nvmeof_of(t), region, &r->registered);
+    if (rc) {
+        free(r);
+        return rc;
+    }
     r->owner = tei_nvmeof_of(t);
+    r->device = region->device;
     r->addr = (char *)region->addr;
     r->length = region->length;
     r->n = n;
@@ -347,6 +356,15 @@ static int nvmeof_region_add(struct tei_transport *t, struct tei_region *region)
         atomic_init(&r->chunk[i], NVMEOF_UNPINNED);
     region->keys[t->index] = r;
     return 0;
+}
+
+/* Whether cuFile is at work in it. Lock held. */
+static bool is_flying(const struct nvmeof *n, const struct tei_region *region)
+{
+    for (size_t i = 0; n->ios && i < NVMEOF_IOS; i++)
+        if (n->ios[i].flying && n->ios[i].gpu && n->ios[i].work->work.region == region)
+            return true;
+    return false;
 }
 
 /* Of a closed transport there may be work under way: who finds the region there holds the lock. */
@@ -360,7 +378,7 @@ static int nvmeof_region_del(struct tei_transport *t, struct tei_region *region)
     pthread_mutex_lock(&n->lock);
     region->keys[t->index] = NULL;
     r->dying = true;
-    while (r->pinning)
+    while (r->pinning || is_flying(n, region))
         pthread_cond_wait(&n->quiet, &n->lock);
     pthread_mutex_unlock(&n->lock);
     for (size_t i = 0; i < r->n; i++) {
@@ -369,6 +387,8 @@ static int nvmeof_region_del(struct tei_transport *t, struct tei_region *region)
         if (slot >= 0)
             n->device->unpin(n, slot);
     }
+    if (r->registered)
+        tei_nvmeof_gpu_region_del(r);
     free(r);
     return 0;
 }
@@ -379,7 +399,7 @@ const struct tei_transport_ops tei_nvmeof_ops = {
     .name = "nvmeof",
     .abi = TEI_TRANSPORT_ABI,
     .caps = TEI_CAP_FILE,
-    .mem_kinds = TEI_MEM_BIT(TEI_MEM_HOST),
+    .mem_kinds = TEI_MEM_BIT(TEI_MEM_HOST) | TEI_MEM_BIT(TEI_MEM_CUDA),
     .target_kinds = TEI_MEM_BIT(TEI_MEM_HOST),
     .size = sizeof(struct nvmeof),
     .work_size = sizeof(struct nvmeof_work),

@@ -12,6 +12,7 @@
  *   nvmeof_worker.c   the thread te/file: starts I/O, takes it back, watches deadlines
  *   nvmeof_ring.c     I/O by io_uring
  *   nvmeof_threads.c  I/O by threads that read and write, where io_uring is refused
+ *   nvmeof_cufile.c   memory of GPUs: cuFile, in threads of its own
  *
  * Locks. `lock` of struct nvmeof guards the lists of files, the queues of each file, the state of
  * work, I/O and files. It is never held during I/O, open, close, work_done() or posting a job, but
@@ -35,6 +36,7 @@
 #define NVMEOF_BOUNCE     ((uint64_t)128 << 10) /* of one that is bounced */
 #define NVMEOF_ALIGN_MAX  ((uint64_t)64 << 10)  /* that is asked of a file's parts */
 #define NVMEOF_IOS        256                   /* under way at once, to all files */
+#define NVMEOF_CUFILE_MAX ((uint64_t)4 << 20)   /* bytes of one I/O request by cuFile */
 #define NVMEOF_FILE_SLOTS 1024                  /* descriptors registered with the ring */
 #define NVMEOF_CHUNK      ((size_t)32 << 20)    /* of a region, pinned at a time */
 
@@ -112,8 +114,11 @@ struct nvmeof_file {
      * another file.
      */
     bool reopen;
-    bool not_direct; /* `direct` has refused I/O that should be aligned as it wants it */
-    uint64_t id[3];  /* which file it is: device and number, or the device that it is */
+    bool not_direct;     /* `direct` has refused I/O that should be aligned as it wants it */
+    void *cufile;        /* cuFile's handle of `direct`; NULL: it has none */
+    bool cufile_asked;   /* since there is memory for it */
+    bool cufile_refused; /* it took the file, but not its I/O */
+    uint64_t id[3];      /* which file it is: device and number, or the device that it is */
     uint64_t length;
     /*
      * Of direct I/O. Writes align to whole pages, and blocks of the file system, so that direct I/O and
@@ -168,7 +173,13 @@ struct nvmeof_work {
  * A write of less than a page goes through the page cache, which forgets the page first, and is
  * written back at once.
  */
-enum nvmeof_step { NVMEOF_DROP, NVMEOF_MOVE, NVMEOF_WRITE_BACK };
+enum nvmeof_step {
+    NVMEOF_FETCH, /* from a GPU to the bounce buffer, before all else */
+    NVMEOF_DROP,
+    NVMEOF_MOVE,
+    NVMEOF_WRITE_BACK,
+    NVMEOF_STORE /* from the bounce buffer to a GPU, after all else */
+};
 
 struct nvmeof_io {
     struct tei_link link; /* in nvmeof.idle, or a list of the threads */
@@ -176,6 +187,7 @@ struct nvmeof_io {
     struct nvmeof_file *file;
     enum nvmeof_step step;
     bool write, direct, edge;
+    bool gpu;                  /* `memory` is a GPU's; by cuFile unless `bounced` */
     unsigned tries;            /* for nothing */
     unsigned lost_write_backs; /* of the file when it began */
     uint64_t at;               /* in the file */
@@ -190,6 +202,10 @@ struct nvmeof_io {
     bool cancel;    /* the worker is to have the device forget it */
     char *bounce;   /* NVMEOF_BOUNCE bytes, made when first needed, kept */
     int64_t result; /* of the threads */
+    /* Of a GPU's: why the step failed, beside an errno, if not for the file system's reasons. */
+    const char *trouble; /* static */
+    int error;           /* te_err */
+    bool refused;        /* cuFile does not want the file */
 };
 
 /* Where the kernel reads or writes. */
@@ -215,7 +231,9 @@ enum nvmeof_chunk { NVMEOF_UNPINNED = -1, NVMEOF_WANTED = -2, NVMEOF_UNPINNABLE 
 struct nvmeof_region {
     struct nvmeof *owner;
     char *addr;
-    size_t length, n;
+    size_t length, n;    /* n: chunks; a GPU's has none */
+    int device;          /* -1: the host's */
+    bool registered;     /* with cuFile, by us */
     bool pinning, dying; /* the job runs; it is to end. Under the lock */
     struct tei_job job;
     _Atomic int chunk[]; /* a slot is stored with release, once it is there */
@@ -245,6 +263,35 @@ struct nvmeof_device_ops {
 extern const struct nvmeof_device_ops tei_nvmeof_ring; /* where TE_USE_URING */
 extern const struct nvmeof_device_ops tei_nvmeof_threads;
 
+/* nvmeof_threads.c: threads that do steps. They start as they are needed, conf->file_threads at most. */
+struct nvmeof_pool;
+int tei_nvmeof_pool_open(struct nvmeof *n, const char *thread,
+                         int64_t (*step)(struct nvmeof_io *io), struct nvmeof_pool **out);
+void tei_nvmeof_pool_close(struct nvmeof_pool *p); /* nothing is under way */
+void tei_nvmeof_pool_start(struct nvmeof_pool *p, struct nvmeof_io *io);
+void tei_nvmeof_pool_cancel(struct nvmeof_pool *p, struct nvmeof_io *io);
+/* Of one file: a file that does not answer leaves half of the threads to others. */
+unsigned tei_nvmeof_pool_share(const struct nvmeof *n);
+/* What they have done comes back, by tei_nvmeof_io_done(). Lock held. */
+void tei_nvmeof_pool_take(struct nvmeof_pool *p);
+
+/* nvmeof_cufile.c */
+struct nvmeof_gpu;
+/*
+ * TE_ERR_UNSUPPORTED, unlogged: cuFile is not to be had, or does not take the region. `registered`:
+ * it is to be taken back, by region_del, when none of its I/O is under way.
+ */
+int tei_nvmeof_gpu_region_add(struct nvmeof *n, const struct tei_region *region, bool *registered);
+void tei_nvmeof_gpu_region_del(const struct nvmeof_region *r);
+/* A file was opened, or opened anew / is to be closed. */
+void tei_nvmeof_gpu_file_add(struct nvmeof_file *f);
+void tei_nvmeof_gpu_file_del(struct nvmeof_file *f);
+/* Whether the I/O's step is for the threads there, which have all of these. */
+bool tei_nvmeof_gpu_has(const struct nvmeof_io *io);
+struct nvmeof_pool *tei_nvmeof_gpu_pool(struct nvmeof *n); /* NULL: no such memory was registered */
+void tei_nvmeof_gpu_stop(struct nvmeof *n);
+void tei_nvmeof_gpu_fini(struct nvmeof *n); /* no file is open */
+
 struct nvmeof {
     struct tei_transport base;
     const struct tei_conf *conf;
@@ -273,12 +320,19 @@ struct nvmeof {
     unsigned opening;     /* of them */
     bool cancels;         /* some I/O has `cancel` */
     char refused[256];    /* what is to be logged of a file that refuses direct I/O */
-    pthread_cond_t quiet; /* `jobs`, `opened` or `starting` has changed */
+    pthread_cond_t quiet; /* `jobs`, `opened`, `starting` has changed, or I/O of a GPU is back */
+    _Atomic(struct nvmeof_gpu *) gpu; /* from the first region of a GPU on that cuFile takes */
+    _Atomic bool told_staged;         /* why memory of GPUs goes through the host's */
 };
 
 static inline struct nvmeof *tei_nvmeof_of(struct tei_transport *t)
 {
     return tei_container_of(t, struct nvmeof, base);
+}
+
+static inline bool tei_nvmeof_is_gpu(const struct nvmeof_work *w)
+{
+    return w->work.region->kind != TEI_MEM_HOST;
 }
 
 static inline struct nvmeof_work *tei_nvmeof_work_of(struct tei_link *l)

@@ -19,8 +19,11 @@
  * That a page could not be written back is told once to each descriptor, so perhaps to the wrong one
  * of several edges. All that were under way then fail.
  *
+ * Memory of a GPU counts as memory that is not aligned, where the file is not cuFile's; else cuFile
+ * moves all but edges, aligned or not.
+ *
  * Bounced data is copied by a system call: memory that is not there any more must be an error of the
- * request here as it is with direct I/O.
+ * request here as it is with direct I/O. To and from a GPU it is copied by a step of its own.
  */
 #include "transport/nvmeof/nvmeof.h"
 
@@ -40,6 +43,12 @@
 static bool is_aligned(const void *memory, uint64_t to)
 {
     return (uintptr_t)memory % to == 0;
+}
+
+/* Whether direct I/O can move to and from there. */
+static bool is_usable(const struct nvmeof_io *io, const char *memory)
+{
+    return !io->gpu && is_aligned(memory, io->file->memory_align);
 }
 
 static bool get_bounce(struct nvmeof_io *io)
@@ -74,6 +83,23 @@ static void take_whole(struct nvmeof_io *io, uint64_t left, uint64_t align)
     io->length = io->want = tei_slice_len(left - left % align, NVMEOF_IO_MAX, 4);
 }
 
+/* All of it goes through the bounce buffer. */
+static bool take_bounced(struct nvmeof_io *io)
+{
+    if (!get_bounce(io))
+        return false;
+    io->length = io->want = tei_min(io->length, NVMEOF_BOUNCE);
+    return true;
+}
+
+/* By cuFile, all but the first begin at multiples of what one request may carry. */
+static bool take_cufile(struct nvmeof_io *io, uint64_t left)
+{
+    io->direct = false; /* no matter of ours */
+    io->length = io->want = tei_min(left, NVMEOF_CUFILE_MAX - io->at % NVMEOF_CUFILE_MAX);
+    return true;
+}
+
 static bool cut_write(struct nvmeof_io *io, uint64_t left)
 {
     uint64_t align = io->file->write_align, into = io->at % align;
@@ -83,31 +109,29 @@ static bool cut_write(struct nvmeof_io *io, uint64_t left)
     if (io->edge) {
         io->step = NVMEOF_DROP;
         io->length = io->want = tei_min(left, align - into);
-        return true;
+        return !io->gpu || take_bounced(io);
     }
+    if (io->gpu && io->file->cufile)
+        return take_cufile(io, left - left % align);
     take_whole(io, left, align);
-    if (is_aligned(io->memory, io->file->memory_align))
-        return true;
-    if (!get_bounce(io))
-        return false;
-    io->length = io->want = tei_min(io->length, NVMEOF_BOUNCE);
-    return true;
+    return is_usable(io, io->memory) || take_bounced(io);
 }
 
 static bool cut_read(struct nvmeof_io *io, uint64_t left)
 {
-    const struct nvmeof_file *f = io->file;
-    uint64_t align = f->read_align, into = io->at % align, rest = align - into;
+    uint64_t align = io->file->read_align, into = io->at % align, rest = align - into;
     bool head; /* after the first block all is aligned */
 
+    if (io->gpu && io->file->cufile)
+        return take_cufile(io, left);
     io->direct = true;
-    if (!into && left >= align && is_aligned(io->memory, f->memory_align)) {
+    if (!into && left >= align && is_usable(io, io->memory)) {
         take_whole(io, left, align);
         return true;
     }
     if (!get_bounce(io))
         return false;
-    head = into && left >= rest + align && is_aligned(io->memory + rest, f->memory_align);
+    head = into && left >= rest + align && is_usable(io, io->memory + rest);
     io->at -= into;
     io->skip = into;
     io->length = head ? align : (into + left + align - 1) / align * align;
@@ -116,26 +140,36 @@ static bool cut_read(struct nvmeof_io *io, uint64_t left)
     return true;
 }
 
+/* Through the page cache alone. */
+static bool cut_cached(struct nvmeof_io *io, uint64_t left)
+{
+    take_whole(io, left, 1);
+    return !io->gpu || take_bounced(io);
+}
+
 bool tei_nvmeof_cut(struct nvmeof_work *w, struct nvmeof_io *io)
 {
     uint64_t left = w->work.length - w->cut;
-    bool made = true;
+    bool made;
 
     *io = (struct nvmeof_io){.link = io->link,
                              .work = w,
                              .file = w->file,
                              .step = NVMEOF_MOVE,
                              .write = w->work.opcode == TE_WRITE,
+                             .gpu = tei_nvmeof_is_gpu(w),
                              .at = w->at + w->cut,
                              .memory = w->work.local + w->cut,
                              .lost_write_backs = w->file->lost_write_backs,
                              .bounce = io->bounce};
     if (w->file->direct < 0 || w->file->not_direct)
-        take_whole(io, left, 1);
+        made = cut_cached(io, left);
     else
         made = io->write ? cut_write(io, left) : cut_read(io, left);
     if (!made) {
         tei_nvmeof_fail(w, TE_ERR_MEMORY, 0, "memory to copy what is not aligned");
+    } else if (io->write && io->bounced && io->gpu) {
+        io->step = NVMEOF_FETCH;
     } else if (io->write && io->bounced && copy(io->bounce, io->memory, io->length, false)) {
         tei_nvmeof_fail_at(w, TE_ERR_INVALID, EFAULT, "writing to %s");
         made = false;
@@ -166,6 +200,19 @@ static void fail_io(struct nvmeof_io *io, int error)
                        io->write ? "writing to %s" : "reading from %s");
 }
 
+/* The GPU's driver or cuFile has failed; the file is opened anew, perhaps to go without it. */
+static void fail_gpu(struct nvmeof_io *io)
+{
+    char what[160];
+
+    io->file->reopen = true;
+    io->file->cufile_refused |= io->refused;
+    snprintf(what, sizeof what, "%s %%s for a GPU%s: %.100s",
+             io->write ? "writing to" : "reading from", io->bounced ? "" : ", by cuFile",
+             io->trouble);
+    tei_nvmeof_fail_at(io->work, io->error, 0, what);
+}
+
 /*
  * Direct I/O that should be aligned is refused all the same: this part goes through the cache, and so
  * does all later, unless it may have been the memory.
@@ -188,6 +235,10 @@ static void refuse_direct(struct nvmeof_io *io)
 
 static bool finish_move(struct nvmeof_io *io)
 {
+    if (io->bounced && !io->write && io->gpu) {
+        io->step = NVMEOF_STORE;
+        return false;
+    }
     if (io->bounced && !io->write && copy(io->bounce + io->skip, io->memory, io->want, true))
         fail_io(io, EFAULT);
     if (!io->edge || io->file->owner->conf->file_flush)
@@ -253,7 +304,14 @@ static bool settle_write_back(struct nvmeof_io *io, int64_t result)
 
 static bool settle_step(struct nvmeof_io *io, int64_t result)
 {
+    if (io->trouble) {
+        fail_gpu(io);
+        return true;
+    }
     switch (io->step) {
+    case NVMEOF_FETCH:
+        io->step = io->edge ? NVMEOF_DROP : NVMEOF_MOVE;
+        return false;
     case NVMEOF_DROP: /* what the cache keeps is no error */
         io->step = NVMEOF_MOVE;
         return false;
@@ -261,6 +319,8 @@ static bool settle_step(struct nvmeof_io *io, int64_t result)
         return settle_move(io, result);
     case NVMEOF_WRITE_BACK:
         return settle_write_back(io, result);
+    case NVMEOF_STORE:
+        break;
     }
     return true;
 }

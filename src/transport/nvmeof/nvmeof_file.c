@@ -82,6 +82,7 @@ static void close_fds(struct nvmeof_file *f)
 {
     const struct nvmeof_device_ops *device = f->owner->device;
 
+    tei_nvmeof_gpu_file_del(f);
     if (device && device->file_del)
         device->file_del(f->owner, f);
     tei_fd_close(f->direct);
@@ -236,6 +237,8 @@ static void take_over(struct nvmeof_file *f, const struct found *o)
     f->not_direct = false;
     if (!o->error && f->owner->device->file_add)
         f->owner->device->file_add(f->owner, f);
+    if (!o->error)
+        tei_nvmeof_gpu_file_add(f);
 }
 
 /* Work that is half done must not go on in another file, nor in what it is not possible in. Lock held. */

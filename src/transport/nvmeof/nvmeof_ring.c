@@ -278,6 +278,9 @@ static void prepare(const struct nvmeof *n, const struct nvmeof_io *io, struct i
                                       SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
                                           SYNC_FILE_RANGE_WAIT_AFTER);
         break;
+    case NVMEOF_FETCH: /* not for a ring */
+    case NVMEOF_STORE:
+        break;
     }
     if (slot >= 0)
         e->flags |= IOSQE_FIXED_FILE;

@@ -81,6 +81,14 @@ void tei_nvmeof_give_up(struct nvmeof_work *w, int error, const char *what)
     n->cancels |= under_way;
 }
 
+static void start_io(struct nvmeof *n, struct nvmeof_io *io)
+{
+    if (tei_nvmeof_gpu_has(io))
+        tei_nvmeof_pool_start(tei_nvmeof_gpu_pool(n), io);
+    else
+        n->device->start(n, io);
+}
+
 void tei_nvmeof_io_done(struct nvmeof *n, struct nvmeof_io *io, int64_t result)
 {
     struct nvmeof_work *w = io->work;
@@ -88,7 +96,7 @@ void tei_nvmeof_io_done(struct nvmeof *n, struct nvmeof_io *io, int64_t result)
     if (result >= 0)
         io->file->progress_ns = tei_now_ns();
     if (!tei_nvmeof_settle(io, result)) {
-        n->device->start(n, io);
+        start_io(n, io);
         return;
     }
     io->flying = false;
@@ -96,12 +104,17 @@ void tei_nvmeof_io_done(struct nvmeof *n, struct nvmeof_io *io, int64_t result)
     io->file->ios--;
     n->flying--;
     tei_list_push_front(&n->idle, &io->link);
+    if (io->gpu) /* who takes its memory back waits for it */
+        pthread_cond_broadcast(&n->quiet);
     end_if_over(w);
 }
 
 /* ------------------------------------------------------------------------------------ work that goes */
 
-/* Whether the file can do it, asked before its first I/O. It is looked at again if it seems too short. */
+/*
+ * Whether the file can do it, asked before its first I/O. It is opened anew if it seems too short, or
+ * cuFile is to be asked whether it takes it.
+ */
 static bool is_possible(struct nvmeof_work *w)
 {
     struct nvmeof_file *f = w->file;
@@ -113,7 +126,9 @@ static bool is_possible(struct nvmeof_work *w)
         tei_nvmeof_fail_at(w, TE_ERR_STALE, 0, "the file %s is shorter than its record");
     else if (!fits)
         w->looked = f->reopen = true;
-    return fits && !w->work.error;
+    else if (tei_nvmeof_is_gpu(w) && !f->cufile_asked)
+        f->reopen = true;
+    return fits && !f->reopen && !w->work.error;
 }
 
 /* Starts one I/O of the file's first work, which goes behind the others then. */
@@ -131,17 +146,20 @@ static void start_one(struct nvmeof *n, struct nvmeof_file *f)
     n->flying++;
     tei_list_del(&w->work.link);
     tei_list_push_back(w->cut == w->work.length ? &f->flying : &f->queue, &w->work.link);
-    n->device->start(n, io);
+    start_io(n, io);
 }
 
 /* Whether one more I/O of the file may be started. */
 static bool may_start(const struct nvmeof *n, const struct nvmeof_file *f)
 {
     size_t share = n->device->share(n);
+    struct tei_link *first = tei_list_first(&f->queue);
 
+    if (first && tei_nvmeof_is_gpu(tei_nvmeof_work_of(first)))
+        share = tei_min(share, tei_nvmeof_pool_share(n));
     if (NVMEOF_IOS - n->flying <= IDLE_FEW)
         share = tei_min(share, FEW);
-    return f->state == NVMEOF_OPEN && !f->reopen && f->ios < share && !tei_list_empty(&f->queue) &&
+    return f->state == NVMEOF_OPEN && !f->reopen && f->ios < share && first &&
            !tei_list_empty(&n->idle);
 }
 
@@ -305,7 +323,9 @@ static void cancel_ios(struct nvmeof *n)
             io->cancel && io->step != NVMEOF_WRITE_BACK; /* what is written is written back */
 
         io->cancel = false;
-        if (wanted)
+        if (wanted && tei_nvmeof_gpu_has(io))
+            tei_nvmeof_pool_cancel(tei_nvmeof_gpu_pool(n), io);
+        else if (wanted)
             n->device->cancel(n, io);
     }
 }
@@ -328,6 +348,7 @@ static void tell_refused(struct nvmeof *n)
 static void serve(struct nvmeof *n)
 {
     while (!n->quit || n->pending) {
+        struct nvmeof_pool *pool;
         int64_t left;
         bool sleeps;
 
@@ -343,6 +364,9 @@ static void serve(struct nvmeof *n)
         pthread_mutex_unlock(&n->lock);
         n->device->wait(n, left);
         pthread_mutex_lock(&n->lock);
+        pool = tei_nvmeof_gpu_pool(n);
+        if (pool)
+            tei_nvmeof_pool_take(pool);
     }
 }
 
@@ -469,17 +493,19 @@ void tei_nvmeof_stop(struct nvmeof *n)
         tei_waker_ring(&n->waker);
         pthread_join(n->thread, NULL);
     }
+    tei_nvmeof_gpu_stop(n);
     wait_for_jobs(n);
 }
 
 void tei_nvmeof_fini(struct nvmeof *n)
 {
-    if (!n->started)
-        return;
-    wait_for_jobs(n); /* files may have been let go of after stop */
-    n->device->close(n);
-    tei_waker_fini(&n->waker);
-    for (size_t i = 0; i < NVMEOF_IOS; i++)
-        free(n->ios[i].bounce);
-    free(n->ios);
+    if (n->started) {
+        wait_for_jobs(n); /* files may have been let go of after stop */
+        n->device->close(n);
+        tei_waker_fini(&n->waker);
+        for (size_t i = 0; i < NVMEOF_IOS; i++)
+            free(n->ios[i].bounce);
+        free(n->ios);
+    }
+    tei_nvmeof_gpu_fini(n);
 }
