@@ -190,6 +190,14 @@ static void out_segment(struct out *o, const struct encoder *x, const struct out
     free(te.p);
 }
 
+/* A device is told, since peers choose by it how to get there. */
+static const char *name_of(const struct encoder *x, const struct tei_published *b)
+{
+    bool of_device = b->location && tei_mem_kind_of(b->location) != TEI_MEM_HOST;
+
+    return of_device ? b->location : x->e->name;
+}
+
 static int out_filled(struct encoder *x, const struct tei_published *b)
 {
     json_t *j = json_object();
@@ -197,8 +205,8 @@ static int out_filled(struct encoder *x, const struct tei_published *b)
 
     if (j && !json_object_set_new(j, "addr", json_integer((json_int_t)b->addr)) &&
         !json_object_set_new(j, "length", json_integer((json_int_t)b->length)) &&
-        !json_object_set_new(j, "name", json_string(x->e->name)))
-        rc = x->e->fill(x->e->arg, b, j);
+        !json_object_set_new(j, "name", json_string(name_of(x, b))))
+        rc = x->e->fill ? x->e->fill(x->e->arg, b, j) : 0;
     if (!rc)
         out_json(&x->buffers, j);
     json_decref(j);
@@ -215,7 +223,7 @@ static int out_buffer(struct encoder *x, const struct tei_published *b)
                         b->addr, b->length);
     if (x->buffers.len)
         out_text(&x->buffers, ",");
-    if (x->e->fill)
+    if (x->e->fill || name_of(x, b) != x->e->name)
         return out_filled(x, b);
     out_text(&x->buffers, "{\"addr\":");
     out_u64(&x->buffers, b->addr);

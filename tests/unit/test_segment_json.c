@@ -375,6 +375,36 @@ static int add_key(void *arg, const struct tei_published *b, json_t *object)
     return json_object_set_new(object, "rkey", json_pack("[I]", (json_int_t)b->length));
 }
 
+/* With and without keys of the protocol. */
+static void test_encoded_device(void **state)
+{
+    static const struct tei_published mixed[] = {
+        {.addr = 4096, .length = 100, .access = TE_REMOTE_RW, .location = "cuda:1"},
+        {.addr = 8192, .length = 200, .access = TE_REMOTE_RW, .location = "cpu:0"},
+    };
+    int left = 2;
+    struct tei_encode e = {.name = "host",
+                           .buffers = mixed,
+                           .n_buffers = TEI_ARRAY_LEN(mixed),
+                           .base = plain_base,
+                           .fill = add_key,
+                           .arg = &left};
+    struct tei_segment *s;
+    size_t len;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        char *text = encode(&e, &len);
+
+        assert_int_equal(tei_segment_decode(text, len, &s), 0);
+        assert_int_equal(s->buffers[0].kind, TEI_MEM_CUDA);
+        assert_int_equal(s->buffers[1].kind, TEI_MEM_HOST);
+        tei_segment_put(s);
+        free(text);
+        e.fill = NULL;
+    }
+}
+
 static void test_transport_keys_in_buffers(void **state)
 {
     int left = 3;
@@ -659,6 +689,7 @@ int main(void)
         cmocka_unit_test(test_null_means_none_yet),
         cmocka_unit_test(test_deep_nesting_is_refused),
         cmocka_unit_test(test_encoded_text),
+        cmocka_unit_test(test_encoded_device),
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_no_buffers_and_no_base),
         cmocka_unit_test(test_transport_keys_in_buffers),
