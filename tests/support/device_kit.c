@@ -71,16 +71,15 @@ void kit_control(const struct device_kit *kit, const char *command)
 
 void kit_random(void *buf, size_t n)
 {
-    uint64_t x;
+    uint64_t x = tei_random_u64() | 1;
     char *at = buf;
 
-    tei_random(&x, sizeof(x));
-    x |= 1;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t step; n > 0; at += step, n -= step) {
         x ^= x << 13;
         x ^= x >> 7;
         x ^= x << 17;
-        at[i] = (char)x;
+        step = n < sizeof(x) ? n : sizeof(x);
+        memcpy(at, &x, step);
     }
 }
 
