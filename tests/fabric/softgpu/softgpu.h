@@ -30,7 +30,7 @@ bool softgpu_plays(enum softgpu_kind kind);
  */
 int softgpu_control(const char *commands);
 
-/* Contexts that are alive on a device of this process: 0 or 1. -1: there is no such device. */
+/* Contexts that are alive on a device of this process: 0 or 1. -1: there is no such device (yet). */
 int softgpu_contexts(enum softgpu_kind kind, int device);
 
 /*

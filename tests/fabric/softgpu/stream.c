@@ -26,10 +26,12 @@ struct piece {
     size_t n;
 };
 
+enum op_what { OP_COPY, OP_FILL, OP_RECORD, OP_WAIT };
+
 struct op {
     struct op *next;
     uint64_t number;
-    enum { OP_COPY, OP_FILL, OP_RECORD, OP_WAIT } what;
+    enum op_what what;
     int fails; /* with this code, when it is carried out */
     uint8_t byte;
     struct sg_event *event;
@@ -356,7 +358,8 @@ static int check_event(enum softgpu_kind kind, const struct sg_event *e)
     return e->context->dead;
 }
 
-static int submit_event(struct sg_context *c, struct sg_stream *s, struct sg_event *e, int what)
+static int submit_event(struct sg_context *c, struct sg_stream *s, struct sg_event *e,
+                        enum op_what what)
 {
     struct op *op = new_op(0);
 
