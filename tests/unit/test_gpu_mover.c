@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The thread that runs copies of devices: every flow, errors, cancel, deadlines, close. */
+/* te-test: timeout=60 */
 #include "base/os.h"
 #include "plat/plat.h"
 
@@ -93,14 +94,6 @@ struct place {
     char *has, *wants;     /* copies in host memory */
 };
 
-static void fill(char *p, size_t n, uint64_t seed)
-{
-    for (size_t i = 0; i < n; i++) {
-        seed = seed * 6364136223846793005u + 1442695040888963407u;
-        p[i] = (char)(seed >> 56);
-    }
-}
-
 static char *get_memory(enum tei_mem_kind kind, int device)
 {
     void *p = NULL;
@@ -130,7 +123,7 @@ static void place_open(struct place *p, enum tei_mem_kind kind, int device)
     p->has = malloc(AREA);
     p->wants = malloc(AREA);
     assert_true(p->has && p->wants);
-    fill(p->has, AREA, tei_random_u64());
+    tei_random(p->has, AREA);
     memset(p->wants, 0x5a, AREA);
     assert_int_equal(tei_mem_copy(p->source, p->has, AREA), 0);
     assert_int_equal(tei_mem_copy(p->target, p->wants, AREA), 0);
