@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * te-test: timeout=120
+ * te-test: timeout=240
  *
  * The tcp transport as a server of memory of devices: requests over plain sockets, with blocks in
  * several sorts of memory; those that end early, or fail.
@@ -8,8 +8,10 @@
 #include "conformance.h"
 
 #include "base/os.h"
+#include "fabric/softgpu/softgpu.h"
 #include "native_mix.h"
 #include "plat/plat.h"
+#include "transport/tcp/tcp.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -24,6 +26,19 @@
 #define HALF   ((size_t)256 << 10) /* of a buffer of the server, see tcp_device.c */
 
 static struct conformance fixture = {.transport = "tcp"};
+
+/* softgpu's; NULL: the driver is a real one. */
+static int (*control)(const char *commands);
+static long (*live)(enum softgpu_kind kind, const char *what);
+
+/* Buffers that are pinned, where that can be told. */
+static void expect_pins(long n)
+{
+    enum softgpu_kind kind = fixture.kind[TARGET] == TEI_MEM_CUDA ? SOFTGPU_CUDA : SOFTGPU_HIP;
+
+    if (live)
+        assert_int_equal(live(kind, "pins"), n);
+}
 
 static struct tcp_range at(const char *p, size_t n)
 {
@@ -182,6 +197,7 @@ static void more_sessions_than_buffers(void **state)
     }
     for (size_t i = 0; i < CROWD; i++)
         native_expect(&c[i], TCP_FRAME_ACK, 1, TCP_OK, 0, 0);
+    expect_pins(32);
     pair_expect(p, TARGET, 0, block, CROWD * EACH);
     for (uint64_t id = 2; id < 14; id++) /* more than the sockets hold */
         for (size_t i = 0; i < CROWD; i++)
@@ -201,6 +217,31 @@ static void more_sessions_than_buffers(void **state)
     free(bytes);
     is_well(p);
     pair_close(p);
+}
+
+/* Those that were not used for long, by the worker's watchdog. */
+static void buffers_are_freed(void **state)
+{
+    struct pair *p = pair_open(&fixture);
+    struct tcp *tcp = tei_tcp_of(p->b);
+    int64_t now;
+
+    (void)state;
+    is_well(p);
+    expect_pins(1);
+    now = tei_now_ns();
+    for (unsigned i = 0; i < tcp->n_workers; i++) {
+        struct tcp_worker *w = &tcp->workers[i];
+
+        tei_tcp_worker_enter(w);
+        assert_true(tei_tcp_staging_tick(w, now + TEI_NS_PER_S) > now);
+        assert_true(tei_tcp_staging_tick(w, now + 100 * TEI_NS_PER_S) == TEI_NEVER);
+        tei_tcp_worker_leave(w);
+    }
+    expect_pins(0);
+    is_well(p);
+    pair_close(p);
+    expect_pins(0);
 }
 
 /* ------------------------------------------------------------------------------ hostile clients */
@@ -357,8 +398,6 @@ static void clients_that_leave(void **state)
 
 /* ------------------------------------------------------------------------------ copies that fail */
 
-static int (*control)(const char *commands); /* softgpu's, see tests/fabric/softgpu/softgpu.h */
-
 static void command(const char *text)
 {
     assert_int_equal(control(text), 0);
@@ -506,6 +545,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_in_all_sorts_of_memory),
         cmocka_unit_test(more_sessions_than_buffers),
+        cmocka_unit_test(buffers_are_freed),
         cmocka_unit_test(a_refused_block),
         cmocka_unit_test(wrong_checksums),
         cmocka_unit_test(a_region_is_removed_under_a_frame),
@@ -521,6 +561,7 @@ int main(int argc, char **argv)
         cmocka_set_test_filter(argv[1]);
     test = getpid();
     *(void **)&control = dlsym(RTLD_DEFAULT, "softgpu_control");
+    *(void **)&live = dlsym(RTLD_DEFAULT, "softgpu_live");
     pair_prepare();
     for (size_t i = 0; i < TEI_ARRAY_LEN(kinds); i++) {
         if (tei_gpu_open(kinds[i].kind)) {
