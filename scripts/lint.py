@@ -36,7 +36,7 @@ VENDOR = (
     (re.compile(r"^(infiniband|rdma)/"), ("src/transport/rdma", "tests/fabric")),
     (re.compile(r"^(cuda|nvml)[\w.]*\.h$"), ("src/plat", "tests/fabric", "tests/device", "tests/lint")),
     (re.compile(r"^hip/"), ("src/plat", "tests/fabric", "tests/device", "tests/lint")),
-    (re.compile(r"^cufile\.h$"), ("src/transport/nvmeof", "tests/fabric", "tests/device")),
+    (re.compile(r"^cufile\.h$"), ("src/transport/nvmeof", "tests/fabric", "tests/device", "tests/lint/vendor")),
 )
 # Functions that only one file of the library may call.
 ONE_PLACE = (

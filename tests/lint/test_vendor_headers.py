@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # te-test: optional
 """
-src/plat/cuda.h and src/plat/hip.h, which tell the drivers' ABIs, agree with the vendors' headers.
+src/plat/cuda.h, src/plat/hip.h and src/transport/nvmeof/cufile.h, which tell the ABIs of drivers and of
+cuFile, agree with the vendors' headers.
 
-Those are looked for where packages put them, and in TE_TEST_CUDA_INCLUDE and TE_TEST_HIP_INCLUDE. Without
-either the test is skipped. NVIDIA's is in the PyPI wheel nvidia-cuda-runtime-cu12, AMD's in the Debian
-package libamdhip64-dev.
+Those are looked for where packages put them, and in TE_TEST_CUDA_INCLUDE, TE_TEST_CUFILE_INCLUDE and
+TE_TEST_HIP_INCLUDE. Without any the test is skipped. NVIDIA's are in the PyPI wheels nvidia-cuda-runtime-cu12
+and nvidia-cufile-cu12, AMD's in the Debian package libamdhip64-dev.
 """
 import glob
 import os
@@ -29,9 +30,10 @@ def folder(variable, header, places):
     return None
 
 
-CUDA = folder("TE_TEST_CUDA_INCLUDE", "cuda.h",
-              ["/usr/local/cuda/include", "/usr/include", "/opt/cuda/include"] +
-              [os.path.join(p, "nvidia", "*", "include") for p in sys.path if p])
+NVIDIA = (["/usr/local/cuda/include", "/usr/include", "/opt/cuda/include"] +
+          [os.path.join(p, "nvidia", "*", "include") for p in sys.path if p])
+CUDA = folder("TE_TEST_CUDA_INCLUDE", "cuda.h", NVIDIA)
+CUFILE = folder("TE_TEST_CUFILE_INCLUDE", "cufile.h", NVIDIA)
 HIP = folder("TE_TEST_HIP_INCLUDE", "hip/hip_runtime_api.h", ["/opt/rocm/include", "/usr/include"])
 
 
@@ -45,21 +47,21 @@ def messages(name, include, ours, *flags):
 
 
 class VendorHeaders(unittest.TestCase):
-    def agrees(self, name, include):
+    def agrees(self, name, include, *more):
         with tempfile.TemporaryDirectory() as nothing:
             for flags in ([], ["-DLAYOUTS"]):
-                self.assertEqual(messages(name, include, nothing, *flags), "")
+                self.assertEqual(messages(name, include, nothing, *flags, *more), "")
 
-    def is_strict(self, name, include, wrongs):
+    def is_strict(self, name, include, wrongs, folder_of="plat"):
         """Each of these changes to our header is found."""
-        with open(os.path.join(ROOT, "src", "plat", name + ".h"), encoding="utf-8") as f:
+        with open(os.path.join(ROOT, "src", folder_of, name + ".h"), encoding="utf-8") as f:
             text = f.read()
         for old, new, flags in wrongs:
             with self.subTest(old), tempfile.TemporaryDirectory() as ours:
                 changed, n = re.subn(old, new, text, count=1)
                 self.assertEqual(n, 1)
-                os.mkdir(os.path.join(ours, "plat"))
-                with open(os.path.join(ours, "plat", name + ".h"), "w", encoding="utf-8") as f:
+                os.makedirs(os.path.join(ours, folder_of))
+                with open(os.path.join(ours, folder_of, name + ".h"), "w", encoding="utf-8") as f:
                     f.write(changed)
                 self.assertIn("assert", messages(name, include, ours, *flags))
 
@@ -74,6 +76,18 @@ class VendorHeaders(unittest.TestCase):
             (r"X\(cuMemFree_v2, \(CUdeviceptr\)", "X(cuMemFree_v2, (void *)", []),
             (r"unsigned short usage;", "unsigned usage;", ["-DLAYOUTS"]),
             (r"char reserved\[64\]", "char reserved[63]", ["-DLAYOUTS"])])
+
+    @unittest.skipUnless(CUFILE and CUDA, "no cufile.h, which needs cuda.h")
+    def test_cufile(self):
+        self.agrees("cufile", CUFILE, "-D_GNU_SOURCE", "-isystem", CUDA)
+
+    @unittest.skipUnless(CUFILE and CUDA, "no cufile.h, which needs cuda.h")
+    def test_cufile_is_strict(self):
+        flags = ["-D_GNU_SOURCE", "-isystem", CUDA]
+        self.is_strict("cufile", CUFILE, [
+            (r"X\(5008, FILE_UNSUPPORTED", "X(5009, FILE_UNSUPPORTED", flags),
+            (r"const void \*ops;", "", flags),
+            (r"int cuda;", "long cuda;", flags)], os.path.join("transport", "nvmeof"))
 
     @unittest.skipUnless(HIP, "no hip/hip_runtime_api.h")
     def test_hip(self):

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cufile.h - libcufile.so.0 (GPUDirect Storage), opened at run time: what this library calls of it,
- * and how it is called. Its own header comes with the CUDA toolkit alone; tests compare the two where
- * that is installed.
+ * and how it is called. Its own header comes with the CUDA toolkit alone;
+ * tests/lint/test_vendor_headers.py compares the two where that is installed.
  */
 #ifndef TEI_CUFILE_H
 #define TEI_CUFILE_H
