@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "base/os.h"
+#include "fabric/softgpu/softcuda.h"
 #include "fabric/softgpu/softgpu.h"
 #include "plat/plat.h"
 
@@ -20,6 +21,12 @@
 #include <unistd.h>
 
 #define NICS 2
+
+#ifdef __SANITIZE_THREAD__
+#define PATIENT false /* twice all cases would take many minutes */
+#else
+#define PATIENT true
+#endif
 
 /* ------------------------------------------------------------------------------ what is under test */
 
@@ -54,7 +61,7 @@ static const struct variant {
     bool all;             /* every case, not just a few */
 } variants[] = {
     {"CUDA by its addresses", {TEI_MEM_CUDA, TEI_MEM_CUDA}, any_way, true, false, true},
-    {"CUDA by dma-buf, no module", {TEI_MEM_CUDA, TEI_MEM_CUDA}, any_way, false, true, true},
+    {"CUDA by dma-buf, no module", {TEI_MEM_CUDA, TEI_MEM_CUDA}, any_way, false, true, PATIENT},
     {"CUDA by dma-buf, as wanted",
      {TEI_MEM_CUDA, TEI_MEM_CUDA},
      by_dmabuf_alone,
@@ -379,6 +386,62 @@ static void odd_places(void **state)
     }
 }
 
+#define GRAIN ((size_t)2 << 20)
+
+/* Two pieces of memory at addresses in a row, as allocators do whose segments grow. */
+static CUdeviceptr map_two(void)
+{
+    const CUmemAllocationProp p = {.type = 1, .location = {1, 0}};
+    const CUmemAccessDesc access = {{1, 0}, 3};
+    CUmemGenericAllocationHandle piece;
+    CUdeviceptr at;
+    CUcontext c;
+
+    assert_int_equal(cuDevicePrimaryCtxRetain(&c, 0), 0);
+    assert_int_equal(cuCtxPushCurrent_v2(c), 0);
+    assert_int_equal(cuMemAddressReserve(&at, 2 * GRAIN, 0, 0, 0), 0);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(cuMemCreate(&piece, GRAIN, &p, 0), 0);
+        assert_int_equal(cuMemMap(at + i * GRAIN, GRAIN, 0, piece, 0), 0);
+        assert_int_equal(cuMemRelease(piece), 0);
+    }
+    assert_int_equal(cuMemSetAccess(at, 2 * GRAIN, &access, 1), 0);
+    return at;
+}
+
+static void unmap_two(CUdeviceptr at)
+{
+    CUcontext c;
+
+    assert_int_equal(cuMemUnmap(at, 2 * GRAIN), 0);
+    assert_int_equal(cuMemAddressFree(at, 2 * GRAIN), 0);
+    assert_int_equal(cuCtxPopCurrent_v2(&c), 0);
+    assert_int_equal(cuDevicePrimaryCtxRelease_v2(0), 0);
+}
+
+/* A driver that makes no dma-buf over both: then there is none, and no half of a region. */
+static void several_mappings(void **state)
+{
+    struct tei_region *both, *one;
+    struct side a;
+    CUdeviceptr at;
+
+    (void)state;
+    nics_take(false, true);
+    open_side(&a, false, TEI_MEM_CUDA, 1 << 20, 0, in_chunks);
+    at = map_two();
+    both = fake_region_add(&a.host, a.t, (void *)(uintptr_t)at, 2 * GRAIN, TE_REMOTE_RW);
+    assert_int_equal(both->kind, TEI_MEM_CUDA);
+    assert_false(both->direct);
+    fake_region_del(&a.host, a.t, both);
+    one = fake_region_add(&a.host, a.t, (void *)(uintptr_t)(at + GRAIN), GRAIN, TE_REMOTE_RW);
+    assert_true(one->direct);
+    fake_region_del(&a.host, a.t, one);
+    close_side(&a);
+    assert_int_equal(rdma_fabric_count("left0", "mrs"), 0);
+    unmap_two(at);
+}
+
 /* Waits until both NICs carry; all that is moved meanwhile must arrive. */
 static void check_both_carry(struct side *a, struct side *b, struct tei_attach *attach)
 {
@@ -441,9 +504,13 @@ static bool is_simulated(void)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_is_said_once), cmocka_unit_test(neither_way),
-        cmocka_unit_test(keys_are_0),      cmocka_unit_test(one_nic_refuses),
-        cmocka_unit_test(odd_places),      cmocka_unit_test(a_nic_that_is_opened_anew),
+        cmocka_unit_test(it_is_said_once),
+        cmocka_unit_test(neither_way),
+        cmocka_unit_test(keys_are_0),
+        cmocka_unit_test(one_nic_refuses),
+        cmocka_unit_test(odd_places),
+        cmocka_unit_test(several_mappings),
+        cmocka_unit_test(a_nic_that_is_opened_anew),
     };
     int failed;
 
