@@ -4,6 +4,7 @@
 #include "base/err.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -181,6 +183,24 @@ uint64_t tei_random_u64(void)
 
     tei_random(&v, sizeof v);
     return v;
+}
+
+void tei_file_word(const char *path, char *out, size_t n)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? 0 : read(fd, out, n - 1);
+
+    if (fd >= 0)
+        close(fd);
+    out[got > 0 ? got : 0] = '\0';
+    out[strcspn(out, " \n\t")] = '\0';
+}
+
+uint64_t tei_file_inode(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 ? (uint64_t)st.st_ino : 0;
 }
 
 void tei_timestamp(char *buf, size_t n)

@@ -52,6 +52,11 @@ void tei_raise_nofile(void);
 void tei_random(void *buf, size_t n);
 uint64_t tei_random_u64(void);
 
+/* The first word of a file, "" if it cannot be read. */
+void tei_file_word(const char *path, char *out, size_t n);
+/* Its inode number, by which namespaces are told apart; 0 if it is not known. */
+uint64_t tei_file_inode(const char *path);
+
 /* "YYYY-MM-DD HH:MM:SS.uuuuuu", local time. */
 void tei_timestamp(char *buf, size_t n);
 

@@ -598,9 +598,10 @@ static void hostile_owners(void **state)
     p->attach = NULL;
     before = test_count_fds() - (huge >= 0);
     for (int i = 0; i < 10; i++)
-        assert_int_equal(greet_with(p, tei_host_pages(table), tei_host_pages(page)),
+        assert_int_equal(greet_with(p, tei_pages_make("te_host", table),
+                                    tei_pages_make("te_host", page)),
                          TE_ERR_UNSUPPORTED); /* of zeros */
-    assert_int_equal(greet_with(p, open("/tmp", O_RDONLY), tei_host_pages(page)),
+    assert_int_equal(greet_with(p, open("/tmp", O_RDONLY), tei_pages_make("te_host", page)),
                      TE_ERR_UNSUPPORTED);
     assert_int_equal(greet_with(p, open("/dev/zero", O_RDWR), open("/dev/zero", O_RDWR)),
                      TE_ERR_UNSUPPORTED);
@@ -608,9 +609,11 @@ static void hostile_owners(void **state)
     assert_int_equal(greet_with(p, unsealed(table, MFD_ALLOW_SEALING),
                                 unsealed(page, MFD_ALLOW_SEALING)),
                      TE_ERR_UNSUPPORTED);
-    assert_int_equal(greet_with(p, tei_host_pages(page), tei_host_pages(page)), TE_ERR_UNSUPPORTED);
+    assert_int_equal(greet_with(p, tei_pages_make("te_host", page),
+                                tei_pages_make("te_host", page)),
+                     TE_ERR_UNSUPPORTED);
     if (huge >= 0) {
-        assert_int_equal(greet_with(p, huge, tei_host_pages(page)), TE_ERR_UNSUPPORTED);
+        assert_int_equal(greet_with(p, huge, tei_pages_make("te_host", page)), TE_ERR_UNSUPPORTED);
         assert_non_null(strstr(te_errmsg(), "sealed"));
     }
     assert_true(test_count_fds() <= before); /* b may have been letting go of a then */

@@ -32,7 +32,7 @@ static bool host_probe(const struct tei_conf *conf, char *why, size_t n)
         snprintf(why, n, "process_vm_readv: %s", tei_errno_text(errno));
         return false;
     }
-    fd = tei_host_pages(sizeof(struct host_table));
+    fd = tei_pages_make("te_host", sizeof(struct host_table));
     if (fd < 0) {
         snprintf(why, n, "memfd of %zu bytes: %s", sizeof(struct host_table),
                  tei_errno_text(errno));

@@ -32,6 +32,7 @@
 
 #include "base/loop.h"
 #include "base/os.h"
+#include "base/pages.h"
 #include "plat/plat.h"
 #include "transport/host/host_wire.h"
 #include "transport/transport.h"
@@ -227,10 +228,6 @@ bool tei_host_send(int fd, const struct host_msg *m, const int *fds, size_t n_fd
  * sent what it must not.
  */
 int tei_host_recv(int fd, bool from_owner, struct host_msg *m, int fds[HOST_FDS], size_t *n_fds);
-/* An empty sealed memfd of `size` bytes; -1 with errno. */
-int tei_host_pages(size_t size);
-/* Maps `size` bytes, not inherited by a child; NULL with errno. */
-void *tei_host_map(int fd, size_t size, bool writable);
 
 /* ---- host_table.c */
 int tei_host_table_open(struct host *h);

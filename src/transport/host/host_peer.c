@@ -28,8 +28,6 @@
 #include "base/err.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/magic.h>
 #include <poll.h>
 #include <search.h>
 #include <stdio.h>
@@ -37,8 +35,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/statfs.h>
 #include <unistd.h>
 
 #define PEERS_MAX 1024
@@ -393,31 +389,14 @@ bool tei_host_peer_is_gone(struct host_peer *p)
 
 /* ----------------------------------------------------------------------- what the socket brings */
 
-/*
- * Whether it is as large and cannot be made smaller, and has its pages when they are touched, which
- * those of hugetlbfs have not always.
- */
-static bool is_sealed(int fd, uint64_t size)
-{
-    int seals = fcntl(fd, F_GET_SEALS);
-    struct statfs fs;
-    struct stat st;
-
-    if (seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(fd, &st) == 0 && st.st_size > 0 &&
-        (uint64_t)st.st_size >= size && fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC)
-        return true;
-    errno = EINVAL;
-    return false;
-}
-
 static void on_memory(struct host_peer *p, const struct host_msg *m, int fd)
 {
     struct host_map *map;
 
     pthread_mutex_lock(&p->lock);
     map = find_map(p, m->memory);
-    if (map && !map->base && m->size && is_sealed(fd, m->size)) {
-        map->base = tei_host_map(fd, (size_t)m->size, true);
+    if (map && !map->base && m->size && tei_pages_are_sealed(fd, m->size)) {
+        map->base = tei_pages_map(fd, (size_t)m->size, true);
         map->size = (size_t)m->size;
     }
     pthread_mutex_unlock(&p->lock);
@@ -474,10 +453,11 @@ static void free_peer(struct host_peer *p)
 
 static bool adopt(struct host_peer *p, const int fds[2])
 {
-    if (!is_sealed(fds[0], sizeof(*p->table)) || !is_sealed(fds[1], sizeof(*p->hazards)))
+    if (!tei_pages_are_sealed(fds[0], sizeof(*p->table)) ||
+        !tei_pages_are_sealed(fds[1], sizeof(*p->hazards)))
         return false;
-    p->table = tei_host_map(fds[0], sizeof(*p->table), false);
-    p->hazards = tei_host_map(fds[1], sizeof(*p->hazards), true);
+    p->table = tei_pages_map(fds[0], sizeof(*p->table), false);
+    p->hazards = tei_pages_map(fds[1], sizeof(*p->hazards), true);
     return p->table && p->hazards && p->table->magic == HOST_MAGIC &&
            p->table->version == HOST_VERSION && p->table->n_slots == HOST_SLOTS &&
            p->table->n_log == HOST_LOG;

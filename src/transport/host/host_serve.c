@@ -75,9 +75,9 @@ static bool on_hello(struct host_session *s, const struct host_msg *m)
         reply(s, HOST_WELCOME, HOST_REFUSED, &none, NULL, 0);
         return false;
     }
-    fds[1] = tei_host_pages(sizeof(*s->hazards));
+    fds[1] = tei_pages_make("te_host", sizeof(*s->hazards));
     if (fds[1] >= 0)
-        s->hazards = tei_host_map(fds[1], sizeof(*s->hazards), true);
+        s->hazards = tei_pages_map(fds[1], sizeof(*s->hazards), true);
     if (s->hazards)
         sent = reply(s, HOST_WELCOME, HOST_OK, &none, fds, 2);
     else

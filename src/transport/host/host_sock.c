@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * host_sock.c - the unix socket: packets with descriptors, and pages to share.
+ * host_sock.c - the unix socket: packets with descriptors.
  *
  * The socket keeps the bounds of packets (SOCK_SEQPACKET), so there is nothing to put together. Its
  * name is abstract and random: it needs no directory and cannot be taken before its owner has it.
@@ -8,11 +8,8 @@
 #include "transport/host/host.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -144,31 +141,4 @@ int tei_host_recv(int fd, bool from_owner, struct host_msg *m, int fds[HOST_FDS]
         tei_fd_close(fds[--*n_fds]);
     /* One whose descriptors found no place here is lost, and its sender not to blame. */
     return from_owner && (h.msg_flags & MSG_CTRUNC) ? 0 : -1;
-}
-
-int tei_host_pages(size_t size)
-{
-    struct rlimit limit;
-    int fd;
-
-    /* Beyond this limit a file is not merely refused, there is a signal. */
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < size) {
-        errno = EFBIG;
-        return -1;
-    }
-    fd = tei_fd_own(memfd_create("te_host", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    if (fd < 0 || ftruncate(fd, (off_t)size) != 0 ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
-        return close_keeping_errno(fd);
-    return fd;
-}
-
-void *tei_host_map(int fd, size_t size, bool writable)
-{
-    void *p = mmap(NULL, size, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
-
-    if (p == MAP_FAILED)
-        return NULL;
-    madvise(p, size, MADV_DONTFORK);
-    return p;
 }

@@ -44,9 +44,9 @@
 
 int tei_host_table_open(struct host *h)
 {
-    h->table_fd = tei_host_pages(sizeof(*h->table));
+    h->table_fd = tei_pages_make("te_host", sizeof(*h->table));
     if (h->table_fd >= 0)
-        h->table = tei_host_map(h->table_fd, sizeof(*h->table), true);
+        h->table = tei_pages_map(h->table_fd, sizeof(*h->table), true);
     if (!h->table)
         return TEI_FAIL(TE_ERR_SYSTEM, "host: no shared table of %zu bytes (memfd): %s",
                         sizeof(*h->table), tei_errno_text(errno));

@@ -13,39 +13,18 @@
 #include "base/err.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* The first word of a file, "" if it cannot be read. */
-static void read_word(const char *path, char *out, size_t n)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd < 0 ? 0 : read(fd, out, n - 1);
-
-    if (fd >= 0)
-        close(fd);
-    out[got > 0 ? got : 0] = '\0';
-    out[strcspn(out, " \n\t")] = '\0';
-}
-
-static uint64_t namespace_of(const char *path)
-{
-    struct stat st;
-
-    return stat(path, &st) == 0 ? (uint64_t)st.st_ino : 0;
-}
-
 void tei_host_who(struct host_keys *k)
 {
-    read_word("/proc/sys/kernel/random/boot_id", k->boot, sizeof(k->boot));
-    read_word("/etc/machine-id", k->machine, sizeof(k->machine));
-    k->pid_ns = namespace_of("/proc/self/ns/pid");
-    k->net_ns = namespace_of("/proc/self/ns/net");
+    tei_file_word("/proc/sys/kernel/random/boot_id", k->boot, sizeof(k->boot));
+    tei_file_word("/etc/machine-id", k->machine, sizeof(k->machine));
+    k->pid_ns = tei_file_inode("/proc/self/ns/pid");
+    k->net_ns = tei_file_inode("/proc/self/ns/net");
     k->uid = geteuid();
     k->pid = (uint64_t)getpid();
 }
@@ -109,7 +88,7 @@ static bool is_overflow(uid_t uid)
 {
     char text[16];
 
-    read_word("/proc/sys/kernel/overflowuid", text, sizeof(text));
+    tei_file_word("/proc/sys/kernel/overflowuid", text, sizeof(text));
     return uid == (text[0] ? strtoul(text, NULL, 10) : 65534);
 }
 
