@@ -171,6 +171,19 @@ bool tei_gpu_is_loaded(enum tei_mem_kind kind)
     return tei_driver_loaded(kind, true) != NULL;
 }
 
+bool tei_gpu_is_there(enum tei_mem_kind kind)
+{
+    struct driver *d = driver_of(kind);
+    void *library;
+
+    if (!d || tei_gpu_is_loaded(kind))
+        return d;
+    library = open_library(d->row, 0);
+    if (library)
+        dlclose(library);
+    return library;
+}
+
 int tei_gpu_open(enum tei_mem_kind kind)
 {
     struct driver *d = driver_of(kind);

@@ -72,6 +72,8 @@ int tei_mem_inspect(const void *addr, size_t length, struct tei_mem_info *out);
 int tei_gpu_open(enum tei_mem_kind kind);
 /* Whether tei_gpu_open() would find it, without making the process load anything new. */
 bool tei_gpu_is_loaded(enum tei_mem_kind kind);
+/* Whether there is such a driver, loaded or not; it is not started, and stays as it was. */
+bool tei_gpu_is_there(enum tei_mem_kind kind);
 /* Devices; 0 before tei_gpu_open(). */
 int tei_gpu_count(enum tei_mem_kind kind);
 /* "0000:81:00.0", as in sysfs. TE_ERR_NO_DEVICE: there is none of this number. */
