@@ -131,6 +131,7 @@ struct tei_conf {
     bool nvidia_peermem;              /* WITH_NVIDIA_PEERMEM */
     bool use_nvlink_ipc;              /* MC_USE_NVLINK_IPC */
     bool use_hip_ipc;                 /* MC_USE_HIP_IPC */
+    int gpu_mappings;                 /* TE_GPU_MAPPINGS: allocations of peers */
     bool disable_hip_dmabuf;          /* MOONCAKE_DISABLE_HIP_DMABUF */
     int hip_streams, hip_events;      /* MC_HIP_NUM_STREAMS, MC_HIP_NUM_EVENTS */
     bool gpu_pin;                     /* TE_GPU_PIN */

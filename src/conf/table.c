@@ -319,6 +319,10 @@ const struct tei_option_row tei_option_rows[] = {
      .help = "Share CUDA memory by IPC handles even where fabric handles work."},
     {SWITCH("MC_USE_HIP_IPC", use_hip_ipc, "on"),
      .help = "Share HIP memory by IPC handles. Off: by shareable handles."},
+    {NUMBER("TE_GPU_MAPPINGS", gpu_mappings, "1024", 1, 1048576), .unit = "allocations",
+     .help =
+         "Device memory of peers that stays mapped (nvlink_intra, nvlink, hip). Beyond that the "
+         "one unused for longest is unmapped."},
     {SWITCH("MOONCAKE_DISABLE_HIP_DMABUF", disable_hip_dmabuf, "off"),
      .help = "Do not register HIP memory through dma-buf."},
     {NUMBER("MC_HIP_NUM_STREAMS", hip_streams, "64", 1, 1024), .unit = "streams",

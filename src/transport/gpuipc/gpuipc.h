@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gpuipc.h - private to src/transport/gpuipc: nvlink_intra, nvlink and hip, the transports that map
+ * a peer's device memory and copy from and to it. They differ in the driver and in the sort of
+ * handle alone (struct gpuipc.kind, .sort).
+ *
+ *   owner                                         initiator
+ *   gpuipc_export   --- handles, te.<name> --->   gpuipc_peer: what it shares, mapped when first used
+ *   gpuipc_page     <-- enters, leaves --------   gpuipc_work, around each copy
+ *   the memory      <== copies of the mover ===
+ *
+ * The owner does nothing while others copy. What it can do when memory is unregistered stands in
+ * gpuipc_page.h: those of our make that share a process table with it stop. Nothing stops others:
+ * an engine of another make, and one on another host by a fabric handle, may write until it reads
+ * the new descriptor, and has the memory mapped for as long as it likes.
+ *
+ * Two engines of one process meet without a driver, which refuses a process its own handles: the
+ * initiator finds the owner's table in a list of this process (tei_gpuipc_table_find), and its
+ * addresses are good as they are.
+ *
+ * The mover is given GPUIPC_WINDOW at a time, for what it has holds up an owner that unregisters.
+ *
+ * Mappings are made by a job on te/aux, since that takes milliseconds; work waits meanwhile. They
+ * are kept, the one unused for longest goes when there are more than TE_GPU_MAPPINGS, and all go
+ * with the peer. What the driver does not map is refused from then on, as long as the peer is known:
+ * its work ends TE_ERR_PEER before a byte has moved, so the core gives it to another transport.
+ *
+ * Locks: gpuipc.lock guards the initiator's side, table.lock the owner's; the mover is called with
+ * gpuipc.lock held, the driver and the core with none, but for export in table.lock.
+ *
+ *   gpuipc.c         the ops, from first to last
+ *   gpuipc_keys.c    keys, without a driver
+ *   gpuipc_page.c    the fence, without a driver
+ *   gpuipc_export.c  the owner: allocations that are shared
+ *   gpuipc_peer.c    the initiator: peers, and what it has mapped
+ *   gpuipc_work.c    the initiator: requests
+ */
+#ifndef TEI_GPUIPC_H
+#define TEI_GPUIPC_H
+
+#include "transport/gpuipc/gpuipc_keys.h"
+#include "transport/gpuipc/gpuipc_page.h"
+#include "transport/transport.h"
+
+#include <pthread.h>
+#include <uthash.h>
+
+#define GPUIPC_WINDOW (UINT64_C(64) << 20)
+
+/* -------------------------------------------------------------------------------------- owner */
+
+/* An allocation with registered memory that peers may use. */
+struct gpuipc_alloc {
+    struct gpuipc_entry entry;
+    unsigned refs; /* regions */
+    bool gone;     /* other memory lies there now; not in the tree */
+};
+
+/* What an engine shares; outlives it as long as others of this process are attached to it. */
+struct gpuipc_table {
+    struct tei_link link; /* in the list of this process */
+    _Atomic unsigned refs;
+    pid_t pid; /* a child finds only its own */
+    enum tei_mem_kind kind;
+    struct gpuipc_keys keys; /* of itself; no entries */
+    int fd;
+    struct gpuipc_page *page;
+    pthread_mutex_t drain; /* one fence at a time; before `lock` */
+    pthread_mutex_t lock;
+    void *allocs; /* tsearch tree of struct gpuipc_alloc by address */
+    size_t n_allocs;
+    uint32_t n_used, n_free; /* slots that were ever used; those of `free` */
+    uint32_t *free;
+    uint32_t *generation; /* of each slot: what the page must say */
+};
+
+/* ---------------------------------------------------------------------------------- initiator */
+
+enum gpuipc_state {
+    GPUIPC_UNMAPPED,
+    GPUIPC_MAPPING, /* in struct gpuipc.wanted, or with the job */
+    GPUIPC_MAPPED,
+    GPUIPC_OWN, /* of this process */
+    GPUIPC_REFUSED,
+};
+
+struct gpuipc_peer;
+
+/* An allocation of a peer. Under gpuipc.lock, but for what never changes. */
+struct gpuipc_memory {
+    struct gpuipc_entry entry; /* without its slot and generation */
+    struct gpuipc_peer *peer;  /* NULL: nobody is attached any more; unmapped and freed soon */
+    enum tei_gpu_sort sort;
+    int device;              /* of ours: the same one, or the one by which it is mapped */
+    UT_hash_handle hh;       /* in peer->memory, by base, length and handle */
+    struct tei_link link;    /* in struct gpuipc.wanted or .idle */
+    _Atomic int state;       /* enum gpuipc_state */
+    char *at;                /* where it begins here */
+    unsigned refs;           /* attachments */
+    unsigned users;          /* moves under way */
+    struct tei_list waiting; /* work, until it is mapped */
+    char *why;               /* it is refused; set before the state */
+};
+
+/* A peer, shared by all attachments to it. Under gpuipc.lock. */
+struct gpuipc_peer {
+    char *name; /* hex of the nonce, or the segment's name */
+    UT_hash_handle hh;
+    unsigned refs;
+    bool gone;                /* says the directory: nothing of it is kept mapped */
+    struct gpuipc_table *own; /* of this process; NULL: of another */
+    struct gpuipc_page *page; /* NULL: nobody fences */
+    struct gpuipc_row *row;
+    struct gpuipc_memory *memory;
+};
+
+/* What an attachment knows of an allocation. */
+struct gpuipc_known {
+    uint64_t base, length;
+    uint32_t slot, generation;
+    bool stale; /* it is of this process, which knows better */
+    struct gpuipc_memory *memory;
+};
+
+struct gpuipc_attach {
+    struct tei_attach base;
+    struct gpuipc_peer *peer;
+    struct tei_segment ranges; /* what may be done where: its buffers, nothing else */
+    struct gpuipc_known *v;    /* ascending by base */
+    size_t n;
+};
+
+struct gpuipc_work {
+    struct tei_work base;
+    struct tei_move move;
+    struct gpuipc_memory *memory;
+    unsigned side; /* of the page */
+    bool canceled; /* while it waits for its memory */
+};
+
+/* ------------------------------------------------------------------------------------ instance */
+
+struct gpuipc {
+    struct tei_transport base;
+    enum tei_mem_kind kind;
+    enum tei_gpu_sort sort; /* of the handles that are given out */
+    size_t n_devices;
+    uint8_t (*uuids)[GPUIPC_UUID]; /* of each */
+    bool has_fabric;               /* some device can have such memory */
+    struct gpuipc_table *table;
+    _Atomic bool told; /* that memory cannot be shared */
+
+    struct tei_mover *mover;
+    pthread_mutex_t lock;
+    pthread_cond_t quiet; /* no job, no guests */
+    bool ready;           /* these exist */
+    bool closed;
+    unsigned guests;    /* threads in post() */
+    struct tei_job job; /* maps and unmaps */
+    bool job_is_out;
+    struct gpuipc_peer *peers;
+    struct tei_list wanted; /* struct gpuipc_memory to map */
+    struct tei_list idle;   /* mapped and unused: what is to go, then by when it was used last */
+    size_t n_mapped;
+    struct tei_list held; /* work that may begin when less is under way */
+    struct tei_list over; /* work that the job is to give back */
+    uint64_t under_way;   /* bytes with the mover */
+};
+
+static inline struct gpuipc *tei_gpuipc_of(struct tei_transport *t)
+{
+    return tei_container_of(t, struct gpuipc, base);
+}
+
+/* ---- gpuipc_export.c */
+/* One for this process's list, with one reference; TE_ERR_SYSTEM, TE_ERR_MEMORY. */
+int tei_gpuipc_table_make(struct gpuipc *g, struct gpuipc_table **out);
+/* The table of this process with that nonce, one more reference; NULL if there is none. */
+struct gpuipc_table *tei_gpuipc_table_find(const uint8_t nonce[GPUIPC_NONCE]);
+void tei_gpuipc_table_put(struct gpuipc_table *t); /* NULL is accepted */
+/* Whether the entry, as its owner's descriptor had it, is what the table has. */
+bool tei_gpuipc_table_has(struct gpuipc_table *t, const struct gpuipc_entry *e);
+int tei_gpuipc_region_add(struct tei_transport *t, struct tei_region *r);
+int tei_gpuipc_region_del(struct tei_transport *t, struct tei_region *r);
+int tei_gpuipc_describe(struct tei_transport *t, json_t *root);
+int tei_gpuipc_describe_buffer(struct tei_transport *t, const struct tei_region *r, uint64_t addr,
+                               json_t *object);
+
+/* ---- gpuipc_peer.c */
+int tei_gpuipc_attach(struct tei_transport *t, struct tei_attach *a, const struct tei_segment *s,
+                      const struct tei_hostport *where);
+void tei_gpuipc_detach(struct tei_transport *t, struct tei_attach *a);
+void tei_gpuipc_peer_gone(struct tei_transport *t, struct tei_attach *a);
+/* The allocation that holds the whole range; NULL if none does. */
+const struct gpuipc_known *tei_gpuipc_find(const struct gpuipc_attach *a, uint64_t addr,
+                                           uint64_t length);
+/* The lock is held in all that follows. */
+void tei_gpuipc_use(struct gpuipc *g, struct gpuipc_memory *m);
+void tei_gpuipc_unuse(struct gpuipc *g, struct gpuipc_memory *m);
+/* Has it mapped. */
+void tei_gpuipc_want(struct gpuipc *g, struct gpuipc_memory *m);
+/* Whether tei_gpuipc_start_job() is due, once the lock is released; counts as started then. */
+bool tei_gpuipc_claim_job(struct gpuipc *g);
+void tei_gpuipc_start_job(struct gpuipc *g); /* without the lock */
+/* Unmaps all that is idle. Without the lock, when no job runs any more. */
+void tei_gpuipc_unmap_all(struct gpuipc *g);
+
+/* ---- gpuipc_work.c */
+void tei_gpuipc_post(struct tei_transport *t, struct tei_list *work);
+void tei_gpuipc_cancel(struct tei_transport *t, const void *owner);
+void tei_gpuipc_close(struct tei_transport *t);
+/* The mover's. */
+void tei_gpuipc_ended(void *arg, struct tei_list *moves);
+/* What has waited for the memory, which has a state now: on its way, or in `done`. Lock held. */
+void tei_gpuipc_go_on(struct gpuipc *g, struct gpuipc_memory *m, struct tei_list *done);
+
+#endif

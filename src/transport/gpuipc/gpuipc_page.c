@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gpuipc_page.c - entering, leaving, and waiting for those inside. Read gpuipc_page.h first. */
+#include "transport/gpuipc/gpuipc_page.h"
+
+#include "base/err.h"
+#include "base/os.h"
+#include "base/pages.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PATIENCE_MS 1000
+#define NAP_NS      (50 * 1000)
+
+/* ----------------------------------------------------------------------------------- processes */
+
+/*
+ * The pid, and when the process began above it: the same for a process as long as it lives. 0: there
+ * is none, or it is a zombie, which touches nothing any more.
+ */
+static uint64_t name_of(uint32_t pid)
+{
+    char path[40], text[1024], state, *after;
+    unsigned long long start;
+    FILE *f;
+    size_t n;
+
+    snprintf(path, sizeof(path), "/proc/%u/stat", pid);
+    f = fopen(path, "re");
+    if (!f)
+        return 0;
+    n = fread(text, 1, sizeof(text) - 1, f);
+    fclose(f);
+    text[n] = '\0';
+    after = strrchr(text, ')'); /* the name of the program may hold anything */
+    if (!after || sscanf(after + 1,
+                         " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+                         "%*s %llu",
+                         &state, &start) != 2)
+        return 0;
+    return state == 'Z' || state == 'X' ? 0 : (uint64_t)(uint32_t)start << 32 | pid;
+}
+
+/*
+ * Whether the one that has taken the row is gone; if so, the row is free again. Who clears it holds
+ * it meanwhile, or a new one might take it in between.
+ */
+static bool reap(struct gpuipc_row *row)
+{
+    uint64_t who = atomic_load(&row->who);
+
+    if (who == 0 || name_of((uint32_t)who) == who ||
+        !atomic_compare_exchange_strong(&row->who, &who, name_of((uint32_t)getpid())))
+        return false;
+    atomic_store(&row->busy[0], 0);
+    atomic_store(&row->busy[1], 0);
+    atomic_store(&row->who, 0);
+    return true;
+}
+
+/* --------------------------------------------------------------------------------------- owner */
+
+struct gpuipc_page *tei_gpuipc_page_make(const uint8_t nonce[GPUIPC_NONCE], int *fd)
+{
+    struct gpuipc_page *p;
+
+    *fd = tei_pages_make("te_gpu", sizeof(*p));
+    p = *fd < 0 ? NULL : tei_pages_map(*fd, sizeof(*p), true);
+    if (!p)
+        return NULL;
+    p->magic = GPUIPC_MAGIC;
+    p->version = GPUIPC_VERSION;
+    p->n_rows = GPUIPC_ROWS;
+    p->n_slots = GPUIPC_SLOTS;
+    p->pid_ns = tei_file_inode("/proc/self/ns/pid");
+    memcpy(p->nonce, nonce, GPUIPC_NONCE);
+    return p;
+}
+
+void tei_gpuipc_page_unmap(struct gpuipc_page *p)
+{
+    if (p)
+        munmap(p, sizeof(*p));
+}
+
+/* The first row that is busy on this side. */
+static struct gpuipc_row *find_busy(struct gpuipc_page *p, unsigned side)
+{
+    for (size_t i = 0; i < GPUIPC_ROWS; i++)
+        if (atomic_load(&p->rows[i].busy[side]) != 0)
+            return &p->rows[i];
+    return NULL;
+}
+
+static int wait_for_side(struct gpuipc_page *p, unsigned side, int64_t deadline_ns)
+{
+    struct timespec nap = {.tv_nsec = NAP_NS};
+    struct gpuipc_row *row;
+
+    while ((row = find_busy(p, side))) {
+        if (reap(row))
+            continue;
+        if (tei_now_ns() >= deadline_ns)
+            return TEI_FAIL(TE_ERR_BUSY,
+                            "process %u has been copying from or to the memory for %d ms; it must "
+                            "go on or end first",
+                            (uint32_t)atomic_load(&row->who), PATIENCE_MS);
+        nanosleep(&nap, NULL);
+    }
+    return 0;
+}
+
+int tei_gpuipc_page_drain(struct gpuipc_page *p)
+{
+    int64_t deadline_ns = tei_deadline_ns(PATIENCE_MS);
+    int rc = 0;
+
+    for (int i = 0; !rc && i < 2; i++)
+        rc = wait_for_side(p, atomic_fetch_add(&p->phase, 1) & 1, deadline_ns);
+    return rc;
+}
+
+/* ----------------------------------------------------------------------------------- initiator */
+
+static bool is_page(const struct gpuipc_page *p, const struct gpuipc_keys *k)
+{
+    return p->magic == GPUIPC_MAGIC && p->version == GPUIPC_VERSION && p->n_rows == GPUIPC_ROWS &&
+           p->n_slots == GPUIPC_SLOTS && p->pid_ns == tei_file_inode("/proc/self/ns/pid") &&
+           memcmp(p->nonce, k->nonce, GPUIPC_NONCE) == 0;
+}
+
+struct gpuipc_page *tei_gpuipc_page_find(const struct gpuipc_keys *k, char *why, size_t n)
+{
+    struct gpuipc_page *p = NULL;
+    char path[64];
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/%llu/fd/%llu", (unsigned long long)k->pid,
+             (unsigned long long)k->fd);
+    fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd >= 0 && tei_pages_are_sealed(fd, sizeof(*p)))
+        p = tei_pages_map(fd, sizeof(*p), true);
+    if (!p)
+        snprintf(why, n,
+                 "%s of its process cannot be opened: %s; it must run as the same user, in the "
+                 "same pid namespace",
+                 path, tei_errno_text(errno));
+    if (fd >= 0)
+        close(fd);
+    if (p && !is_page(p, k)) {
+        snprintf(why, n,
+                 "process %llu is not the one that published the descriptor, or is in another pid "
+                 "namespace",
+                 (unsigned long long)k->pid);
+        tei_gpuipc_page_unmap(p);
+        p = NULL;
+    }
+    return p;
+}
+
+struct gpuipc_row *tei_gpuipc_row_take(struct gpuipc_page *p)
+{
+    uint64_t own = name_of((uint32_t)getpid());
+
+    for (size_t i = 0; own && i < GPUIPC_ROWS; i++) {
+        struct gpuipc_row *row = &p->rows[i];
+        uint64_t none = 0;
+
+        if (atomic_load(&row->who) != 0 && !reap(row))
+            continue;
+        if (atomic_compare_exchange_strong(&row->who, &none, own))
+            return row;
+    }
+    return NULL;
+}
+
+void tei_gpuipc_row_give(struct gpuipc_row *row)
+{
+    atomic_store(&row->who, 0);
+}
+
+bool tei_gpuipc_enter(struct gpuipc_page *p, struct gpuipc_row *row, uint32_t slot,
+                      uint32_t generation, unsigned *side)
+{
+    *side = atomic_load(&p->phase) & 1;
+    atomic_fetch_add(&row->busy[*side], 1);
+    if (atomic_load(&p->generation[slot]) == generation)
+        return true;
+    tei_gpuipc_leave(row, *side);
+    return false;
+}
+
+void tei_gpuipc_leave(struct gpuipc_row *row, unsigned side)
+{
+    /* Release: partner of the owner's load, after which it may use the memory for something else. */
+    atomic_fetch_sub_explicit(&row->busy[side], 1, memory_order_release);
+}

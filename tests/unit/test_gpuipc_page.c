@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/os.h"
+#include "transport/gpuipc/gpuipc_page.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+struct rig {
+    struct gpuipc_page *own; /* the owner's view */
+    struct gpuipc_page *of;  /* an initiator's */
+    struct gpuipc_row *row;
+    struct gpuipc_keys keys;
+    int fd;
+};
+
+static void open_rig(struct rig *r)
+{
+    char why[300] = "";
+
+    memset(r, 0, sizeof *r);
+    tei_random(r->keys.nonce, sizeof r->keys.nonce);
+    r->own = tei_gpuipc_page_make(r->keys.nonce, &r->fd);
+    assert_non_null(r->own);
+    r->keys.pid = (uint64_t)getpid();
+    r->keys.fd = (uint64_t)r->fd;
+    r->of = tei_gpuipc_page_find(&r->keys, why, sizeof why);
+    if (!r->of)
+        fail_msg("%s", why);
+    r->row = tei_gpuipc_row_take(r->of);
+    assert_non_null(r->row);
+}
+
+static void close_rig(struct rig *r)
+{
+    tei_gpuipc_row_give(r->row);
+    tei_gpuipc_page_unmap(r->of);
+    tei_gpuipc_page_unmap(r->own);
+    tei_fd_close(r->fd);
+}
+
+static void enters_what_is_there(void **state)
+{
+    struct rig r;
+    unsigned side;
+
+    (void)state;
+    open_rig(&r);
+    atomic_store(&r.own->generation[7], 41);
+    assert_true(tei_gpuipc_enter(r.of, r.row, 7, 41, &side));
+    tei_gpuipc_leave(r.row, side);
+    assert_false(tei_gpuipc_enter(r.of, r.row, 7, 40, &side));
+    atomic_store(&r.own->generation[7], 42);
+    assert_false(tei_gpuipc_enter(r.of, r.row, 7, 41, &side));
+    assert_int_equal(tei_gpuipc_page_drain(r.own), 0);
+    close_rig(&r);
+}
+
+static void waits_for_those_inside(void **state)
+{
+    unsigned side, other;
+    struct rig r;
+
+    (void)state;
+    open_rig(&r);
+    assert_true(tei_gpuipc_enter(r.of, r.row, 1, 0, &side));
+    atomic_store(&r.own->generation[1], 1);
+    assert_int_equal(tei_gpuipc_page_drain(r.own), TE_ERR_BUSY);
+    assert_non_null(strstr(te_errmsg(), "process"));
+    /* What has entered since then holds up nobody but itself. */
+    tei_gpuipc_leave(r.row, side);
+    assert_true(tei_gpuipc_enter(r.of, r.row, 2, 0, &other));
+    tei_gpuipc_leave(r.row, other);
+    assert_int_equal(tei_gpuipc_page_drain(r.own), 0);
+    close_rig(&r);
+}
+
+/* A process that ends inside holds up nobody, and its row is free again. */
+static void forgets_the_dead(void **state)
+{
+    struct rig r;
+    int status;
+    pid_t pid;
+
+    (void)state;
+    open_rig(&r);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        char why[300];
+        struct gpuipc_page *p = tei_gpuipc_page_find(&r.keys, why, sizeof why);
+        struct gpuipc_row *row = p ? tei_gpuipc_row_take(p) : NULL;
+        unsigned side;
+
+        _exit(row && tei_gpuipc_enter(p, row, 3, 0, &side) ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_true(atomic_load(&r.own->rows[1].who) != 0);
+    assert_int_equal(tei_gpuipc_page_drain(r.own), 0);
+    assert_true(atomic_load(&r.own->rows[1].who) == 0);
+    close_rig(&r);
+}
+
+static void hands_out_all_rows(void **state)
+{
+    struct gpuipc_row *rows[GPUIPC_ROWS];
+    struct rig r;
+
+    (void)state;
+    open_rig(&r);
+    for (size_t i = 1; i < GPUIPC_ROWS; i++) {
+        rows[i] = tei_gpuipc_row_take(r.of);
+        assert_non_null(rows[i]);
+    }
+    assert_null(tei_gpuipc_row_take(r.of));
+    tei_gpuipc_row_give(rows[500]);
+    assert_ptr_equal(tei_gpuipc_row_take(r.of), rows[500]);
+    close_rig(&r);
+}
+
+static void check_not_found(const struct gpuipc_keys *k, const char *reason)
+{
+    char why[300] = "";
+
+    assert_null(tei_gpuipc_page_find(k, why, sizeof why));
+    if (!strstr(why, reason))
+        fail_msg("'%s' does not say '%s'", why, reason);
+}
+
+static void finds_no_other_page(void **state)
+{
+    struct gpuipc_keys k;
+    struct rig r;
+    int fd;
+
+    (void)state;
+    open_rig(&r);
+    k = r.keys;
+    k.nonce[3] ^= 1;
+    check_not_found(&k, "not the one");
+    k = r.keys;
+    k.pid = INT32_MAX; /* above what a pid may be */
+    check_not_found(&k, "cannot be opened");
+    k = r.keys;
+    k.fd = 0;
+    check_not_found(&k, "cannot be opened");
+    /* of the right size, but it could be made smaller */
+    fd = memfd_create("small", MFD_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, sizeof *r.own), 0);
+    k.fd = (uint64_t)fd;
+    check_not_found(&k, "cannot be opened");
+    close(fd);
+    close_rig(&r);
+}
+
+struct race {
+    struct rig *r;
+    _Atomic uint32_t generation; /* that the initiator goes by */
+    _Atomic uint32_t gone;       /* generations up to this one are fenced */
+    _Atomic bool stop, bad;
+    _Atomic unsigned entered;
+};
+
+static void *come_and_go(void *arg)
+{
+    struct race *race = arg;
+    unsigned side;
+
+    while (!atomic_load(&race->stop)) {
+        uint32_t generation = atomic_load(&race->generation);
+
+        if (!tei_gpuipc_enter(race->r->of, race->r->row, 9, generation, &side))
+            continue;
+        if (atomic_load(&race->gone) > generation)
+            atomic_store(&race->bad, true);
+        atomic_fetch_add(&race->entered, 1);
+        tei_gpuipc_leave(race->r->row, side);
+    }
+    return NULL;
+}
+
+/* Nobody is ever inside with a generation that the owner has done with. */
+static void nobody_is_left_inside(void **state)
+{
+    pthread_t threads[3];
+    struct race race = {0};
+    struct rig r;
+
+    (void)state;
+    open_rig(&r);
+    race.r = &r;
+    for (size_t i = 0; i < TEI_ARRAY_LEN(threads); i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, come_and_go, &race), 0);
+    for (uint32_t i = 1; i < 300 || atomic_load(&race.entered) < 100; i++) {
+        atomic_store(&r.own->generation[9], i);
+        assert_int_equal(tei_gpuipc_page_drain(r.own), 0);
+        atomic_store(&race.gone, i);
+        atomic_store(&race.generation, i);
+    }
+    atomic_store(&race.stop, true);
+    for (size_t i = 0; i < TEI_ARRAY_LEN(threads); i++)
+        pthread_join(threads[i], NULL);
+    assert_false(atomic_load(&race.bad));
+    close_rig(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(enters_what_is_there), cmocka_unit_test(waits_for_those_inside),
+        cmocka_unit_test(forgets_the_dead),     cmocka_unit_test(hands_out_all_rows),
+        cmocka_unit_test(finds_no_other_page),  cmocka_unit_test(nobody_is_left_inside)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
