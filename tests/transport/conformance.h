@@ -45,6 +45,7 @@ struct conformance {
     /* What memory each side has, and on which device. */
     enum tei_mem_kind kind[2];
     int device[2];
+    bool fabric; /* memory of a device is of the sort that TEI_GPU_FABRIC handles are made of */
 };
 
 /*

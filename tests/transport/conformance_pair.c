@@ -77,7 +77,7 @@ static char *map(const struct conformance *with, enum pair_side side, size_t n, 
     if (is_host(with, side))
         return map_file(n, how | MAP_ANONYMOUS, -1);
     if (tei_gpu_open(with->kind[side]) ||
-        tei_gpu_alloc(with->kind[side], with->device[side], n, false, &p))
+        tei_gpu_alloc(with->kind[side], with->device[side], n, with->fabric, &p))
         DIE("no memory of a device: %s", te_errmsg());
     return p;
 }

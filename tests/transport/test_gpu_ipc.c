@@ -1,0 +1,600 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* te-test: timeout=400 */
+/* Device memory of peers by handles: nvlink_intra, nvlink and hip. */
+#include "conformance.h"
+
+#include "base/os.h"
+#include "fabric/softgpu/softgpu.h"
+#include "plat/plat.h"
+#include "transport/gpuipc/gpuipc.h"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define STEP 3 /* every third of the cells: all of them would take long */
+#else
+#define STEP 1
+#endif
+
+/* The cell that the cases below are run for. */
+static struct conformance cell;
+CONFORMANCE_ONE_SIDED(cell)
+
+static void use_nvlink_ipc(struct tei_conf *c)
+{
+    c->use_nvlink_ipc = true;
+}
+
+static void use_shareable(struct tei_conf *c)
+{
+    c->use_hip_ipc = false;
+}
+
+static unsigned score_of(struct pair *p, const struct tei_attach *a, const void *remote, size_t n)
+{
+    te_request r = {.opcode = TE_READ, .target_offset = (uintptr_t)remote, .length = n};
+
+    return p->a->ops.score(p->a, a, &r);
+}
+
+static void check_why_not(struct pair *p, const void *remote, const char *reason)
+{
+    te_request r = {.opcode = TE_READ, .target_offset = (uintptr_t)remote, .length = 10};
+    char why[512];
+
+    p->a->ops.why_not(p->a, p->attach, &r, why, sizeof why);
+    if (!strstr(why, reason))
+        fail_msg("'%s' does not say '%s'", why, reason);
+}
+
+static struct gpuipc *instance_of(struct pair *p)
+{
+    return tei_gpuipc_of(p->a);
+}
+
+static size_t count_mapped(struct pair *p)
+{
+    struct gpuipc *g = instance_of(p);
+    size_t n;
+
+    pthread_mutex_lock(&g->lock);
+    n = g->n_mapped;
+    pthread_mutex_unlock(&g->lock);
+    return n;
+}
+
+/* Waits for what the job brings about. */
+static bool comes_to_map(struct pair *p, size_t want)
+{
+    for (int i = 0; i < 2000 && count_mapped(p) != want; i++)
+        usleep(5000);
+    return count_mapped(p) == want;
+}
+
+typedef int (*softgpu_control_fn)(const char *commands);
+
+/* NULL on a real driver. */
+static softgpu_control_fn find_control(void)
+{
+    softgpu_control_fn fn;
+    void *at = dlsym(RTLD_DEFAULT, "softgpu_control");
+
+    memcpy(&fn, &at, sizeof fn);
+    return fn;
+}
+
+static void check_both_ways(struct pair *p, size_t at_a, char *remote, size_t at_b, size_t n)
+{
+    char *bytes = malloc(n);
+
+    assert_non_null(bytes);
+    fill_pattern(bytes, n, (uint32_t)n);
+    pair_put(p, INITIATOR, at_a, bytes, n);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_WRITE, p->am + at_a, remote + at_b, n), 0);
+    pair_set(p, INITIATOR, at_a, 0x11, n);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am + at_a, remote + at_b, n), 0);
+    pair_expect(p, INITIATOR, at_a, bytes, n);
+    free(bytes);
+}
+
+/* -------------------------------------------------------------------------------- in each cell */
+
+/* In one process nothing is mapped; in two, each allocation once and when it is first used. */
+static void maps_when_first_used(void **state)
+{
+    struct pair *p = pair_open(&cell);
+
+    (void)state;
+    check_both_ways(p, 5, p->bm, 77, 1000003);
+    assert_int_equal(count_mapped(p), 0);
+    pair_close(p);
+
+    p = pair_fork(&cell);
+    assert_int_equal(count_mapped(p), 0);
+    assert_true(score_of(p, p->attach, p->bm, PAIR_BYTES) > 50);
+    assert_int_equal(count_mapped(p), 0);
+    check_both_ways(p, 5, p->bm, 77, 1000003);
+    assert_int_equal(count_mapped(p), 1);
+    check_both_ways(p, 900, p->bm, 1, 31);
+    assert_int_equal(count_mapped(p), 1);
+    p->a->ops.peer_gone(p->a, p->attach);
+    assert_true(comes_to_map(p, 0));
+    check_both_ways(p, 900, p->bm, 1, 31);
+    fake_detach(p->a, p->attach);
+    p->attach = NULL;
+    assert_true(comes_to_map(p, 0));
+    pair_close(p);
+}
+
+static void what_is_beyond_is_not_taken(void **state)
+{
+    struct pair *p = pair_open(&cell);
+
+    (void)state;
+    assert_int_equal(score_of(p, NULL, p->bm, 1), 0);
+    assert_int_equal(score_of(p, p->attach, p->bm - 1, 2), 0);
+    assert_int_equal(score_of(p, p->attach, (void *)16, 1), 0);
+    assert_int_equal(score_of(p, p->attach, p->bm, SIZE_MAX), 0);
+    assert_int_equal(score_of(p, p->attach, (void *)UINTPTR_MAX, 1), 0);
+    assert_true(score_of(p, p->attach, p->bm + PAIR_BYTES - 1, 1) > 50);
+    check_why_not(p, (void *)16, "not within");
+    pair_close(p);
+}
+
+/* Several regions in one allocation; the first of them does not begin where it does. */
+static void regions_in_the_middle(void **state)
+{
+    enum { N = 4 << 20 };
+    struct pair *p = pair_open(&cell);
+    char *mem = pair_map(&cell, TARGET, N);
+    struct tei_region *r = fake_region_add(&p->hb, p->b, mem + 4099, 1000001, TE_REMOTE_RW);
+    struct tei_region *s = fake_region_add(&p->hb, p->b, mem + (2 << 20), 1 << 20, TE_REMOTE_RW);
+
+    (void)state;
+    pair_attach_anew(p);
+    check_both_ways(p, 3, mem, 4099, 1000001);
+    check_both_ways(p, 3, mem, (2 << 20) + 1, (1 << 20) - 1);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, mem + 4098, 2), TE_ERR_STALE);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, mem + (3 << 20), 1),
+                     TE_ERR_STALE);
+    /* One goes: what was read before of the allocation is old, and the other stays in reach. */
+    fake_region_del(&p->hb, p->b, r);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, mem + 4099, 100), TE_ERR_STALE);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, mem + (2 << 20), 100),
+                     TE_ERR_STALE);
+    pair_attach_anew(p);
+    check_both_ways(p, 3, mem, (2 << 20) + 1, (1 << 20) - 1);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, mem + 4099, 100), TE_ERR_STALE);
+    fake_region_del(&p->hb, p->b, s);
+    pair_unmap(&cell, TARGET, mem, N);
+    pair_close(p);
+}
+
+/* Other memory at the same place is not taken for the old one. */
+static void freed_and_allocated_anew(void **state)
+{
+    enum { N = 3 << 20 };
+    struct pair *p = pair_open(&cell);
+
+    (void)state;
+    for (uint32_t i = 0; i < 5; i++) {
+        char *mem = pair_map(&cell, TARGET, N);
+        struct tei_region *r = fake_region_add(&p->hb, p->b, mem, N, TE_REMOTE_RW);
+
+        pair_attach_anew(p);
+        check_both_ways(p, i, mem, i, N - i);
+        fake_region_del(&p->hb, p->b, r);
+        assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, mem, 9), TE_ERR_STALE);
+        pair_unmap(&cell, TARGET, mem, N);
+    }
+    pair_close(p);
+}
+
+/* -------------------------------------------------------------------------------- descriptors */
+
+static json_t *describe(struct tei_transport *t)
+{
+    char *text = fake_describe(t);
+    json_t *j = json_loads(text, 0, NULL);
+
+    assert_non_null(j);
+    free(text);
+    return j;
+}
+
+static json_t *keys_in(json_t *root)
+{
+    return json_object_get(json_object_get(root, "te"), cell.transport);
+}
+
+static int attach_to(struct pair *p, const json_t *root, struct tei_attach **out)
+{
+    char *text = json_dumps(root, 0);
+    struct tei_segment *s;
+    int rc;
+
+    assert_int_equal(tei_segment_decode(text, strlen(text), &s), 0);
+    rc = fake_attach_segment(p->a, s, out);
+    tei_segment_put(s);
+    free(text);
+    return rc;
+}
+
+static void check_refused(struct pair *p, const json_t *root, const char *reason)
+{
+    struct tei_attach *a = NULL;
+
+    assert_int_equal(attach_to(p, root, &a), TE_ERR_UNSUPPORTED);
+    if (!strstr(te_errmsg(), reason))
+        fail_msg("'%s' does not say '%s'", te_errmsg(), reason);
+}
+
+static void reasons(void **state)
+{
+    struct pair *p = pair_open(&cell);
+    json_t *root = describe(p->b), *keys = keys_in(root);
+    bool ipc = strcmp(json_string_value(json_object_get(keys, "sort")), "ipc") == 0;
+
+    (void)state;
+    json_object_set_new(keys, "nonce", json_string("00112233445566778899AABBCCDDEEFF"));
+    if (ipc) {
+        check_refused(p, root, "not the one");
+        json_object_set_new(keys, "fd", json_integer(INT32_MAX));
+        check_refused(p, root, "cannot be opened");
+        json_object_set_new(json_object_get(keys, "host"), "boot", json_string("elsewhere"));
+        check_refused(p, root, "another host");
+    }
+    json_object_set_new(keys, "memory", json_string("none"));
+    check_refused(p, root, "malformed");
+    json_object_set_new(keys, "v", json_integer(2));
+    check_refused(p, root, "version");
+    json_object_set_new(root, "protocol", json_string("tcp"));
+    json_object_del(json_object_get(root, "te"), cell.transport);
+    check_refused(p, root, "shares no memory");
+    json_decref(root);
+    pair_close(p);
+}
+
+/* This process knows its own memory better than a descriptor. */
+static void nobody_names_memory_of_this_process(void **state)
+{
+    struct pair *p = pair_open(&cell);
+    json_t *root = describe(p->b), *entry;
+    struct tei_attach *a = NULL, *was = p->attach;
+
+    (void)state;
+    entry = json_array_get(json_object_get(keys_in(root), "memory"), 0);
+    assert_int_equal(json_integer_value(json_array_get(entry, 0)), (uintptr_t)p->bm);
+    json_array_set_new(entry, 0, json_integer((json_int_t)(uintptr_t)p->bm - 4096));
+    assert_int_equal(attach_to(p, root, &a), 0);
+    assert_int_equal(fake_transfer(p->a, a, TE_READ, p->am, p->bm, 10), TE_ERR_STALE);
+    fake_detach(p->a, a);
+    p->attach = was;
+    json_decref(root);
+    pair_close(p);
+}
+
+/* q's descriptor as an engine of another make on p's host would write it. */
+static json_t *describe_as_other(struct pair *p, struct pair *q)
+{
+    const struct gpuipc_attach *a = (const struct gpuipc_attach *)q->attach;
+    char handle[2 * TEI_GPU_HANDLE + 1], name[80];
+    json_t *root;
+
+    tei_gpuipc_hex(a->v[0].memory->entry.handle, TEI_GPU_HANDLE, handle);
+    snprintf(name, sizeof name, "%s:%d", p->ha.name, (int)q->child);
+    for (char *c = name; *c; c++)
+        *c = *c >= 'a' && *c <= 'z' ? (char)(*c - 32) : *c;
+    root =
+        json_pack("{s:s, s:s, s:[{s:s, s:I, s:I, s:s}]}", "name", name, "protocol", cell.transport,
+                  "buffers", "name", "cuda:0", "addr", (json_int_t)(uintptr_t)q->bm, "length",
+                  (json_int_t)PAIR_BYTES, "shm_name", handle);
+    assert_non_null(root);
+    return root;
+}
+
+static void buffers_of_another_make(void **state)
+{
+    struct pair *p = pair_fork(&cell);
+    struct tei_attach *a = NULL, *was = p->attach;
+    json_t *root = describe_as_other(p, p);
+
+    (void)state;
+    assert_int_equal(attach_to(p, root, &a), 0);
+    p->attach = a;
+    check_both_ways(p, 7, p->bm, 1234567, 1000001);
+    fake_detach(p->a, a);
+    p->attach = was;
+    if (instance_of(p)->sort == TEI_GPU_IPC) {
+        json_object_set_new(root, "name", json_string("another.host:1"));
+        check_refused(p, root, "another host");
+    }
+    json_decref(root);
+    pair_close(p);
+}
+
+static void shm_name_of_whole_allocations_only(void **state)
+{
+    struct pair *p = pair_open(&cell);
+    char *mem = pair_map(&cell, TARGET, 1 << 20), host[4096];
+    struct tei_region *r = fake_region_add(&p->hb, p->b, mem + 4096, 4096, TE_REMOTE_RW);
+    struct tei_region *h = fake_region_add(&p->hb, p->b, host, sizeof host, TE_REMOTE_RW);
+    json_t *root = describe(p->b), *b;
+    size_t i, n = 0;
+
+    (void)state;
+    json_array_foreach(json_object_get(root, "buffers"), i, b) {
+        const char *handle = json_string_value(json_object_get(b, "shm_name"));
+        bool whole = json_integer_value(json_object_get(b, "addr")) == (json_int_t)(uintptr_t)p->bm;
+
+        assert_non_null(handle);
+        assert_int_equal(strlen(handle), whole ? 2 * TEI_GPU_HANDLE : 0);
+        assert_int_equal(strspn(handle, "0123456789ABCDEF"), strlen(handle));
+        n += whole;
+    }
+    assert_int_equal(i, 3);
+    assert_int_equal(n, 1);
+    assert_int_equal(json_array_size(json_object_get(keys_in(root), "memory")), 2);
+    json_decref(root);
+    fake_region_del(&p->hb, p->b, r);
+    fake_region_del(&p->hb, p->b, h);
+    pair_unmap(&cell, TARGET, mem, 1 << 20);
+    pair_close(p);
+}
+
+/* ------------------------------------------------------------------------------------ refusals */
+
+/* The driver's word is told, and the next transport carries it. */
+static void refused_by_the_driver(void **state)
+{
+    softgpu_control_fn control = find_control();
+    struct pair *p;
+
+    (void)state;
+    if (!control)
+        skip();
+    p = pair_fork(&cell);
+    assert_int_equal(control(cell.fabric ? "fail import" : "fail ipc_open"), 0);
+    assert_true(score_of(p, p->attach, p->bm, 100) > 50);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 100), TE_ERR_PEER);
+    assert_int_equal(control("clear"), 0);
+    assert_int_equal(score_of(p, p->attach, p->bm, 100), 0);
+    check_why_not(p, p->bm, "does not map");
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 100), TE_ERR_PEER);
+    assert_int_equal(count_mapped(p), 0);
+    pair_close(p);
+    p = pair_fork(&cell);
+    check_both_ways(p, 1, p->bm, 2, 100000);
+    pair_close(p);
+}
+
+/* Work that waits for its memory is canceled, and is not begun when the transport is closed. */
+static void ends_what_waits(void **state)
+{
+    enum { N = 60 };
+    struct pair *p = pair_fork(&cell);
+    struct fake_task tasks[N];
+    struct tei_list list;
+    int mine = 0, other = 0;
+
+    (void)state;
+    tei_list_init(&list);
+    for (size_t i = 0; i < N; i++)
+        fake_work(&list, p->a, p->attach, &tasks[i], TE_READ, p->am, p->bm, PAIR_BYTES)->owner =
+            i % 2 ? &mine : &other;
+    p->a->ops.post(p->a, &list);
+    p->a->ops.cancel(p->a, &mine);
+    for (size_t i = 1; i < N; i += 2) {
+        assert_true(fake_wait(&p->ha, NULL, &tasks[i], 1, 20000));
+        assert_true(tasks[i].error == TE_ERR_CANCELED || tasks[i].error == 0);
+    }
+    assert_int_equal(tasks[N - 1].error, TE_ERR_CANCELED);
+    p->a->ops.close(p->a);
+    p->a->ops.stop(p->a);
+    for (size_t i = 0; i < N; i++)
+        assert_true(tasks[i].done && (!tasks[i].error || tasks[i].error == TE_ERR_CANCELED));
+    pair_close(p);
+}
+
+/* ------------------------------------------------------------------------------- many mappings */
+
+#define MANY 5
+
+/* One that may have three mappings, and the peers of five others. */
+struct crowd {
+    struct pair *p, *q[MANY];
+    struct tei_attach *a[MANY]; /* of p, to the targets of q */
+};
+
+static void gather(struct crowd *c, int mappings)
+{
+    c->p = pair_fork(&cell);
+    c->p->ha.conf.gpu_mappings = mappings;
+    for (size_t i = 0; i < MANY; i++) {
+        json_t *root;
+
+        c->q[i] = pair_fork(&cell);
+        pair_fill(c->q[i], TARGET, 0, PAIR_BYTES, (uint32_t)i + 1);
+        root = describe_as_other(c->p, c->q[i]);
+        assert_int_equal(attach_to(c->p, root, &c->a[i]), 0);
+        json_decref(root);
+    }
+}
+
+static void disperse(struct crowd *c)
+{
+    for (size_t i = 0; i < MANY; i++) {
+        fake_detach(c->p->a, c->a[i]);
+        pair_close(c->q[i]);
+    }
+    assert_true(comes_to_map(c->p, 0));
+    pair_close(c->p);
+}
+
+/* The one unused for longest goes, and comes again. */
+static void the_oldest_mapping_goes(void **state)
+{
+    struct gpuipc_memory *first;
+    struct crowd c;
+
+    (void)state;
+    gather(&c, 3);
+    first = ((struct gpuipc_attach *)c.a[0])->v[0].memory;
+    for (size_t i = 0; i < 3 * MANY; i++) {
+        size_t k = i % MANY, at = 4097 * i;
+
+        assert_int_equal(fake_transfer(c.p->a, c.a[k], TE_READ, c.p->am, c.q[k]->bm + at, 300000),
+                         0);
+        assert_true(pair_same(c.p, 0, c.q[k], at, 300000));
+        assert_int_equal(count_mapped(c.p), i < 3 ? i + 1 : 3);
+        if (i == 2)
+            assert_int_equal(first->state, GPUIPC_MAPPED);
+        if (i == 3)
+            assert_int_equal(first->state, GPUIPC_UNMAPPED);
+    }
+    disperse(&c);
+}
+
+/* What is used is never unmapped, so there may be more for a time. */
+static void mappings_in_use_stay(void **state)
+{
+    enum { EACH = 20, N = EACH * MANY, BYTES = 1000003 };
+    struct fake_task tasks[N];
+    struct tei_list list;
+    struct crowd c;
+
+    (void)state;
+    gather(&c, 1);
+    for (int round = 0; round < 3; round++) {
+        tei_list_init(&list);
+        for (size_t i = 0; i < N; i++)
+            fake_work(&list, c.p->a, c.a[i % MANY], &tasks[i], TE_READ, c.p->am + i % MANY * BYTES,
+                      c.q[i % MANY]->bm + 17, BYTES);
+        c.p->a->ops.post(c.p->a, &list);
+        assert_true(fake_wait(&c.p->ha, NULL, tasks, N, 60000));
+        for (size_t i = 0; i < N; i++)
+            assert_int_equal(tasks[i].error, 0);
+        for (size_t i = 0; i < MANY; i++)
+            assert_true(pair_same(c.p, i * BYTES, c.q[i], 17, BYTES));
+        assert_true(comes_to_map(c.p, 1));
+    }
+    disperse(&c);
+}
+
+/* ------------------------------------------------------------------------------- of its own */
+
+/* Memory that has no handle of the sort is of use on the initiator's side, and nobody else's. */
+static void memory_without_handles(void **state)
+{
+    struct conformance with = cell;
+    struct pair *p;
+
+    (void)state;
+    with.fabric = false;
+    p = pair_open(&with);
+    assert_int_equal(score_of(p, p->attach, p->bm, 10), 0);
+    assert_null(p->br->keys[p->b->index]);
+    assert_true(p->br->direct & 1u << p->b->index);
+    pair_close(p);
+}
+
+static void hip_can_be_disabled(void **state)
+{
+    const struct tei_transport_ops *ops = tei_transport_find("hip");
+    struct fake_host h;
+    char why[256] = "";
+
+    (void)state;
+    fake_host_init(&h);
+    h.conf.disable_hip = true;
+    assert_false(ops->probe(&h.conf, why, sizeof why));
+    assert_non_null(strstr(why, "MC_DISABLE_HIP"));
+    fake_host_fini(&h);
+}
+
+/* ----------------------------------------------------------------------------------------- all */
+
+static const struct conformance cells[] = {
+    {.transport = "nvlink_intra", .kind = {TEI_MEM_HOST, TEI_MEM_CUDA}, .device = {-1, 0}},
+    {.transport = "nvlink_intra", .kind = {TEI_MEM_CUDA, TEI_MEM_CUDA}, .device = {0, 1}},
+    {.transport = "nvlink",
+     .kind = {TEI_MEM_HOST, TEI_MEM_CUDA},
+     .device = {-1, 1},
+     .fabric = true},
+    {.transport = "nvlink", .kind = {TEI_MEM_CUDA, TEI_MEM_CUDA}, .device = {0, 0}, .fabric = true},
+    {.transport = "nvlink",
+     .kind = {TEI_MEM_CUDA, TEI_MEM_CUDA},
+     .device = {1, 0},
+     .configure = use_nvlink_ipc},
+    {.transport = "hip", .kind = {TEI_MEM_HOST, TEI_MEM_HIP}, .device = {-1, 0}},
+    {.transport = "hip", .kind = {TEI_MEM_HIP, TEI_MEM_HIP}, .device = {0, 1}},
+    {.transport = "hip",
+     .kind = {TEI_MEM_HIP, TEI_MEM_HIP},
+     .device = {0, 0},
+     .configure = use_shareable,
+     .fabric = true},
+};
+
+static bool has_device(const struct conformance *with, enum pair_side side)
+{
+    enum tei_mem_kind kind = with->kind[side];
+
+    if (kind == TEI_MEM_HOST)
+        return true;
+    return tei_gpu_open(kind) == 0 && with->device[side] < tei_gpu_count(kind) &&
+           (!with->fabric || tei_gpu_has_fabric(kind, with->device[side]));
+}
+
+static int run_cell(const struct conformance *with)
+{
+    const struct CMUnitTest tests[] = {CONFORMANCE_ONE_SIDED_TESTS,
+                                       cmocka_unit_test(maps_when_first_used),
+                                       cmocka_unit_test(what_is_beyond_is_not_taken),
+                                       cmocka_unit_test(regions_in_the_middle),
+                                       cmocka_unit_test(freed_and_allocated_anew),
+                                       cmocka_unit_test(reasons),
+                                       cmocka_unit_test(nobody_names_memory_of_this_process),
+                                       cmocka_unit_test(buffers_of_another_make),
+                                       cmocka_unit_test(shm_name_of_whole_allocations_only),
+                                       cmocka_unit_test(refused_by_the_driver),
+                                       cmocka_unit_test(ends_what_waits),
+                                       cmocka_unit_test(the_oldest_mapping_goes),
+                                       cmocka_unit_test(mappings_in_use_stay)};
+    const struct CMUnitTest fabric[] = {cmocka_unit_test(memory_without_handles)};
+    char name[100];
+    int rc;
+
+    cell = *with;
+    snprintf(name, sizeof name, "%s%s: kind %d device %d and kind %d device %d", cell.transport,
+             cell.fabric ? " by the fabric" : "", (int)cell.kind[0], cell.device[0],
+             (int)cell.kind[1], cell.device[1]);
+    rc = cmocka_run_group_tests_name(name, tests, NULL, NULL);
+    if (cell.fabric)
+        rc |= cmocka_run_group_tests(fabric, NULL, NULL);
+    return rc;
+}
+
+int main(void)
+{
+    const struct CMUnitTest own[] = {cmocka_unit_test(hip_can_be_disabled)};
+    int rc = 0, n = 0;
+
+    pair_prepare();
+    for (size_t i = STEP / 2; i < TEI_ARRAY_LEN(cells); i += STEP) {
+        if (!has_device(&cells[i], INITIATOR) || !has_device(&cells[i], TARGET))
+            continue;
+        rc |= run_cell(&cells[i]);
+        n++;
+    }
+    if (n == 0) {
+        puts("no driver of a device, or no device");
+        return 77;
+    }
+    return rc | cmocka_run_group_tests(own, NULL, NULL);
+}
