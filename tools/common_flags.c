@@ -84,6 +84,16 @@ static bool parse_number(const struct flag *flag, const char *text, uint64_t *ou
     return ok && *out >= flag->min && (flag->max == 0 || *out <= flag->max);
 }
 
+static bool parse_index(const struct flag *flag, const char *text, int64_t *out)
+{
+    uint64_t count = 0;
+    bool all = strcmp(text, "-1") == 0;
+    if (!all && (!parse_number(flag, text, &count) || count > INT64_MAX))
+        return false;
+    *out = all ? -1 : (int64_t)count;
+    return true;
+}
+
 static bool store(const struct flag *flag, void *value, const char *text)
 {
     switch (flag->kind) {
@@ -95,6 +105,8 @@ static bool store(const struct flag *flag, void *value, const char *text)
     case FLAG_COUNT:
     case FLAG_SIZE:
         return parse_number(flag, text, value);
+    case FLAG_INDEX:
+        return parse_index(flag, text, value);
     case FLAG_TEXT:
         break;
     }
@@ -122,6 +134,8 @@ static const char *kind_text(const struct flag *flag)
         return "true|false";
     case FLAG_COUNT:
         return "NUMBER";
+    case FLAG_INDEX:
+        return "NUMBER|-1";
     case FLAG_SIZE:
         return "BYTES";
     case FLAG_SECONDS:

@@ -15,6 +15,7 @@ enum flag_kind {
     FLAG_SWITCH,  /* bool */
     FLAG_TEXT,    /* const char *; points into argv or at the default */
     FLAG_COUNT,   /* uint64_t */
+    FLAG_INDEX,   /* int64_t; -1 stands for all */
     FLAG_SIZE,    /* uint64_t, bytes, with an optional unit */
     FLAG_SECONDS, /* double */
     FLAG_FACTOR,  /* double, without a unit */

@@ -2,7 +2,8 @@
 /*
  * Request i of worker t works at block * (i * threads + t) of a local and a remote buffer, both
  * chosen by t. In a verified load the bytes of a worker lie together, and each local buffer has two
- * halves: what is written comes from the first, what is read back goes to the second.
+ * halves: what is written comes from the first, what is read back goes to the second. The host sees
+ * both by mirrors.
  */
 #include "common_load.h"
 
@@ -16,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common_memory.h"
 #include "common_random.h"
 
 #define SKEW     64 /* a verified load begins at any of so many byte offsets */
@@ -41,8 +43,9 @@ struct worker {
     struct shared *shared;
     pthread_t thread;
     size_t index;
-    uint8_t *local;  /* of this worker's range */
-    uint64_t remote; /* likewise */
+    uint8_t *local;           /* of this worker's range */
+    uint64_t remote;          /* likewise */
+    struct mirror from, back; /* of a verified load */
     te_request *reqs;
     uint64_t *task_ns; /* --poll: when each task was seen to end */
     uint64_t seed;
@@ -285,6 +288,13 @@ static bool check_guards(struct worker *w, const uint8_t *back, uint64_t skew, u
     return false;
 }
 
+static bool mirrored(struct worker *w, const struct mirror *m, bool ok)
+{
+    if (!ok)
+        tell(w, "FAILED: worker %zu: %s", w->index, m->error);
+    return ok;
+}
+
 /* Random bytes there and back. */
 static bool verify_round(struct worker *w)
 {
@@ -295,18 +305,21 @@ static bool verify_round(struct worker *w)
     uint64_t skew = random_next(&w->seed) % offsets;
     uint64_t first = 1 + random_next(&w->seed) % load->block;
     uint64_t length = range - (offsets - 1);
-    uint8_t *data = w->local + from, *area = w->local + load->setup->length / 2;
-    uint8_t *back = area + skew;
+    uint8_t *data = w->from.seen + from, *area = w->back.seen, *back = area + skew;
 
     random_fill(&w->seed, data, length);
-    size_t n = cut(w, TE_WRITE, data, w->remote + to, length, load->block);
+    if (!mirrored(w, &w->from, mirror_push(&w->from, from, length)))
+        return false;
+    size_t n = cut(w, TE_WRITE, w->from.part + from, w->remote + to, length, load->block);
     if (!run_batch(w, n, true))
         return false;
     memset(area, GUARD, range);
     for (uint64_t i = 0; i < length; i++)
         back[i] = (uint8_t)~data[i];
-    n = cut(w, TE_READ, back, w->remote + to, length, first);
-    if (!run_batch(w, n, true))
+    if (!mirrored(w, &w->back, mirror_push(&w->back, 0, range)))
+        return false;
+    n = cut(w, TE_READ, w->back.part + skew, w->remote + to, length, first);
+    if (!run_batch(w, n, true) || !mirrored(w, &w->back, mirror_pull(&w->back, 0, range)))
         return false;
     if (memcmp(data, back, length) != 0) {
         tell_mismatch(w, data, back, length, w->remote + to);
@@ -390,6 +403,16 @@ static void place(struct worker *w)
     w->seed = (uint64_t)now_ns() ^ ((uint64_t)getpid() << 32) ^ (w->index * 0xD1342543DE82EF95ull);
 }
 
+static bool mirror_both(struct worker *w)
+{
+    const struct load *load = w->shared->load;
+    uint64_t range = load->block * load->batch;
+
+    return mirrored(w, &w->from, mirror_open(&w->from, load->setup, w->local, range)) &&
+           mirrored(w, &w->back,
+                    mirror_open(&w->back, load->setup, w->local + load->setup->length / 2, range));
+}
+
 static bool prepare(struct worker *w, struct shared *shared, size_t index)
 {
     size_t room = shared->load->batch + 1;
@@ -400,7 +423,7 @@ static bool prepare(struct worker *w, struct shared *shared, size_t index)
     if (!w->reqs || !w->task_ns)
         return false;
     place(w);
-    return true;
+    return !shared->load->verify || mirror_both(w);
 }
 
 static void draw_line(const struct shared *shared, const struct worker *workers,
@@ -511,6 +534,8 @@ bool load_run(const struct load *load, struct load_result *result)
     for (size_t i = 0; i < load->threads; i++) {
         free(workers[i].reqs);
         free(workers[i].task_ns);
+        mirror_close(&workers[i].from);
+        mirror_close(&workers[i].back);
     }
     free(workers);
     return n == load->threads && !result->failed && !result->corrupt;

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common_matrix.h"
+#include "common_memory.h"
 #include "common_units.h"
 
 #define ROW(member) .name = #member, .offset = offsetof(struct setup_flags, member)
@@ -42,7 +43,8 @@ const struct flag setup_flag_table[] = {
      .help =
          "Transport: rdma, tcp, host, ... If not given and rdma cannot run here, tcp is taken.\n"
          "      tcp and rdma carry everything, within this host too; host is tcp with the path\n"
-         "      within a host, which must be there; nvmeof is for files alone."},
+         "      within a host, which must be there; nvmeof is for files alone; nvlink,\n"
+         "      nvlink_intra and hip are for memory of GPUs."},
     {ROW(auto_discovery), .kind = FLAG_SWITCH, .initial = "false",
      .help = "Let the engine find devices and which is near what, and choose transports unless\n"
              "      --protocol does."},
@@ -71,8 +73,12 @@ const struct flag setup_flag_table[] = {
     {ROW(report_precision), .kind = FLAG_COUNT, .initial = "2", .max = 9,
      .help = "Digits after the point."},
     {ROW(use_vram), .kind = FLAG_SWITCH, .initial = "false",
-     .help = "Buffers in GPU memory (not in this build)."},
-    {ROW(gpu_id), .kind = FLAG_COUNT, .initial = "0", .help = "The GPU of --use_vram."},
+     .help =
+         "Buffers in memory of a GPU: a CUDA one, or with --protocol=hip, or where there is no\n"
+         "      CUDA, a HIP one. With the protocols nvlink, nvlink_intra and hip the default is\n"
+         "      true."},
+    {ROW(gpu_id), .kind = FLAG_INDEX, .initial = "0",
+     .help = "The GPU of --use_vram; -1: a buffer on each."},
 };
 
 const size_t setup_flag_count = sizeof(setup_flag_table) / sizeof(setup_flag_table[0]);
@@ -236,14 +242,18 @@ static int set_discovery(const struct setup *s, te_options *o)
 /* A transport to other engines that is asked for by name carries everything, within a host too. */
 static int set_protocol(const struct setup *s, te_options *o)
 {
-    const char *name = s->flags->protocol;
+    static const struct {
+        const char *protocol, *option, *value;
+    } rows[] = {{"tcp", "MC_FORCE_TCP", "1"},
+                {"rdma", "TE_HOST_PATH", "0"},
+                {"rdma", "MC_FORCE_HCA", "1"},
+                {"nvlink", "MC_FORCE_MNNVL", "1"},
+                {"nvlink_intra", "MC_INTRA_NVLINK", "1"}};
     int rc = 0;
-    if (!flags_given(s->line, "protocol"))
-        return 0;
-    if (strcmp(name, "tcp") == 0)
-        rc = te_option_set(o, "MC_FORCE_TCP", "1");
-    else if (strcmp(name, "rdma") == 0)
-        rc = te_option_set(o, "TE_HOST_PATH", "0");
+    for (size_t i = 0; !rc && i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (flags_given(s->line, "protocol") && strcmp(s->flags->protocol, rows[i].protocol) == 0)
+            rc = te_option_set(o, rows[i].option, rows[i].value);
+    }
     return rc;
 }
 
@@ -290,11 +300,12 @@ static char *read_text(struct setup *s, const char *path)
 /* By which every NUMA node that has a buffer prefers the devices of --device_name. */
 static char *device_matrix(struct setup *s)
 {
-    int nodes[SETUP_NODES_MAX];
+    int nodes[SETUP_BUFFERS_MAX];
+    size_t n = setup_nodes(nodes);
     char *text;
-    for (size_t i = 0; i < s->count; i++)
-        nodes[i] = s->buffers[i].node < 0 ? 0 : s->buffers[i].node;
-    text = matrix_of_devices(s->flags->device_name, nodes, s->count);
+    for (size_t i = 0; i < n; i++)
+        nodes[i] = nodes[i] < 0 ? 0 : nodes[i];
+    text = matrix_of_devices(s->flags->device_name, nodes, n);
     if (!text)
         setup_fail(s, "no memory for a NIC priority matrix");
     return text;
@@ -305,11 +316,37 @@ static void drop_line(void *arg, enum te_log_level level, const char *line)
     (void)arg, (void)level, (void)line;
 }
 
-/* The path within a host is a companion of what reaches other ones. */
+void setup_hush(bool on)
+{
+    te_log_set_sink(on ? drop_line : NULL, NULL);
+}
+
+/* Those that move memory of GPUs and reach nothing else at the target. */
+static bool is_of_gpus(const char *protocol)
+{
+    static const char *const names[] = {"nvlink", "nvlink_intra", "hip"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(protocol, names[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+/*
+ * The path within a host is a companion of what reaches other ones. A target's host memory is out of
+ * reach of what is of GPUs: tcp is for that. A target with memory of GPUs does not offer tcp, so that
+ * nothing else than what was asked for is measured.
+ */
+static bool needs_tcp(const struct setup *s)
+{
+    const char *name = s->flags->protocol;
+    return strcmp(name, "host") == 0 || (is_of_gpus(name) && (is_initiator(s) || !s->vram));
+}
+
 static int install_named(struct setup *s, const char *matrix)
 {
     const char *name = s->flags->protocol;
-    int rc = strcmp(name, "host") == 0 ? te_transport_install(s->engine, "tcp", matrix) : 0;
+    int rc = needs_tcp(s) ? te_transport_install(s->engine, "tcp", matrix) : 0;
 
     return rc ? rc : te_transport_install(s->engine, name, matrix);
 }
@@ -335,10 +372,9 @@ static bool choose_matrix(struct setup *s, char **matrix)
 static int install_asked(struct setup *s, bool asked, const char *matrix)
 {
     int rc;
-    if (!asked)
-        te_log_set_sink(drop_line, NULL); /* The line that the caller prints says it. */
+    setup_hush(!asked);
     rc = install_named(s, matrix);
-    te_log_set_sink(NULL, NULL);
+    setup_hush(false);
     return rc;
 }
 
@@ -374,25 +410,25 @@ static bool install(struct setup *s)
 
 /* ---- Buffers --------------------------------------------------------------------------------- */
 
+struct nodes {
+    int *at;
+    size_t count;
+};
+
 static void add_node(void *arg, int node)
 {
-    struct setup *s = arg;
-    if (s->count < SETUP_NODES_MAX)
-        s->buffers[s->count++].node = node;
+    struct nodes *nodes = arg;
+    if (nodes->count < SETUP_BUFFERS_MAX)
+        nodes->at[nodes->count++] = node;
 }
 
-static bool add_buffer(struct setup *s, struct setup_buffer *b, unsigned access)
+size_t setup_nodes(int at[SETUP_BUFFERS_MAX])
 {
-    char location[16] = "*";
-    char what[64];
-    if (b->node >= 0)
-        snprintf(location, sizeof(location), "cpu:%d", b->node);
-    snprintf(what, sizeof(what), "no buffer of %llu bytes", (unsigned long long)s->length);
-    if (te_alloc(s->engine, s->length, location, &b->addr))
-        return fail(s, what);
-    if (s->flags->init_mem)
-        memset(b->addr, 0xCC, s->length);
-    return te_register(s->engine, b->addr, s->length, location, access) == 0 || fail(s, what);
+    struct nodes nodes = {.at = at};
+    each_number("/sys/devices/system/node/online", add_node, &nodes);
+    if (nodes.count == 0)
+        add_node(&nodes, -1);
+    return nodes.count;
 }
 
 uint64_t setup_need(uint64_t block, uint64_t batch, uint64_t threads)
@@ -418,6 +454,7 @@ bool setup_begin(struct setup *s, const struct setup_flags *flags, const struct 
     memset(s, 0, sizeof(*s));
     s->flags = flags;
     s->line = line;
+    s->vram = flags_given(line, "use_vram") ? flags->use_vram : is_of_gpus(flags->protocol);
     if (!flags->metadata_server[0])
         return setup_fail(s, "--metadata_server is missing: give --metadata_server=P2PHANDSHAKE, "
                              "which needs no server, or one such as http://HOST:8080/metadata");
@@ -430,18 +467,7 @@ bool setup_begin(struct setup *s, const struct setup_flags *flags, const struct 
 bool setup_open(struct setup *s, uint64_t length, unsigned access)
 {
     s->length = length;
-    if (s->flags->use_vram)
-        return setup_fail(s, "--use_vram: this build moves host memory only");
-    each_number("/sys/devices/system/node/online", add_node, s);
-    if (s->count == 0)
-        add_node(s, -1);
-    if (!check_names(s) || !create_engine(s) || !install(s))
-        return false;
-    for (size_t i = 0; i < s->count; i++) {
-        if (!add_buffer(s, &s->buffers[i], access))
-            return false;
-    }
-    return true;
+    return check_names(s) && create_engine(s) && install(s) && memory_open(s, access);
 }
 
 bool setup_open_target(struct setup *s, uint64_t length)
@@ -475,12 +501,7 @@ bool setup_open_target(struct setup *s, uint64_t length)
 
 void setup_close(struct setup *s)
 {
-    for (size_t i = 0; i < s->count && s->engine; i++) {
-        if (!s->buffers[i].addr)
-            continue;
-        te_unregister(s->engine, s->buffers[i].addr);
-        te_free(s->engine, s->buffers[i].addr);
-    }
+    memory_close(s);
     te_engine_destroy(s->engine);
     s->engine = NULL;
 }

@@ -10,7 +10,7 @@
 #include "common_flags.h"
 #include "te.h"
 
-#define SETUP_NODES_MAX   64   /* NUMA nodes that get a buffer each */
+#define SETUP_BUFFERS_MAX 64   /* of NUMA nodes or GPUs, one each */
 #define SETUP_REMOTES_MAX 1024 /* buffers of the target that are used */
 #define SETUP_ERROR_MAX   1024
 
@@ -19,7 +19,8 @@ struct setup_flags {
     const char *protocol, *device_name, *nic_priority_matrix, *segment_id, *ip_or_host_name;
     const char *report_unit;
     uint64_t rpc_port, buffer_size, batch_size, block_size, threads, deadline_ms, batches;
-    uint64_t report_precision, gpu_id;
+    uint64_t report_precision;
+    int64_t gpu_id;
     double duration;
     bool auto_discovery, use_vram;
     bool init_mem; /* fill the buffers first; not in the table: the tool sets it */
@@ -31,7 +32,9 @@ extern const size_t setup_flag_count;
 
 struct setup_buffer {
     void *addr;
-    int node; /* NUMA node, -1 for any */
+    int node;          /* NUMA node, -1 for any */
+    char location[32]; /* as te_alloc() takes it */
+    bool registered;
 };
 
 struct setup {
@@ -39,10 +42,11 @@ struct setup {
     const struct flags *line; /* what the command line gave of them */
     te_engine *engine;
     const char *protocol; /* the one installed */
+    bool vram;            /* buffers in memory of GPUs, which the host may not touch */
     char name[256];       /* of our segment */
     size_t count;         /* of buffers */
     uint64_t length;      /* of each buffer */
-    struct setup_buffer buffers[SETUP_NODES_MAX];
+    struct setup_buffer buffers[SETUP_BUFFERS_MAX];
     te_segment target;
     size_t remote_count;
     te_buffer remotes[SETUP_REMOTES_MAX];
@@ -60,10 +64,13 @@ __attribute__((format(printf, 2, 3))) bool setup_fail(struct setup *s, const cha
 
 /*
  * Makes the engine, installs the transport and registers one buffer of at least `length` bytes per
- * NUMA node, for peers with `access`. Tells what went wrong and returns false
- * on failure; setup_close() is due in both cases.
+ * NUMA node, or per GPU that --gpu_id names, for peers with `access`. Tells what went wrong and
+ * returns false on failure; setup_close() is due in both cases.
  */
 bool setup_open(struct setup *s, uint64_t length, unsigned access);
+
+/* Whether the engine's log lines are dropped, since what the caller prints says more. */
+void setup_hush(bool on);
 
 /* Opens the segment that --segment_id names, whose buffers must hold `length` bytes each. */
 bool setup_open_target(struct setup *s, uint64_t length);
@@ -90,6 +97,9 @@ bool setup_interrupted(int timeout_ms);
  * setup_interrupted(); -1 if there is none to be had.
  */
 int setup_signal_fd(void);
+
+/* The NUMA nodes, SETUP_BUFFERS_MAX at most; -1 alone where the kernel names none. */
+size_t setup_nodes(int nodes[SETUP_BUFFERS_MAX]);
 
 /* Binds the calling thread to the CPUs of a NUMA node, where that can be done. */
 void setup_bind(int node);

@@ -150,12 +150,12 @@ static json_t *stats_json(te_engine *e)
 
 static json_t *head_json(const struct bench *b)
 {
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:b}", "tool", TOOL, "version",
-                     te_version(), "operation", b->common.operation, "protocol", b->setup.protocol,
-                     "metadata_server", b->common.metadata_server, "segment_id",
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:s, s:b}", "tool", TOOL,
+                     "version", te_version(), "operation", b->common.operation, "protocol",
+                     b->setup.protocol, "metadata_server", b->common.metadata_server, "segment_id",
                      b->common.segment_id, "local_server_name", b->setup.name, "buffer_size",
-                     (json_int_t)b->setup.length, "buffers", (json_int_t)b->setup.count, "verify",
-                     (int)b->own.verify);
+                     (json_int_t)b->setup.length, "buffers", (json_int_t)b->setup.count, "memory",
+                     b->setup.buffers[0].location, "verify", (int)b->own.verify);
 }
 
 static void print_json(const json_t *o)

@@ -226,7 +226,8 @@ class Refusals(unittest.TestCase):
                   "--batch_size=1")
         for flags, rc, says in (((), 2, "--metadata_server"), (self.P2P, 2, "--segment_id"),
                                 ((*self.P2P, *target, "--sweep", "--sweep_threads=x"), 2, "--sweep_threads"),
-                                ((*self.P2P, *target, "--use_vram"), 1, "--use_vram"),
+                                ((*self.P2P, *target, "--use_vram", "--gpu_id=9999"), 1,
+                                 "--use_vram"),
                                 ((*self.P2P, *target), 1, address)):
             proc = self.refused("--json", *flags, rc=rc, says=says)
             result = json.loads(proc.output())
@@ -259,7 +260,7 @@ class Refusals(unittest.TestCase):
     def test_what_cannot_be_had(self):
         p2p = (*self.P2P, "--segment_id=127.0.0.1:1")
         self.refused(*p2p, "--protocol=carrier-pigeon", rc=1, says="carrier-pigeon")
-        self.refused(*p2p, "--protocol=tcp", "--use_vram", rc=1, says="--use_vram")
+        self.refused(*p2p, "--protocol=tcp", "--use_vram", "--gpu_id=9999", rc=1, says="--use_vram")
         self.refused("--metadata_server=gopher://h:1", "--segment_id=a", "--protocol=tcp", rc=1,
                      says="gopher")
         wrong = self.refused(*p2p, "--protocol=tcp", "--buffer_size=1M", "--threads=1", "--batch_size=1",

@@ -28,6 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common_memory.h"
 #include "common_random.h"
 #include "common_units.h"
 #include "te.h"
@@ -88,6 +89,7 @@ struct run {
     struct replay_result *result;
     te_engine *engine;
     struct trace_lru cache;
+    struct mirror *mirrors; /* of our buffers */
     struct flight *flights;
     size_t flight_count, flying; /* flying: those beyond FLIGHT_TAKEN */
     struct flight *taken;        /* the one that is FLIGHT_TAKEN, or NULL */
@@ -187,20 +189,41 @@ static bool size_cache(struct replay *r)
 }
 
 /* Cuts our buffers into random bytes and, to verify, an area for each flight. */
-static void lay_out(struct run *run)
+static bool lay_out(struct run *run)
 {
     const struct replay *r = run->replay;
-    const struct setup *s = r->setup;
+    struct setup *s = r->setup;
     size_t areas = (run->flight_count + s->count - 1) / s->count; /* in each buffer */
     uint64_t seed = 0;
 
     run->source_bytes = r->verify ? s->length / 2 : s->length;
-    for (size_t i = 0; i < s->count; i++)
-        random_fill(&seed, s->buffers[i].addr, run->source_bytes);
+    for (size_t i = 0; i < s->count; i++) {
+        struct mirror *m = &run->mirrors[i];
+        if (!mirror_open(m, s, s->buffers[i].addr, s->length))
+            return setup_fail(s, "%s", m->error);
+        random_fill(&seed, m->seen, run->source_bytes);
+        if (!mirror_push(m, 0, run->source_bytes))
+            return setup_fail(s, "%s", m->error);
+    }
     run->area_blocks = (size_t)((s->length - run->source_bytes) / areas / r->block);
     for (size_t i = 0; r->verify && i < run->flight_count; i++)
         run->flights[i].area = (uint8_t *)s->buffers[i % s->count].addr + run->source_bytes +
                                i / s->count * run->area_blocks * r->block;
+    return true;
+}
+
+/* Of the buffer that the address is in. */
+static struct mirror *mirror_of(const struct run *run, const uint8_t *at)
+{
+    struct mirror *m = run->mirrors;
+    while (at < m->part || (uint64_t)(at - m->part) >= m->length)
+        m++;
+    return m;
+}
+
+static uint8_t *seen(const struct mirror *m, const uint8_t *at)
+{
+    return m->seen + (at - m->part);
 }
 
 /* The bytes of a block. */
@@ -217,6 +240,7 @@ static bool make_flights(struct run *run)
 {
     size_t n = run->replay->trace.blocks_max ? run->replay->trace.blocks_max : 1;
 
+    run->mirrors = calloc(run->replay->setup->count, sizeof(*run->mirrors));
     run->flights = calloc(run->flight_count, sizeof(*run->flights));
     for (size_t i = 0; run->flights && i < run->flight_count; i++) {
         struct flight *f = &run->flights[i];
@@ -226,7 +250,7 @@ static bool make_flights(struct run *run)
         if (!f->reqs || !f->moved || !f->blocks)
             return false;
     }
-    return run->flights != NULL;
+    return run->flights != NULL && run->mirrors != NULL;
 }
 
 static void close_run(struct run *run)
@@ -237,6 +261,9 @@ static void close_run(struct run *run)
         free(run->flights[i].blocks);
     }
     free(run->flights);
+    for (size_t i = 0; run->mirrors && i < run->replay->setup->count; i++)
+        mirror_close(&run->mirrors[i]);
+    free(run->mirrors);
     trace_lru_fini(&run->cache);
     if (run->signal_fd >= 0)
         close(run->signal_fd);
@@ -259,8 +286,7 @@ static bool open_run(struct run *run)
     if (!trace_lru_init(&run->cache, s->remotes, s->remote_count, r->block, slots ? slots : 1) ||
         !make_flights(run))
         return setup_fail(s, "out of memory");
-    lay_out(run);
-    return true;
+    return lay_out(run);
 }
 
 /* ---- Failures -------------------------------------------------------------------------------- */
@@ -304,9 +330,9 @@ static void fail_batch(struct run *run, const struct flight *f)
 }
 
 /* Says how what was read back by request `i` of the batch differs. */
-static void tell_mismatch(struct run *run, const struct flight *f, size_t i, const uint8_t *want)
+static void tell_mismatch(struct run *run, const struct flight *f, size_t i, const uint8_t *want,
+                          const uint8_t *have)
 {
-    const uint8_t *have = f->reqs[i].source;
     uint64_t length = f->reqs[i].length, first = length, count = 0;
 
     for (uint64_t at = length; at-- > 0;) {
@@ -431,7 +457,13 @@ static void read_back(struct run *run, struct flight *f)
         if (!b)
             continue;
         uint8_t *local = f->area + f->count * run->replay->block;
-        memset(local, NOISE, length);
+        struct mirror *m = mirror_of(run, local);
+        memset(seen(m, local), NOISE, length);
+        if (!mirror_push(m, (uint64_t)(local - m->part), length)) {
+            fail(run, f, m->error);
+            land(run, f);
+            return;
+        }
         add_request(run, f, TE_READ, local, b, length);
     }
     if (f->count == 0 || !submit(run, f, FLIGHT_READING))
@@ -442,9 +474,15 @@ static void compare(struct run *run, const struct flight *f)
 {
     for (size_t i = 0; i < f->count && !run->result->corrupt; i++) {
         const te_request *req = &f->reqs[i];
-        const uint8_t *want = source_of(run, f->moved[i]->id);
-        if (memcmp(want, req->source, req->length) != 0)
-            tell_mismatch(run, f, i, want);
+        const uint8_t *from = source_of(run, f->moved[i]->id), *to = req->source;
+        struct mirror *m = mirror_of(run, to);
+        const uint8_t *want = seen(mirror_of(run, from), from), *have = seen(m, to);
+        if (!mirror_pull(m, (uint64_t)(to - m->part), req->length)) {
+            fail(run, f, m->error);
+            return;
+        }
+        if (memcmp(want, have, req->length) != 0)
+            tell_mismatch(run, f, i, want, have);
         else
             run->result->verified += req->length;
     }

@@ -12,6 +12,7 @@ static struct values {
     bool loud, node;
     const char *word, *any_text;
     uint64_t count, block_size;
+    int64_t index;
     double seconds, factor;
 } v;
 
@@ -47,6 +48,11 @@ static const struct flag rows[] = {
      .initial = "3",
      .min = 1,
      .max = 9,
+     .help = ""},
+    {.name = "index",
+     .kind = FLAG_INDEX,
+     .offset = offsetof(struct values, index),
+     .initial = "0",
      .help = ""},
     {.name = "block_size",
      .kind = FLAG_SIZE,
@@ -124,6 +130,11 @@ static void spellings(void **state)
     assert_true(v.loud && !v.node && !x.last);
     assert_int_equal(parse("--no_loud", "--count", "9", "--count=4", NULL), -1);
     assert_true(!v.loud && v.count == 4);
+    assert_int_equal(v.index, 0);
+    assert_int_equal(parse("--index", "-1", NULL), -1);
+    assert_int_equal(v.index, -1);
+    assert_int_equal(parse("--index=7", NULL), -1);
+    assert_int_equal(v.index, 7);
 }
 
 static void refusals(void **state)
@@ -138,6 +149,9 @@ static void refusals(void **state)
     assert_int_equal(parse("--count=10", NULL), 2);
     assert_int_equal(parse("--count=", NULL), 2);
     assert_int_equal(parse("--count", NULL), 2);
+    assert_int_equal(parse("--index=-2", NULL), 2);
+    assert_int_equal(parse("--index=", NULL), 2);
+    assert_int_equal(parse("--index=9223372036854775808", NULL), 2);
     assert_int_equal(parse("--word=rea", NULL), 2);
     assert_int_equal(parse("--word=read|write", NULL), 2);
     assert_int_equal(parse("--seconds=nan", NULL), 2);
