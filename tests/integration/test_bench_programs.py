@@ -14,7 +14,7 @@ import te_proc as te
 
 BENCH = os.path.join(te.BUILD, "tests", "bench")
 NETLAB = os.path.join(te.SRC, "scripts", "netlab.sh")
-PROGRAMS = ("raw_stream", "raw_pingpong", "raw_memcpy", "raw_process_vm", "te_micro", "te_peers",
+PROGRAMS = ("raw_stream", "raw_pingpong", "raw_memcpy", "raw_process_vm", "te_micro", "te_peers", "raw_gpu", "te_gpu",
             "delay_relay")
 
 
