@@ -1,0 +1,331 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Runs what concerns memory of GPUs on a host that has one, which may have neither packages nor a
+# network: tests, both tools in two processes, and the figures, within 8 minutes.
+#
+#   run.sh pack FOLDER [BUILD]   on a machine with a build: puts binaries, the shared libraries that
+#                                they need and this script into FOLDER, which must not be there yet
+#   run.sh run [FOLDER]          on the host with the GPU: runs what FOLDER (this script's) holds
+#   run.sh [BUILD]               both, on this machine
+#
+#   --soft    with the stand-in drivers of the build instead of the host's (also TE_DEVICE_SOFT=1)
+#   --short   of the tests only one, and small samples: whether this script is sound
+#
+# The report, the outputs and the figures go to $OUT, else to FOLDER/report. Exits 0 if everything
+# passed or was skipped for want of what the report names, 1 if not, 77 without a CUDA driver.
+# TE_DEVICE_CUDA and TE_DEVICE_CUFILE name the files of libcuda.so.1 and libcufile.so.0 where they are
+# not found by themselves.
+set -uo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+self=$here/$(basename "${BASH_SOURCE[0]}")
+soft=${TE_DEVICE_SOFT:-}
+short=
+
+die() {
+    echo "run.sh: $*" >&2
+    exit 2
+}
+
+# ---- pack ------------------------------------------------------------------------------------------
+
+# What the host has to have itself: the C library's family, and drivers.
+is_of_host() {
+    case $1 in
+    linux-vdso.* | ld-linux* | libc.so.* | libm.so.* | libpthread.so.* | libdl.so.* | librt.so.* | \
+        libresolv.so.* | libutil.so.* | libanl.so.* | libnss_* | libcuda.so.* | libamdhip64.so.* | \
+        libcufile*.so.* | libnvidia-*) return 0 ;;
+    esac
+    return 1
+}
+
+pack_libraries() { # FOLDER BINARY...
+    local folder=$1 name path
+    shift
+    for binary in "$@"; do
+        LD_LIBRARY_PATH=$build/tests/softgpu ldd "$binary" | awk '$2 == "=>" && $3 ~ /^\// {print $1, $3}'
+    done | sort -u | while read -r name path; do
+        is_of_host "$name" || cp -L "$path" "$folder/$name" || return 1
+    done
+}
+
+pack() {
+    local folder=$1 binary
+    [ -e "$folder" ] && die "$folder is there already"
+    [ -d "$build/tests/softgpu" ] || die "$build/tests/softgpu is not there: build first"
+    mkdir -p "$folder"/{bin,tests,bench,lib,nohip} || exit 1
+    for binary in "$build"/bin/{transfer_engine_bench,transfer_engine_validator,te_info} \
+        "$build"/tests/bench/{raw_gpu,te_gpu}; do
+        [ -x "$binary" ] || die "$binary is not built"
+    done
+    cp "$build"/bin/{transfer_engine_bench,transfer_engine_validator,te_info} "$folder/bin" &&
+        cp "$build"/tests/bench/{raw_gpu,te_gpu} "$folder/bench" &&
+        cp "$here/run.sh" "$folder" || exit 1
+    for binary in "$build"/tests/*/test_gpu*; do
+        [ -f "$binary" ] && [ -x "$binary" ] && { cp "$binary" "$folder/tests" || exit 1; }
+    done
+    pack_libraries "$folder/lib" "$folder"/{bin,bench,tests}/* || die "cannot pack a library"
+    # Tests are linked with both drivers. Where there is no HIP this one stands for it, and has nothing.
+    "${TE_TEST_CC:-cc}" -shared -nostdlib -x c /dev/null -Wl,-soname,libamdhip64.so.5 \
+        -o "$folder/nohip/libamdhip64.so.5" || die "cannot make a stand-in for HIP"
+    if [ -n "$soft" ]; then
+        cp -r "$build/tests/softgpu" "$folder/softgpu" || exit 1
+    else
+        strip --strip-debug "$folder"/{bin,bench,tests,lib}/* 2>/dev/null
+    fi
+    return 0
+}
+
+# ---- the host --------------------------------------------------------------------------------------
+
+first_file() {
+    local file
+    for file in "$@"; do
+        [ -f "$file" ] && { readlink -f "$file"; return 0; }
+    done
+    return 1
+}
+
+known_file() { # NAME: as the loader knows it, or where installers put it
+    local file
+    file=$(ldconfig -p 2>/dev/null | awk -v name="$1" '$1 == name && /x86-64|AArch64/ {print $NF; exit}')
+    first_file ${file:+"$file"} /usr/lib/*-linux-gnu/"$1" /usr/lib64/"$1" /usr/local/nvidia/lib64/"$1" \
+        /usr/lib/wsl/lib/"$1" /usr/local/cuda*/lib64/"$1" /usr/local/cuda*/targets/*/lib/"$1" ||
+        timeout 20 find /opt /usr /home /root -xdev -name "$1" -type f -print -quit 2>/dev/null | grep .
+}
+
+# Sets `libraries`, what programs are given as LD_LIBRARY_PATH, with the host's drivers before all that
+# the programs were linked with.
+find_drivers() {
+    local cuda cufile
+    if [ -n "$soft" ]; then
+        libraries=$folder/softgpu:$folder/lib
+        cufile_text="the stand-in"
+        return
+    fi
+    cuda=${TE_DEVICE_CUDA:-$(known_file libcuda.so.1)}
+    if [ -z "$cuda" ]; then
+        echo "run.sh: this host has no libcuda.so.1: it has no CUDA driver (--soft needs none)" >&2
+        exit 77
+    fi
+    mkdir -p "$work/driver"
+    ln -s "$cuda" "$work/driver/libcuda.so.1"
+    cufile=${TE_DEVICE_CUFILE:-$(known_file libcufile.so.0)}
+    cufile_text=${cufile:-none}
+    [ -n "$cufile" ] && ln -s "$cufile" "$work/driver/libcufile.so.0"
+    libraries=$work/driver:$folder/lib:$folder/nohip:$(dirname "$cuda")
+    cat >"$work/cufile.json" <<END
+{"logging": {"dir": "$work", "level": "ERROR"},
+ "properties": {"allow_compat_mode": true, "force_compat_mode": true}}
+END
+    export CUFILE_ENV_PATH_JSON=$work/cufile.json
+}
+
+describe_host() {
+    echo "| What | |"
+    echo "|---|---|"
+    if [ -n "$soft" ]; then
+        echo "| GPU | none: stand-in drivers, whose figures mean nothing |"
+    elif command -v nvidia-smi >/dev/null; then
+        nvidia-smi -L 2>&1 | sed 's/ (UUID.*//; s/^/| GPU | /; s/$/ |/'
+        echo "| Driver | $(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>&1 | head -1) |"
+    else
+        echo "| GPU | $(head -1 "$out/raw_gpu.txt" 2>/dev/null) |"
+        echo "| Driver | $(head -1 /proc/driver/nvidia/version 2>/dev/null || echo unknown) |"
+    fi
+    echo "| cuFile | $cufile_text |"
+    echo "| CPU | $(nproc) of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1) |"
+    echo "| Memory | $(awk '/^MemTotal/ {printf "%.0f GiB", $2 / 1048576}' /proc/meminfo) |"
+    echo "| Kernel | $(uname -srm) |"
+    echo "| Engine | $(program "$folder/bin/te_info" --version 2>&1 | head -1) |"
+    echo "| Date | $(date -u +%Y-%m-%d) |"
+}
+
+program() {
+    LD_LIBRARY_PATH=$libraries "$@"
+}
+
+# ---- steps -----------------------------------------------------------------------------------------
+
+failed=0
+rows=""
+
+# What cmocka counted in the last step, over all its groups.
+count_cases() {
+    awk '/^\[  PASSED  \] [0-9]+ test/ {passed += $4}
+         /^\[  SKIPPED \] [0-9]+ test/ {skipped += $4}
+         END {if (passed + skipped) printf "%d cases passed, %d skipped", passed, skipped}' "$work/step"
+}
+
+# NAME SECONDS COMMAND...: one row of the report.
+step() {
+    local name=$1 limit=$2 left begin seconds rc result note
+    shift 2
+    left=$((deadline - SECONDS))
+    [ "$limit" -gt "$left" ] && limit=$left
+    begin=$(date +%s%N)
+    rc=124
+    : >"$work/step"
+    if [ "$limit" -gt 0 ]; then
+        (cd "$work/files" && program timeout -k 5 "$limit" "$@") >"$work/step" 2>&1 </dev/null
+        rc=$?
+    fi
+    seconds=$((($(date +%s%N) - begin) / 100000000))
+    note=""
+    case $rc in
+    0) result=passed note=$(count_cases) ;;
+    77) result=skipped note=$(tail -1 "$work/step" | tr '|' '/') ;;
+    124 | 137) result="**out of time**" failed=1 note="$limit s" ;;
+    *) result="**failed**" failed=1 note="exit status $rc" ;;
+    esac
+    rows+="| $name | $result | $((seconds / 10)).$((seconds % 10)) | $note |"$'\n'
+    { echo "==== $name: $result"; cat "$work/step"; } >>"$out/log.txt"
+    echo "$name: $result ($((seconds / 10)).$((seconds % 10)) s)${note:+: $note}"
+}
+
+# TARGET-FLAGS -- INITIATOR-FLAGS: the bench, or what $PAIR_TOOL names, in two processes.
+pair() {
+    local target_flags=() tool=$folder/bin/${PAIR_TOOL:-transfer_engine_bench} waited=0
+    local common=(--metadata_server=P2PHANDSHAKE --local_server_name=127.0.0.1)
+    while [ "$1" != -- ]; do
+        target_flags+=("$1")
+        shift
+    done
+    shift
+    told=$(mktemp)
+    "$tool" --mode=target "${common[@]}" "${target_flags[@]}" >"$told" &
+    pid=$!
+    trap 'kill $pid; wait $pid; rm -f "$told"' EXIT # both outlive this function
+    trap 'exit 124' TERM
+    while ! grep -q '^segment: ' "$told"; do
+        kill -0 $pid 2>/dev/null || { echo "the target has ended"; return 1; }
+        [ $((waited += 1)) -gt 300 ] && { echo "the target says nothing"; return 1; }
+        sleep 0.1
+    done
+    "$tool" --segment_id="$(sed -n 's/^segment: //p' "$told")" "${common[@]}" "$@"
+}
+
+tests() {
+    local test
+    for test in "$folder"/tests/${short:+test_gpu_mem}*; do
+        step "$(basename "$test")" 120 "$test"
+    done
+}
+
+pairs() {
+    local load=(--buffer_size="$pair_buffer" --block_size=1M --batch_size=4 --threads=4)
+    local checked=("${load[@]}" --verify --batches="$pair_batches" --duration=20)
+    local p
+    for p in nvlink_intra tcp; do
+        step "bench, GPU to GPU, $p" 60 "$self" pair --protocol=$p --use_vram "${load[@]}" -- \
+            --protocol=$p --use_vram "${checked[@]}"
+    done
+    step "bench, GPU to GPU, nvlink by IPC" 60 env MC_USE_NVLINK_IPC=1 "$self" pair --protocol=nvlink \
+        "${load[@]}" -- --protocol=nvlink "${checked[@]}"
+    step "bench, GPU to host, tcp" 60 "$self" pair --protocol=tcp "${load[@]}" -- \
+        --protocol=tcp --use_vram "${checked[@]}"
+    step "bench, host to GPU, tcp" 60 "$self" pair --protocol=tcp --use_vram "${load[@]}" -- \
+        --protocol=tcp "${checked[@]}"
+    step "bench, host to GPU, nvlink_intra" 60 "$self" pair --protocol=nvlink_intra "${load[@]}" -- \
+        --protocol=nvlink_intra --use_vram=false "${checked[@]}"
+    step "validator, GPU to GPU, every GPU" 60 env PAIR_TOOL=transfer_engine_validator "$self" pair \
+        --protocol=nvlink_intra --gpu_id=-1 "${load[@]}" -- --protocol=nvlink_intra --gpu_id=-1 \
+        "${load[@]}" --batches="$pair_batches" --duration=20
+    [ -n "$soft" ] && step "bench, GPU to GPU, hip" 60 "$self" pair --protocol=hip "${load[@]}" -- \
+        --protocol=hip "${checked[@]}"
+}
+
+figures() {
+    local name
+    for name in raw_gpu te_gpu; do
+        step "$name" 120 "$folder/bench/$name" "${samples[@]}"
+        cp "$work/step" "$out/$name.txt"
+    done
+}
+
+write_report() {
+    {
+        echo "# GPU run"
+        echo
+        describe_host
+        echo
+        echo "| Step | Result | Seconds | |"
+        echo "|---|---|---|---|"
+        printf '%s' "$rows"
+        echo
+        echo "The driver's copies, pinned host memory:"
+        echo
+        sed 's/^/    /' "$out/raw_gpu.txt"
+        echo
+        echo "The engine, beside the limit that took turns with it:"
+        echo
+        sed 's/^/    /' "$out/te_gpu.txt"
+    } >"$out/report.md"
+}
+
+run() {
+    local deadline=$((SECONDS + 460)) libraries="" cufile_text=""
+    local pair_buffer=256M pair_batches=8 samples=()
+    [ -n "$short$soft" ] && pair_buffer=48M pair_batches=2 samples=(--buffer=16M --bytes=4M --rounds=2)
+    [ -d "$folder/tests" ] || die "$folder holds nothing to run: fill it by 'run.sh pack'"
+    work=$(mktemp -d) || exit 1
+    trap 'rm -rf "$work"' EXIT
+    mkdir -p "$work/files" "$out" || exit 1
+    find_drivers
+    export folder
+    : >"$out/log.txt"
+    pairs
+    figures
+    tests
+    write_report
+    echo "report: $out/report.md"
+    return $failed
+}
+
+# ---- the command line ------------------------------------------------------------------------------
+
+words=()
+if [ "${1:-}" = pair ]; then
+    shift
+    pair "$@"
+    exit
+fi
+for word in "$@"; do
+    case $word in
+    --soft) soft=1 ;;
+    --short) short=1 ;;
+    --help | -h)
+        sed -n '3,/^set /{s/^# \{0,1\}//;/^set /d;p}' "$self"
+        exit 0
+        ;;
+    -*) die "no such option: $word" ;;
+    *) words+=("$word") ;;
+    esac
+done
+
+case ${words[0]:-} in
+pack)
+    [ ${#words[@]} -ge 2 ] || die "pack needs the name of a folder"
+    build=$(cd "${words[2]:-$here/../../build}" && pwd) || exit 2
+    pack "${words[1]}"
+    du -sh "${words[1]}"
+    ;;
+run)
+    folder=$(cd "${words[1]:-$here}" && pwd) || exit 2
+    out=${OUT:-$folder/report}
+    run
+    ;;
+*)
+    build=$(cd "${words[0]:-$here/../../build}" && pwd) || exit 2
+    both=$(mktemp -d) || exit 1
+    (
+        pack "$both/te"
+        folder=$both/te out=${OUT:-$PWD/report}
+        run
+    )
+    rc=$?
+    rm -rf "$both"
+    exit $rc
+    ;;
+esac

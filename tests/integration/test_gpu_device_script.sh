@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# te-test: timeout=300
+# tests/device/run.sh on stand-in drivers: it packs what it needs, runs it, and writes its report.
+set -euo pipefail
+
+src=${TE_TEST_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
+build=${TE_TEST_BUILD:-$src/build}
+run=$src/tests/device/run.sh
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+fail() { echo "test_gpu_device_script: $*" >&2; exit 1; }
+
+"$run" --help | grep -q 'run.sh pack FOLDER' || fail "--help tells nothing of pack"
+"$run" --soft pack "$dir/packed" "$build"
+rc=0
+OUT=$dir/out "$dir/packed/run.sh" --soft --short run >"$dir/said" 2>&1 || rc=$?
+cat "$dir/said"
+[ "$rc" = 0 ] || { cat "$dir/out/log.txt"; fail "exit status $rc"; }
+report=$dir/out/report.md
+grep -q '^| GPU | none: stand-in drivers' "$report" || fail "the report does not say what it ran on"
+[ "$(grep -c '| passed |' "$report")" -ge 10 ] || { cat "$report"; fail "few steps have passed"; }
+grep -q '^    local h2d .* goal ' "$report" || { cat "$report"; fail "no figures in the report"; }
+
+# Without a driver it says so, before it runs anything.
+rc=0
+ldconfig -p | grep -q 'libcuda.so.1' || "$dir/packed/run.sh" --short run >"$dir/said" 2>&1 || rc=$?
+[ "$rc" = 0 ] || [ "$rc" = 77 ] || { cat "$dir/said"; fail "without a driver: exit status $rc"; }
