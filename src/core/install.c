@@ -264,8 +264,9 @@ static bool has_remote(const te_engine *e)
 static bool is_of_use(const te_engine *e, const struct tei_transport_ops *ops)
 {
     unsigned devices = ops->mem_kinds & ~TEI_MEM_BIT(TEI_MEM_HOST);
+    const char *option, *name = forced(&e->conf, &option);
 
-    return !e->conf.force_tcp && (devices & e->kinds) &&
+    return (!name || strcmp(name, ops->name) == 0) && (devices & e->kinds) &&
            ((e->kinds & TEI_KIND_FABRIC) || strcmp(ops->name, "nvlink") != 0);
 }
 

@@ -6,30 +6,22 @@
 #include <string.h>
 
 /*
- * Peers write all sorts of things there, the tcp ones of another make their own name: only a word
- * of letters before a number can be a device.
+ * Peers write all sorts of things there, and some the address of their engine: only a word of letters
+ * before a number of at most three digits can be a device.
  */
 enum tei_mem_kind tei_mem_kind_of(const char *location)
 {
-    static const struct {
-        const char *word;
-        enum tei_mem_kind kind;
-    } known[] = {{"cpu:", TEI_MEM_HOST},
-                 {"cuda:", TEI_MEM_CUDA},
-                 {"hip:", TEI_MEM_HIP},
-                 {"segments:", TEI_MEM_HOST}};
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyz_";
-    size_t word = strspn(location, letters);
-    const char *number = location + word + 1;
+    static const char *const words[] = {
+        [TEI_MEM_HOST] = "cpu:", [TEI_MEM_CUDA] = "cuda:", [TEI_MEM_HIP] = "hip:"};
+    size_t word = strspn(location, "abcdefghijklmnopqrstuvwxyz_");
+    size_t digits = location[word] == ':' ? strspn(location + word + 1, "0123456789") : 0;
 
-    for (size_t i = 0; i < TEI_ARRAY_LEN(known); i++)
-        if (strncmp(location, known[i].word, strlen(known[i].word)) == 0)
-            return known[i].kind;
-    if (word == 0 || location[word] != ':')
+    if (word == 0 || digits == 0 || digits > 3 || location[word + 1 + digits])
         return TEI_MEM_HOST;
-    return *number && number[strspn(number, "0123456789")] == '\0' && strlen(number) < 4
-               ? TEI_MEM_OTHER
-               : TEI_MEM_HOST;
+    for (size_t i = 0; i < TEI_ARRAY_LEN(words); i++)
+        if (strncmp(location, words[i], strlen(words[i])) == 0)
+            return (enum tei_mem_kind)i;
+    return TEI_MEM_OTHER;
 }
 
 struct tei_segment *tei_segment_get(struct tei_segment *s)
