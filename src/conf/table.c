@@ -45,7 +45,8 @@ const struct tei_option_row tei_option_rows[] = {
      .help = "Use NVLink between nodes, whatever RDMA devices there are."},
     {SWITCH("MC_INTRA_NVLINK", intra_nvlink, "off"), .alias = "MC_INTRANODE_NVLINK",
      .help = "Use NVLink within the node. Not together with MC_FORCE_MNNVL."},
-    {SWITCH("MC_DISABLE_HIP", disable_hip, "off"), .idle = true, .help = "Do not use HIP devices."},
+    {SWITCH("MC_DISABLE_HIP", disable_hip, "off"),
+     .help = "Do not share HIP memory with peers: no transport hip."},
     {TEXT("MC_TE_FILTERS", filters),
      .help = "Names of the NICs to use, separated by commas. Empty: all."},
     {TEXT("MC_CUSTOM_TOPO_JSON", custom_topology),
@@ -312,8 +313,7 @@ const struct tei_option_row tei_option_rows[] = {
 
     {SWITCH("WITH_NVIDIA_PEERMEM", nvidia_peermem, "on"),
      .section = "Memory of GPUs and CXL devices",
-     .about = "The values are checked and shown by every build; they have an effect where a "
-              "transport for such memory runs.",
+     .about = "docs/gpu.md tells of GPUs. There is no transport for CXL devices.",
      .help = "Register CUDA memory through the nvidia-peermem module. Off: through dma-buf."},
     {SWITCH("MC_USE_NVLINK_IPC", use_nvlink_ipc, "off"),
      .help = "Share CUDA memory by IPC handles even where fabric handles work."},
@@ -325,10 +325,10 @@ const struct tei_option_row tei_option_rows[] = {
          "one unused for longest is unmapped."},
     {SWITCH("MOONCAKE_DISABLE_HIP_DMABUF", disable_hip_dmabuf, "off"),
      .help = "Do not register HIP memory through dma-buf."},
-    {NUMBER("MC_HIP_NUM_STREAMS", hip_streams, "64", 1, 1024), .unit = "streams",
-     .help = "HIP streams kept for copies."},
-    {NUMBER("MC_HIP_NUM_EVENTS", hip_events, "64", 1, 65535), .unit = "events",
-     .help = "HIP events kept for copies."},
+    {NUMBER("MC_HIP_NUM_STREAMS", hip_streams, "64", 1, 1024), .unit = "streams", .idle = true,
+     .help = "HIP streams kept for copies. This engine opens those it needs."},
+    {NUMBER("MC_HIP_NUM_EVENTS", hip_events, "64", 1, 65535), .unit = "events", .idle = true,
+     .help = "HIP events kept for copies. This engine opens those it needs."},
     {SIZE("TE_GPU_STAGE", gpu_stage, "33554432", MIB(1), GIB(4)),
      .help = "Pinned host memory through which requests from and to device memory pass where a "
              "transport does not reach it; taken when the first such memory is registered."},
@@ -336,8 +336,8 @@ const struct tei_option_row tei_option_rows[] = {
      .help =
          "Lock registered host memory in place for the driver of a GPU, once a copy between the "
          "two is asked for: such copies are faster. Off: never."},
-    {TEXT("MC_CXL_DEV_PATH", cxl_dev_path), .help = "Path of the CXL memory device."},
-    {SIZE("MC_CXL_DEV_SIZE", cxl_dev_size, "0", 0, INT64_MAX),
+    {TEXT("MC_CXL_DEV_PATH", cxl_dev_path), .idle = true, .help = "Path of the CXL memory device."},
+    {SIZE("MC_CXL_DEV_SIZE", cxl_dev_size, "0", 0, INT64_MAX), .idle = true,
      .help = "Its size. 0: what the system says."},
 };
 
