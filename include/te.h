@@ -273,10 +273,13 @@ typedef struct te_buffer {
 } te_buffer;
 
 /*
- * Registers [addr, addr + length). `location` is "cpu:N", "cuda:N", ... or "*" (also NULL): detect.
- * `access` is a mask of te_access. The memory must stay mapped until te_unregister().
- * TE_ERR_OVERLAP if any byte is registered already, TE_ERR_INVALID for length 0 or a range that
- * wraps. With a metadata server, peers can see the region when this returns, as long as the
+ * Registers [addr, addr + length). `location` is "cpu:N", "cuda:N", "hip:N" or "*" (also NULL):
+ * detect. Memory of a device is recognised if its driver is in use in this process; requests name
+ * its addresses as `source` and `target_offset` like any others. The engine orders nothing with
+ * kernels and streams of the program: synchronise before a request reads what they wrote. `access`
+ * is a mask of te_access. The memory must stay mapped until te_unregister(). TE_ERR_OVERLAP if any
+ * byte is registered already, TE_ERR_INVALID for length 0, a range that wraps or leaves its
+ * allocation on a device, or a location where the memory is not. With a metadata server, peers can see the region when this returns, as long as the
  * descriptor is small (about 2,000 regions); beyond that publishes are put together in the
  * background. A peer that misses a region asks again by itself.
  */
@@ -302,8 +305,9 @@ TE_API int te_unregister(te_engine *e, void *addr);
 TE_API int te_unregister_batch(te_engine *e, void *const *addrs, size_t n);
 
 /*
- * Allocates page-aligned zeroed memory on NUMA node `location` ("cpu:N") or anywhere ("*" or NULL),
- * not registered. Release with te_free(), after te_unregister() if it was registered. Engines of
+ * Allocates page-aligned zeroed memory on NUMA node `location` ("cpu:N"), on a device ("cuda:N",
+ * "hip:N", as its driver counts them) or on any node ("*" or NULL), not registered. TE_ERR_NO_DEVICE
+ * or TE_ERR_UNSUPPORTED: there is no such device, or no driver. Of host memory: Release with te_free(), after te_unregister() if it was registered. Engines of
  * other processes of this host reach it fastest, since they can map it (from 64 KiB on), also where
  * the kernel does not let them read other memory of this process; a forked child does not have it.
  */

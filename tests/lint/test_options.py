@@ -7,8 +7,6 @@ import re
 import unittest
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
-# Sections whose text says that they wait for their transport.
-LATER = ("RDMA", "Memory of GPUs and CXL devices")
 # Members that conf.c itself turns into another one.
 FOLDED = ("verbose",)
 
@@ -19,14 +17,12 @@ def read(path):
 
 
 def rows():
-    """(name, member, section, idle) of every row of the option table."""
+    """(name, member, idle) of every row of the option table."""
     table = read(os.path.join(ROOT, "src", "conf", "table.c"))
     body = table[table.index("tei_option_rows[] = {"):table.index("tei_option_count =")]
-    section = ""
     for text in re.split(r"\n    \{(?=[A-Z]+\()", body)[1:]:
         name, member = re.match(r'[A-Z]+\("(\w+)", (\w+)', text).groups()
-        section = (re.search(r'\.section = "([^"]+)"', text) or [None, section])[1]
-        yield name, member, section, ".idle = true" in text
+        yield name, member, ".idle = true" in text
 
 
 def sources():
@@ -40,9 +36,9 @@ class OptionsTest(unittest.TestCase):
         code = sources()
         has_redis = os.path.exists(os.path.join(ROOT, "src", "meta", "store_redis.c"))
         wrong, count = [], 0
-        for name, member, section, idle in rows():
+        for name, member, idle in rows():
             count += 1
-            if section in LATER or member in FOLDED or (member.startswith("redis_") and not has_redis):
+            if member in FOLDED or (member.startswith("redis_") and not has_redis):
                 continue
             is_read = re.search(r"(->|\.)" + member + r"\b", code) is not None
             if is_read and idle:
