@@ -306,10 +306,11 @@ TE_API int te_unregister_batch(te_engine *e, void *const *addrs, size_t n);
 
 /*
  * Allocates page-aligned zeroed memory on NUMA node `location` ("cpu:N"), on a device ("cuda:N",
- * "hip:N", as its driver counts them) or on any node ("*" or NULL), not registered. TE_ERR_NO_DEVICE
- * or TE_ERR_UNSUPPORTED: there is no such device, or no driver. Of host memory: Release with te_free(), after te_unregister() if it was registered. Engines of
- * other processes of this host reach it fastest, since they can map it (from 64 KiB on), also where
- * the kernel does not let them read other memory of this process; a forked child does not have it.
+ * "hip:N", as its driver counts them) or on any node ("*" or NULL), not registered. Release with
+ * te_free(), after te_unregister() if it was registered. TE_ERR_NO_DEVICE or TE_ERR_UNSUPPORTED:
+ * there is no such device, or no driver. Engines of other processes of this host reach host memory
+ * got so fastest, since they can map it (from 64 KiB on), also where the kernel does not let them
+ * read other memory of this process; a forked child does not have it.
  */
 TE_API int te_alloc(te_engine *e, size_t length, const char *location, void **out);
 
