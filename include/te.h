@@ -172,7 +172,8 @@ typedef struct te_options {
     uint32_t rpc_port;
     /*
      * Not 0: pick and install transports at create. 0: only "local"; the caller installs others.
-     * Default: 1.
+     * Beside one to other hosts come those that go with it, by themselves: within this host, to
+     * files, and, once memory of a device is registered, into such memory. Default: 1.
      */
     int auto_discover;
     /* Owned by the library: what te_option_set() added. */

@@ -63,7 +63,7 @@ static bool nvlink_holds(const struct tei_conf *c)
 
 static const struct rule {
     const char *names[2];
-    size_t resets; /* so many of the names go back to their defaults */
+    size_t resets; /* so many of the names go back to their defaults; 0: nothing is to be guessed */
     bool (*holds)(const struct tei_conf *c);
     const char *text;
 } rules[] = {
@@ -76,9 +76,8 @@ static const struct rule {
      .holds = ratio_holds,
      .text = "the first must be less than the second"},
     {.names = {"MC_INTRA_NVLINK", "MC_FORCE_MNNVL"},
-     .resets = 1,
      .holds = nvlink_holds,
-     .text = "only one of them may be on"},
+     .text = "only one of them may be on; unset the other"},
 };
 
 /* "MC_MIN_RPC_PORT is 20 and MC_MAX_RPC_PORT is 10: the first must not ..." */
@@ -97,7 +96,7 @@ static void forgive(struct tei_conf *c)
     char why[256];
 
     for (size_t i = 0; i < TEI_ARRAY_LEN(rules); i++) {
-        if (rules[i].holds(c))
+        if (rules[i].resets == 0 || rules[i].holds(c))
             continue;
         describe(&rules[i], c, why, sizeof why);
         TEI_WARN("%s; using the default of %s%s%s", why, rules[i].names[0],

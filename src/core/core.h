@@ -208,6 +208,8 @@ struct te_engine {
     _Atomic(struct stage *) stage;             /* NULL until memory of a device is registered */
     _Atomic(struct tei_region *) stage_region; /* its memory */
     unsigned kinds; /* of memory that was registered, in bits, and TEI_KIND_FABRIC; under admin */
+    unsigned
+        declined; /* transports that were uninstalled, in bits by place in the table; likewise */
     unsigned kinds_served;       /* those whose transports were installed, or could not be */
     struct tei_topology *matrix; /* given with te_transport_install(), else NULL */
 
@@ -299,8 +301,13 @@ void tei_region_leave(te_engine *e, struct tei_transport *t);
 int tei_region_list(te_engine *e, uint64_t max, struct tei_published **out, size_t *n,
                     uint64_t *version);
 bool tei_region_overlaps(te_engine *e, uint64_t addr, uint64_t length);
-/* Registers memory for the engine's own use, told to no peer. Under admin. */
-int tei_region_add_own(te_engine *e, void *addr, size_t length, struct tei_region **out);
+/*
+ * Makes a region for the engine's own use, which the transports know and nobody else; for the caller
+ * to keep in e->stage_region, and to free once the transports have left it. Under admin.
+ */
+int tei_region_make_own(te_engine *e, void *addr, size_t length, struct tei_region **out);
+/* Looks which memory of devices no transport to other hosts reaches: TEI_KIND_STRANDED. Under admin. */
+void tei_region_find_stranded(te_engine *e);
 /* At destroy: forgets all regions and te_alloc() memory. */
 void tei_region_fini(te_engine *e);
 

@@ -185,6 +185,19 @@ int tei_install_topology(struct tei_host *h, struct tei_topology *out)
 
 /* ---------------------------------------------------------------------------------- auto_discover */
 
+#define COMPANIONS (TEI_CAP_SAME_HOST | TEI_CAP_FILE | TEI_CAP_DEVICE)
+
+/* In te_engine.declined. */
+static unsigned bit_of(const char *name)
+{
+    const struct tei_transport_ops *ops;
+    size_t i = 0;
+
+    while ((ops = tei_transport_at(i)) && strcmp(ops->name, name) != 0)
+        i++;
+    return 1u << i;
+}
+
 /* The transport that an option asks for, and the option; NULL if none does. */
 static const char *forced(const struct tei_conf *c, const char **option)
 {
@@ -283,14 +296,14 @@ static bool is_companion(const te_engine *e, const struct tei_transport_ops *ops
  * What goes with a transport to other hosts: the ways within this one, and to files. An engine that
  * cannot have one goes on without.
  */
-static void install_companions(te_engine *e)
+static void install_companions(te_engine *e, unsigned caps)
 {
     const struct tei_transport_ops *ops;
 
     for (size_t i = 0; (ops = tei_transport_at(i)); i++) {
         char why[256];
 
-        if (!is_companion(e, ops))
+        if (!(ops->caps & caps) || (e->declined & (1u << i)) || !is_companion(e, ops))
             continue;
         if (!probe(e, ops, why, sizeof(why)))
             TEI_INFO("transport %s is left out: %s", ops->name, why);
@@ -312,8 +325,9 @@ bool tei_install_for_devices(te_engine *e)
     if (!(e->kinds & ~e->kinds_served) || !has_remote(e))
         return false;
     e->kinds_served = e->kinds;
-    install_companions(e);
-    if ((e->kinds & TEI_KIND_STRANDED) && !forced(&e->conf, &option))
+    install_companions(e, TEI_CAP_DEVICE);
+    if ((e->kinds & TEI_KIND_STRANDED) && !forced(&e->conf, &option) &&
+        !(e->declined & bit_of("tcp")))
         (void)install_named(e, "tcp");
     more = atomic_load_explicit(&e->transport_generation, memory_order_relaxed) != before;
     if (more)
@@ -332,7 +346,7 @@ int tei_install_defaults(te_engine *e, bool auto_discover)
         load_matrix(e);
     rc = name ? install_named(e, name) : install_first_remote(e);
     if (!rc)
-        install_companions(e);
+        install_companions(e, COMPANIONS);
     return rc;
 }
 
@@ -346,8 +360,13 @@ static int install_new(te_engine *e, const struct tei_transport_ops *ops, const 
 {
     int rc = tei_install(e, ops, path);
 
-    if (!rc && (ops->caps & TEI_CAP_REMOTE))
-        install_companions(e);
+    if (!rc)
+        e->declined &= ~bit_of(ops->name);
+    if (!rc && (ops->caps & TEI_CAP_REMOTE)) {
+        install_companions(e, COMPANIONS);
+        tei_region_find_stranded(e);
+        (void)tei_install_for_devices(e);
+    }
     if (!rc)
         rc = tei_peer_rebuild(e);
     if (!rc && tei_publish(e, 0) != 0)
@@ -395,6 +414,7 @@ static int take_out(te_engine *e, struct tei_transport *t)
         return TEI_FAIL(rc, "transport %s: %s", t->ops.name,
                         rc == TE_ERR_BUSY ? "transfers use it" : te_strerror(rc));
     }
+    e->declined |= bit_of(t->ops.name);
     shut(e, t);
     if (tei_publish(e, 0) != 0)
         tei_publish_later(e);

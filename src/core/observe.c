@@ -105,8 +105,22 @@ static int explain_source(te_engine *e, const te_request *r, FILE *f)
     return 0;
 }
 
+/* Within one engine no driver copies to the device of another. */
+static bool are_strangers(te_engine *e, const te_request *r, const struct tei_region *target)
+{
+    struct tei_region *source = tei_region_hold_local(e, (uintptr_t)r->source, r->length);
+    bool apart = source && source->kind != TEI_MEM_HOST && target->kind != TEI_MEM_HOST &&
+                 source->kind != target->kind;
+
+    if (source)
+        tei_region_release_local(source, 1);
+    return apart;
+}
+
 static int explain_own_target(te_engine *e, const te_request *r, FILE *f)
 {
+    bool apart;
+
     for (uint64_t done = 0, part; done < r->length; done += part) {
         struct tei_region *region =
             tei_region_hold_part(e, r->target_offset + done, r->length - done, &part);
@@ -116,7 +130,14 @@ static int explain_own_target(te_engine *e, const te_request *r, FILE *f)
                     (unsigned long long)(r->target_offset + done));
             return TE_ERR_NOT_REGISTERED;
         }
+        apart = are_strangers(e, r, region);
+        if (apart)
+            fprintf(f,
+                    "target: this engine itself, at %s, which the source's driver does not reach\n",
+                    region->location);
         tei_region_release_local(region, 1);
+        if (apart)
+            return TE_ERR_UNSUPPORTED;
     }
     fprintf(f, "target: this engine itself\n");
     return 0;

@@ -17,6 +17,7 @@
 
 #include <limits.h>
 #include <search.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uthash.h>
@@ -137,6 +138,8 @@ static int join_one(struct tei_transport *t, struct tei_region *r)
 
     if (!rc)
         atomic_fetch_or_explicit(&r->direct, 1u << t->index, memory_order_relaxed);
+    else
+        atomic_fetch_and_explicit(&r->direct, ~(1u << t->index), memory_order_relaxed);
     return rc == TE_ERR_UNSUPPORTED && r->kind != TEI_MEM_HOST ? 0 : rc;
 }
 
@@ -200,6 +203,8 @@ int tei_region_join(te_engine *e, struct tei_transport *t)
 
     for (size_t i = 0; !rc && i < e->n_regions; i++)
         rc = join_one(t, all[i]);
+    if (!rc && e->stage_region)
+        rc = join_one(t, e->stage_region);
     free(all);
     return rc;
 }
@@ -210,6 +215,8 @@ void tei_region_leave(te_engine *e, struct tei_transport *t)
 
     for (size_t i = 0; all && i < e->n_regions; i++)
         t->ops.region_del(t, all[i]);
+    if (e->stage_region)
+        t->ops.region_del(t, e->stage_region);
     free(all);
 }
 
@@ -373,7 +380,7 @@ static int add_region(te_engine *e, void *addr, size_t length, const char *locat
     rc = insert(e, r);
     if (rc)
         goto err_leave;
-    if (is_stranded(e, r))
+    if (r->kind != TEI_MEM_HOST && is_stranded(e, r))
         e->kinds |= TEI_KIND_STRANDED;
     return 0;
 
@@ -428,18 +435,40 @@ static void del_all(te_engine *e, const te_buffer *bufs, size_t n)
         del_region(e, bufs[n].addr);
 }
 
-int tei_region_add_own(te_engine *e, void *addr, size_t length, struct tei_region **out)
+int tei_region_make_own(te_engine *e, void *addr, size_t length, struct tei_region **out)
 {
-    int rc = add_region(e, addr, length, NULL, TE_LOCAL_ONLY);
+    struct tei_region *r = calloc(1, sizeof(*r));
+    int rc;
 
+    if (!r)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for a region");
+    r->addr = (uintptr_t)addr;
+    r->length = length;
+    r->device = -1;
+    rc = tei_mem_locate(addr, NULL, r->location);
     if (!rc)
-        *out = find(e, (uintptr_t)addr, length);
+        rc = join_transports(e, r);
+    if (rc)
+        free(r);
+    else
+        *out = r;
     return rc;
+}
+
+void tei_region_find_stranded(te_engine *e)
+{
+    struct tei_region **all = e->kinds ? gather(e) : NULL;
+
+    for (size_t i = 0; all && i < e->n_regions; i++)
+        if (all[i]->kind != TEI_MEM_HOST && is_stranded(e, all[i]))
+            e->kinds |= TEI_KIND_STRANDED;
+    free(all);
 }
 
 int te_register_batch(te_engine *e, const te_buffer *bufs, size_t n, const char *location,
                       unsigned access)
 {
+    char before[1024];
     bool more = false; /* transports than before */
     int rc = tei_engine_check(e);
 
@@ -447,6 +476,7 @@ int te_register_batch(te_engine *e, const te_buffer *bufs, size_t n, const char 
         rc = TEI_FAIL(TE_ERR_INVALID, "the array of buffers is NULL");
     if (rc || n == 0)
         return rc;
+    snprintf(before, sizeof(before), "%s", te_errmsg());
     pthread_mutex_lock(&e->admin);
     for (size_t i = 0; i < n && !rc; i++) {
         rc = add_region(e, bufs[i].addr, bufs[i].length, location, access);
@@ -456,7 +486,11 @@ int te_register_batch(te_engine *e, const te_buffer *bufs, size_t n, const char 
     if (!rc)
         more = tei_install_for_devices(e);
     pthread_mutex_unlock(&e->admin);
-    if (rc || (access == TE_LOCAL_ONLY && !more))
+    if (!rc) /* what drivers and transports have said of things that are not there is no error */
+        tei_err_keep(TE_ERR_OK, before);
+    if (!rc && access == TE_LOCAL_ONLY && more)
+        tei_publish_later(e);
+    if (rc || access == TE_LOCAL_ONLY)
         return rc;
     rc = tei_publish(e, n);
     if (rc) {
@@ -522,7 +556,19 @@ static int read_device(const char *location, int *device)
     return 0;
 }
 
-/* Of the sort that "nvlink" tells to other hosts where that transport is in use and there is a fabric. */
+/* Whether it is to be of the sort that goes by another handle than the driver's plain one. */
+static bool wants_fabric(te_engine *e, enum tei_mem_kind kind)
+{
+    bool nvlink;
+
+    if (kind == TEI_MEM_HIP)
+        return !e->conf.use_hip_ipc;
+    pthread_rwlock_rdlock(&e->transports_lock);
+    nvlink = tei_install_find(e, "nvlink") != NULL;
+    pthread_rwlock_unlock(&e->transports_lock);
+    return nvlink && !e->conf.use_nvlink_ipc;
+}
+
 static int alloc_on_device(te_engine *e, struct alloc *a, const char *location)
 {
     int device = 0, rc = read_device(location, &device);
@@ -535,10 +581,7 @@ static int alloc_on_device(te_engine *e, struct alloc *a, const char *location)
         return rc;
     if (tei_gpu_open(a->kind) != 0)
         return TEI_FAIL(TE_ERR_UNSUPPORTED, "memory at %s: %s", location, te_errmsg());
-    pthread_rwlock_rdlock(&e->transports_lock);
-    fabric = tei_install_find(e, "nvlink") != NULL;
-    pthread_rwlock_unlock(&e->transports_lock);
-    fabric = fabric && !e->conf.use_nvlink_ipc && tei_gpu_has_fabric(a->kind, device);
+    fabric = wants_fabric(e, a->kind) && tei_gpu_has_fabric(a->kind, device);
     return tei_gpu_alloc(a->kind, device, a->length, fabric, &a->addr);
 }
 

@@ -10,7 +10,8 @@
  *   READ    CUT -> target to slot (transport) -> slot to device (mover) -> over
  *
  * Pieces are cut while there are slots, so both legs of a long work, and of many short ones, are
- * under way at a time. A work is over when none of its pieces is out and none is to be cut: all of it
+ * under way at a time. What goes to one target is a flow. Flows take turns, and one may have as many
+ * slots as are free: so k peers that do not answer leave 1 of k + 1 slots to everybody else. A work is over when none of its pieces is out and none is to be cut: all of it
  * was moved, or an error or the end of its batch has left the rest out.
  *
  * One thread does all of that. Whoever ends a leg (the mover's thread, a transport's) only puts the
@@ -24,15 +25,24 @@
 #include "core/core.h"
 #include "plat/plat.h"
 
+#include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define SLOT ((uint64_t)256 << 10)
 
+/* Work for one target. */
+struct flow {
+    struct tei_link link; /* in stage.flows */
+    const struct tei_attach *attach;
+    struct tei_list works; /* with bytes to be cut */
+    size_t held;           /* slots */
+};
+
 struct staged {
     struct tei_work base; /* as the core has cut it */
-    uint64_t next;        /* bytes cut so far */
-    uint32_t out;         /* pieces */
+    struct flow *flow;
+    uint64_t next; /* bytes cut so far */
+    uint32_t out;  /* pieces */
 };
 
 enum leg { LEG_DEVICE, LEG_TARGET };
@@ -48,7 +58,7 @@ struct piece {
     const char *why;
     bool told; /* of its work's end: see cancel_missed() */
     struct tei_move move;
-    _Atomic uint64_t moved; /* by the transport; counted when the piece is over */
+    _Atomic uint64_t moved; /* for the transport to add to; nobody looks */
 };
 
 struct stage {
@@ -59,7 +69,7 @@ struct stage {
     pthread_cond_t wake, quiet;
     pthread_t thread;
     bool closed, quit;
-    struct tei_list queue; /* works with bytes to be cut */
+    struct tei_list flows; /* that have works or slots */
     struct tei_list ended; /* works that cancel() has ended */
     struct tei_list free, back;
     unsigned cancels; /* calls of cancel() and close() so far */
@@ -70,7 +80,7 @@ struct stage {
     struct tei_region *region;
     unsigned pinned; /* kinds, in bits */
     struct piece *pieces;
-    size_t n_pieces;
+    size_t n_pieces, n_free;
 };
 
 /* What the thread has to do with the lock released. */
@@ -91,10 +101,16 @@ static struct stage *stage_of(struct tei_transport *t)
     return tei_container_of(t, struct stage, base);
 }
 
-/* The transport that carries it between host memory and the target. */
-static struct tei_transport *carrier_of(const struct stage *s, const struct staged *w)
+static struct flow *flow_of(struct tei_link *l)
 {
-    return w->base.attach ? w->base.attach->transport : tei_install_find(s->engine, "local");
+    return tei_container_of(l, struct flow, link);
+}
+
+/* The transport that carries it between host memory and the target, which is never this engine. */
+static struct tei_transport *carrier_of(const struct staged *w)
+{
+    assert(w->base.attach);
+    return w->base.attach->transport;
 }
 
 const struct tei_work *tei_stage_work_of(const struct tei_work *piece)
@@ -139,29 +155,32 @@ static void end_work(struct staged *w, struct todo *todo)
         tei_list_push_back(&todo->done, &w->base.link);
 }
 
-static void fail_queued(struct staged *w, int error, struct todo *todo)
+static void end_late_of(struct stage *s, struct flow *f, int64_t now, struct todo *todo)
 {
-    fail(w, error, 0, NULL);
-    end_work(w, todo);
+    struct tei_link *l, *tmp;
+
+    TEI_LIST_EACH(&f->works, l, tmp) {
+        struct staged *w = staged_of(l);
+
+        if (w->base.deadline_ns <= now) {
+            fail(w, TE_ERR_TIMEOUT, 0, NULL);
+            end_work(w, todo);
+        } else if (w->base.deadline_ns < s->first_late_ns) {
+            s->first_late_ns = w->base.deadline_ns;
+        }
+    }
 }
 
-/* Ends what waits for a slot past its deadline, or all of it once closed. */
+/* Ends what waits for a slot past its deadline. */
 static void end_late(struct stage *s, struct todo *todo)
 {
     int64_t now = tei_now_ns();
-    struct tei_link *l, *tmp;
 
-    if (!s->closed && now < s->first_late_ns)
+    if (now < s->first_late_ns)
         return;
     s->first_late_ns = TEI_NEVER;
-    TEI_LIST_EACH(&s->queue, l, tmp) {
-        struct staged *w = staged_of(l);
-
-        if (s->closed || w->base.deadline_ns <= now)
-            fail_queued(w, s->closed ? TE_ERR_CANCELED : TE_ERR_TIMEOUT, todo);
-        else if (w->base.deadline_ns < s->first_late_ns)
-            s->first_late_ns = w->base.deadline_ns;
-    }
+    for (struct tei_link *l = tei_list_first(&s->flows); l; l = tei_list_next(&s->flows, l))
+        end_late_of(s, flow_of(l), now, todo);
 }
 
 static void end_piece(struct stage *s, struct piece *x, struct todo *todo)
@@ -173,9 +192,11 @@ static void end_piece(struct stage *s, struct piece *x, struct todo *todo)
         fail(w, x->error, x->sys_errno, x->why);
     else
         atomic_fetch_add_explicit(w->base.moved, x->n, memory_order_relaxed);
+    w->flow->held--;
     end_work(w, todo);
     x->work = NULL;
     tei_list_push_back(&s->free, &x->link);
+    s->n_free++;
 }
 
 /* ------------------------------------------------------------------------------ legs; lock held */
@@ -201,7 +222,7 @@ static void begin_move(struct piece *x, struct todo *todo)
 static void begin_post(struct stage *s, struct piece *x, struct todo *todo)
 {
     const struct tei_work *w = &x->work->base;
-    struct tei_transport *t = carrier_of(s, x->work);
+    struct tei_transport *t = carrier_of(x->work);
     struct tei_work *p = tei_pool_get(&s->engine->works[t->index]);
 
     if (!p) {
@@ -246,10 +267,27 @@ static void go_on(struct stage *s, struct piece *x, struct todo *todo)
         begin_move(x, todo);
 }
 
-static void cut(struct stage *s, struct staged *w, struct todo *todo)
+/* The next flow whose turn it is; NULL if none has both bytes to be cut and slots to take. */
+static struct flow *next_flow(const struct stage *s)
+{
+    for (struct tei_link *l = tei_list_first(&s->flows); l; l = tei_list_next(&s->flows, l)) {
+        struct flow *f = flow_of(l);
+
+        if (!tei_list_empty(&f->works) && f->held < s->n_free)
+            return f;
+    }
+    return NULL;
+}
+
+static void cut(struct stage *s, struct flow *f, struct todo *todo)
 {
     struct piece *x = tei_container_of(tei_list_pop(&s->free), struct piece, link);
+    struct staged *w = staged_of(tei_list_pop(&f->works));
 
+    s->n_free--;
+    f->held++;
+    tei_list_del(&f->link);
+    tei_list_push_back(&s->flows, &f->link);
     x->work = w;
     x->at = w->next;
     x->n = tei_min(w->base.length - w->next, SLOT);
@@ -259,9 +297,8 @@ static void cut(struct stage *s, struct staged *w, struct todo *todo)
     w->next += x->n;
     w->out++;
     /* Behind the others, so that a long work does not keep short ones waiting. */
-    tei_list_del(&w->base.link);
     if (w->next < w->base.length)
-        tei_list_push_back(&s->queue, &w->base.link);
+        tei_list_push_back(&f->works, &w->base.link);
     if (w->base.opcode == TE_WRITE)
         begin_move(x, todo);
     else
@@ -273,14 +310,26 @@ static void cut(struct stage *s, struct staged *w, struct todo *todo)
 /* Whether gather() would find anything. Lock held, as for all up to the next line. */
 static bool has_news(const struct stage *s)
 {
-    bool waiting = !tei_list_empty(&s->queue);
+    return !tei_list_empty(&s->back) || !tei_list_empty(&s->ended) || next_flow(s);
+}
 
-    return !tei_list_empty(&s->back) || !tei_list_empty(&s->ended) ||
-           (waiting && (s->closed || !tei_list_empty(&s->free)));
+static void drop_flows(struct stage *s)
+{
+    struct tei_link *l, *tmp;
+
+    TEI_LIST_EACH(&s->flows, l, tmp) {
+        struct flow *f = flow_of(l);
+
+        if (f->held || !tei_list_empty(&f->works))
+            continue;
+        tei_list_del(l);
+        free(f);
+    }
 }
 
 static void gather(struct stage *s, struct todo *todo)
 {
+    struct flow *f;
     struct tei_link *l;
 
     todo->cancels = s->cancels;
@@ -288,8 +337,9 @@ static void gather(struct stage *s, struct todo *todo)
     while ((l = tei_list_pop(&s->back)))
         go_on(s, tei_container_of(l, struct piece, link), todo);
     end_late(s, todo);
-    while (!tei_list_empty(&s->free) && (l = tei_list_first(&s->queue)))
-        cut(s, staged_of(l), todo);
+    while ((f = next_flow(s)))
+        cut(s, f, todo);
+    drop_flows(s);
 }
 
 /* One owner whose work was cancelled while a leg of it was begun; NULL if there is none. */
@@ -413,6 +463,12 @@ void tei_stage_back(te_engine *e, struct tei_work *w)
 
 /* ---------------------------------------------------------------------------------------- calls */
 
+/* Acquire: partner of the release with which it is shown. */
+static struct stage *stage_in(const te_engine *e)
+{
+    return atomic_load_explicit(&e->stage, memory_order_acquire);
+}
+
 struct tei_transport *tei_stage_for(const te_engine *e, const struct tei_region *r,
                                     struct tei_transport *t)
 {
@@ -420,7 +476,41 @@ struct tei_transport *tei_stage_for(const te_engine *e, const struct tei_region 
     if (r->kind == TEI_MEM_HOST ||
         (atomic_load_explicit(&r->direct, memory_order_relaxed) & (1u << t->index)))
         return t;
-    return &e->stage->base;
+    return &stage_in(e)->base;
+}
+
+/* The flow to this target; NULL when memory is out. Lock held. */
+static struct flow *find_flow(struct stage *s, const struct tei_attach *attach)
+{
+    struct flow *f;
+
+    for (struct tei_link *l = tei_list_first(&s->flows); l; l = tei_list_next(&s->flows, l))
+        if (flow_of(l)->attach == attach)
+            return flow_of(l);
+    f = calloc(1, sizeof *f);
+    if (!f)
+        return NULL;
+    f->attach = attach;
+    tei_list_init(&f->works);
+    tei_list_push_back(&s->flows, &f->link);
+    return f;
+}
+
+/* Lock held. */
+static void take(struct stage *s, struct staged *w)
+{
+    w->next = 0;
+    w->out = 0;
+    w->flow = find_flow(s, w->base.attach);
+    s->live++;
+    if (!w->flow || s->closed) {
+        fail(w, s->closed ? TE_ERR_CANCELED : TE_ERR_MEMORY, 0, NULL);
+        tei_list_push_back(&s->ended, &w->base.link);
+        return;
+    }
+    if (w->base.deadline_ns < s->first_late_ns)
+        s->first_late_ns = w->base.deadline_ns;
+    tei_list_push_back(&w->flow->works, &w->base.link);
 }
 
 static void post(struct tei_transport *t, struct tei_list *work)
@@ -429,27 +519,17 @@ static void post(struct tei_transport *t, struct tei_list *work)
     struct tei_link *l;
 
     pthread_mutex_lock(&s->lock);
-    while ((l = tei_list_pop(work))) {
-        struct staged *w = staged_of(l);
-
-        w->next = 0;
-        w->out = 0;
-        s->live++;
-        if (w->base.deadline_ns < s->first_late_ns)
-            s->first_late_ns = w->base.deadline_ns;
-        tei_list_push_back(&s->queue, l);
-    }
+    while ((l = tei_list_pop(work)))
+        take(s, staged_of(l));
     pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
 }
 
-/* NULL: of everybody. Lock held. */
-static void cancel(struct stage *s, const void *owner)
+static void cancel_waiting(struct stage *s, struct flow *f, const void *owner)
 {
     struct tei_link *l, *tmp;
 
-    s->cancels++;
-    TEI_LIST_EACH(&s->queue, l, tmp) {
+    TEI_LIST_EACH(&f->works, l, tmp) {
         struct staged *w = staged_of(l);
 
         if (owner && w->base.owner != owner)
@@ -458,6 +538,14 @@ static void cancel(struct stage *s, const void *owner)
         if (is_over(w))
             tei_list_push_back(&s->ended, l);
     }
+}
+
+/* NULL: of everybody. Lock held. */
+static void cancel(struct stage *s, const void *owner)
+{
+    s->cancels++;
+    for (struct tei_link *l = tei_list_first(&s->flows); l; l = tei_list_next(&s->flows, l))
+        cancel_waiting(s, flow_of(l), owner);
     for (size_t i = 0; i < s->n_pieces; i++) {
         struct piece *x = &s->pieces[i];
 
@@ -469,7 +557,7 @@ static void cancel(struct stage *s, const void *owner)
 
 void tei_stage_cancel(te_engine *e, const void *owner)
 {
-    struct stage *s = e->stage;
+    struct stage *s = stage_in(e);
 
     if (!s)
         return;
@@ -481,7 +569,7 @@ void tei_stage_cancel(te_engine *e, const void *owner)
 
 void tei_stage_close(te_engine *e)
 {
-    struct stage *s = e->stage;
+    struct stage *s = stage_in(e);
 
     if (!s)
         return;
@@ -492,12 +580,8 @@ void tei_stage_close(te_engine *e)
     tei_mover_close(s->mover);
 }
 
-void tei_stage_stop(te_engine *e)
+static void stop(struct stage *s)
 {
-    struct stage *s = e->stage;
-
-    if (!s)
-        return;
     pthread_mutex_lock(&s->lock);
     while (s->live)
         pthread_cond_wait(&s->quiet, &s->lock);
@@ -506,7 +590,12 @@ void tei_stage_stop(te_engine *e)
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->thread, NULL);
     tei_mover_destroy(s->mover);
-    s->mover = NULL;
+}
+
+void tei_stage_stop(te_engine *e)
+{
+    if (stage_in(e))
+        stop(stage_in(e));
 }
 
 /* --------------------------------------------------------------------------------------- lifetime */
@@ -521,15 +610,16 @@ static void free_stage(struct stage *s)
     pthread_cond_destroy(&s->wake);
     pthread_cond_destroy(&s->quiet);
     pthread_mutex_destroy(&s->lock);
+    drop_flows(s);
+    free(s->region);
     free(s->pieces);
     free(s);
 }
 
 void tei_stage_fini(te_engine *e)
 {
-    if (e->stage)
-        free_stage(e->stage);
-    e->stage = NULL;
+    if (stage_in(e))
+        free_stage(stage_in(e));
     tei_pool_fini(&e->works[TEI_STAGE_INDEX]);
 }
 
@@ -550,7 +640,7 @@ static struct stage *make_stage(te_engine *e)
     pthread_mutex_init(&s->lock, NULL);
     tei_cond_init(&s->wake);
     tei_cond_init(&s->quiet);
-    tei_list_init(&s->queue);
+    tei_list_init(&s->flows);
     tei_list_init(&s->ended);
     tei_list_init(&s->free);
     tei_list_init(&s->back);
@@ -567,7 +657,7 @@ static void pin(struct stage *s, enum tei_mem_kind kind)
         s->pinned |= TEI_MEM_BIT(kind);
 }
 
-static int fill_stage(struct stage *s)
+static int take_memory(struct stage *s)
 {
     void *memory;
     int rc = s->pieces ? tei_mem_alloc(s->length, NULL, &memory)
@@ -576,12 +666,19 @@ static int fill_stage(struct stage *s)
     if (rc)
         return rc;
     s->memory = memory;
+    s->n_free = s->n_pieces;
     for (size_t i = 0; i < s->n_pieces; i++) {
         s->pieces[i].stage = s;
         s->pieces[i].slot = s->memory + i * SLOT;
         tei_list_push_back(&s->free, &s->pieces[i].link);
     }
-    rc = tei_mover_start("te/mover", moves_ended, s, &s->mover);
+    return 0;
+}
+
+static int start_threads(struct stage *s)
+{
+    int rc = tei_mover_start("te/mover", moves_ended, s, &s->mover);
+
     if (rc)
         return rc;
     rc = tei_thread_start(&s->thread, "te/stage", run, s);
@@ -590,37 +687,41 @@ static int fill_stage(struct stage *s)
     return rc;
 }
 
+/* Nobody sees it before all of it is there. */
 static int begin(te_engine *e, enum tei_mem_kind kind)
 {
-    struct tei_region *r;
     struct stage *s = make_stage(e);
-    int rc = s ? fill_stage(s) : TEI_FAIL(TE_ERR_MEMORY, "no memory");
+    int rc = s ? take_memory(s) : TEI_FAIL(TE_ERR_MEMORY, "no memory to stage memory of devices");
 
-    if (rc) {
-        if (s)
-            free_stage(s);
+    if (!s)
         return rc;
-    }
-    tei_pool_init(&e->works[TEI_STAGE_INDEX], sizeof(struct staged));
-    e->stage = s;
+    if (!rc)
+        rc = start_threads(s);
+    if (rc)
+        goto err_free;
     pin(s, kind);
-    rc = tei_region_add_own(e, s->memory, s->length, &r);
-    if (rc) {
-        tei_stage_close(e);
-        tei_stage_stop(e);
-        tei_stage_fini(e);
-        return rc;
-    }
-    s->region = r;
-    /* Release: partner of the acquire in batch.c. */
-    atomic_store_explicit(&e->stage_region, r, memory_order_release);
+    rc = tei_region_make_own(e, s->memory, s->length, &s->region);
+    if (rc)
+        goto err_stop;
+    tei_pool_init(&e->works[TEI_STAGE_INDEX], sizeof(struct staged));
+    /* Release: partners of the acquires in batch.c and stage_in(). */
+    atomic_store_explicit(&e->stage_region, s->region, memory_order_release);
+    atomic_store_explicit(&e->stage, s, memory_order_release);
     return 0;
+
+err_stop:
+    stop(s);
+err_free:
+    free_stage(s);
+    return rc;
 }
 
 int tei_stage_start(te_engine *e, enum tei_mem_kind kind)
 {
-    if (!e->stage)
+    struct stage *s = stage_in(e);
+
+    if (!s)
         return begin(e, kind);
-    pin(e->stage, kind);
+    pin(s, kind);
     return 0;
 }

@@ -192,7 +192,10 @@ static int read_buffer(struct tei_segment *s, const json_t *object, size_t index
         rc = read_positive(object, "length", index, &b->length);
     if (!rc)
         rc = read_keys(s, object, index);
-    b->kind = (uint8_t)tei_mem_kind_of(json_string_value(name));
+    /* Some protocols put the segment's name there. */
+    b->kind = strcmp(json_string_value(name), s->name) == 0
+                  ? TEI_MEM_HOST
+                  : (uint8_t)tei_mem_kind_of(json_string_value(name));
     return rc ? rc : add_buffer(s, b, index);
 }
 

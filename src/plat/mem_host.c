@@ -303,8 +303,9 @@ int tei_mem_alloc(size_t length, const char *location, void **out)
     if (rc)
         return rc;
     if (strcmp(where, "*") != 0 && strncmp(where, "cpu:", 4) != 0)
-        return TEI_FAIL(TE_ERR_UNSUPPORTED,
-                        "cannot allocate memory at '%s': only 'cpu:N' and '*' are built in", where);
+        return TEI_FAIL(
+            TE_ERR_UNSUPPORTED,
+            "cannot allocate memory at '%s': there are 'cpu:N', 'cuda:N', 'hip:N' and '*'", where);
     addr = map_memory(length);
     if (addr == MAP_FAILED)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for %zu bytes: %s", length,

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* te-test: timeout=120 */
+/*
+ * Memory of devices over a transport that does not reach it, when things go wrong: peers that do not
+ * answer, copies that fail, engines that end, little memory to stage in. By tcp alone, with two peers.
+ */
+#include "child_engine.h"
+#include "gpu_rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define TCP     "MC_FORCE_TCP=1"
+#define WORKS   40
+#define TIME_MS 30000
+
+static struct peer first, second;
+
+static te_batch batch_of(te_engine *e, size_t n)
+{
+    te_batch b;
+
+    assert_int_equal(te_batch_alloc(e, n, &b), 0);
+    return b;
+}
+
+/* All of the memory at one place, to or from a peer's host memory. */
+static void submit(struct rig *r, te_batch b, int opcode, size_t place, const struct peer *p,
+                   int64_t deadline_ms)
+{
+    te_request req = {.opcode = opcode,
+                      .source = r->mine.at[place],
+                      .target = r->seg,
+                      .target_offset = (uintptr_t)p->mem.at[PLACE_HOST],
+                      .length = RIG_BYTES};
+    te_submit_opts o = {.size = sizeof o, .deadline_ms = deadline_ms};
+
+    assert_int_equal(te_submit(r->e, b, &req, 1, &o), 0);
+}
+
+static int state_of(te_engine *e, te_batch b, size_t i)
+{
+    struct te_status st;
+
+    assert_int_equal(te_status(e, b, i, &st), 0);
+    return st.state;
+}
+
+static int thaw(void **state)
+{
+    (void)state;
+    kill(first.pid, SIGCONT);
+    soft_control("clear");
+    return 0;
+}
+
+/* What waits behind a peer that does not answer ends when it is cancelled, or when its time is up. */
+static void ends_without_the_peer(struct rig *r, int opcode, size_t place)
+{
+    te_batch b = batch_of(r->e, WORKS);
+
+    assert_int_equal(kill(first.pid, SIGSTOP), 0);
+    for (int i = 0; i < WORKS - 1; i++)
+        submit(r, b, opcode, place, &first, 0);
+    submit(r, b, opcode, place, &first, 100);
+    assert_int_equal(te_wait(r->e, b, 400), TE_ERR_TIMEOUT);
+    assert_int_equal(state_of(r->e, b, WORKS - 1), TE_TIMEOUT);
+    assert_int_equal(te_cancel(r->e, b), 0);
+    assert_int_equal(te_wait(r->e, b, TIME_MS), 0);
+    for (size_t i = 0; i < WORKS - 1; i++)
+        assert_int_equal(state_of(r->e, b, i), TE_CANCELED);
+    assert_int_equal(kill(first.pid, SIGCONT), 0);
+    assert_int_equal(te_batch_free(r->e, b), 0);
+}
+
+static void test_ends_without_the_peer(void **state)
+{
+    struct rig r = rig_up(TCP, &first);
+
+    (void)state;
+    for (size_t k = 1; k < PLACES; k++)
+        for (int opcode = TE_READ; opcode <= TE_WRITE; opcode++)
+            if (r.mine.at[k])
+                ends_without_the_peer(&r, opcode, k);
+    rig_down(&r);
+}
+
+/* One peer that does not answer keeps nobody else from being served. */
+static void others_go_on(const char *option)
+{
+    struct rig r = rig_up(option, &first);
+    te_segment other;
+    te_batch b;
+
+    assert_int_equal(te_open(r.e, second.name, &other), 0);
+    for (size_t k = 1; k < PLACES; k++) {
+        if (!r.mine.at[k])
+            continue;
+        b = batch_of(r.e, WORKS);
+        assert_int_equal(kill(first.pid, SIGSTOP), 0);
+        for (int i = 0; i < WORKS; i++)
+            submit(&r, b, i % 2 ? TE_READ : TE_WRITE, k, &first, 0);
+        fill(r.scratch, RIG_BYTES, k);
+        put(r.e, r.scratch, r.mine.at[k], RIG_BYTES);
+        moves(r.e, TE_WRITE, r.mine.at[k], other, (uintptr_t)second.mem.at[k], RIG_BYTES);
+        moves(r.e, TE_READ, r.scratch, other, (uintptr_t)second.mem.at[k], RIG_BYTES);
+        assert_int_equal(te_wait(r.e, b, 0), TE_ERR_TIMEOUT);
+        assert_int_equal(te_cancel(r.e, b), 0);
+        assert_int_equal(te_wait(r.e, b, TIME_MS), 0);
+        assert_int_equal(kill(first.pid, SIGCONT), 0);
+        assert_int_equal(te_batch_free(r.e, b), 0);
+    }
+    rig_down(&r);
+}
+
+static void test_others_go_on(void **state)
+{
+    (void)state;
+    others_go_on(TCP);
+}
+
+/* Four slots for all, and all comes through. */
+static void test_little_memory(void **state)
+{
+    te_engine *e;
+    struct memory mine;
+    te_segment seg;
+    void *scratch;
+    te_options o;
+
+    (void)state;
+    loopback_options(&o);
+    assert_int_equal(te_option_set(&o, "MC_FORCE_TCP", "1"), 0);
+    assert_int_equal(te_option_set(&o, "TE_GPU_STAGE", "1048576"), 0);
+    assert_int_equal(te_engine_create(&o, &e), 0);
+    te_options_fini(&o);
+    take_memory(e, &mine);
+    assert_int_equal(te_alloc(e, RIG_BYTES, NULL, &scratch), 0);
+    assert_int_equal(te_register(e, scratch, RIG_BYTES, NULL, TE_LOCAL_ONLY), 0);
+    assert_int_equal(te_open(e, second.name, &seg), 0);
+    for (size_t k = 1; k < PLACES; k++) {
+        if (!mine.at[k])
+            continue;
+        fill(scratch, RIG_BYTES, 10 + k);
+        put(e, scratch, mine.at[k], RIG_BYTES);
+        moves(e, TE_WRITE, mine.at[k], seg, (uintptr_t)second.mem.at[PLACE_HOST], RIG_BYTES);
+        memset(scratch, 0, RIG_BYTES);
+        put(e, scratch, mine.at[k], RIG_BYTES);
+        moves(e, TE_READ, mine.at[k], seg, (uintptr_t)second.mem.at[PLACE_HOST], RIG_BYTES);
+        get(e, scratch, mine.at[k], RIG_BYTES);
+        assert_int_equal(first_difference(scratch, RIG_BYTES, 10 + k), RIG_BYTES);
+    }
+    te_engine_destroy(e);
+}
+
+/* A copy by the device that fails ends its request alone, with a text, and the next one is well. */
+static void test_copy_fails(void **state)
+{
+    struct rig r = rig_up(TCP, &second);
+
+    (void)state;
+    for (int opcode = TE_READ; opcode <= TE_WRITE; opcode++) {
+        struct te_status st;
+
+        if (!soft_control("fail copy count=1000"))
+            break;
+        st = move(r.e, opcode, r.mine.at[PLACE_CUDA0], r.seg, (uintptr_t)second.mem.at[PLACE_HOST],
+                  RIG_BYTES);
+        assert_int_equal(st.state, TE_FAILED);
+        assert_int_equal(st.error, TE_ERR_CONTEXT);
+        soft_control("clear");
+        moves(r.e, opcode, r.mine.at[PLACE_CUDA0], r.seg, (uintptr_t)second.mem.at[PLACE_HOST],
+              RIG_BYTES);
+    }
+    rig_down(&r);
+}
+
+/* Cancelled while the device stalls: it ends once the device has let go, and nothing comes after. */
+static void test_cancel_while_the_device_stalls(void **state)
+{
+    struct rig r = rig_up(TCP, &second);
+    te_batch b = batch_of(r.e, 4);
+
+    (void)state;
+    if (soft_control("stall ms=300")) {
+        for (int i = 0; i < 4; i++)
+            submit(&r, b, i % 2 ? TE_READ : TE_WRITE, PLACE_CUDA0, &second, 0);
+        assert_int_equal(te_cancel(r.e, b), 0);
+        assert_int_equal(te_wait(r.e, b, TIME_MS), 0);
+        for (size_t i = 0; i < 4; i++)
+            assert_int_equal(state_of(r.e, b, i), TE_CANCELED);
+        soft_control("clear");
+    }
+    assert_int_equal(te_batch_free(r.e, b), 0);
+    rig_down(&r);
+}
+
+/* An engine that ends with requests under way leaves its host memory alone from then on. */
+static void test_destroyed_under_way(void **state)
+{
+    te_engine *e = make_engine(TCP);
+    char *mine = map_pages(RIG_BYTES);
+    struct memory m;
+    te_segment seg;
+    te_batch b;
+
+    (void)state;
+    take_memory(e, &m);
+    assert_int_equal(te_register(e, mine, RIG_BYTES, NULL, TE_LOCAL_ONLY), 0);
+    assert_int_equal(te_open(e, first.name, &seg), 0);
+    b = batch_of(e, 2 * PLACES);
+    assert_int_equal(kill(first.pid, SIGSTOP), 0);
+    for (size_t k = 0; k < PLACES; k++) {
+        te_request req = {.opcode = TE_READ,
+                          .source = k ? m.at[k] : mine,
+                          .target = seg,
+                          .target_offset = (uintptr_t)first.mem.at[k],
+                          .length = RIG_BYTES};
+
+        if (!m.at[k])
+            continue;
+        assert_int_equal(te_submit(e, b, &req, 1, NULL), 0);
+        req.opcode = TE_WRITE;
+        assert_int_equal(te_submit(e, b, &req, 1, NULL), 0);
+    }
+    assert_int_equal(state_of(e, b, 2), TE_WAITING);
+    te_engine_destroy(e);
+    memset(mine, 0x77, RIG_BYTES);
+    assert_int_equal(kill(first.pid, SIGCONT), 0);
+    usleep(50000);
+    for (size_t i = 0; i < RIG_BYTES; i++)
+        assert_int_equal(mine[i], 0x77);
+    munmap(mine, RIG_BYTES);
+}
+
+/* What the engine keeps to stage in is no region of the caller's. */
+static void test_its_own_memory_is_not_ours(void **state)
+{
+    struct rig r = rig_up(TCP, NULL);
+    size_t known = 0;
+    FILE *f = fopen("/proc/self/maps", "r");
+    char line[512];
+
+    (void)state;
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        unsigned long from, to;
+
+        if (sscanf(line, "%lx-%lx", &from, &to) != 2 || (uintptr_t)r.scratch == from)
+            continue;
+        for (size_t k = 0; k < PLACES; k++)
+            if ((uintptr_t)r.mine.at[k] == from)
+                from = 0;
+        if (from)
+            assert_int_not_equal(te_unregister(r.e, (void *)from), 0);
+        known += from == 0;
+    }
+    fclose(f);
+    assert_true(known > 0);
+    rig_down(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_ends_without_the_peer, thaw),
+        cmocka_unit_test_teardown(test_others_go_on, thaw),
+        cmocka_unit_test(test_little_memory),
+        cmocka_unit_test_teardown(test_copy_fails, thaw),
+        cmocka_unit_test_teardown(test_cancel_while_the_device_stalls, thaw),
+        cmocka_unit_test_teardown(test_destroyed_under_way, thaw),
+        cmocka_unit_test(test_its_own_memory_is_not_ours),
+    };
+    int rc;
+
+    first = start_peer(TCP);
+    second = start_peer(TCP);
+    if (!has_devices(&first.mem)) {
+        puts("there is no CUDA or HIP device");
+        return 77;
+    }
+    rc = cmocka_run_group_tests(tests, NULL, NULL);
+    stop_peer(&second);
+    stop_peer(&first);
+    return rc;
+}
