@@ -106,6 +106,7 @@ static int map_piece(struct held *h, uint64_t piece)
     status = row->allow(h->addr, h->size, h->device);
     if (status) {
         row->unmap(h->addr, h->size);
+        h->addr = NULL; /* nothing is left to be undone */
         return status;
     }
     for (int i = 0; i < tei_gpu_count(h->kind); i++)

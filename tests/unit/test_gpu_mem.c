@@ -274,6 +274,36 @@ static void fabric_memory(void **state)
     free(data);
 }
 
+static long softgpu_says(const struct device_kit *kit, const char *function, const char *what)
+{
+    long (*ask)(int, const char *) = (long (*)(int, const char *))(uintptr_t)kit_symbol(function);
+
+    return ask(kit->kind == TEI_MEM_CUDA ? 0 : 1, what);
+}
+
+/* What cannot be mapped is given back, and once only: the addresses may be somebody else's by then. */
+static void fabric_without_access(void **state)
+{
+    static const char *const what[] = {"mappings", "spaces", "handles"};
+    const struct device_kit *kit = kit_of(state);
+    long live[TEI_ARRAY_LEN(what)], unmapped;
+    void *p = NULL;
+
+    if (!kit_plays(kit) || !tei_gpu_has_fabric(kit->kind, 0))
+        skip();
+    for (size_t i = 0; i < TEI_ARRAY_LEN(what); i++)
+        live[i] = softgpu_says(kit, "softgpu_live", what[i]);
+    unmapped = softgpu_says(kit, "softgpu_calls", "unmap");
+    kit_control(kit, "fail access");
+    assert_int_equal(tei_gpu_alloc(kit->kind, 0, SIZE, true, &p), TE_ERR_UNSUPPORTED);
+    assert_null(p);
+    assert_int_equal(softgpu_says(kit, "softgpu_calls", "unmap"), unmapped + 1);
+    for (size_t i = 0; i < TEI_ARRAY_LEN(what); i++)
+        assert_int_equal(softgpu_says(kit, "softgpu_live", what[i]), live[i]);
+    assert_int_equal(tei_gpu_alloc(kit->kind, 0, SIZE, true, &p), 0);
+    tei_gpu_free(kit->kind, p);
+}
+
 /* -------------------------------------------------------------------------------------- locations */
 
 static void locations(void **state)
@@ -444,6 +474,7 @@ int main(void)
         KIT_BOTH(no_memory),
         KIT_BOTH(mappings_in_a_row),
         KIT_BOTH(fabric_memory),
+        KIT_BOTH(fabric_without_access),
         KIT_BOTH(locations),
         KIT_BOTH(copies),
         KIT_BOTH(many_threads),

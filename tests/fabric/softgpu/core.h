@@ -142,6 +142,8 @@ int64_t sg_now_ns(void);
     X(ipc_open)         \
     X(create)           \
     X(map)              \
+    X(access)           \
+    X(unmap)            \
     X(export)           \
     X(import)           \
     X(dmabuf)

@@ -207,7 +207,10 @@ static bool covers(enum softgpu_kind kind, uintptr_t addr, size_t size)
 int sg_vmm_unmap(enum softgpu_kind kind, uintptr_t addr, size_t size)
 {
     uintptr_t at = addr;
+    int rc = sg_fault(kind, SG_AT_unmap, SG_INVALID_VALUE, NULL);
 
+    if (rc)
+        return rc;
     sg_quiesce(kind, -1, false);
     if (!covers(kind, addr, size))
         return SG_INVALID_VALUE;
@@ -238,7 +241,10 @@ int sg_vmm_access(enum softgpu_kind kind, uintptr_t addr, size_t size, const str
                   size_t n)
 {
     uintptr_t at = addr;
+    int rc = sg_fault(kind, SG_AT_access, SG_NOT_PERMITTED, NULL);
 
+    if (rc)
+        return rc;
     if (!n || !covers(kind, addr, size))
         return SG_INVALID_VALUE;
     for (size_t i = 0; i < n; i++) {
