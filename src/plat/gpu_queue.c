@@ -120,16 +120,10 @@ static int refuse(struct tei_gpu_queue *q, int refused)
 
 /* ------------------------------------------------------------------------------------------ copying */
 
-/* Copies that follow each other on both sides are one. */
-static bool join(struct tei_copy *a, const struct tei_copy *b)
-{
-    if ((char *)a->to + a->n != b->to || (const char *)a->from + a->n != b->from)
-        return false;
-    a->n += b->n;
-    return true;
-}
-
-/* The driver's status. */
+/*
+ * The driver's status. Copies that follow each other on both sides are not made one: they may be of
+ * allocations that happen to adjoin, and no copy may leave its allocation.
+ */
 static int submit(struct tei_gpu_queue *q, const struct tei_copy *v, size_t n)
 {
     struct tei_copy batch[TEI_GPU_BATCH];
@@ -137,7 +131,7 @@ static int submit(struct tei_gpu_queue *q, const struct tei_copy *v, size_t n)
     int status = 0;
 
     for (size_t i = 0; !status && i < n; i++) {
-        if (v[i].n == 0 || (m > 0 && join(&batch[m - 1], &v[i])))
+        if (v[i].n == 0)
             continue;
         if (m == TEI_GPU_BATCH) {
             status = q->row->copy(batch, m, q->stream);
