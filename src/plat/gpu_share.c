@@ -344,12 +344,10 @@ int tei_gpu_import(enum tei_mem_kind kind, int device, enum tei_gpu_sort sort,
     return 0;
 }
 
-void tei_gpu_unimport(enum tei_mem_kind kind, enum tei_gpu_sort sort, void *base, size_t length)
+void tei_gpu_unimport(enum tei_mem_kind kind, void *base)
 {
     struct held *h = let_go(kind, base);
 
-    (void)sort;
-    (void)length;
     if (h)
         end(h);
 }

@@ -161,7 +161,7 @@ void tei_gpu_unexport(enum tei_mem_kind kind, enum tei_gpu_sort sort,
  */
 int tei_gpu_import(enum tei_mem_kind kind, int device, enum tei_gpu_sort sort,
                    const uint8_t handle[TEI_GPU_HANDLE], size_t length, void **base);
-void tei_gpu_unimport(enum tei_mem_kind kind, enum tei_gpu_sort sort, void *base, size_t length);
+void tei_gpu_unimport(enum tei_mem_kind kind, void *base);
 /*
  * A dma-buf of [addr, addr + length), for a NIC; *offset is where it begins in it. The fd is the
  * caller's. TE_ERR_UNSUPPORTED, unlogged.

@@ -166,7 +166,7 @@ static void import_memory(const struct device_kit *kit, enum tei_gpu_sort sort, 
         /* Freed there, it is here as long as it is imported. */
         if (sort == TEI_GPU_FABRIC)
             kit_expect(base, offer.data, SIZE);
-        tei_gpu_unimport(kit->kind, sort, base, offer.length);
+        tei_gpu_unimport(kit->kind, base);
         kit_check(tei_mem_inspect((char *)base + 7, 1, &m) == 0 && m.kind == TEI_MEM_HOST,
                   "it is gone");
         if (sort == TEI_GPU_IPC || by_file)
@@ -235,7 +235,7 @@ static void refuse_hostile(const struct device_kit *kit, enum tei_gpu_sort sort,
         memcpy(h, offer.handle, sizeof(h));
         h[i / 8] ^= (uint8_t)(1u << i % 8);
         if (tei_gpu_import(kit->kind, 0, sort, h, offer.length, &base) == 0)
-            tei_gpu_unimport(kit->kind, sort, base, offer.length);
+            tei_gpu_unimport(kit->kind, base);
     }
     if (by_file)
         lie_about_descriptors(kit);
@@ -264,7 +264,7 @@ static void reach_other_host(const struct device_kit *kit, enum tei_gpu_sort sor
         kit_check(tei_gpu_import(kit->kind, 0, sort, offer.handle, offer.length, &base) == 0,
                   "memory of another host");
         use_memory(kit, 0, base, offer.data);
-        tei_gpu_unimport(kit->kind, sort, base, offer.length);
+        tei_gpu_unimport(kit->kind, base);
     }
     kit_child_end(&c);
 }
@@ -285,7 +285,7 @@ static void export_what_is_not(const struct device_kit *kit)
     kit_check(tei_gpu_export(&m, TEI_GPU_IPC, h) == TE_ERR_UNSUPPORTED, "it is freed");
     m = (struct tei_mem_info){.kind = TEI_MEM_HOST, .device = -1};
     kit_check(tei_gpu_export(&m, TEI_GPU_IPC, h) == TE_ERR_UNSUPPORTED, "memory of the host");
-    tei_gpu_unimport(kit->kind, TEI_GPU_IPC, p, SIZE);
+    tei_gpu_unimport(kit->kind, p);
 }
 
 static void export_dmabuf(const struct device_kit *kit)

@@ -75,8 +75,6 @@ static struct gpuipc_memory *find_spare(struct gpuipc *g)
 /* Lock held, and dropped meanwhile. */
 static void unmap(struct gpuipc *g, struct gpuipc_memory *m)
 {
-    enum tei_gpu_sort sort = m->sort;
-    size_t length = m->entry.length;
     bool orphan = !m->peer;
     char *at = m->at;
 
@@ -85,7 +83,7 @@ static void unmap(struct gpuipc *g, struct gpuipc_memory *m)
     atomic_store_explicit(&m->state, GPUIPC_UNMAPPED, memory_order_relaxed);
     g->n_mapped--;
     pthread_mutex_unlock(&g->lock);
-    tei_gpu_unimport(g->kind, sort, at, length);
+    tei_gpu_unimport(g->kind, at);
     if (orphan)
         free_memory(m);
     pthread_mutex_lock(&g->lock);
