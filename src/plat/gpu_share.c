@@ -196,8 +196,11 @@ void tei_gpu_free(enum tei_mem_kind kind, void *addr)
         TEI_WARN("memory at %p is not what tei_gpu_alloc() gave", addr);
 }
 
-/* Only trying tells: a device that could may lack what its host has to set up. */
-static bool try_fabric(enum tei_mem_kind kind, int device)
+/*
+ * Only trying tells: a device that could may lack what its host has to set up. 1: it has; -1: it has
+ * not; 0: this time there was no memory to try it with, or no context.
+ */
+static signed char try_fabric(enum tei_mem_kind kind, int device)
 {
     const struct tei_driver *row = tei_driver_open(kind);
     uint64_t piece;
@@ -205,7 +208,7 @@ static bool try_fabric(enum tei_mem_kind kind, int device)
     int was, status;
 
     if (tei_gpu_enter(kind, device, &was) != 0)
-        return false;
+        return 0;
     status = row->granularity(device, &unit);
     if (!status)
         status = row->create(device, unit, &piece);
@@ -215,19 +218,21 @@ static bool try_fabric(enum tei_mem_kind kind, int device)
         TEI_DEBUG("%s:%d has no memory for the fabric: %s", row->name, device,
                   tei_gpu_why(row, status));
     row->leave(was);
-    return status == 0;
+    if (status == TEI_GPU_OUT_OF_MEMORY)
+        return 0;
+    return status ? -1 : 1;
 }
 
 bool tei_gpu_has_fabric(enum tei_mem_kind kind, int device)
 {
-    static _Atomic signed char known[TEI_MEM_KINDS][TEI_GPU_DEVICES]; /* 0: not yet */
+    static _Atomic signed char known[TEI_MEM_KINDS][TEI_GPU_DEVICES]; /* as of try_fabric() */
     signed char has;
 
     if (device < 0 || device >= tei_gpu_count(kind))
         return false;
     has = atomic_load_explicit(&known[kind][device], memory_order_relaxed);
     if (has == 0) {
-        has = try_fabric(kind, device) ? 1 : -1;
+        has = try_fabric(kind, device);
         atomic_store_explicit(&known[kind][device], has, memory_order_relaxed);
     }
     return has > 0;

@@ -358,6 +358,21 @@ static void do_without(const struct device_kit *kit, bool fabric)
     tei_gpu_free(kit->kind, p);
 }
 
+/* A device that is full at the moment is asked again; one that has no fabric is not. */
+static void ask_for_fabric(const struct device_kit *kit)
+{
+    if (!kit_plays(kit))
+        child_skip("a real device is not full");
+    kit_control(kit, "fail create count=2");
+    kit_check(!tei_gpu_has_fabric(kit->kind, 0) && !tei_gpu_has_fabric(kit->kind, 0),
+              "there is no memory");
+    kit_check(tei_gpu_has_fabric(kit->kind, 0), "now there is");
+    kit_control(kit, "fail create count=2 error=801");
+    kit_check(!tei_gpu_has_fabric(kit->kind, 1), "there is no fabric");
+    kit_control(kit, "clear");
+    kit_check(!tei_gpu_has_fabric(kit->kind, 1), "and that stays so");
+}
+
 static void pin_memory(const struct device_kit *kit)
 {
     char *data = malloc(SIZE), *other = malloc(SIZE);
@@ -535,6 +550,8 @@ static int be_child(const char *mode, const struct device_kit *kit)
         do_without(kit, strstr(mode, "fabric") != NULL);
     else if (strcmp(mode, "not") == 0)
         export_what_is_not(kit);
+    else if (strcmp(mode, "full") == 0)
+        ask_for_fabric(kit);
     else if (strcmp(mode, "numbers") == 0)
         number_devices(kit);
     else
@@ -567,6 +584,8 @@ static struct row {
     {"asleep", &kit_cuda, none},
     {"pin", &kit_cuda, none},
     {"pin", &kit_hip, none},
+    {"full", &kit_cuda, none},
+    {"full", &kit_hip, rocm_6},
     {"second", &kit_cuda, none},
     {"second", &kit_hip, none},
     {"numbers", &kit_cuda, none},
