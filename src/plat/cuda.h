@@ -25,6 +25,7 @@
     X(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, 14)                    \
     X(CU_MEMORYTYPE_DEVICE, 2)                                          \
     X(CU_STREAM_NON_BLOCKING, 1)                                        \
+    X(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                                \
     X(CU_EVENT_BLOCKING_SYNC, 1)                                        \
     X(CU_EVENT_DISABLE_TIMING, 2)                                       \
     X(CU_MEMHOSTREGISTER_PORTABLE, 1)                                   \
@@ -58,6 +59,7 @@ typedef struct CUevent_st *CUevent;
 /* Enums, which are as wide as an int. */
 typedef int CUdevice_attribute;
 typedef int CUpointer_attribute;
+typedef int CUstreamCaptureMode;
 typedef int CUmemAllocationGranularity_flags;
 typedef int CUmemAllocationHandleType;
 typedef int CUmemRangeHandleType;
@@ -119,6 +121,7 @@ typedef struct {
     X(cuMemHostRegister_v2, (void *, size_t, unsigned), true)                                      \
     X(cuMemHostUnregister, (void *), true)                                                         \
     X(cuMemcpyAsync, (CUdeviceptr, CUdeviceptr, size_t, CUstream), true)                           \
+    X(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *), false)                           \
     X(cuStreamCreate, (CUstream *, unsigned), true)                                                \
     X(cuStreamDestroy_v2, (CUstream), true)                                                        \
     X(cuStreamSynchronize, (CUstream), true)                                                       \

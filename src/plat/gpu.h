@@ -58,7 +58,10 @@ struct tei_driver {
     int (*uuid)(int device, uint8_t out[16]);
     /* Says that the address is on no device when nobody has initialised the driver. */
     int (*look)(const void *addr, struct tei_gpu_seen *out);
-    /* Makes a device the thread's current one; *was is for leave. */
+    /*
+     * Makes a device the thread's current one, and calls good while the program captures a stream;
+     * *was is for leave.
+     */
     int (*enter)(int device, int *was);
     void (*leave)(int was);
 

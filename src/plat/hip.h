@@ -18,6 +18,7 @@
     X(hipErrorNotSupported, 801)                \
     X(hipMemcpyDefault, 4)                      \
     X(hipStreamNonBlocking, 1)                  \
+    X(hipStreamCaptureModeRelaxed, 2)           \
     X(hipEventBlockingSync, 1)                  \
     X(hipEventDisableTiming, 2)                 \
     X(hipHostRegisterPortable, 1)               \
@@ -49,6 +50,7 @@ typedef struct ihipEvent_t *hipEvent_t;
 typedef struct ihipMemGenericAllocationHandle *hipMemGenericAllocationHandle_t;
 /* Enums, which are as wide as an int. */
 typedef int hipMemcpyKind;
+typedef int hipStreamCaptureMode;
 typedef int hipMemAllocationGranularity_flags;
 typedef int hipMemAllocationHandleType;
 typedef int hipMemRangeHandleType;
@@ -111,6 +113,7 @@ typedef struct {
     X(hipError_t, hipHostUnregister, (void *), true)                                          \
     X(hipError_t, hipMemcpyAsync, (void *, const void *, size_t, hipMemcpyKind, hipStream_t), \
       true)                                                                                   \
+    X(hipError_t, hipThreadExchangeStreamCaptureMode, (hipStreamCaptureMode *), false)        \
     X(hipError_t, hipStreamCreateWithFlags, (hipStream_t *, unsigned), true)                  \
     X(hipError_t, hipStreamDestroy, (hipStream_t), true)                                      \
     X(hipError_t, hipStreamSynchronize, (hipStream_t), true)                                  \

@@ -5,7 +5,9 @@
  *
  * Everything is done in the primary context of the device, which the CUDA runtime uses, too. It is
  * retained when a device is first entered and kept; it is pushed around calls, and so the caller's
- * own is never changed. The default stream is not touched, since it waits for the program's kernels.
+ * own is never changed. Likewise the thread's mode of captures: a program that captures a stream must
+ * not notice that other threads, or a call into this library, query and allocate meanwhile, which
+ * the driver would refuse, and spoil the capture for. The default stream is not touched, since it waits for the program's kernels.
  */
 #include "plat/gpu.h"
 
@@ -126,22 +128,36 @@ static int retain_context(int device, CUcontext *out)
     return status;
 }
 
+/* *mode: the new one, and then the old one. Old drivers have no modes. */
+static void exchange_capture_mode(CUstreamCaptureMode *mode)
+{
+    if (cu.cuThreadExchangeStreamCaptureMode)
+        (void)cu.cuThreadExchangeStreamCaptureMode(mode);
+}
+
 static int enter(int device, int *was)
 {
     /* Acquire: pairs with retain_context(). */
     CUcontext c = atomic_load_explicit(&contexts[device], memory_order_acquire);
-    int status = c ? 0 : retain_context(device, &c);
+    int status = 0;
 
-    *was = device;
-    return status ? status : cu.cuCtxPushCurrent_v2(c);
+    *was = TEI_CU_STREAM_CAPTURE_MODE_RELAXED;
+    exchange_capture_mode(was);
+    if (!c)
+        status = retain_context(device, &c);
+    if (!status)
+        status = cu.cuCtxPushCurrent_v2(c);
+    if (status)
+        exchange_capture_mode(was);
+    return status;
 }
 
 static void leave(int was)
 {
     CUcontext c;
 
-    (void)was;
     (void)cu.cuCtxPopCurrent_v2(&c);
+    exchange_capture_mode(&was);
 }
 
 /* ----------------------------------------------------------------------------------------- memory */

@@ -3,7 +3,7 @@
  * mem_hip.c - the row of HIP, by AMD's runtime library.
  *
  * The runtime has no contexts to push: each thread has a current device, which is changed around
- * calls and then put back. ROCm 5, 6 and 7 differ in what hip.h cannot say:
+ * calls and then put back; so is its mode of captures, for which mem_cuda.c has the reason. ROCm 5, 6 and 7 differ in what hip.h cannot say:
  *   kinds of memory    ROCm 5 has another numbering
  *   flags of IPC       ROCm 5 has none
  *   mapped memory      its structs are what hip.h has from ROCm 6 on; before that it is not used
@@ -140,16 +140,36 @@ static int look(const void *addr, struct tei_gpu_seen *out)
     return 0;
 }
 
+/* *mode: the new one, and then the old one. Old runtimes have no modes. */
+static void exchange_capture_mode(hipStreamCaptureMode *mode)
+{
+    if (hip.hipThreadExchangeStreamCaptureMode)
+        (void)hip.hipThreadExchangeStreamCaptureMode(mode);
+}
+
+/* `was` has both: the mode, and MODES times the device. */
+#define MODES 3
+
 static int enter(int device, int *was)
 {
-    int status = hip.hipGetDevice(was);
+    hipStreamCaptureMode mode = TEI_hipStreamCaptureModeRelaxed;
+    int before, status = hip.hipGetDevice(&before);
 
-    return status || *was == device ? status : hip.hipSetDevice(device);
+    if (!status && before != device)
+        status = hip.hipSetDevice(device);
+    if (status)
+        return status;
+    exchange_capture_mode(&mode);
+    *was = before * MODES + mode;
+    return 0;
 }
 
 static void leave(int was)
 {
-    (void)hip.hipSetDevice(was);
+    hipStreamCaptureMode mode = was % MODES;
+
+    (void)hip.hipSetDevice(was / MODES);
+    exchange_capture_mode(&mode);
 }
 
 /* ----------------------------------------------------------------------------------------- memory */

@@ -437,6 +437,47 @@ static void many_threads(void **state)
     }
 }
 
+/*
+ * While the program captures a stream, here or elsewhere, all goes on and does the capture no harm.
+ * What the thread had for its mode of captures it has again.
+ */
+static void while_captured(void **state)
+{
+    enum { THREAD_LOCAL = 1 };
+    const struct device_kit *kit = kit_of(state);
+    bool cuda = kit->kind == TEI_MEM_CUDA;
+    int (*exchange)(int *) = (int (*)(int *))(uintptr_t)kit_symbol(
+        cuda ? "cuThreadExchangeStreamCaptureMode" : "hipThreadExchangeStreamCaptureMode");
+    bool (*capture)(int, bool) = (bool (*)(int, bool))(uintptr_t)kit_symbol("softgpu_capture");
+    char *host = malloc(SIZE);
+    int mode = THREAD_LOCAL, was;
+    pthread_t t;
+    void *good;
+
+    if (!kit_plays(kit))
+        skip();
+    assert_int_equal(exchange(&mode), 0);
+    assert_true(capture(cuda ? 0 : 1, true));
+    assert_int_equal(pthread_create(&t, NULL, copy_in_thread, *state), 0);
+    assert_ptr_equal(copy_in_thread(*state), *state);
+    assert_int_equal(tei_gpu_pin(kit->kind, host, SIZE), 0);
+    tei_gpu_unpin(kit->kind, host);
+    assert_int_equal(pthread_join(t, &good), 0);
+    assert_ptr_equal(good, *state);
+    assert_true(capture(cuda ? 0 : 1, false));
+    assert_int_equal(exchange(&mode), 0);
+    assert_int_equal(mode, THREAD_LOCAL);
+    /* What would have happened: `mode` is the default here. */
+    mode = 0;
+    assert_true(capture(cuda ? 0 : 1, true));
+    assert_int_equal(tei_gpu_enter(kit->kind, 0, &was), 0);
+    assert_int_equal(exchange(&mode), 0);
+    assert_int_equal(tei_driver_open(kit->kind)->pin(host, SIZE), 900);
+    tei_gpu_leave(kit->kind, was);
+    assert_false(capture(cuda ? 0 : 1, false));
+    free(host);
+}
+
 /* A forked child has no driver, and no memory of devices. */
 static void forked_child(void **state)
 {
@@ -478,6 +519,7 @@ int main(void)
         KIT_BOTH(locations),
         KIT_BOTH(copies),
         KIT_BOTH(many_threads),
+        KIT_BOTH(while_captured),
         KIT_BOTH(forked_child),
         KIT_TEST(between_the_drivers, kit_cuda),
     };

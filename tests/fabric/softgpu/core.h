@@ -61,6 +61,7 @@ enum sg_code {
     SG_NOT_PERMITTED = 800,
     SG_NOT_SUPPORTED = 801,
     SG_DRIVER_MISMATCH = 803,
+    SG_CAPTURED = 900,
     SG_UNKNOWN = 999,
 };
 
@@ -155,6 +156,9 @@ void sg_fault_start(void); /* SOFTGPU_FAULTS */
 void sg_fault_listen(void);
 /* Counts, and returns the code to fail with, or 0. *async: it is to fail when it is carried out. */
 int sg_fault(enum softgpu_kind kind, enum sg_place place, int code, bool *async);
+/* SG_CAPTURED if the program is capturing a stream and this thread minds: for what waits or frees. */
+int sg_captured(enum softgpu_kind kind);
+SG_API int sg_exchange_capture_mode(enum softgpu_kind kind, int *mode);
 /* Returns when nothing is stalled any more; drops the lock meanwhile. */
 void sg_stalled(enum softgpu_kind kind, int device);
 

@@ -43,6 +43,52 @@ static struct {
     struct timespec changed;
 } control;
 
+/* Modes: 0 minds the captures of all threads (GLOBAL), 1 those of its own, 2 none (RELAXED). */
+static struct {
+    bool on, spoilt;
+} captures[SOFTGPU_KINDS];
+static _Thread_local struct {
+    int mode;
+    bool own;
+} minds[SOFTGPU_KINDS];
+
+bool softgpu_capture(enum softgpu_kind kind, bool begin)
+{
+    bool good;
+
+    pthread_mutex_lock(&sg_lock);
+    good = begin || !captures[kind].spoilt;
+    captures[kind].on = minds[kind].own = begin;
+    captures[kind].spoilt = false;
+    pthread_mutex_unlock(&sg_lock);
+    return good;
+}
+
+int sg_exchange_capture_mode(enum softgpu_kind kind, int *mode)
+{
+    int was = minds[kind].mode;
+
+    if (!mode || *mode < 0 || *mode > 2)
+        return SG_INVALID_VALUE;
+    minds[kind].mode = *mode;
+    *mode = was;
+    return SG_OK;
+}
+
+int sg_captured(enum softgpu_kind kind)
+{
+    bool refused = captures[kind].on && minds[kind].mode < (minds[kind].own ? 2 : 1);
+
+    captures[kind].spoilt |= refused;
+    return refused ? SG_CAPTURED : SG_OK;
+}
+
+static bool minds_captures(enum sg_place place)
+{
+    return place == SG_AT_alloc || place == SG_AT_pin || place == SG_AT_query ||
+           place == SG_AT_ipc_open;
+}
+
 static int place_of(const char *word)
 {
     for (int i = 0; i < SG_PLACES; i++)
@@ -214,6 +260,8 @@ int sg_fault(enum softgpu_kind kind, enum sg_place place, int code, bool *async)
     int found = SG_OK;
 
     calls[kind][place]++;
+    if (minds_captures(place) && sg_captured(kind))
+        return SG_CAPTURED;
     for (int i = 0; i < n_faults; i++) {
         struct fault *f = &faults[i];
 

@@ -377,7 +377,10 @@ static void drop(struct sg_range *r)
 int sg_free(struct sg_context *c, uintptr_t addr)
 {
     struct sg_range *r;
+    int rc = sg_captured(c->kind);
 
+    if (rc)
+        return rc;
     sg_quiesce(c->kind, -1, false);
     r = sg_find(c->kind, addr);
     if (!r || r->addr != addr || (r->sort != SG_ALLOC && r->sort != SG_MANAGED))
@@ -462,7 +465,10 @@ int sg_pin(struct sg_context *c, uintptr_t addr, size_t size, unsigned flags)
 int sg_unpin(struct sg_context *c, uintptr_t addr)
 {
     struct sg_range *r;
+    int rc = sg_captured(c->kind);
 
+    if (rc)
+        return rc;
     sg_quiesce(c->kind, -1, false);
     r = sg_find(c->kind, addr);
     if (!r || r->sort != SG_PINNED || r->addr != addr)

@@ -45,6 +45,8 @@ static const struct row {
      "operation not supported"},
     {SG_DRIVER_MISMATCH, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", NULL,
      "the driver does not fit the system"},
+    {SG_CAPTURED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "hipErrorStreamCaptureUnsupported",
+     "not while a stream is captured"},
     {SG_UNKNOWN, "CUDA_ERROR_UNKNOWN", "hipErrorUnknown", "unknown error"},
 };
 

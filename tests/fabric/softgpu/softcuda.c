@@ -567,6 +567,13 @@ CUresult cuStreamDestroy_v2(CUstream stream)
               : sg_leave(stream_of(stream) ? sg_stream_destroy(CUDA, stream) : SG_INVALID_HANDLE);
 }
 
+CUresult cuThreadExchangeStreamCaptureMode(int *mode)
+{
+    int rc = sg_enter(CUDA);
+
+    return rc ? rc : sg_leave(sg_exchange_capture_mode(CUDA, mode));
+}
+
 CUresult cuStreamSynchronize(CUstream stream)
 {
     struct sg_context *c;

@@ -89,6 +89,7 @@ CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, s
                             CUstream stream);
 CUresult cuStreamCreate(CUstream *out, unsigned flags);
 CUresult cuStreamDestroy_v2(CUstream stream);
+CUresult cuThreadExchangeStreamCaptureMode(int *mode);
 CUresult cuStreamSynchronize(CUstream stream);
 CUresult cuStreamQuery(CUstream stream);
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags);

@@ -43,6 +43,13 @@ long softgpu_live(enum softgpu_kind kind, const char *what);
 long softgpu_calls(enum softgpu_kind kind, const char *place);
 
 /*
+ * Begins or ends the capture of a stream by this thread, in GLOBAL mode; one at a time. Meanwhile
+ * what makes, frees or pins memory, queries or waits fails with 900 in each thread whose mode is not
+ * RELAXED, and spoils the capture. At its end: whether it is good.
+ */
+bool softgpu_capture(enum softgpu_kind kind, bool begin);
+
+/*
  * Where the host may touch the device memory at `ptr`, which is of this process or opened by it;
  * NULL if it is no such memory, or no device has access to it yet. Good up to the end of the allocation or mapping, while that lives.
  */

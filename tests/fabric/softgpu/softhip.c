@@ -447,6 +447,13 @@ hipError_t hipStreamDestroy(hipStream_t stream)
               : sg_leave(stream_of(stream) ? sg_stream_destroy(HIP, stream) : SG_INVALID_HANDLE);
 }
 
+hipError_t hipThreadExchangeStreamCaptureMode(int *mode)
+{
+    int rc = enter();
+
+    return rc ? rc : sg_leave(sg_exchange_capture_mode(HIP, mode));
+}
+
 hipError_t hipStreamSynchronize(hipStream_t stream)
 {
     struct sg_context *c;

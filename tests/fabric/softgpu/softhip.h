@@ -88,6 +88,7 @@ hipError_t hipMemcpy(void *to, const void *from, size_t n, int kind);
 hipError_t hipMemcpyAsync(void *to, const void *from, size_t n, int kind, hipStream_t stream);
 hipError_t hipStreamCreateWithFlags(hipStream_t *out, unsigned flags);
 hipError_t hipStreamDestroy(hipStream_t stream);
+hipError_t hipThreadExchangeStreamCaptureMode(int *mode);
 hipError_t hipStreamSynchronize(hipStream_t stream);
 hipError_t hipStreamQuery(hipStream_t stream);
 hipError_t hipEventCreateWithFlags(hipEvent_t *out, unsigned flags);

@@ -277,6 +277,8 @@ int sg_stream_sync(struct sg_context *c, struct sg_stream *s)
     uint64_t last = last_op;
     int rc = check_stream(c, s);
 
+    if (!rc)
+        rc = sg_captured(c->kind);
     if (rc)
         return rc;
     if (!s)

@@ -34,6 +34,7 @@ TEI_CUDA_NEW_SYMBOLS(SAME_PROTOTYPE)
 #define CUevent                          own_CUevent
 #define CUdevice_attribute               own_CUdevice_attribute
 #define CUpointer_attribute              own_CUpointer_attribute
+#define CUstreamCaptureMode              own_CUstreamCaptureMode
 #define CUmemAllocationGranularity_flags own_CUmemAllocationGranularity_flags
 #define CUmemAllocationHandleType        own_CUmemAllocationHandleType
 #define CUmemRangeHandleType             own_CUmemRangeHandleType
@@ -53,6 +54,7 @@ TEI_CUDA_NEW_SYMBOLS(SAME_PROTOTYPE)
 #undef CUevent
 #undef CUdevice_attribute
 #undef CUpointer_attribute
+#undef CUstreamCaptureMode
 #undef CUmemAllocationGranularity_flags
 #undef CUmemAllocationHandleType
 #undef CUmemRangeHandleType
@@ -80,6 +82,7 @@ SAME_SIZE(CUstream)
 SAME_SIZE(CUevent)
 SAME_SIZE(CUdevice_attribute)
 SAME_SIZE(CUpointer_attribute)
+SAME_SIZE(CUstreamCaptureMode)
 SAME_SIZE(CUmemAllocationGranularity_flags)
 SAME_SIZE(CUmemAllocationHandleType)
 SAME_SIZE(CUmemRangeHandleType)

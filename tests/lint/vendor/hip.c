@@ -28,6 +28,7 @@ TEI_HIP_NEW_SYMBOLS(SAME_PROTOTYPE)
 #define hipEvent_t                        own_hipEvent_t
 #define hipMemGenericAllocationHandle_t   own_hipMemGenericAllocationHandle_t
 #define hipMemcpyKind                     own_hipMemcpyKind
+#define hipStreamCaptureMode              own_hipStreamCaptureMode
 #define hipMemAllocationGranularity_flags own_hipMemAllocationGranularity_flags
 #define hipMemAllocationHandleType        own_hipMemAllocationHandleType
 #define hipMemRangeHandleType             own_hipMemRangeHandleType
@@ -45,6 +46,7 @@ TEI_HIP_NEW_SYMBOLS(SAME_PROTOTYPE)
 #undef hipEvent_t
 #undef hipMemGenericAllocationHandle_t
 #undef hipMemcpyKind
+#undef hipStreamCaptureMode
 #undef hipMemAllocationGranularity_flags
 #undef hipMemAllocationHandleType
 #undef hipMemRangeHandleType
@@ -70,6 +72,7 @@ SAME_SIZE(hipStream_t)
 SAME_SIZE(hipEvent_t)
 SAME_SIZE(hipMemGenericAllocationHandle_t)
 SAME_SIZE(hipMemcpyKind)
+SAME_SIZE(hipStreamCaptureMode)
 SAME_SIZE(hipMemAllocationGranularity_flags)
 SAME_SIZE(hipMemAllocationHandleType)
 SAME_SIZE(hipUUID)
