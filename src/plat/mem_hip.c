@@ -48,13 +48,26 @@ static const struct tei_symbol symbols[] = {
 #undef SYMBOL
 };
 
+/*
+ * Every call goes this way. The runtime keeps the last error of the thread, and the program, which
+ * asks for it after its own calls, would take ours for its own.
+ */
+#define CALL(name, ...) forget_error(hip.name(__VA_ARGS__))
+
+static int forget_error(int status)
+{
+    if (status)
+        (void)hip.hipGetLastError();
+    return status;
+}
+
 /* 0 where the runtime does not say. */
 static int version(void)
 {
     static _Atomic int known;
     int v = atomic_load_explicit(&known, memory_order_relaxed);
 
-    if (v == 0 && hip.hipRuntimeGetVersion(&v) == 0)
+    if (v == 0 && CALL(hipRuntimeGetVersion, &v) == 0)
         atomic_store_explicit(&known, v, memory_order_relaxed);
     return v;
 }
@@ -70,9 +83,9 @@ static bool has_maps(void)
 
 static int start(int *devices)
 {
-    int status = hip.hipInit(0);
+    int status = CALL(hipInit, 0);
 
-    return status ? status : hip.hipGetDeviceCount(devices);
+    return status ? status : CALL(hipGetDeviceCount, devices);
 }
 
 static const char *error_name(int status)
@@ -87,13 +100,13 @@ static const char *error_text(int status)
 
 static int tell_pci(int device, char *out, int size)
 {
-    return hip.hipDeviceGetPCIBusId(out, size, device);
+    return CALL(hipDeviceGetPCIBusId, out, size, device);
 }
 
 static int tell_uuid(int device, uint8_t out[16])
 {
     hipUUID uuid;
-    int status = hip.hipDeviceGetUuid(&uuid, device);
+    int status = CALL(hipDeviceGetUuid, &uuid, device);
 
     if (!status)
         memcpy(out, uuid.bytes, sizeof(uuid.bytes));
@@ -106,27 +119,24 @@ static int retain(void *addr, uint64_t *piece)
     int status = TEI_GPU_NOT_SUPPORTED;
 
     if (has_maps())
-        status = hip.hipMemRetainAllocationHandle(&h, addr);
+        status = CALL(hipMemRetainAllocationHandle, &h, addr);
     *piece = (uintptr_t)h;
     return status;
 }
 
 static void release(uint64_t piece)
 {
-    (void)hip.hipMemRelease((hipMemGenericAllocationHandle_t)(uintptr_t)piece);
+    (void)CALL(hipMemRelease, (hipMemGenericAllocationHandle_t)(uintptr_t)piece);
 }
 
-/* The runtime's error stays with the thread, and the program would take it for its own. */
 static int look(const void *addr, struct tei_gpu_seen *out)
 {
     hipPointerAttribute_t a = {.device = -1};
-    int status = hip.hipPointerGetAttributes(&a, addr);
+    int status = CALL(hipPointerGetAttributes, &a, addr);
     int on_device = version() < ROCM_6 ? TEI_hipMemoryTypeDevice - 1 : TEI_hipMemoryTypeDevice;
     uint64_t piece;
 
     *out = (struct tei_gpu_seen){.managed = !status && a.isManaged};
-    if (status)
-        (void)hip.hipGetLastError();
     if (status || a.type != on_device || a.isManaged)
         return status;
     out->on_device = true;
@@ -135,8 +145,6 @@ static int look(const void *addr, struct tei_gpu_seen *out)
     out->ipc = !out->fabric;
     if (out->fabric)
         release(piece);
-    else
-        (void)hip.hipGetLastError();
     return 0;
 }
 
@@ -144,7 +152,7 @@ static int look(const void *addr, struct tei_gpu_seen *out)
 static void exchange_capture_mode(hipStreamCaptureMode *mode)
 {
     if (hip.hipThreadExchangeStreamCaptureMode)
-        (void)hip.hipThreadExchangeStreamCaptureMode(mode);
+        (void)CALL(hipThreadExchangeStreamCaptureMode, mode);
 }
 
 /* `was` has both: the mode, and MODES times the device. */
@@ -153,10 +161,10 @@ static void exchange_capture_mode(hipStreamCaptureMode *mode)
 static int enter(int device, int *was)
 {
     hipStreamCaptureMode mode = TEI_hipStreamCaptureModeRelaxed;
-    int before, status = hip.hipGetDevice(&before);
+    int before, status = CALL(hipGetDevice, &before);
 
     if (!status && before != device)
-        status = hip.hipSetDevice(device);
+        status = CALL(hipSetDevice, device);
     if (status)
         return status;
     exchange_capture_mode(&mode);
@@ -168,7 +176,7 @@ static void leave(int was)
 {
     hipStreamCaptureMode mode = was % MODES;
 
-    (void)hip.hipSetDevice(was / MODES);
+    (void)CALL(hipSetDevice, was / MODES);
     exchange_capture_mode(&mode);
 }
 
@@ -177,7 +185,7 @@ static void leave(int was)
 static int find_range(const void *addr, uintptr_t *base, size_t *length)
 {
     hipDeviceptr_t p = NULL;
-    int status = hip.hipMemGetAddressRange(&p, length, (void *)(uintptr_t)addr);
+    int status = CALL(hipMemGetAddressRange, &p, length, (void *)(uintptr_t)addr);
 
     *base = (uintptr_t)p;
     return status;
@@ -185,22 +193,22 @@ static int find_range(const void *addr, uintptr_t *base, size_t *length)
 
 static int allocate(size_t length, void **out)
 {
-    return hip.hipMalloc(out, length);
+    return CALL(hipMalloc, out, length);
 }
 
 static int release_memory(void *addr)
 {
-    return hip.hipFree(addr);
+    return CALL(hipFree, addr);
 }
 
 static int pin(void *addr, size_t length)
 {
-    return hip.hipHostRegister(addr, length, TEI_hipHostRegisterPortable);
+    return CALL(hipHostRegister, addr, length, TEI_hipHostRegisterPortable);
 }
 
 static int unpin(void *addr)
 {
-    return hip.hipHostUnregister(addr);
+    return CALL(hipHostUnregister, addr);
 }
 
 /* ----------------------------------------------------------------------------------------- copies */
@@ -208,7 +216,7 @@ static int unpin(void *addr)
 static int open_stream(void **out)
 {
     hipStream_t s = NULL;
-    int status = hip.hipStreamCreateWithFlags(&s, TEI_hipStreamNonBlocking);
+    int status = CALL(hipStreamCreateWithFlags, &s, TEI_hipStreamNonBlocking);
 
     *out = s;
     return status;
@@ -216,19 +224,19 @@ static int open_stream(void **out)
 
 static int wait_stream(void *stream)
 {
-    return hip.hipStreamSynchronize(stream);
+    return CALL(hipStreamSynchronize, stream);
 }
 
 static void close_stream(void *stream)
 {
-    (void)hip.hipStreamDestroy(stream);
+    (void)CALL(hipStreamDestroy, stream);
 }
 
 static int open_event(void **out)
 {
     hipEvent_t e = NULL;
     int status =
-        hip.hipEventCreateWithFlags(&e, TEI_hipEventBlockingSync | TEI_hipEventDisableTiming);
+        CALL(hipEventCreateWithFlags, &e, TEI_hipEventBlockingSync | TEI_hipEventDisableTiming);
 
     *out = e;
     return status;
@@ -236,22 +244,22 @@ static int open_event(void **out)
 
 static int record_event(void *event, void *stream)
 {
-    return hip.hipEventRecord(event, stream);
+    return CALL(hipEventRecord, event, stream);
 }
 
 static int query_event(void *event)
 {
-    return hip.hipEventQuery(event);
+    return CALL(hipEventQuery, event);
 }
 
 static int wait_event(void *event)
 {
-    return hip.hipEventSynchronize(event);
+    return CALL(hipEventSynchronize, event);
 }
 
 static void close_event(void *event)
 {
-    (void)hip.hipEventDestroy(event);
+    (void)CALL(hipEventDestroy, event);
 }
 
 static int copy(const struct tei_copy *v, size_t n, void *stream)
@@ -259,13 +267,13 @@ static int copy(const struct tei_copy *v, size_t n, void *stream)
     int status = 0;
 
     for (size_t i = 0; !status && i < n; i++)
-        status = hip.hipMemcpyAsync(v[i].to, v[i].from, v[i].n, TEI_hipMemcpyDefault, stream);
+        status = CALL(hipMemcpyAsync, v[i].to, v[i].from, v[i].n, TEI_hipMemcpyDefault, stream);
     return status;
 }
 
 static int zero(void *addr, size_t length, void *stream)
 {
-    return hip.hipMemsetAsync(addr, 0, length, stream);
+    return CALL(hipMemsetAsync, addr, 0, length, stream);
 }
 
 /* -------------------------------------------------------------------------------------------- IPC */
@@ -273,7 +281,7 @@ static int zero(void *addr, size_t length, void *stream)
 static int export_ipc(void *base, uint8_t out[TEI_GPU_HANDLE])
 {
     hipIpcMemHandle_t h;
-    int status = hip.hipIpcGetMemHandle(&h, base);
+    int status = CALL(hipIpcGetMemHandle, &h, base);
 
     if (!status)
         memcpy(out, h.reserved, TEI_GPU_HANDLE);
@@ -286,12 +294,12 @@ static int open_ipc(const uint8_t handle[TEI_GPU_HANDLE], void **base)
     unsigned flags = version() < ROCM_6 ? 0 : TEI_hipIpcMemLazyEnablePeerAccess;
 
     memcpy(h.reserved, handle, TEI_GPU_HANDLE);
-    return hip.hipIpcOpenMemHandle(base, h, flags);
+    return CALL(hipIpcOpenMemHandle, base, h, flags);
 }
 
 static int close_ipc(void *base)
 {
-    return hip.hipIpcCloseMemHandle(base);
+    return CALL(hipIpcCloseMemHandle, base);
 }
 
 /* ---------------------------------------------------------------------------------- mapped memory */
@@ -309,8 +317,8 @@ static int tell_granularity(int device, size_t *out)
 
     if (!has_maps())
         return TEI_GPU_NOT_SUPPORTED;
-    return hip.hipMemGetAllocationGranularity(out, &prop,
-                                              TEI_hipMemAllocationGranularityRecommended);
+    return CALL(hipMemGetAllocationGranularity, out, &prop,
+                TEI_hipMemAllocationGranularityRecommended);
 }
 
 static int create(int device, size_t size, uint64_t *piece)
@@ -318,11 +326,10 @@ static int create(int device, size_t size, uint64_t *piece)
     hipMemAllocationProp fabric = memory_of(device, TEI_hipMemHandleTypeFabric),
                          file = memory_of(device, TEI_hipMemHandleTypePosixFileDescriptor);
     hipMemGenericAllocationHandle_t h = NULL;
-    int status = hip.hipMemCreate(&h, size, &fabric, 0);
+    int status = CALL(hipMemCreate, &h, size, &fabric, 0);
 
     if (status && status != TEI_GPU_OUT_OF_MEMORY) {
-        (void)hip.hipGetLastError();
-        status = hip.hipMemCreate(&h, size, &file, 0);
+        status = CALL(hipMemCreate, &h, size, &file, 0);
     }
     *piece = (uintptr_t)h;
     return status;
@@ -331,13 +338,13 @@ static int create(int device, size_t size, uint64_t *piece)
 static int map(uint64_t piece, size_t size, void **addr)
 {
     void *p = NULL;
-    int status = hip.hipMemAddressReserve(&p, size, 0, NULL, 0);
+    int status = CALL(hipMemAddressReserve, &p, size, 0, NULL, 0);
 
     if (status)
         return status;
-    status = hip.hipMemMap(p, size, 0, (hipMemGenericAllocationHandle_t)(uintptr_t)piece, 0);
+    status = CALL(hipMemMap, p, size, 0, (hipMemGenericAllocationHandle_t)(uintptr_t)piece, 0);
     if (status)
-        (void)hip.hipMemAddressFree(p, size);
+        (void)CALL(hipMemAddressFree, p, size);
     else
         *addr = p;
     return status;
@@ -348,13 +355,13 @@ static int allow(void *addr, size_t size, int device)
     hipMemAccessDesc access = {.location = {TEI_hipMemLocationTypeDevice, device},
                                .flags = TEI_hipMemAccessFlagsProtReadWrite};
 
-    return hip.hipMemSetAccess(addr, size, &access, 1);
+    return CALL(hipMemSetAccess, addr, size, &access, 1);
 }
 
 static void unmap(void *addr, size_t size)
 {
-    (void)hip.hipMemUnmap(addr, size);
-    (void)hip.hipMemAddressFree(addr, size);
+    (void)CALL(hipMemUnmap, addr, size);
+    (void)CALL(hipMemAddressFree, addr, size);
 }
 
 /* -------------------------------------------------------------------- handles of mapped memory */
@@ -448,12 +455,13 @@ static int export_file(int fd, uint8_t out[TEI_GPU_HANDLE])
 static int export_fabric(uint64_t piece, uint8_t out[TEI_GPU_HANDLE])
 {
     hipMemGenericAllocationHandle_t h = (hipMemGenericAllocationHandle_t)(uintptr_t)piece;
-    int fd = -1, status = hip.hipMemExportToShareableHandle(out, h, TEI_hipMemHandleTypeFabric, 0);
+    int fd = -1,
+        status = CALL(hipMemExportToShareableHandle, out, h, TEI_hipMemHandleTypeFabric, 0);
 
     if (!status)
         return 0;
-    (void)hip.hipGetLastError();
-    status = hip.hipMemExportToShareableHandle(&fd, h, TEI_hipMemHandleTypePosixFileDescriptor, 0);
+    status =
+        CALL(hipMemExportToShareableHandle, &fd, h, TEI_hipMemHandleTypePosixFileDescriptor, 0);
     return status ? status : export_file(fd, out);
 }
 
@@ -506,8 +514,8 @@ static int import_file(const struct place *p, size_t size, hipMemGenericAllocati
     off_t end = fd >= 0 ? lseek(fd, 0, SEEK_END) : -1;
 
     if (end >= 0 && (uint64_t)end >= size)
-        status = hip.hipMemImportFromShareableHandle(out, version() < ROCM_7_1 ? &fd : by_value,
-                                                     TEI_hipMemHandleTypePosixFileDescriptor);
+        status = CALL(hipMemImportFromShareableHandle, out, version() < ROCM_7_1 ? &fd : by_value,
+                      TEI_hipMemHandleTypePosixFileDescriptor);
     else
         TEI_DEBUG("descriptor of process %d: %s", p->pid,
                   fd < 0 ? "it cannot be fetched" : "it is too short");
@@ -527,7 +535,7 @@ static int import_fabric(const uint8_t handle[TEI_GPU_HANDLE], size_t size, uint
     if (is_place(handle, &p))
         status = import_file(&p, size, &h);
     else
-        status = hip.hipMemImportFromShareableHandle(&h, copy_of_it, TEI_hipMemHandleTypeFabric);
+        status = CALL(hipMemImportFromShareableHandle, &h, copy_of_it, TEI_hipMemHandleTypeFabric);
     *piece = (uintptr_t)h;
     return status;
 }
@@ -537,8 +545,8 @@ static int export_dmabuf(int device, uintptr_t addr, size_t size, int *fd)
     (void)device;
     if (!hip.hipMemGetHandleForAddressRange)
         return TEI_GPU_NOT_SUPPORTED;
-    return hip.hipMemGetHandleForAddressRange(fd, (void *)addr, size,
-                                              TEI_hipMemRangeHandleTypeDmaBufFd, 0);
+    return CALL(hipMemGetHandleForAddressRange, fd, (void *)addr, size,
+                TEI_hipMemRangeHandleTypeDmaBufFd, 0);
 }
 
 _Static_assert((int)TEI_GPU_OUT_OF_MEMORY == (int)TEI_hipErrorOutOfMemory &&

@@ -478,6 +478,58 @@ static void while_captured(void **state)
     free(host);
 }
 
+/* Makes the driver refuse one thing and the other, in this thread. */
+static void be_refused(const struct device_kit *kit, char *host)
+{
+    char *p = kit_device_memory(kit, 0, NULL, SIZE);
+    uint8_t handle[TEI_GPU_HANDLE] = {0};
+    struct tei_mem_info m;
+    uint64_t offset;
+    void *none;
+    int fd;
+
+    assert_int_equal(tei_gpu_pin(kit->kind, host, SIZE), 0);
+    assert_int_equal(tei_gpu_pin(kit->kind, host, SIZE), TE_ERR_OVERLAP);
+    tei_gpu_unpin(kit->kind, host);
+    tei_gpu_unpin(kit->kind, host);
+    assert_int_equal(tei_gpu_alloc(kit->kind, 0, (size_t)1 << 50, false, &none), TE_ERR_MEMORY);
+    assert_int_equal(tei_gpu_alloc(kit->kind, 0, (size_t)1 << 50, true, &none), TE_ERR_MEMORY);
+    for (int sort = TEI_GPU_IPC; sort <= TEI_GPU_FABRIC; sort++)
+        assert_int_equal(tei_gpu_import(kit->kind, 0, (enum tei_gpu_sort)sort, handle, 1, &none),
+                         TE_ERR_UNSUPPORTED);
+    assert_int_equal(tei_mem_inspect(p, SIZE, &m), 0);
+    tei_gpu_free(kit->kind, p);
+    assert_int_equal(tei_gpu_export(&m, TEI_GPU_IPC, handle), TE_ERR_UNSUPPORTED);
+    assert_int_equal(tei_gpu_dmabuf(&m, m.base, 1, &fd, &offset), TE_ERR_UNSUPPORTED);
+    assert_int_equal(tei_mem_inspect(host, SIZE, &m), 0);
+    p = kit_device_memory(kit, 0, NULL, SIZE);
+    kit_control(kit, "fail copy");
+    assert_int_equal(tei_mem_copy(p, host, SIZE), TE_ERR_CONTEXT);
+    tei_gpu_free(kit->kind, p);
+}
+
+/* HIP keeps the last error of the thread: the program is not to find ours, and to keep its own. */
+static void last_error(void **state)
+{
+    const struct device_kit *kit = kit_of(state);
+    int (*fetch)(void) = (int (*)(void))(uintptr_t)kit_symbol("hipGetLastError");
+    int (*give_back)(void *) = (int (*)(void *))(uintptr_t)kit_symbol("hipFree");
+    char *host = malloc(SIZE);
+    int rc;
+
+    if (!kit_plays(kit))
+        skip();
+    (void)fetch();
+    be_refused(kit, host);
+    assert_int_equal(fetch(), 0);
+    rc = give_back(host);
+    assert_int_not_equal(rc, 0);
+    assert_int_equal(tei_gpu_pin(kit->kind, host, SIZE), 0);
+    tei_gpu_unpin(kit->kind, host);
+    assert_int_equal(fetch(), rc);
+    free(host);
+}
+
 /* A forked child has no driver, and no memory of devices. */
 static void forked_child(void **state)
 {
@@ -520,6 +572,7 @@ int main(void)
         KIT_BOTH(copies),
         KIT_BOTH(many_threads),
         KIT_BOTH(while_captured),
+        KIT_TEST(last_error, kit_hip),
         KIT_BOTH(forked_child),
         KIT_TEST(between_the_drivers, kit_cuda),
     };

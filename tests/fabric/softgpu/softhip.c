@@ -40,18 +40,33 @@ static int version(void)
     return sg_look()->hip_version;
 }
 
+/* The last error of the thread stays until it is fetched, as since ROCm 7. */
+static _Thread_local hipError_t last;
+
+static int note(int rc)
+{
+    if (rc)
+        last = rc;
+    return rc;
+}
+
 static int enter(void)
 {
     int rc = sg_init(HIP);
 
-    return rc ? rc : sg_enter(HIP);
+    return note(rc ? rc : sg_enter(HIP));
 }
 
 static int enter_context(struct sg_context **out)
 {
     int rc = sg_init(HIP);
 
-    return rc ? rc : sg_enter_context(HIP, out);
+    return note(rc ? rc : sg_enter_context(HIP, out));
+}
+
+static int leave(int rc)
+{
+    return note(sg_leave(rc));
 }
 
 /* hipStreamLegacy and hipStreamPerThread are played by the one that all are in order with. */
@@ -64,13 +79,13 @@ static hipStream_t stream_of(hipStream_t s)
 
 hipError_t hipInit(unsigned flags)
 {
-    return flags ? SG_INVALID_VALUE : sg_init(HIP);
+    return note(flags ? SG_INVALID_VALUE : sg_init(HIP));
 }
 
 hipError_t hipRuntimeGetVersion(int *out)
 {
     if (!out)
-        return SG_INVALID_VALUE;
+        return note(SG_INVALID_VALUE);
     sg_init(HIP);
     *out = version();
     return SG_OK;
@@ -90,10 +105,12 @@ const char *hipGetErrorString(hipError_t error)
     return text ? text : "unknown error";
 }
 
-/* What a call returns is not kept: there is nothing to fetch, nor to clear. */
 hipError_t hipGetLastError(void)
 {
-    return SG_OK;
+    hipError_t rc = last;
+
+    last = SG_OK;
+    return rc;
 }
 
 hipError_t hipGetDeviceCount(int *count)
@@ -101,7 +118,7 @@ hipError_t hipGetDeviceCount(int *count)
     int rc, n = 0;
 
     if (!count)
-        return SG_INVALID_VALUE;
+        return note(SG_INVALID_VALUE);
     *count = 0;
     rc = enter();
     if (rc)
@@ -109,7 +126,7 @@ hipError_t hipGetDeviceCount(int *count)
     while (sg_device(HIP, n))
         n++;
     *count = n;
-    return sg_leave(SG_OK);
+    return leave(SG_OK);
 }
 
 hipError_t hipGetDevice(int *device)
@@ -119,16 +136,16 @@ hipError_t hipGetDevice(int *device)
     if (rc)
         return rc;
     if (!device)
-        return sg_leave(SG_INVALID_VALUE);
+        return leave(SG_INVALID_VALUE);
     *device = sg_get_device();
-    return sg_leave(SG_OK);
+    return leave(SG_OK);
 }
 
 hipError_t hipSetDevice(int device)
 {
     int rc = enter();
 
-    return rc ? rc : sg_leave(sg_set_device(device));
+    return rc ? rc : leave(sg_set_device(device));
 }
 
 hipError_t hipDeviceGetPCIBusId(char *out, int size, int device)
@@ -140,11 +157,11 @@ hipError_t hipDeviceGetPCIBusId(char *out, int size, int device)
         return rc;
     d = sg_device(HIP, device);
     if (!d)
-        return sg_leave(SG_INVALID_DEVICE);
+        return leave(SG_INVALID_DEVICE);
     if (!out || size < 13)
-        return sg_leave(SG_INVALID_VALUE);
+        return leave(SG_INVALID_VALUE);
     snprintf(out, (size_t)size, "%s", d->pci);
-    return sg_leave(SG_OK);
+    return leave(SG_OK);
 }
 
 hipError_t hipDeviceGetUuid(hipUUID *out, int device)
@@ -156,11 +173,11 @@ hipError_t hipDeviceGetUuid(hipUUID *out, int device)
         return rc;
     d = sg_device(HIP, device);
     if (!d)
-        return sg_leave(SG_INVALID_DEVICE);
+        return leave(SG_INVALID_DEVICE);
     if (!out)
-        return sg_leave(SG_INVALID_VALUE);
+        return leave(SG_INVALID_VALUE);
     memcpy(out->bytes, d->uuid, sizeof(out->bytes));
-    return sg_leave(SG_OK);
+    return leave(SG_OK);
 }
 
 static int attribute(const struct sg_device *d, int name)
@@ -194,11 +211,11 @@ hipError_t hipDeviceGetAttribute(int *out, int name, int device)
         return rc;
     d = sg_device(HIP, device);
     if (!d)
-        return sg_leave(SG_INVALID_DEVICE);
+        return leave(SG_INVALID_DEVICE);
     if (!out || name < 0)
-        return sg_leave(SG_INVALID_VALUE);
+        return leave(SG_INVALID_VALUE);
     *out = attribute(d, name);
-    return sg_leave(SG_OK);
+    return leave(SG_OK);
 }
 
 /* ------------------------------------------------------------------------------------ pointers */
@@ -229,7 +246,7 @@ hipError_t hipPointerGetAttributes(hipPointerAttribute_t *out, const void *ptr)
     r = sg_find(HIP, (uintptr_t)ptr);
     sort = sort_of(r);
     if (!out || !ptr || (!r && version() < ROCM_6))
-        return sg_leave(SG_INVALID_VALUE);
+        return leave(SG_INVALID_VALUE);
     *out = (hipPointerAttribute_t){.type = memory_type(sort),
                                    .device = r ? r->device : -2,
                                    .devicePointer = r ? (void *)(uintptr_t)ptr : NULL,
@@ -237,7 +254,7 @@ hipError_t hipPointerGetAttributes(hipPointerAttribute_t *out, const void *ptr)
                                    .allocationFlags = r ? r->flags : 0};
     if (sort == SORT_HOST || sort == SORT_MANAGED)
         out->hostPointer = (void *)(uintptr_t)ptr;
-    return sg_leave(SG_OK);
+    return leave(SG_OK);
 }
 
 /* False: there is no such thing, or not of this memory. */
@@ -288,7 +305,7 @@ hipError_t hipPointerGetAttribute(void *data, int name, void *ptr)
     if (rc)
         return rc;
     r = sg_find(HIP, (uintptr_t)ptr);
-    return sg_leave(data && r && about(r, ptr, name, data) ? SG_OK : SG_INVALID_VALUE);
+    return leave(data && r && about(r, ptr, name, data) ? SG_OK : SG_INVALID_VALUE);
 }
 
 hipError_t hipMemGetAddressRange(void **base, size_t *size, void *ptr)
@@ -300,12 +317,12 @@ hipError_t hipMemGetAddressRange(void **base, size_t *size, void *ptr)
         return rc;
     r = sg_find(HIP, (uintptr_t)ptr);
     if (!r)
-        return sg_leave(SG_NOT_FOUND);
+        return leave(SG_NOT_FOUND);
     if (!base || !size)
-        return sg_leave(SG_INVALID_VALUE);
+        return leave(SG_INVALID_VALUE);
     *base = (void *)r->addr;
     *size = r->size;
-    return sg_leave(SG_OK);
+    return leave(SG_OK);
 }
 
 /* -------------------------------------------------------------------------------------- memory */
@@ -319,11 +336,11 @@ hipError_t hipMalloc(void **out, size_t size)
     if (rc)
         return rc;
     if (!out)
-        return sg_leave(SG_INVALID_VALUE);
+        return leave(SG_INVALID_VALUE);
     rc = size ? sg_alloc(c, size, &addr) : SG_OK;
     if (rc == SG_OK)
         *out = (void *)addr;
-    return sg_leave(rc);
+    return leave(rc);
 }
 
 hipError_t hipFree(void *ptr)
@@ -331,7 +348,7 @@ hipError_t hipFree(void *ptr)
     struct sg_context *c;
     int rc = enter_context(&c);
 
-    return rc ? rc : sg_leave(ptr ? sg_free(c, (uintptr_t)ptr) : SG_OK);
+    return rc ? rc : leave(ptr ? sg_free(c, (uintptr_t)ptr) : SG_OK);
 }
 
 hipError_t hipMallocManaged(void **out, size_t size, unsigned flags)
@@ -345,7 +362,7 @@ hipError_t hipMallocManaged(void **out, size_t size, unsigned flags)
     rc = out && (flags == 1 || flags == 2) ? sg_alloc_managed(c, size, &addr) : SG_INVALID_VALUE;
     if (rc == SG_OK)
         *out = (void *)addr;
-    return sg_leave(rc);
+    return leave(rc);
 }
 
 hipError_t hipHostRegister(void *addr, size_t size, unsigned flags)
@@ -355,7 +372,7 @@ hipError_t hipHostRegister(void *addr, size_t size, unsigned flags)
 
     if (rc)
         return rc;
-    return sg_leave(flags > 0xf ? SG_INVALID_VALUE : sg_pin(c, (uintptr_t)addr, size, flags));
+    return leave(flags > 0xf ? SG_INVALID_VALUE : sg_pin(c, (uintptr_t)addr, size, flags));
 }
 
 hipError_t hipHostUnregister(void *addr)
@@ -363,7 +380,7 @@ hipError_t hipHostUnregister(void *addr)
     struct sg_context *c;
     int rc = enter_context(&c);
 
-    return rc ? rc : sg_leave(sg_unpin(c, (uintptr_t)addr));
+    return rc ? rc : leave(sg_unpin(c, (uintptr_t)addr));
 }
 
 static int fill(void *to, int byte, size_t n, hipStream_t stream)
@@ -371,7 +388,7 @@ static int fill(void *to, int byte, size_t n, hipStream_t stream)
     struct sg_context *c;
     int rc = enter_context(&c);
 
-    return rc ? rc : sg_leave(sg_fill(c, stream, (uintptr_t)to, (uint8_t)byte, n));
+    return rc ? rc : leave(sg_fill(c, stream, (uintptr_t)to, (uint8_t)byte, n));
 }
 
 hipError_t hipMemset(void *to, int byte, size_t n)
@@ -413,8 +430,8 @@ static int copy(void *to, const void *from, size_t n, int kind, hipStream_t stre
     if (rc)
         return rc;
     if (!fits(to, from, kind))
-        return sg_leave(SG_BAD_DIRECTION);
-    return sg_leave(sg_copy(c, stream, &v, 1, false, NULL));
+        return leave(SG_BAD_DIRECTION);
+    return leave(sg_copy(c, stream, &v, 1, false, NULL));
 }
 
 hipError_t hipMemcpy(void *to, const void *from, size_t n, int kind)
@@ -436,22 +453,21 @@ hipError_t hipStreamCreateWithFlags(hipStream_t *out, unsigned flags)
 
     if (rc)
         return rc;
-    return sg_leave(flags > 1 || !out ? SG_INVALID_VALUE : sg_stream_create(c, !flags, out));
+    return leave(flags > 1 || !out ? SG_INVALID_VALUE : sg_stream_create(c, !flags, out));
 }
 
 hipError_t hipStreamDestroy(hipStream_t stream)
 {
     int rc = enter();
 
-    return rc ? rc
-              : sg_leave(stream_of(stream) ? sg_stream_destroy(HIP, stream) : SG_INVALID_HANDLE);
+    return rc ? rc : leave(stream_of(stream) ? sg_stream_destroy(HIP, stream) : SG_INVALID_HANDLE);
 }
 
 hipError_t hipThreadExchangeStreamCaptureMode(int *mode)
 {
     int rc = enter();
 
-    return rc ? rc : sg_leave(sg_exchange_capture_mode(HIP, mode));
+    return rc ? rc : leave(sg_exchange_capture_mode(HIP, mode));
 }
 
 hipError_t hipStreamSynchronize(hipStream_t stream)
@@ -459,7 +475,7 @@ hipError_t hipStreamSynchronize(hipStream_t stream)
     struct sg_context *c;
     int rc = enter_context(&c);
 
-    return rc ? rc : sg_leave(sg_stream_sync(c, stream_of(stream)));
+    return rc ? rc : leave(sg_stream_sync(c, stream_of(stream)));
 }
 
 hipError_t hipStreamQuery(hipStream_t stream)
@@ -467,7 +483,7 @@ hipError_t hipStreamQuery(hipStream_t stream)
     struct sg_context *c;
     int rc = enter_context(&c);
 
-    return rc ? rc : sg_leave(sg_stream_query(c, stream_of(stream)));
+    return rc ? rc : leave(sg_stream_query(c, stream_of(stream)));
 }
 
 hipError_t hipEventCreateWithFlags(hipEvent_t *out, unsigned flags)
@@ -477,7 +493,7 @@ hipError_t hipEventCreateWithFlags(hipEvent_t *out, unsigned flags)
 
     if (rc)
         return rc;
-    return sg_leave(flags > 7 || !out ? SG_INVALID_VALUE : sg_event_create(c, out));
+    return leave(flags > 7 || !out ? SG_INVALID_VALUE : sg_event_create(c, out));
 }
 
 hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream)
@@ -485,28 +501,28 @@ hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream)
     struct sg_context *c;
     int rc = enter_context(&c);
 
-    return rc ? rc : sg_leave(sg_event_record(c, event, stream_of(stream)));
+    return rc ? rc : leave(sg_event_record(c, event, stream_of(stream)));
 }
 
 hipError_t hipEventQuery(hipEvent_t event)
 {
     int rc = enter();
 
-    return rc ? rc : sg_leave(sg_event_query(HIP, event));
+    return rc ? rc : leave(sg_event_query(HIP, event));
 }
 
 hipError_t hipEventSynchronize(hipEvent_t event)
 {
     int rc = enter();
 
-    return rc ? rc : sg_leave(sg_event_sync(HIP, event));
+    return rc ? rc : leave(sg_event_sync(HIP, event));
 }
 
 hipError_t hipEventDestroy(hipEvent_t event)
 {
     int rc = enter();
 
-    return rc ? rc : sg_leave(sg_event_destroy(HIP, event));
+    return rc ? rc : leave(sg_event_destroy(HIP, event));
 }
 
 /* ----------------------------------------------------------------------------------------- IPC */
@@ -516,7 +532,7 @@ hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t *out, void *ptr)
     struct sg_context *c;
     int rc = enter_context(&c);
 
-    return rc ? rc : sg_leave(out ? sg_ipc_get(c, (uintptr_t)ptr, out) : SG_INVALID_VALUE);
+    return rc ? rc : leave(out ? sg_ipc_get(c, (uintptr_t)ptr, out) : SG_INVALID_VALUE);
 }
 
 /* hipIpcMemLazyEnablePeerAccess is 0 in older headers, 1 in newer ones. */
@@ -531,7 +547,7 @@ hipError_t hipIpcOpenMemHandle(void **out, hipIpcMemHandle_t handle, unsigned fl
     rc = out && flags <= (version() >= ROCM_6) ? sg_ipc_open(c, &handle, &addr) : SG_INVALID_VALUE;
     if (rc == SG_OK)
         *out = (void *)addr;
-    return sg_leave(rc);
+    return leave(rc);
 }
 
 hipError_t hipIpcCloseMemHandle(void *ptr)
@@ -539,7 +555,7 @@ hipError_t hipIpcCloseMemHandle(void *ptr)
     struct sg_context *c;
     int rc = enter_context(&c);
 
-    return rc ? rc : sg_leave(sg_ipc_close(c, (uintptr_t)ptr));
+    return rc ? rc : leave(sg_ipc_close(c, (uintptr_t)ptr));
 }
 
 hipError_t hipMemGetHandleForAddressRange(void *out, void *ptr, size_t size, int type,
@@ -550,11 +566,11 @@ hipError_t hipMemGetHandleForAddressRange(void *out, void *ptr, size_t size, int
     if (rc)
         return rc;
     if (!out || type != 1 || flags > 1)
-        return sg_leave(SG_INVALID_VALUE);
+        return leave(SG_INVALID_VALUE);
     rc = sg_dmabuf(HIP, (uintptr_t)ptr, size, &fd);
     if (rc == SG_OK)
         memcpy(out, &fd, sizeof(fd));
-    return sg_leave(rc);
+    return leave(rc);
 }
 
 /* ----------------------------------------------------------------------------------------- VMM */
@@ -592,11 +608,11 @@ hipError_t hipMemGetAllocationGranularity(size_t *out, const void *prop, int whi
     if (rc)
         return rc;
     if (!out || !read_prop(prop, &w) || which < 0 || which > 1)
-        return sg_leave(SG_INVALID_VALUE);
+        return leave(SG_INVALID_VALUE);
     if (!sg_device(HIP, w.device))
-        return sg_leave(SG_INVALID_DEVICE);
+        return leave(SG_INVALID_DEVICE);
     *out = SG_GRAIN;
-    return sg_leave(SG_OK);
+    return leave(SG_OK);
 }
 
 hipError_t hipMemCreate(hipMemGenericAllocationHandle_t *out, size_t size, const void *prop,
@@ -609,20 +625,20 @@ hipError_t hipMemCreate(hipMemGenericAllocationHandle_t *out, size_t size, const
     if (rc)
         return rc;
     if (!out || !read_prop(prop, &w) || flags)
-        return sg_leave(SG_INVALID_VALUE);
+        return leave(SG_INVALID_VALUE);
     if ((w.types & SG_TYPE_FABRIC) && version() < ROCM_7)
-        return sg_leave(SG_INVALID_VALUE);
+        return leave(SG_INVALID_VALUE);
     rc = sg_vmm_create(HIP, w.device, size, w.types, w.direct, &handle);
     if (rc == SG_OK)
         *out = (void *)(uintptr_t)handle;
-    return sg_leave(rc);
+    return leave(rc);
 }
 
 hipError_t hipMemRelease(hipMemGenericAllocationHandle_t handle)
 {
     int rc = enter();
 
-    return rc ? rc : sg_leave(sg_vmm_release(HIP, (uintptr_t)handle));
+    return rc ? rc : leave(sg_vmm_release(HIP, (uintptr_t)handle));
 }
 
 hipError_t hipMemAddressReserve(void **out, size_t size, size_t align, void *at,
@@ -637,14 +653,14 @@ hipError_t hipMemAddressReserve(void **out, size_t size, size_t align, void *at,
     rc = out && !flags ? sg_vmm_reserve(HIP, size, align, &addr) : SG_INVALID_VALUE;
     if (rc == SG_OK)
         *out = (void *)addr;
-    return sg_leave(rc);
+    return leave(rc);
 }
 
 hipError_t hipMemAddressFree(void *ptr, size_t size)
 {
     int rc = enter();
 
-    return rc ? rc : sg_leave(sg_vmm_unreserve(HIP, (uintptr_t)ptr, size));
+    return rc ? rc : leave(sg_vmm_unreserve(HIP, (uintptr_t)ptr, size));
 }
 
 hipError_t hipMemMap(void *ptr, size_t size, size_t offset, hipMemGenericAllocationHandle_t handle,
@@ -654,15 +670,15 @@ hipError_t hipMemMap(void *ptr, size_t size, size_t offset, hipMemGenericAllocat
 
     if (rc)
         return rc;
-    return sg_leave(offset || flags ? SG_INVALID_VALUE
-                                    : sg_vmm_map(HIP, (uintptr_t)ptr, size, (uintptr_t)handle));
+    return leave(offset || flags ? SG_INVALID_VALUE
+                                 : sg_vmm_map(HIP, (uintptr_t)ptr, size, (uintptr_t)handle));
 }
 
 hipError_t hipMemUnmap(void *ptr, size_t size)
 {
     int rc = enter();
 
-    return rc ? rc : sg_leave(sg_vmm_unmap(HIP, (uintptr_t)ptr, size));
+    return rc ? rc : leave(sg_vmm_unmap(HIP, (uintptr_t)ptr, size));
 }
 
 hipError_t hipMemSetAccess(void *ptr, size_t size, const hipMemAccessDesc *v, size_t n)
@@ -673,13 +689,13 @@ hipError_t hipMemSetAccess(void *ptr, size_t size, const hipMemAccessDesc *v, si
     if (rc)
         return rc;
     if (!v || n > SG_MAX_DEVICES)
-        return sg_leave(SG_INVALID_VALUE);
+        return leave(SG_INVALID_VALUE);
     for (size_t i = 0; i < n; i++) {
         if (v[i].location.type != LOCATION_DEVICE)
-            return sg_leave(SG_INVALID_VALUE);
+            return leave(SG_INVALID_VALUE);
         grants[i] = (struct sg_grant){.device = v[i].location.id, .flags = (unsigned)v[i].flags};
     }
-    return sg_leave(sg_vmm_access(HIP, (uintptr_t)ptr, size, grants, n));
+    return leave(sg_vmm_access(HIP, (uintptr_t)ptr, size, grants, n));
 }
 
 hipError_t hipMemExportToShareableHandle(void *out, hipMemGenericAllocationHandle_t handle,
@@ -689,8 +705,8 @@ hipError_t hipMemExportToShareableHandle(void *out, hipMemGenericAllocationHandl
 
     if (rc)
         return rc;
-    return sg_leave(!out || flags ? SG_INVALID_VALUE
-                                  : sg_vmm_export(HIP, (uintptr_t)handle, (unsigned)type, out));
+    return leave(!out || flags ? SG_INVALID_VALUE
+                               : sg_vmm_export(HIP, (uintptr_t)handle, (unsigned)type, out));
 }
 
 /* Before ROCm 7.1 `from` points to the descriptor; since then it is the descriptor. */
@@ -704,13 +720,13 @@ hipError_t hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t *out,
     if (rc)
         return rc;
     if (!out || (!from && (!by_value || type != SG_TYPE_FD)))
-        return sg_leave(SG_INVALID_VALUE);
+        return leave(SG_INVALID_VALUE);
     if (type == SG_TYPE_FD)
         fd = by_value ? (int)(intptr_t)from : *(const int *)from;
     rc = sg_vmm_import(HIP, (unsigned)type, fd, from, &handle);
     if (rc == SG_OK)
         *out = (void *)(uintptr_t)handle;
-    return sg_leave(rc);
+    return leave(rc);
 }
 
 hipError_t hipMemRetainAllocationHandle(hipMemGenericAllocationHandle_t *out, void *addr)
@@ -723,5 +739,5 @@ hipError_t hipMemRetainAllocationHandle(hipMemGenericAllocationHandle_t *out, vo
     rc = out ? sg_vmm_retain(HIP, (uintptr_t)addr, &handle) : SG_INVALID_VALUE;
     if (rc == SG_OK)
         *out = (void *)(uintptr_t)handle;
-    return sg_leave(rc);
+    return leave(rc);
 }
