@@ -12,8 +12,13 @@
 
 /* Name, value. TEI_ stands before the name here. */
 #define TEI_CUDA_NUMBERS(X)                                             \
+    X(CUDA_ERROR_INVALID_VALUE, 1)                                      \
     X(CUDA_ERROR_OUT_OF_MEMORY, 2)                                      \
+    X(CUDA_ERROR_NOT_INITIALIZED, 3)                                    \
+    X(CUDA_ERROR_DEINITIALIZED, 4)                                      \
     X(CUDA_ERROR_NO_DEVICE, 100)                                        \
+    X(CUDA_ERROR_INVALID_DEVICE, 101)                                   \
+    X(CUDA_ERROR_INVALID_CONTEXT, 201)                                  \
     X(CUDA_ERROR_NOT_READY, 600)                                        \
     X(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, 712)                   \
     X(CUDA_ERROR_NOT_SUPPORTED, 801)                                    \

@@ -20,8 +20,14 @@
 
 /* Statuses that are told apart. HIP numbers them as CUDA does; 0 is success in both. */
 enum {
+    TEI_GPU_INVALID_VALUE = 1,
     TEI_GPU_OUT_OF_MEMORY = 2,
+    TEI_GPU_NOT_INITIALIZED = 3,
+    TEI_GPU_DEINITIALIZED = 4,
+    TEI_GPU_INSUFFICIENT_DRIVER = 35, /* HIP only */
     TEI_GPU_NO_DEVICE = 100,
+    TEI_GPU_INVALID_DEVICE = 101,
+    TEI_GPU_INVALID_CONTEXT = 201,
     TEI_GPU_NOT_READY = 600,
     TEI_GPU_ALREADY_PINNED = 712,
     TEI_GPU_NOT_SUPPORTED = 801

@@ -11,8 +11,14 @@
 
 /* Name, value. TEI_ stands before the name here. */
 #define TEI_HIP_NUMBERS(X)                      \
+    X(hipErrorInvalidValue, 1)                  \
     X(hipErrorOutOfMemory, 2)                   \
+    X(hipErrorNotInitialized, 3)                \
+    X(hipErrorDeinitialized, 4)                 \
+    X(hipErrorInsufficientDriver, 35)           \
     X(hipErrorNoDevice, 100)                    \
+    X(hipErrorInvalidDevice, 101)               \
+    X(hipErrorInvalidContext, 201)              \
     X(hipErrorNotReady, 600)                    \
     X(hipErrorHostMemoryAlreadyRegistered, 712) \
     X(hipErrorNotSupported, 801)                \

@@ -77,6 +77,23 @@ static int inspect_device(enum tei_mem_kind kind, const struct tei_gpu_seen *see
     return rc;
 }
 
+/* The address is none of the driver's, or there is nothing of the driver's in this process. */
+static bool is_foreign(int status)
+{
+    switch (status) {
+    case TEI_GPU_INVALID_VALUE:
+    case TEI_GPU_NOT_INITIALIZED:
+    case TEI_GPU_DEINITIALIZED:
+    case TEI_GPU_INSUFFICIENT_DRIVER:
+    case TEI_GPU_NO_DEVICE:
+    case TEI_GPU_INVALID_DEVICE:
+    case TEI_GPU_INVALID_CONTEXT:
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* `fresh`: looks for drivers that the process has loaded meanwhile. */
 static int inspect(const void *addr, size_t length, bool fresh, struct tei_mem_info *out)
 {
@@ -85,9 +102,13 @@ static int inspect(const void *addr, size_t length, bool fresh, struct tei_mem_i
     for (size_t i = 0; i < TEI_ARRAY_LEN(device_kinds); i++) {
         const struct tei_driver *row = tei_driver_loaded(device_kinds[i], fresh);
         struct tei_gpu_seen seen = {.device = -1};
+        int status = row ? row->look(addr, &seen) : TEI_GPU_NO_DEVICE;
 
-        if (!row || row->look(addr, &seen) != 0)
+        if (is_foreign(status))
             continue;
+        if (status)
+            return TEI_FAIL(TE_ERR_CONTEXT, "what is at %p, asked of %s: %s", addr, row->title,
+                            tei_gpu_why(row, status));
         if (seen.on_device)
             return inspect_device(device_kinds[i], &seen, (uintptr_t)addr, length, out);
         managed = managed || seen.managed;

@@ -426,7 +426,12 @@ static int export_dmabuf(int device, uintptr_t addr, size_t size, int *fd)
                                             0);
 }
 
-_Static_assert((int)TEI_GPU_OUT_OF_MEMORY == (int)TEI_CUDA_ERROR_OUT_OF_MEMORY &&
+_Static_assert((int)TEI_GPU_INVALID_VALUE == (int)TEI_CUDA_ERROR_INVALID_VALUE &&
+                   (int)TEI_GPU_NOT_INITIALIZED == (int)TEI_CUDA_ERROR_NOT_INITIALIZED &&
+                   (int)TEI_GPU_DEINITIALIZED == (int)TEI_CUDA_ERROR_DEINITIALIZED &&
+                   (int)TEI_GPU_INVALID_DEVICE == (int)TEI_CUDA_ERROR_INVALID_DEVICE &&
+                   (int)TEI_GPU_INVALID_CONTEXT == (int)TEI_CUDA_ERROR_INVALID_CONTEXT &&
+                   (int)TEI_GPU_OUT_OF_MEMORY == (int)TEI_CUDA_ERROR_OUT_OF_MEMORY &&
                    (int)TEI_GPU_NO_DEVICE == (int)TEI_CUDA_ERROR_NO_DEVICE &&
                    (int)TEI_GPU_NOT_READY == (int)TEI_CUDA_ERROR_NOT_READY &&
                    (int)TEI_GPU_ALREADY_PINNED ==

@@ -549,7 +549,13 @@ static int export_dmabuf(int device, uintptr_t addr, size_t size, int *fd)
                 TEI_hipMemRangeHandleTypeDmaBufFd, 0);
 }
 
-_Static_assert((int)TEI_GPU_OUT_OF_MEMORY == (int)TEI_hipErrorOutOfMemory &&
+_Static_assert((int)TEI_GPU_INVALID_VALUE == (int)TEI_hipErrorInvalidValue &&
+                   (int)TEI_GPU_NOT_INITIALIZED == (int)TEI_hipErrorNotInitialized &&
+                   (int)TEI_GPU_DEINITIALIZED == (int)TEI_hipErrorDeinitialized &&
+                   (int)TEI_GPU_INSUFFICIENT_DRIVER == (int)TEI_hipErrorInsufficientDriver &&
+                   (int)TEI_GPU_INVALID_DEVICE == (int)TEI_hipErrorInvalidDevice &&
+                   (int)TEI_GPU_INVALID_CONTEXT == (int)TEI_hipErrorInvalidContext &&
+                   (int)TEI_GPU_OUT_OF_MEMORY == (int)TEI_hipErrorOutOfMemory &&
                    (int)TEI_GPU_NO_DEVICE == (int)TEI_hipErrorNoDevice &&
                    (int)TEI_GPU_NOT_READY == (int)TEI_hipErrorNotReady &&
                    (int)TEI_GPU_ALREADY_PINNED == (int)TEI_hipErrorHostMemoryAlreadyRegistered &&

@@ -64,7 +64,7 @@ struct tei_mem_info {
 /*
  * TE_ERR_INVALID: the range leaves the allocation in which it begins. Memory of a device made of
  * several mappings in a row (expandable segments) counts as one range: `base` and `length` are then
- * of the first mapping.
+ * of the first mapping. TE_ERR_CONTEXT: the driver does not tell, as after a fatal error of a device.
  */
 int tei_mem_inspect(const void *addr, size_t length, struct tei_mem_info *out);
 

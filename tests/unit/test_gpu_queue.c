@@ -314,6 +314,7 @@ static void refused(void **state)
 static void break_one(const struct device_kit *kit)
 {
     char *data = malloc(SIZE), *device, *first_text;
+    struct tei_mem_info m;
     struct tei_copy c;
     struct tei_gpu_queue *q;
     uint64_t first, bad, ticket;
@@ -336,6 +337,10 @@ static void break_one(const struct device_kit *kit)
     kit_check(tei_gpu_queue_poll(q, first) == 0, "what has ended before");
     kit_check(tei_gpu_queue_copy(q, &c, 1, &ticket) == TE_ERR_CONTEXT, "all after it is bad");
     kit_check(strcmp(first_text, te_errmsg()) == 0, "and so is the text");
+    /* Nobody is to take the memory for the host's. */
+    kit_check(tei_mem_inspect(device, SIZE, &m) == TE_ERR_CONTEXT, "the driver does not tell");
+    kit_check(strstr(te_errmsg(), "unspecified launch failure") != NULL, "and why");
+    kit_check(tei_mem_copy(data, device, SIZE) == TE_ERR_CONTEXT, "it is not copied, either");
     tei_gpu_queue_close(q);
     free(first_text);
     free(data);

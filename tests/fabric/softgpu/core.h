@@ -93,6 +93,8 @@ struct sg_settings {
     uint64_t host, fabric_id; /* hashes: who may open handles */
 };
 
+struct sg_range;
+
 struct sg_driver {
     bool plays, ready;
     int devices;
@@ -109,6 +111,8 @@ SG_API int sg_init(enum softgpu_kind kind);   /* without the lock */
 /* Take the lock, or fail without it: not initialised, in a forked child, without a live context. */
 SG_API int sg_enter(enum softgpu_kind kind);
 SG_API int sg_enter_context(enum softgpu_kind kind, struct sg_context **out);
+/* The code of the range's context, or else of the current one, if that is dead. `r` may be NULL. */
+SG_API int sg_dead(enum softgpu_kind kind, const struct sg_range *r);
 SG_API int sg_leave(int code);                                          /* returns the code */
 SG_API struct sg_device *sg_device(enum softgpu_kind kind, int device); /* NULL: none */
 /* The device with this uuid, -1 if this process does not see it. */

@@ -249,6 +249,15 @@ int sg_enter_context(enum softgpu_kind kind, struct sg_context **out)
     return SG_OK;
 }
 
+int sg_dead(enum softgpu_kind kind, const struct sg_range *r)
+{
+    const struct sg_context *c =
+        kind == SOFTGPU_HIP ? &sg_drivers[kind].device[hip_device].context : sg_current();
+    int code = r ? sg_drivers[kind].device[r->device].context.dead : SG_OK;
+
+    return code || !c ? code : c->dead;
+}
+
 struct sg_device *sg_device(enum softgpu_kind kind, int device)
 {
     if (device < 0 || device >= sg_drivers[kind].devices)

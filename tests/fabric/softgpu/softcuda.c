@@ -377,6 +377,8 @@ CUresult cuPointerGetAttributes(unsigned n, int *names, void **data, CUdeviceptr
     if (rc)
         return rc;
     r = sg_find(CUDA, (uintptr_t)ptr);
+    if (sg_dead(CUDA, r))
+        return sg_leave(sg_dead(CUDA, r));
     if (!n || !names || !data)
         return sg_leave(SG_INVALID_VALUE);
     for (unsigned i = 0; i < n; i++) {

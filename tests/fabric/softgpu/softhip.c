@@ -244,6 +244,8 @@ hipError_t hipPointerGetAttributes(hipPointerAttribute_t *out, const void *ptr)
     if (rc)
         return rc;
     r = sg_find(HIP, (uintptr_t)ptr);
+    if (sg_dead(HIP, r))
+        return leave(sg_dead(HIP, r));
     sort = sort_of(r);
     if (!out || !ptr || (!r && version() < ROCM_6))
         return leave(SG_INVALID_VALUE);
