@@ -14,6 +14,7 @@
 #include "plat/gpu.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -253,14 +254,70 @@ static void anywhere_by_the_cache(void **state)
 
 static void short_of_what_was_asked(void **state)
 {
+    long parts = count("parts");
     struct gpu g;
 
     (void)state;
     tell("short 123457");
     open_gpu(&g, NULL);
     check_anywhere(&g, 40);
+    assert_int_equal(count("parts"), parts);
     close_gpu(&g);
     tell("short 0");
+}
+
+/* Requests that meet in pages, at the same time, while cuFile writes fewer bytes than it is asked to. */
+static void neighbours_while_writes_are_short(void **state)
+{
+    enum { N = 40, PART = 100001 };
+    char *bytes = pattern(N * PART, 9), *seen;
+    long parts = count("parts");
+    struct fake_task tasks[N];
+    struct gpu g;
+
+    (void)state;
+    open_gpu(&g, NULL);
+    put(&g, 0, bytes, N * PART);
+    for (int round = 0; round < 8; round++) {
+        struct tei_list list;
+
+        tell(round % 2 ? "short 5001" : "short 50001");
+        assert_int_equal(truncate(g.path, 0), 0);
+        assert_int_equal(truncate(g.path, FILE_BYTES), 0);
+        memset(tasks, 0, sizeof tasks);
+        tei_list_init(&list);
+        for (size_t i = 0; i < N; i++)
+            fake_work(&list, g.rig->t, g.file, &tasks[i], TE_WRITE, g.memory + i * PART,
+                      (void *)(i * PART), PART);
+        g.rig->t->ops.post(g.rig->t, &list);
+        assert_true(fake_wait(&g.rig->host, NULL, tasks, N, 60000));
+        for (size_t i = 0; i < N; i++)
+            assert_int_equal(tasks[i].error, 0);
+        seen = file_rig_bytes(g.path, N * PART);
+        assert_memory_equal(seen, bytes, N * PART);
+        free(seen);
+    }
+    assert_int_equal(count("parts"), parts);
+    close_gpu(&g);
+    tell("short 0");
+    free(bytes);
+}
+
+/* Not a page at a time: that is an error, and soon. */
+static void short_of_a_page(void **state)
+{
+    struct fake_task t;
+    struct gpu g;
+
+    (void)state;
+    open_gpu(&g, NULL);
+    tell("short 4095");
+    t = file_rig_move(g.rig, g.file, TE_WRITE, g.memory, 0, 1 << 20);
+    assert_int_equal(t.error, TE_ERR_SYSTEM);
+    assert_int_equal(t.sys_errno, EIO);
+    tell("short 0");
+    assert_int_equal(move(&g, TE_WRITE, 0, 0, 1 << 20), 0);
+    close_gpu(&g);
 }
 
 /* The file was opened for host memory before there was any of a GPU. */
@@ -579,6 +636,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(anywhere_without_the_file),
         cmocka_unit_test(anywhere_by_the_cache),
         cmocka_unit_test(short_of_what_was_asked),
+        cmocka_unit_test(neighbours_while_writes_are_short),
+        cmocka_unit_test(short_of_a_page),
         cmocka_unit_test(a_file_that_is_open_already),
         cmocka_unit_test(regions_that_are_refused),
         cmocka_unit_test(errors),

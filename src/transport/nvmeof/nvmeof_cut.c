@@ -247,6 +247,22 @@ static bool finish_move(struct nvmeof_io *io)
     return false;
 }
 
+/*
+ * cuFile has written so many bytes, fewer than it was to write. Within a page it would go on by reading
+ * it, changing it and writing it back, so a page that is written in part is written once more, as a
+ * whole. Whether the I/O is over.
+ */
+static bool go_on_cufile(struct nvmeof_io *io, uint64_t bytes)
+{
+    uint64_t done = io->done - bytes, pages = io->done - io->done % io->file->write_align;
+
+    io->done = pages;
+    if (bytes && (pages > done || ++io->tries < TRIES_MAX))
+        return false;
+    fail_io(io, EIO);
+    return true;
+}
+
 /* Bytes have moved, or none has. Whether the I/O is over. */
 static bool settle_bytes(struct nvmeof_io *io, uint64_t bytes)
 {
@@ -256,6 +272,8 @@ static bool settle_bytes(struct nvmeof_io *io, uint64_t bytes)
     io->done += bytes;
     if (io->done >= need)
         return finish_move(io);
+    if (io->write && io->gpu && !io->bounced)
+        return go_on_cufile(io, bytes);
     part = io->direct && io->done % io->file->read_align;
     if (io->write && bytes) {
         if (part) { /* the rest is not aligned any more */
