@@ -547,6 +547,49 @@ static void a_region_goes_from_a_closed_transport(void **state)
     close_gpu(&g);
 }
 
+/* Two engines have the same memory: neither takes it back while the other uses it. */
+static void two_engines(void **state)
+{
+    struct tei_region *more, *part;
+    struct file_rig *other;
+    struct fake_task task;
+    struct gpu g;
+
+    (void)state;
+    other = file_rig_open(NULL);
+    open_gpu(&g, NULL);
+    more = fake_region_add(&other->host, other->t, g.memory, GPU_MEMORY, TE_REMOTE_RW);
+    assert_true(more->direct & 1u << other->t->index);
+    assert_int_equal(count("buffers"), 1);
+    fake_region_del(&other->host, other->t, more);
+    assert_int_equal(count("buffers"), 1);
+    assert_int_equal(move(&g, TE_READ, 0, 0, 1 << 20), 0);
+
+    /* The first goes while the second, which has a part of it, is at work. */
+    part = fake_region_add(&other->host, other->t, g.memory, GPU_MEMORY / 2, TE_REMOTE_RW);
+    assert_true(part->direct & 1u << other->t->index);
+    fake_region_del(&g.rig->host, g.rig->t, g.region);
+    assert_int_equal(count("buffers"), 1);
+    g.region = fake_region_add(&g.rig->host, g.rig->t, g.memory, GPU_MEMORY, TE_REMOTE_RW);
+    take_off(&g, &task, NULL, TEI_NEVER);
+    fake_region_del(&other->host, other->t, part);
+    assert_int_equal(count("buffers"), 1);
+    tell("release");
+    assert_true(fake_wait(&g.rig->host, NULL, &task, 1, 20000));
+    assert_int_equal(task.error, 0);
+    fake_region_del(&g.rig->host, g.rig->t, g.region);
+    assert_int_equal(count("buffers"), 0);
+
+    /* What is longer than the other's cuFile would not move: it is staged. */
+    part = fake_region_add(&other->host, other->t, g.memory, GPU_MEMORY / 2, TE_REMOTE_RW);
+    g.region = fake_region_add(&g.rig->host, g.rig->t, g.memory, GPU_MEMORY, TE_REMOTE_RW);
+    assert_true(part->direct & 1u << other->t->index);
+    assert_false(is_direct(&g));
+    fake_region_del(&other->host, other->t, part);
+    file_rig_close(other);
+    close_gpu(&g);
+}
+
 /* Host memory and a GPU's, to one file and at the same time. */
 static void beside_host_memory(void **state)
 {
@@ -646,6 +689,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(cancel),
         cmocka_unit_test(deadline),
         cmocka_unit_test(a_region_goes_from_a_closed_transport),
+        cmocka_unit_test(two_engines),
         cmocka_unit_test(beside_host_memory),
     };
     int failed;

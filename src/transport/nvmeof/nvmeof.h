@@ -233,7 +233,7 @@ struct nvmeof_region {
     char *addr;
     size_t length, n;    /* n: chunks; a GPU's has none */
     int device;          /* -1: the host's */
-    bool registered;     /* with cuFile, by us */
+    bool registered;     /* with cuFile, by an engine of the process */
     bool pinning, dying; /* the job runs; it is to end. Under the lock */
     struct tei_job job;
     _Atomic int chunk[]; /* a slot is stored with release, once it is there */
@@ -279,7 +279,8 @@ void tei_nvmeof_pool_take(struct nvmeof_pool *p);
 struct nvmeof_gpu;
 /*
  * TE_ERR_UNSUPPORTED, unlogged: cuFile is not to be had, or does not take the region. `registered`:
- * it is to be taken back, by region_del, when none of its I/O is under way.
+ * it is to be taken back, by region_del, when none of its I/O is under way. Engines share what they
+ * register: the last of them takes it back.
  */
 int tei_nvmeof_gpu_region_add(struct nvmeof *n, const struct tei_region *region, bool *registered);
 void tei_nvmeof_gpu_region_del(const struct nvmeof_region *r);

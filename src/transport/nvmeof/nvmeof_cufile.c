@@ -27,9 +27,18 @@ struct nvmeof_gpu {
     struct nvmeof_pool *pool;
 };
 
+/* What is registered with the library, for all engines: it takes memory once, and knows it by `addr`. */
+struct memory {
+    struct memory *next;
+    const char *addr;
+    size_t length;
+    unsigned users;
+};
+
 /* The library is the process's, and so is what it has opened. */
 static struct {
     pthread_mutex_t lock;
+    struct memory *memories;
     struct cufile api; /* `library` NULL: not opened yet; it stays */
     unsigned users;
     bool ours; /* its driver was opened here, not by the program */
@@ -241,8 +250,19 @@ static bool open_gpu(struct nvmeof *n, char *why, size_t len)
     return false;
 }
 
-static bool register_memory(const struct tei_region *region, bool *registered, char *why,
-                            size_t len)
+/* The link that leads to what is registered from there on; it leads nowhere if nothing is. */
+static struct memory **find_memory(const char *addr)
+{
+    struct memory **m = &shared.memories;
+
+    while (*m && (*m)->addr != addr)
+        m = &(*m)->next;
+    return m;
+}
+
+/* With the shared lock. What the program has registered itself stays its own. */
+static bool register_new(const struct tei_region *region, struct memory *m, bool *registered,
+                         char *why, size_t len)
 {
     struct cufile_error e;
     int was;
@@ -254,10 +274,44 @@ static bool register_memory(const struct tei_region *region, bool *registered, c
     e = shared.api.buf_register((void *)region->addr, region->length, 0);
     tei_gpu_leave(region->kind, was);
     *registered = e.err == 0;
+    if (*registered) {
+        *m = (struct memory){.next = shared.memories,
+                             .addr = (char *)region->addr,
+                             .length = region->length,
+                             .users = 1};
+        shared.memories = m;
+    }
     if (!e.err || e.err == CUFILE_MEMORY_KNOWN)
         return true;
     snprintf(why, len, "cuFileBufRegister: %s (%d)", text_of(e.err), e.err);
     return false;
+}
+
+/* With the shared lock. */
+static bool register_memory(const struct tei_region *region, bool *registered, char *why,
+                            size_t len)
+{
+    struct memory *m = *find_memory((char *)region->addr);
+    bool taken;
+
+    if (m && m->length < region->length) {
+        snprintf(why, len, "another engine of the process has registered less of it with cuFile");
+        return false;
+    }
+    if (m) {
+        m->users++;
+        *registered = true;
+        return true;
+    }
+    m = malloc(sizeof *m);
+    if (!m) {
+        snprintf(why, len, "no memory");
+        return false;
+    }
+    taken = register_new(region, m, registered, why, len);
+    if (!*registered)
+        free(m);
+    return taken;
 }
 
 int tei_nvmeof_gpu_region_add(struct nvmeof *n, const struct tei_region *region, bool *registered)
@@ -267,9 +321,8 @@ int tei_nvmeof_gpu_region_add(struct nvmeof *n, const struct tei_region *region,
 
     if (n->conf->file_cufile) {
         pthread_mutex_lock(&shared.lock);
-        done = open_gpu(n, why, sizeof why);
+        done = open_gpu(n, why, sizeof why) && register_memory(region, registered, why, sizeof why);
         pthread_mutex_unlock(&shared.lock);
-        done = done && register_memory(region, registered, why, sizeof why);
     }
     if (done)
         return 0;
@@ -280,12 +333,22 @@ int tei_nvmeof_gpu_region_add(struct nvmeof *n, const struct tei_region *region,
 
 void tei_nvmeof_gpu_region_del(const struct nvmeof_region *r)
 {
+    struct memory **at, *m;
     int was;
 
-    if (tei_gpu_enter(TEI_MEM_CUDA, r->device, &was) != 0)
-        return; /* the driver has let go of all by now */
-    (void)shared.api.buf_deregister(r->addr);
-    tei_gpu_leave(TEI_MEM_CUDA, was);
+    pthread_mutex_lock(&shared.lock);
+    at = find_memory(r->addr);
+    m = *at;
+    if (m && --m->users == 0) {
+        *at = m->next;
+        free(m);
+        /* Else the driver has let go of all by now. */
+        if (tei_gpu_enter(TEI_MEM_CUDA, r->device, &was) == 0) {
+            (void)shared.api.buf_deregister(r->addr);
+            tei_gpu_leave(TEI_MEM_CUDA, was);
+        }
+    }
+    pthread_mutex_unlock(&shared.lock);
 }
 
 void tei_nvmeof_gpu_stop(struct nvmeof *n)
