@@ -235,6 +235,8 @@ static void take_over(struct nvmeof_file *f, const struct found *o)
     f->write_align = o->write_align;
     f->memory_align = o->memory_align;
     f->not_direct = false;
+    if (!o->error && memcmp(f->id, o->id, sizeof f->id) != 0)
+        f->cufile_refused = false; /* that was another file */
     if (!o->error && f->owner->device->file_add)
         f->owner->device->file_add(f->owner, f);
     if (!o->error)
