@@ -389,6 +389,7 @@ static void errors(void **state)
         const char *says;
     } rows[] = {
         {"io 5 2", TE_ERR_SYSTEM, 5, NULL},
+        {"io -1 1", TE_ERR_SYSTEM, EIO, NULL},
         {"io 5011 1", TE_ERR_CONTEXT, 0, "driver of the GPU"},
         {"io 5025", TE_ERR_ACCESS, 0, "permission"},
     };
@@ -415,6 +416,7 @@ static void errors(void **state)
 /* cuFile takes the file and then not its I/O: that fails, and what comes later goes without it. */
 static void a_file_that_is_refused_late(void **state)
 {
+    struct tei_attach *again;
     struct fake_task t;
     struct gpu g;
     long reads;
@@ -428,6 +430,15 @@ static void a_file_that_is_refused_late(void **state)
     reads = count("reads");
     check_anywhere(&g, 20);
     assert_int_equal(count("reads"), reads);
+
+    /* Another file at its path is asked about anew. */
+    file_rig_make(g.rig, "another", FILE_BYTES);
+    assert_int_equal(rename(file_rig_path(g.rig, "another"), g.path), 0);
+    again = file_rig_attach(g.rig, g.path, FILE_BYTES);
+    fake_detach(g.rig->t, g.file);
+    g.file = again;
+    check_anywhere(&g, 20);
+    assert_true(count("reads") > reads);
     close_gpu(&g);
 }
 

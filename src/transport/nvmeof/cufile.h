@@ -68,8 +68,10 @@ struct cufile_file {
 
 /*
  * Member, symbol, arguments. A read or a write gives bytes, -1 with errno, or a negative number of
- * those above; `from` is where registered memory begins, or any memory of a GPU.
+ * those above; `from` is where registered memory begins, or any memory of a GPU. Older libraries have
+ * driver_close by its other name, or not at all: NULL.
  */
+#define CUFILE_DRIVER_CLOSE_OLD "cuFileDriverClose"
 #define CUFILE_SYMBOLS(X)                                                                      \
     X(driver_open, "cuFileDriverOpen", struct cufile_error, (void))                            \
     X(driver_close, "cuFileDriverClose_v2", struct cufile_error, (void))                       \

@@ -80,7 +80,9 @@ static bool load(struct cufile *out, char *why, size_t n)
     for (size_t i = 0; i < TEI_ARRAY_LEN(symbols); i++) {
         void *at = dlsym(c.library, symbols[i].name);
 
-        if (!at) {
+        if (!at && symbols[i].at == offsetof(struct cufile, driver_close)) {
+            at = dlsym(c.library, CUFILE_DRIVER_CLOSE_OLD);
+        } else if (!at) {
             snprintf(why, n, LIBRARY " has no %s", symbols[i].name);
             dlclose(c.library);
             return false;
@@ -112,7 +114,7 @@ static bool open_driver(char *why, size_t n)
 
 static void close_driver(void)
 {
-    if (--shared.users == 0 && shared.ours)
+    if (--shared.users == 0 && shared.ours && shared.api.driver_close)
         (void)shared.api.driver_close();
 }
 
@@ -138,6 +140,12 @@ static int code_of(int error)
     return error == CUFILE_DENIED ? TE_ERR_ACCESS : TE_ERR_CONTEXT;
 }
 
+/* What -1 means. That there is no errno is no success. */
+static int64_t failed(void)
+{
+    return errno > 0 ? -errno : -EIO;
+}
+
 /* Bytes, or a negative errno; where cuFile has a word of its own, that is the I/O's trouble. */
 static int64_t move(struct nvmeof_io *io)
 {
@@ -145,18 +153,20 @@ static int64_t move(struct nvmeof_io *io)
     size_t n = (size_t)(io->length - io->done);
     off_t at = (off_t)(io->at + io->done), into = io->memory + io->done - from;
     void *handle = io->file->cufile;
-    ssize_t rc = io->write ? shared.api.write(handle, from, n, at, into)
-                           : shared.api.read(handle, from, n, at, into);
+    ssize_t rc;
 
-    if (rc < -CUFILE_BASE) {
+    errno = 0;
+    rc = io->write ? shared.api.write(handle, from, n, at, into)
+                   : shared.api.read(handle, from, n, at, into);
+    if (rc < -1) {
         trouble(io, code_of((int)-rc), text_of((int)-rc));
         io->refused = is_of_file((int)-rc);
         return -EIO;
     }
     if (rc < 0)
-        return -errno;
+        return failed();
     if (io->write && io->file->owner->conf->file_flush && fdatasync(io->file->direct) != 0)
-        return -errno;
+        return failed();
     return rc;
 }
 

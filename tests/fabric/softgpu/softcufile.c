@@ -285,7 +285,8 @@ static ssize_t begin(struct io *io)
     if (!error && io_error && io_after-- <= 0)
         error = io_error;
     if (error && error < CUFILE_BASE) {
-        errno = error;
+        if (error > 0)
+            errno = error;
         return -1;
     }
     return -error;

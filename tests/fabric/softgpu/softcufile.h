@@ -12,7 +12,7 @@
  *   open N, file N, buffer N    from now on cuFileDriverOpen, cuFileHandleRegister, cuFileBufRegister
  *                               answer the error N (5008); 0: as they should
  *   io N [AFTER]                the same for reads and writes once AFTER of them are done; N below
- *                               5000 is an errno
+ *                               5000 is an errno, -1: there is none
  *   short N                     a read or write moves at most N bytes; 0: all
  *   hold, release               reads and writes wait, before they move anything, until released
  */
