@@ -76,7 +76,7 @@ const char *rails(void)
 
 enum tei_path_answer pick(uint64_t len, int avoid, struct tei_path_choice *out)
 {
-    struct tei_path_want want = {len, now, avoid};
+    struct tei_path_want want = {.len = len, .now = now, .avoid = avoid};
 
     return tei_paths_pick(&paths, &route, &want, out);
 }

@@ -139,7 +139,7 @@ static void served(struct sim *s, int at)
 static enum tei_path_answer choose(struct sim *s, struct sim_flow *f, uint64_t len, int avoid,
                                    struct tei_path_choice *choice)
 {
-    struct tei_path_want want = {len, s->now, avoid};
+    struct tei_path_want want = {.len = len, .now = s->now, .avoid = avoid};
 
     if (f->policy == SIM_PICK)
         return tei_paths_pick(&f->paths, &f->route, &want, choice);

@@ -480,6 +480,108 @@ static void a_nic_that_is_opened_anew(void **state)
     }
 }
 
+static void count_lost(void *arg, enum te_log_level level, const char *line)
+{
+    (void)arg;
+    if (level == TE_LOG_WARN && strstr(line, "opened anew"))
+        __atomic_fetch_add(&n_warnings, 1, __ATOMIC_RELAXED);
+}
+
+static void wait_for_lost(size_t n)
+{
+    int64_t until = tei_deadline_ns(30000);
+
+    while (__atomic_load_n(&n_warnings, __ATOMIC_RELAXED) < n) {
+        assert_true(tei_now_ns() < until);
+        usleep(1000);
+    }
+}
+
+/*
+ * A NIC is opened anew and does not take memory of a GPU again: it carries the host's as before, and
+ * that by the other NIC. Once none is left its work fails, and the host's goes on.
+ */
+static void a_nic_that_does_not_take_it_again(void **state)
+{
+    static char here[1 << 20], there[1 << 20];
+    struct tei_region *more_a, *more_b;
+    struct tei_attach *attach;
+    struct side a, b, host_a, host_b;
+    int64_t until = tei_deadline_ns(30000);
+    uint64_t before;
+
+    (void)state;
+    nics_take(true, false);
+    open_side(&a, false, TEI_MEM_CUDA, 4 << 20, 0, any_way);
+    open_side(&b, true, TEI_MEM_CUDA, 4 << 20, 0, any_way);
+    more_a = fake_region_add(&a.host, a.t, here, sizeof here, TE_REMOTE_RW);
+    more_b = fake_region_add(&b.host, b.t, there, sizeof there, TE_REMOTE_RW);
+    attach = fake_attach(a.t, b.t);
+    check_both_carry(&a, &b, attach);
+    n_warnings = 0;
+    te_log_set_level(TE_LOG_WARN);
+    te_log_set_sink(count_lost, NULL);
+    rdma_fabric_tell("kill left0");
+    check_between(&a, &b, attach, 0, 0, 3 << 20);
+    rdma_fabric_tell("peermem left0 off");
+    rdma_fabric_tell("revive left0");
+    wait_for_lost(1);
+    host_a = a;
+    host_a.memory = here;
+    host_b = b;
+    host_b.memory = there;
+    for (before = rdma_fabric_count("left0", "bytes");
+         rdma_fabric_count("left0", "bytes") == before;) {
+        assert_true(tei_now_ns() < until);
+        check_between(&host_a, &host_b, attach, 1, 3, sizeof here - 5);
+    }
+    before = rdma_fabric_count("left0", "bytes");
+    for (int i = 0; i < 20; i++)
+        check_between(&a, &b, attach, 0, 0, 3 << 20);
+    assert_int_equal(rdma_fabric_count("left0", "bytes"), before);
+
+    rdma_fabric_tell("kill left1");
+    rdma_fabric_tell("peermem left1 off");
+    rdma_fabric_tell("revive left1");
+    wait_for_lost(2);
+    assert_int_equal(fake_transfer(a.t, attach, TE_READ, a.memory, b.memory, 100000), TE_ERR_LINK);
+    check_between(&host_a, &host_b, attach, 1, 3, sizeof here - 5);
+    te_log_set_sink(NULL, NULL);
+    te_log_set_level(TE_LOG_ERROR);
+    fake_detach(a.t, attach);
+    fake_region_del(&a.host, a.t, more_a);
+    fake_region_del(&b.host, b.t, more_b);
+    close_side(&a);
+    close_side(&b);
+}
+
+/* The target's NIC does not take it again: peers see that by its keys. */
+static void a_peers_nic_that_does_not_take_it_again(void **state)
+{
+    struct tei_attach *attach;
+    struct side a, b;
+
+    (void)state;
+    nics_take(true, false);
+    open_side(&a, false, TEI_MEM_CUDA, 4 << 20, 0, any_way);
+    open_side(&b, true, TEI_MEM_CUDA, 4 << 20, 0, any_way);
+    n_warnings = 0;
+    te_log_set_level(TE_LOG_WARN);
+    te_log_set_sink(count_lost, NULL);
+    rdma_fabric_tell("kill right0");
+    rdma_fabric_tell("peermem right0 off");
+    rdma_fabric_tell("revive right0");
+    wait_for_lost(1);
+    te_log_set_sink(NULL, NULL);
+    te_log_set_level(TE_LOG_ERROR);
+    attach = fake_attach(a.t, b.t);
+    for (int i = 0; i < 20; i++)
+        check_between(&a, &b, attach, 0, 0, 3 << 20);
+    fake_detach(a.t, attach);
+    close_side(&a);
+    close_side(&b);
+}
+
 /* Before anything is made: the targets' process has what is there now. */
 static void prepare(void)
 {
@@ -511,6 +613,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(odd_places),
         cmocka_unit_test(several_mappings),
         cmocka_unit_test(a_nic_that_is_opened_anew),
+        cmocka_unit_test(a_nic_that_does_not_take_it_again),
+        cmocka_unit_test(a_peers_nic_that_does_not_take_it_again),
     };
     int failed;
 

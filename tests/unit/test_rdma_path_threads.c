@@ -37,7 +37,8 @@ static void *run(void *arg)
     for (unsigned k = 0; k < DEPTH; k++)
         rails[k] = TEI_PATH_NO_RAIL;
     for (unsigned k = 0; k < ROUNDS + DEPTH; k++) {
-        struct tei_path_want want = {65536, 1000000000 + k * INT64_C(2000), TEI_PATH_NO_RAIL};
+        struct tei_path_want want = {
+            .len = 65536, .now = 1000000000 + k * INT64_C(2000), .avoid = TEI_PATH_NO_RAIL};
         struct tei_path_choice choice;
         int *rail = &rails[k % DEPTH];
 

@@ -239,6 +239,7 @@ struct rdma_work {
     int64_t ended_ns;      /* when base.error was set, while slices are out */
     const char *trouble;   /* why a slice failed last, NULL: none did */
     const uint32_t *rkeys; /* of its buffer, by device */
+    uint32_t keyless;      /* devices that work and have none of it, a bit each */
     struct tei_path_route *route;
 };
 
@@ -272,7 +273,8 @@ struct rdma_memory {
     bool dmabuf; /* how NICs register it: through dma-bufs, else by its addresses */
     uint64_t chunk;
     size_t n_chunks;
-    size_t row; /* of rdma.matrix, n_rows where it has none */
+    size_t row;            /* of rdma.matrix, n_rows where it has none */
+    _Atomic uint32_t lost; /* NICs, a bit each, that were opened anew and did not take it again */
     struct rdma_keys at[];
 };
 
@@ -374,7 +376,10 @@ static inline const struct rdma_keys *tei_rdma_keys_at(const struct rdma_memory 
 {
     return &m->at[nic * m->n_chunks + (size_t)((addr - m->region->addr) / m->chunk)];
 }
-/* All memory at one NIC that was opened anew / is to be closed; memory_lock is held. */
+/*
+ * All memory at one NIC that was opened anew / is to be closed; memory_lock is held. What it does not
+ * take again of a GPU's is lost to it, and no failure: all other memory would be, too.
+ */
 int tei_rdma_memory_join(struct rdma_nic *n);
 void tei_rdma_memory_leave(struct rdma_nic *n);
 

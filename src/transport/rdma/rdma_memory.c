@@ -263,16 +263,35 @@ static int register_device(struct rdma *t, struct rdma_memory *m)
     return refuse_device(t, m->region, said);
 }
 
+/* The NIC was opened anew, and has no keys of this from here on. */
+static void lose(const struct task *k)
+{
+    struct rdma_memory *m = k->memory;
+
+    deregister_at(k->nic, m);
+    atomic_fetch_or_explicit(&m->lost, UINT32_C(1) << k->nic->index, memory_order_relaxed);
+    TEI_WARN(
+        "rdma: NIC %s, opened anew, does not take the %zu bytes of %s at 0x%zx again: %s; other "
+        "NICs carry them, if any",
+        k->nic->name, m->region->length, m->region->location, (size_t)m->region->addr,
+        k->why[0] ? k->why : tei_errno_text(k->errnum));
+}
+
 int tei_rdma_memory_join(struct rdma_nic *n)
 {
     struct tei_link *link, *next;
-    struct task k = {.nic = n};
 
     TEI_LIST_EACH(&n->t->memories, link, next) {
-        k.memory = tei_container_of(link, struct rdma_memory, link);
+        struct rdma_memory *m = tei_container_of(link, struct rdma_memory, link);
+        struct task k = {.nic = n, .memory = m};
+
         register_at(&k);
-        if (k.errnum)
+        if (k.errnum && m->region->kind == TEI_MEM_HOST)
             return refused(&k);
+        if (k.errnum)
+            lose(&k);
+        else
+            atomic_fetch_and_explicit(&m->lost, ~(UINT32_C(1) << n->index), memory_order_relaxed);
     }
     return 0;
 }

@@ -460,6 +460,41 @@ static int choose(const struct tei_paths *p, struct tei_path_route *route,
     return rail;
 }
 
+static bool is_able(const struct tei_paths *p, const struct tei_rail *r,
+                    const struct tei_path_want *want)
+{
+    return !(want->local_without >> r->local & 1) && !(want->peer_without >> r->peer & 1) &&
+           p->peers[r->peer].active && atomic_load_explicit(&r->nic->active, memory_order_relaxed);
+}
+
+/* For what not all NICs have: of all rails the best, or one on probation while none works. */
+static int choose_able(const struct tei_paths *p, const struct tei_path_want *want)
+{
+    int best = TEI_PATH_NO_RAIL, trial = TEI_PATH_NO_RAIL;
+    bool any = false, again = false;
+    uint64_t least = UINT64_MAX;
+
+    for (unsigned k = 0; k < p->n_local * p->n_peer; k++) {
+        const struct tei_rail *r = &p->rails[k];
+
+        if (!is_able(p, r, want))
+            continue;
+        if (r->state == TEI_RAIL_PROBATION && r->n_out == 0)
+            trial = (int)k;
+        if (r->state != TEI_RAIL_ACTIVE)
+            continue;
+        any |= (int)k != want->avoid;
+        again |= (int)k == want->avoid && !is_full(p, r);
+        if ((int)k != want->avoid && !is_full(p, r) && cost_of(r, want->len) < least) {
+            least = cost_of(r, want->len);
+            best = (int)k;
+        }
+    }
+    if (any)
+        return best;
+    return again ? want->avoid : trial;
+}
+
 static bool sticks(const struct tei_paths *p, const struct tei_path_route *route,
                    const struct tei_path_want *want)
 {
@@ -473,7 +508,9 @@ enum tei_path_answer tei_paths_pick(struct tei_paths *p, struct tei_path_route *
     int rail;
 
     catch_up(p, route, want->now);
-    if (sticks(p, route, want)) {
+    if (want->local_without | want->peer_without) {
+        rail = choose_able(p, want);
+    } else if (sticks(p, route, want)) {
         rail = route->stick;
         route->stick_left -= want->len;
     } else {

@@ -167,6 +167,8 @@ struct tei_path_want {
     uint64_t len;
     int64_t now;
     int avoid; /* the rail of the attempt before, not taken if any other works; or NO_RAIL */
+    /* NICs that do not have the memory, a bit each. If there are any, all other rails will do. */
+    uint32_t local_without, peer_without;
 };
 
 struct tei_path_choice {

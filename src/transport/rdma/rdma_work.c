@@ -72,6 +72,18 @@ static const struct rdma_memory *memory_of(const struct rdma_work *w)
     return w->base.region->keys[w->base.transport->index];
 }
 
+/* NICs of ours that do not have its memory. */
+static uint32_t lost_of(const struct rdma_work *w)
+{
+    return atomic_load_explicit(&memory_of(w)->lost, memory_order_relaxed);
+}
+
+/* Whether it has to go by certain NICs, while others of its route may go by any. */
+static bool is_choosy(const struct rdma_work *w)
+{
+    return w->keyless || lost_of(w);
+}
+
 static void aim(struct rdma_slice *s, const struct tei_path_choice *c)
 {
     const struct rdma_work *w = s->work;
@@ -125,7 +137,11 @@ static struct tei_list *group_of(struct batch *b, int rail)
 static bool pick(struct rdma_peer *p, struct batch *b, struct rdma_work *w, uint64_t len, int avoid,
                  int64_t now, struct tei_path_choice *c, struct tei_list **to)
 {
-    const struct tei_path_want want = {.len = len, .now = now, .avoid = avoid};
+    const struct tei_path_want want = {.len = len,
+                                       .now = now,
+                                       .avoid = avoid,
+                                       .local_without = lost_of(w),
+                                       .peer_without = w->keyless};
 
     if (!w->route || tei_paths_pick(&p->paths, w->route, &want, c) != TEI_PATH_RAIL)
         return false;
@@ -137,21 +153,25 @@ static bool pick(struct rdma_peer *p, struct batch *b, struct rdma_work *w, uint
     return true;
 }
 
-static bool choose_again(struct rdma_peer *p, struct batch *b, int64_t now)
+/* The route that has no room for the first that stays, NULL if it has. */
+static const struct tei_path_route *choose_again(struct rdma_peer *p, struct batch *b, int64_t now)
 {
+    struct tei_link *link, *next;
     struct tei_path_choice c;
     struct tei_list *to;
 
-    while (!tei_list_empty(&p->again)) {
-        struct rdma_slice *s = tei_rdma_slice_of(tei_list_first(&p->again));
+    TEI_LIST_EACH(&p->again, link, next) {
+        struct rdma_slice *s = tei_rdma_slice_of(link);
 
-        if (!pick(p, b, s->work, s->length, s->avoid, now, &c, &to))
-            return false;
-        tei_list_del(&s->link);
-        aim(s, &c);
-        tei_list_push_back(to, &s->link);
+        if (pick(p, b, s->work, s->length, s->avoid, now, &c, &to)) {
+            tei_list_del(link);
+            aim(s, &c);
+            tei_list_push_back(to, link);
+        } else if (!is_choosy(s->work)) {
+            return s->work->route;
+        }
     }
-    return true;
+    return NULL;
 }
 
 /* Cuts what there is room for; true when all of it is in slices. */
@@ -181,11 +201,9 @@ static bool choose_of(struct rdma_peer *p, struct batch *b, struct rdma_work *w,
 static void choose(struct rdma_peer *p, struct batch *b, int64_t now)
 {
     struct tei_link *link, *next;
-    const struct tei_path_route *blocked = NULL;
+    const struct tei_path_route *blocked = choose_again(p, b, now);
     int seen = 0;
 
-    if (!choose_again(p, b, now))
-        blocked = tei_rdma_slice_of(tei_list_first(&p->again))->work->route;
     TEI_LIST_EACH(&p->queue, link, next) {
         struct rdma_work *w = tei_rdma_work_of(link);
 
@@ -197,7 +215,7 @@ static void choose(struct rdma_peer *p, struct batch *b, int64_t now)
             tei_list_del(link);
             w->queued = false;
             seen = 0;
-        } else {
+        } else if (!is_choosy(w)) {
             blocked = w->route;
         }
     }
@@ -480,6 +498,31 @@ void tei_rdma_unsent(struct tei_list *slices, int error, const char *why)
 
 /* ------------------------------------------------------------------------------------------- post */
 
+#define CUT_OFF "no NIC has the memory any more, since they were opened anew"
+
+/* Whether its memory is lost to all NICs. */
+static int is_cut_off(struct rdma_work *w, const void *arg)
+{
+    size_t n = peer_of(w)->t->n_nics;
+
+    (void)arg;
+    return lost_of(w) == UINT32_MAX >> (32 - n) ? TE_ERR_LINK : 0;
+}
+
+/* A NIC that does not work is out of the question anyway. Where none has a key, the peer is to say so. */
+static uint32_t keyless_of(const struct rdma_peer *p, const uint32_t *rkeys)
+{
+    uint32_t none = 0;
+    bool any = false;
+
+    for (size_t d = 0; d < p->n_devices; d++) {
+        any |= rkeys[d] && p->paths.peers[d].active;
+        if (!rkeys[d] && p->paths.peers[d].active)
+            none |= UINT32_C(1) << d;
+    }
+    return any ? none : 0;
+}
+
 /* False: the work cannot be begun, and has its error. The peer's lock is held. */
 static bool begin(struct rdma_peer *p, struct rdma_work *w, int64_t now)
 {
@@ -506,10 +549,13 @@ static bool begin(struct rdma_peer *p, struct rdma_work *w, int64_t now)
         return false;
     }
     w->rkeys = a->rkeys + (size_t)(b - a->seg->buffers) * p->n_devices;
+    w->keyless = keyless_of(p, w->rkeys);
     w->route = tei_rdma_route(a, memory_of(w)->row, (size_t)(b - a->seg->buffers));
     if (!w->route)
         set_error(w, TE_ERR_MEMORY, "no memory for a route");
-    return w->route != NULL;
+    else if (is_cut_off(w, NULL))
+        set_error(w, TE_ERR_LINK, CUT_OFF);
+    return !w->base.error;
 }
 
 /* Those at the front that are for one peer. */
@@ -695,6 +741,7 @@ void tei_rdma_peer_tick(struct rdma_peer *p, int64_t now, bool deadlines)
     tei_list_init(&waiting);
     if (deadlines)
         end_those(p, is_late, &now, "no progress");
+    end_those(p, is_cut_off, NULL, CUT_OFF);
     pthread_mutex_lock(&p->lock);
     n = find_overdue(p, now, overdue, RDMA_GROUPS);
     relieve(p, now, &waiting);
