@@ -31,7 +31,7 @@ static long (*count_of)(const char *what);
 
 static bool find(void *library, const char *name, void *out)
 {
-    void *at = library ? dlsym(library, name) : NULL;
+    void *at = dlsym(library, name);
 
     memcpy(out, &at, sizeof at);
     return at != NULL;
@@ -47,7 +47,7 @@ static bool find_softcufile(void)
 
     if (!library)
         library = dlopen(STAND_IN, RTLD_NOW | RTLD_LOCAL);
-    return find(RTLD_DEFAULT, "softgpu_plays", &plays) && plays(SOFTGPU_CUDA) &&
+    return library && find(RTLD_DEFAULT, "softgpu_plays", &plays) && plays(SOFTGPU_CUDA) &&
            find(library, "softcufile_control", &control) &&
            find(library, "softcufile_count", &count_of);
 }
@@ -562,28 +562,30 @@ static void a_region_goes_from_a_closed_transport(void **state)
 static void two_engines(void **state)
 {
     struct tei_region *more, *part;
-    struct file_rig *other;
+    struct tei_transport *t;
+    struct fake_host other;
     struct fake_task task;
     struct gpu g;
 
     (void)state;
-    other = file_rig_open(NULL);
     open_gpu(&g, NULL);
-    more = fake_region_add(&other->host, other->t, g.memory, GPU_MEMORY, TE_REMOTE_RW);
-    assert_true(more->direct & 1u << other->t->index);
+    fake_host_init(&other);
+    t = fake_open(&other, "nvmeof");
+    more = fake_region_add(&other, t, g.memory, GPU_MEMORY, TE_REMOTE_RW);
+    assert_true(more->direct & 1u << t->index);
     assert_int_equal(count("buffers"), 1);
-    fake_region_del(&other->host, other->t, more);
+    fake_region_del(&other, t, more);
     assert_int_equal(count("buffers"), 1);
     assert_int_equal(move(&g, TE_READ, 0, 0, 1 << 20), 0);
 
     /* The first goes while the second, which has a part of it, is at work. */
-    part = fake_region_add(&other->host, other->t, g.memory, GPU_MEMORY / 2, TE_REMOTE_RW);
-    assert_true(part->direct & 1u << other->t->index);
+    part = fake_region_add(&other, t, g.memory, GPU_MEMORY / 2, TE_REMOTE_RW);
+    assert_true(part->direct & 1u << t->index);
     fake_region_del(&g.rig->host, g.rig->t, g.region);
     assert_int_equal(count("buffers"), 1);
     g.region = fake_region_add(&g.rig->host, g.rig->t, g.memory, GPU_MEMORY, TE_REMOTE_RW);
     take_off(&g, &task, NULL, TEI_NEVER);
-    fake_region_del(&other->host, other->t, part);
+    fake_region_del(&other, t, part);
     assert_int_equal(count("buffers"), 1);
     tell("release");
     assert_true(fake_wait(&g.rig->host, NULL, &task, 1, 20000));
@@ -592,12 +594,13 @@ static void two_engines(void **state)
     assert_int_equal(count("buffers"), 0);
 
     /* What is longer than the other's cuFile would not move: it is staged. */
-    part = fake_region_add(&other->host, other->t, g.memory, GPU_MEMORY / 2, TE_REMOTE_RW);
+    part = fake_region_add(&other, t, g.memory, GPU_MEMORY / 2, TE_REMOTE_RW);
     g.region = fake_region_add(&g.rig->host, g.rig->t, g.memory, GPU_MEMORY, TE_REMOTE_RW);
-    assert_true(part->direct & 1u << other->t->index);
+    assert_true(part->direct & 1u << t->index);
     assert_false(is_direct(&g));
-    fake_region_del(&other->host, other->t, part);
-    file_rig_close(other);
+    fake_region_del(&other, t, part);
+    fake_close(t);
+    fake_host_fini(&other);
     close_gpu(&g);
 }
 
