@@ -67,7 +67,7 @@ static void ends_without_the_peer(struct rig *r, int opcode, size_t place)
 {
     te_batch b = batch_of(r->e, WORKS);
 
-    assert_int_equal(kill(first.pid, SIGSTOP), 0);
+    freeze_peer(&first);
     for (int i = 0; i < WORKS - 1; i++)
         submit(r, b, opcode, place, &first, 0);
     submit(r, b, opcode, place, &first, 100);
@@ -105,7 +105,7 @@ static void others_go_on(const char *option)
         if (!r.mine.at[k])
             continue;
         b = batch_of(r.e, WORKS);
-        assert_int_equal(kill(first.pid, SIGSTOP), 0);
+        freeze_peer(&first);
         for (int i = 0; i < WORKS; i++)
             submit(&r, b, i % 2 ? TE_READ : TE_WRITE, k, &first, 0);
         fill(r.scratch, RIG_BYTES, k);
@@ -217,7 +217,7 @@ static void test_destroyed_under_way(void **state)
     assert_int_equal(te_register(e, mine, RIG_BYTES, NULL, TE_LOCAL_ONLY), 0);
     assert_int_equal(te_open(e, first.name, &seg), 0);
     b = batch_of(e, 2 * PLACES);
-    assert_int_equal(kill(first.pid, SIGSTOP), 0);
+    freeze_peer(&first);
     for (size_t k = 0; k < PLACES; k++) {
         te_request req = {.opcode = TE_READ,
                           .source = k ? m.at[k] : mine,

@@ -134,6 +134,15 @@ struct peer start_peer(const char *option)
     return p;
 }
 
+void freeze_peer(const struct peer *p)
+{
+    int status;
+
+    assert_int_equal(kill(p->pid, SIGSTOP), 0);
+    assert_int_equal(waitpid(p->pid, &status, WUNTRACED), p->pid);
+    assert_true(WIFSTOPPED(status));
+}
+
 void stop_peer(struct peer *p)
 {
     int status;

@@ -47,6 +47,8 @@ void give_memory(te_engine *e, const struct memory *m);
 bool has_devices(const struct memory *m);
 
 struct peer start_peer(const char *option);
+/* Stops it as SIGSTOP does, and returns when it has stopped. SIGCONT lets it go on. */
+void freeze_peer(const struct peer *p);
 /* Lets it go on if it was stopped. Those that were started later have to be stopped before. */
 void stop_peer(struct peer *p);
 
