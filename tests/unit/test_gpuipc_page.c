@@ -7,7 +7,9 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -106,6 +108,87 @@ static void forgets_the_dead(void **state)
     assert_true(atomic_load(&r.own->rows[1].who) != 0);
     assert_int_equal(tei_gpuipc_page_drain(r.own), 0);
     assert_true(atomic_load(&r.own->rows[1].who) == 0);
+    close_rig(&r);
+}
+
+static void *stay_inside(void *arg)
+{
+    int *pipes = arg;
+
+    assert_int_equal(write(pipes[1], "", 1), 1);
+    pause();
+    return NULL;
+}
+
+/* A process that is inside; `only_thread` false: its first thread has ended. Its number. */
+static pid_t fork_inside(const struct rig *r, bool only_thread)
+{
+    int pipes[2];
+    pid_t pid;
+    char c;
+
+    assert_int_equal(pipe(pipes), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        char why[300];
+        struct gpuipc_page *p = tei_gpuipc_page_find(&r->keys, why, sizeof why);
+        struct gpuipc_row *row = p ? tei_gpuipc_row_take(p) : NULL;
+        pthread_t thread;
+        unsigned side;
+
+        if (!row || !tei_gpuipc_enter(p, row, 3, 0, &side))
+            _exit(1);
+        if (only_thread)
+            stay_inside(pipes);
+        if (pthread_create(&thread, NULL, stay_inside, pipes) != 0)
+            _exit(1);
+        pthread_exit(NULL);
+    }
+    close(pipes[1]);
+    assert_int_equal(read(pipes[0], &c, 1), 1);
+    close(pipes[0]);
+    return pid;
+}
+
+static void kill_it(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+/* What cannot be found out about a process does not count as its end. */
+static void who_cannot_be_looked_at_lives(void **state)
+{
+    struct rlimit was, none = {0};
+    struct rig r;
+    pid_t pid;
+
+    (void)state;
+    open_rig(&r);
+    pid = fork_inside(&r, true);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+    none.rlim_max = was.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    assert_int_equal(tei_gpuipc_page_drain(r.own), TE_ERR_BUSY);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+    kill_it(pid);
+    assert_int_equal(tei_gpuipc_page_drain(r.own), 0);
+    close_rig(&r);
+}
+
+/* The first thread of a process may end before the others. */
+static void a_process_outlives_its_first_thread(void **state)
+{
+    struct rig r;
+    pid_t pid;
+
+    (void)state;
+    open_rig(&r);
+    pid = fork_inside(&r, false);
+    assert_int_equal(tei_gpuipc_page_drain(r.own), TE_ERR_BUSY);
+    kill_it(pid);
+    assert_int_equal(tei_gpuipc_page_drain(r.own), 0);
     close_rig(&r);
 }
 
@@ -215,10 +298,14 @@ static void nobody_is_left_inside(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(enters_what_is_there), cmocka_unit_test(waits_for_those_inside),
-        cmocka_unit_test(forgets_the_dead),     cmocka_unit_test(hands_out_all_rows),
-        cmocka_unit_test(finds_no_other_page),  cmocka_unit_test(nobody_is_left_inside)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(enters_what_is_there),
+                                       cmocka_unit_test(waits_for_those_inside),
+                                       cmocka_unit_test(forgets_the_dead),
+                                       cmocka_unit_test(hands_out_all_rows),
+                                       cmocka_unit_test(who_cannot_be_looked_at_lives),
+                                       cmocka_unit_test(a_process_outlives_its_first_thread),
+                                       cmocka_unit_test(finds_no_other_page),
+                                       cmocka_unit_test(nobody_is_left_inside)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

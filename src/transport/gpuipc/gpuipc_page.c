@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,43 +21,80 @@
 
 /* ----------------------------------------------------------------------------------- processes */
 
-/*
- * The pid, and when the process began above it: the same for a process as long as it lives. 0: there
- * is none, or it is a zombie, which touches nothing any more.
- */
-static uint64_t name_of(uint32_t pid)
-{
-    char path[40], text[1024], state, *after;
+enum life { ALIVE, GONE, UNKNOWN };
+
+struct stat_line {
+    char state;
+    long threads;
     unsigned long long start;
-    FILE *f;
-    size_t n;
+};
+
+/* False: it could not be read, which says nothing about the process. */
+static bool read_stat(uint32_t pid, struct stat_line *out)
+{
+    char path[40], text[1024], *after;
+    ssize_t n;
+    int fd;
 
     snprintf(path, sizeof(path), "/proc/%u/stat", pid);
-    f = fopen(path, "re");
-    if (!f)
-        return 0;
-    n = fread(text, 1, sizeof(text) - 1, f);
-    fclose(f);
-    text[n] = '\0';
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    n = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    text[n < 0 ? 0 : n] = '\0';
     after = strrchr(text, ')'); /* the name of the program may hold anything */
-    if (!after || sscanf(after + 1,
-                         " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
-                         "%*s %llu",
-                         &state, &start) != 2)
-        return 0;
-    return state == 'Z' || state == 'X' ? 0 : (uint64_t)(uint32_t)start << 32 | pid;
+    return after && sscanf(after + 1,
+                           " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+                           "%ld %*s %llu",
+                           &out->state, &out->threads, &out->start) == 3;
+}
+
+/* The pid, and when the process began above it: the same as long as it lives. */
+static uint64_t name_from(uint32_t pid, const struct stat_line *s)
+{
+    return (uint64_t)(uint32_t)s->start << 32 | pid;
+}
+
+/* Of this process; 0: it cannot be found out at the moment. */
+static uint64_t own_name(void)
+{
+    uint32_t pid = (uint32_t)getpid();
+    struct stat_line s;
+
+    return read_stat(pid, &s) ? name_from(pid, &s) : 0;
 }
 
 /*
- * Whether the one that has taken the row is gone; if so, the row is free again. Who clears it holds
- * it meanwhile, or a new one might take it in between.
+ * A zombie touches nothing any more, unless it is but the first thread of a process, which has
+ * ended before the others.
+ */
+static enum life life_of(uint64_t who)
+{
+    uint32_t pid = (uint32_t)who;
+    struct stat_line s;
+
+    if (pid == 0 || pid > INT32_MAX)
+        return GONE;
+    if (!read_stat(pid, &s))
+        return kill((pid_t)pid, 0) != 0 && errno == ESRCH ? GONE : UNKNOWN;
+    if (name_from(pid, &s) != who)
+        return GONE;
+    return (s.state == 'Z' || s.state == 'X') && s.threads <= 1 ? GONE : ALIVE;
+}
+
+/*
+ * Whether the one that has taken the row is known to be gone; if so, the row is free again. Who
+ * clears it holds it meanwhile, or a new one might take it in between.
  */
 static bool reap(struct gpuipc_row *row)
 {
-    uint64_t who = atomic_load(&row->who);
+    uint64_t who = atomic_load(&row->who), own;
 
-    if (who == 0 || name_of((uint32_t)who) == who ||
-        !atomic_compare_exchange_strong(&row->who, &who, name_of((uint32_t)getpid())))
+    if (who == 0 || life_of(who) != GONE)
+        return false;
+    own = own_name();
+    if (!own || !atomic_compare_exchange_strong(&row->who, &who, own))
         return false;
     atomic_store(&row->busy[0], 0);
     atomic_store(&row->busy[1], 0);
@@ -166,7 +204,7 @@ struct gpuipc_page *tei_gpuipc_page_find(const struct gpuipc_keys *k, char *why,
 
 struct gpuipc_row *tei_gpuipc_row_take(struct gpuipc_page *p)
 {
-    uint64_t own = name_of((uint32_t)getpid());
+    uint64_t own = own_name();
 
     for (size_t i = 0; own && i < GPUIPC_ROWS; i++) {
         struct gpuipc_row *row = &p->rows[i];
