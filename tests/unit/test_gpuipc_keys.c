@@ -208,7 +208,7 @@ static struct tei_segment *segment_with(const char *buffers)
 static void reads_buffers(void **state)
 {
     struct tei_segment *s =
-        segment_with("[{\"name\":\"cuda:3\",\"addr\":1048576,\"length\":65536,\"shm_name\":\"" HEX
+        segment_with("[{\"name\":\"cuda:13\",\"addr\":1048576,\"length\":65536,\"shm_name\":\"" HEX
                      "\"},{\"name\":\"cpu:0\",\"addr\":65536,\"length\":4096,\"shm_name\":\"\"},"
                      "{\"name\":\"*\",\"addr\":131072,\"length\":4096},"
                      "{\"name\":\"*\",\"addr\":262144,\"length\":8192,\"shm_name\":\"" HEX "\"}]");
@@ -222,7 +222,7 @@ static void reads_buffers(void **state)
     assert_int_equal(k.v[0].device, -1);
     assert_int_equal(k.v[1].base, 1048576);
     assert_int_equal(k.v[1].length, 65536);
-    assert_int_equal(k.v[1].device, 3);
+    assert_int_equal(k.v[1].device, 13);
     assert_int_equal(k.v[1].slot, GPUIPC_NO_SLOT);
     assert_int_equal(k.v[1].handle[2], 0x22);
     tei_gpuipc_keys_fini(&k);

@@ -200,9 +200,17 @@ const char *tei_gpuipc_keys_read(const json_t *j, struct gpuipc_keys *k)
 /* The number in "cuda:1"; -1 if there is none. */
 static int device_in(const char *name)
 {
-    const char *colon = name ? strchr(name, ':') : NULL;
+    const char *at = name ? strchr(name, ':') : NULL;
+    int n = 0;
 
-    return colon && colon[1] >= '0' && colon[1] <= '9' && !colon[2] ? colon[1] - '0' : -1;
+    if (!at || !*++at)
+        return -1;
+    for (; *at; at++) {
+        if (*at < '0' || *at > '9' || n >= 1000)
+            return -1;
+        n = 10 * n + (*at - '0');
+    }
+    return n;
 }
 
 /* One buffer; false if it is malformed. One without a handle is left out. */
