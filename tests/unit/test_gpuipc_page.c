@@ -2,6 +2,7 @@
 #include "base/os.h"
 #include "transport/gpuipc/gpuipc_page.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -21,6 +22,7 @@ struct rig {
     struct gpuipc_row *row;
     struct gpuipc_keys keys;
     int fd;
+    uint32_t phase;
 };
 
 static void open_rig(struct rig *r)
@@ -59,9 +61,11 @@ static void enters_what_is_there(void **state)
     assert_true(tei_gpuipc_enter(r.of, r.row, 7, 41, &side));
     tei_gpuipc_leave(r.row, side);
     assert_false(tei_gpuipc_enter(r.of, r.row, 7, 40, &side));
+    assert_false(tei_gpuipc_enter(r.of, r.row, GPUIPC_SLOTS, 0, &side));
+    assert_false(tei_gpuipc_enter(r.of, r.row, GPUIPC_NO_SLOT, 0, &side));
     atomic_store(&r.own->generation[7], 42);
     assert_false(tei_gpuipc_enter(r.of, r.row, 7, 41, &side));
-    assert_int_equal(tei_gpuipc_page_drain(r.own), 0);
+    assert_int_equal(tei_gpuipc_page_drain(r.own, &r.phase), 0);
     close_rig(&r);
 }
 
@@ -74,13 +78,33 @@ static void waits_for_those_inside(void **state)
     open_rig(&r);
     assert_true(tei_gpuipc_enter(r.of, r.row, 1, 0, &side));
     atomic_store(&r.own->generation[1], 1);
-    assert_int_equal(tei_gpuipc_page_drain(r.own), TE_ERR_BUSY);
+    assert_int_equal(tei_gpuipc_page_drain(r.own, &r.phase), TE_ERR_BUSY);
     assert_non_null(strstr(te_errmsg(), "process"));
     /* What has entered since then holds up nobody but itself. */
     tei_gpuipc_leave(r.row, side);
     assert_true(tei_gpuipc_enter(r.of, r.row, 2, 0, &other));
     tei_gpuipc_leave(r.row, other);
-    assert_int_equal(tei_gpuipc_page_drain(r.own), 0);
+    assert_int_equal(tei_gpuipc_page_drain(r.own, &r.phase), 0);
+    close_rig(&r);
+}
+
+/* What a peer writes where the phase stands does not mislead the owner. */
+static void knows_the_phase_itself(void **state)
+{
+    struct rig r;
+    unsigned side;
+
+    (void)state;
+    open_rig(&r);
+    assert_int_equal(tei_gpuipc_page_drain(r.own, &r.phase), 0);
+    assert_int_equal(atomic_load(&r.of->phase), 2);
+    atomic_store(&r.of->phase, 77);
+    assert_true(tei_gpuipc_enter(r.of, r.row, 1, 0, &side));
+    assert_int_equal(side, 1);
+    assert_int_equal(tei_gpuipc_page_drain(r.own, &r.phase), TE_ERR_BUSY);
+    tei_gpuipc_leave(r.row, side);
+    assert_int_equal(tei_gpuipc_page_drain(r.own, &r.phase), 0);
+    assert_int_equal(atomic_load(&r.of->phase), r.phase);
     close_rig(&r);
 }
 
@@ -106,7 +130,7 @@ static void forgets_the_dead(void **state)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
     assert_true(atomic_load(&r.own->rows[1].who) != 0);
-    assert_int_equal(tei_gpuipc_page_drain(r.own), 0);
+    assert_int_equal(tei_gpuipc_page_drain(r.own, &r.phase), 0);
     assert_true(atomic_load(&r.own->rows[1].who) == 0);
     close_rig(&r);
 }
@@ -170,10 +194,10 @@ static void who_cannot_be_looked_at_lives(void **state)
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
     none.rlim_max = was.rlim_max;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-    assert_int_equal(tei_gpuipc_page_drain(r.own), TE_ERR_BUSY);
+    assert_int_equal(tei_gpuipc_page_drain(r.own, &r.phase), TE_ERR_BUSY);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
     kill_it(pid);
-    assert_int_equal(tei_gpuipc_page_drain(r.own), 0);
+    assert_int_equal(tei_gpuipc_page_drain(r.own, &r.phase), 0);
     close_rig(&r);
 }
 
@@ -186,9 +210,9 @@ static void a_process_outlives_its_first_thread(void **state)
     (void)state;
     open_rig(&r);
     pid = fork_inside(&r, false);
-    assert_int_equal(tei_gpuipc_page_drain(r.own), TE_ERR_BUSY);
+    assert_int_equal(tei_gpuipc_page_drain(r.own, &r.phase), TE_ERR_BUSY);
     kill_it(pid);
-    assert_int_equal(tei_gpuipc_page_drain(r.own), 0);
+    assert_int_equal(tei_gpuipc_page_drain(r.own, &r.phase), 0);
     close_rig(&r);
 }
 
@@ -235,6 +259,9 @@ static void finds_no_other_page(void **state)
     k = r.keys;
     k.fd = 0;
     check_not_found(&k, "cannot be opened");
+    k.fd = (uint64_t)open("/dev/null", O_RDWR | O_CLOEXEC);
+    check_not_found(&k, "cannot be opened");
+    close((int)k.fd);
     /* of the right size, but it could be made smaller */
     fd = memfd_create("small", MFD_CLOEXEC);
     assert_true(fd >= 0);
@@ -285,7 +312,7 @@ static void nobody_is_left_inside(void **state)
         assert_int_equal(pthread_create(&threads[i], NULL, come_and_go, &race), 0);
     for (uint32_t i = 1; i < 300 || atomic_load(&race.entered) < 100; i++) {
         atomic_store(&r.own->generation[9], i);
-        assert_int_equal(tei_gpuipc_page_drain(r.own), 0);
+        assert_int_equal(tei_gpuipc_page_drain(r.own, &r.phase), 0);
         atomic_store(&race.gone, i);
         atomic_store(&race.generation, i);
     }
@@ -301,6 +328,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(enters_what_is_there),
                                        cmocka_unit_test(waits_for_those_inside),
                                        cmocka_unit_test(forgets_the_dead),
+                                       cmocka_unit_test(knows_the_phase_itself),
                                        cmocka_unit_test(hands_out_all_rows),
                                        cmocka_unit_test(who_cannot_be_looked_at_lives),
                                        cmocka_unit_test(a_process_outlives_its_first_thread),

@@ -65,7 +65,8 @@ struct gpuipc_table {
     struct gpuipc_keys keys; /* of itself; no entries */
     int fd;
     struct gpuipc_page *page;
-    pthread_mutex_t drain; /* one fence at a time; before `lock` */
+    pthread_mutex_t drain; /* one fence at a time, and `phase`; before `lock` */
+    uint32_t phase;        /* what the page must say */
     pthread_mutex_t lock;
     void *allocs; /* tsearch tree of struct gpuipc_alloc by address */
     size_t n_allocs;
@@ -104,7 +105,7 @@ struct gpuipc_memory {
 
 /* A peer, shared by all attachments to it. Under gpuipc.lock. */
 struct gpuipc_peer {
-    char *name; /* hex of the nonce, or the segment's name */
+    char *key; /* all that it is known by: two that differ in anything share nothing */
     UT_hash_handle hh;
     unsigned refs;
     bool gone;                /* says the directory: nothing of it is kept mapped */

@@ -363,7 +363,7 @@ int tei_gpuipc_region_del(struct tei_transport *t, struct tei_region *r)
     for (size_t i = 0; i < s->n; i++)
         move_on(table, s->v[i]);
     pthread_mutex_unlock(&table->lock);
-    rc = tei_gpuipc_page_drain(table->page);
+    rc = tei_gpuipc_page_drain(table->page, &table->phase);
     if (!rc) {
         pthread_mutex_lock(&table->lock);
         put_share(table, s);

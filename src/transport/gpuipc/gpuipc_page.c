@@ -12,7 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -154,13 +157,17 @@ static int wait_for_side(struct gpuipc_page *p, unsigned side, int64_t deadline_
     return 0;
 }
 
-int tei_gpuipc_page_drain(struct gpuipc_page *p)
+int tei_gpuipc_page_drain(struct gpuipc_page *p, uint32_t *phase)
 {
     int64_t deadline_ns = tei_deadline_ns(PATIENCE_MS);
     int rc = 0;
 
-    for (int i = 0; !rc && i < 2; i++)
-        rc = wait_for_side(p, atomic_fetch_add(&p->phase, 1) & 1, deadline_ns);
+    for (int i = 0; !rc && i < 2; i++) {
+        unsigned side = (*phase)++ & 1;
+
+        atomic_store(&p->phase, *phase);
+        rc = wait_for_side(p, side, deadline_ns);
+    }
     return rc;
 }
 
@@ -173,6 +180,32 @@ static bool is_page(const struct gpuipc_page *p, const struct gpuipc_keys *k)
            memcmp(p->nonce, k->nonce, GPUIPC_NONCE) == 0;
 }
 
+/*
+ * Opens the memfd of another process for both directions; -1 with errno. It is looked at before it
+ * is opened for that: to open a device or a pipe may do something.
+ */
+static int open_memfd(const char *path)
+{
+    int fd = -1, kept, look = open(path, O_PATH | O_CLOEXEC);
+    struct statfs fs;
+    struct stat st;
+    char own[40];
+
+    if (look < 0)
+        return -1;
+    if (fstat(look, &st) == 0 && fstatfs(look, &fs) == 0) {
+        errno = EINVAL;
+        if (S_ISREG(st.st_mode) && st.st_uid == geteuid() && fs.f_type == TMPFS_MAGIC) {
+            snprintf(own, sizeof(own), "/proc/self/fd/%d", look);
+            fd = open(own, O_RDWR | O_CLOEXEC);
+        }
+    }
+    kept = errno;
+    close(look);
+    errno = kept;
+    return fd;
+}
+
 struct gpuipc_page *tei_gpuipc_page_find(const struct gpuipc_keys *k, char *why, size_t n)
 {
     struct gpuipc_page *p = NULL;
@@ -181,7 +214,7 @@ struct gpuipc_page *tei_gpuipc_page_find(const struct gpuipc_keys *k, char *why,
 
     snprintf(path, sizeof(path), "/proc/%llu/fd/%llu", (unsigned long long)k->pid,
              (unsigned long long)k->fd);
-    fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    fd = open_memfd(path);
     if (fd >= 0 && tei_pages_are_sealed(fd, sizeof(*p)))
         p = tei_pages_map(fd, sizeof(*p), true);
     if (!p)
@@ -226,6 +259,8 @@ void tei_gpuipc_row_give(struct gpuipc_row *row)
 bool tei_gpuipc_enter(struct gpuipc_page *p, struct gpuipc_row *row, uint32_t slot,
                       uint32_t generation, unsigned *side)
 {
+    if (slot >= GPUIPC_SLOTS)
+        return false;
     *side = atomic_load(&p->phase) & 1;
     atomic_fetch_add(&row->busy[*side], 1);
     if (atomic_load(&p->generation[slot]) == generation)

@@ -50,14 +50,15 @@ _Static_assert(offsetof(struct gpuipc_page, generation) == 64 + 64 * GPUIPC_ROWS
 struct gpuipc_page *tei_gpuipc_page_make(const uint8_t nonce[GPUIPC_NONCE], int *fd);
 /*
  * Waits until nobody uses what has a generation no more; TE_ERR_BUSY, with the process in
- * te_errmsg(), when one has not left within a second. One at a time.
+ * te_errmsg(), when one has not left within a second. `phase` is the owner's own count, 0 at first:
+ * peers can write to the one in the page. One at a time.
  */
-int tei_gpuipc_page_drain(struct gpuipc_page *p);
+int tei_gpuipc_page_drain(struct gpuipc_page *p, uint32_t *phase);
 void tei_gpuipc_page_unmap(struct gpuipc_page *p); /* NULL is accepted */
 
 /* An initiator's: of another process; NULL with `why`. */
 struct gpuipc_page *tei_gpuipc_page_find(const struct gpuipc_keys *k, char *why, size_t n);
-/* A row of one's own; NULL: all are taken. */
+/* A row of one's own; NULL: all are taken, or /proc cannot be read. */
 struct gpuipc_row *tei_gpuipc_row_take(struct gpuipc_page *p);
 void tei_gpuipc_row_give(struct gpuipc_row *row);
 /* False: stale. Else `*side` is for leave(). */

@@ -2,9 +2,9 @@
 /*
  * gpuipc_peer.c - the initiator: who its peers are, and what of their memory is mapped.
  *
- * A peer is an engine's life: its nonce, or the segment's name for one of another make. All
- * attachments to it, one for each descriptor that is still in use, share its memory, which is known
- * by address, length and handle: an allocation that was freed and made anew is another one.
+ * A peer is an engine's life: what its keys say of it, or the segment's name for one of another
+ * make. All attachments to it, one for each descriptor that is still in use, share its memory, which
+ * is known by address, length and handle: an allocation that was freed and made anew is another one.
  *
  * One job maps and unmaps, one thing after the other, so that two of them never meet. It runs while
  * there is something to map, something that must go, or more is mapped than may be and some of it is
@@ -237,19 +237,26 @@ static void put_memory(struct gpuipc *g, struct gpuipc_peer *p, struct gpuipc_me
     make_idle(g, m);
 }
 
-static void put_peer(struct gpuipc *g, struct gpuipc_peer *p)
+static void free_peer(struct gpuipc_peer *p)
 {
-    if (--p->refs > 0)
+    if (!p)
         return;
-    HASH_DEL(g->peers, p);
     if (p->row)
         tei_gpuipc_row_give(p->row);
     if (p->own)
         tei_gpuipc_table_put(p->own);
     else
         tei_gpuipc_page_unmap(p->page);
-    free(p->name);
+    free(p->key);
     free(p);
+}
+
+static void put_peer(struct gpuipc *g, struct gpuipc_peer *p)
+{
+    if (--p->refs > 0)
+        return;
+    HASH_DEL(g->peers, p);
+    free_peer(p);
 }
 
 /* Why the fence of an engine of ours cannot be had; true if it is, or need not be. */
@@ -273,46 +280,76 @@ static bool find_fence(const struct gpuipc *g, struct gpuipc_peer *p, const stru
         return k->sort == TEI_GPU_FABRIC;
     p->row = tei_gpuipc_row_take(p->page);
     if (!p->row)
-        snprintf(why, WHY, "as many processes are attached to the peer as can be");
+        snprintf(why, WHY,
+                 "as many processes are attached to the peer as can be, or /proc cannot be read");
     return p->row;
 }
 
-static struct gpuipc_peer *make_peer(struct gpuipc *g, const char *name,
-                                     const struct gpuipc_keys *k, char *why)
+/* malloc'ed; NULL: no memory. */
+static char *make_key(const struct tei_segment *s, const struct gpuipc_keys *k)
 {
-    struct gpuipc_peer *p = calloc(1, sizeof(*p));
-
-    if (p)
-        p->name = strdup(name);
-    if (!p || !p->name) {
-        snprintf(why, WHY, "no memory");
-        free(p);
-        return NULL;
-    }
-    p->refs = 1;
-    HASH_ADD_KEYPTR(hh, g->peers, p->name, strlen(p->name), p);
-    if (!k->ours || find_fence(g, p, k, why))
-        return p;
-    put_peer(g, p);
-    return NULL;
-}
-
-/* One more reference. NULL with the reason. */
-static struct gpuipc_peer *get_peer(struct gpuipc *g, const struct tei_segment *s,
-                                    const struct gpuipc_keys *k, char *why)
-{
-    char nonce[2 * GPUIPC_NONCE + 1];
-    const char *name = s->name;
-    struct gpuipc_peer *p;
+    char nonce[2 * GPUIPC_NONCE + 1], *key = NULL;
+    int n;
 
     tei_gpuipc_hex(k->nonce, GPUIPC_NONCE, nonce);
     if (k->ours)
-        name = nonce;
-    HASH_FIND_STR(g->peers, name, p);
-    if (!p)
-        return make_peer(g, name, k, why);
-    p->gone = false;
-    p->refs++;
+        n = asprintf(&key, "n:%s %llu %llu %d %016llx %s %s", nonce, (unsigned long long)k->pid,
+                     (unsigned long long)k->fd, (int)k->sort, (unsigned long long)s->incarnation,
+                     k->boot, k->machine);
+    else
+        n = asprintf(&key, "s:%s", s->name);
+    return n < 0 ? NULL : key;
+}
+
+/* In no list; takes the key. NULL with the reason. Without the lock: much of /proc may be read. */
+static struct gpuipc_peer *make_peer(const struct gpuipc *g, char *key, const struct gpuipc_keys *k,
+                                     char *why)
+{
+    struct gpuipc_peer *p = calloc(1, sizeof(*p));
+
+    if (!p) {
+        snprintf(why, WHY, "no memory");
+        free(key);
+        return NULL;
+    }
+    p->key = key;
+    if (!k->ours || find_fence(g, p, k, why))
+        return p;
+    free_peer(p);
+    return NULL;
+}
+
+static struct gpuipc_peer *find_peer(const struct gpuipc *g, const char *key)
+{
+    struct gpuipc_peer *p;
+
+    HASH_FIND_STR(g->peers, key, p);
+    return p;
+}
+
+/* One more reference; NULL with the reason. Lock held, and dropped meanwhile. */
+static struct gpuipc_peer *get_peer(struct gpuipc *g, const struct tei_segment *s,
+                                    const struct gpuipc_keys *k, char *why)
+{
+    char *key = make_key(s, k);
+    struct gpuipc_peer *p = key ? find_peer(g, key) : NULL, *made;
+
+    if (p || !key) {
+        free(key);
+    } else {
+        pthread_mutex_unlock(&g->lock);
+        made = make_peer(g, key, k, why);
+        pthread_mutex_lock(&g->lock);
+        p = made ? find_peer(g, made->key) : NULL;
+        if (p) /* somebody was faster */
+            free_peer(made);
+        else if ((p = made))
+            HASH_ADD_KEYPTR(hh, g->peers, p->key, strlen(p->key), p);
+    }
+    if (p) {
+        p->gone = false;
+        p->refs++;
+    }
     return p;
 }
 
