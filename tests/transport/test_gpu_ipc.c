@@ -286,6 +286,38 @@ static void nobody_names_memory_of_this_process(void **state)
     pair_close(p);
 }
 
+/* Nor are its rights and ranges what somebody writes, nor is another life's descriptor taken. */
+static void rights_in_this_process(void **state)
+{
+    enum { N = 1 << 20 };
+    struct pair *p = pair_open(&cell);
+    char *mem = pair_map(&cell, TARGET, N);
+    struct tei_region *r = fake_region_add(&p->hb, p->b, mem + 4096, 4096, TE_REMOTE_READ);
+    struct tei_attach *a = NULL;
+    json_t *root = describe(p->b), *te = json_object_get(root, "te"), *b;
+    size_t i;
+
+    (void)state;
+    json_object_del(te, "rights");
+    json_array_foreach(json_object_get(root, "buffers"), i, b)
+        if (json_integer_value(json_object_get(b, "addr")) == (json_int_t)(uintptr_t)mem + 4096) {
+            json_object_set_new(b, "addr", json_integer((json_int_t)(uintptr_t)mem));
+            json_object_set_new(b, "length", json_integer(N));
+        }
+    assert_int_equal(attach_to(p, root, &a), 0);
+    assert_int_equal(fake_transfer(p->a, a, TE_READ, p->am, mem + 4096, 4096), 0);
+    assert_int_equal(fake_transfer(p->a, a, TE_READ, p->am, mem + 4096, 4097), TE_ERR_STALE);
+    assert_int_equal(fake_transfer(p->a, a, TE_READ, p->am, mem + 4095, 2), TE_ERR_STALE);
+    assert_int_equal(fake_transfer(p->a, a, TE_WRITE, p->am, mem + 4096, 1), TE_ERR_STALE);
+    fake_detach(p->a, a);
+    json_object_set_new(te, "incarnation", json_string("00000000000000aa"));
+    check_refused(p, root, "not that one's");
+    json_decref(root);
+    fake_region_del(&p->hb, p->b, r);
+    pair_unmap(&cell, TARGET, mem, N);
+    pair_close(p);
+}
+
 /* q's descriptor as an engine of another make on p's host would write it. */
 static json_t *describe_as_other(struct pair *p, struct pair *q)
 {
@@ -331,6 +363,7 @@ static void shm_name_of_whole_allocations_only(void **state)
     char *mem = pair_map(&cell, TARGET, 1 << 20), host[4096];
     struct tei_region *r = fake_region_add(&p->hb, p->b, mem + 4096, 4096, TE_REMOTE_RW);
     struct tei_region *h = fake_region_add(&p->hb, p->b, host, sizeof host, TE_REMOTE_RW);
+    struct tei_region *o = fake_region_add(&p->hb, p->b, mem, 4096, TE_REMOTE_READ);
     json_t *root = describe(p->b), *b;
     size_t i, n = 0;
 
@@ -344,12 +377,13 @@ static void shm_name_of_whole_allocations_only(void **state)
         assert_int_equal(strspn(handle, "0123456789ABCDEF"), strlen(handle));
         n += whole;
     }
-    assert_int_equal(i, 3);
+    assert_int_equal(i, 4);
     assert_int_equal(n, 1);
     assert_int_equal(json_array_size(json_object_get(keys_in(root), "memory")), 2);
     json_decref(root);
     fake_region_del(&p->hb, p->b, r);
     fake_region_del(&p->hb, p->b, h);
+    fake_region_del(&p->hb, p->b, o);
     pair_unmap(&cell, TARGET, mem, 1 << 20);
     pair_close(p);
 }
@@ -566,6 +600,7 @@ static int run_cell(const struct conformance *with)
                                        cmocka_unit_test(freed_and_allocated_anew),
                                        cmocka_unit_test(reasons),
                                        cmocka_unit_test(nobody_names_memory_of_this_process),
+                                       cmocka_unit_test(rights_in_this_process),
                                        cmocka_unit_test(buffers_of_another_make),
                                        cmocka_unit_test(shm_name_of_whole_allocations_only),
                                        cmocka_unit_test(refused_by_the_driver),

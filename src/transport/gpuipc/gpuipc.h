@@ -16,7 +16,8 @@
  *
  * Two engines of one process meet without a driver, which refuses a process its own handles: the
  * initiator finds the owner's table in a list of this process (tei_gpuipc_table_find), and its
- * addresses are good as they are.
+ * addresses are good as they are. What may be done there says that table, not the descriptor: who
+ * wrote that could else have this process read and write memory of its own.
  *
  * The mover is given GPUIPC_WINDOW at a time, for what it has holds up an owner that unregisters.
  *
@@ -56,19 +57,29 @@ struct gpuipc_alloc {
     bool gone;     /* other memory lies there now; not in the tree */
 };
 
+/* A region that is shared: what region_add() has got. */
+struct gpuipc_share {
+    uint64_t addr, length;
+    unsigned access; /* te_access */
+    size_t n;
+    struct gpuipc_alloc *v[];
+};
+
 /* What an engine shares; outlives it as long as others of this process are attached to it. */
 struct gpuipc_table {
     struct tei_link link; /* in the list of this process */
     _Atomic unsigned refs;
     pid_t pid; /* a child finds only its own */
     enum tei_mem_kind kind;
+    uint64_t incarnation;    /* of the engine */
     struct gpuipc_keys keys; /* of itself; no entries */
     int fd;
     struct gpuipc_page *page;
     pthread_mutex_t drain; /* one fence at a time, and `phase`; before `lock` */
     uint32_t phase;        /* what the page must say */
     pthread_mutex_t lock;
-    void *allocs; /* tsearch tree of struct gpuipc_alloc by address */
+    void *allocs;  /* tsearch tree of struct gpuipc_alloc by address */
+    void *regions; /* of struct gpuipc_share: what they are registered for */
     size_t n_allocs;
     uint32_t n_used, n_free; /* slots that were ever used; those of `free` */
     uint32_t *free;
@@ -179,6 +190,12 @@ int tei_gpuipc_table_make(struct gpuipc *g, struct gpuipc_table **out);
 /* The table of this process with that nonce, one more reference; NULL if there is none. */
 struct gpuipc_table *tei_gpuipc_table_find(const uint8_t nonce[GPUIPC_NONCE]);
 void tei_gpuipc_table_put(struct gpuipc_table *t); /* NULL is accepted */
+/* Whether keys with its nonce, out of a descriptor with that incarnation, are its engine's own. */
+bool tei_gpuipc_table_wrote(const struct gpuipc_table *t, enum tei_mem_kind kind,
+                            const struct gpuipc_keys *k, uint64_t incarnation);
+/* Whether all of the range is registered for this access. */
+bool tei_gpuipc_table_allows(struct gpuipc_table *t, uint64_t addr, uint64_t length,
+                             unsigned access);
 /* Whether the entry, as its owner's descriptor had it, is what the table has. */
 bool tei_gpuipc_table_has(struct gpuipc_table *t, const struct gpuipc_entry *e);
 int tei_gpuipc_region_add(struct tei_transport *t, struct tei_region *r);

@@ -18,12 +18,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What region_add() has got. */
-struct share {
-    size_t n;
-    struct gpuipc_alloc *v[];
-};
-
 /* --------------------------------------------------------------------------- tables of the process */
 
 static pthread_mutex_t tables_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -45,6 +39,13 @@ struct gpuipc_table *tei_gpuipc_table_find(const uint8_t nonce[GPUIPC_NONCE])
         atomic_fetch_add_explicit(&found->refs, 1, memory_order_relaxed);
     pthread_mutex_unlock(&tables_lock);
     return found;
+}
+
+bool tei_gpuipc_table_wrote(const struct gpuipc_table *t, enum tei_mem_kind kind,
+                            const struct gpuipc_keys *k, uint64_t incarnation)
+{
+    return t->kind == kind && t->incarnation == incarnation && t->keys.sort == k->sort &&
+           t->keys.pid == k->pid && t->keys.fd == k->fd;
 }
 
 static void enlist(struct gpuipc_table *t)
@@ -86,6 +87,7 @@ void tei_gpuipc_table_put(struct gpuipc_table *t)
 static void fill_keys(struct gpuipc_table *t, const struct gpuipc *g)
 {
     t->kind = g->kind;
+    t->incarnation = g->base.host->incarnation;
     t->keys.sort = g->sort;
     tei_file_word("/proc/sys/kernel/random/boot_id", t->keys.boot, sizeof(t->keys.boot));
     tei_file_word("/etc/machine-id", t->keys.machine, sizeof(t->keys.machine));
@@ -279,25 +281,70 @@ static int export_all(struct gpuipc *g, const struct tei_region *r, struct gpuip
     return 0;
 }
 
-static void put_share(struct gpuipc_table *t, struct share *s)
+/* Ranges that touch are equal. */
+static int compare_regions(const void *a, const void *b)
 {
+    const struct gpuipc_share *x = a, *y = b;
+
+    if (x->addr + (x->length - 1) < y->addr)
+        return -1;
+    return x->addr > y->addr + (y->length - 1);
+}
+
+static bool enter_region(struct gpuipc_table *t, struct gpuipc_share *s, const struct tei_region *r)
+{
+    struct gpuipc_share **in;
+
+    s->addr = r->addr;
+    s->length = r->length;
+    s->access = r->access;
+    in = tsearch(s, &t->regions, compare_regions);
+    return in && *in == s;
+}
+
+bool tei_gpuipc_table_allows(struct gpuipc_table *t, uint64_t addr, uint64_t length,
+                             unsigned access)
+{
+    bool good = true;
+
+    pthread_mutex_lock(&t->lock);
+    while (good && length) {
+        struct gpuipc_share key = {.addr = addr, .length = 1}, **in;
+        uint64_t part;
+
+        in = tfind(&key, &t->regions, compare_regions);
+        good = in && ((*in)->access & access) == access;
+        if (!good)
+            break;
+        part = (*in)->length - (addr - (*in)->addr);
+        part = part < length ? part : length;
+        addr += part;
+        length -= part;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return good;
+}
+
+static void put_share(struct gpuipc_table *t, struct gpuipc_share *s)
+{
+    tdelete(s, &t->regions, compare_regions);
     while (s->n)
         put_alloc(t, s->v[--s->n]);
     free(s);
 }
 
 /* NULL: no memory, or no slot. `*taken` of the exports are seen to. */
-static struct share *make_share(struct gpuipc_table *t, const struct gpuipc_entry *v, size_t n,
-                                size_t *taken)
+static struct gpuipc_share *make_share(struct gpuipc_table *t, const struct tei_region *r,
+                                       const struct gpuipc_entry *v, size_t n, size_t *taken)
 {
-    struct share *s = calloc(1, sizeof(*s) + n * sizeof(struct gpuipc_alloc *));
+    struct gpuipc_share *s = calloc(1, sizeof(*s) + n * sizeof(struct gpuipc_alloc *));
     struct gpuipc_alloc *a = NULL;
 
     pthread_mutex_lock(&t->lock);
     while (s && s->n < n && (a = get_alloc(t, &v[s->n])))
         s->v[s->n++] = a;
     *taken = s ? s->n : 0;
-    if (s && s->n < n) {
+    if (s && (s->n < n || !enter_region(t, s, r))) {
         put_share(t, s);
         s = NULL;
     }
@@ -325,11 +372,11 @@ static int share_region(struct gpuipc *g, struct tei_region *r)
 {
     size_t n = 0, taken = 0;
     struct gpuipc_entry *v;
-    struct share *s = NULL;
+    struct gpuipc_share *s = NULL;
     int rc = export_all(g, r, &v, &n);
 
     if (!rc) {
-        s = make_share(g->table, v, n, &taken);
+        s = make_share(g->table, r, v, n, &taken);
         if (!s)
             rc = tei_err_keep(TE_ERR_TOO_MANY, "no memory, or as many allocations are shared as "
                                                "can be");
@@ -353,7 +400,7 @@ int tei_gpuipc_region_add(struct tei_transport *t, struct tei_region *r)
 int tei_gpuipc_region_del(struct tei_transport *t, struct tei_region *r)
 {
     struct gpuipc_table *table = tei_gpuipc_of(t)->table;
-    struct share *s = r->keys[t->index];
+    struct gpuipc_share *s = r->keys[t->index];
     int rc;
 
     if (!s)
@@ -406,17 +453,20 @@ int tei_gpuipc_describe(struct tei_transport *t, json_t *root)
 
 /*
  * A reader of another make maps the handle and adds what the address is beyond the buffer's: so
- * this fits a buffer that begins where the allocation does, and no other.
+ * this fits a buffer that begins where the allocation does, and no other. The driver gives whoever
+ * has the handle all of the allocation, for both directions, and a reader of another make keeps to
+ * no rights: so it gets none of memory that is not registered for both.
  */
 int tei_gpuipc_describe_buffer(struct tei_transport *t, const struct tei_region *r, uint64_t addr,
                                json_t *object)
 {
     struct gpuipc_table *table = tei_gpuipc_of(t)->table;
-    const struct share *s = r->keys[t->index];
+    const struct gpuipc_share *s = r->keys[t->index];
     char handle[2 * TEI_GPU_HANDLE + 1] = "";
 
     pthread_mutex_lock(&table->lock);
-    if (s && s->n == 1 && s->v[0]->entry.base == addr && !s->v[0]->gone)
+    if (s && s->n == 1 && (s->access & TE_REMOTE_RW) == TE_REMOTE_RW &&
+        s->v[0]->entry.base == addr && !s->v[0]->gone)
         tei_gpuipc_hex(s->v[0]->entry.handle, TEI_GPU_HANDLE, handle);
     pthread_mutex_unlock(&table->lock);
     if (json_object_set_new(object, "shm_name", json_string(handle)) != 0)

@@ -261,11 +261,15 @@ static void put_peer(struct gpuipc *g, struct gpuipc_peer *p)
 
 /* Why the fence of an engine of ours cannot be had; true if it is, or need not be. */
 static bool find_fence(const struct gpuipc *g, struct gpuipc_peer *p, const struct gpuipc_keys *k,
-                       char *why)
+                       uint64_t incarnation, char *why)
 {
     const struct gpuipc_keys *own = &g->table->keys;
 
     p->own = tei_gpuipc_table_find(k->nonce);
+    if (p->own && !tei_gpuipc_table_wrote(p->own, g->kind, k, incarnation)) {
+        snprintf(why, WHY, "it names an engine of this process, and is not that one's descriptor");
+        return false;
+    }
     if (p->own)
         p->page = p->own->page;
     else if (strcmp(own->boot, k->boot) != 0)
@@ -303,7 +307,7 @@ static char *make_key(const struct tei_segment *s, const struct gpuipc_keys *k)
 
 /* In no list; takes the key. NULL with the reason. Without the lock: much of /proc may be read. */
 static struct gpuipc_peer *make_peer(const struct gpuipc *g, char *key, const struct gpuipc_keys *k,
-                                     char *why)
+                                     uint64_t incarnation, char *why)
 {
     struct gpuipc_peer *p = calloc(1, sizeof(*p));
 
@@ -313,7 +317,7 @@ static struct gpuipc_peer *make_peer(const struct gpuipc *g, char *key, const st
         return NULL;
     }
     p->key = key;
-    if (!k->ours || find_fence(g, p, k, why))
+    if (!k->ours || find_fence(g, p, k, incarnation, why))
         return p;
     free_peer(p);
     return NULL;
@@ -338,7 +342,7 @@ static struct gpuipc_peer *get_peer(struct gpuipc *g, const struct tei_segment *
         free(key);
     } else {
         pthread_mutex_unlock(&g->lock);
-        made = make_peer(g, key, k, why);
+        made = make_peer(g, key, k, s->incarnation, why);
         pthread_mutex_lock(&g->lock);
         p = made ? find_peer(g, made->key) : NULL;
         if (p) /* somebody was faster */

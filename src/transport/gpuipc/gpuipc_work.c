@@ -120,18 +120,27 @@ void tei_gpuipc_go_on(struct gpuipc *g, struct gpuipc_memory *m, struct tei_list
     give_to_mover(g, &moves);
 }
 
+static bool is_allowed(const struct gpuipc_work *w)
+{
+    const struct gpuipc_attach *a = (const struct gpuipc_attach *)w->base.attach;
+    unsigned access = w->base.opcode == TE_READ ? TE_REMOTE_READ : TE_REMOTE_WRITE;
+
+    if (tei_segment_allows(&a->ranges, w->base.remote, w->base.length, access) != 0)
+        return false;
+    return !a->peer->own ||
+           tei_gpuipc_table_allows(a->peer->own, w->base.remote, w->base.length, access);
+}
+
 /* Takes one that was posted. */
 static void take(struct gpuipc *g, struct gpuipc_work *w, struct tei_list *moves,
                  struct tei_list *done)
 {
-    const struct gpuipc_attach *a = (const struct gpuipc_attach *)w->base.attach;
-    unsigned access = w->base.opcode == TE_READ ? TE_REMOTE_READ : TE_REMOTE_WRITE;
     const struct gpuipc_known *k = known_of(w);
 
     w->memory = k ? k->memory : NULL;
     w->canceled = false;
     memset(&w->move, 0, sizeof(w->move));
-    if (k && tei_segment_allows(&a->ranges, w->base.remote, w->base.length, access) == 0)
+    if (k && is_allowed(w))
         begin(g, w, moves, done);
     else
         end(w, TE_ERR_STALE, "the range is in no allocation that the target shares for this", done);
