@@ -202,6 +202,41 @@ static void freed_and_allocated_anew(void **state)
     pair_close(p);
 }
 
+/* The engine goes while a peer is inside: all are cut off, and that one is waited for once. */
+static void closed_with_a_peer_inside(void **state)
+{
+    enum { N = 3 };
+    struct pair *p = pair_open(&cell);
+    struct gpuipc_table *t = tei_gpuipc_of(p->b)->table;
+    struct gpuipc_row *row = tei_gpuipc_row_take(t->page);
+    struct tei_region *r[N];
+    char *mem[N];
+    unsigned side;
+    uint32_t phase;
+
+    (void)state;
+    assert_non_null(row);
+    for (size_t i = 0; i < N; i++) {
+        mem[i] = pair_map(&cell, TARGET, 1 << 20);
+        r[i] = fake_region_add(&p->hb, p->b, mem[i], 1 << 20, TE_REMOTE_RW);
+    }
+    assert_true(tei_gpuipc_enter(t->page, row, 0, t->generation[0], &side));
+    assert_int_equal(p->b->ops.region_del(p->b, r[0]), TE_ERR_BUSY);
+    p->b->ops.close(p->b);
+    assert_true(tei_gpuipc_enter(t->page, row, 0, t->generation[0], &side));
+    fake_region_del(&p->hb, p->b, r[0]);
+    phase = t->phase;
+    for (uint32_t i = 0; i < t->n_used; i++)
+        assert_false(tei_gpuipc_enter(t->page, row, i, t->generation[i] - 1, &side));
+    for (size_t i = 1; i < N; i++)
+        fake_region_del(&p->hb, p->b, r[i]);
+    assert_int_equal(t->phase, phase);
+    tei_gpuipc_row_give(row);
+    for (size_t i = 0; i < N; i++)
+        pair_unmap(&cell, TARGET, mem[i], 1 << 20);
+    pair_close(p);
+}
+
 /* -------------------------------------------------------------------------------- descriptors */
 
 static json_t *describe(struct tei_transport *t)
@@ -598,6 +633,7 @@ static int run_cell(const struct conformance *with)
                                        cmocka_unit_test(what_is_beyond_is_not_taken),
                                        cmocka_unit_test(regions_in_the_middle),
                                        cmocka_unit_test(freed_and_allocated_anew),
+                                       cmocka_unit_test(closed_with_a_peer_inside),
                                        cmocka_unit_test(reasons),
                                        cmocka_unit_test(nobody_names_memory_of_this_process),
                                        cmocka_unit_test(rights_in_this_process),

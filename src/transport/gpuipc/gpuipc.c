@@ -126,6 +126,7 @@ static void gpuipc_fini(struct tei_transport *t)
     if (!g->ready)
         return;
     tei_gpuipc_unmap_all(g);
+    tei_gpuipc_table_end(g->table);
     tei_gpuipc_table_put(g->table);
     free(g->uuids);
     pthread_cond_destroy(&g->quiet);

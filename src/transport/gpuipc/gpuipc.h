@@ -75,8 +75,9 @@ struct gpuipc_table {
     struct gpuipc_keys keys; /* of itself; no entries */
     int fd;
     struct gpuipc_page *page;
-    pthread_mutex_t drain; /* one fence at a time, and `phase`; before `lock` */
+    pthread_mutex_t drain; /* one fence at a time, `phase` and `ended`; before `lock` */
     uint32_t phase;        /* what the page must say */
+    bool ended;            /* nobody may enter any more, and who was inside was waited for */
     pthread_mutex_t lock;
     void *allocs;  /* tsearch tree of struct gpuipc_alloc by address */
     void *regions; /* of struct gpuipc_share: what they are registered for */
@@ -190,6 +191,11 @@ int tei_gpuipc_table_make(struct gpuipc *g, struct gpuipc_table **out);
 /* The table of this process with that nonce, one more reference; NULL if there is none. */
 struct gpuipc_table *tei_gpuipc_table_find(const uint8_t nonce[GPUIPC_NONCE]);
 void tei_gpuipc_table_put(struct gpuipc_table *t); /* NULL is accepted */
+/*
+ * When the transport has been closed: cuts off all peers at once, and waits a second at most for
+ * those inside. Then undoes all exports.
+ */
+void tei_gpuipc_table_end(struct gpuipc_table *t);
 /* Whether keys with its nonce, out of a descriptor with that incarnation, are its engine's own. */
 bool tei_gpuipc_table_wrote(const struct gpuipc_table *t, enum tei_mem_kind kind,
                             const struct gpuipc_keys *k, uint64_t incarnation);

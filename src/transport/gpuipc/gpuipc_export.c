@@ -397,20 +397,53 @@ int tei_gpuipc_region_add(struct tei_transport *t, struct tei_region *r)
     return 0;
 }
 
+/*
+ * The transport is closed, and its engine goes, whatever peers do: one wait for them all. What is
+ * still written to after that is not this library's to keep. `drain` is held.
+ */
+static void cut_off_all(struct gpuipc_table *t)
+{
+    if (t->ended)
+        return;
+    t->ended = true;
+    pthread_mutex_lock(&t->lock);
+    for (uint32_t slot = 0; slot < t->n_used; slot++)
+        atomic_store(&t->page->generation[slot], ++t->generation[slot]);
+    pthread_mutex_unlock(&t->lock);
+    if (tei_gpuipc_page_drain(t->page, &t->phase))
+        TEI_WARN("memory of a device is no longer registered, but a peer may still be writing to "
+                 "it: %s",
+                 te_errmsg());
+}
+
+/* As long as the engine lives, memory that a peer is at stays registered. `drain` is held. */
+static int cut_off(struct gpuipc_table *t, struct gpuipc_share *s)
+{
+    pthread_mutex_lock(&t->lock);
+    for (size_t i = 0; i < s->n; i++)
+        move_on(t, s->v[i]);
+    pthread_mutex_unlock(&t->lock);
+    return tei_gpuipc_page_drain(t->page, &t->phase);
+}
+
 int tei_gpuipc_region_del(struct tei_transport *t, struct tei_region *r)
 {
-    struct gpuipc_table *table = tei_gpuipc_of(t)->table;
+    struct gpuipc *g = tei_gpuipc_of(t);
+    struct gpuipc_table *table = g->table;
     struct gpuipc_share *s = r->keys[t->index];
-    int rc;
+    bool closed;
+    int rc = 0;
 
     if (!s)
         return 0;
+    pthread_mutex_lock(&g->lock);
+    closed = g->closed;
+    pthread_mutex_unlock(&g->lock);
     pthread_mutex_lock(&table->drain);
-    pthread_mutex_lock(&table->lock);
-    for (size_t i = 0; i < s->n; i++)
-        move_on(table, s->v[i]);
-    pthread_mutex_unlock(&table->lock);
-    rc = tei_gpuipc_page_drain(table->page, &table->phase);
+    if (closed)
+        cut_off_all(table);
+    else
+        rc = cut_off(table, s);
     if (!rc) {
         pthread_mutex_lock(&table->lock);
         put_share(table, s);
@@ -420,6 +453,20 @@ int tei_gpuipc_region_del(struct tei_transport *t, struct tei_region *r)
     pthread_mutex_unlock(&table->drain);
     t->host->changed(t->host);
     return rc;
+}
+
+void tei_gpuipc_table_end(struct gpuipc_table *t)
+{
+    if (!t)
+        return;
+    pthread_mutex_lock(&t->drain);
+    if (t->regions)
+        cut_off_all(t);
+    pthread_mutex_lock(&t->lock);
+    while (t->regions) /* the first thing in a tree's node is what is in it */
+        put_share(t, *(struct gpuipc_share **)t->regions);
+    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_unlock(&t->drain);
 }
 
 /* ----------------------------------------------------------------------------------- descriptor */
