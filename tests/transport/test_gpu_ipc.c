@@ -202,6 +202,53 @@ static void freed_and_allocated_anew(void **state)
     pair_close(p);
 }
 
+/*
+ * What is longer than a piece comes over whole, and stops between two when it is canceled, or when
+ * the memory goes, which does not wait for the rest.
+ */
+static void longer_than_a_piece(void **state)
+{
+    size_t n = GPUIPC_PIECE + 12347;
+    struct pair *p = pair_open(&cell);
+    char *far = pair_map(&cell, TARGET, n), *near = pair_map(&cell, INITIATOR, n);
+    struct tei_region *r = fake_region_add(&p->hb, p->b, far, n, TE_REMOTE_RW);
+    struct tei_region *l = fake_region_add(&p->ha, p->a, near, n, TE_LOCAL_ONLY);
+    size_t tail = n - GPUIPC_PIECE + 1000;
+    struct fake_task tasks[3];
+    char *bytes = malloc(2 * tail);
+    struct tei_list list;
+
+    (void)state;
+    assert_non_null(bytes);
+    pair_attach_anew(p);
+    fill_pattern(bytes, tail, 5);
+    assert_int_equal(tei_mem_copy(near + n - tail, bytes, tail), 0);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_WRITE, near, far, n), 0);
+    memset(bytes, 0, tail);
+    assert_int_equal(tei_mem_copy(near + n - tail, bytes, tail), 0);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, near, far, n), 0);
+    assert_int_equal(tei_mem_copy(bytes + tail, near + n - tail, tail), 0);
+    fill_pattern(bytes, tail, 5);
+    assert_memory_equal(bytes, bytes + tail, tail);
+    tei_list_init(&list);
+    for (size_t i = 0; i < 3; i++)
+        fake_work(&list, p->a, p->attach, &tasks[i], TE_READ, near, far, n)->owner = &tasks[i];
+    p->a->ops.post(p->a, &list);
+    p->a->ops.cancel(p->a, &tasks[1]);
+    assert_int_equal(p->b->ops.region_del(p->b, r), 0);
+    assert_true(fake_wait(&p->ha, NULL, tasks, 3, 30000));
+    for (size_t i = 0; i < 3; i++)
+        assert_true(tasks[i].error == 0 || tasks[i].error == TE_ERR_STALE ||
+                    (i == 1 && tasks[i].error == TE_ERR_CANCELED));
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, near, far, n), TE_ERR_STALE);
+    fake_region_del(&p->hb, p->b, r);
+    fake_region_del(&p->ha, p->a, l);
+    pair_unmap(&cell, TARGET, far, n);
+    pair_unmap(&cell, INITIATOR, near, n);
+    free(bytes);
+    pair_close(p);
+}
+
 /* The engine goes while a peer is inside: all are cut off, and that one is waited for once. */
 static void closed_with_a_peer_inside(void **state)
 {
@@ -633,6 +680,7 @@ static int run_cell(const struct conformance *with)
                                        cmocka_unit_test(what_is_beyond_is_not_taken),
                                        cmocka_unit_test(regions_in_the_middle),
                                        cmocka_unit_test(freed_and_allocated_anew),
+                                       cmocka_unit_test(longer_than_a_piece),
                                        cmocka_unit_test(closed_with_a_peer_inside),
                                        cmocka_unit_test(reasons),
                                        cmocka_unit_test(nobody_names_memory_of_this_process),

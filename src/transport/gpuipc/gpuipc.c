@@ -81,6 +81,7 @@ static void init(struct gpuipc *g)
     tei_cond_init(&g->quiet);
     tei_list_init(&g->wanted);
     tei_list_init(&g->idle);
+    tei_list_init(&g->flying);
     tei_list_init(&g->held);
     tei_list_init(&g->over);
     g->kind = g->base.ops.mem_kinds & TEI_MEM_BIT(TEI_MEM_HIP) ? TEI_MEM_HIP : TEI_MEM_CUDA;
@@ -112,7 +113,7 @@ static void gpuipc_stop(struct tei_transport *t)
 
     tei_gpuipc_close(t);
     pthread_mutex_lock(&g->lock);
-    while (g->guests || g->job_is_out)
+    while (g->guests || g->job_is_out || g->tell_is_out)
         pthread_cond_wait(&g->quiet, &g->lock);
     pthread_mutex_unlock(&g->lock);
     tei_mover_destroy(g->mover);

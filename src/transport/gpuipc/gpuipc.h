@@ -19,7 +19,9 @@
  * addresses are good as they are. What may be done there says that table, not the descriptor: who
  * wrote that could else have this process read and write memory of its own.
  *
- * The mover is given GPUIPC_WINDOW at a time, for what it has holds up an owner that unregisters.
+ * What the mover has holds up an owner that unregisters. So it is given GPUIPC_PIECE of a work at a
+ * time, which enters and leaves by itself, and GPUIPC_WINDOW in all. Work with a deadline, which the
+ * mover alone watches, is cut, too, but not held back.
  *
  * Mappings are made by a job on te/aux, since that takes milliseconds; work waits meanwhile. They
  * are kept, the one unused for longest goes when there are more than TE_GPU_MAPPINGS, and all go
@@ -47,6 +49,7 @@
 #include <uthash.h>
 
 #define GPUIPC_WINDOW (UINT64_C(64) << 20)
+#define GPUIPC_PIECE  (UINT64_C(64) << 20)
 
 /* -------------------------------------------------------------------------------------- owner */
 
@@ -147,8 +150,10 @@ struct gpuipc_work {
     struct tei_work base;
     struct tei_move move;
     struct gpuipc_memory *memory;
+    uint64_t at;   /* pieces before this have ended */
     unsigned side; /* of the page */
-    bool canceled; /* while it waits for its memory */
+    bool canceled; /* while a piece is with the mover: there is no next one */
+    bool uses;     /* the memory, which stays mapped from the first piece to the last */
 };
 
 /* ------------------------------------------------------------------------------------ instance */
@@ -175,9 +180,13 @@ struct gpuipc {
     struct tei_list wanted; /* struct gpuipc_memory to map */
     struct tei_list idle;   /* mapped and unused: what is to go, then by when it was used last */
     size_t n_mapped;
-    struct tei_list held; /* work that may begin when less is under way */
-    struct tei_list over; /* work that the job is to give back */
-    uint64_t under_way;   /* bytes with the mover */
+    struct gpuipc_memory *mapping; /* what the job has the driver map */
+    struct tei_job tell;           /* gives work back, even when the driver takes its time */
+    bool tell_is_out;
+    struct tei_list flying; /* work with the mover */
+    struct tei_list held;   /* work that may begin when less is under way */
+    struct tei_list over;   /* work that is to be given back */
+    uint64_t under_way;     /* bytes with the mover */
 };
 
 static inline struct gpuipc *tei_gpuipc_of(struct tei_transport *t)
@@ -223,9 +232,9 @@ void tei_gpuipc_use(struct gpuipc *g, struct gpuipc_memory *m);
 void tei_gpuipc_unuse(struct gpuipc *g, struct gpuipc_memory *m);
 /* Has it mapped. */
 void tei_gpuipc_want(struct gpuipc *g, struct gpuipc_memory *m);
-/* Whether tei_gpuipc_start_job() is due, once the lock is released; counts as started then. */
-bool tei_gpuipc_claim_job(struct gpuipc *g);
-void tei_gpuipc_start_job(struct gpuipc *g); /* without the lock */
+/* Jobs for tei_gpuipc_start_jobs(), once the lock is released; they count as started then. */
+unsigned tei_gpuipc_claim_jobs(struct gpuipc *g);
+void tei_gpuipc_start_jobs(struct gpuipc *g, unsigned claimed); /* without the lock */
 /* Unmaps all that is idle. Without the lock, when no job runs any more. */
 void tei_gpuipc_unmap_all(struct gpuipc *g);
 

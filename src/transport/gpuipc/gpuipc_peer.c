@@ -99,18 +99,18 @@ void tei_gpuipc_unmap_all(struct gpuipc *g)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* Lock held, and dropped meanwhile: what waits for it keeps it. */
+/* Lock held, and dropped meanwhile: then nobody else frees it. */
 static void map(struct gpuipc *g, struct gpuipc_memory *m, struct tei_list *done)
 {
     char *why = NULL;
     void *at = NULL;
     int rc;
 
-    if (g->closed) {
+    if (tei_list_empty(&m->waiting)) { /* all of that was canceled */
         atomic_store_explicit(&m->state, GPUIPC_UNMAPPED, memory_order_relaxed);
-        tei_gpuipc_go_on(g, m, done);
         return;
     }
+    g->mapping = m;
     pthread_mutex_unlock(&g->lock);
     rc = tei_gpu_import(g->kind, m->device, m->sort, m->entry.handle, m->entry.length, &at);
     if (rc) {
@@ -119,6 +119,7 @@ static void map(struct gpuipc *g, struct gpuipc_memory *m, struct tei_list *done
                  g->base.ops.name, te_errmsg());
     }
     pthread_mutex_lock(&g->lock);
+    g->mapping = NULL;
     m->at = at;
     m->why = why;
     g->n_mapped += !rc;
@@ -127,6 +128,8 @@ static void map(struct gpuipc *g, struct gpuipc_memory *m, struct tei_list *done
     m->users++; /* or what goes on at once could not be told from what is idle */
     tei_gpuipc_go_on(g, m, done);
     tei_gpuipc_unuse(g, m);
+    if (rc && !m->peer)
+        free_memory(m);
 }
 
 /* Does one thing of what there is to do; false if there is nothing. Lock held, dropped meanwhile. */
@@ -135,10 +138,6 @@ static bool do_one(struct gpuipc *g, struct tei_list *done)
     struct gpuipc_memory *m = find_spare(g);
     struct tei_link *link;
 
-    if (!tei_list_empty(&g->over)) {
-        tei_list_splice(done, &g->over);
-        return true;
-    }
     if (m) {
         unmap(g, m);
         return true;
@@ -168,19 +167,42 @@ static void run_job(struct tei_job *j)
     pthread_mutex_unlock(&g->lock);
 }
 
-bool tei_gpuipc_claim_job(struct gpuipc *g)
+static void run_tell(struct tei_job *j)
 {
-    bool due =
-        !tei_list_empty(&g->over) || (!g->closed && (!tei_list_empty(&g->wanted) || find_spare(g)));
-    bool claim = due && !g->job_is_out;
+    struct gpuipc *g = tei_container_of(j, struct gpuipc, tell);
+    struct tei_list done;
 
-    g->job_is_out |= claim;
-    return claim;
+    tei_list_init(&done);
+    pthread_mutex_lock(&g->lock);
+    while (!tei_list_empty(&g->over)) {
+        tei_list_splice(&done, &g->over);
+        pthread_mutex_unlock(&g->lock);
+        g->base.host->work_done(g->base.host, &done);
+        pthread_mutex_lock(&g->lock);
+    }
+    g->tell_is_out = false;
+    pthread_cond_broadcast(&g->quiet);
+    pthread_mutex_unlock(&g->lock);
 }
 
-void tei_gpuipc_start_job(struct gpuipc *g)
+enum { MAP = 1, TELL = 2 };
+
+unsigned tei_gpuipc_claim_jobs(struct gpuipc *g)
 {
-    tei_jobs_post(g->base.host->jobs, &g->job, run_job);
+    bool map = !g->job_is_out && !g->closed && (!tei_list_empty(&g->wanted) || find_spare(g));
+    bool tell = !g->tell_is_out && !tei_list_empty(&g->over);
+
+    g->job_is_out |= map;
+    g->tell_is_out |= tell;
+    return (map ? MAP : 0u) | (tell ? TELL : 0u);
+}
+
+void tei_gpuipc_start_jobs(struct gpuipc *g, unsigned claimed)
+{
+    if (claimed & MAP)
+        tei_jobs_post(g->base.host->jobs, &g->job, run_job);
+    if (claimed & TELL)
+        tei_jobs_post(g->base.host->jobs, &g->tell, run_tell);
 }
 
 /* ----------------------------------------------------------------------------------------- peers */
@@ -222,19 +244,19 @@ static struct gpuipc_memory *get_memory(struct gpuipc *g, struct gpuipc_peer *p,
     return m;
 }
 
-/* Nobody is attached to it: so no work waits for it or uses it. */
+/* Nobody is attached to it: so no work waits for it or uses it, but the job may be mapping it. */
 static void put_memory(struct gpuipc *g, struct gpuipc_peer *p, struct gpuipc_memory *m)
 {
     if (--m->refs > 0)
         return;
     HASH_DEL(p->memory, m);
     m->peer = NULL;
-    if (atomic_load_explicit(&m->state, memory_order_relaxed) != GPUIPC_MAPPED) {
+    if (tei_link_is_in(&m->link))
+        tei_list_del(&m->link);
+    if (atomic_load_explicit(&m->state, memory_order_relaxed) == GPUIPC_MAPPED)
+        make_idle(g, m);
+    else if (g->mapping != m)
         free_memory(m);
-        return;
-    }
-    tei_list_del(&m->link);
-    make_idle(g, m);
 }
 
 static void free_peer(struct gpuipc_peer *p)
@@ -464,13 +486,12 @@ int tei_gpuipc_attach(struct tei_transport *t, struct tei_attach *base, const st
 static void tidy(struct gpuipc *g)
 {
     struct gpuipc_memory *m;
-    bool start = tei_gpuipc_claim_job(g);
+    unsigned jobs = tei_gpuipc_claim_jobs(g);
 
     while (g->closed && !g->job_is_out && (m = find_spare(g)))
         unmap(g, m);
     pthread_mutex_unlock(&g->lock);
-    if (start)
-        tei_gpuipc_start_job(g);
+    tei_gpuipc_start_jobs(g, jobs);
 }
 
 void tei_gpuipc_detach(struct tei_transport *t, struct tei_attach *a)

@@ -16,8 +16,17 @@ static struct gpuipc_work *work_of(struct tei_link *link)
     return tei_container_of(link, struct gpuipc_work, base.link);
 }
 
-static void end(struct gpuipc_work *w, int error, const char *why, struct tei_list *done)
+static void let_go(struct gpuipc *g, struct gpuipc_work *w)
 {
+    if (w->uses)
+        tei_gpuipc_unuse(g, w->memory);
+    w->uses = false;
+}
+
+static void end(struct gpuipc *g, struct gpuipc_work *w, int error, const char *why,
+                struct tei_list *done)
+{
+    let_go(g, w);
     w->base.error = error;
     w->base.why = why;
     tei_list_push_back(done, &w->base.link);
@@ -33,7 +42,9 @@ static const struct gpuipc_known *known_of(const struct gpuipc_work *w)
 
 static void fill_move(const struct gpuipc *g, struct gpuipc_work *w)
 {
-    char *remote = w->memory->at + (w->base.remote - w->memory->entry.base);
+    char *remote = w->memory->at + (w->base.remote - w->memory->entry.base) + w->at;
+    char *local = w->base.local + w->at;
+    uint64_t left = w->base.length - w->at;
     bool within = w->base.region && w->base.region->kind == g->kind;
     bool read = w->base.opcode == TE_READ;
 
@@ -41,9 +52,9 @@ static void fill_move(const struct gpuipc *g, struct gpuipc_work *w)
                                 .kind = g->kind,
                                 .device = within ? w->base.region->device : w->memory->device,
                                 .flow = read ? TEI_FROM_DEVICE : TEI_TO_DEVICE,
-                                .to = read ? w->base.local : remote,
-                                .from = read ? remote : w->base.local,
-                                .n = w->base.length,
+                                .to = read ? local : remote,
+                                .from = read ? remote : local,
+                                .n = left < GPUIPC_PIECE ? left : GPUIPC_PIECE,
                                 .deadline_ns = w->base.deadline_ns};
     if (within)
         w->move.flow = TEI_WITHIN;
@@ -60,7 +71,7 @@ static bool enter(struct gpuipc_work *w)
     return !p->row || tei_gpuipc_enter(p->page, p->row, k->slot, k->generation, &w->side);
 }
 
-/* Gives the work to the mover, lets it wait for its memory, or ends it. */
+/* Gives the work's next piece to the mover, lets it wait for its memory, or ends it. */
 static void launch(struct gpuipc *g, struct gpuipc_work *w, struct tei_list *moves,
                    struct tei_list *done)
 {
@@ -68,19 +79,22 @@ static void launch(struct gpuipc *g, struct gpuipc_work *w, struct tei_list *mov
     int state = atomic_load_explicit(&m->state, memory_order_relaxed);
 
     if (g->closed || w->canceled) {
-        end(w, TE_ERR_CANCELED, NULL, done);
+        end(g, w, TE_ERR_CANCELED, NULL, done);
     } else if (state == GPUIPC_UNMAPPED || state == GPUIPC_MAPPING) {
         if (state == GPUIPC_UNMAPPED)
             tei_gpuipc_want(g, m);
         tei_list_push_back(&m->waiting, &w->base.link);
     } else if (state == GPUIPC_REFUSED) {
-        end(w, TE_ERR_PEER, "the driver does not map the target's memory", done);
+        end(g, w, TE_ERR_PEER, "the driver does not map the target's memory", done);
     } else if (!enter(w)) {
-        end(w, TE_ERR_STALE, "the target has unregistered memory of this allocation", done);
+        end(g, w, TE_ERR_STALE, "the target has unregistered memory of this allocation", done);
     } else {
-        tei_gpuipc_use(g, m);
-        g->under_way += w->base.length;
+        if (!w->uses)
+            tei_gpuipc_use(g, m);
+        w->uses = true;
         fill_move(g, w);
+        g->under_way += w->move.n;
+        tei_list_push_back(&g->flying, &w->base.link);
         tei_list_push_back(moves, &w->move.link);
     }
 }
@@ -138,12 +152,14 @@ static void take(struct gpuipc *g, struct gpuipc_work *w, struct tei_list *moves
     const struct gpuipc_known *k = known_of(w);
 
     w->memory = k ? k->memory : NULL;
-    w->canceled = false;
+    w->canceled = w->uses = false;
+    w->at = 0;
     memset(&w->move, 0, sizeof(w->move));
     if (k && is_allowed(w))
         begin(g, w, moves, done);
     else
-        end(w, TE_ERR_STALE, "the range is in no allocation that the target shares for this", done);
+        end(g, w, TE_ERR_STALE, "the range is in no allocation that the target shares for this",
+            done);
 }
 
 void tei_gpuipc_post(struct tei_transport *t, struct tei_list *work)
@@ -151,7 +167,7 @@ void tei_gpuipc_post(struct tei_transport *t, struct tei_list *work)
     struct gpuipc *g = tei_gpuipc_of(t);
     struct tei_list moves, done;
     struct tei_link *link;
-    bool start;
+    unsigned jobs;
 
     tei_list_init(&moves);
     tei_list_init(&done);
@@ -160,10 +176,9 @@ void tei_gpuipc_post(struct tei_transport *t, struct tei_list *work)
     while ((link = tei_list_pop(work)))
         take(g, work_of(link), &moves, &done);
     give_to_mover(g, &moves);
-    start = tei_gpuipc_claim_job(g);
+    jobs = tei_gpuipc_claim_jobs(g);
     pthread_mutex_unlock(&g->lock);
-    if (start)
-        tei_gpuipc_start_job(g);
+    tei_gpuipc_start_jobs(g, jobs);
     if (!tei_list_empty(&done))
         t->host->work_done(t->host, &done);
     pthread_mutex_lock(&g->lock);
@@ -174,17 +189,23 @@ void tei_gpuipc_post(struct tei_transport *t, struct tei_list *work)
 
 /* -------------------------------------------------------------------------------- from the mover */
 
-static void finish(struct gpuipc *g, struct gpuipc_work *w)
+/* A piece has ended; whether the work has. */
+static bool finish(struct gpuipc *g, struct gpuipc_work *w)
 {
     struct gpuipc_row *row = w->memory->peer->row;
 
     if (row)
         tei_gpuipc_leave(row, w->side);
-    tei_gpuipc_unuse(g, w->memory);
-    g->under_way -= w->base.length;
+    tei_list_del(&w->base.link);
+    g->under_way -= w->move.n;
+    w->at += w->move.n;
     w->base.error = w->move.error;
     w->base.why = w->move.why;
     atomic_fetch_add_explicit(w->base.moved, w->move.moved, memory_order_relaxed);
+    if (!w->move.error && w->at < w->base.length)
+        return false;
+    let_go(g, w);
+    return true;
 }
 
 /* What may begin now. */
@@ -202,81 +223,84 @@ static void refill(struct gpuipc *g, struct tei_list *done)
 void tei_gpuipc_ended(void *arg, struct tei_list *moves)
 {
     struct gpuipc *g = arg;
-    struct tei_list done;
+    struct tei_list next, done;
     struct tei_link *link;
-    bool start;
+    unsigned jobs;
 
+    tei_list_init(&next);
     tei_list_init(&done);
     pthread_mutex_lock(&g->lock);
     while ((link = tei_list_pop(moves))) {
         struct gpuipc_work *w = tei_container_of(link, struct gpuipc_work, move.link);
 
-        finish(g, w);
-        tei_list_push_back(&done, &w->base.link);
+        if (finish(g, w))
+            tei_list_push_back(&done, &w->base.link);
+        else
+            begin(g, w, &next, &done);
     }
+    give_to_mover(g, &next);
     refill(g, &done);
-    start = tei_gpuipc_claim_job(g);
+    jobs = tei_gpuipc_claim_jobs(g);
     pthread_mutex_unlock(&g->lock);
-    g->base.host->work_done(g->base.host, &done);
-    if (start)
-        tei_gpuipc_start_job(g);
+    if (!tei_list_empty(&done))
+        g->base.host->work_done(g->base.host, &done);
+    tei_gpuipc_start_jobs(g, jobs);
 }
 
 /* --------------------------------------------------------------------------------- cancel, close */
 
-/* What waits is marked, and ends when its memory has a state. Lock held. */
-static void cancel_waiting(struct gpuipc_memory *m, const void *owner)
+/* What is in the list, the owner's or all, is over; a job says so, since this may not. Lock held. */
+static void cancel_list(struct gpuipc *g, struct tei_list *list, const void *owner, bool all)
 {
     struct tei_link *link, *tmp;
 
-    TEI_LIST_EACH(&m->waiting, link, tmp) {
-        if (work_of(link)->base.owner == owner)
-            work_of(link)->canceled = true;
-    }
-}
-
-/* What is held is over; the job says so, since cancel and close may not. Lock held. */
-static void cancel_held(struct gpuipc *g, const void *owner, bool all)
-{
-    struct tei_link *link, *tmp;
-
-    TEI_LIST_EACH(&g->held, link, tmp) {
+    TEI_LIST_EACH(list, link, tmp) {
         if (!all && work_of(link)->base.owner != owner)
             continue;
         tei_list_del(link);
-        end(work_of(link), TE_ERR_CANCELED, NULL, &g->over);
+        end(g, work_of(link), TE_ERR_CANCELED, NULL, &g->over);
+    }
+}
+
+/* What is not with the mover ends, and what is begins no further piece. Lock held. */
+static void cancel_here(struct gpuipc *g, const void *owner, bool all)
+{
+    struct tei_link *link, *tmp;
+
+    cancel_list(g, &g->held, owner, all);
+    for (struct gpuipc_peer *p = g->peers; p; p = p->hh.next)
+        for (struct gpuipc_memory *m = p->memory; m; m = m->hh.next)
+            cancel_list(g, &m->waiting, owner, all);
+    TEI_LIST_EACH(&g->flying, link, tmp) {
+        if (all || work_of(link)->base.owner == owner)
+            work_of(link)->canceled = true;
     }
 }
 
 void tei_gpuipc_cancel(struct tei_transport *t, const void *owner)
 {
     struct gpuipc *g = tei_gpuipc_of(t);
-    bool start;
+    unsigned jobs;
 
     pthread_mutex_lock(&g->lock);
-    cancel_held(g, owner, false);
-    for (struct gpuipc_peer *p = g->peers; p; p = p->hh.next)
-        for (struct gpuipc_memory *m = p->memory; m; m = m->hh.next)
-            cancel_waiting(m, owner);
+    cancel_here(g, owner, false);
     tei_mover_cancel(g->mover, owner);
-    start = tei_gpuipc_claim_job(g);
+    jobs = tei_gpuipc_claim_jobs(g);
     pthread_mutex_unlock(&g->lock);
-    if (start)
-        tei_gpuipc_start_job(g);
+    tei_gpuipc_start_jobs(g, jobs);
 }
 
 void tei_gpuipc_close(struct tei_transport *t)
 {
     struct gpuipc *g = tei_gpuipc_of(t);
-    bool start;
+    unsigned jobs;
 
     pthread_mutex_lock(&g->lock);
     g->closed = true;
-    cancel_held(g, NULL, true);
+    cancel_here(g, NULL, true);
     if (g->mover)
         tei_mover_close(g->mover);
-    start = tei_gpuipc_claim_job(g);
+    jobs = tei_gpuipc_claim_jobs(g);
     pthread_mutex_unlock(&g->lock);
-    if (start)
-        tei_gpuipc_start_job(g);
+    tei_gpuipc_start_jobs(g, jobs);
 }
