@@ -322,7 +322,8 @@ const struct tei_option_row tei_option_rows[] = {
     {NUMBER("TE_GPU_MAPPINGS", gpu_mappings, "1024", 1, 1048576), .unit = "allocations",
      .help =
          "Device memory of peers that stays mapped (nvlink_intra, nvlink, hip). Beyond that the "
-         "one unused for longest is unmapped."},
+         "one unused for longest is unmapped; what is in use never is, so there may be more for a "
+         "time."},
     {SWITCH("MOONCAKE_DISABLE_HIP_DMABUF", disable_hip_dmabuf, "off"),
      .help = "Do not register HIP memory through dma-buf."},
     {NUMBER("MC_HIP_NUM_STREAMS", hip_streams, "64", 1, 1024), .unit = "streams", .idle = true,
