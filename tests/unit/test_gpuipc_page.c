@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -167,7 +168,7 @@ static pid_t fork_inside(const struct rig *r, bool only_thread)
             stay_inside(pipes);
         if (pthread_create(&thread, NULL, stay_inside, pipes) != 0)
             _exit(1);
-        pthread_exit(NULL);
+        syscall(SYS_exit, 0); /* only this thread, without what a sanitizer does then */
     }
     close(pipes[1]);
     assert_int_equal(read(pipes[0], &c, 1), 1);
