@@ -147,6 +147,9 @@ static void check_explains(te_engine *e, te_request r, const char *what)
         fail_msg("'%s' is not in: %s", what, text);
 }
 
+/* The line of te_explain() on the one that carries it. */
+static const char mapped[] = "transport nvlink_intra: score 95, taken";
+
 /* What lies here: of the host, and of both devices. */
 struct here {
     te_engine *e;
@@ -184,13 +187,35 @@ static void mapped_by_itself(void **state)
     (void)state;
     open_here(&h, t, NULL, NULL);
     for (size_t i = 0; i < 3; i++) {
-        check_explains(h.e, request_for(TE_READ, h.mem[i], h.seg, t->mem, 100), "nvlink");
+        check_explains(h.e, request_for(TE_READ, h.mem[i], h.seg, t->mem, 100), mapped);
         check_both_ways(h.e, h.mem[i], h.seg, t->mem + 4097, SIZE - 5000);
     }
     close_here(&h);
 }
 
-/* It goes and comes again at an address that may be the same, while requests come in. */
+/* As many as there are sources, and the order to unregister while they run. */
+static void submit_and_order(struct here *h, struct target *t)
+{
+    te_request r[30];
+    struct te_status st;
+    te_batch b;
+
+    for (size_t i = 0; i < 30; i++)
+        r[i] =
+            request_for(i % 2 ? TE_READ : TE_WRITE, h->mem[i % 3], h->seg, t->mem + i, SIZE - 77);
+    assert_int_equal(te_batch_alloc(h->e, 30, &b), 0);
+    assert_int_equal(te_submit(h->e, b, r, 30, NULL), 0);
+    assert_int_equal(write(t->to, "", 1), 1);
+    assert_int_equal(te_wait(h->e, b, 30000), 0);
+    for (size_t i = 0; i < 30; i++) {
+        assert_int_equal(te_status(h->e, b, i, &st), 0);
+        assert_true(st.state == TE_COMPLETED || st.state == TE_FAILED || st.state == TE_INVALID);
+    }
+    assert_int_equal(te_batch_free(h->e, b), 0);
+    listen_to(t); /* which says that te_unregister() was 0 */
+}
+
+/* It goes and comes again at an address that may be the same, while requests run. */
 static void registered_anew(void **state)
 {
     struct target *t = &targets[0];
@@ -200,9 +225,10 @@ static void registered_anew(void **state)
     open_here(&h, t, NULL, NULL);
     for (size_t i = 0; i < 6; i++) {
         check_both_ways(h.e, h.mem[i % 3], h.seg, t->mem + i, SIZE - 77);
-        assert_int_equal(write(t->to, "", 1), 1);
-        listen_to(t);
+        submit_and_order(&h, t);
     }
+    check_both_ways(h.e, h.mem[1], h.seg, t->mem, SIZE);
+    check_explains(h.e, request_for(TE_READ, h.mem[1], h.seg, t->mem, 100), mapped);
     close_here(&h);
 }
 
@@ -227,24 +253,31 @@ static void refused_by_the_driver(void **state)
     close_here(&h);
 }
 
-/* What was mapped is let go of; the engine goes on with others. */
+/* What is read then is what was written, or the request fails; the engine goes on with others. */
 static void the_peer_dies(void **state)
 {
     struct target *t = &targets[2];
+    unsigned char bytes[100000] = {0};
     struct here h;
     te_segment other;
-    int state_of_it;
+    int end;
 
     (void)state;
     open_here(&h, t, NULL, NULL);
-    check_both_ways(h.e, h.mem[1], h.seg, t->mem, 100000);
+    check_both_ways(h.e, h.mem[1], h.seg, t->mem, sizeof bytes);
+    assert_int_equal(tei_mem_copy(h.mem[1], bytes, sizeof bytes), 0);
     kill(t->pid, SIGKILL);
     waitpid(t->pid, NULL, 0);
     t->pid = 0;
-    state_of_it = move(h.e, request_for(TE_READ, h.mem[1], h.seg, t->mem, 100000));
-    assert_true(state_of_it == TE_COMPLETED || state_of_it == TE_FAILED);
+    end = move(h.e, request_for(TE_READ, h.mem[1], h.seg, t->mem, sizeof bytes));
+    assert_int_equal(tei_mem_copy(bytes, h.mem[1], sizeof bytes), 0);
+    if (end == TE_COMPLETED)
+        assert_int_equal(first_difference(bytes, sizeof bytes, sizeof bytes), sizeof bytes);
+    else
+        assert_int_equal(end, TE_FAILED);
     assert_int_equal(te_open(h.e, targets[0].name, &other), 0);
     check_both_ways(h.e, h.mem[2], other, targets[0].mem, 100000);
+    check_explains(h.e, request_for(TE_READ, h.mem[2], other, targets[0].mem, 100), mapped);
     close_here(&h);
 }
 
@@ -254,11 +287,13 @@ static void forced(void **state)
 
     (void)state;
     open_here(&h, &targets[0], "MC_FORCE_TCP", "1");
+    check_explains(h.e, request_for(TE_READ, h.mem[1], h.seg, targets[0].mem, 100),
+                   "transport tcp: score 50, taken");
     check_both_ways(h.e, h.mem[1], h.seg, targets[0].mem, 1000001);
     close_here(&h);
     open_here(&h, &targets[0], "MC_INTRA_NVLINK", "1");
     check_both_ways(h.e, h.mem[1], h.seg, targets[0].mem, 1000001);
-    check_explains(h.e, request_for(TE_READ, h.mem[1], h.seg, targets[0].mem, 100), "nvlink_intra");
+    check_explains(h.e, request_for(TE_READ, h.mem[1], h.seg, targets[0].mem, 100), mapped);
     close_here(&h);
 }
 
