@@ -23,10 +23,11 @@
  * time, which enters and leaves by itself, and GPUIPC_WINDOW in all. Work with a deadline, which the
  * mover alone watches, is cut, too, but not held back.
  *
- * Mappings are made by a job on te/aux, since that takes milliseconds; work waits meanwhile. They
- * are kept, the one unused for longest goes when there are more than TE_GPU_MAPPINGS, and all go
- * with the peer. What the driver does not map is refused from then on, as long as the peer is known:
- * its work ends TE_ERR_PEER before a byte has moved, so the core gives it to another transport.
+ * Mappings are made by a job on te/aux, since that takes milliseconds; work waits meanwhile. Cancel
+ * ends it there, but its deadline is not looked at before the driver has answered. They are kept, the
+ * one unused for longest goes when there are more than TE_GPU_MAPPINGS, and all go with the peer.
+ * What the driver does not map is refused from then on, as long as the peer is known: its work ends
+ * TE_ERR_PEER before a byte has moved, so the core gives it to another transport.
  *
  * Locks: gpuipc.lock guards the initiator's side, table.lock the owner's; the mover is called with
  * gpuipc.lock held, the driver and the core with none, but for export in table.lock.
