@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #define TCP     "MC_FORCE_TCP=1"
+#define HALF    (RIG_BYTES / 2)
 #define WORKS   40
 #define TIME_MS 30000
 
@@ -32,15 +33,15 @@ static te_batch batch_of(te_engine *e, size_t n)
     return b;
 }
 
-/* All of the memory at one place, to or from a peer's host memory. */
+/* Writes the first half of the memory at one place, or reads the second, as a peer's host memory. */
 static void submit(struct rig *r, te_batch b, int opcode, size_t place, const struct peer *p,
                    int64_t deadline_ms)
 {
     te_request req = {.opcode = opcode,
-                      .source = r->mine.at[place],
+                      .source = r->mine.at[place] + (opcode == TE_READ ? HALF : 0),
                       .target = r->seg,
                       .target_offset = (uintptr_t)p->mem.at[PLACE_HOST],
-                      .length = RIG_BYTES};
+                      .length = HALF};
     te_submit_opts o = {.size = sizeof o, .deadline_ms = deadline_ms};
 
     assert_int_equal(te_submit(r->e, b, &req, 1, &o), 0);
@@ -108,10 +109,12 @@ static void others_go_on(const char *option)
         freeze_peer(&first);
         for (int i = 0; i < WORKS; i++)
             submit(&r, b, i % 2 ? TE_READ : TE_WRITE, k, &first, 0);
-        fill(r.scratch, RIG_BYTES, k);
-        put(r.e, r.scratch, r.mine.at[k], RIG_BYTES);
-        moves(r.e, TE_WRITE, r.mine.at[k], other, (uintptr_t)second.mem.at[k], RIG_BYTES);
-        moves(r.e, TE_READ, r.scratch, other, (uintptr_t)second.mem.at[k], RIG_BYTES);
+        fill(r.scratch, HALF, k);
+        put(r.e, r.scratch, r.mine.at[k] + HALF, HALF);
+        moves(r.e, TE_WRITE, r.mine.at[k] + HALF, other, (uintptr_t)second.mem.at[k], HALF);
+        memset(r.scratch, 0, HALF);
+        moves(r.e, TE_READ, r.scratch, other, (uintptr_t)second.mem.at[k], HALF);
+        assert_int_equal(first_difference(r.scratch, HALF, k), HALF);
         assert_int_equal(te_wait(r.e, b, 0), TE_ERR_TIMEOUT);
         assert_int_equal(te_cancel(r.e, b), 0);
         assert_int_equal(te_wait(r.e, b, TIME_MS), 0);
@@ -223,12 +226,13 @@ static void test_destroyed_under_way(void **state)
                           .source = k ? m.at[k] : mine,
                           .target = seg,
                           .target_offset = (uintptr_t)first.mem.at[k],
-                          .length = RIG_BYTES};
+                          .length = HALF};
 
         if (!m.at[k])
             continue;
         assert_int_equal(te_submit(e, b, &req, 1, NULL), 0);
         req.opcode = TE_WRITE;
+        req.source = (char *)req.source + HALF;
         assert_int_equal(te_submit(e, b, &req, 1, NULL), 0);
     }
     assert_int_equal(state_of(e, b, 2), TE_WAITING);

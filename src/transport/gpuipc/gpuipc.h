@@ -128,6 +128,7 @@ struct gpuipc_peer {
     struct gpuipc_table *own; /* of this process; NULL: of another */
     struct gpuipc_page *page; /* NULL: nobody fences */
     struct gpuipc_row *row;
+    int pidfd; /* of the process that the page is of; -1: not known */
     struct gpuipc_memory *memory;
 };
 
@@ -233,6 +234,8 @@ void tei_gpuipc_use(struct gpuipc *g, struct gpuipc_memory *m);
 void tei_gpuipc_unuse(struct gpuipc *g, struct gpuipc_memory *m);
 /* Has it mapped. */
 void tei_gpuipc_want(struct gpuipc *g, struct gpuipc_memory *m);
+/* Whether its process has; false where that is not to be known. */
+bool tei_gpuipc_has_ended(const struct gpuipc_peer *p);
 /* Jobs for tei_gpuipc_start_jobs(), once the lock is released; they count as started then. */
 unsigned tei_gpuipc_claim_jobs(struct gpuipc *g);
 void tei_gpuipc_start_jobs(struct gpuipc *g, unsigned claimed); /* without the lock */

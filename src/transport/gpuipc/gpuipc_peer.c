@@ -13,10 +13,13 @@
 #include "transport/gpuipc/gpuipc.h"
 
 #include "base/err.h"
+#include "base/os.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 
 #define WHY 300
 
@@ -269,6 +272,8 @@ static void free_peer(struct gpuipc_peer *p)
         tei_gpuipc_table_put(p->own);
     else
         tei_gpuipc_page_unmap(p->page);
+    if (p->pidfd >= 0)
+        tei_fd_close(p->pidfd);
     free(p->key);
     free(p);
 }
@@ -279,6 +284,21 @@ static void put_peer(struct gpuipc *g, struct gpuipc_peer *p)
         return;
     HASH_DEL(g->peers, p);
     free_peer(p);
+}
+
+/* The process first: its page cannot be found if it is another one by then. */
+static void find_process(struct gpuipc_peer *p, const struct gpuipc_keys *k, char *why)
+{
+    p->pidfd = tei_fd_own((int)syscall(SYS_pidfd_open, (pid_t)k->pid, 0));
+    p->page = tei_gpuipc_page_find(k, why, WHY);
+}
+
+/* A process that ends leaves its memory to those who have mapped it, and would never be missed. */
+bool tei_gpuipc_has_ended(const struct gpuipc_peer *p)
+{
+    struct pollfd one = {.fd = p->pidfd, .events = POLLIN};
+
+    return p->pidfd >= 0 && poll(&one, 1, 0) == 1;
 }
 
 /* Why the fence of an engine of ours cannot be had; true if it is, or need not be. */
@@ -301,7 +321,7 @@ static bool find_fence(const struct gpuipc *g, struct gpuipc_peer *p, const stru
         snprintf(why, WHY, "the peer is on another machine (machine id %s here, %s there)",
                  own->machine, k->machine);
     else
-        p->page = tei_gpuipc_page_find(k, why, WHY);
+        find_process(p, k, why);
     if (!p->page)
         return k->sort == TEI_GPU_FABRIC;
     p->row = tei_gpuipc_row_take(p->page);
@@ -339,6 +359,7 @@ static struct gpuipc_peer *make_peer(const struct gpuipc *g, char *key, const st
         return NULL;
     }
     p->key = key;
+    p->pidfd = -1;
     if (!k->ours || find_fence(g, p, k, incarnation, why))
         return p;
     free_peer(p);

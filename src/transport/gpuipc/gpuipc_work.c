@@ -86,6 +86,8 @@ static void launch(struct gpuipc *g, struct gpuipc_work *w, struct tei_list *mov
         tei_list_push_back(&m->waiting, &w->base.link);
     } else if (state == GPUIPC_REFUSED) {
         end(g, w, TE_ERR_PEER, "the driver does not map the target's memory", done);
+    } else if (tei_gpuipc_has_ended(m->peer)) {
+        end(g, w, TE_ERR_PEER, "the target's process has ended", done);
     } else if (!enter(w)) {
         end(g, w, TE_ERR_STALE, "the target has unregistered memory of this allocation", done);
     } else {
