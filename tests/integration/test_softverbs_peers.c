@@ -378,21 +378,26 @@ static void killed_with_locks(void **state)
 static void all_at_once(void **state)
 {
     enum { N = 6 };
+    _Atomic int *seen = mmap(NULL, sizeof(*seen), PROT_READ | PROT_WRITE,
+                             MAP_SHARED | MAP_ANONYMOUS, -1, 0); /* by so many, all the others */
     pid_t pids[N];
     int status;
 
     (void)state;
+    assert_ptr_not_equal((void *)seen, MAP_FAILED);
     for (unsigned i = 0; i < N; i++) {
         pids[i] = fork();
         if (pids[i] == 0) {
             struct rig_end e;
 
             rig_open(&e, i % 2 ? "sv1" : "sv0", 65536, NULL);
-            for (unsigned k = 0; k < 300 && rig_stat("sv0", "qps") + rig_stat("sv1", "qps") < N;
+            for (unsigned k = 0; k < 1000 && rig_stat("sv0", "qps") + rig_stat("sv1", "qps") < N;
                  k++)
                 usleep(10000);
             status = rig_stat("sv0", "qps") + rig_stat("sv1", "qps") != N;
-            usleep(100000);
+            atomic_fetch_add(seen, 1);
+            for (unsigned k = 0; k < 1000 && atomic_load(seen) < N; k++)
+                usleep(10000);
             rig_close(&e);
             _exit(status);
         }
@@ -401,6 +406,7 @@ static void all_at_once(void **state)
         assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
         assert_int_equal(status, 0);
     }
+    munmap((void *)seen, sizeof(*seen));
 }
 
 int main(void)

@@ -526,10 +526,8 @@ static void a_nic_that_does_not_take_it_again(void **state)
     rdma_fabric_tell("peermem left0 off");
     rdma_fabric_tell("revive left0");
     wait_for_lost(1);
-    host_a = a;
-    host_a.memory = here;
-    host_b = b;
-    host_b.memory = there;
+    host_a = (struct side){.t = a.t, .memory = here};
+    host_b = (struct side){.t = b.t, .memory = there};
     for (before = rdma_fabric_count("left0", "bytes");
          rdma_fabric_count("left0", "bytes") == before;) {
         assert_true(tei_now_ns() < until);

@@ -154,7 +154,7 @@ static bool piece_at(const struct ibv_sge *sge, uint32_t n, uint32_t offset, str
 
 /* ----------------------------------------------------------------------------------------- copying */
 
-/* Copies between this process and the peer. 0, or an errno. */
+/* Copies between this process and the peer, whose iovec has its length already. 0, or an errno. */
 static int copy(const struct step *st, uint64_t local, uint64_t remote, uint32_t n, bool to_remote)
 {
     struct iovec own = {.iov_base = (void *)(uintptr_t)local, .iov_len = n};
@@ -169,7 +169,7 @@ static int copy(const struct step *st, uint64_t local, uint64_t remote, uint32_t
             memmove(own.iov_base, (void *)(uintptr_t)remote, n);
         return 0;
     }
-    *far = (struct iovec){.iov_base = (void *)(uintptr_t)remote, .iov_len = n};
+    far->iov_base = (void *)(uintptr_t)remote;
     if (to_remote)
         done = process_vm_writev(pid, &own, 1, far, 1, 0);
     else
@@ -212,6 +212,8 @@ static struct sv_move copy_piece(const struct step *st, struct piece *p, unsigne
 
     atomic_store(&me->hold_mr[0], p->local_key);
     atomic_store(&me->hold_mr[1], p->remote_key);
+    /* Before anything is looked at: who deregisters while this is stopped makes it 0, for good. */
+    __atomic_store_n(&me->remote_iov.iov_len, p->length, __ATOMIC_SEQ_CST);
     m = copy_held(st, p, remote_access);
     atomic_store(&me->hold_mr[0], 0);
     atomic_store(&me->hold_mr[1], 0);
@@ -280,6 +282,7 @@ static bool next_receive(const struct step *st, struct sv_recv *out, int *error)
     *error = 0;
     if (head == atomic_load(&t->rq_tail))
         return false;
+    st->f->me->remote_iov.iov_len = sizeof(*out);
     *error = copy(st, (uintptr_t)out, t->rq_addr + (head & t->rq_mask) * sizeof(*out), sizeof(*out),
                   false);
     if (!*error && out->num_sge > SV_MAX_SGE)
