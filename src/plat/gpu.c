@@ -14,6 +14,7 @@
 
 #include <ctype.h>
 #include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -27,6 +28,7 @@ static struct driver {
     _Atomic int state;
     _Atomic int used; /* the first device that was entered, and 1 more */
     int devices;
+    unsigned long long adds; /* libraries that the process had loaded so far when it was ABSENT */
 } drivers[TEI_MEM_KINDS] = {
     [TEI_MEM_CUDA] = {.row = &tei_driver_cuda},
     [TEI_MEM_HIP] = {.row = &tei_driver_hip},
@@ -151,6 +153,25 @@ static int initialise(struct driver *d)
     return 0;
 }
 
+static int note_adds(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    (void)size;
+    *(unsigned long long *)arg = info->dlpi_adds;
+    return 1; /* the first one tells */
+}
+
+/* Under the lock. Asking for a library by name takes long, so only once others have been loaded. */
+static void look_again(struct driver *d)
+{
+    unsigned long long adds = 0;
+
+    dl_iterate_phdr(note_adds, &adds);
+    if (adds == d->adds)
+        return;
+    (void)find(d, RTLD_NOLOAD);
+    dl_iterate_phdr(note_adds, &d->adds);
+}
+
 const struct tei_driver *tei_driver_loaded(enum tei_mem_kind kind, bool fresh)
 {
     struct driver *d = driver_of(kind);
@@ -159,7 +180,7 @@ const struct tei_driver *tei_driver_loaded(enum tei_mem_kind kind, bool fresh)
     if (s == ABSENT && fresh) {
         take_lock();
         if (state_of(d) == ABSENT)
-            (void)find(d, RTLD_NOLOAD);
+            look_again(d);
         pthread_mutex_unlock(&lock);
         s = state_of(d);
     }

@@ -275,11 +275,11 @@ static void start_conn(struct http_kv *s, int fd)
         return;
     *c = (struct conn){s, s->n_conns};
     s->conns[s->n_conns] = fd;
-    if (!tei_thread_start(&s->threads[s->n_conns], "http_kv", serve, c)) {
-        pthread_mutex_lock(&s->lock);
+    /* Counted before anything is served on it; who asks for the number waits meanwhile. */
+    pthread_mutex_lock(&s->lock);
+    if (!tei_thread_start(&s->threads[s->n_conns], "http_kv", serve, c))
         s->n_conns++;
-        pthread_mutex_unlock(&s->lock);
-    }
+    pthread_mutex_unlock(&s->lock);
 }
 
 static void *accept_all(void *arg)
