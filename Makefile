@@ -7,6 +7,7 @@
 #   SKIP_DEPS=1    install no packages
 #   PREFIX=, DESTDIR=   for make install
 #   LAB=...        arguments of tests/lab/run.py, for make lab
+#   INTEROP=...    arguments of tests/interop/run.sh, for make interop
 
 MAKEFLAGS += --no-print-directory
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -16,6 +17,7 @@ CMAKE_ARGS ?=
 FUZZ_SECONDS ?= 60
 SKIP_DEPS ?=
 LAB ?=
+INTEROP ?=
 
 deps = $(if $(SKIP_DEPS),@:,@scripts/deps.sh $(1))
 # $(call build,<preset>,<build tree>)
@@ -25,7 +27,7 @@ define build
 endef
 
 .PHONY: all build demo test lint format bench fuzz asan tsan debug valgrind coverage install \
-	fresh lab ci deps clean help
+	fresh lab interop wheel deb abi ci deps clean help
 
 all: build
 
@@ -98,6 +100,25 @@ lab:
 	@$(MAKE) build
 	@python3 tests/lab/run.py $(LAB)
 
+interop:
+	$(call deps,build test)
+	@$(MAKE) build
+	@tests/interop/run.sh $(INTEROP)
+
+wheel:
+	$(call deps,build test)
+	@$(MAKE) build
+	@scripts/wheel.sh
+
+deb:
+	$(call deps,build test)
+	@scripts/deb.sh
+
+abi:
+	$(call deps,build test)
+	@$(MAKE) build
+	@scripts/abi.sh --record
+
 ci:
 	@.ci/run
 
@@ -119,6 +140,10 @@ help:
 	@echo "make install    build and install; PREFIX=/usr/local, and DESTDIR= to stage it"
 	@echo "make fresh      make demo and make test in a minimal Debian (root, debootstrap)"
 	@echo "make lab        tests on real RDMA devices, in virtual machines (docs/lab.md); LAB='name...'"
+	@echo "make interop    against Mooncake's own engine, from its wheel (docs/compat.md)"
+	@echo "make wheel      the Python packages, into build/wheel"
+	@echo "make deb        the Debian packages, into build/deb"
+	@echo "make abi        record the ABI of the shared library anew (abi/)"
 	@echo "make ci         what the continuous integration runs"
 	@echo "make clean      remove build/"
 	@echo "Variables: JOBS, CMAKE_ARGS, SKIP_DEPS=1 (install no packages), V=1 (show what CMake says)"

@@ -11,6 +11,9 @@ option(TE_BUILD_TOOLS "Build the tools" ON)
 option(TE_BUILD_METAD "Build te_metad (needs libmicrohttpd and SQLite)" ON)
 option(TE_BUILD_TESTS "Build the tests (needs cmocka)" ${PROJECT_IS_TOP_LEVEL})
 
+option(WITH_RUST_EXAMPLE "Build the Rust crate and its bench (needs cargo)" OFF)
+option(WITH_P2P_STORE "Build the Go module and the P2P store (needs go)" OFF)
+
 option(TE_WERROR "Treat warnings as errors (the presets turn it on)" OFF)
 option(TE_HARDEN "Stack protector, fortified libc calls, read-only relocations" ON)
 option(TE_COVERAGE "Count which lines run (make coverage)" OFF)

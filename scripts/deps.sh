@@ -4,7 +4,8 @@
 set -euo pipefail
 
 # The one list. A group, a package, what it is for. "a|b" is whichever the system has (the first that
-# apt knows is installed); a "?" after the name makes it one to go without where apt has no such package.
+# apt knows is installed); a "?" after the name makes it one to go without where apt has no such package;
+# "@command" after it: not needed either where that command is found, such as a compiler of another origin.
 list() {
     cat <<'LIST'
 build  gcc                   C compiler
@@ -23,6 +24,16 @@ build  liburing-dev          files by io_uring
 build  uthash-dev            hash maps and lists (headers)
 build  python3               demo, benchmark and lint scripts
 test   g++                   the public headers must compile as C++
+test   python3-venv          the Python package is installed into a fresh environment
+test   python3-pip           builds its wheel
+test   python3-numpy         arrays as buffers of transfers
+test   rustc@rustc           the Rust crate
+test   cargo@cargo           builds it
+test   golang-go@go          the Go module and the P2P store
+test   patchelf              the libraries that a wheel brings along
+test   abigail-tools         the ABI against its record
+test   debhelper             the Debian packages
+test   dpkg-dev              the same
 test   libcmocka-dev         unit tests
 test   etcd-server|etcd       tests with the real etcd
 test   redis-server          tests with the real redis
@@ -94,7 +105,7 @@ in_groups() {
 
 if [ "$mode" = list ]; then
     list | while read -r group package reason; do
-        if in_groups "$group"; then printf '%-6s %-30s %s\n' "$group" "$package" "$reason"; fi
+        if in_groups "$group"; then printf '%-6s %-30s %s\n' "$group" "${package%@*}" "$reason"; fi
     done
     exit 0
 fi
@@ -104,7 +115,7 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
         echo "deps: this script knows Debian and Ubuntu (apt-get) only. Install what your system calls these,"
         echo "deps: then run make with SKIP_DEPS=1:"
         list | while read -r group package reason; do
-            if in_groups "$group"; then printf '  %-24s %s\n' "${package%%[|?]*}" "$reason"; fi
+            if in_groups "$group"; then printf '  %-24s %s\n' "${package%%[|?@]*}" "$reason"; fi
         done
     } >&2
     exit 1
@@ -112,8 +123,10 @@ fi
 
 installed=" $(dpkg-query -W -f='${db:Status-Abbrev} ${Package}\n' | awk '$1 == "ii" { printf "%s ", $2 }') "
 missing=() # entries of the list, alternatives and all
-while read -r group package _; do
+while read -r group entry _; do
     in_groups "$group" || continue
+    package=${entry%@*}
+    case "$entry" in *@*) if command -v "${entry#*@}" >/dev/null; then continue; fi ;; esac
     found=no
     IFS='|' read -ra names <<<"${package%\?}"
     for name in "${names[@]}"; do

@@ -61,7 +61,7 @@ TOOL_EXCEPTIONS = {
     "tools/te_segment/unregister.c": ("base/os.h",),
 }
 
-SPDX_NAMES = re.compile(r"(\.(c|h|hpp|py|sh|cmake|def|map)|(^|/)(CMakeLists\.txt|Makefile)|^\.ci/run)$")
+SPDX_NAMES = re.compile(r"(\.(c|h|hpp|cc|rs|go|py|pyi|sh|cmake|def|map)|(^|/)(CMakeLists\.txt|Makefile)|^\.ci/run)$")
 UNFINISHED = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" * 3)) + r")\b")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.M)
 
@@ -148,7 +148,7 @@ def folder_of(name):
 
 def rule_format(tree):
     """clang-format leaves every C source as it is"""
-    names = [n for n in tree.files if n.endswith((".c", ".h", ".hpp"))]
+    names = [n for n in tree.files if n.endswith((".c", ".h", ".hpp", ".cc"))]
     if not names:
         return
     if not shutil.which("clang-format"):
