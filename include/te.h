@@ -32,6 +32,9 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
+/* te_status and te_stats are a struct and a function each, as is usual in C. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
 extern "C" {
 #endif
 
@@ -598,6 +601,7 @@ TE_API int te_shutdown_on_signal(te_engine *e);
 
 #ifdef __cplusplus
 }
+#pragma GCC diagnostic pop
 #endif
 
 #endif
