@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* engine.h - what the classes share. Not for programs. See transfer_engine.hpp. */
+#ifndef MOONCAKE_DETAIL_ENGINE_H
+#define MOONCAKE_DETAIL_ENGINE_H
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "../../te.h"
+#include "types.h"
+
+namespace mooncake
+{
+
+namespace detail
+{
+
+/* Text of a te.h function that says TE_ERR_TOO_LARGE when its buffer is too small; "" on an error. */
+template <typename Function> std::string text_of(Function &&function)
+{
+    std::string text;
+    int rc = TE_ERR_TOO_LARGE;
+
+    for (size_t n = size_t{1} << 14; rc == TE_ERR_TOO_LARGE && n <= size_t{1} << 26; n *= 4) {
+        text.assign(n, '\0');
+        rc = function(&text[0], n);
+    }
+    text.resize(rc ? 0 : std::char_traits<char>::length(text.c_str()));
+    return text;
+}
+
+/*
+ * One engine, and what te.h does not tell again: the names of open segments, and what was registered.
+ * A TransferEngine owns it; its transports and its metadata object hold it too and find it closed
+ * when the TransferEngine is gone.
+ */
+class Engine
+{
+  public:
+    Engine() = default;
+    Engine(const Engine &) = delete;
+    Engine &operator=(const Engine &) = delete;
+
+    ~Engine()
+    {
+        close();
+    }
+
+    /* NULL while there is none; te.h answers that with TE_ERR_INVALID. */
+    te_engine *get() const
+    {
+        return engine_.load(std::memory_order_acquire);
+    }
+
+    int open(const te_options &options)
+    {
+        te_engine *made = nullptr;
+        int rc = te_engine_create(&options, &made);
+
+        if (rc == 0)
+            engine_.store(made, std::memory_order_release);
+        return rc;
+    }
+
+    void close()
+    {
+        te_engine_destroy(engine_.exchange(nullptr));
+        std::lock_guard<std::mutex> hold(lock_);
+        segments_.clear();
+        regions_.clear();
+    }
+
+    SegmentID open_segment(const std::string &name)
+    {
+        te_segment id = LOCAL_SEGMENT_ID;
+        int rc = te_open(get(), name.c_str(), &id);
+
+        if (rc)
+            return rc;
+        std::lock_guard<std::mutex> hold(lock_);
+        Segment &segment = segments_[id];
+        segment.name = name;
+        segment.references++;
+        return id;
+    }
+
+    int close_segment(SegmentID id)
+    {
+        int rc = te_close(get(), id);
+
+        std::lock_guard<std::mutex> hold(lock_);
+        auto found = segments_.find(id);
+        if (rc == 0 && found != segments_.end() && --found->second.references == 0)
+            segments_.erase(found);
+        return rc;
+    }
+
+    /* The name that an open segment was opened by; this engine's own is looked up. "": not open. */
+    std::string name_of(SegmentID id) const
+    {
+        char own[512] = "";
+
+        if (id == LOCAL_SEGMENT_ID)
+            return te_engine_name(get(), own, sizeof(own)) ? "" : own;
+        std::lock_guard<std::mutex> hold(lock_);
+        auto found = segments_.find(id);
+        return found == segments_.end() ? "" : found->second.name;
+    }
+
+    void add_regions(const std::vector<te_buffer> &buffers)
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        for (const te_buffer &b : buffers)
+            regions_[reinterpret_cast<uintptr_t>(b.addr)] = b.length;
+    }
+
+    void drop_regions(const std::vector<void *> &addrs)
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        for (void *addr : addrs)
+            regions_.erase(reinterpret_cast<uintptr_t>(addr));
+    }
+
+    bool overlaps(uintptr_t begin, uint64_t length) const
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        auto next = regions_.lower_bound(begin);
+
+        if (length > 0 && next != regions_.end() && next->first - begin < length)
+            return true;
+        return length > 0 && next != regions_.begin() &&
+               begin - std::prev(next)->first < std::prev(next)->second;
+    }
+
+    std::vector<te_buffer> regions() const
+    {
+        std::vector<te_buffer> all;
+        std::lock_guard<std::mutex> hold(lock_);
+
+        for (const auto &region : regions_)
+            all.push_back({reinterpret_cast<void *>(region.first), region.second});
+        return all;
+    }
+
+  private:
+    struct Segment {
+        std::string name;
+        size_t references = 0;
+    };
+
+    std::atomic<te_engine *> engine_{nullptr};
+    mutable std::mutex lock_; /* of what follows */
+    std::map<SegmentID, Segment> segments_;
+    std::map<uintptr_t, size_t> regions_;
+};
+
+/* Requests as te.h takes them; few of them without memory from the heap. */
+class Requests
+{
+  public:
+    explicit Requests(const std::vector<TransferRequest> &entries)
+    {
+        te_request *out = few_.data();
+
+        if (entries.size() > few_.size()) {
+            many_.resize(entries.size());
+            out = many_.data();
+        }
+        list_ = out;
+        for (const TransferRequest &r : entries)
+            *out++ = te_request{r.opcode, r.source, r.target_id, r.target_offset, r.length};
+    }
+
+    Requests(const Requests &) = delete;
+    Requests &operator=(const Requests &) = delete;
+
+    const te_request *get() const
+    {
+        return list_;
+    }
+
+  private:
+    std::array<te_request, 16> few_;
+    std::vector<te_request> many_;
+    const te_request *list_;
+};
+
+inline TransferStatus status_of(const struct te_status &st)
+{
+    int state = st.state;
+
+    if (state == TE_PENDING)
+        state = TE_WAITING;
+    else if (state == TE_INVALID)
+        state = TE_FAILED;
+    return {static_cast<TransferStatusEnum>(state), static_cast<size_t>(st.bytes)};
+}
+
+} /* namespace detail */
+
+} /* namespace mooncake */
+
+#endif

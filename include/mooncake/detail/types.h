@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* types.h - requests, their states, and other types without methods. See transfer_engine.hpp. */
+#ifndef MOONCAKE_DETAIL_TYPES_H
+#define MOONCAKE_DETAIL_TYPES_H
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "../../te.h"
+
+namespace mooncake
+{
+
+/* As a metadata server: there is none, engines ask each other, and a segment's name is host:port. */
+inline constexpr char P2PHANDSHAKE[] = "P2PHANDSHAKE";
+
+/* As a location of memory: find out. */
+inline constexpr char kWildcardLocation[] = "*";
+
+/*
+ * The types of requests, which TransferEngine and Transport have as members, and the namespace too:
+ * TransferEngine::TransferRequest, Transport::TransferRequest and mooncake::TransferRequest are one
+ * type, and Transport::COMPLETED, TransferEngine::COMPLETED and TransferStatusEnum::COMPLETED one value.
+ */
+struct TransferTypes {
+    using SegmentID = int32_t; /* never negative when valid */
+    using SegmentHandle = SegmentID;
+    using BatchID = uint64_t; /* below 2^63 when valid, so that as an int64_t it is not negative */
+
+    static constexpr SegmentID LOCAL_SEGMENT_ID = TE_LOCAL_SEGMENT;
+    static constexpr SegmentID INVALID_SEGMENT_ID = -1;
+    static constexpr BatchID INVALID_BATCH_ID = TE_INVALID_BATCH;
+
+    struct TransferRequest {
+        enum OpCode { READ = TE_READ, WRITE = TE_WRITE };
+        OpCode opcode;       /* READ: target to source, WRITE: source to target */
+        void *source;        /* inside a registered range of this process */
+        SegmentID target_id; /* of openSegment(), or LOCAL_SEGMENT_ID */
+        size_t
+            target_offset; /* in memory the virtual address in the target's process, else the offset */
+        size_t length;
+    };
+
+    /*
+     * WAITING until a request has ended, then COMPLETED or FAILED. CANCELED and TIMEOUT appear only
+     * where te_cancel() or a deadline of te_submit() was used on the batch. PENDING and INVALID are
+     * never shown, so a loop that waits for COMPLETED or FAILED ends: what te.h calls PENDING is
+     * WAITING here, and what it calls INVALID is FAILED.
+     */
+    enum TransferStatusEnum {
+        WAITING = TE_WAITING,
+        PENDING = TE_PENDING,
+        INVALID = TE_INVALID,
+        CANCELED = TE_CANCELED,
+        CANNELED = CANCELED, /* so spelt in versions of the interface */
+        COMPLETED = TE_COMPLETED,
+        TIMEOUT = TE_TIMEOUT,
+        FAILED = TE_FAILED,
+    };
+    using TaskStatus = TransferStatusEnum;
+
+    struct TransferStatus {
+        TransferStatusEnum s;
+        size_t transferred; /* bytes moved so far, a lower bound; all of them once COMPLETED */
+    };
+
+    struct BufferEntry {
+        void *addr;
+        size_t length;
+    };
+
+    struct NotifyDesc {
+        std::string name;
+        std::string notify_msg;
+    };
+};
+
+using SegmentID = TransferTypes::SegmentID;
+using SegmentHandle = TransferTypes::SegmentHandle;
+using BatchID = TransferTypes::BatchID;
+using TransferRequest = TransferTypes::TransferRequest;
+using TransferStatusEnum = TransferTypes::TransferStatusEnum;
+using TaskStatus = TransferTypes::TaskStatus;
+using TransferStatus = TransferTypes::TransferStatus;
+using BufferEntry = TransferTypes::BufferEntry;
+using NotifyDesc = TransferTypes::NotifyDesc;
+inline constexpr SegmentID LOCAL_SEGMENT_ID = TransferTypes::LOCAL_SEGMENT_ID;
+inline constexpr SegmentID INVALID_SEGMENT_ID = TransferTypes::INVALID_SEGMENT_ID;
+inline constexpr BatchID INVALID_BATCH_ID = TransferTypes::INVALID_BATCH_ID;
+
+} /* namespace mooncake */
+
+#endif

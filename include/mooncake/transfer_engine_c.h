@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The name that programs for Mooncake include, with -I<prefix>/include/mooncake. */
+#ifndef MOONCAKE_TRANSFER_ENGINE_C_H
+#define MOONCAKE_TRANSFER_ENGINE_C_H
+
+#include "../transfer_engine_c.h"
+
+#endif

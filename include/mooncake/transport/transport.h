@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * transport.h - class Transport, and the calls it has in common with TransferEngine. See
+ * transfer_engine.hpp.
+ */
+#ifndef MOONCAKE_TRANSPORT_TRANSPORT_H
+#define MOONCAKE_TRANSPORT_TRANSPORT_H
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../../te.h"
+#include "../detail/engine.h"
+#include "../detail/status.h"
+#include "../detail/types.h"
+
+namespace mooncake
+{
+
+/*
+ * Groups of requests, submitted together and watched one by one. Both TransferEngine and Transport
+ * have these calls, and do the same by them: each request goes by the best of the installed transports.
+ */
+class BatchTransfer : public TransferTypes
+{
+  public:
+    BatchTransfer(const BatchTransfer &) = delete;
+    BatchTransfer &operator=(const BatchTransfer &) = delete;
+
+    /* A batch with room for `batch_size` requests in total. INVALID_BATCH_ID on an error. */
+    BatchID allocateBatchID(size_t batch_size)
+    {
+        te_batch id = INVALID_BATCH_ID;
+
+        return te_batch_alloc(native(), batch_size, &id) ? INVALID_BATCH_ID : id;
+    }
+
+    /*
+     * Submits all of `entries` or, on an error, none; never waits for the network. They get the next
+     * task numbers of the batch, from 0 on. TE_ERR_TOO_MANY: more than the batch has room for.
+     * TE_ERR_NOT_REGISTERED: a source is in no registered range. TE_ERR_NOT_FOUND: no such batch or
+     * segment. A range that the target does not have makes its request FAILED.
+     */
+    Status submitTransfer(BatchID batch_id, const std::vector<TransferRequest> &entries)
+    {
+        return submit(batch_id, entries, nullptr);
+    }
+
+    /* The state of request `task_id`. `status` is only written on success. */
+    Status getTransferStatus(BatchID batch_id, size_t task_id, TransferStatus &status)
+    {
+        struct te_status st;
+        int rc = te_status(native(), batch_id, task_id, &st);
+
+        if (rc == 0)
+            status = detail::status_of(st);
+        return Status(rc);
+    }
+
+    /*
+     * Frees a batch; its id is dead. TE_ERR_BUSY: a request is unfinished. It need not have been
+     * polled.
+     */
+    Status freeBatchID(BatchID batch_id)
+    {
+        return Status(te_batch_free(native(), batch_id));
+    }
+
+    /* The engine, for the functions of te.h; not to be destroyed. NULL before init(). */
+    te_engine *native() const
+    {
+        return engine_->get();
+    }
+
+  protected:
+    explicit BatchTransfer(std::shared_ptr<detail::Engine> engine) : engine_(std::move(engine))
+    {
+    }
+
+    ~BatchTransfer() = default;
+
+    Status submit(BatchID batch_id, const std::vector<TransferRequest> &entries,
+                  const te_submit_opts *opts)
+    {
+        detail::Requests requests(entries);
+
+        return Status(te_submit(native(), batch_id, requests.get(), entries.size(), opts));
+    }
+
+    const std::shared_ptr<detail::Engine> engine_;
+};
+
+/*
+ * An installed transport, as installTransport() gives it. It belongs to its TransferEngine and lives as
+ * long; when the transport is uninstalled, requests go by those that are left.
+ */
+class Transport : public BatchTransfer
+{
+  public:
+    const char *getName() const
+    {
+        return name_.c_str();
+    }
+
+  private:
+    friend class TransferEngine;
+
+    Transport(std::shared_ptr<detail::Engine> engine, const std::string &name)
+        : BatchTransfer(std::move(engine)), name_(name)
+    {
+    }
+
+    const std::string name_;
+};
+
+} /* namespace mooncake */
+
+#endif

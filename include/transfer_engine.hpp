@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * transfer_engine.hpp - the C++ class of Mooncake's Transfer Engine, over te.h. Header only, C++17.
+ *
+ * A program written for Mooncake's C++ interface compiles with this header, whichever version of the
+ * interface it was written for; where versions disagree, all of their calls are here. te.h is the
+ * richer interface, and native() gives the engine for its functions: te_wait() instead of polling,
+ * te_cancel(), deadlines, te_stats().
+ *
+ *     mooncake::TransferEngine engine;
+ *     engine.init("etcd://10.0.0.1:2379", "node-a");
+ *     engine.registerLocalMemory(buffer, length);
+ *     auto peer = engine.openSegment("node-b");
+ *     auto batch = engine.allocateBatchID(1);
+ *     engine.submitTransfer(batch, {{mooncake::TransferRequest::WRITE, buffer, peer, remote, length}});
+ *     mooncake::TransferStatus status;
+ *     do
+ *         engine.getTransferStatus(batch, 0, status);
+ *     while (status.s == mooncake::TransferStatusEnum::WAITING);
+ *     engine.freeBatchID(batch);
+ *
+ * Conventions
+ *   Errors      Nothing here throws but std::bad_alloc, and std::system_error where a mutex cannot be
+ *               locked. An int is 0 on success and a negative enum te_err otherwise, an id negative
+ *               or INVALID_BATCH_ID, a pointer NULL. te_errmsg() says in the calling thread what was
+ *               wrong. A call before init() is an error (TE_ERR_INVALID), never a crash.
+ *   Status      What the calls of a batch return: an int to those who want an int, and an object with
+ *               ok(), code() and message() to those who want that.
+ *   Threads     Every method may be called from any thread at any time; only the destructor and
+ *               freeEngine() must not run while another call does.
+ *   Lifetimes   Strings, vectors and what they hold are read during the call and never after. Buffers
+ *               named by a request are borrowed until it is shown terminal. Pointers and metadata
+ *               objects got from an engine stay valid as long as they are said to below.
+ *   Units       Lengths and offsets are bytes.
+ *   fork        A child must not use its parent's engine: every call is an error there.
+ */
+#ifndef TRANSFER_ENGINE_HPP
+#define TRANSFER_ENGINE_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "mooncake/detail/engine.h"
+#include "mooncake/detail/status.h"
+#include "mooncake/detail/types.h"
+#include "mooncake/topology.h"
+#include "mooncake/transfer_metadata.h"
+#include "mooncake/transport/transport.h"
+#include "te.h"
+
+namespace mooncake
+{
+
+/*
+ * An engine: threads, sockets, registered memory, and the segment by which others reach that memory.
+ * Built idle, started by init(), which may fail. Neither copied nor moved; hold it in a
+ * std::unique_ptr where it has to go from hand to hand.
+ */
+class TransferEngine : public BatchTransfer
+{
+  public:
+    using NotifyDesc = TransferTypes::NotifyDesc;
+
+    /* init() picks and installs transports, by the machine's NICs and the environment. */
+    TransferEngine() : TransferEngine(true)
+    {
+    }
+
+    /*
+     * auto_discover false: none but the one within this process is installed, installTransport()
+     * installs others. `filter` names the only NICs to use; empty: all.
+     */
+    explicit TransferEngine(bool auto_discover, const std::vector<std::string> &filter = {})
+        : BatchTransfer(std::make_shared<detail::Engine>())
+    {
+        te_options_init(&options_);
+        options_.auto_discover = auto_discover;
+        setWhitelistFilters(filter);
+    }
+
+    /*
+     * For init(server_name, connectable_name, rpc_port); takes a std::unique_ptr, too. Transports are
+     * the caller's to install. The object is copied.
+     */
+    explicit TransferEngine(const std::shared_ptr<TransferMetadata> &metadata_client)
+        : TransferEngine(false)
+    {
+        built_with_metadata_ = true;
+        if (metadata_client)
+            metadata_ = attach(*metadata_client);
+    }
+
+    /* As freeEngine(). */
+    ~TransferEngine()
+    {
+        freeEngine();
+        te_options_fini(&options_);
+    }
+
+    /* Before init(): as the constructors' arguments of these names. */
+    void setAutoDiscover(bool auto_discover)
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+
+        options_.auto_discover = auto_discover;
+    }
+
+    void setWhitelistFilters(const std::vector<std::string> &filters)
+    {
+        std::string list;
+
+        for (const std::string &filter : filters)
+            list += (list.empty() ? "" : ",") + filter;
+        if (!filters.empty())
+            setOption("MC_TE_FILTERS", list);
+    }
+
+    /* Before init(): one option by the name of its environment variable, see te_option_set(). */
+    int setOption(const std::string &name, const std::string &value)
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+
+        return te_option_set(&options_, name.c_str(), value.c_str());
+    }
+
+    /*
+     * Starts the engine: binds its ports, starts its threads, publishes its segment. Blocks for as long
+     * as the metadata server takes to answer. An engine that runs answers -1 (TE_ERR_INVALID); after a
+     * failure init() may be called again.
+     *
+     * What two strings mean is decided by how the object was built. Without TransferMetadata:
+     *   init(metadata_conn_string, local_server_name)
+     * and with it, then with rpc_port 12345:
+     *   init(server_name, connectable_name)
+     *
+     * metadata_conn_string   P2PHANDSHAKE, "etcd://host:port[,host:port]", "redis://host:port",
+     *                        "http://host:port/path"; without a scheme it is etcd
+     * local_server_name,     the name of this engine's segment, unique in the cluster, without '/'; with
+     * server_name            P2PHANDSHAKE the name becomes host:port, see getLocalIpAndPort()
+     */
+    int init(const std::string &metadata_conn_string, const std::string &local_server_name)
+    {
+        if (built_with_metadata_)
+            return init(metadata_conn_string, local_server_name, default_port);
+        return start(metadata_conn_string, local_server_name, "", 0);
+    }
+
+    /*
+     * The same with the address that peers are told ("": as with two arguments) and the port for RPC,
+     * 0 for any. A port that is taken is replaced by another of the range of ports, with a warning. For
+     * an object that was built without TransferMetadata.
+     */
+    int init(const std::string &metadata_conn_string, const std::string &local_server_name,
+             const std::string &ip_or_host_name, uint64_t rpc_port = default_port)
+    {
+        if (built_with_metadata_)
+            return TE_ERR_INVALID;
+        return start(metadata_conn_string, local_server_name, ip_or_host_name, rpc_port);
+    }
+
+    /* The oldest form, for an object that was built with TransferMetadata. */
+    int init(const std::string &server_name, const std::string &connectable_name, uint64_t rpc_port)
+    {
+        std::shared_ptr<TransferMetadata> metadata = getMetadata();
+
+        if (!built_with_metadata_ || !metadata)
+            return TE_ERR_INVALID;
+        return start(metadata->connectionString(), server_name, connectable_name, rpc_port);
+    }
+
+    /*
+     * Ends all transfers, withdraws the segment from the metadata and joins all threads; batches,
+     * segments and registrations are gone. When it returns no memory of the caller is touched again.
+     * init() may follow.
+     */
+    int freeEngine()
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+
+        engine_->close();
+        return 0;
+    }
+
+    /* "host:port" of the RPC listener as peers are told it, an IPv6 host in brackets. "" on an error. */
+    std::string getLocalIpAndPort()
+    {
+        char text[512] = "";
+
+        return te_engine_addr(native(), text, sizeof(text)) ? "" : text;
+    }
+
+    /* The port of that, or a negative error. */
+    int getRpcPort()
+    {
+        std::string address = getLocalIpAndPort();
+        size_t colon = address.rfind(':');
+        int port = 0;
+
+        if (colon == std::string::npos)
+            return TE_ERR_INVALID;
+        for (size_t i = colon + 1; i < address.size(); i++)
+            port = port * 10 + (address[i] - '0');
+        return port;
+    }
+
+    /* The object of the metadata server; NULL before init(), unless the engine was built with one. */
+    std::shared_ptr<TransferMetadata> getMetadata()
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+
+        return metadata_;
+    }
+
+    /* The topology that this engine goes by. */
+    std::shared_ptr<Topology> getLocalTopology()
+    {
+        auto topology = std::make_shared<Topology>();
+
+        topology->matrix_ = detail::text_of(
+            [&](char *buf, size_t n) { return te_topology_json(native(), buf, n); });
+        return topology;
+    }
+
+    /* ---- transports ---- */
+
+    /*
+     * Installs a transport: "tcp", "rdma", "nvmeof", "nvlink", ... (docs/transports.md). Installed
+     * already: gives that one. NULL on an error. `args` is NULL, or {text, NULL}: the text is a NIC
+     * priority matrix as JSON (class Topology), or for "nvmeof" the path at or below which files may be
+     * opened.
+     */
+    Transport *installTransport(const std::string &proto, void **args = nullptr)
+    {
+        const char *arg = args ? static_cast<const char *>(args[0]) : nullptr;
+
+        if (te_transport_install(native(), proto.c_str(), arg))
+            return nullptr;
+        std::lock_guard<std::mutex> hold(lock_);
+        std::unique_ptr<Transport> &transport = transports_[proto];
+        if (!transport)
+            transport.reset(new Transport(engine_, proto));
+        return transport.get();
+    }
+
+    Transport *installOrGetTransport(const std::string &proto, void **args)
+    {
+        return installTransport(proto, args);
+    }
+
+    /* TE_ERR_BUSY while transfers use it, TE_ERR_NOT_FOUND if it is not installed. */
+    int uninstallTransport(const std::string &proto)
+    {
+        return te_transport_uninstall(native(), proto.c_str());
+    }
+
+    /* ---- memory ---- */
+
+    /*
+     * Registers [addr, addr + length), which must stay mapped until it is unregistered. `location` is
+     * "cpu:N", "cuda:N", "hip:N" or "*": find out. Not remote_accessible: for the local sides of
+     * requests only, peers neither see nor reach it. TE_ERR_OVERLAP if a byte of it is registered
+     * already. What is registered is always published at once, whatever update_metadata says.
+     */
+    int registerLocalMemory(void *addr, size_t length,
+                            const std::string &location = kWildcardLocation,
+                            bool remote_accessible = true, bool update_metadata = true)
+    {
+        (void)update_metadata;
+        int rc = te_register(native(), addr, length, location.c_str(),
+                             remote_accessible ? TE_REMOTE_RW : TE_LOCAL_ONLY);
+
+        if (rc == 0)
+            engine_->add_regions({{addr, length}});
+        return rc;
+    }
+
+    /*
+     * Undoes the registration that begins at `addr`. TE_ERR_BUSY while requests of this engine use it.
+     * When it returns 0, no peer can touch the memory any more.
+     */
+    int unregisterLocalMemory(void *addr, bool update_metadata = true)
+    {
+        (void)update_metadata;
+        int rc = te_unregister(native(), addr);
+
+        if (rc == 0)
+            engine_->drop_regions({addr});
+        return rc;
+    }
+
+    /* All or none, with one publish; remote_accessible. */
+    int registerLocalMemoryBatch(const std::vector<BufferEntry> &buffer_list,
+                                 const std::string &location = kWildcardLocation)
+    {
+        std::vector<te_buffer> buffers;
+
+        for (const BufferEntry &b : buffer_list)
+            buffers.push_back({b.addr, b.length});
+        int rc = te_register_batch(native(), buffers.data(), buffers.size(), location.c_str(),
+                                   TE_REMOTE_RW);
+        if (rc == 0)
+            engine_->add_regions(buffers);
+        return rc;
+    }
+
+    /* Goes on after a failure, and returns the first. */
+    int unregisterLocalMemoryBatch(const std::vector<void *> &addr_list)
+    {
+        int rc = te_unregister_batch(native(), addr_list.data(), addr_list.size());
+
+        if (rc == 0)
+            engine_->drop_regions(addr_list);
+        return rc;
+    }
+
+    /*
+     * Whether any of these bytes is registered, by the calls above. Ranges of an
+     * unregisterLocalMemoryBatch() that failed still count, all of them.
+     */
+    bool checkOverlap(void *addr, uint64_t length)
+    {
+        return engine_->overlaps(reinterpret_cast<uintptr_t>(addr), length);
+    }
+
+    /* ---- segments ---- */
+
+    /*
+     * Opens the segment of that name; a negative error if it cannot be had. Leading '/' are ignored.
+     * One's own name gives LOCAL_SEGMENT_ID. Files: "nvmeof/NAME", "file:///path" (docs/nvmeof.md).
+     */
+    SegmentHandle openSegment(const std::string &segment_name)
+    {
+        return engine_->open_segment(segment_name);
+    }
+
+    /* Each open has its close; the last one makes the id invalid. TE_ERR_BUSY while transfers use it. */
+    int closeSegment(SegmentHandle segment_id)
+    {
+        return engine_->close_segment(segment_id);
+    }
+
+    /* Whether a segment is open. */
+    Status CheckSegmentStatus(SegmentID segment_id)
+    {
+        size_t total = 0;
+
+        if (segment_id == LOCAL_SEGMENT_ID && native())
+            return Status::OK();
+        return Status(te_segment_buffers(native(), segment_id, nullptr, 0, &total));
+    }
+
+    /* Fetches a descriptor again ("": of every open segment). Not needed for correctness. */
+    int syncSegmentCache(const std::string &segment_name = "")
+    {
+        return te_refresh(native(), segment_name.empty() ? nullptr : segment_name.c_str());
+    }
+
+    /* Replaces the descriptor of a segment, if it is open, by a fresh one. */
+    int removeLocalSegment(const std::string &segment_name)
+    {
+        int rc =
+            native() && !segment_name.empty() ? syncSegmentCache(segment_name) : TE_ERR_INVALID;
+
+        /* What is not open, or not there any more, has nothing to forget. */
+        return rc == TE_ERR_INVALID ? rc : 0;
+    }
+
+    /* Asks the engine of an open segment, or of that name, whether it lives: 0 if it answers. */
+    int probePeerAliveByID(SegmentID target_id)
+    {
+        return probePeerAliveByID(engine_->name_of(target_id));
+    }
+
+    int probePeerAliveByID(const std::string &segment_name)
+    {
+        return te_probe(native(), segment_name.c_str());
+    }
+
+    /* ---- batches and notifications, beside those of BatchTransfer ---- */
+
+    /*
+     * submitTransfer(), and when all of `entries` are COMPLETED, and only then, the message goes to the
+     * target of the first. No entries: TE_ERR_INVALID.
+     */
+    Status submitTransferWithNotify(BatchID batch_id, const std::vector<TransferRequest> &entries,
+                                    const NotifyDesc &notify_msg)
+    {
+        te_submit_opts opts = {};
+
+        if (entries.empty())
+            return Status(Status::Code::kInvalidArgument, "no requests to send a message after");
+        opts.size = sizeof(opts);
+        opts.notify_name = notify_msg.name.c_str();
+        opts.notify_msg = notify_msg.notify_msg.c_str();
+        opts.notify_target = entries[0].target_id;
+        return submit(batch_id, entries, &opts);
+    }
+
+    /* The batch as one: WAITING while any request is, COMPLETED if all are, else as the first failed. */
+    Status getBatchTransferStatus(BatchID batch_id, TransferStatus &status)
+    {
+        struct te_status st;
+        int rc = te_batch_status(native(), batch_id, &st);
+
+        if (rc == 0)
+            status = detail::status_of(st);
+        return Status(rc);
+    }
+
+    /* Appends the messages received so far, oldest first. */
+    int getNotifies(std::vector<NotifyDesc> &notifies)
+    {
+        te_notification *list = nullptr;
+        size_t n = 0;
+        int rc = te_notify_recv(native(), &list, &n);
+
+        if (rc)
+            return rc;
+        auto release = [n](te_notification *p) { te_notify_free(p, n); };
+        std::unique_ptr<te_notification, decltype(release)> owner(list, release);
+        for (size_t i = 0; i < n; i++)
+            notifies.push_back({list[i].name, list[i].msg});
+        return 0;
+    }
+
+    /* Sends a message; returns when the receiver has it. TE_ERR_REJECTED: its inbox is full. */
+    int sendNotifyByID(SegmentID target_id, const NotifyDesc &notify_msg)
+    {
+        return te_notify(native(), target_id, notify_msg.name.c_str(),
+                         notify_msg.notify_msg.c_str());
+    }
+
+    int sendNotifyByName(const std::string &remote_agent, const NotifyDesc &notify_msg)
+    {
+        SegmentID id = openSegment(remote_agent);
+
+        if (id < 0)
+            return id;
+        int rc = sendNotifyByID(id, notify_msg);
+        closeSegment(id);
+        return rc;
+    }
+
+  private:
+    static constexpr uint64_t default_port = 12345;
+
+    std::shared_ptr<TransferMetadata> attach(TransferMetadata metadata)
+    {
+        metadata.engine_ = engine_;
+        return std::make_shared<TransferMetadata>(std::move(metadata));
+    }
+
+    int start(const std::string &metadata, const std::string &name, const std::string &host,
+              uint64_t rpc_port)
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+
+        if (engine_->get())
+            return TE_ERR_INVALID;
+        options_.metadata = metadata.c_str();
+        options_.local_server_name = name.c_str();
+        options_.ip_or_host_name = host.empty() ? nullptr : host.c_str();
+        options_.rpc_port = rpc_port > UINT32_MAX ? UINT32_MAX : static_cast<uint32_t>(rpc_port);
+        int rc = engine_->open(options_);
+        if (rc == 0 && !built_with_metadata_)
+            metadata_ = attach(TransferMetadata(metadata));
+        return rc;
+    }
+
+    bool built_with_metadata_ = false;
+    std::mutex lock_; /* of what follows */
+    te_options options_;
+    std::shared_ptr<TransferMetadata> metadata_;
+    std::map<std::string, std::unique_ptr<Transport>> transports_; /* never taken out of it */
+};
+
+} /* namespace mooncake */
+
+#endif
