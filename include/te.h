@@ -239,7 +239,8 @@ TE_API int te_engine_name(te_engine *e, char *buf, size_t n);
  * Installs a transport ("tcp", ...) that auto_discover did not. Regions registered before become
  * reachable through it. Installing one twice is no error. `arg` is NULL, or what the transport is to
  * use: a NIC priority matrix as JSON; for "nvmeof", which auto_discover always installs, an absolute
- * path: from then on files are only opened at or below paths given so, and by TE_FILE_PATHS.
+ * path: from then on files are only opened at or below paths given so, and by TE_FILE_PATHS. A matrix
+ * other than that of a transport which runs has it opened anew, TE_ERR_BUSY while transfers use it.
  * TE_ERR_UNSUPPORTED when it is not built in or cannot run on this host; te_errmsg() says which and
  * why.
  */

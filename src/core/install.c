@@ -125,6 +125,13 @@ int tei_install(te_engine *e, const struct tei_transport_ops *ops, const char *p
 
 /* ------------------------------------------------------------------------------------- NIC matrix */
 
+static void free_matrix(struct tei_topology *t)
+{
+    if (t)
+        tei_topology_fini(t);
+    free(t);
+}
+
 static int take_matrix(te_engine *e, const char *json, size_t len)
 {
     struct tei_topology *t = calloc(1, sizeof(*t));
@@ -137,11 +144,19 @@ static int take_matrix(te_engine *e, const char *json, size_t len)
         free(t);
         return rc;
     }
-    if (e->matrix)
-        tei_topology_fini(e->matrix);
-    free(e->matrix);
+    free_matrix(e->matrix);
     e->matrix = t;
     return 0;
+}
+
+static bool is_same_matrix(const struct tei_topology *a, const struct tei_topology *b)
+{
+    json_t *one = a ? tei_topology_json(a) : NULL, *other = b ? tei_topology_json(b) : NULL;
+    bool same = json_equal(one, other);
+
+    json_decref(one);
+    json_decref(other);
+    return same;
 }
 
 /*
@@ -374,31 +389,6 @@ static int install_new(te_engine *e, const struct tei_transport_ops *ops, const 
     return rc;
 }
 
-int te_transport_install(te_engine *e, const char *name, const char *arg)
-{
-    const struct tei_transport_ops *ops = NULL;
-    struct tei_transport *t;
-    bool is_path;
-    int rc = tei_engine_check(e);
-
-    if (!rc && !name)
-        rc = TEI_FAIL(TE_ERR_INVALID, "transport name is NULL");
-    if (!rc)
-        rc = find_ops(name, &ops);
-    if (rc)
-        return rc;
-    pthread_mutex_lock(&e->admin);
-    is_path = arg && arg[0] != '{' && (ops->caps & TEI_CAP_FILE);
-    rc = arg && !is_path ? take_matrix(e, arg, strlen(arg)) : 0;
-    t = tei_install_find(e, name);
-    if (!rc && !t)
-        rc = install_new(e, ops, is_path ? arg : NULL);
-    else if (!rc && is_path)
-        rc = t->ops.allow(t, arg);
-    pthread_mutex_unlock(&e->admin);
-    return rc;
-}
-
 static int take_out(te_engine *e, struct tei_transport *t)
 {
     size_t i = t->index;
@@ -419,6 +409,56 @@ static int take_out(te_engine *e, struct tei_transport *t)
     if (tei_publish(e, 0) != 0)
         tei_publish_later(e);
     return 0;
+}
+
+/*
+ * Takes a matrix over. One that differs takes the transport out where it went by the old one, to be
+ * opened anew by the caller: *t is NULL then.
+ */
+static int change_matrix(te_engine *e, const char *json, struct tei_transport **t)
+{
+    struct tei_topology *old = e->matrix;
+    int rc;
+
+    e->matrix = NULL;
+    rc = take_matrix(e, json, strlen(json));
+    if (!rc && *t && ((*t)->ops.caps & TEI_CAP_NICS) && !is_same_matrix(old, e->matrix)) {
+        rc = take_out(e, *t);
+        if (!rc)
+            *t = NULL;
+    }
+    if (rc) {
+        free_matrix(e->matrix);
+        e->matrix = old;
+    } else {
+        free_matrix(old);
+    }
+    return rc;
+}
+
+int te_transport_install(te_engine *e, const char *name, const char *arg)
+{
+    const struct tei_transport_ops *ops = NULL;
+    struct tei_transport *t;
+    bool is_path;
+    int rc = tei_engine_check(e);
+
+    if (!rc && !name)
+        rc = TEI_FAIL(TE_ERR_INVALID, "transport name is NULL");
+    if (!rc)
+        rc = find_ops(name, &ops);
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&e->admin);
+    is_path = arg && arg[0] != '{' && (ops->caps & TEI_CAP_FILE);
+    t = tei_install_find(e, name);
+    rc = arg && !is_path ? change_matrix(e, arg, &t) : 0;
+    if (!rc && !t)
+        rc = install_new(e, ops, is_path ? arg : NULL);
+    else if (!rc && is_path)
+        rc = t->ops.allow(t, arg);
+    pthread_mutex_unlock(&e->admin);
+    return rc;
 }
 
 int te_transport_uninstall(te_engine *e, const char *name)

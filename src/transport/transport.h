@@ -70,6 +70,7 @@ enum tei_transport_caps {
      * descriptor's "protocol", describe() still adds its object under its own name in "te".
      */
     TEI_CAP_DEVICE = 1 << 8,
+    TEI_CAP_NICS = 1 << 9, /* goes by the NIC priority matrix, which open() asks for */
 };
 
 struct tei_transport;
