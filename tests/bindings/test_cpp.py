@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# te-test: timeout=180
+"""transfer_engine.hpp: every snippet of every version of the interface as a program, and every call.
+
+The programs in cpp/ are built with the compiler of the build and, where there is one, with the other of
+g++ and clang++, warnings being errors; the two sides of a transfer are then programs of both.
+"""
+import os
+import shutil
+import subprocess
+import sys
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "integration"))
+
+import te_proc as te
+import te_rdma
+import te_stores as stores
+
+CXX = os.environ.get("TE_TEST_CXX") or "c++"
+OTHER = shutil.which("g++" if "clang" in os.path.basename(CXX) else "clang++")
+SANITIZED = te.SLOW > 1
+STRICT = ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Wnon-virtual-dtor", "-pedantic", "-Werror"]
+INCLUDE = os.path.join(te.SRC, "include")
+# Old programs name the headers without a folder.
+PATHS = ["-I", INCLUDE, "-I", os.path.join(INCLUDE, "mooncake")]
+PROGRAMS = ("snippets_two_names", "snippets_four_arguments", "snippets_with_metadata", "calls")
+OPTIONS = {"TE_HOST_PATH": "0"}  # the transport that the program installs, not the way within a host
+
+
+def run_compiler(arguments):
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode:
+        raise AssertionError(f"{' '.join(arguments)}:\n{done.stderr}")
+
+
+def program(name, compiler):
+    return os.path.join(te.Workdir.get(), f"{name}-{os.path.basename(compiler)}")
+
+
+def link(name, compiler):
+    library = os.path.join(te.BUILD, "lib", "libtransfer_engine.a")
+    run_compiler([compiler, "-std=c++17", "-g", *STRICT, *te.CFLAGS, *PATHS, os.path.join(HERE, "cpp", name + ".cc"),
+                  library, *te.private_libs(), "-pthread", "-o", program(name, compiler)])
+
+
+def setUpModule():
+    if not os.path.exists(os.path.join(te.BUILD, "lib", "libtransfer_engine.a")):
+        te.skip("libtransfer_engine.a is not built")
+    te.Workdir.get()  # one, for all threads
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for done in [pool.submit(link, name, compiler) for name in PROGRAMS for compiler in compilers()]:
+            done.result()
+
+
+def compilers():
+    """Another compiler's runtime does not go with the sanitizers of the build."""
+    return [CXX, OTHER] if OTHER and not SANITIZED else [CXX]
+
+
+class Headers(unittest.TestCase):
+    """Each header alone, and the one that brings all of them in each version of the language."""
+    NAMES = ("transfer_engine.hpp", "transfer_engine.h", "topology.h", "transfer_metadata.h", "transport/transport.h",
+             "transfer_engine_c.h", "mooncake/transfer_engine.h", "mooncake/transport/transport.h")
+
+    def test_alone(self):
+        if SANITIZED:
+            return  # nothing runs here
+        alone = os.path.join(te.Workdir.get(), "alone.cc")
+        with open(alone, "w", encoding="utf-8") as f:
+            f.write("#include HEADER\n")
+        wanted = [("c++17", name) for name in self.NAMES] + [("c++20", self.NAMES[0]), ("c++2b", self.NAMES[0])]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for done in [pool.submit(run_compiler, [compiler, f"-std={std}", *STRICT, *PATHS, "-fsyntax-only",
+                                                    f"-DHEADER=<{name}>", alone])
+                         for compiler in compilers() for std, name in wanted]:
+                done.result()
+
+
+class Side(te.Proc):
+    """One of the programs, as target or initiator."""
+
+    def __init__(self, source, role, compiler, env=None, **arguments):
+        super().__init__([program(source, compiler), role, *(f"{k}={v}" for k, v in arguments.items())],
+                         env={**OPTIONS, **(env or {})}, stdin=True)
+
+    def end(self):
+        self.process.stdin.close()
+        if self.wait(30):
+            raise AssertionError(f"failed: {self}")
+
+
+class Snippets(unittest.TestCase):
+    """Both ways between two processes; the memory of both is compared."""
+
+    def exchange(self, source, target, initiator, env=({}, {}), **both):
+        """`target` and `initiator` have the arguments that only they get."""
+        seed = int.from_bytes(os.urandom(4), "little")
+        with Side(source, "target", compilers()[0], env[0], seed=seed, **both, **target) as one:
+            ready = one.wait_line(r"^ready (\S+) (\d+)$", 60)
+            with Side(source, "initiator", compilers()[-1], env[1], seed=seed, peer=ready.group(1),
+                      address=ready.group(2), **both, **initiator) as other:
+                if other.wait(120):
+                    raise AssertionError(f"failed: {other}\nof {one}")
+            one.process.stdin.write("check\n")
+            one.process.stdin.flush()
+            one.wait_line("^ok$")
+            one.end()
+
+    def over_store(self, store, source, target=None, initiator=None, **more):
+        self.exchange(source, {"name": "node-a", **(target or {})}, {"name": "node-b", **(initiator or {})}, **more)
+        self.assertEqual(store.keys(), [])  # who ends withdraws what it has published
+
+    def fabric(self):
+        fabric = te_rdma.Fabric(gbps=100)
+        self.addCleanup(fabric.remove)
+        sides = [{**fabric.environment(s), **dict(o.split("=", 1) for o in fabric.options(s))} for s in "ba"]
+        return fabric, sides
+
+    def assert_moved(self, fabric, nics):
+        """All the data went through these NICs of the initiator."""
+        moved = {nic: n["bytes"] for nic, n in fabric.stats().items() if nic[0] == "a" and n["bytes"]}
+        self.assertTrue(set(moved) <= set(nics) and sum(moved.values()) > 8 << 20, moved)
+
+    def test_two_names_p2p(self):
+        self.exchange("snippets_two_names", {}, {}, metadata=te.P2P, name="127.0.0.1")
+
+    def test_two_names_http(self):
+        with stores.Metad() as store:
+            self.over_store(store, "snippets_two_names", metadata=store.url)
+
+    def test_four_arguments_tcp_and_a_file(self):
+        path = os.path.join(te.Workdir.get(), "a file")
+        with open(path, "wb") as f:
+            f.write(bytes(8 << 20))
+        self.exchange("snippets_four_arguments", {"port": te.free_port()}, {"file": path}, metadata=te.P2P,
+                      name="127.0.0.1", protocol="tcp")
+
+    def test_four_arguments_rdma(self):
+        fabric, env = self.fabric()
+        with stores.Metad() as store:
+            self.over_store(store, "snippets_four_arguments", {"nics": "b"}, {"nics": "a"}, env=env, metadata=store.url,
+                            protocol="rdma")
+        self.assert_moved(fabric, ["a0", "a1", "a2", "a3"])
+
+    def test_metadata_object_etcd(self):
+        with stores.Etcd() as store:
+            self.over_store(store, "snippets_with_metadata", {"port": te.free_port()}, metadata=store.address,
+                            protocol="tcp")
+
+    def test_metadata_object_http_rdma(self):
+        fabric, env = self.fabric()
+        with stores.Metad() as store:
+            self.over_store(store, "snippets_with_metadata", {"matrix": '{"cpu:0": [["b2", "b3"], ["b0"]]}'},
+                            {"matrix": '{"cpu:0": [["a1"], ["a2"]]}'}, env=env, kind="http", protocol="rdma",
+                            metadata=store.url.split("://")[1])
+        self.assert_moved(fabric, ["a1"])
+
+
+class Calls(unittest.TestCase):
+    def test_all(self):
+        for compiler in compilers():
+            with te.Proc([program("calls", compiler)], env=OPTIONS) as proc:
+                self.assertEqual((proc.wait(120), proc.lines), (0, ["ok"]), proc)
+
+
+if __name__ == "__main__":
+    te.main()
