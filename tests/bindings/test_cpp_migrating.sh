@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# te-test: timeout=90
+# What docs/migrating.md says of C and C++: the commands there build and run programs that know nothing
+# but Mooncake's names, and its CMake lines do; and every file that it points at is there.
+set -euo pipefail
+
+src=${TE_TEST_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
+build=${TE_TEST_BUILD:-$src/build}
+cc=${TE_TEST_CC:-cc}
+cxx=${TE_TEST_CXX:-c++}
+read -ra flags <<<"${TE_TEST_CFLAGS:-}"
+doc=$src/docs/migrating.md
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+fail() { echo "test_cpp_migrating: $*" >&2; exit 1; }
+
+# blocks SECTION LANGUAGE: all blocks of that language in that section.
+blocks() {
+    awk -v s="## $1" -v b="^\`\`\`$2\$" '/^## / { here = $0 == s } $0 ~ b { on = here; next }
+        /^```/ { on = 0 } on' "$doc"
+}
+
+cmake --install "$build" --prefix "$dir/te" >"$dir/log" || fail "$(cat "$dir/log")"
+PKG_CONFIG_PATH=$(dirname "$(find "$dir/te" -name transfer_engine.pc)")
+LD_LIBRARY_PATH=$(dirname "$PKG_CONFIG_PATH")
+export PKG_CONFIG_PATH LD_LIBRARY_PATH
+unset DESTDIR
+cd "$dir"
+cat >program.c <<'C'
+#include <transfer_engine_c.h>
+
+int main(void)
+{
+    transfer_engine_t e = createTransferEngine("P2PHANDSHAKE", "127.0.0.1", "127.0.0.1", 0, 1);
+    int bad = !e || freeBatchID(e, allocateBatchID(e, 1)) || openSegment(e, "127.0.0.1:1") >= 0;
+
+    destroyTransferEngine(e);
+    return bad;
+}
+C
+cp "$src/tests/bindings/cpp/snippets_two_names.cc" program.cc
+cp "$src/tests/bindings/cpp/two.h" .
+
+cc() { command "$cc" -Wall -Wextra -Werror "${flags[@]}" "$@"; }
+c++() { command "$cxx" -Wall -Wextra -Werror "${flags[@]}" "$@"; }
+try() {
+    ./"$1" target metadata=P2PHANDSHAKE name=127.0.0.1 seed=1 </dev/null >out 2>&1 || fail "$2: $(cat out)"
+}
+
+for section in C C++; do
+    lines=0
+    while read -r command; do
+        eval "$command" >log 2>&1 || fail "$command: $(cat log)"
+        try program "$command"
+        lines=$((lines + 1))
+    done < <(blocks "$section" sh)
+    [ "$lines" -eq 2 ] || fail "the section $section has $lines commands"
+done
+
+for language in C CXX; do
+    mkdir $language
+    section=C
+    source=program.c
+    if [ $language = CXX ]; then
+        section=C++
+        source=program.cc
+    fi
+    {
+        echo "cmake_minimum_required(VERSION 3.21)"
+        echo "project(program $language)"
+        echo "set(CMAKE_CXX_STANDARD 17)"
+        echo "add_executable(program ../$source)"
+        blocks $section cmake
+    } >$language/CMakeLists.txt
+    cmake -S $language -B $language/build -DCMAKE_PREFIX_PATH="$dir/te" -DCMAKE_C_COMPILER="$cc" \
+        -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_C_FLAGS="${flags[*]}" -DCMAKE_CXX_FLAGS="${flags[*]}" >log 2>&1 ||
+        fail "$(cat log)"
+    cmake --build $language/build >log 2>&1 || fail "$(cat log)"
+    try $language/build/program "with CMake, $language"
+done
+
+while read -r path; do
+    [ -e "$src/docs/$path" ] || fail "it points at $path, which is not there"
+done < <(grep -o '][(][^):]*[)]' "$doc" | sed 's/^](//; s/#.*//; s/)$//')
+while read -r anchor; do
+    grep '^#' "$src/docs/compat.md" | tr '[:upper:]' '[:lower:]' | sed 's/^#* *//; s/[^a-z0-9 _-]//g; s/ /-/g' |
+        grep -qxF "$anchor" || fail "compat.md has no section #$anchor"
+done < <(grep -o 'compat\.md#[^)]*' "$doc" | sed 's/.*#//')
