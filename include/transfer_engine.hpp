@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transfer_engine.hpp - the C++ class of Mooncake's Transfer Engine, over te.h. Header only, C++17.
+ * transfer_engine.hpp - the C++ class of Mooncake's Transfer Engine, over te.h. Header only, C++17; its
+ * parts are in mooncake/, by the names that programs for Mooncake include.
  *
  * A program written for Mooncake's C++ interface compiles with this header, whichever version of the
  * interface it was written for; where versions disagree, all of their calls are here. te.h is the
@@ -21,9 +22,9 @@
  *
  * Conventions
  *   Errors      Nothing here throws but std::bad_alloc, and std::system_error where a mutex cannot be
- *               locked. An int is 0 on success and a negative enum te_err otherwise, an id negative
- *               or INVALID_BATCH_ID, a pointer NULL. te_errmsg() says in the calling thread what was
- *               wrong. A call before init() is an error (TE_ERR_INVALID), never a crash.
+ *               locked. An int is 0 on success and a negative enum te_err otherwise, an id
+ *               INVALID_SEGMENT_ID or INVALID_BATCH_ID, a pointer NULL. te_errmsg() says in the calling
+ *               thread what was wrong. A call before init() is an error (TE_ERR_INVALID), never a crash.
  *   Status      What the calls of a batch return: an int to those who want an int, and an object with
  *               ok(), code() and message() to those who want that.
  *   Threads     Every method may be called from any thread at any time; only the destructor and
@@ -37,6 +38,7 @@
 #ifndef TRANSFER_ENGINE_HPP
 #define TRANSFER_ENGINE_HPP
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -103,7 +105,7 @@ class TransferEngine : public BatchTransfer
         te_options_fini(&options_);
     }
 
-    /* Before init(): as the constructors' arguments of these names. */
+    /* Before init(): as the constructors' arguments. Names that cannot be taken make init() fail. */
     void setAutoDiscover(bool auto_discover)
     {
         std::lock_guard<std::mutex> hold(lock_);
@@ -118,7 +120,7 @@ class TransferEngine : public BatchTransfer
         for (const std::string &filter : filters)
             list += (list.empty() ? "" : ",") + filter;
         if (!filters.empty())
-            setOption("MC_TE_FILTERS", list);
+            filters_rc_ = setOption("MC_TE_FILTERS", list);
     }
 
     /* Before init(): one option by the name of its environment variable, see te_option_set(). */
@@ -331,12 +333,15 @@ class TransferEngine : public BatchTransfer
     /* ---- segments ---- */
 
     /*
-     * Opens the segment of that name; a negative error if it cannot be had. Leading '/' are ignored.
-     * One's own name gives LOCAL_SEGMENT_ID. Files: "nvmeof/NAME", "file:///path" (docs/nvmeof.md).
+     * Opens the segment of that name; INVALID_SEGMENT_ID, which is -1, if it cannot be had. Leading '/'
+     * are ignored. One's own name gives LOCAL_SEGMENT_ID. Files: "nvmeof/NAME", "file:///path"
+     * (docs/nvmeof.md).
      */
     SegmentHandle openSegment(const std::string &segment_name)
     {
-        return engine_->open_segment(segment_name);
+        SegmentID id = INVALID_SEGMENT_ID;
+
+        return engine_->open_segment(segment_name, id) ? INVALID_SEGMENT_ID : id;
     }
 
     /* Each open has its close; the last one makes the id invalid. TE_ERR_BUSY while transfers use it. */
@@ -438,11 +443,12 @@ class TransferEngine : public BatchTransfer
 
     int sendNotifyByName(const std::string &remote_agent, const NotifyDesc &notify_msg)
     {
-        SegmentID id = openSegment(remote_agent);
+        SegmentID id = INVALID_SEGMENT_ID;
+        int rc = engine_->open_segment(remote_agent, id);
 
-        if (id < 0)
-            return id;
-        int rc = sendNotifyByID(id, notify_msg);
+        if (rc)
+            return rc;
+        rc = sendNotifyByID(id, notify_msg);
         closeSegment(id);
         return rc;
     }
@@ -461,7 +467,7 @@ class TransferEngine : public BatchTransfer
     {
         std::lock_guard<std::mutex> hold(lock_);
 
-        if (engine_->get())
+        if (engine_->get() || filters_rc_)
             return TE_ERR_INVALID;
         options_.metadata = metadata.c_str();
         options_.local_server_name = name.c_str();
@@ -474,6 +480,7 @@ class TransferEngine : public BatchTransfer
     }
 
     bool built_with_metadata_ = false;
+    std::atomic<int> filters_rc_{0};
     std::mutex lock_; /* of what follows */
     te_options options_;
     std::shared_ptr<TransferMetadata> metadata_;

@@ -87,9 +87,9 @@ class TransferMetadata
     std::shared_ptr<SegmentDesc> getSegmentDescByName(const std::string &segment_name,
                                                       bool force_update = false) const
     {
-        SegmentID id = engine_ ? engine_->open_segment(segment_name) : INVALID_SEGMENT_ID;
+        SegmentID id = INVALID_SEGMENT_ID;
 
-        if (id < 0)
+        if (!engine_ || engine_->open_segment(segment_name, id))
             return nullptr;
         auto found = getSegmentDescByID(id, force_update);
         engine_->close_segment(id);

@@ -77,9 +77,8 @@ class Engine
         regions_.clear();
     }
 
-    SegmentID open_segment(const std::string &name)
+    int open_segment(const std::string &name, SegmentID &id)
     {
-        te_segment id = LOCAL_SEGMENT_ID;
         int rc = te_open(get(), name.c_str(), &id);
 
         if (rc)
@@ -88,7 +87,7 @@ class Engine
         Segment &segment = segments_[id];
         segment.name = name;
         segment.references++;
-        return id;
+        return 0;
     }
 
     int close_segment(SegmentID id)

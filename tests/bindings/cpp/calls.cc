@@ -77,7 +77,8 @@ void all_fail(TransferEngine &engine, Transport *transport)
     CHECK(engine.registerLocalMemoryBatch({{memory, 1}}, "*") == TE_ERR_INVALID);
     CHECK(engine.unregisterLocalMemoryBatch({memory}) == TE_ERR_INVALID);
     CHECK(!engine.checkOverlap(memory, sizeof(memory)));
-    CHECK(engine.openSegment("x") == TE_ERR_INVALID && engine.closeSegment(1) == TE_ERR_INVALID);
+    CHECK(engine.openSegment("x") == INVALID_SEGMENT_ID &&
+          engine.closeSegment(1) == TE_ERR_INVALID);
     CHECK(!engine.CheckSegmentStatus(0).ok() && !engine.CheckSegmentStatus(1).ok());
     CHECK(engine.syncSegmentCache() == TE_ERR_INVALID);
     CHECK(engine.removeLocalSegment("x") == TE_ERR_INVALID);
@@ -166,6 +167,9 @@ void options()
     engine.setAutoDiscover(true);
     CHECK(engine.init(P2PHANDSHAKE, "127.0.0.1") == 0);
     CHECK(engine.uninstallTransport("tcp") == 0);
+
+    TransferEngine endless(false, {std::string(1 << 20, 'x')});
+    CHECK(endless.init(P2PHANDSHAKE, "127.0.0.1") < 0);
 }
 
 void topology()
@@ -292,7 +296,8 @@ void segments()
     const std::string name = p.b.getLocalIpAndPort();
     auto metadata = p.a.getMetadata();
 
-    CHECK(p.a.openSegment("") < 0 && p.a.openSegment("127.0.0.1:1") < 0);
+    CHECK(p.a.openSegment("") == -1 && p.a.openSegment("127.0.0.1:1") == -1);
+    CHECK(std::string(te_errmsg()).find("127.0.0.1:1") != std::string::npos);
     CHECK(p.a.openSegment(p.a.getLocalIpAndPort()) == LOCAL_SEGMENT_ID);
     CHECK(p.a.openSegment("/" + name) == p.seg && p.a.closeSegment(p.seg) == 0);
     CHECK(p.a.CheckSegmentStatus(p.seg).ok() && p.a.CheckSegmentStatus(LOCAL_SEGMENT_ID).ok());
@@ -379,8 +384,9 @@ void forked()
     pid_t child = fork();
 
     if (child == 0) {
-        bool refused = p.a.openSegment("x") == TE_ERR_CLOSED &&
-                       p.a.registerLocalMemory(&state, 1) == TE_ERR_CLOSED;
+        bool refused = p.a.openSegment("x") < 0 &&
+                       p.a.registerLocalMemory(&state, 1) == TE_ERR_CLOSED &&
+                       p.a.freeEngine() == 0 && p.b.freeEngine() == 0;
         _exit(refused ? 0 : 1);
     }
     CHECK(child > 0 && waitpid(child, &state, 0) == child && state == 0);
