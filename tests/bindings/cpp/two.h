@@ -76,8 +76,10 @@ inline std::vector<unsigned char> bytes(uint64_t seed, size_t n)
     std::mt19937_64 random(seed);
     std::vector<unsigned char> out(n);
 
-    for (unsigned char &c : out)
-        c = static_cast<unsigned char>(random() >> 32);
+    for (size_t at = 0; at < n; at += sizeof(uint64_t)) {
+        uint64_t word = random();
+        std::memcpy(&out[at], &word, std::min(sizeof(word), n - at));
+    }
     return out;
 }
 
