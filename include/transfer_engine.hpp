@@ -133,7 +133,8 @@ class TransferEngine : public BatchTransfer
 
     /*
      * Starts the engine: binds its ports, starts its threads, publishes its segment. Blocks for as long
-     * as the metadata server takes to answer. An engine that runs answers -1 (TE_ERR_INVALID); after a
+     * as the metadata server takes to answer. An engine that runs answers -1 (TE_ERR_INVALID), and so does
+     * one that was built for the other form of init(); te_errmsg() has no text for these two. After a
      * failure init() may be called again.
      *
      * What two strings mean is decided by how the object was built. Without TransferMetadata:
