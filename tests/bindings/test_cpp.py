@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: timeout=180
+# te-test: timeout=240
 """transfer_engine.hpp: every snippet of every version of the interface as a program, and every call.
 
 The programs in cpp/ are built with the compiler of the build and, where there is one, with the other of
