@@ -131,7 +131,7 @@ TE_API int getLocalIpAndPort(transfer_engine_t engine, char *buf_out, size_t buf
 TE_API transport_t installTransport(transfer_engine_t engine, const char *proto, void **args);
 TE_API int uninstallTransport(transfer_engine_t engine, const char *proto);
 
-/* The id, or a negative error. Leading '/' are ignored. One's own name gives 0. */
+/* The id, or -1; te_errmsg() says why. Leading '/' are ignored. One's own name gives 0. */
 TE_API segment_id_t openSegment(transfer_engine_t engine, const char *segment_name);
 /* The same with the descriptor fetched again first. */
 TE_API segment_id_t openSegmentNoCache(transfer_engine_t engine, const char *segment_name);

@@ -66,25 +66,23 @@ int uninstallTransport(transfer_engine_t engine, const char *proto)
     return te_transport_uninstall(engine, proto);
 }
 
+/* Programs that hold ids in unsigned variables compare with -1: no other error may come back here. */
 segment_id_t openSegment(transfer_engine_t engine, const char *segment_name)
 {
     te_segment id;
-    int rc = te_open(engine, segment_name, &id);
 
-    return rc ? rc : id;
+    return te_open(engine, segment_name, &id) == 0 ? id : -1;
 }
 
 segment_id_t openSegmentNoCache(transfer_engine_t engine, const char *segment_name)
 {
-    te_segment id;
-    int rc = te_open(engine, segment_name, &id);
+    segment_id_t id = openSegment(engine, segment_name);
 
-    if (rc || id == TE_LOCAL_SEGMENT)
-        return rc ? rc : id;
-    rc = te_refresh(engine, segment_name);
-    if (rc)
+    if (id > TE_LOCAL_SEGMENT && te_refresh(engine, segment_name) != 0) {
         te_close(engine, id);
-    return rc ? rc : id;
+        return -1;
+    }
+    return id;
 }
 
 int closeSegment(transfer_engine_t engine, segment_id_t segment_id)

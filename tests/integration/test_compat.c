@@ -164,8 +164,9 @@ static void segments_and_memory(void **state)
     assert_int_equal(closeSegment(t->a, t->seg), 0);
     assert_int_equal(closeSegment(t->a, t->seg), 0);
     assert_true(closeSegment(t->a, t->seg) < 0);
-    assert_true(openSegment(t->a, "") < 0);
-    assert_true(openSegment(t->a, NULL) < 0);
+    assert_int_equal(openSegment(t->a, ""), -1);
+    assert_int_equal(openSegment(t->a, NULL), -1);
+    assert_int_equal(openSegmentNoCache(t->a, "127.0.0.1:1"), -1);
     assert_int_equal(warmupEfaSegment(t->a, t->name), 0);
     assert_int_equal(getNicLoadStats(t->a, nic, &nics), 0);
     assert_int_equal(nics, 0);
@@ -187,7 +188,7 @@ static void nonsense_is_an_error(void **state)
     assert_true(allocateBatchID(NULL, 1) == INVALID_BATCH);
     assert_true(submitTransfer(NULL, 1, NULL, 0) < 0);
     assert_true(getTransferStatus(NULL, 1, 0, &st) < 0);
-    assert_true(openSegment(NULL, "a") < 0);
+    assert_int_equal(openSegment(NULL, "a"), -1);
     assert_true(registerLocalMemory(NULL, &st, 1, "*", 1) < 0);
     assert_true(genNotifyInEngine(NULL, 1, n) < 0);
     destroyTransferEngine(NULL);
