@@ -339,8 +339,8 @@ def symbols(path, *options):
 
 
 def rule_symbols(tree):
-    """global symbols are te_*, tei_* or names of the compatibility interface"""
-    compat = exported_names(tree) if "src/transfer_engine.map" in tree.files else set()
+    """global symbols are te_*, tei_* or exported by name"""
+    listed = exported_names(tree) if "src/transfer_engine.map" in tree.files else set()
     static = os.path.join(tree.build, "lib", "libtransfer_engine.a")
     shared = os.path.join(tree.build, "lib", "libtransfer_engine.so")
     for path, options, allowed in ((static, ("-g",), ("te_", "tei_")), (shared, ("-D",), ("te_",))):
@@ -349,9 +349,30 @@ def rule_symbols(tree):
             tree.notes.append(f"{short} is not built: its symbols were not looked at")
             continue
         for symbol, member in symbols(path, *options):
-            if symbol not in compat and not symbol.startswith(allowed):
+            if symbol not in listed and not symbol.startswith(allowed):
                 where = f"{short}({member})" if member else short
                 yield where, 0, f"global symbol {symbol}: make it static, or name it {' or '.join(a + '*' for a in allowed)}"
+
+
+def rule_exports(tree):
+    """the shared library exports what the public headers declare, name by name"""
+    script, headers = "src/transfer_engine.map", ("include/te.h", "include/transfer_engine_c.h")
+    if not {script, *headers} <= set(tree.files):
+        return
+    declared = {}
+    for header in headers:
+        code = without_directives(tree.code(header))
+        for match in re.finditer(r"\bTE_API\b[^;(]*\b(\w+)\s*\(", code):
+            declared[match.group(1)] = header, line_of(code, match.start(1))
+    text = tree.code(script)
+    for match in re.finditer(r"^\s*(\w+\*)\s*;", text, re.M):
+        yield script, line_of(text, match.start(1)), f"{match.group(1)} exports names unseen: list them"
+    exported = exported_names(tree)
+    for name in sorted(set(declared) - exported):
+        yield *declared[name], f"{name}() is not exported: add it to {script}"
+    for name in sorted(exported - set(declared)):
+        line = line_of(text, re.search(rf"\b{name}\b", text).start())
+        yield script, line, f"{name} is in no public header: drop it, or declare it"
 
 
 def rule_spdx(tree):
@@ -411,6 +432,7 @@ RULES = {
     "one-place": rule_one_place,
     "sizes": rule_sizes,
     "symbols": rule_symbols,
+    "exports": rule_exports,
     "spdx": rule_spdx,
     "text": rule_text,
     "config-doc": rule_config_doc,

@@ -188,6 +188,16 @@ class LintTest(unittest.TestCase):
         self.build("int tei_a; int te_a;\n")
         self.fails("symbols", "libtransfer_engine.so", "global symbol tei_a")
 
+    def test_exports(self):
+        self.source("include/te.h", "#define TE_API\nTE_API const char *te_a(void);\nTE_API int te_b(int (*f)(void));\n")
+        self.source("include/transfer_engine_c.h", "/* TE_API int te_no(void); */\nTE_API int openSegment(void);\n")
+        self.fails("exports", "src/transfer_engine.map:4:", "te_* exports names unseen",
+                   "include/te.h:3:", "te_a() is not exported")
+        self.write("src/transfer_engine.map", MAP.replace("te_*;", "te_a;\n    te_b;"))
+        self.passes("exports")
+        self.write("src/transfer_engine.map", MAP.replace("te_*;", "te_a;\n    te_b;\n    te_c;"))
+        self.fails("exports", "src/transfer_engine.map:6:", "te_c is in no public header")
+
     def test_config_doc(self):
         tool = os.path.join(self.root, "build", "bin", "te_info")
         self.write("build/bin/te_info", "#!/bin/sh\nprintf 'a\\nb\\n'\n")
