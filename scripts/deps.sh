@@ -34,6 +34,8 @@ test   patchelf              the libraries that a wheel brings along
 test   abigail-tools         the ABI against its record
 test   debhelper             the Debian packages
 test   dpkg-dev              the same
+test   groff-base            the manual pages render without a warning
+test   zsh                   the tools' completion in it
 test   libcmocka-dev         unit tests
 test   etcd-server|etcd       tests with the real etcd
 test   redis-server          tests with the real redis
