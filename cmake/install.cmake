@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake --install: headers, libraries, tools, pkg-config file, CMake package, man pages, docs.
+# cmake --install: headers, libraries, tools and their completion, pkg-config files, CMake package, man
+# pages, docs.
 include(CMakePackageConfigHelpers)
 
 set(te_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/transfer_engine)
@@ -7,12 +8,24 @@ set(te_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/transfer_engine)
 file(GLOB te_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/*.h
                                        ${PROJECT_SOURCE_DIR}/include/*.hpp)
 install(FILES ${te_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(TARGETS te_static te_shared EXPORT transfer_engine
+# Mooncake's header names are in a folder of their own: some of them are so general (topology.h) that only
+# those who ask for them shall find them.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/mooncake DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS te_static te_shared te_mooncake EXPORT transfer_engine
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+set(TE_INSTALL_BASHDIR ${CMAKE_INSTALL_DATADIR}/bash-completion/completions CACHE STRING
+    "Where the completion of the tools for bash goes")
+set(TE_INSTALL_ZSHDIR ${CMAKE_INSTALL_DATADIR}/zsh/site-functions CACHE STRING
+    "Where the completion of the tools for zsh goes")
 if(te_tools)
     install(TARGETS ${te_tools} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    install(FILES ${PROJECT_SOURCE_DIR}/completions/zsh/_transfer_engine DESTINATION ${TE_INSTALL_ZSHDIR})
 endif()
+foreach(tool IN LISTS te_tools) # bash looks for a file with the name of the command
+    install(FILES ${PROJECT_SOURCE_DIR}/completions/bash/transfer_engine
+            DESTINATION ${TE_INSTALL_BASHDIR} RENAME ${tool})
+endforeach()
 
 # Libs.private holds plain names on purpose. libcurl's own static closure lists libraries that its
 # development package does not bring, so a Requires.private on it would not link on a usual machine.
@@ -28,8 +41,11 @@ configure_file(${PROJECT_SOURCE_DIR}/cmake/transfer_engine.pc.in
 # archive name it: pkg-config --libs transfer_engine-static.
 configure_file(${PROJECT_SOURCE_DIR}/cmake/transfer_engine-static.pc.in
                ${PROJECT_BINARY_DIR}/transfer_engine-static.pc @ONLY)
+configure_file(${PROJECT_SOURCE_DIR}/cmake/mooncake-transfer-engine.pc.in
+               ${PROJECT_BINARY_DIR}/mooncake-transfer-engine.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/transfer_engine.pc
               ${PROJECT_BINARY_DIR}/transfer_engine-static.pc
+              ${PROJECT_BINARY_DIR}/mooncake-transfer-engine.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/transfer_engine-config.cmake.in
