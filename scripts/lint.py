@@ -413,7 +413,7 @@ def rule_config_doc(tree):
 
 
 def rule_version(tree):
-    """te.h and CMakeLists.txt name the same version"""
+    """te.h, debian/changelog and CMakeLists.txt name the same version"""
     if not {"include/te.h", "CMakeLists.txt"} <= set(tree.files):
         return
     project = re.search(r"project\(\w+\s+VERSION\s+(\d+)\.(\d+)\.(\d+)", tree.raw("CMakeLists.txt"))
@@ -421,6 +421,9 @@ def rule_version(tree):
     parts = [re.search(rf"#define\s+TE_VERSION_{p}\s+(\d+)", header) for p in ("MAJOR", "MINOR", "PATCH")]
     if project and all(parts) and [p.group(1) for p in parts] != list(project.groups()):
         yield "include/te.h", line_of(header, parts[0].start()), "TE_VERSION_* differ from project(VERSION) of CMakeLists.txt"
+    package = re.match(r"\S+ \((\S+)\)", tree.raw("debian/changelog")) if "debian/changelog" in tree.files else None
+    if project and package and package.group(1) != ".".join(project.groups()):
+        yield "debian/changelog", 1, "the version differs from project(VERSION) of CMakeLists.txt"
 
 
 RULES = {

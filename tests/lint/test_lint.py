@@ -214,6 +214,11 @@ class LintTest(unittest.TestCase):
         self.passes("version")
         self.write("include/te.h", text.format(1))
         self.fails("version", "include/te.h:1:")
+        self.write("include/te.h", text.format(0))
+        self.write("debian/changelog", "x (0.1.0) unstable; urgency=medium\n")
+        self.passes("version")
+        self.write("debian/changelog", "x (0.2.0) unstable; urgency=medium\n")
+        self.fails("version", "debian/changelog:1:")
 
     @unittest.skipUnless(shutil.which("clang-format"), "clang-format is not here")
     def test_format(self):

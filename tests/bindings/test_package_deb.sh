@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# te-test: timeout=420
+# Builds the Debian packages and installs them in a clean tree, an overlay of this root in a mount namespace
+# of its own. In there programs are compiled, linked and run, the tools tell their version, manual pages and
+# completion are found; a purge leaves nothing behind.
+set -euo pipefail
+
+src=${TE_TEST_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
+build=${TE_TEST_BUILD:-$src/build}
+packages=(libtransfer-engine0 libtransfer-engine-dev transfer-engine-tools)
+tools=(te_info te_metad te_segment transfer_engine_bench transfer_engine_validator)
+
+fail() { echo "test_package_deb: $*" >&2; exit 1; }
+skip() { echo "test_package_deb: $*"; exit 77; }
+
+# ---- In the clean tree ---------------------------------------------------------------------------
+quietly() { "$@" >/log 2>&1 || fail "$*: $(tail -n 30 /log)"; }
+
+install_packages() {
+    if dpkg -i /debs/libtransfer-engine-dev_*.deb >/log 2>&1; then
+        fail "libtransfer-engine-dev went in without libtransfer-engine0"
+    fi
+    quietly dpkg -i /debs/*.deb
+    [ -z "$(dpkg --audit)" ] || fail "$(dpkg --audit)"
+    for package in "${packages[@]}"; do
+        dpkg-query -W -f='${Status} ${Version}\n' "$package" | grep -qx "install ok installed $version" ||
+            fail "$package is not installed"
+    done
+    ldconfig -p >/log
+    grep -F libtransfer_engine.so.0 /log >/dev/null || fail "ldconfig does not know the library"
+}
+
+use_libraries() {
+    cd /user
+    for module in transfer_engine transfer_engine-static mooncake-transfer-engine; do
+        read -ra flags <<<"$(pkg-config --cflags --libs $module)"
+        case $module in
+            mooncake*) quietly c++ -std=c++17 user.cpp -o user "${flags[@]}" ;;
+            *) quietly cc -std=c99 user.c -o user "${flags[@]}" ;;
+        esac
+        [ "$(./user)" = ok ] || fail "the program linked with $module failed"
+    done
+    quietly cmake -B cmake
+    quietly cmake --build cmake -j 2
+    for kind in static shared mooncake; do
+        [ "$(cmake/user_$kind)" = ok ] || fail "the program linked with transfer_engine::$kind failed"
+    done
+}
+
+use_tools() {
+    for tool in "${tools[@]}"; do
+        [ "$($tool --version)" = "$tool $version" ] || fail "$tool --version: $($tool --version)"
+        $tool --help >/log || fail "$tool --help fails"
+        grep -q "^usage: $tool" /log || fail "$tool --help: $(cat /log)"
+        (. "/usr/share/bash-completion/completions/$tool" && complete -p "$tool") >/dev/null ||
+            fail "bash does not complete $tool"
+        # shellcheck disable=SC2016
+        if command -v zsh >/dev/null && ! zsh -f -c 'autoload -U compinit; compinit -D; (($+_comps[$1]))' zsh "$tool"; then
+            fail "zsh does not complete $tool"
+        fi
+    done
+}
+
+use_documents() {
+    local page section
+    for page in /man/man?/*.?; do
+        section=${page##*.}
+        page=$(basename "$page" ".$section")
+        [[ "$(man -w "$section" "$page" 2>/dev/null)" == /usr/share/man/* ]] || fail "man does not find $page($section)"
+    done
+    # Of a name that is a link to another's page, its text.
+    man -P cat 3 te_unregister 2>/dev/null | grep -F te_register_batch >/dev/null || fail "man 3 te_unregister shows nothing"
+    zcat /usr/share/doc/libtransfer-engine-dev/README.md.gz >/log || fail "no README"
+    [ -s /usr/share/doc/libtransfer-engine0/copyright ] || fail "no copyright"
+}
+
+if [ "${1:-}" = --inside ]; then
+    version=$2
+    [ "$(stat -f -c %T /)" = overlayfs ] || fail "--inside is for the clean tree"
+    # What this host may have of it, and what a small system does not unpack.
+    dpkg --purge "${packages[@]}" >/dev/null 2>&1 || true
+    rm -rf /usr/local/include /usr/local/share/man
+    find /usr/local -name '*transfer?engine*' -prune -exec rm -rf {} +
+    find /etc/dpkg/dpkg.cfg.d -type f -exec sed -i '/^path-exclude/d' {} + 2>/dev/null || true
+    install_packages
+    use_libraries
+    use_tools
+    use_documents
+    cd /
+    quietly dpkg --purge "${packages[@]}"
+    exit 0
+fi
+
+# ---- Outside -------------------------------------------------------------------------------------
+[ "$(id -u)" -eq 0 ] || skip "it takes root, to install packages in a tree of its own"
+command -v dpkg-buildpackage >/dev/null && command -v dh >/dev/null || skip "no dpkg-buildpackage or debhelper (scripts/deps.sh test)"
+"$src/scripts/deb.sh" --out "$build/deb" >/dev/null || fail "the packages do not build"
+version=$(dpkg-parsechangelog -l "$src/debian/changelog" -S Version)
+
+unshare --mount --pid --fork true 2>/dev/null || skip "no mount or process namespaces here"
+dir=$(mktemp -d)
+trap 'rmdir "$dir"' EXIT
+export dir src build version
+rc=0
+# shellcheck disable=SC2016
+unshare --mount --propagation private --pid --fork --kill-child bash -euo pipefail -c '
+    mount -t tmpfs tmpfs "$dir" || exit 77
+    mkdir "$dir/upper" "$dir/work" "$dir/root"
+    mount -t overlay overlay -o "lowerdir=/,upperdir=$dir/upper,workdir=$dir/work" "$dir/root" || exit 77
+    root=$dir/root
+    mount -t proc proc "$root/proc"
+    mount --rbind /dev "$root/dev"
+    mount -t tmpfs tmpfs "$root/tmp"
+    mkdir "$root/debs" "$root/user"
+    for package in libtransfer-engine0 libtransfer-engine-dev transfer-engine-tools; do
+        cp "$build"/deb/"$package"_"$version"_*.deb "$root/debs/"
+    done
+    cp "$src"/tests/bindings/package/* "$root/user/"
+    cp -r "$src/man" "$root/man"
+    cp "$0" "$root/test"
+    env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C chroot "$root" bash /test --inside "$version"
+
+    # What lies in the upper folder is new: but for what this test has put there, records and caches, nothing.
+    cd "$dir/upper"
+    rm -rf debs user man test log root var/cache var/log var/lib/dpkg etc/ld.so.cache etc/dpkg/dpkg.cfg.d
+    left=$(find . ! -type c \( ! -type d -o -name "*transfer*engine*" -o -name mooncake \))
+    if [ -n "$left" ]; then
+        echo "test_package_deb: the purge leaves: $left" >&2
+        exit 1
+    fi
+' "$(realpath "$0")" || rc=$?
+[ $rc -ne 77 ] || skip "no overlay of this root can be mounted here"
+[ $rc -ne 0 ] || echo "test_package_deb: ok"
+exit $rc
