@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# te-test: parallel optional timeout=60
-# Every function of te.h has a man page that tells its right prototype, every page renders without a
-# warning, and every page about the library that one refers to is there.
+# te-test: parallel timeout=60
+# Every function of te.h and transfer_engine_c.h has a man page that tells its right prototype, every tool
+# one that tells of its flags; every page renders without a warning, and every page about the library that
+# one refers to is there.
 set -euo pipefail
 
 src=${TE_TEST_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
@@ -14,18 +15,25 @@ cd "$src/man"
 failed=0
 fail() { echo "test_man: $*" >&2; failed=1; }
 
-# The functions that te.h declares, those that are defined inline included.
-functions=$(tr '\n' ' ' <"$src/include/te.h" |
-    grep -oE '(TE_API|static inline) [^;(]*[ *]te_[a-z_]+\(' | grep -oE 'te_[a-z_]+\($' |
-    tr -d '(' | sort -u)
-[ "$(wc -l <<<"$functions")" -ge 40 ] || fail "found only these functions in te.h:" $functions
+# functions_of HEADER NUMBER: those that it declares, at least so many; inline ones included.
+functions_of() {
+    local found
+    found=$(grep -v '^ *#' "$src/include/$1" | tr '\n' ' ' | grep -oE '(TE_API|static inline) [^;(]*[ *]\w+\(' |
+        grep -oE '\w+\($' | tr -d '(' | sort -u)
+    if [ "$(wc -l <<<"$found")" -lt "$2" ]; then
+        echo "test_man: found only these functions in $1:" $found >&2
+        exit 1
+    fi
+    echo "$found"
+}
+functions=$(functions_of te.h 40; functions_of transfer_engine_c.h 27)
 for f in $functions; do
     [ -f "man3/$f.3" ] || fail "man/man3/$f.3 is missing"
 done
 
 for page in man3/*.3; do
     name=$(basename "$page" .3)
-    grep -qx "$name" <<<"$functions" || fail "$page: te.h has no function $name"
+    grep -qx "$name" <<<"$functions" || fail "$page: no header has a function $name"
     read -r word target <"$page"
     [ "$word" = .so ] || target=$page
     if [ ! -f "$target" ]; then
@@ -38,27 +46,43 @@ for page in man3/*.3; do
         grep -qx ".SH $section" "$page" || fail "$page has no section $section"
     done
 done
+ours='te_\w+|transfer_engine\w*|[a-z]+[A-Z]\w*'
 while read -r page name section; do
     [ -f "man$section/$name.$section" ] || fail "$page refers to $name($section), which is not there"
 done < <(
     for page in man?/*.?; do
-        sed -nE "s|^\\.BR (te_[a-z_]+\|transfer_engine) \\(([37])\\).*|$page \\1 \\2|p" "$page"
+        sed -nE "s@^\\.BR ($ours) \(([137])\).*@$page \\1 \\2@p" "$page"
+        grep -oE "\\\\fB($ours)\\\\fP\([137]\)" "$page" | sed -E "s|.fB(\w+).fP.(.).|$page \\1 \\2|" || true
     done
 )
 
-# A prototype that differs from te.h's does not compile beside it.
+# A prototype that differs from the header's does not compile beside it.
 {
     echo '#include "te.h"'
+    echo '#include "transfer_engine_c.h"'
     for page in man3/*.3; do
         sed -n '/^\.SH SYNOPSIS/,/^\.SH DESCRIPTION/p' "$page" |
             sed -nE 's/\\-/-/g; s/^\\fB(.*)\\fP$/\1/p' |
-            awk '/^[a-z].* \*?te_[a-z_]+\(/ { inside = 1 } inside { print } /;$/ { inside = 0 }'
+            awk '/^[a-z].*[ *][A-Za-z_]+\(/ { inside = 1 } inside { print } /;$/ { inside = 0 }'
     done
 } >"$dir/prototypes.c"
 "$cc" -std=c17 -I "$src/include" -fsyntax-only "$dir/prototypes.c" ||
-    fail "a prototype differs from te.h's"
+    fail "a prototype differs from its header's"
 for f in $functions; do
     grep -qE "[ *]$f\(" "$dir/prototypes.c" || fail "no page has a prototype of $f"
+done
+
+# Every flag of a tool is told on its page; the validator's page sends one to that of the benchmark.
+for source in "$src"/tools/[!c]*.c; do
+    tool=${TE_TEST_BIN:-$src/build/bin}/$(basename "$source" .c)
+    [ -x "$tool" ] || continue # this build goes without te_metad
+    page=man1/$(basename "$tool").1
+    [ -f "$page" ] || { fail "$page is missing"; continue; }
+    pages=("$page")
+    [ "$page" != man1/transfer_engine_validator.1 ] || pages+=(man1/transfer_engine_bench.1)
+    for flag in $("$tool" --help | sed -nE 's/^  --([a-z_]+).*/\1/p'); do
+        sed 's/\\-/_/g' "${pages[@]}" | grep -wE "(__)?$flag" >/dev/null || fail "$page does not tell of --$flag"
+    done
 done
 
 if command -v groff >/dev/null; then
