@@ -72,6 +72,15 @@ for f in $functions; do
     grep -qE "[ *]$f\(" "$dir/prototypes.c" || fail "no page has a prototype of $f"
 done
 
+# The page of the C++ class names every method.
+page=man7/transfer_engine_hpp.7
+methods=$(sed -n '/^class TransferEngine/,/^  private:/p' "$src/include/transfer_engine.hpp" |
+    grep -oE '^    [A-Za-z:]+[^=]*[ *]\w+\(' | grep -oE '\w+\($' | tr -d '(' | sort -u)
+[ "$(wc -w <<<"$methods")" -ge 25 ] || fail "found only these methods in transfer_engine.hpp:" $methods
+for method in ${methods//TransferEngine/}; do
+    grep -w "${method%Batch}" $page >/dev/null || fail "$page does not name $method"
+done
+
 # Every flag of a tool is told on its page; the validator's page sends one to that of the benchmark.
 for source in "$src"/tools/[!c]*.c; do
     tool=${TE_TEST_BIN:-$src/build/bin}/$(basename "$source" .c)
