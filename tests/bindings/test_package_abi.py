@@ -138,6 +138,11 @@ def main():
     if not shutil.which("abidiff"):
         print("test_package_abi: abidiff is missing (abigail-tools)")
         return 77
+    sections = subprocess.run(["readelf", "-S", os.path.join(BUILD, "lib", "libtransfer_engine.so")],
+                              capture_output=True, text=True, check=True).stdout
+    if ".debug_info" not in sections:
+        print("test_package_abi: this build has no debug information")
+        return 77
     return 0 if unittest.main(exit=False).result.wasSuccessful() else 1
 
 
