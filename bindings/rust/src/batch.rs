@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Batches: requests that are submitted and watched.
+//!
+//! A batch shares the ownership of the regions and segments that its requests use until it is freed,
+//! and it is freed when its requests are over: whoever drops it early cancels them and waits for the
+//! memory to be quiet. One that is leaked keeps all that for ever, or until its scope ends.
+
+use crate::engine::Handle;
+use crate::error::{check, Error, ErrorKind, Result};
+use crate::event::BatchId;
+use crate::prepared::{List, Prepared};
+use crate::region::Registered;
+use crate::request::{milliseconds, same_engine, Opcode, Request, SubmitOptions};
+use crate::scope::Tracker;
+use crate::segment::Opened;
+use crate::sys;
+use crate::text::cut;
+use std::fmt;
+use std::marker::PhantomData;
+use std::os::raw::c_int;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+const REASON: usize = 1024;
+const FOR_EVER: i64 = -1;
+
+/// How far a request or a batch has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum State {
+    /// Handed to a transport or queued for it.
+    Waiting,
+    /// Accepted; the target's descriptor is being fetched again.
+    Pending,
+    /// Refused by the target: the range is not there, or the access not allowed.
+    Invalid,
+    /// Ended by [`Batch::cancel`], or with the engine.
+    Canceled,
+    /// READ: the bytes are in the region. WRITE: they are in the target's memory.
+    Completed,
+    /// The deadline passed.
+    Timeout,
+    /// Anything else.
+    Failed,
+}
+
+impl State {
+    fn of(raw: c_int) -> State {
+        match raw {
+            sys::TE_WAITING => State::Waiting,
+            sys::TE_PENDING => State::Pending,
+            sys::TE_INVALID => State::Invalid,
+            sys::TE_CANCELED => State::Canceled,
+            sys::TE_COMPLETED => State::Completed,
+            sys::TE_TIMEOUT => State::Timeout,
+            _ => State::Failed,
+        }
+    }
+
+    /// Whether it is over, well or not.
+    pub fn is_terminal(self) -> bool {
+        !matches!(self, State::Waiting | State::Pending)
+    }
+}
+
+/// State of a request or a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// How far it has come.
+    pub state: State,
+    /// Why it is in a state of failure.
+    pub error: Option<ErrorKind>,
+    /// Bytes moved so far, a lower bound; all once it is completed.
+    pub bytes: u64,
+}
+
+impl Status {
+    fn empty() -> sys::te_status {
+        sys::te_status { state: sys::TE_FAILED, error: 0, bytes: 0 }
+    }
+
+    fn of(raw: &sys::te_status) -> Status {
+        let error = if raw.error == 0 { None } else { Some(ErrorKind::of(raw.error)) };
+        Status { state: State::of(raw.state), error, bytes: raw.bytes }
+    }
+}
+
+/// What the requests use. Equal neighbours are kept once.
+#[derive(Default)]
+struct Held {
+    regions: Vec<Arc<Registered>>,
+    segments: Vec<Arc<Opened>>,
+    lists: Vec<Arc<List>>,
+    tasks: usize,
+}
+
+fn hold<T>(held: &mut Vec<Arc<T>>, one: &Arc<T>) {
+    if !held.last().map_or(false, |last| Arc::ptr_eq(last, one)) {
+        held.push(one.clone());
+    }
+}
+
+/// A bag of requests that are submitted together or one after the other and watched together.
+///
+/// `'a` is how long the memory of its regions lives at least; one of [`Engine::batch`] takes only
+/// regions that own theirs, one of [`Scope::batch`] those of the scope, too. Regions and segments may be
+/// dropped while the batch lives; they are ended after it.
+///
+/// Dropping a batch cancels what is unfinished and waits until the memory is quiet.
+///
+/// ```compile_fail,E0382
+/// # use transfer_engine::{Engine, Request, Result, Segment};
+/// # fn f(engine: &Engine, peer: &Segment) -> Result<()> {
+/// let region = engine.register(vec![0; 100], transfer_engine::Access::LocalOnly)?;
+/// let batch = engine.batch(1)?;
+/// let memory = region.into_vec();
+/// batch.submit(&[Request::read(&region, 0..100, peer, 0x1000)])?; // the region is gone
+/// # Ok(())
+/// # }
+/// ```
+///
+/// [`Engine::batch`]: crate::Engine::batch
+/// [`Scope::batch`]: crate::Scope::batch
+#[must_use = "a batch that is dropped is cancelled"]
+pub struct Batch<'a> {
+    engine: Arc<Handle>,
+    id: sys::te_batch,
+    held: Mutex<Held>,
+    tracker: Option<Arc<Tracker>>,
+    /// Neither longer nor shorter: a batch of another lifetime is another type.
+    life: PhantomData<fn(&'a ()) -> &'a ()>,
+}
+
+/// Cancels and frees a batch once its requests are over; whether that could be done.
+pub(crate) fn end(engine: &Handle, id: sys::te_batch) -> bool {
+    let mut status = Status::empty();
+    // SAFETY: the engine lives; ids are checked by it.
+    unsafe {
+        if sys::te_batch_status(engine.raw(), id, &mut status) != 0 {
+            return false;
+        }
+        if !State::of(status.state).is_terminal() {
+            sys::te_cancel(engine.raw(), id);
+        }
+        sys::te_wait(engine.raw(), id, FOR_EVER) == 0 && sys::te_batch_free(engine.raw(), id) == 0
+    }
+}
+
+impl<'a> Batch<'a> {
+    pub(crate) fn new(
+        engine: &Arc<Handle>,
+        capacity: usize,
+        tracker: Option<&Arc<Tracker>>,
+    ) -> Result<Batch<'a>> {
+        let mut id = 0;
+        // SAFETY: the engine lives.
+        check(unsafe { sys::te_batch_alloc(engine.raw(), capacity, &mut id) })?;
+        if let Some(tracker) = tracker {
+            tracker.add_batch(id);
+        }
+        Ok(Batch {
+            engine: engine.clone(),
+            id,
+            held: Mutex::default(),
+            tracker: tracker.cloned(),
+            life: PhantomData,
+        })
+    }
+
+    /// By which [`Events::take`] names it.
+    ///
+    /// [`Events::take`]: crate::Events::take
+    pub fn id(&self) -> BatchId {
+        BatchId(self.id)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many requests were submitted so far.
+    pub fn len(&self) -> usize {
+        self.held().tasks
+    }
+
+    /// Whether none was.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Submits requests: all of them, or on an error none. They are numbered in the order in which they
+    /// were submitted, and carry no order between each other. Never waits for the network.
+    ///
+    /// A target range that the peer has not got is no error here: such a request ends
+    /// [`State::Invalid`].
+    pub fn submit(&self, requests: &[Request<'_, 'a>]) -> Result<()> {
+        self.submit_with(requests, &SubmitOptions::new())
+    }
+
+    /// The same with a deadline, or a message that follows.
+    pub fn submit_with(
+        &self,
+        requests: &[Request<'_, 'a>],
+        options: &SubmitOptions<'_>,
+    ) -> Result<()> {
+        let raw = requests.iter().map(|r| r.raw(&self.engine)).collect::<Result<Vec<_>>>()?;
+        self.submitting(
+            options,
+            raw.len(),
+            |held| {
+                for request in requests {
+                    hold(&mut held.regions, &request.region.inner);
+                    hold(&mut held.segments, &request.segment.inner);
+                }
+            },
+            // SAFETY: the engine lives; the arrays are read during the call; the regions are held.
+            |options| unsafe {
+                sys::te_submit(self.engine.raw(), self.id, raw.as_ptr(), raw.len(), options)
+            },
+        )
+    }
+
+    /// Submits items of a prepared list by their numbers, in this order and each as often as it is
+    /// named.
+    pub fn submit_prepared(
+        &self,
+        list: &Prepared<'a>,
+        opcode: Opcode,
+        items: &[u32],
+        options: &SubmitOptions<'_>,
+    ) -> Result<()> {
+        same_engine(&self.engine, list.inner.engine())?;
+        self.submitting(
+            options,
+            items.len(),
+            |held| hold(&mut held.lists, &list.inner),
+            // SAFETY: as above, and the list holds its regions.
+            |options| unsafe {
+                sys::te_prep_submit(
+                    self.engine.raw(),
+                    self.id,
+                    list.inner.id(),
+                    opcode.raw(),
+                    items.as_ptr(),
+                    items.len(),
+                    options,
+                )
+            },
+        )
+    }
+
+    /// Takes hold of what the requests use before they start, and lets go if they do not.
+    fn submitting(
+        &self,
+        options: &SubmitOptions<'_>,
+        tasks: usize,
+        keep: impl FnOnce(&mut Held),
+        submit: impl FnOnce(*const sys::te_submit_opts) -> c_int,
+    ) -> Result<()> {
+        options.with_raw(&self.engine, |options| {
+            let mut held = self.held();
+            let before = (held.regions.len(), held.segments.len(), held.lists.len());
+            keep(&mut held);
+            if let Err(error) = check(submit(options)) {
+                held.regions.truncate(before.0);
+                held.segments.truncate(before.1);
+                held.lists.truncate(before.2);
+                return Err(error);
+            }
+            held.tasks += tasks;
+            Ok(())
+        })?
+    }
+
+    /// State of request number `task`, from 0.
+    pub fn status(&self, task: usize) -> Result<Status> {
+        let mut raw = Status::empty();
+        // SAFETY: the engine lives; id and number are checked by it.
+        check(unsafe { sys::te_status(self.engine.raw(), self.id, task, &mut raw) })?;
+        Ok(Status::of(&raw))
+    }
+
+    /// State of the whole batch: waiting while any request is unfinished, completed if all are, else the
+    /// first failure's.
+    pub fn overall(&self) -> Result<Status> {
+        let mut raw = Status::empty();
+        // SAFETY: as above.
+        check(unsafe { sys::te_batch_status(self.engine.raw(), self.id, &mut raw) })?;
+        Ok(Status::of(&raw))
+    }
+
+    /// Why a request did not complete, in one line; empty while it is unfinished or if it did.
+    pub fn reason(&self, task: usize) -> Result<String> {
+        let (text, rc) = cut(REASON, |buf, n| {
+            // SAFETY: as above; the buffer has the room that is told.
+            unsafe { sys::te_status_msg(self.engine.raw(), self.id, task, buf, n) }
+        });
+        check(rc)?;
+        Ok(text)
+    }
+
+    /// Waits until every request submitted so far is over. The bytes moved if all completed, else why
+    /// the first one that did not failed.
+    pub fn wait(&self) -> Result<u64> {
+        // SAFETY: as above.
+        check(unsafe { sys::te_wait(self.engine.raw(), self.id, FOR_EVER) })?;
+        self.outcome()
+    }
+
+    /// The same, for so long at most: `None` if some are unfinished then. Nothing is cancelled.
+    pub fn wait_timeout(&self, time: Duration) -> Result<Option<u64>> {
+        // SAFETY: as above.
+        let rc = unsafe { sys::te_wait(self.engine.raw(), self.id, milliseconds(time)) };
+        match check(rc) {
+            Ok(_) => self.outcome().map(Some),
+            Err(Error::Timeout(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn outcome(&self) -> Result<u64> {
+        let overall = self.overall()?;
+        let kind = match overall.error {
+            None if overall.state == State::Completed => return Ok(overall.bytes),
+            kind => kind.unwrap_or(ErrorKind::System),
+        };
+        for task in 0..self.len() {
+            if self.status(task)?.error == Some(kind) {
+                return Err(Error::new(kind, self.reason(task)?));
+            }
+        }
+        Err(Error::new(kind, kind.to_string()))
+    }
+
+    /// Asks that unfinished requests end soon; returns at once. Some may still complete. Wait for the
+    /// batch, then the memory is quiet.
+    pub fn cancel(&self) -> Result<()> {
+        // SAFETY: as above.
+        check(unsafe { sys::te_cancel(self.engine.raw(), self.id) })?;
+        Ok(())
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        if end(&self.engine, self.id) {
+            if let Some(tracker) = &self.tracker {
+                tracker.remove_batch(self.id);
+            }
+        } else {
+            // What requests may still use is left to them.
+            std::mem::forget(std::mem::take(&mut *self.held()));
+        }
+    }
+}
+
+impl fmt::Debug for Batch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").field("id", &self.id).field("len", &self.len()).finish()
+    }
+}

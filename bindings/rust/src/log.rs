@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The library's log lines. They are the process's, not an engine's.
+
+use crate::sys;
+use std::ffi::CStr;
+use std::os::raw::{c_char, c_int, c_void};
+use std::panic;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// How grave a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LogLevel {
+    /// Per piece of a request.
+    Trace,
+    /// Per connection.
+    Debug,
+    /// A few lines in an engine's life.
+    Info,
+    /// Something is worse than it should be.
+    Warn,
+    /// It cannot go on.
+    Error,
+    /// No line has it: as a limit it stands for silence.
+    Off,
+}
+
+impl LogLevel {
+    fn raw(self) -> c_int {
+        match self {
+            LogLevel::Trace => sys::TE_LOG_TRACE,
+            LogLevel::Debug => sys::TE_LOG_DEBUG,
+            LogLevel::Info => sys::TE_LOG_INFO,
+            LogLevel::Warn => sys::TE_LOG_WARN,
+            LogLevel::Error => sys::TE_LOG_ERROR,
+            LogLevel::Off => sys::TE_LOG_OFF,
+        }
+    }
+
+    fn of(raw: c_int) -> LogLevel {
+        match raw {
+            sys::TE_LOG_TRACE => LogLevel::Trace,
+            sys::TE_LOG_DEBUG => LogLevel::Debug,
+            sys::TE_LOG_INFO => LogLevel::Info,
+            sys::TE_LOG_WARN => LogLevel::Warn,
+            _ => LogLevel::Error,
+        }
+    }
+}
+
+/// Receives a line. Called from any thread; must not block for long and must not call this crate. A
+/// panic in it is swallowed.
+pub type LogSink = fn(LogLevel, &str);
+
+/// The sink of now. The library may still call the way in of an earlier one.
+static SINK: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+extern "C" fn receive(_arg: *mut c_void, level: c_int, line: *const c_char) {
+    let sink = SINK.load(Ordering::Acquire);
+    if sink.is_null() || line.is_null() {
+        return;
+    }
+    // SAFETY: not NULL, so stored by set_log_sink() from a LogSink.
+    let sink = unsafe { std::mem::transmute::<*mut (), LogSink>(sink) };
+    // SAFETY: the library passes a string that lives during the call.
+    let line = unsafe { CStr::from_ptr(line) }.to_string_lossy();
+    let _ = panic::catch_unwind(|| sink(LogLevel::of(level), &line));
+}
+
+/// Sends log lines to a function, or with `None` back to where they go by default.
+pub fn set_log_sink(sink: Option<LogSink>) {
+    let raw = sink.map_or(std::ptr::null_mut(), |f| f as *mut ());
+    SINK.store(raw, Ordering::Release);
+    let way_in = sink.map(|_| receive as sys::te_log_sink);
+    // SAFETY: the function may be called from any thread and for ever.
+    unsafe { sys::te_log_set_sink(way_in, std::ptr::null_mut()) };
+}
+
+/// Drops lines below this level.
+pub fn set_log_level(level: LogLevel) {
+    // SAFETY: a level of the interface.
+    unsafe { sys::te_log_set_level(level.raw()) };
+}

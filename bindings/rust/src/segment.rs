@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Segments: what other engines let this one reach.
+
+use crate::engine::Handle;
+use crate::error::{check, Result};
+use crate::prepared::{Item, Prepared};
+use crate::sys;
+use crate::text::to_c;
+use std::fmt;
+use std::sync::Arc;
+
+/// An open segment, closed with its last owner.
+pub(crate) struct Opened {
+    pub(crate) engine: Arc<Handle>,
+    pub(crate) id: sys::te_segment,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // SAFETY: the engine lives; no request holds the segment, since a batch shares its ownership.
+        unsafe { sys::te_close(self.engine.raw(), self.id) };
+    }
+}
+
+/// A buffer of a segment, by the addresses of its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteBuffer {
+    /// Where it begins: in the owner's address space, or in the row of a segment's files.
+    pub addr: u64,
+    /// How many bytes it has.
+    pub len: usize,
+}
+
+/// The memory that one engine lets others reach, opened with [`Engine::open`]. Clones are the same
+/// segment.
+///
+/// [`Engine::open`]: crate::Engine::open
+#[derive(Clone)]
+pub struct Segment {
+    pub(crate) inner: Arc<Opened>,
+}
+
+impl Segment {
+    pub(crate) fn open(engine: &Arc<Handle>, name: &str) -> Result<Segment> {
+        let name = to_c(name)?;
+        let mut id = sys::TE_LOCAL_SEGMENT;
+        // SAFETY: the engine lives; the string is read during the call only.
+        check(unsafe { sys::te_open(engine.raw(), name.as_ptr(), &mut id) })?;
+        Ok(Segment { inner: Arc::new(Opened { engine: engine.clone(), id }) })
+    }
+
+    pub(crate) fn local(engine: &Arc<Handle>) -> Segment {
+        let id = sys::TE_LOCAL_SEGMENT;
+        Segment { inner: Arc::new(Opened { engine: engine.clone(), id }) }
+    }
+
+    /// Whether it is the engine's own one.
+    pub fn is_local(&self) -> bool {
+        self.inner.id == sys::TE_LOCAL_SEGMENT
+    }
+
+    /// Its buffers, in the order of their addresses, as far as they are known here.
+    pub fn buffers(&self) -> Result<Vec<RemoteBuffer>> {
+        let mut found: Vec<sys::te_buffer> = Vec::new();
+        loop {
+            let room = found.capacity();
+            let mut total = 0;
+            // SAFETY: there is room for so many; the call writes no more.
+            check(unsafe {
+                sys::te_segment_buffers(
+                    self.inner.engine.raw(),
+                    self.inner.id,
+                    found.as_mut_ptr(),
+                    room,
+                    &mut total,
+                )
+            })?;
+            if total <= room {
+                // SAFETY: the call has written them.
+                unsafe { found.set_len(total) };
+                break;
+            }
+            found.reserve(total);
+        }
+        Ok(found.iter().map(|b| RemoteBuffer { addr: b.addr as u64, len: b.length }).collect())
+    }
+
+    /// Sends a message to the engine behind the segment; returns when that has it.
+    pub fn notify(&self, name: &str, message: &str) -> Result<()> {
+        let (name, message) = (to_c(name)?, to_c(message)?);
+        let engine = self.inner.engine.raw();
+        // SAFETY: the engine lives; the strings are read during the call only.
+        check(unsafe { sys::te_notify(engine, self.inner.id, name.as_ptr(), message.as_ptr()) })?;
+        Ok(())
+    }
+
+    /// Checks and looks up a list of pieces once, to be submitted again and again by number.
+    pub fn prepare<'a>(&self, items: &[Item<'_, 'a>]) -> Result<Prepared<'a>> {
+        Prepared::new(self, items)
+    }
+}
+
+impl fmt::Debug for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Segment").field("id", &self.inner.id).finish()
+    }
+}
