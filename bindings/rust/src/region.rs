@@ -137,9 +137,10 @@ impl Memory {
     fn into_vec(self) -> Option<Vec<u8>> {
         let memory = ManuallyDrop::new(self);
         match memory.owner {
-            // SAFETY: the parts of the Vec that of_vec() took apart, which nobody else frees.
             Owner::Vec(capacity) => {
-                Some(unsafe { Vec::from_raw_parts(memory.addr.as_ptr(), memory.length, capacity) })
+                let start = memory.addr.as_ptr();
+                // SAFETY: the parts of the Vec that of_vec() took apart, which nobody else frees.
+                Some(unsafe { Vec::from_raw_parts(start, memory.length, capacity) })
             }
             _ => None,
         }
