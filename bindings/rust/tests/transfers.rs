@@ -75,6 +75,14 @@ fn memory_of_every_origin() {
     raw.close().unwrap();
     assert_eq!(others.iter().filter(|b| **b == 9).count(), 10);
 
+    match near.alloc(4096, RegionOptions::new(Access::LocalOnly).location("cuda:0")) {
+        Ok(device) => {
+            let untouchable = device.copy_from(0, &[1]).unwrap_err();
+            assert_eq!(untouchable.kind(), ErrorKind::Unsupported);
+        }
+        Err(e) => assert!(matches!(e, Error::Unsupported(_) | Error::NoDevice(_)), "{e}"),
+    }
+
     drop(batch);
     assert!(boxed.into_vec().unwrap() == bytes);
     let (pages, why) = pages.into_vec().unwrap_err();
@@ -147,9 +155,12 @@ fn a_scope_ends_what_was_leaked_in_it() {
             let batch = scope.batch(2).unwrap();
             batch.submit(&[Request::read(&region, 0..SIZE, &peer, served.addr())]).unwrap();
             assert_eq!(near.stats().unwrap().regions, 1);
+            let item = Item { region: &region, range: 5..SIZE, remote: served.addr() };
+            let list = peer.prepare(&[item]).unwrap();
+            let options = SubmitOptions::new();
+            batch.submit_prepared(&list, Opcode::Write, &[0], &options).unwrap();
             if !dropped {
-                std::mem::forget(batch);
-                std::mem::forget(region);
+                std::mem::forget((batch, list, region));
             }
         });
         assert_eq!(near.stats().unwrap().regions, 0);

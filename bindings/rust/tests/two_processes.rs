@@ -57,7 +57,7 @@ impl Drop for Peer {
     }
 }
 
-fn moves_both_ways(engine: &Engine) {
+fn moves_both_ways(engine: &Engine, transport: &str) {
     let mut random = Random::new();
     let seed = random.next();
     let peer = Peer::start(seed);
@@ -65,6 +65,9 @@ fn moves_both_ways(engine: &Engine) {
     let segment = engine.open(&peer.segment).unwrap();
     let remote = segment.buffers().unwrap()[0].addr;
     let local = engine.register(vec![0; SIZE], Access::LocalOnly).unwrap();
+    let explained = engine.explain(&Request::read(&local, 0..1, &segment, remote)).unwrap();
+    let taken = |line: &str| line.contains(transport) && line.ends_with("taken");
+    assert!(explained.outcome.is_ok() && explained.text.lines().any(taken), "{}", explained.text);
     for round in 0..20 {
         let n = random.below(20) + 1;
         let batch = engine.batch(2 * n).unwrap();
@@ -98,10 +101,10 @@ fn moves_both_ways(engine: &Engine) {
 
 #[test]
 fn over_tcp() {
-    moves_both_ways(&common::engine());
+    moves_both_ways(&common::engine(), "tcp");
 }
 
 #[test]
 fn over_the_path_within_a_host() {
-    moves_both_ways(&Engine::builder().name("127.0.0.1").build().unwrap());
+    moves_both_ways(&Engine::builder().name("127.0.0.1").build().unwrap(), "host");
 }
