@@ -266,7 +266,7 @@ fn messages_probes_counters_and_explanations() {
     let batch = near.batch(1).unwrap();
     let request = Request::write(&local, 0..100, &peer, served.addr());
     let options = SubmitOptions::new().deadline(LONG).notify(&peer, "after", "the bytes");
-    batch.submit_with(&[request.clone()], &options).unwrap();
+    batch.submit_with(std::slice::from_ref(&request), &options).unwrap();
     batch.wait().unwrap();
     let mut got = Vec::new();
     for _ in 0..2000 {
