@@ -66,6 +66,10 @@ impl Tracker {
 
 /// Where borrowed memory can be registered; see [`Engine::scope`].
 ///
+/// Its end waits for requests that were leaked with their batch, which it cancels, and until no peer can
+/// touch the memory: longer than a moment only where a process of this host is stopped in the middle of
+/// writing to it.
+///
 /// Threads of [`std::thread::scope`] may share it, and its regions and batches.
 pub struct Scope<'scope, 'env: 'scope> {
     engine: &'env Engine,
