@@ -5,6 +5,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -126,18 +127,27 @@ class Bench(unittest.TestCase):
         self.assertEqual(proc.rc, 1, proc)
         self.assertIn("cannot open segment", proc.error_output())
 
+    def endless(self, served):
+        """An initiator that goes on for longer than any test, once it has a connection."""
+        idle = served.sockets()
+        initiator = te.Proc([te.tool(BENCH, EXAMPLES), f"--metadata_server={te.P2P}", "--protocol=tcp",
+                             f"--segment_id={served.segment}", "--local_server_name=127.0.0.1", "--duration=1000",
+                             *SMALL])
+        end = time.monotonic() + 20
+        while served.sockets() <= idle and time.monotonic() < end:
+            time.sleep(0.01)
+        return initiator
+
+    def test_a_signal_ends_an_initiator(self):
+        with te.Target(folder=EXAMPLES) as served, self.endless(served) as initiator:
+            self.assertEqual(initiator.stop(signal.SIGINT), 0, initiator)
+            self.assertRegex(initiator.output(), r"^Test completed: ")
+
     def test_a_target_that_dies(self):
-        with te.Target(folder=None) as served:
-            idle = served.sockets()
-            with te.Proc([te.tool(BENCH, EXAMPLES), f"--metadata_server={te.P2P}", "--protocol=tcp",
-                          f"--segment_id={served.segment}", "--local_server_name=127.0.0.1", "--duration=120",
-                          *SMALL]) as initiator:
-                end = time.monotonic() + 20
-                while served.sockets() <= idle and time.monotonic() < end:
-                    time.sleep(0.01)
-                served.kill()
-                self.assertEqual(initiator.wait(60), 1, initiator)
-                self.assertRegex(initiator.output() + initiator.error_output(), "Test failed|cannot open segment")
+        with te.Target(folder=None) as served, self.endless(served) as initiator:
+            served.kill()
+            self.assertEqual(initiator.wait(60), 1, initiator)
+            self.assertRegex(initiator.output() + initiator.error_output(), "Test failed|cannot open segment")
 
 
 class CMake(unittest.TestCase):

@@ -362,8 +362,11 @@ fn prepared_lists_move_the_items_that_are_named() {
 
 #[test]
 fn handles_keep_the_engine_and_its_last_owner_ends_it() {
-    let near = engine();
+    // A port outside of the range that other engines take theirs from.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let near = Engine::builder().name(free.to_string()).build().unwrap();
     let name = near.name().unwrap();
+    assert_eq!(name, near.address().unwrap());
     let other = engine();
     let region = near.register(vec![1; 100], Access::Read).unwrap();
     drop(near);
