@@ -80,3 +80,43 @@ pub fn set_log_level(level: LogLevel) {
     // SAFETY: a level of the interface.
     unsafe { sys::te_log_set_level(level.raw()) };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{set_log_level, set_log_sink, LogLevel};
+    use crate::{Engine, Error};
+    use std::sync::Mutex;
+
+    static LINES: Mutex<Vec<(LogLevel, String)>> = Mutex::new(Vec::new());
+
+    fn keep(level: LogLevel, line: &str) {
+        LINES.lock().unwrap().push((level, line.to_string()));
+    }
+
+    fn fail() {
+        let refused = Engine::builder().option("MC_NO_SUCH_OPTION", "1").build();
+        assert!(matches!(refused, Err(Error::NotFound(_))));
+    }
+
+    #[test]
+    fn a_sink_gets_lines_until_it_is_taken_away() {
+        set_log_sink(Some(keep));
+        fail();
+        let lines = std::mem::take(&mut *LINES.lock().unwrap());
+        let told = |(level, line): &(LogLevel, String)| {
+            *level >= LogLevel::Warn && line.contains("MC_NO_SUCH_OPTION")
+        };
+        assert!(lines.iter().any(told), "{lines:?}");
+
+        set_log_level(LogLevel::Off);
+        fail();
+        assert!(LINES.lock().unwrap().is_empty());
+        set_log_level(LogLevel::Warn);
+
+        set_log_sink(Some(|_, _| panic!("a panic of a sink stays with it")));
+        fail();
+        set_log_sink(None);
+        fail();
+        assert!(LINES.lock().unwrap().is_empty());
+    }
+}
