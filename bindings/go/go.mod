@@ -1,0 +1,3 @@
+module transferengine
+
+go 1.19

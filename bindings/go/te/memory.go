@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package te
+
+/*
+#include <stdlib.h>
+#include <te.h>
+*/
+import "C"
+
+import "unsafe"
+
+// Memory is a range that may be registered: see the package's text on memory.
+type Memory struct {
+	p    unsafe.Pointer
+	n    int
+	free func() error
+}
+
+// At is memory that Go's runtime does not own, such as of mmap, malloc or a device. It must stay
+// where it is until it is unregistered. For a slice of syscall.Mmap that is
+// te.At(unsafe.Pointer(&b[0]), len(b)).
+func At(p unsafe.Pointer, length int) *Memory {
+	return &Memory{p, length, func() error { return nil }}
+}
+
+// Alloc gives zeroed memory on a NUMA node ("cpu:0"), on a device ("cuda:0", "hip:0"), or on any
+// node ("" or "*"). It is gone after Free, and when the engine is closed.
+func (e *Engine) Alloc(length int, location string) (*Memory, error) {
+	if length <= 0 {
+		return nil, fail(ErrInvalid, "memory of %d bytes", length)
+	}
+	var p unsafe.Pointer
+	err := e.callLocated(location, func(where *C.char) C.int {
+		return C.te_alloc(e.c, C.size_t(length), where, &p)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Memory{p, length, func() error {
+		return e.call(func() C.int { return C.te_free(e.c, p) })
+	}}, nil
+}
+
+// callLocated is call for a function that takes a location.
+func (e *Engine) callLocated(location string, f func(where *C.char) C.int) error {
+	if location == "" {
+		location = "*"
+	}
+	return e.callNamed("location", location, f)
+}
+
+// Bytes are the memory itself, not a copy; they must not be used after Free, nor touched by the
+// program if the memory is a device's.
+func (m *Memory) Bytes() []byte { return unsafe.Slice((*byte)(m.p), m.n) }
+
+// Addr is where the memory begins: the Offset of requests of peers.
+func (m *Memory) Addr() uint64 { return uint64(uintptr(m.p)) }
+
+// Len is its length in bytes.
+func (m *Memory) Len() int { return m.n }
+
+// Free releases memory of Alloc and unpins that of Pin; other memory is left as it is. ErrBusy while
+// it is registered.
+func (m *Memory) Free() error { return m.free() }
+
+// Access says what peers may do with registered memory.
+type Access uint
+
+// LocalOnly memory is the Local side of requests of this engine, and nothing else.
+const (
+	LocalOnly   Access = C.TE_LOCAL_ONLY
+	RemoteRead  Access = C.TE_REMOTE_READ
+	RemoteWrite Access = C.TE_REMOTE_WRITE
+	RemoteRW    Access = C.TE_REMOTE_RW
+)
+
+// Register lets requests, and peers as far as access allows, use the memory until Unregister. The
+// location is that of Alloc; if empty it is found out.
+func (e *Engine) Register(m *Memory, location string, access Access) error {
+	return e.callLocated(location, func(where *C.char) C.int {
+		return C.te_register(e.c, m.p, C.size_t(m.n), where, C.uint(access))
+	})
+}
+
+// RegisterAll registers all of them or none, and tells peers once.
+func (e *Engine) RegisterAll(ms []*Memory, location string, access Access) error {
+	if len(ms) == 0 {
+		return nil
+	}
+	// In memory of C, since Go's must not hold pointers to pinned memory when C is given it.
+	list := (*C.te_buffer)(C.calloc(C.size_t(len(ms)), C.sizeof_te_buffer))
+	defer C.free(unsafe.Pointer(list))
+	for i, m := range ms {
+		at := &unsafe.Slice(list, len(ms))[i]
+		at.addr, at.length = m.p, C.size_t(m.n)
+	}
+	return e.callLocated(location, func(where *C.char) C.int {
+		return C.te_register_batch(e.c, list, C.size_t(len(ms)), where, C.uint(access))
+	})
+}
+
+// Unregister undoes Register. When it returns nil no peer touches the memory any more. ErrBusy while
+// requests of this engine use it.
+func (e *Engine) Unregister(m *Memory) error {
+	return e.call(func() C.int { return C.te_unregister(e.c, m.p) })
+}
+
+// UnregisterAll unregisters all of them, tells peers once, and returns the first error.
+func (e *Engine) UnregisterAll(ms []*Memory) error {
+	if len(ms) == 0 {
+		return nil
+	}
+	list := (*unsafe.Pointer)(C.calloc(C.size_t(len(ms)), C.size_t(unsafe.Sizeof(uintptr(0)))))
+	defer C.free(unsafe.Pointer(list))
+	for i, m := range ms {
+		unsafe.Slice(list, len(ms))[i] = m.p
+	}
+	return e.call(func() C.int { return C.te_unregister_batch(e.c, list, C.size_t(len(ms))) })
+}

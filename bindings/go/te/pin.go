@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build go1.21
+
+package te
+
+import (
+	"runtime"
+	"unsafe"
+)
+
+// Pin is Go's own memory, kept where it is until Free; unregister it before that. Needs Go 1.21.
+func Pin(b []byte) *Memory {
+	var pinner runtime.Pinner
+	p := unsafe.Pointer(unsafe.SliceData(b))
+	if len(b) > 0 {
+		pinner.Pin(p)
+	}
+	return &Memory{p, len(b), func() error {
+		pinner.Unpin()
+		return nil
+	}}
+}

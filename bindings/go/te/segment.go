@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package te
+
+/*
+#include <stdlib.h>
+#include <te.h>
+*/
+import "C"
+
+import "unsafe"
+
+// A Segment is everything that one engine lets others reach.
+type Segment struct {
+	e    *Engine
+	id   C.te_segment
+	name string
+}
+
+// A Buffer is one range of a segment.
+type Buffer struct {
+	Addr   uint64
+	Length uint64
+}
+
+// Open opens the segment of the engine of that name. It blocks while the metadata, or the peer, is
+// asked.
+func (e *Engine) Open(name string) (*Segment, error) {
+	s := &Segment{e: e, name: name}
+	var id C.te_segment
+	err := e.callNamed("name", name, func(c *C.char) C.int { return C.te_open(e.c, c, &id) })
+	if err != nil {
+		return nil, err
+	}
+	s.id = id
+	return s, nil
+}
+
+// Local is the segment of this engine itself; it need not be closed.
+func (e *Engine) Local() *Segment { return &Segment{e: e, id: C.TE_LOCAL_SEGMENT} }
+
+// Close gives the segment back; ErrBusy while transfers use it.
+func (s *Segment) Close() error {
+	return s.e.call(func() C.int { return C.te_close(s.e.c, s.id) })
+}
+
+// Refresh asks anew what the segment holds. Transfers do that by themselves where it matters.
+func (s *Segment) Refresh() error {
+	return s.e.callNamed("name", s.name, func(c *C.char) C.int { return C.te_refresh(s.e.c, c) })
+}
+
+// Buffers lists what the segment holds, in the order of addresses.
+func (s *Segment) Buffers() ([]Buffer, error) {
+	for room := 64; ; {
+		list := (*C.te_buffer)(C.calloc(C.size_t(room), C.sizeof_te_buffer))
+		var total C.size_t
+		err := s.e.call(func() C.int {
+			return C.te_segment_buffers(s.e.c, s.id, list, C.size_t(room), &total)
+		})
+		var out []Buffer
+		if err == nil && int(total) <= room {
+			out = make([]Buffer, int(total))
+			for i, b := range unsafe.Slice(list, int(total)) {
+				out[i] = Buffer{uint64(uintptr(b.addr)), uint64(b.length)}
+			}
+		}
+		C.free(unsafe.Pointer(list))
+		if err != nil || int(total) <= room {
+			return out, err
+		}
+		room = int(total)
+	}
+}
+
+// A Notification is a short message between engines.
+type Notification struct {
+	Name, Msg string
+}
+
+// Notify sends a message to the engine behind the segment and returns when that has it.
+func (s *Segment) Notify(n Notification) error {
+	msg, err := cstring("message", n.Msg)
+	if err != nil {
+		return err
+	}
+	defer C.free(unsafe.Pointer(msg))
+	return s.e.callNamed("name", n.Name, func(name *C.char) C.int {
+		return C.te_notify(s.e.c, s.id, name, msg)
+	})
+}
+
+// Notifications takes what has been received so far, oldest first.
+func (e *Engine) Notifications() ([]Notification, error) {
+	var list *C.te_notification
+	var n C.size_t
+	if err := e.call(func() C.int { return C.te_notify_recv(e.c, &list, &n) }); err != nil {
+		return nil, err
+	}
+	defer C.te_notify_free(list, n)
+	out := make([]Notification, int(n))
+	for i, got := range unsafe.Slice(list, int(n)) {
+		out[i] = Notification{C.GoString(got.name), C.GoString(got.msg)}
+	}
+	return out, nil
+}
+
+// Probe asks the engine of that name whether it lives.
+func (e *Engine) Probe(name string) error {
+	return e.callNamed("name", name, func(c *C.char) C.int { return C.te_probe(e.c, c) })
+}
