@@ -23,6 +23,7 @@
 package te
 
 /*
+#cgo pkg-config: transfer_engine
 #include <stdlib.h>
 #include <te.h>
 */
