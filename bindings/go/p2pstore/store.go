@@ -2,8 +2,8 @@
 
 // Package p2pstore spreads checkpoints among peers without a server that holds them. A trainer
 // registers a checkpoint, which stays in its memory; others get replicas into theirs, shard by
-// shard, from whoever has a shard, and serve what they have fetched from then on. So the trainer
-// sends each byte about once, however many want it, and may leave when others have it all.
+// shard, from whoever has a shard, and serve what they have fetched from then on. So the more want
+// it, the more give it, and the trainer may leave when others have it all.
 //
 // Who has what stands in etcd. What a checkpoint is (the sizes of its buffers, its shards and their
 // checksums) is one key; each holder has a key of its own, which hangs on a lease, so that one that

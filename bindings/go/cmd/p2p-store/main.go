@@ -88,6 +88,9 @@ func main() {
 	if err == nil {
 		err = run(o, words)
 	}
+	if errors.Is(err, context.Canceled) {
+		err = errors.New("interrupted; nothing is announced any more")
+	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "p2p-store: %s\n", strings.TrimPrefix(err.Error(), "p2pstore: "))
 		os.Exit(1)
