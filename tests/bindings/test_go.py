@@ -146,8 +146,8 @@ class StoreTest(unittest.TestCase):
 
     def start(self, *words):
         self.peers += 1
-        proc = te.Proc([Module.program, *words, f"--metadata_server={self.etcd.url}", f"--ttl={TTL}s",
-                        f"--local_server_name=peer-{self.peers}", "--verbose"])
+        proc = te.Proc([Module.program, f"--local_server_name=peer-{self.peers}", *words,
+                        f"--metadata_server={self.etcd.url}", f"--ttl={TTL}s", "--verbose"])
         self.addCleanup(proc.close)
         return proc
 
@@ -157,15 +157,15 @@ class StoreTest(unittest.TestCase):
         self.assertEqual(proc.wait(), rc, proc)
         return proc.output() if rc == 0 else proc.error_output()
 
-    def register(self, name, sizes, shard_size):
+    def register(self, name, sizes, shard_size, *words, seed=0):
         """A peer that serves random files, and their bytes."""
-        rng = random.Random(len(sizes))
+        rng = random.Random(seed)
         data, files = [rng.randbytes(n) for n in sizes], []
         for i, content in enumerate(data):
             files.append(os.path.join(self.folder, f"file-{i}"))
             with open(files[-1], "wb") as f:
                 f.write(content)
-        proc = self.start("register", name, *files, f"--shard_size={shard_size}")
+        proc = self.start("register", name, *files, f"--shard_size={shard_size}", *words)
         proc.wait_line(f"^registered {name}: {sum(sizes)} bytes", 60)
         return proc, data
 
@@ -211,7 +211,7 @@ class StoreTest(unittest.TestCase):
 
     def test_holder_killed(self):
         """In the middle of a fetch; those that are left serve on, and the dead are forgotten."""
-        trainer, data = self.register("big", (50_000_017, 20_000_003), "32K")
+        trainer, data = self.register("big", (50_000_017, 20_000_003), "8K")
         other = self.get("big")
         self.compare(other, data)
         fetch = self.get("big", "--parallel=2")
@@ -230,8 +230,8 @@ class StoreTest(unittest.TestCase):
 
     def test_none_left(self):
         """Who fetches when the last holder dies gives up, says why, and withdraws."""
-        trainer, _ = self.register("big", (60_000_001,), "16K")
-        fetch = self.get("big", "--parallel=1", "--patience=2s")
+        trainer, _ = self.register("big", (60_000_001,), "4K")
+        fetch = self.get("big", "--parallel=1", "--protocol=tcp", "--patience=2s")
         fetch.wait_error("got big: 10 %")
         trainer.kill()
         self.assertEqual(fetch.wait(), 1, fetch)
@@ -239,12 +239,31 @@ class StoreTest(unittest.TestCase):
         self.assertEqual([key for key in self.holders() if key.endswith(f"peer-{self.peers}")], [])
 
     def test_interrupted(self):
-        self.register("big", (60_000_001,), "16K")
-        fetch = self.get("big", "--parallel=1")
+        self.register("big", (60_000_001,), "4K")
+        fetch = self.get("big", "--parallel=1", "--protocol=tcp")
         fetch.wait_error("got big: 10 %")
         self.assertEqual(fetch.stop(signal.SIGINT), 1, fetch)
         self.assertIn("interrupted", fetch.error_output())
         self.assertEqual(len(self.holders()), 1)
+
+    def test_holder_frozen(self):
+        """What was asked of a peer that no longer answers is asked of another once it is forgotten."""
+        trainer, data = self.register("m", (10_000_019,), "64K")
+        other = self.get("m")
+        self.compare(other, data)
+        stores.freeze(trainer)
+        fetch = self.get("m", "--protocol=tcp")
+        self.compare(fetch, data)
+        os.kill(trainer.pid, signal.SIGCONT)
+        self.wait_holders(3)
+
+    def test_restarted(self):
+        """The same peer, after a crash, with other bytes: its old life is not in the way."""
+        again = "--local_server_name=trainer"
+        self.register("m", (100_003,), "10000", again)[0].kill()
+        _, data = self.register("m", (70_001, 3), "9999", again, seed=1)
+        fetch = self.get("m", "--leave")
+        self.compare(fetch, data)
 
     def test_deleted(self):
         trainer, data = self.register("m", (100_003,), "10000")

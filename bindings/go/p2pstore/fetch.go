@@ -33,6 +33,10 @@ type source struct {
 	failures int   // in a row
 	usable   time.Time
 
+	// alive ends when etcd has it no more: what is being taken from it then is taken elsewhere.
+	alive  context.Context
+	forget context.CancelFunc
+
 	opening sync.Mutex
 	segment *te.Segment
 }
@@ -177,6 +181,13 @@ func (f *fetching) look() {
 		if known := f.sources[key]; known != nil && known.revision == fresh.revision {
 			known.holder = fresh.holder
 			now[key] = known
+			continue
+		}
+		fresh.alive, fresh.forget = context.WithCancel(f.ctx)
+	}
+	for key, known := range f.sources {
+		if now[key] != known {
+			known.forget()
 		}
 	}
 	f.sources = now
@@ -315,7 +326,10 @@ func (f *fetching) take(at int, from *source) error {
 	err = b.Submit([]te.Request{{Op: te.Read, Local: local, Target: segment, Offset: remote}},
 		&te.SubmitOptions{Timeout: f.s.o.ShardTimeout})
 	if err == nil {
-		err = b.Wait(f.ctx)
+		err = b.Wait(from.alive)
+	}
+	if err != nil && from.alive.Err() != nil && f.ctx.Err() == nil {
+		err = errors.New("it is there no more")
 	}
 	if err == nil && len(f.Sums) > 0 && !f.s.o.NoChecksums &&
 		crc32.Checksum(local, castagnoli) != f.sum(at) {

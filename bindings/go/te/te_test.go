@@ -403,8 +403,8 @@ func TestCancel(t *testing.T) {
 	local, remote := alloc(t, e, size, LocalOnly), alloc(t, peer, size, RemoteRW)
 	s := open(t, e, name(t, peer))
 	ended := 0
-	for i := 0; i < 20; i++ {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i)*100*time.Microsecond)
+	for i := 0; i < 20 || (i < 1000 && ended == 0); i++ {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i%20)*100*time.Microsecond)
 		for j := range local.Bytes()[:4096] {
 			local.Bytes()[j] = byte(i + 1)
 		}
