@@ -182,16 +182,20 @@ func (b *Batch) Submit(reqs []Request, o *SubmitOptions) error {
 		return C.go_submit(b.e.c, b.id, &list[0], C.size_t(len(list)), opts)
 	})
 	runtime.KeepAlive(reqs)
-	if err != nil {
-		return err
+	if err == nil {
+		b.submitted(len(reqs))
 	}
+	return err
+}
+
+// submitted counts requests that have been started. Close has not seen them if it came between.
+func (b *Batch) submitted(n int) {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
-	b.n += len(reqs)
+	b.n += n
 	if b.e.closed && b.e.c != nil {
 		C.te_cancel(b.e.c, b.id)
 	}
-	return nil
 }
 
 // c copies the options to memory of C.
