@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-# build/bin/p2p-store, built by go against build/lib. A file for pkg-config stands in for the installed
-# one; the hash in it makes go, which does not look at headers of others, notice another te.h.
+# build/bin/p2p-store, built by go against build/lib. GOENV=build/go/env lets any go command do the same.
+# Of flags go's cache minds those, not what pkg-config says, and it minds no headers of others: hence
+# the hash of te.h.
 
-set(te_go_pc ${PROJECT_BINARY_DIR}/go/transfer_engine.pc)
 get_filename_component(te_go_include ${CMAKE_CURRENT_LIST_DIR}/../../include ABSOLUTE)
+set(te_go_lib ${PROJECT_BINARY_DIR}/lib)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${te_go_include}/te.h)
 file(SHA256 ${te_go_include}/te.h te_go_hash)
-file(WRITE ${te_go_pc} "Name: transfer_engine\nDescription: as built\nVersion: 0\n"
-    "Cflags: -I\"${te_go_include}\" -DTE_H_${te_go_hash}\n"
-    "Libs: -L\"${PROJECT_BINARY_DIR}/lib\" \"-Wl,-rpath,${PROJECT_BINARY_DIR}/lib\" -ltransfer_engine\n")
+file(WRITE ${PROJECT_BINARY_DIR}/go/env "\
+PKG_CONFIG=true
+CGO_CFLAGS=\"-I${te_go_include}\" -DTE_H_${te_go_hash} -O2 -g
+CGO_LDFLAGS=\"-L${te_go_lib}\" \"-Wl,-rpath,${te_go_lib}\" -ltransfer_engine
+GOFLAGS=-buildvcs=false
+GOPROXY=off
+GOTOOLCHAIN=local
+")
 
 add_custom_target(p2p_store ALL
-    COMMAND ${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${PROJECT_BINARY_DIR}/go GOTOOLCHAIN=local
-        GOPROXY=off GOFLAGS=-buildvcs=false
+    COMMAND ${CMAKE_COMMAND} -E env GOENV=${PROJECT_BINARY_DIR}/go/env
         ${TE_GO} build -o ${PROJECT_BINARY_DIR}/bin/p2p-store ./cmd/p2p-store
     WORKING_DIRECTORY ${CMAKE_CURRENT_LIST_DIR}
     COMMENT "Building p2p-store by ${TE_GO}"

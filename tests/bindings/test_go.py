@@ -18,10 +18,11 @@ import te_stores as stores  # noqa: E402
 MODULE = os.path.join(te.SRC, "bindings", "go")
 TTL = 2
 
-# p2p_store.cmake as a build includes it, with libraries that are there already.
+# p2p_store.cmake as the build includes it, with libraries that are there already.
 PROJECT = """
 cmake_minimum_required(VERSION 3.21)
 project(module NONE)
+set(PROJECT_BINARY_DIR {build})
 add_custom_target(te_shared)
 set(TE_GO {go})
 include({module}/p2p_store.cmake)
@@ -30,31 +31,32 @@ include({module}/p2p_store.cmake)
 
 class Module:
     """The module, built once for all tests."""
-    folder = program = None
+    program = os.path.join(te.BUILD, "bin", "p2p-store")
+    built = False
 
     @classmethod
     def build(cls):
-        if cls.folder:
+        if cls.built:
             return
-        for name, package in (("go", "golang-go"), ("pkg-config", "pkgconf"), ("cmake", "cmake")):
-            stores.program(name, package)
+        stores.program("go", "golang-go")
         library = os.path.join(te.BUILD, "lib")
         if not os.path.exists(os.path.join(library, "libtransfer_engine.so")):
             te.skip(f"{library}/libtransfer_engine.so is not built")
-        folder = os.path.join(te.Workdir.get(), "module")
-        os.makedirs(os.path.join(folder, "source"))
-        os.symlink(os.path.abspath(library), os.path.join(folder, "lib"))
-        with open(os.path.join(folder, "source", "CMakeLists.txt"), "w", encoding="utf-8") as f:
-            f.write(PROJECT.format(go=shutil.which("go"), module=MODULE))
-        os.environ.update(PKG_CONFIG_PATH=os.path.join(folder, "go"), GOTOOLCHAIN="local", GOPROXY="off",
-                          GOFLAGS="-buildvcs=false")
         if "GOCACHE" not in os.environ:
             home = os.environ.get("HOME")
             os.environ["GOCACHE"] = (os.path.join(home, ".cache", "go-build") if home else
                                      os.path.join(te.BUILD, "go-cache"))
-        run("cmake", "-S", os.path.join(folder, "source"), "-B", folder)
-        run("cmake", "--build", folder)
-        cls.folder, cls.program = folder, os.path.join(folder, "bin", "p2p-store")
+        project = os.path.join(te.Workdir.get(), "project")
+        os.makedirs(project, exist_ok=True)
+        with open(os.path.join(project, "CMakeLists.txt"), "w", encoding="utf-8") as f:
+            f.write(PROJECT.format(go=shutil.which("go"), module=MODULE, build=te.BUILD))
+        run("cmake", "-S", project, "-B", os.path.join(project, "build"))
+        for name in list(os.environ): # would beat the file
+            if re.fullmatch(r"GO(FLAGS|PROXY|TOOLCHAIN)|CGO_\w+|PKG_CONFIG", name):
+                del os.environ[name]
+        os.environ["GOENV"] = os.path.join(te.BUILD, "go", "env")
+        run("cmake", "--build", os.path.join(project, "build"))
+        cls.built = True
 
 
 def run(*command, cwd=None, env=None, timeout=240):
