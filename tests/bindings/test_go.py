@@ -39,6 +39,7 @@ class Module:
         if cls.built:
             return
         stores.program("go", "golang-go")
+        stores.program("pkg-config", "pkgconf")
         library = os.path.join(te.BUILD, "lib")
         if not os.path.exists(os.path.join(library, "libtransfer_engine.so")):
             te.skip(f"{library}/libtransfer_engine.so is not built")
@@ -81,6 +82,19 @@ class ModuleTest(unittest.TestCase):
 
     def test_vet(self):
         self.assertEqual(run("go", "vet", "./...", cwd=MODULE), "")
+
+    def test_pkg_config(self):
+        """The library as pkg-config finds it. CGO_CFLAGS parts build trees: go's cache minds no .pc file."""
+        library, include = os.path.join(te.BUILD, "lib"), os.path.join(te.SRC, "include")
+        with open(os.path.join(te.BUILD, "go", "transfer_engine.pc"), "w", encoding="utf-8") as f:
+            f.write(f"Name: transfer_engine\nDescription: as built\nVersion: 0\nCflags: -I{include}\n"
+                    f"Libs: -L{library} -Wl,-rpath,{library} -ltransfer_engine\n")
+        program = os.path.join(te.Workdir.get(), "p2p-store")
+        run("go", "build", "-o", program, "./cmd/p2p-store", cwd=MODULE,
+            env={"GOENV": "off", "GOFLAGS": "-buildvcs=false", "GOPROXY": "off", "GOTOOLCHAIN": "local",
+                 "CGO_CFLAGS": f"-O2 -g -I{te.BUILD}",
+                 "PKG_CONFIG_PATH": os.path.join(te.BUILD, "go")})
+        self.assertIn("usage: p2p-store", run(program, "--help"))
 
     def test_packages(self):
         with stores.Etcd() as etcd:
