@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Zero-copy transfers between the memory of processes and hosts.
+
+Engine and what it gives are the interface of this package; TransferEngine is Mooncake's, for programs
+that were written for that.
+"""
+from ._batch import Batch, Opcode, Prepared, TaskStatus, TransferState
+from ._engine import Access, Engine, Notice, Region, Segment
+from ._errors import (
+    EngineClosed,
+    FatalError,
+    NotRegistered,
+    PathError,
+    RequestError,
+    TransferCanceled,
+    TransferError,
+    TransferTimeout,
+)
+from ._native import VERSION as __version__
+from .mooncake import TransferEngine, TransferNotify, TransferOpcode
+
+__all__ = [
+    "Access",
+    "Batch",
+    "Engine",
+    "EngineClosed",
+    "FatalError",
+    "NotRegistered",
+    "Notice",
+    "Opcode",
+    "PathError",
+    "Prepared",
+    "Region",
+    "RequestError",
+    "Segment",
+    "TaskStatus",
+    "TransferCanceled",
+    "TransferEngine",
+    "TransferError",
+    "TransferNotify",
+    "TransferOpcode",
+    "TransferState",
+    "TransferTimeout",
+    "__version__",
+]

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transfers under way."""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import math
+import time
+from array import array
+from ctypes import byref
+from enum import IntEnum
+from typing import Any, Callable, Generator, List, NamedTuple, Optional, Sequence, Tuple
+
+from ._aio import Reactor
+from ._errors import TIMEOUT, EngineClosed, TransferError, error_for
+from ._memory import words
+from ._native import Status, SubmitOptions, lib, text
+from ._state import State
+
+_SLICE_MS = 200  # a blocking wait looks so often whether the interpreter got a signal
+
+
+class Opcode(IntEnum):
+    READ = 0
+    WRITE = 1
+
+
+class TransferState(IntEnum):
+    """See enum te_state of te.h."""
+
+    WAITING = 0
+    PENDING = 1
+    INVALID = 2
+    CANCELED = 3
+    COMPLETED = 4
+    TIMEOUT = 5
+    FAILED = 6
+
+
+class TaskStatus(NamedTuple):
+    """How one request stands. `message` says why it failed."""
+
+    state: TransferState
+    error: int
+    nbytes: int
+    message: str
+
+
+def submit_options(
+    timeout: Optional[float], notify: Optional[Tuple[str, str]], target: int
+) -> Optional[SubmitOptions]:
+    """te_submit_opts, None where all is as usual."""
+    if timeout is None and notify is None:
+        return None
+    options = SubmitOptions(size=ctypes.sizeof(SubmitOptions))
+    if timeout is not None:
+        options.deadline_ms = max(1, math.ceil(timeout * 1000))
+    if notify is not None:
+        options.notify_name = text(notify[0], "name")
+        options.notify_msg = text(notify[1], "msg")
+        options.notify_target = target
+    return options
+
+
+class Batch:
+    """Requests that were started together; like a concurrent.futures.Future, and to be awaited.
+
+    The objects that its requests name are kept alive until it has ended. close(), or the end of a with
+    block, cancels what is unfinished and returns when the memory is quiet. A batch that is dropped goes
+    on; it is put away later.
+    """
+
+    __slots__ = ("_state", "_reactor", "_freed", "id", "count")
+
+    def __init__(self, state: State, reactor: Reactor, ident: int, count: int) -> None:
+        self._state = state
+        self._reactor = reactor
+        self._freed = False
+        self.id = ident
+        self.count = count
+
+    @classmethod
+    def start(
+        cls, state: State, reactor: Reactor, n: int, keep: Any, submit: Callable[[int, int], int]
+    ) -> Batch:
+        """A batch of `n` requests, which submit(engine, batch) starts."""
+        ident = ctypes.c_uint64()
+        with state as handle:
+            if state.orphans:
+                state.reap()
+            lib.check(lib.te_batch_alloc(handle, max(n, 1), byref(ident)))
+            batch = ident.value
+            # Before any of it can start: close() looks through this for what to cancel.
+            state.live[batch] = keep
+            rc = submit(handle, batch) if n else 0
+            if rc < 0:
+                failed = error_for(rc, lib.te_errmsg().decode("utf-8", "replace"))
+                lib.te_batch_free(handle, batch)
+                state.live.pop(batch, None)
+                raise failed
+        return cls(state, reactor, batch, n)
+
+    def status(self) -> TaskStatus:
+        """How the whole stands: WAITING while any is unfinished, else the first failure's."""
+        status = Status()
+        with self._state as handle:
+            lib.check(lib.te_batch_status(handle, self.id, byref(status)))
+        return TaskStatus(TransferState(status.state), status.error, status.bytes, "")
+
+    def tasks(self) -> List[TaskStatus]:
+        """How each request stands, in their order."""
+        status, buffer = Status(), ctypes.create_string_buffer(1024)
+        found = []
+        with self._state as handle:
+            for i in range(self.count):
+                lib.check(lib.te_status(handle, self.id, i, byref(status)))
+                message = ""
+                if status.error:
+                    lib.check(lib.te_status_msg(handle, self.id, i, buffer, len(buffer)))
+                    message = buffer.value.decode("utf-8", "replace")
+                found.append(
+                    TaskStatus(TransferState(status.state), status.error, status.bytes, message)
+                )
+        return found
+
+    def done(self) -> bool:
+        """True once every request has ended, however."""
+        status = Status()
+        with self._state as handle:
+            lib.check(lib.te_batch_status(handle, self.id, byref(status)))
+        return status.state not in (TransferState.WAITING, TransferState.PENDING)
+
+    def wait(self, timeout: Optional[float] = None) -> bool:
+        """Waits until every request has ended, `timeout` seconds at most; true if they have."""
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        with self._state as handle:
+            while True:
+                left_ms = max(0.0, until - time.monotonic()) * 1000
+                rc = lib.te_wait(handle, self.id, math.ceil(min(_SLICE_MS, left_ms)))
+                if rc != TIMEOUT:
+                    lib.check(rc)
+                    return True
+                if time.monotonic() >= until:
+                    return False
+
+    def result(self, timeout: Optional[float] = None) -> int:
+        """The number of bytes moved, once all requests are complete; raises the first failure.
+
+        TransferTimeout after `timeout` seconds: the transfer goes on, as with a Future.
+        """
+        if not self.wait(timeout):
+            raise error_for(TIMEOUT, f"the batch has not ended within {timeout} s; it goes on")
+        status = self.status()
+        if status.error:
+            raise self._failure(status.error)
+        return status.nbytes
+
+    def exception(self, timeout: Optional[float] = None) -> Optional[TransferError]:
+        """What result() would raise, or None."""
+        try:
+            self.result(timeout)
+        except TransferError as e:
+            return e
+        return None
+
+    def _failure(self, error: int) -> TransferError:
+        for i, task in enumerate(self.tasks()):
+            if task.error:
+                place = f"request {i} of {self.count}: " if self.count > 1 else ""
+                return error_for(task.error, place + task.message)
+        return error_for(error, "the batch failed")
+
+    def cancel(self) -> None:
+        """Asks that what is unfinished ends soon; wait() tells when it has."""
+        with self._state as handle:
+            lib.check(lib.te_cancel(handle, self.id))
+
+    def close(self) -> None:
+        """Cancels what is unfinished, waits until the memory is quiet, and frees the batch."""
+        if self._freed or self._state.closed:
+            return
+        with self._state as handle:
+            while lib.te_batch_free(handle, self.id) < 0:
+                lib.check(lib.te_cancel(handle, self.id))
+                lib.check(lib.te_wait(handle, self.id, -1))
+            self._freed = True
+            self._state.live.pop(self.id, None)
+
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not self._freed:
+            self._state.orphans.append(self.id)
+
+    def __await__(self) -> Generator[Any, None, int]:
+        return self._finished().__await__()
+
+    async def _finished(self) -> int:
+        try:
+            await self._reactor.finished(self.id)
+        except asyncio.CancelledError:
+            with contextlib.suppress(EngineClosed):  # then its memory is quiet
+                self.cancel()
+                await self._quiet()
+            raise
+        return self.result()
+
+    async def _quiet(self) -> None:
+        """Waits until the batch has ended, whoever else cancels the task meanwhile."""
+        while not self.done():
+            try:
+                await self._reactor.finished(self.id)
+            except asyncio.CancelledError:
+                continue
+
+
+class Prepared:
+    """Pieces of one segment, looked up once. Threads may start from one list at the same time."""
+
+    def __init__(
+        self, state: State, reactor: Reactor, ident: int, segment: int, count: int, keep: Any
+    ) -> None:
+        self._state = state
+        self._reactor = reactor
+        self._segment = segment
+        self._keep = keep
+        self.id = ident
+        self.count = count
+
+    def start(
+        self,
+        opcode: Opcode,
+        indexes: Optional[Sequence[int]] = None,
+        *,
+        timeout: Optional[float] = None,
+        notify: Optional[Tuple[str, str]] = None,
+    ) -> Batch:
+        """Starts the pieces of these numbers, in this order (None: all)."""
+        table = None if indexes is None else array("I", words(indexes, "indexes"))
+        n = self.count if table is None else len(table)
+        where = None if table is None else table.buffer_info()[0]
+        options = submit_options(timeout, notify, self._segment)
+        return Batch.start(
+            self._state,
+            self._reactor,
+            n,
+            (self._keep, table),
+            lambda handle, batch: lib.te_prep_submit(
+                handle, batch, self.id, opcode, where, n, options
+            ),
+        )
+
+    def close(self) -> None:
+        """Frees the list; what was started from it goes on."""
+        if self.id and not self._state.closed:
+            with self._state as handle:
+                lib.check(lib.te_prep_destroy(handle, self.id))
+        self.id = 0
+
+    def __enter__(self) -> Prepared:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

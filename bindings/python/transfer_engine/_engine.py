@@ -1,0 +1,530 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engines, registered memory and segments."""
+from __future__ import annotations
+
+import ctypes
+import sys
+import weakref
+from array import array
+from ctypes import byref
+from enum import IntFlag
+from types import TracebackType
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type
+
+from ._aio import Reactor
+from ._batch import Batch, Opcode, Prepared, submit_options
+from ._memory import local_words, sized_span, words
+from ._native import COUNTERS, Buffer, Notification, Options, Request, Stats, lib, sized_text, text
+from ._state import State
+
+
+assert ctypes.sizeof(Request) == 40
+_INT = 1 if sys.byteorder == "little" else 1 << 32  # an int in the first half of a word
+
+
+class Access(IntFlag):
+    """What peers may do with a region."""
+
+    LOCAL_ONLY = 0
+    READ = 1
+    WRITE = 2
+    READ_WRITE = 3
+
+
+class Notice(NamedTuple):
+    """A notification."""
+
+    name: str
+    msg: str
+
+
+def create(
+    metadata: str,
+    name: Optional[str],
+    address: Optional[str],
+    port: int,
+    auto_discover: bool,
+    options: Mapping[str, str],
+) -> int:
+    """te_engine_create()."""
+    o = Options()
+    lib.te_options_init_size(byref(o), ctypes.sizeof(o))
+    o.metadata = text(metadata, "metadata")
+    o.local_server_name = None if name is None else text(name, "name")
+    o.ip_or_host_name = None if address is None else text(address, "address")
+    o.rpc_port = port
+    o.auto_discover = auto_discover
+    handle = ctypes.c_void_p()
+    try:
+        for key, value in options.items():
+            lib.check(lib.te_option_set(byref(o), text(key, "option"), text(str(value), key)))
+        lib.check(lib.te_engine_create(byref(o), byref(handle)))
+    finally:
+        lib.te_options_fini(byref(o))
+    assert handle.value is not None
+    return handle.value
+
+
+class Engine:
+    """An engine: its threads, sockets and registered memory.
+
+    metadata       how engines find each other: "P2PHANDSHAKE", "http://...", "etcd://...", "redis://..."
+    name           the segment's name, unique in the cluster; "host:port" asks for that RPC port
+    address, port  what peers are told, where that is not what the name says
+    auto_discover  install the transports that suit this host; else only "local"
+    options        options by the names of their environment variables, which they beat (docs/config.md)
+
+    Every method may be called from any thread. close(), or the end of a with block, ends all transfers.
+    """
+
+    def __init__(
+        self,
+        metadata: str = "P2PHANDSHAKE",
+        name: Optional[str] = None,
+        *,
+        address: Optional[str] = None,
+        port: int = 0,
+        auto_discover: bool = True,
+        options: Optional[Mapping[str, str]] = None,
+    ) -> None:
+        self._state = State(
+            create(metadata, name, address, port, auto_discover, {} if options is None else options)
+        )
+        self._reactor = Reactor(self._state)
+        weakref.finalize(self, self._state.close).atexit = False
+
+    def close(self) -> None:
+        """Ends all transfers and the engine; afterwards its memory is touched no more."""
+        self._state.close()
+        self._reactor.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+    @property
+    def handle(self) -> int:
+        """The te_engine *, for other code that calls the library."""
+        with self._state as handle:
+            return handle
+
+    @property
+    def name(self) -> str:
+        """The name of this engine's segment, which peers open."""
+        with self._state as handle:
+            return sized_text(lambda buffer, n: lib.te_engine_name(handle, buffer, n))
+
+    @property
+    def address(self) -> str:
+        """host:port of the RPC listener as peers are told it."""
+        with self._state as handle:
+            return sized_text(lambda buffer, n: lib.te_engine_addr(handle, buffer, n))
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    # ------------------------------------------------------------------------------------ transports
+
+    def install(self, transport: str, argument: Optional[str] = None) -> None:
+        """Installs a transport that auto_discover did not."""
+        with self._state as handle:
+            lib.check(
+                lib.te_transport_install(
+                    handle,
+                    text(transport, "transport"),
+                    None if argument is None else text(argument, "argument"),
+                )
+            )
+
+    def uninstall(self, transport: str) -> None:
+        with self._state as handle:
+            lib.check(lib.te_transport_uninstall(handle, text(transport, "transport")))
+
+    def topology(self) -> str:
+        """The NIC priority matrix, as JSON."""
+        with self._state as handle:
+            return sized_text(lambda buffer, n: lib.te_topology_json(handle, buffer, n))
+
+    def links(self, json: bool = False) -> str:
+        """The NICs and the topology, as text or as JSON."""
+        with self._state as handle:
+            return sized_text(lambda buffer, n: lib.te_links(handle, json, buffer, n))
+
+    # ---------------------------------------------------------------------------------------- memory
+
+    def register(
+        self,
+        buffer: Any,
+        length: Optional[int] = None,
+        *,
+        location: str = "*",
+        access: Optional[Access] = None,
+    ) -> Region:
+        """Registers memory: an object that holds some, or an address and a length.
+
+        The object is kept alive until the region is closed. What cannot be written to, such as bytes, is
+        registered for reading only, unless `access` says otherwise.
+        """
+        return self.register_many([buffer], None if length is None else [length], location, access)[0]
+
+    def register_many(
+        self,
+        buffers: Sequence[Any],
+        lengths: Optional[Sequence[int]] = None,
+        location: str = "*",
+        access: Optional[Access] = None,
+    ) -> List[Region]:
+        """Registers all of them or none, and tells peers of them at once."""
+        spans = [
+            sized_span(b, None if lengths is None else lengths[i]) for i, b in enumerate(buffers)
+        ]
+        read_only = not all(where.writable for where, _ in spans)
+        if access is None:
+            access = Access.READ if read_only else Access.READ_WRITE
+        elif read_only and access & Access.WRITE:
+            raise BufferError("memory that cannot be written to is not for peers to write to")
+        table = (Buffer * len(spans))(*[(where.address, length) for where, length in spans])
+        with self._state as handle:
+            lib.check(
+                lib.te_register_batch(
+                    handle, table, len(spans), text(location, "location"), int(access)
+                )
+            )
+            for where, _ in spans:
+                self._state.pins[where.address] = where.keep
+        return [Region(self, where.address, length) for where, length in spans]
+
+    def unregister(self, *regions: int) -> None:
+        """Takes away the regions that begin at these addresses; goes on after a failure."""
+        table = words(regions, "regions")
+        with self._state as handle:
+            lib.check(lib.te_unregister_batch(handle, table.buffer_info()[0], len(table)))
+            for address in table:
+                self._state.pins.pop(address, None)
+
+    def alloc(self, length: int, location: str = "*") -> memoryview:
+        """Zeroed memory of this host, page-aligned, on a NUMA node ("cpu:N") or any.
+
+        Engines of other processes of this host reach it fastest. It is freed when no view of it is left
+        and no region holds it.
+        """
+        if location != "*" and not location.startswith("cpu"):
+            raise ValueError("alloc() is for memory of the host; take a tensor for that of a device")
+        address = ctypes.c_void_p()
+        with self._state as handle:
+            lib.check(lib.te_alloc(handle, length, text(location, "location"), byref(address)))
+            self._state.view_made()
+        assert address.value is not None
+        owner = (ctypes.c_ubyte * length).from_address(address.value)
+        weakref.finalize(owner, self._state.view_gone, address.value).atexit = False
+        return memoryview(owner).cast("B")
+
+    # -------------------------------------------------------------------------------------- segments
+
+    def open(self, name: str) -> Segment:
+        """Opens the segment of that name and asks what it holds."""
+        ident = ctypes.c_int32()
+        with self._state as handle:
+            lib.check(lib.te_open(handle, text(name, "name"), byref(ident)))
+        return Segment(self, name, ident.value)
+
+    def refresh(self, name: Optional[str] = None) -> None:
+        """Asks again what a segment holds (None: every open one); transfers do so by themselves."""
+        with self._state as handle:
+            lib.check(lib.te_refresh(handle, None if name is None else text(name, "name")))
+
+    def probe(self, name: str) -> bool:
+        """True if the engine of that name answers."""
+        with self._state as handle:
+            return int(lib.te_probe(handle, text(name, "name"))) == 0
+
+    # ------------------------------------------------------------------------------------- transfers
+
+    def start(
+        self,
+        requests: Sequence[Tuple[Opcode, Any, Segment, int, Optional[int]]],
+        *,
+        timeout: Optional[float] = None,
+    ) -> Batch:
+        """Starts (opcode, local, segment, remote address, length or None) as one batch."""
+        table, keep = bytearray(), []
+        for opcode, local, segment, remote, length in requests:
+            where, length = sized_span(local, length, opcode == Opcode.READ)
+            table += Request(opcode, where.address, segment.id, remote, length)
+            keep.append(where.keep)
+        raw = (ctypes.c_char * len(table)).from_buffer(table)
+        options = submit_options(timeout, None, 0)
+        return Batch.start(
+            self._state,
+            self._reactor,
+            len(requests),
+            keep,
+            lambda handle, batch: lib.te_submit(handle, batch, raw, len(requests), options),
+        )
+
+    def explain(
+        self, opcode: Opcode, local: Any, segment: Segment, remote: int, length: Optional[int] = None
+    ) -> str:
+        """Which transport would carry this request, and why no other one; nothing is started."""
+        where, length = sized_span(local, length)
+        request = Request(opcode, where.address, segment.id, remote, length)
+        buffer = ctypes.create_string_buffer(8192)
+        with self._state as handle:
+            rc = lib.te_explain(handle, byref(request), buffer, len(buffer))
+            if rc < 0 and not buffer.value:
+                lib.check(rc)
+        return buffer.value.decode("utf-8", "replace")
+
+    # ----------------------------------------------------------------------------- messages, counters
+
+    def notifications(self) -> List[Notice]:
+        """The notifications received since the last call, oldest first."""
+        found = ctypes.POINTER(Notification)()
+        n = ctypes.c_size_t()
+        with self._state as handle:
+            lib.check(lib.te_notify_recv(handle, byref(found), byref(n)))
+            notices = [
+                Notice(
+                    found[i].name.decode("utf-8", "replace"), found[i].msg.decode("utf-8", "replace")
+                )
+                for i in range(n.value)
+            ]
+            lib.te_notify_free(found, n.value)
+        return notices
+
+    def stats(self) -> Dict[str, int]:
+        """Counters since the engine was made, by the names of struct te_stats."""
+        stats = Stats(size=ctypes.sizeof(Stats))
+        with self._state as handle:
+            lib.check(lib.te_stats(handle, byref(stats)))
+        return {name: getattr(stats, name) for name in COUNTERS}
+
+
+class Region:
+    """Registered memory; a context manager that takes the registration away at its end."""
+
+    def __init__(self, engine: Engine, address: int, nbytes: int) -> None:
+        self._engine: Optional[Engine] = engine
+        self.address = address
+        self.nbytes = nbytes
+
+    def close(self) -> None:
+        """Takes the region away. Afterwards no peer can touch its memory any more."""
+        engine = self._engine
+        if engine is not None and not engine._state.closed:
+            engine.unregister(self.address)
+        self._engine = None
+
+    def __enter__(self) -> Region:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Segment:
+    """What another engine lets us reach, addressed by the addresses of its process.
+
+    `local` is an address or an object that holds memory, inside a registered region of ours; without
+    `length` the whole object is meant. `timeout` is in seconds: what has not ended by then ends with
+    TransferTimeout. `notify` is a (name, message) that the peer gets once all of it is complete.
+    """
+
+    def __init__(self, engine: Engine, name: str, ident: int) -> None:
+        self._engine = engine
+        self.name = name
+        self.id = ident
+
+    def close(self) -> None:
+        """Gives up this reference to the segment."""
+        if self.id >= 0 and not self._engine._state.closed:
+            with self._engine._state as handle:
+                lib.check(lib.te_close(handle, self.id))
+        self.id = -1
+
+    def __enter__(self) -> Segment:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def buffers(self) -> List[Tuple[int, int]]:
+        """(address, length) of each of its buffers, in the order of their addresses."""
+        total = ctypes.c_size_t(64)
+        with self._engine._state as handle:
+            while True:
+                n = total.value
+                table = (Buffer * n)()
+                lib.check(lib.te_segment_buffers(handle, self.id, table, n, byref(total)))
+                if total.value <= n:
+                    return [(b.addr or 0, b.length) for b in table[: total.value]]
+
+    def notify(self, name: str, msg: str) -> None:
+        """Sends a message; returns when the peer has it."""
+        with self._engine._state as handle:
+            lib.check(lib.te_notify(handle, self.id, text(name, "name"), text(msg, "msg")))
+
+    def write(
+        self,
+        local: Any,
+        remote: int,
+        length: Optional[int] = None,
+        *,
+        timeout: Optional[float] = None,
+        notify: Optional[Tuple[str, str]] = None,
+    ) -> int:
+        """Copies local memory to the peer's; returns the number of bytes."""
+        with self._one(Opcode.WRITE, local, remote, length, timeout, notify) as batch:
+            return batch.result()
+
+    def read(
+        self,
+        local: Any,
+        remote: int,
+        length: Optional[int] = None,
+        *,
+        timeout: Optional[float] = None,
+        notify: Optional[Tuple[str, str]] = None,
+    ) -> int:
+        """Copies the peer's memory to local memory; returns the number of bytes."""
+        with self._one(Opcode.READ, local, remote, length, timeout, notify) as batch:
+            return batch.result()
+
+    async def write_async(
+        self,
+        local: Any,
+        remote: int,
+        length: Optional[int] = None,
+        *,
+        timeout: Optional[float] = None,
+        notify: Optional[Tuple[str, str]] = None,
+    ) -> int:
+        """write() for asyncio. A task that is canceled ends when its memory is quiet."""
+        with self._one(Opcode.WRITE, local, remote, length, timeout, notify) as batch:
+            return await batch
+
+    async def read_async(
+        self,
+        local: Any,
+        remote: int,
+        length: Optional[int] = None,
+        *,
+        timeout: Optional[float] = None,
+        notify: Optional[Tuple[str, str]] = None,
+    ) -> int:
+        """read() for asyncio. A task that is canceled ends when its memory is quiet."""
+        with self._one(Opcode.READ, local, remote, length, timeout, notify) as batch:
+            return await batch
+
+    def _one(
+        self,
+        opcode: Opcode,
+        local: Any,
+        remote: int,
+        length: Optional[int],
+        timeout: Optional[float],
+        notify: Optional[Tuple[str, str]],
+    ) -> Batch:
+        where, length = sized_span(local, length, opcode == Opcode.READ)
+        return self._submit(
+            opcode, array("L", (where.address,)), [remote], array("L", (length,)), where.keep, timeout, notify
+        )
+
+    def start_write(
+        self,
+        locals: Sequence[Any],
+        remotes: Sequence[int],
+        lengths: Optional[Sequence[int]] = None,
+        *,
+        timeout: Optional[float] = None,
+        notify: Optional[Tuple[str, str]] = None,
+    ) -> Batch:
+        """Starts to copy many pieces of local memory to the peer's."""
+        return self._start(Opcode.WRITE, locals, remotes, lengths, timeout, notify)
+
+    def start_read(
+        self,
+        locals: Sequence[Any],
+        remotes: Sequence[int],
+        lengths: Optional[Sequence[int]] = None,
+        *,
+        timeout: Optional[float] = None,
+        notify: Optional[Tuple[str, str]] = None,
+    ) -> Batch:
+        """Starts to copy many pieces of the peer's memory to local memory."""
+        return self._start(Opcode.READ, locals, remotes, lengths, timeout, notify)
+
+    def _start(
+        self,
+        opcode: Opcode,
+        locals: Sequence[Any],
+        remotes: Sequence[int],
+        lengths: Optional[Sequence[int]],
+        timeout: Optional[float],
+        notify: Optional[Tuple[str, str]],
+    ) -> Batch:
+        addresses, sizes, keep = local_words(locals, lengths, opcode == Opcode.READ)
+        return self._submit(opcode, addresses, remotes, sizes, keep, timeout, notify)
+
+    def _submit(
+        self,
+        opcode: Opcode,
+        addresses: "array[int]",
+        remotes: Sequence[int],
+        sizes: "array[int]",
+        keep: Any,
+        timeout: Optional[float],
+        notify: Optional[Tuple[str, str]],
+    ) -> Batch:
+        n = len(addresses)
+        targets = words(remotes, "remote addresses")
+        if not n == len(targets) == len(sizes):
+            raise ValueError(f"{n} local pieces, {len(targets)} remote ones and {len(sizes)} lengths")
+        # te_request as five words; no loop of the interpreter runs over the requests.
+        table = array("L", (_INT * opcode, 0, _INT * self.id, 0, 0)) * n
+        table[1::5] = addresses
+        table[3::5] = targets
+        table[4::5] = sizes
+        options = submit_options(timeout, notify, self.id)
+        return Batch.start(
+            self._engine._state,
+            self._engine._reactor,
+            n,
+            keep,
+            lambda handle, batch: lib.te_submit(
+                handle, batch, table.buffer_info()[0], n, options
+            ),
+        )
+
+    def prepare(
+        self, locals: Sequence[Any], remotes: Sequence[int], lengths: Optional[Sequence[int]] = None
+    ) -> Prepared:
+        """A list of pieces that are looked up once and moved again and again, by their numbers."""
+        addresses, sizes, keep = local_words(locals, lengths, False)
+        targets = words(remotes, "remote addresses")
+        if not len(addresses) == len(targets) == len(sizes):
+            raise ValueError("the three lists differ in length")
+        ident = ctypes.c_uint64()
+        with self._engine._state as handle:
+            lib.check(
+                lib.te_prep_create(
+                    handle,
+                    self.id,
+                    addresses.buffer_info()[0],
+                    targets.buffer_info()[0],
+                    sizes.buffer_info()[0],
+                    len(addresses),
+                    byref(ident),
+                )
+            )
+        return Prepared(
+            self._engine._state, self._engine._reactor, ident.value, self.id, len(addresses), keep
+        )

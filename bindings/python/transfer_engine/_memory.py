@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Addresses of memory: of integers, and of objects that hold some.
+
+An object is asked, in this order, for data_ptr() (tensors), __cuda_array_interface__, the buffer
+protocol and __array_interface__. What has no plain address, such as a transposed array, is refused with
+BufferError: its bytes would be others than those that the program sees in it.
+"""
+from __future__ import annotations
+
+import ctypes
+import operator
+from array import array
+from numbers import Integral
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+
+
+assert array("L").itemsize == 8  # several times as quick to fill as array("Q")
+
+
+class Span(NamedTuple):
+    """Where the bytes of an object are. `keep` must be held for as long as they are used."""
+
+    address: int
+    nbytes: Optional[int]  # None: an integer was given
+    writable: bool
+    device: bool
+    keep: Any
+
+
+class _PyBuffer(ctypes.Structure):
+    _fields_ = [
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.c_void_p),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_void_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    ]
+
+
+_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
+_get_buffer.argtypes = [ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_int]
+_get_buffer.restype = ctypes.c_int
+_release_buffer = ctypes.pythonapi.PyBuffer_Release
+_release_buffer.argtypes = [ctypes.POINTER(_PyBuffer)]
+_release_buffer.restype = None
+_SIMPLE = 0  # PyBUF_SIMPLE: contiguous bytes or an error
+
+
+class _Pin:
+    """The buffer of an object, which neither moves nor shrinks while this lives."""
+
+    __slots__ = ("view", "_release")
+
+    def __init__(self, obj: Any) -> None:
+        self.view = _PyBuffer()
+        self._release = None
+        _get_buffer(obj, ctypes.byref(self.view), _SIMPLE)
+        self._release = _release_buffer
+
+    def __del__(self) -> None:
+        if self._release is not None:
+            self._release(ctypes.byref(self.view))
+
+
+def _of_tensor(obj: Any) -> Span:
+    if hasattr(obj, "is_contiguous") and not obj.is_contiguous():
+        raise BufferError("the tensor is not contiguous; use .contiguous()")
+    nbytes = getattr(obj, "nbytes", None)
+    if nbytes is None and hasattr(obj, "element_size"):
+        nbytes = obj.element_size() * obj.numel()
+    device = getattr(getattr(obj, "device", None), "type", "cpu") != "cpu"
+    return Span(obj.data_ptr(), None if nbytes is None else int(nbytes), True, device, obj)
+
+
+def _of_interface(obj: Any, interface: Any, device: bool) -> Span:
+    """After the array interface of numpy, or the CUDA array interface: they differ in nothing here."""
+    shape = interface["shape"]
+    item = int(interface["typestr"][2:])
+    if interface["typestr"][1] == "U":
+        item *= 4
+    nbytes = item
+    strides = interface.get("strides")
+    for size in shape:
+        nbytes *= size
+    if strides is not None and nbytes:
+        expected = item
+        for size, stride in zip(reversed(shape), reversed(strides)):
+            if size != 1 and stride != expected:
+                raise BufferError("the array is not contiguous; make a copy that is")
+            expected *= size
+    address, readonly = interface["data"]
+    return Span(int(address), nbytes, not readonly, device, obj)
+
+
+def _of_buffer(obj: Any) -> Span:
+    pin = _Pin(obj)
+    return Span(pin.view.buf or 0, pin.view.len, not pin.view.readonly, False, pin)
+
+
+_POINTERS = (ctypes._Pointer, ctypes.c_char_p, ctypes.c_wchar_p)
+
+
+def span(obj: Any) -> Span:
+    """Where the bytes of `obj` are: an address, or something that holds memory."""
+    if isinstance(obj, Integral):
+        return Span(int(obj), None, True, False, None)
+    if isinstance(obj, ctypes.c_void_p):
+        return Span(obj.value or 0, None, True, False, None)
+    if callable(getattr(obj, "data_ptr", None)):
+        return _of_tensor(obj)
+    interface = getattr(obj, "__cuda_array_interface__", None)
+    if interface is not None:
+        return _of_interface(obj, interface, True)
+    if isinstance(obj, _POINTERS):
+        raise TypeError(f"a {type(obj).__name__} says not how long it is; give its address")
+    try:
+        return _of_buffer(obj)
+    except (TypeError, ValueError, BufferError) as e:
+        interface = getattr(obj, "__array_interface__", None)
+        if interface is not None:
+            return _of_interface(obj, interface, False)
+        if isinstance(e, TypeError):
+            raise TypeError(
+                f"neither an address nor something that holds memory: {type(obj).__name__}"
+            ) from None
+        raise BufferError(f"the memory of the {type(obj).__name__} has no plain address: {e}") from e
+
+
+def sized_span(obj: Any, length: Optional[int], written: bool = False) -> Tuple[Span, int]:
+    """The same with the length that is meant, checked against the object's own."""
+    where = span(obj)
+    if length is None:
+        if where.nbytes is None:
+            raise TypeError("an address needs a length")
+        length = where.nbytes
+    else:
+        length = operator.index(length)
+    if length < 0 or where.address < 0:
+        raise OverflowError("a length or an address is negative")
+    if where.nbytes is not None and length > where.nbytes:
+        raise BufferError(
+            f"{length} bytes are more than the {where.nbytes} of the {type(obj).__name__}"
+        )
+    if written and not where.writable:
+        raise BufferError(f"the {type(obj).__name__} cannot be written to")
+    return where, length
+
+
+def _integers(values: Any) -> Any:
+    """A list of integers: those of an integer array are made plain at once."""
+    return values.tolist() if hasattr(values, "tolist") else values
+
+
+def words(values: Sequence[Any], what: str) -> "array[int]":
+    """A sequence of integers as 64-bit words."""
+    try:
+        return array("L", _integers(values))
+    except TypeError as e:
+        raise TypeError(f"{what} must be a sequence of integers: {e}") from None
+
+
+def local_words(
+    values: Sequence[Any], lengths: Optional[Sequence[int]], written: bool
+) -> Tuple["array[int]", "array[int]", Optional[List[Any]]]:
+    """Local addresses, their lengths, and what must be kept while they are used."""
+    values = _integers(values)
+    if set(map(type, values)) <= {int} and lengths is not None:
+        return array("L", values), words(lengths, "lengths"), None
+    if lengths is not None and len(lengths) != len(values):
+        raise ValueError(f"{len(values)} local pieces and {len(lengths)} lengths")
+    addresses, sizes, keep = array("L"), array("L"), []
+    for i, value in enumerate(values):
+        where, length = sized_span(value, None if lengths is None else lengths[i], written)
+        addresses.append(where.address)
+        sizes.append(length)
+        if where.keep is not None:
+            keep.append(where.keep)
+    return addresses, sizes, keep

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shared library: where it is found, and its functions as ctypes knows them (te.h)."""
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import (
+    CDLL,
+    POINTER,
+    PyDLL,
+    Structure,
+    c_char_p,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+from typing import Any, Dict, List, Sequence, Tuple
+
+from ._errors import error_for
+
+VERSION = "0.1.0"
+SONAME = "libtransfer_engine.so.0"
+LIBRARY_VARIABLE = "TRANSFER_ENGINE_LIBRARY"
+
+
+class Options(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("metadata", c_char_p),
+        ("local_server_name", c_char_p),
+        ("ip_or_host_name", c_char_p),
+        ("rpc_port", c_uint32),
+        ("auto_discover", c_int),
+        ("set", c_void_p),
+    ]
+
+
+class Buffer(Structure):
+    _fields_ = [("addr", c_void_p), ("length", c_size_t)]
+
+
+class Request(Structure):
+    _fields_ = [
+        ("opcode", c_int),
+        ("source", c_void_p),
+        ("target", c_int32),
+        ("target_offset", c_uint64),
+        ("length", c_uint64),
+    ]
+
+
+class Status(Structure):
+    _fields_ = [("state", c_int), ("error", c_int), ("bytes", c_uint64)]
+
+
+class SubmitOptions(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("deadline_ms", c_int64),
+        ("notify_name", c_char_p),
+        ("notify_msg", c_char_p),
+        ("notify_target", c_int32),
+    ]
+
+
+class Notification(Structure):
+    _fields_ = [("name", c_char_p), ("msg", c_char_p)]
+
+
+COUNTERS = (
+    "requests_submitted requests_completed requests_failed bytes_read bytes_written"
+    " served_requests served_bytes_out served_bytes_in served_rejected"
+    " retries reconnects refreshes connections regions segments_open"
+    " notifications_sent notifications_received metadata_failures metadata_down"
+).split()
+
+
+class Stats(Structure):
+    _fields_ = [("size", c_size_t)] + [(name, c_uint64) for name in COUNTERS]
+
+
+_E, _B, _S = c_void_p, c_uint64, c_int32
+_U64P, _SIZEP = POINTER(c_uint64), POINTER(c_size_t)
+
+# Every function here may wait, for the network or for a lock: the interpreter goes on meanwhile.
+_BLOCKING: Dict[str, Tuple[Any, List[Any]]] = {
+    "te_version": (c_char_p, []),
+    "te_options_init_size": (None, [POINTER(Options), c_size_t]),
+    "te_option_set": (c_int, [POINTER(Options), c_char_p, c_char_p]),
+    "te_options_fini": (None, [POINTER(Options)]),
+    "te_engine_create": (c_int, [POINTER(Options), POINTER(c_void_p)]),
+    "te_engine_destroy": (None, [_E]),
+    "te_engine_addr": (c_int, [_E, c_char_p, c_size_t]),
+    "te_engine_name": (c_int, [_E, c_char_p, c_size_t]),
+    "te_transport_install": (c_int, [_E, c_char_p, c_char_p]),
+    "te_transport_uninstall": (c_int, [_E, c_char_p]),
+    "te_topology_json": (c_int, [_E, c_char_p, c_size_t]),
+    "te_register_batch": (c_int, [_E, c_void_p, c_size_t, c_char_p, c_uint]),
+    "te_unregister_batch": (c_int, [_E, c_void_p, c_size_t]),
+    "te_alloc": (c_int, [_E, c_size_t, c_char_p, POINTER(c_void_p)]),
+    "te_free": (c_int, [_E, c_void_p]),
+    "te_open": (c_int, [_E, c_char_p, POINTER(_S)]),
+    "te_close": (c_int, [_E, _S]),
+    "te_refresh": (c_int, [_E, c_char_p]),
+    "te_segment_buffers": (c_int, [_E, _S, POINTER(Buffer), c_size_t, _SIZEP]),
+    "te_submit": (c_int, [_E, _B, c_void_p, c_size_t, POINTER(SubmitOptions)]),
+    "te_prep_create": (c_int, [_E, _S, c_void_p, c_void_p, c_void_p, c_size_t, _U64P]),
+    "te_prep_submit": (
+        c_int,
+        [_E, _B, c_uint64, c_int, c_void_p, c_size_t, POINTER(SubmitOptions)],
+    ),
+    "te_prep_destroy": (c_int, [_E, c_uint64]),
+    "te_status_msg": (c_int, [_E, _B, c_size_t, c_char_p, c_size_t]),
+    "te_wait": (c_int, [_E, _B, c_int64]),
+    "te_cancel": (c_int, [_E, _B]),
+    "te_event_fd": (c_int, [_E]),
+    "te_notify": (c_int, [_E, _S, c_char_p, c_char_p]),
+    "te_notify_recv": (c_int, [_E, POINTER(POINTER(Notification)), _SIZEP]),
+    "te_notify_free": (None, [POINTER(Notification), c_size_t]),
+    "te_probe": (c_int, [_E, c_char_p]),
+    "te_stats": (c_int, [_E, POINTER(Stats)]),
+    "te_explain": (c_int, [_E, POINTER(Request), c_char_p, c_size_t]),
+    "te_links": (c_int, [_E, c_int, c_char_p, c_size_t]),
+}
+
+# These end at once, and nothing in the library ever waits for the interpreter. To give it away and take
+# it back would cost more than the call, and up to 5 ms where other threads compute.
+_QUICK: Dict[str, Tuple[Any, List[Any]]] = {
+    "te_errmsg": (c_char_p, []),
+    "te_batch_alloc": (c_int, [_E, c_size_t, _U64P]),
+    "te_batch_free": (c_int, [_E, _B]),
+    "te_status": (c_int, [_E, _B, c_size_t, POINTER(Status)]),
+    "te_batch_status": (c_int, [_E, _B, POINTER(Status)]),
+    "te_done": (c_int, [_E, _U64P, c_size_t]),
+}
+
+
+class Library:
+    """The functions of te.h, by their names."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._bind(CDLL(path), _BLOCKING)
+        self._bind(PyDLL(path), _QUICK)
+        version: bytes = self.te_version()
+        if version.decode().split(".")[:2] != VERSION.split(".")[:2]:
+            raise OSError(f"it is version {version.decode()}, this package is for {VERSION}")
+
+    def _bind(self, library: Any, functions: Dict[str, Tuple[Any, List[Any]]]) -> None:
+        for name, (result, arguments) in functions.items():
+            try:
+                function = getattr(library, name)
+            except AttributeError as e:
+                raise OSError(f"it has no function {name}") from e
+            function.restype = result
+            function.argtypes = arguments
+            setattr(self, name, function)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+    def check(self, rc: int) -> int:
+        """The result of a call that did not fail, else its error as an exception."""
+        if rc < 0:
+            raise error_for(rc, self.te_errmsg().decode("utf-8", "replace"))
+        return rc
+
+
+def _places() -> Sequence[Tuple[str, str]]:
+    """(what the place is called, the path) of each place to look at, best first."""
+    named = os.environ.get(LIBRARY_VARIABLE)
+    if named:
+        return [(f"${LIBRARY_VARIABLE}", named)]
+    bundled = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", SONAME)
+    return [("in this package", bundled), ("of the system", SONAME)]
+
+
+def load() -> Library:
+    tried = []
+    for what, path in _places():
+        try:
+            return Library(path)
+        except OSError as e:
+            tried.append(f"  {what}: {path}: {e}")
+    raise ImportError(
+        "the library of the Transfer Engine cannot be loaded:\n" + "\n".join(tried) + "\n"
+        "Install the wheel transfer-engine, which brings it, or the package libtransfer-engine0, or"
+        f" set {LIBRARY_VARIABLE} to the path of {SONAME}."
+    )
+
+
+lib = load()
+
+
+def text(value: str, what: str) -> bytes:
+    """A string as the library takes it."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what} must be a str, not {type(value).__name__}")
+    data = value.encode("utf-8", "surrogateescape")
+    if b"\0" in data:
+        raise ValueError(f"{what} holds a NUL character")
+    return data
+
+
+def sized_text(call: Any, size: int = 4096, most: int = 1 << 26) -> str:
+    """What `call(buffer, size)` writes, with a larger buffer until it fits."""
+    while True:
+        buffer = ctypes.create_string_buffer(size)
+        rc = call(buffer, size)
+        if rc >= 0 or size >= most:
+            lib.check(rc)
+            return buffer.value.decode("utf-8", "replace")
+        size *= 4

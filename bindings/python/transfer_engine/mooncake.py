@@ -1,0 +1,485 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The interface of Mooncake's module `mooncake.engine`, for programs that were written for it.
+
+Its methods raise nothing but TypeError, for arguments of a wrong type: they return codes, and what went
+wrong is told to the logger "transfer_engine". Wherever one takes an address of local memory, it also
+takes an object that holds memory: a tensor, an array, anything with the buffer protocol.
+"""
+from __future__ import annotations
+
+import ctypes
+import functools
+import logging
+import operator
+import os
+from enum import IntEnum
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar, Union, cast
+
+from ._batch import Batch, Opcode, TransferState
+from ._engine import Engine, Segment
+from ._errors import TransferError
+from ._managed import ManagedBuffers
+from ._memory import sized_span, span
+
+SUPPORT_CUDA = False
+SUPPORT_EFA = False
+SUPPORT_HIP = False
+SUPPORT_INTRA_NVLINK = False
+SUPPORT_MNNVL = False
+SUPPORT_MUSA = False
+
+_P2P = "P2PHANDSHAKE"
+_log = logging.getLogger("transfer_engine")
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+class TransferOpcode(IntEnum):
+    Read = 0
+    Write = 1
+
+    def __str__(self) -> str:
+        return f"TransferOpcode.{self.name}"
+
+    __repr__ = lambda self: f"<{self}: {int(self)}>"  # noqa: E731
+
+
+Read = TransferOpcode.Read
+Write = TransferOpcode.Write
+
+
+class TransferNotify:
+    """A message to the peer, sent when a transfer is complete."""
+
+    def __init__(self, name: str = "", msg: str = "") -> None:
+        self.name = name
+        self.msg = msg
+
+
+class InnerTransferEngine:
+    """The engine below; of use to other code of this library only, as in Mooncake."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+
+def _returns(failure: Any) -> Callable[[_Method], _Method]:
+    """What a method returns when it fails, unless the error has a code of its own."""
+
+    def decorate(method: _Method) -> _Method:
+        @functools.wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return method(*args, **kwargs)
+            except OverflowError as e:
+                raise TypeError(f"{method.__name__}(): {e}") from None
+            except (TransferError, BufferError, ValueError, LookupError, OSError) as e:
+                _log.error("%s: %s", method.__name__.lstrip("_"), e)
+                if failure is _CODE:
+                    return getattr(e, "code", -1)
+                return failure
+
+        return cast(_Method, call)
+
+    return decorate
+
+
+_CODE = object()
+
+
+def _sync_timeout() -> float:
+    """MC_TRANSFER_TIMEOUT: seconds, 30 unless it says otherwise, and at least 5."""
+    try:
+        seconds = int(os.environ.get("MC_TRANSFER_TIMEOUT", "30"))
+    except ValueError:
+        seconds = 30
+    return float(max(seconds, 5))
+
+
+def _opcode(value: Any) -> Opcode:
+    if not isinstance(value, TransferOpcode):
+        raise TypeError(f"opcode must be a TransferOpcode, not {type(value).__name__}")
+    return Opcode(value)
+
+
+def _notify(value: Any) -> Optional[Tuple[str, str]]:
+    if value is None:
+        return None
+    if not isinstance(value, TransferNotify):
+        raise TypeError(f"notify must be a TransferNotify, not {type(value).__name__}")
+    return value.name, value.msg
+
+
+def _connection(metadata_server: str, metadata_type: str) -> str:
+    if "://" in metadata_server or metadata_server == _P2P:
+        return metadata_server
+    return f"{metadata_type}://{metadata_server}"
+
+
+class TransferEngine:
+    """Mooncake's class of this name."""
+
+    TransferOpcode = TransferOpcode
+
+    def __init__(self) -> None:
+        self._engine: Optional[Engine] = None
+        self._managed: Optional[ManagedBuffers] = None
+        self._segments: Dict[str, Segment] = {}
+        self._batches: Dict[int, Batch] = {}
+        self._timeout = 30.0
+
+    def _running(self) -> Engine:
+        if self._engine is None:
+            raise ValueError("initialize() was not called, or failed")
+        return self._engine
+
+    # ---------------------------------------------------------------------------------------- making
+
+    def initialize(
+        self, local_hostname: str, metadata_server: str, protocol: str, device_name: str
+    ) -> int:
+        """Makes and starts the engine. `protocol` chooses nothing (docs/migrating.md)."""
+        return self.initialize_ext(local_hostname, metadata_server, protocol, device_name, "etcd")
+
+    @_returns(-1)
+    def initialize_ext(
+        self,
+        local_hostname: str,
+        metadata_server: str,
+        protocol: str,
+        device_name: str,
+        metadata_type: str,
+    ) -> int:
+        """The same; `metadata_type` is the scheme of a metadata_server that names none."""
+        for value in (local_hostname, metadata_server, protocol, device_name, metadata_type):
+            if not isinstance(value, str):
+                raise TypeError(f"initialize() takes strings, not {type(value).__name__}")
+        if protocol == "xgmi":
+            raise ValueError("the protocol xgmi is not supported")
+        options = {"MC_TE_FILTERS": device_name} if device_name else {}
+        self._shut()
+        self._timeout = _sync_timeout()
+        self._engine = Engine(
+            _connection(metadata_server, metadata_type), local_hostname, options=options
+        )
+        self._managed = ManagedBuffers(self._engine)
+        return 0
+
+    def _shut(self) -> None:
+        engine, self._engine, self._managed = self._engine, None, None
+        self._segments.clear()
+        self._batches.clear()
+        if engine is not None:
+            engine.close()
+
+    def __del__(self) -> None:
+        engine = getattr(self, "_engine", None)
+        if engine is not None:
+            engine.close()
+
+    @_returns(-1)
+    def get_rpc_port(self) -> int:
+        return self._running().port
+
+    def get_engine(self) -> Optional[InnerTransferEngine]:
+        return None if self._engine is None else InnerTransferEngine(self._engine)
+
+    @_returns(0)
+    def get_engine_ptr(self) -> int:
+        """The transfer_engine_t, which is also the te_engine *."""
+        return self._running().handle
+
+    @_returns("")
+    def get_local_topology(self, device_name: Optional[str] = None) -> str:
+        """The NIC priority matrix of this host as JSON, of all NICs or of those named."""
+        options = {"MC_TE_FILTERS": device_name} if device_name else {}
+        with Engine(_P2P, auto_discover=False, options=options) as engine:
+            return engine.topology()
+
+    # ---------------------------------------------------------------------------------------- memory
+
+    @_returns(_CODE)
+    def register_memory(self, buffer_addr: Any, capacity: int, location: str = "*") -> int:
+        """Registers memory for transfers in both directions; what is read-only, for reads."""
+        self._running().register(buffer_addr, capacity, location=location)
+        return 0
+
+    @_returns(_CODE)
+    def unregister_memory(self, buffer_addr: Any) -> int:
+        self._running().unregister(span(buffer_addr).address)
+        return 0
+
+    @_returns(_CODE)
+    def batch_register_memory(
+        self, buffer_addresses: Sequence[Any], capacities: Sequence[int], location: str = "*"
+    ) -> int:
+        if len(buffer_addresses) != len(capacities):
+            raise ValueError(f"{len(buffer_addresses)} buffers and {len(capacities)} capacities")
+        if len(buffer_addresses):
+            self._running().register_many(buffer_addresses, capacities, location)
+        return 0
+
+    @_returns(_CODE)
+    def batch_unregister_memory(self, buffer_addresses: Sequence[Any]) -> int:
+        if len(buffer_addresses):
+            self._running().unregister(*[span(b).address for b in buffer_addresses])
+        return 0
+
+    @_returns(0)
+    def allocate_managed_buffer(self, length: int) -> int:
+        """The address of registered memory; 0 on failure."""
+        self._running()
+        assert self._managed is not None
+        return self._managed.allocate(operator.index(length))
+
+    @_returns(-1)
+    def free_managed_buffer(self, addr: int, length: int) -> int:
+        self._running()
+        assert self._managed is not None
+        operator.index(length)
+        self._managed.free(span(addr).address)
+        return 0
+
+    @_returns(-1)
+    def write_bytes_to_buffer(self, dest: Any, data: Union[bytes, str], length: int) -> int:
+        """Copies the first `length` bytes of `data` to memory of this process."""
+        raw = data.encode() if isinstance(data, str) else bytes(data)
+        where, length = sized_span(dest, length, written=True)
+        if length > len(raw):
+            raise ValueError(f"{length} bytes of {len(raw)}")
+        if where.device:
+            raise ValueError("the memory is a device's")
+        ctypes.memmove(where.address, raw, length)
+        return 0
+
+    @_returns(b"")
+    def read_bytes_from_buffer(self, addr: Any, length: int) -> bytes:
+        """A copy of memory of this process."""
+        where, length = sized_span(addr, length)
+        if where.device:
+            raise ValueError("the memory is a device's")
+        return ctypes.string_at(where.address, length)
+
+    # -------------------------------------------------------------------------------------- segments
+
+    def _segment(self, name: str) -> Segment:
+        segment = self._segments.get(name)
+        if segment is None:
+            segment = self._segments[name] = self._running().open(name)
+        return segment
+
+    @_returns(0)
+    def get_first_buffer_address(self, segment_name: str) -> int:
+        """The lowest address that the peer has registered; 0 if there is none."""
+        buffers = self._segment(segment_name).buffers()
+        return buffers[0][0] if buffers else 0
+
+    @_returns(-1)
+    def warmup_efa_segment(self, segment_name: str) -> int:
+        self._segment(segment_name)
+        return 0
+
+    @_returns(-1)
+    def send_probe(self, peer_server_name: str) -> int:
+        return 0 if self._running().probe(peer_server_name) else -1
+
+    @_returns([])
+    def get_notifies(self) -> List[TransferNotify]:
+        return [TransferNotify(*notice) for notice in self._running().notifications()]
+
+    # ------------------------------------------------------------------------------------- transfers
+
+    def _seconds(self, size: int) -> float:
+        return self._timeout + size * 1e-9
+
+    def _start(
+        self,
+        opcode: Opcode,
+        target: str,
+        buffers: Sequence[Any],
+        peers: Sequence[int],
+        lengths: Sequence[int],
+        notify: Optional[Tuple[str, str]] = None,
+    ) -> Batch:
+        """A batch whose requests end within the time that this interface gives them."""
+        if not len(buffers) == len(peers) == len(lengths):
+            raise ValueError(f"{len(buffers)} buffers, {len(peers)} addresses, {len(lengths)} lengths")
+        return self._segment(target)._start(
+            opcode, buffers, peers, lengths, self._seconds(sum(lengths)), notify
+        )
+
+    @_returns(-1)
+    def _sync(
+        self,
+        opcode: Opcode,
+        target: str,
+        buffers: Sequence[Any],
+        peers: Sequence[int],
+        lengths: Sequence[int],
+        notify: Optional[Tuple[str, str]] = None,
+    ) -> int:
+        with self._start(opcode, target, buffers, peers, lengths, notify) as batch:
+            batch.result()
+        return 0
+
+    @_returns(0)
+    def _async(
+        self,
+        opcode: Opcode,
+        target: str,
+        buffers: Sequence[Any],
+        peers: Sequence[int],
+        lengths: Sequence[int],
+    ) -> int:
+        batch = self._start(opcode, target, buffers, peers, lengths)
+        self._batches[batch.id] = batch
+        return batch.id
+
+    def transfer_sync_write(
+        self,
+        target_hostname: str,
+        buffer: Any,
+        peer_buffer_address: int,
+        length: int,
+        transport_hint: str = "",
+    ) -> int:
+        return self._sync(Opcode.WRITE, target_hostname, [buffer], [peer_buffer_address], [length])
+
+    def transfer_sync_read(
+        self,
+        target_hostname: str,
+        buffer: Any,
+        peer_buffer_address: int,
+        length: int,
+        transport_hint: str = "",
+    ) -> int:
+        return self._sync(Opcode.READ, target_hostname, [buffer], [peer_buffer_address], [length])
+
+    def transfer_sync(
+        self,
+        target_hostname: str,
+        buffer: Any,
+        peer_buffer_address: int,
+        length: int,
+        opcode: TransferOpcode,
+        notify: Optional[TransferNotify] = None,
+        transport_hint: str = "",
+    ) -> int:
+        return self._sync(
+            _opcode(opcode),
+            target_hostname,
+            [buffer],
+            [peer_buffer_address],
+            [length],
+            _notify(notify),
+        )
+
+    def batch_transfer_sync_write(
+        self,
+        target_hostname: str,
+        buffers: Sequence[Any],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+        transport_hint: str = "",
+    ) -> int:
+        return self._sync(Opcode.WRITE, target_hostname, buffers, peer_buffer_addresses, lengths)
+
+    def batch_transfer_sync_read(
+        self,
+        target_hostname: str,
+        buffers: Sequence[Any],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+        transport_hint: str = "",
+    ) -> int:
+        return self._sync(Opcode.READ, target_hostname, buffers, peer_buffer_addresses, lengths)
+
+    def batch_transfer_sync(
+        self,
+        target_hostname: str,
+        buffers: Sequence[Any],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+        opcode: TransferOpcode,
+        notify: Optional[TransferNotify] = None,
+        transport_hint: str = "",
+    ) -> int:
+        return self._sync(
+            _opcode(opcode),
+            target_hostname,
+            buffers,
+            peer_buffer_addresses,
+            lengths,
+            _notify(notify),
+        )
+
+    def batch_transfer_async_write(
+        self,
+        target_hostname: str,
+        buffers: Sequence[Any],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+        transport_hint: str = "",
+    ) -> int:
+        return self._async(Opcode.WRITE, target_hostname, buffers, peer_buffer_addresses, lengths)
+
+    def batch_transfer_async_read(
+        self,
+        target_hostname: str,
+        buffers: Sequence[Any],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+        transport_hint: str = "",
+    ) -> int:
+        return self._async(Opcode.READ, target_hostname, buffers, peer_buffer_addresses, lengths)
+
+    def batch_transfer_async(
+        self,
+        target_hostname: str,
+        buffers: Sequence[Any],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+        opcode: TransferOpcode,
+        transport_hint: str = "",
+    ) -> int:
+        return self._async(
+            _opcode(opcode), target_hostname, buffers, peer_buffer_addresses, lengths
+        )
+
+    def transfer_submit_write(
+        self,
+        target_hostname: str,
+        buffer: Any,
+        peer_buffer_address: int,
+        length: int,
+        transport_hint: str = "",
+    ) -> int:
+        return self._async(Opcode.WRITE, target_hostname, [buffer], [peer_buffer_address], [length])
+
+    @_returns(-1)
+    def get_batch_transfer_status(self, batch_ids: Sequence[int]) -> int:
+        """Waits for all of them and frees them: 0, or -1 if any failed."""
+        failures = 0
+        for ident in batch_ids:
+            batch = self._batches.pop(operator.index(ident), None)
+            error = ValueError("there is no such batch") if batch is None else batch.exception()
+            if error is not None:
+                _log.error("get_batch_transfer_status: batch %d: %s", ident, error)
+                failures += 1
+            if batch is not None:
+                batch.close()
+        return -1 if failures else 0
+
+    @_returns(-1)
+    def transfer_check_status(self, batch_id: int) -> int:
+        """1 complete (and freed), 0 under way, -1 failed (and freed), -2 over its time (not freed)."""
+        batch = self._batches.get(operator.index(batch_id))
+        if batch is None:
+            raise ValueError(f"there is no batch {batch_id}")
+        if not batch.done():
+            return 0
+        if batch.status().state == TransferState.TIMEOUT:
+            return -2
+        del self._batches[batch.id]
+        with batch:
+            batch.result()
+        return 1
