@@ -15,12 +15,11 @@ import asyncio
 import ctypes
 import os
 import threading
-from ctypes import byref
 from typing import Dict, List
 
 from ._errors import CLOSED, EngineClosed, error_for
-from ._native import Status, lib
-from ._state import State
+from ._native import lib
+from ._state import State, has_ended
 
 _AT_ONCE = 64
 
@@ -61,10 +60,8 @@ class Reactor:
             raise error_for(CLOSED, "the engine was closed")
 
     def _has_ended(self, batch: int) -> bool:
-        status = Status()
         with self._state as handle:
-            lib.check(lib.te_batch_status(handle, batch, byref(status)))
-        return status.state > 1  # neither WAITING nor PENDING
+            return has_ended(handle, batch)
 
     def _join(
         self, loop: asyncio.AbstractEventLoop, batch: int, future: "asyncio.Future[None]"

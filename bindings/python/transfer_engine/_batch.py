@@ -16,7 +16,7 @@ from ._aio import Reactor
 from ._errors import TIMEOUT, EngineClosed, TransferError, error_for
 from ._memory import words
 from ._native import Status, SubmitOptions, lib, text
-from ._state import State
+from ._state import State, has_ended
 
 _SLICE_MS = 200  # a blocking wait looks so often whether the interpreter got a signal
 
@@ -126,10 +126,8 @@ class Batch:
 
     def done(self) -> bool:
         """True once every request has ended, however."""
-        status = Status()
         with self._state as handle:
-            lib.check(lib.te_batch_status(handle, self.id, byref(status)))
-        return status.state not in (TransferState.WAITING, TransferState.PENDING)
+            return has_ended(handle, self.id)
 
     def wait(self, timeout: Optional[float] = None) -> bool:
         """Waits until every request has ended, `timeout` seconds at most; true if they have."""
@@ -181,9 +179,10 @@ class Batch:
         if self._freed or self._state.closed:
             return
         with self._state as handle:
-            while lib.te_batch_free(handle, self.id) < 0:
+            if not has_ended(handle, self.id):
                 lib.check(lib.te_cancel(handle, self.id))
                 lib.check(lib.te_wait(handle, self.id, -1))
+            lib.check(lib.te_batch_free(handle, self.id))
             self._freed = True
             self._state.live.pop(self.id, None)
 

@@ -20,12 +20,19 @@ from collections import deque
 from typing import Any, Deque, Dict
 
 from ._errors import CLOSED, error_for
-from ._native import lib
+from ._native import Status, lib
 
 _EXIT_SECONDS = 5.0  # how long the end of the process waits for threads that are inside a call
 
 
 _states: "weakref.WeakSet[State]" = weakref.WeakSet()
+
+
+def has_ended(handle: int, batch: int) -> bool:
+    """True once every request of the batch has ended, however."""
+    status = Status()
+    lib.check(lib.te_batch_status(handle, batch, ctypes.byref(status)))
+    return status.state > 1  # neither WAITING nor PENDING
 
 
 class State:
@@ -66,7 +73,8 @@ class State:
                 batch = self.orphans.popleft()
             except IndexError:  # another thread reaps, too
                 return
-            if lib.te_batch_free(self.handle, batch) == 0:
+            if has_ended(self.handle, batch):
+                lib.te_batch_free(self.handle, batch)
                 self.live.pop(batch, None)
             else:
                 self.orphans.append(batch)

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collects a shared library and those that it needs, so that a wheel can carry them anywhere.
+
+Only the C library and the runtimes of the compiler are left to the host. Each other library gets a name
+of its own, with a hash of its contents, so that it is never taken for, nor replaced by, a library of
+another version that the process has loaded, and it looks for its neighbours beside itself.
+"""
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+
+# Part of glibc, or promised by every host that a manylinux wheel may be installed on.
+OF_THE_HOST = re.compile(
+    r"^(ld-linux.*|libc|libm|libmvec|libdl|librt|libpthread|libutil|libnsl|libresolv|libgcc_s|libstdc\+\+)\.so"
+)
+
+
+def _run(*command):
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{command[0]} is missing: scripts/deps.sh build test") from None
+    except subprocess.CalledProcessError as e:
+        raise RuntimeError(f"{' '.join(command)}: {e.stderr.strip()}") from e
+    return done.stdout
+
+
+def _needed(path):
+    """The names of the libraries that this one names."""
+    return [n for n in _run("patchelf", "--print-needed", path).split() if not OF_THE_HOST.match(n)]
+
+
+def _found(path):
+    """name: path of all libraries that the loader finds for this one."""
+    found = {}
+    for line in _run("ldd", path).splitlines():
+        match = re.match(r"\s*(\S+) => (.*?)(?: \(0x[0-9a-f]+\))?$", line)
+        if match:
+            if match.group(2).startswith("not found"):
+                raise FileNotFoundError(f"{match.group(1)}, which {path} needs, is not on this host")
+            found[match.group(1)] = match.group(2)
+    return found
+
+
+def _closure(path):
+    """name: path of the libraries to bring along, the one at `path` not counted."""
+    found, closure, ahead = _found(path), {}, _needed(path)
+    while ahead:
+        name = ahead.pop()
+        if name not in closure:
+            closure[name] = os.path.realpath(found[name])
+            ahead += _needed(closure[name])
+    return closure
+
+
+def _own_name(name, path):
+    with open(path, "rb") as f:
+        digest = hashlib.sha256(f.read()).hexdigest()[:8]
+    stem, dot, rest = name.partition(".so")
+    return f"{stem}-{digest}{dot}{rest}"
+
+
+def _glibc(paths):
+    """The oldest glibc that these run on, as (major, minor)."""
+    versions = [(2, 17)]
+    for path in paths:
+        text = _run("readelf", "-VW", path)
+        if "GLIBC_ABI_DT_RELR" in text:
+            versions.append((2, 36))
+        for major, minor in re.findall(r"Name: GLIBC_(\d+)\.(\d+)", text):
+            versions.append((int(major), int(minor)))
+    return max(versions)
+
+
+def collect(library, folder):
+    """Copies `library` and what it needs into `folder`; returns the tag of the platform."""
+    closure = _closure(library)
+    names = {name: _own_name(name, path) for name, path in closure.items()}
+    copies = {os.path.join(folder, names[name]): path for name, path in closure.items()}
+    copies[os.path.join(folder, os.path.basename(library))] = os.path.realpath(library)
+    for copy, path in copies.items():
+        shutil.copyfile(path, copy)
+        os.chmod(copy, 0o755)
+        _run("strip", "--strip-unneeded", copy)
+        # One change at a time: patchelf 0.14 forgets some of several.
+        for name in _needed(copy):
+            _run("patchelf", "--replace-needed", name, names[name], copy)
+        if path in closure.values():
+            _run("patchelf", "--set-soname", os.path.basename(copy), copy)
+        _run("patchelf", "--set-rpath", "$ORIGIN", copy)
+        left = set(_needed(copy)) - set(names.values())
+        if left:
+            raise RuntimeError(f"patchelf has not renamed {', '.join(sorted(left))} in {copy}")
+    major, minor = _glibc(copies)
+    if not sys.platform.startswith("linux"):
+        raise RuntimeError("wheels are made on Linux")
+    return f"manylinux_{major}_{minor}_{platform.machine()}"

@@ -1,0 +1,391 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The interface of this package, against an engine in another process."""
+import ctypes
+import gc
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+import transfer_engine as te
+from peer import noise
+from support import HOST, TCP, Case, digest, pieces
+from transfer_engine._errors import _CODES
+from transfer_engine._memory import span
+
+MIB = 1 << 20
+
+
+class Transfers(Case):
+    def both(self, **options):
+        engine = te.Engine(name=HOST, options=options)
+        self.addCleanup(engine.close)
+        peer = self.peer(options=options)
+        return engine, peer, engine.open(peer.name())
+
+    def move(self, **options):
+        engine, peer, segment = self.both(**options)
+        remote = peer.register(length=3 * MIB, seed=1)
+        there = noise(1, 3 * MIB)
+        local = bytearray(os.urandom(3 * MIB))
+        with engine.register(local):
+            view = memoryview(local)
+            for size, a, b in ((1, 0, 5), (4095, 3, 77), (65537, 11, 123), (2 * MIB + 3, 1001, 999)):
+                self.assertEqual(segment.write(view[a:a + size], remote + b), size)
+                self.assertEqual(peer.digest(address=remote, offset=b, length=size), digest(view[a:a + size]))
+            peer.fill(address=remote, seed=1)
+            for size, a, b in ((1, 9, 5), (8191, 13, 7), (100003, 17, 4097), (2 * MIB - 1, 5, 3)):
+                before = bytes(local)
+                self.assertEqual(segment.read(span(local).address + a, remote + b, size), size)
+                self.assertSameBytes(local, before[:a] + there[b:b + size] + before[a + size:])
+
+    def test_sizes_and_offsets(self):
+        self.move()
+
+    def test_sizes_and_offsets_over_tcp(self):
+        self.move(**TCP)
+
+    def test_batches(self):
+        engine, peer, segment = self.both()
+        total = 4 * MIB
+        remote, local = peer.register(length=total, seed=2), engine.alloc(total)
+        expected = bytearray(noise(2, total))
+        local[:] = os.urandom(total)
+        base = span(local).address
+        with engine.register(local):
+            plan = pieces(3, total, total // 700, 512)
+            for a, b, n in plan:
+                expected[b:b + n] = local[a:a + n]
+            with segment.start_write([base + a for a, _, _ in plan], [remote + b for _, b, _ in plan],
+                                     [n for _, _, n in plan]) as batch:
+                self.assertEqual(batch.result(), sum(n for _, _, n in plan))
+                self.assertTrue(batch.done())
+                self.assertTrue(all(t.state == te.TransferState.COMPLETED for t in batch.tasks()))
+            self.assertEqual(peer.digest(address=remote, offset=0, length=total), digest(expected))
+
+            # Objects instead of addresses, of many kinds at once, and back.
+            parts = [bytearray(1 + 37 * i) for i in range(40)]
+            regions = engine.register_many(parts)
+            offsets = [5003 * i for i in range(40)]
+            with segment.start_read(parts, [remote + b for b in offsets]) as batch:
+                batch.result()
+            for part, b in zip(parts, offsets):
+                self.assertSameBytes(part, expected[b:b + len(part)])
+            engine.unregister(*[region.address for region in regions])
+
+            with segment.prepare([base + 4096 * i for i in range(9)], [remote + 8192 * i for i in range(9)],
+                                 [1111 + i for i in range(9)]) as prepared:
+                prepared.start(te.Opcode.READ).result()
+                prepared.start(te.Opcode.WRITE, [8, 2, 2]).result()
+            for i in range(9):
+                self.assertSameBytes(local[4096 * i:4096 * i + 1111 + i],
+                                     expected[8192 * i:8192 * i + 1111 + i])
+            with engine.start([(te.Opcode.READ, local[:100], segment, remote, None),
+                               (te.Opcode.WRITE, base + 5000, segment, remote + 200, 50)]) as batch:
+                self.assertEqual(batch.result(), 150)
+            self.assertEqual(segment.start_read([], [], []).result(), 0)
+            self.assertEqual(segment.buffers(), [(remote, total)])
+
+    def test_errors_have_text_and_class(self):
+        engine, peer, segment = self.both()
+        remote = peer.register(length=1000, seed=1)
+        local = bytearray(2000)
+        with self.assertRaises(te.NotRegistered) as caught:
+            segment.write(local, remote)
+        self.assertIn("[TE_ERR_NOT_REGISTERED]", str(caught.exception))
+        with engine.register(local):
+            with self.assertRaises(te.RequestError) as caught:
+                segment.write(local, remote)
+            self.assertEqual(caught.exception.name, "TE_ERR_STALE")
+            batch = segment.start_write([local, span(local).address], [remote, remote], [2000, 1000])
+            self.assertIn("request 0 of 2", str(batch.exception()))
+            self.assertEqual([t.error for t in batch.tasks()], [-407, 0])
+            batch.close()
+            for wrong in ((local, 1.5), (None, remote), ("text", remote)):
+                self.assertRaises(TypeError, segment.write, *wrong)
+            self.assertRaises(BufferError, segment.read, bytes(10), remote)
+            self.assertRaises(BufferError, segment.write, memoryview(local)[::2], remote)
+            self.assertRaises(ValueError, segment.start_write, [local], [remote, remote], [1])
+        self.assertRaises(te.RequestError, engine.register, 4096, 0)
+        self.assertRaises(te.PathError, engine.open, f"{HOST}:1")
+        self.assertRaises(te.RequestError, te.Engine, name=HOST, options={"NO_SUCH_OPTION": "1"})
+        self.assertRaises(ValueError, te.Engine, name="a\0b")
+        self.assertRaises(ValueError, engine.alloc, 100, "cuda:0")
+
+    def test_the_table_of_errors_is_that_of_the_header(self):
+        header = os.environ.get("TE_TEST_SRC")
+        if not header:
+            self.skipTest("TE_TEST_SRC does not say where include/te.h is")
+        with open(os.path.join(header, "include", "te.h"), encoding="utf-8") as f:
+            rows = re.findall(r"X\((\w+), (-?\d+), (\w+), ", f.read())
+        rows = {int(code): (f"TE_ERR_{name}", kind) for name, code, kind in rows if code != "0"}
+        self.assertEqual({c: name for c, (name, _) in _CODES.items()}, {c: r[0] for c, r in rows.items()})
+        kinds = {"REQUEST": te.RequestError, "PATH": te.PathError, "FATAL": te.FatalError}
+        for code, (_, kind) in _CODES.items():
+            self.assertTrue(issubclass(kind, kinds[rows[code][1]]), code)
+
+    def test_notifications_and_counters(self):
+        engine, peer, segment = self.both()
+        remote = peer.register(length=1000, seed=1)
+        with engine.register(os.urandom(1000)) as region:  # bytes: for reading only
+            segment.write(region.address, remote, 1000, notify=("block", "7 \u00e9"))
+            segment.notify("hello", "there")
+        found = []
+        for _ in range(200):
+            found += peer.notifications()
+            if len(found) == 2:
+                break
+            time.sleep(0.05)
+        self.assertEqual(sorted(found), [["block", "7 \u00e9"], ["hello", "there"]])
+        peer.notify(target=engine.name, name="back", msg="")
+        self.assertEqual(engine.notifications(), [("back", "")])
+        self.assertEqual(engine.notifications(), [])
+        stats = engine.stats()
+        self.assertEqual((stats["bytes_written"], stats["requests_failed"]), (1000, 0))
+        self.assertEqual(stats["regions"], 0)
+        self.assertTrue(engine.probe(peer.name()))
+        self.assertFalse(engine.probe(f"{HOST}:1"))
+        self.assertIn("cpu:0", engine.topology())
+        self.assertIn("local_nics", engine.links(json=True))
+        with engine.register(bytearray(10)) as region:
+            self.assertIn("tcp", engine.explain(te.Opcode.WRITE, region.address, segment, remote, 10))
+
+    def test_read_only_memory_is_not_written_by_peers(self):
+        engine, peer, _ = self.both()
+        data = bytes(100)
+        with self.assertRaises(BufferError):
+            engine.register(data, access=te.Access.READ_WRITE)
+        other = te.Engine(name=HOST)
+        self.addCleanup(other.close)
+        mine = bytearray(os.urandom(100))
+        with engine.register(data) as region, other.register(mine):
+            segment = other.open(engine.name)
+            segment.read(mine, region.address)
+            self.assertSameBytes(mine, data)
+            with self.assertRaises(te.RequestError) as caught:
+                segment.write(mine, region.address)
+            self.assertEqual(caught.exception.name, "TE_ERR_ACCESS")
+        self.assertTrue(peer.name())
+
+
+class Lifetimes(Case):
+    def test_closed(self):
+        engine = te.Engine(name=HOST)
+        segment = engine.open(engine.name)
+        region = engine.register(bytearray(100))
+        batch = segment.start_read([region.address], [region.address + 50], [50])
+        engine.close()
+        engine.close()
+        for call in (lambda: engine.name, lambda: engine.open("x"), lambda: engine.register(bytearray(1)),
+                     batch.done, batch.result, lambda: segment.read(region.address, 0, 1)):
+            self.assertRaises(te.EngineClosed, call)
+        for thing in (batch, segment, region):
+            thing.close()
+
+    def test_memory_outlives_its_engine(self):
+        engine = te.Engine(name=HOST)
+        memory = engine.alloc(100000)
+        part = memory[5000:6000]
+        engine.register(memory)
+        state = engine._state
+        engine.close()
+        del memory
+        gc.collect()
+        part[:] = bytes(range(250)) * 4
+        self.assertSameBytes(part, bytes(range(250)) * 4)
+        self.assertEqual(state._views, 1)
+        del part
+        gc.collect()
+        self.assertEqual(state._views, 0)
+
+    def test_memory_is_freed_with_its_last_view(self):
+        with te.Engine(name=HOST) as engine:
+            memory = engine.alloc(1 << 20)
+            address = span(memory).address
+            region = engine.register(memory)
+            del memory
+            gc.collect()
+            ctypes.string_at(address, 1 << 20)  # the region holds it
+            region.close()
+            gc.collect()
+            self.assertEqual(engine._state._views, 0)
+
+    def test_a_dropped_engine_goes(self):
+        engine = te.Engine(name=HOST)
+        state = engine._state
+        del engine
+        gc.collect()
+        self.assertTrue(state.closed)
+
+    def test_dropped_batches_end_and_are_put_away(self):
+        with te.Engine(name=HOST) as engine, engine.open(engine.name) as segment:
+            memory = engine.alloc(1 << 20)
+            engine.register(memory)
+            address = span(memory).address
+            for i in range(200):
+                segment.start_write([address], [address + (1 << 19)], [1000 + i])
+            for _ in range(500):
+                engine._state.reap()
+                if not engine._state.live:
+                    break
+                time.sleep(0.01)
+            self.assertEqual(len(engine._state.live), 0)
+
+    def test_a_child_does_not_have_the_engine(self):
+        with te.Engine(name=HOST) as engine:
+            child = os.fork()
+            if child == 0:
+                try:
+                    engine.stats()
+                except te.EngineClosed:
+                    engine.close()
+                    os._exit(7)
+                os._exit(1)
+            self.assertEqual(os.WEXITSTATUS(os.waitpid(child, 0)[1]), 7)
+            self.assertEqual(engine.stats()["regions"], 0)
+
+    def test_the_process_may_end_in_any_state(self):
+        program = (
+            "import threading, transfer_engine as te\n"
+            "e = te.Engine(name='127.0.0.1'); m = e.alloc(1 << 20)\n"
+            "s = e.open(e.name)\n"
+            "a = e.register(m).address\n"
+            "b = s.start_write([a] * 50, [a + 500000] * 50, [9999] * 50)\n"
+            "def work():\n"
+            "    while True:\n"
+            "        s.write(a, a + 300000, 777)\n"
+            "for _ in range(3): threading.Thread(target=work, daemon=True).start()\n"
+        )
+        for _ in range(3):
+            done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+
+class Blocked(Case):
+    """A peer that is stopped answers nothing, so a transfer stays under way for as long as we like."""
+
+    def setUp(self):
+        self.remote_peer = self.peer(options=TCP)
+        self.remote = self.remote_peer.register(length=8 * MIB, seed=1)
+        self.engine = te.Engine(name=HOST, options=TCP)
+        self.addCleanup(self.engine.close)
+        self.segment = self.engine.open(self.remote_peer.name())
+        self.local = self.engine.alloc(8 * MIB)
+        self.engine.register(self.local)
+        self.remote_peer.freeze()
+
+    def go_on(self):
+        self.remote_peer.thaw()
+
+    def test_the_interpreter_goes_on_while_a_call_waits(self):
+        raised = []
+
+        def blocked():
+            try:
+                self.segment.read(self.local, self.remote, timeout=3)
+            except te.TransferTimeout as e:
+                raised.append(e)
+
+        thread = threading.Thread(target=blocked)
+        thread.start()
+        for _ in range(20):
+            time.sleep(0.001)
+        self.assertTrue(thread.is_alive())
+        thread.join()
+        self.assertEqual(len(raised), 1)
+        self.assertIsInstance(raised[0], TimeoutError)
+        before = bytes(self.local)
+        self.go_on()
+        self.remote_peer.name()
+        self.assertSameBytes(self.local, before)  # quiet, although the peer could answer now
+
+    def test_result_with_a_timeout_leaves_it_going(self):
+        with self.segment.start_read([self.local], [self.remote]) as batch:
+            self.assertRaises(te.TransferTimeout, batch.result, 0.05)
+            self.assertFalse(batch.wait(0))
+            self.assertFalse(batch.done())
+            self.go_on()
+            self.assertEqual(batch.result(), 8 * MIB)
+        self.assertSameBytes(self.local, noise(1, 8 * MIB))
+
+    def test_cancel(self):
+        batch = self.segment.start_write([self.local], [self.remote])
+        batch.cancel()
+        self.assertRaises(te.TransferCanceled, batch.result)
+        batch.close()
+
+    def test_the_end_of_a_block_cancels(self):
+        with self.segment.start_write([self.local], [self.remote]) as batch:
+            pass
+        self.assertNotIn(batch.id, self.engine._state.live)
+
+    def test_close_ends_threads_that_wait(self):
+        ends = []
+
+        def blocked():
+            try:
+                self.segment.read(self.local, self.remote)
+            except te.TransferError as e:
+                ends.append(type(e))
+
+        threads = [threading.Thread(target=blocked) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in range(500):
+            if self.engine.stats()["requests_submitted"] == 4:
+                break
+            time.sleep(0.01)
+        self.engine.close()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(ends), 4)
+        self.assertLessEqual(set(ends), {te.TransferCanceled, te.EngineClosed})
+
+    def test_signals_are_seen(self):
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        old = signal.signal(signal.SIGALRM, interrupt)
+        self.addCleanup(signal.signal, signal.SIGALRM, old)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with self.assertRaises(KeyboardInterrupt):
+            self.segment.read(self.local, self.remote, timeout=20)
+        self.assertEqual(len(self.engine._state.live), 0)
+
+
+class Threads(Case):
+    def test_many_threads_move_at_once(self):
+        with te.Engine(name=HOST) as engine:
+            peer = self.peer()
+            remote = peer.register(length=8 * 100000, seed=1)
+            segment = engine.open(peer.name())
+            wrong = []
+
+            def work(i):
+                mine = bytearray(100000)
+                back = bytearray(100000)
+                with engine.register(mine), engine.register(back):
+                    for turn in range(20):
+                        n = 1 + (i * 7919 + turn * 104729) % 99999
+                        mine[:n] = os.urandom(n)
+                        segment.write(memoryview(mine)[:n], remote + i * 100000)
+                        segment.read(memoryview(back)[:n], remote + i * 100000)
+                        if mine[:n] != back[:n]:
+                            wrong.append((i, turn))
+
+            threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(wrong, [])
+            self.assertEqual(len(engine._state.live), 0)
+            self.assertEqual(engine.stats()["regions"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

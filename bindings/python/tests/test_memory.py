@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the bytes of objects are."""
+import ctypes
+import gc
+import mmap
+import unittest
+from array import array
+
+from transfer_engine._memory import local_words, sized_span, span, words
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+try:
+    import torch
+except ImportError:
+    torch = None
+
+
+class Tensor:
+    """What a tensor looks like, over a bytearray."""
+
+    def __init__(self, data, contiguous=True, device="cpu"):
+        self.data = (ctypes.c_char * len(data)).from_buffer(data)
+        self.nbytes = len(data)
+        self.contiguous = contiguous
+        self.device = type("Device", (), {"type": device})
+
+    def data_ptr(self):
+        return ctypes.addressof(self.data)
+
+    def is_contiguous(self):
+        return self.contiguous
+
+
+class Addresses(unittest.TestCase):
+    def content(self, obj):
+        where = span(obj)
+        return ctypes.string_at(where.address, where.nbytes)
+
+    def test_integers_are_addresses(self):
+        self.assertEqual(span(1 << 47).address, 1 << 47)
+        self.assertIsNone(span(5).nbytes)
+        self.assertEqual(span(ctypes.c_void_p(99)).address, 99)
+
+    def test_what_has_a_buffer(self):
+        for obj in (b"some bytes", bytearray(b"some bytes"), memoryview(b"a longer text")[2:9],
+                    array("I", [1, 2, 3]), (ctypes.c_int * 5)(1, 2, 3)):
+            self.assertEqual(self.content(obj), bytes(memoryview(obj)), type(obj))
+        with mmap.mmap(-1, 5000) as area:
+            area[7:11] = b"mmap"
+            self.assertEqual(self.content(area)[7:11], b"mmap")
+            gc.collect()
+        self.assertFalse(span(b"x").writable)
+        self.assertTrue(span(bytearray(1)).writable)
+        self.assertFalse(span(memoryview(bytearray(2)).toreadonly()).writable)
+
+    def test_a_buffer_is_pinned(self):
+        data = bytearray(100)
+        where = span(data)
+        with self.assertRaises(BufferError):
+            data.extend(b"more")
+        del where
+        gc.collect()
+        data.extend(b"more")
+
+    def test_refused(self):
+        for obj in (None, 1.5, "text", [1, 2], object(), ctypes.c_char_p(b"x"),
+                    ctypes.pointer(ctypes.c_int(1))):
+            with self.assertRaises(TypeError):
+                span(obj)
+        with self.assertRaises(BufferError):
+            span(memoryview(bytearray(10))[::2])
+        with self.assertRaises(BufferError):
+            span(Tensor(bytearray(10), contiguous=False))
+
+    def test_lengths(self):
+        self.assertEqual(sized_span(bytearray(10), None)[1], 10)
+        self.assertEqual(sized_span(bytearray(10), 7)[1], 7)
+        with self.assertRaises(BufferError):
+            sized_span(bytearray(10), 11)
+        with self.assertRaises(BufferError):
+            sized_span(b"read-only", None, written=True)
+        with self.assertRaises(TypeError):
+            sized_span(4096, None)
+        with self.assertRaises(TypeError):
+            sized_span(4096, 1.5)
+        with self.assertRaises(OverflowError):
+            sized_span(4096, -1)
+
+    def test_tensor_like(self):
+        data = bytearray(b"tensor data")
+        self.assertEqual(self.content(Tensor(data)), data)
+        self.assertTrue(span(Tensor(data, device="cuda")).device)
+        self.assertFalse(span(Tensor(data)).device)
+
+    def test_interfaces(self):
+        data = (ctypes.c_uint16 * 24)(*range(24))
+        for strides, fine in ((None, True), ((16, 4, 2), True), ((2, 4, 16), False), ((32, 4, 2), False)):
+            interface = {"shape": (3, 4, 2), "typestr": "<u2", "strides": strides,
+                         "data": (ctypes.addressof(data), False), "version": 3}
+            for name in ("__cuda_array_interface__", "__array_interface__"):
+                obj = type("Array", (), {name: interface})()
+                if not fine:
+                    self.assertRaises(BufferError, span, obj)
+                    continue
+                self.assertEqual(span(obj)[:2], (ctypes.addressof(data), 48))
+                self.assertEqual(span(obj).device, name.startswith("__cuda"))
+
+    def test_words(self):
+        self.assertEqual(words([0, 1, (1 << 64) - 1], "x").tolist(), [0, 1, (1 << 64) - 1])
+        self.assertEqual(words((), "x").tolist(), [])
+        for wrong in ([None], ["1"], [1.5], 7):
+            self.assertRaises(TypeError, words, wrong, "x")
+        for wrong in ([-1], [1 << 64]):
+            self.assertRaises(OverflowError, words, wrong, "x")
+
+    def test_mixed_lists(self):
+        data = bytearray(33)
+        addresses, sizes, keep = local_words([data, span(data).address + 5], [33, 4], True)
+        self.assertEqual(addresses[1] - addresses[0], 5)
+        self.assertEqual(sizes.tolist(), [33, 4])
+        self.assertEqual(len(keep), 1)
+        self.assertRaises(BufferError, local_words, [data, b"ro"], [1, 1], True)
+        self.assertRaises(ValueError, local_words, [data], [1, 2], True)
+
+    @unittest.skipUnless(numpy, "no numpy")
+    def test_numpy(self):
+        for dtype in ("u1", "f8", "c16", "U3", "M8[s]", "f2"):
+            a = numpy.zeros((5, 7), dtype)
+            self.assertEqual(span(a)[:2], (a.ctypes.data, a.nbytes), dtype)
+            self.assertTrue(span(a).writable)
+        a = numpy.arange(40).reshape(5, 8)
+        self.assertEqual(span(a[2])[:2], (a.ctypes.data + 2 * 64, 64))
+        for wrong in (a.T, a[:, 1:], a[::2]):
+            self.assertRaises(BufferError, span, wrong)
+        a.flags.writeable = False
+        self.assertFalse(span(a).writable)
+        self.assertEqual(span(numpy.int64(77)).address, 77)
+        self.assertEqual(words(numpy.array([3, 4], "i8"), "x").tolist(), [3, 4])
+        self.assertEqual(local_words(numpy.array([3, 4]), numpy.array([1, 2]), True)[1].tolist(), [1, 2])
+
+    @unittest.skipUnless(torch, "no torch")
+    def test_torch(self):
+        a = torch.arange(40, dtype=torch.int32).reshape(5, 8)
+        self.assertEqual(span(a)[:2], (a.data_ptr(), 160))
+        self.assertEqual(span(a[1]).address, a.data_ptr() + 32)
+        self.assertRaises(BufferError, span, a.t())
+        # A tensor of one integer is memory, too, and not an address.
+        one = torch.tensor([5])
+        self.assertEqual(local_words([one], [8], True)[0].tolist(), [one.data_ptr()])
+
+
+if __name__ == "__main__":
+    unittest.main()
