@@ -5,6 +5,7 @@ pip calls build_wheel() for `pip install bindings/python`; scripts/wheel.sh does
 package transfer_engine brings the shared library along, and the libraries that this one needs. It takes
 them from build/lib; the setting library=PATH names another one, library=none leaves all of them out.
 """
+
 import base64
 import configparser
 import csv
@@ -18,7 +19,9 @@ import zipfile
 
 import bundle
 
-WHEEL = "Wheel-Version: 1.0\nGenerator: transfer-engine\nRoot-Is-Purelib: {pure}\nTag: py3-none-{tag}\n"
+WHEEL = (
+    "Wheel-Version: 1.0\nGenerator: transfer-engine\nRoot-Is-Purelib: {pure}\nTag: py3-none-{tag}\n"
+)
 
 
 def _root():
@@ -123,11 +126,11 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         for source in _sources(tool["package"]):
             wheel.add_file(source, source)
         for brought in sorted(os.listdir(folder)):
-            wheel.add_file(
-                f"{tool['package']}/lib/{brought}", os.path.join(folder, brought), 0o755
-            )
+            wheel.add_file(f"{tool['package']}/lib/{brought}", os.path.join(folder, brought), 0o755)
         wheel.add(f"{info}/METADATA", _metadata(project, version).encode())
-        wheel.add(f"{info}/WHEEL", WHEEL.format(pure="false" if library else "true", tag=tag).encode())
+        wheel.add(
+            f"{info}/WHEEL", WHEEL.format(pure="false" if library else "true", tag=tag).encode()
+        )
         wheel.add_file(f"{info}/LICENSE", os.path.join(root, "LICENSE"))
         wheel.close()
     return name

@@ -5,6 +5,7 @@ Only the C library and the runtimes of the compiler are left to the host. Each o
 of its own, with a hash of its contents, so that it is never taken for, nor replaced by, a library of
 another version that the process has loaded, and it looks for its neighbours beside itself.
 """
+
 import hashlib
 import os
 import platform
@@ -41,7 +42,9 @@ def _found(path):
         match = re.match(r"\s*(\S+) => (.*?)(?: \(0x[0-9a-f]+\))?$", line)
         if match:
             if match.group(2).startswith("not found"):
-                raise FileNotFoundError(f"{match.group(1)}, which {path} needs, is not on this host")
+                raise FileNotFoundError(
+                    f"{match.group(1)}, which {path} needs, is not on this host"
+                )
             found[match.group(1)] = match.group(2)
     return found
 

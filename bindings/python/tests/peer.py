@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The other process of the tests: an engine that does what lines of JSON on stdin say."""
+
 import hashlib
 import json
 import sys
@@ -32,7 +33,7 @@ class Peer:
         memory[:] = noise(seed, len(memory))
 
     def digest(self, address, offset, length):
-        return hashlib.sha256(self.memory[address][0][offset:offset + length]).hexdigest()
+        return hashlib.sha256(self.memory[address][0][offset : offset + length]).hexdigest()
 
     def notifications(self):
         return self.engine.notifications()

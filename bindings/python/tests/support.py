@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests share."""
+
 import hashlib
 import json
 import os
@@ -12,7 +13,9 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 HOST = "127.0.0.1"
-TCP = {"MC_FORCE_TCP": "1"}  # not the way through the kernel, which needs no help of the other process
+TCP = {
+    "MC_FORCE_TCP": "1"
+}  # not the way through the kernel, which needs no help of the other process
 
 
 class RemotePeer:
@@ -86,6 +89,10 @@ def pieces(seed, total, most, n):
     rng = random.Random(seed)
     room = total // n
     return [
-        (rng.randrange(total - most), i * room + rng.randrange(room // 4), rng.randrange(1, room // 2))
+        (
+            rng.randrange(total - most),
+            i * room + rng.randrange(room // 4),
+            rng.randrange(1, room // 2),
+        )
         for i in range(n)
     ]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batches as awaitables: many tasks, loops and threads, cancellation, closing."""
+
 import asyncio
 import threading
 import unittest
@@ -22,8 +23,8 @@ class Asyncio(Case):
         async def piece(segment, local, i):
             n = 1 + i * 97
             at = i * 8192
-            await segment.read_async(local[at:at + n], remote + at)
-            return bytes(local[at:at + n]) == there[at:at + n]
+            await segment.read_async(local[at : at + n], remote + at)
+            return bytes(local[at : at + n]) == there[at : at + n]
 
         async def main(engine):
             local = engine.alloc(total)
@@ -31,7 +32,9 @@ class Asyncio(Case):
                 fine = await asyncio.gather(*[piece(segment, local, i) for i in range(300)])
                 self.assertTrue(all(fine))
                 self.assertEqual(await segment.write_async(local[:5], remote), 5)
-                with segment.start_read([local[:77], local[100:200]], [remote, remote + 100]) as batch:
+                with segment.start_read(
+                    [local[:77], local[100:200]], [remote, remote + 100]
+                ) as batch:
                     self.assertEqual(await batch, 177)
                     self.assertEqual(await batch, 177)
 
@@ -70,8 +73,10 @@ class Asyncio(Case):
             for turn in range(30):
                 n = 1 + (number * 7919 + turn * 104729) % 69999
                 at = (turn * 31337) % (MIB - 70000)
-                await asyncio.gather(*[s.read_async(m[:n], remote + at) for s, m in zip(segments, memory)])
-                wrong.extend(turn for m in memory if bytes(m[:n]) != there[at:at + n])
+                await asyncio.gather(
+                    *[s.read_async(m[:n], remote + at) for s, m in zip(segments, memory)]
+                )
+                wrong.extend(turn for m in memory if bytes(m[:n]) != there[at : at + n])
             for region in regions:
                 region.close()
             done.append(number)
@@ -127,8 +132,10 @@ class Blocked(Case):
 
     def test_closing_the_engine_wakes_who_waits(self):
         async def main():
-            tasks = [asyncio.ensure_future(self.segment.read_async(self.local[i:i + 99], self.remote))
-                     for i in range(5)]
+            tasks = [
+                asyncio.ensure_future(self.segment.read_async(self.local[i : i + 99], self.remote))
+                for i in range(5)
+            ]
             await asyncio.sleep(0)
             self.engine.close()
             ends = await asyncio.gather(*tasks, return_exceptions=True)

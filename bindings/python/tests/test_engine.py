@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The interface of this package, against an engine in another process."""
+
 import ctypes
 import gc
 import os
@@ -34,14 +35,21 @@ class Transfers(Case):
         local = bytearray(os.urandom(3 * MIB))
         with engine.register(local):
             view = memoryview(local)
-            for size, a, b in ((1, 0, 5), (4095, 3, 77), (65537, 11, 123), (2 * MIB + 3, 1001, 999)):
-                self.assertEqual(segment.write(view[a:a + size], remote + b), size)
-                self.assertEqual(peer.digest(address=remote, offset=b, length=size), digest(view[a:a + size]))
+            for size, a, b in (
+                (1, 0, 5),
+                (4095, 3, 77),
+                (65537, 11, 123),
+                (2 * MIB + 3, 1001, 999),
+            ):
+                self.assertEqual(segment.write(view[a : a + size], remote + b), size)
+                self.assertEqual(
+                    peer.digest(address=remote, offset=b, length=size), digest(view[a : a + size])
+                )
             peer.fill(address=remote, seed=1)
             for size, a, b in ((1, 9, 5), (8191, 13, 7), (100003, 17, 4097), (2 * MIB - 1, 5, 3)):
                 before = bytes(local)
                 self.assertEqual(segment.read(span(local).address + a, remote + b, size), size)
-                self.assertSameBytes(local, before[:a] + there[b:b + size] + before[a + size:])
+                self.assertSameBytes(local, before[:a] + there[b : b + size] + before[a + size :])
 
     def test_sizes_and_offsets(self):
         self.move()
@@ -59,9 +67,12 @@ class Transfers(Case):
         with engine.register(local):
             plan = pieces(3, total, total // 700, 512)
             for a, b, n in plan:
-                expected[b:b + n] = local[a:a + n]
-            with segment.start_write([base + a for a, _, _ in plan], [remote + b for _, b, _ in plan],
-                                     [n for _, _, n in plan]) as batch:
+                expected[b : b + n] = local[a : a + n]
+            with segment.start_write(
+                [base + a for a, _, _ in plan],
+                [remote + b for _, b, _ in plan],
+                [n for _, _, n in plan],
+            ) as batch:
                 self.assertEqual(batch.result(), sum(n for _, _, n in plan))
                 self.assertTrue(batch.done())
                 self.assertTrue(all(t.state == te.TransferState.COMPLETED for t in batch.tasks()))
@@ -74,18 +85,26 @@ class Transfers(Case):
             with segment.start_read(parts, [remote + b for b in offsets]) as batch:
                 batch.result()
             for part, b in zip(parts, offsets):
-                self.assertSameBytes(part, expected[b:b + len(part)])
+                self.assertSameBytes(part, expected[b : b + len(part)])
             engine.unregister(*[region.address for region in regions])
 
-            with segment.prepare([base + 4096 * i for i in range(9)], [remote + 8192 * i for i in range(9)],
-                                 [1111 + i for i in range(9)]) as prepared:
+            with segment.prepare(
+                [base + 4096 * i for i in range(9)],
+                [remote + 8192 * i for i in range(9)],
+                [1111 + i for i in range(9)],
+            ) as prepared:
                 prepared.start(te.Opcode.READ).result()
                 prepared.start(te.Opcode.WRITE, [8, 2, 2]).result()
             for i in range(9):
-                self.assertSameBytes(local[4096 * i:4096 * i + 1111 + i],
-                                     expected[8192 * i:8192 * i + 1111 + i])
-            with engine.start([(te.Opcode.READ, local[:100], segment, remote, None),
-                               (te.Opcode.WRITE, base + 5000, segment, remote + 200, 50)]) as batch:
+                self.assertSameBytes(
+                    local[4096 * i : 4096 * i + 1111 + i], expected[8192 * i : 8192 * i + 1111 + i]
+                )
+            with engine.start(
+                [
+                    (te.Opcode.READ, local[:100], segment, remote, None),
+                    (te.Opcode.WRITE, base + 5000, segment, remote + 200, 50),
+                ]
+            ) as batch:
                 self.assertEqual(batch.result(), 150)
             self.assertEqual(segment.start_read([], [], []).result(), 0)
             self.assertEqual(segment.buffers(), [(remote, total)])
@@ -101,7 +120,9 @@ class Transfers(Case):
             with self.assertRaises(te.RequestError) as caught:
                 segment.write(local, remote)
             self.assertEqual(caught.exception.name, "TE_ERR_STALE")
-            batch = segment.start_write([local, span(local).address], [remote, remote], [2000, 1000])
+            batch = segment.start_write(
+                [local, span(local).address], [remote, remote], [2000, 1000]
+            )
             self.assertIn("request 0 of 2", str(batch.exception()))
             self.assertEqual([t.error for t in batch.tasks()], [-407, 0])
             batch.close()
@@ -123,7 +144,9 @@ class Transfers(Case):
         with open(os.path.join(header, "include", "te.h"), encoding="utf-8") as f:
             rows = re.findall(r"X\((\w+), (-?\d+), (\w+), ", f.read())
         rows = {int(code): (f"TE_ERR_{name}", kind) for name, code, kind in rows if code != "0"}
-        self.assertEqual({c: name for c, (name, _) in _CODES.items()}, {c: r[0] for c, r in rows.items()})
+        self.assertEqual(
+            {c: name for c, (name, _) in _CODES.items()}, {c: r[0] for c, r in rows.items()}
+        )
         kinds = {"REQUEST": te.RequestError, "PATH": te.PathError, "FATAL": te.FatalError}
         for code, (_, kind) in _CODES.items():
             self.assertTrue(issubclass(kind, kinds[rows[code][1]]), code)
@@ -152,7 +175,9 @@ class Transfers(Case):
         self.assertIn("cpu:0", engine.topology())
         self.assertIn("local_nics", engine.links(json=True))
         with engine.register(bytearray(10)) as region:
-            self.assertIn("tcp", engine.explain(te.Opcode.WRITE, region.address, segment, remote, 10))
+            self.assertIn(
+                "tcp", engine.explain(te.Opcode.WRITE, region.address, segment, remote, 10)
+            )
 
     def test_read_only_memory_is_not_written_by_peers(self):
         engine, peer, _ = self.both()
@@ -180,8 +205,14 @@ class Lifetimes(Case):
         batch = segment.start_read([region.address], [region.address + 50], [50])
         engine.close()
         engine.close()
-        for call in (lambda: engine.name, lambda: engine.open("x"), lambda: engine.register(bytearray(1)),
-                     batch.done, batch.result, lambda: segment.read(region.address, 0, 1)):
+        for call in (
+            lambda: engine.name,
+            lambda: engine.open("x"),
+            lambda: engine.register(bytearray(1)),
+            batch.done,
+            batch.result,
+            lambda: segment.read(region.address, 0, 1),
+        ):
             self.assertRaises(te.EngineClosed, call)
         for thing in (batch, segment, region):
             thing.close()
@@ -261,7 +292,9 @@ class Lifetimes(Case):
             "for _ in range(3): threading.Thread(target=work, daemon=True).start()\n"
         )
         for _ in range(3):
-            done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+            done = subprocess.run(
+                [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+            )
             self.assertEqual(done.returncode, 0, done.stderr)
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the bytes of objects are."""
+
 import ctypes
 import gc
 import mmap
@@ -45,8 +46,13 @@ class Addresses(unittest.TestCase):
         self.assertEqual(span(ctypes.c_void_p(99)).address, 99)
 
     def test_what_has_a_buffer(self):
-        for obj in (b"some bytes", bytearray(b"some bytes"), memoryview(b"a longer text")[2:9],
-                    array("I", [1, 2, 3]), (ctypes.c_int * 5)(1, 2, 3)):
+        for obj in (
+            b"some bytes",
+            bytearray(b"some bytes"),
+            memoryview(b"a longer text")[2:9],
+            array("I", [1, 2, 3]),
+            (ctypes.c_int * 5)(1, 2, 3),
+        ):
             self.assertEqual(self.content(obj), bytes(memoryview(obj)), type(obj))
         with mmap.mmap(-1, 5000) as area:
             area[7:11] = b"mmap"
@@ -66,8 +72,15 @@ class Addresses(unittest.TestCase):
         data.extend(b"more")
 
     def test_refused(self):
-        for obj in (None, 1.5, "text", [1, 2], object(), ctypes.c_char_p(b"x"),
-                    ctypes.pointer(ctypes.c_int(1))):
+        for obj in (
+            None,
+            1.5,
+            "text",
+            [1, 2],
+            object(),
+            ctypes.c_char_p(b"x"),
+            ctypes.pointer(ctypes.c_int(1)),
+        ):
             with self.assertRaises(TypeError):
                 span(obj)
         with self.assertRaises(BufferError):
@@ -97,9 +110,19 @@ class Addresses(unittest.TestCase):
 
     def test_interfaces(self):
         data = (ctypes.c_uint16 * 24)(*range(24))
-        for strides, fine in ((None, True), ((16, 4, 2), True), ((2, 4, 16), False), ((32, 4, 2), False)):
-            interface = {"shape": (3, 4, 2), "typestr": "<u2", "strides": strides,
-                         "data": (ctypes.addressof(data), False), "version": 3}
+        for strides, fine in (
+            (None, True),
+            ((16, 4, 2), True),
+            ((2, 4, 16), False),
+            ((32, 4, 2), False),
+        ):
+            interface = {
+                "shape": (3, 4, 2),
+                "typestr": "<u2",
+                "strides": strides,
+                "data": (ctypes.addressof(data), False),
+                "version": 3,
+            }
             for name in ("__cuda_array_interface__", "__array_interface__"):
                 obj = type("Array", (), {name: interface})()
                 if not fine:
@@ -139,7 +162,9 @@ class Addresses(unittest.TestCase):
         self.assertFalse(span(a).writable)
         self.assertEqual(span(numpy.int64(77)).address, 77)
         self.assertEqual(words(numpy.array([3, 4], "i8"), "x").tolist(), [3, 4])
-        self.assertEqual(local_words(numpy.array([3, 4]), numpy.array([1, 2]), True)[1].tolist(), [1, 2])
+        self.assertEqual(
+            local_words(numpy.array([3, 4]), numpy.array([1, 2]), True)[1].tolist(), [1, 2]
+        )
 
     @unittest.skipUnless(torch, "no torch")
     def test_torch(self):

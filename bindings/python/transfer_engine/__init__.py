@@ -4,6 +4,7 @@
 Engine and what it gives are the interface of this package; TransferEngine is Mooncake's, for programs
 that were written for that.
 """
+
 from ._batch import Batch, Opcode, Prepared, TaskStatus, TransferState
 from ._engine import Access, Engine, Notice, Region, Segment
 from ._errors import (

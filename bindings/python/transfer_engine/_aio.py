@@ -9,6 +9,7 @@ Who waits first says so and then looks whether the batch has ended already; a fi
 was also visible before, so none is missed. A loop watches a duplicate of the descriptor, which is its
 own to close: an engine may be closed, and the number used again, while the loop still knows it.
 """
+
 from __future__ import annotations
 
 import asyncio

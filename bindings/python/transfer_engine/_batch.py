@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transfers under way."""
+
 from __future__ import annotations
 
 import asyncio

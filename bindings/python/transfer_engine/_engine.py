@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Engines, registered memory and segments."""
+
 from __future__ import annotations
 
 import ctypes
@@ -16,7 +17,6 @@ from ._batch import Batch, Opcode, Prepared, submit_options
 from ._memory import local_words, sized_span, words
 from ._native import COUNTERS, Buffer, Notification, Options, Request, Stats, lib, sized_text, text
 from ._state import State
-
 
 assert ctypes.sizeof(Request) == 40
 _INT = 1 if sys.byteorder == "little" else 1 << 32  # an int in the first half of a word
@@ -173,7 +173,9 @@ class Engine:
         The object is kept alive until the region is closed. What cannot be written to, such as bytes, is
         registered for reading only, unless `access` says otherwise.
         """
-        return self.register_many([buffer], None if length is None else [length], location, access)[0]
+        return self.register_many([buffer], None if length is None else [length], location, access)[
+            0
+        ]
 
     def register_many(
         self,
@@ -191,7 +193,7 @@ class Engine:
             access = Access.READ if read_only else Access.READ_WRITE
         elif read_only and access & Access.WRITE:
             raise BufferError("memory that cannot be written to is not for peers to write to")
-        table = (Buffer * len(spans))(*[(where.address, length) for where, length in spans])
+        table = (Buffer * len(spans))(*[Buffer(where.address, length) for where, length in spans])
         with self._state as handle:
             lib.check(
                 lib.te_register_batch(
@@ -217,7 +219,9 @@ class Engine:
         and no region holds it.
         """
         if location != "*" and not location.startswith("cpu"):
-            raise ValueError("alloc() is for memory of the host; take a tensor for that of a device")
+            raise ValueError(
+                "alloc() is for memory of the host; take a tensor for that of a device"
+            )
         address = ctypes.c_void_p()
         with self._state as handle:
             lib.check(lib.te_alloc(handle, length, text(location, "location"), byref(address)))
@@ -271,7 +275,12 @@ class Engine:
         )
 
     def explain(
-        self, opcode: Opcode, local: Any, segment: Segment, remote: int, length: Optional[int] = None
+        self,
+        opcode: Opcode,
+        local: Any,
+        segment: Segment,
+        remote: int,
+        length: Optional[int] = None,
     ) -> str:
         """Which transport would carry this request, and why no other one; nothing is started."""
         where, length = sized_span(local, length)
@@ -293,7 +302,8 @@ class Engine:
             lib.check(lib.te_notify_recv(handle, byref(found), byref(n)))
             notices = [
                 Notice(
-                    found[i].name.decode("utf-8", "replace"), found[i].msg.decode("utf-8", "replace")
+                    found[i].name.decode("utf-8", "replace"),
+                    found[i].msg.decode("utf-8", "replace"),
                 )
                 for i in range(n.value)
             ]
@@ -435,7 +445,13 @@ class Segment:
     ) -> Batch:
         where, length = sized_span(local, length, opcode == Opcode.READ)
         return self._submit(
-            opcode, array("L", (where.address,)), [remote], array("L", (length,)), where.keep, timeout, notify
+            opcode,
+            array("L", (where.address,)),
+            [remote],
+            array("L", (length,)),
+            where.keep,
+            timeout,
+            notify,
         )
 
     def start_write(
@@ -487,7 +503,9 @@ class Segment:
         n = len(addresses)
         targets = words(remotes, "remote addresses")
         if not n == len(targets) == len(sizes):
-            raise ValueError(f"{n} local pieces, {len(targets)} remote ones and {len(sizes)} lengths")
+            raise ValueError(
+                f"{n} local pieces, {len(targets)} remote ones and {len(sizes)} lengths"
+            )
         # te_request as five words; no loop of the interpreter runs over the requests.
         table = array("L", (_INT * opcode, 0, _INT * self.id, 0, 0)) * n
         table[1::5] = addresses
@@ -499,9 +517,7 @@ class Segment:
             self._engine._reactor,
             n,
             keep,
-            lambda handle, batch: lib.te_submit(
-                handle, batch, table.buffer_info()[0], n, options
-            ),
+            lambda handle, batch: lib.te_submit(handle, batch, table.buffer_info()[0], n, options),
         )
 
     def prepare(

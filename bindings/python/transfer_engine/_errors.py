@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can go wrong, as exceptions: one class per thing that a program can do about it."""
+
 from __future__ import annotations
 
 from typing import Dict, Tuple, Type

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small registered buffers cut from large registered slabs, by the buddy method."""
+
 from __future__ import annotations
 
 import threading

@@ -5,6 +5,7 @@ An object is asked, in this order, for data_ptr() (tensors), __cuda_array_interf
 protocol and __array_interface__. What has no plain address, such as a transposed array, is refused with
 BufferError: its bytes would be others than those that the program sees in it.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -12,7 +13,6 @@ import operator
 from array import array
 from numbers import Integral
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
-
 
 assert array("L").itemsize == 8  # several times as quick to fill as array("Q")
 
@@ -129,7 +129,9 @@ def span(obj: Any) -> Span:
             raise TypeError(
                 f"neither an address nor something that holds memory: {type(obj).__name__}"
             ) from None
-        raise BufferError(f"the memory of the {type(obj).__name__} has no plain address: {e}") from e
+        raise BufferError(
+            f"the memory of the {type(obj).__name__} has no plain address: {e}"
+        ) from e
 
 
 def sized_span(obj: Any, length: Optional[int], written: bool = False) -> Tuple[Span, int]:

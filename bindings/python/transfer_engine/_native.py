@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shared library: where it is found, and its functions as ctypes knows them (te.h)."""
+
 from __future__ import annotations
 
 import ctypes

@@ -8,6 +8,7 @@ is inside for long, a wait for a batch, is ended by canceling the batches first.
 Memory of te_alloc() goes with its engine, but a view of it may outlive Engine.close(). Then close()
 ends all transfers and takes all regions away, and the engine itself goes with the last such view.
 """
+
 from __future__ import annotations
 
 import atexit
@@ -32,7 +33,7 @@ def has_ended(handle: int, batch: int) -> bool:
     """True once every request of the batch has ended, however."""
     status = Status()
     lib.check(lib.te_batch_status(handle, batch, ctypes.byref(status)))
-    return status.state > 1  # neither WAITING nor PENDING
+    return bool(status.state > 1)  # neither WAITING nor PENDING
 
 
 class State:

@@ -5,6 +5,7 @@ Its methods raise nothing but TypeError, for arguments of a wrong type: they ret
 wrong is told to the logger "transfer_engine". Wherever one takes an address of local memory, it also
 takes an object that holds memory: a tensor, an array, anything with the buffer protocol.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -40,9 +41,11 @@ class TransferOpcode(IntEnum):
     def __str__(self) -> str:
         return f"TransferOpcode.{self.name}"
 
-    __repr__ = lambda self: f"<{self}: {int(self)}>"  # noqa: E731
+    def __repr__(self) -> str:
+        return f"<{self}: {self.value}>"
 
 
+_TransferOpcode = TransferOpcode  # below, the class has an attribute of that name
 Read = TransferOpcode.Read
 Write = TransferOpcode.Write
 
@@ -302,7 +305,9 @@ class TransferEngine:
     ) -> Batch:
         """A batch whose requests end within the time that this interface gives them."""
         if not len(buffers) == len(peers) == len(lengths):
-            raise ValueError(f"{len(buffers)} buffers, {len(peers)} addresses, {len(lengths)} lengths")
+            raise ValueError(
+                f"{len(buffers)} buffers, {len(peers)} addresses, {len(lengths)} lengths"
+            )
         return self._segment(target)._start(
             opcode, buffers, peers, lengths, self._seconds(sum(lengths)), notify
         )
@@ -360,7 +365,7 @@ class TransferEngine:
         buffer: Any,
         peer_buffer_address: int,
         length: int,
-        opcode: TransferOpcode,
+        opcode: _TransferOpcode,
         notify: Optional[TransferNotify] = None,
         transport_hint: str = "",
     ) -> int:
@@ -399,7 +404,7 @@ class TransferEngine:
         buffers: Sequence[Any],
         peer_buffer_addresses: Sequence[int],
         lengths: Sequence[int],
-        opcode: TransferOpcode,
+        opcode: _TransferOpcode,
         notify: Optional[TransferNotify] = None,
         transport_hint: str = "",
     ) -> int:
@@ -438,7 +443,7 @@ class TransferEngine:
         buffers: Sequence[Any],
         peer_buffer_addresses: Sequence[int],
         lengths: Sequence[int],
-        opcode: TransferOpcode,
+        opcode: _TransferOpcode,
         transport_hint: str = "",
     ) -> int:
         return self._async(

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The name `mooncake.engine` for the engine of the package transfer_engine."""
+
 import importlib.machinery
 import os
 

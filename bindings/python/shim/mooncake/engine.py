@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Mooncake's module of this name has, of the package transfer_engine."""
+
 from transfer_engine.mooncake import (
     SUPPORT_CUDA,
     SUPPORT_EFA,

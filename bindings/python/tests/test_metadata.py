@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engines that find each other by a metadata server, through the HTTP client that the wheel brings."""
+
+import os
+import re
+import subprocess
+import unittest
+
+import transfer_engine as te
+from mooncake.engine import TransferEngine
+from support import HOST, Case, digest
+
+
+class Http(Case):
+    def setUp(self):
+        server = os.path.join(os.environ.get("TE_TEST_BIN", ""), "te_metad")
+        if not os.path.exists(server):
+            self.skipTest("TE_TEST_BIN does not say where te_metad is")
+        self.server = subprocess.Popen(
+            [server, f"--addr={HOST}:0"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.addCleanup(self.stop)
+        for line in self.server.stdout:
+            port = re.search(r"listening on \S+:(\d+)$", line.rstrip())
+            if port:
+                break
+        self.url = f"http://{HOST}:{port.group(1)}/metadata"
+
+    def stop(self):
+        self.server.terminate()
+        self.server.stdout.close()
+        self.server.wait(30)
+
+    def test_both_interfaces(self):
+        peer = self.peer(metadata=self.url, name="store", address=HOST)
+        remote = peer.register(length=5000, seed=1)
+        local = bytearray(5000)
+        with te.Engine(self.url, "reader", address=HOST) as engine, engine.register(local):
+            engine.open("store").read(local, remote)
+            self.assertEqual(peer.digest(address=remote, offset=0, length=5000), digest(local))
+        compatible = TransferEngine()
+        self.assertEqual(compatible.initialize(HOST, self.url, "tcp", ""), 0)
+        self.addCleanup(compatible._shut)
+        local[:] = os.urandom(5000)
+        self.assertEqual(compatible.register_memory(local, 5000), 0)
+        self.assertEqual(compatible.transfer_sync_write("store", local, remote, 5000), 0)
+        self.assertEqual(peer.digest(address=remote, offset=0, length=5000), digest(local))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# te-test: timeout=150
+"""Makes the wheels, installs them into a fresh environment, and runs bindings/python/tests there.
+
+The environment lies in the build tree. Its interpreter is this one, or the system's where only that one
+has numpy; it sees the packages of its host for numpy and torch, and this package's files from its own.
+"""
+
+import glob
+import hashlib
+import importlib.machinery
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+
+SRC = os.environ.get("TE_TEST_SRC") or os.path.abspath(os.path.join(__file__, "..", "..", ".."))
+BUILD = os.environ.get("TE_TEST_BUILD") or os.path.join(SRC, "build")
+PACKAGE = os.path.join(SRC, "bindings", "python")
+FOLDER = os.path.join(BUILD, "tests", "python")
+WHEELS = os.path.join(FOLDER, "wheels")
+PYTHON = os.path.join(FOLDER, "venv", "bin", "python")
+LONGEST_FIRST = ["test_mooncake", "test_engine", "test_asyncio"]
+sys.path.insert(0, PACKAGE)
+sys.dont_write_bytecode = True
+
+
+def environment():
+    """This one, without what would lead past the installed package."""
+    env = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("PYTHON", "MC_", "TE_")) or k.startswith("TE_TEST_")
+    }
+    env.pop("TRANSFER_ENGINE_LIBRARY", None)
+    env.update(
+        PYTHONDONTWRITEBYTECODE="1",
+        PIP_DISABLE_PIP_VERSION_CHECK="1",
+        PIP_NO_INDEX="1",
+        PIP_ROOT_USER_ACTION="ignore",
+        TE_TEST_SRC=SRC,
+        TE_TEST_BIN=os.environ.get("TE_TEST_BIN", os.path.join(BUILD, "bin")),
+    )
+    return env
+
+
+def run(*command, **arguments):
+    done = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment(),
+        **arguments,
+    )
+    if done.returncode != 0:
+        raise AssertionError(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}")
+    return done.stdout
+
+
+def interpreter():
+    for python in (sys.executable, "/usr/bin/python3"):
+        if (
+            os.path.exists(python)
+            and subprocess.run(
+                [python, "-c", "import numpy, venv, ensurepip"], stderr=subprocess.DEVNULL
+            ).returncode
+            == 0
+        ):
+            return python
+    return sys.executable
+
+
+def install():
+    """Both wheels, into an environment that is made anew when they or the interpreter changed."""
+    run(os.path.join(SRC, "scripts", "wheel.sh"), "--build", BUILD, "--out", WHEELS)
+    wheels = sorted(glob.glob(os.path.join(WHEELS, "*.whl")))
+    python = interpreter()
+    state = hashlib.sha256(
+        run(python, "-c", "import sys; print(sys.executable, sys.version)").encode()
+    )
+    for wheel in wheels:
+        with open(wheel, "rb") as f:
+            state.update(f.read())
+    stamp = os.path.join(FOLDER, "stamp")
+    if os.path.exists(stamp):
+        with open(stamp, encoding="ascii") as f:
+            if f.read() == state.hexdigest():
+                return
+        os.remove(stamp)
+    shutil.rmtree(os.path.join(FOLDER, "venv"), ignore_errors=True)
+    run(python, "-m", "venv", "--system-site-packages", os.path.join(FOLDER, "venv"))
+    run(PYTHON, "-m", "pip", "install", "-q", "--no-deps", "--ignore-installed", *wheels)
+    with open(stamp, "w", encoding="ascii") as f:
+        f.write(state.hexdigest())
+
+
+class Package(unittest.TestCase):
+    def test_what_was_installed_is_what_runs(self):
+        path = run(PYTHON, "-c", "import transfer_engine as t; print(t._native.lib.path)").strip()
+        self.assertTrue(path.startswith(FOLDER), path)
+        with open(os.path.join(SRC, "include", "te.h"), encoding="utf-8") as f:
+            version = re.search(r'TE_VERSION_STRING "(.*)"', f.read()).group(1)
+        program = (
+            "import importlib.metadata as m, transfer_engine as t\n"
+            "print(t.__version__, m.version('transfer-engine'), m.version('transfer-engine-mooncake'))"
+        )
+        self.assertEqual(run(PYTHON, "-c", program).split(), [version] * 3)
+
+    def test_only_the_c_library_is_the_hosts(self):
+        import bundle
+
+        path = run(PYTHON, "-c", "import transfer_engine as t; print(t._native.lib.path)").strip()
+        for name, where in re.findall(r"(\S+) => (\S+)", run("ldd", path)):
+            if not bundle.OF_THE_HOST.match(name):
+                self.assertEqual(os.path.dirname(os.path.realpath(where)), os.path.dirname(path))
+                self.assertRegex(name, r"-[0-9a-f]{8}\.so")
+
+    def test_pip_makes_the_same_wheel(self):
+        library = os.path.join(BUILD, "lib", "libtransfer_engine.so.0")
+        with tempfile.TemporaryDirectory() as folder:
+            run(
+                PYTHON,
+                "-m",
+                "pip",
+                "wheel",
+                "-q",
+                "--no-deps",
+                "-w",
+                folder,
+                "--config-settings",
+                f"library={library}",
+                PACKAGE,
+            )
+            (name,) = os.listdir(folder)
+            ours = os.path.join(WHEELS, name)
+            with zipfile.ZipFile(os.path.join(folder, name)) as made, zipfile.ZipFile(
+                ours
+            ) as wheel:
+                self.assertIsNone(wheel.testzip())
+                for member in wheel.namelist():
+                    self.assertEqual(made.read(member), wheel.read(member), member)
+
+    def test_without_a_library(self):
+        """The package alone names every place that it looked at, and takes the library it is told."""
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(
+                os.path.join(PACKAGE, "transfer_engine"), os.path.join(folder, "transfer_engine")
+            )
+            program = "import transfer_engine as t; print(t._native.lib.path)"
+            library = os.path.join(BUILD, "lib", "libtransfer_engine.so.0")
+            for value, fine in ((library, True), ("/nowhere/lib.so", False), ("libm.so.6", False)):
+                env = dict(environment(), PYTHONPATH=folder, TRANSFER_ENGINE_LIBRARY=value)
+                done = subprocess.run(
+                    [sys.executable, "-c", program], env=env, capture_output=True, text=True
+                )
+                if fine:
+                    self.assertEqual(done.stdout.strip(), library)
+                    continue
+                self.assertIn("ImportError", done.stderr)
+                self.assertIn(f"$TRANSFER_ENGINE_LIBRARY: {value}", done.stderr)
+                self.assertIn("Install the wheel", done.stderr)
+
+    def test_the_shim_refuses_company(self):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(
+                os.path.join(PACKAGE, "shim", "mooncake"), os.path.join(folder, "mooncake")
+            )
+            suffix = importlib.machinery.EXTENSION_SUFFIXES[-1]
+            with open(os.path.join(folder, "mooncake", "engine" + suffix), "wb"):
+                pass
+            env = dict(environment(), PYTHONPATH=folder)
+            done = subprocess.run(
+                [sys.executable, "-c", "import mooncake.engine"],
+                env=env,
+                capture_output=True,
+                text=True,
+            )
+            self.assertIn("pip uninstall mooncake-transfer-engine", done.stderr)
+
+
+def in_the_environment(name):
+    """The outcome of one file of bindings/python/tests."""
+    try:
+        done = subprocess.run(
+            [PYTHON, os.path.join(PACKAGE, "tests", name + ".py")],
+            cwd=FOLDER,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+        )
+    except subprocess.TimeoutExpired as e:
+        return name, "not done after 120 s", e.stdout or ""
+    return name, done.returncode, done.stdout
+
+
+def main():
+    for tool in ("patchelf", "readelf", "strip"):
+        if not shutil.which(tool):
+            print(f"test_python: {tool} is missing (scripts/deps.sh build test)")
+            sys.exit(77)
+    os.makedirs(WHEELS, exist_ok=True)
+    install()
+    found = sorted(
+        os.path.basename(p)[:-3] for p in glob.glob(os.path.join(PACKAGE, "tests", "test_*.py"))
+    )
+    names = LONGEST_FIRST + [name for name in found if name not in LONGEST_FIRST]
+    failed = []
+    with ThreadPoolExecutor(2) as pool:
+        for name, code, output in pool.map(in_the_environment, names):
+            print(f"---- {name}: {code or 'ok'}\n{output}", flush=True)
+            if code:
+                failed.append(name)
+    if failed:
+        sys.exit(f"test_python: failed: {', '.join(failed)}")
+    unittest.main()
+
+
+if __name__ == "__main__":
+    main()
