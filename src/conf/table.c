@@ -71,7 +71,6 @@ const struct tei_option_row tei_option_rows[] = {
     {NUMBER("TE_TRANSFER_TIMEOUT_MS", transfer_timeout_ms, "30000", 0, DAY_MS), .unit = "ms",
      .help = "A request that makes no progress for so long fails (TE_ERR_TIMEOUT). 0: never."},
     {NUMBER("MC_TRANSFER_TIMEOUT", sync_timeout_ms, "30", 5, DAY_S), .unit = "s", .scale = 1000,
-     .idle = true,
      .help = "How long a blocking transfer call of a language binding waits in total."},
     {NUMBER("TE_SPIN_US", spin_us, "20", 0, 1000000), .unit = "us",
      .help = "te_wait() looks for so long for the next event before it sleeps; less often on a "
