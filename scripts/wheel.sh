@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes the Python packages: transfer-engine, with the shared library and all that this one needs, and
-# transfer-engine-mooncake, the shim for programs that import mooncake.engine.
+# Makes the Python packages: transfer-engine, with the shared library and all that this one needs,
+# and transfer-engine-mooncake, the shim for programs that import mooncake.engine.
 set -euo pipefail
 
 usage() {
@@ -12,8 +12,8 @@ usage: scripts/wheel.sh [--build DIR] [--out DIR]
   --out DIR     where the wheels are put (default: DIR of --build, wheel/)
   --help        this text
 
-Needs python3, patchelf and binutils; nothing is downloaded. What is built here runs on hosts whose C
-library is at least the one that the tag in the wheel's name tells (manylinux_2_36: glibc 2.36).
+Needs python3, patchelf and binutils; nothing is downloaded. What is built here runs on hosts whose
+C library is at least the one that the tag in the wheel's name tells (manylinux_2_36: glibc 2.36).
 USAGE
 }
 
@@ -34,7 +34,8 @@ mkdir -p "$out"
 out=$(realpath "$out")
 rm -f "$out"/transfer_engine-*.whl "$out"/transfer_engine_mooncake-*.whl
 for project in bindings/python bindings/python/shim; do
-    (cd "$project" && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=. python3 - "$out" "$build/lib/libtransfer_engine.so.0" <<'PY'
+    (cd "$project" && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=. python3 - \
+        "$out" "$build/lib/libtransfer_engine.so.0" <<'PY'
 import sys
 
 import build_backend

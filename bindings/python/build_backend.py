@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the wheels, as PEP 517 has it, with nothing but the standard library.
 
-pip calls build_wheel() for `pip install bindings/python`; scripts/wheel.sh does, too. The wheel of the
-package transfer_engine brings the shared library along, and the libraries that this one needs. It takes
-them from build/lib; the setting library=PATH names another one, library=none leaves all of them out.
+pip calls build_wheel() for `pip install bindings/python`; scripts/wheel.sh does, too. The wheel of
+the package transfer_engine brings the shared library along, and the libraries that this one needs.
+It takes them from build/lib; the setting library=PATH names another one, library=none leaves all of
+them out.
 """
 
 import base64

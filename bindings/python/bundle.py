@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collects a shared library and those that it needs, so that a wheel can carry them anywhere.
 
-Only the C library and the runtimes of the compiler are left to the host. Each other library gets a name
-of its own, with a hash of its contents, so that it is never taken for, nor replaced by, a library of
-another version that the process has loaded, and it looks for its neighbours beside itself.
+Only the C library and the runtimes of the compiler are left to the host. Each other library gets a
+name of its own, with a hash of its contents, so that it is never taken for, nor replaced by, a
+library of another version that the process has loaded, and it looks for its neighbours beside
+itself.
 """
 
 import hashlib
@@ -16,7 +17,8 @@ import sys
 
 # Part of glibc, or promised by every host that a manylinux wheel may be installed on.
 OF_THE_HOST = re.compile(
-    r"^(ld-linux.*|libc|libm|libmvec|libdl|librt|libpthread|libutil|libnsl|libresolv|libgcc_s|libstdc\+\+)\.so"
+    r"^(ld-linux.*|libc|libm|libmvec|libdl|librt|libpthread|libutil|libnsl|libresolv"
+    r"|libgcc_s|libstdc\+\+)\.so"
 )
 
 

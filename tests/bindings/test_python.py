@@ -3,8 +3,9 @@
 # te-test: timeout=150
 """Makes the wheels, installs them into a fresh environment, and runs bindings/python/tests there.
 
-The environment lies in the build tree. Its interpreter is this one, or the system's where only that one
-has numpy; it sees the packages of its host for numpy and torch, and this package's files from its own.
+The environment lies in the build tree. Its interpreter is this one, or the system's where only that
+one has numpy; it sees the packages of its host for numpy and torch, and this package's files from
+its own.
 """
 
 import glob
@@ -109,7 +110,8 @@ class Package(unittest.TestCase):
             version = re.search(r'TE_VERSION_STRING "(.*)"', f.read()).group(1)
         program = (
             "import importlib.metadata as m, transfer_engine as t\n"
-            "print(t.__version__, m.version('transfer-engine'), m.version('transfer-engine-mooncake'))"
+            "of = ('transfer-engine', 'transfer-engine-mooncake')\n"
+            "print(t.__version__, *map(m.version, of))"
         )
         self.assertEqual(run(PYTHON, "-c", program).split(), [version] * 3)
 
@@ -148,7 +150,7 @@ class Package(unittest.TestCase):
                     self.assertEqual(made.read(member), wheel.read(member), member)
 
     def test_without_a_library(self):
-        """The package alone names every place that it looked at, and takes the library it is told."""
+        """The package alone names every place it looked at, and takes the library it is told."""
         with tempfile.TemporaryDirectory() as folder:
             shutil.copytree(
                 os.path.join(PACKAGE, "transfer_engine"), os.path.join(folder, "transfer_engine")

@@ -299,7 +299,7 @@ class Lifetimes(Case):
 
 
 class Blocked(Case):
-    """A peer that is stopped answers nothing, so a transfer stays under way for as long as we like."""
+    """A stopped peer answers nothing: a transfer stays under way for as long as we like."""
 
     def setUp(self):
         self.remote_peer = self.peer(options=TCP)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Engines that find each other by a metadata server, through the HTTP client that the wheel brings."""
+"""Engines that find each other by a metadata server, by the HTTP client that the wheel brings."""
 
 import os
 import re

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Zero-copy transfers between the memory of processes and hosts.
 
-Engine and what it gives are the interface of this package; TransferEngine is Mooncake's, for programs
-that were written for that.
+Engine and what it gives are the interface of this package; TransferEngine is Mooncake's, for
+programs that were written for that.
 """
 
 from ._batch import Batch, Opcode, Prepared, TaskStatus, TransferState

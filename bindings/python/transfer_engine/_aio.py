@@ -2,12 +2,14 @@
 """Finished batches for asyncio.
 
 An engine has one event descriptor, and te_done() tells each finish once; the batches may belong to
-several loops in several threads. So every loop with someone waiting watches the descriptor, whichever
-wakes first takes all that is told, and a finish of another loop is passed on to that loop.
+several loops in several threads. So every loop with someone waiting watches the descriptor,
+whichever wakes first takes all that is told, and a finish of another loop is passed on to that
+loop.
 
-Who waits first says so and then looks whether the batch has ended already; a finish that was told before
-was also visible before, so none is missed. A loop watches a duplicate of the descriptor, which is its
-own to close: an engine may be closed, and the number used again, while the loop still knows it.
+Who waits first says so and then looks whether the batch has ended already; a finish that was told
+before was also visible before, so none is missed. A loop watches a duplicate of the descriptor,
+which is its own to close: an engine may be closed, and the number used again, while the loop still
+knows it.
 """
 
 from __future__ import annotations

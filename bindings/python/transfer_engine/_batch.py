@@ -67,9 +67,9 @@ def submit_options(
 class Batch:
     """Requests that were started together; like a concurrent.futures.Future, and to be awaited.
 
-    The objects that its requests name are kept alive until it has ended. close(), or the end of a with
-    block, cancels what is unfinished and returns when the memory is quiet. A batch that is dropped goes
-    on; it is put away later.
+    The objects that its requests name are kept alive until it has ended. close(), or the end of a
+    with block, cancels what is unfinished and returns when the memory is quiet. A batch that is
+    dropped goes on; it is put away later.
     """
 
     __slots__ = ("_state", "_reactor", "_freed", "id", "count")

@@ -68,13 +68,15 @@ def create(
 class Engine:
     """An engine: its threads, sockets and registered memory.
 
-    metadata       how engines find each other: "P2PHANDSHAKE", "http://...", "etcd://...", "redis://..."
+    metadata       how engines find each other: "P2PHANDSHAKE", or the address of a metadata server,
+                   "http://...", "etcd://..." or "redis://..."
     name           the segment's name, unique in the cluster; "host:port" asks for that RPC port
     address, port  what peers are told, where that is not what the name says
     auto_discover  install the transports that suit this host; else only "local"
-    options        options by the names of their environment variables, which they beat (docs/config.md)
+    options        by the names of their environment variables, which they beat (docs/config.md)
 
-    Every method may be called from any thread. close(), or the end of a with block, ends all transfers.
+    Every method may be called from any thread. close(), or the end of a with block, ends all
+    transfers.
     """
 
     def __init__(
@@ -131,7 +133,7 @@ class Engine:
     def port(self) -> int:
         return int(self.address.rpartition(":")[2])
 
-    # ------------------------------------------------------------------------------------ transports
+    # ----------------------------------------------------------------------------- transports
 
     def install(self, transport: str, argument: Optional[str] = None) -> None:
         """Installs a transport that auto_discover did not."""
@@ -158,7 +160,7 @@ class Engine:
         with self._state as handle:
             return sized_text(lambda buffer, n: lib.te_links(handle, json, buffer, n))
 
-    # ---------------------------------------------------------------------------------------- memory
+    # --------------------------------------------------------------------------------- memory
 
     def register(
         self,
@@ -170,8 +172,8 @@ class Engine:
     ) -> Region:
         """Registers memory: an object that holds some, or an address and a length.
 
-        The object is kept alive until the region is closed. What cannot be written to, such as bytes, is
-        registered for reading only, unless `access` says otherwise.
+        The object is kept alive until the region is closed. What cannot be written to, such as
+        bytes, is registered for reading only, unless `access` says otherwise.
         """
         return self.register_many([buffer], None if length is None else [length], location, access)[
             0
@@ -215,8 +217,8 @@ class Engine:
     def alloc(self, length: int, location: str = "*") -> memoryview:
         """Zeroed memory of this host, page-aligned, on a NUMA node ("cpu:N") or any.
 
-        Engines of other processes of this host reach it fastest. It is freed when no view of it is left
-        and no region holds it.
+        Engines of other processes of this host reach it fastest. It is freed when no view of it is
+        left and no region holds it.
         """
         if location != "*" and not location.startswith("cpu"):
             raise ValueError(
@@ -231,7 +233,7 @@ class Engine:
         weakref.finalize(owner, self._state.view_gone, address.value).atexit = False
         return memoryview(owner).cast("B")
 
-    # -------------------------------------------------------------------------------------- segments
+    # ------------------------------------------------------------------------------- segments
 
     def open(self, name: str) -> Segment:
         """Opens the segment of that name and asks what it holds."""
@@ -250,7 +252,7 @@ class Engine:
         with self._state as handle:
             return int(lib.te_probe(handle, text(name, "name"))) == 0
 
-    # ------------------------------------------------------------------------------------- transfers
+    # ------------------------------------------------------------------------------ transfers
 
     def start(
         self,
@@ -292,7 +294,7 @@ class Engine:
                 lib.check(rc)
         return buffer.value.decode("utf-8", "replace")
 
-    # ----------------------------------------------------------------------------- messages, counters
+    # --------------------------------------------------------------------- messages, counters
 
     def notifications(self) -> List[Notice]:
         """The notifications received since the last call, oldest first."""
@@ -343,9 +345,10 @@ class Region:
 class Segment:
     """What another engine lets us reach, addressed by the addresses of its process.
 
-    `local` is an address or an object that holds memory, inside a registered region of ours; without
-    `length` the whole object is meant. `timeout` is in seconds: what has not ended by then ends with
-    TransferTimeout. `notify` is a (name, message) that the peer gets once all of it is complete.
+    `local` is an address or an object that holds memory, inside a registered region of ours;
+    without `length` the whole object is meant. `timeout` is in seconds: what has not ended by then
+    ends with TransferTimeout. `notify` is a (name, message) that the peer gets once all of it is
+    complete.
     """
 
     def __init__(self, engine: Engine, name: str, ident: int) -> None:

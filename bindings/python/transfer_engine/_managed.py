@@ -14,7 +14,7 @@ _SLAB = 26  # 64 MiB, or as much as the buffer that it is made for
 
 
 class ManagedBuffers:
-    """Blocks of 2**order bytes. A block's buddy is the other half of the block they were cut from."""
+    """Blocks of 2**order bytes. A block's buddy is the other half of what they were cut from."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

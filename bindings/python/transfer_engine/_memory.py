@@ -2,8 +2,8 @@
 """Addresses of memory: of integers, and of objects that hold some.
 
 An object is asked, in this order, for data_ptr() (tensors), __cuda_array_interface__, the buffer
-protocol and __array_interface__. What has no plain address, such as a transposed array, is refused with
-BufferError: its bytes would be others than those that the program sees in it.
+protocol and __array_interface__. What has no plain address, such as a transposed array, is refused
+with BufferError: its bytes would be others than those that the program sees in it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _of_tensor(obj: Any) -> Span:
 
 
 def _of_interface(obj: Any, interface: Any, device: bool) -> Span:
-    """After the array interface of numpy, or the CUDA array interface: they differ in nothing here."""
+    """By the array interface of numpy or that of CUDA, which differ in nothing here."""
     shape = interface["shape"]
     item = int(interface["typestr"][2:])
     if interface["typestr"][1] == "U":

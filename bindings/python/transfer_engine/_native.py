@@ -129,8 +129,8 @@ _BLOCKING: Dict[str, Tuple[Any, List[Any]]] = {
     "te_links": (c_int, [_E, c_int, c_char_p, c_size_t]),
 }
 
-# These end at once, and nothing in the library ever waits for the interpreter. To give it away and take
-# it back would cost more than the call, and up to 5 ms where other threads compute.
+# These end at once, and nothing in the library ever waits for the interpreter. To give it away and
+# take it back would cost more than the call, and up to 5 ms where other threads compute.
 _QUICK: Dict[str, Tuple[Any, List[Any]]] = {
     "te_errmsg": (c_char_p, []),
     "te_batch_alloc": (c_int, [_E, c_size_t, _U64P]),

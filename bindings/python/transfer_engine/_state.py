@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One engine of the library, and who uses it at the moment.
 
-te_engine_destroy() must be the last call on its engine, and threads come and go as they like; so each
-call on the engine is made inside `with state as handle`, and close() waits until no one is inside. What
-is inside for long, a wait for a batch, is ended by canceling the batches first.
+te_engine_destroy() must be the last call on its engine, and threads come and go as they like; so
+each call on the engine is made inside `with state as handle`, and close() waits until no one is
+inside. What is inside for long, a wait for a batch, is ended by canceling the batches first.
 
 Memory of te_alloc() goes with its engine, but a view of it may outlive Engine.close(). Then close()
 ends all transfers and takes all regions away, and the engine itself goes with the last such view.
@@ -42,7 +42,7 @@ class State:
         self.live: Dict[int, Any] = {}  # batches that are not freed, and what they keep
         self.pins: Dict[int, Any] = {}  # regions by their address, and what they keep
         self.orphans: Deque[int] = deque()  # batches that nobody asks about any more
-        self._pid = os.getpid()
+        self._foreign = False  # true in a child of the process that made the engine
         self._inside = 0
         self._views = 0
         self._closing = False
@@ -81,8 +81,8 @@ class State:
                 self.orphans.append(batch)
 
     def close(self, seconds: float = threading.TIMEOUT_MAX) -> None:
-        if os.getpid() != self._pid:
-            return  # the engine is the parent's, and so may be the lock
+        if self._foreign:
+            return
         with self._changed:
             if self._closing:
                 return
@@ -95,6 +95,12 @@ class State:
                 self._quieten()
                 return
         self._destroy()
+
+    def disown(self) -> None:
+        """In a forked child: the engine is the parent's, and a thread of that may hold the lock."""
+        self._foreign = True
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
 
     def close_at_exit(self) -> None:
         self._views = 0
@@ -121,7 +127,7 @@ class State:
 
     def view_gone(self, address: int) -> None:
         """The last reference to memory of te_alloc() went away."""
-        if os.getpid() != self._pid:
+        if self._foreign:
             return
         with self._changed:
             self._views -= 1
@@ -137,3 +143,11 @@ def _end_all() -> None:
     """Ends the engines that nobody closed, so that peers and metadata servers know."""
     for state in list(_states):
         state.close_at_exit()
+
+
+def _disown_all() -> None:
+    for state in list(_states):
+        state.disown()
+
+
+os.register_at_fork(after_in_child=_disown_all)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The interface of Mooncake's module `mooncake.engine`, for programs that were written for it.
 
-Its methods raise nothing but TypeError, for arguments of a wrong type: they return codes, and what went
-wrong is told to the logger "transfer_engine". Wherever one takes an address of local memory, it also
-takes an object that holds memory: a tensor, an array, anything with the buffer protocol.
+Its methods raise nothing but TypeError, for arguments of a wrong type: they return codes, and what
+went wrong is told to the logger "transfer_engine". Wherever one takes an address of local memory,
+it also takes an object that holds memory: a tensor, an array, anything with the buffer protocol.
 """
 
 from __future__ import annotations
@@ -90,12 +90,9 @@ _CODE = object()
 
 
 def _sync_timeout() -> float:
-    """MC_TRANSFER_TIMEOUT: seconds, 30 unless it says otherwise, and at least 5."""
-    try:
-        seconds = int(os.environ.get("MC_TRANSFER_TIMEOUT", "30"))
-    except ValueError:
-        seconds = 30
-    return float(max(seconds, 5))
+    """Seconds that a transfer may take: MC_TRANSFER_TIMEOUT, as docs/config.md has it."""
+    text = os.environ.get("MC_TRANSFER_TIMEOUT", "").strip()
+    return float(text) if text.isdecimal() and 5 <= int(text) <= 86400 else 30.0
 
 
 def _opcode(value: Any) -> Opcode:
@@ -135,7 +132,7 @@ class TransferEngine:
             raise ValueError("initialize() was not called, or failed")
         return self._engine
 
-    # ---------------------------------------------------------------------------------------- making
+    # --------------------------------------------------------------------------------------- making
 
     def initialize(
         self, local_hostname: str, metadata_server: str, protocol: str, device_name: str
@@ -198,7 +195,7 @@ class TransferEngine:
         with Engine(_P2P, auto_discover=False, options=options) as engine:
             return engine.topology()
 
-    # ---------------------------------------------------------------------------------------- memory
+    # --------------------------------------------------------------------------------------- memory
 
     @_returns(_CODE)
     def register_memory(self, buffer_addr: Any, capacity: int, location: str = "*") -> int:
@@ -262,7 +259,7 @@ class TransferEngine:
             raise ValueError("the memory is a device's")
         return ctypes.string_at(where.address, length)
 
-    # -------------------------------------------------------------------------------------- segments
+    # ------------------------------------------------------------------------------------- segments
 
     def _segment(self, name: str) -> Segment:
         segment = self._segments.get(name)
@@ -289,7 +286,7 @@ class TransferEngine:
     def get_notifies(self) -> List[TransferNotify]:
         return [TransferNotify(*notice) for notice in self._running().notifications()]
 
-    # ------------------------------------------------------------------------------------- transfers
+    # ------------------------------------------------------------------------------------ transfers
 
     def _seconds(self, size: int) -> float:
         return self._timeout + size * 1e-9
@@ -476,7 +473,7 @@ class TransferEngine:
 
     @_returns(-1)
     def transfer_check_status(self, batch_id: int) -> int:
-        """1 complete (and freed), 0 under way, -1 failed (and freed), -2 over its time (not freed)."""
+        """1 complete (and freed), 0 under way, -1 failed (and freed), -2 out of time (not freed)."""
         batch = self._batches.get(operator.index(batch_id))
         if batch is None:
             raise ValueError(f"there is no batch {batch_id}")
