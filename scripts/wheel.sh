@@ -32,15 +32,14 @@ build=$(realpath "$build")
 out=${out:-$build/wheel}
 mkdir -p "$out"
 out=$(realpath "$out")
+export TRANSFER_ENGINE_BUNDLE=$build/lib/libtransfer_engine.so.0
 rm -f "$out"/transfer_engine-*.whl "$out"/transfer_engine_mooncake-*.whl
 for project in bindings/python bindings/python/shim; do
-    (cd "$project" && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=. python3 - \
-        "$out" "$build/lib/libtransfer_engine.so.0" <<'PY'
+    (
+        cd "$project"
+        PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=. python3 -c '
 import sys
-
 import build_backend
-
-print("wheel:", build_backend.build_wheel(sys.argv[1], {"library": sys.argv[2]}))
-PY
+print("wheel:", build_backend.build_wheel(sys.argv[1]))' "$out"
     )
 done

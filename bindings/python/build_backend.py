@@ -3,8 +3,8 @@
 
 pip calls build_wheel() for `pip install bindings/python`; scripts/wheel.sh does, too. The wheel of
 the package transfer_engine brings the shared library along, and the libraries that this one needs.
-It takes them from build/lib; the setting library=PATH names another one, library=none leaves all of
-them out.
+It takes them from build/lib; TRANSFER_ENGINE_BUNDLE=PATH in the environment names another one, and
+TRANSFER_ENGINE_BUNDLE=none leaves all of them out.
 """
 
 import base64
@@ -91,18 +91,18 @@ class _Wheel:
         self._archive.close()
 
 
-def _library(root, tool, config_settings):
+def _library(root, tool):
     """The path of the library to bring along, or None."""
     if not tool["library"]:
         return None
-    asked = (config_settings or {}).get("library")
+    asked = os.environ.get("TRANSFER_ENGINE_BUNDLE")
     if asked == "none":
         return None
     path = asked or os.path.join(root, "build", "lib", tool["library"])
     if not os.path.exists(path):
         raise FileNotFoundError(
-            f"{path}: build the library first (make), or say --config-settings library=PATH, or"
-            " library=none for a package that uses the library of the system"
+            f"{path}: build the library first (make), or set TRANSFER_ENGINE_BUNDLE to its path, or"
+            " to none for a package that uses the library of the system"
         )
     return path
 
@@ -117,7 +117,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     root, settings = _root(), _settings()
     project, tool = settings["project"], settings["tool.build_backend"]
     version = _version(root)
-    library = _library(root, tool, config_settings)
+    library = _library(root, tool)
     with tempfile.TemporaryDirectory() as folder:
         tag = bundle.collect(library, folder) if library else "any"
         stem = f"{project['name'].replace('-', '_')}-{version}"

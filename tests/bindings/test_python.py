@@ -11,6 +11,7 @@ its own.
 import glob
 import hashlib
 import importlib.machinery
+import io
 import os
 import re
 import shutil
@@ -51,14 +52,13 @@ def environment():
     return env
 
 
-def run(*command, **arguments):
+def run(*command, **variables):
     done = subprocess.run(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=environment(),
-        **arguments,
+        env=dict(environment(), **variables),
     )
     if done.returncode != 0:
         raise AssertionError(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}")
@@ -125,29 +125,19 @@ class Package(unittest.TestCase):
                 self.assertRegex(name, r"-[0-9a-f]{8}\.so")
 
     def test_pip_makes_the_same_wheel(self):
-        library = os.path.join(BUILD, "lib", "libtransfer_engine.so.0")
         with tempfile.TemporaryDirectory() as folder:
-            run(
-                PYTHON,
-                "-m",
-                "pip",
-                "wheel",
-                "-q",
-                "--no-deps",
-                "-w",
-                folder,
-                "--config-settings",
-                f"library={library}",
-                PACKAGE,
-            )
-            (name,) = os.listdir(folder)
-            ours = os.path.join(WHEELS, name)
-            with zipfile.ZipFile(os.path.join(folder, name)) as made, zipfile.ZipFile(
-                ours
-            ) as wheel:
-                self.assertIsNone(wheel.testzip())
-                for member in wheel.namelist():
-                    self.assertEqual(made.read(member), wheel.read(member), member)
+            for bundled in (os.path.join(BUILD, "lib", "libtransfer_engine.so.0"), "none"):
+                pip = ("-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, PACKAGE)
+                run(PYTHON, *pip, TRANSFER_ENGINE_BUNDLE=bundled)
+            without, name = sorted(os.listdir(folder), key=len)
+            self.assertTrue(without.endswith("-py3-none-any.whl"))
+            with zipfile.ZipFile(os.path.join(folder, without)) as made:
+                self.assertFalse([n for n in made.namelist() if "/lib/" in n])
+            with zipfile.ZipFile(os.path.join(folder, name)) as made:
+                with zipfile.ZipFile(os.path.join(WHEELS, name)) as wheel:
+                    self.assertIsNone(wheel.testzip())
+                    for member in wheel.namelist():
+                        self.assertEqual(made.read(member), wheel.read(member), member)
 
     def test_without_a_library(self):
         """The package alone names every place it looked at, and takes the library it is told."""
@@ -204,6 +194,14 @@ def in_the_environment(name):
     return name, done.returncode, done.stdout
 
 
+def the_package():
+    """The outcome of the tests of this file."""
+    output = io.StringIO()
+    suite = unittest.defaultTestLoader.loadTestsFromTestCase(Package)
+    result = unittest.TextTestRunner(output, verbosity=2).run(suite)
+    return "the package", 0 if result.wasSuccessful() else 1, output.getvalue()
+
+
 def main():
     for tool in ("patchelf", "readelf", "strip"):
         if not shutil.which(tool):
@@ -217,13 +215,14 @@ def main():
     names = LONGEST_FIRST + [name for name in found if name not in LONGEST_FIRST]
     failed = []
     with ThreadPoolExecutor(2) as pool:
-        for name, code, output in pool.map(in_the_environment, names):
+        outcomes = [pool.submit(the_package)] + [pool.submit(in_the_environment, n) for n in names]
+        for outcome in outcomes:
+            name, code, output = outcome.result()
             print(f"---- {name}: {code or 'ok'}\n{output}", flush=True)
             if code:
                 failed.append(name)
     if failed:
         sys.exit(f"test_python: failed: {', '.join(failed)}")
-    unittest.main()
 
 
 if __name__ == "__main__":
