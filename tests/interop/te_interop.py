@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes of both engines, told what to do in one language (theirs.py says which), and their servers."""
+import json
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "integration"))
+
+import te_proc as te  # noqa: E402
+import te_stores  # noqa: E402
+
+# All of both engines stays on this host; theirs looks at the first interface otherwise. A proxy of the
+# environment would be asked for the metadata.
+ENV = {"MC_FORCE_TCP": "1", "MC_TCP_BIND_ADDRESS": "127.0.0.1", "MC_TRANSFER_TIMEOUT": "5",
+       "no_proxy": "127.0.0.1,localhost", "NO_PROXY": "127.0.0.1,localhost"}
+
+
+class Venv:
+    """Where the wheel is; run.py sets it."""
+    folder = None
+
+    @classmethod
+    def program(cls, name):
+        return os.path.join(cls.folder, "bin", name)
+
+
+class Failure(AssertionError):
+    """An engine did not do what a case needs."""
+
+
+class Peer(te.Proc):
+    """One engine. Its methods are the words of theirs.py; .last is the answer to the last of them."""
+    side = None
+    command = ()
+
+    def __init__(self, name="127.0.0.1", metadata=te.P2P, protocol="tcp", device="", env=None, start=True):
+        super().__init__([str(c) for c in self.make_command()], env={**ENV, **(env or {})}, stdin=True)
+        self.answered = 0
+        self.segment = self.last = None
+        self.reply(60)
+        if start:
+            self.last = self.start(name, metadata, protocol, device)
+            if self.last["rc"] != 0:
+                raise Failure(f"init of {self.side}: {self.last}\n{self}")
+
+    def make_command(self):
+        raise NotImplementedError
+
+    def start(self, name, metadata, protocol="tcp", device=""):
+        got = self.ask("init", name=name, metadata=metadata, protocol=protocol, device=device)
+        self.segment = got.get("segment")
+        return got
+
+    def reply(self, timeout):
+        line = self.wait_line(r"^\{.*", timeout, self.answered).group(0)
+        self.answered = self.lines.index(line, self.answered) + 1
+        return json.loads(line)
+
+    def send(self, op, **words):
+        self.process.stdin.write(json.dumps({"op": op, **words}) + "\n")
+        self.process.stdin.flush()
+
+    def ask(self, op, timeout=90, **words):
+        """The answer, whatever it says."""
+        self.send(op, **words)
+        self.last = self.reply(timeout)
+        return self.last
+
+    def do(self, op, **words):
+        """The answer, which must be a success."""
+        got = self.ask(op, **words)
+        if got["rc"] != 0:
+            raise Failure(f"{self.side}: {op} {words}: {got}\n{self}")
+        return got
+
+    def register(self, size, **more):
+        return self.do("register", size=size, **more)["addr"]
+
+    def leave(self):
+        """Ends as a program ends that closes its engine: the exit status."""
+        self.send("exit")
+        return self.wait(30)
+
+
+class Ours(Peer):
+    side = "ours"
+
+    def make_command(self):
+        return [os.path.join(te.BUILD, "tests", "interop", "ours")]
+
+
+class Theirs(Peer):
+    side = "theirs"
+
+    def make_command(self):
+        return [Venv.program("python"), os.path.join(HERE, "theirs.py")]
+
+
+class TheirMetad(te_stores.Store):
+    """Mooncake's HTTP metadata server, which lists nothing."""
+    scheme = "http"
+
+    @property
+    def url(self):
+        return f"{super().url}/metadata"
+
+    def command(self):
+        return [Venv.program("python"), "-m", "mooncake.http_metadata_server", "--host", self.host,
+                "--port", str(self.port)]
+
+    def answers(self):
+        return te_stores.http("GET", f"{self.url}?key=none")[1] is None
+
+    def do_get(self, key):
+        return te_stores.http("GET", f"{self.url}?key={te_stores.urllib.parse.quote(key, safe='')}")[0]
