@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes of both engines, told what to do in one language (theirs.py says which), and their servers."""
+import glob
 import json
 import os
 import sys
@@ -24,6 +25,13 @@ class Venv:
     def program(cls, name):
         return os.path.join(cls.folder, "bin", name)
 
+    @classmethod
+    def bench(cls):
+        """Their transfer_engine_bench itself: what is in bin/ starts it as a child, which signals do not reach."""
+        found = glob.glob(os.path.join(cls.folder, "lib", "python3*", "site-packages", "mooncake",
+                                       "transfer_engine_bench"))
+        return found[0]
+
 
 class Failure(AssertionError):
     """An engine did not do what a case needs."""
@@ -32,10 +40,10 @@ class Failure(AssertionError):
 class Peer(te.Proc):
     """One engine. Its methods are the words of theirs.py; .last is the answer to the last of them."""
     side = None
-    command = ()
+    env = ENV
 
     def __init__(self, name="127.0.0.1", metadata=te.P2P, protocol="tcp", device="", env=None, start=True):
-        super().__init__([str(c) for c in self.make_command()], env={**ENV, **(env or {})}, stdin=True)
+        super().__init__([str(c) for c in self.make_command()], env={**self.env, **(env or {})}, stdin=True)
         self.answered = 0
         self.segment = self.last = None
         self.reply(60)

@@ -1,0 +1,595 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is tried between the two engines: one function a row of docs/compat.md.
+
+A case "works", or "differs" and says why; then the function asserts the difference itself, so that a row
+is never older than what ran. The names of the cases are the first column of the table.
+"""
+import collections
+import os
+import random
+import re
+import signal
+import time
+
+from te_interop import Failure, Ours, Theirs, TheirMetad, Venv, te, te_stores
+
+KB, MB = 1 << 10, 1 << 20
+SIZES = (1, 2, 63, 4097, 64 * KB - 1, 64 * KB + 1, MB + 1, 5 * MB - 3, 64 * MB)
+SMALL = (1, 4097, MB + 1)
+GUARD = 64
+V1 = {"MC_TCP_PROTO": "1"}
+NO_CACHE = {"MC_DISABLE_METACACHE": "1"}
+
+Case = collections.namedtuple("Case", "name group pair what result why run")
+CASES = []
+
+
+def case(name, group, pair, what, differs=None, **values):
+    """Makes the function a case; `values` are handed to it."""
+    def add(run):
+        CASES.append(Case(name, group, pair, what, "differs" if differs else "works", differs or "",
+                          lambda: run(**values)))
+        return run
+    return add
+
+
+def sides(initiator):
+    """(classes, words) of a pair."""
+    pair = (Ours, Theirs) if initiator == "ours" else (Theirs, Ours)
+    return pair, f"{pair[0].side} → {pair[1].side}"
+
+
+def expect(condition, what):
+    if not condition:
+        raise Failure(what)
+
+
+class Pair:
+    """An initiator and a target, each with a region; a context."""
+    count = 0
+
+    def __init__(self, initiator, metadata=te.P2P, env=None, env_a=None, env_b=None, size=64 * KB,
+                 host="127.0.0.1"):
+        Pair.count += 1
+        (first, second), _ = sides(initiator)
+        names = (host, host) if metadata == te.P2P else (f"a{Pair.count}", f"b{Pair.count}")
+        self.metadata, self.size = metadata, size
+        self.b = second(names[1], metadata, env={**(env or {}), **(env_b or {})})
+        self.a = first(names[0], metadata, env={**(env or {}), **(env_a or {})})
+        self.local = self.a.register(size)
+        self.remote = self.b.register(size)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.a.close()
+        self.b.close()
+
+    def ask(self, op, at=0, length=100, local=0, **more):
+        return self.a.ask(op, target=self.b.segment, local=self.local + local, remote=self.remote + at,
+                          length=length, **more)
+
+    def do(self, op, **more):
+        got = self.ask(op, **more)
+        expect(got["rc"] == 0, f"{op} {more}: {got}\n{self.a}\n{self.b}")
+
+    def fails(self, op, **more):
+        got = self.ask(op, **more)
+        expect(got["rc"] != 0, f"{op} {more} went well")
+        return got
+
+    def settled(self, peer, **words):
+        """A check that may be early: version 1 of the framing does not acknowledge a WRITE."""
+        te_stores.until(lambda: peer.ask("check", **words)["rc"] == 0, 20, lambda: f"{words}: {peer.last}")
+
+    def fill(self, peer, addr, size, seed):
+        """Random bytes and a margin around them, of which all is known."""
+        peer.do("fill", addr=addr - GUARD, size=size + 2 * GUARD, seed=seed)
+
+    def untouched(self, peer, addr, size, seed):
+        peer.do("check", addr=addr - GUARD, size=GUARD, seed=seed)
+        peer.do("check", addr=addr + size, size=GUARD, seed=seed, offset=GUARD + size)
+
+    def round_trip(self, size):
+        """One WRITE and one READ between odd places, of bytes that are new each time."""
+        room = self.size - size - 2 * GUARD
+        for op, source, sink in (("write", self.a, self.b), ("read", self.b, self.a)):
+            places = {p: base + GUARD + random.randrange(room) // 2 * 2 + 1
+                      for p, base in ((self.a, self.local - 1), (self.b, self.remote - 1))}
+            seed, other = random.getrandbits(31), random.getrandbits(31)
+            self.fill(source, places[source], size, seed)
+            self.fill(sink, places[sink], size, other)
+            self.do(op, local=places[self.a] - self.local, at=places[self.b] - self.remote, length=size)
+            self.settled(sink, addr=places[sink], size=size, seed=seed, offset=GUARD)
+            self.untouched(sink, places[sink], size, other)
+
+    def batches(self, count=150):
+        """Many pieces of odd sizes, next to each other here and in another order there."""
+        lengths = [random.randrange(1, 40000) for _ in range(count)]
+        places = dict(zip(range(count), offsets(lengths, range(count))))
+        order = random.sample(range(count), count)
+        there = dict(zip(order, offsets(lengths, order)))
+        for op, source, sink in (("batch_write", self.a, self.b), ("batch_read", self.b, self.a)):
+            seed = random.getrandbits(31)
+            base = {self.a: self.local, self.b: self.remote}
+            own = {self.a: places, self.b: there}
+            source.do("fill", addr=base[source], size=sum(lengths), seed=seed)
+            sink.do("fill", addr=base[sink], size=sum(lengths), seed=seed + 1)
+            self.a.do(op, target=self.b.segment, length=lengths,
+                      local=[self.local + places[i] for i in range(count)],
+                      remote=[self.remote + there[i] for i in range(count)])
+            for i in range(count):
+                self.settled(sink, addr=base[sink] + own[sink][i], size=lengths[i], seed=seed,
+                             offset=own[source][i])
+
+    def exchange(self, sizes=SMALL, batches=True):
+        for size in sizes:
+            self.round_trip(size)
+        if batches:
+            self.batches()
+
+
+def offsets(lengths, order):
+    at = 0
+    for i in order:
+        yield at
+        at += lengths[i]
+
+
+def both(name, group, what, differs=None, **values):
+    """The case once for each initiator; `differs` maps the initiator to the difference it has."""
+    def add(run):
+        for initiator in ("ours", "theirs"):
+            case(f"{name}-{initiator}", group, sides(initiator)[1], what, (differs or {}).get(initiator),
+                 initiator=initiator, **values)(run)
+        return run
+    return add
+
+
+# ---- Transfers -----------------------------------------------------------------------------------
+
+TRANSFERS = "Transfers over TCP"
+DATA = "READ and WRITE of 1 B to 64 MiB at odd places, batches of 150"
+
+
+def transfer(initiator, version, pool):
+    env = {"MC_TCP_PROTO": version, "MC_TCP_ENABLE_CONNECTION_POOL": pool}
+    with Pair(initiator, env_a=env, size=64 * MB + 16 * KB) as pair:
+        pair.exchange(SIZES)
+
+
+for v in "21":
+    for p, kept in (("1", "kept"), ("0", "one per request")):
+        both(f"tcp-v{v}-{'pool' if p == '1' else 'single'}", TRANSFERS,
+             f"version {v}, connections {kept}: {DATA}", version=v, pool=p)(transfer)
+
+
+@both("polled", TRANSFERS, "20 WRITEs submitted, each asked for in a loop until it has ended")
+def polled(initiator):
+    with Pair(initiator, size=8 * MB) as pair:
+        for i in range(20):
+            length = random.randrange(1, 7 * MB)
+            pair.a.do("fill", addr=pair.local + i, size=length, seed=i)
+            pair.do("polled_write", local=i, at=2 * i, length=length)
+            pair.b.do("check", addr=pair.remote + 2 * i, size=length, seed=i)
+
+
+@both("zero-length", TRANSFERS, "READ and WRITE of no bytes: done at once, nothing moves")
+def zero_length(initiator):
+    with Pair(initiator) as pair:
+        pair.b.do("fill", addr=pair.remote, size=pair.size, seed=1)
+        pair.do("read", length=0)
+        pair.do("write", length=0)
+        pair.b.do("check", addr=pair.remote, size=pair.size, seed=1)
+
+
+@both("crowd", TRANSFERS, "four initiators at once, each in memory of its own")
+def crowd(initiator):
+    (first, second), _ = sides(initiator)
+    size, part = 8 * MB, 2 * MB
+    with second() as target:
+        remote = target.register(size, seed=1)
+        peers = [first() for _ in range(4)]
+        places = [(peer, peer.register(part, seed=10 + i), remote + i * part) for i, peer in enumerate(peers)]
+        for op in ("write", "read"):
+            for peer, local, there in places:
+                peer.send(op, target=target.segment, local=local, remote=there, length=part)
+            for peer in peers:
+                got = peer.reply(60)
+                expect(got["rc"] == 0, f"{op}: {got}")
+            for i, (peer, local, there) in enumerate(places):
+                target.do("check", addr=there, size=part, seed=10 + i)
+                target.do("fill", addr=there, size=part, seed=10 + i)
+                peer.do("fill" if op == "write" else "check", addr=local, size=part, seed=10 + i)
+        for peer in peers:
+            peer.close()
+
+
+@both("ipv6", TRANSFERS, "over [::1], `MC_USE_IPV6` on both sides")
+def ipv6(initiator):
+    env = {"MC_USE_IPV6": "1", "MC_TCP_BIND_ADDRESS": "::1"}
+    with Pair(initiator, env=env, host="[::1]", size=8 * MB) as pair:
+        pair.exchange()
+
+
+# ---- Metadata ------------------------------------------------------------------------------------
+
+METADATA = "Metadata"
+SERVERS = {"te-metad": (te_stores.Metad, "our te_metad"),
+           "their-http": (TheirMetad, "their mooncake.http_metadata_server"),
+           "etcd": (te_stores.Etcd, "etcd")}
+
+
+def store(initiator, server, cluster=None):
+    env = {"MC_METADATA_CLUSTER_ID": cluster} if cluster else None
+    with SERVERS[server][0]() as service, Pair(initiator, service.url, env=env, size=8 * MB) as pair:
+        pair.exchange()
+        keys = [key for peer in (pair.a, pair.b)
+                for key in te_stores.keys_of(peer.segment, f"{cluster}/" if cluster else "")]
+        there = [key for key in keys if service.get(key) is not None]
+        expect(there == keys, f"{there} of {keys}")
+        pair.do("write", notify=["note", "from here"])
+        te_stores.until(lambda: pair.b.ask("notifies")["list"] == [["note", "from here"]], 10, "the note")
+        pair.a.do("probe", target=pair.b.segment)
+        expect(pair.a.do("first_buffer", target=pair.b.segment)["addr"] == pair.remote, "the first buffer")
+        expect((pair.a.leave(), pair.b.leave()) == (0, 0), "an exit status")
+        left = [key for key in keys if service.get(key) is not None]
+        expect(not left, f"left: {left}")
+
+
+for key, (_, words) in SERVERS.items():
+    both(key, METADATA, f"{words}: data, notify, probe, first buffer; no key is left", server=key)(store)
+both("cluster", METADATA, "`MC_METADATA_CLUSTER_ID` on both sides, our te_metad", server="te-metad",
+     cluster="west")(store)
+
+
+@case("redis", METADATA, "theirs", "redis as the metadata server",
+      differs="the wheel is built without redis, and ends the process; a build of theirs with redis and "
+      "ours use the same keys")
+def redis():
+    with te_stores.Redis() as service, Theirs(start=False) as peer:
+        peer.send("init", name="a", metadata=service.url)
+        expect(peer.wait(20) == -signal.SIGABRT, f"it did not abort: {peer}")
+        peer.wait_error("Unable to find metadata storage plugin redis")
+
+
+# ---- Notify, probe -------------------------------------------------------------------------------
+
+CONTROL = "Notify and probe"
+
+
+@both("notify", CONTROL, "messages with a WRITE, with a batch's last, of any text; in order")
+def notify(initiator):
+    texts = [["a", "b"], ["name", "line\nline"], ["ü€", "\"quoted\" \\ \t"], ["long", "x" * 60000]]
+    with Pair(initiator) as pair:
+        for text in texts:
+            pair.do("write", notify=text)
+        got = []
+        te_stores.until(lambda: got.extend(pair.b.ask("notifies")["list"]) or len(got) >= len(texts), 20,
+                        lambda: got)
+        expect(got == texts, f"{got}")
+        expect(pair.b.ask("notifies")["list"] == [], "told twice")
+
+
+@case("notify-alone", CONTROL, "ours → theirs", "a message without a transfer")
+def notify_alone():
+    with Pair("ours") as pair:
+        pair.a.do("notify", target=pair.b.segment, name="n", msg="m")
+        expect(pair.b.ask("notifies")["list"] == [["n", "m"]], f"{pair.b.last}")
+
+
+@both("probe", CONTROL, "of a peer that lives, that was killed, and of a port where nobody is")
+def probe(initiator):
+    with Pair(initiator) as pair:
+        pair.a.do("probe", target=pair.b.segment)
+        pair.b.kill()
+        for target in (pair.b.segment, f"127.0.0.1:{te.free_port()}"):
+            expect(pair.a.ask("probe", target=target)["rc"] != 0, f"{target} lives")
+
+
+# ---- Restart -------------------------------------------------------------------------------------
+
+RESTART = "Restart"
+KEEPS = ("theirs asks for a peer's address once and never again: it goes on with the old port, until it is "
+         "started again or has {}")
+
+
+def restart(pair, name=None):
+    """Kills the target and starts another of its name, on other ports, with other memory."""
+    pair.exchange((999,), batches=False)
+    pair.b.kill()
+    pair.fails("write")
+    pair.b = type(pair.b)(name or pair.b.segment, pair.metadata)
+    pair.remote = pair.b.register(pair.size)
+
+
+@case("restart-theirs", RESTART, "ours → theirs",
+      "theirs is killed and starts again at its name, on our te_metad: the next transfer finds it")
+def restart_theirs():
+    with te_stores.Metad() as service, Pair("ours", service.url) as pair:
+        restart(pair)
+        pair.exchange((1, 9999), batches=False)
+        pair.a.do("probe", target=pair.b.segment)
+
+
+@case("restart-theirs-etcd", RESTART, "ours → theirs", "the same on etcd")
+def restart_theirs_etcd():
+    with te_stores.Etcd() as service, Pair("ours", service.url) as pair:
+        restart(pair)
+        pair.exchange((1, 9999), batches=False)
+
+
+@case("restart-theirs-their-http", RESTART, "ours → theirs", "the same on their metadata server",
+      differs="their server refuses a second `rpc_meta` of one name, so their engine does not start until "
+      "the key of the dead one is deleted; ours, and theirs on our te_metad, are not stopped by it")
+def restart_theirs_their_http():
+    with TheirMetad() as service, Pair("ours", service.url) as pair:
+        pair.b.kill()
+        with Theirs(start=False) as again:
+            expect(again.start(pair.b.segment, service.url)["rc"] != 0, "it started")
+            again.wait_error("Duplicate rpc_meta key not allowed")
+
+
+def restart_ours(server, env=None, found=True, probed=True):
+    with SERVERS[server][0]() as service, Pair("theirs", service.url, env_a=env) as pair:
+        restart(pair)
+        if found:
+            pair.exchange((1, 9999), batches=False)
+        else:
+            pair.fails("write")
+        lives = pair.a.ask("probe", target=pair.b.segment)["rc"] == 0
+        expect(lives == probed, f"probe: {lives}")
+        with Theirs("fresh", service.url) as fresh:
+            local = fresh.register(100, seed=1)
+            fresh.do("write", target=pair.b.segment, local=local, remote=pair.remote, length=100)
+            fresh.do("probe", target=pair.b.segment)
+
+
+case("restart-ours", RESTART, "theirs → ours",
+     "ours is killed and starts again at its name, on our te_metad; a new process of theirs finds it at once",
+     differs=KEEPS.format("`MC_DISABLE_METACACHE` set"), server="te-metad", found=False,
+     probed=False)(restart_ours)
+case("restart-ours-their-http", RESTART, "theirs → ours",
+     "the same on their metadata server, which refuses a second `rpc_meta`: ours deletes its dead one first",
+     differs=KEEPS.format("`MC_DISABLE_METACACHE` set"), server="their-http", found=False,
+     probed=False)(restart_ours)
+case("restart-ours-no-cache", RESTART, "theirs → ours",
+     "the same on etcd, with `MC_DISABLE_METACACHE` on their side: the next transfer finds it",
+     differs="their probe still asks at the old port", server="etcd", env=NO_CACHE, probed=False)(restart_ours)
+
+
+@case("restart-ours-p2p", RESTART, "theirs → ours",
+      "P2PHANDSHAKE, ours again at its host:port, `MC_DISABLE_METACACHE` on their side: the next transfer "
+      "finds it")
+def restart_ours_p2p():
+    with Pair("theirs", env_a=NO_CACHE) as pair:
+        segment = pair.b.segment
+        restart(pair)
+        expect(pair.b.segment == segment, f"now at {pair.b.segment}")
+        pair.exchange((1, 9999), batches=False)
+        pair.a.do("probe", target=segment)
+
+
+@case("stale-memory", RESTART, "ours → theirs",
+      "theirs was killed and starts again at its name; ours asks for memory of the dead one",
+      differs="theirs tells peers of the dead one's memory as its own, and refuses it: ours fails with "
+      "TE_ERR_STALE, not INVALID before it is asked")
+def stale_memory():
+    with te_stores.Metad() as service, Pair("ours", service.url) as pair:
+        pair.b.kill()
+        old = pair.remote
+        pair.b = Theirs(pair.b.segment, service.url)
+        pair.remote = old
+        got = pair.fails("read")
+        expect(got["rc"] == -407, f"{got}")
+
+
+@both("killed-initiator", RESTART, "the initiator is killed while it writes 64 MiB; the target serves the next")
+def killed_initiator(initiator):
+    (first, _), _ = sides(initiator)
+    with Pair(initiator, size=64 * MB) as pair:
+        for wait in (0.0, 0.005, 0.02):
+            with first() as doomed:
+                local = doomed.register(64 * MB)
+                doomed.send("write", target=pair.b.segment, local=local, remote=pair.remote, length=64 * MB)
+                time.sleep(wait)
+                doomed.kill()
+        pair.exchange()
+
+
+@both("killed-target", RESTART, "the target is killed under a READ of 64 MiB: it fails, the engine goes on")
+def killed_target(initiator):
+    (_, second), _ = sides(initiator)
+    with Pair(initiator, size=64 * MB) as pair, second() as other:
+        os.kill(pair.b.pid, signal.SIGSTOP)
+        pair.a.send("read", target=pair.b.segment, local=pair.local, remote=pair.remote, length=64 * MB)
+        time.sleep(0.1)
+        pair.b.kill()
+        got = pair.a.reply(60)
+        expect(got["rc"] != 0, f"{got}")
+        remote = other.register(1000, seed=7)
+        pair.a.do("read", target=other.segment, local=pair.local, remote=remote, length=1000)
+        pair.a.do("check", addr=pair.local, size=1000, seed=7)
+
+
+# ---- Memory --------------------------------------------------------------------------------------
+
+MEMORY = "Memory"
+
+
+@both("more-memory", MEMORY, "the target registers more after it was opened: it can be used at once")
+def more_memory(initiator):
+    with Pair(initiator) as pair:
+        pair.exchange((100,), batches=False)
+        for i in range(5):
+            pair.remote = pair.b.register(pair.size, align=i)
+            pair.exchange((999,), batches=False)
+
+
+@both("unregister", MEMORY, "memory that the target unregistered is refused; the rest goes on")
+def unregister(initiator):
+    with Pair(initiator) as pair:
+        other = pair.b.register(pair.size, seed=5)
+        pair.exchange((100,), batches=False)
+        pair.b.do("unregister", addr=pair.remote)
+        for op in ("read", "write"):
+            got = pair.fails(op)
+            expect(initiator == "theirs" or got["rc"] == -407, f"{got}")
+        pair.remote = other
+        pair.exchange((1, 999), batches=False)
+
+
+def buffers(initiator, count, env=None):
+    """The descriptor with all buffers, and 200 pieces of it."""
+    size, pieces = 64, 200
+    (first, second), _ = sides(initiator)
+    with second(env=env) as target, first(env=env) as peer:
+        remote = target.register(size, count=count, seed=1)
+        local = peer.register(size * pieces)
+        picked = random.sample(range(count), pieces)
+        words = {"target": target.segment, "local": [local + k * size for k in range(pieces)],
+                 "remote": [remote + i * size for i in picked], "length": [size] * pieces}
+        got = peer.ask("batch_read", **words)
+        if got["rc"]:
+            return got
+        for k, i in enumerate(picked):
+            peer.do("check", addr=local + k * size, size=size, seed=1, offset=i * size)
+        target.do("unregister", addr=remote, count=count, size=size)
+        return got
+
+
+@both("many-buffers", MEMORY, "a descriptor of 5,000 buffers, and READs of 200 of them", count=5000)
+def many_buffers(initiator, count, env=None):
+    got = buffers(initiator, count, env)
+    expect(got["rc"] == 0, f"{got}")
+
+
+case("too-many-buffers", MEMORY, "theirs → ours", "a descriptor of 30,000 buffers, with "
+     "`MC_HANDSHAKE_MAX_LENGTH` of 16 MiB on their side", initiator="theirs", count=30000,
+     env={"MC_HANDSHAKE_MAX_LENGTH": str(16 * MB)})(many_buffers)
+
+
+@case("too-many-buffers-default", MEMORY, "theirs → ours", "the same without",
+      differs="theirs takes no descriptor over 1 MiB, some 15,000 buffers, unless `MC_HANDSHAKE_MAX_LENGTH` "
+      "allows it")
+def too_many_buffers():
+    expect(buffers("theirs", 30000)["rc"] != 0, "it went well")
+
+
+# ---- Errors --------------------------------------------------------------------------------------
+
+ERRORS = "Errors"
+
+
+def bad_range(initiator, version):
+    """Ranges over the end, before the beginning, that wrap, and of an address where nothing is."""
+    with Pair(initiator, env_a={"MC_TCP_PROTO": version}) as pair:
+        pair.exchange((100,), batches=False)
+        pair.b.do("fill", addr=pair.remote, size=pair.size, seed=3)
+        for op in ("read", "write"):
+            for at, length in ((pair.size - 10, 20), (-10, 20), (-pair.remote + 4096, 100)):
+                got = pair.ask(op, at=at, length=length)
+                silent = initiator == "theirs" and version == "1" and op == "write"
+                expect(silent or got["rc"] != 0, f"{op} at {at}: {got}")
+                expect(initiator == "theirs" or (got["rc"], got["state"]) == (-407, 2), f"{got}")
+        te_stores.until(lambda: pair.ask("read")["rc"] == 0, 10, "a READ that goes well again")
+        pair.b.do("check", addr=pair.remote, size=pair.size, seed=3)
+
+
+case("bad-range-ours", ERRORS, "ours → theirs", "a range that the target has not: INVALID, TE_ERR_STALE, and "
+     "nothing is sent", initiator="ours", version="2")(bad_range)
+case("bad-range-theirs", ERRORS, "theirs → ours", "the same in version 2: -1; nothing is touched",
+     initiator="theirs", version="2")(bad_range)
+case("bad-range-theirs-v1", ERRORS, "theirs → ours", "the same in version 1: nothing is touched",
+     differs="version 1 has no answer to a WRITE, so theirs calls it done; the next transfer on that "
+     "connection may fail in its place", initiator="theirs", version="1")(bad_range)
+
+
+@case("stopped-target", ERRORS, "ours → theirs",
+      "the target is stopped: TIMEOUT after `TE_TRANSFER_TIMEOUT_MS`, and works again when it goes on")
+def stopped_target():
+    with Pair("ours", env_a={"TE_TRANSFER_TIMEOUT_MS": "1500"}, size=8 * MB) as pair:
+        pair.exchange((100,), batches=False)
+        te_stores.freeze(pair.b)
+        got = pair.fails("read", length=8 * MB)
+        expect(got["rc"] == -400, f"{got}")
+        os.kill(pair.b.pid, signal.SIGCONT)
+        pair.exchange((999,), batches=False)
+
+
+@case("stopped-target-theirs", ERRORS, "theirs → ours",
+      "the same with ours stopped: -1 after `MC_TRANSFER_TIMEOUT` (5 s here), and works again",
+      differs="their call returns while the READ is under way, and it may still write the memory later")
+def stopped_target_theirs():
+    with Pair("theirs", size=8 * MB) as pair:
+        pair.exchange((100,), batches=False)
+        te_stores.freeze(pair.b)
+        pair.fails("read", length=4 * MB)
+        os.kill(pair.b.pid, signal.SIGCONT)
+        pair.b.do("fill", addr=pair.remote + 5 * MB, size=MB, seed=9)
+        te_stores.until(lambda: pair.ask("read", at=5 * MB, local=5 * MB, length=MB)["rc"] == 0, 20, "a READ")
+        pair.a.do("check", addr=pair.local + 5 * MB, size=MB, seed=9)
+
+
+# ---- Tools ---------------------------------------------------------------------------------------
+
+TOOLS = "Tools"
+LOAD = ("--protocol=tcp", "--buffer_size=8388608", "--threads=2", "--batch_size=4", "--block_size=65536",
+        "--duration=1")
+
+
+def their_bench(*flags):
+    return te.Proc([Venv.bench(), *LOAD, *flags], env=Theirs.env)
+
+
+def addresses(server):
+    """(context, url, names) of a place to meet."""
+    if server == te.P2P:
+        return None, te.P2P, ("127.0.0.1", "127.0.0.1")
+    service = te_stores.Metad()
+    return service, service.url, ("bench-a", "bench-b")
+
+
+def end(*processes):
+    for process in processes:
+        if process:
+            process.close()
+
+
+def bench_of_theirs(server):
+    service, url, (first, second) = addresses(server)
+    target = te.Target(metadata=url, name=second, env=Ours.env)
+    for operation in ("read", "write"):
+        with their_bench("--mode=initiator", f"--metadata_server={url}", f"--local_server_name={first}",
+                         f"--segment_id={target.segment}", f"--operation={operation}") as bench:
+            expect(bench.wait(60) == 0, f"{bench}")
+            done = re.search(r"batch count (\d+)", bench.error_output())
+            expect(done and int(done.group(1)) > 0, f"{bench}")
+    expect(target.stop() == 0, f"{target}")
+    end(target, service)
+
+
+def bench_of_ours(server):
+    service, url, (first, second) = addresses(server)
+    target = their_bench("--mode=target", f"--metadata_server={url}", f"--local_server_name={second}")
+    target.wait_error("DRAM is used")
+    segment = second if service else re.search(r"listening on (\S+)", target.error_output()).group(1)
+    flags = (f"--metadata_server={url}", f"--local_server_name={first}", f"--segment_id={segment}", *LOAD)
+    for program, more in (("transfer_engine_bench", "--operation=read"),
+                          ("transfer_engine_bench", "--operation=write"),
+                          ("transfer_engine_bench", "--verify=true"), ("transfer_engine_validator", "--threads=1")):
+        ran = te.run(program, *flags, more, env=Ours.env)
+        expect(ran.rc == 0, f"{ran}")
+        if more == "--verify=true":
+            expect(re.search(r"^Verified: [1-9]\d* bytes, 0 errors", ran.output(), re.M), f"{ran}")
+    target.stop(signal.SIGINT)
+    end(target, service)
+
+
+for key, words in ((te.P2P, "P2PHANDSHAKE"), ("http", "our te_metad")):
+    case(f"bench-ours-{'p2p' if key == te.P2P else key}", TOOLS, "ours → theirs",
+         f"our transfer_engine_bench (READ, WRITE, `--verify`) and validator, their bench the target; {words}",
+         server=key)(bench_of_ours)
+    case(f"bench-theirs-{'p2p' if key == te.P2P else key}", TOOLS, "theirs → ours",
+         f"their transfer_engine_bench (READ, WRITE), ours the target; {words}", server=key)(bench_of_theirs)
