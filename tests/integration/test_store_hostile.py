@@ -45,6 +45,8 @@ BAD = (
     ({**GOOD, "tcp_data_port": "15000"}, ("tcp_data_port",)), ({**GOOD, "tcp_data_port": 65536}, ("tcp_data_port",)),
     ({**GOOD, "tcp_data_port": -1}, ("tcp_data_port",)), ({**GOOD, "tcp_data_port": 1.5}, ("tcp_data_port",)),
     ({**GOOD, "tcp_proto_version": "2"}, ("tcp_proto_version",)),
+    ({**GOOD, "tcp_data_host": 7}, ("tcp_data_host",)), ({**GOOD, "tcp_data_host": "a b"}, ("tcp_data_host",)),
+    ({**GOOD, "tcp_data_host": "127.0.0.1:80"}, ("tcp_data_host",)),
     ({**GOOD, "buffers": {}}, ("buffers",)), ({**GOOD, "buffers": [7]}, ("buffer",)),
     ({**GOOD, "buffers": [BUFFER, BUFFER]}, ("buffer",)),
     (with_buffer(addr="4096"), ("addr",)), (with_buffer(addr=-1), ("addr",)), (with_buffer(addr=0), ("addr",)),

@@ -701,6 +701,30 @@ static void names_are_looked_up(void **state)
     pair_close(p);
 }
 
+/* A descriptor may send the data elsewhere than to the host of the RPCs. */
+static void data_has_a_host_of_its_own(void **state)
+{
+    static const char *const hosts[] = {"127.0.0.1", "localhost", ""};
+    struct pair *p = pair_open(&tcp);
+    struct tei_attach *a;
+
+    (void)state;
+    fill_pattern(p->bm, 1000, 9);
+    for (size_t i = 0; i < TEI_ARRAY_LEN(hosts); i++) {
+        assert_int_equal(fake_attach_json(p->a,
+                                          json_pack("{s:i,s:i,s:s}", "tcp_data_port", port_of(p->b),
+                                                    "tcp_proto_version", 2, "tcp_data_host",
+                                                    hosts[i]),
+                                          *hosts[i] ? "fe80::1%nowhere" : "127.0.0.1", &a),
+                         0);
+        memset(p->am, 0, 1000);
+        assert_int_equal(fake_transfer(p->a, a, TE_READ, p->am, p->bm, 1000), 0);
+        assert_memory_equal(p->am, p->bm, 1000);
+        fake_detach(p->a, a);
+    }
+    pair_close(p);
+}
+
 static void descriptors_are_checked(void **state)
 {
     struct pair *p = pair_open(&tcp);
@@ -750,6 +774,7 @@ int main(void)
         cmocka_unit_test(slow_progress_does_not),
         cmocka_unit_test(nobody_there),
         cmocka_unit_test(names_are_looked_up),
+        cmocka_unit_test(data_has_a_host_of_its_own),
         cmocka_unit_test(descriptors_are_checked),
     };
 

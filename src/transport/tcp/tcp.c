@@ -227,6 +227,24 @@ static int64_t read_key(const struct tei_segment *s, const char *key, int64_t fa
 }
 
 /*
+ * Where data goes: the host that answers the RPCs, unless the descriptor names another one. Newer
+ * engines of Mooncake always do; it is theirs to tell, so ours publishes none.
+ */
+static int read_host(const struct tei_segment *s, struct tei_hostport *out)
+{
+    json_t *v = json_object_get(s->root, "tcp_data_host");
+    const char *host = json_string_value(v);
+    struct tei_hostport told;
+
+    if (!v || (host && !*host))
+        return 0;
+    if (!host || tei_hostport_parse(host, 1, &told) || tei_hostport_has_port(host))
+        return TEI_FAIL(TE_ERR_JSON, "descriptor of %s: \"tcp_data_host\" is not a host", s->name);
+    memcpy(out->host, told.host, sizeof out->host);
+    return 0;
+}
+
+/*
  * A port without the protocol is not to be trusted: engines of this family publish it with any
  * protocol.
  */
@@ -259,6 +277,8 @@ static int tcp_attach(struct tei_transport *base, struct tei_attach *a, const st
         return TE_ERR_JSON;
     if (port == 0 || !speaks_tcp(s))
         return refuse_peer(s, port != 0);
+    if (read_host(s, &target.where))
+        return TE_ERR_JSON;
     target.where.port = (uint16_t)port;
     target.version = version >= 2 && !t->conf->tcp_force_v1 ? 2 : 1;
     if (speaks_native(t->conf) && tei_tcp_addresses_read(s->root, &target))
