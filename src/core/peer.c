@@ -429,6 +429,20 @@ static const char *why_stale(const struct view *v)
     return v->seg->files ? "its files end before that" : "its owner has not registered the range";
 }
 
+/* Cuts a task, without an errmsg: why it cannot be is told with the task. */
+static int cut_again(struct plan *plan, struct task *t, const char **why)
+{
+    int rc = tei_task_canceled(t) ? TE_ERR_CANCELED : tei_plan_cut(plan, t);
+
+    /* What is there for a transport that is not here is not missing there. */
+    if (rc == TE_ERR_STALE && t->view->n_via == 0 && t->view->seg->offsets)
+        rc = TE_ERR_UNSUPPORTED;
+    *why = rc == TE_ERR_STALE         ? why_stale(t->view)
+           : rc == TE_ERR_UNSUPPORTED ? "no installed transport reaches its engine"
+                                      : NULL;
+    return rc;
+}
+
 /* Cuts and posts tasks by the peer's current view. */
 static void post_again(struct peer *p, struct tei_list *tasks)
 {
@@ -439,6 +453,7 @@ static void post_again(struct peer *p, struct tei_list *tasks)
     while ((l = tei_list_pop(tasks))) {
         struct task *t = tei_container_of(l, struct task, link);
         struct view *old = t->view;
+        const char *why;
         int rc;
 
         count_parked(p->engine, 1);
@@ -446,9 +461,9 @@ static void post_again(struct peer *p, struct tei_list *tasks)
         tei_view_put(old, 1);
         atomic_store_explicit(&t->error, TE_ERR_OK, memory_order_relaxed);
         atomic_store_explicit(&t->state, TE_WAITING, memory_order_relaxed);
-        rc = tei_task_canceled(t) ? TE_ERR_CANCELED : tei_plan_cut(&plan, t);
+        rc = cut_again(&plan, t, &why);
         if (rc)
-            tei_task_end(t, rc, rc == TE_ERR_STALE ? why_stale(t->view) : NULL);
+            tei_task_end(t, rc, why);
     }
     tei_plan_post(&plan);
 }

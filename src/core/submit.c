@@ -225,6 +225,17 @@ void tei_plan_release(struct task *t)
     t->region = NULL;
 }
 
+static int fail_unreached(const struct task *t, size_t i)
+{
+    const struct tei_segment *s = t->view->seg;
+
+    return TEI_FAIL(TE_ERR_UNSUPPORTED,
+                    "request %zu: no installed transport reaches segment '%s' of protocol '%.64s'; "
+                    "te_explain() says why",
+                    i, s ? t->view->peer->name : "of this engine",
+                    s && s->protocol ? s->protocol : "");
+}
+
 int tei_plan_task(struct plan *p, struct task *t, size_t i, const struct via *via)
 {
     int rc;
@@ -249,9 +260,7 @@ int tei_plan_task(struct plan *p, struct task *t, size_t i, const struct via *vi
         TEI_FAIL(rc, "request %zu: target 0x%llx + %llu is not registered in this engine", i,
                  (unsigned long long)t->req.target_offset, (unsigned long long)t->req.length);
     else if (rc == TE_ERR_UNSUPPORTED)
-        TEI_FAIL(rc,
-                 "request %zu: no installed transport reaches segment %d; te_explain() says why", i,
-                 (int)t->req.target);
+        fail_unreached(t, i);
     else
         TEI_FAIL(rc, "request %zu: %s", i, te_strerror(rc));
     return rc;

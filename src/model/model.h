@@ -54,6 +54,7 @@ struct tei_segment {
     size_t n_buffers;
     unsigned kinds; /* of them all, in bits: TEI_MEM_BIT() */
     bool files;     /* protocol "nvmeof": buffers are files, one after another from addr 0 on */
+    bool offsets;   /* buffers that are offsets into a device were left out: they have no addr */
     json_t *root;
 };
 

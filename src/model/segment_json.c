@@ -182,8 +182,10 @@ static int read_buffer(struct tei_segment *s, const json_t *object, size_t index
         return read_file(s, object, index);
     if (!json_is_object(object))
         return FAIL_KEY("buffers[%zu] is %s, must be an object", index, type_name(object));
-    if (has_no_address(object))
+    if (has_no_address(object)) {
+        s->offsets = true;
         return 0;
+    }
     if (!json_is_string(name) || !json_string_length(name))
         return FAIL_KEY("buffers[%zu]: 'name' is %s, must be a string that is not empty", index,
                         json_is_string(name) ? "empty" : type_name(name));

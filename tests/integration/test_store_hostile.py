@@ -19,6 +19,9 @@ GOOD = {"name": "x", "protocol": "tcp", "tcp_data_port": 1, "tcp_proto_version":
         "timestamp": "2026-01-01 00:00:00.000000"}
 RDMA = {"name": "x", "protocol": "rdma", "devices": [{"name": "d0", "lid": 0, "gid": "00:00"}],
         "priority_matrix": {"cpu:0": [["d0"], []]}}
+CXL = {"name": "x", "protocol": "cxl", "cxl_name": "/dev/dax0.0", "cxl_base_addr": 4096,
+       "buffers": [{"name": "x", "offset": 0, "length": 4096}]}
+UNSUPPORTED = -409
 ODD_NAMES = ("a b", "\u00e9\u4e16\U0001f600", "100%", "%41", "a?b", "a#b", "a&key=b", "a=b", "a+b", "a;b", 'a"b',
              "a\\b", "a\nb", "a\tb", "a\r\nGET * HTTP*1.1", "'; DROP TABLE x; --", "*", "a*", "[a]", "..",
              "x" * 200, b"\xff\xfe", b"\x01\x7f")
@@ -130,6 +133,17 @@ class Descriptors(Hostile):
                 moved = self.node.reply()
                 self.assertNotEqual(moved[:2], ["ok", str(te.COMPLETED)], moved)
                 self.node.ask("close", answer[1])
+
+    def test_offsets_into_a_device(self):
+        """They are no memory that is missing, but out of reach."""
+        self.store.put("mooncake/rpc_meta/x", WHERE)
+        self.store.put("mooncake/ram/x", json.dumps(CXL).encode())
+        index, _ = self.node.region(SIZE)
+        segment = self.node.open("x")
+        _, error, moved, text = self.node.move("read", segment, index, 0, 4096, 64)
+        self.assertEqual((error, moved), (UNSUPPORTED, 0), text)
+        self.assertIn("no installed transport reaches its engine", text)
+        self.node.ask("close", segment)
 
     def test_bad_rpc_meta(self):
         self.store.put("mooncake/ram/x", json.dumps(GOOD).encode())

@@ -582,6 +582,26 @@ static void explain_says_why_not(void **state)
     assert_null(strstr(text, "taken"));
 }
 
+static void an_unreached_segment_is_named(void **state)
+{
+    struct pair *p = *state;
+    te_request r = {.opcode = TE_READ,
+                    .source = p->am,
+                    .target = p->seg,
+                    .target_offset = (uintptr_t)p->bm,
+                    .length = 10};
+    char text[512];
+    te_batch b;
+
+    assert_int_equal(te_transport_uninstall(p->b, "tcp"), 0);
+    assert_int_equal(te_refresh(p->a, p->bname), 0);
+    assert_int_equal(te_batch_alloc(p->a, 1, &b), 0);
+    assert_int_equal(te_submit(p->a, b, &r, 1, NULL), TE_ERR_UNSUPPORTED);
+    snprintf(text, sizeof(text), "reaches segment '%s' of protocol '", p->bname);
+    assert_non_null(strstr(te_errmsg(), text));
+    assert_int_equal(te_batch_free(p->a, b), 0);
+}
+
 static void *refresh_all(void *arg)
 {
     struct pair *p = arg;
@@ -715,6 +735,7 @@ int main(void)
         PAIR_TEST(big_batch),
         TCP_TEST(explain_and_counters),
         TCP_TEST(explain_says_why_not),
+        TCP_TEST(an_unreached_segment_is_named),
         PAIR_TEST(explain_agrees_with_submit),
         PAIR_TEST(close_beside_refresh),
         TCP_TEST(uninstall_and_install),
