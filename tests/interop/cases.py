@@ -5,6 +5,7 @@ A case "works", or "differs" and says why; then the function asserts the differe
 is never older than what ran. The names of the cases are the first column of the table.
 """
 import collections
+import json
 import os
 import random
 import re
@@ -373,16 +374,30 @@ def restart_ours_p2p():
 
 @case("stale-memory", RESTART, "ours → theirs",
       "theirs was killed and starts again at its name; ours asks for memory of the dead one",
-      differs="theirs tells peers of the dead one's memory as its own, and refuses it: ours fails with "
-      "TE_ERR_STALE, not INVALID before it is asked")
+      differs="theirs takes the dead one's buffers out of the metadata as its own and tries to serve them: "
+      "TE_ERR_LINK where nothing is there any more, other memory of it where something is. Delete "
+      "`ram/NAME` before it starts again; ours begins with no buffers")
 def stale_memory():
     with te_stores.Metad() as service, Pair("ours", service.url) as pair:
         pair.b.kill()
-        old = pair.remote
         pair.b = Theirs(pair.b.segment, service.url)
-        pair.remote = old
-        got = pair.fails("read")
-        expect(got["rc"] == -407, f"{got}")
+        buffers_told = json.loads(service.get(te_stores.keys_of(pair.b.segment)[1]))["buffers"]
+        expect([b["addr"] for b in buffers_told] == [pair.remote], f"{buffers_told}")
+        got = pair.ask("read")
+        expect(got["rc"] in (0, -405), f"{got}")
+
+
+@case("stale-memory-ours", RESTART, "theirs → ours", "the same with ours killed: refused, nothing is touched")
+def stale_memory_ours():
+    with te_stores.Metad() as service, Pair("theirs", service.url, env_a=NO_CACHE) as pair:
+        old = pair.remote
+        restart(pair)
+        expect(old != pair.remote, "the memory lies where the old one lay")
+        pair.remote, new = old, pair.remote
+        for op in ("read", "write"):
+            pair.fails(op)
+        pair.remote = new
+        pair.exchange((999,), batches=False)
 
 
 @both("killed-initiator", RESTART, "the initiator is killed while it writes 64 MiB; the target serves the next")
@@ -483,18 +498,20 @@ ERRORS = "Errors"
 
 
 def bad_range(initiator, version):
-    """Ranges over the end, before the beginning, that wrap, and of an address where nothing is."""
+    """Ranges over the end, before the beginning, and of an address where nothing is."""
+    silent = 0
     with Pair(initiator, env_a={"MC_TCP_PROTO": version}) as pair:
         pair.exchange((100,), batches=False)
         pair.b.do("fill", addr=pair.remote, size=pair.size, seed=3)
         for op in ("read", "write"):
-            for at, length in ((pair.size - 10, 20), (-10, 20), (-pair.remote + 4096, 100)):
+            for at, length in 3 * ((pair.size - 10, 20), (-10, 20), (-pair.remote + 4096, 100)):
                 got = pair.ask(op, at=at, length=length)
-                silent = initiator == "theirs" and version == "1" and op == "write"
-                expect(silent or got["rc"] != 0, f"{op} at {at}: {got}")
+                silent += op == "write" and got["rc"] == 0
+                expect(got["rc"] != 0 or (op, version) == ("write", "1"), f"{op} at {at}: {got}")
                 expect(initiator == "theirs" or (got["rc"], got["state"]) == (-407, 2), f"{got}")
         te_stores.until(lambda: pair.ask("read")["rc"] == 0, 10, "a READ that goes well again")
         pair.b.do("check", addr=pair.remote, size=pair.size, seed=3)
+    expect((silent > 0) == (version == "1"), f"{silent} WRITEs were called done")
 
 
 case("bad-range-ours", ERRORS, "ours → theirs", "a range that the target has not: INVALID, TE_ERR_STALE, and "
@@ -530,6 +547,44 @@ def stopped_target_theirs():
         pair.b.do("fill", addr=pair.remote + 5 * MB, size=MB, seed=9)
         te_stores.until(lambda: pair.ask("read", at=5 * MB, local=5 * MB, length=MB)["rc"] == 0, 20, "a READ")
         pair.a.do("check", addr=pair.local + 5 * MB, size=MB, seed=9)
+
+
+# ---- Other makes ---------------------------------------------------------------------------------
+
+OTHERS = "Transports that only theirs has"
+BUFFER = {"addr": 4096, "length": 4096, "name": "x"}
+RDMA = {"devices": [{"name": "d0", "lid": 0, "gid": ":".join(["00"] * 16)}],
+        "priority_matrix": {"cpu:0": [["d0"], []]}, "buffers": [{**BUFFER, "lkey": [1], "rkey": [1]}]}
+HANDLE = {"buffers": [{**BUFFER, "shm_name": "AB" * 64}]}
+# What their builds with these publish; there is no device of them here to do it with.
+SEGMENTS = {
+    "ascend": {"devices": [{"name": "d", "lid": 0}], "buffers": [{**BUFFER, "device_id": 0}], "rank_info": {}},
+    "ascend_direct": {"buffers": [BUFFER]}, "heterogeneous": RDMA, "efa": RDMA, "cxi": RDMA, "barex": RDMA,
+    "ub": {"devices": [{"name": "d", "eid": "e"}], "buffers": [{**BUFFER, "tseg": [1]}], "priority_matrix": {}},
+    "ubshmem": HANDLE, "maca": HANDLE, "musa": HANDLE, "sunrise_link": HANDLE,
+    "nccl": {"buffers": [{**BUFFER, "device_id": 0}]},
+    "cxl": {"cxl_name": "/dev/dax0.0", "cxl_base_addr": 4096,
+            "buffers": [{"name": "x", "offset": 0, "length": 4096}]},
+}
+
+
+@case("other-transports", OTHERS, "ours → theirs",
+      "segments as builds of theirs with " + ", ".join(SEGMENTS) + " publish them, and install of each",
+      differs="TE_ERR_UNSUPPORTED, with a text that names segment and protocol; all else goes on")
+def other_transports():
+    with te_stores.Metad() as service, Pair("ours", service.url,
+                                            env_a={"MC_CXL_DEV_PATH": "/dev/dax0.0"}) as pair:
+        for name, keys in SEGMENTS.items():
+            where = {"ip_or_host_name": "127.0.0.1", "rpc_port": 9}
+            told = {"name": name, "protocol": name, "tcp_data_port": 0, "tcp_proto_version": 1,
+                    "timestamp": "2026-01-01 00:00:00.000000", **keys}
+            for key, value in zip(te_stores.keys_of(name), (where, told)):
+                service.put(key, json.dumps(value))
+            got = pair.a.ask("read", target=name, local=pair.local, remote=4096, length=100)
+            expect(got["rc"] == -409 and f"segment '{name}'" in got["error"], f"{got}")
+            got = pair.a.ask("install", protocol=name)
+            expect(got["rc"] == -409 and f"transport '{name}' is not built in" in got["error"], f"{got}")
+        pair.exchange((999,), batches=False)
 
 
 # ---- Tools ---------------------------------------------------------------------------------------
