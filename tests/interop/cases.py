@@ -12,7 +12,7 @@ import re
 import signal
 import time
 
-from te_interop import Failure, Ours, Theirs, TheirMetad, Venv, te, te_stores
+from te_interop import ENV, Failure, Ours, Theirs, TheirMetad, Venv, te, te_stores
 
 KB, MB = 1 << 10, 1 << 20
 SIZES = (1, 2, 63, 4097, 64 * KB - 1, 64 * KB + 1, MB + 1, 5 * MB - 3, 64 * MB)
@@ -214,6 +214,26 @@ def ipv6(initiator):
         pair.exchange()
 
 
+@both("both-ways", TRANSFERS, "each reads from and writes to the other at the same time, 20 times 4 MiB")
+def both_ways(initiator):
+    part = 4 * MB
+    with Pair(initiator, size=4 * part) as pair:
+        moves = ((pair.a, pair.b, pair.local, pair.remote), (pair.b, pair.a, pair.remote, pair.local))
+        for i in range(20):
+            op, shift = ("write", part) if i % 2 else ("read", 2 * part)
+            for peer, _, own, _ in moves:
+                peer.do("fill", addr=own, size=part, seed=2 * i + (peer is pair.a))
+            for peer, other, own, there in moves:
+                ends = {"local": own, "remote": there + shift} if op == "write" else \
+                    {"local": own + shift, "remote": there}
+                peer.send(op, target=other.segment, length=part, **ends)
+            for peer, *_ in moves:
+                got = peer.reply(60)
+                expect(got["rc"] == 0, f"{op}: {got}\n{peer}")
+            for peer, _, own, _ in moves:
+                peer.do("check", addr=own + shift, size=part, seed=2 * i + (peer is pair.b))
+
+
 # ---- Metadata ------------------------------------------------------------------------------------
 
 METADATA = "Metadata"
@@ -243,6 +263,66 @@ for key, (_, words) in SERVERS.items():
     both(key, METADATA, f"{words}: data, notify, probe, first buffer; no key is left", server=key)(store)
 both("cluster", METADATA, "`MC_METADATA_CLUSTER_ID` on both sides, our te_metad", server="te-metad",
      cluster="west")(store)
+
+
+def commits(service):
+    try:
+        service.put("interop", "x")
+    except (AssertionError, OSError):
+        return False
+    return True
+
+
+@both("etcd-cluster", METADATA, "three members of etcd, all in the connection string; one is killed, and once the others "
+      "have a leader both engines go on")
+def etcd_cluster(initiator):
+    cluster = te_stores.EtcdCluster()
+    try:
+        with Pair(initiator, cluster.url, size=8 * MB) as pair:
+            pair.exchange((999,), batches=False)
+            cluster.members[0].kill()
+            te_stores.until(lambda: commits(cluster.living()), 20, "a leader")
+            pair.remote = pair.b.register(8 * MB)
+            pair.exchange((999,), batches=False)
+            (first, _), _ = sides(initiator)
+            with first("fresh", cluster.url) as fresh:
+                local = fresh.register(100)
+                fresh.do("read", target=pair.b.segment, local=local, remote=pair.remote, length=100)
+    finally:
+        cluster.close()
+
+
+@both("etcd-bare", METADATA, "`host:port` without a scheme, which means etcd")
+def etcd_bare(initiator):
+    with te_stores.Etcd() as service, Pair(initiator, service.address) as pair:
+        pair.exchange((999,), batches=False)
+
+
+@both("te-metad-restart", METADATA, "our te_metad with `--data-dir`, killed and started again: both go on")
+def metad_restart(initiator):
+    with te_stores.Metad(durable=True) as service, Pair(initiator, service.url) as pair:
+        pair.exchange((999,), batches=False)
+        service.restart()
+        pair.remote = pair.b.register(pair.size)
+        pair.exchange((999,), batches=False)
+        with type(pair.a)("fresh", service.url) as fresh:
+            local = fresh.register(100)
+            fresh.do("read", target=pair.b.segment, local=local, remote=pair.remote, length=100)
+
+
+@both("legacy-ports", METADATA, "`MC_LEGACY_RPC_PORT_BINDING` on both sides: the name says host and port")
+def legacy_ports(initiator):
+    env = {**ENV, "MC_LEGACY_RPC_PORT_BINDING": "1"}
+    (first, second), _ = sides(initiator)
+    with te_stores.Metad() as service:
+        names = [f"127.0.0.1:{te.free_port()}" for _ in range(2)]
+        with second(names[1], service.url, env=env) as target, first(names[0], service.url, env=env) as peer:
+            where = json.loads(service.get(te_stores.keys_of(names[1])[0]))
+            expect(f"{where['ip_or_host_name']}:{where['rpc_port']}" == names[1], f"{where}")
+            remote, local = target.register(100, seed=1), peer.register(100)
+            peer.do("read", target=names[1], local=local, remote=remote, length=100)
+            peer.do("check", addr=local, size=100, seed=1)
+            peer.do("probe", target=names[1])
 
 
 @case("redis", METADATA, "theirs", "redis as the metadata server",
@@ -289,6 +369,13 @@ def probe(initiator):
             expect(pair.a.ask("probe", target=target)["rc"] != 0, f"{target} lives")
 
 
+def tool(program, service, *words):
+    """What one of our tools prints."""
+    ran = te.run(program, f"--metadata_server={service.url}", *words, env=ENV)
+    expect(ran.rc == 0, f"{ran}")
+    return ran.output()
+
+
 # ---- Restart -------------------------------------------------------------------------------------
 
 RESTART = "Restart"
@@ -322,14 +409,19 @@ def restart_theirs_etcd():
 
 
 @case("restart-theirs-their-http", RESTART, "ours → theirs", "the same on their metadata server",
-      differs="their server refuses a second `rpc_meta` of one name, so their engine does not start until "
-      "the key of the dead one is deleted; ours, and theirs on our te_metad, are not stopped by it")
+      differs="their server refuses a second `rpc_meta` of one name, so their engine does not start; after our "
+      "`te_segment unregister NAME` it does. On our te_metad it starts at once")
 def restart_theirs_their_http():
     with TheirMetad() as service, Pair("ours", service.url) as pair:
+        name = pair.b.segment
         pair.b.kill()
         with Theirs(start=False) as again:
-            expect(again.start(pair.b.segment, service.url)["rc"] != 0, "it started")
+            expect(again.start(name, service.url)["rc"] != 0, "it started")
             again.wait_error("Duplicate rpc_meta key not allowed")
+        tool("te_segment", service, "unregister", name)
+        pair.b = Theirs(name, service.url)
+        pair.remote = pair.b.register(pair.size)
+        pair.exchange((999,), batches=False)
 
 
 def restart_ours(server, env=None, found=True, probed=True):
@@ -358,6 +450,16 @@ case("restart-ours-their-http", RESTART, "theirs → ours",
 case("restart-ours-no-cache", RESTART, "theirs → ours",
      "the same on etcd, with `MC_DISABLE_METACACHE` on their side: the next transfer finds it",
      differs="their probe still asks at the old port", server="etcd", env=NO_CACHE, probed=False)(restart_ours)
+
+
+@case("restart-ours-refresh", RESTART, "theirs → ours",
+      "the same with `MC_TE_METADATA_REFRESH_INTERVAL_SECONDS` of 1 on their side instead: found in seconds")
+def restart_ours_refresh():
+    env = {"MC_TE_METADATA_REFRESH_INTERVAL_SECONDS": "1"}
+    with te_stores.Etcd() as service, Pair("theirs", service.url, env_a=env) as pair:
+        restart(pair)
+        te_stores.until(lambda: pair.ask("read")["rc"] == 0, 20, "a READ")
+        pair.exchange((999,), batches=False)
 
 
 @case("restart-ours-p2p", RESTART, "theirs → ours",
@@ -648,3 +750,15 @@ for key, words in ((te.P2P, "P2PHANDSHAKE"), ("http", "our te_metad")):
          server=key)(bench_of_ours)
     case(f"bench-theirs-{'p2p' if key == te.P2P else key}", TOOLS, "theirs → ours",
          f"their transfer_engine_bench (READ, WRITE), ours the target; {words}", server=key)(bench_of_theirs)
+
+
+@case("te-segment", TOOLS, "ours → theirs", "our te_segment (list, show) and te_info over a segment of theirs")
+def te_segment():
+    with te_stores.Metad() as service, Pair("ours", service.url) as pair:
+        name = pair.b.segment
+        listed = tool("te_segment", service, "list")
+        expect(re.search(rf"^{name} .*tcp .*127\.0\.0\.1:\d+ *$", listed, re.M), listed)
+        shown = tool("te_segment", service, "show", name)
+        expect(re.search(rf"^buffers +1, {pair.size} bytes$", shown, re.M), shown)
+        explained = tool("te_info", service, f"--segment={name}")
+        expect(re.search(r"transport tcp: score \d+, taken", explained), explained)
