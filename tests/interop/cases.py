@@ -639,13 +639,16 @@ def stopped_target():
 
 @case("stopped-target-theirs", ERRORS, "theirs → ours",
       "the same with ours stopped: -1 after `MC_TRANSFER_TIMEOUT` (5 s here), and works again",
-      differs="their call returns while the READ is under way, and it may still write the memory later")
+      differs="their call returns while the READ is under way, and the bytes arrive later")
 def stopped_target_theirs():
     with Pair("theirs", size=8 * MB) as pair:
         pair.exchange((100,), batches=False)
         te_stores.freeze(pair.b)
         pair.fails("read", length=4 * MB)
+        pair.a.do("fill", addr=pair.local, size=4 * MB, seed=8)
         os.kill(pair.b.pid, signal.SIGCONT)
+        te_stores.until(lambda: pair.a.ask("check", addr=pair.local, size=4 * MB, seed=8)["rc"] != 0, 20,
+                        "a late write")
         pair.b.do("fill", addr=pair.remote + 5 * MB, size=MB, seed=9)
         te_stores.until(lambda: pair.ask("read", at=5 * MB, local=5 * MB, length=MB)["rc"] == 0, 20, "a READ")
         pair.a.do("check", addr=pair.local + 5 * MB, size=MB, seed=9)
@@ -672,12 +675,12 @@ SEGMENTS = {
 
 @case("other-transports", OTHERS, "ours → theirs",
       "segments as builds of theirs with " + ", ".join(SEGMENTS) + " publish them, and install of each",
-      differs="TE_ERR_UNSUPPORTED, with a text that names segment and protocol; all else goes on")
+      differs="TE_ERR_UNSUPPORTED, with a text that names segment and protocol; probe and notify work")
 def other_transports():
     with te_stores.Metad() as service, Pair("ours", service.url,
                                             env_a={"MC_CXL_DEV_PATH": "/dev/dax0.0"}) as pair:
         for name, keys in SEGMENTS.items():
-            where = {"ip_or_host_name": "127.0.0.1", "rpc_port": 9}
+            where = {"ip_or_host_name": "127.0.0.1", "rpc_port": pair.b.port}
             told = {"name": name, "protocol": name, "tcp_data_port": 0, "tcp_proto_version": 1,
                     "timestamp": "2026-01-01 00:00:00.000000", **keys}
             for key, value in zip(te_stores.keys_of(name), (where, told)):
@@ -686,6 +689,13 @@ def other_transports():
             expect(got["rc"] == -409 and f"segment '{name}'" in got["error"], f"{got}")
             got = pair.a.ask("install", protocol=name)
             expect(got["rc"] == -409 and f"transport '{name}' is not built in" in got["error"], f"{got}")
+            pair.a.do("probe", target=name)
+            pair.a.do("notify", target=name, name="n", msg=name)
+        expect([msg for _, msg in pair.b.do("notifies")["list"]] == list(SEGMENTS), f"{pair.b.last}")
+        service.put("mooncake/ram/cxl", json.dumps({"name": "cxl", "protocol": ["tcp", "cxl"]}))
+        with Ours("fresh", service.url) as fresh:
+            got = fresh.ask("read", target="cxl", local=0, remote=0, length=1)
+            expect(got["rc"] == -103 and "protocol" in got["error"], f"{got}")
         pair.exchange((999,), batches=False)
 
 

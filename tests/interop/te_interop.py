@@ -45,7 +45,7 @@ class Peer(te.Proc):
     def __init__(self, name="127.0.0.1", metadata=te.P2P, protocol="tcp", device="", env=None, start=True):
         super().__init__([str(c) for c in self.make_command()], env={**self.env, **(env or {})}, stdin=True)
         self.answered = 0
-        self.segment = self.last = None
+        self.segment = self.port = self.last = None
         self.reply(60)
         if start:
             self.last = self.start(name, metadata, protocol, device)
@@ -57,7 +57,7 @@ class Peer(te.Proc):
 
     def start(self, name, metadata, protocol="tcp", device=""):
         got = self.ask("init", name=name, metadata=metadata, protocol=protocol, device=device)
-        self.segment = got.get("segment")
+        self.segment, self.port = got.get("segment"), got.get("port")
         return got
 
     def reply(self, timeout):
