@@ -209,7 +209,7 @@ static int by_addr(const void *a, const void *b)
 }
 
 /* Most writers sort; asking first is much cheaper than sorting what is sorted. */
-static int sort_buffers(struct tei_segment *s)
+static void sort_buffers(struct tei_segment *s)
 {
     size_t i = 1;
 
@@ -217,13 +217,31 @@ static int sort_buffers(struct tei_segment *s)
         i++;
     if (i < s->n_buffers)
         qsort(s->buffers, s->n_buffers, sizeof *s->buffers, by_addr);
-    for (i = 1; i < s->n_buffers; i++) {
-        const struct tei_buffer *a = &s->buffers[i - 1], *b = &s->buffers[i];
+}
 
-        if (b->addr - a->addr < a->length)
+/*
+ * Nobody registers memory twice, so of two that overlap one is gone. Mooncake's engine, started again
+ * after a crash, takes the dead one's buffers out of the metadata and lists its own behind them: what
+ * is listed later counts. An engine of ours never does, and is told so.
+ */
+static int resolve_overlaps(struct tei_segment *s)
+{
+    const bool is_ours = json_object_get(s->root, "te") != NULL;
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->n_buffers; i++) {
+        struct tei_buffer *last = n ? &s->buffers[n - 1] : NULL, b = s->buffers[i];
+        bool overlap = last && b.addr - last->addr < last->length;
+
+        if (overlap && is_ours)
             return FAIL_KEY("buffers[%" PRIu32 "] and buffers[%" PRIu32 "] overlap at %" PRIu64,
-                            a->index, b->index, b->addr);
+                            last->index, b.index, b.addr);
+        if (!overlap)
+            s->buffers[n++] = b;
+        else if (b.index > last->index)
+            *last = b;
     }
+    s->n_buffers = n;
     return 0;
 }
 
@@ -247,7 +265,8 @@ static int read_buffers(struct tei_segment *s)
         if (rc)
             return rc;
     }
-    return sort_buffers(s);
+    sort_buffers(s);
+    return resolve_overlaps(s);
 }
 
 static struct tei_buffer *buffer_at(struct tei_segment *s, uint64_t addr)

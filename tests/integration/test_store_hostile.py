@@ -51,7 +51,7 @@ BAD = (
     ({**GOOD, "tcp_data_host": 7}, ("tcp_data_host",)), ({**GOOD, "tcp_data_host": "a b"}, ("tcp_data_host",)),
     ({**GOOD, "tcp_data_host": "127.0.0.1:80"}, ("tcp_data_host",)),
     ({**GOOD, "buffers": {}}, ("buffers",)), ({**GOOD, "buffers": [7]}, ("buffer",)),
-    ({**GOOD, "buffers": [BUFFER, BUFFER]}, ("buffer",)),
+    ({**GOOD, "buffers": [BUFFER, BUFFER], "te": {"v": 1, "incarnation": "0" * 16, "version": 1}}, ("buffer",)),
     (with_buffer(addr="4096"), ("addr",)), (with_buffer(addr=-1), ("addr",)), (with_buffer(addr=0), ("addr",)),
     (with_buffer(addr=1 << 63), ("addr", "int")), (with_buffer(length=0), ("length",)),
     (with_buffer(length=(1 << 63) - 1), ("buffers[0]",)), (with_buffer(length=None), ("length",)),

@@ -75,6 +75,38 @@ static void test_golden_rdma(void **state)
 #define BUFFER(addr, length) "{\"addr\":" addr ",\"length\":" length ",\"name\":\"x\"}"
 #define SEGMENT(buffers)     "{\"buffers\":[" buffers "],\"name\":\"x\",\"protocol\":\"tcp\"}"
 
+#define OURS(buffers)                                                        \
+    "{\"buffers\":[" buffers "],\"name\":\"x\",\"protocol\":\"tcp\",\"te\":" \
+    "{\"incarnation\":\"000000000000beef\",\"v\":1,\"version\":1}}"
+
+/* Of another make's buffers that overlap, those listed earlier are of an engine that died. */
+static void test_later_buffers_of_other_makes_count(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t addr[3]; /* what is left, in order */
+    } cases[] = {
+        {SEGMENT(BUFFER("10", "10") "," BUFFER("10", "10")), {10}},
+        {SEGMENT(BUFFER("10", "10") "," BUFFER("19", "5")), {19}},
+        {SEGMENT(BUFFER("19", "5") "," BUFFER("10", "10")), {10}},
+        {SEGMENT(BUFFER("10", "100") "," BUFFER("20", "5") "," BUFFER("50", "9")), {20, 50}},
+        {SEGMENT(BUFFER("20", "5") "," BUFFER("50", "9") "," BUFFER("10", "100")), {10}},
+        {SEGMENT(BUFFER("20", "5") "," BUFFER("10", "100") "," BUFFER("50", "9")), {50}},
+        {SEGMENT(BUFFER("10", "10") "," BUFFER("20", "5") "," BUFFER("24", "9")), {10, 24}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TEI_ARRAY_LEN(cases); i++) {
+        struct tei_segment *s = decoded(cases[i].text, strlen(cases[i].text));
+        size_t n = 0;
+
+        for (; n < 3 && cases[i].addr[n]; n++)
+            assert_int_equal(s->buffers[n].addr, cases[i].addr[n]);
+        assert_int_equal(s->n_buffers, n);
+        tei_segment_put(s);
+    }
+}
+
 static void test_buffers_are_sorted_and_keep_their_place(void **state)
 {
     static const char text[] =
@@ -188,9 +220,9 @@ static void test_refused(void **state)
         {SEGMENT(BUFFER("\"0x10\"", "1")), "'addr' is a string"},
         {SEGMENT(BUFFER("9223372036854775808", "1")), "byte"},
         {SEGMENT(BUFFER("9223372036854775807", "1")), "wraps"},
-        {SEGMENT(BUFFER("10", "10") "," BUFFER("19", "1")), "overlap"},
-        {SEGMENT(BUFFER("10", "10") "," BUFFER("10", "10")), "overlap"},
-        {SEGMENT(BUFFER("19", "5") "," BUFFER("10", "10")), "buffers[1] and buffers[0] overlap"},
+        {OURS(BUFFER("10", "10") "," BUFFER("19", "1")), "overlap"},
+        {OURS(BUFFER("10", "10") "," BUFFER("10", "10")), "overlap"},
+        {OURS(BUFFER("19", "5") "," BUFFER("10", "10")), "buffers[1] and buffers[0] overlap"},
         {TE("1"), "'te' is an integer"},
         {TE("{}"), "'te.version' is missing"},
         {TE("{\"version\":-1}"), "'te.version'"},
@@ -680,6 +712,7 @@ int main(void)
         cmocka_unit_test(test_golden_tcp),
         cmocka_unit_test(test_golden_rdma),
         cmocka_unit_test(test_buffers_are_sorted_and_keep_their_place),
+        cmocka_unit_test(test_later_buffers_of_other_makes_count),
         cmocka_unit_test(test_kinds_of_memory),
         cmocka_unit_test(test_older_name_files_and_unknown_keys),
         cmocka_unit_test(test_largest_address),
