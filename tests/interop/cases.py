@@ -489,6 +489,22 @@ def stale_memory():
         expect(got["rc"] in (0, -405), f"{got}")
 
 
+@case("stale-overlap", RESTART, "ours → theirs",
+      "the same where the new memory lies in the dead one's: the new one counts")
+def stale_overlap():
+    with te_stores.Metad() as service, Pair("ours", service.url) as pair:
+        pair.b.kill()
+        pair.b = Theirs(pair.b.segment, service.url)
+        pair.remote = pair.b.register(pair.size)
+        key = te_stores.keys_of(pair.b.segment)[1]
+        told = json.loads(service.get(key))
+        expect([b["addr"] for b in told["buffers"]][1:] == [pair.remote], f"{told}")
+        # Where it lay is chance.
+        told["buffers"][0]["addr"] = pair.remote - 4096
+        service.put(key, json.dumps(told))
+        pair.exchange((999,), batches=False)
+
+
 @case("stale-memory-ours", RESTART, "theirs → ours", "the same with ours killed: refused, nothing is touched")
 def stale_memory_ours():
     with te_stores.Metad() as service, Pair("theirs", service.url, env_a=NO_CACHE) as pair:
