@@ -138,7 +138,7 @@ static const char *text(json_t *words, const char *key)
 
 static uint8_t *memory(json_t *words, const char *key)
 {
-    return (uint8_t *)(uintptr_t)number(words, key, 0); // NOLINT: an address is what was told
+    return (uint8_t *)(uintptr_t)number(words, key, 0);
 }
 
 static json_t *answer(int rc)
@@ -362,7 +362,7 @@ static json_t *move_batch(json_t *words, int opcode)
         uintptr_t addr = (uintptr_t)json_integer_value(json_array_get(local, i));
         reqs[i] =
             (te_request){.opcode = opcode,
-                         .source = (void *)addr, // NOLINT: an address is what was told
+                         .source = (void *)addr,
                          .target = seg,
                          .target_offset = (uint64_t)json_integer_value(json_array_get(remote, i)),
                          .length = (uint64_t)json_integer_value(json_array_get(length, i))};
