@@ -6,13 +6,14 @@ set -euo pipefail
 
 usage() {
     cat <<'TEXT'
-usage: tests/interop/run.sh [--list] [--only PATTERN] [--markdown] [--wheel SPEC] [--venv DIR]
+usage: tests/interop/run.sh [--list] [--only PATTERN] [--markdown] [--wheel SPEC] [--venv DIR] [--prepare]
   --list          print the names of the cases
   --only PATTERN  only cases whose name contains it, or matches it with * and ?
   --markdown      print the rows of docs/compat.md, run nothing
   --wheel SPEC    what pip installs: a name, name==version or a file
                   (default: mooncake-transfer-engine-non-cuda, else mooncake-transfer-engine)
   --venv DIR      a virtual environment that has it already
+  --prepare       make the environment, print where it is, run nothing
 The environment is made once, in build/interop; TE_TEST_BUILD names another build folder.
 TEXT
 }
@@ -22,10 +23,11 @@ build=${TE_TEST_BUILD:-$PWD/build}
 export TE_TEST_BUILD=$build
 here=tests/interop
 wheels=(mooncake-transfer-engine-non-cuda mooncake-transfer-engine)
-venv='' arguments=() runs=1
+venv='' arguments=() runs=1 prepare=''
 while [ $# -gt 0 ]; do
     case $1 in
         -h | --help) usage; exit 0 ;;
+        --prepare) prepare=1 ;;
         --list | --markdown) arguments+=("$1"); runs='' ;;
         --only) arguments+=("$1" "${2:?--only needs a pattern}"); shift ;;
         --wheel) wheels=("${2:?--wheel needs what pip installs}"); shift ;;
@@ -44,7 +46,6 @@ skip() {
 provide() {
     local folder log=$build/interop/pip.log
     folder=$build/interop/$(tr -c 'A-Za-z0-9._=\n-' _ <<<"$1")
-    mkdir -p "$build/interop"
     if [ ! -e "$folder/ready" ]; then
         rm -rf "$folder"
         python3 -m venv "$folder" >"$log" 2>&1 || return 1
@@ -57,10 +58,15 @@ provide() {
 
 if [ -n "$runs" ]; then
     [ -x "$build/tests/interop/ours" ] || skip "$build/tests/interop/ours is not built: run make"
+    mkdir -p "$build/interop"
+    exec 9>"$build/interop/lock"
+    flock 9 # also of the lab, which has its environment from here
     for wheel in "${wheels[@]}"; do
         [ -n "$venv" ] || provide "$wheel" || true
     done
     [ -n "$venv" ] || skip "pip cannot install ${wheels[*]}: $(tail -n 1 "$build/interop/pip.log")"
+    exec 9>&-
     arguments+=(--venv "$(realpath "$venv")")
+    [ -z "$prepare" ] || { realpath "$venv"; exit; }
 fi
 exec timeout --kill-after=10 900 python3 $here/run.py "${arguments[@]}"

@@ -37,37 +37,15 @@ class Failure(AssertionError):
     """An engine did not do what a case needs."""
 
 
-class Peer(te.Proc):
-    """One engine. Its methods are the words of theirs.py; .last is the answer to the last of them."""
+class Words:
+    """How an engine is told what to do; .last is its last answer. The process has send() and reply()."""
     side = None
-    env = ENV
-
-    def __init__(self, name="127.0.0.1", metadata=te.P2P, protocol="tcp", device="", env=None, start=True):
-        super().__init__([str(c) for c in self.make_command()], env={**self.env, **(env or {})}, stdin=True)
-        self.answered = 0
-        self.segment = self.port = self.last = None
-        self.reply(60)
-        if start:
-            self.last = self.start(name, metadata, protocol, device)
-            if self.last["rc"] != 0:
-                raise Failure(f"init of {self.side}: {self.last}\n{self}")
-
-    def make_command(self):
-        raise NotImplementedError
+    segment = port = last = None
 
     def start(self, name, metadata, protocol="tcp", device=""):
         got = self.ask("init", name=name, metadata=metadata, protocol=protocol, device=device)
         self.segment, self.port = got.get("segment"), got.get("port")
         return got
-
-    def reply(self, timeout):
-        line = self.wait_line(r"^\{.*", timeout, self.answered).group(0)
-        self.answered = self.lines.index(line, self.answered) + 1
-        return json.loads(line)
-
-    def send(self, op, **words):
-        self.process.stdin.write(json.dumps({"op": op, **words}) + "\n")
-        self.process.stdin.flush()
 
     def ask(self, op, timeout=90, **words):
         """The answer, whatever it says."""
@@ -84,6 +62,32 @@ class Peer(te.Proc):
 
     def register(self, size, **more):
         return self.do("register", size=size, **more)["addr"]
+
+
+class Peer(Words, te.Proc):
+    """One engine on this host."""
+    env = ENV
+
+    def __init__(self, name="127.0.0.1", metadata=te.P2P, protocol="tcp", device="", env=None, start=True):
+        super().__init__([str(c) for c in self.make_command()], env={**self.env, **(env or {})}, stdin=True)
+        self.answered = 0
+        self.reply(60)
+        if start:
+            self.last = self.start(name, metadata, protocol, device)
+            if self.last["rc"] != 0:
+                raise Failure(f"init of {self.side}: {self.last}\n{self}")
+
+    def make_command(self):
+        raise NotImplementedError
+
+    def reply(self, timeout):
+        line = self.wait_line(r"^\{.*", timeout, self.answered).group(0)
+        self.answered = self.lines.index(line, self.answered) + 1
+        return json.loads(line)
+
+    def send(self, op, **words):
+        self.process.stdin.write(json.dumps({"op": op, **words}) + "\n")
+        self.process.stdin.flush()
 
     def leave(self):
         """Ends as a program ends that closes its engine: the exit status."""
