@@ -1,0 +1,393 @@
+# SPDX-License-Identifier: Apache-2.0
+# lab: guests=2 nics=2 timeout=200
+"""Mooncake's own engine, from its wheel, in one guest and ours in the other, over RDMA and in both roles.
+
+The programs, and what is said to them, are those of tests/interop; all bytes are compared. A case is a row of
+docs/compat.md, between two marks: one that "differs" asserts the difference.
+"""
+import importlib.util
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+
+import te_lab
+
+INTEROP = os.path.join(te_lab.SOURCE, "tests", "interop")
+sys.path.insert(0, INTEROP)
+import cases as tcp_cases  # pylint: disable=wrong-import-position
+import te_interop  # pylint: disable=wrong-import-position
+from te_interop import te  # pylint: disable=wrong-import-position
+
+PAGE = os.path.join(te_lab.SOURCE, "docs", "compat.md")
+BEGIN, END = "<!-- lab: rows of tests/lab/test_interop.py -->", "<!-- lab: end -->"
+KB, MB = 1 << 10, 1 << 20
+SIZES = (1, 63, 4097, 64 * KB + 1, MB + 1, 5 * MB - 3)
+HUGE = 64 * MB
+LOAD = ("--protocol=rdma --metadata_server=P2PHANDSHAKE --device_name=rxe0,rxe1 --threads=2 --buffer_size=16777216 "
+        "--batch_size=8 --block_size=65536 --duration=1")
+THEIR_ENV = {"MC_TRANSFER_TIMEOUT": "10"}
+
+
+class Lab:
+    """What the cases share; test() sets it."""
+    machine = venv = finite = None
+
+    @classmethod
+    def bench(cls, side):
+        if side == "ours":
+            return f"{te_lab.BUILD}/bin/transfer_engine_bench"
+        te_interop.Venv.folder = cls.venv
+        return te_interop.Venv.bench()
+
+
+class Peer(te_interop.Words):
+    """An engine in a guest, told by its standard input."""
+
+    def __init__(self, side, guest, name=None, metadata=te.P2P, device="", env=None):
+        self.side, self.guest, self.answered = side, guest, 0
+        program = (f"{te_lab.BUILD}/tests/interop/ours" if side == "ours" else
+                   f"{Lab.venv}/bin/python {INTEROP}/theirs.py")
+        env = {"MC_TCP_BIND_ADDRESS": guest.ip(), **(THEIR_ENV if side == "theirs" else {}), **(env or {})}
+        self.job = guest.start_job(f"exec env {' '.join(f'{k}={v}' for k, v in env.items())} {program}", talk=True)
+        self.reply(60)
+        got = self.start(name or guest.ip(), metadata, "rdma", device)
+        if got["rc"] != 0:
+            raise te_interop.Failure(f"init of {side}: {got}\n{self}")
+
+    def send(self, op, **words):
+        self.job.tell(json.dumps({"op": op, **words}))
+
+    def reply(self, timeout):
+        line = self.job.wait_line(r"^\{.*", timeout, self.answered).group(0)
+        self.answered += 1
+        return json.loads(line)
+
+    def close(self):
+        self.job.kill()
+
+    def __str__(self):
+        """Without the heaps of lines that theirs tells of itself."""
+        errors = [line for line in self.job.errors().splitlines() if not line.startswith("I")]
+        return f"[guest {self.guest.number}, {self.side}]\n" + "\n".join(errors[-40:])
+
+
+class Pair(tcp_cases.Pair):
+    """An initiator in guest 1 and a target in guest 0, each with a region."""
+
+    def __init__(self, initiator, metadata=te.P2P, size=MB, nic=0, names=(None, None), **env):
+        sides = {"a": initiator, "b": "theirs" if initiator == "ours" else "ours"}
+        guests = {"a": Lab.machine.guests[1], "b": Lab.machine.guests[0]}
+        self.metadata, self.size = metadata, size
+        self.make = {who: lambda who=who, name=name: Peer(
+            sides[who], guests[who], name or guests[who].ip(nic), metadata, env=env.get(sides[who]))
+            for who, name in zip("ba", names)}
+        self.b, self.a = self.make["b"](), self.make["a"]()
+        self.local, self.remote = self.a.register(size), self.b.register(size)
+
+    def again(self, who):
+        """Killed, and started again under its name."""
+        getattr(self, who).close()
+        setattr(self, who, self.make[who]())
+        if who == "a":
+            self.local = self.a.register(self.size)
+        else:
+            self.remote = self.b.register(self.size)
+
+    def read(self, length=300001):
+        """The answer to a READ; if it is a success, the bytes are right."""
+        seed, at = random.getrandbits(31), random.randrange(1000)
+        self.b.do("fill", addr=self.remote + at, size=length, seed=seed)
+        got = self.ask("read", at=at, length=length, local=7)
+        if got["rc"] == 0:
+            self.a.do("check", addr=self.local + 7, size=length, seed=seed)
+        return got
+
+    def read_of_dead(self):
+        return self.ask("read", length=300001)
+
+    def read_well(self, **more):
+        got = self.read(**more)
+        expect(got["rc"] == 0, f"READ: {got}\n{self.a}\n{self.b}")
+
+
+def expect(condition, what):
+    if not condition:
+        raise te_interop.Failure(what)
+
+
+# ---- The cases -----------------------------------------------------------------------------------
+
+CASES = []
+
+
+def both(name, what, **differs):
+    """A case of each initiator; `differs` has what is different of it."""
+    def add(run):
+        for initiator in ("ours", "theirs"):
+            why = differs.get(initiator, "")
+            CASES.append(tcp_cases.Case(
+                f"rdma-{name}-{initiator}", "RDMA (SoftRoCE), two machines with two NICs each",
+                "ours → theirs" if initiator == "ours" else "theirs → ours", what,
+                "differs" if why else "works", why, lambda initiator=initiator: run(initiator)))
+        return run
+    return add
+
+
+@both("transfers", "READ and WRITE of 1 B to 64 MiB at odd places, batches of 150; both NICs carry")
+def transfers(initiator):
+    guest = Lab.machine.guests[1]
+    before = [guest.packets(nic) for nic in range(2)]
+    with Pair(initiator, size=HUGE + 16 * KB) as pair:
+        pair.exchange(SIZES)
+        seed = random.getrandbits(31)
+        pair.a.do("fill", addr=pair.local + 3, size=HUGE, seed=seed)
+        pair.do("write", local=3, at=5, length=HUGE)
+        pair.b.do("check", addr=pair.remote + 5, size=HUGE, seed=seed)
+        pair.do("read", local=77, at=5, length=HUGE)
+        pair.a.do("check", addr=pair.local + 77, size=HUGE, seed=seed)
+    moved = [guest.packets(nic) - n for nic, n in enumerate(before)]
+    expect(all(n > 100 for n in moved), f"a NIC carried nothing: {moved}")
+
+
+@both("regions", "200 regions side by side, one request over several; regions in parts (`MC_MAX_MR_SIZE`); one "
+      "registered after the first request, one unregistered")
+def regions(initiator):
+    part, count = 4120, 200
+    env = {"MC_MAX_MR_SIZE": MB}
+    with Pair(initiator, size=5 * MB, ours=env, theirs=env) as pair:
+        pair.exchange((1, 4 * MB + 1), batches=False)
+        many = pair.b.register(part, count=count, seed=9)
+        at = random.randrange(part * 20)
+        pair.a.do("read", target=pair.b.segment, local=pair.local, remote=many + at, length=part * 100)
+        pair.a.do("check", addr=pair.local, size=part * 100, seed=9, offset=at)
+        pair.b.do("unregister", addr=many, size=part, count=count)
+        got = pair.a.ask("read", target=pair.b.segment, local=pair.local, remote=many + at, length=100)
+        expect(got["rc"] != 0, "memory was read that is not registered any more")
+        pair.read_well()
+
+
+@both("messages", "notifications, alone and behind a transfer; probe; no bytes; ranges that are not registered, "
+      "and what is well after those")
+def messages(initiator):
+    with Pair(initiator) as pair:
+        pair.do("write", length=777, notify=["name", "späß {\"x\": 1}"])
+        te_lab.wait_until("the notification", lambda: pair.b.do("notifies")["list"] == [["name", "späß {\"x\": 1}"]], 20)
+        for one, other in ((pair.a, pair.b), (pair.b, pair.a)):
+            one.do("probe", target=other.segment)
+        expect(pair.a.ask("probe", target="10.77.0.1:14999")["rc"] != 0, "nobody answers a probe")
+        pair.do("read", length=0)
+        pair.fails("read", at=pair.size - 5, length=10)
+        pair.fails("write", at=1 << 40, length=10)
+        pair.fails("write", local=1 << 40, length=10)
+        pair.read_well()
+
+
+@both("crossed", "each the initiator of the other, at once")
+def crossed(initiator):
+    with Pair(initiator, size=8 * MB) as pair:
+        ways = ((pair.a, pair.local, pair.b, pair.remote), (pair.b, pair.remote, pair.a, pair.local))
+        for _ in range(3):
+            for peer, own, _, _ in ways:
+                peer.do("fill", addr=own, size=3 * MB, seed=own & 0xffffff)
+            for peer, own, other, there in ways:
+                peer.send("read", target=other.segment, local=own + 4 * MB, remote=there, length=3 * MB)
+            for peer, own, _, there in ways:
+                expect(peer.reply(60)["rc"] == 0, f"{peer}")
+                peer.do("check", addr=own + 4 * MB, size=3 * MB, seed=there & 0xffffff)
+
+
+@both("queue-pairs", "4 queue pairs there, 2 here (`MC_NUM_QP_PER_EP`)",
+      ours="as between two of theirs: no connection; our log has their reason",
+      theirs="as between two of theirs: no connection; their log has our reason, which names the variable")
+def queue_pairs(initiator):
+    with Pair(initiator, theirs={"MC_NUM_QP_PER_EP": 4}) as pair:
+        expect(pair.read()["rc"] != 0, "READ went well")
+        expect("QP count mismatch" in pair.a.job.errors(), f"{pair.a}")
+
+
+class Server:
+    """A store in guest 0; a context."""
+
+    def __init__(self, command, url, begun):
+        self.url = url
+        self.job = Lab.machine.guests[0].start_job(f"exec {command}")
+        te_lab.wait_until(f"the start of {command}", lambda: begun in self.job.output() + self.job.errors(), 30)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.job.kill()
+
+
+def te_metad():
+    return Server(f"{te_lab.BUILD}/bin/te_metad --addr 10.77.0.1:8080", "http://10.77.0.1:8080/metadata",
+                  "listening on")
+
+
+def their_metad():
+    return Server(f"{Lab.venv}/bin/python -m mooncake.http_metadata_server --host 10.77.0.1 --port 8081",
+                  "http://10.77.0.1:8081/metadata", "started on")
+
+
+def etcd():
+    client = "http://10.77.0.1:2379"
+    return Server(f"etcd --data-dir /tmp/etcd.{time.monotonic_ns()} --listen-client-urls {client} "
+                  f"--advertise-client-urls {client}", "etcd://10.77.0.1:2379", "serving insecure client requests")
+
+
+def by_store(initiator, make):
+    with make() as server, Pair(initiator, server.url, names=("target", "initiator")) as pair:
+        pair.read_well()
+
+
+both("http-ours", "metadata on our te_metad")(lambda initiator: by_store(initiator, te_metad))
+both("http-theirs", "metadata on their http_metadata_server")(lambda initiator: by_store(initiator, their_metad))
+both("etcd", "metadata on etcd")(lambda initiator: by_store(initiator, etcd))
+
+
+@both("restart-name", "target, then initiator killed, and started again under its name at another port; te_metad; F",
+      theirs="their initiator asks for the handshake port of a name once: after a restart of our target it has to be "
+      "started again, unless the target gets its port again (`rdma-restart-port-theirs`)")
+def restart_name(initiator):
+    with te_metad() as server, Pair(initiator, server.url, names=("target", "initiator"), theirs=Lab.finite) as pair:
+        pair.read_well()
+        pair.again("b")
+        if initiator == "theirs":
+            expect(pair.read()["rc"] != 0, "their initiator has found the new port")
+        else:
+            pair.read_well()
+        pair.again("a")
+        pair.read_well()
+
+
+@both("restart-port", "target, then initiator killed and started again, no store: ours at its port, theirs at "
+      "another one under the name that makes; F")
+def restart_port(initiator):
+    ours = 0 if initiator == "theirs" else 1
+    name = f"{Lab.machine.guests[ours].ip()}:15900"
+    names = (name, None) if ours == 0 else (None, name)
+    with Pair(initiator, names=names, theirs=Lab.finite) as pair:
+        pair.read_well()
+        pair.b.close()
+        expect(pair.read_of_dead()["rc"] != 0, "READ from the dead went well")
+        pair.again("b")
+        te_lab.wait_until("READ after the restart", lambda: pair.read()["rc"] == 0, 40)
+        pair.again("a")
+        pair.read_well()
+
+
+@both("cables", "the cable of one NIC pulled at the target, then at the initiator, and put back, READs all the while; F")
+def cables(initiator):
+    length = 3000001
+    with Pair(initiator, size=4 * MB, nic=1, theirs=Lab.finite) as pair:
+        pair.read_well(length=length)
+        for guest in Lab.machine.guests:
+            try:
+                guest.cable(0, False)
+                for _ in range(3):
+                    pair.read_well(length=length)
+            finally:
+                guest.cable(0, True)
+            pair.read_well(length=length)
+
+
+@both("nic-down", "a NIC of the target has no link when the initiator first sees it")
+def nic_down(initiator):
+    target = Lab.machine.guests[0]
+    with Pair(initiator, nic=1) as pair:
+        try:
+            target.cable(0, False)
+            te_lab.wait_until("the port to be down", lambda: "DOWN" in target.run("rdma link show rxe0/1").output(), 20)
+            pair.again("a")
+            pair.read_well()
+        finally:
+            target.cable(0, True)
+
+
+@both("one-nic", "one NIC there, two here (`MC_TE_FILTERS`)")
+def one_nic(initiator):
+    with Pair(initiator, size=4 * MB, theirs={"MC_TE_FILTERS": "rxe1"}) as pair:
+        pair.read_well(length=3000001)
+        pair.exchange((4097, MB + 1), batches=False)
+
+
+@both("bench", "transfer_engine_bench READ and WRITE, ours with `--verify`; the other's is the target")
+def bench(initiator):
+    to, by = Lab.machine.guests
+    target = "theirs" if initiator == "ours" else "ours"
+    server = to.start_job(f"exec {Lab.bench(target)} {LOAD} --mode=target --local_server_name={to.ip()}")
+    found = te_lab.wait_until("the bench's name", lambda: re.search(
+        r"(?:^segment: |listening on )(\S+)", server.output() + server.errors(), re.M), 30)
+    for operation in ("read", "write"):
+        done = by.run(f"{Lab.bench(initiator)} {LOAD} --operation={operation} --local_server_name={by.ip()} "
+                      f"--segment_id={found.group(1)} {'--verify' if initiator == 'ours' else ''}", timeout=60)
+        count = re.search(r"batch count (\d+)", done.output() + done.errors())
+        expect(count and int(count.group(1)) > 0, str(done))
+        if initiator == "ours":
+            expect(" 0 errors" in done.output() + done.errors(), str(done))
+    server.kill()
+
+
+# ---- What runs them ------------------------------------------------------------------------------
+
+def provide():
+    """The environment with the wheel, made on this host: guests reach no network."""
+    made = subprocess.run([os.path.join(INTEROP, "run.sh"), "--prepare"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, timeout=150, check=False)
+    if made.returncode == 77:
+        raise te_lab.Skip(made.stderr.strip().splitlines()[-1])
+    assert made.returncode == 0, made.stderr
+    return made.stdout.strip()
+
+
+def load(machine):
+    """What says that the wheel does not load in a guest is the reason to skip."""
+    ran = machine.guests[0].start_job(f"exec {Lab.venv}/bin/python -c 'from mooncake import engine'")
+    if ran.wait(60):
+        raise te_lab.Skip(f"Mooncake's wheel does not load: {ran.errors().strip().splitlines()[-1]}")
+
+
+def make_finite(machine):
+    """What theirs needs to hear of a peer that is gone, as environment."""
+    path = os.path.join(machine.folder, "finite_retries.so")
+    subprocess.run([*te.CC.split(), "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", path,
+                    os.path.join(te_lab.HERE, "finite_retries.c"), "-ldl"], check=True, timeout=60)
+    return {"LD_PRELOAD": "/run/lab/finite_retries.so"}
+
+
+def rows():
+    spec = importlib.util.spec_from_file_location("interop_run", os.path.join(INTEROP, "run.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.rows(CASES)
+
+
+def check_page():
+    with open(PAGE, encoding="utf-8") as f:
+        text = f.read()
+    held = text.partition(BEGIN)[2].partition(END)[0].strip()
+    expect(held == "\n".join(rows()), f"{PAGE} holds other rows between its marks than {__file__} has; they are\n"
+           + "\n".join(rows()))
+
+
+def test(machine):
+    Lab.machine, Lab.venv = machine, provide()
+    load(machine)
+    Lab.finite = make_finite(machine)
+    only = os.environ.get("TE_LAB_CASES", "")
+    for case in CASES:
+        if only in case.name:
+            begun = time.monotonic()
+            case.run()
+            machine.clear()
+            print(f"{case.name}: {time.monotonic() - begun:.1f} s, {case.result}", flush=True)
+    check_page()
+
+
+if __name__ == "__main__":
+    print("\n".join(rows()))
