@@ -370,7 +370,7 @@ class Machine:
                 guest.run("true", timeout=20)
             for guest, other in zip(self.guests, self.guests[1:]):
                 nics = " ".join(other.ip(nic) for nic in range(self.wants.nics))
-                guest.run(f"for ip in {nics}; do ping -q -c 1 -W 2 $ip && exit; done; exit 1", timeout=40)
+                guest.run(f"for ip in {nics}; do busybox ping -q -c 1 -W 2 $ip && exit; done; exit 1", timeout=40)
         except (AssertionError, OSError, Trouble) as e:
             return f"a guest does not answer: {str(e).splitlines()[0]}"
         return None
