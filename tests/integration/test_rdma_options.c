@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <cmocka.h>
 
@@ -471,6 +472,25 @@ static void memory_in_pieces(void **state)
     rdma_pair_move(&p, TE_WRITE, RDMA_PAIR_SIZE);
 }
 
+/* Memory that no page was written of yet is nowhere: what the user did not say is nothing to warn of. */
+static void memory_anywhere(void **state)
+{
+    void *memory =
+        mmap(NULL, RDMA_PAIR_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    (void)state;
+    assert_ptr_not_equal(memory, MAP_FAILED);
+    begin(1);
+    rdma_pair_keep_log(TE_LOG_WARN);
+    assert_int_equal(te_register(p.a, memory, RDMA_PAIR_SIZE, "*", TE_REMOTE_RW), 0);
+    assert_int_equal(rdma_pair_logged("topology", NULL), 0);
+    assert_int_equal(te_unregister(p.a, memory), 0);
+    assert_int_equal(te_register(p.a, memory, RDMA_PAIR_SIZE, "cpu:77", TE_REMOTE_RW), 0);
+    assert_int_equal(rdma_pair_logged("topology", "cpu:77"), 1);
+    assert_int_equal(te_unregister(p.a, memory), 0);
+    munmap(memory, RDMA_PAIR_SIZE);
+}
+
 static void relaxed_ordering(void **state)
 {
     struct record r;
@@ -600,6 +620,7 @@ int main(void)
         TEST(other_gid_works),
         TEST(memory_in_one_piece),
         TEST(memory_in_pieces),
+        TEST(memory_anywhere),
         TEST(relaxed_ordering),
         TEST(one_nic_after_the_other),
         TEST(all_nics_at_a_time),

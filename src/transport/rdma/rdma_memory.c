@@ -304,14 +304,15 @@ void tei_rdma_memory_leave(struct rdma_nic *n)
         deregister_at(n, tei_container_of(link, struct rdma_memory, link));
 }
 
-/* The matrix row of a location; n_rows, and a WARN, if it has none. */
+/* The matrix row of a location; n_rows if it has none, and a WARN unless none was to be had: "*". */
 static size_t row_of(const struct rdma *t, const char *location)
 {
     for (size_t i = 0; i < t->matrix.n_rows; i++)
         if (strcmp(t->matrix.rows[i].location, location) == 0)
             return i;
-    TEI_WARN("rdma: the topology does not know location '%s': its memory goes through all NICs",
-             location);
+    if (strcmp(location, "*") != 0)
+        TEI_WARN("rdma: the topology does not know location '%s': its memory goes through all NICs",
+                 location);
     return t->matrix.n_rows;
 }
 
