@@ -33,7 +33,7 @@ LAYERS = {
 }
 # Vendor headers, and the folders that own them.
 VENDOR = (
-    (re.compile(r"^(infiniband|rdma)/"), ("src/transport/rdma", "tests/fabric")),
+    (re.compile(r"^(infiniband|rdma)/"), ("src/transport/rdma", "tests/fabric", "tests/lab")),
     (re.compile(r"^(cuda|nvml)[\w.]*\.h$"), ("src/plat", "tests/fabric", "tests/device", "tests/lint")),
     (re.compile(r"^hip/"), ("src/plat", "tests/fabric", "tests/device", "tests/lint")),
     (re.compile(r"^cufile\.h$"), ("src/transport/nvmeof", "tests/fabric", "tests/device", "tests/lint/vendor")),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# lab: guests=2 nics=2 timeout=200
+# lab: guests=2 nics=2 timeout=300
 """Mooncake's own engine, from its wheel, in one guest and ours in the other, over RDMA and in both roles.
 
 The programs, and what is said to them, are those of tests/interop; all bytes are compared. A case is a row of
@@ -35,6 +35,21 @@ THEIR_ENV = {"MC_TRANSFER_TIMEOUT": "10"}
 class Lab:
     """What the cases share; test() sets it."""
     machine = venv = finite = None
+    values = of_values = None  # what the last Pair was made of, and it: cases in a row share theirs
+
+    @classmethod
+    def pair(cls, finite, values):
+        if cls.values != values:
+            cls.drop()
+            theirs = {**(values.get("theirs") or {}), **(cls.finite if finite else {})}
+            cls.of_values, cls.values = Pair(**{**values, "theirs": theirs}), values
+        return cls.of_values
+
+    @classmethod
+    def drop(cls):
+        if cls.of_values:
+            cls.of_values.close()
+        cls.values = cls.of_values = None
 
     @classmethod
     def bench(cls, side):
@@ -53,7 +68,7 @@ class Peer(te_interop.Words):
                    f"{Lab.venv}/bin/python {INTEROP}/theirs.py")
         env = {"MC_TCP_BIND_ADDRESS": guest.ip(), **(THEIR_ENV if side == "theirs" else {}), **(env or {})}
         self.job = guest.start_job(f"exec env {' '.join(f'{k}={v}' for k, v in env.items())} {program}", talk=True)
-        self.reply(60)
+        self.reply(120)
         got = self.start(name or guest.ip(), metadata, "rdma", device)
         if got["rc"] != 0:
             raise te_interop.Failure(f"init of {side}: {got}\n{self}")
@@ -76,26 +91,44 @@ class Peer(te_interop.Words):
 
 
 class Pair(tcp_cases.Pair):
-    """An initiator in guest 1 and a target in guest 0, each with a region."""
+    """Ours in guest 1, theirs in guest 0, each with a region: a is the initiator and b the target of a case."""
 
-    def __init__(self, initiator, metadata=te.P2P, size=MB, nic=0, names=(None, None), **env):
-        sides = {"a": initiator, "b": "theirs" if initiator == "ours" else "ours"}
-        guests = {"a": Lab.machine.guests[1], "b": Lab.machine.guests[0]}
-        self.metadata, self.size = metadata, size
-        self.make = {who: lambda who=who, name=name: Peer(
-            sides[who], guests[who], name or guests[who].ip(nic), metadata, env=env.get(sides[who]))
-            for who, name in zip("ba", names)}
-        self.b, self.a = self.make["b"](), self.make["a"]()
-        self.local, self.remote = self.a.register(size), self.b.register(size)
+    def __init__(self, store=None, size=MB, nic=0, ours=None, theirs=None, names=None):
+        self.size, self.server = size, store() if store else None
+        self.metadata = self.server.url if store else te.P2P
+        guests = dict(zip(("theirs", "ours"), Lab.machine.guests))
+        env = {"ours": ours, "theirs": theirs}
+        self.make = {side: lambda side=side: Peer(side, guests[side], (names or {}).get(side) or guests[side].ip(nic),
+                                                  self.metadata, env=env[side]) for side in guests}
+        self.peer, self.region = {}, {}
+        for side in guests:
+            self.begin(side)
 
-    def again(self, who):
+    def begin(self, side):
+        self.peer[side] = self.make[side]()
+        self.region[side] = self.peer[side].register(self.size)
+
+    def by(self, initiator):
+        target = "theirs" if initiator == "ours" else "ours"
+        self.a, self.local = self.peer[initiator], self.region[initiator]
+        self.b, self.remote = self.peer[target], self.region[target]
+        return self
+
+    def again(self, peer):
         """Killed, and started again under its name."""
-        getattr(self, who).close()
-        setattr(self, who, self.make[who]())
-        if who == "a":
-            self.local = self.a.register(self.size)
-        else:
-            self.remote = self.b.register(self.size)
+        initiator = self.a.side
+        peer.close()
+        self.begin(peer.side)
+        self.by(initiator)
+
+    def close(self):
+        for peer in self.peer.values():
+            peer.close()
+        if self.server:
+            self.server.close()
+
+    def batches(self, count=40):
+        super().batches(count)
 
     def read(self, length=300001):
         """The answer to a READ; if it is a success, the bytes are right."""
@@ -105,9 +138,6 @@ class Pair(tcp_cases.Pair):
         if got["rc"] == 0:
             self.a.do("check", addr=self.local + 7, size=length, seed=seed)
         return got
-
-    def read_of_dead(self):
-        return self.ask("read", length=300001)
 
     def read_well(self, **more):
         got = self.read(**more)
@@ -124,103 +154,108 @@ def expect(condition, what):
 CASES = []
 
 
-def both(name, what, **differs):
-    """A case of each initiator; `differs` has what is different of it."""
+GROUP = "RDMA (SoftRoCE), two machines with two NICs each"
+FINITE = "their retries made finite"
+
+
+def both(name, what, differs=None, finite=False, **pair):
+    """A case of each initiator, handed a Pair that is made of the values; `differs` has what is different of it."""
     def add(run):
-        for initiator in ("ours", "theirs"):
-            why = differs.get(initiator, "")
-            CASES.append(tcp_cases.Case(
-                f"rdma-{name}-{initiator}", "RDMA (SoftRoCE), two machines with two NICs each",
-                "ours → theirs" if initiator == "ours" else "theirs → ours", what,
-                "differs" if why else "works", why, lambda initiator=initiator: run(initiator)))
+        for initiator, words in (("ours", "ours → theirs"), ("theirs", "theirs → ours")):
+            why = (differs or {}).get(initiator, "")
+            CASES.append(tcp_cases.Case(f"rdma-{name}-{initiator}", GROUP, words, what, "differs" if why else "works", why,
+                                        lambda by=initiator: run(Lab.pair(finite, pair).by(by))))
         return run
     return add
 
 
-@both("transfers", "READ and WRITE of 1 B to 64 MiB at odd places, batches of 150; both NICs carry")
-def transfers(initiator):
-    guest = Lab.machine.guests[1]
-    before = [guest.packets(nic) for nic in range(2)]
-    with Pair(initiator, size=HUGE + 16 * KB) as pair:
-        pair.exchange(SIZES)
-        seed = random.getrandbits(31)
-        pair.a.do("fill", addr=pair.local + 3, size=HUGE, seed=seed)
-        pair.do("write", local=3, at=5, length=HUGE)
-        pair.b.do("check", addr=pair.remote + 5, size=HUGE, seed=seed)
-        pair.do("read", local=77, at=5, length=HUGE)
-        pair.a.do("check", addr=pair.local + 77, size=HUGE, seed=seed)
-    moved = [guest.packets(nic) - n for nic, n in enumerate(before)]
+def case_of_tools(name, what):
+    def add(run):
+        for initiator, words in (("ours", "ours → theirs"), ("theirs", "theirs → ours")):
+            CASES.append(tcp_cases.Case(f"rdma-{name}-{initiator}", GROUP, words, what, "works", "",
+                                        lambda by=initiator: run(by)))
+        return run
+    return add
+
+
+PLAIN = {"size": HUGE + 16 * KB, "ours": {"MC_MAX_MR_SIZE": 8 * MB}, "theirs": {"MC_MAX_MR_SIZE": 8 * MB}}
+
+
+@both("transfers", "READ and WRITE of 1 B to 64 MiB at odd places, of memory registered in parts (`MC_MAX_MR_SIZE`), "
+      "batches of 40; both NICs carry", **PLAIN)
+def transfers(pair):
+    before = [pair.a.guest.packets(nic) for nic in range(2)]
+    pair.exchange(SIZES)
+    seed = random.getrandbits(31)
+    pair.a.do("fill", addr=pair.local + 3, size=HUGE, seed=seed)
+    pair.do("write", local=3, at=5, length=HUGE)
+    pair.b.do("check", addr=pair.remote + 5, size=HUGE, seed=seed)
+    pair.do("read", local=77, at=5, length=HUGE)
+    pair.a.do("check", addr=pair.local + 77, size=HUGE, seed=seed)
+    moved = [pair.a.guest.packets(nic) - n for nic, n in enumerate(before)]
     expect(all(n > 100 for n in moved), f"a NIC carried nothing: {moved}")
 
 
-@both("regions", "200 regions side by side, one request over several; regions in parts (`MC_MAX_MR_SIZE`); one "
-      "registered after the first request, one unregistered")
-def regions(initiator):
+@both("crossed", "each the initiator of the other, at once", **PLAIN)
+def crossed(pair):
+    ways = ((pair.a, pair.local, pair.b, pair.remote), (pair.b, pair.remote, pair.a, pair.local))
+    for _ in range(3):
+        for peer, own, _, _ in ways:
+            peer.do("fill", addr=own, size=3 * MB, seed=own & 0xffffff)
+        for peer, own, other, there in ways:
+            peer.send("read", target=other.segment, local=own + 4 * MB, remote=there, length=3 * MB)
+        for peer, _, _, _ in ways:
+            expect(peer.reply(60)["rc"] == 0, f"{peer}")
+        for peer, own, _, there in ways:
+            peer.do("check", addr=own + 4 * MB, size=3 * MB, seed=there & 0xffffff)
+
+
+@both("regions", "200 regions side by side, registered after the first request; one request over 100 of these; "
+      "all unregistered", **PLAIN)
+def regions(pair):
     part, count = 4120, 200
-    env = {"MC_MAX_MR_SIZE": MB}
-    with Pair(initiator, size=5 * MB, ours=env, theirs=env) as pair:
-        pair.exchange((1, 4 * MB + 1), batches=False)
-        many = pair.b.register(part, count=count, seed=9)
-        at = random.randrange(part * 20)
-        pair.a.do("read", target=pair.b.segment, local=pair.local, remote=many + at, length=part * 100)
-        pair.a.do("check", addr=pair.local, size=part * 100, seed=9, offset=at)
-        pair.b.do("unregister", addr=many, size=part, count=count)
-        got = pair.a.ask("read", target=pair.b.segment, local=pair.local, remote=many + at, length=100)
-        expect(got["rc"] != 0, "memory was read that is not registered any more")
-        pair.read_well()
+    many = pair.b.register(part, count=count, seed=9)
+    at = random.randrange(part * 20)
+    pair.a.do("read", target=pair.b.segment, local=pair.local, remote=many + at, length=part * 100)
+    pair.a.do("check", addr=pair.local, size=part * 100, seed=9, offset=at)
+    pair.b.do("unregister", addr=many, size=part, count=count)
+    got = pair.a.ask("read", target=pair.b.segment, local=pair.local, remote=many + at, length=100)
+    expect(got["rc"] != 0, "memory was read that is not registered any more")
+    pair.read_well()
 
 
-@both("messages", "notifications, alone and behind a transfer; probe; no bytes; ranges that are not registered, "
-      "and what is well after those")
-def messages(initiator):
-    with Pair(initiator) as pair:
-        pair.do("write", length=777, notify=["name", "späß {\"x\": 1}"])
-        te_lab.wait_until("the notification", lambda: pair.b.do("notifies")["list"] == [["name", "späß {\"x\": 1}"]], 20)
-        for one, other in ((pair.a, pair.b), (pair.b, pair.a)):
-            one.do("probe", target=other.segment)
-        expect(pair.a.ask("probe", target="10.77.0.1:14999")["rc"] != 0, "nobody answers a probe")
-        pair.do("read", length=0)
-        pair.fails("read", at=pair.size - 5, length=10)
-        pair.fails("write", at=1 << 40, length=10)
-        pair.fails("write", local=1 << 40, length=10)
-        pair.read_well()
+@both("messages", "notifications behind a transfer; probe; no bytes; ranges that are not registered, and what is well "
+      "after those", **PLAIN)
+def messages(pair):
+    note = ["name", "späß {\"x\": 1}"]
+    pair.do("write", length=777, notify=note)
+    te_lab.wait_until("the notification", lambda: pair.b.do("notifies")["list"] == [note], 20)
+    pair.a.do("probe", target=pair.b.segment)
+    expect(pair.a.ask("probe", target="10.77.0.1:14999")["rc"] != 0, "nobody answers a probe")
+    pair.do("read", length=0)
+    pair.fails("read", at=pair.size - 5, length=10)
+    pair.fails("write", at=1 << 40, length=10)
+    pair.fails("write", local=1 << 40, length=10)
+    pair.read_well()
 
 
-@both("crossed", "each the initiator of the other, at once")
-def crossed(initiator):
-    with Pair(initiator, size=8 * MB) as pair:
-        ways = ((pair.a, pair.local, pair.b, pair.remote), (pair.b, pair.remote, pair.a, pair.local))
-        for _ in range(3):
-            for peer, own, _, _ in ways:
-                peer.do("fill", addr=own, size=3 * MB, seed=own & 0xffffff)
-            for peer, own, other, there in ways:
-                peer.send("read", target=other.segment, local=own + 4 * MB, remote=there, length=3 * MB)
-            for peer, own, _, there in ways:
-                expect(peer.reply(60)["rc"] == 0, f"{peer}")
-                peer.do("check", addr=own + 4 * MB, size=3 * MB, seed=there & 0xffffff)
-
-
-@both("queue-pairs", "4 queue pairs there, 2 here (`MC_NUM_QP_PER_EP`)",
-      ours="as between two of theirs: no connection; our log has their reason",
-      theirs="as between two of theirs: no connection; their log has our reason, which names the variable")
-def queue_pairs(initiator):
-    with Pair(initiator, theirs={"MC_NUM_QP_PER_EP": 4}) as pair:
-        expect(pair.read()["rc"] != 0, "READ went well")
-        expect("QP count mismatch" in pair.a.job.errors(), f"{pair.a}")
+@both("queue-pairs", "4 queue pairs there, 2 here (`MC_NUM_QP_PER_EP`)", theirs={"MC_NUM_QP_PER_EP": 4}, differs={
+    "ours": "as between two of theirs, no connection: our log has their reason",
+    "theirs": "as between two of theirs, no connection: their log has our reason, which names the variable"})
+def queue_pairs(pair):
+    expect(pair.read()["rc"] != 0, "READ went well")
+    expect("QP count mismatch" in pair.a.job.errors(), f"{pair.a}")
 
 
 class Server:
-    """A store in guest 0; a context."""
+    """A store in guest 0."""
 
     def __init__(self, command, url, begun):
         self.url = url
         self.job = Lab.machine.guests[0].start_job(f"exec {command}")
         te_lab.wait_until(f"the start of {command}", lambda: begun in self.job.output() + self.job.errors(), 30)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *unused):
+    def close(self):
         self.job.kill()
 
 
@@ -240,85 +275,81 @@ def etcd():
                   f"--advertise-client-urls {client}", "etcd://10.77.0.1:2379", "serving insecure client requests")
 
 
-def by_store(initiator, make):
-    with make() as server, Pair(initiator, server.url, names=("target", "initiator")) as pair:
+NAMES = {"ours": "ours", "theirs": "theirs"}
+
+
+@both("etcd", "metadata on etcd", store=etcd, names=NAMES)
+@both("http-theirs", "metadata on their http_metadata_server", store=their_metad, names=NAMES)
+@both("http-ours", "metadata on our te_metad", store=te_metad, names=NAMES)
+def by_store(pair):
+    pair.read_well()
+
+
+@both("restart-name", f"target, then initiator killed and started again under its name, at another port; te_metad; "
+      f"{FINITE}", store=te_metad, names=NAMES, finite=True, differs={
+          "theirs": "their initiator asks once for the port of a name: after a restart of our target it has to be started "
+          "again, unless the target has its port again (`rdma-restart-port-theirs`)"})
+def restart_name(pair):
+    pair.a.do("probe", target=pair.b.segment)
+    pair.read_well()
+    pair.again(pair.b)
+    if pair.a.side == "theirs":
+        expect(pair.read()["rc"] != 0, "their initiator has found the new port")
+    else:
         pair.read_well()
+    pair.again(pair.a)
+    pair.read_well()
 
 
-both("http-ours", "metadata on our te_metad")(lambda initiator: by_store(initiator, te_metad))
-both("http-theirs", "metadata on their http_metadata_server")(lambda initiator: by_store(initiator, their_metad))
-both("etcd", "metadata on etcd")(lambda initiator: by_store(initiator, etcd))
+@both("restart-port", f"the same without a store: ours at its port, theirs at another and so under another name; {FINITE}",
+      names={"ours": "10.77.0.17:15900"}, finite=True)
+def restart_port(pair):
+    pair.read_well()
+    pair.b.close()
+    expect(pair.ask("read", length=100000)["rc"] != 0, "READ from the dead went well")
+    pair.again(pair.b)
+    te_lab.wait_until("READ after the restart", lambda: pair.read()["rc"] == 0, 40)
+    pair.again(pair.a)
+    pair.read_well()
 
 
-@both("restart-name", "target, then initiator killed, and started again under its name at another port; te_metad; F",
-      theirs="their initiator asks for the handshake port of a name once: after a restart of our target it has to be "
-      "started again, unless the target gets its port again (`rdma-restart-port-theirs`)")
-def restart_name(initiator):
-    with te_metad() as server, Pair(initiator, server.url, names=("target", "initiator"), theirs=Lab.finite) as pair:
-        pair.read_well()
-        pair.again("b")
-        if initiator == "theirs":
-            expect(pair.read()["rc"] != 0, "their initiator has found the new port")
-        else:
-            pair.read_well()
-        pair.again("a")
-        pair.read_well()
+@both("one-nic", "one NIC there, two here (`MC_TE_FILTERS`)", size=4 * MB, theirs={"MC_TE_FILTERS": "rxe1"})
+def one_nic(pair):
+    pair.read_well(length=3000001)
+    pair.exchange((4097, MB + 1), batches=False)
 
 
-@both("restart-port", "target, then initiator killed and started again, no store: ours at its port, theirs at "
-      "another one under the name that makes; F")
-def restart_port(initiator):
-    ours = 0 if initiator == "theirs" else 1
-    name = f"{Lab.machine.guests[ours].ip()}:15900"
-    names = (name, None) if ours == 0 else (None, name)
-    with Pair(initiator, names=names, theirs=Lab.finite) as pair:
-        pair.read_well()
-        pair.b.close()
-        expect(pair.read_of_dead()["rc"] != 0, "READ from the dead went well")
-        pair.again("b")
-        te_lab.wait_until("READ after the restart", lambda: pair.read()["rc"] == 0, 40)
-        pair.again("a")
-        pair.read_well()
-
-
-@both("cables", "the cable of one NIC pulled at the target, then at the initiator, and put back, READs all the while; F")
-def cables(initiator):
+@both("cables", f"the cable of a NIC pulled at the target, then at the initiator, and put back; READs all the while; {FINITE}",
+      size=4 * MB, nic=1, finite=True)
+def cables(pair):
     length = 3000001
-    with Pair(initiator, size=4 * MB, nic=1, theirs=Lab.finite) as pair:
-        pair.read_well(length=length)
-        for guest in Lab.machine.guests:
-            try:
-                guest.cable(0, False)
-                for _ in range(3):
-                    pair.read_well(length=length)
-            finally:
-                guest.cable(0, True)
-            pair.read_well(length=length)
-
-
-@both("nic-down", "a NIC of the target has no link when the initiator first sees it")
-def nic_down(initiator):
-    target = Lab.machine.guests[0]
-    with Pair(initiator, nic=1) as pair:
+    pair.read_well(length=length)
+    for guest in (pair.b.guest, pair.a.guest):
         try:
-            target.cable(0, False)
-            te_lab.wait_until("the port to be down", lambda: "DOWN" in target.run("rdma link show rxe0/1").output(), 20)
-            pair.again("a")
-            pair.read_well()
+            guest.cable(0, False)
+            for _ in range(3):
+                pair.read_well(length=length)
         finally:
-            target.cable(0, True)
+            guest.cable(0, True)
+        pair.read_well(length=length)
 
 
-@both("one-nic", "one NIC there, two here (`MC_TE_FILTERS`)")
-def one_nic(initiator):
-    with Pair(initiator, size=4 * MB, theirs={"MC_TE_FILTERS": "rxe1"}) as pair:
-        pair.read_well(length=3000001)
-        pair.exchange((4097, MB + 1), batches=False)
+@both("nic-down", "a NIC of the target has no link when the initiator first sees it", nic=1)
+def nic_down(pair):
+    guest = pair.b.guest
+    try:
+        guest.cable(0, False)
+        guest.run("for ((n = 0; n < 200; n++)); do [[ $(</sys/class/infiniband/rxe0/ports/1/state) == *DOWN ]] && break; "
+                  "nap 0.05; done")
+        pair.again(pair.a)
+        pair.read_well()
+    finally:
+        guest.cable(0, True)
 
 
-@both("bench", "transfer_engine_bench READ and WRITE, ours with `--verify`; the other's is the target")
+@case_of_tools("bench", "transfer_engine_bench READ and WRITE, ours with `--verify`; the other's is the target")
 def bench(initiator):
-    to, by = Lab.machine.guests
+    to, by = Lab.machine.guests if initiator == "ours" else Lab.machine.guests[::-1]
     target = "theirs" if initiator == "ours" else "ours"
     server = to.start_job(f"exec {Lab.bench(target)} {LOAD} --mode=target --local_server_name={to.ip()}")
     found = te_lab.wait_until("the bench's name", lambda: re.search(
@@ -384,8 +415,8 @@ def test(machine):
         if only in case.name:
             begun = time.monotonic()
             case.run()
-            machine.clear()
             print(f"{case.name}: {time.monotonic() - begun:.1f} s, {case.result}", flush=True)
+    Lab.drop()
     check_page()
 
 
