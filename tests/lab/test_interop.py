@@ -29,20 +29,19 @@ SIZES = (1, 63, 4097, 64 * KB + 1, MB + 1, 5 * MB - 3)
 HUGE = 64 * MB
 LOAD = ("--protocol=rdma --metadata_server=P2PHANDSHAKE --device_name=rxe0,rxe1 --threads=2 --buffer_size=16777216 "
         "--batch_size=8 --block_size=65536 --duration=1")
-THEIR_ENV = {"MC_TRANSFER_TIMEOUT": "10"}
+THEIR_ENV = {"MC_TRANSFER_TIMEOUT": 10, "LD_PRELOAD": "/run/lab/finite_retries.so"}
 
 
 class Lab:
     """What the cases share; test() sets it."""
-    machine = venv = finite = None
+    machine = venv = None
     values = of_values = None  # what the last Pair was made of, and it: cases in a row share theirs
 
     @classmethod
-    def pair(cls, finite, values):
+    def pair(cls, values):
         if cls.values != values:
             cls.drop()
-            theirs = {**(values.get("theirs") or {}), **(cls.finite if finite else {})}
-            cls.of_values, cls.values = Pair(**{**values, "theirs": theirs}), values
+            cls.of_values, cls.values = Pair(**values), values
         return cls.of_values
 
     @classmethod
@@ -152,10 +151,7 @@ def expect(condition, what):
 # ---- The cases -----------------------------------------------------------------------------------
 
 CASES = []
-
-
 GROUP = "RDMA (SoftRoCE), two machines with two NICs each"
-FINITE = "their retries made finite"
 
 
 def by_each(name, what, run, differs=None):
@@ -166,10 +162,10 @@ def by_each(name, what, run, differs=None):
                                     lambda by=initiator: run(by)))
 
 
-def both(name, what, differs=None, finite=False, **pair):
+def both(name, what, differs=None, **pair):
     """The function as such cases, handed a Pair that is made of the values."""
     def add(run):
-        by_each(name, what, lambda initiator: run(Lab.pair(finite, pair).by(initiator)), differs)
+        by_each(name, what, lambda initiator: run(Lab.pair(pair).by(initiator)), differs)
         return run
     return add
 
@@ -281,10 +277,10 @@ def by_store(pair):
     pair.read_well()
 
 
-@both("restart-name", f"target, then initiator killed and started again under its name, at another port; te_metad; "
-      f"{FINITE}", store=te_metad, names=NAMES, theirs={"MC_DISABLE_METACACHE": 1}, finite=True, differs={
-          "theirs": "theirs asks once for the port of a name, even with `MC_DISABLE_METACACHE`: after a restart of our target "
-          "it has to be started again, unless the target has its port again (`rdma-restart-port-theirs`)"})
+@both("restart-name", "target, then initiator killed and started again under its name, at another port; te_metad",
+      store=te_metad, names=NAMES, theirs={"MC_DISABLE_METACACHE": 1}, differs={
+          "theirs": "theirs asks once for the port of a name, even with `MC_DISABLE_METACACHE`: after a restart of our "
+          "target it has to be started again, unless the target has its port again (`rdma-restart-port-theirs`)"})
 def restart_name(pair):
     pair.a.do("probe", target=pair.b.segment)
     pair.read_well()
@@ -298,8 +294,8 @@ def restart_name(pair):
     pair.read_well()
 
 
-@both("restart-port", f"the same without a store: ours at its port, theirs at another and so under another name; {FINITE}",
-      names={"ours": "10.77.0.17:15900"}, finite=True)
+@both("restart-port", "the same without a store: ours at its port, theirs at another and so under another name",
+      names={"ours": "10.77.0.17:15900"})
 def restart_port(pair):
     pair.read_well()
     pair.b.close()
@@ -316,8 +312,8 @@ def one_nic(pair):
     pair.exchange((4097, MB + 1), batches=False)
 
 
-@both("cables", f"the cable of a NIC pulled at the target, then at the initiator, and put back; READs all the while; {FINITE}",
-      size=4 * MB, nic=1, finite=True)
+@both("cables", "the cable of a NIC pulled at the target, then at the initiator, and put back; READs all the while",
+      size=4 * MB, nic=1)
 def cables(pair):
     length = 3000001
     pair.read_well(length=length)
@@ -353,8 +349,8 @@ def nic_down(pair):
     guest = pair.b.guest
     try:
         guest.cable(0, False)
-        guest.run("for ((n = 0; n < 200; n++)); do [[ $(</sys/class/infiniband/rxe0/ports/1/state) == *DOWN ]] && break; "
-                  "nap 0.05; done")
+        guest.run("for ((n = 0; n < 200; n++)); do\n"
+                  "[[ $(</sys/class/infiniband/rxe0/ports/1/state) == *DOWN ]] && break\nnap 0.05\ndone")
         pair.again(pair.a)
         pair.read_well()
     finally:
@@ -384,8 +380,8 @@ by_each("bench", "transfer_engine_bench READ and WRITE, ours with `--verify`; th
 
 def provide():
     """The environment with the wheel, made on this host: guests reach no network."""
-    made = subprocess.run([os.path.join(INTEROP, "run.sh"), "--prepare"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True, timeout=150, check=False)
+    made = subprocess.run([os.path.join(INTEROP, "run.sh"), "--prepare"], capture_output=True, text=True,
+                          timeout=150, check=False)
     if made.returncode == 77:
         raise te_lab.Skip(made.stderr.strip().splitlines()[-1])
     assert made.returncode == 0, made.stderr
@@ -400,11 +396,10 @@ def load(machine):
 
 
 def make_finite(machine):
-    """What theirs needs to hear of a peer that is gone, as environment."""
+    """What theirs needs to hear of a peer that is gone."""
     path = os.path.join(machine.folder, "finite_retries.so")
     subprocess.run([*te.CC.split(), "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", path,
                     os.path.join(te_lab.HERE, "finite_retries.c"), "-ldl"], check=True, timeout=60)
-    return {"LD_PRELOAD": "/run/lab/finite_retries.so"}
 
 
 def rows():
@@ -425,7 +420,7 @@ def check_page():
 def test(machine):
     Lab.machine, Lab.venv = machine, provide()
     load(machine)
-    Lab.finite = make_finite(machine)
+    make_finite(machine)
     only = os.environ.get("TE_LAB_CASES", "").split()
     for case in CASES:
         if not only or any(word in case.name for word in only):
