@@ -392,7 +392,7 @@ class TransferEngine : public BatchTransfer
 
     /*
      * submitTransfer(), and when all of `entries` are COMPLETED, and only then, the message goes to the
-     * target of the first. No entries: TE_ERR_INVALID.
+     * target of the first. No entries: TE_ERR_INVALID, for which te_errmsg() has no text.
      */
     Status submitTransferWithNotify(BatchID batch_id, const std::vector<TransferRequest> &entries,
                                     const NotifyDesc &notify_msg)
@@ -400,7 +400,7 @@ class TransferEngine : public BatchTransfer
         te_submit_opts opts = {};
 
         if (entries.empty())
-            return Status(Status::Code::kInvalidArgument, "no requests to send a message after");
+            return Status(TE_ERR_INVALID);
         opts.size = sizeof(opts);
         opts.notify_name = notify_msg.name.c_str();
         opts.notify_msg = notify_msg.notify_msg.c_str();

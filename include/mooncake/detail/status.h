@@ -3,9 +3,8 @@
 #ifndef MOONCAKE_DETAIL_STATUS_H
 #define MOONCAKE_DETAIL_STATUS_H
 
-#include <ostream>
 #include <string>
-#include <utility>
+#include <type_traits>
 
 #include "../../te.h"
 
@@ -13,10 +12,11 @@ namespace mooncake
 {
 
 /*
- * The outcome of a call: 0 or a negative enum te_err, with what te_errmsg() said of it. It converts to
- * int, so `int rc = engine.submitTransfer(...)`, `status == 0`, `status < 0`, `status ==
- * Status::OK()` and `if (!status.ok())` all mean what they say. (`if (status)` is true on an error, as
- * it is for an int.)
+ * The outcome of a call: 0 or a negative enum te_err. It converts to int and takes one, so `int rc =
+ * engine.submitTransfer(...)`, `status == 0`, `status < 0`, `status == Status::OK()`, `status ==
+ * Status::Code::kBatchBusy`, `status = -1`, `std::cout << status` and `if (!status.ok())` all mean what
+ * they say. (`if (status)` is true on an error, as it is for an int.) It is an int to the calling
+ * convention as well, for printf("%d").
  */
 class Status
 {
@@ -47,14 +47,14 @@ class Status
 
     Status() = default;
 
-    /* The outcome of a call of te.h that has just returned in this thread. */
-    explicit Status(int rc) : rc_(rc), message_(rc ? te_errmsg() : "")
+    explicit Status(int rc) : rc_(rc)
     {
     }
 
-    Status(Code code, std::string message)
-        : rc_(static_cast<int>(code)), message_(std::move(message))
+    Status &operator=(int rc)
     {
+        rc_ = rc;
+        return *this;
     }
 
     static Status OK()
@@ -72,10 +72,13 @@ class Status
         return static_cast<Code>(rc_);
     }
 
-    /* What exactly was wrong; "" of what succeeded. */
-    const std::string &message() const
+    /*
+     * What exactly was wrong, "" of what succeeded: te_errmsg(), so it is to be asked in the thread of
+     * the call, before another one fails there.
+     */
+    std::string message() const
     {
-        return message_;
+        return ok() ? "" : te_errmsg();
     }
 
     /* "OK", or the name of the error and the message. */
@@ -83,7 +86,7 @@ class Status
     {
         if (ok())
             return "OK";
-        return std::string(te_errname(rc_)) + (message_.empty() ? "" : ": ") + message_;
+        return std::string(te_errname(rc_)) + ": " + message();
     }
 
     operator int() const
@@ -91,15 +94,31 @@ class Status
         return rc_;
     }
 
+    friend bool operator==(const Status &status, Code code)
+    {
+        return status.code() == code;
+    }
+
+    friend bool operator==(Code code, const Status &status)
+    {
+        return status.code() == code;
+    }
+
+    friend bool operator!=(const Status &status, Code code)
+    {
+        return status.code() != code;
+    }
+
+    friend bool operator!=(Code code, const Status &status)
+    {
+        return status.code() != code;
+    }
+
   private:
     int rc_ = 0;
-    std::string message_;
 };
 
-inline std::ostream &operator<<(std::ostream &out, const Status &status)
-{
-    return out << status.ToString();
-}
+static_assert(std::is_trivially_copyable_v<Status> && sizeof(Status) == sizeof(int));
 
 } /* namespace mooncake */
 

@@ -197,11 +197,23 @@ void status()
     int as_int = bad;
 
     CHECK(!bad.ok() && bad && bad < 0 && bad != 0 && bad != Status::OK() && as_int == bad);
-    CHECK(bad == TE_ERR_NOT_FOUND && !bad.message().empty());
+    CHECK(bad == TE_ERR_NOT_FOUND && bad.message().find("12345") != std::string::npos);
+    CHECK(bad.ToString() == "TE_ERR_NOT_FOUND: " + bad.message());
     out << bad << " " << Status::OK();
-    CHECK(out.str() == "TE_ERR_NOT_FOUND: " + bad.message() + " OK");
+    CHECK(out.str() == std::to_string(as_int) + " 0");
     CHECK(Status().ok() && Status::OK() == 0 && Status::OK().code() == Status::Code::kOk);
-    CHECK(Status(Status::Code::kBatchBusy, "x").ToString() == "TE_ERR_BUSY: x");
+    CHECK(Status::OK().ToString() == "OK" && Status::OK().message().empty());
+    CHECK(Status::OK() == Status::Code::kOk && Status::Code::kBatchBusy != Status::OK());
+    CHECK(Status(TE_ERR_BUSY) == Status::Code::kBatchBusy);
+    /* What was deduced from one call takes the result of another, and is an int to printf(). */
+    auto rc = p.a.freeBatchID(12345);
+    char text[32];
+    const std::string format = "%d %d %d";
+    std::snprintf(text, sizeof(text), format.c_str(), 1, rc, 3);
+    CHECK(text == "1 " + std::to_string(as_int) + " 3");
+    rc = p.a.registerLocalMemory(nullptr, 1);
+    CHECK(rc == TE_ERR_INVALID && (rc = Status::OK()).ok() && (rc = -1) < 0);
+    CHECK((p.seg > 0 ? p.a.freeBatchID(12345) : -1) == bad);
 
     BatchID batch = p.a.allocateBatchID(1);
     CHECK(p.a.submitTransfer(batch, {p.request(TransferRequest::READ), {}}).code() ==
