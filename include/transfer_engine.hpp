@@ -28,7 +28,10 @@
  *   Status      What the calls of a batch return: an int to those who want an int, and an object with
  *               ok(), code() and message() to those who want that.
  *   Threads     Every method may be called from any thread at any time; only the destructor and
- *               freeEngine() must not run while another call does.
+ *               freeEngine() must not run while another call of the engine or of one of its transports
+ *               does. For calls of its metadata object they wait.
+ *   Symbols     The class has the name of Mooncake's, and so have the symbols of its methods. A process
+ *               must not load both: one's methods would be called with the other's objects.
  *   Lifetimes   Strings, vectors and what they hold are read during the call and never after. Buffers
  *               named by a request are borrowed until it is shown terminal. Pointers and metadata
  *               objects got from an engine stay valid as long as they are said to below.
@@ -41,11 +44,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "mooncake/detail/engine.h"
@@ -83,19 +86,26 @@ class TransferEngine : public BatchTransfer
     {
         te_options_init(&options_);
         options_.auto_discover = auto_discover;
-        setWhitelistFilters(filter);
+        if (!filter.empty())
+            setWhitelistFilters(filter);
     }
+
+    /* A pointer, such as a connection string, is no bool. */
+    template <class T> explicit TransferEngine(T *, const std::vector<std::string> & = {}) = delete;
 
     /*
      * For init(server_name, connectable_name, rpc_port); takes a std::unique_ptr, too. Transports are
-     * the caller's to install. The object is copied.
+     * the caller's to install. From init() on the object tells of this engine's segments, unless it
+     * does of another's.
      */
     explicit TransferEngine(const std::shared_ptr<TransferMetadata> &metadata_client)
         : TransferEngine(false)
     {
         built_with_metadata_ = true;
         if (metadata_client)
-            metadata_ = attach(*metadata_client);
+            metadata_ = metadata_client->attach(engine_)
+                            ? metadata_client
+                            : metadata_of(metadata_client->connectionString());
     }
 
     /* As freeEngine(). */
@@ -105,7 +115,10 @@ class TransferEngine : public BatchTransfer
         te_options_fini(&options_);
     }
 
-    /* Before init(): as the constructors' arguments. Names that cannot be taken make init() fail. */
+    /*
+     * Before init(): as the constructors' arguments. Names that cannot be taken make init() fail until
+     * others are given. None: those of the environment's MC_TE_FILTERS, and all if there is no such.
+     */
     void setAutoDiscover(bool auto_discover)
     {
         std::lock_guard<std::mutex> hold(lock_);
@@ -115,12 +128,12 @@ class TransferEngine : public BatchTransfer
 
     void setWhitelistFilters(const std::vector<std::string> &filters)
     {
-        std::string list;
+        const char *others = filters.empty() ? std::getenv("MC_TE_FILTERS") : nullptr;
+        std::string list = others ? others : "";
 
         for (const std::string &filter : filters)
             list += (list.empty() ? "" : ",") + filter;
-        if (!filters.empty())
-            filters_rc_ = setOption("MC_TE_FILTERS", list);
+        filters_rc_ = setOption("MC_TE_FILTERS", list);
     }
 
     /* Before init(): one option by the name of its environment variable, see te_option_set(). */
@@ -139,7 +152,7 @@ class TransferEngine : public BatchTransfer
      *
      * What two strings mean is decided by how the object was built. Without TransferMetadata:
      *   init(metadata_conn_string, local_server_name)
-     * and with it, then with rpc_port 12345:
+     * and with it, then with the port of the name or else 12345:
      *   init(server_name, connectable_name)
      *
      * metadata_conn_string   P2PHANDSHAKE, "etcd://host:port[,host:port]", "redis://host:port",
@@ -150,17 +163,26 @@ class TransferEngine : public BatchTransfer
     int init(const std::string &metadata_conn_string, const std::string &local_server_name)
     {
         if (built_with_metadata_)
-            return init(metadata_conn_string, local_server_name, default_port);
+            return init(metadata_conn_string, local_server_name,
+                        default_port(metadata_conn_string));
         return start(metadata_conn_string, local_server_name, "", 0);
     }
 
     /*
      * The same with the address that peers are told ("": as with two arguments) and the port for RPC,
-     * 0 for any. A port that is taken is replaced by another of the range of ports, with a warning. For
-     * an object that was built without TransferMetadata.
+     * 0 for that of the name, or any; without it that of the name, or 12345. A port that is taken is
+     * replaced by another of the range of ports, with a warning. For an object that was built without
+     * TransferMetadata.
      */
     int init(const std::string &metadata_conn_string, const std::string &local_server_name,
-             const std::string &ip_or_host_name, uint64_t rpc_port = default_port)
+             const std::string &ip_or_host_name)
+    {
+        return init(metadata_conn_string, local_server_name, ip_or_host_name,
+                    default_port(local_server_name));
+    }
+
+    int init(const std::string &metadata_conn_string, const std::string &local_server_name,
+             const std::string &ip_or_host_name, uint64_t rpc_port)
     {
         if (built_with_metadata_)
             return TE_ERR_INVALID;
@@ -312,20 +334,23 @@ class TransferEngine : public BatchTransfer
         return rc;
     }
 
-    /* Goes on after a failure, and returns the first. */
+    /* Goes on after a failure, and returns the first; te_errmsg() may speak of another address. */
     int unregisterLocalMemoryBatch(const std::vector<void *> &addr_list)
     {
         int rc = te_unregister_batch(native(), addr_list.data(), addr_list.size());
+        std::vector<void *> gone;
 
-        if (rc == 0)
-            engine_->drop_regions(addr_list);
+        /* Which of them failed is only told one by one. */
+        for (void *addr : addr_list) {
+            int left = rc ? te_unregister(native(), addr) : 0;
+            if (left == 0 || left == TE_ERR_NOT_REGISTERED)
+                gone.push_back(addr);
+        }
+        engine_->drop_regions(gone);
         return rc;
     }
 
-    /*
-     * Whether any of these bytes is registered, by the calls above. Ranges of an
-     * unregisterLocalMemoryBatch() that failed still count, all of them.
-     */
+    /* Whether any of these bytes is registered, by the calls above. */
     bool checkOverlap(void *addr, uint64_t length)
     {
         return engine_->overlaps(reinterpret_cast<uintptr_t>(addr), length);
@@ -455,12 +480,25 @@ class TransferEngine : public BatchTransfer
     }
 
   private:
-    static constexpr uint64_t default_port = 12345;
-
-    std::shared_ptr<TransferMetadata> attach(TransferMetadata metadata)
+    /* Of an engine by that name: none where "host:port" or "[IPv6]:port" has one. */
+    static uint64_t default_port(const std::string &name)
     {
-        metadata.engine_ = engine_;
-        return std::make_shared<TransferMetadata>(std::move(metadata));
+        size_t colon = name.rfind(':');
+        bool after_host =
+            colon != std::string::npos && colon > 0 && colon + 1 < name.size() &&
+            (name.find(':') == colon || (name.front() == '[' && name[colon - 1] == ']'));
+
+        return after_host && name.find_first_not_of("0123456789", colon + 1) == std::string::npos
+                   ? 0
+                   : 12345;
+    }
+
+    std::shared_ptr<TransferMetadata> metadata_of(const std::string &server)
+    {
+        auto metadata = std::make_shared<TransferMetadata>(server);
+
+        metadata->attach(engine_);
+        return metadata;
     }
 
     int start(const std::string &metadata, const std::string &name, const std::string &host,
@@ -476,7 +514,7 @@ class TransferEngine : public BatchTransfer
         options_.rpc_port = rpc_port > UINT32_MAX ? UINT32_MAX : static_cast<uint32_t>(rpc_port);
         int rc = engine_->open(options_);
         if (rc == 0 && !built_with_metadata_)
-            metadata_ = attach(TransferMetadata(metadata));
+            metadata_ = metadata_of(metadata);
         return rc;
     }
 

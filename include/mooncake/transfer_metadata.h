@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -17,14 +18,17 @@ namespace mooncake
 {
 
 /*
- * Where engines find each other, for the TransferEngine to be built with; and, as getMetadata() of an
- * engine gives it, what is known of the segments that are open. The engine takes a copy: an object may
- * be used for several engines.
+ * Where engines find each other, for the TransferEngine to be built with; and what is known of the
+ * segments that this engine has open. An object tells of one engine, the first that was built with it
+ * and is still there; others that are built with it make an object of their own, see getMetadata(). It
+ * may outlive the engine and then knows of no segment; an engine's destructor waits for the calls made
+ * through it.
  */
 class TransferMetadata
 {
   public:
     using NotifyDesc = TransferTypes::NotifyDesc;
+    using SegmentID = TransferTypes::SegmentID;
 
     struct BufferDesc {
         uint64_t
@@ -61,57 +65,89 @@ class TransferMetadata
     std::shared_ptr<SegmentDesc> getSegmentDescByID(SegmentID segment_id,
                                                     bool force_update = false) const
     {
-        std::string name = engine_ ? engine_->name_of(segment_id) : "";
-        std::vector<te_buffer> buffers;
+        std::shared_ptr<detail::Engine> engine = engine_of();
 
-        if (name.empty())
+        if (!engine)
             return nullptr;
-        if (segment_id == LOCAL_SEGMENT_ID)
-            return describe(name, engine_->regions());
-        if (force_update && te_refresh(engine_->get(), name.c_str()))
-            return nullptr;
-        /* Between the two calls the peer may have published more. */
-        for (size_t n = 0, total = 1; n < total; n = total) {
-            buffers.resize(total);
-            if (te_segment_buffers(engine_->get(), segment_id, buffers.data(), total, &total))
-                return nullptr;
-            if (total <= buffers.size()) {
-                buffers.resize(total);
-                break;
-            }
-        }
-        return describe(name, buffers);
+        auto inside = engine->enter();
+        return describe(*engine, segment_id, force_update);
     }
 
     /* The same of a segment that need not be open. */
     std::shared_ptr<SegmentDesc> getSegmentDescByName(const std::string &segment_name,
                                                       bool force_update = false) const
     {
+        std::shared_ptr<detail::Engine> engine = engine_of();
         SegmentID id = INVALID_SEGMENT_ID;
 
-        if (!engine_ || engine_->open_segment(segment_name, id))
+        if (!engine)
             return nullptr;
-        auto found = getSegmentDescByID(id, force_update);
-        engine_->close_segment(id);
+        auto inside = engine->enter();
+        if (engine->open_segment(segment_name, id))
+            return nullptr;
+        auto found = describe(*engine, id, force_update);
+        engine->close_segment(id);
         return found;
     }
 
   private:
     friend class TransferEngine;
 
-    static std::shared_ptr<SegmentDesc> describe(const std::string &name,
-                                                 const std::vector<te_buffer> &buffers)
+    /* False: it is another engine's, which is still there. */
+    bool attach(const std::shared_ptr<detail::Engine> &engine)
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+
+        if (!engine_.expired())
+            return false;
+        engine_ = engine;
+        return true;
+    }
+
+    std::shared_ptr<detail::Engine> engine_of() const
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+
+        return engine_.lock();
+    }
+
+    static int buffers_of(detail::Engine &engine, SegmentID segment_id,
+                          std::vector<te_buffer> &buffers)
+    {
+        size_t total = 1;
+
+        do {
+            buffers.resize(total);
+            int rc = te_segment_buffers(engine.get(), segment_id, buffers.data(), total, &total);
+            if (rc)
+                return rc;
+        } while (total > buffers.size());
+        buffers.resize(total);
+        return 0;
+    }
+
+    static std::shared_ptr<SegmentDesc> describe(detail::Engine &engine, SegmentID segment_id,
+                                                 bool force_update)
     {
         auto desc = std::make_shared<SegmentDesc>();
+        std::vector<te_buffer> buffers;
 
-        desc->name = name;
+        desc->name = engine.name_of(segment_id);
+        if (desc->name.empty())
+            return nullptr;
+        if (segment_id == LOCAL_SEGMENT_ID)
+            buffers = engine.regions();
+        else if ((force_update && te_refresh(engine.get(), desc->name.c_str())) ||
+                 buffers_of(engine, segment_id, buffers))
+            return nullptr;
         for (const te_buffer &b : buffers)
             desc->buffers.push_back({reinterpret_cast<uintptr_t>(b.addr), b.length});
         return desc;
     }
 
     std::string server_;
-    std::shared_ptr<detail::Engine> engine_;
+    mutable std::mutex lock_; /* of what follows */
+    std::weak_ptr<detail::Engine> engine_;
 };
 
 } /* namespace mooncake */

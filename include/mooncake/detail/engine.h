@@ -10,7 +10,9 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include "../../te.h"
@@ -38,8 +40,8 @@ template <typename Function> std::string text_of(Function &&function)
 
 /*
  * One engine, and what te.h does not tell again: the names of open segments, and what was registered.
- * A TransferEngine owns it; its transports and its metadata object hold it too and find it closed
- * when the TransferEngine is gone.
+ * A TransferEngine and its transports own it. Its metadata object may outlive them, and uses it only
+ * between enter() and the end of what that returns.
  */
 class Engine
 {
@@ -64,14 +66,29 @@ class Engine
         te_engine *made = nullptr;
         int rc = te_engine_create(&options, &made);
 
-        if (rc == 0)
+        if (rc == 0) {
+            opened_by_ = getpid();
             engine_.store(made, std::memory_order_release);
+        }
         return rc;
     }
 
+    /* Keeps the engine from being destroyed; there may be none. One per thread at a time. */
+    std::shared_lock<std::shared_mutex> enter()
+    {
+        return std::shared_lock<std::shared_mutex>(in_use_);
+    }
+
+    /* Waits for those who have entered. */
     void close()
     {
-        te_engine_destroy(engine_.exchange(nullptr));
+        te_engine *engine = engine_.exchange(nullptr);
+        std::unique_lock<std::shared_mutex> alone(in_use_, std::defer_lock);
+
+        /* In a forked child nobody is left who would leave. */
+        if (engine && opened_by_ == getpid())
+            alone.lock();
+        te_engine_destroy(engine);
         std::lock_guard<std::mutex> hold(lock_);
         segments_.clear();
         regions_.clear();
@@ -155,6 +172,8 @@ class Engine
     };
 
     std::atomic<te_engine *> engine_{nullptr};
+    std::shared_mutex in_use_;
+    pid_t opened_by_ = 0;
     mutable std::mutex lock_; /* of what follows */
     std::map<SegmentID, Segment> segments_;
     std::map<uintptr_t, size_t> regions_;

@@ -12,8 +12,11 @@
 namespace mooncake
 {
 
-/* As a metadata server: there is none, engines ask each other, and a segment's name is host:port. */
+/* As a metadata server: there is none, engines ask each other, and a segment's name is host:port. A
+ * program may have a macro of that name. */
+#ifndef P2PHANDSHAKE
 inline constexpr char P2PHANDSHAKE[] = "P2PHANDSHAKE";
+#endif
 
 /* As a location of memory: find out. */
 inline constexpr char kWildcardLocation[] = "*";

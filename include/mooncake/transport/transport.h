@@ -95,7 +95,7 @@ class BatchTransfer : public TransferTypes
 
 /*
  * An installed transport, as installTransport() gives it. It belongs to its TransferEngine and lives as
- * long; when the transport is uninstalled, requests go by those that are left.
+ * long, and a call of it counts as one of the engine where the destructor is concerned; when the transport is uninstalled, requests go by those that are left.
  */
 class Transport : public BatchTransfer
 {

@@ -5,8 +5,11 @@
  */
 #include "transfer_engine.hpp"
 
+#include <atomic>
 #include <chrono>
+#include <netinet/in.h>
 #include <sstream>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <thread>
 #include <type_traits>
@@ -23,7 +26,13 @@ static_assert(!std::is_copy_assignable_v<Transport> && !std::is_default_construc
 static_assert(!std::is_convertible_v<bool, TransferEngine>);
 static_assert(std::is_constructible_v<TransferEngine, std::unique_ptr<TransferMetadata>>);
 static_assert(std::is_constructible_v<TransferEngine, std::shared_ptr<TransferMetadata>>);
+static_assert(std::is_constructible_v<TransferEngine, std::nullptr_t>);
+static_assert(!std::is_constructible_v<TransferEngine, const char *>);
+static_assert(!std::is_constructible_v<TransferEngine, const char (&)[7]>);
+static_assert(!std::is_constructible_v<TransferEngine, TransferMetadata *>);
 static_assert(std::is_same_v<TransferMetadata::NotifyDesc, NotifyDesc>);
+static_assert(std::is_same_v<TransferMetadata::SegmentID, SegmentID>);
+static_assert(std::is_trivially_copyable_v<Status>);
 static_assert(INVALID_BATCH_ID == INVALID_BATCH && LOCAL_SEGMENT_ID == LOCAL_SEGMENT);
 
 namespace
@@ -170,6 +179,108 @@ void options()
 
     TransferEngine endless(false, {std::string(1 << 20, 'x')});
     CHECK(endless.init(P2PHANDSHAKE, "127.0.0.1") < 0);
+    endless.setWhitelistFilters({"mlx5_0"});
+    CHECK(endless.init(P2PHANDSHAKE, "127.0.0.1") == 0);
+    endless.freeEngine();
+    endless.setWhitelistFilters({std::string(1 << 20, 'x')});
+    CHECK(endless.init(P2PHANDSHAKE, "127.0.0.1") < 0);
+    endless.setWhitelistFilters({});
+    CHECK(endless.init(P2PHANDSHAKE, "127.0.0.1") == 0);
+}
+
+/* A port that nobody listens at; another process may take it any time. */
+std::string free_port()
+{
+    sockaddr_in address = {};
+    socklen_t n = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK(fd >= 0 && bind(fd, reinterpret_cast<sockaddr *>(&address), n) == 0);
+    CHECK(getsockname(fd, reinterpret_cast<sockaddr *>(&address), &n) == 0 && close(fd) == 0);
+    return std::to_string(ntohs(address.sin_port));
+}
+
+/* Whether `init` of an engine whose name has a port gets that one. */
+template <class Init> bool keeps_port(Init init)
+{
+    for (int i = 0; i < 10; i++) {
+        std::string name = "127.0.0.1:" + free_port();
+        if (init(name) == name)
+            return true;
+    }
+    return false;
+}
+
+void ports_of_names()
+{
+    CHECK(keeps_port([](const std::string &name) {
+        TransferEngine engine(false);
+        CHECK(engine.init(P2PHANDSHAKE, name) == 0);
+        return engine.getLocalIpAndPort();
+    }));
+    CHECK(keeps_port([](const std::string &name) {
+        TransferEngine engine(false);
+        CHECK(engine.init(P2PHANDSHAKE, name, "127.0.0.1") == 0);
+        return engine.getLocalIpAndPort();
+    }));
+    CHECK(keeps_port([](const std::string &name) {
+        TransferEngine engine(std::make_unique<TransferMetadata>(P2PHANDSHAKE));
+        CHECK(engine.init(name, "127.0.0.1") == 0);
+        return engine.getLocalIpAndPort();
+    }));
+    CHECK(keeps_port([](const std::string &name) {
+        TransferEngine engine(false);
+        CHECK(engine.init(P2PHANDSHAKE, "127.0.0.1:1", "127.0.0.1",
+                          std::stoull(name.substr(name.find(':') + 1))) == 0);
+        return engine.getLocalIpAndPort();
+    }));
+}
+
+/* The program's own object is its engine's; of a second engine only once the first is gone. */
+void own_metadata_object()
+{
+    auto own = std::make_shared<TransferMetadata>(P2PHANDSHAKE);
+
+    CHECK(!own->getSegmentDescByID(LOCAL_SEGMENT_ID));
+    for (int i = 0; i < 2; i++) {
+        TransferEngine first(own), second(own);
+        CHECK(!own->getSegmentDescByID(LOCAL_SEGMENT_ID));
+        CHECK(first.init("127.0.0.1", "127.0.0.1", 0) == 0);
+        CHECK(second.init("127.0.0.1", "127.0.0.1", 0) == 0);
+        CHECK(first.getMetadata() == own && second.getMetadata() != own);
+        CHECK(own->getSegmentDescByID(LOCAL_SEGMENT_ID)->name == first.getLocalIpAndPort());
+        CHECK(second.getMetadata()->getSegmentDescByID(LOCAL_SEGMENT_ID)->name ==
+              second.getLocalIpAndPort());
+    }
+    CHECK(!own->getSegmentDescByID(LOCAL_SEGMENT_ID));
+}
+
+/* Calls of metadata objects while their engines go. */
+void metadata_against_destructor()
+{
+    for (int i = 0; i < 20; i++) {
+        auto engine = std::make_unique<TransferEngine>(false);
+        CHECK(engine->init(P2PHANDSHAKE, "127.0.0.1") == 0);
+        auto metadata = engine->getMetadata();
+        std::atomic<bool> gone{false}, begun{false};
+        std::thread caller([&] {
+            while (!gone) {
+                CHECK(!metadata->getSegmentDescByName("127.0.0.1:1"));
+                metadata->getSegmentDescByID(LOCAL_SEGMENT_ID);
+                begun = true;
+            }
+        });
+        while (!begun)
+            std::this_thread::yield();
+        if (i % 2)
+            CHECK(engine->freeEngine() == 0);
+        engine.reset();
+        gone = true;
+        caller.join();
+        CHECK(!metadata->getSegmentDescByID(LOCAL_SEGMENT_ID));
+    }
 }
 
 void topology()
@@ -286,6 +397,13 @@ void memory()
     CHECK(p.a.unregisterLocalMemoryBatch({one.data()}) == TE_ERR_NOT_REGISTERED);
     CHECK(p.a.unregisterLocalMemory(one.data()) == TE_ERR_NOT_REGISTERED);
 
+    /* What went of a batch that failed does not count any more. */
+    CHECK(p.a.registerLocalMemoryBatch({{one.data(), 4096}, {other.data(), 4096}}) == 0);
+    CHECK(p.a.unregisterLocalMemoryBatch({one.data(), one.data() + 1, other.data()}) ==
+          TE_ERR_NOT_REGISTERED);
+    CHECK(!p.a.checkOverlap(one.data(), 4096) && !p.a.checkOverlap(other.data(), 4096));
+    CHECK(p.a.checkOverlap(at, length));
+
     /* Memory for this side only is neither seen nor reached. */
     CHECK(p.b.registerLocalMemory(hidden.data(), 4096, "cpu:0", false, false) == 0);
     auto desc = p.a.getMetadata()->getSegmentDescByID(p.seg, true);
@@ -300,6 +418,28 @@ void memory()
     CHECK(wait_for(p.a, batch, 0).s == TransferStatusEnum::FAILED);
     CHECK(p.a.freeBatchID(batch).ok());
     CHECK(p.b.unregisterLocalMemory(hidden.data(), false) == 0);
+}
+
+/* All buffers of a segment, of one's own and of another engine. */
+void descriptions()
+{
+    Pair p;
+    std::vector<unsigned char> more(9 * 8192);
+    std::map<uint64_t, uint64_t> wanted = {{reinterpret_cast<uintptr_t>(p.bm.data()), length}};
+
+    for (size_t i = 0; i < 9; i++) {
+        CHECK(p.b.registerLocalMemory(&more[i * 8192], 4096 + i) == 0);
+        wanted[reinterpret_cast<uintptr_t>(&more[i * 8192])] = 4096 + i;
+    }
+    for (auto &desc : {p.a.getMetadata()->getSegmentDescByID(p.seg, true),
+                       p.a.getMetadata()->getSegmentDescByName(p.b.getLocalIpAndPort()),
+                       p.b.getMetadata()->getSegmentDescByID(LOCAL_SEGMENT_ID)}) {
+        std::map<uint64_t, uint64_t> found;
+        CHECK(desc && desc->buffers.size() == wanted.size());
+        for (const auto &b : desc->buffers)
+            found[b.addr] = b.length;
+        CHECK(found == wanted && desc->buffers[0].addr == wanted.begin()->first);
+    }
 }
 
 void segments()
@@ -402,8 +542,10 @@ void forked()
         _exit(refused ? 0 : 1);
     }
     CHECK(child > 0 && waitpid(child, &state, 0) == child && state == 0);
+    std::copy_n(two::bytes(13, length).begin(), length, p.am.begin());
     two::move(p.a, TransferRequest::WRITE, p.am.data(), p.seg,
               reinterpret_cast<uintptr_t>(p.bm.data()), length, 1);
+    CHECK(p.am == p.bm);
 }
 
 } /* namespace */
@@ -414,10 +556,14 @@ int main()
     before_and_after();
     wrong_init();
     options();
+    ports_of_names();
+    own_metadata_object();
+    metadata_against_destructor();
     topology();
     status();
     batches();
     memory();
+    descriptions();
     segments();
     notifications();
     threads();
