@@ -74,12 +74,13 @@ class Headers(unittest.TestCase):
         with open(alone, "w", encoding="utf-8") as f:
             f.write("#include HEADER\n")
         newest = "transfer_engine.hpp"  # the programs have it as C++17
-        wanted = [(CXX, "c++17", name) for name in self.NAMES]
-        wanted += [(compiler, std, newest) for compiler in compilers() for std in ("c++20", "c++2b")]
+        wanted = [(CXX, "c++17", name, []) for name in self.NAMES]
+        wanted += [(compiler, std, newest, []) for compiler in compilers() for std in ("c++20", "c++2b")]
+        wanted += [(CXX, "c++17", newest, ['-DP2PHANDSHAKE="P2PHANDSHAKE"', "-fno-exceptions", "-fno-rtti"])]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for done in [pool.submit(run_compiler, [compiler, f"-std={std}", *STRICT, *PATHS, "-fsyntax-only",
+            for done in [pool.submit(run_compiler, [compiler, f"-std={std}", *STRICT, *PATHS, *more, "-fsyntax-only",
                                                     f"-DHEADER=<{name}>", alone])
-                         for compiler, std, name in wanted]:
+                         for compiler, std, name, more in wanted]:
                 done.result()
 
 
@@ -145,9 +146,11 @@ class Snippets(unittest.TestCase):
     def test_four_arguments_rdma(self):
         fabric, env = self.fabric()
         with stores.Metad() as store:
-            self.over_store(store, "snippets_four_arguments", {"nics": "b"}, {"nics": "a"}, env=env, metadata=store.url,
+            self.over_store(store, "snippets_four_arguments",
+                            {"nics": "b", "matrix": '{"cpu:0": [["b1"], ["b3"]]}'},
+                            {"nics": "a", "matrix": '{"cpu:0": [["a2", "a3"], []]}'}, env=env, metadata=store.url,
                             protocol="rdma")
-        self.assert_moved(fabric, ["a0", "a1", "a2", "a3"])
+        self.assert_moved(fabric, ["a2", "a3"])
 
     def test_metadata_object_etcd(self):
         with stores.Etcd() as store:

@@ -70,6 +70,8 @@ static void install_rdma(TransferEngine *engine, const two::Job &job)
     CHECK(topology_matrix.find("\"" + job["nics"] + "3\"") != std::string::npos);
     CHECK(topology.parse(topology_matrix) == 0 && topology.toString() == topology_matrix);
 
+    /* Some of them, in place of all, which init() has found. */
+    topology_matrix = job["matrix"];
     void **args = (void **)malloc(2 * sizeof(void *));
     args[0] = topology_matrix.data();
     args[1] = nullptr;
