@@ -212,6 +212,7 @@ struct te_engine {
         declined; /* transports that were uninstalled, in bits by place in the table; likewise */
     unsigned kinds_served;       /* those whose transports were installed, or could not be */
     struct tei_topology *matrix; /* given with te_transport_install(), else NULL */
+    json_t *matrix_opened;       /* what host.topology() said last */
 
     pthread_rwlock_t regions_lock;
     void *regions;            /* tsearch tree of struct tei_region, ordered by address */
@@ -386,6 +387,8 @@ static inline void tei_view_hold(struct view *v, size_t n)
 int tei_view_install(struct peer *p, struct tei_segment *seg, const struct tei_hostport *where);
 /* The same descriptor with the transports there are now. */
 int tei_view_rebuild(struct peer *p);
+/* Whether the transports have changed since it was made. */
+bool tei_view_is_outdated(const struct view *v);
 /* Takes the view away, for good. */
 void tei_view_close(struct peer *p);
 
@@ -401,6 +404,8 @@ void tei_peer_name(te_engine *e, te_segment id, char *buf, size_t n);
 int tei_peer_check_name(const char **name);
 /* Makes every peer's view anew with the transports there are now. Under admin. */
 int tei_peer_rebuild(te_engine *e);
+/* Whether requests hold views with the transport of this index, as far as can be told in passing. */
+bool tei_peer_uses(te_engine *e, size_t index);
 /* Parks a task until its peer's descriptor was fetched again, which is its one refresh. */
 void tei_peer_park(struct peer *p, struct task *t);
 /* Ends what is parked of a batch (NULL: everything) CANCELED. */

@@ -369,6 +369,7 @@ static void free_engine(te_engine *e)
     if (e->matrix)
         tei_topology_fini(e->matrix);
     free(e->matrix);
+    json_decref(e->matrix_opened);
     if (e->dir)
         e->dir->ops->close(e->dir);
     if (e->event_fd >= 0)

@@ -2,9 +2,12 @@
 /*
  * install.c - which transports an engine has.
  *
- * Index i of engine.transports stays a transport's own for the engine's life: regions keep its keys
- * there, work comes from pool i. Uninstalling first swaps every peer's view for one without it; if
- * an older view is still held, transfers are using the transport and everything is put back.
+ * Index i of engine.transports is a transport's own while it is installed: regions keep its keys
+ * there, work comes from pool i. Once nothing of it is left there, the next one gets the index.
+ * Uninstalling first swaps every peer's view for one without it; if an older view is still held,
+ * transfers are using the transport and everything is put back. One that is to go by another NIC
+ * priority matrix is replaced: the new one is opened first and takes the old one's place in one step,
+ * so that a request finds one of the two at any time.
  */
 #include "core/core.h"
 #include "plat/plat.h"
@@ -13,8 +16,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define MATRIX_FILE_MAX (1 << 20)
+#define DRAIN_MIN_NS    (TEI_NS_PER_MS / 16) /* doubles up to the next */
+#define DRAIN_MAX_NS    (64 * TEI_NS_PER_MS)
 
 struct tei_transport *tei_install_find(const te_engine *e, const char *name)
 {
@@ -40,7 +46,7 @@ struct tei_transport *tei_install_get(te_engine *e, size_t *i, unsigned caps)
 
 void tei_install_put(te_engine *e, size_t i)
 {
-    /* Release: partner of the acquire in take_out(). */
+    /* Release: partner of the acquires in take_out(), drain() and is_free(). */
     atomic_fetch_sub_explicit(&e->transport_views[i], 1, memory_order_release);
 }
 
@@ -72,13 +78,17 @@ static bool probe(const te_engine *e, const struct tei_transport_ops *ops, char 
     return !ops->probe || ops->probe(&e->conf, why, n);
 }
 
-static void put_in(te_engine *e, size_t i, struct tei_transport *t)
+/* Either may be NULL. */
+static void change_list(te_engine *e, const struct tei_transport *out, struct tei_transport *in)
 {
     pthread_rwlock_wrlock(&e->transports_lock);
-    e->transports[i] = t;
-    if (i == e->n_transports)
+    if (out)
+        e->transports[out->index] = NULL;
+    if (in)
+        e->transports[in->index] = in;
+    if (in && in->index == e->n_transports)
         e->n_transports++;
-    /* Release: partner of the acquire in transports_changed(). */
+    /* Release: partner of the acquire in tei_view_is_outdated(). */
     atomic_fetch_add_explicit(&e->transport_generation, 1, memory_order_release);
     atomic_fetch_add_explicit(&e->version, 1, memory_order_acq_rel);
     pthread_rwlock_unlock(&e->transports_lock);
@@ -92,24 +102,43 @@ static void shut(te_engine *e, struct tei_transport *t)
     tei_transport_destroy(t);
 }
 
-int tei_install(te_engine *e, const struct tei_transport_ops *ops, const char *path)
+/*
+ * Whether an index that had a transport can have another: no view names the old one, and all its work
+ * is back. That may take a moment longer, since a thread gives it back after its request has ended.
+ */
+static bool is_free(te_engine *e, size_t i)
+{
+    bool unused;
+
+    if (e->transports[i] || atomic_load_explicit(&e->transport_views[i], memory_order_acquire) != 0)
+        return false;
+    pthread_mutex_lock(&e->works[i].lock);
+    unused = e->works[i].in_use == 0;
+    pthread_mutex_unlock(&e->works[i].lock);
+    return unused;
+}
+
+/* Opens a transport that has all regions, but is not in the list. */
+static int open_new(te_engine *e, const struct tei_transport_ops *ops, const char *path,
+                    struct tei_transport **out)
 {
     struct tei_transport *t;
     char why[256];
-    size_t i = e->n_transports;
+    size_t i = 0;
     int rc;
 
-    if (tei_install_find(e, ops->name))
-        return 0;
     if (!probe(e, ops, why, sizeof(why)))
         return TEI_FAIL(TE_ERR_UNSUPPORTED, "transport '%s' cannot run on this host: %s", ops->name,
                         why);
+    while (i < e->n_transports && !is_free(e, i))
+        i++;
     if (i == TEI_TRANSPORTS_MAX)
-        return TEI_FAIL(TE_ERR_TOO_MANY, "no room for a transport after %d installs in this engine",
+        return TEI_FAIL(TE_ERR_TOO_MANY, "no room for a transport beside %d others",
                         TEI_TRANSPORTS_MAX);
     rc = tei_transport_open(ops, &e->host, i, &t);
     if (rc)
         return rc;
+    tei_pool_fini(&e->works[i]);
     tei_pool_init(&e->works[i], ops->work_size);
     rc = path ? t->ops.allow(t, path) : 0;
     if (!rc)
@@ -118,7 +147,21 @@ int tei_install(te_engine *e, const struct tei_transport_ops *ops, const char *p
         shut(e, t);
         return rc;
     }
-    put_in(e, i, t);
+    *out = t;
+    return 0;
+}
+
+int tei_install(te_engine *e, const struct tei_transport_ops *ops, const char *path)
+{
+    struct tei_transport *t;
+    int rc;
+
+    if (tei_install_find(e, ops->name))
+        return 0;
+    rc = open_new(e, ops, path, &t);
+    if (rc)
+        return rc;
+    change_list(e, NULL, t);
     TEI_INFO("transport %s is installed", ops->name);
     return 0;
 }
@@ -132,7 +175,7 @@ static void free_matrix(struct tei_topology *t)
     free(t);
 }
 
-static int take_matrix(te_engine *e, const char *json, size_t len)
+static int read_matrix(const char *json, size_t len, struct tei_topology **out)
 {
     struct tei_topology *t = calloc(1, sizeof(*t));
     int rc;
@@ -144,18 +187,17 @@ static int take_matrix(te_engine *e, const char *json, size_t len)
         free(t);
         return rc;
     }
-    free_matrix(e->matrix);
-    e->matrix = t;
+    *out = t;
     return 0;
 }
 
-static bool is_same_matrix(const struct tei_topology *a, const struct tei_topology *b)
+/* Whether the transport with TEI_CAP_NICS was opened with this one. */
+static bool is_in_use(const te_engine *e, const struct tei_topology *t)
 {
-    json_t *one = a ? tei_topology_json(a) : NULL, *other = b ? tei_topology_json(b) : NULL;
-    bool same = json_equal(one, other);
+    json_t *j = tei_topology_json(t);
+    bool same = json_equal(e->matrix_opened, j);
 
-    json_decref(one);
-    json_decref(other);
+    json_decref(j);
     return same;
 }
 
@@ -172,7 +214,7 @@ static void load_matrix(te_engine *e)
         n = fread(text, 1, MATRIX_FILE_MAX, f);
     else
         TEI_WARN("MC_CUSTOM_TOPO_JSON: %s: %s", e->conf.custom_topology, tei_errno_text(errno));
-    if (n == 0 || n == MATRIX_FILE_MAX || take_matrix(e, text, n) != 0)
+    if (n == 0 || n == MATRIX_FILE_MAX || read_matrix(text, n, &e->matrix) != 0)
         TEI_WARN("MC_CUSTOM_TOPO_JSON: %s is no NIC priority matrix of less than %d bytes; "
                  "discovering the topology",
                  e->conf.custom_topology, MATRIX_FILE_MAX);
@@ -186,16 +228,23 @@ int tei_install_topology(struct tei_host *h, struct tei_topology *out)
     te_engine *e = tei_host_engine(h);
 
     struct tei_look look = tei_look_from(&e->conf, NULL);
-    json_t *copy;
-    int rc;
+    struct tei_topology seen = {0};
+    json_t *j;
+    int rc = e->matrix ? 0 : tei_discover(&look, NULL, &seen);
 
-    if (!e->matrix)
-        return tei_discover(&look, NULL, out);
-    copy = tei_topology_json(e->matrix);
-    rc = copy ? tei_topology_read(copy, out)
-              : TEI_FAIL(TE_ERR_MEMORY, "no memory for a NIC priority matrix");
-    json_decref(copy);
-    return rc;
+    if (rc)
+        return rc;
+    j = tei_topology_json(e->matrix ? e->matrix : &seen);
+    rc = j ? tei_topology_read(j, out)
+           : TEI_FAIL(TE_ERR_MEMORY, "no memory for a NIC priority matrix");
+    tei_topology_fini(&seen);
+    if (rc) {
+        json_decref(j);
+        return rc;
+    }
+    json_decref(e->matrix_opened);
+    e->matrix_opened = j;
+    return 0;
 }
 
 /* ---------------------------------------------------------------------------------- auto_discover */
@@ -389,20 +438,27 @@ static int install_new(te_engine *e, const struct tei_transport_ops *ops, const 
     return rc;
 }
 
+static int fail_busy(const struct tei_transport *t)
+{
+    return TEI_FAIL(TE_ERR_BUSY, "transport %s: transfers use it", t->ops.name);
+}
+
 static int take_out(te_engine *e, struct tei_transport *t)
 {
     size_t i = t->index;
     int rc;
 
-    put_in(e, i, NULL);
+    if (tei_peer_uses(e, i)) /* requests need not do without it to find that out */
+        return fail_busy(t);
+    change_list(e, t, NULL);
     rc = tei_peer_rebuild(e);
     if (!rc && atomic_load_explicit(&e->transport_views[i], memory_order_acquire))
         rc = TE_ERR_BUSY;
     if (rc) {
-        put_in(e, i, t);
+        change_list(e, NULL, t);
         tei_peer_rebuild(e);
-        return TEI_FAIL(rc, "transport %s: %s", t->ops.name,
-                        rc == TE_ERR_BUSY ? "transfers use it" : te_strerror(rc));
+        return rc == TE_ERR_BUSY ? fail_busy(t)
+                                 : TEI_FAIL(rc, "transport %s: %s", t->ops.name, te_strerror(rc));
     }
     e->declined |= bit_of(t->ops.name);
     shut(e, t);
@@ -412,35 +468,95 @@ static int take_out(te_engine *e, struct tei_transport *t)
 }
 
 /*
- * Takes a matrix over. One that differs takes the transport out where it went by the old one, to be
- * opened anew by the caller: *t is NULL then.
+ * Waits until no view names a transport that has left the list: for the requests that took one just
+ * before that, which end by themselves. `rebuild`: some peer's current view may name it still.
  */
-static int change_matrix(te_engine *e, const char *json, struct tei_transport **t)
+static void drain(te_engine *e, size_t i, bool rebuild)
 {
-    struct tei_topology *old = e->matrix;
+    struct timespec pause = {.tv_nsec = DRAIN_MIN_NS};
+
+    while (atomic_load_explicit(&e->transport_views[i], memory_order_acquire)) {
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < DRAIN_MAX_NS)
+            pause.tv_nsec *= 2;
+        if (rebuild)
+            (void)tei_peer_rebuild(e);
+    }
+}
+
+/* Opens a transport anew, in place of the one that runs, which is as it was if that fails. */
+static int replace(te_engine *e, struct tei_transport *old, const struct tei_transport_ops *ops)
+{
+    struct tei_transport *t;
     int rc;
 
-    e->matrix = NULL;
-    rc = take_matrix(e, json, strlen(json));
-    if (!rc && *t && ((*t)->ops.caps & TEI_CAP_NICS) && !is_same_matrix(old, e->matrix)) {
-        rc = take_out(e, *t);
-        if (!rc)
-            *t = NULL;
-    }
+    if (tei_peer_uses(e, old->index))
+        return fail_busy(old);
+    rc = open_new(e, ops, NULL, &t);
+    if (rc)
+        return rc;
+    change_list(e, old, t);
+    rc = tei_peer_rebuild(e);
     if (rc) {
-        free_matrix(e->matrix);
-        e->matrix = old;
-    } else {
-        free_matrix(old);
+        change_list(e, t, old);
+        (void)tei_peer_rebuild(e);
+        drain(e, t->index, true);
+        shut(e, t);
+        return TEI_FAIL(rc, "transport %s: %s", ops->name, te_strerror(rc));
     }
+    drain(e, old->index, false);
+    shut(e, old);
+    TEI_INFO("transport %s is opened anew", ops->name);
+    if (tei_publish(e, 0) != 0)
+        tei_publish_later(e);
+    return 0;
+}
+
+/*
+ * What te_transport_install() does with a matrix, or none (NULL). One that no transport could be
+ * opened with is not kept.
+ */
+static int install_with(te_engine *e, const struct tei_transport_ops *ops, const char *json)
+{
+    struct tei_transport *t = tei_install_find(e, ops->name);
+    struct tei_topology *old = e->matrix, *new = old, *drop = old;
+    json_t *opened = json_incref(e->matrix_opened);
+    int rc = json ? read_matrix(json, strlen(json), &new) : 0;
+
+    e->matrix = new;
+    if (!rc && !t)
+        rc = install_new(e, ops, NULL);
+    else if (!rc && json && (ops->caps & TEI_CAP_NICS) && !is_in_use(e, new))
+        rc = replace(e, t, ops);
+    if (rc && tei_install_find(e, ops->name) == t) {
+        e->matrix = old;
+        drop = new;
+        json_decref(e->matrix_opened);
+        e->matrix_opened = json_incref(opened);
+    }
+    if (drop != e->matrix)
+        free_matrix(drop);
+    json_decref(opened);
     return rc;
+}
+
+/* For nvmeof. */
+static int install_path(te_engine *e, const struct tei_transport_ops *ops, const char *path)
+{
+    struct tei_transport *t = tei_install_find(e, ops->name);
+
+    return t ? t->ops.allow(t, path) : install_new(e, ops, path);
+}
+
+/* JSON may have white space before it. */
+static bool is_path(const char *arg)
+{
+    return arg[strspn(arg, " \t\r\n")] != '{';
 }
 
 int te_transport_install(te_engine *e, const char *name, const char *arg)
 {
     const struct tei_transport_ops *ops = NULL;
-    struct tei_transport *t;
-    bool is_path;
     int rc = tei_engine_check(e);
 
     if (!rc && !name)
@@ -450,13 +566,8 @@ int te_transport_install(te_engine *e, const char *name, const char *arg)
     if (rc)
         return rc;
     pthread_mutex_lock(&e->admin);
-    is_path = arg && arg[0] != '{' && (ops->caps & TEI_CAP_FILE);
-    t = tei_install_find(e, name);
-    rc = arg && !is_path ? change_matrix(e, arg, &t) : 0;
-    if (!rc && !t)
-        rc = install_new(e, ops, is_path ? arg : NULL);
-    else if (!rc && is_path)
-        rc = t->ops.allow(t, arg);
+    rc = arg && (ops->caps & TEI_CAP_FILE) && is_path(arg) ? install_path(e, ops, arg)
+                                                           : install_with(e, ops, arg);
     pthread_mutex_unlock(&e->admin);
     return rc;
 }

@@ -284,7 +284,10 @@ static int open_new(te_engine *e, const char *name, te_segment *out)
         other->opens++;
         *out = other->id;
     } else {
-        rc = enter_table(e, p);
+        /* Who changes the transports makes the views anew of peers that are in the table. */
+        rc = tei_view_is_outdated(p->view) ? tei_view_rebuild(p) : 0;
+        if (!rc)
+            rc = enter_table(e, p);
         if (!rc)
             *out = p->id;
     }
@@ -717,6 +720,40 @@ int tei_peer_rebuild(te_engine *e)
             rc = tei_view_rebuild(e->peers[i]);
     pthread_rwlock_unlock(&e->peers_lock);
     return rc;
+}
+
+static bool is_named(const struct view *v, size_t index)
+{
+    for (size_t i = 0; i < v->n_via; i++)
+        if (v->via[i].transport->index == index)
+            return true;
+    return false;
+}
+
+bool tei_peer_uses(te_engine *e, size_t index)
+{
+    size_t idle = 0;
+    bool used = false, older = false;
+
+    pthread_rwlock_rdlock(&e->peers_lock);
+    for (size_t i = 0; i < e->n_peers; i++) {
+        struct peer *p = e->peers[i];
+
+        if (!p)
+            continue;
+        pthread_mutex_lock(&p->lock);
+        if (is_named(p->view, index)) {
+            bool held = atomic_load_explicit(&p->view->refs, memory_order_acquire) > 1;
+
+            used |= held;
+            idle += !held;
+        }
+        older |= p->views - p->loose > 1;
+        pthread_mutex_unlock(&p->lock);
+    }
+    pthread_rwlock_unlock(&e->peers_lock);
+    return used ||
+           (older && atomic_load_explicit(&e->transport_views[index], memory_order_acquire) > idle);
 }
 
 /* ------------------------------------------------------------------------------------- lifetime */

@@ -34,10 +34,10 @@ static struct tei_work *take_work(struct plan *p, struct tei_transport *t)
     struct tei_pool_free *f;
 
     if (!p->transports[i]) {
-        p->transports[i] = t;
         p->n_spare[i] = 0;
         tei_list_init(&p->lists[i]);
     }
+    p->transports[i] = t; /* between two requests another one may have got the index */
     if (!p->spare[i]) {
         p->n_spare[i] = tei_max(1, tei_min(p->expect, WORK_BULK));
         p->spare[i] = tei_pool_get_many(&p->engine->works[i], p->n_spare[i]);

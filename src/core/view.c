@@ -164,7 +164,7 @@ static bool is_older(const struct tei_segment *s, const struct tei_segment *than
  * Under the peer's lock. Who changes the list makes all views anew after that, under the same lock:
  * either the change is seen here, or that comes later.
  */
-static bool transports_changed(const struct view *v)
+bool tei_view_is_outdated(const struct view *v)
 {
     return v->generation !=
            atomic_load_explicit(&v->engine->transport_generation, memory_order_acquire);
@@ -186,7 +186,7 @@ static bool swap_view(struct peer *p, struct view *v, const struct tei_hostport 
     bool changed, restarted = false;
 
     pthread_mutex_lock(&p->lock);
-    changed = transports_changed(v);
+    changed = tei_view_is_outdated(v);
     if (!changed && !p->closed && !(p->view && is_older(v->seg, p->view->seg))) {
         drop = p->view;
         restarted = drop && drop->seg && v->seg && drop->seg->incarnation != v->seg->incarnation;

@@ -79,27 +79,6 @@ static void rdma_by_itself(void **state)
     assert_int_equal(rdma_fabric_count("left0", "bytes"), 1000);
 }
 
-/* A matrix that comes later is taken over; the same once more changes nothing. */
-static void matrix_given_later(void **state)
-{
-    const char *matrix = "{\"cpu:0\":[[\"left1\"],[]]}";
-    uint64_t before;
-
-    (void)state;
-    begin(2);
-    for (size_t i = 0; i < 20; i++)
-        rdma_pair_move(&p, TE_READ, 1000);
-    before = rdma_fabric_count("left0", "bytes");
-    assert_true(before > 0);
-    assert_int_equal(te_transport_install(p.a, "rdma", "{\"cpu:0\":[]}"), TE_ERR_JSON);
-    for (size_t i = 0; i < 2; i++) {
-        assert_int_equal(te_transport_install(p.a, "rdma", matrix), 0);
-        for (size_t n = 0; n < 20; n++)
-            rdma_pair_move(&p, n % 2 ? TE_READ : TE_WRITE, 1000);
-    }
-    assert_int_equal(rdma_fabric_count("left0", "bytes"), before);
-}
-
 static void force_tcp(void **state)
 {
     char text[2048];
@@ -551,7 +530,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(rdma_by_itself),
-        TEST(matrix_given_later),
         TEST(force_tcp),
         TEST(force_hca),
         TEST(force_hca_without_one),
