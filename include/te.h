@@ -239,16 +239,19 @@ TE_API int te_engine_name(te_engine *e, char *buf, size_t n);
  * Installs a transport ("tcp", ...) that auto_discover did not. Regions registered before become
  * reachable through it. Installing one twice is no error. `arg` is NULL, or what the transport is to
  * use: a NIC priority matrix as JSON; for "nvmeof", which auto_discover always installs, an absolute
- * path: from then on files are only opened at or below paths given so, and by TE_FILE_PATHS. A matrix
- * other than that of a transport which runs has it opened anew, TE_ERR_BUSY while transfers use it.
+ * path: from then on files are only opened at or below paths given so, and by TE_FILE_PATHS.
+ * A transport of NICs that runs by another matrix is opened anew, TE_ERR_BUSY while transfers use
+ * it: the new one takes its place at once, requests submitted meanwhile go by one or the other, and
+ * those that begin just then are waited for. Peers connect again. If it cannot be opened, all is as
+ * it was.
  * TE_ERR_UNSUPPORTED when it is not built in or cannot run on this host; te_errmsg() says which and
  * why.
  */
 TE_API int te_transport_install(te_engine *e, const char *name, const char *arg);
 
 /*
- * Removes one and publishes the segment without it. TE_ERR_BUSY while transfers use it,
- * TE_ERR_NOT_FOUND if not installed.
+ * Removes one and publishes the segment without it. TE_ERR_BUSY while transfers use it: requests that
+ * come meanwhile may find that it is gone. TE_ERR_NOT_FOUND if not installed.
  */
 TE_API int te_transport_uninstall(te_engine *e, const char *name);
 

@@ -504,11 +504,11 @@ static int replace(te_engine *e, struct tei_transport *old, const struct tei_tra
         shut(e, t);
         return TEI_FAIL(rc, "transport %s: %s", ops->name, te_strerror(rc));
     }
+    if (tei_publish(e, 0) != 0) /* peers that look while the old one is shut find the new one */
+        tei_publish_later(e);
     drain(e, old->index, false);
     shut(e, old);
     TEI_INFO("transport %s is opened anew", ops->name);
-    if (tei_publish(e, 0) != 0)
-        tei_publish_later(e);
     return 0;
 }
 
