@@ -213,8 +213,11 @@ void tei_region_leave(te_engine *e, struct tei_transport *t)
 {
     struct tei_region **all = gather(e);
 
-    for (size_t i = 0; all && i < e->n_regions; i++)
+    for (size_t i = 0; all && i < e->n_regions; i++) {
         t->ops.region_del(t, all[i]);
+        all[i]->keys[t->index] =
+            NULL; /* if that was refused: the next one at the index finds none */
+    }
     if (e->stage_region)
         t->ops.region_del(t, e->stage_region);
     free(all);
