@@ -21,9 +21,10 @@ INTEROP ?=
 
 deps = $(if $(SKIP_DEPS),@:,@scripts/deps.sh $(1))
 # $(call build,<preset>,<build tree>)
+# The "+" hands the jobs of make -jN to the make that CMake starts.
 define build
 @cmake --preset $(1) $(CMAKE_ARGS) >$(if $(V),/dev/stdout,/dev/null)
-@cmake --build $(2)
++@cmake --build $(2)
 endef
 
 .PHONY: all build demo test lint format bench fuzz asan tsan debug valgrind coverage install \

@@ -89,7 +89,7 @@ TE_API const char *te_version(void);
     X(PROTOCOL, -404, PATH, "peer broke the protocol")                        \
     X(LINK, -405, PATH, "connection lost during the transfer")                \
     X(PEER, -406, PATH, "peer cannot be reached")                             \
-    X(STALE, -407, REQUEST, "target no longer has this address range")        \
+    X(STALE, -407, REQUEST, "target does not have this address range")        \
     X(ACCESS, -408, REQUEST, "target does not allow this access")             \
     X(UNSUPPORTED, -409, REQUEST, "not supported by this build or transport") \
     X(TOO_LARGE, -410, REQUEST, "too large for its channel")                  \
