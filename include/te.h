@@ -145,8 +145,10 @@ TE_API void te_log_set_level(enum te_log_level level);
 typedef struct te_engine te_engine;
 
 /*
- * How to make an engine. Call te_options_init() first: it sets `size`, by which a newer library
- * knows an older caller. All strings are copied by te_engine_create().
+ * How to make an engine. Call te_options_init() first: it sets `size`, by which this library knows
+ * what the program was compiled with. An older struct has the defaults beyond its end; of a newer
+ * one, bytes beyond what this library knows must be zero. All strings are copied by
+ * te_engine_create().
  */
 typedef struct te_options {
     size_t size;
@@ -410,7 +412,10 @@ struct te_status {
     uint64_t bytes; /* moved so far, a lower bound; `length` once COMPLETED */
 };
 
-/* Set `size` to sizeof(te_submit_opts) and zero the rest first. */
+/*
+ * Set `size` to sizeof(te_submit_opts) and zero the rest first. As with te_options, that of an older
+ * or of a newer release is accepted, of the latter if what this library does not know is zero.
+ */
 typedef struct te_submit_opts {
     size_t size;
     /*
@@ -561,7 +566,7 @@ TE_API int te_probe(te_engine *e, const char *name);
 
 /*
  * Counters since create. Set `size` to sizeof(struct te_stats) first; a newer library fills no more
- * than that.
+ * than that, an older one sets to 0 what it does not know.
  */
 struct te_stats {
     size_t size;

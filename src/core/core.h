@@ -28,6 +28,7 @@
 #include "base/loop.h"
 #include "base/os.h"
 #include "base/pool.h"
+#include "base/sized.h"
 #include "conf/conf.h"
 #include "meta/meta.h"
 #include "model/model.h"

@@ -9,6 +9,7 @@
  */
 #include "core/core.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -274,12 +275,11 @@ static int start_engine(te_engine *e, const te_options *o)
     return rc;
 }
 
+enum { OPTIONS_FIRST_SIZE = TEI_SIZE_UP_TO(te_options, set) };
+static_assert(OPTIONS_FIRST_SIZE <= sizeof(te_options), "te_options may only grow");
+
 static int check_options(const te_options *o)
 {
-    if (o->size != sizeof(*o))
-        return TEI_FAIL(TE_ERR_INVALID,
-                        "options: size is %zu, not %zu; call te_options_init() first", o->size,
-                        sizeof(*o));
     if (o->rpc_port > UINT16_MAX)
         return TEI_FAIL(TE_ERR_INVALID, "options: rpc_port %u is above 65535", o->rpc_port);
     if (!o->metadata || !o->metadata[0])
@@ -290,25 +290,27 @@ static int check_options(const te_options *o)
 
 int te_engine_create(const te_options *o, te_engine **out)
 {
-    te_options defaults;
+    te_options known;
     te_engine *e;
     int rc;
 
-    te_options_init(&defaults);
-    if (!o)
-        o = &defaults;
-    rc = out ? check_options(o) : TEI_FAIL(TE_ERR_INVALID, "the place for the engine is NULL");
+    if (!out)
+        return TEI_FAIL(TE_ERR_INVALID, "the place for the engine is NULL");
+    te_options_init(&known);
+    rc = o ? tei_sized_take(&known, sizeof(known), OPTIONS_FIRST_SIZE, o, "te_options") : 0;
+    if (!rc)
+        rc = check_options(&known);
     if (rc)
         return rc;
     e = calloc(1, sizeof(*e));
     if (!e)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for an engine");
     init_engine(e);
-    rc = tei_conf_load(o->set, &e->conf);
+    rc = tei_conf_load(known.set, &e->conf);
     if (!rc) {
         apply_log(&e->conf);
         tei_raise_nofile();
-        rc = start_engine(e, o);
+        rc = start_engine(e, &known);
     }
     if (rc) {
         te_engine_destroy(e);

@@ -2,6 +2,7 @@
 /* observe.c - counters, and why a request goes which way. */
 #include "core/core.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +45,9 @@ static void read_counters(te_engine *e, struct te_stats *s)
     add_transports(e, s);
 }
 
+enum { STATS_FIRST_SIZE = TEI_SIZE_UP_TO(struct te_stats, metadata_down) };
+static_assert(STATS_FIRST_SIZE <= sizeof(struct te_stats), "te_stats may only grow");
+
 int te_stats(te_engine *e, struct te_stats *out)
 {
     struct te_stats s;
@@ -51,12 +55,10 @@ int te_stats(te_engine *e, struct te_stats *out)
 
     if (rc)
         return rc;
-    if (!out || out->size < sizeof(size_t) || out->size > sizeof(s))
-        return TEI_FAIL(TE_ERR_INVALID, "set size to sizeof(struct te_stats) first");
+    if (!out)
+        return TEI_FAIL(TE_ERR_INVALID, "the place for the counters is NULL");
     read_counters(e, &s);
-    s.size = out->size;
-    memcpy(out, &s, out->size);
-    return 0;
+    return tei_sized_give(out, sizeof(s), STATS_FIRST_SIZE, &s, "struct te_stats");
 }
 
 /* Asked for by name, so it is told whatever the log level. */

@@ -9,6 +9,7 @@
  */
 #include "core/core.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define WORK_BULK 256 /* taken from a pool at a time */
@@ -306,15 +307,21 @@ static int submit_planned(struct plan *p, size_t n, tei_fill fill, const void *a
     return 0;
 }
 
-static int check_opts(const te_submit_opts *o)
+enum { OPTS_FIRST_SIZE = TEI_SIZE_UP_TO(te_submit_opts, notify_target) };
+static_assert(OPTS_FIRST_SIZE <= sizeof(te_submit_opts), "te_submit_opts may only grow");
+
+/* Reads what the caller gave, NULL included, into `known`. */
+static int take_opts(te_submit_opts *known, const te_submit_opts *o)
 {
-    if (o && o->size != sizeof(*o))
-        return TEI_FAIL(TE_ERR_INVALID,
-                        "submit options: size is %zu; set it to sizeof(te_submit_opts)", o->size);
-    if (o && o->deadline_ms < 0)
-        return TEI_FAIL(TE_ERR_INVALID, "submit options: deadline_ms %lld is negative",
-                        (long long)o->deadline_ms);
-    return 0;
+    int rc = 0;
+
+    *known = (te_submit_opts){.size = sizeof(*known)};
+    if (o)
+        rc = tei_sized_take(known, sizeof(*known), OPTS_FIRST_SIZE, o, "te_submit_opts");
+    if (!rc && known->deadline_ms < 0)
+        rc = TEI_FAIL(TE_ERR_INVALID, "te_submit_opts: deadline_ms %lld is negative",
+                      (long long)known->deadline_ms);
+    return rc;
 }
 
 static int submit_pinned(struct batch *b, size_t n, const te_submit_opts *o, tei_fill fill,
@@ -324,9 +331,9 @@ static int submit_pinned(struct batch *b, size_t n, const te_submit_opts *o, tei
     int rc = 0;
 
     tei_plan_init(&plan, b->engine, b, n);
-    if (o && o->deadline_ms > 0)
+    if (o->deadline_ms > 0)
         plan.deadline_ns = tei_deadline_ns(o->deadline_ms);
-    if (o && o->notify_name)
+    if (o->notify_name)
         rc = tei_group_create(b->engine, o, n, &plan.group);
     if (!rc && n) {
         pthread_mutex_lock(&b->submit_lock);
@@ -341,7 +348,8 @@ static int submit_pinned(struct batch *b, size_t n, const te_submit_opts *o, tei
 int tei_submit(te_engine *e, te_batch id, size_t n, const te_submit_opts *opts, tei_fill fill,
                const void *arg)
 {
-    int rc = check_opts(opts);
+    te_submit_opts known;
+    int rc = take_opts(&known, opts);
     struct batch *b;
 
     if (rc)
@@ -349,7 +357,7 @@ int tei_submit(te_engine *e, te_batch id, size_t n, const te_submit_opts *opts, 
     b = tei_batch_pin(e, id);
     if (!b)
         return TEI_FAIL(TE_ERR_NOT_FOUND, "batch %llu does not exist", (unsigned long long)id);
-    rc = submit_pinned(b, n, opts, fill, arg);
+    rc = submit_pinned(b, n, &known, fill, arg);
     tei_batch_unpin(e, id);
     return rc;
 }

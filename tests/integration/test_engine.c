@@ -25,6 +25,9 @@ static void options_are_checked(void **state)
     o.size = 3;
     assert_int_equal(te_engine_create(&o, &e), TE_ERR_INVALID);
     loopback_options(&o);
+    o.size = sizeof(o) - 1;
+    assert_int_equal(te_engine_create(&o, &e), TE_ERR_INVALID);
+    loopback_options(&o);
     assert_int_equal(te_engine_create(&o, NULL), TE_ERR_INVALID);
     o.metadata = "gopher://127.0.0.1:70";
     assert_int_equal(te_engine_create(&o, &e), TE_ERR_UNSUPPORTED);
@@ -128,6 +131,75 @@ static void forced_transport_must_be_there(void **state)
     te_options_fini(&o);
 }
 
+/* As a program sees the structs that was compiled with a later release. */
+struct newer_options {
+    te_options now;
+    uint64_t more[2];
+};
+
+struct newer_opts {
+    te_submit_opts now;
+    uint64_t more;
+};
+
+struct newer_stats {
+    struct te_stats now;
+    uint64_t more[3];
+};
+
+static te_engine *engine_of_newer_program(void)
+{
+    struct newer_options o;
+    te_engine *e = NULL;
+
+    memset(&o, 0xa5, sizeof(o));
+    te_options_init_size(&o.now, sizeof(o));
+    o.now.local_server_name = "127.0.0.1";
+    o.more[1] = 1;
+    assert_int_equal(te_engine_create(&o.now, &e), TE_ERR_INVALID);
+    assert_non_null(strstr(te_errmsg(), "built for a newer library"));
+    o.more[1] = 0;
+    assert_int_equal(te_engine_create(&o.now, &e), 0);
+    return e;
+}
+
+static void structs_of_newer_programs(void **state)
+{
+    te_engine *e = engine_of_newer_program();
+    struct newer_opts opts = {.now.size = sizeof(opts), .more = 7};
+    struct newer_stats stats;
+    char from[64] = "moved", to[64] = "";
+    te_request r = {.opcode = TE_WRITE,
+                    .source = from,
+                    .target = TE_LOCAL_SEGMENT,
+                    .target_offset = (uintptr_t)to,
+                    .length = sizeof(to)};
+    te_batch b;
+
+    (void)state;
+    assert_int_equal(te_register(e, from, sizeof(from), "*", TE_REMOTE_RW), 0);
+    assert_int_equal(te_register(e, to, sizeof(to), "*", TE_REMOTE_RW), 0);
+    assert_int_equal(te_batch_alloc(e, 1, &b), 0);
+    assert_int_equal(te_submit(e, b, &r, 1, &opts.now), TE_ERR_INVALID);
+    assert_non_null(strstr(te_errmsg(), "built for a newer library"));
+    opts.more = 0;
+    opts.now.size = sizeof(opts.now) - 1;
+    assert_int_equal(te_submit(e, b, &r, 1, &opts.now), TE_ERR_INVALID);
+    opts.now.size = sizeof(opts);
+    assert_int_equal(te_submit(e, b, &r, 1, &opts.now), 0);
+    assert_int_equal(te_wait(e, b, -1), 0);
+    assert_string_equal(to, "moved");
+    memset(&stats, 0xa5, sizeof(stats));
+    stats.now.size = sizeof(stats.now) - 1;
+    assert_int_equal(te_stats(e, &stats.now), TE_ERR_INVALID);
+    stats.now.size = sizeof(stats);
+    assert_int_equal(te_stats(e, &stats.now), 0);
+    assert_int_equal(stats.now.size, sizeof(stats));
+    assert_int_equal(stats.now.requests_completed, 1);
+    assert_int_equal(stats.more[0] | stats.more[1] | stats.more[2], 0);
+    te_engine_destroy(e);
+}
+
 static void null_engine_is_an_error(void **state)
 {
     struct te_stats stats = {.size = sizeof(stats)};
@@ -191,6 +263,7 @@ int main(void)
         cmocka_unit_test(given_address_is_told),
         cmocka_unit_test(transports_by_hand),
         cmocka_unit_test(forced_transport_must_be_there),
+        cmocka_unit_test(structs_of_newer_programs),
         cmocka_unit_test(null_engine_is_an_error),
         cmocka_unit_test(nothing_is_left_behind),
     };
