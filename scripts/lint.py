@@ -322,8 +322,11 @@ def rule_sizes(tree):
 def exported_names(tree):
     """The names without a wildcard in src/transfer_engine.map."""
     text = blank(tree.raw("src/transfer_engine.map"))
-    body = re.search(r"global:(.*?)local:", text, re.S)
-    return set(re.findall(r"^\s*(\w+);", body.group(1), re.M)) if body else set()
+    names = set()
+    for node in re.findall(r"\{(.*?)\}", text, re.S):
+        exported = re.sub(r"\blocal\s*:.*?(?=\bglobal\s*:|$)", "", node, flags=re.S)
+        names.update(re.findall(r"(?<![\w*?])(\w+)\s*;", exported))
+    return names
 
 
 def symbols(path, *options):

@@ -197,6 +197,15 @@ class LintTest(unittest.TestCase):
         self.passes("exports")
         self.write("src/transfer_engine.map", MAP.replace("te_*;", "te_a;\n    te_b;\n    te_c;"))
         self.fails("exports", "src/transfer_engine.map:6:", "te_c is in no public header")
+        two = MAP.replace("te_*;", "te_a;")
+        self.write("src/transfer_engine.map", two)
+        self.fails("exports", "include/te.h:4:", "te_b() is not exported")
+        self.write("src/transfer_engine.map", two + "NODE_1 {\nglobal: te_b; } NODE;\n")
+        self.passes("exports")
+        self.write("src/transfer_engine.map", two + "NODE_1 {\n    te_b;\nlocal:\n    te_d;\n} NODE;\n")
+        self.passes("exports")
+        self.write("src/transfer_engine.map", two + "NODE_1 {\n    te_b;\n    te_c;\n} NODE;\n")
+        self.fails("exports", "src/transfer_engine.map:11:", "te_c is in no public header")
 
     def test_config_doc(self):
         tool = os.path.join(self.root, "build", "bin", "te_info")
