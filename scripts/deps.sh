@@ -34,6 +34,7 @@ test   patchelf              the libraries that a wheel brings along
 test   abigail-tools         the ABI against its record
 test   debhelper             the Debian packages
 test   dpkg-dev              the same
+test   build-essential       what the building of packages takes as given
 test   groff-base            the manual pages render without a warning
 test   zsh                   the tools' completion in it
 test   libcmocka-dev         unit tests
