@@ -46,17 +46,17 @@ def transports():
     return sorted(set(names) - {"local"})
 
 
-def bash(line, breaks_at_equals=True, folder=SRC):
+def bash(line, breaks_at_equals=True, folder=SRC, bin_folder=BIN, env=()):
     """What bash offers at the end of a line."""
     pattern = r"=|[^\s=]+|(?<=[\s=])$" if breaks_at_equals else r"\S+|(?<=\s)$"
     words = re.findall(pattern, line)
     if words[-1] == "" and words[-2] == "=":
         words.pop()
-    words[0] = os.path.join(BIN, words[0])
+    words[0] = os.path.join(bin_folder, words[0])
     script = ('source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
               '_transfer_engine "$1" "${@: -1}" "${@: -2:1}"; printf "%s\\n" "${COMPREPLY[@]}"')
     run = subprocess.run(["bash", "--norc", "-c", script, "bash", BASH, *words], capture_output=True, text=True,
-                         timeout=30, check=False, cwd=folder)
+                         timeout=30, check=False, cwd=folder, env={**os.environ, **dict(env)})
     assert run.returncode == 0 and not run.stderr, (line, run)
     return sorted(filter(None, run.stdout.split("\n")))
 
@@ -166,6 +166,19 @@ class BashTest(Files):
         self.assertEqual(bash("te_segment list "), [])
         self.assertIn("--path=", bash("te_segment mount kv --"))
         self.assertEqual(bash("te_info "), [])
+
+    def test_command_as_typed(self):
+        name = os.path.basename(BIN)
+        home = {"HOME": os.path.dirname(BIN), "here": name, "self": "$self"}
+        for folder in (f"~/{name}", f"$HOME/{name}", f"${{HOME}}/{name}", "$HOME/$here", "~/${here}", "~root/" + "../" * 9 + BIN):
+            self.assertEqual(bash("te_info --me", bin_folder=folder, env=home.items()), ["--metadata_server="], folder)
+        for folder in ("$self", "$(echo >&2 run)", "~nobody-at-all/x", "$none"):
+            self.assertEqual(bash("te_info --me", bin_folder=folder, env=home.items()), [])
+
+    def test_no_flags(self):
+        for word in ("--a/b", "--a/b=", "--s/x/y/;e", "--[", "--.*", "--a\\"):
+            for line in (f"te_info {word}", f"te_info {word} "):
+                self.assertEqual(bash(line), [], line)
 
     def test_in_a_shell(self):
         out = terminal(["bash", "--norc", "-i"], f"PS1='$ '; source {BASH}", "te_segment unr\tx --jso\ty", "--json y")
