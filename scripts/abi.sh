@@ -3,19 +3,22 @@
 # Compares the binary interface of the shared library with the one recorded in abi/, or records it.
 #
 #   abi/libtransfer_engine.abi   functions, their versions and the types they reach (abidw, abidiff)
-#   abi/constants.txt            integer constants of the C headers, and the sizes of their types, which
-#                                is what programs are compiled with and no function tells
+#   abi/structs.abi              every struct of the C headers, also those that no function takes
+#   abi/constants.txt            integer constants of the C headers, and what types that are macros are,
+#                                which is what programs are compiled with and no function tells
 #
 # The record is of gcc on x86_64. It holds no paths and no names of parameters.
 set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-usage: scripts/abi.sh [--record] [--build DIR] [--lib FILE] [--include DIR] [--against DIR]
+usage: scripts/abi.sh [--record [--break]] [--build DIR] [--lib FILE] [--include DIR] [--against DIR]
 
-Exit 0 if the interface is the recorded one, 1 if it differs, with what differs and what to do.
+Exit 0 if the interface is the recorded one, 1 if it differs, with what differs and what to do; 3 if this
+libabigail is too old.
 
-  --record       write the record instead (make abi)
+  --record       write the record instead (make abi), unless programs that exist would break
+  --break        write it in this case, too: for a release with another SONAME
   --build DIR    build tree, with debug information (default: build)
   --lib FILE     the library (default: lib/libtransfer_engine.so of the build tree)
   --include DIR  its headers (default: include)
@@ -24,10 +27,11 @@ USAGE
 }
 
 cd "$(dirname "$0")/.."
-record=no build=build lib='' include=include against=abi
+record=no may_break=no build=build lib='' include=include against=abi
 while [ $# -gt 0 ]; do
     case "$1" in
         --record) record=yes; shift ;;
+        --break) may_break=yes; shift ;;
         --build | --lib | --include | --against)
             [ $# -ge 2 ] || { echo "abi: $1 needs a value (see --help)" >&2; exit 2; }
             printf -v "${1#--}" %s "$2"; shift 2 ;;
@@ -45,10 +49,19 @@ readelf -S "$lib" | grep -F .debug_info >/dev/null || die "$lib has no debug inf
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 
-library_interface() {
-    abidw --headers-dir "$include" --drop-private-types --exported-interfaces-only --no-corpus-path \
-        --no-comp-dir-path --no-show-locs --no-elf-needed --no-parameter-names --type-id-style hash \
-        --no-write-default-sizes --out-file "$dir/abi" "$lib"
+abidw_options=(--drop-private-types --exported-interfaces-only --no-corpus-path --no-comp-dir-path --no-show-locs
+    --no-elf-needed --no-parameter-names --no-write-default-sizes)
+abidw --help >"$dir/help" 2>&1 || true
+for option in "${abidw_options[@]}" --type-id-style; do
+    if ! grep -F -e "$option" "$dir/help" >/dev/null; then
+        echo "abi: $(abidw --version 2>&1 | head -n 1) does not know $option: libabigail 2.2 is needed" >&2
+        exit 3
+    fi
+done
+
+# interface_of LIBRARY
+interface_of() {
+    abidw --headers-dir "$include" "${abidw_options[@]}" --type-id-style hash --out-file "$dir/abi" "$1"
     # Which file defines a function, and in which revision of C, is not part of the interface.
     sed -E "s| path='[^']*/(\w+)\.c'| path='\1.c'|; s|LANG_C[0-9]+|LANG_C|" "$dir/abi"
 }
@@ -56,67 +69,94 @@ library_interface() {
 headers=(te.h transfer_engine_c.h)
 preprocess() { printf '#include <%s>\n' "${@:2}" | "$cc" -std=c17 -I "$include" -x c -E "$1" -; }
 
-# The names of the headers' own macros with a value; those of a version differ in each, and those of
-# types are no numbers.
+# The names of the headers' own macros with a value, those of types apart; those of a version differ in each.
 macros() {
     preprocess -dM stddef.h stdint.h | sort >"$dir/macros_of_others"
     preprocess -dM stddef.h stdint.h "${headers[@]}" | sort | comm -13 "$dir/macros_of_others" - |
-        awk 'NF > 2 && $2 !~ /\(|_t$|^TE_API$|^TE_VERSION_/ { print $2 }'
+        awk 'NF > 2 && $2 !~ /\(|^TE_API$|^TE_VERSION_/ { print $2 }'
 }
 enumerators() {
     preprocess -P "${headers[@]}" | tr '\n' ' ' | grep -oE 'enum( \w+)? \{[^}]*\}' |
         sed -E 's/.*\{(.*)\}/\1/; s/=[^,]*//g' | tr ', ' '\n\n' | sed '/^$/d'
 }
-types() { preprocess -P "${headers[@]}" | grep -oE '^(typedef )?struct \w+ \{' | grep -oE 'struct \w+'; }
+structs() { preprocess -P "${headers[@]}" | grep -oE '^(typedef )?struct \w+ \{' | grep -oE 'struct \w+'; }
 
 constants() {
     {
         printf '#include <stdio.h>\n'
         printf '#include <%s>\n' "${headers[@]}"
         echo 'int main(void) {'
-        { macros; enumerators; } | sed 's/.*/printf("%s = %lld\\n", "&", (long long)(&));/'
-        types | sed 's/.*/printf("sizeof(%s) = %zu\\n", "&", sizeof(&));/'
+        { macros | grep -v '_t$'; enumerators; } | sed 's/.*/printf("%s = %lld\\n", "&", (long long)(&));/'
+        macros | grep '_t$' | sed 's/.*/printf("%s is %s, of %zu bytes\\n", "&", (&)-1 < (&)1 ? "signed" : "unsigned", sizeof(&));/'
         echo 'return 0; }'
     } >"$dir/constants.c"
-    "$cc" -std=c17 -I "$include" "$dir/constants.c" -o "$dir/constants"
+    "$cc" -std=c17 -w -I "$include" "$dir/constants.c" -o "$dir/constants"
     "$dir/constants" | LC_ALL=C sort -u
 }
 
-library_interface >"$dir/libtransfer_engine.abi"
+# A library with a function for each struct.
+all_structs() {
+    {
+        printf '#include <%s>\n' "${headers[@]}"
+        structs | sed -E 's/struct (.*)/void struct_\1(struct \1 *s) { (void)s; }/'
+    } >"$dir/structs.c"
+    "$cc" -std=c17 -g -fPIC -shared -I "$include" "$dir/structs.c" -o "$dir/structs.so"
+    interface_of "$dir/structs.so"
+}
+
+interface_of "$lib" >"$dir/libtransfer_engine.abi"
+all_structs >"$dir/structs.abi"
 constants >"$dir/constants.txt"
+
+files=(libtransfer_engine.abi structs.abi constants.txt)
+# Structs that begin with their size: the library takes them from programs of other releases.
+printf '[suppress_type]\n  type_kind = struct\n  name = %s\n  has_data_member_inserted_at = end\n' \
+    te_options te_submit_opts te_stats >"$dir/may_grow"
+
+# differ [OPTION]...: whether functions or structs do; how, on standard output.
+differ() {
+    local file rc=1
+    for file in libtransfer_engine.abi structs.abi; do
+        abidiff --drop-private-types "$@" "$against/$file" "$dir/$file" || rc=0
+    done
+    return $rc
+}
+# Those of FILE that OTHER has not.
+constants_gone() { LC_ALL=C comm -23 "$1" "$2" | sed "s/^/  $3: /" | grep .; }
+
+# What programs built against the record would miss or misread: into the report.
+breaks() {
+    local broken=1
+    differ --no-added-syms --suppressions "$dir/may_grow" >"$dir/report" && broken=0
+    constants_gone "$against/constants.txt" "$dir/constants.txt" was >>"$dir/report" && broken=0
+    return $broken
+}
+# What is new to them.
+has_grown() {
+    local grown=1
+    differ >"$dir/report" && grown=0
+    constants_gone "$dir/constants.txt" "$against/constants.txt" new >>"$dir/report" && grown=0
+    return $grown
+}
+
+recorded=yes
+for file in "${files[@]}"; do [ -f "$against/$file" ] || recorded=no; done
+if [ $record = no ] && [ $recorded = no ]; then die "$against/ lacks a record: make abi makes it"; fi
+if [ $recorded = yes ] && [ $may_break = no ] && breaks; then
+    cat "$dir/report"
+    die "programs built against the recorded interface break: undo the change, or add the new form beside the" \
+        "old one, under a symbol node of its own. If it needs a new SONAME (the major version)," \
+        "scripts/abi.sh --record --break records it"
+fi
 if [ $record = yes ]; then
     mkdir -p "$against"
-    cp "$dir/libtransfer_engine.abi" "$dir/constants.txt" "$against/"
+    for file in "${files[@]}"; do cp "$dir/$file" "$against/"; done
     echo "abi: recorded in $against/"
     exit 0
 fi
-for file in libtransfer_engine.abi constants.txt; do
-    [ -f "$against/$file" ] || die "$against/$file is missing: make abi records it"
-done
-
-# What programs built against the record would miss or misread, then what is new to them.
-compare() { abidiff --drop-private-types "$@" "$against/libtransfer_engine.abi" "$dir/libtransfer_engine.abi"; }
-broken=no
-compare --no-added-syms >"$dir/report" || broken=yes
-if LC_ALL=C comm -23 "$against/constants.txt" "$dir/constants.txt" | grep . >"$dir/lost"; then
-    broken=yes
-    sed 's/^/  was: /' "$dir/lost" >>"$dir/report"
-fi
-if [ $broken = yes ]; then
-    cat "$dir/report"
-    die "programs built against the recorded interface break: undo the change, or add the new form beside the" \
-        "old one, under a symbol node of its own. make abi records what needs a new SONAME (the major version)," \
-        "and a struct that begins with its size and has grown at its end"
-fi
-added=no
-compare >"$dir/report" || added=yes
-if LC_ALL=C comm -13 "$against/constants.txt" "$dir/constants.txt" | grep . >"$dir/new"; then
-    added=yes
-    sed 's/^/  new: /' "$dir/new" >>"$dir/report"
-fi
-if [ $added = yes ]; then
+if has_grown; then
     cat "$dir/report"
     die "the interface has grown, which breaks no program: make abi records it"
 fi
 echo "abi: as recorded: $(grep -c '<function-decl ' "$against/libtransfer_engine.abi") functions," \
-    "$(wc -l <"$against/constants.txt") constants and sizes"
+    "$(grep -c '<function-decl ' "$against/structs.abi") structs, $(wc -l <"$against/constants.txt") constants"

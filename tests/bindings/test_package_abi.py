@@ -18,6 +18,7 @@ SRC = os.environ.get("TE_TEST_SRC", os.path.abspath(os.path.join(os.path.dirname
 BUILD = os.environ.get("TE_TEST_BUILD", os.path.join(SRC, "build"))
 CC = os.environ.get("TE_TEST_CC", "cc")
 HEADERS = ("te.h", "transfer_engine_c.h")
+RECORD = ("libtransfer_engine.abi", "structs.abi", "constants.txt")
 
 
 def read(*path):
@@ -63,9 +64,12 @@ class AbiTest(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder)
         self.library = Library(self.folder)
 
-    def compare(self):
+    def compare(self, *options):
         self.library.build()
-        return abi("--lib", os.path.join(self.folder, "library.so"), "--include", self.folder)
+        return abi("--lib", os.path.join(self.folder, "library.so"), "--include", self.folder, *options)
+
+    def record(self):
+        return shutil.copytree(os.path.join(SRC, "abi"), os.path.join(self.folder, "record"))
 
     def breaks(self, *texts):
         rc, out = self.compare()
@@ -91,7 +95,23 @@ class AbiTest(unittest.TestCase):
 
     def test_type_that_no_function_takes(self):
         self.library.replace("transfer_engine_c.h", "            uint64_t port;", "            char port[32];")
-        self.breaks("sizeof(struct segment_desc)")
+        self.breaks("segment_desc", "port")
+
+    def test_members_swapped(self):
+        proto, ip = "            const char *proto;\n", "            const char *ip;\n"
+        self.library.replace("transfer_engine_c.h", proto + ip, ip + proto)
+        self.breaks("segment_desc", "proto", "ip")
+
+    def test_members_of_one_size_swapped(self):
+        old = "            void *addr;\n", "            uint64_t size;\n"
+        self.library.replace("transfer_engine_c.h", "".join(old), "".join(reversed(old)))
+        self.breaks("segment_desc", "addr")
+
+    def test_type_that_is_a_macro(self):
+        self.library.replace("transfer_engine_c.h", "#define segment_handle_t int32_t", "#define segment_handle_t uint32_t")
+        self.breaks("was: segment_handle_t is signed, of 4 bytes")
+        self.library.replace("transfer_engine_c.h", "#define segment_handle_t uint32_t", "#define segment_handle_t int64_t")
+        self.breaks("was: segment_handle_t is signed, of 4 bytes")
 
     def test_function_removed(self):
         self.library.replace("exports.map", "    te_cancel;\n", "")
@@ -121,11 +141,52 @@ class AbiTest(unittest.TestCase):
             self.assertIn(text, out)
         self.assertNotIn("SONAME", out)
 
+    def test_struct_with_size_grows(self):
+        for last in ("uint64_t metadata_down;", "te_segment notify_target;", "struct te_option_list *set;"):
+            self.library.replace("te.h", f"    {last}", f"    {last}\n    uint64_t and_more;")
+        rc, out = self.compare()
+        self.assertEqual(rc, 1, out)
+        for text in ("and_more", "te_stats", "te_submit_opts", "te_options", "has grown", "make abi"):
+            self.assertIn(text, out)
+        self.assertNotIn("SONAME", out)
+        rc, out = self.compare("--record", "--against", self.record())
+        self.assertEqual(rc, 0, out)
+
+    def test_struct_with_size_grows_within(self):
+        self.library.replace("te.h", "    int64_t deadline_ms;", "    uint64_t and_more;\n    int64_t deadline_ms;")
+        self.breaks("te_submit_opts", "and_more")
+
+    def test_other_struct_grows(self):
+        self.library.replace("te.h", "    uint64_t bytes; /*", "    uint64_t bytes, and_more; /*")
+        self.breaks("te_status", "and_more")
+
+    def test_break_is_not_recorded_unasked(self):
+        record = self.record()
+        self.library.replace("exports.map", "    te_cancel;\n", "")
+        rc, out = self.compare("--record", "--against", record)
+        self.assertEqual(rc, 1, out)
+        for text in ("te_cancel", "new SONAME", "--break"):
+            self.assertIn(text, out)
+        for name in RECORD:
+            self.assertEqual(read(record, name), read(SRC, "abi", name))
+        rc, out = self.compare("--record", "--break", "--against", record)
+        self.assertEqual(rc, 0, out)
+        self.assertNotIn("'te_cancel'", read(record, RECORD[0]))
+
+    def test_symbols_of_debian(self):
+        out = subprocess.run(["nm", "-D", "--defined-only", "--with-symbol-versions",
+                              os.path.join(BUILD, "lib", "libtransfer_engine.so")],
+                             capture_output=True, text=True, check=True, timeout=60).stdout
+        exported = {line.split()[-1].replace("@@", "@") for line in out.splitlines()}
+        listed = re.findall(r"^ (\w+@\w+) \S+$", read(SRC, "debian", "libtransfer-engine0.symbols"), re.M)
+        self.assertEqual({n for n in exported if "@" in n}, {n for n in listed if n.split("@")[0] != n.split("@")[1]})
+
     def test_record_is_the_same_again(self):
         record = os.path.join(self.folder, "record")
         rc, out = abi("--build", BUILD, "--record", "--against", record)
         self.assertEqual(rc, 0, out)
-        self.assertEqual(read(record, "constants.txt"), read(SRC, "abi", "constants.txt"))
+        for name in RECORD[1:]:
+            self.assertEqual(read(record, name), read(SRC, "abi", name))
         rc, out = abi("--build", BUILD, "--against", record)
         self.assertEqual(rc, 0, out)
 
@@ -142,6 +203,10 @@ def main():
                               capture_output=True, text=True, check=True).stdout
     if ".debug_info" not in sections:
         print("test_package_abi: this build has no debug information")
+        return 77
+    rc, out = abi("--build", BUILD)
+    if rc == 3:
+        print("test_package_abi: " + out.strip())
         return 77
     return 0 if unittest.main(exit=False).result.wasSuccessful() else 1
 
