@@ -5,7 +5,9 @@ option(USE_HTTP "The http:// and https:// metadata store (needs libcurl)" ON)
 option(USE_ETCD "The etcd:// metadata store (needs libcurl)" ON)
 option(USE_REDIS "The redis:// metadata store (needs hiredis)" ON)
 option(USE_RDMA "The rdma transport (needs the headers of libibverbs)" ON)
-option(USE_URING "Files by io_uring (needs liburing); OFF: by threads" ON)
+set(USE_URING AUTO CACHE STRING
+    "Files by io_uring (needs liburing 2.2); OFF: by threads; AUTO: by what is there")
+set_property(CACHE USE_URING PROPERTY STRINGS AUTO ON OFF)
 
 option(TE_BUILD_TOOLS "Build the tools" ON)
 option(TE_BUILD_METAD "Build te_metad (needs libmicrohttpd and SQLite)" ON)

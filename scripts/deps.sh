@@ -20,7 +20,7 @@ build  libhiredis-dev        redis store
 build  libmicrohttpd-dev     HTTP server of te_metad
 build  libsqlite3-dev        durable contents of te_metad
 build  libibverbs-dev        RDMA verbs (headers; the library is opened at run time)
-build  liburing-dev          files by io_uring
+build  liburing-dev          files by io_uring, from 2.2 on
 build  uthash-dev            hash maps and lists (headers)
 build  python3               demo, benchmark and lint scripts
 test   g++                   the public headers must compile as C++

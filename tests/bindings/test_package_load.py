@@ -33,8 +33,10 @@ def switched_off():
     with open(os.path.join(te.BUILD, "CMakeCache.txt"), encoding="utf-8") as f:
         on = dict(re.findall(r"^(USE_\w+):BOOL=(\w+)", f.read(), re.M))
     off = {name for name, value in on.items() if value.upper() in ("OFF", "0", "NO", "FALSE")}
-    libraries = {"USE_URING": "uring", "USE_REDIS": "hiredis"}
-    return {libraries[name] for name in off if name in libraries} | ({"curl"} if {"USE_HTTP", "USE_ETCD"} <= off else set())
+    # Without a word from the user, io_uring is used where the library is new enough.
+    with open(os.path.join(te.BUILD, "compile_commands.json"), encoding="utf-8") as f:
+        threads = {"uring"} if "TE_USE_URING=0" in f.read() else set()
+    return threads | ({"hiredis"} if "USE_REDIS" in off else set()) | ({"curl"} if {"USE_HTTP", "USE_ETCD"} <= off else set())
 
 
 class Linked(unittest.TestCase):
