@@ -163,13 +163,13 @@ func (e *Engine) NewBatch(capacity int) (*Batch, error) {
 // Submit starts requests, all or none; o may be nil. It does not wait for the network. The requests
 // get the next numbers of the batch, from 0.
 func (b *Batch) Submit(reqs []Request, o *SubmitOptions) error {
-	if len(reqs) == 0 {
-		return nil
+	if err := o.check(b.e, len(reqs)); err != nil || len(reqs) == 0 {
+		return err
 	}
 	list := make([]C.go_request, len(reqs))
 	for i, r := range reqs {
-		if r.Target != nil && r.Target.e != b.e {
-			return fail(ErrInvalid, "request %d: its segment is another engine's", i)
+		if err := r.Target.of(b.e, fmt.Sprintf("request %d", i)); err != nil {
+			return err
 		}
 		list[i] = r.c()
 	}
@@ -198,6 +198,19 @@ func (b *Batch) submitted(n int) {
 	}
 }
 
+// check refuses what cannot be meant.
+func (o *SubmitOptions) check(e *Engine, requests int) error {
+	switch {
+	case o == nil:
+		return nil
+	case o.Timeout < 0:
+		return fail(ErrInvalid, "a timeout of %v", o.Timeout)
+	case o.Notify != nil && requests == 0:
+		return fail(ErrInvalid, "a notification needs requests; Segment.Notify sends one without")
+	}
+	return o.NotifyTarget.of(e, "the notification")
+}
+
 // c copies the options to memory of C.
 func (o *SubmitOptions) c() (opts *C.te_submit_opts, free func(), err error) {
 	if o == nil {
@@ -211,7 +224,10 @@ func (o *SubmitOptions) c() (opts *C.te_submit_opts, free func(), err error) {
 	}
 	opts.size = C.sizeof_te_submit_opts
 	// Rounded up: 0 would be no deadline at all.
-	opts.deadline_ms = C.int64_t((o.Timeout + time.Millisecond - 1) / time.Millisecond)
+	opts.deadline_ms = C.int64_t(o.Timeout / time.Millisecond)
+	if o.Timeout%time.Millisecond != 0 {
+		opts.deadline_ms++
+	}
 	if o.Notify == nil {
 		return opts, free, nil
 	}
@@ -230,7 +246,7 @@ func (o *SubmitOptions) c() (opts *C.te_submit_opts, free func(), err error) {
 
 // Wait waits until every request submitted so far has ended, and tells why the first that did not
 // complete did not. When ctx ends first, the requests are canceled; Wait then returns ctx.Err(),
-// once their memory is quiet.
+// once their memory is quiet. A goroutine that waits takes a thread of the system meanwhile.
 func (b *Batch) Wait(ctx context.Context) error {
 	if err := b.e.enter(); err != nil {
 		return err
@@ -351,6 +367,9 @@ func (e *Engine) Transfer(ctx context.Context, reqs ...Request) error {
 // Explain says in words which transport would carry a request, and why the others would not. Nothing
 // is started; the error is what Submit would give.
 func (e *Engine) Explain(r Request) (string, error) {
+	if err := r.Target.of(e, "the request"); err != nil {
+		return "", err
+	}
 	if err := e.enter(); err != nil {
 		return "", err
 	}

@@ -60,7 +60,12 @@ type Engine struct {
 	calls   int       // in the library now
 	closed  bool
 	batches map[C.te_batch]struct{}
+	// What the library holds, by its address: Go's collector must not take it for garbage.
+	registered map[unsafe.Pointer]*Memory
 }
+
+// running are the engines that are not closed: also one that the program has dropped goes on.
+var running sync.Map
 
 // Version of the library, "major.minor.patch".
 func Version() string { return C.GoString(C.te_version()) }
@@ -97,7 +102,7 @@ func New(o Options) (*Engine, error) {
 			return nil, err
 		}
 	}
-	e := &Engine{batches: map[C.te_batch]struct{}{}}
+	e := &Engine{batches: map[C.te_batch]struct{}{}, registered: map[unsafe.Pointer]*Memory{}}
 	e.idle.L = &e.mu
 	// The library writes to C's memory, not to e: a pointer of C is all that e holds.
 	var out *C.te_engine
@@ -105,6 +110,7 @@ func New(o Options) (*Engine, error) {
 		return nil, err
 	}
 	e.c = out
+	running.Store(e, nil)
 	return e, nil
 }
 
@@ -178,6 +184,11 @@ func (e *Engine) Close() error {
 	if e.c != nil {
 		C.te_engine_destroy(e.c)
 		e.c = nil
+		for p, m := range e.registered {
+			m.unuse()
+			delete(e.registered, p)
+		}
+		running.Delete(e)
 	}
 	return nil
 }

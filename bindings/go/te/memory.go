@@ -8,20 +8,45 @@ package te
 */
 import "C"
 
-import "unsafe"
+import (
+	"errors"
+	"sync"
+	"unsafe"
+)
 
 // Memory is a range that may be registered: see the package's text on memory.
 type Memory struct {
 	p    unsafe.Pointer
 	n    int
 	free func() error
+
+	mu    sync.Mutex
+	users int // registrations, of all engines
+	freed bool
+}
+
+// use is called before the memory is registered, and unuse once it is not.
+func (m *Memory) use() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.freed {
+		return fail(ErrInvalid, "the memory was freed")
+	}
+	m.users++
+	return nil
+}
+
+func (m *Memory) unuse() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.users--
 }
 
 // At is memory that Go's runtime does not own, such as of mmap, malloc or a device. It must stay
 // where it is until it is unregistered. For a slice of syscall.Mmap that is
 // te.At(unsafe.Pointer(&b[0]), len(b)).
 func At(p unsafe.Pointer, length int) *Memory {
-	return &Memory{p, length, func() error { return nil }}
+	return &Memory{p: p, n: length, free: func() error { return nil }}
 }
 
 // Alloc gives zeroed memory on a NUMA node ("cpu:0"), on a device ("cuda:0", "hip:0"), or on any
@@ -37,7 +62,7 @@ func (e *Engine) Alloc(length int, location string) (*Memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Memory{p, length, func() error {
+	return &Memory{p: p, n: length, free: func() error {
 		return e.call(func() C.int { return C.te_free(e.c, p) })
 	}}, nil
 }
@@ -61,8 +86,30 @@ func (m *Memory) Addr() uint64 { return uint64(uintptr(m.p)) }
 func (m *Memory) Len() int { return m.n }
 
 // Free releases memory of Alloc and unpins that of Pin; other memory is left as it is. ErrBusy while
-// it is registered.
-func (m *Memory) Free() error { return m.free() }
+// it is registered. Freeing twice is no error.
+func (m *Memory) Free() error {
+	if done, err := m.freeing(); done || err != nil {
+		return err
+	}
+	// Without the lock, which is taken within that of an engine.
+	err := m.free()
+	if err != nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.freed = false
+	}
+	return err
+}
+
+func (m *Memory) freeing() (done bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.users > 0 {
+		return false, fail(ErrBusy, "the memory is registered: unregister it, or close the engine, first")
+	}
+	done, m.freed = m.freed, true
+	return done, nil
+}
 
 // Access says what peers may do with registered memory.
 type Access uint
@@ -78,15 +125,40 @@ const (
 // Register lets requests, and peers as far as access allows, use the memory until Unregister. The
 // location is that of Alloc; if empty it is found out.
 func (e *Engine) Register(m *Memory, location string, access Access) error {
-	return e.callLocated(location, func(where *C.char) C.int {
+	if err := m.use(); err != nil {
+		return err
+	}
+	err := e.callLocated(location, func(where *C.char) C.int {
 		return C.te_register(e.c, m.p, C.size_t(m.n), where, C.uint(access))
 	})
+	e.registering([]*Memory{m}, err)
+	return err
+}
+
+// registering keeps memory that has been registered, for which its use was counted before.
+func (e *Engine) registering(ms []*Memory, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, m := range ms {
+		// After Close the library holds nothing any more.
+		if err != nil || e.c == nil {
+			m.unuse()
+			continue
+		}
+		e.registered[m.p] = m
+	}
 }
 
 // RegisterAll registers all of them or none, and tells peers once.
 func (e *Engine) RegisterAll(ms []*Memory, location string, access Access) error {
 	if len(ms) == 0 {
 		return nil
+	}
+	for i, m := range ms {
+		if err := m.use(); err != nil {
+			e.registering(ms[:i], err)
+			return err
+		}
 	}
 	// In memory of C, since Go's must not hold pointers to pinned memory when C is given it.
 	list := (*C.te_buffer)(C.calloc(C.size_t(len(ms)), C.sizeof_te_buffer))
@@ -95,15 +167,43 @@ func (e *Engine) RegisterAll(ms []*Memory, location string, access Access) error
 		at := &unsafe.Slice(list, len(ms))[i]
 		at.addr, at.length = m.p, C.size_t(m.n)
 	}
-	return e.callLocated(location, func(where *C.char) C.int {
+	err := e.callLocated(location, func(where *C.char) C.int {
 		return C.te_register_batch(e.c, list, C.size_t(len(ms)), where, C.uint(access))
 	})
+	e.registering(ms, err)
+	return err
 }
 
 // Unregister undoes Register. When it returns nil no peer touches the memory any more. ErrBusy while
 // requests of this engine use it.
 func (e *Engine) Unregister(m *Memory) error {
-	return e.call(func() C.int { return C.te_unregister(e.c, m.p) })
+	kept := e.unregistering(m)
+	err := e.call(func() C.int { return C.te_unregister(e.c, m.p) })
+	e.unregistered(kept, err)
+	return err
+}
+
+// unregistering takes out what is kept for a range, before the range may be registered anew.
+func (e *Engine) unregistering(m *Memory) *Memory {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	kept := e.registered[m.p]
+	delete(e.registered, m.p)
+	return kept
+}
+
+// unregistered lets go of it, or keeps it on if the library does.
+func (e *Engine) unregistered(kept *Memory, err error) {
+	if kept == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err == nil || errors.Is(err, ErrNotRegistered) || e.c == nil {
+		kept.unuse()
+		return
+	}
+	e.registered[kept.p] = kept
 }
 
 // UnregisterAll unregisters all of them, tells peers once, and returns the first error.
@@ -113,8 +213,21 @@ func (e *Engine) UnregisterAll(ms []*Memory) error {
 	}
 	list := (*unsafe.Pointer)(C.calloc(C.size_t(len(ms)), C.size_t(unsafe.Sizeof(uintptr(0)))))
 	defer C.free(unsafe.Pointer(list))
+	kept := make([]*Memory, len(ms))
 	for i, m := range ms {
 		unsafe.Slice(list, len(ms))[i] = m.p
+		kept[i] = e.unregistering(m)
 	}
-	return e.call(func() C.int { return C.te_unregister_batch(e.c, list, C.size_t(len(ms))) })
+	err := e.call(func() C.int { return C.te_unregister_batch(e.c, list, C.size_t(len(ms))) })
+	for _, m := range kept {
+		if m == nil {
+			continue
+		}
+		one := err
+		if err != nil { // of which of them is not told; asked again, each tells
+			one = e.call(func() C.int { return C.te_unregister(e.c, m.p) })
+		}
+		e.unregistered(m, one)
+	}
+	return err
 }

@@ -65,12 +65,15 @@ func (b *Batch) SubmitPrepared(p *Prepared, op Opcode, index []uint32, o *Submit
 	if p.e != b.e {
 		return fail(ErrInvalid, "the list is another engine's")
 	}
-	var which *C.uint32_t
 	n := p.n
 	if index != nil {
-		if n = len(index); n == 0 {
-			return nil
-		}
+		n = len(index)
+	}
+	if err := o.check(b.e, n); err != nil || n == 0 {
+		return err
+	}
+	var which *C.uint32_t
+	if index != nil {
 		which = (*C.uint32_t)(&index[0])
 	}
 	opts, free, err := o.c()

@@ -8,13 +8,19 @@ package te
 */
 import "C"
 
-import "unsafe"
+import (
+	"sync"
+	"unsafe"
+)
 
 // A Segment is everything that one engine lets others reach.
 type Segment struct {
 	e    *Engine
 	id   C.te_segment
 	name string
+
+	mu     sync.Mutex
+	closed bool
 }
 
 // A Buffer is one range of a segment.
@@ -39,9 +45,24 @@ func (e *Engine) Open(name string) (*Segment, error) {
 // Local is the segment of this engine itself; it need not be closed.
 func (e *Engine) Local() *Segment { return &Segment{e: e, id: C.TE_LOCAL_SEGMENT} }
 
-// Close gives the segment back; ErrBusy while transfers use it.
+// Close gives the segment back; ErrBusy while transfers use it. Closing twice is no error.
 func (s *Segment) Close() error {
-	return s.e.call(func() C.int { return C.te_close(s.e.c, s.id) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed { // its number may be another Segment's by now
+		return nil
+	}
+	err := s.e.call(func() C.int { return C.te_close(s.e.c, s.id) })
+	s.closed = err == nil
+	return err
+}
+
+// of refuses the segment of another engine, whose number means something else to e.
+func (s *Segment) of(e *Engine, what string) error {
+	if s != nil && s.e != e {
+		return fail(ErrInvalid, "%s: its segment is another engine's", what)
+	}
+	return nil
 }
 
 // Refresh asks anew what the segment holds. Transfers do that by themselves where it matters.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand"
 	"os"
 	"os/exec"
@@ -465,5 +466,48 @@ func TestClose(t *testing.T) {
 	}
 	if _, err := e.NewBatch(1); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: %v", err)
+	}
+}
+
+// What belongs to another engine, makes no sense, or is over already.
+func TestMisuse(t *testing.T) {
+	e, other := newEngine(t), newEngine(t)
+	local := alloc(t, e, 1000, LocalOnly)
+	remote := alloc(t, other, 1000, RemoteRead)
+	s, self := open(t, e, name(t, other)), open(t, other, name(t, other))
+	read := Request{Read, local.Bytes(), s, remote.Addr()}
+	note := &Notification{"there", "it is"}
+	b, err := e.NewBatch(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	for i, o := range []*SubmitOptions{{Notify: note, NotifyTarget: self}, {Timeout: -1}} {
+		if err := b.Submit([]Request{read}, o); !errors.Is(err, ErrInvalid) {
+			t.Errorf("options %d: %v", i, err)
+		}
+	}
+	if err := b.Submit(nil, &SubmitOptions{Notify: note, NotifyTarget: s}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("notification of nothing: %v", err)
+	}
+	foreign := read
+	foreign.Target = self
+	if text, err := e.Explain(foreign); !errors.Is(err, ErrInvalid) {
+		t.Errorf("explained: %s, %v", text, err)
+	}
+	if err := b.Submit([]Request{read}, &SubmitOptions{Timeout: math.MaxInt64}); err != nil {
+		t.Error(err)
+	} else if err := b.Wait(context.Background()); err != nil {
+		t.Error(err)
+	}
+	// Two of one name count; closing one of them twice leaves the other open.
+	again := open(t, e, name(t, other))
+	for i := 0; i < 2; i++ {
+		if err := again.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := e.Transfer(context.Background(), read); err != nil {
+		t.Error(err)
 	}
 }
