@@ -70,6 +70,11 @@ def run(*command, cwd=None, env=None, timeout=240):
     return done.stdout
 
 
+def left(etcd):
+    """The keys, but for those that for an hour tell of what was deleted."""
+    return [key for key in etcd.keys() if not key.startswith("mooncake/te_p2p/deleted/")]
+
+
 class ModuleTest(unittest.TestCase):
     """What go itself says of the module."""
 
@@ -102,7 +107,7 @@ class ModuleTest(unittest.TestCase):
                       env={"TE_TEST_ETCD": etcd.url})
             self.assertNotIn("--- SKIP", out)
             self.assertGreater(out.count("--- PASS"), 25, out)
-            self.assertEqual(etcd.keys(), [])
+            self.assertEqual(left(etcd), [])
 
 
 class ReadmeTest(unittest.TestCase):
@@ -163,7 +168,8 @@ class StoreTest(unittest.TestCase):
     def start(self, *words):
         self.peers += 1
         proc = te.Proc([Module.program, f"--local_server_name=peer-{self.peers}", *words,
-                        f"--metadata_server={self.etcd.url}", f"--ttl={TTL}s", "--verbose"])
+                        f"--metadata_server={self.etcd.url}", "--verbose",
+                        *([] if any("--ttl" in word for word in words) else [f"--ttl={TTL}s"])])
         self.addCleanup(proc.close)
         return proc
 
@@ -288,18 +294,26 @@ class StoreTest(unittest.TestCase):
         self.assertEqual(self.ask("delete", "m"), "deleted m")
         for proc in (trainer, peer):
             proc.wait_error("it is served no more")
-        self.assertEqual(self.etcd.keys("mooncake/te_p2p/"), [])
+            self.assertEqual(proc.wait(), 0, proc)
+        self.assertEqual(left(self.etcd), [])
         self.assertIn("no such checkpoint", self.ask("delete", "m", rc=1))
 
     def test_hostile(self):
         """Records of anybody's making."""
         key = "mooncake/te_p2p/checkpoint/bad"
         for value, why in ((b"\xff{", "broken"), ('{"sizes":[9000000000000000],"shard_size":1}', "more than"),
-                           ('{"sizes":[7000000000000000000],"shard_size":7000000000000000000}', "no such"),
+                           ('{"sizes":[7000000000000000000],"shard_size":7000000000000000000,"id":"x"}',
+                            "no such"),
                            ('{"sizes":[5],"shard_size":5,"crc32c":"AA=="}', "checksums")):
             self.etcd.put(key, value)
             self.assertIn(why, self.ask("get", "bad", rc=1))
         self.assertIn("bad: broken", self.ask("list"))
+        size = 7_000_000_000_000_000_000
+        self.etcd.put(key, f'{{"sizes":[{size}],"shard_size":{size},"id":"x"}}')
+        self.etcd.put("mooncake/te_p2p/holder/bad/it", '{"segment":"it","addresses":[0],"id":"x"}')
+        self.assertIn(f"bad: {size} bytes", self.ask("list"))
+        self.assertIn(f"{size} bytes", self.ask("get", "bad", rc=1))
+        self.etcd.delete("mooncake/te_p2p/holder/bad/it")
         self.register("bad", (100,), "10")
         self.assertIn("gold, 10 of 10 shards", self.ask("list"))
 
@@ -313,6 +327,10 @@ class StoreTest(unittest.TestCase):
                            (("register", "x", self.folder), "no file"),
                            (("register", "x", "--generate=1M", "--shard_size=0"), "no size"),
                            (("register", "x", "--generate=8", "--protocol=pigeon"), "pigeon"),
+                           (("register", "x", "--generate=8", "--ttl=5ms"), "TTL of 5ms"),
+                           (("get", "x", "--parallel=5000"), "5000 shards at once"),
+                           (("register", "x", "--generate=8M", "--shard_size=4"), "more than"),
+                           (("register", "x", "--generate=4M", "--shard_size=4"), "larger shards"),
                            (("list", "--fly"), "fly")):
             self.assertIn(why, self.ask(*words, rc=1))
 

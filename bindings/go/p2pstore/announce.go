@@ -38,7 +38,7 @@ func (s *Store) renew(ctx context.Context, dead int64) error {
 
 // record is what this peer tells of h.
 func (s *Store) record(h *held) []byte {
-	out := holder{Segment: s.peer, Gold: h.gold, Addresses: make([]uint64, len(h.buffers))}
+	out := holder{Segment: s.peer, Gold: h.gold, ID: h.ID, Addresses: make([]uint64, len(h.buffers))}
 	for i, m := range h.buffers {
 		out.Addresses[i] = m.Addr()
 	}
@@ -55,10 +55,10 @@ func (s *Store) announce(ctx context.Context, h *held, revive bool) error {
 	defer h.announcing.Unlock()
 	for try := 0; try < announceTries; try++ {
 		lease := s.leaseNow()
-		done, err := s.announceOnce(ctx, h, lease, revive)
+		revision, done, err := s.announceOnce(ctx, h, lease, revive)
 		if done && err == nil {
 			s.mu.Lock()
-			h.lease = lease
+			h.lease, h.revision = lease, revision
 			s.mu.Unlock()
 		}
 		if done || (err != nil && !isNotFound(err)) {
@@ -74,59 +74,82 @@ func (s *Store) announce(ctx context.Context, h *held, revive bool) error {
 	return fmt.Errorf("p2pstore: checkpoint %q changes too often to be announced", h.name)
 }
 
-func (s *Store) announceOnce(ctx context.Context, h *held, lease int64, revive bool) (done bool,
-	err error) {
-	key := checkpointKey(h.name)
+func (s *Store) announceOnce(ctx context.Context, h *held, lease int64, revive bool) (revision int64,
+	done bool, err error) {
+	key := s.checkpointKey(h.name)
 	kv, err := s.etcd.get(ctx, key)
 	if err != nil {
-		return false, err
+		return 0, false, err
 	}
-	own := put(holderKey(h.name, s.peer), s.record(h), lease)
-	if kv == nil {
-		if !revive {
-			return true, fmt.Errorf("p2pstore: %q: %w", h.name, ErrDeleted)
+	own := put(s.holderKey(h.name, s.peer), s.record(h), lease)
+	if kv != nil {
+		there, bad := readCheckpoint(h.name, kv.Value)
+		if bad == nil && there.same(h.checkpoint) {
+			return s.etcd.txn(ctx, []compare{modIs(key, kv.ModRevision)}, own)
 		}
-		return s.etcd.txn(ctx, []compare{modIs(key, 0)}, put(key, toJSON(h.checkpoint), 0), own)
 	}
-	there, bad := readCheckpoint(h.name, kv.Value)
-	if bad == nil && there.same(h.checkpoint) {
-		return s.etcd.txn(ctx, []compare{modIs(key, kv.ModRevision)}, own)
+	gone := fmt.Errorf("p2pstore: %q: %w", h.name, ErrDeleted)
+	if (kv == nil && !revive) || (kv != nil && !h.gold) {
+		return 0, true, gone
 	}
-	return s.replace(ctx, h, kv.ModRevision, own)
+	deleted, err := s.etcd.get(ctx, s.deletedKey(h.name))
+	if err != nil {
+		return 0, false, err
+	}
+	stillSo := modIs(s.deletedKey(h.name), 0)
+	if deleted != nil {
+		stillSo = modIs(s.deletedKey(h.name), deleted.ModRevision)
+		// What this call is the first to announce came after it.
+		if since := s.announced(h); since > 0 && deleted.ModRevision > since {
+			return 0, true, gone
+		}
+	}
+	if kv == nil {
+		return s.etcd.txn(ctx, []compare{modIs(key, 0), stillSo}, put(key, toJSON(h.checkpoint), 0), own)
+	}
+	return s.replace(ctx, h, []compare{modIs(key, kv.ModRevision), stillSo}, own)
+}
+
+func (s *Store) announced(h *held) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return h.revision
 }
 
 // replace takes over the name of another checkpoint, if nobody holds that. A holder of this peer's
-// name is an earlier life of it.
-func (s *Store) replace(ctx context.Context, h *held, revision int64, own operation) (bool, error) {
-	if !h.gold {
-		return true, fmt.Errorf("p2pstore: %q: %w", h.name, ErrDeleted)
+// name is an earlier life of it, or was written by a call whose answer was lost.
+func (s *Store) replace(ctx context.Context, h *held, when []compare, own operation) (int64, bool, error) {
+	mine, holders := s.holderKey(h.name, s.peer), s.holdersKey(h.name)
+	if _, _, err := s.etcd.txn(ctx, when, remove(mine)); err != nil {
+		return 0, false, err
 	}
-	key, holders := checkpointKey(h.name), holdersKey(h.name)
-	if _, err := s.etcd.txn(ctx, []compare{}, remove(holderKey(h.name, s.peer))); err != nil {
-		return false, err
-	}
-	done, err := s.etcd.txn(ctx, []compare{modIs(key, revision), noneBelow(holders)},
-		put(key, toJSON(h.checkpoint), 0), own)
+	revision, done, err := s.etcd.txn(ctx, append(when, noneBelow(holders)),
+		put(s.checkpointKey(h.name), toJSON(h.checkpoint), 0), own)
 	if done || err != nil {
-		return done, err
+		return revision, done, err
 	}
-	n := 0
-	if err = s.etcd.list(ctx, holders, true, func(*keyValue) { n++ }); err != nil || n == 0 {
-		return false, err
+	others := 0
+	again := false
+	err = s.etcd.list(ctx, holders, true, func(kv *keyValue) {
+		others++
+		again = again || string(kv.Key) == mine
+	})
+	if err != nil || again || others == 0 {
+		return 0, false, err
 	}
-	return true, fmt.Errorf("p2pstore: %q: %w, and %d peers hold it", h.name, ErrExists, n)
+	return 0, true, fmt.Errorf("p2pstore: %q: %w, and %d peers hold it", h.name, ErrExists, others)
 }
 
 // withdraw removes this peer's key of what is gone, and the description if it was the last one. A key
 // that a new call has written meanwhile stays.
 func (s *Store) withdraw(ctx context.Context, name string) error {
-	key := holderKey(name, s.peer)
+	key := s.holderKey(name, s.peer)
 	kv, err := s.etcd.get(ctx, key)
 	if err != nil || !s.isGone(name) {
 		return err
 	}
 	if kv != nil {
-		_, err = s.etcd.txn(ctx, []compare{modIs(key, kv.ModRevision)}, remove(key))
+		_, _, err = s.etcd.txn(ctx, []compare{modIs(key, kv.ModRevision)}, remove(key))
 	}
 	if err == nil {
 		err = s.sweep(ctx, name)
@@ -151,31 +174,42 @@ func (s *Store) keep() {
 	defer s.busy.Done()
 	tick := time.NewTicker(s.o.TTL / 3)
 	defer tick.Stop()
+	away := false
 	for {
 		select {
 		case <-s.life.Done():
 			return
 		case <-tick.C:
 		}
-		ctx, cancel := context.WithTimeout(s.life, s.o.TTL)
-		if err := s.look(ctx); err != nil && s.life.Err() == nil {
+		err := s.look()
+		switch {
+		case s.life.Err() != nil:
+			return
+		case err == nil && away:
+			s.o.Warnf("all is well again")
+		case err != nil && !away:
+			s.o.Warnf("%v; it is tried again", err)
+		case err != nil:
 			s.o.Logf("%v", err)
 		}
-		cancel()
+		away = err != nil
 	}
 }
 
-func (s *Store) look(ctx context.Context) error {
+// look gives a third of the TTL to the lease, and as much to all else: the lease does not end in
+// between.
+func (s *Store) look() error {
 	lease := s.leaseNow()
+	ctx, cancel := context.WithTimeout(s.life, s.o.TTL/3)
 	alive, err := s.etcd.keepAlive(ctx, lease)
-	if isNotFound(err) {
-		alive, err = false, nil
-	}
+	cancel()
 	if err != nil {
 		return err
 	}
+	ctx, cancel = context.WithTimeout(s.life, s.o.TTL/3)
+	defer cancel()
 	if !alive {
-		s.o.Logf("the lease was lost; what is held is announced again")
+		s.o.Warnf("the lease was lost; what is held is announced again")
 		if err := s.renew(ctx, lease); err != nil {
 			return err
 		}
@@ -231,8 +265,12 @@ func (s *Store) lookAt(ctx context.Context, h *held) error {
 		}
 		return err
 	}
-	kv, err := s.etcd.get(ctx, holderKey(h.name, s.peer))
+	kv, err := s.etcd.get(ctx, s.holderKey(h.name, s.peer))
 	if err != nil || kv != nil {
+		return err
+	}
+	// Or else the key went with the lease, which the next look finds out.
+	if alive, err := s.etcd.keepAlive(ctx, lease); err != nil || !alive {
 		return err
 	}
 	return s.drop(h)
@@ -248,12 +286,14 @@ func (s *Store) drop(h *held) error {
 	s.mu.Unlock()
 	err := s.engine.UnregisterAll(h.buffers)
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if err != nil {
 		h.settled = true
+		s.mu.Unlock()
 		return err
 	}
 	delete(s.held, h.name)
-	s.o.Logf("checkpoint %q was deleted; it is served no more", h.name)
+	close(h.over)
+	s.mu.Unlock()
+	s.o.Warnf("checkpoint %q was deleted; it is served no more", h.name)
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sort"
+	"time"
 )
 
 // What calls fail with, found by errors.Is.
@@ -39,6 +40,7 @@ type Holder struct {
 // A Directory reads and deletes what is known of checkpoints, without an engine.
 type Directory struct {
 	etcd *etcd
+	keys
 }
 
 // NewDirectory reaches the directory in etcd: "etcd://host:port[,host:port]...", or "etcds://" for
@@ -48,14 +50,17 @@ func NewDirectory(address string) (*Directory, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Directory{c}, nil
+	return &Directory{c, keysOfCluster()}, nil
 }
+
+// Close ends the connections to etcd.
+func (d *Directory) Close() { d.etcd.http.CloseIdleConnections() }
 
 func (d *Directory) find(ctx context.Context, name string) (*checkpoint, error) {
 	if err := checkName("the name", name); err != nil {
 		return nil, err
 	}
-	kv, err := d.etcd.get(ctx, checkpointKey(name))
+	kv, err := d.etcd.get(ctx, d.checkpointKey(name))
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +77,7 @@ func (d *Directory) Find(ctx context.Context, name string) (Info, error) {
 		return Info{}, err
 	}
 	info := infoOf(name, c)
-	err = d.etcd.list(ctx, holdersKey(name), false, func(kv *keyValue) { info.add(c, kv) })
+	err = d.etcd.list(ctx, d.holdersKey(name), false, func(kv *keyValue) { info.add(c, kv) })
 	if err == nil && len(info.Holders) == 0 {
 		err = fmt.Errorf("p2pstore: %q: %w", name, ErrNotFound)
 	}
@@ -102,8 +107,8 @@ func (i *Info) add(c *checkpoint, kv *keyValue) {
 // of those whose holders have all died is cleared away.
 func (d *Directory) List(ctx context.Context, prefix string) ([]Info, error) {
 	all, known := map[string]*Info{}, map[string]*checkpoint{}
-	err := d.etcd.list(ctx, checkpointKey(prefix), false, func(kv *keyValue) {
-		name, err := nameOf(kv.Key)
+	err := d.etcd.list(ctx, d.checkpointKey(prefix), false, func(kv *keyValue) {
+		name, err := d.nameOf(kv.Key)
 		if err != nil {
 			return // no key of a store
 		}
@@ -119,8 +124,8 @@ func (d *Directory) List(ctx context.Context, prefix string) ([]Info, error) {
 		return nil, err
 	}
 	// Second, so that whoever has come between is missing and not taken for dead.
-	err = d.etcd.list(ctx, checkpointHolders(prefix), false, func(kv *keyValue) {
-		if name, err := checkpointOf(kv.Key); err == nil && known[name] != nil {
+	err = d.etcd.list(ctx, d.holdersFrom(prefix), false, func(kv *keyValue) {
+		if name, err := d.checkpointOf(kv.Key); err == nil && known[name] != nil {
 			all[name].add(known[name], kv)
 		}
 	})
@@ -130,9 +135,7 @@ func (d *Directory) List(ctx context.Context, prefix string) ([]Info, error) {
 	out := make([]Info, 0, len(all))
 	for name, info := range all {
 		if info.Err == nil && len(info.Holders) == 0 {
-			if err := d.sweep(ctx, name); err != nil {
-				return nil, err
-			}
+			d.sweep(ctx, name) // as far as this user may write
 			continue
 		}
 		out = append(out, *info)
@@ -144,21 +147,29 @@ func (d *Directory) List(ctx context.Context, prefix string) ([]Info, error) {
 // sweep removes the description of a checkpoint that nobody holds. A description is only ever
 // written together with a holder, so that there is none that is about to get its first.
 func (d *Directory) sweep(ctx context.Context, name string) error {
-	_, err := d.etcd.txn(ctx, []compare{noneBelow(holdersKey(name))}, remove(checkpointKey(name)))
+	_, _, err := d.etcd.txn(ctx, []compare{noneBelow(d.holdersKey(name))}, remove(d.checkpointKey(name)))
 	return err
 }
 
+// deletedFor is how long etcd remembers that a checkpoint was deleted.
+const deletedFor = time.Hour
+
 // Delete makes everybody forget a checkpoint. Those who hold it notice within a few seconds, and
-// serve it no more.
+// serve it no more; those who cannot reach etcd now, when they can within the hour.
 func (d *Directory) Delete(ctx context.Context, name string) error {
 	if err := checkName("the name", name); err != nil {
 		return err
 	}
-	kv, err := d.etcd.get(ctx, checkpointKey(name))
+	kv, err := d.etcd.get(ctx, d.checkpointKey(name))
 	if err != nil {
 		return err
 	}
-	_, err = d.etcd.txn(ctx, []compare{}, remove(checkpointKey(name)), removeBelow(holdersKey(name)))
+	lease, err := d.etcd.grant(ctx, deletedFor)
+	if err != nil {
+		return err
+	}
+	_, _, err = d.etcd.txn(ctx, []compare{}, remove(d.checkpointKey(name)),
+		removeBelow(d.holdersKey(name)), put(d.deletedKey(name), []byte{}, lease))
 	if err == nil && kv == nil {
 		err = fmt.Errorf("p2pstore: %q: %w", name, ErrNotFound)
 	}

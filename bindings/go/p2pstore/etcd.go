@@ -34,7 +34,7 @@ type etcd struct {
 	http           http.Client
 
 	mu      sync.Mutex
-	current int // the endpoint that answered last
+	current int // the endpoint to ask first: none that failed last
 	token   string
 }
 
@@ -131,7 +131,7 @@ func newEtcd(address string) (*etcd, error) {
 		}
 	default:
 		return nil, fmt.Errorf("p2pstore: metadata %q: checkpoints are kept in etcd alone: "+
-			"etcd://host:port", address)
+			"etcd://host:port", withoutLogin(scheme, rest))
 	}
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 		user, password, _ := strings.Cut(rest[:at], ":")
@@ -140,7 +140,8 @@ func newEtcd(address string) (*etcd, error) {
 	for _, host := range strings.Split(strings.TrimRight(rest, "/"), ",") {
 		u, err := url.Parse(base + host)
 		if err != nil || u.Hostname() == "" || u.Path != "" || u.RawQuery != "" {
-			return nil, fmt.Errorf("p2pstore: metadata %q: %q is no host:port", address, host)
+			return nil, fmt.Errorf("p2pstore: metadata %q: %q is no host:port",
+				withoutLogin(scheme, rest), host)
 		}
 		if u.Port() == "" {
 			u.Host += ":2379"
@@ -148,6 +149,11 @@ func newEtcd(address string) (*etcd, error) {
 		c.endpoints = append(c.endpoints, u.String())
 	}
 	return c, nil
+}
+
+// withoutLogin is an address as it may be shown.
+func withoutLogin(scheme, rest string) string {
+	return scheme + "://" + rest[strings.LastIndexByte(rest, '@')+1:]
 }
 
 func unescape(s string) string {
@@ -220,8 +226,8 @@ func (c *etcd) wantsLogin(err error) bool {
 			strings.Contains(told.text, "revision in header is old"))
 }
 
-// call asks the endpoint that answered last, or else the others in turn. Whatever is asked here may
-// be asked twice.
+// call asks the endpoint that answered last, or else the others in turn; they share the time that ctx
+// leaves. Whatever is asked here may be asked twice.
 func (c *etcd) call(ctx context.Context, path string, request, reply any) error {
 	err := c.callAny(ctx, path, request, reply)
 	if err == nil || !c.wantsLogin(err) {
@@ -265,24 +271,41 @@ func (c *etcd) callAny(ctx context.Context, path string, request, reply any) err
 	c.mu.Unlock()
 	for i := range c.endpoints {
 		at := (first + i) % len(c.endpoints)
-		err = c.callOne(ctx, c.endpoints[at], path, token, body, reply)
+		one, cancel := context.WithTimeout(ctx, share(ctx, len(c.endpoints)-i))
+		err = c.callOne(one, c.endpoints[at], path, token, body, reply)
+		cancel()
 		if err == nil || !isAway(err) {
-			c.mu.Lock()
-			c.current = at
-			c.mu.Unlock()
+			c.askFirst(at)
 			return err
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() == context.Canceled {
 			return ctx.Err()
+		}
+		c.askFirst((at + 1) % len(c.endpoints))
+		if ctx.Err() != nil {
+			return err
 		}
 	}
 	return err
 }
 
+func (c *etcd) askFirst(at int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.current = at
+}
+
+// share is the time for one of the endpoints that are left to ask.
+func share(ctx context.Context, endpoints int) time.Duration {
+	end, limited := ctx.Deadline()
+	if each := time.Until(end) / time.Duration(endpoints); limited && each < callTimeout {
+		return each
+	}
+	return callTimeout
+}
+
 func (c *etcd) callOne(ctx context.Context, endpoint, path, token string, body []byte,
 	reply any) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint+"/v3/"+path,
 		bytes.NewReader(body))
 	if err != nil {
@@ -368,13 +391,17 @@ func (c *etcd) list(ctx context.Context, prefix string, keysOnly bool,
 	}
 }
 
-// txn does all operations if all comparisons hold, and says whether they did.
-func (c *etcd) txn(ctx context.Context, when []compare, then ...operation) (bool, error) {
+// txn does all operations if all comparisons hold, and says whether they did, in which revision.
+func (c *etcd) txn(ctx context.Context, when []compare, then ...operation) (revision int64, done bool,
+	err error) {
 	var reply struct {
+		Header struct {
+			Revision int64 `json:"revision,string"`
+		} `json:"header"`
 		Succeeded bool `json:"succeeded"`
 	}
-	err := c.call(ctx, "kv/txn", map[string]any{"compare": when, "success": then}, &reply)
-	return reply.Succeeded, err
+	err = c.call(ctx, "kv/txn", map[string]any{"compare": when, "success": then}, &reply)
+	return reply.Header.Revision, reply.Succeeded, err
 }
 
 func (c *etcd) grant(ctx context.Context, ttl time.Duration) (int64, error) {
@@ -386,7 +413,7 @@ func (c *etcd) grant(ctx context.Context, ttl time.Duration) (int64, error) {
 	return reply.ID, err
 }
 
-// keepAlive says whether the lease still lives; it has its full time again then.
+// keepAlive says whether the lease lives; it has its full time again then.
 func (c *etcd) keepAlive(ctx context.Context, lease int64) (bool, error) {
 	var reply struct {
 		Result struct {
@@ -394,6 +421,9 @@ func (c *etcd) keepAlive(ctx context.Context, lease int64) (bool, error) {
 		} `json:"result"`
 	}
 	err := c.call(ctx, "lease/keepalive", map[string]any{"ID": lease}, &reply)
+	if isNotFound(err) {
+		return false, nil
+	}
 	return reply.Result.TTL > 0, err
 }
 

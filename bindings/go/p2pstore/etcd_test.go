@@ -6,10 +6,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 )
 
 func serve(t *testing.T, answer func(w http.ResponseWriter, r *http.Request)) string {
@@ -46,6 +48,12 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("%q was taken", address)
 		}
 	}
+	for _, address := range []string{"http://me:secret@h:1", "etcd://me:secret@h:x", "etcd://me:se@cret@"} {
+		_, err := newEtcd(address)
+		if err == nil || strings.Contains(err.Error(), "cret") {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
 }
 
 // One endpoint that is away or without a leader gives way to the next.
@@ -70,6 +78,23 @@ func TestEndpoints(t *testing.T) {
 	_, err := client(t, "127.0.0.1:1,"+leaderless).get(context.Background(), "key")
 	if err == nil || !strings.Contains(err.Error(), "no leader") {
 		t.Error(err)
+	}
+}
+
+// One that takes connections and says nothing leaves the next its share of the time, and is not asked
+// first again.
+func TestSilentEndpoint(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	good := serve(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, `{}`) })
+	c := client(t, silent.Addr().String()+","+good)
+	short, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if _, err := c.get(short, "key"); err != nil || c.current != 1 {
+		t.Errorf("%v; asks endpoint %d first", err, c.current)
 	}
 }
 

@@ -159,7 +159,7 @@ func (f *fetching) fail(err error) {
 // look asks etcd who holds the checkpoint. Without an answer the old one serves on.
 func (f *fetching) look() {
 	now := map[string]*source{}
-	err := f.s.etcd.list(f.ctx, holdersKey(f.name), false, func(kv *keyValue) {
+	err := f.s.etcd.list(f.ctx, f.s.holdersKey(f.name), false, func(kv *keyValue) {
 		h, err := readHolder(f.checkpoint, kv.Value)
 		if err != nil {
 			f.s.o.Logf("the record of a holder of %q is broken: %s: %v", f.name, kv.Key, err)
@@ -323,15 +323,15 @@ func (f *fetching) take(at int, from *source) error {
 	f.mu.Lock()
 	remote := from.holder.Addresses[part.buffer] + part.offset
 	f.mu.Unlock()
-	err = b.Submit([]te.Request{{Op: te.Read, Local: local, Target: segment, Offset: remote}},
-		&te.SubmitOptions{Timeout: f.s.o.ShardTimeout})
+	// How long a peer may be silent is the engine's to say; a shard may be large.
+	err = b.Submit([]te.Request{{Op: te.Read, Local: local, Target: segment, Offset: remote}}, nil)
 	if err == nil {
 		err = b.Wait(from.alive)
 	}
 	if err != nil && from.alive.Err() != nil && f.ctx.Err() == nil {
 		err = errors.New("it is there no more")
 	}
-	if err == nil && len(f.Sums) > 0 && !f.s.o.NoChecksums &&
+	if err == nil && f.s.checks(f.checkpoint) &&
 		crc32.Checksum(local, castagnoli) != f.sum(at) {
 		err = errors.New("its bytes are not those that were registered")
 	}

@@ -3,49 +3,64 @@
 package p2pstore
 
 import (
+	"crypto/rand"
+	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"math"
 	"net/url"
+	"os"
+	"strconv"
 	"strings"
 )
 
-// Keys of etcd. A checkpoint has one description, and one key per holder, which hangs on the lease
-// of that holder. Names are escaped, so that a '/' in them begins nothing new.
-const (
-	checkpointKeys = "mooncake/te_p2p/checkpoint/"
-	holderKeys     = "mooncake/te_p2p/holder/"
-)
+// keys of etcd, by the prefix of the cluster. A checkpoint has one description; one key per holder,
+// which hangs on the lease of that; and, once it was deleted, for a while one that says so. Names are
+// escaped, so that a '/' in them begins nothing new.
+type keys string
 
-func checkpointKey(name string) string { return checkpointKeys + url.PathEscape(name) }
-func holdersKey(name string) string    { return holderKeys + url.PathEscape(name) + "/" }
-func holderKey(name, peer string) string {
-	return holdersKey(name) + url.PathEscape(peer)
+// keysOfCluster are the keys where the engine, too, has its own.
+func keysOfCluster() keys {
+	cluster := os.Getenv("MC_METADATA_CLUSTER_ID")
+	if cluster != "" && !strings.HasSuffix(cluster, "/") {
+		cluster += "/"
+	}
+	return keys("mooncake/" + cluster + "te_p2p/")
 }
 
-// checkpointHolders is where the keys of the holders of all checkpoints begin whose names begin so.
-func checkpointHolders(prefix string) string { return holderKeys + url.PathEscape(prefix) }
+func (k keys) checkpoints() string                { return string(k) + "checkpoint/" }
+func (k keys) holders() string                    { return string(k) + "holder/" }
+func (k keys) checkpointKey(name string) string   { return k.checkpoints() + url.PathEscape(name) }
+func (k keys) deletedKey(name string) string      { return string(k) + "deleted/" + url.PathEscape(name) }
+func (k keys) holdersKey(name string) string      { return k.holdersFrom(name) + "/" }
+func (k keys) holderKey(name, peer string) string { return k.holdersKey(name) + url.PathEscape(peer) }
+
+// holdersFrom is where the keys of the holders of all checkpoints begin whose names begin so.
+func (k keys) holdersFrom(prefix string) string { return k.holders() + url.PathEscape(prefix) }
 
 // nameOf is the checkpoint that a key describes.
-func nameOf(key []byte) (string, error) {
-	return url.PathUnescape(strings.TrimPrefix(string(key), checkpointKeys))
+func (k keys) nameOf(key []byte) (string, error) {
+	return url.PathUnescape(strings.TrimPrefix(string(key), k.checkpoints()))
 }
 
 // checkpointOf is the checkpoint whose holder has that key.
-func checkpointOf(key []byte) (string, error) {
-	name, _, _ := strings.Cut(strings.TrimPrefix(string(key), holderKeys), "/")
+func (k keys) checkpointOf(key []byte) (string, error) {
+	name, _, _ := strings.Cut(strings.TrimPrefix(string(key), k.holders()), "/")
 	return url.PathUnescape(name)
 }
 
-// Limits of what is believed of a record; a terabyte in shards of 1 MiB is within them.
+// Limits of what is believed of a record. The description and the first holder go to etcd as one
+// request, which by etcd's default has 1.5 MiB at most: enough for 200000 shards with checksums.
 const (
 	maxShards  = 1 << 20
 	maxBuffers = 1 << 20
 	maxName    = 512
-	maxRecord  = 64 << 20
+	maxRecord  = 3 << 19
+	maxRequest = maxRecord - 64<<10 // what stands around the records is within the rest
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -56,6 +71,8 @@ type checkpoint struct {
 	ShardSize uint64   `json:"shard_size"`
 	// Sums are the CRC-32C of the shards, 4 bytes each, least first; empty if not to be checked.
 	Sums []byte `json:"crc32c,omitempty"`
+	// ID is random, where there are no Sums: nothing else tells one content from another then.
+	ID string `json:"id,omitempty"`
 
 	first []int // number of the first shard of each buffer, and of all shards at the end
 }
@@ -74,6 +91,7 @@ type holder struct {
 	Addresses []uint64 `json:"addresses"`      // of its buffers, in its memory
 	// Shards that it has, as bits, least first; nil if it has all.
 	Shards []byte `json:"shards,omitempty"`
+	ID     string `json:"id,omitempty"` // that of the description
 }
 
 func (h *holder) has(i int) bool {
@@ -138,7 +156,7 @@ func (c *checkpoint) all() []shard {
 func (c *checkpoint) sum(i int) uint32 { return binary.LittleEndian.Uint32(c.Sums[4*i:]) }
 
 func (c *checkpoint) same(other *checkpoint) bool {
-	if c.ShardSize != other.ShardSize || string(c.Sums) != string(other.Sums) {
+	if c.ShardSize != other.ShardSize || c.ID != other.ID || string(c.Sums) != string(other.Sums) {
 		return false
 	}
 	return sameSizes(c.Sizes, other.Sizes)
@@ -163,6 +181,9 @@ func readCheckpoint(name string, value []byte) (*checkpoint, error) {
 	if err == nil {
 		err = c.lay()
 	}
+	if err == nil && len(c.Sums) == 0 && c.ID == "" {
+		err = errors.New("it has neither checksums nor an id")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("p2pstore: the record of checkpoint %q is broken: %w", name, err)
 	}
@@ -174,8 +195,11 @@ func readHolder(c *checkpoint, value []byte) (*holder, error) {
 	if err := readJSON(value, h); err != nil {
 		return nil, err
 	}
-	if h.Segment == "" || len(h.Segment) > maxName || strings.IndexByte(h.Segment, 0) >= 0 {
-		return nil, errors.New("it names no segment")
+	if err := checkPeer(h.Segment); err != nil {
+		return nil, err
+	}
+	if h.ID != c.ID {
+		return nil, errors.New("it belongs to another checkpoint of that name")
 	}
 	if len(h.Addresses) != len(c.Sizes) {
 		return nil, fmt.Errorf("%d addresses for %d buffers", len(h.Addresses), len(c.Sizes))
@@ -191,6 +215,30 @@ func readHolder(c *checkpoint, value []byte) (*holder, error) {
 	return h, nil
 }
 
+// newID is for a checkpoint without checksums.
+func newID() (string, error) {
+	var id [16]byte
+	_, err := rand.Read(id[:])
+	return hex.EncodeToString(id[:]), err
+}
+
+// checkLength tells, before any is computed, whether etcd takes the records of a new checkpoint.
+func (c *checkpoint) checkLength(sums bool) error {
+	const digits = 21 // of a number, and a comma
+	length := digits * len(c.Sizes)
+	for _, size := range c.Sizes {
+		length += len(strconv.FormatUint(size, 10)) + 1
+	}
+	if sums {
+		length += base64.StdEncoding.EncodedLen(4 * c.shards())
+	}
+	if length > maxRequest {
+		return fmt.Errorf("its %d buffers and %d shards need a record of %d bytes, of which etcd takes %d: "+
+			"larger shards, or fewer buffers, need less", len(c.Sizes), c.shards(), length, maxRequest)
+	}
+	return nil
+}
+
 func readJSON(value []byte, out any) error {
 	if len(value) > maxRecord {
 		return fmt.Errorf("%d bytes are too many", len(value))
@@ -204,6 +252,15 @@ func toJSON(v any) []byte {
 		panic(err) // numbers, text and bytes can always be written
 	}
 	return text
+}
+
+// checkPeer refuses what is no engine: a name with a '/' may be a file of this host, which would be
+// read and served.
+func checkPeer(name string) error {
+	if strings.IndexByte(name, '/') >= 0 {
+		return fmt.Errorf("p2pstore: %.40q is not the name of a peer: it has a '/'", name)
+	}
+	return checkName("the name of a peer,", name)
 }
 
 func checkName(what, name string) error {

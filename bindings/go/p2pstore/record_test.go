@@ -40,14 +40,24 @@ func TestShards(t *testing.T) {
 }
 
 func TestKeys(t *testing.T) {
+	for cluster, want := range map[string]string{
+		"": "mooncake/te_p2p/checkpoint/x", "a": "mooncake/a/te_p2p/checkpoint/x",
+		"a/b/": "mooncake/a/b/te_p2p/checkpoint/x",
+	} {
+		t.Setenv("MC_METADATA_CLUSTER_ID", cluster)
+		if got := keysOfCluster().checkpointKey("x"); got != want {
+			t.Errorf("%s, not %s", got, want)
+		}
+	}
+	k := keysOfCluster()
 	for _, name := range []string{"a", "a/b", "ü%2F", "%", " ", "a/", "\xff"} {
-		if got, err := nameOf([]byte(checkpointKey(name))); err != nil || got != name {
+		if got, err := k.nameOf([]byte(k.checkpointKey(name))); err != nil || got != name {
 			t.Errorf("%q has become %q, %v", name, got, err)
 		}
-		if got, err := checkpointOf([]byte(holderKey(name, "x/y"))); err != nil || got != name {
+		if got, err := k.checkpointOf([]byte(k.holderKey(name, "x/y"))); err != nil || got != name {
 			t.Errorf("%q has become %q, %v", name, got, err)
 		}
-		if strings.HasPrefix(holderKey(name+"/b", "x"), holdersKey(name)) {
+		if strings.HasPrefix(k.holderKey(name+"/b", "x"), k.holdersKey(name)) {
 			t.Errorf("%q has holders of another", name)
 		}
 	}
@@ -70,6 +80,7 @@ var brokenCheckpoints = map[string]string{
 	`{"sizes":[18446744073709551616],"shard_size":1}`:                    "broken",
 	`{"sizes":[8],"shard_size":4,"crc32c":"AAAA"}`:                       "3 bytes of checksums",
 	`{"sizes":[8],"shard_size":4,"crc32c":"!"}`:                          "broken",
+	`{"sizes":[8],"shard_size":4}`:                                       "neither checksums nor an id",
 }
 
 func TestBrokenCheckpoints(t *testing.T) {
@@ -93,6 +104,8 @@ func TestBrokenHolders(t *testing.T) {
 	for _, text := range []string{"", "7", "{}", `{"segment":"s"}`, `{"segment":"s","addresses":[1]}`,
 		`{"segment":"","addresses":[1,2]}`, `{"segment":"a\u0000b","addresses":[1,2]}`,
 		`{"segment":"s","addresses":[18446744073709551600,2]}`,
+		`{"segment":"file:///etc/passwd","addresses":[0,0]}`, `{"segment":"nvmeof/x","addresses":[0,0]}`,
+		`{"segment":"s","addresses":[1,2],"id":"another"}`,
 		`{"segment":"s","addresses":[1,2],"shards":"AAAA"}`,
 		`{"segment":"s","addresses":[1,2],"shards":7}`,
 		`{"segment":"` + strings.Repeat("s", maxName+1) + `","addresses":[1,2]}`} {
@@ -123,6 +136,41 @@ func TestMangledRecords(t *testing.T) {
 			if got, err := readHolder(c, text); err == nil {
 				got.has(c.shards() - 1)
 			}
+		}
+	}
+}
+
+// What etcd would not take is refused before anything is computed; what is let through fits.
+func TestRecordLength(t *testing.T) {
+	for _, n := range []struct {
+		size, shardSize uint64
+		buffers         int
+		sums, fits      bool
+	}{{1 << 40, 1 << 20, 1, true, false}, {1 << 40, 1 << 20, 1, false, true},
+		{1 << 40, 6 << 20, 1, true, true}, {1 << 30, 1 << 30, 100000, true, false},
+		{1 << 30, 1 << 30, 40000, true, true}} {
+		c := &checkpoint{ShardSize: n.shardSize}
+		for len(c.Sizes) < n.buffers {
+			c.Sizes = append(c.Sizes, n.size)
+		}
+		if err := c.lay(); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.checkLength(n.sums); (err == nil) != n.fits {
+			t.Errorf("%+v: %v", n, err)
+		}
+		if !n.fits {
+			continue
+		}
+		h := holder{Segment: strings.Repeat("\x01", maxName), Gold: true, Addresses: make([]uint64, n.buffers)}
+		for i := range h.Addresses {
+			h.Addresses[i] = math.MaxUint64
+		}
+		if n.sums {
+			c.Sums = make([]byte, 4*c.shards())
+		}
+		if got := len(toJSON(c)) + len(toJSON(h)); got > maxRecord-8<<10 {
+			t.Errorf("%+v: %d bytes", n, got)
 		}
 	}
 }

@@ -29,40 +29,56 @@ type Options struct {
 	Engine te.Options
 	// Etcd is where checkpoints are announced, "etcd://host:port"; if empty, Engine.Metadata.
 	Etcd string
-	// TTL is after how long without a sign of life a peer is forgotten; 10 seconds by default.
+	// TTL is after how long without a sign of life a peer is forgotten: 10 seconds by default, 1 second
+	// to a day.
 	TTL time.Duration
-	// Parallel is how many shards are fetched at once; 8 by default.
+	// Parallel is how many shards are fetched at once, each by a thread of its own: 8 by default, 1024
+	// at most.
 	Parallel int
-	// ShardTimeout is how long one peer may take for one shard; 30 seconds by default.
-	ShardTimeout time.Duration
 	// Patience is how long GetReplica goes on while nobody gives what is missing; 15 seconds by
 	// default, longer than TTL so that who died is known to be dead.
 	Patience time.Duration
-	// NoChecksums leaves shards unchecked. Needed for memory of devices.
+	// NoChecksums leaves shards unchecked. Needed for memory of devices. A checkpoint that is registered
+	// so has one origin, as nothing tells whether a second one has the same bytes.
 	NoChecksums bool
-	// Logf, if not nil, is told what happens beside the calls.
-	Logf func(format string, args ...any)
+	// Warnf, if not nil, is told what a user should know: that the lease was lost, that etcd is away and
+	// back, that a checkpoint was deleted. Logf is told what else happens beside the calls.
+	Warnf, Logf func(format string, args ...any)
 }
 
-func (o *Options) setDefaults() {
+const (
+	minTTL, maxTTL = time.Second, 24 * time.Hour
+	maxParallel    = 1024
+)
+
+// setDefaults fills in what is not given, and refuses what cannot work.
+func (o *Options) setDefaults() error {
 	if o.Etcd == "" {
 		o.Etcd = o.Engine.Metadata
 	}
-	if o.TTL <= 0 {
+	if o.TTL == 0 {
 		o.TTL = 10 * time.Second
 	}
-	if o.Parallel <= 0 {
+	if o.Parallel == 0 {
 		o.Parallel = 8
-	}
-	if o.ShardTimeout <= 0 {
-		o.ShardTimeout = 30 * time.Second
 	}
 	if o.Patience <= 0 {
 		o.Patience = 15 * time.Second
 	}
-	if o.Logf == nil {
-		o.Logf = func(string, ...any) {}
+	quiet := func(string, ...any) {}
+	if o.Warnf == nil {
+		o.Warnf = quiet
 	}
+	if o.Logf == nil {
+		o.Logf = quiet
+	}
+	if o.TTL < minTTL || o.TTL > maxTTL {
+		return fmt.Errorf("p2pstore: a TTL of %v is not from %v to %v", o.TTL, minTTL, maxTTL)
+	}
+	if o.Parallel < 0 || o.Parallel > maxParallel {
+		return fmt.Errorf("p2pstore: %d shards at once are not 1 to %d", o.Parallel, maxParallel)
+	}
+	return nil
 }
 
 // A Store is one peer. All methods may be called from any goroutine.
@@ -99,13 +115,19 @@ type held struct {
 	// called. The lease is the one on which this peer's key hangs; 0 until all is announced.
 	settled bool
 	lease   int64
+	// revision of etcd in which it was announced last; 0 before.
+	revision int64
+	// over is closed when this peer holds it no more.
+	over chan struct{}
 	// announcing is held while this peer's key is written.
 	announcing sync.Mutex
 }
 
 // Open starts an engine, and the lease on which hangs what this peer announces.
 func Open(ctx context.Context, o Options) (*Store, error) {
-	o.setDefaults()
+	if err := o.setDefaults(); err != nil {
+		return nil, err
+	}
 	d, err := NewDirectory(o.Etcd)
 	if err != nil {
 		return nil, err
@@ -117,10 +139,14 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{Directory: d, o: o, engine: engine, held: map[string]*held{},
 		gone: map[string]bool{}}
 	if s.peer, err = engine.Name(); err == nil {
+		err = checkPeer(s.peer)
+	}
+	if err == nil {
 		s.lease, err = d.etcd.grant(ctx, o.TTL)
 	}
 	if err != nil {
 		engine.Close()
+		d.Close()
 		return nil, err
 	}
 	s.life, s.end = context.WithCancel(context.Background())
@@ -145,8 +171,9 @@ func (s *Store) Close(ctx context.Context) error {
 	s.end()
 	s.busy.Wait()
 	err := s.etcd.revoke(ctx, s.lease)
-	for name := range s.held {
+	for name, h := range s.held {
 		s.gone[name] = true
+		close(h.over)
 	}
 	for name := range s.gone {
 		if err == nil {
@@ -154,7 +181,21 @@ func (s *Store) Close(ctx context.Context) error {
 		}
 	}
 	s.engine.Close()
+	s.Directory.Close()
 	return err
+}
+
+// Done is closed when this peer does not hold the checkpoint, or no more: it was withdrawn here, or
+// deleted by anybody, or the store is closed.
+func (s *Store) Done(name string) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h := s.held[name]; h != nil {
+		return h.over
+	}
+	none := make(chan struct{})
+	close(none)
+	return none
 }
 
 // begin reserves a name for a call, whose context ends with the store; done must be called after it.
@@ -167,6 +208,7 @@ func (s *Store) begin(ctx context.Context, h *held) (_ context.Context, done fun
 	if s.held[h.name] != nil {
 		return nil, nil, fmt.Errorf("p2pstore: %q is held by this peer already", h.name)
 	}
+	h.over = make(chan struct{})
 	s.held[h.name] = h
 	delete(s.gone, h.name)
 	s.busy.Add(1)
@@ -215,6 +257,7 @@ func (s *Store) settle(h *held, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.held, h.name)
+	close(h.over)
 	if s.closed {
 		return fmt.Errorf("p2pstore: %q: %w", h.name, ErrClosed)
 	}
@@ -231,14 +274,19 @@ func sizesOf(buffers []*te.Memory) []uint64 {
 
 // Register announces the buffers as a checkpoint, to be fetched in shards of at most maxShardSize
 // bytes. They must stay as they are until Unregister. Another peer may register the same bytes under
-// the same name, as a second origin; other bytes are refused with ErrExists.
+// the same name, as a second origin; other bytes are refused with ErrExists. If progress is not nil
+// it is told how many bytes have their checksums, by one goroutine at a time.
 func (s *Store) Register(ctx context.Context, name string, buffers []*te.Memory,
-	maxShardSize uint64) error {
+	maxShardSize uint64, progress func(done, total uint64)) error {
 	if err := checkName("the name", name); err != nil {
 		return err
 	}
 	c := &checkpoint{Sizes: sizesOf(buffers), ShardSize: maxShardSize}
-	if err := c.lay(); err != nil {
+	err := c.lay()
+	if err == nil {
+		err = c.checkLength(!s.o.NoChecksums)
+	}
+	if err != nil {
 		return fmt.Errorf("p2pstore: checkpoint %q: %w", name, err)
 	}
 	h := &held{name: name, gold: true, buffers: buffers, checkpoint: c}
@@ -247,37 +295,64 @@ func (s *Store) Register(ctx context.Context, name string, buffers []*te.Memory,
 		return err
 	}
 	defer done()
-	if !s.o.NoChecksums {
-		c.Sums = sums(c, buffers)
+	if s.o.NoChecksums {
+		c.ID, err = newID()
+	} else {
+		c.Sums, err = sums(ctx, c, buffers, progress)
 	}
-	if err = s.register(h); err == nil {
+	if err == nil {
+		err = s.register(h)
+	}
+	if err == nil {
 		err = s.announce(ctx, h, true)
 	}
 	return s.settle(h, err)
 }
 
 // sums computes the checksums of all shards, by all CPUs.
-func sums(c *checkpoint, buffers []*te.Memory) []byte {
+func sums(ctx context.Context, c *checkpoint, buffers []*te.Memory,
+	progress func(done, total uint64)) ([]byte, error) {
 	shards := c.all()
 	out := make([]byte, 4*len(shards))
 	var next int64 = -1
 	var all sync.WaitGroup
+	var telling sync.Mutex
+	done, total := uint64(0), c.size()
+	tell := func(n int) {
+		telling.Lock()
+		defer telling.Unlock()
+		if done += uint64(n); progress != nil {
+			progress(done, total)
+		}
+	}
 	for i := 0; i < runtime.GOMAXPROCS(0); i++ {
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			for {
-				at := int(atomic.AddInt64(&next, 1))
-				if at >= len(shards) {
-					return
-				}
-				sum := crc32.Checksum(shards[at].in(buffers), castagnoli)
+			for at := int(atomic.AddInt64(&next, 1)); at < len(shards); at = int(atomic.AddInt64(&next, 1)) {
+				sum := sumOf(ctx, shards[at].in(buffers), tell)
 				binary.LittleEndian.PutUint32(out[4*at:], sum)
 			}
 		}()
 	}
 	all.Wait()
-	return out
+	return out, ctx.Err()
+}
+
+// sumOf is of no use once ctx has ended.
+func sumOf(ctx context.Context, b []byte, tell func(n int)) uint32 {
+	const piece = 16 << 20
+	sum := uint32(0)
+	for len(b) > 0 && ctx.Err() == nil {
+		n := len(b)
+		if n > piece {
+			n = piece
+		}
+		sum = crc32.Update(sum, castagnoli, b[:n])
+		tell(n)
+		b = b[n:]
+	}
+	return sum
 }
 
 func (p shard) in(buffers []*te.Memory) []byte {
@@ -305,6 +380,10 @@ func (s *Store) GetReplica(ctx context.Context, name string, buffers []*te.Memor
 	}
 	defer done()
 	if err = s.register(h); err == nil {
+		// Before the first shard: the origin may leave, and the description does not go with it.
+		err = s.announce(ctx, h, false)
+	}
+	if err == nil {
 		err = s.fetch(ctx, h, progress)
 	}
 	if err == nil {
@@ -313,18 +392,21 @@ func (s *Store) GetReplica(ctx context.Context, name string, buffers []*te.Memor
 	return s.settle(h, err)
 }
 
-// announceReplica tells that all is here. Where etcd cannot be told now, the keeper tells it later.
+// announceReplica tells that all is here. Where etcd cannot be told now, the keeper tells it later; but
+// without checksums, nothing other than that it is still the same checkpoint says that nothing is mixed.
 func (s *Store) announceReplica(ctx context.Context, h *held) error {
 	s.mu.Lock()
 	h.lease = 0
 	s.mu.Unlock()
 	err := s.announce(ctx, h, false)
-	if err == nil || errors.Is(err, ErrDeleted) || ctx.Err() != nil {
+	if err == nil || errors.Is(err, ErrDeleted) || ctx.Err() != nil || !s.checks(h.checkpoint) {
 		return err
 	}
-	s.o.Logf("checkpoint %q is here; it is announced when etcd allows: %v", h.name, err)
+	s.o.Warnf("checkpoint %q is here; it is announced when etcd allows: %v", h.name, err)
 	return nil
 }
+
+func (s *Store) checks(c *checkpoint) bool { return len(c.Sums) > 0 && !s.o.NoChecksums }
 
 func brief(sizes []uint64) string {
 	if len(sizes) > 8 {
@@ -370,5 +452,6 @@ func (s *Store) release(ctx context.Context, name string, gold bool) error {
 		return err
 	}
 	delete(s.held, name)
+	close(h.over)
 	return told
 }

@@ -26,7 +26,7 @@ import (
 const usage = `usage: p2p-store COMMAND [options] [argument]...
 
   register NAME FILE...  read the files into memory, one buffer each, register them as a checkpoint
-                         and serve it until SIGINT or SIGTERM
+                         and serve it until SIGINT or SIGTERM, or until it is deleted
   get NAME               fetch a checkpoint from those who have it, then serve it like them
   list [PREFIX]          what checkpoints there are, and who has how much of them
   delete NAME            make everybody forget a checkpoint
@@ -57,10 +57,10 @@ func parse(args []string, out io.Writer) (o options, words []string, err error) 
 	f.Int64Var(&o.seed, "seed", 1, "register: of the random bytes")
 	f.StringVar(&o.output, "output", "", "get: write the buffers to `folder`/buffer-0 and so on")
 	f.BoolVar(&o.leave, "leave", false, "get: end when all is here, do not serve it")
-	f.IntVar(&o.parallel, "parallel", 8, "get: how many shards are fetched at once")
+	f.IntVar(&o.parallel, "parallel", 8, "get: how many shards are fetched at once, by a thread each")
 	f.DurationVar(&o.patience, "patience", 15*time.Second,
 		"get: how long to go on while nobody gives what is missing")
-	f.DurationVar(&o.ttl, "ttl", 10*time.Second, "how long a peer that died is remembered")
+	f.DurationVar(&o.ttl, "ttl", 10*time.Second, "how long a peer that died is remembered, 1s to 24h")
 	f.BoolVar(&o.noChecksums, "no_checksums", false, "neither compute checksums of shards nor check them")
 	f.BoolVar(&o.verbose, "verbose", false, "say what goes on")
 	for {
@@ -132,6 +132,7 @@ func list(ctx context.Context, o options, prefix string) error {
 	if err != nil {
 		return err
 	}
+	defer d.Close()
 	all, err := d.List(ctx, prefix)
 	if err != nil {
 		return err
@@ -162,6 +163,7 @@ func remove(ctx context.Context, o options, name string) error {
 	if err != nil {
 		return err
 	}
+	defer d.Close()
 	if err := d.Delete(ctx, name); err != nil {
 		return err
 	}
@@ -170,9 +172,11 @@ func remove(ctx context.Context, o options, name string) error {
 }
 
 func openStore(ctx context.Context, o options) (*p2pstore.Store, error) {
-	logf := func(format string, args ...any) {
-		fmt.Fprintf(os.Stderr, "p2p-store: "+format+"\n", args...)
+	warnf := func(format string, args ...any) {
+		text := strings.TrimPrefix(fmt.Sprintf(format, args...), "p2pstore: ")
+		fmt.Fprintf(os.Stderr, "p2p-store: %s\n", text)
 	}
+	logf := warnf
 	if !o.verbose {
 		logf = nil
 	}
@@ -184,7 +188,7 @@ func openStore(ctx context.Context, o options) (*p2pstore.Store, error) {
 		Engine: te.Options{Metadata: o.metadata, Name: name, Address: o.address,
 			NoDiscover: o.protocol != ""},
 		TTL: o.ttl, Parallel: o.parallel, Patience: o.patience, NoChecksums: o.noChecksums,
-		Logf: logf,
+		Warnf: warnf, Logf: logf,
 	})
 	if err == nil && o.protocol != "" {
 		if err = s.Engine().Install(o.protocol, ""); err != nil {
@@ -222,7 +226,7 @@ func register(ctx context.Context, o options, name string, files []string) error
 	if err != nil {
 		return err
 	}
-	if err := s.Register(ctx, name, buffers, shardSize); err != nil {
+	if err := s.Register(ctx, name, buffers, shardSize, progress("checked "+name)); err != nil {
 		return err
 	}
 	info, err := s.Find(ctx, name)
@@ -230,8 +234,16 @@ func register(ctx context.Context, o options, name string, files []string) error
 		return err
 	}
 	fmt.Printf("registered %s: %s\n", name, describe(info))
-	<-ctx.Done()
+	serve(ctx, s, name)
 	return nil
+}
+
+// serve returns when the program is to end, or has nothing to serve any more.
+func serve(ctx context.Context, s *p2pstore.Store, name string) {
+	select {
+	case <-ctx.Done():
+	case <-s.Done(name):
+	}
 }
 
 func generate(e *te.Engine, o options) ([]*te.Memory, error) {
@@ -330,7 +342,7 @@ func get(ctx context.Context, o options, name string) error {
 	if o.leave {
 		return s.DeleteReplica(ctx, name)
 	}
-	<-ctx.Done()
+	serve(ctx, s, name)
 	return nil
 }
 
