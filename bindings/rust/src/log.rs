@@ -63,7 +63,10 @@ extern "C" fn receive(_arg: *mut c_void, level: c_int, line: *const c_char) {
     let sink = unsafe { std::mem::transmute::<*mut (), LogSink>(sink) };
     // SAFETY: the library passes a string that lives during the call.
     let line = unsafe { CStr::from_ptr(line) }.to_string_lossy();
-    let _ = panic::catch_unwind(|| sink(LogLevel::of(level), &line));
+    if let Err(payload) = panic::catch_unwind(|| sink(LogLevel::of(level), &line)) {
+        // Its destructor may panic in turn.
+        std::mem::forget(payload);
+    }
 }
 
 /// Sends log lines to a function, or with `None` back to where they go by default.
@@ -93,6 +96,14 @@ mod tests {
         LINES.lock().unwrap().push((level, line.to_string()));
     }
 
+    struct PanicsAgain;
+
+    impl Drop for PanicsAgain {
+        fn drop(&mut self) {
+            panic!("a panic of a sink stays with it");
+        }
+    }
+
     fn fail() {
         let refused = Engine::builder().option("MC_NO_SUCH_OPTION", "1").build();
         assert!(matches!(refused, Err(Error::NotFound(_))));
@@ -113,7 +124,7 @@ mod tests {
         assert!(LINES.lock().unwrap().is_empty());
         set_log_level(LogLevel::Warn);
 
-        set_log_sink(Some(|_, _| panic!("a panic of a sink stays with it")));
+        set_log_sink(Some(|_, _| std::panic::panic_any(PanicsAgain)));
         fail();
         set_log_sink(None);
         fail();
