@@ -8,6 +8,8 @@ use std::os::raw::{c_char, c_int, c_uint, c_void};
 pub type te_segment = i32;
 pub type te_batch = u64;
 pub type te_prep = u64;
+/// An enum in C, as wide as an int.
+pub type te_log_level = c_int;
 
 pub const TE_LOCAL_SEGMENT: te_segment = 0;
 
@@ -40,7 +42,7 @@ pub struct te_engine {
     _private: [u8; 0],
 }
 
-pub type te_log_sink = extern "C" fn(arg: *mut c_void, level: c_int, line: *const c_char);
+pub type te_log_sink = extern "C" fn(arg: *mut c_void, level: te_log_level, line: *const c_char);
 
 #[repr(C)]
 pub struct te_options {
@@ -121,7 +123,7 @@ extern "C" {
     pub fn te_errname(err: c_int) -> *const c_char;
     pub fn te_errmsg() -> *const c_char;
     pub fn te_log_set_sink(sink: Option<te_log_sink>, arg: *mut c_void);
-    pub fn te_log_set_level(level: c_int);
+    pub fn te_log_set_level(level: te_log_level);
     pub fn te_options_init_size(o: *mut te_options, size: usize);
     pub fn te_option_set(o: *mut te_options, name: *const c_char, value: *const c_char) -> c_int;
     pub fn te_options_fini(o: *mut te_options);

@@ -2,36 +2,63 @@
 //! The declarations against te.h itself, by a C program that prints what the compiler makes of it.
 use super::*;
 use crate::error::{ErrorClass, ErrorKind};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::{size_of, MaybeUninit};
 use std::path::PathBuf;
 use std::process::Command;
 use std::{env, fs};
 
-/// te.h, where the crate lies in the tree that it belongs to.
+/// te.h in TRANSFER_ENGINE_INCLUDE_DIR, where it has to be, else where the crate lies in the tree that
+/// it belongs to.
 fn header() -> Option<PathBuf> {
-    let folder = env::var_os("TRANSFER_ENGINE_INCLUDE_DIR").map(PathBuf::from);
-    let tree = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../include");
-    Some(folder.unwrap_or(tree).join("te.h")).filter(|path| path.exists())
+    if let Some(folder) = env::var_os("TRANSFER_ENGINE_INCLUDE_DIR") {
+        let path = PathBuf::from(folder).join("te.h");
+        assert!(path.exists(), "{} is missing", path.display());
+        return Some(path);
+    }
+    let tree = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../include/te.h");
+    Some(tree).filter(|path| path.exists())
+}
+
+/// A folder that goes with its last use.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = env::temp_dir().join(format!("te-rust-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Compiles C that includes te.h; what the compiler says if it does not take it.
+fn compile(folder: &Folder, body: &str, flags: &[&str]) -> Option<Result<(), String>> {
+    let source = folder.0.join("abi.c");
+    let header = header()?;
+    fs::write(&source, format!("#include <stdio.h>\n#include \"{}\"\n{body}", header.display()))
+        .unwrap();
+    let cc = env::var("TE_TEST_CC").or_else(|_| env::var("CC")).unwrap_or_else(|_| "cc".into());
+    let built = Command::new(cc).current_dir(&folder.0).args(flags).arg(&source).output();
+    let built = built.expect("a C compiler");
+    let said = String::from_utf8_lossy(&built.stderr).into_owned();
+    Some(if built.status.success() { Ok(()) } else { Err(said) })
 }
 
 /// What the program prints: a name and a number on each line.
 fn ask_compiler(name: &str, body: &str) -> Option<BTreeMap<String, i64>> {
-    let header = header()?;
-    let folder = env::temp_dir().join(format!("te-rust-{name}-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
-    let (source, program) = (folder.join("abi.c"), folder.join("abi"));
-    let text = format!(
-        "#include <stdio.h>\n#include \"{}\"\n#define P(name, value) \
-         printf(\"%s %lld\\n\", name, (long long)(value))\nint main(void)\n{{\n{body}return 0;\n}}\n",
-        header.display()
+    let folder = Folder::new(name);
+    let body = format!(
+        "#define P(name, value) printf(\"%s %lld\\n\", name, (long long)(value))\n\
+         int main(void)\n{{\n{body}return 0;\n}}\n"
     );
-    fs::write(&source, text).unwrap();
-    let cc = env::var("TE_TEST_CC").or_else(|_| env::var("CC")).unwrap_or_else(|_| "cc".into());
-    let built = Command::new(cc).arg(&source).arg("-o").arg(&program).status();
-    assert!(built.expect("a C compiler").success());
-    let out = Command::new(&program).output().unwrap();
-    fs::remove_dir_all(&folder).unwrap();
+    compile(&folder, &body, &["-o", "abi"])?.unwrap();
+    let out = Command::new(folder.0.join("abi")).output().unwrap();
     let rows = String::from_utf8(out.stdout).unwrap();
     Some(
         rows.lines()
@@ -128,30 +155,72 @@ fn errors_are_those_of_the_header() {
     }
 }
 
-/// Names of functions, and how many arguments each has, of text in which declarations end in ");" or
-/// ") -> ...".
-fn functions<'t>(text: &'t str, before: &str) -> BTreeMap<&'t str, usize> {
+/// The C type of one of Rust.
+fn c_type(rust: &str) -> String {
+    for (before, after) in [("*mut ", " *"), ("*const ", " *")] {
+        if let Some(pointee) = rust.strip_prefix(before) {
+            let constant = if before == "*const " { " const" } else { "" };
+            return c_type(pointee) + constant + after;
+        }
+    }
+    let named = match rust {
+        "c_int" => "int",
+        "c_uint" => "unsigned",
+        "c_char" => "char",
+        "c_void" => "void",
+        "usize" => "size_t",
+        "u64" => "uint64_t",
+        "u32" => "uint32_t",
+        "i64" => "int64_t",
+        "te_log_level" => "enum te_log_level",
+        "te_status" => "struct te_status",
+        "te_stats" => "struct te_stats",
+        "Option<te_log_sink>" => "te_log_sink",
+        other => other,
+    };
+    named.to_string()
+}
+
+/// The functions of sys.rs: a name, and a declaration in C.
+fn prototypes() -> BTreeMap<&'static str, String> {
     let mut found = BTreeMap::new();
-    for part in text.split(before).skip(1) {
+    for part in include_str!("../sys.rs").split("    pub fn ").skip(1) {
         let head = part.split(';').next().unwrap();
         let (name, rest) = head.split_once('(').unwrap();
-        let arguments = rest.rsplit_once(')').map_or("", |(inside, _)| inside).trim();
-        let count = arguments.split(',').filter(|a| !matches!(a.trim(), "" | "void")).count();
-        let name = name.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap();
-        found.insert(name, count);
+        let (inside, result) = rest.rsplit_once(')').unwrap();
+        let types: Vec<String> = inside
+            .split(',')
+            .filter_map(|argument| argument.split_once(':'))
+            .map(|(_, rust)| c_type(rust.trim()))
+            .collect();
+        let types = if types.is_empty() { "void".into() } else { types.join(", ") };
+        let result = result.trim().strip_prefix("-> ").map_or("void".into(), c_type);
+        found.insert(name, format!("{result} {name}({types});\n"));
     }
     found
 }
 
 #[test]
 fn functions_are_those_of_the_header() {
-    let header = match header() {
-        Some(path) => fs::read_to_string(path).unwrap(),
+    let ours = prototypes();
+    let folder = Folder::new("functions");
+    // Of the same type, or it does not compile.
+    let sink = "typedef void (*te_log_sink)(void *, enum te_log_level, const char *);\n";
+    let body: String = std::iter::once(sink).chain(ours.values().map(String::as_str)).collect();
+    match compile(&folder, &body, &["-fsyntax-only"]) {
+        Some(taken) => taken.unwrap(),
         None => return,
-    };
-    let mut theirs = functions(&header, "\nTE_API ");
-    for several in ["te_register_batch", "te_unregister_batch"] {
-        assert!(theirs.remove(several).is_some()); // of no use here: regions come one by one
     }
-    assert_eq!(functions(include_str!("../sys.rs"), "    pub fn "), theirs);
+    let other = body.replacen("size_t", "int", 1);
+    assert!(compile(&folder, &other, &["-fsyntax-only"]).unwrap().is_err());
+
+    let header = fs::read_to_string(header().unwrap()).unwrap();
+    let theirs: BTreeSet<&str> = header
+        .split("\nTE_API ")
+        .skip(1)
+        .filter_map(|part| part.split('(').next()?.rsplit([' ', '*']).next())
+        // Of no use here: regions come one by one.
+        .filter(|name| !["te_register_batch", "te_unregister_batch"].contains(name))
+        .collect();
+    assert_eq!(ours.keys().copied().collect::<BTreeSet<_>>(), theirs);
 }
