@@ -3,7 +3,7 @@
 //! looks by itself.
 
 use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const NAME: &str = "transfer_engine";
@@ -14,7 +14,10 @@ fn pkg_config(args: &[&str], folders: &[&Path]) -> Result<String, String> {
     let mut command = Command::new(&program);
     command.args(args).arg(NAME);
     if !folders.is_empty() {
-        let path = env::join_paths(folders).map_err(|e| e.to_string())?;
+        let before = env::var_os("PKG_CONFIG_PATH").unwrap_or_default();
+        let before = env::split_paths(&before).filter(|p| !p.as_os_str().is_empty());
+        let all = folders.iter().map(PathBuf::from).chain(before);
+        let path = env::join_paths(all).map_err(|e| e.to_string())?;
         command.env("PKG_CONFIG_PATH", path);
     }
     let out = command.output().map_err(|e| format!("{program}: {e}"))?;
@@ -42,6 +45,7 @@ fn link_static(dir: Option<&str>) {
     let mut beside = Vec::new();
     if let Some(dir) = dir.map(Path::new) {
         println!("cargo:rustc-link-search=native={}", dir.display());
+        println!("cargo:rerun-if-changed={}", dir.join(format!("lib{NAME}.a")).display());
         beside.push(dir.join("pkgconfig"));
         beside.extend(dir.parent().map(Path::to_path_buf));
     }
@@ -64,12 +68,22 @@ fn link_shared(dir: Option<&str>) {
     }
 }
 
+/// TRANSFER_ENGINE_LIB_DIR as an absolute path. It may be relative to this package, where cargo runs
+/// this program; empty is the same as unset.
+fn folder() -> Option<String> {
+    let dir = env::var("TRANSFER_ENGINE_LIB_DIR").ok().filter(|dir| !dir.is_empty())?;
+    match std::fs::canonicalize(&dir) {
+        Ok(path) => Some(path.to_str().expect("a path in UTF-8").to_string()),
+        Err(why) => panic!("TRANSFER_ENGINE_LIB_DIR={dir}: {why}"),
+    }
+}
+
 fn main() {
     for name in ["TRANSFER_ENGINE_LIB_DIR", "PKG_CONFIG", "PKG_CONFIG_PATH"] {
         println!("cargo:rerun-if-env-changed={name}");
     }
     println!("cargo:rerun-if-changed=build.rs");
-    let dir = env::var("TRANSFER_ENGINE_LIB_DIR").ok();
+    let dir = folder();
     if env::var_os("CARGO_FEATURE_STATIC").is_some() {
         link_static(dir.as_deref());
     } else {

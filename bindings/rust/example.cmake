@@ -8,9 +8,10 @@ endif()
 
 set(te_rust_target_dir ${PROJECT_BINARY_DIR}/rust)
 add_custom_target(transfer_engine_bench_rust ALL
-    COMMAND ${CMAKE_COMMAND} -E env CARGO_TARGET_DIR=${te_rust_target_dir}
+    COMMAND ${CMAKE_COMMAND} -E env --unset=CARGO_BUILD_TARGET
             TRANSFER_ENGINE_LIB_DIR=${PROJECT_BINARY_DIR}/lib
             ${TE_CARGO} build --quiet --offline --locked --release --example transfer_engine_bench
+            --target-dir ${te_rust_target_dir}
     COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/bin
     COMMAND ${CMAKE_COMMAND} -E copy_if_different
             ${te_rust_target_dir}/release/examples/transfer_engine_bench
