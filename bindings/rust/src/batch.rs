@@ -19,7 +19,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::os::raw::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const REASON: usize = 1024;
 const FOR_EVER: i64 = -1;
@@ -302,26 +302,39 @@ impl<'a> Batch<'a> {
     /// Waits until every request submitted so far is over. The bytes moved if all completed, else why
     /// the first one that did not failed.
     pub fn wait(&self) -> Result<u64> {
-        // SAFETY: as above.
-        check(unsafe { sys::te_wait(self.engine.raw(), self.id, FOR_EVER) })?;
-        self.outcome()
+        loop {
+            // SAFETY: as above.
+            check(unsafe { sys::te_wait(self.engine.raw(), self.id, FOR_EVER) })?;
+            if let Some(bytes) = self.outcome()? {
+                return Ok(bytes);
+            }
+        }
     }
 
     /// The same, for so long at most: `None` if some are unfinished then. Nothing is cancelled.
     pub fn wait_timeout(&self, time: Duration) -> Result<Option<u64>> {
-        // SAFETY: as above.
-        let rc = unsafe { sys::te_wait(self.engine.raw(), self.id, milliseconds(time)) };
-        match check(rc) {
-            Ok(_) => self.outcome().map(Some),
-            Err(Error::Timeout(_)) => Ok(None),
-            Err(error) => Err(error),
+        let end = Instant::now().checked_add(time);
+        loop {
+            let rest = end.map_or(time, |end| end.saturating_duration_since(Instant::now()));
+            // SAFETY: as above.
+            let rc = unsafe { sys::te_wait(self.engine.raw(), self.id, milliseconds(rest)) };
+            match check(rc) {
+                Ok(_) => {}
+                Err(Error::Timeout(_)) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+            if let Some(bytes) = self.outcome()? {
+                return Ok(Some(bytes));
+            }
         }
     }
 
-    fn outcome(&self) -> Result<u64> {
+    /// How the batch ended; `None` if it goes on, since another thread has submitted more.
+    fn outcome(&self) -> Result<Option<u64>> {
         let overall = self.overall()?;
         let kind = match overall.error {
-            None if overall.state == State::Completed => return Ok(overall.bytes),
+            None if overall.state == State::Completed => return Ok(Some(overall.bytes)),
+            None if !overall.state.is_terminal() => return Ok(None),
             kind => kind.unwrap_or(ErrorKind::System),
         };
         for task in 0..self.len() {
