@@ -17,7 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-const AGAIN: Duration = Duration::from_millis(10);
+const AGAIN: Duration = Duration::from_millis(1);
+const AGAIN_MAX: Duration = Duration::from_millis(250);
 
 #[derive(Default)]
 struct Left {
@@ -57,8 +58,10 @@ impl Tracker {
             batch::end(engine, id);
         }
         for addr in left.regions {
+            let mut pause = AGAIN;
             while region::unregister(engine, addr).is_err() {
-                thread::sleep(AGAIN);
+                thread::sleep(pause);
+                pause = AGAIN_MAX.min(2 * pause);
             }
         }
     }
