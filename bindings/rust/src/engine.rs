@@ -42,7 +42,7 @@ impl Drop for Handle {
 }
 
 /// How to make an [`Engine`]; from [`Engine::builder`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use]
 pub struct EngineBuilder {
     metadata: String,
@@ -112,7 +112,21 @@ impl EngineBuilder {
         check(unsafe { sys::te_engine_create(&options.raw, &mut out) })?;
         let handle = NonNull::new(out)
             .ok_or_else(|| Error::System("te_engine_create() gave no engine".into()))?;
-        Ok(Engine { handle: Arc::new(Handle(handle)) })
+        Ok(Engine { handle: Arc::new(Handle::new(handle)) })
+    }
+}
+
+/// Values of options may be secrets, and so may the metadata's address: it has room for a password.
+impl fmt::Debug for EngineBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let options: Vec<&str> = self.options.iter().map(|(name, _)| name.as_str()).collect();
+        f.debug_struct("EngineBuilder")
+            .field("name", &self.name)
+            .field("address", &self.address)
+            .field("rpc_port", &self.rpc_port)
+            .field("auto_discover", &self.auto_discover)
+            .field("options", &options)
+            .finish_non_exhaustive()
     }
 }
 
