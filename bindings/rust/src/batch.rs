@@ -193,6 +193,10 @@ impl<'a> Batch<'a> {
     ///
     /// A target range that the peer has not got is no error here: such a request ends
     /// [`State::Invalid`].
+    ///
+    /// On the engine's own segment the target is a region of this engine, whatever its access. The batch
+    /// holds the regions of its requests, not these: one that is dropped too early stays registered
+    /// until the request is over.
     pub fn submit(&self, requests: &[Request<'_, 'a>]) -> Result<()> {
         self.submit_with(requests, &SubmitOptions::new())
     }
@@ -364,6 +368,7 @@ impl Drop for Batch<'_> {
             // What requests may still use is left to them.
             std::mem::forget(std::mem::take(&mut *self.held()));
         }
+        self.engine.end_left();
     }
 }
 

@@ -6,7 +6,7 @@ use crate::error::{check, Error, ErrorKind, Result};
 use crate::event::Events;
 use crate::notify::{self, Notification};
 use crate::observe::{Explanation, Stats};
-use crate::region::{Memory, Region, RegionOptions};
+use crate::region::{self, Memory, OwnedBytes, Region, RegionOptions};
 use crate::request::Request;
 use crate::scope::{self, Scope};
 use crate::segment::Segment;
@@ -15,12 +15,19 @@ use crate::text::{cut, or_null, to_c, written};
 use std::ffi::CString;
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 const EXPLANATION: usize = 16 << 10;
+const A_PASS: Duration = Duration::from_millis(100);
 
 /// The C engine. Everything that was made of it keeps it; the last owner ends it.
-pub(crate) struct Handle(NonNull<sys::te_engine>);
+pub(crate) struct Handle {
+    raw: NonNull<sys::te_engine>,
+    process: u32,
+    /// Memory of regions that are gone but could not be unregistered yet.
+    left: Mutex<Vec<Memory>>,
+}
 
 // SAFETY: every function of te.h may be called from any thread at any time, but for
 // te_engine_destroy(), which Drop calls once nobody else has the handle.
@@ -29,13 +36,62 @@ unsafe impl Send for Handle {}
 unsafe impl Sync for Handle {}
 
 impl Handle {
+    fn new(raw: NonNull<sys::te_engine>) -> Handle {
+        Handle { raw, process: std::process::id(), left: Mutex::default() }
+    }
+
     pub(crate) fn raw(&self) -> *mut sys::te_engine {
-        self.0.as_ptr()
+        self.raw.as_ptr()
+    }
+
+    /// Whether this is the process that made the engine, and not a forked child of it.
+    pub(crate) fn is_here(&self) -> bool {
+        std::process::id() == self.process
+    }
+
+    pub(crate) fn left(&self) -> MutexGuard<'_, Vec<Memory>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes memory that is still registered, for end_left() to end.
+    pub(crate) fn leave(&self, memory: Memory) {
+        self.left().push(memory);
+    }
+
+    /// Unregisters and frees what was left, as far as it can be by now. Each try may take a second
+    /// where a peer is stopped in the middle of writing, so a pass ends after the first that is slow.
+    pub(crate) fn end_left(&self) {
+        self.end_left_within(A_PASS);
+    }
+
+    fn end_left_within(&self, time: Duration) {
+        if !self.is_here() {
+            return; // a lock may be held for ever in a forked child
+        }
+        let began = Instant::now();
+        let mut left = std::mem::take(&mut *self.left());
+        let mut tried = Vec::new();
+        while let Some(memory) = left.pop() {
+            match region::unregister(self, memory.addr()) {
+                Ok(()) => memory.free(self),
+                Err(_) => tried.push(memory),
+            }
+            if began.elapsed() > time {
+                break;
+            }
+        }
+        // First in the list is last in the next pass.
+        tried.append(&mut left);
+        if !tried.is_empty() {
+            self.left().splice(0..0, tried);
+        }
     }
 }
 
 impl Drop for Handle {
+    /// Memory that is left even now is lost for good: a peer may be stopped in the middle of writing.
     fn drop(&mut self) {
+        self.end_left_within(Duration::MAX);
         // SAFETY: made by te_engine_create(), and this is the last use of it.
         unsafe { sys::te_engine_destroy(self.raw()) }
     }
@@ -247,13 +303,22 @@ impl Engine {
     /// Registers memory that the region owns from now on: `Vec<u8>` or `Box<[u8]>`. An [`Access`] alone
     /// does for the options. [`Region::into_vec`] gives the memory back. After an error it is freed.
     ///
+    /// Borrowed memory is for [`Engine::scope`]:
+    ///
+    /// ```compile_fail,E0277
+    /// # use transfer_engine::{Access, Engine};
+    /// # fn f(engine: &Engine, bytes: &mut [u8]) {
+    /// let region = engine.register(bytes, Access::ReadWrite);
+    /// # }
+    /// ```
+    ///
     /// [`Access`]: crate::Access
     pub fn register<'o>(
         &self,
-        memory: impl Into<Vec<u8>>,
+        memory: impl OwnedBytes,
         options: impl Into<RegionOptions<'o>>,
     ) -> Result<Region<'static>> {
-        Region::new(&self.handle, Memory::of_vec(memory.into()), &options.into())
+        Region::new(&self.handle, Memory::of_vec(memory.into_bytes()), &options.into())
     }
 
     /// Allocates zeroed, page-aligned memory at the location of the options (on a NUMA node, on a
@@ -274,10 +339,12 @@ impl Engine {
     /// # Safety
     ///
     /// `length` bytes at `addr` stay valid until the region is gone for good, which is when
-    /// [`Region::close`] has said so, or for ever if it is leaked; until then nothing but the region's
-    /// methods, other engines and atomic accesses touches them through Rust. They are initialised, and
-    /// writable unless nothing writes to them: no peer by the region's access, no request, no method.
-    /// Memory of a device comes with that device as its location.
+    /// [`Region::close`] has said so, or for ever if it is dropped or leaked; until then nothing but this
+    /// region's methods and the transfers of engines touches them, not another region either. They are
+    /// initialised, and writable unless nothing writes to them: no peer by the region's access, no
+    /// request, be it with the region as its memory or, on the engine's own segment, as its target, no
+    /// method. Memory of a device comes with that device as its location. A forked child does not use
+    /// `as_slice` and `as_mut_slice` of the region.
     pub unsafe fn register_raw<'o>(
         &self,
         addr: *mut u8,
@@ -371,7 +438,8 @@ impl Engine {
         Segment::open(&self.handle, name)
     }
 
-    /// This engine's own segment.
+    /// This engine's own segment. Requests on it are copies between regions of this engine, whatever
+    /// their [`Access`](crate::Access) says of peers.
     pub fn local_segment(&self) -> Segment {
         Segment::local(&self.handle)
     }

@@ -12,8 +12,9 @@
 //! For Rust this is memory that another thread writes: a `&[u8]` or `&mut [u8]` of it would be undefined
 //! behaviour. So a region takes its memory away, or borrows it for all of its life, and gives its bytes
 //! only by copy: [`Region::copy_to`] and [`Region::copy_from`] use relaxed atomic accesses, which at worst
-//! give a mix of old and new bytes while a transfer is under way. A program that knows the memory to be
-//! quiet avoids the copy with the unsafe [`Region::as_slice`], or takes the memory back with
+//! give a mix of old and new bytes while a transfer is under way. Of threads of this process one writes
+//! a region at a time, or several read it; the others wait. A program that knows the memory to be quiet
+//! avoids the copy with the unsafe [`Region::as_slice`], or takes the memory back with
 //! [`Region::into_vec`].
 //!
 //! # Memory that is not freed too early
@@ -30,8 +31,8 @@
 //! # Threads
 //!
 //! Everything here is `Send` and `Sync`: the C interface allows every call from any thread at any time,
-//! but for the end of an engine, which comes with its last owner. In a forked child every call fails with
-//! [`Error::Closed`].
+//! but for the end of an engine, which comes with its last owner. In a forked child every call of an
+//! engine of its parent fails with [`Error::Closed`], copies out of and into a region included.
 //!
 //! # Finding the library
 //!
@@ -39,6 +40,13 @@
 //! linker. The feature `static` links the archive.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn)]
 #![warn(clippy::undocumented_unsafe_blocks)]
+
+// The helpers of the tests name the crate as its users do.
+#[cfg(test)]
+extern crate self as transfer_engine;
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
 
 mod batch;
 mod engine;
@@ -63,7 +71,7 @@ pub use log::{set_log_level, set_log_sink, LogLevel, LogSink};
 pub use notify::Notification;
 pub use observe::{Explanation, Stats};
 pub use prepared::{Item, Prepared};
-pub use region::{Access, Region, RegionOptions};
+pub use region::{Access, CloseError, OwnedBytes, Region, RegionOptions};
 pub use request::{Opcode, Request, SubmitOptions};
 pub use scope::Scope;
 pub use segment::{RemoteBuffer, Segment};

@@ -108,3 +108,23 @@ impl fmt::Debug for Prepared<'_> {
         f.debug_struct("Prepared").field("id", &self.inner.id).field("len", &self.len).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{sys, Item};
+    use crate::common::engine;
+    use crate::{Access, ErrorKind};
+
+    #[test]
+    fn a_list_is_destroyed_with_its_last_owner() {
+        let engine = engine();
+        let region = engine.register(vec![0; 100], Access::LocalOnly).unwrap();
+        let item = Item { region: &region, range: 0..10, remote: region.addr() };
+        let list = engine.local_segment().prepare(&[item]).unwrap();
+        let id = list.inner.id();
+        drop(list);
+        // SAFETY: the engine lives; any number may be asked for.
+        let rc = unsafe { sys::te_prep_destroy(engine.raw(), id) };
+        assert_eq!(rc, ErrorKind::NotFound.code());
+    }
+}

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Registered memory.
 //!
-//! Peers read and write it at any time, so it is memory that other threads use: no reference to its
-//! bytes may exist, and what Rust does with them has to be atomic. [`Region::copy_from`] and
-//! [`Region::copy_to`] use relaxed atomic accesses of a word each. They never give undefined
-//! behaviour; beside a transfer of the same bytes they give some mix of old and new ones.
+//! Peers read and write it at any time, so it is memory that others use: no reference to its bytes may
+//! exist. [`Region::copy_from`] and [`Region::copy_to`] touch it by relaxed atomic accesses of a word
+//! each, which assume nothing of what is there: beside a transfer of the same bytes they give some mix
+//! of old and new ones. Accesses of different sizes must not meet even if they are atomic, so calls of
+//! several threads on one region are put in order by a lock, but for calls that only read.
 //!
 //! Who uses a region (a batch with requests on it, a prepared list) shares the ownership of its
-//! memory, so it is never freed too early, whatever is dropped first. A region that cannot be
-//! unregistered keeps its memory for ever.
+//! memory, so it is never freed too early, whatever is dropped first. Memory that cannot be
+//! unregistered yet is left to the engine's handle, which tries again.
 
 use crate::engine::Handle;
 use crate::error::{check, Error, Result};
@@ -22,11 +23,16 @@ use std::ops::Range;
 use std::os::raw::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 const WORD: usize = std::mem::size_of::<usize>();
 
 /// What peers may do with a region.
+///
+/// It does not bind the engine itself: requests on [`Engine::local_segment`] reach every region of the
+/// engine.
+///
+/// [`Engine::local_segment`]: crate::Engine::local_segment
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// Nothing: it serves the local sides of requests only.
@@ -85,18 +91,23 @@ impl From<Access> for RegionOptions<'_> {
 enum Owner {
     /// A Vec of that capacity.
     Vec(usize),
-    /// te_alloc().
-    Engine(Arc<Handle>),
+    /// te_alloc() of the engine that the memory is registered with.
+    Engine,
     /// The caller of an unsafe function, or a scope.
     Others,
 }
 
-/// Memory that can be registered.
+/// Memory that can be registered. Dropping it frees nothing.
 pub(crate) struct Memory {
     addr: NonNull<u8>,
     length: usize,
     owner: Owner,
 }
+
+// SAFETY: an address that one owner has; any thread may free what is below it.
+unsafe impl Send for Memory {}
+// SAFETY: nothing can be done with a reference but to read where the memory is.
+unsafe impl Sync for Memory {}
 
 impl Memory {
     pub(crate) fn of_vec(vec: Vec<u8>) -> Memory {
@@ -109,16 +120,12 @@ impl Memory {
         }
     }
 
-    pub(crate) fn alloc(
-        engine: &Arc<Handle>,
-        length: usize,
-        location: Option<&str>,
-    ) -> Result<Memory> {
+    pub(crate) fn alloc(engine: &Handle, length: usize, location: Option<&str>) -> Result<Memory> {
         let location = location.map(to_c).transpose()?;
         let mut out = std::ptr::null_mut();
         // SAFETY: the engine lives; the string is read during the call only.
         check(unsafe { sys::te_alloc(engine.raw(), length, or_null(&location), &mut out) })?;
-        Memory::at(out.cast(), length, Owner::Engine(engine.clone()))
+        Memory::at(out.cast(), length, Owner::Engine)
     }
 
     pub(crate) fn of_others(addr: *mut u8, length: usize) -> Result<Memory> {
@@ -134,32 +141,29 @@ impl Memory {
         Ok(Memory { addr, length, owner })
     }
 
+    pub(crate) fn addr(&self) -> usize {
+        self.addr.as_ptr() as usize
+    }
+
+    /// The Vec that it was.
     fn into_vec(self) -> Option<Vec<u8>> {
-        let memory = ManuallyDrop::new(self);
-        match memory.owner {
+        match self.owner {
             Owner::Vec(capacity) => {
-                let start = memory.addr.as_ptr();
-                // SAFETY: the parts of the Vec that of_vec() took apart, which nobody else frees.
-                Some(unsafe { Vec::from_raw_parts(start, memory.length, capacity) })
+                let start = self.addr.as_ptr();
+                // SAFETY: the parts of the Vec that of_vec() took apart, put together once.
+                Some(unsafe { Vec::from_raw_parts(start, self.length, capacity) })
             }
-            _ => None,
+            Owner::Engine | Owner::Others => None,
         }
     }
-}
 
-impl Drop for Memory {
-    fn drop(&mut self) {
-        match &self.owner {
-            Owner::Vec(capacity) => {
-                // SAFETY: the parts of the Vec that of_vec() took apart, freed once.
-                drop(unsafe { Vec::from_raw_parts(self.addr.as_ptr(), self.length, *capacity) });
-            }
-            Owner::Engine(engine) => {
-                // SAFETY: from te_alloc() of this engine, and not registered any more.
-                unsafe { sys::te_free(engine.raw(), self.addr.as_ptr().cast()) };
-            }
-            Owner::Others => {}
+    /// Frees memory that is not registered any more.
+    pub(crate) fn free(self, engine: &Handle) {
+        if let Owner::Engine = self.owner {
+            // SAFETY: from te_alloc() of this engine, and not registered any more.
+            unsafe { sys::te_free(engine.raw(), self.addr.as_ptr().cast()) };
         }
+        drop(self.into_vec());
     }
 }
 
@@ -168,13 +172,16 @@ pub(crate) struct Registered {
     engine: Arc<Handle>,
     addr: NonNull<u8>,
     length: usize,
+    /// None once it was given back.
     memory: Option<Memory>,
+    /// For whoever writes the memory through the region.
+    lock: RwLock<()>,
     host: bool,
     registered: bool,
     tracker: Option<Arc<Tracker>>,
 }
 
-// SAFETY: the memory is touched by atomic accesses only, but for what unsafe functions are told; the
+// SAFETY: the memory is touched under the lock only, but for what unsafe functions are told; the
 // engine's calls come from any thread.
 unsafe impl Send for Registered {}
 // SAFETY: as above.
@@ -223,8 +230,12 @@ impl Registered {
         Ok(unsafe { self.addr.as_ptr().add(range.start) })
     }
 
-    /// The same for the processor to touch, which it cannot in memory of a device.
+    /// The same for the processor to touch, which it cannot in memory of a device, nor in a forked
+    /// child, which has no memory of te_alloc().
     fn host_part(&self, start: usize, length: usize) -> Result<*mut u8> {
+        if !self.engine.is_here() {
+            return Err(Error::Closed("this is a forked child of the engine's process".into()));
+        }
         if !self.host {
             return Err(Error::Unsupported(
                 "the memory is a device's: move it by a request from or to memory of the host"
@@ -237,10 +248,14 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        if self.end().is_err() {
-            // Memory that peers may still touch is left to them.
-            std::mem::forget(self.memory.take());
+        let ended = self.end().is_ok();
+        match self.memory.take() {
+            Some(memory) if ended => memory.free(&self.engine),
+            // A scope tries again at its end, by itself.
+            Some(memory) if self.tracker.is_none() => self.engine.leave(memory),
+            _ => {}
         }
+        self.engine.end_left();
     }
 }
 
@@ -248,7 +263,10 @@ impl Drop for Registered {
 ///
 /// Peers may touch it at any time, so there are no references to its bytes: [`copy_from`] and
 /// [`copy_to`] move them in and out. Dropping the region unregisters the memory, once no batch and no
-/// prepared list uses it any more. A region that is leaked stays registered, and so does its memory.
+/// prepared list uses it any more. A region that is leaked stays registered, and so does its memory. One
+/// that is dropped while it cannot be unregistered, as the target of an unfinished request on the engine's
+/// own segment for instance, stays so until the engine can: that is tried with each region or batch of
+/// the engine that is dropped after it.
 ///
 /// `'a` is how long the memory lives: `'static` where the region owns it, else the [`Scope`].
 ///
@@ -276,16 +294,17 @@ impl<'a> Region<'a> {
         options: &RegionOptions<'_>,
         tracker: Option<&Arc<Tracker>>,
     ) -> Result<Region<'a>> {
-        let location = options.location.map(to_c).transpose()?;
         let mut inner = Registered {
             engine: engine.clone(),
             addr: memory.addr,
             length: memory.length,
             memory: Some(memory),
+            lock: RwLock::new(()),
             host: options.is_host(),
             registered: false,
             tracker: tracker.cloned(),
         };
+        let location = options.location.map(to_c).transpose()?;
         // SAFETY: the memory stays valid until it is unregistered; the string is read during the call.
         let rc = unsafe {
             sys::te_register(
@@ -326,10 +345,12 @@ impl<'a> Region<'a> {
     }
 
     /// Copies bytes into the region, from `offset` on. [`Error::Invalid`] if they do not fit,
-    /// [`Error::Unsupported`] for memory of a device.
+    /// [`Error::Unsupported`] for memory of a device, [`Error::Closed`] in a forked child. Other threads
+    /// that copy into or out of the region at the time wait.
     pub fn copy_from(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         let to = self.inner.host_part(offset, bytes.len())?;
-        // SAFETY: inside memory of the host that the region keeps valid.
+        let _alone = self.inner.lock.write().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: inside memory of the host that the region keeps valid, and no other thread is here.
         unsafe { store(to, bytes) };
         Ok(())
     }
@@ -339,7 +360,8 @@ impl<'a> Region<'a> {
     /// [`copy_from`]: Region::copy_from
     pub fn copy_to(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let from = self.inner.host_part(offset, bytes.len())?;
-        // SAFETY: inside memory of the host that the region keeps valid.
+        let _no_writer = self.inner.lock.read().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: inside memory of the host that the region keeps valid, and no thread writes here.
         unsafe { load(from, bytes) };
         Ok(())
     }
@@ -370,8 +392,10 @@ impl<'a> Region<'a> {
     ///
     /// # Safety
     ///
-    /// The memory is the host's, and as long as the reference lives nothing writes to it: no peer (by
-    /// the region's access, or since the program knows), no unfinished READ, no `copy_from`.
+    /// The memory is the host's, this process is not a forked child of the engine's, and as long as the
+    /// reference lives nothing writes to it: no peer (by the region's access, or since the program
+    /// knows), no unfinished READ, no unfinished WRITE on the engine's own segment, which [`Access`] does
+    /// not bind, with this memory as its target, no `copy_from`.
     pub unsafe fn as_slice(&self) -> &[u8] {
         // SAFETY: valid and initialised memory of that length; the caller says that it is quiet.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len()) }
@@ -381,8 +405,10 @@ impl<'a> Region<'a> {
     ///
     /// # Safety
     ///
-    /// The memory is the host's, and as long as the reference lives nothing else touches it: no peer (by
-    /// the region's access, or since the program knows) and no unfinished request.
+    /// The memory is the host's, this process is not a forked child of the engine's, and as long as the
+    /// reference lives nothing else touches it: no peer (by the region's access, or since the program
+    /// knows) and no unfinished request, be it as its region or, on the engine's own segment, as its
+    /// target.
     pub unsafe fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as above, and the caller says that nobody else looks.
         unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), self.len()) }
@@ -390,32 +416,84 @@ impl<'a> Region<'a> {
 
     /// Unregisters the memory: when this returns `Ok`, no peer can touch it any more. Else the region
     /// comes back with the error, [`Error::Busy`] while a batch or a prepared list uses it.
-    pub fn close(self) -> Result<(), (Region<'a>, Error)> {
+    pub fn close(self) -> Result<(), CloseError<'a>> {
         self.unregistered().map(drop)
     }
 
     /// The same, and gives the memory back if it came as `Vec` or `Box`; [`Error::Unsupported`] if not.
-    pub fn into_vec(self) -> Result<Vec<u8>, (Region<'a>, Error)> {
+    pub fn into_vec(self) -> Result<Vec<u8>, CloseError<'a>> {
         if !matches!(self.inner.memory, Some(Memory { owner: Owner::Vec(_), .. })) {
-            let why = Error::Unsupported("the region was not made of a Vec".into());
-            return Err((self, why));
+            let error = Error::Unsupported("the region was not made of a Vec".into());
+            return Err(CloseError { region: self, error });
         }
         let memory = self.unregistered()?.memory.take();
         Ok(memory.and_then(Memory::into_vec).unwrap_or_default())
     }
 
-    fn unregistered(self) -> Result<Registered, (Region<'a>, Error)> {
+    fn unregistered(self) -> Result<Registered, CloseError<'a>> {
         let life = self.life;
         let mut inner = Arc::try_unwrap(self.inner).map_err(|inner| {
-            let why = Error::Busy("a batch or a prepared list uses the region".into());
-            (Region { inner, life }, why)
+            let error = Error::Busy("a batch or a prepared list uses the region".into());
+            CloseError { region: Region { inner, life }, error }
         })?;
         match inner.end() {
             Ok(()) => Ok(inner),
-            Err(why) => Err((Region { inner: Arc::new(inner), life }, why)),
+            Err(error) => {
+                Err(CloseError { region: Region { inner: Arc::new(inner), life }, error })
+            }
         }
     }
 }
+
+/// Why a region could not be closed, and the region, which is as it was. `?` turns it into an
+/// [`Error`]; that drops the region.
+#[derive(Debug)]
+pub struct CloseError<'a> {
+    /// The region, for another try.
+    pub region: Region<'a>,
+    /// What stood in the way.
+    pub error: Error,
+}
+
+impl fmt::Display for CloseError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for CloseError<'_> {}
+
+impl From<CloseError<'_>> for Error {
+    fn from(failed: CloseError<'_>) -> Error {
+        failed.error
+    }
+}
+
+mod sealed {
+    pub trait Sealed {
+        fn into_bytes(self) -> Vec<u8>;
+    }
+}
+
+/// Bytes on the heap that their owner gives away: `Vec<u8>` and `Box<[u8]>`. What would have to be
+/// copied is not among them.
+pub trait OwnedBytes: sealed::Sealed {}
+
+impl sealed::Sealed for Vec<u8> {
+    fn into_bytes(self) -> Vec<u8> {
+        self
+    }
+}
+
+impl OwnedBytes for Vec<u8> {}
+
+impl sealed::Sealed for Box<[u8]> {
+    fn into_bytes(self) -> Vec<u8> {
+        self.into_vec()
+    }
+}
+
+impl OwnedBytes for Box<[u8]> {}
 
 impl fmt::Debug for Region<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -429,7 +507,7 @@ fn unaligned(addr: *const u8, length: usize) -> usize {
 }
 
 /// # Safety
-/// `to` is valid for writes of as many bytes as there are, and others access them atomically if at all.
+/// `to` is valid for writes of as many bytes as there are, and no other thread accesses them here.
 unsafe fn store(to: *mut u8, bytes: &[u8]) {
     let (head, rest) = bytes.split_at(unaligned(to, bytes.len()));
     let words = rest.chunks_exact(WORD);
@@ -452,8 +530,8 @@ unsafe fn store(to: *mut u8, bytes: &[u8]) {
 }
 
 /// # Safety
-/// `from` is valid for reads of as many bytes as there is room for, and others access them atomically
-/// if at all.
+/// `from` is valid for reads of as many bytes as there is room for, and no other thread calls store()
+/// on them.
 unsafe fn load(from: *const u8, bytes: &mut [u8]) {
     let length = bytes.len();
     let (head, rest) = bytes.split_at_mut(unaligned(from, length));
@@ -478,7 +556,119 @@ unsafe fn load(from: *const u8, bytes: &mut [u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{load, store};
+    use super::{check, load, store, sys};
+    use crate::common::{engine, engine_with_a_port, in_time, Peer, LONG, SERVED};
+    use crate::{Access, Engine, ErrorKind, Region, Segment};
+    use std::thread;
+    use std::time::Duration;
+
+    /// A batch that nothing of this crate knows, with a request on memory of this address to a peer that
+    /// does not answer.
+    fn unknown_batch(engine: &Engine, peer: &Peer, source: u64) -> (sys::te_batch, Segment) {
+        let (segment, remote) = peer.open(engine);
+        let request = sys::te_request {
+            opcode: sys::TE_WRITE,
+            source: source as *mut _,
+            target: segment.inner.id,
+            target_offset: remote,
+            length: SERVED as u64,
+        };
+        peer.stop();
+        let mut id = 0;
+        // SAFETY: the engine lives; the request is read during the call, its memory stays registered.
+        unsafe {
+            check(sys::te_batch_alloc(engine.raw(), 1, &mut id)).unwrap();
+            check(sys::te_submit(engine.raw(), id, &request, 1, std::ptr::null())).unwrap();
+        }
+        (id, segment)
+    }
+
+    fn cancel(engine: &Engine, id: sys::te_batch) {
+        // SAFETY: the engine lives.
+        unsafe {
+            check(sys::te_cancel(engine.raw(), id)).unwrap();
+            check(sys::te_wait(engine.raw(), id, LONG.as_millis() as i64)).unwrap();
+            check(sys::te_batch_free(engine.raw(), id)).unwrap();
+        }
+    }
+
+    fn is_freed(engine: &Engine, addr: u64) -> bool {
+        // SAFETY: the engine lives; any address may be asked for.
+        let rc = unsafe { sys::te_free(engine.raw(), addr as *mut _) };
+        rc == ErrorKind::NotFound.code()
+    }
+
+    #[test]
+    fn memory_of_the_engine_is_freed_with_its_region() {
+        let engine = engine();
+        for how in 0..3 {
+            let region = engine.alloc(100, Access::ReadWrite).unwrap();
+            let addr = region.addr();
+            match how {
+                0 => drop(region),
+                1 => region.close().unwrap(),
+                _ => drop(region.into_vec().unwrap_err()),
+            }
+            assert!(is_freed(&engine, addr));
+        }
+    }
+
+    fn is_kept_while_busy(make: impl FnOnce(&Engine) -> Region<'static>) -> (Engine, u64) {
+        let (engine, peer) = (engine(), Peer::start(1));
+        let region = make(&engine);
+        let addr = region.addr();
+        let (id, _segment) = unknown_batch(&engine, &peer, addr);
+        let again = region.close().unwrap_err();
+        assert_eq!(again.error.kind(), ErrorKind::Busy);
+        drop(again);
+        let left = || engine.handle.left().iter().map(|m| m.addr() as u64).collect::<Vec<_>>();
+        assert_eq!((left(), engine.stats().unwrap().regions), (vec![addr], 1));
+        drop(engine.batch(1).unwrap());
+        assert_eq!(left(), [addr]);
+        cancel(&engine, id);
+        drop(engine.batch(1).unwrap());
+        assert_eq!((left(), engine.stats().unwrap().regions), (vec![], 0));
+        (engine, addr)
+    }
+
+    #[test]
+    fn memory_that_is_busy_is_kept_until_it_is_not() {
+        is_kept_while_busy(|e| e.register(vec![1; SERVED], Access::LocalOnly).unwrap());
+        let (engine, addr) = is_kept_while_busy(|e| e.alloc(SERVED, Access::LocalOnly).unwrap());
+        assert!(is_freed(&engine, addr));
+    }
+
+    #[test]
+    fn an_engine_ends_that_has_memory_left() {
+        let (engine, peer) = (engine_with_a_port(), Peer::start(1));
+        let region = engine.register(vec![1; SERVED], Access::LocalOnly).unwrap();
+        drop(unknown_batch(&engine, &peer, region.addr()));
+        drop(region);
+        let name = engine.name().unwrap();
+        let other = crate::common::engine();
+        other.probe(&name).unwrap();
+        drop(engine);
+        assert!(other.probe(&name).is_err());
+    }
+
+    #[test]
+    fn a_scope_waits_until_its_memory_is_quiet() {
+        let (engine, peer) = (engine(), Peer::start(1));
+        in_time(move || {
+            let mut memory = vec![1u8; SERVED];
+            let ending = engine.scope(|scope| {
+                let region = scope.register(&mut memory, Access::LocalOnly).unwrap();
+                let engine = engine.clone();
+                let (id, _) = unknown_batch(&engine, &peer, region.addr());
+                thread::spawn(move || {
+                    thread::sleep(Duration::from_millis(300));
+                    cancel(&engine, id);
+                })
+            });
+            assert_eq!(engine.stats().unwrap().regions, 0);
+            ending.join().unwrap();
+        });
+    }
 
     #[test]
     fn copies_at_every_offset_and_size() {

@@ -3,15 +3,15 @@
 
 mod common;
 
-use common::{engine, pair, random_bytes, Random};
+use common::{engine, engine_with_a_port, pair, random_bytes, Random, LONG};
 use std::os::unix::io::{AsFd, AsRawFd};
 use std::time::Duration;
 use transfer_engine::{
-    Access, Engine, Error, ErrorKind, Item, Opcode, RegionOptions, Request, State, SubmitOptions,
+    Access, CloseError, Engine, Error, ErrorKind, Item, Opcode, RegionOptions, Request, State,
+    SubmitOptions,
 };
 
 const SIZE: usize = 1 << 20;
-const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn random_bytes_go_both_ways_at_any_offset_and_size() {
@@ -85,7 +85,7 @@ fn memory_of_every_origin() {
 
     drop(batch);
     assert!(boxed.into_vec().unwrap() == bytes);
-    let (pages, why) = pages.into_vec().unwrap_err();
+    let CloseError { region: pages, error: why } = pages.into_vec().unwrap_err();
     assert_eq!(why.kind(), ErrorKind::Unsupported);
     pages.close().unwrap();
 }
@@ -131,7 +131,7 @@ fn regions_in_use_stay_whoever_goes_first() {
     let peer = near.open(&far.name().unwrap()).unwrap();
     let batch = near.batch(4).unwrap();
     batch.submit(&[Request::write(&local, 0..SIZE, &peer, served.addr())]).unwrap();
-    let (local, why) = local.into_vec().unwrap_err();
+    let CloseError { region: local, error: why } = local.into_vec().unwrap_err();
     assert_eq!(why.kind(), ErrorKind::Busy);
     drop(local);
     drop(peer);
@@ -219,39 +219,88 @@ fn errors_say_what_and_why() {
 }
 
 #[test]
-fn cancelled_and_late_requests_leave_quiet_memory() {
+fn a_dropped_batch_leaves_quiet_memory() {
+    const LARGE: usize = 64 << 20;
     let (near, far) = pair();
-    let served = far.register(vec![1; 64 << 20], Access::ReadWrite).unwrap();
-    let local = near.register(vec![0; 64 << 20], Access::LocalOnly).unwrap();
+    let served = far.register(vec![1; LARGE], Access::Read).unwrap();
+    let local = near.register(vec![0; LARGE], Access::LocalOnly).unwrap();
     let peer = near.open(&far.name().unwrap()).unwrap();
-    let all = || Request::read(&local, 0..local.len(), &peer, served.addr());
-    for how in 0..3 {
+    for _ in 0..3 {
         let batch = near.batch(1).unwrap();
-        let options = match how {
-            0 => SubmitOptions::new().deadline(Duration::from_millis(1)),
-            _ => SubmitOptions::new(),
-        };
-        batch.submit_with(&[all()], &options).unwrap();
-        if how == 1 {
-            batch.cancel().unwrap();
-        }
-        if how < 2 {
-            let result = batch.wait(); // it may have been quicker
-            let state = batch.overall().unwrap().state;
-            match result {
-                Ok(bytes) => assert_eq!((bytes, state), (64 << 20, State::Completed)),
-                Err(e) if how == 0 => {
-                    assert_eq!((e.kind(), state), (ErrorKind::Timeout, State::Timeout));
-                }
-                Err(e) => assert_eq!((e.kind(), state), (ErrorKind::Canceled, State::Canceled)),
-            }
-        }
+        batch.submit(&[Request::read(&local, 0..LARGE, &peer, served.addr())]).unwrap();
         drop(batch);
-        let before = local.to_vec(0..local.len()).unwrap();
-        assert!(local.to_vec(0..local.len()).unwrap() == before);
-        local.fill(0..local.len(), 0).unwrap();
+        local.fill(0..LARGE, 0).unwrap();
+        assert!(local.to_vec(0..LARGE).unwrap().iter().all(|b| *b == 0));
     }
     local.close().unwrap();
+}
+
+#[test]
+fn a_target_dropped_too_early_is_freed_when_its_request_is_over() {
+    const LARGE: usize = 8 << 20;
+    let near = engine();
+    let here = near.local_segment();
+    let source = near.register(vec![7; LARGE], Access::LocalOnly).unwrap();
+    for round in 0..20 {
+        let target = match round % 2 {
+            0 => near.register(vec![0; LARGE], Access::LocalOnly).unwrap(),
+            _ => near.alloc(LARGE, Access::LocalOnly).unwrap(),
+        };
+        let batch = near.batch(1).unwrap();
+        batch.submit(&[Request::write(&source, 0..LARGE, &here, target.addr())]).unwrap();
+        drop(target);
+        batch.wait().unwrap();
+        drop(batch);
+        assert_eq!(near.stats().unwrap().regions, 1);
+    }
+    let nowhere = near.batch(1).unwrap();
+    let refused = nowhere
+        .submit(&[Request::write(&source, 0..100, &here, 0x1000)])
+        .and_then(|_| nowhere.wait());
+    assert!(refused.is_err());
+}
+
+#[test]
+fn a_forked_child_has_no_engine() {
+    let near = engine();
+    let pages = near.alloc(1 << 20, Access::Read).unwrap();
+    let owned = near.register(vec![5; 100], Access::Read).unwrap();
+    let closed = |result: Result<(), Error>| matches!(result, Err(Error::Closed(_)));
+    assert!(common::in_a_child(|| closed(near.name().map(drop))));
+    assert!(common::in_a_child(|| closed(pages.copy_from(0, &[1]))));
+    assert!(common::in_a_child(|| closed(pages.copy_to(0, &mut [1]))));
+    assert!(common::in_a_child(|| closed(pages.to_vec(0..3).map(drop))));
+    assert!(common::in_a_child(|| closed(owned.fill(0..3, 1))));
+    assert_eq!(owned.to_vec(0..3).unwrap(), [5; 3]);
+    assert!(common::in_a_child(move || {
+        drop((pages, owned, near));
+        true
+    }));
+}
+
+#[test]
+fn values_of_options_are_not_shown() {
+    let builder = Engine::builder()
+        .metadata("redis://:geheim1@127.0.0.1:6379")
+        .option("MC_REDIS_PASSWORD", "geheim2");
+    let shown = format!("{builder:?}");
+    assert!(shown.contains("MC_REDIS_PASSWORD") && !shown.contains("geheim"), "{shown}");
+}
+
+#[test]
+fn close_errors_become_errors() {
+    fn closes(engine: &Engine) -> Result<Vec<u8>, Error> {
+        let region = engine.alloc(100, Access::LocalOnly)?;
+        Ok(region.into_vec()?)
+    }
+    fn boxes(engine: &Engine) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+        let region = engine.alloc(100, Access::LocalOnly)?;
+        Ok(region.into_vec()?)
+    }
+    let near = engine();
+    assert_eq!(closes(&near).unwrap_err().kind(), ErrorKind::Unsupported);
+    assert!(boxes(&near).unwrap_err().to_string().contains("not made of a Vec"));
+    assert_eq!(near.stats().unwrap().regions, 0);
 }
 
 #[test]
@@ -339,7 +388,7 @@ fn prepared_lists_move_the_items_that_are_named() {
         .collect();
     let list = peer.prepare(&items).unwrap();
     assert_eq!((list.len(), list.is_empty()), (10, false));
-    let (local, why) = local.close().unwrap_err();
+    let CloseError { region: local, error: why } = local.close().unwrap_err();
     assert_eq!(why.kind(), ErrorKind::Busy);
     let batch = near.batch(3).unwrap();
     batch.submit_prepared(&list, Opcode::Read, &[2, 9, 0], &SubmitOptions::new()).unwrap();
@@ -356,15 +405,13 @@ fn prepared_lists_move_the_items_that_are_named() {
     let no_such = batch.submit_prepared(&list, Opcode::Write, &[10], &SubmitOptions::new());
     assert_eq!(no_such.unwrap_err().kind(), ErrorKind::Invalid);
     drop((list, batch));
-    let (_local, why) = local.close().unwrap_err(); // the first batch has it, too
+    let why = local.close().unwrap_err().error; // the first batch has it, too
     assert_eq!(why.kind(), ErrorKind::Busy);
 }
 
 #[test]
 fn handles_keep_the_engine_and_its_last_owner_ends_it() {
-    // A port outside of the range that other engines take theirs from.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let near = Engine::builder().name(free.to_string()).build().unwrap();
+    let near = engine_with_a_port();
     let name = near.name().unwrap();
     assert_eq!(name, near.address().unwrap());
     let other = engine();

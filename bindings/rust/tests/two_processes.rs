@@ -1,69 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An engine in a process of its own, over each path between processes of one host: this test starts
-//! itself again as the peer.
+//! An engine in a process of its own, over each path between processes of one host, and one that is
+//! stopped.
 
 mod common;
 
-use common::{random_bytes, Random};
-use std::env;
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
-use transfer_engine::{Access, Engine, Error, ErrorClass, Request};
-
-const SIZE: usize = 3 << 20;
-const SERVE: &str = "TE_RUST_TEST_SERVE";
-
-/// What the test does as the peer: serves random bytes that follow from a seed, until its input ends.
-#[test]
-fn peer() {
-    let seed = match env::var(SERVE) {
-        Ok(seed) => seed.parse().unwrap(),
-        Err(_) => return,
-    };
-    let engine = Engine::builder().name("127.0.0.1").build().unwrap();
-    let region = engine.alloc(SIZE, Access::ReadWrite).unwrap();
-    region.copy_from(0, &random_bytes(&mut Random::seeded(seed), SIZE)).unwrap();
-    println!("\nsegment {}", engine.name().unwrap());
-    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
-}
-
-struct Peer {
-    process: Child,
-    segment: String,
-}
-
-impl Peer {
-    fn start(seed: u64) -> Peer {
-        let mut process = Command::new(env::current_exe().unwrap())
-            .args(["peer", "--exact", "--nocapture", "--test-threads=1"])
-            .env(SERVE, seed.to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let segment = lines
-            .find_map(|line| line.unwrap().strip_prefix("segment ").map(String::from))
-            .expect("the peer's segment");
-        std::thread::spawn(move || lines.for_each(drop)); // its last words find a reader
-        Peer { process, segment }
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
+use common::{engine, in_time, random_bytes, Peer, Random, LONG, SERVED as SIZE};
+use std::time::Duration;
+use transfer_engine::{
+    Access, Engine, Error, ErrorClass, ErrorKind, Region, Request, Segment, State, SubmitOptions,
+};
 
 fn moves_both_ways(engine: &Engine, transport: &str) {
     let mut random = Random::new();
     let seed = random.next();
     let peer = Peer::start(seed);
     let mut there = random_bytes(&mut Random::seeded(seed), SIZE);
-    let segment = engine.open(&peer.segment).unwrap();
-    let remote = segment.buffers().unwrap()[0].addr;
+    let (segment, remote) = peer.open(engine);
     let local = engine.register(vec![0; SIZE], Access::LocalOnly).unwrap();
     let explained = engine.explain(&Request::read(&local, 0..1, &segment, remote)).unwrap();
     let taken = |line: &str| line.contains(transport) && line.ends_with("taken");
@@ -90,21 +42,110 @@ fn moves_both_ways(engine: &Engine, transport: &str) {
         assert!(local.to_vec(0..SIZE).unwrap() == there, "round {round}");
     }
     drop(peer);
-    let batch = engine.batch(1).unwrap();
-    let failed = batch
-        .submit(&[Request::read(&local, 0..SIZE, &segment, remote)])
-        .and_then(|_| batch.wait())
-        .unwrap_err();
+    let read = || {
+        let batch = engine.batch(1)?;
+        batch.submit(&[Request::read(&local, 0..SIZE, &segment, remote)])?;
+        batch.wait()
+    };
+    // Memory that both have mapped may outlive the peer for a moment.
+    let failed = (0..1000)
+        .find_map(|_| {
+            let failed = read().err();
+            std::thread::sleep(Duration::from_millis(if failed.is_none() { 10 } else { 0 }));
+            failed
+        })
+        .expect("a dead peer serves nothing");
     assert_ne!(failed.class(), ErrorClass::Fatal, "{failed}");
     assert!(!matches!(failed, Error::Other(..)) && !failed.message().is_empty());
 }
 
 #[test]
 fn over_tcp() {
-    moves_both_ways(&common::engine(), "tcp");
+    moves_both_ways(&engine(), "tcp");
 }
 
 #[test]
 fn over_the_path_within_a_host() {
     moves_both_ways(&Engine::builder().name("127.0.0.1").build().unwrap(), "host");
+}
+
+/// A peer that has answered once and then was stopped, and a region as large as what it serves.
+fn stopped() -> (Peer, Engine, Segment, u64, Region<'static>) {
+    let (peer, near) = (Peer::start(1), engine());
+    let (segment, remote) = peer.open(&near);
+    let local = near.register(vec![0; SIZE], Access::LocalOnly).unwrap();
+    let batch = near.batch(1).unwrap();
+    batch.submit(&[Request::read(&local, 0..10, &segment, remote)]).unwrap();
+    batch.wait().unwrap();
+    drop(batch);
+    peer.stop();
+    (peer, near, segment, remote, local)
+}
+
+#[test]
+fn requests_to_a_stopped_peer_end_when_asked() {
+    let (_peer, near, segment, remote, local) = stopped();
+    in_time(move || {
+        let read = || Request::read(&local, 0..SIZE, &segment, remote);
+        let cancelled = near.batch(1).unwrap();
+        cancelled.submit(&[read()]).unwrap();
+        assert_eq!(cancelled.wait_timeout(Duration::from_millis(20)).unwrap(), None);
+        assert!(!cancelled.overall().unwrap().state.is_terminal());
+        cancelled.cancel().unwrap();
+        assert_eq!(cancelled.wait().unwrap_err().kind(), ErrorKind::Canceled);
+        assert_eq!(cancelled.overall().unwrap().state, State::Canceled);
+
+        let late = near.batch(1).unwrap();
+        let soon = SubmitOptions::new().deadline(Duration::from_millis(20));
+        late.submit_with(&[read()], &soon).unwrap();
+        assert_eq!(late.wait().unwrap_err().kind(), ErrorKind::Timeout);
+        assert_eq!(late.overall().unwrap().state, State::Timeout);
+
+        let dropped = near.batch(1).unwrap();
+        dropped.submit(&[read()]).unwrap();
+        drop((cancelled, late, dropped));
+        let failed = near.stats().unwrap().requests_failed;
+        assert_eq!(failed, 3);
+        local.close().unwrap();
+    });
+}
+
+#[test]
+fn a_scope_ends_what_a_stopped_peer_holds_up() {
+    let (_peer, near, segment, remote, local) = stopped();
+    drop(local);
+    let mut memory = in_time(move || {
+        let mut memory = vec![7u8; SIZE];
+        near.scope(|scope| {
+            let region = scope.register(&mut memory, Access::LocalOnly).unwrap();
+            let batch = scope.batch(1).unwrap();
+            batch.submit(&[Request::read(&region, 0..SIZE, &segment, remote)]).unwrap();
+            std::mem::forget((batch, region));
+        });
+        let stats = near.stats().unwrap();
+        assert_eq!((stats.regions, stats.requests_failed), (0, 1));
+        memory
+    });
+    memory.fill(1);
+}
+
+#[test]
+fn a_wait_outlasts_what_other_threads_submit() {
+    const MANY: usize = 2000;
+    let (peer, near) = (Peer::start(1), engine());
+    let (segment, remote) = peer.open(&near);
+    let local = near.register(vec![0; 100], Access::LocalOnly).unwrap();
+    let batch = near.batch(MANY).unwrap();
+    std::thread::scope(|threads| {
+        let submits = threads.spawn(|| {
+            for _ in 0..MANY {
+                batch.submit(&[Request::read(&local, 0..10, &segment, remote)]).unwrap();
+            }
+        });
+        while !submits.is_finished() {
+            batch.wait().unwrap();
+            assert!(batch.wait_timeout(LONG).unwrap().is_some());
+        }
+    });
+    assert_eq!(batch.wait().unwrap(), 10 * MANY as u64);
 }
