@@ -613,7 +613,10 @@ mod tests {
         }
     }
 
-    fn is_kept_while_busy(make: impl FnOnce(&Engine) -> Region<'static>) -> (Engine, u64) {
+    fn is_kept_while_busy(
+        make: impl FnOnce(&Engine) -> Region<'static>,
+        drops: impl Fn(&Engine),
+    ) -> (Engine, u64) {
         let (engine, peer) = (engine(), Peer::start(1));
         let region = make(&engine);
         let addr = region.addr();
@@ -623,18 +626,24 @@ mod tests {
         drop(again);
         let left = || engine.handle.left().iter().map(|m| m.addr() as u64).collect::<Vec<_>>();
         assert_eq!((left(), engine.stats().unwrap().regions), (vec![addr], 1));
-        drop(engine.batch(1).unwrap());
+        drops(&engine);
         assert_eq!(left(), [addr]);
         cancel(&engine, id);
-        drop(engine.batch(1).unwrap());
+        drops(&engine);
         assert_eq!((left(), engine.stats().unwrap().regions), (vec![], 0));
         (engine, addr)
     }
 
     #[test]
     fn memory_that_is_busy_is_kept_until_it_is_not() {
-        is_kept_while_busy(|e| e.register(vec![1; SERVED], Access::LocalOnly).unwrap());
-        let (engine, addr) = is_kept_while_busy(|e| e.alloc(SERVED, Access::LocalOnly).unwrap());
+        is_kept_while_busy(
+            |e| e.register(vec![1; SERVED], Access::LocalOnly).unwrap(),
+            |e| drop(e.register(vec![1; 10], Access::Read).unwrap()),
+        );
+        let (engine, addr) = is_kept_while_busy(
+            |e| e.alloc(SERVED, Access::LocalOnly).unwrap(),
+            |e| drop(e.batch(1).unwrap()),
+        );
         assert!(is_freed(&engine, addr));
     }
 

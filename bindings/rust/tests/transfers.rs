@@ -236,6 +236,29 @@ fn a_dropped_batch_leaves_quiet_memory() {
 }
 
 #[test]
+fn a_wait_outlasts_what_other_threads_submit() {
+    const MANY: usize = 20_000;
+    let any_path = || Engine::builder().name("127.0.0.1").build().unwrap();
+    let (near, far) = (any_path(), any_path());
+    let served = far.register(vec![5; 100], Access::Read).unwrap();
+    let local = near.register(vec![0; 100], Access::LocalOnly).unwrap();
+    let peer = near.open(&far.name().unwrap()).unwrap();
+    let batch = near.batch(MANY).unwrap();
+    std::thread::scope(|threads| {
+        let submits = threads.spawn(|| {
+            for _ in 0..MANY {
+                batch.submit(&[Request::read(&local, 0..10, &peer, served.addr())]).unwrap();
+            }
+        });
+        while !submits.is_finished() {
+            batch.wait().unwrap();
+            assert!(batch.wait_timeout(LONG).unwrap().is_some());
+        }
+    });
+    assert_eq!(batch.wait().unwrap(), 10 * MANY as u64);
+}
+
+#[test]
 fn a_target_dropped_too_early_is_freed_when_its_request_is_over() {
     const LARGE: usize = 8 << 20;
     let near = engine();

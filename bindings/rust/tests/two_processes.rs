@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{engine, in_time, random_bytes, Peer, Random, LONG, SERVED as SIZE};
+use common::{engine, in_time, random_bytes, Peer, Random, SERVED as SIZE};
 use std::time::Duration;
 use transfer_engine::{
     Access, Engine, Error, ErrorClass, ErrorKind, Region, Request, Segment, State, SubmitOptions,
@@ -127,25 +127,4 @@ fn a_scope_ends_what_a_stopped_peer_holds_up() {
         memory
     });
     memory.fill(1);
-}
-
-#[test]
-fn a_wait_outlasts_what_other_threads_submit() {
-    const MANY: usize = 2000;
-    let (peer, near) = (Peer::start(1), engine());
-    let (segment, remote) = peer.open(&near);
-    let local = near.register(vec![0; 100], Access::LocalOnly).unwrap();
-    let batch = near.batch(MANY).unwrap();
-    std::thread::scope(|threads| {
-        let submits = threads.spawn(|| {
-            for _ in 0..MANY {
-                batch.submit(&[Request::read(&local, 0..10, &segment, remote)]).unwrap();
-            }
-        });
-        while !submits.is_finished() {
-            batch.wait().unwrap();
-            assert!(batch.wait_timeout(LONG).unwrap().is_some());
-        }
-    });
-    assert_eq!(batch.wait().unwrap(), 10 * MANY as u64);
 }

@@ -19,6 +19,7 @@ pub const LONG: Duration = Duration::from_secs(60);
 
 const SERVE: &str = "TE_RUST_TEST_SERVE";
 const SIGSTOP: c_int = 19;
+const WUNTRACED: c_int = 2;
 const SIGKILL: c_ulong = 9;
 const PR_SET_PDEATHSIG: c_int = 1;
 
@@ -182,8 +183,13 @@ impl Peer {
 
     /// From now on it answers nothing, so that requests to it stay open.
     pub fn stop(&self) {
+        let (pid, mut status) = (self.process.id() as c_int, 0);
         // SAFETY: a process that was started here and not waited for.
-        assert_eq!(unsafe { kill(self.process.id() as c_int, SIGSTOP) }, 0);
+        unsafe {
+            assert_eq!(kill(pid, SIGSTOP), 0);
+            // Its threads go on until this returns.
+            assert_eq!(waitpid(pid, &mut status, WUNTRACED), pid);
+        }
     }
 }
 
