@@ -706,28 +706,31 @@ static void spin(struct batch *b, int64_t deadline_ns)
     }
 }
 
-static void sleep_left(struct batch *b, int64_t deadline_ns)
+/* Whether nothing was left once: another thread may have submitted more by the time of the return. */
+static bool sleep_left(struct batch *b, int64_t deadline_ns)
 {
-    bool in_time = true;
+    bool in_time = true, done;
 
     pthread_mutex_lock(&b->wait_lock);
-    while (atomic_load(&b->left) && in_time)
+    while (!(done = !atomic_load(&b->left)) && in_time)
         in_time = tei_cond_wait_until(&b->wait_cond, &b->wait_lock, deadline_ns);
     pthread_mutex_unlock(&b->wait_lock);
+    return done;
 }
 
 static int wait_left(struct batch *b, int64_t deadline_ns)
 {
+    bool done;
+
     if (!atomic_load_explicit(&b->left, memory_order_acquire))
         return 0;
     atomic_fetch_add(&b->waiters, 1);
     tei_drive(b, deadline_ns);
     if (atomic_load(&b->left))
         spin(b, deadline_ns);
-    if (atomic_load(&b->left))
-        sleep_left(b, deadline_ns);
+    done = !atomic_load(&b->left) || sleep_left(b, deadline_ns);
     atomic_fetch_sub(&b->waiters, 1);
-    return atomic_load_explicit(&b->left, memory_order_acquire) ? TE_ERR_TIMEOUT : 0;
+    return done ? 0 : TE_ERR_TIMEOUT;
 }
 
 int te_wait(te_engine *e, te_batch id, int64_t timeout_ms)
