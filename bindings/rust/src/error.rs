@@ -148,7 +148,7 @@ errors! {
     Link = -405, Path;
     /// The peer cannot be reached.
     Peer = -406, Path;
-    /// The target no longer has this address range.
+    /// The target does not have this address range.
     Stale = -407, Request;
     /// The target does not allow this access.
     Access = -408, Request;
