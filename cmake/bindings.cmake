@@ -10,11 +10,23 @@ function(te_need_program variable name switch package)
     endif()
 endfunction()
 
+get_filename_component(te_example_lib ${PROJECT_BINARY_DIR}/lib REALPATH)
+
+# te_install_example(<program>): other tools than CMake link it, with the build tree's library and with the
+# one that lies as build/lib does beside build/bin. The first of these is not for what is installed; it
+# stands second in the run path, since what were left in its place there would be the current folder.
+function(te_install_example program)
+    install(PROGRAMS ${PROJECT_BINARY_DIR}/bin/${program} DESTINATION ${CMAKE_INSTALL_BINDIR})
+    install(CODE "file(RPATH_CHANGE
+        FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/${program}\"
+        OLD_RPATH \"${te_example_lib}\" NEW_RPATH \"\")")
+endfunction()
+
 if(WITH_RUST_EXAMPLE)
     te_need_program(TE_CARGO cargo WITH_RUST_EXAMPLE cargo)
-    include(bindings/rust/example.cmake)
+    include(${CMAKE_CURRENT_LIST_DIR}/../bindings/rust/example.cmake)
 endif()
 if(WITH_P2P_STORE)
     te_need_program(TE_GO go WITH_P2P_STORE golang-go)
-    include(bindings/go/p2p_store.cmake)
+    include(${CMAKE_CURRENT_LIST_DIR}/../bindings/go/p2p_store.cmake)
 endif()

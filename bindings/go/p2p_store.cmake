@@ -4,13 +4,12 @@
 # the hash of te.h.
 
 get_filename_component(te_go_include ${CMAKE_CURRENT_LIST_DIR}/../../include ABSOLUTE)
-set(te_go_lib ${PROJECT_BINARY_DIR}/lib)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${te_go_include}/te.h)
 file(SHA256 ${te_go_include}/te.h te_go_hash)
 file(WRITE ${PROJECT_BINARY_DIR}/go/env "\
 PKG_CONFIG=true
 CGO_CFLAGS=\"-I${te_go_include}\" -DTE_H_${te_go_hash} -O2 -g
-CGO_LDFLAGS=\"-L${te_go_lib}\" \"-Wl,-rpath,${te_go_lib}\" -ltransfer_engine
+CGO_LDFLAGS=\"-L${te_example_lib}\" -Wl,-rpath,\$ORIGIN/../lib \"-Wl,-rpath,${te_example_lib}\" -ltransfer_engine
 GOFLAGS=-buildvcs=false
 GOPROXY=off
 GOTOOLCHAIN=local
@@ -23,3 +22,4 @@ add_custom_target(p2p_store ALL
     COMMENT "Building p2p-store by ${TE_GO}"
     VERBATIM)
 add_dependencies(p2p_store te_shared)
+te_install_example(p2p-store)

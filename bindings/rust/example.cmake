@@ -9,7 +9,8 @@ endif()
 set(te_rust_target_dir ${PROJECT_BINARY_DIR}/rust)
 add_custom_target(transfer_engine_bench_rust ALL
     COMMAND ${CMAKE_COMMAND} -E env --unset=CARGO_BUILD_TARGET
-            TRANSFER_ENGINE_LIB_DIR=${PROJECT_BINARY_DIR}/lib
+            TRANSFER_ENGINE_LIB_DIR=${te_example_lib}
+            RUSTFLAGS=-Clink-arg=-Wl,-rpath,$ORIGIN/../lib
             ${TE_CARGO} build --quiet --offline --locked --release --example transfer_engine_bench
             --target-dir ${te_rust_target_dir}
     COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/bin
@@ -20,3 +21,4 @@ add_custom_target(transfer_engine_bench_rust ALL
     COMMENT "Building the bench in Rust"
     VERBATIM)
 add_dependencies(transfer_engine_bench_rust te_shared)
+te_install_example(transfer_engine_bench_rust)

@@ -18,14 +18,16 @@ import te_stores as stores  # noqa: E402
 MODULE = os.path.join(te.SRC, "bindings", "go")
 TTL = 2
 
-# p2p_store.cmake as the build includes it, with libraries that are there already.
+# The switch as the build has it, with libraries that are there already.
 PROJECT = """
 cmake_minimum_required(VERSION 3.21)
 project(module NONE)
 set(PROJECT_BINARY_DIR {build})
+set(CMAKE_INSTALL_BINDIR bin)
 add_custom_target(te_shared)
 set(TE_GO {go})
-include({module}/p2p_store.cmake)
+set(WITH_P2P_STORE ON)
+include({src}/cmake/bindings.cmake)
 """
 
 
@@ -50,13 +52,14 @@ class Module:
         project = os.path.join(te.Workdir.get(), "project")
         os.makedirs(project, exist_ok=True)
         with open(os.path.join(project, "CMakeLists.txt"), "w", encoding="utf-8") as f:
-            f.write(PROJECT.format(go=shutil.which("go"), module=MODULE, build=te.BUILD))
+            f.write(PROJECT.format(go=shutil.which("go"), src=te.SRC, build=te.BUILD))
         run("cmake", "-S", project, "-B", os.path.join(project, "build"))
         for name in list(os.environ): # would beat the file
             if re.fullmatch(r"GO(FLAGS|PROXY|TOOLCHAIN)|CGO_\w+|PKG_CONFIG", name):
                 del os.environ[name]
         os.environ["GOENV"] = os.path.join(te.BUILD, "go", "env")
         run("cmake", "--build", os.path.join(project, "build"))
+        cls.project = os.path.join(project, "build")
         cls.built = True
 
 
@@ -87,6 +90,12 @@ class ModuleTest(unittest.TestCase):
 
     def test_vet(self):
         self.assertEqual(run("go", "vet", "./...", cwd=MODULE), "")
+
+    def test_install(self):
+        """What is installed finds the library that lies beside it, and knows nothing of the build tree."""
+        prefix = os.path.join(te.Workdir.get(), "prefix")
+        run("cmake", "--install", Module.project, "--prefix", prefix)
+        self.assertIn("[$ORIGIN/../lib]", run("readelf", "-d", os.path.join(prefix, "bin", "p2p-store")))
 
     def test_pkg_config(self):
         """The library as pkg-config finds it. CGO_CFLAGS parts build trees: go's cache minds no .pc file."""

@@ -191,12 +191,9 @@ class CMake(unittest.TestCase):
         os.makedirs(tree, exist_ok=True)
         with open(os.path.join(folder, "CMakeLists.txt"), "w", encoding="utf-8") as f:
             f.write("cmake_minimum_required(VERSION 3.21)\nproject(example NONE)\nset(WITH_RUST_EXAMPLE ON)\n"
-                    "add_custom_target(te_shared)\ninclude(cmake/bindings.cmake)\n")
-        for link, path in (("cmake", os.path.join(te.SRC, "cmake")), ("bindings", os.path.join(te.SRC, "bindings")),
-                           ("build/lib", LIB)):
-            link = os.path.join(folder, link)
-            if not os.path.islink(link):
-                os.symlink(path, link)
+                    f"set(CMAKE_INSTALL_BINDIR bin)\nadd_custom_target(te_shared)\ninclude({te.SRC}/cmake/bindings.cmake)\n")
+        if not os.path.islink(os.path.join(tree, "lib")):
+            os.symlink(LIB, os.path.join(tree, "lib"))
         # A user's choice of another target does not move the program to another folder.
         env = {**os.environ, "CARGO_BUILD_TARGET": "no-such-target"}
         for command in (["cmake", "-S", folder, "-B", tree], ["cmake", "--build", tree]):
@@ -204,6 +201,14 @@ class CMake(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         proc = te.run(f"{BENCH}_rust", "--help", folder=os.path.join(tree, "bin"))
         self.assertEqual(proc.rc, 0, proc)
+        self.installed(tree, os.path.join(folder, "prefix"))
+
+    def installed(self, tree, prefix):
+        """what is installed finds the library that lies beside it, and knows nothing of the build tree"""
+        subprocess.run(["cmake", "--install", tree, "--prefix", prefix], capture_output=True, timeout=60, check=True)
+        program = os.path.join(prefix, "bin", f"{BENCH}_rust")
+        path = subprocess.run(["readelf", "-d", program], text=True, capture_output=True, check=True).stdout
+        self.assertIn("[$ORIGIN/../lib]", path)
 
 
 if __name__ == "__main__":

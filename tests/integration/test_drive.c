@@ -321,6 +321,47 @@ static void one_submits_another_waits(void **state)
     assert_int_equal(first_difference(r.p->am, 64 * 4096, 9), 64 * 4096);
 }
 
+struct patient {
+    te_engine *e;
+    te_batch batch;
+    atomic_bool stop;
+    int bad;
+};
+
+static void *wait_again_and_again(void *arg)
+{
+    struct patient *w = arg;
+
+    while (!atomic_load(&w->stop))
+        w->bad += te_wait(w->e, w->batch, -1) != 0;
+    return NULL;
+}
+
+/* A wait without a limit ends when nothing is left for once, and never says that its time has passed. */
+static void waits_while_another_submits(void **state)
+{
+    enum { ROUNDS = 4000 };
+    struct pair *p = *state;
+    struct patient w = {.e = p->a};
+    te_request r = {TE_READ, p->am, p->seg, (uintptr_t)p->bm, 64};
+    pthread_t t;
+
+    assert_int_equal(te_batch_alloc(p->a, ROUNDS, &w.batch), 0);
+    assert_int_equal(pthread_create(&t, NULL, wait_again_and_again, &w), 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        struct te_status st = {.state = TE_WAITING};
+
+        assert_int_equal(te_submit(p->a, w.batch, &r, 1, NULL), 0);
+        while (st.state == TE_WAITING)
+            assert_int_equal(te_status(p->a, w.batch, (size_t)i, &st), 0);
+        assert_int_equal(st.state, TE_COMPLETED);
+    }
+    atomic_store(&w.stop, true);
+    pthread_join(t, NULL);
+    assert_int_equal(w.bad, 0);
+    assert_int_equal(te_batch_free(p->a, w.batch), 0);
+}
+
 struct hammer {
     struct pair *p;
     size_t lane;
@@ -471,6 +512,7 @@ int main(void)
         cmocka_unit_test(submit_into_a_driven_batch),
         PAIR_TEST(a_driver_that_stays_away),
         PAIR_TEST(one_submits_another_waits),
+        PAIR_TEST(waits_while_another_submits),
         PAIR_TEST(many_drivers),
         PAIR_TEST(threads_leave_nothing),
         PAIR_TEST(idle_after_driving),
