@@ -228,10 +228,10 @@ class Lifetimes(Case):
         gc.collect()
         part[:] = bytes(range(250)) * 4
         self.assertSameBytes(part, bytes(range(250)) * 4)
-        self.assertEqual(state._views, 1)
+        self.assertEqual(len(state.views), 1)
         del part
         gc.collect()
-        self.assertEqual(state._views, 0)
+        self.assertEqual(len(state.views), 0)
 
     def test_memory_is_freed_with_its_last_view(self):
         with te.Engine(name=HOST) as engine:
@@ -243,7 +243,7 @@ class Lifetimes(Case):
             ctypes.string_at(address, 1 << 20)  # the region holds it
             region.close()
             gc.collect()
-            self.assertEqual(engine._state._views, 0)
+            self.assertEqual(len(engine._state.views), 0)
 
     def test_a_dropped_engine_goes(self):
         engine = te.Engine(name=HOST)

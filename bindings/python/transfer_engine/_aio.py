@@ -15,6 +15,7 @@ knows it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import threading
@@ -22,7 +23,7 @@ from typing import Dict, List
 
 from ._errors import CLOSED, EngineClosed, error_for
 from ._native import lib
-from ._state import State, has_ended
+from ._state import State, has_ended, shared
 
 _AT_ONCE = 64
 
@@ -45,9 +46,14 @@ class Reactor:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # reentrant: a finalizer may run inside of it
         self._futures: Dict[int, List["asyncio.Future[None]"]] = {}
         self._loops: Dict[asyncio.AbstractEventLoop, _Watch] = {}
+        state.when_closed.append(self.close)
+        shared.add(self)
+
+    def disown(self) -> None:
+        self._lock = threading.RLock()
 
     async def finished(self, batch: int) -> None:
         """Returns when every request of the batch has ended."""
@@ -63,13 +69,15 @@ class Reactor:
             raise error_for(CLOSED, "the engine was closed")
 
     def _has_ended(self, batch: int) -> bool:
-        with self._state as handle:
+        with self._state.inside:
+            handle = self._state.handle()
             return has_ended(handle, batch)
 
     def _join(
         self, loop: asyncio.AbstractEventLoop, batch: int, future: "asyncio.Future[None]"
     ) -> None:
-        with self._state as handle:
+        with self._state.inside:
+            handle = self._state.handle()
             fd = lib.check(lib.te_event_fd(handle))
             with self._lock:
                 watch = self._loops.get(loop)
@@ -91,7 +99,8 @@ class Reactor:
             watch.waiting -= 1
             if watch.waiting == 0:
                 del self._loops[loop]
-                loop.remove_reader(watch.fd)
+                with contextlib.suppress(RuntimeError):  # that loop is closed
+                    loop.remove_reader(watch.fd)
                 os.close(watch.fd)
 
     def _drain(self) -> None:
@@ -100,7 +109,8 @@ class Reactor:
         told = _AT_ONCE
         while told == _AT_ONCE:
             try:
-                with self._state as handle:
+                with self._state.inside:
+                    handle = self._state.handle()
                     told = lib.check(lib.te_done(handle, ids, _AT_ONCE))
             except EngineClosed:
                 return  # close() wakes them all

@@ -4,22 +4,34 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ctypes
 import math
 import time
 from array import array
 from ctypes import byref
 from enum import IntEnum
-from typing import Any, Callable, Generator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Generator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
-from ._aio import Reactor
-from ._errors import TIMEOUT, EngineClosed, TransferError, error_for
+from ._errors import NOT_FOUND, TIMEOUT, EngineClosed, TransferError, error_for
 from ._memory import words
 from ._native import Status, SubmitOptions, lib, text
-from ._state import State, has_ended
+from ._state import has_ended
+
+if TYPE_CHECKING:
+    from ._engine import Engine
 
 _SLICE_MS = 200  # a blocking wait looks so often whether the interpreter got a signal
+_MOST_SECONDS = 1e9  # longer than that is for ever
 
 
 class Opcode(IntEnum):
@@ -48,10 +60,20 @@ class TaskStatus(NamedTuple):
     message: str
 
 
+def checked_timeout(timeout: Optional[float]) -> Optional[float]:
+    """None for one that never passes."""
+    if timeout is None or timeout > _MOST_SECONDS:
+        return None
+    if math.isnan(timeout):
+        raise ValueError("a timeout is not a number")
+    return timeout
+
+
 def submit_options(
     timeout: Optional[float], notify: Optional[Tuple[str, str]], target: int
 ) -> Optional[SubmitOptions]:
     """te_submit_opts, None where all is as usual."""
+    timeout = checked_timeout(timeout)
     if timeout is None and notify is None:
         return None
     options = SubmitOptions(size=ctypes.sizeof(SubmitOptions))
@@ -72,40 +94,66 @@ class Batch:
     dropped goes on; it is put away later.
     """
 
-    __slots__ = ("_state", "_reactor", "_freed", "id", "count")
+    __slots__ = ("_engine", "_state", "_freed", "_ident", "count")
 
-    def __init__(self, state: State, reactor: Reactor, ident: int, count: int) -> None:
-        self._state = state
-        self._reactor = reactor
-        self._freed = False
-        self.id = ident
+    def __init__(self, engine: Engine, count: int) -> None:
+        self._ident = ctypes.c_uint64()
+        self._engine = engine
+        self._state = engine._state
         self.count = count
+        self._freed = False
 
     @classmethod
     def start(
-        cls, state: State, reactor: Reactor, n: int, keep: Any, submit: Callable[[int, int], int]
+        cls,
+        engine: Engine,
+        n: int,
+        keep: Any,
+        options: Optional[SubmitOptions],
+        submit: Callable[[int, int], int],
     ) -> Batch:
         """A batch of `n` requests, which submit(engine, batch) starts."""
-        ident = ctypes.c_uint64()
-        with state as handle:
+        # It is there before its requests: whatever comes between, what was started is put away.
+        batch = cls(engine, n)
+        state = batch._state
+        with state.inside:
+            handle = state.handle()
             if state.orphans:
                 state.reap()
-            lib.check(lib.te_batch_alloc(handle, max(n, 1), byref(ident)))
-            batch = ident.value
+            lib.check(lib.te_batch_alloc(handle, max(n, 1), byref(batch._ident)))
             # Before any of it can start: close() looks through this for what to cancel.
-            state.live[batch] = keep
-            rc = submit(handle, batch) if n else 0
+            state.live[batch.id] = keep
+            if n:
+                rc = submit(handle, batch.id)
+            else:
+                rc = batch._notify(handle, options)
             if rc < 0:
                 failed = error_for(rc, lib.te_errmsg().decode("utf-8", "replace"))
-                lib.te_batch_free(handle, batch)
-                state.live.pop(batch, None)
+                batch._free()
                 raise failed
-        return cls(state, reactor, batch, n)
+        return batch
+
+    @staticmethod
+    def _notify(handle: int, o: Optional[SubmitOptions]) -> int:
+        """All of nothing is complete at once."""
+        if o is None or o.notify_name is None:
+            return 0
+        return int(lib.te_notify(handle, o.notify_target, o.notify_name, o.notify_msg))
+
+    @property
+    def id(self) -> int:
+        return self._ident.value
+
+    def _free(self) -> None:
+        if not self._state.free(self.id):
+            self._state.orphans.append(self.id)
+        self._freed = True
 
     def status(self) -> TaskStatus:
         """How the whole stands: WAITING while any is unfinished, else the first failure's."""
         status = Status()
-        with self._state as handle:
+        with self._state.inside:
+            handle = self._state.handle()
             lib.check(lib.te_batch_status(handle, self.id, byref(status)))
         return TaskStatus(TransferState(status.state), status.error, status.bytes, "")
 
@@ -113,7 +161,8 @@ class Batch:
         """How each request stands, in their order."""
         status, buffer = Status(), ctypes.create_string_buffer(1024)
         found = []
-        with self._state as handle:
+        with self._state.inside:
+            handle = self._state.handle()
             for i in range(self.count):
                 lib.check(lib.te_status(handle, self.id, i, byref(status)))
                 message = ""
@@ -127,21 +176,27 @@ class Batch:
 
     def done(self) -> bool:
         """True once every request has ended, however."""
-        with self._state as handle:
+        with self._state.inside:
+            handle = self._state.handle()
             return has_ended(handle, self.id)
 
     def wait(self, timeout: Optional[float] = None) -> bool:
         """Waits until every request has ended, `timeout` seconds at most; true if they have."""
+        timeout = checked_timeout(timeout)
         until = math.inf if timeout is None else time.monotonic() + timeout
-        with self._state as handle:
-            while True:
+        with self._state.inside:
+            handle = self._state.handle()
+            while not self._freed:
                 left_ms = max(0.0, until - time.monotonic()) * 1000
                 rc = lib.te_wait(handle, self.id, math.ceil(min(_SLICE_MS, left_ms)))
+                if rc == NOT_FOUND and self._freed:  # by another thread, so it has ended
+                    break
                 if rc != TIMEOUT:
                     lib.check(rc)
                     return True
                 if time.monotonic() >= until:
                     return False
+        return True
 
     def result(self, timeout: Optional[float] = None) -> int:
         """The number of bytes moved, once all requests are complete; raises the first failure.
@@ -172,20 +227,24 @@ class Batch:
 
     def cancel(self) -> None:
         """Asks that what is unfinished ends soon; wait() tells when it has."""
-        with self._state as handle:
+        with self._state.inside:
+            handle = self._state.handle()
             lib.check(lib.te_cancel(handle, self.id))
 
     def close(self) -> None:
         """Cancels what is unfinished, waits until the memory is quiet, and frees the batch."""
-        if self._freed or self._state.closed:
+        if self._freed:
             return
-        with self._state as handle:
-            if not has_ended(handle, self.id):
-                lib.check(lib.te_cancel(handle, self.id))
-                lib.check(lib.te_wait(handle, self.id, -1))
-            lib.check(lib.te_batch_free(handle, self.id))
-            self._freed = True
-            self._state.live.pop(self.id, None)
+        try:
+            with self._state.inside:
+                handle = self._state.handle()
+                if not has_ended(handle, self.id):
+                    for rc in (lib.te_cancel(handle, self.id), lib.te_wait(handle, self.id, -1)):
+                        if rc != NOT_FOUND:  # freed by another thread
+                            lib.check(rc)
+                self._free()
+        except EngineClosed:
+            self._state.close()
 
     def __enter__(self) -> Batch:
         return self
@@ -194,7 +253,7 @@ class Batch:
         self.close()
 
     def __del__(self) -> None:
-        if not self._freed:
+        if not getattr(self, "_freed", True) and self.id:  # __init__() may have been interrupted
             self._state.orphans.append(self.id)
 
     def __await__(self) -> Generator[Any, None, int]:
@@ -202,11 +261,13 @@ class Batch:
 
     async def _finished(self) -> int:
         try:
-            await self._reactor.finished(self.id)
+            await self._engine._reactor.finished(self.id)
         except asyncio.CancelledError:
-            with contextlib.suppress(EngineClosed):  # then its memory is quiet
+            try:
                 self.cancel()
                 await self._quiet()
+            except EngineClosed:
+                self._state.close()
             raise
         return self.result()
 
@@ -214,7 +275,7 @@ class Batch:
         """Waits until the batch has ended, whoever else cancels the task meanwhile."""
         while not self.done():
             try:
-                await self._reactor.finished(self.id)
+                await self._engine._reactor.finished(self.id)
             except asyncio.CancelledError:
                 continue
 
@@ -222,11 +283,8 @@ class Batch:
 class Prepared:
     """Pieces of one segment, looked up once. Threads may start from one list at the same time."""
 
-    def __init__(
-        self, state: State, reactor: Reactor, ident: int, segment: int, count: int, keep: Any
-    ) -> None:
-        self._state = state
-        self._reactor = reactor
+    def __init__(self, engine: Engine, ident: int, segment: int, count: int, keep: Any) -> None:
+        self._engine = engine
         self._segment = segment
         self._keep = keep
         self.id = ident
@@ -241,15 +299,16 @@ class Prepared:
         notify: Optional[Tuple[str, str]] = None,
     ) -> Batch:
         """Starts the pieces of these numbers, in this order (None: all)."""
+        opcode = Opcode(opcode)
         table = None if indexes is None else array("I", words(indexes, "indexes"))
         n = self.count if table is None else len(table)
         where = None if table is None else table.buffer_info()[0]
         options = submit_options(timeout, notify, self._segment)
         return Batch.start(
-            self._state,
-            self._reactor,
+            self._engine,
             n,
             (self._keep, table),
+            options,
             lambda handle, batch: lib.te_prep_submit(
                 handle, batch, self.id, opcode, where, n, options
             ),
@@ -257,8 +316,12 @@ class Prepared:
 
     def close(self) -> None:
         """Frees the list; what was started from it goes on."""
-        if self.id and not self._state.closed:
-            with self._state as handle:
+        state = self._engine._state
+        if self.id and state.closed:
+            state.close()
+        elif self.id:
+            with state.inside:
+                handle = state.handle()
                 lib.check(lib.te_prep_destroy(handle, self.id))
         self.id = 0
 

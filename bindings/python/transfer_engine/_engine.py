@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import sys
 import weakref
 from array import array
@@ -14,9 +15,10 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from ._aio import Reactor
 from ._batch import Batch, Opcode, Prepared, submit_options
+from ._errors import INVALID, error_for
 from ._memory import local_words, sized_span, words
 from ._native import COUNTERS, Buffer, Notification, Options, Request, Stats, lib, sized_text, text
-from ._state import State
+from ._state import Hold, State
 
 assert ctypes.sizeof(Request) == 40
 _INT = 1 if sys.byteorder == "little" else 1 << 32  # an int in the first half of a word
@@ -47,6 +49,8 @@ def create(
     options: Mapping[str, str],
 ) -> int:
     """te_engine_create()."""
+    if not 0 <= operator.index(port) < 1 << 16:
+        raise ValueError(f"{port} is no port")
     o = Options()
     lib.te_options_init_size(byref(o), ctypes.sizeof(o))
     o.metadata = text(metadata, "metadata")
@@ -63,6 +67,12 @@ def create(
         lib.te_options_fini(byref(o))
     assert handle.value is not None
     return handle.value
+
+
+def _request(opcode: int, source: int, target: int, remote: int, length: int) -> Request:
+    """ctypes would cut what is out of range."""
+    (offset,) = words((remote,), "remote addresses")
+    return Request(Opcode(opcode), source, target, offset, length)
 
 
 class Engine:
@@ -93,12 +103,17 @@ class Engine:
             create(metadata, name, address, port, auto_discover, {} if options is None else options)
         )
         self._reactor = Reactor(self._state)
-        weakref.finalize(self, self._state.close).atexit = False
+        weakref.finalize(self, self._state.drop).atexit = False
 
     def close(self) -> None:
-        """Ends all transfers and the engine; afterwards its memory is touched no more."""
+        """Ends all transfers and the engine; afterwards its memory is touched no more.
+
+        Calls of other threads are waited for, and every close() returns only then. In the handler
+        of a signal that interrupts a call of this engine, and in a finalizer, it returns at once
+        and another thread closes. As long as there are views of memory of alloc(), the name stays
+        known to peers, who find nothing behind it; all of it goes with the last view.
+        """
         self._state.close()
-        self._reactor.close()
 
     def __enter__(self) -> Engine:
         return self
@@ -114,20 +129,23 @@ class Engine:
     @property
     def handle(self) -> int:
         """The te_engine *, for other code that calls the library."""
-        with self._state as handle:
+        with self._state.inside:
+            handle = self._state.handle()
             return handle
 
     @property
     def name(self) -> str:
         """The name of this engine's segment, which peers open."""
-        with self._state as handle:
-            return sized_text(lambda buffer, n: lib.te_engine_name(handle, buffer, n))
+        with self._state.inside:
+            handle = self._state.handle()
+            return sized_text(lambda buffer, n: lib.te_engine_name(handle, buffer, n), INVALID)
 
     @property
     def address(self) -> str:
         """host:port of the RPC listener as peers are told it."""
-        with self._state as handle:
-            return sized_text(lambda buffer, n: lib.te_engine_addr(handle, buffer, n))
+        with self._state.inside:
+            handle = self._state.handle()
+            return sized_text(lambda buffer, n: lib.te_engine_addr(handle, buffer, n), INVALID)
 
     @property
     def port(self) -> int:
@@ -137,7 +155,8 @@ class Engine:
 
     def install(self, transport: str, argument: Optional[str] = None) -> None:
         """Installs a transport that auto_discover did not."""
-        with self._state as handle:
+        with self._state.inside:
+            handle = self._state.handle()
             lib.check(
                 lib.te_transport_install(
                     handle,
@@ -147,17 +166,20 @@ class Engine:
             )
 
     def uninstall(self, transport: str) -> None:
-        with self._state as handle:
+        with self._state.inside:
+            handle = self._state.handle()
             lib.check(lib.te_transport_uninstall(handle, text(transport, "transport")))
 
     def topology(self) -> str:
         """The NIC priority matrix, as JSON."""
-        with self._state as handle:
+        with self._state.inside:
+            handle = self._state.handle()
             return sized_text(lambda buffer, n: lib.te_topology_json(handle, buffer, n))
 
     def links(self, json: bool = False) -> str:
         """The NICs and the topology, as text or as JSON."""
-        with self._state as handle:
+        with self._state.inside:
+            handle = self._state.handle()
             return sized_text(lambda buffer, n: lib.te_links(handle, json, buffer, n))
 
     # --------------------------------------------------------------------------------- memory
@@ -187,6 +209,8 @@ class Engine:
         access: Optional[Access] = None,
     ) -> List[Region]:
         """Registers all of them or none, and tells peers of them at once."""
+        if lengths is not None and len(lengths) != len(buffers):
+            raise ValueError(f"{len(buffers)} buffers and {len(lengths)} lengths")
         spans = [
             sized_span(b, None if lengths is None else lengths[i]) for i, b in enumerate(buffers)
         ]
@@ -196,23 +220,33 @@ class Engine:
         elif read_only and access & Access.WRITE:
             raise BufferError("memory that cannot be written to is not for peers to write to")
         table = (Buffer * len(spans))(*[Buffer(where.address, length) for where, length in spans])
-        with self._state as handle:
-            lib.check(
-                lib.te_register_batch(
-                    handle, table, len(spans), text(location, "location"), int(access)
-                )
+        with self._state.inside:
+            handle = self._state.handle()
+            holds = [(where.address, Hold(where.keep)) for where, _ in spans]
+            for address, hold in holds:
+                self._state.pin(address, hold)
+            rc = lib.te_register_batch(
+                handle, table, len(spans), text(location, "location"), int(access)
             )
-            for where, _ in spans:
-                self._state.pins[where.address] = where.keep
+            if rc < 0:
+                failed = error_for(rc, lib.te_errmsg().decode("utf-8", "replace"))
+                for address, hold in holds:
+                    self._state.unpin(address, hold)
+                raise failed
         return [Region(self, where.address, length) for where, length in spans]
 
     def unregister(self, *regions: int) -> None:
         """Takes away the regions that begin at these addresses; goes on after a failure."""
         table = words(regions, "regions")
-        with self._state as handle:
-            lib.check(lib.te_unregister_batch(handle, table.buffer_info()[0], len(table)))
-            for address in table:
-                self._state.pins.pop(address, None)
+        with self._state.inside:
+            handle = self._state.handle()
+            rc = lib.te_unregister_batch(handle, table.buffer_info()[0], len(table))
+            failed = error_for(rc, lib.te_errmsg().decode("utf-8", "replace")) if rc < 0 else None
+            for address in set(table):
+                if failed is None or not self._state.is_registered(address):
+                    self._state.unpin(address)
+            if failed is not None:
+                raise failed
 
     def alloc(self, length: int, location: str = "*") -> memoryview:
         """Zeroed memory of this host, page-aligned, on a NUMA node ("cpu:N") or any.
@@ -224,13 +258,16 @@ class Engine:
             raise ValueError(
                 "alloc() is for memory of the host; take a tensor for that of a device"
             )
+        if not 0 <= operator.index(length) < 1 << 63:
+            raise OverflowError(f"there is no memory of {length} bytes")
         address = ctypes.c_void_p()
-        with self._state as handle:
+        with self._state.inside:
+            handle = self._state.handle()
             lib.check(lib.te_alloc(handle, length, text(location, "location"), byref(address)))
-            self._state.view_made()
-        assert address.value is not None
-        owner = (ctypes.c_ubyte * length).from_address(address.value)
-        weakref.finalize(owner, self._state.view_gone, address.value).atexit = False
+            assert address.value is not None
+            owner = (ctypes.c_ubyte * length).from_address(address.value)
+            weakref.finalize(owner, self._state.view_gone, address.value).atexit = False
+            self._state.view_made(address.value)
         return memoryview(owner).cast("B")
 
     # ------------------------------------------------------------------------------- segments
@@ -238,18 +275,21 @@ class Engine:
     def open(self, name: str) -> Segment:
         """Opens the segment of that name and asks what it holds."""
         ident = ctypes.c_int32()
-        with self._state as handle:
+        with self._state.inside:
+            handle = self._state.handle()
             lib.check(lib.te_open(handle, text(name, "name"), byref(ident)))
         return Segment(self, name, ident.value)
 
     def refresh(self, name: Optional[str] = None) -> None:
         """Asks again what a segment holds (None: every open one); transfers do so by themselves."""
-        with self._state as handle:
+        with self._state.inside:
+            handle = self._state.handle()
             lib.check(lib.te_refresh(handle, None if name is None else text(name, "name")))
 
     def probe(self, name: str) -> bool:
         """True if the engine of that name answers."""
-        with self._state as handle:
+        with self._state.inside:
+            handle = self._state.handle()
             return int(lib.te_probe(handle, text(name, "name"))) == 0
 
     # ------------------------------------------------------------------------------ transfers
@@ -264,15 +304,15 @@ class Engine:
         table, keep = bytearray(), []
         for opcode, local, segment, remote, length in requests:
             where, length = sized_span(local, length, opcode == Opcode.READ)
-            table += Request(opcode, where.address, segment.id, remote, length)
+            table += _request(opcode, where.address, segment.id, remote, length)
             keep.append(where.keep)
         raw = (ctypes.c_char * len(table)).from_buffer(table)
         options = submit_options(timeout, None, 0)
         return Batch.start(
-            self._state,
-            self._reactor,
+            self,
             len(requests),
             keep,
+            options,
             lambda handle, batch: lib.te_submit(handle, batch, raw, len(requests), options),
         )
 
@@ -286,9 +326,10 @@ class Engine:
     ) -> str:
         """Which transport would carry this request, and why no other one; nothing is started."""
         where, length = sized_span(local, length)
-        request = Request(opcode, where.address, segment.id, remote, length)
+        request = _request(opcode, where.address, segment.id, remote, length)
         buffer = ctypes.create_string_buffer(8192)
-        with self._state as handle:
+        with self._state.inside:
+            handle = self._state.handle()
             rc = lib.te_explain(handle, byref(request), buffer, len(buffer))
             if rc < 0 and not buffer.value:
                 lib.check(rc)
@@ -300,7 +341,8 @@ class Engine:
         """The notifications received since the last call, oldest first."""
         found = ctypes.POINTER(Notification)()
         n = ctypes.c_size_t()
-        with self._state as handle:
+        with self._state.inside:
+            handle = self._state.handle()
             lib.check(lib.te_notify_recv(handle, byref(found), byref(n)))
             notices = [
                 Notice(
@@ -315,7 +357,8 @@ class Engine:
     def stats(self) -> Dict[str, int]:
         """Counters since the engine was made, by the names of struct te_stats."""
         stats = Stats(size=ctypes.sizeof(Stats))
-        with self._state as handle:
+        with self._state.inside:
+            handle = self._state.handle()
             lib.check(lib.te_stats(handle, byref(stats)))
         return {name: getattr(stats, name) for name in COUNTERS}
 
@@ -331,7 +374,9 @@ class Region:
     def close(self) -> None:
         """Takes the region away. Afterwards no peer can touch its memory any more."""
         engine = self._engine
-        if engine is not None and not engine._state.closed:
+        if engine is not None and engine._state.closed:
+            engine.close()
+        elif engine is not None:
             engine.unregister(self.address)
         self._engine = None
 
@@ -358,8 +403,11 @@ class Segment:
 
     def close(self) -> None:
         """Gives up this reference to the segment."""
-        if self.id >= 0 and not self._engine._state.closed:
-            with self._engine._state as handle:
+        if self.id >= 0 and self._engine._state.closed:
+            self._engine.close()
+        elif self.id >= 0:
+            with self._engine._state.inside:
+                handle = self._engine._state.handle()
                 lib.check(lib.te_close(handle, self.id))
         self.id = -1
 
@@ -372,7 +420,8 @@ class Segment:
     def buffers(self) -> List[Tuple[int, int]]:
         """(address, length) of each of its buffers, in the order of their addresses."""
         total = ctypes.c_size_t(64)
-        with self._engine._state as handle:
+        with self._engine._state.inside:
+            handle = self._engine._state.handle()
             while True:
                 n = total.value
                 table = (Buffer * n)()
@@ -382,7 +431,8 @@ class Segment:
 
     def notify(self, name: str, msg: str) -> None:
         """Sends a message; returns when the peer has it."""
-        with self._engine._state as handle:
+        with self._engine._state.inside:
+            handle = self._engine._state.handle()
             lib.check(lib.te_notify(handle, self.id, text(name, "name"), text(msg, "msg")))
 
     def write(
@@ -516,10 +566,10 @@ class Segment:
         table[4::5] = sizes
         options = submit_options(timeout, notify, self.id)
         return Batch.start(
-            self._engine._state,
-            self._engine._reactor,
+            self._engine,
             n,
             keep,
+            options,
             lambda handle, batch: lib.te_submit(handle, batch, table.buffer_info()[0], n, options),
         )
 
@@ -532,7 +582,8 @@ class Segment:
         if not len(addresses) == len(targets) == len(sizes):
             raise ValueError("the three lists differ in length")
         ident = ctypes.c_uint64()
-        with self._engine._state as handle:
+        with self._engine._state.inside:
+            handle = self._engine._state.handle()
             lib.check(
                 lib.te_prep_create(
                     handle,
@@ -544,6 +595,4 @@ class Segment:
                     byref(ident),
                 )
             )
-        return Prepared(
-            self._engine._state, self._engine._reactor, ident.value, self.id, len(addresses), keep
-        )
+        return Prepared(self._engine, ident.value, self.id, len(addresses), keep)

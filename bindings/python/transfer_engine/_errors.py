@@ -82,7 +82,8 @@ _CODES: Dict[int, Tuple[str, Type[TransferError]]] = {
     -411: ("TE_ERR_EXISTS", RequestError),
     -412: ("TE_ERR_SYSTEM", FatalError),
 }
-INVALID, TIMEOUT, CLOSED = -1, -400, -402
+INVALID, NOT_REGISTERED, BUSY = -1, -3, -4
+TIMEOUT, CLOSED, NOT_FOUND, TOO_LARGE = -400, -402, -403, -410
 
 
 def error_for(code: int, text: str) -> TransferError:

@@ -7,6 +7,7 @@ import threading
 from typing import Dict, Set, Tuple
 
 from ._engine import Engine
+from ._state import shared
 
 _SMALLEST = 13  # 8 KiB
 _LARGEST = 28  # 256 MiB; what is larger is a slab of its own
@@ -22,6 +23,10 @@ class ManagedBuffers:
         self._slabs: Dict[int, Tuple[int, memoryview]] = {}  # address: order, memory
         self._free: Dict[int, Set[int]] = {k: set() for k in range(_SMALLEST, _LARGEST + 1)}
         self._used: Dict[int, Tuple[int, int]] = {}  # address: order (0: a slab), slab
+        shared.add(self)
+
+    def disown(self) -> None:
+        self._lock = threading.Lock()
 
     def allocate(self, length: int) -> int:
         """The address of at least `length` registered bytes."""
@@ -47,9 +52,11 @@ class ManagedBuffers:
     def free(self, address: int) -> None:
         """Gives one back. KeyError if none begins there."""
         with self._lock:
-            order, slab = self._used.pop(address)
+            order, slab = self._used[address]
             if not order:
-                self._engine.unregister(address)
+                self._engine.unregister(address)  # while in use it stays
+            del self._used[address]
+            if not order:
                 del self._slabs[address]
                 return
             while order < self._slabs[slab][0]:

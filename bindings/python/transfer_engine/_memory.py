@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
+import re
 from array import array
 from numbers import Integral
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
@@ -72,6 +73,8 @@ def _of_tensor(obj: Any) -> Span:
     if hasattr(obj, "is_contiguous") and not obj.is_contiguous():
         raise BufferError("the tensor is not contiguous; use .contiguous()")
     nbytes = getattr(obj, "nbytes", None)
+    if callable(nbytes):  # of a storage of torch
+        nbytes = nbytes()
     if nbytes is None and hasattr(obj, "element_size"):
         nbytes = obj.element_size() * obj.numel()
     device = getattr(getattr(obj, "device", None), "type", "cpu") != "cpu"
@@ -81,21 +84,30 @@ def _of_tensor(obj: Any) -> Span:
 def _of_interface(obj: Any, interface: Any, device: bool) -> Span:
     """By the array interface of numpy or that of CUDA, which differ in nothing here."""
     shape = interface["shape"]
-    item = int(interface["typestr"][2:])
-    if interface["typestr"][1] == "U":
+    kind, size = re.match(r".(.)(\d+)", interface["typestr"]).groups()  # "<i4", "<M8[s]"
+    item = int(size)
+    if kind == "U":
         item *= 4
     nbytes = item
     strides = interface.get("strides")
-    for size in shape:
-        nbytes *= size
+    for length in shape:
+        nbytes *= length
     if strides is not None and nbytes:
         expected = item
-        for size, stride in zip(reversed(shape), reversed(strides)):
-            if size != 1 and stride != expected:
+        for length, stride in zip(reversed(shape), reversed(strides)):
+            if length != 1 and stride != expected:
                 raise BufferError("the array is not contiguous; make a copy that is")
-            expected *= size
+            expected *= length
     address, readonly = interface["data"]
     return Span(int(address), nbytes, not readonly, device, obj)
+
+
+def _holds_objects(obj: Any) -> bool:
+    """True for arrays of references to objects, whose bytes mean nothing elsewhere."""
+    kind = getattr(obj, "dtype", None)
+    return bool(getattr(kind, "hasobject", False)) or (
+        isinstance(obj, memoryview) and "O" in obj.format
+    )
 
 
 def _of_buffer(obj: Any) -> Span:
@@ -112,6 +124,8 @@ def span(obj: Any) -> Span:
         return Span(int(obj), None, True, False, None)
     if isinstance(obj, ctypes.c_void_p):
         return Span(obj.value or 0, None, True, False, None)
+    if _holds_objects(obj):
+        raise BufferError("its elements are Python objects, which are of use in this process only")
     if callable(getattr(obj, "data_ptr", None)):
         return _of_tensor(obj)
     interface = getattr(obj, "__cuda_array_interface__", None)
@@ -145,6 +159,8 @@ def sized_span(obj: Any, length: Optional[int], written: bool = False) -> Tuple[
         length = operator.index(length)
     if length < 0 or where.address < 0:
         raise OverflowError("a length or an address is negative")
+    if where.address + length > 1 << 64:
+        raise OverflowError("the memory ends beyond the address space")
     if where.nbytes is not None and length > where.nbytes:
         raise BufferError(
             f"{length} bytes are more than the {where.nbytes} of the {type(obj).__name__}"

@@ -22,7 +22,7 @@ from ctypes import (
 )
 from typing import Any, Dict, List, Sequence, Tuple
 
-from ._errors import error_for
+from ._errors import TOO_LARGE, error_for
 
 VERSION = "0.1.0"
 SONAME = "libtransfer_engine.so.0"
@@ -88,7 +88,8 @@ class Stats(Structure):
 _E, _B, _S = c_void_p, c_uint64, c_int32
 _U64P, _SIZEP = POINTER(c_uint64), POINTER(c_size_t)
 
-# Every function here may wait, for the network or for a lock: the interpreter goes on meanwhile.
+# Every function here may wait, for the network or for a lock, or log a line: the interpreter goes on
+# meanwhile. It may be one of its threads that reads the pipe to which the log is written.
 _BLOCKING: Dict[str, Tuple[Any, List[Any]]] = {
     "te_version": (c_char_p, []),
     "te_options_init_size": (None, [POINTER(Options), c_size_t]),
@@ -109,6 +110,8 @@ _BLOCKING: Dict[str, Tuple[Any, List[Any]]] = {
     "te_close": (c_int, [_E, _S]),
     "te_refresh": (c_int, [_E, c_char_p]),
     "te_segment_buffers": (c_int, [_E, _S, POINTER(Buffer), c_size_t, _SIZEP]),
+    "te_batch_alloc": (c_int, [_E, c_size_t, _U64P]),
+    "te_batch_free": (c_int, [_E, _B]),
     "te_submit": (c_int, [_E, _B, c_void_p, c_size_t, POINTER(SubmitOptions)]),
     "te_prep_create": (c_int, [_E, _S, c_void_p, c_void_p, c_void_p, c_size_t, _U64P]),
     "te_prep_submit": (
@@ -116,10 +119,13 @@ _BLOCKING: Dict[str, Tuple[Any, List[Any]]] = {
         [_E, _B, c_uint64, c_int, c_void_p, c_size_t, POINTER(SubmitOptions)],
     ),
     "te_prep_destroy": (c_int, [_E, c_uint64]),
+    "te_status": (c_int, [_E, _B, c_size_t, POINTER(Status)]),
+    "te_batch_status": (c_int, [_E, _B, POINTER(Status)]),
     "te_status_msg": (c_int, [_E, _B, c_size_t, c_char_p, c_size_t]),
     "te_wait": (c_int, [_E, _B, c_int64]),
     "te_cancel": (c_int, [_E, _B]),
     "te_event_fd": (c_int, [_E]),
+    "te_done": (c_int, [_E, _U64P, c_size_t]),
     "te_notify": (c_int, [_E, _S, c_char_p, c_char_p]),
     "te_notify_recv": (c_int, [_E, POINTER(POINTER(Notification)), _SIZEP]),
     "te_notify_free": (None, [POINTER(Notification), c_size_t]),
@@ -129,15 +135,9 @@ _BLOCKING: Dict[str, Tuple[Any, List[Any]]] = {
     "te_links": (c_int, [_E, c_int, c_char_p, c_size_t]),
 }
 
-# These end at once, and nothing in the library ever waits for the interpreter. To give it away and
-# take it back would cost more than the call, and up to 5 ms where other threads compute.
+# This ends at once and never logs.
 _QUICK: Dict[str, Tuple[Any, List[Any]]] = {
     "te_errmsg": (c_char_p, []),
-    "te_batch_alloc": (c_int, [_E, c_size_t, _U64P]),
-    "te_batch_free": (c_int, [_E, _B]),
-    "te_status": (c_int, [_E, _B, c_size_t, POINTER(Status)]),
-    "te_batch_status": (c_int, [_E, _B, POINTER(Status)]),
-    "te_done": (c_int, [_E, _U64P, c_size_t]),
 }
 
 
@@ -208,12 +208,13 @@ def text(value: str, what: str) -> bytes:
     return data
 
 
-def sized_text(call: Any, size: int = 4096, most: int = 1 << 26) -> str:
+def sized_text(call: Any, too_small: int = TOO_LARGE) -> str:
     """What `call(buffer, size)` writes, with a larger buffer until it fits."""
+    size, most = 4096, 1 << 26
     while True:
         buffer = ctypes.create_string_buffer(size)
         rc = call(buffer, size)
-        if rc >= 0 or size >= most:
+        if rc != too_small or size >= most:
             lib.check(rc)
             return buffer.value.decode("utf-8", "replace")
         size *= 4

@@ -2,11 +2,15 @@
 """One engine of the library, and who uses it at the moment.
 
 te_engine_destroy() must be the last call on its engine, and threads come and go as they like; so
-each call on the engine is made inside `with state as handle`, and close() waits until no one is
-inside. What is inside for long, a wait for a batch, is ended by canceling the batches first.
+each call on the engine is made inside `with state.inside`, a reentrant lock of the thread's own,
+and close() takes each of these locks once: then no one is inside. Python's locks are taken and
+given back without a moment at which a signal could come between, so an interrupted thread is never
+counted as inside for ever. What is inside for long, a wait for a batch, is ended by canceling the
+batches first.
 
 Memory of te_alloc() goes with its engine, but a view of it may outlive Engine.close(). Then close()
-ends all transfers and takes all regions away, and the engine itself goes with the last such view.
+ends all transfers and takes all regions away, and the engine itself goes with the last such view,
+at the latest when the process ends.
 """
 
 from __future__ import annotations
@@ -15,57 +19,117 @@ import atexit
 import ctypes
 import os
 import threading
+import time
 import weakref
 from array import array
 from collections import deque
-from typing import Any, Deque, Dict
+from typing import Any, Callable, Deque, Dict, List, Optional, Set
 
-from ._errors import CLOSED, error_for
-from ._native import Status, lib
+from ._errors import BUSY, CLOSED, NOT_FOUND, NOT_REGISTERED, error_for
+from ._native import Request, Status, lib
 
 _EXIT_SECONDS = 5.0  # how long the end of the process waits for threads that are inside a call
 
 
-_states: "weakref.WeakSet[State]" = weakref.WeakSet()
+class _Shared:
+    """What a forked child must make anew: its locks may be held by threads that it does not have.
+
+    An object that has such locks is added to `objects`, and has disown().
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()  # reentrant: a finalizer may run inside of it
+        self.objects: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+    def add(self, thing: Any) -> None:
+        with self.lock:
+            self.objects.add(thing)
+
+    def all(self) -> List[Any]:
+        with self.lock:
+            return list(self.objects)
+
+    def disown(self) -> None:
+        self.lock = threading.RLock()
+        for thing in self.all():
+            thing.disown()
+
+
+shared = _Shared()
+
+
+class _Mine(threading.local):
+    """The lock of each thread, which it holds while it is inside."""
+
+    def __init__(self, state: State) -> None:
+        self.lock: Any = threading.RLock()
+        state.add_lock(self.lock)
 
 
 def has_ended(handle: int, batch: int) -> bool:
-    """True once every request of the batch has ended, however."""
+    """True once every request of the batch has ended, however; one that was freed has."""
     status = Status()
-    lib.check(lib.te_batch_status(handle, batch, ctypes.byref(status)))
+    rc = lib.te_batch_status(handle, batch, ctypes.byref(status))
+    if rc == NOT_FOUND:
+        return True
+    lib.check(rc)
     return bool(status.state > 1)  # neither WAITING nor PENDING
+
+
+class Hold:
+    """What one registration keeps alive."""
+
+    __slots__ = ("keep",)
+
+    def __init__(self, keep: Any) -> None:
+        self.keep = keep
 
 
 class State:
     def __init__(self, handle: int) -> None:
-        self.handle = handle
+        self._handle = handle
         self.live: Dict[int, Any] = {}  # batches that are not freed, and what they keep
-        self.pins: Dict[int, Any] = {}  # regions by their address, and what they keep
+        self.pins: Dict[int, List[Hold]] = {}  # by the address of their region, oldest first
         self.orphans: Deque[int] = deque()  # batches that nobody asks about any more
+        self.views: Set[int] = set()  # memory of te_alloc() that is in use
+        self.when_closed: List[Callable[[], None]] = []
         self._foreign = False  # true in a child of the process that made the engine
-        self._inside = 0
-        self._views = 0
         self._closing = False
+        self._quiet = False  # no one is inside, and nothing is under way
+        self._destroyed = False
+        self._make_locks()
+        shared.add(self)
+
+    def _make_locks(self) -> None:
         self._lock = threading.RLock()  # reentrant: a finalizer may run inside of it
-        self._changed = threading.Condition(self._lock)
-        _states.add(self)
+        self._closer = threading.RLock()
+        self._locks: "weakref.WeakSet[Any]" = weakref.WeakSet()
+        self._mine = _Mine(self)
 
-    def __enter__(self) -> int:
+    def add_lock(self, lock: Any) -> None:
         with self._lock:
-            if self._closing:
-                raise error_for(CLOSED, "the engine is closed")
-            self._inside += 1
-        return self.handle
+            self._locks.add(lock)
 
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._closing:
-                self._changed.notify_all()
+    @property
+    def inside(self) -> Any:
+        """The lock to hold while the engine is used."""
+        return self._mine.lock
+
+    def is_inside(self) -> bool:
+        """True if this thread is: then this is a finalizer, or the handler of a signal."""
+        return bool(self._mine.lock._is_owned())
+
+    def handle(self) -> int:
+        """The engine, for who is inside."""
+        if self._closing:
+            raise error_for(CLOSED, "the engine is closed")
+        return self._handle
 
     @property
     def closed(self) -> bool:
         return self._closing
+
+    # -------------------------------------------------------------------- batches and registrations
 
     def reap(self) -> None:
         """Frees the batches of `orphans` that have ended."""
@@ -74,80 +138,149 @@ class State:
                 batch = self.orphans.popleft()
             except IndexError:  # another thread reaps, too
                 return
-            if has_ended(self.handle, batch):
-                lib.te_batch_free(self.handle, batch)
-                self.live.pop(batch, None)
-            else:
-                self.orphans.append(batch)
+            if has_ended(self._handle, batch) and self.free(batch):
+                continue
+            self.orphans.append(batch)
 
-    def close(self, seconds: float = threading.TIMEOUT_MAX) -> None:
-        if self._foreign:
+    def free(self, batch: int) -> bool:
+        """Frees a batch that has ended; false if another thread waits for it at this moment."""
+        rc = lib.te_batch_free(self._handle, batch)
+        if rc == BUSY:
+            return False
+        if rc != NOT_FOUND:
+            lib.check(rc)
+        self.live.pop(batch, None)
+        return True
+
+    def pin(self, address: int, hold: Hold) -> None:
+        """Before a registration: there are never fewer holds than registrations."""
+        with self._lock:
+            self.pins.setdefault(address, []).append(hold)
+
+    def unpin(self, address: int, hold: Optional[Hold] = None) -> None:
+        """Lets go of one hold; None: of the oldest, for a younger one is of a new registration."""
+        with self._lock:
+            holds = self.pins.get(address, [])
+            if hold is None:
+                del holds[:1]
+            elif hold in holds:
+                holds.remove(hold)
+            if not holds:
+                self.pins.pop(address, None)
+
+    def is_registered(self, address: int) -> bool:
+        """Whether a region holds this address."""
+        request = Request(1, address, 0, address, 1)
+        text = ctypes.create_string_buffer(16)
+        rc = lib.te_explain(self._handle, ctypes.byref(request), text, len(text))
+        return bool(rc != NOT_REGISTERED)
+
+    # --------------------------------------------------------------------------------------- ending
+
+    def close(self) -> None:
+        """Returns when the memory is quiet, also where another thread closes already.
+
+        A thread that is inside cannot wait for itself to leave: there, another one closes.
+        """
+        if self._foreign or (self._destroyed and not self.when_closed):
             return
-        with self._changed:
-            if self._closing:
-                return
+        if self.is_inside():
             self._closing = True
-            for batch in list(self.live):
-                lib.te_cancel(self.handle, batch)
-            if not self._changed.wait_for(lambda: self._inside == 0, seconds):
-                return  # a thread that never comes back: better left than taken its engine
-            if self._views:
-                self._quieten()
-                return
-        self._destroy()
+            threading.Thread(target=self.close, daemon=True).start()
+            return
+        with self._closer:
+            self._end(None)
 
-    def disown(self) -> None:
-        """In a forked child: the engine is the parent's, and a thread of that may hold the lock."""
-        self._foreign = True
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
+    def drop(self) -> None:
+        """close() for a finalizer, which may run in any call of any engine."""
+        if not self._foreign and any(s.is_inside() for s in shared.all() if isinstance(s, State)):
+            threading.Thread(target=self.close, daemon=True).start()
+        else:
+            self.close()
 
     def close_at_exit(self) -> None:
-        self._views = 0
-        self.close(_EXIT_SECONDS)
+        if not self._foreign and self._closer.acquire(timeout=_EXIT_SECONDS):
+            self._end(_EXIT_SECONDS)
+            self._destroy(forced=True)
+
+    def disown(self) -> None:
+        """In a forked child: the engine is the parent's."""
+        self._foreign = True
+        self._make_locks()
+
+    def _end(self, seconds: Optional[float]) -> None:
+        self._closing = True
+        if not self._quiet:
+            for batch in list(self.live):
+                lib.te_cancel(self._handle, batch)
+            if not self._all_are_outside(seconds):
+                return  # a thread that never comes back: better left than taken its engine
+            if self.views:
+                self._quieten()
+            self._quiet = True
+        self._destroy()
+        while self.when_closed:
+            self.when_closed[-1]()
+            self.when_closed.pop()
+
+    def _all_are_outside(self, seconds: Optional[float]) -> bool:
+        with self._lock:
+            locks = list(self._locks)
+        until = time.monotonic() + (seconds or 0)
+        for lock in locks:
+            if seconds is None:
+                with lock:
+                    continue
+            if not lock.acquire(timeout=max(0, until - time.monotonic())):
+                return False
+            lock.release()
+        return True
 
     def _quieten(self) -> None:
         for batch in list(self.live):
-            lib.te_wait(self.handle, batch, -1)
-            lib.te_batch_free(self.handle, batch)
+            lib.te_cancel(self._handle, batch)
+            lib.te_wait(self._handle, batch, -1)
+            lib.te_batch_free(self._handle, batch)
+            del self.live[batch]
         regions = array("L", list(self.pins))
+        rc = 0
         if regions:
-            lib.te_unregister_batch(self.handle, regions.buffer_info()[0], len(regions))
+            rc = lib.te_unregister_batch(self._handle, regions.buffer_info()[0], len(regions))
+        for address in regions:
+            if rc == 0 or not self.is_registered(address):
+                self.pins.pop(address, None)
+
+    def _destroy(self, forced: bool = False) -> None:
+        """The only place where the engine goes: once, when quiet, and with the last view."""
+        with self._lock:
+            if self._destroyed or not self._quiet or (self.views and not forced):
+                return
+            self._destroyed = True
+        lib.te_engine_destroy(self._handle)
         self.live.clear()
         self.pins.clear()
 
-    def _destroy(self) -> None:
-        lib.te_engine_destroy(self.handle)
-        self.live.clear()
-        self.pins.clear()
-
-    def view_made(self) -> None:
-        with self._changed:
-            self._views += 1
+    def view_made(self, address: int) -> None:
+        with self._lock:
+            self.views.add(address)
 
     def view_gone(self, address: int) -> None:
         """The last reference to memory of te_alloc() went away."""
         if self._foreign:
             return
-        with self._changed:
-            self._views -= 1
-            last = self._closing and self._views == 0
-            if not self._closing:
-                lib.te_free(self.handle, ctypes.c_void_p(address))
-        if last:
-            self._destroy()
+        with self._lock:
+            self.views.discard(address)
+            if not self._destroyed:
+                lib.te_free(self._handle, ctypes.c_void_p(address))
+        self._destroy()
 
 
 @atexit.register
 def _end_all() -> None:
     """Ends the engines that nobody closed, so that peers and metadata servers know."""
-    for state in list(_states):
-        state.close_at_exit()
+    for state in shared.all():
+        if isinstance(state, State):
+            state.close_at_exit()
 
 
-def _disown_all() -> None:
-    for state in list(_states):
-        state.disown()
-
-
-os.register_at_fork(after_in_child=_disown_all)
+os.register_at_fork(after_in_child=shared.disown)

@@ -171,11 +171,6 @@ class TransferEngine:
         if engine is not None:
             engine.close()
 
-    def __del__(self) -> None:
-        engine = getattr(self, "_engine", None)
-        if engine is not None:
-            engine.close()
-
     @_returns(-1)
     def get_rpc_port(self) -> int:
         return self._running().port
@@ -242,7 +237,7 @@ class TransferEngine:
     @_returns(-1)
     def write_bytes_to_buffer(self, dest: Any, data: Union[bytes, str], length: int) -> int:
         """Copies the first `length` bytes of `data` to memory of this process."""
-        raw = data.encode() if isinstance(data, str) else bytes(data)
+        raw = data.encode() if isinstance(data, str) else bytes(memoryview(data))
         where, length = sized_span(dest, length, written=True)
         if length > len(raw):
             raise ValueError(f"{length} bytes of {len(raw)}")
@@ -257,7 +252,8 @@ class TransferEngine:
         where, length = sized_span(addr, length)
         if where.device:
             raise ValueError("the memory is a device's")
-        return ctypes.string_at(where.address, length)
+        # Not string_at(), which knows lengths below 2 GiB only.
+        return bytes((ctypes.c_char * length).from_address(where.address))
 
     # ------------------------------------------------------------------------------------- segments
 
