@@ -47,17 +47,17 @@ def _settings():
     return {name: {k: json.loads(v) for k, v in parser[name].items()} for name in parser.sections()}
 
 
-def _metadata(project, version):
+def _metadata(project, version, licences):
     lines = [
-        "Metadata-Version: 2.1",
+        "Metadata-Version: 2.4",
         f"Name: {project['name']}",
         f"Version: {version}",
         f"Summary: {project['description']}",
-        f"License: {project['license']}",
+        f"License-Expression: {project['license']}",
         f"Requires-Python: {project['requires-python']}",
-        "License-File: LICENSE",
         "Description-Content-Type: text/markdown",
     ]
+    lines += [f"License-File: {name}" for name in licences]
     lines += [f"Requires-Dist: {name}=={version}" for name in project["dependencies"]]
     with open(project["readme"], encoding="utf-8") as f:
         return "\n".join(lines) + "\n\n" + f.read()
@@ -73,12 +73,15 @@ class _Wheel:
         self._info = info
 
     def add(self, name, data, mode=0o644):
+        self._write(name, data, mode)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        self._rows.writerow([name, f"sha256={digest}", len(data)])
+
+    def _write(self, name, data, mode=0o644):
         member = zipfile.ZipInfo(name)  # of 1980: the same files make the same wheel
         member.external_attr = (0o100000 | mode) << 16
         member.compress_type = zipfile.ZIP_DEFLATED
         self._archive.writestr(member, data)
-        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-        self._rows.writerow([name, f"sha256={digest}", len(data)])
 
     def add_file(self, name, path, mode=0o644):
         with open(path, "rb") as f:
@@ -87,7 +90,7 @@ class _Wheel:
     def close(self):
         record = f"{self._info}/RECORD"
         self._rows.writerow([record, "", ""])
-        self._archive.writestr(zipfile.ZipInfo(record), self._record.getvalue())
+        self._write(record, self._record.getvalue())
         self._archive.close()
 
 
@@ -119,7 +122,9 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     version = _version(root)
     library = _library(root, tool)
     with tempfile.TemporaryDirectory() as folder:
-        tag = bundle.collect(library, folder) if library else "any"
+        tag, licences = bundle.collect(library, folder) if library else ("any", {})
+        with open(os.path.join(root, "LICENSE"), "rb") as f:
+            licences = dict(LICENSE=f.read(), **dict(sorted(licences.items())))
         stem = f"{project['name'].replace('-', '_')}-{version}"
         name = f"{stem}-py3-none-{tag}.whl"
         info = f"{stem}.dist-info"
@@ -128,11 +133,12 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
             wheel.add_file(source, source)
         for brought in sorted(os.listdir(folder)):
             wheel.add_file(f"{tool['package']}/lib/{brought}", os.path.join(folder, brought), 0o755)
-        wheel.add(f"{info}/METADATA", _metadata(project, version).encode())
+        wheel.add(f"{info}/METADATA", _metadata(project, version, licences).encode())
         wheel.add(
             f"{info}/WHEEL", WHEEL.format(pure="false" if library else "true", tag=tag).encode()
         )
-        wheel.add_file(f"{info}/LICENSE", os.path.join(root, "LICENSE"))
+        for licence, text in licences.items():
+            wheel.add(f"{info}/licenses/{licence}", text)
         wheel.close()
     return name
 

@@ -81,8 +81,47 @@ def _glibc(paths):
     return max(versions)
 
 
+def _package_of(path):
+    """The Debian package that a file is of, or None."""
+    shorter = path[len("/usr") :] if path.startswith("/usr/lib") else "/usr" + path
+    for name in (path, shorter):  # the package may say /lib where the file system says /usr/lib
+        try:
+            return _run("dpkg", "-S", name).split(":")[0]
+        except (FileNotFoundError, RuntimeError):
+            continue
+    return None
+
+
+def _licences(closure):
+    """name below licenses/: text, for each package that a library of `closure` is of."""
+    texts = {}
+    for name, path in closure.items():
+        package = _package_of(path)
+        copyright = f"/usr/share/doc/{package}/copyright"
+        if package is None or not os.path.exists(copyright):
+            print(
+                f"bundle: warning: {name} is brought along without the text of its licence, which is"
+                f" not known here: add that of {path} before you give the wheel to others",
+                file=sys.stderr,
+            )
+            continue
+        with open(copyright, "rb") as f:
+            texts[f"{package}/copyright"] = f.read()
+    # Those name the long ones by where Debian has them.
+    for text in list(texts.values()):
+        for found in re.findall(rb"/usr/share/common-licenses/([\w.+-]*[\w+])", text):
+            name = found.decode()
+            if os.path.exists(f"/usr/share/common-licenses/{name}"):
+                with open(f"/usr/share/common-licenses/{name}", "rb") as f:
+                    texts[f"common-licenses/{name}"] = f.read()
+    return texts
+
+
 def collect(library, folder):
-    """Copies `library` and what it needs into `folder`; returns the tag of the platform."""
+    """Copies `library` and what it needs into `folder`.
+
+    Returns the tag of the platform, and the texts of the licences by names for them.
+    """
     closure = _closure(library)
     names = {name: _own_name(name, path) for name, path in closure.items()}
     copies = {os.path.join(folder, names[name]): path for name, path in closure.items()}
@@ -103,4 +142,4 @@ def collect(library, folder):
     major, minor = _glibc(copies)
     if not sys.platform.startswith("linux"):
         raise RuntimeError("wheels are made on Linux")
-    return f"manylinux_{major}_{minor}_{platform.machine()}"
+    return f"manylinux_{major}_{minor}_{platform.machine()}", _licences(closure)

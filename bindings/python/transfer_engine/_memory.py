@@ -65,7 +65,7 @@ class _Pin:
         self._release = _release_buffer
 
     def __del__(self) -> None:
-        if self._release is not None:
+        if getattr(self, "_release", None) is not None:  # __init__() may have been interrupted
             self._release(ctypes.byref(self.view))
 
 
