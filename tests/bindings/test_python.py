@@ -28,7 +28,7 @@ PACKAGE = os.path.join(SRC, "bindings", "python")
 FOLDER = os.path.join(BUILD, "tests", "python")
 WHEELS = os.path.join(FOLDER, "wheels")
 PYTHON = os.path.join(FOLDER, "venv", "bin", "python")
-LONGEST_FIRST = ["test_mooncake", "test_engine", "test_asyncio"]
+LONGEST_FIRST = ["test_mooncake", "test_engine", "test_closing", "test_asyncio"]
 sys.path.insert(0, PACKAGE)
 sys.dont_write_bytecode = True
 
@@ -123,6 +123,27 @@ class Package(unittest.TestCase):
             if not bundle.OF_THE_HOST.match(name):
                 self.assertEqual(os.path.dirname(os.path.realpath(where)), os.path.dirname(path))
                 self.assertRegex(name, r"-[0-9a-f]{8}\.so")
+
+    def test_licences_and_modes(self):
+        """What is brought along has the text of its licence, and every file a mode."""
+        (path,) = [p for p in glob.glob(os.path.join(WHEELS, "*.whl")) if "manylinux" in p]
+        with zipfile.ZipFile(path) as wheel:
+            names = wheel.namelist()
+            modes = {m.filename: (m.external_attr >> 16) & 0o777 for m in wheel.infolist()}
+            (metadata,) = [n for n in names if n.endswith("/METADATA")]
+            text = wheel.read(metadata).decode()
+        folder = os.path.dirname(metadata) + "/licenses/"
+        self.assertEqual(
+            sorted(re.findall("^License-File: (.*)$", text, re.M)),
+            sorted(n[len(folder) :] for n in names if n.startswith(folder)),
+        )
+        self.assertIn(folder + "LICENSE", names)
+        for name in names:
+            self.assertEqual(modes[name], 0o755 if "/lib/" in name else 0o644, name)
+        if shutil.which("dpkg"):
+            curl = [n for n in names if re.search(r"/lib/libcurl\b", n)]
+            texts = [n for n in names if re.search(r"/licenses/libcurl[^/]*/copyright$", n)]
+            self.assertEqual(bool(curl), bool(texts))
 
     def test_pip_makes_the_same_wheel(self):
         with tempfile.TemporaryDirectory() as folder:

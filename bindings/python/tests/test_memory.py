@@ -101,10 +101,16 @@ class Addresses(unittest.TestCase):
             sized_span(4096, 1.5)
         with self.assertRaises(OverflowError):
             sized_span(4096, -1)
+        with self.assertRaises(OverflowError):
+            sized_span((1 << 64) - 10, 11)
+        self.assertEqual(sized_span((1 << 64) - 10, 10)[1], 10)
 
     def test_tensor_like(self):
         data = bytearray(b"tensor data")
         self.assertEqual(self.content(Tensor(data)), data)
+        tensor = Tensor(data)
+        tensor.nbytes = lambda: 6  # as a storage of torch has it
+        self.assertEqual(self.content(tensor), b"tensor")
         self.assertTrue(span(Tensor(data, device="cuda")).device)
         self.assertFalse(span(Tensor(data)).device)
 
@@ -130,6 +136,17 @@ class Addresses(unittest.TestCase):
                     continue
                 self.assertEqual(span(obj)[:2], (ctypes.addressof(data), 48))
                 self.assertEqual(span(obj).device, name.startswith("__cuda"))
+
+    def test_times_and_objects(self):
+        data = (ctypes.c_uint64 * 4)()
+        interface = {"shape": (2,), "typestr": "<M8[s]", "strides": (16,), "version": 3}
+        interface["data"] = (ctypes.addressof(data), False)
+        times = type("Times", (), {"__array_interface__": interface})()
+        self.assertRaises(BufferError, span, times)
+        interface["strides"] = (8,)
+        self.assertEqual(span(times).nbytes, 16)
+        of_objects = type("Objects", (bytearray,), {"dtype": type("D", (), {"hasobject": True})})
+        self.assertRaises(BufferError, span, of_objects(8))
 
     def test_words(self):
         self.assertEqual(words([0, 1, (1 << 64) - 1], "x").tolist(), [0, 1, (1 << 64) - 1])
@@ -158,6 +175,9 @@ class Addresses(unittest.TestCase):
         self.assertEqual(span(a[2])[:2], (a.ctypes.data + 2 * 64, 64))
         for wrong in (a.T, a[:, 1:], a[::2]):
             self.assertRaises(BufferError, span, wrong)
+        self.assertRaises(BufferError, span, numpy.zeros(8, "M8[s]")[::2])
+        self.assertRaises(BufferError, span, numpy.array([object()]))
+        self.assertRaises(BufferError, span, memoryview(numpy.array([object()])))
         a.flags.writeable = False
         self.assertFalse(span(a).writable)
         self.assertEqual(span(numpy.int64(77)).address, 77)

@@ -4,7 +4,10 @@
 import os
 import re
 import subprocess
+import sys
 import unittest
+import urllib.error
+import urllib.request
 
 import transfer_engine as te
 from mooncake.engine import TransferEngine
@@ -48,6 +51,40 @@ class Http(Case):
         self.assertEqual(compatible.register_memory(local, 5000), 0)
         self.assertEqual(compatible.transfer_sync_write("store", local, remote, 5000), 0)
         self.assertEqual(peer.digest(address=remote, offset=0, length=5000), digest(local))
+
+
+    def get(self, key):
+        return urllib.request.urlopen(f"{self.url}?key=mooncake/{key}/ours", timeout=30)
+
+    def test_closed_while_a_view_lives(self):
+        """Peers find nothing any more; the end of the process takes the name away, too."""
+        program = (
+            "import sys, transfer_engine as te\n"
+            "e = te.Engine(sys.argv[1], 'ours', address='127.0.0.1')\n"
+            "view = e.alloc(65536)\n"
+            "e.register(view)\n"
+            "e.close()\n"
+            "view[:5] = b'still'\n"
+            "print(flush=True)\n"
+            "sys.stdin.readline()\n"
+        )
+        child = subprocess.Popen(
+            [sys.executable, "-c", program, self.url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(child.stdout.close)
+        self.assertEqual(child.stdout.readline(), "\n")
+        with te.Engine(self.url, "reader", address=HOST) as engine, engine.open("ours") as ours:
+            self.assertEqual(ours.buffers(), [])
+        child.stdin.close()
+        self.assertEqual(child.wait(60), 0)
+        for key in ("rpc_meta", "ram"):
+            with self.assertRaises(urllib.error.HTTPError) as caught:
+                self.get(key)
+            self.assertEqual(caught.exception.code, 404)
+            caught.exception.close()
 
 
 if __name__ == "__main__":

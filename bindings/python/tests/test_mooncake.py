@@ -284,6 +284,11 @@ class Calls(Compatible):
 
     def test_empty_batches(self):
         self.assertEqual(self.engine.batch_transfer_sync_write(self.host, [], [], []), 0)
+        notify = TransferNotify("nothing", "0")
+        self.assertEqual(
+            self.engine.batch_transfer_sync(self.host, [], [], [], TransferOpcode.Write, notify), 0
+        )
+        self.assertEqual(self.other.notifications(), [["nothing", "0"]])
         ident = self.engine.batch_transfer_async_write(self.host, [], [], [])
         self.assertEqual(self.engine.get_batch_transfer_status([ident]), 0)
         self.assertEqual(self.engine.get_batch_transfer_status([]), 0)
@@ -346,6 +351,9 @@ class Calls(Compatible):
             lambda: e.register_memory(self.address, None),
             lambda: e.get_batch_transfer_status(5),
             lambda: e.transfer_check_status("x"),
+            lambda: e.register_memory((1 << 64) + self.address, 5),
+            lambda: e.write_bytes_to_buffer(self.address, 3, 3),
+            lambda: e.write_bytes_to_buffer(self.address, [1, 2, 3], 3),
             lambda: e.initialize(HOST, "P2PHANDSHAKE", "tcp", None),
             lambda: e.send_probe(None),
         ):
@@ -502,6 +510,25 @@ class Deadlines(Case):
         self.assertSameBytes(local, before)
         self.assertEqual(engine.transfer_sync_read(host, local, remote, 4 * MIB), 0)
         self.assertSameBytes(local, noise(1, 4 * MIB))
+
+
+    def test_a_large_managed_buffer_that_is_in_use(self):
+        logging.getLogger("transfer_engine").addHandler(logging.NullHandler())
+        logging.getLogger("transfer_engine").propagate = False
+        with mock.patch.dict(os.environ, MC_FORCE_TCP="1"):
+            engine, other = TransferEngine(), self.peer()
+            self.assertEqual(engine.initialize(HOST, "P2PHANDSHAKE", "tcp", ""), 0)
+        self.addCleanup(engine._shut)
+        remote, host, size = other.register(length=4 * MIB, seed=1), other.name(), (256 << 20) + 1
+        address = engine.allocate_managed_buffer(size)
+        self.assertEqual(engine.get_first_buffer_address(host), remote)
+        other.freeze()
+        ident = engine.transfer_submit_write(host, address, remote, 4 * MIB)
+        self.assertEqual(engine.free_managed_buffer(address, size), -1)
+        other.thaw()
+        self.assertEqual(engine.get_batch_transfer_status([ident]), 0)
+        self.assertEqual(engine.free_managed_buffer(address, size), 0)
+        self.assertEqual(engine.free_managed_buffer(address, size), -1)
 
 
 class Users(Compatible):
