@@ -189,7 +189,7 @@ class Batch:
             while not self._freed:
                 left_ms = max(0.0, until - time.monotonic()) * 1000
                 rc = lib.te_wait(handle, self.id, math.ceil(min(_SLICE_MS, left_ms)))
-                if rc == NOT_FOUND and self._freed:  # by another thread, so it has ended
+                if rc == NOT_FOUND:  # freed by another thread, so it has ended
                     break
                 if rc != TIMEOUT:
                     lib.check(rc)

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import ctypes
 import operator
-import re
 from array import array
 from numbers import Integral
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 assert array("L").itemsize == 8  # several times as quick to fill as array("Q")
 
@@ -60,13 +59,14 @@ class _Pin:
 
     def __init__(self, obj: Any) -> None:
         self.view = _PyBuffer()
-        self._release = None
+        self._release: Optional[Callable[..., None]] = None
         _get_buffer(obj, ctypes.byref(self.view), _SIMPLE)
         self._release = _release_buffer
 
     def __del__(self) -> None:
-        if getattr(self, "_release", None) is not None:  # __init__() may have been interrupted
-            self._release(ctypes.byref(self.view))
+        release = getattr(self, "_release", None)  # __init__() may have been interrupted
+        if release is not None:
+            release(ctypes.byref(self.view))
 
 
 def _of_tensor(obj: Any) -> Span:
@@ -84,9 +84,9 @@ def _of_tensor(obj: Any) -> Span:
 def _of_interface(obj: Any, interface: Any, device: bool) -> Span:
     """By the array interface of numpy or that of CUDA, which differ in nothing here."""
     shape = interface["shape"]
-    kind, size = re.match(r".(.)(\d+)", interface["typestr"]).groups()  # "<i4", "<M8[s]"
-    item = int(size)
-    if kind == "U":
+    typestr = interface["typestr"]  # "<i4", "<M8[s]"
+    item = int(typestr[2:].partition("[")[0])
+    if typestr[1] == "U":
         item *= 4
     nbytes = item
     strides = interface.get("strides")

@@ -4,8 +4,8 @@
 te_engine_destroy() must be the last call on its engine, and threads come and go as they like; so
 each call on the engine is made inside `with state.inside`, a reentrant lock of the thread's own,
 and close() takes each of these locks once: then no one is inside. Python's locks are taken and
-given back without a moment at which a signal could come between, so an interrupted thread is never
-counted as inside for ever. What is inside for long, a wait for a batch, is ended by canceling the
+given back (almost, see is_inside()) without a moment at which a signal could come between, so an
+interrupted thread is not counted as inside for ever. What is inside for long, a wait for a batch, is ended by canceling the
 batches first.
 
 Memory of te_alloc() goes with its engine, but a view of it may outlive Engine.close(). Then close()
@@ -18,11 +18,13 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import sys
 import threading
 import time
 import weakref
 from array import array
 from collections import deque
+from types import FrameType
 from typing import Any, Callable, Deque, Dict, List, Optional, Set
 
 from ._errors import BUSY, CLOSED, NOT_FOUND, NOT_REGISTERED, error_for
@@ -113,11 +115,28 @@ class State:
     @property
     def inside(self) -> Any:
         """The lock to hold while the engine is used."""
-        return self._mine.lock
+        lock = self._mine.lock
+        if lock._is_owned():
+            self.is_inside()
+        return lock
 
     def is_inside(self) -> bool:
-        """True if this thread is: then this is a finalizer, or the handler of a signal."""
-        return bool(self._mine.lock._is_owned())
+        """True if this thread is: then this is a finalizer, or the handler of a signal.
+
+        Before Python 3.11 a signal may come between the body of a with statement and its end, and
+        the lock is kept. So where no function below has a handle, the lock is given back here.
+        """
+        lock = self._mine.lock
+        if not lock._is_owned():
+            return False
+        frame: Optional[FrameType] = sys._getframe(1)
+        while frame is not None:
+            if frame.f_globals.get("__package__") == __package__ and "handle" in frame.f_locals:
+                return True
+            frame = frame.f_back
+        while lock._is_owned():
+            lock.release()
+        return False
 
     def handle(self) -> int:
         """The engine, for who is inside."""
