@@ -131,7 +131,9 @@ class State:
             return False
         frame: Optional[FrameType] = sys._getframe(1)
         while frame is not None:
-            if frame.f_globals.get("__package__") == __package__ and "handle" in frame.f_locals:
+            if frame.f_globals.get("__package__") == __package__ and (
+                "handle" in frame.f_locals or frame.f_code.co_name == "handle"
+            ):
                 return True
             frame = frame.f_back
         while lock._is_owned():
