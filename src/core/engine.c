@@ -27,7 +27,8 @@ const char *te_version(void)
 int tei_engine_check(const te_engine *e)
 {
     if (!e)
-        return TEI_FAIL(TE_ERR_INVALID, "engine is NULL");
+        return TEI_FAIL(TE_ERR_INVALID,
+                        "engine is NULL: it was not created, or its creation failed");
     if (e->fork_epoch != tei_fork_epoch())
         return TEI_FAIL(TE_ERR_CLOSED,
                         "engine belongs to the parent process; make one of your own after fork()");
