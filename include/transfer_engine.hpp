@@ -147,8 +147,9 @@ class TransferEngine : public BatchTransfer
     /*
      * Starts the engine: binds its ports, starts its threads, publishes its segment. Blocks for as long
      * as the metadata server takes to answer. An engine that runs answers -1 (TE_ERR_INVALID), and so does
-     * one that was built for the other form of init(); te_errmsg() has no text for these two. After a
-     * failure init() may be called again.
+     * one that was built for the other form of init(), or whose filters could not be taken; te_errmsg() is
+     * not to be asked then, since it speaks of an earlier failure. After a failure init() may be called
+     * again.
      *
      * What two strings mean is decided by how the object was built. Without TransferMetadata:
      *   init(metadata_conn_string, local_server_name)
@@ -252,6 +253,32 @@ class TransferEngine : public BatchTransfer
         return topology;
     }
 
+    /* The NICs and the topology as text, or as JSON; see te_links(). "" on an error. */
+    std::string showLinks(bool json = false)
+    {
+        return detail::text_of(
+            [&](char *buf, size_t n) { return te_links(native(), json ? 1 : 0, buf, n); });
+    }
+
+    /* The number of NICs that "rdma" uses; 0 where that is not installed. */
+    int numContexts()
+    {
+        const std::string links = showLinks(true), key = "\"used\"";
+        int used = 0;
+
+        for (size_t at = links.find(key); at != std::string::npos; at = links.find(key, at + 1)) {
+            size_t value = links.find_first_not_of(": ", at + key.size());
+            used += value != std::string::npos && links.compare(value, 4, "true") == 0;
+        }
+        return used;
+    }
+
+    /* SIGTERM and SIGINT withdraw the segment and end the process; see te_shutdown_on_signal(). */
+    int enableGracefulShutdown()
+    {
+        return te_shutdown_on_signal(native());
+    }
+
     /* ---- transports ---- */
 
     /*
@@ -276,6 +303,15 @@ class TransferEngine : public BatchTransfer
     Transport *installOrGetTransport(const std::string &proto, void **args)
     {
         return installTransport(proto, args);
+    }
+
+    /*
+     * The transport of that name if it is installed, by whomever; else NULL. For the start of a program:
+     * it takes some time to find out, and a page of memory is registered meanwhile.
+     */
+    Transport *getTransport(const std::string &proto)
+    {
+        return is_installed(proto) ? installTransport(proto) : nullptr;
     }
 
     /* TE_ERR_BUSY while transfers use it, TE_ERR_NOT_FOUND if it is not installed. */
@@ -491,6 +527,26 @@ class TransferEngine : public BatchTransfer
         return after_host && name.find_first_not_of("0123456789", colon + 1) == std::string::npos
                    ? 0
                    : 12345;
+    }
+
+    /* As te_explain() says it of a request from memory of this engine to itself. */
+    bool is_installed(const std::string &proto)
+    {
+        std::vector<char> page(4096), text(size_t{1} << 16);
+        te_request request = {TE_READ, page.data(), TE_LOCAL_SEGMENT,
+                              reinterpret_cast<uintptr_t>(page.data()), page.size()};
+        const std::string line = "\ntransport " + proto + ": ";
+        int registered = te_register(native(), page.data(), page.size(), "*", TE_LOCAL_ONLY);
+
+        /* TE_ERR_OVERLAP: the program has registered all of its heap. */
+        if (registered && registered != TE_ERR_OVERLAP)
+            return false;
+        te_explain(native(), &request, text.data(), text.size());
+        if (registered == 0)
+            te_unregister(native(), page.data());
+        const std::string all(text.data());
+        size_t at = all.find(line);
+        return at != std::string::npos && all.compare(at + line.size(), 13, "not installed") != 0;
     }
 
     std::shared_ptr<TransferMetadata> metadata_of(const std::string &server)

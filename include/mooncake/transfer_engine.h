@@ -4,5 +4,6 @@
 #define MOONCAKE_TRANSFER_ENGINE_H
 
 #include "../transfer_engine.hpp"
+#include "error.h"
 
 #endif

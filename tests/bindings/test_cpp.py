@@ -27,7 +27,7 @@ STRICT = ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Wnon-virtual-dtor", 
 INCLUDE = os.path.join(te.SRC, "include")
 # Old programs name the headers without a folder.
 PATHS = ["-I", INCLUDE, "-I", os.path.join(INCLUDE, "mooncake")]
-PROGRAMS = ("snippets_two_names", "snippets_four_arguments", "snippets_with_metadata", "calls")
+PROGRAMS = ("snippets_two_names", "snippets_four_arguments", "snippets_with_metadata", "newer_names", "calls")
 OPTIONS = {"TE_HOST_PATH": "0"}  # the transport that the program installs, not the way within a host
 
 
@@ -65,7 +65,7 @@ def compilers():
 class Headers(unittest.TestCase):
     """Each header alone, and the one that brings all of them in newer versions of the language."""
     NAMES = ("transfer_engine.h", "topology.h", "transfer_metadata.h", "transport/transport.h",
-             "mooncake/transport/transport.h")
+             "common/base/status.h", "memory_location.h", "error.h", "mooncake/transport/transport.h")
 
     def test_alone(self):
         if SANITIZED:
@@ -151,6 +151,15 @@ class Snippets(unittest.TestCase):
                             {"nics": "a", "matrix": '{"cpu:0": [["a2", "a3"], []]}'}, env=env, metadata=store.url,
                             protocol="rdma")
         self.assert_moved(fabric, ["a2", "a3"])
+
+    def test_newer_names_p2p(self):
+        self.exchange("newer_names", {}, {}, metadata=te.P2P, name="127.0.0.1", protocol="tcp", nics=0)
+
+    def test_newer_names_rdma(self):
+        fabric, env = self.fabric()
+        with stores.Metad() as store:
+            self.over_store(store, "newer_names", env=env, metadata=store.url, protocol="rdma", nics=4)
+        self.assert_moved(fabric, ["a0", "a1", "a2", "a3"])
 
     def test_metadata_object_etcd(self):
         with stores.Etcd() as store:

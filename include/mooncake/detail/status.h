@@ -4,12 +4,34 @@
 #define MOONCAKE_DETAIL_STATUS_H
 
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "../../te.h"
 
 namespace mooncake
 {
+
+/* Mooncake's name of a code, and the TE_ERR_ of te.h. */
+#define MOONCAKE_STATUS_CODES(X)            \
+    X(InvalidArgument, INVALID)             \
+    X(TooManyRequests, TOO_MANY)            \
+    X(AddressNotRegistered, NOT_REGISTERED) \
+    X(BatchBusy, BUSY)                      \
+    X(DeviceNotFound, NO_DEVICE)            \
+    X(AddressOverlapped, OVERLAP)           \
+    X(NotSupportedTransport, UNSUPPORTED)   \
+    X(Dns, DNS)                             \
+    X(Socket, SOCKET)                       \
+    X(MalformedJson, JSON)                  \
+    X(RejectHandshake, REJECTED)            \
+    X(Metadata, METADATA)                   \
+    X(Endpoint, ENDPOINT)                   \
+    X(Context, CONTEXT)                     \
+    X(Numa, NUMA)                           \
+    X(Clock, CLOCK)                         \
+    X(Memory, MEMORY)                       \
+    X(NotImplemented, NOT_IMPLEMENTED)
 
 /*
  * The outcome of a call: 0 or a negative enum te_err. It converts to int and takes one, so `int rc =
@@ -25,24 +47,9 @@ class Status
      * as TE_ERR_CLOSED, keeps its number. */
     enum class Code : int {
         kOk = TE_ERR_OK,
-        kInvalidArgument = TE_ERR_INVALID,
-        kTooManyRequests = TE_ERR_TOO_MANY,
-        kAddressNotRegistered = TE_ERR_NOT_REGISTERED,
-        kBatchBusy = TE_ERR_BUSY,
-        kDeviceNotFound = TE_ERR_NO_DEVICE,
-        kAddressOverlapped = TE_ERR_OVERLAP,
-        kNotSupportedTransport = TE_ERR_UNSUPPORTED,
-        kDns = TE_ERR_DNS,
-        kSocket = TE_ERR_SOCKET,
-        kMalformedJson = TE_ERR_JSON,
-        kRejectHandshake = TE_ERR_REJECTED,
-        kMetadata = TE_ERR_METADATA,
-        kEndpoint = TE_ERR_ENDPOINT,
-        kContext = TE_ERR_CONTEXT,
-        kNuma = TE_ERR_NUMA,
-        kClock = TE_ERR_CLOCK,
-        kMemory = TE_ERR_MEMORY,
-        kNotImplemented = TE_ERR_NOT_IMPLEMENTED,
+#define MOONCAKE_STATUS_CODE(name, error) k##name = TE_ERR_##error,
+        MOONCAKE_STATUS_CODES(MOONCAKE_STATUS_CODE)
+#undef MOONCAKE_STATUS_CODE
     };
 
     Status() = default;
@@ -66,6 +73,28 @@ class Status
     {
         return rc_ == 0;
     }
+
+    bool IsOk() const
+    {
+        return ok();
+    }
+
+    /*
+     * Of each code a maker, Status::BatchBusy("why"), and a question, status.IsBatchBusy(). A Status has
+     * no room for a text, so that of the maker is dropped; message() tells of calls of the engine only.
+     */
+#define MOONCAKE_STATUS_CODE(name, error)     \
+    static Status name(std::string_view = {}) \
+    {                                         \
+        return Status(TE_ERR_##error);        \
+    }                                         \
+                                              \
+    bool Is##name() const                     \
+    {                                         \
+        return rc_ == TE_ERR_##error;         \
+    }
+    MOONCAKE_STATUS_CODES(MOONCAKE_STATUS_CODE)
+#undef MOONCAKE_STATUS_CODE
 
     Code code() const
     {
@@ -117,6 +146,8 @@ class Status
   private:
     int rc_ = 0;
 };
+
+#undef MOONCAKE_STATUS_CODES
 
 static_assert(std::is_trivially_copyable_v<Status> && sizeof(Status) == sizeof(int));
 

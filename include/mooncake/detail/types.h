@@ -43,6 +43,7 @@ struct TransferTypes {
         size_t
             target_offset; /* in memory the virtual address in the target's process, else the offset */
         size_t length;
+        int advise_retry_cnt = 0; /* read by nobody: the engine itself counts its tries */
     };
 
     /*
@@ -63,9 +64,21 @@ struct TransferTypes {
     };
     using TaskStatus = TransferStatusEnum;
 
+    /* Of two fields, though one of them has two names: hence the constructors, for {s, bytes}. */
     struct TransferStatus {
         TransferStatusEnum s;
-        size_t transferred; /* bytes moved so far, a lower bound; all of them once COMPLETED */
+        /* Bytes moved so far, a lower bound; all of them once COMPLETED. */
+        union {
+            size_t transferred;
+            size_t transferred_bytes; /* so called in newer versions of the interface */
+        };
+
+        TransferStatus() = default;
+
+        constexpr TransferStatus(TransferStatusEnum state, size_t bytes = 0)
+            : s(state), transferred(bytes)
+        {
+        }
     };
 
     struct BufferEntry {

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <netinet/in.h>
 #include <sstream>
 #include <sys/socket.h>
@@ -78,6 +79,10 @@ void all_fail(TransferEngine &engine, Transport *transport)
     TransferStatus status = {TransferEngine::FAILED, 7};
 
     CHECK(engine.native() == nullptr);
+    CHECK(engine.openSegment("x") < 0);
+    CHECK(std::string(te_errmsg()).find("not created") != std::string::npos);
+    CHECK(!engine.getTransport("tcp") && engine.showLinks().empty() && engine.numContexts() == 0);
+    CHECK(engine.enableGracefulShutdown() == TE_ERR_INVALID);
     CHECK(engine.getLocalIpAndPort().empty() && engine.getRpcPort() < 0);
     CHECK(!engine.installTransport("tcp") && !engine.installOrGetTransport("tcp", nullptr));
     CHECK(engine.uninstallTransport("tcp") == TE_ERR_INVALID);
@@ -159,6 +164,46 @@ void wrong_init()
     CHECK(TransferMetadata("h:1").connectionString() == "etcd://h:1");
     CHECK(TransferMetadata("h:1/metadata", "http").connectionString() == "http://h:1/metadata");
     CHECK(TransferMetadata("http://h:1/m", "http").connectionString() == "http://h:1/m");
+}
+
+/* Who installed a transport does not matter, and asking for it leaves nothing behind. */
+void installed_transports()
+{
+    Pair p;
+    TransferEngine bare(false);
+    struct te_stats stats = {};
+
+    stats.size = sizeof(stats);
+    CHECK(bare.init(P2PHANDSHAKE, "127.0.0.1") == 0);
+    CHECK(!bare.getTransport("tcp") && !bare.getTransport("pigeon") && !bare.getTransport(""));
+    CHECK(!bare.getTransport("tc") && bare.getTransport("local"));
+    Transport *tcp = bare.installTransport("tcp");
+    CHECK(tcp && bare.getTransport("tcp") == tcp);
+    CHECK(bare.uninstallTransport("tcp") == 0 && !bare.getTransport("tcp"));
+    CHECK(bare.installTransport("tcp") == tcp && bare.getTransport("tcp") == tcp);
+    CHECK(te_stats(bare.native(), &stats) == 0 && stats.regions == 0);
+    CHECK(p.a.getTransport("tcp") && std::string(p.a.getTransport("tcp")->getName()) == "tcp");
+
+    CHECK(bare.showLinks().find("Local NICs") != std::string::npos);
+    CHECK(bare.showLinks(true).find("\"local_nics\"") != std::string::npos);
+    CHECK(bare.numContexts() == 0);
+}
+
+/* SIGTERM of a process that asked for it. */
+void graceful_shutdown()
+{
+    int state = 0;
+    pid_t child = fork();
+
+    if (child == 0) {
+        TransferEngine engine(false);
+        if (engine.init(P2PHANDSHAKE, "127.0.0.1") == 0 && engine.enableGracefulShutdown() == 0 &&
+            kill(getpid(), SIGTERM) == 0)
+            std::this_thread::sleep_for(std::chrono::seconds(60));
+        _exit(1);
+    }
+    CHECK(child > 0 && waitpid(child, &state, 0) == child);
+    CHECK(WIFEXITED(state) && WEXITSTATUS(state) == 128 + SIGTERM);
 }
 
 void options()
@@ -324,6 +369,10 @@ void status()
     CHECK(text == "1 " + std::to_string(as_int) + " 3");
     rc = p.a.registerLocalMemory(nullptr, 1);
     CHECK(rc == TE_ERR_INVALID && (rc = Status::OK()).ok() && (rc = -1) < 0);
+    CHECK(Status::BatchBusy("why").IsBatchBusy() && !Status::BatchBusy().IsOk());
+    CHECK(Status::Memory(text).code() == Status::Code::kMemory && Status::Dns() == TE_ERR_DNS);
+    CHECK(Status::NotSupportedTransport(format).IsNotSupportedTransport());
+    CHECK(Status::OK().IsOk() && !Status::OK().IsInvalidArgument());
     CHECK((p.seg > 0 ? p.a.freeBatchID(12345) : -1) == bad);
 
     BatchID batch = p.a.allocateBatchID(1);
@@ -555,6 +604,8 @@ int main()
     te_log_set_level(TE_LOG_OFF);
     before_and_after();
     wrong_init();
+    installed_transports();
+    graceful_shutdown();
     options();
     ports_of_names();
     own_metadata_object();
