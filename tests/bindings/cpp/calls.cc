@@ -189,7 +189,7 @@ void installed_transports()
     CHECK(bare.numContexts() == 0);
 }
 
-/* SIGTERM of a process that asked for it. */
+/* SIGTERM of a process that asked for it: forked before there are threads here. */
 void graceful_shutdown()
 {
     int state = 0;
@@ -602,10 +602,10 @@ void forked()
 int main()
 {
     te_log_set_level(TE_LOG_OFF);
+    graceful_shutdown();
     before_and_after();
     wrong_init();
     installed_transports();
-    graceful_shutdown();
     options();
     ports_of_names();
     own_metadata_object();
