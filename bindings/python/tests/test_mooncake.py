@@ -117,6 +117,14 @@ class Compatible(Case):
         self.assertEqual(self.engine.initialize(HOST, "P2PHANDSHAKE", "tcp", ""), 0)
         self.addCleanup(self.engine._shut)
 
+    def test_says_that_there_is_no_rdma(self):
+        engine = TransferEngine()
+        self.addCleanup(engine._shut)
+        with self.assertLogs("transfer_engine", "WARNING") as log:
+            self.assertEqual(engine.initialize(HOST, "P2PHANDSHAKE", "rdma", "no_such_nic"), 0)
+        self.assertIn("no RDMA device is called no_such_nic", log.output[0])
+        self.assertIn("data goes by tcp", log.output[1])
+
     def write_until_gone(self, *where):
         """What a write to an engine that was killed returns. Its memory outlives it by a moment."""
         for _ in range(1000):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import json
 import logging
 import operator
 import os
@@ -48,6 +49,20 @@ class TransferOpcode(IntEnum):
 _TransferOpcode = TransferOpcode  # below, the class has an attribute of that name
 Read = TransferOpcode.Read
 Write = TransferOpcode.Write
+
+
+def _tell_of_missing_devices(engine: Engine, protocol: str, device_name: str) -> None:
+    """Neither argument makes initialize() fail without RDMA devices, so the log says that there are none."""
+    nics = json.loads(engine.links(json=True))["local_nics"]
+    here = [nic["device"] for nic in nics]
+    for name in device_name.split(","):
+        if name and name not in here:
+            _log.warning("initialize: no RDMA device is called %s; there are: %s", name, ", ".join(here) or "none")
+    if protocol == "rdma" and not any(nic.get("used") for nic in nics):
+        _log.warning(
+            "initialize: the protocol rdma was asked for, but no RDMA device can be used: "
+            "data goes by tcp; `te_info --links` tells of each device why"
+        )
 
 
 class TransferNotify:
@@ -162,6 +177,8 @@ class TransferEngine:
             _connection(metadata_server, metadata_type), local_hostname, options=options
         )
         self._managed = ManagedBuffers(self._engine)
+        if protocol == "rdma" or device_name:
+            _tell_of_missing_devices(self._engine, protocol, device_name)
         return 0
 
     def _shut(self) -> None:
