@@ -221,8 +221,9 @@ TE_API int te_engine_create(const te_options *o, te_engine **out);
 
 /*
  * Ends all transfers (CANCELED), withdraws the segment, joins all threads, frees everything. Ids of
- * this engine are dead after it. When it returns no memory of the caller is touched again. NULL is
- * accepted.
+ * this engine are dead after it. When it returns no memory of the caller is touched again, unless a
+ * process of this host was stopped in the middle of writing to it (see te_unregister()) and goes on
+ * later. NULL is accepted.
  */
 TE_API void te_engine_destroy(te_engine *e);
 
