@@ -108,11 +108,11 @@ if (bash "$0" --inside 0) >/dev/null 2>&1 || (bash "$0" --inside 0 token) >/dev/
 fi
 # Quick ones, beside those of `make deb`; and in a folder where something else lies.
 out=$build/deb-test
-mkdir -p "$out/work"
-touch "$out/work/kept" "$out/other_1_all.deb"
+mkdir -p "$out/other"
+touch "$out/other/kept" "$out/other_1_all.deb"
 (cd "$build" && DEB_BUILD_OPTIONS="noopt noautodbgsym" DEB_CFLAGS_STRIP=-g "$src/scripts/deb.sh" --out deb-test) >/dev/null ||
     fail "the packages do not build"
-[ -f "$out/work/kept" ] && [ -f "$out/other_1_all.deb" ] || fail "deb.sh has removed what is not its own"
+[ -f "$out/other/kept" ] && [ -f "$out/other_1_all.deb" ] || fail "deb.sh has removed what is not its own"
 version=$(dpkg-parsechangelog -l "$src/debian/changelog" -S Version)
 
 unshare --mount --pid --fork true 2>/dev/null || skip "no mount or process namespaces here"
