@@ -23,6 +23,12 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+/* Between the beginnings of both memories. */
+static te_request from_the_start(const struct pair *p, int opcode, uint64_t length)
+{
+    return (te_request){opcode, p->am, p->seg, (uintptr_t)p->bm, length};
+}
+
 static void sizes_both_ways(void **state)
 {
     static const size_t sizes[] = {1, 7, 4095, 4096, 65535, 65537, 1048577, 4194303, 5242881};
@@ -180,11 +186,7 @@ static void dead_ids_are_safe(void **state)
     struct pair *p = *state;
     te_batch mine, other, bad[5];
     struct te_status st;
-    te_request r = {.opcode = TE_READ,
-                    .source = p->am,
-                    .target = p->seg,
-                    .target_offset = (uintptr_t)p->bm,
-                    .length = 8};
+    te_request r = from_the_start(p, TE_READ, 8);
     char text[8];
 
     assert_int_equal(te_batch_alloc(p->a, 1, &mine), 0);
@@ -211,11 +213,7 @@ static void dead_ids_are_safe(void **state)
 static void unpolled_batch_can_be_freed(void **state)
 {
     struct pair *p = *state;
-    te_request r = {.opcode = TE_READ,
-                    .source = p->am,
-                    .target = p->seg,
-                    .target_offset = (uintptr_t)p->bm,
-                    .length = 100000};
+    te_request r = from_the_start(p, TE_READ, 100000);
     te_batch b;
     int rc = TE_ERR_BUSY;
 
@@ -294,11 +292,7 @@ static void segments_open_and_close(void **state)
 static void finish_wakes_event_fd(void **state)
 {
     struct pair *p = *state;
-    te_request r = {.opcode = TE_READ,
-                    .source = p->am,
-                    .target = p->seg,
-                    .target_offset = (uintptr_t)p->bm,
-                    .length = 5 << 20};
+    te_request r = from_the_start(p, TE_READ, 5 << 20);
     struct pollfd pfd = {.events = POLLIN};
     te_batch b, got[2];
 
@@ -325,11 +319,7 @@ static void finish_wakes_event_fd(void **state)
 static void notifications(void **state)
 {
     struct pair *p = *state;
-    te_request r = {.opcode = TE_WRITE,
-                    .source = p->am,
-                    .target = p->seg,
-                    .target_offset = (uintptr_t)p->bm,
-                    .length = 3 << 20};
+    te_request r = from_the_start(p, TE_WRITE, 3 << 20);
     te_submit_opts o = {.size = sizeof(o),
                         .notify_name = "layer",
                         .notify_msg = "\"done\" \\ 1",
@@ -585,11 +575,7 @@ static void explain_says_why_not(void **state)
 static void an_unreached_segment_is_named(void **state)
 {
     struct pair *p = *state;
-    te_request r = {.opcode = TE_READ,
-                    .source = p->am,
-                    .target = p->seg,
-                    .target_offset = (uintptr_t)p->bm,
-                    .length = 10};
+    te_request r = from_the_start(p, TE_READ, 10);
     char text[512];
     te_batch b;
 
@@ -633,11 +619,7 @@ static void close_beside_refresh(void **state)
 static void explain_and_counters(void **state)
 {
     struct pair *p = *state;
-    te_request r = {.opcode = TE_READ,
-                    .source = p->am,
-                    .target = p->seg,
-                    .target_offset = (uintptr_t)p->bm,
-                    .length = 10};
+    te_request r = from_the_start(p, TE_READ, 10);
     struct te_stats s = {.size = sizeof(s)};
     char text[2048];
 
@@ -691,11 +673,7 @@ static void child_of_fork_is_refused(void **state)
 static void uninstall_and_install(void **state)
 {
     struct pair *p = *state;
-    te_request r = {.opcode = TE_READ,
-                    .source = p->am,
-                    .target = p->seg,
-                    .target_offset = (uintptr_t)p->bm,
-                    .length = 10};
+    te_request r = from_the_start(p, TE_READ, 10);
     te_batch b;
 
     assert_int_equal(te_transport_uninstall(p->a, "tcp"), 0);
