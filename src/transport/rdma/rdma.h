@@ -167,9 +167,10 @@ struct rdma_endpoint {
     bool counted;    /* in nic->n_live; under nic->pool_lock */
     bool connecting; /* a job is at it */
     bool draining, buried;
-    bool on_trial; /* its rail failed of late: a refusal is no news */
-    bool refused;  /* the device took nothing of what was posted last */
-    int error;     /* why it is DYING; PATH errors are told to the rail with the first slice */
+    bool on_trial;   /* its rail failed of late: a refusal is no news */
+    bool refused;    /* the device took nothing of what was posted last */
+    int error;       /* why it is DYING; PATH errors are told to the rail with the first slice */
+    const char *why; /* the same in words that live for ever, or NULL */
     int64_t ended_ns;
     struct tei_hostport where;
     uint64_t peer_id; /* the life of the other engine, 0: not told */
@@ -212,7 +213,12 @@ struct rdma_peer {
     struct tei_list all;        /* all work, by rdma_work.all */
     int64_t progress_ns;        /* when a slice last brought bytes over */
     struct tei_list spare;      /* slices not in use */
-    int64_t pause_ns;           /* no new connections until then (MC_CONN_PAUSE_TTL_MS) */
+
+    /*
+     * No new connections until then (MC_CONN_PAUSE_TTL_MS). Set before the endpoint whose
+     * connection failed leaves its NIC's table, and read under pool_lock by who finds none there.
+     */
+    _Atomic int64_t pause_ns;
 };
 
 struct rdma_attach {
@@ -386,15 +392,19 @@ void tei_rdma_memory_leave(struct rdma_nic *n);
 /* ---- rdma_endpoint.c */
 /*
  * The endpoint of a NIC to a peer's, referenced; made, and its connection begun, if there is none.
- * `on_trial`: the rail failed of late. NULL when memory is out.
+ * `on_trial`: the rail failed of late. TE_ERR_MEMORY, or TE_ERR_PEER while no new ones are to be
+ * made.
  */
-struct rdma_endpoint *tei_rdma_ep_get(struct rdma_nic *n, struct rdma_peer *p, size_t device,
-                                      bool on_trial);
+int tei_rdma_ep_get(struct rdma_nic *n, struct rdma_peer *p, size_t device, bool on_trial,
+                    struct rdma_endpoint **out);
 /* The one at which a peer's message is aimed, made if `make`. */
 struct rdma_endpoint *tei_rdma_ep_find(struct rdma_nic *n, const char *peer_path, bool make);
 void tei_rdma_ep_hold(struct rdma_endpoint *ep);
 void tei_rdma_ep_put(struct rdma_endpoint *ep);
-/* Takes all slices of the list; posts them, now or once it is connected and has room. */
+/*
+ * Takes all slices of the list; posts them, now or once it is connected and has room. What comes
+ * after its end goes back for the reason it ended for.
+ */
 void tei_rdma_ep_take(struct rdma_endpoint *ep, struct tei_list *slices);
 /* Posts what waits, as far as there is room. The endpoint's lock is held. */
 void tei_rdma_ep_pump(struct rdma_endpoint *ep);
@@ -437,6 +447,8 @@ void tei_rdma_qps_flush(struct rdma_endpoint *ep);
 /* ---- rdma_connect.c */
 /* Begins to connect a NEW endpoint, on te/aux. */
 void tei_rdma_connect(struct rdma_endpoint *ep);
+/* Whether it tells of no NIC but of the peer, which cannot be talked to. */
+bool tei_rdma_is_away(int error);
 /* op */
 void tei_rdma_handshake(struct tei_transport *t, struct tei_rpc_call *call, const char *body,
                         size_t len);

@@ -229,6 +229,29 @@ static const char *reason(int error)
     }
 }
 
+bool tei_rdma_is_away(int error)
+{
+    return error == TE_ERR_PEER || error == TE_ERR_DNS || error == TE_ERR_TIMEOUT;
+}
+
+static void hold_off(struct rdma_peer *p, void *arg)
+{
+    const struct tei_hostport *where = arg;
+
+    if (p->where.port == where->port && strcmp(p->where.host, where->host) == 0)
+        atomic_store(&p->pause_ns, tei_now_ns() + p->t->conf->conn_pause_ttl_ms * TEI_NS_PER_MS);
+}
+
+/*
+ * A peer that nobody could talk to is left alone for MC_CONN_PAUSE_TTL_MS. It is the connection
+ * that notes it, not a slice: none may be with the endpoint yet, or any more.
+ */
+static void note_away(struct rdma_endpoint *ep)
+{
+    if (ep->nic->t->conf->conn_pause_ttl_ms > 0)
+        tei_rdma_peers_each(ep->nic->t, hold_off, &ep->where);
+}
+
 static void begin_job(struct tei_job *j)
 {
     struct rdma_endpoint *ep = tei_container_of(j, struct rdma_endpoint, job);
@@ -239,6 +262,8 @@ static void begin_job(struct tei_job *j)
     pthread_mutex_lock(&ep->lock);
     ep->connecting = false;
     pthread_mutex_unlock(&ep->lock);
+    if (tei_rdma_is_away(rc))
+        note_away(ep);
     if (rc)
         tei_rdma_ep_fail(ep, rc, reason(rc));
     else

@@ -83,7 +83,8 @@ static void unlink_ep(struct rdma_endpoint *ep)
  * Out of the table and DYING; false if it was that before. Slices that were not posted are moved to
  * `unsent`. The pool's lock is held.
  */
-static bool begin_end(struct rdma_endpoint *ep, bool drain, int error, struct tei_list *unsent)
+static bool begin_end(struct rdma_endpoint *ep, bool drain, int error, const char *why,
+                      struct tei_list *unsent)
 {
     bool first = !atomic_exchange(&ep->closed, true);
 
@@ -94,6 +95,7 @@ static bool begin_end(struct rdma_endpoint *ep, bool drain, int error, struct te
         ep->state = RDMA_EP_DYING;
         ep->draining = drain;
         ep->error = error;
+        ep->why = why;
         ep->ended_ns = tei_now_ns();
         if (!drain && !ep->buried)
             tei_rdma_qps_flush(ep);
@@ -165,7 +167,7 @@ static struct rdma_endpoint *expel(struct rdma_nic *n, size_t more, struct tei_l
     if (node) {
         victim = tei_container_of(node, struct rdma_endpoint, node);
         tei_rdma_ep_hold(victim);
-        begin_end(victim, true, 0, unsent);
+        begin_end(victim, true, 0, NULL, unsent);
     }
     pthread_mutex_unlock(&n->pool_lock);
     return victim;
@@ -208,19 +210,30 @@ static struct rdma_endpoint *add(struct rdma_nic *n, const char *path)
     return ep;
 }
 
-struct rdma_endpoint *tei_rdma_ep_get(struct rdma_nic *n, struct rdma_peer *p, size_t device,
-                                      bool on_trial)
+static bool is_held_off(struct rdma_peer *p)
+{
+    int64_t until = atomic_load(&p->pause_ns);
+
+    return until > 0 && tei_now_ns() < until;
+}
+
+int tei_rdma_ep_get(struct rdma_nic *n, struct rdma_peer *p, size_t device, bool on_trial,
+                    struct rdma_endpoint **out)
 {
     struct rdma_endpoint *ep;
     char path[TEI_RDMA_PATH];
     bool made = false, admitted = false;
+    int rc = 0;
 
     snprintf(path, sizeof path, "%s@%s", p->server, p->devices[device].name);
     pthread_mutex_lock(&n->pool_lock);
     ep = find(n, path);
-    if (!ep) {
+    if (!ep && is_held_off(p)) {
+        rc = TE_ERR_PEER;
+    } else if (!ep) {
         ep = add(n, path);
         made = ep != NULL;
+        rc = made ? 0 : TE_ERR_MEMORY;
     }
     if (made) {
         ep->where = p->where;
@@ -234,7 +247,8 @@ struct rdma_endpoint *tei_rdma_ep_get(struct rdma_nic *n, struct rdma_peer *p, s
         tei_rdma_connect(ep);
     else if (made)
         tei_rdma_ep_make_room(n, 0);
-    return ep;
+    *out = ep;
+    return rc;
 }
 
 struct rdma_endpoint *tei_rdma_ep_find(struct rdma_nic *n, const char *peer_path, bool make_it)
@@ -425,8 +439,10 @@ void tei_rdma_ep_pump(struct rdma_endpoint *ep)
 void tei_rdma_ep_take(struct rdma_endpoint *ep, struct tei_list *slices)
 {
     struct tei_link *link, *next;
+    const char *why;
     bool refused;
     size_t n = 0;
+    int error;
 
     TEI_LIST_EACH(slices, link, next) {
         tei_rdma_slice_of(link)->ep = ep;
@@ -441,11 +457,14 @@ void tei_rdma_ep_take(struct rdma_endpoint *ep, struct tei_list *slices)
         tei_rdma_ep_pump(ep);
     }
     refused = ep->refused;
+    error = ep->error;
+    why = ep->why;
     pthread_mutex_unlock(&ep->lock);
     if (refused)
         tei_rdma_ep_fail(ep, TE_ERR_ENDPOINT, "the device takes no work");
+    /* It has ended meanwhile: what comes too late for its queue ends as what was there. */
     if (!tei_list_empty(slices))
-        tei_rdma_unsent(slices, 0, NULL);
+        tei_rdma_unsent(slices, error, why);
 }
 
 void tei_rdma_ep_kick(struct rdma_endpoint *ep)
@@ -498,7 +517,7 @@ static void end(struct rdma_endpoint *ep, bool drain, int error, const char *why
 
     tei_list_init(&unsent);
     pthread_mutex_lock(&ep->nic->pool_lock);
-    begin_end(ep, drain, error, &unsent);
+    begin_end(ep, drain, error, why, &unsent);
     pthread_mutex_unlock(&ep->nic->pool_lock);
     tei_rdma_monitor_wake(ep->nic->t); /* should the device give nothing back */
     tei_rdma_unsent(&unsent, error, why);

@@ -176,7 +176,8 @@ void tei_rdma_peers_each(struct rdma *t, void (*fn)(struct rdma_peer *p, void *a
 int tei_rdma_peer_ep(struct rdma_peer *p, int rail, struct rdma_endpoint **out)
 {
     struct rdma_endpoint *ep, *old = NULL;
-    bool on_trial, paused;
+    bool on_trial;
+    int rc;
 
     pthread_mutex_lock(&p->lock);
     on_trial = p->paths.rails[rail].state != TEI_RAIL_ACTIVE;
@@ -187,25 +188,26 @@ int tei_rdma_peer_ep(struct rdma_peer *p, int rail, struct rdma_endpoint **out)
     }
     if (ep)
         tei_rdma_ep_hold(ep);
-    paused = !ep && p->pause_ns > 0 && tei_now_ns() < p->pause_ns;
     pthread_mutex_unlock(&p->lock);
     if (old)
         tei_rdma_ep_put(old);
     *out = ep;
-    if (ep)
+    if (ep) {
         tei_sieve_hit(&ep->node);
-    if (ep || paused)
-        return ep ? 0 : TE_ERR_PEER;
-    ep = tei_rdma_ep_get(&p->t->nics[(size_t)rail / p->n_devices], p, (size_t)rail % p->n_devices,
-                         on_trial);
+        return 0;
+    }
+    rc = tei_rdma_ep_get(&p->t->nics[(size_t)rail / p->n_devices], p, (size_t)rail % p->n_devices,
+                         on_trial, &ep);
+    if (rc)
+        return rc;
     pthread_mutex_lock(&p->lock);
-    if (ep && !p->eps[rail]) {
+    if (!p->eps[rail]) {
         tei_rdma_ep_hold(ep);
         p->eps[rail] = ep;
     }
     pthread_mutex_unlock(&p->lock);
     *out = ep;
-    return ep ? 0 : TE_ERR_MEMORY;
+    return 0;
 }
 
 /* ----------------------------------------------------------------------------------- descriptors */

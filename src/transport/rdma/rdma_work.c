@@ -325,12 +325,6 @@ static enum tei_path_fault fault_of(int error)
     return error == TE_ERR_CONTEXT ? TEI_PATH_FAULT_LOCAL : TEI_PATH_FAULT_RAIL;
 }
 
-/* Whether it tells of no NIC but of the peer, which cannot be talked to. */
-static bool is_away(int error)
-{
-    return error == TE_ERR_PEER || error == TE_ERR_DNS || error == TE_ERR_TIMEOUT;
-}
-
 /*
  * A slice that found the peer away too often speaks for all work: each piece would else wait for
  * tries of its own, and for the pauses between them. Unless a connection stands, for that may carry
@@ -370,7 +364,7 @@ static unsigned cost_of(const struct rdma_peer *p, const struct rdma_back *b)
 {
     if (!b->fault || (b->error == TE_ERR_REJECTED && p->worked))
         return 0;
-    return is_away(b->error) ? PEER_AWAY : 1;
+    return tei_rdma_is_away(b->error) ? PEER_AWAY : 1;
 }
 
 /* Whether the slice may be sent anew; else its work has an error. */
@@ -391,21 +385,9 @@ static bool may_retry(struct rdma_peer *p, const struct rdma_back *b, struct tei
         set_error(w, b->error == TE_ERR_CONTEXT ? TE_ERR_LINK : b->error, b->why);
     else
         return true;
-    if (is_away(b->error))
+    if (tei_rdma_is_away(b->error))
         give_up(p, b->error, b->why, over);
     return false;
-}
-
-/*
- * A peer that nobody could talk to is left alone for MC_CONN_PAUSE_TTL_MS. What fails because of
- * that makes it no longer. The peer's lock is held.
- */
-static void note_away(struct rdma_peer *p, int64_t now)
-{
-    int64_t ttl = p->t->conf->conn_pause_ttl_ms * TEI_NS_PER_MS;
-
-    if (ttl > 0 && now >= p->pause_ns)
-        p->pause_ns = now + ttl;
 }
 
 static void count_well(struct rdma_slice *s, int64_t now)
@@ -429,8 +411,6 @@ static void take_back(struct rdma_peer *p, const struct rdma_back *b, int64_t no
     tei_paths_done(&p->paths, s->rail, s->length, now, b->error == 0);
     if (b->fault && may_pass(b->error))
         tei_paths_failed(&p->paths, s->rail, fault_of(b->error), now);
-    if (b->fault && is_away(b->error))
-        note_away(p, now);
     if (b->error && may_retry(p, b, over)) {
         atomic_fetch_add_explicit(&p->t->n_retries, 1, memory_order_relaxed);
         /* Those that failed first, so that one soon tells whether there is any way. */
