@@ -28,7 +28,13 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
-#define CRC_TARGET    __attribute__((target("sse4.2")))
+/* Newer clangs have a feature of its own for these, which the other one does not always imply. */
+#ifdef __clang__
+#define CRC_FEATURES "sse4.2,crc32"
+#else
+#define CRC_FEATURES "sse4.2"
+#endif
+#define CRC_TARGET    __attribute__((target(CRC_FEATURES)))
 #define CRC_U64(c, v) _mm_crc32_u64((c), (v))
 #define CRC_U8(c, v)  _mm_crc32_u8((c), (v))
 static bool find_instruction(void)
@@ -36,11 +42,22 @@ static bool find_instruction(void)
     return __builtin_cpu_supports("sse4.2");
 }
 #elif defined(__aarch64__)
-#include <arm_acle.h>
 #include <sys/auxv.h>
-#define CRC_TARGET    __attribute__((target("+crc")))
-#define CRC_U64(c, v) __crc32cd((uint32_t)(c), (v))
-#define CRC_U8(c, v)  __crc32cb((c), (v))
+/* Said to the assembler: how a function asks for the instructions depends on compiler and version. */
+#define CRC_EXTENSION ".arch_extension crc\n\t"
+#define CRC_TARGET
+#define CRC_U64(c, v) crc_word((uint32_t)(c), (v))
+#define CRC_U8(c, v)  crc_byte((c), (v))
+static inline uint32_t crc_word(uint32_t crc, uint64_t v)
+{
+    __asm__(CRC_EXTENSION "crc32cx %w0, %w0, %x1" : "+r"(crc) : "r"(v));
+    return crc;
+}
+static inline uint32_t crc_byte(uint32_t crc, uint8_t v)
+{
+    __asm__(CRC_EXTENSION "crc32cb %w0, %w0, %w1" : "+r"(crc) : "r"(v));
+    return crc;
+}
 static bool find_instruction(void)
 {
     return (getauxval(AT_HWCAP) & (1UL << 7)) != 0; /* HWCAP_CRC32 */
@@ -177,8 +194,8 @@ static uint32_t by_instruction(uint32_t crc, const uint8_t *p, size_t n)
 /* ------------------------------------------------------------------------------------ by folding */
 
 #if defined(__x86_64__)
-#define HALF_TARGET __attribute__((target("avx2,vpclmulqdq,pclmul,sse4.2")))
-#define FOLD_TARGET __attribute__((target("avx512f,vpclmulqdq,pclmul,sse4.2")))
+#define HALF_TARGET __attribute__((target("avx2,vpclmulqdq,pclmul," CRC_FEATURES)))
+#define FOLD_TARGET __attribute__((target("avx512f,vpclmulqdq,pclmul," CRC_FEATURES)))
 #define FOLD_MIN    ((size_t)1024)
 #define STRIPE      ((size_t)256)
 

@@ -58,7 +58,7 @@ const char *te_errmsg(void)
     return detail;
 }
 
-int tei_fail(struct tei_log_site *site, int code, const char *fmt, ...)
+void tei_fail(struct tei_log_site *site, int code, const char *fmt, ...)
 {
     enum te_log_level level = tei_err_class(code) == TEI_CLASS_FATAL ? TE_LOG_ERROR : TE_LOG_WARN;
     int saved = errno;
@@ -72,7 +72,6 @@ int tei_fail(struct tei_log_site *site, int code, const char *fmt, ...)
     if ((int)level >= atomic_load_explicit(&tei_log_threshold, memory_order_relaxed))
         tei_log(site, level, "%s: %s", te_errname(code), text);
     errno = saved;
-    return code;
 }
 
 int tei_err_keep(int code, const char *text)
@@ -87,6 +86,10 @@ int tei_err_keep(int code, const char *text)
 const char *tei_errno_text(int errnum)
 {
     static _Thread_local char buf[128];
+    int saved = errno;
 
-    return strerror_r(errnum, buf, sizeof buf);
+    errno = errnum; /* of strerror_r() there are two, that differ in what they return */
+    snprintf(buf, sizeof buf, "%m");
+    errno = saved;
+    return buf;
 }

@@ -18,14 +18,17 @@ enum tei_err_class { TEI_CLASS_OK, TEI_CLASS_REQUEST, TEI_CLASS_PATH, TEI_CLASS_
 /* FATAL for a number that is no error code. */
 enum tei_err_class tei_err_class(int err);
 
-#define TEI_FAIL(code, ...)                        \
-    __extension__({                                \
-        static struct tei_log_site tei_site_;      \
-        tei_fail(&tei_site_, (code), __VA_ARGS__); \
+/* Its value is seen to be the code: so compilers know that what a callee leaves unset is not used. */
+#define TEI_FAIL(code, ...)                           \
+    __extension__({                                   \
+        static struct tei_log_site tei_site_;         \
+        int tei_code_ = (code);                       \
+        tei_fail(&tei_site_, tei_code_, __VA_ARGS__); \
+        tei_code_;                                    \
     })
 
 /* Use TEI_FAIL. Logged at WARN, FATAL class at ERROR. Preserves errno. */
-int tei_fail(struct tei_log_site *site, int code, const char *fmt, ...) TEI_PRINTF(3, 4);
+void tei_fail(struct tei_log_site *site, int code, const char *fmt, ...) TEI_PRINTF(3, 4);
 
 /*
  * Sets the text for te_errmsg() without logging: for errors that were decided, and logged, in

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/resource.h>
@@ -194,6 +195,27 @@ void tei_file_word(const char *path, char *out, size_t n)
         close(fd);
     out[got > 0 ? got : 0] = '\0';
     out[strcspn(out, " \n\t")] = '\0';
+}
+
+static pthread_once_t huge_once = PTHREAD_ONCE_INIT;
+static size_t huge_page = SIZE_MAX;
+
+/* The size depends on that of a page: 2 MiB for one of 4 KiB, 512 MiB for one of 64 KiB. */
+static void find_huge_page(void)
+{
+    char text[32];
+    unsigned long long n;
+
+    tei_file_word("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", text, sizeof(text));
+    n = strtoull(text, NULL, 10);
+    if (n && (n & (n - 1)) == 0 && n < SIZE_MAX)
+        huge_page = (size_t)n;
+}
+
+size_t tei_huge_page(void)
+{
+    pthread_once(&huge_once, find_huge_page);
+    return huge_page;
 }
 
 uint64_t tei_file_inode(const char *path)

@@ -54,6 +54,8 @@ uint64_t tei_random_u64(void);
 
 /* The first word of a file, "" if it cannot be read. */
 void tei_file_word(const char *path, char *out, size_t n);
+/* What madvise(MADV_HUGEPAGE) makes of memory, in bytes; SIZE_MAX where the kernel has none. */
+size_t tei_huge_page(void);
 /* Its inode number, by which namespaces are told apart; 0 if it is not known. */
 uint64_t tei_file_inode(const char *path);
 

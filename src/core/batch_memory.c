@@ -9,13 +9,12 @@
  *
  * Tasks are not zeroed: a submit writes each before it counts as claimed.
  */
+#include "base/os.h"
 #include "core/core.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-#define HUGE_PAGE ((size_t)2 << 20)
 
 /* Memory that is kept would hide from the address sanitizer that it was freed. */
 #if defined(__has_feature)
@@ -55,11 +54,11 @@ static struct batch *take_spare(te_engine *e, size_t room)
 static struct batch *fresh(size_t room)
 {
     size_t bytes = sizeof(struct batch) + room * sizeof(struct task);
-    size_t align = bytes < HUGE_PAGE ? _Alignof(struct batch) : HUGE_PAGE;
+    size_t huge = tei_huge_page(), align = bytes < huge ? _Alignof(struct batch) : huge;
     struct batch *b = aligned_alloc(align, (bytes + align - 1) & ~(align - 1));
 
     /* Where it is refused, pages are small. */
-    if (b && align == HUGE_PAGE)
+    if (b && align == huge)
         (void)madvise(b, bytes, MADV_HUGEPAGE);
     return b;
 }

@@ -217,6 +217,7 @@ struct te_engine {
 
     pthread_rwlock_t regions_lock;
     void *regions;            /* tsearch tree of struct tei_region, ordered by address */
+    struct tei_list by_addr;  /* the same, one after the other */
     _Atomic size_t n_regions; /* changes under admin and regions_lock */
     uint64_t unregistered;    /* regions so far; under regions_lock */
     struct alloc *allocs;

@@ -178,6 +178,7 @@ static void init_locks(te_engine *e)
     pthread_mutex_init(&e->admin, NULL);
     pthread_rwlock_init(&e->transports_lock, NULL);
     pthread_rwlock_init(&e->regions_lock, NULL);
+    tei_list_init(&e->by_addr);
     pthread_mutex_init(&e->allocs_lock, NULL);
     pthread_mutex_init(&e->publish_lock, NULL);
     pthread_mutex_init(&e->text_lock, NULL);

@@ -3,7 +3,9 @@
  * region.c - registered memory.
  *
  * The map is libc's balanced tree (tsearch) whose order makes any two overlapping ranges equal: so
- * one search finds the region at an address, and inserting finds an overlap. Readers (submit,
+ * one search finds the region at an address, and inserting finds an overlap. Beside it they stand in
+ * a list by address, for those who want all of them: no portable walk of the tree takes an argument.
+ * Readers (submit,
  * peers' requests) take the lock shared and leave with a count on the region; who unregisters takes
  * it exclusively, so a region that is out of the map gains no users.
  *
@@ -172,27 +174,19 @@ static int join_transports(te_engine *e, struct tei_region *r)
     return 0;
 }
 
-struct gather {
-    struct tei_region **regions;
-    size_t n;
-};
-
-static void gather_one(const void *node, VISIT which, void *arg)
-{
-    struct gather *g = arg;
-
-    if (which == postorder || which == leaf)
-        g->regions[g->n++] = *(struct tei_region *const *)node;
-}
-
 /* All regions in address order, malloc'ed; the lock or admin is held. */
 static struct tei_region **gather(te_engine *e)
 {
-    struct gather g = {.regions = malloc((e->n_regions + 1) * sizeof(*g.regions))};
+    struct tei_region **all = malloc((e->n_regions + 1) * sizeof(*all));
+    struct tei_link *link, *tmp;
+    size_t n = 0;
 
-    if (g.regions)
-        twalk_r(e->regions, gather_one, &g);
-    return g.regions;
+    if (!all)
+        return NULL;
+    TEI_LIST_EACH(&e->by_addr, link, tmp) {
+        all[n++] = tei_container_of(link, struct tei_region, link);
+    }
+    return all;
 }
 
 /* On failure the caller makes the transport leave all, those it was never told of included. */
@@ -279,6 +273,24 @@ static int check_range(const void *addr, size_t length, unsigned access)
     return 0;
 }
 
+/*
+ * Where in the list a region at the address belongs: behind the last one that lies before it. A search
+ * finds the topmost region of a range in the tree, and the next one, of what is left, one below that:
+ * so there are at most as many searches as the tree is high.
+ */
+static struct tei_link *place_of(te_engine *e, uint64_t addr)
+{
+    struct tei_link *place = &e->by_addr.head;
+    uint64_t from = 0;
+    struct tei_region *r;
+
+    while (from < addr && (r = find(e, from, addr - from))) {
+        place = &r->link;
+        from = r->addr + r->length;
+    }
+    return place;
+}
+
 /* The map has gained or lost a region; the lock is held for writing. */
 static void count_change(te_engine *e, size_t n)
 {
@@ -303,12 +315,16 @@ static int check_free(te_engine *e, const struct tei_region *r)
 /* Puts it in the map, where its range is free. */
 static int insert(te_engine *e, struct tei_region *r)
 {
+    struct tei_link *place;
     void *node;
 
     pthread_rwlock_wrlock(&e->regions_lock);
+    place = place_of(e, r->addr);
     node = tsearch(r, &e->regions, compare);
-    if (node)
+    if (node) {
+        tei_link_insert(place, &r->link);
         count_change(e, 1);
+    }
     pthread_rwlock_unlock(&e->regions_lock);
     return node ? 0 : TEI_FAIL(TE_ERR_MEMORY, "no memory for a region");
 }
@@ -316,6 +332,7 @@ static int insert(te_engine *e, struct tei_region *r)
 static void erase(te_engine *e, struct tei_region *r)
 {
     tdelete(r, &e->regions, compare);
+    tei_list_del(&r->link);
     e->unregistered++;
     count_change(e, (size_t)-1);
 }

@@ -382,7 +382,7 @@ struct note {
 
 #define NOTE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL)
 
-static const char magic[8] = "te-hipfd";
+static const char magic[] = "te-hipfd"; /* without its end, what the structs begin with */
 
 _Static_assert(sizeof(struct place) <= TEI_GPU_HANDLE, "handles of files");
 
@@ -427,7 +427,8 @@ static int read_note(int fd, const uint8_t token[16])
 
     if (seals < 0 || (seals & NOTE_SEALS) != NOTE_SEALS ||
         pread(fd, &n, sizeof(n), 0) != (ssize_t)sizeof(n) ||
-        memcmp(n.magic, magic, sizeof(magic)) != 0 || memcmp(n.token, token, sizeof(n.token)) != 0)
+        memcmp(n.magic, magic, sizeof(n.magic)) != 0 ||
+        memcmp(n.token, token, sizeof(n.token)) != 0)
         return -1;
     return n.fd;
 }
@@ -438,8 +439,8 @@ static int export_file(int fd, uint8_t out[TEI_GPU_HANDLE])
     struct place p = {.started = start_of(getpid()), .pid = (int32_t)getpid()};
     struct note n = {.fd = tei_fd_own(fd)};
 
-    memcpy(p.magic, magic, sizeof(magic));
-    memcpy(n.magic, magic, sizeof(magic));
+    memcpy(p.magic, magic, sizeof(p.magic));
+    memcpy(n.magic, magic, sizeof(n.magic));
     tei_random(p.token, sizeof(p.token));
     memcpy(n.token, p.token, sizeof(n.token));
     p.note = write_note(&n);
@@ -468,7 +469,7 @@ static int export_fabric(uint64_t piece, uint8_t out[TEI_GPU_HANDLE])
 static bool is_place(const uint8_t handle[TEI_GPU_HANDLE], struct place *out)
 {
     memcpy(out, handle, sizeof(*out));
-    return memcmp(out->magic, magic, sizeof(magic)) == 0;
+    return memcmp(out->magic, magic, sizeof(out->magic)) == 0;
 }
 
 static void unexport_fabric(const uint8_t handle[TEI_GPU_HANDLE])

@@ -120,7 +120,6 @@ static int bind_node(void *addr, size_t length, const char *location)
 /* ------------------------------------------------------------------------------------- sharing */
 
 #define SHARE_MIN ((size_t)64 << 10)
-#define HUGE_PAGE ((size_t)2 << 20)
 #define SHARES    1024 /* of a process: each costs a descriptor, and a quarter of these at most */
 
 struct share {
@@ -212,7 +211,7 @@ static void *map_shared(size_t length)
     if (addr != MAP_FAILED) {
         madvise(addr, length, MADV_DONTFORK);
         /* Pages of a memfd are huge only where they are asked for, and the system gives them. */
-        if (length >= HUGE_PAGE)
+        if (length >= tei_huge_page())
             (void)madvise(addr, length, MADV_HUGEPAGE);
         s->base =
             (struct tei_share){.id = atomic_fetch_add_explicit(&ids, 1, memory_order_relaxed) + 1,

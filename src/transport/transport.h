@@ -83,6 +83,7 @@ struct tei_rpc_call; /* a peer's message that waits for its answer */
  * bring it to 0.
  */
 struct tei_region {
+    struct tei_link link; /* the core's */
     uintptr_t addr;
     size_t length;
     unsigned access; /* te_access */

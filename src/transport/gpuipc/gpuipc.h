@@ -56,9 +56,10 @@
 
 /* An allocation with registered memory that peers may use. */
 struct gpuipc_alloc {
+    struct tei_link link; /* in the table's list */
     struct gpuipc_entry entry;
     unsigned refs; /* regions */
-    bool gone;     /* other memory lies there now; not in the tree */
+    bool gone;     /* other memory lies there now; neither in the tree nor in the list */
 };
 
 /* A region that is shared: what region_add() has got. */
@@ -83,8 +84,9 @@ struct gpuipc_table {
     uint32_t phase;        /* what the page must say */
     bool ended;            /* nobody may enter any more, and who was inside was waited for */
     pthread_mutex_t lock;
-    void *allocs;  /* tsearch tree of struct gpuipc_alloc by address */
-    void *regions; /* of struct gpuipc_share: what they are registered for */
+    void *allocs;           /* tsearch tree of struct gpuipc_alloc by address */
+    struct tei_list listed; /* the same, in no order */
+    void *regions;          /* of struct gpuipc_share: what they are registered for */
     size_t n_allocs;
     uint32_t n_used, n_free; /* slots that were ever used; those of `free` */
     uint32_t *free;

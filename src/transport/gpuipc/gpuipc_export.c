@@ -106,6 +106,7 @@ int tei_gpuipc_table_make(struct gpuipc *g, struct gpuipc_table **out)
     t->fd = -1;
     pthread_mutex_init(&t->lock, NULL);
     pthread_mutex_init(&t->drain, NULL);
+    tei_list_init(&t->listed);
     t->free = calloc(GPUIPC_SLOTS, sizeof(t->free[0]));
     t->generation = calloc(GPUIPC_SLOTS, sizeof(t->generation[0]));
     fill_keys(t, g);
@@ -159,6 +160,7 @@ static void retire(struct gpuipc_table *t, struct gpuipc_alloc *a)
     move_on(t, a);
     a->gone = true;
     tdelete(a, &t->allocs, compare);
+    tei_list_del(&a->link);
 }
 
 static void put_alloc(struct gpuipc_table *t, struct gpuipc_alloc *a)
@@ -184,6 +186,7 @@ static struct gpuipc_alloc *make_alloc(struct gpuipc_table *t, const struct gpui
         free(a);
         return NULL;
     }
+    tei_list_push_back(&t->listed, &a->link);
     t->n_allocs++;
     a->entry.slot = t->n_free ? t->free[--t->n_free] : t->n_used++;
     move_on(t, a);
@@ -471,12 +474,18 @@ void tei_gpuipc_table_end(struct gpuipc_table *t)
 
 /* ----------------------------------------------------------------------------------- descriptor */
 
-static void append(const void *node, VISIT which, void *list)
+/* The allocations that peers may map, appended to `list`. */
+static void append_all(struct gpuipc_table *t, json_t *list)
 {
-    const struct gpuipc_alloc *a = *(struct gpuipc_alloc *const *)node;
+    struct tei_link *link, *tmp;
 
-    if (which == postorder || which == leaf)
+    pthread_mutex_lock(&t->lock);
+    TEI_LIST_EACH(&t->listed, link, tmp) {
+        struct gpuipc_alloc *a = tei_container_of(link, struct gpuipc_alloc, link);
+
         json_array_append_new(list, tei_gpuipc_entry_json(&a->entry));
+    }
+    pthread_mutex_unlock(&t->lock);
 }
 
 int tei_gpuipc_describe(struct tei_transport *t, json_t *root)
@@ -489,9 +498,7 @@ int tei_gpuipc_describe(struct tei_transport *t, json_t *root)
         te = json_object();
         json_object_set_new(root, "te", te);
     }
-    pthread_mutex_lock(&table->lock);
-    twalk_r(table->allocs, append, list);
-    pthread_mutex_unlock(&table->lock);
+    append_all(table, list);
     json_object_set_new(keys, "memory", list);
     if (json_object_set_new(te, t->ops.name, keys) != 0)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for the keys of %s", t->ops.name);

@@ -4,8 +4,8 @@
  *
  * The initiator's threads copy; the owner of the memory does nothing. Two ways lead into the owner:
  * memory of its te_alloc() is a memfd that the initiator maps too; any other is read and written
- * with process_vm_readv and process_vm_writev. Where the kernel refuses these two between the
- * processes, the first way alone is left.
+ * with process_vm_readv and process_vm_writev. Where the kernel refuses these two, between the
+ * processes or to the initiator at all, the first way alone is left.
  *
  *   initiator                                            owner
  *   host_peer   --- unix socket: greeting, memfds --->   host_session, on te/host

@@ -370,8 +370,8 @@ const char *tei_host_peer_why(struct host_peer *p, uint64_t addr, uint64_t lengt
             "process_vm does not reach its memory, and its memfd, which has been asked for, is not "
             "here yet";
     else if (k && p->memfd_only)
-        why = "its memory is not shareable and process_vm is refused (ptrace_scope, or not "
-              "dumpable); te_alloc() it";
+        why = "its memory is not shareable and process_vm is refused (ptrace_scope, seccomp, or "
+              "not dumpable); te_alloc() it";
     else if (k)
         why = "process_vm does not reach its pages; te_alloc() it";
     pthread_mutex_unlock(&p->lock);

@@ -93,10 +93,10 @@ bool tei_host_send(int fd, const struct host_msg *m, const int *fds, size_t n_fd
     if (n_fds) {
         memset(&control, 0, sizeof(control));
         h.msg_control = &control;
-        h.msg_controllen = CMSG_SPACE(sizeof(int) * n_fds);
+        h.msg_controllen = (socklen_t)CMSG_SPACE(sizeof(int) * n_fds);
         control.head.cmsg_level = SOL_SOCKET;
         control.head.cmsg_type = SCM_RIGHTS;
-        control.head.cmsg_len = CMSG_LEN(sizeof(int) * n_fds);
+        control.head.cmsg_len = (socklen_t)CMSG_LEN(sizeof(int) * n_fds);
         memcpy(CMSG_DATA(&control.head), fds, sizeof(int) * n_fds);
     }
     return sendmsg(fd, &h, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof(*m);

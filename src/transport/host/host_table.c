@@ -80,6 +80,11 @@ static void log_change(struct host *h, uint32_t slot)
 {
     uint64_t end = atomic_load_explicit(&h->table->log_end, memory_order_relaxed);
 
+    /*
+     * Release: partner of the acquire by which catch_up() reads the entry. Who finds this one in place
+     * of an older one finds the end that it has gone past, too, and does not believe the entry.
+     */
+    atomic_thread_fence(memory_order_release);
     atomic_store_explicit(&h->table->log[end % HOST_LOG], slot, memory_order_relaxed);
     /* Release: partner of the acquire in the peer, which reads log and slot after it. */
     atomic_store_explicit(&h->table->log_end, end + 1, memory_order_release);
@@ -133,6 +138,11 @@ static void fill_slot(struct host *h, uint32_t i, const struct tei_region *r)
     struct tei_share *share = tei_share_hold(r->addr, r->length, &offset);
 
     h->owned[i].share = share;
+    /*
+     * Release: partner of the acquires in read_slot(). Who finds one of these words in a slot that is
+     * used again finds the even epoch, too, that came before them, and not the odd one of the last use.
+     */
+    atomic_thread_fence(memory_order_release);
     atomic_store_explicit(&s->addr, r->addr, memory_order_relaxed);
     atomic_store_explicit(&s->length, r->length, memory_order_relaxed);
     atomic_store_explicit(&s->access, r->access, memory_order_relaxed);

@@ -67,7 +67,7 @@ bool tei_host_who_proves(const struct host_keys *own, const struct host_keys *pe
     struct iovec from = {(void *)(uintptr_t)peer->nonce_at, sizeof(nonce)};
     ssize_t got = process_vm_readv(pid, &to, 1, &from, 1, 0);
 
-    *denied = got < 0 && errno == EPERM;
+    *denied = got < 0 && (errno == EPERM || errno == ENOSYS);
     if (got != (ssize_t)sizeof(nonce))
         snprintf(why, n,
                  "memory of process %d cannot be read: %s (uid %llu here, %llu there); it needs "

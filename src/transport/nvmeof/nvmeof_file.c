@@ -174,10 +174,13 @@ static int look_at(struct found *o)
     return 0;
 }
 
-/* What direct I/O must be aligned to; a page where the kernel does not tell. */
+/*
+ * What direct I/O must be aligned to. Where the kernel does not tell, and it is no device, a page or
+ * one of the file system's blocks, whichever is larger: none of them asks for more.
+ */
 static void find_alignment(struct found *o)
 {
-    uint64_t file = 4096, memory = 4096;
+    uint64_t file = o->write_align, memory = o->write_align;
     int sector;
 #ifdef STATX_DIOALIGN
     struct statx st;

@@ -268,7 +268,7 @@ static void prepare(const struct nvmeof *n, const struct nvmeof_io *io, struct i
 
     switch (io->step) {
     case NVMEOF_DROP:
-        io_uring_prep_fadvise(e, fd, begin, (off_t)length, POSIX_FADV_DONTNEED);
+        io_uring_prep_fadvise(e, fd, begin, (uint32_t)length, POSIX_FADV_DONTNEED);
         break;
     case NVMEOF_MOVE:
         prepare_move(n, io, e, fd);

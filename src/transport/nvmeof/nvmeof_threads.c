@@ -11,9 +11,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -165,6 +167,16 @@ void tei_nvmeof_pool_take(struct nvmeof_pool *p)
 
 /* ------------------------------------------------------------------------- reading and writing by it */
 
+/*
+ * pwritev2() where there are flags: not every C library has it, nor every sandbox. The kernel takes the
+ * offset in two words.
+ */
+static ssize_t write_at(int fd, const struct iovec *v, off_t at, int flags)
+{
+    return flags ? syscall(SYS_pwritev2, fd, v, 1L, (long)at, (long)((int64_t)at >> 32), flags)
+                 : pwritev(fd, v, 1, at);
+}
+
 static ssize_t move(const struct nvmeof_io *io, int fd)
 {
     struct iovec v = {.iov_base = tei_nvmeof_io_buffer(io),
@@ -172,7 +184,7 @@ static ssize_t move(const struct nvmeof_io *io, int fd)
     int flags = io->write && io->file->owner->conf->file_flush ? RWF_DSYNC : 0;
     off_t at = (off_t)(io->at + io->done);
 
-    return io->write ? pwritev2(fd, &v, 1, at, flags) : preadv(fd, &v, 1, at);
+    return io->write ? write_at(fd, &v, at, flags) : preadv(fd, &v, 1, at);
 }
 
 static int64_t do_step(struct nvmeof_io *io)
