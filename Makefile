@@ -1,55 +1,74 @@
 # SPDX-License-Identifier: Apache-2.0
 # The front door. `make help` lists what it does; the build itself is CMake's.
 #
+#   T='...'        for make test, asan, tsan, coverage: these tests only, by their names (unit/test_conf)
+#   WERROR=1       warnings are errors; the build tree keeps it, as what CMAKE_ARGS says, until WERROR=0
 #   JOBS=N         how many at a time (default: one per core)
-#   CMAKE_ARGS=... more for CMake, for example CMAKE_ARGS=-DUSE_HTTP=OFF; the build tree keeps it
+#   CMAKE_ARGS=... more for CMake, for example CMAKE_ARGS=-DTE_USE_HTTP=OFF; the build tree keeps it
 #                  until it is given another value or removed (make clean)
 #   SKIP_DEPS=1    install no packages
 #   PREFIX=, DESTDIR=   for make install
 #   LAB=...        arguments of tests/lab/run.py, for make lab
+#   SYSTEMS=...    arguments of tests/systems/run.py, for make systems
 #   INTEROP=...    arguments of tests/interop/run.sh, for make interop
 
 MAKEFLAGS += --no-print-directory
+# Two targets would configure one build tree at once; what they start does use the jobs of make -jN.
+.NOTPARALLEL:
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX ?= /usr/local
 DESTDIR ?=
 CMAKE_ARGS ?=
 FUZZ_SECONDS ?= 60
 SKIP_DEPS ?=
+WERROR ?=
+T ?=
 LAB ?=
+SYSTEMS ?=
+SUITE ?=
 INTEROP ?=
 
 deps = $(if $(SKIP_DEPS),@:,@scripts/deps.sh $(1))
-# $(call build,<preset>,<build tree>)
-# The "+" hands the jobs of make -jN to the make that CMake starts.
+# $(call build,<preset>,<build tree>,<targets>)
+# The "+" hands the jobs of make -jN to the make that CMake starts; without -j, JOBS counts.
 define build
-@cmake --preset $(1) $(CMAKE_ARGS) >$(if $(V),/dev/stdout,/dev/null)
-+@cmake --build $(2)
+@cmake --preset $(1) $(if $(WERROR),-DTE_WERROR=$(WERROR)) $(CMAKE_ARGS) >$(if $(V),/dev/stdout,/dev/null)
++@cmake --build $(2) $(if $(filter --jobserver% -j%,$(MAKEFLAGS)),,--parallel $(JOBS)) --target $(3)
 endef
+# What has to be built for $(T): of unit tests that are named in full just these, else all tests.
+unit_tests = $(shell printf '%s\n' '$(T)' | tr ' ' '\n' | grep -xE 'unit/test_[A-Za-z0-9_]+')
+tests = $(if $(filter-out $(unit_tests),$(T))$(if $(T),,all),te_tests,all $(subst unit/,unit_,$(unit_tests)))
+empty =
+space = $(empty) $(empty)
+# $(call run_tests,<build tree>)
+run_tests = @python3 scripts/run_tests.py $(1) $(if $(T),-R '^($(subst $(space),|,$(strip $(T))))$$')
 
-.PHONY: all build demo test lint format bench fuzz asan tsan debug valgrind coverage install \
-	fresh lab interop wheel deb abi ci deps clean help
+.PHONY: all build tests demo test lint format bench fuzz asan tsan debug valgrind coverage install \
+	uninstall fresh systems lab interop wheel deb abi ci deps clean help
 
 all: build
 
 build:
-	$(call build,release,build)
+	$(call build,release,build,all)
+
+tests:
+	$(call build,release,build,te_tests)
 
 deps:
 	$(call deps,build test)
 
 demo:
-	$(call deps,build test)
+	$(call deps,build)
 	@$(MAKE) build
 	@scripts/demo.sh
 
 test:
 	$(call deps,build test)
-	@$(MAKE) build
-	@python3 scripts/run_tests.py build
+	$(call build,release,build,$(tests))
+	$(call run_tests,build)
 
 lint:
-	$(call deps,build test dev)
+	$(call deps,build dev)
 	@$(MAKE) build
 	@python3 scripts/lint.py
 
@@ -59,56 +78,61 @@ format:
 
 bench:
 	$(call deps,build test)
-	@$(MAKE) build
+	@$(MAKE) tests
 	@scripts/bench.sh
 
 fuzz:
 	$(call deps,build dev)
-	$(call build,fuzz,build/fuzz)
+	$(call build,fuzz,build/fuzz,all)
 	@scripts/fuzz.sh --seconds $(FUZZ_SECONDS)
 
 debug:
-	$(call build,debug,build/debug)
+	$(call build,debug,build/debug,all)
 
 asan tsan:
 	$(call deps,build test)
-	$(call build,$@,build/$@)
-	@python3 scripts/run_tests.py build/$@
+	$(call build,$@,build/$@,$(tests))
+	$(call run_tests,build/$@)
 
 valgrind:
 	$(call deps,build test dev)
-	@$(MAKE) build
+	@$(MAKE) tests
 	@scripts/valgrind.sh build
 
 coverage:
 	$(call deps,build test cover)
-	$(call build,coverage,build/coverage)
+	$(call build,coverage,build/coverage,$(tests))
 	@find build/coverage -name '*.gcda' -delete
-	@python3 scripts/run_tests.py build/coverage
+	$(call run_tests,build/coverage)
 	@gcovr --root . --filter 'src/' build/coverage
 
 install:
-	$(call build,release,build)
-	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)"
-	@scripts/after_install.sh build "$(PREFIX)" "$(DESTDIR)"
+	$(call build,release,build,all)
+	@scripts/install.sh build "$(PREFIX)" "$(DESTDIR)"
+
+uninstall:
+	@scripts/uninstall.sh build "$(PREFIX)" "$(DESTDIR)"
 
 fresh:
-	$(call deps,fresh)
-	@tests/fresh.sh
+	$(call deps,systems)
+	@tests/fresh.sh $(if $(SUITE),--suite $(SUITE))
 
 lab:
 	$(call deps,build test lab)
-	@$(MAKE) build
+	@$(MAKE) tests
 	@python3 tests/lab/run.py $(LAB)
+
+systems:
+	$(call deps,build test systems)
+	@python3 tests/systems/run.py $(SYSTEMS)
 
 interop:
 	$(call deps,build test)
-	@$(MAKE) build
+	@$(MAKE) tests
 	@tests/interop/run.sh $(INTEROP)
 
 wheel:
-	$(call deps,build test)
-	@$(MAKE) build
+	$(call deps,build test systems)
 	@scripts/wheel.sh
 
 deb:
@@ -129,7 +153,7 @@ clean:
 help:
 	@echo "make            build libraries (build/lib) and tools (build/bin); installs no packages"
 	@echo "make demo       install what is missing, build, move and verify data over loopback"
-	@echo "make test       install what is missing, build, run every test"
+	@echo "make test       install what is missing, build, run every test; T=unit/test_conf: that one"
 	@echo "make lint       format, layers, names, sizes"
 	@echo "make format     rewrite the C sources in the project's format"
 	@echo "make bench      throughput and latency beside the limits of this machine"
@@ -139,14 +163,17 @@ help:
 	@echo "make fuzz       every fuzz target for FUZZ_SECONDS (60)"
 	@echo "make coverage   tests, then which lines they ran"
 	@echo "make install    build and install; PREFIX=/usr/local, and DESTDIR= to stage it"
-	@echo "make fresh      make demo and make test in a minimal Debian (root, debootstrap)"
+	@echo "make uninstall  remove what make install of this tree put there (the same PREFIX and DESTDIR)"
+	@echo "make fresh      make demo and make test in a minimal Debian (root); SUITE=trixie, noble: there"
 	@echo "make lab        tests on real RDMA devices, in virtual machines (docs/lab.md); LAB='name...'"
+	@echo "make systems    build and unit tests on other systems (docs/platforms.md); SYSTEMS='name...'"
 	@echo "make interop    against Mooncake's own engine, from its wheel (docs/compat.md)"
 	@echo "make wheel      the Python packages, into build/wheel"
 	@echo "make deb        the Debian packages, into build/deb"
 	@echo "make abi        record the ABI of the shared library anew (abi/)"
 	@echo "make ci         what the continuous integration runs"
 	@echo "make clean      remove build/"
-	@echo "Variables: JOBS, CMAKE_ARGS, SKIP_DEPS=1 (install no packages), V=1 (show what CMake says)"
-	@echo "CMAKE_ARGS, such as CMAKE_ARGS=-DUSE_HTTP=OFF, holds for later runs too, until the same"
-	@echo "switch gets another value (-DUSE_HTTP=ON) or make clean forgets it."
+	@echo "Variables: JOBS, CMAKE_ARGS, WERROR=1 (warnings are errors), SKIP_DEPS=1 (install no packages),"
+	@echo "V=1 (show what CMake says)."
+	@echo "CMAKE_ARGS, such as CMAKE_ARGS=-DTE_USE_HTTP=OFF, holds for later runs too, until the same"
+	@echo "switch gets another value (-DTE_USE_HTTP=ON) or make clean forgets it."

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Examples in other languages, as the specification's switches ask for them. Their own tools build them,
+# Examples in other languages, as the switches TE_WITH_* ask for them. Their own tools build them,
 # against build/lib, and the programs land in build/bin.
 
 # te_need_program(<VARIABLE> <name> <switch> <Debian package>): find it or say what to do.
@@ -22,11 +22,11 @@ function(te_install_example program)
         OLD_RPATH \"${te_example_lib}\" NEW_RPATH \"\")")
 endfunction()
 
-if(WITH_RUST_EXAMPLE)
-    te_need_program(TE_CARGO cargo WITH_RUST_EXAMPLE cargo)
+if(TE_WITH_RUST_EXAMPLE)
+    te_need_program(TE_CARGO cargo TE_WITH_RUST_EXAMPLE cargo)
     include(${CMAKE_CURRENT_LIST_DIR}/../bindings/rust/example.cmake)
 endif()
-if(WITH_P2P_STORE)
-    te_need_program(TE_GO go WITH_P2P_STORE golang-go)
+if(TE_WITH_P2P_STORE)
+    te_need_program(TE_GO go TE_WITH_P2P_STORE golang-go)
     include(${CMAKE_CURRENT_LIST_DIR}/../bindings/go/p2p_store.cmake)
 endif()

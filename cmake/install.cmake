@@ -14,10 +14,6 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/mooncake DESTINATION ${CMAKE_INS
 install(TARGETS te_static te_shared te_mooncake EXPORT transfer_engine
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-set(TE_INSTALL_BASHDIR ${CMAKE_INSTALL_DATADIR}/bash-completion/completions CACHE STRING
-    "Where the completion of the tools for bash goes")
-set(TE_INSTALL_ZSHDIR ${CMAKE_INSTALL_DATADIR}/zsh/site-functions CACHE STRING
-    "Where the completion of the tools for zsh goes")
 if(te_tools)
     install(TARGETS ${te_tools} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
     install(FILES ${PROJECT_SOURCE_DIR}/completions/zsh/_transfer_engine DESTINATION ${TE_INSTALL_ZSHDIR})

@@ -18,15 +18,15 @@
 #include "common_flags.h"
 #include "conf/conf.h"
 #include "te.h"
+#include "te_info/document.h"
 #include "te_info/links.h"
 #include "te_info/metadata.h"
 #include "te_info/path.h"
 
 #define LINKS_MAX (16u << 20)
-#define IDLE      "Not read by this version."
 
 struct want {
-    bool config, topology, links, markdown, json;
+    bool config, topology, links, markdown, man, json;
     const char *sysfs, *metadata_server, *segment;
     bool sysfs_given;
 };
@@ -58,6 +58,11 @@ static const struct flag want_flags[] = {
      .offset = offsetof(struct want, markdown),
      .initial = "false",
      .help = "Print the option table as docs/config.md, defaults only."},
+    {.name = "man",
+     .kind = FLAG_SWITCH,
+     .offset = offsetof(struct want, man),
+     .initial = "false",
+     .help = "Print the option table as the manual page transfer_engine(5), defaults only."},
     {.name = "sysfs",
      .kind = FLAG_TEXT,
      .offset = offsetof(struct want, sysfs),
@@ -96,7 +101,7 @@ static void print_config(const struct tei_conf *c)
         printf("      default: %s; must be %s", shown(row.fallback), row.range);
         if (row.alias)
             printf("; also named %s", row.alias);
-        printf("\n      %s%s\n", row.help, row.idle ? " " IDLE : "");
+        printf("\n      %s%s\n", row.help, row.idle ? " " DOCUMENT_IDLE : "");
     }
 }
 
@@ -112,47 +117,6 @@ static json_t *config_json(const struct tei_conf *c)
                                              row.fallback, "range", row.range, "unit", row.unit,
                                              "read", !row.idle, "help", row.help));
     return all;
-}
-
-static const char markdown_intro[] =
-    "# Configuration\n"
-    "\n"
-    "This page is printed from the option table, `src/conf/table.c`, by\n"
-    "`te_info --config --markdown`.\n"
-    "\n"
-    "An option is set by an environment variable of its name, or by `te_option_set()` before the\n"
-    "engine is made; the latter wins. `te_info --config` shows the values in force and where each\n"
-    "is from. A value that the table does not allow is an error for `te_option_set()`; in the\n"
-    "environment it is a warning, and the default is used. So are values that do not fit each\n"
-    "other, such as a port range that is empty.\n"
-    "\n"
-    "- A **switch** (\"on or off\") is off when it is empty, `0`, `false`, `no` or `off`, in any\n"
-    "  case, and on when it is anything else.\n"
-    "- A **size** (in bytes) may end in `k`, `m` or `g`, powers of 1024.\n"
-    "- **Words** may be written in any case. Blanks around numbers, words and switches are\n"
-    "  ignored.\n"
-    "- An **empty variable** counts as one that is not set, except for switches.\n"
-    "- Where two names are given, the first counts if both are set.\n"
-    "- **Secrets** are never logged or shown.\n"
-    "\n"
-    "How these options relate to those of Mooncake's engine is told in [compat.md](compat.md).\n";
-
-static void print_markdown(const struct tei_conf *c)
-{
-    struct tei_conf_row row;
-
-    fputs(markdown_intro, stdout);
-    for (size_t i = 0; tei_conf_row(c, i, &row); i++) {
-        if (row.about)
-            printf("\n## %s\n\n%s\n\n| Name | Default | Must be | Meaning |\n|---|---|---|---|\n",
-                   row.section, row.about);
-        printf("| `%s`", row.name);
-        if (row.alias)
-            printf(", `%s`", row.alias);
-        printf(" | %s%s%s | %s%s%s | %s%s%s |\n", row.fallback[0] ? "`" : "", shown(row.fallback),
-               row.fallback[0] ? "`" : "", row.range, row.unit ? " " : "", row.unit ? row.unit : "",
-               row.help, row.secret ? " Secret." : "", row.idle ? " *" IDLE "*" : "");
-    }
 }
 
 /* ---------------------------------------------------------------------------- topology and NICs */
@@ -243,7 +207,9 @@ static int tell_config(const struct want *w, json_t *out)
         return 1;
     }
     if (w->markdown)
-        print_markdown(&conf);
+        document_markdown(&conf);
+    else if (w->man)
+        document_man(&conf);
     else if (out)
         json_object_set_new(out, "config", config_json(&conf));
     else
@@ -398,6 +364,23 @@ static bool check_server(const char *conn, bool with_segment)
     return false;
 }
 
+/* A page is a page: nothing else goes with it. */
+static bool check_document(const struct want *w)
+{
+    const char *too_much = w->json                 ? "json"
+                           : w->topology           ? "topology"
+                           : w->links              ? "links"
+                           : w->metadata_server[0] ? "metadata_server"
+                           : w->markdown && w->man ? "man"
+                                                   : NULL;
+
+    if ((!w->markdown && !w->man) || !too_much)
+        return true;
+    fprintf(stderr, "te_info: --%s prints the options only: drop --%s (see --help)\n",
+            w->markdown ? "markdown" : "man", too_much);
+    return false;
+}
+
 static bool is_folder(const char *path)
 {
     struct stat st;
@@ -421,14 +404,8 @@ int main(int argc, char **argv)
 
     if (rc >= 0)
         return rc;
-    if (w.markdown && (w.json || w.topology || w.links || w.metadata_server[0])) {
-        fprintf(stderr, "te_info: --markdown prints the options only: drop --%s (see --help)\n",
-                w.json       ? "json"
-                : w.topology ? "topology"
-                : w.links    ? "links"
-                             : "metadata_server");
+    if (!check_document(&w))
         return 2;
-    }
     if (flags_given(&flags, "metadata_server") &&
         !check_server(w.metadata_server, w.segment[0] != '\0'))
         return 2;
@@ -442,7 +419,7 @@ int main(int argc, char **argv)
                 w.sysfs);
         return 2;
     }
-    if (w.markdown)
+    if (w.markdown || w.man)
         w.config = true;
     if (!w.config && !w.topology && !w.links && !w.metadata_server[0]) {
         w.config = w.topology = w.links = true;

@@ -30,8 +30,12 @@ static struct driver {
     int devices;
     unsigned long long adds; /* libraries that the process had loaded so far when it was ABSENT */
 } drivers[TEI_MEM_KINDS] = {
+#if TE_USE_CUDA
     [TEI_MEM_CUDA] = {.row = &tei_driver_cuda},
+#endif
+#if TE_USE_HIP
     [TEI_MEM_HIP] = {.row = &tei_driver_hip},
+#endif
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -211,7 +215,8 @@ int tei_gpu_open(enum tei_mem_kind kind)
     int rc = 0;
 
     if (!d)
-        return tei_gpu_keep(TE_ERR_UNSUPPORTED, "there is no driver for this kind of memory");
+        return tei_gpu_keep(TE_ERR_UNSUPPORTED, "this build has no driver for this kind of memory "
+                                                "(TE_USE_CUDA, TE_USE_HIP)");
     if (state_of(d) == OPEN)
         return 0;
     take_lock();

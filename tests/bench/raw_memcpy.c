@@ -28,7 +28,7 @@ struct part {
 static void *copy(void *arg)
 {
     struct part *p = arg;
-    for (size_t at = 0; bench_now_ns() < p->end_ns; p->copied += block) {
+    for (size_t at = 0; p->copied == 0 || bench_now_ns() < p->end_ns; p->copied += block) {
         memcpy(p->to + at, p->from + at, block);
         at = at + 2 * block <= p->bytes ? at + block : 0;
     }
@@ -44,7 +44,7 @@ int main(int argc, char **argv)
         bench_usage_error("unexpected argument", argv[at]);
     if (threads < 1 || threads > BENCH_THREADS_MAX || buffer / (size_t)threads < block)
         bench_die("1 to %d threads, each with room for a block, please", BENCH_THREADS_MAX);
-    bench_guard((unsigned)seconds + 30, false);
+    bench_guard((unsigned)seconds + 120, false);
     size_t share = buffer / (size_t)threads;
     char *from = bench_buffer(buffer), *to = bench_buffer(buffer);
     int64_t start = bench_now_ns();

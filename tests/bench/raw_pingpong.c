@@ -159,7 +159,7 @@ int main(int argc, char **argv)
     pid_t pid = fork();
     if (pid < 0)
         bench_die_errno("fork");
-    bench_guard((unsigned)seconds + 30, pid == 0);
+    bench_guard((unsigned)seconds + 120, pid == 0);
     bench_pin(cpus, pid == 0);
     if (pid == 0) {
         serve(bench_accept(listener));

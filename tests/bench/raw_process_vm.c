@@ -57,7 +57,7 @@ static void *copy(void *arg)
 {
     struct part *p = arg;
     size_t step = stride() * (size_t)list;
-    for (size_t at = 0; bench_now_ns() < p->end_ns; p->copied += bytes_a_call()) {
+    for (size_t at = 0; p->copied == 0 || bench_now_ns() < p->end_ns; p->copied += bytes_a_call()) {
         if (copy_list(p, at) != (ssize_t)bytes_a_call())
             bench_die_errno("process_vm");
         at = at + 2 * step <= p->bytes ? at + step : 0;
@@ -112,7 +112,7 @@ int main(int argc, char **argv)
     pid_t pid = fork();
     if (pid < 0)
         bench_die_errno("fork");
-    bench_guard((unsigned)seconds + 30, pid == 0);
+    bench_guard((unsigned)seconds + 120, pid == 0);
     if (pid == 0)
         be_target(base, gate);
     pthread_barrier_wait(gate);

@@ -199,7 +199,7 @@ int main(int argc, char **argv)
     ack = ack != 0 ? ack : chunk;
     if (window != 0 && (window < ack || wait_all))
         bench_die("a window of at least an acknowledgement's bytes and no --waitall, please");
-    unsigned guard = (unsigned)seconds + 30;
+    unsigned guard = (unsigned)seconds + 120;
     uint16_t port;
     int listener = bench_listen(cc, &port);
     pthread_barrier_t *gate = bench_gate(2);

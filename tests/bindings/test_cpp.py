@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: timeout=240
+# te-test: timeout=1800
 """transfer_engine.hpp: every snippet of every version of the interface as a program, and every call.
 
 The programs in cpp/ are built with the compiler of the build and, where there is one, with the other of
@@ -32,7 +32,7 @@ OPTIONS = {"TE_HOST_PATH": "0"}  # the transport that the program installs, not 
 
 
 def run_compiler(arguments):
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=10 * te.HANG_S, check=False)
     if done.returncode:
         raise AssertionError(f"{' '.join(arguments)}:\n{done.stderr}")
 
@@ -93,7 +93,7 @@ class Side(te.Proc):
 
     def end(self):
         self.process.stdin.close()
-        if self.wait(30):
+        if self.wait():
             raise AssertionError(f"failed: {self}")
 
 
@@ -104,10 +104,10 @@ class Snippets(unittest.TestCase):
         """`target` and `initiator` have the arguments that only they get."""
         seed = int.from_bytes(os.urandom(4), "little")
         with Side(source, "target", compilers()[0], env[0], seed=seed, **both, **target) as one:
-            ready = one.wait_line(r"^ready (\S+) (\d+)$", 60)
+            ready = one.wait_line(r"^ready (\S+) (\d+)$")
             with Side(source, "initiator", compilers()[-1], env[1], seed=seed, peer=ready.group(1),
                       address=ready.group(2), **both, **initiator) as other:
-                if other.wait(120):
+                if other.wait():
                     raise AssertionError(f"failed: {other}\nof {one}")
             one.process.stdin.write("check\n")
             one.process.stdin.flush()
@@ -179,7 +179,7 @@ class Calls(unittest.TestCase):
     def test_all(self):
         for compiler in compilers():
             with te.Proc([program("calls", compiler)], env=OPTIONS) as proc:
-                self.assertEqual((proc.wait(120), proc.lines), (0, ["ok"]), proc)
+                self.assertEqual((proc.wait(), proc.lines), (0, ["ok"]), proc)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# te-test: timeout=1200
 # What docs/migrating.md says of C and C++: the commands there build programs that know nothing but
 # Mooncake's names, and its CMake lines do; these move data, those of C++ between two processes; and every
 # file that it points at is there.
@@ -85,12 +86,12 @@ try_C++() {
     coproc target { ./"$1" target "${arguments[@]}" 2>out; }
     local pid=$target_PID from=${target[0]} to=${target[1]}
 
-    read -r -t 60 line <&"$from" || fail "$2: the target: $(cat out)"
+    read -r -t 300 line <&"$from" || fail "$2: the target: $(cat out)"
     read -r _ peer address <<<"$line"
-    timeout 60 ./"$1" initiator "${arguments[@]}" peer="$peer" address="$address" </dev/null >initiator 2>&1 ||
+    timeout 300 ./"$1" initiator "${arguments[@]}" peer="$peer" address="$address" </dev/null >initiator 2>&1 ||
         fail "$2: the initiator: $(cat initiator)"
     echo check >&"$to"
-    read -r -t 60 line <&"$from" && [ "$line" = ok ] || fail "$2: the target has: $line"
+    read -r -t 300 line <&"$from" && [ "$line" = ok ] || fail "$2: the target has: $line"
     exec {to}>&-
     wait "$pid" || fail "$2: the target: $(cat out)"
 }

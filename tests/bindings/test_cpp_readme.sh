@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# te-test: timeout=1200
 # The example of bindings/cpp/README.md, as it stands there, is built and run by the commands below it
 # and by CMake, and does what it says; and every file that the README points at is there.
 set -euo pipefail

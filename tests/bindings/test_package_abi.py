@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# te-test: timeout=1200
 """The binary interface of the library is the recorded one, and scripts/abi.sh sees what differs.
 
 For the second, libraries are made of the public headers alone, each function with an empty body: one that
@@ -49,12 +50,12 @@ class Library:
                 f.write(text)
         subprocess.run([CC, "-std=c17", "-g", "-w", "-fPIC", "-fvisibility=hidden", "-shared", "library.c", "-o",
                         "library.so", "-Wl,-soname,libtransfer_engine.so.0", "-Wl,--version-script=exports.map"],
-                       cwd=self.folder, check=True, timeout=60)
+                       cwd=self.folder, check=True, timeout=600)
 
 
 def abi(*arguments):
     run = subprocess.run([os.path.join(SRC, "scripts", "abi.sh"), *arguments], capture_output=True, text=True,
-                         timeout=120, check=False, env={**os.environ, "CC": CC})
+                         timeout=600, check=False, env={**os.environ, "CC": CC})
     return run.returncode, run.stdout + run.stderr
 
 
@@ -176,7 +177,7 @@ class AbiTest(unittest.TestCase):
     def test_symbols_of_debian(self):
         out = subprocess.run(["nm", "-D", "--defined-only", "--with-symbol-versions",
                               os.path.join(BUILD, "lib", "libtransfer_engine.so")],
-                             capture_output=True, text=True, check=True, timeout=60).stdout
+                             capture_output=True, text=True, check=True, timeout=600).stdout
         exported = {line.split()[-1].replace("@@", "@") for line in out.splitlines()}
         listed = re.findall(r"^ (\w+@\w+) \S+$", read(SRC, "debian", "libtransfer-engine0.symbols"), re.M)
         self.assertEqual({n for n in exported if "@" in n}, {n for n in listed if n.split("@")[0] != n.split("@")[1]})

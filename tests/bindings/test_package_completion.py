@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# te-test: timeout=1200
 """The shells complete commands, flags and values of the tools: in bash and zsh, those of each --help."""
 import fcntl
 import os
@@ -32,7 +33,7 @@ def read(*path):
 
 
 def help_of(tool):
-    return subprocess.run([os.path.join(BIN, tool), "--help"], capture_output=True, text=True, timeout=30,
+    return subprocess.run([os.path.join(BIN, tool), "--help"], capture_output=True, text=True, timeout=120,
                           check=True).stdout
 
 
@@ -56,13 +57,13 @@ def bash(line, breaks_at_equals=True, folder=SRC, bin_folder=BIN, env=()):
     script = ('source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
               '_transfer_engine "$1" "${@: -1}" "${@: -2:1}"; printf "%s\\n" "${COMPREPLY[@]}"')
     run = subprocess.run(["bash", "--norc", "-c", script, "bash", BASH, *words], capture_output=True, text=True,
-                         timeout=30, check=False, cwd=folder, env={**os.environ, **dict(env)})
+                         timeout=120, check=False, cwd=folder, env={**os.environ, **dict(env)})
     assert run.returncode == 0 and not run.stderr, (line, run)
     return sorted(filter(None, run.stdout.split("\n")))
 
 
 def terminal(argv, setup, keys, pattern):
-    """What a shell has written once it has been typed `keys` and `pattern` has come, or after 20 seconds."""
+    """What a shell has written once it has been typed `keys` and `pattern` has come, or after two minutes."""
     pid, fd = pty.fork()
     if pid == 0:
         path = BIN + os.pathsep + os.environ["PATH"]
@@ -72,7 +73,7 @@ def terminal(argv, setup, keys, pattern):
 
     def until(wanted):
         nonlocal seen
-        end = time.monotonic() + 20
+        end = time.monotonic() + 120
         while not re.search(wanted, seen, re.S) and time.monotonic() < end:
             if select.select([fd], [], [], 0.2)[0]:
                 seen += os.read(fd, 65536).decode("utf-8", "replace")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# te-test: timeout=600
+# te-test: timeout=1800
 # Builds the Debian packages and installs them in a clean tree, an overlay of this root in a mount namespace
 # of its own. In there programs are compiled, linked and run, the tools tell their version, manual pages and
 # completion are found; a purge leaves nothing behind.
@@ -43,7 +43,7 @@ use_libraries() {
     done
     quietly cmake -B cmake
     quietly cmake --build cmake -j 2
-    for kind in static shared mooncake; do
+    for kind in static shared transfer_engine mooncake; do
         [ "$(cmake/user_$kind)" = ok ] || fail "the program linked with transfer_engine::$kind failed"
     done
 }
@@ -63,9 +63,12 @@ use_tools() {
 }
 
 use_documents() {
-    local section found pages
+    local section found page pages
     zcat /usr/share/doc/libtransfer-engine-dev/README.md.gz >/log || fail "no README"
     [ -s /usr/share/doc/libtransfer-engine0/copyright ] || fail "no copyright"
+    for page in SECURITY config metad troubleshooting tuning; do
+        compgen -G "/usr/share/doc/transfer-engine-tools/$page.md*" >/dev/null || fail "$page.md is not with the tools"
+    done
     # Minimized systems have another program in its place.
     if ! man --version 2>/dev/null | grep "^man " >/dev/null; then
         echo "test_package_deb: man does not work here: the manual pages were not looked up"
@@ -114,6 +117,16 @@ touch "$out/other/kept" "$out/other_1_all.deb"
     fail "the packages do not build"
 [ -f "$out/other/kept" ] && [ -f "$out/other_1_all.deb" ] || fail "deb.sh has removed what is not its own"
 version=$(dpkg-parsechangelog -l "$src/debian/changelog" -S Version)
+
+# A file of two packages would make dpkg refuse the second.
+twice=$(for package in "$out"/*"_${version}_"*.deb; do dpkg-deb -c "$package"; done | awk '$1 !~ /^d/ { print $6 }' | sort | uniq -d)
+[ -z "$twice" ] || fail "in two packages: $twice"
+if command -v lintian >/dev/null; then
+    found=$(cd "$out" && lintian --allow-root --fail-on error,warning \
+        ./*"_${version}_"*.deb 2>&1) || fail "lintian: $found"
+else
+    echo "test_package_deb: no lintian here (scripts/deps.sh test): the packages were not looked at by it"
+fi
 
 unshare --mount --pid --fork true 2>/dev/null || skip "no mount or process namespaces here"
 dir=$(mktemp -d)

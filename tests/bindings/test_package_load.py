@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# te-test: timeout=1200
 """What the library and the tools load: the libraries they are linked with, and no vendor's."""
 import os
 import re
@@ -22,7 +23,7 @@ VENDORS = ("libibverbs.so.1", "libmlx5.so.1", "libefa.so.1", "librdmacm.so.1", "
 
 
 def needed(path):
-    out = subprocess.run(["readelf", "-d", path], capture_output=True, text=True, check=True, timeout=30,
+    out = subprocess.run(["readelf", "-d", path], capture_output=True, text=True, check=True, timeout=te.HANG_S,
                          env={**os.environ, "LC_ALL": "C"}).stdout
     names = re.findall(r"\(NEEDED\).*\[(?:lib)?([^\]]+?)(?:-gnutls|-nss)?\.so[.\d]*\]", out)
     return {n for n in names if not n.startswith("ld-linux")} - SYSTEM
@@ -31,7 +32,7 @@ def needed(path):
 def switched_off():
     """Libraries that this build does without."""
     with open(os.path.join(te.BUILD, "CMakeCache.txt"), encoding="utf-8") as f:
-        on = dict(re.findall(r"^(USE_\w+):BOOL=(\w+)", f.read(), re.M))
+        on = dict(re.findall(r"^TE_(USE_\w+):\w+=(\w+)", f.read(), re.M))
     off = {name for name, value in on.items() if value.upper() in ("OFF", "0", "NO", "FALSE")}
     # Without a word from the user, io_uring is used where the library is new enough.
     with open(os.path.join(te.BUILD, "compile_commands.json"), encoding="utf-8") as f:
@@ -58,7 +59,7 @@ class Loaded(unittest.TestCase):
         self.folder = folder.name
         for name in VENDORS:
             subprocess.run([te.CC, "-shared", "-fPIC", "-x", "c", "/dev/null", "-o", os.path.join(self.folder, name),
-                            f"-Wl,-soname,{name}"], check=True, timeout=60)
+                            f"-Wl,-soname,{name}"], check=True, timeout=te.HANG_S)
         self.env = {"LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": os.path.join(self.folder, "ld"),
                     "LD_LIBRARY_PATH": self.folder}
 
@@ -94,8 +95,8 @@ class Loaded(unittest.TestCase):
         lib = os.path.dirname(LIBRARY)
         subprocess.run([te.CC, *te.CFLAGS, "-I", os.path.join(te.SRC, "include"), "-o", program,
                         os.path.join(te.SRC, "tests", "bindings", "package", "user.c"), "-L", lib, "-ltransfer_engine",
-                        f"-Wl,-rpath,{lib}"], check=True, timeout=120)
-        out = subprocess.run([program], env={**os.environ, **self.env}, capture_output=True, text=True, timeout=60,
+                        f"-Wl,-rpath,{lib}"], check=True, timeout=te.HANG_S)
+        out = subprocess.run([program], env={**os.environ, **self.env}, capture_output=True, text=True, timeout=te.HANG_S,
                              check=True).stdout
         self.assertEqual(out, "ok\n")
         names = self.loaded(1)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: timeout=150
+# te-test: timeout=1800
 """Makes the wheels, installs them into a fresh environment, and runs bindings/python/tests there.
 
 The environment lies in the build tree. Its interpreter is this one, or the system's where only that
@@ -17,6 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 import zipfile
@@ -160,6 +161,54 @@ class Package(unittest.TestCase):
                     for member in wheel.namelist():
                         self.assertEqual(made.read(member), wheel.read(member), member)
 
+    def test_the_archive_of_the_sources(self):
+        """It makes the wheel that the tree makes, and says what is missing where it cannot."""
+        with tempfile.TemporaryDirectory() as folder:
+            program = "import build_backend; print(build_backend.build_sdist({!r}))".format(folder)
+            name = subprocess.run(
+                [PYTHON, "-c", program],
+                cwd=PACKAGE,
+                env=dict(environment(), PYTHONPATH=PACKAGE),
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout.strip()
+            with tarfile.open(os.path.join(folder, name)) as archive:
+                archive.extractall(folder)
+            tree = os.path.join(folder, name[: -len(".tar.gz")])
+            for part in ("src", "include", "cmake"):
+                there = {os.path.relpath(p, tree) for p in glob.glob(f"{tree}/{part}/**", recursive=True)}
+                here = {os.path.relpath(p, SRC) for p in glob.glob(f"{SRC}/{part}/**", recursive=True)}
+                self.assertEqual(there, here)
+            pip = ("-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, tree)
+            library = os.path.join(BUILD, "lib", "libtransfer_engine.so.0")
+            run(PYTHON, *pip, TRANSFER_ENGINE_BUNDLE=library)
+            (made,) = glob.glob(os.path.join(folder, "*.whl"))
+            with zipfile.ZipFile(made) as one:
+                with zipfile.ZipFile(os.path.join(WHEELS, os.path.basename(made))) as other:
+                    self.assertEqual(one.namelist(), other.namelist())
+            stub = os.path.join(folder, "cmake")
+            with open(stub, "w", encoding="ascii") as f:
+                f.write("#!/bin/sh\necho jansson is missing\nexit 1\n")
+            os.chmod(stub, 0o755)
+            program = f"import os; os.chdir({tree!r}); import build_backend; build_backend.build_wheel({folder!r})"
+            for path, told in ((folder, "jansson is missing"), ("/nonexistent", "cmake is missing")):
+                with self.assertRaisesRegex(AssertionError, told):
+                    run(PYTHON, "-c", program, PATH=path, PYTHONPATH=tree)
+
+    def test_the_tag_is_of_the_library(self):
+        """Not of the machine that packs it."""
+        import bundle
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "lib.so")
+            shutil.copy(os.path.join(BUILD, "lib", "libtransfer_engine.so.0"), path)
+            for number, name in ((183, "aarch64"), (62, "x86_64")):
+                with open(path, "r+b") as f:
+                    f.seek(18)
+                    f.write(number.to_bytes(2, sys.byteorder))
+                self.assertEqual(bundle._machine(path), name)
+
     def test_without_a_library(self):
         """The package alone names every place it looked at, and takes the library it is told."""
         with tempfile.TemporaryDirectory() as folder:
@@ -208,10 +257,10 @@ def in_the_environment(name):
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=120,
+            timeout=1200,
         )
     except subprocess.TimeoutExpired as e:
-        return name, "not done after 120 s", e.stdout or ""
+        return name, "not done after 1200 s", e.stdout or ""
     return name, done.returncode, done.stdout
 
 

@@ -70,7 +70,7 @@ static void *run_lane(void *arg)
         bench_die("out of memory");
     if (prepared)
         make_lists(l, reqs);
-    for (; bench_now_ns() < l->end_ns; n++) {
+    for (; n == 0 || bench_now_ns() < l->end_ns; n++) {
         te_batch *slot = &under_way[n % (size_t)depth];
         if (n >= (size_t)depth)
             end_batch(l, *slot);

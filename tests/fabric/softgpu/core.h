@@ -28,10 +28,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #define SG_API          __attribute__((visibility("default")))
 #define SG_MAX_DEVICES  8
-#define SG_PAGE         ((size_t)4096)
+#define SG_PAGE         ((size_t)sysconf(_SC_PAGESIZE))
 #define SG_GRAIN        ((size_t)2 << 20) /* of blocks and of VMM */
 #define SG_ALIGN        ((size_t)256)     /* of allocations */
 #define SG_SMALL        ((size_t)1 << 20) /* from here on an allocation has blocks of its own */

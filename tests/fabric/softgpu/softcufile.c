@@ -22,8 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX  256
-#define PAGE 4096
+#define MAX 256
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -304,6 +303,7 @@ static void wait_while_held(void)
 static ssize_t run(struct io *io)
 {
     ssize_t rc = begin(io);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
     int error;
 
     if (rc)
@@ -312,7 +312,7 @@ static ssize_t run(struct io *io)
     if (io->buffer)
         io->buffer->busy++;
     if (io->write)
-        n_parts += io->at % PAGE || io->n % PAGE;
+        n_parts += (size_t)io->at % page || io->n % page;
     wait_while_held();
     if (short_of && (size_t)short_of < io->n)
         io->n = (size_t)short_of;

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+# Other names for the switches of cmake/options.cmake: those without TE_, and those of Mooncake's build. A
+# switch of that build either means something here or is refused by name; so is a misspelt one. Read before
+# the options, and only where this is the top-level project: a parent's USE_CUDA is not ours to heed.
+
+# The other name, the switch.
+set(te_aliases
+    USE_HTTP               TE_USE_HTTP
+    USE_ETCD               TE_USE_ETCD
+    USE_REDIS              TE_USE_REDIS
+    USE_TCP                TE_USE_TCP
+    USE_RDMA               TE_USE_RDMA
+    USE_NVMEOF             TE_USE_NVMEOF
+    USE_CUDA               TE_USE_CUDA
+    USE_HIP                TE_USE_HIP
+    USE_MNNVL              TE_USE_MNNVL
+    USE_INTRA_NVLINK       TE_USE_INTRA_NVLINK
+    USE_URING              TE_USE_URING
+    WITH_RUST_EXAMPLE      TE_WITH_RUST_EXAMPLE
+    WITH_WITH_RUST_EXAMPLE TE_WITH_RUST_EXAMPLE
+    WITH_P2P_STORE         TE_WITH_P2P_STORE
+    BUILD_EXAMPLES         TE_BUILD_TOOLS
+    BUILD_UNIT_TESTS       TE_BUILD_TESTS)
+
+# What is part of every build, whatever the switch says: the switch, what it would choose.
+set(te_always
+    WITH_TE                         "the transfer engine is what is built here"
+    WITH_METRICS                    "counters are always kept: te_stats(), MC_TE_METRIC"
+    USE_EVENT_DRIVEN_COMPLETION     "te_wait() and te_event_fd() always sleep until something ends"
+    WITH_NVIDIA_PEERMEM             "found out at run time, see the option of that name in docs/config.md")
+
+# What no build has: a pattern, why.
+set(te_never
+    "USE_CXL"                       "there is no transport for CXL devices"
+    "USE_(ASCEND.*|UBSHMEM)"        "there is no transport for Ascend devices"
+    "USE_(MUSA|MACA)"               "memory of such devices is not supported"
+    "USE_EFA"                       "there is no transport for EFA"
+    "USE_BAREX"                     "there is no barex transport, and TE_USE_RDMA works with eRDMA devices"
+    "USE_TENT"                      "there is one engine here, the classic one"
+    "USE_(3FS|NOF)"                 "there is no transport of that name, and files are TE_USE_NVMEOF"
+    "USE_MLX5DV"                    "queue pairs are made by the calls of libibverbs alone"
+    "USE_ETCD_LEGACY"               "etcd is spoken to through its JSON gateway, by libcurl"
+    "ENABLE_MULTI_PROTOCOL"         "one descriptor names all transports without it"
+    "(WITH_STORE|STORE_)[A-Z_]*"    "Mooncake Store is not part of this library"
+    "WITH_EP"                       "Mooncake EP is not part of this library")
+
+# te_why_never(<variable> <switch>): the reason from te_never, or nothing.
+function(te_why_never out name)
+    set(rows ${te_never})
+    while(rows)
+        list(POP_FRONT rows pattern why)
+        if(name MATCHES "^${pattern}$")
+            set(${out} "${why}" PARENT_SCOPE)
+            return()
+        endif()
+    endwhile()
+    set(${out} "" PARENT_SCOPE)
+endfunction()
+
+# te_other_switch(<switch>): one that was given, is no alias, and is not declared by anything here.
+function(te_other_switch name)
+    list(FIND te_always ${name} at)
+    if(NOT at EQUAL -1)
+        math(EXPR at "${at} + 1")
+        list(GET te_always ${at} why)
+        message(STATUS "-D${name}=${${name}} changes nothing: ${why}")
+        return()
+    endif()
+    te_why_never(why ${name})
+    if(why AND NOT ${name}) # it is left out, as asked
+        return()
+    endif()
+    if(NOT why)
+        set(why "there is no such switch; cmake/options.cmake lists them")
+    endif()
+    # Forgotten, so that the next run in this build tree need not take it back.
+    set(value "${${name}}")
+    unset(${name} CACHE)
+    message(FATAL_ERROR "-D${name}=${value}: ${why}. Leave it out. docs/migrating.md says what each "
+                        "switch of Mooncake's build means here.")
+endfunction()
+
+set(te_rows ${te_aliases})
+set(te_alias_names "")
+while(te_rows)
+    list(POP_FRONT te_rows te_old te_new)
+    list(APPEND te_alias_names ${te_old})
+    if(DEFINED CACHE{${te_old}})
+        set(te_value "${${te_old}}")
+        unset(${te_old} CACHE) # or it would win over the other name for ever
+        set(${te_new} "${te_value}" CACHE STRING "" FORCE) # option() keeps the value
+        message(STATUS "-D${te_old}=${te_value} is taken as -D${te_new}=${te_value}")
+    endif()
+endwhile()
+
+get_cmake_property(te_given CACHE_VARIABLES)
+list(FILTER te_given INCLUDE REGEX "^(USE|WITH|STORE|ENABLE)_")
+foreach(te_name IN LISTS te_given)
+    te_other_switch(${te_name})
+endforeach()

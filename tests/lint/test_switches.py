@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The switches of the build: other names and those of Mooncake's build mean something or are refused by name;
+a project that adds this one as a subproject is left alone, and finds the targets that find_package() gives."""
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+CMAKE = os.path.join(ROOT, "cmake")
+
+# What CMakeLists.txt does with these files, and the cache that comes out, a line for each entry.
+SCRIPT = f"""cmake_minimum_required(VERSION 3.21)
+set(PROJECT_IS_TOP_LEVEL ON)
+include({CMAKE}/aliases.cmake)
+include({CMAKE}/options.cmake)
+include({CMAKE}/undeclared.cmake)
+get_cmake_property(names CACHE_VARIABLES)
+foreach(name IN LISTS names)
+    message("cache ${{name}}=$CACHE{{${{name}}}}")
+endforeach()
+"""
+
+PARENT = f"""cmake_minimum_required(VERSION 3.21)
+project(parent LANGUAGES C)
+set(USE_TCP OFF) # the parent's own
+option(USE_CXL "the parent's own" ON)
+add_subdirectory({ROOT} te)
+file(WRITE ${{CMAKE_BINARY_DIR}}/main.c "int main(void) {{ return 0; }}")
+foreach(kind transfer_engine shared static mooncake)
+    add_executable(user_${{kind}} ${{CMAKE_BINARY_DIR}}/main.c)
+    target_link_libraries(user_${{kind}} PRIVATE transfer_engine::${{kind}})
+endforeach()
+get_target_property(aliased transfer_engine::transfer_engine ALIASED_TARGET)
+message(STATUS "transfer_engine is ${{aliased}}")
+message(STATUS "build type '${{CMAKE_BUILD_TYPE}}', cached '$CACHE{{CMAKE_BUILD_TYPE}}'")
+foreach(target te_info te_tests transfer_engine_bench)
+    if(TARGET ${{target}})
+        message(FATAL_ERROR "the parent got the target ${{target}}")
+    endif()
+endforeach()
+"""
+
+
+def run(*args, cwd=None):
+    got = subprocess.run(args, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
+    return got.returncode, re.sub(r"\s+", " ", got.stdout + got.stderr), got.stdout + got.stderr
+
+
+def read(*parts):
+    with open(os.path.join(ROOT, *parts), encoding="utf-8") as f:
+        return f.read()
+
+
+def rows(name):
+    """The words of one list of aliases.cmake."""
+    body = re.search(rf"set\({name}\n(.*?)\)\n\n", read("cmake", "aliases.cmake"), re.S).group(1)
+    return re.findall(r'"([^"]*)"|(\S+)', body)
+
+
+class Switches(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="te-switches-")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.script = os.path.join(self.folder, "script.cmake")
+        with open(self.script, "w", encoding="utf-8") as f:
+            f.write(SCRIPT)
+
+    def given(self, *switches):
+        """(exit status, text, the cache) of a configuration with these."""
+        rc, text, lines = run("cmake", *switches, "-P", self.script)
+        return rc, text, dict(re.findall(r"^cache (\w+)=(.*)$", lines, re.M))
+
+    def test_every_alias_sets_its_switch(self):
+        words = [a or b for a, b in rows("te_aliases")]
+        self.assertGreater(len(words), 20)
+        for old, new in zip(words[::2], words[1::2]):
+            for value in ("ON", "OFF"):
+                rc, text, cache = self.given(f"-D{old}={value}")
+                self.assertEqual(rc, 0, text)
+                self.assertEqual(cache[new], value)
+                self.assertNotIn(old, cache)
+                self.assertIn(f"-D{old}={value} is taken as -D{new}={value}", text)
+
+    def test_what_is_always_there_is_said(self):
+        for name in [b for _, b in rows("te_always") if b]:
+            rc, text, _ = self.given(f"-D{name}=ON")
+            self.assertEqual(rc, 0, text)
+            self.assertIn(f"-D{name}=ON changes nothing: ", text)
+
+    def test_what_no_build_has_is_refused_by_name(self):
+        for name in ("USE_CXL", "USE_ASCEND", "USE_ASCEND_DIRECT", "USE_MUSA", "USE_TENT", "USE_EFA", "WITH_STORE",
+                     "STORE_USE_ETCD", "WITH_EP", "ENABLE_MULTI_PROTOCOL"):
+            rc, text, _ = self.given(f"-D{name}=ON")
+            self.assertNotEqual(rc, 0, name)
+            self.assertRegex(text, rf"-D{name}=ON: .* Leave it out\.")
+            self.assertNotIn("there is no such switch", text)
+            self.assertEqual(self.given(f"-D{name}=OFF")[0], 0)
+
+    def test_a_misspelt_switch_is_refused(self):
+        for name in ("USE_RMDA", "WITH_FOO", "TE_USE_RMDA"):
+            for value in ("ON", "OFF"):
+                rc, text, _ = self.given(f"-D{name}={value}")
+                self.assertNotEqual(rc, 0, name)
+                self.assertIn("there is no such switch; cmake/options.cmake lists them", text)
+
+    def test_the_page_names_all(self):
+        page = read("docs", "migrating.md")
+        words = [a or b for a, b in rows("te_aliases")]
+        missing = [w for w in words + [b for _, b in rows("te_always") if b] if f"`{w}`" not in page]
+        self.assertEqual(missing, [])
+
+    def test_a_whole_configuration(self):
+        rc, text, lines = run("cmake", "-S", ROOT, "-B", os.path.join(self.folder, "build"), "-DUSE_ETCD=OFF",
+                              "-DTE_USE_CUDA=OFF", "-DUSE_CXL=OFF", "-DWITH_METRICS=ON")
+        self.assertEqual(rc, 0, lines)
+        self.assertRegex(text, r"Parts built in: [A-Z_ ]+; left out: ETCD (URING )?CUDA MNNVL INTRA_NVLINK ")
+        self.assertNotIn("not used by the project", text)
+
+    def configure_parent(self, *more):
+        with open(os.path.join(self.folder, "CMakeLists.txt"), "w", encoding="utf-8") as f:
+            f.write(PARENT)
+        build = os.path.join(self.folder, "build")
+        rc, text, lines = run("cmake", "-S", self.folder, "-B", build, *more)
+        self.assertEqual(rc, 0, lines)
+        return text, build
+
+    def test_a_parent_is_left_alone(self):
+        text, build = self.configure_parent()
+        self.assertIn("transfer_engine is te_shared", text)
+        self.assertIn("build type '', cached ''", text)
+        with open(os.path.join(build, "CMakeCache.txt"), encoding="utf-8") as f:
+            self.assertIn("TE_USE_TCP:BOOL=ON", f.read())
+        # No rule of ours installs anything.
+        rc, text, _ = run("cmake", "--install", build, "--prefix", os.path.join(self.folder, "prefix"))
+        self.assertEqual(rc, 0, text)
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "prefix")))
+
+    def test_static_where_the_parent_wants_it(self):
+        text, _ = self.configure_parent("-DBUILD_SHARED_LIBS=OFF")
+        self.assertIn("transfer_engine is te_static", text)
+
+
+if __name__ == "__main__":
+    unittest.main()
