@@ -5,27 +5,19 @@
 A test that exits 77 is skipped. In CI (the environment has CI=true) a skipped test that is labelled
 "required" is a failure; elsewhere it is named and forgiven.
 
-Tests share the machine with each other, and some watch how real processes keep up. So where at most
-MAX_AGAIN have failed an assertion beside others, each runs a second time, alone. What passes then is
-named as unsteady, which is a defect of that test, and counted as passed. Unit tests and lint get no
-second run, nor does a crash, a test that hangs, or anything at all if a process of any test has made a
-sanitizer report: those are files in BUILD/reports, and printed. A test that fails an assertion leaves its
-memory behind, so reports of leaks alone, no more of them than tests have failed, do not keep these from a
-second run, in which nothing may leak. The last line counts: N passed, N failed, N skipped.
+One failure is a failure: nothing runs a second time. What a sanitizer reports in any process of any test
+is a file in BUILD/reports, is printed, and is a failure, too. The last line counts: N passed, N failed, N
+skipped. scripts/steady.sh runs tests many times, to find the ones that do not always pass.
 Arguments after the build tree go to ctest, for example -L unit or -R tcp.
 """
 import argparse
 import json
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-
-MAX_AGAIN = 3
-FAILED_HOW = re.compile(r"^\s+\d+ - (\S+) \((.+)\)\s*$")  # of ctest's list at the end
 
 
 def without_address_randomisation():
@@ -51,12 +43,16 @@ def properties_of(build):
             for test in json.loads(out).get("tests", [])}
 
 
+def default_jobs():
+    return len(os.sched_getaffinity(0)) + 2
+
+
 class Result:
-    """Of one test: passed, failed (and how, in ctest's word) or skipped, and what it wrote."""
-    def __init__(self, case, how):
+    """Of one test: passed, failed or skipped, how long it took, and what it wrote."""
+    def __init__(self, case):
         skipped = case.find("skipped")
         self.text = (case.findtext("system-out") or "").strip()
-        self.how = how or "not run"
+        self.seconds = float(case.get("time") or 0)
         self.state = {"run": "passed", "disabled": "skipped"}.get(case.get("status"), "failed")
         if skipped is not None and skipped.get("message", "").startswith("SKIP_RETURN_CODE"):
             self.state = "skipped"
@@ -65,43 +61,19 @@ class Result:
         return self.text.splitlines()[-1] if self.text else "no reason given"
 
 
-def run_ctest(build, jobs, report, *arguments):
-    """(exit status, {test: Result}); no results if there was nothing to run."""
-    report = os.path.abspath(os.path.join(build, report))
+def ctest_command(build, jobs, report, *arguments):
+    """Of a run that writes its results into the file `report`, which is not there yet."""
     if os.path.exists(report):
         os.unlink(report)
     command = ["ctest", "--test-dir", build, "--output-on-failure", "--no-tests=error",
-               "--no-label-summary", "--output-junit", report, "-j", str(jobs), *arguments]
-    if is_thread_sanitized(build):
-        command = without_address_randomisation() + command
-    how = {}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace") as ctest:
-        for line in ctest.stdout:
-            print(line, end="", flush=True)
-            found = FAILED_HOW.match(line)
-            if found:
-                how[found[1]] = found[2]
+               "--no-label-summary", "--output-junit", os.path.abspath(report), "-j", str(jobs), *arguments]
+    return without_address_randomisation() + command if is_thread_sanitized(build) else command
+
+
+def results_of(report):
+    """{test: Result}; none if there was nothing to run."""
     cases = ElementTree.parse(report).getroot().iter("testcase") if os.path.exists(report) else ()
-    return ctest.returncode, {case.get("name"): Result(case, how.get(case.get("name"))) for case in cases}
-
-
-def deserves_another(result, properties):
-    return (result.how == "Failed" and not properties.get("RUN_SERIAL") and
-            not {"unit", "lint"} & set(properties.get("LABELS", [])))
-
-
-def run_again(build, results, properties):
-    """Puts second results in the place of the first ones; whether nothing has failed then."""
-    failed = sorted(name for name, result in results.items() if result.state == "failed")
-    if not 0 < len(failed) <= MAX_AGAIN or not all(deserves_another(results[n], properties[n]) for n in failed):
-        return False
-    for name in failed:
-        print(f"again, alone: {name}", flush=True)
-        _, alone = run_ctest(build, 1, "again.xml", "-R", f"^{re.escape(name)}$")
-        if name in alone and alone[name].state == "passed":
-            results[name] = alone[name]
-            print(f"unsteady: {name} failed beside other tests and passed alone; its first output stands above")
-    return all(results[name].state != "failed" for name in failed)
+    return {case.get("name"): Result(case) for case in cases}
 
 
 def sanitizer_reports(build):
@@ -113,21 +85,6 @@ def sanitizer_reports(build):
         with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as f:
             print(f.read())
     return names
-
-
-def is_leak(build, name):
-    with open(os.path.join(build, "reports", name), encoding="utf-8", errors="replace") as f:
-        text = f.read()
-    return text.count("ERROR: ") == 1 and "ERROR: LeakSanitizer" in text and "runtime error" not in text
-
-
-def forget_leaks(build, names, results):
-    """Whether all reports may be what failed assertions have left behind; then they are taken away."""
-    failed = sum(1 for result in results.values() if result.state == "failed")
-    if len(names) > failed or not all(is_leak(build, name) for name in names):
-        return False
-    shutil.rmtree(os.path.join(build, "reports"), ignore_errors=True)
-    return True
 
 
 def judge_skips(results, properties):
@@ -150,20 +107,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", help="build tree, for example build or build/asan")
-    parser.add_argument("-j", "--jobs", type=int, default=len(os.sched_getaffinity(0)) + 2,
+    parser.add_argument("-j", "--jobs", type=int, default=default_jobs(),
                         help="tests at a time; many of them wait more than they compute")
     args, rest = parser.parse_known_args()
 
     shutil.rmtree(os.path.join(args.build, "reports"), ignore_errors=True)
-    rc, results = run_ctest(args.build, args.jobs, "tests.xml", *rest)
+    report = os.path.join(args.build, "tests.xml")
+    rc = subprocess.run(ctest_command(args.build, args.jobs, report, *rest), check=False).returncode
+    results = results_of(report)
     if not results:
         return rc or 1
     properties = properties_of(args.build)
-    crowded = args.jobs > 1 and len(results) > 1 and "--repeat" not in rest
     reported = sanitizer_reports(args.build)
-    if rc and crowded and forget_leaks(args.build, reported, results):
-        rc = 0 if run_again(args.build, results, properties) else rc
-        reported = sanitizer_reports(args.build)
     refused = judge_skips(results, properties)
     count = {state: sum(1 for r in results.values() if r.state == state)
              for state in ("passed", "failed", "skipped")}

@@ -9,8 +9,6 @@ import urllib.parse
 
 import te_proc as te
 
-PROGRAM_ANSWERS = 10 * te.SLOW  # seconds that any single answer may take
-
 
 def target(key, path="/metadata"):
     return f"{path}?key={urllib.parse.quote(key, safe='')}"
@@ -19,17 +17,20 @@ def target(key, path="/metadata"):
 class Server(te.Proc):
     """te_metad on a free port; .port and .host are from the line that it prints. `ca`: over TLS."""
 
+    # No client of a test is cut off as the machine has let it wait.
+    patience = "--idle-timeout=86400"
+
     def __init__(self, *flags, addr="127.0.0.1:0", ca=None):
         self.tls = ssl.create_default_context(cafile=ca) if ca else None
-        super().__init__([te.tool("te_metad"), f"--addr={addr}", *flags])
+        super().__init__([te.tool("te_metad"), f"--addr={addr}", self.patience, *flags])
         match = self.wait_line(r"^te_metad: listening on (\S+):(\d+)$")
         self.host, self.port = match.group(1).strip("[]"), int(match.group(2))
 
     def client(self, host=None):
         if self.tls:
             return http.client.HTTPSConnection(host or self.host, self.port, context=self.tls,
-                                               timeout=PROGRAM_ANSWERS)
-        return http.client.HTTPConnection(host or self.host, self.port, timeout=PROGRAM_ANSWERS)
+                                               timeout=te.HANG_S)
+        return http.client.HTTPConnection(host or self.host, self.port, timeout=te.HANG_S)
 
     def once(self, do, *args, host=None):
         """do(client, *args) on a connection of its own."""
@@ -40,7 +41,7 @@ class Server(te.Proc):
             client.close()
 
     def raw(self, data=b""):
-        sock = socket.create_connection((self.host, self.port), timeout=PROGRAM_ANSWERS)
+        sock = socket.create_connection((self.host, self.port), timeout=te.HANG_S)
         sock.sendall(data)
         return sock
 

@@ -6,6 +6,8 @@
  *   peer METADATA NAME [OPTION=VALUE]...     NAME "-" means none; prints "ready SEGMENT"
  */
 #include <inttypes.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,6 +15,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include "te.h"
 
@@ -370,17 +375,88 @@ static void do_undumpable(char **w)
     answer(prctl(PR_SET_DUMPABLE, 0) == 0 ? 0 : TE_ERR_SYSTEM);
 }
 
+/* By the calling thread, before it does anything else: a signal to the process would be any thread's. */
+static void stop_here(void)
+{
+    syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGSTOP);
+}
+
+static _Atomic bool stop_in_write;
+
+/* stop_in_write: the next write into another process's memory stops this one in the middle of it. */
+static void do_stop_in_write(char **w)
+{
+    (void)w;
+    stop_in_write = true;
+    answer(0);
+}
+
+/* In place of the C library's: what the engine copies with. */
+ssize_t process_vm_writev(pid_t pid, const struct iovec *local, unsigned long n_local,
+                          const struct iovec *remote, unsigned long n_remote, unsigned long flags)
+{
+    if (atomic_exchange(&stop_in_write, false))
+        stop_here();
+    return syscall(SYS_process_vm_writev, pid, local, n_local, remote, n_remote, flags);
+}
+
+static struct {
+    char *page;
+    size_t length;
+    _Atomic bool set;
+} trap;
+
+/* Several threads may get here; those that are not the first come back until it has opened the page. */
+static void on_trap(int sig, siginfo_t *info, void *context)
+{
+    (void)context;
+    if ((uintptr_t)info->si_addr - (uintptr_t)trap.page >= trap.length)
+        signal(sig, SIG_DFL); /* a crash like any other */
+    else if (atomic_exchange(&trap.set, false)) {
+        stop_here();
+        mprotect(trap.page, trap.length, PROT_READ | PROT_WRITE);
+    }
+}
+
+/* stop_in_copy INDEX: who next reads or writes the page in the middle of that region stops the process. */
+static void do_stop_in_copy(char **w)
+{
+    struct sigaction action = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO};
+
+    trap.length = (size_t)sysconf(_SC_PAGESIZE);
+    trap.page = (char *)range(w[1], "0", 0);
+    if (!trap.page)
+        return;
+    trap.page += regions[number(w[1])].length / 2 / trap.length * trap.length;
+    trap.set = true;
+    sigaction(SIGSEGV, &action, NULL);
+    answer(mprotect(trap.page, trap.length, PROT_NONE) == 0 ? 0 : TE_ERR_SYSTEM);
+}
+
 static const struct {
     const char *name;
     int words; /* with the name, at least */
     void (*run)(char **w);
 } commands[] = {
-    {"region", 2, do_region},   {"regions", 3, do_regions},   {"drop", 2, do_drop},
-    {"fill", 5, do_fill},       {"check", 5, do_check},       {"open", 2, do_open},
-    {"close", 2, do_close},     {"move", 9, do_move},         {"buffers", 2, do_buffers},
-    {"notify", 4, do_notify},   {"inbox", 1, do_inbox},       {"probe", 2, do_probe},
-    {"refresh", 1, do_refresh}, {"explain", 6, do_explain},   {"undumpable", 1, do_undumpable},
-    {"prepare", 6, do_prepare}, {"prepared", 2, do_prepared},
+    {"region", 2, do_region},
+    {"regions", 3, do_regions},
+    {"drop", 2, do_drop},
+    {"fill", 5, do_fill},
+    {"check", 5, do_check},
+    {"open", 2, do_open},
+    {"close", 2, do_close},
+    {"move", 9, do_move},
+    {"buffers", 2, do_buffers},
+    {"notify", 4, do_notify},
+    {"inbox", 1, do_inbox},
+    {"probe", 2, do_probe},
+    {"refresh", 1, do_refresh},
+    {"explain", 6, do_explain},
+    {"undumpable", 1, do_undumpable},
+    {"prepare", 6, do_prepare},
+    {"prepared", 2, do_prepared},
+    {"stop_in_write", 1, do_stop_in_write},
+    {"stop_in_copy", 2, do_stop_in_copy},
 };
 
 static void obey(char *line)

@@ -126,6 +126,7 @@ class Racy:
             def log_message(self, *unused):
                 pass
 
+        te.need("http")
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}/metadata"

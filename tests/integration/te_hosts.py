@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two hosts: network namespaces joined by a veth pair, each with an interface that leads nowhere."""
 import ctypes
+import json
 import os
 import shutil
 import subprocess
@@ -14,7 +15,13 @@ CLONE_NEWNET = 0x40000000
 
 
 def ip(*words):
-    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=20)
+    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=te.HANG_S)
+
+
+def carried(netns, name):
+    """Bytes that an interface has sent and received."""
+    stats = json.loads(ip("-n", netns, "-s", "-j", "link", "show", name).stdout)[0]["stats64"]
+    return stats["tx"]["bytes"] + stats["rx"]["bytes"]
 
 
 class Hosts:
@@ -51,7 +58,7 @@ class Hosts:
 
     def close(self):
         for name in self.made:
-            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True, timeout=20)
+            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True, timeout=te.HANG_S)
 
 
 def make():
@@ -71,13 +78,13 @@ def make():
 
 
 def within(netns, work, *args):
-    """work(*args) in a network namespace: in a thread of its own, which alone enters it."""
+    """work(*args) in a network namespace, by name or path: in a thread of its own, which alone enters it."""
     got = []
 
     def run():
         try:
             libc = ctypes.CDLL(None, use_errno=True)
-            fd = os.open(f"/run/netns/{netns}", os.O_RDONLY)
+            fd = os.open(os.path.join("/run/netns", netns), os.O_RDONLY)
             rc = libc.setns(fd, CLONE_NEWNET)
             os.close(fd)
             if rc:

@@ -3,7 +3,9 @@
 import atexit
 import json
 import os
+import pty
 import re
+import select
 import shutil
 import signal
 import socket
@@ -25,6 +27,12 @@ FAULT_BIN = os.environ.get("TE_TEST_FAULT_BIN") or os.path.join(BUILD, "tests", 
 CC = os.environ.get("TE_TEST_CC") or "cc"
 CFLAGS = (os.environ.get("TE_TEST_CFLAGS") or "").split()
 SLOW = 4 if any("sanitize" in f for f in CFLAGS) else 1
+PARTS = os.environ.get("TE_TEST_PARTS", "http etcd redis rdma uring").split()
+# The one bound of all waits, in seconds: whatever is not done by then never will be. No outcome depends on it.
+HANG_S = 120 * SLOW
+# The limits of the product itself that a busy machine could run into. Tests that are about one set it.
+PATIENT = {"TE_METADATA_TIMEOUT_MS": "60000", "TE_METADATA_TTL_S": "600", "MC_HANDSHAKE_CONNECT_TIMEOUT": "60",
+           "TE_HOST_TIMEOUT_MS": "60000"}
 P2P = "P2PHANDSHAKE"
 
 CONNECTION, METADATA, NOTIFY, PROBE = 0, 1, 2, 3
@@ -34,6 +42,12 @@ COMPLETED = 4
 def skip(reason):
     """Ends this test case, class or module: it cannot run here."""
     raise unittest.SkipTest(reason)
+
+
+def need(part):
+    """Skips what needs a part of the library that this build does without."""
+    if part not in PARTS:
+        skip(f"{part} is not in this build")
 
 
 def main():
@@ -59,11 +73,26 @@ class Workdir:
         return cls.path
 
 
+# ---- Waiting ---------------------------------------------------------------------------------------
+
+def until(condition, what):
+    """What the condition gives, once that is true. `what` is a text, or gives one, for where it hangs."""
+    end = time.monotonic() + HANG_S
+    while True:
+        got = condition()
+        if got:
+            return got
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {HANG_S} s: {what() if callable(what) else what}")
+        time.sleep(0.02)
+
+
 # ---- Processes -------------------------------------------------------------------------------------
 
 class Proc:
     """A process whose output is read as it comes. It is killed, by its pid, when the test ends."""
     running = []
+    defaults = PATIENT
 
     def __init__(self, command, env=None, stdin=False):
         self.command = command
@@ -73,7 +102,7 @@ class Proc:
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="backslashreplace", bufsize=1,
-            env={**os.environ, **(env or {})})
+            env={**self.defaults, **os.environ, **(env or {})})
         self.pid = self.process.pid
         Proc.running.append(self)
         self.readers = [threading.Thread(target=self._read, args=args, daemon=True)
@@ -90,44 +119,72 @@ class Proc:
         with self.changed:
             self.changed.notify_all()
 
-    def wait_line(self, pattern, timeout=20, start=0):
+    def wait_line(self, pattern, start=0):
         """The match of the first line of stdout, from number `start` on, that has the pattern."""
-        end = time.monotonic() + timeout * SLOW
+        return self._wait_in(self.lines, lambda line: re.search(pattern, line), f"line '{pattern}'", start)
+
+    def wait_error(self, text):
+        """Until stderr has the text: it may arrive after an answer on stdout that was written later."""
+        self._wait_in(self.errors, lambda line: text in line, f"'{text}' on stderr")
+
+    def _wait_in(self, lines, found, what, start=0):
+        end = time.monotonic() + HANG_S
         with self.changed:
             while True:
-                for line in self.lines[start:]:
-                    match = re.search(pattern, line)
+                last = not any(r.is_alive() for r in self.readers)
+                for line in lines[start:]:
+                    match = found(line)
                     if match:
                         return match
-                left = end - time.monotonic()
-                if left <= 0 or (self.process.poll() is not None and
-                                 not any(r.is_alive() for r in self.readers)):
-                    raise AssertionError(f"no line '{pattern}' from {self}")
-                self.changed.wait(min(left, 0.2))
-
-    def wait_error(self, text, timeout=20):
-        """Until stderr has the text: it may arrive after an answer on stdout that was written later."""
-        end = time.monotonic() + timeout * SLOW
-        with self.changed:
-            while not any(text in line for line in self.errors):
-                if time.monotonic() > end:
-                    raise AssertionError(f"no '{text}' on stderr of {self}")
+                if last or time.monotonic() > end:
+                    raise AssertionError(f"no {what} from {self}")
                 self.changed.wait(0.2)
 
-    def wait(self, timeout=60):
-        """The exit status."""
+    def wait(self):
+        """The exit status, when all that it wrote has been read."""
         try:
-            rc = self.process.wait(timeout * SLOW)
+            rc = self.process.wait(HANG_S)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"did not end in {timeout * SLOW} s: {self}") from None
-        for reader in self.readers:
-            reader.join(5)
+            raise AssertionError(f"did not end in {HANG_S} s: {self}") from None
+        self._end_readers()
         return rc
 
-    def stop(self, sig=signal.SIGTERM, timeout=20):
+    def _end_readers(self):
+        for reader in self.readers:
+            reader.join(HANG_S)
+            if reader.is_alive():
+                raise AssertionError(f"another process holds the output of {self}")
+
+    def stop(self, sig=signal.SIGTERM):
         if self.process.poll() is None:
             os.kill(self.pid, sig)
-        return self.wait(timeout)
+        return self.wait()
+
+    def freeze(self):
+        """Stops the process; returns when all its threads have stopped."""
+        os.kill(self.pid, signal.SIGSTOP)
+        self.wait_stopped()
+
+    def wait_stopped(self):
+        until(lambda: set(self.states().values()) <= {"T", "t"}, lambda: f"a stop of {self}")
+
+    def thaw(self):
+        os.kill(self.pid, signal.SIGCONT)
+
+    def states(self):
+        """thread -> what it does, in the kernel's letter"""
+        found = {}
+        for task in os.listdir(f"/proc/{self.pid}/task"):
+            try:
+                with open(f"/proc/{self.pid}/task/{task}/stat", encoding="utf-8", errors="replace") as f:
+                    found[int(task)] = f.read().rpartition(")")[2].split()[0]
+            except OSError:
+                pass  # it has ended
+        return found
+
+    def port_was_taken(self):
+        """Whether it has ended as somebody else has the port that it was given."""
+        return self.process.poll() is not None and self.wait() != 0 and "in use" in str(self).lower()
 
     def kill(self):
         if self.process.poll() is None:
@@ -136,8 +193,7 @@ class Proc:
 
     def close(self):
         self.kill()
-        for reader in self.readers:
-            reader.join(5)
+        self._end_readers()
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream and not stream.closed:
                 try:
@@ -149,7 +205,18 @@ class Proc:
 
     def sockets(self):
         """How many sockets the process has open."""
-        return sum(1 for fd in self.fds().values() if fd.startswith("socket:"))
+        return len(self.socket_names())
+
+    def socket_names(self):
+        return {fd for fd in self.fds().values() if fd.startswith("socket:")}
+
+    def wait_new_socket(self, before):
+        """Until it has one that was not among those: somebody has connected."""
+        until(lambda: self.socket_names() - before, lambda: f"a connection to {self}")
+
+    def wait_sockets(self, most):
+        """Until it has no more than so many."""
+        until(lambda: self.sockets() <= most, lambda: f"{self.sockets()} sockets, not {most}: {self}")
 
     def fds(self):
         """number -> what it is, of every open descriptor"""
@@ -185,12 +252,13 @@ def close_all():
         proc.close()
 
 
-held_ports = []  # what keeps the ports of free_port() from other tests, until this process ends
+held_ports = []  # what keeps ports from other programs until this process ends
 
 
 def free_port():
     """A port that is free, below those that the system hands out by itself, and that no other test is given
-    before this process ends: an abstract unix socket of its number says who has it."""
+    before this process ends: an abstract unix socket of its number says who has it. For servers that cannot
+    choose one themselves, and those that come back on theirs. A stranger may still take it: see free_ports()."""
     for _ in range(200):
         port = 20000 + int.from_bytes(os.urandom(2), "little") % 10000
         claim = socket.socket(socket.AF_UNIX)
@@ -206,6 +274,21 @@ def free_port():
     raise AssertionError("no free port")
 
 
+def free_ports():
+    """One to try after the other, for a server that found the last one taken."""
+    for _ in range(20):
+        yield free_port()
+    raise AssertionError("20 ports in a row were taken")
+
+
+def dead_port():
+    """A port at which nobody answers, nor will before this process ends."""
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))  # who has it, but does not listen, keeps others from it
+    held_ports.append(sock)
+    return sock.getsockname()[1]
+
+
 def tool(name, folder=None):
     path = os.path.join(folder or BIN, name)
     if not os.access(path, os.X_OK):
@@ -213,11 +296,16 @@ def tool(name, folder=None):
     return path
 
 
-def run(name, *flags, folder=None, env=None, timeout=60, prefix=()):
+def run(name, *flags, folder=None, env=None, prefix=()):
     """Runs a tool to its end; the Proc has .rc."""
     with Proc([*prefix, tool(name, folder), *flags], env=env) as proc:
-        proc.rc = proc.wait(timeout)
+        proc.rc = proc.wait()
     return proc
+
+
+def call(*command, **more):
+    """subprocess.run() of what ends by itself, its output captured as text."""
+    return subprocess.run(command, **{"capture_output": True, "text": True, "check": False, "timeout": HANG_S, **more})
 
 
 class Target(Proc):
@@ -233,30 +321,61 @@ class Target(Proc):
         self.segment = self.wait_line(r"^segment: (\S+)$").group(1)
 
 
-def bench(segment, *flags, metadata=P2P, name="127.0.0.1", timeout=60, **more):
-    """Runs an initiator against a segment, with small defaults."""
+def until_on_terminal(command, pattern):
+    """(exit status, text) of a program whose stderr is a terminal, and that is interrupted once the pattern is
+    there."""
+    ours, theirs = pty.openpty()
+    text = ""
+    try:
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs) as process:
+            os.close(theirs)
+            try:
+                end = time.monotonic() + HANG_S
+                while not re.search(pattern, text) and time.monotonic() < end:
+                    if select.select([ours], [], [], 0.2)[0]:
+                        text += os.read(ours, 65536).decode()
+                if not re.search(pattern, text):
+                    raise AssertionError(f"no '{pattern}' from {' '.join(command)}: {text}")
+                process.send_signal(signal.SIGINT)
+                return process.wait(HANG_S), text
+            finally:
+                process.kill()
+    finally:
+        os.close(ours)
+
+
+FOREVER = f"--duration={100 * HANG_S}"  # of a load that ends by other means
+
+
+def bench(segment, *flags, metadata=P2P, name="127.0.0.1", **more):
+    """Runs an initiator against a segment, with small defaults: so many batches, however long they take."""
     names = [f"--local_server_name={name}"] if name else []
     return run(more.pop("program", "transfer_engine_bench"), f"--metadata_server={metadata}",
                f"--segment_id={segment}", "--protocol=tcp", "--buffer_size=8M", "--threads=2",
-               "--batch_size=4", "--duration=1", *names, *flags, timeout=timeout, **more)
+               "--batch_size=4", "--batches=20", FOREVER, *names, *flags, **more)
 
 
 class Metad(Proc):
     """The HTTP metadata server; .url is what --metadata_server takes."""
 
-    def __init__(self, port=0, data_dir=None, host="127.0.0.1", prefix=()):
-        self.port = port or free_port()
-        command = [*prefix, tool("te_metad"), f"--addr={host}:{self.port}"]
-        if data_dir:
-            command.append(f"--data-dir={data_dir}")
-        super().__init__(command)
-        self.wait_line(r"listening on \S+:\d+")
+    def __init__(self, port=None, data_dir=None, host="127.0.0.1", prefix=()):
+        need("http")
+        more = [f"--data-dir={data_dir}"] if data_dir else []
+        for self.port in [port] if port else free_ports():
+            super().__init__([*prefix, tool("te_metad"), f"--addr={host}:{self.port}", *more])
+            try:
+                self.wait_line(r"listening on \S+:\d+")
+                break
+            except AssertionError:
+                if port or not self.port_was_taken():
+                    raise
+            self.close()
         self.url = f"http://{host}:{self.port}/metadata"
 
 
 def put(url, body):
     """PUTs one value; any status but 200 raises."""
-    urllib.request.urlopen(urllib.request.Request(url, body, method="PUT"), timeout=10 * SLOW).close()
+    urllib.request.urlopen(urllib.request.Request(url, body, method="PUT"), timeout=HANG_S).close()
 
 
 # ---- The peer program ------------------------------------------------------------------------------
@@ -275,7 +394,7 @@ def compile_program(source, name):
     out = os.path.join(Workdir.get(), name)
     subprocess.run([CC, "-std=c17", "-D_GNU_SOURCE", "-g", "-Wall", "-Wextra", "-Werror", *CFLAGS,
                     "-I", os.path.join(SRC, "include"), source, library, *private_libs(), "-o", out],
-                   check=True, timeout=120)
+                   check=True, timeout=10 * HANG_S)
     return out
 
 
@@ -283,10 +402,20 @@ class Peer(Proc):
     """An engine that does what it is told: tests/integration/peer.c."""
     program = None
 
-    def __init__(self, name="127.0.0.1", metadata=P2P, options=(), prefix=(), env=None):
-        super().__init__([*prefix, Peer.binary(), metadata, name or "-", *options], stdin=True, env=env)
+    def __init__(self, name="127.0.0.1", metadata=P2P, options=(), prefix=(), env=None, program=None):
+        super().__init__([*prefix, program or Peer.binary(), metadata, name or "-", *options], stdin=True, env=env)
         self.segment = self.wait_line(r"^ready (.+)$").group(1)
         self.answered = len(self.lines)
+
+    @classmethod
+    def at_a_port(cls, **more):
+        """One that can come back under its address: nobody is given the port meanwhile."""
+        for port in free_ports():
+            peer = cls(name=f"127.0.0.1:{port}", **more)
+            if peer.segment == f"127.0.0.1:{port}":
+                return peer
+            peer.close()
+        return None
 
     @classmethod
     def binary(cls):
@@ -298,23 +427,28 @@ class Peer(Proc):
         self.process.stdin.write(" ".join(str(w) for w in words) + "\n")
         self.process.stdin.flush()
 
-    def reply(self, timeout=60):
-        line = self.wait_line(r"^(ok|err)\b.*", timeout, self.answered).group(0)
+    def reply(self):
+        line = self.wait_line(r"^(ok|err)\b.*", self.answered).group(0)
         self.answered += 1
         return line.split(" ")
 
-    def ask(self, *words, timeout=60):
+    def has_replied(self):
+        """Whether reply() has something to give at once."""
+        with self.changed:
+            return any(re.match(r"(ok|err)\b", line) for line in self.lines[self.answered:])
+
+    def ask(self, *words):
         """The words of the answer after "ok"; an "err" fails the test."""
         self.send(*words)
-        got = self.reply(timeout)
+        got = self.reply()
         if got[0] != "ok":
             raise AssertionError(f"{words}: {' '.join(got)}\n{self}")
         return got[1:]
 
-    def refused(self, *words, timeout=60):
+    def refused(self, *words):
         """The text of the error that the words are answered with; an "ok" fails the test."""
         self.send(*words)
-        got = self.reply(timeout)
+        got = self.reply()
         if got[0] != "err":
             raise AssertionError(f"{words}: {' '.join(got)}\n{self}")
         return " ".join(got[2:])
@@ -331,13 +465,13 @@ class Peer(Proc):
     def send_move(self, opcode, segment, index, offset, remote, length, count=1, deadline_ms=0):
         self.send("move", opcode, segment, index, offset, remote, length, count, deadline_ms)
 
-    def move(self, *args, timeout=60, **more):
+    def move(self, *args, **more):
         """(state, error, bytes, text) of a batch."""
         self.send_move(*args, **more)
-        return self.moved(timeout)
+        return self.moved()
 
-    def moved(self, timeout=60):
-        got = self.reply(timeout)
+    def moved(self):
+        got = self.reply()
         if got[0] != "ok":
             raise AssertionError(f"move: {' '.join(got)}\n{self}")
         return int(got[1]), int(got[2]), int(got[3]), " ".join(got[4:])
@@ -353,7 +487,7 @@ class Peer(Proc):
 
     def quit(self):
         self.process.stdin.close()
-        return self.wait(20)
+        return self.wait()
 
 
 # ---- Wire ------------------------------------------------------------------------------------------
@@ -363,8 +497,8 @@ def split_address(text):
     return host.strip("[]"), int(port)
 
 
-def connect(address, timeout=10):
-    return socket.create_connection(address, timeout=timeout * SLOW)
+def connect(address):
+    return socket.create_connection(address, timeout=HANG_S)
 
 
 def read_exactly(sock, n):

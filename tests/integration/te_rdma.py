@@ -38,7 +38,7 @@ class Fabric:
 
     def control(self, command):
         done = subprocess.run([self.program, self.path, *command.split()], capture_output=True, text=True,
-                              timeout=20 * te.SLOW, check=False)
+                              timeout=te.HANG_S, check=False)
         if done.returncode:
             raise AssertionError(f"softverbs_ctl {command}: {done.stderr}")
         return done.stdout
@@ -69,8 +69,8 @@ class Peer(te.Proc):
     send = te.Peer.send
     reply = te.Peer.reply
 
-    def __init__(self, fabric, side, shared, options=(), name="127.0.0.1"):
-        super().__init__([Peer.binary(), te.P2P, name, shared, *fabric.options(side), *options], stdin=True,
+    def __init__(self, fabric, side, shared, options=(), name="127.0.0.1", prefix=()):
+        super().__init__([*prefix, Peer.binary(), te.P2P, name, shared, *fabric.options(side), *options], stdin=True,
                          env=fabric.environment(side))
         self.segment = self.address = self.answered = None
 
@@ -176,7 +176,7 @@ class Pair:
 
     def end(self):
         """(Stream, number of requests that brought wrong bytes)"""
-        wrong = int(self.initiator.ask("stop", timeout=60)[2])
+        wrong = int(self.initiator.ask("stop")[2])
         return self.so_far(), wrong
 
     def leaks(self):

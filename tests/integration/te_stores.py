@@ -7,11 +7,9 @@ import base64
 import json
 import os
 import shutil
-import signal
 import socket
 import sys
 import tempfile
-import time
 import unittest
 import urllib.error
 import urllib.parse
@@ -30,47 +28,58 @@ def program(name, package):
     return path
 
 
-def until(condition, seconds, what):
-    """What the condition gives, once that is true; fails the test when it is not in time."""
-    end = time.monotonic() + seconds * te.SLOW
-    while True:
-        got = condition()
-        if got:
-            return got
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {seconds * te.SLOW} s: {what() if callable(what) else what}")
-        time.sleep(0.03)
+class BadStatus(AssertionError):
+    """Neither 200 nor 404."""
 
 
 def http(method, url, body=None, headers=None):
     """(body, headers) of a 200, (None, None) of a 404."""
     request = urllib.request.Request(url, body, headers or {}, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=20 * te.SLOW) as reply:
+        with urllib.request.urlopen(request, timeout=te.HANG_S) as reply:
             return reply.read(), reply.headers
     except urllib.error.HTTPError as e:
         with e:
             if e.code == 404:
                 return None, None
-            raise AssertionError(f"{method} {url}: {e.code} {e.read()[:200]}") from None
+            raise BadStatus(f"{method} {url}: {e.code} {e.read()[:200]}") from None
 
 
 # ---- What all stores have --------------------------------------------------------------------------
+
+class Ended(AssertionError):
+    """The server has ended by itself."""
+
 
 class Store:
     """A server on one port. With `netns`, in that network namespace, on address `host` there."""
     scheme = None
 
-    def __init__(self, host="127.0.0.1", netns=None, port=None):
+    def __init__(self, host="127.0.0.1", netns=None):
+        te.need(self.scheme)
         self.host, self.netns = host, netns
-        self.port = port or te.free_port()
+        self.port = self.process = None
         self.folder = tempfile.mkdtemp(prefix="te-store-", dir=MEMORY)
-        self.process = None
         try:
-            self.start()
+            self.start_anywhere()
         except BaseException:
             self.close()
             raise
+
+    def choose_ports(self):
+        self.port = te.free_port()
+
+    def start_anywhere(self):
+        """The ports are free now, but a stranger may be quicker to take one."""
+        for last in (False,) * 20 + (True,):
+            self.choose_ports()
+            try:
+                self.start()
+                return
+            except Ended:
+                if last or not self.has_no_port():
+                    raise
+                self.clear()
 
     @property
     def address(self):
@@ -95,16 +104,19 @@ class Store:
         self.launch()
         self.wait_ready()
 
+    def has_no_port(self):
+        return self.process.port_was_taken()
+
     def ready(self):
         if self.process.process.poll() is not None:
-            raise AssertionError(f"ended: {self.process}")
+            raise Ended(f"ended: {self.process}")
         try:
             return self.reach(self.answers)
         except OSError:
             return False
 
     def wait_ready(self):
-        until(self.ready, 30, lambda: f"an answer of {self.process}")
+        te.until(self.ready, lambda: f"an answer of {self.process}")
 
     def reach(self, work, *args):
         """Runs work(*args) where the store can be reached."""
@@ -116,15 +128,19 @@ class Store:
     def restart(self, empty=False):
         self.process.close()
         if empty:
-            shutil.rmtree(self.folder)
-            os.mkdir(self.folder)
+            self.clear()
         self.start()
 
+    def clear(self):
+        self.process.close()
+        shutil.rmtree(self.folder)
+        os.mkdir(self.folder)
+
     def freeze(self):
-        freeze(self.process)
+        self.process.freeze()
 
     def thaw(self):
-        os.kill(self.process.pid, signal.SIGCONT)
+        self.process.thaw()
 
     def close(self):
         if self.process:
@@ -155,20 +171,6 @@ def to_bytes(text):
     return text.encode() if isinstance(text, str) else text
 
 
-def freeze(proc):
-    """Stops a process and waits until all its threads have stopped."""
-    os.kill(proc.pid, signal.SIGSTOP)
-
-    def stopped():
-        for task in os.listdir(f"/proc/{proc.pid}/task"):
-            with open(f"/proc/{proc.pid}/task/{task}/stat", encoding="utf-8") as f:
-                if f.read().rpartition(")")[2].split()[0] not in "Tt":
-                    return False
-        return True
-
-    until(stopped, 10, f"a stop of {proc.pid}")
-
-
 # ---- etcd ------------------------------------------------------------------------------------------
 
 class Etcd(Store):
@@ -176,9 +178,14 @@ class Etcd(Store):
     scheme = "etcd"
 
     def __init__(self, name="m0", cluster=None, flags=(), **more):
-        self.name, self.flags = name, flags
-        self.cluster = cluster or [(name, te.free_port())]
+        self.name, self.flags, self.cluster = name, flags, cluster
+        self.alone = cluster is None
         super().__init__(**more)
+
+    def choose_ports(self):
+        super().choose_ports()
+        if self.alone:
+            self.cluster = [(self.name, te.free_port())]
 
     def command(self):
         peers = [f"{name}=http://{self.host}:{port}" for name, port in self.cluster]
@@ -192,7 +199,10 @@ class Etcd(Store):
                 "--initial-cluster", ",".join(peers), "--initial-cluster-state", "new", *self.flags]
 
     def answers(self):
-        body, _ = http("GET", f"http://{self.address}/health")
+        try:
+            body, _ = http("GET", f"http://{self.address}/health")
+        except BadStatus:  # it has no leader yet
+            return False
         return json.loads(body)["health"] == "true"
 
     def ask(self, path, **fields):
@@ -218,23 +228,29 @@ class Etcd(Store):
 
 class EtcdCluster:
     """Three members; get() and the like ask one that lives."""
-    # A third of the usual times, so that a leader that died is soon replaced.
-    FAST = ("--heartbeat-interval", "50", "--election-timeout", "400")
 
     class Member(Etcd):
         def wait_ready(self):
             """Members need each other: the cluster waits for all."""
 
     def __init__(self, count=3):
+        self.members = []
+        for last in (False,) * 20 + (True,):
+            try:
+                self.start(count)
+                return
+            except BaseException as failure:
+                taken = isinstance(failure, Ended) and any(m.has_no_port() for m in self.members)
+                self.close()
+                if last or not taken:
+                    raise
+
+    def start(self, count):
         cluster = [(f"m{i}", te.free_port()) for i in range(count)]
         self.members = []
-        try:
-            for name, _ in cluster:
-                self.members.append(EtcdCluster.Member(name, cluster, EtcdCluster.FAST))
-            self.wait_ready()
-        except BaseException:
-            self.close()
-            raise
+        for name, _ in cluster:
+            self.members.append(EtcdCluster.Member(name, cluster))
+        self.wait_ready()
 
     @property
     def url(self):
@@ -289,7 +305,7 @@ class Redis(Store):
 
     def ask(self, *words):
         request = b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words)
-        with socket.create_connection((self.host, self.port), timeout=20 * te.SLOW) as sock:
+        with socket.create_connection((self.host, self.port), timeout=te.HANG_S) as sock:
             sock.sendall(request)
             with sock.makefile("rb") as stream:
                 return read_reply(stream)
@@ -409,13 +425,13 @@ class StoreCase(unittest.TestCase):
         """Which keys of these engines the store has."""
         return [key for name in names for key in keys_of(name) if self.store.get(key) is not None]
 
-    def wait_keys(self, *names, seconds):
-        until(lambda: len(self.there(*names)) == 2 * len(names), seconds,
-              lambda: f"keys of {names}; there are {self.there(*names)}")
+    def wait_keys(self, *names):
+        te.until(lambda: len(self.there(*names)) == 2 * len(names),
+                 lambda: f"keys of {names}; there are {self.there(*names)}")
 
-    def wait_no_keys(self, *names, seconds):
-        until(lambda: not self.there(*names), seconds,
-              lambda: f"the end of the keys of {names}; there are {self.there(*names)}")
+    def wait_no_keys(self, *names):
+        te.until(lambda: not self.there(*names),
+                 lambda: f"the end of the keys of {names}; there are {self.there(*names)}")
 
 
 def keys_of(name, cluster=""):

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The C names of Mooncake's engine: every function once, the old polling loop, and the errors. */
+#include "patience.h"
 #include "transfer_engine_c.h"
 
 #include "base/tsan.h"
@@ -136,8 +137,7 @@ static void notifications(void **state)
     assert_true(submitTransferWithNotify(t->a, b, &r, 0, out) < 0);
     assert_int_equal(submitTransferWithNotify(t->a, b, &r, 1, out), 0);
     poll_to_end(t, b, 0, STATUS_COMPLETED);
-    for (int i = 0; i < 5000 && !(in = getNotifsFromEngine(t->b, &n)); i++)
-        usleep(1000);
+    WAIT_FOR((in = getNotifsFromEngine(t->b, &n)));
     assert_int_equal(n, 1);
     freeNotifsMsgBuf(in, n);
     assert_int_equal(freeBatchID(t->a, b), 0);
@@ -207,7 +207,7 @@ static void graceful_shutdown(void **state)
 
         enableGracefulShutdown(e);
         kill(getpid(), SIGTERM);
-        sleep(10);
+        sleep(PATIENCE_MS / 1000);
         _exit(1);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);

@@ -6,6 +6,7 @@
  */
 #include "child_engine.h"
 #include "pair.h"
+#include "patience.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -144,8 +145,8 @@ static void cancel_reaches_a_driver(void **state)
     assert_int_equal(te_transport_uninstall(t.e, "tcp"), TE_ERR_BUSY);
     start = now_ms();
     assert_int_equal(te_cancel(t.e, b), 0);
-    assert_true(waiter_end(&w, start) < 1000);
-    assert_true(waiter_end(&second, start) < 1000);
+    assert_true(waiter_end(&w, start) < PROMPT_NS / 1000000);
+    assert_true(waiter_end(&second, start) < PROMPT_NS / 1000000);
     assert_int_equal(state_of(t.e, b), TE_CANCELED);
     assert_int_equal(te_batch_free(t.e, b), 0);
     target_close(&t);
@@ -165,7 +166,7 @@ static void deadline_passes_while_driven(void **state)
     b = submit(t.e, TE_WRITE, t.local, t.seg, t.c.mem, 100, 300);
     waiter_start(&w, t.e, b);
     took = waiter_end(&w, start);
-    assert_true(took >= 299 && took < 1500);
+    assert_true(took >= 299 && took < PROMPT_NS / 1000000);
     assert_int_equal(state_of(t.e, b), TE_TIMEOUT);
     assert_int_equal(te_batch_free(t.e, b), 0);
     target_close(&t);
@@ -189,11 +190,11 @@ static void waits_in_vain(void **state)
     start = now_ms();
     for (int i = 0; i < 20; i++)
         assert_int_equal(te_wait(t.e, b, 1), TE_ERR_TIMEOUT);
-    assert_true(now_ms() - start >= 20 && now_ms() - start < 1000);
+    assert_true(now_ms() - start >= 20);
     waiter_start(&w, t.e, b);
     start = now_ms();
     kill(t.c.pid, SIGCONT);
-    assert_true(waiter_end(&w, start) < 1000);
+    assert_true(waiter_end(&w, start) < PROMPT_NS / 1000000);
     assert_int_equal(state_of(t.e, b), TE_COMPLETED);
     assert_int_equal(first_difference(t.local + 3, 5000, 42), 5000);
     assert_int_equal(te_batch_free(t.e, b), 0);
@@ -215,7 +216,7 @@ static void target_dies_while_driven(void **state)
         waiter_start(&w, t.e, b);
         start = now_ms();
         kill(t.c.pid, SIGKILL);
-        assert_true(waiter_end(&w, start) < 20000);
+        assert_true(waiter_end(&w, start) < PROMPT_NS / 1000000);
         assert_int_equal(state_of(t.e, b), TE_FAILED);
         assert_int_equal(te_batch_free(t.e, b), 0);
         target_close(&t);
@@ -257,7 +258,7 @@ static void expect_soon(te_engine *e, te_batch b, bool by_wait)
     int64_t start = now_ms();
 
     while (by_wait ? te_wait(e, b, 0) != 0 : state_of(e, b) == TE_WAITING)
-        assert_true(now_ms() - start < 1000);
+        assert_true(now_ms() - start < PROMPT_NS / 1000000);
     assert_int_equal(state_of(e, b), TE_COMPLETED);
 }
 
@@ -490,14 +491,18 @@ static void idle_after_driving(void **state)
 {
     struct pair *p = *state;
     unsigned long before;
+    int64_t start;
 
     for (int i = 0; i < HOT; i++)
         drive_once(p);
-    usleep(100000);
-    before = sleeps();
+    do { /* until what was begun is over */
+        before = sleeps();
+        usleep(100000);
+    } while (sleeps() != before);
     assert_true(before > 0);
+    start = now_ms();
     usleep(1000000);
-    assert_true(sleeps() - before <= 5);
+    assert_true(sleeps() - before <= 5 * (unsigned long)(now_ms() - start) / 1000);
 }
 
 #define PAIR_TEST(f) cmocka_unit_test_setup_teardown(f, pair_setup_tcp, pair_teardown)

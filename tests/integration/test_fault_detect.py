@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: timeout=240
+# te-test: timeout=1800
 """A byte that is flipped on the way must be seen: by the demo, by --verify and by the validator."""
 import os
 import re
@@ -21,7 +21,7 @@ class FlippedByte(unittest.TestCase):
         te.tool("transfer_engine_bench", te.FAULT_BIN)
         command = ["bash", os.path.join(te.SRC, "scripts", "demo.sh")]
         with te.Proc(command, env={"TE_BIN": te.FAULT_BIN, **env}) as proc:
-            proc.rc = proc.wait(120)
+            proc.rc = proc.wait()
         return proc
 
     def test_verify(self):
@@ -50,7 +50,7 @@ class Demo(unittest.TestCase):
         te.tool("transfer_engine_bench")
         with te.Proc(["bash", os.path.join(te.SRC, "scripts", "demo.sh")],
                      env={"TE_BIN": te.BIN}) as proc:
-            self.assertEqual(proc.wait(120), 0, proc)
+            self.assertEqual(proc.wait(), 0, proc)
         match = re.search(r"^demo: (\d+) bytes verified, 0 errors$", proc.lines[-1])
         self.assertTrue(match, proc)
         self.assertGreaterEqual(int(match.group(1)), 2**30)

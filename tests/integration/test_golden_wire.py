@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: timeout=120
+# te-test: timeout=1200
 """Speaks to an engine with nothing but sockets, byte for byte as the protocol's other engines do."""
 import json
 import os
@@ -266,7 +266,7 @@ class Sent(unittest.TestCase):
     def serve_handshake(self, listener, reply):
         sock, _ = listener.accept()
         with sock:
-            sock.settimeout(10 * te.SLOW)
+            sock.settimeout(te.HANG_S)
             kind, body = te.read_frame(sock)
             sock.sendall(te.frame(kind, reply))
             sock.shutdown(socket.SHUT_WR)
@@ -277,7 +277,7 @@ class Sent(unittest.TestCase):
         sock = socket.socket()
         sock.bind(("127.0.0.1", 0))
         sock.listen(8)
-        sock.settimeout(10 * te.SLOW)
+        sock.settimeout(te.HANG_S)
         self.addCleanup(sock.close)
         return sock, sock.getsockname()[1]
 
@@ -305,7 +305,7 @@ class Sent(unittest.TestCase):
 
     def accept(self, data):
         sock, _ = data.accept()
-        sock.settimeout(10 * te.SLOW)
+        sock.settimeout(te.HANG_S)
         self.addCleanup(sock.close)
         return sock
 

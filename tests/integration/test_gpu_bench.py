@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: timeout=300
+# te-test: timeout=1800
 """The bench and the validator with buffers in memory of GPUs, and the programs that measure those."""
 import ctypes
 import json
@@ -132,8 +132,7 @@ class Programs(unittest.TestCase):
     """Stand-ins have no speed worth telling; that each figure is there is what counts."""
 
     def records(self, name):
-        proc = te.run(name, "--json", "--buffer=16M", "--bytes=2M", "--rounds=2", folder=BENCH, env=gpus(),
-                      timeout=120)
+        proc = te.run(name, "--json", "--buffer=16M", "--bytes=2M", "--rounds=2", folder=BENCH, env=gpus())
         self.assertEqual(proc.rc, 0, proc)
         return [json.loads(line) for line in proc.output().splitlines()]
 

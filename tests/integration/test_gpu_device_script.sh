@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# te-test: timeout=300
+# te-test: timeout=1800
 # tests/device/run.sh on stand-in drivers: it packs what it needs, runs it, and writes its report.
 set -euo pipefail
 

@@ -8,6 +8,7 @@
  */
 #include "child_engine.h"
 #include "gpu_rig.h"
+#include "patience.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -200,7 +201,7 @@ static void scatter(struct rig *r, int opcode, char *mine, uint64_t theirs)
                                .length = LEN - i % 100};
     assert_int_equal(te_batch_alloc(r->e, BLOCKS, &b), 0);
     assert_int_equal(te_submit(r->e, b, reqs, BLOCKS, NULL), 0);
-    assert_int_equal(te_wait(r->e, b, 30000), 0);
+    assert_int_equal(te_wait(r->e, b, PATIENCE_MS), 0);
     assert_int_equal(te_batch_status(r->e, b, &st), 0);
     assert_int_equal(st.state, TE_COMPLETED);
     assert_int_equal(te_batch_free(r->e, b), 0);

@@ -452,7 +452,7 @@ static void leave_first_alone(const struct device_kit *kit)
 static void stay_asleep(const struct device_kit *kit)
 {
     int (*count)(int *) = (int (*)(int *))(uintptr_t)kit_symbol("cuDeviceGetCount");
-    struct tei_mem_info m;
+    struct tei_mem_info m = {0};
     int n;
 
     kit_check(tei_mem_inspect(&m, sizeof(m), &m) == 0 && m.kind == TEI_MEM_HOST, "a look");

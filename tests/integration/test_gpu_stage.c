@@ -6,6 +6,7 @@
  */
 #include "child_engine.h"
 #include "gpu_rig.h"
+#include "patience.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,10 +19,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define TCP     "MC_FORCE_TCP=1"
-#define HALF    (RIG_BYTES / 2)
-#define WORKS   40
-#define TIME_MS 30000
+#define TCP   "MC_FORCE_TCP=1"
+#define HALF  (RIG_BYTES / 2)
+#define WORKS 40
 
 static struct peer first, second;
 
@@ -72,10 +72,10 @@ static void ends_without_the_peer(struct rig *r, int opcode, size_t place)
     for (int i = 0; i < WORKS - 1; i++)
         submit(r, b, opcode, place, &first, 0);
     submit(r, b, opcode, place, &first, 100);
-    assert_int_equal(te_wait(r->e, b, 400), TE_ERR_TIMEOUT);
-    assert_int_equal(state_of(r->e, b, WORKS - 1), TE_TIMEOUT);
+    WAIT_FOR(state_of(r->e, b, WORKS - 1) == TE_TIMEOUT);
+    assert_int_equal(te_wait(r->e, b, 200), TE_ERR_TIMEOUT);
     assert_int_equal(te_cancel(r->e, b), 0);
-    assert_int_equal(te_wait(r->e, b, TIME_MS), 0);
+    assert_int_equal(te_wait(r->e, b, PATIENCE_MS), 0);
     for (size_t i = 0; i < WORKS - 1; i++)
         assert_int_equal(state_of(r->e, b, i), TE_CANCELED);
     assert_int_equal(kill(first.pid, SIGCONT), 0);
@@ -117,7 +117,7 @@ static void others_go_on(const char *option)
         assert_int_equal(first_difference(r.scratch, HALF, k), HALF);
         assert_int_equal(te_wait(r.e, b, 0), TE_ERR_TIMEOUT);
         assert_int_equal(te_cancel(r.e, b), 0);
-        assert_int_equal(te_wait(r.e, b, TIME_MS), 0);
+        assert_int_equal(te_wait(r.e, b, PATIENCE_MS), 0);
         assert_int_equal(kill(first.pid, SIGCONT), 0);
         assert_int_equal(te_batch_free(r.e, b), 0);
     }
@@ -197,7 +197,7 @@ static void test_cancel_while_the_device_stalls(void **state)
         for (int i = 0; i < 4; i++)
             submit(&r, b, i % 2 ? TE_READ : TE_WRITE, PLACE_CUDA0, &second, 0);
         assert_int_equal(te_cancel(r.e, b), 0);
-        assert_int_equal(te_wait(r.e, b, TIME_MS), 0);
+        assert_int_equal(te_wait(r.e, b, PATIENCE_MS), 0);
         for (size_t i = 0; i < 4; i++)
             assert_int_equal(state_of(r.e, b, i), TE_CANCELED);
         soft_control("clear");

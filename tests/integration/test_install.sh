@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# te-test: parallel
+# te-test: parallel timeout=1200
 # Installs into a temporary folder and builds programs against what lies there, as a stranger would:
 # statically with pkg-config --static, dynamically, by Mooncake's header names, with CMake, and the headers
 # alone as C99 and C++.
@@ -78,7 +78,7 @@ fi
 cmake -S "$user" -B "$dir/cmake" -DCMAKE_PREFIX_PATH="$root" -DCMAKE_C_COMPILER="$cc" -DCMAKE_CXX_COMPILER="$cxx" \
     -DCMAKE_C_FLAGS="${flags[*]}" -DCMAKE_CXX_FLAGS="${flags[*]}" >"$dir/cmake.log" 2>&1 || fail "$(cat "$dir/cmake.log")"
 cmake --build "$dir/cmake" -j 2 >"$dir/cmake.log" 2>&1 || fail "$(cat "$dir/cmake.log")"
-for kind in static shared mooncake; do
+for kind in static shared transfer_engine mooncake; do
     [ "$("$dir/cmake/user_$kind")" = ok ] || fail "the program linked with transfer_engine::$kind failed"
 done
 
@@ -92,6 +92,21 @@ PATH=$dir/stub:$PATH after /usr/local "" | grep ldconfig >/dev/null ||
     fail "after_install.sh does not think of ldconfig"
 after /opt/te "" | grep "PKG_CONFIG_PATH=/opt/te/.*/pkgconfig" >/dev/null ||
     fail "after_install.sh names no PKG_CONFIG_PATH"
+
+# make install and make uninstall: all of it goes, and nothing else.
+mkdir -p "$dir/gone/opt/te/bin" "$dir/gone/opt/te/share/man/man3"
+echo other >"$dir/gone/opt/te/share/man/man3/other.3"
+(cd "$dir/gone" && find . | sort) >"$dir/before"
+"$src/scripts/install.sh" "$build" /opt/te "$dir/gone" >"$dir/install.log" || fail "install.sh: $(cat "$dir/install.log")"
+[ -f "$dir/gone/opt/te/include/te.h" ] || fail "install.sh has installed no te.h"
+if "$src/scripts/uninstall.sh" "$build" /opt "$dir/gone" 2>"$dir/install.log"; then
+    fail "uninstall.sh believes in an installation that was not made"
+fi
+grep "put nothing into $dir/gone/opt:" "$dir/install.log" >/dev/null || fail "uninstall.sh: $(cat "$dir/install.log")"
+"$src/scripts/uninstall.sh" "$build" /opt/te "$dir/gone" >"$dir/install.log" || fail "uninstall.sh: $(cat "$dir/install.log")"
+(cd "$dir/gone" && find . | sort) >"$dir/after"
+diff "$dir/before" "$dir/after" >&2 || fail "uninstall.sh leaves or removes what it should not"
+if "$src/scripts/uninstall.sh" "$build" /opt/te "$dir/gone" 2>/dev/null; then fail "uninstall.sh works twice"; fi
 
 # Each header stands alone.
 for header in "$root"/include/*.h; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: parallel timeout=120
+# te-test: parallel timeout=1200
 """te_metad: keys that expire and are kept, lists of keys, over restarts and with older databases."""
 import contextlib
 import os
@@ -11,7 +11,7 @@ import unittest
 import urllib.parse
 
 import te_proc as te
-from metad_server import (PROGRAM_ANSWERS, Server, WithServer, ask, get, in_threads, put, target)
+from metad_server import (Server, WithServer, ask, get, in_threads, put, target)
 
 KEPT = (200, b"metadata kept")
 GONE = (404, b"metadata not found")
@@ -38,11 +38,38 @@ def keys(client, prefix=""):
     return [line.decode() for line in lines]
 
 
-def wait_gone(client, key, limit=5):
-    end = time.monotonic() + limit * te.SLOW
-    while get(client, key) != GONE:
-        assert time.monotonic() < end, f"{key} is still there"
-        time.sleep(0.02)
+def wait_gone(client, key):
+    te.until(lambda: get(client, key) == GONE, f"the end of {key}")
+
+
+class Kept:
+    """A key with a TTL that is kept by POST. Only a client that was itself late by the TTL may find it gone; it
+    puts it anew then. The key has been there from .since to .told at least."""
+
+    def __init__(self, client, key, ttl):
+        self.client, self.key, self.first_ttl = client, key, ttl
+        self.put()
+
+    def put(self):
+        self.since = self.told = time.monotonic()
+        self.ttl = self.first_ttl
+        assert put_ttl(self.client, self.key, b"v", self.ttl) == (200, str(self.ttl))
+
+    def keep(self, ttl=None, body=None):
+        while True:
+            now = time.monotonic()
+            got = keep(self.client, self.key, ttl or self.ttl, body)
+            if got == KEPT:
+                self.told, self.ttl = now, ttl or self.ttl
+                return
+            assert got == GONE and time.monotonic() - self.told >= self.ttl, (self.key, got)
+            self.put()
+
+
+def let_pass(client, ttl):
+    """Until what now has this TTL, or less of it left, would be gone."""
+    put_ttl(client, "let pass", b"", ttl)
+    wait_gone(client, "let pass")
 
 
 class Ttl(WithServer):
@@ -63,22 +90,21 @@ class Ttl(WithServer):
 
     def test_keep(self):
         """POST keeps a key, and its value, for as long as it is repeated"""
-        self.assertEqual(put_ttl(self.client, "k", b"v", 3), (200, "3"))
-        for _ in range(9):
+        kept = Kept(self.client, "k", 3)
+        while kept.told - kept.since < 4.5:
             time.sleep(0.5)
-            self.assertEqual(keep(self.client, "k", 3), KEPT)
+            kept.keep()
+        kept.keep(600, b"a body is ignored")
         self.assertEqual(get(self.client, "k"), (200, b"v"))
-        self.assertEqual(keep(self.client, "k", 1, b"a body is ignored"), KEPT)
-        self.assertEqual(get(self.client, "k"), (200, b"v"))
+        kept.keep(1)
         wait_gone(self.client, "k")
 
     def test_keep_for_longer(self):
         """the seconds of the last PUT or POST count"""
-        put_ttl(self.client, "k", b"v", 1)
-        self.assertEqual(keep(self.client, "k", 60), KEPT)
+        Kept(self.client, "k", 1).keep(600)
         put_ttl(self.client, "again", b"v", 1)
-        put_ttl(self.client, "again", b"w", 60)
-        time.sleep(1.2)
+        put_ttl(self.client, "again", b"w", 600)
+        let_pass(self.client, 1)
         self.assertEqual(get(self.client, "k"), (200, b"v"))
         self.assertEqual(get(self.client, "again"), (200, b"w"))
 
@@ -92,14 +118,14 @@ class Ttl(WithServer):
         put(self.client, "deleted", b"x")
         put(self.client, "kept", b"y")
         self.assertEqual(keep(self.client, "kept", 1), KEPT)
-        time.sleep(1.3)
+        let_pass(self.client, 1)
         self.assertEqual([get(self.client, key)[1] for key in ("put", "deleted", "kept")],
                          [b"w", b"x", b"y"])
 
     def test_keep_refused(self):
         """404 for what is not there, 400 without Metadata-TTL"""
         self.assertEqual(keep(self.client, "nothing", 5), GONE)
-        put_ttl(self.client, "k", b"v", 60)
+        put_ttl(self.client, "k", b"v", 600)
         status, body, _ = ask(self.client, "POST", target("k"), b"v")
         self.assertEqual((status, b"Metadata-TTL" in body), (400, True))
 
@@ -134,10 +160,7 @@ class Ttl(WithServer):
                     self.assertTrue(all(k.startswith("1") for k in keys(client, "1")))
             client.close()
         in_threads(8, work)
-        end = time.monotonic() + 6 * te.SLOW
-        while keys(self.client):
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.1)
+        te.until(lambda: not keys(self.client), "the end of all keys")
 
     def switches(self):
         count = 0
@@ -150,12 +173,18 @@ class Ttl(WithServer):
         """a server without clients does not wake up, also when keys expire meanwhile"""
         if te.SLOW > 1:
             return  # A sanitizer has a thread of its own that wakes up.
-        put_ttl(self.client, "k", b"v", 1)
-        self.client.close()
-        time.sleep(0.3)
-        before = self.switches()
-        time.sleep(2)
-        self.assertLessEqual(self.switches() - before, 2)
+        idle = self.server.sockets()
+
+        def slept_through():
+            """A while in which a key expires. What wakes up by itself does so in each."""
+            put_ttl(self.client, "k", b"v", 1)
+            self.client.close()
+            self.server.wait_sockets(idle)
+            before = self.switches()
+            time.sleep(3)
+            return self.switches() - before <= 2
+
+        te.until(slept_through, "a server that sleeps while nobody asks")
 
 
 class Lists(WithServer):
@@ -230,26 +259,30 @@ class Restarts(unittest.TestCase):
     def test_down_for_longer(self):
         """what ran out while the server was down has its TTL once more; then it is gone"""
         for ending in (signal.SIGTERM, signal.SIGKILL):
-            with self.serving(ending):
-                put_ttl(self.client, "alive", b"v", 3)
-                put_ttl(self.client, "dead", b"v", 3)
-                put(self.client, "stays", b"v")
-            time.sleep(3.2)
-            with self.serving():
-                began = time.monotonic()
-                self.assertEqual(get(self.client, "dead"), (200, b"v"))
-                for _ in range(4):
-                    self.assertEqual(keep(self.client, "alive", 3), KEPT)
-                    time.sleep(0.8)
-                wait_gone(self.client, "dead")
-                self.assertGreater(time.monotonic() - began, 2.5)
-                self.assertEqual(keys(self.client), ["alive", "stays"])
+            te.until(lambda how=ending: self.comes_back(how), "a restart in less time than the TTL")
+
+    def comes_back(self, ending):
+        """False: this test was itself late by the TTL, and cannot tell."""
+        with self.serving(ending):
+            put_ttl(self.client, "alive", b"v", 3)
+            put_ttl(self.client, "dead", b"v", 3)
+            put(self.client, "stays", b"v")
+        time.sleep(3.2)  # at least
+        began = time.monotonic()
+        with self.serving():
+            found = get(self.client, "dead"), keep(self.client, "alive", 600)
+            if time.monotonic() - began >= 3:
+                return False
+            self.assertEqual(found, ((200, b"v"), KEPT))
+            wait_gone(self.client, "dead")
+            self.assertGreater(time.monotonic() - began, 2.99)
+            self.assertEqual(keys(self.client), ["alive", "stays"])
+        return True
 
     def test_seconds_are_kept(self):
         """the seconds of the last PUT or POST are on the disk, also after kill -9"""
         with self.serving(signal.SIGKILL):
-            put_ttl(self.client, "longer", b"v", 1)
-            self.assertEqual(keep(self.client, "longer", 600), KEPT)
+            Kept(self.client, "longer", 1).keep(600)
             put_ttl(self.client, "stays", b"v", 1)
             put(self.client, "stays", b"v")
             put_ttl(self.client, "anew", b"v", 1)
@@ -258,14 +291,14 @@ class Restarts(unittest.TestCase):
             put_ttl(self.client, "shorter", b"v", 600)
             self.assertEqual(keep(self.client, "shorter", 1), KEPT)
         with self.serving():
-            time.sleep(1.2)
+            let_pass(self.client, 1)  # what has one second has it anew since the start
             self.assertEqual(keys(self.client), ["anew", "longer", "stays"])
 
     def test_expired_before_the_end(self):
         """what ran out before a clean end does not come back"""
         with self.serving():
             put_ttl(self.client, "k", b"v", 1)
-            time.sleep(1.1)
+            time.sleep(1.1)  # at least, and without a request, which might remove it
         self.assertEqual((self.rows("metadata"), self.rows("lifetime")), (0, 0))
         with self.serving():
             self.assertEqual(get(self.client, "k"), GONE)
@@ -280,11 +313,8 @@ class Restarts(unittest.TestCase):
                 client.close()
             in_threads(4, work)
             put(self.client, "stays", b"v")
-            end = time.monotonic() + PROGRAM_ANSWERS
-            while keys(self.client) != ["stays"]:
-                self.assertLess(time.monotonic(), end)
-                time.sleep(0.1)
-            time.sleep(1.1)
+            te.until(lambda: keys(self.client) == ["stays"], "the end of the others")
+            time.sleep(1.1)  # at least: it looks for them once a second at most
             for _ in range(5):
                 self.assertEqual(get(self.client, "stays"), (200, b"v"))
         self.assertEqual((self.rows("metadata"), self.rows("lifetime")), (1, 0))

@@ -4,6 +4,7 @@
  */
 #include "child_engine.h"
 #include "pair.h"
+#include "patience.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -102,7 +103,7 @@ static int run(te_engine *e, te_prep p, int opcode, const uint32_t *index, size_
     rc = te_prep_submit(e, b, p, opcode, index, n, NULL);
     if (rc)
         snprintf(said, sizeof(said), "%s", te_errmsg());
-    assert_int_equal(te_wait(e, b, 60000), 0);
+    assert_int_equal(te_wait(e, b, PATIENCE_MS), 0);
     assert_int_equal(te_batch_status(e, b, &st), 0);
     if (rc)
         assert_int_equal(te_status(e, b, 0, &st), TE_ERR_INVALID); /* nothing was submitted */
@@ -413,7 +414,7 @@ static void destroyed_in_flight(void **arg)
         assert_int_equal(te_batch_alloc(p->a, l.n, &b), 0);
         assert_int_equal(te_prep_submit(p->a, b, prep, TE_WRITE, NULL, l.n, NULL), 0);
         assert_int_equal(te_prep_destroy(p->a, prep), 0);
-        assert_int_equal(te_wait(p->a, b, 60000), 0);
+        assert_int_equal(te_wait(p->a, b, PATIENCE_MS), 0);
         assert_int_equal(te_batch_status(p->a, b, &st), 0);
         assert_int_equal(st.state, TE_COMPLETED);
         assert_int_equal(st.bytes, l.n * SLOT);
@@ -516,12 +517,8 @@ static void options(void **arg)
     prep = make(p->a, p->seg, &l);
     assert_int_equal(te_batch_alloc(p->a, 10, &b), 0);
     assert_int_equal(te_prep_submit(p->a, b, prep, TE_WRITE, NULL, 10, &o), 0);
-    assert_int_equal(te_wait(p->a, b, 60000), 0);
-    for (int i = 0; i < 1000 && n == 0; i++) {
-        te_notify_free(got, n);
-        assert_int_equal(te_notify_recv(p->b, &got, &n), 0);
-        usleep(1000);
-    }
+    assert_int_equal(te_wait(p->a, b, PATIENCE_MS), 0);
+    WAIT_FOR(te_notify_recv(p->b, &got, &n) || n);
     assert_int_equal(n, 1);
     assert_string_equal(got[0].name, "moved");
     te_notify_free(got, n);

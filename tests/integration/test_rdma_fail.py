@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: parallel timeout=240
+# te-test: parallel timeout=1800
 """
 Faults of NICs, ports, paths and processes, each made in a stream of requests between two processes.
 
-Without arguments, a part of the cases, and the check that docs/failure-model.md tells of all of them.
+Without arguments, a part of the cases, by what becomes of requests and in which order, and the check that
+docs/failure-model.md tells of all of them. With any, times are looked at, too: on a machine of one's own.
     --full          all cases
     --only WORD...  the cases whose title has all these words
     --markdown      all cases, and then the table of docs/failure-model.md as it was measured
     --gbps N        of each of the four NICs of either side
-What is asserted of times is far more than what is expected, since the machine may be busy.
+What is asserted of times is far more than what is expected.
 """
 import dataclasses
 import os
@@ -31,7 +32,8 @@ LOOSE = 3 * te.SLOW  # times what is expected
 ROUGH = 0.8  # of the rate that is expected
 TIMEOUT, LINK, PEER, STALE = -400, -405, -406, -407
 INVALID, SOCKET, METADATA, NO_RDMA_YET = -1, -102, -200, -404
-arguments = {"full": False, "only": [], "markdown": False, "gbps": 0.8 / te.SLOW}
+MORE = 32  # requests that go well
+arguments = {"full": False, "only": [], "markdown": False, "gbps": 0.8 / te.SLOW, "times": False}
 measured = {}  # title of a case: the last three columns
 
 
@@ -119,9 +121,9 @@ add("all ports down for 5 s and up", MID, [(0, "port * down"), (5, "port * up")]
 add("all ports down for longer than TE_TRANSFER_TIMEOUT_MS", MID, [(0, "port * down")], ("initiator READ",),
     stall_ms=1500, after=1.5, options=("TE_TRANSFER_TIMEOUT_MS=1000",), codes=(TIMEOUT, LINK),
     sees="requests fail: TE_ERR_TIMEOUT")
-add("port is silent: no event, no completion", MID, [(0, "stall {n} 2000")], ("target WRITE",), stall_ms=600,
+add("port is silent: no event, no completion", MID, [(0, "stall {n} 600000")], ("target WRITE",), stall_ms=600,
     after=0.8)
-add("port is silent: no event, no completion", AGAIN, [(0, "port {m} down"), (0.05, "stall {n} 2000")],
+add("port is silent: no event, no completion", AGAIN, [(0, "port {m} down"), (0.05, "stall {n} 600000")],
     stall_ms=900, after=0.8)
 add("three completions are lost", MID, [(0, "drop {n} 3")], ("initiator WRITE",), ("initiator",), stall_ms=800,
     back_ms=1000)
@@ -195,8 +197,27 @@ class Run:
         done = self.done or self.pair.so_far()
         return done.back_ms(self.times[-1], self.before * 0.95 * share)
 
+    def more(self, what):
+        """Until more requests have gone well."""
+        wanted = len(self.pair.so_far().good) + MORE
+        te.until(lambda: len(self.pair.so_far().good) >= wanted, f"{MORE} more requests that go well, {what}")
+
+    def wait_states(self):
+        """Until what is to be seen has happened, however long that takes."""
+        if self.case.codes and not self.case.back_ms:
+            te.until(lambda: self.pair.so_far().bad, "a request that fails")
+            return
+        self.more("after the last step")
+        if self.case.back_ms and self.case.side == SIDES[0]:
+            nic, before = self.words["n"], self.pair.fabric.stats()
+            te.until(lambda: self.pair.fabric.stats()[nic]["bytes"] > before[nic]["bytes"] + 4 * self.pair.length,
+                     f"{nic} to carry again")
+
     def wait(self):
         """Until what is to be seen can be seen."""
+        if not arguments["times"]:
+            self.wait_states()
+            return
         time.sleep(self.case.after * te.SLOW)
         end = self.times[-1] + int((self.case.back_ms or 0) * LOOSE * 1e6)
         while self.case.back_ms and rdma.now() < end and self.back_ms() is None:
@@ -209,7 +230,9 @@ class Run:
         self.steps(BEFORE)
         self.begun = rdma.now()
         self.pair.begin(self.case.direction)
-        time.sleep(WARM_S)
+        self.more("before the fault")
+        if arguments["times"]:
+            time.sleep(WARM_S)
         warm = rdma.now()
         self.before = self.pair.so_far().rate(self.begun + int(LEARN_S * 1e9), warm)
         self.steps(MID, AGAIN)
@@ -257,10 +280,12 @@ class Faults(unittest.TestCase):
         longest = self.note(case, run)
         self.assertEqual(run.wrong, 0, "wrong bytes")
         self.check_failures(case, run)
+        self.assertGreater(len(run.done.good), 0)
+        if not arguments["times"]:
+            return
         self.check_back(case, run)
         usual = run.done.longest_ms(run.begun, run.fault) if run.fault > run.begun else 0
         self.assertLessEqual(longest, (case.stall_ms + usual) * LOOSE)
-        self.assertGreater(len(run.done.good), 0)
 
     def refused(self, case, pair):
         run = Run(case, pair)
@@ -317,6 +342,7 @@ def add_tests():
 
 
 if __name__ == "__main__":
+    arguments["times"] = len(sys.argv) > 1
     while len(sys.argv) > 1:
         word = sys.argv.pop(1)
         if word in ("--full", "--markdown"):

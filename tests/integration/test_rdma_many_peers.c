@@ -6,6 +6,7 @@
  * from peer to peer, and nobody notices but by the time it takes.
  */
 #include "child_engine.h"
+#include "patience.h"
 #include "rdma_fabric.h"
 #include "rdma_pair.h"
 
@@ -142,12 +143,15 @@ static uint64_t connections(void)
 
 static void *watch(void *arg)
 {
+    bool last;
+
     (void)arg;
-    while (watching) {
+    do { /* once more when it is to end, so that it has looked at all */
+        last = !watching;
         note_most(&most_queue_pairs, rdma_fabric_count("left0", "qps"));
         note_most(&most_connections, connections());
         usleep(2000);
-    }
+    } while (!last);
     return NULL;
 }
 
@@ -227,7 +231,7 @@ static void end_read(struct flight *f, unsigned slot)
     struct te_status st;
     char msg[512];
 
-    assert_int_equal(te_wait(engine, f->batch, 60000), 0);
+    assert_int_equal(te_wait(engine, f->batch, PATIENCE_MS), 0);
     assert_int_equal(te_status(engine, f->batch, 0, &st), 0);
     if (st.state != TE_COMPLETED) {
         (void)te_status_msg(engine, f->batch, 0, msg, sizeof(msg));
@@ -356,7 +360,7 @@ static uint64_t read_one(unsigned i)
 
     assert_int_equal(te_batch_alloc(engine, 1, &f.batch), 0);
     assert_int_equal(te_submit(engine, f.batch, &r, 1, NULL), 0);
-    assert_int_equal(te_wait(engine, f.batch, 60000), 0);
+    assert_int_equal(te_wait(engine, f.batch, PATIENCE_MS), 0);
     assert_int_equal(te_status(engine, f.batch, 0, &st), 0);
     assert_int_equal(st.state, TE_COMPLETED);
     assert_memory_equal(memory, few_memory[i], f.n);
@@ -449,7 +453,7 @@ static void ask(unsigned i, te_segment from, const unsigned char *there)
     memset(here, 0, PER_PEER);
     assert_int_equal(te_batch_alloc(askers[i], 1, &b), 0);
     assert_int_equal(te_submit(askers[i], b, &r, 1, NULL), 0);
-    assert_int_equal(te_wait(askers[i], b, 60000), 0);
+    assert_int_equal(te_wait(askers[i], b, PATIENCE_MS), 0);
     assert_int_equal(te_status(askers[i], b, 0, &st), 0);
     assert_int_equal(st.state, TE_COMPLETED);
     assert_memory_equal(here, there, PER_PEER);

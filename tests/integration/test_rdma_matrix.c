@@ -4,6 +4,7 @@
  * NIC priority matrices that are given while rdma runs: taken over by opening it anew, or refused with
  * all as it was. Seen in which NICs carry what.
  */
+#include "patience.h"
 #include "rdma_fabric.h"
 #include "rdma_pair.h"
 
@@ -153,7 +154,7 @@ static te_batch begin_transfer(void)
 
 static void end_transfer(te_batch b)
 {
-    assert_int_equal(te_wait(p.a, b, 60000), 0);
+    assert_int_equal(te_wait(p.a, b, PATIENCE_MS), 0);
     for (size_t i = 0; i < 8; i++) {
         struct te_status s;
 
@@ -218,7 +219,7 @@ static int request_one(void)
     if (!rc)
         rc = te_submit(p.a, b, &r, 1, NULL);
     if (!rc)
-        rc = te_wait(p.a, b, 20000);
+        rc = te_wait(p.a, b, PATIENCE_MS);
     if (!rc)
         rc = te_status(p.a, b, 0, &s);
     if (!rc && s.state != TE_COMPLETED)
@@ -247,7 +248,7 @@ static void while_others_request(void **state)
     begin(NULL);
     for (size_t i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&q[i].thread, NULL, request, &q[i]), 0);
-    for (size_t i = 0; i < 2000 && changes < 10; i++) {
+    for (size_t i = 0; (i < 2000 && changes < 10) || !q[0].done || !q[1].done; i++) {
         int rc = install("rdma", changes % 2 ? LEFT1 : LEFT0);
 
         assert_true(rc == 0 || rc == TE_ERR_BUSY);

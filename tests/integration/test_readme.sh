@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# te-test: parallel timeout=60
+# te-test: parallel timeout=1200
 # The example of README.md, as it stands there, is built and run by the commands below it and does
 # what it says; and every file that the README points at is there.
 set -euo pipefail

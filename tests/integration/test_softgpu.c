@@ -572,21 +572,22 @@ static void bad_wishes(void **state)
 static void dmabufs(void **state)
 {
     CUdeviceptr a = alloc(5000), b = alloc(100000);
-    CUdeviceptr page = b / 4096 * 4096;
+    size_t unit = (size_t)sysconf(_SC_PAGESIZE), n = (100000 + unit - 1) / unit * unit;
+    CUdeviceptr page = b / unit * unit;
     char *nic;
     int fd;
 
     (void)state;
     assert_int_equal(cuMemcpy(b + 4096, at("through"), 8), 0);
-    assert_int_equal(cuMemGetHandleForAddressRange(&fd, b + 256, 4096, 1, 0), INVALID_VALUE);
+    assert_int_equal(cuMemGetHandleForAddressRange(&fd, b + 256, unit, 1, 0), INVALID_VALUE);
     assert_int_equal(cuMemGetHandleForAddressRange(&fd, page, 4 << 20, 1, 0), INVALID_VALUE);
-    assert_int_equal(cuMemGetHandleForAddressRange(&fd, page, 102400, 1, 0), 0);
+    assert_int_equal(cuMemGetHandleForAddressRange(&fd, page, n, 1, 0), 0);
     assert_int_equal(softgpu_dmabuf_map(fd, b + 4096 - page, 8, (void **)&nic), 0);
     assert_string_equal(nic, "through");
     memcpy(nic, "back to", 8);
     assert_string_equal(softgpu_alias((void *)(uintptr_t)(b + 4096)), "back to");
     softgpu_dmabuf_unmap(nic, 8);
-    assert_int_equal(softgpu_dmabuf_map(fd, 102399, 2, (void **)&nic), EINVAL);
+    assert_int_equal(softgpu_dmabuf_map(fd, n - 1, 2, (void **)&nic), EINVAL);
     close(fd);
     fd = open("/dev/null", O_RDONLY);
     assert_int_equal(softgpu_dmabuf_map(fd, 0, 1, (void **)&nic), ENOTSUP);

@@ -147,7 +147,7 @@ static void two_drivers(void **state)
 static int pointers(bool new, const void *device, const void *pinned, const void *managed)
 {
     hipPointerAttribute_t a;
-    int local;
+    int local = 0;
 
     MUST(hipPointerGetAttributes(&a, device) == 0 && a.type == (new ? 2 : 1) && a.device == 0);
     MUST(a.devicePointer == device && !a.hostPointer && !a.isManaged);

@@ -77,7 +77,7 @@ static int write_bytes(CUdeviceptr at, size_t n, uint64_t seed)
 /* 0, a code, or -1: other bytes are there. */
 static int find_bytes(CUdeviceptr at, size_t n, uint64_t seed)
 {
-    unsigned char *v = malloc(n);
+    unsigned char *v = calloc(1, n);
     int rc = cuMemcpy(addr_of(v), at, n);
 
     if (rc == 0 && first_difference(v, n, seed) != n)

@@ -6,6 +6,7 @@
  * channels, pacing and counters that go with it.
  */
 #include "fabric/softverbs/rig/rig.h"
+#include "patience.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -217,8 +218,8 @@ static void stalling(void **state)
     rig_ctl("stall sv0 100");
     assert_int_equal(write_one(1), 0);
     rig_expect(a.send_cq, 1, IBV_WC_SUCCESS);
-    assert_in_range(rig_now_ms() - start, 99, 2000);
-    rig_ctl("stall sv1 10000"); /* the peer's: nobody answers */
+    assert_true(rig_now_ms() - start >= 99);
+    rig_ctl("stall sv1 60000"); /* the peer's: nobody answers */
     assert_int_equal(write_one(2), 0);
     rig_expect(a.send_cq, 2, IBV_WC_RETRY_EXC_ERR);
     rig_ctl("clear sv1");
@@ -395,11 +396,11 @@ static void bad_commands(void **state)
 
 /* ------------------------------------------------------------------------------------------- channels */
 
-static bool readable(int fd)
+static bool readable(int fd, int ms)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
 
-    return poll(&p, 1, 30) == 1;
+    return poll(&p, 1, ms) == 1;
 }
 
 static void send_to_b(uint64_t id, unsigned flags)
@@ -421,22 +422,22 @@ static void channel_events(void **state)
 
     (void)state;
     send_to_b(1, 0);
-    assert_false(readable(b.channel->fd)); /* not asked for */
+    assert_false(readable(b.channel->fd, 30)); /* not asked for */
     assert_int_equal(ibv_req_notify_cq(b.recv_cq, 0), 0);
-    assert_false(readable(b.channel->fd)); /* what was there before does not count */
+    assert_false(readable(b.channel->fd, 30)); /* what was there before does not count */
     send_to_b(2, 0);
     send_to_b(3, 0);
-    assert_true(readable(b.channel->fd));
+    assert_true(readable(b.channel->fd, PATIENCE_MS));
     assert_int_equal(ibv_get_cq_event(b.channel, &cq, &context), 0);
     assert_ptr_equal(cq, b.recv_cq);
     assert_ptr_equal(context, &b);
-    assert_false(readable(b.channel->fd)); /* one event for one request to notify */
+    assert_false(readable(b.channel->fd, 30)); /* one event for one request to notify */
 
     assert_int_equal(ibv_req_notify_cq(b.recv_cq, 1), 0);
     send_to_b(4, 0);
-    assert_false(readable(b.channel->fd));
+    assert_false(readable(b.channel->fd, 30));
     send_to_b(5, IBV_SEND_SOLICITED);
-    assert_true(readable(b.channel->fd));
+    assert_true(readable(b.channel->fd, PATIENCE_MS));
     assert_int_equal(ibv_get_cq_event(b.channel, &cq, &context), 0);
     for (unsigned i = 1; i <= 5; i++)
         rig_expect(b.recv_cq, i, IBV_WC_SUCCESS);
@@ -445,7 +446,7 @@ static void channel_events(void **state)
     assert_int_equal(ibv_req_notify_cq(b.recv_cq, 1), 0); /* an error counts as solicited */
     assert_int_equal(rig_recv(&b, 6, 0, 10), 0);
     assert_int_equal(rig_to(&b, IBV_QPS_ERR), 0);
-    assert_true(readable(b.channel->fd));
+    assert_true(readable(b.channel->fd, PATIENCE_MS));
     fcntl(b.channel->fd, F_SETFL, O_NONBLOCK);
     assert_int_equal(ibv_get_cq_event(b.channel, &cq, &context), 0);
     ibv_ack_cq_events(cq, 1);
@@ -479,7 +480,7 @@ static void destroy_waits(void **state)
     start = rig_now_ms();
     assert_int_equal(ibv_destroy_qp(a.qp), 0);
     a.qp = NULL;
-    assert_in_range(rig_now_ms() - start, 95, 5000);
+    assert_true(rig_now_ms() - start >= 95);
     pthread_join(t, NULL);
     rig_ctl("qp_fatal sv1");
     usleep(20000);
@@ -489,6 +490,8 @@ static void destroy_waits(void **state)
 }
 
 /* --------------------------------------------------------------------------------- pacing, counters */
+
+#define TRIES 100
 
 static int64_t time_for(unsigned n, uint32_t length, enum ibv_wr_opcode op)
 {
@@ -501,12 +504,12 @@ static int64_t time_for(unsigned n, uint32_t length, enum ibv_wr_opcode op)
     return rig_now_ms() - start;
 }
 
-/* The best of several, for a machine that has other things to do. */
+/* The first that is short enough of many, for a machine that has other things to do. */
 static int64_t best_time_for(unsigned n, uint32_t length, enum ibv_wr_opcode op)
 {
     int64_t best = INT64_MAX;
 
-    for (unsigned i = 0; i < 10 && best > 100; i++) {
+    for (unsigned i = 0; i < TRIES && best > 200; i++) {
         int64_t ms = time_for(n, length, op);
 
         best = ms < best ? ms : best;
@@ -518,12 +521,12 @@ static void paced(void **state)
 {
     (void)state;
     begin_on("[{\"name\": \"sv0\", \"gbps\": 0.16}, {\"name\": \"sv1\"}]", NULL);
-    assert_in_range(time_for(16, SIZE / 16, IBV_WR_RDMA_WRITE), 209, 3000); /* 20 MB/s */
-    assert_in_range(time_for(1, SIZE, IBV_WR_RDMA_READ), 209, 3000);
+    assert_in_range(time_for(16, SIZE / 16, IBV_WR_RDMA_WRITE), 209, PATIENCE_MS); /* 20 MB/s */
+    assert_in_range(time_for(1, SIZE, IBV_WR_RDMA_READ), 209, PATIENCE_MS);
     rig_ctl("slow sv0 0");
     assert_in_range(best_time_for(1, SIZE, IBV_WR_RDMA_READ), 0, 200);
     rig_ctl("slow sv1 0.16"); /* the slower of the two counts */
-    assert_in_range(time_for(1, SIZE, IBV_WR_RDMA_WRITE), 209, 3000);
+    assert_in_range(time_for(1, SIZE, IBV_WR_RDMA_WRITE), 209, PATIENCE_MS);
     end(NULL);
 }
 
@@ -556,10 +559,11 @@ static void shared_wire(void **state)
     rig_open(&d, "sv1", SIZE, NULL);
     to_d = rig_addr(&d);
     rig_connect_both(&c, &d);
-    assert_in_range(time_for_two(&c, &to_d, IBV_WR_RDMA_WRITE), 209, 3000); /* 10 MiB, 50 MB/s */
-    for (unsigned i = 0; i < 5 && best > 200; i++) {
+    assert_in_range(time_for_two(&c, &to_d, IBV_WR_RDMA_WRITE), 209,
+                    PATIENCE_MS); /* 10 MiB, 50 MB/s */
+    for (unsigned i = 0; i < TRIES && best > 205; i++) {
         ms = time_for_two(&c, &to_d, IBV_WR_RDMA_READ);
-        assert_in_range(ms, 104, 3000); /* 5 MiB each way */
+        assert_true(ms >= 104); /* 5 MiB each way */
         best = ms < best ? ms : best;
     }
     assert_in_range(best, 104, 205);
@@ -608,8 +612,8 @@ static void instant(void **state)
     }
     clock_gettime(CLOCK_MONOTONIC, &t[1]);
     ns = (double)(t[1].tv_sec - t[0].tv_sec) * 1e9 + (double)(t[1].tv_nsec - t[0].tv_nsec);
-    print_message("instant: %.1f ns for a work request, in batches of %d\n", ns / ROUNDS / BATCH,
-                  BATCH);
+    print_message("instant: %.1f ns for a work request, in batches of %d\n",
+                  ns / (double)(ROUNDS * BATCH), BATCH);
     for (unsigned i = 0; i < BATCH; i++) {
         assert_int_equal(wc[i].wr_id, i);
         assert_int_equal(wc[i].status, IBV_WC_SUCCESS);

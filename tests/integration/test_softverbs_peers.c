@@ -7,6 +7,7 @@
  */
 #include "fabric/softverbs/rig/rig.h"
 #include "fabric/softverbs/shared.h"
+#include "patience.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -151,9 +152,7 @@ static void wait_for_writes(void)
 {
     uint64_t before = checksum();
 
-    for (unsigned i = 0; i < 5000 && checksum() == before; i++)
-        usleep(100);
-    assert_true(checksum() != before);
+    WAIT_FOR(checksum() != before);
     usleep((useconds_t)(rand() % 3000));
 }
 
@@ -198,17 +197,13 @@ static void break_while_written(void **state)
  * goes on it finds nothing to write to. */
 static void deregister_while_stopped(void **state)
 {
-    int64_t began;
-
     (void)state;
     for (unsigned i = 0; i < 2 * ROUNDS; i++) {
         open_and_start(i % 4 ? write_little : write_much);
         wait_for_writes();
         kill(child, SIGSTOP);
         assert_int_equal(waitpid(child, NULL, WUNTRACED), child);
-        began = rig_now_ms();
-        assert_int_equal(ibv_dereg_mr(a.mr), 0);
-        assert_in_range(rig_now_ms() - began, 0, 3000);
+        assert_int_equal(ibv_dereg_mr(a.mr), 0); /* does not wait for it to go on */
         a.mr = NULL;
         is_quiet();
         kill(child, SIGCONT);
@@ -266,25 +261,42 @@ static void stopped_before_the_call(void **state)
     rig_close(&a);
 }
 
-/* The other direction: own buffers, read by the engine of the own process for a request under way. */
+/* The other direction: own buffers, filled by the engine of the own process for requests under way. It
+ * is held after some steps, at the beginning of a request or in the middle of one. Every other time it
+ * goes on before the region goes away, and is somewhere, perhaps copying. */
 static void deregister_the_source(void **state)
 {
-    struct ibv_wc wc;
+    enum { READS = 20, STEPS = SIZE / SV_CHUNK };
 
     (void)state;
-    for (unsigned i = 0; i < ROUNDS; i++) {
+    for (unsigned i = 0; i < 2 * ROUNDS; i++) {
+        struct ibv_sge sge;
+        struct ibv_send_wr last, *bad;
+        struct ibv_wc wc;
+        unsigned steps = i / 2 * (STEPS / 2 - 1), well = 0;
+
         open_and_start(just_connect);
-        for (unsigned k = 0; k < 20; k++)
+        rig_ctl("hold sv0 %u", steps);
+        for (unsigned k = 0; k < READS; k++)
             assert_int_equal(rig_post(&a, IBV_WR_RDMA_READ, k, 0, SIZE, &peer, 0), 0);
-        usleep((useconds_t)(rand() % 3000));
+        last = rig_wr(&a, IBV_WR_RDMA_READ, &sge, 0, SIZE, &peer, 0);
+        WAIT_FOR(rig_stat("sv0", "held"));
+        if (i % 2) {
+            rig_ctl("release sv0");
+            usleep((useconds_t)(rand() % 3000));
+        }
         assert_int_equal(ibv_dereg_mr(a.mr), 0);
         a.mr = NULL;
         memset(a.buf, 1, SIZE);
         is_quiet();
-        do
-            wc = rig_wc(a.send_cq);
-        while (wc.status == IBV_WC_SUCCESS);
+        rig_ctl("release sv0");
+        is_quiet();
+        assert_int_equal(ibv_post_send(a.qp, &last, &bad),
+                         0); /* should the others have got through */
+        while ((wc = rig_wc(a.send_cq)).status == IBV_WC_SUCCESS)
+            well++;
         assert_int_equal(wc.status, IBV_WC_LOC_PROT_ERR);
+        assert_in_range(well, steps / STEPS, i % 2 ? READS : steps / STEPS);
         reap(SIGKILL);
         rig_close(&a);
     }
@@ -309,7 +321,7 @@ static void killed_target(void **state)
     began = rig_now_ms();
     assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, 5, 0, SIZE, &peer, 0), 0);
     rig_expect(a.send_cq, 5, IBV_WC_RETRY_EXC_ERR);
-    assert_in_range(rig_now_ms() - began, 4 * 16, 3000);
+    assert_true(rig_now_ms() - began >= 4 * 16);
     assert_int_equal(rig_stat("sv1", "qps"), 0);
     assert_int_equal(rig_stat("sv1", "mrs"), 0);
     assert_int_equal(rig_stat("sv1", "cqs"), 0);
@@ -345,6 +357,8 @@ static void churn(void)
         for (unsigned i = 0; i < 50; i++)
             ibv_dereg_mr(mr[i]);
         rig_close(&e);
+        if (write(from_child[1], "r", 1) != 1)
+            _exit(9);
     }
 }
 
@@ -352,11 +366,13 @@ static void killed_with_locks(void **state)
 {
     struct rig_end b;
     struct rig_addr to_b;
+    char round;
 
     (void)state;
     for (unsigned i = 0; i < 2 * ROUNDS; i++) {
         start(churn);
-        usleep((useconds_t)(3000 + rand() % 10000));
+        assert_int_equal(read(from_child[0], &round, 1), 1);
+        usleep((useconds_t)(rand() % 10000));
         reap(SIGKILL);
         rig_open(&a, "sv0", SIZE, NULL);
         rig_open(&b, "sv1", SIZE, NULL);
@@ -391,13 +407,10 @@ static void all_at_once(void **state)
             struct rig_end e;
 
             rig_open(&e, i % 2 ? "sv1" : "sv0", 65536, NULL);
-            for (unsigned k = 0; k < 1000 && rig_stat("sv0", "qps") + rig_stat("sv1", "qps") < N;
-                 k++)
-                usleep(10000);
+            WAIT_FOR(rig_stat("sv0", "qps") + rig_stat("sv1", "qps") >= N);
             status = rig_stat("sv0", "qps") + rig_stat("sv1", "qps") != N;
             atomic_fetch_add(seen, 1);
-            for (unsigned k = 0; k < 1000 && atomic_load(seen) < N; k++)
-                usleep(10000);
+            WAIT_FOR(atomic_load(seen) == N);
             rig_close(&e);
             _exit(status);
         }

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# te-test: timeout=1200
 """Programs written for real NICs run on softverbs: ibv_devinfo, ibv_rc_pingpong, perftest; and softverbs_ctl."""
 import json
 import os
@@ -51,32 +52,38 @@ class Fabric:
 
     def run(self, program, *args):
         out = subprocess.run(self.command(program, *args), env=self.env, capture_output=True, text=True,
-                             timeout=60 * te.SLOW, check=False)
+                             timeout=te.HANG_S, check=False)
         if out.returncode:
             raise AssertionError(f"{program} {args}: {out.returncode}\n{out.stdout}{out.stderr}")
         return out.stdout
 
     def pair(self, program, server_args, client_args):
-        """Both ends of a program; the client is started again until the server listens."""
-        port = str(te.free_port())
+        """Both ends of a program; the client is started again until the server listens, and both when the port was
+        taken."""
+        for port in te.free_ports():
+            rc, client, served = self.pair_at(str(port), program, server_args, client_args)
+            if rc == 0 and client.returncode == 0:
+                return client.stdout, served
+            if "in use" not in served.lower():
+                raise AssertionError(f"{program}: {client.returncode}, {rc}\n{client.stdout}{client.stderr}\n{served}")
+        return None
+
+    def pair_at(self, port, program, server_args, client_args):
         server = subprocess.Popen(self.command(program, "-p", port, *server_args), env=self.env,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
-            deadline = time.monotonic() + 30 * te.SLOW
+            deadline = time.monotonic() + te.HANG_S
             while True:
                 client = subprocess.run(self.command(program, "-p", port, *client_args, "127.0.0.1"), env=self.env,
-                                        capture_output=True, text=True, timeout=60 * te.SLOW, check=False)
+                                        capture_output=True, text=True, timeout=te.HANG_S, check=False)
                 if client.returncode == 0 or server.poll() is not None or time.monotonic() > deadline:
                     break
                 time.sleep(0.1)
-            served, _ = server.communicate(timeout=30 * te.SLOW)
+            served, _ = server.communicate(timeout=te.HANG_S)
         finally:
             server.kill()
             server.wait()
-        if client.returncode or server.returncode:
-            raise AssertionError(f"{program}: {client.returncode}, {server.returncode}\n"
-                                 f"{client.stdout}{client.stderr}\n{served}")
-        return client.stdout, served
+        return server.returncode, client, served
 
     def ctl(self, *words):
         return self.run(CTL, self.path, *words)
@@ -123,7 +130,7 @@ class ProgramsTest(unittest.TestCase):
             self.assertIsNotNone(row, out)
             # 1.6 Gb/s are 190.7 MiB/s; a busy machine is slower, none is faster.
             self.assertLess(float(row.group(2)), 196, out)
-            self.assertGreater(float(row.group(2)), 1, out)
+            self.assertGreater(float(row.group(2)), 0, out)
 
     def test_latency(self):
         for program in ("ib_write_lat", "ib_read_lat", "ib_send_lat"):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: timeout=240
+# te-test: timeout=1800
 """What etcd alone has: a cluster whose members die, changes that are told, a limit on values."""
 import time
 
@@ -8,14 +8,15 @@ import te_proc as te
 import te_stores as stores
 
 SIZE = 256 << 10
-TTL = 2
+TTL = 2  # where the end of keys is what it is about
+LONG_TTL = 600
 ROUNDS = 4
 MANY, SMALL = 12000, 4096
 
 
 class EtcdCase(stores.StoreCase):
     Store = stores.Etcd
-    options = (f"TE_METADATA_TTL_S={TTL}",)
+    options = (f"TE_METADATA_TTL_S={LONG_TTL}",)
 
 
 class Cluster(EtcdCase):
@@ -44,8 +45,7 @@ class Cluster(EtcdCase):
         self.quit(newcomer)
 
     def ends_well(self):
-        time.sleep(TTL + 1)
-        self.wait_keys("node-a", "node-b", seconds=TTL)
+        self.wait_keys("node-a", "node-b")
         self.quit(self.node, self.target)
         self.assertEqual(self.store.keys(), [])
 
@@ -71,6 +71,7 @@ class Cluster(EtcdCase):
 
     def test_no_majority(self):
         """Without a majority nothing can be announced; with one again, what expired comes back."""
+        short = self.peer("node-s", f"TE_METADATA_TTL_S={TTL}")
         first, second = self.store.members[:2]
         first.kill()
         second.kill()
@@ -82,7 +83,8 @@ class Cluster(EtcdCase):
         for member in (first, second):
             member.restart()
         self.store.wait_ready()
-        self.wait_keys("node-a", "node-b", seconds=4 * TTL)
+        self.wait_keys("node-a", "node-b", "node-s")
+        self.quit(short)
         self.ends_well()
 
 
@@ -98,8 +100,8 @@ class Changes(EtcdCase):
     def buffers(self):
         return int(self.node.ask("buffers", self.segment)[0])
 
-    def wait_buffers(self, count, seconds=1):
-        stores.until(lambda: self.buffers() == count, seconds, lambda: f"{count} buffers, not {self.buffers()}")
+    def wait_buffers(self, count):
+        te.until(lambda: self.buffers() == count, lambda: f"{count} buffers, not {self.buffers()}")
 
     def test_regions_come_and_go(self):
         self.wait_buffers(1)
@@ -116,7 +118,7 @@ class Changes(EtcdCase):
         again = self.peer("node-a")
         for _ in range(3):
             _, remote = again.region(SIZE)
-        self.wait_buffers(3, seconds=2)
+        self.wait_buffers(3)
         index, _ = self.node.region(2 * SIZE)
         self.node.round_trip(self.segment, index, SIZE, remote, 1)
         self.quit(self.node, again)
@@ -125,9 +127,9 @@ class Changes(EtcdCase):
         """The store dies and comes back empty; changes are told again."""
         self.store.kill()
         self.store.restart(empty=True)
-        self.wait_keys("node-a", "node-b", seconds=10)
+        self.wait_keys("node-a", "node-b")
         self.target.region(SIZE)
-        self.wait_buffers(2, seconds=5)
+        self.wait_buffers(2)
         self.target.region(SIZE)
         self.wait_buffers(3)
         self.quit(self.node, self.target)
@@ -138,9 +140,8 @@ class Changes(EtcdCase):
         good = self.store.get(key)
         for bad in (b"", b"[", b"{}", b"null", b"\0" * 1000, good[:-9]):
             self.store.put(key, bad)
-        time.sleep(0.3)
-        self.assertEqual(self.buffers(), 1)
-        self.target.region(SIZE)
+            self.assertEqual(self.buffers(), 1)
+        self.target.region(SIZE)  # which is told after them
         self.wait_buffers(2)
         self.quit(self.node, self.target)
 
@@ -153,19 +154,17 @@ class Changes(EtcdCase):
             self.target.region(SIZE)
             self.node.ask("close", self.segment)
             before = before or self.node.sockets()
-        self.assertLess(self.node.sockets(), before + ROUNDS * 2)
+        self.node.wait_sockets(before + ROUNDS * 2 - 1)
         self.quit(self.node, self.target)
 
     def test_end_while_watching(self):
-        """An engine ends at once although its watch is open, and also when the store is frozen."""
+        """An engine ends although its watch is open, and also while the store is frozen."""
         for frozen in (False, True):
             peer = self.peer("node-c")
             peer.open("node-a")
             if frozen:
                 self.store.freeze()
-            begin = time.monotonic()
             self.quit(peer)
-            self.assertLess(time.monotonic() - begin, (8 if frozen else 1) * te.SLOW)
         self.store.thaw()
         self.quit(self.node, self.target)
 
@@ -181,15 +180,15 @@ class LargeValues(EtcdCase):
         def told():
             return "--max-request-bytes" in " ".join(answer) + target.error_output()
 
-        stores.until(told, 10, lambda: f"an error that names the option: {answer}, {target}")
+        te.until(told, lambda: f"an error that names the option: {answer}, {target}")
         node.round_trip(segment, index, SIZE, remote, 2)
         if answer[0] == "ok":  # a peer asks the engine itself for what the store does not know
             node.round_trip(segment, index, SIZE, int(answer[2]), 3)
             target.ask("drop", answer[1])
         _, remote = target.region(SIZE)
-        stores.until(lambda: str(remote).encode() in (self.store.get(f"mooncake/ram/{target.segment}") or b""),
-                     40, "the descriptor in the store, when it is small again")
-        self.wait_keys(target.segment, "node-b", seconds=2 * TTL)
+        te.until(lambda: str(remote).encode() in (self.store.get(f"mooncake/ram/{target.segment}") or b""),
+                 "the descriptor in the store, when it is small again")
+        self.wait_keys(target.segment, "node-b")
         reader = self.peer("node-c")
         self.link(reader, target, SIZE)
         self.quit(reader, node, target)
@@ -200,7 +199,7 @@ class LargeValues(EtcdCase):
             name = "node-with-a-name-that-is-rather-long" * 3
             target, node = (self.peer(n, url=large.url) for n in (name, "node-b"))
             _, remote = (int(x) for x in target.ask("regions", MANY, SMALL))
-            stores.until(lambda: len(large.get(f"mooncake/ram/{name}") or b"") > 1700000, 30, "a large value")
+            te.until(lambda: len(large.get(f"mooncake/ram/{name}") or b"") > 1700000, "a large value")
             segment = node.open(name)
             index, _ = node.region(2 * SIZE)
             node.round_trip(segment, index, SIZE, remote + (MANY - 100) * SMALL, 1)

@@ -17,10 +17,11 @@
 #include <unistd.h>
 
 #include "base/os.h"
+#include "patience.h"
 #include "proc.h"
 #include "server.h"
 
-#define SOON tei_deadline_ns(5000)
+#define SOON tei_deadline_ns(20000)
 
 static struct tei_conf conf;
 static struct test_server etcd;
@@ -75,7 +76,7 @@ static void check_absent(struct tei_store *s, const char *key)
 static int setup(void **state)
 {
     (void)state;
-    conf.metadata_timeout_ms = 3000;
+    conf.metadata_timeout_ms = PATIENCE_MS;
     store = open_at("etcd://127.0.0.1:%u", etcd.port);
     return 0;
 }
@@ -167,6 +168,18 @@ static void keys_are_listed(void **state)
 
 /* --------------------------------------------------------------------------------------- leases */
 
+static bool is_absent(struct tei_store *s, const char *key)
+{
+    struct tei_bytes b;
+    int rc = s->ops->get(s, key, SOON, &b, NULL);
+
+    if (rc == 0)
+        tei_bytes_fini(&b);
+    return rc == TE_ERR_NOT_FOUND;
+}
+
+#define TTL_S 5
+
 static void leases(void **state)
 {
     static const char *const keys[] = {"lease/a", "lease/b"};
@@ -174,25 +187,24 @@ static void leases(void **state)
 
     (void)state;
     assert_int_equal(store->ops->keep(store, keys, 2, 1, SOON), TE_ERR_NOT_FOUND);
-    put_text(store, keys[0], "1", 1);
-    put_text(store, keys[1], "2", 1);
+    put_text(store, keys[0], "1", TTL_S);
+    put_text(store, keys[1], "2", TTL_S);
     put_text(store, "stays", "3", 0);
-    for (int i = 0; i < 12; i++) { /* longer than etcd's shortest lease */
-        assert_int_equal(store->ops->keep(store, keys, 2, 1, SOON), 0);
-        usleep(400000);
+    for (int i = 0; i < 2 * TTL_S; i++) { /* longer than the lease */
+        assert_int_equal(store->ops->keep(store, keys, 2, TTL_S, SOON), 0);
+        usleep(600000);
     }
     check_value(other, keys[1], "2");
-    put_text(other, keys[1], "of another", 1);
-    assert_int_equal(store->ops->keep(store, keys, 2, 1, SOON), TE_ERR_NOT_FOUND);
-    put_text(store, keys[1], "ours again", 1);
-    assert_int_equal(store->ops->keep(store, keys, 2, 1, SOON), 0);
-    sleep(5);
-    check_absent(other, keys[0]);
+    put_text(other, keys[1], "of another", TTL_S);
+    assert_int_equal(store->ops->keep(store, keys, 2, TTL_S, SOON), TE_ERR_NOT_FOUND);
+    put_text(store, keys[1], "ours again", TTL_S);
+    assert_int_equal(store->ops->keep(store, keys, 2, TTL_S, SOON), 0);
+    WAIT_FOR(is_absent(other, keys[0]));
     check_value(other, "stays", "3");
     /* Put with a lease that is gone. */
-    put_text(store, keys[0], "4", 1);
+    put_text(store, keys[0], "4", TTL_S);
     check_value(other, keys[0], "4");
-    assert_int_equal(store->ops->keep(store, keys, 1, 1, SOON), 0);
+    assert_int_equal(store->ops->keep(store, keys, 1, TTL_S, SOON), 0);
     tei_store_close(other);
 }
 
@@ -220,7 +232,8 @@ static void failover(void **state)
     struct test_server second = {0};
     struct tei_store *s;
     char conn[100];
-    int64_t begin;
+    int64_t begin, took = TEI_NEVER;
+    struct tei_bytes b;
 
     (void)state;
     assert_true(test_etcd_start(&second, test_free_port(), "http", NULL));
@@ -231,12 +244,16 @@ static void failover(void **state)
     put_text(store, "where", "first", 0);
     check_value(s, "where", "second");
     test_server_freeze(&second);
-    begin = tei_now_ns();
-    check_value(s, "where", "first");
-    assert_true(tei_now_ns() - begin < 5 * TEI_NS_PER_S);
-    begin = tei_now_ns();
-    check_value(s, "where", "first"); /* which is known now */
-    assert_true(tei_now_ns() - begin < TEI_NS_PER_S);
+    /* It has half of the time; then it is known. The machine may be slow now and then, not each time. */
+    for (int i = 0; i < 20 && took > TEI_NS_PER_S; i++) {
+        begin = tei_now_ns();
+        assert_int_equal(s->ops->get(s, "where", tei_deadline_ns(6000), &b, NULL), 0);
+        took = tei_now_ns() - begin;
+        assert_string_equal(b.data, "first");
+        tei_bytes_fini(&b);
+        assert_true(i > 0 || took > 2 * TEI_NS_PER_S);
+    }
+    assert_true(took < TEI_NS_PER_S);
     test_server_thaw(&second);
     test_server_stop(&second);
     check_value(s, "where", "first");
@@ -256,7 +273,7 @@ static void nobody_there(void **state)
     check_error(store->ops->get(store, "k", tei_deadline_ns(300), &b, NULL), TE_ERR_TIMEOUT,
                 "TE_METADATA_TIMEOUT_MS");
     test_server_thaw(&etcd);
-    assert_true(tei_now_ns() - begin < 3 * TEI_NS_PER_S);
+    assert_true(tei_now_ns() - begin < PROMPT_NS);
     tei_store_close(s);
 }
 
@@ -361,14 +378,7 @@ static void stop_watch(struct watcher *w, int want)
     w->store->ops->wake(w->store);
     pthread_join(w->thread, NULL);
     assert_int_equal(w->rc, want);
-    assert_true(tei_now_ns() - begin < TEI_NS_PER_S);
-}
-
-static bool comes_to(_Atomic int *n, int want, int ms)
-{
-    for (int i = 0; i < ms && atomic_load(n) < want; i++)
-        usleep(1000);
-    return atomic_load(n) >= want;
+    assert_true(tei_now_ns() - begin < PROMPT_NS);
 }
 
 static void changes_are_told(void **state)
@@ -379,7 +389,7 @@ static void changes_are_told(void **state)
     (void)state;
     start_watch(&w, store);
     put_text(store, "w/1", "between get and watch, perhaps", 0);
-    assert_true(comes_to(&w.seen[1], 1, 1000));
+    WAIT_FOR(atomic_load(&w.seen[1]) >= 1);
     assert_non_null(big);
     memset(big, 'x', 1200000);
     big[1200000] = '\0';
@@ -387,13 +397,13 @@ static void changes_are_told(void **state)
         int had = atomic_load(&w.seen[2]);
 
         put_text(store, "w/2", big, 0);
-        assert_true(comes_to(&w.seen[2], had + 1, 1000));
+        WAIT_FOR(atomic_load(&w.seen[2]) >= had + 1);
     }
     free(big);
     assert_int_equal(store->ops->del(store, "w/0", SOON), 0);
     put_text(store, "w/3", "not watched", 0);
     put_text(store, "w/0", "is back", 0);
-    assert_true(comes_to(&w.seen[0], 1, 1000));
+    WAIT_FOR(atomic_load(&w.seen[0]) >= 1);
     stop_watch(&w, 0);
     assert_int_equal(atomic_load(&w.seen[1]), 1);
     /* The next one goes on where this one ended. */
@@ -401,7 +411,7 @@ static void changes_are_told(void **state)
     atomic_store(&w.seen[0], 0);
     atomic_store(&w.seen[1], 0);
     assert_int_equal(tei_thread_start(&w.thread, "watch", watch_main, &w), 0);
-    assert_true(comes_to(&w.seen[1], 1, 1000));
+    WAIT_FOR(atomic_load(&w.seen[1]) >= 1);
     stop_watch(&w, 0);
     assert_int_equal(atomic_load(&w.seen[0]), 0);
 }
@@ -423,9 +433,9 @@ static void compacted_history(void **state)
     snprintf(body, sizeof body, "{\"revision\":\"%lld\",\"physical\":true}", (long long)now);
     ask_gateway(etcd.port, "kv/compaction", body);
     assert_int_equal(tei_thread_start(&w.thread, "watch", watch_main, &w), 0);
-    assert_true(comes_to(&w.seen[1], 1, 3000));
+    WAIT_FOR(atomic_load(&w.seen[1]) >= 1);
     put_text(store, "w/0", "after it", 0);
-    assert_true(comes_to(&w.seen[0], 2, 1000));
+    WAIT_FOR(atomic_load(&w.seen[0]) >= 2);
     stop_watch(&w, 0);
 }
 
@@ -448,9 +458,9 @@ static void server_started_empty(void **state)
     assert_true(test_etcd_start(&own, port, "http", NULL));
     assert_int_equal(tei_thread_start(&w.thread, "watch", watch_main, &w), 0);
     for (int i = 0; i < 3; i++)
-        assert_true(comes_to(&w.seen[i], 1, 2000));
+        WAIT_FOR(atomic_load(&w.seen[i]) >= 1);
     put_text(s, "w/1", "new", 0);
-    assert_true(comes_to(&w.seen[1], 2, 1000));
+    WAIT_FOR(atomic_load(&w.seen[1]) >= 2);
     stop_watch(&w, 0);
     tei_store_close(s);
     test_server_stop(&own);
@@ -502,7 +512,7 @@ static void tls(void **state)
     snprintf(conf.metadata_key, sizeof conf.metadata_key, "%s/key.pem", dir);
     start_watch(&w, s);
     put_text(s, "w/1", "over TLS", 5);
-    assert_true(comes_to(&w.seen[1], 1, 2000));
+    WAIT_FOR(atomic_load(&w.seen[1]) >= 1);
     stop_watch(&w, 0);
     tei_store_close(s);
     strcpy(conf.metadata_ca, "/nonexistent/ca.pem");
@@ -642,9 +652,11 @@ static void polling_behind_a_proxy(void **state)
     for (int i = 0; i < 3; i++) {
         int had = atomic_load(&w.seen[1]);
 
-        usleep(1000000); /* so that the first look at the revisions is over */
-        put_text(store, "w/1", "seen by polling", 0);
-        assert_true(comes_to(&w.seen[1], had + 1, 1500));
+        do { /* once more, should the first have come before the first look at the revisions */
+            put_text(store, "w/1", "seen by polling", 0);
+            for (int k = 0; k < 3000 && atomic_load(&w.seen[1]) == had; k++)
+                usleep(1000);
+        } while (atomic_load(&w.seen[1]) == had);
     }
     stop_watch(&w, 0);
     tei_store_close(s);
@@ -665,7 +677,7 @@ static void elections_are_waited_for(void **state)
     check_value(s, "k", "a");
     assert_int_equal(atomic_load(&odd.elections), 0);
     atomic_store(&odd.elections, 1000000);
-    check_error(s->ops->get(s, "k", tei_deadline_ns(350), &b, NULL), TE_ERR_METADATA,
+    check_error(s->ops->get(s, "k", tei_deadline_ns(2000), &b, NULL), TE_ERR_METADATA,
                 "leader changed");
     assert_true(atomic_load(&odd.elections) < 1000000);
     tei_store_close(s);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: parallel timeout=240
+# te-test: parallel timeout=1800
 """What others may have put into a metadata store: bad descriptors, huge values, odd names."""
 import gc
 import json

@@ -19,10 +19,11 @@
 #include <unistd.h>
 
 #include "base/os.h"
+#include "patience.h"
 
-#define SOON     tei_deadline_ns(20000)
+#define SOON     tei_deadline_ns(PATIENCE_MS)
 #define STEP_MS  20
-#define START_MS 20000
+#define START_MS PATIENCE_MS
 #define KEYS_MAX 8
 
 /* The server of one test. */
@@ -111,7 +112,7 @@ static struct tei_store *open_store(void)
 static int set_up(void **state)
 {
     (void)state;
-    conf = (struct tei_conf){.metadata_timeout_ms = 20000};
+    conf = (struct tei_conf){.metadata_timeout_ms = PATIENCE_MS};
     serve("http", NULL);
     store = open_store();
     return 0;
@@ -216,16 +217,16 @@ static void test_a_key_expires(void **state)
 static void test_keys_are_kept(void **state)
 {
     (void)state;
-    assert_int_equal(put("a", 2), 0);
-    assert_int_equal(put("b", 2), 0);
+    assert_int_equal(put("a", 5), 0);
+    assert_int_equal(put("b", 5), 0);
     for (int i = 0; i < 8; i++) {
-        pause_ms(400);
-        assert_int_equal(keep("a", "b", 2), 0);
+        pause_ms(800);
+        assert_int_equal(keep("a", "b", 5), 0);
     }
     assert_int_equal(get(store, "a"), 0);
     wait_gone("a");
     wait_gone("b");
-    assert_int_equal(keep("a", "b", 2), TE_ERR_NOT_FOUND);
+    assert_int_equal(keep("a", "b", 5), TE_ERR_NOT_FOUND);
 }
 
 /* One that is gone among several is told. */
@@ -328,7 +329,7 @@ static int clean_up(void **state)
 static int set_up_files(void **state)
 {
     (void)state;
-    conf = (struct tei_conf){.metadata_timeout_ms = 20000};
+    conf = (struct tei_conf){.metadata_timeout_ms = PATIENCE_MS};
     write_token();
     return 0;
 }
@@ -393,8 +394,8 @@ int main(void)
     };
     int rc;
 
-    if (!TE_USE_HTTP || access(TE_TEST_BIN "/te_metad", X_OK)) {
-        puts("the http store or te_metad is not in this build");
+    if (access(TE_TEST_BIN "/te_metad", X_OK)) {
+        puts("te_metad is not in this build");
         return 77;
     }
     te_log_set_level(TE_LOG_OFF);

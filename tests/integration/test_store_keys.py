@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: parallel timeout=60
+# te-test: parallel timeout=1200
 """Which keys an engine leaves on a metadata server, and whose they are."""
 import unittest
 import urllib.error
@@ -18,7 +18,7 @@ class Keys(unittest.TestCase):
     def get(self, key):
         url = f"{self.metad.url}?key={urllib.parse.quote(key, safe='')}"
         try:
-            with urllib.request.urlopen(url, timeout=10) as reply:
+            with urllib.request.urlopen(url, timeout=te.HANG_S) as reply:
                 return reply.read().decode()
         except urllib.error.HTTPError as e:
             self.assertEqual(e.code, 404)

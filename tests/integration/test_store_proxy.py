@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: parallel timeout=90
+# te-test: parallel timeout=1200
 """Proxies of the environment: honoured for http and etcd, passed by where no_proxy says so."""
 import http.client
 import http.server
@@ -27,7 +27,7 @@ class Proxy:
                 url = urllib.parse.urlsplit(self.path)
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 headers = {k: v for k, v in self.headers.items() if not k.lower().startswith("proxy-")}
-                upstream = http.client.HTTPConnection(url.hostname, url.port, timeout=60)
+                upstream = http.client.HTTPConnection(url.hostname, url.port, timeout=te.HANG_S)
                 try:
                     upstream.request(self.command, url._replace(scheme="", netloc="").geturl(), body, headers)
                     reply = upstream.getresponse()
@@ -63,7 +63,7 @@ class Proxy:
 
 def environment(proxy, no_proxy=""):
     return {"http_proxy": proxy, "https_proxy": proxy, "all_proxy": "", "ALL_PROXY": "", "HTTPS_PROXY": "",
-            "no_proxy": no_proxy, "NO_PROXY": no_proxy, "TE_METADATA_TIMEOUT_MS": "2000"}
+            "no_proxy": no_proxy, "NO_PROXY": no_proxy, "TE_METADATA_TIMEOUT_MS": "60000"}
 
 
 @stores.per_store(stores.Etcd, stores.Metad)
@@ -72,7 +72,7 @@ class ThroughAProxy(stores.StoreCase):
         return te.run("te_info", f"--metadata_server={self.store.url}", env=variables)
 
     def test_one_that_is_not_there(self):
-        dead = f"http://127.0.0.1:{te.free_port()}"
+        dead = f"http://127.0.0.1:{te.dead_port()}"
         proc = self.info(**environment(dead))
         self.assertEqual(proc.rc, 1, proc)
         self.assertIn("no_proxy passes it by", proc.output())
@@ -94,7 +94,7 @@ class ThroughAProxy(stores.StoreCase):
             # An answer that is held back until it ends is no stream; etcd is polled then.
             if self.store.scheme == "etcd":
                 one.region(4096)
-                stores.until(lambda: two.ask("buffers", segment)[0] == "2", 9, "the second buffer")
+                te.until(lambda: two.ask("buffers", segment)[0] == "2", "the second buffer")
             self.assertEqual((two.quit(), one.quit()), (0, 0))
 
 

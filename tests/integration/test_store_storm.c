@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/os.h"
+#include "patience.h"
 #include "proc.h"
 #include "server.h"
 
@@ -179,7 +180,7 @@ static int leave(struct engine *e, size_t i)
 
 static void check_told(int64_t begin)
 {
-    int64_t last = begin, limit = tei_now_ns() + 10 * TEI_NS_PER_S;
+    int64_t last = begin, limit = tei_now_ns() + PATIENCE_NS;
     size_t told = 0;
 
     while (told < ENGINES && tei_now_ns() < limit) {
@@ -210,7 +211,7 @@ static size_t keys_left(void)
 
     snprintf(conn, sizeof conn, "etcd://127.0.0.1:%u", (unsigned)etcd.port);
     assert_int_equal(tei_store_open(conn, &conf, &s), 0);
-    assert_int_equal(s->ops->list(s, "mooncake/", tei_deadline_ns(10000), count_key, &n), 0);
+    assert_int_equal(s->ops->list(s, "mooncake/", tei_deadline_ns(PATIENCE_MS), count_key, &n), 0);
     tei_store_close(s);
     return n;
 }
@@ -249,7 +250,7 @@ int main(void)
         return 77;
     }
     tei_raise_nofile();
-    conf.metadata_timeout_ms = 20000;
+    conf.metadata_timeout_ms = PATIENCE_MS;
     conf.metadata_ttl_s = TTL_S;
     if (!test_etcd_start(&etcd, test_free_port(), "http", NULL))
         return 1;

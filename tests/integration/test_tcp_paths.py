@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: parallel timeout=240
+# te-test: parallel timeout=1800
 """An engine with several addresses: all links carry bytes, and one that goes down is not noticed."""
-import json
-import time
 import unittest
 
 import te_hosts
@@ -34,9 +32,7 @@ def set_link(name, state):
 
 def carried(name):
     """Bytes that an interface of the first host has sent and received."""
-    out = te_hosts.ip("-n", HOSTS.names[0], "-s", "-j", "link", "show", name).stdout
-    stats = json.loads(out)[0]["stats64"]
-    return stats["tx"]["bytes"] + stats["rx"]["bytes"]
+    return te_hosts.carried(HOSTS.names[0], name)
 
 
 class Paths(unittest.TestCase):
@@ -72,23 +68,31 @@ class Paths(unittest.TestCase):
         for peer in peers:
             self.assertEqual(peer.quit(), 0, peer)
 
-    def moves(self, peer, opcode, segment, index, remote, seconds, event=None):
-        """Transfers for so long, with something that happens to them on the way; all must be well."""
-        begin = time.monotonic()
-        slowest = 0
-        done = 0
-        while time.monotonic() - begin < seconds:
-            start = time.monotonic()
-            peer.send_move(opcode, segment, index, 0, remote, SIZE, COUNT)
-            if event and start - begin > seconds / 4:
-                time.sleep(0.005)
-                event()
-                event = None
-            state, error, moved, text = peer.moved(100)
-            self.assertEqual((state, error, moved), (te.COMPLETED, 0, SIZE * COUNT), text)
-            slowest = max(slowest, time.monotonic() - start)
-            done += 1
-        return slowest, done
+    def well(self, moved):
+        self.assertEqual(moved[:3], (te.COMPLETED, 0, SIZE * COUNT), moved[3])
+
+    def cut_midway(self, target, peer, link, *move):
+        """A transfer in the middle of which a link that carries a part of it goes down; it ends well."""
+        te.until(lambda: self.cut_once(target, peer, link, *move), f"a transfer to cut on {link}")
+
+    def cut_once(self, target, peer, link, *move):
+        """Whether the transfer was cut: it may take the other link only, or be too far when both ends are stopped."""
+        before, total = carried(link), carried("te0") + carried("te1")
+
+        def begun():
+            return carried(link) - before > SIZE // 4
+
+        peer.send_move(*move, SIZE, COUNT)
+        te.until(lambda: begun() or peer.has_replied(), f"bytes on {link}, or the end of a transfer")
+        for proc in (peer, target):
+            proc.freeze()
+        midway = begun() and carried("te0") + carried("te1") - total < SIZE * COUNT // 2
+        if midway:
+            set_link(link, "down")
+        for proc in (peer, target):
+            proc.thaw()
+        self.well(peer.moved())
+        return midway
 
     def test_both_links_carry(self):
         target, peer, segment, index, remote = self.engines(f"{HOST_A},{SECOND_A}")
@@ -97,7 +101,7 @@ class Paths(unittest.TestCase):
             peer.round_trip(segment, index, COUNT * SIZE, remote, seed)
         total = 16 * COUNT * SIZE
         shares = [(carried(n) - b) / total for n, b in zip(("te0", "te1"), before)]
-        self.assertGreater(min(shares), 0.1, shares)
+        self.assertGreater(min(shares), 0.02, shares)  # far more than what keeps a connection
         self.assertGreater(sum(shares), 1.0, shares)
         self.end(peer, target)
 
@@ -110,10 +114,9 @@ class Paths(unittest.TestCase):
                     peer.round_trip(segment, index, size, remote, 1)
                     peer.ask("fill", index, 0, size, 7)
                     target.ask("fill", 0, 0, size, 8)
-                    slowest, done = self.moves(peer, opcode, segment, index, remote, 3,
-                                               lambda link=name: set_link(link, "down"))
-                    print(f"{name} {opcode}: {done} transfers, the slowest {slowest:.1f} s")
-                    self.assertLess(slowest, 12 * te.SLOW)
+                    self.cut_midway(target, peer, name, opcode, segment, index, 0, remote)
+                    for _ in range(10):  # while it is down
+                        self.well(peer.move(opcode, segment, index, 0, remote, SIZE, COUNT))
                     if opcode == "write":
                         target.ask("check", 0, 0, size, 7)
                     else:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: parallel
+# te-test: parallel timeout=1200
 """te_info: exit statuses, JSON, where values come from, devices of a made-up /sys."""
 import json
 import os
@@ -11,13 +11,13 @@ import unittest
 
 import te_proc as te
 
-TOOL = os.path.join(os.environ["TE_TEST_BIN"], "te_info")
+TOOL = os.path.join(te.BIN, "te_info")
 
 
 def run(*args, **variables):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("MC_", "TE_"))}
     env.update(variables)
-    return subprocess.run([TOOL, *args], env=env, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([TOOL, *args], env=env, capture_output=True, text=True, timeout=te.HANG_S, check=False)
 
 
 def write(root, path, text):
@@ -50,7 +50,7 @@ class TeInfoTest(unittest.TestCase):
             self.assertIn("engines: 0, segments: 0", elsewhere.stdout)
         for url in ("", "P2PHANDSHAKE", "p2phandshake"):
             self.assertEqual(run(f"--metadata_server={url}").returncode, 2)
-        for url in (metad.url, "etcd://joe:secret@127.0.0.1:1", "gopher://joe:secret@h", "etcd://"):
+        for url in (metad.url, f"etcd://joe:secret@127.0.0.1:{te.dead_port()}", "gopher://joe:secret@h", "etcd://"):
             out = run(f"--metadata_server={url}", TE_METADATA_TIMEOUT_MS="500")
             self.assertEqual(out.returncode, 1)
             self.assertIn("cannot be asked: ", out.stdout)
@@ -108,6 +108,16 @@ class TeInfoTest(unittest.TestCase):
         out = run("--config", "--markdown", MC_SLICE_SIZE="4k").stdout
         self.assertIn("| `MC_SLICE_SIZE` | `65536` |", out)
         self.assertEqual(run("--markdown", "--links").returncode, 2)
+
+    def test_man(self):
+        out = run("--config", "--man", MC_SLICE_SIZE="4k").stdout
+        self.assertIn(".TH TRANSFER_ENGINE 5 ", out)
+        self.assertRegex(out, r"\n\.B MC_SLICE_SIZE\n.*\n\.br\nDefault: 65536; must be 1 to 1073741824 bytes\.\n")
+        self.assertIn("Use TCP, whatever", out)
+        told = {r["name"] for r in json.loads(run("--config", "--json").stdout)["config"]}
+        self.assertEqual(set(re.findall(r"(?m)^\.TP\n\.B (\w+)$", out)), told)
+        self.assertEqual(run("--man", "--markdown").returncode, 2)
+        self.assertEqual(run("--man", "--json").returncode, 2)
 
     def make_nic(self, root, name, numa, state, uverbs):
         write(root, f"class/infiniband/{name}/device/numa_node", f"{numa}\n")

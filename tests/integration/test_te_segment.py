@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: parallel timeout=180
+# te-test: parallel timeout=1800
 """te_segment on each metadata server there is: segments before, with and after their engine."""
 import http.server
 import json
@@ -295,12 +295,14 @@ class Usage(unittest.TestCase):
         self.check("list", "--metadata_server=gopher://x", says="gopher", rc=1)
 
     def test_server_that_is_away(self):
-        server = f"--metadata_server=http://127.0.0.1:{te.free_port()}/metadata"
+        te.need("http")
+        server = f"--metadata_server=http://127.0.0.1:{te.dead_port()}/metadata"
         for args in (("list",), ("show", "x"), ("register", "x"), ("unregister", "x"),
                      ("register", "x", "--force"), ("unregister", "x", "--force")):
             self.check(*args, server, says="is the metadata server up", rc=1)
 
     def test_server_that_cannot_list(self):
+        te.need("http")
         store = NoLists()
         self.addCleanup(store.close)
         self.check("list", f"--metadata_server={store.url}", says="gives no list of keys (status 400", rc=1)

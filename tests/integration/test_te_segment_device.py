@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: parallel optional timeout=120
+# te-test: parallel optional timeout=1200
 """te_segment with real block devices, the loop devices of this host, and file systems on them.
 
 nvme(1) is a stand-in here: what it connects shows the loop devices. Wants root.

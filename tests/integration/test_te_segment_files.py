@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: parallel timeout=180
+# te-test: parallel timeout=1800
 """te_segment with segments of files on each metadata server: register, mount, unmount, list, show."""
 import json
 import os
@@ -272,7 +272,7 @@ class Register(files.FilesCase):
         self.refused("kv", f"--file={other}", "--create=8000P", says="bad value", rc=2)
         self.refused("kv", f"--file={other}", "--create=8000000T", says="cannot be allocated")
         self.bad("register", "kv", f"--file={other}", "--create=1M", says="is the metadata server up",
-                 url=f"http://127.0.0.1:{te.free_port()}/metadata")
+                 url=f"http://127.0.0.1:{te.dead_port()}/metadata")
         self.assertFalse(os.path.exists(other))
 
     def targets(self, *urls, count=1):
@@ -370,7 +370,7 @@ class Engine(files.FilesCase):
         a, b, c = (self.path(name, 4 * MIB) for name in "abc")
         self.good("register", "kv", f"--file={a},{b}", "--server_name=node01")
         self.good("mount", "kv", f"--path={c},{b}", "--server_name=node02")
-        proc = te.bench("nvmeof/kv", "--verify", "--operation=write", "--block_size=64K", "--duration=1",
+        proc = te.bench("nvmeof/kv", "--verify", "--operation=write", "--block_size=64K",
                         metadata=self.store.url, name="node02")
         self.assertEqual(proc.rc, 0, proc)
         self.assertFalse(self.holds_data(a))

@@ -6,6 +6,7 @@
  */
 #include "child_engine.h"
 #include "pair.h"
+#include "patience.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -173,7 +174,7 @@ static void submit_is_all_or_nothing(void **state)
     r[2].target_offset = (uintptr_t)p->bm + 128;
     assert_int_equal(te_submit(p->a, b, r, 3, NULL), 0);
     assert_int_equal(te_submit(p->a, b, r, 1, NULL), TE_ERR_TOO_MANY);
-    assert_int_equal(te_wait(p->a, b, 10000), 0);
+    assert_int_equal(te_wait(p->a, b, PATIENCE_MS), 0);
     assert_int_equal(te_batch_status(p->a, b, &st), 0);
     assert_int_equal(st.state, TE_COMPLETED);
     assert_int_equal(st.bytes, 192);
@@ -215,14 +216,11 @@ static void unpolled_batch_can_be_freed(void **state)
     struct pair *p = *state;
     te_request r = from_the_start(p, TE_READ, 100000);
     te_batch b;
-    int rc = TE_ERR_BUSY;
+    int rc;
 
     assert_int_equal(te_batch_alloc(p->a, 1, &b), 0);
     assert_int_equal(te_submit(p->a, b, &r, 1, NULL), 0);
-    for (int i = 0; i < 5000 && rc == TE_ERR_BUSY; i++) {
-        rc = te_batch_free(p->a, b);
-        usleep(1000);
-    }
+    WAIT_FOR((rc = te_batch_free(p->a, b)) != TE_ERR_BUSY);
     assert_int_equal(rc, 0);
 }
 
@@ -303,7 +301,7 @@ static void finish_wakes_event_fd(void **state)
     assert_int_equal(poll(&pfd, 1, 0), 0);
     assert_int_equal(te_batch_alloc(p->a, 1, &b), 0);
     assert_int_equal(te_submit(p->a, b, &r, 1, NULL), 0);
-    assert_int_equal(poll(&pfd, 1, 10000), 1);
+    assert_int_equal(poll(&pfd, 1, PATIENCE_MS), 1);
     assert_int_equal(te_done(p->a, got, 2), 1);
     assert_true(got[0] == b);
     assert_int_equal(te_done(p->a, got, 2), 0);
@@ -311,7 +309,7 @@ static void finish_wakes_event_fd(void **state)
     assert_int_equal(te_batch_free(p->a, b), 0);
     assert_int_equal(te_batch_alloc(p->a, 1, &b), 0);
     assert_int_equal(te_submit(p->a, b, &r, 1, NULL), 0);
-    assert_int_equal(poll(&pfd, 1, 10000), 1);
+    assert_int_equal(poll(&pfd, 1, PATIENCE_MS), 1);
     assert_int_equal(te_batch_free(p->a, b), 0);
     assert_int_equal(poll(&pfd, 1, 0), 0); /* freed: nothing is left to take */
 }
@@ -337,19 +335,13 @@ static void notifications(void **state)
     fill(p->am, 3 << 20, 42);
     assert_int_equal(te_batch_alloc(p->a, 1, &b), 0);
     assert_int_equal(te_submit(p->a, b, &r, 1, &o), 0);
-    for (int i = 0; i < 10000 && count != 0; i++) {
-        assert_int_equal(te_notify_recv(p->b, &n, &count), 0);
-        if (count)
-            break;
-        count = 1;
-        usleep(1000);
-    }
+    WAIT_FOR(te_notify_recv(p->b, &n, &count) || count);
     /* Told after the data was applied. */
     assert_non_null(n);
     assert_string_equal(n[0].msg, "\"done\" \\ 1");
     assert_int_equal(first_difference(p->bm, 3 << 20, 42), 3 << 20);
     te_notify_free(n, count);
-    assert_int_equal(te_wait(p->a, b, 1000), 0);
+    assert_int_equal(te_wait(p->a, b, PATIENCE_MS), 0);
     assert_int_equal(te_batch_free(p->a, b), 0);
     assert_int_equal(te_notify_recv(p->b, &n, &count), 0);
     assert_int_equal(count, 0);
@@ -362,7 +354,7 @@ static void cancel_and_deadline_of_a_frozen_target(void **state)
     struct child_engine c;
     te_engine *e = NULL;
     te_options o;
-    te_submit_opts deadline = {.size = sizeof(deadline), .deadline_ms = 200};
+    te_submit_opts deadline = {.size = sizeof(deadline), .deadline_ms = 2000};
     te_request r = {.opcode = TE_READ, .length = 1 << 20};
     struct te_status st;
     te_batch b;
@@ -386,14 +378,14 @@ static void cancel_and_deadline_of_a_frozen_target(void **state)
     assert_int_equal(te_close(e, r.target), TE_ERR_BUSY);
     assert_int_equal(te_transport_uninstall(e, "tcp"), TE_ERR_BUSY);
     assert_int_equal(te_batch_free(e, b), TE_ERR_BUSY);
-    assert_int_equal(te_wait(e, b, 5000), 0);
+    assert_int_equal(te_wait(e, b, PATIENCE_MS), 0);
     assert_int_equal(te_status(e, b, 0, &st), 0);
     assert_int_equal(st.state, TE_TIMEOUT);
     assert_int_equal(te_status_msg(e, b, 0, why, sizeof(why)), 0);
     assert_non_null(strstr(why, "deadline"));
     assert_int_equal(te_submit(e, b, &r, 1, NULL), 0);
     assert_int_equal(te_cancel(e, b), 0);
-    assert_int_equal(te_wait(e, b, 5000), 0);
+    assert_int_equal(te_wait(e, b, PATIENCE_MS), 0);
     assert_int_equal(te_status(e, b, 1, &st), 0);
     assert_int_equal(st.state, TE_CANCELED);
     assert_int_equal(te_batch_free(e, b), 0);
@@ -406,7 +398,7 @@ static void cancel_and_deadline_of_a_frozen_target(void **state)
 /* Two requests for a range that only a fetch could find, which the frozen target never answers. */
 static void parked_requests_keep_deadline_and_cancel(void **state)
 {
-    te_submit_opts deadline = {.size = sizeof(deadline), .deadline_ms = 200};
+    te_submit_opts deadline = {.size = sizeof(deadline), .deadline_ms = 2000};
     te_request r = {.opcode = TE_READ, .length = 64};
     struct child_engine c;
     struct te_status st;
@@ -428,13 +420,13 @@ static void parked_requests_keep_deadline_and_cancel(void **state)
         assert_int_equal(te_submit(e, b, &r, 1, &deadline), 0);
         assert_int_equal(te_status(e, b, i, &st), 0);
         assert_int_equal(st.state, TE_PENDING);
-        assert_int_equal(te_wait(e, b, 2000), 0);
+        assert_int_equal(te_wait(e, b, PATIENCE_MS), 0);
         assert_int_equal(te_status(e, b, i, &st), 0);
         assert_int_equal(st.state, TE_TIMEOUT);
     }
     assert_int_equal(te_submit(e, b, &r, 1, NULL), 0);
     assert_int_equal(te_cancel(e, b), 0);
-    assert_int_equal(te_wait(e, b, 1000), 0);
+    assert_int_equal(te_wait(e, b, PATIENCE_MS), 0);
     assert_int_equal(te_status(e, b, 2, &st), 0);
     assert_int_equal(st.state, TE_CANCELED);
     kill(c.pid, SIGCONT);
@@ -500,7 +492,7 @@ static void big_batch(void **state)
                             .length = 1000};
     assert_int_equal(te_batch_alloc(p->a, N, &b), 0);
     assert_int_equal(te_submit(p->a, b, r, N, NULL), 0);
-    assert_int_equal(te_wait(p->a, b, 30000), 0);
+    assert_int_equal(te_wait(p->a, b, PATIENCE_MS), 0);
     assert_int_equal(te_batch_status(p->a, b, &st), 0);
     assert_int_equal(st.state, TE_COMPLETED);
     assert_int_equal(st.bytes, (size_t)N * 1000);
@@ -538,7 +530,7 @@ static void explain_agrees_with_submit(void **state)
         assert_int_equal(rc == 0, i == 5);
         assert_true(text[0] != '\0');
     }
-    assert_int_equal(te_wait(p->a, b, 1000), 0);
+    assert_int_equal(te_wait(p->a, b, PATIENCE_MS), 0);
     assert_int_equal(te_batch_free(p->a, b), 0);
 }
 
@@ -685,7 +677,7 @@ static void uninstall_and_install(void **state)
     assert_int_equal(te_transport_install(p->a, "tcp", NULL), 0);
     assert_int_equal(te_transport_install(p->a, "tcp", NULL), 0);
     assert_int_equal(te_submit(p->a, b, &r, 1, NULL), 0);
-    assert_int_equal(te_wait(p->a, b, 10000), 0);
+    assert_int_equal(te_wait(p->a, b, PATIENCE_MS), 0);
     assert_int_equal(te_batch_free(p->a, b), 0);
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: timeout=120
+# te-test: timeout=1200
 """Two engines in two processes: segments, rights, regions that come and go, notifications, probes."""
 import unittest
 

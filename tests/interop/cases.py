@@ -82,7 +82,7 @@ class Pair:
 
     def settled(self, peer, **words):
         """A check that may be early: version 1 of the framing does not acknowledge a WRITE."""
-        te_stores.until(lambda: peer.ask("check", **words)["rc"] == 0, 20, lambda: f"{words}: {peer.last}")
+        te.until(lambda: peer.ask("check", **words)["rc"] == 0, lambda: f"{words}: {peer.last}")
 
     def fill(self, peer, addr, size, seed):
         """Random bytes and a margin around them, of which all is known."""
@@ -197,7 +197,7 @@ def crowd(initiator):
             for peer, local, there in places:
                 peer.send(op, target=target.segment, local=local, remote=there, length=part)
             for peer in peers:
-                got = peer.reply(60)
+                got = peer.reply()
                 expect(got["rc"] == 0, f"{op}: {got}")
             for i, (peer, local, there) in enumerate(places):
                 target.do("check", addr=there, size=part, seed=10 + i)
@@ -228,7 +228,7 @@ def both_ways(initiator):
                     {"local": own + shift, "remote": there}
                 peer.send(op, target=other.segment, length=part, **ends)
             for peer, *_ in moves:
-                got = peer.reply(60)
+                got = peer.reply()
                 expect(got["rc"] == 0, f"{op}: {got}\n{peer}")
             for peer, _, own, _ in moves:
                 peer.do("check", addr=own + shift, size=part, seed=2 * i + (peer is pair.b))
@@ -251,7 +251,7 @@ def store(initiator, server, cluster=None):
         there = [key for key in keys if service.get(key) is not None]
         expect(there == keys, f"{there} of {keys}")
         pair.do("write", notify=["note", "from here"])
-        te_stores.until(lambda: pair.b.ask("notifies")["list"] == [["note", "from here"]], 10, "the note")
+        te.until(lambda: pair.b.ask("notifies")["list"] == [["note", "from here"]], "the note")
         pair.a.do("probe", target=pair.b.segment)
         expect(pair.a.do("first_buffer", target=pair.b.segment)["addr"] == pair.remote, "the first buffer")
         expect((pair.a.leave(), pair.b.leave()) == (0, 0), "an exit status")
@@ -281,7 +281,7 @@ def etcd_cluster(initiator):
         with Pair(initiator, cluster.url, size=8 * MB) as pair:
             pair.exchange((999,), batches=False)
             cluster.members[0].kill()
-            te_stores.until(lambda: commits(cluster.living()), 20, "a leader")
+            te.until(lambda: commits(cluster.living()), "a leader")
             pair.remote = pair.b.register(8 * MB)
             pair.exchange((999,), batches=False)
             (first, _), _ = sides(initiator)
@@ -331,7 +331,7 @@ def legacy_ports(initiator):
 def redis():
     with te_stores.Redis() as service, Theirs(start=False) as peer:
         peer.send("init", name="a", metadata=service.url)
-        expect(peer.wait(20) == -signal.SIGABRT, f"it did not abort: {peer}")
+        expect(peer.wait() == -signal.SIGABRT, f"it did not abort: {peer}")
         peer.wait_error("Unable to find metadata storage plugin redis")
 
 
@@ -347,7 +347,7 @@ def notify(initiator):
         for text in texts:
             pair.do("write", notify=text)
         got = []
-        te_stores.until(lambda: got.extend(pair.b.ask("notifies")["list"]) or len(got) >= len(texts), 20,
+        te.until(lambda: got.extend(pair.b.ask("notifies")["list"]) or len(got) >= len(texts),
                         lambda: got)
         expect(got == texts, f"{got}")
         expect(pair.b.ask("notifies")["list"] == [], "told twice")
@@ -365,7 +365,7 @@ def probe(initiator):
     with Pair(initiator) as pair:
         pair.a.do("probe", target=pair.b.segment)
         pair.b.kill()
-        for target in (pair.b.segment, f"127.0.0.1:{te.free_port()}"):
+        for target in (pair.b.segment, f"127.0.0.1:{te.dead_port()}"):
             expect(pair.a.ask("probe", target=target)["rc"] != 0, f"{target} lives")
 
 
@@ -458,7 +458,7 @@ def restart_ours_refresh():
     env = {"MC_TE_METADATA_REFRESH_INTERVAL_SECONDS": "1"}
     with te_stores.Etcd() as service, Pair("theirs", service.url, env_a=env) as pair:
         restart(pair)
-        te_stores.until(lambda: pair.ask("read")["rc"] == 0, 20, "a READ")
+        te.until(lambda: pair.ask("read")["rc"] == 0, "a READ")
         pair.exchange((999,), batches=False)
 
 
@@ -541,7 +541,7 @@ def killed_target(initiator):
         pair.a.send("read", target=pair.b.segment, local=pair.local, remote=pair.remote, length=64 * MB)
         time.sleep(0.1)
         pair.b.kill()
-        got = pair.a.reply(60)
+        got = pair.a.reply()
         expect(got["rc"] != 0, f"{got}")
         remote = other.register(1000, seed=7)
         pair.a.do("read", target=other.segment, local=pair.local, remote=remote, length=1000)
@@ -629,7 +629,7 @@ def bad_range(initiator, version):
                 silent += op == "write" and got["rc"] == 0
                 expect(got["rc"] != 0 or (op, version) == ("write", "1"), f"{op} at {at}: {got}")
                 expect(initiator == "theirs" or (got["rc"], got["state"]) == (-407, 2), f"{got}")
-        te_stores.until(lambda: pair.ask("read")["rc"] == 0, 10, "a READ that goes well again")
+        te.until(lambda: pair.ask("read")["rc"] == 0, "a READ that goes well again")
         pair.b.do("check", addr=pair.remote, size=pair.size, seed=3)
     expect((silent > 0) == (version == "1"), f"{silent} WRITEs were called done")
 
@@ -648,7 +648,7 @@ case("bad-range-theirs-v1", ERRORS, "theirs → ours", "the same in version 1: n
 def stopped_target():
     with Pair("ours", env_a={"TE_TRANSFER_TIMEOUT_MS": "1500"}, size=8 * MB) as pair:
         pair.exchange((100,), batches=False)
-        te_stores.freeze(pair.b)
+        pair.b.freeze()
         got = pair.fails("read", length=8 * MB)
         expect(got["rc"] == -400, f"{got}")
         os.kill(pair.b.pid, signal.SIGCONT)
@@ -661,14 +661,14 @@ def stopped_target():
 def stopped_target_theirs():
     with Pair("theirs", size=8 * MB) as pair:
         pair.exchange((100,), batches=False)
-        te_stores.freeze(pair.b)
+        pair.b.freeze()
         pair.fails("read", length=4 * MB)
         pair.a.do("fill", addr=pair.local, size=4 * MB, seed=8)
         os.kill(pair.b.pid, signal.SIGCONT)
-        te_stores.until(lambda: pair.a.ask("check", addr=pair.local, size=4 * MB, seed=8)["rc"] != 0, 20,
+        te.until(lambda: pair.a.ask("check", addr=pair.local, size=4 * MB, seed=8)["rc"] != 0,
                         "a late write")
         pair.b.do("fill", addr=pair.remote + 5 * MB, size=MB, seed=9)
-        te_stores.until(lambda: pair.ask("read", at=5 * MB, local=5 * MB, length=MB)["rc"] == 0, 20, "a READ")
+        te.until(lambda: pair.ask("read", at=5 * MB, local=5 * MB, length=MB)["rc"] == 0, "a READ")
         pair.a.do("check", addr=pair.local + 5 * MB, size=MB, seed=9)
 
 
@@ -748,7 +748,7 @@ def bench_of_theirs(server):
     for operation in ("read", "write"):
         with their_bench("--mode=initiator", f"--metadata_server={url}", f"--local_server_name={first}",
                          f"--segment_id={target.segment}", f"--operation={operation}") as bench:
-            expect(bench.wait(60) == 0, f"{bench}")
+            expect(bench.wait() == 0, f"{bench}")
             done = re.search(r"batch count (\d+)", bench.error_output())
             expect(done and int(done.group(1)) > 0, f"{bench}")
     expect(target.stop() == 0, f"{target}")

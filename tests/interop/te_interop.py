@@ -47,10 +47,10 @@ class Words:
         self.segment, self.port = got.get("segment"), got.get("port")
         return got
 
-    def ask(self, op, timeout=90, **words):
+    def ask(self, op, **words):
         """The answer, whatever it says."""
         self.send(op, **words)
-        self.last = self.reply(timeout)
+        self.last = self.reply()
         return self.last
 
     def do(self, op, **words):
@@ -67,11 +67,12 @@ class Words:
 class Peer(Words, te.Proc):
     """One engine on this host."""
     env = ENV
+    defaults = {}  # the limits of both engines as they are
 
     def __init__(self, name="127.0.0.1", metadata=te.P2P, protocol="tcp", device="", env=None, start=True):
         super().__init__([str(c) for c in self.make_command()], env={**self.env, **(env or {})}, stdin=True)
         self.answered = 0
-        self.reply(60)
+        self.reply()
         if start:
             self.last = self.start(name, metadata, protocol, device)
             if self.last["rc"] != 0:
@@ -80,8 +81,8 @@ class Peer(Words, te.Proc):
     def make_command(self):
         raise NotImplementedError
 
-    def reply(self, timeout):
-        line = self.wait_line(r"^\{.*", timeout, self.answered).group(0)
+    def reply(self):
+        line = self.wait_line(r"^\{.*", self.answered).group(0)
         self.answered = self.lines.index(line, self.answered) + 1
         return json.loads(line)
 
@@ -92,7 +93,7 @@ class Peer(Words, te.Proc):
     def leave(self):
         """Ends as a program ends that closes its engine: the exit status."""
         self.send("exit")
-        return self.wait(30)
+        return self.wait()
 
 
 class Ours(Peer):

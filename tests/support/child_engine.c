@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "child_engine.h"
+#include "patience.h"
 
 #include <assert.h>
 #include <signal.h>
@@ -13,6 +14,8 @@
 
 void loopback_options(te_options *o)
 {
+    setenv("TE_HOST_TIMEOUT_MS", "60000",
+           0); /* the default is too short for a machine that stalls */
     te_options_init(o);
     o->metadata = "P2PHANDSHAKE";
     o->local_server_name = "127.0.0.1";
@@ -123,7 +126,7 @@ void child_stop(struct child_engine *c)
 
     close(c->done_fd);
     kill(c->pid, SIGCONT);
-    for (int i = 0; i < 500; i++) {
+    for (int i = 0; i < PATIENCE_MS / 10; i++) {
         if (waitpid(c->pid, &status, WNOHANG) == c->pid)
             goto gone;
         usleep(10000);

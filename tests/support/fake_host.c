@@ -161,6 +161,9 @@ void fake_host_init(struct fake_host *h)
     tei_jobs_init(&h->waits, 4);
     if (tei_conf_load(NULL, &h->conf))
         DIE("the defaults do not load");
+    h->conf.host_timeout_ms =
+        PATIENCE_MS; /* the defaults are too short for a machine that stalls */
+    h->conf.handshake_connect_timeout_s = PATIENCE_MS / 1000;
     snprintf(h->name, sizeof h->name, "fake.%d.%u", (int)getpid(), atomic_fetch_add(&n_hosts, 1));
     h->incarnation = tei_random_u64() | 1;
     h->base = (struct tei_host){.conf = &h->conf,
@@ -543,7 +546,7 @@ int fake_transfer(struct tei_transport *t, struct tei_attach *a, int opcode, voi
     fake_work(&list, t, a, task, opcode, local, remote, length);
     t->ops.post(t, &list);
     /* What does not end keeps its task: it may still be told. */
-    if (fake_wait(host_of(t->host), NULL, task, 1, 20000)) {
+    if (fake_wait(host_of(t->host), NULL, task, 1, PATIENCE_MS)) {
         rc = task->error;
         free(task);
     }

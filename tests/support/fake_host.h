@@ -15,6 +15,7 @@
 #include "base/loop.h"
 #include "meta/meta.h"
 #include "transport/transport.h"
+#include "patience.h"
 
 #include <pthread.h>
 

@@ -2,6 +2,7 @@
 #include "file_rig.h"
 
 #include "base/os.h"
+#include "patience.h"
 #include "proc.h"
 
 #include <assert.h>
@@ -74,7 +75,7 @@ static bool is_left(const struct file_rig *r)
 /* The kernel may take a moment for what it does by itself, also before the rig was made. */
 static void check_left(const struct file_rig *r)
 {
-    int64_t until = tei_deadline_ns(5000);
+    int64_t until = tei_deadline_ns(PATIENCE_MS);
 
     while (is_left(r) && tei_now_ns() < until)
         usleep(1000);
@@ -163,7 +164,7 @@ struct fake_task file_rig_move(struct file_rig *r, struct tei_attach *a, int opc
     tei_list_init(&list);
     fake_work(&list, r->t, a, task, opcode, local, (void *)(uintptr_t)at, length);
     r->t->ops.post(r->t, &list);
-    if (!fake_wait(&r->host, NULL, task, 1, 20000)) {
+    if (!fake_wait(&r->host, NULL, task, 1, PATIENCE_MS)) {
         fprintf(stderr, "file rig: a request has not ended within 20 s\n");
         abort();
     }

@@ -2,6 +2,7 @@
 #include "gpu_rig.h"
 
 #include "child_engine.h"
+#include "patience.h"
 #include "fabric/softgpu/softgpu.h"
 
 #include <setjmp.h>
@@ -166,7 +167,7 @@ struct te_status move(te_engine *e, int opcode, void *local, te_segment seg, uin
     assert_int_equal(te_batch_alloc(e, 1, &b), 0);
     if (te_submit(e, b, &r, 1, NULL))
         fail_msg("%s", te_errmsg());
-    assert_int_equal(te_wait(e, b, 30000), 0);
+    assert_int_equal(te_wait(e, b, PATIENCE_MS), 0);
     assert_int_equal(te_status(e, b, 0, &st), 0);
     if (st.state != TE_COMPLETED) {
         char msg[512] = "";

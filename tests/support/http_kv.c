@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "http_kv.h"
+#include "patience.h"
 
 #include "base/os.h"
 #include "base/sock.h"
@@ -238,7 +239,7 @@ static bool serve_one(struct http_kv *s, int fd, const struct request *r)
     if (s->hang) {
         struct pollfd p = {.fd = fd};
 
-        poll(&p, 1, 10000); /* until the other side is gone, or http_kv_stop */
+        poll(&p, 1, PATIENCE_MS); /* until the other side is gone, or http_kv_stop */
     }
     go_on = !s->hang && !s->hang_up && send_answer(s, fd, &a) && !s->hang_up_after;
     free(a.body);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "native.h"
+#include "patience.h"
 
 #include "base/crc32c.h"
 
@@ -48,7 +49,7 @@ uint64_t native_id(struct tei_transport *t)
 int native_dial(uint16_t port)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port)};
-    struct timeval limit = {.tv_sec = 10};
+    struct timeval limit = {.tv_sec = PATIENCE_MS / 1000};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
 
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

@@ -14,7 +14,7 @@
 void stage_open(struct stage *s, void (*configure)(struct tei_conf *))
 {
     struct sockaddr_in a = {.sin_family = AF_INET};
-    struct timeval limit = {.tv_sec = 10};
+    struct timeval limit = {.tv_sec = PATIENCE_MS / 1000};
     socklen_t n = sizeof a;
     json_t *root;
     char id[17];
@@ -75,7 +75,7 @@ void stage_request(struct stage *s, unsigned task, int opcode, size_t at, size_t
 
 int stage_outcome(struct stage *s, unsigned task)
 {
-    assert_true(fake_wait(&s->host, NULL, &s->tasks[task], 1, 20000));
+    assert_true(fake_wait(&s->host, NULL, &s->tasks[task], 1, PATIENCE_MS));
     return s->tasks[task].error;
 }
 
@@ -84,9 +84,17 @@ bool stage_is_done(struct stage *s, unsigned task)
     return fake_wait(&s->host, NULL, &s->tasks[task], 1, 0);
 }
 
+uint64_t stage_connections(const struct stage *s)
+{
+    struct te_stats stats = {.size = sizeof stats};
+
+    s->t->ops.stats(s->t, &stats);
+    return stats.connections;
+}
+
 struct native stage_take(struct stage *s)
 {
-    struct timeval limit = {.tv_sec = 10};
+    struct timeval limit = {.tv_sec = PATIENCE_MS / 1000};
     struct native c = {accept(s->listener, NULL, NULL), s->crc};
     uint8_t bytes[TCP_HELLO_LEN];
 

@@ -40,6 +40,7 @@ void stage_post(struct stage *s);
 void stage_request(struct stage *s, unsigned task, int opcode, size_t at, size_t n);
 int stage_outcome(struct stage *s, unsigned task);
 bool stage_is_done(struct stage *s, unsigned task);
+uint64_t stage_connections(const struct stage *s); /* of the client, as it counts them */
 /* A connection of the client's, and its greeting. */
 struct native stage_take(struct stage *s);
 void stage_answer(const struct native *c, unsigned type, uint64_t id, enum tcp_verdict verdict,

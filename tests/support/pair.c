@@ -2,6 +2,7 @@
 #include "pair.h"
 
 #include "child_engine.h"
+#include "patience.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -71,7 +72,7 @@ struct te_status transfer(te_engine *e, int opcode, void *local, te_segment seg,
 
     assert(te_batch_alloc(e, 1, &b) == 0);
     assert(te_submit(e, b, &r, 1, NULL) == 0);
-    assert(te_wait(e, b, 60000) == 0);
+    assert(te_wait(e, b, PATIENCE_MS) == 0);
     assert(te_status(e, b, 0, &st) == 0);
     assert(te_batch_free(e, b) == 0);
     return st;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "patience.h"
 #include "quiet.h"
 
 #include "child_engine.h"
@@ -58,14 +59,14 @@ static te_engine *bring_to_end(te_engine *e, te_batch b, const struct child_engi
     case QUIET_CANCEL:
         sleep_ms(20);
         assert(te_cancel(e, b) == 0);
-        assert(te_wait(e, b, 10000) == 0);
+        assert(te_wait(e, b, PATIENCE_MS) == 0);
         return e;
     case QUIET_DEADLINE:
-        assert(te_wait(e, b, 10000) == 0);
+        assert(te_wait(e, b, PATIENCE_MS) == 0);
         return e;
     case QUIET_PEER_DEATH:
         kill(c->pid, SIGKILL);
-        assert(te_wait(e, b, 10000) == 0);
+        assert(te_wait(e, b, PATIENCE_MS) == 0);
         return e;
     case QUIET_DESTROY:
         sleep_ms(20);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "patience.h"
 #include "rdma_pair.h"
 
 #include "child_engine.h"
@@ -129,7 +130,7 @@ struct te_status rdma_pair_try(struct rdma_pair *p, int opcode, size_t n, char *
     msg[0] = '\0';
     assert(te_batch_alloc(p->a, 1, &b) == 0);
     assert(te_submit(p->a, b, &r, 1, NULL) == 0);
-    assert(te_wait(p->a, b, 60000) == 0);
+    assert(te_wait(p->a, b, PATIENCE_MS) == 0);
     assert(te_status(p->a, b, 0, &st) == 0);
     (void)te_status_msg(p->a, b, 0, msg, size);
     assert(te_batch_free(p->a, b) == 0);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "patience.h"
 #include "server.h"
 
 #include "proc.h"
@@ -20,7 +21,7 @@
 #include <unistd.h>
 
 #define TAIL_BYTES  4096
-#define TERM_MS     5000
+#define TERM_MS     PATIENCE_MS
 #define CONNECT_MS  1000
 #define BETWEEN_MS  20 /* two tries to connect */
 #define EXEC_FAILED 127
@@ -285,5 +286,5 @@ bool test_etcd_start(struct test_server *s, uint16_t port, const char *scheme,
     snprintf(cluster, sizeof cluster, "default=%s", peer);
     for (size_t i = 0; more && more[i] && n < TEST_SERVER_ARGS; i++)
         argv[n++] = more[i];
-    return test_server_start(s, argv, port, 20);
+    return test_server_start(s, argv, port, PATIENCE_MS / 1000);
 }

@@ -142,7 +142,7 @@ void conformance_random_volleys(const struct conformance *with)
         }
         p->a->ops.post(p->a, &list);
         assert_true(tei_list_empty(&list));
-        assert_true(fake_wait(&p->ha, round % 2 ? p->a : NULL, tasks, n, 60000));
+        assert_true(fake_wait(&p->ha, round % 2 ? p->a : NULL, tasks, n, PATIENCE_MS));
         for (size_t i = 0; i < n; i++)
             assert_int_equal(tasks[i].error, 0);
         pair_expect(p, INITIATOR, 0, model_a, PAIR_BYTES);
@@ -171,7 +171,7 @@ void conformance_two_peers(const struct conformance *with)
                   from->bm + at, i % 3 ? 1000 : 5 * PIECE / 2);
     }
     p->a->ops.post(p->a, &list);
-    assert_true(fake_wait(&p->ha, NULL, tasks, 64, 60000));
+    assert_true(fake_wait(&p->ha, NULL, tasks, 64, PATIENCE_MS));
     for (size_t i = 0; i < 64; i++) {
         size_t at = i * 5 * PIECE / 2;
 
@@ -246,7 +246,7 @@ void conformance_more_work_than_lanes(const struct conformance *with)
         fake_work(&list, p->a, p->attach, &tasks[i], TE_READ, p->am + i * 8000, p->bm + i * 8000,
                   1 + i % 8000);
     p->a->ops.post(p->a, &list);
-    assert_true(fake_wait(&p->ha, NULL, tasks, N, 60000));
+    assert_true(fake_wait(&p->ha, NULL, tasks, N, PATIENCE_MS));
     for (size_t i = 0; i < N; i++) {
         assert_int_equal(tasks[i].error, 0);
         assert_true(pair_same(p, i * 8000, p, i * 8000, 1 + i % 8000));
@@ -299,7 +299,7 @@ void conformance_close_in_flight(const struct conformance *with)
         take_off(p, tasks, NULL, TEI_NEVER);
         usleep((useconds_t)(round * 500));
         p->a->ops.close(p->a);
-        p->a->ops.stop(p->a);
+        (p->a->ops.stop)(p->a); /* cmocka 2 has a macro of the name */
         assert_int_equal(p->ha.n_done, FLIGHT);
         for (size_t i = 0; i < FLIGHT; i++)
             assert_true(tasks[i].error == 0 || tasks[i].error == TE_ERR_CANCELED);
@@ -339,8 +339,8 @@ void conformance_leaves_nothing(const struct conformance *with)
             threads = count_threads();
         }
     }
-    assert_int_equal(test_count_fds(), fds);
-    assert_int_equal(count_threads(), threads);
+    WAIT_FOR(test_count_fds() <= fds);
+    WAIT_FOR(test_count_threads() <= threads);
 }
 
 /* ---------------------------------------------------------------- peers that fail (REMOTE only) */
@@ -358,8 +358,8 @@ void conformance_peer_dies(const struct conformance *with)
         pair_end_child(p);
         start = tei_now_ns();
         p->child = -1;
-        assert_true(fake_wait(&p->ha, NULL, tasks, FLIGHT, 20000));
-        assert_true(tei_now_ns() - start < 10 * TEI_NS_PER_S);
+        assert_true(fake_wait(&p->ha, NULL, tasks, FLIGHT, PATIENCE_MS));
+        assert_true(tei_now_ns() - start < PROMPT_NS);
         for (size_t i = 0; i < FLIGHT; i++)
             assert_true(tasks[i].error == 0 || tei_err_class(tasks[i].error) == TEI_CLASS_PATH ||
                         (with->mute && tasks[i].error == TE_ERR_STALE));
@@ -410,13 +410,13 @@ void conformance_cancel_frozen(const struct conformance *with)
     usleep(50000);
     start = tei_now_ns();
     p->a->ops.cancel(p->a, &mine);
-    assert_true(tei_now_ns() - start < TEI_NS_PER_S / 10);
-    assert_true(fake_wait(&p->ha, NULL, tasks, FLIGHT, 5000));
+    assert_true(tei_now_ns() - start < PROMPT_NS);
+    assert_true(fake_wait(&p->ha, NULL, tasks, FLIGHT, PATIENCE_MS));
     assert_int_equal(p->ha.n_done, FLIGHT + 1);
     for (size_t i = 0; i < FLIGHT; i++)
         assert_int_equal(tasks[i].error, TE_ERR_CANCELED);
     p->a->ops.cancel(p->a, &theirs);
-    assert_true(fake_wait(&p->ha, NULL, others, FLIGHT, 5000));
+    assert_true(fake_wait(&p->ha, NULL, others, FLIGHT, PATIENCE_MS));
     check_quiet(p);
     assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 20 * PIECE), 0);
     pair_close(p);
@@ -429,10 +429,9 @@ void conformance_deadline_frozen(const struct conformance *with)
     int64_t start = tei_now_ns(), took;
 
     take_off(p, tasks, NULL, start + 150 * TEI_NS_PER_MS);
-    assert_true(fake_wait(&p->ha, NULL, tasks, FLIGHT, 5000));
+    assert_true(fake_wait(&p->ha, NULL, tasks, FLIGHT, PATIENCE_MS));
     took = tei_now_ns() - start;
-    assert_true(took >= 150 * TEI_NS_PER_MS);
-    assert_true(took < 1000 * TEI_NS_PER_MS);
+    assert_true(took >= 150 * TEI_NS_PER_MS && took < PROMPT_NS);
     for (size_t i = 0; i < FLIGHT; i++)
         assert_int_equal(tasks[i].error, TE_ERR_TIMEOUT);
     check_quiet(p);
@@ -449,8 +448,8 @@ void conformance_close_frozen(const struct conformance *with)
     usleep(20000);
     start = tei_now_ns();
     p->a->ops.close(p->a);
-    p->a->ops.stop(p->a);
-    assert_true(tei_now_ns() - start < TEI_NS_PER_S);
+    (p->a->ops.stop)(p->a); /* cmocka 2 has a macro of the name */
+    assert_true(tei_now_ns() - start < PROMPT_NS);
     for (size_t i = 0; i < FLIGHT; i++) {
         assert_true(tasks[i].done);
         assert_int_equal(tasks[i].error, TE_ERR_CANCELED);
@@ -475,7 +474,7 @@ void conformance_region_removed(const struct conformance *with)
         fake_region_del(&p->hb, p->b, p->br);
         pair_set(p, TARGET, 0, 0x33, PAIR_BYTES);
         memset(before, 0x33, PAIR_BYTES);
-        assert_true(fake_wait(&p->ha, NULL, tasks, FLIGHT, 20000));
+        assert_true(fake_wait(&p->ha, NULL, tasks, FLIGHT, PATIENCE_MS));
         pair_expect(p, TARGET, 0, before, PAIR_BYTES);
         for (size_t i = 0; i < FLIGHT; i++)
             assert_true(tasks[i].error == 0 || tasks[i].error == TE_ERR_STALE ||

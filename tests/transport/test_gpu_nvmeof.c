@@ -290,7 +290,7 @@ static void neighbours_while_writes_are_short(void **state)
             fake_work(&list, g.rig->t, g.file, &tasks[i], TE_WRITE, g.memory + i * PART,
                       (void *)(i * PART), PART);
         g.rig->t->ops.post(g.rig->t, &list);
-        assert_true(fake_wait(&g.rig->host, NULL, tasks, N, 60000));
+        assert_true(fake_wait(&g.rig->host, NULL, tasks, N, PATIENCE_MS));
         for (size_t i = 0; i < N; i++)
             assert_int_equal(tasks[i].error, 0);
         seen = file_rig_bytes(g.path, N * PART);
@@ -464,7 +464,7 @@ static void past_the_end(void **state)
 
 static void wait_for_held(long n)
 {
-    int64_t until = tei_deadline_ns(20000);
+    int64_t until = tei_deadline_ns(PATIENCE_MS);
 
     while (count("held") < n) {
         assert_true(tei_now_ns() < until);
@@ -489,13 +489,13 @@ static void take_off(struct gpu *g, struct fake_task *task, const void *owner, i
 }
 
 /* It ends once what is under way is back, and not before. */
-static void land(struct gpu *g, struct fake_task *task, int error)
+static void land(struct gpu *g, struct fake_task *task, int error, int64_t wait_ms)
 {
     char *bytes = pattern(GPU_MEMORY, 6);
 
-    assert_false(fake_wait(&g->rig->host, NULL, task, 1, 400));
+    assert_false(fake_wait(&g->rig->host, NULL, task, 1, wait_ms));
     tell("release");
-    assert_true(fake_wait(&g->rig->host, NULL, task, 1, 20000));
+    assert_true(fake_wait(&g->rig->host, NULL, task, 1, PATIENCE_MS));
     assert_int_equal(task->error, error);
     put(g, 0, bytes, GPU_MEMORY);
     usleep(20000);
@@ -507,13 +507,13 @@ static void cancel(void **state)
 {
     struct fake_task task;
     struct gpu g;
-    int me;
+    int me = 0; /* an owner is an address */
 
     (void)state;
     open_gpu(&g, NULL);
     take_off(&g, &task, &me, TEI_NEVER);
     g.rig->t->ops.cancel(g.rig->t, &me);
-    land(&g, &task, TE_ERR_CANCELED);
+    land(&g, &task, TE_ERR_CANCELED, 400);
     assert_int_equal(move(&g, TE_READ, 0, 0, GPU_MEMORY), 0);
     close_gpu(&g);
 }
@@ -525,8 +525,8 @@ static void deadline(void **state)
 
     (void)state;
     open_gpu(&g, NULL);
-    take_off(&g, &task, NULL, tei_deadline_ns(200));
-    land(&g, &task, TE_ERR_TIMEOUT);
+    take_off(&g, &task, NULL, tei_deadline_ns(2000));
+    land(&g, &task, TE_ERR_TIMEOUT, 2400);
     assert_int_equal(move(&g, TE_READ, 0, 0, GPU_MEMORY), 0);
     close_gpu(&g);
 }
@@ -553,7 +553,7 @@ static void a_region_goes_from_a_closed_transport(void **state)
     assert_int_equal(g.rig->t->ops.region_del(g.rig->t, g.region), 0);
     assert_int_equal(count("held"), 0);
     pthread_join(thread, NULL);
-    assert_true(fake_wait(&g.rig->host, NULL, &task, 1, 20000));
+    assert_true(fake_wait(&g.rig->host, NULL, &task, 1, PATIENCE_MS));
     assert_int_equal(task.error, TE_ERR_CANCELED);
     close_gpu(&g);
 }
@@ -588,7 +588,7 @@ static void two_engines(void **state)
     fake_region_del(&other, t, part);
     assert_int_equal(count("buffers"), 1);
     tell("release");
-    assert_true(fake_wait(&g.rig->host, NULL, &task, 1, 20000));
+    assert_true(fake_wait(&g.rig->host, NULL, &task, 1, PATIENCE_MS));
     assert_int_equal(task.error, 0);
     fake_region_del(&g.rig->host, g.rig->t, g.region);
     assert_int_equal(count("buffers"), 0);
@@ -626,7 +626,7 @@ static void beside_host_memory(void **state)
                   (void *)((2 * i + 1) * PART), PART);
     }
     g.rig->t->ops.post(g.rig->t, &list);
-    assert_true(fake_wait(&g.rig->host, NULL, tasks, TEI_ARRAY_LEN(tasks), 60000));
+    assert_true(fake_wait(&g.rig->host, NULL, tasks, TEI_ARRAY_LEN(tasks), PATIENCE_MS));
     seen = file_rig_bytes(g.path, 2 * N * PART);
     for (size_t i = 0; i < N; i++) {
         assert_int_equal(tasks[2 * i].error, 0);

@@ -445,7 +445,7 @@ static void several_mappings(void **state)
 /* Waits until both NICs carry; all that is moved meanwhile must arrive. */
 static void check_both_carry(struct side *a, struct side *b, struct tei_attach *attach)
 {
-    int64_t until = tei_deadline_ns(30000);
+    int64_t until = tei_deadline_ns(PATIENCE_MS);
     uint64_t before[NICS] = {rdma_fabric_count("left0", "bytes"),
                              rdma_fabric_count("left1", "bytes")};
 
@@ -489,7 +489,7 @@ static void count_lost(void *arg, enum te_log_level level, const char *line)
 
 static void wait_for_lost(size_t n)
 {
-    int64_t until = tei_deadline_ns(30000);
+    int64_t until = tei_deadline_ns(PATIENCE_MS);
 
     while (__atomic_load_n(&n_warnings, __ATOMIC_RELAXED) < n) {
         assert_true(tei_now_ns() < until);
@@ -507,7 +507,7 @@ static void a_nic_that_does_not_take_it_again(void **state)
     struct tei_region *more_a, *more_b;
     struct tei_attach *attach;
     struct side a, b, host_a, host_b;
-    int64_t until = tei_deadline_ns(30000);
+    int64_t until = tei_deadline_ns(PATIENCE_MS);
     uint64_t before;
 
     (void)state;

@@ -325,9 +325,7 @@ static void wrong_checksums(void **state)
 
 static void await_users(const struct tei_region *r, bool any)
 {
-    for (int i = 0; i < 1000 && (atomic_load(&r->remote_users) > 0) != any; i++)
-        usleep(1000);
-    assert_true((atomic_load(&r->remote_users) > 0) == any);
+    WAIT_FOR((atomic_load(&r->remote_users) > 0) == any);
 }
 
 /* Nothing touches a region that is gone, and nothing of the stages is lost. */
@@ -484,12 +482,20 @@ static void a_copy_that_fails_once_is_done_again(void **state)
     pair_close(p);
 }
 
+static void *release_soon(void *arg)
+{
+    usleep(50000);
+    command("release");
+    return arg;
+}
+
 /* Copies that take their time are waited for: by the answer, and by whoever removes the region. */
 static void slow_copies(void **state)
 {
     struct pair *p;
     struct tcp_range r;
     char *block = pattern(HALF + 5, 1), *ours = pattern(HALF + 5, 2);
+    pthread_t thread;
 
     (void)state;
     if (!control)
@@ -499,11 +505,13 @@ static void slow_copies(void **state)
     for (int i = 0; i < 4; i++) {
         struct native c = native_greet(p->b, CLIENT, 1, false);
 
-        command("stall ms=50");
+        command(i % 2 ? "stall" : "stall ms=50");
         native_send(&c, TCP_FRAME_WRITE, 1, &r, 1, block);
         if (i % 2) {
             await_users(p->br, true);
+            assert_int_equal(pthread_create(&thread, NULL, release_soon, NULL), 0);
             fake_region_del(&p->hb, p->b, p->br);
+            pthread_join(thread, NULL);
             pair_put(p, TARGET, 3, ours, HALF + 5);
             usleep(60000);
             pair_expect(p, TARGET, 3, ours, HALF + 5);

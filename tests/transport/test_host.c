@@ -48,7 +48,7 @@ static int count_maps(const char *name)
 /* Waits for what another thread brings about. */
 static bool comes(int want)
 {
-    for (int i = 0; i < 500 && count_maps("memfd:te_alloc") != want; i++)
+    for (int i = 0; i < PATIENCE_MS / 10 && count_maps("memfd:te_alloc") != want; i++)
         usleep(10000);
     return count_maps("memfd:te_alloc") == want;
 }
@@ -121,13 +121,16 @@ static void stuck_writer(struct pair *p, uint32_t word)
     atomic_store(&z->word, HAZARD_BUSY | word);
     assert_int_equal(p->b->ops.region_del(p->b, p->br), TE_ERR_BUSY);
     took = tei_now_ns() - start;
-    assert_true(took > 900 * TEI_NS_PER_MS && took < 5 * TEI_NS_PER_S);
+    assert_true(took > 900 * TEI_NS_PER_MS && took < PROMPT_NS);
     assert_non_null(strstr(te_errmsg(), pid));
     there_and_back(p, p->bm, 100000, word);
-    /* Once is enough to know it. */
-    start = tei_now_ns();
-    assert_int_equal(p->b->ops.region_del(p->b, p->br), TE_ERR_BUSY);
-    assert_true(tei_now_ns() - start < 500 * TEI_NS_PER_MS);
+    /* Once is enough to know it. The machine may be slow now and then, but not each time. */
+    for (int i = 0; i < 20 && took > 900 * TEI_NS_PER_MS; i++) {
+        start = tei_now_ns();
+        assert_int_equal(p->b->ops.region_del(p->b, p->br), TE_ERR_BUSY);
+        took = tei_now_ns() - start;
+    }
+    assert_true(took < 900 * TEI_NS_PER_MS);
     there_and_back(p, p->bm, 100, word);
     atomic_store(&z->word, 0);
     tei_host_peer_unhazard(peer_of(p), z);
@@ -143,11 +146,13 @@ static void writers_that_never_leave(void **state)
     pair_close(p);
 }
 
+/* Once it is waited for. */
 static void *leave_late(void *arg)
 {
     struct host_hazard *z = arg;
 
-    usleep(100000);
+    while (!(atomic_load(&z->word) & HAZARD_WAITED))
+        usleep(100);
     if (atomic_exchange(&z->word, 0) & HAZARD_WAITED)
         syscall(SYS_futex, &z->word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
     return NULL;
@@ -157,15 +162,13 @@ static void writers_are_waited_for(void **state)
 {
     struct pair *p = pair_open(&fixture);
     struct host_hazard *z = tei_host_peer_hazard(peer_of(p));
-    int64_t start = tei_now_ns(), took;
     pthread_t thread;
 
     (void)state;
     atomic_store(&z->word, HAZARD_BUSY | slot_of(p, p->br));
     assert_int_equal(pthread_create(&thread, NULL, leave_late, z), 0);
     fake_region_del(&p->hb, p->b, p->br);
-    took = tei_now_ns() - start;
-    assert_true(took > 90 * TEI_NS_PER_MS && took < 900 * TEI_NS_PER_MS);
+    assert_int_equal(atomic_load(&z->word), 0);
     pthread_join(thread, NULL);
     tei_host_peer_unhazard(peer_of(p), z);
     p->br = fake_region_add(&p->hb, p->b, p->bm, PAIR_BYTES, TE_REMOTE_RW);
@@ -237,7 +240,7 @@ static void quiet_after_unregister(void **state)
         memcpy(copy, p->bm, PAIR_BYTES);
         usleep(2000);
         assert_memory_equal(copy, p->bm, PAIR_BYTES);
-        assert_true(fake_wait(&p->ha, NULL, tasks, 8, 20000));
+        assert_true(fake_wait(&p->ha, NULL, tasks, 8, PATIENCE_MS));
         p->br = fake_region_add(&p->hb, p->b, p->bm, PAIR_BYTES, TE_REMOTE_RW);
     }
     free(copy);
@@ -288,9 +291,15 @@ static void reasons(void **state)
     pair_close(p);
 }
 
+static void quick_to_give_up(struct tei_conf *c)
+{
+    c->host_timeout_ms = 200;
+}
+
 static void a_silent_owner_costs_the_timeout(void **state)
 {
-    struct pair *p = pair_open(&fixture);
+    static const struct conformance with = {.transport = "host", .configure = quick_to_give_up};
+    struct pair *p = pair_open(&with);
     struct host *b = tei_host_of(p->b);
     unsigned char nonce[HOST_NONCE];
     int64_t start = tei_now_ns();
@@ -307,7 +316,7 @@ static void a_silent_owner_costs_the_timeout(void **state)
     assert_int_equal(fake_attach_json(p->a, root, "127.0.0.1", &a), TE_ERR_UNSUPPORTED);
     memcpy(b->keys.nonce, nonce, sizeof nonce);
     pthread_mutex_unlock(&b->loop_lock);
-    assert_true(tei_now_ns() - start < 2 * TEI_NS_PER_S);
+    assert_true(tei_now_ns() - start < PROMPT_NS);
     assert_non_null(strstr(te_errmsg(), "TE_HOST_TIMEOUT_MS"));
     pair_close(p);
 }
@@ -367,8 +376,7 @@ static void process_vm_is_refused(void **state)
     assert_int_equal(fake_transfer(p->a, p->attach, TE_WRITE, p->am, mem, 1000), TE_ERR_PEER);
     for (size_t i = 0; i < 1000; i++)
         assert_int_equal(((char *)mem)[i], 0);
-    for (int i = 0; i < 500 && score_of(p, mem, SHARED) == TEI_SCORE_LATER; i++)
-        usleep(10000);
+    WAIT_FOR(score_of(p, mem, SHARED) != TEI_SCORE_LATER);
     assert_int_equal(score_of(p, mem, SHARED), 80);
     there_and_back(p, (char *)mem + 13, 1000001, 7);
     assert_memory_equal((char *)mem + 13, p->am, 1000001);
@@ -385,22 +393,23 @@ static void one_of_a_list_fails(void **state)
 {
     enum { N = 15 };
     struct pair *p = pair_open(&fixture);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), step = 2 * page;
     struct fake_task tasks[N];
     struct tei_list list;
 
     (void)state;
     fill_pattern(p->bm, PAIR_BYTES, 8);
-    munmap(p->bm + 7 * 8192, 4096);
+    munmap(p->bm + 7 * step, page);
     tei_list_init(&list);
     for (size_t i = 0; i < N; i++)
-        fake_work(&list, p->a, p->attach, &tasks[i], TE_READ, p->am + i * 8192, p->bm + i * 8192,
+        fake_work(&list, p->a, p->attach, &tasks[i], TE_READ, p->am + i * step, p->bm + i * step,
                   4096);
     p->a->ops.post(p->a, &list);
-    assert_true(fake_wait(&p->ha, NULL, tasks, N, 20000));
+    assert_true(fake_wait(&p->ha, NULL, tasks, N, PATIENCE_MS));
     for (size_t i = 0; i < N; i++) {
         assert_int_equal(tasks[i].error, i == 7 ? TE_ERR_PEER : 0);
         if (i != 7)
-            assert_memory_equal(p->am + i * 8192, p->bm + i * 8192, 4096);
+            assert_memory_equal(p->am + i * step, p->bm + i * step, 4096);
     }
     pair_close(p);
 }
@@ -509,12 +518,11 @@ static void hostile_initiators(void **state)
     m.type = HOST_HELLO; /* with a nonce of zeros */
     fd = knock(p);
     assert_true(tei_host_send(fd, &m, NULL, 0));
-    for (int i = 0; i < 500 && (test_count_fds() > before + 2 || read(fd, junk, 1) != 0); i++)
-        usleep(10000);
+    WAIT_FOR(test_count_fds() <= before + 2 && read(fd, junk, 1) == 0);
     assert_int_equal(read(silent, junk, 1), 0);
     tei_fd_close(silent);
     tei_fd_close(fd);
-    assert_true(test_count_fds() <= before);
+    WAIT_FOR(test_count_fds() <= before);
     there_and_back(p, p->bm, 100000, 6);
     pair_close(p);
 }
@@ -530,14 +538,14 @@ static void *answer(void *arg)
     struct host_msg m = {.magic = HOST_MAGIC, .version = HOST_VERSION, .type = HOST_WELCOME};
     struct pollfd f = {.fd = o->listener, .events = POLLIN};
     char hello[sizeof m];
-    int fd = poll(&f, 1, 5000) == 1 ? accept(o->listener, NULL, NULL) : -1;
+    int fd = poll(&f, 1, PATIENCE_MS) == 1 ? accept(o->listener, NULL, NULL) : -1;
 
     assert_true(fd >= 0);
     f.fd = fd;
-    poll(&f, 1, 5000);
+    poll(&f, 1, PATIENCE_MS);
     assert_int_equal(read(fd, hello, sizeof hello), sizeof hello);
     assert_true(tei_host_send(fd, &m, o->fds, 2));
-    poll(&f, 1, 5000); /* until it is left alone */
+    poll(&f, 1, PATIENCE_MS); /* until it is left alone */
     close(fd);
     return NULL;
 }
@@ -616,7 +624,7 @@ static void hostile_owners(void **state)
         assert_int_equal(greet_with(p, huge, tei_pages_make("te_host", page)), TE_ERR_UNSUPPORTED);
         assert_non_null(strstr(te_errmsg(), "sealed"));
     }
-    assert_true(test_count_fds() <= before); /* b may have been letting go of a then */
+    WAIT_FOR(test_count_fds() <= before); /* b may have been letting go of a then */
     pair_close(p);
 }
 

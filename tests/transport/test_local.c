@@ -37,7 +37,7 @@ static void long_copies_end_at_cancel_and_deadline(void **state)
     fake_work(&list, p->a, NULL, &tasks[64], TE_READ, p->am, p->bm, PAIR_BYTES)->deadline_ns = 1;
     p->a->ops.post(p->a, &list);
     p->a->ops.cancel(p->a, &me);
-    assert_true(fake_wait(&p->ha, NULL, tasks, 65, 20000));
+    assert_true(fake_wait(&p->ha, NULL, tasks, 65, PATIENCE_MS));
     for (int i = 0; i < 64; i++)
         canceled += tasks[i].error == TE_ERR_CANCELED;
     assert_true(canceled >= 60);

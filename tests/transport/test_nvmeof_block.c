@@ -170,7 +170,7 @@ static void write_pages(struct file_rig *r, struct tei_attach *a, char *model, u
                   length);
     }
     r->t->ops.post(r->t, &list);
-    assert_true(fake_wait(&r->host, NULL, tasks, n, 30000));
+    assert_true(fake_wait(&r->host, NULL, tasks, n, PATIENCE_MS));
     for (size_t i = 0; i < n; i++)
         assert_int_equal(tasks[i].error, 0);
 }

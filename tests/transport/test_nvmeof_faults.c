@@ -378,13 +378,13 @@ static void cancel_while_opening(void **state)
     r->t->ops.post(r->t, &list);
     assert_false(fake_wait(&r->host, NULL, t, 3, 50));
     r->t->ops.cancel(r->t, &mine);
-    assert_true(fake_wait(&r->host, NULL, &t[0], 1, 5000));
-    assert_true(fake_wait(&r->host, NULL, &t[2], 1, 5000));
+    assert_true(fake_wait(&r->host, NULL, &t[0], 1, PATIENCE_MS));
+    assert_true(fake_wait(&r->host, NULL, &t[2], 1, PATIENCE_MS));
     assert_int_equal(t[0].error, TE_ERR_CANCELED);
     assert_int_equal(t[2].error, TE_ERR_CANCELED);
     assert_false(fake_wait(&r->host, NULL, &t[1], 1, 50));
     open_gate();
-    assert_true(fake_wait(&r->host, NULL, &t[1], 1, 5000));
+    assert_true(fake_wait(&r->host, NULL, &t[1], 1, PATIENCE_MS));
     assert_int_equal(t[1].error, 0);
     fake_detach(r->t, a);
     file_rig_close(r);
@@ -407,7 +407,7 @@ static void old_error(void **state)
     r->t->ops.post(r->t, &list);
     usleep(50000);
     r->t->ops.cancel(r->t, &mine);
-    assert_true(fake_wait(&r->host, NULL, &t, 1, 5000));
+    assert_true(fake_wait(&r->host, NULL, &t, 1, PATIENCE_MS));
     open_gate();
     usleep(300000);
     file_rig_make(r, "f", LENGTH);
@@ -434,7 +434,7 @@ static void late_while_opening(void **state)
             add_read(r, &list, a, &t[i])->deadline_ns = tei_now_ns() + i * 2000;
             r->t->ops.post(r->t, &list);
         }
-        assert_true(fake_wait(&r->host, NULL, t, 64, 5000));
+        assert_true(fake_wait(&r->host, NULL, t, 64, PATIENCE_MS));
         for (int i = 0; i < 64; i++)
             assert_true(t[i].error == 0 || t[i].error == TE_ERR_TIMEOUT);
         fake_detach(r->t, a);
@@ -458,11 +458,11 @@ static void attach_leaves_open_file(void **state)
     tei_list_init(&list);
     add_read(r, &list, a, &t[0]);
     r->t->ops.post(r->t, &list);
-    assert_true(fake_wait(&r->host, NULL, &t[0], 1, 5000));
+    assert_true(fake_wait(&r->host, NULL, &t[0], 1, PATIENCE_MS));
     b = file_rig_attach(r, file_rig_path(r, "f"), LENGTH);
     add_read(r, &list, a, &t[1]);
     r->t->ops.post(r->t, &list);
-    assert_true(fake_wait(&r->host, NULL, &t[1], 1, 5000));
+    assert_true(fake_wait(&r->host, NULL, &t[1], 1, PATIENCE_MS));
     open_gate();
     fake_detach(r->t, a);
     fake_detach(r->t, b);
@@ -471,7 +471,7 @@ static void attach_leaves_open_file(void **state)
 
 static void impatient(struct tei_conf *conf)
 {
-    conf->transfer_timeout_ms = 300;
+    conf->transfer_timeout_ms = 4000;
 }
 
 static void deadline_while_opening(void **state)
@@ -489,15 +489,16 @@ static void deadline_while_opening(void **state)
     add_read(r, &list, a, &t[0])->deadline_ns = start + 50 * TEI_NS_PER_MS;
     add_read(r, &list, a, &t[1]); /* by lack of progress */
     r->t->ops.post(r->t, &list);
-    assert_true(fake_wait(&r->host, NULL, &t[0], 1, 5000));
+    assert_true(fake_wait(&r->host, NULL, &t[0], 1, PATIENCE_MS));
     took = tei_now_ns() - start;
-    assert_true(took >= 50 * TEI_NS_PER_MS && took < 280 * TEI_NS_PER_MS);
+    assert_true(took >= 50 * TEI_NS_PER_MS);
+    assert_false(fake_wait(&r->host, NULL, &t[1], 1, 0));
     assert_int_equal(t[0].error, TE_ERR_TIMEOUT);
     assert_non_null(strstr(t[0].note, "waiting for "));
     assert_non_null(strstr(t[0].note, r->dir));
-    assert_true(fake_wait(&r->host, NULL, &t[1], 1, 5000));
+    assert_true(fake_wait(&r->host, NULL, &t[1], 1, PATIENCE_MS));
     took = tei_now_ns() - start;
-    assert_true(took >= 300 * TEI_NS_PER_MS && took < 2 * TEI_NS_PER_S);
+    assert_true(took > 3990 * TEI_NS_PER_MS && took < PROMPT_NS);
     assert_int_equal(t[1].error, TE_ERR_TIMEOUT);
     open_gate();
     works(r, a, TE_READ, 0, LENGTH);
@@ -521,7 +522,7 @@ static void detach_while_opening(void **state)
     add_read(r, &list, a, &t)->owner = &mine;
     r->t->ops.post(r->t, &list);
     r->t->ops.cancel(r->t, &mine);
-    assert_true(fake_wait(&r->host, NULL, &t, 1, 5000));
+    assert_true(fake_wait(&r->host, NULL, &t, 1, PATIENCE_MS));
     fake_detach(r->t, a);
     r->t->ops.close(r->t);
     open_gate();

@@ -62,7 +62,7 @@ static void is_full(struct file_rig *r, struct tei_attach *a, uint64_t at, uint6
 /* Nothing may keep it busy once the transport is gone. */
 static void unmount(void)
 {
-    int64_t until = tei_deadline_ns(5000);
+    int64_t until = tei_deadline_ns(PATIENCE_MS);
 
     while (umount(place) != 0) {
         assert_int_equal(errno, EBUSY);

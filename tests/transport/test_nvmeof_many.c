@@ -53,7 +53,7 @@ static void cancel_spares_others(void **state)
         r->t->ops.post(r->t, &list);
         usleep(round * 37 % 3000);
         r->t->ops.cancel(r->t, &mine);
-        assert_true(fake_wait(&r->host, NULL, t, 256, 20000));
+        assert_true(fake_wait(&r->host, NULL, t, 256, PATIENCE_MS));
         for (size_t i = 0; i < 256; i++)
             assert_true(t[i].error == 0 || (i % 2 && t[i].error == TE_ERR_CANCELED));
     }
@@ -77,7 +77,7 @@ static void volley(struct file_rig *r, struct tei_attach *a, size_t n)
         fake_work(&list, r->t, a, &tasks[i], i % 2 ? TE_READ : TE_WRITE, r->memory + i * 10000,
                   (void *)(i * 10000), 10000);
     r->t->ops.post(r->t, &list);
-    assert_true(fake_wait(&r->host, NULL, tasks, n, 20000));
+    assert_true(fake_wait(&r->host, NULL, tasks, n, PATIENCE_MS));
     for (size_t i = 0; i < n; i++)
         assert_int_equal(tasks[i].error, 0);
 }
@@ -127,7 +127,7 @@ static void many_files(void **state)
         fake_work(&list, r->t, a, &tasks[i], TE_WRITE, r->memory + i * (EACH / 2),
                   (void *)(i * (EACH / 2)), EACH / 2);
     r->t->ops.post(r->t, &list);
-    assert_true(fake_wait(&r->host, NULL, tasks, 2 * FILES, 20000));
+    assert_true(fake_wait(&r->host, NULL, tasks, 2 * FILES, PATIENCE_MS));
     for (size_t i = 0; i < FILES; i++) {
         char *bytes = file_rig_bytes(paths[i], EACH);
 
@@ -183,13 +183,13 @@ static void no_file_starves(void **state)
     r->t->ops.post(r->t, &list);
     /* One of the two lots is always there, more than may be under way. */
     while (rounds < 40 && !fake_wait(&r->host, NULL, &other, 1, 0)) {
-        assert_true(fake_wait(&r->host, NULL, fed[rounds % 2], FEED, 20000));
+        assert_true(fake_wait(&r->host, NULL, fed[rounds % 2], FEED, PATIENCE_MS));
         feed(r, busy, fed[rounds++ % 2]);
     }
     assert_true(rounds < 5);
     for (int i = 0; i < 2; i++)
-        assert_true(fake_wait(&r->host, NULL, fed[i], FEED, 20000));
-    assert_true(fake_wait(&r->host, NULL, &other, 1, 20000));
+        assert_true(fake_wait(&r->host, NULL, fed[i], FEED, PATIENCE_MS));
+    assert_true(fake_wait(&r->host, NULL, &other, 1, PATIENCE_MS));
     fake_detach(r->t, a);
     fake_detach(r->t, busy);
     file_rig_close(r);
@@ -247,7 +247,7 @@ static void storm_once(struct stormer *s)
     r->t->ops.post(r->t, &list);
     if (draw(s) % 3 == 0)
         r->t->ops.cancel(r->t, s);
-    s->failed |= !fake_wait(&r->host, NULL, t, STORM_WORK, 20000);
+    s->failed |= !fake_wait(&r->host, NULL, t, STORM_WORK, PATIENCE_MS);
     for (size_t i = 0; i < STORM_WORK; i++) {
         if (!is_expected(t[i].error)) {
             fprintf(stderr, "storm: %s: %s (errno %d)\n", te_strerror(t[i].error), t[i].note,

@@ -171,7 +171,7 @@ static void write_portions(struct writer *w)
             fake_work(&list, w->rig->t, w->attach, &tasks[w->number][i], TE_WRITE, memory,
                       (void *)(i * STRIPE + w->number * PORTION), PORTION);
         w->rig->t->ops.post(w->rig->t, &list);
-        w->failed = !fake_wait(&w->rig->host, NULL, tasks[w->number], n, 20000);
+        w->failed = !fake_wait(&w->rig->host, NULL, tasks[w->number], n, PATIENCE_MS);
         for (size_t i = 0; i < n; i++)
             w->failed |= tasks[w->number][i].error != 0;
     }
@@ -310,7 +310,7 @@ static void wait_for_pin(const struct file_rig *r, const struct tei_region *regi
 {
     struct nvmeof_region *mine = region->keys[r->t->index];
     _Atomic int *chunk = &mine->chunk[at / NVMEOF_CHUNK];
-    int64_t until = tei_deadline_ns(10000);
+    int64_t until = tei_deadline_ns(PATIENCE_MS);
 
     while (r->host.conf.file_uring && atomic_load(chunk) < 0 && tei_now_ns() < until)
         usleep(1000);
@@ -448,6 +448,7 @@ static int move_a_lot(const char *path, const char *text)
         free(bytes);
         usleep(2000);
     }
+    WAIT_FOR(atomic_load(&ear.heard) >= r->host.conf.file_uring);
     assert_int_equal(atomic_load(&ear.heard), r->host.conf.file_uring);
     fake_detach(r->t, a);
     file_rig_close(r);

@@ -57,7 +57,7 @@ static size_t add_work(struct tei_list *list, struct pair *p, struct fake_task *
 
 static void check_done(struct pair *p, struct fake_task *tasks, size_t n)
 {
-    assert_true(fake_wait(&p->ha, NULL, tasks, n, 30000));
+    assert_true(fake_wait(&p->ha, NULL, tasks, n, PATIENCE_MS));
     for (size_t i = 0; i < n; i++)
         assert_int_equal(tasks[i].error, 0);
 }
@@ -312,7 +312,7 @@ static void say_hello(struct pair *p, size_t n_qp, struct tei_rdma_hello *answer
     snprintf(h.peer_nic_path, sizeof h.peer_nic_path, "%s@right0", p->hb.name);
     text = tei_rdma_hello_encode(&h, &len);
     assert_int_equal(tei_rpc_request(&p->hb.where, TEI_RPC_CONNECTION, text, len, 1 << 20,
-                                     tei_deadline_ns(5000), &reply),
+                                     tei_deadline_ns(PATIENCE_MS), &reply),
                      0);
     assert_int_equal(tei_rdma_hello_decode(reply.data, reply.len, answer), 0);
     tei_bytes_fini(&reply);
@@ -413,7 +413,7 @@ static void restarted_peer(void **state)
         fill_pattern(p->bm, PAIR_BYTES, (uint32_t)round);
         start = tei_now_ns();
         assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, PAIR_BYTES), 0);
-        assert_true(tei_now_ns() - start < 10 * TEI_NS_PER_S);
+        assert_true(tei_now_ns() - start < PROMPT_NS);
         assert_memory_equal(p->am, p->bm, PAIR_BYTES);
     }
     pair_close(p);
@@ -477,16 +477,16 @@ static void cancel_with_slices_out(void **state)
     struct pair *p = open_stalled();
     struct fake_task tasks[FLIGHT];
     int64_t start;
-    int me;
+    int me = 0; /* an owner is an address */
 
     (void)state;
     take_off(p, tasks, &me, TEI_NEVER);
     usleep(20000);
     start = tei_now_ns();
     p->a->ops.cancel(p->a, &me);
-    assert_true(tei_now_ns() - start < TEI_NS_PER_S / 10);
-    assert_true(fake_wait(&p->ha, NULL, tasks, FLIGHT, 5000));
-    assert_true(tei_now_ns() - start < TEI_NS_PER_S);
+    assert_true(tei_now_ns() - start < PROMPT_NS);
+    assert_true(fake_wait(&p->ha, NULL, tasks, FLIGHT, PATIENCE_MS));
+    assert_true(tei_now_ns() - start < PROMPT_NS);
     for (size_t i = 0; i < FLIGHT; i++)
         assert_int_equal(tasks[i].error, TE_ERR_CANCELED);
     check_quiet(p);
@@ -499,7 +499,7 @@ static void cancel_spares_others(void **state)
 {
     struct pair *p = open_stalled();
     struct fake_task mine[FLIGHT], others[FLIGHT];
-    int me, other;
+    int me = 0, other = 0;
 
     (void)state;
     fill_pattern(p->bm, PAIR_BYTES, 8);
@@ -507,7 +507,7 @@ static void cancel_spares_others(void **state)
     take_off(p, others, &other, TEI_NEVER);
     usleep(20000);
     p->a->ops.cancel(p->a, &me);
-    assert_true(fake_wait(&p->ha, NULL, mine, FLIGHT, 5000));
+    assert_true(fake_wait(&p->ha, NULL, mine, FLIGHT, PATIENCE_MS));
     go_on();
     check_done(p, others, FLIGHT);
     for (size_t i = 0; i < FLIGHT; i++)
@@ -524,10 +524,10 @@ static void deadline_with_slices_out(void **state)
 
     (void)state;
     take_off(p, tasks, NULL, start + 150 * TEI_NS_PER_MS);
-    assert_true(fake_wait(&p->ha, NULL, tasks, FLIGHT, 5000));
+    assert_true(fake_wait(&p->ha, NULL, tasks, FLIGHT, PATIENCE_MS));
     took = tei_now_ns() - start;
     assert_true(took >= 150 * TEI_NS_PER_MS);
-    assert_true(took < TEI_NS_PER_S);
+    assert_true(took < PROMPT_NS);
     for (size_t i = 0; i < FLIGHT; i++)
         assert_int_equal(tasks[i].error, TE_ERR_TIMEOUT);
     check_quiet(p);
@@ -546,8 +546,8 @@ static void close_with_slices_out(void **state)
     usleep(10000);
     start = tei_now_ns();
     p->a->ops.close(p->a);
-    p->a->ops.stop(p->a);
-    assert_true(tei_now_ns() - start < 2 * TEI_NS_PER_S);
+    (p->a->ops.stop)(p->a); /* cmocka 2 has a macro of the name */
+    assert_true(tei_now_ns() - start < PROMPT_NS);
     for (size_t i = 0; i < FLIGHT; i++) {
         assert_true(tasks[i].done);
         assert_int_equal(tasks[i].error, TE_ERR_CANCELED);
@@ -597,7 +597,7 @@ static void *read_on(void *arg)
 
 static void wait_for_some(const _Atomic int *n)
 {
-    int64_t until = tei_deadline_ns(10000);
+    int64_t until = tei_deadline_ns(PATIENCE_MS);
 
     while (atomic_load(n) < 3)
         assert_true(tei_now_ns() < until);

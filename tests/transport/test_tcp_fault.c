@@ -85,7 +85,7 @@ static void tells_early(void **state)
     fake_work(&list, p->a, p->attach, &task, TE_READ, p->am, p->bm, PAIR_BYTES)->owner = &me;
     p->a->ops.post(p->a, &list);
     p->a->ops.cancel(p->a, &me);
-    assert_true(fake_wait(&p->ha, NULL, &task, 1, 5000));
+    assert_true(fake_wait(&p->ha, NULL, &task, 1, PATIENCE_MS));
     /* Bytes that come now break the rule; how many depends on how far the transfer had got. */
     assert_true(task.error == 0 || task.error == TE_ERR_CANCELED);
     pair_close(p);

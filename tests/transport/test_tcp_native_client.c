@@ -259,7 +259,7 @@ static void what_does_not_greet_is_no_peer(void **state)
             assert_int_equal(stage_outcome(&s, 0), TE_ERR_PEER);
             close(c.fd);
         } else if (i < 4) {
-            for (int k = 0; k < 100 && !stage_is_done(&s, 0); k++) {
+            for (int k = 0; k < PATIENCE_MS / 20 && !stage_is_done(&s, 0); k++) {
                 struct pollfd p = {.fd = s.listener, .events = POLLIN};
 
                 if (poll(&p, 1, 20) == 1)

@@ -338,9 +338,7 @@ static void expect_dropped(const struct native *c, uint64_t id, uint64_t connect
 
 static void await_byte(const char *p, char c)
 {
-    for (int i = 0; i < 5000 && *(const volatile char *)p != c; i++)
-        usleep(1000);
-    assert_int_equal(*(const volatile char *)p, c);
+    WAIT_FOR(*(const volatile char *)p == c);
 }
 
 /* Once DROPPED is there, no byte of that connection is applied any more. */
@@ -449,7 +447,7 @@ static void drops_do_not_hold_up_the_end(void **state)
     usleep(100000);
     begin = tei_now_ns();
     pair_close(p);
-    assert_true(tei_now_ns() - begin < 4 * TEI_NS_PER_S);
+    assert_true(tei_now_ns() - begin < PROMPT_NS);
     atomic_store(&f.end, true);
     pthread_join(puts, NULL);
     pthread_join(reads, NULL);
@@ -485,7 +483,7 @@ static void a_region_is_removed_under_a_frame(void **state)
         }
         begin = tei_now_ns();
         fake_region_del(&p->hb, p->b, region);
-        assert_true(tei_now_ns() - begin < TEI_NS_PER_S);
+        assert_true(tei_now_ns() - begin < PROMPT_NS);
         memset(memory, 'y', 1 << 20);
         if (i % 2) {
             (void)!send(c.fd, bytes, 10, MSG_NOSIGNAL);
@@ -530,10 +528,8 @@ static void silence_in_a_frame_ends_it(void **state)
         head);
     native_put(c.fd, head, TCP_FRAME_LEN + TCP_BLOCK_LEN);
     native_expect_end(c.fd);
-    assert_true(tei_now_ns() - begin < 3 * TEI_NS_PER_S);
-    for (int i = 0; i < 300 && atomic_load(&p->br->remote_users) > 0; i++)
-        usleep(10000);
-    assert_int_equal(atomic_load(&p->br->remote_users), 0);
+    assert_true(tei_now_ns() - begin < PROMPT_NS);
+    WAIT_FOR(atomic_load(&p->br->remote_users) == 0);
     close(deaf.fd);
     pair_close(p);
 }
@@ -546,17 +542,17 @@ static void a_header_has_its_time(void **state)
     struct tcp_range r = at(p->bm, 100);
     int64_t begin = tei_now_ns();
     uint8_t bytes[64];
+    size_t sent = 0;
 
     (void)state;
     native_request(bytes, false, TCP_FRAME_READ, 1, &r, 1, NULL);
-    for (size_t i = 0; i < 12; i++) {
-        if (send(c.fd, bytes + i, 1, MSG_NOSIGNAL) != 1)
-            break;
+    while (sent < TCP_FRAME_LEN - 1 && send(c.fd, bytes + sent, 1, MSG_NOSIGNAL) == 1) {
+        sent++;
         usleep(700000);
     }
+    assert_true(sent < TCP_FRAME_LEN - 1);
     native_expect_end(c.fd);
     assert_true(tei_now_ns() - begin > 4 * TEI_NS_PER_S);
-    assert_true(tei_now_ns() - begin < 9 * TEI_NS_PER_S);
     pair_close(p);
 }
 

@@ -48,7 +48,7 @@ static struct sockaddr_in loopback(uint16_t port)
 static int dial(uint16_t port)
 {
     struct sockaddr_in a = loopback(port);
-    struct timeval limit = {.tv_sec = 10};
+    struct timeval limit = {.tv_sec = PATIENCE_MS / 1000};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
@@ -273,7 +273,7 @@ static void lives_without_descriptors(void **state)
     struct rlimit limit, none;
     struct rusage before, after;
     int fd = dial(port_of(p->b)), waiting;
-    int64_t spent;
+    int64_t start, took, spent;
 
     (void)state;
     close(fd);
@@ -284,16 +284,18 @@ static void lives_without_descriptors(void **state)
     setrlimit(RLIMIT_NOFILE, &none);
     struct sockaddr_in a = loopback(port_of(p->b));
     assert_int_equal(connect(waiting, (struct sockaddr *)&a, sizeof a), 0);
+    start = tei_now_ns();
     getrusage(RUSAGE_SELF, &before);
     usleep(500000);
     getrusage(RUSAGE_SELF, &after);
+    took = tei_now_ns() - start;
     setrlimit(RLIMIT_NOFILE, &limit);
     spent = (after.ru_utime.tv_sec - before.ru_utime.tv_sec + after.ru_stime.tv_sec -
              before.ru_stime.tv_sec) *
                 1000000 +
             after.ru_utime.tv_usec - before.ru_utime.tv_usec + after.ru_stime.tv_usec -
             before.ru_stime.tv_usec;
-    assert_true(spent < 200000);
+    assert_true(spent * 1000 < took * 2 / 5); /* it does not spin */
     put_head(waiting, 64, p->bm, 0x80);
     expect(waiting, ok, sizeof ok);
     close(waiting);
@@ -355,13 +357,13 @@ static void request(struct stage *s, int opcode, size_t n)
 
 static int outcome(struct stage *s)
 {
-    assert_true(fake_wait(&s->host, NULL, &s->task, 1, 10000));
+    assert_true(fake_wait(&s->host, NULL, &s->task, 1, PATIENCE_MS));
     return s->task.error;
 }
 
 static int answer(struct stage *s)
 {
-    struct timeval limit = {.tv_sec = 10};
+    struct timeval limit = {.tv_sec = PATIENCE_MS / 1000};
     int fd = accept(s->listener, NULL, NULL);
 
     assert_true(fd >= 0);
@@ -491,7 +493,7 @@ static void heeds_an_early_status(void **state)
         start = tei_now_ns();
         put(fd, replies[i], 8);
         assert_int_equal(outcome(&s), errors[i]);
-        assert_true(tei_now_ns() - start < TEI_NS_PER_S);
+        assert_true(tei_now_ns() - start < PROMPT_NS);
         close(fd);
     }
     close_stage(&s);
@@ -576,6 +578,14 @@ static void what_is_tried_again(void **state)
     close_stage(&s);
 }
 
+static uint64_t connections(struct tei_transport *t)
+{
+    struct te_stats s = {.size = sizeof s};
+
+    t->ops.stats(t, &s);
+    return s.connections;
+}
+
 /* A connection closed by the peer between two requests costs neither. */
 static void a_stale_connection_is_replaced(void **state)
 {
@@ -598,17 +608,15 @@ static void a_stale_connection_is_replaced(void **state)
             put(fd, block, 64);
         assert_int_equal(outcome(&s), 0);
         close(fd);
-        if (i >= 3)
-            usleep(5000);
-        else if (i % 2 == 1)
-            usleep(3000); /* before a WRITE; a READ need not wait */
+        if (i >= 3 || i % 2 == 1) /* before a WRITE; a READ need not wait */
+            WAIT_FOR(connections(s.t) == 0);
     }
     close_stage(&s);
 }
 
 static void quick_to_lose_patience(struct tei_conf *c)
 {
-    c->transfer_timeout_ms = 200;
+    c->transfer_timeout_ms = 2000;
 }
 
 static void lack_of_progress_ends_it(void **state)
@@ -628,9 +636,9 @@ static void lack_of_progress_ends_it(void **state)
     s.t->ops.post(s.t, &list);
     fd = answer(&s);
     /* The one on the wire and those behind it, all at about the same time. */
-    assert_true(fake_wait(&s.host, NULL, tasks, 10, 5000));
-    assert_true(tei_now_ns() - start > 190 * TEI_NS_PER_MS);
-    assert_true(tei_now_ns() - start < 1000 * TEI_NS_PER_MS);
+    assert_true(fake_wait(&s.host, NULL, tasks, 10, PATIENCE_MS));
+    assert_true(tei_now_ns() - start > 1990 * TEI_NS_PER_MS);
+    assert_true(tei_now_ns() - start < PROMPT_NS);
     for (int i = 0; i < 10; i++)
         assert_int_equal(tasks[i].error, TE_ERR_TIMEOUT);
     close(fd);
@@ -650,7 +658,7 @@ static void slow_progress_does_not(void **state)
     fd = answer(&s);
     put(fd, ok, sizeof ok);
     for (int i = 0; i < 10; i++) {
-        usleep(80000);
+        usleep(300000); /* 3 s in all, more than any patience */
         put(fd, block + i, 1);
     }
     assert_int_equal(outcome(&s), 0);
@@ -670,8 +678,7 @@ static void nobody_there(void **state)
     request(&s, TE_READ, 10);
     assert_int_equal(outcome(&s), TE_ERR_PEER);
     took = tei_now_ns() - start;
-    assert_true(took > 200 * TEI_NS_PER_MS);
-    assert_true(took < 2000 * TEI_NS_PER_MS);
+    assert_true(took > 200 * TEI_NS_PER_MS && took < PROMPT_NS);
     assert_int_equal(s.task.sys_errno, ECONNREFUSED);
     assert_string_equal(s.task.why, "connecting to the data port");
     s.listener = -1;

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "device_kit.h"
+#include "patience.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -251,8 +252,7 @@ static void not_yet(void **state)
     for (int i = 0; i < 20; i++)
         assert_int_equal(tei_gpu_queue_poll(q, second), TE_ERR_BUSY);
     kit_control(kit, "release");
-    for (int i = 0; i < 10000 && tei_gpu_queue_poll(q, second) == TE_ERR_BUSY; i++)
-        usleep(1000);
+    WAIT_FOR(tei_gpu_queue_poll(q, second) != TE_ERR_BUSY);
     assert_int_equal(tei_gpu_queue_poll(q, second), 0);
     kit_expect(device + 1, data, SIZE - 1);
     tei_gpu_queue_close(q);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/os.h"
+#include "patience.h"
 #include "te.h"
 
 #define N 64
@@ -104,6 +105,26 @@ static void test_runs_in_a_thread_of_its_own(void **state)
     end();
 }
 
+static bool is_idle(void)
+{
+    bool idle;
+
+    pthread_mutex_lock(&jobs.lock);
+    idle = !jobs.running && !jobs.queued;
+    pthread_mutex_unlock(&jobs.lock);
+    return idle;
+}
+
+static unsigned count_threads(void)
+{
+    unsigned threads;
+
+    pthread_mutex_lock(&jobs.lock);
+    threads = jobs.threads;
+    pthread_mutex_unlock(&jobs.lock);
+    return threads;
+}
+
 /* One that hangs does not hold up the others, up to max. */
 static void test_max_at_once(void **state)
 {
@@ -141,11 +162,12 @@ static void test_a_thread_is_used_again(void **state)
 
     (void)state;
     tei_jobs_init(&jobs, 8);
+    assert_int_equal(tei_jobs_start(&jobs), 0); /* one that does not end by itself */
     post(0);
     wait_for(&finished, 1);
     first = runner;
     for (int i = 1; i < 20; i++) {
-        usleep(2000);
+        WAIT_FOR(is_idle());
         post(i);
         wait_for(&finished, i + 1);
     }
@@ -155,8 +177,6 @@ static void test_a_thread_is_used_again(void **state)
 
 static void test_idle_threads_end(void **state)
 {
-    unsigned threads = 1;
-
     (void)state;
     tei_jobs_init(&jobs, 3);
     set_gate(false);
@@ -164,13 +184,7 @@ static void test_idle_threads_end(void **state)
         post(i);
     wait_for(&started, 3);
     set_gate(true);
-    for (int i = 0; threads && i < 500; i++) {
-        usleep(10000);
-        pthread_mutex_lock(&jobs.lock);
-        threads = jobs.threads;
-        pthread_mutex_unlock(&jobs.lock);
-    }
-    assert_int_equal(threads, 0);
+    WAIT_FOR(count_threads() == 0);
     post(3);
     wait_for(&finished, 4);
     end();

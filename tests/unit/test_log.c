@@ -97,12 +97,17 @@ static void wait_for_next_second(void)
 static void dropped_lines_are_counted_and_told(void **state)
 {
     struct captured c = {0};
+    int64_t second;
 
     (void)state;
     te_log_set_sink(capture, &c);
-    wait_for_next_second();
-    for (int i = 0; i < TEI_LOG_BURST + 7; i++)
-        warn_from_one_site(i);
+    do { /* all within one second */
+        wait_for_next_second();
+        c.lines = 0;
+        second = tei_now_ns() / TEI_NS_PER_S;
+        for (int i = 0; i < TEI_LOG_BURST + 7; i++)
+            warn_from_one_site(i);
+    } while (tei_now_ns() / TEI_NS_PER_S != second);
     assert_int_equal(c.lines, TEI_LOG_BURST);
     wait_for_next_second();
     warn_from_one_site(100);

@@ -25,10 +25,12 @@
 
 #include "base/err.h"
 #include "base/os.h"
+#include "patience.h"
+#include "proc.h"
 
 #define MAX  ((size_t)1 << 20)
 #define BIG  ((size_t)24 << 20)
-#define SOON tei_deadline_ns(10000)
+#define SOON tei_deadline_ns(PATIENCE_MS)
 
 static const struct tei_conf conf = {.handshake_max_length = MAX};
 
@@ -174,7 +176,7 @@ static bool is_closed_within(int fd, int ms)
 
 static void check_closed(int fd)
 {
-    assert_true(is_closed_within(fd, 10000));
+    assert_true(is_closed_within(fd, PATIENCE_MS));
     close(fd);
 }
 
@@ -408,8 +410,8 @@ static void test_garbage_is_cut_off(void **state)
 /* Each is given 5 s, all of them at the same time, and nobody else notices. */
 static void test_patience_ends(void **state)
 {
-    int silent = dial(), half = dial(), lingering = dial(), not_reading = dial();
     int64_t start = tei_now_ns();
+    int silent = dial(), half = dial(), lingering = dial(), not_reading = dial();
 
     (void)state;
     put(half, "\4\0\0\0\0\0\0\0\1{", 10);
@@ -419,15 +421,11 @@ static void test_patience_ends(void **state)
                 "3:x\n",
                 13);
     put_frame(not_reading, 1, "big");
-    while (tei_now_ns() - start < 4 * TEI_NS_PER_S) {
+    while (!is_closed_within(silent, 100) && !is_closed_within(half, 0))
         check_alive();
-        usleep(100000);
-    }
-    assert_false(is_closed_within(silent, 0));
-    assert_false(is_closed_within(half, 0));
+    assert_in_range(tei_now_ns() - start, 5 * TEI_NS_PER_S, PATIENCE_NS);
     check_closed(silent);
     check_closed(half);
-    assert_in_range(tei_now_ns() - start, 4 * TEI_NS_PER_S, 9 * TEI_NS_PER_S);
     usleep(500000);
     end_loop(); /* all were dropped or are dropped now; leaks would show */
     close(lingering);
@@ -447,14 +445,16 @@ static void raise_nofile(void)
         skip();
 }
 
-static void test_the_oldest_makes_room(void **state)
+/* Whether the server has closed what it should. All that begins here is silent, and so closed after 5 s:
+ * if it takes nearly that long to count, nothing is to be learnt. */
+static bool room_was_made(void)
 {
     enum { ROOM = 1024, MORE = 20 };
     static int fds[ROOM + MORE];
+    int64_t start = tei_now_ns();
+    bool oldest, newest, in_time;
     int gone = 0;
 
-    (void)state;
-    raise_nofile();
     for (int i = 0; i < ROOM + MORE; i++) {
         fds[i] = dial();
         if (i % 64 == 63)
@@ -463,11 +463,24 @@ static void test_the_oldest_makes_room(void **state)
     check_alive();
     for (int i = 0; i < ROOM + MORE; i++)
         gone += is_closed_within(fds[i], 0);
-    assert_in_range(gone, MORE, MORE + 1 + ROOM / 64 + 1);
-    assert_true(is_closed_within(fds[0], 0));
-    assert_false(is_closed_within(fds[ROOM + MORE - 1], 0));
+    oldest = is_closed_within(fds[0], 0);
+    newest = is_closed_within(fds[ROOM + MORE - 1], 0);
+    in_time = tei_now_ns() - start < 4 * TEI_NS_PER_S;
     for (int i = 0; i < ROOM + MORE; i++)
         close(fds[i]);
+    if (in_time) {
+        assert_in_range(gone, MORE, MORE + 1 + ROOM / 64 + 1);
+        assert_true(oldest);
+        assert_false(newest);
+    }
+    return in_time;
+}
+
+static void test_the_oldest_makes_room(void **state)
+{
+    (void)state;
+    raise_nofile();
+    while (!room_was_made()) {}
 }
 
 static void connect_to_server(int fd)
@@ -491,11 +504,14 @@ static void test_no_descriptor_left(void **state)
 {
     struct rlimit old, tight;
     uint64_t before;
+    int64_t start;
+    size_t fds;
     int fd;
 
     (void)state;
     if (under_valgrind())
         skip();
+    fds = test_count_fds();
     fd = dial();
     put_frame(fd, 3, "x");
     check_bytes(fd,
@@ -503,7 +519,7 @@ static void test_no_descriptor_left(void **state)
                 "3:x\n",
                 13);
     close(fd);
-    usleep(20000);
+    WAIT_FOR(test_count_fds() <= fds); /* until the server has closed its end, too */
     getrlimit(RLIMIT_NOFILE, &old);
     fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     tight = old;
@@ -512,8 +528,11 @@ static void test_no_descriptor_left(void **state)
     before = atomic_load(&loop.wakeups);
     connect_to_server(fd);
     put_frame(fd, 3, "x");
+    WAIT_FOR(atomic_load(&loop.wakeups) > before);
+    start = tei_now_ns();
     usleep(350000);
-    assert_in_range(atomic_load(&loop.wakeups) - before, 1, 30);
+    assert_in_range(atomic_load(&loop.wakeups) - before, 1,
+                    30 + (tei_now_ns() - start) / (20 * TEI_NS_PER_MS));
     setrlimit(RLIMIT_NOFILE, &old);
     check_bytes(fd,
                 "\5\0\0\0\0\0\0\0\3"
@@ -540,16 +559,16 @@ static void *be_rude(void *arg)
     struct pollfd p = {.fd = r->fd, .events = POLLIN};
     char buf[512];
 
-    poll(&p, 1, 10000);
+    poll(&p, 1, PATIENCE_MS);
     r->conn = tei_accept(r->fd);
     p.fd = r->conn;
-    poll(&p, 1, 10000);
+    poll(&p, 1, PATIENCE_MS);
     if (recv(r->conn, buf, sizeof buf, 0) > 0)
         tei_write_full(r->conn, r->bytes, r->n, SOON);
     if (!r->hang) {
         shutdown(r->conn, SHUT_WR);
         /* What the client still sends must not turn the end into a reset. */
-        while (poll(&p, 1, 1000) > 0 && recv(r->conn, buf, sizeof buf, 0) > 0) {}
+        while (poll(&p, 1, PATIENCE_MS) > 0 && recv(r->conn, buf, sizeof buf, 0) > 0) {}
     }
     return NULL;
 }
@@ -576,17 +595,17 @@ static void test_servers_of_bad_manners(void **state)
     int64_t start;
 
     (void)state;
-    assert_int_equal(ask_rude("\3\0\0\0\0\0\0\0\3{}", 11, false, 5000), 0);
-    assert_int_equal(ask_rude("\3\0\0\0\0\0\0\0\2{}", 11, false, 5000), TE_ERR_PROTOCOL);
-    assert_int_equal(ask_rude("\2\0\0\0\0\0\0\0{}", 10, false, 5000), TE_ERR_PROTOCOL);
-    assert_int_equal(ask_rude("\0\0\0\0\0\0\0\0", 8, false, 5000), TE_ERR_PROTOCOL);
-    assert_int_equal(ask_rude("HTTP/1.1 400 Bad Request", 24, false, 5000), TE_ERR_PROTOCOL);
-    assert_int_equal(ask_rude("", 0, false, 5000), TE_ERR_LINK);
-    assert_int_equal(ask_rude("\3\0\0", 3, false, 5000), TE_ERR_LINK);
-    assert_int_equal(ask_rude("\3\0\0\0\0\0\0\0\3{", 10, false, 5000), TE_ERR_LINK);
+    assert_int_equal(ask_rude("\3\0\0\0\0\0\0\0\3{}", 11, false, PATIENCE_MS), 0);
+    assert_int_equal(ask_rude("\3\0\0\0\0\0\0\0\2{}", 11, false, PATIENCE_MS), TE_ERR_PROTOCOL);
+    assert_int_equal(ask_rude("\2\0\0\0\0\0\0\0{}", 10, false, PATIENCE_MS), TE_ERR_PROTOCOL);
+    assert_int_equal(ask_rude("\0\0\0\0\0\0\0\0", 8, false, PATIENCE_MS), TE_ERR_PROTOCOL);
+    assert_int_equal(ask_rude("HTTP/1.1 400 Bad Request", 24, false, PATIENCE_MS), TE_ERR_PROTOCOL);
+    assert_int_equal(ask_rude("", 0, false, PATIENCE_MS), TE_ERR_LINK);
+    assert_int_equal(ask_rude("\3\0\0", 3, false, PATIENCE_MS), TE_ERR_LINK);
+    assert_int_equal(ask_rude("\3\0\0\0\0\0\0\0\3{", 10, false, PATIENCE_MS), TE_ERR_LINK);
     start = tei_now_ns();
     assert_int_equal(ask_rude("\3\0\0\0\0\0\0\0\3{", 10, true, 200), TE_ERR_TIMEOUT);
-    assert_in_range(tei_now_ns() - start, 190 * TEI_NS_PER_MS, 3 * TEI_NS_PER_S);
+    assert_in_range(tei_now_ns() - start, 190 * TEI_NS_PER_MS, PATIENCE_NS);
 }
 
 static void test_nobody_there(void **state)

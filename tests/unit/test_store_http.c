@@ -14,10 +14,11 @@
 
 #include "base/os.h"
 #include "http_kv.h"
+#include "patience.h"
 
-#define SOON tei_deadline_ns(10000)
+#define SOON tei_deadline_ns(PATIENCE_MS)
 
-static const struct tei_conf conf = {.metadata_timeout_ms = 3000};
+static const struct tei_conf conf = {.metadata_timeout_ms = PATIENCE_MS};
 static struct http_kv server;
 static struct tei_store *store;
 
@@ -187,7 +188,7 @@ static void test_deadline(void **state)
     server.hang = true;
     check_error(store->ops->get(store, "k", tei_deadline_ns(200), &b, NULL), TE_ERR_TIMEOUT,
                 "TE_METADATA_TIMEOUT_MS");
-    assert_in_range(tei_now_ns() - start, 190 * TEI_NS_PER_MS, 3 * TEI_NS_PER_S);
+    assert_in_range(tei_now_ns() - start, 190 * TEI_NS_PER_MS, PATIENCE_NS);
     check_error(store->ops->get(store, "k", tei_now_ns(), &b, NULL), TE_ERR_TIMEOUT, "GET");
 }
 
@@ -341,10 +342,6 @@ int main(void)
         cmocka_unit_test(test_open_accepts),
     };
 
-    if (!TE_USE_HTTP) {
-        puts("the http store is not in this build");
-        return 77;
-    }
     te_log_set_level(TE_LOG_OFF);
     setenv("no_proxy", "*", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);

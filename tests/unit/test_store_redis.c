@@ -20,15 +20,15 @@
 #include <unistd.h>
 
 #include "base/os.h"
+#include "patience.h"
 #include "proc.h"
 
-#define SOON  tei_deadline_ns(10000)
-#define SHORT 200  /* ms: a deadline that is to pass */
-#define SLACK 5000 /* ms: how late a call may notice on a busy machine */
+#define SOON  tei_deadline_ns(PATIENCE_MS)
+#define SHORT 200 /* ms: a deadline that is to pass */
 /* Every password has this in it, and no line of the log may. */
 #define SECRET "s3cret"
 
-static const struct tei_conf conf = {.metadata_timeout_ms = 3000};
+static const struct tei_conf conf = {.metadata_timeout_ms = PATIENCE_MS};
 static _Atomic int secrets_logged;
 static size_t fds_before;
 
@@ -89,7 +89,7 @@ static void check_timeout(struct tei_store *s)
 
     took_ms = (tei_now_ns() - start) / TEI_NS_PER_MS;
     check_error(rc, TE_ERR_TIMEOUT, "TE_METADATA_TIMEOUT_MS");
-    assert_in_range(took_ms, SHORT - 1, SHORT + SLACK);
+    assert_in_range(took_ms, SHORT - 1, PATIENCE_MS);
 }
 
 /* ---- fakes */
@@ -287,6 +287,7 @@ static void test_slow_servers(void **state)
         s = open_at(f.port, "");
         check_timeout(s);
         check_timeout(s);
+        WAIT_FOR(f.conns >= 2);
         assert_int_equal(f.conns, 2); /* none is used again */
         tei_store_close(s);
         s = open_at(f.port, ":" SECRET "@");
@@ -410,10 +411,6 @@ int main(void)
         CHECKED(test_open_accepts),
     };
 
-    if (!TE_USE_REDIS) {
-        puts("the redis store is not in this build");
-        return 77;
-    }
     te_log_set_level(TE_LOG_DEBUG);
     te_log_set_sink(on_log, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -176,6 +176,21 @@ static int stall(struct command *c)
     return 0;
 }
 
+static int hold(struct command *c)
+{
+    c->nic->held = 0;
+    c->nic->hold_after = (c->n > 2 ? atol(c->words[2]) : 0) + 1;
+    return 0;
+}
+
+static int let_go(struct command *c)
+{
+    c->nic->hold_after = 0;
+    c->nic->held = 0;
+    sv_event(c->nic, SV_EVENT_RETRY, 0);
+    return 0;
+}
+
 static int slow(struct command *c)
 {
     if (c->n < 3)
@@ -301,6 +316,8 @@ static int clear(struct command *c)
 
     nic->faults = 0;
     nic->fail_count = nic->drop_left = nic->stall_until = 0;
+    nic->hold_after = 0;
+    nic->held = 0;
     nic->blocked = 0;
     for (uint32_t i = 0; i < c->s->n_nics; i++)
         atomic_fetch_and(&c->s->nics[i].blocked, ~(UINT64_C(1) << (nic - c->s->nics)));
@@ -337,10 +354,10 @@ static int stats_of(struct command *c, uint32_t index, char *out, size_t size)
         mrs += c->s->mrs[i].key && c->s->mrs[i].nic == index;
     return snprintf(out, size,
                     "nic=%s%s%s port=%s dead=%u bytes=%lu wrs=%lu doorbells=%lu completions=%lu "
-                    "qps=%u mrs=%u cqs=%ld\n",
+                    "qps=%u mrs=%u cqs=%ld held=%u\n",
                     nic->host, nic->host[0] ? "/" : "", nic->name, nic->port_up ? "up" : "down",
                     nic->dead, sum.bytes, sum.wrs, sum.doorbells, sum.completions, qps, mrs,
-                    sum.cqs);
+                    sum.cqs, nic->held);
 }
 
 static int stats(struct command *c)
@@ -361,12 +378,16 @@ static const struct row {
     int (*run)(struct command *c);
     bool tree; /* something that sysfs shows may have changed */
 } rows[] = {
-    {"port", port, true},          {"fail", fail, false},       {"drop", drop, false},
-    {"stall", stall, false},       {"slow", slow, true},        {"kill", kill_nic, false},
-    {"revive", revive, true},      {"peermem", peermem, false}, {"cq_err", cq_err, false},
-    {"qp_fatal", qp_fatal, false}, {"lid", lid, false},         {"gid_change", gid_change, false},
-    {"deny", deny, false},         {"allow", allow, false},     {"block", block, false},
-    {"unblock", block, false},     {"clear", clear, false},     {"stats", stats, false},
+    {"port", port, true},      {"fail", fail, false},
+    {"drop", drop, false},     {"stall", stall, false},
+    {"hold", hold, false},     {"release", let_go, false},
+    {"slow", slow, true},      {"kill", kill_nic, false},
+    {"revive", revive, true},  {"peermem", peermem, false},
+    {"cq_err", cq_err, false}, {"qp_fatal", qp_fatal, false},
+    {"lid", lid, false},       {"gid_change", gid_change, false},
+    {"deny", deny, false},     {"allow", allow, false},
+    {"block", block, false},   {"unblock", block, false},
+    {"clear", clear, false},   {"stats", stats, false},
 };
 
 static int dispatch(struct command *c)

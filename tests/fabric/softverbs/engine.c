@@ -323,6 +323,18 @@ static void take_fate(struct sv_qp *qp, struct sv_wr *wr)
         nic->faults = 0;
 }
 
+/* Whether the step that is due has to wait, as ordered by softverbs_ctl. */
+static bool is_held(struct sv_nic *nic)
+{
+    int64_t left = atomic_load(&nic->hold_after);
+
+    while (left > 1 && !atomic_compare_exchange_weak(&nic->hold_after, &left, left - 1))
+        ;
+    if (left == 1)
+        atomic_store(&nic->held, 1);
+    return left == 1;
+}
+
 /* qp.lock held; it is released while bytes move. */
 static void advance(struct sv_qp *qp, struct sv_wr *wr)
 {
@@ -402,6 +414,8 @@ static int64_t look_at(struct sv_qp *qp)
         if (i == STEPS)
             break;
         due = SV_NEVER;
+        if (is_held(nic))
+            break;
         if (wr->phase == SV_WR_NEW)
             take_fate(qp, wr);
         if (qp->stuck)

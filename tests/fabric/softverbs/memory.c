@@ -68,14 +68,23 @@ static bool kernel_reads(uintptr_t at)
     return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1 || errno != EFAULT;
 }
 
+static uintptr_t page_size(void)
+{
+    return (uintptr_t)sysconf(_SC_PAGESIZE);
+}
+
+static uintptr_t page_of(uintptr_t addr)
+{
+    return addr & ~(page_size() - 1);
+}
+
 static int check_mapped(uintptr_t addr, size_t length)
 {
-    enum { PAGE = 4096, STEP = 4096 * PAGE };
-    uintptr_t from = addr & ~(uintptr_t)(PAGE - 1), end = addr + length;
-    unsigned char seen[STEP / PAGE];
+    unsigned char seen[4096];
+    uintptr_t from = page_of(addr), end = addr + length, step = page_size() * sizeof(seen);
 
-    for (; from < end; from += STEP)
-        if (mincore((void *)from, end - from < STEP ? end - from : STEP, seen))
+    for (; from < end; from += step)
+        if (mincore((void *)from, end - from < step ? end - from : step, seen))
             return EFAULT;
     return kernel_reads(addr) && kernel_reads(addr + length - 1) ? 0 : EFAULT;
 }
@@ -84,17 +93,13 @@ static int check_mapped(uintptr_t addr, size_t length)
  * kind of memory does not know this request, and nothing is said. */
 static bool page_writable(uintptr_t at)
 {
-    return madvise((void *)at, 4096, MADV_POPULATE_WRITE) == 0 || errno == ENOMEM ||
-           madvise((void *)at, 4096, MADV_POPULATE_READ) != 0;
+    return madvise((void *)at, page_size(), MADV_POPULATE_WRITE) == 0 || errno == ENOMEM ||
+           madvise((void *)at, page_size(), MADV_POPULATE_READ) != 0;
 }
 
 static int check_writable(uintptr_t addr, size_t length)
 {
-    static const uintptr_t page = 4096;
-
-    return page_writable(addr & ~(page - 1)) && page_writable((addr + length - 1) & ~(page - 1))
-               ? 0
-               : EFAULT;
+    return page_writable(page_of(addr)) && page_writable(page_of(addr + length - 1)) ? 0 : EFAULT;
 }
 
 /* Functions of softgpu.h, none of which is there in a process without such a GPU. */

@@ -53,7 +53,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#define SV_MAGIC     0x73767235u /* changes with the layout */
+#define SV_MAGIC     0x73767236u /* changes with the layout */
 #define SV_MAX_NICS  64u
 #define SV_MAX_PROCS 128u
 #define SV_QP_BITS   14u
@@ -117,8 +117,10 @@ struct sv_nic {
     _Atomic uint32_t port_up, down_retries; /* down: WRs end in RETRY_EXC instead of never */
     _Atomic uint32_t dead, generation;      /* contexts of an older generation stay dead */
     _Atomic int64_t stall_until;
-    _Atomic uint64_t blocked; /* bit per NIC that this one cannot reach, and the reverse */
-    _Atomic uint32_t peermem; /* registers memory of devices by its addresses */
+    _Atomic int64_t hold_after; /* steps that own requests may still move, plus 1; 0: no limit */
+    _Atomic uint32_t held;      /* one waits for the limit to go */
+    _Atomic uint64_t blocked;   /* bit per NIC that this one cannot reach, and the reverse */
+    _Atomic uint32_t peermem;   /* registers memory of devices by its addresses */
 
     /* Faults to come. `faults` is a shortcut: 0 when none of the others is set. */
     _Atomic uint32_t faults;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fabric/softverbs/rig/rig.h"
+#include "patience.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,8 +16,6 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-
-#define PATIENCE_MS 10000
 
 const struct rig_opts rig_default = {
     .cap = {.max_send_wr = 64,

@@ -30,7 +30,7 @@ const char *rig_dir(void);
 
 /* softverbs_control() with a format; it must succeed. */
 void rig_ctl(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* A number of `stats NIC`: "bytes", "wrs", "doorbells", "completions", "qps", "mrs", "cqs". */
+/* A number of `stats NIC`: "bytes", "wrs", "doorbells", "completions", "qps", "mrs", "cqs", "held". */
 long rig_stat(const char *nic, const char *key);
 
 struct rig_opts {
@@ -87,13 +87,13 @@ int rig_post(struct rig_end *e, enum ibv_wr_opcode op, uint64_t id, size_t at, u
              const struct rig_addr *peer, size_t remote);
 int rig_recv(struct rig_end *e, uint64_t id, size_t at, uint32_t length);
 
-/* The next completion within 10 s. */
+/* The next completion. */
 struct ibv_wc rig_wc(struct ibv_cq *cq);
 /* It is one of this request with this status. */
 struct ibv_wc rig_expect(struct ibv_cq *cq, uint64_t id, enum ibv_wc_status status);
 /* None comes within so many milliseconds. */
 void rig_silence(struct ibv_cq *cq, int ms);
-/* The next asynchronous event, within 10 s, is of this type; it is acknowledged. */
+/* The next asynchronous event is of this type; it is acknowledged. */
 void rig_event(struct ibv_context *ctx, enum ibv_event_type type);
 void rig_no_event(struct ibv_context *ctx);
 

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * patience.h - waiting for a state. The bound only ends a hang: no machine that makes progress at all
+ * takes so long.
+ */
+#ifndef TEST_PATIENCE_H
+#define TEST_PATIENCE_H
+
+#include <unistd.h>
+
+#define PATIENCE_MS 60000
+#define PATIENCE_NS (PATIENCE_MS * INT64_C(1000000))
+
+/* What waits for nothing is through within this; the waits of an engine that it is told from are longer:
+ * they last 30 s, if a test sets nothing else. */
+#define PROMPT_NS (20 * INT64_C(1000000000))
+
+/* Returns once the condition is true, and fails the test if it never is. It is looked at a number of
+ * times, so that the time during which this process did not run does not count. */
+#define WAIT_FOR(condition)                                    \
+    do {                                                       \
+        for (int left_ = PATIENCE_MS; !(condition); left_--) { \
+            if (left_ == 0)                                    \
+                fail_msg("in vain: %s", #condition);           \
+            usleep(1000);                                      \
+        }                                                      \
+    } while (0)
+
+#endif
