@@ -23,6 +23,7 @@ build  libibverbs-dev        RDMA verbs (headers; the library is opened at run t
 build  liburing-dev          files by io_uring, from 2.2 on
 build  uthash-dev            hash maps and lists (headers)
 build  python3               demo, benchmark and lint scripts
+unit   libcmocka-dev         unit tests
 test   g++                   the public headers must compile as C++
 test   python3-venv          the Python package is installed into a fresh environment
 test   python3-pip           builds its wheel
@@ -35,9 +36,11 @@ test   abigail-tools         the ABI against its record
 test   debhelper             the Debian packages
 test   dpkg-dev              the same
 test   build-essential       what the building of packages takes as given
+test   lintian?              the same, by the rules of Debian
+test   rpm?                  rpmbuild: the RPM packages
+test   rpmlint?              their spec file
 test   groff-base            the manual pages render without a warning
 test   zsh                   the tools' completion in it
-test   libcmocka-dev         unit tests
 test   etcd-server|etcd       tests with the real etcd
 test   redis-server          tests with the real redis
 test   openssl               certificates for tests of TLS
@@ -52,7 +55,10 @@ dev    libclang-rt-dev?      sanitizers and libFuzzer of clang, where they are a
 dev    clang-format          make lint
 dev    valgrind              make valgrind
 cover  gcovr                 make coverage
-fresh  debootstrap           tests/fresh.sh
+systems mmdebstrap           roots of other systems: make systems, tests/fresh.sh
+systems ccache               rows that differ by a switch compile little anew
+systems qemu-user-static     tries wheels of arm64
+systems debian-archive-keyring  what Debian's archive is signed with
 lab    qemu-system-x86       the guests of make lab; their kernel is downloaded, not installed
 lab    busybox-static        their first process
 lab    cpio                  their initrd
@@ -61,6 +67,7 @@ lab    xz-utils              unpacks their kernel
 lab    ibverbs-providers     their RDMA devices: rxe
 lab    nvme-cli              connects files over fabrics
 lab    e2fsprogs             file systems on them
+lab    qemu-system-arm       the guest with pages of 16 KiB
 LIST
 }
 
@@ -72,10 +79,11 @@ Installs with apt-get those packages of the groups that are missing, and says wh
 all are there. Uses sudo when not root.
 
 groups:  build   what `make` needs
-         test    what `make test` needs on top
+         unit    what the unit tests need on top
+         test    what `make test` needs on top, the unit tests with it
          dev     clang, clang-format, valgrind: `make lint`, `make fuzz`, .ci/run
          cover   what `make coverage` needs on top
-         fresh   debootstrap, for tests/fresh.sh
+         systems mmdebstrap, for `make systems` and tests/fresh.sh
          lab     QEMU and what it takes to start Debian in it, for `make lab`
          all     every one of these
 Without a group: build and test.
@@ -93,12 +101,14 @@ for arg in "$@"; do
         --check) mode=check ;;
         --list) mode=list ;;
         -h | --help) usage; exit 0 ;;
-        build | test | dev | cover | fresh | lab) groups+=("$arg") ;;
-        all) groups+=(build test dev cover fresh lab) ;;
+        build | unit | dev | cover | systems) groups+=("$arg") ;;
+        test) groups+=(unit test) ;;
+        lab) groups+=(systems lab) ;; # its arm64 guest lives in such a root
+        all) groups+=(build unit test dev cover systems lab) ;;
         *) echo "deps: unknown argument '$arg' (see --help)" >&2; exit 2 ;;
     esac
 done
-[ ${#groups[@]} -gt 0 ] || groups=(build test)
+[ ${#groups[@]} -gt 0 ] || groups=(build unit test)
 
 in_groups() {
     local g
@@ -108,7 +118,7 @@ in_groups() {
 
 if [ "$mode" = list ]; then
     list | while read -r group package reason; do
-        if in_groups "$group"; then printf '%-6s %-30s %s\n' "$group" "${package%@*}" "$reason"; fi
+        if in_groups "$group"; then printf '%-7s %-30s %s\n' "$group" "${package%@*}" "$reason"; fi
     done
     exit 0
 fi

@@ -49,6 +49,7 @@ ONE_PLACE = (
 # asks a metadata server; te_segment reads and writes the keys of a metadata server without an engine.
 TOOL_EXCEPTIONS = {
     "tools/te_info.c": ("conf/conf.h",),
+    "tools/te_info/document.h": ("conf/conf.h",),
     "tools/te_info/metadata.c": ("base/os.h", "meta/meta.h"),
     "tools/te_info/metadata.h": ("conf/conf.h",),
     "tools/te_segment/change.c": ("base/os.h",),
@@ -402,17 +403,24 @@ def rule_text(tree):
             yield name, text.count("\n") + 1, "no newline at the end of the file"
 
 
+# Pages that are printed from the option table, and the flag of te_info that prints each.
+PRINTED = {"docs/config.md": "--markdown", "man/man5/transfer_engine.5": "--man"}
+
+
 def rule_config_doc(tree):
-    """docs/config.md is what te_info prints"""
+    """docs/config.md and man/man5/transfer_engine.5 are what te_info prints"""
     tool = os.path.join(tree.build, "bin", "te_info")
-    if "docs/config.md" not in tree.files or not os.path.exists(tool):
+    if not os.path.exists(tool):
         return
-    out = subprocess.run([tool, "--config", "--markdown"], capture_output=True, text=True, timeout=30,
-                         check=False, env={k: v for k, v in os.environ.items() if not k.startswith(("MC_", "TE_"))})
-    want, have = out.stdout.split("\n"), tree.raw("docs/config.md").split("\n")
-    if want != have:
-        at = next((i for i, (a, b) in enumerate(zip(want, have)) if a != b), min(len(want), len(have)))
-        yield "docs/config.md", at + 1, "differs from the option table: build/bin/te_info --config --markdown > docs/config.md"
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("MC_", "TE_"))}
+    for page, flag in PRINTED.items():
+        if page not in tree.files:
+            continue
+        out = subprocess.run([tool, "--config", flag], capture_output=True, text=True, timeout=30, check=False, env=clean)
+        want, have = out.stdout.split("\n"), tree.raw(page).split("\n")
+        if want != have:
+            at = next((i for i, (a, b) in enumerate(zip(want, have)) if a != b), min(len(want), len(have)))
+            yield page, at + 1, f"differs from the option table: build/bin/te_info --config {flag} > {page}"
 
 
 def rule_version(tree):

@@ -1,137 +1,75 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Proves that `make demo` and `make test` need nothing before them but make: runs both in a minimal Debian
-# that is bootstrapped into a temporary folder. The mirror and the proxy are those of this host's apt.
+# Proves that `make demo` and `make test` need nothing before them but make, git and certificates: runs both
+# in minimal systems of several releases.
 set -euo pipefail
 
-suite=
-mirror=
-minutes=40
-tree=HEAD
-keep=no
+suites=() targets=() tree=HEAD minutes=40 keep=()
 usage() {
     cat <<'USAGE'
-usage: tests/fresh.sh [--suite NAME] [--mirror URL] [--minutes N] [--worktree] [--keep] [--target "make ..."]...
+usage: tests/fresh.sh [--suite NAME]... [--minutes N] [--worktree] [--keep] [--target "make ..."]...
 
-  --suite NAME   Debian release (default: bookworm if this host's apt knows it, else the first it knows)
-  --mirror URL   where to bootstrap from (default: where this host's apt gets that release)
-  --minutes N    give up after N minutes (default 40)
+  --suite NAME   bookworm, trixie (Debian), jammy or noble (Ubuntu); more than one, or all (default: bookworm)
+  --minutes N    give up a suite after N minutes (default 40)
   --worktree     take the files as they lie here instead of those of the last commit
   --target CMD   what to run in there, in this order (default: "make demo", then "make test")
-  --keep         leave the folder and say where it is
+  --keep         leave the folder that was written, and say where it is
 
-Exit 77 with the reason when this host cannot do it: it takes root, debootstrap and mount namespaces.
+The roots are those of tests/systems/roots.py, which tells where they are kept and from which archives they come.
+Exit status 77 with the reason when nothing could be tried: it takes root, mmdebstrap and an archive.
 USAGE
 }
-skip() { echo "fresh: skipped: $*"; exit 77; }
 say() { echo "fresh: $*"; }
 
-arguments=("$@")
-targets=()
 while [ $# -gt 0 ]; do
     case "$1" in
-        --suite) suite=$2; shift 2 ;;
-        --mirror) mirror=$2; shift 2 ;;
+        --suite) suites+=("$2"); shift 2 ;;
         --minutes) minutes=$2; shift 2 ;;
         --target) targets+=("$2"); shift 2 ;;
         --worktree) tree=; shift ;;
-        --keep) keep=yes; shift ;;
+        --keep) keep=(--keep); shift ;;
         -h | --help) usage; exit 0 ;;
         *) echo "fresh: unknown argument '$1' (see --help)" >&2; exit 2 ;;
     esac
 done
 [ ${#targets[@]} -gt 0 ] || targets=("make demo" "make test")
+[ ${#suites[@]} -gt 0 ] || suites=(bookworm)
+[ "${suites[*]}" != all ] || suites=(bookworm trixie jammy noble)
 
 cd "$(dirname "$0")/.."
-[ "$(id -u)" -eq 0 ] || skip "not root"
-command -v debootstrap >/dev/null || skip "no debootstrap (scripts/deps.sh fresh installs it)"
-command -v apt-get >/dev/null || skip "no apt, from which to learn the mirror"
-
-# Everything below happens in namespaces of its own: when it ends, however it ends, its mounts and its
-# processes are gone.
-if [ -z "${TE_FRESH_INSIDE:-}" ]; then
-    unshare --mount --pid --fork true 2>/dev/null || skip "no mount or process namespaces here"
-    root=$(mktemp -d "${TMPDIR:-/tmp}/te-fresh.XXXXXX")
-    cleanup() {
-        if [ $keep = yes ]; then say "left in $root"; else rm -rf --one-file-system "$root"; fi
-    }
-    trap cleanup EXIT
-    trap 'exit 130' INT TERM
-    rc=0
-    TE_FRESH_INSIDE=$root timeout --foreground --kill-after=10 "${minutes}m" \
-        unshare --mount --propagation private --pid --fork --kill-child "tests/$(basename "$0")" "${arguments[@]}" || rc=$?
-    [ $rc -ne 124 ] || say "not done after $minutes minutes"
-    exit $rc
-fi
-root=$TE_FRESH_INSIDE
-
-# "uri suite component" of each index that this host's apt is configured with
-sources() {
-    # shellcheck disable=SC2016
-    apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' | sort -u
-}
-if [ -z "$suite" ]; then
-    suite=$(sources | awk '$2 == "bookworm" && !n++ { print $2 }')
-    [ -n "$suite" ] || suite=$(sources | awk '$3 == "main" && $2 !~ /-/ && !n++ { print $2 }')
-    [ -n "$suite" ] || skip "this host's apt names no release; use --suite and --mirror"
-fi
-if [ -z "$mirror" ]; then
-    mirror=$(sources | awk -v s="$suite" '$2 == s && $3 == "main" && !n++ { print $1 }')
-    [ -n "$mirror" ] || skip "this host's apt has no mirror of $suite; use --mirror"
-fi
-
-# apt's proxy, for debootstrap (by the environment) and for the apt inside (by the same lines).
-eval "$(apt-config shell proxy Acquire::http::Proxy proxys Acquire::https::Proxy)"
-export http_proxy=${http_proxy:-${proxy:-}} https_proxy=${https_proxy:-${proxys:-}}
-[ -n "$http_proxy" ] || unset http_proxy
-[ -n "$https_proxy" ] || unset https_proxy
-
-say "bootstrapping $suite into $root"
-include=()
-case "$mirror" in https:*) include=(--include=ca-certificates) ;; esac
-debootstrap --variant=minbase "${include[@]}" "$suite" "$root/debian" "$mirror" >"$root/debootstrap.log" 2>&1 || {
-    tail -n 20 "$root/debootstrap.log"
-    say "debootstrap failed"
-    exit 1
-}
-chroot_dir=$root/debian
-sources | awk -v s="$suite" '($2 == s || index($2, s "-") == 1) && $3 == "main" { print "deb", $1, $2, $3 }' \
-    >"$chroot_dir/etc/apt/sources.list"
-[ -s "$chroot_dir/etc/apt/sources.list" ] || echo "deb $mirror $suite main" >"$chroot_dir/etc/apt/sources.list"
-apt-config dump | grep -Ei '^Acquire::(http|https|ftp)::' >"$chroot_dir/etc/apt/apt.conf.d/90host" || true
-for file in /etc/resolv.conf /etc/hosts; do
-    [ ! -e "$file" ] || cat "$file" >"$chroot_dir$file"
-done
-if [ ${#include[@]} -gt 0 ] && [ -f /etc/ssl/certs/ca-certificates.crt ]; then
-    cat /etc/ssl/certs/ca-certificates.crt >"$chroot_dir/etc/ssl/certs/ca-certificates.crt"
-fi
-
-mkdir "$chroot_dir/src"
+work=$(mktemp -d "${TMPDIR:-/tmp}/te-fresh.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
 if [ -n "$tree" ]; then
-    git archive "$tree" | tar -x -C "$chroot_dir/src"
+    git archive "$tree" >"$work/source.tar"
 else
-    git ls-files -z --cached --others --exclude-standard | tar -c --null -T - --ignore-failed-read | tar -x -C "$chroot_dir/src"
+    git ls-files -z --cached --others --exclude-standard | tar -c --null -T - --ignore-failed-read >"$work/source.tar"
 fi
+script=
+for target in "${targets[@]}"; do script+=$(printf 'echo %q\n%s' "fresh: $target" "$target")$'\n'; done
 
-mount -t proc proc "$chroot_dir/proc"
-mount -t sysfs -o ro sysfs "$chroot_dir/sys" 2>/dev/null || say "no /sys in there"
-mkdir -p "$chroot_dir/dev/shm" "$chroot_dir/dev/pts"
-for node in null zero full random urandom tty; do
-    if [ ! -c "$chroot_dir/dev/$node" ]; then
-        touch "$chroot_dir/dev/$node"
-        mount --bind "/dev/$node" "$chroot_dir/dev/$node"
+# What reaches the network in there does so as what reaches it here: apt has been told, other programs have not.
+settings=()
+for name in http_proxy https_proxy no_proxy; do
+    [ -z "${!name:-}" ] || settings+=(--set "$name=${!name}")
+done
+
+done_suites=() failed=() skipped=()
+for suite in "${suites[@]}"; do
+    start=$SECONDS
+    rc=0
+    root=$(tests/systems/roots.py "fresh-$suite") || rc=$?
+    if [ $rc -eq 0 ]; then
+        say "---- $suite"
+        tests/systems/enter.sh --minutes "$minutes" "${keep[@]}" "${settings[@]}" --files "$work/source.tar:/src" --chdir /src \
+            "$root" bash -euo pipefail -c "$script" || rc=$?
     fi
+    case $rc in
+        0) done_suites+=("$suite"); say "$suite: ok: ${targets[*]}, $((SECONDS - start)) s" ;;
+        77) skipped+=("$suite"); say "skipped: $suite: the reason is above" ;;
+        *) failed+=("$suite"); say "$suite: FAILED (exit $rc), $((SECONDS - start)) s" ;;
+    esac
 done
-mount -t tmpfs -o mode=1777 tmpfs "$chroot_dir/dev/shm"
-mount -t devpts devpts "$chroot_dir/dev/pts" 2>/dev/null || say "no /dev/pts in there"
-
-inside() {
-    say "$*"
-    chroot "$chroot_dir" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
-        ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} bash -c "cd /src && $*"
-}
-inside "apt-get -q update >/dev/null && apt-get -q -y install --no-install-recommends make >/dev/null"
-for target in "${targets[@]}"; do
-    inside "$target"
-done
-say "ok: ${targets[*]}"
+say "ok: ${done_suites[*]:-none}; failed: ${failed[*]:-none}; skipped: ${skipped[*]:-none}"
+[ ${#failed[@]} -eq 0 ] || exit 1
+[ ${#done_suites[@]} -gt 0 ] || exit 77

@@ -32,7 +32,7 @@ import te_lab
 
 MACHINE_WORDS = [field.name for field in dataclasses.fields(te_lab.Wants)]
 TEST_S = 120
-TOTAL_S = 900
+TOTAL_S = 1500
 IN_CI = os.environ.get("CI") == "true"
 
 
@@ -234,6 +234,7 @@ def by_hand(cache, wants, commands):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these tests")
+    parser.add_argument("--without", action="append", default=[], metavar="NAME", help="not this test")
     parser.add_argument("--list", action="store_true", help="name the tests and what they want, and run none")
     parser.add_argument("--do", metavar="COMMAND", help="run this in a guest instead of tests; - reads lines")
     parser.add_argument("--guests", type=int, default=1, help="of the machine for --do (1)")
@@ -270,10 +271,11 @@ def main():
     arguments = parse_arguments()
     tests = [Test(path) for path in sorted(glob.glob(os.path.join(te_lab.HERE, "test_*.*")))
              if re.search(r"\.(py|sh)$", path)]
-    unknown = set(arguments.names) - {test.name for test in tests}
+    unknown = {*arguments.names, *arguments.without} - {test.name for test in tests}
     if unknown:
         raise SystemExit(f"lab: no test {', '.join(sorted(unknown))}; --list tells which there are")
     tests = [test for test in tests if not arguments.names or test.name in arguments.names]
+    tests = [test for test in tests if test.name not in arguments.without]
     if arguments.list:
         for test in tests:
             print(f"{test.name}: {test.wants}, {test.timeout} s")

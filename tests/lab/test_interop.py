@@ -67,7 +67,7 @@ class Peer(te_interop.Words):
                    f"{Lab.venv}/bin/python {INTEROP}/theirs.py")
         env = {**(THEIR_ENV if side == "theirs" else {}), **(env or {})}
         self.job = guest.start_job(f"exec env {' '.join(f'{k}={v}' for k, v in env.items())} {program}", talk=True)
-        self.reply(120)
+        self.reply()
         got = self.start(name or guest.ip(), metadata, "rdma", device)
         if got["rc"] != 0:
             raise te_interop.Failure(f"init of {side}: {got}\n{self}")
@@ -75,8 +75,8 @@ class Peer(te_interop.Words):
     def send(self, op, **words):
         self.job.tell(json.dumps({"op": op, **words}))
 
-    def reply(self, timeout):
-        line = self.job.wait_line(r"^\{.*", timeout, self.answered).group(0)
+    def reply(self):
+        line = self.job.wait_line(r"^\{.*", 120, self.answered).group(0)
         self.answered += 1
         return json.loads(line)
 
@@ -197,7 +197,7 @@ def crossed(pair):
         for peer, own, other, there in ways:
             peer.send("read", target=other.segment, local=own + 4 * MB, remote=there, length=3 * MB)
         for peer, _, _, _ in ways:
-            expect(peer.reply(60)["rc"] == 0, f"{peer}")
+            expect(peer.reply()["rc"] == 0, f"{peer}")
         for peer, own, _, there in ways:
             peer.do("check", addr=own + 4 * MB, size=3 * MB, seed=there & 0xffffff)
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# te-test: timeout=1200
 """docs/compat.md holds the rows that tests/interop makes of its cases, and each case says why it differs."""
 import os
 import sys

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# te-test: timeout=1200
 """Options that the documentation shows as working are read somewhere; those marked idle are not."""
 import glob
 import os

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: optional
+# te-test: optional timeout=1200
 """
 src/plat/cuda.h, src/plat/hip.h and src/transport/nvmeof/cufile.h, which tell the ABIs of drivers and of
 cuFile, agree with the vendors' headers.

@@ -1,0 +1,268 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Builds this tree on other systems and runs its unit tests there, warnings being errors.
+
+A row is a system, or this host with other switches. Systems are roots by tests/systems/roots.py: nothing of
+this host is in them but the source tree, to be read, build/systems/ROW, and the cache of ccache if there is one.
+A row whose archive is not reached is skipped, by its name, with the reason, and that is told once more at the end.
+The last line counts. Exit status 1 if a row failed.
+"""
+import argparse
+import dataclasses
+import glob
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import roots
+
+SOURCE = roots.SOURCE
+ENTER = os.path.join(roots.HERE, "enter.sh")
+INSIDE_CCACHE = "/ccache"
+
+# Unit tests that fail under qemu-user because of what it emulates otherwise, or not at all. They pass under a real
+# kernel of arm64: tests/lab/test_arm64_pages.py runs them there.
+NOT_EMULATED = {
+    "test_gpu_queue": "starts /proc/self/exe anew, which takes the kernel to know qemu-user (binfmt_misc)",
+    "test_mem_host": "reads VmFlags of /proc/self/smaps, which have nothing of what was advised",
+    "test_gpuipc_page": "tells processes apart by what /proc/PID/stat says of their begin, which qemu-user makes up",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    name: str
+    what: str
+    root: str = ""       # a recipe of roots.py; this host without one
+    compiler: str = "gcc"
+    switches: tuple = ()
+    group: str = "systems"  # SYSTEMS='variants' runs that group
+    extra: bool = False  # only if named
+    demo: bool = False   # runs `make demo`'s script in place of the unit tests
+    minutes: int = 30
+
+
+def off(*names):
+    return tuple(f"-D{name}=OFF" for name in names)
+
+
+ROWS = (
+    Row("debian-13", "its gcc", "debian-13"),
+    Row("debian-13-clang", "the newest clang that it has", "debian-13", "clang"),
+    Row("ubuntu-24.04", "its gcc", "ubuntu-24.04"),
+    Row("ubuntu-22.04", "its gcc", "ubuntu-22.04"),
+    Row("arm64", "by a cross compiler, under qemu-user; two engines over tcp and over host", "arm64",
+        "aarch64-linux-gnu-gcc", ("-DCMAKE_TOOLCHAIN_FILE=/src/tests/systems/aarch64.cmake",)),
+    Row("oldest-gcc", "gcc 11", "debian-12", "gcc-11", extra=True),
+    Row("oldest-clang", "clang 14", "debian-12", "clang-14", extra=True),
+    # Each test program would be optimised as a whole, library and all: its tools stand for them.
+    Row("lto", "link-time optimisation", switches=("-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON",), group="variants", demo=True),
+    Row("o3", "-O3 -march=native -DNDEBUG", group="variants",
+        switches=("-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_C_FLAGS_RELEASE=-O3 -march=native -DNDEBUG")),
+    Row("no-http", "TE_USE_HTTP=OFF", switches=off("TE_USE_HTTP"), group="variants"),
+    Row("no-etcd", "TE_USE_ETCD=OFF", switches=off("TE_USE_ETCD"), group="variants"),
+    Row("no-redis", "TE_USE_REDIS=OFF", switches=off("TE_USE_REDIS"), group="variants"),
+    Row("no-rdma", "TE_USE_RDMA=OFF", switches=off("TE_USE_RDMA"), group="variants"),
+    Row("no-uring", "TE_USE_URING=OFF", switches=off("TE_USE_URING"), group="variants"),
+    Row("no-gpu", "TE_USE_CUDA=OFF TE_USE_HIP=OFF", switches=off("TE_USE_CUDA", "TE_USE_HIP"), group="variants"),
+    Row("no-nvmeof", "TE_USE_NVMEOF=OFF", switches=off("TE_USE_NVMEOF"), group="variants"),
+    Row("least", "every TE_USE_ switch off but tcp, which the tests need, and te_metad", group="variants",
+        switches=off("TE_USE_HTTP", "TE_USE_ETCD", "TE_USE_REDIS", "TE_USE_RDMA", "TE_USE_URING", "TE_USE_NVMEOF",
+                     "TE_USE_CUDA", "TE_USE_HIP", "TE_BUILD_METAD")),
+)
+GROUPS = tuple(dict.fromkeys(row.group for row in ROWS))
+
+
+class Failed(Exception):
+    """A row did; where it was."""
+
+
+def run_to_its_end(line, environment, log):
+    """The exit status. Ended with this program, it has time to take away what it made."""
+    with subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment) as child:
+        try:
+            return child.wait()
+        finally:
+            child.terminate()
+
+
+class Place:
+    """Where a row is built: commands run there."""
+
+    def __init__(self, row, jobs):
+        self.row, self.jobs = row, jobs
+        self.host_build = os.path.join(SOURCE, "build", "systems", row.name)
+        self.root = roots.root_of(roots.RECIPES[row.root]) if row.root else None
+        self.source, self.build = ("/src", "/build") if self.root else (SOURCE, self.host_build)
+        self.compiler = self.newest_clang() if row.compiler == "clang" else row.compiler
+        self.until = time.monotonic() + 60 * row.minutes
+        self.set_up()
+
+    def newest_clang(self):
+        found = [re.fullmatch(r"clang-(\d+)", os.path.basename(path)) for path in glob.glob(f"{self.root}/usr/bin/clang-*")]
+        return max((m for m in found if m), key=lambda m: int(m.group(1))).group(0)
+
+    def set_up(self):
+        """An empty build tree where it would be of another root or other switches."""
+        stamp = os.path.join(self.host_build, "made-for")
+        made_for = repr((self.root, self.row.compiler, self.row.switches))
+        if not os.path.exists(stamp) or open(stamp, encoding="utf-8").read() != made_for:
+            roots.remove(self.host_build)
+            os.makedirs(self.host_build)
+        with open(stamp, "w", encoding="utf-8") as f:
+            f.write(made_for)
+
+    def ccache(self):
+        """(its folder, or None where this host has no ccache; what it takes in the environment)"""
+        folder = os.environ.get("CCACHE_DIR") or os.path.expanduser("~/.cache/ccache")
+        if not shutil.which("ccache"):
+            return None, {}
+        os.makedirs(folder, exist_ok=True)
+        if self.root:
+            return folder, {"CCACHE_DIR": INSIDE_CCACHE, "CMAKE_C_COMPILER_LAUNCHER": "ccache"}
+        return folder, {"CCACHE_BASEDIR": SOURCE, "CCACHE_NOHASHDIR": "1", "CMAKE_C_COMPILER_LAUNCHER": "ccache"}
+
+    def command(self, words):
+        """(the command line, its environment)"""
+        folder, settings = self.ccache()
+        settings["PYTHONDONTWRITEBYTECODE"] = "1"
+        if "CI" in os.environ:
+            settings["CI"] = os.environ["CI"]
+        if not self.root:
+            return ["timeout", f"{self.minutes_left()}m", *words], dict(os.environ, **settings)
+        line = [ENTER, "--minutes", str(self.minutes_left()), "--bind-ro", f"{SOURCE}:/src", "--bind",
+                f"{self.host_build}:/build", "--chdir", "/build"]
+        if folder:
+            line += ["--bind", f"{folder}:{INSIDE_CCACHE}"]
+        for name, value in settings.items():
+            line += ["--set", f"{name}={value}"]
+        return [*line, self.root, *words], None
+
+    def targets(self):
+        """Every test has to be compiled by another compiler, and those that run under other switches."""
+        if self.row.demo:
+            return []
+        if self.root:
+            return ["te_tests"]
+        return ["te_unit_tests"]
+
+    def minutes_left(self):
+        return max(1, int((self.until - time.monotonic()) / 60) + 1)
+
+    def run(self, log, *words):
+        """What it prints goes to the log; the last of it is shown where it fails."""
+        line, environment = self.command(words)
+        path = os.path.join(self.host_build, f"{log}.log")
+        with open(path, "w", encoding="utf-8") as f:
+            rc = run_to_its_end(line, environment, f)
+        with open(path, encoding="utf-8", errors="replace") as f:
+            said = f.read()
+        if rc == 77:
+            raise roots.Missing(said.strip().splitlines()[-1])
+        if rc:
+            picked = [part for part in re.split(r"(?m)^", said) if re.search(r"error|\bFAILED\b|undefined|\*\*\*Failed", part)]
+            print("".join(picked[:20]) + "  ...\n" + "".join(said.splitlines(True)[-25:]), flush=True)
+            raise Failed(f"{log}, exit {rc}: {path}")
+        return said
+
+
+def check_switches(place):
+    """A switch that the build does not know would change nothing."""
+    with open(os.path.join(place.host_build, "CMakeCache.txt"), encoding="utf-8") as f:
+        unknown = re.findall(r"^(TE_\w+):UNINITIALIZED=", f.read(), re.M)
+    if unknown:
+        raise Failed(f"the build knows no switch {', '.join(unknown)}")
+
+
+def build(place):
+    place.run("configure", "cmake", "-S", place.source, "-B", place.build, f"-DCMAKE_C_COMPILER={place.compiler}",
+              "-DTE_WERROR=ON", *place.row.switches)
+    check_switches(place)
+    place.run("build", "cmake", "--build", place.build, "-j", str(place.jobs), "--target", "all", *place.targets(),
+              "--", "-k")  # tells every error at once
+
+
+def unit_tests(place, *arguments):
+    """The line of ctest that counts."""
+    said = place.run("unit", "python3", f"{place.source}/scripts/run_tests.py", place.build, "-L", "unit", *arguments)
+    return re.findall(r"^\d+ passed, .*$", said, re.M)[-1]
+
+
+def check_arm64(place):
+    """The unit tests but those that qemu-user cannot run; then two engines over each protocol."""
+    counted = unit_tests(place, "-E", "^unit/(" + "|".join(NOT_EMULATED) + ")$")
+    for name, why in NOT_EMULATED.items():
+        print(f"systems: arm64: unit/{name} is left out: {why}", flush=True)
+    for protocol in ("tcp", "host"):
+        said = place.run(f"pair-{protocol}", "sh", "/src/tests/systems/pair.sh", "/build/bin", protocol, "qemu-aarch64-static")
+        counted += f"; {protocol}: " + said.strip().splitlines()[-1]
+    return counted
+
+
+def run_row(row, jobs, only_build):
+    place = Place(row, jobs)
+    build(place)
+    if only_build:
+        return "built"
+    if row.demo:
+        return place.run("demo", "env", f"TE_BIN={place.build}/bin", f"{place.source}/scripts/demo.sh").strip().splitlines()[-1]
+    return check_arm64(place) if row.root == "arm64" else unit_tests(place)
+
+
+def choose(names):
+    """The rows that are named, or are of groups that are; all but the extra ones without a name."""
+    known = {row.name for row in ROWS} | set(GROUPS) | {"all"}
+    unknown = set(names) - known
+    if unknown:
+        raise SystemExit(f"systems: no row {', '.join(sorted(unknown))}; --list tells which there are")
+    names = names or ["systems"]
+    return [row for row in ROWS if row.name in names or "all" in names or row.group in names and not row.extra]
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="ROW", help="these rows, or groups of them: systems (the default), "
+                        "variants, all")
+    parser.add_argument("--list", action="store_true", help="name the rows, and run none")
+    parser.add_argument("--only-build", action="store_true", help="run no tests")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2, help="how many at a time (one per core)")
+    return parser.parse_args()
+
+
+def on_signal(number, _):
+    raise SystemExit(128 + number)
+
+
+def main():
+    arguments = parse_arguments()
+    if arguments.list:
+        for row in ROWS:
+            print(f"{row.name}: {row.what} ({row.group}{', only if named' if row.extra else ''})")
+        return 0
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, on_signal)
+    begun, results = time.monotonic(), {"passed": [], "failed": [], "skipped": []}
+    for row in choose(arguments.names):
+        started = time.monotonic()
+        print(f"systems: ---- {row.name}: {row.what}", flush=True)
+        try:
+            how, text = "passed", run_row(row, arguments.jobs, arguments.only_build)
+        except roots.Missing as e:
+            how, text = "skipped", str(e)
+        except (Failed, RuntimeError, subprocess.SubprocessError) as e:
+            how, text = "failed", str(e)
+        results[how].append(f"{how}: {row.name}: {text}")
+        print(f"{results[how][-1]} ({time.monotonic() - started:.0f} s)", flush=True)
+    for line in (*results["skipped"], *results["failed"]):
+        print(line)
+    print(f"systems: {len(results['passed'])} passed, {len(results['failed'])} failed, {len(results['skipped'])} skipped, "
+          f"{time.monotonic() - begun:.0f} s")
+    return 1 if results["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
