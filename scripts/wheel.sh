@@ -6,40 +6,84 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-usage: scripts/wheel.sh [--build DIR] [--out DIR]
+usage: scripts/wheel.sh [--arch ARCH]... [--build DIR] [--out DIR]
 
-  --build DIR   the build tree whose lib/libtransfer_engine.so.0 is taken (default: build)
-  --out DIR     where the wheels are put (default: DIR of --build, wheel/)
+Makes portable wheels of transfer-engine for x86_64 and aarch64, which run with glibc 2.28 and newer,
+the wheel of transfer-engine-mooncake, and the archives of the sources of both. The libraries that the
+engine needs are built by scripts/wheel_libs.sh and lie inside of it; the engine is built as they are,
+in build/wheel-ARCH. Then scripts/wheel_check.sh tries what was made.
+
+  --arch ARCH   this architecture only (may be given twice)
+  --build DIR   instead, one wheel of the library of this build tree, DIR/lib/libtransfer_engine.so.0,
+                with the libraries of this host that it needs; nothing is downloaded, nothing tried.
+                It runs where the C library is at least the one that the tag in its name tells.
+  --out DIR     where they are put (default: build/wheel, or wheel/ in DIR of --build)
   --help        this text
 
-Needs python3, patchelf and binutils; nothing is downloaded. What is built here runs on hosts whose
-C library is at least the one that the tag in the wheel's name tells (manylinux_2_36: glibc 2.36).
+Needs python3, binutils, and patchelf for --build.
 USAGE
 }
 
 cd "$(dirname "$0")/.."
-build=build
-out=
+build='' out='' arches=()
 while [ $# -gt 0 ]; do
     case "$1" in
+        --arch) arches+=("${2-}"); shift 2 ;;
         --build) build=$2; shift 2 ;;
         --out) out=$2; shift 2 ;;
         -h | --help) usage; exit 0 ;;
         *) echo "wheel: unknown argument '$1' (see --help)" >&2; exit 2 ;;
     esac
 done
-build=$(realpath "$build")
-out=${out:-$build/wheel}
+[ -z "$build" ] || build=$(realpath "$build")
+[ ${#arches[@]} -gt 0 ] || arches=(x86_64 aarch64)
+out=${out:-${build:-build}/wheel}
 mkdir -p "$out"
 out=$(realpath "$out")
-export TRANSFER_ENGINE_BUNDLE=$build/lib/libtransfer_engine.so.0
-rm -f "$out"/transfer_engine-*.whl "$out"/transfer_engine_mooncake-*.whl
-for project in bindings/python bindings/python/shim; do
+rm -f "$out"/transfer_engine-* "$out"/transfer_engine_mooncake-*
+
+# make PROJECT FUNCTION: calls a function of the build backend in the project's folder.
+make() {
     (
-        cd "$project"
+        cd "$1"
         PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=. python3 -c '
 import sys
 import build_backend
-print("wheel:", build_backend.build_wheel(sys.argv[1]))' "$out"
+print("wheel:", getattr(build_backend, sys.argv[1])(sys.argv[2]))' "$2" "$out"
     )
-done
+}
+
+# portable ARCH: the engine for it, with all of its libraries inside; those that nothing calls are left out.
+portable() {
+    local libs tree=build/wheel-$1 log=build/wheel-$1.log
+    libs=$(scripts/wheel_libs.sh "$1")
+    # A tree made with other libraries names a folder that is gone.
+    grep -qsF "$libs/" "$tree/CMakeCache.txt" || rm -rf "$tree"
+    echo "wheel: building the library for $1"
+    if ! {
+        cmake -S . -B "$tree" -DCMAKE_TOOLCHAIN_FILE="$libs/toolchain.cmake" -DCMAKE_C_COMPILER_LAUNCHER= \
+            -DCMAKE_BUILD_TYPE=Release -DTE_BUILD_TOOLS=OFF -DTE_BUILD_TESTS=OFF -DTE_USE_URING=ON \
+            -DCMAKE_C_FLAGS="-ffunction-sections -fdata-sections" \
+            -DCMAKE_SHARED_LINKER_FLAGS="-Wl,--gc-sections -s" &&
+            cmake --build "$tree" --target te_shared --parallel "${JOBS:-$(nproc)}"
+    } >"$log" 2>&1; then
+        grep -E 'error|undefined' "$log" | head -n 20 >&2 || true
+        echo "wheel: the library for $1 does not build; all that was said is in $log" >&2
+        exit 1
+    fi
+    rm -rf "$tree/lib/licences"
+    cp -r "$libs/licences" "$tree/lib/"
+    TRANSFER_ENGINE_BUNDLE=$PWD/$tree/lib/libtransfer_engine.so.0 make bindings/python build_wheel
+}
+
+if [ -n "$build" ]; then
+    TRANSFER_ENGINE_BUNDLE=$build/lib/libtransfer_engine.so.0 make bindings/python build_wheel
+    make bindings/python/shim build_wheel
+    exit 0
+fi
+mkdir -p build
+for arch in "${arches[@]}"; do portable "$arch"; done
+make bindings/python/shim build_wheel
+make bindings/python build_sdist
+make bindings/python/shim build_sdist
+scripts/wheel_check.sh "$out"

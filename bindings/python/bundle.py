@@ -9,9 +9,9 @@ itself.
 
 import hashlib
 import os
-import platform
 import re
 import shutil
+import struct
 import subprocess
 import sys
 
@@ -20,6 +20,9 @@ OF_THE_HOST = re.compile(
     r"^(ld-linux.*|libc|libm|libmvec|libdl|librt|libpthread|libutil|libnsl|libresolv"
     r"|libgcc_s|libstdc\+\+)\.so"
 )
+
+# e_machine of an ELF file, and what wheels call it.
+MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 
 
 def _run(*command):
@@ -53,7 +56,9 @@ def _found(path):
 
 def _closure(path):
     """name: path of the libraries to bring along, the one at `path` not counted."""
-    found, closure, ahead = _found(path), {}, _needed(path)
+    closure, ahead = {}, _needed(path)
+    # A library for another machine cannot be asked; those have all that they need inside.
+    found = _found(path) if ahead else {}
     while ahead:
         name = ahead.pop()
         if name not in closure:
@@ -79,6 +84,18 @@ def _glibc(paths):
         for major, minor in re.findall(r"Name: GLIBC_(\d+)\.(\d+)", text):
             versions.append((int(major), int(minor)))
     return max(versions)
+
+
+def _machine(path):
+    """The machine that this is for, which need not be the one that builds it."""
+    with open(path, "rb") as f:
+        header = f.read(20)
+    if header[:4] != b"\x7fELF":
+        raise RuntimeError(f"{path} is no shared library of Linux")
+    number = struct.unpack_from("<H" if header[5] == 1 else ">H", header, 18)[0]
+    if number not in MACHINES:
+        raise RuntimeError(f"{path} is for a machine that wheels have no name for ({number})")
+    return MACHINES[number]
 
 
 def _package_of(path):
@@ -107,7 +124,21 @@ def _licences(closure):
             continue
         with open(copyright, "rb") as f:
             texts[f"{package}/copyright"] = f.read()
-    # Those name the long ones by where Debian has them.
+    return texts
+
+
+def _inside(library):
+    """The same of what `library` has inside: the files of the folder licences beside it."""
+    folder, texts = os.path.join(os.path.dirname(library), "licences"), {}
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+        with open(os.path.join(folder, name), "rb") as f:
+            texts[f"{name}/copyright"] = f.read()
+    return texts
+
+
+def _common(texts):
+    """`texts`, and those that Debian's name by where it has them."""
+    texts = dict(texts)
     for text in list(texts.values()):
         for found in re.findall(rb"/usr/share/common-licenses/([\w.+-]*[\w+])", text):
             name = found.decode()
@@ -129,6 +160,8 @@ def collect(library, folder):
     for copy, path in copies.items():
         shutil.copyfile(path, copy)
         os.chmod(copy, 0o755)
+        if not closure:
+            continue  # it has all inside, and is left as its linker made it
         _run("strip", "--strip-unneeded", copy)
         # One change at a time: patchelf 0.14 forgets some of several.
         for name in _needed(copy):
@@ -140,6 +173,5 @@ def collect(library, folder):
         if left:
             raise RuntimeError(f"patchelf has not renamed {', '.join(sorted(left))} in {copy}")
     major, minor = _glibc(copies)
-    if not sys.platform.startswith("linux"):
-        raise RuntimeError("wheels are made on Linux")
-    return f"manylinux_{major}_{minor}_{platform.machine()}", _licences(closure)
+    tag = f"manylinux_{major}_{minor}_{_machine(library)}"
+    return tag, _common({**_licences(closure), **_inside(library)})
