@@ -103,7 +103,7 @@ func must(t *testing.T, err error) {
 // until waits for something that others do in their own time.
 func until(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !condition(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(240 * time.Second); !condition(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("never: %s", what)
 		}

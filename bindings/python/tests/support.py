@@ -8,14 +8,47 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 HOST = "127.0.0.1"
+HANG_S = 240  # of what never comes: no outcome depends on it
 TCP = {
     "MC_FORCE_TCP": "1"
 }  # not the way through the kernel, which needs no help of the other process
+
+
+def until(condition):
+    """What the condition gives, once that is true."""
+    end = time.monotonic() + HANG_S
+    while True:
+        got = condition()
+        if got:
+            return got
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {HANG_S} s")
+        time.sleep(0.001)
+
+
+def state_of(task, pid="self"):
+    """What a thread does, in the kernel's letter."""
+    with open(f"/proc/{pid}/task/{task}/stat", encoding="ascii") as f:
+        return f.read().rpartition(")")[2].split()[0]
+
+
+def signal_in_a_call(engine, number):
+    """Sends this thread the signal once a request of the engine has been submitted."""
+    main = threading.get_ident()
+
+    def send():
+        until(lambda: engine.stats()["requests_submitted"])
+        signal.pthread_kill(main, number)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    return thread
 
 
 class RemotePeer:
@@ -43,16 +76,12 @@ class RemotePeer:
     def freeze(self):
         """Stops every thread of the process, and returns when all have stopped."""
         os.kill(self.process.pid, signal.SIGSTOP)
-        tasks = f"/proc/{self.process.pid}/task"
-        for _ in range(2000):
-            states = set()
-            for task in os.listdir(tasks):
-                with open(f"{tasks}/{task}/stat", encoding="ascii") as f:
-                    states.add(f.read().rpartition(")")[2].split()[0])
-            if states == {"T"}:
-                return
-            time.sleep(0.001)
-        raise RuntimeError("the peer does not stop")
+        until(lambda: self.states() == {"T"})
+
+    def states(self):
+        """What its threads do."""
+        pid = self.process.pid
+        return {state_of(task, pid) for task in os.listdir(f"/proc/{pid}/task")}
 
     def thaw(self):
         os.kill(self.process.pid, signal.SIGCONT)
@@ -60,7 +89,7 @@ class RemotePeer:
     def stop(self):
         self.process.stdin.close()
         self.process.stdout.close()
-        self.process.wait(30)
+        self.process.wait(HANG_S)
 
     def kill(self):
         self.process.kill()

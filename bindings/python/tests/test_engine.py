@@ -14,7 +14,7 @@ import unittest
 
 import transfer_engine as te
 from peer import noise
-from support import HOST, TCP, Case, digest, pieces
+from support import HANG_S, HOST, TCP, Case, digest, pieces, signal_in_a_call, until
 from transfer_engine._errors import _CODES
 from transfer_engine._memory import span
 
@@ -158,11 +158,7 @@ class Transfers(Case):
             segment.write(region.address, remote, 1000, notify=("block", "7 \u00e9"))
             segment.notify("hello", "there")
         found = []
-        for _ in range(200):
-            found += peer.notifications()
-            if len(found) == 2:
-                break
-            time.sleep(0.05)
+        until(lambda: found.extend(peer.notifications()) or len(found) >= 2)
         self.assertEqual(sorted(found), [["block", "7 \u00e9"], ["hello", "there"]])
         peer.notify(target=engine.name, name="back", msg="")
         self.assertEqual(engine.notifications(), [("back", "")])
@@ -259,12 +255,7 @@ class Lifetimes(Case):
             address = span(memory).address
             for i in range(200):
                 segment.start_write([address], [address + (1 << 19)], [1000 + i])
-            for _ in range(500):
-                engine._state.reap()
-                if not engine._state.live:
-                    break
-                time.sleep(0.01)
-            self.assertEqual(len(engine._state.live), 0)
+            until(lambda: engine._state.reap() or not engine._state.live)
 
     def test_a_child_does_not_have_the_engine(self):
         with te.Engine(name=HOST) as engine:
@@ -293,7 +284,7 @@ class Lifetimes(Case):
         )
         for _ in range(3):
             done = subprocess.run(
-                [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+                [sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S
             )
             self.assertEqual(done.returncode, 0, done.stderr)
 
@@ -315,22 +306,20 @@ class Blocked(Case):
         self.remote_peer.thaw()
 
     def test_the_interpreter_goes_on_while_a_call_waits(self):
-        raised = []
-
-        def blocked():
-            try:
-                self.segment.read(self.local, self.remote, timeout=3)
-            except te.TransferTimeout as e:
-                raised.append(e)
-
-        thread = threading.Thread(target=blocked)
+        thread = threading.Thread(target=self.segment.read, args=(self.local, self.remote))
         thread.start()
+        until(lambda: self.engine.stats()["requests_submitted"])
         for _ in range(20):
             time.sleep(0.001)
         self.assertTrue(thread.is_alive())
+        self.go_on()
         thread.join()
-        self.assertEqual(len(raised), 1)
-        self.assertIsInstance(raised[0], TimeoutError)
+        self.assertSameBytes(self.local, noise(1, 8 * MIB))
+
+    def test_memory_is_quiet_after_a_timeout(self):
+        with self.assertRaises(te.TransferTimeout) as raised:
+            self.segment.read(self.local, self.remote, timeout=0.1)
+        self.assertIsInstance(raised.exception, TimeoutError)
         before = bytes(self.local)
         self.go_on()
         self.remote_peer.name()
@@ -368,10 +357,7 @@ class Blocked(Case):
         threads = [threading.Thread(target=blocked) for _ in range(4)]
         for thread in threads:
             thread.start()
-        for _ in range(500):
-            if self.engine.stats()["requests_submitted"] == 4:
-                break
-            time.sleep(0.01)
+        until(lambda: self.engine.stats()["requests_submitted"] == 4)
         self.engine.close()
         for thread in threads:
             thread.join()
@@ -384,9 +370,10 @@ class Blocked(Case):
 
         old = signal.signal(signal.SIGALRM, interrupt)
         self.addCleanup(signal.signal, signal.SIGALRM, old)
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
         with self.assertRaises(KeyboardInterrupt):
-            self.segment.read(self.local, self.remote, timeout=20)
+            thread = signal_in_a_call(self.engine, signal.SIGALRM)
+            self.segment.read(self.local, self.remote)
+        thread.join()
         self.assertEqual(len(self.engine._state.live), 0)
 
 

@@ -11,7 +11,7 @@ import urllib.request
 
 import transfer_engine as te
 from mooncake.engine import TransferEngine
-from support import HOST, Case, digest
+from support import HANG_S, HOST, Case, digest
 
 
 class Http(Case):
@@ -35,7 +35,7 @@ class Http(Case):
     def stop(self):
         self.server.terminate()
         self.server.stdout.close()
-        self.server.wait(30)
+        self.server.wait(HANG_S)
 
     def test_both_interfaces(self):
         peer = self.peer(metadata=self.url, name="store", address=HOST)
@@ -54,7 +54,7 @@ class Http(Case):
 
 
     def get(self, key):
-        return urllib.request.urlopen(f"{self.url}?key=mooncake/{key}/ours", timeout=30)
+        return urllib.request.urlopen(f"{self.url}?key=mooncake/{key}/ours", timeout=HANG_S)
 
     def test_closed_while_a_view_lives(self):
         """Peers find nothing any more; the end of the process takes the name away, too."""
@@ -79,7 +79,7 @@ class Http(Case):
         with te.Engine(self.url, "reader", address=HOST) as engine, engine.open("ours") as ours:
             self.assertEqual(ours.buffers(), [])
         child.stdin.close()
-        self.assertEqual(child.wait(60), 0)
+        self.assertEqual(child.wait(HANG_S), 0)
         for key in ("rpc_meta", "ram"):
             with self.assertRaises(urllib.error.HTTPError) as caught:
                 self.get(key)

@@ -8,14 +8,13 @@ import json
 import logging
 import os
 import threading
-import time
 import unittest
 from unittest import mock
 
 import mooncake.engine
 from mooncake.engine import TransferEngine, TransferNotify, TransferOpcode
 from peer import noise
-from support import HOST, Case, digest, pieces
+from support import HOST, Case, digest, pieces, until
 from transfer_engine._memory import span
 
 try:
@@ -127,12 +126,7 @@ class Compatible(Case):
 
     def write_until_gone(self, *where):
         """What a write to an engine that was killed returns. Its memory outlives it by a moment."""
-        for _ in range(1000):
-            code = self.engine.transfer_sync_write(*where, 999)
-            if code:
-                break
-            time.sleep(0.001)
-        return code
+        return until(lambda: self.engine.transfer_sync_write(*where, 999))
 
     def logged(self):
         return self.assertLogs("transfer_engine", "ERROR")
@@ -190,11 +184,7 @@ class Calls(Compatible):
             0,
         )
         self.assertEqual(self.remotely(0, 5000), digest(data))
-        found = []
-        for _ in range(200):
-            found = found or self.other.notifications()
-            time.sleep(0 if found else 0.02)
-        self.assertEqual(found, [["block", "5"]])
+        self.assertEqual(until(self.other.notifications), [["block", "5"]])
         self.assertEqual(
             self.engine.transfer_sync(
                 self.host, self.address + 9, self.remote, 5000, TransferOpcode.Read
@@ -279,12 +269,7 @@ class Calls(Compatible):
         with self.logged():
             self.assertEqual(self.engine.get_batch_transfer_status([one]), -1)
         three = self.engine.transfer_submit_write(self.host, self.address, self.remote, MIB)
-        for _ in range(2000):
-            status = self.engine.transfer_check_status(three)
-            if status:
-                break
-            time.sleep(0.005)
-        self.assertEqual(status, 1)
+        self.assertEqual(until(lambda: self.engine.transfer_check_status(three)), 1)
         self.assertEqual(self.remotely(0, MIB), digest(self.local.raw))
         with self.logged():
             self.assertEqual(self.engine.transfer_check_status(three), -1)
@@ -505,11 +490,7 @@ class Deadlines(Case):
         self.assertEqual(engine.transfer_sync_read(host, local, remote, 4 * MIB), -1)
         self.assertEqual(engine._running()._state.live, {})
         ident = engine.batch_transfer_async_read(host, [local], [remote], [4 * MIB])
-        for _ in range(2000):
-            status = engine.transfer_check_status(ident)
-            if status:
-                break
-            time.sleep(0.005)
+        status = until(lambda: engine.transfer_check_status(ident))
         self.assertEqual((status, engine.transfer_check_status(ident)), (-2, -2))
         self.assertEqual(engine.get_batch_transfer_status([ident]), -1)
         before = bytes(local)

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import unittest
 
+from support import HANG_S
+
 README = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "README.md")
 
 
@@ -17,7 +19,7 @@ class Readme(unittest.TestCase):
         self.assertEqual(len(programs), 4)
         for program in programs:
             done = subprocess.run(
-                [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+                [sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S
             )
             self.assertEqual((done.returncode, done.stderr), (0, ""), program)
 
