@@ -62,7 +62,7 @@ lab_begin() {
 lab_delay() {
     local delay=$1 mtu=${2:-9000} program=${3:-build/tests/bench/delay_relay} i=1 name
     lab_begin || lab_fail "cannot make namespaces" || return 1
-    [ -c /dev/net/tun ] || lab_fail "no /dev/net/tun here" || return 1
+    [ -c /dev/net/tun ] || lab_fail "cannot make a TUN device: there is no /dev/net/tun here" || return 1
     for name in "${lab_names[@]}"; do
         ip -n "$name" tuntap add dev te0 mode tun vnet_hdr &&
             ip -n "$name" link set te0 up mtu "$mtu" txqueuelen 10000 &&
@@ -76,7 +76,7 @@ lab_delay() {
         </dev/null >"$lab_dir/relay" &
     lab_relay=$!
     exec {lab_said}<"$lab_dir/relay"
-    read -r -t 20 name <&"$lab_said" && [ "$name" = ready ] ||
+    read -r -t 120 name <&"$lab_said" && [ "$name" = ready ] ||
         lab_fail "delay_relay did not start" || return 1
 }
 

