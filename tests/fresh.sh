@@ -11,7 +11,7 @@ usage: tests/fresh.sh [--suite NAME]... [--minutes N] [--worktree] [--keep] [--t
 
   --suite NAME   bookworm, trixie (Debian), jammy or noble (Ubuntu); more than one, or all (default: bookworm)
   --minutes N    give up a suite after N minutes (default 40)
-  --worktree     take the files as they lie here instead of those of the last commit
+  --worktree     take the files as they lie here instead of a clone of the last commit
   --target CMD   what to run in there, in this order (default: "make demo", then "make test")
   --keep         leave the folder that was written, and say where it is
 
@@ -41,7 +41,10 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/te-fresh.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 if [ -n "$tree" ]; then
-    git archive "$tree" >"$work/source.tar"
+    git clone --quiet --no-hardlinks . "$work/clone"
+    git -C "$work/clone" checkout --quiet "$(git rev-parse "$tree")"
+    tar -c -C "$work/clone" -f "$work/source.tar" .
+    rm -rf "$work/clone"
 else
     git ls-files -z --cached --others --exclude-standard | tar -c --null -T - --ignore-failed-read >"$work/source.tar"
 fi

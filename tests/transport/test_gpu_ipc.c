@@ -314,6 +314,15 @@ static int attach_to(struct pair *p, const json_t *root, struct tei_attach **out
     return rc;
 }
 
+static struct tei_attach *attached_to(struct pair *p, const json_t *root)
+{
+    struct tei_attach *a = NULL;
+
+    if (attach_to(p, root, &a))
+        fail_msg("%s", te_errmsg());
+    return a;
+}
+
 static void check_refused(struct pair *p, const json_t *root, const char *reason)
 {
     struct tei_attach *a = NULL;
@@ -360,7 +369,7 @@ static void nobody_names_memory_of_this_process(void **state)
     entry = json_array_get(json_object_get(keys_in(root), "memory"), 0);
     assert_int_equal(json_integer_value(json_array_get(entry, 0)), (uintptr_t)p->bm);
     json_array_set_new(entry, 0, json_integer((json_int_t)(uintptr_t)p->bm - 4096));
-    assert_int_equal(attach_to(p, root, &a), 0);
+    a = attached_to(p, root);
     assert_int_equal(fake_transfer(p->a, a, TE_READ, p->am, p->bm, 10), TE_ERR_STALE);
     fake_detach(p->a, a);
     p->attach = was;
@@ -386,7 +395,7 @@ static void rights_in_this_process(void **state)
             json_object_set_new(b, "addr", json_integer((json_int_t)(uintptr_t)mem));
             json_object_set_new(b, "length", json_integer(N));
         }
-    assert_int_equal(attach_to(p, root, &a), 0);
+    a = attached_to(p, root);
     assert_int_equal(fake_transfer(p->a, a, TE_READ, p->am, mem + 4096, 4096), 0);
     assert_int_equal(fake_transfer(p->a, a, TE_READ, p->am, mem + 4096, 4097), TE_ERR_STALE);
     assert_int_equal(fake_transfer(p->a, a, TE_READ, p->am, mem + 4095, 2), TE_ERR_STALE);
@@ -426,7 +435,7 @@ static void buffers_of_another_make(void **state)
     json_t *root = describe_as_other(p, p);
 
     (void)state;
-    assert_int_equal(attach_to(p, root, &a), 0);
+    a = attached_to(p, root);
     p->attach = a;
     check_both_ways(p, 7, p->bm, 1234567, 1000001);
     fake_detach(p->a, a);
@@ -544,7 +553,7 @@ static void gather(struct crowd *c, int mappings)
         c->q[i] = pair_fork(&cell);
         pair_fill(c->q[i], TARGET, 0, PAIR_BYTES, (uint32_t)i + 1);
         root = describe_as_other(c->p, c->q[i]);
-        assert_int_equal(attach_to(c->p, root, &c->a[i]), 0);
+        c->a[i] = attached_to(c->p, root);
         json_decref(root);
     }
 }
