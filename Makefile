@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The front door. `make help` lists what it does; the build itself is CMake's.
 #
-#   T='...'        for make test, asan, tsan, coverage: these tests only, by their names (unit/test_conf)
+#   T='...'        for make test, asan, tsan, coverage: these tests only; names (unit/test_conf) or regular
+#                  expressions that they contain
 #   WERROR=1       warnings are errors; the build tree keeps it, as what CMAKE_ARGS says, until WERROR=0
 #   JOBS=N         how many at a time (default: one per core)
 #   CMAKE_ARGS=... more for CMake, for example CMAKE_ARGS=-DTE_USE_HTTP=OFF; the build tree keeps it
@@ -32,16 +33,14 @@ deps = $(if $(SKIP_DEPS),@:,@scripts/deps.sh $(1))
 # $(call build,<preset>,<build tree>,<targets>)
 # The "+" hands the jobs of make -jN to the make that CMake starts; without -j, JOBS counts.
 define build
+@cmake -P cmake/version.cmake
 @cmake --preset $(1) $(if $(WERROR),-DTE_WERROR=$(WERROR)) $(CMAKE_ARGS) >$(if $(V),/dev/stdout,/dev/null)
-+@cmake --build $(2) $(if $(filter --jobserver% -j%,$(MAKEFLAGS)),,--parallel $(JOBS)) --target $(3)
++@targets="$(3)" && \
+	cmake --build $(2) $(if $(filter --jobserver% -j%,$(MAKEFLAGS)),,--parallel $(JOBS)) --target $$targets
 endef
-# What has to be built for $(T): of unit tests that are named in full just these, else all tests.
-unit_tests = $(shell printf '%s\n' '$(T)' | tr ' ' '\n' | grep -xE 'unit/test_[A-Za-z0-9_]+')
-tests = $(if $(filter-out $(unit_tests),$(T))$(if $(T),,all),te_tests,all $(subst unit/,unit_,$(unit_tests)))
-empty =
-space = $(empty) $(empty)
-# $(call run_tests,<build tree>)
-run_tests = @python3 scripts/run_tests.py $(1) $(if $(T),-R '^($(subst $(space),|,$(strip $(T))))$$')
+# $(call run_tests,<build tree>): those of $(T); $(call tests,<build tree>): what has to be built for them.
+run_tests = @python3 scripts/run_tests.py $(1) $(foreach t,$(T),-T '$(t)')
+tests = $$(python3 scripts/run_tests.py $(1) --targets $(foreach t,$(T),-T '$(t)'))
 
 .PHONY: all build tests demo test lint format bench fuzz asan tsan debug valgrind coverage install \
 	uninstall fresh systems lab interop wheel deb abi ci deps clean help
@@ -64,7 +63,7 @@ demo:
 
 test:
 	$(call deps,build test)
-	$(call build,release,build,$(tests))
+	$(call build,release,build,$(call tests,build))
 	$(call run_tests,build)
 
 lint:
@@ -91,7 +90,7 @@ debug:
 
 asan tsan:
 	$(call deps,build test)
-	$(call build,$@,build/$@,$(tests))
+	$(call build,$@,build/$@,$(call tests,build/$@))
 	$(call run_tests,build/$@)
 
 valgrind:
@@ -101,7 +100,7 @@ valgrind:
 
 coverage:
 	$(call deps,build test cover)
-	$(call build,coverage,build/coverage,$(tests))
+	$(call build,coverage,build/coverage,$(call tests,build/coverage))
 	@find build/coverage -name '*.gcda' -delete
 	$(call run_tests,build/coverage)
 	@gcovr --root . --filter 'src/' build/coverage
@@ -153,7 +152,7 @@ clean:
 help:
 	@echo "make            build libraries (build/lib) and tools (build/bin); installs no packages"
 	@echo "make demo       install what is missing, build, move and verify data over loopback"
-	@echo "make test       install what is missing, build, run every test; T=unit/test_conf: that one"
+	@echo "make test       install what is missing, build, run every test; T='unit/test_conf tcp': these"
 	@echo "make lint       format, layers, names, sizes"
 	@echo "make format     rewrite the C sources in the project's format"
 	@echo "make bench      throughput and latency beside the limits of this machine"

@@ -63,7 +63,8 @@ function(te_other_switch name)
     if(NOT at EQUAL -1)
         math(EXPR at "${at} + 1")
         list(GET te_always ${at} why)
-        message(STATUS "-D${name}=${${name}} changes nothing: ${why}")
+        message(NOTICE "-D${name}=${${name}} changes nothing: ${why}")
+        unset(${name} CACHE) # which need not be said again
         return()
     endif()
     te_why_never(why ${name})
@@ -89,7 +90,7 @@ while(te_rows)
         set(te_value "${${te_old}}")
         unset(${te_old} CACHE) # or it would win over the other name for ever
         set(${te_new} "${te_value}" CACHE STRING "" FORCE) # option() keeps the value
-        message(STATUS "-D${te_old}=${te_value} is taken as -D${te_new}=${te_value}")
+        message(NOTICE "-D${te_old}=${te_value} is taken as -D${te_new}=${te_value}")
     endif()
 endwhile()
 

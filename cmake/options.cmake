@@ -2,6 +2,15 @@
 # Every switch of the build. Each begins with TE_, so that a project that adds this one as a subproject
 # keeps all other names. cmake/aliases.cmake knows the names without TE_ and those of Mooncake's build.
 
+# Which of those that are part of another one were asked for in words: an option() has the type BOOL.
+set(te_asked "")
+foreach(te_name TE_USE_MNNVL TE_USE_INTRA_NVLINK)
+    get_property(te_type CACHE ${te_name} PROPERTY TYPE)
+    if(te_type AND NOT te_type STREQUAL "BOOL")
+        list(APPEND te_asked ${te_name})
+    endif()
+endforeach()
+
 # ---- Parts of the library ------------------------------------------------------------------------
 option(TE_USE_HTTP "The http:// and https:// metadata store (needs libcurl)" ON)
 option(TE_USE_ETCD "The etcd:// metadata store (needs libcurl)" ON)

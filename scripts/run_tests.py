@@ -8,12 +8,15 @@ A test that exits 77 is skipped. In CI (the environment has CI=true) a skipped t
 One failure is a failure: nothing runs a second time. What a sanitizer reports in any process of any test
 is a file in BUILD/reports, is printed, and is a failure, too. The last line counts: N passed, N failed, N
 skipped. scripts/steady.sh runs tests many times, to find the ones that do not always pass.
-Arguments after the build tree go to ctest, for example -L unit or -R tcp.
+
+A test is named as unit/test_conf. The exact name of a test is that one test; anything else is a regular
+expression that the name contains. Arguments that are not listed here go to ctest, for example -L unit.
 """
 import argparse
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -41,6 +44,41 @@ def properties_of(build):
                          capture_output=True, text=True, check=True).stdout
     return {test["name"]: {p["name"]: p["value"] for p in test.get("properties", [])}
             for test in json.loads(out).get("tests", [])}
+
+
+def names_of(build):
+    """Of all tests, in the order of the numbers that ctest gives them."""
+    if not os.path.exists(os.path.join(build, "CTestTestfile.cmake")):
+        sys.exit(f"{build} is no build tree with tests: `make tests` makes build/")
+    return list(properties_of(build))
+
+
+def select(words, names, build):
+    """The numbers that ctest gives the tests of these names or expressions; all of them if there is no word."""
+    numbers = set()
+    for word in words or [""]:
+        try:
+            found = [names.index(word) + 1] if word in names else [
+                i for i, name in enumerate(names, 1) if re.search(word, name)]
+        except re.error as e:
+            sys.exit(f"'{word}' is neither the name of a test nor a regular expression: {e}")
+        if not found:
+            sys.exit(f"no test is named '{word}', or contains that: ctest --test-dir {build} -N lists them")
+        numbers.update(found)
+    return sorted(numbers)
+
+
+def only(numbers):
+    """The arguments of ctest for these tests."""
+    return ["-I", ",".join(map(str, [numbers[0], numbers[0], 1, *numbers[1:]]))]
+
+
+def targets_of(words, names, build):
+    """What has to be built before these tests run: each unit test is a target of its own."""
+    chosen = [names[i - 1] for i in select(words, names, build)] if words and names else []
+    if chosen and all(name.startswith("unit/") for name in chosen):
+        return ["all", *(name.replace("/", "_") for name in chosen)]
+    return ["all", "te_tests"]  # which says what is missing where there are no tests
 
 
 def default_jobs():
@@ -109,7 +147,16 @@ def main():
     parser.add_argument("build", help="build tree, for example build or build/asan")
     parser.add_argument("-j", "--jobs", type=int, default=default_jobs(),
                         help="tests at a time; many of them wait more than they compute")
+    parser.add_argument("-T", "--test", action="append", metavar="NAME", help="these tests only; may be repeated")
+    parser.add_argument("--targets", action="store_true",
+                        help="print what has to be built for these tests, and run nothing")
     args, rest = parser.parse_known_args()
+    names = names_of(args.build)
+    if args.targets:
+        print(*targets_of(args.test, names, args.build))
+        return 0
+    if args.test:
+        rest += only(select(args.test, names, args.build))
 
     shutil.rmtree(os.path.join(args.build, "reports"), ignore_errors=True)
     report = os.path.join(args.build, "tests.xml")

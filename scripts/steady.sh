@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs tests many times, on an idle machine and on bad ones, and lists each that failed even once.
 
-A test is named as T=unit/test_conf, or without the T=. The exact name of a test is that one test; anything
-else is a regular expression that the name contains, as for ctest -R. Several may be given; without any, all
-tests run. Each runs -n times in each of these conditions, side by side as scripts/run_tests.py runs them:
+A test is named as for make test: T=unit/test_conf, or without the T=. The exact name of a test is that one
+test; anything else is a regular expression that the name contains. Several may be given; without any, all
+tests run. They are to be built before (make tests). Each runs -n times in each of these conditions, side by side as scripts/run_tests.py runs them:
 
   idle      nothing else is started
   busy      beside four busy loops
@@ -25,7 +25,7 @@ import subprocess
 import sys
 import time
 
-from run_tests import ctest_command, default_jobs, properties_of, results_of
+from run_tests import ctest_command, default_jobs, names_of, only, results_of, select
 
 BUSY_LOOPS = 4
 PROGRESS_SECONDS = 10
@@ -130,8 +130,7 @@ class Record:
 def run_once(record, children, numbers, prefix, title):
     """One run of the tests with these numbers of ctest; {test: Result}."""
     report = os.path.join(record.folder, "run.xml")
-    chosen = f"{numbers[0]},{numbers[0]},1," + ",".join(map(str, numbers[1:]))
-    command = prefix + ctest_command(record.build, default_jobs(), report, "-I", chosen.rstrip(","))
+    command = prefix + ctest_command(record.build, default_jobs(), report, *only(numbers))
     ended, said = 0, time.monotonic()
     with open(os.path.join(record.folder, "ctest.log"), "w", encoding="utf-8") as log:
         ctest = children.start(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
@@ -160,19 +159,6 @@ def run_condition(record, numbers, condition, n):
     written = os.path.join(record.folder, "written")
     if os.path.exists(written):
         os.unlink(written)
-
-
-def select(wanted, names):
-    """The numbers that ctest gives the tests of these names or expressions."""
-    numbers = set()
-    for word in wanted or [""]:
-        text = word[2:] if word.startswith("T=") else word
-        found = [i for i, name in enumerate(names, 1) if name == text]
-        found = found or [i for i, name in enumerate(names, 1) if re.search(text, name)]
-        if not found:
-            sys.exit(f"steady: no test is named by {word}: ctest --test-dir BUILD -N lists them")
-        numbers.update(found)
-    return sorted(numbers)
 
 
 def only_short(record, names, numbers, seconds):
@@ -217,14 +203,14 @@ def main():
     args = parse()
     for sig in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(sig, lambda *_: sys.exit(130))
+    names = names_of(args.build)
+    numbers = select([word[2:] if word.startswith("T=") else word for word in args.tests], names, args.build)
     record = Record(args.build)
     os.makedirs(record.folder, exist_ok=True)
     for name in os.listdir(record.folder):
         if name.endswith(".txt"):
             os.unlink(os.path.join(record.folder, name))
     shutil.rmtree(os.path.join(args.build, "reports"), ignore_errors=True)
-    names = list(properties_of(args.build))
-    numbers = select(args.tests, names)
     if args.max_seconds is not None:
         numbers = only_short(record, names, numbers, args.max_seconds)
     for condition in args.conditions if numbers else []:

@@ -417,7 +417,7 @@ static json_t *describe_as_other(struct pair *p, struct pair *q)
     json_t *root;
 
     tei_gpuipc_hex(a->v[0].memory->entry.handle, TEI_GPU_HANDLE, handle);
-    snprintf(name, sizeof name, "%s:%d", p->ha.name, (int)q->child);
+    snprintf(name, sizeof name, "%s:%d", p->ha.name, (int)q->child % 65535 + 1); /* a port */
     for (char *c = name; *c; c++)
         *c = *c >= 'a' && *c <= 'z' ? (char)(*c - 32) : *c;
     root =
