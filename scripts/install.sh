@@ -24,13 +24,14 @@ DESTDIR=$work/stage cmake --install "$build" --prefix "$prefix" >"$work/log" || 
     [ -z "$folder" ] || [ -d "$destdir/$folder" ] || echo "$folder" >>"$work/new"
 done
 (cd "$work/stage" && find . ! -type d -printf '%P\n') >"$work/files"
-DESTDIR=$destdir cmake --install "$build" --prefix "$prefix"
 
-# What an earlier version has put there is to be removed as well: a list is only added to.
+# Written before anything is installed, so that half an installation can be taken away. What an earlier version
+# has put there is to be removed as well: a list is only added to.
 list=$build/installed/$(printf '%s\n' "$destdir" "$prefix" | sha256sum | cut -c1-16)
 mkdir -p "$list"
 for kind in files new; do
     touch "$list/$kind"
     sort -u "$list/$kind" "$work/$kind" -o "$list/$kind"
 done
+DESTDIR=$destdir cmake --install "$build" --prefix "$prefix"
 "$here/after_install.sh" "$build" "$prefix" "$destdir"

@@ -108,6 +108,17 @@ grep "put nothing into $dir/gone/opt:" "$dir/install.log" >/dev/null || fail "un
 diff "$dir/before" "$dir/after" >&2 || fail "uninstall.sh leaves or removes what it should not"
 if "$src/scripts/uninstall.sh" "$build" /opt/te "$dir/gone" 2>/dev/null; then fail "uninstall.sh works twice"; fi
 
+# Nor is half an installation left: a file is where a folder should be.
+mkdir -p "$dir/half/opt/te/share"
+touch "$dir/half/opt/te/share/man"
+(cd "$dir/half" && find . | sort) >"$dir/before"
+if "$src/scripts/install.sh" "$build" /opt/te "$dir/half" >"$dir/install.log" 2>&1; then
+    fail "install.sh: a file is taken for a folder: $(cat "$dir/install.log")"
+fi
+"$src/scripts/uninstall.sh" "$build" /opt/te "$dir/half" >"$dir/install.log" || fail "uninstall.sh: $(cat "$dir/install.log")"
+(cd "$dir/half" && find . | sort) >"$dir/after"
+diff "$dir/before" "$dir/after" >&2 || fail "uninstall.sh leaves something of half an installation"
+
 # Each header stands alone.
 for header in "$root"/include/*.h; do
     echo "#include <$(basename "$header")>" >"$dir/alone.c"

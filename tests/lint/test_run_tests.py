@@ -20,7 +20,7 @@ class RunTestsTest(unittest.TestCase):
         with open(os.path.join(self.root, "CMakeCache.txt"), "w", encoding="utf-8") as f:
             f.write("TE_SANITIZE:STRING=\n")
 
-    def run_tests(self, *tests, ci=False):
+    def run_tests(self, *tests, ci=False, more=()):
         """(exit status, output) over tests of (name, label, shell command)."""
         with open(os.path.join(self.root, "CTestTestfile.cmake"), "w", encoding="utf-8") as f:
             for name, label, command in tests:
@@ -28,7 +28,7 @@ class RunTestsTest(unittest.TestCase):
                         f'set_tests_properties({name} PROPERTIES LABELS "{label};required" SKIP_RETURN_CODE 77 '
                         f'WORKING_DIRECTORY "{self.root}")\n')
         env = {**os.environ, "CI": "true" if ci else ""}
-        run = subprocess.run([sys.executable, RUNNER, self.root], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        run = subprocess.run([sys.executable, RUNNER, self.root, *more], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                              text=True, env=env, timeout=60, check=False)
         return run.returncode, run.stdout
 
@@ -45,6 +45,24 @@ class RunTestsTest(unittest.TestCase):
         """Even if a second run would pass."""
         text = self.counts([("b/x", "integration", "true"), ("b/y", "integration", ONCE)], 1, 1, 1)
         self.assertIn("too slow", text)
+
+    def test_selects(self):
+        tests = [("unit/a", "unit", "true"), ("unit/ab", "unit", "true"), ("c/x", "c", "false")]
+        self.counts(tests, 0, 1, 0, more=("-T", "unit/a"))  # a name in full, and no expression then
+        self.counts(tests, 0, 2, 0, more=("-T", "^unit/"))
+        self.counts(tests, 1, 1, 1, more=("-T", "unit/a", "-T", "x$"))
+        for word in ("unit/a,", "nosuch"):
+            rc, text = self.run_tests(*tests, more=("-T", "unit/ab", "-T", word))
+            self.assertEqual((rc, text), (1, f"no test is named '{word}', or contains that: "
+                                             f"ctest --test-dir {self.root} -N lists them\n"))
+        self.assertIn("nor a regular expression", self.run_tests(*tests, more=("-T", "("))[1])
+
+    def test_targets(self):
+        tests = [("unit/a", "unit", "true"), ("c/x", "c", "false")]
+        for words, targets in ((("unit/a",), "all unit_a"), (("unit/a", "c/x"), "all te_tests"), ((), "all te_tests")):
+            more = [argument for word in words for argument in ("-T", word)]
+            self.assertEqual(self.run_tests(*tests, more=("--targets", *more)), (0, targets + "\n"))
+        self.assertEqual(self.run_tests(more=("--targets", "-T", "unit/a")), (0, "all te_tests\n"))  # which says why
 
     def test_sanitizer_report(self):
         """One by any process counts, even if the test passes."""

@@ -107,6 +107,24 @@ class Switches(unittest.TestCase):
                 self.assertNotEqual(rc, 0, name)
                 self.assertIn("there is no such switch; cmake/options.cmake lists them", text)
 
+    def test_what_is_no_value_is_refused(self):
+        for name in ("TE_USE_TCP", "USE_CUDA", "TE_WERROR", "TE_USE_URING"):
+            rc, text, _ = self.given(f"-D{name}=maybe")
+            self.assertNotEqual(rc, 0, name)
+            self.assertRegex(text, r"-DTE_\w+=maybe: it is ON or OFF")
+        self.assertIn("-DTE_SANITIZE=adress: it is address,undefined", self.given("-DTE_SANITIZE=adress")[1])
+        for given in ("TE_USE_URING=AUTO", "TE_USE_TCP=0", "TE_WERROR=yes", "TE_SANITIZE=address,undefined"):
+            self.assertEqual(self.given(f"-D{given}")[0], 0, given)
+
+    def test_a_part_of_what_is_left_out_is_refused(self):
+        for cuda in ("USE_CUDA", "TE_USE_CUDA"):
+            for part in ("USE_MNNVL", "TE_USE_INTRA_NVLINK"):
+                rc, text, _ = self.given(f"-D{cuda}=OFF", f"-D{part}=ON")
+                self.assertNotEqual(rc, 0, part)
+                self.assertRegex(text, r"-DTE_USE_\w+=ON: it needs TE_USE_CUDA, which is OFF")
+                self.assertEqual(self.given(f"-D{cuda}=OFF", f"-D{part}=OFF")[0], 0)
+            self.assertEqual(self.given(f"-D{cuda}=OFF")[0], 0)
+
     def test_the_page_names_all(self):
         page = read("docs", "migrating.md")
         words = [a or b for a, b in rows("te_aliases")]
