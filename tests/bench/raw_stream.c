@@ -131,11 +131,8 @@ static void deal(struct stream *s, uint64_t bytes)
 {
     size_t part = buffer / (size_t)streams;
     char *base = bench_buffer(buffer);
-    for (size_t i = 0; i < (size_t)streams; i++) {
-        s[i].part = base + i * part;
-        s[i].part_bytes = part;
-        s[i].bytes = bytes;
-    }
+    for (size_t i = 0; i < (size_t)streams; i++)
+        s[i] = (struct stream){.part = base + i * part, .part_bytes = part, .bytes = bytes};
 }
 
 static void run_sender(uint16_t port, pthread_barrier_t *gate)

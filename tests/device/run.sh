@@ -87,12 +87,12 @@ first_file() {
     return 1
 }
 
-known_file() { # NAME: as the loader knows it, or where installers put it
+known_file() { # NAME: as the loader knows it, or where installers put it; no stand-in of a build is one
     local file
     file=$(ldconfig -p 2>/dev/null | awk -v name="$1" '$1 == name && /x86-64|AArch64/ {print $NF; exit}')
     first_file ${file:+"$file"} /usr/lib/*-linux-gnu/"$1" /usr/lib64/"$1" /usr/local/nvidia/lib64/"$1" \
         /usr/lib/wsl/lib/"$1" /usr/local/cuda*/lib64/"$1" /usr/local/cuda*/targets/*/lib/"$1" ||
-        timeout 20 find /opt /usr /home /root -xdev -name "$1" -type f -print -quit 2>/dev/null | grep .
+        timeout 20 find /opt /usr /home /root -xdev -name "$1" -type f ! -path '*/softgpu/*' -print -quit 2>/dev/null | grep .
 }
 
 # Sets `libraries`, what programs are given as LD_LIBRARY_PATH, with the host's drivers before all that
