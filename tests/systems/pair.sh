@@ -28,6 +28,7 @@ run() {
         --protocol="$protocol" --buffer_size=16M "$@"
 }
 
+: >"$work/target.out" # which is read before the target writes
 # In this shell's own process, so that the signal at the end comes to the bench.
 (exec >"$work/target.out" 2>"$work/target.err"
 exec $emulator "$bench" --mode=target --metadata_server=P2PHANDSHAKE --local_server_name=127.0.0.1 \
