@@ -16,10 +16,11 @@ get_filename_component(te_example_lib ${PROJECT_BINARY_DIR}/lib REALPATH)
 # one that lies as build/lib does beside build/bin. The first of these is not for what is installed; it
 # stands second in the run path, since what were left in its place there would be the current folder.
 function(te_install_example program)
+    set(te_installed "\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/${program}")
+    # One that is there already has been changed, and would not be copied again.
+    install(CODE "file(REMOVE \"${te_installed}\")")
     install(PROGRAMS ${PROJECT_BINARY_DIR}/bin/${program} DESTINATION ${CMAKE_INSTALL_BINDIR})
-    install(CODE "file(RPATH_CHANGE
-        FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/${program}\"
-        OLD_RPATH \"${te_example_lib}\" NEW_RPATH \"\")")
+    install(CODE "file(RPATH_CHANGE FILE \"${te_installed}\" OLD_RPATH \"${te_example_lib}\" NEW_RPATH \"\")")
 endfunction()
 
 if(TE_WITH_RUST_EXAMPLE)
