@@ -96,16 +96,16 @@ def read(path):
 def check(folder, names):
     """Every line that is to be there is, and is good."""
     lines = [line.split() for line in read(f"{folder}/out/results").splitlines()]
-    if ["end"] not in lines:
-        raise AssertionError("the guest did not come to its end\n" + read(f"{folder}/out/log")[-2000:] +
-                             read(f"{folder}/console")[-2000:] + read(f"{folder}/out/results"))
-    if ["pages", "16384"] not in lines:
-        raise AssertionError(f"the guest has no pages of 16 KiB: {lines[0]}")
     good = {words[1]: int(words[2]) for words in lines
             if words[0] == "ok" or words[0] == "skipped" and words[1] in CAN_SKIP}
     bad = [name for name in [*names, "pair/tcp", "pair/host"] if name not in good]
     for name in bad:
         print(f"---- {name}\n{read(os.path.join(folder, 'out', name.replace('/', '-') + '.out'))[-3000:]}")
+    if ["end"] not in lines:
+        raise AssertionError("the guest did not come to its end\n" + read(f"{folder}/out/log")[-2000:] +
+                             read(f"{folder}/console")[-2000:] + read(f"{folder}/out/results"))
+    if ["pages", "16384"] not in lines:
+        raise AssertionError(f"the guest has no pages of 16 KiB: {lines[0]}")
     if bad:
         raise AssertionError(f"not well with pages of 16 KiB: {' '.join(bad)}")
     slowest = sorted(good, key=good.get)[-3:]

@@ -17,6 +17,9 @@
 
 #include <cmocka.h>
 
+#include "patience.h"
+#include "te.h"
+
 struct rig {
     struct gpuipc_page *own; /* the owner's view */
     struct gpuipc_page *of;  /* an initiator's */
@@ -299,6 +302,20 @@ static void *come_and_go(void *arg)
     return NULL;
 }
 
+/* The owner has done with all generations before this one. Who is inside may get no CPU for long. */
+static void begin_generation(struct race *race, uint32_t i)
+{
+    int64_t limit = tei_now_ns() + PATIENCE_NS;
+    int rc = TE_ERR_BUSY;
+
+    atomic_store(&race->r->own->generation[9], i);
+    while (rc == TE_ERR_BUSY && tei_now_ns() < limit)
+        rc = tei_gpuipc_page_drain(race->r->own, &race->r->phase);
+    assert_int_equal(rc, 0);
+    atomic_store(&race->gone, i);
+    atomic_store(&race->generation, i);
+}
+
 /* Nobody is ever inside with a generation that the owner has done with. */
 static void nobody_is_left_inside(void **state)
 {
@@ -311,11 +328,12 @@ static void nobody_is_left_inside(void **state)
     race.r = &r;
     for (size_t i = 0; i < TEI_ARRAY_LEN(threads); i++)
         assert_int_equal(pthread_create(&threads[i], NULL, come_and_go, &race), 0);
-    for (uint32_t i = 1; i < 300 || atomic_load(&race.entered) < 100; i++) {
-        atomic_store(&r.own->generation[9], i);
-        assert_int_equal(tei_gpuipc_page_drain(r.own, &r.phase), 0);
-        atomic_store(&race.gone, i);
-        atomic_store(&race.generation, i);
+    for (uint32_t i = 1; i < 300; i++) {
+        unsigned before = atomic_load(&race.entered);
+
+        begin_generation(&race, i);
+        if (i % 2) /* the next one begins while they come and go, or at once */
+            WAIT_FOR(atomic_load(&race.entered) > before);
     }
     atomic_store(&race.stop, true);
     for (size_t i = 0; i < TEI_ARRAY_LEN(threads); i++)

@@ -235,20 +235,27 @@ struct gpuipc_page *tei_gpuipc_page_find(const struct gpuipc_keys *k, char *why,
     return p;
 }
 
-struct gpuipc_row *tei_gpuipc_row_take(struct gpuipc_page *p)
+/* A row that nobody has; when `reaping`, also one whose owner is gone, which takes a look at /proc. */
+static struct gpuipc_row *take_row(struct gpuipc_page *p, uint64_t own, bool reaping)
 {
-    uint64_t own = own_name();
-
-    for (size_t i = 0; own && i < GPUIPC_ROWS; i++) {
+    for (size_t i = 0; i < GPUIPC_ROWS; i++) {
         struct gpuipc_row *row = &p->rows[i];
         uint64_t none = 0;
 
-        if (atomic_load(&row->who) != 0 && !reap(row))
+        if (atomic_load(&row->who) != 0 && !(reaping && reap(row)))
             continue;
         if (atomic_compare_exchange_strong(&row->who, &none, own))
             return row;
     }
     return NULL;
+}
+
+struct gpuipc_row *tei_gpuipc_row_take(struct gpuipc_page *p)
+{
+    uint64_t own = own_name();
+    struct gpuipc_row *row = own ? take_row(p, own, false) : NULL;
+
+    return row || !own ? row : take_row(p, own, true);
 }
 
 void tei_gpuipc_row_give(struct gpuipc_row *row)
