@@ -34,7 +34,11 @@ while [ $# -gt 0 ]; do
 done
 [ ${#targets[@]} -gt 0 ] || targets=("make demo" "make test")
 [ ${#suites[@]} -gt 0 ] || suites=(bookworm)
-[ "${suites[*]}" != all ] || suites=(bookworm trixie jammy noble)
+known=(bookworm trixie jammy noble)
+[ "${suites[*]}" != all ] || suites=("${known[@]}")
+for suite in "${suites[@]}"; do
+    [[ " ${known[*]} " == *" $suite "* ]] || { echo "fresh: no suite '$suite': there are ${known[*]}" >&2; exit 2; }
+done
 
 cd "$(dirname "$0")/.."
 work=$(mktemp -d "${TMPDIR:-/tmp}/te-fresh.XXXXXX")
