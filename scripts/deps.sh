@@ -43,6 +43,7 @@ test   groff-base            the manual pages render without a warning
 test   zsh                   the tools' completion in it
 test   etcd-server|etcd       tests with the real etcd
 test   redis-server          tests with the real redis
+test   e2fsprogs             a test with files of a loop device (mkfs.ext4)
 test   openssl               certificates for tests of TLS
 test   curl                  tests that talk to te_metad
 test   iproute2              tests over network namespaces
