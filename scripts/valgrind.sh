@@ -22,7 +22,7 @@ for program in "$build"/tests/unit/test_*; do
     rc=0
     out=$(CMOCKA_MESSAGE_OUTPUT=STDOUT timeout 300 valgrind --quiet --error-exitcode=99 --leak-check=full \
         --show-leak-kinds=definite,indirect,possible --errors-for-leak-kinds=definite,indirect,possible \
-        --track-fds=no --num-callers=30 "$program" 2>&1) || rc=$?
+        --suppressions=tests/valgrind.supp --track-fds=no --num-callers=30 "$program" 2>&1) || rc=$?
     if [ $rc -eq 0 ] || [ $rc -eq 77 ]; then
         echo "ok      $(basename "$program")"
     else

@@ -90,7 +90,7 @@ static void huge_pages_are_asked_for(void **state)
     assert_non_null(f);
     length = length == SIZE_MAX ? SIZE : 2 * length; /* skipped below, if there are none */
     assert_int_equal(tei_mem_alloc(length, NULL, &mem), 0);
-    snprintf(begin, sizeof begin, "%zx-", (size_t)mem);
+    snprintf(begin, sizeof begin, "%08zx-", (size_t)mem);
     while (fgets(line, sizeof line, f)) {
         bool flags = strncmp(line, "VmFlags:", 8) == 0;
 
