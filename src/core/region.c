@@ -5,9 +5,8 @@
  * The map is libc's balanced tree (tsearch) whose order makes any two overlapping ranges equal: so
  * one search finds the region at an address, and inserting finds an overlap. Beside it they stand in
  * a list by address, for those who want all of them: no portable walk of the tree takes an argument.
- * Readers (submit,
- * peers' requests) take the lock shared and leave with a count on the region; who unregisters takes
- * it exclusively, so a region that is out of the map gains no users.
+ * Readers (submit, peers' requests) take the lock shared and leave with a count on the region; who
+ * unregisters takes it exclusively, so a region that is out of the map gains no users.
  *
  * Unregistering fences peers before it returns: the region leaves the map, then each transport ends
  * the served requests that are still inside (region_del), and only then is the struct freed. A
