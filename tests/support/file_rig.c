@@ -22,11 +22,32 @@ void file_rig_use(bool uring)
     use_uring = uring;
 }
 
-/* The test's own folder is on a disk, mostly; /tmp may be in memory. */
+/* Whether every user can get into the folder, which is an absolute path. */
+static bool is_open_to_all(const char *folder)
+{
+    char path[PATH_MAX];
+    struct stat st;
+
+    assert(strlen(folder) < sizeof path);
+    strcpy(path, folder);
+    for (char *end = path + strlen(path); end > path; end = strrchr(path, '/')) {
+        *end = '\0';
+        if (stat(path, &st) != 0 || !(st.st_mode & S_IXOTH))
+            return false;
+    }
+    return true;
+}
+
+/*
+ * The test's own folder is on a disk, mostly; /tmp may be in memory. A clone in a home that is closed to
+ * others has none that a test under another user could use.
+ */
 static void make_folder(struct file_rig *r)
 {
-    char name[64] = "te-files-XXXXXX", folder[PATH_MAX];
+    char here[PATH_MAX], name[PATH_MAX], folder[PATH_MAX];
 
+    assert(getcwd(here, sizeof here));
+    snprintf(name, sizeof name, "%s/te-files-XXXXXX", is_open_to_all(here) ? "." : "/var/tmp");
     assert(mkdtemp(name));
     assert(realpath(name, folder) && strlen(folder) < sizeof r->dir);
     strcpy(r->dir, folder);
