@@ -38,20 +38,16 @@ static bool is_open_to_all(const char *folder)
     return true;
 }
 
-/*
- * The test's own folder is on a disk, mostly; /tmp may be in memory. A clone in a home that is closed to
- * others has none that a test under another user could use.
- */
-static void make_folder(struct file_rig *r)
+void file_rig_folder(char dir[FILE_RIG_DIR])
 {
     char here[PATH_MAX], name[PATH_MAX], folder[PATH_MAX];
 
     assert(getcwd(here, sizeof here));
     snprintf(name, sizeof name, "%s/te-files-XXXXXX", is_open_to_all(here) ? "." : "/var/tmp");
     assert(mkdtemp(name));
-    assert(realpath(name, folder) && strlen(folder) < sizeof r->dir);
-    strcpy(r->dir, folder);
-    chmod(r->dir, 0755);
+    assert(realpath(name, folder) && strlen(folder) < FILE_RIG_DIR);
+    strcpy(dir, folder);
+    chmod(dir, 0755);
 }
 
 static void *do_nothing(void *arg)
@@ -76,7 +72,7 @@ struct file_rig *file_rig_open(void (*configure)(struct tei_conf *conf))
     warm_up();
     r->fds = test_count_fds();
     r->threads = test_count_threads();
-    make_folder(r);
+    file_rig_folder(r->dir);
     fake_host_init(&r->host);
     r->host.conf.file_uring = use_uring;
     if (configure)

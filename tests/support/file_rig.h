@@ -8,15 +8,16 @@
 
 #include "fake_host.h"
 
-#define RIG_MEMORY ((size_t)4 << 20)
+#define RIG_MEMORY   ((size_t)4 << 20)
+#define FILE_RIG_DIR 128
 
 struct file_rig {
     struct fake_host host;
     struct tei_transport *t;
     char *memory; /* RIG_MEMORY bytes, registered */
     struct tei_region *region;
-    char dir[128];       /* removed in the end */
-    size_t fds, threads; /* that there were before */
+    char dir[FILE_RIG_DIR]; /* removed in the end */
+    size_t fds, threads;    /* that there were before */
 };
 
 /* What the rigs are made with from now on: io_uring, or threads. */
@@ -31,6 +32,12 @@ void file_rig_use(bool uring);
         file_rig_use(false);                                                    \
         failed_ + cmocka_run_group_tests_name("threads", (tests), NULL, NULL);  \
     })
+
+/*
+ * Makes a folder, in the test's own, which is on a disk, mostly, while /tmp may be in memory. A clone in
+ * a home that is closed to others has none there that a test could use as another user: then elsewhere.
+ */
+void file_rig_folder(char dir[FILE_RIG_DIR]);
 
 /* `configure` may be NULL. */
 struct file_rig *file_rig_open(void (*configure)(struct tei_conf *conf));

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -258,13 +259,13 @@ static int half_of_the_writers(const char *path, size_t first)
 
 static void neighbours_in_processes(void **state)
 {
-    char dir[] = "te-pages-XXXXXX", path[4200], folder[4096];
+    char dir[FILE_RIG_DIR], path[FILE_RIG_DIR + 2];
     pid_t child[2];
     int fd;
 
     (void)state;
-    assert_true(mkdtemp(dir) && realpath(dir, folder));
-    snprintf(path, sizeof path, "%s/f", folder);
+    file_rig_folder(dir);
+    snprintf(path, sizeof path, "%s/f", dir);
     fd = open(path, O_CREAT | O_RDWR, 0600);
     assert_int_equal(posix_fallocate(fd, 0, PAGES * 4096), 0);
     close(fd);
@@ -485,19 +486,20 @@ static int without_io_uring(const char *path)
 
 static void refused_to_a_child(int (*what)(const char *path))
 {
-    char dir[] = "te-child-XXXXXX", path[4200], folder[4096];
+    char dir[FILE_RIG_DIR], path[FILE_RIG_DIR + 2], before[PATH_MAX];
     int fd;
 
-    assert_true(mkdtemp(dir) && realpath(dir, folder));
+    assert_non_null(getcwd(before, sizeof before));
+    file_rig_folder(dir);
     chmod(dir, 0777);
-    snprintf(path, sizeof path, "%s/f", folder);
+    snprintf(path, sizeof path, "%s/f", dir);
     fd = open(path, O_CREAT | O_RDWR, 0666);
     assert_int_equal(posix_fallocate(fd, 0, RIG_MEMORY), 0);
     assert_int_equal(fchmod(fd, 0666), 0);
     close(fd);
     assert_int_equal(chdir(dir), 0); /* where the child may make its folder */
     fd = in_child(what, path);
-    assert_int_equal(chdir(".."), 0);
+    assert_int_equal(chdir(before), 0);
     assert_int_equal(fd, 0);
     unlink(path);
     rmdir(dir);
