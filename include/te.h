@@ -320,10 +320,33 @@ TE_API int te_unregister_batch(te_engine *e, void *const *addrs, size_t n);
  * "hip:N", as its driver counts them) or on any node ("*" or NULL), not registered. Release with
  * te_free(), after te_unregister() if it was registered. TE_ERR_NO_DEVICE or TE_ERR_UNSUPPORTED:
  * there is no such device, or no driver. Engines of other processes of this host reach host memory
- * got so fastest, since they can map it (from 64 KiB on), also where the kernel does not let them
- * read other memory of this process; a forked child does not have it.
+ * got so fastest, since they can map it (from 64 KiB on) while all of it is registered to be read and
+ * written, also where the kernel does not let them read other memory of this process. One that has
+ * mapped it can keep it: a part that is unregistered later is out of reach for engines of this
+ * library, and not for a program that means harm. A forked child does not have it.
  */
 TE_API int te_alloc(te_engine *e, size_t length, const char *location, void **out);
+
+/*
+ * Engines of other processes of this host may map such memory, but for reading alone: the kernel lets
+ * nobody but this process write through a mapping, for as long as the memory exists. Of other memory of
+ * te_alloc() a peer is given a mapping only while every byte of it is registered for both directions;
+ * of this, while every byte is registered for reading. Host memory only, else TE_ERR_UNSUPPORTED.
+ */
+#define TE_ALLOC_PEERS_READ 1u
+
+/*
+ * Set `size` to sizeof(te_alloc_opts) and zero the rest first; other releases' are accepted as those
+ * of te_submit_opts are.
+ */
+typedef struct te_alloc_opts {
+    size_t size;
+    const char *location; /* as of te_alloc() */
+    unsigned flags;       /* TE_ALLOC_ */
+} te_alloc_opts;
+
+/* te_alloc() with more to say. NULL `opts`: as te_alloc() anywhere. */
+TE_API int te_alloc_with(te_engine *e, size_t length, const te_alloc_opts *opts, void **out);
 
 /*
  * Releases memory of te_alloc(). NULL is accepted. TE_ERR_BUSY while a region overlaps it,

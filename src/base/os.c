@@ -197,6 +197,26 @@ void tei_file_word(const char *path, char *out, size_t n)
     out[strcspn(out, " \n\t")] = '\0';
 }
 
+bool tei_process_look(pid_t pid, struct tei_process *out)
+{
+    char path[40], text[1024], *after;
+    ssize_t n;
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    n = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    text[n < 0 ? 0 : n] = '\0';
+    after = strrchr(text, ')'); /* the name of the program may hold anything */
+    return after && sscanf(after + 1,
+                           " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+                           "%ld %*s %llu",
+                           &out->state, &out->threads, &out->began) == 3;
+}
+
 static pthread_once_t huge_once = PTHREAD_ONCE_INIT;
 static size_t huge_page = SIZE_MAX;
 

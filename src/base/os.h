@@ -54,6 +54,14 @@ uint64_t tei_random_u64(void);
 
 /* The first word of a file, "" if it cannot be read. */
 void tei_file_word(const char *path, char *out, size_t n);
+/* Of a process, as /proc tells it. */
+struct tei_process {
+    char state; /* 'R', 'S', 'Z' ... */
+    long threads;
+    unsigned long long began; /* clock ticks after the system's start */
+};
+/* False: it could not be read, which says nothing about the process. */
+bool tei_process_look(pid_t pid, struct tei_process *out);
 /* What madvise(MADV_HUGEPAGE) makes of memory, in bytes; SIZE_MAX where the kernel has none. */
 size_t tei_huge_page(void);
 /* Its inode number, by which namespaces are told apart; 0 if it is not known. */

@@ -43,6 +43,13 @@ void *tei_pages_map(int fd, size_t size, bool writable)
     return p;
 }
 
+bool tei_pages_are_read_only(int fd)
+{
+    int seals = fcntl(fd, F_GET_SEALS);
+
+    return seals >= 0 && (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE));
+}
+
 bool tei_pages_are_sealed(int fd, uint64_t size)
 {
     int seals = fcntl(fd, F_GET_SEALS);

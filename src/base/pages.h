@@ -5,6 +5,12 @@
 
 #include "base/base.h"
 
+#include <fcntl.h>
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010 /* Linux 5.1 */
+#endif
+
 /* An empty one of `size` bytes, to be closed with tei_fd_close(); -1 with errno. */
 int tei_pages_make(const char *name, size_t size);
 /* Maps `size` bytes, not inherited by a child; NULL with errno. */
@@ -14,5 +20,7 @@ void *tei_pages_map(int fd, size_t size, bool writable);
  * are touched, which those of hugetlbfs have not always. Else errno is EINVAL.
  */
 bool tei_pages_are_sealed(int fd, uint64_t size);
+/* Whether it can no more be mapped for writing. */
+bool tei_pages_are_read_only(int fd);
 
 #endif

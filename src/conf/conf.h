@@ -99,6 +99,7 @@ struct tei_conf {
 
     /* the path within a host */
     bool host_path;          /* TE_HOST_PATH */
+    bool host_any_namespace; /* TE_HOST_ANY_NAMESPACE */
     int host_threads;        /* TE_HOST_THREADS: copying workers; 0: automatic */
     int64_t host_timeout_ms; /* TE_HOST_TIMEOUT_MS: greeting a peer */
 

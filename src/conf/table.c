@@ -190,6 +190,10 @@ const struct tei_option_row tei_option_rows[] = {
      .about = "The host transport: engines of other processes of this host.",
      .help = "Install it beside a transport to other engines, so that it carries what is for this "
              "host. MC_FORCE_TCP leaves it out too."},
+    {SWITCH("TE_HOST_ANY_NAMESPACE", host_any_namespace, "off"),
+     .help =
+         "Share memory also with processes of the same user, or root, in other user, pid or mount "
+         "namespaces, and with those of which it is not known. Both sides must say so."},
     {NUMBER("TE_HOST_THREADS", host_threads, "0", 0, 16), .unit = "threads",
      .help = "Threads that copy. 0: one per core, at most 4."},
     {NUMBER("TE_HOST_TIMEOUT_MS", host_timeout_ms, "200", 1, 60000), .unit = "ms",

@@ -16,6 +16,7 @@
 #include "core/core.h"
 #include "plat/plat.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <search.h>
 #include <stdio.h>
@@ -612,22 +613,53 @@ static void free_memory(const struct alloc *a)
         tei_gpu_free(a->kind, a->addr);
 }
 
+enum { ALLOC_OPTS_FIRST_SIZE = TEI_SIZE_UP_TO(te_alloc_opts, flags) };
+static_assert(ALLOC_OPTS_FIRST_SIZE <= sizeof(te_alloc_opts), "te_alloc_opts may only grow");
+
+/* What the caller says, over the defaults. */
+static int take_alloc_opts(te_alloc_opts *known, const te_alloc_opts *o)
+{
+    int rc = 0;
+
+    memset(known, 0, sizeof(*known));
+    if (o)
+        rc = tei_sized_take(known, sizeof(*known), ALLOC_OPTS_FIRST_SIZE, o, "te_alloc_opts");
+    if (!rc && known->flags & ~TE_ALLOC_PEERS_READ)
+        rc = TEI_FAIL(TE_ERR_INVALID, "te_alloc_opts: flags 0x%x are unknown",
+                      known->flags & ~TE_ALLOC_PEERS_READ);
+    if (!rc && known->flags && known->location && tei_mem_kind_of(known->location) != TEI_MEM_HOST)
+        rc = TEI_FAIL(TE_ERR_UNSUPPORTED, "TE_ALLOC_PEERS_READ is for host memory, not for '%s'",
+                      known->location);
+    return rc;
+}
+
 int te_alloc(te_engine *e, size_t length, const char *location, void **out)
 {
+    te_alloc_opts opts = {.size = sizeof(opts), .location = location};
+
+    return te_alloc_with(e, length, &opts, out);
+}
+
+int te_alloc_with(te_engine *e, size_t length, const te_alloc_opts *opts, void **out)
+{
+    te_alloc_opts known;
     struct alloc *a;
     int rc = tei_engine_check(e);
 
     if (!rc && (!out || length == 0))
         rc = TEI_FAIL(TE_ERR_INVALID, "length is 0 or the place for the address is NULL");
+    if (!rc)
+        rc = take_alloc_opts(&known, opts);
     if (rc)
         return rc;
     a = calloc(1, sizeof(*a));
     if (!a)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory");
     a->length = length;
-    a->kind = location ? tei_mem_kind_of(location) : TEI_MEM_HOST;
-    rc = a->kind == TEI_MEM_HOST ? tei_mem_alloc(length, location, &a->addr)
-                                 : alloc_on_device(e, a, location);
+    a->kind = known.location ? tei_mem_kind_of(known.location) : TEI_MEM_HOST;
+    rc = a->kind == TEI_MEM_HOST
+             ? tei_mem_alloc(length, known.location, known.flags & TE_ALLOC_PEERS_READ, &a->addr)
+             : alloc_on_device(e, a, known.location);
     if (rc) {
         free(a);
         return rc;

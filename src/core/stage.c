@@ -660,7 +660,7 @@ static void pin(struct stage *s, enum tei_mem_kind kind)
 static int take_memory(struct stage *s)
 {
     void *memory;
-    int rc = s->pieces ? tei_mem_alloc(s->length, NULL, &memory)
+    int rc = s->pieces ? tei_mem_alloc(s->length, NULL, false, &memory)
                        : TEI_FAIL(TE_ERR_MEMORY, "no memory to stage memory of devices");
 
     if (rc)

@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 #include "base/os.h"
+#include "base/pages.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -155,7 +156,7 @@ static int sealed_memfd(size_t length)
     if (fd < 0)
         return -1;
     if (ftruncate(fd, (off_t)length) == 0 &&
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
         return fd;
     tei_fd_close(fd);
     return -1;
@@ -198,8 +199,20 @@ static bool add_share(struct share *s)
     return added;
 }
 
+/* The whole of it, for us to write; then the last seal is put on. MAP_FAILED where that is refused. */
+static void *map_and_seal(int fd, size_t length, bool peers_read)
+{
+    void *addr = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    if (addr == MAP_FAILED ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | (peers_read ? F_SEAL_FUTURE_WRITE : 0)) == 0)
+        return addr;
+    munmap(addr, length);
+    return MAP_FAILED;
+}
+
 /* Maps shareable memory; MAP_FAILED where that is not to be had. */
-static void *map_shared(size_t length)
+static void *map_shared(size_t length, bool peers_read)
 {
     static _Atomic uint64_t ids;
     struct share *s = calloc(1, sizeof(*s));
@@ -207,7 +220,7 @@ static void *map_shared(size_t length)
     int fd = s ? sealed_memfd(length) : -1;
 
     if (fd >= 0)
-        addr = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        addr = map_and_seal(fd, length, peers_read);
     if (addr != MAP_FAILED) {
         madvise(addr, length, MADV_DONTFORK);
         /* Pages of a memfd are huge only where they are asked for, and the system gives them. */
@@ -216,7 +229,8 @@ static void *map_shared(size_t length)
         s->base =
             (struct tei_share){.id = atomic_fetch_add_explicit(&ids, 1, memory_order_relaxed) + 1,
                                .fd = fd,
-                               .size = length};
+                               .size = length,
+                               .read_only = peers_read};
         s->addr = (uintptr_t)addr;
         atomic_init(&s->refs, 1);
         if (add_share(s))
@@ -283,16 +297,16 @@ static void forget_share(void *addr)
 
 /* ---------------------------------------------------------------------------------- allocating */
 
-static void *map_memory(size_t length)
+static void *map_memory(size_t length, bool peers_read)
 {
-    void *addr = length >= SHARE_MIN ? map_shared(length) : MAP_FAILED;
+    void *addr = length >= SHARE_MIN ? map_shared(length, peers_read) : MAP_FAILED;
 
     if (addr == MAP_FAILED)
         addr = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return addr;
 }
 
-int tei_mem_alloc(size_t length, const char *location, void **out)
+int tei_mem_alloc(size_t length, const char *location, bool peers_read, void **out)
 {
     char where[TEI_LOCATION_MAX];
     void *addr;
@@ -305,7 +319,7 @@ int tei_mem_alloc(size_t length, const char *location, void **out)
         return TEI_FAIL(
             TE_ERR_UNSUPPORTED,
             "cannot allocate memory at '%s': there are 'cpu:N', 'cuda:N', 'hip:N' and '*'", where);
-    addr = map_memory(length);
+    addr = map_memory(length, peers_read);
     if (addr == MAP_FAILED)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for %zu bytes: %s", length,
                         tei_errno_text(errno));

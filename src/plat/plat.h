@@ -20,9 +20,10 @@ int tei_mem_locate(const void *addr, const char *wanted, char out[TEI_LOCATION_M
 /*
  * Page-aligned zeroed memory, on the node of "cpu:N" where the kernel allows, anywhere for "*" or
  * NULL. From 64 KiB on it is a sealed memfd where the system gives one, so that tei_share_hold()
- * finds it; a forked child does not have it.
+ * finds it; with `peers_read` nobody else can ever map that for writing. A forked child does not have
+ * it.
  */
-int tei_mem_alloc(size_t length, const char *location, void **out);
+int tei_mem_alloc(size_t length, const char *location, bool peers_read, void **out);
 void tei_mem_free(void *addr, size_t length);
 
 /* Memory of tei_mem_alloc() that other processes can map. */
@@ -30,6 +31,7 @@ struct tei_share {
     uint64_t id; /* never used twice in a process */
     int fd;      /* a memfd of `size` bytes, sealed against shrinking and growing */
     size_t size;
+    bool read_only; /* and against being written through any mapping but ours */
 };
 /*
  * The one that holds all of [addr, addr + length), and how far inside in *offset; NULL if none

@@ -18,9 +18,11 @@ static void try_packet(const uint8_t *data, size_t size, size_t n_fds)
 
     assert(!(owner && initiator));
     if (owner)
-        assert(m.type == HOST_WELCOME || m.type == HOST_MEMORY || m.type == HOST_CHANGED);
+        assert(m.type == HOST_WELCOME || m.type == HOST_MEMORY || m.type == HOST_CHANGED ||
+               m.type == HOST_PROVED);
     if (initiator)
-        assert(n_fds == 0 && (n.type == HOST_HELLO || n.type == HOST_WANT) && n.slot < HOST_SLOTS);
+        assert(n_fds == 0 && n.slot < HOST_SLOTS &&
+               (n.type == HOST_HELLO || n.type == HOST_WANT || n.type == HOST_PROVE));
     if (owner || initiator)
         assert(size == sizeof m && n_fds <= HOST_FDS);
 }

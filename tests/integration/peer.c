@@ -73,10 +73,24 @@ static int register_parts(uint8_t *addr, size_t size, size_t n, unsigned access)
     return rc;
 }
 
-static int get_memory(size_t size, bool own, void **addr)
+/* Engines of recorded versions are built with this program, too, and know te_alloc() alone. */
+static int allocate(size_t size, unsigned access, void **addr)
+{
+#ifdef TE_ALLOC_PEERS_READ
+    te_alloc_opts opts = {.size = sizeof(opts)};
+
+    opts.flags = access == TE_REMOTE_READ ? TE_ALLOC_PEERS_READ : 0;
+    return te_alloc_with(engine, size, &opts, addr);
+#else
+    (void)access;
+    return te_alloc(engine, size, NULL, addr);
+#endif
+}
+
+static int get_memory(size_t size, unsigned access, bool own, void **addr)
 {
     if (!own)
-        return te_alloc(engine, size, NULL, addr);
+        return allocate(size, access, addr);
     *addr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return *addr == MAP_FAILED ? TE_ERR_MEMORY : 0;
 }
@@ -88,7 +102,7 @@ static void add_region(size_t size, size_t parts, unsigned access, bool own)
         printf("err -1 too many regions\n");
         return;
     }
-    int rc = get_memory(size * parts, own, &addr);
+    int rc = get_memory(size * parts, access, own, &addr);
     if (!rc && parts == 1)
         rc = te_register(engine, addr, size, "*", access);
     else if (!rc)
@@ -103,7 +117,10 @@ static void add_region(size_t size, size_t parts, unsigned access, bool own)
     printf("ok %zu %" PRIu64 "\n", region_count++, (uint64_t)(uintptr_t)addr);
 }
 
-/* region BYTES [ACCESS [own]]: allocates, not with te_alloc() if own, and registers; "ok INDEX ADDRESS" */
+/*
+ * region BYTES [ACCESS [own]]: allocates, not with te_alloc() if own, and registers; "ok INDEX ADDRESS".
+ * What peers may only read is of TE_ALLOC_PEERS_READ.
+ */
 static void do_region(char **w)
 {
     add_region(number(w[1]), 1, w[2] ? (unsigned)number(w[2]) : TE_REMOTE_RW, w[2] && w[3]);

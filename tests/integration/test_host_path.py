@@ -15,6 +15,8 @@ import te_proc as te
 SIZE = (3 << 20) + 12345
 READ_ONLY, WRITE_ONLY, BOTH = 1, 2, 3
 INVALID, FAILED = 2, 6
+OK, FOREIGN = 0, 4  # of a welcome
+ANY_NAMESPACE = "TE_HOST_ANY_NAMESPACE=1"
 
 
 def taken(peer, segment, index, remote, opcode="read", length=1000):
@@ -195,11 +197,13 @@ class Ends(Case):
 
 
 class LeftToTcp(Case):
-    def check(self, target, peer=None):
-        peer = peer or self.start()
+    def linked(self, target, peer):
         index, _ = region(peer, 2 * SIZE)
         _, remote = region(target, SIZE)
-        segment = peer.open(target.segment)
+        return peer, index, peer.open(target.segment), remote
+
+    def check(self, target, peer=None):
+        peer, index, segment, remote = self.linked(target, peer or self.start())
         self.assertEqual(taken(peer, segment, index, remote), "tcp")
         peer.round_trip(segment, index, SIZE, remote, 1)
 
@@ -218,11 +222,13 @@ class LeftToTcp(Case):
         self.assertIn("transport host: not installed: TE_HOST_PATH is off", text)
 
     def test_another_user(self):
+        """Root is one, too: what it may do to others' processes is not for them to make it do."""
         if os.geteuid() != 0 or not shutil.which("setpriv"):
             te.skip("running as another user needs root and setpriv")
         os.chmod(os.path.dirname(te.Peer.binary()), 0o755)
         user = ["setpriv", "--reuid=12345", "--clear-groups"]
         self.check(self.start(), self.start(prefix=user))
+        self.check(self.start(prefix=user), self.start())
         other = ["setpriv", "--reuid=12346", "--clear-groups"]
         self.check(self.start(prefix=user), self.start(prefix=other))
 
@@ -237,20 +243,49 @@ class LeftToTcp(Case):
             for end in (target, peer):
                 self.assertNotIn("TE_ERR", "".join(end.errors))
 
-    def greeted(self, keys, prefix):
+    def greeted(self, keys, prefix, by_a_child=False):
         """The status of the answer to a hello from a process run with that prefix; None if there is none."""
-        hello = struct.pack("=IHHIIQQ", 0x54534854, 1, 1, 0, 0, 0, 0) + bytes.fromhex(keys["nonce"])
-        script = ("import socket,sys\n"
+        hello = struct.pack("=IHHIIQQ", 0x54534854, 2, 1, 0, 0, 0, 0) + bytes.fromhex(keys["nonce"])
+        script = ("import os,socket,sys\n"
                   "s=socket.socket(socket.AF_UNIX,socket.SOCK_SEQPACKET)\n"
                   f"s.settimeout({te.HANG_S})\n"
                   "s.connect('\\0'+sys.argv[1])\n"
-                  "try:\n s.send(bytes.fromhex(sys.argv[2]))\n got=s.recv(100)\n"
-                  "except (ConnectionError,BrokenPipeError):\n got=b''\n"
-                  "print(got.hex())")
-        run = subprocess.run([*prefix, sys.executable, "-c", script, keys["socket"], hello.hex()],
+                  "if sys.argv[3]=='True' and os.fork():\n sys.exit(os.wait()[1])\n"
+                  "try:\n s.send(bytes.fromhex(sys.argv[2]))\n got,fds,_,_=socket.recv_fds(s,100,2)\n"
+                  "except (ConnectionError,BrokenPipeError):\n got,fds=b'',[]\n"
+                  "print(got.hex(),len(fds))")
+        run = subprocess.run([*prefix, sys.executable, "-c", script, keys["socket"], hello.hex(), str(by_a_child)],
                              capture_output=True, text=True, check=True, timeout=te.HANG_S)
-        got = bytes.fromhex(run.stdout.strip())
-        return struct.unpack("=I", got[8:12])[0] if got else None
+        got, fds = run.stdout.split(" ")
+        got = bytes.fromhex(got)
+        status = struct.unpack("=I", got[8:12])[0] if got else None
+        self.assertEqual(int(fds), 2 if status == OK else 0)
+        return status
+
+    def test_other_namespaces(self):
+        """The same user in a container of its own is somebody else, and is given nothing."""
+        target = self.start()
+        keys = te.descriptor(te.split_address(target.segment))["te"]["host"]
+        self.assertEqual(self.greeted(keys, []), OK)
+        allowed = self.start(options=[ANY_NAMESPACE])
+        for flags in (["--mount"], ["--pid", "--fork"], ["--user", "--map-root-user"]):
+            prefix = self.unshared(*flags)
+            self.assertEqual(self.greeted(keys, prefix), FOREIGN, flags)
+            known = te.descriptor(te.split_address(allowed.segment))["te"]["host"]
+            self.assertEqual(self.greeted(known, prefix), OK, flags)
+        prefix = self.unshared("--mount")
+        self.check(target, self.start(prefix=prefix))
+        self.check(self.start(prefix=prefix), self.start())
+        self.check(self.start(prefix=prefix), self.start(options=[ANY_NAMESPACE]))
+        peer, index, segment, remote = self.linked(allowed, self.start(prefix=prefix, options=[ANY_NAMESPACE]))
+        self.assertEqual(taken(peer, segment, index, remote), "host")
+        peer.round_trip(segment, index, SIZE, remote, 1)
+
+    def test_hello_of_a_child(self):
+        """Who says it is looked at, so a process that has gone cannot lend its number."""
+        target = self.start()
+        keys = te.descriptor(te.split_address(target.segment))["te"]["host"]
+        self.assertEqual(self.greeted(keys, [], by_a_child=True), FOREIGN)
 
     def test_users_without_a_number(self):
         """In a user namespace all that it does not know show as one user, who may be the engine's own."""
@@ -360,7 +395,7 @@ class MemfdOnly(MappedOnly):
 
     def pair(self, before=True):
         """An initiator with a region, an undumpable target of its user, and that as a segment."""
-        peer, target = self.start(prefix=self.USER), self.start(prefix=self.USER)
+        peer, target = (self.start(prefix=self.USER, options=[ANY_NAMESPACE]) for _ in range(2))
         index, _ = region(peer, 4 * SIZE)
         if before:
             target.ask("undumpable")
@@ -368,6 +403,23 @@ class MemfdOnly(MappedOnly):
 
     def test_memory_of_both_kinds(self):
         self.check_both_kinds(*self.pair())
+
+    def test_of_an_unknown_namespace(self):
+        """What /proc does not tell is not taken for ours, unless that is asked for."""
+        peer, target = (self.start(prefix=self.USER) for _ in range(2))
+        index, _ = region(peer, SIZE)
+        _, remote = region(target, SIZE)
+        target.ask("undumpable")
+        segment = peer.open(target.segment)
+        self.assertEqual(taken(peer, segment, index, remote), "tcp")
+        text = " ".join(peer.ask("explain", "read", segment, index, remote, 1000))
+        self.assertIn("in an unknown user namespace", text)
+
+    def test_root_and_a_user(self):
+        """Where both say that namespaces do not count: memfds, and never by the number of the process."""
+        target, peer = self.start(prefix=self.USER, options=[ANY_NAMESPACE]), self.start(options=[ANY_NAMESPACE])
+        index, _ = region(peer, 4 * SIZE)
+        self.check_both_kinds(peer, target, index, peer.open(target.segment))
 
     def test_what_goes_by_host_needs_no_running_owner(self):
         """A target that is stopped answers nothing by TCP, so this is the mapping."""
@@ -386,7 +438,7 @@ class MemfdOnly(MappedOnly):
         """One that was made before the memory was mapped changes over too."""
         _, target, _, _ = self.pair()
         there, remote = region(target, SIZE)
-        peer = self.start(prefix=self.USER)
+        peer = self.start(prefix=self.USER, options=[ANY_NAMESPACE])
         index, _ = region(peer, SIZE)
         segment = peer.open(target.segment)
         target.ask("fill", there, 0, SIZE, 6)
@@ -408,6 +460,8 @@ class MemfdOnly(MappedOnly):
         target.ask("check", there, 0, 3 << 20, 3)
 
     def test_rights(self):
+        """Memory that peers may only read is mapped if they can never write to it; that which they may only
+        write is not, or they could read it."""
         peer, target, index, segment = self.pair()
         _, readable = region(target, SIZE, READ_ONLY)
         there, writable = region(target, SIZE, WRITE_ONLY)
@@ -420,6 +474,7 @@ class MemfdOnly(MappedOnly):
             self.assertEqual(peer.move("write", segment, index, 0, writable, SIZE)[0], te.COMPLETED)
             target.ask("check", there, 0, SIZE, 9)
             self.assertEqual(peer.move("read", segment, index, 0, writable, SIZE)[0], INVALID)
+        self.assertEqual(len(memfds(peer) & memfds(target)), 1)
 
     def test_unregister_while_it_is_written(self):
         peer, target, index, segment = self.pair()

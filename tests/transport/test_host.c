@@ -53,6 +53,11 @@ static bool comes(int want)
     return count_maps("memfd:te_alloc") == want;
 }
 
+static uint32_t slot_of(struct pair *p, const struct tei_region *r)
+{
+    return (uint32_t)(uintptr_t)r->keys[p->b->index] - 1;
+}
+
 static void there_and_back(struct pair *p, char *remote, size_t n, uint32_t seed)
 {
     fill_pattern(p->am, n, seed);
@@ -71,21 +76,129 @@ static void shareable_memory_is_mapped(void **state)
     void *mem;
 
     (void)state;
-    assert_int_equal(tei_mem_alloc(SHARED, NULL, &mem), 0);
+    assert_int_equal(tei_mem_alloc(SHARED, NULL, false, &mem), 0);
     assert_int_equal(count_maps("memfd:te_alloc"), before + 1);
-    r = fake_region_add(&p->hb, p->b, (char *)mem + 4096, SHARED / 2 - 4096, TE_REMOTE_RW);
-    part = fake_region_add(&p->hb, p->b, (char *)mem + SHARED / 2, SHARED / 2, TE_REMOTE_READ);
+    r = fake_region_add(&p->hb, p->b, mem, SHARED / 2 - 99, TE_REMOTE_RW);
+    part =
+        fake_region_add(&p->hb, p->b, (char *)mem + SHARED / 2 - 99, SHARED / 2 + 99, TE_REMOTE_RW);
     there_and_back(p, (char *)mem + 4099, 1000001, 1);
     assert_true(comes(before + 2));
     there_and_back(p, (char *)mem + 4097, SHARED / 2 - 5000, 2);
     assert_memory_equal((char *)mem + 4097, p->am, SHARED / 2 - 5000);
-    assert_int_equal(fake_transfer(p->a, p->attach, TE_WRITE, p->am, (char *)mem + SHARED / 2, 10),
-                     TE_ERR_STALE);
-    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, mem, 10), TE_ERR_STALE);
     fake_region_del(&p->hb, p->b, r);
     assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, (char *)mem + 8192, 10),
                      TE_ERR_STALE);
+    there_and_back(p, (char *)mem + SHARED / 2 + 5, 1000, 3);
     fake_region_del(&p->hb, p->b, part);
+    tei_mem_free(mem, SHARED);
+    assert_true(comes(before));
+    pair_close(p);
+}
+
+/* Asks for the memfd that the slot is in, as a program that means harm might. The status. */
+static uint32_t ask_for_memory(int fd, uint32_t slot, int *memory)
+{
+    struct host_msg m = {
+        .magic = HOST_MAGIC, .version = HOST_VERSION, .type = HOST_WANT, .slot = slot};
+    struct pollfd f = {.fd = fd, .events = POLLIN};
+    int fds[HOST_FDS] = {-1, -1};
+    size_t n_fds = 0;
+    pid_t sender;
+
+    assert_true(tei_host_send(fd, &m, NULL, 0));
+    do {
+        assert_int_equal(poll(&f, 1, PATIENCE_MS), 1);
+        assert_int_equal(tei_host_recv(fd, true, &m, fds, &n_fds, &sender), 1);
+    } while (m.type != HOST_MEMORY);
+    assert_int_equal(n_fds, m.status == HOST_OK);
+    *memory = fds[0];
+    return m.status;
+}
+
+/* A session of our own with b, that has said hello. */
+static int join(struct pair *p)
+{
+    struct host_msg m = {.magic = HOST_MAGIC, .version = HOST_VERSION, .type = HOST_HELLO};
+    struct host *b = tei_host_of(p->b);
+    int fd = tei_host_connect(b->keys.socket, 1000), fds[HOST_FDS];
+    struct pollfd f = {.fd = fd, .events = POLLIN};
+    size_t n_fds = 0;
+    pid_t sender;
+
+    assert_true(fd >= 0);
+    memcpy(m.nonce, b->keys.nonce, HOST_NONCE);
+    assert_true(tei_host_send(fd, &m, NULL, 0));
+    assert_int_equal(poll(&f, 1, PATIENCE_MS), 1);
+    assert_int_equal(tei_host_recv(fd, true, &m, fds, &n_fds, &sender), 1);
+    assert_int_equal(m.status, HOST_OK);
+    while (n_fds)
+        tei_fd_close(fds[--n_fds]);
+    return fd;
+}
+
+/* A memfd is given away only while there is not a byte in it that has not those rights. */
+static void what_is_not_registered_is_not_given(void **state)
+{
+    struct pair *p = pair_open(&fixture);
+    int before = count_maps("memfd:te_alloc"), fd, memory;
+    struct tei_region *r, *last;
+    char *mem;
+
+    (void)state;
+    assert_int_equal(tei_mem_alloc(SHARED, NULL, false, (void **)&mem), 0);
+    fd = join(p);
+    r = fake_region_add(&p->hb, p->b, mem, SHARED - 1, TE_REMOTE_RW);
+    there_and_back(p, mem + 1, 1000001, 1);
+    assert_int_equal(ask_for_memory(fd, slot_of(p, r), &memory), HOST_WITHHELD);
+    last = fake_region_add(&p->hb, p->b, mem + SHARED - 1, 1, TE_REMOTE_READ);
+    assert_int_equal(ask_for_memory(fd, slot_of(p, r), &memory), HOST_WITHHELD);
+    fake_region_del(&p->hb, p->b, last);
+    last = fake_region_add(&p->hb, p->b, mem + SHARED - 1, 1, TE_REMOTE_WRITE);
+    assert_int_equal(ask_for_memory(fd, slot_of(p, last), &memory), HOST_WITHHELD);
+    assert_int_equal(count_maps("memfd:te_alloc"), before + 1);
+    fake_region_del(&p->hb, p->b, last);
+    last = fake_region_add(&p->hb, p->b, mem + SHARED - 1, 1, TE_REMOTE_RW);
+    assert_int_equal(ask_for_memory(fd, slot_of(p, r), &memory), HOST_OK);
+    tei_fd_close(memory);
+    there_and_back(p, mem + 1, 1000001, 2); /* the peer asks again, since the table has changed */
+    assert_true(comes(before + 2));
+    fake_region_del(&p->hb, p->b, r);
+    assert_int_equal(ask_for_memory(fd, slot_of(p, last), &memory), HOST_WITHHELD);
+    fake_region_del(&p->hb, p->b, last);
+    tei_fd_close(fd);
+    tei_mem_free(mem, SHARED);
+    assert_true(comes(before));
+    pair_close(p);
+}
+
+/* Memory that peers may only read is mapped, too, and the kernel keeps them from writing. */
+static void memory_that_peers_read(void **state)
+{
+    struct pair *p = pair_open(&fixture);
+    int before = count_maps("memfd:te_alloc"), fd, memory;
+    struct tei_region *r;
+    char *mem;
+
+    (void)state;
+    assert_int_equal(tei_mem_alloc(SHARED, NULL, true, (void **)&mem), 0);
+    fill_pattern(mem, SHARED, 3);
+    r = fake_region_add(&p->hb, p->b, mem, SHARED, TE_REMOTE_READ);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, mem, 1000001), 0);
+    assert_true(comes(before + 2));
+    memset(p->am, 0, SHARED);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, mem, SHARED), 0);
+    assert_memory_equal(p->am, mem, SHARED);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_WRITE, p->am, mem, 10), TE_ERR_STALE);
+    fd = join(p);
+    assert_int_equal(ask_for_memory(fd, slot_of(p, r), &memory), HOST_OK);
+    assert_ptr_equal(mmap(NULL, SHARED, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0), MAP_FAILED);
+    assert_int_equal(pwrite(memory, "x", 1, 0), -1);
+    tei_fd_close(memory);
+    tei_fd_close(fd);
+    fake_region_del(&p->hb, p->b, r);
+    r = fake_region_add(&p->hb, p->b, mem, SHARED, TE_REMOTE_RW);
+    there_and_back(p, mem + 7, 1000001, 4); /* what is not to be written through the mapping */
+    fake_region_del(&p->hb, p->b, r);
     tei_mem_free(mem, SHARED);
     assert_true(comes(before));
     pair_close(p);
@@ -104,11 +217,6 @@ static void frozen_peer_is_no_hindrance(void **state)
 }
 
 /* ------------------------------------------------------------------------------------ the fence */
-
-static uint32_t slot_of(struct pair *p, const struct tei_region *r)
-{
-    return (uint32_t)(uintptr_t)r->keys[p->b->index] - 1;
-}
 
 /* A writer that never leaves: the region stands as before, and the owner is told who it is. */
 static void stuck_writer(struct pair *p, uint32_t word)
@@ -247,79 +355,7 @@ static void quiet_after_unregister(void **state)
     pair_close(p);
 }
 
-/* ------------------------------------------------------------------------------ why it is not taken */
-
-/* Attaches with one key of te.host changed (NULL: left out), and checks the reason given. */
-static void check_refused(struct pair *p, const char *key, json_t *value, const char *reason)
-{
-    json_t *root = json_object(), *keys;
-    struct tei_attach *a = NULL;
-
-    assert_int_equal(p->b->ops.describe(p->b, root), 0);
-    keys = json_object_get(json_object_get(root, "te"), "host");
-    if (value)
-        json_object_set_new(keys, key, value);
-    else
-        json_object_del(keys, key);
-    assert_int_equal(fake_attach_json(p->a, root, "127.0.0.1", &a), TE_ERR_UNSUPPORTED);
-    if (!strstr(te_errmsg(), reason))
-        fail_msg("'%s' does not say '%s'", te_errmsg(), reason);
-}
-
-static void reasons(void **state)
-{
-    struct pair *p = pair_open(&fixture);
-    struct tei_attach *a = NULL;
-    char far[sizeof(((struct host_keys *)0)->boot)] = "0f0f0f0f-0000-4000-8000-000000000000";
-
-    (void)state;
-    fake_detach(p->a, p->attach); /* or it would be known already */
-    p->attach = NULL;
-    check_refused(p, "boot", json_string(far), "another host");
-    if (tei_host_of(p->a)->keys.machine[0])
-        check_refused(p, "machine", json_string("00000000000000000000000000000000"),
-                      "another machine");
-    check_refused(p, "net_ns", json_integer(1), "network namespace");
-    check_refused(p, "pid_ns", json_integer(1), "pid namespace");
-    check_refused(p, "nonce", json_string("00112233445566778899aabbccddeeff"), "not the one");
-    check_refused(p, "socket", json_string("te-host-nobody"), "unix socket");
-    check_refused(p, "v", json_integer(2), "version 2");
-    check_refused(p, "nonce", json_string("xy"), "malformed");
-    check_refused(p, "uid", NULL, "malformed");
-    assert_int_equal(fake_attach_json(p->a, json_object(), "127.0.0.1", &a), TE_ERR_UNSUPPORTED);
-    assert_non_null(strstr(te_errmsg(), "TE_HOST_PATH"));
-    pair_close(p);
-}
-
-static void quick_to_give_up(struct tei_conf *c)
-{
-    c->host_timeout_ms = 200;
-}
-
-static void a_silent_owner_costs_the_timeout(void **state)
-{
-    static const struct conformance with = {.transport = "host", .configure = quick_to_give_up};
-    struct pair *p = pair_open(&with);
-    struct host *b = tei_host_of(p->b);
-    unsigned char nonce[HOST_NONCE];
-    int64_t start = tei_now_ns();
-    struct tei_attach *a = NULL;
-    json_t *root = json_object();
-
-    (void)state;
-    pthread_mutex_lock(&b->loop_lock);
-    memcpy(nonce, b->keys.nonce, sizeof nonce);
-    b->keys.nonce[0] ^= 1; /* as a new engine, so that a greeting is due */
-    pthread_mutex_unlock(&b->loop_lock);
-    assert_int_equal(p->b->ops.describe(p->b, root), 0);
-    pthread_mutex_lock(&b->loop_lock);
-    assert_int_equal(fake_attach_json(p->a, root, "127.0.0.1", &a), TE_ERR_UNSUPPORTED);
-    memcpy(b->keys.nonce, nonce, sizeof nonce);
-    pthread_mutex_unlock(&b->loop_lock);
-    assert_true(tei_now_ns() - start < PROMPT_NS);
-    assert_non_null(strstr(te_errmsg(), "TE_HOST_TIMEOUT_MS"));
-    pair_close(p);
-}
+/* ------------------------------------------------------------------------- memory out of reach */
 
 /* Pages that process_vm cannot reach: the next transport is to carry them from then on. */
 static void pages_out_of_reach(void **state)
@@ -370,7 +406,7 @@ static void process_vm_is_refused(void **state)
 
     (void)state;
     peer_of(p)->memfd_only = true;
-    assert_int_equal(tei_mem_alloc(SHARED, NULL, &mem), 0);
+    assert_int_equal(tei_mem_alloc(SHARED, NULL, false, &mem), 0);
     r = fake_region_add(&p->hb, p->b, mem, SHARED, TE_REMOTE_RW);
     fill_pattern(p->am, 1000, 6);
     assert_int_equal(fake_transfer(p->a, p->attach, TE_WRITE, p->am, mem, 1000), TE_ERR_PEER);
@@ -485,148 +521,7 @@ static void one_for_many(void **state)
     pair_close(p);
 }
 
-/* ---------------------------------------------------------------------------- hostile, and forks */
-
-static int knock(struct pair *p)
-{
-    int fd = tei_host_connect(tei_host_of(p->b)->keys.socket, 1000);
-
-    assert_true(fd >= 0);
-    return fd;
-}
-
-/* Whoever says nothing, nonsense, or the truth with a wrong nonce, is let go of. */
-static void hostile_initiators(void **state)
-{
-    struct pair *p = pair_open(&fixture);
-    struct host_msg m = {.magic = HOST_MAGIC, .version = HOST_VERSION, .type = HOST_HELLO};
-    size_t before = test_count_fds();
-    int fds[HOST_FDS] = {0, 1}, fd, silent = knock(p);
-    char junk[200];
-
-    (void)state;
-    for (int i = 0; i < 50; i++) {
-        fd = knock(p);
-        fill_pattern(junk, sizeof junk, (uint32_t)i);
-        assert_true(send(fd, junk, (size_t)i * 4, MSG_NOSIGNAL) >= 0);
-        tei_fd_close(fd);
-        fd = knock(p);
-        m.type = (uint16_t)(i % 7);
-        assert_true(tei_host_send(fd, &m, fds, (size_t)i % 3));
-        tei_fd_close(fd);
-    }
-    m.type = HOST_HELLO; /* with a nonce of zeros */
-    fd = knock(p);
-    assert_true(tei_host_send(fd, &m, NULL, 0));
-    WAIT_FOR(test_count_fds() <= before + 2 && read(fd, junk, 1) == 0);
-    assert_int_equal(read(silent, junk, 1), 0);
-    tei_fd_close(silent);
-    tei_fd_close(fd);
-    WAIT_FOR(test_count_fds() <= before);
-    there_and_back(p, p->bm, 100000, 6);
-    pair_close(p);
-}
-
-struct impostor {
-    int listener, fds[2];
-};
-
-/* Answers one greeting, with whatever it has. */
-static void *answer(void *arg)
-{
-    struct impostor *o = arg;
-    struct host_msg m = {.magic = HOST_MAGIC, .version = HOST_VERSION, .type = HOST_WELCOME};
-    struct pollfd f = {.fd = o->listener, .events = POLLIN};
-    char hello[sizeof m];
-    int fd = poll(&f, 1, PATIENCE_MS) == 1 ? accept(o->listener, NULL, NULL) : -1;
-
-    assert_true(fd >= 0);
-    f.fd = fd;
-    poll(&f, 1, PATIENCE_MS);
-    assert_int_equal(read(fd, hello, sizeof hello), sizeof hello);
-    assert_true(tei_host_send(fd, &m, o->fds, 2));
-    poll(&f, 1, PATIENCE_MS); /* until it is left alone */
-    close(fd);
-    return NULL;
-}
-
-/* A greeting that is answered with these two; closes them. */
-static int greet_with(struct pair *p, int table, int hazards)
-{
-    char name[HOST_SOCKET + 1];
-    struct impostor o = {tei_host_listen(name), {table, hazards}};
-    json_t *root = json_object(), *keys;
-    struct tei_attach *a = NULL;
-    pthread_t thread;
-    int rc;
-
-    assert_true(o.listener >= 0 && table >= 0 && hazards >= 0);
-    assert_int_equal(p->b->ops.describe(p->b, root), 0);
-    keys = json_object_get(json_object_get(root, "te"), "host");
-    json_object_set_new(keys, "socket", json_string(name));
-    assert_int_equal(pthread_create(&thread, NULL, answer, &o), 0);
-    rc = fake_attach_json(p->a, root, "127.0.0.1", &a);
-    pthread_join(thread, NULL);
-    tei_fd_close(o.listener);
-    close(table);
-    close(hazards);
-    return rc;
-}
-
-static int unsealed(size_t size, unsigned flags)
-{
-    int fd = memfd_create("unsealed", MFD_CLOEXEC | flags);
-
-    assert_int_equal(ftruncate(fd, (off_t)size), 0);
-    return fd;
-}
-
-/* A sealed memfd of huge pages, of which there may be none when it is read; -1 where there are none. */
-static int sealed_huge(size_t size)
-{
-    int fd = memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
-
-    if (fd >= 0 && (ftruncate(fd, (off_t)size) != 0 ||
-                    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)) {
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
-
-/* What an owner hands out is pages as they must be, or it is left alone. */
-static void hostile_owners(void **state)
-{
-    struct pair *p = pair_open(&fixture);
-    size_t table = sizeof(struct host_table), page = sizeof(struct host_hazards), before;
-    int huge = sealed_huge((size_t)128 << 20);
-
-    (void)state;
-    fake_detach(p->a, p->attach);
-    p->attach = NULL;
-    before = test_count_fds() - (huge >= 0);
-    for (int i = 0; i < 10; i++)
-        assert_int_equal(greet_with(p, tei_pages_make("te_host", table),
-                                    tei_pages_make("te_host", page)),
-                         TE_ERR_UNSUPPORTED); /* of zeros */
-    assert_int_equal(greet_with(p, open("/tmp", O_RDONLY), tei_pages_make("te_host", page)),
-                     TE_ERR_UNSUPPORTED);
-    assert_int_equal(greet_with(p, open("/dev/zero", O_RDWR), open("/dev/zero", O_RDWR)),
-                     TE_ERR_UNSUPPORTED);
-    assert_int_equal(greet_with(p, unsealed(table, 0), unsealed(page, 0)), TE_ERR_UNSUPPORTED);
-    assert_int_equal(greet_with(p, unsealed(table, MFD_ALLOW_SEALING),
-                                unsealed(page, MFD_ALLOW_SEALING)),
-                     TE_ERR_UNSUPPORTED);
-    assert_int_equal(greet_with(p, tei_pages_make("te_host", page),
-                                tei_pages_make("te_host", page)),
-                     TE_ERR_UNSUPPORTED);
-    if (huge >= 0) {
-        assert_int_equal(greet_with(p, huge, tei_pages_make("te_host", page)), TE_ERR_UNSUPPORTED);
-        assert_non_null(strstr(te_errmsg(), "sealed"));
-    }
-    WAIT_FOR(test_count_fds() <= before); /* b may have been letting go of a then */
-    pair_close(p);
-}
+/* ------------------------------------------------------------------------- shortage, and forks */
 
 /* A memfd that finds no descriptor is done without. */
 static void without_descriptors(void **state)
@@ -638,7 +533,7 @@ static void without_descriptors(void **state)
     void *mem;
 
     (void)state;
-    assert_int_equal(tei_mem_alloc(SHARED, NULL, &mem), 0);
+    assert_int_equal(tei_mem_alloc(SHARED, NULL, false, &mem), 0);
     region = fake_region_add(&p->hb, p->b, mem, SHARED, TE_REMOTE_RW);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
     none = old;
@@ -681,21 +576,19 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CONFORMANCE_ONE_SIDED_TESTS,
         cmocka_unit_test(shareable_memory_is_mapped),
+        cmocka_unit_test(what_is_not_registered_is_not_given),
+        cmocka_unit_test(memory_that_peers_read),
         cmocka_unit_test(frozen_peer_is_no_hindrance),
         cmocka_unit_test(writers_that_never_leave),
         cmocka_unit_test(writers_are_waited_for),
         cmocka_unit_test(writers_that_went_on),
         cmocka_unit_test(hazards_of_random_bytes),
         cmocka_unit_test(quiet_after_unregister),
-        cmocka_unit_test(reasons),
-        cmocka_unit_test(a_silent_owner_costs_the_timeout),
         cmocka_unit_test(pages_out_of_reach),
         cmocka_unit_test(process_vm_is_refused),
         cmocka_unit_test(one_of_a_list_fails),
         cmocka_unit_test(many_regions),
         cmocka_unit_test(one_for_many),
-        cmocka_unit_test(hostile_initiators),
-        cmocka_unit_test(hostile_owners),
         cmocka_unit_test(without_descriptors),
         cmocka_unit_test(a_child_has_none_of_it),
     };

@@ -26,7 +26,7 @@ static void shared_and_sealed(void **state)
     void *p;
 
     (void)state;
-    assert_int_equal(tei_mem_alloc(SIZE + 5, "cpu:0", &p), 0);
+    assert_int_equal(tei_mem_alloc(SIZE + 5, "cpu:0", false, &p), 0);
     mem = p;
     s = tei_share_hold((uintptr_t)mem + 4097, 1000, &offset);
     assert_non_null(s);
@@ -64,12 +64,12 @@ static void descriptors_are_spared(void **state)
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     limit.rlim_cur = limit.rlim_max;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    assert_int_equal(tei_mem_alloc(5000, NULL, &mem[0]), 0);
+    assert_int_equal(tei_mem_alloc(5000, NULL, false, &mem[0]), 0);
     assert_null(tei_share_hold((uintptr_t)mem[0], 1, &offset));
     tei_mem_free(mem[0], 5000);
     assert_int_equal(test_count_fds(), before);
     for (int i = 0; i < N; i++)
-        assert_int_equal(tei_mem_alloc(65536, NULL, &mem[i]), 0);
+        assert_int_equal(tei_mem_alloc(65536, NULL, false, &mem[i]), 0);
     assert_true(test_count_fds() <= before + 1024);
     memset(mem[N - 1], 1, 65536);
     for (int i = 0; i < N; i++)
@@ -89,7 +89,7 @@ static void huge_pages_are_asked_for(void **state)
     (void)state;
     assert_non_null(f);
     length = length == SIZE_MAX ? SIZE : 2 * length; /* skipped below, if there are none */
-    assert_int_equal(tei_mem_alloc(length, NULL, &mem), 0);
+    assert_int_equal(tei_mem_alloc(length, NULL, false, &mem), 0);
     snprintf(begin, sizeof begin, "%08zx-", (size_t)mem);
     while (fgets(line, sizeof line, f)) {
         bool flags = strncmp(line, "VmFlags:", 8) == 0;
@@ -119,7 +119,7 @@ static void few_descriptors(void **state)
     few.rlim_cur = 100;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
     for (int i = 0; i < N; i++)
-        assert_int_equal(tei_mem_alloc(65536, NULL, &mem[i]), 0);
+        assert_int_equal(tei_mem_alloc(65536, NULL, false, &mem[i]), 0);
     assert_true(test_count_fds() > before);
     assert_true(test_count_fds() <= before + 25);
     for (int i = 0; i < N; i++)
@@ -141,7 +141,7 @@ static void without_descriptors(void **state)
     none = old;
     none.rlim_cur = 3;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-    rc = tei_mem_alloc(SIZE, NULL, &mem);
+    rc = tei_mem_alloc(SIZE, NULL, false, &mem);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
     assert_int_equal(rc, 0);
     memset(mem, 1, SIZE);
@@ -158,14 +158,14 @@ static void child_has_its_own(void **state)
     pid_t pid;
 
     (void)state;
-    assert_int_equal(tei_mem_alloc(SIZE, NULL, &mem), 0);
+    assert_int_equal(tei_mem_alloc(SIZE, NULL, false, &mem), 0);
     memset(mem, 7, SIZE);
     pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         void *own = NULL;
         bool good = !tei_share_hold((uintptr_t)mem, 1, &offset) &&
-                    tei_mem_alloc(SIZE, NULL, &own) == 0 &&
+                    tei_mem_alloc(SIZE, NULL, false, &own) == 0 &&
                     tei_share_hold((uintptr_t)own, SIZE, &offset) && offset == 0;
 
         memset(own, 9, SIZE);

@@ -26,46 +26,19 @@
 
 enum life { ALIVE, GONE, UNKNOWN };
 
-struct stat_line {
-    char state;
-    long threads;
-    unsigned long long start;
-};
-
-/* False: it could not be read, which says nothing about the process. */
-static bool read_stat(uint32_t pid, struct stat_line *out)
-{
-    char path[40], text[1024], *after;
-    ssize_t n;
-    int fd;
-
-    snprintf(path, sizeof(path), "/proc/%u/stat", pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    n = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    text[n < 0 ? 0 : n] = '\0';
-    after = strrchr(text, ')'); /* the name of the program may hold anything */
-    return after && sscanf(after + 1,
-                           " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
-                           "%ld %*s %llu",
-                           &out->state, &out->threads, &out->start) == 3;
-}
-
 /* The pid, and when the process began above it: the same as long as it lives. */
-static uint64_t name_from(uint32_t pid, const struct stat_line *s)
+static uint64_t name_from(uint32_t pid, const struct tei_process *s)
 {
-    return (uint64_t)(uint32_t)s->start << 32 | pid;
+    return (uint64_t)(uint32_t)s->began << 32 | pid;
 }
 
 /* Of this process; 0: it cannot be found out at the moment. */
 static uint64_t own_name(void)
 {
     uint32_t pid = (uint32_t)getpid();
-    struct stat_line s;
+    struct tei_process s;
 
-    return read_stat(pid, &s) ? name_from(pid, &s) : 0;
+    return tei_process_look((pid_t)pid, &s) ? name_from(pid, &s) : 0;
 }
 
 /*
@@ -75,11 +48,11 @@ static uint64_t own_name(void)
 static enum life life_of(uint64_t who)
 {
     uint32_t pid = (uint32_t)who;
-    struct stat_line s;
+    struct tei_process s;
 
     if (pid == 0 || pid > INT32_MAX)
         return GONE;
-    if (!read_stat(pid, &s))
+    if (!tei_process_look((pid_t)pid, &s))
         return kill((pid_t)pid, 0) != 0 && errno == ESRCH ? GONE : UNKNOWN;
     if (name_from(pid, &s) != who)
         return GONE;

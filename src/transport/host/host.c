@@ -67,13 +67,15 @@ static void init(struct host *h)
 static int host_open(struct tei_transport *t)
 {
     struct host *h = tei_host_of(t);
+    struct tei_process own;
     int rc;
 
     init(h);
     tell_if_refused();
-    tei_host_who(&h->keys);
     tei_random(h->keys.nonce, sizeof(h->keys.nonce));
-    h->keys.nonce_at = (uintptr_t)h->keys.nonce;
+    tei_here(h->keys.nonce, &h->keys.here);
+    if (tei_process_look(getpid(), &own))
+        h->began = own.began;
     rc = tei_host_table_open(h);
     if (!rc)
         rc = tei_host_serve_open(h);
@@ -121,7 +123,7 @@ static int reach(struct host *h, const struct tei_segment *s, struct host_peer *
     char why[256], text[300];
     struct host_keys k;
 
-    if (!read_keys(s, &k, why, sizeof(why)) || !tei_host_who_fits(&h->keys, &k, why, sizeof(why))) {
+    if (!read_keys(s, &k, why, sizeof(why)) || !tei_host_who_fits(h->conf, &k, why, sizeof(why))) {
         snprintf(text, sizeof(text), "same host: %s", why);
         return tei_err_keep(TE_ERR_UNSUPPORTED, text);
     }
@@ -161,7 +163,7 @@ static unsigned host_score(struct tei_transport *t, const struct tei_attach *a, 
     if (!p || atomic_load_explicit(&p->broken, memory_order_relaxed) ||
         atomic_load_explicit(&p->table->lost, memory_order_relaxed))
         return 0;
-    return tei_host_peer_score(p, r->target_offset, r->length);
+    return tei_host_peer_score(p, r);
 }
 
 static void host_why_not(struct tei_transport *t, const struct tei_attach *a, const te_request *r,
@@ -170,7 +172,7 @@ static void host_why_not(struct tei_transport *t, const struct tei_attach *a, co
     struct host_peer *p = ((const struct host_attach *)a)->peer;
 
     (void)t;
-    snprintf(why, n, "%s", tei_host_peer_why(p, r->target_offset, r->length));
+    snprintf(why, n, "%s", tei_host_peer_why(p, r));
 }
 
 static void host_stats(struct tei_transport *t, struct te_stats *s)

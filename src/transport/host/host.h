@@ -3,8 +3,9 @@
  * host.h - private to src/transport/host: the transport to engines of other processes of this host.
  *
  * The initiator's threads copy; the owner of the memory does nothing. Two ways lead into the owner:
- * memory of its te_alloc() is a memfd that the initiator maps too; any other is read and written
- * with process_vm_readv and process_vm_writev. Where the kernel refuses these two, between the
+ * memory of its te_alloc() is a memfd that the initiator maps too, if all of it is registered; any
+ * other is read and written with process_vm_readv and process_vm_writev, if the owner is of our user
+ * and has proved to be the process of that number. Where the kernel refuses these two, between the
  * processes or to the initiator at all, the first way alone is left.
  *
  *   initiator                                            owner
@@ -49,10 +50,19 @@ struct host;
 
 /* -------------------------------------------------------------------------------------- owner */
 
+/* An allocation that others may map, with regions of ours in it. Under table_lock. */
+struct host_memory {
+    uint64_t id;
+    struct tei_share *share;   /* held once */
+    size_t readable, writable; /* bytes that are registered so; regions never overlap */
+    size_t regions;
+};
+
 /* What the owner keeps about a slot. Under table_lock. */
 struct host_owned {
-    struct tei_share *share; /* NULL: not shareable */
-    uint32_t next_free;      /* index + 1, 0 at the end */
+    struct host_memory *memory; /* NULL: not shareable */
+    size_t readable, writable;  /* what it adds to those */
+    uint32_t next_free;         /* index + 1, 0 at the end */
 };
 
 /* A connected initiator. Under loop_lock, but for the words of `hazards`, which it writes. */
@@ -60,10 +70,12 @@ struct host_session {
     struct tei_link link;
     struct host *h;
     struct tei_watch watch;
-    struct tei_timer timer;       /* until it has said hello */
-    struct host_hazards *hazards; /* NULL before that */
-    bool has_memory;              /* it was given a memfd */
+    struct tei_timer timer;          /* until it has said hello */
+    struct host_hazards *hazards;    /* NULL before that */
+    bool has_memory;                 /* it was given a memfd */
+    unsigned char proof[HOST_NONCE]; /* it has had this written, and reads it here */
     pid_t pid;
+    int pidfd;                    /* -1: not known */
     unsigned refs;                /* the list's, and that of a fence that waits */
     uint32_t stuck[HOST_HAZARDS]; /* words that a fence has waited for in vain */
 };
@@ -76,7 +88,11 @@ struct host_map {
     uint64_t id;
     char *base;
     size_t size;
-    unsigned users; /* regions known in it, and copies under way */
+    bool read_only;    /* sealed so */
+    bool asked;        /* for it */
+    bool withheld;     /* not to be had when it was asked for last */
+    uint64_t asked_at; /* `seen` of the peer then */
+    unsigned users;    /* regions known in it, and copies under way */
 };
 
 /* A region of the owner as last seen in the table. Under the peer's lock. */
@@ -84,8 +100,7 @@ struct host_known {
     uint64_t addr, length, memory, offset;
     uint32_t slot, epoch;
     unsigned access;
-    struct host_map *map; /* NULL: not mapped */
-    bool wanted;          /* the memfd was asked for */
+    struct host_map *map; /* NULL: not shareable */
     bool refused;         /* process_vm cannot reach its pages */
 };
 
@@ -95,10 +110,10 @@ struct host_peer {
     unsigned refs;
     struct host *h;
     unsigned char nonce[HOST_NONCE];
-    pid_t pid;              /* for process_vm, and messages */
-    bool memfd_only;        /* process_vm is refused; does not change after the greeting */
-    struct tei_watch watch; /* the socket; under loop_lock */
-    int fd;
+    pid_t pid;                    /* for process_vm, and messages */
+    bool memfd_only;              /* process_vm is refused; does not change after the greeting */
+    struct tei_watch watch, life; /* socket and process; under loop_lock */
+    int fd, pidfd;
     _Atomic bool broken; /* it is gone, or may not be touched any more */
     const struct host_table *table;
     struct host_hazards *hazards;
@@ -158,12 +173,14 @@ struct host {
     const struct tei_conf *conf;
     bool ready; /* locks and lists exist */
     struct host_keys keys;
+    uint64_t began; /* of this process, in clock ticks */
 
     int table_fd;
     struct host_table *table;
     pthread_mutex_t table_lock;
     struct host_owned *owned;
     size_t n_owned;
+    void *memories;     /* tsearch tree of struct host_memory by id */
     uint32_t free_slot; /* index + 1, 0: none */
 
     pthread_mutex_t loop_lock;
@@ -199,17 +216,21 @@ static inline struct host_work *tei_host_work_of(struct tei_link *link)
 }
 
 /* ---- host_who.c */
-/* Fills in who this process is. */
-void tei_host_who(struct host_keys *k);
 /* Whether it may be the same host as the peer's; else says why not. */
-bool tei_host_who_fits(const struct host_keys *own, const struct host_keys *peer, char *why,
+bool tei_host_who_fits(const struct tei_conf *conf, const struct host_keys *peer, char *why,
                        size_t n);
 /*
- * Whether process `pid` is the one with these keys and lets its memory be read; else says why not.
- * *denied: the kernel does not let us look, so this says nothing about which process it is.
+ * The process at the other end of a connected socket, whose number is `pid`: by the socket itself, or
+ * where the kernel does not know that yet, by the number. To be closed with tei_fd_close(); -1 with
+ * errno if it has ended, or the kernel has no such descriptors.
  */
-bool tei_host_who_proves(const struct host_keys *own, const struct host_keys *peer, pid_t pid,
-                         bool *denied, char *why, size_t n);
+int tei_host_who_pidfd(int socket, pid_t pid);
+/* One system call. False for -1. */
+bool tei_host_who_has_ended(int pidfd);
+/* Whether it runs as our user, real, effective and saved. */
+bool tei_host_who_is_ours(pid_t pid);
+/* Whether it is in our user, pid and mount namespaces, else, or if that is not known, says which. */
+bool tei_host_who_is_among_us(pid_t pid, char *why, size_t n);
 /* Whether a user may be let in: our own, or root. */
 bool tei_host_who_admits(uid_t uid);
 
@@ -225,17 +246,22 @@ bool tei_host_send(int fd, const struct host_msg *m, const int *fds, size_t n_fd
 /*
  * One message, with the descriptors that came with it, of which *n_fds are the caller's now. 1; 0
  * if none is there, or this process may open no more descriptors; -1 if the other side is gone or
- * sent what it must not.
+ * sent what it must not. *sender: the process that has sent it, told to an owner alone, else 0.
  */
-int tei_host_recv(int fd, bool from_owner, struct host_msg *m, int fds[HOST_FDS], size_t *n_fds);
+int tei_host_recv(int fd, bool from_owner, struct host_msg *m, int fds[HOST_FDS], size_t *n_fds,
+                  pid_t *sender);
 
 /* ---- host_table.c */
 int tei_host_table_open(struct host *h);
 void tei_host_table_close(struct host *h);
 int tei_host_region_add(struct tei_transport *t, struct tei_region *r);
 int tei_host_region_del(struct tei_transport *t, struct tei_region *r);
-/* The memfd that the slot's region lies in, held; NULL if there is none. */
-struct tei_share *tei_host_table_share(struct host *h, uint32_t slot);
+/*
+ * The memfd that the slot's region lies in, held, and its number; NULL, and why, if there is none or it
+ * may not be given away.
+ */
+struct tei_share *tei_host_table_share(struct host *h, uint32_t slot, uint64_t *id,
+                                       enum host_status *status);
 
 /* ---- host_serve.c */
 int tei_host_serve_open(struct host *h);
@@ -265,10 +291,10 @@ void tei_host_peer_refuse(struct host_peer *p, uint32_t slot, uint32_t epoch);
  * Of a request for that range: 0 if some of it is beyond process_vm and cannot be mapped either;
  * TEI_SCORE_LATER if it can be, and its memfd, which is asked for, is not here yet.
  */
-unsigned tei_host_peer_score(struct host_peer *p, uint64_t addr, uint64_t length);
+unsigned tei_host_peer_score(struct host_peer *p, const te_request *r);
 /* Why it has no better score, in words. */
-const char *tei_host_peer_why(struct host_peer *p, uint64_t addr, uint64_t length);
-/* Whether it is gone. One system call. */
+const char *tei_host_peer_why(struct host_peer *p, const te_request *r);
+/* Whether it is gone: its socket closed, or its process ended. One system call. */
 bool tei_host_peer_is_gone(struct host_peer *p);
 
 /* ---- host_run.c */

@@ -3,11 +3,16 @@
  * host_peer.c - the initiator's picture of one owner.
  *
  * Greeting (in attach(), whose thread may block, at most TE_HOST_TIMEOUT_MS): connect, ask the
- * kernel who listens there, read the nonce out of that process, say hello, and be given the table
- * and a page of hazards. From then on the socket is watched on te/host: it brings memfds, and its
- * end means that the owner is gone. It ends before the owner's process number can be another's, and
- * is looked at before each process_vm call. What stays is the moment between the look and the call:
- * an owner that ends in it, and whose number goes to another process at once, is not noticed.
+ * kernel who listens there, and what user and namespaces it has; say hello, and be given the table
+ * and a page of hazards; then have a nonce, made for this, written by the owner where it has said
+ * before, and read it there by process_vm: so the number is that of the process that answers.
+ * Whoever is not of our very user, or has not proved this, is touched through memfds alone: memfd_only.
+ *
+ * From then on the socket is watched on te/host: it brings memfds, and its end means that the owner is
+ * gone. So does the end of the process, by its pidfd, since a child of it may hold the socket open. Both
+ * are looked at around process_vm calls (host_run.c). What is left is a WRITE to an owner that ends
+ * between the look and the call, whose number goes to another process of our user at once; the look
+ * after it makes that an error.
  *
  * The picture is a tree of the regions by address, brought up to date from the table's log whenever
  * a copy begins; only where the log has gone round since is the whole table read again. A region is
@@ -16,9 +21,10 @@
  * A memfd is asked for when its first copy comes; until it is there process_vm does, so nobody
  * waits for an answer. It is unmapped when no region is known in it any more.
  *
- * Where the nonce may not be read, but the other end is of our user and takes our hello, the peer is
- * memfd_only: no copy goes by process_vm. A region that is not mapped is refused to score(), which
- * asks for its memfd, so that requests take this way once that is there and another one until then.
+ * A memfd that the owner does not give away, since not all of it is registered, is asked for again when
+ * its table has changed. For a peer that is memfd_only a region that is not mapped is refused to
+ * score(), which asks for its memfd, so that requests take this way once that is there and another one
+ * until then.
  *
  * What the owner writes is not trusted further than its own memory goes: numbers are checked before
  * they are used as an index or a length, and a memfd must be sealed, or reading it could fault.
@@ -35,6 +41,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define PEERS_MAX 1024
@@ -227,34 +234,42 @@ static bool has(const struct host_known *k, uint64_t addr, uint64_t length, unsi
 
 /* -------------------------------------------------------------------------------------- copies */
 
-static void want(struct host_peer *p, struct host_known *k)
+/* Once; and again when it was withheld and the table has changed since. */
+static void want(struct host_peer *p, const struct host_known *k)
 {
     struct host_msg m = {
         .magic = HOST_MAGIC, .version = HOST_VERSION, .type = HOST_WANT, .slot = k->slot};
+    struct host_map *map = k->map;
 
-    k->wanted = k->wanted || tei_host_send(p->fd, &m, NULL, 0);
+    if (map->asked && !(map->withheld && map->asked_at != p->seen))
+        return;
+    map->asked = tei_host_send(p->fd, &m, NULL, 0);
+    map->withheld = false;
+    map->asked_at = p->seen;
 }
 
-static bool is_mapped(const struct host_known *k)
+static bool is_mapped(const struct host_known *k, int opcode)
 {
     const struct host_map *m = k->map;
 
-    return m && m->base && k->offset <= m->size && k->length <= m->size - k->offset;
+    return m && m->base && (opcode == TE_READ || !m->read_only) && k->offset <= m->size &&
+           k->length <= m->size - k->offset;
 }
 
-static void use(struct host_piece *x, const struct host_known *k)
+static void use(struct host_piece *x, const struct host_known *k, int opcode)
 {
     x->slot = k->slot;
     x->epoch = k->epoch;
-    if (!is_mapped(k))
+    if (!is_mapped(k, opcode))
         return;
     x->map = k->map;
     x->map->users++;
     x->mapped = k->map->base + k->offset + (x->remote - k->addr);
 }
 
-static void find_piece(struct host_peer *p, struct host_piece *x, unsigned access)
+static void find_piece(struct host_peer *p, struct host_piece *x, int opcode)
 {
+    unsigned access = opcode == TE_READ ? TE_REMOTE_READ : TE_REMOTE_WRITE;
     struct host_known *k = find_known(p, x->remote);
 
     if (!has(k, x->remote, x->length, access) && p->collided) {
@@ -267,7 +282,7 @@ static void find_piece(struct host_peer *p, struct host_piece *x, unsigned acces
     }
     if (k->map && !k->map->base)
         want(p, k);
-    use(x, k);
+    use(x, k, opcode);
     if (p->memfd_only && !x->mapped) {
         x->error = TE_ERR_PEER;
         x->why = "memory that process_vm may not reach is not mapped";
@@ -276,12 +291,10 @@ static void find_piece(struct host_peer *p, struct host_piece *x, unsigned acces
 
 void tei_host_peer_find(struct host_peer *p, struct host_run *run)
 {
-    unsigned access = run->opcode == TE_READ ? TE_REMOTE_READ : TE_REMOTE_WRITE;
-
     pthread_mutex_lock(&p->lock);
     catch_up(p);
     for (size_t i = 0; i < run->n; i++)
-        find_piece(p, &run->pieces[i], access);
+        find_piece(p, &run->pieces[i], run->opcode);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -326,19 +339,19 @@ void tei_host_peer_refuse(struct host_peer *p, uint32_t slot, uint32_t epoch)
 }
 
 /* The first region of the range that no way leads to; NULL if there is none. */
-static struct host_known *find_refused(struct host_peer *p, uint64_t addr, uint64_t length)
+static struct host_known *find_refused(struct host_peer *p, const te_request *r)
 {
-    struct host_known *k = find_known(p, addr);
+    struct host_known *k = find_known(p, r->target_offset);
 
-    while (k && (is_mapped(k) || !(p->memfd_only || k->refused))) {
+    while (k && (is_mapped(k, r->opcode) || !(p->memfd_only || k->refused))) {
         uint64_t next = k->addr + k->length;
 
-        k = next - addr < length ? find_known(p, next) : NULL;
+        k = next - r->target_offset < r->length ? find_known(p, next) : NULL;
     }
     return k;
 }
 
-unsigned tei_host_peer_score(struct host_peer *p, uint64_t addr, uint64_t length)
+unsigned tei_host_peer_score(struct host_peer *p, const te_request *r)
 {
     unsigned score = SCORE;
     struct host_known *k;
@@ -347,31 +360,36 @@ unsigned tei_host_peer_score(struct host_peer *p, uint64_t addr, uint64_t length
         return score;
     pthread_mutex_lock(&p->lock);
     catch_up(p);
-    k = find_refused(p, addr, length);
+    k = find_refused(p, r);
     if (k)
         score = 0;
     if (k && k->map && !k->map->base) {
         want(p, k);
-        score = TEI_SCORE_LATER;
+        score = k->map->withheld ? 0 : TEI_SCORE_LATER;
     }
     pthread_mutex_unlock(&p->lock);
     return score;
 }
 
-const char *tei_host_peer_why(struct host_peer *p, uint64_t addr, uint64_t length)
+const char *tei_host_peer_why(struct host_peer *p, const te_request *r)
 {
     const char *why = "its process has ended, or its table is full";
     const struct host_known *k;
 
     pthread_mutex_lock(&p->lock);
-    k = find_refused(p, addr, length);
-    if (k && k->map)
+    k = find_refused(p, r);
+    if (k && k->map && k->map->base)
+        why = "process_vm does not reach its memory, which was allocated with TE_ALLOC_PEERS_READ";
+    else if (k && k->map && k->map->withheld)
+        why = "process_vm does not reach its memory, and its memfd is given away only while every "
+              "byte of the allocation is registered to be read and written";
+    else if (k && k->map)
         why =
             "process_vm does not reach its memory, and its memfd, which has been asked for, is not "
             "here yet";
     else if (k && p->memfd_only)
-        why = "its memory is not shareable and process_vm is refused (ptrace_scope, seccomp, or "
-              "not dumpable); te_alloc() it";
+        why = "its memory is not shareable and process_vm is refused (ptrace_scope, seccomp, not "
+              "dumpable, or another user's); te_alloc() it";
     else if (k)
         why = "process_vm does not reach its pages; te_alloc() it";
     pthread_mutex_unlock(&p->lock);
@@ -380,23 +398,27 @@ const char *tei_host_peer_why(struct host_peer *p, uint64_t addr, uint64_t lengt
 
 bool tei_host_peer_is_gone(struct host_peer *p)
 {
-    struct pollfd f = {.fd = p->fd, .events = POLLRDHUP};
+    struct pollfd f[2] = {{.fd = p->fd, .events = POLLRDHUP}, {.fd = p->pidfd, .events = POLLIN}};
 
-    if (!atomic_load_explicit(&p->broken, memory_order_relaxed) && poll(&f, 1, 0) > 0 && f.revents)
+    if (!atomic_load_explicit(&p->broken, memory_order_relaxed) && poll(f, 2, 0) > 0)
         atomic_store_explicit(&p->broken, true, memory_order_relaxed);
     return atomic_load_explicit(&p->broken, memory_order_relaxed);
 }
 
 /* ----------------------------------------------------------------------- what the socket brings */
 
+/* `fd` is of no meaning unless the status is OK. */
 static void on_memory(struct host_peer *p, const struct host_msg *m, int fd)
 {
     struct host_map *map;
 
     pthread_mutex_lock(&p->lock);
     map = find_map(p, m->memory);
-    if (map && !map->base && m->size && tei_pages_are_sealed(fd, m->size)) {
-        map->base = tei_pages_map(fd, (size_t)m->size, true);
+    if (map && m->status != HOST_OK)
+        map->withheld = true;
+    else if (map && !map->base && m->size && tei_pages_are_sealed(fd, m->size)) {
+        map->read_only = tei_pages_are_read_only(fd);
+        map->base = tei_pages_map(fd, (size_t)m->size, !map->read_only);
         map->size = (size_t)m->size;
     }
     pthread_mutex_unlock(&p->lock);
@@ -406,6 +428,20 @@ void tei_host_peer_unwatch(struct host_peer *p)
 {
     if (p->watch.loop)
         tei_watch_del(&p->watch);
+    if (p->life.loop)
+        tei_watch_del(&p->life);
+}
+
+static void lose(struct host_peer *p)
+{
+    atomic_store_explicit(&p->broken, true, memory_order_relaxed);
+    tei_host_peer_unwatch(p);
+}
+
+static void on_end(struct tei_watch *w, uint32_t events)
+{
+    (void)events;
+    lose(tei_container_of(w, struct host_peer, life));
 }
 
 static void on_peer(struct tei_watch *w, uint32_t events)
@@ -413,17 +449,17 @@ static void on_peer(struct tei_watch *w, uint32_t events)
     struct host_peer *p = tei_container_of(w, struct host_peer, watch);
     int fds[HOST_FDS];
     struct host_msg m;
+    pid_t sender;
     size_t n_fds = 0;
-    int got = tei_host_recv(w->fd, true, &m, fds, &n_fds);
+    int got = tei_host_recv(w->fd, true, &m, fds, &n_fds, &sender);
 
     (void)events;
     if (got < 0) {
-        atomic_store_explicit(&p->broken, true, memory_order_relaxed);
-        tei_host_peer_unwatch(p);
+        lose(p);
         return;
     }
-    if (got > 0 && m.type == HOST_MEMORY && n_fds == 1)
-        on_memory(p, &m, fds[0]);
+    if (got > 0 && m.type == HOST_MEMORY)
+        on_memory(p, &m, n_fds ? fds[0] : -1);
     if (got > 0 && m.type == HOST_CHANGED) {
         pthread_mutex_lock(&p->lock);
         catch_up(p);
@@ -447,6 +483,8 @@ static void free_peer(struct host_peer *p)
         munmap(p->hazards, sizeof(*p->hazards));
     if (p->fd >= 0)
         tei_fd_close(p->fd);
+    if (p->pidfd >= 0)
+        tei_fd_close(p->pidfd);
     pthread_mutex_destroy(&p->lock);
     free(p);
 }
@@ -463,56 +501,132 @@ static bool adopt(struct host_peer *p, const int fds[2])
            p->table->n_log == HOST_LOG;
 }
 
-static bool say_hello(struct host_peer *p, char *why)
+/* Sends *m and waits for the answer, which takes its place; false unless it is of that type. */
+static bool ask(struct host_peer *p, struct host_msg *m, enum host_type answer, int fds[HOST_FDS],
+                size_t *n_fds, char *why)
 {
-    struct host_msg m = {.magic = HOST_MAGIC, .version = HOST_VERSION, .type = HOST_HELLO};
     int64_t deadline_ns = tei_deadline_ns(p->h->conf->host_timeout_ms);
     struct pollfd f = {.fd = p->fd, .events = POLLIN};
-    int fds[HOST_FDS], got = 0;
-    size_t n_fds = 0;
-    bool good;
+    pid_t sender;
+    int got = tei_host_send(p->fd, m, NULL, 0) ? 0 : -1;
 
-    memcpy(m.nonce, p->nonce, HOST_NONCE);
-    if (!tei_host_send(p->fd, &m, NULL, 0))
-        got = -1;
+    *n_fds = 0;
     while (got == 0 && poll(&f, 1, tei_left_ms(deadline_ns)) != 0)
-        got = tei_host_recv(p->fd, true, &m, fds, &n_fds);
+        got = tei_host_recv(p->fd, true, m, fds, n_fds, &sender);
+    if (got > 0 && m->type == answer)
+        return true;
     if (got == 0)
         snprintf(why, WHY, "process %d has not answered in %lld ms (TE_HOST_TIMEOUT_MS)",
                  (int)p->pid, (long long)p->h->conf->host_timeout_ms);
-    else if (got < 0)
+    else
         snprintf(why, WHY,
-                 "process %d has closed its socket: it serves %s (its uid must be ours, unless we "
-                 "are root)",
-                 (int)p->pid, "another user, or as many as it can");
-    else if (m.type != HOST_WELCOME || m.status != HOST_OK)
-        snprintf(why, WHY, "process %d refuses this one (status %u)", (int)p->pid, m.status);
-    good = got > 0 && m.type == HOST_WELCOME && m.status == HOST_OK;
-    if (good && !adopt(p, fds)) {
+                 "process %d has closed its socket: it serves another user (its uid must be ours, "
+                 "unless we are root), or as many as it can",
+                 (int)p->pid);
+    while (*n_fds)
+        tei_fd_close(fds[--*n_fds]);
+    return false;
+}
+
+static const char *status_text(uint32_t status)
+{
+    switch (status) {
+    case HOST_REFUSED:
+        return "the descriptor is not its own";
+    case HOST_FULL:
+        return "it has no memory or descriptors left";
+    case HOST_FOREIGN:
+        return "we are in other namespaces (TE_HOST_ANY_NAMESPACE there allows it)";
+    default:
+        return "for a reason that is not known here";
+    }
+}
+
+static bool say_hello(struct host_peer *p, struct host_msg *welcome, char *why)
+{
+    struct host_msg m = {.magic = HOST_MAGIC, .version = HOST_VERSION, .type = HOST_HELLO};
+    int fds[HOST_FDS];
+    size_t n_fds;
+    bool good;
+
+    memcpy(m.nonce, p->nonce, HOST_NONCE);
+    if (!ask(p, &m, HOST_WELCOME, fds, &n_fds, why))
+        return false;
+    good = m.status == HOST_OK && adopt(p, fds);
+    if (m.status != HOST_OK)
+        snprintf(why, WHY, "process %d refuses this one: %s", (int)p->pid, status_text(m.status));
+    else if (!good)
         snprintf(why, WHY, "the pages of process %d are not sealed, or cannot be mapped: %s",
                  (int)p->pid, tei_errno_text(errno));
-        good = false;
-    }
     while (n_fds)
         tei_fd_close(fds[--n_fds]);
+    *welcome = m;
     return good;
+}
+
+/*
+ * Whether the process of that number is the one that answers: it has written what we have just made
+ * where it had said, and it began when the owner says. Where the kernel does not let us look, nothing
+ * is done with the number.
+ */
+static bool prove(struct host_peer *p, const struct host_msg *welcome, char *why)
+{
+    struct host_msg m = {.magic = HOST_MAGIC, .version = HOST_VERSION, .type = HOST_PROVE};
+    unsigned char wanted[HOST_NONCE], found[HOST_NONCE] = {0};
+    struct iovec to = {found, sizeof(found)};
+    struct iovec from = {(void *)(uintptr_t)welcome->proof_at, sizeof(found)};
+    struct tei_process process;
+    int fds[HOST_FDS];
+    size_t n_fds;
+
+    tei_random(wanted, sizeof(wanted));
+    memcpy(m.nonce, wanted, sizeof(wanted));
+    if (!ask(p, &m, HOST_PROVED, fds, &n_fds, why))
+        return false;
+    if (process_vm_readv(p->pid, &to, 1, &from, 1, 0) < 0 && (errno == EPERM || errno == ENOSYS)) {
+        p->memfd_only = true;
+        return true;
+    }
+    if (memcmp(found, wanted, sizeof(wanted)) == 0 && tei_process_look(p->pid, &process) &&
+        process.began == welcome->began && !tei_host_who_has_ended(p->pidfd))
+        return true;
+    snprintf(why, WHY, "process %d is not the one that answers on its socket", (int)p->pid);
+    return false;
+}
+
+/* Finds out who listens there; false if nobody does whom we may touch. */
+static bool meet(struct host_peer *p, const char *name, char *why)
+{
+    uid_t own = geteuid(), uid;
+
+    p->fd = tei_host_connect(name, p->h->conf->host_timeout_ms);
+    if (p->fd < 0 || !tei_host_credentials(p->fd, &p->pid, &uid)) {
+        snprintf(why, WHY, "its process cannot be reached on unix socket %s: %s", name,
+                 tei_errno_text(errno));
+        return false;
+    }
+    p->pidfd = tei_host_who_pidfd(p->fd, p->pid);
+    if (p->pidfd < 0 ? errno != ENOSYS && errno != EPERM : tei_host_who_has_ended(p->pidfd)) {
+        snprintf(why, WHY, "process %d has ended, and left its socket to another one", (int)p->pid);
+        return false;
+    }
+    if ((uid != own && own != 0) || (uid == own && !tei_host_who_admits(uid))) {
+        snprintf(why, WHY, "process %d runs as user %u, and this one as user %u", (int)p->pid,
+                 (unsigned)uid, (unsigned)own);
+        return false;
+    }
+    if (!p->h->conf->host_any_namespace && !tei_host_who_is_among_us(p->pid, why, WHY))
+        return false;
+    p->memfd_only = uid != own || p->pidfd < 0 || !tei_host_who_is_ours(p->pid);
+    return true;
 }
 
 static bool greet(struct host_peer *p, const struct host_keys *k, char *why)
 {
-    const struct host_keys *own = &p->h->keys;
-    bool proven, denied;
-    uid_t uid;
+    struct host_msg welcome;
 
-    p->fd = tei_host_connect(k->socket, p->h->conf->host_timeout_ms);
-    if (p->fd < 0 || !tei_host_credentials(p->fd, &p->pid, &uid)) {
-        snprintf(why, WHY, "process %llu cannot be reached on its unix socket %s: %s",
-                 (unsigned long long)k->pid, k->socket, tei_errno_text(errno));
-        return false;
-    }
-    proven = tei_host_who_proves(own, k, p->pid, &denied, why, WHY);
-    p->memfd_only = denied && uid == own->uid && tei_host_who_admits(uid);
-    return (proven || p->memfd_only) && say_hello(p, why);
+    return meet(p, k->socket, why) && say_hello(p, &welcome, why) &&
+           (p->memfd_only || prove(p, &welcome, why));
 }
 
 static struct host_peer *make_peer(struct host *h, const struct host_keys *k)
@@ -523,7 +637,7 @@ static struct host_peer *make_peer(struct host *h, const struct host_keys *k)
         return NULL;
     p->h = h;
     p->refs = 1;
-    p->fd = -1;
+    p->fd = p->pidfd = -1;
     p->free_hazards = UINT64_MAX;
     memcpy(p->nonce, k->nonce, HOST_NONCE);
     pthread_mutex_init(&p->lock, NULL);
@@ -548,6 +662,15 @@ static struct host_peer *find_peer(struct host *h, const unsigned char nonce[HOS
     return NULL;
 }
 
+static bool watch(struct host *h, struct host_peer *p)
+{
+    if (tei_watch_add(&h->loop, &p->watch, p->fd, EPOLLIN, on_peer) == 0 &&
+        (p->pidfd < 0 || tei_watch_add(&h->loop, &p->life, p->pidfd, EPOLLIN, on_end) == 0))
+        return true;
+    tei_host_peer_unwatch(p);
+    return false;
+}
+
 /* Puts it in the list; what another thread has put there meanwhile goes before. */
 static int enter(struct host *h, struct host_peer *p, struct host_peer **out)
 {
@@ -557,7 +680,7 @@ static int enter(struct host *h, struct host_peer *p, struct host_peer **out)
     *out = find_peer(h, p->nonce);
     if (!*out && h->n_peers == PEERS_MAX)
         rc = tei_err_keep(TE_ERR_UNSUPPORTED, "same host: too many peers of this host are open");
-    else if (!*out && tei_watch_add(&h->loop, &p->watch, p->fd, EPOLLIN, on_peer) != 0)
+    else if (!*out && !watch(h, p))
         rc = tei_err_keep(TE_ERR_UNSUPPORTED, "same host: its socket cannot be watched");
     if (!*out && !rc) {
         tei_list_push_back(&h->peers, &p->link);

@@ -5,6 +5,10 @@
  *
  * A WRITE stands in a hazard word from before the epochs are looked at until the last byte is
  * there; a READ looks at the epochs again afterwards (host_table.c tells why).
+ *
+ * Before a WRITE by process_vm, and after any copy by it, it is looked whether the peer is still
+ * there, so that its number was its own. Who is there afterwards was there all the time, so a READ
+ * needs no look before.
  */
 #include "transport/host/host.h"
 
@@ -153,15 +157,18 @@ static void fail_all(struct host_run *run)
 static void copy(struct host_run *run)
 {
     /* What is mapped stays where it is, so a look that costs no system call will do. */
-    bool gone = all_mapped(run) ? atomic_load_explicit(&run->peer->broken, memory_order_relaxed)
-                                : tei_host_peer_is_gone(run->peer);
+    bool by_number = !all_mapped(run);
+    bool gone = by_number && run->opcode == TE_WRITE
+                    ? tei_host_peer_is_gone(run->peer)
+                    : atomic_load_explicit(&run->peer->broken, memory_order_relaxed);
 
-    if (gone) {
-        fail_all(run);
-        return;
+    if (!gone) {
+        copy_mapped(run);
+        move_all(run);
+        gone = by_number && tei_host_peer_is_gone(run->peer);
     }
-    copy_mapped(run);
-    move_all(run);
+    if (gone)
+        fail_all(run);
 }
 
 static void write_run(struct host_run *run)

@@ -3,9 +3,13 @@
  * host_serve.c - the owner's end of the unix socket, on te/host.
  *
  * A session is an initiator that has connected. It says hello with the nonce of our descriptor and
- * is given the table and a page for its hazards; then it may ask for the memfd of a slot. Whoever
- * connects must run as our user, or as root: these may look into this process anyway, and what a
- * session is given is no more than that.
+ * is given the table and a page for its hazards; then it may have a nonce of its own written into our
+ * memory, which proves that this process is the one that it reaches under our number, and ask for the
+ * memfd of a slot.
+ *
+ * Whoever connects must run as our user, or as root, and in our namespaces: the same user in a container
+ * of its own is somebody else. It must be the process that has said hello itself which is looked at, and
+ * not one that has the number of who has connected once: each packet tells its sender.
  *
  * A session that sends anything else, or nothing for a second, is closed. One that does not read
  * loses what it was sent: the answer that it has asked for is then missing, and it goes on without.
@@ -15,11 +19,13 @@
 #include "base/err.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define SESSIONS_MAX 256
@@ -35,6 +41,8 @@ void tei_host_session_put(struct host_session *s)
     s->h->n_sessions--;
     if (s->hazards)
         munmap(s->hazards, sizeof(*s->hazards));
+    if (s->pidfd >= 0)
+        tei_fd_close(s->pidfd);
     free(s);
 }
 
@@ -64,22 +72,42 @@ static bool reply(struct host_session *s, enum host_type type, enum host_status 
     return tei_host_send(s->watch.fd, &m, fds, n_fds);
 }
 
-/* False: the session is to be closed. */
-static bool on_hello(struct host_session *s, const struct host_msg *m)
+/* Whether who says hello may be let in; HOST_OK, or what he is told. */
+static enum host_status look_at(struct host_session *s, const struct host_msg *m, pid_t sender)
 {
+    char why[160];
+
+    if (s->hazards || memcmp(m->nonce, s->h->keys.nonce, HOST_NONCE) != 0)
+        return HOST_REFUSED;
+    if (s->h->conf->host_any_namespace)
+        return HOST_OK;
+    snprintf(why, sizeof(why), "process %d has connected, and process %d says hello", (int)s->pid,
+             (int)sender);
+    if (sender == s->pid && tei_host_who_is_among_us(s->pid, why, sizeof(why)))
+        return HOST_OK;
+    TEI_DEBUG("host: refused: %s", why);
+    return HOST_FOREIGN;
+}
+
+/* False: the session is to be closed. */
+static bool on_hello(struct host_session *s, const struct host_msg *m, pid_t sender)
+{
+    enum host_status status = look_at(s, m, sender);
+    struct host_msg more = {.proof_at = (uintptr_t)s->proof, .began = s->h->began};
     static const struct host_msg none;
     int fds[2] = {s->h->table_fd, -1};
     bool sent;
 
-    if (s->hazards || memcmp(m->nonce, s->h->keys.nonce, HOST_NONCE) != 0) {
-        reply(s, HOST_WELCOME, HOST_REFUSED, &none, NULL, 0);
+    if (status != HOST_OK) {
+        reply(s, HOST_WELCOME, status, &none, NULL, 0);
         return false;
     }
+    s->pidfd = tei_fd_own((int)syscall(SYS_pidfd_open, s->pid, 0));
     fds[1] = tei_pages_make("te_host", sizeof(*s->hazards));
     if (fds[1] >= 0)
         s->hazards = tei_pages_map(fds[1], sizeof(*s->hazards), true);
     if (s->hazards)
-        sent = reply(s, HOST_WELCOME, HOST_OK, &none, fds, 2);
+        sent = reply(s, HOST_WELCOME, HOST_OK, &more, fds, 2);
     else
         sent = reply(s, HOST_WELCOME, HOST_FULL, &none, NULL, 0);
     if (fds[1] >= 0)
@@ -88,22 +116,40 @@ static bool on_hello(struct host_session *s, const struct host_msg *m)
     return sent && s->hazards;
 }
 
-static bool on_want(struct host_session *s, const struct host_msg *m)
+static void on_want(struct host_session *s, const struct host_msg *m)
 {
     struct host_msg more = {.slot = m->slot};
-    struct tei_share *share;
+    enum host_status status;
+    struct tei_share *share = tei_host_table_share(s->h, m->slot, &more.memory, &status);
 
-    if (!s->hazards)
-        return false;
-    share = tei_host_table_share(s->h, m->slot);
     if (!share) {
-        reply(s, HOST_MEMORY, HOST_GONE, &more, NULL, 0);
-        return true;
+        reply(s, HOST_MEMORY, status, &more, NULL, 0);
+        return;
     }
-    more.memory = share->id;
     more.size = share->size;
     s->has_memory |= reply(s, HOST_MEMORY, HOST_OK, &more, &share->fd, 1);
     tei_share_put(share);
+}
+
+static void on_prove(struct host_session *s, const struct host_msg *m)
+{
+    static const struct host_msg none;
+
+    memcpy(s->proof, m->nonce, sizeof(s->proof));
+    reply(s, HOST_PROVED, HOST_OK, &none, NULL, 0);
+}
+
+/* False: the session is to be closed. */
+static bool on_message(struct host_session *s, const struct host_msg *m, pid_t sender)
+{
+    if (m->type == HOST_HELLO)
+        return on_hello(s, m, sender);
+    if (!s->hazards)
+        return false;
+    if (m->type == HOST_WANT)
+        on_want(s, m);
+    else
+        on_prove(s, m);
     return true;
 }
 
@@ -112,14 +158,12 @@ static void on_session(struct tei_watch *w, uint32_t events)
     struct host_session *s = tei_container_of(w, struct host_session, watch);
     int fds[HOST_FDS];
     struct host_msg m;
+    pid_t sender;
     size_t n_fds;
-    int got = tei_host_recv(w->fd, false, &m, fds, &n_fds);
-    bool good = got >= 0;
+    int got = tei_host_recv(w->fd, false, &m, fds, &n_fds, &sender);
 
     (void)events;
-    if (got > 0)
-        good = m.type == HOST_HELLO ? on_hello(s, &m) : on_want(s, &m);
-    if (!good)
+    if (got < 0 || (got > 0 && !on_message(s, &m, sender)))
         close_session(s);
 }
 
@@ -154,6 +198,7 @@ static void open_session(struct host *h, int fd, pid_t pid)
     }
     s->h = h;
     s->pid = pid;
+    s->pidfd = -1;
     s->refs = 1;
     tei_list_push_back(&h->sessions, &s->link);
     h->n_sessions++;

@@ -18,7 +18,7 @@
 
 union control {
     struct cmsghdr head;
-    char room[CMSG_SPACE(sizeof(int) * HOST_FDS)];
+    char room[CMSG_SPACE(sizeof(int) * HOST_FDS) + CMSG_SPACE(sizeof(struct ucred))];
 };
 
 static socklen_t make_address(const char *name, struct sockaddr_un *a)
@@ -48,12 +48,14 @@ int tei_host_listen(char name[HOST_SOCKET + 1])
 {
     struct sockaddr_un a;
     socklen_t len;
-    int fd = make_socket(SOCK_NONBLOCK);
+    int on = 1, fd = make_socket(SOCK_NONBLOCK);
 
     snprintf(name, HOST_SOCKET + 1, "te-host-%016llx%016llx", (unsigned long long)tei_random_u64(),
              (unsigned long long)tei_random_u64());
     len = make_address(name, &a);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&a, len) != 0 || listen(fd, BACKLOG) != 0)
+    /* The connections inherit it: each packet tells who has sent it. */
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0 ||
+        bind(fd, (struct sockaddr *)&a, len) != 0 || listen(fd, BACKLOG) != 0)
         return close_keeping_errno(fd);
     return fd;
 }
@@ -102,14 +104,19 @@ bool tei_host_send(int fd, const struct host_msg *m, const int *fds, size_t n_fd
     return sendmsg(fd, &h, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof(*m);
 }
 
-/* The descriptors of a packet; those beyond what has room were never made. */
-static size_t take_fds(struct msghdr *h, int fds[HOST_FDS])
+/* The descriptors of a packet; those beyond what has room were never made. Its sender, if it is told. */
+static size_t take_control(struct msghdr *h, int fds[HOST_FDS], pid_t *sender)
 {
+    struct ucred from;
     size_t n = 0;
 
     for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
         size_t here = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 
+        if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_CREDENTIALS) {
+            memcpy(&from, CMSG_DATA(c), sizeof(from));
+            *sender = from.pid;
+        }
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
             continue;
         for (size_t i = 0; i < here && n < HOST_FDS; i++) {
@@ -120,7 +127,8 @@ static size_t take_fds(struct msghdr *h, int fds[HOST_FDS])
     return n;
 }
 
-int tei_host_recv(int fd, bool from_owner, struct host_msg *m, int fds[HOST_FDS], size_t *n_fds)
+int tei_host_recv(int fd, bool from_owner, struct host_msg *m, int fds[HOST_FDS], size_t *n_fds,
+                  pid_t *sender)
 {
     union control control;
     char packet[sizeof(*m) + 1]; /* so that one that is too long is seen */
@@ -133,7 +141,8 @@ int tei_host_recv(int fd, bool from_owner, struct host_msg *m, int fds[HOST_FDS]
         return 0;
     if (got <= 0)
         return -1;
-    *n_fds = take_fds(&h, fds);
+    *sender = 0;
+    *n_fds = take_control(&h, fds, sender);
     if (!(h.msg_flags & MSG_CTRUNC) &&
         tei_host_msg_read(packet, (size_t)got, *n_fds, from_owner, m))
         return 1;

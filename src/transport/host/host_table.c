@@ -18,6 +18,10 @@
  * memory is not his yet. A peer whose socket has closed has no thread left that could write.
  *
  * All that a peer writes is its hazard words, and all that follows from them is how long one waits.
+ *
+ * A memfd is the whole of an allocation, and who has it once has it for as long as he likes. So it is
+ * given away only while every byte of it is registered, for reading and for writing; or for reading,
+ * and it is sealed against being written by others.
  */
 #include "transport/host/host.h"
 
@@ -28,6 +32,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <poll.h>
+#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -38,9 +43,63 @@
 #define NAP_NS   (20 * TEI_NS_PER_MS) /* then it is looked whether the peer is still there */
 #define LOST     (HOST_SLOTS + 1)     /* key of a region that has no slot; else slot + 1 */
 
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010
-#endif
+/* ------------------------------------------------------------------------- allocations shared */
+
+static int by_id(const void *a, const void *b)
+{
+    const struct host_memory *x = a, *y = b;
+
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* The allocation that the region lies in, its bytes counted; NULL if it cannot be shared. Under
+ * table_lock. */
+static struct host_memory *enter_memory(struct host *h, struct host_owned *o,
+                                        const struct tei_region *r, size_t *offset)
+{
+    struct tei_share *share = tei_share_hold(r->addr, r->length, offset);
+    struct host_memory *m = share ? calloc(1, sizeof(*m)) : NULL, **node = NULL;
+
+    if (m) {
+        *m = (struct host_memory){.id = share->id, .share = share};
+        node = tsearch(m, &h->memories, by_id);
+    }
+    if (!node || *node != m)
+        free(m);
+    if (!node || (*node)->regions)
+        tei_share_put(share);
+    if (!node)
+        return NULL;
+    m = *node;
+    m->regions++;
+    *o = (struct host_owned){.memory = m,
+                             .readable = r->access & TE_REMOTE_READ ? r->length : 0,
+                             .writable = r->access & TE_REMOTE_WRITE ? r->length : 0};
+    m->readable += o->readable;
+    m->writable += o->writable;
+    return m;
+}
+
+/* The share, if nobody else's region is in it: the caller's to put. Under table_lock. */
+static struct tei_share *leave_memory(struct host *h, struct host_owned *o)
+{
+    struct host_memory *m = o->memory;
+    struct tei_share *share = m->share;
+
+    m->readable -= o->readable;
+    m->writable -= o->writable;
+    o->memory = NULL;
+    if (--m->regions)
+        return NULL;
+    tdelete(m, &h->memories, by_id);
+    free(m);
+    return share;
+}
+
+static bool may_be_given(const struct host_memory *m)
+{
+    return m->readable == m->share->size && (m->writable == m->share->size || m->share->read_only);
+}
 
 int tei_host_table_open(struct host *h)
 {
@@ -69,7 +128,8 @@ void tei_host_table_close(struct host *h)
     if (h->table_fd >= 0)
         tei_fd_close(h->table_fd);
     for (size_t i = 0; i < h->n_owned; i++)
-        tei_share_put(h->owned[i].share);
+        if (h->owned[i].memory)
+            tei_share_put(leave_memory(h, &h->owned[i]));
     free(h->owned);
 }
 
@@ -135,9 +195,8 @@ static void fill_slot(struct host *h, uint32_t i, const struct tei_region *r)
 {
     struct host_slot *s = &h->table->slots[i];
     size_t offset = 0;
-    struct tei_share *share = tei_share_hold(r->addr, r->length, &offset);
+    struct host_memory *m = enter_memory(h, &h->owned[i], r, &offset);
 
-    h->owned[i].share = share;
     /*
      * Release: partner of the acquires in read_slot(). Who finds one of these words in a slot that is
      * used again finds the even epoch, too, that came before them, and not the odd one of the last use.
@@ -146,7 +205,7 @@ static void fill_slot(struct host *h, uint32_t i, const struct tei_region *r)
     atomic_store_explicit(&s->addr, r->addr, memory_order_relaxed);
     atomic_store_explicit(&s->length, r->length, memory_order_relaxed);
     atomic_store_explicit(&s->access, r->access, memory_order_relaxed);
-    atomic_store_explicit(&s->memory, share ? share->id : HOST_NO_MEMORY, memory_order_relaxed);
+    atomic_store_explicit(&s->memory, m ? m->id : HOST_NO_MEMORY, memory_order_relaxed);
     atomic_store_explicit(&s->offset, offset, memory_order_relaxed);
     move_epoch(h, i);
 }
@@ -172,13 +231,18 @@ int tei_host_region_add(struct tei_transport *t, struct tei_region *r)
     return 0;
 }
 
-struct tei_share *tei_host_table_share(struct host *h, uint32_t slot)
+struct tei_share *tei_host_table_share(struct host *h, uint32_t slot, uint64_t *id,
+                                       enum host_status *status)
 {
     struct tei_share *share = NULL;
+    const struct host_memory *m;
 
     pthread_mutex_lock(&h->table_lock);
-    if (slot < h->n_owned && h->owned[slot].share)
-        share = tei_share_get(h->owned[slot].share);
+    m = slot < h->n_owned ? h->owned[slot].memory : NULL;
+    *status = m ? HOST_WITHHELD : HOST_GONE;
+    *id = m ? m->id : HOST_NO_MEMORY;
+    if (m && may_be_given(m))
+        share = tei_share_get(m->share);
     pthread_mutex_unlock(&h->table_lock);
     return share;
 }
@@ -231,11 +295,13 @@ static bool next_holder(struct holder *o, uint32_t slot)
     return false;
 }
 
+/* A child of its process may hold the socket open, so that is not all that is looked at. */
 static bool has_closed(const struct host_session *s)
 {
     struct pollfd p = {.fd = s->watch.fd};
 
-    return !s->watch.loop || (poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR)));
+    return !s->watch.loop || (poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR))) ||
+           tei_host_who_has_ended(s->pidfd);
 }
 
 /* Sleeps until the word changes, its process is gone, or it is late. Under loop_lock. */
@@ -296,12 +362,15 @@ static bool fence(struct host *h, uint32_t slot, pid_t *pid)
     return clear;
 }
 
-/* Under table_lock. */
-static struct tei_share *free_slot(struct host *h, uint32_t slot)
+/* The share that is the caller's to put, if it was the last region in it. Under table_lock. */
+static struct tei_share *free_slot(struct host *h, uint32_t slot, bool *shareable)
 {
-    struct tei_share *share = h->owned[slot].share;
+    struct host_owned *o = &h->owned[slot];
+    struct tei_share *share;
 
-    h->owned[slot] = (struct host_owned){.next_free = h->free_slot};
+    *shareable = o->memory;
+    share = o->memory ? leave_memory(h, o) : NULL;
+    *o = (struct host_owned){.next_free = h->free_slot};
     h->free_slot = slot + 1;
     return share;
 }
@@ -310,7 +379,7 @@ static int leave_table(struct host *h, uint32_t slot, const struct tei_region *r
 {
     struct tei_share *share = NULL;
     pid_t pid = 0;
-    bool clear;
+    bool clear, shareable = false;
 
     pthread_mutex_lock(&h->table_lock);
     move_epoch(h, slot);
@@ -318,14 +387,13 @@ static int leave_table(struct host *h, uint32_t slot, const struct tei_region *r
     clear = fence(h, slot, &pid);
     pthread_mutex_lock(&h->table_lock);
     if (clear)
-        share = free_slot(h, slot);
+        share = free_slot(h, slot, &shareable);
     else
         move_epoch(h, slot);
     pthread_mutex_unlock(&h->table_lock);
-    if (share) {
-        tei_share_put(share);
+    tei_share_put(share);
+    if (shareable)
         tei_host_serve_changed(h);
-    }
     if (clear)
         return 0;
     return TEI_FAIL(

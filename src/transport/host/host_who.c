@@ -2,84 +2,105 @@
 /*
  * host_who.c - whether two processes are on one host and may reach each other's memory.
  *
- * The keys of a descriptor only rule out: they are somebody's word, and may be old. That the
- * process is the right one is proved by reading the nonce out of its memory, at the pid that the
- * kernel gives for the socket; that it is this host, by the socket being there. The pid matters to
- * process_vm alone. Where the kernel refuses that, so that nothing is done with the pid, the peer
- * is whoever of our user holds the socket of that name and takes the nonce for its own.
+ * The keys of a descriptor only rule out: they are somebody's word, and may be old. That it is this
+ * host is proved by the socket being there. Who is at its other end is what the kernel says: user,
+ * process, namespaces; nothing that a process says of itself counts. A number of a process is its only
+ * as long as its pidfd has not ended, so what is read of /proc under the number is looked at between
+ * two looks at the pidfd.
  */
 #include "transport/host/host.h"
 
 #include "base/err.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-void tei_host_who(struct host_keys *k)
-{
-    tei_file_word("/proc/sys/kernel/random/boot_id", k->boot, sizeof(k->boot));
-    tei_file_word("/etc/machine-id", k->machine, sizeof(k->machine));
-    k->pid_ns = tei_file_inode("/proc/self/ns/pid");
-    k->net_ns = tei_file_inode("/proc/self/ns/net");
-    k->uid = geteuid();
-    k->pid = (uint64_t)getpid();
-}
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* Linux 6.5 */
+#endif
 
-/* Both are known and differ. */
-static bool differ(uint64_t a, uint64_t b)
-{
-    return a && b && a != b;
-}
-
-bool tei_host_who_fits(const struct host_keys *own, const struct host_keys *peer, char *why,
+bool tei_host_who_fits(const struct tei_conf *conf, const struct host_keys *peer, char *why,
                        size_t n)
 {
-    if (strcmp(own->boot, peer->boot) != 0)
-        snprintf(why, n, "the peer is on another host (boot id %s here, %s there)", own->boot,
-                 peer->boot);
-    else if (own->machine[0] && peer->machine[0] && strcmp(own->machine, peer->machine) != 0)
-        snprintf(why, n, "the peer is on another machine (machine id %s here, %s there)",
-                 own->machine, peer->machine);
-    else if (differ(own->net_ns, peer->net_ns))
-        snprintf(why, n,
-                 "the peer is in another network namespace (%llu here, %llu there), where its "
-                 "socket cannot be reached",
-                 (unsigned long long)own->net_ns, (unsigned long long)peer->net_ns);
-    else if (differ(own->pid_ns, peer->pid_ns))
-        snprintf(why, n,
-                 "the peer is in another pid namespace (%llu here, %llu there), where its process "
-                 "has no number here",
-                 (unsigned long long)own->pid_ns, (unsigned long long)peer->pid_ns);
-    else
+    struct tei_here own;
+    const char *other;
+
+    tei_here(peer->nonce, &own);
+    if (conf->host_any_namespace)
+        memcpy(own.pid_ns, peer->here.pid_ns, sizeof(own.pid_ns));
+    other = tei_here_differs(&own, &peer->here);
+    if (!other)
         return true;
+    snprintf(why, n, "the peer is on another %s%s", other,
+             strcmp(other, "network namespace") == 0 ? ", where its socket cannot be reached"
+             : strcmp(other, "pid namespace") == 0   ? ", where its process has no number here"
+                                                     : "");
     return false;
 }
 
-bool tei_host_who_proves(const struct host_keys *own, const struct host_keys *peer, pid_t pid,
-                         bool *denied, char *why, size_t n)
-{
-    unsigned char nonce[HOST_NONCE] = {0};
-    struct iovec to = {nonce, sizeof(nonce)};
-    struct iovec from = {(void *)(uintptr_t)peer->nonce_at, sizeof(nonce)};
-    ssize_t got = process_vm_readv(pid, &to, 1, &from, 1, 0);
+/* ---------------------------------------------------------------------------------- a process */
 
-    *denied = got < 0 && (errno == EPERM || errno == ENOSYS);
-    if (got != (ssize_t)sizeof(nonce))
-        snprintf(why, n,
-                 "memory of process %d cannot be read: %s (uid %llu here, %llu there); it needs "
-                 "the same user, or CAP_SYS_PTRACE",
-                 (int)pid, tei_errno_text(errno), (unsigned long long)own->uid,
-                 (unsigned long long)peer->uid);
-    else if (memcmp(nonce, peer->nonce, sizeof(nonce)) != 0)
-        snprintf(why, n, "process %d is not the one that published the descriptor (process %llu)",
-                 (int)pid, (unsigned long long)peer->pid);
-    else
-        return true;
-    return false;
+int tei_host_who_pidfd(int socket, pid_t pid)
+{
+    int fd = -1;
+    socklen_t n = sizeof(fd);
+
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &n) == 0)
+        return tei_fd_own(fd);
+    if (errno == ENOPROTOOPT) /* an older kernel */
+        fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    return tei_fd_own(fd);
+}
+
+bool tei_host_who_has_ended(int pidfd)
+{
+    struct pollfd p = {.fd = pidfd, .events = POLLIN};
+
+    return poll(&p, 1, 0) > 0;
+}
+
+bool tei_host_who_is_ours(pid_t pid)
+{
+    unsigned long own = geteuid(), real = own + 1, effective = real, saved = real;
+    char path[40], line[256];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    f = fopen(path, "re");
+    while (f && fgets(line, sizeof(line), f))
+        if (sscanf(line, "Uid: %lu %lu %lu", &real, &effective, &saved) == 3)
+            break;
+    if (f)
+        fclose(f);
+    return real == own && effective == own && saved == own;
+}
+
+bool tei_host_who_is_among_us(pid_t pid, char *why, size_t n)
+{
+    static const char *const names[] = {"user", "pid", "mnt"};
+    char path[48];
+
+    for (size_t i = 0; i < TEI_ARRAY_LEN(names); i++) {
+        uint64_t own, peer;
+
+        snprintf(path, sizeof(path), "/proc/self/ns/%s", names[i]);
+        own = tei_file_inode(path);
+        snprintf(path, sizeof(path), "/proc/%d/ns/%s", (int)pid, names[i]);
+        peer = pid > 0 ? tei_file_inode(path) : 0;
+        if (own && own == peer)
+            continue;
+        snprintf(why, n, "process %d is in %s %s namespace%s (TE_HOST_ANY_NAMESPACE allows it)",
+                 (int)pid, own && peer ? "another" : "an unknown", names[i],
+                 own && peer ? "" : ": it is another user's, or not dumpable");
+        return false;
+    }
+    return true;
 }
 
 /* -------------------------------------------------------------------------------- whom to let in */

@@ -13,11 +13,13 @@ struct form {
 
 static const struct form forms[] = {
     [HOST_HELLO] = {.has_nonce = true},
-    [HOST_WELCOME] = {.from_owner = true, .has_status = true, .fds = 2},
+    [HOST_WELCOME] = {.from_owner = true, .has_status = true, .has_memory = true, .fds = 2},
     [HOST_WANT] = {.has_slot = true},
     [HOST_MEMORY] =
         {.from_owner = true, .has_status = true, .has_slot = true, .has_memory = true, .fds = 1},
     [HOST_CHANGED] = {.from_owner = true},
+    [HOST_PROVE] = {.has_nonce = true},
+    [HOST_PROVED] = {.from_owner = true},
 };
 
 static bool fits(const struct host_msg *m, const struct form *f, size_t n_fds)
@@ -39,7 +41,7 @@ bool tei_host_msg_read(const void *packet, size_t n, size_t n_fds, bool from_own
         return false;
     memcpy(&m, packet, sizeof(m));
     if (m.magic != HOST_MAGIC || m.version != HOST_VERSION || m.type < HOST_HELLO ||
-        m.type > HOST_CHANGED || forms[m.type].from_owner != from_owner ||
+        m.type > HOST_PROVED || forms[m.type].from_owner != from_owner ||
         !fits(&m, &forms[m.type], n_fds))
         return false;
     *out = m;
@@ -75,11 +77,9 @@ json_t *tei_host_keys_json(const struct host_keys *k)
     char nonce[2 * HOST_NONCE + 1];
 
     to_hex(k->nonce, HOST_NONCE, nonce);
-    return json_pack("{s:i, s:s, s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:I}", "v", HOST_VERSION,
-                     "socket", k->socket, "boot", k->boot, "machine", k->machine, "pid_ns",
-                     (json_int_t)k->pid_ns, "net_ns", (json_int_t)k->net_ns, "nonce", nonce,
-                     "nonce_at", (json_int_t)k->nonce_at, "uid", (json_int_t)k->uid, "pid",
-                     (json_int_t)k->pid);
+    return json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:s}", "v", HOST_VERSION, "socket", k->socket,
+                     "nonce", nonce, "host", k->here.host, "machine", k->here.machine, "pid_ns",
+                     k->here.pid_ns, "net_ns", k->here.net_ns);
 }
 
 /* Printable, and short enough to be told in an error. */
@@ -96,14 +96,9 @@ static bool read_text(const json_t *j, const char *key, char *out, size_t n)
     return true;
 }
 
-static bool read_number(const json_t *j, const char *key, uint64_t *out)
+static bool read_place(const json_t *j, const char *key, char out[TEI_HERE_TEXT + 1])
 {
-    const json_t *v = json_object_get(j, key);
-
-    if (!json_is_integer(v) || json_integer_value(v) < 0)
-        return false;
-    *out = (uint64_t)json_integer_value(v);
-    return true;
+    return read_text(j, key, out, TEI_HERE_TEXT + 1) && tei_here_is_text(out);
 }
 
 bool tei_host_keys_read(const json_t *j, struct host_keys *k, int64_t *version)
@@ -113,10 +108,8 @@ bool tei_host_keys_read(const json_t *j, struct host_keys *k, int64_t *version)
     *version = json_integer_value(json_object_get(j, "v"));
     memset(k, 0, sizeof(*k));
     return *version == HOST_VERSION && read_text(j, "socket", k->socket, sizeof(k->socket)) &&
-           k->socket[0] && read_text(j, "boot", k->boot, sizeof(k->boot)) &&
-           read_text(j, "machine", k->machine, sizeof(k->machine)) &&
-           read_number(j, "pid_ns", &k->pid_ns) && read_number(j, "net_ns", &k->net_ns) &&
-           read_text(j, "nonce", nonce, sizeof(nonce)) && from_hex(nonce, k->nonce, HOST_NONCE) &&
-           read_number(j, "nonce_at", &k->nonce_at) && read_number(j, "uid", &k->uid) &&
-           read_number(j, "pid", &k->pid);
+           k->socket[0] && read_text(j, "nonce", nonce, sizeof(nonce)) &&
+           from_hex(nonce, k->nonce, HOST_NONCE) && read_place(j, "host", k->here.host) &&
+           read_place(j, "machine", k->here.machine) && read_place(j, "pid_ns", k->here.pid_ns) &&
+           read_place(j, "net_ns", k->here.net_ns);
 }

@@ -7,12 +7,13 @@
 #define TEI_HOST_WIRE_H
 
 #include "base/base.h"
+#include "base/here.h"
 
 #include <jansson.h>
 #include <stdatomic.h>
 
-#define HOST_VERSION   1
-#define HOST_NONCE     16
+#define HOST_VERSION   2
+#define HOST_NONCE     TEI_HERE_NONCE
 #define HOST_SOCKET    40 /* characters of a socket's name, at most */
 #define HOST_FDS       2  /* descriptors with one message, at most */
 #define HOST_NO_MEMORY 0  /* struct host_slot.memory: of the process, not shareable */
@@ -22,21 +23,32 @@
 #define HOST_MAGIC 0x54534854u /* "THST" */
 
 enum host_type {
-    HOST_HELLO = 1, /* initiator: nonce */
-    HOST_WELCOME,   /* owner: 2 descriptors, or a status and none */
+    HOST_HELLO = 1, /* initiator: nonce of the descriptor */
+    HOST_WELCOME,   /* owner: address of its proof, its beginning, 2 descriptors; or a status */
     HOST_WANT,      /* initiator: slot */
     HOST_MEMORY,    /* owner: memory, size, 1 descriptor, or a status and none */
     HOST_CHANGED,   /* owner: shared memory has left the table */
+    HOST_PROVE,     /* initiator: nonce that it has just made */
+    HOST_PROVED,    /* owner: that nonce stands in its proof */
 };
 
-enum host_status { HOST_OK, HOST_REFUSED, HOST_FULL, HOST_GONE };
+/* Why there is none: the nonce is another's, no room, no such region any more, the initiator is in
+ * another namespace, not all of the memory is registered. */
+enum host_status { HOST_OK, HOST_REFUSED, HOST_FULL, HOST_GONE, HOST_FOREIGN, HOST_WITHHELD };
 
 /* Each message is one packet of this form; what its type does not use is 0. */
 struct host_msg {
     uint32_t magic;
     uint16_t version, type;
     uint32_t status, slot;
-    uint64_t memory, size;
+    union {
+        struct {
+            uint64_t memory, size; /* HOST_MEMORY */
+        };
+        struct {
+            uint64_t proof_at, began; /* HOST_WELCOME */
+        };
+    };
     unsigned char nonce[HOST_NONCE];
 };
 _Static_assert(sizeof(struct host_msg) == 48, "a message has 48 bytes");
@@ -102,11 +114,8 @@ _Static_assert(sizeof(struct host_hazards) == 4096, "the hazards are a page");
 /* The object te.host. */
 struct host_keys {
     char socket[HOST_SOCKET + 1];
-    char boot[64], machine[64]; /* "" for a machine that has no id */
-    uint64_t pid_ns, net_ns;    /* inode numbers; 0: not known */
     unsigned char nonce[HOST_NONCE];
-    uint64_t nonce_at; /* its address in the owner */
-    uint64_t uid, pid; /* for messages */
+    struct tei_here here; /* told with that nonce; without `process` */
 };
 
 json_t *tei_host_keys_json(const struct host_keys *k); /* NULL: no memory */

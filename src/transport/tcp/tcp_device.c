@@ -104,7 +104,7 @@ static struct buffer *make_buffer(void)
     struct buffer *b = calloc(1, sizeof *b);
     void *bytes;
 
-    if (!b || tei_mem_alloc(RING, "*", &bytes)) {
+    if (!b || tei_mem_alloc(RING, "*", false, &bytes)) {
         free(b);
         return NULL;
     }

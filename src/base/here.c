@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* here.c - where this process is. */
+#include "base/here.h"
+
+#include "base/os.h"
+#include "base/siphash.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The boot id's digits as bytes; false where it cannot be read. */
+static bool boot_key(uint8_t key[TEI_SIPHASH_LEN])
+{
+    char text[64], digits[2 * TEI_SIPHASH_LEN + 1] = "";
+    size_t n = 0;
+
+    tei_file_word("/proc/sys/kernel/random/boot_id", text, sizeof(text));
+    for (const char *c = text; *c && n < sizeof(digits) - 1; c++)
+        if (*c != '-')
+            digits[n++] = *c;
+    for (size_t i = 0; i < TEI_SIPHASH_LEN; i++)
+        if (sscanf(digits + 2 * i, "%2hhx", &key[i]) != 1)
+            return false;
+    return true;
+}
+
+/* "" if there is no such place, or no key. */
+static void say(const uint8_t nonce[TEI_HERE_NONCE], const char *what, const char *place,
+                char out[TEI_HERE_TEXT + 1])
+{
+    uint8_t key[TEI_SIPHASH_LEN], hash[TEI_SIPHASH_LEN], message[TEI_HERE_NONCE + 128];
+    int n;
+
+    out[0] = '\0';
+    if (!place[0] || !boot_key(key))
+        return;
+    memcpy(message, nonce, TEI_HERE_NONCE);
+    n = snprintf((char *)message + TEI_HERE_NONCE, sizeof(message) - TEI_HERE_NONCE, "%s %s", what,
+                 place);
+    tei_siphash(key, message, TEI_HERE_NONCE + (size_t)n, hash);
+    for (size_t i = 0; i < sizeof(hash); i++)
+        snprintf(out + 2 * i, 3, "%02x", hash[i]);
+}
+
+static void say_number(const uint8_t nonce[TEI_HERE_NONCE], const char *what, uint64_t place,
+                       char out[TEI_HERE_TEXT + 1])
+{
+    char text[24] = "";
+
+    if (place)
+        snprintf(text, sizeof(text), "%llu", (unsigned long long)place);
+    say(nonce, what, text, out);
+}
+
+void tei_here_process(const uint8_t nonce[TEI_HERE_NONCE], pid_t pid, char out[TEI_HERE_TEXT + 1])
+{
+    say_number(nonce, "process", (uint64_t)pid, out);
+}
+
+void tei_here(const uint8_t nonce[TEI_HERE_NONCE], struct tei_here *out)
+{
+    char machine[64];
+
+    tei_file_word("/etc/machine-id", machine, sizeof(machine));
+    say(nonce, "host", "1", out->host);
+    say(nonce, "machine", machine, out->machine);
+    say_number(nonce, "pid_ns", tei_file_inode("/proc/self/ns/pid"), out->pid_ns);
+    say_number(nonce, "net_ns", tei_file_inode("/proc/self/ns/net"), out->net_ns);
+    tei_here_process(nonce, getpid(), out->process);
+}
+
+static bool differ(const char *a, const char *b)
+{
+    return a[0] && b[0] && strcmp(a, b) != 0;
+}
+
+const char *tei_here_differs(const struct tei_here *a, const struct tei_here *b)
+{
+    if (differ(a->host, b->host))
+        return "host";
+    if (differ(a->machine, b->machine))
+        return "machine";
+    if (differ(a->net_ns, b->net_ns))
+        return "network namespace";
+    if (differ(a->pid_ns, b->pid_ns))
+        return "pid namespace";
+    return NULL;
+}
+
+bool tei_here_is_text(const char *text)
+{
+    size_t n = strlen(text);
+
+    return n == 0 || (n == TEI_HERE_TEXT && strspn(text, "0123456789abcdef") == n);
+}

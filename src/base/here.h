@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * here.h - where this process is, told so that nobody elsewhere learns anything by it.
+ *
+ * Each is a hash of what the kernel or the system calls the place and of a nonce, under a key that is
+ * the kernel's boot id: who runs on the same kernel can compute and compare it, to anybody else it is
+ * random, and with another nonce it is another text.
+ */
+#ifndef TEI_HERE_H
+#define TEI_HERE_H
+
+#include "base/base.h"
+
+#include <sys/types.h>
+
+#define TEI_HERE_NONCE 16
+#define TEI_HERE_TEXT  32 /* hexadecimal digits */
+
+struct tei_here {
+    /* "" where it is not known; without a boot id, nothing is. */
+    char host[TEI_HERE_TEXT + 1];    /* boot id */
+    char machine[TEI_HERE_TEXT + 1]; /* /etc/machine-id */
+    char pid_ns[TEI_HERE_TEXT + 1], net_ns[TEI_HERE_TEXT + 1];
+    char process[TEI_HERE_TEXT + 1]; /* its number */
+};
+
+/* Fills in where this process is. */
+void tei_here(const uint8_t nonce[TEI_HERE_NONCE], struct tei_here *out);
+/* As `process` of process `pid` of this host would be. */
+void tei_here_process(const uint8_t nonce[TEI_HERE_NONCE], pid_t pid, char out[TEI_HERE_TEXT + 1]);
+
+/*
+ * The first place that both know and that is not the same, both with one nonce: "host", "machine",
+ * "network namespace" or "pid namespace"; NULL if there is none.
+ */
+const char *tei_here_differs(const struct tei_here *a, const struct tei_here *b);
+/* Whether text that came from outside is such a hash, or "". */
+bool tei_here_is_text(const char *text);
+
+#endif

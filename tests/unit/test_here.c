@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/here.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static const uint8_t one[TEI_HERE_NONCE] = {1}, two[TEI_HERE_NONCE] = {2};
+
+static void the_same_here(void **state)
+{
+    struct tei_here a, b;
+
+    (void)state;
+    tei_here(one, &a);
+    tei_here(one, &b);
+    assert_string_not_equal(a.host, "");
+    assert_string_not_equal(a.pid_ns, "");
+    assert_string_not_equal(a.net_ns, "");
+    assert_string_not_equal(a.process, "");
+    assert_null(tei_here_differs(&a, &b));
+    assert_memory_equal(&a, &b, sizeof(a));
+}
+
+/* Nothing that two engines publish shows that they are at one place. */
+static void another_text_with_another_nonce(void **state)
+{
+    struct tei_here a, b;
+
+    (void)state;
+    tei_here(one, &a);
+    tei_here(two, &b);
+    assert_string_not_equal(a.host, b.host);
+    assert_string_not_equal(a.pid_ns, b.pid_ns);
+    assert_string_not_equal(a.net_ns, b.net_ns);
+    assert_string_not_equal(a.process, b.process);
+    assert_string_not_equal(a.pid_ns, a.net_ns);
+}
+
+static void what_differs(void **state)
+{
+    struct tei_here a, b;
+
+    (void)state;
+    tei_here(one, &a);
+    tei_here(two, &b);
+    assert_string_equal(tei_here_differs(&a, &b), "host");
+    memcpy(b.host, a.host, sizeof(a.host));
+    b.machine[0] = '\0'; /* unknown is no difference */
+    assert_string_equal(tei_here_differs(&a, &b), "network namespace");
+    memcpy(b.net_ns, a.net_ns, sizeof(a.net_ns));
+    assert_string_equal(tei_here_differs(&a, &b), "pid namespace");
+    b.pid_ns[0] = '\0';
+    assert_null(tei_here_differs(&a, &b));
+}
+
+static void a_process(void **state)
+{
+    struct tei_here a;
+    char text[TEI_HERE_TEXT + 1];
+
+    (void)state;
+    tei_here(one, &a);
+    tei_here_process(one, getpid(), text);
+    assert_string_equal(text, a.process);
+    tei_here_process(one, getpid() + 1, text);
+    assert_string_not_equal(text, a.process);
+}
+
+static void texts_from_outside(void **state)
+{
+    (void)state;
+    assert_true(tei_here_is_text(""));
+    assert_true(tei_here_is_text("0123456789abcdef0123456789abcdef"));
+    assert_false(tei_here_is_text("0123456789abcdef0123456789abcde"));
+    assert_false(tei_here_is_text("0123456789abcdef0123456789abcdefa"));
+    assert_false(tei_here_is_text("0123456789ABCDEF0123456789abcdef"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_same_here),      cmocka_unit_test(another_text_with_another_nonce),
+        cmocka_unit_test(what_differs),       cmocka_unit_test(a_process),
+        cmocka_unit_test(texts_from_outside),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
