@@ -321,6 +321,7 @@ class Asks(Case):
 
                 def patch(descriptor, live=live):
                     name = descriptor["name"]
+                    del descriptor["te"]["host"]  # of its version there is no live one
                     descriptor |= {**in_form(live, descriptor), "name": name}
 
                 served = self.served(self.capture(protocol)[:1], patch)
