@@ -308,6 +308,17 @@ def call(*command, **more):
     return subprocess.run(command, **{"capture_output": True, "text": True, "check": False, "timeout": HANG_S, **more})
 
 
+def bytes_given(proc):
+    """What a process has sent on the TCP connections that it has now, or has given to the kernel to be sent."""
+    run = subprocess.run(["ss", "-tniOHp"], capture_output=True, text=True, check=True, timeout=HANG_S)
+    total = 0
+    for line in run.stdout.splitlines():
+        if f"pid={proc.pid}," in line:
+            acked = re.search(r"bytes_acked:(\d+)", line)
+            total += int(line.split()[2]) + (int(acked.group(1)) if acked else 0)
+    return total
+
+
 class Target(Proc):
     """A tool in --mode=target; .segment is its name."""
 

@@ -38,12 +38,20 @@ def state_of(task, pid="self"):
         return f.read().rpartition(")")[2].split()[0]
 
 
+def is_in(thread, function):
+    """Whether the thread is in a function of that name, or in what that has called."""
+    frame = sys._current_frames().get(thread)
+    while frame and frame.f_code.co_name != function:
+        frame = frame.f_back
+    return frame is not None
+
+
 def signal_in_a_call(engine, number):
-    """Sends this thread the signal once a request of the engine has been submitted."""
+    """Sends this thread the signal once it waits for a request that the engine was given."""
     main = threading.get_ident()
 
     def send():
-        until(lambda: engine.stats()["requests_submitted"])
+        until(lambda: engine.stats()["requests_submitted"] and is_in(main, "wait"))
         signal.pthread_kill(main, number)
 
     thread = threading.Thread(target=send)
