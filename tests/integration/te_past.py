@@ -207,7 +207,8 @@ class Frame:
 
     def told(self, base):
         """What it says, apart from what is another thing in each run."""
-        blocks = self.blocks if self.type == DROP else [(addr - base, length, zero) for addr, length, zero in self.blocks]
+        # The number of a connection is another one each time.
+        blocks = [(self.type != DROP and addr - base, length, zero) for addr, length, zero in self.blocks]
         return [self.type, self.id, self.length, self.verdict, self.index, blocks, self.payload.hex()]
 
 

@@ -123,6 +123,8 @@ static void a_write_is_sent_again_after_a_drop(void **state)
         for (int i = 0; i < 3; i++) {
             c = stage_take_greeted(&s);
             assert_true(s.hello.connection != first);
+            assert_true(s.hello.connection >> 16 &&
+                        s.hello.connection - first > 1000); /* no count */
             g = stage_get_request(&s, &c, TCP_FRAME_DROP);
             assert_int_equal(g.h.count, 1);
             assert_int_equal(g.r[0].addr, first);

@@ -135,7 +135,6 @@ static void init(struct tcp *t)
         c->transfer_timeout_ms > 0 ? c->transfer_timeout_ms * TEI_NS_PER_MS : TEI_NEVER;
     choose_congestion(t);
     t->id = tei_random_u64() | 1; /* 0 stands for none */
-    atomic_init(&t->next_connection, 1);
     tei_pool_init(&t->sessions, sizeof(struct tcp_session));
     tei_tcp_channels_init(&t->channels);
     tei_pool_init(&t->frames, sizeof(struct tcp_frame));

@@ -136,8 +136,7 @@ struct tcp {
     const struct tei_conf *conf;
     _Atomic bool closed;
     bool set_congestion, set_congestion_near;
-    uint64_t id; /* of this instance, told to peers */
-    _Atomic uint64_t next_connection;
+    uint64_t id;       /* of this instance, told to peers */
     json_t *addresses; /* told to peers beside the one they know; NULL: none */
     unsigned n_workers;
     struct tcp_worker *workers;

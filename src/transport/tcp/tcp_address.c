@@ -123,7 +123,10 @@ int tei_tcp_addresses_find(struct tcp *t)
     t->addresses = json_array();
     if (!t->addresses)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for the addresses of this host");
-    return *list ? read_list(list, t->addresses) : find_cards(t, t->addresses);
+    if (*list)
+        return read_list(list, t->addresses);
+    return t->base.host->bind_host[0] ? 0
+                                      : find_cards(t, t->addresses); /* one that is listened on */
 }
 
 /* ---------------------------------------------------------------------------------- descriptors */

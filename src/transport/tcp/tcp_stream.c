@@ -171,7 +171,7 @@ bool tei_tcp_stream_greet(struct tcp_lane *l)
     tei_list_init(&s->pinned);
     tei_tcp_zerocopy_start(&s->zero, l->watch.fd, (enum tei_zerocopy)t->conf->tcp_zerocopy,
                            l->near);
-    s->connection = atomic_fetch_add_explicit(&t->next_connection, 1, memory_order_relaxed);
+    s->connection = tei_random_u64(); /* who can name it can end it */
     s->crc = t->conf->tcp_crc32c;
     tei_tcp_window_init(l);
     hello = tei_tcp_frame_hello(l);
