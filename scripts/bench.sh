@@ -84,6 +84,8 @@ done
 bin=$build/tests/bench
 [ -x "$bin/te_micro" ] || fail "no benchmark programs in $bin; build first"
 
+export TE_BIND=127.0.0.1 # but within networks of its own
+
 # shellcheck source=scripts/netlab.sh
 . "$root/scripts/netlab.sh"
 
@@ -199,7 +201,7 @@ part_latency() {
 in_lab() {
     local tag=$1 program=$2
     shift 2
-    note "$tag" "$program" --netns "$TE_NETNS" --address "$TE_ADDRESS" "$@"
+    TE_BIND='' note "$tag" "$program" --netns "$TE_NETNS" --address "$TE_ADDRESS" "$@"
 }
 
 # A batch asks for 8 MiB, and when all has come for the next: so does raw_stream with this window.

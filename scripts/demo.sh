@@ -24,6 +24,7 @@ cleanup() {
 }
 trap cleanup EXIT
 
+export TE_BIND=127.0.0.1 # nobody else is to reach it
 common=(--metadata_server=P2PHANDSHAKE --local_server_name=127.0.0.1 --protocol=tcp)
 
 : >"$work/target.out"

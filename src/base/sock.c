@@ -534,14 +534,19 @@ int tei_route_source(const char *host, char *out, size_t n)
 }
 
 /* Link-local IPv6 addresses mean something else on each link, so no peer could be told one. */
-static bool is_good_own(const struct ifaddrs *ifa, int family)
+static bool is_of(const struct ifaddrs *ifa, int family)
 {
-    if (!ifa->ifa_addr || ifa->ifa_addr->sa_family != family || (ifa->ifa_flags & IFF_LOOPBACK) ||
-        !(ifa->ifa_flags & IFF_UP) || !(ifa->ifa_flags & IFF_RUNNING))
+    if (!ifa->ifa_addr || ifa->ifa_addr->sa_family != family)
         return false;
     return family == AF_INET ||
            !IN6_IS_ADDR_LINKLOCAL(
                &((const struct sockaddr_in6 *)(const void *)ifa->ifa_addr)->sin6_addr);
+}
+
+static bool is_good_own(const struct ifaddrs *ifa, int family)
+{
+    return is_of(ifa, family) && !(ifa->ifa_flags & IFF_LOOPBACK) && (ifa->ifa_flags & IFF_UP) &&
+           (ifa->ifa_flags & IFF_RUNNING);
 }
 
 /*
@@ -578,4 +583,52 @@ void tei_default_address(bool ipv6, char *out, size_t n)
 {
     if (!default_route_source(ipv6, out, n) && !first_interface(ipv6, out, n))
         snprintf(out, n, "%s", ipv6 ? "::1" : "127.0.0.1");
+}
+
+bool tei_is_wildcard(const char *host)
+{
+    struct tei_addr a;
+
+    if (!tei_resolve_numeric(host, 0, &a))
+        return false;
+    return a.ss.ss_family == AF_INET6
+               ? IN6_IS_ADDR_UNSPECIFIED(&((struct sockaddr_in6 *)(void *)&a.ss)->sin6_addr)
+               : ((struct sockaddr_in *)(void *)&a.ss)->sin_addr.s_addr == htonl(INADDR_ANY);
+}
+
+/* The first address of the interface in that family; false if it has none. */
+static bool address_of(const struct ifaddrs *list, const char *interface, int family, char *out,
+                       size_t n)
+{
+    socklen_t len = family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+
+    for (const struct ifaddrs *i = list; i; i = i->ifa_next)
+        if (strcmp(i->ifa_name, interface) == 0 && is_of(i, family) &&
+            host_of(i->ifa_addr, len, out, n))
+            return true;
+    return false;
+}
+
+int tei_bind_address(const char *where, bool ipv6, char *out, size_t n)
+{
+    struct ifaddrs *list = NULL;
+    struct tei_addr unused;
+    bool found;
+
+    if (tei_resolve_numeric(where, 0, &unused)) {
+        snprintf(out, n, "%s", where);
+        return 0;
+    }
+    if (getifaddrs(&list) < 0)
+        return TEI_FAIL(TE_ERR_SYSTEM, "the network interfaces cannot be listed: %s",
+                        tei_errno_text(errno));
+    found = address_of(list, where, ipv6 ? AF_INET6 : AF_INET, out, n) ||
+            address_of(list, where, ipv6 ? AF_INET : AF_INET6, out, n);
+    freeifaddrs(list);
+    if (found)
+        return 0;
+    return TEI_FAIL(TE_ERR_INVALID,
+                    "TE_BIND: '%.64s' is neither an address in numbers, such as 10.0.0.1, nor a "
+                    "network interface that has one",
+                    where);
 }

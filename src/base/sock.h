@@ -103,6 +103,16 @@ int tei_accept(int listen_fd);
 int tei_route_source(const char *host, char *out, size_t n);
 
 /*
+ * What `where` means to a listener: itself, if it is an address in numbers, or the first address of the
+ * network interface of that name, an IPv6 one if that is preferred and there is one. TE_ERR_INVALID if it
+ * is neither.
+ */
+int tei_bind_address(const char *where, bool ipv6, char *out, size_t n);
+
+/* Whether an address in numbers stands for all. */
+bool tei_is_wildcard(const char *host);
+
+/*
  * The address that the default route leaves by; without one the first address of an interface that
  * is up and not loopback; loopback if there is none. No packet is sent.
  */

@@ -60,6 +60,7 @@ struct tei_conf {
     uint16_t max_rpc_port;           /* MC_MAX_RPC_PORT, MC_MAX_PRC_PORT */
     uint16_t handshake_port;         /* MC_HANDSHAKE_PORT: when a name has none */
     int handshake_backlog;           /* MC_HANDSHAKE_LISTEN_BACKLOG */
+    char bind[TEI_CONF_TEXT];        /* TE_BIND: an address or an interface; "": all */
     int handshake_connect_timeout_s; /* MC_HANDSHAKE_CONNECT_TIMEOUT */
     size_t handshake_max_length;     /* MC_HANDSHAKE_MAX_LENGTH */
     bool use_ipv6;                   /* MC_USE_IPV6 */

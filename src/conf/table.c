@@ -103,8 +103,13 @@ const struct tei_option_row tei_option_rows[] = {
      .help = "Highest such port."},
     {NUMBER("MC_HANDSHAKE_PORT", handshake_port, "12001", 1, 65535),
      .help = "The port of a peer whose name has none."},
-    {NUMBER("MC_HANDSHAKE_LISTEN_BACKLOG", handshake_backlog, "128", 1, 65535),
-     .unit = "connections", .help = "Backlog of the handshake listener."},
+    {NUMBER("MC_HANDSHAKE_LISTEN_BACKLOG", handshake_backlog, "4096", 1, 65535),
+     .unit = "connections",
+     .help = "Backlog of the handshake listener, or net.core.somaxconn if that is less."},
+    {TEXT("TE_BIND", bind),
+     .help =
+         "Address of this host, in numbers, or name of a network interface, that all ports are "
+         "opened on, and that peers are told where nothing else says which. Empty: all addresses."},
     {NUMBER("MC_HANDSHAKE_CONNECT_TIMEOUT", handshake_connect_timeout_s, "5", 1, 3599), .unit = "s",
      .help = "How long one attempt to reach a peer's handshake port may take."},
     {SIZE("MC_HANDSHAKE_MAX_LENGTH", handshake_max_length, "1048576", MIB(1), MIB(128)),
@@ -138,7 +143,7 @@ const struct tei_option_row tei_option_rows[] = {
 
     {TEXT("MC_TCP_BIND_ADDRESS", tcp_bind_address), .section = "TCP", .about = "The tcp transport.",
      .help = "Address told to peers where ip_or_host_name gives none. Empty: that of "
-             "local_server_name, else one found. Listeners accept on all addresses."},
+             "local_server_name, else one found. Where to listen is for TE_BIND to say."},
     {SWITCH("MC_TCP_ENABLE_CONNECTION_POOL", tcp_pool, "on"),
      .help = "Keep connections to a peer for the next request. Off: one connection a request."},
     {NUMBER("MC_TCP_LANES_PER_PEER", tcp_lanes, "4", 1, 16), .unit = "connections",

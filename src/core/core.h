@@ -185,6 +185,7 @@ struct te_engine {
     uint64_t incarnation;
     char name[TEI_HOSTPORT_MAX];
     struct tei_hostport addr;
+    char bind[TEI_HOST_MAX]; /* where all ports are opened; "" for all addresses */
     struct tei_directory *dir;
     bool announced; /* the directory has our keys */
 

@@ -40,8 +40,8 @@ int tei_engine_check(const te_engine *e)
 /* ----------------------------------------------------------------------------- address and name */
 
 /*
- * The host told to peers: what the user gave, by whichever way; else the address that routes to
- * whom the directory talks to; else the one of the default route.
+ * The host told to peers: what the user gave, by whichever way; else the address that is listened on,
+ * if it is one; else that which routes to whom the directory talks to; else the one of the default route.
  */
 static void choose_host(te_engine *e, const te_options *o, const struct tei_hostport *name)
 {
@@ -57,6 +57,8 @@ static void choose_host(te_engine *e, const te_options *o, const struct tei_host
     else if (name->host[0] &&
              (!e->dir->ops->stores || name->port || tei_resolve_numeric(name->host, 0, &unused)))
         snprintf(out, n, "%s", name->host);
+    else if (e->bind[0] && !tei_is_wildcard(e->bind))
+        snprintf(out, n, "%s", e->bind);
     else if (!e->dir->ops->route_hint(e->dir, hint, sizeof(hint)) ||
              tei_route_source(hint, out, n) != 0)
         tei_default_address(e->conf.use_ipv6, out, n);
@@ -70,13 +72,13 @@ static int bind_port(te_engine *e, uint16_t wanted)
 
     if (wanted) {
         e->addr.port = wanted;
-        fd = tei_listen(NULL, &e->addr.port, backlog);
+        fd = tei_listen(e->bind, &e->addr.port, backlog);
         if (fd >= 0)
             return fd;
         TEI_WARN("rpc port %u cannot be bound (%s); taking one of %u..%u", wanted,
                  tei_errno_text(errno), e->conf.min_rpc_port, e->conf.max_rpc_port);
     }
-    return tei_listen_range(NULL, e->conf.min_rpc_port, e->conf.max_rpc_port, backlog,
+    return tei_listen_range(e->bind, e->conf.min_rpc_port, e->conf.max_rpc_port, backlog,
                             &e->addr.port);
 }
 
@@ -98,6 +100,8 @@ static int take_address(te_engine *e, const te_options *o, int *listen_fd)
     struct tei_hostport name;
     int rc = parse_name(e, o, &name);
 
+    if (!rc && e->conf.bind[0])
+        rc = tei_bind_address(e->conf.bind, e->conf.use_ipv6, e->bind, sizeof(e->bind));
     if (rc)
         return rc;
     choose_host(e, o, &name);
@@ -220,7 +224,7 @@ static void init_engine(te_engine *e)
                                 .waits = &e->fetches,
                                 .incarnation = e->incarnation,
                                 .segment_name = e->name,
-                                .bind_host = "",
+                                .bind_host = e->bind,
                                 .work_done = tei_work_done,
                                 .note = tei_work_note,
                                 .region_hold = tei_region_hold,

@@ -228,6 +228,28 @@ static void an_own_address_is_always_given(void **state)
     assert_int_equal(inet_pton(AF_INET6, host, &six), 1);
 }
 
+static void where_to_listen(void **state)
+{
+    char host[TEI_HOST_MAX];
+
+    (void)state;
+    assert_int_equal(tei_bind_address("127.0.0.3", false, host, sizeof host), 0);
+    assert_string_equal(host, "127.0.0.3");
+    assert_int_equal(tei_bind_address("lo", false, host, sizeof host), 0);
+    assert_string_equal(host, "127.0.0.1");
+    if (has_ipv6()) {
+        assert_int_equal(tei_bind_address("lo", true, host, sizeof host), 0);
+        assert_string_equal(host, "::1");
+    }
+    assert_int_equal(tei_bind_address("no-such-card", false, host, sizeof host), TE_ERR_INVALID);
+    assert_int_equal(tei_bind_address("localhost", false, host, sizeof host), TE_ERR_INVALID);
+    assert_true(tei_is_wildcard("0.0.0.0"));
+    assert_true(tei_is_wildcard("::"));
+    assert_false(tei_is_wildcard("127.0.0.1"));
+    assert_false(tei_is_wildcard("::1"));
+    assert_false(tei_is_wildcard("lo"));
+}
+
 /* ---- listening */
 
 static void assert_flags(int fd)
@@ -516,6 +538,7 @@ int main(void)
         cmocka_unit_test(localhost_resolves_to_a_loopback),
         cmocka_unit_test(the_source_of_a_route_is_found),
         cmocka_unit_test(an_own_address_is_always_given),
+        cmocka_unit_test(where_to_listen),
         cmocka_unit_test(a_listener_takes_both_families),
         cmocka_unit_test(a_port_in_use_is_busy),
         cmocka_unit_test(a_range_is_used_up_port_by_port),
