@@ -28,7 +28,8 @@ struct settings {
 
 /* What is in the files of the flags of the same names; NULL without the flag. */
 struct secrets {
-    char *token, *tls_cert, *tls_key;
+    struct tokens *tokens;
+    char *tls_cert, *tls_key;
 };
 
 static const struct flag setting_flags[] = {
@@ -73,7 +74,9 @@ static const struct flag setting_flags[] = {
      .kind = FLAG_TEXT,
      .offset = offsetof(struct settings, token_file),
      .initial = "",
-     .help = "File with the token that every client must send (TE_METADATA_TOKEN of engines)."},
+     .help = "File of tokens, of which every client must send one (TE_METADATA_TOKEN of engines). "
+             "A line is TOKEN, or TOKEN rw|ro, or TOKEN rw|ro PREFIX, for keys of segments whose "
+             "names begin so."},
     {.name = "tls_cert",
      .kind = FLAG_TEXT,
      .offset = offsetof(struct settings, tls_cert),
@@ -137,16 +140,18 @@ static int read_settings(int argc, char **argv, struct settings *s, struct liste
 static bool read_secrets(const struct settings *s, struct secrets *secrets,
                          char why[SECRET_WHY_MAX])
 {
-    if (s->token_file[0] && !(secret_read("--token-file", s->token_file, &secrets->token, why) &&
-                              secret_trim("--token-file", s->token_file, secrets->token, why)))
-        return false;
+    if (s->token_file[0]) {
+        secrets->tokens = tokens_read("--token-file", s->token_file, why);
+        if (!secrets->tokens)
+            return false;
+    }
     return !s->tls_cert[0] || (secret_read("--tls-cert", s->tls_cert, &secrets->tls_cert, why) &&
                                secret_read("--tls-key", s->tls_key, &secrets->tls_key, why));
 }
 
 static void free_secrets(struct secrets *secrets)
 {
-    secret_free(secrets->token);
+    tokens_free(secrets->tokens);
     secret_free(secrets->tls_cert);
     secret_free(secrets->tls_key);
 }
@@ -210,7 +215,7 @@ static int serve(const struct settings *s, const struct secrets *secrets,
                                           .max_value = s->max_value,
                                           .max_connections = fit_connections(s),
                                           .idle_timeout_s = (unsigned)s->idle_timeout,
-                                          .token = secrets->token,
+                                          .tokens = secrets->tokens,
                                           .tls_cert = secrets->tls_cert,
                                           .tls_key = secrets->tls_key,
                                           .quiet = s->quiet},

@@ -95,8 +95,10 @@ class Token(unittest.TestCase):
 
     def test_bad_files(self):
         """files that hold no token: told, and exit 1"""
-        files = {"missing": None, "empty": b"", "blank": b" \n\n", "words": b"two words\n",
-                 "lines": b"one\ntwo\n", "nul": b"a\0b", "binary": b"\x01\xff", "long": b"x" * 4001,
+        files = {"missing": None, "empty": b"", "blank": b" \n\n", "comment": b"# a token\n", "words": b"two words\n",
+                 "right": b"tok rx node\n", "many": b"tok rw node prod\n", "slash": b"tok rw /node\n",
+                 "key": b"tok rw mooncake/ram/node\n", "files": b"tok\ntok ro nvmeof/disk\n", "kind": b"tok ro ram/\n",
+                 "nul": b"a\0b", "binary": b"\x01\xff", "second": b"one\n\x7f rw\n", "long": b"x" * 4001,
                  "huge": b"x" * (1 << 20)}
         for name, data in files.items():
             path = os.path.join(te.Workdir.get(), name)
@@ -105,7 +107,130 @@ class Token(unittest.TestCase):
             rc, text = refused(f"--token-file={path}")
             self.assertEqual((rc, f"--token-file={path}: " in text, text.count("\n")), (1, True, 0),
                              text)
+            self.assertNotIn("tok ", text)
         self.assertEqual(refused("--token-file", te.Workdir.get())[0], 1)
+
+
+# Who may read and write which of the keys below; "both" has two lines, "gone" none.
+TOKENS = """# every line is a right
+everything
+admin rw
+reader\tro  \r
+one rw node-1
+
+both rw node-1
+both ro
+prod rw prod/node-
+prodall ro prod/
+deep ro a/b/x
+"""
+# key -> the tokens that may write it, and those that may read it besides
+KEYS = {
+    "mooncake/ram/node-1": ("everything admin one both", "reader"),
+    "mooncake/rpc_meta/node-1": ("everything admin one both", "reader"),
+    "mooncake/nvmeof/node-1": ("everything admin one both", "reader"),
+    "mooncake/rpc_meta/node-10:15000": ("everything admin one both", "reader"),
+    "mooncake/ram/node-2": ("everything admin", "reader both"),
+    "mooncake/ram/a-node-1": ("everything admin", "reader both"),
+    "mooncake/prod/ram/node-1": ("everything admin prod", "reader both prodall"),
+    "mooncake/prod/rpc_meta/other": ("everything admin", "reader both prodall"),
+    "mooncake/prod/ram/ram/node-1": ("everything admin", "reader both"),
+    "mooncake/prod2/ram/node-1": ("everything admin", "reader both"),
+    "mooncake/a/b/ram/x1": ("everything admin", "reader both deep"),
+    "mooncake/a/ram/x1": ("everything admin", "reader both"),
+    "mooncake//ram/node-1": ("everything admin", "reader both"),
+    "mooncake//node-1": ("everything admin", "reader both"),
+    "mooncake/node-1": ("everything admin", "reader both"),
+    "mooncake/ram/": ("everything admin", "reader both"),
+    "mooncake/ram/node-1/": ("everything admin", "reader both"),
+    "other/ram/node-1": ("everything admin", "reader both"),
+    "node-1": ("everything admin", "reader both"),
+}
+
+
+class Tokens(unittest.TestCase):
+    def setUp(self):
+        self.path = write("tokens", TOKENS)
+        self.server = Server("--token-file", self.path)
+        self.addCleanup(self.server.close)
+        self.client = self.server.client()
+        self.addCleanup(self.client.close)
+
+    def ask(self, token, verb, where, body=None, **more):
+        return ask(self.client, verb, where, body, Authorization=f"Bearer {token}", **more)
+
+    def rights(self):
+        """(key, token, may read, may write) of all."""
+        names = {line.split()[0] for line in TOKENS.splitlines() if line.strip() and line[0] != "#"}
+        for key, (writers, readers) in KEYS.items():
+            for name in sorted(names):
+                write_too = name in writers.split()
+                yield key, name, write_too or name in readers.split(), write_too
+
+    def test_rights(self):
+        """rw, ro and prefixes: 403 for what a token may not do, and nothing is changed by that"""
+        ttl = {"Metadata-TTL": "600"}
+        for key, token, reads, writes in self.rights():
+            with self.subTest(key=key, token=token):
+                self.assertEqual(self.ask("admin", "PUT", target(key), b"old", **ttl)[0], 200)
+                for verb, body, may in (("GET", None, reads), ("HEAD", None, reads), ("PUT", b"new", writes),
+                                        ("POST", None, writes), ("DELETE", None, writes)):
+                    headers = ttl if verb[0] == "P" else {}
+                    status, text, _ = self.ask(token, verb, target(key), body, **headers)
+                    self.assertEqual(status, 200 if may else 403, verb)
+                    if not may and verb != "HEAD":
+                        self.assertIn(b"--token-file", text)
+                expected = (404, b"metadata not found") if writes else (200, b"old")
+                self.assertEqual(self.ask("admin", "GET", target(key))[:2], expected)
+
+    def test_lists(self):
+        """a list shows what may be read, and counts that"""
+        for key in KEYS:
+            self.assertEqual(self.ask("admin", "PUT", target(key), b"v")[0], 200)
+        for token in ("everything", "admin", "reader", "one", "both", "prod", "prodall", "deep"):
+            for prefix in ("", "mooncake/", "mooncake/prod/", "x"):
+                shown = sorted(key for key, name, reads, _ in self.rights()
+                               if name == token and reads and key.startswith(prefix))
+                status, body, response = self.ask(token, "GET", f"/metadata?prefix={prefix}")
+                self.assertEqual((status, body.decode().splitlines()), (200, shown), (token, prefix))
+                self.assertEqual(response.getheader("Metadata-Keys"), str(len(shown)))
+
+    def test_strangers(self):
+        """401 for what is no token: words, lines and beginnings of the file, none"""
+        for token in ("", "#", "rw", "ro", "node-1", "one rw node-1", "on", "onetwo", "every", "everythingadmin"):
+            for verb in ("GET", "PUT", "DELETE"):
+                self.assertEqual(self.ask(token, verb, target("mooncake/ram/node-1"), b"v" if verb == "PUT" else None)[0],
+                                 401, token)
+        self.assertEqual(self.ask("one", "GET", "/nowhere")[0], 404)
+        self.assertEqual(self.ask("one", "GET", "/metadata")[0], 400)
+
+    def test_engines(self):
+        """An engine needs rw for its name; to be found it needs no more, to find others ro."""
+        te.need("http")
+        url = f"http://127.0.0.1:{self.server.port}/metadata"
+
+        def peer(name, token):
+            made = te.Peer(name=name, metadata=url, options=(f"TE_METADATA_TOKEN={token}",))
+            self.addCleanup(made.close)
+            return made
+
+        one, other = peer("node-1", "one"), peer("node-10", "both")
+        _, remote = one.region(65536)
+        index, _ = other.region(2 * 65536)
+        other.round_trip(other.open("node-1"), index, 65536, remote, 1)
+        self.assertIn("TE_METADATA_TOKEN", one.refused("open", "somebody"))  # which it may not look for
+        with self.assertRaises(AssertionError) as caught:
+            peer("node-2", "both")
+        self.assertIn("may not change this key", str(caught.exception))
+        self.assertEqual((one.quit(), other.quit()), (0, 0))
+        self.assertEqual(self.ask("admin", "GET", "/metadata?prefix=")[1], b"")
+
+    def test_not_shown(self):
+        """no token is in a line of the server"""
+        self.ask("wrong", "GET", "/metadata")
+        self.assertEqual(self.server.stop(), 0, self.server)
+        for word in ("everything", "prodall"):
+            self.assertNotIn(word, str(self.server))
 
 
 class Tls(unittest.TestCase):

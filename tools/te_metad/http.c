@@ -43,6 +43,8 @@
 #define TTL_NONE       "no Metadata-TTL: a POST keeps a key for so many seconds, 1 to 86400"
 #define KEYS_HEADER    "Metadata-Keys"
 #define TOKEN_WANTED   "this server wants its token: send the header Authorization: Bearer TOKEN"
+#define NO_READ        "the token may not read this key: see --token-file of te_metad"
+#define NO_WRITE       "the token may not change this key: see --token-file of te_metad"
 #define TLS_PRIORITIES "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1"
 #define FLAGS          (MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_ERROR_LOG)
 
@@ -76,8 +78,9 @@ enum verb { VERB_GET, VERB_LIST, VERB_PUT, VERB_KEEP, VERB_DELETE, VERB_HEALTH }
 
 struct request {
     enum verb verb;
-    struct answer refusal; /* .status 0 as long as nothing is wrong */
-    const char *key;       /* or the prefix of VERB_LIST; in the memory of the connection */
+    struct answer refusal;     /* .status 0 as long as nothing is wrong */
+    const struct token *token; /* NULL: the server has none */
+    const char *key;           /* or the prefix of VERB_LIST; in the memory of the connection */
     size_t key_len;
     unsigned ttl_s; /* 0: none */
     char *body;
@@ -219,11 +222,16 @@ static enum MHD_Result get(struct http *h, struct MHD_Connection *c, struct requ
     return send_data(h, c, r, value, len, TYPE_JSON, (struct field){0});
 }
 
+static bool is_shown(const void *token, const char *key, size_t len)
+{
+    return !token || token_may(token, false, key, len);
+}
+
 static enum MHD_Result list(struct http *h, struct MHD_Connection *c, struct request *r)
 {
     char why[STORE_WHY_MAX], count[24];
     struct store_keys keys;
-    if (store_list(h->o.store, r->key, r->key_len, &keys, why) != STORE_OK)
+    if (store_list(h->o.store, r->key, r->key_len, is_shown, r->token, &keys, why) != STORE_OK)
         return say_failed(h, c, "cannot list", why);
     snprintf(count, sizeof count, "%llu", (unsigned long long)keys.count);
     return send_data(h, c, r, keys.text, keys.len, TYPE_TEXT, (struct field){KEYS_HEADER, count});
@@ -366,26 +374,26 @@ static struct answer judge_ttl(struct request *r, struct MHD_Connection *c)
     return r->ttl_s ? (struct answer){0} : bad_request(TTL_BAD);
 }
 
-/* In a time that tells nothing but the length of what was sent. */
-static bool same_secret(const char *secret, const char *sent)
-{
-    size_t len = strlen(secret), sent_len = strlen(sent);
-    size_t other = len ^ sent_len;
-    for (size_t i = 0; i < sent_len; i++)
-        other |= (size_t)(unsigned char)(sent[i] ^ secret[i % len]);
-    return other == 0;
-}
-
-static struct answer judge_token(const struct http *h, struct MHD_Connection *c)
+static struct answer judge_token(const struct http *h, struct request *r, struct MHD_Connection *c)
 {
     static const char scheme[] = "Bearer ";
     const char *sent = header(c, MHD_HTTP_HEADER_AUTHORIZATION);
-    if (sent && strncasecmp(sent, scheme, sizeof scheme - 1) == 0 &&
-        same_secret(h->o.token, sent + sizeof scheme - 1))
+    if (sent && strncasecmp(sent, scheme, sizeof scheme - 1) == 0)
+        r->token = tokens_find(h->o.tokens, sent + sizeof scheme - 1);
+    if (r->token)
         return (struct answer){0};
     return (struct answer){.status = MHD_HTTP_UNAUTHORIZED,
                            .text = TOKEN_WANTED,
                            .field = {MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer"}};
+}
+
+/* Whether the token may do that to the key. A list shows what it may read. */
+static struct answer judge_access(const struct request *r)
+{
+    bool write = r->verb != VERB_GET;
+    if (!r->token || r->verb == VERB_LIST || token_may(r->token, write, r->key, r->key_len))
+        return (struct answer){0};
+    return (struct answer){.status = MHD_HTTP_FORBIDDEN, .text = write ? NO_WRITE : NO_READ};
 }
 
 static struct answer judge_health(struct request *r, const char *method)
@@ -410,7 +418,7 @@ static struct answer judge(struct http *h, struct request *r, struct MHD_Connect
 {
     if (strcmp(url, "/health") == 0)
         return judge_health(r, method);
-    struct answer a = h->o.token ? judge_token(h, c) : (struct answer){0};
+    struct answer a = h->o.tokens ? judge_token(h, r, c) : (struct answer){0};
     if (a.status)
         return a;
     if (strcmp(url, h->o.path) != 0)
@@ -418,6 +426,8 @@ static struct answer judge(struct http *h, struct request *r, struct MHD_Connect
     a = judge_verb(r, method);
     if (!a.status)
         a = judge_key(r, c);
+    if (!a.status)
+        a = judge_access(r);
     if (!a.status && (r->verb == VERB_PUT || r->verb == VERB_KEEP))
         a = judge_ttl(r, c);
     if (!a.status && r->verb == VERB_PUT && announced(c) > h->o.max_value)

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "te_metad/store.h"
+#include "te_metad/tokens.h"
 
 #define HTTP_WHY_MAX 512
 
@@ -17,7 +18,7 @@ struct http_options {
     uint64_t max_value;  /* bytes of one value */
     unsigned max_connections;
     unsigned idle_timeout_s;
-    const char *token;              /* that every request but /health must bear; NULL: none */
+    const struct tokens *tokens;    /* of which every request but /health bears one; NULL: none */
     const char *tls_cert, *tls_key; /* PEM; both NULL: without TLS */
     bool quiet;                     /* write nothing to standard error */
 };
@@ -26,7 +27,7 @@ struct http;
 
 /*
  * Serves from threads of its own until http_stop(). NULL, with one line in `why`, when it could not
- * be started. The texts of the options outlive the server.
+ * be started. The texts and tokens of the options outlive the server.
  */
 struct http *http_start(const struct http_options *o, char why[HTTP_WHY_MAX]);
 

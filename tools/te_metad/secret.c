@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FILE_MAX  ((size_t)256 << 10)
-#define TOKEN_MAX 4000 /* engines know no longer one */
+#define FILE_MAX ((size_t)256 << 10)
 
 static bool refuse(const char *flag, const char *path, const char *what, char why[SECRET_WHY_MAX])
 {
@@ -50,25 +49,6 @@ bool secret_read(const char *flag, const char *path, char **out, char why[SECRET
         return false;
     }
     *out = text;
-    return true;
-}
-
-bool secret_trim(const char *flag, const char *path, char *text, char why[SECRET_WHY_MAX])
-{
-    static const char space[] = " \t\r\n";
-    size_t start = strspn(text, space), len = strlen(text + start);
-    while (len && strchr(space, text[start + len - 1]))
-        len--;
-    memmove(text, text + start, len);
-    text[len] = '\0';
-    for (size_t i = 0; i < len; i++)
-        if (text[i] <= ' ' || text[i] > '~')
-            return refuse(flag, path,
-                          "a token is one word of letters, digits and ASCII marks; make one with: "
-                          "openssl rand -hex 32",
-                          why);
-    if (len == 0 || len > TOKEN_MAX)
-        return refuse(flag, path, "a token has 1 to 4000 characters", why);
     return true;
 }
 

@@ -13,12 +13,6 @@
  */
 bool secret_read(const char *flag, const char *path, char **out, char why[SECRET_WHY_MAX]);
 
-/*
- * Cuts a text down to the token in it: the spaces and newlines around it go. False, with one line,
- * when there is none, or one that no header can carry.
- */
-bool secret_trim(const char *flag, const char *path, char *text, char why[SECRET_WHY_MAX]);
-
 /* Overwrites and frees; NULL is allowed. */
 void secret_free(char *text);
 

@@ -462,18 +462,26 @@ static bool add_key(struct store_keys *keys, const void *key, size_t len, char w
     return true;
 }
 
+/* What is asked for. */
+struct list {
+    const char *prefix;
+    size_t prefix_len;
+    store_shown shown;
+    const void *arg;
+};
+
 /* Adds the rows of SQL_LIST, which are in order, as long as they begin with the prefix. */
-static bool add_keys(struct store *s, const char *prefix, size_t prefix_len,
-                     struct store_keys *keys, char why[STORE_WHY_MAX])
+static bool add_keys(struct store *s, const struct list *l, struct store_keys *keys,
+                     char why[STORE_WHY_MAX])
 {
     sqlite3_stmt *list = s->stmts[SQL_LIST];
     int rc;
     while ((rc = sqlite3_step(list)) == SQLITE_ROW) {
         const void *key = sqlite3_column_blob(list, 0);
         size_t len = (size_t)sqlite3_column_bytes(list, 0);
-        if (len < prefix_len || (prefix_len && memcmp(key, prefix, prefix_len) != 0))
+        if (len < l->prefix_len || (l->prefix_len && memcmp(key, l->prefix, l->prefix_len) != 0))
             return true;
-        if (!add_key(keys, key, len, why))
+        if (l->shown(l->arg, key, len) && !add_key(keys, key, len, why))
             return false;
     }
     if (rc != SQLITE_DONE)
@@ -482,14 +490,16 @@ static bool add_keys(struct store *s, const char *prefix, size_t prefix_len,
 }
 
 enum store_result store_list(struct store *s, const char *prefix, size_t prefix_len,
-                             struct store_keys *keys, char why[STORE_WHY_MAX])
+                             store_shown shown, const void *arg, struct store_keys *keys,
+                             char why[STORE_WHY_MAX])
 {
+    const struct list l = {.prefix = prefix, .prefix_len = prefix_len, .shown = shown, .arg = arg};
     int64_t now;
     *keys = (struct store_keys){0};
     enter(s, &now);
     bind_key(s, SQL_LIST, prefix, prefix_len);
     bind_number(s, SQL_LIST, 2, now);
-    bool ok = add_keys(s, prefix, prefix_len, keys, why);
+    bool ok = add_keys(s, &l, keys, why);
     reset(s, SQL_LIST);
     if (!ok)
         free(keys->text);

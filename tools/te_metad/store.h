@@ -11,6 +11,7 @@
 #ifndef TE_METAD_STORE_H
 #define TE_METAD_STORE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -62,11 +63,15 @@ struct store_keys {
     uint64_t count;
 };
 
+/* Whether a key is shown. */
+typedef bool (*store_shown)(const void *arg, const char *key, size_t len);
+
 /*
- * The keys that begin with `prefix`; on STORE_OK the caller frees keys->text. Keys with a newline,
- * which only an older server has let in, are left out.
+ * The keys that begin with `prefix` and are shown; on STORE_OK the caller frees keys->text. Keys with
+ * a newline, which only an older server has let in, are left out.
  */
 enum store_result store_list(struct store *s, const char *prefix, size_t prefix_len,
-                             struct store_keys *keys, char why[STORE_WHY_MAX]);
+                             store_shown shown, const void *arg, struct store_keys *keys,
+                             char why[STORE_WHY_MAX]);
 
 #endif
