@@ -22,7 +22,7 @@
 
 struct settings {
     const char *addr, *data_dir, *path, *token_file, *tls_cert, *tls_key;
-    uint64_t max_value, max_connections, idle_timeout;
+    uint64_t max_value, max_bytes, max_keys, max_connections, idle_timeout;
     bool quiet;
 };
 
@@ -52,10 +52,24 @@ static const struct flag setting_flags[] = {
     {.name = "max_value",
      .kind = FLAG_SIZE,
      .offset = offsetof(struct settings, max_value),
-     .initial = "64MiB",
+     .initial = "16MiB",
      .min = 1,
      .max = STORE_VALUE_MAX,
      .help = "Largest value that is accepted."},
+    {.name = "max_bytes",
+     .kind = FLAG_SIZE,
+     .offset = offsetof(struct settings, max_bytes),
+     .initial = "256MiB",
+     .min = 1,
+     .max = UINT64_C(1) << 40,
+     .help = "Bytes of all keys and values together."},
+    {.name = "max_keys",
+     .kind = FLAG_COUNT,
+     .offset = offsetof(struct settings, max_keys),
+     .initial = "100000",
+     .min = 1,
+     .max = 1000000000,
+     .help = "How many keys there may be. An engine has two."},
     {.name = "max_connections",
      .kind = FLAG_COUNT,
      .offset = offsetof(struct settings, max_connections),
@@ -236,8 +250,9 @@ static int serve(const struct settings *s, const struct secrets *secrets,
 static int open_and_serve(const struct settings *s, const struct secrets *secrets,
                           const struct listen_addr *addr, const sigset_t *stop)
 {
+    const struct store_limits limits = {.bytes = s->max_bytes, .keys = s->max_keys};
     char why[STORE_WHY_MAX];
-    struct store *store = store_open(s->data_dir[0] ? s->data_dir : NULL, why);
+    struct store *store = store_open(s->data_dir[0] ? s->data_dir : NULL, &limits, why);
     if (!store)
         return fail(1, why);
     int rc = serve(s, secrets, addr, store, stop);

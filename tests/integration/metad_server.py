@@ -15,14 +15,15 @@ def target(key, path="/metadata"):
 
 
 class Server(te.Proc):
-    """te_metad on a free port; .port and .host are from the line that it prints. `ca`: over TLS."""
+    """te_metad on a free port; .port and .host are from the line that it prints. `ca`: over TLS. `prefix`: a command
+    that runs it."""
 
     # No client of a test is cut off as the machine has let it wait.
     patience = "--idle-timeout=86400"
 
-    def __init__(self, *flags, addr="127.0.0.1:0", ca=None):
+    def __init__(self, *flags, addr="127.0.0.1:0", ca=None, prefix=()):
         self.tls = ssl.create_default_context(cafile=ca) if ca else None
-        super().__init__([te.tool("te_metad"), f"--addr={addr}", self.patience, *flags])
+        super().__init__([*prefix, te.tool("te_metad"), f"--addr={addr}", self.patience, *flags])
         match = self.wait_line(r"^te_metad: listening on (\S+):(\d+)$")
         self.host, self.port = match.group(1).strip("[]"), int(match.group(2))
 

@@ -29,7 +29,7 @@
 #define BODY_START     4096u
 #define DISCARD_MAX    (64u << 20) /* bytes of a refused body that are read and thrown away */
 #define SMALL          (64u << 10) /* values up to this size count for nothing in `held` */
-#define HELD_MIN       (256u << 20)
+#define HELD_MIN       (64u << 20)
 #define HELD_VALUES    4u
 #define TYPE_JSON      "application/json; charset=utf-8"
 #define TYPE_TEXT      "text/plain; charset=utf-8"
@@ -181,13 +181,15 @@ static enum MHD_Result say(struct MHD_Connection *c, unsigned status, const char
     return answer(c, &(struct answer){.status = status, .text = text});
 }
 
-static enum MHD_Result say_failed(struct http *h, struct MHD_Connection *c, const char *what,
-                                  const char *why)
+static enum MHD_Result say_failed(struct http *h, struct MHD_Connection *c,
+                                  enum store_result result, const char *what, const char *why)
 {
+    unsigned status =
+        result == STORE_FULL ? MHD_HTTP_INSUFFICIENT_STORAGE : MHD_HTTP_INTERNAL_SERVER_ERROR;
     char text[STORE_WHY_MAX + 64];
     int len = snprintf(text, sizeof text, "%s: %s", what, why);
     note(h, what, why);
-    return send_response(c, MHD_HTTP_INTERNAL_SERVER_ERROR,
+    return send_response(c, status,
                          MHD_create_response_from_buffer((size_t)len, text, MHD_RESPMEM_MUST_COPY),
                          TYPE_TEXT, (struct field){0});
 }
@@ -211,14 +213,11 @@ static enum MHD_Result get(struct http *h, struct MHD_Connection *c, struct requ
 {
     char why[STORE_WHY_MAX], *value;
     size_t len;
-    switch (store_get(h->o.store, r->key, r->key_len, &value, &len, why)) {
-    case STORE_OK:
-        break;
-    case STORE_ABSENT:
+    enum store_result result = store_get(h->o.store, r->key, r->key_len, &value, &len, why);
+    if (result == STORE_ABSENT)
         return say(c, MHD_HTTP_NOT_FOUND, NOT_FOUND);
-    case STORE_FAILED:
-        return say_failed(h, c, "cannot read", why);
-    }
+    if (result != STORE_OK)
+        return say_failed(h, c, result, "cannot read", why);
     return send_data(h, c, r, value, len, TYPE_JSON, (struct field){0});
 }
 
@@ -231,8 +230,10 @@ static enum MHD_Result list(struct http *h, struct MHD_Connection *c, struct req
 {
     char why[STORE_WHY_MAX], count[24];
     struct store_keys keys;
-    if (store_list(h->o.store, r->key, r->key_len, is_shown, r->token, &keys, why) != STORE_OK)
-        return say_failed(h, c, "cannot list", why);
+    enum store_result result =
+        store_list(h->o.store, r->key, r->key_len, is_shown, r->token, &keys, why);
+    if (result != STORE_OK)
+        return say_failed(h, c, result, "cannot list", why);
     snprintf(count, sizeof count, "%llu", (unsigned long long)keys.count);
     return send_data(h, c, r, keys.text, keys.len, TYPE_TEXT, (struct field){KEYS_HEADER, count});
 }
@@ -241,8 +242,10 @@ static enum MHD_Result put(struct http *h, struct MHD_Connection *c, const struc
 {
     char why[STORE_WHY_MAX], ttl[12];
     struct answer done = {.status = MHD_HTTP_OK, .text = "metadata updated"};
-    if (store_put(h->o.store, r->key, r->key_len, r->body, r->len, r->ttl_s, why) != STORE_OK)
-        return say_failed(h, c, "cannot store", why);
+    enum store_result result =
+        store_put(h->o.store, r->key, r->key_len, r->body, r->len, r->ttl_s, why);
+    if (result != STORE_OK)
+        return say_failed(h, c, result, "cannot store", why);
     if (r->ttl_s) {
         snprintf(ttl, sizeof ttl, "%u", r->ttl_s);
         done.field = (struct field){TTL_HEADER, ttl};
@@ -253,23 +256,21 @@ static enum MHD_Result put(struct http *h, struct MHD_Connection *c, const struc
 static enum MHD_Result keep(struct http *h, struct MHD_Connection *c, const struct request *r)
 {
     char why[STORE_WHY_MAX];
-    switch (store_keep(h->o.store, r->key, r->key_len, r->ttl_s, why)) {
-    case STORE_OK:
+    enum store_result result = store_keep(h->o.store, r->key, r->key_len, r->ttl_s, why);
+    if (result == STORE_OK)
         return say(c, MHD_HTTP_OK, "metadata kept");
-    case STORE_ABSENT:
+    if (result == STORE_ABSENT)
         return say(c, MHD_HTTP_NOT_FOUND, NOT_FOUND);
-    case STORE_FAILED:
-        break;
-    }
-    return say_failed(h, c, "cannot keep", why);
+    return say_failed(h, c, result, "cannot keep", why);
 }
 
 static enum MHD_Result del(struct http *h, struct MHD_Connection *c, const struct request *r)
 {
     char why[STORE_WHY_MAX];
-    if (store_del(h->o.store, r->key, r->key_len, why) == STORE_OK)
+    enum store_result result = store_del(h->o.store, r->key, r->key_len, why);
+    if (result == STORE_OK)
         return say(c, MHD_HTTP_OK, "metadata deleted");
-    return say_failed(h, c, "cannot delete", why);
+    return say_failed(h, c, result, "cannot delete", why);
 }
 
 static enum MHD_Result carry_out(struct http *h, struct MHD_Connection *c, struct request *r)

@@ -23,23 +23,25 @@
 
 #include <sqlite3.h>
 
+#include "te_metad/disk.h"
+
 #define FILE_NAME    "metadata.db"
 #define PATH_MAX_LEN 4096
 #define SWEEP_MS     1000
 #define SWEEP_KEYS   1000 /* as many as a sweep removes, so that nobody waits long for it */
-#define TEXT(x)      #x
-#define NUMBER(x)    TEXT(x)
 
 /* The SQL of all that is done; ?2 of a reader is the time now. */
 #define LIVES " NOT EXISTS (SELECT 1 FROM expiry WHERE key = metadata.key AND at <= ?2)"
-#define DUE   " (SELECT key FROM expiry WHERE at <= ?1 ORDER BY at, key LIMIT " NUMBER(SWEEP_KEYS) ")"
+#define DUE   " (SELECT key FROM expiry WHERE at <= ?1 ORDER BY at, key LIMIT ?2)"
+#define SIZES " count(*), sum(length(key) + length(value)) FROM metadata"
 
 enum sql {
     SQL_BEGIN,
     SQL_COMMIT,
     SQL_ROLLBACK,
     SQL_START,
-    SQL_COUNT,
+    SQL_SIZES,
+    SQL_SIZE,
     SQL_GET,
     SQL_LIVES,
     SQL_LIST,
@@ -51,6 +53,7 @@ enum sql {
     SQL_DEL_EXPIRY,
     SQL_KEEP,
     SQL_KEEP_LIFETIME,
+    SQL_DUE,
     SQL_SWEEP,
     SQL_SWEEP_LIFETIME,
     SQL_SWEEP_EXPIRY,
@@ -62,7 +65,8 @@ static const char *const sql_texts[SQL_COUNT_OF] = {
     [SQL_COMMIT] = "COMMIT",
     [SQL_ROLLBACK] = "ROLLBACK",
     [SQL_START] = "INSERT INTO expiry SELECT key, ttl * 1000 + ?1 FROM lifetime",
-    [SQL_COUNT] = "SELECT count(*) FROM metadata",
+    [SQL_SIZES] = "SELECT" SIZES,
+    [SQL_SIZE] = "SELECT" SIZES " WHERE key = ?1",
     [SQL_GET] = "SELECT value FROM metadata WHERE key = ?1 AND" LIVES,
     [SQL_LIVES] = "SELECT 1 FROM metadata WHERE key = ?1 AND" LIVES,
     [SQL_LIST] = "SELECT key FROM metadata WHERE key >= ?1 AND instr(key, x'0a') = 0 AND" LIVES
@@ -75,27 +79,37 @@ static const char *const sql_texts[SQL_COUNT_OF] = {
     [SQL_DEL_EXPIRY] = "DELETE FROM expiry WHERE key = ?1",
     [SQL_KEEP] = "UPDATE expiry SET at = ?3 WHERE key = ?1 AND at > ?2",
     [SQL_KEEP_LIFETIME] = "UPDATE lifetime SET ttl = ?2 WHERE key = ?1 AND ttl <> ?2",
+    [SQL_DUE] = "SELECT" SIZES " WHERE key IN" DUE,
     [SQL_SWEEP] = "DELETE FROM metadata WHERE key IN" DUE,
     [SQL_SWEEP_LIFETIME] = "DELETE FROM lifetime WHERE key IN" DUE,
     [SQL_SWEEP_EXPIRY] = "DELETE FROM expiry WHERE key IN" DUE,
+};
+
+/* What keys and their values come to. */
+struct sizes {
+    uint64_t keys, bytes;
 };
 
 struct store {
     pthread_mutex_t lock; /* over all below */
     sqlite3 *db;
     sqlite3_stmt *stmts[SQL_COUNT_OF];
+    struct disk disk;
+    struct store_limits limits;
+    struct sizes sizes;  /* of all that is there, what has expired and was not removed included */
     int64_t sweep_at_ms; /* the next sweep is not before */
+    int sweep_keys;      /* as many as it removes: fewer where a full disk has no room for more */
+    bool full;           /* the last failure was for want of room on the disk */
 };
 
 /*
  * The exclusive lock makes a second server on the same folder fail at once. WAL with full
  * synchronisation writes each change once and returns when it is on the disk.
  */
+static const char lock_sql[] = "PRAGMA locking_mode = EXCLUSIVE";
 static const char setup_sql[] =
-    "PRAGMA locking_mode = EXCLUSIVE;"
     "PRAGMA journal_mode = WAL;"
     "PRAGMA synchronous = FULL;"
-    "PRAGMA journal_size_limit = 16777216;"
     "PRAGMA temp_store = MEMORY;"
     "BEGIN IMMEDIATE;"
     "CREATE TABLE IF NOT EXISTS metadata (key BLOB PRIMARY KEY, value BLOB NOT NULL);"
@@ -121,9 +135,21 @@ static int64_t after_s(int64_t now, unsigned ttl_s)
 
 /* ----------------------------------------------------------------------------------- statements */
 
+static void fail_full(struct store *s, char why[STORE_WHY_MAX])
+{
+    s->full = true;
+    snprintf(why, STORE_WHY_MAX,
+             "the disk of --data-dir of te_metad is full: make room on it, or delete keys");
+}
+
 static void fail(struct store *s, char why[STORE_WHY_MAX])
 {
-    snprintf(why, STORE_WHY_MAX, "%s", sqlite3_errmsg(s->db));
+    int code = sqlite3_errcode(s->db), error = sqlite3_system_errno(s->db);
+    s->full = false;
+    if (code == SQLITE_FULL || (code == SQLITE_IOERR && (error == ENOSPC || error == EDQUOT)))
+        fail_full(s, why);
+    else
+        snprintf(why, STORE_WHY_MAX, "%s", sqlite3_errmsg(s->db));
 }
 
 static void bind_key(struct store *s, enum sql which, const char *key, size_t len)
@@ -160,29 +186,106 @@ static bool run_on_key(struct store *s, enum sql which, const char *key, size_t 
     return run(s, which, why);
 }
 
+/* Reads what keys come to; ended here. */
+static bool measure(struct store *s, enum sql which, struct sizes *out, char why[STORE_WHY_MAX])
+{
+    bool ok = sqlite3_step(s->stmts[which]) == SQLITE_ROW;
+    if (ok)
+        *out = (struct sizes){.keys = (uint64_t)sqlite3_column_int64(s->stmts[which], 0),
+                              .bytes = (uint64_t)sqlite3_column_int64(s->stmts[which], 1)};
+    else
+        fail(s, why);
+    reset(s, which);
+    return ok;
+}
+
+static bool measure_key(struct store *s, const char *key, size_t len, struct sizes *out,
+                        char why[STORE_WHY_MAX])
+{
+    bind_key(s, SQL_SIZE, key, len);
+    return measure(s, SQL_SIZE, out, why);
+}
+
 /* Ends what SQL_BEGIN began: all of it is done, or nothing. */
 static bool end(struct store *s, bool ok, char why[STORE_WHY_MAX])
 {
     char unused[STORE_WHY_MAX];
+    if (ok && !disk_grow(&s->disk)) {
+        fail_full(s, why);
+        ok = false;
+    }
     ok = ok && run(s, SQL_COMMIT, why);
     if (!sqlite3_get_autocommit(s->db))
         run(s, SQL_ROLLBACK, unused);
     return ok;
 }
 
+/* ------------------------------------------------------------------------------------- removing */
+
+/* A change that removes something, in one transaction; *gone is what. */
+struct removal {
+    bool (*change)(struct store *s, struct removal *r, char why[STORE_WHY_MAX]);
+    const char *key;
+    size_t key_len;
+    int64_t now;
+    struct sizes gone;
+};
+
+/* Also on a full disk: see disk.h. */
+static bool remove_keys(struct store *s, struct removal *r, char why[STORE_WHY_MAX])
+{
+    unsigned tries = 0;
+    bool ok;
+    do
+        ok = end(s, run(s, SQL_BEGIN, why) && r->change(s, r, why), why);
+    while (!ok && s->full && disk_make_room(&s->disk, tries++, true));
+    if (tries)
+        disk_settle(&s->disk);
+    if (!ok || r->gone.keys == 0)
+        return ok;
+    s->sizes.keys -= r->gone.keys;
+    s->sizes.bytes -= r->gone.bytes;
+    disk_shrink(&s->disk);
+    return true;
+}
+
+static bool remove_key(struct store *s, struct removal *r, char why[STORE_WHY_MAX])
+{
+    return measure_key(s, r->key, r->key_len, &r->gone, why) &&
+           run_on_key(s, SQL_DEL, r->key, r->key_len, why) &&
+           run_on_key(s, SQL_DEL_LIFETIME, r->key, r->key_len, why) &&
+           run_on_key(s, SQL_DEL_EXPIRY, r->key, r->key_len, why);
+}
+
+static bool remove_due(struct store *s, struct removal *r, char why[STORE_WHY_MAX])
+{
+    bool ok = true;
+    for (int which = SQL_DUE; ok && which <= SQL_SWEEP_EXPIRY; which++) {
+        bind_number(s, (enum sql)which, 1, r->now);
+        bind_number(s, (enum sql)which, 2, s->sweep_keys);
+        ok = which == SQL_DUE ? measure(s, SQL_DUE, &r->gone, why) : run(s, (enum sql)which, why);
+    }
+    return ok;
+}
+
 /* ---------------------------------------------------------------------------------------- sweep */
 
-/* Removes expired keys, SWEEP_KEYS at most; whether there may be more. */
+/*
+ * Removes expired keys, SWEEP_KEYS at most; whether there may be more. What finds no room on the disk
+ * finds it for fewer.
+ */
 static bool sweep(struct store *s, int64_t now)
 {
+    struct removal r = {.change = remove_due, .now = now};
     char why[STORE_WHY_MAX];
-    bool ok = run(s, SQL_BEGIN, why), more = false;
-    for (int which = SQL_SWEEP; ok && which <= SQL_SWEEP_EXPIRY; which++) {
-        bind_number(s, (enum sql)which, 1, now);
-        ok = run(s, (enum sql)which, why);
-        more = ok && sqlite3_changes(s->db) == SWEEP_KEYS;
+    if (remove_keys(s, &r, why)) {
+        bool more = r.gone.keys == (uint64_t)s->sweep_keys;
+        s->sweep_keys = SWEEP_KEYS;
+        return more;
     }
-    return end(s, ok, why) && more;
+    bool again = s->full && s->sweep_keys > 1;
+    s->sweep_keys = again ? s->sweep_keys / 10 : SWEEP_KEYS;
+    return again;
 }
 
 /*
@@ -195,6 +298,12 @@ static void enter(struct store *s, int64_t *now)
     *now = now_ms();
     if (*now >= s->sweep_at_ms && !sweep(s, *now))
         s->sweep_at_ms = *now + SWEEP_MS;
+}
+
+/* What a change that was not made means. */
+static enum store_result refused(const struct store *s)
+{
+    return s->full ? STORE_FULL : STORE_FAILED;
 }
 
 static enum store_result leave(struct store *s, enum store_result result)
@@ -214,18 +323,25 @@ static bool prepare(struct store *s)
     return true;
 }
 
-/* Whether all is there; the time of what was in the folder begins anew. */
-static bool set_up(struct store *s)
+/* The time of what was in the folder begins anew. */
+static bool set_up(struct store *s, const char *dir, char why[STORE_WHY_MAX])
 {
-    if (sqlite3_exec(s->db, setup_sql, NULL, NULL, NULL) != SQLITE_OK || !prepare(s))
+    if (sqlite3_exec(s->db, lock_sql, NULL, NULL, NULL) != SQLITE_OK || !disk_prepare(s->db) ||
+        sqlite3_exec(s->db, setup_sql, NULL, NULL, NULL) != SQLITE_OK || !prepare(s)) {
+        fail(s, why);
         return false;
+    }
+    if (!disk_open(&s->disk, s->db, dir)) {
+        snprintf(why, STORE_WHY_MAX, "out of memory");
+        return false;
+    }
     bind_number(s, SQL_START, 1, now_ms());
-    return sqlite3_step(s->stmts[SQL_START]) == SQLITE_DONE;
+    return run(s, SQL_START, why) && measure(s, SQL_SIZES, &s->sizes, why);
 }
 
 static const char *remedy(int code)
 {
-    switch (code & 0xff) {
+    switch (code) {
     case SQLITE_BUSY:
         return "; another te_metad has this --data-dir open: stop it, or choose another folder";
     case SQLITE_NOTADB:
@@ -276,36 +392,43 @@ static void close_db(struct store *s)
 {
     for (size_t i = 0; i < SQL_COUNT_OF; i++)
         sqlite3_finalize(s->stmts[i]);
+    disk_close(&s->disk);
     sqlite3_close(s->db);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }
 
-static struct store *open_path(const char *path, char why[STORE_WHY_MAX])
+static bool open_path(struct store *s, const char *dir, const char *path, char why[STORE_WHY_MAX])
 {
     const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
+    char what[STORE_WHY_MAX];
+    if (sqlite3_open_v2(path, &s->db, flags, NULL) != SQLITE_OK)
+        fail(s, what);
+    else if (set_up(s, dir, what))
+        return true;
+    snprintf(why, STORE_WHY_MAX, "cannot open '%.250s': %.120s%s", path, what,
+             remedy(sqlite3_errcode(s->db)));
+    return false;
+}
+
+struct store *store_open(const char *dir, const struct store_limits *limits,
+                         char why[STORE_WHY_MAX])
+{
+    char path[PATH_MAX_LEN] = ":memory:";
+    if (dir && !find_file(dir, path, why))
+        return NULL;
     struct store *s = calloc(1, sizeof *s);
     if (!s) {
         snprintf(why, STORE_WHY_MAX, "out of memory");
         return NULL;
     }
     pthread_mutex_init(&s->lock, NULL);
-    if (sqlite3_open_v2(path, &s->db, flags, NULL) == SQLITE_OK && set_up(s)) {
-        reset(s, SQL_START);
+    s->limits = *limits;
+    s->sweep_keys = SWEEP_KEYS;
+    if (open_path(s, dir, path, why))
         return s;
-    }
-    snprintf(why, STORE_WHY_MAX, "cannot open '%s': %s%s", path, sqlite3_errmsg(s->db),
-             remedy(sqlite3_errcode(s->db)));
     close_db(s);
     return NULL;
-}
-
-struct store *store_open(const char *dir, char why[STORE_WHY_MAX])
-{
-    char path[PATH_MAX_LEN];
-    if (!dir)
-        return open_path(":memory:", why);
-    return find_file(dir, path, why) ? open_path(path, why) : NULL;
 }
 
 void store_close(struct store *s)
@@ -320,11 +443,8 @@ void store_close(struct store *s)
 
 uint64_t store_count(struct store *s)
 {
-    uint64_t n = 0;
     pthread_mutex_lock(&s->lock);
-    if (sqlite3_step(s->stmts[SQL_COUNT]) == SQLITE_ROW)
-        n = (uint64_t)sqlite3_column_int64(s->stmts[SQL_COUNT], 0);
-    reset(s, SQL_COUNT);
+    uint64_t n = s->sizes.keys;
     pthread_mutex_unlock(&s->lock);
     return n;
 }
@@ -381,20 +501,91 @@ static bool put_number(struct store *s, enum sql which, const char *key, size_t 
     return run_on_key(s, which, key, key_len, why);
 }
 
+struct entry {
+    const char *key, *value;
+    size_t key_len, len;
+    unsigned ttl_s;
+    int64_t now;
+};
+
+/* One try, in one transaction. */
+static bool put(struct store *s, const struct entry *e, char why[STORE_WHY_MAX])
+{
+    sqlite3_bind_blob64(s->stmts[SQL_PUT], 2, e->len ? e->value : "", e->len, SQLITE_STATIC);
+    bool ok = run(s, SQL_BEGIN, why) && run_on_key(s, SQL_PUT, e->key, e->key_len, why);
+    if (ok && e->ttl_s)
+        ok = put_number(s, SQL_PUT_LIFETIME, e->key, e->key_len, e->ttl_s, why) &&
+             put_number(s, SQL_PUT_EXPIRY, e->key, e->key_len, after_s(e->now, e->ttl_s), why);
+    else if (ok)
+        ok = run_on_key(s, SQL_DEL_LIFETIME, e->key, e->key_len, why) &&
+             run_on_key(s, SQL_DEL_EXPIRY, e->key, e->key_len, why);
+    return end(s, ok, why);
+}
+
+static bool put_with_room(struct store *s, const struct entry *e, char why[STORE_WHY_MAX])
+{
+    unsigned tries = 0;
+    bool ok;
+    do
+        ok = put(s, e, why);
+    while (!ok && s->full && disk_make_room(&s->disk, tries++, false));
+    if (!ok)
+        disk_settle(&s->disk);
+    return ok;
+}
+
+/* What all keys come to with the entry in place of `old`. */
+static struct sizes sizes_with(const struct store *s, const struct entry *e,
+                               const struct sizes *old)
+{
+    return (struct sizes){.keys = s->sizes.keys - old->keys + 1,
+                          .bytes = s->sizes.bytes - old->bytes + e->key_len + e->len};
+}
+
+/* Whether the limits let the entry in; else `why` names the one that does not. */
+static bool fits(const struct store *s, const struct entry *e, const struct sizes *old,
+                 char why[STORE_WHY_MAX])
+{
+    struct sizes with = sizes_with(s, e, old);
+    if (with.bytes > s->limits.bytes && with.bytes > s->sizes.bytes)
+        snprintf(why, STORE_WHY_MAX,
+                 "all keys and values may have %llu bytes (--max-bytes of te_metad): raise it, or "
+                 "delete keys",
+                 (unsigned long long)s->limits.bytes);
+    else if (with.keys > s->limits.keys && with.keys > s->sizes.keys)
+        snprintf(why, STORE_WHY_MAX,
+                 "there may be %llu keys (--max-keys of te_metad): raise it, or delete some",
+                 (unsigned long long)s->limits.keys);
+    else
+        return true;
+    return false;
+}
+
+static enum store_result judge(struct store *s, const struct entry *e, struct sizes *old,
+                               char why[STORE_WHY_MAX])
+{
+    if (!measure_key(s, e->key, e->key_len, old, why))
+        return STORE_FAILED;
+    return fits(s, e, old, why) ? STORE_OK : STORE_FULL;
+}
+
 enum store_result store_put(struct store *s, const char *key, size_t key_len, const char *value,
                             size_t len, unsigned ttl_s, char why[STORE_WHY_MAX])
 {
-    int64_t now;
-    enter(s, &now);
-    sqlite3_bind_blob64(s->stmts[SQL_PUT], 2, len ? value : "", len, SQLITE_STATIC);
-    bool ok = run(s, SQL_BEGIN, why) && run_on_key(s, SQL_PUT, key, key_len, why);
-    if (ok && ttl_s)
-        ok = put_number(s, SQL_PUT_LIFETIME, key, key_len, ttl_s, why) &&
-             put_number(s, SQL_PUT_EXPIRY, key, key_len, after_s(now, ttl_s), why);
-    else if (ok)
-        ok = run_on_key(s, SQL_DEL_LIFETIME, key, key_len, why) &&
-             run_on_key(s, SQL_DEL_EXPIRY, key, key_len, why);
-    return leave(s, end(s, ok, why) ? STORE_OK : STORE_FAILED);
+    struct entry e = {.key = key, .value = value, .key_len = key_len, .len = len, .ttl_s = ttl_s};
+    struct sizes old;
+    enter(s, &e.now);
+    enum store_result result = judge(s, &e, &old, why);
+    if (result == STORE_FULL) { /* What has expired takes nobody's place. */
+        while (sweep(s, e.now))
+            continue;
+        result = judge(s, &e, &old, why);
+    }
+    if (result == STORE_OK && !put_with_room(s, &e, why))
+        result = refused(s);
+    if (result == STORE_OK)
+        s->sizes = sizes_with(s, &e, &old);
+    return leave(s, result);
 }
 
 /* SQL_KEEP, and the new number of seconds where it is another; false when that failed. */
@@ -417,7 +608,7 @@ enum store_result store_keep(struct store *s, const char *key, size_t key_len, u
     enum store_result result = STORE_OK;
     enter(s, &now);
     if (!keep(s, key, key_len, ttl_s, now, &kept, why))
-        return leave(s, STORE_FAILED);
+        return leave(s, refused(s));
     if (!kept) { /* It stays, or is not there. */
         result = read_key(s, SQL_LIVES, key, key_len, now, why);
         reset(s, SQL_LIVES);
@@ -428,12 +619,9 @@ enum store_result store_keep(struct store *s, const char *key, size_t key_len, u
 enum store_result store_del(struct store *s, const char *key, size_t key_len,
                             char why[STORE_WHY_MAX])
 {
-    int64_t now;
-    enter(s, &now);
-    bool ok = run(s, SQL_BEGIN, why) && run_on_key(s, SQL_DEL, key, key_len, why) &&
-              run_on_key(s, SQL_DEL_LIFETIME, key, key_len, why) &&
-              run_on_key(s, SQL_DEL_EXPIRY, key, key_len, why);
-    return leave(s, end(s, ok, why) ? STORE_OK : STORE_FAILED);
+    struct removal r = {.change = remove_key, .key = key, .key_len = key_len};
+    enter(s, &r.now);
+    return leave(s, remove_keys(s, &r, why) ? STORE_OK : refused(s));
 }
 
 /* ----------------------------------------------------------------------------------------- list */

@@ -7,6 +7,8 @@
  * A key that was put with a ttl is gone so many seconds after the last store_put() or store_keep().
  * The ttl is on the disk, the moment at which it ends is not: a clock that runs through restarts
  * can jump. So whatever is in the folder when it is opened has its whole ttl once more.
+ *
+ * Keys can always be removed, also when a limit is reached or the disk is full.
  */
 #ifndef TE_METAD_STORE_H
 #define TE_METAD_STORE_H
@@ -25,26 +27,37 @@ struct store;
 enum store_result {
     STORE_OK,
     STORE_ABSENT, /* the key is not there, or its time is over */
+    STORE_FULL,   /* a limit is reached, or the disk is full: `why` tells which, and the remedy */
     STORE_FAILED, /* `why` tells */
+};
+
+/* Of all keys together. What a folder has beyond them stays, and no more is let in. */
+struct store_limits {
+    uint64_t bytes; /* of keys and values */
+    uint64_t keys;
 };
 
 /*
  * Opens the contents kept in folder `dir`, which is made if it is missing; NULL keeps them in
  * memory. One process at a time has a folder open. NULL, with one line in `why`, on failure.
  */
-struct store *store_open(const char *dir, char why[STORE_WHY_MAX]);
+struct store *store_open(const char *dir, const struct store_limits *limits,
+                         char why[STORE_WHY_MAX]);
 
 /* No other call may be under way. */
 void store_close(struct store *s);
 
-/* How many keys there are, some of them expired maybe; 0 when that cannot be told. */
+/* How many keys there are, some of them expired maybe. */
 uint64_t store_count(struct store *s);
 
 /* On STORE_OK the caller frees *value, which is never NULL. */
 enum store_result store_get(struct store *s, const char *key, size_t key_len, char **value,
                             size_t *len, char why[STORE_WHY_MAX]);
 
-/* Adds the key or replaces its value. ttl_s 0: the key stays. */
+/*
+ * Adds the key or replaces its value. ttl_s 0: the key stays. A value that is no longer than the one
+ * before is let in whatever the limits are.
+ */
 enum store_result store_put(struct store *s, const char *key, size_t key_len, const char *value,
                             size_t len, unsigned ttl_s, char why[STORE_WHY_MAX]);
 
