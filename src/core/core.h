@@ -348,8 +348,10 @@ void tei_keep_note_put(te_engine *e, int rc);
 int tei_serve_connect(struct tei_host *h, const struct tei_hostport *where, const char *body,
                       size_t len, char **answer, size_t *answer_len);
 void tei_serve_answer(struct tei_host *h, struct tei_rpc_call *call, const char *text, size_t len);
+/* struct tei_rpc_service. */
 void tei_serve_rpc(void *arg, struct tei_rpc_call *call, enum tei_rpc_type type, const char *body,
                    size_t len);
+bool tei_serve_is_heavy(void *arg, enum tei_rpc_type type, size_t len);
 
 /* ---- install.c */
 /* What auto_discover picks, and "local". */

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define AUX_THREADS   16
+#define SERVE_THREADS 2 /* of those, for requests of peers that take long */
 #define FETCH_THREADS 16
 
 const char *te_version(void)
@@ -142,7 +143,12 @@ static int start_ctl(te_engine *e, int listen_fd)
         tei_fd_close(listen_fd);
         return rc;
     }
-    rc = tei_rpc_server_open(&e->ctl, listen_fd, &e->conf, tei_serve_rpc, e, &e->rpc);
+    rc = tei_rpc_server_open(&e->ctl, listen_fd, &e->conf,
+                             &(struct tei_rpc_service){.handler = tei_serve_rpc,
+                                                       .is_heavy = tei_serve_is_heavy,
+                                                       .heavy_max = SERVE_THREADS,
+                                                       .arg = e},
+                             &e->rpc);
     if (rc)
         return rc;
     if (e->conf.metadata_refresh_s > 0)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * serve.c - requests of peers on the handshake port. The handler runs on te/ctl and must not block
- * it: a descriptor that takes long to write is made on te/aux, and the reply follows from there.
+ * it: what takes long to read, or to write, is done on te/aux, and the reply follows from there. Nothing
+ * is done for a peer that has gone meanwhile.
  */
 #include "core/core.h"
 
@@ -9,12 +10,16 @@
 #include <string.h>
 
 #define QUICK_REGIONS 512
+#define QUICK_BYTES   4096 /* of JSON */
 
-struct describe_job {
+/* A request on its way to te/aux. */
+struct serve_job {
     struct tei_job job;
     te_engine *engine;
     struct tei_rpc_call *call;
-    size_t from, max_bytes;
+    enum tei_rpc_type type;
+    size_t len;
+    char body[];
 };
 
 static void reply_text(struct tei_rpc_call *call, const char *text)
@@ -41,35 +46,13 @@ static void reply_descriptor(te_engine *e, struct tei_rpc_call *call, size_t fro
     free(text);
 }
 
-static void describe_job(struct tei_job *j)
-{
-    struct describe_job *d = tei_container_of(j, struct describe_job, job);
-
-    reply_descriptor(d->engine, d->call, d->from, d->max_bytes);
-    free(d);
-}
-
 static void serve_metadata(te_engine *e, struct tei_rpc_call *call, const char *body, size_t len)
 {
     size_t from = 0, max_bytes = 0;
-    struct describe_job *d;
 
     if (tei_page_request_decode(body, len, &from, &max_bytes))
         max_bytes = tei_max(4096, tei_min(max_bytes, e->conf.handshake_max_length));
-    if (e->n_regions <= QUICK_REGIONS) {
-        reply_descriptor(e, call, from, max_bytes);
-        return;
-    }
-    d = calloc(1, sizeof(*d));
-    if (!d) {
-        reply_text(call, "null");
-        return;
-    }
-    d->engine = e;
-    d->call = call;
-    d->from = from;
-    d->max_bytes = max_bytes;
-    tei_jobs_post(&e->jobs, &d->job, describe_job);
+    reply_descriptor(e, call, from, max_bytes);
 }
 
 static void serve_notify(te_engine *e, struct tei_rpc_call *call, const char *body, size_t len)
@@ -123,11 +106,9 @@ int tei_serve_connect(struct tei_host *h, const struct tei_hostport *where, cons
     return 0;
 }
 
-void tei_serve_rpc(void *arg, struct tei_rpc_call *call, enum tei_rpc_type type, const char *body,
-                   size_t len)
+static void serve(te_engine *e, struct tei_rpc_call *call, enum tei_rpc_type type, const char *body,
+                  size_t len)
 {
-    te_engine *e = arg;
-
     switch (type) {
     case TEI_RPC_METADATA:
         serve_metadata(e, call, body, len);
@@ -142,4 +123,43 @@ void tei_serve_rpc(void *arg, struct tei_rpc_call *call, enum tei_rpc_type type,
         serve_connection(e, call, body, len);
         break;
     }
+}
+
+static void serve_job(struct tei_job *j)
+{
+    struct serve_job *s = tei_container_of(j, struct serve_job, job);
+
+    if (tei_rpc_is_moot(s->call))
+        reply_text(s->call, "");
+    else
+        serve(s->engine, s->call, s->type, s->body, s->len);
+    free(s);
+}
+
+bool tei_serve_is_heavy(void *arg, enum tei_rpc_type type, size_t len)
+{
+    te_engine *e = arg;
+
+    return len > QUICK_BYTES || (type == TEI_RPC_METADATA && e->n_regions > QUICK_REGIONS);
+}
+
+void tei_serve_rpc(void *arg, struct tei_rpc_call *call, enum tei_rpc_type type, const char *body,
+                   size_t len)
+{
+    te_engine *e = arg;
+    struct serve_job *s;
+
+    if (!tei_serve_is_heavy(e, type, len)) {
+        serve(e, call, type, body, len);
+        return;
+    }
+    s = malloc(sizeof(*s) + len + 1);
+    if (!s) {
+        reply_text(call, "null"); /* what says "refused" to each type */
+        return;
+    }
+    *s = (struct serve_job){.engine = e, .call = call, .type = type, .len = len};
+    memcpy(s->body, body, len);
+    s->body[len] = '\0';
+    tei_jobs_post(&e->jobs, &s->job, serve_job);
 }

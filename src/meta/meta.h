@@ -131,7 +131,8 @@ enum tei_rpc_type {
  * that really arrived, never with the length that a peer merely announced.
  */
 struct tei_rpc_parser {
-    size_t max_len; /* of type byte + body */
+    size_t max_len;   /* of type byte + body */
+    size_t small_len; /* the same of a connection or a probe; 0: max_len */
     uint8_t head[8];
     size_t head_got;
     uint64_t want; /* announced length */
@@ -158,21 +159,37 @@ struct tei_rpc_call;
 typedef void (*tei_rpc_handler)(void *arg, struct tei_rpc_call *call, enum tei_rpc_type type,
                                 const char *body, size_t len);
 
+/* What is done with requests. */
+struct tei_rpc_service {
+    tei_rpc_handler handler;
+    /*
+     * Optional: whether such a request takes long, so that the handler gives it to another thread. Of
+     * these `heavy_max` are in the handler's hands at a time; the others wait, and the addresses they
+     * come from take turns.
+     */
+    bool (*is_heavy)(void *arg, enum tei_rpc_type type, size_t len);
+    unsigned heavy_max;
+    void *arg; /* of both */
+};
+
 /*
  * Sends `text` (a newline is added) with the request's type byte, if it had one. The call is gone
  * after it.
  */
 void tei_rpc_reply(struct tei_rpc_call *call, const char *text, size_t len);
+/* Whether nobody waits for the answer any more: any will do then. */
+bool tei_rpc_is_moot(const struct tei_rpc_call *call);
 
 /*
  * The server: each connection is a state machine on the loop, so a slow or silent client delays no
  * other. A client has 5 s for its request and 5 s to close after the reply; at most 1,024 at once,
- * beyond which the oldest unfinished one is dropped.
+ * beyond which the oldest one of the address that has the most is dropped. Of a connection or a probe 64 KiB
+ * are read at most, of anything else MC_HANDSHAKE_MAX_LENGTH.
  */
 struct tei_rpc_server;
 /* Takes over `listen_fd` (already listening), on failure too: it is closed then. */
 int tei_rpc_server_open(struct tei_loop *loop, int listen_fd, const struct tei_conf *conf,
-                        tei_rpc_handler handler, void *arg, struct tei_rpc_server **out);
+                        const struct tei_rpc_service *service, struct tei_rpc_server **out);
 /*
  * On the loop's thread, or with the loop's lock held, or after the loop ended. Calls still
  * unanswered stay valid: their reply is then dropped.

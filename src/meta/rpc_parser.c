@@ -65,6 +65,12 @@ static bool grow(struct tei_rpc_parser *p, size_t n)
     return true;
 }
 
+/* The old form, without a type, is a connection. */
+static bool is_small(const struct tei_rpc_parser *p)
+{
+    return !p->typed || p->type == TEI_RPC_CONNECTION || p->type == TEI_RPC_PROBE;
+}
+
 /* Takes what belongs to the message. */
 static int feed_message(struct tei_rpc_parser *p, const uint8_t *data, size_t n, size_t *used)
 {
@@ -76,6 +82,8 @@ static int feed_message(struct tei_rpc_parser *p, const uint8_t *data, size_t n,
         p->type = data[0];
         *used = 1;
     }
+    if (p->small_len && p->want > p->small_len && is_small(p))
+        return TE_ERR_TOO_LARGE;
     n = tei_min(n - *used, tei_rpc_parser_wants(p));
     if (!grow(p, p->got + n))
         return TE_ERR_MEMORY;

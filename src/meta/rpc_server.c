@@ -5,12 +5,16 @@
  * One connection carries one request and its reply. Each is a state machine on the loop:
  *
  *     READING   accepted; bytes go to the parser           ends 5 s after the accept
+ *     UNREAD    long, and another long one of the same     ends when that one is answered
+ *               address is being read or served
+ *     QUEUED    complete; takes long, and its turn is not  ends when its turn has come
  *     WAITING   the handler has the call                   ends when the call is answered
  *     WRITING   the reply goes out                         ends 5 s after the last progress
  *     CLOSING   our side is shut; the client is to close   ends 5 s after the reply was sent
  *
- * From every state it may also end because the client went away, because the server closed, or,
- * oldest first, because there are CONNS_MAX others. drop() is the one way out.
+ * From every state it may also end because the client went away, because the server closed, or
+ * because there are CONNS_MAX others, or HELD_MAX bytes: then it is the oldest of the address that has
+ * the most. drop() is the one way out.
  *
  * The call is an object of its own, since it may outlive the connection and the server: the handler
  * may answer from another thread, seconds later. It owns the request's bytes, so that `body` stays
@@ -24,6 +28,7 @@
  * that time are run, and dropped, by the loop before it ends.
  */
 #include "meta/rpc.h"
+#include "meta/rpc_source.h"
 
 #include "base/err.h"
 #include "base/os.h"
@@ -41,23 +46,29 @@
 #define READS_PER_EVENT   16
 #define WRITES_PER_EVENT  16
 #define READ_BYTES        ((size_t)32 << 10)
+#define LONG_BYTES        ((size_t)4096) /* more is read from one connection of a source at a time */
 #define HELD_MAX          ((size_t)256 << 20) /* bytes of unfinished requests and replies */
+#define SMALL_MAX         ((size_t)64 << 10)  /* of a connection or a probe */
 #define REPLY_NS          (60 * TEI_NS_PER_S) /* to take a reply, whatever its progress */
 #define PATIENCE_NS       (5 * TEI_NS_PER_S)
 #define ACCEPT_PAUSE_NS   (100 * TEI_NS_PER_MS) /* after descriptors ran out */
 
 struct gate {
     pthread_mutex_t lock;
-    struct tei_loop *loop; /* NULL: the server is closed */
-    _Atomic unsigned refs; /* the server and each call */
+    struct tei_loop *loop;         /* NULL: the server is closed */
+    struct tei_rpc_server *server; /* the loop's; NULL likewise */
+    _Atomic unsigned refs;         /* the server and each call */
 };
 
-enum state { READING, WAITING, WRITING, CLOSING };
+enum state { READING, UNREAD, QUEUED, WAITING, WRITING, CLOSING };
 
 struct conn {
     struct tei_watch watch;
     struct tei_timer timer;
     struct tei_link link; /* in server->conns, oldest first */
+    struct tei_link turn; /* in source->waiting while QUEUED, in source->unread while UNREAD */
+    bool is_long;         /* the one of its source that is read */
+    struct rpc_source *source;
     struct tei_rpc_server *server;
     struct tei_rpc_call *call; /* set while WAITING */
     struct tei_rpc_parser parser;
@@ -73,7 +84,8 @@ struct tei_rpc_call {
     struct tei_call posted;
     struct gate *gate;
     struct conn *conn; /* NULL: nobody waits any more */
-    bool typed;
+    _Atomic bool moot; /* the same, for whoever has the call */
+    bool heavy, typed;
     uint8_t type;
     char *frame; /* the reply; NULL when there was no memory for it */
     size_t frame_len;
@@ -86,9 +98,10 @@ struct tei_rpc_server {
     int listen_fd;
     struct tei_timer accept_timer;
     struct tei_list conns;
+    struct rpc_sources sources;
     size_t n_conns, held, max_len;
-    tei_rpc_handler handler;
-    void *arg;
+    unsigned n_heavy; /* in the handler's hands */
+    struct tei_rpc_service service;
 };
 
 static void on_conn(struct tei_watch *w, uint32_t events);
@@ -121,27 +134,66 @@ static void call_free(struct tei_rpc_call *call)
     free(call);
 }
 
+static void read_on(struct conn *c);
+
+/* The long request has been served, or is none any more: the next one of its source is read. */
+static void end_long(struct conn *c)
+{
+    struct tei_link *next;
+
+    if (!c->is_long)
+        return;
+    c->is_long = c->source->reads_long = false;
+    next = tei_list_pop(&c->source->unread);
+    if (next)
+        read_on(tei_container_of(next, struct conn, turn));
+}
+
 /* Ends a connection, whatever its state. */
 static void drop(struct conn *c)
 {
     struct tei_rpc_server *s = c->server;
 
-    if (c->call)
+    if (c->call) {
         c->call->conn = NULL;
+        atomic_store_explicit(&c->call->moot, true, memory_order_relaxed);
+    }
+    if (c->state == QUEUED)
+        tei_rpc_source_unwait(c->source, &c->turn);
+    if (c->state == UNREAD)
+        tei_list_del(&c->turn);
+    end_long(c);
     tei_timer_stop(s->loop, &c->timer);
     tei_watch_del(&c->watch);
     tei_fd_close(c->watch.fd);
     tei_list_del(&c->link);
     s->n_conns--;
     s->held -= c->held;
+    c->source->held -= c->held;
+    tei_rpc_source_leave(c->source);
     tei_rpc_parser_fini(&c->parser);
     free(c->out);
     free(c);
 }
 
+/* The oldest connection of a source. */
+static struct conn *oldest_of(const struct tei_rpc_server *s, const struct rpc_source *source)
+{
+    struct tei_link *n, *tmp;
+
+    TEI_LIST_EACH(&s->conns, n, tmp) {
+        struct conn *c = tei_container_of(n, struct conn, link);
+
+        if (c->source == source)
+            return c;
+    }
+    return NULL;
+}
+
 static void on_late(struct tei_timer *t)
 {
-    static const char *const doing[] = {"its request", "us", "taking the reply", "closing"};
+    static const char *const doing[] = {"its request",      "us",     "us", "us",
+                                        "taking the reply", "closing"};
     struct conn *c = tei_container_of(t, struct conn, timer);
 
     TEI_DEBUG("handshake port: %s is too slow with %s", c->peer, doing[c->state]);
@@ -157,19 +209,35 @@ static bool give_time(struct conn *c)
     return !tei_timer_start(c->server->loop, &c->timer, when_ns, on_late);
 }
 
-/* Counts the bytes that the connection makes us keep; false: it is to be dropped. */
+static void set_held(struct conn *c, size_t bytes)
+{
+    c->server->held += bytes - c->held;
+    c->source->held += bytes - c->held;
+    c->held = bytes;
+}
+
+/*
+ * Counts the bytes that the connection makes us keep. Where they are too many, those go first that the
+ * source with the most holds; false: that is this connection, which is to be dropped.
+ */
 static bool hold(struct conn *c, size_t bytes)
 {
     struct tei_rpc_server *s = c->server;
 
-    s->held += bytes - c->held;
-    c->held = bytes;
-    if (s->held <= HELD_MAX)
-        return true;
-    TEI_WARN("handshake port: %zu bytes of unfinished requests and replies, dropping %s", s->held,
-             c->peer);
-    return false;
+    set_held(c, bytes);
+    while (s->held > HELD_MAX) {
+        struct conn *victim = oldest_of(s, tei_rpc_source_hoarder(&s->sources));
+
+        TEI_WARN("handshake port: %zu bytes of unfinished requests and replies, dropping %s",
+                 s->held, victim->peer);
+        if (victim == c)
+            return false;
+        drop(victim);
+    }
+    return true;
 }
+
+static void take_turns(struct tei_rpc_server *s);
 
 /* ---- the reply */
 
@@ -218,9 +286,15 @@ static void continue_reply(struct conn *c)
 static void on_reply(struct tei_call *posted)
 {
     struct tei_rpc_call *call = tei_container_of(posted, struct tei_rpc_call, posted);
+    struct tei_rpc_server *s = call->gate->server;
     struct conn *c = call->conn;
 
+    if (s && call->heavy) {
+        s->n_heavy--;
+        take_turns(s);
+    }
     if (c) {
+        end_long(c);
         c->call = NULL;
         c->out = call->frame;
         c->out_len = call->frame_len;
@@ -260,13 +334,22 @@ void tei_rpc_reply(struct tei_rpc_call *call, const char *text, size_t len)
 
 /* ---- the request */
 
+bool tei_rpc_is_moot(const struct tei_rpc_call *call)
+{
+    return atomic_load_explicit(&call->moot, memory_order_relaxed);
+}
+
+static enum tei_rpc_type type_of(const struct tei_rpc_parser *p)
+{
+    return p->typed ? (enum tei_rpc_type)p->type : TEI_RPC_CONNECTION;
+}
+
 /* Hands the complete request to the handler. */
-static void dispatch(struct conn *c)
+static void give(struct conn *c, bool heavy)
 {
     struct tei_rpc_server *s = c->server;
     struct tei_rpc_call *call = calloc(1, sizeof *call);
     struct tei_rpc_parser request = c->parser;
-    enum tei_rpc_type type;
     const char *body;
     size_t len;
 
@@ -278,20 +361,50 @@ static void dispatch(struct conn *c)
     call->gate = s->gate;
     atomic_fetch_add_explicit(&s->gate->refs, 1, memory_order_relaxed);
     call->conn = c;
+    call->heavy = heavy;
+    s->n_heavy += heavy;
     call->typed = request.typed;
     call->type = request.type;
     tei_rpc_parser_init(&c->parser, s->max_len);
-    s->held -= c->held;
-    c->held = 0;
+    set_held(c, 0);
     c->call = call;
     c->state = WAITING;
-    tei_timer_stop(s->loop, &c->timer);
-    tei_watch_set(&c->watch, 0);
-    type = request.typed ? (enum tei_rpc_type)request.type : TEI_RPC_CONNECTION;
     body = tei_rpc_parser_body(&request, &len);
     /* The call may be answered, and gone, and the connection with it, when this returns. */
-    s->handler(s->arg, call, type, body, len);
+    s->service.handler(s->service.arg, call, type_of(&request), body, len);
     tei_rpc_parser_fini(&request);
+}
+
+/* Gives as much as may be out of what takes long. */
+static void take_turns(struct tei_rpc_server *s)
+{
+    struct tei_link *turn;
+
+    while (s->n_heavy < s->service.heavy_max && (turn = tei_rpc_source_next(&s->sources))) {
+        struct conn *c = tei_container_of(turn, struct conn, turn);
+
+        c->state = WAITING; /* it is in no queue any more */
+        give(c, true);
+    }
+}
+
+/* The request is complete. */
+static void dispatch(struct conn *c)
+{
+    struct tei_rpc_server *s = c->server;
+    const struct tei_rpc_service *service = &s->service;
+    size_t len;
+
+    tei_rpc_parser_body(&c->parser, &len);
+    tei_timer_stop(s->loop, &c->timer);
+    tei_watch_set(&c->watch, 0);
+    if (!service->is_heavy || !service->is_heavy(service->arg, type_of(&c->parser), len)) {
+        give(c, false);
+        return;
+    }
+    c->state = QUEUED;
+    tei_rpc_source_wait(&s->sources, c->source, &c->turn);
+    take_turns(s);
 }
 
 /*
@@ -315,10 +428,11 @@ static int feed(struct conn *c, const char *data, size_t n)
 /* 1: bytes in buf, *n of them; 0: none now; -1: the client closed or failed. */
 static int receive(struct conn *c, char *buf, size_t *n)
 {
+    size_t room = c->is_long ? READ_BYTES : LONG_BYTES;
     ssize_t got;
 
     do {
-        got = recv(c->watch.fd, buf, READ_BYTES, 0);
+        got = recv(c->watch.fd, buf, room, 0);
     } while (got < 0 && errno == EINTR);
     if (got > 0) {
         *n = (size_t)got;
@@ -327,12 +441,38 @@ static int receive(struct conn *c, char *buf, size_t *n)
     return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? 0 : -1;
 }
 
+/* Goes on with a request that was left unread. */
+static void read_on(struct conn *c)
+{
+    c->state = READING;
+    c->is_long = c->source->reads_long = true;
+    tei_watch_set(&c->watch, EPOLLIN);
+    if (!give_time(c))
+        shutdown(c->watch.fd, SHUT_RDWR); /* its end is read next */
+}
+
+/* Whether more of the request may be read now; else it is left until its turn has come. */
+static bool may_read(struct conn *c)
+{
+    if (c->is_long || c->parser.want <= LONG_BYTES)
+        return true;
+    if (!c->source->reads_long) {
+        c->is_long = c->source->reads_long = true;
+        return true;
+    }
+    c->state = UNREAD;
+    tei_timer_stop(c->server->loop, &c->timer);
+    tei_watch_set(&c->watch, 0);
+    tei_list_push_back(&c->source->unread, &c->turn);
+    return false;
+}
+
 static void read_request(struct conn *c)
 {
     char buf[READ_BYTES];
     size_t n;
 
-    for (int i = 0; i < READS_PER_EVENT; i++) {
+    for (int i = 0; i < READS_PER_EVENT && may_read(c); i++) {
         int rc = receive(c, buf, &n);
 
         if (!rc)
@@ -374,6 +514,8 @@ static void on_conn(struct tei_watch *w, uint32_t events)
     case CLOSING:
         read_to_end(c);
         break;
+    case UNREAD:
+    case QUEUED:
     case WAITING:
         /* Nothing was asked for, so this is an error or the end of both directions. */
         TEI_DEBUG("handshake port: %s left before its reply (0x%x)", c->peer, events);
@@ -395,16 +537,21 @@ static const char *peer_text(int fd, char *buf, size_t n)
 
 static void add_conn(struct tei_rpc_server *s, int fd)
 {
-    struct conn *c = calloc(1, sizeof *c);
+    struct rpc_source *source = tei_rpc_source_enter(&s->sources, fd);
+    struct conn *c = source ? calloc(1, sizeof *c) : NULL;
 
     if (!c || tei_watch_add(s->loop, &c->watch, fd, EPOLLIN, on_conn)) {
+        if (source)
+            tei_rpc_source_leave(source);
         free(c);
         tei_fd_close(fd);
         return;
     }
     c->server = s;
+    c->source = source;
     peer_text(fd, c->peer, sizeof c->peer);
     tei_rpc_parser_init(&c->parser, s->max_len);
+    c->parser.small_len = SMALL_MAX;
     tei_list_push_back(&s->conns, &c->link);
     s->n_conns++;
     if (!give_time(c))
@@ -413,10 +560,11 @@ static void add_conn(struct tei_rpc_server *s, int fd)
 
 static void make_room(struct tei_rpc_server *s)
 {
-    struct conn *oldest = tei_container_of(tei_list_first(&s->conns), struct conn, link);
+    struct conn *oldest = oldest_of(s, tei_rpc_source_crowd(&s->sources));
 
-    TEI_WARN("handshake port: %d connections at once, dropping the oldest, of %s", CONNS_MAX,
-             oldest->peer);
+    TEI_WARN(
+        "handshake port: %d connections at once, dropping the oldest of %s, which has the most",
+        CONNS_MAX, oldest->peer);
     drop(oldest);
 }
 
@@ -461,7 +609,7 @@ static void on_listen(struct tei_watch *w, uint32_t events)
 /* ---- open and close */
 
 int tei_rpc_server_open(struct tei_loop *loop, int listen_fd, const struct tei_conf *conf,
-                        tei_rpc_handler handler, void *arg, struct tei_rpc_server **out)
+                        const struct tei_rpc_service *service, struct tei_rpc_server **out)
 {
     struct tei_rpc_server *s = calloc(1, sizeof *s);
     int rc = TE_ERR_MEMORY;
@@ -475,9 +623,10 @@ int tei_rpc_server_open(struct tei_loop *loop, int listen_fd, const struct tei_c
     s->loop = loop;
     s->listen_fd = listen_fd;
     s->max_len = conf->handshake_max_length;
-    s->handler = handler;
-    s->arg = arg;
+    s->service = *service;
+    s->gate->server = s;
     tei_list_init(&s->conns);
+    tei_rpc_sources_init(&s->sources);
     rc = tei_watch_add(loop, &s->listen_watch, listen_fd, EPOLLIN, on_listen);
     if (rc)
         goto put_gate;
@@ -500,6 +649,7 @@ void tei_rpc_server_close(struct tei_rpc_server *s)
         return;
     pthread_mutex_lock(&s->gate->lock);
     s->gate->loop = NULL;
+    s->gate->server = NULL;
     pthread_mutex_unlock(&s->gate->lock);
     TEI_LIST_EACH(&s->conns, n, tmp)
         drop(tei_container_of(n, struct conn, link));

@@ -282,7 +282,8 @@ static void listen_for_peers(struct fake_host *h, struct tei_transport *t)
 
     strcpy(h->where.host, "127.0.0.1");
     if (fd < 0 || tei_loop_init(&h->loop, NULL) ||
-        tei_rpc_server_open(&h->loop, fd, &h->conf, on_message, h, &h->server))
+        tei_rpc_server_open(&h->loop, fd, &h->conf,
+                            &(struct tei_rpc_service){.handler = on_message, .arg = h}, &h->server))
         DIE("no handshake server: %s", te_errmsg());
     h->served = t;
     if (tei_thread_start(&h->thread, "fake/ctl", turn, &h->loop))

@@ -108,7 +108,10 @@ static void start_engine(struct engine *e, const char *name, size_t n_buffers)
     e->n_buffers = n_buffers;
     atomic_init(&e->version, 1);
     assert_int_equal(tei_loop_init(&e->loop, NULL), 0);
-    assert_int_equal(tei_rpc_server_open(&e->loop, fd, &conf, serve, e, &e->server), 0);
+    assert_int_equal(tei_rpc_server_open(&e->loop, fd, &conf,
+                                         &(struct tei_rpc_service){.handler = serve, .arg = e},
+                                         &e->server),
+                     0);
     assert_int_equal(tei_thread_start(&e->thread, "engine", run_loop, &e->loop), 0);
 }
 

@@ -47,6 +47,13 @@ static struct tei_rpc_call *held[8];
 static char held_body[8][16];
 static int n_held;
 
+static void handle(void *arg, struct tei_rpc_call *call, enum tei_rpc_type type, const char *body,
+                   size_t len);
+static bool is_heavy(void *arg, enum tei_rpc_type type, size_t len);
+
+static const struct tei_rpc_service service = {
+    .handler = handle, .is_heavy = is_heavy, .heavy_max = 1, .arg = &loop};
+
 static bool starts_with(const char *body, size_t len, const char *word)
 {
     return len >= strlen(word) && memcmp(body, word, strlen(word)) == 0;
@@ -98,7 +105,7 @@ static int open_server(void **state)
     fd = tei_listen(addr.host, &addr.port, 128);
     assert_true(fd >= 0);
     assert_int_equal(tei_loop_init(&loop, NULL), 0);
-    assert_int_equal(tei_rpc_server_open(&loop, fd, &conf, handle, &loop, &server), 0);
+    assert_int_equal(tei_rpc_server_open(&loop, fd, &conf, &service, &server), 0);
     assert_int_equal(tei_thread_start(&loop_thread, "loop", run_loop, &loop), 0);
     n_held = 0;
     return 0;
@@ -177,6 +184,15 @@ static bool is_closed_within(int fd, int ms)
 static void check_closed(int fd)
 {
     assert_true(is_closed_within(fd, PATIENCE_MS));
+    close(fd);
+}
+
+/* At once and for both directions; close() alone may be one that still listens. */
+static void hang_up(int fd)
+{
+    const struct linger reset = {.l_onoff = 1};
+
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
     close(fd);
 }
 
@@ -343,7 +359,6 @@ static void test_reply_from_another_thread(void **state)
 
 static void test_reply_after_the_client_left(void **state)
 {
-    const struct linger reset = {.l_onoff = 1};
     int quiet = dial(), abrupt = dial();
 
     (void)state;
@@ -351,8 +366,7 @@ static void test_reply_after_the_client_left(void **state)
     put_frame(abrupt, 1, "hold");
     wait_held(2);
     close(quiet);
-    setsockopt(abrupt, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
-    close(abrupt);
+    hang_up(abrupt);
     usleep(50000);
     assert_string_equal(held_body[0], "hold");
     tei_rpc_reply(held[0], "x", 1);
@@ -382,6 +396,142 @@ static void test_reply_after_the_server_closed(void **state)
     tei_rpc_reply(held[2], "x", 1);
     for (int i = 0; i < 3; i++)
         check_closed(fds[i]);
+}
+
+/* ---- what takes long */
+
+#define HEAVY 120 /* characters of a body */
+
+static bool is_heavy(void *arg, enum tei_rpc_type type, size_t len)
+{
+    assert_ptr_equal(arg, &loop);
+    return type == TEI_RPC_METADATA && len == HEAVY;
+}
+
+/* Connected from an address of this host. */
+static int dial_from(const char *host)
+{
+    struct tei_addr from, to;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_true(fd >= 0);
+    assert_true(tei_resolve_numeric(host, 0, &from));
+    assert_true(tei_resolve_numeric(addr.host, addr.port, &to));
+    assert_int_equal(bind(fd, (struct sockaddr *)&from.ss, from.len), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to.ss, to.len), 0);
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    return fd;
+}
+
+static int ask_much(const char *host, const char *word)
+{
+    char body[HEAVY + 1];
+    int fd = dial_from(host);
+
+    snprintf(body, sizeof body, "hold %-*s", HEAVY - 5, word);
+    put_frame(fd, 1, body);
+    check_alive(); /* the server has read it */
+    return fd;
+}
+
+/* Waits until the handler has the request; whether it is that one. Then it is answered. */
+static void next_is(int i, const char *word)
+{
+    char want[16];
+
+    wait_held(i + 1);
+    snprintf(want, sizeof want, "hold %-10s", word);
+    assert_string_equal(held_body[i], want);
+    tei_rpc_reply(held[i], "done", 4);
+}
+
+/* However much somebody asks for, who asks for one thing has it next. */
+static void test_heavy_requests_take_turns(void **state)
+{
+    static const char *const greedy = "127.0.0.2", *const modest = "127.0.0.3";
+    int fds[6];
+
+    (void)state;
+    fds[0] = ask_much(greedy, "a0");
+    wait_held(1);
+    for (int i = 1; i < 5; i++)
+        fds[i] = ask_much(greedy, (const char *[]){"a0", "a1", "a2", "a3", "a4"}[i]);
+    fds[5] = ask_much(modest, "b0");
+    hang_up(fds[3]); /* nothing is done for who has gone */
+    check_alive();
+    assert_int_equal(n_held, 1);
+    next_is(0, "a0");
+    next_is(1, "a1");
+    next_is(2, "b0");
+    next_is(3, "a2");
+    next_is(4, "a4");
+    for (int i = 0; i < 6; i++)
+        if (i != 3)
+            check_bytes(fds[i], "\6\0\0\0\0\0\0\0\1done\n", 14);
+    for (int i = 0; i < 6; i++)
+        if (i != 3)
+            close(fds[i]);
+}
+
+/* One long request of an address is read at a time: who sends many has his own wait. */
+static void test_long_requests_are_read_one_by_one(void **state)
+{
+    static const char head[] = "\0\0\2\0\0\0\0\0\1";
+    char *body = calloc(1, (128 << 10) - 1);
+    int fds[2];
+
+    (void)state;
+    assert_non_null(body);
+    memset(body, ' ', (128 << 10) - 1);
+    for (int i = 0; i < 2; i++) {
+        fds[i] = dial_from("127.0.0.2");
+        put(fds[i], head, 9);
+        put(fds[i], body, 60000);
+    }
+    check_alive();
+    put(fds[1], body, (128 << 10) - 1 - 60000); /* all of the second, which is not read */
+    assert_false(is_closed_within(fds[1], 0));
+    check_alive();
+    assert_true(poll(&(struct pollfd){.fd = fds[1], .events = POLLIN}, 1, 0) == 0);
+    put(fds[0], body, (128 << 10) - 1 - 60000);
+    for (int i = 0; i < 2; i++) {
+        struct pollfd p = {.fd = fds[i], .events = POLLIN};
+
+        assert_int_equal(poll(&p, 1, PATIENCE_MS), 1);
+        close(fds[i]);
+    }
+    free(body);
+}
+
+/* The handler may ask whether anybody still waits. */
+static void test_an_answer_that_nobody_waits_for(void **state)
+{
+    int fd = dial();
+
+    (void)state;
+    put_frame(fd, 1, "hold");
+    wait_held(1);
+    assert_false(tei_rpc_is_moot(held[0]));
+    hang_up(fd);
+    WAIT_FOR(tei_rpc_is_moot(held[0]));
+    tei_rpc_reply(held[0], "", 0);
+    check_alive();
+}
+
+/* What is small by its nature is not read when it is large, nor is it waited for. */
+static void test_a_large_connection_is_cut_off(void **state)
+{
+    static const uint8_t types[] = {TEI_RPC_CONNECTION, TEI_RPC_PROBE, '{'};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof types; i++) {
+        int fd = dial();
+
+        put(fd, "\2\0\1\0\0\0\0\0", 8); /* 64 KiB and 2 */
+        put(fd, &types[i], 1);
+        check_closed(fd);
+    }
+    check_alive();
 }
 
 /* ---- bad manners */
@@ -452,8 +602,8 @@ static bool room_was_made(void)
     enum { ROOM = 1024, MORE = 20 };
     static int fds[ROOM + MORE];
     int64_t start = tei_now_ns();
-    bool oldest, newest, in_time;
-    int gone = 0;
+    bool oldest, newest, in_time, other;
+    int gone = 0, modest = dial_from("127.0.0.3");
 
     for (int i = 0; i < ROOM + MORE; i++) {
         fds[i] = dial();
@@ -465,6 +615,8 @@ static bool room_was_made(void)
         gone += is_closed_within(fds[i], 0);
     oldest = is_closed_within(fds[0], 0);
     newest = is_closed_within(fds[ROOM + MORE - 1], 0);
+    other = is_closed_within(modest, 0);
+    close(modest);
     in_time = tei_now_ns() - start < 4 * TEI_NS_PER_S;
     for (int i = 0; i < ROOM + MORE; i++)
         close(fds[i]);
@@ -472,11 +624,12 @@ static bool room_was_made(void)
         assert_in_range(gone, MORE, MORE + 1 + ROOM / 64 + 1);
         assert_true(oldest);
         assert_false(newest);
+        assert_false(other); /* it was there first, but from an address that has no other */
     }
     return in_time;
 }
 
-static void test_the_oldest_makes_room(void **state)
+static void test_who_has_the_most_makes_room(void **state)
 {
     (void)state;
     raise_nofile();
@@ -636,7 +789,11 @@ int main(void)
         SERVED(test_reply_after_the_server_closed),
         SERVED(test_garbage_is_cut_off),
         SERVED(test_patience_ends),
-        SERVED(test_the_oldest_makes_room),
+        SERVED(test_who_has_the_most_makes_room),
+        SERVED(test_heavy_requests_take_turns),
+        SERVED(test_long_requests_are_read_one_by_one),
+        SERVED(test_an_answer_that_nobody_waits_for),
+        SERVED(test_a_large_connection_is_cut_off),
         SERVED(test_no_descriptor_left),
         cmocka_unit_test(test_servers_of_bad_manners),
         cmocka_unit_test(test_nobody_there),

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rpc_source.h - who uses the handshake port, by address, so that nobody uses up what others need;
+ * private to meta/.
+ *
+ * A source is an IPv4 address, or the first 64 bits of an IPv6 one, with what its connections hold at the
+ * moment. Shares bind only when something is scarce: then it is taken from who has the most, and work
+ * that takes long is given out to the sources in turn, however much each has asked for. All of it
+ * belongs to the server's loop.
+ */
+#ifndef TEI_META_RPC_SOURCE_H
+#define TEI_META_RPC_SOURCE_H
+
+#include "base/base.h"
+#include "base/queue.h"
+
+#define TEI_RPC_SOURCE_KEY 16
+
+struct rpc_source {
+    struct tei_link link; /* in rpc_sources.all */
+    struct tei_link turn; /* in rpc_sources.turns while something waits */
+    uint8_t key[TEI_RPC_SOURCE_KEY];
+    unsigned conns;          /* connections; the source is gone with the last */
+    size_t held;             /* bytes */
+    bool reads_long;         /* a long request of one of them is being read, or served */
+    struct tei_list waiting; /* for their turn; the owner's links, oldest first */
+    struct tei_list unread;  /* with a long request, for the one that is being read */
+};
+
+struct rpc_sources {
+    struct tei_list all, turns;
+};
+
+void tei_rpc_sources_init(struct rpc_sources *s);
+
+/* The source of a connected socket, with one connection more; NULL: no memory. */
+struct rpc_source *tei_rpc_source_enter(struct rpc_sources *s, int fd);
+/* One connection less. */
+void tei_rpc_source_leave(struct rpc_source *source);
+
+/* The one with the most connections, with the most bytes; NULL if there is none. */
+struct rpc_source *tei_rpc_source_crowd(const struct rpc_sources *s);
+struct rpc_source *tei_rpc_source_hoarder(const struct rpc_sources *s);
+
+/* Something of the source waits for its turn from now on. */
+void tei_rpc_source_wait(struct rpc_sources *s, struct rpc_source *source, struct tei_link *what);
+/* It does not any more. */
+void tei_rpc_source_unwait(struct rpc_source *source, struct tei_link *what);
+/* What is to be done next, waiting no more; NULL if nothing waits. */
+struct tei_link *tei_rpc_source_next(struct rpc_sources *s);
+
+#endif
