@@ -66,7 +66,8 @@ struct tei_conf {
     bool use_ipv6;                   /* MC_USE_IPV6 */
     bool legacy_rpc_port_binding;    /* MC_LEGACY_RPC_PORT_BINDING */
     int64_t metadata_timeout_ms;     /* TE_METADATA_TIMEOUT_MS: one operation on a store */
-    int metadata_ttl_s; /* TE_METADATA_TTL_S: our keys outlive us so long; 0: for ever */
+    int metadata_ttl_s;        /* TE_METADATA_TTL_S: our keys outlive us so long; 0: for ever */
+    size_t metadata_max_value; /* TE_METADATA_MAX_VALUE: of one key, or a list of keys */
     char metadata_token[TEI_CONF_LONG];    /* TE_METADATA_TOKEN: secret */
     char metadata_username[TEI_CONF_TEXT]; /* TE_METADATA_USERNAME */
     char metadata_password[TEI_CONF_LONG]; /* TE_METADATA_PASSWORD: secret */

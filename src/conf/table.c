@@ -124,6 +124,10 @@ const struct tei_option_row tei_option_rows[] = {
     {NUMBER("TE_METADATA_TTL_S", metadata_ttl_s, "10", 0, DAY_S), .unit = "s",
      .help = "The keys of an engine that died vanish from the metadata server after so long. 0: "
              "they stay."},
+    {SIZE("TE_METADATA_MAX_VALUE", metadata_max_value, "16777216", 65536, MIB(512)),
+     .help = "Largest value, or list of keys, that is taken from a metadata server, and largest "
+             "descriptor that is put there. To be raised on all engines where one registers more "
+             "than about 150,000 buffers."},
     {TEXT("TE_METADATA_TOKEN", metadata_token), .secret = true,
      .help = "Bearer token for an http metadata server. Empty: none is sent."},
     {TEXT("TE_METADATA_USERNAME", metadata_username), .help = "User for the etcd metadata server."},

@@ -24,7 +24,8 @@
 #include <strings.h>
 #include <unistd.h>
 
-#define PROBE_MS 500
+#define PROBE_MS     500
+#define RPC_META_MAX 4096 /* bytes: a host, a port, and what others may add */
 
 struct store_directory {
     struct tei_directory directory;
@@ -158,9 +159,13 @@ static int rpc_meta_read(const json_t *root, const char *name, struct tei_hostpo
 int tei_rpc_meta_decode(const struct tei_bytes *b, const char *name, struct tei_hostport *out)
 {
     json_error_t error;
-    json_t *root = json_loadb(b->data, b->len, 0, &error);
+    json_t *root;
     int rc;
 
+    if (b->len > RPC_META_MAX)
+        return TEI_FAIL(TE_ERR_JSON, "rpc_meta of %s: it has %zu bytes, must be at most %d", name,
+                        b->len, RPC_META_MAX);
+    root = json_loadb(b->data, b->len, 0, &error);
     if (!root)
         return TEI_FAIL(TE_ERR_JSON, "rpc_meta of %s: %s at byte %d", name, error.text,
                         error.position);

@@ -50,6 +50,14 @@ int tei_etcd_authorization(struct etcd_store *e, int64_t deadline_ns, char **out
 /* The server did not take this one; NULL: it wants one after all. */
 void tei_etcd_forget_login(struct etcd_store *e, const char *authorization);
 
+/*
+ * What etcd sends, read: NULL if it is not JSON, or has more values than any answer to this store,
+ * which *too_large says; the reader makes much more of a small value than its text has bytes.
+ */
+json_t *tei_etcd_parse(const char *text, size_t n, bool *too_large);
+/* Bytes of an answer with the largest value: it is base64 there. */
+size_t tei_etcd_reply_max(const struct tei_conf *conf);
+
 /* A 64-bit number, which is a string, or left out (0). */
 int64_t tei_etcd_number(const json_t *object, const char *key);
 

@@ -17,7 +17,9 @@
  * when calls have gone over to another one: a frozen member tells nothing.
  *
  * Some proxies hold back an answer until it has ended. If a stream is not confirmed within CONFIRM_NS
- * this store polls for a while: the revisions of all keys, every POLL_MS. Then it tries again.
+ * this store polls for a while: the revisions of all keys, every POLL_MS. Then it tries again. It does
+ * the same when etcd tells more at once than is read, as it may of keys that changed often while the
+ * stream was broken: polling moves the revisions beyond that.
  */
 #include "meta/etcd.h"
 
@@ -30,13 +32,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINE_MAX_BYTES ((size_t)128 << 20)
-#define CONFIRM_NS     (5 * TEI_NS_PER_S)
-#define POLL_MS        800
-#define POLL_FOR_NS    (300 * TEI_NS_PER_S)
-#define LOOK_MS        2000 /* so often it is seen that calls go elsewhere */
-#define POLL_KEYS      100  /* in a transaction; etcd's --max-txn-ops is 128 */
-#define KEEPALIVE_S    5L
+#define CONFIRM_NS  (5 * TEI_NS_PER_S)
+#define POLL_MS     800
+#define POLL_FOR_NS (300 * TEI_NS_PER_S)
+#define LOOK_MS     2000 /* so often it is seen that calls go elsewhere */
+#define POLL_KEYS   100  /* in a transaction; etcd's --max-txn-ops is 128 */
+#define KEEPALIVE_S 5L
 
 struct watch {
     struct etcd_store *store;
@@ -50,6 +51,7 @@ struct watch {
     size_t confirmed; /* watches */
     bool restart;     /* the stream is of no use any more */
     bool silent;      /* it was not confirmed in time */
+    bool too_large;   /* it says more at once than is read */
     size_t endpoint;  /* it goes to */
     bool bad;         /* not JSON, or no memory */
     char why[TEI_HTTP_SAID_MAX];
@@ -131,9 +133,11 @@ static void take_result(struct watch *w, const json_t *result)
 
 static void take_line(struct watch *w)
 {
-    json_t *root = json_loadb(w->line, w->len, 0, NULL), *error = json_object_get(root, "error");
-    const json_t *result = json_object_get(root, "result");
+    json_t *root = tei_etcd_parse(w->line, w->len, &w->too_large);
+    const json_t *result = json_object_get(root, "result"), *error = json_object_get(root, "error");
 
+    if (w->too_large)
+        return;
     if (result) {
         take_result(w, result);
     } else {
@@ -150,8 +154,9 @@ static void take_line(struct watch *w)
 
 static bool add_to_line(struct watch *w, const char *data, size_t n)
 {
-    if (n > LINE_MAX_BYTES - w->len)
-        return false;
+    w->too_large = n > w->store->http.reply_max - w->len;
+    if (w->too_large)
+        return true;
     if (w->len + n > w->cap) {
         size_t cap = tei_max(2 * w->cap, w->len + n + 1024);
         char *line = realloc(w->line, cap);
@@ -172,14 +177,14 @@ static size_t on_stream(char *data, size_t one, size_t n, void *arg)
     size_t left = n;
 
     (void)one; /* always 1 */
-    while (left && !w->bad && !w->restart) {
+    while (left && !w->bad && !w->restart && !w->too_large) {
         const char *end = memchr(data, '\n', left);
         size_t part = end ? (size_t)(end - data) : left;
 
         if (!add_to_line(w, data, part)) {
             snprintf(w->why, sizeof w->why, "no memory for an event");
             w->bad = true;
-        } else if (end && w->len) {
+        } else if (end && w->len && !w->too_large) {
             take_line(w);
             w->len = 0;
         }
@@ -187,7 +192,7 @@ static size_t on_stream(char *data, size_t one, size_t n, void *arg)
         data += part;
         left -= part;
     }
-    return w->bad || w->restart ? 0 : n;
+    return w->bad || w->restart || w->too_large ? 0 : n;
 }
 
 /* "{create_request}{create_request}..."; malloc'ed, NULL when memory is out. */
@@ -275,6 +280,13 @@ static int end_stream(struct watch *w, CURLcode code, long status, const char *w
 
     if (is_woken(w) || w->restart)
         return 0;
+    if (w->too_large) {
+        TEI_WARN("%s tells more changes at once than TE_METADATA_MAX_VALUE (%zu bytes) lets in: "
+                 "polling",
+                 endpoint, w->store->store.conf->metadata_max_value);
+        w->store->poll_until_ns = tei_now_ns() + POLL_FOR_NS;
+        return 0;
+    }
     if (w->silent || status == 404 || status == 405 || status == 501) {
         TEI_INFO("%s sends no stream of changes: polling", endpoint);
         w->store->poll_until_ns = tei_now_ns() + POLL_FOR_NS;
@@ -301,7 +313,7 @@ static int run_stream(struct watch *w, const char *url, const char *body,
     set_stream(w, c, url, body, headers);
     curl_easy_setopt(c, CURLOPT_ERRORBUFFER, why);
     w->len = w->confirmed = 0;
-    w->restart = w->silent = w->bad = false;
+    w->restart = w->silent = w->bad = w->too_large = false;
     curl_multi_add_handle(w->store->multi, c);
     code = drive(w);
     curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define RESPONSE_MAX ((size_t)128 << 20)
+#define KEY_SHOWN 200
 
 /*
  * The option that takes names of protocols came with 7.85, and the one that takes bits went out of
@@ -54,13 +54,14 @@ static void give_handle(struct tei_http *h, CURL *c)
     curl_easy_cleanup(c);
 }
 
-int tei_http_open(struct tei_http *h, const struct tei_conf *conf)
+int tei_http_open(struct tei_http *h, const struct tei_conf *conf, size_t reply_max)
 {
     pthread_once(&curl_once, start_curl);
     if (curl_state != CURLE_OK)
         return TEI_FAIL(TE_ERR_METADATA, "libcurl does not start: %s",
                         curl_easy_strerror(curl_state));
     h->conf = conf;
+    h->reply_max = reply_max;
     pthread_mutex_init(&h->lock, NULL);
     return 0;
 }
@@ -96,7 +97,7 @@ static size_t on_data(char *data, size_t one, size_t n, void *arg)
     struct tei_http_call *x = arg;
 
     (void)one; /* always 1 */
-    if (n > RESPONSE_MAX - x->reply.len) {
+    if (n > x->max - x->reply.len) {
         x->too_large = true;
         return 0;
     }
@@ -183,6 +184,8 @@ static void set_call(CURL *c, struct tei_http_call *x, struct curl_slist *header
     curl_easy_setopt(c, CURLOPT_ERRORBUFFER, x->why);
     curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_data);
     curl_easy_setopt(c, CURLOPT_WRITEDATA, x);
+    /* Of a body whose length is announced none is read. */
+    curl_easy_setopt(c, CURLOPT_MAXFILESIZE_LARGE, (curl_off_t)x->max);
     curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, x->method);
     curl_easy_setopt(c, CURLOPT_HTTPHEADER, headers);
     if (x->wanted) {
@@ -264,18 +267,20 @@ static const char *remedy(const struct tei_http_call *x)
 static int explain(const struct tei_http *h, const struct tei_http_call *x, char *buf, size_t n)
 {
     const char *why = x->why[0] ? x->why : curl_easy_strerror(x->code);
+    int len = snprintf(buf, n, "%s %.200s%s%.*s: ", x->method, x->shown, x->key ? ", key " : "",
+                       KEY_SHOWN, x->key ? x->key : "");
 
-    if (x->too_large) {
-        snprintf(buf, n, "%s %s: the answer is larger than %zu bytes", x->method, x->shown,
-                 RESPONSE_MAX);
+    buf += len;
+    n -= (size_t)len;
+    if (x->too_large || x->code == CURLE_FILESIZE_EXCEEDED) {
+        snprintf(buf, n, TEI_STORE_TOO_LARGE, h->conf->metadata_max_value);
         return TE_ERR_TOO_LARGE;
     }
     if (x->code == CURLE_OUT_OF_MEMORY || x->code == CURLE_WRITE_ERROR) {
-        snprintf(buf, n, "%s %s: no memory for the answer", x->method, x->shown);
+        snprintf(buf, n, "no memory for the answer");
         return TE_ERR_MEMORY;
     }
-    snprintf(buf, n, "%s %s: %s; %s%s", x->method, x->shown, why, remedy(x),
-             tei_http_proxy_hint(h));
+    snprintf(buf, n, "%s; %s%s", why, remedy(x), tei_http_proxy_hint(h));
     return x->code == CURLE_OPERATION_TIMEDOUT ? TE_ERR_TIMEOUT : TE_ERR_METADATA;
 }
 
@@ -288,9 +293,10 @@ const char *tei_http_proxy_hint(const struct tei_http *h)
 
 int tei_http_run(struct tei_http *h, struct tei_http_call *x, int64_t deadline_ns, bool quiet)
 {
-    char text[CURL_ERROR_SIZE + 512];
+    char text[CURL_ERROR_SIZE + 1024];
     int rc;
 
+    x->max = h->reply_max;
     x->code = perform(h, x, deadline_ns);
     if (x->code == CURLE_OK)
         return 0;

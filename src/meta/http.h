@@ -21,19 +21,22 @@
 
 /* The handles of one store, and what all its calls have in common. */
 struct tei_http {
-    const struct tei_conf *conf; /* TE_METADATA_CA, _CERT, _KEY */
+    const struct tei_conf *conf; /* TE_METADATA_CA, _CERT, _KEY, _MAX_VALUE */
+    size_t reply_max;            /* bytes of an answer's body */
     pthread_mutex_t lock;        /* guards the pool alone */
     CURL *idle[TEI_HTTP_HANDLES];
     size_t n_idle;
 };
 
-int tei_http_open(struct tei_http *h, const struct tei_conf *conf);
+/* `reply_max`: what an answer with a value of TE_METADATA_MAX_VALUE comes to. */
+int tei_http_open(struct tei_http *h, const struct tei_conf *conf, size_t reply_max);
 void tei_http_close(struct tei_http *h);
 
 /* One call; zero what is not used. */
 struct tei_http_call {
     const char *method, *url;
-    const char *shown; /* the URL without secrets, for messages */
+    const char *shown; /* the URL without secrets, and */
+    const char *key;   /* what is asked for there, or NULL: for messages */
     const char *body;  /* NULL: none */
     size_t body_len;
     const char *lines[TEI_HTTP_LINES]; /* headers, "Name: value" */
@@ -43,7 +46,7 @@ struct tei_http_call {
     struct tei_bytes reply;
     char header[TEI_HTTP_HEADER_MAX]; /* the value of `wanted`, "" if it has none */
     /* Private to http.c. */
-    size_t cap;
+    size_t cap, max;
     bool too_large;
     CURLcode code;
     char why[CURL_ERROR_SIZE];
@@ -52,7 +55,8 @@ struct tei_http_call {
 /*
  * 0 when there is an answer, whatever its status; the reply is the caller's, to be freed by
  * tei_bytes_fini(), and ends with a NUL where it has any bytes. Else TE_ERR_TIMEOUT, TE_ERR_MEMORY,
- * TE_ERR_TOO_LARGE or TE_ERR_METADATA with the text set, and logged unless `quiet`.
+ * TE_ERR_TOO_LARGE (more than reply_max; no more is read) or TE_ERR_METADATA with the text set, and
+ * logged unless `quiet`.
  */
 int tei_http_run(struct tei_http *h, struct tei_http_call *x, int64_t deadline_ns, bool quiet);
 

@@ -45,15 +45,17 @@ struct tei_store_ops {
     int (*open)(struct tei_store *s, const char *url, const struct tei_conf *conf);
     /*
      * TE_ERR_NOT_FOUND when the key is absent; TE_ERR_METADATA or TE_ERR_TIMEOUT when the server
-     * is. Thread-safe. `revision` (may be NULL): the moment that was read, for watch(); 0 where the
-     * store has no such thing.
+     * is; TE_ERR_TOO_LARGE for a value of more than TE_METADATA_MAX_VALUE. It takes three times the
+     * memory of what the server sends at most. Thread-safe. `revision` (may be NULL): the moment that
+     * was read, for watch(); 0 where the store has no such thing.
      */
     int (*get)(struct tei_store *s, const char *key, int64_t deadline_ns, struct tei_bytes *out,
                int64_t *revision);
     /*
      * Replaces the value. With ttl_s > 0 the key is gone so many seconds after the last put or
      * keep(), where the server can do that. TE_ERR_EXISTS: the server refused to overwrite (400).
-     * TE_ERR_TOO_LARGE: it refused the size; the text names its option.
+     * TE_ERR_TOO_LARGE: it refused the size, or TE_METADATA_MAX_VALUE does; the text names the
+     * option.
      */
     int (*put)(struct tei_store *s, const char *key, const char *value, size_t len, int ttl_s,
                int64_t deadline_ns);
@@ -68,7 +70,8 @@ struct tei_store_ops {
                 int64_t deadline_ns);
     /*
      * Hands out each key that begins with `prefix`, in any order, until each() returns another
-     * value than 0, which is returned. TE_ERR_UNSUPPORTED: this server cannot.
+     * value than 0, which is returned. TE_ERR_UNSUPPORTED: this server cannot. TE_ERR_TOO_LARGE: the
+     * list, or a step of it, is larger than TE_METADATA_MAX_VALUE.
      */
     int (*list)(struct tei_store *s, const char *prefix, int64_t deadline_ns,
                 int (*each)(void *arg, const char *key), void *arg);
@@ -94,6 +97,13 @@ struct tei_store {
  */
 int tei_store_open(const char *conn, const struct tei_conf *conf, struct tei_store **out);
 void tei_store_close(struct tei_store *s);
+
+/* What put() of every store begins with: those who read a value refuse one that is too large. */
+int tei_store_check_size(const struct tei_store *s, const char *key, size_t len);
+/* What they say of an answer: a format with TE_METADATA_MAX_VALUE. */
+#define TEI_STORE_TOO_LARGE                                                               \
+    "the answer has more than the %zu bytes of TE_METADATA_MAX_VALUE; if that is right, " \
+    "raise it on all engines, or register fewer, larger regions"
 
 extern const struct tei_store_ops tei_store_http_ops;  /* where TE_USE_HTTP */
 extern const struct tei_store_ops tei_store_etcd_ops;  /* where TE_USE_ETCD */

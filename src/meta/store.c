@@ -83,6 +83,18 @@ int tei_store_open(const char *conn, const struct tei_conf *conf, struct tei_sto
     return 0;
 }
 
+int tei_store_check_size(const struct tei_store *s, const char *key, size_t len)
+{
+    size_t max = s->conf->metadata_max_value;
+
+    if (len <= max)
+        return 0;
+    return TEI_FAIL(TE_ERR_TOO_LARGE,
+                    "key %s: the value has %zu bytes, more than TE_METADATA_MAX_VALUE (%zu): raise "
+                    "it on all engines, or register fewer, larger regions",
+                    key, len, max);
+}
+
 void tei_store_close(struct tei_store *s)
 {
     if (!s)

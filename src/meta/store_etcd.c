@@ -25,7 +25,10 @@
 
 #define DEFAULT_PORT  2379
 #define ENDPOINTS_MAX 64
-#define ELECTION_MS   100 /* between two rounds of asking, while a leader is elected */
+#define ELECTION_MS   100    /* between two rounds of asking, while a leader is elected */
+#define VALUES_MAX    65536  /* of an answer: a page of keys has a tenth of them */
+#define PAGE_KEYS     "1000" /* of a list */
+#define REPLY_EXTRA   ((size_t)64 << 10) /* what is around a value */
 
 /* gRPC codes, as the gateway's "code" has them. */
 enum {
@@ -47,12 +50,41 @@ int64_t tei_etcd_number(const json_t *object, const char *key)
                               : strtoll(json_is_string(v) ? json_string_value(v) : "0", NULL, 10);
 }
 
+size_t tei_etcd_reply_max(const struct tei_conf *conf)
+{
+    return conf->metadata_max_value / 3 * 4 + REPLY_EXTRA;
+}
+
+/* Every value but the first comes after one of "[{,:" outside of strings. */
+static bool has_many_values(const char *text, size_t n)
+{
+    bool in_string = false;
+    size_t values = 0;
+
+    for (size_t i = 0; i < n && values < VALUES_MAX; i++) {
+        if (text[i] == '"')
+            in_string = !in_string;
+        else if (in_string)
+            i += text[i] == '\\'; /* and what it quotes */
+        else
+            values += text[i] == '[' || text[i] == '{' || text[i] == ',' || text[i] == ':';
+    }
+    return values >= VALUES_MAX;
+}
+
+json_t *tei_etcd_parse(const char *text, size_t n, bool *too_large)
+{
+    *too_large = has_many_values(text, n);
+    return *too_large ? NULL : json_loadb(text, n, 0, NULL);
+}
+
 /* ---- one call at one endpoint */
 
 struct answer {
     struct tei_http_call http;
     json_t *json; /* NULL if it is none */
-    int code;     /* gRPC's; 0 with status 200 */
+    bool too_large;
+    int code; /* gRPC's; 0 with status 200 */
     char said[TEI_HTTP_SAID_MAX];
 };
 
@@ -61,7 +93,8 @@ static void read_answer(struct answer *a)
     const json_t *error, *from;
     const char *text;
 
-    a->json = json_loadb(a->http.reply.data ? a->http.reply.data : "", a->http.reply.len, 0, NULL);
+    a->json = tei_etcd_parse(a->http.reply.data ? a->http.reply.data : "", a->http.reply.len,
+                             &a->too_large);
     if (a->http.status == 200 && json_is_object(a->json) && !json_object_get(a->json, "error"))
         return;
     /* Those of streams stand in an object of their own. */
@@ -121,6 +154,10 @@ static int fail_answer(const struct etcd_store *e, const struct answer *a)
 {
     const char *shown = a->http.shown;
 
+    if (a->too_large)
+        return TEI_FAIL(TE_ERR_TOO_LARGE,
+                        "etcd at %s: the answer has more than %d JSON values; is it etcd?", shown,
+                        VALUES_MAX);
     if (a->code == GRPC_NOT_FOUND || a->code == GRPC_EXISTS)
         return tei_err_keep(a->code == GRPC_EXISTS ? TE_ERR_EXISTS : TE_ERR_NOT_FOUND, a->said);
     if (is_too_large(a))
@@ -387,8 +424,13 @@ static int etcd_get(struct tei_store *s, const char *key, int64_t deadline_ns,
     char *body = key_body("{\"key\":\"%s\"}", key);
     json_t *reply = NULL;
     int rc = tei_etcd_call(tei_etcd_of(s), "kv/range", body, deadline_ns, &reply);
+    char why[1024];
 
     free(body);
+    if (rc == TE_ERR_TOO_LARGE) {
+        snprintf(why, sizeof why, "key %.400s: %.500s", key, te_errmsg());
+        tei_err_keep(rc, why);
+    }
     if (!rc && revision)
         *revision = tei_etcd_number(json_object_get(reply, "header"), "revision");
     if (!rc)
@@ -408,20 +450,29 @@ static int etcd_del(struct tei_store *s, const char *key, int64_t deadline_ns)
     return rc;
 }
 
-/* Hands out the keys of a range; jansson's strings end in a NUL. */
-static int each_key(const json_t *reply, int (*each)(void *arg, const char *key), void *arg)
+/*
+ * Hands out the keys of a page; jansson's strings end in a NUL. *next is where the next page begins,
+ * right behind the last key; it is left alone by the last page.
+ */
+static int each_key(const json_t *reply, char **next, int (*each)(void *arg, const char *key),
+                    void *arg)
 {
-    const json_t *kv;
+    const json_t *kvs = json_object_get(reply, "kvs"), *kv;
+    bool more = json_is_true(json_object_get(reply, "more"));
     size_t i;
     int rc = 0;
 
-    json_array_foreach(json_object_get(reply, "kvs"), i, kv) {
+    json_array_foreach(kvs, i, kv) {
         const json_t *key = json_object_get(kv, "key");
         struct tei_bytes b;
 
         if (!tei_base64_decode(key ? json_string_value(key) : "", json_string_length(key), &b))
             return TEI_FAIL(TE_ERR_METADATA, "a key in etcd's answer is not base64");
         rc = each(arg, b.data);
+        if (!rc && more && i + 1 == json_array_size(kvs)) {
+            *next = tei_base64_encode(b.data, b.len + 1);
+            rc = *next ? 0 : TEI_FAIL(TE_ERR_MEMORY, "no memory for a request to etcd");
+        }
         tei_bytes_fini(&b);
         if (rc)
             break;
@@ -429,14 +480,35 @@ static int each_key(const json_t *reply, int (*each)(void *arg, const char *key)
     return rc;
 }
 
+/* One page from *from on, which is moved on, or NULL after the last one. */
+static int list_page(struct etcd_store *e, char **from, const char *to, int64_t deadline_ns,
+                     int (*each)(void *arg, const char *key), void *arg)
+{
+    char *body = NULL, *next = NULL;
+    json_t *reply = NULL;
+    int rc;
+
+    if (asprintf(&body,
+                 "{\"key\":\"%s\",\"range_end\":\"%s\",\"keys_only\":true,\"limit\":\"" PAGE_KEYS
+                 "\"}",
+                 *from, to) < 0)
+        body = NULL;
+    rc = tei_etcd_call(e, "kv/range", body, deadline_ns, &reply);
+    if (!rc)
+        rc = each_key(reply, &next, each, arg);
+    json_decref(reply);
+    free(body);
+    free(*from);
+    *from = next;
+    return rc;
+}
+
 static int etcd_list(struct tei_store *s, const char *prefix, int64_t deadline_ns,
                      int (*each)(void *arg, const char *key), void *arg)
 {
     size_t n = strlen(prefix);
-    char *from = tei_base64_encode(n ? prefix : "\0", n ? n : 1), *end = strdup(prefix);
-    char *to = NULL, *body = NULL;
-    json_t *reply = NULL;
-    int rc;
+    char *from = tei_base64_encode(n ? prefix : "\0", n ? n : 1), *end = strdup(prefix), *to = NULL;
+    int rc = 0;
 
     /*
      * The end of the range is the prefix with its last byte one up, which is never the highest in
@@ -446,14 +518,10 @@ static int etcd_list(struct tei_store *s, const char *prefix, int64_t deadline_n
         end[n - 1]++;
     if (end)
         to = tei_base64_encode(n ? end : "\0", n ? n : 1);
-    if (from && to &&
-        asprintf(&body, "{\"key\":\"%s\",\"range_end\":\"%s\",\"keys_only\":true}", from, to) < 0)
-        body = NULL;
-    rc = tei_etcd_call(tei_etcd_of(s), "kv/range", body, deadline_ns, &reply);
-    if (!rc)
-        rc = each_key(reply, each, arg);
-    json_decref(reply);
-    free(body);
+    if (!from || !to)
+        rc = TEI_FAIL(TE_ERR_MEMORY, "no memory for a request to etcd");
+    while (!rc && from)
+        rc = list_page(tei_etcd_of(s), &from, to, deadline_ns, each, arg);
     free(to);
     free(end);
     free(from);
@@ -537,8 +605,10 @@ static int etcd_put(struct tei_store *s, const char *key, const char *value, siz
     int64_t lease = 0;
 
     for (int tries = 0;; tries++) {
-        int rc = ttl_s > 0 ? need_lease(e, ttl_s, deadline_ns, &lease) : 0;
+        int rc = tei_store_check_size(s, key, len);
 
+        if (!rc && ttl_s > 0)
+            rc = need_lease(e, ttl_s, deadline_ns, &lease);
         if (!rc)
             rc = put_leased(e, key, value, len, lease, deadline_ns);
         if (rc != TE_ERR_NOT_FOUND)
@@ -723,7 +793,7 @@ static int etcd_open(struct tei_store *s, const char *url, const struct tei_conf
     struct etcd_store *e = tei_etcd_of(s);
     const char *end = strstr(url, "://"), *list = url;
     bool tls = has_prefix(url, "etcds://");
-    int rc = tei_http_open(&e->http, conf);
+    int rc = tei_http_open(&e->http, conf, tei_etcd_reply_max(conf));
 
     if (rc)
         return rc;

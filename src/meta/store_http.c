@@ -86,6 +86,7 @@ static int run_on_key(struct http_store *h, struct tei_http_call *x, const char 
     x->lines[i] = h->authorization;
     x->url = url;
     x->shown = h->shown;
+    x->key = key;
     rc = tei_http_run(&h->http, x, deadline_ns, false);
     free(url);
     x->url = NULL;
@@ -159,12 +160,13 @@ static int http_put(struct tei_store *s, const char *key, const char *value, siz
                               .body_len = len,
                               .lines = {"Content-Type: application/json"},
                               .wanted = TTL_HEADER};
-    int rc;
+    int rc = tei_store_check_size(s, key, len);
 
     snprintf(ttl, sizeof ttl, TTL_HEADER ": %d", ttl_s);
     if (ttl_s > 0)
         x.lines[1] = ttl;
-    rc = run_on_key(h, &x, "key", key, deadline_ns);
+    if (!rc)
+        rc = run_on_key(h, &x, "key", key, deadline_ns);
     if (!rc && x.status == 400)
         rc = tell(&x, TE_ERR_EXISTS, key);
     else if (!rc && x.status != 200)
@@ -262,7 +264,7 @@ static void http_close(struct tei_store *s)
 static int http_open(struct tei_store *s, const char *url, const struct tei_conf *conf)
 {
     struct http_store *h = of(s);
-    int rc = tei_http_open(&h->http, conf);
+    int rc = tei_http_open(&h->http, conf, conf->metadata_max_value);
 
     if (rc)
         return rc;

@@ -11,6 +11,9 @@
  * only when it is used: such a call is made once more, on a new one. That is safe, for each command
  * here may be made twice.
  *
+ * A reply has as many bytes as a value of TE_METADATA_MAX_VALUE and little more. An array is made with
+ * room for as many elements as it announces, so these are bounded, too, before that.
+ *
  * A key that is absent sets the text of the error but logs nothing: whether that is bad news is for
  * the directory to say.
  */
@@ -30,18 +33,28 @@
 #define DB_MAX       255
 #define IDLE_MAX     4
 #define READ_BYTES   ((size_t)16 << 10)
-#define REPLY_MAX    ((size_t)128 << 20)
+#define REPLY_EXTRA  ((size_t)4 << 10) /* what is around a value */
+#define ELEMENTS_MAX 65536u            /* in all arrays of a call; a step of SCAN has some 1000 */
 #define KEPT_MAX     ((size_t)4 << 20)
-#define VALUE_MAX    (REPLY_MAX - 4096) /* what is put must come back */
-#define VALUE_LARGE  ((size_t)1 << 20)  /* the size may be why a connection was lost */
+#define VALUE_LARGE  ((size_t)1 << 20) /* the size may be why a connection was lost */
 #define WHAT_MAX     512
 #define SCAN_COUNT   "1000"
 #define CURSOR_MAX   24
 
+#if HIREDIS_MAJOR >= 1
+typedef size_t element_count;
+#else
+typedef int element_count;
+#endif
+
 struct conn {
     int fd;
     redisReader *reader;
-    size_t got; /* bytes, in this call */
+    void *(*create_array)(const redisReadTask *task, element_count n); /* hiredis's own */
+    /* in this call */
+    size_t got;      /* bytes */
+    size_t elements; /* of arrays */
+    bool too_large;  /* they are more than ELEMENTS_MAX */
 };
 
 struct redis_store {
@@ -50,6 +63,8 @@ struct redis_store {
     char *username, *password; /* NULL: none */
     int db;
     char shown[TEI_HOSTPORT_MAX + 16]; /* the URL without credentials, for messages */
+    /* of replies: hiredis's own, but that of arrays; set by the first connection */
+    redisReplyObjectFunctions makers;
     pthread_mutex_t lock;
     struct conn idle[IDLE_MAX]; /* under the lock, as n_idle */
     size_t n_idle;
@@ -154,8 +169,32 @@ static void call_fini(struct call *q)
     free(q->text);
 }
 
+/* In the place of hiredis's createArray. */
+static void *create_bounded(const redisReadTask *task, element_count n)
+{
+    struct conn *c = task->privdata;
+
+    c->too_large = (size_t)n > ELEMENTS_MAX - c->elements;
+    if (c->too_large)
+        return NULL;
+    c->elements += (size_t)n;
+    return c->create_array(task, n);
+}
+
+static void bound_arrays(struct redis_store *r, struct conn *c)
+{
+    c->create_array = c->reader->fn->createArray;
+    pthread_mutex_lock(&r->lock);
+    if (!r->makers.createArray) {
+        r->makers = *c->reader->fn;
+        r->makers.createArray = create_bounded;
+    }
+    pthread_mutex_unlock(&r->lock);
+    c->reader->fn = &r->makers;
+}
+
 /* The deadline is asked each time: a server that never ceases to send would get past poll. */
-static int read_some(struct conn *c, int64_t deadline_ns)
+static int read_some(struct conn *c, size_t max, int64_t deadline_ns)
 {
     struct pollfd p = {.fd = c->fd, .events = POLLIN};
     char buf[READ_BYTES];
@@ -169,24 +208,28 @@ static int read_some(struct conn *c, int64_t deadline_ns)
     if (n <= 0)
         return errno == EAGAIN || errno == EINTR ? 0 : TE_ERR_LINK;
     c->got += (size_t)n;
-    if (c->got > REPLY_MAX)
+    if (c->got > max)
         return TE_ERR_TOO_LARGE;
     return redisReaderFeed(c->reader, buf, (size_t)n) == REDIS_OK ? 0 : TE_ERR_MEMORY;
 }
 
-static int read_reply(struct conn *c, int64_t deadline_ns, redisReply **out)
+static int read_reply(struct conn *c, const struct call *q, redisReply **out)
 {
+    size_t max = q->r->store.conf->metadata_max_value + REPLY_EXTRA;
     void *reply = NULL;
     int rc = 0;
 
     while (!rc) {
-        if (redisReaderGetReply(c->reader, &reply) != REDIS_OK)
+        if (redisReaderGetReply(c->reader, &reply) != REDIS_OK) {
+            if (c->too_large)
+                return TE_ERR_TOO_LARGE;
             return c->reader->err == REDIS_ERR_OOM ? TE_ERR_MEMORY : TE_ERR_PROTOCOL;
+        }
         if (reply) {
             *out = reply;
             return 0;
         }
-        rc = read_some(c, deadline_ns);
+        rc = read_some(c, max, q->deadline_ns);
     }
     return rc;
 }
@@ -201,9 +244,10 @@ static int exchange(struct conn *c, const struct call *q)
     int sent = tei_write_full(c->fd, q->text, q->len, q->deadline_ns);
     int rc = sent == TE_ERR_LINK ? 0 : sent;
 
-    c->got = 0;
+    c->got = c->elements = 0;
+    c->reader->privdata = c;
     for (size_t i = 0; i < q->n && !rc; i++) {
-        rc = read_reply(c, q->deadline_ns, &q->reply[i]);
+        rc = read_reply(c, q, &q->reply[i]);
         if (!rc && q->reply[i]->type == REDIS_REPLY_ERROR)
             return 0;
     }
@@ -261,7 +305,13 @@ static int fail_exchange(const struct call *q, int rc, const struct conn *c)
     case TE_ERR_LINK:
         return fail_lost(q);
     case TE_ERR_TOO_LARGE:
-        return TEI_FAIL(rc, "%s: the reply is larger than %zu bytes", what(q, buf), REPLY_MAX);
+        if (c->too_large)
+            return TEI_FAIL(rc,
+                            "%s: the reply has arrays of more than %u elements; is it a redis "
+                            "server?",
+                            what(q, buf), ELEMENTS_MAX);
+        return TEI_FAIL(rc, "%s: " TEI_STORE_TOO_LARGE, what(q, buf),
+                        q->r->store.conf->metadata_max_value);
     case TE_ERR_PROTOCOL:
         return TEI_FAIL(TE_ERR_METADATA, "%s: %s; is it a redis server, without TLS?", what(q, buf),
                         c->reader->errstr);
@@ -427,6 +477,8 @@ static int open_conn(const struct call *q, struct conn *c)
     if (fd < 0)
         return fail_connect(q, fd);
     *c = (struct conn){.fd = fd, .reader = redisReaderCreate()};
+    if (c->reader)
+        bound_arrays(q->r, c);
     rc = c->reader ? log_in(q->r, c, q->deadline_ns) : no_memory(q);
     if (!rc)
         return 0;
@@ -522,14 +574,10 @@ static int redis_put(struct tei_store *s, const char *key, const char *value, si
                      .types = type_bit(REDIS_REPLY_STATUS),
                      .value_len = len,
                      .reply = &reply};
-    int rc;
+    int rc = tei_store_check_size(s, key, len);
 
-    if (len > VALUE_MAX)
-        return TEI_FAIL(TE_ERR_TOO_LARGE,
-                        "SET %s, key %s: the value has %zu bytes, more than %zu are not sent to a "
-                        "redis server; register fewer, larger regions",
-                        of(s)->shown, key, len, VALUE_MAX);
-    rc = run_command(&q, ttl_s > 0 ? 5 : 3, argv, lens);
+    if (!rc)
+        rc = run_command(&q, ttl_s > 0 ? 5 : 3, argv, lens);
     call_fini(&q);
     return rc;
 }

@@ -112,7 +112,7 @@ static struct tei_store *open_store(void)
 static int set_up(void **state)
 {
     (void)state;
-    conf = (struct tei_conf){.metadata_timeout_ms = PATIENCE_MS};
+    conf = (struct tei_conf){.metadata_timeout_ms = PATIENCE_MS, .metadata_max_value = 1 << 20};
     serve("http", NULL);
     store = open_store();
     return 0;
@@ -329,7 +329,7 @@ static int clean_up(void **state)
 static int set_up_files(void **state)
 {
     (void)state;
-    conf = (struct tei_conf){.metadata_timeout_ms = PATIENCE_MS};
+    conf = (struct tei_conf){.metadata_timeout_ms = PATIENCE_MS, .metadata_max_value = 1 << 20};
     write_token();
     return 0;
 }

@@ -29,7 +29,7 @@
 /* Every password has this in it, and no line of the log may. */
 #define SECRET "s3cret"
 
-static struct tei_conf conf = {.metadata_timeout_ms = PATIENCE_MS};
+static struct tei_conf conf = {.metadata_timeout_ms = PATIENCE_MS, .metadata_max_value = 16 << 20};
 static struct test_server server;
 static struct tei_store *store;
 static size_t fds_before;

@@ -278,6 +278,7 @@ int main(void)
     }
     tei_raise_nofile();
     conf.metadata_timeout_ms = PATIENCE_MS;
+    conf.metadata_max_value = 16 << 20;
     conf.metadata_ttl_s = TTL_S;
     if (!test_etcd_start(&etcd, test_free_port(), "http", NULL))
         return 1;

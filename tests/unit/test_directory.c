@@ -132,7 +132,8 @@ static int set_conf(void)
     conf = (struct tei_conf){.handshake_max_length = (size_t)1 << 20,
                              .handshake_port = 12001,
                              .handshake_connect_timeout_s = 5,
-                             .metadata_timeout_ms = PATIENCE_MS};
+                             .metadata_timeout_ms = PATIENCE_MS,
+                             .metadata_max_value = 4096 * 4};
     return 0;
 }
 
@@ -640,7 +641,7 @@ static void test_store_with_bad_values(void **state)
         "{\"ip_or_host_name\":5,\"rpc_port\":1}",
     };
     struct tei_hostport out;
-    char long_host[600];
+    char long_host[600], padded[4098];
 
     (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++) {
@@ -650,6 +651,12 @@ static void test_store_with_bad_values(void **state)
     snprintf(long_host, sizeof long_host, "{\"ip_or_host_name\":\"%0400d\",\"rpc_port\":1}", 0);
     http_kv_set(&kv, "mooncake/rpc_meta/n", long_host);
     check_error(dir->ops->rpc_addr(dir, "n", true, &out), TE_ERR_JSON, "no host");
+    snprintf(padded, sizeof padded, "%-4097s", "{\"ip_or_host_name\":\"h\",\"rpc_port\":1}");
+    http_kv_set(&kv, "mooncake/rpc_meta/n", padded);
+    check_error(dir->ops->rpc_addr(dir, "n", true, &out), TE_ERR_JSON, "at most 4096");
+    padded[4096] = '\0';
+    http_kv_set(&kv, "mooncake/rpc_meta/n", padded);
+    assert_int_equal(dir->ops->rpc_addr(dir, "n", true, &out), 0);
     http_kv_set(&kv, "mooncake/ram/n", "null\n");
     check_lookup_fails("n", TE_ERR_METADATA, "no segment");
 }

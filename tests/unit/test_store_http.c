@@ -18,7 +18,8 @@
 
 #define SOON tei_deadline_ns(PATIENCE_MS)
 
-static const struct tei_conf conf = {.metadata_timeout_ms = PATIENCE_MS};
+static const struct tei_conf conf = {.metadata_timeout_ms = PATIENCE_MS,
+                                     .metadata_max_value = 16 << 20};
 static struct http_kv server;
 static struct tei_store *store;
 
@@ -201,6 +202,36 @@ static void test_server_that_hangs_up(void **state)
     check_error(get("k", &b), TE_ERR_METADATA, server.url);
 }
 
+static void test_limit_of_values(void **state)
+{
+    struct tei_conf small = {.metadata_timeout_ms = PATIENCE_MS, .metadata_max_value = 1000};
+    char value[1002];
+    struct tei_store *s;
+    struct tei_bytes b;
+    int requests;
+
+    (void)state;
+    memset(value, 'v', sizeof value);
+    value[1001] = '\0';
+    http_kv_set(&server, "more", value);
+    value[1000] = '\0';
+    http_kv_set(&server, "most", value);
+    assert_int_equal(tei_store_open(server.url, &small, &s), 0);
+    assert_int_equal(s->ops->get(s, "most", SOON, &b, NULL), 0);
+    assert_int_equal(b.len, 1000);
+    tei_bytes_fini(&b);
+    check_error(s->ops->get(s, "more", SOON, &b, NULL), TE_ERR_TOO_LARGE, "TE_METADATA_MAX_VALUE");
+    assert_non_null(strstr(te_errmsg(), "key more"));
+    assert_int_equal(s->ops->get(s, "most", SOON, &b, NULL), 0); /* the store works as before */
+    tei_bytes_fini(&b);
+    assert_int_equal(s->ops->put(s, "k", value, 1000, 0, SOON), 0);
+    requests = http_kv_requests(&server);
+    check_error(s->ops->put(s, "k", value, 1001, 0, SOON), TE_ERR_TOO_LARGE,
+                "TE_METADATA_MAX_VALUE");
+    assert_int_equal(http_kv_requests(&server), requests);
+    tei_store_close(s);
+}
+
 /* A kept connection that the server has closed meanwhile is replaced without anybody noticing. */
 static void test_stale_connection(void **state)
 {
@@ -328,6 +359,7 @@ int main(void)
         SERVED(test_bytes_of_a_request),
         SERVED(test_connection_is_kept),
         SERVED(test_large_value),
+        SERVED(test_limit_of_values),
         SERVED(test_refused_overwrite),
         SERVED(test_refused_size),
         SERVED(test_only_200_is_success),

@@ -28,7 +28,8 @@
 /* Every password has this in it, and no line of the log may. */
 #define SECRET "s3cret"
 
-static const struct tei_conf conf = {.metadata_timeout_ms = PATIENCE_MS};
+static const struct tei_conf conf = {.metadata_timeout_ms = PATIENCE_MS,
+                                     .metadata_max_value = 16 << 20};
 static _Atomic int secrets_logged;
 static size_t fds_before;
 
@@ -314,6 +315,94 @@ static void test_flood(void **state)
     fake_stop(&f);
 }
 
+/* What is announced is refused before there is room for it, and so is what comes to as much. */
+static void test_large_arrays(void **state)
+{
+    static const char *const replies[] = {
+        "*1000000000\r\n:1\r\n",
+        "*2147483647\r\n",
+        "*65537\r\n",
+        "*2\r\n$1\r\n0\r\n*65535\r\n",
+        "*2\r\n*1\r\n*60000\r\n",
+        "*4\r\n*2\r\n*0\r\n:1\r\n*2\r\n*65530\r\n",
+    };
+    struct tei_store *s;
+    struct tei_bytes b;
+    struct fake f;
+
+    (void)state;
+    for (size_t i = 0; i < TEI_ARRAY_LEN(replies); i++) {
+        bool fits = i == 4;
+
+        fake_start(&f, FAKE_SAY, replies[i]);
+        s = open_at(f.port, "");
+        check_error(s->ops->list(s, "k", fits ? tei_deadline_ns(SHORT) : SOON, no_key, NULL),
+                    fits ? TE_ERR_TIMEOUT : TE_ERR_TOO_LARGE, fits ? "SCAN" : "elements");
+        if (!fits)
+            check_error(s->ops->get(s, "k", SOON, &b, NULL), TE_ERR_TOO_LARGE, "key k");
+        tei_store_close(s);
+        fake_stop(&f);
+    }
+}
+
+/* The last array of a list that is as long as it may be. */
+static void test_longest_list(void **state)
+{
+    static const char head[] = "*2\r\n$1\r\n0\r\n*65534\r\n";
+    char *text = malloc(sizeof head + 65534 * 7), *p;
+    struct tei_store *s;
+    struct fake f;
+
+    (void)state;
+    assert_non_null(text);
+    p = stpcpy(text, head);
+    for (int i = 0; i < 65534; i++)
+        p = stpcpy(p, "$1\r\nk\r\n");
+    fake_start(&f, FAKE_SAY, text);
+    s = open_at(f.port, "");
+    for (int i = 0; i < 3; i++) /* each call has that much */
+        assert_int_equal(s->ops->list(s, "k", SOON, no_key, NULL), 0);
+    tei_store_close(s);
+    fake_stop(&f);
+    free(text);
+}
+
+static void test_limit_of_values(void **state)
+{
+    const size_t n = 20000;
+    struct tei_conf small = {.metadata_timeout_ms = PATIENCE_MS, .metadata_max_value = n};
+    char *text = malloc(3 * n), url[64];
+    struct tei_store *s;
+    struct tei_bytes b;
+    struct fake f;
+
+    (void)state;
+    assert_non_null(text);
+    for (size_t length = n; length <= 2 * n; length += n) {
+        int head = sprintf(text, "$%zu\r\n", length);
+
+        memset(text + head, 'v', length);
+        memcpy(text + (size_t)head + length, "\r\n", 3);
+        fake_start(&f, FAKE_SAY, text);
+        snprintf(url, sizeof url, "redis://127.0.0.1:%u", (unsigned)f.port);
+        assert_int_equal(tei_store_open(url, &small, &s), 0);
+        if (length == n) {
+            assert_int_equal(s->ops->get(s, "k", SOON, &b, NULL), 0);
+            assert_int_equal(b.len, n);
+            tei_bytes_fini(&b);
+        } else {
+            check_error(s->ops->get(s, "k", SOON, &b, NULL), TE_ERR_TOO_LARGE,
+                        "TE_METADATA_MAX_VALUE");
+        }
+        check_error(s->ops->put(s, "k", text, n + 1, 0, SOON), TE_ERR_TOO_LARGE,
+                    "TE_METADATA_MAX_VALUE");
+        assert_int_equal(f.conns, 1);
+        tei_store_close(s);
+        fake_stop(&f);
+    }
+    free(text);
+}
+
 static void test_server_that_hangs_up(void **state)
 {
     const size_t n = (size_t)2 << 20;
@@ -404,11 +493,12 @@ static void test_open_accepts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CHECKED(test_error_replies),        CHECKED(test_malformed_lists),
-        CHECKED(test_endless_list),         CHECKED(test_repeated_password),
-        CHECKED(test_slow_servers),         CHECKED(test_flood),
-        CHECKED(test_server_that_hangs_up), CHECKED(test_open_refuses),
-        CHECKED(test_open_accepts),
+        CHECKED(test_error_replies),   CHECKED(test_malformed_lists),
+        CHECKED(test_endless_list),    CHECKED(test_repeated_password),
+        CHECKED(test_slow_servers),    CHECKED(test_flood),
+        CHECKED(test_large_arrays),    CHECKED(test_longest_list),
+        CHECKED(test_limit_of_values), CHECKED(test_server_that_hangs_up),
+        CHECKED(test_open_refuses),    CHECKED(test_open_accepts),
     };
 
     te_log_set_level(TE_LOG_DEBUG);
