@@ -548,6 +548,13 @@ static int install_path(te_engine *e, const struct tei_transport_ops *ops, const
     return t ? t->ops.allow(t, path) : install_new(e, ops, path);
 }
 
+/* Who names a transport to files asks for files: a bare name may be that of some. Under admin. */
+static void note_files(te_engine *e, const struct tei_transport_ops *ops, bool asked)
+{
+    if (ops->caps & TEI_CAP_FILE)
+        atomic_store_explicit(&e->dir->bare_files, asked, memory_order_relaxed);
+}
+
 /* JSON may have white space before it. */
 static bool is_path(const char *arg)
 {
@@ -568,12 +575,15 @@ int te_transport_install(te_engine *e, const char *name, const char *arg)
     pthread_mutex_lock(&e->admin);
     rc = arg && (ops->caps & TEI_CAP_FILE) && is_path(arg) ? install_path(e, ops, arg)
                                                            : install_with(e, ops, arg);
+    if (!rc)
+        note_files(e, ops, true);
     pthread_mutex_unlock(&e->admin);
     return rc;
 }
 
 int te_transport_uninstall(te_engine *e, const char *name)
 {
+    const struct tei_transport_ops *ops;
     struct tei_transport *t;
     int rc = tei_engine_check(e);
 
@@ -583,8 +593,11 @@ int te_transport_uninstall(te_engine *e, const char *name)
         return rc;
     pthread_mutex_lock(&e->admin);
     t = tei_install_find(e, name);
+    ops = tei_transport_find(name);
     rc =
         t ? take_out(e, t) : TEI_FAIL(TE_ERR_NOT_FOUND, "transport '%.64s' is not installed", name);
+    if (!rc)
+        note_files(e, ops, false);
     pthread_mutex_unlock(&e->admin);
     return rc;
 }

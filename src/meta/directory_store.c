@@ -455,27 +455,67 @@ static int decode_segment(struct store_directory *d, const char *name, const str
     return rc;
 }
 
-/* The descriptor of a bare name: an engine's, else, which *files tells, the record of files. */
-static int get_bare(struct store_directory *d, const char *name, struct tei_bytes *out,
-                    int64_t *revision, bool *files)
+/* Whether an engine is announced under the name: 0, TE_ERR_NOT_FOUND, or an error of the server. */
+static int look_for_engine(struct store_directory *d, const char *name)
 {
-    char full[TEI_HOSTPORT_MAX + sizeof TEI_KEYS_FILES], *key = segment_key(d, name), *other = NULL;
-    int rc = look_for(d, name, key, out, revision);
+    char *key = rpc_key(d, name);
+    struct tei_bytes value;
+    int rc = look_for(d, name, key, &value, NULL);
 
-    *files = false;
+    free(key);
+    if (!rc)
+        tei_bytes_fini(&value);
+    return rc;
+}
+
+/*
+ * The record of files of a bare name, for which there is no key `ram`. An engine that is announced may
+ * well live: whoever removes its key must not get files in its place.
+ */
+static int get_files(struct store_directory *d, const char *name, const char *ram,
+                     struct tei_bytes *out, int64_t *revision)
+{
+    char full[TEI_HOSTPORT_MAX + sizeof TEI_KEYS_FILES], *key = NULL;
+    int rc = look_for_engine(d, name);
+
+    if (!rc)
+        return TEI_FAIL(
+            TE_ERR_NOT_FOUND,
+            "the metadata server has no key %s, though an engine is announced as %s: it "
+            "has not published yet, or its key was removed; files of that name are "
+            "opened as " TEI_KEYS_FILES "%s",
+            ram, name, name);
     if (rc == TE_ERR_NOT_FOUND &&
         (size_t)snprintf(full, sizeof full, TEI_KEYS_FILES "%s", name) < sizeof full) {
-        other = segment_key(d, full);
-        rc = look_for(d, name, other, out, revision);
-        *files = rc == 0;
+        key = segment_key(d, full);
+        rc = look_for(d, name, key, out, revision);
     }
     if (rc == TE_ERR_NOT_FOUND)
         rc = TEI_FAIL(rc,
                       "the metadata server has no key %s: segment %s " NO_SEGMENT
                       "; nor is there one of files, key %s",
-                      key, name, other ? other : "(too long)");
+                      ram, name, key ? key : "(too long)");
     free(key);
-    free(other);
+    return rc;
+}
+
+/* The descriptor of a bare name: an engine's, or, which *files tells, a record of files. */
+static int get_bare(struct store_directory *d, const char *name, struct tei_bytes *out,
+                    int64_t *revision, bool *files)
+{
+    char *key = segment_key(d, name);
+    int rc = look_for(d, name, key, out, revision);
+
+    *files = rc == TE_ERR_NOT_FOUND &&
+             atomic_load_explicit(&d->directory.bare_files, memory_order_relaxed);
+    if (*files)
+        rc = get_files(d, name, key, out, revision);
+    else if (rc == TE_ERR_NOT_FOUND)
+        rc = TEI_FAIL(rc,
+                      "the metadata server has no key %s: segment %s " NO_SEGMENT
+                      "; files of that name are opened as " TEI_KEYS_FILES "%s",
+                      key, name, name);
+    free(key);
     return rc;
 }
 

@@ -294,6 +294,11 @@ struct tei_directory_ops {
 struct tei_directory {
     const struct tei_directory_ops *ops;
     const struct tei_conf *conf;
+    /*
+     * Files were asked for, so a bare name may be that of a record of files, where no engine is
+     * announced under it. The core sets it.
+     */
+    _Atomic bool bare_files;
 };
 
 /*

@@ -116,6 +116,17 @@ static void fails(int opcode, te_segment seg, uint64_t at, size_t n, int state, 
                  state, te_errname(error), says);
 }
 
+static void refuses(const char *name, int error, const char *says)
+{
+    te_segment seg = -7;
+    int rc = te_open(e, name, &seg);
+
+    if (rc != error || !strstr(te_errmsg(), says))
+        fail_msg("te_open(%s): %s, '%s' instead of %s, '%s'", name, te_errname(rc), te_errmsg(),
+                 te_errname(error), says);
+    assert_int_equal(seg, -7);
+}
+
 /* Both ways, and what was there comes back. */
 static void round_trip(te_segment seg, uint64_t at, size_t n, uint64_t seed)
 {
@@ -126,7 +137,8 @@ static void round_trip(te_segment seg, uint64_t at, size_t n, uint64_t seed)
     assert_int_equal(first_difference(mem, n, seed), n);
 }
 
-static te_engine *make_engine(const char *metadata, const char *name, bool discover)
+/* Which files records may lead to, or "". */
+static te_engine *make_engine(const char *metadata, const char *name, const char *paths)
 {
     te_engine *made = NULL;
     te_options o;
@@ -135,7 +147,7 @@ static te_engine *make_engine(const char *metadata, const char *name, bool disco
     o.metadata = metadata;
     o.local_server_name = name;
     o.ip_or_host_name = "127.0.0.1";
-    o.auto_discover = discover;
+    assert_int_equal(te_option_set(&o, "TE_FILE_PATHS", paths), 0);
     if (te_engine_create(&o, &made))
         fail_msg("%s", te_errmsg());
     te_options_fini(&o);
@@ -233,17 +245,6 @@ static void replaced(void **state)
     round_trip(seg, 0, SIZE, 2);
     check_file("f", 0, SIZE, 2);
     assert_int_equal(te_close(e, seg), 0);
-}
-
-static void refuses(const char *name, int error, const char *says)
-{
-    te_segment seg = -7;
-    int rc = te_open(e, name, &seg);
-
-    if (rc != error || !strstr(te_errmsg(), says))
-        fail_msg("te_open(%s): %s, '%s' instead of %s, '%s'", name, te_errname(rc), te_errmsg(),
-                 te_errname(error), says);
-    assert_int_equal(seg, -7);
 }
 
 static void names_that_are_none(void **state)
@@ -425,7 +426,7 @@ static void prepared(void **state)
 /* An engine that ends takes its requests to files with it. */
 static void destroyed_in_flight(void **state)
 {
-    te_engine *other = make_engine("P2PHANDSHAKE", "127.0.0.1", true);
+    te_engine *other = make_engine("P2PHANDSHAKE", "127.0.0.1", "");
     unsigned char *m = map_pages(SIZE);
     char uri[PATH_MAX + 128];
     te_request r[64];
@@ -493,7 +494,7 @@ static void row_of_files(void **state)
 
 static void bare_names(void **state)
 {
-    te_engine *memory = make_engine(kv.url, "m", true);
+    te_engine *memory = make_engine(kv.url, "m", "");
     te_segment seg, full;
     unsigned char *m = map_pages(4096);
 
@@ -503,6 +504,8 @@ static void bare_names(void **state)
     make_file("2", FILE2);
     put_record("mooncake/nvmeof/x", "files", dir);
     put_record("mooncake/nvmeof/m", "files", dir);
+    refuses("x", TE_ERR_NOT_FOUND, "opened as nvmeof/x");
+    assert_int_equal(te_transport_install(e, "nvmeof", NULL), 0);
     assert_int_equal(te_open(e, "x", &seg), 0);
     round_trip(seg, 0, FILE1 + FILE2, 1);
     assert_int_equal(te_open(e, "nvmeof/x", &full), 0);
@@ -526,6 +529,8 @@ static void bare_names(void **state)
     assert_int_equal(te_close(e, seg), 0);
     refuses("nobody", TE_ERR_NOT_FOUND, "nor is there one of files, key mooncake/nvmeof/nobody");
     refuses("nvmeof/nobody", TE_ERR_NOT_FOUND, "mooncake/nvmeof/nobody");
+    assert_int_equal(te_transport_uninstall(e, "nvmeof"), 0);
+    refuses("x", TE_ERR_NOT_FOUND, "opened as nvmeof/x");
     te_engine_destroy(memory);
     munmap(m, 4096);
 }
@@ -533,7 +538,7 @@ static void bare_names(void **state)
 /* A segment that was an engine's does not become one of files of the same name. */
 static void engine_gone_files_there(void **state)
 {
-    te_engine *memory = make_engine(kv.url, "m", true);
+    te_engine *memory = make_engine(kv.url, "m", "");
     te_segment seg, full;
     unsigned char *m = map_pages(4096);
 
@@ -541,6 +546,7 @@ static void engine_gone_files_there(void **state)
     make_file("1", FILE1);
     make_file("2", FILE2);
     put_record("mooncake/nvmeof/m", "files", dir);
+    assert_int_equal(te_transport_install(e, "nvmeof", NULL), 0);
     assert_int_equal(te_register(memory, m, 4096, "*", TE_REMOTE_RW), 0);
     assert_int_equal(te_open(e, "m", &seg), 0);
     te_engine_destroy(memory);
@@ -553,6 +559,65 @@ static void engine_gone_files_there(void **state)
     for (int i = 0; i < 2; i++)
         assert_int_equal(te_close(e, seg), 0);
     munmap(m, 4096);
+}
+
+/* Tells the server of this test what the other one has of the engine "m". */
+static void copy_key(struct http_kv *from, const char *key)
+{
+    char *value = http_kv_get(from, key);
+
+    assert_non_null(value);
+    http_kv_set(&kv, key, value);
+    free(value);
+}
+
+/*
+ * Whoever can write to the server removes the keys of an engine that lives, and puts a record of files in
+ * their place. The engine has a server of its own, so that it does not put its keys again.
+ */
+static void engine_robbed_of_its_name(void **state)
+{
+    struct http_kv its_own = {0};
+    te_engine *memory, *late, *files = e;
+    te_segment seg, again;
+    unsigned char *m = map_pages(4096);
+
+    (void)state;
+    te_log_set_level(TE_LOG_OFF);
+    assert_true(http_kv_start(&its_own));
+    memory = make_engine(its_own.url, "m", "");
+    assert_int_equal(te_register(memory, m, 4096, "*", TE_REMOTE_RW), 0);
+    copy_key(&its_own, "mooncake/ram/m");
+    copy_key(&its_own, "mooncake/rpc_meta/m");
+    make_file("1", FILE1);
+    make_file("2", FILE2);
+    put_record("mooncake/nvmeof/m", "*", dir);
+    assert_int_equal(te_transport_install(e, "nvmeof", NULL), 0);
+    assert_int_equal(te_open(e, "m", &seg), 0);
+    http_kv_set(&kv, "mooncake/ram/m", NULL);
+    /* Who has it open does not mind. */
+    assert_int_equal(te_refresh(e, "m"), 0);
+    fill(mem, 4096, 7);
+    works(TE_WRITE, seg, (uintptr_t)m, 4096);
+    assert_int_equal(first_difference(m, 4096, 7), 4096);
+    /* Nobody else gets files, not even who has asked for them. */
+    e = late = make_engine(kv.url, "late", dir);
+    refuses("m", TE_ERR_NOT_FOUND, "opened as nvmeof/m");
+    assert_int_equal(te_transport_install(e, "nvmeof", NULL), 0);
+    refuses("m", TE_ERR_NOT_FOUND, "an engine is announced as m");
+    e = files;
+    http_kv_set(&kv, "mooncake/rpc_meta/m", NULL);
+    assert_int_equal(te_refresh(e, "m"), 0);
+    works(TE_READ, seg, (uintptr_t)m, 4096);
+    te_engine_destroy(memory);
+    assert_int_equal(te_refresh(e, "m"), TE_ERR_NOT_FOUND);
+    assert_int_equal(te_open(e, "m", &again), 0);
+    assert_int_equal(again, seg);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(te_close(e, seg), 0);
+    te_engine_destroy(late);
+    munmap(m, 4096);
+    http_kv_stop(&its_own);
 }
 
 /* Another host writes a path for this one into the record. */
@@ -631,7 +696,7 @@ static int set_up(void **state)
     te_log_set_level(TE_LOG_ERROR);
     if (!metadata && !http_kv_start(&kv))
         return -1;
-    e = make_engine(metadata ? metadata : kv.url, metadata ? "127.0.0.1" : "files", true);
+    e = metadata ? make_engine(metadata, "127.0.0.1", "") : make_engine(kv.url, "files", dir);
     mem = map_pages(SIZE);
     return te_register(e, mem, SIZE, "*", TE_REMOTE_RW);
 }
@@ -674,6 +739,7 @@ int main(int argc, char **argv)
         STORED(row_of_files),
         STORED(bare_names),
         STORED(engine_gone_files_there),
+        STORED(engine_robbed_of_its_name),
         STORED(mounted_later),
         STORED(c_names),
     };

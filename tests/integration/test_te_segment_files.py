@@ -370,17 +370,22 @@ class Engine(files.FilesCase):
         a, b, c = (self.path(name, 4 * MIB) for name in "abc")
         self.good("register", "kv", f"--file={a},{b}", "--server_name=node01")
         self.good("mount", "kv", f"--path={c},{b}", "--server_name=node02")
+        allowed = {"TE_FILE_PATHS": f"{a}:{b}:{c}"}
         proc = te.bench("nvmeof/kv", "--verify", "--operation=write", "--block_size=64K",
-                        metadata=self.store.url, name="node02")
+                        metadata=self.store.url, name="node02", env=allowed)
         self.assertEqual(proc.rc, 0, proc)
         self.assertFalse(self.holds_data(a))
         self.assertTrue(self.holds_data(c))
         self.good("unmount", "kv", "--server_name=node02")
-        proc = te.bench("nvmeof/kv", "--operation=write", metadata=self.store.url, name="node02")
+        proc = te.bench("nvmeof/kv", "--operation=write", metadata=self.store.url, name="node02", env=allowed)
         self.assertNotEqual(proc.rc, 0, proc)
         self.assertIn("te_segment mount", proc.error_output())
-        proc = te.bench("kv", "--verify", "--operation=write", "--block_size=64K", metadata=self.store.url,
-                        name="node01:0")
+        proc = te.bench("kv", "--operation=write", metadata=self.store.url, name="node01:0", env=allowed)
+        self.assertNotEqual(proc.rc, 0, proc)
+        self.assertIn("opened as nvmeof/kv", proc.error_output())
+        self.assertFalse(self.holds_data(a))
+        proc = te.bench("kv", "--protocol=nvmeof", "--verify", "--operation=write", "--block_size=64K",
+                        metadata=self.store.url, name="node01:0", env=allowed)
         self.assertEqual(proc.rc, 0, proc)
         self.assertTrue(self.holds_data(a))
 

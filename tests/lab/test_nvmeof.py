@@ -72,8 +72,8 @@ def serve(target):
 
 
 def bench(guest, segment, flags):
-    return (f"exec {BIN}/transfer_engine_bench --metadata_server={SERVER} --local_server_name={guest.ip()} "
-            f"--segment_id={segment} {LOAD} {flags}")
+    return (f"TE_FILE_PATHS=/dev:/run/te exec {BIN}/transfer_engine_bench --metadata_server={SERVER} "
+            f"--local_server_name={guest.ip()} --segment_id={segment} --protocol=nvmeof {LOAD} {flags}")
 
 
 def check_moves(host, segment, block):

@@ -78,7 +78,10 @@ char *http_kv_get(struct http_kv *s, const char *key)
 void http_kv_set(struct http_kv *s, const char *key, const char *value)
 {
     pthread_mutex_lock(&s->lock);
-    put(s, key, value);
+    if (value)
+        put(s, key, value);
+    else
+        del(s, key);
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -48,6 +48,7 @@ void http_kv_stop(struct http_kv *s);
 
 /* The value of a (decoded) key as a malloc'ed string, NULL if there is none. */
 char *http_kv_get(struct http_kv *s, const char *key);
+/* NULL: it is there no more. */
 void http_kv_set(struct http_kv *s, const char *key, const char *value);
 size_t http_kv_count(struct http_kv *s);
 /* So far. */

@@ -533,6 +533,33 @@ static void test_store_lookup_goes_by_the_name_inside(void **state)
     tei_segment_put(s);
 }
 
+/* A bare name is that of files only if they were asked for, and no engine is announced under it. */
+static void test_store_bare_names_of_files(void **state)
+{
+    struct tei_hostport addr = {"10.0.0.2", 15321}, where;
+    struct tei_segment *s;
+
+    (void)state;
+    http_kv_set(&kv, "mooncake/nvmeof/n",
+                "{\"name\":\"nvmeof/n\",\"protocol\":\"nvmeof\","
+                "\"buffers\":[{\"file_path\":\"/a\",\"length\":1}]}");
+    check_lookup_fails("n", TE_ERR_NOT_FOUND, "opened as nvmeof/n");
+    dir->bare_files = true;
+    assert_int_equal(dir->ops->lookup(dir, "n", NULL, &s, &where, NULL), 0);
+    assert_true(s->files);
+    tei_segment_put(s);
+    assert_int_equal(dir->ops->announce(dir, "n", &addr), 0);
+    check_lookup_fails("n", TE_ERR_NOT_FOUND, "an engine is announced as n");
+    check_lookup_fails("nobody", TE_ERR_NOT_FOUND, "key mooncake/nvmeof/nobody");
+    dir->bare_files = false;
+    check_lookup_fails("n", TE_ERR_NOT_FOUND, "opened as nvmeof/n");
+    /* An engine's key that holds files is none. */
+    http_kv_set(&kv, "mooncake/ram/n",
+                "{\"name\":\"n\",\"protocol\":\"nvmeof\","
+                "\"buffers\":[{\"file_path\":\"/a\",\"length\":1}]}");
+    check_lookup_fails("n", TE_ERR_METADATA, "made of files");
+}
+
 static void test_store_replaces_keys_of_an_earlier_life(void **state)
 {
     struct tei_hostport one = {"h", 1}, two = {"h", 2};
@@ -724,6 +751,7 @@ int main(void)
         STORE(test_store_lookup),
         STORE(test_store_lookup_before_the_engine),
         STORE(test_store_lookup_goes_by_the_name_inside),
+        STORE(test_store_bare_names_of_files),
         STORE(test_store_replaces_keys_of_an_earlier_life),
         STORE(test_store_leaves_keys_of_a_successor),
         STORE(test_store_asks_the_engine_itself),

@@ -35,7 +35,7 @@ static int show_entry(const struct job *j, const struct entry *e)
     return 0;
 }
 
-/* As te_open() does it: a name that no segment of memory has may be one of files. */
+/* As te_open() does it where files were asked for: a name that no segment of memory has may be theirs. */
 static int read_either(struct job *j, struct entry *out)
 {
     int rc = entry_read(&j->registry, j->name, out);
