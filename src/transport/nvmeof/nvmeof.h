@@ -39,6 +39,7 @@
 #define NVMEOF_CUFILE_MAX ((uint64_t)4 << 20)   /* bytes of one I/O request by cuFile */
 #define NVMEOF_FILE_SLOTS 1024                  /* descriptors registered with the ring */
 #define NVMEOF_CHUNK      ((size_t)32 << 20)    /* of a region, pinned at a time */
+#define NVMEOF_WHY        384                   /* bytes of what is said of a file */
 
 struct nvmeof;
 
@@ -78,8 +79,15 @@ int tei_nvmeof_roots_add_all(struct nvmeof_roots *r, const char *list);
 void tei_nvmeof_roots_fini(struct nvmeof_roots *r);
 
 /*
- * A descriptor with O_PATH of the regular file or block device at `path`. On failure a te_err, its
- * errno in *error (0: none) and the reason in `why`.
+ * A descriptor with O_PATH of what is at a path that had no links when it was looked up, or -1 and
+ * errno. It goes from name to name and follows no link, so nobody leads it elsewhere meanwhile: what has
+ * become a link is no folder, and at the end the link itself.
+ */
+int tei_nvmeof_walk(const char *path);
+/*
+ * A descriptor with O_PATH of the regular file or block device at `path`, which must be listed by what it
+ * says, and where its links lead to. On failure a te_err, its errno in *error (0: none) and the reason
+ * in `why`.
  */
 int tei_nvmeof_find(const struct nvmeof_roots *roots, const char *path, int *fd, int *error,
                     char *why, size_t n);
@@ -105,7 +113,7 @@ struct nvmeof_file {
     unsigned refs;
     enum nvmeof_state state;
     int error, sys_errno;
-    char why[256];
+    char why[NVMEOF_WHY];
     int direct, cached;           /* descriptors */
     int direct_slot, cached_slot; /* in the ring's table, -1: none */
     bool writable;

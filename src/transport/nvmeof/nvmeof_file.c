@@ -140,7 +140,7 @@ struct found {
     int direct, cached, error, sys_errno;
     bool writable;
     uint64_t id[3], length, read_align, write_align, memory_align;
-    char why[256];
+    char why[NVMEOF_WHY];
 };
 
 /* The file that `fd` (O_PATH) is, or -1 and errno. */

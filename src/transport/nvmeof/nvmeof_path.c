@@ -145,35 +145,100 @@ void tei_nvmeof_roots_fini(struct nvmeof_roots *r)
     }
 }
 
-/* Whether the real path is a root's, or below it. */
-static bool is_below(const char *real, const char *root)
+/* The name that a path goes on with, past slashes and "." between them; "": it ends. */
+static const char *next_name(const char *p)
+{
+    while (*p == '/' || (*p == '.' && (p[1] == '/' || p[1] == '\0')))
+        p++;
+    return p;
+}
+
+/* Whether a path is `root`, or one below it, by what both say. */
+static bool is_below(const char *path, const char *root)
+{
+    size_t n = 0;
+
+    do {
+        path = next_name(path + n);
+        root = next_name(root + n);
+        n = strcspn(root, "/");
+    } while (n && strncmp(path, root, n) == 0 && (path[n] == '/' || path[n] == '\0'));
+    return n == 0;
+}
+
+/* The same of where the root's links lead. */
+static bool is_really_below(const char *path, const char *root)
 {
     char *there = realpath(root, NULL);
-    size_t len = there ? strlen(there) : 0;
-    bool below = len && strncmp(real, there, len) == 0 &&
-                 (real[len] == '\0' || real[len] == '/' || there[len - 1] == '/');
+    bool below = there && is_below(path, there);
 
     free(there);
     return below;
 }
 
-/* Where the descriptor leads to in the end, whatever links the path had in it. */
-static bool is_allowed(const struct nvmeof_roots *roots, int fd)
+/* `real`: the path is without links, and only where the roots' links lead counts. */
+static bool is_listed(const struct nvmeof_roots *roots, const char *path, bool real)
 {
     const struct nvmeof_root *root = atomic_load_explicit(&roots->first, memory_order_acquire);
-    char link[40], real[PATH_MAX];
-    ssize_t len;
 
-    if (!root)
-        return true;
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    len = readlink(link, real, sizeof real - 1);
-    if (len < 0)
-        return false;
-    real[len] = '\0';
-    while (root && !is_below(real, root->path))
+    while (root && (real || !is_below(path, root->path)) && !is_really_below(path, root->path))
         root = root->next;
     return root != NULL;
+}
+
+/* Whether no list says what may be opened. */
+static bool is_free(const struct nvmeof_roots *roots)
+{
+    return !atomic_load_explicit(&roots->first, memory_order_acquire);
+}
+
+/* By what the path says, which is not looked at. */
+static int admit(const struct nvmeof_roots *roots, const char *path, char *why, size_t n)
+{
+    if (is_free(roots) || is_listed(roots, path, false))
+        return 0;
+    snprintf(why, n,
+             "%.180s is not at or below a path in TE_FILE_PATHS, or one given to "
+             "te_transport_install() with \"nvmeof\": add it there if it may be opened",
+             path);
+    return TE_ERR_ACCESS;
+}
+
+/* ---------------------------------------------------------------------------------------- opening */
+
+int tei_nvmeof_walk(const char *path)
+{
+    int fd = tei_fd_own(open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+
+    for (path = next_name(path); fd >= 0 && *path;) {
+        char name[PATH_MAX];
+        size_t n = strcspn(path, "/");
+        int parent = fd, error;
+
+        snprintf(name, sizeof name, "%.*s", (int)n, path);
+        path = next_name(path + n);
+        fd = tei_fd_own(
+            openat(parent, name, O_PATH | O_NOFOLLOW | O_CLOEXEC | (*path ? O_DIRECTORY : 0)));
+        error = errno;
+        tei_fd_close(parent);
+        errno = error;
+    }
+    return fd;
+}
+
+/* EXDEV: its links lead to where nothing is listed. */
+static int open_path(const struct nvmeof_roots *roots, const char *path)
+{
+    char real[PATH_MAX];
+
+    if (is_free(roots))
+        return tei_fd_own(open(path, O_PATH | O_CLOEXEC));
+    if (!realpath(path, real))
+        return -1;
+    if (is_listed(roots, real, true))
+        return tei_nvmeof_walk(real);
+    errno = EXDEV;
+    return -1;
 }
 
 static int error_of_open(int error)
@@ -193,38 +258,39 @@ static int error_of_open(int error)
     }
 }
 
-static int check_found(const struct nvmeof_roots *roots, int fd, const char *path, char *why,
-                       size_t n)
+/* Why open_path() has failed; *error was its errno. */
+static int fail_open(const char *path, int *error, char *why, size_t n)
 {
-    struct stat st;
-
-    if (fstat(fd, &st) != 0 || (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))) {
-        snprintf(why, n, "%.180s is neither a regular file nor a block device", path);
-        return TE_ERR_INVALID;
+    if (*error != EXDEV) {
+        snprintf(why, n, "opening %.200s", path);
+        return error_of_open(*error);
     }
-    if (is_allowed(roots, fd))
-        return 0;
-    snprintf(
-        why, n,
-        "%.180s is not, or does not stay, below TE_FILE_PATHS or what nvmeof was installed with",
-        path);
+    *error = 0;
+    snprintf(why, n,
+             "links lead %.180s out of the paths in TE_FILE_PATHS and those given to "
+             "te_transport_install() with \"nvmeof\": add where it leads if that may be opened",
+             path);
     return TE_ERR_ACCESS;
 }
 
 int tei_nvmeof_find(const struct nvmeof_roots *roots, const char *path, int *out, int *error,
                     char *why, size_t n)
 {
-    int rc, fd = tei_fd_own(open(path, O_PATH | O_CLOEXEC));
+    int fd, rc = admit(roots, path, why, n);
+    struct stat st;
 
-    *error = fd < 0 ? errno : 0;
-    if (fd < 0) {
-        snprintf(why, n, "opening %.200s", path);
-        return error_of_open(*error);
-    }
-    rc = check_found(roots, fd, path, why, n);
-    if (rc) {
-        tei_fd_close(fd);
+    *error = 0;
+    if (rc)
         return rc;
+    fd = open_path(roots, path);
+    if (fd < 0) {
+        *error = errno;
+        return fail_open(path, error, why, n);
+    }
+    if (fstat(fd, &st) != 0 || (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))) {
+        snprintf(why, n, "%.180s is neither a regular file nor a block device", path);
+        tei_fd_close(fd);
+        return TE_ERR_INVALID;
     }
     *out = fd;
     return 0;
