@@ -242,7 +242,7 @@ TE_API int te_engine_name(te_engine *e, char *buf, size_t n);
  * Installs a transport ("tcp", ...) that auto_discover did not. Regions registered before become
  * reachable through it. Installing one twice is no error. `arg` is NULL, or what the transport is to
  * use: a NIC priority matrix as JSON; for "nvmeof", which auto_discover always installs, an absolute
- * path: from then on files are only opened at or below paths given so, and by TE_FILE_PATHS.
+ * path: from then on files may be opened at or below it, as below those of TE_FILE_PATHS, and no others.
  * Naming "nvmeof", with a path or without, also lets te_open() take a bare name for one of files.
  * A transport of NICs that runs by another matrix is opened anew, TE_ERR_BUSY while transfers use
  * it: the new one takes its place at once, requests submitted meanwhile go by one or the other, and
@@ -366,9 +366,12 @@ typedef int32_t te_segment;
  * TE_LOCAL_SEGMENT. A name that is open gives the same id at once, whether its engine still lives
  * or not, and counts one more reference.
  *
- * "nvmeof/NAME" is a segment of files (docs/nvmeof.md). So is "NAME" where no engine is called that, if
- * te_transport_install() was called for "nvmeof". "file:///path" is one file or block device of this
- * host, for which nobody is asked. target_offset is then the offset in the row of its files.
+ * "nvmeof/NAME" is a segment of files (docs/nvmeof.md), which a record of the metadata server names.
+ * So is "NAME" where no engine is called that, if te_transport_install() was called for "nvmeof". Its
+ * files must be at or below paths in TE_FILE_PATHS, or given to te_transport_install(): else
+ * TE_ERR_ACCESS, which names one. "file:///path" is one file or block device of this host, for which
+ * nobody is asked; the same holds for it, unless there are no such paths. target_offset is then the
+ * offset in the row of its files.
  */
 TE_API int te_open(te_engine *e, const char *name, te_segment *out);
 

@@ -285,7 +285,7 @@ class TransferEngine : public BatchTransfer
      * Installs a transport: "tcp", "rdma", "nvmeof", "nvlink", ... (docs/transports.md). Installed
      * already: gives that one. NULL on an error. `args` is NULL, or {text, NULL}: the text is a NIC
      * priority matrix as JSON (class Topology), or for "nvmeof" the path at or below which files may be
-     * opened.
+     * opened, beside TE_FILE_PATHS.
      */
     Transport *installTransport(const std::string &proto, void **args = nullptr)
     {
@@ -396,7 +396,8 @@ class TransferEngine : public BatchTransfer
 
     /*
      * Opens the segment of that name; INVALID_SEGMENT_ID, which is -1, if it cannot be had. Leading '/'
-     * are ignored. One's own name gives LOCAL_SEGMENT_ID. Files: "nvmeof/NAME", "file:///path"
+     * are ignored. One's own name gives LOCAL_SEGMENT_ID. Files: "nvmeof/NAME", "file:///path", and
+     * "NAME" after installTransport("nvmeof", ...); which ones, installTransport() and TE_FILE_PATHS say
      * (docs/nvmeof.md).
      */
     SegmentHandle openSegment(const std::string &segment_name)

@@ -126,7 +126,8 @@ TE_API int getLocalIpAndPort(transfer_engine_t engine, char *buf_out, size_t buf
 
 /*
  * Installs a transport. `args` is NULL or {NIC priority matrix as JSON text, NULL}; for "nvmeof"
- * {path at or below which files may be opened, NULL}. Installed already: the same again. NULL on failure. The result only tells success; do not look into it.
+ * {path at or below which files may be opened, beside TE_FILE_PATHS, NULL}. Installed already: the same
+ * again. NULL on failure. The result only tells success; do not look into it.
  */
 TE_API transport_t installTransport(transfer_engine_t engine, const char *proto, void **args);
 TE_API int uninstallTransport(transfer_engine_t engine, const char *proto);

@@ -120,7 +120,7 @@ struct tei_conf {
     char mlx5_udp_sports[TEI_CONF_TEXT];   /* MC_MLX5_QP_UDP_SPORTS: list */
 
     /* files (nvmeof) */
-    char file_paths[TEI_CONF_LONG]; /* TE_FILE_PATHS: "/a:/b"; "": anywhere */
+    char file_paths[TEI_CONF_LONG]; /* TE_FILE_PATHS: "/a:/b" */
     bool file_direct;               /* TE_FILE_DIRECT: past the page cache */
     bool file_flush;  /* TE_FILE_FLUSH: a write ends once it would outlive a power cut */
     bool file_uring;  /* TE_FILE_URING */

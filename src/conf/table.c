@@ -301,7 +301,8 @@ const struct tei_option_row tei_option_rows[] = {
 
     {TEXT("TE_FILE_PATHS", file_paths), .section = "Files (nvmeof)",
      .help = "Folders, files and devices, separated by colons, at or below which files may be "
-             "opened. Empty: anywhere, unless te_transport_install() names a path."},
+             "opened, as below a path given to te_transport_install(). Neither: only file:///PATH, "
+             "as te_open() is given it, and nothing that a metadata server names."},
     {SWITCH("TE_FILE_DIRECT", file_direct, "on"),
      .help = "Move data past the page cache (O_DIRECT) where the file system lets us."},
     {SWITCH("TE_FILE_FLUSH", file_flush, "off"),

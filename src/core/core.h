@@ -360,6 +360,8 @@ int tei_install_defaults(te_engine *e, bool auto_discover);
 bool tei_install_for_devices(te_engine *e);
 /* `path` (may be NULL): given to allow() before the transport is of use. */
 int tei_install(te_engine *e, const struct tei_transport_ops *ops, const char *path);
+/* TE_ERR_ACCESS, which names the file: a segment of files has one that may not be opened. */
+int tei_install_admit(te_engine *e, const char *name, const struct tei_segment *s);
 /* struct tei_host op: the matrix that was given, else what discovery finds. Under admin. */
 int tei_install_topology(struct tei_host *h, struct tei_topology *out);
 /* The installed one of that name, NULL if none. transports_lock or admin is held. */

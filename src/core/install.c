@@ -50,6 +50,22 @@ void tei_install_put(te_engine *e, size_t i)
     atomic_fetch_sub_explicit(&e->transport_views[i], 1, memory_order_release);
 }
 
+int tei_install_admit(te_engine *e, const char *name, const struct tei_segment *s)
+{
+    char why[1024];
+    int rc = 0;
+
+    pthread_rwlock_rdlock(&e->transports_lock);
+    for (size_t i = 0; i < e->n_transports && !rc; i++) {
+        struct tei_transport *t = e->transports[i];
+
+        if (t && (t->ops.caps & TEI_CAP_FILE))
+            rc = t->ops.admit(t, s, 0, UINT64_MAX, why, sizeof(why));
+    }
+    pthread_rwlock_unlock(&e->transports_lock);
+    return rc ? TEI_FAIL(rc, "segment '%s': %s", name, why) : 0;
+}
+
 static void list_built_in(char *buf, size_t n)
 {
     const struct tei_transport_ops *ops;

@@ -222,6 +222,17 @@ static void explain_installed(const struct view *v, struct tei_transport *t, con
     }
 }
 
+/* What a request that is taken ends with all the same. */
+static void explain_files(const struct view *v, const te_request *r, struct tei_transport *t,
+                          FILE *f)
+{
+    char why[1024];
+
+    if ((t->ops.caps & TEI_CAP_FILE) &&
+        t->ops.admit(t, v->seg, r->target_offset, r->length, why, sizeof(why)))
+        fprintf(f, "target: %s\n", why);
+}
+
 /* A line for each transport that is built in. */
 static int explain_route(struct view *v, const te_request *r, FILE *f)
 {
@@ -245,6 +256,7 @@ static int explain_route(struct view *v, const te_request *r, FILE *f)
     pthread_rwlock_unlock(&e->transports_lock);
     if (best) {
         explain_staging(e, r, best->transport, f);
+        explain_files(v, r, best->transport, f);
         return 0;
     }
     fprintf(f, "no transport that both engines have installed carries it\n");

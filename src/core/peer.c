@@ -202,11 +202,13 @@ static bool open_again(te_engine *e, const char *name, te_segment *out)
     return p != NULL;
 }
 
-/* A bare name that no engine has may be one of files: "x" is then opened as "nvmeof/x". */
+/* A bare name may be found to be one of files: "x" is then opened as "nvmeof/x". */
 static int call_files(struct peer *p)
 {
     char *name;
 
+    if (tei_keys_is_files(p->name))
+        return 0;
     if (asprintf(&name, TEI_KEYS_FILES "%s", p->name) < 0)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for the name of a segment");
     free(p->name);
@@ -222,14 +224,19 @@ static int look_up(struct peer *p, bool opening, const struct tei_segment *old,
     int rc;
 
     if (tei_file_is_name(p->name))
-        return tei_file_lookup(p->name, out);
-    rc = dir->ops->lookup(dir, p->name, old, out, where, opening ? &p->revision : NULL);
-    if (rc || !(*out)->files || tei_keys_is_files(p->name))
+        rc = tei_file_lookup(p->name, out);
+    else
+        rc = dir->ops->lookup(dir, p->name, old, out, where, opening ? &p->revision : NULL);
+    if (rc || !(*out)->files)
         return rc;
-    rc = opening ? call_files(p)
-                 : TEI_FAIL(TE_ERR_NOT_FOUND,
-                            "segment '%s': its engine is gone, and only files have the name now",
-                            p->name);
+    if (opening)
+        rc = call_files(p);
+    else if (!tei_keys_is_files(p->name))
+        rc =
+            TEI_FAIL(TE_ERR_NOT_FOUND,
+                     "segment '%s': its engine is gone, and only files have the name now", p->name);
+    if (!rc && opening)
+        rc = tei_install_admit(p->engine, p->name, *out);
     if (rc)
         tei_segment_put(*out);
     return rc;

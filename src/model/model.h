@@ -54,6 +54,7 @@ struct tei_segment {
     size_t n_buffers;
     unsigned kinds; /* of them all, in bits: TEI_MEM_BIT() */
     bool files;     /* protocol "nvmeof": buffers are files, one after another from addr 0 on */
+    bool by_path;   /* of files: by tei_segment_of_file(), so no record says which file it is */
     bool offsets;   /* buffers that are offsets into a device were left out: they have no addr */
     json_t *root;
 };
@@ -68,7 +69,7 @@ struct tei_segment {
 int tei_segment_decode(const char *text, size_t len, struct tei_segment **out);
 
 /*
- * A segment that is one file, at the same path on every host: its buffer has one entry "*" in
+ * A segment that is one file, whose path the caller tells: its buffer has one entry "*" in
  * local_path_map.
  */
 int tei_segment_of_file(const char *name, const char *path, uint64_t length,

@@ -392,10 +392,14 @@ int tei_segment_of_file(const char *name, const char *path, uint64_t length,
     json_t *root = json_pack("{s[{ss sI s{ss}}] ss ss}", "buffers", "file_path", path, "length",
                              (json_int_t)length, "local_path_map", "*", path, "name", name,
                              "protocol", "nvmeof");
+    int rc;
 
     if (!root)
         return TEI_FAIL(TE_ERR_INVALID, "file '%.200s': no memory, or the path is not UTF-8", path);
-    return segment_of(root, out);
+    rc = segment_of(root, out);
+    if (!rc)
+        (*out)->by_path = true;
+    return rc;
 }
 
 /* ---- pages */

@@ -175,6 +175,7 @@ static void check_mandatory(const struct tei_transport_ops *ops)
     assert(!(to_peers || to_files) || ops->attach);
     assert(!(to_peers || to_files) || ops->detach);
     assert(!to_files || ops->allow);
+    assert(!to_files || ops->admit);
     assert(!(ops->caps & TEI_CAP_BUFFER_KEYS) || ops->describe_buffer);
     assert(!(ops->caps & TEI_CAP_HANDSHAKE) || ops->handshake);
 }

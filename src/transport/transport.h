@@ -251,8 +251,18 @@ struct tei_transport_ops {
     void (*detach)(struct tei_transport *t, struct tei_attach *a);
 
     /* ---- required with TEI_CAP_FILE, beside attach() and detach() */
-    /* From now on files may only be opened at or below paths given so, and by TE_FILE_PATHS. */
+    /*
+     * From now on files may be opened at or below this path, too, as they may below those of
+     * TE_FILE_PATHS. Where there is no such path, the files of segments that are `by_path` may, and no
+     * others.
+     */
     int (*allow)(struct tei_transport *t, const char *path);
+    /*
+     * Whether all files of the segment that have a part of this range may be opened, by their paths
+     * alone: touches none. Else TE_ERR_ACCESS (not logged), and `why` names one, and the remedy.
+     */
+    int (*admit)(struct tei_transport *t, const struct tei_segment *s, uint64_t begin,
+                 uint64_t length, char *why, size_t n);
 
     /* ---- required with TEI_CAP_BUFFER_KEYS */
     /*

@@ -34,15 +34,26 @@ static void check_buffers(const struct tei_segment *s)
     }
 }
 
-/* A path that a host takes from it is absolute, and does not climb; else it is said why. */
+/*
+ * A path that a host takes from it is absolute, and does not climb; else it is said why. It may not be
+ * opened unless it is listed, as all are below "/".
+ */
 static void check_path(const struct tei_segment *s, size_t i)
 {
+    struct nvmeof_root *root = calloc(1, sizeof *root + 2);
+    struct nvmeof_roots none = {NULL}, all = {root};
     struct nvmeof_names me;
     char why[1024] = "", *path;
 
     tei_nvmeof_names("10.0.0.1:12345", &me);
     path = tei_nvmeof_path(s->root, i, &me, why, sizeof why);
     assert(path ? path[0] == '/' && !strstr(path, "/../") : why[0] != '\0');
+    if (path && root) {
+        root->path[0] = '/';
+        assert(tei_nvmeof_admit(&none, path, false, why, sizeof why) == TE_ERR_ACCESS);
+        assert(tei_nvmeof_admit(&all, path, false, why, sizeof why) == 0);
+    }
+    free(root);
     free(path);
 }
 

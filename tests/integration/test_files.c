@@ -349,6 +349,17 @@ static void without_the_transport(void **state)
     assert_int_equal(te_transport_install(e, "nvmeof", "/a/../b"), TE_ERR_INVALID);
     assert_int_equal(te_transport_install(e, "nvmeof", path_of("no")), 0);
     fails(TE_READ, seg, 0, 1, TE_INVALID, TE_ERR_ACCESS, "TE_FILE_PATHS");
+    {
+        te_request r = {.opcode = TE_READ, .source = mem, .target = seg, .length = 1};
+        char uri[PATH_MAX + 128], text[4096];
+
+        assert_int_equal(te_explain(e, &r, text, sizeof text), 0);
+        assert_non_null(strstr(text, path_of("f")));
+        assert_non_null(strstr(text, "TE_FILE_PATHS"));
+        snprintf(uri, sizeof uri, "file://localhost%s", path_of("f"));
+        refuses(uri, TE_ERR_ACCESS, path_of("f"));
+        refuses("file:///etc/passwd", TE_ERR_ACCESS, "TE_FILE_PATHS");
+    }
     assert_int_equal(te_transport_install(e, "nvmeof", dir), 0);
     round_trip(seg, 0, SIZE, 2);
     assert_int_equal(te_close(e, seg), 0);
@@ -620,6 +631,75 @@ static void engine_robbed_of_its_name(void **state)
     http_kv_stop(&its_own);
 }
 
+/* An engine that nobody has told of files is not led to any. */
+static void nobody_asked_for_files(void **state)
+{
+    te_engine *files = e, *plain = make_engine(kv.url, "plain", "");
+    te_segment seg;
+
+    (void)state;
+    te_log_set_level(TE_LOG_OFF);
+    make_file("1", FILE1);
+    make_file("2", FILE2);
+    put_record("mooncake/nvmeof/x", "*", dir);
+    e = plain;
+    refuses("x", TE_ERR_NOT_FOUND, "opened as nvmeof/x");
+    refuses("nvmeof/x", TE_ERR_ACCESS, path_of("1"));
+    refuses("nvmeof/x", TE_ERR_ACCESS, "TE_FILE_PATHS");
+    /* By name, and with one of the two paths: it is the other one that is named. */
+    assert_int_equal(te_transport_install(e, "nvmeof", NULL), 0);
+    refuses("x", TE_ERR_ACCESS, path_of("1"));
+    assert_int_equal(te_transport_install(e, "nvmeof", path_of("1")), 0);
+    refuses("x", TE_ERR_ACCESS, path_of("2"));
+    assert_int_equal(te_transport_install(e, "nvmeof", path_of("2")), 0);
+    assert_int_equal(te_register(e, mem, SIZE, "*", TE_REMOTE_RW), 0);
+    assert_int_equal(te_open(e, "x", &seg), 0);
+    round_trip(seg, 0, FILE1 + FILE2, 5);
+    assert_int_equal(te_close(e, seg), 0);
+    e = files;
+    te_engine_destroy(plain);
+}
+
+/* The record of a segment that is open leads elsewhere all at once. */
+static void record_that_turns(void **state)
+{
+    te_request r = {.opcode = TE_WRITE, .source = mem, .length = 100};
+    char name[] = "te-away-XXXXXX", away[PATH_MAX], path[PATH_MAX + 8], text[4096];
+    te_segment seg;
+
+    (void)state;
+    te_log_set_level(TE_LOG_OFF);
+    assert_true(mkdtemp(name) && realpath(name, away));
+    snprintf(path, sizeof path, "%s/1", away);
+    make_file("1", FILE1);
+    make_file("2", FILE2);
+    assert_int_equal(symlink(path, path_of("link")), 0);
+    put_record("mooncake/nvmeof/x", "files", dir);
+    assert_int_equal(te_open(e, "nvmeof/x", &seg), 0);
+    round_trip(seg, 0, FILE1, 5);
+    put_record("mooncake/nvmeof/x", "files", away);
+    assert_int_equal(te_refresh(e, NULL), 0);
+    r.target = seg;
+    assert_int_equal(te_explain(e, &r, text, sizeof text), 0);
+    assert_non_null(strstr(text, path));
+    assert_non_null(strstr(text, "TE_FILE_PATHS"));
+    fails(TE_WRITE, seg, 0, 100, TE_INVALID, TE_ERR_ACCESS, path);
+    fails(TE_READ, seg, FILE1, 100, TE_INVALID, TE_ERR_ACCESS, "TE_FILE_PATHS");
+    /* And back; a link that leads away is found when the file is opened. */
+    put_record("mooncake/nvmeof/x", "files", dir);
+    assert_int_equal(te_refresh(e, NULL), 0);
+    works(TE_READ, seg, 0, FILE1);
+    assert_int_equal(te_close(e, seg), 0);
+    assert_int_equal(rename(path_of("2"), path), 0);
+    assert_int_equal(rename(path_of("link"), path_of("1")), 0);
+    make_file("2", FILE2);
+    assert_int_equal(te_open(e, "nvmeof/x", &seg), 0);
+    fails(TE_WRITE, seg, 0, 100, TE_INVALID, TE_ERR_ACCESS, "links lead");
+    assert_int_equal(te_close(e, seg), 0);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(away), 0);
+}
+
 /* Another host writes a path for this one into the record. */
 static void mounted_later(void **state)
 {
@@ -740,6 +820,8 @@ int main(int argc, char **argv)
         STORED(bare_names),
         STORED(engine_gone_files_there),
         STORED(engine_robbed_of_its_name),
+        STORED(nobody_asked_for_files),
+        STORED(record_that_turns),
         STORED(mounted_later),
         STORED(c_names),
     };

@@ -227,7 +227,7 @@ class Stores(Case):
         self.assertEqual(shown[first], shown[second])
         for build, node in ((second, "node01"), (first, "node02")):
             self.verified(build, "nvmeof/kv", "--operation=write", "--block_size=64K", "--batches=3",
-                          metadata=store.url, name=f"{node}:0")
+                          metadata=store.url, name=f"{node}:0", env={"TE_FILE_PATHS": folder})
         segment(first, "unmount", "kv", "--server_name=node02")
         segment(second, "unregister", "nvmeof/kv")
         self.assertEqual(store.keys(), [])

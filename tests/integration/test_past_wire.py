@@ -373,7 +373,7 @@ class Asks(Case):
             for buffer in value["buffers"]:
                 self.assertIn(buffer["file_path"], shown.output())
             proc = te.bench("nvmeof/kv", "--verify", "--operation=write", "--block_size=4K", "--batches=2",
-                            metadata=server.url, name="node01:0")
+                            metadata=server.url, name="node01:0", env={"TE_FILE_PATHS": folder})
             self.assertEqual(proc.rc, 0, proc)
             self.assertRegex(proc.output(), VERIFIED)
 

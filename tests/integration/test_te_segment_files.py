@@ -370,6 +370,9 @@ class Engine(files.FilesCase):
         a, b, c = (self.path(name, 4 * MIB) for name in "abc")
         self.good("register", "kv", f"--file={a},{b}", "--server_name=node01")
         self.good("mount", "kv", f"--path={c},{b}", "--server_name=node02")
+        proc = te.bench("nvmeof/kv", "--operation=write", metadata=self.store.url, name="node02")
+        self.assertNotEqual(proc.rc, 0, proc)
+        self.assertRegex(proc.error_output(), f"{c} is not at or below a path in TE_FILE_PATHS")
         allowed = {"TE_FILE_PATHS": f"{a}:{b}:{c}"}
         proc = te.bench("nvmeof/kv", "--verify", "--operation=write", "--block_size=64K",
                         metadata=self.store.url, name="node02", env=allowed)

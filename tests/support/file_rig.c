@@ -75,6 +75,7 @@ struct file_rig *file_rig_open(void (*configure)(struct tei_conf *conf))
     file_rig_folder(r->dir);
     fake_host_init(&r->host);
     r->host.conf.file_uring = use_uring;
+    strcpy(r->host.conf.file_paths, "/");
     if (configure)
         configure(&r->host.conf);
     r->t = fake_open(&r->host, "nvmeof");

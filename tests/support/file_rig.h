@@ -39,7 +39,7 @@ void file_rig_use(bool uring);
  */
 void file_rig_folder(char dir[FILE_RIG_DIR]);
 
-/* `configure` may be NULL. */
+/* Any file may be opened, unless `configure` (may be NULL) sets other TE_FILE_PATHS. */
 struct file_rig *file_rig_open(void (*configure)(struct tei_conf *conf));
 /* Ends the process when a descriptor or a thread is left. */
 void file_rig_close(struct file_rig *r);

@@ -108,25 +108,87 @@ static void no_files_at_all(void **state)
     file_rig_close(r);
 }
 
+static void without_paths(struct tei_conf *conf)
+{
+    conf->file_paths[0] = '\0';
+}
+
 static void refused_by_paths(void **state)
 {
-    struct file_rig *r = file_rig_open(NULL);
-    struct tei_attach *a;
+    struct file_rig *r = file_rig_open(without_paths);
+    struct tei_attach *in, *out;
 
     (void)state;
     assert_int_equal(mkdir(file_rig_path(r, "in"), 0700), 0);
     file_rig_make(r, "in/f", LENGTH);
     file_rig_make(r, "out", LENGTH);
-    a = file_rig_attach(r, file_rig_path(r, "out"), LENGTH);
-    works(r, a, TE_READ, 0, 1); /* anywhere as yet, and open files stay open */
-    fake_detach(r->t, a);
+    in = file_rig_attach(r, file_rig_path(r, "in/f"), LENGTH);
+    out = file_rig_attach(r, file_rig_path(r, "out"), LENGTH);
+    expect(r, in, TE_READ, 0, 1, TE_ERR_ACCESS, "TE_FILE_PATHS");
     assert_int_equal(r->t->ops.allow(r->t, "relative"), TE_ERR_INVALID);
     assert_int_equal(r->t->ops.allow(r->t, file_rig_path(r, "in")), 0);
-    a = file_rig_attach(r, file_rig_path(r, "out"), LENGTH);
+    works(r, in, TE_WRITE, 0, 1); /* which looks again */
+    expect(r, out, TE_READ, 0, 1, TE_ERR_ACCESS, file_rig_path(r, "out"));
+    assert_int_equal(r->t->ops.allow(r->t, file_rig_path(r, "out")), 0);
+    works(r, out, TE_WRITE, 0, 1);
+    fake_detach(r->t, in);
+    fake_detach(r->t, out);
+    file_rig_close(r);
+}
+
+static struct tei_attach *attach_own(struct file_rig *r, const char *path)
+{
+    struct tei_segment *s;
+    struct tei_attach *a;
+
+    assert_int_equal(tei_segment_of_file("file", path, LENGTH, &s), 0);
+    assert_int_equal(fake_attach_segment(r->t, s, &a), 0);
+    tei_segment_put(s);
+    return a;
+}
+
+/* That the program has a file open by its path is of no use to a record that names the same one. */
+static void only_its_own(void **state)
+{
+    struct file_rig *r = file_rig_open(without_paths);
+    struct tei_attach *own, *a;
+
+    (void)state;
+    file_rig_make(r, "f", LENGTH);
+    own = attach_own(r, file_rig_path(r, "f"));
+    works(r, own, TE_WRITE, 0, 1);
+    a = file_rig_attach(r, file_rig_path(r, "f"), LENGTH);
     expect(r, a, TE_READ, 0, 1, TE_ERR_ACCESS, "TE_FILE_PATHS");
+    expect(r, a, TE_WRITE, 0, 1, TE_ERR_ACCESS, "TE_FILE_PATHS");
+    works(r, own, TE_READ, 0, 1);
     fake_detach(r->t, a);
-    a = file_rig_attach(r, file_rig_path(r, "in/f"), LENGTH);
-    works(r, a, TE_WRITE, 0, 1);
+    fake_detach(r->t, own);
+    /* Once it is listed both have it. */
+    assert_int_equal(r->t->ops.allow(r->t, file_rig_path(r, "f")), 0);
+    a = file_rig_attach(r, file_rig_path(r, "f"), LENGTH);
+    own = attach_own(r, file_rig_path(r, "f"));
+    works(r, a, TE_READ, 0, 1);
+    works(r, own, TE_READ, 0, 1);
+    fake_detach(r->t, a);
+    fake_detach(r->t, own);
+    file_rig_close(r);
+}
+
+/* A record can call itself what it likes. */
+static void a_record_is_no_path(void **state)
+{
+    struct file_rig *r = file_rig_open(without_paths);
+    struct tei_attach *a;
+    char text[1024];
+
+    (void)state;
+    file_rig_make(r, "f", LENGTH);
+    snprintf(text, sizeof text,
+             "{\"name\":\"file://%s\",\"protocol\":\"nvmeof\",\"buffers\":[{\"file_path\":\"%s\","
+             "\"length\":%zu,\"local_path_map\":{\"*\":\"%s\"}}]}",
+             file_rig_path(r, "f"), file_rig_path(r, "f"), LENGTH, file_rig_path(r, "f"));
+    a = fake_attach_text(r->t, text);
+    expect(r, a, TE_READ, 0, 1, TE_ERR_ACCESS, "TE_FILE_PATHS");
     fake_detach(r->t, a);
     file_rig_close(r);
 }
@@ -596,6 +658,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(missing_then_there),
         cmocka_unit_test(no_files_at_all),
         cmocka_unit_test(refused_by_paths),
+        cmocka_unit_test(only_its_own),
+        cmocka_unit_test(a_record_is_no_path),
         cmocka_unit_test(read_only),
         cmocka_unit_test(shorter_than_its_record),
         cmocka_unit_test(truncated_between),

@@ -222,9 +222,10 @@ static void mkdirs(const char *name)
     assert_int_equal(mkdir(in(name), 0700), 0);
 }
 
-static int find(const struct nvmeof_roots *roots, const char *path, char *why, size_t n)
+static int find(const struct nvmeof_roots *roots, const char *path, bool by_path, char *why,
+                size_t n)
 {
-    int fd = -1, error = 0, rc = tei_nvmeof_find(roots, path, &fd, &error, why, n);
+    int fd = -1, error = 0, rc = tei_nvmeof_find(roots, path, by_path, &fd, &error, why, n);
 
     assert_int_equal(fd >= 0, rc == 0);
     if (fd >= 0) {
@@ -235,17 +236,31 @@ static int find(const struct nvmeof_roots *roots, const char *path, char *why, s
     return rc;
 }
 
-static int check(const struct nvmeof_roots *roots, const char *name)
+static int check_both(const struct nvmeof_roots *roots, const char *name, bool by_path)
 {
     char why[NVMEOF_WHY] = "";
-    int rc = find(roots, in(name), why, sizeof why);
+    int rc = find(roots, in(name), by_path, why, sizeof why);
 
     if (rc)
         assert_non_null(strstr(why, in(name)));
+    if (rc == TE_ERR_ACCESS && roots->first)
+        assert_non_null(strstr(why, "TE_FILE_PATHS"));
     return rc;
 }
 
-static void anywhere_without_roots(void **state)
+/* Of a path that a record names. */
+static int check(const struct nvmeof_roots *roots, const char *name)
+{
+    return check_both(roots, name, false);
+}
+
+/* Of one that the program has opened itself. */
+static int check_own(const struct nvmeof_roots *roots, const char *name)
+{
+    return check_both(roots, name, true);
+}
+
+static void own_paths_without_roots(void **state)
 {
     struct nvmeof_roots none = {NULL};
     char why[NVMEOF_WHY];
@@ -255,13 +270,32 @@ static void anywhere_without_roots(void **state)
     assert_int_equal(symlink("f", in("link")), 0);
     assert_int_equal(symlink("nowhere", in("dangling")), 0);
     assert_int_equal(symlink("loop", in("loop")), 0);
-    assert_int_equal(check(&none, "f"), 0);
-    assert_int_equal(check(&none, "link"), 0);
-    assert_int_equal(check(&none, "missing"), TE_ERR_NOT_FOUND);
-    assert_int_equal(check(&none, "dangling"), TE_ERR_NOT_FOUND);
-    assert_int_equal(check(&none, "f/x"), TE_ERR_NOT_FOUND);
-    assert_int_equal(check(&none, "loop"), TE_ERR_ACCESS);
-    assert_int_equal(find(&none, "/proc/version", why, sizeof why), 0);
+    assert_int_equal(check_own(&none, "f"), 0);
+    assert_int_equal(check_own(&none, "link"), 0);
+    assert_int_equal(check_own(&none, "missing"), TE_ERR_NOT_FOUND);
+    assert_int_equal(check_own(&none, "dangling"), TE_ERR_NOT_FOUND);
+    assert_int_equal(check_own(&none, "f/x"), TE_ERR_NOT_FOUND);
+    assert_int_equal(check_own(&none, "loop"), TE_ERR_ACCESS);
+    assert_int_equal(find(&none, "/proc/version", true, why, sizeof why), 0);
+}
+
+/* What a record names is not even looked at: what is not there is refused like what is. */
+static void no_others_without_roots(void **state)
+{
+    struct nvmeof_roots none = {NULL};
+    char why[NVMEOF_WHY];
+
+    (void)state;
+    touch("f");
+    assert_int_equal(check(&none, "f"), TE_ERR_ACCESS);
+    assert_int_equal(check(&none, "missing"), TE_ERR_ACCESS);
+    assert_int_equal(find(&none, "/proc/version", false, why, sizeof why), TE_ERR_ACCESS);
+    assert_string_equal(why,
+                        "/proc/version is not at or below a path in TE_FILE_PATHS, or one given "
+                        "to te_transport_install() with \"nvmeof\": add it there if it may be "
+                        "opened");
+    assert_int_equal(tei_nvmeof_admit(&none, in("f"), false, why, sizeof why), TE_ERR_ACCESS);
+    assert_int_equal(tei_nvmeof_admit(&none, in("f"), true, why, sizeof why), 0);
 }
 
 static void kinds_of_files(void **state)
@@ -276,10 +310,10 @@ static void kinds_of_files(void **state)
     assert_int_equal(mkfifo(in("fifo"), 0600), 0);
     snprintf(a.sun_path, sizeof a.sun_path, "%.100s", in("socket"));
     assert_int_equal(bind(s, (struct sockaddr *)&a, sizeof a), 0);
-    assert_int_equal(check(&none, "folder"), TE_ERR_INVALID);
-    assert_int_equal(check(&none, "fifo"), TE_ERR_INVALID);
-    assert_int_equal(check(&none, "socket"), TE_ERR_INVALID);
-    assert_int_equal(find(&none, "/dev/null", why, sizeof why), TE_ERR_INVALID);
+    assert_int_equal(check_own(&none, "folder"), TE_ERR_INVALID);
+    assert_int_equal(check_own(&none, "fifo"), TE_ERR_INVALID);
+    assert_int_equal(check_own(&none, "socket"), TE_ERR_INVALID);
+    assert_int_equal(find(&none, "/dev/null", true, why, sizeof why), TE_ERR_INVALID);
     assert_string_equal(why, "/dev/null is neither a regular file nor a block device");
     close(s);
 }
@@ -305,6 +339,10 @@ static void below_a_root(void **state)
     /* What is not there is told as that, but not outside. */
     assert_int_equal(check(&r, "a/b/missing"), TE_ERR_NOT_FOUND);
     assert_int_equal(check(&r, "a/missing"), TE_ERR_ACCESS);
+    /* The list is for what the program opens itself, too. */
+    assert_int_equal(check_own(&r, "a/b/in"), 0);
+    assert_int_equal(check_own(&r, "a/out"), TE_ERR_ACCESS);
+    assert_int_equal(check_own(&r, "a/missing"), TE_ERR_ACCESS);
     assert_int_equal(tei_nvmeof_roots_add(&r, in("a/bc/")), 0); /* two of them, one with a slash */
     assert_int_equal(check(&r, "a/bc/out"), 0);
     assert_int_equal(check(&r, "a/b/in"), 0);
@@ -339,6 +377,7 @@ static void links_that_lead_outside(void **state)
     /* Where it begins counts, too: nothing is looked up outside. */
     assert_int_equal(check(&r, "away/back"), TE_ERR_ACCESS);
     assert_int_equal(check(&r, "alias/own"), TE_ERR_ACCESS);
+    assert_int_equal(check_own(&r, "alias/own"), TE_ERR_ACCESS);
     /* From one root to another it may lead. */
     assert_int_equal(tei_nvmeof_roots_add(&r, in("away")), 0);
     assert_int_equal(check(&r, "root/link"), 0);
@@ -421,7 +460,7 @@ static void files_of_another_namespace(void **state)
         assert_int_equal(rename(in("link"), in("root/link")), 0);
         assert_int_equal(tei_nvmeof_roots_add(&r, in("root")), 0);
         assert_int_equal(check(&r, "root/link"), TE_ERR_NOT_FOUND);
-        assert_int_equal(find(&r, path, why, sizeof why), TE_ERR_ACCESS);
+        assert_int_equal(tei_nvmeof_admit(&r, path, false, why, sizeof why), TE_ERR_ACCESS);
         touch("root/f");
         assert_int_equal(check(&r, "root/link"), 0); /* leads to that one */
     }
@@ -488,7 +527,8 @@ static void lists_of_roots(void **state)
     touch("three/f");
     assert_int_equal(tei_nvmeof_roots_add_all(&r, ""), 0);
     assert_int_equal(tei_nvmeof_roots_add_all(&r, "::"), 0);
-    assert_int_equal(check(&r, "three/f"), 0); /* still anywhere */
+    assert_int_equal(check(&r, "three/f"), TE_ERR_ACCESS); /* still none */
+    assert_int_equal(check_own(&r, "three/f"), 0);
     snprintf(list, sizeof list, ":%s::%s:", in("one"), in("two"));
     assert_int_equal(tei_nvmeof_roots_add_all(&r, list), 0);
     assert_int_equal(check(&r, "one/f"), 0);
@@ -499,6 +539,7 @@ static void lists_of_roots(void **state)
     assert_int_equal(tei_nvmeof_roots_add(&r, ""), TE_ERR_INVALID);
     assert_int_equal(tei_nvmeof_roots_add(&r, "/a/../b"), TE_ERR_INVALID);
     assert_int_equal(check(&r, "three/f"), TE_ERR_ACCESS);
+    assert_int_equal(check_own(&r, "three/f"), TE_ERR_ACCESS);
     tei_nvmeof_roots_fini(&r);
 }
 
@@ -533,7 +574,8 @@ int main(void)
         cmocka_unit_test(others_have_none),
         cmocka_unit_test(unsound_paths),
         cmocka_unit_test(unsound_path_of_its_own),
-        CASE(anywhere_without_roots),
+        CASE(own_paths_without_roots),
+        CASE(no_others_without_roots),
         CASE(kinds_of_files),
         CASE(below_a_root),
         CASE(links_that_lead_outside),

@@ -181,6 +181,7 @@ static void rights_of_files(void **state)
                 "\"rights\":[[10,\"r\"]]}}");
 
     (void)state;
+    assert_false(s->by_path);
     assert_int_equal(tei_segment_allows(s, 0, 10, TE_REMOTE_WRITE), 0);
     assert_int_equal(tei_segment_allows(s, 5, 10, TE_REMOTE_READ), 0);
     assert_int_equal(tei_segment_allows(s, 5, 10, TE_REMOTE_WRITE), TE_ERR_ACCESS);
@@ -196,7 +197,7 @@ static void of_one_file(void **state)
     te_log_set_level(TE_LOG_OFF);
     assert_int_equal(tei_segment_of_file("file:///a \"b\"", "/a \"b\"", 12345, &s), 0);
     assert_string_equal(s->name, "file:///a \"b\"");
-    assert_true(s->files);
+    assert_true(s->files && s->by_path);
     assert_int_equal(s->n_buffers, 1);
     assert_int_equal(s->buffers[0].length, 12345);
     b = json_array_get(json_object_get(s->root, "buffers"), 0);

@@ -40,6 +40,31 @@ static int nvmeof_allow(struct tei_transport *t, const char *path)
     return tei_nvmeof_roots_add(&tei_nvmeof_of(t)->roots, path);
 }
 
+/* What has no path here is nothing to be opened. */
+static int admit_buffer(struct nvmeof *n, const struct tei_segment *s, const struct tei_buffer *b,
+                        char *why, size_t len)
+{
+    char *path = tei_nvmeof_path(s->root, b->index, &n->names, why, len);
+    int rc = path ? tei_nvmeof_admit(&n->roots, path, s->by_path, why, len) : 0;
+
+    free(path);
+    return rc;
+}
+
+static int nvmeof_admit(struct tei_transport *t, const struct tei_segment *s, uint64_t begin,
+                        uint64_t length, char *why, size_t n)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < s->n_buffers && !rc; i++) {
+        const struct tei_buffer *b = &s->buffers[i];
+
+        if (b->addr < begin + length && begin < b->addr + b->length)
+            rc = admit_buffer(tei_nvmeof_of(t), s, b, why, n);
+    }
+    return rc;
+}
+
 /* Fails all work that one owner has posted; NULL: everybody's. Lock held. */
 static void fail_list(struct tei_list *list, const void *owner)
 {
@@ -123,7 +148,7 @@ static int add_part(struct nvmeof *n, struct nvmeof_attach *a, const struct tei_
     *part = (struct nvmeof_part){.begin = b->addr, .length = b->length};
     if (path) {
         pthread_mutex_lock(&n->lock);
-        part->file = tei_nvmeof_file_get(n, path);
+        part->file = tei_nvmeof_file_get(n, path, s->by_path);
         pthread_mutex_unlock(&n->lock);
         if (part->file)
             tei_nvmeof_file_look(part->file);
@@ -406,6 +431,7 @@ const struct tei_transport_ops tei_nvmeof_ops = {
     .attach_size = sizeof(struct nvmeof_attach),
     .open = nvmeof_open,
     .allow = nvmeof_allow,
+    .admit = nvmeof_admit,
     .attach = nvmeof_attach,
     .detach = nvmeof_detach,
     .score = nvmeof_score,

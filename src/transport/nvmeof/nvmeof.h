@@ -62,8 +62,9 @@ char *tei_nvmeof_path(const json_t *root, size_t index, const struct nvmeof_name
                       size_t n);
 
 /*
- * Paths at or below which files may be opened; none: anywhere. It only grows, so it is read without a
- * lock.
+ * Paths at or below which files may be opened. While there is none, those may that the program has
+ * opened by their path (`by_path`), and none that a record names. It only grows, so it is read without
+ * a lock.
  */
 struct nvmeof_root {
     struct nvmeof_root *next;
@@ -78,6 +79,9 @@ int tei_nvmeof_roots_add(struct nvmeof_roots *r, const char *path);
 int tei_nvmeof_roots_add_all(struct nvmeof_roots *r, const char *list);
 void tei_nvmeof_roots_fini(struct nvmeof_roots *r);
 
+/* By what the path says, which is not looked at: 0, or TE_ERR_ACCESS and the reason in `why`. */
+int tei_nvmeof_admit(const struct nvmeof_roots *roots, const char *path, bool by_path, char *why,
+                     size_t n);
 /*
  * A descriptor with O_PATH of what is at a path that had no links when it was looked up, or -1 and
  * errno. It goes from name to name and follows no link, so nobody leads it elsewhere meanwhile: what has
@@ -85,12 +89,11 @@ void tei_nvmeof_roots_fini(struct nvmeof_roots *r);
  */
 int tei_nvmeof_walk(const char *path);
 /*
- * A descriptor with O_PATH of the regular file or block device at `path`, which must be listed by what it
- * says, and where its links lead to. On failure a te_err, its errno in *error (0: none) and the reason
- * in `why`.
+ * A descriptor with O_PATH of the regular file or block device at `path`, where its links lead to a
+ * place that is listed, too. On failure a te_err, its errno in *error (0: none) and the reason in `why`.
  */
-int tei_nvmeof_find(const struct nvmeof_roots *roots, const char *path, int *fd, int *error,
-                    char *why, size_t n);
+int tei_nvmeof_find(const struct nvmeof_roots *roots, const char *path, bool by_path, int *fd,
+                    int *error, char *why, size_t n);
 
 /* ------------------------------------------------------------------------------------------ files */
 
@@ -103,13 +106,15 @@ enum nvmeof_state {
 
 /*
  * One path. Attachments hold it, and the job that opens it. `direct` is -1 where the file system
- * takes no O_DIRECT; then all goes by `cached`.
+ * takes no O_DIRECT; then all goes by `cached`. A path that the program has opened and a record names,
+ * too, is that of two files here: what one may have open is not open for the other.
  */
 struct nvmeof_file {
     UT_hash_handle hh;    /* in nvmeof.files */
     struct tei_link busy; /* in nvmeof.busy while it has work */
     struct nvmeof *owner;
     char *path;
+    bool by_path;
     unsigned refs;
     enum nvmeof_state state;
     int error, sys_errno;
@@ -142,7 +147,7 @@ struct nvmeof_file {
 };
 
 /* Finds or makes the file of a path, one reference more; takes `path` over. Lock held. */
-struct nvmeof_file *tei_nvmeof_file_get(struct nvmeof *n, char *path);
+struct nvmeof_file *tei_nvmeof_file_get(struct nvmeof *n, char *path, bool by_path);
 /*
  * Of a file that is open: whether its path leads to another one by now, or it may be written by now;
  * then it is opened anew. May block; lock not held.
@@ -308,11 +313,11 @@ struct nvmeof {
     pthread_mutex_t lock;
     bool ready, closed, quit;
     struct nvmeof_roots roots;
-    struct nvmeof_file *files; /* by path */
-    struct tei_list busy;      /* those of them that have work */
-    struct tei_list ended;     /* work of which nothing is under way any more */
-    size_t pending;            /* work that has not ended */
-    int64_t late_ns;           /* no work is late before */
+    struct nvmeof_file *files[2]; /* by path: those that records name, and those `by_path` */
+    struct tei_list busy;         /* those of them that have work */
+    struct tei_list ended;        /* work of which nothing is under way any more */
+    size_t pending;               /* work that has not ended */
+    int64_t late_ns;              /* no work is late before */
 
     /* from the first attachment on */
     bool started, starting; /* starting: some thread is at it */

@@ -32,11 +32,11 @@ static void identify(const struct stat *st, uint64_t id[3])
     id[1] = st->st_ino;
 }
 
-struct nvmeof_file *tei_nvmeof_file_get(struct nvmeof *n, char *path)
+struct nvmeof_file *tei_nvmeof_file_get(struct nvmeof *n, char *path, bool by_path)
 {
     struct nvmeof_file *f;
 
-    HASH_FIND_STR(n->files, path, f);
+    HASH_FIND_STR(n->files[by_path], path, f);
     if (f) {
         f->refs++;
         free(path);
@@ -49,11 +49,12 @@ struct nvmeof_file *tei_nvmeof_file_get(struct nvmeof *n, char *path)
     }
     f->owner = n;
     f->path = path;
+    f->by_path = by_path;
     f->refs = 1;
     f->direct = f->cached = f->direct_slot = f->cached_slot = -1;
     tei_list_init(&f->queue);
     tei_list_init(&f->flying);
-    HASH_ADD_KEYPTR(hh, n->files, f->path, strlen(f->path), f);
+    HASH_ADD_KEYPTR(hh, n->files[by_path], f->path, strlen(f->path), f);
     return f;
 }
 
@@ -114,7 +115,7 @@ static bool drop_ref(struct nvmeof_file *f)
 {
     if (--f->refs)
         return false;
-    HASH_DEL(f->owner->files, f);
+    HASH_DEL(f->owner->files[f->by_path], f);
     if (tei_link_is_in(&f->busy))
         tei_list_del(&f->busy);
     f->owner->jobs++;
@@ -284,8 +285,8 @@ static void find_and_open(struct nvmeof_file *f, struct found *o)
 {
     int fd;
 
-    o->error =
-        tei_nvmeof_find(&f->owner->roots, f->path, &fd, &o->sys_errno, o->why, sizeof o->why);
+    o->error = tei_nvmeof_find(&f->owner->roots, f->path, f->by_path, &fd, &o->sys_errno, o->why,
+                               sizeof o->why);
     if (!o->error) {
         open_both(f, fd, o);
         tei_fd_close(fd);

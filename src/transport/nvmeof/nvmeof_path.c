@@ -186,16 +186,16 @@ static bool is_listed(const struct nvmeof_roots *roots, const char *path, bool r
     return root != NULL;
 }
 
-/* Whether no list says what may be opened. */
-static bool is_free(const struct nvmeof_roots *roots)
+/* Whether no list says what the program may open by its path. */
+static bool is_free(const struct nvmeof_roots *roots, bool by_path)
 {
-    return !atomic_load_explicit(&roots->first, memory_order_acquire);
+    return by_path && !atomic_load_explicit(&roots->first, memory_order_acquire);
 }
 
-/* By what the path says, which is not looked at. */
-static int admit(const struct nvmeof_roots *roots, const char *path, char *why, size_t n)
+int tei_nvmeof_admit(const struct nvmeof_roots *roots, const char *path, bool by_path, char *why,
+                     size_t n)
 {
-    if (is_free(roots) || is_listed(roots, path, false))
+    if (is_free(roots, by_path) || is_listed(roots, path, false))
         return 0;
     snprintf(why, n,
              "%.180s is not at or below a path in TE_FILE_PATHS, or one given to "
@@ -227,11 +227,11 @@ int tei_nvmeof_walk(const char *path)
 }
 
 /* EXDEV: its links lead to where nothing is listed. */
-static int open_path(const struct nvmeof_roots *roots, const char *path)
+static int open_path(const struct nvmeof_roots *roots, const char *path, bool by_path)
 {
     char real[PATH_MAX];
 
-    if (is_free(roots))
+    if (is_free(roots, by_path))
         return tei_fd_own(open(path, O_PATH | O_CLOEXEC));
     if (!realpath(path, real))
         return -1;
@@ -273,16 +273,16 @@ static int fail_open(const char *path, int *error, char *why, size_t n)
     return TE_ERR_ACCESS;
 }
 
-int tei_nvmeof_find(const struct nvmeof_roots *roots, const char *path, int *out, int *error,
-                    char *why, size_t n)
+int tei_nvmeof_find(const struct nvmeof_roots *roots, const char *path, bool by_path, int *out,
+                    int *error, char *why, size_t n)
 {
-    int fd, rc = admit(roots, path, why, n);
+    int fd, rc = tei_nvmeof_admit(roots, path, by_path, why, n);
     struct stat st;
 
     *error = 0;
     if (rc)
         return rc;
-    fd = open_path(roots, path);
+    fd = open_path(roots, path, by_path);
     if (fd < 0) {
         *error = errno;
         return fail_open(path, error, why, n);

@@ -44,7 +44,7 @@ static void use_file(TransferEngine *engine, const two::Job &job, unsigned char 
     args[0] = folder.data(); /* as its text says it */
     CHECK(engine->installTransport("nvmeof", args));
     free(args);
-    CHECK(!can_read(engine, "file:///etc/passwd", memory));
+    CHECK(engine->openSegment("file:///etc/passwd") == (SegmentHandle)-1);
     CHECK(can_read(engine, "file://" + path, memory));
     SegmentHandle segment_id = engine->openSegment("file://" + path);
     CHECK(segment_id > 0);
