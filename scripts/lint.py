@@ -38,6 +38,8 @@ VENDOR = (
     (re.compile(r"^hip/"), ("src/plat", "tests/fabric", "tests/device", "tests/lint")),
     (re.compile(r"^cufile\.h$"), ("src/transport/nvmeof", "tests/fabric", "tests/device", "tests/lint/vendor")),
 )
+UTHASH_OWNER = "src/base/hash.h"
+UTHASH_TAKES_MEMORY = re.compile(r"\bHASH_(ADD|REPLACE|SELECT)\w*")
 # Functions that only one file of the library may call.
 ONE_PLACE = (
     (re.compile(r"\b(secure_)?getenv\s*\("), "src/conf/conf.c",
@@ -217,6 +219,19 @@ def rule_vendor(tree):
             for pattern, owners in VENDOR:
                 if pattern.search(path) and not name.startswith(tuple(o + "/" for o in owners)):
                     yield name, line, f"<{path}> belongs to {', '.join(owners)} only"
+
+
+def rule_hash(tree):
+    """uthash only by src/base/hash.h, whose TEI_HASH_ADD() tells when memory is out"""
+    for name in tree.c_files():
+        if name == UTHASH_OWNER:
+            continue
+        for line, _, path in tree.includes(name):
+            if path == "uthash.h":
+                yield name, line, f"<uthash.h> belongs to {UTHASH_OWNER} only: include \"base/hash.h\""
+        for match in UTHASH_TAKES_MEMORY.finditer(tree.code(name)):
+            yield (name, line_of(tree.code(name), match.start()),
+                   f"{match.group(0)} does not tell when memory is out: use TEI_HASH_ADD() of {UTHASH_OWNER}")
 
 
 def rule_tools(tree):
@@ -442,6 +457,7 @@ RULES = {
     "layers": rule_layers,
     "transports": rule_list_of_transports,
     "vendor": rule_vendor,
+    "hash": rule_hash,
     "tools": rule_tools,
     "one-place": rule_one_place,
     "sizes": rule_sizes,

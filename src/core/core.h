@@ -24,6 +24,7 @@
 
 #include "base/base.h"
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/jobs.h"
 #include "base/loop.h"
 #include "base/os.h"
@@ -33,8 +34,6 @@
 #include "meta/meta.h"
 #include "model/model.h"
 #include "transport/transport.h"
-
-#include <uthash.h>
 
 /* ------------------------------------------------------------------------------------------ peers */
 

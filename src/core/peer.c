@@ -159,16 +159,16 @@ static int enter_table(te_engine *e, struct peer *p)
     while (i < e->n_peers && e->peers[i])
         i++;
     if (i > INDEX_MASK)
-        return TE_ERR_TOO_MANY;
+        return TEI_FAIL(TE_ERR_TOO_MANY, "segment '%s': too many are open", p->name);
+    if ((i == e->cap_peers && grow_table(e) != 0) ||
+        !TEI_HASH_ADD(e->by_name, p->name, strlen(p->name), p))
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for a segment");
     if (i == e->n_peers) {
-        if (e->n_peers == e->cap_peers && grow_table(e) != 0)
-            return TE_ERR_MEMORY;
         e->peer_gens[i] = 0;
         e->n_peers++;
     }
     e->peers[i] = p;
     p->id = (te_segment)((e->peer_gens[i] << INDEX_BITS) | (uint32_t)i);
-    HASH_ADD_KEYPTR(hh, e->by_name, p->name, strlen(p->name), p);
     if (is_followed(e, p))
         e->dir->ops->follow(e->dir, p->name, p->revision);
     return 0;
@@ -301,7 +301,7 @@ static int open_new(te_engine *e, const char *name, te_segment *out)
     pthread_rwlock_unlock(&e->peers_lock);
     if (other || rc)
         drop_peer(p);
-    return rc ? TEI_FAIL(rc, "segment '%s': too many are open, or no memory", name) : 0;
+    return rc;
 }
 
 int tei_peer_check_name(const char **name)

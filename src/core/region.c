@@ -22,7 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 struct alloc {
     void *addr;
@@ -644,6 +643,7 @@ int te_alloc_with(te_engine *e, size_t length, const te_alloc_opts *opts, void *
 {
     te_alloc_opts known;
     struct alloc *a;
+    bool kept;
     int rc = tei_engine_check(e);
 
     if (!rc && (!out || length == 0))
@@ -665,8 +665,13 @@ int te_alloc_with(te_engine *e, size_t length, const te_alloc_opts *opts, void *
         return rc;
     }
     pthread_mutex_lock(&e->allocs_lock);
-    HASH_ADD_PTR(e->allocs, addr, a);
+    kept = TEI_HASH_ADD(e->allocs, &a->addr, sizeof(a->addr), a);
     pthread_mutex_unlock(&e->allocs_lock);
+    if (!kept) {
+        free_memory(a);
+        free(a);
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory");
+    }
     *out = a->addr;
     return 0;
 }

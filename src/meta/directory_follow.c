@@ -12,11 +12,11 @@
 #include "meta/directory.h"
 
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/os.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 #define SETTLE_NS (20 * TEI_NS_PER_MS)
 #define PAUSE_NS  (500 * TEI_NS_PER_MS)
@@ -173,24 +173,31 @@ int tei_follower_open(struct tei_store *s, void (*changed)(void *arg, const char
     return 0;
 }
 
-/* Enters it and starts the thread with the first; the lock is held. */
-static void enter(struct tei_follower *f, struct followed *x)
+/* Enters it and starts the thread with the first; false: no memory. The lock is held. */
+static bool enter(struct tei_follower *f, struct followed *x)
 {
-    HASH_ADD_KEYPTR(hh, f->by_name, x->name, strlen(x->name), x);
+    if (!TEI_HASH_ADD(f->by_name, x->name, strlen(x->name), x))
+        return false;
     if (!f->running)
         f->running = tei_thread_start(&f->thread, "te/watch", follow_main, f) == 0;
     tell_thread(f);
+    return true;
+}
+
+static void warn_unfollowed(const char *name)
+{
+    TEI_WARN("no memory to follow segment %s: changes of it are seen at the next failure", name);
 }
 
 void tei_follower_add(struct tei_follower *f, const char *name, char *key, int64_t revision)
 {
     struct followed *x = calloc(1, sizeof *x), *known;
+    bool entered = false;
 
     if (x)
         *x = (struct followed){.name = strdup(name), .key = key, .revision = revision};
     if (!x || !x->name || !key) {
-        TEI_WARN("no memory to follow segment %s: changes of it are seen at the next failure",
-                 name);
+        warn_unfollowed(name);
         free(x ? x->name : NULL);
         free(key);
         free(x);
@@ -199,10 +206,12 @@ void tei_follower_add(struct tei_follower *f, const char *name, char *key, int64
     pthread_mutex_lock(&f->lock);
     HASH_FIND_STR(f->by_name, name, known);
     if (!known)
-        enter(f, x);
+        entered = enter(f, x);
     pthread_mutex_unlock(&f->lock);
-    if (known)
+    if (!entered)
         free_followed(x);
+    if (!entered && !known)
+        warn_unfollowed(name);
 }
 
 void tei_follower_drop(struct tei_follower *f, const char *name)

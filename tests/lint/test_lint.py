@@ -53,7 +53,7 @@ class LintTest(unittest.TestCase):
                     '#include "transport/transport.h"\n')
         self.source("src/transport/tcp/tcp.c", '#include "tcp.h"\n#include "transport/transport.h"\n')
         self.source("src/transport/transport.c", '#include "transport/transports.def"\n')
-        self.passes("layers", "transports", "vendor", "tools", "one-place", "sizes", "symbols", "spdx",
+        self.passes("layers", "transports", "vendor", "hash", "tools", "one-place", "sizes", "symbols", "spdx",
                     "text", "config-doc", "version")
 
     def test_upward_include(self):
@@ -109,6 +109,14 @@ class LintTest(unittest.TestCase):
         self.source("src/core/engine.c", "")
         self.source("src/transport/rdma/rdma.c", "#include <infiniband/verbs.h>\n")
         self.passes("vendor")
+
+    def test_hash(self):
+        self.source("src/base/hash.h", "#include <uthash.h>\n#define TEI_HASH_ADD HASH_ADD_KEYPTR\n")
+        self.source("src/core/engine.c", '#include "base/hash.h"\nint x = HASH_COUNT(y);\n')
+        self.passes("hash")
+        self.source("tools/te_top.c", "#include <uthash.h>\n")
+        self.source("src/core/engine.c", "HASH_ADD_PTR(a, b, c);\nHASH_REPLACE_STR(a, b, c, d);\n")
+        self.fails("hash", "tools/te_top.c:2:", "src/core/engine.c:2:", "src/core/engine.c:3:", "TEI_HASH_ADD")
 
     def test_tool_uses_internals(self):
         self.source("tools/te_top.c", '#include "te.h"\n#include "core/core.h"\n')

@@ -21,8 +21,11 @@ bool trace_lru_init(struct trace_lru *c, const te_buffer *buffers, size_t n, uin
 
     *c = (struct trace_lru){.count = count};
     c->slots = calloc(count, sizeof(*c->slots));
-    if (!c->slots)
+    c->by_id = calloc(count, sizeof(*c->by_id));
+    if (!c->slots || !c->by_id) {
+        trace_lru_fini(c);
         return false;
+    }
     for (size_t i = 0; i < n; i++) {
         uint64_t addr = (uint64_t)(uintptr_t)buffers[i].addr;
         for (uint64_t k = 0; at < count && k < buffers[i].length / slot_bytes; k++)
@@ -34,16 +37,30 @@ bool trace_lru_init(struct trace_lru *c, const te_buffer *buffers, size_t n, uin
 
 void trace_lru_fini(struct trace_lru *c)
 {
-    HASH_CLEAR(hh, c->by_id);
+    free(c->by_id);
     free(c->slots);
     *c = (struct trace_lru){0};
 }
 
+/* Where the chain begins that has a block of that id. */
+static struct trace_block **place_of(const struct trace_lru *c, uint64_t id)
+{
+    return &c->by_id[id * 0x9E3779B97F4A7C15u % c->count];
+}
+
+static struct trace_block *find(const struct trace_lru *c, uint64_t id)
+{
+    struct trace_block *b = *place_of(c, id);
+
+    while (b && b->id != id)
+        b = b->chain;
+    return b;
+}
+
 struct trace_block *trace_lru_get(struct trace_lru *c, uint64_t id)
 {
-    struct trace_block *b;
+    struct trace_block *b = find(c, id);
 
-    HASH_FIND(hh, c->by_id, &id, sizeof(id), b);
     if (!b)
         return NULL;
     DL_DELETE(c->oldest, b);
@@ -63,7 +80,7 @@ static struct trace_block *evict(struct trace_lru *c)
     }
     if (!b)
         return NULL;
-    HASH_DEL(c->by_id, b);
+    LL_DELETE2(*place_of(c, b->id), b, chain);
     DL_DELETE(c->oldest, b);
     c->evicted++;
     return b;
@@ -78,7 +95,7 @@ struct trace_block *trace_lru_add(struct trace_lru *c, uint64_t id)
     b->id = id;
     b->length = 0;
     b->pins = 1;
-    HASH_ADD(hh, c->by_id, id, sizeof(b->id), b);
+    LL_PREPEND2(*place_of(c, id), b, chain);
     DL_APPEND(c->oldest, b);
     return b;
 }

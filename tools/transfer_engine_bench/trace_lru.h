@@ -10,8 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <uthash.h>
-
 #include "te.h"
 
 /* A slot, and the block in it if it has one. */
@@ -22,14 +20,14 @@ struct trace_block {
     unsigned pins;   /* by requests in flight: it stays where it is */
     unsigned writes; /* to it, unfinished */
     struct trace_block *prev, *next;
-    UT_hash_handle hh;
+    struct trace_block *chain; /* those whose ids have the same place in by_id */
 };
 
 /* All zero before trace_lru_init(). */
 struct trace_lru {
     struct trace_block *slots;
     size_t count, used;
-    struct trace_block *by_id;  /* hash */
+    struct trace_block **by_id; /* `count` places: all memory is taken before the first request */
     struct trace_block *oldest; /* list of those with a block, in the order of their last use */
     uint64_t evicted;
 };

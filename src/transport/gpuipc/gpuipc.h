@@ -42,12 +42,12 @@
 #ifndef TEI_GPUIPC_H
 #define TEI_GPUIPC_H
 
+#include "base/hash.h"
 #include "transport/gpuipc/gpuipc_keys.h"
 #include "transport/gpuipc/gpuipc_page.h"
 #include "transport/transport.h"
 
 #include <pthread.h>
-#include <uthash.h>
 
 #define GPUIPC_WINDOW (UINT64_C(64) << 20)
 #define GPUIPC_PIECE  (UINT64_C(64) << 20)

@@ -236,13 +236,16 @@ static struct gpuipc_memory *get_memory(struct gpuipc *g, struct gpuipc_peer *p,
         if (!m)
             return NULL;
         m->entry = *e;
+        if (!TEI_HASH_ADD(p->memory, &m->entry, MEMORY_KEY, m)) {
+            free(m);
+            return NULL;
+        }
         m->peer = p;
         m->sort = sort;
         m->device = find_device(g, e);
         m->at = p->own ? (char *)(uintptr_t)e->base : NULL;
         atomic_init(&m->state, p->own ? GPUIPC_OWN : GPUIPC_UNMAPPED);
         tei_list_init(&m->waiting);
-        HASH_ADD(hh, p->memory, entry, MEMORY_KEY, m);
     }
     m->refs++;
     return m;
@@ -391,8 +394,10 @@ static struct gpuipc_peer *get_peer(struct gpuipc *g, const struct tei_segment *
         p = made ? find_peer(g, made->key) : NULL;
         if (p) /* somebody was faster */
             free_peer(made);
-        else if ((p = made))
-            HASH_ADD_KEYPTR(hh, g->peers, p->key, strlen(p->key), p);
+        else if (made && TEI_HASH_ADD(g->peers, made->key, strlen(made->key), made))
+            p = made;
+        else if (made)
+            free_peer(made);
     }
     if (p) {
         p->gone = false;

@@ -25,12 +25,12 @@
 #ifndef TEI_NVMEOF_H
 #define TEI_NVMEOF_H
 
+#include "base/hash.h"
 #include "base/jobs.h"
 #include "base/waker.h"
 #include "transport/transport.h"
 
 #include <pthread.h>
-#include <uthash.h>
 
 #define NVMEOF_IO_MAX     ((uint64_t)1 << 20)   /* bytes of one I/O request */
 #define NVMEOF_BOUNCE     ((uint64_t)128 << 10) /* of one that is bounced */

@@ -43,7 +43,8 @@ struct nvmeof_file *tei_nvmeof_file_get(struct nvmeof *n, char *path, bool by_pa
         return f;
     }
     f = calloc(1, sizeof *f);
-    if (!f) {
+    if (!f || !TEI_HASH_ADD(n->files[by_path], path, strlen(path), f)) {
+        free(f);
         free(path);
         return NULL;
     }
@@ -54,7 +55,6 @@ struct nvmeof_file *tei_nvmeof_file_get(struct nvmeof *n, char *path, bool by_pa
     f->direct = f->cached = f->direct_slot = f->cached_slot = -1;
     tei_list_init(&f->queue);
     tei_list_init(&f->flying);
-    HASH_ADD_KEYPTR(hh, n->files[by_path], f->path, strlen(f->path), f);
     return f;
 }
 

@@ -31,6 +31,7 @@
 #define TEI_RDMA_H
 
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/loop.h"
 #include "base/os.h"
 #include "base/pool.h"
@@ -43,7 +44,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <uthash.h>
 
 #define RDMA_NICS_MAX    TEI_PATH_NICS
 #define RDMA_CQS_MAX     255

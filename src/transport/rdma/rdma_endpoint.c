@@ -205,7 +205,11 @@ static struct rdma_endpoint *add(struct rdma_nic *n, const char *path)
 
     if (!ep)
         return NULL;
-    HASH_ADD_STR(n->by_path, peer_path, ep);
+    if (!TEI_HASH_ADD(n->by_path, ep->peer_path, strlen(ep->peer_path), ep)) {
+        tei_rdma_gone(n->t, 1);
+        tei_rdma_ep_put(ep);
+        return NULL;
+    }
     tei_rdma_ep_hold(ep);
     return ep;
 }

@@ -37,9 +37,7 @@ static uint64_t add(uint64_t id)
 
 static bool has(uint64_t id)
 {
-    struct trace_block *b;
-    HASH_FIND(hh, cache.by_id, &id, sizeof(id), b);
-    return b != NULL;
+    return find(&cache, id) != NULL;
 }
 
 static void slots_lie_within_buffers(void **state)
