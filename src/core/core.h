@@ -213,6 +213,7 @@ struct te_engine {
         declined; /* transports that were uninstalled, in bits by place in the table; likewise */
     unsigned kinds_served;       /* those whose transports were installed, or could not be */
     struct tei_topology *matrix; /* given with te_transport_install(), else NULL */
+    char node_there[32];         /* the last location that was found to be one; under admin */
     json_t *matrix_opened;       /* what host.topology() said last */
 
     pthread_rwlock_t regions_lock;

@@ -336,6 +336,28 @@ static void erase(te_engine *e, struct tei_region *r)
     count_change(e, (size_t)-1);
 }
 
+/* Whether a NIC priority matrix that was given has a row for it: then it means something. */
+static bool is_in_matrix(const te_engine *e, const char *location)
+{
+    for (size_t i = 0; e->matrix && i < e->matrix->n_rows; i++)
+        if (strcmp(e->matrix->rows[i].location, location) == 0)
+            return true;
+    return false;
+}
+
+/* A node that was given must be there. One that was found to be is not looked for again. */
+static int check_node(te_engine *e, const char *location)
+{
+    int rc;
+
+    if (!location || strcmp(location, e->node_there) == 0 || is_in_matrix(e, location))
+        return 0;
+    rc = tei_numa_check(e->conf.sysfs_path, location);
+    if (!rc)
+        snprintf(e->node_there, sizeof(e->node_there), "%s", location);
+    return rc;
+}
+
 /* What the region is in. With memory of a device comes what carries it. */
 static int find_memory(te_engine *e, struct tei_region *r, const char *location)
 {
@@ -344,6 +366,8 @@ static int find_memory(te_engine *e, struct tei_region *r, const char *location)
 
     if (!rc)
         rc = tei_mem_locate((void *)r->addr, location, r->location);
+    if (!rc)
+        rc = check_node(e, location);
     if (rc)
         return rc;
     r->kind = (uint8_t)m.kind;
@@ -657,9 +681,11 @@ int te_alloc_with(te_engine *e, size_t length, const te_alloc_opts *opts, void *
         return TEI_FAIL(TE_ERR_MEMORY, "no memory");
     a->length = length;
     a->kind = known.location ? tei_mem_kind_of(known.location) : TEI_MEM_HOST;
-    rc = a->kind == TEI_MEM_HOST
-             ? tei_mem_alloc(length, known.location, known.flags & TE_ALLOC_PEERS_READ, &a->addr)
-             : alloc_on_device(e, a, known.location);
+    rc = known.location ? tei_numa_check(e->conf.sysfs_path, known.location) : 0;
+    if (!rc)
+        rc = a->kind == TEI_MEM_HOST ? tei_mem_alloc(length, known.location,
+                                                     known.flags & TE_ALLOC_PEERS_READ, &a->addr)
+                                     : alloc_on_device(e, a, known.location);
     if (rc) {
         free(a);
         return rc;

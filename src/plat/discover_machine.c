@@ -21,7 +21,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define NODES "devices/system/node"
+#define NODES    "devices/system/node"
+#define LIST_MAX 256
 
 #define VENDOR_NVIDIA   0x10de
 #define VENDOR_AMD      0x1002
@@ -95,6 +96,80 @@ int tei_numa_nodes(const char *sysfs, int **out, size_t *n)
     *out = nodes;
     *n = count;
     return 0;
+}
+
+/* Whether a list of the kernel, "0-1,4", has the number. */
+static bool in_list(const char *list, unsigned long number)
+{
+    unsigned long first, last;
+    int used;
+
+    while (sscanf(list, "%lu%n", &first, &used) == 1) {
+        list += used;
+        last = first;
+        if (*list == '-' && sscanf(list + 1, "%lu%n", &last, &used) == 1)
+            list += used + 1;
+        if (number >= first && number <= last)
+            return true;
+        list += *list == ',';
+    }
+    return false;
+}
+
+/* The list of nodes that are or may come, "" if there is none. */
+static void read_possible(const char *sysfs, char *list, size_t size)
+{
+    char path[PATH_MAX];
+    FILE *f;
+
+    list[0] = '\0';
+    snprintf(path, sizeof(path), "%s/" NODES "/possible", sysfs);
+    f = fopen(path, "re");
+    if (f && fgets(list, (int)size, f))
+        list[strcspn(list, "\n")] = '\0';
+    if (f)
+        fclose(f);
+}
+
+/* The nodes that are shown, as a list. */
+static int list_nodes(const char *sysfs, char *list, size_t size)
+{
+    size_t n, used = 0;
+    int *nodes, rc = tei_numa_nodes(sysfs, &nodes, &n);
+
+    for (size_t i = 0; !rc && i < n && used < size; i++)
+        used += (size_t)snprintf(list + used, size - used, "%s%d", i ? "," : "", nodes[i]);
+    if (!rc)
+        free(nodes);
+    return rc;
+}
+
+int tei_numa_check(const char *sysfs, const char *location)
+{
+    char path[PATH_MAX], list[LIST_MAX];
+    unsigned long node;
+    int rc = 0;
+
+    if (strncmp(location, "cpu:", 4) != 0 || location[4 + strspn(location + 4, "0123456789")])
+        return 0;
+    node = strtoul(location + 4, NULL, 10);
+    snprintf(path, sizeof(path), "%s/" NODES, sysfs);
+    if (access(path, F_OK) != 0)
+        return 0;
+    snprintf(path, sizeof(path), "%s/" NODES "/node%lu", sysfs, node);
+    if (access(path, F_OK) == 0)
+        return 0;
+    read_possible(sysfs, list, sizeof(list));
+    if (in_list(list, node))
+        return 0;
+    if (!list[0])
+        rc = list_nodes(sysfs, list, sizeof(list));
+    if (rc)
+        return rc;
+    return TEI_FAIL(TE_ERR_NUMA,
+                    "location '%.32s' cannot be: of NUMA nodes this machine has %s; NULL or \"*\" "
+                    "finds out where memory is",
+                    location, list);
 }
 
 /* One line of distances from a node; false if it has not one to each. */

@@ -55,10 +55,9 @@ static int page_node(const void *addr)
 /* Whether a location that was given fits what the address is in. */
 static bool fits(const struct tei_mem_info *m, const char *here, const char *wanted)
 {
-    enum tei_mem_kind kind = tei_mem_kind_of(wanted);
-
-    return m->kind == TEI_MEM_HOST ? kind != TEI_MEM_CUDA && kind != TEI_MEM_HIP
-                                   : strcmp(here, wanted) == 0;
+    return m->kind == TEI_MEM_HOST
+               ? strncmp(wanted, "cuda:", 5) != 0 && strncmp(wanted, "hip:", 4) != 0
+               : strcmp(here, wanted) == 0;
 }
 
 /* Where the address is, by itself. */

@@ -14,6 +14,7 @@
  * first page of `addr` lies: "cuda:N" or "hip:N" by the driver's number of the device; "cpu:N", or
  * "*" if it is not in memory yet or the kernel will not say. TE_ERR_INVALID for anything else, and
  * for a device that `addr` is not in memory of, or a node when it is. NULL `addr`: is not looked at.
+ * Whether a node is there is asked by tei_numa_check().
  */
 int tei_mem_locate(const void *addr, const char *wanted, char out[TEI_LOCATION_MAX]);
 
@@ -276,5 +277,12 @@ int tei_discover(const struct tei_look *look, struct tei_nics *nics, struct tei_
  * TE_ERR_MEMORY.
  */
 int tei_numa_nodes(const char *sysfs, int **out, size_t *n);
+
+/*
+ * Whether "cpu:N" can be on this machine: the kernel shows node N, or counts it among those that may
+ * come, as one whose memory is offline. TE_ERR_NUMA, which names those that can. Where the kernel
+ * shows no nodes nothing is known against any. 0 for any other text.
+ */
+int tei_numa_check(const char *sysfs, const char *location);
 
 #endif
