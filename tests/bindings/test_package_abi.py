@@ -129,7 +129,8 @@ class AbiTest(unittest.TestCase):
         self.breaks("te_wait", "'int'")
 
     def test_symbol_node_renamed(self):
-        self.library.replace("exports.map", "TRANSFER_ENGINE_0", "TRANSFER_ENGINE_1")
+        self.library.replace("exports.map", "TRANSFER_ENGINE_0 {", "TRANSFER_ENGINE_1 {")
+        self.library.replace("exports.map", "} TRANSFER_ENGINE_0;", "} TRANSFER_ENGINE_1;")
         self.breaks("te_wait@@TRANSFER_ENGINE_0")
 
     def test_constant_changed(self):

@@ -117,7 +117,7 @@ class Handshake(Wire, unittest.TestCase):
         self.lives()
 
     def test_deep_nesting(self):
-        text = b"[" * (100 << 10)
+        text = b"[" * (60 << 10)
         with te.connect(self.port) as sock:
             sock.sendall(struct.pack("<Q", len(text)) + text)
             (length,) = struct.unpack("<Q", te.read_exactly(sock, 8))
@@ -135,8 +135,16 @@ class Handshake(Wire, unittest.TestCase):
         self.lives()
 
     def test_largest_length(self):
-        self.assertEqual(te.handshake(self.port, te.PROBE, "{" + " " * ((1 << 20) - 4) + "}"),
+        """Of what may be long; a probe or a connection is short, or not read."""
+        answer = te.handshake(self.port, te.METADATA, "{" + " " * ((1 << 20) - 4) + "}")
+        self.assertIn("buffers", json.loads(answer))
+        self.assertEqual(te.handshake(self.port, te.PROBE, "{" + " " * ((64 << 10) - 4) + "}"),
                          b'{"status":"success"}\n')
+        for kind in (te.PROBE, te.CONNECTION):
+            with te.connect(self.port) as sock:
+                sock.sendall(struct.pack("<Q", (64 << 10) + 1) + bytes([kind]))
+                self.assertEqual(sock.recv(1), b"", kind)
+        self.lives()
 
     def test_speakers_of_something_else(self):
         for text in (b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"):
