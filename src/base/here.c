@@ -66,7 +66,7 @@ void tei_here(const uint8_t nonce[TEI_HERE_NONCE], struct tei_here *out)
     say(nonce, "host", "1", out->host);
     say(nonce, "machine", machine, out->machine);
     say_number(nonce, "pid_ns", tei_file_inode("/proc/self/ns/pid"), out->pid_ns);
-    say_number(nonce, "net_ns", tei_file_inode("/proc/self/ns/net"), out->net_ns);
+    say_number(nonce, "net_ns", tei_file_inode("/proc/thread-self/ns/net"), out->net_ns);
     tei_here_process(nonce, getpid(), out->process);
 }
 

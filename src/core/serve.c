@@ -2,7 +2,8 @@
 /*
  * serve.c - requests of peers on the handshake port. The handler runs on te/ctl and must not block
  * it: what takes long to read, or to write, is done on te/aux, and the reply follows from there. Nothing
- * is done for a peer that has gone meanwhile.
+ * is done for a peer that has reset its connection meanwhile; one that has only closed its side may be
+ * waiting for the answer.
  */
 #include "core/core.h"
 

@@ -12,7 +12,8 @@
  *     WRITING   the reply goes out                         ends 5 s after the last progress
  *     CLOSING   our side is shut; the client is to close   ends 5 s after the reply was sent
  *
- * From every state it may also end because the client went away, because the server closed, or
+ * From every state it may also end because the client went away (in UNREAD, QUEUED and WAITING, because
+ * it reset the connection: one that has shut its side gets its reply), because the server closed, or
  * because there are CONNS_MAX others, or HELD_MAX bytes: then it is the oldest of the address that has
  * the most. drop() is the one way out.
  *

@@ -88,11 +88,11 @@ struct host_map {
     uint64_t id;
     char *base;
     size_t size;
-    bool read_only;    /* sealed so */
-    bool asked;        /* for it */
-    bool withheld;     /* not to be had when it was asked for last */
-    uint64_t asked_at; /* `seen` of the peer then */
-    unsigned users;    /* regions known in it, and copies under way */
+    bool read_only;       /* sealed so */
+    int64_t ask_again_ns; /* it was asked for, and the answer may have been lost by then; 0: not */
+    bool withheld;        /* not to be had when it was asked for last */
+    uint64_t asked_at;    /* `seen` of the peer then */
+    unsigned users;       /* regions known in it, and copies under way */
 };
 
 /* A region of the owner as last seen in the table. Under the peer's lock. */
@@ -112,6 +112,7 @@ struct host_peer {
     unsigned char nonce[HOST_NONCE];
     pid_t pid;                    /* for process_vm, and messages */
     bool memfd_only;              /* process_vm is refused; does not change after the greeting */
+    bool by_number;               /* only that led to the pidfd, not the socket */
     struct tei_watch watch, life; /* socket and process; under loop_lock */
     int fd, pidfd;
     _Atomic bool broken; /* it is gone, or may not be touched any more */
@@ -221,10 +222,10 @@ bool tei_host_who_fits(const struct tei_conf *conf, const struct host_keys *peer
                        size_t n);
 /*
  * The process at the other end of a connected socket, whose number is `pid`: by the socket itself, or
- * where the kernel does not know that yet, by the number. To be closed with tei_fd_close(); -1 with
- * errno if it has ended, or the kernel has no such descriptors.
+ * where the kernel does not know that yet, by the number, and *by_number is true. To be closed with
+ * tei_fd_close(); -1 with errno: ESRCH if it has ended.
  */
-int tei_host_who_pidfd(int socket, pid_t pid);
+int tei_host_who_pidfd(int socket, pid_t pid, bool *by_number);
 /* One system call. False for -1. */
 bool tei_host_who_has_ended(int pidfd);
 /* Whether it runs as our user, real, effective and saved. */

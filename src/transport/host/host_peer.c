@@ -44,9 +44,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define PEERS_MAX 1024
-#define WHY       256
-#define SCORE     80 /* above that of any transport through a network */
+#define PEERS_MAX    1024
+#define WHY          256
+#define ASK_AGAIN_NS TEI_NS_PER_S /* for a memfd */
+#define SCORE        80           /* above that of any transport through a network */
 
 /* ------------------------------------------------------------------------------------ the picture */
 
@@ -234,16 +235,17 @@ static bool has(const struct host_known *k, uint64_t addr, uint64_t length, unsi
 
 /* -------------------------------------------------------------------------------------- copies */
 
-/* Once; and again when it was withheld and the table has changed since. */
+/* Once; again after a while, and at once when it was withheld and the table has changed since. */
 static void want(struct host_peer *p, const struct host_known *k)
 {
     struct host_msg m = {
         .magic = HOST_MAGIC, .version = HOST_VERSION, .type = HOST_WANT, .slot = k->slot};
     struct host_map *map = k->map;
+    int64_t now = tei_now_ns();
 
-    if (map->asked && !(map->withheld && map->asked_at != p->seen))
+    if (now < map->ask_again_ns && !(map->withheld && map->asked_at != p->seen))
         return;
-    map->asked = tei_host_send(p->fd, &m, NULL, 0);
+    map->ask_again_ns = tei_host_send(p->fd, &m, NULL, 0) ? now + ASK_AGAIN_NS : 0;
     map->withheld = false;
     map->asked_at = p->seen;
 }
@@ -365,7 +367,7 @@ unsigned tei_host_peer_score(struct host_peer *p, const te_request *r)
         score = 0;
     if (k && k->map && !k->map->base) {
         want(p, k);
-        score = k->map->withheld ? 0 : TEI_SCORE_LATER;
+        score = TEI_SCORE_LATER;
     }
     pthread_mutex_unlock(&p->lock);
     return score;
@@ -536,7 +538,8 @@ static const char *status_text(uint32_t status)
     case HOST_FULL:
         return "it has no memory or descriptors left";
     case HOST_FOREIGN:
-        return "we are in other namespaces (TE_HOST_ANY_NAMESPACE there allows it)";
+        return "we are in other namespaces, or it cannot see ours (TE_HOST_ANY_NAMESPACE there "
+               "allows it)";
     default:
         return "for a reason that is not known here";
     }
@@ -566,7 +569,7 @@ static bool say_hello(struct host_peer *p, struct host_msg *welcome, char *why)
 
 /*
  * Whether the process of that number is the one that answers: it has written what we have just made
- * where it had said, and it began when the owner says. Where the kernel does not let us look, nothing
+ * where it had said, and, if only the number led to its pidfd, it began when the owner says. Where the kernel does not let us look, nothing
  * is done with the number.
  */
 static bool prove(struct host_peer *p, const struct host_msg *welcome, char *why)
@@ -587,8 +590,10 @@ static bool prove(struct host_peer *p, const struct host_msg *welcome, char *why
         p->memfd_only = true;
         return true;
     }
-    if (memcmp(found, wanted, sizeof(wanted)) == 0 && tei_process_look(p->pid, &process) &&
-        process.began == welcome->began && !tei_host_who_has_ended(p->pidfd))
+    if (memcmp(found, wanted, sizeof(wanted)) == 0 &&
+        (!p->by_number ||
+         (tei_process_look(p->pid, &process) && process.began == welcome->began)) &&
+        !tei_host_who_has_ended(p->pidfd))
         return true;
     snprintf(why, WHY, "process %d is not the one that answers on its socket", (int)p->pid);
     return false;
@@ -605,8 +610,8 @@ static bool meet(struct host_peer *p, const char *name, char *why)
                  tei_errno_text(errno));
         return false;
     }
-    p->pidfd = tei_host_who_pidfd(p->fd, p->pid);
-    if (p->pidfd < 0 ? errno != ENOSYS && errno != EPERM : tei_host_who_has_ended(p->pidfd)) {
+    p->pidfd = tei_host_who_pidfd(p->fd, p->pid, &p->by_number);
+    if (p->pidfd < 0 ? errno == ESRCH : tei_host_who_has_ended(p->pidfd)) {
         snprintf(why, WHY, "process %d has ended, and left its socket to another one", (int)p->pid);
         return false;
     }
@@ -618,7 +623,10 @@ static bool meet(struct host_peer *p, const char *name, char *why)
     if (!p->h->conf->host_any_namespace && !tei_host_who_is_among_us(p->pid, why, WHY))
         return false;
     p->memfd_only = uid != own || p->pidfd < 0 || !tei_host_who_is_ours(p->pid);
-    return true;
+    if (!tei_host_who_has_ended(p->pidfd))
+        return true;
+    snprintf(why, WHY, "process %d has just ended", (int)p->pid);
+    return false;
 }
 
 static bool greet(struct host_peer *p, const struct host_keys *k, char *why)

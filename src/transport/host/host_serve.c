@@ -7,8 +7,8 @@
  * memory, which proves that this process is the one that it reaches under our number, and ask for the
  * memfd of a slot.
  *
- * Whoever connects must run as our user, or as root, and in our namespaces: the same user in a container
- * of its own is somebody else. It must be the process that has said hello itself which is looked at, and
+ * Whoever connects must run as our user, or as root, and in our namespaces, which must be known: the same
+ * user in a container of its own is somebody else. It must be the process that has said hello itself which is looked at, and
  * not one that has the number of who has connected once: each packet tells its sender.
  *
  * A session that sends anything else, or nothing for a second, is closed. One that does not read
@@ -25,7 +25,6 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define SESSIONS_MAX 256
@@ -76,14 +75,17 @@ static bool reply(struct host_session *s, enum host_type type, enum host_status 
 static enum host_status look_at(struct host_session *s, const struct host_msg *m, pid_t sender)
 {
     char why[160];
+    bool by_number;
 
     if (s->hazards || memcmp(m->nonce, s->h->keys.nonce, HOST_NONCE) != 0)
         return HOST_REFUSED;
+    s->pidfd = tei_host_who_pidfd(s->watch.fd, s->pid, &by_number);
     if (s->h->conf->host_any_namespace)
         return HOST_OK;
     snprintf(why, sizeof(why), "process %d has connected, and process %d says hello", (int)s->pid,
              (int)sender);
-    if (sender == s->pid && tei_host_who_is_among_us(s->pid, why, sizeof(why)))
+    if (sender == s->pid && tei_host_who_is_among_us(s->pid, why, sizeof(why)) &&
+        !tei_host_who_has_ended(s->pidfd))
         return HOST_OK;
     TEI_DEBUG("host: refused: %s", why);
     return HOST_FOREIGN;
@@ -102,7 +104,6 @@ static bool on_hello(struct host_session *s, const struct host_msg *m, pid_t sen
         reply(s, HOST_WELCOME, status, &none, NULL, 0);
         return false;
     }
-    s->pidfd = tei_fd_own((int)syscall(SYS_pidfd_open, s->pid, 0));
     fds[1] = tei_pages_make("te_host", sizeof(*s->hazards));
     if (fds[1] >= 0)
         s->hazards = tei_pages_map(fds[1], sizeof(*s->hazards), true);

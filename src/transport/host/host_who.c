@@ -5,8 +5,8 @@
  * The keys of a descriptor only rule out: they are somebody's word, and may be old. That it is this
  * host is proved by the socket being there. Who is at its other end is what the kernel says: user,
  * process, namespaces; nothing that a process says of itself counts. A number of a process is its only
- * as long as its pidfd has not ended, so what is read of /proc under the number is looked at between
- * two looks at the pidfd.
+ * as long as its pidfd has not ended, so what is read of /proc under the number counts only if the
+ * pidfd, which was there before, has not ended after it.
  */
 #include "transport/host/host.h"
 
@@ -46,15 +46,20 @@ bool tei_host_who_fits(const struct tei_conf *conf, const struct host_keys *peer
 
 /* ---------------------------------------------------------------------------------- a process */
 
-int tei_host_who_pidfd(int socket, pid_t pid)
+int tei_host_who_pidfd(int socket, pid_t pid, bool *by_number)
 {
     int fd = -1;
     socklen_t n = sizeof(fd);
 
+    *by_number = false;
     if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &n) == 0)
         return tei_fd_own(fd);
-    if (errno == ENOPROTOOPT) /* an older kernel */
+    if (errno == EINVAL || errno == ENODATA) /* what kernels say of one that has ended */
+        errno = ESRCH;
+    if (errno == ENOPROTOOPT && pid > 0) { /* an older kernel */
+        *by_number = true;
         fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    }
     return tei_fd_own(fd);
 }
 
@@ -97,7 +102,8 @@ bool tei_host_who_is_among_us(pid_t pid, char *why, size_t n)
             continue;
         snprintf(why, n, "process %d is in %s %s namespace%s (TE_HOST_ANY_NAMESPACE allows it)",
                  (int)pid, own && peer ? "another" : "an unknown", names[i],
-                 own && peer ? "" : ": it is another user's, or not dumpable");
+                 own && peer ? ""
+                             : ": it is another user's, not dumpable, or may do what we may not");
         return false;
     }
     return true;

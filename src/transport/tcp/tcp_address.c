@@ -118,15 +118,16 @@ static int read_list(const char *list, json_t *out)
 
 int tei_tcp_addresses_find(struct tcp *t)
 {
-    const char *list = t->conf->tcp_addresses;
+    const char *list = t->conf->tcp_addresses, *bind = t->base.host->bind_host;
 
     t->addresses = json_array();
     if (!t->addresses)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for the addresses of this host");
     if (*list)
         return read_list(list, t->addresses);
-    return t->base.host->bind_host[0] ? 0
-                                      : find_cards(t, t->addresses); /* one that is listened on */
+    if (bind[0] && !tei_is_wildcard(bind)) /* no other is listened on */
+        return 0;
+    return find_cards(t, t->addresses);
 }
 
 /* ---------------------------------------------------------------------------------- descriptors */
