@@ -135,6 +135,26 @@ static void hostile_initiators(void **state)
     pair_close(p);
 }
 
+/* As many as there may be, which say nothing, keep nobody out who has something to say. */
+static void silent_initiators_give_way(void **state)
+{
+    struct pair *p = pair_open(&fixture);
+    json_t *root = json_object();
+    int silent[300];
+
+    (void)state;
+    fake_detach(p->a, p->attach);
+    p->attach = NULL;
+    for (size_t i = 0; i < TEI_ARRAY_LEN(silent); i++)
+        silent[i] = knock(p);
+    assert_int_equal(p->b->ops.describe(p->b, root), 0);
+    assert_int_equal(fake_attach_json(p->a, root, "127.0.0.1", &p->attach), 0);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_WRITE, p->am, p->bm, 100000), 0);
+    for (size_t i = 0; i < TEI_ARRAY_LEN(silent); i++)
+        tei_fd_close(silent[i]);
+    pair_close(p);
+}
+
 struct impostor {
     int listener, fds[2];
     uint64_t proof_at, began;
@@ -340,6 +360,7 @@ int main(void)
         cmocka_unit_test(reasons),
         cmocka_unit_test(a_silent_owner_costs_the_timeout),
         cmocka_unit_test(hostile_initiators),
+        cmocka_unit_test(silent_initiators_give_way),
         cmocka_unit_test(hostile_owners),
         cmocka_unit_test(owners_without_proof),
         cmocka_unit_test(a_socket_that_was_left),

@@ -225,6 +225,27 @@ static void rest_over(struct tei_timer *t)
     tei_watch_set(&h->listener, EPOLLIN);
 }
 
+/*
+ * Whether one more may stand beside those that are here. If not, the oldest that has not said hello gives
+ * way: whoever connects and says nothing keeps nobody out.
+ */
+static bool make_room(struct host *h)
+{
+    struct tei_link *link, *tmp;
+
+    if (h->n_sessions < SESSIONS_MAX)
+        return true;
+    TEI_LIST_EACH(&h->sessions, link, tmp) {
+        struct host_session *s = tei_container_of(link, struct host_session, link);
+
+        if (s->hazards)
+            continue;
+        close_session(s);
+        return true;
+    }
+    return false;
+}
+
 static void on_listener(struct tei_watch *w, uint32_t events)
 {
     struct host *h = tei_container_of(w, struct host, listener);
@@ -237,7 +258,7 @@ static void on_listener(struct tei_watch *w, uint32_t events)
             rest(h);
         return;
     }
-    if (h->n_sessions < SESSIONS_MAX && may_connect(fd, &pid))
+    if (may_connect(fd, &pid) && make_room(h))
         open_session(h, fd, pid);
     else
         tei_fd_close(fd);
