@@ -178,19 +178,19 @@ static void wrong_answers(void **state)
     char data[101] = {0};
 
     (void)state;
-    stage_open(&s, NULL);
     for (unsigned i = 0; i < TEI_ARRAY_LEN(to_read) + TEI_ARRAY_LEN(to_write); i++) {
         bool read = i < TEI_ARRAY_LEN(to_read);
         struct native c;
 
+        stage_open(&s, NULL); /* one that has no earlier WRITE to ask about */
         stage_request(&s, 0, read ? TE_READ : TE_WRITE, 0, 100);
         c = stage_take_greeted(&s);
         stage_get_request(&s, &c, read ? TCP_FRAME_READ : TCP_FRAME_WRITE);
         native_answer(&c, read ? &to_read[i] : &to_write[i - TEI_ARRAY_LEN(to_read)], data);
         assert_int_equal(stage_outcome(&s, 0), TE_ERR_PROTOCOL);
         native_expect_end(c.fd);
+        stage_close(&s);
     }
-    stage_close(&s);
 }
 
 /* Before a WRITE has been sent it cannot have been applied. */
@@ -200,8 +200,8 @@ static void an_ack_that_comes_too_early(void **state)
     struct native c;
 
     (void)state;
-    stage_open(&s, NULL);
     for (unsigned i = 0; i < 3; i++) {
+        stage_open(&s, NULL); /* one that has no earlier WRITE to ask about */
         stage_request(&s, 0, TE_WRITE, 0, STAGE_BYTES);
         c = stage_take_greeted(&s);
         usleep(20000);
@@ -213,8 +213,8 @@ static void an_ack_that_comes_too_early(void **state)
             assert_int_equal(stage_outcome(&s, 0), TE_ERR_PROTOCOL);
         }
         close(c.fd);
+        stage_close(&s);
     }
-    stage_close(&s);
 }
 
 /* Bytes that nobody asked for, when all is done. */

@@ -139,6 +139,8 @@ static void init(struct tcp *t)
     tei_tcp_channels_init(&t->channels);
     tei_pool_init(&t->frames, sizeof(struct tcp_frame));
     tei_tcp_stages_init(&t->stages);
+    tei_pool_init(&t->remnants, sizeof(struct tcp_remnant));
+    tei_list_init(&t->left);
     pthread_mutex_init(&t->peers_lock, NULL);
     pthread_mutex_init(&t->live_lock, NULL);
     tei_cond_init(&t->quiet);
@@ -349,7 +351,7 @@ static size_t take_group(struct tcp *t, struct tei_list *from, struct tei_list *
 
         w->next = 0;
         w->out = 0;
-        w->patient = false;
+        w->patient = w->held = false;
         w->posted_ns = now;
         w->base.error = w->base.sys_errno = 0;
         w->base.why = NULL;
@@ -524,6 +526,7 @@ static void tcp_fini(struct tei_transport *base)
     tei_pool_fini(&t->channels);
     tei_pool_fini(&t->frames);
     tei_pool_fini(&t->stages);
+    tei_pool_fini(&t->remnants);
     json_decref(t->addresses);
     pthread_cond_destroy(&t->quiet);
     pthread_mutex_destroy(&t->live_lock);

@@ -13,6 +13,7 @@
  *   tcp_frame    a request of the native framing: pieces of one or many works
  *   tcp_channel  the same at the serving end: what a session has beside
  *   tcp_stage    what a session has beside while it serves memory of devices
+ *   tcp_remnant  a connection to a peer of version 1 or 2 that was given up with a WRITE on it
  *
  * Work waits in its peer's queue. A lane that is free takes a piece: the whole of a short work,
  * conf->tcp_piece_size bytes of a long one, so that several lanes carry a long one at once. To a
@@ -44,6 +45,8 @@
 #include "transport/tcp/tcp_wire.h"
 #include "transport/transport.h"
 
+#include <errno.h>
+
 #define TCP_WORKERS_MAX    64
 #define TCP_LANES_MAX      16
 #define TCP_ADDRS_MAX      8
@@ -68,6 +71,8 @@
 #define TCP_SUM_BYTES    ((size_t)256 << 10)  /* received at a time: in the cache when summed */
 #define TCP_WINDOW_MAX   ((uint64_t)64 << 20)
 #define TCP_PATH_NS      (2 * TEI_NS_PER_S) /* several addresses: silence of a host at one */
+#define TCP_SPANS        8                  /* of a peer, lost for good */
+#define TCP_LEFT_MAX     64                 /* peers without attachments that are kept */
 
 struct tcp;
 struct tcp_peer;
@@ -84,7 +89,13 @@ struct tcp_work {
     uint64_t next; /* bytes given to lanes so far */
     uint32_t out;  /* pieces that lanes carry now */
     bool patient;  /* has failed, but lets the pieces under way end by themselves */
+    bool held;     /* is in peer.held, not in its queue; see tcp_fence.c */
     int64_t posted_ns;
+};
+
+/* A range of the target's memory: at <= x < end; end is 0 where there is none. */
+struct tcp_span {
+    uint64_t at, end;
 };
 
 struct tcp_attach {
@@ -148,11 +159,13 @@ struct tcp {
     uint16_t port;
     struct tei_watch listener;
     struct tei_timer relisten; /* accepting rests for want of descriptors */
-    struct tei_pool sessions, channels, frames, stages;
+    struct tei_pool sessions, channels, frames, stages, remnants;
     unsigned max_sessions; /* of one worker */
 
     pthread_mutex_t peers_lock;
     struct tei_list peers[TCP_PEER_BUCKETS];
+    struct tei_list left; /* peers without attachments, longest ago first; see tei_tcp_peer_put() */
+    unsigned n_left;
 
     pthread_mutex_t live_lock;
     pthread_cond_t quiet;
@@ -238,13 +251,27 @@ struct tcp_frame {
     uint64_t sent, total; /* of head, payload and trailer, on this connection */
     uint32_t crc;         /* of the payload sent so far */
     uint8_t trailer[TCP_TRAILER_LEN];
-    uint32_t zero_last; /* the last call without a copy that carried a part of it, 0: none */
-    int64_t sent_ns;    /* when the last byte was handed over; before: when the first was */
-    uint64_t delivered; /* stream.delivered at that time */
-    const void *owner;  /* of the first block */
-    unsigned noted;     /* blocks of that owner that tcp_drive.c knows of */
+    uint32_t zero_last;        /* the last call without a copy that carried a part of it, 0: none */
+    int64_t sent_ns;           /* when the last byte was handed over; before: when the first was */
+    uint64_t delivered;        /* stream.delivered at that time */
+    struct tcp_span unsettled; /* WRITE: covers the blocks whose work has ended before the answer */
+    const void *owner;         /* of the first block */
+    unsigned noted;            /* blocks of that owner that tcp_drive.c knows of */
     struct tcp_block blocks[TCP_FRAME_BLOCKS];
     uint8_t head[TCP_FRAME_HEAD_MAX];
+};
+
+/*
+ * What is left of a lane's connection: the target is told that nothing more comes, and its end is
+ * awaited, which says that it applies nothing of this connection any more. Both locks, see tcp.h.
+ */
+struct tcp_remnant {
+    struct tei_link link; /* in bundle.remnants */
+    struct tcp_bundle *bundle;
+    struct tei_watch watch;
+    struct tcp_span span;
+    int64_t until_ns; /* for as long WRITEs wait for it */
+    bool overdue;
 };
 
 struct tcp_bundle {
@@ -257,10 +284,12 @@ struct tcp_bundle {
     unsigned n_idle, n_off; /* peer's lock: lanes in these states */
     unsigned n_lanes;
     struct tcp_lane *lanes;
+    struct tei_list remnants;
 };
 
 struct tcp_peer {
     struct tei_link link; /* in tcp.peers */
+    struct tei_link left; /* in tcp.left while refs is 0; peers_lock */
     struct tcp *t;
     unsigned refs; /* attachments; peers_lock */
     struct tei_hostport where;
@@ -273,9 +302,17 @@ struct tcp_peer {
     unsigned parts;        /* bundles, and the job if it runs: the last to leave frees the peer */
     struct tei_list queue; /* work with bytes that no lane has taken */
     size_t n_queued;
-    struct tei_list again;    /* frames to be sent once more */
-    struct tei_list lost;     /* WRITE frames of broken connections, which may still bring them */
-    size_t n_frames;          /* in both */
+    struct tei_list again; /* frames to be sent once more */
+    struct tei_list lost;  /* WRITE frames of broken connections, which may still bring them */
+    size_t n_frames;       /* in both */
+    /* What may still be written there for works that have ended, and what waits for it: tcp_fence.c. */
+    size_t n_unsettled;        /* frames of which a part is, remnants and spans: 0 nearly always */
+    struct tei_list unsettled; /* WRITE frames of broken connections, of which all is */
+    size_t n_left_over;        /* in it */
+    unsigned n_remnants, n_spans;
+    struct tcp_span spans[TCP_SPANS];
+    struct tei_list held; /* WRITEs */
+    size_t n_held;
     struct tei_list ended;    /* work that ended while its bundle could not be reached */
     int64_t check_ns;         /* when the watchdog will look at the queue; TEI_NEVER: it will not */
     unsigned n_up, n_opening; /* lanes connected; paused or connecting */
@@ -299,6 +336,15 @@ struct tcp_fault {
     int error, sys_errno;
     const char *why;
 };
+
+/*
+ * Whether a connection that broke with this errno value, 0: its end was read, was closed by the
+ * peer. Else it is this host that has given it up, and the peer may know nothing of that.
+ */
+static inline bool tei_tcp_is_end(int sys_errno)
+{
+    return sys_errno == 0 || sys_errno == ECONNRESET || sys_errno == EPIPE;
+}
 
 /* ---------------------------------------------------------------------------------- server side */
 
@@ -436,6 +482,25 @@ void tei_tcp_work_fail(struct tcp_peer *p, struct tcp_work *work, const struct t
 void tei_tcp_bundle_call(struct tcp_bundle *b);
 void tei_tcp_bundle_run(struct tei_call *c);
 
+/* ---- tcp_fence.c: WRITEs that wait for what earlier ones may still bring; peer's lock held */
+/* Moves what has to wait from the list to p->held; returns how many are left of the `n`. */
+size_t tei_tcp_fence_hold(struct tcp_peer *p, struct tei_list *works, size_t n);
+/* Something was settled: what need not wait for anything else goes on. */
+void tei_tcp_fence_release(struct tcp_peer *p);
+/* Fails what waits for that range. */
+void tei_tcp_fence_fail(struct tcp_peer *p, struct tcp_span span, const struct tcp_fault *f);
+/*
+ * The lane gives up its connection with a piece of a WRITE on it, to a peer of version 1 or 2, for
+ * reason f; the socket is taken over if it still matters. Both locks.
+ */
+void tei_tcp_fence_cut(struct tcp_lane *l, const struct tcp_fault *f);
+/* Another engine answers for the peer. */
+void tei_tcp_fence_clear(struct tcp_peer *p);
+/* What the watchdog does; returns when next. Worker's lock held, the peer's not. */
+int64_t tei_tcp_fence_tick(struct tcp_bundle *b, int64_t now);
+/* Closes what is left of connections. Worker's lock held, the peer's not. */
+void tei_tcp_fence_stop(struct tcp_bundle *b);
+
 /* ---- tcp_frame.c: frames in the peer's lists; peer's lock held, worker NULL: see part_end */
 /* Ends the pieces whose work has an error. */
 void tei_tcp_frames_prune(struct tcp_peer *p, struct tcp_worker *w);
@@ -445,6 +510,12 @@ void tei_tcp_frames_cancel(struct tcp_peer *p, const void *owner, const struct t
 void tei_tcp_frames_fail(struct tcp_peer *p, struct tcp_worker *w, const struct tcp_fault *fault);
 /* Ends works that are late; returns when the next one will be. */
 int64_t tei_tcp_frames_tick(struct tcp_peer *p, struct tcp_worker *w, int64_t now);
+/* Frees those in p->unsettled. */
+void tei_tcp_frames_settle(struct tcp_peer *p);
+/* Whether a frame waits for a DROP that was not sent yet. */
+bool tei_tcp_frames_want_drop(const struct tcp_peer *p);
+/* Whether a WRITE that has ended may still come to that range. */
+bool tei_tcp_frames_reach(const struct tcp_peer *p, const struct tcp_span *span);
 
 /* ---- tcp_stream.c: lanes to native peers */
 /* One for each of the `n` lanes; TE_ERR_MEMORY. */
@@ -480,6 +551,8 @@ void tei_tcp_stream_late(struct tcp_lane *l, int64_t now);
 void tei_tcp_lane_broken(struct tcp_lane *l, const struct tcp_fault *f, bool again, int64_t now);
 /* The peer at this address is another one, or does not know our framing. */
 void tei_tcp_lane_refused(struct tcp_lane *l, const struct tcp_fault *f, int64_t now);
+/* The lane has no socket any more, which is the caller's to close. The peer's lock may be held. */
+void tei_tcp_lane_let_go(struct tcp_lane *l);
 /* Opens the connection of a lane that was set LANE_CONNECTING. */
 void tei_tcp_lane_connect(struct tcp_lane *l, int64_t now);
 /* Begins the piece that the lane was given. */

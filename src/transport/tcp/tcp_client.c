@@ -116,18 +116,23 @@ static int64_t lane_late_at(const struct tcp_lane *l)
 
 /* --------------------------------------------------------------------------- ending connections */
 
+void tei_tcp_lane_let_go(struct tcp_lane *l)
+{
+    tei_watch_del(&l->watch);
+    tei_tcp_drive_forget(l);
+    l->used = l->proven = false;
+}
+
 static void close_socket(struct tcp_lane *l)
 {
     int fd = l->watch.fd;
 
     if (!l->watch.loop)
         return;
-    tei_watch_del(&l->watch);
-    tei_tcp_drive_forget(l);
+    tei_tcp_lane_let_go(l);
     if (l->stream)
         tei_tcp_zerocopy_end(&l->stream->zero, fd);
     tei_fd_close(fd);
-    l->used = l->proven = false;
 }
 
 /* Ends the piece, if there is one, for reason f; the lane is left without a connection. */
@@ -135,6 +140,11 @@ static void give_up(struct tcp_lane *l, const struct tcp_fault *f)
 {
     struct tcp_peer *p = peer_of(l);
 
+    if (f && l->state == LANE_BUSY && !l->stream) {
+        pthread_mutex_lock(&p->lock);
+        tei_tcp_fence_cut(l, f);
+        pthread_mutex_unlock(&p->lock);
+    }
     close_socket(l);
     pthread_mutex_lock(&p->lock);
     if (l->work)
@@ -613,6 +623,7 @@ void tei_tcp_lane_refused(struct tcp_lane *l, const struct tcp_fault *f, int64_t
     pthread_mutex_lock(&p->lock);
     tei_tcp_stream_refuse(l, f);
     tei_tcp_queue_fail(p, worker_of(l), f);
+    tei_tcp_fence_clear(p);
     pthread_mutex_unlock(&p->lock);
     give_up(l, f);
 }

@@ -29,6 +29,8 @@
 
 #include <string.h>
 
+#define EXACT_MAX 64 /* with more unsettled frames, blocks are not looked at one by one */
+
 static bool is_data(const struct tcp_frame *f)
 {
     return f->type == TCP_FRAME_READ || f->type == TCP_FRAME_WRITE;
@@ -49,6 +51,7 @@ static struct tcp_frame *make(struct tcp *t, unsigned type)
 
 void tei_tcp_frame_free(struct tcp *t, struct tcp_frame *f)
 {
+    assert(f->unsettled.end == 0);
     tei_pool_put(&t->frames, f);
 }
 
@@ -126,24 +129,46 @@ static struct tcp_frame *cut(struct tcp_lane *l, int64_t now)
     return f;
 }
 
-/* Asks the target to end a connection that may still bring lost frames. */
+/* The first frame of a list that waits for a DROP which was not sent yet. */
+static const struct tcp_frame *first_unasked(const struct tei_list *frames)
+{
+    for (struct tei_link *n = tei_list_first(frames); n; n = tei_list_next(frames, n))
+        if (!tei_container_of(n, struct tcp_frame, link)->asked)
+            return tei_container_of(n, struct tcp_frame, link);
+    return NULL;
+}
+
+bool tei_tcp_frames_want_drop(const struct tcp_peer *p)
+{
+    return first_unasked(&p->lost) || (p->n_held && first_unasked(&p->unsettled));
+}
+
+static void mark_asked(struct tei_list *frames, uint64_t connection)
+{
+    struct tei_link *n, *tmp;
+
+    TEI_LIST_EACH(frames, n, tmp) {
+        struct tcp_frame *f = tei_container_of(n, struct tcp_frame, link);
+
+        f->asked = f->asked || f->connection == connection;
+    }
+}
+
+/* Asks the target to end a connection that may still bring lost frames, or unsettled ones. */
 static struct tcp_frame *ask_drop(struct tcp_peer *p)
 {
-    struct tei_link *n = tei_list_first(&p->lost), *tmp;
+    const struct tcp_frame *lost = first_unasked(&p->lost);
     struct tcp_frame *f;
     uint64_t connection;
 
-    while (n && tei_container_of(n, struct tcp_frame, link)->asked)
-        n = tei_list_next(&p->lost, n);
-    f = n ? make(p->t, TCP_FRAME_DROP) : NULL;
+    if (!lost)
+        lost = first_unasked(&p->unsettled);
+    f = lost ? make(p->t, TCP_FRAME_DROP) : NULL;
     if (!f)
         return NULL;
-    connection = tei_container_of(n, struct tcp_frame, link)->connection;
-    TEI_LIST_EACH(&p->lost, n, tmp) {
-        struct tcp_frame *lost = tei_container_of(n, struct tcp_frame, link);
-
-        lost->asked = lost->asked || lost->connection == connection;
-    }
+    connection = lost->connection;
+    mark_asked(&p->lost, connection);
+    mark_asked(&p->unsettled, connection);
     f->connection = connection;
     f->n = 1;
     f->blocks[0] = (struct tcp_block){.range = {.addr = connection}};
@@ -195,23 +220,126 @@ struct tcp_frame *tei_tcp_frame_hello(struct tcp_lane *l)
     return f;
 }
 
+/* -------------------------------------------------------------------------- what may still come */
+
+/* Whether the target may apply it, now or later: bytes of it were sent, and not answered. */
+static bool may_come(const struct tcp_frame *f)
+{
+    return f->type == TCP_FRAME_WRITE && f->sent > 0;
+}
+
+/* A block of it ends without the answer. */
+static void unsettle(struct tcp_peer *p, struct tcp_frame *f, const struct tcp_range *r)
+{
+    struct tcp_span *s = &f->unsettled;
+
+    if (s->end == 0) {
+        *s = (struct tcp_span){r->addr, r->addr + r->length};
+        p->n_unsettled++;
+        return;
+    }
+    s->at = tei_min(s->at, r->addr);
+    s->end = tei_max(s->end, r->addr + r->length);
+}
+
+void tei_tcp_frame_settle(struct tcp_peer *p, struct tcp_frame *f)
+{
+    if (f->unsettled.end == 0)
+        return;
+    f->unsettled = (struct tcp_span){0};
+    p->n_unsettled--;
+    tei_tcp_fence_release(p);
+}
+
+static bool reaches(const struct tcp_span *a, uint64_t at, uint64_t end)
+{
+    return at < a->end && a->at < end;
+}
+
+/* exact: by blocks; else by what they cover together. */
+static bool frame_reaches(const struct tcp_frame *f, const struct tcp_span *span, bool exact)
+{
+    if (f->unsettled.end == 0 || !reaches(span, f->unsettled.at, f->unsettled.end))
+        return false;
+    for (unsigned i = 0; exact && i < f->n; i++) {
+        const struct tcp_range *r = &f->blocks[i].range;
+
+        if (!f->blocks[i].work && reaches(span, r->addr, r->addr + r->length))
+            return true;
+    }
+    return !exact;
+}
+
+static bool list_reaches(const struct tei_list *frames, const struct tcp_span *span, bool exact)
+{
+    for (struct tei_link *n = tei_list_first(frames); n; n = tei_list_next(frames, n))
+        if (frame_reaches(tei_container_of(n, struct tcp_frame, link), span, exact))
+            return true;
+    return false;
+}
+
+bool tei_tcp_frames_reach(const struct tcp_peer *p, const struct tcp_span *span)
+{
+    bool exact = p->n_unsettled <= EXACT_MAX;
+
+    if (p->version != TCP_NATIVE)
+        return false;
+    for (unsigned i = 0; i < p->n_bundles; i++)
+        for (unsigned k = 0; k < p->bundles[i].n_lanes; k++)
+            if (list_reaches(&p->bundles[i].lanes[k].stream->flight, span, exact))
+                return true;
+    return list_reaches(&p->lost, span, exact) || list_reaches(&p->unsettled, span, exact);
+}
+
+static void free_left_over(struct tcp_peer *p, struct tcp_frame *f)
+{
+    tei_list_del(&f->link);
+    p->n_left_over--;
+    tei_tcp_frame_settle(p, f);
+    tei_tcp_frame_free(p->t, f);
+}
+
+void tei_tcp_frames_settle(struct tcp_peer *p)
+{
+    struct tei_link *n;
+
+    while ((n = tei_list_first(&p->unsettled)))
+        free_left_over(p, tei_container_of(n, struct tcp_frame, link));
+}
+
 /* ------------------------------------------------------------------------------ ending a frame */
 
-static void end_block(struct tcp_peer *p, struct tcp_worker *w, struct tcp_block *b,
-                      const struct tcp_fault *f)
+static void end_block(struct tcp_peer *p, struct tcp_worker *w, struct tcp_frame *f, unsigned i,
+                      const struct tcp_fault *fault)
 {
+    struct tcp_block *b = &f->blocks[i];
     struct tcp_work *work = b->work;
 
+    if (!work)
+        return;
     b->work = NULL;
-    if (work)
-        tei_tcp_part_end(p, w, work, b->range.length, f);
+    if (fault && may_come(f))
+        unsettle(p, f, &b->range);
+    tei_tcp_part_end(p, w, work, b->range.length, fault);
 }
 
 static void end_blocks(struct tcp_peer *p, struct tcp_worker *w, struct tcp_frame *f,
                        const struct tcp_fault *fault)
 {
     for (unsigned i = 0; i < f->n; i++)
-        end_block(p, w, &f->blocks[i], fault);
+        end_block(p, w, f, i, fault);
+}
+
+void tei_tcp_frame_take_out(struct tcp_peer *p, struct tcp_worker *w, struct tcp_frame *f)
+{
+    static const struct tcp_fault ended = {TE_ERR_CANCELED, 0, NULL};
+
+    for (unsigned i = 0; i < f->n; i++) {
+        const struct tcp_work *work = f->blocks[i].work;
+
+        if (work && work->base.error && !work->patient)
+            end_block(p, w, f, i, &ended);
+    }
 }
 
 void tei_tcp_frame_cancel(struct tcp_peer *p, struct tcp_frame *f, const void *owner,
@@ -233,6 +361,7 @@ void tei_tcp_frame_done(struct tcp_lane *l, struct tcp_frame *f)
 
 static void to_again(struct tcp_peer *p, struct tcp_frame *f)
 {
+    tei_tcp_frame_settle(p, f);
     compact(f);
     if (f->n == 0) {
         tei_tcp_frame_free(p->t, f);
@@ -240,6 +369,49 @@ static void to_again(struct tcp_peer *p, struct tcp_frame *f)
     }
     tei_list_push_back(&p->again, &f->link);
     p->n_frames++;
+}
+
+static bool has_work(const struct tcp_frame *f)
+{
+    for (unsigned i = 0; i < f->n; i++)
+        if (f->blocks[i].work)
+            return true;
+    return false;
+}
+
+/*
+ * Where a frame goes that is in no list: back to be sent once more, to wait for a DROP, or, if all its
+ * works have ended, to be remembered until the target has ended its connection (`ended`: it has).
+ */
+static void shelve(struct tcp_peer *p, struct tcp_frame *f, bool ended)
+{
+    bool waits = has_work(f);
+
+    if (!may_come(f) || (ended && !waits)) {
+        to_again(p, f);
+    } else if (waits) {
+        tei_list_push_back(&p->lost, &f->link);
+        p->n_frames++;
+    } else if (p->gone) { /* nobody comes back to that range by this peer */
+        tei_tcp_frame_settle(p, f);
+        tei_tcp_frame_free(p->t, f);
+    } else {
+        f->tries = 0; /* of works that wait for it from now on */
+        tei_list_push_back(&p->unsettled, &f->link);
+        p->n_left_over++;
+        if (p->n_held)
+            tei_tcp_bundle_call(&p->bundles[0]);
+    }
+}
+
+/* Of a frame in `again` or `lost`, works have ended. */
+static void shelve_anew(struct tcp_peer *p, struct tcp_frame *f)
+{
+    if (has_work(f))
+        return;
+    tei_list_del(&f->link);
+    p->n_frames--;
+    shelve(p, f, false);
 }
 
 /* What a piece ends with whose work has its error already, which a piece not begun leaves alone. */
@@ -256,15 +428,15 @@ static void prune(struct tcp_peer *p, struct tcp_worker *w, struct tcp_frame *f)
 {
     for (unsigned i = 0; i < f->n; i++)
         if (f->blocks[i].work && f->blocks[i].work->base.error)
-            end_block(p, w, &f->blocks[i], own_fault(f));
+            end_block(p, w, f, i, own_fault(f));
 }
 
 void tei_tcp_frame_refused(struct tcp_lane *l, struct tcp_frame *f, unsigned index)
 {
     static const struct tcp_fault stale = {TE_ERR_STALE, 0, "the target refused the address range"};
 
-    end_block(l->bundle->peer, l->bundle->worker, &f->blocks[index], &stale);
-    f->sent = 0;                                  /* to no effect */
+    f->sent = 0; /* to no effect */
+    end_block(l->bundle->peer, l->bundle->worker, f, index, &stale);
     prune(l->bundle->peer, l->bundle->worker, f); /* the others of that work */
     to_again(l->bundle->peer, f);
 }
@@ -279,12 +451,7 @@ void tei_tcp_frames_prune(struct tcp_peer *p, struct tcp_worker *w)
             struct tcp_frame *f = tei_container_of(n, struct tcp_frame, link);
 
             prune(p, w, f);
-            compact(f);
-            if (f->n)
-                continue;
-            tei_list_del(n);
-            p->n_frames--;
-            tei_tcp_frame_free(p->t, f);
+            shelve_anew(p, f);
         }
     }
 }
@@ -299,58 +466,75 @@ void tei_tcp_frame_put_back(struct tcp_lane *l, struct tcp_frame *f, bool broke)
 {
     struct tcp_peer *p = l->bundle->peer;
     struct tcp_worker *w = l->bundle->worker;
+    bool waits;
 
     prune(p, w, f);
     f->tries += broke && !l->stream->forgive;
-    compact(f);
-    if (f->n == 0 || f->tries > (unsigned)p->t->conf->retry_cnt) {
+    if (f->tries > (unsigned)p->t->conf->retry_cnt)
         end_blocks(p, w, f, &broken_too_often);
-        tei_tcp_frame_free(p->t, f);
-        return; /* with no work left the peer may be gone, and its bundles with it */
-    }
-    if (f->type == TCP_FRAME_WRITE && f->sent > 0) {
-        f->connection = l->stream->connection;
-        f->asked = false;
-        tei_list_push_back(&p->lost, &f->link);
-        p->n_frames++;
-    } else {
-        to_again(p, f);
-    }
+    f->connection = l->stream->connection;
+    f->asked = false;
+    waits = has_work(f);
+    shelve(p, f, l->stream->ended);
+    if (!waits)
+        return;      /* with no work left the peer may be gone, and its bundles with it */
     p->check_ns = 0; /* the watchdog is to look at deadlines here, too */
     tei_tcp_bundle_call(&p->bundles[0]);
 }
 
-/* That the target does not answer counts as a try of the frames that wait for it. */
+/* The target does not answer. That counts as a try of what waits for it. */
+static void asked_in_vain(struct tcp_lane *l, struct tcp_frame *f)
+{
+    static const struct tcp_fault silent = {
+        TE_ERR_LINK, 0, "the target does not say that an earlier WRITE to this range is over"};
+    struct tcp_peer *p = l->bundle->peer;
+
+    f->asked = false;
+    f->tries += !l->stream->forgive;
+    if (f->tries <= (unsigned)p->t->conf->retry_cnt)
+        return;
+    if (has_work(f)) {
+        end_blocks(p, l->bundle->worker, f, &broken_too_often);
+        shelve_anew(p, f);
+    } else {
+        f->tries = 0;
+        tei_tcp_fence_fail(p, f->unsettled, &silent);
+    }
+}
+
 static void drop_not_answered(struct tcp_lane *l, uint64_t connection)
 {
     struct tcp_peer *p = l->bundle->peer;
-    struct tcp_worker *w = l->bundle->worker;
+    struct tei_list *lists[] = {&p->unsettled, &p->lost};
     struct tei_link *n, *tmp;
 
-    TEI_LIST_EACH(&p->lost, n, tmp) {
-        struct tcp_frame *f = tei_container_of(n, struct tcp_frame, link);
+    for (unsigned i = 0; i < TEI_ARRAY_LEN(lists); i++) {
+        TEI_LIST_EACH(lists[i], n, tmp) {
+            struct tcp_frame *f = tei_container_of(n, struct tcp_frame, link);
 
-        if (!f->asked || f->connection != connection)
-            continue;
-        f->asked = false;
-        f->tries += !l->stream->forgive;
-        if (f->tries <= (unsigned)p->t->conf->retry_cnt)
-            continue;
-        tei_list_del(n);
-        p->n_frames--;
-        end_blocks(p, w, f, &broken_too_often);
-        tei_tcp_frame_free(p->t, f);
+            if (f->asked && f->connection == connection)
+                asked_in_vain(l, f);
+        }
     }
 }
 
 /* The fault for one frame: one after which the core may try again holds only if nothing was sent. */
-static const struct tcp_fault *fault_for(const struct tcp_frame *f, const struct tcp_fault *given,
-                                         bool never_applied)
+static const struct tcp_fault *fault_for(const struct tcp_frame *f, const struct tcp_fault *given)
 {
     static const struct tcp_fault link = {TE_ERR_LINK, 0, "sending the request"};
-    bool sent = f->type == TCP_FRAME_WRITE && f->sent > 0 && !never_applied;
 
-    return sent && tei_tcp_may_come_again(given) ? &link : given;
+    return may_come(f) && tei_tcp_may_come_again(given) ? &link : given;
+}
+
+/* A frame of data leaves a connection that has ended for good. */
+static void give_up(struct tcp_lane *l, struct tcp_frame *f, const struct tcp_fault *fault)
+{
+    struct tcp_peer *p = l->bundle->peer;
+
+    end_blocks(p, l->bundle->worker, f, fault_for(f, fault));
+    f->connection = l->stream->connection;
+    f->asked = false;
+    shelve(p, f, l->stream->ended);
 }
 
 void tei_tcp_frames_leave(struct tcp_lane *l, const struct tcp_fault *fault, bool never_applied)
@@ -367,13 +551,14 @@ void tei_tcp_frames_leave(struct tcp_lane *l, const struct tcp_fault *fault, boo
         tei_tcp_drive_ended(l, f->owner, f->noted);
         if (f->type == TCP_FRAME_DROP)
             drop_not_answered(l, f->connection);
-        if (is_data(f) && !fault) {
+        if (never_applied)
+            f->sent = 0;
+        if (!is_data(f))
+            tei_tcp_frame_free(p->t, f);
+        else if (fault)
+            give_up(l, f, fault);
+        else
             tei_tcp_frame_put_back(l, f, true);
-            continue;
-        }
-        if (is_data(f))
-            end_blocks(p, l->bundle->worker, f, fault_for(f, fault, never_applied));
-        tei_tcp_frame_free(p->t, f);
     }
     tei_tcp_frames_prune(p, l->bundle->worker);
 }
@@ -392,6 +577,12 @@ void tei_tcp_frames_dropped(struct tcp_peer *p, uint64_t connection)
         f->sent = 0;
         to_again(p, f);
     }
+    TEI_LIST_EACH(&p->unsettled, n, tmp) {
+        struct tcp_frame *f = tei_container_of(n, struct tcp_frame, link);
+
+        if (f->connection == connection)
+            free_left_over(p, f);
+    }
 }
 
 void tei_tcp_frames_fail(struct tcp_peer *p, struct tcp_worker *w, const struct tcp_fault *fault)
@@ -404,8 +595,8 @@ void tei_tcp_frames_fail(struct tcp_peer *p, struct tcp_worker *w, const struct 
             struct tcp_frame *f = tei_container_of(n, struct tcp_frame, link);
 
             p->n_frames--;
-            end_blocks(p, w, f, fault_for(f, fault, false));
-            tei_tcp_frame_free(p->t, f);
+            end_blocks(p, w, f, fault_for(f, fault));
+            shelve(p, f, false);
         }
     }
 }

@@ -58,6 +58,7 @@ static void deal(struct tcp_peer *p, struct tcp_lane *lanes, unsigned n_lanes)
         unsigned n = n_lanes / p->n_bundles + (i < n_lanes % p->n_bundles);
 
         *b = (struct tcp_bundle){.peer = p, .worker = &t->workers[(first + i) % t->n_workers]};
+        tei_list_init(&b->remnants);
         b->lanes = lanes;
         b->n_lanes = b->n_off = n;
         for (unsigned k = 0; k < n; k++)
@@ -94,6 +95,8 @@ static struct tcp_peer *make(struct tcp *t, const struct tcp_target *target)
     tei_list_init(&p->again);
     tei_list_init(&p->lost);
     tei_list_init(&p->ended);
+    tei_list_init(&p->unsettled);
+    tei_list_init(&p->held);
     pthread_mutex_init(&p->lock, NULL);
     deal(p, lanes, n_lanes);
     return p;
@@ -101,10 +104,52 @@ static struct tcp_peer *make(struct tcp *t, const struct tcp_target *target)
 
 void tei_tcp_peer_free(struct tcp_peer *p)
 {
+    tei_tcp_frames_settle(p);
     pthread_mutex_destroy(&p->lock);
     tei_tcp_streams_free(p->bundles[0].lanes);
     free(p->bundles[0].lanes);
     free(p);
+}
+
+/*
+ * A peer whose last attachment has gone is freed, unless a WRITE to it may still arrive: it is kept
+ * for the time being, at most TCP_LEFT_MAX of that kind, so that the range is known when the peer is
+ * opened again. What is lost for good is not kept. peers_lock held.
+ */
+static bool is_to_stay(struct tcp_peer *p)
+{
+    bool yes;
+
+    pthread_mutex_lock(&p->lock);
+    yes = p->n_unsettled > p->n_spans;
+    pthread_mutex_unlock(&p->lock);
+    return yes;
+}
+
+static void let_go(struct tcp_peer *p)
+{
+    tei_list_del(&p->link);
+    pthread_mutex_lock(&p->lock);
+    p->gone = true;
+    for (unsigned i = 0; i < p->n_bundles; i++)
+        tei_tcp_bundle_call(&p->bundles[i]);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* Lets go of peers that need not stay any more, and of the oldest where there are too many. */
+static void sort_out(struct tcp *t)
+{
+    struct tei_link *n, *tmp;
+
+    TEI_LIST_EACH(&t->left, n, tmp) {
+        struct tcp_peer *p = tei_container_of(n, struct tcp_peer, left);
+
+        if (t->n_left <= TCP_LEFT_MAX && is_to_stay(p))
+            continue;
+        tei_list_del(&p->left);
+        t->n_left--;
+        let_go(p);
+    }
 }
 
 int tei_tcp_peer_get(struct tcp *t, const struct tcp_target *target, struct tcp_peer **out)
@@ -113,14 +158,17 @@ int tei_tcp_peer_get(struct tcp *t, const struct tcp_target *target, struct tcp_
     struct tcp_peer *p;
 
     pthread_mutex_lock(&t->peers_lock);
+    sort_out(t);
     p = find(bucket, target);
     if (!p) {
         p = make(t, target);
         if (p)
             tei_list_push_back(bucket, &p->link);
     }
-    if (p)
-        p->refs++;
+    if (p && p->refs++ == 0 && tei_link_is_in(&p->left)) {
+        tei_list_del(&p->left);
+        t->n_left--;
+    }
     pthread_mutex_unlock(&t->peers_lock);
     if (!p)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for connections to %s:%u", target->where.host,
@@ -132,20 +180,15 @@ int tei_tcp_peer_get(struct tcp *t, const struct tcp_target *target, struct tcp_
 void tei_tcp_peer_put(struct tcp_peer *p)
 {
     struct tcp *t = p->t;
-    bool last;
 
     pthread_mutex_lock(&t->peers_lock);
-    last = --p->refs == 0;
-    if (last)
-        tei_list_del(&p->link);
+    if (--p->refs == 0) {
+        tei_tcp_peer_drop_idle(p);
+        tei_list_push_back(&t->left, &p->left);
+        t->n_left++;
+        sort_out(t);
+    }
     pthread_mutex_unlock(&t->peers_lock);
-    if (!last)
-        return;
-    pthread_mutex_lock(&p->lock);
-    p->gone = true;
-    for (unsigned i = 0; i < p->n_bundles; i++)
-        tei_tcp_bundle_call(&p->bundles[i]);
-    pthread_mutex_unlock(&p->lock);
 }
 
 /* One bundle, or the look-up, has let go of the peer. */
@@ -165,16 +208,19 @@ static void leave_peer(struct tcp_peer *p)
 /* Ends what is queued from a thread that has no worker. Peer's lock held. */
 static void end_queue(struct tcp_peer *p, const void *owner, const struct tcp_fault *f)
 {
+    struct tei_list *lists[] = {&p->queue, &p->held};
     struct tei_link *n, *tmp;
 
-    TEI_LIST_EACH(&p->queue, n, tmp) {
-        struct tcp_work *work = tei_tcp_work_of(n);
+    for (unsigned i = 0; i < TEI_ARRAY_LEN(lists); i++) {
+        TEI_LIST_EACH(lists[i], n, tmp) {
+            struct tcp_work *work = tei_tcp_work_of(n);
 
-        if (owner && work->base.owner != owner)
-            continue;
-        tei_tcp_work_fail(p, work, f);
-        if (work->out == 0)
-            tei_list_push_back(&p->ended, n);
+            if (owner && work->base.owner != owner)
+                continue;
+            tei_tcp_work_fail(p, work, f);
+            if (work->out == 0)
+                tei_list_push_back(&p->ended, n);
+        }
     }
     tei_tcp_frames_cancel(p, owner, f);
     if (!tei_list_empty(&p->ended))
@@ -473,16 +519,15 @@ void tei_tcp_bundle_run(struct tei_call *c)
 int64_t tei_tcp_bundle_tick(struct tcp_bundle *b, int64_t now)
 {
     struct tcp_peer *p = b->peer;
-    int64_t next = TEI_NEVER;
+    int64_t next = TEI_NEVER, at;
 
     for (unsigned i = 0; i < b->n_lanes; i++) {
-        int64_t at = tei_tcp_lane_tick(&b->lanes[i], now);
-
+        at = tei_tcp_lane_tick(&b->lanes[i], now);
         next = at < next ? at : next;
     }
+    at = tei_tcp_fence_tick(b, now);
+    next = at < next ? at : next;
     if (b == &p->bundles[0]) {
-        int64_t at;
-
         pthread_mutex_lock(&p->lock);
         at = tei_tcp_queue_tick(p, b->worker, now);
         pthread_mutex_unlock(&p->lock);
@@ -497,6 +542,7 @@ void tei_tcp_bundle_stop(struct tcp_bundle *b)
 
     for (unsigned i = 0; i < b->n_lanes; i++)
         tei_tcp_lane_abort(&b->lanes[i], &closed);
+    tei_tcp_fence_stop(b);
 }
 
 /* ------------------------------------------------------------------------------ post and cancel */
@@ -549,16 +595,18 @@ void tei_tcp_peer_post(struct tcp_peer *p, struct tei_list *works, size_t n, int
         refuse(p->t, works, n);
         return;
     }
+    if (p->n_unsettled)
+        n = tei_tcp_fence_hold(p, works, n);
     tei_list_splice(&p->queue, works);
     p->n_queued += n;
     b = pick(p, &lane);
-    if (lane && is_quick(p, n) && tei_tcp_worker_try(b->worker)) {
+    if (lane && p->n_queued && is_quick(p, n) && tei_tcp_worker_try(b->worker)) {
         inside = b->worker;
         if (give(lane, 1, now)) /* so that something is on its way; the worker has the rest */
             ready[n_ready++] = lane;
         b = p->n_queued ? pick(p, &lane) : NULL;
     }
-    if (p->n_queued && late_ns < p->check_ns) {
+    if (p->n_queued + p->n_held && late_ns < p->check_ns) {
         p->check_ns = late_ns;
         tei_tcp_bundle_call(&p->bundles[0]);
     }

@@ -57,7 +57,11 @@ static bool work_is_over(const struct tcp_work *work)
 static void unqueue(struct tcp_peer *p, struct tcp_work *work)
 {
     tei_list_del(&work->base.link);
-    p->n_queued--;
+    if (work->held)
+        p->n_held--;
+    else
+        p->n_queued--;
+    work->held = false;
 }
 
 void tei_tcp_bundle_call(struct tcp_bundle *b)
@@ -153,12 +157,7 @@ void tei_tcp_queue_take(struct tcp_peer *p, struct tcp_work *work, uint64_t len)
 
 bool tei_tcp_is_waiting(const struct tcp_peer *p)
 {
-    if (p->n_queued > 0 || !tei_list_empty(&p->again))
-        return true;
-    for (struct tei_link *n = tei_list_first(&p->lost); n; n = tei_list_next(&p->lost, n))
-        if (!tei_container_of(n, struct tcp_frame, link)->asked)
-            return true;
-    return false;
+    return p->n_queued > 0 || !tei_list_empty(&p->again) || tei_tcp_frames_want_drop(p);
 }
 
 bool tei_tcp_piece_take(struct tcp_lane *l, int64_t now)
@@ -213,10 +212,12 @@ void tei_tcp_piece_end(struct tcp_lane *l, const struct tcp_fault *f)
 
 void tei_tcp_queue_fail(struct tcp_peer *p, struct tcp_worker *w, const struct tcp_fault *f)
 {
+    struct tei_list *lists[] = {&p->queue, &p->held};
     struct tei_link *link;
 
-    while ((link = tei_list_first(&p->queue)))
-        fail_queued(p, w, tei_tcp_work_of(link), f);
+    for (unsigned i = 0; i < TEI_ARRAY_LEN(lists); i++)
+        while ((link = tei_list_first(lists[i])))
+            fail_queued(p, w, tei_tcp_work_of(link), f);
     tei_tcp_frames_fail(p, w, f);
 }
 
@@ -234,22 +235,32 @@ static int64_t late_at(const struct tcp_peer *p, const struct tcp_work *work)
     return since + limit;
 }
 
-int64_t tei_tcp_queue_tick(struct tcp_peer *p, struct tcp_worker *w, int64_t now)
+static void fail_late(struct tcp_peer *p, struct tcp_worker *w, struct tei_list *works,
+                      const struct tcp_fault *f, int64_t now)
 {
-    static const struct tcp_fault late = {TE_ERR_TIMEOUT, 0, "waiting for a free connection"};
     struct tei_link *n, *tmp;
 
-    if (p->check_ns > now)
-        return p->check_ns;
-    p->check_ns = tei_tcp_frames_tick(p, w, now);
-    TEI_LIST_EACH(&p->queue, n, tmp) {
+    TEI_LIST_EACH(works, n, tmp) {
         struct tcp_work *work = tei_tcp_work_of(n);
         int64_t at = late_at(p, work);
 
         if (at <= now)
-            fail_queued(p, w, work, &late);
+            fail_queued(p, w, work, f);
         else if (at < p->check_ns)
             p->check_ns = at;
     }
+}
+
+int64_t tei_tcp_queue_tick(struct tcp_peer *p, struct tcp_worker *w, int64_t now)
+{
+    static const struct tcp_fault busy = {TE_ERR_TIMEOUT, 0, "waiting for a free connection"};
+    static const struct tcp_fault held = {
+        TE_ERR_TIMEOUT, 0, "waiting for the target's word that an earlier WRITE there is over"};
+
+    if (p->check_ns > now)
+        return p->check_ns;
+    p->check_ns = tei_tcp_frames_tick(p, w, now);
+    fail_late(p, w, &p->queue, &busy, now);
+    fail_late(p, w, &p->held, &held, now);
     return p->check_ns;
 }

@@ -212,20 +212,6 @@ void tei_tcp_stream_cancel(struct tcp_lane *l, const void *owner, const struct t
         tei_tcp_frame_cancel(peer_of(l), frame_of(n), owner, f);
 }
 
-/* Pieces of patient works stay where they are under way. */
-static void take_out(struct tcp_lane *l, struct tcp_frame *f)
-{
-    for (unsigned i = 0; i < f->n; i++) {
-        struct tcp_block *b = &f->blocks[i];
-        static const struct tcp_fault ended = {TE_ERR_CANCELED, 0, NULL};
-
-        if (!b->work || !b->work->base.error || b->work->patient)
-            continue;
-        tei_tcp_part_end(peer_of(l), worker_of(l), b->work, b->range.length, &ended);
-        b->work = NULL;
-    }
-}
-
 /* A WRITE of which nothing was sent leaves the flight, and goes out again without what has failed. */
 static void pull_back(struct tcp_lane *l, struct tcp_frame *f)
 {
@@ -259,7 +245,7 @@ void tei_tcp_stream_sweep(struct tcp_lane *l, int64_t now)
         else if (f->type == TCP_FRAME_WRITE && f->sent == 0)
             pull_back(l, f);
         else
-            take_out(l, f);
+            tei_tcp_frame_take_out(p, worker_of(l), f);
     }
     tei_tcp_frames_prune(p, worker_of(l));
     pthread_mutex_unlock(&p->lock);
@@ -451,6 +437,7 @@ static bool send_some(struct tcp_lane *l, int64_t now)
             continue;
         if (got < 0 && errno != EAGAIN) {
             l->sys_errno = errno;
+            s->ended = tei_tcp_is_end(errno);
             return false;
         }
         if (got > 0) {
@@ -566,6 +553,7 @@ static void acknowledged(struct tcp_lane *l, uint64_t id, int64_t now)
     while ((f = first_frame(s)) && f->id <= id) {
         tei_tcp_window_learn(l, f, now);
         land(l, f);
+        tei_tcp_frame_settle(peer_of(l), f);
         if (tei_tcp_zerocopy_is_over(&s->zero, f->zero_last))
             tei_tcp_frame_done(l, f);
         else
@@ -679,6 +667,7 @@ static enum reply receive_some(struct tcp_lane *l, int64_t now, bool *more)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return REPLY_NONE;
     l->sys_errno = n < 0 ? errno : 0;
+    s->ended = n <= 0 && tei_tcp_is_end(l->sys_errno);
     if (n <= 0)
         return REPLY_LOST;
     s->heard = true;

@@ -42,6 +42,7 @@ struct tcp_stream {
     uint64_t left; /* payload still to come */
     uint32_t crc_in;
     bool heard;          /* anything since the lane was last idle */
+    bool ended;          /* the peer has closed it, so applies nothing of it any more */
     bool forgive;        /* that it breaks now is our own doing */
     int64_t deadline_ns; /* of the works under way, the first, or an earlier one */
     int64_t looked_ns;   /* at the path, when nothing had moved for long */
@@ -91,6 +92,10 @@ void tei_tcp_frame_free(struct tcp *t, struct tcp_frame *f);
 void tei_tcp_frame_done(struct tcp_lane *l, struct tcp_frame *f);
 /* The target refused one block and applied none; the others go out again. */
 void tei_tcp_frame_refused(struct tcp_lane *l, struct tcp_frame *f, unsigned index);
+/* Ends the pieces of works that have failed, but for patient ones; it stays under way. */
+void tei_tcp_frame_take_out(struct tcp_peer *p, struct tcp_worker *w, struct tcp_frame *f);
+/* Nothing of the frame may come late any more. */
+void tei_tcp_frame_settle(struct tcp_peer *p, struct tcp_frame *f);
 /* A frame that has left its stream: what has not failed of it goes out again. */
 void tei_tcp_frame_put_back(struct tcp_lane *l, struct tcp_frame *f, bool broke);
 /* Fails the works of `owner`, NULL: all. */

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tcp_fence.c - WRITEs that wait until no byte of an earlier one can come after them.
+ *
+ * A WRITE that was cancelled, late or broken off has ended, but what was handed to the kernel may
+ * still be applied by the target, at any time. Its range is *unsettled* until that is known to be
+ * over, and a WRITE that overlaps it is held back meanwhile. What settles a range:
+ *
+ *   native        the answer to that WRITE; the end of its connection, closed by the target; the
+ *                 answer to a DROP of that connection, on another one. The frame itself remembers the
+ *                 range (frame.unsettled): on its stream, or in peer.lost, or in peer.unsettled if no
+ *                 other work has a part in it.
+ *   version 1, 2  the end of its connection, closed by the target. There is no DROP, so the connection
+ *                 is not closed here but becomes a tcp_remnant: a half-close (shutdown(SHUT_WR)) tells
+ *                 the target that nothing more comes. A target reads what has come before it finds
+ *                 the end and closes, so its FIN follows the last byte that it applied, and it sends
+ *                 RST only where it has closed with bytes unread, which nobody can read any more.
+ *                 That our own end has given the connection up (ETIMEDOUT) proves nothing: the target
+ *                 may have received bytes that it has not read. Such a range is lost (peer.spans).
+ *
+ * A held WRITE obeys its deadline and cancel() as a queued one does. It fails when its remnant is
+ * overdue, conf->tcp_status_timeout_ms after the half-close, and at once where the range is lost.
+ *
+ * No memory is needed for any of this, or only such that can be done without: where a remnant cannot
+ * be made the range is lost. What there may be of each is bounded: with TCP_REMNANTS_MAX remnants, or
+ * TCP_LEFT_OVER_MAX frames in peer.unsettled, every WRITE to the peer waits. Spans are merged.
+ *
+ * It costs a look at peer.n_unsettled for each post.
+ */
+#include "transport/tcp/tcp_stream.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#define TCP_REMNANTS_MAX  32
+#define TCP_LEFT_OVER_MAX 1024
+
+static const struct tcp_span everywhere = {0, UINT64_MAX};
+
+static struct tcp_remnant *remnant_of(struct tei_link *n)
+{
+    return tei_container_of(n, struct tcp_remnant, link);
+}
+
+static bool overlap(const struct tcp_span *a, const struct tcp_span *b)
+{
+    return a->at < b->end && b->at < a->end;
+}
+
+static struct tcp_span span_of(const struct tcp_work *work)
+{
+    return (struct tcp_span){work->base.remote, work->base.remote + work->base.length};
+}
+
+/* ------------------------------------------------------------------------------- what has to wait */
+
+static const struct tcp_fault overdue = {
+    TE_ERR_LINK, 0,
+    "an earlier WRITE to this range may still arrive: the target has not ended its connection yet"};
+
+static const struct tcp_fault lost = {
+    TE_ERR_LINK, 0,
+    "an earlier WRITE to this range may still arrive: its connection broke, and the target cannot be "
+    "asked; once it is known to be over, close the segment and open it again"};
+
+static const struct tcp_fault waits = {0};
+
+/* &waits, why it cannot be sent at all, or NULL if nothing is in its way. */
+static const struct tcp_fault *obstacle(const struct tcp_peer *p, const struct tcp_work *work)
+{
+    struct tcp_span span = span_of(work);
+    const struct tcp_fault *found = NULL;
+    struct tei_link *n, *tmp;
+
+    if (work->base.opcode != TE_WRITE)
+        return NULL;
+    for (unsigned i = 0; i < p->n_spans; i++)
+        if (overlap(&p->spans[i], &span))
+            return &lost;
+    for (unsigned i = 0; p->n_remnants && i < p->n_bundles; i++) {
+        TEI_LIST_EACH(&p->bundles[i].remnants, n, tmp) {
+            const struct tcp_remnant *r = remnant_of(n);
+
+            if (p->n_remnants < TCP_REMNANTS_MAX && !overlap(&r->span, &span))
+                continue;
+            if (r->overdue)
+                return &overdue;
+            found = &waits;
+        }
+    }
+    if (p->n_left_over >= TCP_LEFT_OVER_MAX || tei_tcp_frames_reach(p, &span))
+        found = &waits;
+    return found;
+}
+
+/* Ends a work that no lane has a part of. */
+static void fail(struct tcp_peer *p, struct tcp_work *work, const struct tcp_fault *f)
+{
+    tei_tcp_work_fail(p, work, f);
+    tei_list_push_back(&p->ended, &work->base.link);
+    tei_tcp_bundle_call(&p->bundles[0]);
+}
+
+size_t tei_tcp_fence_hold(struct tcp_peer *p, struct tei_list *works, size_t n)
+{
+    struct tei_link *link, *tmp;
+
+    TEI_LIST_EACH(works, link, tmp) {
+        struct tcp_work *work = tei_tcp_work_of(link);
+        const struct tcp_fault *why = obstacle(p, work);
+
+        if (!why)
+            continue;
+        tei_list_del(link);
+        n--;
+        if (why != &waits) {
+            fail(p, work, why);
+            continue;
+        }
+        tei_list_push_back(&p->held, link);
+        work->held = true;
+        p->n_held++;
+    }
+    return n;
+}
+
+void tei_tcp_fence_release(struct tcp_peer *p)
+{
+    struct tei_link *link, *tmp;
+
+    TEI_LIST_EACH(&p->held, link, tmp) {
+        struct tcp_work *work = tei_tcp_work_of(link);
+        const struct tcp_fault *why = obstacle(p, work);
+
+        if (why == &waits)
+            continue;
+        if (why) {
+            fail(p, work, why);
+            continue;
+        }
+        tei_list_del(link);
+        p->n_held--;
+        work->held = false;
+        tei_list_push_back(&p->queue, link);
+        p->n_queued++;
+        tei_tcp_bundle_call(&p->bundles[0]);
+    }
+}
+
+void tei_tcp_fence_fail(struct tcp_peer *p, struct tcp_span span, const struct tcp_fault *f)
+{
+    struct tei_link *link, *tmp;
+
+    TEI_LIST_EACH(&p->held, link, tmp) {
+        struct tcp_span here = span_of(tei_tcp_work_of(link));
+
+        if (overlap(&here, &span))
+            fail(p, tei_tcp_work_of(link), f);
+    }
+}
+
+/* -------------------------------------------------------------------------- ranges that are lost */
+
+static uint64_t gap(const struct tcp_span *a, const struct tcp_span *b)
+{
+    if (a->end < b->at)
+        return b->at - a->end;
+    return b->end < a->at ? a->at - b->end : 0;
+}
+
+/* Joins it to the nearest one where they touch, or there is no room. */
+static void lose(struct tcp_peer *p, struct tcp_span span)
+{
+    struct tcp_span *near = NULL;
+
+    for (unsigned i = 0; i < p->n_spans; i++)
+        if (!near || gap(&p->spans[i], &span) < gap(near, &span))
+            near = &p->spans[i];
+    if (!near || (gap(near, &span) > 0 && p->n_spans < TCP_SPANS)) {
+        p->spans[p->n_spans++] = span;
+        p->n_unsettled++;
+    } else {
+        near->at = tei_min(near->at, span.at);
+        near->end = tei_max(near->end, span.end);
+    }
+    tei_tcp_fence_fail(p, span, &lost);
+}
+
+/* ------------------------------------------------------------------------------------- remnants */
+
+/* Closes it. Worker's lock held, the peer's not. */
+static void end(struct tcp_remnant *r, bool settled)
+{
+    struct tcp_peer *p = r->bundle->peer;
+    int fd = r->watch.fd;
+
+    tei_watch_del(&r->watch);
+    tei_fd_close(fd);
+    pthread_mutex_lock(&p->lock);
+    tei_list_del(&r->link);
+    p->n_remnants--;
+    p->n_unsettled--;
+    if (!settled)
+        lose(p, r->span);
+    tei_tcp_fence_release(p);
+    pthread_mutex_unlock(&p->lock);
+    tei_pool_put(&p->t->remnants, r);
+}
+
+/* What the target still says is of no interest. */
+static void on_remnant(struct tei_watch *watch, uint32_t events)
+{
+    struct tcp_remnant *r = tei_container_of(watch, struct tcp_remnant, watch);
+
+    (void)events;
+    for (int calls = 2 * TCP_CALLS; calls > 0; calls--) {
+        ssize_t n = recv(watch->fd, r->bundle->worker->sink, TCP_SINK, MSG_DONTWAIT);
+
+        if (n > 0 || (n < 0 && errno == EINTR))
+            continue;
+        if (n == 0 || errno != EAGAIN)
+            end(r, tei_tcp_is_end(n < 0 ? errno : 0));
+        return;
+    }
+}
+
+/* The lane is left without a socket. */
+static bool take_over(struct tcp_lane *l, struct tcp_span span)
+{
+    struct tcp_bundle *b = l->bundle;
+    struct tcp *t = b->worker->t;
+    struct tcp_remnant *r = tei_pool_get(&t->remnants);
+    int fd = l->watch.fd;
+
+    if (!r)
+        return false;
+    *r = (struct tcp_remnant){.bundle = b,
+                              .span = span,
+                              .until_ns =
+                                  tei_now_ns() + t->conf->tcp_status_timeout_ms * TEI_NS_PER_MS};
+    tei_tcp_lane_let_go(l);
+    if (tei_watch_add(&b->worker->loop, &r->watch, fd, EPOLLIN, on_remnant) < 0) {
+        tei_fd_close(fd);
+        tei_pool_put(&t->remnants, r);
+        return false;
+    }
+    (void)shutdown(fd, SHUT_WR); /* where that fails there is an end to read */
+    tei_list_push_back(&b->remnants, &r->link);
+    b->peer->n_remnants++;
+    b->peer->n_unsettled++;
+    tei_tcp_worker_arm(b->worker, r->until_ns);
+    return true;
+}
+
+void tei_tcp_fence_cut(struct tcp_lane *l, const struct tcp_fault *f)
+{
+    const struct tei_work *work = &l->work->base;
+    struct tcp_span span = {work->remote + l->at, work->remote + l->at + l->len};
+
+    if (work->opcode != TE_WRITE || l->sent <= TCP_HEAD_LEN || tei_tcp_may_come_again(f))
+        return;
+    if (f->error == TE_ERR_LINK && tei_tcp_is_end(f->sys_errno))
+        return;
+    if (f->error == TE_ERR_LINK || !take_over(l, span))
+        lose(l->bundle->peer, span);
+}
+
+int64_t tei_tcp_fence_tick(struct tcp_bundle *b, int64_t now)
+{
+    struct tcp_peer *p = b->peer;
+    int64_t next = TEI_NEVER;
+    struct tei_link *n, *tmp;
+
+    pthread_mutex_lock(&p->lock);
+    TEI_LIST_EACH(&b->remnants, n, tmp) {
+        struct tcp_remnant *r = remnant_of(n);
+
+        if (r->overdue)
+            continue;
+        r->overdue = r->until_ns <= now;
+        if (r->overdue)
+            tei_tcp_fence_fail(p, p->n_remnants < TCP_REMNANTS_MAX ? r->span : everywhere,
+                               &overdue);
+        else if (r->until_ns < next)
+            next = r->until_ns;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return next;
+}
+
+void tei_tcp_fence_stop(struct tcp_bundle *b)
+{
+    struct tei_link *n;
+
+    while ((n = tei_list_first(&b->remnants)))
+        end(remnant_of(n), true);
+}
+
+void tei_tcp_fence_clear(struct tcp_peer *p)
+{
+    tei_tcp_frames_settle(p);
+    tei_tcp_fence_release(p);
+}
