@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* te-test: timeout=60 */
+/*
+ * What a WRITE may still bring after it has ended: later WRITEs of the same range wait until the
+ * target has said that it is over, others do not.
+ */
+#include "conformance.h"
+
+#include "base/os.h"
+#include "native_stage.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define LENGTH 100000u
+
+static void cancel(struct stage *s, unsigned task)
+{
+    s->t->ops.cancel(s->t, &s->tasks[task]);
+    assert_int_equal(stage_outcome(s, task), TE_ERR_CANCELED);
+}
+
+static void request(struct stage *s, unsigned task, int opcode, size_t at, size_t n)
+{
+    stage_add(s, task, opcode, at, n)->owner = &s->tasks[task];
+    stage_post(s);
+}
+
+/* ----------------------------------------------------------------------------- the native framing */
+
+static void acknowledge(struct stage *s, const struct native *c, size_t at)
+{
+    struct got g = stage_get_request(s, c, TCP_FRAME_WRITE);
+
+    assert_int_equal(g.r[0].addr, stage_remote(at));
+    stage_answer(c, TCP_FRAME_ACK, g.h.id, TCP_OK, 0);
+}
+
+/* The answer to the one that was cancelled lets the other go; on the same connection. */
+static void an_answer_settles(void **state)
+{
+    static struct stage s;
+    struct got late, read;
+    struct native c;
+
+    (void)state;
+    stage_open(&s, NULL);
+    request(&s, 0, TE_WRITE, 1000, 500);
+    c = stage_take_greeted(&s);
+    late = stage_get_request(&s, &c, TCP_FRAME_WRITE);
+    cancel(&s, 0);
+    request(&s, 1, TE_WRITE, 1499, 1);  /* the last byte of it */
+    request(&s, 2, TE_WRITE, 900, 101); /* the first */
+    request(&s, 3, TE_READ, 1100, 300);
+    read = stage_get_request(&s, &c, TCP_FRAME_READ);
+    request(&s, 4, TE_WRITE, 900, 100); /* up to it */
+    stage_get_request(&s, &c, TCP_FRAME_WRITE);
+    native_expect_silence(c.fd);
+    stage_answer(&c, TCP_FRAME_ACK, late.h.id, TCP_OK, 0);
+    stage_put_data(&c, &read, 3);
+    assert_int_equal(stage_outcome(&s, 3), 0);
+    stage_answer(&c, TCP_FRAME_ACK, read.h.id + 1, TCP_OK, 0);
+    assert_int_equal(stage_outcome(&s, 4), 0);
+    for (unsigned left = 2; left > 0;) {
+        struct got g = stage_get_request(&s, &c, TCP_FRAME_WRITE);
+
+        left -= g.h.count;
+        stage_answer(&c, TCP_FRAME_ACK, g.h.id, TCP_OK, 0);
+    }
+    assert_int_equal(stage_outcome(&s, 1), 0);
+    assert_int_equal(stage_outcome(&s, 2), 0);
+    close(c.fd);
+    stage_close(&s);
+}
+
+/* Half sent: the client has closed the connection, so the target is asked to drop it. */
+static void a_drop_settles(void **state)
+{
+    static struct stage s;
+    uint64_t first;
+    struct native c;
+    struct got g;
+    int old;
+
+    (void)state;
+    stage_open(&s, NULL);
+    request(&s, 0, TE_WRITE, 0, STAGE_BYTES);
+    c = stage_take_greeted(&s);
+    old = c.fd;
+    first = s.hello.connection;
+    usleep(20000); /* the sockets are full, the target is frozen */
+    cancel(&s, 0);
+    request(&s, 1, TE_WRITE, 5000, 100);
+    for (int i = 0; i < 2; i++) { /* without an answer it is asked again */
+        c = stage_take_greeted(&s);
+        g = stage_get_request(&s, &c, TCP_FRAME_DROP);
+        assert_int_equal(g.r[0].addr, first);
+        native_expect_silence(c.fd);
+        assert_false(stage_is_done(&s, 1));
+        if (i == 0)
+            close(c.fd);
+    }
+    stage_answer(&c, TCP_FRAME_DROPPED, g.h.id, TCP_OK, 0);
+    acknowledge(&s, &c, 5000);
+    assert_int_equal(stage_outcome(&s, 1), 0);
+    close(old);
+    close(c.fd);
+    stage_close(&s);
+}
+
+/* A target that has closed the connection applies nothing of it any more. */
+static void an_end_settles(void **state)
+{
+    static struct stage s;
+    struct native c;
+
+    (void)state;
+    for (int reset = 0; reset < 2; reset++) {
+        static const struct linger now = {.l_onoff = 1};
+
+        stage_open(&s, NULL);
+        request(&s, 0, TE_WRITE, 0, 100);
+        c = stage_take_greeted(&s);
+        stage_get_request(&s, &c, TCP_FRAME_WRITE);
+        cancel(&s, 0);
+        request(&s, 1, TE_WRITE, 50, 100);
+        if (reset)
+            setsockopt(c.fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+        close(c.fd);
+        c = stage_take_greeted(&s);
+        acknowledge(&s, &c, 50);
+        assert_int_equal(stage_outcome(&s, 1), 0);
+        close(c.fd);
+        stage_close(&s);
+    }
+}
+
+/* A target that greets, and says nothing of the old connection. */
+static void a_silent_target_fails_them(void **state)
+{
+    static struct stage s;
+    struct native c;
+
+    (void)state;
+    stage_open(&s, NULL);
+    s.host.conf.retry_cnt = 3;
+    request(&s, 0, TE_WRITE, 0, STAGE_BYTES);
+    c = stage_take_greeted(&s);
+    usleep(20000);
+    cancel(&s, 0);
+    request(&s, 1, TE_WRITE, 5000, 100);
+    for (int i = 0; i <= 3; i++) {
+        struct native next = stage_take_greeted(&s);
+
+        stage_get_request(&s, &next, TCP_FRAME_DROP);
+        close(next.fd);
+    }
+    assert_int_equal(stage_outcome(&s, 1), TE_ERR_LINK);
+    assert_non_null(strstr(s.tasks[1].why, "an earlier WRITE"));
+    close(c.fd);
+    stage_close(&s);
+}
+
+/* Those that wait have deadlines, and can be cancelled. */
+static void they_end_while_they_wait(void **state)
+{
+    static struct stage s;
+    struct tei_work *w;
+    struct native c;
+
+    (void)state;
+    stage_open(&s, NULL);
+    request(&s, 0, TE_WRITE, 0, 100);
+    c = stage_take_greeted(&s);
+    stage_get_request(&s, &c, TCP_FRAME_WRITE);
+    cancel(&s, 0);
+    w = stage_add(&s, 1, TE_WRITE, 0, 100);
+    w->deadline_ns = tei_now_ns() + 50 * TEI_NS_PER_MS;
+    stage_post(&s);
+    request(&s, 2, TE_WRITE, 0, 100);
+    request(&s, 3, TE_WRITE, 0, 100);
+    assert_int_equal(stage_outcome(&s, 1), TE_ERR_TIMEOUT);
+    assert_non_null(strstr(s.tasks[1].why, "an earlier WRITE"));
+    cancel(&s, 2);
+    assert_false(stage_is_done(&s, 3));
+    s.t->ops.close(s.t);
+    assert_int_equal(stage_outcome(&s, 3), TE_ERR_CANCELED);
+    close(c.fd);
+    stage_close(&s);
+}
+
+/* -------------------------------------------------------------------------------- versions 1 and 2 */
+
+static const uint8_t ok[] = {0, 0, 0, 0, 0x56, 0x54, 0x43, 0x4d};
+
+static void speak_v2(struct tei_conf *c)
+{
+    c->tcp_native = false;
+    c->tcp_pool = true;
+}
+
+static void speak_v1(struct tei_conf *c)
+{
+    c->tcp_force_v1 = true;
+}
+
+static void speak_v2_in_haste(struct tei_conf *c)
+{
+    speak_v2(c);
+    c->tcp_status_timeout_ms = 200;
+}
+
+static int take(struct stage *s)
+{
+    struct timeval limit = {.tv_sec = PATIENCE_MS / 1000};
+    int fd = accept(s->listener, NULL, NULL);
+
+    assert_true(fd >= 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    return fd;
+}
+
+/* The next request is that one; takes its payload, if it has one. */
+static void take_request(struct stage *s, int fd, int opcode, size_t at, size_t n)
+{
+    uint8_t bytes[TCP_HEAD_LEN];
+    struct tcp_head h;
+    char *payload = malloc(n);
+
+    assert_non_null(payload);
+    native_get(fd, bytes, sizeof bytes);
+    tei_tcp_head_decode(bytes, &h);
+    assert_int_equal(h.opcode, opcode);
+    assert_int_equal(h.addr, stage_remote(at));
+    assert_int_equal(h.size, n);
+    if (opcode == TE_WRITE) {
+        native_get(fd, payload, n);
+        assert_memory_equal(payload, s->memory + at, n);
+    }
+    free(payload);
+}
+
+/* The client says that nothing more comes, and stays. */
+static void expect_half_close(int fd)
+{
+    char c;
+
+    assert_int_equal(recv(fd, &c, 1, 0), 0);
+}
+
+/* A connection with a WRITE that was cancelled, and one of which a byte lies in its range. */
+static int begin_late(struct stage *s)
+{
+    int fd;
+
+    request(s, 0, TE_WRITE, 0, LENGTH);
+    fd = take(s);
+    take_request(s, fd, TE_WRITE, 0, LENGTH);
+    cancel(s, 0);
+    expect_half_close(fd);
+    request(s, 1, TE_WRITE, LENGTH - 1, 100);
+    return fd;
+}
+
+static void the_end_of_the_old_connection_settles(void **state)
+{
+    static const struct linger now = {.l_onoff = 1};
+    static struct stage s;
+
+    (void)state;
+    for (int reset = 0; reset < 2; reset++) {
+        int old, fd;
+
+        stage_open(&s, speak_v2);
+        old = begin_late(&s);
+        request(&s, 2, TE_READ, 0, 8);
+        fd = take(&s);
+        take_request(&s, fd, TE_READ, 0, 8);
+        native_put(fd, ok, sizeof ok);
+        native_put(fd, "12345678", 8);
+        assert_int_equal(stage_outcome(&s, 2), 0);
+        request(&s, 3, TE_WRITE, LENGTH, 8);
+        take_request(&s, fd, TE_WRITE, LENGTH, 8);
+        native_put(fd, ok, sizeof ok);
+        assert_int_equal(stage_outcome(&s, 3), 0);
+        native_put(old, ok, sizeof ok); /* to no effect: what counts is the end */
+        native_expect_silence(fd);
+        assert_false(stage_is_done(&s, 1));
+        if (reset)
+            setsockopt(old, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+        close(old);
+        take_request(&s, fd, TE_WRITE, LENGTH - 1, 100);
+        native_put(fd, ok, sizeof ok);
+        assert_int_equal(stage_outcome(&s, 1), 0);
+        close(fd);
+        stage_close(&s);
+    }
+}
+
+static void the_end_settles_with_version_1(void **state)
+{
+    static struct stage s;
+    int old, fd;
+
+    (void)state;
+    stage_open(&s, speak_v1);
+    old = begin_late(&s);
+    assert_int_equal(poll(&(struct pollfd){.fd = s.listener, .events = POLLIN}, 1, 50), 0);
+    close(old);
+    fd = take(&s);
+    take_request(&s, fd, TE_WRITE, LENGTH - 1, 100);
+    expect_half_close(fd);
+    close(fd);
+    assert_int_equal(stage_outcome(&s, 1), 0);
+    stage_close(&s);
+}
+
+/* They wait for so long, and then fail at once, until the end is seen after all. */
+static void the_wait_is_bounded(void **state)
+{
+    static struct stage s;
+    int old, fd;
+
+    (void)state;
+    stage_open(&s, speak_v2_in_haste);
+    old = begin_late(&s);
+    for (unsigned i = 1; i < 3; i++) {
+        if (i == 2)
+            request(&s, i, TE_WRITE, 0, 8);
+        assert_int_equal(stage_outcome(&s, i), TE_ERR_LINK);
+        assert_non_null(strstr(s.tasks[i].why, "an earlier WRITE to this range"));
+    }
+    close(old);
+    for (unsigned i = 3; i < TASKS; i++) {
+        int came;
+
+        request(&s, i, TE_WRITE, 0, 8);
+        came = poll(&(struct pollfd){.fd = s.listener, .events = POLLIN}, 1, 50);
+        if (came == 0) {
+            assert_int_equal(stage_outcome(&s, i), TE_ERR_LINK);
+            continue;
+        }
+        fd = take(&s);
+        take_request(&s, fd, TE_WRITE, 0, 8);
+        native_put(fd, ok, sizeof ok);
+        assert_int_equal(stage_outcome(&s, i), 0);
+        close(fd);
+        stage_close(&s);
+        return;
+    }
+    fail_msg("the WRITE still fails after the end of the old connection");
+}
+
+/* ------------------------------------------------------------------------------------ both of them */
+
+static struct tei_attach *attach_anew(struct stage *s)
+{
+    struct sockaddr_in a;
+    socklen_t n = sizeof a;
+    struct tei_attach *out;
+
+    fake_detach(s->t, s->attach);
+    getsockname(s->listener, (struct sockaddr *)&a, &n);
+    assert_int_equal(fake_attach_json(s->t,
+                                      json_pack("{s:i,s:i,s:{s:{s:i,s:s}}}", "tcp_data_port",
+                                                ntohs(a.sin_port), "tcp_proto_version", 2, "te",
+                                                "tcp", "framing", 1, "id", "0123456789abcdef"),
+                                      "127.0.0.1", &out),
+                     0);
+    return out;
+}
+
+/* A segment that is closed and opened again is the same target. */
+static void closing_the_segment_forgets_nothing(void **state)
+{
+    static struct stage s;
+    struct native c, next;
+    int old, fd;
+
+    (void)state;
+    stage_open(&s, speak_v2);
+    request(&s, 0, TE_WRITE, 0, LENGTH);
+    old = take(&s);
+    take_request(&s, old, TE_WRITE, 0, LENGTH);
+    cancel(&s, 0);
+    s.attach = attach_anew(&s);
+    request(&s, 1, TE_WRITE, 0, 8);
+    assert_int_equal(poll(&(struct pollfd){.fd = s.listener, .events = POLLIN}, 1, 50), 0);
+    close(old);
+    fd = take(&s);
+    take_request(&s, fd, TE_WRITE, 0, 8);
+    native_put(fd, ok, sizeof ok);
+    assert_int_equal(stage_outcome(&s, 1), 0);
+    close(fd);
+    stage_close(&s);
+
+    stage_open(&s, NULL);
+    request(&s, 0, TE_WRITE, 0, STAGE_BYTES);
+    c = stage_take_greeted(&s);
+    usleep(20000);
+    cancel(&s, 0);
+    s.attach = attach_anew(&s);
+    request(&s, 1, TE_WRITE, 0, 8);
+    next = stage_take_greeted(&s);
+    stage_answer(&next, TCP_FRAME_DROPPED, stage_get_request(&s, &next, TCP_FRAME_DROP).h.id,
+                 TCP_OK, 0);
+    acknowledge(&s, &next, 0);
+    assert_int_equal(stage_outcome(&s, 1), 0);
+    close(c.fd);
+    close(next.fd);
+    stage_close(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_answer_settles),
+        cmocka_unit_test(a_drop_settles),
+        cmocka_unit_test(an_end_settles),
+        cmocka_unit_test(a_silent_target_fails_them),
+        cmocka_unit_test(they_end_while_they_wait),
+        cmocka_unit_test(the_end_of_the_old_connection_settles),
+        cmocka_unit_test(the_end_settles_with_version_1),
+        cmocka_unit_test(the_wait_is_bounded),
+        cmocka_unit_test(closing_the_segment_forgets_nothing),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
