@@ -60,6 +60,41 @@ static int64_t now_ms(void)
     return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
+/* -------------------------------------------------------------------------------- packet numbers */
+
+/* What a queue pair was made to begin to send with. */
+static uint32_t sends_from(uint32_t qp_num)
+{
+    struct record r;
+
+    for (size_t i = 0; record_get(RECORD_MODIFY, NULL, i, &r); i++)
+        if (r.qp_num == qp_num && (r.mask & IBV_QP_SQ_PSN))
+            return r.attr.sq_psn;
+    fail_msg("queue pair %u was not made to send", qp_num);
+    return 0;
+}
+
+/* Each end awaits what the other one sends, and nobody else can know the number. */
+static void packets_are_numbered_at_random(void **state)
+{
+    uint32_t last = 0, differ = 0;
+    struct record r;
+    size_t n = 0;
+
+    (void)state;
+    begin(1);
+    rdma_pair_move(&p, TE_WRITE, 1000);
+    for (size_t i = 0; record_get(RECORD_MODIFY, NULL, i, &r); i++) {
+        if (!(r.mask & IBV_QP_RQ_PSN))
+            continue;
+        assert_int_equal(r.attr.rq_psn, sends_from(r.attr.dest_qp_num));
+        differ |= n++ ? r.attr.rq_psn ^ last : 0;
+        last = r.attr.rq_psn;
+    }
+    assert_true(n >= 2);
+    assert_int_not_equal(differ, 0);
+}
+
 /* ------------------------------------------------------------------------------- which transports */
 
 static void explain(char *out, size_t size)
@@ -658,6 +693,7 @@ static void no_posted_slices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(packets_are_numbered_at_random),
         TEST(rdma_by_itself),
         TEST(force_tcp),
         TEST(force_hca),

@@ -122,6 +122,35 @@ static void our_own_key_is_carried(void **state)
     free(text);
 }
 
+static void secrets_are_carried(void **state)
+{
+    struct tei_rdma_hello h = {.incarnation = 1,
+                               .n_qp = 2,
+                               .qp_num = {7, 8},
+                               .has_psn = true,
+                               .psn = {0, TEI_RDMA_PSN_MAX},
+                               .has_ticket = true,
+                               .has_replaced = true},
+                          again;
+    size_t len;
+    char *text;
+
+    (void)state;
+    for (size_t i = 0; i < TEI_RDMA_TICKET; i++) {
+        h.ticket[i] = (uint8_t)(0xf0 + i);
+        h.replaced[i] = (uint8_t)i;
+    }
+    text = tei_rdma_hello_encode(&h, &len);
+    assert_non_null(text);
+    assert_non_null(strstr(text,
+                           "\"te\":{\"incarnation\":\"0000000000000001\",\"psn\":[0,16777215],"
+                           "\"replaces\":\"000102030405060708090a0b0c0d0e0f\","
+                           "\"ticket\":\"f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff\"}"));
+    assert_int_equal(tei_rdma_hello_decode(text, len, &again), 0);
+    assert_memory_equal(&again, &h, sizeof h);
+    free(text);
+}
+
 static void foreign_values_of_our_own_key_say_nothing(void **state)
 {
     static const char *const texts[] = {
@@ -134,6 +163,18 @@ static void foreign_values_of_our_own_key_say_nothing(void **state)
         "{\"te\":{\"incarnation\":\"0123456789ABCDEF\"}}",
         "{\"te\":{\"incarnation\":\"0123456789abcdef0\"}}",
         "{\"te\":{\"incarnation\":\"-123456789abcdef\"}}",
+        "{\"te\":{\"psn\":[]}}",
+        "{\"te\":{\"psn\":[1]}}",
+        "{\"qp_num\":[1,2],\"te\":{\"psn\":[1]}}",
+        "{\"qp_num\":[1,2],\"te\":{\"psn\":[1,2,3]}}",
+        "{\"qp_num\":[1,2],\"te\":{\"psn\":[1,16777216]}}",
+        "{\"qp_num\":[1,2],\"te\":{\"psn\":[1,-1]}}",
+        "{\"qp_num\":[1,2],\"te\":{\"psn\":[1,\"2\"]}}",
+        "{\"qp_num\":[1,2],\"te\":{\"psn\":{\"1\":1}}}",
+        "{\"te\":{\"ticket\":5,\"replaces\":null}}",
+        "{\"te\":{\"ticket\":\"\",\"replaces\":\"00\"}}",
+        "{\"te\":{\"ticket\":\"000102030405060708090A0b0c0d0e0f\"}}",
+        "{\"te\":{\"replaces\":\"000102030405060708090a0b0c0d0e0f00\"}}",
     };
 
     (void)state;
@@ -142,6 +183,7 @@ static void foreign_values_of_our_own_key_say_nothing(void **state)
 
         assert_int_equal(decode(texts[i], &h), 0);
         assert_int_equal(h.incarnation, 0);
+        assert_false(h.has_psn || h.has_ticket || h.has_replaced);
     }
 }
 
@@ -566,6 +608,7 @@ int main(void)
         cmocka_unit_test(the_empty_message_is_all_zero),
         cmocka_unit_test(an_older_engine_is_understood),
         cmocka_unit_test(our_own_key_is_carried),
+        cmocka_unit_test(secrets_are_carried),
         cmocka_unit_test(foreign_values_of_our_own_key_say_nothing),
         cmocka_unit_test(wrong_messages_are_refused_by_name),
         cmocka_unit_test(deep_nesting_is_refused),

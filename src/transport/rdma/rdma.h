@@ -52,7 +52,9 @@
 #define RDMA_GROUPS      16 /* endpoints that one round hands slices to before it posts */
 #define RDMA_WATCHDOG_NS (200 * TEI_NS_PER_MS)
 #define RDMA_TICK_NS     (10 * TEI_NS_PER_MS)
-#define RDMA_FLUSH_NS    TEI_NS_PER_S /* so long a device may take to give back what it had */
+#define RDMA_FLUSH_NS    TEI_NS_PER_S       /* so long a device may take to give back what it had */
+#define RDMA_PROBE_NS    (2 * TEI_NS_PER_S) /* more than a device takes to give a probe up */
+#define RDMA_WR_PROBE    ((uint64_t)1) /* in a wr_id: not a slice, but the probe of an endpoint */
 
 struct rdma;
 struct rdma_nic;
@@ -150,8 +152,20 @@ enum rdma_ep_state {
 struct rdma_qp {
     struct ibv_qp *qp;
     struct rdma_cq *cq;
+    uint32_t psn;    /* of its first packet, where the peer knows it */
     uint32_t posted; /* under the endpoint's lock */
 };
+
+/* One of the peer's. */
+struct rdma_far_qp {
+    uint32_t number, psn;
+};
+
+/*
+ * A write without data, whose completion shows whether the peer's queue pairs still answer. WANTED:
+ * it is posted when there is room.
+ */
+enum rdma_probe { RDMA_PROBE_NONE, RDMA_PROBE_WANTED, RDMA_PROBE_OUT };
 
 struct rdma_endpoint {
     struct rdma_nic *nic;
@@ -174,10 +188,21 @@ struct rdma_endpoint {
     int64_t ended_ns;
     struct tei_hostport where;
     uint64_t peer_id; /* the life of the other engine, 0: not told */
-    bool has_peer;    /* the next three are known */
+    bool has_peer;    /* the next four are known */
+    bool numbered;    /* both ends have told the PSNs that they begin with, else they are 0 */
     uint8_t peer_gid[16];
     uint16_t peer_lid;
-    uint32_t *peer_qps;
+    struct rdma_far_qp *peer_qps;
+    uint8_t ticket[TEI_RDMA_TICKET]; /* ours: a message that shows it may replace this endpoint */
+    bool has_peer_ticket; /* the peer's, by which our next endpoint may replace its own */
+    uint8_t peer_ticket[TEI_RDMA_TICKET];
+    bool has_replaced; /* the peer's ticket of the endpoint before this one */
+    uint8_t replaced[TEI_RDMA_TICKET];
+    enum rdma_probe probe;
+    struct rdma_qp *probe_qp; /* while it is OUT */
+    int64_t probe_ns;         /* when it was first WANTED */
+    struct tei_list asking;   /* messages that wait for what the probe shows */
+    _Atomic size_t n_asking;
     struct rdma_qp *qps;
     unsigned n_qps;
     uint32_t inline_max;    /* bytes that the device takes with a work request */
@@ -392,11 +417,11 @@ void tei_rdma_memory_leave(struct rdma_nic *n);
 /* ---- rdma_endpoint.c */
 /*
  * The endpoint of a NIC to a peer's, referenced; made, and its connection begun, if there is none.
- * `on_trial`: the rail failed of late. TE_ERR_MEMORY, or TE_ERR_PEER while no new ones are to be
- * made.
+ * `on_trial`: the rail failed of late. `before`: the one that has ended, or NULL. TE_ERR_MEMORY, or
+ * TE_ERR_PEER while no new ones are to be made.
  */
 int tei_rdma_ep_get(struct rdma_nic *n, struct rdma_peer *p, size_t device, bool on_trial,
-                    struct rdma_endpoint **out);
+                    struct rdma_endpoint *before, struct rdma_endpoint **out);
 /* The one at which a peer's message is aimed, made if `make`. */
 struct rdma_endpoint *tei_rdma_ep_find(struct rdma_nic *n, const char *peer_path, bool make);
 void tei_rdma_ep_hold(struct rdma_endpoint *ep);
@@ -408,6 +433,8 @@ void tei_rdma_ep_put(struct rdma_endpoint *ep);
 void tei_rdma_ep_take(struct rdma_endpoint *ep, struct tei_list *slices);
 /* Posts what waits, as far as there is room. The endpoint's lock is held. */
 void tei_rdma_ep_pump(struct rdma_endpoint *ep);
+/* Begins to find out whether the peer's queue pairs answer. The endpoint's lock is held. */
+void tei_rdma_ep_probe(struct rdma_endpoint *ep);
 /* Has become READY, or got room: posts what waits. */
 void tei_rdma_ep_kick(struct rdma_endpoint *ep);
 bool tei_rdma_ep_is_ready(struct rdma_endpoint *ep);
@@ -440,6 +467,8 @@ void tei_rdma_tell_posted(struct rdma_endpoint *ep, const char *why);
 int tei_rdma_qps_create(struct rdma_endpoint *ep);
 /* Once it is `buried`; the array stays. */
 void tei_rdma_qps_destroy(struct rdma_endpoint *ep);
+/* Other PSNs than those that were told before; not while a message that tells them is under way. */
+void tei_rdma_qps_renumber(struct rdma_endpoint *ep);
 /* From nothing to ready to send, connected with the peer's. */
 int tei_rdma_qps_connect(struct rdma_endpoint *ep);
 void tei_rdma_qps_flush(struct rdma_endpoint *ep);
@@ -447,6 +476,8 @@ void tei_rdma_qps_flush(struct rdma_endpoint *ep);
 /* ---- rdma_connect.c */
 /* Begins to connect a NEW endpoint, on te/aux. */
 void tei_rdma_connect(struct rdma_endpoint *ep);
+/* After an endpoint's probe, or its end: takes up the messages that waited for it. */
+void tei_rdma_answer_asking(struct rdma_endpoint *ep);
 /* Whether it tells of no NIC but of the peer, which cannot be talked to. */
 bool tei_rdma_is_away(int error);
 /* op */

@@ -10,9 +10,17 @@
  *
  * Both sides may begin at once. Each then answers for the very endpoint whose own message is on its
  * way, connecting it with the numbers it was told; the answer to the own message names the same
- * numbers and changes nothing. A message with other numbers than an endpoint is connected with comes
- * from a peer that has dropped its side: ours is connected anew if nothing of it is out, and so needs
- * no room beside itself; else it is ended, and a new one answers.
+ * numbers and changes nothing.
+ *
+ * Anybody can send a message in a peer's name. So one with other numbers than an endpoint is connected
+ * with is followed at once only if it shows the ticket that this endpoint gave to its peer and to
+ * nobody else: the peer has dropped its side. Ours is then connected anew if nothing of it is out,
+ * and so needs no room beside itself; else it is ended, and a new one answers. Any other message,
+ * of a peer that was started again, of an engine that knows no tickets, or of a stranger, waits for
+ * what a probe of the connected queue pairs shows: if they answer, it is refused; if they do not,
+ * their end ends the endpoint, and the message is taken as the first. A message that comes while our
+ * own is on its way, after another one was followed, waits for the answer to ours, which is from whom
+ * we asked.
  *
  * All of it blocks, making queue pairs as well as the network, and so runs on te/aux: what begins, and
  * waits for a peer, among host->waits, so that no answer a peer waits for stands behind it.
@@ -27,13 +35,18 @@
 #define ACK_WAIT_NS  (10 * TEI_NS_PER_S)
 #define ROOM_WAITS   30 /* times that a peer's message waits for room */
 #define ROOM_WAIT_US 1000
+#define ASKING_MAX   16 /* messages that wait for one probe */
+#define PARKED       1 /* no error: the message waits at the endpoint, and is not the caller's now */
 
 static void own_path(const struct rdma_nic *n, char out[TEI_RDMA_PATH])
 {
     snprintf(out, TEI_RDMA_PATH, "%s@%s", n->t->server, n->name);
 }
 
-/* What we tell of an endpoint; its lock is held. */
+/*
+ * What we tell of an endpoint; its lock is held. Who has not told PSNs has no use for ours, nor for a
+ * ticket.
+ */
 static void fill_hello(struct rdma_endpoint *ep, bool ready_ack, struct tei_rdma_hello *h)
 {
     struct rdma_nic *n = ep->nic;
@@ -43,12 +56,18 @@ static void fill_hello(struct rdma_endpoint *ep, bool ready_ack, struct tei_rdma
                                  .has_gid = true,
                                  .has_ready_ack = true,
                                  .ready_ack = ready_ack,
-                                 .incarnation = n->t->base.host->incarnation};
+                                 .incarnation = n->t->base.host->incarnation,
+                                 .has_psn = !ep->has_peer || ep->numbered,
+                                 .has_ticket = !ep->has_peer || ep->numbered};
     own_path(n, h->local_nic_path);
     memcpy(h->peer_nic_path, ep->peer_path, sizeof h->peer_nic_path);
     memcpy(h->gid, ep->gid.gid, sizeof h->gid);
-    for (unsigned i = 0; i < ep->n_qps; i++)
+    for (unsigned i = 0; i < ep->n_qps; i++) {
         h->qp_num[i] = ep->qps[i].qp->qp_num;
+        h->psn[i] = h->has_psn ? ep->qps[i].psn : 0;
+    }
+    if (h->has_ticket)
+        memcpy(h->ticket, ep->ticket, sizeof h->ticket);
 }
 
 /* ------------------------------------------------------------------------------------ both sides */
@@ -66,10 +85,22 @@ static void unlock_device(struct rdma_endpoint *ep)
     pthread_rwlock_unlock(&ep->nic->device_lock);
 }
 
+/* Whether it names what the endpoint is connected with, secrets included; its lock is held. */
 static bool same_peer(const struct rdma_endpoint *ep, const struct tei_rdma_hello *h)
 {
-    return ep->has_peer && h->n_qp == ep->n_qps &&
-           memcmp(ep->peer_qps, h->qp_num, h->n_qp * sizeof h->qp_num[0]) == 0;
+    bool same = ep->has_peer && h->n_qp == ep->n_qps && h->incarnation == ep->peer_id &&
+                h->has_psn == ep->numbered && h->has_ticket == ep->has_peer_ticket;
+
+    for (size_t i = 0; same && i < h->n_qp; i++)
+        same = ep->peer_qps[i].number == h->qp_num[i] && ep->peer_qps[i].psn == h->psn[i];
+    return same && memcmp(h->ticket, ep->peer_ticket, sizeof h->ticket) == 0;
+}
+
+/* Whether it comes from who has the other end of the endpoint; its lock is held. */
+static bool may_replace(const struct rdma_endpoint *ep, const struct tei_rdma_hello *h)
+{
+    return ep->has_peer_ticket && h->has_replaced && h->incarnation == ep->peer_id &&
+           memcmp(h->replaced, ep->ticket, sizeof h->replaced) == 0;
 }
 
 /* Speaks from the GID that reaches the peer's best, unless one is prescribed. */
@@ -93,18 +124,22 @@ static int other_count(const struct rdma_endpoint *ep, const struct tei_rdma_hel
 /* Connects its queue pairs with those of the message; the endpoint's lock is held. */
 static int connect_qps(struct rdma_endpoint *ep, const struct tei_rdma_hello *h)
 {
-    uint32_t *qps;
+    struct rdma_far_qp *qps;
 
     if (h->n_qp != ep->n_qps)
         return other_count(ep, h);
     qps = malloc(h->n_qp * sizeof *qps);
     if (!qps)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for the numbers of queue pairs");
-    memcpy(qps, h->qp_num, h->n_qp * sizeof *qps);
+    for (size_t i = 0; i < h->n_qp; i++)
+        qps[i] = (struct rdma_far_qp){.number = h->qp_num[i], .psn = h->psn[i]};
     free(ep->peer_qps);
     ep->peer_qps = qps;
     ep->has_peer = true;
+    ep->numbered = h->has_psn;
     ep->peer_id = h->incarnation;
+    ep->has_peer_ticket = h->has_ticket;
+    memcpy(ep->peer_ticket, h->ticket, sizeof ep->peer_ticket);
     ep->peer_lid = h->has_gid ? h->lid : ep->peer_lid;
     if (h->has_gid)
         memcpy(ep->peer_gid, h->gid, sizeof ep->peer_gid);
@@ -165,12 +200,28 @@ static int prepare(struct rdma_endpoint *ep, struct tei_rdma_hello *h)
         if (!ep->has_peer)
             choose_gid(ep);
         fill_hello(ep, false, h);
+        h->has_replaced = ep->has_replaced;
+        memcpy(h->replaced, ep->replaced, sizeof h->replaced);
     }
     unlock_device(ep);
     return rc;
 }
 
-/* With the answer at hand. */
+/*
+ * With the answer at hand. TE_ERR_EXISTS: a message of somebody else has been followed meanwhile, who
+ * was told the secrets of this endpoint.
+ */
+static int take_answer(struct rdma_endpoint *ep, const struct tei_rdma_hello *theirs)
+{
+    if (!ep->has_peer)
+        return connect_qps(ep, theirs);
+    if (same_peer(ep, theirs))
+        return 0;
+    ep->has_peer_ticket = theirs->has_ticket;
+    memcpy(ep->peer_ticket, theirs->ticket, sizeof ep->peer_ticket);
+    return TE_ERR_EXISTS;
+}
+
 static int conclude(struct rdma_endpoint *ep, const struct tei_rdma_hello *theirs,
                     struct tei_rdma_hello *second)
 {
@@ -178,7 +229,7 @@ static int conclude(struct rdma_endpoint *ep, const struct tei_rdma_hello *their
 
     lock_device(ep);
     if (ep->state != RDMA_EP_DYING)
-        rc = same_peer(ep, theirs) ? 0 : connect_qps(ep, theirs);
+        rc = take_answer(ep, theirs);
     if (!rc)
         fill_hello(ep, true, second);
     unlock_device(ep);
@@ -264,7 +315,9 @@ static void begin_job(struct tei_job *j)
     pthread_mutex_unlock(&ep->lock);
     if (tei_rdma_is_away(rc))
         note_away(ep);
-    if (rc)
+    if (rc == TE_ERR_EXISTS)
+        tei_rdma_ep_fail(ep, 0, "two engines answer to the peer's name");
+    else if (rc)
         tei_rdma_ep_fail(ep, rc, reason(rc));
     else
         is_ready(ep);
@@ -292,10 +345,12 @@ void tei_rdma_connect(struct rdma_endpoint *ep)
 
 struct question {
     struct tei_job job;
+    struct tei_link link; /* in an endpoint's `asking` */
     struct rdma *t;
     struct tei_rpc_call *call;
     struct tei_rdma_hello hello;
-    unsigned waited; /* times that there was no room */
+    unsigned waited; /* times that there was no room, or our own message was on its way */
+    bool in_use;     /* the queue pairs that it would replace have answered a probe */
 };
 
 /* Takes over `text`; NULL: memory was out. */
@@ -331,42 +386,79 @@ static struct rdma_nic *addressed(struct rdma *t, const char *path, char *why, s
     return nic;
 }
 
-/* Whether it can be connected as a message asks; its lock is held. */
+/* Whether it can be connected as a message asks that may be followed; its lock is held. */
 static bool is_free(const struct rdma_endpoint *ep)
 {
     if (ep->state == RDMA_EP_NEW || ep->state == RDMA_EP_CONNECTING)
         return !ep->has_peer;
-    return (ep->state == RDMA_EP_WAIT_ACK || ep->state == RDMA_EP_READY) && ep->n_posted == 0;
+    return (ep->state == RDMA_EP_WAIT_ACK || ep->state == RDMA_EP_READY) && ep->n_posted == 0 &&
+           ep->probe == RDMA_PROBE_NONE;
+}
+
+static int follow(struct rdma_endpoint *ep, const struct tei_rdma_hello *hello)
+{
+    int rc = tei_rdma_qps_create(ep);
+
+    if (rc)
+        return rc;
+    if (ep->state != RDMA_EP_CONNECTING)
+        tei_rdma_qps_renumber(ep);
+    rc = connect_qps(ep, hello);
+    if (!rc && ep->state != RDMA_EP_CONNECTING)
+        ep->state = hello->has_ready_ack ? RDMA_EP_WAIT_ACK : RDMA_EP_READY;
+    ep->wait_until_ns = tei_now_ns() + ACK_WAIT_NS;
+    return rc;
+}
+
+/* A message that does not fit: PARKED, or why it is refused. The endpoint's lock is held. */
+static int doubt(struct rdma_endpoint *ep, struct question *q)
+{
+    if (ep->state == RDMA_EP_CONNECTING)
+        return TE_ERR_BUSY;
+    if (q->in_use)
+        return TEI_FAIL(TE_ERR_REJECTED,
+                        "rdma: %s is connected with %s, whose queue pairs answer; this message is "
+                        "not from there. A peer that was started again gets in once the old ones "
+                        "are gone",
+                        ep->nic->name, ep->peer_path);
+    if (ep->n_asking >= ASKING_MAX)
+        return TEI_FAIL(TE_ERR_REJECTED, "rdma: %s: too many messages ask to replace %s",
+                        ep->nic->name, ep->peer_path);
+    tei_list_push_back(&ep->asking, &q->link);
+    ep->n_asking++;
+    tei_rdma_ep_probe(ep);
+    return PARKED;
 }
 
 /*
- * Connects the endpoint as the message asks, or finds that it is; *hello becomes the answer.
- * TE_ERR_EXISTS: it is connected with other queue pairs.
+ * Connects the endpoint as the message asks, or finds that it is; the message becomes the answer.
+ * TE_ERR_EXISTS: it is connected with other queue pairs, which the message may replace. TE_ERR_BUSY,
+ * TE_ERR_TOO_MANY: not now.
  */
-static int accept_hello(struct rdma_endpoint *ep, struct tei_rdma_hello *hello)
+static int accept_hello(struct rdma_endpoint *ep, struct question *q)
 {
+    struct rdma *t = ep->nic->t;
+    struct tei_rdma_hello *hello = &q->hello;
     int rc = TE_ERR_EXISTS;
 
     lock_device(ep);
-    if (hello->n_qp != (size_t)ep->nic->t->conf->num_qp_per_ep) {
+    if (hello->n_qp != (size_t)t->conf->num_qp_per_ep)
         rc = other_count(ep, hello);
-    } else if (ep->state == RDMA_EP_WAITING) {
+    else if (ep->state == RDMA_EP_WAITING)
         rc = TE_ERR_TOO_MANY;
-    } else if (same_peer(ep, hello) && ep->state != RDMA_EP_DYING) {
+    else if (ep->state == RDMA_EP_DYING)
+        rc = TE_ERR_EXISTS;
+    else if (same_peer(ep, hello))
         rc = 0;
-    } else if (is_free(ep)) {
-        rc = tei_rdma_qps_create(ep);
-        if (!rc)
-            rc = connect_qps(ep, hello);
-        if (!rc && ep->state != RDMA_EP_CONNECTING)
-            ep->state = hello->has_ready_ack ? RDMA_EP_WAIT_ACK : RDMA_EP_READY;
-        ep->wait_until_ns = tei_now_ns() + ACK_WAIT_NS;
-    }
+    else if (ep->has_peer && !may_replace(ep, hello))
+        rc = doubt(ep, q);
+    else if (is_free(ep))
+        rc = follow(ep, hello);
     if (!rc)
         fill_hello(ep, false, hello);
     unlock_device(ep);
-    if (!rc)
-        tei_rdma_monitor_wake(ep->nic->t); /* which does not wait for ever */
+    if (rc == 0 || rc == PARKED)
+        tei_rdma_monitor_wake(t); /* which does not wait for ever */
     return rc;
 }
 
@@ -382,21 +474,21 @@ static void give_up_new(struct rdma_endpoint *ep)
         tei_rdma_ep_fail(ep, 0, "it could not be connected");
 }
 
-static int answer_first(struct rdma_nic *n, struct tei_rdma_hello *hello)
+static int answer_first(struct rdma_nic *n, struct question *q)
 {
     char from[TEI_RDMA_PATH];
     int rc = TE_ERR_EXISTS;
 
-    memcpy(from, hello->local_nic_path, sizeof from);
+    memcpy(from, q->hello.local_nic_path, sizeof from);
     for (int tries = 0; tries < 2 && rc == TE_ERR_EXISTS; tries++) {
         struct rdma_endpoint *ep = tei_rdma_ep_find(n, from, true);
 
         if (!ep)
             return TE_ERR_TOO_MANY;
-        rc = accept_hello(ep, hello);
+        rc = accept_hello(ep, q);
         if (rc == TE_ERR_EXISTS)
             tei_rdma_ep_fail(ep, 0, "the peer has dropped its side");
-        else if (rc && rc != TE_ERR_TOO_MANY)
+        else if (rc < 0 && rc != TE_ERR_TOO_MANY)
             give_up_new(ep);
         tei_rdma_ep_put(ep);
     }
@@ -423,16 +515,21 @@ static bool answer_second(struct rdma_nic *n, const struct tei_rdma_hello *hello
 }
 
 /*
- * 0: the message has become the answer; else `why` says why not. TE_ERR_TOO_MANY: there is no room
- * yet, but it is being made.
+ * 0: the message has become the answer; PARKED; else `why` says why not. TE_ERR_TOO_MANY: there is no
+ * room yet, but it is being made. TE_ERR_BUSY: our own message is on its way.
  */
-static int answer(struct rdma *t, struct tei_rdma_hello *h, char *why, size_t size)
+static int answer(struct question *q, char *why, size_t size)
 {
-    struct rdma_nic *n = addressed(t, h->peer_nic_path, why, size);
+    struct tei_rdma_hello *h = &q->hello;
+    struct rdma_nic *n = addressed(q->t, h->peer_nic_path, why, size);
     int rc;
 
     if (!n)
         return TE_ERR_REJECTED;
+    if (atomic_load(&q->t->closing)) {
+        snprintf(why, size, "this engine is closing");
+        return TE_ERR_REJECTED;
+    }
     if (h->ready_ack) {
         snprintf(why, size, "no such connection waits for it");
         if (!answer_second(n, h))
@@ -440,12 +537,20 @@ static int answer(struct rdma *t, struct tei_rdma_hello *h, char *why, size_t si
         *h = (struct tei_rdma_hello){0};
         return 0;
     }
-    rc = answer_first(n, h);
+    rc = answer_first(n, q);
     if (rc == TE_ERR_TOO_MANY)
         snprintf(why, size, "NIC %s has no room for another endpoint yet", n->name);
-    else if (rc)
+    else if (rc == TE_ERR_BUSY)
+        snprintf(why, size, "NIC %s is being connected with another engine of this name", n->name);
+    else if (rc < 0)
         snprintf(why, size, "%s", te_errmsg());
     return rc;
+}
+
+static bool may_wait(struct question *q, int rc)
+{
+    return (rc == TE_ERR_TOO_MANY || rc == TE_ERR_BUSY) && q->waited++ < ROOM_WAITS &&
+           !atomic_load(&q->t->closing);
 }
 
 static void answer_job(struct tei_job *j)
@@ -453,22 +558,49 @@ static void answer_job(struct tei_job *j)
     struct question *q = tei_container_of(j, struct question, job);
     struct rdma *t = q->t;
     char why[TEI_RDMA_REPLY];
-    int rc = answer(t, &q->hello, why, sizeof why);
+    int rc;
 
-    if (rc == TE_ERR_TOO_MANY && q->waited++ < ROOM_WAITS && !atomic_load(&t->closing)) {
+    tei_rdma_live(t, 1); /* what is parked may be over before this returns */
+    rc = answer(q, why, sizeof why);
+    if (rc != PARKED && may_wait(q, rc)) {
         /* Behind the job that makes the room. Who is refused comes again much later. */
         usleep(ROOM_WAIT_US);
         tei_jobs_post(t->base.host->jobs, &q->job, answer_job);
-        return;
+    } else if (rc != PARKED) {
+        if (rc == TE_ERR_TOO_MANY)
+            TEI_WARN("rdma: %s is refused: %s", q->hello.local_nic_path, why);
+        if (rc == 0)
+            answer_text(t, q->call, tei_rdma_hello_encode(&q->hello, NULL));
+        else
+            refuse(t, q->call, why);
+        free(q);
+        tei_rdma_gone(t, 1);
     }
-    if (rc == TE_ERR_TOO_MANY)
-        TEI_WARN("rdma: %s is refused: %s", q->hello.local_nic_path, why);
-    if (rc == 0)
-        answer_text(t, q->call, tei_rdma_hello_encode(&q->hello, NULL));
-    else
-        refuse(t, q->call, why);
-    free(q);
     tei_rdma_gone(t, 1);
+}
+
+void tei_rdma_answer_asking(struct rdma_endpoint *ep)
+{
+    struct tei_list asking;
+    struct tei_link *link;
+    bool in_use;
+
+    if (atomic_load(&ep->n_asking) == 0)
+        return;
+    tei_list_init(&asking);
+    pthread_mutex_lock(&ep->lock);
+    in_use = ep->state != RDMA_EP_DYING;
+    if (ep->n_asking > 0 && (!in_use || ep->probe == RDMA_PROBE_NONE)) {
+        tei_list_splice(&asking, &ep->asking);
+        ep->n_asking = 0;
+    }
+    pthread_mutex_unlock(&ep->lock);
+    while ((link = tei_list_pop(&asking))) {
+        struct question *q = tei_container_of(link, struct question, link);
+
+        q->in_use = in_use;
+        tei_jobs_post(ep->nic->t->base.host->jobs, &q->job, answer_job);
+    }
 }
 
 void tei_rdma_handshake(struct tei_transport *base, struct tei_rpc_call *call, const char *body,

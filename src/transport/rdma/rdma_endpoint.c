@@ -57,6 +57,8 @@ static struct rdma_endpoint *make(struct rdma_nic *n, const char *peer_path)
     pthread_mutex_init(&ep->lock, NULL);
     tei_list_init(&ep->queue);
     tei_list_init(&ep->posted);
+    tei_list_init(&ep->asking);
+    tei_random(ep->ticket, sizeof ep->ticket);
     pthread_mutex_lock(&n->port_lock);
     ep->gid = n->gid;
     pthread_mutex_unlock(&n->port_lock);
@@ -221,8 +223,18 @@ static bool is_held_off(struct rdma_peer *p)
     return until > 0 && tei_now_ns() < until;
 }
 
+/* What shows the peer that `ep` may replace `before`; an attempt that found no peer hands on its own. */
+static void inherit(struct rdma_endpoint *ep, struct rdma_endpoint *before)
+{
+    pthread_mutex_lock(&before->lock);
+    ep->has_replaced = before->has_peer_ticket || before->has_replaced;
+    memcpy(ep->replaced, before->has_peer_ticket ? before->peer_ticket : before->replaced,
+           sizeof ep->replaced);
+    pthread_mutex_unlock(&before->lock);
+}
+
 int tei_rdma_ep_get(struct rdma_nic *n, struct rdma_peer *p, size_t device, bool on_trial,
-                    struct rdma_endpoint **out)
+                    struct rdma_endpoint *before, struct rdma_endpoint **out)
 {
     struct rdma_endpoint *ep;
     char path[TEI_RDMA_PATH];
@@ -244,6 +256,8 @@ int tei_rdma_ep_get(struct rdma_nic *n, struct rdma_peer *p, size_t device, bool
         ep->on_trial = on_trial;
         ep->peer_lid = p->devices[device].lid;
         memcpy(ep->peer_gid, p->devices[device].gid, sizeof ep->peer_gid);
+        if (before)
+            inherit(ep, before);
         admitted = admit(ep);
     }
     pthread_mutex_unlock(&n->pool_lock);
@@ -433,8 +447,42 @@ static bool post_some(struct rdma_endpoint *ep)
     return taken > 0;
 }
 
+/* Posts it if it is WANTED and there is room; where the device refuses, the next kick tries again. */
+static void post_probe(struct rdma_endpoint *ep)
+{
+    struct ibv_send_wr wr = {.wr_id = (uintptr_t)ep | RDMA_WR_PROBE,
+                             .opcode = IBV_WR_RDMA_WRITE,
+                             .send_flags = IBV_SEND_SIGNALED},
+                       *bad;
+    struct rdma_qp *q;
+
+    if (ep->probe != RDMA_PROBE_WANTED)
+        return;
+    q = emptiest(ep);
+    if (q->posted >= ep->nic->depth || reserve(q->cq, 1) == 0)
+        return;
+    if (ibv_post_send(q->qp, &wr, &bad) != 0) {
+        atomic_fetch_sub_explicit(&q->cq->posted, 1, memory_order_relaxed);
+        return;
+    }
+    q->posted++;
+    ep->probe_qp = q;
+    ep->probe = RDMA_PROBE_OUT;
+}
+
+void tei_rdma_ep_probe(struct rdma_endpoint *ep)
+{
+    if (ep->probe == RDMA_PROBE_NONE) {
+        ep->probe = RDMA_PROBE_WANTED;
+        ep->probe_ns = tei_now_ns();
+    }
+    post_probe(ep);
+}
+
 void tei_rdma_ep_pump(struct rdma_endpoint *ep)
 {
+    if (ep->state != RDMA_EP_DYING)
+        post_probe(ep);
     if (ep->state != RDMA_EP_READY)
         return;
     while (ep->n_queued > 0 && post_some(ep)) {}
@@ -557,6 +605,9 @@ static void take_lost(struct rdma_endpoint *ep, struct tei_list *lost)
     TEI_LIST_EACH(&ep->posted, link, next)
         atomic_fetch_sub_explicit(&tei_rdma_slice_of(link)->qp->cq->posted, 1,
                                   memory_order_relaxed);
+    if (ep->probe == RDMA_PROBE_OUT)
+        atomic_fetch_sub_explicit(&ep->probe_qp->cq->posted, 1, memory_order_relaxed);
+    ep->probe = RDMA_PROBE_NONE;
     tei_list_splice(lost, &ep->posted);
     ep->n_posted = 0;
     ep->posted_bytes = 0;
@@ -612,11 +663,12 @@ void tei_rdma_ep_reap(struct rdma_endpoint *ep)
 {
     bool over;
 
+    tei_rdma_answer_asking(ep);
     if (!atomic_load(&ep->closed))
         return;
     pthread_mutex_lock(&ep->lock);
     over = ep->state == RDMA_EP_DYING && !ep->connecting && !ep->buried &&
-           (ep->n_posted == 0 || is_lost(ep));
+           ((ep->n_posted == 0 && ep->probe != RDMA_PROBE_OUT) || is_lost(ep));
     ep->buried |= over;
     pthread_mutex_unlock(&ep->lock);
     if (over)

@@ -173,7 +173,11 @@ static int64_t watchdog_ns(const struct rdma_endpoint *ep)
 static const char *what_is_wrong(const struct rdma_endpoint *ep, int64_t now)
 {
     bool works = ep->state == RDMA_EP_READY || (ep->state == RDMA_EP_DYING && ep->draining);
+    bool may_probe = works || ep->state == RDMA_EP_WAIT_ACK;
 
+    if (may_probe && ep->probe != RDMA_PROBE_NONE && now - ep->probe_ns > RDMA_PROBE_NS &&
+        now - ep->progress_ns > RDMA_PROBE_NS)
+        return "the peer's queue pairs do not answer";
     if (works && ep->n_posted > 0 && now - ep->progress_ns > watchdog_ns(ep))
         return "no completion for too long";
     if (ep->state == RDMA_EP_WAIT_ACK && now > ep->wait_until_ns)
@@ -195,7 +199,8 @@ static const char *examine(struct rdma_endpoint *ep, struct look *l)
 
     pthread_mutex_lock(&ep->lock);
     wrong = what_is_wrong(ep, l->now);
-    l->restless |= ep->state != RDMA_EP_READY && ep->state != RDMA_EP_NEW;
+    l->restless |=
+        (ep->state != RDMA_EP_READY && ep->state != RDMA_EP_NEW) || ep->probe != RDMA_PROBE_NONE;
     pthread_mutex_unlock(&ep->lock);
     return wrong;
 }

@@ -189,15 +189,15 @@ int tei_rdma_peer_ep(struct rdma_peer *p, int rail, struct rdma_endpoint **out)
     if (ep)
         tei_rdma_ep_hold(ep);
     pthread_mutex_unlock(&p->lock);
-    if (old)
-        tei_rdma_ep_put(old);
     *out = ep;
     if (ep) {
         tei_sieve_hit(&ep->node);
         return 0;
     }
     rc = tei_rdma_ep_get(&p->t->nics[(size_t)rail / p->n_devices], p, (size_t)rail % p->n_devices,
-                         on_trial, &ep);
+                         on_trial, old, &ep);
+    if (old)
+        tei_rdma_ep_put(old);
     if (rc)
         return rc;
     pthread_mutex_lock(&p->lock);

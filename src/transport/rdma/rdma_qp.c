@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rdma_qp.c - the queue pairs of an endpoint. Queue pair i is connected with the peer's number i.
- * The attributes are those that engines of this family expect of each other (packet sequence
- * numbers of 0 among them); the local timeouts are shorter, so that a dead way is told within about
- * a quarter of a second.
+ * The attributes are those that engines of this family expect of each other; the local timeouts are
+ * shorter, so that a dead way is told within about a quarter of a second. Packet sequence numbers
+ * are random where the peer knows them, and 0 with engines that do not tell theirs.
  */
 #include "transport/rdma/rdma.h"
 
@@ -47,6 +47,11 @@ static struct ibv_qp *create_one(struct rdma_endpoint *ep, struct rdma_cq *cq)
     return qp;
 }
 
+static uint32_t random_psn(void)
+{
+    return (uint32_t)tei_random_u64() & TEI_RDMA_PSN_MAX;
+}
+
 int tei_rdma_qps_create(struct rdma_endpoint *ep)
 {
     struct rdma_nic *n = ep->nic;
@@ -62,6 +67,7 @@ int tei_rdma_qps_create(struct rdma_endpoint *ep)
     for (; ep->n_qps < want; ep->n_qps++) {
         struct rdma_qp *q = &ep->qps[ep->n_qps];
 
+        q->psn = random_psn();
         q->cq = &n->cqs[atomic_fetch_add_explicit(&n->next_cq, 1, memory_order_relaxed) % n->n_cqs];
         q->qp = create_one(ep, q->cq);
         if (!q->qp)
@@ -71,6 +77,12 @@ int tei_rdma_qps_create(struct rdma_endpoint *ep)
                             n->name, tei_errno_text(errno));
     }
     return 0;
+}
+
+void tei_rdma_qps_renumber(struct rdma_endpoint *ep)
+{
+    for (unsigned i = 0; i < ep->n_qps; i++)
+        ep->qps[i].psn = random_psn();
 }
 
 void tei_rdma_qps_destroy(struct rdma_endpoint *ep)
@@ -112,8 +124,8 @@ static int to_rtr(struct rdma_endpoint *ep, unsigned i)
     struct ibv_qp_attr a = {
         .qp_state = IBV_QPS_RTR,
         .path_mtu = path_mtu(n),
-        .dest_qp_num = ep->peer_qps[i],
-        .rq_psn = 0,
+        .dest_qp_num = ep->peer_qps[i].number,
+        .rq_psn = ep->peer_qps[i].psn,
         .max_dest_rd_atomic = least_u8(RD_ATOMIC, n->limits.max_qp_rd_atom),
         .min_rnr_timer = MIN_RNR_TIMER,
         .ah_attr = {.dlid = (uint16_t)ep->peer_lid,
@@ -131,16 +143,17 @@ static int to_rtr(struct rdma_endpoint *ep, unsigned i)
                                      IBV_QP_MIN_RNR_TIMER);
 }
 
-static int to_rts(struct rdma_nic *n, struct ibv_qp *qp)
+static int to_rts(struct rdma_endpoint *ep, unsigned i)
 {
+    struct rdma_nic *n = ep->nic;
     struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTS,
-                            .sq_psn = 0,
+                            .sq_psn = ep->numbered ? ep->qps[i].psn : 0,
                             .timeout = ACK_TIMEOUT,
                             .retry_cnt = RETRIES,
                             .rnr_retry = RNR_RETRIES,
                             .max_rd_atomic = least_u8(RD_ATOMIC, n->limits.max_qp_init_rd_atom)};
 
-    return n->t->verbs.modify_qp(qp, &a,
+    return n->t->verbs.modify_qp(ep->qps[i].qp, &a,
                                  IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
                                      IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
 }
@@ -163,7 +176,7 @@ static int connect_one(struct rdma_endpoint *ep, unsigned i, const char **step)
     }
     if (!rc) {
         *step = "RTS";
-        rc = to_rts(ep->nic, qp);
+        rc = to_rts(ep, i);
     }
     return rc;
 }

@@ -12,6 +12,8 @@
 #define FAIL_TYPE(what, key, j, must) \
     TEI_FAIL(TE_ERR_JSON, "%s: key '%s' is %s, must be %s", (what), (key), type_name(j), must)
 
+#define TICKET_TEXT (2 * (size_t)TEI_RDMA_TICKET) /* hexadecimal digits */
+
 static const char hello_text[] = "RDMA connection message";
 
 static const char *type_name(const json_t *j)
@@ -234,15 +236,56 @@ static int read_ready_ack(const json_t *root, struct tei_rdma_hello *h)
     return 0;
 }
 
-/* Our own addition; what is not as we write it comes from somebody else, and says nothing to us. */
-static uint64_t read_incarnation(const json_t *root)
+/*
+ * "te" is an addition of this project. A member that is not as this file writes it comes from another
+ * implementation, and has no meaning here.
+ */
+static uint64_t read_incarnation(const json_t *te)
 {
-    const char *text =
-        json_string_value(json_object_get(json_object_get(root, "te"), "incarnation"));
+    const char *text = json_string_value(json_object_get(te, "incarnation"));
 
     if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
         return 0;
     return strtoull(text, NULL, 16);
+}
+
+/* One for each queue pair. */
+static bool read_psns(const json_t *te, size_t n, uint32_t *out)
+{
+    const json_t *list = json_object_get(te, "psn"), *j;
+    size_t i;
+
+    if (n == 0 || json_array_size(list) != n)
+        return false;
+    json_array_foreach(list, i, j)
+        if (!json_is_integer(j) || json_integer_value(j) < 0 ||
+            json_integer_value(j) > TEI_RDMA_PSN_MAX)
+            return false;
+    json_array_foreach(list, i, j)
+        out[i] = (uint32_t)json_integer_value(j);
+    return true;
+}
+
+static bool read_ticket(const json_t *te, const char *key, uint8_t out[TEI_RDMA_TICKET])
+{
+    const char *text = json_string_value(json_object_get(te, key));
+
+    if (!text || strlen(text) != TICKET_TEXT || strspn(text, "0123456789abcdef") != TICKET_TEXT)
+        return false;
+    for (size_t i = 0; i < TEI_RDMA_TICKET; i++) {
+        const char byte[] = {text[2 * i], text[2 * i + 1], '\0'};
+
+        out[i] = (uint8_t)strtoul(byte, NULL, 16);
+    }
+    return true;
+}
+
+static void read_te(const json_t *te, struct tei_rdma_hello *h)
+{
+    h->incarnation = read_incarnation(te);
+    h->has_psn = read_psns(te, h->n_qp, h->psn);
+    h->has_ticket = read_ticket(te, "ticket", h->ticket);
+    h->has_replaced = read_ticket(te, "replaces", h->replaced);
 }
 
 static int read_hello(const json_t *root, struct tei_rdma_hello *h)
@@ -264,7 +307,8 @@ static int read_hello(const json_t *root, struct tei_rdma_hello *h)
         rc = read_qps(root, h);
     if (!rc)
         rc = read_ready_ack(root, h);
-    h->incarnation = read_incarnation(root);
+    if (!rc)
+        read_te(json_object_get(root, "te"), h);
     return rc;
 }
 
@@ -309,12 +353,36 @@ static int set(json_t *object, const char *key, json_t *value)
     return json_object_set_new(object, key, value);
 }
 
-static json_t *te_json(uint64_t incarnation)
+static json_t *ticket_json(const uint8_t ticket[TEI_RDMA_TICKET])
 {
-    char text[17];
+    char text[TICKET_TEXT + 1];
 
-    snprintf(text, sizeof(text), "%016" PRIx64, incarnation);
-    return json_pack("{s:s}", "incarnation", text);
+    for (size_t i = 0; i < TEI_RDMA_TICKET; i++)
+        snprintf(text + 2 * i, 3, "%02x", ticket[i]);
+    return json_string(text);
+}
+
+/* NULL when memory is out. */
+static json_t *te_json(const struct tei_rdma_hello *h)
+{
+    json_t *te = json_object();
+    char text[17];
+    int rc = te ? 0 : -1;
+
+    snprintf(text, sizeof(text), "%016" PRIx64, h->incarnation);
+    if (!rc && h->incarnation)
+        rc = set(te, "incarnation", json_string(text));
+    if (!rc && h->has_psn)
+        rc = set(te, "psn", numbers_json(h->psn, h->n_qp));
+    if (!rc && h->has_ticket)
+        rc = set(te, "ticket", ticket_json(h->ticket));
+    if (!rc && h->has_replaced)
+        rc = set(te, "replaces", ticket_json(h->replaced));
+    if (rc) {
+        json_decref(te);
+        return NULL;
+    }
+    return te;
 }
 
 static json_t *hello_json(const struct tei_rdma_hello *h)
@@ -333,8 +401,8 @@ static json_t *hello_json(const struct tei_rdma_hello *h)
          set(root, "payload", json_string(""));
     if (!rc && h->has_ready_ack)
         rc = set(root, "ready_ack", json_boolean(h->ready_ack));
-    if (!rc && h->incarnation)
-        rc = set(root, "te", te_json(h->incarnation));
+    if (!rc && (h->incarnation || h->has_psn || h->has_ticket || h->has_replaced))
+        rc = set(root, "te", te_json(h));
     if (rc) {
         json_decref(root);
         return NULL;

@@ -21,6 +21,8 @@
 #define TEI_RDMA_QPN_MAX 0xffffff
 #define TEI_RDMA_NAME    64  /* room for the name of a device */
 #define TEI_RDMA_DEVICES 256 /* devices of a descriptor, at most */
+#define TEI_RDMA_PSN_MAX 0xffffff
+#define TEI_RDMA_TICKET  16 /* bytes */
 
 /* ------------------------------------------------------------------------------------ NIC paths */
 
@@ -48,15 +50,21 @@ struct tei_rdma_hello {
     uint16_t lid;
     bool has_gid; /* else the one of the descriptor's devices counts */
     uint8_t gid[TEI_GID_BYTES];
-    bool has_ready_ack;   /* the sender knows the second message; older engines do not */
-    bool ready_ack;       /* this is the second message */
-    uint64_t incarnation; /* of the sender's life, as in its descriptor; 0: not one of ours */
+    bool has_ready_ack; /* the sender knows the second message; older engines do not */
+    bool ready_ack;     /* this is the second message */
+    /* The rest is "te", which only engines of this project send. */
+    uint64_t incarnation;       /* of the sender's life, as in its descriptor; 0: not given */
+    bool has_psn;               /* else packets are numbered from 0 on both sides */
+    uint32_t psn[TEI_RDMA_QPS]; /* of the first packet of each queue pair of the sender */
+    bool has_ticket, has_replaced;
+    uint8_t ticket[TEI_RDMA_TICKET];   /* a secret of this connection */
+    uint8_t replaced[TEI_RDMA_TICKET]; /* the receiver's ticket of the connection before this one */
 };
 
 /*
  * Reads a request or a reply. A key that is missing means an empty or zero value, as older engines
- * leave keys out. reply_msg is cut to fit: a refusal of any length is a refusal. "te" is read if it
- * is well formed, and else ignored.
+ * leave keys out. reply_msg is cut to fit: a refusal of any length is a refusal. A member of "te" is
+ * read if it is well formed, and else ignored.
  */
 int tei_rdma_hello_decode(const char *text, size_t len, struct tei_rdma_hello *out);
 

@@ -88,6 +88,20 @@ static void take(const struct ibv_wc *wc, int64_t now, struct rdma_back *b, bool
     }
 }
 
+/* The probe of an endpoint has come back: its failure ends the endpoint as that of a slice does. */
+static struct rdma_endpoint *take_probe(const struct ibv_wc *wc, int64_t now, bool *failed)
+{
+    struct rdma_endpoint *ep = (struct rdma_endpoint *)(uintptr_t)(wc->wr_id & ~RDMA_WR_PROBE);
+
+    pthread_mutex_lock(&ep->lock);
+    ep->probe = RDMA_PROBE_NONE;
+    ep->probe_qp->posted--;
+    ep->progress_ns = now;
+    *failed = wc->status != IBV_WC_SUCCESS && ep->state != RDMA_EP_DYING;
+    pthread_mutex_unlock(&ep->lock);
+    return ep;
+}
+
 /* ---------------------------------------------------------------------------------------- polling */
 
 /* Endpoints that one poll has touched, each held once. */
@@ -112,17 +126,25 @@ static void touch(struct touched *t, struct rdma_endpoint *ep, bool failed)
     }
 }
 
-static size_t take_all(struct rdma_cq *c, struct rdma_back *back, struct touched *t)
+/* How many completions there were; *n_back of them are slices. */
+static size_t take_all(struct rdma_cq *c, struct rdma_back *back, size_t *n_back, struct touched *t)
 {
     struct ibv_wc wcs[RDMA_CHAIN_MAX];
     int n = c->cq ? ibv_poll_cq(c->cq, RDMA_CHAIN_MAX, wcs) : 0;
     int64_t now = n > 0 ? tei_now_ns() : 0;
 
+    *n_back = 0;
     for (int i = 0; i < n; i++) {
+        struct rdma_endpoint *ep;
         bool failed;
 
-        take(&wcs[i], now, &back[i], &failed);
-        touch(t, back[i].slice->ep, failed);
+        if (wcs[i].wr_id & RDMA_WR_PROBE) {
+            ep = take_probe(&wcs[i], now, &failed);
+        } else {
+            take(&wcs[i], now, &back[*n_back], &failed);
+            ep = back[(*n_back)++].slice->ep;
+        }
+        touch(t, ep, failed);
     }
     if (n > 0)
         atomic_fetch_sub(&c->posted, (uint32_t)n);
@@ -139,18 +161,18 @@ size_t tei_rdma_cq_poll(struct rdma_cq *c, bool try)
 {
     struct rdma_back back[RDMA_CHAIN_MAX];
     struct touched t = {.n = 0};
-    size_t n;
+    size_t n, n_back;
 
     if (!try)
         pthread_mutex_lock(&c->lock);
     else if (pthread_mutex_trylock(&c->lock) != 0)
         return 0;
-    n = take_all(c, back, &t);
+    n = take_all(c, back, &n_back, &t);
     pthread_mutex_unlock(&c->lock);
     for (size_t i = 0; i < t.n; i++)
         if (t.failed[i])
             tei_rdma_ep_fail(t.ep[i], 0, "a completion told an error");
-    tei_rdma_back(back, n);
+    tei_rdma_back(back, n_back);
     for (size_t i = 0; i < t.n; i++) {
         tei_rdma_ep_kick(t.ep[i]);
         tei_rdma_ep_reap(t.ep[i]);
