@@ -30,6 +30,8 @@
  */
 #include "base/pool.h"
 
+#include "te.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -221,53 +223,51 @@ void tei_handles_fini(struct tei_handles *h)
     memset(h, 0, sizeof *h);
 }
 
-/* Takes a slot that was never used; NULL when slots or memory are out. */
-static struct tei_handle_slot *new_slot(struct tei_handles *h, uint32_t *index)
+/* Takes a slot that was never used. */
+static int new_slot(struct tei_handles *h, uint32_t *index)
 {
     uint32_t n = h->used >> TEI_HANDLE_CHUNK_BITS;
 
     if (h->used == SLOTS)
-        return NULL;
+        return TE_ERR_TOO_MANY;
     if ((h->used & (CHUNK_SLOTS - 1)) == 0 && !slot_at(h, h->used)) {
         struct tei_handle_slot *chunk = calloc(CHUNK_SLOTS, sizeof *chunk);
 
         if (!chunk)
-            return NULL;
+            return TE_ERR_MEMORY;
         atomic_store_explicit(&h->chunks[n], chunk, memory_order_release);
     }
     *index = h->used++;
-    return slot_at(h, *index);
+    return 0;
 }
 
-static struct tei_handle_slot *take_slot(struct tei_handles *h, uint32_t *index)
+static int take_slot(struct tei_handles *h, uint32_t *index)
 {
-    struct tei_handle_slot *s;
-
     if (h->first_free == 0)
         return new_slot(h, index);
     *index = h->first_free - 1;
-    s = slot_at(h, *index);
-    h->first_free = s->next_free;
-    return s;
+    h->first_free = slot_at(h, *index)->next_free;
+    return 0;
 }
 
-uint64_t tei_handles_add(struct tei_handles *h, void *object)
+int tei_handles_add(struct tei_handles *h, void *object, uint64_t *id)
 {
-    struct tei_handle_slot *s;
     uint32_t index, generation;
-    uint64_t id = 0;
+    int rc;
 
     pthread_mutex_lock(&h->lock);
-    s = take_slot(h, &index);
-    if (s) {
+    rc = take_slot(h, &index);
+    if (!rc) {
+        struct tei_handle_slot *s = slot_at(h, index);
+
         generation = generation_of(atomic_load_explicit(&s->state, memory_order_relaxed)) + 1;
         s->object = object;
         atomic_store_explicit(&s->state, make_state(generation, 0), memory_order_release);
-        id = make_id(h, index, generation);
+        *id = make_id(h, index, generation);
         h->live++;
     }
     pthread_mutex_unlock(&h->lock);
-    return id;
+    return rc;
 }
 
 void *tei_handles_pin(struct tei_handles *h, uint64_t id)

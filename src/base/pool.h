@@ -72,8 +72,11 @@ struct tei_handles {
 void tei_handles_init(struct tei_handles *h);
 void tei_handles_fini(struct tei_handles *h);
 
-/* Gives `object` an id: never 0, below 2^63. 0 when memory or slots (2^20) are out. */
-uint64_t tei_handles_add(struct tei_handles *h, void *object);
+/*
+ * Gives `object` an id: never 0, below 2^63. TE_ERR_MEMORY, or TE_ERR_TOO_MANY when slots (2^20) are
+ * out; neither sets a text.
+ */
+int tei_handles_add(struct tei_handles *h, void *object, uint64_t *id);
 
 /*
  * The object of a live id, pinned against tei_handles_del() until tei_handles_unpin(); NULL for any

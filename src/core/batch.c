@@ -68,11 +68,12 @@ int te_batch_alloc(te_engine *e, size_t capacity, te_batch *out)
     if (!b)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for a batch of %zu requests", capacity);
     init_batch(b, e, capacity);
-    b->id = tei_handles_add(&e->batches, b);
-    if (!b->id) {
+    rc = tei_handles_add(&e->batches, b, &b->id);
+    if (rc) {
         put_batch(b);
-        return TEI_FAIL(TE_ERR_TOO_MANY,
-                        "too many batches are allocated; free some with te_batch_free()");
+        return rc == TE_ERR_MEMORY
+                   ? TEI_FAIL(rc, "no memory for a batch of %zu requests", capacity)
+                   : TEI_FAIL(rc, "too many batches are allocated; free some with te_batch_free()");
     }
     *out = b->id;
     return 0;

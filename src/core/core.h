@@ -63,6 +63,7 @@ struct peer {
     _Atomic uint32_t refs; /* the table's, the refresh job's, one for each view */
     pthread_mutex_t lock;  /* the rest */
     struct view *view;
+    struct view *prepared; /* who makes views for other transports has one here; that thread's */
     struct tei_hostport where;
     int64_t revision;         /* of the fetch by te_open(), for following it; that thread's */
     size_t views;             /* alive, the current one included */
@@ -392,8 +393,13 @@ static inline void tei_view_hold(struct view *v, size_t n)
  * `seg`.
  */
 int tei_view_install(struct peer *p, struct tei_segment *seg, const struct tei_hostport *where);
-/* The same descriptor with the transports there are now. */
-int tei_view_rebuild(struct peer *p);
+/*
+ * Makes one of the same descriptor with the transports there are now; and puts it in place, or drops it,
+ * which needs no memory. If another descriptor was fetched meanwhile, that one's view stays: it is of
+ * these transports, too. The caller keeps the peer in the table, or has it alone.
+ */
+int tei_view_prepare(struct peer *p);
+void tei_view_take(struct peer *p, bool use);
 /* Whether the transports have changed since it was made. */
 bool tei_view_is_outdated(const struct view *v);
 /* Takes the view away, for good. */
@@ -409,7 +415,10 @@ void tei_peer_put(struct peer *p);
 void tei_peer_name(te_engine *e, te_segment id, char *buf, size_t n);
 /* Strips leading '/'; TE_ERR_INVALID for a name that is NULL or empty. */
 int tei_peer_check_name(const char **name);
-/* Makes every peer's view anew with the transports there are now. Under admin. */
+/*
+ * Makes every peer's view anew with the transports there are now, or, if memory is out, none. Under
+ * admin.
+ */
 int tei_peer_rebuild(te_engine *e);
 /* Whether requests hold views with the transport of this index, as far as can be told in passing. */
 bool tei_peer_uses(te_engine *e, size_t index);

@@ -208,35 +208,53 @@ static int read_matrix(const char *json, size_t len, struct tei_topology **out)
 }
 
 /* Whether the transport with TEI_CAP_NICS was opened with this one. */
-static bool is_in_use(const te_engine *e, const struct tei_topology *t)
+static int is_in_use(const te_engine *e, const struct tei_topology *t, bool *same)
 {
     json_t *j = tei_topology_json(t);
-    bool same = json_equal(e->matrix_opened, j);
 
+    if (!j)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for a NIC priority matrix");
+    *same = json_equal(e->matrix_opened, j);
     json_decref(j);
-    return same;
+    return 0;
+}
+
+/* *n is 0 where the file cannot be read. */
+static int read_matrix_file(const char *path, char *text, size_t *n)
+{
+    FILE *f = fopen(path, "re");
+    bool no_memory;
+
+    errno = f ? 0 : errno;
+    *n = f ? fread(text, 1, MATRIX_FILE_MAX, f) : 0;
+    no_memory = errno == ENOMEM;
+    if (f)
+        fclose(f);
+    else
+        TEI_WARN("MC_CUSTOM_TOPO_JSON: %s: %s", path, tei_errno_text(errno));
+    return no_memory ? TE_ERR_MEMORY : 0;
 }
 
 /*
  * MC_CUSTOM_TOPO_JSON: a file that cannot be used is a WARN, and the machine is looked at instead.
  */
-static void load_matrix(te_engine *e)
+static int load_matrix(te_engine *e)
 {
-    FILE *f = fopen(e->conf.custom_topology, "re");
+    const char *path = e->conf.custom_topology;
     char *text = malloc(MATRIX_FILE_MAX);
     size_t n = 0;
+    int rc = text ? read_matrix_file(path, text, &n) : TE_ERR_MEMORY;
 
-    if (f && text)
-        n = fread(text, 1, MATRIX_FILE_MAX, f);
-    else
-        TEI_WARN("MC_CUSTOM_TOPO_JSON: %s: %s", e->conf.custom_topology, tei_errno_text(errno));
-    if (n == 0 || n == MATRIX_FILE_MAX || read_matrix(text, n, &e->matrix) != 0)
+    if (!rc)
+        rc = n && n < MATRIX_FILE_MAX ? read_matrix(text, n, &e->matrix) : TE_ERR_JSON;
+    free(text);
+    if (rc == TE_ERR_MEMORY)
+        return TEI_FAIL(rc, "MC_CUSTOM_TOPO_JSON: no memory to read %s", path);
+    if (rc)
         TEI_WARN("MC_CUSTOM_TOPO_JSON: %s is no NIC priority matrix of less than %d bytes; "
                  "discovering the topology",
-                 e->conf.custom_topology, MATRIX_FILE_MAX);
-    if (f)
-        fclose(f);
-    free(text);
+                 path, MATRIX_FILE_MAX);
+    return 0;
 }
 
 int tei_install_topology(struct tei_host *h, struct tei_topology *out)
@@ -321,20 +339,24 @@ void tei_install_why_not(const te_engine *e, const struct tei_transport_ops *ops
 static int install_first_remote(te_engine *e)
 {
     const struct tei_transport_ops *ops;
+    int rc = 0;
 
     for (size_t i = 0; (ops = tei_transport_at(i)); i++) {
         char why[256];
 
         if (!(ops->caps & TEI_CAP_REMOTE) || (ops->caps & TEI_CAP_DEVICE))
             continue;
-        if (!probe(e, ops, why, sizeof(why)))
+        if (!probe(e, ops, why, sizeof(why))) {
             TEI_INFO("transport %s is left out: %s", ops->name, why);
-        else if (tei_install(e, ops, NULL) == 0)
-            return 0;
-        else
-            TEI_WARN("transport %s is left out: %s", ops->name, te_errmsg());
+            continue;
+        }
+        rc = tei_install(e, ops, NULL);
+        if (!rc || rc == TE_ERR_MEMORY)
+            return rc;
+        TEI_WARN("transport %s is left out: %s", ops->name, te_errmsg());
     }
-    return TEI_FAIL(TE_ERR_UNSUPPORTED, "no transport to other engines can run on this host");
+    return rc ? rc
+              : TEI_FAIL(TE_ERR_UNSUPPORTED, "no transport to other engines can run on this host");
 }
 
 static int install_named(te_engine *e, const char *name)
@@ -374,11 +396,12 @@ static bool is_companion(const te_engine *e, const struct tei_transport_ops *ops
 
 /*
  * What goes with a transport to other hosts: the ways within this one, and to files. An engine that
- * cannot have one goes on without.
+ * cannot have one goes on without; TE_ERR_MEMORY if it was memory that one lacked.
  */
-static void install_companions(te_engine *e, unsigned caps)
+static int install_companions(te_engine *e, unsigned caps)
 {
     const struct tei_transport_ops *ops;
+    int rc = 0;
 
     for (size_t i = 0; (ops = tei_transport_at(i)); i++) {
         char why[256];
@@ -387,9 +410,17 @@ static void install_companions(te_engine *e, unsigned caps)
             continue;
         if (!probe(e, ops, why, sizeof(why)))
             TEI_INFO("transport %s is left out: %s", ops->name, why);
-        else
-            (void)tei_install(e, ops, NULL); /* which has said why not */
+        else if (tei_install(e, ops, NULL) == TE_ERR_MEMORY) /* which has said why not */
+            rc = TE_ERR_MEMORY;
     }
+    return rc;
+}
+
+/* Without memory to make all views anew at once, each is made with the next descriptor of its peer. */
+static void rebuild_or_refresh(te_engine *e)
+{
+    if (tei_peer_rebuild(e) != 0)
+        tei_peer_refresh_all(e);
 }
 
 /*
@@ -405,13 +436,13 @@ bool tei_install_for_devices(te_engine *e)
     if (!(e->kinds & ~e->kinds_served) || !has_remote(e))
         return false;
     e->kinds_served = e->kinds;
-    install_companions(e, TEI_CAP_DEVICE);
+    (void)install_companions(e, TEI_CAP_DEVICE);
     if ((e->kinds & TEI_KIND_STRANDED) && !forced(&e->conf, &option) &&
         !(e->declined & bit_of("tcp")))
         (void)install_named(e, "tcp");
     more = atomic_load_explicit(&e->transport_generation, memory_order_relaxed) != before;
     if (more)
-        (void)tei_peer_rebuild(e);
+        rebuild_or_refresh(e);
     return more;
 }
 
@@ -423,14 +454,38 @@ int tei_install_defaults(te_engine *e, bool auto_discover)
     if (rc || !auto_discover)
         return rc;
     if (e->conf.custom_topology[0])
-        load_matrix(e);
-    rc = name ? install_named(e, name) : install_first_remote(e);
+        rc = load_matrix(e);
     if (!rc)
-        install_companions(e, COMPANIONS);
-    return rc;
+        rc = name ? install_named(e, name) : install_first_remote(e);
+    return rc ? rc : install_companions(e, COMPANIONS);
 }
 
 /* ----------------------------------------------------------------------------------- public calls */
+
+/*
+ * Waits until no view names a transport that has left the list: for the requests that took one just
+ * before that, which end by themselves. `rebuild`: some peer's current view may name it still.
+ */
+static void drain(te_engine *e, size_t i, bool rebuild)
+{
+    struct timespec pause = {.tv_nsec = DRAIN_MIN_NS};
+
+    while (atomic_load_explicit(&e->transport_views[i], memory_order_acquire)) {
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < DRAIN_MAX_NS)
+            pause.tv_nsec *= 2;
+        if (rebuild)
+            (void)tei_peer_rebuild(e);
+    }
+}
+
+/* Takes one out that was installed just now, so that few views name it, if any. */
+static void remove_new(te_engine *e, struct tei_transport *t)
+{
+    change_list(e, t, NULL);
+    drain(e, t->index, true);
+    shut(e, t);
+}
 
 /*
  * Under admin. A failure after the install is the directory's: the transport stays and is told
@@ -443,12 +498,15 @@ static int install_new(te_engine *e, const struct tei_transport_ops *ops, const 
     if (!rc)
         e->declined &= ~bit_of(ops->name);
     if (!rc && (ops->caps & TEI_CAP_REMOTE)) {
-        install_companions(e, COMPANIONS);
+        (void)install_companions(e, COMPANIONS);
         tei_region_find_stranded(e);
         (void)tei_install_for_devices(e);
     }
-    if (!rc)
+    if (!rc) {
         rc = tei_peer_rebuild(e);
+        if (rc)
+            remove_new(e, tei_install_find(e, ops->name));
+    }
     if (!rc && tei_publish(e, 0) != 0)
         tei_publish_later(e);
     return rc;
@@ -472,7 +530,7 @@ static int take_out(te_engine *e, struct tei_transport *t)
         rc = TE_ERR_BUSY;
     if (rc) {
         change_list(e, NULL, t);
-        tei_peer_rebuild(e);
+        rebuild_or_refresh(e);
         return rc == TE_ERR_BUSY ? fail_busy(t)
                                  : TEI_FAIL(rc, "transport %s: %s", t->ops.name, te_strerror(rc));
     }
@@ -481,23 +539,6 @@ static int take_out(te_engine *e, struct tei_transport *t)
     if (tei_publish(e, 0) != 0)
         tei_publish_later(e);
     return 0;
-}
-
-/*
- * Waits until no view names a transport that has left the list: for the requests that took one just
- * before that, which end by themselves. `rebuild`: some peer's current view may name it still.
- */
-static void drain(te_engine *e, size_t i, bool rebuild)
-{
-    struct timespec pause = {.tv_nsec = DRAIN_MIN_NS};
-
-    while (atomic_load_explicit(&e->transport_views[i], memory_order_acquire)) {
-        nanosleep(&pause, NULL);
-        if (pause.tv_nsec < DRAIN_MAX_NS)
-            pause.tv_nsec *= 2;
-        if (rebuild)
-            (void)tei_peer_rebuild(e);
-    }
 }
 
 /* Opens a transport anew, in place of the one that runs, which is as it was if that fails. */
@@ -515,7 +556,7 @@ static int replace(te_engine *e, struct tei_transport *old, const struct tei_tra
     rc = tei_peer_rebuild(e);
     if (rc) {
         change_list(e, t, old);
-        (void)tei_peer_rebuild(e);
+        rebuild_or_refresh(e);
         drain(e, t->index, true);
         shut(e, t);
         return TEI_FAIL(rc, "transport %s: %s", ops->name, te_strerror(rc));
@@ -537,12 +578,15 @@ static int install_with(te_engine *e, const struct tei_transport_ops *ops, const
     struct tei_transport *t = tei_install_find(e, ops->name);
     struct tei_topology *old = e->matrix, *new = old, *drop = old;
     json_t *opened = json_incref(e->matrix_opened);
+    bool same = true;
     int rc = json ? read_matrix(json, strlen(json), &new) : 0;
 
     e->matrix = new;
+    if (!rc && t && json && (ops->caps & TEI_CAP_NICS))
+        rc = is_in_use(e, new, &same);
     if (!rc && !t)
         rc = install_new(e, ops, NULL);
-    else if (!rc && json && (ops->caps & TEI_CAP_NICS) && !is_in_use(e, new))
+    else if (!rc && !same)
         rc = replace(e, t, ops);
     if (rc && tei_install_find(e, ops->name) == t) {
         e->matrix = old;

@@ -37,15 +37,16 @@ static int dump_out(const json_t *j, char *buf, size_t n)
 
 /* ------------------------------------------------------------------------------------- topology */
 
-/* The matrix that was given; NULL if none was, or memory is out. */
-static json_t *given_matrix(te_engine *e)
+/* The matrix that was given; NULL if none was. */
+static int given_matrix(te_engine *e, json_t **out)
 {
-    json_t *j;
+    bool given;
 
     pthread_mutex_lock(&e->admin);
-    j = e->matrix ? tei_topology_json(e->matrix) : NULL;
+    given = e->matrix != NULL;
+    *out = given ? tei_topology_json(e->matrix) : NULL;
     pthread_mutex_unlock(&e->admin);
-    return j;
+    return given && !*out ? no_memory() : 0;
 }
 
 /* The matrix that was given, else what the machine shows, whose NICs are told too. */
@@ -53,11 +54,10 @@ static int look_around(te_engine *e, struct tei_nics *nics, json_t **out)
 {
     const struct tei_look look = tei_look_from(&e->conf, NULL);
     struct tei_topology found = {0};
-    int rc;
+    int rc = given_matrix(e, out);
 
-    *out = given_matrix(e);
-    if (*out && !nics)
-        return 0;
+    if (rc || (*out && !nics))
+        return rc;
     rc = tei_discover(&look, nics, &found);
     if (!rc && !*out)
         *out = tei_topology_json(&found);
@@ -261,12 +261,15 @@ static int text_out(const json_t *nics, const json_t *topology, char *buf, size_
     char *text = NULL;
     size_t len = 0;
     FILE *f = open_memstream(&text, &len);
+    bool whole;
     int rc;
 
     if (!f)
         return no_memory();
     print_links(nics, topology, f);
-    rc = fclose(f) == 0 ? copy_out(text, buf, n) : no_memory();
+    whole = !ferror(f);
+    whole = fclose(f) == 0 && text && whole;
+    rc = whole ? copy_out(text, buf, n) : no_memory();
     free(text);
     return rc;
 }

@@ -292,7 +292,8 @@ static int open_new(te_engine *e, const char *name, te_segment *out)
         *out = other->id;
     } else {
         /* Who changes the transports makes the views anew of peers that are in the table. */
-        rc = tei_view_is_outdated(p->view) ? tei_view_rebuild(p) : 0;
+        rc = tei_view_is_outdated(p->view) ? tei_view_prepare(p) : 0;
+        tei_view_take(p, !rc);
         if (!rc)
             rc = enter_table(e, p);
         if (!rc)
@@ -673,47 +674,41 @@ static bool is_called(const struct peer *p, const char *name)
            (strncmp(p->name, TEI_KEYS_FILES, n) == 0 && strcmp(p->name + n, name) == 0);
 }
 
-/* References to the peers of `name`, or to all but this engine; malloc'ed. */
-static size_t collect(te_engine *e, const char *name, struct peer ***out)
+/* The next peer of `name`, or of any, from index *i on, which it moves behind it; referenced. */
+static struct peer *next_peer(te_engine *e, const char *name, size_t *i)
 {
-    struct peer **list;
-    size_t n = 0;
+    struct peer *p = NULL;
 
     pthread_rwlock_rdlock(&e->peers_lock);
-    list = calloc(e->n_peers + 1, sizeof(struct peer *));
-    for (size_t i = 1; list && i < e->n_peers; i++) {
-        struct peer *p = e->peers[i];
-
-        if (!p || (name && !is_called(p, name)))
-            continue;
+    for (; !p && *i < e->n_peers; ++*i)
+        if (e->peers[*i] && (!name || is_called(e->peers[*i], name)))
+            p = e->peers[*i];
+    if (p)
         atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
-        list[n++] = p;
-    }
     pthread_rwlock_unlock(&e->peers_lock);
-    *out = list;
-    return n;
+    return p;
 }
 
 int te_refresh(te_engine *e, const char *name)
 {
-    struct peer **list;
-    size_t n;
+    struct peer *p;
+    size_t i = 1; /* behind this engine itself */
+    bool found = false;
     int rc = tei_engine_check(e);
 
     if (!rc && name)
         rc = tei_peer_check_name(&name);
     if (rc)
         return rc;
-    n = collect(e, name, &list);
-    if (name && n == 0)
-        rc = TEI_FAIL(TE_ERR_NOT_FOUND, "segment '%s' is not open", name);
-    for (size_t i = 0; i < n; i++) {
-        int one = fetch(list[i], false);
+    while ((p = next_peer(e, name, &i))) {
+        int one = fetch(p, false);
 
+        found = true;
         rc = rc ? rc : one;
-        tei_peer_put(list[i]);
+        tei_peer_put(p);
     }
-    free(list);
+    if (name && !found)
+        rc = TEI_FAIL(TE_ERR_NOT_FOUND, "segment '%s' is not open", name);
     return rc;
 }
 
@@ -724,7 +719,10 @@ int tei_peer_rebuild(te_engine *e)
     pthread_rwlock_rdlock(&e->peers_lock);
     for (size_t i = 0; i < e->n_peers && !rc; i++)
         if (e->peers[i])
-            rc = tei_view_rebuild(e->peers[i]);
+            rc = tei_view_prepare(e->peers[i]);
+    for (size_t i = 0; i < e->n_peers; i++)
+        if (e->peers[i])
+            tei_view_take(e->peers[i], !rc);
     pthread_rwlock_unlock(&e->peers_lock);
     return rc;
 }

@@ -218,7 +218,6 @@ static struct prep *make_prep(te_engine *e, te_segment target, void *const *loca
 static int create(te_engine *e, struct prep *p, te_prep *out)
 {
     struct view *v = tei_view_get(e, p->target);
-    te_prep id;
     int rc;
 
     if (!v)
@@ -232,12 +231,10 @@ static int create(te_engine *e, struct prep *p, te_prep *out)
     rc = check_regions(p);
     if (rc)
         return rc;
-    id = tei_handles_add(&e->preps, p);
-    if (!id)
-        return TEI_FAIL(TE_ERR_TOO_MANY,
-                        "too many prepared lists; free some with te_prep_destroy()");
-    *out = id;
-    return 0;
+    rc = tei_handles_add(&e->preps, p, out);
+    if (rc == TE_ERR_TOO_MANY)
+        return TEI_FAIL(rc, "too many prepared lists; free some with te_prep_destroy()");
+    return rc ? TEI_FAIL(rc, "no memory for a prepared list of %zu", p->n) : 0;
 }
 
 int te_prep_create(te_engine *e, te_segment target, void *const *local, const uint64_t *remote,

@@ -173,47 +173,32 @@ static int join_transports(te_engine *e, struct tei_region *r)
     return 0;
 }
 
-/* All regions in address order, malloc'ed; the lock or admin is held. */
-static struct tei_region **gather(te_engine *e)
-{
-    struct tei_region **all = malloc((e->n_regions + 1) * sizeof(*all));
-    struct tei_link *link, *tmp;
-    size_t n = 0;
-
-    if (!all)
-        return NULL;
-    TEI_LIST_EACH(&e->by_addr, link, tmp) {
-        all[n++] = tei_container_of(link, struct tei_region, link);
-    }
-    return all;
-}
-
-/* On failure the caller makes the transport leave all, those it was never told of included. */
+/* The list changes under admin alone, which the caller holds: the transport may take its time. */
 int tei_region_join(te_engine *e, struct tei_transport *t)
 {
-    struct tei_region **all = gather(e);
-    int rc = all ? 0 : TEI_FAIL(TE_ERR_MEMORY, "no memory to list %zu regions", e->n_regions);
+    struct tei_link *link, *tmp;
+    int rc = 0;
 
-    for (size_t i = 0; !rc && i < e->n_regions; i++)
-        rc = join_one(t, all[i]);
-    if (!rc && e->stage_region)
-        rc = join_one(t, e->stage_region);
-    free(all);
-    return rc;
+    TEI_LIST_EACH(&e->by_addr, link, tmp) {
+        rc = join_one(t, tei_container_of(link, struct tei_region, link));
+        if (rc)
+            return rc;
+    }
+    return e->stage_region ? join_one(t, e->stage_region) : 0;
 }
 
 void tei_region_leave(te_engine *e, struct tei_transport *t)
 {
-    struct tei_region **all = gather(e);
+    struct tei_link *link, *tmp;
 
-    for (size_t i = 0; all && i < e->n_regions; i++) {
-        t->ops.region_del(t, all[i]);
-        all[i]->keys[t->index] =
-            NULL; /* if that was refused: the next one at the index finds none */
+    TEI_LIST_EACH(&e->by_addr, link, tmp) {
+        struct tei_region *r = tei_container_of(link, struct tei_region, link);
+
+        t->ops.region_del(t, r);
+        r->keys[t->index] = NULL; /* if that was refused: the next one at the index finds none */
     }
     if (e->stage_region)
         t->ops.region_del(t, e->stage_region);
-    free(all);
 }
 
 static size_t count_parts(const struct tei_region *r, uint64_t max)
@@ -238,21 +223,20 @@ static size_t list_parts(const struct tei_region *r, uint64_t max, struct tei_pu
 int tei_region_list(te_engine *e, uint64_t max, struct tei_published **out, size_t *n,
                     uint64_t *version)
 {
-    struct tei_published *list = NULL;
-    struct tei_region **all;
+    struct tei_published *list;
+    struct tei_link *link, *tmp;
     size_t total = 0, count = 0;
 
     *version = atomic_load_explicit(&e->version, memory_order_acquire);
-    all = gather(e);
-    for (size_t i = 0; all && i < e->n_regions; i++)
-        total += count_parts(all[i], max);
-    if (all)
-        list = calloc(total + 1, sizeof(*list));
-    for (size_t i = 0; list && i < e->n_regions; i++)
-        count += list_parts(all[i], max, list + count);
-    free(all);
+    TEI_LIST_EACH(&e->by_addr, link, tmp) {
+        total += count_parts(tei_container_of(link, struct tei_region, link), max);
+    }
+    list = calloc(total + 1, sizeof(*list));
     if (!list)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory to list the regions");
+    TEI_LIST_EACH(&e->by_addr, link, tmp) {
+        count += list_parts(tei_container_of(link, struct tei_region, link), max, list + count);
+    }
     *out = list;
     *n = count;
     return 0;
@@ -500,12 +484,14 @@ int tei_region_make_own(te_engine *e, void *addr, size_t length, struct tei_regi
 
 void tei_region_find_stranded(te_engine *e)
 {
-    struct tei_region **all = e->kinds ? gather(e) : NULL;
+    struct tei_link *link, *tmp;
 
-    for (size_t i = 0; all && i < e->n_regions; i++)
-        if (all[i]->kind != TEI_MEM_HOST && is_stranded(e, all[i]))
+    TEI_LIST_EACH(&e->by_addr, link, tmp) {
+        const struct tei_region *r = tei_container_of(link, struct tei_region, link);
+
+        if (r->kind != TEI_MEM_HOST && is_stranded(e, r))
             e->kinds |= TEI_KIND_STRANDED;
-    free(all);
+    }
 }
 
 int te_register_batch(te_engine *e, const te_buffer *bufs, size_t n, const char *location,

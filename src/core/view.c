@@ -213,19 +213,32 @@ int tei_view_install(struct peer *p, struct tei_segment *seg, const struct tei_h
     return rc;
 }
 
-int tei_view_rebuild(struct peer *p)
+int tei_view_prepare(struct peer *p)
 {
     struct tei_hostport where;
     struct tei_segment *seg;
-    int rc;
 
     pthread_mutex_lock(&p->lock);
     seg = p->view->seg ? tei_segment_get(p->view->seg) : NULL;
     where = p->where;
     pthread_mutex_unlock(&p->lock);
-    rc = tei_view_install(p, seg, &where);
-    tei_segment_put(seg);
-    return rc;
+    return make_view(p, seg, &where, &p->prepared);
+}
+
+void tei_view_take(struct peer *p, bool use)
+{
+    struct view *drop = p->prepared;
+
+    if (!drop)
+        return;
+    pthread_mutex_lock(&p->lock);
+    if (use && !p->closed && p->view->seg == drop->seg) {
+        drop = p->view; /* which is loose in place of the other */
+        p->view = p->prepared;
+    }
+    p->prepared = NULL;
+    pthread_mutex_unlock(&p->lock);
+    put(drop, 1, true);
 }
 
 void tei_view_close(struct peer *p)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/pool.h"
+#include "te.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -133,6 +134,15 @@ static void threads_share_a_pool(void **state)
     tei_pool_fini(&p);
 }
 
+/* The id of the object, which must be had. */
+static uint64_t add(struct tei_handles *h, void *object)
+{
+    uint64_t id = 0;
+
+    assert_int_equal(tei_handles_add(h, object, &id), 0);
+    return id;
+}
+
 static void ids_lead_back_while_live(void **state)
 {
     static struct tei_handles h;
@@ -141,8 +151,8 @@ static void ids_lead_back_while_live(void **state)
 
     (void)state;
     tei_handles_init(&h);
-    ia = tei_handles_add(&h, &a);
-    ib = tei_handles_add(&h, &b);
+    ia = add(&h, &a);
+    ib = add(&h, &b);
     assert_true(ia != 0 && ib != 0 && ia != ib && ia < 1ull << 63);
     assert_ptr_equal(tei_handles_pin(&h, ia), &a);
     assert_ptr_equal(tei_handles_pin(&h, ib), &b);
@@ -165,7 +175,7 @@ static void a_reused_slot_has_another_id(void **state)
     (void)state;
     tei_handles_init(&h);
     for (int i = 0; i < 1000; i++) {
-        id = tei_handles_add(&h, &a);
+        id = add(&h, &a);
         assert_true(id != old);
         assert_null(tei_handles_pin(&h, old));
         assert_true(tei_handles_del(&h, id, 0));
@@ -184,7 +194,7 @@ static void made_up_ids_are_refused(void **state)
     (void)state;
     tei_handles_init(&h);
     tei_handles_init(&other);
-    id = tei_handles_add(&h, &a);
+    id = add(&h, &a);
     for (int bit = 0; bit < 64; bit++)
         assert_null(tei_handles_pin(&h, id ^ 1ull << bit));
     assert_null(tei_handles_pin(&h, 0));
@@ -205,7 +215,7 @@ static void pins_of_others_hold_an_id(void **state)
 
     (void)state;
     tei_handles_init(&h);
-    id = tei_handles_add(&h, &a);
+    id = add(&h, &a);
     assert_non_null(tei_handles_pin(&h, id));
     assert_non_null(tei_handles_pin(&h, id));
     assert_false(tei_handles_del(&h, id, 0));
@@ -228,13 +238,13 @@ static void the_table_ends_where_it_says(void **state)
     (void)state;
     tei_handles_init(&h);
     for (uint32_t i = 0; i < slots; i++) {
-        last = tei_handles_add(&h, &a);
+        last = add(&h, &a);
         if (!last)
             fail();
     }
-    assert_int_equal(tei_handles_add(&h, &a), 0);
+    assert_int_equal(tei_handles_add(&h, &a, &last), TE_ERR_TOO_MANY);
     assert_true(tei_handles_del(&h, last, 0));
-    assert_true(tei_handles_add(&h, &a) != 0);
+    assert_true(add(&h, &a) != 0);
     tei_handles_fini(&h);
 }
 
@@ -253,7 +263,7 @@ static void each_sees_the_live(void **state)
     (void)state;
     tei_handles_init(&h);
     for (int i = 0; i < 3000; i++)
-        id[i] = tei_handles_add(&h, &a);
+        id[i] = add(&h, &a);
     for (int i = 0; i < 3000; i += 3)
         assert_true(tei_handles_del(&h, id[i], 0));
     tei_handles_each(&h, count, &n);
@@ -286,7 +296,7 @@ static void *make_and_free(void *arg)
         assert(o);
         atomic_store_explicit(&o->alive, true, memory_order_relaxed);
         o->plain = 1;
-        id = tei_handles_add(&shared, o);
+        id = add(&shared, o);
         old = atomic_exchange_explicit(&published[i % SHARED], id, memory_order_relaxed);
         if (old) {
             struct object *gone = tei_handles_pin(&shared, old);
@@ -358,7 +368,7 @@ static void one_del_wins(void **state)
     tei_handles_init(&shared);
     for (int round = 0; round < 100; round++) {
         winners = 0;
-        contested = tei_handles_add(&shared, &winners);
+        contested = add(&shared, &winners);
         for (int i = 0; i < 4; i++)
             assert_int_equal(pthread_create(&t[i], NULL, try_del, NULL), 0);
         for (int i = 0; i < 4; i++)

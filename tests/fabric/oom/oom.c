@@ -31,8 +31,8 @@ extern void __libc_free(void *block);
 /* ---- what fails */
 
 static _Atomic bool armed;
-static _Atomic uint64_t first, seen, failed, spared;
-static _Atomic bool onwards_too;
+static _Atomic uint64_t first, seen, failed;
+static _Atomic bool onwards_too, linker_failed;
 static void *where[OOM_FRAMES];
 static _Atomic int n_where;
 static struct {
@@ -46,7 +46,8 @@ void oom_arm(uint64_t n, bool onwards)
 {
     first = n;
     onwards_too = onwards;
-    seen = failed = spared = 0;
+    seen = failed = 0;
+    linker_failed = false;
     n_where = 0;
     armed = true;
 }
@@ -66,9 +67,9 @@ uint64_t oom_failed(void)
     return failed;
 }
 
-uint64_t oom_spared(void)
+bool oom_linker_failed(void)
 {
-    return spared;
+    return linker_failed;
 }
 
 int oom_where(void *frames[OOM_FRAMES])
@@ -87,27 +88,33 @@ static bool is_spared(void *const *frames, int n)
     return false;
 }
 
+static uintptr_t linker_begin, linker_end;
+
+static bool is_linker(const void *caller)
+{
+    return (uintptr_t)caller >= linker_begin && (uintptr_t)caller < linker_end;
+}
+
 /* Whether the allocation that is asked for now is to fail. */
-static bool fails(void)
+static bool fails(const void *caller)
 {
     void *frames[OOM_FRAMES];
-    uint64_t n, at;
+    uint64_t n;
     int depth;
 
     if (!armed || inside)
         return false;
-    n = ++seen;
-    at = first;
-    if (at == 0 || n < at || (n > at && !onwards_too))
-        return false;
     inside = true;
     depth = backtrace(frames, OOM_FRAMES);
     inside = false;
-    if (is_spared(frames, depth)) {
-        spared++;
+    if (is_spared(frames, depth))
         return false;
-    }
+    n = ++seen;
+    if (first == 0 || n < first || (n > first && !onwards_too))
+        return false;
     failed++;
+    if (is_linker(caller))
+        linker_failed = true;
     memcpy(where, frames, sizeof(frames));
     n_where = depth;
     errno = ENOMEM;
@@ -125,7 +132,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct slot slots[SLOTS];
 static void *(*places)[KEPT_FRAMES]; /* of each slot; NULL: not kept */
 static uint64_t serial, mark;
-static uintptr_t linker_begin, linker_end;
 
 static size_t home(const void *block)
 {
@@ -148,7 +154,7 @@ static void enter(void *block, const void *caller)
 {
     size_t i = home(block);
 
-    if (!block || inside || ((uintptr_t)caller >= linker_begin && (uintptr_t)caller < linker_end))
+    if (!block || inside || is_linker(caller))
         return;
     pthread_mutex_lock(&lock);
     while (slots[i].block)
@@ -237,12 +243,12 @@ static void *entered(void *block, const void *caller)
 
 void *malloc(size_t size)
 {
-    return fails() ? NULL : entered(__libc_malloc(size), CALLER);
+    return fails(CALLER) ? NULL : entered(__libc_malloc(size), CALLER);
 }
 
 void *calloc(size_t n, size_t size)
 {
-    return fails() ? NULL : entered(__libc_calloc(n, size), CALLER);
+    return fails(CALLER) ? NULL : entered(__libc_calloc(n, size), CALLER);
 }
 
 /* Taken out before: another thread may be given its address as soon as it is free. */
@@ -250,7 +256,7 @@ void *realloc(void *block, size_t size)
 {
     void *moved;
 
-    if (fails())
+    if (fails(CALLER))
         return NULL;
     leave(block);
     moved = __libc_realloc(block, size);
@@ -271,7 +277,7 @@ void *reallocarray(void *block, size_t n, size_t size)
 
 void *memalign(size_t align, size_t size)
 {
-    return fails() ? NULL : entered(__libc_memalign(align, size), CALLER);
+    return fails(CALLER) ? NULL : entered(__libc_memalign(align, size), CALLER);
 }
 
 void *aligned_alloc(size_t align, size_t size)

@@ -22,11 +22,14 @@ void oom_disarm(void);
 /* Since it was armed: the allocations, and those that failed. */
 uint64_t oom_seen(void);
 uint64_t oom_failed(void);
-/* How many of those that were to fail did not, since a library of oom_spare() asked for them. */
-uint64_t oom_spared(void);
-
-/* What a library whose file name begins with `name` asks for, by itself or through others, never fails. */
+/*
+ * What a library whose file name begins with `name` asks for, by itself or through others, never fails,
+ * and does not count.
+ */
 void oom_spare(const char *name);
+
+/* Whether one of them was the dynamic linker's, for a new thread: glibc says EAGAIN then. */
+bool oom_linker_failed(void);
 
 /* Where the last one failed that did, as return addresses; their number. */
 int oom_where(void *frames[OOM_FRAMES]);
