@@ -5,7 +5,9 @@
 #include "base/os.h"
 #include "base/siphash.h"
 
+#include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -25,22 +27,29 @@ static bool boot_key(uint8_t key[TEI_SIPHASH_LEN])
     return true;
 }
 
-/* "" if there is no such place, or no key. */
-static void say(const uint8_t nonce[TEI_HERE_NONCE], const char *what, const char *place,
-                char out[TEI_HERE_TEXT + 1])
+static void say_with(const uint8_t key[TEI_SIPHASH_LEN], const uint8_t nonce[TEI_HERE_NONCE],
+                     const char *what, const char *place, char out[TEI_HERE_TEXT + 1])
 {
-    uint8_t key[TEI_SIPHASH_LEN], hash[TEI_SIPHASH_LEN], message[TEI_HERE_NONCE + 128];
+    uint8_t hash[TEI_SIPHASH_LEN], message[TEI_HERE_NONCE + 128];
     int n;
 
-    out[0] = '\0';
-    if (!place[0] || !boot_key(key))
-        return;
     memcpy(message, nonce, TEI_HERE_NONCE);
     n = snprintf((char *)message + TEI_HERE_NONCE, sizeof(message) - TEI_HERE_NONCE, "%s %s", what,
                  place);
     tei_siphash(key, message, TEI_HERE_NONCE + (size_t)n, hash);
     for (size_t i = 0; i < sizeof(hash); i++)
         snprintf(out + 2 * i, 3, "%02x", hash[i]);
+}
+
+/* "" if there is no such place, or no key. */
+static void say(const uint8_t nonce[TEI_HERE_NONCE], const char *what, const char *place,
+                char out[TEI_HERE_TEXT + 1])
+{
+    uint8_t key[TEI_SIPHASH_LEN];
+
+    out[0] = '\0';
+    if (place[0] && boot_key(key))
+        say_with(key, nonce, what, place, out);
 }
 
 static void say_number(const uint8_t nonce[TEI_HERE_NONCE], const char *what, uint64_t place,
@@ -56,6 +65,27 @@ static void say_number(const uint8_t nonce[TEI_HERE_NONCE], const char *what, ui
 void tei_here_process(const uint8_t nonce[TEI_HERE_NONCE], pid_t pid, char out[TEI_HERE_TEXT + 1])
 {
     say_number(nonce, "process", (uint64_t)pid, out);
+}
+
+pid_t tei_here_find_process(const uint8_t nonce[TEI_HERE_NONCE], const char *process)
+{
+    uint8_t key[TEI_SIPHASH_LEN];
+    DIR *all = boot_key(key) ? opendir("/proc") : NULL;
+    struct dirent *d;
+    pid_t pid = 0;
+
+    while (all && !pid && (d = readdir(all))) {
+        char text[TEI_HERE_TEXT + 1];
+
+        if (d->d_name[0] < '1' || d->d_name[0] > '9')
+            continue;
+        say_with(key, nonce, "process", d->d_name, text);
+        if (strcmp(text, process) == 0)
+            pid = (pid_t)strtol(d->d_name, NULL, 10);
+    }
+    if (all)
+        closedir(all);
+    return pid;
 }
 
 void tei_here(const uint8_t nonce[TEI_HERE_NONCE], struct tei_here *out)

@@ -28,6 +28,8 @@ struct tei_here {
 void tei_here(const uint8_t nonce[TEI_HERE_NONCE], struct tei_here *out);
 /* As `process` of process `pid` of this host would be. */
 void tei_here_process(const uint8_t nonce[TEI_HERE_NONCE], pid_t pid, char out[TEI_HERE_TEXT + 1]);
+/* The process of this host whose text that is; 0: none that /proc shows. Looks at all of them. */
+pid_t tei_here_find_process(const uint8_t nonce[TEI_HERE_NONCE], const char *process);
 
 /*
  * The first place that both know and that is not the same, both with one nonce: "host", "machine",

@@ -67,7 +67,7 @@ enum tei_transport_caps {
     /*
      * A REMOTE one for memory of devices. Never picked by discovery: it is installed beside another
      * REMOTE one once memory of a device that it moves is registered. Where it is not the
-     * descriptor's "protocol", describe() still adds its object under its own name in "te".
+     * descriptor's "protocol", describe() still adds its object under its own name in "te"."gpu".
      */
     TEI_CAP_DEVICE = 1 << 8,
     TEI_CAP_NICS = 1 << 9, /* goes by the NIC priority matrix, which open() asks for */

@@ -257,8 +257,8 @@ def mask(value, key=None):
     if key == "memory":  # of te.nvlink_intra and its like: address, length, handle, slot, generation, device
         return [[kind_of(a), length, kind_of(h), kind_of(s), kind_of(g), kind_of(u)]
                 for a, length, h, s, g, u in value]
-    if key == "te" and isinstance(value, dict):  # each version of te.host is for engines of that version alone
-        value = {k: v for k, v in value.items() if k != "host"}
+    if key == "te" and isinstance(value, dict):  # 0.1 alone says where it is by what that is called
+        value = {k: v for k, v in value.items() if k not in ("host", "gpu", "nvlink_intra", "nvlink", "hip")}
     if isinstance(value, dict):
         return {k: mask(v, k) for k, v in value.items()}
     if isinstance(value, list):

@@ -212,8 +212,8 @@ class Answers(Case):
                            env={"LD_LIBRARY_PATH": soft, "SOFTGPU_DEVICES": "1"}) as target:
                 address = te.split_address(target.segment)
                 self.asks(address, connections, [(play.RECORDED_NAME, target.segment)])
-                keys = te.descriptor(address)["te"][protocol]
-                with open(f"/proc/{keys['pid']}/fd/{keys['fd']}", "rb") as f:
+                keys = te.descriptor(address)["te"]["gpu"][protocol]
+                with open(f"/proc/{target.pid}/fd/{keys['fd']}", "rb") as f:
                     self.assertEqual(f.read(16), dict(connections)["page"][0][1][:16])
 
     def test_metadata_server(self):
@@ -318,6 +318,11 @@ class Asks(Case):
         for protocol in ("nvlink_intra", "nvlink", "hip"):
             with te.Target(f"--protocol={protocol}", size="8M", env=env) as target:
                 live = te.descriptor(te.split_address(target.segment))
+
+                # Its place as 0.1 gives it.
+                keys = live["te"].pop("gpu")[protocol]
+                live["te"][protocol] = {**keys, "v": 1, "pid": target.pid, "host": {
+                    "boot": play.word("/proc/sys/kernel/random/boot_id"), "machine": play.word("/etc/machine-id")}}
 
                 def patch(descriptor, live=live):
                     name = descriptor["name"]

@@ -298,7 +298,7 @@ static json_t *describe(struct tei_transport *t)
 
 static json_t *keys_in(json_t *root)
 {
-    return json_object_get(json_object_get(root, "te"), cell.transport);
+    return json_object_get(json_object_get(json_object_get(root, "te"), "gpu"), cell.transport);
 }
 
 static int attach_to(struct pair *p, const json_t *root, struct tei_attach **out)
@@ -332,27 +332,45 @@ static void check_refused(struct pair *p, const json_t *root, const char *reason
         fail_msg("'%s' does not say '%s'", te_errmsg(), reason);
 }
 
+/* As if this process had published keys with such a nonce. */
+static void set_place(json_t *keys, const uint8_t nonce[TEI_HERE_NONCE])
+{
+    char text[2 * TEI_HERE_NONCE + 1];
+    struct tei_here here;
+
+    tei_gpuipc_hex(nonce, TEI_HERE_NONCE, text);
+    tei_here(nonce, &here);
+    json_object_set_new(keys, "nonce", json_string(text));
+    json_object_set_new(keys, "host", json_string(here.host));
+    json_object_set_new(keys, "machine", json_string(here.machine));
+    json_object_set_new(keys, "pid_ns", json_string(here.pid_ns));
+    json_object_set_new(keys, "process", json_string(here.process));
+}
+
 static void reasons(void **state)
 {
+    static const uint8_t other[TEI_HERE_NONCE] = {1, 2, 3};
     struct pair *p = pair_open(&cell);
     json_t *root = describe(p->b), *keys = keys_in(root);
     bool ipc = strcmp(json_string_value(json_object_get(keys, "sort")), "ipc") == 0;
 
     (void)state;
-    json_object_set_new(keys, "nonce", json_string("00112233445566778899AABBCCDDEEFF"));
+    set_place(keys, other);
     if (ipc) {
         check_refused(p, root, "not the one");
         json_object_set_new(keys, "fd", json_integer(INT32_MAX));
         check_refused(p, root, "cannot be opened");
-        json_object_set_new(json_object_get(keys, "host"), "boot", json_string("elsewhere"));
+        json_object_set_new(keys, "process", json_string("00112233445566778899aabbccddeeff"));
+        check_refused(p, root, "no process");
+        json_object_set_new(keys, "host", json_string("00112233445566778899aabbccddeeff"));
         check_refused(p, root, "another host");
     }
     json_object_set_new(keys, "memory", json_string("none"));
     check_refused(p, root, "malformed");
-    json_object_set_new(keys, "v", json_integer(2));
+    json_object_set_new(keys, "v", json_integer(3));
     check_refused(p, root, "version");
     json_object_set_new(root, "protocol", json_string("tcp"));
-    json_object_del(json_object_get(root, "te"), cell.transport);
+    json_object_del(root, "te");
     check_refused(p, root, "shares no memory");
     json_decref(root);
     pair_close(p);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -14,26 +15,35 @@
 #define HEX    HANDLE HANDLE HANDLE HANDLE
 #define UUID   "0123456789abcdefFEDCBA9876543210"
 #define NONCE  "a0b1c2d3e4f5061728394a5b6c7d8e9f"
+#define HASH   "00112233445566778899aabbccddeeff"
 
-static json_t *keys_with(const char *memory)
+static json_t *keys_of(int version, const char *memory)
 {
+    static const char *const place[] = {NULL,
+                                        "\"host\":{\"boot\":\"b\",\"machine\":\"\"},\"pid\":12",
+                                        "\"host\":\"" HASH "\",\"machine\":\"\",\"pid_ns\":\"" HASH
+                                        "\",\"process\":\"" HASH "\""};
     json_error_t e;
     char text[4096];
     json_t *j;
 
     snprintf(text, sizeof text,
-             "{\"v\":1,\"sort\":\"ipc\",\"host\":{\"boot\":\"b\",\"machine\":\"\"},\"nonce\":"
-             "\"" NONCE "\",\"pid\":12,\"fd\":3,\"memory\":%s}",
-             memory);
+             "{\"v\":%d,\"sort\":\"ipc\",%s,\"nonce\":\"" NONCE "\",\"fd\":3,\"memory\":%s}",
+             version, place[version], memory);
     j = json_loads(text, 0, &e);
     if (!j)
         fail_msg("%s: %s", e.text, text);
     return j;
 }
 
+static json_t *keys_with(const char *memory)
+{
+    return keys_of(GPUIPC_VERSION, memory);
+}
+
 static void reads_what_is_written(void **state)
 {
-    struct gpuipc_keys k = {.sort = TEI_GPU_FABRIC, .boot = "x", .machine = "y", .pid = 7, .fd = 9};
+    struct gpuipc_keys k = {.sort = TEI_GPU_FABRIC, .fd = 9};
     struct gpuipc_entry e[2] = {
         {.base = 1 << 20, .length = 4096, .slot = 5, .generation = 1},
         {.base = 1 << 16, .length = 1, .slot = 16383, .generation = UINT32_MAX}};
@@ -42,6 +52,7 @@ static void reads_what_is_written(void **state)
 
     (void)state;
     tei_random(k.nonce, sizeof k.nonce);
+    tei_here(k.nonce, &k.here);
     for (size_t i = 0; i < 2; i++) {
         tei_random(e[i].handle, sizeof e[i].handle);
         tei_random(e[i].uuid, sizeof e[i].uuid);
@@ -53,15 +64,57 @@ static void reads_what_is_written(void **state)
     assert_null(tei_gpuipc_keys_read(j, &r));
     assert_true(r.ours);
     assert_int_equal(r.sort, TEI_GPU_FABRIC);
-    assert_string_equal(r.boot, "x");
-    assert_string_equal(r.machine, "y");
+    assert_int_equal(r.version, 2);
+    assert_string_equal(r.here.host, k.here.host);
+    assert_string_equal(r.here.machine, k.here.machine);
+    assert_string_equal(r.here.pid_ns, k.here.pid_ns);
+    assert_string_equal(r.here.process, k.here.process);
     assert_memory_equal(r.nonce, k.nonce, sizeof k.nonce);
-    assert_int_equal(r.pid, 7);
     assert_int_equal(r.fd, 9);
     assert_int_equal(r.n, 2);
     assert_memory_equal(&r.v[0], &e[1], sizeof e[1]);
     assert_memory_equal(&r.v[1], &e[0], sizeof e[0]);
     tei_gpuipc_keys_fini(&r);
+    json_decref(j);
+}
+
+/* Nothing in what is written is a name of this host, nor the number of this process. */
+static void tells_no_names(void **state)
+{
+    struct gpuipc_keys k = {.version = GPUIPC_VERSION};
+    char boot[64], pid[16], *text;
+    json_t *j;
+
+    (void)state;
+    tei_random(k.nonce, sizeof k.nonce);
+    tei_here(k.nonce, &k.here);
+    j = tei_gpuipc_keys_json(&k);
+    text = json_dumps(j, 0);
+    tei_file_word("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
+    snprintf(pid, sizeof pid, ": %d", (int)getpid());
+    assert_string_not_equal(k.here.process, "");
+    assert_null(strstr(text, boot));
+    assert_null(strstr(text, pid));
+    assert_null(json_object_get(j, "pid"));
+    free(text);
+    json_decref(j);
+}
+
+/* Version 1, as 0.1 writes it. */
+static void reads_the_first_version(void **state)
+{
+    json_t *j = keys_of(1, "[[4096,4096,\"" HEX "\",0,1,\"" UUID "\"]]");
+    struct gpuipc_keys k;
+
+    (void)state;
+    assert_null(tei_gpuipc_keys_read(j, &k));
+    assert_int_equal(k.version, 1);
+    assert_string_equal(k.boot, "b");
+    assert_string_equal(k.machine, "");
+    assert_int_equal(k.pid, 12);
+    assert_int_equal(k.fd, 3);
+    assert_int_equal(k.n, 1);
+    tei_gpuipc_keys_fini(&k);
     json_decref(j);
 }
 
@@ -154,42 +207,70 @@ static void refuses_too_many(void **state)
     check_bad(j, "one more than there may be");
 }
 
-static void refuses_bad_heads(void **state)
-{
-    static const char *const keys[] = {"v", "sort", "host", "nonce", "pid", "fd", "memory"};
-    static const struct {
-        const char *key, *value;
-    } bad[] = {{"v", "2"},
-               {"v", "\"1\""},
-               {"sort", "\"\""},
-               {"sort", "\"IPC\""},
-               {"sort", "1"},
-               {"host", "\"b\""},
-               {"host", "{\"boot\":\"b\"}"},
-               {"host", "{\"boot\":\"a b\",\"machine\":\"\"}"},
-               {"host", "{\"boot\":\"b\",\"machine\":\"\\n\"}"},
-               {"nonce", "\"\""},
-               {"nonce", "\"" NONCE "00\""},
-               {"pid", "-1"},
-               {"pid", "2147483648"},
-               {"fd", "\"3\""},
-               {"fd", "-1"}};
+struct bad_value {
+    const char *key, *value;
+};
 
-    (void)state;
-    for (size_t i = 0; i < TEI_ARRAY_LEN(keys); i++) {
-        json_t *j = keys_with("[]");
+static void refuse_heads(int version, const char *const *keys, size_t n_keys,
+                         const struct bad_value *bad, size_t n_bad)
+{
+    for (size_t i = 0; i < n_keys; i++) {
+        json_t *j = keys_of(version, "[]");
 
         json_object_del(j, keys[i]);
         check_bad(j, keys[i]);
     }
-    for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++) {
-        json_t *j = keys_with("[]");
+    for (size_t i = 0; i < n_bad; i++) {
+        json_t *j = keys_of(version, "[]");
 
         json_object_set_new(j, bad[i].key, json_loads(bad[i].value, JSON_DECODE_ANY, NULL));
         check_bad(j, bad[i].value);
     }
+}
+
+static void refuses_bad_heads(void **state)
+{
+    static const char *const keys[] = {"v",       "sort", "host",  "machine", "pid_ns",
+                                       "process", "fd",   "nonce", "memory"};
+    static const struct bad_value bad[] = {{"v", "3"},
+                                           {"v", "\"2\""},
+                                           {"v", "1"},
+                                           {"sort", "\"IPC\""},
+                                           {"host", "1"},
+                                           {"host", "\"b\""},
+                                           {"host", "{\"boot\":\"b\",\"machine\":\"\"}"},
+                                           {"machine", "\"" HASH "0\""},
+                                           {"pid_ns", "\"" NONCE "00\""},
+                                           {"process", "12"},
+                                           {"nonce", "\"\""}};
+
+    (void)state;
+    refuse_heads(GPUIPC_VERSION, keys, TEI_ARRAY_LEN(keys), bad, TEI_ARRAY_LEN(bad));
     check_bad(json_array(), "an array");
     check_bad(json_null(), "null");
+}
+
+static void refuses_bad_heads_of_the_first_version(void **state)
+{
+    static const char *const keys[] = {"v", "sort", "host", "nonce", "pid", "fd", "memory"};
+    static const struct bad_value bad[] = {{"v", "2"},
+                                           {"v", "\"1\""},
+                                           {"sort", "\"\""},
+                                           {"sort", "\"IPC\""},
+                                           {"sort", "1"},
+                                           {"host", "\"b\""},
+                                           {"host", "{\"boot\":\"b\"}"},
+                                           {"host", "{\"boot\":\"a b\",\"machine\":\"\"}"},
+                                           {"host", "{\"boot\":\"b\",\"machine\":\"\\n\"}"},
+                                           {"nonce", "\"\""},
+                                           {"nonce", "\"" NONCE "00\""},
+                                           {"pid", "-1"},
+                                           {"pid", "2147483648"},
+                                           {"fd", "\"3\""},
+                                           {"fd", "-1"}};
+
+    (void)state;
+    refuse_heads(1, keys, TEI_ARRAY_LEN(keys), bad, TEI_ARRAY_LEN(bad));
 }
 
 /* ------------------------------------------------------------------------- as others write them */
@@ -262,11 +343,17 @@ static void compares_hosts(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_what_is_written), cmocka_unit_test(reads_what_others_might_write),
-        cmocka_unit_test(refuses_bad_memory),    cmocka_unit_test(refuses_too_many),
-        cmocka_unit_test(refuses_bad_heads),     cmocka_unit_test(reads_buffers),
-        cmocka_unit_test(refuses_bad_buffers),   cmocka_unit_test(compares_hosts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(reads_what_is_written),
+                                       cmocka_unit_test(reads_what_others_might_write),
+                                       cmocka_unit_test(refuses_bad_memory),
+                                       cmocka_unit_test(refuses_too_many),
+                                       cmocka_unit_test(refuses_bad_heads),
+                                       cmocka_unit_test(refuses_bad_heads_of_the_first_version),
+                                       cmocka_unit_test(tells_no_names),
+                                       cmocka_unit_test(reads_the_first_version),
+                                       cmocka_unit_test(reads_buffers),
+                                       cmocka_unit_test(refuses_bad_buffers),
+                                       cmocka_unit_test(compares_hosts)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,9 +37,8 @@ static void open_rig(struct rig *r)
     tei_random(r->keys.nonce, sizeof r->keys.nonce);
     r->own = tei_gpuipc_page_make(r->keys.nonce, &r->fd);
     assert_non_null(r->own);
-    r->keys.pid = (uint64_t)getpid();
     r->keys.fd = (uint64_t)r->fd;
-    r->of = tei_gpuipc_page_find(&r->keys, why, sizeof why);
+    r->of = tei_gpuipc_page_find(&r->keys, getpid(), why, sizeof why);
     if (!r->of)
         fail_msg("%s", why);
     r->row = tei_gpuipc_row_take(r->of);
@@ -125,7 +124,7 @@ static void forgets_the_dead(void **state)
     assert_true(pid >= 0);
     if (pid == 0) {
         char why[300];
-        struct gpuipc_page *p = tei_gpuipc_page_find(&r.keys, why, sizeof why);
+        struct gpuipc_page *p = tei_gpuipc_page_find(&r.keys, getppid(), why, sizeof why);
         struct gpuipc_row *row = p ? tei_gpuipc_row_take(p) : NULL;
         unsigned side;
 
@@ -160,7 +159,7 @@ static pid_t fork_inside(const struct rig *r, bool only_thread)
     assert_true(pid >= 0);
     if (pid == 0) {
         char why[300];
-        struct gpuipc_page *p = tei_gpuipc_page_find(&r->keys, why, sizeof why);
+        struct gpuipc_page *p = tei_gpuipc_page_find(&r->keys, getppid(), why, sizeof why);
         struct gpuipc_row *row = p ? tei_gpuipc_row_take(p) : NULL;
         pthread_t thread;
         unsigned side;
@@ -237,11 +236,11 @@ static void hands_out_all_rows(void **state)
     close_rig(&r);
 }
 
-static void check_not_found(const struct gpuipc_keys *k, const char *reason)
+static void check_not_found(const struct gpuipc_keys *k, pid_t pid, const char *reason)
 {
     char why[300] = "";
 
-    assert_null(tei_gpuipc_page_find(k, why, sizeof why));
+    assert_null(tei_gpuipc_page_find(k, pid, why, sizeof why));
     if (!strstr(why, reason))
         fail_msg("'%s' does not say '%s'", why, reason);
 }
@@ -256,22 +255,20 @@ static void finds_no_other_page(void **state)
     open_rig(&r);
     k = r.keys;
     k.nonce[3] ^= 1;
-    check_not_found(&k, "not the one");
+    check_not_found(&k, getpid(), "not the one");
     k = r.keys;
-    k.pid = INT32_MAX; /* above what a pid may be */
-    check_not_found(&k, "cannot be opened");
-    k = r.keys;
+    check_not_found(&k, INT32_MAX, "cannot be opened"); /* above what a pid may be */
     k.fd = 0;
-    check_not_found(&k, "cannot be opened");
+    check_not_found(&k, getpid(), "cannot be opened");
     k.fd = (uint64_t)open("/dev/null", O_RDWR | O_CLOEXEC);
-    check_not_found(&k, "cannot be opened");
+    check_not_found(&k, getpid(), "cannot be opened");
     close((int)k.fd);
     /* of the right size, but it could be made smaller */
     fd = memfd_create("small", MFD_CLOEXEC);
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, sizeof *r.own), 0);
     k.fd = (uint64_t)fd;
-    check_not_found(&k, "cannot be opened");
+    check_not_found(&k, getpid(), "cannot be opened");
     close(fd);
     close_rig(&r);
 }

@@ -2,9 +2,11 @@
 #include "base/here.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -70,6 +72,26 @@ static void a_process(void **state)
     assert_string_not_equal(text, a.process);
 }
 
+/* A child is found by what it would tell of itself, and is not once it has gone. */
+static void finding_a_process(void **state)
+{
+    char text[TEI_HERE_TEXT + 1];
+    pid_t child = fork();
+
+    (void)state;
+    if (child == 0)
+        for (;;)
+            pause();
+    assert_true(child > 0);
+    tei_here_process(one, child, text);
+    assert_int_equal(tei_here_find_process(one, text), child);
+    assert_int_equal(tei_here_find_process(two, text), 0);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(tei_here_find_process(one, text), 0);
+    assert_int_equal(tei_here_find_process(one, ""), 0);
+}
+
 static void texts_from_outside(void **state)
 {
     (void)state;
@@ -83,9 +105,9 @@ static void texts_from_outside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_here),      cmocka_unit_test(another_text_with_another_nonce),
-        cmocka_unit_test(what_differs),       cmocka_unit_test(a_process),
-        cmocka_unit_test(texts_from_outside),
+        cmocka_unit_test(the_same_here),     cmocka_unit_test(another_text_with_another_nonce),
+        cmocka_unit_test(what_differs),      cmocka_unit_test(a_process),
+        cmocka_unit_test(finding_a_process), cmocka_unit_test(texts_from_outside),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

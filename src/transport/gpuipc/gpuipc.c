@@ -2,7 +2,7 @@
 /*
  * gpuipc.c - nvlink_intra, nvlink and hip: their ops. Read gpuipc.h first.
  *
- * A descriptor has te.<name> of every one of them that is installed; where one is the protocol, each
+ * A descriptor has te.gpu.<name> of every one of them that is installed; where one is the protocol, each
  * buffer has "shm_name" too, as engines of another make write and read it.
  */
 #include "transport/gpuipc/gpuipc.h"

@@ -5,7 +5,7 @@
  * handle alone (struct gpuipc.kind, .sort).
  *
  *   owner                                         initiator
- *   gpuipc_export   --- handles, te.<name> --->   gpuipc_peer: what it shares, mapped when first used
+ *   gpuipc_export   --- handles, te.gpu ------>   gpuipc_peer: what it shares, mapped when first used
  *   gpuipc_page     <-- enters, leaves --------   gpuipc_work, around each copy
  *   the memory      <== copies of the mover ===
  *

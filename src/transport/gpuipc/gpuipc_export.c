@@ -45,7 +45,8 @@ bool tei_gpuipc_table_wrote(const struct gpuipc_table *t, enum tei_mem_kind kind
                             const struct gpuipc_keys *k, uint64_t incarnation)
 {
     return t->kind == kind && t->incarnation == incarnation && t->keys.sort == k->sort &&
-           t->keys.pid == k->pid && t->keys.fd == k->fd;
+           k->version == GPUIPC_VERSION && strcmp(t->keys.here.process, k->here.process) == 0 &&
+           t->keys.fd == k->fd;
 }
 
 static void enlist(struct gpuipc_table *t)
@@ -89,10 +90,10 @@ static void fill_keys(struct gpuipc_table *t, const struct gpuipc *g)
     t->kind = g->kind;
     t->incarnation = g->base.host->incarnation;
     t->keys.sort = g->sort;
-    tei_file_word("/proc/sys/kernel/random/boot_id", t->keys.boot, sizeof(t->keys.boot));
-    tei_file_word("/etc/machine-id", t->keys.machine, sizeof(t->keys.machine));
+    t->keys.version = GPUIPC_VERSION;
     tei_random(t->keys.nonce, GPUIPC_NONCE);
-    t->keys.pid = (uint64_t)t->pid;
+    tei_here(t->keys.nonce, &t->keys.here);
+    t->keys.here.net_ns[0] = '\0'; /* no matter here */
 }
 
 int tei_gpuipc_table_make(struct gpuipc *g, struct gpuipc_table **out)
@@ -488,19 +489,24 @@ static void append_all(struct gpuipc_table *t, json_t *list)
     pthread_mutex_unlock(&t->lock);
 }
 
+/* An object's member, an object itself, made if there is none; NULL: no memory. */
+static json_t *member_of(json_t *object, const char *key)
+{
+    if (!json_object_get(object, key) && json_object_set_new(object, key, json_object()) != 0)
+        return NULL;
+    return json_object_get(object, key);
+}
+
+/* Under "gpu", and not by its own name in "te": there 0.1 looks for what it cannot read. */
 int tei_gpuipc_describe(struct tei_transport *t, json_t *root)
 {
     struct gpuipc_table *table = tei_gpuipc_of(t)->table;
-    json_t *te = json_object_get(root, "te"), *list = json_array();
+    json_t *gpu = member_of(member_of(root, "te"), "gpu"), *list = json_array();
     json_t *keys = tei_gpuipc_keys_json(&table->keys);
 
-    if (!te) {
-        te = json_object();
-        json_object_set_new(root, "te", te);
-    }
     append_all(table, list);
     json_object_set_new(keys, "memory", list);
-    if (json_object_set_new(te, t->ops.name, keys) != 0)
+    if (json_object_set_new(gpu, t->ops.name, keys) != 0)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for the keys of %s", t->ops.name);
     return 0;
 }

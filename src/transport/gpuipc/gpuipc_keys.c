@@ -88,10 +88,10 @@ json_t *tei_gpuipc_keys_json(const struct gpuipc_keys *k)
     char nonce[2 * GPUIPC_NONCE + 1];
 
     tei_gpuipc_hex(k->nonce, GPUIPC_NONCE, nonce);
-    return json_pack("{s:i, s:s, s:{s:s, s:s}, s:s, s:I, s:I}", "v", GPUIPC_VERSION, "sort",
-                     k->sort == TEI_GPU_IPC ? "ipc" : "fabric", "host", "boot", k->boot, "machine",
-                     k->machine, "nonce", nonce, "pid", (json_int_t)k->pid, "fd",
-                     (json_int_t)k->fd);
+    return json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:I}", "v", GPUIPC_VERSION, "sort",
+                     k->sort == TEI_GPU_IPC ? "ipc" : "fabric", "nonce", nonce, "host",
+                     k->here.host, "machine", k->here.machine, "pid_ns", k->here.pid_ns, "process",
+                     k->here.process, "fd", (json_int_t)k->fd);
 }
 
 /* --------------------------------------------------------------------------------------- reading */
@@ -165,15 +165,32 @@ static bool read_sort(const json_t *j, enum tei_gpu_sort *out)
     return true;
 }
 
-static bool read_head(const json_t *j, struct gpuipc_keys *k)
+static bool read_hash(const json_t *j, const char *key, char out[TEI_HERE_TEXT + 1])
+{
+    const char *text = json_string_value(json_object_get(j, key));
+
+    if (!text || !tei_here_is_text(text))
+        return false;
+    strcpy(out, text);
+    return true;
+}
+
+static bool read_place(const json_t *j, struct gpuipc_keys *k)
 {
     const json_t *host = json_object_get(j, "host");
 
+    if (k->version == 1)
+        return read_text(json_object_get(host, "boot"), k->boot, sizeof(k->boot)) &&
+               read_text(json_object_get(host, "machine"), k->machine, sizeof(k->machine)) &&
+               read_number(json_object_get(j, "pid"), INT32_MAX, &k->pid);
+    return read_hash(j, "host", k->here.host) && read_hash(j, "machine", k->here.machine) &&
+           read_hash(j, "pid_ns", k->here.pid_ns) && read_hash(j, "process", k->here.process);
+}
+
+static bool read_head(const json_t *j, struct gpuipc_keys *k)
+{
     return read_sort(json_object_get(j, "sort"), &k->sort) &&
-           read_text(json_object_get(host, "boot"), k->boot, sizeof(k->boot)) &&
-           read_text(json_object_get(host, "machine"), k->machine, sizeof(k->machine)) &&
-           read_hex(json_object_get(j, "nonce"), k->nonce, GPUIPC_NONCE) &&
-           read_number(json_object_get(j, "pid"), INT32_MAX, &k->pid) &&
+           read_hex(json_object_get(j, "nonce"), k->nonce, GPUIPC_NONCE) && read_place(j, k) &&
            read_number(json_object_get(j, "fd"), INT32_MAX, &k->fd) &&
            json_is_array(json_object_get(j, "memory"));
 }
@@ -181,12 +198,14 @@ static bool read_head(const json_t *j, struct gpuipc_keys *k)
 const char *tei_gpuipc_keys_read(const json_t *j, struct gpuipc_keys *k)
 {
     const json_t *list = json_object_get(j, "memory");
+    json_int_t version = json_integer_value(json_object_get(j, "v"));
     const char *why;
 
     memset(k, 0, sizeof(*k));
     k->ours = true;
-    if (json_integer_value(json_object_get(j, "v")) != GPUIPC_VERSION)
+    if (version != 1 && version != GPUIPC_VERSION)
         return "it speaks another version of it";
+    k->version = (int)version;
     if (!read_head(j, k))
         return malformed;
     why = make_room(k, json_array_size(list));

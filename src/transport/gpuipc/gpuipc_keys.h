@@ -6,11 +6,12 @@
 #ifndef TEI_GPUIPC_KEYS_H
 #define TEI_GPUIPC_KEYS_H
 
+#include "base/here.h"
 #include "model/model.h"
 #include "plat/plat.h"
 
-#define GPUIPC_VERSION 1
-#define GPUIPC_NONCE   16
+#define GPUIPC_VERSION 2 /* of the keys that are written; 1, of 0.1, is read, too */
+#define GPUIPC_NONCE   TEI_HERE_NONCE
 #define GPUIPC_UUID    16
 #define GPUIPC_SLOTS   16384 /* allocations that one engine shares at a time */
 #define GPUIPC_NO_SLOT UINT32_MAX
@@ -24,13 +25,16 @@ struct gpuipc_entry {
     uint32_t slot, generation; /* GPUIPC_NO_SLOT: of an engine of another make */
 };
 
-/* te.<name> of one of ours, or what the buffers of an engine of another make say. */
+/* What one of ours says, or what the buffers of an engine of another make say. */
 struct gpuipc_keys {
     bool ours;
-    enum tei_gpu_sort sort; /* only if ours */
-    char boot[64], machine[64];
+    enum tei_gpu_sort sort; /* only if ours, as are all that follow but the entries */
     uint8_t nonce[GPUIPC_NONCE];
-    uint64_t pid, fd; /* where its page is */
+    uint64_t fd; /* of its process: the page */
+    int version;
+    struct tei_here here;       /* version 2: without `net_ns` */
+    char boot[64], machine[64]; /* version 1 */
+    uint64_t pid;               /* likewise */
     struct gpuipc_entry *v;
     size_t n; /* ascending by base, none overlapping */
 };
@@ -43,7 +47,8 @@ json_t *tei_gpuipc_entry_json(const struct gpuipc_entry *e); /* NULL: no memory 
 json_t *tei_gpuipc_keys_json(const struct gpuipc_keys *k);
 
 /*
- * Reads te.<name> of a peer's descriptor. NULL, or why not, static; then there is nothing to free.
+ * Reads te.gpu.<name> of a peer's descriptor, or te.<name> of one of 0.1. NULL, or why not, static;
+ * then there is nothing to free.
  */
 const char *tei_gpuipc_keys_read(const json_t *j, struct gpuipc_keys *out);
 /* The same of the "shm_name" of a descriptor's buffers; those that have none are left out. */

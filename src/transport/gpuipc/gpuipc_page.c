@@ -89,7 +89,7 @@ struct gpuipc_page *tei_gpuipc_page_make(const uint8_t nonce[GPUIPC_NONCE], int 
     if (!p)
         return NULL;
     p->magic = GPUIPC_MAGIC;
-    p->version = GPUIPC_VERSION;
+    p->version = GPUIPC_PAGE_VERSION;
     p->n_rows = GPUIPC_ROWS;
     p->n_slots = GPUIPC_SLOTS;
     p->pid_ns = tei_file_inode("/proc/self/ns/pid");
@@ -148,8 +148,9 @@ int tei_gpuipc_page_drain(struct gpuipc_page *p, uint32_t *phase)
 
 static bool is_page(const struct gpuipc_page *p, const struct gpuipc_keys *k)
 {
-    return p->magic == GPUIPC_MAGIC && p->version == GPUIPC_VERSION && p->n_rows == GPUIPC_ROWS &&
-           p->n_slots == GPUIPC_SLOTS && p->pid_ns == tei_file_inode("/proc/self/ns/pid") &&
+    return p->magic == GPUIPC_MAGIC && p->version == GPUIPC_PAGE_VERSION &&
+           p->n_rows == GPUIPC_ROWS && p->n_slots == GPUIPC_SLOTS &&
+           p->pid_ns == tei_file_inode("/proc/self/ns/pid") &&
            memcmp(p->nonce, k->nonce, GPUIPC_NONCE) == 0;
 }
 
@@ -179,14 +180,14 @@ static int open_memfd(const char *path)
     return fd;
 }
 
-struct gpuipc_page *tei_gpuipc_page_find(const struct gpuipc_keys *k, char *why, size_t n)
+struct gpuipc_page *tei_gpuipc_page_find(const struct gpuipc_keys *k, pid_t pid, char *why,
+                                         size_t n)
 {
     struct gpuipc_page *p = NULL;
     char path[64];
     int fd;
 
-    snprintf(path, sizeof(path), "/proc/%llu/fd/%llu", (unsigned long long)k->pid,
-             (unsigned long long)k->fd);
+    snprintf(path, sizeof(path), "/proc/%d/fd/%llu", (int)pid, (unsigned long long)k->fd);
     fd = open_memfd(path);
     if (fd >= 0 && tei_pages_are_sealed(fd, sizeof(*p)))
         p = tei_pages_map(fd, sizeof(*p), true);
@@ -199,9 +200,9 @@ struct gpuipc_page *tei_gpuipc_page_find(const struct gpuipc_keys *k, char *why,
         close(fd);
     if (p && !is_page(p, k)) {
         snprintf(why, n,
-                 "process %llu is not the one that published the descriptor, or is in another pid "
+                 "process %d is not the one that published the descriptor, or is in another pid "
                  "namespace",
-                 (unsigned long long)k->pid);
+                 (int)pid);
         tei_gpuipc_page_unmap(p);
         p = NULL;
     }

@@ -12,8 +12,9 @@
  * sides use sequentially consistent accesses: either the initiator sees the new generation or the
  * owner sees that it is busy.
  *
- * An initiator finds the page as /proc/<pid>/fd/<fd> of its owner; that it opens and holds the
- * nonce proves that it is the right process, and this host.
+ * An initiator finds the page as /proc/<pid>/fd/<fd> of its owner, the process whose number has the
+ * hash that the descriptor gives; that it opens and holds the nonce proves that it is the right
+ * process, and this host.
  */
 #ifndef TEI_GPUIPC_PAGE_H
 #define TEI_GPUIPC_PAGE_H
@@ -22,8 +23,9 @@
 
 #include <stdatomic.h>
 
-#define GPUIPC_MAGIC 0x54475049u /* "IPGT" */
-#define GPUIPC_ROWS  1024        /* initiators of one owner at a time */
+#define GPUIPC_MAGIC        0x54475049u /* "IPGT" */
+#define GPUIPC_PAGE_VERSION 1
+#define GPUIPC_ROWS         1024 /* initiators of one owner at a time */
 
 /* One initiator. */
 struct gpuipc_row {
@@ -56,8 +58,9 @@ struct gpuipc_page *tei_gpuipc_page_make(const uint8_t nonce[GPUIPC_NONCE], int 
 int tei_gpuipc_page_drain(struct gpuipc_page *p, uint32_t *phase);
 void tei_gpuipc_page_unmap(struct gpuipc_page *p); /* NULL is accepted */
 
-/* An initiator's: of another process; NULL with `why`. */
-struct gpuipc_page *tei_gpuipc_page_find(const struct gpuipc_keys *k, char *why, size_t n);
+/* An initiator's: of process `pid`; NULL with `why`. */
+struct gpuipc_page *tei_gpuipc_page_find(const struct gpuipc_keys *k, pid_t pid, char *why,
+                                         size_t n);
 /* A row of one's own; NULL: all are taken, or /proc cannot be read. */
 struct gpuipc_row *tei_gpuipc_row_take(struct gpuipc_page *p);
 void tei_gpuipc_row_give(struct gpuipc_row *row);

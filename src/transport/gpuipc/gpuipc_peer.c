@@ -290,11 +290,51 @@ static void put_peer(struct gpuipc *g, struct gpuipc_peer *p)
     free_peer(p);
 }
 
+/* Whether keys of 0.1, which name it, name another host; then with the reason. */
+static bool names_another_host(const struct gpuipc_keys *k, char *why)
+{
+    char boot[sizeof(k->boot)], machine[sizeof(k->machine)];
+
+    tei_file_word("/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
+    tei_file_word("/etc/machine-id", machine, sizeof(machine));
+    if (strcmp(boot, k->boot) != 0)
+        snprintf(why, WHY, "the peer is on another host (boot id %s here, %s there)", boot,
+                 k->boot);
+    else if (machine[0] && k->machine[0] && strcmp(machine, k->machine) != 0)
+        snprintf(why, WHY, "the peer is on another machine (machine id %s here, %s there)", machine,
+                 k->machine);
+    else
+        return false;
+    return true;
+}
+
+static bool is_elsewhere(const struct gpuipc_keys *k, char *why)
+{
+    struct tei_here own;
+    const char *other;
+
+    if (k->version == 1)
+        return names_another_host(k, why);
+    tei_here(k->nonce, &own);
+    other = tei_here_differs(&own, &k->here);
+    if (other)
+        snprintf(why, WHY, "the peer is on another %s", other);
+    return other;
+}
+
 /* The process first: its page cannot be found if it is another one by then. */
 static void find_process(struct gpuipc_peer *p, const struct gpuipc_keys *k, char *why)
 {
-    p->pidfd = tei_fd_own((int)syscall(SYS_pidfd_open, (pid_t)k->pid, 0));
-    p->page = tei_gpuipc_page_find(k, why, WHY);
+    pid_t pid = k->version == 1 ? (pid_t)k->pid : tei_here_find_process(k->nonce, k->here.process);
+
+    if (!pid) {
+        snprintf(why, WHY,
+                 "no process of this pid namespace is the peer's: it has ended, or /proc "
+                 "does not show it");
+        return;
+    }
+    p->pidfd = tei_fd_own((int)syscall(SYS_pidfd_open, pid, 0));
+    p->page = tei_gpuipc_page_find(k, pid, why, WHY);
 }
 
 /* A process that ends leaves its memory to those who have mapped it, and would never be missed. */
@@ -309,8 +349,6 @@ bool tei_gpuipc_has_ended(const struct gpuipc_peer *p)
 static bool find_fence(const struct gpuipc *g, struct gpuipc_peer *p, const struct gpuipc_keys *k,
                        uint64_t incarnation, char *why)
 {
-    const struct gpuipc_keys *own = &g->table->keys;
-
     p->own = tei_gpuipc_table_find(k->nonce);
     if (p->own && !tei_gpuipc_table_wrote(p->own, g->kind, k, incarnation)) {
         snprintf(why, WHY, "it names an engine of this process, and is not that one's descriptor");
@@ -318,13 +356,7 @@ static bool find_fence(const struct gpuipc *g, struct gpuipc_peer *p, const stru
     }
     if (p->own)
         p->page = p->own->page;
-    else if (strcmp(own->boot, k->boot) != 0)
-        snprintf(why, WHY, "the peer is on another host (boot id %s here, %s there)", own->boot,
-                 k->boot);
-    else if (own->machine[0] && k->machine[0] && strcmp(own->machine, k->machine) != 0)
-        snprintf(why, WHY, "the peer is on another machine (machine id %s here, %s there)",
-                 own->machine, k->machine);
-    else
+    else if (!is_elsewhere(k, why))
         find_process(p, k, why);
     if (!p->page)
         return k->sort == TEI_GPU_FABRIC;
@@ -343,9 +375,10 @@ static char *make_key(const struct tei_segment *s, const struct gpuipc_keys *k)
 
     tei_gpuipc_hex(k->nonce, GPUIPC_NONCE, nonce);
     if (k->ours)
-        n = asprintf(&key, "n:%s %llu %llu %d %016llx %s %s", nonce, (unsigned long long)k->pid,
-                     (unsigned long long)k->fd, (int)k->sort, (unsigned long long)s->incarnation,
-                     k->boot, k->machine);
+        n = asprintf(&key, "n:%s %llu %llu %d %016llx %s %s %s %s %s %s", nonce,
+                     (unsigned long long)k->pid, (unsigned long long)k->fd, (int)k->sort,
+                     (unsigned long long)s->incarnation, k->boot, k->machine, k->here.host,
+                     k->here.machine, k->here.pid_ns, k->here.process);
     else
         n = asprintf(&key, "s:%s", s->name);
     return n < 0 ? NULL : key;
@@ -458,8 +491,11 @@ static bool read_keys(struct gpuipc *g, const struct tei_segment *s, struct gpui
                       char *why)
 {
     const char *name = g->base.ops.name, *bad;
-    const json_t *j = json_object_get(json_object_get(s->root, "te"), name);
+    const json_t *te = json_object_get(s->root, "te");
+    const json_t *j = json_object_get(json_object_get(te, "gpu"), name);
 
+    if (!j) /* of 0.1 */
+        j = json_object_get(te, name);
     if (!j && strcmp(s->protocol, name) != 0) {
         snprintf(why, WHY, "the peer shares no memory this way");
         return false;
