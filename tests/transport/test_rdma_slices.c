@@ -535,6 +535,76 @@ static void deadline_with_slices_out(void **state)
     pair_close(p);
 }
 
+/*
+ * Ends a WRITE of the first half of the memory before a NIC has carried it; how many of its parts did
+ * not complete.
+ */
+static size_t give_up_writing(struct pair *p, bool cancel)
+{
+    const size_t part = PART / 2;
+    struct fake_task tasks[FLIGHT];
+    struct tei_list list;
+    size_t cut_short = 0;
+    int me = 0;
+
+    tei_list_init(&list);
+    for (size_t i = 0; i < FLIGHT; i++) {
+        struct tei_work *w = fake_work(&list, p->a, p->attach, &tasks[i], TE_WRITE,
+                                       p->am + i * part, p->bm + i * part, part);
+
+        w->owner = &me;
+        w->deadline_ns = cancel ? TEI_NEVER : tei_now_ns() + 10 * TEI_NS_PER_MS;
+    }
+    p->a->ops.post(p->a, &list);
+    if (cancel)
+        p->a->ops.cancel(p->a, &me);
+    assert_true(fake_wait(&p->ha, NULL, tasks, FLIGHT, PATIENCE_MS));
+    for (size_t i = 0; i < FLIGHT; i++) {
+        assert_true(tasks[i].error == 0 ||
+                    tasks[i].error == (cancel ? TE_ERR_CANCELED : TE_ERR_TIMEOUT));
+        cut_short += tasks[i].error != 0;
+    }
+    return cut_short;
+}
+
+/*
+ * What a WRITE that was given up had handed to a NIC is never in the target's memory after a later
+ * WRITE to the same place has completed, by whichever NIC that went, and whenever the first one goes on.
+ */
+static void no_bytes_of_writes_given_up(void **state)
+{
+    static const char *const nics[] = {"left0", "left1", "right0", "right1"};
+    struct pair *p = open_pair(rdma_fabric_configure);
+    const size_t half = PAIR_BYTES / 2;
+    char *second = p->am + half;
+    size_t cut_short = 0;
+
+    (void)state;
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_WRITE, p->am, p->bm, PAIR_BYTES), 0);
+    for (uint32_t round = 0; round < 16; round++) {
+        const char *nic = nics[round / 2 % TEI_ARRAY_LEN(nics)];
+        struct fake_task later;
+        struct tei_list list;
+
+        fill_pattern(p->am, half, 2 * round);
+        rdma_fabric_tell("stall %s 60000", nic);
+        cut_short += give_up_writing(p, round % 2);
+        fill_pattern(second, half, 2 * round + 1);
+        tei_list_init(&list);
+        fake_work(&list, p->a, p->attach, &later, TE_WRITE, second, p->bm, half);
+        p->a->ops.post(p->a, &list);
+        rdma_fabric_tell("clear %s", nic);
+        check_done(p, &later, 1);
+        assert_memory_equal(second, p->bm, half);
+        /* Nor when the NICs have done more since. */
+        assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, second, p->bm + half, half), 0);
+        fill_pattern(second, half, 2 * round + 1);
+        assert_memory_equal(second, p->bm, half);
+    }
+    assert_true(cut_short > 0);
+    pair_close(p);
+}
+
 static void close_with_slices_out(void **state)
 {
     struct pair *p = open_stalled();
@@ -675,6 +745,7 @@ int main(int argc, char **argv)
         CASE(cancel_with_slices_out),
         CASE(cancel_spares_others),
         CASE(deadline_with_slices_out),
+        CASE(no_bytes_of_writes_given_up),
         CASE(close_with_slices_out),
         CASE(dropped_slices_are_sent_anew),
         CASE(unregister_while_peers_read),
