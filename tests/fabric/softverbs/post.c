@@ -79,7 +79,7 @@ static void append(struct sv_qp *qp, const struct ibv_send_wr *wr, uint32_t leng
     w->num_sge = (uint32_t)wr->num_sge;
     if (wr->send_flags & IBV_SEND_INLINE)
         keep_inline(qp, w, wr);
-    else
+    else if (wr->num_sge > 0)
         memcpy(w->sge, wr->sg_list, w->num_sge * sizeof(*w->sge));
     qp->posted++;
 }
