@@ -63,6 +63,8 @@ struct tei_conf {
     char bind[TEI_CONF_TEXT];        /* TE_BIND: an address or an interface; "": all */
     int handshake_connect_timeout_s; /* MC_HANDSHAKE_CONNECT_TIMEOUT */
     size_t handshake_max_length;     /* MC_HANDSHAKE_MAX_LENGTH */
+    size_t descriptor_max_bytes;     /* TE_DESCRIPTOR_MAX_BYTES: of one peer's, all pages */
+    size_t descriptor_max_buffers;   /* TE_DESCRIPTOR_MAX_BUFFERS: of one peer's */
     bool use_ipv6;                   /* MC_USE_IPV6 */
     bool legacy_rpc_port_binding;    /* MC_LEGACY_RPC_PORT_BINDING */
     int64_t metadata_timeout_ms;     /* TE_METADATA_TIMEOUT_MS: one operation on a store */

@@ -115,6 +115,12 @@ const struct tei_option_row tei_option_rows[] = {
     {SIZE("MC_HANDSHAKE_MAX_LENGTH", handshake_max_length, "1048576", MIB(1), MIB(128)),
      .help = "Longest handshake message that is read. To be raised where engines of another make "
              "register more than about 10,000 buffers."},
+    {SIZE("TE_DESCRIPTOR_MAX_BYTES", descriptor_max_bytes, "268435456", MIB(1), GIB(2)),
+     .help =
+         "Longest descriptor of one peer that is read, all its pages together. While it is read "
+         "it takes at most three times its bytes of memory, and 8 MiB."},
+    {NUMBER("TE_DESCRIPTOR_MAX_BUFFERS", descriptor_max_buffers, "4194304", 1024, GIB(1)),
+     .unit = "buffers", .help = "Most buffers that one peer's descriptor may have."},
     {SWITCH("MC_USE_IPV6", use_ipv6, "off"),
      .help = "Prefer an IPv6 address where one is chosen for this engine."},
     {SWITCH("MC_LEGACY_RPC_PORT_BINDING", legacy_rpc_port_binding, "off"),

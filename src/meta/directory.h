@@ -13,6 +13,10 @@ int tei_directory_open_store(const char *conn, const struct tei_conf *conf,
 int tei_directory_fetch(const struct tei_hostport *where, const struct tei_conf *conf,
                         struct tei_segment **out);
 
+/* What is left of a descriptor's limits once so many bytes and buffers of it have been read. */
+struct tei_segment_limits tei_directory_limits(const struct tei_conf *conf, int64_t deadline_ns,
+                                               size_t bytes, size_t buffers);
+
 /*
  * Whether a descriptor is of files only where it may be (`files`): what an engine says of itself must
  * not lead to files of this host. Else TE_ERR_METADATA, and *s is let go of.

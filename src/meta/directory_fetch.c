@@ -3,13 +3,14 @@
  * directory_fetch.c - a descriptor straight from its engine.
  *
  * A request asks for the page that begins with buffer `from`. An engine that knows no pages ignores
- * that and sends everything, which is told by the missing page key. Else the pages are collected
+ * that and sends everything, which is told by the missing page key. Else the pages are put together
  * until their total is reached. An engine may change its descriptor between two pages; then what
  * was collected is of no use and it begins again, RESTARTS_MAX times at most, as an engine that
  * registers memory all the time would never be read otherwise, and its peer should be told.
  *
- * Time: each request has MC_HANDSHAKE_CONNECT_TIMEOUT, all together have TOTAL_FACTOR times as
- * much. Memory: PAGES_MAX pages of at most MC_HANDSHAKE_MAX_LENGTH bytes.
+ * Time: each request has MC_HANDSHAKE_CONNECT_TIMEOUT, reading its answer included; all together have
+ * TOTAL_FACTOR times as much. Memory: all pages together may have TE_DESCRIPTOR_MAX_BYTES, and as
+ * many buffers as TE_DESCRIPTOR_MAX_BUFFERS, which the first page tells.
  */
 #include "meta/directory.h"
 
@@ -21,24 +22,22 @@
 
 #define RESTARTS_MAX 5
 #define TOTAL_FACTOR 12
-#define PAGES_MAX    4096
 #define FRAME_EXTRA  2 /* type byte and newline count as part of a message */
 
 struct fetch {
     const struct tei_hostport *where;
     const struct tei_conf *conf;
     int64_t deadline_ns;
-    struct tei_segment **pages;
-    size_t n, cap;
-    size_t next; /* first buffer that is not in pages yet */
+    struct tei_segment *whole; /* of the pages so far */
+    size_t bytes;              /* of their texts */
     struct tei_page last;
 };
 
 static void forget_pages(struct fetch *f)
 {
-    while (f->n)
-        tei_segment_put(f->pages[--f->n]);
-    f->next = 0;
+    tei_segment_put(f->whole);
+    f->whole = NULL;
+    f->bytes = 0;
 }
 
 static int64_t request_deadline(const struct fetch *f)
@@ -48,85 +47,92 @@ static int64_t request_deadline(const struct fetch *f)
     return mine < f->deadline_ns ? mine : f->deadline_ns;
 }
 
+static size_t next_buffer(const struct fetch *f)
+{
+    return f->whole ? f->whole->n_listed : 0;
+}
+
 static int request_page(struct fetch *f, struct tei_segment **out)
 {
     size_t max_len = f->conf->handshake_max_length;
-    char *body = tei_page_request_encode(f->next, max_len - FRAME_EXTRA);
+    char *body = tei_page_request_encode(next_buffer(f), max_len - FRAME_EXTRA);
+    struct tei_segment_limits limits =
+        tei_directory_limits(f->conf, request_deadline(f), f->bytes, next_buffer(f));
     struct tei_bytes reply;
     int rc;
 
     if (!body)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory to ask %s for its segment", f->where->host);
     rc = tei_rpc_request(f->where, TEI_RPC_METADATA, body, strlen(body), max_len,
-                         request_deadline(f), &reply);
+                         limits.deadline_ns, &reply);
     free(body);
     if (rc)
         return rc;
-    rc = tei_segment_decode(reply.data, reply.len, out);
+    rc = tei_segment_decode(reply.data, reply.len, &limits, out);
+    f->bytes += reply.len;
     tei_bytes_fini(&reply);
     return rc;
 }
 
-static int make_room(struct fetch *f)
+/* What the page says of itself: TE_ERR_STALE when it does not go with those before it. */
+static int check_page(struct fetch *f, const struct tei_segment *s)
 {
-    size_t cap = f->cap ? f->cap * 2 : 8;
-    struct tei_segment **pages;
+    const size_t from = next_buffer(f);
+    int rc = tei_segment_page(s, &f->last);
 
-    if (f->n < f->cap)
-        return 0;
-    if (f->n >= PAGES_MAX)
+    if (rc)
+        return rc;
+    if (f->whole && (s->version != f->whole->version || s->incarnation != f->whole->incarnation))
+        return TE_ERR_STALE;
+    if (f->last.total > f->conf->descriptor_max_buffers)
         return TEI_FAIL(TE_ERR_TOO_LARGE,
-                        "the segment of %s has more than %d pages; raise MC_HANDSHAKE_MAX_LENGTH",
-                        f->where->host, PAGES_MAX);
-    pages = reallocarray(f->pages, cap, sizeof(*pages));
-    if (!pages)
-        return TEI_FAIL(TE_ERR_MEMORY, "no memory for page %zu of the segment of %s", f->n,
-                        f->where->host);
-    f->pages = pages;
-    f->cap = cap;
+                        "the segment of %s has %zu buffers, more than the %zu of "
+                        "TE_DESCRIPTOR_MAX_BUFFERS; raise it if that is right",
+                        f->where->host, f->last.total, f->conf->descriptor_max_buffers);
+    if (f->last.total && (f->last.from != from || !f->last.count))
+        return TEI_FAIL(TE_ERR_PROTOCOL,
+                        "%s sends buffers from %zu for its segment, asked from %zu", f->where->host,
+                        f->last.from, from);
     return 0;
 }
 
-/* TE_ERR_STALE when the page does not go with those before it. */
 static int add_page(struct fetch *f)
 {
-    const struct tei_segment *first;
     struct tei_segment *s;
-    int rc = make_room(f);
+    int rc = request_page(f, &s);
 
+    if (rc)
+        return rc;
+    rc = check_page(f, s);
+    if (!rc && !f->whole) {
+        f->whole = s;
+        return 0;
+    }
     if (!rc)
-        rc = request_page(f, &s);
-    if (rc)
-        return rc;
-    f->pages[f->n++] = s;
-    rc = tei_segment_page(s, &f->last);
-    if (rc)
-        return rc;
-    first = f->pages[0];
-    if (s->version != first->version || s->incarnation != first->incarnation)
-        return TE_ERR_STALE;
-    if (f->last.total && (f->last.from != f->next || !f->last.count))
-        return TEI_FAIL(TE_ERR_PROTOCOL,
-                        "%s sends buffers from %zu for its segment, asked from %zu", f->where->host,
-                        f->last.from, f->next);
-    f->next += f->last.count;
-    return 0;
+        rc = tei_segment_append(f->whole, s);
+    tei_segment_put(s);
+    return rc;
 }
 
 /* Collects one version. */
-static int collect(struct fetch *f, struct tei_segment **out)
+static int collect(struct fetch *f)
 {
     int rc;
 
     do {
         rc = add_page(f);
-    } while (!rc && f->next < f->last.total);
-    if (rc)
-        return rc;
-    if (f->n > 1)
-        return tei_segment_join(f->pages, f->n, out);
-    *out = tei_segment_get(f->pages[0]);
-    return 0;
+    } while (!rc && f->whole->n_listed < f->last.total);
+    return rc ? rc : tei_segment_complete(f->whole);
+}
+
+struct tei_segment_limits tei_directory_limits(const struct tei_conf *conf, int64_t deadline_ns,
+                                               size_t bytes, size_t buffers)
+{
+    return (struct tei_segment_limits){
+        .max_bytes = conf->descriptor_max_bytes - tei_min(bytes, conf->descriptor_max_bytes),
+        .max_buffers =
+            conf->descriptor_max_buffers - tei_min(buffers, conf->descriptor_max_buffers),
+        .deadline_ns = deadline_ns};
 }
 
 int tei_directory_check(const char *name, bool files, struct tei_segment **s)
@@ -148,12 +154,13 @@ int tei_directory_fetch(const struct tei_hostport *where, const struct tei_conf 
 
     for (int i = 0; i <= RESTARTS_MAX && rc == TE_ERR_STALE; i++) {
         forget_pages(&f);
-        rc = collect(&f, out);
+        rc = collect(&f);
+    }
+    if (!rc) {
+        *out = f.whole;
+        return tei_directory_check(where->host, false, out);
     }
     forget_pages(&f);
-    free(f.pages);
-    if (!rc)
-        rc = tei_directory_check(where->host, false, out);
     if (rc == TE_ERR_STALE)
         return TEI_FAIL(
             TE_ERR_METADATA,

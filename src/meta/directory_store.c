@@ -425,7 +425,7 @@ static int find_engine(struct store_directory *d, const struct tei_segment *s,
     *where = (struct tei_hostport){0};
     if (s->files)
         return 0;
-    if (json_array_size(json_object_get(s->root, "buffers")))
+    if (s->n_listed)
         return store_rpc_addr(&d->directory, s->name, true, where);
     key = rpc_key(d, s->name);
     if (!key)
@@ -441,9 +441,10 @@ static int find_engine(struct store_directory *d, const struct tei_segment *s,
 
 /* The decoder tells what is wrong; this, where. */
 static int decode_segment(struct store_directory *d, const char *name, const struct tei_bytes *b,
-                          struct tei_segment **out)
+                          int64_t deadline_ns, struct tei_segment **out)
 {
-    int rc = tei_segment_decode(b->data, b->len, out);
+    struct tei_segment_limits limits = tei_directory_limits(d->directory.conf, deadline_ns, 0, 0);
+    int rc = tei_segment_decode(b->data, b->len, &limits, out);
     char *key = rc ? segment_key(d, name) : NULL;
     char why[1024];
 
@@ -522,6 +523,7 @@ static int get_bare(struct store_directory *d, const char *name, struct tei_byte
 static int get_segment(struct store_directory *d, const char *name, struct tei_segment **out,
                        int64_t *revision)
 {
+    const int64_t deadline_ns = deadline_of(d);
     bool files = tei_keys_is_files(name);
     struct tei_bytes value;
     int rc = strchr(name, '/')
@@ -530,7 +532,7 @@ static int get_segment(struct store_directory *d, const char *name, struct tei_s
 
     if (rc)
         return rc;
-    rc = decode_segment(d, name, &value, out);
+    rc = decode_segment(d, name, &value, deadline_ns, out);
     tei_bytes_fini(&value);
     if (!rc && files && !(*out)->files && !strchr(name, '/')) {
         tei_segment_put(*out);

@@ -34,16 +34,17 @@ enum tei_mem_kind tei_mem_kind_of(const char *location);
 
 struct tei_buffer {
     uint64_t addr, length;
-    unsigned access; /* te_access; TE_REMOTE_RW when the descriptor does not say */
-    uint8_t kind;    /* enum tei_mem_kind */
     /* place in the descriptor's "buffers" array, for transports with keys per buffer */
     uint32_t index;
+    uint8_t access; /* te_access; TE_REMOTE_RW when the descriptor does not say */
+    uint8_t kind;   /* enum tei_mem_kind */
 };
 
 /*
- * A descriptor as read: immutable once made, shared by reference count. `root` is the whole JSON,
- * for the keys that transports parse in attach(); its "buffers" array of a paged descriptor is put
- * together from the pages.
+ * A descriptor as read: immutable once it is whole, shared by reference count. `root` is its JSON for
+ * the keys that transports parse in attach(), with nothing in "buffers" and "te"."rights": these may be
+ * of any number. What else a protocol but tcp has to say of a buffer is kept as text:
+ * tei_segment_buffer().
  */
 struct tei_segment {
     _Atomic unsigned refs;
@@ -52,21 +53,38 @@ struct tei_segment {
     uint64_t version;           /* grows with every change within one life; 0: not one of ours */
     struct tei_buffer *buffers; /* ascending by addr, none overlapping */
     size_t n_buffers;
-    unsigned kinds; /* of them all, in bits: TEI_MEM_BIT() */
-    bool files;     /* protocol "nvmeof": buffers are files, one after another from addr 0 on */
-    bool by_path;   /* of files: by tei_segment_of_file(), so no record says which file it is */
-    bool offsets;   /* buffers that are offsets into a device were left out: they have no addr */
+    size_t n_listed; /* in "buffers", those included that are none of these */
+    unsigned kinds;  /* of them all, in bits: TEI_MEM_BIT() */
+    bool files;      /* protocol "nvmeof": buffers are files, one after another from addr 0 on */
+    bool by_path;    /* of files: by tei_segment_of_file(), so no record says which file it is */
+    bool offsets;    /* buffers that are offsets into a device were left out: they have no addr */
     json_t *root;
+    char *text; /* of what "buffers" lists; NULL where only addr, length and name are of use */
+    size_t text_len;
+    uint32_t *spots; /* where in it each one begins */
+};
+
+/* What reading a descriptor may take. */
+struct tei_segment_limits {
+    size_t max_bytes, max_buffers; /* named as TE_DESCRIPTOR_MAX_BYTES and _BUFFERS */
+    int64_t deadline_ns;           /* TEI_NEVER */
 };
 
 /*
  * Reads a descriptor (docs/protocol.md, "Segment descriptor"). "name" or the older "server_name".
  * Unknown keys are ignored. TE_ERR_JSON says which key is wrong: bytes that are no JSON object,
- * nesting deeper than the parser allows, a key of the wrong type, an empty buffer name, address 0,
+ * nesting deeper than the reader allows, a key of the wrong type, an empty buffer name, address 0,
  * length 0, a range that wraps, buffers that overlap. "null" is TE_ERR_METADATA: the peer has none
- * yet.
+ * yet. TE_ERR_TOO_LARGE: more than `limits` allows, or keys other than lists of buffers and rights of
+ * which a tree would take more than twice their text and 8 MiB. TE_ERR_TIMEOUT: the deadline passed.
  */
-int tei_segment_decode(const char *text, size_t len, struct tei_segment **out);
+int tei_segment_decode(const char *text, size_t len, const struct tei_segment_limits *limits,
+                       struct tei_segment **out);
+/* For text that the caller has bounded. */
+extern const struct tei_segment_limits tei_segment_unlimited;
+
+/* The keys of the buffer of that index; NULL when memory is out, or they are not kept. */
+json_t *tei_segment_buffer(const struct tei_segment *s, size_t index);
 
 /*
  * A segment that is one file, whose path the caller tells: its buffer has one entry "*" in
@@ -144,10 +162,12 @@ struct tei_page {
 int tei_segment_page(const struct tei_segment *s, struct tei_page *out);
 
 /*
- * Joins pages of one version, given in order from 0, into one segment. TE_ERR_STALE if they are of
- * different versions.
+ * Adds to `s`, which nobody else has yet, the page that follows on what it has. TE_ERR_STALE if it is
+ * of another version, or does not follow. After the last page comes tei_segment_complete(): then `s` is
+ * whole, and no page. An error leaves `s` good for nothing but tei_segment_put().
  */
-int tei_segment_join(struct tei_segment *const *pages, size_t n, struct tei_segment **out);
+int tei_segment_append(struct tei_segment *s, const struct tei_segment *page);
+int tei_segment_complete(struct tei_segment *s);
 
 /* The body that asks for a page, malloc'ed: {"te":{"page":{"from":F,"max":M}}}; and its reader. */
 char *tei_page_request_encode(size_t from, size_t max_bytes);

@@ -37,6 +37,8 @@ void tei_segment_put(struct tei_segment *s)
         return;
     json_decref(s->root);
     free(s->buffers);
+    free(s->spots);
+    free(s->text);
     free(s->name);
     free(s->protocol);
     free(s);

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "model/model.h"
+/*
+ * segment_json.c - a descriptor as read.
+ *
+ * Its lists may be of any number: a tree of them would take twenty times their text. So the text is
+ * checked first, in place, and the lists are found; a tree is made of what is left between them, if
+ * it is not made of more than a peer can have to say; and the lists are read as a stream
+ * (segment_buffers.c).
+ */
+#include "model/segment_read.h"
 
-#include "base/err.h"
+#include "base/os.h"
 
-#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +22,8 @@
  */
 #define PAGE_REQUEST_MAX 256
 
-#define FAIL_KEY(fmt, ...) TEI_FAIL(TE_ERR_JSON, "segment descriptor: " fmt, __VA_ARGS__)
+/* A tree of so many bytes is made of any text. */
+#define TREE_FREE ((size_t)8 << 20)
 
 static const char *type_name(const json_t *j)
 {
@@ -41,24 +49,13 @@ static int read_text(const json_t *root, const char *key, char **out)
     return *out ? 0 : TEI_FAIL(TE_ERR_MEMORY, "no memory for a segment's %s", key);
 }
 
-static int read_positive(const json_t *object, const char *key, size_t index, uint64_t *out)
+static int check_list(const json_t *object, const char *key, const char *name)
 {
-    const json_t *j = json_object_get(object, key);
+    const json_t *list = json_object_get(object, key);
 
-    if (!json_is_integer(j))
-        return FAIL_KEY("buffers[%zu]: '%s' is %s, must be an integer", index, key, type_name(j));
-    if (json_integer_value(j) <= 0)
-        return FAIL_KEY("buffers[%zu]: '%s' is %" JSON_INTEGER_FORMAT ", must be positive", index,
-                        key, json_integer_value(j));
-    *out = (uint64_t)json_integer_value(j);
+    if (list && !json_is_array(list))
+        return FAIL_KEY("key '%s' is %s, must be an array", name, type_name(list));
     return 0;
-}
-
-/* Offsets into a device stand in "buffers" too, but are no memory with an address. */
-static bool has_no_address(const json_t *object)
-{
-    return !json_object_get(object, "addr") &&
-           (json_object_get(object, "file_path") || json_object_get(object, "offset"));
 }
 
 /* One device of an rdma descriptor. */
@@ -76,234 +73,19 @@ static int read_device(const json_t *device, size_t index)
     return 0;
 }
 
-static bool is_rdma(const struct tei_segment *s)
-{
-    return strcmp(s->protocol, "rdma") == 0;
-}
-
 static int read_devices(const struct tei_segment *s)
 {
     const json_t *list = json_object_get(s->root, "devices"), *device;
     size_t i;
-
-    if (!is_rdma(s))
-        return 0;
-    if (list && !json_is_array(list))
-        return FAIL_KEY("key 'devices' is %s, must be an array", type_name(list));
-    json_array_foreach(list, i, device) {
-        int rc = read_device(device, i);
-
-        if (rc)
-            return rc;
-    }
-    return 0;
-}
-
-/* A buffer of an rdma descriptor has a key for each device, or none for peers: "rkey":[]. */
-static int read_keys(const struct tei_segment *s, const json_t *object, size_t index)
-{
-    const json_t *rkey = json_object_get(object, "rkey"), *lkey = json_object_get(object, "lkey");
-    size_t n = json_array_size(rkey), devices;
-
-    if (!is_rdma(s))
-        return 0;
-    if ((rkey && !json_is_array(rkey)) || (lkey && !json_is_array(lkey)))
-        return FAIL_KEY("buffers[%zu]: 'rkey' and 'lkey' must be arrays", index);
-    devices = json_array_size(json_object_get(s->root, "devices"));
-    if (n && (n != json_array_size(lkey) || n != devices))
-        return FAIL_KEY("buffers[%zu]: %zu of 'rkey', %zu of 'lkey', %zu devices: must be as many",
-                        index, n, json_array_size(lkey), devices);
-    for (size_t i = 0; i < n; i++)
-        if (!json_is_integer(json_array_get(rkey, i)))
-            return FAIL_KEY("buffers[%zu]: rkey[%zu] is %s, must be an integer", index, i,
-                            type_name(json_array_get(rkey, i)));
-    return 0;
-}
-
-/* The range is known; whether it can be one. */
-static int add_buffer(struct tei_segment *s, struct tei_buffer *b, size_t index)
-{
-    uint64_t end;
-
-    if (!tei_add_ok(b->addr, b->length, &end) || end > INT64_MAX)
-        return FAIL_KEY("buffers[%zu]: %" PRIu64 " + %" PRIu64 " wraps", index, b->addr, b->length);
-    b->access = TE_REMOTE_RW;
-    b->index = (uint32_t)index;
-    s->kinds |= TEI_MEM_BIT(b->kind);
-    s->n_buffers++;
-    return 0;
-}
-
-static int read_path_map(const json_t *map, size_t index)
-{
-    const char *host;
-    json_t *path;
-
-    if (map && !json_is_object(map))
-        return FAIL_KEY("buffers[%zu]: 'local_path_map' is %s, must be an object", index,
-                        type_name(map));
-    json_object_foreach((json_t *)map, host, path) {
-        if (!json_is_string(path) || !json_string_length(path))
-            return FAIL_KEY("buffers[%zu]: the path of host '%.64s' is %s, must be a string that "
-                            "is not empty",
-                            index, host, json_is_string(path) ? "empty" : type_name(path));
-    }
-    return 0;
-}
-
-/* A file, which begins where the one before it ends. */
-static int read_file(struct tei_segment *s, const json_t *object, size_t index)
-{
-    struct tei_buffer *b = &s->buffers[s->n_buffers];
-    const json_t *path = json_object_get(object, "file_path");
     int rc;
 
-    if (!json_is_object(object))
-        return FAIL_KEY("buffers[%zu] is %s, must be an object", index, type_name(object));
-    if (!json_is_string(path) || !json_string_length(path))
-        return FAIL_KEY("buffers[%zu]: 'file_path' is %s, must be a string that is not empty",
-                        index, json_is_string(path) ? "empty" : type_name(path));
-    rc = read_path_map(json_object_get(object, "local_path_map"), index);
-    if (!rc)
-        rc = read_positive(object, "length", index, &b->length);
+    if (strcmp(s->protocol, "rdma") != 0)
+        return 0;
+    rc = check_list(s->root, "devices", "devices");
     if (rc)
         return rc;
-    b->addr = s->n_buffers ? b[-1].addr + b[-1].length : 0;
-    return add_buffer(s, b, index);
-}
-
-static int read_buffer(struct tei_segment *s, const json_t *object, size_t index)
-{
-    struct tei_buffer *b = &s->buffers[s->n_buffers];
-    const json_t *name = json_object_get(object, "name");
-    int rc;
-
-    if (s->files)
-        return read_file(s, object, index);
-    if (!json_is_object(object))
-        return FAIL_KEY("buffers[%zu] is %s, must be an object", index, type_name(object));
-    if (has_no_address(object)) {
-        s->offsets = true;
-        return 0;
-    }
-    if (!json_is_string(name) || !json_string_length(name))
-        return FAIL_KEY("buffers[%zu]: 'name' is %s, must be a string that is not empty", index,
-                        json_is_string(name) ? "empty" : type_name(name));
-    rc = read_positive(object, "addr", index, &b->addr);
-    if (!rc)
-        rc = read_positive(object, "length", index, &b->length);
-    if (!rc)
-        rc = read_keys(s, object, index);
-    /* Some protocols put the segment's name there. */
-    b->kind = strcmp(json_string_value(name), s->name) == 0
-                  ? TEI_MEM_HOST
-                  : (uint8_t)tei_mem_kind_of(json_string_value(name));
-    return rc ? rc : add_buffer(s, b, index);
-}
-
-static int by_addr(const void *a, const void *b)
-{
-    const struct tei_buffer *x = a, *y = b;
-
-    return (x->addr > y->addr) - (x->addr < y->addr);
-}
-
-/* Most writers sort; asking first is much cheaper than sorting what is sorted. */
-static void sort_buffers(struct tei_segment *s)
-{
-    size_t i = 1;
-
-    while (i < s->n_buffers && s->buffers[i - 1].addr < s->buffers[i].addr)
-        i++;
-    if (i < s->n_buffers)
-        qsort(s->buffers, s->n_buffers, sizeof *s->buffers, by_addr);
-}
-
-/*
- * Nobody registers memory twice, so of two that overlap one is gone. Mooncake's engine, started again
- * after a crash, takes the dead one's buffers out of the metadata and lists its own behind them: what
- * is listed later counts. An engine of ours never does, and is told so.
- */
-static int resolve_overlaps(struct tei_segment *s)
-{
-    const bool is_ours = json_object_get(s->root, "te") != NULL;
-    size_t n = 0;
-
-    for (size_t i = 0; i < s->n_buffers; i++) {
-        struct tei_buffer *last = n ? &s->buffers[n - 1] : NULL, b = s->buffers[i];
-        bool overlap = last && b.addr - last->addr < last->length;
-
-        if (overlap && is_ours)
-            return FAIL_KEY("buffers[%" PRIu32 "] and buffers[%" PRIu32 "] overlap at %" PRIu64,
-                            last->index, b.index, b.addr);
-        if (!overlap)
-            s->buffers[n++] = b;
-        else if (b.index > last->index)
-            *last = b;
-    }
-    s->n_buffers = n;
-    return 0;
-}
-
-static int read_buffers(struct tei_segment *s)
-{
-    const json_t *list = json_object_get(s->root, "buffers"), *object;
-    size_t i, n = json_array_size(list);
-    int rc;
-
-    if (list && !json_is_array(list))
-        return FAIL_KEY("key 'buffers' is %s, must be an array", type_name(list));
-    if (!n)
-        return 0;
-    if (n > UINT32_MAX)
-        return FAIL_KEY("%zu buffers are too many", n);
-    s->buffers = calloc(n, sizeof *s->buffers);
-    if (!s->buffers)
-        return TEI_FAIL(TE_ERR_MEMORY, "no memory for a segment of %zu buffers", n);
-    json_array_foreach(list, i, object) {
-        rc = read_buffer(s, object, i);
-        if (rc)
-            return rc;
-    }
-    sort_buffers(s);
-    return resolve_overlaps(s);
-}
-
-static struct tei_buffer *buffer_at(struct tei_segment *s, uint64_t addr)
-{
-    struct tei_buffer key = {.addr = addr};
-
-    return s->n_buffers ? bsearch(&key, s->buffers, s->n_buffers, sizeof key, by_addr) : NULL;
-}
-
-static int read_right(struct tei_segment *s, const json_t *pair, size_t index)
-{
-    const json_t *addr = json_array_get(pair, 0), *right = json_array_get(pair, 1);
-    const char *text = json_string_value(right);
-    struct tei_buffer *b;
-
-    if (json_array_size(pair) != 2 || !json_is_integer(addr) || !text)
-        return FAIL_KEY("te.rights[%zu] is not [address, \"r\" or \"w\"]", index);
-    b = buffer_at(s, (uint64_t)json_integer_value(addr));
-    if (!b)
-        return FAIL_KEY("te.rights[%zu]: no buffer begins at %" JSON_INTEGER_FORMAT, index,
-                        json_integer_value(addr));
-    if (strcmp(text, "r") && strcmp(text, "w"))
-        return FAIL_KEY("te.rights[%zu]: '%.20s' is neither \"r\" nor \"w\"", index, text);
-    b->access &= *text == 'r' ? TE_REMOTE_READ : TE_REMOTE_WRITE;
-    return 0;
-}
-
-static int read_rights(struct tei_segment *s, const json_t *te)
-{
-    const json_t *list = json_object_get(te, "rights"), *pair;
-    size_t i;
-    int rc;
-
-    if (list && !json_is_array(list))
-        return FAIL_KEY("key 'te.rights' is %s, must be an array", type_name(list));
-    json_array_foreach(list, i, pair) {
-        rc = read_right(s, pair, i);
+    json_array_foreach(list, i, device) {
+        rc = read_device(device, i);
         if (rc)
             return rc;
     }
@@ -323,7 +105,7 @@ static int read_incarnation(struct tei_segment *s, const json_t *te)
 }
 
 /* Our own object; descriptors of other engines have none. */
-static int read_te(struct tei_segment *s)
+static int read_te(struct tei_segment *s, const struct tei_json_value *rights, int64_t deadline_ns)
 {
     const json_t *te = json_object_get(s->root, "te"), *version = json_object_get(te, "version");
     int rc;
@@ -337,32 +119,146 @@ static int read_te(struct tei_segment *s)
                         type_name(version));
     s->version = (uint64_t)json_integer_value(version);
     rc = read_incarnation(s, te);
-    return rc ? rc : read_rights(s, te);
+    if (rc)
+        return rc;
+    rc = check_list(te, "rights", "te.rights");
+    return rc ? rc : tei_segment_read_rights(s, rights, deadline_ns);
 }
 
-/* Takes over the reference to `root`. */
-static int segment_of(json_t *root, struct tei_segment **out)
+/* ---- the whole */
+
+const struct tei_segment_limits tei_segment_unlimited = {
+    .max_bytes = UINT32_MAX, .max_buffers = UINT32_MAX, .deadline_ns = TEI_NEVER};
+
+/* What a descriptor is made of: its text, and the lists in it that no tree is made of. */
+struct outline {
+    struct tei_json_value whole, buffers, rights;
+    size_t tree; /* of the rest */
+};
+
+bool tei_segment_tree_fits(size_t tree, size_t len)
 {
-    struct tei_segment *s = calloc(1, sizeof *s);
+    return tree <= 2 * len + TREE_FREE;
+}
+
+int tei_segment_read_failed(const struct tei_json_reader *r)
+{
+    if (r->late)
+        return TEI_FAIL(TE_ERR_TIMEOUT, "no time left to read a segment descriptor of %zu bytes",
+                        (size_t)(r->end - r->begin));
+    return FAIL_KEY("%s at byte %zu", r->wrong, (size_t)(r->at - r->begin));
+}
+
+/* What is in a list does not count for the tree. The first of a name counts: jansson refuses others. */
+static void note_list(struct tei_json_value *list, const struct tei_json_value *found,
+                      size_t weight, size_t *tree)
+{
+    if (list->len)
+        return;
+    *list = *found;
+    *tree -= weight;
+}
+
+static bool find_rights(struct outline *o, const struct tei_json_value *te, int64_t deadline_ns)
+{
+    struct tei_json_value key, value;
+    struct tei_json_reader r;
+
+    tei_json_reader_inside(&r, te, deadline_ns);
+    for (size_t before = 0; tei_json_next(&r, &key, &value); before = r.tree)
+        if (value.kind == TEI_JSON_ARRAY && tei_json_is(&key, "rights"))
+            note_list(&o->rights, &value, r.tree - before, &o->tree);
+    return !r.late;
+}
+
+static bool find_lists(struct outline *o, struct tei_json_reader *r, int64_t deadline_ns)
+{
+    struct tei_json_value key, value;
+
+    tei_json_reader_inside(r, &o->whole, deadline_ns);
+    for (size_t before = 0; tei_json_next(r, &key, &value); before = r->tree)
+        if (value.kind == TEI_JSON_ARRAY && tei_json_is(&key, "buffers"))
+            note_list(&o->buffers, &value, r->tree - before, &o->tree);
+        else if (value.kind == TEI_JSON_OBJECT && tei_json_is(&key, "te"))
+            r->late |= !find_rights(o, &value, deadline_ns);
+    return !r->late;
+}
+
+/* Checks the text and finds the lists. */
+static int outline(const char *text, size_t len, int64_t deadline_ns, struct outline *o)
+{
+    struct tei_json_reader r;
+
+    *o = (struct outline){0};
+    tei_json_reader_init(&r, text, len, deadline_ns);
+    if (!tei_json_read(&r, &o->whole) || !tei_json_at_end(&r))
+        return tei_segment_read_failed(&r);
+    o->tree = r.tree;
+    if (o->whole.kind == TEI_JSON_OBJECT && !find_lists(o, &r, deadline_ns))
+        return tei_segment_read_failed(&r);
+    return 0;
+}
+
+/* All of it but the lists as a tree. */
+static int rest_of(const struct outline *o, json_t **root)
+{
+    struct tei_json_value cuts[2];
+    json_error_t error;
+    size_t n = 0;
     int rc;
 
-    if (!s) {
-        json_decref(root);
-        return TEI_FAIL(TE_ERR_MEMORY, "no memory for a segment");
+    if (!tei_segment_tree_fits(o->tree, o->whole.len))
+        return TEI_FAIL(
+            TE_ERR_TOO_LARGE,
+            "segment descriptor: there is more in it than buffers; it would take %zu bytes",
+            o->tree);
+    if (o->buffers.len)
+        cuts[n++] = o->buffers;
+    if (o->rights.len)
+        cuts[n++] = o->rights;
+    if (n == 2 && cuts[1].text < cuts[0].text) {
+        cuts[0] = o->rights;
+        cuts[1] = o->buffers;
     }
-    atomic_init(&s->refs, 1);
-    s->root = root;
-    rc = read_text(root, json_object_get(root, "name") ? "name" : "server_name", &s->name);
+    rc = tei_json_tree(&o->whole, cuts, n, root, &error);
+    if (rc == TE_ERR_MEMORY)
+        return TEI_FAIL(rc, "no memory for a segment descriptor of %zu bytes", o->whole.len);
+    return rc ? FAIL_KEY("%s", error.text) : 0;
+}
+
+static int read_all(struct tei_segment *s, const struct outline *o,
+                    const struct tei_segment_limits *limits)
+{
+    int rc = rest_of(o, &s->root);
+
     if (!rc)
-        rc = read_text(root, "protocol", &s->protocol);
+        rc =
+            read_text(s->root, json_object_get(s->root, "name") ? "name" : "server_name", &s->name);
+    if (!rc)
+        rc = read_text(s->root, "protocol", &s->protocol);
     if (!rc)
         s->files = strcmp(s->protocol, "nvmeof") == 0;
     if (!rc)
         rc = read_devices(s);
     if (!rc)
-        rc = read_buffers(s);
+        rc = check_list(s->root, "buffers", "buffers");
     if (!rc)
-        rc = read_te(s);
+        rc = tei_segment_read_buffers(s, &o->buffers, limits);
+    if (!rc)
+        rc = read_te(s, &o->rights, limits->deadline_ns);
+    return rc;
+}
+
+static int segment_of(const struct outline *o, const struct tei_segment_limits *limits,
+                      struct tei_segment **out)
+{
+    struct tei_segment *s = calloc(1, sizeof *s);
+    int rc;
+
+    if (!s)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for a segment");
+    atomic_init(&s->refs, 1);
+    rc = read_all(s, o, limits);
     if (rc) {
         tei_segment_put(s);
         return rc;
@@ -371,32 +267,50 @@ static int segment_of(json_t *root, struct tei_segment **out)
     return 0;
 }
 
-int tei_segment_decode(const char *text, size_t len, struct tei_segment **out)
+int tei_segment_decode(const char *text, size_t len, const struct tei_segment_limits *limits,
+                       struct tei_segment **out)
 {
-    json_error_t error;
-    json_t *root = json_loadb(text, len, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
+    struct outline o;
+    int rc;
 
-    if (!root)
-        return FAIL_KEY("%s at byte %d", error.text, error.position);
-    if (json_is_object(root))
-        return segment_of(root, out);
-    if (json_is_null(root))
+    if (len > limits->max_bytes)
+        return TEI_FAIL(TE_ERR_TOO_LARGE,
+                        "a segment descriptor has more bytes than TE_DESCRIPTOR_MAX_BYTES allows "
+                        "(%zu more, %zu left); raise it if that is right",
+                        len, limits->max_bytes);
+    rc = outline(text, len, limits->deadline_ns, &o);
+    if (rc)
+        return rc;
+    if (o.whole.kind == TEI_JSON_OBJECT)
+        return segment_of(&o, limits, out);
+    if (o.whole.kind == TEI_JSON_NULL)
         return TEI_FAIL(TE_ERR_METADATA, "the peer has no segment yet");
-    json_decref(root);
     return FAIL_KEY("it is %s", "no JSON object");
+}
+
+/* The record that such a file would have. */
+static char *record_of_file(const char *name, const char *path, uint64_t length, size_t *len)
+{
+    json_t *root = json_pack("{s[{ss sI s{ss}}] ss ss}", "buffers", "file_path", path, "length",
+                             (json_int_t)length, "local_path_map", "*", path, "name", name,
+                             "protocol", "nvmeof");
+    char *text = tei_json_text(root, len);
+
+    json_decref(root);
+    return text;
 }
 
 int tei_segment_of_file(const char *name, const char *path, uint64_t length,
                         struct tei_segment **out)
 {
-    json_t *root = json_pack("{s[{ss sI s{ss}}] ss ss}", "buffers", "file_path", path, "length",
-                             (json_int_t)length, "local_path_map", "*", path, "name", name,
-                             "protocol", "nvmeof");
+    size_t len;
+    char *text = record_of_file(name, path, length, &len);
     int rc;
 
-    if (!root)
+    if (!text)
         return TEI_FAIL(TE_ERR_INVALID, "file '%.200s': no memory, or the path is not UTF-8", path);
-    rc = segment_of(root, out);
+    rc = tei_segment_decode(text, len, &tei_segment_unlimited, out);
+    free(text);
     if (!rc)
         (*out)->by_path = true;
     return rc;
@@ -417,7 +331,7 @@ static bool read_count(const json_t *page, const char *key, size_t *out)
 int tei_segment_page(const struct tei_segment *s, struct tei_page *out)
 {
     const json_t *page = json_object_get(json_object_get(s->root, "te"), "page");
-    size_t listed = json_array_size(json_object_get(s->root, "buffers"));
+    size_t listed = s->n_listed;
     struct tei_page p = {0};
 
     if (!page) {
@@ -440,63 +354,83 @@ static bool same_version(const struct tei_segment *a, const struct tei_segment *
            strcmp(a->name, b->name) == 0 && strcmp(a->protocol, b->protocol) == 0;
 }
 
-/* The pages follow each other without a gap, up to the total. */
-static int check_pages(struct tei_segment *const *pages, size_t n)
+static const json_t *page_of(const struct tei_segment *s)
 {
-    size_t next = 0, total = 0;
+    return json_object_get(json_object_get(s->root, "te"), "page");
+}
+
+static json_int_t total_of(const struct tei_segment *s)
+{
+    return json_integer_value(json_object_get(page_of(s), "total"));
+}
+
+static int changed(const struct tei_segment *s)
+{
+    return TEI_FAIL(TE_ERR_STALE, "segment %s changed while its pages were read", s->name);
+}
+
+/* Room for what the page adds. */
+static int make_room(struct tei_segment *s, const struct tei_segment *page)
+{
+    const size_t n = s->n_buffers + page->n_buffers, listed = s->n_listed + page->n_listed;
+    const size_t len = s->text_len + page->text_len;
+    struct tei_buffer *buffers = n ? reallocarray(s->buffers, n, sizeof *buffers) : s->buffers;
+    uint32_t *spots = page->text ? reallocarray(s->spots, listed, sizeof *spots) : s->spots;
+    char *text = page->text ? realloc(s->text, len + 1) : s->text;
+
+    if (buffers)
+        s->buffers = buffers;
+    if (spots)
+        s->spots = spots;
+    if (text)
+        s->text = text;
+    if ((n && !buffers) || (page->text && (!spots || !text)))
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for segment %s of %zu buffers", s->name, n);
+    return 0;
+}
+
+static void add_buffers(struct tei_segment *s, const struct tei_segment *page)
+{
+    for (size_t i = 0; i < page->n_buffers; i++) {
+        s->buffers[s->n_buffers] = page->buffers[i];
+        s->buffers[s->n_buffers++].index += (uint32_t)s->n_listed;
+    }
+    for (size_t i = 0; page->text && i < page->n_listed; i++)
+        s->spots[s->n_listed + i] = (uint32_t)s->text_len + page->spots[i];
+    if (page->text)
+        memcpy(s->text + s->text_len, page->text, page->text_len + 1);
+    s->n_listed += page->n_listed;
+    s->text_len += page->text_len;
+    s->kinds |= page->kinds;
+    s->offsets |= page->offsets;
+}
+
+int tei_segment_append(struct tei_segment *s, const struct tei_segment *page)
+{
     struct tei_page p;
-
-    for (size_t i = 0; i < n; i++) {
-        int rc = tei_segment_page(pages[i], &p);
-
-        if (rc)
-            return rc;
-        if (!same_version(pages[0], pages[i]) || p.from != next || (i && p.total != total))
-            return TEI_FAIL(TE_ERR_STALE, "segment %s changed while its pages were read",
-                            pages[0]->name);
-        next += p.count;
-        total = p.total;
-    }
-    return next == total ? 0 : FAIL_KEY("its pages have %zu buffers of %zu", next, total);
-}
-
-static int append(json_t *to, const json_t *object, const char *key)
-{
-    json_t *list = json_object_get(object, key);
-
-    return list ? json_array_extend(to, list) : 0;
-}
-
-/* One descriptor with the lists of all pages and the other keys of the first. */
-static json_t *join_roots(struct tei_segment *const *pages, size_t n)
-{
-    json_t *root = json_copy(pages[0]->root), *te = json_copy(json_object_get(root, "te"));
-    json_t *buffers = json_array(), *rights = json_array();
-    int rc = json_object_set_new(root, "te", te) | json_object_set_new(root, "buffers", buffers) |
-             json_object_set_new(te, "rights", rights);
-
-    json_object_del(te, "page");
-    for (size_t i = 0; i < n && !rc; i++)
-        rc = append(buffers, pages[i]->root, "buffers") |
-             append(rights, json_object_get(pages[i]->root, "te"), "rights");
-    if (rc) {
-        json_decref(root);
-        return NULL;
-    }
-    return root;
-}
-
-int tei_segment_join(struct tei_segment *const *pages, size_t n, struct tei_segment **out)
-{
-    json_t *root;
-    int rc = n ? check_pages(pages, n) : TEI_FAIL(TE_ERR_INVALID, "a segment of no pages");
+    int rc = tei_segment_page(page, &p);
 
     if (rc)
         return rc;
-    root = join_roots(pages, n);
-    if (!root)
-        return TEI_FAIL(TE_ERR_MEMORY, "no memory for segment %s", pages[0]->name);
-    return segment_of(root, out);
+    if (!same_version(s, page) || p.from != s->n_listed || (json_int_t)p.total != total_of(s))
+        return changed(s);
+    if (p.total > UINT32_MAX || s->text_len + page->text_len > UINT32_MAX)
+        return FAIL_KEY("%zu buffers are too many", p.total);
+    rc = make_room(s, page);
+    if (!rc)
+        add_buffers(s, page);
+    return rc;
+}
+
+int tei_segment_complete(struct tei_segment *s)
+{
+    if (json_integer_value(json_object_get(page_of(s), "from")))
+        return changed(s);
+    if (page_of(s) && total_of(s) != (json_int_t)s->n_listed)
+        return FAIL_KEY("its pages have %zu buffers of %" JSON_INTEGER_FORMAT, s->n_listed,
+                        total_of(s));
+    json_object_del(json_object_get(s->root, "te"), "page");
+    return tei_segment_order_buffers(s);
 }
 
 char *tei_page_request_encode(size_t from, size_t max_bytes)

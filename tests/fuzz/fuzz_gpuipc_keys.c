@@ -44,7 +44,7 @@ static void try_buffers(const uint8_t *data, size_t size)
     struct tei_segment *s;
     struct gpuipc_keys k;
 
-    if (tei_segment_decode((const char *)data, size, &s) != 0)
+    if (tei_segment_decode((const char *)data, size, &tei_segment_unlimited, &s) != 0)
         return;
     if (!tei_gpuipc_keys_of_buffers(s, &k)) {
         check(&k);

@@ -26,7 +26,7 @@ static void check_buffers(const struct tei_segment *s)
         assert((b->addr || s->files) && b->length && b->addr >= end &&
                b->addr <= UINT64_MAX - b->length);
         assert((b->access & ~(unsigned)TE_REMOTE_RW) == 0);
-        assert(b->index < json_array_size(json_object_get(s->root, "buffers")));
+        assert(b->index < s->n_listed);
         assert(tei_segment_cover(s, b->addr + b->length - 1, 2, &at, &part) && at == i &&
                part == 1);
         assert(tei_segment_allows(s, b->addr, b->length, b->access) == 0);
@@ -46,7 +46,7 @@ static void check_path(const struct tei_segment *s, size_t i)
     char why[1024] = "", *path;
 
     tei_nvmeof_names("10.0.0.1:12345", &me);
-    path = tei_nvmeof_path(s->root, i, &me, why, sizeof why);
+    path = tei_nvmeof_path(s, i, &me, why, sizeof why);
     assert(path ? path[0] == '/' && !strstr(path, "/../") : why[0] != '\0');
     if (path && root) {
         root->path[0] = '/';
@@ -59,16 +59,17 @@ static void check_path(const struct tei_segment *s, size_t i)
 
 static void check_files(const struct tei_segment *s)
 {
-    const json_t *list = json_object_get(s->root, "buffers");
     uint64_t end = 0;
 
-    assert(s->n_buffers == json_array_size(list));
+    assert(s->n_buffers == s->n_listed);
     for (size_t i = 0; i < s->n_buffers; i++) {
-        const json_t *b = json_array_get(list, i), *map = json_object_get(b, "local_path_map");
+        json_t *b = tei_segment_buffer(s, i);
+        const json_t *map = json_object_get(b, "local_path_map");
 
         assert(s->buffers[i].addr == end && s->buffers[i].index == i);
         assert(json_string_length(json_object_get(b, "file_path")));
         assert(!map || json_is_object(map));
+        json_decref(b);
         check_path(s, i);
         end += s->buffers[i].length;
     }
@@ -94,7 +95,7 @@ static void check_again(const struct tei_segment *s)
                                                          .length = s->buffers[i].length,
                                                          .access = s->buffers[i].access};
     assert(tei_segment_encode(&e, &text, &len) == 0);
-    assert(strlen(text) == len && tei_segment_decode(text, len, &t) == 0);
+    assert(strlen(text) == len && tei_segment_decode(text, len, &tei_segment_unlimited, &t) == 0);
     assert(strcmp(s->name, t->name) == 0 && s->incarnation == t->incarnation &&
            s->version == t->version);
     assert(t->n_buffers == e.n_buffers);
@@ -107,13 +108,13 @@ static void check_again(const struct tei_segment *s)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct tei_segment *s, *joined;
+    struct tei_segment *s;
     struct tei_page page;
     size_t from, max;
 
     te_log_set_level(TE_LOG_OFF);
     tei_page_request_decode((const char *)data, size, &from, &max);
-    if (tei_segment_decode((const char *)data, size, &s))
+    if (tei_segment_decode((const char *)data, size, &tei_segment_unlimited, &s))
         return 0;
     assert(s->name && *s->name && s->protocol && *s->protocol);
     check_buffers(s);
@@ -121,10 +122,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_files(s);
     else
         check_again(s);
-    if (tei_segment_page(s, &page) == 0 && page.total && tei_segment_join(&s, 1, &joined) == 0) {
-        check_buffers(joined);
-        tei_segment_put(joined);
-    }
+    if (tei_segment_page(s, &page) == 0 && page.total && tei_segment_complete(s) == 0)
+        check_buffers(s);
     tei_segment_put(s);
     return 0;
 }

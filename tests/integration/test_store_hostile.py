@@ -14,6 +14,7 @@ SIZE = 64 << 10
 WHERE = b'{"ip_or_host_name":"127.0.0.1","rpc_port":1}'
 VALUE_MAX = 16 * MIB  # of TE_METADATA_MAX_VALUE
 SLACK = 6 * MIB
+TREE = 8 * MIB  # of keys other than lists, whatever they are
 BUFFER = {"addr": 4096, "length": 4096, "name": "x"}
 GOOD = {"name": "x", "protocol": "tcp", "tcp_data_port": 1, "tcp_proto_version": 2, "buffers": [BUFFER],
         "timestamp": "2026-01-01 00:00:00.000000"}
@@ -252,6 +253,20 @@ class Huge(Hostile):
             with self.subTest(head=head, fill=fill):
                 said = self.opened(head + fill * (VALUE_MAX - len(head)), 3 * text)
                 self.assertTrue("mooncake/ram/x" in said or "segment x" in said, said)
+        self.store.delete("mooncake/ram/x")
+
+    def test_values_of_much(self):
+        """as large as they may be, of small things: no tree is made of them"""
+        text = 4 * VALUE_MAX // 3 if self.Store is stores.Etcd else VALUE_MAX
+        for head, fill in ((b'{"name":"x","protocol":"tcp","y":[', b"[],"), (b'{"name":"x","protocol":"tcp","y":[', b"{},"),
+                           (b'{"name":"x","protocol":"tcp","buffers":[', b"[],"),
+                           (b'{"name":"x","protocol":"nvmeof","buffers":[{"file_path":"/x","length":1,"y":[', b"{},"),
+                           (b'{"buffers":[' + b'{"addr":1,"length":1,"name":"x"},' * 1000 + b"7,", b"{},")):
+            tail = b"0]" + b"}]" * (b"file_path" in head) + (b',"name":"x","protocol":"tcp"}' if b"7," in head else b"}")
+            value = head + fill * ((VALUE_MAX - len(head) - len(tail)) // len(fill)) + tail
+            with self.subTest(head=head[:60], fill=fill):
+                said = self.opened(value, 3 * text + TREE)
+                self.assertTrue("segment descriptor" in said or "segment 'x'" in said, said)
         self.store.delete("mooncake/ram/x")
 
     def test_larger_values(self):

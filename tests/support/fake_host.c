@@ -434,7 +434,7 @@ struct tei_attach *fake_attach_text(struct tei_transport *t, const char *text)
     struct tei_attach *a = NULL;
     struct tei_segment *s;
 
-    if (tei_segment_decode(text, strlen(text), &s))
+    if (tei_segment_decode(text, strlen(text), &tei_segment_unlimited, &s))
         DIE("a descriptor cannot be read: %s", te_errmsg());
     where.port = (uint16_t)json_integer_value(json_object_get(s->root, "fake_port"));
     if (attach_segment(t, s, &where, &a))

@@ -307,7 +307,7 @@ static int attach_to(struct pair *p, const json_t *root, struct tei_attach **out
     struct tei_segment *s;
     int rc;
 
-    assert_int_equal(tei_segment_decode(text, strlen(text), &s), 0);
+    assert_int_equal(tei_segment_decode(text, strlen(text), &tei_segment_unlimited, &s), 0);
     rc = fake_attach_segment(p->a, s, out);
     tei_segment_put(s);
     free(text);

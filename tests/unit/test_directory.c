@@ -132,6 +132,8 @@ static int set_conf(void)
     conf = (struct tei_conf){.handshake_max_length = (size_t)1 << 20,
                              .handshake_port = 12001,
                              .handshake_connect_timeout_s = 5,
+                             .descriptor_max_bytes = (size_t)1 << 20,
+                             .descriptor_max_buffers = 10000,
                              .metadata_timeout_ms = PATIENCE_MS,
                              .metadata_max_value = 4096 * 4};
     return 0;
@@ -282,6 +284,30 @@ static void test_peer_too_large(void **state)
     stop_engine(&engine);
 }
 
+/* All pages count together; the first one tells how many buffers there are. */
+static void test_peer_limits(void **state)
+{
+    (void)state;
+    start_engine(&engine, NULL, BUFFERS_MAX);
+    conf.handshake_max_length = 16384;
+    tei_segment_put(check_lookup(engine.name, NULL, &engine));
+    assert_true(atomic_load(&engine.requests) > 3);
+    conf.descriptor_max_bytes = 32768;
+    check_lookup_fails(engine.name, TE_ERR_TOO_LARGE, "TE_DESCRIPTOR_MAX_BYTES");
+    conf.descriptor_max_bytes = (size_t)1 << 20;
+    conf.descriptor_max_buffers = BUFFERS_MAX;
+    tei_segment_put(check_lookup(engine.name, NULL, &engine));
+    conf.descriptor_max_buffers = BUFFERS_MAX - 1;
+    atomic_store(&engine.requests, 0);
+    check_lookup_fails(engine.name, TE_ERR_TOO_LARGE, "TE_DESCRIPTOR_MAX_BUFFERS");
+    assert_int_equal(atomic_load(&engine.requests), 1);
+    /* Of an engine that knows no pages they are counted as they come. */
+    engine.knows_no_pages = true;
+    conf.handshake_max_length = (size_t)1 << 20;
+    check_lookup_fails(engine.name, TE_ERR_TOO_LARGE, "TE_DESCRIPTOR_MAX_BUFFERS");
+    stop_engine(&engine);
+}
+
 #define PAGE(buffers, page)                                                                   \
     "{\"buffers\":[" buffers "],\"name\":\"x\",\"protocol\":\"tcp\",\"te\":{\"incarnation\":" \
     "\"00000000000000ff\",\"version\":1,\"page\":" page "}}"
@@ -301,6 +327,7 @@ static void test_peer_that_lies(void **state)
         {PAGE(BUFFER, "{\"from\":1,\"count\":1,\"total\":2}"), TE_ERR_PROTOCOL},
         {PAGE("", "{\"from\":0,\"count\":0,\"total\":2}"), TE_ERR_PROTOCOL},
         {PAGE(BUFFER, "{\"from\":0,\"count\":2,\"total\":2}"), TE_ERR_JSON},
+        {PAGE(BUFFER, "{\"from\":0,\"count\":1,\"total\":1099511627776}"), TE_ERR_TOO_LARGE},
     };
 
     (void)state;
@@ -688,6 +715,19 @@ static void test_store_with_bad_values(void **state)
     check_lookup_fails("n", TE_ERR_METADATA, "no segment");
 }
 
+/* What a server has is bounded as what a peer says. */
+static void test_store_descriptor_limits(void **state)
+{
+    (void)state;
+    http_kv_set(&kv, "mooncake/ram/n",
+                "{\"name\":\"n\",\"protocol\":\"tcp\",\"buffers\":[" BUFFER "]}");
+    conf.descriptor_max_buffers = 0;
+    check_lookup_fails("n", TE_ERR_TOO_LARGE, "TE_DESCRIPTOR_MAX_BUFFERS");
+    assert_non_null(strstr(te_errmsg(), "mooncake/ram/n"));
+    conf.descriptor_max_bytes = 20;
+    check_lookup_fails("n", TE_ERR_TOO_LARGE, "TE_DESCRIPTOR_MAX_BYTES");
+}
+
 static void test_store_limits_and_failures(void **state)
 {
     struct tei_hostport one = {"h", 1};
@@ -739,6 +779,7 @@ int main(void)
         PEER(test_peer_pages),
         PEER(test_peer_changes_between_pages),
         PEER(test_peer_too_large),
+        PEER(test_peer_limits),
         PEER(test_peer_that_lies),
         cmocka_unit_test(test_unknown_scheme),
         cmocka_unit_test(test_names_of_keys),
@@ -758,6 +799,7 @@ int main(void)
         STORE(test_store_is_asked_about_other_engines),
         STORE(test_store_follows_a_restart),
         STORE(test_store_with_bad_values),
+        STORE(test_store_descriptor_limits),
         STORE(test_store_limits_and_failures),
     };
     int failed;

@@ -282,7 +282,7 @@ static struct tei_segment *segment_with(const char *buffers)
 
     snprintf(text, sizeof text, "{\"name\":\"h:1\",\"protocol\":\"nvlink_intra\",\"buffers\":%s}",
              buffers);
-    assert_int_equal(tei_segment_decode(text, strlen(text), &s), 0);
+    assert_int_equal(tei_segment_decode(text, strlen(text), &tei_segment_unlimited, &s), 0);
     return s;
 }
 

@@ -23,7 +23,7 @@ static struct tei_segment *seg;
 static int open_segment(void **state)
 {
     (void)state;
-    return tei_segment_decode(text, strlen(text), &seg);
+    return tei_segment_decode(text, strlen(text), &tei_segment_unlimited, &seg);
 }
 
 static int close_segment(void **state)
@@ -121,7 +121,7 @@ static void test_empty_segment(void **state)
     size_t at;
 
     (void)state;
-    assert_int_equal(tei_segment_decode(empty, strlen(empty), &s), 0);
+    assert_int_equal(tei_segment_decode(empty, strlen(empty), &tei_segment_unlimited, &s), 0);
     assert_false(tei_segment_cover(s, 1, 1, &at, &part));
     assert_int_equal(tei_segment_allows(s, 1, 1, TE_REMOTE_READ), TE_ERR_STALE);
     tei_segment_put(s);

@@ -22,7 +22,7 @@ static struct tei_segment *decoded(const char *text)
 {
     struct tei_segment *s = NULL;
 
-    if (tei_segment_decode(text, strlen(text), &s))
+    if (tei_segment_decode(text, strlen(text), &tei_segment_unlimited, &s))
         fail_msg("%s", te_errmsg());
     return s;
 }
@@ -164,7 +164,8 @@ static void refused(void **state)
     for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++) {
         struct tei_segment *s = NULL;
 
-        if (tei_segment_decode(bad[i].text, strlen(bad[i].text), &s) != TE_ERR_JSON)
+        if (tei_segment_decode(bad[i].text, strlen(bad[i].text), &tei_segment_unlimited, &s) !=
+            TE_ERR_JSON)
             fail_msg("accepted: %s", bad[i].text);
         if (!strstr(te_errmsg(), bad[i].says))
             fail_msg("%s: '%s' does not say '%s'", bad[i].text, te_errmsg(), bad[i].says);
@@ -191,7 +192,7 @@ static void rights_of_files(void **state)
 static void of_one_file(void **state)
 {
     struct tei_segment *s;
-    const json_t *b;
+    json_t *b;
 
     (void)state;
     te_log_set_level(TE_LOG_OFF);
@@ -200,10 +201,11 @@ static void of_one_file(void **state)
     assert_true(s->files && s->by_path);
     assert_int_equal(s->n_buffers, 1);
     assert_int_equal(s->buffers[0].length, 12345);
-    b = json_array_get(json_object_get(s->root, "buffers"), 0);
+    b = tei_segment_buffer(s, 0);
     assert_string_equal(json_string_value(json_object_get(b, "file_path")), "/a \"b\"");
     assert_string_equal(
         json_string_value(json_object_get(json_object_get(b, "local_path_map"), "*")), "/a \"b\"");
+    json_decref(b);
     tei_segment_put(s);
     /* What JSON cannot say. */
     assert_int_equal(tei_segment_of_file("file:///\xff", "/\xff", 1, &s), TE_ERR_INVALID);

@@ -27,14 +27,14 @@ static const char golden_rdma[] =
 
 static int decode(const char *text, struct tei_segment **s)
 {
-    return tei_segment_decode(text, strlen(text), s);
+    return tei_segment_decode(text, strlen(text), &tei_segment_unlimited, s);
 }
 
 static struct tei_segment *decoded(const char *text, size_t len)
 {
     struct tei_segment *s = NULL;
 
-    if (tei_segment_decode(text, len, &s))
+    if (tei_segment_decode(text, len, &tei_segment_unlimited, &s))
         fail_msg("%s", te_errmsg());
     return s;
 }
@@ -162,7 +162,7 @@ static void test_older_name_files_and_unknown_keys(void **state)
     assert_string_equal(s->name, "s");
     assert_true(s->files);
     assert_int_equal(s->n_buffers, 1);
-    assert_int_equal(json_array_size(json_object_get(s->root, "buffers")), 1);
+    assert_int_equal(s->n_listed, 1);
     tei_segment_put(s);
 }
 
@@ -300,7 +300,8 @@ static void test_deep_nesting_is_refused(void **state)
 
     (void)state;
     memset(deep, '[', sizeof deep);
-    assert_int_equal(tei_segment_decode(deep, sizeof deep, &s), TE_ERR_JSON);
+    assert_int_equal(tei_segment_decode(deep, sizeof deep, &tei_segment_unlimited, &s),
+                     TE_ERR_JSON);
 }
 
 /* ---- encoding */
@@ -428,7 +429,7 @@ static void test_encoded_device(void **state)
     for (int i = 0; i < 2; i++) {
         char *text = encode(&e, &len);
 
-        assert_int_equal(tei_segment_decode(text, len, &s), 0);
+        assert_int_equal(tei_segment_decode(text, len, &tei_segment_unlimited, &s), 0);
         assert_int_equal(s->buffers[0].kind, TEI_MEM_CUDA);
         assert_int_equal(s->buffers[1].kind, TEI_MEM_HOST);
         tei_segment_put(s);
@@ -532,14 +533,16 @@ static void test_pages_join_to_the_whole(void **state)
                                .max_bytes = max};
         size_t n = read_pages(&e, pages, MANY);
 
-        assert_int_equal(tei_segment_join(pages, n, &s), 0);
+        s = pages[0];
+        for (size_t i = 1; i < n; i++)
+            assert_int_equal(tei_segment_append(s, pages[i]), 0);
+        assert_int_equal(tei_segment_complete(s), 0);
         assert_int_equal(s->n_buffers, MANY / 5 * 4);
-        assert_int_equal(json_array_size(json_object_get(s->root, "buffers")), MANY / 5 * 4);
+        assert_int_equal(s->n_listed, MANY / 5 * 4);
         assert_int_equal(s->buffers[0].access, TE_REMOTE_READ);
         assert_int_equal(s->buffers[1].access, TE_REMOTE_RW);
         for (size_t i = 0; i < s->n_buffers; i++)
             assert_int_equal(s->buffers[i].addr, b[i / 4 * 5 + i % 4].addr);
-        tei_segment_put(s);
         while (n)
             tei_segment_put(pages[--n]);
     }
@@ -619,12 +622,9 @@ static struct tei_segment *page_of(uint64_t version, size_t from, size_t max)
 
 static void check_join(struct tei_segment *a, struct tei_segment *b, int want)
 {
-    struct tei_segment *pages[2] = {a, b}, *s;
-    int rc = tei_segment_join(pages, b ? 2 : 1, &s);
+    int rc = b ? tei_segment_append(a, b) : 0;
 
-    assert_int_equal(rc, want);
-    if (!rc)
-        tei_segment_put(s);
+    assert_int_equal(rc ? rc : tei_segment_complete(a), want);
     tei_segment_put(a);
     tei_segment_put(b);
 }
@@ -632,7 +632,6 @@ static void check_join(struct tei_segment *a, struct tei_segment *b, int want)
 static void test_join_refuses_what_does_not_fit(void **state)
 {
     const size_t one = 240; /* room for one buffer */
-    struct tei_segment *s;
 
     (void)state;
     check_join(page_of(1, 0, one), page_of(1, 1, one), 0);
@@ -640,7 +639,7 @@ static void test_join_refuses_what_does_not_fit(void **state)
     check_join(page_of(1, 0, one), page_of(1, 0, one), TE_ERR_STALE);
     check_join(page_of(1, 1, one), page_of(1, 0, one), TE_ERR_STALE);
     check_join(page_of(1, 0, one), NULL, TE_ERR_JSON);
-    assert_int_equal(tei_segment_join(NULL, 0, &s), TE_ERR_INVALID);
+    check_join(page_of(1, 1, one), NULL, TE_ERR_STALE);
 }
 
 #define PAGE(page) TE("{\"incarnation\":\"0123456789abcdef\",\"version\":1,\"page\":" page "}")

@@ -25,6 +25,7 @@ int record_load(struct job *j, json_t **out)
     struct tei_segment *segment;
     struct tei_bytes text;
     char why[WHY_MAX];
+    json_t *root = NULL;
     int rc = registry_get(r, tei_keys_segment(r->conf, j->name), &text);
 
     if (rc == TE_ERR_NOT_FOUND)
@@ -32,16 +33,21 @@ int record_load(struct job *j, json_t **out)
                     j->name);
     if (rc)
         return fail(FAILED, "segment '%s': %s", j->name, te_errmsg());
-    rc = tei_segment_decode(text.data, text.len, &segment);
+    rc = tei_segment_decode(text.data, text.len, &tei_segment_unlimited, &segment);
+    if (!rc)
+        root = json_loadb(text.data, text.len, 0, NULL);
     tei_bytes_fini(&text);
     if (rc)
         return fail(FAILED, "segment '%s' is malformed: %s", j->name, te_errmsg());
     if (!segment->files)
         rc = fail(FAILED, "segment '%s' is none of files", j->name);
-    else if (!record_check(segment->root, why))
+    else if (!root)
+        rc = fail(FAILED, "segment '%s': no memory", j->name);
+    else if (!record_check(root, why))
         rc = fail(FAILED, "segment '%s' is malformed: %s", j->name, why);
     else
-        *out = json_incref(segment->root);
+        *out = json_incref(root);
+    json_decref(root);
     tei_segment_put(segment);
     return rc;
 }

@@ -25,8 +25,7 @@ static const char *find_user(const struct job *j, const struct entry *list, size
                              const char *nqn, const char *host)
 {
     for (size_t i = 0; i < n; i++)
-        if (list[i].is_files && strcmp(list[i].name, j->name) != 0 &&
-            uses(list[i].segment->root, nqn, host))
+        if (list[i].is_files && strcmp(list[i].name, j->name) != 0 && uses(list[i].root, nqn, host))
             return list[i].name;
     return NULL;
 }

@@ -51,7 +51,7 @@ static const char *where_of(const struct entry *e, char out[TEXT_MAX])
 
 static const json_t *buffers_of(const struct entry *e)
 {
-    return json_object_get(e->segment->root, "buffers");
+    return json_object_get(e->root, "buffers");
 }
 
 /* Of all buffers, files and the like included; at most INT64_MAX. */
@@ -96,7 +96,7 @@ static void fill_row(const struct entry *e, struct row *row)
         snprintf(row->cell[4], TEXT_MAX, "%" PRIu64, bytes_of(e));
     }
     if (e->is_files)
-        snprintf(row->cell[5], TEXT_MAX, "%zu", record_hosts(e->segment->root));
+        snprintf(row->cell[5], TEXT_MAX, "%zu", record_hosts(e->root));
     strcpy(row->cell[6], where_of(e, text));
     if (e->wrong)
         print_clean(e->wrong, row->wrong);
@@ -149,7 +149,7 @@ static json_t *entry_json(const struct entry *e)
                                             "buffers", (json_int_t)json_array_size(buffers_of(e)),
                                             "bytes", (json_int_t)bytes_of(e)));
     if (e->is_files)
-        json_object_set_new(j, "hosts", json_integer((json_int_t)record_hosts(e->segment->root)));
+        json_object_set_new(j, "hosts", json_integer((json_int_t)record_hosts(e->root)));
     if (e->wrong)
         json_object_set_new(j, "error", json_string(print_clean(e->wrong, wrong)));
     json_object_set_new(j, "rpc", e->where.port ? json_string(where_of(e, where)) : json_null());
@@ -229,7 +229,7 @@ static void print_other_keys(const struct entry *e)
     const char *key;
     json_t *value;
 
-    json_object_foreach(e->segment->root, key, value) {
+    json_object_foreach(e->root, key, value) {
         if (!is_shown_apart(key))
             print_line(key, value_text(value, text));
     }
@@ -282,7 +282,7 @@ static void print_names(const char *title, const json_t *names)
 
 static void print_devices(const struct entry *e)
 {
-    const json_t *devices = json_object_get(e->segment->root, "devices"), *one;
+    const json_t *devices = json_object_get(e->root, "devices"), *one;
     size_t i;
 
     if (!devices)
@@ -299,10 +299,10 @@ static void print_matrix(const struct entry *e)
     char text[TEXT_MAX];
     json_t *lists;
 
-    if (!json_object_size(json_object_get(e->segment->root, "priority_matrix")))
+    if (!json_object_size(json_object_get(e->root, "priority_matrix")))
         return;
     printf("priority matrix\n");
-    json_object_foreach(json_object_get(e->segment->root, "priority_matrix"), location, lists) {
+    json_object_foreach(json_object_get(e->root, "priority_matrix"), location, lists) {
         printf("  %-8s", print_clean(location, text));
         print_names("preferred", json_array_get(lists, 0));
         print_names("others", json_array_get(lists, 1));

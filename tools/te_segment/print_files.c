@@ -65,7 +65,7 @@ static void print_file(const json_t *root, size_t i, uint64_t offset, const stru
 
 void print_files(const struct entry *e, const char *host)
 {
-    const json_t *root = e->segment->root;
+    const json_t *root = e->root;
     struct here here;
     uint64_t offset = 0;
 

@@ -91,6 +91,7 @@ void entry_fini(struct entry *e)
     free(e->name);
     free(e->wrong);
     tei_bytes_fini(&e->text);
+    json_decref(e->root);
     tei_segment_put(e->segment);
 }
 
@@ -109,7 +110,7 @@ static int check_files(struct entry *e)
 
     if (!e->segment || !e->segment->files)
         return 0;
-    e->is_files = record_check(e->segment->root, why);
+    e->is_files = record_check(e->root, why);
     if (!e->is_files)
         e->wrong = strdup(why);
     return e->is_files || e->wrong ? 0 : no_memory();
@@ -118,9 +119,13 @@ static int check_files(struct entry *e)
 /* The entry's engine is found under the name in the descriptor, as te_open() does it. */
 static int fill(struct registry *r, const char *name, struct entry *e)
 {
-    int rc = tei_segment_decode(e->text.data, e->text.len, &e->segment);
+    int rc = tei_segment_decode(e->text.data, e->text.len, &tei_segment_unlimited, &e->segment);
 
     e->name = strdup(name);
+    if (!rc) {
+        e->root = json_loadb(e->text.data, e->text.len, 0, NULL);
+        rc = e->root ? 0 : TE_ERR_MEMORY;
+    }
     if (rc == TE_ERR_MEMORY || !e->name || (rc && !keep_wrong(e)))
         return no_memory();
     rc = check_files(e);

@@ -15,6 +15,7 @@ struct entry {
     char *name; /* as te_open() takes it */
     struct tei_bytes text;
     struct tei_segment *segment; /* NULL: the descriptor is malformed */
+    json_t *root;                /* all of it; NULL: likewise */
     struct tei_hostport where;   /* of its engine; port 0: there is none */
     char *wrong;                 /* what is malformed, NULL if nothing is */
     bool is_files;               /* a descriptor of files, which is not malformed */

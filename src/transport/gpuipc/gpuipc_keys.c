@@ -253,14 +253,20 @@ static bool read_buffer(const json_t *object, const struct tei_buffer *b, struct
 
 const char *tei_gpuipc_keys_of_buffers(const struct tei_segment *s, struct gpuipc_keys *k)
 {
-    const json_t *list = json_object_get(s->root, "buffers");
     const char *why;
     bool good = true;
 
     memset(k, 0, sizeof(*k));
     why = make_room(k, s->n_buffers);
-    for (size_t i = 0; !why && good && i < s->n_buffers; i++)
-        good = read_buffer(json_array_get(list, s->buffers[i].index), &s->buffers[i], k);
+    for (size_t i = 0; !why && good && i < s->n_buffers; i++) {
+        json_t *object = tei_segment_buffer(s, s->buffers[i].index);
+
+        if (object)
+            good = read_buffer(object, &s->buffers[i], k);
+        else
+            why = "no memory for its keys";
+        json_decref(object);
+    }
     if (!why && !(good && put_in_order(k)))
         why = malformed;
     if (why)

@@ -44,7 +44,7 @@ static int nvmeof_allow(struct tei_transport *t, const char *path)
 static int admit_buffer(struct nvmeof *n, const struct tei_segment *s, const struct tei_buffer *b,
                         char *why, size_t len)
 {
-    char *path = tei_nvmeof_path(s->root, b->index, &n->names, why, len);
+    char *path = tei_nvmeof_path(s, b->index, &n->names, why, len);
     int rc = path ? tei_nvmeof_admit(&n->roots, path, s->by_path, why, len) : 0;
 
     free(path);
@@ -143,7 +143,7 @@ static int add_part(struct nvmeof *n, struct nvmeof_attach *a, const struct tei_
                     const struct tei_buffer *b)
 {
     struct nvmeof_part *part = &a->parts[a->n];
-    char why[1024], *path = tei_nvmeof_path(s->root, b->index, &n->names, why, sizeof why);
+    char why[1024], *path = tei_nvmeof_path(s, b->index, &n->names, why, sizeof why);
 
     *part = (struct nvmeof_part){.begin = b->addr, .length = b->length};
     if (path) {

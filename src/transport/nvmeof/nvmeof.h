@@ -58,8 +58,8 @@ void tei_nvmeof_names(const char *segment, struct nvmeof_names *out);
  * itself where server_name is this host. NULL: there is none, or it cannot be one, and `why` says
  * so.
  */
-char *tei_nvmeof_path(const json_t *root, size_t index, const struct nvmeof_names *me, char *why,
-                      size_t n);
+char *tei_nvmeof_path(const struct tei_segment *s, size_t index, const struct nvmeof_names *me,
+                      char *why, size_t n);
 
 /*
  * Paths at or below which files may be opened. While there is none, those may that the program has

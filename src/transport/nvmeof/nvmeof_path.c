@@ -63,11 +63,10 @@ static bool is_sound(const char *path)
     return path[0] == '/' && !climbs(path) && strlen(path) < PATH_MAX;
 }
 
-char *tei_nvmeof_path(const json_t *root, size_t index, const struct nvmeof_names *me, char *why,
-                      size_t n)
+/* The same of the keys of one buffer. */
+static char *path_of(const json_t *buffer, const char *server, size_t index,
+                     const struct nvmeof_names *me, char *why, size_t n)
 {
-    const json_t *buffer = json_array_get(json_object_get(root, "buffers"), index);
-    const char *server = json_string_value(json_object_get(root, "server_name"));
     const char *there = json_string_value(json_object_get(buffer, "file_path"));
     const char *path = mapped(buffer, me);
     char *copy;
@@ -91,6 +90,21 @@ char *tei_nvmeof_path(const json_t *root, size_t index, const struct nvmeof_name
     if (!copy)
         snprintf(why, n, "no memory");
     return copy;
+}
+
+char *tei_nvmeof_path(const struct tei_segment *s, size_t index, const struct nvmeof_names *me,
+                      char *why, size_t n)
+{
+    const char *server = json_string_value(json_object_get(s->root, "server_name"));
+    json_t *buffer = tei_segment_buffer(s, index);
+    char *path = NULL;
+
+    if (buffer)
+        path = path_of(buffer, server, index, me, why, n);
+    else
+        snprintf(why, n, "no memory");
+    json_decref(buffer);
+    return path;
 }
 
 /* ------------------------------------------------------------------------------ what may be opened */

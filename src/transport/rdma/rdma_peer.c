@@ -236,24 +236,34 @@ static bool has_key(const uint32_t *rkeys, size_t n)
     return false;
 }
 
-/* Keys and location of each buffer. */
+/* Keys and location of the buffer at `i`. */
+static int read_buffer(struct rdma_attach *a, size_t i, size_t n_devices)
+{
+    json_t *b = tei_segment_buffer(a->seg, a->seg->buffers[i].index);
+    int rc;
+
+    if (!b)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for the keys of a buffer");
+    rc = tei_rdma_keys_decode(b, n_devices, a->rkeys + i * n_devices);
+    a->has_keyless |= rc >= 0 && !has_key(a->rkeys + i * n_devices, n_devices);
+    a->rows[i] = (uint16_t)row_of(&a->matrix, json_string_value(json_object_get(b, "name")));
+    json_decref(b);
+    return rc;
+}
+
 static int read_buffers(struct rdma_attach *a, size_t n_devices)
 {
     const struct tei_segment *s = a->seg;
-    const json_t *all = json_object_get(s->root, "buffers");
 
     a->rkeys = calloc(s->n_buffers * n_devices + 1, sizeof *a->rkeys);
     a->rows = calloc(s->n_buffers + 1, sizeof *a->rows);
     if (!a->rkeys || !a->rows)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for the keys of %zu buffers", s->n_buffers);
     for (size_t i = 0; i < s->n_buffers; i++) {
-        const json_t *b = json_array_get(all, s->buffers[i].index);
-        int rc = tei_rdma_keys_decode(b, n_devices, a->rkeys + i * n_devices);
+        int rc = read_buffer(a, i, n_devices);
 
         if (rc < 0)
             return rc;
-        a->has_keyless |= !has_key(a->rkeys + i * n_devices, n_devices);
-        a->rows[i] = (uint16_t)row_of(&a->matrix, json_string_value(json_object_get(b, "name")));
     }
     return 0;
 }

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* segment_read.h - the parts of reading a descriptor; private to model/. */
+#ifndef TEI_MODEL_SEGMENT_READ_H
+#define TEI_MODEL_SEGMENT_READ_H
+
+#include "model/json_read.h"
+#include "model/model.h"
+
+#include "base/err.h"
+
+#define FAIL_KEY(fmt, ...) TEI_FAIL(TE_ERR_JSON, "segment descriptor: " fmt, __VA_ARGS__)
+
+/*
+ * "buffers", of which `list` is the array, if there is one, into a segment whose other members are
+ * known; and then "te"."rights" into these buffers.
+ */
+int tei_segment_read_buffers(struct tei_segment *s, const struct tei_json_value *list,
+                             const struct tei_segment_limits *limits);
+int tei_segment_read_rights(struct tei_segment *s, const struct tei_json_value *list,
+                            int64_t deadline_ns);
+
+/* Puts them in order and takes out what is of an engine that died. */
+int tei_segment_order_buffers(struct tei_segment *s);
+
+/* Whether a tree of a value may be made: it may take twice the value's text and 8 MiB. */
+bool tei_segment_tree_fits(size_t tree, size_t len);
+
+/* Why a reader has stopped. */
+int tei_segment_read_failed(const struct tei_json_reader *r);
+
+#endif
