@@ -179,6 +179,8 @@ int tei_resolve(const char *host, uint16_t port, struct tei_addr *out, int max)
         hints.ai_flags = AI_ADDRCONFIG;
         err = getaddrinfo(host, NULL, &hints, &list);
     }
+    if (err == EAI_MEMORY || (err == EAI_SYSTEM && errno == ENOMEM))
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory to resolve host '%s'", host);
     if (err)
         return TEI_FAIL(TE_ERR_DNS, "host '%s' cannot be resolved: %s", host,
                         err == EAI_SYSTEM ? tei_errno_text(errno) : gai_strerror(err));

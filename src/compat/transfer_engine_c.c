@@ -4,8 +4,9 @@
 
 #include "te.h"
 
+#include "model/model.h"
+
 #include <assert.h>
-#include <jansson.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -231,12 +232,12 @@ int getNicLoadStats(transfer_engine_t engine, nic_load_stat_t *stats, size_t *co
     char *text = malloc(LINKS_MAX);
     json_t *root = NULL, *nic;
     size_t i, n = 0;
-    int rc = TE_ERR_INVALID;
+    int rc = text ? TE_ERR_INVALID : TE_ERR_MEMORY;
 
     if (engine && stats && count && text)
         rc = te_links(engine, 1, text, LINKS_MAX);
     if (!rc)
-        root = json_loads(text, 0, NULL);
+        rc = tei_json_load(text, strlen(text), 0, &root, NULL);
     json_array_foreach(json_object_get(root, "local_nics"), i, nic)
         if (json_object_get(nic, "inflight_bytes") && n < *count)
             fill_load(&stats[n++], nic);

@@ -138,12 +138,13 @@ static int check_message(const te_engine *e, const char *name, const char *msg)
 {
     char *body;
     size_t len;
+    int rc;
 
     if (!name || !msg)
         return TEI_FAIL(TE_ERR_INVALID, "name or message of the notification is NULL");
-    body = tei_notify_encode(name, msg);
-    if (!body)
-        return TEI_FAIL(TE_ERR_INVALID, "a notification's name and text must be UTF-8");
+    rc = tei_notify_encode(name, msg, &body);
+    if (rc)
+        return rc;
     len = strlen(body) + 2; /* type byte and newline */
     free(body);
     if (len > e->conf.handshake_max_length)

@@ -74,14 +74,14 @@ static void serve_connection(te_engine *e, struct tei_rpc_call *call, const char
 {
     size_t i = 0;
     struct tei_transport *t = tei_install_get(e, &i, TEI_CAP_HANDSHAKE);
-    json_t *root;
+    json_t *root = NULL;
 
     if (t) {
         t->ops.handshake(t, call, body, len);
         tei_install_put(e, i);
         return;
     }
-    root = json_loadb(body, len, 0, NULL);
+    (void)tei_json_load(body, len, 0, &root, NULL);
     reply_text(call, json_is_object(root) ? TEI_CONNECTION_NONE : TEI_CONNECTION_MALFORMED);
     json_decref(root);
 }

@@ -59,20 +59,22 @@ static bool decode_word(const char *in, size_t pad, uint8_t **out)
     return true;
 }
 
-bool tei_base64_decode(const char *text, size_t n, struct tei_bytes *out)
+int tei_base64_decode(const char *text, size_t n, struct tei_bytes *out)
 {
     size_t pad = n < 2 || text[n - 1] != '=' ? 0 : text[n - 2] == '=' ? 2 : 1;
-    char *data = n % 4 == 0 ? malloc(n / 4 * 3 + 1) : NULL;
+    bool ok = n % 4 == 0;
+    char *data = malloc(n / 4 * 3 + 1);
     uint8_t *p = (uint8_t *)data;
-    bool ok = data != NULL;
 
+    if (!data)
+        return TE_ERR_MEMORY;
     for (size_t i = 0; ok && i < n; i += 4)
         ok = decode_word(text + i, i + 4 == n ? pad : 0, &p);
     if (!ok) {
         free(data);
-        return false;
+        return TE_ERR_INVALID;
     }
     *p = '\0';
     *out = (struct tei_bytes){.data = data, .len = (size_t)((char *)p - data)};
-    return true;
+    return 0;
 }

@@ -8,7 +8,7 @@
 /* malloc'ed text; NULL when memory is out. */
 char *tei_base64_encode(const void *data, size_t n);
 
-/* False for a text that is none (wrong letter, length or padding), or when memory is out. */
-bool tei_base64_decode(const char *text, size_t n, struct tei_bytes *out);
+/* TE_ERR_INVALID for a text that is none (wrong letter, length or padding), or TE_ERR_MEMORY; unlogged. */
+int tei_base64_decode(const char *text, size_t n, struct tei_bytes *out);
 
 #endif

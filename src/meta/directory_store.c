@@ -165,10 +165,11 @@ int tei_rpc_meta_decode(const struct tei_bytes *b, const char *name, struct tei_
     if (b->len > RPC_META_MAX)
         return TEI_FAIL(TE_ERR_JSON, "rpc_meta of %s: it has %zu bytes, must be at most %d", name,
                         b->len, RPC_META_MAX);
-    root = json_loadb(b->data, b->len, 0, &error);
-    if (!root)
-        return TEI_FAIL(TE_ERR_JSON, "rpc_meta of %s: %s at byte %d", name, error.text,
-                        error.position);
+    rc = tei_json_load(b->data, b->len, 0, &root, &error);
+    if (rc == TE_ERR_MEMORY)
+        return no_memory(name);
+    if (rc)
+        return TEI_FAIL(rc, "rpc_meta of %s: %s at byte %d", name, error.text, error.position);
     rc = rpc_meta_read(root, name, out);
     json_decref(root);
     return rc;

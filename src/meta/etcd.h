@@ -51,10 +51,11 @@ int tei_etcd_authorization(struct etcd_store *e, int64_t deadline_ns, char **out
 void tei_etcd_forget_login(struct etcd_store *e, const char *authorization);
 
 /*
- * What etcd sends, read: NULL if it is not JSON, or has more values than any answer to this store,
- * which *too_large says; the reader makes much more of a small value than its text has bytes.
+ * Reads what etcd sends. TE_ERR_JSON; TE_ERR_TOO_LARGE for more values than any answer to this store
+ * has, as the reader makes much more of a small value than its text has bytes; TE_ERR_MEMORY. *out is
+ * NULL then; unlogged.
  */
-json_t *tei_etcd_parse(const char *text, size_t n, bool *too_large);
+int tei_etcd_parse(const char *text, size_t n, json_t **out);
 /* Bytes of an answer with the largest value: it is base64 there. */
 size_t tei_etcd_reply_max(const struct tei_conf *conf);
 

@@ -133,12 +133,17 @@ static void take_result(struct watch *w, const json_t *result)
 
 static void take_line(struct watch *w)
 {
-    json_t *root = tei_etcd_parse(w->line, w->len, &w->too_large);
+    json_t *root;
+    int rc = tei_etcd_parse(w->line, w->len, &root);
     const json_t *result = json_object_get(root, "result"), *error = json_object_get(root, "error");
 
+    w->too_large = rc == TE_ERR_TOO_LARGE;
     if (w->too_large)
         return;
-    if (result) {
+    if (rc == TE_ERR_MEMORY) {
+        snprintf(w->why, sizeof w->why, "no memory to read what it says");
+        w->bad = true;
+    } else if (result) {
         take_result(w, result);
     } else {
         const char *text =
@@ -373,17 +378,19 @@ static int stream(struct watch *w)
 static char *poll_body(const struct watch *w, size_t first, size_t last)
 {
     json_t *ranges = json_array(), *request;
+    bool whole = true;
     char *body;
 
     for (size_t i = first; i < last; i++) {
         char *key64 = tei_base64_encode(w->keys[i].key, strlen(w->keys[i].key));
 
-        json_array_append_new(ranges, json_pack("{s:{s:s, s:b}}", "request_range", "key",
-                                                key64 ? key64 : "", "keys_only", 1));
+        whole = whole && key64 &&
+                json_array_append_new(ranges, json_pack("{s:{s:s, s:b}}", "request_range", "key",
+                                                        key64, "keys_only", 1)) == 0;
         free(key64);
     }
     request = json_pack("{s:o}", "success", ranges);
-    body = request ? json_dumps(request, JSON_COMPACT) : NULL;
+    body = whole ? tei_json_text(request, NULL) : NULL;
     json_decref(request);
     return body;
 }

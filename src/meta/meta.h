@@ -215,7 +215,7 @@ int tei_rpc_request(const struct tei_hostport *where, enum tei_rpc_type type, co
                     size_t len, size_t max_len, int64_t deadline_ns, struct tei_bytes *reply);
 
 /* Bodies. The decode functions take hostile bytes; strings are malloc'ed. */
-char *tei_notify_encode(const char *name, const char *msg);
+int tei_notify_encode(const char *name, const char *msg, char **out);
 int tei_notify_decode(const char *body, size_t len, char **name, char **msg);
 #define TEI_NOTIFY_OK      "{\"name\":\"\",\"notify_msg\":\"success\"}"
 #define TEI_NOTIFY_REFUSED "{\"name\":\"\",\"notify_msg\":\"\"}"

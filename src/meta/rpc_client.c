@@ -111,16 +111,18 @@ int tei_rpc_request(const struct tei_hostport *where, enum tei_rpc_type type, co
 
 /* ---- bodies */
 
-char *tei_notify_encode(const char *name, const char *msg)
+int tei_notify_encode(const char *name, const char *msg, char **out)
 {
-    json_t *j = json_object();
-    char *text = NULL;
+    json_error_t why = {0};
+    json_t *j = json_pack_ex(&why, 0, "{s:s, s:s}", "name", name, "notify_msg", msg);
 
-    if (!json_object_set_new(j, "name", json_string(name)) &&
-        !json_object_set_new(j, "notify_msg", json_string(msg)))
-        text = tei_json_text(j, NULL);
+    *out = tei_json_text(j, NULL);
     json_decref(j);
-    return text;
+    if (*out)
+        return 0;
+    return !j && json_error_code(&why) == json_error_invalid_utf8
+               ? TEI_FAIL(TE_ERR_INVALID, "a notification's name and text must be UTF-8")
+               : TEI_FAIL(TE_ERR_MEMORY, "no memory for a notification");
 }
 
 /* A key that is absent reads as "". */
@@ -138,11 +140,13 @@ int tei_notify_decode(const char *body, size_t len, char **name, char **msg)
 {
     char *name_text = NULL, *msg_text = NULL;
     json_error_t error;
-    json_t *root = json_loadb(body, len, 0, &error);
-    int rc;
+    json_t *root;
+    int rc = tei_json_load(body, len, 0, &root, &error);
 
-    if (!root)
-        return TEI_FAIL(TE_ERR_JSON, "notification: %s at byte %d", error.text, error.position);
+    if (rc == TE_ERR_MEMORY)
+        return TEI_FAIL(rc, "no memory for a notification");
+    if (rc)
+        return TEI_FAIL(rc, "notification: %s at byte %d", error.text, error.position);
     if (json_is_object(root))
         rc = copy_text(root, "name", &name_text);
     else
@@ -179,12 +183,12 @@ static int check_taken(const struct tei_bytes *reply, const struct tei_hostport 
 int tei_rpc_notify(const struct tei_hostport *where, const char *name, const char *msg,
                    int64_t deadline_ns)
 {
-    char *body = tei_notify_encode(name, msg);
+    char *body;
     struct tei_bytes reply;
-    int rc;
+    int rc = tei_notify_encode(name, msg, &body);
 
-    if (!body)
-        return TEI_FAIL(TE_ERR_INVALID, "a notification's name and text must be UTF-8");
+    if (rc)
+        return rc;
     rc = tei_rpc_request(where, TEI_RPC_NOTIFY, body, strlen(body), SMALL_REPLY_MAX, deadline_ns,
                          &reply);
     free(body);

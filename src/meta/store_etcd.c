@@ -72,10 +72,10 @@ static bool has_many_values(const char *text, size_t n)
     return values >= VALUES_MAX;
 }
 
-json_t *tei_etcd_parse(const char *text, size_t n, bool *too_large)
+int tei_etcd_parse(const char *text, size_t n, json_t **out)
 {
-    *too_large = has_many_values(text, n);
-    return *too_large ? NULL : json_loadb(text, n, 0, NULL);
+    *out = NULL;
+    return has_many_values(text, n) ? TE_ERR_TOO_LARGE : tei_json_load(text, n, 0, out, NULL);
 }
 
 /* ---- one call at one endpoint */
@@ -83,8 +83,8 @@ json_t *tei_etcd_parse(const char *text, size_t n, bool *too_large)
 struct answer {
     struct tei_http_call http;
     json_t *json; /* NULL if it is none */
-    bool too_large;
-    int code; /* gRPC's; 0 with status 200 */
+    int unread;   /* why not: what tei_etcd_parse() says */
+    int code;     /* gRPC's; 0 with status 200 */
     char said[TEI_HTTP_SAID_MAX];
 };
 
@@ -93,8 +93,8 @@ static void read_answer(struct answer *a)
     const json_t *error, *from;
     const char *text;
 
-    a->json = tei_etcd_parse(a->http.reply.data ? a->http.reply.data : "", a->http.reply.len,
-                             &a->too_large);
+    a->unread =
+        tei_etcd_parse(a->http.reply.data ? a->http.reply.data : "", a->http.reply.len, &a->json);
     if (a->http.status == 200 && json_is_object(a->json) && !json_object_get(a->json, "error"))
         return;
     /* Those of streams stand in an object of their own. */
@@ -154,7 +154,9 @@ static int fail_answer(const struct etcd_store *e, const struct answer *a)
 {
     const char *shown = a->http.shown;
 
-    if (a->too_large)
+    if (a->unread == TE_ERR_MEMORY)
+        return TEI_FAIL(TE_ERR_MEMORY, "etcd at %s: no memory to read the answer", shown);
+    if (a->unread == TE_ERR_TOO_LARGE)
         return TEI_FAIL(TE_ERR_TOO_LARGE,
                         "etcd at %s: the answer has more than %d JSON values; is it etcd?", shown,
                         VALUES_MAX);
@@ -271,16 +273,20 @@ static int ask(struct etcd_store *e, const char *path, const char *body, const c
 
 static int log_in(struct etcd_store *e, int64_t deadline_ns, char **token)
 {
-    json_t *request = json_pack("{s:s, s:s}", "name", e->username, "password", e->password);
-    char *body = request ? json_dumps(request, JSON_COMPACT) : NULL;
+    json_error_t why = {0};
+    json_t *request =
+        json_pack_ex(&why, 0, "{s:s, s:s}", "name", e->username, "password", e->password);
+    char *body = tei_json_text(request, NULL);
     struct answer a = {0};
     const char *text;
     int rc;
 
-    json_decref(request);
     *token = NULL;
-    if (!body)
+    if (!request && json_error_code(&why) == json_error_invalid_utf8)
         return TEI_FAIL(TE_ERR_INVALID, "the user or password for etcd is not UTF-8");
+    json_decref(request);
+    if (!body)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for the login of etcd");
     rc = ask(e, "auth/authenticate", body, NULL, deadline_ns, &a);
     free(body);
     text = rc ? NULL : json_string_value(json_object_get(a.json, "token"));
@@ -408,14 +414,16 @@ static int read_range(const json_t *reply, const char *key, struct tei_bytes *ou
     const json_t *kv = json_array_get(json_object_get(reply, "kvs"), 0);
     const json_t *value = json_object_get(kv, "value");
     char text[512];
+    int rc;
 
     if (!kv) {
         snprintf(text, sizeof text, "etcd has no key %.400s", key);
         return tei_err_keep(TE_ERR_NOT_FOUND, text);
     }
-    if (!tei_base64_decode(value ? json_string_value(value) : "", json_string_length(value), out))
-        return TEI_FAIL(TE_ERR_METADATA, "key %s: etcd's answer is not base64", key);
-    return 0;
+    rc = tei_base64_decode(value ? json_string_value(value) : "", json_string_length(value), out);
+    if (rc == TE_ERR_MEMORY)
+        return TEI_FAIL(rc, "key %s: no memory for its value", key);
+    return rc ? TEI_FAIL(TE_ERR_METADATA, "key %s: etcd's answer is not base64", key) : 0;
 }
 
 static int etcd_get(struct tei_store *s, const char *key, int64_t deadline_ns,
@@ -466,8 +474,11 @@ static int each_key(const json_t *reply, char **next, int (*each)(void *arg, con
         const json_t *key = json_object_get(kv, "key");
         struct tei_bytes b;
 
-        if (!tei_base64_decode(key ? json_string_value(key) : "", json_string_length(key), &b))
-            return TEI_FAIL(TE_ERR_METADATA, "a key in etcd's answer is not base64");
+        rc = tei_base64_decode(key ? json_string_value(key) : "", json_string_length(key), &b);
+        if (rc)
+            return rc == TE_ERR_MEMORY
+                       ? TEI_FAIL(rc, "no memory for a key of etcd")
+                       : TEI_FAIL(TE_ERR_METADATA, "a key in etcd's answer is not base64");
         rc = each(arg, b.data);
         if (!rc && more && i + 1 == json_array_size(kvs)) {
             *next = tei_base64_encode(b.data, b.len + 1);
@@ -626,19 +637,20 @@ static int check_leased(struct etcd_store *e, const char *const *keys, size_t n,
 {
     json_t *compare = json_array(), *request, *reply = NULL;
     char id[32], *body;
-    int rc;
+    int rc = 0;
 
     snprintf(id, sizeof id, "%" PRId64, lease);
     for (size_t i = 0; i < n; i++) {
         char *key64 = tei_base64_encode(keys[i], strlen(keys[i]));
 
-        json_array_append_new(compare,
-                              json_pack("{s:s, s:s, s:s, s:s}", "target", "LEASE", "result",
-                                        "EQUAL", "lease", id, "key", key64 ? key64 : ""));
+        if (!key64 || json_array_append_new(compare, json_pack("{s:s, s:s, s:s, s:s}", "target",
+                                                               "LEASE", "result", "EQUAL", "lease",
+                                                               id, "key", key64)) != 0)
+            rc = TE_ERR_MEMORY;
         free(key64);
     }
     request = json_pack("{s:o}", "compare", compare);
-    body = request ? json_dumps(request, JSON_COMPACT) : NULL;
+    body = rc ? NULL : tei_json_text(request, NULL);
     json_decref(request);
     rc = tei_etcd_call(e, "kv/txn", body, deadline_ns, &reply);
     free(body);

@@ -22,3 +22,47 @@ char *tei_json_text(const json_t *j, size_t *len)
         *len = n;
     return text;
 }
+
+int tei_json_string(const char *text, json_t **out)
+{
+    json_error_t why = {0};
+
+    *out = json_pack_ex(&why, 0, "s", text);
+    if (*out)
+        return 0;
+    return json_error_code(&why) == json_error_invalid_utf8 ? TE_ERR_INVALID : TE_ERR_MEMORY;
+}
+
+static json_t *clone_object(const json_t *j)
+{
+    json_t *copy = json_object(), *value;
+    const char *key;
+
+    json_object_foreach((json_t *)j, key, value) {
+        if (!copy || json_object_set_new_nocheck(copy, key, tei_json_clone(value)) != 0) {
+            json_decref(copy);
+            return NULL;
+        }
+    }
+    return copy;
+}
+
+static json_t *clone_array(const json_t *j)
+{
+    json_t *copy = json_array();
+
+    for (size_t i = 0; copy && i < json_array_size(j); i++) {
+        if (json_array_append_new(copy, tei_json_clone(json_array_get(j, i))) != 0) {
+            json_decref(copy);
+            return NULL;
+        }
+    }
+    return copy;
+}
+
+json_t *tei_json_clone(const json_t *j)
+{
+    if (json_is_object(j))
+        return clone_object(j);
+    return json_is_array(j) ? clone_array(j) : json_deep_copy(j);
+}

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/json_read.h"
 
+#include "model/model.h"
+
 #include "base/err.h"
 #include "base/os.h"
 
+#include <limits.h>
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define DEPTH_MAX   2048
@@ -330,9 +337,8 @@ static bool read_key(struct tei_json_reader *r, struct tei_json_value *key)
     return true;
 }
 
-/* The next one of a container, which has begun; false at its end, which is taken. */
-static bool read_next(struct tei_json_reader *r, char close, bool first, unsigned depth,
-                      struct tei_json_value *key, struct tei_json_value *out)
+/* Up to the next one of a container, which has begun; false at its end, which is taken. */
+static bool go_next(struct tei_json_reader *r, char close, bool first, struct tei_json_value *key)
 {
     skip_blanks(r);
     if (take(r, close))
@@ -345,7 +351,14 @@ static bool read_next(struct tei_json_reader *r, char close, bool first, unsigne
         return false;
     if (close == ']')
         r->tree += TREE_ITEM;
-    return read_value(r, depth, out);
+    return true;
+}
+
+/* The next one of a container; false at its end. */
+static bool read_next(struct tei_json_reader *r, char close, bool first, unsigned depth,
+                      struct tei_json_value *key, struct tei_json_value *out)
+{
+    return go_next(r, close, first, key) && read_value(r, depth, out);
 }
 
 static bool read_container(struct tei_json_reader *r, char close, unsigned depth,
@@ -422,43 +435,200 @@ bool tei_json_next(struct tei_json_reader *r, struct tei_json_value *key,
 
 /* ------------------------------------------------------------------------------------------ trees */
 
-/* What jansson reads, in the pieces that are left between the cuts. */
-struct feed {
-    const char *at, *end;
+/*
+ * jansson's own reader is not asked: when memory is out it leaves bytes out of what it reads, and goes on,
+ * or ends the process.
+ */
+struct builder {
+    struct tei_json_reader reader;
     const struct tei_json_value *cuts;
-    size_t n;
+    size_t n_cuts;
+    bool unique; /* no key comes twice */
 };
 
-static size_t feed(void *out, size_t max, void *arg)
-{
-    struct feed *f = arg;
-    const char *to;
-    size_t n;
+static int build(struct builder *b, unsigned depth, json_t **out);
 
-    /* The brackets of a cut stay. */
-    if (f->n && f->at == f->cuts->text + 1) {
-        f->at += f->cuts->len - 2;
-        f->cuts++;
-        f->n--;
+/* What was made, or that memory is out. */
+static int made(json_t *j, json_t **out)
+{
+    *out = j;
+    return j ? 0 : TE_ERR_MEMORY;
+}
+
+static int build_string(const struct tei_json_value *v, json_t **out)
+{
+    char *copy;
+    int rc;
+
+    if (!v->escaped)
+        return made(json_stringn_nocheck(v->text, v->len), out);
+    copy = malloc(v->len + 1);
+    if (!copy)
+        return TE_ERR_MEMORY;
+    tei_json_copy(v, copy, v->len + 1);
+    rc = made(json_string_nocheck(copy), out);
+    free(copy);
+    return rc;
+}
+
+/* The point is a point, whatever the program's locale says. */
+static int build_real(struct builder *b, const struct tei_json_value *v, json_t **out)
+{
+    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    char *copy = strndup(v->text, v->len);
+    double real;
+
+    if (!plain || !copy) {
+        free(copy);
+        if (plain)
+            freelocale(plain);
+        return TE_ERR_MEMORY;
     }
-    to = f->n ? f->cuts->text + 1 : f->end;
-    n = tei_min(max, (size_t)(to - f->at));
-    memcpy(out, f->at, n);
-    f->at += n;
-    return n;
+    real = strtod_l(copy, NULL, plain);
+    free(copy);
+    freelocale(plain);
+    if (real == HUGE_VAL || real == -HUGE_VAL) {
+        fail(&b->reader, "a number that is too large");
+        return TE_ERR_JSON;
+    }
+    return made(json_real(real), out);
+}
+
+static int build_scalar(struct builder *b, const struct tei_json_value *v, json_t **out)
+{
+    switch (v->kind) {
+    case TEI_JSON_STRING:
+        return build_string(v, out);
+    case TEI_JSON_INTEGER:
+        return made(json_integer(v->integer), out);
+    case TEI_JSON_REAL:
+        return build_real(b, v, out);
+    case TEI_JSON_NULL:
+        return made(json_null(), out);
+    default:
+        return made(json_boolean(v->kind == TEI_JSON_TRUE), out);
+    }
+}
+
+/* Takes over `child`. */
+static int add_member(struct builder *b, json_t *object, const struct tei_json_value *key,
+                      json_t *child)
+{
+    char some[128], *text = key->len < sizeof some ? some : malloc(key->len + 1);
+    int rc = text ? 0 : TE_ERR_MEMORY;
+
+    if (!rc)
+        tei_json_copy(key, text, key->len + 1);
+    if (!rc && b->unique && json_object_get(object, text)) {
+        fail(&b->reader, "duplicate object key");
+        rc = TE_ERR_JSON;
+    }
+    if (!rc && json_object_set_nocheck(object, text, child) != 0)
+        rc = TE_ERR_MEMORY;
+    if (text != some)
+        free(text);
+    json_decref(child);
+    return rc;
+}
+
+static int build_inside(struct builder *b, char close, unsigned depth, json_t *container)
+{
+    struct tei_json_reader *r = &b->reader;
+    struct tei_json_value key;
+    int rc = 0;
+
+    for (bool first = true; !rc && go_next(r, close, first, &key); first = false) {
+        json_t *child;
+
+        rc = build(b, depth + 1, &child);
+        if (!rc && close == '}')
+            rc = add_member(b, container, &key, child);
+        else if (!rc && json_array_append_new(container, child) != 0)
+            rc = TE_ERR_MEMORY;
+    }
+    return rc || !r->wrong ? rc : TE_ERR_JSON;
+}
+
+static int build_container(struct builder *b, char close, unsigned depth, json_t **out)
+{
+    struct tei_json_reader *r = &b->reader;
+    json_t *container = close == '}' ? json_object() : json_array();
+    int rc;
+
+    if (!container)
+        return TE_ERR_MEMORY;
+    if (b->n_cuts && r->at == b->cuts->text) {
+        r->at += b->cuts->len;
+        b->cuts++;
+        b->n_cuts--;
+        rc = 0;
+    } else {
+        r->at++;
+        rc = build_inside(b, close, depth, container);
+    }
+    if (rc)
+        json_decref(container);
+    else
+        *out = container;
+    return rc;
+}
+
+static int build(struct builder *b, unsigned depth, json_t **out)
+{
+    struct tei_json_reader *r = &b->reader;
+    struct tei_json_value v;
+
+    skip_blanks(r);
+    if (peek(r) != '{' && peek(r) != '[')
+        return read_value(r, depth, &v) ? build_scalar(b, &v, out) : TE_ERR_JSON;
+    if (depth > DEPTH_MAX) {
+        fail(r, "it is nested too deep");
+        return TE_ERR_JSON;
+    }
+    return build_container(b, peek(r) == '{' ? '}' : ']', depth, out);
+}
+
+/* What is wrong, as jansson would say it. */
+static int build_all(struct builder *b, json_t **out, json_error_t *why)
+{
+    int rc = build(b, 1, out);
+
+    if (!rc && !tei_json_at_end(&b->reader)) {
+        json_decref(*out);
+        rc = TE_ERR_JSON;
+    }
+    if (rc)
+        *out = NULL;
+    if (rc == TE_ERR_JSON && why) {
+        snprintf(why->text, sizeof why->text, "%s", b->reader.wrong);
+        why->position = (int)tei_min(INT_MAX, (size_t)(b->reader.at - b->reader.begin));
+    }
+    return rc;
 }
 
 int tei_json_tree(const struct tei_json_value *v, const struct tei_json_value *cuts, size_t n_cuts,
                   json_t **out, json_error_t *why)
 {
-    struct feed f = {.at = v->text, .end = v->text + v->len, .cuts = cuts, .n = n_cuts};
-    enum json_error_code code;
+    struct builder b = {.cuts = cuts, .n_cuts = n_cuts, .unique = true};
 
-    *out = json_load_callback(feed, &f, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, why);
-    if (*out)
-        return 0;
-    /* The text has been checked; of what is left to be wrong with it, jansson tells. */
-    code = json_error_code(why);
-    return code == json_error_duplicate_key || code == json_error_numeric_overflow ? TE_ERR_JSON
-                                                                                   : TE_ERR_MEMORY;
+    tei_json_reader_init(&b.reader, v->text, v->len, TEI_NEVER);
+    return build_all(&b, out, why);
+}
+
+int tei_json_load(const char *text, size_t len, size_t flags, json_t **out, json_error_t *why)
+{
+    struct builder b = {.unique = flags & JSON_REJECT_DUPLICATES};
+    int rc;
+
+    tei_json_reader_init(&b.reader, text, len, TEI_NEVER);
+    rc = build_all(&b, out, why);
+    if (rc || flags & JSON_DECODE_ANY || json_is_object(*out) || json_is_array(*out))
+        return rc;
+    json_decref(*out);
+    *out = NULL;
+    if (why) {
+        snprintf(why->text, sizeof why->text, "it is neither an object nor an array");
+        why->position = 0;
+    }
+    return TE_ERR_JSON;
 }

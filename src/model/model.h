@@ -17,6 +17,17 @@
  */
 char *tei_json_text(const json_t *j, size_t *len);
 
+/*
+ * Reads a text, as json_loadb() does with `flags` (JSON_REJECT_DUPLICATES, JSON_DECODE_ANY). 0,
+ * TE_ERR_MEMORY, or TE_ERR_JSON with text and position in *why (may be NULL); unlogged. When memory is
+ * out jansson's own reader leaves bytes out and goes on, or ends the process: nothing here calls it.
+ */
+int tei_json_load(const char *text, size_t len, size_t flags, json_t **out, json_error_t *why);
+/* A string. TE_ERR_MEMORY, or TE_ERR_INVALID for what is not UTF-8; unlogged. */
+int tei_json_string(const char *text, json_t **out);
+/* A copy with all that is in it; NULL when memory is out: jansson's own leaves parts out then. */
+json_t *tei_json_clone(const json_t *j);
+
 /* ------------------------------------------------------------------------------------- segments */
 
 /* What a location says of the memory there: "cuda:0", "hip:1"; "cpu:0", "*" and "segments:..". */

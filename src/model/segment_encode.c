@@ -340,8 +340,8 @@ static int fill_root(struct encoder *x)
 
     tei_timestamp(when, sizeof when);
     snprintf(incarnation, sizeof incarnation, "%016" PRIx64, x->e->incarnation);
-    x->root = x->e->base ? json_copy(x->e->base) : json_object();
-    x->te = theirs ? json_copy(theirs) : json_object();
+    x->root = x->e->base ? tei_json_clone(x->e->base) : json_object();
+    x->te = theirs ? tei_json_clone(theirs) : json_object();
     json_object_del(x->root, "buffers");
     json_object_del(x->root, "te");
     json_object_del(x->te, "rights");
@@ -371,11 +371,11 @@ int tei_segment_encode(const struct tei_encode *e, char **text, size_t *len)
 {
     struct encoder x = {.e = e};
     struct out o = {0};
-    json_t *name = json_string(e->name);
-    int rc;
+    json_t *name;
+    int rc = tei_json_string(e->name, &name);
 
-    if (!name)
-        return TEI_FAIL(TE_ERR_INVALID, "segment name %s is not UTF-8", e->name);
+    if (rc == TE_ERR_INVALID)
+        return TEI_FAIL(rc, "segment name %s is not UTF-8", e->name);
     json_decref(name);
     rc = fill_root(&x);
     if (!rc)

@@ -444,11 +444,15 @@ char *tei_page_request_encode(size_t from, size_t max_bytes)
 
 bool tei_page_request_decode(const char *text, size_t len, size_t *from, size_t *max_bytes)
 {
-    json_t *root = len <= PAGE_REQUEST_MAX ? json_loadb(text, len, 0, NULL) : NULL;
-    const json_t *page = json_object_get(json_object_get(root, "te"), "page");
+    json_t *root = NULL;
+    const json_t *page;
     size_t first, max;
-    bool ok = read_count(page, "from", &first) && read_count(page, "max", &max) && max;
+    bool ok;
 
+    if (len <= PAGE_REQUEST_MAX)
+        (void)tei_json_load(text, len, 0, &root, NULL);
+    page = json_object_get(json_object_get(root, "te"), "page");
+    ok = read_count(page, "from", &first) && read_count(page, "max", &max) && max;
     if (ok) {
         *from = first;
         *max_bytes = max;

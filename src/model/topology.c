@@ -133,11 +133,13 @@ int tei_topology_read(const json_t *root, struct tei_topology *out)
 int tei_topology_decode(const char *text, size_t len, struct tei_topology *out)
 {
     json_error_t error;
-    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
-    int rc;
+    json_t *root;
+    int rc = tei_json_load(text, len, JSON_REJECT_DUPLICATES, &root, &error);
 
-    if (!root)
-        return TEI_FAIL(TE_ERR_JSON, "topology: %s at byte %d", error.text, error.position);
+    if (rc == TE_ERR_MEMORY)
+        return TEI_FAIL(rc, "no memory for a topology");
+    if (rc)
+        return TEI_FAIL(rc, "topology: %s at byte %d", error.text, error.position);
     rc = tei_topology_read(root, out);
     json_decref(root);
     return rc;

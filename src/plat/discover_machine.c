@@ -24,6 +24,8 @@
 #define NODES    "devices/system/node"
 #define LIST_MAX 256
 
+#define TREE_ROOM ((size_t)16 << 20)
+
 #define VENDOR_NVIDIA   0x10de
 #define VENDOR_AMD      0x1002
 #define CLASS_DISPLAY   0x03 /* VGA, 3D and other display controllers */
@@ -228,6 +230,20 @@ static void set_filters(hwloc_topology_t tree)
     hwloc_topology_set_type_filter(tree, HWLOC_OBJ_GROUP, HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
     hwloc_topology_set_io_types_filter(tree, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
     hwloc_topology_set_flags(tree, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
+}
+
+/*
+ * hwloc does not look whether it got memory, and crashes without. So this much must be there before it
+ * is asked: many times what it takes for a large machine. It is no promise, since other threads may take
+ * it meanwhile.
+ */
+static bool has_room(void)
+{
+    void *volatile room = malloc(TREE_ROOM); /* else compilers leave both calls out */
+    bool there = room != NULL;
+
+    free(room);
+    return there;
 }
 
 /* NULL, with errno, when hwloc does not read it. */
@@ -438,6 +454,9 @@ int tei_machine_open(const struct tei_look *look, struct tei_machine *out)
     int rc;
 
     if (choose_tree(look, buf, &xml)) {
+        if (!has_room())
+            return TEI_FAIL(TE_ERR_MEMORY,
+                            "no memory for the topology: hwloc needs to have %zu bytes", TREE_ROOM);
         m.tree = load_tree(xml);
         if (!m.tree && xml)
             return TEI_FAIL(TE_ERR_SYSTEM, "hwloc cannot read %s: %s", xml, tei_errno_text(errno));

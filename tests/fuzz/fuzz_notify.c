@@ -15,8 +15,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     te_log_set_level(TE_LOG_OFF);
     if (tei_notify_decode((const char *)data, size, &name, &msg))
         return 0;
-    text = tei_notify_encode(name, msg);
-    assert(text && tei_notify_decode(text, strlen(text), &name2, &msg2) == 0);
+    assert(tei_notify_encode(name, msg, &text) == 0);
+    assert(tei_notify_decode(text, strlen(text), &name2, &msg2) == 0);
     assert(strcmp(name, name2) == 0 && strcmp(msg, msg2) == 0);
     free(name);
     free(msg);

@@ -315,13 +315,15 @@ static int read_hello(const json_t *root, struct tei_rdma_hello *h)
 int tei_rdma_hello_decode(const char *text, size_t len, struct tei_rdma_hello *out)
 {
     json_error_t error;
-    json_t *root = json_loadb(text, len, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
+    json_t *root;
     struct tei_rdma_hello h;
-    int rc;
+    int rc = tei_json_load(text, len, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &root, &error);
 
     memset(&h, 0, sizeof(h));
-    if (!root)
-        return TEI_FAIL(TE_ERR_JSON, "%s: %s at byte %d", hello_text, error.text, error.position);
+    if (rc == TE_ERR_MEMORY)
+        return TEI_FAIL(rc, "%s: no memory to read it", hello_text);
+    if (rc)
+        return TEI_FAIL(rc, "%s: %s at byte %d", hello_text, error.text, error.position);
     if (json_is_object(root))
         rc = read_hello(root, &h);
     else

@@ -195,7 +195,7 @@ static int describe_native(const struct tcp *t, json_t *root)
     if (!tcp || json_object_set_new(te, "tcp", tcp) < 0)
         return -1;
     /* A copy: other threads describe too, and jansson's counts of references are not for several. */
-    return t->addresses ? json_object_set_new(tcp, "addresses", json_deep_copy(t->addresses)) : 0;
+    return t->addresses ? json_object_set_new(tcp, "addresses", tei_json_clone(t->addresses)) : 0;
 }
 
 static int tcp_describe(struct tei_transport *base, json_t *root)
