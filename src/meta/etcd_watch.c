@@ -224,11 +224,11 @@ static char *stream_body(const struct watch *w)
     return body;
 }
 
-static void set_stream(struct watch *w, CURL *c, const char *url, const char *body,
+static CURLcode set_stream(struct watch *w, CURL *c, const char *url, const char *body,
                        struct curl_slist *headers)
 {
-    tei_http_set_up(&w->store->http, c);
-    curl_easy_setopt(c, CURLOPT_URL, url);
+    CURLcode code = tei_http_set_up(&w->store->http, c);
+
     curl_easy_setopt(c, CURLOPT_POSTFIELDS, body);
     curl_easy_setopt(c, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_stream);
@@ -238,6 +238,7 @@ static void set_stream(struct watch *w, CURL *c, const char *url, const char *bo
     curl_easy_setopt(c, CURLOPT_TCP_KEEPALIVE, 1L);
     curl_easy_setopt(c, CURLOPT_TCP_KEEPIDLE, KEEPALIVE_S);
     curl_easy_setopt(c, CURLOPT_TCP_KEEPINTVL, KEEPALIVE_S);
+    return code == CURLE_OK ? curl_easy_setopt(c, CURLOPT_URL, url) : code;
 }
 
 static bool is_woken(const struct watch *w)
@@ -315,12 +316,14 @@ static int run_stream(struct watch *w, const char *url, const char *body,
 
     if (!c)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory to follow keys of etcd");
-    set_stream(w, c, url, body, headers);
+    code = set_stream(w, c, url, body, headers);
     curl_easy_setopt(c, CURLOPT_ERRORBUFFER, why);
     w->len = w->confirmed = 0;
     w->restart = w->silent = w->bad = w->too_large = false;
-    curl_multi_add_handle(w->store->multi, c);
-    code = drive(w);
+    if (code == CURLE_OK && curl_multi_add_handle(w->store->multi, c) != CURLM_OK)
+        code = CURLE_OUT_OF_MEMORY;
+    if (code == CURLE_OK)
+        code = drive(w);
     curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);
     curl_multi_remove_handle(w->store->multi, c);
     curl_easy_cleanup(c);

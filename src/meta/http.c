@@ -21,12 +21,19 @@
 #define SET_PROTOCOLS(c) curl_easy_setopt((c), CURLOPT_PROTOCOLS, CURLPROTO_HTTP | CURLPROTO_HTTPS)
 #endif
 
-static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
-static CURLcode curl_state;
-
-static void start_curl(void)
+/* Once; what has failed, for want of memory perhaps, is tried again by the next one. */
+static CURLcode start_curl(void)
 {
-    curl_state = curl_global_init(CURL_GLOBAL_DEFAULT);
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static bool started;
+    CURLcode code = CURLE_OK;
+
+    pthread_mutex_lock(&lock);
+    if (!started)
+        code = curl_global_init(CURL_GLOBAL_DEFAULT);
+    started = code == CURLE_OK;
+    pthread_mutex_unlock(&lock);
+    return code;
 }
 
 /* ---- the pool of handles */
@@ -42,9 +49,15 @@ static CURL *take_handle(struct tei_http *h)
     return c ? c : curl_easy_init();
 }
 
+/*
+ * Connections stay, and so do the options, all of which the next call sets: curl_easy_reset() takes
+ * memory, and a handle for which there was none is of no use. What they lead to goes now.
+ */
 static void give_handle(struct tei_http *h, CURL *c)
 {
-    curl_easy_reset(c); /* connections stay */
+    curl_easy_setopt(c, CURLOPT_ERRORBUFFER, NULL);
+    curl_easy_setopt(c, CURLOPT_HTTPHEADER, NULL);
+    curl_easy_setopt(c, CURLOPT_POSTFIELDS, NULL);
     pthread_mutex_lock(&h->lock);
     if (h->n_idle < TEI_HTTP_HANDLES) {
         h->idle[h->n_idle++] = c;
@@ -56,10 +69,11 @@ static void give_handle(struct tei_http *h, CURL *c)
 
 int tei_http_open(struct tei_http *h, const struct tei_conf *conf, size_t reply_max)
 {
-    pthread_once(&curl_once, start_curl);
-    if (curl_state != CURLE_OK)
-        return TEI_FAIL(TE_ERR_METADATA, "libcurl does not start: %s",
-                        curl_easy_strerror(curl_state));
+    CURLcode code = start_curl();
+
+    if (code != CURLE_OK)
+        return TEI_FAIL(code == CURLE_OUT_OF_MEMORY ? TE_ERR_MEMORY : TE_ERR_METADATA,
+                        "libcurl does not start: %s", curl_easy_strerror(code));
     h->conf = conf;
     h->reply_max = reply_max;
     pthread_mutex_init(&h->lock, NULL);
@@ -140,11 +154,9 @@ static void set_times(CURL *c, int64_t deadline_ns)
 {
     int left = tei_left_ms(deadline_ns);
 
-    if (left < 0)
-        return;
-    left = left ? left : 1;
+    left = left < 0 ? 0 : left ? left : 1;
     curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, (long)left);
-    curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS, (long)(left / 2 + 1));
+    curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS, (long)(left ? left / 2 + 1 : 0));
 }
 
 /* So that a forked child does not keep the connections. */
@@ -161,41 +173,45 @@ static int close_socket(void *arg, curl_socket_t fd)
     return 0;
 }
 
-void tei_http_set_up(const struct tei_http *h, CURL *c)
+/* An option with a text, which curl copies: the one kind that may lack memory. NULL: none. */
+static CURLcode set_text(CURL *c, CURLcode before, CURLoption option, const char *text)
+{
+    return before == CURLE_OK && text && text[0] ? curl_easy_setopt(c, option, text) : before;
+}
+
+CURLcode tei_http_set_up(const struct tei_http *h, CURL *c)
 {
     const struct tei_conf *conf = h->conf;
+    CURLcode code = SET_PROTOCOLS(c);
 
     curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(c, CURLOPT_OPENSOCKETFUNCTION, open_socket);
     curl_easy_setopt(c, CURLOPT_CLOSESOCKETFUNCTION, close_socket);
     curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, 0L);
-    SET_PROTOCOLS(c);
-    if (conf->metadata_ca[0])
-        curl_easy_setopt(c, CURLOPT_CAINFO, conf->metadata_ca);
-    if (conf->metadata_cert[0])
-        curl_easy_setopt(c, CURLOPT_SSLCERT, conf->metadata_cert);
-    if (conf->metadata_key[0])
-        curl_easy_setopt(c, CURLOPT_SSLKEY, conf->metadata_key);
+    code = set_text(c, code, CURLOPT_CAINFO, conf->metadata_ca);
+    code = set_text(c, code, CURLOPT_SSLCERT, conf->metadata_cert);
+    return set_text(c, code, CURLOPT_SSLKEY, conf->metadata_key);
 }
 
-static void set_call(CURL *c, struct tei_http_call *x, struct curl_slist *headers)
+static CURLcode set_call(CURL *c, struct tei_http_call *x, struct curl_slist *headers)
 {
-    curl_easy_setopt(c, CURLOPT_URL, x->url);
+    CURLcode code = set_text(c, CURLE_OK, CURLOPT_URL, x->url);
+
     curl_easy_setopt(c, CURLOPT_ERRORBUFFER, x->why);
     curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_data);
     curl_easy_setopt(c, CURLOPT_WRITEDATA, x);
     /* Of a body whose length is announced none is read. */
     curl_easy_setopt(c, CURLOPT_MAXFILESIZE_LARGE, (curl_off_t)x->max);
-    curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, x->method);
     curl_easy_setopt(c, CURLOPT_HTTPHEADER, headers);
-    if (x->wanted) {
-        curl_easy_setopt(c, CURLOPT_HEADERFUNCTION, on_header);
-        curl_easy_setopt(c, CURLOPT_HEADERDATA, x);
-    }
+    curl_easy_setopt(c, CURLOPT_HEADERFUNCTION, x->wanted ? on_header : NULL);
+    curl_easy_setopt(c, CURLOPT_HEADERDATA, x->wanted ? x : NULL);
     if (x->body) {
         curl_easy_setopt(c, CURLOPT_POSTFIELDS, x->body);
         curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)x->body_len);
+    } else {
+        curl_easy_setopt(c, CURLOPT_HTTPGET, 1L);
     }
+    return set_text(c, code, CURLOPT_CUSTOMREQUEST, x->method);
 }
 
 /* An empty "Expect:" saves the second that curl waits where a server does not answer it. */
@@ -227,11 +243,13 @@ static CURLcode perform(struct tei_http *h, struct tei_http_call *x, int64_t dea
     headers = header_list(x);
     c = headers ? take_handle(h) : NULL;
     if (c) {
-        tei_http_set_up(h, c);
-        set_call(c, x, headers);
+        code = tei_http_set_up(h, c);
+        if (code == CURLE_OK)
+            code = set_call(c, x, headers);
         set_times(c, deadline_ns);
         tei_sigpipe_block(&sigpipe);
-        code = curl_easy_perform(c);
+        if (code == CURLE_OK)
+            code = curl_easy_perform(c);
         tei_sigpipe_restore(&sigpipe);
         curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &x->status);
         give_handle(h, c);
@@ -277,7 +295,7 @@ static int explain(const struct tei_http *h, const struct tei_http_call *x, char
         return TE_ERR_TOO_LARGE;
     }
     if (x->code == CURLE_OUT_OF_MEMORY || x->code == CURLE_WRITE_ERROR) {
-        snprintf(buf, n, "no memory for the answer");
+        snprintf(buf, n, "no memory for it");
         return TE_ERR_MEMORY;
     }
     snprintf(buf, n, "%s; %s%s", why, remedy(x), tei_http_proxy_hint(h));
@@ -305,15 +323,30 @@ int tei_http_run(struct tei_http *h, struct tei_http_call *x, int64_t deadline_n
     return quiet ? tei_err_keep(rc, text) : TEI_FAIL(rc, "%s", text);
 }
 
-char *tei_http_shown(const char *url)
+/* What is wrong with a URL that curl does not take. */
+static int url_error(CURLUcode code)
 {
-    char *text = NULL, *copy = NULL;
-    CURLU *u = curl_url();
+    return code == CURLUE_OUT_OF_MEMORY ? TE_ERR_MEMORY : TE_ERR_INVALID;
+}
 
-    if (u && !curl_url_set(u, CURLUPART_URL, url, 0) && !curl_url_set(u, CURLUPART_USER, NULL, 0) &&
-        !curl_url_set(u, CURLUPART_PASSWORD, NULL, 0) && !curl_url_get(u, CURLUPART_URL, &text, 0))
-        copy = strdup(text);
+int tei_http_shown(const char *url, char **out)
+{
+    CURLU *u = curl_url();
+    CURLUcode code = u ? curl_url_set(u, CURLUPART_URL, url, 0) : CURLUE_OUT_OF_MEMORY;
+    char *text = NULL;
+
+    *out = NULL;
+    if (!code)
+        code = curl_url_set(u, CURLUPART_USER, NULL, 0);
+    if (!code)
+        code = curl_url_set(u, CURLUPART_PASSWORD, NULL, 0);
+    if (!code)
+        code = curl_url_get(u, CURLUPART_URL, &text, 0);
+    if (!code)
+        *out = strdup(text);
     curl_free(text);
     curl_url_cleanup(u);
-    return copy;
+    if (code)
+        return url_error(code);
+    return *out ? 0 : TE_ERR_MEMORY;
 }

@@ -61,7 +61,7 @@ struct tei_http_call {
 int tei_http_run(struct tei_http *h, struct tei_http_call *x, int64_t deadline_ns, bool quiet);
 
 /* What all calls have in common, for those who drive a handle themselves. */
-void tei_http_set_up(const struct tei_http *h, CURL *c);
+CURLcode tei_http_set_up(const struct tei_http *h, CURL *c);
 
 /* The first line of the answer's body, cut short; `buf` holds TEI_HTTP_SAID_MAX bytes. */
 const char *tei_http_said(const struct tei_http_call *x, char *buf);
@@ -69,7 +69,7 @@ const char *tei_http_said(const struct tei_http_call *x, char *buf);
 /* What to say of proxies in a message; "" where the environment names none. */
 const char *tei_http_proxy_hint(const struct tei_http *h);
 
-/* The URL as messages show it, malloc'ed; NULL when it is none. */
-char *tei_http_shown(const char *url);
+/* The URL as messages show it, malloc'ed. TE_ERR_INVALID when it is none, TE_ERR_MEMORY; unlogged. */
+int tei_http_shown(const char *url, char **out);
 
 #endif

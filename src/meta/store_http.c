@@ -268,9 +268,11 @@ static int http_open(struct tei_store *s, const char *url, const struct tei_conf
 
     if (rc)
         return rc;
-    h->shown = strchr(url, '#') ? NULL : tei_http_shown(url);
-    if (!h->shown) {
+    rc = strchr(url, '#') ? TE_ERR_INVALID : tei_http_shown(url, &h->shown);
+    if (rc) {
         http_close(s);
+        if (rc == TE_ERR_MEMORY)
+            return TEI_FAIL(rc, "no memory for a metadata store");
         return TEI_FAIL(TE_ERR_INVALID,
                         "the metadata URL '%.80s' is not of the form http://host:port/path",
                         strrchr(url, '@') ? strrchr(url, '@') : url); /* no password */
