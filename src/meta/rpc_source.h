@@ -1,26 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rpc_source.h - who uses the handshake port, by address, so that nobody uses up what others need;
- * private to meta/.
+ * rpc_source.h - the sources (base/source.h) of the handshake port, with what their connections hold at
+ * the moment; private to meta/.
  *
- * A source is an IPv4 address, or the first 64 bits of an IPv6 one, with what its connections hold at the
- * moment. Shares bind only when something is scarce: then it is taken from who has the most, and work
- * that takes long is given out to the sources in turn, however much each has asked for. All of it
- * belongs to the server's loop.
+ * Memory, too, is taken from who has the most when it is scarce, and work that takes long is given out
+ * to the sources in turn, however much each has asked for. All of it belongs to the server's loop.
  */
 #ifndef TEI_META_RPC_SOURCE_H
 #define TEI_META_RPC_SOURCE_H
 
-#include "base/base.h"
-#include "base/queue.h"
-
-#define TEI_RPC_SOURCE_KEY 16
+#include "base/source.h"
 
 struct rpc_source {
-    struct tei_link link; /* in rpc_sources.all */
-    struct tei_link turn; /* in rpc_sources.turns while something waits */
-    uint8_t key[TEI_RPC_SOURCE_KEY];
-    unsigned conns;          /* connections; the source is gone with the last */
+    struct tei_source base;  /* in rpc_sources.all; its users are connections */
+    struct tei_link turn;    /* in rpc_sources.turns while something waits */
     size_t held;             /* bytes */
     bool reads_long;         /* a long request of one of them is being read, or served */
     struct tei_list waiting; /* for their turn; the owner's links, oldest first */

@@ -9,6 +9,7 @@
  *   tcp_bundle   the lanes that one peer has on one worker
  *   tcp_lane     one connection to a peer, and the piece of work it carries
  *   tcp_session  one connection from a peer, and the request it is being served
+ *   tcp_source   an address that sessions of a worker come from
  *   tcp_stream   what a lane to a peer of our own make has beside: its frames under way
  *   tcp_frame    a request of the native framing: pieces of one or many works
  *   tcp_channel  the same at the serving end: what a session has beside
@@ -42,6 +43,7 @@
 #include "base/loop.h"
 #include "base/os.h"
 #include "base/pool.h"
+#include "base/source.h"
 #include "transport/tcp/tcp_wire.h"
 #include "transport/transport.h"
 
@@ -127,6 +129,7 @@ struct tcp_worker {
     struct tei_list bundles;
     struct tei_list idle, serving; /* sessions: between two requests, longest ago first; in one */
     unsigned n_sessions, n_lanes;  /* connections */
+    struct tei_list sources;       /* of the sessions */
     struct tei_list done;
     size_t n_done;
     char *sink;                  /* TCP_SINK bytes */
@@ -358,9 +361,18 @@ enum session_state {
     SESSION_NATIVE, /* see tcp_channel.c */
 };
 
+struct tcp_source {
+    struct tei_source base; /* its users are sessions, and the DROP under way */
+    bool dropping;          /* a DROP of one of them is under way; the others wait */
+    struct tei_list drops;  /* those that do, longest ago first */
+};
+
 struct tcp_session {
     struct tei_link link; /* in worker.idle or .serving */
     struct tcp_worker *worker;
+    struct tcp_source *source;
+    struct tei_link drop_turn; /* in source.drops */
+    uint64_t drop_client, drop_connection;
     struct tei_watch watch;
     struct tei_call call; /* brings an accepted socket to its worker */
     enum session_state state;
@@ -370,7 +382,7 @@ struct tcp_session {
     struct tei_region *region; /* held while data moves */
     char *data;
     uint64_t left;
-    int64_t since_ns;            /* last progress */
+    int64_t since_ns;            /* last progress; before the first request: the beginning */
     bool proven;                 /* has had a request of version 1 or 2 */
     uint64_t serial;             /* tells it from others of this worker */
     struct tcp_channel *channel; /* of a native client, else NULL */

@@ -6,6 +6,9 @@
  * The connection may be another worker's, and no two workers' locks are ever held together: so a
  * te/aux thread goes through the workers one by one, and then wakes the session that asked, if that
  * one is still there. When it does, no byte of the dropped connection is applied any more.
+ *
+ * Of the sessions that one address has on a worker one at a time is served so, and the next one by a job
+ * that queues up anew: who asks much takes no time on te/aux from who asks little.
  */
 #include "transport/tcp/tcp.h"
 
@@ -15,26 +18,58 @@ struct drop {
     struct tei_job job;
     struct tcp *t;
     struct tcp_worker *worker; /* of the session that asked */
+    struct tcp_source *source; /* where it comes from */
     uint64_t serial;           /* that session */
     uint64_t client, connection;
 };
 
+static void on_te_aux(struct tei_job *j);
+
+static void start(struct drop *d, const struct tcp_session *asks)
+{
+    d->serial = asks->serial;
+    d->client = asks->drop_client;
+    d->connection = asks->drop_connection;
+    tei_jobs_post(d->t->base.host->jobs, &d->job, on_te_aux);
+}
+
+/* Goes on with the next one of that source, if it has one. Worker's lock held. */
+static bool go_on(struct drop *d)
+{
+    struct tei_link *next = tei_list_first(&d->source->drops);
+
+    /* Relaxed: stop() waits for one that is missed here. */
+    if (next && !atomic_load_explicit(&d->t->closed, memory_order_relaxed)) {
+        tei_list_del(next);
+        start(d, tei_container_of(next, struct tcp_session, drop_turn));
+        return true;
+    }
+    d->source->dropping = false;
+    tei_source_leave(&d->source->base);
+    return false;
+}
+
 static void on_te_aux(struct tei_job *j)
 {
     struct drop *d = tei_container_of(j, struct drop, job);
+    struct tcp_worker *w = d->worker;
     struct tcp *t = d->t;
     struct tcp_session *s;
+    bool more;
 
     for (unsigned i = 0; i < t->n_workers; i++) {
         tei_tcp_worker_enter(&t->workers[i]);
         tei_tcp_sessions_drop(&t->workers[i], d->client, d->connection);
         tei_tcp_worker_leave(&t->workers[i]);
     }
-    tei_tcp_worker_enter(d->worker);
-    s = tei_tcp_session_find(d->worker, d->serial);
+    tei_tcp_worker_enter(w);
+    s = tei_tcp_session_find(w, d->serial);
     if (s)
         tei_tcp_channel_dropped(s);
-    tei_tcp_worker_leave(d->worker);
+    more = go_on(d); /* by another thread, which has the job then */
+    tei_tcp_worker_leave(w);
+    if (more)
+        return;
     free(d);
     tei_tcp_job_ended(t);
 }
@@ -42,16 +77,21 @@ static void on_te_aux(struct tei_job *j)
 bool tei_tcp_drop(struct tcp_session *asks, uint64_t client, uint64_t connection)
 {
     struct tcp *t = asks->worker->t;
-    struct drop *d = calloc(1, sizeof *d);
+    struct drop *d;
 
+    asks->drop_client = client;
+    asks->drop_connection = connection;
+    if (asks->source->dropping) {
+        tei_list_push_back(&asks->source->drops, &asks->drop_turn);
+        return true;
+    }
+    d = calloc(1, sizeof *d);
     if (!d)
         return false;
-    *d = (struct drop){.t = t,
-                       .worker = asks->worker,
-                       .serial = asks->serial,
-                       .client = client,
-                       .connection = connection};
+    *d = (struct drop){.t = t, .worker = asks->worker, .source = asks->source};
+    asks->source->dropping = true;
+    asks->source->base.users++;
     tei_tcp_job_begun(t);
-    tei_jobs_post(t->base.host->jobs, &d->job, on_te_aux);
+    start(d, asks);
     return true;
 }

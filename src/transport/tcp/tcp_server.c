@@ -27,7 +27,7 @@
  * A client that begins a header must finish it in TCP_HEAD_NS, and one that is being served must
  * move a byte within conf->transfer_timeout_ms. One that is silent between two requests stays, as
  * long as there is room: each worker serves its share of conf->tcp_max_sessions, and a newcomer
- * beyond that takes the place of the session idle for longest.
+ * beyond that takes a place of the address that has the most; see victim().
  */
 #include "transport/tcp/tcp.h"
 
@@ -43,6 +43,7 @@
 
 #define ACCEPTS     16                    /* per event */
 #define RELISTEN_NS (100 * TEI_NS_PER_MS) /* rest when descriptors have run out */
+#define STALLED_NS  (1 * TEI_NS_PER_S) /* without progress: it does not do what it is there for */
 
 static struct tcp_session *session_of(struct tei_link *n)
 {
@@ -70,6 +71,9 @@ static void close_session(struct tcp_session *s)
     tei_watch_del(&s->watch);
     tei_fd_close(fd);
     tei_list_del(&s->link);
+    if (tei_link_is_in(&s->drop_turn))
+        tei_list_del(&s->drop_turn);
+    tei_source_leave(&s->source->base);
     s->worker->n_sessions--;
     tei_pool_put(&s->worker->t->sessions, s);
 }
@@ -369,19 +373,78 @@ static void on_session(struct tei_watch *watch, uint32_t events)
 
 /* ------------------------------------------------------------------------------------ accepting */
 
-/* Room for one more: full, the one idle for longest gives way. */
-static bool make_room(struct tcp_worker *w)
+/* The one of that source, NULL: of any, that has been without progress for longest. */
+static struct tcp_session *stillest(const struct tei_list *list, const struct tcp_source *source)
 {
-    struct tei_link *oldest = tei_list_first(&w->idle);
+    struct tcp_session *still = NULL;
+
+    for (struct tei_link *n = tei_list_first(list); n; n = tei_list_next(list, n)) {
+        struct tcp_session *s = session_of(n);
+
+        if ((!source || s->source == source) && (!still || s->since_ns < still->since_ns))
+            still = s;
+    }
+    return still;
+}
+
+/*
+ * The session that gives way to a newcomer where all places are taken: one of the source that has the
+ * most. One that is idle, if there is any. Else one that is being served is ended: one that has
+ * stalled; if all move on, rather any session that has been idle for a while. A source that has the
+ * most itself gets a place only of its own, and none that moves on. NULL: the newcomer is turned away.
+ */
+static struct tcp_session *victim(const struct tcp_worker *w, const struct tcp_source *newcomer)
+{
+    struct tei_source *most = tei_source_crowd(&w->sources);
+    bool itself = most->users <= newcomer->base.users;
+    const struct tcp_source *crowd =
+        itself ? newcomer : tei_container_of(most, struct tcp_source, base);
+    struct tcp_session *served, *s = stillest(&w->idle, crowd);
+    int64_t stalled_ns = tei_now_ns() - STALLED_NS;
+
+    if (s)
+        return s;
+    served = stillest(&w->serving, crowd);
+    if (served && served->since_ns < stalled_ns)
+        return served;
+    if (itself)
+        return NULL;
+    s = stillest(&w->idle, NULL);
+    return s && s->since_ns < stalled_ns ? s : served;
+}
+
+static bool make_room(struct tcp_worker *w, const struct tcp_source *newcomer)
+{
+    struct tcp_session *s;
 
     if (w->n_sessions < w->t->max_sessions)
         return true;
-    tei_tcp_worker_note(w, TE_LOG_WARN,
-                        "tcp: all %u sessions of a worker are in use (TE_TCP_MAX_SESSIONS)",
-                        w->t->max_sessions);
-    if (oldest)
-        close_session(session_of(oldest));
-    return oldest != NULL;
+    tei_tcp_worker_note(
+        w, TE_LOG_WARN,
+        "tcp: all %u sessions of a worker are in use (TE_TCP_MAX_SESSIONS); one of the "
+        "address that has the most gives way",
+        w->t->max_sessions);
+    s = victim(w, newcomer);
+    if (s)
+        close_session(s);
+    return s != NULL;
+}
+
+/* The source of a connected socket, with one session more; NULL: out of memory. */
+static struct tcp_source *enter_source(struct tcp_worker *w, int fd)
+{
+    uint8_t key[TEI_SOURCE_KEY];
+    struct tei_source *base;
+    struct tcp_source *s;
+
+    tei_source_key(fd, key);
+    base = tei_source_enter(&w->sources, key, sizeof *s);
+    if (!base)
+        return NULL;
+    s = tei_container_of(base, struct tcp_source, base);
+    if (base->users == 1)
+        tei_list_init(&s->drops);
+    return s;
 }
 
 static void start_session(struct tcp_session *s)
@@ -390,13 +453,18 @@ static void start_session(struct tcp_session *s)
     int fd = s->watch.fd;
 
     s->watch = (struct tei_watch){0};
-    if (atomic_load_explicit(&w->t->closed, memory_order_relaxed) || !make_room(w) ||
+    s->source = enter_source(w, fd);
+    if (!s->source || atomic_load_explicit(&w->t->closed, memory_order_relaxed) ||
+        !make_room(w, s->source) ||
         tei_watch_add(&w->loop, &s->watch, fd, EPOLLIN, on_session) < 0) {
+        if (s->source)
+            tei_source_leave(&s->source->base);
         tei_fd_close(fd);
         tei_pool_put(&w->t->sessions, s);
         return;
     }
     tei_list_push_back(&w->idle, &s->link);
+    s->since_ns = tei_now_ns();
     s->serial = ++w->next_serial;
     w->n_sessions++;
 }

@@ -45,6 +45,7 @@ int tei_tcp_worker_init(struct tcp_worker *w, struct tcp *t, unsigned index)
     tei_list_init(&w->bundles);
     tei_list_init(&w->idle);
     tei_list_init(&w->serving);
+    tei_list_init(&w->sources);
     tei_list_init(&w->done);
     tei_list_init(&w->hushed);
     pthread_mutex_init(&w->turnstile, NULL);
