@@ -577,7 +577,7 @@ typedef struct te_notification {
 
 /*
  * Sends a message to the engine behind `seg`; returns when that engine has it. TE_ERR_REJECTED if
- * its inbox is full.
+ * its inbox is full: it holds 65,536 messages and 64 MiB, of which one sender's address may have half.
  */
 TE_API int te_notify(te_engine *e, te_segment seg, const char *name, const char *msg);
 

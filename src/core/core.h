@@ -161,8 +161,12 @@ struct batch {
 
 struct stage;
 
+struct inbox_source;
+
 struct inbox_entry {
     struct tei_link link;
+    struct inbox_source *source; /* NULL: this engine itself */
+    size_t bytes;
     char *name, *msg;
 };
 
@@ -267,7 +271,7 @@ struct te_engine {
     _Atomic bool event_armed;
 
     pthread_mutex_t inbox_lock;
-    struct tei_list inbox;
+    struct tei_list inbox, inbox_sources; /* of whose messages are in it */
     size_t inbox_len, inbox_bytes;
 
     struct counters count;
@@ -591,7 +595,8 @@ void tei_drive_fini(te_engine *e);
 int tei_group_create(te_engine *e, const te_submit_opts *o, size_t n, struct group **out);
 void tei_group_free(struct group *g);
 void tei_group_done(struct group *g, size_t n, bool failed);
-int tei_inbox_add(te_engine *e, char *name, char *msg);
+/* `source`: the key of the sender's address, base/source.h; NULL: this engine. */
+int tei_inbox_add(te_engine *e, const uint8_t *source, char *name, char *msg);
 void tei_inbox_fini(te_engine *e);
 
 /* ---- shutdown.c */

@@ -242,6 +242,7 @@ static void init_engine(te_engine *e)
     init_locks(e);
     tei_list_init(&e->done);
     tei_list_init(&e->inbox);
+    tei_list_init(&e->inbox_sources);
     tei_handles_init(&e->batches);
     tei_handles_init(&e->preps);
     tei_jobs_init(&e->jobs, AUX_THREADS);

@@ -2,6 +2,8 @@
 /* notify.c - messages to and from peers, by themselves or after a submit's data. */
 #include "core/core.h"
 
+#include "base/source.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,12 +17,68 @@ static int64_t rpc_deadline(const te_engine *e)
 
 /* ---------------------------------------------------------------------------------------- inbox */
 
+/* An address that messages in the inbox came from. */
+struct inbox_source {
+    struct tei_source base; /* its users are messages */
+    size_t bytes;
+};
+
+static void free_entry(struct inbox_entry *entry)
+{
+    free(entry->name);
+    free(entry->msg);
+    free(entry);
+}
+
+static void leave_source(const struct inbox_entry *entry)
+{
+    if (!entry->source)
+        return;
+    entry->source->bytes -= entry->bytes;
+    tei_source_leave(&entry->source->base);
+}
+
+/*
+ * No address may have more in the inbox than there is room left. So one alone gets half of it, each of
+ * `n` that send all they can a part of n + 1, and there is room for the next one at any time.
+ */
+static bool has_room(const te_engine *e, const struct inbox_entry *entry)
+{
+    size_t free_n = INBOX_MAX - e->inbox_len, free_bytes = INBOX_BYTES_MAX - e->inbox_bytes;
+    const struct inbox_source *s = entry->source;
+
+    if (free_n == 0 || entry->bytes > free_bytes)
+        return false;
+    return !s || (s->base.users <= free_n && s->bytes <= free_bytes);
+}
+
+/* Inbox's lock held. */
+static int add(te_engine *e, const uint8_t *key, struct inbox_entry *entry)
+{
+    if (key) {
+        struct tei_source *base =
+            tei_source_enter(&e->inbox_sources, key, sizeof(struct inbox_source));
+
+        if (!base)
+            return TE_ERR_MEMORY;
+        entry->source = tei_container_of(base, struct inbox_source, base);
+        entry->source->bytes += entry->bytes;
+    }
+    if (!has_room(e, entry)) {
+        leave_source(entry);
+        return TE_ERR_REJECTED;
+    }
+    tei_list_push_back(&e->inbox, &entry->link);
+    e->inbox_len++;
+    e->inbox_bytes += entry->bytes;
+    return 0;
+}
+
 /* Takes over both strings, also when it fails. */
-int tei_inbox_add(te_engine *e, char *name, char *msg)
+int tei_inbox_add(te_engine *e, const uint8_t *source, char *name, char *msg)
 {
     struct inbox_entry *entry = calloc(1, sizeof(*entry));
-    size_t bytes;
-    bool full;
+    int rc;
 
     if (!entry) {
         free(name);
@@ -29,25 +87,22 @@ int tei_inbox_add(te_engine *e, char *name, char *msg)
     }
     entry->name = name;
     entry->msg = msg;
-    bytes = sizeof(*entry) + strlen(name) + strlen(msg) + 2;
+    entry->bytes = sizeof(*entry) + strlen(name) + strlen(msg) + 2;
     pthread_mutex_lock(&e->inbox_lock);
-    full = e->inbox_len >= INBOX_MAX || e->inbox_bytes + bytes > INBOX_BYTES_MAX;
-    if (!full) {
-        tei_list_push_back(&e->inbox, &entry->link);
-        e->inbox_len++;
-        e->inbox_bytes += bytes;
-    }
+    rc = add(e, source, entry);
     pthread_mutex_unlock(&e->inbox_lock);
-    if (!full) {
+    if (!rc) {
         atomic_fetch_add_explicit(&e->count.received, 1, memory_order_relaxed);
         return 0;
     }
-    free(entry->name);
-    free(entry->msg);
-    free(entry);
-    return TEI_FAIL(TE_ERR_REJECTED,
-                    "inbox is full with %d notifications or %zu bytes; te_notify_recv() takes them",
-                    INBOX_MAX, INBOX_BYTES_MAX);
+    free_entry(entry);
+    if (rc == TE_ERR_MEMORY)
+        return rc;
+    return TEI_FAIL(
+        rc,
+        "inbox is full: of %d notifications and %zu bytes one sender's address may have "
+        "half; te_notify_recv() takes them",
+        INBOX_MAX, INBOX_BYTES_MAX);
 }
 
 int te_notify_recv(te_engine *e, te_notification **out, size_t *n)
@@ -68,6 +123,7 @@ int te_notify_recv(te_engine *e, te_notification **out, size_t *n)
         struct inbox_entry *entry = tei_container_of(l, struct inbox_entry, link);
 
         arr[i++] = (te_notification){.name = entry->name, .msg = entry->msg};
+        leave_source(entry);
         free(entry);
     }
     if (arr)
@@ -98,9 +154,8 @@ void tei_inbox_fini(te_engine *e)
     while ((l = tei_list_pop(&e->inbox))) {
         struct inbox_entry *entry = tei_container_of(l, struct inbox_entry, link);
 
-        free(entry->name);
-        free(entry->msg);
-        free(entry);
+        leave_source(entry);
+        free_entry(entry);
     }
 }
 
@@ -111,7 +166,7 @@ static int notify_self(te_engine *e, const char *name, const char *msg)
     char *n = strdup(name), *m = strdup(msg);
 
     if (n && m)
-        return tei_inbox_add(e, n, m);
+        return tei_inbox_add(e, NULL, n, m);
     free(n);
     free(m);
     return TEI_FAIL(TE_ERR_MEMORY, "no memory for a notification");

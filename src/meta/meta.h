@@ -187,6 +187,8 @@ struct tei_rpc_service {
  * after it.
  */
 void tei_rpc_reply(struct tei_rpc_call *call, const char *text, size_t len);
+/* The key of the address that it comes from, see base/source.h; valid as long as the call. */
+const uint8_t *tei_rpc_source(const struct tei_rpc_call *call);
 /* Whether nobody waits for the answer any more: any will do then. */
 bool tei_rpc_is_moot(const struct tei_rpc_call *call);
 

@@ -87,7 +87,7 @@ struct tei_rpc_call {
     struct conn *conn; /* NULL: nobody waits any more */
     _Atomic bool moot; /* the same, for whoever has the call */
     bool heavy, typed;
-    uint8_t type;
+    uint8_t type, source[TEI_SOURCE_KEY];
     char *frame; /* the reply; NULL when there was no memory for it */
     size_t frame_len;
 };
@@ -310,6 +310,11 @@ static void on_reply(struct tei_call *posted)
     call_free(call);
 }
 
+const uint8_t *tei_rpc_source(const struct tei_rpc_call *call)
+{
+    return call->source;
+}
+
 void tei_rpc_reply(struct tei_rpc_call *call, const char *text, size_t len)
 {
     struct gate *g = call->gate;
@@ -366,6 +371,7 @@ static void give(struct conn *c, bool heavy)
     s->n_heavy += heavy;
     call->typed = request.typed;
     call->type = request.type;
+    memcpy(call->source, c->source->base.key, sizeof call->source);
     tei_rpc_parser_init(&c->parser, s->max_len);
     set_held(c, 0);
     c->call = call;
