@@ -401,6 +401,57 @@ static void stranger_was_first(void **state)
     }
 }
 
+/* What a stranger says to the initiator while that one's first message is on its way. */
+static struct {
+    struct pair *p;
+    struct tei_rdma_hello answer;
+    uint8_t ticket[TEI_RDMA_TICKET]; /* of the first message */
+    bool said;
+} meanwhile;
+
+static int ask_meanwhile(struct tei_host *h, const struct tei_hostport *where, const char *body,
+                         size_t len, char **answer, size_t *answer_len)
+{
+    struct tei_rdma_hello own, stranger;
+
+    if (!meanwhile.said) {
+        assert_int_equal(tei_rdma_hello_decode(body, len, &own), 0);
+        memcpy(meanwhile.ticket, own.ticket, sizeof own.ticket);
+        stranger = own;
+        memcpy(stranger.local_nic_path, own.peer_nic_path, sizeof own.peer_nic_path);
+        memcpy(stranger.peer_nic_path, own.local_nic_path, sizeof own.local_nic_path);
+        tei_random(stranger.ticket, sizeof stranger.ticket);
+        say(&meanwhile.p->ha.where, &stranger, &meanwhile.answer);
+        meanwhile.said = true;
+    }
+    return overhear(h, where, body, len, answer, answer_len);
+}
+
+/*
+ * A message that comes then is followed, as that of a peer which begins at the same time would be. If it
+ * was not the peer's, the secrets that it was answered are not those of the connection there will be.
+ */
+static void stranger_meanwhile(void **state)
+{
+    struct pair *p = open_pair();
+    struct tei_rdma_hello own;
+
+    (void)state;
+    memset(&meanwhile, 0, sizeof meanwhile);
+    meanwhile.p = p;
+    p->ha.base.connect = ask_meanwhile;
+    fill_pattern(p->bm, PAIR_BYTES, 3);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, PAIR_BYTES), 0);
+    assert_memory_equal(p->am, p->bm, PAIR_BYTES);
+    assert_true(meanwhile.said);
+    assert_string_equal(meanwhile.answer.reply_msg, "");
+    assert_memory_equal(meanwhile.answer.ticket, meanwhile.ticket, sizeof meanwhile.ticket);
+    own = first_message();
+    assert_memory_not_equal(own.ticket, meanwhile.ticket, sizeof own.ticket);
+    assert_true(own.has_replaced);
+    pair_close(p);
+}
+
 /* ------------------------------------------------------------------------------- engines without PSNs */
 
 static bool keep_incarnation;
@@ -507,7 +558,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         CASE(strangers_change_nothing), CASE(strangers_confirm_nothing), CASE(idle_connection),
         CASE(ticket_of_the_peer),       CASE(dropped_and_made_again),    CASE(restarted_initiator),
-        CASE(stranger_was_first),       CASE(engines_without_psns),
+        CASE(stranger_was_first),       CASE(stranger_meanwhile),        CASE(engines_without_psns),
     };
 
     if (argc > 1)
