@@ -12,6 +12,7 @@
 #   LAB=...        arguments of tests/lab/run.py, for make lab
 #   SYSTEMS=...    arguments of tests/systems/run.py, for make systems
 #   INTEROP=...    arguments of tests/interop/run.sh, for make interop
+#   SOAK=...       arguments of scripts/soak.sh, for make soak
 
 MAKEFLAGS += --no-print-directory
 # Two targets would configure one build tree at once; what they start does use the jobs of make -jN.
@@ -28,6 +29,7 @@ LAB ?=
 SYSTEMS ?=
 SUITE ?=
 INTEROP ?=
+SOAK ?=
 
 deps = $(if $(SKIP_DEPS),@:,@scripts/deps.sh $(1))
 # $(call build,<preset>,<build tree>,<targets>)
@@ -42,7 +44,7 @@ endef
 run_tests = @python3 scripts/run_tests.py $(1) $(foreach t,$(T),-T '$(t)')
 tests = $$(python3 scripts/run_tests.py $(1) --targets $(foreach t,$(T),-T '$(t)'))
 
-.PHONY: all build tests demo test lint format bench fuzz asan tsan debug valgrind coverage install \
+.PHONY: all build tests demo test lint format bench fuzz soak asan tsan debug valgrind coverage install \
 	uninstall fresh systems lab interop wheel deb abi ci deps clean help
 
 all: build
@@ -84,6 +86,11 @@ fuzz:
 	$(call deps,build dev)
 	$(call build,fuzz,build/fuzz,all)
 	@scripts/fuzz.sh --seconds $(FUZZ_SECONDS)
+
+soak:
+	$(call deps,build test)
+	@$(MAKE) tests
+	@scripts/soak.sh $(SOAK)
 
 debug:
 	$(call build,debug,build/debug,all)
@@ -160,6 +167,7 @@ help:
 	@echo "make tsan       tests under the thread sanitizer"
 	@echo "make valgrind   unit tests under valgrind"
 	@echo "make fuzz       every fuzz target for FUZZ_SECONDS (60)"
+	@echo "make soak       the long campaigns, every case of what tests sample (hours); SOAK='name...'"
 	@echo "make coverage   tests, then which lines they ran"
 	@echo "make install    build and install; PREFIX=/usr/local, and DESTDIR= to stage it"
 	@echo "make uninstall  remove what make install of this tree put there (the same PREFIX and DESTDIR)"

@@ -225,7 +225,7 @@ static char *stream_body(const struct watch *w)
 }
 
 static CURLcode set_stream(struct watch *w, CURL *c, const char *url, const char *body,
-                       struct curl_slist *headers)
+                           struct curl_slist *headers)
 {
     CURLcode code = tei_http_set_up(&w->store->http, c);
 

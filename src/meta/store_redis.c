@@ -465,6 +465,8 @@ static int fail_connect(const struct call *q, int rc)
 
     if (rc == TE_ERR_TIMEOUT)
         return fail_timeout(q);
+    if (rc == TE_ERR_MEMORY)
+        return no_memory(q);
     snprintf(line, sizeof line, "%s: %.400s; is the metadata server up?", what(q, buf),
              te_errmsg());
     return tei_err_keep(TE_ERR_METADATA, line);

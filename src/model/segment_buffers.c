@@ -357,11 +357,14 @@ json_t *tei_segment_buffer(const struct tei_segment *s, size_t index)
 {
     struct tei_json_reader r;
     struct tei_json_value whole;
+    json_t *object = NULL;
 
     if (!s->text || index >= s->n_listed)
         return NULL;
     tei_json_reader_init(&r, s->text + s->spots[index], s->text_len - s->spots[index], TEI_NEVER);
-    return tei_json_read(&r, &whole) ? json_loadb(whole.text, whole.len, 0, NULL) : NULL;
+    if (tei_json_read(&r, &whole))
+        (void)tei_json_load(whole.text, whole.len, 0, &object, NULL);
+    return object;
 }
 
 /* ------------------------------------------------------------------------------------------ order */

@@ -336,15 +336,31 @@ static int look_at(struct dl_phdr_info *info, size_t size, void *arg)
     return 1;
 }
 
+static void spare(uintptr_t begin, uintptr_t end)
+{
+    if (n_spared == SPARED_MAX)
+        abort();
+    spared_ranges[n_spared].begin = begin;
+    spared_ranges[n_spared].end = end;
+    n_spared++;
+}
+
 void oom_spare(const char *name)
 {
     struct search s = {.name = name};
 
-    if (n_spared == SPARED_MAX || !dl_iterate_phdr(look_at, &s))
-        return;
-    spared_ranges[n_spared].begin = s.begin;
-    spared_ranges[n_spared].end = s.end;
-    n_spared++;
+    if (dl_iterate_phdr(look_at, &s))
+        spare(s.begin, s.end);
+}
+
+void oom_spare_function(const char *name)
+{
+    void *at = dlsym(RTLD_DEFAULT, name);
+    const ElfW(Sym) *symbol = NULL;
+    Dl_info info;
+
+    if (at && dladdr1(at, &info, (void **)&symbol, RTLD_DL_SYMENT) && symbol)
+        spare((uintptr_t)at, (uintptr_t)at + symbol->st_size);
 }
 
 __attribute__((constructor)) static void prepare(void)

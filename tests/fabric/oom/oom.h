@@ -27,6 +27,8 @@ uint64_t oom_failed(void);
  * and does not count.
  */
 void oom_spare(const char *name);
+/* The same of one function that a library exports. */
+void oom_spare_function(const char *name);
 
 /* Whether one of them was the dynamic linker's, for a new thread: glibc says EAGAIN then. */
 bool oom_linker_failed(void);
