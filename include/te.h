@@ -416,7 +416,9 @@ enum te_opcode { TE_READ = 0, TE_WRITE = 1 };
  * target's memory of a WRITE that is terminal but not COMPLETED holds any mix of old and new bytes;
  * bytes still on the way may arrive later. Over TCP they never arrive in a later WRITE of this engine
  * to that place of the same segment: one that is submitted after the other is terminal waits until
- * the target can bring nothing of it any more, and is FAILED where that cannot be found out.
+ * the target can bring nothing of it any more, and is FAILED where that cannot be found out. Over
+ * RDMA the queue pairs that carried it are dead on this side by then, and nothing more is sent
+ * (docs/failure-model.md).
  */
 enum te_state {
     TE_WAITING = 0,
