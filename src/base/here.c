@@ -27,18 +27,31 @@ static bool boot_key(uint8_t key[TEI_SIPHASH_LEN])
     return true;
 }
 
-static void say_with(const uint8_t key[TEI_SIPHASH_LEN], const uint8_t nonce[TEI_HERE_NONCE],
-                     const char *what, const char *place, char out[TEI_HERE_TEXT + 1])
+static void hash_with(const uint8_t key[TEI_SIPHASH_LEN], const uint8_t nonce[TEI_HERE_NONCE],
+                      const char *what, const char *place, uint8_t hash[TEI_SIPHASH_LEN])
 {
-    uint8_t hash[TEI_SIPHASH_LEN], message[TEI_HERE_NONCE + 128];
+    uint8_t message[TEI_HERE_NONCE + 128];
     int n;
 
     memcpy(message, nonce, TEI_HERE_NONCE);
     n = snprintf((char *)message + TEI_HERE_NONCE, sizeof(message) - TEI_HERE_NONCE, "%s %s", what,
                  place);
     tei_siphash(key, message, TEI_HERE_NONCE + (size_t)n, hash);
-    for (size_t i = 0; i < sizeof(hash); i++)
-        snprintf(out + 2 * i, 3, "%02x", hash[i]);
+}
+
+static void write_hex(const uint8_t bytes[TEI_SIPHASH_LEN], char out[TEI_HERE_TEXT + 1])
+{
+    for (size_t i = 0; i < TEI_SIPHASH_LEN; i++)
+        snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static void say_with(const uint8_t key[TEI_SIPHASH_LEN], const uint8_t nonce[TEI_HERE_NONCE],
+                     const char *what, const char *place, char out[TEI_HERE_TEXT + 1])
+{
+    uint8_t hash[TEI_SIPHASH_LEN];
+
+    hash_with(key, nonce, what, place, hash);
+    write_hex(hash, out);
 }
 
 /* "" if there is no such place, or no key. */
@@ -65,6 +78,20 @@ static void say_number(const uint8_t nonce[TEI_HERE_NONCE], const char *what, ui
 void tei_here_process(const uint8_t nonce[TEI_HERE_NONCE], pid_t pid, char out[TEI_HERE_TEXT + 1])
 {
     say_number(nonce, "process", (uint64_t)pid, out);
+}
+
+void tei_here_device(const uint8_t nonce[TEI_HERE_NONCE], const uint8_t uuid[TEI_HERE_DEVICE],
+                     uint8_t out[TEI_HERE_DEVICE])
+{
+    _Static_assert(TEI_HERE_DEVICE == TEI_SIPHASH_LEN, "a hash takes the place of a UUID");
+    uint8_t key[TEI_SIPHASH_LEN];
+    char text[TEI_HERE_TEXT + 1];
+
+    write_hex(uuid, text);
+    if (boot_key(key))
+        hash_with(key, nonce, "device", text, out);
+    else
+        memset(out, 0, TEI_HERE_DEVICE);
 }
 
 pid_t tei_here_find_process(const uint8_t nonce[TEI_HERE_NONCE], const char *process)

@@ -13,8 +13,9 @@
 
 #include <sys/types.h>
 
-#define TEI_HERE_NONCE 16
-#define TEI_HERE_TEXT  32 /* hexadecimal digits */
+#define TEI_HERE_NONCE  16
+#define TEI_HERE_TEXT   32 /* hexadecimal digits */
+#define TEI_HERE_DEVICE 16
 
 struct tei_here {
     /* "" where it is not known; without a boot id, nothing is. */
@@ -28,6 +29,9 @@ struct tei_here {
 void tei_here(const uint8_t nonce[TEI_HERE_NONCE], struct tei_here *out);
 /* As `process` of process `pid` of this host would be. */
 void tei_here_process(const uint8_t nonce[TEI_HERE_NONCE], pid_t pid, char out[TEI_HERE_TEXT + 1]);
+/* Of a device, by its UUID; zeros without a boot id. `out` may be `uuid`. */
+void tei_here_device(const uint8_t nonce[TEI_HERE_NONCE], const uint8_t uuid[TEI_HERE_DEVICE],
+                     uint8_t out[TEI_HERE_DEVICE]);
 /* The process of this host whose text that is; 0: none that /proc shows. Looks at all of them. */
 pid_t tei_here_find_process(const uint8_t nonce[TEI_HERE_NONCE], const char *process);
 

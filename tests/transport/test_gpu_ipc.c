@@ -347,6 +347,33 @@ static void set_place(json_t *keys, const uint8_t nonce[TEI_HERE_NONCE])
     json_object_set_new(keys, "process", json_string(here.process));
 }
 
+/* A descriptor does not say which device it is, and the initiator finds it. */
+static void finds_the_device(void **state)
+{
+    struct pair *p = pair_open(&cell);
+    json_t *root = describe(p->b), *list = json_object_get(keys_in(root), "memory");
+    struct tei_attach *a = attached_to(p, root);
+    const struct gpuipc_attach *known = (const struct gpuipc_attach *)a;
+    char text[2 * GPUIPC_UUID + 1];
+    uint8_t uuid[GPUIPC_UUID];
+
+    (void)state;
+    assert_int_equal(tei_gpu_uuid(cell.kind[TARGET], cell.device[TARGET], uuid), 0);
+    tei_gpuipc_hex(uuid, sizeof uuid, text);
+    assert_true(known->n > 0);
+    assert_int_equal(json_array_size(list), known->n);
+    for (size_t i = 0; i < known->n; i++) {
+        const char *told = json_string_value(json_array_get(json_array_get(list, i), 5));
+
+        assert_non_null(told);
+        assert_string_not_equal(told, text);
+        assert_int_equal(known->v[i].memory->device, cell.device[TARGET]);
+    }
+    fake_detach(p->a, a);
+    json_decref(root);
+    pair_close(p);
+}
+
 static void reasons(void **state)
 {
     static const uint8_t other[TEI_HERE_NONCE] = {1, 2, 3};
@@ -709,6 +736,7 @@ static int run_cell(const struct conformance *with)
                                        cmocka_unit_test(freed_and_allocated_anew),
                                        cmocka_unit_test(longer_than_a_piece),
                                        cmocka_unit_test(closed_with_a_peer_inside),
+                                       cmocka_unit_test(finds_the_device),
                                        cmocka_unit_test(reasons),
                                        cmocka_unit_test(nobody_names_memory_of_this_process),
                                        cmocka_unit_test(rights_in_this_process),

@@ -72,6 +72,23 @@ static void a_process(void **state)
     assert_string_not_equal(text, a.process);
 }
 
+static void a_device(void **state)
+{
+    static const uint8_t uuid[TEI_HERE_DEVICE] = {9, 8, 7}, other[TEI_HERE_DEVICE] = {9, 8, 6};
+    uint8_t a[TEI_HERE_DEVICE], b[TEI_HERE_DEVICE];
+
+    (void)state;
+    tei_here_device(one, uuid, a);
+    memcpy(b, uuid, sizeof(b));
+    tei_here_device(one, b, b);
+    assert_memory_equal(a, b, sizeof(a));
+    assert_memory_not_equal(a, uuid, sizeof(a));
+    tei_here_device(two, uuid, b);
+    assert_memory_not_equal(a, b, sizeof(a));
+    tei_here_device(one, other, b);
+    assert_memory_not_equal(a, b, sizeof(a));
+}
+
 /* A child is found by what it would tell of itself, and is not once it has gone. */
 static void finding_a_process(void **state)
 {
@@ -105,9 +122,10 @@ static void texts_from_outside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_here),     cmocka_unit_test(another_text_with_another_nonce),
-        cmocka_unit_test(what_differs),      cmocka_unit_test(a_process),
-        cmocka_unit_test(finding_a_process), cmocka_unit_test(texts_from_outside),
+        cmocka_unit_test(the_same_here),      cmocka_unit_test(another_text_with_another_nonce),
+        cmocka_unit_test(what_differs),       cmocka_unit_test(a_process),
+        cmocka_unit_test(a_device),           cmocka_unit_test(finding_a_process),
+        cmocka_unit_test(texts_from_outside),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

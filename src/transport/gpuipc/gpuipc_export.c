@@ -240,6 +240,17 @@ bool tei_gpuipc_table_has(struct gpuipc_table *t, const struct gpuipc_entry *e)
 
 /* -------------------------------------------------------------------------------------- regions */
 
+/* The device as peers are told of it. */
+static int name_device(struct gpuipc *g, int device, uint8_t out[GPUIPC_UUID])
+{
+    static const uint8_t none[GPUIPC_UUID];
+    int rc = tei_gpu_uuid(g->kind, device, out);
+
+    if (!rc && memcmp(out, none, sizeof(none)) != 0)
+        tei_here_device(g->table->keys.nonce, out, out);
+    return rc;
+}
+
 /* The allocation at `at`, with its handle. */
 static int export_at(struct gpuipc *g, uint64_t at, struct gpuipc_entry *e)
 {
@@ -254,7 +265,7 @@ static int export_at(struct gpuipc *g, uint64_t at, struct gpuipc_entry *e)
     if (!rc)
         rc = tei_gpu_export(&m, g->sort, e->handle);
     if (!rc)
-        rc = tei_gpu_uuid(m.kind, m.device, e->uuid);
+        rc = name_device(g, m.device, e->uuid);
     e->base = m.base;
     e->length = m.length;
     return rc;

@@ -12,7 +12,7 @@
 
 #define GPUIPC_VERSION 2 /* of the keys that are written; 1, of 0.1, is read, too */
 #define GPUIPC_NONCE   TEI_HERE_NONCE
-#define GPUIPC_UUID    16
+#define GPUIPC_UUID    TEI_HERE_DEVICE
 #define GPUIPC_SLOTS   16384 /* allocations that one engine shares at a time */
 #define GPUIPC_NO_SLOT UINT32_MAX
 
@@ -20,8 +20,9 @@
 struct gpuipc_entry {
     uint64_t base, length;
     uint8_t handle[TEI_GPU_HANDLE];
-    uint8_t uuid[GPUIPC_UUID]; /* of its device; zeros: not said */
-    int device;                /* by the owner's numbers, -1: not said; where there is no uuid */
+    uint8_t
+        uuid[GPUIPC_UUID]; /* of its device, as a hash, or of version 1 itself; zeros: not said */
+    int device;            /* -1: not said; of other makes by the owner's numbers, else by ours */
     uint32_t slot, generation; /* GPUIPC_NO_SLOT: of an engine of another make */
 };
 

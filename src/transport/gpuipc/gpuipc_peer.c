@@ -211,16 +211,31 @@ void tei_gpuipc_start_jobs(struct gpuipc *g, unsigned claimed)
 
 /* ----------------------------------------------------------------------------------------- peers */
 
-/* The device of ours that it lies on. */
-static int find_device(const struct gpuipc *g, const struct gpuipc_entry *e)
+/* Finds the devices of ours that a peer of ours names. */
+static void find_devices(const struct gpuipc *g, struct gpuipc_keys *k)
 {
     static const uint8_t none[GPUIPC_UUID];
 
+    for (size_t d = 0; k->ours && d < g->n_devices; d++) {
+        uint8_t name[GPUIPC_UUID];
+
+        memcpy(name, g->uuids[d], sizeof(name));
+        if (memcmp(name, none, sizeof(name)) == 0)
+            continue;
+        if (k->version > 1)
+            tei_here_device(k->nonce, name, name);
+        for (size_t i = 0; i < k->n; i++)
+            if (memcmp(none, k->v[i].uuid, sizeof(none)) != 0 &&
+                memcmp(name, k->v[i].uuid, sizeof(name)) == 0)
+                k->v[i].device = (int)d;
+    }
+}
+
+/* The device of ours that it lies on. */
+static int device_of(const struct gpuipc *g, const struct gpuipc_entry *e)
+{
     if (e->device >= 0 && (size_t)e->device < g->n_devices)
         return e->device;
-    for (size_t i = 0; memcmp(e->uuid, none, GPUIPC_UUID) != 0 && i < g->n_devices; i++)
-        if (memcmp(g->uuids[i], e->uuid, GPUIPC_UUID) == 0)
-            return (int)i;
     return 0; /* one that this process does not see: the driver may map it all the same */
 }
 
@@ -242,7 +257,7 @@ static struct gpuipc_memory *get_memory(struct gpuipc *g, struct gpuipc_peer *p,
         }
         m->peer = p;
         m->sort = sort;
-        m->device = find_device(g, e);
+        m->device = device_of(g, e);
         m->at = p->own ? (char *)(uintptr_t)e->base : NULL;
         atomic_init(&m->state, p->own ? GPUIPC_OWN : GPUIPC_UNMAPPED);
         tei_list_init(&m->waiting);
@@ -505,6 +520,7 @@ static bool read_keys(struct gpuipc *g, const struct tei_segment *s, struct gpui
         snprintf(why, WHY, "of the peer: %s", bad);
         return false;
     }
+    find_devices(g, k);
     if (!k->ours)
         k->sort = g->sort;
     if (k->sort == TEI_GPU_FABRIC && !g->has_fabric)
