@@ -12,7 +12,7 @@
  *   task     one request; split in pieces of work, which transports own while they run
  *
  * Locks, in the order they may be taken: admin, batch.submit_lock, repost_lock, transports_lock
- * (shared or not), ctl_lock (held during callbacks of the ctl loop), publish_lock, peers_lock,
+ * (shared or not), ctl_lock (held during callbacks of the ctl loop), publish_lock, text_lock, peers_lock,
  * transports_lock shared, peer.lock, regions_lock; the rest are leaves, but for allocs_lock over
  * regions_lock. transports_lock stands twice: it prefers readers, and who holds it exclusively
  * waits for nothing. Transports are called with admin, submit_lock, repost_lock, transports_lock or
@@ -242,11 +242,9 @@ struct te_engine {
     struct tei_timer publish_timer;
     struct tei_job keep_job;
     struct tei_timer keep_timer;
-    _Atomic int store_state; /* bits of enum store_state */
-    pthread_mutex_t text_lock;
-    char *text; /* cached descriptor of version text_version */
-    size_t text_len;
-    uint64_t text_version;
+    _Atomic int store_state;       /* bits of enum store_state */
+    pthread_mutex_t text_lock;     /* held while it is made */
+    struct tei_segment_text *text; /* our descriptor, of the version that was last asked for */
 
     pthread_rwlock_t peers_lock;
     struct peer **peers; /* by index; 0 is this engine */

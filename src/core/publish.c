@@ -5,7 +5,7 @@
  * Every change of the regions or transports raises engine.version, under the lock of what changes,
  * so a list and the version read with it belong together and pages of one version fit. A directory
  * that stores nothing (P2P) is asked nothing: peers fetch the text from us, and tei_publish_text()
- * makes it on demand and keeps it until the version moves on.
+ * makes it on demand, keeps it until the version moves on, and cuts pages out of it.
  *
  * A store wants the whole descriptor at each change, so a thousand registrations cost a thousand
  * growing puts. As long as the descriptor is small, or the call has brought a good part of it, that
@@ -80,8 +80,8 @@ static int fill_base(te_engine *e, json_t *base, struct tei_transport *t)
 }
 
 /* Both locks are held. */
-static int encode(te_engine *e, struct tei_transport *t, struct tei_encode *enc, char **text,
-                  size_t *len)
+static int encode(te_engine *e, struct tei_transport *t, struct tei_encode *enc,
+                  struct tei_segment_text **out)
 {
     int rc;
 
@@ -93,19 +93,17 @@ static int encode(te_engine *e, struct tei_transport *t, struct tei_encode *enc,
     enc->arg = t;
     rc = fill_base(e, enc->base, t);
     if (!rc)
-        rc = tei_segment_encode(enc, text, len);
+        rc = tei_segment_text_new(enc, out);
     json_decref(enc->base);
     return rc;
 }
 
 /* Regions stay as they are until the text is made, since a transport may look into them. */
-static int make_text(te_engine *e, size_t from, size_t max_bytes, uint64_t *version, char **text,
-                     size_t *len)
+static int make_text(te_engine *e, struct tei_segment_text **out)
 {
     struct tei_published *list;
     struct tei_transport *t;
-    struct tei_encode enc = {
-        .name = e->name, .incarnation = e->incarnation, .from = from, .max_bytes = max_bytes};
+    struct tei_encode enc = {.name = e->name, .incarnation = e->incarnation};
     int rc;
 
     pthread_rwlock_rdlock(&e->transports_lock);
@@ -114,9 +112,8 @@ static int make_text(te_engine *e, size_t from, size_t max_bytes, uint64_t *vers
     rc = tei_region_list(e, t ? t->ops.buffer_max(t) : UINT64_MAX, &list, &enc.n_buffers,
                          &enc.version);
     if (!rc) {
-        *version = enc.version;
         enc.buffers = list;
-        rc = encode(e, t, &enc, text, len);
+        rc = encode(e, t, &enc, out);
         free(list);
     }
     pthread_rwlock_unlock(&e->regions_lock);
@@ -124,52 +121,37 @@ static int make_text(te_engine *e, size_t from, size_t max_bytes, uint64_t *vers
     return rc;
 }
 
-static int copy_text(const char *from, size_t n, char **text, size_t *len)
-{
-    char *copy = malloc(n + 1);
-
-    if (!copy)
-        return TEI_FAIL(TE_ERR_MEMORY, "no memory for a descriptor of %zu bytes", n);
-    memcpy(copy, from, n + 1);
-    *text = copy;
-    *len = n;
-    return 0;
-}
-
-/* The whole text, from the cache if nothing has changed. */
-static int whole_text(te_engine *e, char **text, size_t *len)
+/*
+ * The text of this version, held for the caller. It is made by one thread at a time, so those that
+ * come while it is made find it made.
+ */
+static int current_text(te_engine *e, struct tei_segment_text **out)
 {
     uint64_t version = atomic_load_explicit(&e->version, memory_order_acquire);
-    char *fresh;
-    size_t n;
-    int rc = TE_ERR_NOT_FOUND;
+    int rc = 0;
 
     pthread_mutex_lock(&e->text_lock);
-    if (e->text && e->text_version == version)
-        rc = copy_text(e->text, e->text_len, text, len);
-    pthread_mutex_unlock(&e->text_lock);
-    if (rc != TE_ERR_NOT_FOUND)
-        return rc;
-    rc = make_text(e, 0, 0, &version, &fresh, &n);
-    if (rc)
-        return rc;
-    rc = copy_text(fresh, n, text, len);
-    pthread_mutex_lock(&e->text_lock);
-    free(e->text);
-    e->text = fresh;
-    e->text_len = n;
-    e->text_version = version;
+    if (!e->text || tei_segment_text_version(e->text) < version) {
+        tei_segment_text_put(e->text);
+        e->text = NULL;
+        rc = make_text(e, &e->text);
+    }
+    if (!rc)
+        *out = tei_segment_text_get(e->text);
     pthread_mutex_unlock(&e->text_lock);
     return rc;
 }
 
 int tei_publish_text(te_engine *e, size_t from, size_t max_bytes, char **text, size_t *len)
 {
-    uint64_t version;
+    struct tei_segment_text *t;
+    int rc = current_text(e, &t);
 
-    if (max_bytes == 0)
-        return whole_text(e, text, len);
-    return make_text(e, from, max_bytes, &version, text, len);
+    if (rc)
+        return rc;
+    rc = tei_segment_text_page(t, from, max_bytes, text, len);
+    tei_segment_text_put(t);
+    return rc;
 }
 
 /* ---------------------------------------------------------------------------------------- publish */
@@ -356,6 +338,6 @@ void tei_publish_stop(te_engine *e)
 
 void tei_publish_fini(te_engine *e)
 {
-    free(e->text);
+    tei_segment_text_put(e->text);
     e->text = NULL;
 }

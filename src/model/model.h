@@ -139,6 +139,7 @@ struct tei_published {
     const void *region; /* for `fill` */
 };
 
+/* What a descriptor is written from. */
 struct tei_encode {
     const char *name; /* this engine's segment */
     uint64_t incarnation, version;
@@ -151,18 +152,24 @@ struct tei_encode {
      */
     int (*fill)(void *arg, const struct tei_published *b, json_t *object);
     void *arg;
-    /*
-     * Page: begin with buffer `from`, stop before the text would exceed `max_bytes` (0: everything,
-     * and no page key).
-     */
-    size_t from, max_bytes;
 };
 
 /*
- * The descriptor as compact JSON with sorted keys, without newline, malloc'ed; its length in *len.
- * A page holds at least one buffer, else TE_ERR_TOO_LARGE.
+ * A descriptor written once, for any number of pages of any cut: each costs what it copies. Immutable
+ * and counted.
  */
-int tei_segment_encode(const struct tei_encode *e, char **text, size_t *len);
+struct tei_segment_text;
+int tei_segment_text_new(const struct tei_encode *e, struct tei_segment_text **out);
+struct tei_segment_text *tei_segment_text_get(struct tei_segment_text *t); /* returns t */
+void tei_segment_text_put(struct tei_segment_text *t);                     /* NULL is accepted */
+uint64_t tei_segment_text_version(const struct tei_segment_text *t);
+/*
+ * As compact JSON with sorted keys, without newline, malloc'ed; its length in *len. A page begins with
+ * buffer `from`, stops before the text would exceed `max_bytes`, and holds at least one buffer, else
+ * TE_ERR_TOO_LARGE. max_bytes 0: everything, and no page key.
+ */
+int tei_segment_text_page(const struct tei_segment_text *t, size_t from, size_t max_bytes,
+                          char **text, size_t *len);
 
 /*
  * Reading pages: what page a decoded descriptor is. total == 0: not paged, all is there.

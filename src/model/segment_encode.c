@@ -4,12 +4,12 @@
  *
  * A descriptor may have 100,000 buffers, and a JSON tree of them costs more time than everything
  * else a publish does. So only the small keys go through a tree; buffers and rights are written as
- * text, and the object is put together from its keys in order, with these texts in the places of
- * "buffers" and "te"."rights".
+ * text.
  *
- * The size of a page is known before it is put together: the same object is first written with no
- * buffers and with the longest page numbers it can have, and what a buffer adds to its two texts is
- * counted on top.
+ * All of it is written once: the text without buffers, rights and page, and where in it these belong;
+ * one text of all buffers and one of all rights; and where in them those of each buffer begin. A page
+ * is then found by bisection and copied from these, whatever its cut, so that many readers, or one that
+ * asks all the time, cost what they are sent.
  */
 #include "model/model.h"
 
@@ -17,6 +17,7 @@
 #include "base/os.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,107 +89,99 @@ static void out_json(struct out *o, const json_t *j)
         o->bad = true;
 }
 
-/* Cuts back to an earlier length. */
-static void out_cut(struct out *o, size_t len)
-{
-    o->len = len;
-    if (o->p)
-        o->p[len] = '\0';
-}
+/* Where the parts of one buffer begin. */
+struct place {
+    size_t buffer, right;
+};
 
-/* What one call of tei_segment_encode() has in hand. */
+struct tei_segment_text {
+    _Atomic unsigned refs;
+    uint64_t version;
+    char *name;        /* of the segment, for messages */
+    struct out fixed;  /* all that no page is without */
+    size_t at_buffers; /* the places of the others in it, in this order */
+    size_t at_page;
+    size_t at_rights;
+    struct out buffers;   /* "{..},{..}," */
+    struct out rights;    /* "[1,\"r\"],[2,\"w\"]," */
+    struct place *places; /* n + 1 */
+    size_t n;
+};
+
+/* What one call of tei_segment_text_new() has in hand. */
 struct encoder {
     const struct tei_encode *e;
+    struct tei_segment_text *t;
     json_t *root; /* all keys but "buffers" and "te" */
     json_t *te;   /* all keys of "te" but "rights" and "page" */
     char *name;   /* e->name as JSON text */
     size_t name_len;
-    struct out buffers; /* "{..},{..}" */
-    struct out rights;  /* "[1,\"r\"],[2,\"w\"]" */
 };
+
+/* ------------------------------------------------------------------------------- the fixed part */
 
 static int by_name(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* A key whose value is text already. */
-struct ready {
-    const char *key;
-    const struct out *text; /* NULL: leave the key out */
-    const char *open, *close;
-};
-
-static void out_value(struct out *o, const char *key, const json_t *j, const struct ready *r,
-                      size_t n_ready)
+static void out_member(struct out *o, const char *key, const json_t *value)
 {
-    for (size_t i = 0; i < n_ready; i++) {
-        if (strcmp(key, r[i].key) == 0) {
-            out_text(o, r[i].open);
-            out_bytes(o, r[i].text->p ? r[i].text->p : "", r[i].text->len);
-            out_text(o, r[i].close);
-            return;
-        }
-    }
-    out_json(o, json_object_get(j, key));
+    json_t *quoted = json_string(key);
+
+    if (o->len && o->p[o->len - 1] != '{')
+        out_text(o, ",");
+    out_json(o, quoted);
+    out_text(o, ":");
+    out_json(o, value);
+    json_decref(quoted);
 }
 
-/* The object with the ready keys among its own, sorted. `j` has none of the ready keys. */
-static void out_object(struct out *o, json_t *j, const struct ready *r, size_t n_ready)
+/* The members whose keys are between these two (NULL: no bound), in order. */
+static void out_members(struct out *o, json_t *j, const char *after, const char *before)
 {
-    size_t n = 0, max = json_object_size(j) + n_ready;
-    const char **keys = calloc(max ? max : 1, sizeof *keys), *key;
+    const char **keys = calloc(json_object_size(j) + 1, sizeof *keys), *key;
     json_t *value;
+    size_t n = 0;
 
     if (!keys) {
         o->bad = true;
         return;
     }
     json_object_foreach(j, key, value) {
-        keys[n++] = key;
+        if ((!after || strcmp(key, after) > 0) && (!before || strcmp(key, before) < 0))
+            keys[n++] = key;
     }
-    for (size_t i = 0; i < n_ready; i++)
-        if (r[i].text)
-            keys[n++] = r[i].key;
     qsort(keys, n, sizeof *keys, by_name);
-    for (size_t i = 0; i < n; i++) {
-        json_t *quoted = json_string(keys[i]);
-
-        out_text(o, i ? "," : "{");
-        out_json(o, quoted);
-        out_text(o, ":");
-        out_value(o, keys[i], j, r, n_ready);
-        json_decref(quoted);
-    }
-    out_text(o, n ? "}" : "{}");
+    for (size_t i = 0; i < n; i++)
+        out_member(o, keys[i], json_object_get(j, keys[i]));
     free(keys);
 }
 
-static void out_page(struct out *o, size_t from, size_t count, size_t total)
+/* "te" always has a key before "page", so that "page" and "rights" can begin with a comma. */
+static void out_fixed(struct encoder *x)
 {
-    out_text(o, "{\"count\":");
-    out_u64(o, count);
-    out_text(o, ",\"from\":");
-    out_u64(o, from);
-    out_text(o, ",\"total\":");
-    out_u64(o, total);
+    struct tei_segment_text *t = x->t;
+    struct out *o = &t->fixed;
+
+    out_text(o, "{");
+    out_members(o, x->root, NULL, "buffers");
+    out_text(o, o->len > 1 ? ",\"buffers\":[" : "\"buffers\":[");
+    t->at_buffers = o->len;
+    out_text(o, "]");
+    out_members(o, x->root, "buffers", "te");
+    out_text(o, ",\"te\":{");
+    out_members(o, x->te, NULL, "page");
+    t->at_page = o->len;
+    out_members(o, x->te, "page", "rights");
+    t->at_rights = o->len;
+    out_members(o, x->te, "rights", NULL);
+    out_text(o, "}");
+    out_members(o, x->root, "te", NULL);
     out_text(o, "}");
 }
 
-/* The whole descriptor; `page` NULL: without the page key. */
-static void out_segment(struct out *o, const struct encoder *x, const struct out *buffers,
-                        const struct out *rights, const struct out *page)
-{
-    struct out te = {0};
-    const struct ready inner[] = {{"rights", rights->len ? rights : NULL, "[", "]"},
-                                  {"page", page, "", ""}};
-    const struct ready outer[] = {{"buffers", buffers, "[", "]"}, {"te", &te, "", ""}};
-
-    out_object(&te, x->te, inner, TEI_ARRAY_LEN(inner));
-    out_object(o, x->root, outer, TEI_ARRAY_LEN(outer));
-    o->bad |= te.bad;
-    free(te.p);
-}
+/* ------------------------------------------------------------------------------------- buffers */
 
 /* A device is told, since peers choose by it how to get there. */
 static const char *name_of(const struct encoder *x, const struct tei_published *b)
@@ -208,72 +201,47 @@ static int out_filled(struct encoder *x, const struct tei_published *b)
         !json_object_set_new(j, "name", json_string(name_of(x, b))))
         rc = x->e->fill ? x->e->fill(x->e->arg, b, j) : 0;
     if (!rc)
-        out_json(&x->buffers, j);
+        out_json(&x->t->buffers, j);
     json_decref(j);
     return rc;
 }
 
 static int out_buffer(struct encoder *x, const struct tei_published *b)
 {
+    struct out *o = &x->t->buffers;
+
     if (b->addr > INT64_MAX || b->length > INT64_MAX)
         return TEI_FAIL(TE_ERR_INVALID,
                         "region 0x%" PRIx64 " of %" PRIu64
                         " bytes cannot be published: JSON numbers of "
                         "peers end at 2^63 - 1",
                         b->addr, b->length);
-    if (x->buffers.len)
-        out_text(&x->buffers, ",");
     if (x->e->fill || name_of(x, b) != x->e->name)
         return out_filled(x, b);
-    out_text(&x->buffers, "{\"addr\":");
-    out_u64(&x->buffers, b->addr);
-    out_text(&x->buffers, ",\"length\":");
-    out_u64(&x->buffers, b->length);
-    out_text(&x->buffers, ",\"name\":");
-    out_bytes(&x->buffers, x->name, x->name_len);
-    out_text(&x->buffers, "}");
+    out_text(o, "{\"addr\":");
+    out_u64(o, b->addr);
+    out_text(o, ",\"length\":");
+    out_u64(o, b->length);
+    out_text(o, ",\"name\":");
+    out_bytes(o, x->name, x->name_len);
+    out_text(o, "}");
     return 0;
 }
 
 static void out_right(struct encoder *x, const struct tei_published *b)
 {
+    struct out *o = &x->t->rights;
+
     if ((b->access & TE_REMOTE_RW) == TE_REMOTE_RW)
         return;
-    if (x->rights.len)
-        out_text(&x->rights, ",");
-    out_text(&x->rights, "[");
-    out_u64(&x->rights, b->addr);
-    out_text(&x->rights, b->access & TE_REMOTE_READ ? ",\"r\"]" : ",\"w\"]");
+    out_text(o, "[");
+    out_u64(o, b->addr);
+    out_text(o, b->access & TE_REMOTE_READ ? ",\"r\"]," : ",\"w\"],");
 }
 
 static bool is_published(const struct tei_published *b)
 {
     return (b->access & TE_REMOTE_RW) != 0;
-}
-
-/* Writes buffers from number `from` on while both texts stay within `room`; how many in *count. */
-static int write_buffers(struct encoder *x, size_t room, size_t *count)
-{
-    size_t seen = 0;
-
-    for (size_t i = 0; i < x->e->n_buffers; i++) {
-        size_t buffers_len = x->buffers.len, rights_len = x->rights.len;
-        int rc;
-
-        if (!is_published(&x->e->buffers[i]) || seen++ < x->e->from)
-            continue;
-        rc = out_buffer(x, &x->e->buffers[i]);
-        if (rc)
-            return rc;
-        out_right(x, &x->e->buffers[i]);
-        if (x->buffers.len + x->rights.len > room) {
-            out_cut(&x->buffers, buffers_len);
-            out_cut(&x->rights, rights_len);
-            return 0;
-        }
-        ++*count;
-    }
-    return 0;
 }
 
 static size_t count_published(const struct tei_encode *e)
@@ -285,52 +253,29 @@ static size_t count_published(const struct tei_encode *e)
     return n;
 }
 
-/* A page's size without its buffers and rights, at most. */
-static size_t page_overhead(const struct encoder *x, size_t total)
+static int write_buffers(struct encoder *x)
 {
-    struct out none = {0}, page = {0}, o = {0}, right = {0};
-    size_t len;
+    struct tei_segment_text *t = x->t;
 
-    out_text(&right, " "); /* so that the key is there */
-    out_page(&page, x->e->from, total, total);
-    out_segment(&o, x, &none, &right, &page);
-    len = o.bad || page.bad || right.bad ? SIZE_MAX : o.len;
-    free(o.p);
-    free(page.p);
-    free(right.p);
-    return len;
-}
+    t->places = calloc(count_published(x->e) + 1, sizeof *t->places);
+    if (!t->places)
+        return TE_ERR_MEMORY;
+    for (size_t i = 0; i < x->e->n_buffers; i++) {
+        const struct tei_published *b = &x->e->buffers[i];
+        int rc = is_published(b) ? out_buffer(x, b) : 0;
 
-static int write_page(struct encoder *x, struct out *o)
-{
-    size_t total = count_published(x->e), fixed = page_overhead(x, total), count = 0;
-    struct out page = {0};
-    size_t room = fixed < x->e->max_bytes ? x->e->max_bytes - fixed : 0;
-    int rc = write_buffers(x, room, &count);
-
-    if (rc)
-        return rc;
-    if ((!count && x->e->from < total) || fixed > x->e->max_bytes)
-        return TEI_FAIL(TE_ERR_TOO_LARGE,
-                        "segment %s: a page of %zu bytes has no room for one buffer; "
-                        "raise MC_HANDSHAKE_MAX_LENGTH",
-                        x->e->name, x->e->max_bytes);
-    out_page(&page, x->e->from, count, total);
-    out_segment(o, x, &x->buffers, &x->rights, &page);
-    o->bad |= page.bad;
-    free(page.p);
+        if (rc)
+            return rc;
+        if (!is_published(b))
+            continue;
+        out_text(&t->buffers, ",");
+        out_right(x, b);
+        t->places[++t->n] = (struct place){t->buffers.len, t->rights.len};
+    }
     return 0;
 }
 
-static int write_all(struct encoder *x, struct out *o)
-{
-    size_t count = 0;
-    int rc = write_buffers(x, SIZE_MAX, &count);
-
-    if (!rc)
-        out_segment(o, x, &x->buffers, &x->rights, NULL);
-    return rc;
-}
+/* ------------------------------------------------------------------------------------ the whole */
 
 /* The keys of the core beside those of `base`. */
 static int fill_root(struct encoder *x)
@@ -351,42 +296,166 @@ static int fill_root(struct encoder *x)
         json_object_set_new(x->te, "v", json_integer(1)) ||
         json_object_set_new(x->te, "incarnation", json_string(incarnation)) ||
         json_object_set_new(x->te, "version", json_integer((json_int_t)x->e->version)))
-        return TEI_FAIL(TE_ERR_MEMORY, "segment %s: no memory for its descriptor", x->e->name);
+        return TE_ERR_MEMORY;
     x->name = tei_json_text(json_object_get(x->root, "name"), &x->name_len);
-    return x->name
-               ? 0
-               : TEI_FAIL(TE_ERR_MEMORY, "segment %s: no memory for its descriptor", x->e->name);
+    return x->name ? 0 : TE_ERR_MEMORY;
 }
 
-static void encoder_fini(struct encoder *x)
+static int write_all(struct encoder *x)
 {
+    int rc = fill_root(x);
+
+    if (!rc)
+        rc = write_buffers(x);
+    if (!rc) {
+        out_fixed(x);
+        x->t->name = strdup(x->e->name);
+    }
     json_decref(x->root);
     json_decref(x->te);
     free(x->name);
-    free(x->buffers.p);
-    free(x->rights.p);
+    if (rc == TE_ERR_MEMORY ||
+        (!rc && (!x->t->name || x->t->fixed.bad || x->t->buffers.bad || x->t->rights.bad)))
+        rc = TEI_FAIL(TE_ERR_MEMORY, "segment %s: no memory for its descriptor", x->e->name);
+    return rc;
 }
 
-int tei_segment_encode(const struct tei_encode *e, char **text, size_t *len)
+int tei_segment_text_new(const struct tei_encode *e, struct tei_segment_text **out)
 {
-    struct encoder x = {.e = e};
-    struct out o = {0};
-    json_t *name;
-    int rc = tei_json_string(e->name, &name);
+    struct encoder x = {.e = e, .t = calloc(1, sizeof *x.t)};
+    json_t *name = NULL;
+    int rc;
 
-    if (rc == TE_ERR_INVALID)
-        return TEI_FAIL(rc, "segment name %s is not UTF-8", e->name);
+    if (!x.t)
+        return TEI_FAIL(TE_ERR_MEMORY, "segment %s: no memory for its descriptor", e->name);
+    atomic_init(&x.t->refs, 1);
+    x.t->version = e->version;
+    rc = tei_json_string(e->name, &name) == TE_ERR_INVALID
+             ? TEI_FAIL(TE_ERR_INVALID, "segment name %s is not UTF-8", e->name)
+             : write_all(&x);
     json_decref(name);
-    rc = fill_root(&x);
-    if (!rc)
-        rc = e->max_bytes && count_published(e) ? write_page(&x, &o) : write_all(&x, &o);
-    if (!rc && (o.bad || x.buffers.bad || x.rights.bad))
-        rc = TEI_FAIL(TE_ERR_MEMORY, "segment %s: no memory for its descriptor", e->name);
-    encoder_fini(&x);
-    if (rc) {
-        free(o.p);
-        return rc;
+    if (rc)
+        tei_segment_text_put(x.t);
+    else
+        *out = x.t;
+    return rc;
+}
+
+struct tei_segment_text *tei_segment_text_get(struct tei_segment_text *t)
+{
+    atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
+    return t;
+}
+
+void tei_segment_text_put(struct tei_segment_text *t)
+{
+    /* Release: this holder's reads come before; acquire: the last one frees after all of them. */
+    if (!t || atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    free(t->fixed.p);
+    free(t->buffers.p);
+    free(t->rights.p);
+    free(t->places);
+    free(t->name);
+    free(t);
+}
+
+uint64_t tei_segment_text_version(const struct tei_segment_text *t)
+{
+    return t->version;
+}
+
+/* --------------------------------------------------------------------------------------- pages */
+
+#define PAGE_FORMAT  ",\"page\":{\"count\":%zu,\"from\":%zu,\"total\":%zu}"
+#define PAGE_MAX     100
+#define RIGHTS_OPEN  ",\"rights\":["
+#define RIGHTS_EXTRA (sizeof RIGHTS_OPEN)
+
+/* Buffers and rights of the buffers in [from, to), with the commas behind them. */
+static size_t size_of(const struct tei_segment_text *t, size_t from, size_t to)
+{
+    return t->places[to].buffer - t->places[from].buffer + t->places[to].right -
+           t->places[from].right;
+}
+
+/* The last one that can end a page that begins with `from` and has so much room for its buffers. */
+static size_t end_of_page(const struct tei_segment_text *t, size_t from, size_t room)
+{
+    size_t low = from, high = t->n;
+
+    while (low < high) {
+        size_t mid = low + (high - low + 1) / 2;
+
+        if (size_of(t, from, mid) <= room)
+            low = mid;
+        else
+            high = mid - 1;
     }
+    return low;
+}
+
+/* Items, without the comma behind the last. */
+static void out_items(struct out *o, const struct out *items, size_t begin, size_t end)
+{
+    if (end > begin)
+        out_bytes(o, items->p + begin, end - begin - 1);
+}
+
+static int write_page(const struct tei_segment_text *t, size_t from, size_t to, const char *page,
+                      struct out *o)
+{
+    const struct place begin = t->places[from], end = t->places[to];
+    const char *fixed = t->fixed.p;
+
+    out_room(o, t->fixed.len + size_of(t, from, to) + strlen(page) + RIGHTS_EXTRA);
+    out_bytes(o, fixed, t->at_buffers);
+    out_items(o, &t->buffers, begin.buffer, end.buffer);
+    out_bytes(o, fixed + t->at_buffers, t->at_page - t->at_buffers);
+    out_text(o, page);
+    out_bytes(o, fixed + t->at_page, t->at_rights - t->at_page);
+    if (end.right > begin.right) {
+        out_text(o, RIGHTS_OPEN);
+        out_items(o, &t->rights, begin.right, end.right);
+        out_text(o, "]");
+    }
+    out_bytes(o, fixed + t->at_rights, t->fixed.len - t->at_rights);
+    if (!o->bad)
+        return 0;
+    free(o->p);
+    return TEI_FAIL(TE_ERR_MEMORY, "segment %s: no memory for its descriptor", t->name);
+}
+
+/* The end of the page and what it says of itself. */
+static int cut_page(const struct tei_segment_text *t, size_t asked, size_t from, size_t max_bytes,
+                    size_t *to, char page[PAGE_MAX])
+{
+    size_t room = t->fixed.len + RIGHTS_EXTRA +
+                  (size_t)snprintf(page, PAGE_MAX, PAGE_FORMAT, t->n, asked, t->n);
+
+    *to = room <= max_bytes ? end_of_page(t, from, max_bytes - room) : from;
+    if (room > max_bytes || (*to == from && from < t->n))
+        return TEI_FAIL(TE_ERR_TOO_LARGE,
+                        "segment %s: a page of %zu bytes has no room for one buffer; "
+                        "raise MC_HANDSHAKE_MAX_LENGTH",
+                        t->name, max_bytes);
+    snprintf(page, PAGE_MAX, PAGE_FORMAT, *to - from, asked, t->n);
+    return 0;
+}
+
+int tei_segment_text_page(const struct tei_segment_text *t, size_t from, size_t max_bytes,
+                          char **text, size_t *len)
+{
+    const bool paged = max_bytes && t->n;
+    size_t first = paged ? tei_min(from, t->n) : 0, to = t->n;
+    char page[PAGE_MAX] = "";
+    struct out o = {0};
+    int rc = paged ? cut_page(t, from, first, max_bytes, &to, page) : 0;
+
+    if (!rc)
+        rc = write_page(t, first, to, page, &o);
+    if (rc)
+        return rc;
     *text = o.p;
     *len = o.len;
     return 0;

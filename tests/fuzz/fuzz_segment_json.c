@@ -6,6 +6,7 @@
  */
 #include "model/model.h"
 
+#include "segment_text.h"
 #include "transport/nvmeof/nvmeof.h"
 
 #include <assert.h>
@@ -94,7 +95,7 @@ static void check_again(const struct tei_segment *s)
             list[e.n_buffers++] = (struct tei_published){.addr = s->buffers[i].addr,
                                                          .length = s->buffers[i].length,
                                                          .access = s->buffers[i].access};
-    assert(tei_segment_encode(&e, &text, &len) == 0);
+    assert(segment_text(&e, &text, &len) == 0);
     assert(strlen(text) == len && tei_segment_decode(text, len, &tei_segment_unlimited, &t) == 0);
     assert(strcmp(s->name, t->name) == 0 && s->incarnation == t->incarnation &&
            s->version == t->version);

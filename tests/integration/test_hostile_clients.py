@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # te-test: timeout=1800
 """Hundreds of clients that are slow, silent or send rubbish, to both ports, while others work."""
+import json
 import os
 import resource
 import socket
@@ -14,6 +15,7 @@ import te_proc as te
 
 SLOW_CLIENTS = 300  # on each port
 HANDSHAKES = 100
+REGIONS = 60  # more than a page of 4096 bytes has
 
 
 class Nuisance(threading.Thread):
@@ -97,6 +99,32 @@ def false_length(address):
             sock.sendall(struct.pack("<Q", 1 << 20) + b"\x01" + b" " * 5000)
             time.sleep(0.02)
     return act
+
+
+class Pages(unittest.TestCase):
+    """A descriptor is written once for each version of it, whoever asks for what part of it how often."""
+
+    def page(self, address, start, length=4096):
+        return json.loads(te.handshake(address, te.METADATA, json.dumps({"te": {"page": {"from": start, "max": length}}})))
+
+    def test_written_once(self):
+        with te.Peer() as peer:
+            address = te.split_address(peer.segment)
+            there = [peer.region(4096)[1] for _ in range(REGIONS)]
+            whole = te.descriptor(address)
+            pages = [self.page(address, start, length) for start in (0, 1, REGIONS // 2, REGIONS - 1, REGIONS, 10 * REGIONS)
+                     for length in (1, 4096, 5000, 1 << 20)]
+            self.assertEqual({p["timestamp"] for p in pages}, {whole["timestamp"]})
+            self.assertEqual({p["te"]["version"] for p in pages}, {whole["te"]["version"]})
+            for p in pages:
+                start = p["te"]["page"]["from"]
+                self.assertEqual(p["buffers"], whole["buffers"][start:start + p["te"]["page"]["count"]])
+                self.assertTrue(p["buffers"] or start >= REGIONS)
+            self.assertEqual(sorted(b["addr"] for b in whole["buffers"]), sorted(there))
+            peer.region(4096)
+            more = [self.page(address, start) for start in (0, 1, REGIONS)]
+            self.assertEqual(len({p["timestamp"] for p in more} | {whole["timestamp"]}), 2)
+            self.assertEqual({p["te"]["page"]["total"] for p in more}, {REGIONS + 1})
 
 
 class Hostile(unittest.TestCase):

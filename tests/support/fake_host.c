@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fake_host.h"
+#include "segment_text.h"
 
 #include "base/err.h"
 #include "base/os.h"
@@ -381,7 +382,7 @@ char *fake_describe(struct tei_transport *t)
     e.arg = t;
     json_object_set_new(e.base, "protocol", json_string(t->ops.name));
     json_object_set_new(e.base, "fake_port", json_integer(h->served ? h->where.port : 1));
-    if (t->ops.describe(t, e.base) || tei_segment_encode(&e, &text, &len))
+    if (t->ops.describe(t, e.base) || segment_text(&e, &text, &len))
         DIE("no descriptor: %s", te_errmsg());
     json_decref(e.base);
     free(list);

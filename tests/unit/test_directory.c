@@ -19,6 +19,7 @@
 
 #include "base/os.h"
 #include "http_kv.h"
+#include "segment_text.h"
 #include "patience.h"
 
 #define BUFFERS_MAX 1000
@@ -54,11 +55,11 @@ static void reply_segment(struct engine *e, struct tei_rpc_call *call, const cha
                              .n_buffers = e->n_buffers,
                              .base = json_pack("{s:s}", "protocol", "tcp")};
     char *text = NULL;
-    size_t n = 0;
+    size_t n = 0, from = 0, max_bytes = 0;
 
     if (!e->knows_no_pages)
-        tei_page_request_decode(body, len, &enc.from, &enc.max_bytes);
-    if (!tei_segment_encode(&enc, &text, &n))
+        tei_page_request_decode(body, len, &from, &max_bytes);
+    if (!segment_page(&enc, from, max_bytes, &text, &n))
         tei_rpc_reply(call, text, n);
     else
         tei_rpc_reply(call, "null", 4);
@@ -384,7 +385,7 @@ static void publish(const struct engine *e)
     char *text;
     size_t len;
 
-    assert_int_equal(tei_segment_encode(&enc, &text, &len), 0);
+    assert_int_equal(segment_text(&enc, &text, &len), 0);
     assert_int_equal(dir->ops->announce(dir, e->name, &e->addr), 0);
     assert_int_equal(dir->ops->publish(dir, e->name, text, len), 0);
     free(text);

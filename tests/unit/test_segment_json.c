@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "segment_text.h"
 
 /* What another engine of this protocol publishes. */
 static const char golden_tcp[] =
@@ -322,14 +323,19 @@ static json_t *tcp_base(void)
                      "tcp_proto_version", 2, "te", "local", 1);
 }
 
-static char *encode(const struct tei_encode *e, size_t *len)
+static char *encode_page(const struct tei_encode *e, size_t from, size_t max, size_t *len)
 {
     char *text = NULL;
 
-    if (tei_segment_encode(e, &text, len))
+    if (segment_page(e, from, max, &text, len))
         fail_msg("%s", te_errmsg());
     assert_int_equal(strlen(text), *len);
     return text;
+}
+
+static char *encode(const struct tei_encode *e, size_t *len)
+{
+    return encode_page(e, 0, 0, len);
 }
 
 static void test_encoded_text(void **state)
@@ -388,9 +394,9 @@ static void test_round_trip(void **state)
 
 static void test_no_buffers_and_no_base(void **state)
 {
-    struct tei_encode e = {.name = "x", .incarnation = 1, .max_bytes = 4096};
+    struct tei_encode e = {.name = "x", .incarnation = 1};
     size_t len;
-    char *text = encode(&e, &len);
+    char *text = encode_page(&e, 0, 4096, &len);
 
     (void)state;
     assert_non_null(strstr(text, "\"buffers\":[]"));
@@ -454,7 +460,7 @@ static void test_transport_keys_in_buffers(void **state)
     assert_non_null(strstr(text, "[{\"addr\":4096,\"length\":100,\"name\":\"x\",\"rkey\":[100]},"));
     free(text);
     left = 1;
-    assert_int_equal(tei_segment_encode(&e, &text, &len), TE_ERR_CONTEXT);
+    assert_int_equal(segment_text(&e, &text, &len), TE_ERR_CONTEXT);
 }
 
 static void test_encode_refuses(void **state)
@@ -465,11 +471,11 @@ static void test_encode_refuses(void **state)
     size_t len;
 
     (void)state;
-    assert_int_equal(tei_segment_encode(&e, &text, &len), TE_ERR_INVALID);
+    assert_int_equal(segment_text(&e, &text, &len), TE_ERR_INVALID);
     e = (struct tei_encode){.name = "\xff"};
-    assert_int_equal(tei_segment_encode(&e, &text, &len), TE_ERR_INVALID);
-    e = (struct tei_encode){.name = "x", .buffers = few, .n_buffers = 4, .max_bytes = 100};
-    assert_int_equal(tei_segment_encode(&e, &text, &len), TE_ERR_TOO_LARGE);
+    assert_int_equal(segment_text(&e, &text, &len), TE_ERR_INVALID);
+    e = (struct tei_encode){.name = "x", .buffers = few, .n_buffers = 4};
+    assert_int_equal(segment_page(&e, 0, 100, &text, &len), TE_ERR_TOO_LARGE);
     assert_non_null(strstr(te_errmsg(), "MC_HANDSHAKE_MAX_LENGTH"));
 }
 
@@ -490,29 +496,34 @@ static struct tei_published *make_many(size_t n)
     return b;
 }
 
-static size_t read_pages(struct tei_encode *e, struct tei_segment **pages, size_t max_pages)
+static size_t read_pages(const struct tei_encode *e, size_t max, struct tei_segment **pages,
+                         size_t max_pages)
 {
-    size_t n = 0, total = SIZE_MAX;
+    size_t n = 0, from = 0, total = SIZE_MAX;
+    struct tei_segment_text *t;
 
-    for (e->from = 0; e->from < total; n++) {
+    assert_int_equal(tei_segment_text_new(e, &t), 0);
+    for (; from < total; n++) {
         struct tei_page page;
         size_t len;
-        char *text = encode(e, &len);
+        char *text;
 
         assert_true(n < max_pages);
-        assert_true(len <= e->max_bytes);
+        assert_int_equal(tei_segment_text_page(t, from, max, &text, &len), 0);
+        assert_true(len <= max && strlen(text) == len);
         pages[n] = decoded(text, len);
         free(text);
         assert_int_equal(tei_segment_page(pages[n], &page), 0);
-        assert_int_equal(page.from, e->from);
+        assert_int_equal(page.from, from);
         assert_true(page.count > 0);
-        e->from += page.count;
+        from += page.count;
         total = page.total;
         /* Nearly full: the next buffer would not have fitted. */
-        if (e->from < total)
-            assert_true(len + 120 > e->max_bytes);
+        if (from < total)
+            assert_true(len + 120 > max);
     }
-    assert_int_equal(e->from, total);
+    assert_int_equal(from, total);
+    tei_segment_text_put(t);
     return n;
 }
 
@@ -529,9 +540,8 @@ static void test_pages_join_to_the_whole(void **state)
                                .version = 2,
                                .buffers = b,
                                .n_buffers = MANY,
-                               .base = base,
-                               .max_bytes = max};
-        size_t n = read_pages(&e, pages, MANY);
+                               .base = base};
+        size_t n = read_pages(&e, max, pages, MANY);
 
         s = pages[0];
         for (size_t i = 1; i < n; i++)
@@ -565,9 +575,8 @@ static void test_page_limits_byte_by_byte(void **state)
                                .version = 2,
                                .base = plain_base,
                                .buffers = b,
-                               .n_buffers = 30,
-                               .max_bytes = max};
-        size_t n = read_pages(&e, pages, 30);
+                               .n_buffers = 30};
+        size_t n = read_pages(&e, max, pages, 30);
 
         while (n)
             tei_segment_put(pages[--n]);
@@ -577,17 +586,12 @@ static void test_page_limits_byte_by_byte(void **state)
 
 static void test_page_past_the_end_is_empty(void **state)
 {
-    struct tei_encode e = {.name = "x",
-                           .incarnation = 1,
-                           .base = plain_base,
-                           .buffers = few,
-                           .n_buffers = 4,
-                           .from = 50,
-                           .max_bytes = 4096};
+    struct tei_encode e = {
+        .name = "x", .incarnation = 1, .base = plain_base, .buffers = few, .n_buffers = 4};
     struct tei_segment *s;
     struct tei_page page;
     size_t len;
-    char *text = encode(&e, &len);
+    char *text = encode_page(&e, 50, 4096, &len);
 
     (void)state;
     s = decoded(text, len);
@@ -608,12 +612,10 @@ static struct tei_segment *page_of(uint64_t version, size_t from, size_t max)
                            .version = version,
                            .base = plain_base,
                            .buffers = two,
-                           .n_buffers = 2,
-                           .from = from,
-                           .max_bytes = max};
+                           .n_buffers = 2};
     struct tei_segment *s;
     size_t len;
-    char *text = encode(&e, &len);
+    char *text = encode_page(&e, from, max, &len);
 
     s = decoded(text, len);
     free(text);
