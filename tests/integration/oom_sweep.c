@@ -47,12 +47,16 @@ struct world {
     unsigned char *mem;
     te_request reqs[REQUESTS];
     bool canceling;
+    te_engine *server; /* the peer, where it is in this process, with its memory */
+    unsigned char *served;
+    char name[300];
 };
 
 struct phase {
     const char *name;
     bool fresh; /* a process for each n: what libraries do when they are used first */
     bool keeps; /* one engine for all of the sweep */
+    bool both;  /* the peer is here, too: what it lacks may be told as any error */
     void (*before)(struct world *w); /* of each n, while there is memory */
     void (*act)(struct world *w);
     void (*after)(struct world *w);
@@ -122,6 +126,8 @@ static bool call(const char *name, int rc)
     if (rc >= 0)
         return true;
     step_answered = true;
+    if (phase->both)
+        return false;
     if (rc != TE_ERR_MEMORY && !is_unknowable(rc)) {
         snprintf(why, sizeof(why), "%s: %.400s", te_errname(rc), te_errmsg());
         complain(name, why);
@@ -337,7 +343,7 @@ static void check_tasks(struct world *w, size_t n)
         if (st.state == TE_COMPLETED || (w->canceling && st.state == TE_CANCELED))
             continue;
         step_answered = true;
-        if (st.state == TE_FAILED && st.error == TE_ERR_MEMORY)
+        if (phase->both || (st.state == TE_FAILED && st.error == TE_ERR_MEMORY))
             continue;
         te_status_msg(w->engine, w->batch, i, text, sizeof(text));
         snprintf(why, sizeof(why), "state %d, %s: %.500s", st.state, te_errname(st.error), text);
@@ -485,22 +491,49 @@ static void before_destroy(struct world *w)
     must("te_submit", te_submit(w->engine, w->batch, w->reqs, REQUESTS, NULL));
 }
 
+/* A peer of its own, which lacks memory when it serves. */
+static void before_serve(struct world *w)
+{
+    make_engine(w);
+    w->server = w->engine;
+    must("te_engine_name", te_engine_name(w->server, w->name, sizeof(w->name)));
+    must("te_register", te_register(w->server, w->served, SIZE, "cpu:0", TE_REMOTE_RW));
+    w->peer = w->name;
+    w->remote = (uintptr_t)w->served;
+    ready(w);
+}
+
+static void do_serve(struct world *w)
+{
+    do_submit(w);
+    do_notify_peer(w);
+    do_refresh(w);
+}
+
+static void after_serve(struct world *w)
+{
+    must("te_refresh", te_refresh(w->engine, NULL));
+    check_and_end(w);
+    te_engine_destroy(w->server);
+}
+
 static const struct phase phases[] = {
-    {"first", true, false, NULL, do_create, after_create},
-    {"create", false, false, NULL, do_create, after_create},
-    {"open", false, true, close_segment, do_open, open_and_check},
-    {"register", false, true, NULL, do_register, after_register},
-    {"connect", false, false, ready, do_submit, check_and_end},
-    {"submit", false, true, NULL, do_submit, check_engine},
-    {"cancel", false, true, NULL, do_cancel, check_engine},
-    {"prep", false, true, NULL, do_prep, check_engine},
-    {"events", false, false, ready, do_events, check_and_end},
-    {"notify", false, true, NULL, do_notify, check_engine},
-    {"notify-peer", false, true, NULL, do_notify_peer, check_engine},
-    {"links", false, true, NULL, do_links, check_engine},
-    {"refresh", false, true, NULL, do_refresh, check_engine},
-    {"install", false, true, NULL, do_install, after_install},
-    {"destroy", false, false, before_destroy, end_engine, NULL},
+    {"first", true, false, false, NULL, do_create, after_create},
+    {"create", false, false, false, NULL, do_create, after_create},
+    {"open", false, true, false, close_segment, do_open, open_and_check},
+    {"register", false, true, false, NULL, do_register, after_register},
+    {"connect", false, false, false, ready, do_submit, check_and_end},
+    {"submit", false, true, false, NULL, do_submit, check_engine},
+    {"cancel", false, true, false, NULL, do_cancel, check_engine},
+    {"prep", false, true, false, NULL, do_prep, check_engine},
+    {"events", false, false, false, ready, do_events, check_and_end},
+    {"notify", false, true, false, NULL, do_notify, check_engine},
+    {"notify-peer", false, true, false, NULL, do_notify_peer, check_engine},
+    {"links", false, true, false, NULL, do_links, check_engine},
+    {"refresh", false, true, false, NULL, do_refresh, check_engine},
+    {"install", false, true, false, NULL, do_install, after_install},
+    {"serve", false, false, true, before_serve, do_serve, after_serve},
+    {"destroy", false, false, false, before_destroy, end_engine, NULL},
 };
 
 /* ---- the sweep */
@@ -659,6 +692,7 @@ int main(int argc, char **argv)
     w.remote = strtoull(argv[optind + 3], NULL, 0);
     w.options = argv + optind + 4;
     w.mem = map(SIZE, MAP_PRIVATE);
+    w.served = map(SIZE, MAP_PRIVATE);
     tally = map(sizeof(*tally), MAP_SHARED);
     watch();
     /*
