@@ -128,6 +128,7 @@ struct rdma_nic {
     struct tei_sieve pool;         /* of them those that have queue pairs */
     struct tei_list waiting;       /* of them those for which there is no room yet */
     struct tei_list dying;         /* out of by_path, until the last slice is back */
+    uint64_t numbers;              /* that endpoints were given */
     size_t n_live;                 /* that have or make queue pairs, dying ones included */
     size_t cap;
     _Atomic uint64_t n_doorbells, n_slices;
@@ -173,6 +174,7 @@ struct rdma_endpoint {
     UT_hash_handle hh;             /* under nic->pool_lock, as are the next two */
     struct tei_sieve_node node;
     struct tei_link link;  /* in nic->waiting or nic->dying */
+    uint64_t number;       /* ascends in the table, and among the dying; under nic->pool_lock */
     _Atomic unsigned refs; /* the table's or the dying list's, rails', jobs' */
     _Atomic bool closed;   /* takes no more slices: DYING */
 

@@ -78,6 +78,7 @@ static void unlink_ep(struct rdma_endpoint *ep)
         tei_sieve_remove(&n->pool, &ep->node);
     if (tei_link_is_in(&ep->link))
         tei_list_del(&ep->link);
+    ep->number = ++n->numbers;
     tei_list_push_back(&n->dying, &ep->link);
 }
 
@@ -212,6 +213,7 @@ static struct rdma_endpoint *add(struct rdma_nic *n, const char *path)
         tei_rdma_ep_put(ep);
         return NULL;
     }
+    ep->number = ++n->numbers;
     tei_rdma_ep_hold(ep);
     return ep;
 }
@@ -289,32 +291,68 @@ struct rdma_endpoint *tei_rdma_ep_find(struct rdma_nic *n, const char *peer_path
     return ep;
 }
 
+/*
+ * The endpoint behind `before` (NULL: the first) in the table, held; *at is its number there. One that
+ * has left the table meanwhile leads to those that were entered after it.
+ */
+static struct rdma_endpoint *next_in_table(struct rdma_nic *n, struct rdma_endpoint *before,
+                                           uint64_t *at)
+{
+    struct rdma_endpoint *ep;
+
+    pthread_mutex_lock(&n->pool_lock);
+    if (before && !atomic_load_explicit(&before->closed, memory_order_relaxed))
+        ep = before->hh.next;
+    else
+        for (ep = n->by_path; ep && ep->number <= *at; ep = ep->hh.next)
+            continue;
+    if (ep) {
+        *at = ep->number;
+        tei_rdma_ep_hold(ep);
+    }
+    pthread_mutex_unlock(&n->pool_lock);
+    return ep;
+}
+
+/* The same of those that are dying; `before` is one of them, or was. */
+static struct rdma_endpoint *next_dying(struct rdma_nic *n, struct rdma_endpoint *before,
+                                        uint64_t *at)
+{
+    struct rdma_endpoint *ep = NULL;
+    struct tei_link *link;
+
+    pthread_mutex_lock(&n->pool_lock);
+    link = before && tei_link_is_in(&before->link) ? tei_list_next(&n->dying, &before->link)
+                                                   : tei_list_first(&n->dying);
+    for (; link && !ep; link = tei_list_next(&n->dying, link)) {
+        ep = tei_container_of(link, struct rdma_endpoint, link);
+        ep = ep->number > *at ? ep : NULL;
+    }
+    if (ep) {
+        *at = ep->number;
+        tei_rdma_ep_hold(ep);
+    }
+    pthread_mutex_unlock(&n->pool_lock);
+    return ep;
+}
+
+/* Takes no memory. One that begins to die meanwhile may be met twice. */
 void tei_rdma_eps_each(struct rdma_nic *n, void (*fn)(struct rdma_endpoint *ep, void *arg),
                        void *arg)
 {
-    struct rdma_endpoint **all, *ep, *tmp;
-    struct tei_link *link, *next;
-    size_t count = 0, room;
+    struct rdma_endpoint *(*const nexts[])(struct rdma_nic *, struct rdma_endpoint *,
+                                           uint64_t *) = {next_in_table, next_dying};
 
-    pthread_mutex_lock(&n->pool_lock);
-    room = HASH_COUNT(n->by_path);
-    TEI_LIST_EACH(&n->dying, link, next)
-        room++;
-    all = calloc(room + 1, sizeof(struct rdma_endpoint *));
-    if (all) {
-        HASH_ITER(hh, n->by_path, ep, tmp)
-            all[count++] = ep;
-        TEI_LIST_EACH(&n->dying, link, next)
-            all[count++] = tei_container_of(link, struct rdma_endpoint, link);
+    for (size_t i = 0; i < TEI_ARRAY_LEN(nexts); i++) {
+        uint64_t at = 0;
+        struct rdma_endpoint *ep = nexts[i](n, NULL, &at), *next;
+
+        for (; ep; ep = next) {
+            fn(ep, arg);
+            next = nexts[i](n, ep, &at);
+            tei_rdma_ep_put(ep);
+        }
     }
-    for (size_t i = 0; i < count; i++)
-        tei_rdma_ep_hold(all[i]);
-    pthread_mutex_unlock(&n->pool_lock);
-    for (size_t i = 0; i < count; i++) {
-        fn(all[i], arg);
-        tei_rdma_ep_put(all[i]);
-    }
-    free(all);
 }
 
 /* ---------------------------------------------------------------------------------------- posting */

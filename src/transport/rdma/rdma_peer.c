@@ -149,28 +149,31 @@ void tei_rdma_peer_put(struct rdma_peer *p)
         free_peer(p);
 }
 
-void tei_rdma_peers_each(struct rdma *t, void (*fn)(struct rdma_peer *p, void *arg), void *arg)
+/* The peer behind `before` (NULL: the first), which is held and so in the list; held. */
+static struct rdma_peer *next_peer(struct rdma *t, struct rdma_peer *before)
 {
-    struct rdma_peer **all;
-    struct tei_link *link, *next;
-    size_t n = 0, room = 0;
+    struct tei_link *link;
+    struct rdma_peer *p = NULL;
 
     pthread_mutex_lock(&t->peers_lock);
-    TEI_LIST_EACH(&t->peers, link, next)
-        room++;
-    all = calloc(room + 1, sizeof(struct rdma_peer *));
-    TEI_LIST_EACH(&t->peers, link, next) {
-        if (!all)
-            break;
-        all[n] = tei_container_of(link, struct rdma_peer, link);
-        tei_rdma_peer_hold(all[n++]);
+    link = before ? tei_list_next(&t->peers, &before->link) : tei_list_first(&t->peers);
+    if (link) {
+        p = tei_container_of(link, struct rdma_peer, link);
+        tei_rdma_peer_hold(p);
     }
     pthread_mutex_unlock(&t->peers_lock);
-    for (size_t i = 0; i < n; i++) {
-        fn(all[i], arg);
-        tei_rdma_peer_put(all[i]);
+    return p;
+}
+
+void tei_rdma_peers_each(struct rdma *t, void (*fn)(struct rdma_peer *p, void *arg), void *arg)
+{
+    struct rdma_peer *p = next_peer(t, NULL), *next;
+
+    for (; p; p = next) {
+        fn(p, arg);
+        next = next_peer(t, p);
+        tei_rdma_peer_put(p);
     }
-    free(all);
 }
 
 int tei_rdma_peer_ep(struct rdma_peer *p, int rail, struct rdma_endpoint **out)
