@@ -13,7 +13,7 @@ import te_proc as te
 
 HOSTILE = 8  # addresses
 HOGS = 600  # connections of each: more than there are places for together
-REQUESTS = 300
+REQUESTS = 100
 ROOM = 64 << 20  # of the inbox
 MESSAGE = 1_000_000
 OK = bytes([0, 0, 0, 0, 0x56, 0x54, 0x43, 0x4d])

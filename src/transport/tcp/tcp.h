@@ -74,7 +74,8 @@
 #define TCP_WINDOW_MAX   ((uint64_t)64 << 20)
 #define TCP_PATH_NS      (2 * TEI_NS_PER_S) /* several addresses: silence of a host at one */
 #define TCP_SPANS        8                  /* of a peer, lost for good */
-#define TCP_LEFT_MAX     64                 /* peers without attachments that are kept */
+#define TCP_ROUND_NS     (500 * TEI_NS_PER_MS / 1000)
+#define TCP_LEFT_MAX     64 /* peers without attachments that are kept */
 
 struct tcp;
 struct tcp_peer;
@@ -130,6 +131,9 @@ struct tcp_worker {
     struct tei_list idle, serving; /* sessions: between two requests, longest ago first; in one */
     unsigned n_sessions, n_lanes;  /* connections */
     struct tei_list sources;       /* of the sessions */
+    struct tei_call round_call;    /* queued while sessions wait for the next round */
+    bool round_called;
+    uint64_t round; /* of serving several sources, each for TCP_ROUND_NS */
     struct tei_list done;
     size_t n_done;
     char *sink;                  /* TCP_SINK bytes */
@@ -363,14 +367,19 @@ enum session_state {
 
 struct tcp_source {
     struct tei_source base; /* its users are sessions, and the DROP under way */
-    bool dropping;          /* a DROP of one of them is under way; the others wait */
-    struct tei_list drops;  /* those that do, longest ago first */
+    uint64_t round;         /* of the worker: the one that served_ns counts in */
+    int64_t served_ns;
+    struct tei_list waiting; /* for the next round: sessions, longest ago first */
+    bool dropping;           /* a DROP of one of them is under way; the others wait */
+    struct tei_list drops;   /* those that do, longest ago first */
 };
 
 struct tcp_session {
     struct tei_link link; /* in worker.idle or .serving */
     struct tcp_worker *worker;
     struct tcp_source *source;
+    struct tei_link turn;      /* in source.waiting */
+    uint32_t events;           /* while it is there: those to wait for again */
     struct tei_link drop_turn; /* in source.drops */
     uint64_t drop_client, drop_connection;
     struct tei_watch watch;

@@ -41,7 +41,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define ACCEPTS     16                    /* per event */
+#define ACCEPTS     256                   /* per event: in the backlog there are no shares */
 #define RELISTEN_NS (100 * TEI_NS_PER_MS) /* rest when descriptors have run out */
 #define STALLED_NS  (1 * TEI_NS_PER_S) /* without progress: it does not do what it is there for */
 
@@ -73,6 +73,8 @@ static void close_session(struct tcp_session *s)
     tei_list_del(&s->link);
     if (tei_link_is_in(&s->drop_turn))
         tei_list_del(&s->drop_turn);
+    if (tei_link_is_in(&s->turn))
+        tei_list_del(&s->turn);
     tei_source_leave(&s->source->base);
     s->worker->n_sessions--;
     tei_pool_put(&s->worker->t->sessions, s);
@@ -365,10 +367,100 @@ void tei_tcp_session_run(struct tcp_session *s)
     tei_tcp_worker_arm(s->worker, late_at(s));
 }
 
+/* ---------------------------------------------------------------------------- shares of the time */
+
+/*
+ * Where sessions come from several sources, each source is served for TCP_ROUND_NS, and the rest of the
+ * step under way, in a round. Its other sessions wait for the next one, which comes with the next turn
+ * of the loop; until then the loop does not look at them, for it fetches a few events at a time, and
+ * those of others are to be among them.
+ */
+static void run_counted(struct tcp_session *s)
+{
+    struct tcp_source *source = s->source;
+    int64_t begin_ns = tei_now_ns();
+
+    source->base.users++; /* it would be gone with its last session */
+    tei_tcp_session_run(s);
+    source->served_ns += tei_now_ns() - begin_ns;
+    tei_source_leave(&source->base);
+}
+
+static bool has_had_its_share(struct tcp_source *source, const struct tcp_worker *w)
+{
+    if (source->round != w->round) {
+        source->round = w->round;
+        source->served_ns = 0;
+    }
+    return source->served_ns > TCP_ROUND_NS;
+}
+
+static void on_round(struct tei_call *c);
+static void accept_some(struct tcp *t);
+
+static void await_round(struct tcp_session *s)
+{
+    struct tcp_worker *w = s->worker;
+
+    s->events = s->watch.events;
+    tei_watch_set(&s->watch, 0);
+    tei_list_push_back(&s->source->waiting, &s->turn);
+    if (!w->round_called)
+        tei_loop_call(&w->loop, &w->round_call, on_round);
+    w->round_called = true;
+}
+
+/* Of one source; false if some still wait, for the round after this. */
+static bool run_waiting(struct tcp_source *source, const struct tcp_worker *w)
+{
+    struct tei_link *n;
+    bool all;
+
+    source->base.users++;
+    while (!has_had_its_share(source, w) && (n = tei_list_pop(&source->waiting))) {
+        struct tcp_session *s = tei_container_of(n, struct tcp_session, turn);
+
+        tei_watch_set(&s->watch, s->events);
+        run_counted(s);
+    }
+    all = tei_list_empty(&source->waiting);
+    tei_source_leave(&source->base);
+    return all;
+}
+
+static void on_round(struct tei_call *c)
+{
+    struct tcp_worker *w = tei_container_of(c, struct tcp_worker, round_call);
+    struct tei_link *n, *tmp;
+    bool all = true;
+
+    w->round_called = false;
+    w->round++;
+    if (w->index == 0 && w->t->listener.loop)
+        accept_some(w->t); /* a turn may not look at the listener, with so many others */
+    TEI_LIST_EACH(&w->sources, n, tmp) {
+        struct tei_source *base = tei_container_of(n, struct tei_source, link);
+
+        all = run_waiting(tei_container_of(base, struct tcp_source, base), w) && all;
+    }
+    if (all || w->round_called)
+        return;
+    tei_loop_call(&w->loop, &w->round_call, on_round);
+    w->round_called = true;
+}
+
 static void on_session(struct tei_watch *watch, uint32_t events)
 {
+    struct tcp_session *s = tei_container_of(watch, struct tcp_session, watch);
+    const struct tei_list *sources = &s->worker->sources;
+
     (void)events; /* the calls tell all that is to be known */
-    tei_tcp_session_run(tei_container_of(watch, struct tcp_session, watch));
+    if (!tei_list_next(sources, tei_list_first(sources)))
+        tei_tcp_session_run(s);
+    else if (!has_had_its_share(s->source, s->worker))
+        run_counted(s);
+    else if (!tei_link_is_in(&s->turn))
+        await_round(s);
 }
 
 /* ------------------------------------------------------------------------------------ accepting */
@@ -444,6 +536,8 @@ static struct tcp_source *enter_source(struct tcp_worker *w, int fd)
     s = tei_container_of(base, struct tcp_source, base);
     if (base->users == 1)
         tei_list_init(&s->drops);
+    if (base->users == 1)
+        tei_list_init(&s->waiting);
     return s;
 }
 
@@ -535,13 +629,10 @@ static void rest(struct tcp *t, int err)
         tei_watch_set(&t->listener, 0);
 }
 
-static void on_listener(struct tei_watch *watch, uint32_t events)
+static void accept_some(struct tcp *t)
 {
-    struct tcp *t = tei_container_of(watch, struct tcp, listener);
-
-    (void)events;
     for (int i = 0; i < ACCEPTS; i++) {
-        int fd = tei_accept(watch->fd);
+        int fd = tei_accept(t->listener.fd);
 
         if (fd >= 0) {
             hand_over(t, fd);
@@ -551,6 +642,12 @@ static void on_listener(struct tei_watch *watch, uint32_t events)
             rest(t, errno);
         return;
     }
+}
+
+static void on_listener(struct tei_watch *watch, uint32_t events)
+{
+    (void)events;
+    accept_some(tei_container_of(watch, struct tcp, listener));
 }
 
 int tei_tcp_listen(struct tcp *t)
