@@ -279,6 +279,8 @@ int main(void)
     tei_raise_nofile();
     conf.metadata_timeout_ms = PATIENCE_MS;
     conf.metadata_max_value = 16 << 20;
+    conf.descriptor_max_bytes = 1 << 20;
+    conf.descriptor_max_buffers = 1024;
     conf.metadata_ttl_s = TTL_S;
     if (!test_etcd_start(&etcd, test_free_port(), "http", NULL))
         return 1;
