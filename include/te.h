@@ -205,6 +205,13 @@ static inline void te_options_init(te_options *o)
 TE_API int te_option_set(te_options *o, const char *name, const char *value);
 
 /*
+ * Writes what an option is in this process, as te_option_set() takes it: what was set in `o` (may be
+ * NULL), else what the environment says, else the default. "***" for a secret that is given.
+ * TE_ERR_NOT_FOUND for an unknown name, TE_ERR_TOO_LARGE when `n` is too small.
+ */
+TE_API int te_option_get(const te_options *o, const char *name, char *buf, size_t n);
+
+/*
  * Releases what te_option_set() added. `o` may be used again after te_options_init(). NULL is
  * accepted.
  */
@@ -386,7 +393,8 @@ TE_API int te_close(te_engine *e, te_segment seg);
 
 /*
  * Fetches the descriptor of `name` again (NULL: of every open segment). Not needed for correctness,
- * unless the path of a file leads to another file now. First error wins.
+ * unless the path of a file leads to another file now. First error wins. The name of this engine
+ * itself: puts its keys into the metadata server again.
  */
 TE_API int te_refresh(te_engine *e, const char *name);
 
@@ -397,6 +405,29 @@ TE_API int te_refresh(te_engine *e, const char *name);
  */
 TE_API int te_segment_buffers(te_engine *e, te_segment seg, te_buffer *bufs, size_t n,
                               size_t *total);
+
+/*
+ * Writes the descriptor of an open segment, or of this engine, as JSON text: what its owner has
+ * published, as it was fetched last (docs/protocol.md, "Segment descriptor"); of a peer with buffers in
+ * address order, and without te.rights. TE_ERR_TOO_LARGE when `n` is too small; te_errmsg() says how
+ * much is needed.
+ */
+TE_API int te_segment_json(te_engine *e, te_segment seg, char *buf, size_t n);
+
+/*
+ * Reads a key of the metadata server that `o` names, with its other options: "ram/NAME" has the
+ * descriptor of a segment, "rpc_meta/NAME" where its engine answers (docs/protocol.md, "Metadata
+ * keys"); what all keys of the cluster begin with is put in front. Blocks for TE_METADATA_TIMEOUT_MS
+ * at most. TE_ERR_NOT_FOUND: there is no such key. TE_ERR_TOO_LARGE as above. TE_ERR_UNSUPPORTED with
+ * P2PHANDSHAKE, where there is no server.
+ */
+TE_API int te_metadata_get(const te_options *o, const char *key, char *buf, size_t n);
+
+/*
+ * Writes such a key, which stays until somebody removes it; `value` NULL removes it, and succeeds
+ * where there is none. For keys of others: an engine looks after its own.
+ */
+TE_API int te_metadata_put(const te_options *o, const char *key, const char *value);
 
 /* ------------------------------------------------------------------------------------ transfers */
 
@@ -639,7 +670,8 @@ TE_API int te_links(te_engine *e, int json, char *buf, size_t n);
 /*
  * From now on SIGTERM and SIGINT take the segments of this engine, and of every other that asked,
  * out of the metadata, and then end the process with status 128 + signal number, without atexit
- * handlers. For programs that have no shutdown of their own.
+ * handlers. For programs that have no shutdown of their own. A forked child, which has no engine to
+ * withdraw, ends with that status at once.
  */
 TE_API int te_shutdown_on_signal(te_engine *e);
 

@@ -50,3 +50,14 @@ int tei_sized_give(void *to, size_t size, size_t first, const void *from, const 
     *(size_t *)to = given;
     return 0;
 }
+
+int tei_text_give(const char *text, char *buf, size_t n)
+{
+    size_t need = strlen(text) + 1;
+
+    if (!buf || n < need)
+        return TEI_FAIL(TE_ERR_TOO_LARGE, "needs a buffer of %zu bytes, not %zu", need,
+                        buf ? n : 0);
+    memcpy(buf, text, need);
+    return 0;
+}

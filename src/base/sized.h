@@ -29,4 +29,7 @@ int tei_sized_take(void *to, size_t size, size_t first, const void *from, const 
 /* Copies `from`, `size` bytes, to `to`, which the program made; bytes of a newer release become 0. */
 int tei_sized_give(void *to, size_t size, size_t first, const void *from, const char *what);
 
+/* Copies a text into a buffer of the program; TE_ERR_TOO_LARGE says how much it needs. */
+int tei_text_give(const char *text, char *buf, size_t n);
+
 #endif

@@ -224,6 +224,42 @@ int tei_conf_load(const struct te_option_list *set, struct tei_conf *out)
     return 0;
 }
 
+static int unknown(const char *name)
+{
+    return TEI_FAIL(TE_ERR_NOT_FOUND, "there is no option %.64s: te_info --config lists all", name);
+}
+
+/* Warns of nothing: who makes an engine is told what is wrong with the environment. */
+static void load_row(const struct tei_option_row *r, const struct te_option_list *set,
+                     struct tei_conf *c)
+{
+    const char *name, *text = environment_of(r, &name);
+
+    set_default(r, c);
+    if (text)
+        tei_value_parse(r, text, c);
+    for (; set; set = set->next)
+        if (set->row == r)
+            tei_value_parse(r, set->value, c);
+}
+
+int tei_conf_get(const struct te_option_list *set, const char *name, char *buf, size_t n)
+{
+    const struct tei_option_row *r = tei_option_find(name);
+    struct tei_conf *c = r ? calloc(1, sizeof(*c)) : NULL;
+
+    if (!r)
+        return unknown(name);
+    if (!c)
+        return TEI_FAIL(TE_ERR_MEMORY, "option %s: out of memory", name);
+    load_row(r, set, c);
+    tei_value_format(r, c, buf, n);
+    if (r->secret && buf[0])
+        snprintf(buf, n, "***");
+    free(c);
+    return 0;
+}
+
 int tei_conf_check(const char *name, const char *value)
 {
     const struct tei_option_row *r = tei_option_find(name);
@@ -231,8 +267,7 @@ int tei_conf_check(const char *name, const char *value)
     struct tei_conf scratch;
 
     if (!r)
-        return TEI_FAIL(TE_ERR_NOT_FOUND, "there is no option %.64s: te_info --config lists all",
-                        name);
+        return unknown(name);
     if (tei_value_parse(r, value, &scratch))
         return 0;
     tei_value_expected(r, expected, sizeof expected);

@@ -153,6 +153,9 @@ struct te_option_list;
  */
 int tei_conf_load(const struct te_option_list *set, struct tei_conf *out);
 
+/* One value as text, of at most TEI_CONF_LONG bytes with its end; TE_ERR_NOT_FOUND. */
+int tei_conf_get(const struct te_option_list *set, const char *name, char *buf, size_t n);
+
 /*
  * Checks one name and value against the table without keeping it: TE_ERR_NOT_FOUND,
  * TE_ERR_INVALID or 0. Rules that span rows are checked by tei_conf_load().

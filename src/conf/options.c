@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/sized.h"
 
 static void free_one(struct te_option_list *one)
 {
@@ -72,6 +73,17 @@ int te_option_set(te_options *o, const char *name, const char *value)
                         : !name ? "the name"
                                 : "the value");
     return tei_option_list_add(&o->set, name, value);
+}
+
+int te_option_get(const te_options *o, const char *name, char *buf, size_t n)
+{
+    char text[TEI_CONF_LONG];
+    int rc;
+
+    if (!name)
+        return TEI_FAIL(TE_ERR_INVALID, "te_option_get: the name is NULL");
+    rc = tei_conf_get(o ? o->set : NULL, name, text, sizeof(text));
+    return rc ? rc : tei_text_give(text, buf, n);
 }
 
 void te_options_fini(te_options *o)

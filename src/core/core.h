@@ -182,7 +182,11 @@ enum store_state {
     STORE_TAKEN = 4,   /* another engine has our name */
 };
 
+/* No address of this platform has these bytes, so no C++ object that begins with a pointer does. */
+#define TEI_ENGINE_MARK UINT64_C(0x656e69676e45e754)
+
 struct te_engine {
+    uint64_t mark; /* first: TEI_ENGINE_MARK, by which a pointer to something else is known */
     unsigned fork_epoch;
     _Atomic bool closing;
     struct tei_conf conf;
@@ -282,6 +286,8 @@ struct te_engine {
  * answers TE_ERR_CLOSED.
  */
 int tei_engine_check(const te_engine *e);
+/* What the program gave, as this library knows it; NULL: the defaults. */
+int tei_options_take(const te_options *o, te_options *known);
 /* Refuses calls from now on, and takes our keys out of the directory. */
 void tei_engine_withdraw(te_engine *e);
 
@@ -329,6 +335,8 @@ void tei_publish_later(te_engine *e);
 void tei_publish_changed(struct tei_host *h);
 /* The store has lost all that it had of us: announces and publishes anew, in the background. */
 void tei_publish_again(te_engine *e);
+/* The same in the calling thread. */
+int tei_publish_now(te_engine *e);
 /*
  * Our descriptor: the page of at most max_bytes from buffer `from`, or all of it when max_bytes is
  * 0. malloc'ed.

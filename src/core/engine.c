@@ -30,6 +30,11 @@ int tei_engine_check(const te_engine *e)
     if (!e)
         return TEI_FAIL(TE_ERR_INVALID,
                         "engine is NULL: it was not created, or its creation failed");
+    if (e->mark != TEI_ENGINE_MARK)
+        return TEI_FAIL(
+            TE_ERR_INVALID,
+            "this is no engine of the C interface: of a C++ TransferEngine give native(), "
+            "and give none that was destroyed");
     if (e->fork_epoch != tei_fork_epoch())
         return TEI_FAIL(TE_ERR_CLOSED,
                         "engine belongs to the parent process; make one of your own after fork()");
@@ -221,6 +226,7 @@ static void fini_locks(te_engine *e)
 
 static void init_engine(te_engine *e)
 {
+    e->mark = TEI_ENGINE_MARK;
     e->fork_epoch = tei_fork_epoch();
     e->incarnation = tei_random_u64() | 1;
     atomic_init(&e->version, 1);
@@ -301,6 +307,15 @@ static int check_options(const te_options *o)
     return 0;
 }
 
+int tei_options_take(const te_options *o, te_options *known)
+{
+    int rc;
+
+    te_options_init(known);
+    rc = o ? tei_sized_take(known, sizeof(*known), OPTIONS_FIRST_SIZE, o, "te_options") : 0;
+    return rc ? rc : check_options(known);
+}
+
 int te_engine_create(const te_options *o, te_engine **out)
 {
     te_options known;
@@ -309,10 +324,7 @@ int te_engine_create(const te_options *o, te_engine **out)
 
     if (!out)
         return TEI_FAIL(TE_ERR_INVALID, "the place for the engine is NULL");
-    te_options_init(&known);
-    rc = o ? tei_sized_take(&known, sizeof(known), OPTIONS_FIRST_SIZE, o, "te_options") : 0;
-    if (!rc)
-        rc = check_options(&known);
+    rc = tei_options_take(o, &known);
     if (rc)
         return rc;
     e = calloc(1, sizeof(*e));
@@ -397,7 +409,7 @@ static void free_engine(te_engine *e)
 
 void te_engine_destroy(te_engine *e)
 {
-    if (!e || e->fork_epoch != tei_fork_epoch())
+    if (!e || tei_engine_check(e) == TE_ERR_INVALID || e->fork_epoch != tei_fork_epoch())
         return;
     tei_shutdown_forget(e);
     tei_engine_withdraw(e);

@@ -15,21 +15,10 @@ static int no_memory(void)
     return TEI_FAIL(TE_ERR_MEMORY, "no memory for the topology");
 }
 
-static int copy_out(const char *text, char *buf, size_t n)
-{
-    size_t need = strlen(text) + 1;
-
-    if (!buf || n < need)
-        return TEI_FAIL(TE_ERR_TOO_LARGE, "needs a buffer of %zu bytes, not %zu", need,
-                        buf ? n : 0);
-    memcpy(buf, text, need);
-    return 0;
-}
-
 static int dump_out(const json_t *j, char *buf, size_t n)
 {
     char *text = tei_json_text(j, NULL);
-    int rc = text ? copy_out(text, buf, n) : no_memory();
+    int rc = text ? tei_text_give(text, buf, n) : no_memory();
 
     free(text);
     return rc;
@@ -269,7 +258,7 @@ static int text_out(const json_t *nics, const json_t *topology, char *buf, size_
     print_links(nics, topology, f);
     whole = !ferror(f);
     whole = fclose(f) == 0 && text && whole;
-    rc = whole ? copy_out(text, buf, n) : no_memory();
+    rc = whole ? tei_text_give(text, buf, n) : no_memory();
     free(text);
     return rc;
 }

@@ -700,6 +700,8 @@ int te_refresh(te_engine *e, const char *name)
         rc = tei_peer_check_name(&name);
     if (rc)
         return rc;
+    if (name && strcmp(name, e->name) == 0)
+        return tei_publish_now(e);
     while ((p = next_peer(e, name, &i))) {
         int one = fetch(p, false);
 

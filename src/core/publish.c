@@ -300,6 +300,21 @@ void tei_publish_again(te_engine *e)
     post_job(e);
 }
 
+int tei_publish_now(te_engine *e)
+{
+    int rc = 0;
+
+    if (!e->dir->ops->stores)
+        return 0;
+    pthread_mutex_lock(&e->publish_lock);
+    while (e->publishing)
+        pthread_cond_wait(&e->publish_cond, &e->publish_lock);
+    e->announce_due = true;
+    rc = put_alone(e);
+    pthread_mutex_unlock(&e->publish_lock);
+    return rc;
+}
+
 int tei_publish(te_engine *e, size_t n)
 {
     uint64_t mine = atomic_load_explicit(&e->version, memory_order_acquire);

@@ -7,7 +7,8 @@
  * since other threads may be inside an engine, and it keeps the lock till the end, so an engine
  * that the program destroys at the same time is either forgotten before or not destroyed any more.
  *
- * A forked child inherits handler and pipe; there the handler gives the signal its default effect.
+ * A forked child inherits handler and pipe, and has neither the thread nor an engine; there the handler
+ * ends the process by itself, with the same status.
  */
 #include "core/core.h"
 
@@ -29,12 +30,9 @@ static void on_signal(int signo)
     unsigned char byte = (unsigned char)signo;
     int keep = errno;
 
-    if (getpid() == owner) {
-        (void)!write(pipe_fds[1], &byte, 1);
-    } else {
-        signal(signo, SIG_DFL);
-        raise(signo);
-    }
+    if (getpid() != owner)
+        _exit(128 + signo);
+    (void)!write(pipe_fds[1], &byte, 1);
     errno = keep;
 }
 

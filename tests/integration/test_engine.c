@@ -250,8 +250,80 @@ static void null_engine_is_an_error(void **state)
     assert_true(te_stats(NULL, &stats) < 0);
     assert_true(te_links(NULL, 0, text, sizeof(text)) < 0);
     assert_true(te_shutdown_on_signal(NULL) < 0);
+    assert_true(te_segment_json(NULL, 0, text, sizeof(text)) < 0);
     te_engine_destroy(NULL);
     te_notify_free(NULL, 0);
+}
+
+/* Such as a C++ object: what it begins with is no engine's mark. */
+static void other_pointer_is_an_error(void **state)
+{
+    const void *object[64] = {object};
+    te_engine *wrong = (te_engine *)(void *)object;
+    te_batch b;
+
+    (void)state;
+    assert_int_equal(te_batch_alloc(wrong, 1, &b), TE_ERR_INVALID);
+    assert_non_null(strstr(te_errmsg(), "native()"));
+    te_engine_destroy(wrong);
+    assert_non_null(strstr(te_errmsg(), "native()"));
+}
+
+static void check_descriptor(te_engine *e, te_segment seg, const void *memory, const char *name)
+{
+    char text[4096], wanted[64];
+
+    assert_int_equal(te_segment_json(e, seg, text, sizeof(text)), 0);
+    snprintf(wanted, sizeof(wanted), "\"addr\":%zu,\"length\":64,", (size_t)memory);
+    assert_non_null(strstr(text, wanted));
+    assert_non_null(strstr(text, name));
+    assert_non_null(strstr(text, "\"protocol\":\"tcp\""));
+    assert_int_equal(te_segment_json(e, seg, text, strlen(text)), TE_ERR_TOO_LARGE);
+    assert_int_equal(te_segment_json(e, seg, NULL, 0), TE_ERR_TOO_LARGE);
+}
+
+/* What an engine publishes is what a peer has of it. */
+static void descriptors(void **state)
+{
+    te_engine *a = NULL, *b = NULL;
+    char memory[64], name[256];
+    te_segment seg;
+    te_options o;
+
+    (void)state;
+    loopback_options(&o);
+    assert_int_equal(te_option_set(&o, "MC_FORCE_TCP", "1"), 0);
+    assert_int_equal(te_engine_create(&o, &a), 0);
+    assert_int_equal(te_engine_create(&o, &b), 0);
+    te_options_fini(&o);
+    assert_int_equal(te_register(b, memory, sizeof(memory), "*", TE_REMOTE_RW), 0);
+    assert_int_equal(te_engine_name(b, name, sizeof(name)), 0);
+    assert_int_equal(te_open(a, name, &seg), 0);
+    check_descriptor(b, TE_LOCAL_SEGMENT, memory, name);
+    check_descriptor(a, seg, memory, name);
+    assert_int_equal(te_refresh(b, name), 0); /* there is no server to tell */
+    assert_int_equal(te_close(a, seg), 0);
+    assert_int_equal(te_segment_json(a, seg, name, sizeof(name)), TE_ERR_NOT_FOUND);
+    te_engine_destroy(a);
+    te_engine_destroy(b);
+}
+
+static void keys_need_a_server(void **state)
+{
+    te_options o;
+    char text[64];
+
+    (void)state;
+    te_options_init(&o);
+    assert_int_equal(te_metadata_get(&o, "ram/a", text, sizeof(text)), TE_ERR_UNSUPPORTED);
+    assert_int_equal(te_metadata_put(NULL, "ram/a", "{}"), TE_ERR_UNSUPPORTED);
+    o.metadata = "carrier-pigeon://here";
+    assert_int_equal(te_metadata_put(&o, "ram/a", NULL), TE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(te_errmsg(), "carrier-pigeon"));
+    assert_int_equal(te_metadata_get(&o, "", text, sizeof(text)), TE_ERR_INVALID);
+    assert_int_equal(te_metadata_get(&o, NULL, text, sizeof(text)), TE_ERR_INVALID);
+    o.metadata = "";
+    assert_int_equal(te_metadata_get(&o, "ram/a", text, sizeof(text)), TE_ERR_INVALID);
 }
 
 static void nothing_is_left_behind(void **state)
@@ -286,6 +358,9 @@ int main(void)
         cmocka_unit_test(forced_transport_must_be_there),
         cmocka_unit_test(structs_of_newer_programs),
         cmocka_unit_test(null_engine_is_an_error),
+        cmocka_unit_test(other_pointer_is_an_error),
+        cmocka_unit_test(descriptors),
+        cmocka_unit_test(keys_need_a_server),
         cmocka_unit_test(nothing_is_left_behind),
     };
 

@@ -437,6 +437,40 @@ static void options_are_checked_when_set(void **state)
     te_options_init(NULL);
 }
 
+static void check_option(const te_options *o, const char *name, const char *wanted)
+{
+    char text[64];
+
+    assert_int_equal(te_option_get(o, name, text, sizeof(text)), 0);
+    assert_string_equal(text, wanted);
+}
+
+/* The option before the environment, that before the default; nothing is said of what is wrong there. */
+static void options_can_be_asked(void **state)
+{
+    te_options o;
+    char text[4];
+
+    (void)state;
+    te_options_init(&o);
+    check_option(NULL, "MC_SLICE_SIZE", "65536");
+    check_option(&o, "MC_SLICE_SIZE", "65536");
+    env("MC_SLICE_SIZE", "128k");
+    env("MC_RETRY_CNT", "many");
+    check_option(NULL, "MC_SLICE_SIZE", "131072");
+    check_option(NULL, "MC_RETRY_CNT", "9");
+    assert_int_equal(te_option_set(&o, "MC_SLICE_SIZE", "1m"), 0);
+    assert_int_equal(te_option_set(&o, "MC_REDIS_PASSWORD", "sesame"), 0);
+    check_option(&o, "MC_SLICE_SIZE", "1048576");
+    check_option(&o, "MC_REDIS_PASSWORD", "***");
+    check_option(NULL, "MC_REDIS_PASSWORD", "");
+    check_option(NULL, "MC_DISABLE_METACACHE", "off");
+    assert_int_equal(te_option_get(&o, "MC_SLICE_SIZE", text, sizeof(text)), TE_ERR_TOO_LARGE);
+    assert_int_equal(te_option_get(&o, "MC_NO_SUCH_THING", text, sizeof(text)), TE_ERR_NOT_FOUND);
+    assert_int_equal(te_option_get(&o, NULL, text, sizeof(text)), TE_ERR_INVALID);
+    te_options_fini(&o);
+}
+
 static void the_last_value_of_an_option_counts(void **state)
 {
     te_options o;
@@ -510,6 +544,7 @@ int main(void)
         TEST(two_nvlinks_exclude_each_other),
         TEST(secrets_are_not_told),
         TEST(options_are_checked_when_set),
+        TEST(options_can_be_asked),
         TEST(the_last_value_of_an_option_counts),
         TEST(unknown_names_are_told_once),
         TEST(rows_end_and_have_sections),
