@@ -27,9 +27,9 @@
  *               thread what was wrong. A call before init() is an error (TE_ERR_INVALID), never a crash.
  *   Status      What the calls of a batch return: an int to those who want an int, and an object with
  *               ok(), code() and message() to those who want that.
- *   Threads     Every method may be called from any thread at any time; only the destructor and
- *               freeEngine() must not run while another call of the engine or of one of its transports
- *               does. For calls of its metadata object they wait.
+ *   Threads     Every method may be called from any thread at any time; only the destructor,
+ *               freeEngine() and moves must not run while another call of the engine or of one of its
+ *               transports does. For calls of its metadata object they wait.
  *   Symbols     The class has the name of Mooncake's, and so have the symbols of its methods. A process
  *               must not load both: one's methods would be called with the other's objects.
  *   Lifetimes   Strings, vectors and what they hold are read during the call and never after. Buffers
@@ -41,6 +41,7 @@
 #ifndef TRANSFER_ENGINE_HPP
 #define TRANSFER_ENGINE_HPP
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -49,11 +50,15 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "mooncake/detail/engine.h"
+#include "mooncake/detail/scatter.h"
 #include "mooncake/detail/status.h"
 #include "mooncake/detail/types.h"
+#include "mooncake/multi_transport.h"
 #include "mooncake/topology.h"
 #include "mooncake/transfer_metadata.h"
 #include "mooncake/transport/transport.h"
@@ -62,15 +67,27 @@
 namespace mooncake
 {
 
+namespace detail
+{
+
+/* Engines of this process withdraw their segments on SIGTERM and SIGINT. */
+inline std::atomic<bool> graceful_shutdown{false};
+
+} /* namespace detail */
+
 /*
  * An engine: threads, sockets, registered memory, and the segment by which others reach that memory.
- * Built idle, started by init(), which may fail. Neither copied nor moved; hold it in a
- * std::unique_ptr where it has to go from hand to hand.
+ * Built idle, started by init(), which may fail. It may be moved and not copied: what it was moved from
+ * is as built anew.
  */
 class TransferEngine : public BatchTransfer
 {
   public:
     using NotifyDesc = TransferTypes::NotifyDesc;
+#if MOONCAKE_HAS_SCATTER
+    using ScatterTransferRange = mooncake::ScatterTransferRange;
+    using ScatterTransferOperation = mooncake::ScatterTransferOperation;
+#endif
 
     /* init() picks and installs transports, by the machine's NICs and the environment. */
     TransferEngine() : TransferEngine(true)
@@ -86,6 +103,7 @@ class TransferEngine : public BatchTransfer
     {
         te_options_init(&options_);
         options_.auto_discover = auto_discover;
+        topology_->engine_ = engine_;
         if (!filter.empty())
             setWhitelistFilters(filter);
     }
@@ -108,6 +126,22 @@ class TransferEngine : public BatchTransfer
                             : metadata_of(metadata_client->connectionString());
     }
 
+    /* Ids, transports, the topology and the metadata object go along and stay valid. */
+    TransferEngine(TransferEngine &&other) : TransferEngine(false)
+    {
+        swap(other);
+    }
+
+    /* What was here before ends as by freeEngine(). */
+    TransferEngine &operator=(TransferEngine &&other)
+    {
+        if (this != &other) {
+            TransferEngine fresh(std::move(other));
+            swap(fresh);
+        }
+        return *this;
+    }
+
     /* As freeEngine(). */
     ~TransferEngine()
     {
@@ -124,6 +158,13 @@ class TransferEngine : public BatchTransfer
         std::lock_guard<std::mutex> hold(lock_);
 
         options_.auto_discover = auto_discover;
+    }
+
+    void setAutoDiscover(const AutoDiscoverConfig &config)
+    {
+        setAutoDiscover(config.enabled);
+        if (config.protocol == "tcp")
+            setOption("MC_FORCE_TCP", "1");
     }
 
     void setWhitelistFilters(const std::vector<std::string> &filters)
@@ -243,40 +284,94 @@ class TransferEngine : public BatchTransfer
         return metadata_;
     }
 
-    /* The topology that this engine goes by. */
+    /*
+     * The topology that this engine goes by, always the same object: what its parse() and disableDevice()
+     * do, the engine does. Each call of this brings it up to date.
+     */
     std::shared_ptr<Topology> getLocalTopology()
     {
-        auto topology = std::make_shared<Topology>();
+        std::lock_guard<std::mutex> hold(lock_);
 
-        topology->matrix_ = detail::text_of(
-            [&](char *buf, size_t n) { return te_topology_json(native(), buf, n); });
-        return topology;
+        topology_->look(*engine_);
+        return topology_;
     }
 
-    /* The NICs and the topology as text, or as JSON; see te_links(). "" on an error. */
-    std::string showLinks(bool json = false)
+    std::string getLocalTopologyString()
     {
-        return detail::text_of(
-            [&](char *buf, size_t n) { return te_links(native(), json ? 1 : 0, buf, n); });
+        return getLocalTopology()->toString();
+    }
+
+    /*
+     * The NICs and the topology as text, or as JSON; see te_links(). Before init() those of the machine.
+     * "" on an error.
+     */
+    std::string showLinks(bool json = false) const
+    {
+        detail::Engine alone;
+        const bool runs = native();
+
+        if (!runs)
+            alone.open_alone();
+        return detail::text_of([&](char *buf, size_t n) {
+            return te_links(runs ? native() : alone.get(), json ? 1 : 0, buf, n);
+        });
     }
 
     /* The number of NICs that "rdma" uses; 0 where that is not installed. */
-    int numContexts()
+    int numContexts() const
     {
-        const std::string links = showLinks(true), key = "\"used\"";
         int used = 0;
 
-        for (size_t at = links.find(key); at != std::string::npos; at = links.find(key, at + 1)) {
-            size_t value = links.find_first_not_of(": ", at + key.size());
-            used += value != std::string::npos && links.compare(value, 4, "true") == 0;
-        }
+        for (const detail::Json &nic : links())
+            used += nic["used"].is_true();
         return used;
     }
 
-    /* SIGTERM and SIGINT withdraw the segment and end the process; see te_shutdown_on_signal(). */
+    /* The NICs that "rdma" uses, none where that is not installed. */
+    Status getNicLoadStats(std::vector<NicLoadStats> &stats) const
+    {
+        stats.clear();
+        for (const detail::Json &nic : links())
+            if (nic["inflight_bytes"].kind() == detail::Json::NUMBER)
+                stats.push_back({nic["device"].text(), nic["inflight_bytes"].number(),
+                                 nic["bandwidth_bps"].real()});
+        return native() ? Status::OK() : Status(te_links(nullptr, 0, nullptr, 0));
+    }
+
+    /* Whether "tcp" is installed and "rdma" is not. */
+    bool isTcpOnly() const
+    {
+        for (const detail::Json &nic : links())
+            if (nic["source"].text() == "rdma_transport")
+                return false;
+        return is_installed("tcp");
+    }
+
+    /* There is one engine here, which is none of Mooncake's two. */
+    bool isUsingTent() const
+    {
+        return false;
+    }
+
+    /* Of memory that only CXL has. */
+    void *getBaseAddr() const
+    {
+        return nullptr;
+    }
+
+    /*
+     * SIGTERM and SIGINT withdraw the segments of this process and end it, with 128 + signal; see
+     * te_shutdown_on_signal(). From now on, also before init(), and for engines to come. Forked children
+     * end so, too, and withdraw what they have themselves.
+     */
     int enableGracefulShutdown()
     {
-        return te_shutdown_on_signal(native());
+        detail::Engine
+            alone; /* the signals are watched from the first engine on that asks for it */
+        int rc = native() ? 0 : alone.open_alone();
+
+        detail::graceful_shutdown = true;
+        return rc ? rc : te_shutdown_on_signal(native() ? native() : alone.get());
     }
 
     /* ---- transports ---- */
@@ -296,7 +391,7 @@ class TransferEngine : public BatchTransfer
         std::lock_guard<std::mutex> hold(lock_);
         std::unique_ptr<Transport> &transport = transports_[proto];
         if (!transport)
-            transport.reset(new Transport(engine_, proto));
+            transport = Transport::make(engine_, proto);
         return transport.get();
     }
 
@@ -329,7 +424,7 @@ class TransferEngine : public BatchTransfer
      * already. What is registered is always published at once, whatever update_metadata says.
      */
     int registerLocalMemory(void *addr, size_t length,
-                            const std::string &location = kWildcardLocation,
+                            const std::string &location = detail::any_location,
                             bool remote_accessible = true, bool update_metadata = true)
     {
         (void)update_metadata;
@@ -357,7 +452,7 @@ class TransferEngine : public BatchTransfer
 
     /* All or none, with one publish; remote_accessible. */
     int registerLocalMemoryBatch(const std::vector<BufferEntry> &buffer_list,
-                                 const std::string &location = kWildcardLocation)
+                                 const std::string &location = detail::any_location)
     {
         std::vector<te_buffer> buffers;
 
@@ -402,9 +497,9 @@ class TransferEngine : public BatchTransfer
      */
     SegmentHandle openSegment(const std::string &segment_name)
     {
-        SegmentID id = INVALID_SEGMENT_ID;
+        SegmentID id = detail::no_segment;
 
-        return engine_->open_segment(segment_name, id) ? INVALID_SEGMENT_ID : id;
+        return engine_->open_segment(segment_name, id) ? detail::no_segment : id;
     }
 
     /* Each open has its close; the last one makes the id invalid. TE_ERR_BUSY while transfers use it. */
@@ -418,7 +513,7 @@ class TransferEngine : public BatchTransfer
     {
         size_t total = 0;
 
-        if (segment_id == LOCAL_SEGMENT_ID && native())
+        if (segment_id == TE_LOCAL_SEGMENT && native())
             return Status::OK();
         return Status(te_segment_buffers(native(), segment_id, nullptr, 0, &total));
     }
@@ -439,15 +534,15 @@ class TransferEngine : public BatchTransfer
         return rc == TE_ERR_INVALID ? rc : 0;
     }
 
-    /* Asks the engine of an open segment, or of that name, whether it lives: 0 if it answers. */
-    int probePeerAliveByID(SegmentID target_id)
+    /* Asks the engine of an open segment, or of that name, whether it lives. te_errmsg(): why not. */
+    PeerLiveness probePeerAliveByID(SegmentID target_id)
     {
         return probePeerAliveByID(engine_->name_of(target_id));
     }
 
-    int probePeerAliveByID(const std::string &segment_name)
+    PeerLiveness probePeerAliveByID(const std::string &segment_name)
     {
-        return te_probe(native(), segment_name.c_str());
+        return te_probe(native(), segment_name.c_str()) ? Unreachable : Alive;
     }
 
     /* ---- batches and notifications, beside those of BatchTransfer ---- */
@@ -484,17 +579,7 @@ class TransferEngine : public BatchTransfer
     /* Appends the messages received so far, oldest first. */
     int getNotifies(std::vector<NotifyDesc> &notifies)
     {
-        te_notification *list = nullptr;
-        size_t n = 0;
-        int rc = te_notify_recv(native(), &list, &n);
-
-        if (rc)
-            return rc;
-        auto release = [n](te_notification *p) { te_notify_free(p, n); };
-        std::unique_ptr<te_notification, decltype(release)> owner(list, release);
-        for (size_t i = 0; i < n; i++)
-            notifies.push_back({list[i].name, list[i].msg});
-        return 0;
+        return engine_->take_notifies(notifies);
     }
 
     /* Sends a message; returns when the receiver has it. TE_ERR_REJECTED: its inbox is full. */
@@ -506,7 +591,7 @@ class TransferEngine : public BatchTransfer
 
     int sendNotifyByName(const std::string &remote_agent, const NotifyDesc &notify_msg)
     {
-        SegmentID id = INVALID_SEGMENT_ID;
+        SegmentID id = detail::no_segment;
         int rc = engine_->open_segment(remote_agent, id);
 
         if (rc)
@@ -515,6 +600,73 @@ class TransferEngine : public BatchTransfer
         closeSegment(id);
         return rc;
     }
+
+    /*
+     * ---- several protocols ----
+     * Which one carries a request the engine decides by what the target has, each time: what is said of
+     * protocols here chooses nothing. A buffer that is named for several is registered once.
+     */
+
+    int mp_registerLocalMemory(
+        std::unordered_map<std::string, std::vector<RegisteredBuffer>> &buffers)
+    {
+        std::vector<void *> done;
+
+        for (const auto &of_protocol : buffers)
+            for (const RegisteredBuffer &b : of_protocol.second) {
+                if (std::find(done.begin(), done.end(), b.addr) != done.end())
+                    continue;
+                int rc = registerLocalMemory(b.addr, b.length, b.location, b.remote_accessible);
+                if (rc) {
+                    unregisterLocalMemoryBatch(done);
+                    return rc;
+                }
+                done.push_back(b.addr);
+            }
+        return 0;
+    }
+
+    int mp_unregisterLocalMemory(
+        std::unordered_map<std::string, std::vector<RegisteredBuffer>> &buffers)
+    {
+        std::vector<void *> all;
+
+        for (const auto &of_protocol : buffers)
+            for (const RegisteredBuffer &b : of_protocol.second)
+                if (std::find(all.begin(), all.end(), b.addr) == all.end())
+                    all.push_back(b.addr);
+        return unregisterLocalMemoryBatch(all);
+    }
+
+    Status mp_submitTransfer(BatchID batch_id, const std::vector<TransferRequest> &entries,
+                             std::string &proto)
+    {
+        (void)proto;
+        return submitTransfer(batch_id, entries);
+    }
+
+    Status mp_submitTransferWithNotify(BatchID batch_id,
+                                       const std::vector<TransferRequest> &entries,
+                                       NotifyDesc notify_msg, std::string &proto)
+    {
+        (void)proto;
+        return submitTransferWithNotify(batch_id, entries, notify_msg);
+    }
+
+#if MOONCAKE_HAS_SCATTER
+    /* ---- scattered pieces (C++20): see detail/scatter.h ---- */
+
+    /* Begins to move all fragments of all ranges; on an error none, which wait() tells. */
+    ScatterTransferOperation submitScatter(const std::vector<ScatterTransferRange> &ranges)
+    {
+        return ScatterTransferOperation(engine_, ranges);
+    }
+
+    Status transferScatter(const std::vector<ScatterTransferRange> &ranges)
+    {
+        return submitScatter(ranges).wait();
+    }
+#endif
 
   private:
     /* Of an engine by that name: none where "host:port" or "[IPv6]:port" has one. */
@@ -530,8 +682,13 @@ class TransferEngine : public BatchTransfer
                    : 12345;
     }
 
+    std::vector<detail::Json> links() const
+    {
+        return native() ? engine_->links().items() : std::vector<detail::Json>();
+    }
+
     /* As te_explain() says it of a request from memory of this engine to itself. */
-    bool is_installed(const std::string &proto)
+    bool is_installed(const std::string &proto) const
     {
         std::vector<char> page(4096), text(size_t{1} << 16);
         te_request request = {TE_READ, page.data(), TE_LOCAL_SEGMENT,
@@ -570,9 +727,35 @@ class TransferEngine : public BatchTransfer
         options_.ip_or_host_name = host.empty() ? nullptr : host.c_str();
         options_.rpc_port = rpc_port > UINT32_MAX ? UINT32_MAX : static_cast<uint32_t>(rpc_port);
         int rc = engine_->open(options_);
+        if (rc == 0)
+            rc = finish_start();
         if (rc == 0 && !built_with_metadata_)
             metadata_ = metadata_of(metadata);
         return rc;
+    }
+
+    /* What was asked for before there was an engine. */
+    int finish_start()
+    {
+        int rc = topology_->join(*engine_);
+
+        if (rc)
+            engine_->close();
+        else if (detail::graceful_shutdown)
+            te_shutdown_on_signal(
+                native()); /* has told the log if it cannot: no reason not to run */
+        return rc;
+    }
+
+    void swap(TransferEngine &other)
+    {
+        std::swap(engine_, other.engine_);
+        std::swap(built_with_metadata_, other.built_with_metadata_);
+        filters_rc_ = other.filters_rc_.exchange(filters_rc_);
+        std::swap(options_, other.options_);
+        std::swap(metadata_, other.metadata_);
+        std::swap(transports_, other.transports_);
+        std::swap(topology_, other.topology_);
     }
 
     bool built_with_metadata_ = false;
@@ -581,6 +764,7 @@ class TransferEngine : public BatchTransfer
     te_options options_;
     std::shared_ptr<TransferMetadata> metadata_;
     std::map<std::string, std::unique_ptr<Transport>> transports_; /* never taken out of it */
+    std::shared_ptr<Topology> topology_ = std::make_shared<Topology>();
 };
 
 } /* namespace mooncake */

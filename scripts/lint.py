@@ -17,7 +17,7 @@ import sys
 MAX_FUNCTION = 80
 MAX_FILE = 900
 LONG_FUNCTION = 40
-PUBLIC_HEADERS = ("te.h", "transfer_engine_c.h", "transfer_engine.hpp")
+PUBLIC_HEADERS = ("te.h", "transfer_engine_c.h", "transfer_engine.h", "transfer_engine.hpp")
 
 # What each folder of src/ may include from other folders. "transport/*" stands for one transport.
 LAYERS = {
@@ -34,8 +34,8 @@ LAYERS = {
 # Vendor headers, and the folders that own them.
 VENDOR = (
     (re.compile(r"^(infiniband|rdma)/"), ("src/transport/rdma", "tests/fabric", "tests/lab")),
-    (re.compile(r"^(cuda|nvml)[\w.]*\.h$"), ("src/plat", "tests/fabric", "tests/device", "tests/lint")),
-    (re.compile(r"^hip/"), ("src/plat", "tests/fabric", "tests/device", "tests/lint")),
+    (re.compile(r"^(cuda|nvml)[\w.]*\.h$"), ("src/plat", "include/mooncake", "tests/fabric", "tests/device", "tests/lint")),
+    (re.compile(r"^hip/"), ("src/plat", "include/mooncake", "tests/fabric", "tests/device", "tests/lint")),
     (re.compile(r"^cufile\.h$"), ("src/transport/nvmeof", "tests/fabric", "tests/device", "tests/lint/vendor")),
 )
 UTHASH_OWNER = "src/base/hash.h"

@@ -64,8 +64,10 @@ def compilers():
 
 class Headers(unittest.TestCase):
     """Each header alone, and the one that brings all of them in newer versions of the language."""
-    NAMES = ("transfer_engine.h", "topology.h", "transfer_metadata.h", "transport/transport.h",
-             "common/base/status.h", "memory_location.h", "error.h", "mooncake/transport/transport.h")
+    NAMES = ("transfer_engine.h", "mooncake/transfer_engine.h", "topology.h", "transfer_metadata.h",
+             "transport/transport.h", "common/base/status.h", "memory_location.h", "error.h", "common.h", "config.h",
+             "cuda_alike.h", "multi_transport.h", "transport/tcp_transport/tcp_transport.h",
+             "transport/rdma_transport/rdma_transport.h", "mooncake/transport/transport.h")
 
     def test_alone(self):
         if SANITIZED:

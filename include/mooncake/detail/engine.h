@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <shared_mutex>
 #include <string>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "../../te.h"
+#include "json.h"
 #include "types.h"
 
 namespace mooncake
@@ -73,6 +75,38 @@ class Engine
         return rc;
     }
 
+    /* One that nobody is told of and that reaches nobody, for what te.h tells by an engine only. */
+    int open_alone(const std::string &filters = "")
+    {
+        te_options options;
+
+        te_options_init(&options);
+        options.local_server_name = "127.0.0.1";
+        options.auto_discover = 0;
+        int rc = filters.empty() ? 0 : te_option_set(&options, "MC_TE_FILTERS", filters.c_str());
+        if (rc == 0)
+            rc = open(options);
+        te_options_fini(&options);
+        return rc;
+    }
+
+    /* te_links() as JSON; nothing on an error. */
+    Json links() const
+    {
+        return Json::parse(
+            text_of([&](char *buf, size_t n) { return te_links(get(), 1, buf, n); }))["local_nics"];
+    }
+
+    /* A NIC priority matrix; rdma, where it is installed, opens its NICs by it. */
+    int take_matrix(const std::string &matrix) const
+    {
+        bool rdma = false;
+
+        for (const Json &nic : links().items())
+            rdma = rdma || nic["source"].text() == "rdma_transport";
+        return te_transport_install(get(), rdma ? "rdma" : "local", matrix.c_str());
+    }
+
     /* Keeps the engine from being destroyed; there may be none. One per thread at a time. */
     std::shared_lock<std::shared_mutex> enter()
     {
@@ -123,11 +157,27 @@ class Engine
     {
         char own[512] = "";
 
-        if (id == LOCAL_SEGMENT_ID)
+        if (id == TE_LOCAL_SEGMENT)
             return te_engine_name(get(), own, sizeof(own)) ? "" : own;
         std::lock_guard<std::mutex> hold(lock_);
         auto found = segments_.find(id);
         return found == segments_.end() ? "" : found->second.name;
+    }
+
+    /* Appends what was received so far. */
+    int take_notifies(std::vector<NotifyDesc> &notifies) const
+    {
+        te_notification *list = nullptr;
+        size_t n = 0;
+        int rc = te_notify_recv(get(), &list, &n);
+
+        if (rc)
+            return rc;
+        auto release = [n](te_notification *p) { te_notify_free(p, n); };
+        std::unique_ptr<te_notification, decltype(release)> owner(list, release);
+        for (size_t i = 0; i < n; i++)
+            notifies.push_back({list[i].name, list[i].msg});
+        return 0;
     }
 
     void add_regions(const std::vector<te_buffer> &buffers)

@@ -9,17 +9,50 @@
 
 #include "../../te.h"
 
-namespace mooncake
+/*
+ * Constants of the namespace mooncake. They are found there, and are not declared there: so a program may
+ * declare one of these names in that namespace itself, and its own is meant then. It may have a macro
+ * of the name, too.
+ */
+namespace mooncake_constants
 {
 
-/* As a metadata server: there is none, engines ask each other, and a segment's name is host:port. A
- * program may have a macro of that name. */
+/* As a metadata server: there is none, engines ask each other, and a segment's name is host:port. */
 #ifndef P2PHANDSHAKE
 inline constexpr char P2PHANDSHAKE[] = "P2PHANDSHAKE";
 #endif
 
 /* As a location of memory: find out. */
+#ifndef kWildcardLocation
 inline constexpr char kWildcardLocation[] = "*";
+#endif
+
+#ifndef LOCAL_SEGMENT_ID
+inline constexpr int32_t LOCAL_SEGMENT_ID = TE_LOCAL_SEGMENT;
+#endif
+#ifndef INVALID_SEGMENT_ID
+inline constexpr int32_t INVALID_SEGMENT_ID = -1;
+#endif
+#ifndef INVALID_BATCH_ID
+inline constexpr uint64_t INVALID_BATCH_ID = TE_INVALID_BATCH;
+#endif
+
+} /* namespace mooncake_constants */
+
+namespace mooncake
+{
+
+using namespace mooncake_constants;
+
+namespace detail
+{
+
+/* For these headers, where a program may have other things of the names above. */
+inline constexpr char p2p[] = "P2PHANDSHAKE";
+inline constexpr char any_location[] = "*";
+inline constexpr int32_t no_segment = -1;
+
+} /* namespace detail */
 
 /*
  * The types of requests, which TransferEngine and Transport have as members, and the namespace too:
@@ -31,9 +64,15 @@ struct TransferTypes {
     using SegmentHandle = SegmentID;
     using BatchID = uint64_t; /* below 2^63 when valid, so that as an int64_t it is not negative */
 
+#ifndef LOCAL_SEGMENT_ID
     static constexpr SegmentID LOCAL_SEGMENT_ID = TE_LOCAL_SEGMENT;
+#endif
+#ifndef INVALID_SEGMENT_ID
     static constexpr SegmentID INVALID_SEGMENT_ID = -1;
+#endif
+#ifndef INVALID_BATCH_ID
     static constexpr BatchID INVALID_BATCH_ID = TE_INVALID_BATCH;
+#endif
 
     struct TransferRequest {
         enum OpCode { READ = TE_READ, WRITE = TE_WRITE };
@@ -90,6 +129,30 @@ struct TransferTypes {
         std::string name;
         std::string notify_msg;
     };
+
+    /* For mp_registerLocalMemory(). What is registered is always published at once. */
+    struct RegisteredBuffer {
+        void *addr = nullptr;
+        size_t length = 0;
+        std::string location = detail::any_location;
+        bool remote_accessible = true;
+        bool update_metadata = true;
+    };
+
+    struct NicLoadStats {
+        std::string device_name;
+        uint64_t inflight_bytes = 0;
+        double ewma_bandwidth_bps = 0; /* bits a second */
+    };
+
+    /* Unreachable is negative: taken for an int, Alive is 0 and the other an error. */
+    enum PeerLiveness { Alive = 0, Unreachable = TE_ERR_PEER };
+
+    /* enabled: as TransferEngine(true). `protocol` "tcp" leaves RDMA alone; another chooses nothing. */
+    struct AutoDiscoverConfig {
+        bool enabled = false;
+        std::string protocol;
+    };
 };
 
 using SegmentID = TransferTypes::SegmentID;
@@ -97,13 +160,13 @@ using SegmentHandle = TransferTypes::SegmentHandle;
 using BatchID = TransferTypes::BatchID;
 using TransferRequest = TransferTypes::TransferRequest;
 using TransferStatusEnum = TransferTypes::TransferStatusEnum;
-using TaskStatus = TransferTypes::TaskStatus;
 using TransferStatus = TransferTypes::TransferStatus;
 using BufferEntry = TransferTypes::BufferEntry;
 using NotifyDesc = TransferTypes::NotifyDesc;
-inline constexpr SegmentID LOCAL_SEGMENT_ID = TransferTypes::LOCAL_SEGMENT_ID;
-inline constexpr SegmentID INVALID_SEGMENT_ID = TransferTypes::INVALID_SEGMENT_ID;
-inline constexpr BatchID INVALID_BATCH_ID = TransferTypes::INVALID_BATCH_ID;
+using RegisteredBuffer = TransferTypes::RegisteredBuffer;
+using NicLoadStats = TransferTypes::NicLoadStats;
+using PeerLiveness = TransferTypes::PeerLiveness;
+using AutoDiscoverConfig = TransferTypes::AutoDiscoverConfig;
 
 } /* namespace mooncake */
 

@@ -33,9 +33,9 @@ class BatchTransfer : public TransferTypes
     /* A batch with room for `batch_size` requests in total. INVALID_BATCH_ID on an error. */
     BatchID allocateBatchID(size_t batch_size)
     {
-        te_batch id = INVALID_BATCH_ID;
+        te_batch id = TE_INVALID_BATCH;
 
-        return te_batch_alloc(native(), batch_size, &id) ? INVALID_BATCH_ID : id;
+        return te_batch_alloc(native(), batch_size, &id) ? TE_INVALID_BATCH : id;
     }
 
     /*
@@ -80,6 +80,8 @@ class BatchTransfer : public TransferTypes
     {
     }
 
+    BatchTransfer(BatchTransfer &&) = default;
+
     ~BatchTransfer() = default;
 
     Status submit(BatchID batch_id, const std::vector<TransferRequest> &entries,
@@ -90,31 +92,74 @@ class BatchTransfer : public TransferTypes
         return Status(te_submit(native(), batch_id, requests.get(), entries.size(), opts));
     }
 
-    const std::shared_ptr<detail::Engine> engine_;
+    std::shared_ptr<detail::Engine> engine_; /* changes by a move of a TransferEngine only */
 };
 
 /*
  * An installed transport, as installTransport() gives it. It belongs to its TransferEngine and lives as
- * long, and a call of it counts as one of the engine where the destructor is concerned; when the transport is uninstalled, requests go by those that are left.
+ * long, and a call of it counts as one of the engine where the destructor is concerned; when the
+ * transport is uninstalled, requests go by those that are left.
  */
 class Transport : public BatchTransfer
 {
   public:
+    virtual ~Transport() = default;
+
     const char *getName() const
     {
         return name_.c_str();
     }
 
-  private:
-    friend class TransferEngine;
-
+  protected:
     Transport(std::shared_ptr<detail::Engine> engine, const std::string &name)
         : BatchTransfer(std::move(engine)), name_(name)
     {
     }
 
+  private:
+    friend class TransferEngine;
+
+    static std::unique_ptr<Transport> make(const std::shared_ptr<detail::Engine> &engine,
+                                           const std::string &name);
+
     const std::string name_;
 };
+
+/*
+ * What installTransport() gives is of the class of its name, so a program may cast it to that. The classes
+ * have the calls of Transport.
+ */
+#define MOONCAKE_TRANSPORTS(X)                  \
+    X(TcpTransport, "tcp")                      \
+    X(RdmaTransport, "rdma")                    \
+    X(NVMeoFTransport, "nvmeof")                \
+    X(NvlinkTransport, "nvlink")                \
+    X(IntraNodeNvlinkTransport, "nvlink_intra") \
+    X(HipTransport, "hip")
+
+#define MOONCAKE_TRANSPORT(Class, proto) \
+    class Class final : public Transport \
+    {                                    \
+        friend class Transport;          \
+        using Transport::Transport;      \
+    };
+MOONCAKE_TRANSPORTS(MOONCAKE_TRANSPORT)
+#undef MOONCAKE_TRANSPORT
+
+inline std::unique_ptr<Transport> Transport::make(const std::shared_ptr<detail::Engine> &engine,
+                                                  const std::string &name)
+{
+    Transport *made = nullptr;
+
+#define MOONCAKE_TRANSPORT(Class, proto) \
+    if (name == proto)                   \
+        made = new Class(engine, name);
+    MOONCAKE_TRANSPORTS(MOONCAKE_TRANSPORT)
+#undef MOONCAKE_TRANSPORT
+    return std::unique_ptr<Transport>(made ? made : new Transport(engine, name));
+}
+
+#undef MOONCAKE_TRANSPORTS
 
 } /* namespace mooncake */
 

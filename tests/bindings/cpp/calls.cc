@@ -22,7 +22,8 @@
 using namespace mooncake;
 
 static_assert(!std::is_copy_constructible_v<TransferEngine>);
-static_assert(!std::is_move_constructible_v<TransferEngine>);
+static_assert(std::is_move_constructible_v<TransferEngine>);
+static_assert(std::is_move_assignable_v<TransferEngine>);
 static_assert(!std::is_copy_assignable_v<Transport> && !std::is_default_constructible_v<Transport>);
 static_assert(!std::is_convertible_v<bool, TransferEngine>);
 static_assert(std::is_constructible_v<TransferEngine, std::unique_ptr<TransferMetadata>>);
@@ -81,8 +82,7 @@ void all_fail(TransferEngine &engine, Transport *transport)
     CHECK(engine.native() == nullptr);
     CHECK(engine.openSegment("x") < 0);
     CHECK(std::string(te_errmsg()).find("not created") != std::string::npos);
-    CHECK(!engine.getTransport("tcp") && engine.showLinks().empty() && engine.numContexts() == 0);
-    CHECK(engine.enableGracefulShutdown() == TE_ERR_INVALID);
+    CHECK(!engine.getTransport("tcp") && engine.numContexts() == 0 && !engine.isTcpOnly());
     CHECK(engine.getLocalIpAndPort().empty() && engine.getRpcPort() < 0);
     CHECK(!engine.installTransport("tcp") && !engine.installOrGetTransport("tcp", nullptr));
     CHECK(engine.uninstallTransport("tcp") == TE_ERR_INVALID);
@@ -106,7 +106,7 @@ void all_fail(TransferEngine &engine, Transport *transport)
     CHECK(engine.getNotifies(notifies) < 0 && notifies.empty());
     CHECK(engine.sendNotifyByID(1, {}) < 0 && engine.sendNotifyByName("x", {}) < 0);
     CHECK(engine.probePeerAliveByID(1) < 0 && engine.probePeerAliveByID(0) < 0);
-    CHECK(engine.getLocalTopology()->empty());
+    CHECK(engine.showLinks().find("Local NICs") != std::string::npos);
     if (transport) {
         CHECK(transport->allocateBatchID(1) == INVALID_BATCH_ID);
         CHECK(transport->submitTransfer(1, {}).code() == Status::Code::kInvalidArgument);
@@ -119,7 +119,7 @@ void before_and_after()
     TransferEngine engine(false);
 
     all_fail(engine, nullptr);
-    CHECK(!engine.getMetadata());
+    CHECK(!engine.getMetadata() && engine.getLocalTopology()->empty());
     for (int i = 0; i < 2; i++) {
         CHECK(engine.init(P2PHANDSHAKE, "127.0.0.1") == 0);
         CHECK(engine.init(P2PHANDSHAKE, "127.0.0.1") == -1);
@@ -356,7 +356,7 @@ void status()
     CHECK(bad == TE_ERR_NOT_FOUND && bad.message().find("12345") != std::string::npos);
     CHECK(bad.ToString() == "TE_ERR_NOT_FOUND: " + bad.message());
     out << bad << " " << Status::OK();
-    CHECK(out.str() == std::to_string(as_int) + " 0");
+    CHECK(out.str() == bad.ToString() + " OK");
     CHECK(Status().ok() && Status::OK() == 0 && Status::OK().code() == Status::Code::kOk);
     CHECK(Status::OK().ToString() == "OK" && Status::OK().message().empty());
     CHECK(Status::OK() == Status::Code::kOk && Status::Code::kBatchBusy != Status::OK());

@@ -13,7 +13,7 @@
 
 using namespace mooncake;
 
-static_assert(TaskStatus::CANNELED == 3); /* its spelling then */
+static_assert(TransferEngine::TaskStatus::CANNELED == 3); /* its spelling then */
 
 static bool can_read(TransferEngine *engine, const std::string &name, unsigned char *memory)
 {

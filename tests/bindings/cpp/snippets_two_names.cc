@@ -20,12 +20,14 @@ static_assert(std::is_same_v<decltype(TransferRequest::target_offset), size_t>);
 static_assert(std::is_same_v<decltype(TransferRequest::length), size_t>);
 static_assert(std::is_same_v<decltype(TransferRequest::opcode), TransferRequest::OpCode>);
 static_assert(std::is_same_v<TransferRequest, TransferEngine::TransferRequest>);
-static_assert(std::is_same_v<decltype(TransferStatus::s), TaskStatus>);
+static_assert(std::is_same_v<decltype(TransferStatus::s), TransferEngine::TaskStatus>);
 static_assert(std::is_same_v<decltype(TransferStatus::transferred), size_t>);
 static_assert(TransferRequest::READ == 0 && TransferRequest::WRITE == 1);
-static_assert(TaskStatus::WAITING == 0 && TaskStatus::PENDING == 1 && TaskStatus::INVALID == 2);
-static_assert(TaskStatus::CANCELED == 3 && TaskStatus::COMPLETED == 4);
-static_assert(TaskStatus::TIMEOUT == 5 && TaskStatus::FAILED == 6);
+static_assert(TransferEngine::TaskStatus::WAITING == 0 &&
+              TransferEngine::TaskStatus::PENDING == 1 && TransferEngine::TaskStatus::INVALID == 2);
+static_assert(TransferEngine::TaskStatus::CANCELED == 3 &&
+              TransferEngine::TaskStatus::COMPLETED == 4);
+static_assert(TransferEngine::TaskStatus::TIMEOUT == 5 && TransferEngine::TaskStatus::FAILED == 6);
 
 int main(int argc, char **argv)
 {
