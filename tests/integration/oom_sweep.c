@@ -115,7 +115,8 @@ static void on_signal(int sig)
 static bool is_unknowable(int rc)
 {
     return (rc == TE_ERR_SYSTEM && oom_linker_failed()) ||
-           (rc == TE_ERR_METADATA && strstr(te_errmsg(), "Could not resolve host"));
+           (rc == TE_ERR_METADATA && (strstr(te_errmsg(), "Could not resolve host") ||
+                                      strstr(te_errmsg(), "thread failed to start")));
 }
 
 /* Takes the result of a call that may lack memory. */
