@@ -6,6 +6,7 @@ set -euo pipefail
 campaigns=(
     # name   what it runs
     "oom     python3 tests/integration/test_oom.py --whole"
+    "late    build/tests/integration/test_late_write 100000"
 )
 
 usage() {
@@ -16,6 +17,7 @@ Runs the named campaigns (default: all) of a tree in which `make tests` has run;
 says is kept in build/soak/NAME.log. Exit 1 when one failed.
 
   oom    each allocation of each phase of an engine fails, alone and with all after it (some 20 minutes)
+  late   WRITEs that end early, towards a target that is stopped and goes on, 100,000 rounds of each framing (75 minutes)
 USAGE
 }
 
