@@ -38,8 +38,8 @@ static const char *const texts[] = {
     "[-0,0,-1,9223372036854775807,-9223372036854775808]",
     "[1.5,-2e3,1E-2,0.0,123456789.123456789]",
     "[\"\",\"plain\",\"\\\"\\\\\\/\\b\\f\\n\\r\\t\",\"\\u00e9\\ud83d\\ude00\",\"\xc3\xa9\"]",
-    "{\"a long key of many bytes, which no small buffer holds: 0123456789012345678901234567890123456789"
-    "0123456789012345678901234567890123456789\":\"a long text, for which the reader's room has to grow\"}",
+    ("{\"a long key of many bytes, which no small buffer holds: 0123456789012345678901234567890123456789"
+     "0123456789012345678901234567890123456789\":\"a long text, for which the reader's room has to grow\"}"),
     "{\"\\u0061\":1,\"b\":[\"0123456789012345678901234567890123456789\",1234567890123456789]}",
     /* wrong */
     "",
