@@ -16,7 +16,7 @@ usage: scripts/soak.sh [--list] [NAME...]
 Runs the named campaigns (default: all) of a tree in which `make tests` has run; `make soak` does both. What each
 says is kept in build/soak/NAME.log. Exit 1 when one failed.
 
-  oom    each allocation of each phase of an engine fails, alone and with all after it (some 20 minutes)
+  oom    each allocation of each phase of an engine fails, alone and with all after it (about an hour)
   late   WRITEs that end early, towards a target that is stopped and goes on, 100,000 rounds of each framing (75 minutes)
 USAGE
 }
