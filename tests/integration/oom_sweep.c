@@ -375,11 +375,8 @@ static void do_submit(struct world *w)
     end_batch(w, n);
 }
 
-/* READs alone: what a WRITE that was cancelled has sent may arrive after the check that follows. */
 static void do_cancel(struct world *w)
 {
-    for (size_t i = 0; i < REQUESTS; i++)
-        w->reqs[i].opcode = TE_READ;
     w->canceling = true;
     do_submit(w);
     w->canceling = false;
