@@ -25,7 +25,12 @@
 #define LENGTH ((size_t)128 << 10)
 #define BYTES  (SLOTS * LENGTH)
 
+/* Of each framing. Under a sanitizer it is the memory that is looked at. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+static unsigned n_rounds = 200;
+#else
 static unsigned n_rounds = 1000;
+#endif
 
 struct rig {
     struct child_engine target;

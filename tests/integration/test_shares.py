@@ -12,7 +12,8 @@ import unittest
 import te_proc as te
 
 HOSTILE = 8  # addresses
-HOGS = 600  # connections of each: more than there are places for together
+PLACES = 1024
+HOGS = 160  # connections of each: more than there are places for together
 REQUESTS = 100
 ROOM = 64 << 20  # of the inbox
 MESSAGE = 1_000_000
@@ -80,7 +81,7 @@ class Shares(unittest.TestCase):
             te.skip(f"{hard} descriptors are too few for {HOSTILE * HOGS} clients")
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-        with te.Target(env={"TE_HOST_PATH": "0"}) as target:
+        with te.Target(env={"TE_HOST_PATH": "0", "TE_TCP_MAX_SESSIONS": str(PLACES)}) as target:
             rpc = te.split_address(target.segment)
             description = te.descriptor(rpc)
             data = (rpc[0], description["tcp_data_port"])
