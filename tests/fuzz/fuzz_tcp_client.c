@@ -62,7 +62,9 @@ static void set_up(void)
     pthread_mutex_init(&tcp.live_lock, NULL);
     for (size_t i = 0; i < TCP_PEER_BUCKETS; i++)
         tei_list_init(&tcp.peers[i]);
+    tei_list_init(&tcp.left);
     tei_pool_init(&tcp.frames, sizeof(struct tcp_frame));
+    tei_pool_init(&tcp.remnants, sizeof(struct tcp_remnant));
 }
 
 static struct tcp_peer *make_peer(uint8_t kinds)
