@@ -475,7 +475,7 @@ static int build_string(const struct tei_json_value *v, json_t **out)
 static int build_real(struct builder *b, const struct tei_json_value *v, json_t **out)
 {
     locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    char *copy = strndup(v->text, v->len);
+    char *copy = malloc(v->len + 1);
     double real;
 
     if (!plain || !copy) {
@@ -484,6 +484,7 @@ static int build_real(struct builder *b, const struct tei_json_value *v, json_t 
             freelocale(plain);
         return TE_ERR_MEMORY;
     }
+    tei_json_copy(v, copy, v->len + 1); /* a number has no escapes */
     real = strtod_l(copy, NULL, plain);
     free(copy);
     freelocale(plain);

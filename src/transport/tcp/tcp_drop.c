@@ -30,6 +30,7 @@ static void start(struct drop *d, const struct tcp_session *asks)
     d->serial = asks->serial;
     d->client = asks->drop_client;
     d->connection = asks->drop_connection;
+    tei_tcp_job_begun(d->t);
     tei_jobs_post(d->t->base.host->jobs, &d->job, on_te_aux);
 }
 
@@ -66,11 +67,10 @@ static void on_te_aux(struct tei_job *j)
     s = tei_tcp_session_find(w, d->serial);
     if (s)
         tei_tcp_channel_dropped(s);
-    more = go_on(d); /* by another thread, which has the job then */
+    more = go_on(d); /* by another thread, which has `d` then */
     tei_tcp_worker_leave(w);
-    if (more)
-        return;
-    free(d);
+    if (!more)
+        free(d);
     tei_tcp_job_ended(t);
 }
 
@@ -91,7 +91,6 @@ bool tei_tcp_drop(struct tcp_session *asks, uint64_t client, uint64_t connection
     *d = (struct drop){.t = t, .worker = asks->worker, .source = asks->source};
     asks->source->dropping = true;
     asks->source->base.users++;
-    tei_tcp_job_begun(t);
     start(d, asks);
     return true;
 }
