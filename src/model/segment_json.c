@@ -375,7 +375,8 @@ static int make_room(struct tei_segment *s, const struct tei_segment *page)
     const size_t n = s->n_buffers + page->n_buffers, listed = s->n_listed + page->n_listed;
     const size_t len = s->text_len + page->text_len;
     struct tei_buffer *buffers = n ? reallocarray(s->buffers, n, sizeof *buffers) : s->buffers;
-    uint32_t *spots = page->text ? reallocarray(s->spots, listed, sizeof *spots) : s->spots;
+    uint32_t *spots =
+        page->text && listed ? reallocarray(s->spots, listed, sizeof *spots) : s->spots;
     char *text = page->text ? realloc(s->text, len + 1) : s->text;
 
     if (buffers)
@@ -384,7 +385,7 @@ static int make_room(struct tei_segment *s, const struct tei_segment *page)
         s->spots = spots;
     if (text)
         s->text = text;
-    if ((n && !buffers) || (page->text && (!spots || !text)))
+    if ((n && !buffers) || (page->text && ((listed && !spots) || !text)))
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for segment %s of %zu buffers", s->name, n);
     return 0;
 }

@@ -468,6 +468,11 @@ static void tcp_close(struct tei_transport *base)
     /* Relaxed: posts look at it with the peer's lock held, which cancel_all() takes after this. */
     atomic_store_explicit(&t->closed, true, memory_order_relaxed);
     cancel_all(t, NULL);
+    /* Nor does a worker post a job from now on: te/aux may be stopped next. */
+    for (unsigned i = 0; i < t->n_workers; i++) {
+        tei_tcp_worker_enter(&t->workers[i]);
+        tei_tcp_worker_leave(&t->workers[i]);
+    }
 }
 
 /* Ends what the worker still has; its thread is gone. */

@@ -25,6 +25,15 @@ struct drop {
 
 static void on_te_aux(struct tei_job *j);
 
+/*
+ * Relaxed: looked at with a worker's lock held, which close() takes after this. A job that is posted to
+ * te/aux once that has stopped runs at once, and would want the lock that its poster holds.
+ */
+static bool is_closed(const struct tcp *t)
+{
+    return atomic_load_explicit(&t->closed, memory_order_relaxed);
+}
+
 static void start(struct drop *d, const struct tcp_session *asks)
 {
     d->serial = asks->serial;
@@ -39,8 +48,7 @@ static bool go_on(struct drop *d)
 {
     struct tei_link *next = tei_list_first(&d->source->drops);
 
-    /* Relaxed: stop() waits for one that is missed here. */
-    if (next && !atomic_load_explicit(&d->t->closed, memory_order_relaxed)) {
+    if (next && !is_closed(d->t)) {
         tei_list_del(next);
         start(d, tei_container_of(next, struct tcp_session, drop_turn));
         return true;
@@ -79,6 +87,8 @@ bool tei_tcp_drop(struct tcp_session *asks, uint64_t client, uint64_t connection
     struct tcp *t = asks->worker->t;
     struct drop *d;
 
+    if (is_closed(t))
+        return false;
     asks->drop_client = client;
     asks->drop_connection = connection;
     if (asks->source->dropping) {

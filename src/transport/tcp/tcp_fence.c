@@ -18,6 +18,9 @@
  *                 That our own end has given the connection up (ETIMEDOUT) proves nothing: the target
  *                 may have received bytes that it has not read. Such a range is lost (peer.spans).
  *
+ * A RST is taken for the target's. One that something between the hosts has made up, while the target
+ * is stopped, is not told from it: what the target has received by then it may apply when it goes on.
+ *
  * A held WRITE obeys its deadline and cancel() as a queued one does. It fails when its remnant is
  * overdue, conf->tcp_status_timeout_ms after the half-close, and at once where the range is lost.
  *

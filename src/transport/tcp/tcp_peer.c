@@ -114,14 +114,16 @@ void tei_tcp_peer_free(struct tcp_peer *p)
 /*
  * A peer whose last attachment has gone is freed, unless a WRITE to it may still arrive: it is kept
  * for the time being, at most TCP_LEFT_MAX of that kind, so that the range is known when the peer is
- * opened again. What is lost for good is not kept. peers_lock held.
+ * opened again. What is lost for good is forgotten. peers_lock held.
  */
 static bool is_to_stay(struct tcp_peer *p)
 {
     bool yes;
 
     pthread_mutex_lock(&p->lock);
-    yes = p->n_unsettled > p->n_spans;
+    p->n_unsettled -= p->n_spans;
+    p->n_spans = 0;
+    yes = p->n_unsettled > 0;
     pthread_mutex_unlock(&p->lock);
     return yes;
 }

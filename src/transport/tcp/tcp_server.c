@@ -436,7 +436,7 @@ static void on_round(struct tei_call *c)
 
     w->round_called = false;
     w->round++;
-    if (w->index == 0 && w->t->listener.loop)
+    if (w->index == 0 && w->t->listener.loop && w->t->listener.events) /* else it rests */
         accept_some(w->t); /* a turn may not look at the listener, with so many others */
     TEI_LIST_EACH(&w->sources, n, tmp) {
         struct tei_source *base = tei_container_of(n, struct tei_source, link);
