@@ -600,8 +600,8 @@ static void nothing_before_the_first_attachment(void **state)
     struct tei_attach *a;
 
     (void)state;
-    assert_int_equal(threads, r->threads);
-    assert_int_equal(fds, r->fds);
+    assert_true(threads <= r->threads); /* one of the test before may have been on its way out */
+    assert_true(fds <= r->fds);
     a = file_rig_attach(r, file_rig_path(r, "f"), LENGTH);
     assert_true(test_count_threads() > threads);
     assert_true(test_count_fds() > fds);

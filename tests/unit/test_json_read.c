@@ -377,10 +377,12 @@ static void cuts(void **state)
     tei_json_reader_init(&r, text, sizeof text - 1, TEI_NEVER);
     assert_true(tei_json_read(&r, &v));
     tei_json_reader_inside(&r, &v, TEI_NEVER);
-    assert_true(tei_json_next(&r, &key, &a) && tei_json_next(&r, &key, &b) &&
-                tei_json_next(&r, &key, &e));
+    assert_true(tei_json_next(&r, &key, &a));
+    assert_true(tei_json_next(&r, &key, &b));
+    assert_true(tei_json_next(&r, &key, &e));
     tei_json_reader_inside(&r, &b, TEI_NEVER);
-    assert_true(tei_json_next(&r, &key, &c) && tei_json_next(&r, &key, &d));
+    assert_true(tei_json_next(&r, &key, &c));
+    assert_true(tei_json_next(&r, &key, &d));
     list[0] = a;
     list[1] = d;
     list[2] = e;
