@@ -95,7 +95,7 @@ static bool is_linker(const void *caller)
     return (uintptr_t)caller >= linker_begin && (uintptr_t)caller < linker_end;
 }
 
-/* Whether the allocation that is asked for now is to fail. */
+/* Whether this allocation is to fail. */
 static bool fails(const void *caller)
 {
     void *frames[OOM_FRAMES];
