@@ -26,7 +26,7 @@ static int own_descriptor(te_engine *e, char *buf, size_t n)
     return rc;
 }
 
-/* The keys of a buffer; what is not kept of those of tcp is known. */
+/* The keys of a buffer. Of those of tcp address and length are kept; the name is that of the segment. */
 static json_t *buffer_json(const struct tei_segment *s, const struct tei_buffer *b)
 {
     json_t *kept = tei_segment_buffer(s, b->index);
