@@ -115,6 +115,7 @@ struct host_peer {
     bool by_number;               /* only that led to the pidfd, not the socket */
     struct tei_watch watch, life; /* socket and process; under loop_lock */
     int fd, pidfd;
+    int ends;            /* epoll of both */
     _Atomic bool broken; /* it is gone, or may not be touched any more */
     const struct host_table *table;
     struct host_hazards *hazards;

@@ -10,7 +10,8 @@
  *
  * From then on the socket is watched on te/host: it brings memfds, and its end means that the owner is
  * gone. So does the end of the process, by its pidfd, since a child of it may hold the socket open. Both
- * are looked at around process_vm calls (host_run.c). What is left is a WRITE to an owner that ends
+ * are looked at around process_vm calls (host_run.c), through one epoll: while neither has ended, that
+ * is a call that looks at an empty list. What is left is a WRITE to an owner that ends
  * between the look and the call, whose number goes to another process of our user at once; the look
  * after it makes that an error.
  *
@@ -400,9 +401,10 @@ const char *tei_host_peer_why(struct host_peer *p, const te_request *r)
 
 bool tei_host_peer_is_gone(struct host_peer *p)
 {
-    struct pollfd f[2] = {{.fd = p->fd, .events = POLLRDHUP}, {.fd = p->pidfd, .events = POLLIN}};
+    struct epoll_event e;
 
-    if (!atomic_load_explicit(&p->broken, memory_order_relaxed) && poll(f, 2, 0) > 0)
+    if (!atomic_load_explicit(&p->broken, memory_order_relaxed) &&
+        epoll_wait(p->ends, &e, 1, 0) != 0)
         atomic_store_explicit(&p->broken, true, memory_order_relaxed);
     return atomic_load_explicit(&p->broken, memory_order_relaxed);
 }
@@ -487,6 +489,8 @@ static void free_peer(struct host_peer *p)
         tei_fd_close(p->fd);
     if (p->pidfd >= 0)
         tei_fd_close(p->pidfd);
+    if (p->ends >= 0)
+        tei_fd_close(p->ends);
     pthread_mutex_destroy(&p->lock);
     free(p);
 }
@@ -629,11 +633,24 @@ static bool meet(struct host_peer *p, const char *name, char *why)
     return false;
 }
 
+/* What tells by one system call, which looks at neither while both live, that it has ended. */
+static bool gather_ends(struct host_peer *p, char *why)
+{
+    struct epoll_event hangup = {.events = EPOLLRDHUP}, end = {.events = EPOLLIN};
+
+    p->ends = tei_fd_own(epoll_create1(EPOLL_CLOEXEC));
+    if (p->ends >= 0 && epoll_ctl(p->ends, EPOLL_CTL_ADD, p->fd, &hangup) == 0 &&
+        (p->pidfd < 0 || epoll_ctl(p->ends, EPOLL_CTL_ADD, p->pidfd, &end) == 0))
+        return true;
+    snprintf(why, WHY, "its end cannot be watched: %s", tei_errno_text(errno));
+    return false;
+}
+
 static bool greet(struct host_peer *p, const struct host_keys *k, char *why)
 {
     struct host_msg welcome;
 
-    return meet(p, k->socket, why) && say_hello(p, &welcome, why) &&
+    return meet(p, k->socket, why) && gather_ends(p, why) && say_hello(p, &welcome, why) &&
            (p->memfd_only || prove(p, &welcome, why));
 }
 
@@ -645,7 +662,7 @@ static struct host_peer *make_peer(struct host *h, const struct host_keys *k)
         return NULL;
     p->h = h;
     p->refs = 1;
-    p->fd = p->pidfd = -1;
+    p->fd = p->pidfd = p->ends = -1;
     p->free_hazards = UINT64_MAX;
     memcpy(p->nonce, k->nonce, HOST_NONCE);
     pthread_mutex_init(&p->lock, NULL);
