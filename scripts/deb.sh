@@ -40,7 +40,7 @@ fi
 
 # What the packages are made of: no tests, no bindings.
 inputs() {
-    find CMakeLists.txt LICENSE ./*.md cmake completions debian docs include man src tools -type f \
+    find CMakeLists.txt LICENSE ./*.md cmake completions debian docs include man src tools \( -type f -o -type l \) \
         ! -name '*~' ! -name '.*' -print0 | sort -z
 }
 source=$(dpkg-parsechangelog -S Source)
@@ -81,7 +81,7 @@ work=$own/work # always the same: it is a part of what a compiler cache looks fo
 rm -rf "$work"
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/$source-$version"
-inputs | xargs -0 cp --parents -p -t "$work/$source-$version"
+inputs | xargs -0 cp --parents -d -p -t "$work/$source-$version"
 rm -f "$own/made_of"
 if ! (cd "$work/$source-$version" && dpkg-buildpackage --build=binary --unsigned-changes --unsigned-buildinfo) >"$own/log" 2>&1; then
     tail -n 40 "$own/log" >&2
