@@ -384,9 +384,8 @@ static void *work(void *arg)
         w->result.failed = !w->result.corrupt && !atomic_load(&w->shared->cancel);
         atomic_store(&w->shared->stop, true);
     }
-    if (!load->quiet)
-        fprintf(stderr, "Worker %zu stopped!%s\n", w->index,
-                ok && load->verify ? " Data validation passed" : "");
+    if (ok && load->tell_workers)
+        fprintf(stderr, "Worker %zu stopped! Data validation passed\n", w->index);
     atomic_fetch_sub(&w->shared->running, 1);
     return NULL;
 }
@@ -438,9 +437,13 @@ static void draw_line(const struct shared *shared, const struct worker *workers,
     }
     double seconds = (double)(now - *last_ns) / 1e9;
     double left = (double)(shared->end_ns - now) / 1e9;
-    fprintf(stderr, "\r%.*f %s/s, %" PRIu64 " batches, %.0f s left \033[K", (int)load->precision,
+    double rows_left = (double)(load->rows - load->row) * load->seconds;
+    fputc('\r', stderr);
+    if (load->rows)
+        fprintf(stderr, "row %zu of %zu: ", load->row, load->rows);
+    fprintf(stderr, "%.*f %s/s, %" PRIu64 " batches, %.0f s left \033[K", (int)load->precision,
             (double)(bytes - *last_bytes) / seconds / load->report_bytes, load->report_unit,
-            batches, left > 0 ? left : 0);
+            batches, (left > 0 ? left : 0) + rows_left);
     fflush(stderr);
     *last_bytes = bytes;
     *last_ns = now;

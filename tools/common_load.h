@@ -26,7 +26,8 @@ struct load {
     bool verify;
     bool poll;           /* ask for every task's state in a loop instead of sleeping in te_wait() */
     bool progress;       /* a live line on stderr */
-    bool quiet;          /* no "Worker N stopped!" lines */
+    bool tell_workers;   /* each that has verified its share says so at its end */
+    size_t row, rows;    /* what the line calls this load: row 3 of 36; 0: the only one */
     double report_bytes; /* the unit of the live line */
     const char *report_unit;
     uint64_t precision;

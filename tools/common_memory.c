@@ -4,8 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common_units.h"
+
 #define FILL       0xCC
-#define FILL_BYTES (4u << 20) /* of a GPU's memory at a time */
+#define FILL_BYTES (4u << 20)   /* of a GPU's memory at a time */
+#define SLOW_BYTES (256u << 20) /* what takes long enough to say so */
 
 /* ---- Mirrors --------------------------------------------------------------------------------- */
 
@@ -91,7 +94,11 @@ static bool fill(struct setup *s, void *addr)
     struct mirror m;
     uint64_t step = s->vram && s->length > FILL_BYTES ? FILL_BYTES : s->length;
     bool ok = mirror_open(&m, s, addr, step);
+    char size[UNITS_SIZE_MAX];
 
+    if (s->length >= SLOW_BYTES)
+        fprintf(stderr, "%s: filling %s bytes (--init_mem)\n", s->line->tool,
+                units_size(s->length, size));
     if (ok)
         memset(m.seen, FILL, step);
     for (uint64_t at = 0; ok && at < s->length; at += step) {

@@ -18,6 +18,8 @@
 #include "common_memory.h"
 #include "common_units.h"
 
+#define EXPLAIN_MAX 16384
+
 #define ROW(member) .name = #member, .offset = offsetof(struct setup_flags, member)
 
 const struct flag setup_flag_table[] = {
@@ -444,8 +446,9 @@ uint64_t setup_raise(const char *tool, uint64_t asked, uint64_t need)
 {
     if (asked >= need)
         return asked;
-    fprintf(stderr, "%s: WARN: buffer_size raised from %llu to %llu, which this load needs\n", tool,
-            (unsigned long long)asked, (unsigned long long)need);
+    char from[UNITS_SIZE_MAX], to[UNITS_SIZE_MAX];
+    fprintf(stderr, "%s: WARN: buffer_size raised from %s to %s, which this load needs\n", tool,
+            units_size(asked, from), units_size(need, to));
     return need;
 }
 
@@ -497,6 +500,55 @@ bool setup_open_target(struct setup *s, uint64_t length)
                 (unsigned long long)length);
     }
     return true;
+}
+
+/* Whether a list such as "rdma, tcp" has the name. */
+static bool is_listed(const char *names, const char *name)
+{
+    size_t n = strlen(name);
+
+    for (const char *at = names; *at; at += at[0] == ',' ? 2 : 0) {
+        size_t length = strcspn(at, ",");
+        if (length == n && memcmp(at, name, n) == 0)
+            return true;
+        at += length;
+    }
+    return false;
+}
+
+/* Appends the transport that te_explain() calls taken for `r`, unless it is named already. */
+static void add_carrier(const struct setup *s, const te_request *r, char names[SETUP_NAMES_MAX])
+{
+    static char text[EXPLAIN_MAX];
+    size_t used = strlen(names);
+
+    if (te_explain(s->engine, r, text, sizeof(text)))
+        return;
+    for (const char *line = text; line; line = strchr(line + 1, '\n')) {
+        char name[32];
+        int end = 0;
+        sscanf(line, " transport %31[^:]: score %*u, taken%n", name, &end);
+        if (end && !is_listed(names, name))
+            snprintf(names + used, SETUP_NAMES_MAX - used, "%s%s", used ? ", " : "", name);
+    }
+}
+
+void setup_carriers(const struct setup *s, enum te_opcode opcode, uint64_t block,
+                    char names[SETUP_NAMES_MAX])
+{
+    size_t pairs = s->count > s->remote_count ? s->count : s->remote_count;
+
+    names[0] = '\0';
+    for (size_t i = 0; i < pairs; i++) {
+        te_request r = {.opcode = opcode,
+                        .source = s->buffers[i % s->count].addr,
+                        .target = s->target,
+                        .target_offset = (uintptr_t)s->remotes[i % s->remote_count].addr,
+                        .length = block};
+        add_carrier(s, &r, names);
+    }
+    if (!names[0])
+        snprintf(names, SETUP_NAMES_MAX, "unknown");
 }
 
 void setup_close(struct setup *s)

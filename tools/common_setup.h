@@ -13,6 +13,7 @@
 #define SETUP_BUFFERS_MAX 64   /* of NUMA nodes or GPUs, one each */
 #define SETUP_REMOTES_MAX 1024 /* buffers of the target that are used */
 #define SETUP_ERROR_MAX   1024
+#define SETUP_NAMES_MAX   256 /* of transports */
 
 struct setup_flags {
     const char *local_server_name, *metadata_server, *metadata_type, *mode, *operation;
@@ -74,6 +75,13 @@ void setup_hush(bool on);
 
 /* Opens the segment that --segment_id names, whose buffers must hold `length` bytes each. */
 bool setup_open_target(struct setup *s, uint64_t length);
+
+/*
+ * Names the transports that carry requests of `block` bytes between our buffers and the target's:
+ * "host", or "rdma, tcp" where buffers differ; "unknown" once the target is gone.
+ */
+void setup_carriers(const struct setup *s, enum te_opcode opcode, uint64_t block,
+                    char names[SETUP_NAMES_MAX]);
 
 void setup_close(struct setup *s);
 

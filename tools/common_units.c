@@ -2,6 +2,8 @@
 #include "common_units.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,4 +129,19 @@ double units_report(const char *name)
             return rates[i].bytes;
     }
     return 0;
+}
+
+const char *units_size(uint64_t bytes, char text[UNITS_SIZE_MAX])
+{
+    static const char units[] = "TGMK";
+
+    for (unsigned i = 0; units[i]; i++) {
+        unsigned shift = 10 * (4 - i);
+        if (bytes >> shift && (bytes >> shift) << shift == bytes) {
+            snprintf(text, UNITS_SIZE_MAX, "%" PRIu64 "%c", bytes >> shift, units[i]);
+            return text;
+        }
+    }
+    snprintf(text, UNITS_SIZE_MAX, "%" PRIu64, bytes);
+    return text;
 }

@@ -23,6 +23,11 @@ bool units_parse_size(const char *text, uint64_t *out);
  */
 bool units_parse_list(const char *text, uint64_t *out, size_t max, size_t *count);
 
+#define UNITS_SIZE_MAX 32
+
+/* A size as units_parse_size() reads it, exactly: "64K", "65537". Returns `text`. */
+const char *units_size(uint64_t bytes, char text[UNITS_SIZE_MAX]);
+
 /* The units that rates are told in, as --report_unit takes them: "GB|GiB|Gb|...". */
 #define UNITS_REPORT "GB|GiB|Gb|MB|MiB|Mb|KB|KiB|Kb"
 

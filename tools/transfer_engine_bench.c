@@ -84,12 +84,16 @@ static double iops(const struct load_result *r)
 static void print_result(const struct bench *b, const struct load *load,
                          const struct load_result *r)
 {
+    char carriers[SETUP_NAMES_MAX];
+
     if (r->failed || r->corrupt) {
         fprintf(b->text, "Test failed after %.*f s and %" PRIu64 " batches\n", (int)load->precision,
                 r->seconds, r->batches);
         return;
     }
     load_report(b->text, load, r);
+    setup_carriers(load->setup, load->opcode, load->block, carriers);
+    fprintf(b->text, "Carried by: %s\n", carriers);
     fprintf(b->text, "IOPS: %.0f requests/s\n", iops(r));
     print_latency(b->text, "Batch latency", &r->batch);
     print_latency(b->text,
@@ -117,15 +121,19 @@ static json_t *text_json(const char *text)
 static json_t *result_json(const struct load *load, const struct load_result *r)
 {
     double rate = r->seconds > 0 ? (double)r->bytes / r->seconds : 0;
+    char carriers[SETUP_NAMES_MAX];
+
+    setup_carriers(load->setup, load->opcode, load->block, carriers);
     json_t *o =
-        json_pack("{s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:f, s:f, s:s, s:f, s:o, s:o, s:b}",
+        json_pack("{s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:f, s:f, s:s, s:f, s:o, s:o, s:s, s:b}",
                   "block_size", (json_int_t)load->block, "batch_size", (json_int_t)load->batch,
                   "threads", (json_int_t)load->threads, "duration_s", r->seconds, "batch_count",
                   (json_int_t)r->batches, "request_count", (json_int_t)r->requests, "bytes",
                   (json_int_t)r->bytes, "throughput_bytes_per_s", rate, "throughput",
                   rate / load->report_bytes, "report_unit", load->report_unit, "iops", iops(r),
                   "batch_latency_us", latency_json(&r->batch), "request_latency_us",
-                  latency_json(&r->request), "failed", (int)(r->failed || r->corrupt));
+                  latency_json(&r->request), "carried_by", carriers, "failed",
+                  (int)(r->failed || r->corrupt));
     if (o && r->error[0])
         json_object_set_new(o, "error", text_json(r->error));
     if (o && load->verify)
@@ -196,7 +204,8 @@ static struct load make_load(const struct bench *b, uint64_t block, uint64_t bat
         .verify = b->own.verify,
         .poll = b->own.poll,
         .progress = isatty(STDERR_FILENO) == 1,
-        .quiet = b->own.sweep,
+        .row = b->own.sweep ? b->sweep.count + 1 : 0,
+        .rows = b->own.sweep ? sweep_total(&b->sweep) : 0,
         .report_bytes = units_report(b->common.report_unit),
         .report_unit = b->common.report_unit,
         .precision = b->common.report_precision,

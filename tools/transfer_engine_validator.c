@@ -35,6 +35,7 @@ static bool validate(const struct setup *setup)
         .batches = flags->batches,
         .deadline_ms = flags->deadline_ms,
         .verify = true,
+        .tell_workers = true,
         .progress = isatty(STDERR_FILENO) == 1,
         .report_bytes = units_report(flags->report_unit),
         .report_unit = flags->report_unit,

@@ -97,8 +97,7 @@ class Sweep(unittest.TestCase):
         points = result["points"]
         self.assertEqual([(str(p["block_size"]), p["batch_size"], p["threads"]) for p in points],
                          [(b, 2, t) for t in (1, 2) for b in (SIZES[0], SIZES[2], SIZES[1])])
-        for left in range(6):
-            self.assertIn(f"row {6 - left} of 6 done, {left} left", proc.error_output())
+        self.assertNotIn("row 1", proc.error_output())  # that is for terminals
         page = Page(path)
         self.assertEqual([chart.label for chart in page.charts],
                          [f"{what} against block size, batches of 2" for what in
@@ -115,7 +114,7 @@ class Sweep(unittest.TestCase):
 
     def check_facts(self, page):
         facts = page.facts()
-        for name, value in {"Operation": "write", "Protocol": "tcp", "Target": self.target.segment,
+        for name, value in {"Operation": "write", "Carried by": "tcp (protocol tcp)", "Target": self.target.segment,
                             "Requests a batch": "2", "Threads": "1, 2",
                             "Batches of each worker": "at most 5"}.items():
             self.assertEqual(facts[name], value)
@@ -123,11 +122,13 @@ class Sweep(unittest.TestCase):
         self.assertRegex(facts["CPUs"], r"^\d+, model .")
         self.assertRegex(facts["Date"], r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
         self.assertTrue(facts["TCP congestion control"])
+        self.assertTrue(facts["Host of this side"].startswith(os.uname().nodename + ": "))
+        self.assertRegex(facts["Most"], r"^\d+\.\d\d GB/s: blocks of (4K|64K|1M), 2 a batch, [12] threads?$")
         # Complete in itself: nothing is fetched, nothing runs.
         self.assertNotRegex(page.source, r"(?i)http|<script|<link|<img|url\(|@import|src=|href=")
         self.assertRegex(page.source, r"prefers-color-scheme: dark")
         # memcpy was measured here; of the network there is no figure, and the page says so.
-        self.assertRegex(facts["memcpy here, 1 thread"], r"^[\d.]+ GB/s")
+        self.assertRegex(facts["memcpy of large buffers here, 1 thread"], r"^[\d.]+ GB/s")
         self.assertIn("No limit of the network was given", page.text)
         self.assertNotIn("Ended early", facts)
 
@@ -164,9 +165,9 @@ class Sweep(unittest.TestCase):
             self.assertIn(name, facts)
         self.assertTrue(any(name.startswith("raw_stream, 1 stream, ") for name in facts), facts)
         self.assertTrue(facts["process_vm"].startswith("3.25 GB/s"), facts)
-        self.assertNotIn("memcpy here, 1 thread", facts)
+        self.assertNotIn("memcpy of large buffers here, 1 thread", facts)
         self.assertNotIn("No limit of the network", page.text)
-        drawn = sum("GB/s" in value and "not drawn" not in value for value in facts.values())
+        drawn = sum("GB/s" in value and "not drawn" not in value for name, value in facts.items() if name != "Most")
         self.assertEqual(len(page.charts[0].limits), drawn)
         for chart, quantile in zip(page.charts[1:], ("p50", "p99")):
             self.assertEqual(len(chart.limits), 1)
@@ -184,7 +185,7 @@ class Sweep(unittest.TestCase):
         """the target has 8 MiB: 16 blocks of 1 MiB for each of 2 threads do not fit"""
         proc = self.bench("--sweep", "--sweep_block_size=1M", "--sweep_batch_size=16",
                           "--sweep_threads=2", "--batches=3", "--json")
-        self.assertIn("batch lowered from 16 to 4 for blocks of 1048576 bytes and 2 threads",
+        self.assertIn("batch lowered from 16 to 4 for blocks of 1M and 2 threads",
                       proc.error_output())
         self.assertIn("--buffer_size", proc.error_output())
         (point,) = json.loads(proc.output())["points"]
@@ -201,11 +202,20 @@ class Sweep(unittest.TestCase):
                    "--sweep_block_size=4K", "--sweep_threads=1", "--sweep_batch_size=" + ",".join(map(str, rows)),
                    f"--duration={te.HANG_S / 30}", f"--html={path}"]
         with te.Proc(command) as proc:
-            proc.wait_error(f"row 1 of {len(rows)} done")
+            proc.wait_line(r"^ +4096 +1 +1 ")
             self.assertEqual(proc.stop(signal.SIGINT), 0, proc)
         page = Page(path)
         self.assertIn(f"of {len(rows)} points were measured", page.facts()["Ended early"])
         self.assertEqual([len(page.charts[i].curves[0]) for i in (0, -1)], [1, 0])
+
+    def test_progress_line_on_a_terminal(self):
+        command = [te.tool(BENCH), "--metadata_server=P2PHANDSHAKE", "--local_server_name=127.0.0.1",
+                   f"--segment_id={self.target.segment}", "--protocol=tcp", "--buffer_size=8M", "--sweep",
+                   "--sweep_block_size=4K", "--sweep_batch_size=1,2", "--sweep_threads=1", f"--duration={te.HANG_S}"]
+        rc, text = te.until_on_terminal(command, r"\rrow 1 of 2: [\d.]+ GB/s, \d+ batches, (\d+) s left")
+        self.assertEqual(rc, 0, text)
+        left = int(re.search(r"batches, (\d+) s left", text).group(1))
+        self.assertGreater(left, te.HANG_S)  # the second row's time is part of it
 
     def test_file_that_cannot_be_written(self):
         for path in ("/nonexistent/folder/page.html", te.Workdir.get()):

@@ -42,8 +42,18 @@ class WithTarget(unittest.TestCase):
             self.assertRegex(proc.output(), r"(?m)^IOPS: \d+ requests/s$")
             self.assertRegex(proc.output(), r"(?m)^Batch latency: .*p50 .*p99 .*p99\.9 ")
             self.assertRegex(proc.output(), r"(?m)^Request latency.*p50 .*p99 .*p99\.9 ")
-            self.assertEqual(sorted(re.findall(r"(?m)^Worker (\d+) stopped!", proc.error_output())),
-                             ["0", "1"])
+            self.assertRegex(proc.output(), r"(?m)^Carried by: tcp$")
+            self.assertNotIn("Worker", proc.error_output())
+
+    def test_which_transport_carries(self):
+        """It is told, and need not be what --protocol says."""
+        with te.Target("--protocol=host") as target:
+            for protocol, carrier in (("host", "host"), ("tcp", "tcp")):
+                proc = self.good(te.bench(target.segment, f"--protocol={protocol}", "--json"))
+                result = json.loads(proc.output())
+                self.assertEqual((result["protocol"], result["carried_by"]), (protocol, carrier))
+        result = json.loads(self.bench("--protocol=host", "--json").output())
+        self.assertEqual((result["protocol"], result["carried_by"]), ("host", "tcp"))
 
     def test_json(self):
         proc = self.bench("--json", "--report_unit=MiB", "--block_size=4096")
@@ -154,7 +164,7 @@ class WithTarget(unittest.TestCase):
 
     def test_buffer_size_is_raised(self):
         proc = self.bench("--buffer_size=4096", "--block_size=64K")
-        self.assertRegex(proc.error_output(), r"WARN: buffer_size raised from 4096 to 524288")
+        self.assertRegex(proc.error_output(), r"WARN: buffer_size raised from 4K to 512K")
 
     def test_progress_line_on_a_terminal(self):
         command = [te.tool(BENCH), "--metadata_server=P2PHANDSHAKE", "--local_server_name=127.0.0.1",

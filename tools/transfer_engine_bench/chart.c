@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "common_units.h"
 #include "transfer_engine_bench/xml.h"
 
 /* The picture, in units of its own; the page scales it. */
@@ -79,19 +80,6 @@ static struct range range_of(const struct sweep *s, enum limit_kind kind)
 bool chart_off_scale(const struct sweep *s, const struct limit *limit)
 {
     return limit->kind == LIMIT_RATE && limit->value > FLAT * range_of(s, LIMIT_RATE).high;
-}
-
-void chart_size(uint64_t bytes, char text[24])
-{
-    static const char units[] = "TGMK";
-    for (unsigned i = 0; units[i]; i++) {
-        unsigned shift = 10 * (4 - i);
-        if (bytes >> shift && (bytes >> shift) << shift == bytes) {
-            snprintf(text, 24, "%" PRIu64 "%c", bytes >> shift, units[i]);
-            return;
-        }
-    }
-    snprintf(text, 24, "%" PRIu64, bytes);
 }
 
 /* ---- Scales ---------------------------------------------------------------------------------- */
@@ -220,14 +208,14 @@ static void print_x_axis(FILE *out, const struct scale *x, const struct sweep *s
     fprintf(out, "<line class=\"base\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>\n", LEFT,
             RIGHT, BOTTOM, BOTTOM);
     for (size_t i = 0; i < n; i++) {
-        char text[24];
+        char text[UNITS_SIZE_MAX];
         double at = place(x, (double)s->block.at[order[i]]);
         fprintf(out, "<line class=\"base\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>\n", at,
                 at, BOTTOM, BOTTOM + 4);
         if (at - last < LABEL_WIDTH)
             continue;
         last = at;
-        chart_size(s->block.at[order[i]], text);
+        units_size(s->block.at[order[i]], text);
         fprintf(out,
                 "<text class=\"tick\" text-anchor=\"middle\" x=\"%.1f\" y=\"%.1f\">%s</text>\n", at,
                 BOTTOM + 18, text);
@@ -242,8 +230,8 @@ static void print_x_axis(FILE *out, const struct scale *x, const struct sweep *s
 
 static void print_point(FILE *out, const struct sweep_point *p, double x, double y)
 {
-    char size[24];
-    chart_size(p->block, size);
+    char size[UNITS_SIZE_MAX];
+    units_size(p->block, size);
     fprintf(out,
             "<g class=\"point\"><title>%" PRIu64 " thread%s, blocks of %s, %" PRIu64
             " a batch: %.3f GB/s, batch p50 %.1f &#181;s, p99 %.1f &#181;s</title>"

@@ -24,9 +24,6 @@ const char *chart_unit(enum limit_kind kind);
 /* A limit so far above all that was measured that drawing it would flatten the curves. */
 bool chart_off_scale(const struct sweep *s, const struct limit *limit);
 
-/* "64K": a size as flags take it. */
-void chart_size(uint64_t bytes, char text[24]);
-
 void chart_print(FILE *out, const struct chart *c);
 
 #endif

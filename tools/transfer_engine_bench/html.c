@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common_units.h"
 #include "transfer_engine_bench/chart.h"
 #include "transfer_engine_bench/xml.h"
 
@@ -98,9 +99,10 @@ static void print_limit_table(FILE *out, const struct sweep *s)
           "caches: a curve may rise above a limit.</p>\n",
           out);
     if (!limits_have(&s->limits, LIMIT_NETWORK))
-        fputs("<p>No limit of the network was given: the flag sweep_limits takes a file with what\n"
-              "raw_stream and raw_pingpong print.</p>\n",
-              out);
+        fputs(
+            "<p>No limit of the network was given: --sweep_limits=FILE takes what raw_stream and\n"
+            "raw_pingpong of the source tree (build/tests/bench) print.</p>\n",
+            out);
     fputs("<div class=\"wide\"><table class=\"words\">\n", out);
     for (size_t i = 0; i < s->limits.count; i++) {
         const struct limit *l = &s->limits.at[i];
@@ -128,8 +130,8 @@ static void print_facts(FILE *out, const struct html_fact *facts, size_t count)
 
 static void print_row(FILE *out, const struct sweep_point *p)
 {
-    char size[24];
-    chart_size(p->block, size);
+    char size[UNITS_SIZE_MAX];
+    units_size(p->block, size);
     fprintf(out, "<tr><td>%s</td><td>%" PRIu64 "</td><td>%" PRIu64 "</td>", size, p->batch,
             p->threads);
     if (p->measured)

@@ -226,7 +226,7 @@ bool limits_measure_copy(struct limits *l, double seconds)
     memset(area, 0x5a, 2 * half); /* every page in place, so that no fault is measured */
     double rate = copy_rate(area, half, seconds);
     munmap(area, 2 * half);
-    return add(l, LIMIT_RATE, rate, LIMIT_MEMORY, "memcpy here, 1 thread");
+    return add(l, LIMIT_RATE, rate, LIMIT_MEMORY, "memcpy of large buffers here, 1 thread");
 }
 
 bool limits_have(const struct limits *l, enum limit_path path)

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common_units.h"
 #include "transfer_engine_bench/html.h"
 
 #define COPY_SECONDS 1.0 /* that memcpy is measured for */
@@ -43,21 +44,21 @@ void sweep_fit_load(struct load *load)
     for (size_t i = 0; i < setup->remote_count; i++)
         room = setup->remotes[i].length < room ? setup->remotes[i].length : room;
     uint64_t batch = sweep_fit(room, load->block, load->batch, load->threads);
+    char block[UNITS_SIZE_MAX], held[UNITS_SIZE_MAX];
     if (batch == load->batch)
         return;
     fprintf(stderr,
-            "%s: WARN: batch lowered from %" PRIu64 " to %" PRIu64 " for blocks of %" PRIu64
-            " bytes and %" PRIu64 " threads: the buffers hold %" PRIu64
-            " bytes (--buffer_size, of both sides)\n",
-            load->tool, load->batch, batch, load->block, load->threads, room);
+            "%s: WARN: batch lowered from %" PRIu64 " to %" PRIu64 " for blocks of %s and %" PRIu64
+            " threads: the buffers hold %s (--buffer_size, of both sides)\n",
+            load->tool, load->batch, batch, units_size(load->block, block), load->threads,
+            units_size(room, held));
     load->batch = batch;
 }
 
 bool sweep_add(struct sweep *s, const struct load *load, const struct load_result *r)
 {
-    size_t total = sweep_total(s);
     if (!s->points)
-        s->points = calloc(total, sizeof(*s->points));
+        s->points = calloc(sweep_total(s), sizeof(*s->points));
     if (!s->points)
         return false;
     double seconds = r->seconds > 0 ? r->seconds : 1;
@@ -74,9 +75,6 @@ bool sweep_add(struct sweep *s, const struct load *load, const struct load_resul
         .p999_us = hist_quantile_us(&r->batch, 0.999),
         .request_p50_us = hist_quantile_us(&r->request, 0.5),
     };
-    size_t left = total - s->count;
-    fprintf(stderr, "%s: row %zu of %zu done, %zu left (about %.0f s)\n", load->tool, s->count,
-            total, left, (double)left * load->seconds);
     return true;
 }
 
@@ -151,7 +149,7 @@ static void say_host(struct facts *f)
     read_proc("/proc/cpuinfo", "model name", text, sizeof(text));
     say(f, "CPUs", "%ld, model %s", sysconf(_SC_NPROCESSORS_ONLN), text);
     if (uname(&u) == 0)
-        say(f, "System", "%s %s %s", u.sysname, u.release, u.machine);
+        say(f, "Host of this side", "%s: %s %s %s", u.nodename, u.sysname, u.release, u.machine);
     read_proc("/proc/sys/net/ipv4/tcp_congestion_control", NULL, text, sizeof(text));
     say(f, "TCP congestion control", "%s%s%s%s", text, own && *own ? ", the system's; " : "",
         own && *own ? own : "", own && *own ? " by TE_TCP_CONGESTION" : "");
@@ -177,14 +175,29 @@ static void say_list(struct facts *f, const char *name, const struct sweep_list 
     say(f, name, "%s", text);
 }
 
+static void say_best(struct facts *f, const struct sweep *s)
+{
+    const struct sweep_point *best = s->points;
+    char size[UNITS_SIZE_MAX];
+
+    for (size_t i = 1; i < s->count; i++)
+        best = s->points[i].gb_s > best->gb_s ? &s->points[i] : best;
+    say(f, "Most", "%.2f GB/s: blocks of %s, %" PRIu64 " a batch, %" PRIu64 " thread%s", best->gb_s,
+        units_size(best->block, size), best->batch, best->threads, best->threads == 1 ? "" : "s");
+}
+
 static void gather(struct facts *f, const struct sweep *s, const struct load *load)
 {
     const struct setup *setup = load->setup;
+    char carriers[SETUP_NAMES_MAX], size[UNITS_SIZE_MAX];
+    setup_carriers(setup, load->opcode, s->block.at[0], carriers);
+    say_best(f, s);
     say_date(f);
     say(f, "Program", "%s %s", load->tool, te_version());
     say(f, "Operation", "%s",
         load->verify ? "write, read back and compare" : setup->flags->operation);
-    say(f, "Protocol", "%s", setup->protocol);
+    say(f, "Carried by", "%s (protocol %s)", carriers, setup->protocol);
+    say(f, "This side", "%s", setup->name);
     say(f, "Target", "%s", setup->flags->segment_id);
     say_list(f, "Requests a batch", &s->batch);
     say_list(f, "Threads", &s->threads);
@@ -192,7 +205,7 @@ static void gather(struct facts *f, const struct sweep *s, const struct load *lo
     if (load->batches)
         say(f, "Batches of each worker", "at most %" PRIu64, load->batches);
     say(f, "Waiting", "%s", load->poll ? "by asking in a loop (--poll)" : "asleep in te_wait()");
-    say(f, "Buffers here", "%zu of %" PRIu64 " bytes", setup->count, setup->length);
+    say(f, "Buffers here", "%zu of %s bytes", setup->count, units_size(setup->length, size));
     say_host(f);
     if (s->count < sweep_total(s))
         say(f, "Ended early", "%zu of %zu points were measured", s->count, sweep_total(s));

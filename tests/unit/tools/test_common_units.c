@@ -75,6 +75,21 @@ static void lists(void **state)
     assert_false(units_parse_list("1..16", got, 4, &count));
 }
 
+static void sizes_as_flags_take_them(void **state)
+{
+    static const struct {
+        uint64_t bytes;
+        const char *want;
+    } all[] = {{1, "1"},           {1000, "1000"},       {1024, "1K"},       {65537, "65537"},
+               {1536, "1536"},     {1 << 20, "1M"},      {3ull << 30, "3G"}, {1ull << 40, "1T"},
+               {5 << 19, "2560K"}, {1025 << 10, "1025K"}};
+    char text[UNITS_SIZE_MAX];
+    (void)state;
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        assert_string_equal(units_size(all[i].bytes, text), all[i].want);
+    }
+}
+
 static void report_units(void **state)
 {
     (void)state;
@@ -91,6 +106,7 @@ int main(void)
         cmocka_unit_test(sizes_with_units),
         cmocka_unit_test(counts_have_no_unit),
         cmocka_unit_test(lists),
+        cmocka_unit_test(sizes_as_flags_take_them),
         cmocka_unit_test(report_units),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
