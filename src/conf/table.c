@@ -288,9 +288,13 @@ const struct tei_option_row tei_option_rows[] = {
          "Take paths that have room in turn, instead of the one that will be done first by what "
          "was measured."},
     {SWITCH("MC_ENABLE_DEST_DEVICE_AFFINITY", dest_device_affinity, "off"),
-     .help = "Prefer the peer's NIC of the same name."},
+     .help =
+         "Talk to the peer's NIC of the same name and to no other, whichever NICs the peer prefers: on "
+         "fabrics of rails. While no such pair works, to any."},
     {SWITCH("MC_ENABLE_HCA_PEER_AFFINITY", hca_peer_affinity, "off"),
-     .help = "Choose the peer's NIC by MC_NIC_PEER_AFFINITY."},
+     .help =
+         "Talk to those NICs of the peer that MC_NIC_PEER_AFFINITY names, and to no others while "
+         "one of them works."},
     {TEXT("MC_NIC_PEER_AFFINITY", nic_peer_affinity),
      .help = "Which NIC talks to which: local=peer[,peer];local=..."},
     {TEXT("MC_RDMA_BIND_ADDRESS", rdma_bind_address),

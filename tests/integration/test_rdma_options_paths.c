@@ -245,6 +245,110 @@ static void destination_affinity(void **state)
     assert_int_equal(first_peer("left1"), 2);
 }
 
+/* The NIC that a queue pair was connected with, by the number at the end of its GID. */
+static unsigned peer_of(uint32_t qp_num)
+{
+    struct record r;
+
+    for (size_t i = 0; record_get(RECORD_MODIFY, NULL, i, &r); i++)
+        if (r.qp_num == qp_num && (r.mask & IBV_QP_AV))
+            return r.attr.ah_attr.grh.dgid.raw[15];
+    return 0;
+}
+
+/*
+ * Two hosts of four NICs of the same names, and memory on different rails: A prefers the first NIC,
+ * B the third. Where only rails carry, no NIC reaches one of another name.
+ */
+static void begin_on_rails(bool blocked)
+{
+    char a[64], b[64];
+
+    record_clear();
+    snprintf(a, sizeof(a), "/tmp/te_matrix_a.%d", (int)getpid());
+    snprintf(b, sizeof(b), "/tmp/te_matrix_b.%d", (int)getpid());
+    set_matrix(RDMA_PAIR_A, a, "{\"cpu:0\": [[\"left0\"], [\"left1\", \"left2\", \"left3\"]]}");
+    set_matrix(RDMA_PAIR_B, b, "{\"cpu:0\": [[\"left2\"], [\"left0\", \"left1\", \"left3\"]]}");
+    rdma_pair_fabric(RDMA_PAIR_RECORDED, 4, NULL);
+    for (unsigned i = 0; blocked && i < 4; i++)
+        for (unsigned j = i + 1; j < 4; j++)
+            rdma_fabric_tell("block left%u left%u", i, j);
+    rdma_pair_begin(&p);
+    unlink(a);
+    unlink(b);
+}
+
+/* Every slice left through the NIC, for the peer with that number, and no other pair is connected. */
+static void check_all_through(const char *nic, unsigned peer)
+{
+    struct te_stats s = {.size = sizeof(s)};
+    struct record r;
+    size_t n = 0;
+
+    for (; record_get(RECORD_WR, NULL, n, &r); n++) {
+        assert_string_equal(r.nic, nic);
+        assert_int_equal(peer_of(r.qp_num), peer);
+    }
+    assert_true(n >= RDMA_PAIR_SIZE / 65536);
+    assert_int_equal(record_count(RECORD_QP, NULL), 4); /* two at each end */
+    assert_int_equal(te_stats(p.a, &s), 0);
+    assert_int_equal(s.retries, 0);
+}
+
+static void destination_affinity_on_rails(void **state)
+{
+    (void)state;
+    set("MC_ENABLE_DEST_DEVICE_AFFINITY", "1");
+    begin_on_rails(true);
+    rdma_pair_move(&p, TE_WRITE, RDMA_PAIR_SIZE);
+    check_all_through("left0", 1);
+    rdma_pair_move(&p, TE_READ, RDMA_PAIR_SIZE);
+    check_all_through("left0", 1);
+}
+
+/* Its port goes down: another NIC carries on, to its own namesake. */
+static void destination_affinity_without_the_nic(void **state)
+{
+    struct record r;
+
+    (void)state;
+    set("MC_ENABLE_DEST_DEVICE_AFFINITY", "1");
+    begin_on_rails(true);
+    rdma_pair_move(&p, TE_WRITE, RDMA_PAIR_SIZE);
+    rdma_fabric_tell("port left0 down");
+    rdma_pair_move(&p, TE_WRITE, RDMA_PAIR_SIZE);
+    WAIT_FOR(carries("left1"));
+    for (size_t i = 0; record_get(RECORD_WR, "left1", i, &r); i++)
+        assert_int_equal(peer_of(r.qp_num), 2);
+}
+
+/* The peer has no NIC of that name: any other will do. */
+static void destination_affinity_without_a_namesake(void **state)
+{
+    char b[64];
+
+    (void)state;
+    set("MC_ENABLE_DEST_DEVICE_AFFINITY", "1");
+    rdma_pair_set(RDMA_PAIR_A, "MC_TE_FILTERS", "left0");
+    snprintf(b, sizeof(b), "/tmp/te_matrix_b.%d", (int)getpid());
+    set_matrix(RDMA_PAIR_B, b, "{\"cpu:0\": [[\"left2\"], [\"left1\"]]}");
+    begin(3);
+    unlink(b);
+    rdma_pair_move(&p, TE_WRITE, RDMA_PAIR_SIZE);
+    check_all_through("left0", 3);
+}
+
+/* What the peer prefers brings no NIC of ours into use that the source does not prefer. */
+static void peer_affinity_of_preferred(void **state)
+{
+    (void)state;
+    set("MC_ENABLE_HCA_PEER_AFFINITY", "1");
+    set("MC_NIC_PEER_AFFINITY", "left0=left0;left1=left1;left2=left2;left3=left3");
+    begin_on_rails(false);
+    rdma_pair_move(&p, TE_WRITE, RDMA_PAIR_SIZE);
+    check_all_through("left0", 1);
+}
+
 static void peer_affinity(void **state)
 {
     (void)state;
@@ -702,7 +806,11 @@ int main(void)
         TEST(custom_topology),
         TEST(no_destination_affinity),
         TEST(destination_affinity),
+        TEST(destination_affinity_on_rails),
+        TEST(destination_affinity_without_the_nic),
+        TEST(destination_affinity_without_a_namesake),
         TEST(peer_affinity),
+        TEST(peer_affinity_of_preferred),
         TEST(peer_affinity_off),
         TEST(peer_affinity_malformed),
         TEST(best_path),

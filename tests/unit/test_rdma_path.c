@@ -77,7 +77,37 @@ static void test_same_name(void **state)
     (void)state;
     assert_int_equal(begin("a b c", "c b a x", (struct tei_path_conf){.same_name = true}), 0);
     lead("0 1", "2", "1 3", "0 2");
-    assert_string_equal(rails(), "0-2 0-3 1-1"); /* NIC 3 has no namesake: the emptiest takes it */
+    assert_string_equal(rails(), "0-2 1-1"); /* what else the peer prefers is left alone */
+    lead("0", "1 2", "3", "0 1 2");
+    assert_string_equal(rails(), "0-2");
+    tei_paths_fini(&paths);
+    /* Those without a namesake are paired as ever, and take what the peer prefers. */
+    assert_int_equal(begin("a b", "c b x", (struct tei_path_conf){.same_name = true}), 0);
+    lead("", "", "", "");
+    assert_string_equal(rails(), "0-0 0-2 1-1");
+    tei_paths_fini(&paths);
+}
+
+/* Memory that some NICs do not have is no reason to leave the partners of the others. */
+static void test_same_name_for_memory_of_some_nics(void **state)
+{
+    struct tei_path_want want = {.len = SLICE, .now = now, .avoid = TEI_PATH_NO_RAIL};
+    struct tei_path_choice c;
+
+    (void)state;
+    assert_int_equal(begin("a b c", "a b c", (struct tei_path_conf){.same_name = true}), 0);
+    lead("0 1", "2", "2", "0 1");
+    want.peer_without = 1;
+    for (int k = 0; k < 20; k++) {
+        assert_int_equal(tei_paths_pick(&paths, &route, &want, &c), TEI_PATH_RAIL);
+        assert_int_equal(c.rail, tei_path_rail(&paths, 1, 1));
+    }
+    want.peer_without = 3; /* none of the preferred: another NIC and its partner */
+    assert_int_equal(tei_paths_pick(&paths, &route, &want, &c), TEI_PATH_RAIL);
+    assert_int_equal(c.rail, tei_path_rail(&paths, 2, 2));
+    want.local_without = 4; /* no partners: whatever has it */
+    assert_int_equal(tei_paths_pick(&paths, &route, &want, &c), TEI_PATH_RAIL);
+    assert_int_equal(c.peer, 2);
     tei_paths_fini(&paths);
 }
 
@@ -89,6 +119,9 @@ static void test_affinity_map(void **state)
     assert_int_equal(begin("a b c", "x y z", conf), 0);
     lead("0 1", "2", "0", "1 2");
     assert_string_equal(rails(), "0-1 0-2 1-0");
+    lead("1", "0 2", "2",
+         "0 1"); /* preferred by the peer alone: neither it nor those that the map has for it */
+    assert_string_equal(rails(), "1-0");
     lead("2", "0 1", "1", "0 2"); /* not in the map */
     assert_string_equal(rails(), "2-1");
     tei_paths_fini(&paths);
@@ -387,6 +420,7 @@ int main(void)
         cmocka_unit_test(test_pairs_by_name),
         cmocka_unit_test(test_lists),
         cmocka_unit_test(test_same_name),
+        cmocka_unit_test(test_same_name_for_memory_of_some_nics),
         cmocka_unit_test(test_affinity_map),
         cmocka_unit_test(test_affinity_map_refused),
         cmocka_unit_test(test_too_many_or_no_nics),

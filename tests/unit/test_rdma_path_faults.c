@@ -326,6 +326,44 @@ static void test_the_map_holds_while_it_can(void **state)
     tei_paths_fini(&paths);
 }
 
+/* One that is lost is replaced by another local NIC and its namesake; across only before nothing goes. */
+static void test_namesakes_hold_while_they_can(void **state)
+{
+    struct tei_path_conf conf = {.same_name = true};
+
+    (void)state;
+    assert_int_equal(begin("a b c", "a b c", conf), 0);
+    lead("0", "1 2", "2", "0 1");
+    assert_string_equal(rails(), "0-0");
+    tei_paths_peer_changed(&paths, 0, false);
+    assert_string_equal(rails_now(), "1-1");
+    tei_path_nic_down(&nics, 1);
+    assert_string_equal(rails_now(), "2-2");
+    tei_paths_peer_changed(&paths, 2, false);
+    assert_string_equal(rails_now(), "0-1 2-1");
+    tei_paths_peer_changed(&paths, 0, true);
+    assert_string_equal(rails_now(), "0-0");
+    tei_paths_fini(&paths);
+}
+
+/* Back from a fault by a trial of its own, with nothing tried across. */
+static void test_a_namesake_comes_back(void **state)
+{
+    struct tei_path_conf conf = {.same_name = true, .rail_pause_ns = 30000 * MS};
+
+    (void)state;
+    assert_int_equal(begin("a b", "a b", conf), 0);
+    lead("0", "1", "1", "0");
+    fault(0, 0);
+    assert_string_equal(rails_now(), "1-1");
+    now += 100 * MS;
+    assert_string_equal(rails_now(), "1-1");
+    pass_trial(0, 0, true);
+    pass_trial(0, 0, true);
+    assert_string_equal(rails_now(), "0-0");
+    tei_paths_fini(&paths);
+}
+
 static void test_a_nic_that_comes_back_is_tried_at_once(void **state)
 {
     struct tei_path_conf conf = {.rail_pause_ns = 30000 * MS};
@@ -514,6 +552,8 @@ int main(void)
         cmocka_unit_test(test_only_the_available_lists_are_left),
         cmocka_unit_test(test_nothing_is_left),
         cmocka_unit_test(test_the_map_holds_while_it_can),
+        cmocka_unit_test(test_namesakes_hold_while_they_can),
+        cmocka_unit_test(test_a_namesake_comes_back),
         cmocka_unit_test(test_a_nic_that_comes_back_is_tried_at_once),
         cmocka_unit_test(test_a_local_fault_stops_the_nic),
         cmocka_unit_test(test_a_peer_fault_stops_its_nic),

@@ -126,7 +126,7 @@ int tei_paths_init(struct tei_paths *p, const struct tei_path_conf *conf,
         p->peers[j].active = ports[j].active;
     }
     init_rails(p);
-    rc = conf->affinity ? tei_path_map_read(p, conf->affinity) : 0;
+    rc = tei_path_map(p, conf);
     if (rc)
         tei_paths_fini(p);
     return rc;
@@ -467,8 +467,21 @@ static bool is_able(const struct tei_paths *p, const struct tei_rail *r,
            p->peers[r->peer].active && atomic_load_explicit(&r->nic->active, memory_order_relaxed);
 }
 
-/* For what not all NICs have: of all rails the best, or one on probation while none works. */
-static int choose_able(const struct tei_paths *p, const struct tei_path_want *want)
+/* Which rails are looked at for what not all NICs have. */
+enum among { PREFERRED_PARTNERS, PARTNERS, ALL };
+
+static bool is_among(const struct tei_paths *p, const struct tei_path_route *route,
+                     const struct tei_rail *r, enum among among)
+{
+    if (among == ALL)
+        return true;
+    return tei_path_is_apt(p, r->local, r->peer) &&
+           (among == PARTNERS || tei_path_has(&route->local[0], r->local));
+}
+
+/* The best of these, or one on probation while none works. False: there is neither. */
+static bool choose_among(const struct tei_paths *p, const struct tei_path_route *route,
+                         const struct tei_path_want *want, enum among among, int *rail)
 {
     int best = TEI_PATH_NO_RAIL, trial = TEI_PATH_NO_RAIL;
     bool any = false, again = false;
@@ -477,7 +490,7 @@ static int choose_able(const struct tei_paths *p, const struct tei_path_want *wa
     for (unsigned k = 0; k < p->n_local * p->n_peer; k++) {
         const struct tei_rail *r = &p->rails[k];
 
-        if (!is_able(p, r, want))
+        if (!is_among(p, route, r, among) || !is_able(p, r, want))
             continue;
         if (r->state == TEI_RAIL_PROBATION && r->n_out == 0)
             trial = (int)k;
@@ -490,9 +503,20 @@ static int choose_able(const struct tei_paths *p, const struct tei_path_want *wa
             best = (int)k;
         }
     }
-    if (any)
-        return best;
-    return again ? want->avoid : trial;
+    *rail = any ? best : again ? want->avoid : trial;
+    return any || *rail >= 0;
+}
+
+/* For what not all NICs have. */
+static int choose_able(const struct tei_paths *p, const struct tei_path_route *route,
+                       const struct tei_path_want *want)
+{
+    int rail = TEI_PATH_NO_RAIL;
+
+    for (int among = p->has_partners ? PREFERRED_PARTNERS : ALL; among <= ALL; among++)
+        if (choose_among(p, route, want, (enum among)among, &rail))
+            break;
+    return rail;
 }
 
 static bool sticks(const struct tei_paths *p, const struct tei_path_route *route,
@@ -509,7 +533,7 @@ enum tei_path_answer tei_paths_pick(struct tei_paths *p, struct tei_path_route *
 
     catch_up(p, route, want->now);
     if (want->local_without | want->peer_without) {
-        rail = choose_able(p, want);
+        rail = choose_able(p, route, want);
     } else if (sticks(p, route, want)) {
         rail = route->stick;
         route->stick_left -= want->len;

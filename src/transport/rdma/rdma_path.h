@@ -20,14 +20,16 @@
  *
  * Rails of a route, while all is well: the preferred NICs of both locations (the available ones where
  * none is preferred, all where neither is known) are paired by name, the others by position, the
- * shorter list beginning anew; so each is used, by as few connections as that takes. Explicit maps
- * go first: MC_NIC_PEER_AFFINITY pairs a local NIC with all that it names, and with no others while
- * these work; MC_ENABLE_DEST_DEVICE_AFFINITY pairs it with its namesake, preferred or not.
+ * shorter list beginning anew; so each is used, by as few connections as that takes. A local NIC may
+ * have partners: all that MC_NIC_PEER_AFFINITY names for it, else with MC_ENABLE_DEST_DEVICE_AFFINITY
+ * its namesake, preferred at the peer or not. It is paired with these and no others, and what the
+ * peer prefers beyond them stays unused.
  *
  * After faults: a NIC that is down, or has no rail left to this peer, is replaced by one of the
  * available list, as long as there are any; a NIC that lost all its rails of the route but could use
- * another gets the next in order. So both lists are in use then, and no more than that takes. When
- * even that leaves nothing, any rail that works is taken.
+ * another gets the next in order. So both lists are in use then, and no more than that takes. A NIC
+ * with partners that cannot reach any of them counts as lost. When even that leaves nothing, any rail
+ * that works is taken, those between partners first.
  *
  * Choice among those: the least predicted time to completion, which is the bytes under way and this
  * slice over the rate of the rail as measured, or all that is under way from its local NIC, to all
@@ -105,7 +107,9 @@ struct tei_paths {
     int64_t tick_ns;     /* rates are looked at */
     struct tei_path_conf conf;
     uint32_t ups[TEI_PATH_NICS]; /* of the local NICs, as last looked at */
-    uint32_t map[TEI_PATH_NICS]; /* bit per NIC of the peer; 0: not in the map */
+    bool has_partners;           /* any local NIC */
+    uint32_t
+        partners[TEI_PATH_NICS]; /* of each local NIC, a bit per NIC of the peer; 0: all alike */
     uint64_t live[TEI_PATH_NICS * TEI_PATH_NICS / 64]; /* rails with something to measure */
 };
 
@@ -216,12 +220,20 @@ size_t tei_paths_explain(struct tei_paths *p, struct tei_path_route *route, int6
 /* Pairs the lists of a route, and chooses the rails of a route anew. rdma_path_route.c */
 void tei_path_deal(const struct tei_paths *p, struct tei_path_route *route);
 void tei_path_refresh(const struct tei_paths *p, struct tei_path_route *route);
-/* Reads the map of the configuration into `p`. rdma_path_map.c */
-int tei_path_map_read(struct tei_paths *p, const char *text);
+/* Notes which NICs are partners by the configuration. rdma_path_map.c */
+int tei_path_map(struct tei_paths *p, const struct tei_path_conf *conf);
+/* The NICs of the peer that have the name of the local one, a bit each. */
+uint32_t tei_path_namesakes(const struct tei_paths *p, unsigned local);
 
 static inline unsigned tei_path_rail(const struct tei_paths *p, unsigned local, unsigned peer)
 {
     return local * p->n_peer + peer;
+}
+
+/* Not two of which one has other partners. */
+static inline bool tei_path_is_apt(const struct tei_paths *p, unsigned local, unsigned peer)
+{
+    return p->partners[local] == 0 || (p->partners[local] >> peer & 1);
 }
 
 static inline bool tei_path_has(const struct tei_path_list *l, unsigned nic)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rdma_path_map.c - the explicit map of local NICs to NICs of the peer, MC_NIC_PEER_AFFINITY. */
+/*
+ * rdma_path_map.c - which NICs are partners: by the explicit map MC_NIC_PEER_AFFINITY, else by name
+ * with MC_ENABLE_DEST_DEVICE_AFFINITY.
+ */
 #include "transport/rdma/rdma_path.h"
 
 #include "base/err.h"
@@ -34,7 +37,7 @@ static void map(struct tei_paths *p, struct word local, struct word peer)
     for (unsigned i = 0; i < p->n_local; i++) {
         for (unsigned j = 0; j < p->n_peer; j++) {
             if (is_name(local, p->nics->nic[i].name) && is_name(peer, p->peers[j].name))
-                p->map[i] |= UINT32_C(1) << j;
+                p->partners[i] |= UINT32_C(1) << j;
         }
     }
 }
@@ -59,7 +62,8 @@ static bool read_rule(struct tei_paths *p, const char **text)
     return true;
 }
 
-int tei_path_map_read(struct tei_paths *p, const char *text)
+/* `p` may be NULL. */
+static int read_map(struct tei_paths *p, const char *text)
 {
     for (const char *at = text; *at;) {
         const char *rule = at;
@@ -77,5 +81,28 @@ int tei_path_map_read(struct tei_paths *p, const char *text)
 
 int tei_path_affinity_check(const char *text)
 {
-    return tei_path_map_read(NULL, text);
+    return read_map(NULL, text);
+}
+
+uint32_t tei_path_namesakes(const struct tei_paths *p, unsigned local)
+{
+    uint32_t found = 0;
+
+    for (unsigned j = 0; j < p->n_peer; j++) {
+        if (strcmp(p->nics->nic[local].name, p->peers[j].name) == 0)
+            found |= UINT32_C(1) << j;
+    }
+    return found;
+}
+
+int tei_path_map(struct tei_paths *p, const struct tei_path_conf *conf)
+{
+    int rc = conf->affinity ? read_map(p, conf->affinity) : 0;
+
+    for (unsigned i = 0; !rc && i < p->n_local; i++) {
+        if (conf->same_name && p->partners[i] == 0)
+            p->partners[i] = tei_path_namesakes(p, i);
+        p->has_partners |= p->partners[i] != 0;
+    }
+    return rc;
 }

@@ -5,8 +5,6 @@
  */
 #include "transport/rdma/rdma_path.h"
 
-#include <string.h>
-
 #define NONE 0xff
 
 /* A choice of rails in the making. */
@@ -14,7 +12,7 @@ struct draft {
     const struct tei_paths *p;
     struct tei_path_route *route;
     uint32_t local_up, peer_up;       /* NICs that are */
-    uint32_t local_works, peer_works; /* and have an active rail to one that is */
+    uint32_t local_works, peer_works; /* and have an active rail to one that is, and apt */
     uint32_t local_tried, peer_tried; /* NICs with a rail among the trials */
     uint8_t local_used[TEI_PATH_NICS], peer_used[TEI_PATH_NICS]; /* rails in the set */
     uint8_t local_for[TEI_PATH_NICS], peer_for[TEI_PATH_NICS];   /* what stands in for a NIC */
@@ -36,17 +34,6 @@ static void add_pair(struct tei_path_route *route, unsigned local, unsigned peer
     route->n_base++;
 }
 
-static uint32_t namesakes(const struct tei_paths *p, unsigned local)
-{
-    uint32_t found = 0;
-
-    for (unsigned j = 0; j < p->n_peer; j++) {
-        if (strcmp(p->nics->nic[local].name, p->peers[j].name) == 0)
-            found |= bit(j);
-    }
-    return found;
-}
-
 static uint32_t mask_of(const struct tei_path_list *l)
 {
     uint32_t mask = 0;
@@ -56,16 +43,13 @@ static uint32_t mask_of(const struct tei_path_list *l)
     return mask;
 }
 
-/* The peer's NICs that this local one belongs to by map or name; 0: whichever is next. */
-static uint32_t partners(const struct tei_paths *p, const struct tei_path_route *route,
-                         unsigned local)
+/* The peer's NICs that this local one belongs to: its partners, or by name; 0: whichever is next. */
+static uint32_t own_peers(const struct tei_paths *p, const struct tei_path_route *route,
+                          unsigned local)
 {
-    uint32_t same;
-
-    if (p->map[local])
-        return p->map[local];
-    same = namesakes(p, local);
-    return p->conf.same_name ? same : same & mask_of(&route->peer[0]);
+    if (p->partners[local])
+        return p->partners[local];
+    return tei_path_namesakes(p, local) & mask_of(&route->peer[0]);
 }
 
 /* The first NIC of the list, from position `from` around, of those least in use. */
@@ -91,7 +75,7 @@ void tei_path_deal(const struct tei_paths *p, struct tei_path_route *route)
     route->n_base = 0;
     for (unsigned k = 0; k < locals->n; k++) {
         unsigned local = locals->nic[k];
-        uint32_t with = partners(p, route, local);
+        uint32_t with = own_peers(p, route, local);
 
         for (unsigned j = 0; j < p->n_peer; j++) {
             if (with & bit(j)) {
@@ -100,7 +84,7 @@ void tei_path_deal(const struct tei_paths *p, struct tei_path_route *route)
                 peer_used[j]++;
             }
         }
-        if (!p->map[local])
+        if (!p->partners[local])
             free_locals.nic[free_locals.n++] = (uint8_t)local;
     }
     for (unsigned k = 0; k < free_locals.n; k++) {
@@ -136,11 +120,6 @@ static bool is_in(const struct draft *d, unsigned local, unsigned peer, enum tei
            rail_of(d, local, peer)->state == state;
 }
 
-static bool is_allowed(const struct draft *d, unsigned local, unsigned peer)
-{
-    return d->p->map[local] == 0 || (d->p->map[local] & bit(peer));
-}
-
 static void look(struct draft *d)
 {
     for (unsigned i = 0; i < d->p->n_local; i++) {
@@ -153,7 +132,7 @@ static void look(struct draft *d)
     }
     for (unsigned i = 0; i < d->p->n_local; i++) {
         for (unsigned j = 0; j < d->p->n_peer; j++) {
-            if (is_in(d, i, j, TEI_RAIL_ACTIVE)) {
+            if (is_in(d, i, j, TEI_RAIL_ACTIVE) && tei_path_is_apt(d->p, i, j)) {
                 d->local_works |= bit(i);
                 d->peer_works |= bit(j);
             }
@@ -215,7 +194,7 @@ static void use_pairs(struct draft *d)
         unsigned local = d->local_for[pair.local], peer = d->peer_for[pair.peer];
 
         if (local != NONE && peer != NONE && is_in(d, local, peer, TEI_RAIL_ACTIVE) &&
-            is_allowed(d, local, peer))
+            tei_path_is_apt(d->p, local, peer))
             use(d, local, peer);
         if (is_in(d, pair.local, pair.peer, TEI_RAIL_PROBATION))
             try_out(d, pair.local, pair.peer);
@@ -238,7 +217,7 @@ static unsigned turn_to(const struct draft *d, bool of_local, unsigned nic,
         unsigned other = stands_for[others->nic[(from + k) % others->n]];
         unsigned local = of_local ? nic : other, peer = of_local ? other : nic;
 
-        if (other == NONE || !is_in(d, local, peer, state) || !is_allowed(d, local, peer))
+        if (other == NONE || !is_in(d, local, peer, state) || !tei_path_is_apt(d->p, local, peer))
             continue;
         if (best == NONE || used[other] < used[best])
             best = other;
@@ -246,7 +225,7 @@ static unsigned turn_to(const struct draft *d, bool of_local, unsigned nic,
     return best;
 }
 
-/* As above, in both lists of the other side, then among those that the map names. */
+/* As above, in both lists of the other side, then among the partners. */
 static unsigned turn_anywhere(const struct draft *d, bool of_local, unsigned nic,
                               enum tei_rail_state state, unsigned from)
 {
@@ -256,10 +235,25 @@ static unsigned turn_anywhere(const struct draft *d, bool of_local, unsigned nic
     if (other == NONE)
         other = turn_to(d, of_local, nic, state, &others[1], 0);
     for (unsigned j = 0; other == NONE && of_local && j < d->p->n_peer; j++) {
-        if ((d->p->map[nic] & bit(j)) && is_in(d, nic, j, state))
+        if ((d->p->partners[nic] & bit(j)) && is_in(d, nic, j, state))
             other = j;
     }
     return other;
+}
+
+/*
+ * Whether the NICs of that side are all to be used. A peer's NIC is none of the business of local
+ * ones that have partners.
+ */
+static bool is_all_used(const struct draft *d, bool of_local)
+{
+    const struct tei_path_list *list = &d->route->local[0];
+
+    for (unsigned k = 0; !of_local && k < list->n; k++) {
+        if (d->p->partners[list->nic[k]] == 0)
+            return true;
+    }
+    return of_local;
 }
 
 /* Rails for NICs that have none in the set, though they work. */
@@ -269,7 +263,7 @@ static void use_idle(struct draft *d, bool of_local)
     const uint8_t *stands_for = of_local ? d->local_for : d->peer_for;
     const uint8_t *used = of_local ? d->local_used : d->peer_used;
 
-    for (unsigned k = 0; k < list->n; k++) {
+    for (unsigned k = 0; k < list->n && is_all_used(d, of_local); k++) {
         unsigned nic = stands_for[list->nic[k]], other;
 
         if (nic == NONE || used[nic] > 0)
@@ -286,7 +280,7 @@ static void try_lost(struct draft *d, bool of_local)
     const struct tei_path_list *list = of_local ? &d->route->local[0] : &d->route->peer[0];
     const uint8_t *used = of_local ? d->local_used : d->peer_used;
 
-    for (unsigned k = 0; k < list->n; k++) {
+    for (unsigned k = 0; k < list->n && is_all_used(d, of_local); k++) {
         unsigned nic = list->nic[k], other;
 
         if (used[nic] > 0 || ((of_local ? d->local_tried : d->peer_tried) & bit(nic)))
@@ -309,7 +303,7 @@ static void use_any(struct draft *d, bool any_nic, bool any_pair)
     for (unsigned i = 0; i < d->p->n_local; i++) {
         for (unsigned j = 0; j < d->p->n_peer; j++) {
             if ((any_nic || ((locals & bit(i)) && (peers & bit(j)))) &&
-                (any_pair || is_allowed(d, i, j)) && is_in(d, i, j, TEI_RAIL_ACTIVE)) {
+                (any_pair || tei_path_is_apt(d->p, i, j)) && is_in(d, i, j, TEI_RAIL_ACTIVE)) {
                 use(d, i, j);
                 break;
             }
