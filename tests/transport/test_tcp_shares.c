@@ -8,6 +8,9 @@
 
 #include "native.h"
 
+#include "base/os.h"
+#include "transport/tcp/tcp.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -202,13 +205,169 @@ static void drops_take_turns(void **state)
     port_close(&p);
 }
 
+/* ------------------------------------------------------------------------- who waits for the engine */
+
+#define AN_HOUR (3600 * TEI_NS_PER_S)
+
+/* A session that waits for its turn in the middle of a READ; returns with the worker's lock held. */
+static struct tcp_session *await_paused(struct tcp_worker *w)
+{
+    for (int64_t end_ns = tei_deadline_ns(PATIENCE_MS); tei_now_ns() < end_ns;) {
+        struct tei_link *n, *tmp;
+
+        tei_tcp_worker_enter(w);
+        TEI_LIST_EACH(&w->serving, n, tmp) {
+            struct tcp_session *s = tei_container_of(n, struct tcp_session, link);
+
+            if (tei_link_is_in(&s->turn) && s->state == SESSION_SEND)
+                return s;
+        }
+        tei_tcp_worker_leave(w);
+    }
+    fail_msg("no session ever waits for its turn");
+    return NULL;
+}
+
+struct reader {
+    pthread_t thread;
+    int fd;
+    bool whole;
+};
+
+/* Takes all of a READ. */
+static void *read_all(void *arg)
+{
+    struct reader *r = arg;
+    size_t left = BYTES + sizeof ok;
+    char bytes[65536];
+    ssize_t n = 1;
+
+    while (left > 0 && n > 0) {
+        n = recv(r->fd, bytes, tei_min(left, sizeof bytes), 0);
+        left -= n > 0 ? (size_t)n : 0;
+    }
+    r->whole = left == 0;
+    return NULL;
+}
+
+/*
+ * However long the round of the sources takes, a session that waits for its turn is not late, nor one
+ * that has stalled.
+ */
+static void a_turn_is_waited_for(void **state)
+{
+    struct reader readers[PLACES];
+    struct tcp_session *s;
+    struct tcp_worker *w;
+    bool whole = false;
+    uint64_t serial;
+    struct port p;
+
+    (void)state;
+    port_open(&p);
+    w = tei_tcp_of(p.t)->workers;
+    for (unsigned i = 0; i < PLACES; i++) {
+        readers[i].fd = dial_from(&p, 2 + i % 2);
+        ask(&p, readers[i].fd, BYTES);
+    }
+    for (unsigned i = 0; i < PLACES; i++)
+        assert_int_equal(pthread_create(&readers[i].thread, NULL, read_all, &readers[i]), 0);
+    s = await_paused(w);
+    serial = s->serial;
+    tei_tcp_sessions_tick(w, tei_now_ns() + AN_HOUR); /* ends all the others */
+    s = tei_tcp_session_find(w, serial);
+    tei_tcp_worker_leave(w);
+    assert_non_null(s);
+    for (unsigned i = 0; i < PLACES; i++) {
+        pthread_join(readers[i].thread, NULL);
+        whole = whole || readers[i].whole;
+        close(readers[i].fd);
+    }
+    assert_true(whole);
+    port_close(&p);
+}
+
+struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    unsigned n_inside;
+    bool open;
+};
+
+struct gated {
+    struct tei_job job;
+    struct gate *gate;
+};
+
+static void pass_gate(struct tei_job *j)
+{
+    struct gate *g = tei_container_of(j, struct gated, job)->gate;
+
+    pthread_mutex_lock(&g->lock);
+    g->n_inside++;
+    pthread_cond_broadcast(&g->cond);
+    while (!g->open)
+        pthread_cond_wait(&g->cond, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static bool is_dropping(struct tcp_worker *w)
+{
+    struct tei_link *n;
+    bool yes;
+
+    tei_tcp_worker_enter(w);
+    n = tei_list_first(&w->sources);
+    yes =
+        n && tei_container_of(tei_container_of(n, struct tei_source, link), struct tcp_source, base)
+                 ->dropping;
+    tei_tcp_worker_leave(w);
+    return yes;
+}
+
+/* The same while te/aux has other things to do than to serve a DROP. */
+static void a_drop_is_waited_for(void **state)
+{
+    struct gate gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
+    struct gated jobs[64] = {0};
+    struct native c;
+    struct tcp_worker *w;
+    struct port p;
+
+    (void)state;
+    port_open(&p);
+    assert_true(p.host.jobs.max <= TEI_ARRAY_LEN(jobs));
+    w = tei_tcp_of(p.t)->workers;
+    c = native_greet(p.t, 100, 1000, false);
+    for (unsigned i = 0; i < p.host.jobs.max; i++) {
+        jobs[i].gate = &gate;
+        tei_jobs_post(&p.host.jobs, &jobs[i].job, pass_gate);
+    }
+    pthread_mutex_lock(&gate.lock);
+    while (gate.n_inside < p.host.jobs.max)
+        pthread_cond_wait(&gate.cond, &gate.lock);
+    pthread_mutex_unlock(&gate.lock);
+    native_send(&c, TCP_FRAME_DROP, 1, &(struct tcp_range){.addr = 5}, 1, NULL);
+    while (!is_dropping(w))
+        usleep(1000);
+    tei_tcp_worker_enter(w);
+    tei_tcp_sessions_tick(w, tei_now_ns() + AN_HOUR);
+    tei_tcp_worker_leave(w);
+    pthread_mutex_lock(&gate.lock);
+    gate.open = true;
+    pthread_cond_broadcast(&gate.cond);
+    pthread_mutex_unlock(&gate.lock);
+    native_expect(&c, TCP_FRAME_DROPPED, 1, TCP_OK, 0, 0);
+    close(c.fd);
+    port_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_hog_gives_way_to_others),
-        cmocka_unit_test(a_hog_shares_with_itself),
-        cmocka_unit_test(one_address_may_have_all),
-        cmocka_unit_test(drops_take_turns),
+        cmocka_unit_test(a_hog_gives_way_to_others), cmocka_unit_test(a_hog_shares_with_itself),
+        cmocka_unit_test(one_address_may_have_all),  cmocka_unit_test(drops_take_turns),
+        cmocka_unit_test(a_turn_is_waited_for),      cmocka_unit_test(a_drop_is_waited_for),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

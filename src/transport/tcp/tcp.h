@@ -380,6 +380,7 @@ struct tcp_session {
     struct tcp_source *source;
     struct tei_link turn;      /* in source.waiting */
     uint32_t events;           /* while it is there: those to wait for again */
+    int64_t paused_ns;         /* since when it has waited for us: for its turn, or for its DROP */
     struct tei_link drop_turn; /* in source.drops */
     uint64_t drop_client, drop_connection;
     struct tei_watch watch;
@@ -664,6 +665,9 @@ void tei_tcp_session_serving(struct tcp_session *s, bool serving);
 /* What a socket call that failed means; waits for `events` where it may go on. */
 enum tcp_step tei_tcp_session_stalled(struct tcp_session *s, uint32_t events);
 int tei_tcp_listen(struct tcp *t);
+/* It waits for us from now on, and is not late meanwhile; it goes on, with these events. */
+void tei_tcp_session_pause(struct tcp_session *s);
+void tei_tcp_session_resume(struct tcp_session *s, uint32_t events);
 /* Worker 0's lock held. */
 void tei_tcp_unlisten(struct tcp *t);
 /* Serves a connected socket from now on; takes over the fd. Worker's lock held. */

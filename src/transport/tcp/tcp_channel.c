@@ -283,7 +283,7 @@ static enum tcp_step begin_drop(struct tcp_session *s)
         return STEP_CLOSE;
     c->payload = 0;
     c->state = CHANNEL_DROPPING;
-    tei_watch_set(&s->watch, 0);
+    tei_tcp_session_pause(s);
     return tei_tcp_drop(s, c->hello.client, c->ranges[0].addr) ? STEP_WAIT : STEP_CLOSE;
 }
 
@@ -295,6 +295,7 @@ void tei_tcp_channel_dropped(struct tcp_session *s)
         return;
     c->head.count = 0;
     answer(c, TCP_FRAME_DROPPED, TCP_OK);
+    tei_tcp_session_resume(s, EPOLLOUT);
     tei_tcp_session_run(s);
 }
 

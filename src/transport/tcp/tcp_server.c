@@ -121,10 +121,29 @@ enum tcp_step tei_tcp_session_stalled(struct tcp_session *s, uint32_t events)
     return STEP_WAIT;
 }
 
+static bool is_paused(const struct tcp_session *s)
+{
+    return s->watch.events == 0;
+}
+
+void tei_tcp_session_pause(struct tcp_session *s)
+{
+    s->paused_ns = tei_now_ns();
+    tei_watch_set(&s->watch, 0);
+}
+
+void tei_tcp_session_resume(struct tcp_session *s, uint32_t events)
+{
+    s->since_ns += tei_now_ns() - s->paused_ns;
+    tei_watch_set(&s->watch, events);
+}
+
 static int64_t late_at(const struct tcp_session *s)
 {
     int64_t limit = s->worker->t->no_progress_ns;
 
+    if (is_paused(s))
+        return TEI_NEVER;
     if (s->state == SESSION_NATIVE)
         return tei_tcp_channel_late_at(s);
     if (s->state == SESSION_HEAD)
@@ -403,7 +422,7 @@ static void await_round(struct tcp_session *s)
     struct tcp_worker *w = s->worker;
 
     s->events = s->watch.events;
-    tei_watch_set(&s->watch, 0);
+    tei_tcp_session_pause(s);
     tei_list_push_back(&s->source->waiting, &s->turn);
     if (!w->round_called)
         tei_loop_call(&w->loop, &w->round_call, on_round);
@@ -420,7 +439,7 @@ static bool run_waiting(struct tcp_source *source, const struct tcp_worker *w)
     while (!has_had_its_share(source, w) && (n = tei_list_pop(&source->waiting))) {
         struct tcp_session *s = tei_container_of(n, struct tcp_session, turn);
 
-        tei_watch_set(&s->watch, s->events);
+        tei_tcp_session_resume(s, s->events);
         run_counted(s);
     }
     all = tei_list_empty(&source->waiting);
@@ -465,6 +484,12 @@ static void on_session(struct tei_watch *watch, uint32_t events)
 
 /* ------------------------------------------------------------------------------------ accepting */
 
+/* Since when the client has done nothing. */
+static int64_t still_ns(const struct tcp_session *s)
+{
+    return is_paused(s) ? TEI_NEVER : s->since_ns;
+}
+
 /* The one of that source, NULL: of any, that has been without progress for longest. */
 static struct tcp_session *stillest(const struct tei_list *list, const struct tcp_source *source)
 {
@@ -473,17 +498,27 @@ static struct tcp_session *stillest(const struct tei_list *list, const struct tc
     for (struct tei_link *n = tei_list_first(list); n; n = tei_list_next(list, n)) {
         struct tcp_session *s = session_of(n);
 
-        if ((!source || s->source == source) && (!still || s->since_ns < still->since_ns))
+        if ((!source || s->source == source) && (!still || still_ns(s) < still_ns(still)))
             still = s;
     }
     return still;
 }
 
+/* One that waits for its turn has a request that was not looked at yet. */
+static struct tcp_session *stillest_idle(const struct tcp_worker *w,
+                                         const struct tcp_source *source)
+{
+    struct tcp_session *s = stillest(&w->idle, source);
+
+    return s && !is_paused(s) ? s : NULL;
+}
+
 /*
  * The session that gives way to a newcomer where all places are taken: one of the source that has the
  * most. One that is idle, if there is any. Else one that is being served is ended: one that has
- * stalled; if all move on, rather any session that has been idle for a while. A source that has the
- * most itself gets a place only of its own, and none that moves on. NULL: the newcomer is turned away.
+ * stalled; if all move on, rather any session that has been idle for a while. One that waits for us
+ * moves on. A source that has the most itself gets a place only of its own, and none that moves on.
+ * NULL: the newcomer is turned away.
  */
 static struct tcp_session *victim(const struct tcp_worker *w, const struct tcp_source *newcomer)
 {
@@ -491,17 +526,19 @@ static struct tcp_session *victim(const struct tcp_worker *w, const struct tcp_s
     bool itself = most->users <= newcomer->base.users;
     const struct tcp_source *crowd =
         itself ? newcomer : tei_container_of(most, struct tcp_source, base);
-    struct tcp_session *served, *s = stillest(&w->idle, crowd);
+    struct tcp_session *served, *s = stillest_idle(w, crowd);
     int64_t stalled_ns = tei_now_ns() - STALLED_NS;
 
     if (s)
         return s;
     served = stillest(&w->serving, crowd);
-    if (served && served->since_ns < stalled_ns)
+    if (!served)
+        served = stillest(&w->idle, crowd);
+    if (served && still_ns(served) < stalled_ns)
         return served;
     if (itself)
         return NULL;
-    s = stillest(&w->idle, NULL);
+    s = stillest_idle(w, NULL);
     return s && s->since_ns < stalled_ns ? s : served;
 }
 
@@ -620,11 +657,11 @@ static void on_relisten(struct tei_timer *timer)
 static void rest(struct tcp *t, int err)
 {
     struct tcp_worker *w = &t->workers[0];
-    struct tei_link *oldest = tei_list_first(&w->idle);
+    struct tcp_session *oldest = stillest_idle(w, NULL);
 
     tei_tcp_worker_note(w, TE_LOG_WARN, "tcp: accepting a connection: %s", tei_errno_text(err));
     if (oldest)
-        close_session(session_of(oldest));
+        close_session(oldest);
     if (tei_timer_start(&w->loop, &t->relisten, tei_now_ns() + RELISTEN_NS, on_relisten) == 0)
         tei_watch_set(&t->listener, 0);
 }
