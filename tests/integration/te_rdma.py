@@ -19,9 +19,9 @@ Request = collections.namedtuple("Request", "begun ended state error text")
 
 
 class Fabric:
-    """`nics` NICs for each of the two sides, "a" and "b", of `gbps` each."""
+    """`nics` NICs for each of the two sides, "a" and "b", of `gbps` each; or those that are named."""
 
-    def __init__(self, nics=NICS, gbps=1.6, **keys):
+    def __init__(self, nics=NICS, gbps=1.6, names=None, **keys):
         softverbs = os.path.join(te.BUILD, "tests", "softverbs")
         self.library = os.path.join(softverbs, "libibverbs.so.1")
         self.program = os.path.join(softverbs, "softverbs_ctl")
@@ -29,9 +29,9 @@ class Fabric:
             te.skip("softverbs is not built")
         self.folder = tempfile.mkdtemp(prefix="fabric-", dir=te.Workdir.get())
         self.path = os.path.join(self.folder, "fabric.json")
-        self.names = {side: [f"{side}{i}" for i in range(nics)] for side in "ab"}
-        rows = [{"name": f"{side}{i}", "host": side, "gbps": gbps, "gids": [f"::ffff:10.0.{i}.{1 + (side == 'b')}"],
-                 **keys} for side in "ab" for i in range(nics)]
+        self.names = names or {side: [f"{side}{i}" for i in range(nics)] for side in "ab"}
+        rows = [{"name": name, "host": side, "gbps": gbps, "gids": [f"::ffff:10.0.{i}.{1 + (side == 'b')}"],
+                 **keys} for side in "ab" for i, name in enumerate(self.names[side])]
         with open(self.path, "w", encoding="utf-8") as f:
             json.dump({"nics": rows}, f)
         self.control("setup")
