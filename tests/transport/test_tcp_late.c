@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #define LENGTH 100000u
@@ -192,6 +193,70 @@ static void they_end_while_they_wait(void **state)
     assert_int_equal(stage_outcome(&s, 3), TE_ERR_CANCELED);
     close(c.fd);
     stage_close(&s);
+}
+
+#define HELD  20000u
+#define EARLY 64u /* as many frames as a lane has under way */
+
+static int64_t cpu_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/*
+ * What it costs to let go of WRITEs that wait for the last of `n` others which were cancelled: from the
+ * first answer to the first of them that comes.
+ */
+static int64_t cost_of_release(struct fake_task *held, unsigned n)
+{
+    static struct stage s;
+    struct native c = {0};
+    uint64_t ids[EARLY];
+    int64_t begin_ns, cost_ns;
+
+    stage_open(&s, NULL);
+    for (unsigned i = 0; i < n; i++) {
+        request(&s, i, TE_WRITE, i * 8, 8);
+        if (i == 0)
+            c = stage_take_greeted(&s);
+        ids[i] = stage_get_request(&s, &c, TCP_FRAME_WRITE).h.id;
+    }
+    for (unsigned i = 0; i < n; i++)
+        cancel(&s, i);
+    for (unsigned i = 0; i < HELD; i++)
+        fake_work(&s.list, s.t, s.attach, &held[i], TE_WRITE, s.memory,
+                  (void *)(uintptr_t)stage_remote((n - 1) * 8), 8);
+    stage_post(&s);
+    native_expect_silence(c.fd);
+    begin_ns = cpu_ns();
+    for (unsigned i = 0; i < n; i++)
+        stage_answer(&c, TCP_FRAME_ACK, ids[i], TCP_OK, 0);
+    stage_get_head(&c);
+    cost_ns = cpu_ns() - begin_ns;
+    s.t->ops.close(s.t);
+    assert_true(fake_wait(&s.host, NULL, held, HELD, PATIENCE_MS));
+    close(c.fd);
+    stage_close(&s);
+    return cost_ns;
+}
+
+/* Each is looked at when what it waits for is over, not whenever something is. */
+static void many_can_wait(void **state)
+{
+    struct fake_task *held = calloc(HELD, sizeof *held);
+    int64_t of_one, of_many;
+
+    (void)state;
+    assert_non_null(held);
+    of_one = cost_of_release(held, 1);
+    of_many = cost_of_release(held, EARLY);
+    print_message("%u held: %lld us of one, %lld us of %u\n", HELD, (long long)of_one / 1000,
+                  (long long)of_many / 1000, EARLY);
+    assert_true(of_many < 8 * of_one);
+    free(held);
 }
 
 /* -------------------------------------------------------------------------------- versions 1 and 2 */
@@ -424,6 +489,7 @@ int main(void)
         cmocka_unit_test(an_end_settles),
         cmocka_unit_test(a_silent_target_fails_them),
         cmocka_unit_test(they_end_while_they_wait),
+        cmocka_unit_test(many_can_wait),
         cmocka_unit_test(the_end_of_the_old_connection_settles),
         cmocka_unit_test(the_end_settles_with_version_1),
         cmocka_unit_test(the_wait_is_bounded),

@@ -94,6 +94,7 @@ struct tcp_work {
     bool patient;  /* has failed, but lets the pieces under way end by themselves */
     bool held;     /* is in peer.held, not in its queue; see tcp_fence.c */
     int64_t posted_ns;
+    struct tei_link behind; /* held: in the waiters of what it waits for */
 };
 
 /* A range of the target's memory: at <= x < end; end is 0 where there is none. */
@@ -262,6 +263,7 @@ struct tcp_frame {
     int64_t sent_ns;           /* when the last byte was handed over; before: when the first was */
     uint64_t delivered;        /* stream.delivered at that time */
     struct tcp_span unsettled; /* WRITE: covers the blocks whose work has ended before the answer */
+    struct tei_list waiters;   /* works that are held until that is empty */
     const void *owner;         /* of the first block */
     unsigned noted;            /* blocks of that owner that tcp_drive.c knows of */
     struct tcp_block blocks[TCP_FRAME_BLOCKS];
@@ -277,6 +279,7 @@ struct tcp_remnant {
     struct tcp_bundle *bundle;
     struct tei_watch watch;
     struct tcp_span span;
+    struct tei_list waiters;
     int64_t until_ns; /* for as long WRITEs wait for it */
     bool overdue;
 };
@@ -320,6 +323,7 @@ struct tcp_peer {
     struct tcp_span spans[TCP_SPANS];
     struct tei_list held; /* WRITEs */
     size_t n_held;
+    struct tei_list crowded;  /* those of them that wait for there to be fewer remnants or frames */
     struct tei_list ended;    /* work that ended while its bundle could not be reached */
     int64_t check_ns;         /* when the watchdog will look at the queue; TEI_NEVER: it will not */
     unsigned n_up, n_opening; /* lanes connected; paused or connecting */
@@ -507,17 +511,19 @@ void tei_tcp_bundle_run(struct tei_call *c);
 /* ---- tcp_fence.c: WRITEs that wait for what earlier ones may still bring; peer's lock held */
 /* Moves what has to wait from the list to p->held; returns how many are left of the `n`. */
 size_t tei_tcp_fence_hold(struct tcp_peer *p, struct tei_list *works, size_t n);
-/* Something was settled: what need not wait for anything else goes on. */
-void tei_tcp_fence_release(struct tcp_peer *p);
-/* Fails what waits for that range. */
-void tei_tcp_fence_fail(struct tcp_peer *p, struct tcp_span span, const struct tcp_fault *f);
+/* Something was settled: of those that wait for it, what need not wait for anything else goes on. */
+void tei_tcp_fence_release(struct tcp_peer *p, struct tei_list *waiters);
+/* A held work waits no more; its base.link is out of every list. */
+void tei_tcp_fence_leave(struct tcp_peer *p, struct tcp_work *work);
+/* There are fewer remnants, or frames in p->unsettled. */
+void tei_tcp_fence_thin_out(struct tcp_peer *p);
+/* Fails those that wait for it. */
+void tei_tcp_fence_fail(struct tcp_peer *p, struct tei_list *waiters, const struct tcp_fault *f);
 /*
  * The lane gives up its connection with a piece of a WRITE on it, to a peer of version 1 or 2, for
  * reason f; the socket is taken over if it still matters. Both locks.
  */
 void tei_tcp_fence_cut(struct tcp_lane *l, const struct tcp_fault *f);
-/* Another engine answers for the peer. */
-void tei_tcp_fence_clear(struct tcp_peer *p);
 /* What the watchdog does; returns when next. Worker's lock held, the peer's not. */
 int64_t tei_tcp_fence_tick(struct tcp_bundle *b, int64_t now);
 /* Closes what is left of connections. Worker's lock held, the peer's not. */
@@ -536,8 +542,8 @@ int64_t tei_tcp_frames_tick(struct tcp_peer *p, struct tcp_worker *w, int64_t no
 void tei_tcp_frames_settle(struct tcp_peer *p);
 /* Whether a frame waits for a DROP that was not sent yet. */
 bool tei_tcp_frames_want_drop(const struct tcp_peer *p);
-/* Whether a WRITE that has ended may still come to that range. */
-bool tei_tcp_frames_reach(const struct tcp_peer *p, const struct tcp_span *span);
+/* The last frame that may still bring a WRITE that has ended to that range, or NULL. */
+struct tcp_frame *tei_tcp_frames_reach(const struct tcp_peer *p, const struct tcp_span *span);
 
 /* ---- tcp_stream.c: lanes to native peers */
 /* One for each of the `n` lanes; TE_ERR_MEMORY. */

@@ -623,7 +623,7 @@ void tei_tcp_lane_refused(struct tcp_lane *l, const struct tcp_fault *f, int64_t
     pthread_mutex_lock(&p->lock);
     tei_tcp_stream_refuse(l, f);
     tei_tcp_queue_fail(p, worker_of(l), f);
-    tei_tcp_fence_clear(p);
+    tei_tcp_frames_settle(p);
     pthread_mutex_unlock(&p->lock);
     give_up(l, f);
 }

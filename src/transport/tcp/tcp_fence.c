@@ -21,7 +21,8 @@
  * A RST is taken for the target's. One that something between the hosts has made up, while the target
  * is stopped, is not told from it: what the target has received by then it may apply when it goes on.
  *
- * A held WRITE obeys its deadline and cancel() as a queued one does. It fails when its remnant is
+ * A held WRITE is in the waiters of one thing that it waits for, and is looked at again when that is
+ * settled. It obeys its deadline and cancel() as a queued one does. It fails when its remnant is
  * overdue, conf->tcp_status_timeout_ms after the half-close, and at once where the range is lost.
  *
  * No memory is needed for any of this, or only such that can be done without: where a remnant cannot
@@ -67,34 +68,55 @@ static const struct tcp_fault lost = {
     "an earlier WRITE to this range may still arrive: its connection broke, and the target cannot be "
     "asked; once it is known to be over, close the segment and open it again"};
 
-static const struct tcp_fault waits = {0};
-
-/* &waits, why it cannot be sent at all, or NULL if nothing is in its way. */
-static const struct tcp_fault *obstacle(const struct tcp_peer *p, const struct tcp_work *work)
+static bool is_crowded(const struct tcp_peer *p)
 {
-    struct tcp_span span = span_of(work);
-    const struct tcp_fault *found = NULL;
+    return p->n_remnants >= TCP_REMNANTS_MAX || p->n_left_over >= TCP_LEFT_OVER_MAX;
+}
+
+/* Looks at the remnants; *waiters stays as it is where there is nothing to wait for. */
+static const struct tcp_fault *remnants_reach(const struct tcp_peer *p, const struct tcp_span *span,
+                                              struct tei_list **waiters)
+{
     struct tei_link *n, *tmp;
 
+    for (unsigned i = 0; p->n_remnants && i < p->n_bundles; i++) {
+        TEI_LIST_EACH(&p->bundles[i].remnants, n, tmp) {
+            struct tcp_remnant *r = remnant_of(n);
+            bool reaches = overlap(&r->span, span);
+
+            if (r->overdue && (reaches || p->n_remnants >= TCP_REMNANTS_MAX))
+                return &overdue;
+            if (reaches)
+                *waiters = &r->waiters;
+        }
+    }
+    return NULL;
+}
+
+/*
+ * Why it cannot be sent at all, or NULL; then *waiters is where it has to wait, or NULL if nothing is in
+ * its way.
+ */
+static const struct tcp_fault *obstacle(struct tcp_peer *p, const struct tcp_work *work,
+                                        struct tei_list **waiters)
+{
+    struct tcp_span span = span_of(work);
+    const struct tcp_fault *why;
+    struct tcp_frame *f;
+
+    *waiters = NULL;
     if (work->base.opcode != TE_WRITE)
         return NULL;
     for (unsigned i = 0; i < p->n_spans; i++)
         if (overlap(&p->spans[i], &span))
             return &lost;
-    for (unsigned i = 0; p->n_remnants && i < p->n_bundles; i++) {
-        TEI_LIST_EACH(&p->bundles[i].remnants, n, tmp) {
-            const struct tcp_remnant *r = remnant_of(n);
-
-            if (p->n_remnants < TCP_REMNANTS_MAX && !overlap(&r->span, &span))
-                continue;
-            if (r->overdue)
-                return &overdue;
-            found = &waits;
-        }
-    }
-    if (p->n_left_over >= TCP_LEFT_OVER_MAX || tei_tcp_frames_reach(p, &span))
-        found = &waits;
-    return found;
+    why = remnants_reach(p, &span, waiters);
+    f = tei_tcp_frames_reach(p, &span);
+    if (f)
+        *waiters = &f->waiters;
+    if (!*waiters && is_crowded(p))
+        *waiters = &p->crowded;
+    return why;
 }
 
 /* Ends a work that no lane has a part of. */
@@ -111,47 +133,84 @@ size_t tei_tcp_fence_hold(struct tcp_peer *p, struct tei_list *works, size_t n)
 
     TEI_LIST_EACH(works, link, tmp) {
         struct tcp_work *work = tei_tcp_work_of(link);
-        const struct tcp_fault *why = obstacle(p, work);
+        struct tei_list *waiters;
+        const struct tcp_fault *why = obstacle(p, work, &waiters);
 
-        if (!why)
+        if (!why && !waiters)
             continue;
         tei_list_del(link);
         n--;
-        if (why != &waits) {
+        if (why) {
             fail(p, work, why);
             continue;
         }
         tei_list_push_back(&p->held, link);
         work->held = true;
         p->n_held++;
+        work->behind = (struct tei_link){0};
+        tei_list_push_back(waiters, &work->behind);
     }
     return n;
 }
 
-void tei_tcp_fence_release(struct tcp_peer *p)
+void tei_tcp_fence_leave(struct tcp_peer *p, struct tcp_work *work)
 {
-    struct tei_link *link, *tmp;
+    tei_list_del(&work->behind);
+    work->held = false;
+    p->n_held--;
+}
 
-    TEI_LIST_EACH(&p->held, link, tmp) {
-        struct tcp_work *work = tei_tcp_work_of(link);
-        const struct tcp_fault *why = obstacle(p, work);
+static struct tcp_work *behind_of(struct tei_link *n)
+{
+    return tei_container_of(n, struct tcp_work, behind);
+}
 
-        if (why == &waits)
-            continue;
-        if (why) {
-            fail(p, work, why);
-            continue;
-        }
-        tei_list_del(link);
-        p->n_held--;
-        work->held = false;
-        tei_list_push_back(&p->queue, link);
+/* What it waited for is over. */
+static void look_again(struct tcp_peer *p, struct tcp_work *work)
+{
+    struct tei_list *waiters;
+    const struct tcp_fault *why = obstacle(p, work, &waiters);
+
+    if (why) {
+        fail(p, work, why);
+    } else if (waiters) {
+        tei_list_del(&work->behind);
+        tei_list_push_back(waiters, &work->behind);
+    } else {
+        tei_list_del(&work->base.link);
+        tei_tcp_fence_leave(p, work);
+        tei_list_push_back(&p->queue, &work->base.link);
         p->n_queued++;
         tei_tcp_bundle_call(&p->bundles[0]);
     }
 }
 
-void tei_tcp_fence_fail(struct tcp_peer *p, struct tcp_span span, const struct tcp_fault *f)
+void tei_tcp_fence_release(struct tcp_peer *p, struct tei_list *waiters)
+{
+    struct tei_list over;
+    struct tei_link *n;
+
+    tei_list_init(&over);
+    tei_list_splice(&over, waiters);
+    while ((n = tei_list_first(&over)))
+        look_again(p, behind_of(n));
+}
+
+void tei_tcp_fence_thin_out(struct tcp_peer *p)
+{
+    if (!is_crowded(p))
+        tei_tcp_fence_release(p, &p->crowded);
+}
+
+void tei_tcp_fence_fail(struct tcp_peer *p, struct tei_list *waiters, const struct tcp_fault *f)
+{
+    struct tei_link *n;
+
+    while ((n = tei_list_first(waiters)))
+        fail(p, behind_of(n), f);
+}
+
+static void fail_range(struct tcp_peer *p, struct tcp_span span, const struct tcp_fault *f)
 {
     struct tei_link *link, *tmp;
 
@@ -187,7 +246,7 @@ static void lose(struct tcp_peer *p, struct tcp_span span)
         near->at = tei_min(near->at, span.at);
         near->end = tei_max(near->end, span.end);
     }
-    tei_tcp_fence_fail(p, span, &lost);
+    fail_range(p, span, &lost);
 }
 
 /* ------------------------------------------------------------------------------------- remnants */
@@ -206,7 +265,8 @@ static void end(struct tcp_remnant *r, bool settled)
     p->n_unsettled--;
     if (!settled)
         lose(p, r->span);
-    tei_tcp_fence_release(p);
+    tei_tcp_fence_release(p, &r->waiters);
+    tei_tcp_fence_thin_out(p);
     pthread_mutex_unlock(&p->lock);
     tei_pool_put(&p->t->remnants, r);
 }
@@ -242,6 +302,7 @@ static bool take_over(struct tcp_lane *l, struct tcp_span span)
                               .span = span,
                               .until_ns =
                                   tei_now_ns() + t->conf->tcp_status_timeout_ms * TEI_NS_PER_MS};
+    tei_list_init(&r->waiters);
     tei_tcp_lane_let_go(l);
     if (tei_watch_add(&b->worker->loop, &r->watch, fd, EPOLLIN, on_remnant) < 0) {
         tei_fd_close(fd);
@@ -283,8 +344,7 @@ int64_t tei_tcp_fence_tick(struct tcp_bundle *b, int64_t now)
             continue;
         r->overdue = r->until_ns <= now;
         if (r->overdue)
-            tei_tcp_fence_fail(p, p->n_remnants < TCP_REMNANTS_MAX ? r->span : everywhere,
-                               &overdue);
+            fail_range(p, p->n_remnants < TCP_REMNANTS_MAX ? r->span : everywhere, &overdue);
         else if (r->until_ns < next)
             next = r->until_ns;
     }
@@ -298,10 +358,4 @@ void tei_tcp_fence_stop(struct tcp_bundle *b)
 
     while ((n = tei_list_first(&b->remnants)))
         end(remnant_of(n), true);
-}
-
-void tei_tcp_fence_clear(struct tcp_peer *p)
-{
-    tei_tcp_frames_settle(p);
-    tei_tcp_fence_release(p);
 }

@@ -45,6 +45,7 @@ static struct tcp_frame *make(struct tcp *t, unsigned type)
     if (f) {
         memset(f, 0, offsetof(struct tcp_frame, blocks));
         f->type = type;
+        tei_list_init(&f->waiters);
     }
     return f;
 }
@@ -248,7 +249,7 @@ void tei_tcp_frame_settle(struct tcp_peer *p, struct tcp_frame *f)
         return;
     f->unsettled = (struct tcp_span){0};
     p->n_unsettled--;
-    tei_tcp_fence_release(p);
+    tei_tcp_fence_release(p, &f->waiters);
 }
 
 static bool reaches(const struct tcp_span *a, uint64_t at, uint64_t end)
@@ -270,25 +271,35 @@ static bool frame_reaches(const struct tcp_frame *f, const struct tcp_span *span
     return !exact;
 }
 
-static bool list_reaches(const struct tei_list *frames, const struct tcp_span *span, bool exact)
+static struct tcp_frame *last_that_reaches(const struct tei_list *frames,
+                                           const struct tcp_span *span, bool exact)
 {
-    for (struct tei_link *n = tei_list_first(frames); n; n = tei_list_next(frames, n))
-        if (frame_reaches(tei_container_of(n, struct tcp_frame, link), span, exact))
-            return true;
-    return false;
+    struct tei_link *n;
+
+    for (n = frames->head.prev; n != &frames->head; n = n->prev) {
+        struct tcp_frame *f = tei_container_of(n, struct tcp_frame, link);
+
+        if (frame_reaches(f, span, exact))
+            return f;
+    }
+    return NULL;
 }
 
-bool tei_tcp_frames_reach(const struct tcp_peer *p, const struct tcp_span *span)
+/* Frames are answered in the order of their list, so who waits for the last one waits once. */
+struct tcp_frame *tei_tcp_frames_reach(const struct tcp_peer *p, const struct tcp_span *span)
 {
     bool exact = p->n_unsettled <= EXACT_MAX;
+    struct tcp_frame *f;
 
     if (p->version != TCP_NATIVE)
-        return false;
-    for (unsigned i = 0; i < p->n_bundles; i++)
-        for (unsigned k = 0; k < p->bundles[i].n_lanes; k++)
-            if (list_reaches(&p->bundles[i].lanes[k].stream->flight, span, exact))
-                return true;
-    return list_reaches(&p->lost, span, exact) || list_reaches(&p->unsettled, span, exact);
+        return NULL;
+    f = last_that_reaches(&p->unsettled, span, exact);
+    if (!f)
+        f = last_that_reaches(&p->lost, span, exact);
+    for (unsigned i = 0; !f && i < p->n_bundles; i++)
+        for (unsigned k = 0; !f && k < p->bundles[i].n_lanes; k++)
+            f = last_that_reaches(&p->bundles[i].lanes[k].stream->flight, span, exact);
+    return f;
 }
 
 static void free_left_over(struct tcp_peer *p, struct tcp_frame *f)
@@ -297,6 +308,7 @@ static void free_left_over(struct tcp_peer *p, struct tcp_frame *f)
     p->n_left_over--;
     tei_tcp_frame_settle(p, f);
     tei_tcp_frame_free(p->t, f);
+    tei_tcp_fence_thin_out(p);
 }
 
 void tei_tcp_frames_settle(struct tcp_peer *p)
@@ -498,7 +510,7 @@ static void asked_in_vain(struct tcp_lane *l, struct tcp_frame *f)
         shelve_anew(p, f);
     } else {
         f->tries = 0;
-        tei_tcp_fence_fail(p, f->unsettled, &silent);
+        tei_tcp_fence_fail(p, &f->waiters, &silent);
     }
 }
 

@@ -97,6 +97,7 @@ static struct tcp_peer *make(struct tcp *t, const struct tcp_target *target)
     tei_list_init(&p->ended);
     tei_list_init(&p->unsettled);
     tei_list_init(&p->held);
+    tei_list_init(&p->crowded);
     pthread_mutex_init(&p->lock, NULL);
     deal(p, lanes, n_lanes);
     return p;

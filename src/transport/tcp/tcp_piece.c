@@ -58,10 +58,9 @@ static void unqueue(struct tcp_peer *p, struct tcp_work *work)
 {
     tei_list_del(&work->base.link);
     if (work->held)
-        p->n_held--;
+        tei_tcp_fence_leave(p, work);
     else
         p->n_queued--;
-    work->held = false;
 }
 
 void tei_tcp_bundle_call(struct tcp_bundle *b)
