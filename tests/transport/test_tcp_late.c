@@ -255,7 +255,8 @@ static void many_can_wait(void **state)
     of_many = cost_of_release(held, EARLY);
     print_message("%u held: %lld us of one, %lld us of %u\n", HELD, (long long)of_one / 1000,
                   (long long)of_many / 1000, EARLY);
-    assert_true(of_many < 8 * of_one);
+    assert_true(of_many <
+                24 * of_one); /* as many times as there are answers, if each looked at all */
     free(held);
 }
 
