@@ -85,7 +85,9 @@ const struct tei_option_row tei_option_rows[] = {
     {TEXT("MC_LOG_DIR", log_dir),
      .help = "Directory for log files. Empty, or not writable: standard error."},
     {SWITCH("MC_TE_METRIC", metric, "off"),
-     .help = "Log a line of throughput figures at an interval."},
+     .help =
+         "Log a line of throughput figures at an interval: what this engine moves, and what it serves "
+         "to peers. What these take by themselves, by RDMA or within the host, it does not see."},
     {NUMBER("MC_TE_METRIC_INTERVAL_SECONDS", metric_interval_s, "5", 1, DAY_S), .unit = "s",
      .help = "The interval of MC_TE_METRIC."},
 

@@ -69,16 +69,20 @@ static void on_metric_timer(struct tei_timer *t)
     const struct te_stats *was = &e->metric_last;
     int seconds = e->conf.metric_interval_s;
     struct te_stats now;
-    uint64_t bytes;
+    uint64_t moved, served;
 
     read_counters(e, &now);
-    bytes = now.bytes_read + now.bytes_written - was->bytes_read - was->bytes_written;
+    moved = now.bytes_read + now.bytes_written - was->bytes_read - was->bytes_written;
+    served =
+        now.served_bytes_out + now.served_bytes_in - was->served_bytes_out - was->served_bytes_in;
     tei_log(&site, TE_LOG_INFO,
             "[Metrics] Transfer Engine Stats (over last %ds): Throughput: %.2f MB/s | Requests: "
-            "%llu completed, %llu failed",
-            seconds, (double)bytes / 1e6 / seconds,
+            "%llu completed, %llu failed | Served: %.2f MB/s, %llu requests",
+            seconds, (double)moved / 1e6 / seconds,
             (unsigned long long)(now.requests_completed - was->requests_completed),
-            (unsigned long long)(now.requests_failed - was->requests_failed));
+            (unsigned long long)(now.requests_failed - was->requests_failed),
+            (double)served / 1e6 / seconds,
+            (unsigned long long)(now.served_requests - was->served_requests));
     e->metric_last = now;
     tei_metric_start(e);
 }

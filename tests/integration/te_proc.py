@@ -127,6 +127,10 @@ class Proc:
         """Until stderr has the text: it may arrive after an answer on stdout that was written later."""
         self._wait_in(self.errors, lambda line: text in line, f"'{text}' on stderr")
 
+    def wait_found(self, found):
+        """The first of what found() gives for the lines of stderr that counts as true."""
+        return self._wait_in(self.errors, found, "line on stderr")
+
     def _wait_in(self, lines, found, what, start=0):
         end = time.monotonic() + HANG_S
         with self.changed:

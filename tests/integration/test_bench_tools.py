@@ -174,6 +174,36 @@ class WithTarget(unittest.TestCase):
         self.assertEqual(rc, 0, text)
 
 
+class Metric(unittest.TestCase):
+    """MC_TE_METRIC tells on each side what that side does."""
+
+    OPTIONS = {"MC_TE_METRIC": "1", "MC_TE_METRIC_INTERVAL_SECONDS": "1"}
+    LINE = re.compile(r"\[Metrics\] Transfer Engine Stats \(over last 1s\): Throughput: ([\d.]+) MB/s \| "
+                      r"Requests: (\d+) completed, 0 failed \| Served: ([\d.]+) MB/s, (\d+) requests")
+
+    def figures(self, proc):
+        """The first line of a process that has other figures than 0."""
+        def found(line):
+            match = self.LINE.search(line)
+            figures = [float(figure) for figure in match.groups()] if match else []
+            return figures if any(figures) else None
+
+        return proc.wait_found(found)
+
+    def test_both_sides(self):
+        with te.Target(env=self.OPTIONS) as target:
+            command = [te.tool("transfer_engine_bench"), "--metadata_server=P2PHANDSHAKE", te.FOREVER, "--protocol=tcp",
+                       "--local_server_name=127.0.0.1", f"--segment_id={target.segment}", "--threads=1",
+                       "--batch_size=4", "--buffer_size=8M"]
+            with te.Proc(command, env=self.OPTIONS) as initiator:
+                rate, done, served, _ = self.figures(initiator)
+                self.assertGreater(min(rate, done), 0)
+                self.assertEqual(served, 0)
+                rate, done, served, requests = self.figures(target)
+                self.assertEqual((rate, done), (0, 0))
+                self.assertGreater(min(served, requests), 0)
+
+
 class WithMetadataServer(unittest.TestCase):
     def test_http(self):
         with te.Metad() as metad, te.Target(metadata=metad.url, name="node-a") as target:
