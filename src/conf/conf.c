@@ -61,6 +61,23 @@ static bool nvlink_holds(const struct tei_conf *c)
     return !c->intra_nvlink || !c->force_mnnvl;
 }
 
+static bool tcp_or_hca_holds(const struct tei_conf *c)
+{
+    return !c->force_tcp || !c->force_hca;
+}
+
+static bool tcp_or_mnnvl_holds(const struct tei_conf *c)
+{
+    return !c->force_tcp || !c->force_mnnvl;
+}
+
+static bool hca_or_mnnvl_holds(const struct tei_conf *c)
+{
+    return !c->force_hca || !c->force_mnnvl;
+}
+
+#define ONE_OF_TWO "only one of them may be on; unset the other"
+
 static const struct rule {
     const char *names[2];
     size_t resets; /* so many of the names go back to their defaults; 0: nothing is to be guessed */
@@ -75,9 +92,10 @@ static const struct rule {
      .resets = 1,
      .holds = ratio_holds,
      .text = "the first must be less than the second"},
-    {.names = {"MC_INTRA_NVLINK", "MC_FORCE_MNNVL"},
-     .holds = nvlink_holds,
-     .text = "only one of them may be on; unset the other"},
+    {.names = {"MC_INTRA_NVLINK", "MC_FORCE_MNNVL"}, .holds = nvlink_holds, .text = ONE_OF_TWO},
+    {.names = {"MC_FORCE_TCP", "MC_FORCE_HCA"}, .holds = tcp_or_hca_holds, .text = ONE_OF_TWO},
+    {.names = {"MC_FORCE_TCP", "MC_FORCE_MNNVL"}, .holds = tcp_or_mnnvl_holds, .text = ONE_OF_TWO},
+    {.names = {"MC_FORCE_HCA", "MC_FORCE_MNNVL"}, .holds = hca_or_mnnvl_holds, .text = ONE_OF_TWO},
 };
 
 /* "MC_MIN_RPC_PORT is 20 and MC_MAX_RPC_PORT is 10: the first must not ..." */

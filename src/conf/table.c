@@ -37,7 +37,9 @@ static const struct tei_word proto_words[] = {{"1", true}, {"2", false}, {0}};
 
 const struct tei_option_row tei_option_rows[] = {
     {SWITCH("MC_FORCE_TCP", force_tcp, "off"), .section = "Choice of transports",
-     .about = "Read when an engine with auto_discover is made.",
+     .about =
+         "Read when an engine with auto_discover is made. Two MC_FORCE_ options that are on exclude "
+         "each other: no engine is made.",
      .help = "Use TCP, whatever other devices there are."},
     {SWITCH("MC_FORCE_HCA", force_hca, "off"),
      .help = "Use RDMA, and fail where there is no RDMA device."},

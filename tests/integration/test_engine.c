@@ -147,6 +147,9 @@ static void forced_transport_must_be_there(void **state)
     assert_int_equal(te_option_set(&o, "MC_FORCE_MNNVL", "1"), 0);
     assert_int_equal(te_engine_create(&o, &e), TE_ERR_UNSUPPORTED);
     assert_int_equal(te_option_set(&o, "MC_FORCE_TCP", "1"), 0);
+    assert_int_equal(te_engine_create(&o, &e), TE_ERR_INVALID);
+    assert_non_null(strstr(te_errmsg(), "MC_FORCE_TCP is on and MC_FORCE_MNNVL is on"));
+    assert_int_equal(te_option_set(&o, "MC_FORCE_MNNVL", "0"), 0);
     assert_int_equal(te_engine_create(&o, &e), 0);
     te_engine_destroy(e);
     te_options_fini(&o);

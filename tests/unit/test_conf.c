@@ -392,6 +392,27 @@ static void two_nvlinks_exclude_each_other(void **state)
     assert_true(conf.force_mnnvl);
 }
 
+/* Wherever they are set, nothing is to be guessed: neither counts. */
+static void forced_transports_exclude_each_other(void **state)
+{
+    static const char *const pairs[][2] = {{"MC_FORCE_TCP", "MC_FORCE_HCA"},
+                                           {"MC_FORCE_TCP", "MC_FORCE_MNNVL"},
+                                           {"MC_FORCE_HCA", "MC_FORCE_MNNVL"}};
+
+    (void)state;
+    for (size_t i = 0; i < TEI_ARRAY_LEN(pairs); i++) {
+        env(pairs[i][0], "1");
+        assert_int_equal(load_with(pairs[i][1], "1"), TE_ERR_INVALID);
+        assert_non_null(strstr(te_errmsg(), pairs[i][0]));
+        assert_non_null(strstr(te_errmsg(), pairs[i][1]));
+        env(pairs[i][1], "1");
+        assert_int_equal(load_with("MC_SLICE_SIZE", "4096"), TE_ERR_INVALID);
+        assert_int_equal(load_with(pairs[i][1], "0"), 0);
+        unsetenv(pairs[i][0]);
+        unsetenv(pairs[i][1]);
+    }
+}
+
 static void secrets_are_not_told(void **state)
 {
     char longer[TEI_CONF_LONG + 8];
@@ -542,6 +563,7 @@ int main(void)
         TEST(a_port_range_may_come_from_both),
         TEST(the_ratio_is_less_than_the_slice),
         TEST(two_nvlinks_exclude_each_other),
+        TEST(forced_transports_exclude_each_other),
         TEST(secrets_are_not_told),
         TEST(options_are_checked_when_set),
         TEST(options_can_be_asked),
