@@ -399,9 +399,9 @@ TE_API int te_close(te_engine *e, te_segment seg);
 TE_API int te_refresh(te_engine *e, const char *name);
 
 /*
- * The buffers of an open segment, in address order: writes at most `n` to `bufs` and the number
- * there are to *total. With `bufs` NULL only counts. Of files `addr` is the offset at which each
- * begins: NULL for the first.
+ * The buffers of an open segment, or of this engine those that peers may see, in address order:
+ * writes at most `n` to `bufs` and the number there are to *total. With `bufs` NULL only counts. Of
+ * files `addr` is the offset at which each begins: NULL for the first.
  */
 TE_API int te_segment_buffers(te_engine *e, te_segment seg, te_buffer *bufs, size_t n,
                               size_t *total);

@@ -513,8 +513,6 @@ class TransferEngine : public BatchTransfer
     {
         size_t total = 0;
 
-        if (segment_id == TE_LOCAL_SEGMENT && native())
-            return Status::OK();
         return Status(te_segment_buffers(native(), segment_id, nullptr, 0, &total));
     }
 

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINKS_MAX (1 << 18) /* bytes of te_links() */
+#define TEXT_MAX (1 << 18) /* bytes of te_links() and te_topology_json() */
 
 /* Arrays are handed over as they are. */
 static_assert(sizeof(struct transfer_request) == sizeof(te_request),
@@ -45,11 +45,11 @@ transfer_engine_t createTransferEngine(const char *metadata_conn_string,
 
 int discoverTopology(transfer_engine_t engine)
 {
-    char probe[1];
-    int rc = te_topology_json(engine, probe, sizeof(probe));
+    char *text = malloc(TEXT_MAX);
+    int rc = text ? te_topology_json(engine, text, TEXT_MAX) : TE_ERR_MEMORY;
 
-    /* Too small a buffer is how far this asks. */
-    return rc == TE_ERR_TOO_LARGE ? 0 : rc;
+    free(text);
+    return rc;
 }
 
 int getLocalIpAndPort(transfer_engine_t engine, char *buf_out, size_t buf_len)
@@ -229,13 +229,13 @@ static void fill_load(nic_load_stat_t *out, const json_t *nic)
 /* Those that a transport spreads load over, as te_links() tells them. */
 int getNicLoadStats(transfer_engine_t engine, nic_load_stat_t *stats, size_t *count)
 {
-    char *text = malloc(LINKS_MAX);
+    char *text = malloc(TEXT_MAX);
     json_t *root = NULL, *nic;
     size_t i, n = 0;
     int rc = text ? TE_ERR_INVALID : TE_ERR_MEMORY;
 
     if (engine && stats && count && text)
-        rc = te_links(engine, 1, text, LINKS_MAX);
+        rc = te_links(engine, 1, text, TEXT_MAX);
     if (!rc)
         rc = tei_json_load(text, strlen(text), 0, &root, NULL);
     json_array_foreach(json_object_get(root, "local_nics"), i, nic)

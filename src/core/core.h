@@ -313,6 +313,8 @@ void tei_region_leave(te_engine *e, struct tei_transport *t);
  */
 int tei_region_list(te_engine *e, uint64_t max, struct tei_published **out, size_t *n,
                     uint64_t *version);
+/* Writes at most `n` of them, whole, to `bufs`, unless that is NULL; returns how many there are. */
+size_t tei_region_buffers(te_engine *e, te_buffer *bufs, size_t n);
 bool tei_region_overlaps(te_engine *e, uint64_t addr, uint64_t length);
 /*
  * Makes a region for the engine's own use, which the transports know and nobody else; for the caller

@@ -387,14 +387,14 @@ int te_segment_buffers(te_engine *e, te_segment id, te_buffer *bufs, size_t n, s
         rc = TEI_FAIL(TE_ERR_INVALID, "the place for the number is NULL");
     if (rc)
         return rc;
-    v = tei_view_get(e, id);
-    if (!v || !v->seg) {
-        if (v)
-            tei_view_put(v, 1);
-        return TEI_FAIL(TE_ERR_NOT_FOUND,
-                        "segment %d is this engine, or is not open; te_open() gives its id",
-                        (int)id);
+    if (id == TE_LOCAL_SEGMENT) {
+        *total = tei_region_buffers(e, bufs, n);
+        return 0;
     }
+    v = tei_view_get(e, id);
+    if (!v)
+        return TEI_FAIL(TE_ERR_NOT_FOUND, "segment %d is not open; te_open() gives its id",
+                        (int)id);
     *total = v->seg->n_buffers;
     for (size_t i = 0; bufs && i < n && i < *total; i++)
         bufs[i] = (te_buffer){.addr = (void *)(uintptr_t)v->seg->buffers[i].addr,

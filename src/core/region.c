@@ -242,6 +242,25 @@ int tei_region_list(te_engine *e, uint64_t max, struct tei_published **out, size
     return 0;
 }
 
+size_t tei_region_buffers(te_engine *e, te_buffer *bufs, size_t n)
+{
+    struct tei_link *link, *tmp;
+    size_t total = 0;
+
+    pthread_rwlock_rdlock(&e->regions_lock);
+    TEI_LIST_EACH(&e->by_addr, link, tmp) {
+        const struct tei_region *r = tei_container_of(link, struct tei_region, link);
+
+        if (!r->access)
+            continue;
+        if (bufs && total < n)
+            bufs[total] = (te_buffer){.addr = (void *)(uintptr_t)r->addr, .length = r->length};
+        total++;
+    }
+    pthread_rwlock_unlock(&e->regions_lock);
+    return total;
+}
+
 /* ------------------------------------------------------------------------------------- register */
 
 static int check_range(const void *addr, size_t length, unsigned access)

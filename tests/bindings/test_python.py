@@ -116,6 +116,15 @@ class Package(unittest.TestCase):
         )
         self.assertEqual(run(PYTHON, "-c", program).split(), [version] * 3)
 
+    def test_programs_of_migrating_md(self):
+        """As that page types them, once both packages are there."""
+        with open(os.path.join(SRC, "docs", "migrating.md"), encoding="utf-8") as f:
+            programs = re.findall(r"^python3 -c '(.*)' *(?:# (.*))?$", f.read(), re.M)
+        said = [(run(PYTHON, "-c", program).strip(), told or "0") for program, told in programs]
+        self.assertEqual(len(said), 2)
+        for text, told in said:
+            self.assertEqual(text, told)
+
     def test_only_the_c_library_is_the_hosts(self):
         import bundle
 

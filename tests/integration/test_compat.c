@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The C names of Mooncake's engine: every function once, the old polling loop, and the errors. */
 #include "patience.h"
+#include "te.h"
 #include "transfer_engine_c.h"
 
 #include "base/tsan.h"
@@ -177,6 +178,26 @@ static void segments_and_memory(void **state)
     munmap(m, 4 * 4096);
 }
 
+static void count_line(void *lines, enum te_log_level level, const char *line)
+{
+    (void)line;
+    if (level >= TE_LOG_WARN)
+        ++*(size_t *)lines;
+}
+
+/* A look at the machine that finds what there is gives no cause for a warning. */
+static void discovery_is_silent(void **state)
+{
+    struct two *t = *state;
+    size_t lines = 0;
+
+    te_log_set_sink(count_line, &lines);
+    assert_int_equal(discoverTopology(t->a), 0);
+    te_log_set_sink(NULL, NULL);
+    assert_int_equal(lines, 0);
+    assert_true(discoverTopology(NULL) < 0);
+}
+
 static void nonsense_is_an_error(void **state)
 {
     transfer_status_t st;
@@ -252,6 +273,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(refused_range_shows_failed, setup, teardown),
         cmocka_unit_test_setup_teardown(notifications, setup, teardown),
         cmocka_unit_test_setup_teardown(segments_and_memory, setup, teardown),
+        cmocka_unit_test_setup_teardown(discovery_is_silent, setup, teardown),
         cmocka_unit_test(nonsense_is_an_error),
         cmocka_unit_test(graceful_shutdown),
         cmocka_unit_test(signal_of_a_child),

@@ -39,6 +39,18 @@ class TeInfoTest(unittest.TestCase):
         self.assertIn("--bogus", out.stderr)
         self.assertIn("--help", out.stderr)
 
+    def test_as_migrating_md_types_it(self):
+        """Each command of that page, whose example is an engine at HOST:PORT."""
+        with open(os.path.join(te.SRC, "docs", "migrating.md"), encoding="utf-8") as f:
+            commands = re.findall(r"^te_info (.*?) *(?:#.*)?$|`te_info ([^`]+)`", f.read(), re.M)
+        self.assertGreater(len(commands), 2)
+        with te.Peer() as peer:
+            peer.region(4096)
+            for command in commands:
+                words = "".join(command).replace("HOST:PORT", peer.segment).split()
+                out = run(*words)
+                self.assertEqual(out.returncode, 0, (words, out.stderr))
+
     def test_metadata_server(self):
         with te.Metad() as metad, te.Peer(name="node-a", metadata=metad.url):
             out = run(f"--metadata_server={metad.url}")

@@ -263,6 +263,34 @@ static void own_memory(void **state)
     assert_int_equal(te_free(p->a, NULL), 0);
 }
 
+/* This engine's own list: what others may see of it, in address order. */
+static void own_buffers(void **state)
+{
+    struct pair *p = *state;
+    unsigned char *m = map_pages(3 * 4096);
+    te_buffer buf[2] = {{0}};
+    size_t total = 7;
+
+    assert_int_equal(te_segment_buffers(p->a, TE_LOCAL_SEGMENT, buf, 2, &total), 0);
+    assert_int_equal(total, 0); /* p->am is for itself alone */
+    assert_int_equal(te_segment_buffers(p->b, TE_LOCAL_SEGMENT, NULL, 0, &total), 0);
+    assert_int_equal(total, 1);
+    assert_int_equal(te_register(p->a, m + 8192, 4096, "*", TE_REMOTE_READ), 0);
+    assert_int_equal(te_register(p->a, m + 4096, 4096, "*", TE_LOCAL_ONLY), 0);
+    assert_int_equal(te_register(p->a, m, 100, "*", TE_REMOTE_RW), 0);
+    assert_int_equal(te_segment_buffers(p->a, TE_LOCAL_SEGMENT, buf, 1, &total), 0);
+    assert_int_equal(total, 2);
+    assert_ptr_equal(buf[0].addr, m);
+    assert_null(buf[1].addr); /* for which there was no room */
+    assert_int_equal(te_segment_buffers(p->a, TE_LOCAL_SEGMENT, buf, 2, &total), 0);
+    assert_ptr_equal(buf[1].addr, m + 8192);
+    assert_int_equal(buf[0].length, 100);
+    assert_int_equal(buf[1].length, 4096);
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(te_unregister(p->a, m + 4096 * i), 0);
+    munmap(m, 3 * 4096);
+}
+
 static void segments_open_and_close(void **state)
 {
     struct pair *p = *state;
@@ -698,6 +726,7 @@ int main(void)
         PAIR_TEST(unpolled_batch_can_be_freed),
         PAIR_TEST(registration_errors),
         PAIR_TEST(own_memory),
+        PAIR_TEST(own_buffers),
         PAIR_TEST(segments_open_and_close),
         PAIR_TEST(finish_wakes_event_fd),
         PAIR_TEST(notifications),

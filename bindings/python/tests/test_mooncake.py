@@ -417,6 +417,8 @@ class Calls(Compatible):
     def test_what_else_there_is(self):
         e = self.engine
         self.assertEqual(e.get_first_buffer_address(self.host), self.remote)
+        own = e.get_first_buffer_address(f"{HOST}:{e.get_rpc_port()}")
+        self.assertTrue(0 < own <= self.address)
         self.assertEqual(e.warmup_efa_segment(self.host), 0)
         self.assertEqual(e.send_probe(self.host), 0)
         self.assertIn("cpu:0", json.loads(e.get_local_topology()))

@@ -59,8 +59,8 @@ impl Segment {
         self.inner.id == sys::TE_LOCAL_SEGMENT
     }
 
-    /// Its buffers, in the order of their addresses, as far as they are known here. The engine's own
-    /// segment has no such list: [`Error::NotFound`](crate::Error::NotFound).
+    /// Its buffers, in the order of their addresses, as far as they are known here; of the engine's own
+    /// segment those that others may see.
     pub fn buffers(&self) -> Result<Vec<RemoteBuffer>> {
         let mut found: Vec<sys::te_buffer> = Vec::new();
         loop {

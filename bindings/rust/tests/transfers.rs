@@ -361,7 +361,14 @@ fn messages_probes_counters_and_explanations() {
     assert!(near.local_segment().is_local() && !peer.is_local());
     near.refresh().unwrap();
     let own = near.open(&near.name().unwrap()).unwrap();
-    assert!(own.is_local() && own.buffers().unwrap_err().kind() == ErrorKind::NotFound);
+    let shown = near.register(vec![0; 200], Access::Read).unwrap();
+    let listed = own.buffers().unwrap();
+    assert!(
+        own.is_local()
+            && listed.len() == 1
+            && listed[0].addr == shown.addr()
+            && listed[0].len == 200
+    );
     assert_eq!(transfer_engine::version(), env!("CARGO_PKG_VERSION"));
 }
 
