@@ -452,6 +452,60 @@ static void stranger_meanwhile(void **state)
     pair_close(p);
 }
 
+/* A stranger that speaks to the target while that one's answer is on its way to the initiator. */
+static struct {
+    struct pair *p;
+    pthread_t thread;
+    struct tei_rdma_hello forged, answer;
+    _Atomic bool answered, early; /* early: before the initiator had its own answer */
+    bool begun;
+} between;
+
+static void *speak_between(void *arg)
+{
+    (void)arg;
+    say(&between.p->hb.where, &between.forged, &between.answer);
+    atomic_store(&between.answered, true);
+    return NULL;
+}
+
+static int answer_late(struct tei_host *h, const struct tei_hostport *where, const char *body,
+                       size_t len, char **answer, size_t *answer_len)
+{
+    int rc = overhear(h, where, body, len, answer, answer_len);
+    struct tei_rdma_hello own;
+
+    if (rc || between.begun)
+        return rc;
+    between.begun = true;
+    own = first_message();
+    assert_true(forge(&own, 5, &between.forged));
+    assert_int_equal(pthread_create(&between.thread, NULL, speak_between, NULL), 0);
+    for (int i = 0; i < 120 && !atomic_load(&between.answered); i++)
+        usleep(10000); /* longer than a device tries to reach queue pairs that do not listen */
+    atomic_store(&between.early, atomic_load(&between.answered));
+    return rc;
+}
+
+/* Queue pairs that do not listen yet are not found dead: the peer says first that they do. */
+static void stranger_between(void **state)
+{
+    struct pair *p = open_pair();
+
+    (void)state;
+    memset(&between, 0, sizeof between);
+    between.p = p;
+    p->ha.base.connect = answer_late;
+    fill_pattern(p->bm, PAIR_BYTES, 4);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, PAIR_BYTES), 0);
+    assert_memory_equal(p->am, p->bm, PAIR_BYTES);
+    pthread_join(between.thread, NULL);
+    assert_false(between.early);
+    expect_refusal(&between.answer);
+    assert_int_equal(count(p->a, "left0").reconnects, 1); /* the first */
+    pair_close(p);
+}
+
 /* ------------------------------------------------------------------------------- engines without PSNs */
 
 static bool keep_incarnation;
@@ -558,7 +612,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         CASE(strangers_change_nothing), CASE(strangers_confirm_nothing), CASE(idle_connection),
         CASE(ticket_of_the_peer),       CASE(dropped_and_made_again),    CASE(restarted_initiator),
-        CASE(stranger_was_first),       CASE(stranger_meanwhile),        CASE(engines_without_psns),
+        CASE(stranger_was_first),       CASE(stranger_meanwhile),        CASE(stranger_between),
+        CASE(engines_without_psns),
     };
 
     if (argc > 1)

@@ -18,7 +18,9 @@
  * and so needs no room beside itself; else it is ended, and a new one answers. Any other message,
  * of a peer that was started again, of an engine that knows no tickets, or of a stranger, waits for
  * what a probe of the connected queue pairs shows: if they answer, it is refused; if they do not,
- * their end ends the endpoint, and the message is taken as the first. A message that comes while our
+ * their end ends the endpoint, and the message is taken as the first. While the peer has still to say
+ * that it is ready, its queue pairs may not listen yet, and a probe that is lost would end them: so it
+ * goes out once they do, and the peer has RDMA_PROBE_NS more to say so. A message that comes while our
  * own is on its way, after another one was followed, waits for the answer to ours, which is from whom
  * we asked.
  *
@@ -350,7 +352,9 @@ struct question {
     struct tei_rpc_call *call;
     struct tei_rdma_hello hello;
     unsigned waited; /* times that there was no room, or our own message was on its way */
-    bool in_use;     /* the queue pairs that it would replace have answered a probe */
+    bool in_use;     /* the queue pairs that it would replace have answered a probe: */
+    uint32_t psn;    /* those that began with this number */
+    bool broke;      /* the endpoint could not be connected as it asks */
 };
 
 /* Takes over `text`; NULL: memory was out. */
@@ -413,9 +417,11 @@ static int follow(struct rdma_endpoint *ep, const struct tei_rdma_hello *hello)
 /* A message that does not fit: PARKED, or why it is refused. The endpoint's lock is held. */
 static int doubt(struct rdma_endpoint *ep, struct question *q)
 {
+    int64_t until_ns = tei_now_ns() + RDMA_PROBE_NS;
+
     if (ep->state == RDMA_EP_CONNECTING)
         return TE_ERR_BUSY;
-    if (q->in_use)
+    if (q->in_use && q->psn == ep->qps[0].psn)
         return TEI_FAIL(TE_ERR_REJECTED,
                         "rdma: %s is connected with %s, whose queue pairs answer; this message is "
                         "not from there. A peer that was started again gets in once the old ones "
@@ -426,6 +432,8 @@ static int doubt(struct rdma_endpoint *ep, struct question *q)
                         ep->nic->name, ep->peer_path);
     tei_list_push_back(&ep->asking, &q->link);
     ep->n_asking++;
+    if (ep->wait_until_ns > until_ns)
+        ep->wait_until_ns = until_ns;
     tei_rdma_ep_probe(ep);
     return PARKED;
 }
@@ -454,6 +462,7 @@ static int accept_hello(struct rdma_endpoint *ep, struct question *q)
         rc = doubt(ep, q);
     else if (is_free(ep))
         rc = follow(ep, hello);
+    q->broke = rc < 0 && ep->has_peer && same_peer(ep, hello);
     if (!rc)
         fill_hello(ep, false, hello);
     unlock_device(ep);
@@ -462,15 +471,15 @@ static int accept_hello(struct rdma_endpoint *ep, struct question *q)
     return rc;
 }
 
-/* One that was made for a message which could not be followed; another may be in use. */
-static void give_up_new(struct rdma_endpoint *ep)
+/* One that was made, or changed, for a message which could not be followed; another may be in use. */
+static void give_up(struct rdma_endpoint *ep, bool broke)
 {
     bool idle;
 
     pthread_mutex_lock(&ep->lock);
     idle = ep->state == RDMA_EP_NEW;
     pthread_mutex_unlock(&ep->lock);
-    if (idle)
+    if (idle || broke)
         tei_rdma_ep_fail(ep, 0, "it could not be connected");
 }
 
@@ -489,7 +498,7 @@ static int answer_first(struct rdma_nic *n, struct question *q)
         if (rc == TE_ERR_EXISTS)
             tei_rdma_ep_fail(ep, 0, "the peer has dropped its side");
         else if (rc < 0 && rc != TE_ERR_TOO_MANY)
-            give_up_new(ep);
+            give_up(ep, q->broke);
         tei_rdma_ep_put(ep);
     }
     return rc;
@@ -505,8 +514,10 @@ static bool answer_second(struct rdma_nic *n, const struct tei_rdma_hello *hello
         return false;
     pthread_mutex_lock(&ep->lock);
     known = same_peer(ep, hello) && ep->state != RDMA_EP_DYING;
-    if (known && ep->state == RDMA_EP_WAIT_ACK)
+    if (known && ep->state == RDMA_EP_WAIT_ACK) {
         ep->state = RDMA_EP_READY;
+        ep->probe_ns = tei_now_ns(); /* one that is wanted goes out now */
+    }
     pthread_mutex_unlock(&ep->lock);
     if (known)
         tei_rdma_ep_kick(ep);
@@ -583,6 +594,7 @@ void tei_rdma_answer_asking(struct rdma_endpoint *ep)
 {
     struct tei_list asking;
     struct tei_link *link;
+    uint32_t psn = 0;
     bool in_use;
 
     if (atomic_load(&ep->n_asking) == 0)
@@ -590,6 +602,8 @@ void tei_rdma_answer_asking(struct rdma_endpoint *ep)
     tei_list_init(&asking);
     pthread_mutex_lock(&ep->lock);
     in_use = ep->state != RDMA_EP_DYING;
+    if (in_use && ep->n_qps > 0)
+        psn = ep->qps[0].psn;
     if (ep->n_asking > 0 && (!in_use || ep->probe == RDMA_PROBE_NONE)) {
         tei_list_splice(&asking, &ep->asking);
         ep->n_asking = 0;
@@ -599,6 +613,7 @@ void tei_rdma_answer_asking(struct rdma_endpoint *ep)
         struct question *q = tei_container_of(link, struct question, link);
 
         q->in_use = in_use;
+        q->psn = psn;
         tei_jobs_post(ep->nic->t->base.host->jobs, &q->job, answer_job);
     }
 }

@@ -485,7 +485,10 @@ static bool post_some(struct rdma_endpoint *ep)
     return taken > 0;
 }
 
-/* Posts it if it is WANTED and there is room; where the device refuses, the next kick tries again. */
+/*
+ * Posts it if it is WANTED, the peer listens and there is room; where the device refuses, the next kick
+ * tries again.
+ */
 static void post_probe(struct rdma_endpoint *ep)
 {
     struct ibv_send_wr wr = {.wr_id = (uintptr_t)ep | RDMA_WR_PROBE,
@@ -494,7 +497,7 @@ static void post_probe(struct rdma_endpoint *ep)
                        *bad;
     struct rdma_qp *q;
 
-    if (ep->probe != RDMA_PROBE_WANTED)
+    if (ep->probe != RDMA_PROBE_WANTED || ep->state != RDMA_EP_READY)
         return;
     q = emptiest(ep);
     if (q->posted >= ep->nic->depth || reserve(q->cq, 1) == 0)
@@ -519,10 +522,9 @@ void tei_rdma_ep_probe(struct rdma_endpoint *ep)
 
 void tei_rdma_ep_pump(struct rdma_endpoint *ep)
 {
-    if (ep->state != RDMA_EP_DYING)
-        post_probe(ep);
     if (ep->state != RDMA_EP_READY)
         return;
+    post_probe(ep);
     while (ep->n_queued > 0 && post_some(ep)) {}
 }
 

@@ -173,9 +173,8 @@ static int64_t watchdog_ns(const struct rdma_endpoint *ep)
 static const char *what_is_wrong(const struct rdma_endpoint *ep, int64_t now)
 {
     bool works = ep->state == RDMA_EP_READY || (ep->state == RDMA_EP_DYING && ep->draining);
-    bool may_probe = works || ep->state == RDMA_EP_WAIT_ACK;
 
-    if (may_probe && ep->probe != RDMA_PROBE_NONE && now - ep->probe_ns > RDMA_PROBE_NS &&
+    if (works && ep->probe != RDMA_PROBE_NONE && now - ep->probe_ns > RDMA_PROBE_NS &&
         now - ep->progress_ns > RDMA_PROBE_NS)
         return "the peer's queue pairs do not answer";
     if (works && ep->n_posted > 0 && now - ep->progress_ns > watchdog_ns(ep))
