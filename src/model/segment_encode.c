@@ -100,8 +100,10 @@ struct tei_segment_text {
     char *name;        /* of the segment, for messages */
     struct out fixed;  /* all that no page is without */
     size_t at_buffers; /* the places of the others in it, in this order */
+    size_t at_server;
     size_t at_page;
     size_t at_rights;
+    struct out server;    /* ",\"server_name\":\"..\"", for readers that know no pages */
     struct out buffers;   /* "{..},{..}," */
     struct out rights;    /* "[1,\"r\"],[2,\"w\"]," */
     struct place *places; /* n + 1 */
@@ -158,6 +160,17 @@ static void out_members(struct out *o, json_t *j, const char *after, const char 
     free(keys);
 }
 
+/* Early descriptions of the protocol have the name under this key. */
+#define SERVER_NAME "server_name"
+
+static void out_server(struct encoder *x)
+{
+    struct out *o = &x->t->server;
+
+    out_text(o, ",\"" SERVER_NAME "\":");
+    out_bytes(o, x->name, x->name_len);
+}
+
 /* "te" always has a key before "page", so that "page" and "rights" can begin with a comma. */
 static void out_fixed(struct encoder *x)
 {
@@ -169,7 +182,9 @@ static void out_fixed(struct encoder *x)
     out_text(o, o->len > 1 ? ",\"buffers\":[" : "\"buffers\":[");
     t->at_buffers = o->len;
     out_text(o, "]");
-    out_members(o, x->root, "buffers", "te");
+    out_members(o, x->root, "buffers", SERVER_NAME);
+    t->at_server = o->len;
+    out_members(o, x->root, SERVER_NAME, "te");
     out_text(o, ",\"te\":{");
     out_members(o, x->te, NULL, "page");
     t->at_page = o->len;
@@ -309,13 +324,14 @@ static int write_all(struct encoder *x)
         rc = write_buffers(x);
     if (!rc) {
         out_fixed(x);
+        out_server(x);
         x->t->name = strdup(x->e->name);
     }
     json_decref(x->root);
     json_decref(x->te);
     free(x->name);
-    if (rc == TE_ERR_MEMORY ||
-        (!rc && (!x->t->name || x->t->fixed.bad || x->t->buffers.bad || x->t->rights.bad)))
+    if (rc == TE_ERR_MEMORY || (!rc && (!x->t->name || x->t->fixed.bad || x->t->server.bad ||
+                                        x->t->buffers.bad || x->t->rights.bad)))
         rc = TEI_FAIL(TE_ERR_MEMORY, "segment %s: no memory for its descriptor", x->e->name);
     return rc;
 }
@@ -353,6 +369,7 @@ void tei_segment_text_put(struct tei_segment_text *t)
     if (!t || atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
         return;
     free(t->fixed.p);
+    free(t->server.p);
     free(t->buffers.p);
     free(t->rights.p);
     free(t->places);
@@ -408,10 +425,13 @@ static int write_page(const struct tei_segment_text *t, size_t from, size_t to, 
     const struct place begin = t->places[from], end = t->places[to];
     const char *fixed = t->fixed.p;
 
-    out_room(o, t->fixed.len + size_of(t, from, to) + strlen(page) + RIGHTS_EXTRA);
+    out_room(o, t->fixed.len + t->server.len + size_of(t, from, to) + strlen(page) + RIGHTS_EXTRA);
     out_bytes(o, fixed, t->at_buffers);
     out_items(o, &t->buffers, begin.buffer, end.buffer);
-    out_bytes(o, fixed + t->at_buffers, t->at_page - t->at_buffers);
+    out_bytes(o, fixed + t->at_buffers, t->at_server - t->at_buffers);
+    if (!page[0])
+        out_bytes(o, t->server.p, t->server.len);
+    out_bytes(o, fixed + t->at_server, t->at_page - t->at_server);
     out_text(o, page);
     out_bytes(o, fixed + t->at_page, t->at_rights - t->at_page);
     if (end.right > begin.right) {

@@ -51,11 +51,11 @@ class Handshake(Wire, unittest.TestCase):
         self.assertEqual(kind, te.METADATA)
         got = json.loads(body)
         self.assertEqual(body, json.dumps(got, sort_keys=True, separators=(",", ":")).encode() + b"\n")
-        self.assertEqual(set(got) - {"te"}, {"buffers", "name", "protocol", "tcp_data_port",
+        self.assertEqual(set(got) - {"te"}, {"buffers", "name", "protocol", "server_name", "tcp_data_port",
                                              "tcp_proto_version", "timestamp"})
         self.assertEqual(got["buffers"], [{"addr": self.address, "length": SIZE,
                                            "name": self.engine.segment}])
-        self.assertEqual(got["name"], self.engine.segment)
+        self.assertEqual((got["name"], got["server_name"]), (self.engine.segment,) * 2)
         self.assertEqual(got["protocol"], "tcp")
         self.assertIs(type(got["tcp_data_port"]), int)
         self.assertEqual(got["tcp_proto_version"], 2)

@@ -343,8 +343,8 @@ static void test_encoded_text(void **state)
     static const char want[] =
         "{\"buffers\":[{\"addr\":4096,\"length\":100,\"name\":\"h:1\"},{\"addr\":8192,\"length\":"
         "200,\"name\":\"h:1\"},{\"addr\":16384,\"length\":400,\"name\":\"h:1\"}],\"name\":\"h:1\","
-        "\"protocol\":\"tcp\",\"tcp_data_port\":15609,\"tcp_proto_version\":2,\"te\":{"
-        "\"incarnation\":\"000000000000beef\",\"local\":1,\"rights\":[[8192,\"r\"],[16384,\"w\"]],"
+        "\"protocol\":\"tcp\",\"server_name\":\"h:1\",\"tcp_data_port\":15609,"
+        "\"tcp_proto_version\":2,\"te\":{\"incarnation\":\"000000000000beef\",\"local\":1,\"rights\":[[8192,\"r\"],[16384,\"w\"]],"
         "\"v\":1,\"version\":5},\"timestamp\":\"";
     json_t *base = tcp_base();
     struct tei_encode e = {.name = "h:1",
