@@ -58,12 +58,12 @@ TOOL_EXCEPTIONS = {
     "tools/te_info/metadata.h": ("conf/conf.h",),
     "tools/te_segment/change.c": ("base/os.h",),
     "tools/te_segment/connect.c": ("base/os.h",),
+    "tools/te_segment/memory.c": ("base/os.h", "plat/plat.h"),
     "tools/te_segment/program.c": ("base/os.h",),
-    "tools/te_segment/register.c": ("base/os.h",),
     "tools/te_segment/register_files.c": ("base/os.h",),
     "tools/te_segment/registry.c": ("base/err.h", "base/os.h"),
     "tools/te_segment/registry.h": ("meta/meta.h",),
-    "tools/te_segment/unregister.c": ("base/os.h",),
+    "tools/te_segment/unregister.c": ("base/err.h", "base/os.h"),
 }
 
 SPDX_NAMES = re.compile(r"(\.(c|h|hpp|cc|rs|go|py|pyi|sh|cmake|def|map)|(^|/)(CMakeLists\.txt|Makefile)|^\.ci/run)$")

@@ -179,20 +179,50 @@ static void complain(const struct flags *f, const struct flag *flag, const char 
     fprintf(stderr, "\n");
 }
 
-/* --noname of a switch. */
-static bool store_negated(struct flags *f, const struct arg *a)
+/* The switch that --noname means; NULL if it is none. */
+static const struct flag *find_negated(const struct flags *f, const struct arg *a, size_t *number,
+                                       void **value)
 {
-    size_t number;
-    void *value;
+    const struct flag *flag;
+    size_t skip;
     if (a->value || a->len < 3 || strncmp(a->name, "no", 2) != 0)
+        return NULL;
+    skip = a->name[2] == '-' || a->name[2] == '_' ? 3 : 2;
+    flag = find(f, a->name + skip, a->len - skip, number, value);
+    return flag && flag->kind == FLAG_SWITCH ? flag : NULL;
+}
+
+/* Puts a text behind those that the flag has had before. */
+static bool append(struct flags *f, const char **value, size_t number, const char *text)
+{
+    char *joined = malloc(strlen(*value) + strlen(text) + 2);
+
+    if (!joined) {
+        fprintf(stderr, "%s: no memory for the flags\n", f->tool);
         return false;
-    size_t skip = a->name[2] == '-' || a->name[2] == '_' ? 3 : 2;
-    const struct flag *flag = find(f, a->name + skip, a->len - skip, &number, &value);
-    if (!flag || flag->kind != FLAG_SWITCH)
-        return false;
-    *(bool *)value = false;
-    f->given[number] = true;
+    }
+    sprintf(joined, "%s,%s", *value, text);
+    free(f->joined[number]);
+    f->joined[number] = joined;
+    *value = joined;
     return true;
+}
+
+static bool put(struct flags *f, const struct flag *flag, size_t number, void *value,
+                const char *text)
+{
+    if (f->given[number] && flag->appends)
+        return append(f, value, number, text);
+    if (f->given[number] && f->once) {
+        fprintf(stderr, "%s: --%s is given twice\n", f->tool, flag->name);
+        return false;
+    }
+    if (store(flag, value, text)) {
+        f->given[number] = true;
+        return true;
+    }
+    complain(f, flag, text);
+    return false;
 }
 
 /* Takes one flag, and its value if that stands apart; how many arguments were used, 0: an error. */
@@ -206,9 +236,9 @@ static int take(struct flags *f, char **argv)
     int used = 1;
 
     const struct flag *flag = find(f, a.name, a.len, &number, &value);
+    if (!flag && (flag = find_negated(f, &a, &number, &value)))
+        a.value = "false";
     if (!flag) {
-        if (store_negated(f, &a))
-            return used;
         fprintf(stderr, "%s: unknown flag --%.*s (--help lists all)\n", f->tool, (int)a.len,
                 a.name);
         return 0;
@@ -223,12 +253,7 @@ static int take(struct flags *f, char **argv)
         fprintf(stderr, "%s: flag --%s needs a value\n", f->tool, flag->name);
         return 0;
     }
-    if (!store(flag, value, a.value)) {
-        complain(f, flag, a.value);
-        return 0;
-    }
-    f->given[number] = true;
-    return used;
+    return put(f, flag, number, value, a.value) ? used : 0;
 }
 
 static bool is_word(const char *arg, const char *word)
@@ -270,4 +295,10 @@ bool flags_given(const struct flags *f, const char *name)
     size_t number;
     void *value;
     return find(f, name, strlen(name), &number, &value) && f->given[number];
+}
+
+void flags_fini(struct flags *f)
+{
+    for (size_t i = 0; i < FLAGS_MAX; i++)
+        free(f->joined[i]);
 }

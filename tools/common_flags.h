@@ -2,7 +2,8 @@
 /*
  * Command line flags in the manner of gflags, read by tables: --name=value, --name value,
  * -name=value; for a switch also --name and --noname. '-' and '_' within a name are the same.
- * --help prints every flag with its default.
+ * --help prints every flag with its default. Of a flag that comes more than once the last one
+ * counts, as with gflags, unless the tool says otherwise.
  */
 #ifndef TOOLS_COMMON_FLAGS_H
 #define TOOLS_COMMON_FLAGS_H
@@ -28,6 +29,7 @@ struct flag {
     const char *initial; /* the default, as text */
     uint64_t min, max;   /* FLAG_COUNT and FLAG_SIZE; max 0 means none */
     const char *choices; /* FLAG_TEXT: "read|write"; NULL means any text */
+    bool appends;        /* FLAG_TEXT, a list: what comes again goes behind a comma */
     const char *help;
 };
 
@@ -42,14 +44,16 @@ struct flag_table {
 struct flags {
     const char *tool;  /* name that messages begin with */
     const char *about; /* what --help says before the flags */
+    bool once;         /* a flag that comes twice is an error, unless it appends */
     const struct flag_table *tables;
     size_t count;
     /* What is no flag, before, between or after them; a tool that takes none leaves these out. */
     const char *words_help; /* "COMMAND [NAME]" */
     const char **words;
     size_t words_max;
-    size_t word_count;     /* set by flags_parse() */
-    bool given[FLAGS_MAX]; /* likewise */
+    size_t word_count;       /* set by flags_parse() */
+    bool given[FLAGS_MAX];   /* likewise */
+    char *joined[FLAGS_MAX]; /* likewise; values of flags that append */
 };
 
 /*
@@ -60,5 +64,8 @@ int flags_parse(struct flags *f, int argc, char **argv);
 
 /* Whether the command line named this flag. */
 bool flags_given(const struct flags *f, const char *name);
+
+/* Frees the lists of flags that append; tools without such flags need not call it. */
+void flags_fini(struct flags *f);
 
 #endif

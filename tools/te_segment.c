@@ -30,14 +30,24 @@ static const struct flag setting_flags[] = {
      .help = "The cluster whose keys are meant; not given: MC_METADATA_CLUSTER_ID."},
     {ROW(json), .kind = FLAG_SWITCH, .initial = "false", .help = "list and show: print JSON."},
     {ROW(force), .kind = FLAG_SWITCH, .initial = "false",
-     .help = "register: replace what is there. unregister: also while its engine answers.\n"
+     .help = "register: replace what is there. mount: take files that are longer than they were\n"
+             "      registered. unregister: also while its engine answers.\n"
              "      unmount --disconnect: also what other segments may use."},
+    {ROW(protocol), .kind = FLAG_TEXT, .initial = "tcp", .choices = "tcp|rdma",
+     .help = "register, of memory: what its engine will speak; rdma takes --devices or --matrix."},
+    {ROW(devices), .kind = FLAG_TEXT, .initial = "",
+     .help =
+         "register --protocol=rdma: NAME[,NAME...], its NICs, of this host; NAME/LID/GID, such\n"
+         "      as mlx5_2/17/fe80::1, those of another one. Not given: those of --matrix."},
+    {ROW(matrix), .kind = FLAG_TEXT, .initial = "",
+     .help = "register --protocol=rdma: file with the NIC priority matrix in JSON. Not given: all\n"
+             "      memory prefers all of --devices."},
     {ROW(server_name), .kind = FLAG_TEXT, .initial = "",
      .help = "Files: what this host is called, the local_server_name of its engines or the host\n"
              "      in it; not given: the name that the system has. '*' stands for every host."},
-    {ROW(file), .kind = FLAG_TEXT, .initial = "",
+    {ROW(file), .kind = FLAG_TEXT, .initial = "", .appends = true,
      .help = "register: PATH[,PATH...], files and block devices of this host. The segment is all\n"
-             "      of them, one behind the other."},
+             "      of them, one behind the other. Given again, more of them."},
     {ROW(length), .kind = FLAG_SIZE, .initial = "0",
      .help = "register: bytes of each file, from its beginning; 0: all."},
     {ROW(create), .kind = FLAG_SIZE, .initial = "0",
@@ -48,9 +58,9 @@ static const struct flag setting_flags[] = {
          "      tcp://10.0.0.1:4420/nqn.2026-01.org.example:kv?nsid=1&fs_path=dir/file, or rdma://.\n"
          "      Without fs_path the namespace is the file. One for each file, or one for all,\n"
          "      whose nsid counts up."},
-    {ROW(path), .kind = FLAG_TEXT, .initial = "",
+    {ROW(path), .kind = FLAG_TEXT, .initial = "", .appends = true,
      .help = "mount: PATH[,PATH...], where this host has each of the files; an empty one leaves\n"
-             "      its file as it is."},
+             "      its file as it is. Given again, those of further files."},
     {ROW(connect), .kind = FLAG_SWITCH, .initial = "false",
      .help = "mount: connect the targets with nvme(1), mount their file systems with mount(8)."},
     {ROW(disconnect), .kind = FLAG_SWITCH, .initial = "false",
@@ -77,7 +87,8 @@ static const char about[] =
     "  list                  One segment per line: kind, protocol, buffers, hosts that have its\n"
     "                        files, where its engine answers.\n"
     "  show NAME             One descriptor, with every buffer, and which files can be used here.\n"
-    "  unregister NAME       Remove the keys of a segment whose engine is gone.";
+    "  unregister NAME       Remove the keys of a segment whose engine is gone, or, if there is\n"
+    "                        none of that name, the record of nvmeof/NAME.";
 
 static const struct command {
     const char *word;
@@ -85,8 +96,9 @@ static const struct command {
     bool takes_name;
     const char *flags; /* " a b ": those it takes, besides that of the server */
 } commands[] = {
-    {"register", command_register, true, " force file length create server_name target "},
-    {"mount", command_mount, true, " path connect server_name mount_dir nvme_options wait "},
+    {"register", command_register, true,
+     " force file length create server_name target protocol devices matrix "},
+    {"mount", command_mount, true, " path connect server_name mount_dir nvme_options wait force "},
     {"unmount", command_unmount, true, " disconnect server_name mount_dir force "},
     {"list", command_list, false, " json "},
     {"show", command_show, true, " json server_name "},
@@ -122,16 +134,32 @@ static bool takes_flag(const struct command *c, const char *name)
 }
 
 /* What belongs to files alone. */
-static int check_files(const struct flags *flags, const struct command *c)
+static int check_files(const struct flags *flags, const struct settings *s)
 {
     static const char *const names[] = {"server_name", "target", "length", "create"};
 
-    if (flags_given(flags, "file") && !((const struct settings *)flags->tables->values)->file[0])
+    if (flags_given(flags, "file") && !s->file[0])
         return fail(USAGE, "--file has no path");
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (c->run == command_register && !flags_given(flags, "file") &&
-            flags_given(flags, names[i]))
+        if (!flags_given(flags, "file") && flags_given(flags, names[i]))
             return fail(USAGE, "--%s is of a segment of files: give them by --file", names[i]);
+    return 0;
+}
+
+/* What belongs to memory alone. */
+static int check_memory(const struct flags *flags, const struct settings *s)
+{
+    static const char *const names[] = {"protocol", "devices", "matrix"};
+    bool rdma = strcmp(s->protocol, "rdma") == 0;
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (flags_given(flags, "file") && flags_given(flags, names[i]))
+            return fail(USAGE, "--%s is of a segment of memory: it goes without --file", names[i]);
+    if (!rdma && (flags_given(flags, "devices") || flags_given(flags, "matrix")))
+        return fail(USAGE, "--devices and --matrix are of --protocol=rdma");
+    if (rdma && !s->devices[0] && !s->matrix[0])
+        return fail(USAGE, "--protocol=rdma takes the NICs by --devices or --matrix: peers could "
+                           "not open it without");
     return 0;
 }
 
@@ -157,8 +185,10 @@ static int check_usage(const struct flags *flags, const struct settings *s)
     for (size_t i = 0; i < sizeof setting_flags / sizeof setting_flags[0]; i++)
         if (flags_given(flags, setting_flags[i].name) && !takes_flag(c, setting_flags[i].name))
             return fail(USAGE, "%s takes no --%s", c->word, setting_flags[i].name);
-    rc = check_files(flags, c);
-    return rc ? rc : check_server(s->metadata_server);
+    if (c->run == command_register &&
+        ((rc = check_files(flags, s)) || (rc = check_memory(flags, s))))
+        return rc;
+    return check_server(s->metadata_server);
 }
 
 /*
@@ -211,6 +241,7 @@ static int run(const struct flags *flags, const struct settings *s)
         return fail(rc == TE_ERR_INVALID ? USAGE : FAILED, "%s", te_errmsg());
     if (c->takes_name) {
         j.name = full_name(c, s, flags->words[1], name);
+        j.bare = !strchr(flags->words[1], '/');
         if (c->run != command_register && !registry_is_name(&j.registry, j.name))
             rc = fail(USAGE, "'%s' is no name of a segment: it is NAME, or KIND/NAME for files",
                       flags->words[1]);
@@ -230,6 +261,7 @@ int main(int argc, char **argv)
                                      .values = &s};
     struct flags flags = {.tool = "te_segment",
                           .about = about,
+                          .once = true,
                           .tables = &table,
                           .count = 1,
                           .words_help = "COMMAND [NAME]",
@@ -237,12 +269,9 @@ int main(int argc, char **argv)
                           .words_max = WORDS_MAX};
     int rc = flags_parse(&flags, argc, argv);
 
-    if (rc >= 0)
-        return rc;
-    rc = check_usage(&flags, &s);
-    if (rc)
-        return rc;
-    rc = run(&flags, &s);
+    if (rc < 0 && !(rc = check_usage(&flags, &s)))
+        rc = run(&flags, &s);
+    flags_fini(&flags);
     if (fflush(stdout) || ferror(stdout))
         rc = fail(FAILED, "cannot write: %s", strerror(errno));
     return rc;

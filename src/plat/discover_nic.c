@@ -160,6 +160,8 @@ static bool read_port(const char *sysfs, struct tei_nic *nic)
         nic->speed_gbps = strtod(line, NULL);
     if (read_line(line, "%s/class/infiniband/%s/ports/%d/link_layer", sysfs, nic->name, nic->port))
         copy(nic->link_layer, sizeof(nic->link_layer), line);
+    if (read_line(line, "%s/class/infiniband/%s/ports/%d/lid", sysfs, nic->name, nic->port))
+        nic->lid = (int)(strtoul(line, NULL, 16) & 0xffff);
     return active;
 }
 

@@ -241,6 +241,7 @@ struct tei_nic {
     char state[16];    /* of the port: "ACTIVE" */
     double speed_gbps; /* of the port; 0: not said */
     char link_layer[16];
+    int lid;      /* of the port; 0: it has none */
     char gid[40]; /* as text, 8 groups of hexadecimal digits */
     int gid_index;
     bool usable;

@@ -4,6 +4,8 @@
  * by one line on stdout: "ok ..." or "err CODE text". The tests compile it when they need it.
  *
  *   peer METADATA NAME [OPTION=VALUE]...     NAME "-" means none; prints "ready SEGMENT"
+ *
+ * OPTION may also be "transport", which is the one to install in the place of tcp.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -494,6 +496,7 @@ static void obey(char *line)
 static int start(int argc, char **argv)
 {
     te_options o;
+    const char *transport = "tcp";
     te_options_init(&o);
     o.metadata = argv[1];
     o.local_server_name = strcmp(argv[2], "-") == 0 ? NULL : argv[2];
@@ -503,12 +506,15 @@ static int start(int argc, char **argv)
         char *value = strchr(argv[i], '=');
         if (value)
             *value++ = '\0';
-        rc = te_option_set(&o, argv[i], value ? value : "1");
+        if (value && strcmp(argv[i], "transport") == 0)
+            transport = value;
+        else
+            rc = te_option_set(&o, argv[i], value ? value : "1");
     }
     if (!rc)
         rc = te_engine_create(&o, &engine);
     te_options_fini(&o);
-    return rc ? rc : te_transport_install(engine, "tcp", NULL);
+    return rc ? rc : te_transport_install(engine, transport, NULL);
 }
 
 int main(int argc, char **argv)

@@ -6,10 +6,12 @@ import http.server
 import json
 import os
 import signal
+import tempfile
 import threading
 import unittest
 
 import te_proc as te
+import te_rdma as rdma
 import te_stores as stores
 
 INVALID, STALE = 2, -407
@@ -51,8 +53,8 @@ def segment(*args, store=None, **variables):
     return te.run("te_segment", *args, env=variables)
 
 
-class Base:
-    """What holds with every store."""
+class Store:
+    """A metadata server, te_segment and engines on it."""
 
     def setUp(self):
         self.store = self.kind()
@@ -79,6 +81,10 @@ class Base:
 
     def listed(self, **variables):
         return {e["name"]: e for e in json.loads(self.good("list", "--json", **variables))}
+
+
+class Base(Store):
+    """What holds with every store."""
 
     def test_engine_comes_later(self):
         a = self.peer("node-a")
@@ -127,6 +133,22 @@ class Base:
         self.assertEqual(told, {"buffers": [], "name": "node-b", "server_name": "node-b",
                                 "protocol": "tcp", "tcp_data_port": 0, "tcp_proto_version": 1})
         self.assertIsNone(get(self.store, "mooncake/rpc_meta/node-b"))
+
+    def test_what_register_knows_of_rdma(self):
+        rows = {"cpu:0": [["mlx5_2"], ["mlx5_3"]], "cuda:0": [["mlx5_3"], ["mlx5_2"]]}
+        path = os.path.join(te.Workdir.get(), "matrix.json")
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(rows, f)
+        far = "mlx5_2/17/fe:80:00:00:00:00:00:00:00:00:00:00:00:00:00:01,mlx5_3/0x16/::ffff:10.0.0.2"
+        self.good("register", "node-b", "--protocol=rdma", f"--devices={far}", f"--matrix={path}")
+        told = json.loads(get(self.store, "mooncake/ram/node-b"))
+        del told["timestamp"]
+        devices = [{"name": "mlx5_2", "lid": 17, "gid": "fe:80:00:00:00:00:00:00:00:00:00:00:00:00:00:01"},
+                   {"name": "mlx5_3", "lid": 22, "gid": "00:00:00:00:00:00:00:00:00:00:ff:ff:0a:00:00:02"}]
+        self.assertEqual(told, {"buffers": [], "name": "node-b", "server_name": "node-b", "protocol": "rdma",
+                                "devices": devices, "priority_matrix": rows,
+                                "tcp_data_port": 0, "tcp_proto_version": 1})
+        self.assertRegex(self.good("show", "node-b"), r"(?m)^  gid fe:80:\S+  lid 17  name mlx5_2$")
 
     def test_registered_already(self):
         self.good("register", "node-b")
@@ -256,6 +278,15 @@ class Base:
         self.good("unregister", "bad")
         self.end(b)
 
+    def test_unregister_of_a_bare_name(self):
+        """Files go where no segment of memory has the name; a kind that is given counts."""
+        self.store.put("mooncake/nvmeof/kv", '{"server_name":"x","protocol":"nvmeof"}')
+        self.good("register", "kv")
+        self.assertEqual(self.good("unregister", "kv"), "removed mooncake/ram/kv")
+        self.bad("unregister", "ram/kv", says="no segment 'kv': nothing was removed")
+        self.assertEqual(self.good("unregister", "kv"), "removed mooncake/nvmeof/kv")
+        self.bad("unregister", "kv", says="no segment 'kv': nothing was removed")
+
     def test_names_that_are_refused(self):
         for name in ("a/b", "nvmeof/a", "/a", "x" * 600):
             self.bad("register", name, says="cannot register", rc=2)
@@ -269,6 +300,108 @@ for _kind in (stores.Metad, stores.Redis, stores.Etcd):
     globals()["On" + _kind.__name__] = type("On" + _kind.__name__, (Base, unittest.TestCase),
                                             {"kind": _kind})
 del _kind
+
+
+class Rdma(Store, unittest.TestCase):
+    """What register takes for an engine that will speak rdma, with the NICs of this host and without."""
+    kind = stores.Metad
+
+    def setUp(self):
+        super().setUp()
+        self.folder = tempfile.mkdtemp(dir=te.Workdir.get())
+        self.environment = {"TE_SYSFS_PATH": self.folder}
+
+    def file(self, path, text):
+        path = os.path.join(self.folder, path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        return path
+
+    def nic(self, name, lid, *gids):
+        port = f"class/infiniband/{name}/ports/1"
+        self.file(f"{port}/state", "4: ACTIVE\n")
+        self.file(f"{port}/lid", f"0x{lid:x}\n")
+        for i, gid in enumerate(gids):
+            self.file(f"{port}/gids/{i}", gid + "\n")
+
+    def told(self, *args, **variables):
+        self.good("register", "b", "--force", "--protocol=rdma", *args, **self.environment, **variables)
+        root = json.loads(get(self.store, "mooncake/ram/b"))
+        return [tuple(d.values()) for d in root["devices"]], root["priority_matrix"]
+
+    def refused(self, *args, says, rc=2):
+        self.bad("register", "b", *args, says=says, rc=rc, **self.environment)
+        self.assertIsNone(get(self.store, "mooncake/ram/b"))
+
+    def test_nics_of_this_host(self):
+        self.nic("n0", 17, "fe80:0000:0000:0000:0000:0000:0000:0001")
+        self.nic("n1", 0, "0000:0000:0000:0000:0000:0000:0000:0000", "0000:0000:0000:0000:0000:ffff:0a00:0002",
+                 "2001:0db8:0000:0000:0000:0000:0000:0003")
+        for node in (0, 2):
+            os.makedirs(f"{self.folder}/devices/system/node/node{node}")
+        n0 = ("fe:80" + ":00" * 13 + ":01", 17, "n0")
+        n1 = ("00" + ":00" * 9 + ":ff:ff:0a:00:00:02", 0, "n1")
+        devices, matrix = self.told("--devices=n1,n0")
+        self.assertEqual(devices, [n1, n0])
+        self.assertEqual(matrix, {at: [["n1", "n0"], []] for at in ("cpu:0", "cpu:2", "cuda:0", "hip:0")})
+        rows = {"cpu:0": [["n0"], ["n1"]]}
+        self.assertEqual(self.told(f"--matrix={self.file('m', json.dumps(rows))}"), ([n0, n1], rows))
+        devices, _ = self.told("--devices=n1", MC_GID_INDEX="2")
+        self.assertEqual(devices, [("20:01:0d:b8" + ":00" * 11 + ":03", 0, "n1")])
+        devices, _ = self.told("--devices=n0/3/2001:db8::1,n1")
+        self.assertEqual(devices, [("20:01:0d:b8" + ":00" * 11 + ":01", 3, "n0"), n1])
+
+    def test_refused(self):
+        self.nic("n0", 17, "fe80:0000:0000:0000:0000:0000:0000:0001")
+        self.nic("deaf", 17)
+        matrix = self.file("m", '{"cpu:0":[["n0"],["n1"]]}')
+        rdma = "--protocol=rdma"
+        self.refused("--protocol=rmda", says="expected tcp|rdma")
+        self.refused("--devices=n0", says="are of --protocol=rdma")
+        self.refused(f"--matrix={matrix}", says="are of --protocol=rdma")
+        self.refused(rdma, says="takes the NICs by --devices or --matrix")
+        self.refused(rdma, "--devices=", says="takes the NICs by --devices or --matrix")
+        self.refused(rdma, "--file=/x", says="--protocol is of a segment of memory")
+        self.refused(rdma, "--devices=n7", says="no device 'n7': for an engine of another host", rc=1)
+        self.refused(rdma, "--devices=deaf", says="has no GID at its port 1", rc=1)
+        for item, says in (("n0,n0", "names 'n0' twice"), ("n0,", "'' is no name of a device"),
+                           ("n0/1", "neither NAME nor NAME/LID/GID"), ("n0/x/::1", "'x' is no LID"),
+                           ("n0/65536/::1", "'65536' is no LID"), ("n0/-1/::1", "'-1' is no LID"),
+                           ("n0/1/", "'' is no GID"), ("n0/1/fe:80", "'fe:80' is no GID"),
+                           ("n0/1/" + "0:" * 15 + "0", "is no GID"), ("n" * 64 + "/1/::1", "is no name of a device"),
+                           (",".join(f"d{i}/0/::1" for i in range(257)), "names more than 256 devices")):
+            self.refused(rdma, f"--devices={item}", says=says)
+        self.refused(rdma, f"--matrix={matrix}", says="no device 'n1'", rc=1)
+        self.refused(rdma, "--devices=n0", f"--matrix={matrix}", says="--matrix names 'n1', which --devices does not")
+        self.refused(rdma, "--devices=n0,n1/0/::1,n2/0/::1", f"--matrix={matrix}",
+                     says="--devices names 3 devices, --matrix only 2 of them")
+        self.refused(rdma, "--matrix=/none", says="cannot read --matrix=/none: No such file", rc=1)
+        self.refused(rdma, f"--matrix={self.folder}", says="Is a directory", rc=1)
+        self.refused(rdma, f"--matrix={self.file('bad', '[]')}", says="topology: it is no JSON object", rc=1)
+        self.refused(rdma, f"--matrix={self.file('big', ' ' * (1 << 20))}", says="is larger than", rc=1)
+
+    def test_engine_comes_later(self):
+        """Peers open what is known in advance, and reach the engine when it is up."""
+        fabric = rdma.Fabric(nics=2)
+        self.addCleanup(fabric.remove)
+
+        def peer(name, side):
+            return self.peer(name, options=["transport=rdma", *fabric.options(side)], env=fabric.environment(side))
+
+        here = dict(option.split("=", 1) for option in fabric.options("b"))
+        self.good("register", "node-b", "--protocol=rdma", "--devices=b0,b1", **here)
+        a = peer("node-a", "a")
+        index, _ = a.region(2 * SIZE)
+        seg = a.ask("open", "node-b")[0]
+        state, error, moved, text = a.move("write", seg, index, 0, 4096, SIZE)
+        self.assertEqual((state, error, moved), (INVALID, STALE, 0), text)
+        b = peer("node-b", "b")
+        there, remote = b.region(SIZE)
+        a.round_trip(seg, index, SIZE, remote, 5)
+        b.ask("check", there, 0, SIZE, 5)
+        self.end(b, a)
+        self.assertIsNone(get(self.store, "mooncake/ram/node-b"))
 
 
 class Usage(unittest.TestCase):
@@ -291,6 +424,9 @@ class Usage(unittest.TestCase):
         self.check("show", "x", "--force", server, says="takes no --force")
         self.check("register", "x", "--json", server, says="takes no --json")
         self.check("list", "--bogus", server, says="--bogus")
+        self.check("list", server, server, says="--metadata_server is given twice")
+        self.check("list", server, "--json", "--nojson", says="--json is given twice")
+        self.check("register", "x", server, "--file=/x", "--length=1", "--length=2", says="--length is given twice")
         self.check("list", server, "--cluster_id=" + "x" * 300, says="MC_METADATA_CLUSTER_ID")
         self.check("list", "--metadata_server=gopher://x", says="gopher", rc=1)
 

@@ -393,6 +393,9 @@ class Hostile(Case):
         for told in (5, {}, "x"):
             yield {**good, "te": {**good["te"], "nvmeof": {"target": told}}}, "te.nvmeof.target is no array"
         yield {**good, "te": {**good["te"], "nvmeof": {"target": [None] * 2}}}, "longer than 'buffers'"
+        for told, says in ((5, "is no array"), ({}, "is no array"), ([9] * 2, "is longer than 'buffers'"),
+                           ([good["buffers"][0]["length"] - 1], "is less than"), ([None], "is less than")):
+            yield {**good, "te": {**good["te"], "nvmeof": {"file_length": told}}}, rf"te\.nvmeof\.file_length.*{says}"
         for key, texts in (
                 ("transport", ("fc", "", "-t", 5, None)),
                 ("traddr", ("-a", "--help", "", "10.0.0.1,host_traddr=x", "a b", "a\n", "$(x)", "x" * 300, 5)),

@@ -31,6 +31,16 @@ class Base:
                 {"file_path": b, "length": MIB + 1, "local_path_map": {"node01": b}}]})
         self.assertEqual(self.store.keys(), ["mooncake/nvmeof/kv"])
 
+    def test_lists_that_are_given_in_parts(self):
+        a, b, c = (self.path(name, MIB) for name in "abc")
+        self.good("register", "kv", f"--file={a},{b}", f"--file={c}", "--server_name=x")
+        self.assertEqual(self.maps("kv"), [{"x": a}, {"x": b}, {"x": c}])
+        self.good("mount", "kv", f"--path={c}", "--path=", f"--path={a}", "--server_name=y")
+        self.assertEqual(self.maps("kv"), [{"x": a, "y": c}, {"x": b}, {"x": c, "y": a}])
+        for args in (("register", "kv", f"--file={a}", "--server_name=x", "--server_name=y"),
+                     ("mount", "kv", f"--path={a}", "--server_name=x", "--server_name=x")):
+            self.bad(*args, says="--server_name is given twice", rc=2)
+
     def test_register_again(self):
         a, b = self.path("a", MIB), self.path("b", MIB)
         self.good("register", "nvmeof/kv", f"--file={a}")
@@ -43,6 +53,8 @@ class Base:
         here, there = [self.path(f"here/{i}", MIB) for i in "01"], [self.path(f"there/{i}", MIB) for i in "01"]
         self.good("register", "kv", "--file=" + ",".join(here), "--server_name=node01", f"--length={MIB // 2}")
         self.assertEqual([b["length"] for b in self.stored("kv")["buffers"]], [MIB // 2] * 2)
+        self.assertEqual(self.stored("kv")["te"], {"v": 1, "incarnation": files.ZEROS, "version": 0,
+                                                   "nvmeof": {"file_length": [MIB] * 2}})
         text = self.good("mount", "kv", "--path=" + ",".join(there), "--server_name=node02")
         self.assertEqual(text.split("\n"), ["mounted nvmeof/kv on node02"] +
                          [f"  {path}  {MIB // 2} bytes" for path in there])
@@ -103,7 +115,7 @@ class Base:
         a, b, c = self.path("a", MIB), self.path("b", 2 * MIB), self.path("c", 3 * MIB)
         self.good("register", "kv", f"--file={a},{b}", "--server_name=node01",
                   f"--target=tcp://10.0.0.1:4420/{NQN}?nsid=3")
-        self.good("mount", "kv", f"--path=,{c}", "--server_name=node02")
+        self.good("mount", "kv", f"--path=,{c}", "--server_name=node02", "--force")
         host = socket.gethostname()
 
         def shown(*args):
@@ -141,7 +153,7 @@ class Base:
 
     def test_every_host(self):
         a, b = self.path("a", MIB), self.path("b", MIB)
-        self.put("kv", record("kv", [("/a", 5, {})], server_name="node02"))
+        self.put("kv", record("kv", [("/a", MIB, {})], server_name="node02"))
         self.good("mount", "kv", f"--path={a}", "--server_name=*")
         self.assertEqual(self.maps("kv"), [{"*": a}])
         self.assertIn(f"here         {a} (as *): usable", self.good("show", "kv", "--server_name=node02"))
@@ -163,6 +175,8 @@ class Base:
         self.good("register", "kv", f"--file={a}")
         self.assertEqual(self.good("unregister", "nvmeof/kv"), "removed mooncake/nvmeof/kv")
         self.assertEqual(os.path.getsize(a), MIB)
+        self.good("register", "kv", f"--file={a}")
+        self.assertEqual(self.good("unregister", "kv"), "removed mooncake/nvmeof/kv")
         self.bad("mount", "kv", f"--path={a}", says="no segment 'nvmeof/kv'; 'te_segment list'")
         self.bad("unmount", "kv", says="no segment 'nvmeof/kv'")
 
@@ -225,7 +239,7 @@ class Register(files.FilesCase):
         tool = te.tool("te_segment")
         self.refused("kv", f"--file={tool}", says="can be opened for reading only")
         self.put("kv", record("kv", [("/a", 5, {})]))
-        self.good("mount", "kv", f"--path={tool}", "--server_name=x")
+        self.good("mount", "kv", f"--path={tool}", "--server_name=x", "--force")
         self.assertIn(" (as x): usable for reading only", self.good("show", "kv", "--server_name=x"))
 
     def test_real_path(self):
@@ -346,6 +360,19 @@ class Mount(files.FilesCase):
         self.bad("unmount", "kv", "--force", says="--force with --disconnect only", rc=2)
         self.bad("register", "kv", "--length=1", says="--length is of a segment of files", rc=2)
         self.bad("register", "kv", f"--target=tcp://h/{NQN}", says="--target is of a segment of files", rc=2)
+
+    def test_another_length(self):
+        """A file that is not as long as the one that was registered is another one."""
+        c = self.path("c", 2 * MIB)
+        says = f"has {2 * MIB} bytes, the one that was registered {MIB}: "
+        self.refused(f"--path={c}", says=says)
+        self.good("mount", "kv", f"--path={c}", "--server_name=y", "--force")
+        self.assertEqual(self.maps("kv"), [{"x": self.a, "y": c}])
+        self.bad("mount", "kv", f"--path={self.b}", "--force", says=f"less than the {MIB} registered")
+        # Of one whose first bytes were registered counts what it had.
+        self.good("register", "kv", "--force", f"--file={c}", f"--length={MIB}", "--server_name=x")
+        self.bad("mount", "kv", f"--path={self.a}", says=f"has {MIB} bytes, the one that was registered {2 * MIB}: ")
+        self.good("mount", "kv", f"--path={self.path('d', 2 * MIB)}", "--server_name=y")
 
     def test_nothing_to_mount(self):
         self.put("none", record("none", []))

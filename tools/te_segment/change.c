@@ -52,6 +52,15 @@ int record_load(struct job *j, json_t **out)
     return rc;
 }
 
+bool record_takes(const struct job *j, const json_t *root, size_t i, const char *path,
+                  struct file_info *info, char why[WHY_MAX])
+{
+    uint64_t length = record_length(root, i);
+
+    return j->settings->force ? file_holds(path, length, info, why)
+                              : file_is(path, length, record_whole(root, i), info, why);
+}
+
 /* ---- one change */
 
 static int set_path(json_t *root, size_t i, const char *host, const char *path)

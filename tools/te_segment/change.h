@@ -4,6 +4,7 @@
 #define TE_SEGMENT_CHANGE_H
 
 #include "te_segment/command.h"
+#include "te_segment/file.h"
 #include "te_segment/record.h"
 
 /*
@@ -11,6 +12,13 @@
  * status to exit with after a message.
  */
 int record_load(struct job *j, json_t **out);
+
+/*
+ * Whether a file of this host can be file i of the record: with --force one that is longer than what
+ * was registered, too.
+ */
+bool record_takes(const struct job *j, const json_t *root, size_t i, const char *path,
+                  struct file_info *info, char why[WHY_MAX]);
 
 /* What one host says of where it has the files. */
 struct change {

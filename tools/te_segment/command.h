@@ -15,6 +15,7 @@
 struct settings {
     const char *metadata_server, *cluster_id;
     const char *file, *path, *server_name, *target, *mount_dir, *nvme_options;
+    const char *protocol, *devices, *matrix;
     uint64_t length, create;
     double wait;
     bool json, force, connect, disconnect;
@@ -25,6 +26,7 @@ struct job {
     const struct settings *settings;
     struct registry registry;
     const char *name; /* as te_open() takes it */
+    bool bare;        /* it was given without a kind */
 };
 
 /* Each returns the status to exit with, and has told what was wrong. */

@@ -221,12 +221,14 @@ static int find_inside(struct link *l)
 
 /* ---- one file */
 
-static int check_file(const char *path, uint64_t length)
+static int check_file(const struct links *all, size_t i, const char *path)
 {
     struct file_info info;
     char why[WHY_MAX];
 
-    return file_holds(path, length, &info, why) ? 0 : fail(FAILED, "file '%s': %s", path, why);
+    return record_takes(all->job, all->root, i, path, &info, why)
+               ? 0
+               : fail(FAILED, "file '%s': %s", path, why);
 }
 
 static int connect_file(struct links *all, size_t i)
@@ -249,7 +251,7 @@ static int connect_file(struct links *all, size_t i)
         strcpy(l->path, path);
     }
     if (!rc)
-        rc = check_file(l->path, record_length(all->root, i));
+        rc = check_file(all, i, l->path);
     all->paths[i] = l->path;
     return rc;
 }

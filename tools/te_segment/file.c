@@ -87,6 +87,19 @@ bool file_holds(const char *path, uint64_t length, struct file_info *out, char w
     return true;
 }
 
+bool file_is(const char *path, uint64_t length, uint64_t whole, struct file_info *out,
+             char why[WHY_MAX])
+{
+    if (!file_holds(path, length, out, why))
+        return false;
+    if (out->length != whole)
+        return because(why,
+                       "it has %" PRIu64 " bytes, the one that was registered %" PRIu64
+                       ": if it is the same file all the same, give --force",
+                       out->length, whole);
+    return true;
+}
+
 bool file_record_path(const char *given, bool is_device, char out[PATH_MAX], char why[WHY_MAX])
 {
     if (is_device && text_is_path(given, true))

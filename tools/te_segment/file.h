@@ -25,6 +25,10 @@ bool file_probe(const char *path, struct file_info *out, char why[WHY_MAX]);
 /* The same, and that it has that many bytes or more. */
 bool file_holds(const char *path, uint64_t length, struct file_info *out, char why[WHY_MAX]);
 
+/* The same, and that it has `whole` bytes, as the one that was registered, and no more. */
+bool file_is(const char *path, uint64_t length, uint64_t whole, struct file_info *out,
+             char why[WHY_MAX]);
+
 /*
  * The path to record: absolute and without links, but a device keeps the name that it was given by,
  * as /dev/disk/by-id/..., which outlives a restart.

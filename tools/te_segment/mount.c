@@ -34,12 +34,13 @@ static void tell(const struct job *j, const json_t *root, const struct change *c
 /* ---- --path */
 
 /* Its path as it is to be recorded, malloc'ed. */
-static int check_path(const char *given, uint64_t length, char **out)
+static int check_path(const struct job *j, const json_t *root, size_t i, const char *given,
+                      char **out)
 {
     char path[PATH_MAX], why[WHY_MAX];
     struct file_info info;
 
-    if (!file_holds(given, length, &info, why) ||
+    if (!record_takes(j, root, i, given, &info, why) ||
         !file_record_path(given, info.is_device, path, why))
         return fail(FAILED, "file '%s': %s", given, why);
     *out = strdup(path);
@@ -47,7 +48,8 @@ static int check_path(const char *given, uint64_t length, char **out)
 }
 
 /* An empty one leaves its file as it is, but not all can be empty. */
-static int check_paths(const json_t *root, char *const *given, size_t n, char **paths)
+static int check_paths(const struct job *j, const json_t *root, char *const *given, size_t n,
+                       char **paths)
 {
     bool any = false;
 
@@ -55,7 +57,7 @@ static int check_paths(const json_t *root, char *const *given, size_t n, char **
         return fail(USAGE, "--path names %zu paths, the segment has %zu files: give one for each",
                     n, record_count(root));
     for (size_t i = 0; i < n; i++) {
-        int rc = given[i][0] ? check_path(given[i], record_length(root, i), &paths[i]) : 0;
+        int rc = given[i][0] ? check_path(j, root, i, given[i], &paths[i]) : 0;
 
         if (rc)
             return rc;
@@ -70,7 +72,7 @@ static int mount_paths(struct job *j, const json_t *root, const char *host)
     char **given = text_split(j->settings->path, &n);
     char **paths = calloc(count + 1, sizeof *paths);
     struct change c = {.host = host, .paths = (const char *const *)paths};
-    int rc = given && paths ? check_paths(root, given, n, paths)
+    int rc = given && paths ? check_paths(j, root, given, n, paths)
                             : fail(FAILED, "no memory for the paths");
 
     if (!rc)

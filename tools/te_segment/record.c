@@ -73,6 +73,30 @@ static bool check_targets(const json_t *root, char why[WHY_MAX])
     return true;
 }
 
+static const json_t *wholes_of(const json_t *root)
+{
+    const json_t *te = json_object_get(root, "te");
+
+    return json_object_get(json_object_get(te, "nvmeof"), "file_length");
+}
+
+/* Those of the lengths have been checked. */
+static bool check_wholes(const json_t *root, char why[WHY_MAX])
+{
+    const json_t *list = wholes_of(root), *one;
+    size_t i;
+
+    if (list && !json_is_array(list))
+        return because(why, "te.nvmeof.file_length is no array");
+    if (json_array_size(list) > record_count(root))
+        return because(why, "te.nvmeof.file_length is longer than 'buffers'");
+    json_array_foreach(list, i, one) {
+        if (json_integer_value(one) < (json_int_t)record_length(root, i))
+            return because(why, "te.nvmeof.file_length[%zu] is less than 'length'", i);
+    }
+    return true;
+}
+
 bool record_check(const json_t *root, char why[WHY_MAX])
 {
     const json_t *list = json_object_get(root, "buffers"), *file;
@@ -89,7 +113,7 @@ bool record_check(const json_t *root, char why[WHY_MAX])
         if (!check_file(file, i, &sum, why))
             return false;
     }
-    return check_targets(root, why);
+    return check_targets(root, why) && check_wholes(root, why);
 }
 
 /* ---- what there is */
@@ -119,6 +143,13 @@ const char *record_path(const json_t *root, size_t i)
 uint64_t record_length(const json_t *root, size_t i)
 {
     return (uint64_t)json_integer_value(json_object_get(file_at(root, i), "length"));
+}
+
+uint64_t record_whole(const json_t *root, size_t i)
+{
+    const json_t *whole = json_array_get(wholes_of(root), i);
+
+    return whole ? (uint64_t)json_integer_value(whole) : record_length(root, i);
 }
 
 json_t *record_map(const json_t *root, size_t i)

@@ -6,23 +6,7 @@
 
 #include <jansson.h>
 
-#include "base/os.h"
-#include "te_segment/command.h"
-
-/* Older readers look for the name under server_name. */
-static char *empty_descriptor(const char *name, size_t *len)
-{
-    char when[40];
-    char *text;
-    json_t *j;
-
-    tei_timestamp(when, sizeof when);
-    j = json_pack("{s[] ss ss ss si si ss}", "buffers", "name", name, "server_name", name,
-                  "protocol", "tcp", "tcp_data_port", 0, "tcp_proto_version", 1, "timestamp", when);
-    text = tei_json_text(j, len);
-    json_decref(j);
-    return text;
-}
+#include "te_segment/memory.h"
 
 /* A name that the engine itself would refuse is of no use to anybody. */
 static int check_new_name(const char *name)
@@ -72,7 +56,7 @@ static int check_vacant(struct job *j)
 
 int command_register(struct job *j)
 {
-    char *text;
+    char *text = NULL;
     size_t len;
     int rc;
 
@@ -81,11 +65,10 @@ int command_register(struct job *j)
     rc = check_new_name(j->name);
     if (!rc && !j->settings->force)
         rc = check_vacant(j);
+    if (!rc)
+        rc = memory_descriptor(j, &text, &len);
     if (rc)
         return rc;
-    text = empty_descriptor(j->name, &len);
-    if (!text)
-        return fail(FAILED, "no memory for the descriptor");
     rc = registry_put(&j->registry, tei_keys_segment(j->registry.conf, j->name), text, len);
     free(text);
     if (rc)

@@ -200,20 +200,43 @@ static json_t *buffers_of(const struct new_segment *s)
     return list;
 }
 
+/* What the files have, where that is more than was registered; NULL: of none it is. */
+static json_t *wholes_of(const struct new_segment *s)
+{
+    json_t *list = json_array();
+    bool more = false;
+
+    for (size_t i = 0; i < s->n; i++) {
+        more |= s->files[i].info.length > s->files[i].length;
+        json_array_append_new(list, json_integer((json_int_t)s->files[i].info.length));
+    }
+    if (more && json_array_size(list) == s->n)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
 /* Sixteen zeros: no life of an engine has written this. */
+static json_t *te_of(const struct new_segment *s)
+{
+    json_t *nvmeof = json_pack("{sO* so*}", "target", s->targets, "file_length", wholes_of(s));
+
+    if (json_object_size(nvmeof))
+        return json_pack("{si ss si so}", "v", 1, "incarnation", "0000000000000000", "version", 0,
+                         "nvmeof", nvmeof);
+    json_decref(nvmeof);
+    return NULL;
+}
+
 static char *text_of(const struct job *j, const struct new_segment *s, size_t *len)
 {
     char when[40], *text;
     json_t *root;
 
     tei_timestamp(when, sizeof when);
-    root = json_pack("{so ss ss ss si si ss}", "buffers", buffers_of(s), "name", j->name,
+    root = json_pack("{so ss ss ss si si ss so*}", "buffers", buffers_of(s), "name", j->name,
                      "server_name", s->host, "protocol", "nvmeof", "tcp_data_port", 0,
-                     "tcp_proto_version", 1, "timestamp", when);
-    if (root && s->targets)
-        json_object_set_new(root, "te",
-                            json_pack("{si ss si s{sO}}", "v", 1, "incarnation", "0000000000000000",
-                                      "version", 0, "nvmeof", "target", s->targets));
+                     "tcp_proto_version", 1, "timestamp", when, "te", te_of(s));
     text = root ? tei_json_text(root, len) : NULL;
     json_decref(root);
     return text;

@@ -3,8 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "base/os.h"
 #include "te_segment/command.h"
+#include "te_segment/record.h"
 
 /* 0 if no engine answers for the name, else the status to exit with. */
 static int check_dead(struct job *j)
@@ -42,23 +44,39 @@ static int remove_key(struct registry *r, char *key, unsigned *removed)
 }
 
 /* Files have no engine: what stands before the slash is not answered for. */
+static int remove_keys(struct registry *r, const char *name, unsigned *removed)
+{
+    int rc = strchr(name, '/') ? 0 : remove_key(r, tei_keys_rpc(r->conf, name), removed);
+
+    return rc ? rc : remove_key(r, tei_keys_segment(r->conf, name), removed);
+}
+
+/* As register takes a bare name for files, one that no segment of memory has is theirs. */
+static int remove_files(struct job *j, unsigned *removed)
+{
+    char *name = malloc(strlen(RECORD_KIND) + strlen(j->name) + 1);
+    int rc;
+
+    if (!name)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for its name");
+    rc = remove_keys(&j->registry, strcat(strcpy(name, RECORD_KIND), j->name), removed);
+    free(name);
+    return rc;
+}
+
 int command_unregister(struct job *j)
 {
-    struct registry *r = &j->registry;
-    bool ram = !strchr(j->name, '/');
     unsigned removed = 0;
-    int rc = ram && !j->settings->force ? check_dead(j) : 0;
+    int rc = !strchr(j->name, '/') && !j->settings->force ? check_dead(j) : 0;
 
     if (rc)
         return rc;
-    if (ram)
-        rc = remove_key(r, tei_keys_rpc(r->conf, j->name), &removed);
-    if (!rc)
-        rc = remove_key(r, tei_keys_segment(r->conf, j->name), &removed);
+    rc = remove_keys(&j->registry, j->name, &removed);
+    if (!rc && !removed && j->bare)
+        rc = remove_files(j, &removed);
     if (rc)
         return fail(FAILED, "segment '%s': %s", j->name, te_errmsg());
     if (!removed)
-        return fail(FAILED, "there is no segment '%s': nothing was removed%s", j->name,
-                    ram ? "; files are removed by their whole name, nvmeof/NAME" : "");
+        return fail(FAILED, "there is no segment '%s': nothing was removed", j->name);
     return 0;
 }

@@ -10,7 +10,7 @@
 
 static struct values {
     bool loud, node;
-    const char *word, *any_text;
+    const char *word, *any_text, *list;
     uint64_t count, block_size;
     int64_t index;
     double seconds, factor;
@@ -41,6 +41,12 @@ static const struct flag rows[] = {
      .kind = FLAG_TEXT,
      .offset = offsetof(struct values, any_text),
      .initial = "",
+     .help = ""},
+    {.name = "list",
+     .kind = FLAG_TEXT,
+     .offset = offsetof(struct values, list),
+     .initial = "",
+     .appends = true,
      .help = ""},
     {.name = "count",
      .kind = FLAG_COUNT,
@@ -162,6 +168,39 @@ static void refusals(void **state)
     assert_int_equal(parse("--", NULL), 2);
 }
 
+static int parse_once(const char *a, const char *b, const char *c)
+{
+    char *argv[] = {(char *)(uintptr_t) "tool", (char *)(uintptr_t)a, (char *)(uintptr_t)b,
+                    (char *)(uintptr_t)c, NULL};
+
+    flags_fini(&line);
+    line = (struct flags){.tool = "tool", .about = "", .once = true, .tables = tables, .count = 2};
+    return flags_parse(&line, 4, argv);
+}
+
+static void lists(void **state)
+{
+    (void)state;
+    assert_int_equal(parse_once("--list=a,b", "--list=", "--list=c"), -1);
+    assert_string_equal(v.list, "a,b,,c");
+    assert_int_equal(parse_once("--list=", "--list=x", "--count=5"), -1);
+    assert_string_equal(v.list, ",x");
+    assert_int_equal(parse_once("--list=y", "--count=5", "--loud"), -1);
+    assert_string_equal(v.list, "y");
+    flags_fini(&line);
+}
+
+static void given_twice(void **state)
+{
+    (void)state;
+    assert_int_equal(parse_once("--count=5", "--loud", "--count=5"), 2);
+    assert_int_equal(parse_once("--loud", "--last", "--noloud"), 2);
+    assert_int_equal(parse_once("--loud", "--last", "--loud"), 2);
+    assert_int_equal(parse_once("--any_text=a", "--last", "--any-text=b"), 2);
+    assert_int_equal(parse_once("--noloud", "--last", "--any-text=b"), -1);
+    flags_fini(&line);
+}
+
 static void help_ends_it(void **state)
 {
     (void)state;
@@ -173,10 +212,8 @@ static void help_ends_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),
-        cmocka_unit_test(spellings),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(help_ends_it),
+        cmocka_unit_test(defaults), cmocka_unit_test(spellings),   cmocka_unit_test(refusals),
+        cmocka_unit_test(lists),    cmocka_unit_test(given_twice), cmocka_unit_test(help_ends_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

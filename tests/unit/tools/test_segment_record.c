@@ -98,7 +98,7 @@ static void mutilated_records(void **state)
 {
     static const char good[] =
         "{\"buffers\":[{\"file_path\":\"/a\",\"length\":5,\"local_path_map\":{\"h\":\"/b\"}}],"
-        "\"server_name\":\"h\",\"te\":{\"nvmeof\":{\"target\":[{\"fs_path\":\"a\",\"nsid\":1,"
+        "\"server_name\":\"h\",\"te\":{\"nvmeof\":{\"file_length\":[6],\"target\":[{\"fs_path\":\"a\",\"nsid\":1,"
         "\"subnqn\":\"n\",\"traddr\":\"h\",\"transport\":\"tcp\",\"trsvcid\":\"1\"}]}}}";
     static const char bytes[] = "\"{}[]:,0-x/.\\\x01\xff";
     size_t good_ones = 0, bad_ones = 0;
@@ -116,7 +116,8 @@ static void mutilated_records(void **state)
             if (root && record_check(root, why)) {
                 good_ones++;
                 for (size_t k = 0; k < record_count(root); k++)
-                    assert_true(record_path(root, k)[0] == '/' && record_length(root, k) > 0);
+                    assert_true(record_path(root, k)[0] == '/' && record_length(root, k) > 0 &&
+                                record_whole(root, k) >= record_length(root, k));
                 assert_true(record_hosts(root) <= 1);
                 if (record_target(root, 0, &t))
                     assert_true(t.traddr[0] != '-' && t.subnqn[0] != '-' && t.trsvcid[0] != '-');
