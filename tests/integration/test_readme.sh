@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # te-test: parallel timeout=1200
-# The example of README.md, as it stands there, is built and run by the commands below it and does
-# what it says; and every file that the README points at is there.
+# The examples of README.md, as they stand there, do what they say: that in C built and run by the commands
+# below it, that in Python on the package of the tree. Every file that README.md and docs/index.md point at
+# is there, and every page of docs is in the latter.
 set -euo pipefail
 
 src=${TE_TEST_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
@@ -47,9 +48,24 @@ grep -Eq '^127\.0\.0\.1:[0-9]+ got: hello from the other side$' "$dir/out" ||
     fail "it printed: $(cat "$dir/out")"
 if ldd "$dir/example" | grep libtransfer_engine; then fail "it wants the shared library"; fi
 
+block python 'import transfer_engine' >"$dir/example.py"
+grep -q 'assert cache' "$dir/example.py" || fail "README.md has no block of Python"
+if [[ ${TE_TEST_CFLAGS:-} != *sanitize* ]]; then # Python itself has none
+    PYTHONPATH=$src/bindings/python TRANSFER_ENGINE_LIBRARY=$build/lib/libtransfer_engine.so TE_BIND=127.0.0.1 \
+        python3 "$dir/example.py" || fail "its Python failed"
+fi
+
+links_of() { grep -o '][(][^)#:]*[)]' "$1" | sed 's/^](//; s/)$//'; }
 while read -r path; do
     [ -e "$src/$path" ] || fail "README.md points at $path, which is not there"
-done < <(grep -o '][(][^)#:]*[)]' "$src/README.md" | sed 's/^](//; s/)$//')
+done < <(links_of "$src/README.md")
+while read -r path; do
+    [ -e "$src/docs/$path" ] || fail "docs/index.md points at $path, which is not there"
+done < <(links_of "$src/docs/index.md")
+for page in "$src"/docs/*.md; do
+    links_of "$src/docs/index.md" | grep -qx "$(basename "$page")" || [ "$(basename "$page")" = index.md ] ||
+        fail "docs/index.md does not list $(basename "$page")"
+done
 for target in demo test; do
     grep -q "^make $target " "$src/README.md" || fail "README.md does not name make $target"
     grep -q "^$target:" "$src/Makefile" || fail "the Makefile has no $target"
