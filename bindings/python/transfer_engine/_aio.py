@@ -21,7 +21,7 @@ import os
 import threading
 from typing import Dict, List
 
-from ._errors import CLOSED, EngineClosed, error_for
+from ._errors import EngineClosed
 from ._native import lib
 from ._state import State, has_ended, shared
 
@@ -66,7 +66,7 @@ class Reactor:
         finally:
             self._leave(loop, batch, future)
         if self._state.closed:
-            raise error_for(CLOSED, "the engine was closed")
+            raise self._state.closed_error()
 
     def _has_ended(self, batch: int) -> bool:
         with self._state.inside:

@@ -11,6 +11,10 @@ batches first.
 Memory of te_alloc() goes with its engine, but a view of it may outlive Engine.close(). Then close()
 ends all transfers and takes all regions away, and the engine itself goes with the last such view,
 at the latest when the process ends.
+
+Daemon threads go on while the process ends, and an exception that nobody expects would be printed by
+an interpreter that is being taken down, which may abort it. So then they are told to end, by
+SystemExit: that is silent, and gives back the locks that other handlers of the exit may want.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ from ._errors import BUSY, CLOSED, NOT_FOUND, NOT_REGISTERED, error_for
 from ._native import Request, Status, lib
 
 _EXIT_SECONDS = 5.0  # how long the end of the process waits for threads that are inside a call
+_MOMENT = 0.02  # seconds: calls that leave by themselves within it are not cut short by close()
 
 
 class _Shared:
@@ -42,6 +47,7 @@ class _Shared:
     def __init__(self) -> None:
         self.lock = threading.RLock()  # reentrant: a finalizer may run inside of it
         self.objects: "weakref.WeakSet[Any]" = weakref.WeakSet()
+        self.exiting = False  # the process ends, and its handlers of that run
 
     def add(self, thing: Any) -> None:
         with self.lock:
@@ -143,8 +149,17 @@ class State:
     def handle(self) -> int:
         """The engine, for who is inside."""
         if self._closing:
-            raise error_for(CLOSED, "the engine is closed")
+            raise self.closed_error()
         return self._handle
+
+    @staticmethod
+    def closed_error() -> BaseException:
+        """What a call raises that finds the engine closed."""
+        thread = threading.current_thread()
+        # Not for a thread that C code made: there, SystemExit may end the process.
+        if shared.exiting and thread.daemon and not isinstance(thread, threading._DummyThread):
+            return SystemExit()
+        return error_for(CLOSED, "the engine is closed")
 
     @property
     def closed(self) -> bool:
@@ -221,8 +236,11 @@ class State:
 
     def close_at_exit(self) -> None:
         if not self._foreign and self._closer.acquire(timeout=_EXIT_SECONDS):
-            self._end(_EXIT_SECONDS)
-            self._destroy(forced=True)
+            try:
+                self._end(_EXIT_SECONDS)
+                self._destroy(forced=True)
+            finally:
+                self._closer.release()
 
     def disown(self) -> None:
         """In a forked child: the engine is the parent's."""
@@ -232,10 +250,11 @@ class State:
     def _end(self, seconds: Optional[float]) -> None:
         self._closing = True
         if not self._quiet:
-            for batch in list(self.live):
-                lib.te_cancel(self._handle, batch)
-            if not self._all_are_outside(seconds):
-                return  # a thread that never comes back: better left than taken its engine
+            if not self._all_are_outside(_MOMENT):
+                for batch in list(self.live):
+                    lib.te_cancel(self._handle, batch)
+                if not self._all_are_outside(seconds):
+                    return  # a thread that never comes back: better left than taken its engine
             if self.views:
                 self._quieten()
             self._quiet = True
@@ -299,6 +318,7 @@ class State:
 @atexit.register
 def _end_all() -> None:
     """Ends the engines that nobody closed, so that peers and metadata servers know."""
+    shared.exiting = True
     for state in shared.all():
         if isinstance(state, State):
             state.close_at_exit()
