@@ -32,6 +32,7 @@ struct tei_conf {
     bool intra_nvlink;                   /* MC_INTRA_NVLINK, MC_INTRANODE_NVLINK */
     bool disable_hip;                    /* MC_DISABLE_HIP */
     char filters[TEI_CONF_TEXT];         /* MC_TE_FILTERS: NIC whitelist, comma separated */
+    char filters_exclude[TEI_CONF_TEXT]; /* MC_TE_FILTERS_EXCLUDE: NICs left out */
     char custom_topology[TEI_CONF_LONG]; /* MC_CUSTOM_TOPO_JSON: path */
     char sysfs_path[TEI_CONF_TEXT];      /* TE_SYSFS_PATH */
     char dev_path[TEI_CONF_TEXT];        /* TE_DEV_PATH */
@@ -39,7 +40,7 @@ struct tei_conf {
     /* requests */
     size_t slice_size;           /* MC_SLICE_SIZE */
     size_t fragment_ratio;       /* MC_FRAGMENT_RATIO */
-    int retry_cnt;               /* MC_RETRY_CNT: attempts per piece of work */
+    int retry_cnt;               /* MC_RETRY_CNT: attempts after the first, per piece of work */
     int64_t transfer_timeout_ms; /* TE_TRANSFER_TIMEOUT_MS: without progress; 0: never */
     /* MC_TRANSFER_TIMEOUT (seconds): blocking calls of the bindings */
     int64_t sync_timeout_ms;
@@ -113,7 +114,7 @@ struct tei_conf {
     int workers_per_ctx, num_qp_per_ep, max_sge, max_wr, max_inline, mtu;
     int ib_port, ib_tc, ib_sl, gid_index, auto_gid_max_retries, pkey_index, relaxed_ordering;
     size_t max_mr_size;
-    int parallel_reg_mr, rail_pause_s, slice_timeout_s;
+    int parallel_reg_mr, max_concurrent_reg_mr, rail_pause_s, slice_timeout_s;
     int64_t conn_pause_ttl_ms;
     bool endpoint_store_fifo, path_roundrobin, dest_device_affinity, hca_peer_affinity;
     bool log_slice_affinity, track_posted_slices, mlx5_lag_port_balance;

@@ -51,6 +51,8 @@ const struct tei_option_row tei_option_rows[] = {
      .help = "Do not share HIP memory with peers: no transport hip."},
     {TEXT("MC_TE_FILTERS", filters),
      .help = "Names of the NICs to use, separated by commas. Empty: all."},
+    {TEXT("MC_TE_FILTERS_EXCLUDE", filters_exclude),
+     .help = "Names of NICs to leave out, separated by commas, be they in MC_TE_FILTERS."},
     {TEXT("MC_CUSTOM_TOPO_JSON", custom_topology),
      .help = "Path of a file with the NIC priority matrix, used instead of what discovery finds."},
     {ROW("TE_SYSFS_PATH", sysfs_path, TEXT, "/sys"),
@@ -68,8 +70,8 @@ const struct tei_option_row tei_option_rows[] = {
     {NUMBER("MC_FRAGMENT_RATIO", fragment_ratio, "4", 1, GIB(1)),
      .help = "A last slice (or piece, TE_TCP_PIECE_SIZE) no longer than the slice's length divided "
              "by this is merged into the one before it. Must be less than MC_SLICE_SIZE."},
-    {NUMBER("MC_RETRY_CNT", retry_cnt, "9", 1, 127), .unit = "attempts",
-     .help = "Attempts per piece of work before its request fails."},
+    {NUMBER("MC_RETRY_CNT", retry_cnt, "9", 0, 127), .unit = "retries",
+     .help = "Attempts per piece of work after the first one, before its request fails."},
     {NUMBER("TE_TRANSFER_TIMEOUT_MS", transfer_timeout_ms, "30000", 0, DAY_MS), .unit = "ms",
      .help = "A request that makes no progress for so long fails (TE_ERR_TIMEOUT). 0: never."},
     {NUMBER("MC_TRANSFER_TIMEOUT", sync_timeout_ms, "30", 5, DAY_S), .unit = "s", .scale = 1000,
@@ -254,8 +256,13 @@ const struct tei_option_row tei_option_rows[] = {
      .help = "Path MTU, or what the port has if that is less."},
     {NUMBER("MC_IB_PORT", ib_port, "1", 1, 255),
      .help = "Port of the NIC. A NIC without it is not used."},
-    {NUMBER("MC_IB_TC", ib_tc, "-1", -1, 255), .help = "Traffic class. -1: the device's."},
-    {NUMBER("MC_IB_SL", ib_sl, "-1", -1, 15), .help = "Service level. -1: the device's."},
+    {NUMBER("MC_IB_TC", ib_tc, "-1", -1, 255),
+     .help =
+         "Traffic class. -1: the type of service that the system has for connections of the port "
+         "(default_roce_tos of rdma_cm in configfs), else 0."},
+    {NUMBER("MC_IB_SL", ib_sl, "-1", -1, 15),
+     .help =
+         "Service level. -1: the precedence of that type of service, its upper 3 bits, else 0."},
     {NUMBER("MC_GID_INDEX", gid_index, "-1", -1, 255), .alias = "NCCL_IB_GID_INDEX",
      .help = "Entry of the port's GID table. -1: the one most likely to reach others."},
     {NUMBER("MC_AUTO_GID_MAX_RETRIES", auto_gid_max_retries, "2", 0, 16),
@@ -271,6 +278,8 @@ const struct tei_option_row tei_option_rows[] = {
     {NUMBER("MC_ENABLE_PARALLEL_REG_MR", parallel_reg_mr, "-1", -1, 1),
      .help = "Register memory at several NICs at a time. 0: no. 1: yes. -1: yes if there are "
              "several NICs and the memory has been touched before."},
+    {NUMBER("MC_MAX_CONCURRENT_REG_MR", max_concurrent_reg_mr, "0", 0, 65535), .unit = "calls",
+     .help = "Register memory at no more NICs than this at a time. 0: no bound."},
     {NUMBER("MC_RDMA_RAIL_PAUSE_SECONDS", rail_pause_s, "30", 1, 3599), .unit = "s",
      .help =
          "The longest that a path which failed is left alone. It begins with 0.1 s, 0.01 s where there "

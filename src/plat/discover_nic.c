@@ -32,6 +32,7 @@ struct tei_look tei_look_from(const struct tei_conf *c, const char *devices)
                              .dev = c->dev_path,
                              .devices = devices,
                              .filters = c->filters,
+                             .without = c->filters_exclude,
                              .port = c->ib_port,
                              .gid_index = c->gid_index};
 }
@@ -252,14 +253,12 @@ static bool check_node(const struct tei_look *look, struct tei_nic *nic)
 
 /* --------------------------------------------------------------------------------------- options */
 
-/* Whether "a, b" has the name; an empty list has all. */
-static bool allows(const char *names, const char *name)
+/* Whether "a, b" has the name. */
+static bool is_in(const char *names, const char *name)
 {
     size_t len = strlen(name);
 
-    if (!names || strspn(names, ", \t") == strlen(names))
-        return true;
-    for (const char *at = names; *at; at += strcspn(at, ",")) {
+    for (const char *at = names; at && *at; at += strcspn(at, ",")) {
         size_t n;
 
         at += strspn(at, ", \t");
@@ -270,6 +269,12 @@ static bool allows(const char *names, const char *name)
     return false;
 }
 
+/* An empty list allows all. */
+static bool allows(const char *names, const char *name)
+{
+    return !names || strspn(names, ", \t") == strlen(names) || is_in(names, name);
+}
+
 static bool check_options(const struct tei_look *look, struct tei_nic *nic)
 {
     if (!allows(look->devices, nic->name))
@@ -277,6 +282,9 @@ static bool check_options(const struct tei_look *look, struct tei_nic *nic)
                  look->devices);
     else if (!allows(look->filters, nic->name))
         snprintf(nic->why, sizeof(nic->why), "MC_TE_FILTERS (%.128s) leaves it out", look->filters);
+    else if (is_in(look->without, nic->name))
+        snprintf(nic->why, sizeof(nic->why), "MC_TE_FILTERS_EXCLUDE (%.128s) leaves it out",
+                 look->without);
     else
         return true;
     return false;

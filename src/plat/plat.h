@@ -224,6 +224,7 @@ struct tei_look {
     const char *xml;
     const char *devices; /* "a,b": no other NICs; NULL or "": all */
     const char *filters; /* the same from MC_TE_FILTERS */
+    const char *without; /* "a,b": all but these, from MC_TE_FILTERS_EXCLUDE */
     int port;            /* of the NIC, from 1 */
     int gid_index;       /* entry of the port's GID table; -1: the first that is not empty */
 };

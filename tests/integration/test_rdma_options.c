@@ -291,6 +291,63 @@ static void address(void **state)
     assert_int_equal(r.attr.ah_attr.port_num, 1);
 }
 
+/* Gives ports of the fabric a type of service, as who runs a host does for rdma_cm. */
+static void set_default_tos(const char *nic, const char *tos)
+{
+    char path[512];
+    struct tei_conf c;
+    size_t root;
+    FILE *f;
+
+    rdma_fabric_configure(&c);
+    root = strlen(c.sysfs_path);
+    snprintf(path, sizeof(path), "%s/kernel/config/rdma_cm/%s/ports/1/default_roce_tos",
+             c.sysfs_path, nic);
+    for (char *at = path + root + 1; (at = strchr(at, '/')); *at++ = '/') {
+        *at = '\0';
+        (void)mkdir(path, 0755);
+    }
+    f = fopen(path, "we");
+    assert_non_null(f);
+    fprintf(f, "%s\n", tos);
+    fclose(f);
+}
+
+/* The traffic class and service level of a connection from left0, whose port has a type of service. */
+static struct ibv_ah_attr address_of_default(const char *tc, const char *sl)
+{
+    if (tc)
+        set("MC_IB_TC", tc);
+    if (sl)
+        set("MC_IB_SL", sl);
+    record_clear();
+    rdma_pair_fabric(RDMA_PAIR_RECORDED, 1, NULL);
+    set_default_tos("left0", "106");
+    rdma_pair_begin(&p);
+    rdma_pair_move(&p, TE_READ, 100);
+    assert_int_equal(step("right0", IBV_QPS_RTR).attr.ah_attr.grh.traffic_class, tc ? atoi(tc) : 0);
+    return step("left0", IBV_QPS_RTR).attr.ah_attr;
+}
+
+static void class_and_level_of_the_port(void **state)
+{
+    struct ibv_ah_attr a = address_of_default(NULL, NULL);
+
+    (void)state;
+    assert_int_equal(a.grh.traffic_class, 106);
+    assert_int_equal(a.sl, 3);
+}
+
+/* 0 is a class and a level like others. */
+static void class_and_level_of_0(void **state)
+{
+    struct ibv_ah_attr a = address_of_default("0", "0");
+
+    (void)state;
+    assert_int_equal(a.grh.traffic_class, 0);
+    assert_int_equal(a.sl, 0);
+}
+
 /* The port's own MTU is the most that a path can have. */
 static void mtu_of_the_port(void **state)
 {
@@ -311,7 +368,7 @@ static void partition(void **state)
 
     (void)state;
     set("MC_PKEY_INDEX", "5");
-    set("MC_RETRY_CNT", "1");
+    set("MC_RETRY_CNT", "0");
     begin(1);
     rdma_pair_keep_log(TE_LOG_WARN);
     st = rdma_pair_try(&p, TE_READ, 100, msg, sizeof(msg));
@@ -394,7 +451,7 @@ static size_t gids_tried(const char *retries)
     char msg[512];
 
     set("MC_AUTO_GID_MAX_RETRIES", retries);
-    set("MC_RETRY_CNT", "1");
+    set("MC_RETRY_CNT", "0");
     begin_with_gids();
     rdma_pair_keep_log(TE_LOG_WARN);
     record_refuse_gids(0xffff);
@@ -539,6 +596,21 @@ static void all_nics_at_a_time(void **state)
     assert_int_equal(registering_threads("1"), 4);
 }
 
+static void so_many_nics_at_a_time(void **state)
+{
+    (void)state;
+    set("MC_MAX_CONCURRENT_REG_MR", "3");
+    assert_int_equal(registering_threads("1"), 3);
+    rdma_pair_move(&p, TE_WRITE, RDMA_PAIR_SIZE);
+}
+
+static void one_nic_at_a_time(void **state)
+{
+    (void)state;
+    set("MC_MAX_CONCURRENT_REG_MR", "1");
+    assert_int_equal(registering_threads(NULL), 1);
+}
+
 /* The memory of the pair was written to before. */
 static void all_nics_at_a_time_by_itself(void **state)
 {
@@ -609,6 +681,8 @@ int main(void)
         TEST(inline_writes),
         TEST(nothing_inline),
         TEST(address),
+        TEST(class_and_level_of_the_port),
+        TEST(class_and_level_of_0),
         TEST(mtu_of_the_port),
         TEST(partition),
         TEST(port_that_is_not_there),
@@ -625,6 +699,8 @@ int main(void)
         TEST(one_nic_after_the_other),
         TEST(all_nics_at_a_time),
         TEST(all_nics_at_a_time_by_itself),
+        TEST(so_many_nics_at_a_time),
+        TEST(one_nic_at_a_time),
         TEST(slices),
         TEST(slices_with_a_ratio),
         TEST(slices_by_default),

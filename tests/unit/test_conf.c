@@ -502,7 +502,7 @@ static void the_last_value_of_an_option_counts(void **state)
     assert_int_equal(te_option_set(&o, "MC_MIN_RPC_PORT", "16000"), 0);
     assert_int_equal(te_option_set(&o, "MC_RETRY_CNT", "5"), 0);
     assert_int_equal(te_option_set(&o, "MC_MIN_PRC_PORT", "16500"), 0);
-    assert_int_equal(te_option_set(&o, "MC_RETRY_CNT", "0"), TE_ERR_INVALID);
+    assert_int_equal(te_option_set(&o, "MC_RETRY_CNT", "-1"), TE_ERR_INVALID);
     assert_int_equal(tei_conf_load(o.set, &conf), 0);
     assert_int_equal(conf.retry_cnt, 5);
     assert_int_equal(conf.min_rpc_port, 16500);

@@ -441,7 +441,13 @@ static void why_a_nic_is_not_usable(void **state)
     look.devices = NULL;
     look.filters = "goo,d";
     check_why(&look, "good", "MC_TE_FILTERS (goo,d) leaves it out");
+    look.filters = "good,lid";
+    look.without = "goo, good";
+    check_why(&look, "good", "MC_TE_FILTERS_EXCLUDE (goo, good) leaves it out");
+    assert_true(look_up(&look, "lid").usable);
     look.filters = NULL;
+    look.without = " ,";
+    assert_true(look_up(&look, "good").usable);
     look.port = 2;
     assert_true(look_up(&look, "init").port == 2);
     check_why(&look, "good", "it has no port 2, port 1 is up: MC_IB_PORT chooses");

@@ -103,6 +103,7 @@ struct rdma_nic {
     size_t n_gids;
     struct tei_gid_entry gid; /* the one that is published */
     uint64_t nominal_bps;     /* bytes a second */
+    uint8_t default_tos;      /* of connections of the port, as the host has it */
     _Atomic bool active;      /* its port is up and its device works */
     /*
      * Its device or a queue of it has failed: nothing that it has comes back by itself, and it is to

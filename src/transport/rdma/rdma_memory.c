@@ -6,7 +6,8 @@
  * Registering pins pages and fills tables of the device, up to seconds for large memory, and each
  * NIC does it by itself. So NICs are told at the same time, each in a thread that lives as long as
  * the call, where MC_ENABLE_PARALLEL_REG_MR says so; by itself where there are several NICs and the
- * pages are there already, for else the threads would only meet in the kernel's page faults.
+ * pages are there already, for else the threads would only meet in the kernel's page faults. There
+ * are no more threads than MC_MAX_CONCURRENT_REG_MR says.
  *
  * Memory that is this engine's own gets no rights for peers, so no key of it opens anything.
  *
@@ -31,10 +32,16 @@
 struct task {
     struct rdma_nic *nic;
     struct rdma_memory *memory;
-    pthread_t thread;
-    bool started;
     int errnum;    /* 0: it is registered */
     char why[128]; /* what the driver said, if it was not the NIC that refused */
+};
+
+/* One thread of a registration, for each `step`-th of the tasks from `first` on. */
+struct hand {
+    struct task *tasks;
+    size_t n_tasks, first, step;
+    pthread_t thread;
+    bool started;
 };
 
 static unsigned access_of(const struct rdma_nic *n, const struct tei_region *r)
@@ -93,9 +100,8 @@ static struct ibv_mr *register_chunk(struct task *k, uintptr_t addr, size_t leng
     return v->reg_mr(n->pd, (void *)addr, length, (int)access);
 }
 
-static void *register_at(void *arg)
+static void register_at(struct task *k)
 {
-    struct task *k = arg;
     struct rdma_memory *m = k->memory;
 
     for (size_t c = 0; c < m->n_chunks && !k->errnum; c++) {
@@ -110,6 +116,14 @@ static void *register_at(void *arg)
         if (!mr)
             k->errnum = errno ? errno : EINVAL;
     }
+}
+
+static void *register_some(void *arg)
+{
+    struct hand *h = arg;
+
+    for (size_t i = h->first; i < h->n_tasks; i += h->step)
+        register_at(&h->tasks[i]);
     return NULL;
 }
 
@@ -144,37 +158,51 @@ static int refused(const struct task *k)
                     k->errnum == ENOMEM ? "; look at the limit of locked memory (ulimit -l)" : "");
 }
 
+/* How many threads register at `n` NICs, the caller's among them. */
+static size_t count_hands(const struct rdma *t, const struct tei_region *r, size_t n)
+{
+    size_t most = (size_t)t->conf->max_concurrent_reg_mr;
+
+    if (!in_parallel(t, r))
+        return tei_min(n, 1);
+    return most > 0 ? tei_min(n, most) : n;
+}
+
+static void run_tasks(struct task *tasks, size_t n, size_t n_hands)
+{
+    struct hand hands[RDMA_NICS_MAX];
+
+    for (size_t i = 0; i < n_hands; i++) {
+        hands[i] = (struct hand){.tasks = tasks, .n_tasks = n, .first = i, .step = n_hands};
+        /* The last one is the caller's own. */
+        hands[i].started = i + 1 < n_hands && tei_thread_start(&hands[i].thread, "te/reg",
+                                                               register_some, &hands[i]) == 0;
+        if (!hands[i].started)
+            register_some(&hands[i]);
+    }
+    for (size_t i = 0; i < n_hands; i++)
+        if (hands[i].started)
+            pthread_join(hands[i].thread, NULL);
+}
+
 /* 0: all NICs have it, else why the first of them does not: in `failed`, unlogged. */
 static int register_all(struct rdma *t, struct rdma_memory *m, struct task *failed)
 {
-    bool parallel = in_parallel(t, m->region);
-    struct task *tasks = calloc(t->n_nics, sizeof *tasks);
-    int rc = 0;
+    struct task tasks[RDMA_NICS_MAX];
+    size_t n = 0;
 
-    if (!tasks)
-        return TEI_FAIL(TE_ERR_MEMORY, "no memory to register with %zu NICs", t->n_nics);
-    for (size_t i = 0; i < t->n_nics; i++) {
-        tasks[i] = (struct task){.nic = &t->nics[i], .memory = m};
+    for (size_t i = 0; i < t->n_nics; i++)
         /* One that has failed gets its part when it is opened anew. */
-        if (!t->nics[i].context || atomic_load(&t->nics[i].broken))
-            continue;
-        /* The last one is the caller's own. */
-        tasks[i].started =
-            parallel && i + 1 < t->n_nics &&
-            tei_thread_start(&tasks[i].thread, "te/reg", register_at, &tasks[i]) == 0;
-        if (!tasks[i].started)
-            register_at(&tasks[i]);
-    }
-    for (size_t i = 0; i < t->n_nics; i++) {
-        if (tasks[i].started)
-            pthread_join(tasks[i].thread, NULL);
-        if (tasks[i].errnum && !rc) {
-            rc = TE_ERR_UNSUPPORTED;
+        if (t->nics[i].context && !atomic_load(&t->nics[i].broken))
+            tasks[n++] = (struct task){.nic = &t->nics[i], .memory = m};
+    run_tasks(tasks, n, count_hands(t, m->region, n));
+    for (size_t i = 0; i < n; i++) {
+        if (tasks[i].errnum) {
             *failed = tasks[i];
+            return TE_ERR_UNSUPPORTED;
         }
     }
-    free(tasks);
-    return rc;
+    return 0;
 }
 
 static void deregister_at(struct rdma_nic *n, struct rdma_memory *m)

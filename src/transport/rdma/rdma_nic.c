@@ -243,6 +243,23 @@ static uint64_t port_bps(const struct rdma_nic *n)
     return gbps > 0 ? (uint64_t)(gbps * 1e9 / 8) : NOMINAL_BPS;
 }
 
+/* The type of service that who runs the host gave to connections of the port; 0: none. */
+static uint8_t default_tos(const struct rdma_nic *n)
+{
+    char path[TEI_CONF_TEXT + 128];
+    unsigned tos = 0;
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/kernel/config/rdma_cm/%s/ports/%u/default_roce_tos",
+             n->t->conf->sysfs_path, n->name, n->port);
+    f = fopen(path, "re");
+    if (f && fscanf(f, "%u", &tos) != 1)
+        tos = 0;
+    if (f)
+        fclose(f);
+    return (uint8_t)(tos <= UINT8_MAX ? tos : 0);
+}
+
 static void set_limits(struct rdma_nic *n)
 {
     const struct tei_conf *c = n->t->conf;
@@ -252,6 +269,7 @@ static void set_limits(struct rdma_nic *n)
     n->cap = tei_max(1, tei_min((size_t)c->max_ep_per_ctx, qps / (size_t)c->num_qp_per_ep));
     n->t->chunk = tei_min(n->t->chunk, n->limits.max_mr_size ? n->limits.max_mr_size : UINT64_MAX);
     n->nominal_bps = port_bps(n);
+    n->default_tos = default_tos(n);
 }
 
 static bool open_context(struct rdma_nic *n, struct ibv_device *d)

@@ -129,12 +129,13 @@ static int to_rtr(struct rdma_endpoint *ep, unsigned i)
         .max_dest_rd_atomic = least_u8(RD_ATOMIC, n->limits.max_qp_rd_atom),
         .min_rnr_timer = MIN_RNR_TIMER,
         .ah_attr = {.dlid = (uint16_t)ep->peer_lid,
-                    .sl = (uint8_t)(c->ib_sl > 0 ? c->ib_sl : 0),
+                    .sl = (uint8_t)(c->ib_sl >= 0 ? c->ib_sl : n->default_tos >> 5),
                     .port_num = n->port,
                     .is_global = 1,
                     .grh = {.sgid_index = (uint8_t)ep->gid.index,
                             .hop_limit = HOP_LIMIT,
-                            .traffic_class = (uint8_t)(c->ib_tc > 0 ? c->ib_tc : 0)}}};
+                            .traffic_class =
+                                (uint8_t)(c->ib_tc >= 0 ? c->ib_tc : n->default_tos)}}};
 
     memcpy(a.ah_attr.grh.dgid.raw, ep->peer_gid, sizeof ep->peer_gid);
     return n->t->verbs.modify_qp(ep->qps[i].qp, &a,

@@ -381,7 +381,7 @@ static bool may_retry(struct rdma_peer *p, const struct rdma_back *b, struct tei
     s->avoid = s->rail; /* of those flushed, too: what was wrong is so for them */
     if (!may_pass(b->error))
         set_error(w, b->error, b->why);
-    else if (s->attempts >= p->t->conf->retry_cnt || s->flushed >= FLUSHED_MAX)
+    else if (s->attempts > p->t->conf->retry_cnt || s->flushed >= FLUSHED_MAX)
         set_error(w, b->error == TE_ERR_CONTEXT ? TE_ERR_LINK : b->error, b->why);
     else
         return true;

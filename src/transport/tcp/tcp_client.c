@@ -191,7 +191,7 @@ static void back_off(struct tcp_lane *l, int64_t now)
 
 static bool tried_enough(const struct tcp_lane *l)
 {
-    return l->tries >= (unsigned)worker_of(l)->t->conf->retry_cnt;
+    return l->tries > (unsigned)worker_of(l)->t->conf->retry_cnt;
 }
 
 static void note_fault(struct tcp_lane *l, const struct tcp_fault *f)
