@@ -43,7 +43,8 @@ const struct flag setup_flag_table[] = {
          "The initiator must be given it: the name of the target's segment, as that prints it."},
     {ROW(protocol), .kind = FLAG_TEXT, .initial = "rdma",
      .help =
-         "Transport: rdma, tcp, host, ... If not given and rdma cannot run here, tcp is taken.\n"
+         "Transport: rdma, tcp, host, ... If neither this nor devices are given and rdma cannot\n"
+         "      run here, tcp is taken.\n"
          "      tcp and rdma carry everything, within this host too; host is tcp with the path\n"
          "      within a host, which must be there; nvmeof is for files alone; nvlink,\n"
          "      nvlink_intra and hip are for memory of GPUs."},
@@ -51,10 +52,14 @@ const struct flag setup_flag_table[] = {
      .help = "Let the engine find devices and which is near what, and choose transports unless\n"
              "      --protocol does."},
     {ROW(device_name), .kind = FLAG_TEXT, .initial = "mlx5_2",
-     .help = "RDMA devices, separated by commas; not used by other transports. Every NUMA node\n"
-             "      prefers them all. With --auto_discovery, if given: find no others."},
+     .help =
+         "RDMA devices, separated by commas; not used by other transports. Every NUMA node\n"
+         "      prefers them all. If given, one of them must work. With --auto_discovery, if given:\n"
+         "      find no others."},
     {ROW(nic_priority_matrix), .kind = FLAG_TEXT, .initial = "",
-     .help = "File with a NIC priority matrix in JSON, in place of --device_name."},
+     .help =
+         "File with a NIC priority matrix in JSON, in place of --device_name. One of the devices\n"
+         "      that it names must work."},
     {ROW(operation), .kind = FLAG_TEXT, .initial = "read", .choices = "read|write",
      .help = "What the initiator does with the target's memory."},
     {ROW(block_size), .kind = FLAG_SIZE, .initial = "65536", .min = 1,
@@ -241,6 +246,16 @@ static int set_discovery(const struct setup *s, te_options *o)
     return rc;
 }
 
+/* The flag that asks for the transport, by its name or by that of its devices; NULL if none does. */
+static const char *asked_by(const struct setup *s)
+{
+    if (flags_given(s->line, "protocol"))
+        return "protocol";
+    if (s->flags->nic_priority_matrix[0])
+        return "nic_priority_matrix";
+    return flags_given(s->line, "device_name") && s->flags->device_name[0] ? "device_name" : NULL;
+}
+
 /* A transport to other engines that is asked for by name carries everything, within a host too. */
 static int set_protocol(const struct setup *s, te_options *o)
 {
@@ -253,10 +268,23 @@ static int set_protocol(const struct setup *s, te_options *o)
                 {"nvlink_intra", "MC_INTRA_NVLINK", "1"}};
     int rc = 0;
     for (size_t i = 0; !rc && i < sizeof(rows) / sizeof(rows[0]); i++) {
-        if (flags_given(s->line, "protocol") && strcmp(s->flags->protocol, rows[i].protocol) == 0)
+        if (asked_by(s) && strcmp(s->flags->protocol, rows[i].protocol) == 0)
             rc = te_option_set(o, rows[i].option, rows[i].value);
     }
     return rc;
+}
+
+static bool fail_asked(struct setup *s, const char *flag)
+{
+    const struct setup_flags *flags = s->flags;
+    setup_fail(s, "cannot use %s, which --%s=%s asks for: %s", flags->protocol, flag,
+               strcmp(flag, "protocol") == 0      ? flags->protocol
+               : strcmp(flag, "device_name") == 0 ? flags->device_name
+                                                  : flags->nic_priority_matrix,
+               te_errmsg());
+    if (strcmp(flags->protocol, "tcp") != 0)
+        fprintf(stderr, "%s: where only TCP is at hand, give --protocol=tcp\n", s->line->tool);
+    return false;
 }
 
 static bool create_engine(struct setup *s)
@@ -279,6 +307,8 @@ static bool create_engine(struct setup *s)
     te_options_fini(&o);
     if (!rc)
         return te_engine_name(s->engine, s->name, sizeof(s->name)) == 0 || fail(s, "no name");
+    if (asked_by(s) && (rc == TE_ERR_NO_DEVICE || rc == TE_ERR_UNSUPPORTED))
+        return fail_asked(s, asked_by(s));
     return fail(s, "cannot start the engine");
 }
 
@@ -371,7 +401,7 @@ static bool choose_matrix(struct setup *s, char **matrix)
 }
 
 /* What --protocol names, or rdma where it does not. */
-static int install_asked(struct setup *s, bool asked, const char *matrix)
+static int try_install(struct setup *s, bool asked, const char *matrix)
 {
     int rc;
     setup_hush(!asked);
@@ -383,7 +413,7 @@ static int install_asked(struct setup *s, bool asked, const char *matrix)
 static bool install(struct setup *s)
 {
     const struct setup_flags *flags = s->flags;
-    bool asked = flags_given(s->line, "protocol");
+    const char *asked = asked_by(s);
     char *matrix;
     int rc;
 
@@ -395,16 +425,12 @@ static bool install(struct setup *s)
         free(matrix);
         return true;
     }
-    rc = install_asked(s, asked, matrix);
+    rc = try_install(s, asked != NULL, matrix);
     free(matrix);
     if (!rc)
         return true;
-    if (asked) {
-        fail(s, "cannot install the transport that --protocol names");
-        if (strcmp(flags->protocol, "tcp") != 0)
-            fprintf(stderr, "%s: where only TCP is at hand, give --protocol=tcp\n", s->line->tool);
-        return false;
-    }
+    if (asked)
+        return fail_asked(s, asked);
     warn(s->line->tool, "rdma cannot run here, using --protocol=tcp", te_errmsg());
     s->protocol = "tcp";
     return te_transport_install(s->engine, "tcp", NULL) == 0 || fail(s, "cannot install tcp");

@@ -301,6 +301,7 @@ class Refusals(unittest.TestCase):
         self.refused(*p2p, "--protocol=tcp", "--nic_priority_matrix=/nonexistent", rc=1,
                      says="/nonexistent")
         self.refused(*p2p, "--auto_discovery", "--nic_priority_matrix=/nonexistent", rc=1, says="/nonexistent")
+        self.refused(*p2p, "--device_name=nosuch_9", rc=1, says="nosuch_9")
         wrong = os.path.join(te.Workdir.get(), "wrong.json")
         with open(wrong, "w", encoding="utf-8") as f:
             f.write('{"cpu:0": [["mlx5_0", "mlx5_0"], []]}')

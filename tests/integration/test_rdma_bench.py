@@ -3,6 +3,7 @@
 # te-test: parallel timeout=1200
 """The tools between two processes that have four simulated NICs each: verified data, by all NICs."""
 import json
+import os
 import re
 import unittest
 
@@ -78,6 +79,53 @@ class Tools(unittest.TestCase):
         after = self.fabric.stats()
         self.assertEqual([after[n]["bytes"] > before[n]["bytes"] for n in names],
                          [False, True, False, True])
+
+    def by_device(self, *flags, side="a", **env):
+        """A tool that is not told a protocol, only devices."""
+        return te.run("transfer_engine_bench", "--metadata_server=P2PHANDSHAKE", "--local_server_name=127.0.0.1",
+                      f"--segment_id={self.target.segment}", "--buffer_size=8M", "--threads=2", "--batch_size=4",
+                      "--batches=20", te.FOREVER, *flags, env={**self.env(side), **env})
+
+    def matrix(self, *names):
+        path = os.path.join(te.Workdir.get(), "matrix.json")
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump({"cpu:0": [list(names), []]}, f)
+        return f"--nic_priority_matrix={path}"
+
+    def test_named_device_that_is_not_there(self):
+        """an error, whichever way it is named: nothing else is measured in its place"""
+        for flags in (("--device_name=nosuch_9",), (self.matrix("nosuch_9"),),
+                      ("--device_name=nosuch_9", "--auto_discovery"), (self.matrix("nosuch_9"), "--auto_discovery")):
+            proc = self.by_device(*flags)
+            self.assertEqual(proc.rc, 1, proc)
+            self.assertIn("nosuch_9", proc.error_output())
+            self.assertIn("--protocol=tcp", proc.error_output())
+            self.assertNotIn("Test completed", proc.output())
+        # Named beside tcp it is not asked for.
+        target = te.Target(env=self.env("b"))
+        proc = te.bench(target.segment, "--device_name=nosuch_9", env=self.env("a"))
+        target.close()
+        self.assertEqual(proc.rc, 0, proc)
+
+    def test_named_device_that_is_there_in_part(self):
+        """the others carry, a line tells of it, and peers are told of those that work alone"""
+        name = self.fabric.names["b"][2]
+        for flags in ((f"--device_name=nosuch_9,{name}",), (self.matrix("nosuch_9", name),),
+                      (f"--device_name=nosuch_9,{name}", "--auto_discovery")):
+            target = te.Target("--protocol=rdma", *flags, env=self.env("b"))
+            self.assertTrue([line for line in target.errors if line.startswith("W") and "nosuch_9" in line], target)
+            shown = te.descriptor(te.split_address(target.segment))
+            self.assertEqual([device["name"] for device in shown["devices"]], [name])
+            self.assertNotRegex(shown["devices"][0]["gid"], "^[0:]*$")
+            self.assertNotIn("nosuch_9", json.dumps(shown))
+            for buffer in shown["buffers"]:
+                self.assertEqual([len(buffer[key]) for key in ("lkey", "rkey")], [1, 1])
+                self.assertNotIn(0, buffer["rkey"])
+            proc = te.bench(target.segment, "--protocol=rdma", f"--device_name={self.fabric.names['a'][0]},nosuch_8",
+                            program=VALIDATOR, env=self.env("a"))
+            target.close()
+            self.assertEqual(proc.rc, 0, proc)
+            self.assertEqual(proc.error_output().count("Data validation passed"), 2, proc)
 
     def test_links(self):
         """te_info tells all NICs of the side that it looks at, and that each can be used"""

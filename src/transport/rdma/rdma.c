@@ -111,18 +111,23 @@ static int rdma_open(struct tei_transport *base)
 static json_t *devices_json(struct rdma *t)
 {
     struct tei_rdma_device all[RDMA_NICS_MAX];
+    size_t count = 0;
 
     memset(all, 0, sizeof all);
     for (size_t i = 0; i < t->n_nics; i++) {
         struct rdma_nic *n = &t->nics[i];
+        struct tei_rdma_device *d = &all[count];
 
-        snprintf(all[i].name, sizeof all[i].name, "%s", n->name);
+        if (n->absent)
+            continue;
+        snprintf(d->name, sizeof d->name, "%s", n->name);
         pthread_mutex_lock(&n->port_lock);
-        all[i].lid = n->port_attr.lid;
-        memcpy(all[i].gid, n->gid.gid, sizeof all[i].gid);
+        d->lid = n->port_attr.lid;
+        memcpy(d->gid, n->gid.gid, sizeof d->gid);
         pthread_mutex_unlock(&n->port_lock);
+        count++;
     }
-    return tei_rdma_devices_json(all, t->n_nics);
+    return tei_rdma_devices_json(all, count);
 }
 
 static json_t *active_names(struct rdma *t, char *const *names, size_t n)

@@ -85,9 +85,10 @@ struct rdma_worker {
 
 struct rdma_nic {
     struct rdma *t;
-    unsigned index; /* in rdma.nics, in our descriptor's "devices" and in memory.mrs */
+    unsigned index; /* in rdma.nics and in memory.mrs */
     char name[64];
-    struct ibv_context *context; /* NULL: it could not be opened, `why` says why */
+    bool absent;                 /* it could not be opened, and our descriptor has it not */
+    struct ibv_context *context; /* NULL: absent, or being opened anew; `why` says why */
     char why[128];
     struct ibv_pd *pd;
     struct ibv_device_attr limits;

@@ -391,19 +391,26 @@ int tei_rdma_region_del(struct tei_transport *base, struct tei_region *r)
     return 0;
 }
 
-/* false if the region is not registered, or not any more. */
+/*
+ * The keys of the NICs that the descriptor has, *n of them; of 0, and false, if the region is not
+ * registered, or not any more.
+ */
 static bool read_keys(struct rdma *t, const struct tei_region *r, uint64_t addr, uint32_t *rkeys,
-                      uint32_t *lkeys)
+                      uint32_t *lkeys, size_t *n)
 {
     const struct rdma_memory *m;
 
+    *n = 0;
     pthread_mutex_lock(&t->keys_lock);
     m = r->keys[t->base.index];
-    for (size_t i = 0; m && i < t->n_nics; i++) {
-        const struct rdma_keys *keys = tei_rdma_keys_at(m, i, addr);
+    for (size_t i = 0; i < t->n_nics; i++) {
+        const struct rdma_keys *keys = m ? tei_rdma_keys_at(m, i, addr) : NULL;
 
-        rkeys[i] = atomic_load_explicit(&keys->rkey, memory_order_relaxed);
-        lkeys[i] = atomic_load_explicit(&keys->lkey, memory_order_relaxed);
+        if (t->nics[i].absent)
+            continue;
+        rkeys[*n] = keys ? atomic_load_explicit(&keys->rkey, memory_order_relaxed) : 0;
+        lkeys[*n] = keys ? atomic_load_explicit(&keys->lkey, memory_order_relaxed) : 0;
+        ++*n;
     }
     pthread_mutex_unlock(&t->keys_lock);
     return m != NULL;
@@ -413,13 +420,14 @@ int tei_rdma_describe_buffer(struct tei_transport *base, const struct tei_region
                              json_t *object)
 {
     struct rdma *t = tei_rdma_of(base);
-    uint32_t rkeys[RDMA_NICS_MAX] = {0}, lkeys[RDMA_NICS_MAX] = {0};
+    uint32_t rkeys[RDMA_NICS_MAX], lkeys[RDMA_NICS_MAX];
+    size_t n;
 
     /* What NICs do not take has keys of 0, since other engines refuse a descriptor without any. */
-    if (!read_keys(t, r, addr, rkeys, lkeys) && r->kind == TEI_MEM_HOST)
+    if (!read_keys(t, r, addr, rkeys, lkeys, &n) && r->kind == TEI_MEM_HOST)
         return tei_err_keep(TE_ERR_CLOSED, "the rdma transport is going");
     if (json_object_set_new(object, "name", json_string(r->location)) ||
-        tei_rdma_keys_encode(object, rkeys, lkeys, t->n_nics))
+        tei_rdma_keys_encode(object, rkeys, lkeys, n))
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for the keys of a buffer");
     return 0;
 }

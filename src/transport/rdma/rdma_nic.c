@@ -2,9 +2,9 @@
 /*
  * rdma_nic.c - devices: which there are, opening them, whether their ports are up.
  *
- * A NIC of the matrix that cannot be opened keeps its place, so that all indexes stay what they are:
- * our descriptor shows it with keys of 0, and no rail goes through it. It is not tried again; a port
- * that is down is, whenever the device tells of a change.
+ * A NIC of the matrix that cannot be opened keeps its place, so that all indexes stay what they are,
+ * and te_links() says why; our descriptor does without it, and no rail goes through it. It is not
+ * tried again; a port that is down is, whenever the device tells of a change.
  */
 #include "plat/plat.h"
 #include "transport/rdma/rdma.h"
@@ -478,19 +478,48 @@ static int list_devices(struct rdma *t)
     return 0;
 }
 
+static const char *why_left_out(const struct tei_nics *nics, const char *name)
+{
+    for (size_t i = 0; i < nics->n; i++)
+        if (strcmp(nics->v[i].name, name) == 0)
+            return nics->v[i].usable ? "it is not in the topology" : nics->v[i].why;
+    return "there is no such device";
+}
+
+/* Who names NICs in MC_TE_FILTERS wants all of them. Those of the topology have been opened, or told of. */
+static void tell_filtered(struct rdma *t)
+{
+    struct tei_look look = tei_look_from(t->conf, NULL);
+    struct tei_nics nics = {0};
+    char names[TEI_CONF_TEXT], *rest = names, *name;
+
+    snprintf(names, sizeof names, "%s", t->conf->filters);
+    if (!names[0] || tei_nics_list(&look, &nics) != 0)
+        return;
+    while ((name = strsep(&rest, ", \t")))
+        if (name[0] && !tei_rdma_nic_find(t, name))
+            TEI_WARN("rdma: NIC %.63s, which MC_TE_FILTERS names, is not used: %s", name,
+                     why_left_out(&nics, name));
+    tei_nics_fini(&nics);
+}
+
 int tei_rdma_nics_open(struct rdma *t)
 {
     size_t open = 0;
     int rc = list_devices(t);
 
     for (size_t i = 0; !rc && i < t->n_nics; i++) {
-        if (open_nic(&t->nics[i]))
-            open++;
-        else
-            TEI_WARN("rdma: NIC %s is not used: %s", t->nics[i].name, t->nics[i].why);
+        struct rdma_nic *n = &t->nics[i];
+
+        n->absent = !open_nic(n);
+        open += !n->absent;
+        if (n->absent)
+            TEI_WARN("rdma: NIC %s is not used: %s", n->name, n->why);
     }
     if (!rc && open == 0)
-        rc = none_left(t);
+        return none_left(t);
+    if (!rc)
+        tell_filtered(t);
     return rc;
 }
 

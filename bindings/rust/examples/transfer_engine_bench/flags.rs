@@ -98,13 +98,15 @@ const TABLE: &[Flag] = &[
         Kind::Text,
         "mlx5_2",
         "RDMA devices, separated by commas; not used by other transports. Every NUMA node
-      prefers them all. With --auto_discovery, if given: find no others.",
+      prefers them all. If given, one of them must work. With --auto_discovery, if given:
+      find no others.",
     ),
     flag(
         "nic_priority_matrix",
         Kind::Text,
         "",
-        "File with a NIC priority matrix in JSON, in place of --device_name.",
+        "File with a NIC priority matrix in JSON, in place of --device_name. One of the devices
+      that it names must work.",
     ),
     flag(
         "operation",

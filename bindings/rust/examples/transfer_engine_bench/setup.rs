@@ -71,10 +71,23 @@ fn discovery(flags: &Flags, builder: EngineBuilder) -> EngineBuilder {
     }
 }
 
+/// The flag that asks for the transport, by its name or by that of its devices.
+fn asked_by(flags: &Flags) -> Option<&'static str> {
+    if flags.given("protocol") {
+        Some("protocol")
+    } else if flags.some_text("nic_priority_matrix").is_some() {
+        Some("nic_priority_matrix")
+    } else if flags.given("device_name") && flags.some_text("device_name").is_some() {
+        Some("device_name")
+    } else {
+        None
+    }
+}
+
 /// A transport to other engines that is asked for by name carries everything, within a host too.
 fn forced(flags: &Flags, builder: EngineBuilder) -> EngineBuilder {
     match flags.text("protocol") {
-        _ if !flags.given("protocol") => builder,
+        _ if asked_by(flags).is_none() => builder,
         "tcp" => builder.option("MC_FORCE_TCP", "1"),
         "rdma" => builder.option("TE_HOST_PATH", "0").option("MC_FORCE_HCA", "1"),
         _ => builder,
@@ -146,14 +159,15 @@ fn install_named(engine: &Engine, name: &str, matrix: Option<&str>) -> Result<()
 
 /// What `--protocol` names; where it names nothing rdma, and if that cannot run here, tcp.
 fn install(engine: &Engine, flags: &Flags) -> Result<(), String> {
-    let (name, asked) = (flags.text("protocol"), flags.given("protocol"));
+    let (name, asked) = (flags.text("protocol"), asked_by(flags));
     let matrix = choose_matrix(flags)?;
-    if flags.switch("auto_discovery") && !asked {
+    if flags.switch("auto_discovery") && asked.is_none() {
         return Ok(());
     }
-    if asked {
-        return install_named(engine, name, matrix.as_deref())
-            .map_err(|e| format!("cannot install the transport that --protocol names: {e}"));
+    if let Some(flag) = asked {
+        return install_named(engine, name, matrix.as_deref()).map_err(|e| {
+            format!("cannot use {name}, which --{flag}={} asks for: {e}", flags.text(flag))
+        });
     }
     set_log_sink(Some(|_, _| {})); // what is printed here says more
     let tried = install_named(engine, name, matrix.as_deref());
