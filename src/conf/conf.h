@@ -110,6 +110,7 @@ struct tei_conf {
 
     /* rdma */
     char ibverbs_path[TEI_CONF_LONG]; /* TE_IBVERBS_PATH: the library to open */
+    char mlx5_path[TEI_CONF_LONG];    /* TE_MLX5_PATH: the same of libmlx5 */
     int num_cq_per_ctx, num_comp_channels_per_ctx, max_cqe_per_ctx, max_ep_per_ctx;
     int workers_per_ctx, num_qp_per_ep, max_sge, max_wr, max_inline, mtu;
     int ib_port, ib_tc, ib_sl, gid_index, auto_gid_max_retries, pkey_index, relaxed_ordering;

@@ -225,6 +225,8 @@ const struct tei_option_row tei_option_rows[] = {
      .about = "The rdma transport. \"Context\" is one NIC, \"endpoint\" one peer NIC as seen from "
               "it.",
      .help = "The library to open instead of libibverbs.so.1."},
+    {TEXT("TE_MLX5_PATH", mlx5_path),
+     .help = "The library to open instead of libmlx5.so.1, which is opened for MC_MLX5_... alone."},
     {NUMBER("MC_NUM_CQ_PER_CTX", num_cq_per_ctx, "1", 1, 255),
      .help = "Completion queues per context. Each thread has one at least."},
     {NUMBER("MC_NUM_COMP_CHANNELS_PER_CTX", num_comp_channels_per_ctx, "1", 1, 255),
@@ -312,11 +314,11 @@ const struct tei_option_row tei_option_rows[] = {
      .help = "Which NIC talks to which: local=peer[,peer];local=..."},
     {TEXT("MC_RDMA_BIND_ADDRESS", rdma_bind_address),
      .help = "Server part of this engine's NIC paths. Empty: the segment's name."},
-    {TEXT("MC_MLX5_QP_UDP_SPORTS", mlx5_udp_sports), .idle = true,
-     .help =
-         "UDP source ports of queue pairs, separated by commas. For mlx5 devices by mlx5dv only."},
-    {SWITCH("MC_MLX5_QP_LAG_PORT_BALANCE", mlx5_lag_port_balance, "off"), .idle = true,
-     .help = "Spread queue pairs over the ports of a bond. For mlx5 devices by mlx5dv only."},
+    {TEXT("MC_MLX5_QP_UDP_SPORTS", mlx5_udp_sports),
+     .help = "UDP source ports of the queue pairs of an endpoint in turn, separated by commas, by "
+             "which switches spread them. Of mlx5 devices only."},
+    {SWITCH("MC_MLX5_QP_LAG_PORT_BALANCE", mlx5_lag_port_balance, "off"),
+     .help = "Spread queue pairs over the ports of a bond. Of mlx5 devices only."},
     {SWITCH("MC_LOG_RDMA_SLICE_AFFINITY", log_slice_affinity, "off"),
      .help = "Log for each slice, at level INFO, which NICs it goes through. Slow."},
     {SWITCH("MC_TRACK_RDMA_POSTED_SLICES", track_posted_slices, "off"),

@@ -93,6 +93,8 @@ static int rdma_open(struct tei_transport *base)
     if (!rc)
         rc = open_verbs(t);
     if (!rc)
+        rc = tei_mlx5_open(t->conf, &t->mlx5);
+    if (!rc)
         rc = base->host->topology(base->host, &t->matrix);
     if (!rc)
         rc = tei_rdma_nics_open(t);

@@ -36,6 +36,7 @@
 #include "base/os.h"
 #include "base/pool.h"
 #include "transport/rdma/rdma_gid.h"
+#include "transport/rdma/rdma_mlx5.h"
 #include "transport/rdma/rdma_path.h"
 #include "transport/rdma/rdma_pool.h"
 #include "transport/rdma/rdma_wire.h"
@@ -105,7 +106,11 @@ struct rdma_nic {
     struct tei_gid_entry gid; /* the one that is published */
     uint64_t nominal_bps;     /* bytes a second */
     uint8_t default_tos;      /* of connections of the port, as the host has it */
-    _Atomic bool active;      /* its port is up and its device works */
+    bool is_mlx5;             /* and libmlx5 is asked for something */
+    unsigned lag_ports;       /* over which queue pairs are spread; 0: they are not */
+    _Atomic unsigned next_lag;
+    _Atomic bool told_mlx5; /* that it refuses */
+    _Atomic bool active;    /* its port is up and its device works */
     /*
      * Its device or a queue of it has failed: nothing that it has comes back by itself, and it is to
      * be opened anew. Changed by the monitor only.
@@ -319,6 +324,7 @@ struct rdma {
     struct tei_transport base;
     const struct tei_conf *conf;
     struct tei_verbs verbs;
+    struct tei_mlx5 mlx5;
     struct tei_path_nics path_nics;
     bool ready; /* locks and lists are there */
     char server[TEI_RDMA_PATH - 65];
@@ -400,6 +406,12 @@ bool tei_rdma_nic_gid(struct rdma_nic *n, const uint8_t *peer, uint64_t tried[TE
                       struct tei_gid_entry *out);
 void tei_rdma_nic_set_active(struct rdma_nic *n, bool active, const char *why);
 struct rdma_nic *tei_rdma_nic_find(struct rdma *t, const char *name);
+
+/* ---- rdma_mlx5.c */
+/* Whether the device can do what is asked of libmlx5; it was opened. */
+void tei_rdma_mlx5_look(struct rdma_nic *n, struct ibv_device *device);
+/* Gives connected queue pairs their source ports and ports of the bond. */
+void tei_rdma_mlx5_spread(struct rdma_endpoint *ep);
 
 /* ---- rdma_memory.c: ops */
 int tei_rdma_region_add(struct tei_transport *t, struct tei_region *r);

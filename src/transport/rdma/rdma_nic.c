@@ -341,8 +341,10 @@ static bool open_device(struct rdma_nic *n)
 
     if (!d)
         return unusable(n, "there is no such device", 0);
-    if (open_context(n, d) && read_gids(n) && open_queues(n))
+    if (open_context(n, d) && read_gids(n) && open_queues(n)) {
+        tei_rdma_mlx5_look(n, d);
         return true;
+    }
     close_device(n);
     return false;
 }

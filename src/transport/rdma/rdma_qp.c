@@ -208,8 +208,10 @@ int tei_rdma_qps_connect(struct rdma_endpoint *ep)
             break;
         rc = connect_all(ep, &step);
     }
-    if (!rc)
+    if (!rc) {
+        tei_rdma_mlx5_spread(ep);
         return 0;
+    }
     return TEI_FAIL(TE_ERR_ENDPOINT, "rdma: %s to %s: queue pair to %s: %s%s", n->name,
                     ep->peer_path, step, tei_errno_text(rc),
                     rc == EINVAL ? "; MC_GID_INDEX, MC_MTU, MC_IB_PORT and MC_PKEY_INDEX must suit "

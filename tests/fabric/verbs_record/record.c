@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <infiniband/mlx5dv.h>
+
 #undef ibv_reg_mr
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access);
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
@@ -21,6 +23,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct record *all[RECORD_KINDS]; /* RECORD_MAX of each */
 static size_t n[RECORD_KINDS];
 static _Atomic uint64_t refused_gids;
+static atomic_bool are_not_mlx5;
+static atomic_uint lag_ports = 2;
 static _Thread_local bool forwarding; /* softverbs calls itself by the names that are taken here */
 static int (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 
@@ -62,6 +66,7 @@ void record_clear(void)
     }
     pthread_mutex_unlock(&lock);
     refused_gids = 0;
+    record_mlx5(true, 2);
 }
 
 /* The `want`-th one of a NIC, or how many there are. The lock is held. */
@@ -101,6 +106,12 @@ bool record_get(enum record_kind kind, const char *nic, size_t i, struct record 
 void record_refuse_gids(uint64_t bits)
 {
     refused_gids = bits;
+}
+
+void record_mlx5(bool are_mlx5, unsigned ports)
+{
+    are_not_mlx5 = !are_mlx5;
+    lag_ports = ports;
 }
 
 /* ---------------------------------------------------------------------------------------- verbs */
@@ -200,4 +211,45 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
     if (!forwarding)
         note(RECORD_MR, pd->context, (struct record){.length = length, .access = access});
     return next(pd, addr, length, iova, access);
+}
+
+/* ----------------------------------------------------------------------------------------- mlx5 */
+
+bool mlx5dv_is_supported(struct ibv_device *device)
+{
+    (void)device;
+    return !are_not_mlx5;
+}
+
+int mlx5dv_query_device(struct ibv_context *context, struct mlx5dv_context *out)
+{
+    (void)context;
+    out->comp_mask &= MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS;
+    out->num_lag_ports = (uint8_t)lag_ports;
+    return 0;
+}
+
+/* Notes what a queue pair is given, which must be ready to send by then. */
+static int give_port(enum record_kind kind, struct ibv_qp *qp, unsigned port)
+{
+    enum ibv_qp_state state = IBV_QPS_RESET;
+    struct record r;
+
+    for (size_t i = 0; record_get(RECORD_MODIFY, NULL, i, &r); i++)
+        if (r.qp_num == qp->qp_num && (r.mask & IBV_QP_STATE))
+            state = r.attr.qp_state;
+    if (state != IBV_QPS_RTS || are_not_mlx5)
+        return EINVAL;
+    note(kind, qp->context, (struct record){.qp_num = qp->qp_num, .port = port});
+    return 0;
+}
+
+int mlx5dv_modify_qp_lag_port(struct ibv_qp *qp, uint8_t port_num)
+{
+    return port_num <= lag_ports ? give_port(RECORD_LAG_PORT, qp, port_num) : EINVAL;
+}
+
+int mlx5dv_modify_qp_udp_sport(struct ibv_qp *qp, uint16_t udp_sport)
+{
+    return give_port(RECORD_UDP_SPORT, qp, udp_sport);
 }
