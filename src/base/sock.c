@@ -217,6 +217,13 @@ static int close_failed(int fd)
     return -1;
 }
 
+static void set_nodelay(int fd)
+{
+    const int on = 1;
+
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
 /* A listening socket on one address, or -1 with errno. */
 static int listen_on(const struct tei_addr *a, int backlog)
 {
@@ -238,6 +245,7 @@ static int listen_on(const struct tei_addr *a, int backlog)
      */
     if (bind(fd, (const struct sockaddr *)&a->ss, a->len) < 0 || listen(fd, backlog) < 0)
         return close_failed(fd);
+    set_nodelay(fd);
     return fd;
 }
 
@@ -339,13 +347,6 @@ int tei_listen_range(const char *host, uint16_t min, uint16_t max, int backlog, 
 }
 
 /* ------------------------------------------------------------------------------------- connecting */
-
-static void set_nodelay(int fd)
-{
-    const int on = 1;
-
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-}
 
 int tei_connect_start(const struct tei_addr *a)
 {
@@ -486,16 +487,18 @@ int tei_write_full(int fd, const void *buf, size_t n, int64_t deadline_ns)
     return 0;
 }
 
-int tei_accept(int listen_fd)
+int tei_accept(int listen_fd, struct tei_addr *from)
 {
+    struct sockaddr *ss = from ? (struct sockaddr *)&from->ss : NULL;
     int fd;
 
     /* A client that left while it waited is no reason to stop asking for the next one. */
     do {
-        fd = tei_fd_own(accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (from)
+            from->len = sizeof from->ss;
+        fd = tei_fd_own(
+            accept4(listen_fd, ss, from ? &from->len : NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
     } while (fd < 0 && (errno == EINTR || errno == ECONNABORTED));
-    if (fd >= 0)
-        set_nodelay(fd);
     return fd;
 }
 

@@ -93,8 +93,12 @@ int tei_connect(const char *host, uint16_t port, int64_t deadline_ns);
 int tei_read_full(int fd, void *buf, size_t n, int64_t deadline_ns);
 int tei_write_full(int fd, const void *buf, size_t n, int64_t deadline_ns);
 
-/* accept4 with CLOEXEC and NONBLOCK, TCP_NODELAY set; -1 with errno when none is there. */
-int tei_accept(int listen_fd);
+/*
+ * accept4 with CLOEXEC and NONBLOCK; -1 with errno when none is there. *from, unless NULL, is the other
+ * end. The socket has the options of the one that listens, TCP_NODELAY among them: accepting must be
+ * cheap, as nobody has a share in the queue of those that wait for it.
+ */
+int tei_accept(int listen_fd, struct tei_addr *from);
 
 /*
  * The local address the kernel would use to reach `host`; no packet is sent. TE_ERR_DNS or

@@ -14,19 +14,15 @@ static struct tei_source *source_of(struct tei_link *n)
     return tei_container_of(n, struct tei_source, link);
 }
 
-void tei_source_key(int fd, uint8_t key[TEI_SOURCE_KEY])
+void tei_source_key(const struct tei_addr *from, uint8_t key[TEI_SOURCE_KEY])
 {
-    struct sockaddr_storage ss = {0};
-    const struct sockaddr_in6 *six = (const void *)&ss;
-    const struct sockaddr_in *four = (const void *)&ss;
-    socklen_t len = sizeof ss;
+    const struct sockaddr_in6 *six = (const void *)&from->ss;
+    const struct sockaddr_in *four = (const void *)&from->ss;
 
     memset(key, 0, TEI_SOURCE_KEY);
-    if (getpeername(fd, (struct sockaddr *)&ss, &len) != 0)
-        return;
-    if (ss.ss_family == AF_INET)
+    if (from->ss.ss_family == AF_INET)
         memcpy(key + 12, &four->sin_addr, 4);
-    else if (ss.ss_family == AF_INET6)
+    else if (from->ss.ss_family == AF_INET6)
         memcpy(key, &six->sin6_addr, IN6_IS_ADDR_V4MAPPED(&six->sin6_addr) ? 16 : IPV6_PART);
 }
 

@@ -11,6 +11,7 @@
 #define TEI_BASE_SOURCE_H
 
 #include "base/queue.h"
+#include "base/sock.h"
 
 #define TEI_SOURCE_KEY 16
 
@@ -21,8 +22,8 @@ struct tei_source {
     size_t users; /* connections, say; it is gone with the last */
 };
 
-/* Of whoever a socket is connected to; zeros where that is not known. */
-void tei_source_key(int fd, uint8_t key[TEI_SOURCE_KEY]);
+/* Of the other end of a socket; zeros where it has neither kind of address. */
+void tei_source_key(const struct tei_addr *from, uint8_t key[TEI_SOURCE_KEY]);
 
 /*
  * The source of that key in a list of them, with one user more; a new one has `size` bytes, zeros

@@ -66,7 +66,7 @@ enum state { READING, UNREAD, QUEUED, WAITING, WRITING, CLOSING };
 struct conn {
     struct tei_watch watch;
     struct tei_timer timer;
-    struct tei_link link; /* in server->conns, oldest first */
+    struct tei_link link; /* in source->conns */
     struct tei_link turn; /* in source->waiting while QUEUED, in source->unread while UNREAD */
     bool is_long;         /* the one of its source that is read */
     struct rpc_source *source;
@@ -78,7 +78,7 @@ struct conn {
     char *out; /* the reply's frame */
     size_t out_len, out_sent;
     int64_t until_ns; /* while WRITING */
-    char peer[TEI_HOSTPORT_MAX];
+    struct tei_addr peer;
 };
 
 struct tei_rpc_call {
@@ -98,7 +98,6 @@ struct tei_rpc_server {
     struct tei_watch listen_watch;
     int listen_fd;
     struct tei_timer accept_timer;
-    struct tei_list conns;
     struct rpc_sources sources;
     size_t n_conns, held, max_len;
     unsigned n_heavy; /* in the handler's hands */
@@ -106,6 +105,8 @@ struct tei_rpc_server {
 };
 
 static void on_conn(struct tei_watch *w, uint32_t events);
+
+#define PEER(c) tei_addr_format(&(c)->peer, (char[TEI_HOSTPORT_MAX]){""}, TEI_HOSTPORT_MAX)
 
 static struct gate *gate_create(struct tei_loop *loop)
 {
@@ -178,17 +179,9 @@ static void drop(struct conn *c)
 }
 
 /* The oldest connection of a source. */
-static struct conn *oldest_of(const struct tei_rpc_server *s, const struct rpc_source *source)
+static struct conn *oldest_of(const struct rpc_source *source)
 {
-    struct tei_link *n, *tmp;
-
-    TEI_LIST_EACH(&s->conns, n, tmp) {
-        struct conn *c = tei_container_of(n, struct conn, link);
-
-        if (c->source == source)
-            return c;
-    }
-    return NULL;
+    return tei_container_of(tei_list_first(&source->conns), struct conn, link);
 }
 
 static void on_late(struct tei_timer *t)
@@ -197,7 +190,7 @@ static void on_late(struct tei_timer *t)
                                         "taking the reply", "closing"};
     struct conn *c = tei_container_of(t, struct conn, timer);
 
-    TEI_DEBUG("handshake port: %s is too slow with %s", c->peer, doing[c->state]);
+    TEI_DEBUG("handshake port: %s is too slow with %s", PEER(c), doing[c->state]);
     drop(c);
 }
 
@@ -227,10 +220,10 @@ static bool hold(struct conn *c, size_t bytes)
 
     set_held(c, bytes);
     while (s->held > HELD_MAX) {
-        struct conn *victim = oldest_of(s, tei_rpc_source_hoarder(&s->sources));
+        struct conn *victim = oldest_of(tei_rpc_source_hoarder(&s->sources));
 
         TEI_WARN("handshake port: %zu bytes of unfinished requests and replies, dropping %s",
-                 s->held, victim->peer);
+                 s->held, PEER(victim));
         if (victim == c)
             return false;
         drop(victim);
@@ -253,7 +246,7 @@ static bool send_some(struct conn *c)
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             break;
         } else if (errno != EINTR) {
-            TEI_DEBUG("handshake port: writing to %s: %s", c->peer, tei_errno_text(errno));
+            TEI_DEBUG("handshake port: writing to %s: %s", PEER(c), tei_errno_text(errno));
             return false;
         }
     }
@@ -360,7 +353,7 @@ static void give(struct conn *c, bool heavy)
     size_t len;
 
     if (!call) {
-        TEI_ERROR("handshake port: no memory for a request of %s", c->peer);
+        TEI_ERROR("handshake port: no memory for a request of %s", PEER(c));
         drop(c);
         return;
     }
@@ -425,7 +418,7 @@ static int feed(struct conn *c, const char *data, size_t n)
     int rc = tei_rpc_parser_feed(&c->parser, data, n, &used);
 
     if (rc < 0) {
-        TEI_DEBUG("handshake port: request of %s: %s (%llu bytes announced, at most %zu)", c->peer,
+        TEI_DEBUG("handshake port: request of %s: %s (%llu bytes announced, at most %zu)", PEER(c),
                   te_strerror(rc), (unsigned long long)c->parser.want, s->max_len);
         return rc;
     }
@@ -525,7 +518,7 @@ static void on_conn(struct tei_watch *w, uint32_t events)
     case QUEUED:
     case WAITING:
         /* Nothing was asked for, so this is an error or the end of both directions. */
-        TEI_DEBUG("handshake port: %s left before its reply (0x%x)", c->peer, events);
+        TEI_DEBUG("handshake port: %s left before its reply (0x%x)", PEER(c), events);
         drop(c);
         break;
     }
@@ -533,18 +526,9 @@ static void on_conn(struct tei_watch *w, uint32_t events)
 
 /* ---- accepting */
 
-static const char *peer_text(int fd, char *buf, size_t n)
+static void add_conn(struct tei_rpc_server *s, int fd, const struct tei_addr *from)
 {
-    struct tei_addr a = {.len = sizeof a.ss};
-
-    if (getpeername(fd, (struct sockaddr *)&a.ss, &a.len) < 0)
-        a.len = 0;
-    return tei_addr_format(&a, buf, n);
-}
-
-static void add_conn(struct tei_rpc_server *s, int fd)
-{
-    struct rpc_source *source = tei_rpc_source_enter(&s->sources, fd);
+    struct rpc_source *source = tei_rpc_source_enter(&s->sources, from);
     struct conn *c = source ? calloc(1, sizeof *c) : NULL;
 
     if (!c || tei_watch_add(s->loop, &c->watch, fd, EPOLLIN, on_conn)) {
@@ -556,10 +540,10 @@ static void add_conn(struct tei_rpc_server *s, int fd)
     }
     c->server = s;
     c->source = source;
-    peer_text(fd, c->peer, sizeof c->peer);
+    c->peer = *from;
     tei_rpc_parser_init(&c->parser, s->max_len);
     c->parser.small_len = SMALL_MAX;
-    tei_list_push_back(&s->conns, &c->link);
+    tei_list_push_back(&source->conns, &c->link);
     s->n_conns++;
     if (!give_time(c))
         drop(c);
@@ -567,11 +551,11 @@ static void add_conn(struct tei_rpc_server *s, int fd)
 
 static void make_room(struct tei_rpc_server *s)
 {
-    struct conn *oldest = oldest_of(s, tei_rpc_source_crowd(&s->sources));
+    struct conn *oldest = oldest_of(tei_rpc_source_crowd(&s->sources));
 
     TEI_WARN(
         "handshake port: %d connections at once, dropping the oldest of %s, which has the most",
-        CONNS_MAX, oldest->peer);
+        CONNS_MAX, PEER(oldest));
     drop(oldest);
 }
 
@@ -600,7 +584,8 @@ static void on_listen(struct tei_watch *w, uint32_t events)
 
     (void)events;
     for (int i = 0; i < ACCEPTS_PER_EVENT; i++) {
-        int fd = tei_accept(s->listen_fd);
+        struct tei_addr from;
+        int fd = tei_accept(s->listen_fd, &from);
 
         if (fd < 0) {
             if (errno != EAGAIN && errno != EWOULDBLOCK)
@@ -609,7 +594,7 @@ static void on_listen(struct tei_watch *w, uint32_t events)
         }
         if (s->n_conns == CONNS_MAX)
             make_room(s);
-        add_conn(s, fd);
+        add_conn(s, fd, &from);
     }
 }
 
@@ -632,7 +617,6 @@ int tei_rpc_server_open(struct tei_loop *loop, int listen_fd, const struct tei_c
     s->max_len = conf->handshake_max_length;
     s->service = *service;
     s->gate->server = s;
-    tei_list_init(&s->conns);
     tei_rpc_sources_init(&s->sources);
     rc = tei_watch_add(loop, &s->listen_watch, listen_fd, EPOLLIN, on_listen);
     if (rc)
@@ -650,7 +634,7 @@ free_server:
 
 void tei_rpc_server_close(struct tei_rpc_server *s)
 {
-    struct tei_link *n, *tmp;
+    struct rpc_source *source;
 
     if (!s)
         return;
@@ -658,8 +642,8 @@ void tei_rpc_server_close(struct tei_rpc_server *s)
     s->gate->loop = NULL;
     s->gate->server = NULL;
     pthread_mutex_unlock(&s->gate->lock);
-    TEI_LIST_EACH(&s->conns, n, tmp)
-        drop(tei_container_of(n, struct conn, link));
+    while ((source = tei_rpc_source_crowd(&s->sources)))
+        drop(oldest_of(source));
     tei_timer_stop(s->loop, &s->accept_timer);
     tei_watch_del(&s->listen_watch);
     tei_fd_close(s->listen_fd);

@@ -13,14 +13,15 @@ static struct rpc_source *of(struct tei_source *base)
     return base ? tei_container_of(base, struct rpc_source, base) : NULL;
 }
 
-struct rpc_source *tei_rpc_source_enter(struct rpc_sources *s, int fd)
+struct rpc_source *tei_rpc_source_enter(struct rpc_sources *s, const struct tei_addr *from)
 {
     uint8_t key[TEI_SOURCE_KEY];
     struct rpc_source *source;
 
-    tei_source_key(fd, key);
+    tei_source_key(from, key);
     source = of(tei_source_enter(&s->all, key, sizeof *source));
     if (source && source->base.users == 1) {
+        tei_list_init(&source->conns);
         tei_list_init(&source->waiting);
         tei_list_init(&source->unread);
     }

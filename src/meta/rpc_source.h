@@ -13,6 +13,7 @@
 
 struct rpc_source {
     struct tei_source base;  /* in rpc_sources.all; its users are connections */
+    struct tei_list conns;   /* the owner's links, oldest first */
     struct tei_link turn;    /* in rpc_sources.turns while something waits */
     size_t held;             /* bytes */
     bool reads_long;         /* a long request of one of them is being read, or served */
@@ -26,8 +27,8 @@ struct rpc_sources {
 
 void tei_rpc_sources_init(struct rpc_sources *s);
 
-/* The source of a connected socket, with one connection more; NULL: no memory. */
-struct rpc_source *tei_rpc_source_enter(struct rpc_sources *s, int fd);
+/* The source of the other end of a socket, with one connection more; NULL: no memory. */
+struct rpc_source *tei_rpc_source_enter(struct rpc_sources *s, const struct tei_addr *from);
 /* One connection less. */
 void tei_rpc_source_leave(struct rpc_source *source);
 

@@ -292,7 +292,7 @@ static void *accept_all(void *arg)
     struct pollfd p = {.fd = s->fd, .events = POLLIN};
 
     while (poll(&p, 1, -1) > 0 && !(p.revents & (POLLHUP | POLLERR | POLLNVAL))) {
-        int fd = tei_accept(s->fd);
+        int fd = tei_accept(s->fd, NULL);
 
         if (fd >= 0 && s->n_conns < HTTP_KV_CONNS)
             start_conn(s, fd);

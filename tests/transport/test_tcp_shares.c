@@ -14,6 +14,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -180,6 +181,37 @@ static void one_address_may_have_all(void **state)
     for (unsigned i = 0; i < PLACES; i++)
         assert_true(is_served(&p, fds[i]));
     close_all(fds);
+    port_close(&p);
+}
+
+static int option(int fd, int level, int name)
+{
+    socklen_t len = sizeof(int);
+    int value = -1;
+
+    assert_int_equal(getsockopt(fd, level, name, &value, &len), 0);
+    return value;
+}
+
+/* A connection costs few calls to accept, and has the options of the socket that listens. */
+static void options_are_inherited(void **state)
+{
+    struct tcp_worker *w;
+    struct port p;
+    int fd, s;
+
+    (void)state;
+    port_open(&p);
+    fd = dial_from(&p, 1);
+    assert_true(is_served(&p, fd));
+    w = tei_tcp_of(p.t)->workers;
+    tei_tcp_worker_enter(w);
+    s = tei_tcp_session_find(w, 1)->watch.fd;
+    assert_int_equal(option(s, IPPROTO_TCP, TCP_NODELAY), 1);
+    assert_int_equal(option(s, SOL_SOCKET, SO_KEEPALIVE), 1);
+    assert_int_equal(option(s, IPPROTO_TCP, TCP_KEEPIDLE), 10);
+    tei_tcp_worker_leave(w);
+    close(fd);
     port_close(&p);
 }
 
@@ -367,7 +399,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hog_gives_way_to_others), cmocka_unit_test(a_hog_shares_with_itself),
         cmocka_unit_test(one_address_may_have_all),  cmocka_unit_test(drops_take_turns),
-        cmocka_unit_test(a_turn_is_waited_for),      cmocka_unit_test(a_drop_is_waited_for),
+        cmocka_unit_test(options_are_inherited),     cmocka_unit_test(a_turn_is_waited_for),
+        cmocka_unit_test(a_drop_is_waited_for),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -713,7 +713,7 @@ static void *be_rude(void *arg)
     char buf[512];
 
     poll(&p, 1, PATIENCE_MS);
-    r->conn = tei_accept(r->fd);
+    r->conn = tei_accept(r->fd, NULL);
     p.fd = r->conn;
     poll(&p, 1, PATIENCE_MS);
     if (recv(r->conn, buf, sizeof buf, 0) > 0)

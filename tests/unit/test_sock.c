@@ -261,20 +261,26 @@ static void assert_flags(int fd)
 static void a_listener_takes_both_families(void **state)
 {
     uint16_t port = 0;
-    int l = tei_listen(NULL, &port, 8), c, s;
+    int l = tei_listen(NULL, &port, 8), c, s, nodelay = 0;
+    socklen_t len = sizeof nodelay;
+    char text[TEI_HOSTPORT_MAX];
+    struct tei_addr from;
 
     (void)state;
     assert_true(l >= 0);
     assert_true(port > 0);
     assert_flags(l);
-    assert_int_equal(tei_accept(l), -1);
+    assert_int_equal(tei_accept(l, NULL), -1);
     assert_int_equal(errno, EAGAIN);
     c = tei_connect("127.0.0.1", port, soon());
     assert_true(c >= 0);
     assert_flags(c);
-    s = tei_accept(l);
+    s = tei_accept(l, &from);
     assert_true(s >= 0);
     assert_flags(s);
+    assert_non_null(strstr(tei_addr_format(&from, text, sizeof text), "127.0.0.1"));
+    assert_int_equal(getsockopt(s, IPPROTO_TCP, TCP_NODELAY, &nodelay, &len), 0);
+    assert_int_equal(nodelay, 1);
     tei_fd_close(c);
     tei_fd_close(s);
     if (has_ipv6()) {
@@ -444,7 +450,7 @@ static struct pair connected(void)
     struct pair p;
 
     p.a = tei_connect("127.0.0.1", port, soon());
-    p.b = tei_accept(l);
+    p.b = tei_accept(l, NULL);
     assert_true(p.a >= 0 && p.b >= 0);
     tei_fd_close(l);
     return p;

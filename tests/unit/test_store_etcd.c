@@ -43,7 +43,7 @@ static void *serve(void *arg)
 
     (void)arg;
     while (!atomic_load(&server.stop)) {
-        int fd = poll(&p, 1, 50) > 0 ? tei_accept(server.listen_fd) : -1;
+        int fd = poll(&p, 1, 50) > 0 ? tei_accept(server.listen_fd, NULL) : -1;
         struct pollfd q = {.fd = fd, .events = POLLIN};
 
         if (fd < 0)

@@ -158,7 +158,7 @@ static void *fake_serve(void *arg)
     bool readable;
 
     while (fake_wait(f, f->fd, -1, &readable)) {
-        int fd = tei_accept(f->fd);
+        int fd = tei_accept(f->fd, NULL);
 
         if (fd < 0)
             continue;

@@ -54,15 +54,15 @@ static void set_congestion(int fd, const char *cc)
 static bool is_near(int fd, const struct tei_addr *peer)
 {
     struct tei_addr ours = {.len = sizeof ours.ss};
-    char a[64], b[64];
+    const struct sockaddr_in6 *six[] = {(const void *)&ours.ss, (const void *)&peer->ss};
+    const struct sockaddr_in *four[] = {(const void *)&ours.ss, (const void *)&peer->ss};
 
-    if (getsockname(fd, (struct sockaddr *)&ours.ss, &ours.len) < 0)
+    if (getsockname(fd, (struct sockaddr *)&ours.ss, &ours.len) < 0 ||
+        ours.ss.ss_family != peer->ss.ss_family)
         return false;
-    return getnameinfo((struct sockaddr *)&ours.ss, ours.len, a, sizeof a, NULL, 0,
-                       NI_NUMERICHOST) == 0 &&
-           getnameinfo((const struct sockaddr *)&peer->ss, peer->len, b, sizeof b, NULL, 0,
-                       NI_NUMERICHOST) == 0 &&
-           strcmp(a, b) == 0;
+    if (ours.ss.ss_family == AF_INET6)
+        return memcmp(&six[0]->sin6_addr, &six[1]->sin6_addr, sizeof six[0]->sin6_addr) == 0;
+    return four[0]->sin_addr.s_addr == four[1]->sin_addr.s_addr;
 }
 
 void tei_tcp_tune(const struct tcp *t, int fd)

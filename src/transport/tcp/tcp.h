@@ -388,6 +388,7 @@ struct tcp_session {
     struct tei_link drop_turn; /* in source.drops */
     uint64_t drop_client, drop_connection;
     struct tei_watch watch;
+    struct tei_addr from; /* the other end */
     struct tei_call call; /* brings an accepted socket to its worker */
     enum session_state state;
     struct tcp_head head;

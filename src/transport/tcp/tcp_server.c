@@ -559,14 +559,14 @@ static bool make_room(struct tcp_worker *w, const struct tcp_source *newcomer)
     return s != NULL;
 }
 
-/* The source of a connected socket, with one session more; NULL: out of memory. */
-static struct tcp_source *enter_source(struct tcp_worker *w, int fd)
+/* The source of the other end of a socket, with one session more; NULL: out of memory. */
+static struct tcp_source *enter_source(struct tcp_worker *w, const struct tei_addr *from)
 {
     uint8_t key[TEI_SOURCE_KEY];
     struct tei_source *base;
     struct tcp_source *s;
 
-    tei_source_key(fd, key);
+    tei_source_key(from, key);
     base = tei_source_enter(&w->sources, key, sizeof *s);
     if (!base)
         return NULL;
@@ -584,7 +584,7 @@ static void start_session(struct tcp_session *s)
     int fd = s->watch.fd;
 
     s->watch = (struct tei_watch){0};
-    s->source = enter_source(w, fd);
+    s->source = enter_source(w, &s->from);
     if (!s->source || atomic_load_explicit(&w->t->closed, memory_order_relaxed) ||
         !make_room(w, s->source) ||
         tei_watch_add(&w->loop, &s->watch, fd, EPOLLIN, on_session) < 0) {
@@ -594,6 +594,7 @@ static void start_session(struct tcp_session *s)
         tei_pool_put(&w->t->sessions, s);
         return;
     }
+    (void)tei_tcp_tune_connected(w->t, fd, &s->from);
     tei_list_push_back(&w->idle, &s->link);
     s->since_ns = tei_now_ns();
     s->serial = ++w->next_serial;
@@ -605,7 +606,7 @@ static void on_handed_over(struct tei_call *c)
     start_session(tei_container_of(c, struct tcp_session, call));
 }
 
-static struct tcp_session *make(struct tcp_worker *w, int fd)
+static struct tcp_session *make(struct tcp_worker *w, int fd, const struct tei_addr *from)
 {
     struct tcp_session *s = tei_pool_get(&w->t->sessions);
 
@@ -613,29 +614,24 @@ static struct tcp_session *make(struct tcp_worker *w, int fd)
         tei_fd_close(fd);
         return NULL;
     }
-    *s = (struct tcp_session){.worker = w, .watch = {.fd = fd}};
+    *s = (struct tcp_session){.worker = w, .watch = {.fd = fd}, .from = *from};
     return s;
 }
 
 void tei_tcp_session_open(struct tcp_worker *w, int fd)
 {
-    struct tcp_session *s = make(w, fd);
+    struct tcp_session *s = make(w, fd, &(struct tei_addr){0});
 
     if (s)
         start_session(s);
 }
 
 /* Deals an accepted socket to the next worker. */
-static void hand_over(struct tcp *t, int fd)
+static void hand_over(struct tcp *t, int fd, const struct tei_addr *from)
 {
     unsigned i = atomic_fetch_add_explicit(&t->next_worker, 1, memory_order_relaxed) % t->n_workers;
-    struct tei_addr peer = {.len = sizeof peer.ss};
-    struct tcp_session *s;
+    struct tcp_session *s = make(&t->workers[i], fd, from);
 
-    tei_tcp_tune(t, fd);
-    if (getpeername(fd, (struct sockaddr *)&peer.ss, &peer.len) == 0)
-        tei_tcp_tune_connected(t, fd, &peer);
-    s = make(&t->workers[i], fd);
     if (s && i == 0)
         start_session(s);
     else if (s)
@@ -669,10 +665,11 @@ static void rest(struct tcp *t, int err)
 static void accept_some(struct tcp *t)
 {
     for (int i = 0; i < ACCEPTS; i++) {
-        int fd = tei_accept(t->listener.fd);
+        struct tei_addr from;
+        int fd = tei_accept(t->listener.fd, &from);
 
         if (fd >= 0) {
-            hand_over(t, fd);
+            hand_over(t, fd, &from);
             continue;
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
@@ -696,6 +693,7 @@ int tei_tcp_listen(struct tcp *t)
 
     if (fd < 0)
         return fd;
+    tei_tcp_tune(t, fd); /* which the accepted ones inherit */
     tei_tcp_worker_enter(&t->workers[0]);
     rc = tei_watch_add(&t->workers[0].loop, &t->listener, fd, EPOLLIN, on_listener);
     tei_tcp_worker_leave(&t->workers[0]);
