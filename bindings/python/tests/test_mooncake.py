@@ -316,6 +316,12 @@ class Calls(Compatible):
             (lambda: e.free_managed_buffer(4096, 10), -1),
             (lambda: e.allocate_managed_buffer(0), 0),
             (lambda: e.write_bytes_to_buffer(self.address, b"ab", 3), -1),
+            (lambda: e.transfer_sync_write(self.host, 0, self.remote, 1), -1),
+            (lambda: e.transfer_sync_read(self.host, ctypes.c_void_p(), self.remote, 1), -1),
+            (lambda: e.batch_transfer_async_write(self.host, [0], [self.remote], [1]), 0),
+            (lambda: e.batch_register_memory([0], [10]) < 0, True),
+            (lambda: e.unregister_memory(0) < 0, True),
+            (lambda: e.free_managed_buffer(0, 10), -1),
             (lambda: TransferEngine().initialize(HOST, "P2PHANDSHAKE", "xgmi", ""), -1),
             (lambda: TransferEngine().initialize(HOST, "nosuch://x", "tcp", ""), -1),
             (lambda: TransferEngine().get_rpc_port(), -1),
@@ -346,6 +352,10 @@ class Calls(Compatible):
             lambda: e.transfer_check_status("x"),
             lambda: e.register_memory((1 << 64) + self.address, 5),
             lambda: e.write_bytes_to_buffer(self.address, 3, 3),
+            lambda: e.write_bytes_to_buffer(0, b"abc", 3),
+            lambda: e.write_bytes_to_buffer(ctypes.c_void_p(), b"abc", 3),
+            lambda: e.read_bytes_from_buffer(0, 3),
+            lambda: e.read_bytes_from_buffer(ctypes.c_void_p(), 3),
             lambda: e.write_bytes_to_buffer(self.address, [1, 2, 3], 3),
             lambda: e.initialize(HOST, "P2PHANDSHAKE", "tcp", None),
             lambda: e.send_probe(None),
@@ -419,6 +429,7 @@ class Calls(Compatible):
         self.assertEqual(e.get_first_buffer_address(self.host), self.remote)
         own = e.get_first_buffer_address(f"{HOST}:{e.get_rpc_port()}")
         self.assertTrue(0 < own <= self.address)
+        self.assertEqual(e.get_first_buffer_address(e.get_engine().engine.name), own)
         self.assertEqual(e.warmup_efa_segment(self.host), 0)
         self.assertEqual(e.send_probe(self.host), 0)
         self.assertIn("cpu:0", json.loads(e.get_local_topology()))

@@ -104,6 +104,16 @@ def _returns(failure: Any) -> Callable[[_Method], _Method]:
 _CODE = object()
 
 
+def _here(obj: Any, length: int, written: bool = False) -> Tuple[int, int]:
+    """Address and length of memory that this process itself reads or writes."""
+    where, length = sized_span(obj, length, written)
+    if length and not where.address:
+        raise TypeError("the address is NULL")
+    if where.device:
+        raise ValueError("the memory is a device's")
+    return where.address, length
+
+
 def _sync_timeout() -> float:
     """Seconds that a transfer may take: MC_TRANSFER_TIMEOUT, as docs/config.md has it."""
     text = os.environ.get("MC_TRANSFER_TIMEOUT", "").strip()
@@ -255,22 +265,18 @@ class TransferEngine:
     def write_bytes_to_buffer(self, dest: Any, data: Union[bytes, str], length: int) -> int:
         """Copies the first `length` bytes of `data` to memory of this process."""
         raw = data.encode() if isinstance(data, str) else bytes(memoryview(data))
-        where, length = sized_span(dest, length, written=True)
+        address, length = _here(dest, length, written=True)
         if length > len(raw):
             raise ValueError(f"{length} bytes of {len(raw)}")
-        if where.device:
-            raise ValueError("the memory is a device's")
-        ctypes.memmove(where.address, raw, length)
+        ctypes.memmove(address, raw, length)
         return 0
 
     @_returns(b"")
     def read_bytes_from_buffer(self, addr: Any, length: int) -> bytes:
         """A copy of memory of this process."""
-        where, length = sized_span(addr, length)
-        if where.device:
-            raise ValueError("the memory is a device's")
+        address, length = _here(addr, length)
         # Not string_at(), which knows lengths below 2 GiB only.
-        return bytes((ctypes.c_char * length).from_address(where.address))
+        return bytes((ctypes.c_char * length).from_address(address))
 
     # ------------------------------------------------------------------------------------- segments
 
@@ -282,7 +288,7 @@ class TransferEngine:
 
     @_returns(0)
     def get_first_buffer_address(self, segment_name: str) -> int:
-        """The lowest address that the peer has registered; 0 if there is none."""
+        """The lowest address that is registered there, our own name included; 0 if there is none."""
         buffers = self._segment(segment_name).buffers()
         return buffers[0][0] if buffers else 0
 
