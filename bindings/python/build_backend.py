@@ -151,10 +151,13 @@ def _library(root, tool, folder):
     return path
 
 
-def _sources(package):
+def _sources(tool):
+    """The files of the package, and what lies beside it."""
+    package = tool["package"]
     for name in sorted(os.listdir(package)):
         if name.endswith((".py", ".pyi")) or name == "py.typed":
             yield f"{package}/{name}"
+    yield from tool["beside"]
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
@@ -170,7 +173,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         name = f"{stem}-py3-none-{tag}.whl"
         info = f"{stem}.dist-info"
         wheel = _Wheel(os.path.join(wheel_directory, name), info)
-        for source in _sources(tool["package"]):
+        for source in _sources(tool):
             wheel.add_file(source, source)
         for brought in sorted(os.listdir(folder)):
             wheel.add_file(f"{tool['package']}/lib/{brought}", os.path.join(folder, brought), 0o755)
@@ -195,7 +198,7 @@ def get_requires_for_build_wheel(config_settings=None):
 
 def _archived(root, tool):
     """(name in the archive, path) of all that a wheel is made of."""
-    files = ["pyproject.toml", "build_backend.py", "bundle.py", "README.md", *_sources(tool["package"])]
+    files = ["pyproject.toml", "build_backend.py", "bundle.py", "README.md", *_sources(tool)]
     yield from ((name, name) for name in files)
     yield "LICENSE", os.path.join(root, "LICENSE")
     if not tool["library"]:

@@ -255,6 +255,29 @@ class Package(unittest.TestCase):
             )
             self.assertIn("pip uninstall mooncake-transfer-engine", done.stderr)
 
+    def test_the_overlay(self):
+        """Beside another package `mooncake` its engine is ours if the variable says so, and nothing else."""
+        program = (
+            "import mooncake.store, mooncake.engine as e, transfer_engine as t\n"
+            "print(mooncake.store.NAME, getattr(e, 'TransferEngine', None) is t.TransferEngine)"
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "mooncake"))
+            for name in ("__init__", "engine", "store"):
+                with open(os.path.join(folder, "mooncake", name + ".py"), "w", encoding="ascii") as f:
+                    f.write("NAME = 'theirs'\n")
+            for value, ours in (("1", True), ("0", False), ("", False), (None, False)):
+                variables = {} if value is None else {"TRANSFER_ENGINE_OVERLAY": value}
+                told = run(PYTHON, "-c", program, PYTHONPATH=folder, **variables)
+                self.assertEqual(told.split(), ["theirs", str(ours)], value)
+            path = "import sys; print('transfer_engine_overlay' in sys.modules)"
+            self.assertEqual(run(PYTHON, "-c", path).strip(), "False")
+
+    def test_the_overlay_and_the_shim(self):
+        """Both in one environment, where the shim alone would refuse."""
+        program = "import mooncake.engine as e, transfer_engine as t; print(e.TransferEngine is t.TransferEngine)"
+        self.assertEqual(run(PYTHON, "-c", program, TRANSFER_ENGINE_OVERLAY="1").strip(), "True")
+
 
 def in_the_environment(name):
     """The outcome of one file of bindings/python/tests."""

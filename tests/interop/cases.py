@@ -12,7 +12,7 @@ import re
 import signal
 import time
 
-from te_interop import ENV, Failure, Ours, Theirs, TheirMetad, Venv, te, te_stores
+from te_interop import ENV, HERE, Failure, Ours, Theirs, TheirMaster, TheirMetad, Venv, te, te_stores
 
 KB, MB = 1 << 10, 1 << 20
 SIZES = (1, 2, 63, 4097, 64 * KB - 1, 64 * KB + 1, MB + 1, 5 * MB - 3, 64 * MB)
@@ -790,3 +790,16 @@ def te_segment():
         expect(re.search(rf"^buffers +1, {pair.size} bytes$", shown, re.M), shown)
         explained = tool("te_info", service, f"--segment={name}")
         expect(re.search(r"transport tcp: score \d+, taken", explained), explained)
+
+
+@case("overlay", TOOLS, "ours → theirs", "`TRANSFER_ENGINE_OVERLAY=1`: their mooncake.store and our mooncake.engine in "
+      "one process, objects stored and bytes moved to their engine and back")
+def overlay():
+    python, program = Venv.with_ours(), os.path.join(HERE, "overlay.py")
+    for value, ours in (("0", False), ("1", True)):
+        told = te.call(python, program, env={**os.environ, **ENV, "TRANSFER_ENGINE_OVERLAY": value})
+        expect((told.stdout.strip() == "transfer_engine.mooncake") == ours, f"{told}")
+    with TheirMaster() as master, Theirs() as target:
+        ran = te.call(python, program, str(master.port), target.segment, str(target.register(MB)),
+                      env={**os.environ, **ENV, "TRANSFER_ENGINE_OVERLAY": "1"})
+        expect(ran.returncode == 0 and ran.stdout.endswith("fine\n"), f"{ran}")

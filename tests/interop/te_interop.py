@@ -4,6 +4,7 @@ import glob
 import json
 import os
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "integration"))
@@ -31,6 +32,28 @@ class Venv:
         found = glob.glob(os.path.join(cls.folder, "lib", "python3*", "site-packages", "mooncake",
                                        "transfer_engine_bench"))
         return found[0]
+
+    @classmethod
+    def with_ours(cls):
+        """The Python of an environment that has the wheel and our package; that of Mooncake's stays as it is."""
+        folder = tempfile.mkdtemp(prefix="overlay-", dir=te.Workdir.get())
+        script = os.path.join(te.SRC, "scripts", "wheel.sh")
+        cls.need(script, "--build", te.BUILD, "--out", folder)
+        cls.need(cls.program("python"), "-m", "venv", os.path.join(folder, "venv"))
+        site = glob.glob(os.path.join(folder, "venv", "lib", "python3*", "site-packages"))[0]
+        with open(os.path.join(site, "theirs.pth"), "w", encoding="utf-8") as f:
+            f.write(glob.glob(os.path.join(cls.folder, "lib", "python3*", "site-packages"))[0] + "\n")
+        python = os.path.join(folder, "venv", "bin", "python")
+        wheel = glob.glob(os.path.join(folder, "transfer_engine-*.whl"))
+        cls.need(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps",
+                 *wheel)
+        return python
+
+    @staticmethod
+    def need(*command):
+        ran = te.call(*command)
+        if ran.returncode:
+            raise Failure(f"{' '.join(command)}: {ran.stdout}{ran.stderr}")
 
 
 class Failure(AssertionError):
@@ -127,3 +150,19 @@ class TheirMetad(te_stores.Store):
 
     def do_get(self, key):
         return te_stores.http("GET", f"{self.url}?key={te_stores.urllib.parse.quote(key, safe='')}")[0]
+
+
+class TheirMaster(te_stores.Store):
+    """The master of Mooncake's store."""
+    scheme = "http"
+
+    def choose_ports(self):
+        self.port, self.metrics = te.free_port(), te.free_port()
+
+    def command(self):
+        return [Venv.bench().replace("transfer_engine_bench", "mooncake_master"), f"-rpc_address={self.host}",
+                f"-rpc_port={self.port}", f"-metrics_host={self.host}", f"-metrics_port={self.metrics}"]
+
+    def answers(self):
+        with te.socket.create_connection((self.host, self.port), 1):
+            return True

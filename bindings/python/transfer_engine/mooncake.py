@@ -23,6 +23,21 @@ from ._errors import TransferError
 from ._managed import ManagedBuffers
 from ._memory import sized_span, span
 
+__all__ = [
+    "SUPPORT_CUDA",
+    "SUPPORT_EFA",
+    "SUPPORT_HIP",
+    "SUPPORT_INTRA_NVLINK",
+    "SUPPORT_MNNVL",
+    "SUPPORT_MUSA",
+    "InnerTransferEngine",
+    "Read",
+    "TransferEngine",
+    "TransferNotify",
+    "TransferOpcode",
+    "Write",
+]
+
 SUPPORT_CUDA = False
 SUPPORT_EFA = False
 SUPPORT_HIP = False
