@@ -206,6 +206,7 @@ static int tell_config(const struct want *w, json_t *out)
         fprintf(stderr, "te_info: configuration: %s\n", te_errmsg());
         return 1;
     }
+    tei_conf_tell_unused();
     if (w->markdown)
         document_markdown(&conf);
     else if (w->man)
@@ -288,6 +289,7 @@ static int tell_metadata(const struct want *w, json_t *out)
         fprintf(stderr, "te_info: configuration: %s\n", te_errmsg());
         return 1;
     }
+    tei_conf_tell_unused();
     found = metadata_ask(w->metadata_server, &conf);
     rc = json_is_true(json_object_get(found, "answers")) ? 0 : 1;
     if (out)

@@ -221,8 +221,10 @@ static int load_conf(const struct flags *flags, const struct settings *s, struct
     tei_option_list_free(set);
     if (rc)
         return fail(USAGE, "%s", te_errmsg());
-    /* What goes wrong is told here, once. */
-    te_log_set_level(conf->log_level >= 0 ? (enum te_log_level)conf->log_level : TE_LOG_OFF);
+    te_log_set_level(conf->log_level >= 0 ? (enum te_log_level)conf->log_level : TE_LOG_WARN);
+    tei_conf_tell_unused();
+    if (conf->log_level < 0)
+        te_log_set_level(TE_LOG_OFF); /* what goes wrong is told here, once */
     return 0;
 }
 

@@ -140,10 +140,14 @@ static int insist(const struct tei_conf *c)
 
 /* ---------------------------------------------------------------------------------------- loading */
 
+const char *tei_conf_variable(const char *name)
+{
+    return getenv(name);
+}
+
 static bool is_set(const char *text, const struct tei_option_row *r)
 {
-    /* An empty variable is one that is not set, but for a switch, where it means off. */
-    return text && (*text || r->kind == TEI_KIND_SWITCH);
+    return text && tei_value_is_set(r, text);
 }
 
 /* The alias counts where the name itself is not set. NULL if neither is. */
@@ -179,25 +183,6 @@ static void read_environment(struct tei_conf *c)
     }
 }
 
-/* Variables of our own that are not ours are typing errors; MC_ ones may be another program's. */
-static void report_unknown(void)
-{
-    char names[512] = "", name[64];
-
-    for (char **at = environ; at && *at; at++) {
-        size_t len = strcspn(*at, "="), used = strlen(names);
-
-        if (strncmp(*at, "TE_", 3) != 0 || len >= sizeof name)
-            continue;
-        memcpy(name, *at, len);
-        name[len] = '\0';
-        if (!tei_option_find(name))
-            snprintf(names + used, sizeof names - used, " %s", name);
-    }
-    if (names[0])
-        TEI_INFO("variables of the environment that are no options:%s", names);
-}
-
 static bool has_proxy(void)
 {
     static const char *const names[] = {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy",
@@ -229,7 +214,6 @@ int tei_conf_load(const struct te_option_list *set, struct tei_conf *out)
         set_default(&tei_option_rows[i], out);
     read_environment(out);
     forgive(out);
-    report_unknown();
     for (; set; set = set->next) {
         /* It was checked when it was added. */
         if (tei_value_parse(set->row, set->value, out))

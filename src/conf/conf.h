@@ -11,6 +11,7 @@
  *   value.c    one value: text to struct member and back
  *   conf.c     loading, rules that span rows, the rows as text
  *   options.c  te_options_init(), te_option_set(), te_options_fini()
+ *   unused.c   variables that look like options and change nothing
  */
 #ifndef TEI_CONF_H
 #define TEI_CONF_H
@@ -167,6 +168,15 @@ int tei_conf_check(const char *name, const char *value);
 /* te_option_set()'s storage. A later value of a row replaces the earlier one. */
 int tei_option_list_add(struct te_option_list **list, const char *name, const char *value);
 void tei_option_list_free(struct te_option_list *list);
+
+/*
+ * The names of all variables that begin with MC_ or TE_, are set and have no effect, with the option
+ * that may be meant; how many. As many as fit in `n` bytes, at least 64, are named.
+ */
+size_t tei_conf_unused(char *buf, size_t n);
+
+/* Warns of them, the first time that a process calls it; once the log is set up. */
+void tei_conf_tell_unused(void);
 
 /* One row as text, for te_info and docs/config.md. Pointers are to static strings. */
 struct tei_conf_row {

@@ -394,3 +394,31 @@ const struct tei_option_row *tei_option_find(const char *name)
     }
     return NULL;
 }
+
+/*
+ * What tests, scripts and builds of this project read, in the processes that they start; a name that
+ * ends in an underscore stands for all that begin so. tests/lint/test_options.py looks for others.
+ */
+static const char *const others[] = {
+    "TE_TEST_",                             /* the test suite */
+    "TE_FAULT",                             /* the transport that fails by script */
+    "TE_GO_TEST_",      "TE_RUST_TEST_",    /* bindings */
+    "TE_BIN",                               /* scripts/demo.sh */
+    "TE_NETNS",         "TE_ADDRESS",       /* scripts/netlab.sh */
+    "TE_TARGETS",       "TE_STEADY_",       /* and scripts/steady.sh */
+    "TE_DEVICE_",       "TE_LAB_",          /* tests/device, tests/lab */
+    "TE_PAST_",         "TE_SYSTEMS_",      /* tests/past, tests/systems */
+    "TE_WHEEL_",        "TE_DEBIAN_MIRROR", /* scripts/wheel.sh and roots of other systems */
+    "TE_UBUNTU_MIRROR",
+};
+
+bool tei_option_is_others(const char *name)
+{
+    for (size_t i = 0; i < TEI_ARRAY_LEN(others); i++) {
+        size_t len = strlen(others[i]);
+
+        if (strncmp(others[i], name, len) == 0 && (others[i][len - 1] == '_' || !name[len]))
+            return true;
+    }
+    return false;
+}

@@ -52,6 +52,15 @@ extern const size_t tei_option_count;
 /* By name or alias; NULL if there is none. */
 const struct tei_option_row *tei_option_find(const char *name);
 
+/* Whether a variable of that name is read by programs around the library, and is not a misspelt option. */
+bool tei_option_is_others(const char *name);
+
+/* Its text in the environment; NULL if there is none. */
+const char *tei_conf_variable(const char *name);
+
+/* Whether a variable of that text is set: an empty one is not, but for a switch, where it means off. */
+bool tei_value_is_set(const struct tei_option_row *r, const char *text);
+
 /* Writes the value into its member; false, and nothing written, if it is none the row allows. */
 bool tei_value_parse(const struct tei_option_row *r, const char *text, struct tei_conf *c);
 

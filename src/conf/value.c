@@ -207,6 +207,11 @@ bool tei_value_parse(const struct tei_option_row *r, const char *text, struct te
     return true;
 }
 
+bool tei_value_is_set(const struct tei_option_row *r, const char *text)
+{
+    return *text || r->kind == TEI_KIND_SWITCH;
+}
+
 static const char *word_of(const struct tei_word *words, int64_t n)
 {
     while (words->text && words->value != n)

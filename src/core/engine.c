@@ -334,6 +334,7 @@ int te_engine_create(const te_options *o, te_engine **out)
     rc = tei_conf_load(known.set, &e->conf);
     if (!rc) {
         apply_log(&e->conf);
+        tei_conf_tell_unused();
         tei_raise_nofile();
         rc = start_engine(e, &known);
     }

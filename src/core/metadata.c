@@ -130,6 +130,7 @@ static int begin_access(const te_options *o, const char *key, struct access **ou
     if (!a)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for a metadata store");
     rc = tei_conf_load(known.set, &a->conf);
+    tei_conf_tell_unused();
     if (!rc)
         rc = open_store(a, &known, key);
     if (rc)

@@ -51,6 +51,23 @@ class TeInfoTest(unittest.TestCase):
                 out = run(*words)
                 self.assertEqual(out.returncode, 0, (words, out.stderr))
 
+    def test_variables_without_effect(self):
+        """named in one line, and only where warnings are wanted"""
+        given = {"MC_GID_INDX": "3", "TE_FORCE_TCP": "secret", "MC_CXL_DEV_SIZE": "1", "MC_GID_INDEX": "1",
+                 "TE_TEST_BUILD": "x", "NCCL_IB_TC": "3"}
+        said = ("variables of the environment without effect: MC_GID_INDX (MC_GID_INDEX?), TE_FORCE_TCP (MC_FORCE_TCP?), "
+                "MC_CXL_DEV_SIZE (known, but nothing reads it); ")
+        out = run("--config", **given)
+        self.assertEqual(out.returncode, 0)
+        self.assertEqual(out.stderr.count("\n"), 1, out.stderr)
+        told = set(re.split(r": |, |; ", out.stderr.strip())) & set(re.split(r": |, |; ", said))
+        self.assertEqual(len(told), 4, out.stderr)
+        for level, lines in (("WARNING", 1), ("ERROR", 0)):
+            with te.Target(env={**given, "MC_LOG_LEVEL": level}) as target:
+                got = [line for line in target.errors if "without effect" in line]
+                self.assertEqual(len(got), lines, target)
+                self.assertNotIn("secret", target.error_output())
+
     def test_metadata_server(self):
         with te.Metad() as metad, te.Peer(name="node-a", metadata=metad.url):
             out = run(f"--metadata_server={metad.url}")

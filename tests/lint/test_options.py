@@ -38,7 +38,46 @@ def bindings():
     return set(re.findall(r'environ\.get\("(\w+)"', "\n".join(read(n) for n in names)))
 
 
+# How programs of this tree read the environment, in the languages that they are written in.
+READS = (r'environ(?:\.get\(|b?\[b?|\.setdefault\()"(TE_\w+)"', r'getenv\("(TE_\w+)"', r"\$\{(TE_\w+)[:}%#]", r"\$(TE_\w+)",
+         r'Getenv\("(TE_\w+)"', r'env::var(?:_os)?\("(TE_\w+)"', r'[vV]ariable = "(TE_\w+)"', r'\bSERVE: &str = "(TE_\w+)"',
+         r'\bINSIDE = "(TE_\w+)"', r"\b(TE_\w+_MIRROR)\b")
+PROGRAM = re.compile(r"\.(c|h|py|sh|go|rs)$|/[a-z_]+$")
+
+
+def others():
+    """Names and beginnings of names that src/conf/table.c knows of beside the options."""
+    table = read(os.path.join(ROOT, "src", "conf", "table.c"))
+    return re.findall(r'"(TE_\w+)"', re.search(r"others\[\] = \{(.*?)\};", table, re.S).group(1))
+
+
+def read_by_programs():
+    """{variable: a file that reads it}"""
+    found = {}
+    for top in ("bindings", "scripts", "tests", "tools", ".ci"):
+        for folder, folders, names in os.walk(os.path.join(ROOT, top)):
+            folders[:] = [f for f in folders if f not in ("target", "corpus", "__pycache__")]
+            for path in (os.path.join(folder, n) for n in names):
+                if os.path.islink(path) or not PROGRAM.search(path) or os.path.samefile(path, __file__):
+                    continue
+                with open(path, encoding="utf-8", errors="replace") as f:
+                    text = f.read()
+                found.update((name, path) for pattern in READS for name in re.findall(pattern, text))
+    return found
+
+
 class OptionsTest(unittest.TestCase):
+    def test_variables_of_other_programs_are_known(self):
+        """What is set for a test or a script is not called a variable without effect by the engines there."""
+        options, known, found = {name for name, *_ in rows()}, others(), read_by_programs()
+        self.assertGreater(len(found), 15)
+        wrong = [f"{path}: {name} is neither an option nor among `others` of src/conf/table.c"
+                 for name, path in sorted(found.items()) if name not in options and
+                 not any(name == o or (o[-1] == "_" and name.startswith(o)) for o in known)]
+        self.assertEqual(wrong, [])
+        for o in known:
+            self.assertTrue(any(n == o or (o[-1] == "_" and n.startswith(o)) for n in found), f"nothing reads {o}")
+
     def test_every_option_is_read_or_marked(self):
         code, by_bindings = sources(), bindings()
         has_redis = os.path.exists(os.path.join(ROOT, "src", "meta", "store_redis.c"))

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "conf/table.h"
@@ -509,17 +510,112 @@ static void the_last_value_of_an_option_counts(void **state)
     te_options_fini(&o);
 }
 
-static void unknown_names_are_told_once(void **state)
+/* Whatever the suite was started with; then the variables given, "NAME=text" each. */
+static const char *unused_of(const char *const *entries, size_t n)
+{
+    static char text[512];
+    static char *only[16];
+    size_t count;
+
+    assert_true(n < TEI_ARRAY_LEN(only));
+    for (size_t i = 0; i <= n; i++)
+        only[i] = i < n ? (char *)(uintptr_t)entries[i] : NULL;
+    environ = only;
+    count = tei_conf_unused(text, sizeof text);
+    assert_int_equal(count > 0, text[0] != '\0');
+    return text;
+}
+
+#define UNUSED(...)                               \
+    unused_of((const char *const[]){__VA_ARGS__}, \
+              sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
+
+static void names_without_effect(void **state)
+{
+    char **saved = environ;
+
+    (void)state;
+    assert_string_equal(UNUSED("MC_FORCE_TCP=1", "TE_SPIN_US=1", "PATH=/", "NCCL_IB_TC=3"), "");
+    assert_string_equal(UNUSED("MC_NOTHING_LIKE_IT=1", "TE_NOTHING_LIKE_IT=2"),
+                        "MC_NOTHING_LIKE_IT, TE_NOTHING_LIKE_IT");
+    /* Those that only look set, and those of the tests, scripts and builds around the library. */
+    assert_string_equal(UNUSED("MC_NOTHING=", "MC_CXL_DEV_PATH=", "TE_NO", "TE_TEST_X=1"), "");
+    assert_string_equal(UNUSED("TE_FAULT=x", "TE_BIN=/b", "TE_TEST_BUILD=/b", "TE_NETNS=a"), "");
+    assert_string_equal(UNUSED("TE_FAULTS=x", "TE_BINARY=/b"), "TE_FAULTS, TE_BINARY");
+    environ = saved;
+}
+
+static void names_that_are_nearly_right(void **state)
+{
+    char **saved = environ;
+
+    (void)state;
+    assert_string_equal(UNUSED("MC_GID_INDX=3"), "MC_GID_INDX (MC_GID_INDEX?)");
+    assert_string_equal(UNUSED("MC_SLICE_SIZES=1"), "MC_SLICE_SIZES (MC_SLICE_SIZE?)");
+    assert_string_equal(UNUSED("TE_SLICE_SIZE=1"), "TE_SLICE_SIZE (MC_SLICE_SIZE?)");
+    assert_string_equal(UNUSED("MC_FORCETCP=1"), "MC_FORCETCP (MC_FORCE_TCP?)");
+    assert_string_equal(UNUSED("mc_force_tcp=1"), "");
+    assert_string_equal(UNUSED("MC_Force_Tcp=1"), "MC_Force_Tcp");
+    assert_string_equal(UNUSED("MC_FORCE_MUSA=1"), "MC_FORCE_MUSA"); /* which there is, elsewhere */
+    assert_string_equal(UNUSED("MC_A=1"), "MC_A");
+    assert_string_equal(UNUSED("MC_=1"), "MC_");
+    environ = saved;
+}
+
+static void names_of_options_without_effect(void **state)
+{
+    char **saved = environ;
+
+    (void)state;
+    assert_string_equal(UNUSED("MC_CXL_DEV_PATH=/dev/dax0.0"),
+                        "MC_CXL_DEV_PATH (known, but nothing reads it)");
+    assert_string_equal(UNUSED("MC_MIN_PRC_PORT=15000"), "");
+    assert_string_equal(UNUSED("MC_MIN_PRC_PORT=15000", "MC_MIN_RPC_PORT=15001"),
+                        "MC_MIN_PRC_PORT (MC_MIN_RPC_PORT is set)");
+    assert_string_equal(UNUSED("MC_MIN_PRC_PORT=15000", "MC_MIN_RPC_PORT="), "");
+    environ = saved;
+}
+
+static void hostile_names(void **state)
+{
+    char **saved = environ, entry[600] = "MC_", crowd[12][80];
+    const char *all[12], *text;
+
+    (void)state;
+    assert_string_equal(UNUSED("MC_\x1b[2J\nW1124=1", "TE_\xff%s%n=1"),
+                        "MC_\\x1b\\x5b2J\\x0aW1124, TE_\\xff\\x25s\\x25n");
+    memset(entry + 3, 'A', sizeof entry - 6);
+    memcpy(entry + sizeof entry - 3, "=1", 3);
+    text = UNUSED(entry);
+    assert_int_equal(strlen(text), 64 + 3);
+    assert_non_null(strstr(text, "AAA..."));
+    for (size_t i = 0; i < 12; i++) {
+        snprintf(crowd[i], sizeof crowd[i], "MC_%02zu%050d=1", i, 0);
+        all[i] = crowd[i];
+    }
+    text = unused_of(all, 12);
+    assert_true(strlen(text) < 512);
+    assert_non_null(strstr(text, "MC_07"));
+    assert_null(strstr(text, "MC_08"));
+    assert_string_equal(strstr(text, " and"), " and 4 more");
+    environ = saved;
+}
+
+/* Once, in one line, and without a value. */
+static void names_are_told_once(void **state)
 {
     (void)state;
     env("TE_NO_SUCH_THING", "secret");
-    env("MC_NO_SUCH_THING", "1");
-    te_log_set_level(TE_LOG_INFO);
+    env("MC_NO_SUCH_THING", "secret");
     load();
+    assert_int_equal(log_lines.lines, 0);
+    for (int i = 0; i < 3; i++)
+        tei_conf_tell_unused();
     assert_int_equal(log_lines.lines, 1);
     assert_non_null(strstr(log_lines.line, "TE_NO_SUCH_THING"));
+    assert_non_null(strstr(log_lines.line, "MC_NO_SUCH_THING"));
+    assert_non_null(strstr(log_lines.line, "te_info --config"));
     assert_null(strstr(log_lines.line, "secret"));
-    assert_null(strstr(log_lines.line, "MC_NO_SUCH_THING"));
     unsetenv("TE_NO_SUCH_THING");
     unsetenv("MC_NO_SUCH_THING");
 }
@@ -568,7 +664,11 @@ int main(void)
         TEST(options_are_checked_when_set),
         TEST(options_can_be_asked),
         TEST(the_last_value_of_an_option_counts),
-        TEST(unknown_names_are_told_once),
+        TEST(names_without_effect),
+        TEST(names_that_are_nearly_right),
+        TEST(names_of_options_without_effect),
+        TEST(hostile_names),
+        TEST(names_are_told_once),
         TEST(rows_end_and_have_sections),
     };
 
