@@ -491,7 +491,8 @@ typedef struct te_submit_opts {
     int64_t deadline_ms;
     /*
      * If name is not NULL: sent to `notify_target` after every request of this call is COMPLETED;
-     * not if any is not.
+     * not if any is not. One that is too large is left out, which the log tells: the requests are
+     * submitted all the same. te_notify_after() tells its caller.
      */
     const char *notify_name;
     const char *notify_msg;
@@ -621,6 +622,40 @@ TE_API int te_notify(te_engine *e, te_segment seg, const char *name, const char 
 TE_API int te_notify_recv(te_engine *e, te_notification **out, size_t *n);
 
 TE_API void te_notify_free(te_notification *arr, size_t n);
+
+/*
+ * The same of any bytes. A part of length 0 may be NULL. Of a message that was received each part has a
+ * NUL behind it, which is not counted.
+ */
+typedef struct te_message {
+    const void *name;
+    size_t name_len;
+    const void *msg;
+    size_t msg_len;
+} te_message;
+
+/*
+ * Sends a message as te_notify() does. Text, which is UTF-8 without NUL, every engine takes. Of anything
+ * else the peer is asked first whether it takes that: TE_ERR_UNSUPPORTED, and nothing is sent, if it is
+ * an engine of another make, or of version 0.1. TE_ERR_TOO_LARGE: it is longer than
+ * MC_HANDSHAKE_MAX_LENGTH as JSON; bytes that are no text take 4/3 of their number.
+ */
+TE_API int te_notify_bytes(te_engine *e, te_segment seg, const te_message *m);
+
+/*
+ * Sends a message when every request that the batch has got so far is COMPLETED; not if any is not.
+ * Returns at once, and does not wait for the network: a peer that does not take it is told in the log.
+ * The message is copied. It concerns no request: whatever is wrong with it, these go on.
+ */
+TE_API int te_notify_after(te_engine *e, te_batch b, te_segment seg, const te_message *m);
+
+/*
+ * As te_notify_recv(), which sees of the same messages what is in front of the first NUL of each part;
+ * a message is given once, by whichever of the two is called first. For te_message_free().
+ */
+TE_API int te_notify_recv_bytes(te_engine *e, te_message **out, size_t *n);
+
+TE_API void te_message_free(te_message *arr, size_t n);
 
 /*
  * Asks the engine of that name whether it lives. 0 if it answered within

@@ -243,11 +243,69 @@ static void wake_waiters(struct batch *b)
     pthread_mutex_unlock(&b->wait_lock);
 }
 
+/* The newest is in front; the oldest is sent first. */
+static void send_chain(struct group *first, bool failed)
+{
+    struct group *oldest = NULL;
+
+    for (struct group *g = first, *next; g; g = next) {
+        next = g->next;
+        g->next = oldest;
+        oldest = g;
+    }
+    for (struct group *g = oldest, *next; g; g = next) {
+        next = g->next;
+        tei_group_done(g, 1, failed);
+    }
+}
+
+static struct group *last_of(struct group *g)
+{
+    while (g->next)
+        g = g->next;
+    return g;
+}
+
+/* Puts a chain of messages, which ends with `last`, in front of those that wait. */
+static void push_after(struct batch *b, struct group *first, struct group *last)
+{
+    last->next = atomic_load(&b->after);
+    while (!atomic_compare_exchange_weak(&b->after, &last->next, first))
+        continue;
+}
+
+/*
+ * Sends the messages that wait, if nothing is unfinished. Who pushes one looks at `left` after, who
+ * brings `left` to 0 looks at `after` then; both sequentially consistent, so one of them sees it. They
+ * are taken before `left` is looked at: what was submitted before a message that was taken is counted
+ * in it. Where that is not 0 they go back, and it is looked at again.
+ */
+static void send_after(struct batch *b)
+{
+    while (atomic_load(&b->after) && atomic_load(&b->left) == 0) {
+        struct group *first = atomic_exchange(&b->after, NULL);
+
+        if (!first)
+            return;
+        if (atomic_load(&b->left) == 0)
+            send_chain(first, atomic_load(&b->first_bad) != 0);
+        else
+            push_after(b, first, last_of(first));
+    }
+}
+
+void tei_batch_after(struct batch *b, struct group *g)
+{
+    push_after(b, g, g);
+    send_after(b);
+}
+
 /* `n` tasks of the batch became terminal. */
 static void finish_tasks(struct batch *b, size_t n)
 {
     if (atomic_fetch_sub(&b->left, n) != n)
         return;
+    send_after(b);
     if (atomic_load_explicit(&b->engine->event_armed, memory_order_acquire))
         tell_event_fd(b);
     if (atomic_load(&b->waiters))

@@ -78,14 +78,15 @@ struct peer {
 
 /* ---------------------------------------------------------------------------------------- batches */
 
-/* What te_submit() promised to send once all its requests are done. */
+/* What te_submit() or te_notify_after() promised to send once all requests are done. */
 struct group {
     te_engine *engine;
     _Atomic size_t left;
     _Atomic bool failed;
     te_segment target;
     struct tei_hostport where;
-    char *name, *msg;
+    te_message message;
+    struct group *next; /* in batch.after */
     struct tei_job job;
 };
 
@@ -131,13 +132,14 @@ struct batch {
     _Atomic uint32_t refs;
     pthread_mutex_t submit_lock; /* one te_submit at a time */
     size_t capacity;
-    size_t room;                /* tasks that its memory has */
-    struct batch *next;         /* in engine.spare */
-    _Atomic size_t claimed;     /* tasks in use */
-    _Atomic size_t left;        /* tasks not terminal */
-    _Atomic size_t cancel_mark; /* tasks below it were cancelled */
-    _Atomic int first_bad;      /* index + 1 of the first task that failed, 0: none */
-    _Atomic uint64_t bytes;     /* of terminal tasks */
+    size_t room;                   /* tasks that its memory has */
+    struct batch *next;            /* in engine.spare */
+    _Atomic size_t claimed;        /* tasks in use */
+    _Atomic size_t left;           /* tasks not terminal */
+    _Atomic size_t cancel_mark;    /* tasks below it were cancelled */
+    _Atomic int first_bad;         /* index + 1 of the first task that failed, 0: none */
+    _Atomic uint64_t bytes;        /* of terminal tasks */
+    _Atomic(struct group *) after; /* messages to send when `left` is 0 */
     _Atomic uint32_t waiters;
     pthread_mutex_t wait_lock; /* waiting, and the errors of tasks while they run */
     pthread_cond_t wait_cond;
@@ -167,7 +169,7 @@ struct inbox_entry {
     struct tei_link link;
     struct inbox_source *source; /* NULL: this engine itself */
     size_t bytes;
-    char *name, *msg;
+    te_message message;
 };
 
 struct counters {
@@ -587,6 +589,8 @@ const char *tei_work_note(struct tei_host *h, const struct tei_work *w, const ch
 void tei_task_end(struct task *t, int error, const char *why);
 /* A copy of a text for tei_task_end() of one of the batch's tasks; NULL when memory is out. */
 const char *tei_batch_note(struct batch *b, const char *text);
+/* Sends a message once no request of the batch is unfinished. Takes it over. */
+void tei_batch_after(struct batch *b, struct group *g);
 /* Marks `n` tasks of a batch unfinished, before they are posted. */
 void tei_batch_begin(struct batch *b, size_t n);
 void tei_batch_fini(te_engine *e);
@@ -603,8 +607,8 @@ void tei_drive_fini(te_engine *e);
 int tei_group_create(te_engine *e, const te_submit_opts *o, size_t n, struct group **out);
 void tei_group_free(struct group *g);
 void tei_group_done(struct group *g, size_t n, bool failed);
-/* `source`: the key of the sender's address, base/source.h; NULL: this engine. */
-int tei_inbox_add(te_engine *e, const uint8_t *source, char *name, char *msg);
+/* `source`: the key of the sender's address, base/source.h; NULL: this engine. Takes over both parts. */
+int tei_inbox_add(te_engine *e, const uint8_t *source, te_message *m);
 void tei_inbox_fini(te_engine *e);
 
 /* ---- shutdown.c */

@@ -25,8 +25,7 @@ struct inbox_source {
 
 static void free_entry(struct inbox_entry *entry)
 {
-    free(entry->name);
-    free(entry->msg);
+    tei_message_fini(&entry->message);
     free(entry);
 }
 
@@ -74,20 +73,18 @@ static int add(te_engine *e, const uint8_t *key, struct inbox_entry *entry)
     return 0;
 }
 
-/* Takes over both strings, also when it fails. */
-int tei_inbox_add(te_engine *e, const uint8_t *source, char *name, char *msg)
+/* Also when it fails. */
+int tei_inbox_add(te_engine *e, const uint8_t *source, te_message *m)
 {
     struct inbox_entry *entry = calloc(1, sizeof(*entry));
     int rc;
 
     if (!entry) {
-        free(name);
-        free(msg);
+        tei_message_fini(m);
         return TE_ERR_MEMORY;
     }
-    entry->name = name;
-    entry->msg = msg;
-    entry->bytes = sizeof(*entry) + strlen(name) + strlen(msg) + 2;
+    entry->message = *m;
+    entry->bytes = sizeof(*entry) + m->name_len + m->msg_len + 2;
     pthread_mutex_lock(&e->inbox_lock);
     rc = add(e, source, entry);
     pthread_mutex_unlock(&e->inbox_lock);
@@ -105,37 +102,79 @@ int tei_inbox_add(te_engine *e, const uint8_t *source, char *name, char *msg)
         INBOX_MAX, INBOX_BYTES_MAX);
 }
 
-int te_notify_recv(te_engine *e, te_notification **out, size_t *n)
-{
-    te_notification *arr = NULL;
-    struct tei_link *l;
-    size_t i = 0;
-    int rc = tei_engine_check(e);
+/* Messages as an array of either kind of row; what an entry has goes over to its row. */
+struct taken {
+    size_t row; /* bytes of one */
+    void (*fill)(void *row, const te_message *m);
+    char *rows;
+    size_t n;
+};
 
-    if (rc)
-        return rc;
-    if (!out || !n)
-        return TEI_FAIL(TE_ERR_INVALID, "the place for the messages is NULL");
+static void fill_text(void *row, const te_message *m)
+{
+    *(te_notification *)row =
+        (te_notification){.name = (char *)(uintptr_t)m->name, .msg = (char *)(uintptr_t)m->msg};
+}
+
+static void fill_bytes(void *row, const te_message *m)
+{
+    *(te_message *)row = *m;
+}
+
+static int take_all(te_engine *e, struct taken *t)
+{
+    struct tei_link *l;
+    int rc = 0;
+
     pthread_mutex_lock(&e->inbox_lock);
     if (e->inbox_len)
-        arr = calloc(e->inbox_len, sizeof(*arr));
-    while (arr && (l = tei_list_pop(&e->inbox))) {
+        t->rows = calloc(e->inbox_len, t->row);
+    while (t->rows && (l = tei_list_pop(&e->inbox))) {
         struct inbox_entry *entry = tei_container_of(l, struct inbox_entry, link);
 
-        arr[i++] = (te_notification){.name = entry->name, .msg = entry->msg};
+        t->fill(t->rows + t->n++ * t->row, &entry->message);
         leave_source(entry);
         free(entry);
     }
-    if (arr)
+    if (t->rows)
         e->inbox_len = e->inbox_bytes = 0;
     else if (e->inbox_len)
         rc = TE_ERR_MEMORY;
     pthread_mutex_unlock(&e->inbox_lock);
-    if (rc)
-        return TEI_FAIL(rc, "no memory for the notifications; they are kept");
-    *out = arr;
-    *n = i;
-    return 0;
+    return rc ? TEI_FAIL(rc, "no memory for the notifications; they are kept") : 0;
+}
+
+static int receive(te_engine *e, struct taken *t, void *out, size_t *n)
+{
+    int rc = tei_engine_check(e);
+
+    if (!rc && (!out || !n))
+        rc = TEI_FAIL(TE_ERR_INVALID, "the place for the messages is NULL");
+    if (!rc)
+        rc = take_all(e, t);
+    if (!rc)
+        *n = t->n;
+    return rc;
+}
+
+int te_notify_recv(te_engine *e, te_notification **out, size_t *n)
+{
+    struct taken t = {.row = sizeof(**out), .fill = fill_text};
+    int rc = receive(e, &t, out, n);
+
+    if (!rc)
+        *out = (te_notification *)(void *)t.rows;
+    return rc;
+}
+
+int te_notify_recv_bytes(te_engine *e, te_message **out, size_t *n)
+{
+    struct taken t = {.row = sizeof(**out), .fill = fill_bytes};
+    int rc = receive(e, &t, out, n);
+
+    if (!rc)
+        *out = (te_message *)(void *)t.rows;
+    return rc;
 }
 
 void te_notify_free(te_notification *arr, size_t n)
@@ -144,6 +183,13 @@ void te_notify_free(te_notification *arr, size_t n)
         free(arr[i].name);
         free(arr[i].msg);
     }
+    free(arr);
+}
+
+void te_message_free(te_message *arr, size_t n)
+{
+    for (size_t i = 0; arr && i < n; i++)
+        tei_message_fini(&arr[i]);
     free(arr);
 }
 
@@ -161,43 +207,38 @@ void tei_inbox_fini(te_engine *e)
 
 /* ------------------------------------------------------------------------------------- send now */
 
-static int notify_self(te_engine *e, const char *name, const char *msg)
+/* Of a message that is the caller's, or a group's. */
+static int notify_self(te_engine *e, const te_message *m)
 {
-    char *n = strdup(name), *m = strdup(msg);
+    te_message copy;
 
-    if (n && m)
-        return tei_inbox_add(e, NULL, n, m);
-    free(n);
-    free(m);
-    return TEI_FAIL(TE_ERR_MEMORY, "no memory for a notification");
+    if (tei_message_copy(m, &copy))
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for a notification");
+    return tei_inbox_add(e, NULL, &copy);
 }
 
 /*
  * An engine that was started again may answer elsewhere than at `where`, and one that was not up yet
  * answers nowhere there (port 0): the directory is asked then.
  */
-static int notify_peer(te_engine *e, te_segment seg, struct tei_hostport where, const char *name,
-                       const char *msg)
+static int notify_peer(te_engine *e, te_segment seg, struct tei_hostport where, const te_message *m)
 {
-    int rc = where.port ? tei_rpc_notify(&where, name, msg, rpc_deadline(e)) : TE_ERR_PEER;
+    int rc = where.port ? tei_rpc_notify(&where, m, rpc_deadline(e)) : TE_ERR_PEER;
 
     if (rc == TE_ERR_PEER && tei_peer_where(e, seg, true, &where) == 0)
-        rc = tei_rpc_notify(&where, name, msg, rpc_deadline(e));
+        rc = tei_rpc_notify(&where, m, rpc_deadline(e));
     if (!rc)
         atomic_fetch_add_explicit(&e->count.notified, 1, memory_order_relaxed);
     return rc;
 }
 
 /* What the receiver could not read is not sent; its limit is taken to be ours. */
-static int check_message(const te_engine *e, const char *name, const char *msg)
+static int check_size(const te_engine *e, const te_message *m)
 {
     char *body;
     size_t len;
-    int rc;
+    int rc = tei_notify_encode(m, &body);
 
-    if (!name || !msg)
-        return TEI_FAIL(TE_ERR_INVALID, "name or message of the notification is NULL");
-    rc = tei_notify_encode(name, msg, &body);
     if (rc)
         return rc;
     len = strlen(body) + 2; /* type byte and newline */
@@ -210,19 +251,61 @@ static int check_message(const te_engine *e, const char *name, const char *msg)
     return 0;
 }
 
-int te_notify(te_engine *e, te_segment seg, const char *name, const char *msg)
+/* A copy of what the caller gave, which can be sent. */
+static int take_message(const te_engine *e, const te_message *m, te_message *out)
+{
+    int rc;
+
+    if (!m || (!m->name && m->name_len) || (!m->msg && m->msg_len))
+        return TEI_FAIL(TE_ERR_INVALID, "name or message of the notification is NULL");
+    if (tei_message_copy(m, out))
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for a notification");
+    rc = check_size(e, out);
+    if (rc)
+        tei_message_fini(out);
+    return rc;
+}
+
+static int take_text(const te_engine *e, const char *name, const char *msg, te_message *out)
+{
+    if (!name || !msg)
+        return TEI_FAIL(TE_ERR_INVALID, "name or message of the notification is NULL");
+    return take_message(e, &(te_message){name, strlen(name), msg, strlen(msg)}, out);
+}
+
+/* Takes the copy over. */
+static int notify(te_engine *e, te_segment seg, te_message *m)
 {
     struct tei_hostport where;
+    int rc;
+
+    if (seg == TE_LOCAL_SEGMENT)
+        return tei_inbox_add(e, NULL, m);
+    rc = tei_peer_where(e, seg, false, &where);
+    if (!rc)
+        rc = notify_peer(e, seg, where, m);
+    tei_message_fini(m);
+    return rc;
+}
+
+int te_notify(te_engine *e, te_segment seg, const char *name, const char *msg)
+{
+    te_message m;
     int rc = tei_engine_check(e);
 
     if (!rc)
-        rc = check_message(e, name, msg);
-    if (rc)
-        return rc;
-    if (seg == TE_LOCAL_SEGMENT)
-        return notify_self(e, name, msg);
-    rc = tei_peer_where(e, seg, false, &where);
-    return rc ? rc : notify_peer(e, seg, where, name, msg);
+        rc = take_text(e, name, msg, &m);
+    return rc ? rc : notify(e, seg, &m);
+}
+
+int te_notify_bytes(te_engine *e, te_segment seg, const te_message *m)
+{
+    te_message copy;
+    int rc = tei_engine_check(e);
+
+    if (!rc)
+        rc = take_message(e, m, &copy);
+    return rc ? rc : notify(e, seg, &copy);
 }
 
 int te_probe(te_engine *e, const char *name)
@@ -245,8 +328,7 @@ void tei_group_free(struct group *g)
 {
     if (!g)
         return;
-    free(g->name);
-    free(g->msg);
+    tei_message_fini(&g->message);
     free(g);
 }
 
@@ -256,40 +338,75 @@ static void send_job(struct tei_job *j)
 
     /* What cannot be delivered was logged where that was decided. */
     if (g->target == TE_LOCAL_SEGMENT)
-        (void)notify_self(g->engine, g->name, g->msg);
+        (void)notify_self(g->engine, &g->message);
     else
-        (void)notify_peer(g->engine, g->target, g->where, g->name, g->msg);
+        (void)notify_peer(g->engine, g->target, g->where, &g->message);
     tei_group_free(g);
 }
 
+/* Takes the message over. */
+static int make_group(te_engine *e, te_segment target, te_message *m, size_t n, struct group **out)
+{
+    struct group *g = calloc(1, sizeof(*g));
+    int rc = 0;
+
+    if (!g) {
+        tei_message_fini(m);
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for a notification");
+    }
+    g->engine = e;
+    g->target = target;
+    g->message = *m;
+    atomic_init(&g->left, n);
+    if (target != TE_LOCAL_SEGMENT)
+        rc = tei_peer_where(e, target, false, &g->where);
+    if (rc)
+        tei_group_free(g);
+    else
+        *out = g;
+    return rc;
+}
+
+/* What is too large is left out: the requests have nothing to do with it. */
 int tei_group_create(te_engine *e, const te_submit_opts *o, size_t n, struct group **out)
 {
-    struct group *g;
-    int rc = check_message(e, o->notify_name, o->notify_msg);
+    te_message m;
+    int rc = take_text(e, o->notify_name, o->notify_msg, &m);
 
-    if (!rc && n == 0)
-        rc = TEI_FAIL(
-            TE_ERR_INVALID,
-            "a notification needs at least one request to follow; te_notify() sends at once");
+    if (rc == TE_ERR_TOO_LARGE) {
+        TEI_WARN("the requests are submitted without their notification: %s", te_errmsg());
+        return 0;
+    }
     if (rc)
         return rc;
-    g = calloc(1, sizeof(*g));
-    if (!g)
-        return TEI_FAIL(TE_ERR_MEMORY, "no memory for a notification");
-    g->engine = e;
-    g->target = o->notify_target;
-    atomic_init(&g->left, n);
-    g->name = strdup(o->notify_name);
-    g->msg = strdup(o->notify_msg);
-    if (!g->name || !g->msg)
-        rc = TEI_FAIL(TE_ERR_MEMORY, "no memory for a notification");
-    else if (g->target != TE_LOCAL_SEGMENT)
-        rc = tei_peer_where(e, g->target, false, &g->where);
-    if (rc) {
-        tei_group_free(g);
+    if (n > 0)
+        return make_group(e, o->notify_target, &m, n, out);
+    tei_message_fini(&m);
+    return TEI_FAIL(
+        TE_ERR_INVALID,
+        "a notification needs at least one request to follow; te_notify() sends at once");
+}
+
+int te_notify_after(te_engine *e, te_batch id, te_segment seg, const te_message *m)
+{
+    struct group *g = NULL;
+    te_message copy;
+    struct batch *b;
+    int rc = tei_engine_check(e);
+
+    if (!rc)
+        rc = take_message(e, m, &copy);
+    if (!rc)
+        rc = make_group(e, seg, &copy, 1, &g);
+    if (rc)
         return rc;
+    b = tei_batch_pin(e, id);
+    if (!b) {
+        tei_group_free(g);
+        return TEI_FAIL(TE_ERR_NOT_FOUND, "batch %llu does not exist", (unsigned long long)id);
     }
-    *out = g;
+    tei_batch_after(b, g);
+    tei_batch_unpin(e, id);
     return 0;
 }
 

@@ -58,10 +58,9 @@ static void serve_metadata(te_engine *e, struct tei_rpc_call *call, const char *
 
 static void serve_notify(te_engine *e, struct tei_rpc_call *call, const char *body, size_t len)
 {
-    char *name, *msg;
+    te_message m;
 
-    if (tei_notify_decode(body, len, &name, &msg) == 0 &&
-        tei_inbox_add(e, tei_rpc_source(call), name, msg) == 0)
+    if (tei_notify_decode(body, len, &m) == 0 && tei_inbox_add(e, tei_rpc_source(call), &m) == 0)
         reply_text(call, TEI_NOTIFY_OK);
     else
         reply_text(call, TEI_NOTIFY_REFUSED);
@@ -119,7 +118,7 @@ static void serve(te_engine *e, struct tei_rpc_call *call, enum tei_rpc_type typ
         serve_notify(e, call, body, len);
         break;
     case TEI_RPC_PROBE:
-        reply_text(call, TEI_PROBE_OK);
+        reply_text(call, tei_probe_asks(body, len) ? TEI_PROBE_ANSWER : TEI_PROBE_OK);
         break;
     case TEI_RPC_CONNECTION:
         serve_connection(e, call, body, len);

@@ -217,12 +217,19 @@ int tei_rpc_request(const struct tei_hostport *where, enum tei_rpc_type type, co
                     size_t len, size_t max_len, int64_t deadline_ns, struct tei_bytes *reply);
 
 /* Bodies. The decode functions take hostile bytes; strings are malloc'ed. */
-int tei_notify_encode(const char *name, const char *msg, char **out);
-int tei_notify_decode(const char *body, size_t len, char **name, char **msg);
+int tei_notify_encode(const te_message *m, char **out);
+int tei_notify_decode(const char *body, size_t len, te_message *out);
+/* A copy, each part with a NUL behind it as all messages that the functions here take. TE_ERR_MEMORY. */
+int tei_message_copy(const te_message *m, te_message *out);
+void tei_message_fini(te_message *m);
 #define TEI_NOTIFY_OK      "{\"name\":\"\",\"notify_msg\":\"success\"}"
 #define TEI_NOTIFY_REFUSED "{\"name\":\"\",\"notify_msg\":\"\"}"
 #define TEI_PROBE_REQUEST  "{}"
 #define TEI_PROBE_OK       "{\"status\":\"success\"}"
+/* The same between engines of this make, which tells what the engine takes. */
+#define TEI_PROBE_ASK    "{\"te\":{}}"
+#define TEI_PROBE_ANSWER "{\"status\":\"success\",\"te\":{\"notify\":1}}"
+bool tei_probe_asks(const char *body, size_t len);
 /* The reply of an engine that makes no RDMA connections. */
 #define TEI_CONNECTION_REPLY(why)                                                   \
     "{\"local_gid\":\"\",\"local_lid\":0,\"local_nic_path\":\"\",\"payload\":\"\"," \
@@ -230,9 +237,11 @@ int tei_notify_decode(const char *body, size_t len, char **name, char **msg);
 #define TEI_CONNECTION_NONE      TEI_CONNECTION_REPLY("")
 #define TEI_CONNECTION_MALFORMED TEI_CONNECTION_REPLY("malformed request: not a JSON object")
 
-/* tei_rpc_request for a notification and a probe: TE_ERR_REJECTED if the peer did not take it. */
-int tei_rpc_notify(const struct tei_hostport *where, const char *name, const char *msg,
-                   int64_t deadline_ns);
+/*
+ * tei_rpc_request for a notification and a probe: TE_ERR_REJECTED if the peer did not take it.
+ * TE_ERR_UNSUPPORTED: it is no text, and the peer takes nothing else.
+ */
+int tei_rpc_notify(const struct tei_hostport *where, const te_message *m, int64_t deadline_ns);
 int tei_rpc_probe(const struct tei_hostport *where, int64_t deadline_ns);
 
 /* ------------------------------------------------------------------------------------ directory */

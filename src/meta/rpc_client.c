@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/os.h"
+#include "meta/base64.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -111,34 +112,125 @@ int tei_rpc_request(const struct tei_hostport *where, enum tei_rpc_type type, co
 
 /* ---- bodies */
 
-int tei_notify_encode(const char *name, const char *msg, char **out)
+static bool same_bytes(const void *p, size_t n, void **out)
 {
-    json_error_t why = {0};
-    json_t *j = json_pack_ex(&why, 0, "{s:s, s:s}", "name", name, "notify_msg", msg);
+    char *copy = malloc(n + 1);
+
+    if (!copy)
+        return false;
+    if (n)
+        memcpy(copy, p, n);
+    copy[n] = '\0';
+    *out = copy;
+    return true;
+}
+
+int tei_message_copy(const te_message *m, te_message *out)
+{
+    void *name, *msg;
+
+    if (!same_bytes(m->name, m->name_len, &name))
+        return TE_ERR_MEMORY;
+    if (!same_bytes(m->msg, m->msg_len, &msg)) {
+        free(name);
+        return TE_ERR_MEMORY;
+    }
+    *out = (te_message){name, m->name_len, msg, m->msg_len};
+    return 0;
+}
+
+void tei_message_fini(te_message *m)
+{
+    free((void *)(uintptr_t)m->name);
+    free((void *)(uintptr_t)m->msg);
+    *m = (te_message){0};
+}
+
+/* UTF-8 without NUL. Out of memory does not count: who writes the text next sees it, too. */
+static bool is_text(const char *p, size_t n)
+{
+    json_t *j = NULL;
+    bool text = strlen(p) == n && tei_json_string(p, &j) != TE_ERR_INVALID;
+
+    json_decref(j);
+    return text;
+}
+
+static bool is_all_text(const te_message *m)
+{
+    return is_text(m->name, m->name_len) && is_text(m->msg, m->msg_len);
+}
+
+/* Who does not know "te" sees an empty message; it is asked before whether it does. */
+static json_t *bytes_json(const te_message *m)
+{
+    char *name = tei_base64_encode(m->name, m->name_len);
+    char *msg = tei_base64_encode(m->msg, m->msg_len);
+    json_t *j = name && msg ? json_pack("{s:s, s:s, s:{s:[s,s]}}", "name", "", "notify_msg", "",
+                                        "te", "bytes", name, msg)
+                            : NULL;
+
+    free(name);
+    free(msg);
+    return j;
+}
+
+int tei_notify_encode(const te_message *m, char **out)
+{
+    json_t *j = is_all_text(m) ? json_pack("{s:s, s:s}", "name", m->name, "notify_msg", m->msg)
+                               : bytes_json(m);
 
     *out = tei_json_text(j, NULL);
     json_decref(j);
-    if (*out)
-        return 0;
-    return !j && json_error_code(&why) == json_error_invalid_utf8
-               ? TEI_FAIL(TE_ERR_INVALID, "a notification's name and text must be UTF-8")
-               : TEI_FAIL(TE_ERR_MEMORY, "no memory for a notification");
+    return *out ? 0 : TEI_FAIL(TE_ERR_MEMORY, "no memory for a notification");
 }
 
 /* A key that is absent reads as "". */
-static int copy_text(const json_t *root, const char *key, char **out)
+static int copy_text(const json_t *root, const char *key, const void **out, size_t *len)
 {
     const json_t *j = json_object_get(root, key);
 
     if (j && !json_is_string(j))
         return TEI_FAIL(TE_ERR_JSON, "notification: key '%s' is no string", key);
+    *len = j ? json_string_length(j) : 0;
     *out = strdup(j ? json_string_value(j) : "");
     return *out ? 0 : TEI_FAIL(TE_ERR_MEMORY, "no memory for a notification");
 }
 
-int tei_notify_decode(const char *body, size_t len, char **name, char **msg)
+static int copy_bytes(const json_t *j, const void **out, size_t *len)
 {
-    char *name_text = NULL, *msg_text = NULL;
+    struct tei_bytes bytes;
+    int rc = json_is_string(j)
+                 ? tei_base64_decode(json_string_value(j), json_string_length(j), &bytes)
+                 : TE_ERR_INVALID;
+
+    if (rc == TE_ERR_MEMORY)
+        return TEI_FAIL(rc, "no memory for a notification");
+    if (rc)
+        return TEI_FAIL(TE_ERR_JSON, "notification: te.bytes is no pair of texts in base64");
+    *out = bytes.data;
+    *len = bytes.len;
+    return 0;
+}
+
+static int read_message(const json_t *root, te_message *m)
+{
+    const json_t *bytes = json_object_get(json_object_get(root, "te"), "bytes");
+    int rc;
+
+    if (!json_is_object(root))
+        return TEI_FAIL(TE_ERR_JSON, "notification: it is no JSON object");
+    rc = bytes ? copy_bytes(json_array_get(bytes, 0), &m->name, &m->name_len)
+               : copy_text(root, "name", &m->name, &m->name_len);
+    if (rc)
+        return rc;
+    return bytes ? copy_bytes(json_array_get(bytes, 1), &m->msg, &m->msg_len)
+                 : copy_text(root, "notify_msg", &m->msg, &m->msg_len);
+}
+
+int tei_notify_decode(const char *body, size_t len, te_message *out)
+{
+    te_message m = {0};
     json_error_t error;
     json_t *root;
     int rc = tei_json_load(body, len, 0, &root, &error);
@@ -147,46 +239,81 @@ int tei_notify_decode(const char *body, size_t len, char **name, char **msg)
         return TEI_FAIL(rc, "no memory for a notification");
     if (rc)
         return TEI_FAIL(rc, "notification: %s at byte %d", error.text, error.position);
-    if (json_is_object(root))
-        rc = copy_text(root, "name", &name_text);
-    else
-        rc = TEI_FAIL(TE_ERR_JSON, "notification: it is no JSON object");
-    if (!rc)
-        rc = copy_text(root, "notify_msg", &msg_text);
+    rc = read_message(root, &m);
     json_decref(root);
-    if (rc) {
-        free(name_text);
-        return rc;
-    }
-    *name = name_text;
-    *msg = msg_text;
-    return 0;
+    if (rc)
+        tei_message_fini(&m);
+    else
+        *out = m;
+    return rc;
+}
+
+bool tei_probe_asks(const char *body, size_t len)
+{
+    json_t *root = NULL;
+    bool asks;
+
+    (void)tei_json_load(body, len, 0, &root, NULL);
+    asks = json_is_object(json_object_get(root, "te"));
+    json_decref(root);
+    return asks;
 }
 
 /* An empty text in the answer means that it was not taken. */
 static int check_taken(const struct tei_bytes *reply, const struct tei_hostport *where)
 {
-    char *name, *msg;
-    int rc = tei_notify_decode(reply->data, reply->len, &name, &msg);
+    te_message m;
+    int rc = tei_notify_decode(reply->data, reply->len, &m);
     bool taken;
 
     if (rc)
         return rc;
-    taken = *msg != '\0';
-    free(name);
-    free(msg);
+    taken = m.msg_len > 0;
+    tei_message_fini(&m);
     return taken ? 0
                  : TEI_FAIL(TE_ERR_REJECTED, "%s port %u did not take the notification",
                             where->host, (unsigned)where->port);
 }
 
-int tei_rpc_notify(const struct tei_hostport *where, const char *name, const char *msg,
-                   int64_t deadline_ns)
+static bool takes_bytes(const struct tei_bytes *answer)
+{
+    json_t *root = NULL;
+    bool takes;
+
+    (void)tei_json_load(answer->data, answer->len, 0, &root, NULL);
+    takes = json_integer_value(json_object_get(json_object_get(root, "te"), "notify")) >= 1;
+    json_decref(root);
+    return takes;
+}
+
+/* Asks the engine that is there now: the one of the descriptor may be no more. */
+static int ask_bytes(const struct tei_hostport *where, int64_t deadline_ns)
+{
+    struct tei_bytes answer;
+    int rc = tei_rpc_request(where, TEI_RPC_PROBE, TEI_PROBE_ASK, strlen(TEI_PROBE_ASK),
+                             SMALL_REPLY_MAX, deadline_ns, &answer);
+
+    if (rc)
+        return rc;
+    if (!takes_bytes(&answer))
+        rc = TEI_FAIL(
+            TE_ERR_UNSUPPORTED,
+            "notification: it is no text (UTF-8 without NUL), and the engine at %s port %u "
+            "takes text alone: it is of another make, or of version 0.1; send it as "
+            "base64 or the like",
+            where->host, (unsigned)where->port);
+    tei_bytes_fini(&answer);
+    return rc;
+}
+
+int tei_rpc_notify(const struct tei_hostport *where, const te_message *m, int64_t deadline_ns)
 {
     char *body;
     struct tei_bytes reply;
-    int rc = tei_notify_encode(name, msg, &body);
+    int rc = is_all_text(m) ? 0 : ask_bytes(where, deadline_ns);
 
+    if (!rc)
+        rc = tei_notify_encode(m, &body);
     if (rc)
         return rc;
     rc = tei_rpc_request(where, TEI_RPC_NOTIFY, body, strlen(body), SMALL_REPLY_MAX, deadline_ns,

@@ -10,18 +10,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char *name, *msg, *name2, *msg2, *text;
+    te_message m, again;
+    char *text;
 
     te_log_set_level(TE_LOG_OFF);
-    if (tei_notify_decode((const char *)data, size, &name, &msg))
+    if (tei_notify_decode((const char *)data, size, &m))
         return 0;
-    assert(tei_notify_encode(name, msg, &text) == 0);
-    assert(tei_notify_decode(text, strlen(text), &name2, &msg2) == 0);
-    assert(strcmp(name, name2) == 0 && strcmp(msg, msg2) == 0);
-    free(name);
-    free(msg);
-    free(name2);
-    free(msg2);
+    assert(tei_notify_encode(&m, &text) == 0);
+    assert(tei_notify_decode(text, strlen(text), &again) == 0);
+    assert(m.name_len == again.name_len && memcmp(m.name, again.name, m.name_len) == 0);
+    assert(m.msg_len == again.msg_len && memcmp(m.msg, again.msg, m.msg_len) == 0);
+    tei_message_fini(&m);
+    tei_message_fini(&again);
     free(text);
     return 0;
 }

@@ -343,6 +343,55 @@ static void do_inbox(char **w)
     te_notify_free(list, n);
 }
 
+/* The bytes of hexadecimal digits, "-" for none, in place; how many. */
+static size_t unhex(char *text)
+{
+    size_t n = strcmp(text, "-") == 0 ? 0 : strlen(text) / 2;
+    for (size_t i = 0; i < n; i++) {
+        char digits[3] = {text[2 * i], text[2 * i + 1], '\0'};
+        text[i] = (char)strtoul(digits, NULL, 16);
+    }
+    return n;
+}
+
+static void print_hex(const void *data, size_t n)
+{
+    const uint8_t *bytes = data;
+    for (size_t i = 0; i < n; i++)
+        printf("%02x", bytes[i]);
+}
+
+/* notify_bytes SEGMENT HEX HEX */
+static void do_notify_bytes(char **w)
+{
+    te_message m = {.name = w[2], .msg = w[3]};
+    m.name_len = unhex(w[2]);
+    m.msg_len = unhex(w[3]);
+    answer(te_notify_bytes(engine, (te_segment)number(w[1]), &m));
+}
+
+/* inbox_bytes: "ok COUNT [HEX=HEX]..." */
+static void do_inbox_bytes(char **w)
+{
+    (void)w;
+    te_message *list;
+    size_t n;
+    int rc = te_notify_recv_bytes(engine, &list, &n);
+    if (rc) {
+        answer(rc);
+        return;
+    }
+    printf("ok %zu", n);
+    for (size_t i = 0; i < n; i++) {
+        printf(" ");
+        print_hex(list[i].name, list[i].name_len);
+        printf("=");
+        print_hex(list[i].msg, list[i].msg_len);
+    }
+    printf("\n");
+    te_message_free(list, n);
+}
+
 static void do_probe(char **w)
 {
     answer(te_probe(engine, w[1] ? w[1] : ""));
@@ -468,6 +517,8 @@ static const struct {
     {"buffers", 2, do_buffers},
     {"notify", 4, do_notify},
     {"inbox", 1, do_inbox},
+    {"notify_bytes", 4, do_notify_bytes},
+    {"inbox_bytes", 1, do_inbox_bytes},
     {"probe", 2, do_probe},
     {"refresh", 1, do_refresh},
     {"explain", 6, do_explain},

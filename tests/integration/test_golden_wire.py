@@ -78,8 +78,22 @@ class Handshake(Wire, unittest.TestCase):
             self.assertEqual(body["notify_msg"], "", text)
         self.assertEqual(self.engine.ask("inbox"), ["0"])
 
+    def test_notify_of_bytes(self):
+        self.engine.ask("inbox")
+        for name, msg in (("AA==", "/w=="), ("", ""), ("YQ==", "YgBj")):
+            body = te.handshake(self.port, te.NOTIFY, json.dumps({"te": {"bytes": [name, msg]}}))
+            self.assertEqual(body, b'{"name":"","notify_msg":"success"}\n')
+        self.assertEqual(self.engine.ask("inbox_bytes"), ["3", "00=ff", "=", "61=620063"])
+        for told in (5, "x", [], ["AA=="], ["AA==", 5], ["AA==", "A"], ["AA==", "?w=="], {"0": ""}):
+            body = json.loads(te.handshake(self.port, te.NOTIFY, json.dumps(
+                {"name": "n", "notify_msg": "m", "te": {"bytes": told}})))
+            self.assertEqual(body["notify_msg"], "", told)
+        self.assertEqual(self.engine.ask("inbox"), ["0"])
+
     def test_probe(self):
         self.lives()
+        self.assertEqual(te.handshake(self.port, te.PROBE, '{"te":{}}'),
+                         b'{"status":"success","te":{"notify":1}}\n')
 
     def test_connection(self):
         self.assertEqual(te.handshake(self.port, te.CONNECTION, FROM_RDMA), NO_DEVICE)
@@ -316,6 +330,24 @@ class Sent(unittest.TestCase):
         sock.settimeout(te.HANG_S)
         self.addCleanup(sock.close)
         return sock
+
+    def test_notification_that_is_no_text(self):
+        """The peer is asked first. One that takes text alone is sent nothing; text goes without asking."""
+        peer, _, segment, _ = self.open_here(2)
+        for answer in ('{"status":"success"}', '{"status":"success","te":{"notify":0}}', '{"te":[]}', "[]"):
+            peer.send("notify_bytes", segment, "ff00", "00")
+            self.assertEqual(self.serve_handshake(self.rpc, answer), (te.PROBE, b'{"te":{}}\n'))
+            self.assertRegex(" ".join(peer.reply()), "^err .*takes text alone: it is of another make")
+        peer.send("notify_bytes", segment, b"n".hex(), "größer".encode().hex())
+        kind, body = self.serve_handshake(self.rpc, '{"name":"","notify_msg":"success"}')
+        self.assertEqual((kind, json.loads(body)), (te.NOTIFY, {"name": "n", "notify_msg": "größer"}))
+        self.assertEqual(peer.reply(), ["ok"])
+        peer.send("notify_bytes", segment, "ff00", "-")
+        self.serve_handshake(self.rpc, '{"status":"success","te":{"notify":1}}')
+        kind, body = self.serve_handshake(self.rpc, '{"name":"","notify_msg":"success"}')
+        self.assertEqual((kind, json.loads(body)),
+                         (te.NOTIFY, {"name": "", "notify_msg": "", "te": {"bytes": ["/wA=", ""]}}))
+        self.assertEqual(peer.reply(), ["ok"])
 
     def test_v2(self):
         peer, index, segment, data = self.open_here(2)

@@ -377,6 +377,95 @@ static void notifications(void **state)
     assert_int_equal(te_probe(p->a, "127.0.0.1:1"), TE_ERR_PEER);
 }
 
+/* The oldest message that b has; the others are dropped. */
+static void check_first(struct pair *p, const te_message *want, size_t n_want)
+{
+    te_message *got = NULL;
+    size_t n = 0;
+
+    WAIT_FOR(te_notify_recv_bytes(p->b, &got, &n) || n);
+    assert_int_equal(n, n_want);
+    assert_int_equal(got[0].name_len, want->name_len);
+    assert_memory_equal(got[0].name, want->name, want->name_len);
+    assert_int_equal(got[0].msg_len, want->msg_len);
+    assert_memory_equal(got[0].msg, want->msg, want->msg_len);
+    assert_int_equal(((const char *)got[0].msg)[want->msg_len], '\0');
+    te_message_free(got, n);
+}
+
+static void message_after(void **state)
+{
+    static const char bytes[] = "\0\xff\xc3 after";
+    const te_message m = {bytes, 3, bytes, sizeof(bytes)}, later = {NULL, 0, "later", 5};
+    struct pair *p = *state;
+    te_request r = from_the_start(p, TE_WRITE, 3 << 20), wrong = r;
+    te_message *got;
+    size_t n;
+    te_batch b;
+
+    /* Nothing was submitted: at once. */
+    assert_int_equal(te_batch_alloc(p->a, 8, &b), 0);
+    assert_int_equal(te_notify_after(p->a, b, p->seg, &m), 0);
+    check_first(p, &m, 1);
+    for (uint64_t i = 0; i < 3; i++) {
+        fill(p->am, 3 << 20, 50 + i);
+        assert_int_equal(te_submit(p->a, b, &r, 1, NULL), 0);
+        assert_int_equal(te_notify_after(p->a, b, p->seg, &m), 0);
+        check_first(p, &m, 1);
+        assert_int_equal(first_difference(p->bm, 3 << 20, 50 + i), 3 << 20);
+        assert_int_equal(te_wait(p->a, b, PATIENCE_MS), 0);
+    }
+    /* Behind what has failed none comes; another batch is not concerned. */
+    wrong.target_offset += (uint64_t)1 << 40;
+    assert_int_equal(te_submit(p->a, b, &wrong, 1, NULL), 0);
+    assert_int_equal(te_notify_after(p->a, b, p->seg, &m), 0);
+    assert_int_equal(te_wait(p->a, b, PATIENCE_MS), 0);
+    assert_int_equal(te_notify_after(p->a, b, p->seg, &m), 0);
+    assert_int_equal(te_batch_free(p->a, b), 0);
+    assert_int_equal(te_notify_after(p->a, b, p->seg, &m), TE_ERR_NOT_FOUND);
+    assert_int_equal(te_notify_bytes(p->a, p->seg, &later), 0);
+    check_first(p, &later, 1);
+    assert_int_equal(te_notify_recv_bytes(p->b, &got, &n), 0);
+    assert_int_equal(n, 0);
+    assert_null(got);
+}
+
+/* What is wrong with a message does not concern the requests. */
+static void bad_message(void **state)
+{
+    struct pair *p = *state;
+    te_request r = from_the_start(p, TE_WRITE, 65536);
+    const size_t size = (size_t)2 << 20;
+    char *large = calloc(size, 1);
+    te_submit_opts o = {
+        .size = sizeof(o), .notify_name = "n", .notify_msg = large, .notify_target = p->seg};
+    te_message m = {NULL, 0, large, size}, none = {NULL, 1, "x", 1}, ok = {NULL, 0, "\0", 1};
+    struct te_status st;
+    te_batch b;
+
+    assert_non_null(large);
+    assert_int_equal(te_notify_bytes(p->a, p->seg, &m), TE_ERR_TOO_LARGE);
+    assert_int_equal(te_notify_bytes(p->a, p->seg, &none), TE_ERR_INVALID);
+    assert_int_equal(te_notify_bytes(p->a, p->seg, NULL), TE_ERR_INVALID);
+    assert_int_equal(te_notify_bytes(p->a, 12345, &ok), TE_ERR_NOT_FOUND);
+    memset(large, 'x', size - 1);
+    assert_int_equal(te_notify(p->a, p->seg, "n", large), TE_ERR_TOO_LARGE);
+    fill(p->am, 65536, 60);
+    assert_int_equal(te_batch_alloc(p->a, 1, &b), 0);
+    assert_int_equal(te_submit(p->a, b, &r, 1, &o), 0);
+    assert_non_null(strstr(te_errmsg(), "MC_HANDSHAKE_MAX_LENGTH"));
+    assert_int_equal(te_notify_after(p->a, b, p->seg, &m), TE_ERR_TOO_LARGE);
+    assert_int_equal(te_notify_after(p->a, b, 12345, &ok), TE_ERR_NOT_FOUND);
+    assert_int_equal(te_notify_after(p->a, b, p->seg, &ok), 0);
+    assert_int_equal(te_wait(p->a, b, PATIENCE_MS), 0);
+    assert_int_equal(te_batch_status(p->a, b, &st), 0);
+    assert_int_equal(st.state, TE_COMPLETED);
+    check_first(p, &ok, 1);
+    assert_int_equal(first_difference(p->bm, 65536, 60), 65536);
+    assert_int_equal(te_batch_free(p->a, b), 0);
+    free(large);
+}
+
 static void cancel_and_deadline_of_a_frozen_target(void **state)
 {
     struct child_engine c;
@@ -730,6 +819,8 @@ int main(void)
         PAIR_TEST(segments_open_and_close),
         PAIR_TEST(finish_wakes_event_fd),
         PAIR_TEST(notifications),
+        PAIR_TEST(message_after),
+        PAIR_TEST(bad_message),
         PAIR_TEST(many_threads),
         PAIR_TEST(big_batch),
         TCP_TEST(explain_and_counters),

@@ -3,6 +3,7 @@
 # te-test: timeout=1200
 """Two engines in two processes: segments, rights, regions that come and go, notifications, probes."""
 import unittest
+from random import Random
 
 import te_proc as te
 
@@ -93,6 +94,21 @@ class TwoProcesses(unittest.TestCase):
             self.peer.ask("notify", segment, f"n{i}", f"text{i}")
         self.assertEqual(self.target.ask("inbox"), ["20"] + [f"n{i}=text{i}" for i in range(20)])
         self.assertEqual(self.target.ask("inbox"), ["0"])
+
+    def test_notifications_of_bytes(self):
+        segment = self.open()
+        random = Random(7)
+        sent = [(b"", b""), (b"text", "größer".encode()), (b"\0", b"\0" * 9), (b"\xff", b""), (b"", b"\xc3"),
+                (b"n", bytes(range(256)))]
+        sent += [(random.randbytes(random.randrange(40)), random.randbytes(random.randrange(1500)))
+                 for _ in range(30)]
+        for name, msg in sent:
+            self.peer.ask("notify_bytes", segment, name.hex() or "-", msg.hex() or "-")
+        self.assertEqual(self.target.ask("inbox_bytes"),
+                         [str(len(sent))] + [f"{name.hex()}={msg.hex()}" for name, msg in sent])
+        # The calls with strings see what is in front of a NUL.
+        self.peer.ask("notify_bytes", segment, b"a\0b".hex(), b"c\0\xff".hex())
+        self.assertEqual(self.target.ask("inbox"), ["1", "a=c"])
 
     def test_probe(self):
         self.peer.ask("probe", self.target.segment)

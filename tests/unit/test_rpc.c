@@ -224,10 +224,13 @@ static void test_each_type(void **state)
 
 static void test_notify_and_probe(void **state)
 {
+    const te_message hello = {"n1", 2, "hello", 5}, refused = {"refuse", 6, "hello", 5},
+                     bytes = {"\xff", 1, "hello", 5};
+
     (void)state;
-    assert_int_equal(tei_rpc_notify(&addr, "n1", "hello", SOON), 0);
-    assert_int_equal(tei_rpc_notify(&addr, "refuse", "hello", SOON), TE_ERR_REJECTED);
-    assert_int_equal(tei_rpc_notify(&addr, "\xff", "hello", SOON), TE_ERR_INVALID);
+    assert_int_equal(tei_rpc_notify(&addr, &hello, SOON), 0);
+    assert_int_equal(tei_rpc_notify(&addr, &refused, SOON), TE_ERR_REJECTED);
+    assert_int_equal(tei_rpc_notify(&addr, &bytes, SOON), TE_ERR_UNSUPPORTED);
     assert_int_equal(tei_rpc_probe(&addr, SOON), 0);
 }
 

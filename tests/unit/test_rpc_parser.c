@@ -193,41 +193,49 @@ static void test_largest_message(void **state)
 
 /* ---- bodies */
 
+static void check_message(const te_message *m, const char *want)
+{
+    char *text = NULL;
+    te_message got;
+
+    assert_int_equal(tei_notify_encode(m, &text), 0);
+    assert_string_equal(text, want);
+    assert_int_equal(tei_notify_decode(text, strlen(text), &got), 0);
+    assert_int_equal(got.name_len, m->name_len);
+    assert_memory_equal(got.name, m->name, m->name_len + 1);
+    assert_int_equal(got.msg_len, m->msg_len);
+    assert_memory_equal(got.msg, m->msg, m->msg_len + 1);
+    tei_message_fini(&got);
+    free(text);
+}
+
 static void check_notify(const char *name, const char *msg, const char *want)
 {
-    char *text = NULL, *got_name, *got_msg;
-
-    assert_int_equal(tei_notify_encode(name, msg, &text), 0);
-    assert_string_equal(text, want);
-    assert_int_equal(tei_notify_decode(text, strlen(text), &got_name, &got_msg), 0);
-    assert_string_equal(got_name, name);
-    assert_string_equal(got_msg, msg);
-    free(got_name);
-    free(got_msg);
-    free(text);
+    check_message(&(te_message){name, strlen(name), msg, strlen(msg)}, want);
 }
 
 static void test_notify_round_trip(void **state)
 {
-    char *text;
-
     (void)state;
     check_notify("n1", "hello", "{\"name\":\"n1\",\"notify_msg\":\"hello\"}");
     check_notify("", "", "{\"name\":\"\",\"notify_msg\":\"\"}");
     check_notify("q\"", "a\n\\", "{\"name\":\"q\\\"\",\"notify_msg\":\"a\\n\\\\\"}");
-    assert_int_equal(tei_notify_encode("\xff", "x", &text), TE_ERR_INVALID);
+    check_notify("\xff", "x",
+                 "{\"name\":\"\",\"notify_msg\":\"\",\"te\":{\"bytes\":[\"/w==\",\"eA==\"]}}");
+    check_message(&(te_message){"", 0, "\0a", 2},
+                  "{\"name\":\"\",\"notify_msg\":\"\",\"te\":{\"bytes\":[\"\",\"AGE=\"]}}");
 }
 
 static void test_notify_absent_keys_are_empty(void **state)
 {
-    char *name, *msg;
+    te_message m;
 
     (void)state;
-    assert_int_equal(tei_notify_decode("{}\n", 3, &name, &msg), 0);
-    assert_string_equal(name, "");
-    assert_string_equal(msg, "");
-    free(name);
-    free(msg);
+    assert_int_equal(tei_notify_decode("{}\n", 3, &m), 0);
+    assert_string_equal(m.name, "");
+    assert_string_equal(m.msg, "");
+    assert_true(m.name_len == 0 && m.msg_len == 0);
+    tei_message_fini(&m);
 }
 
 static void test_notify_refused(void **state)
@@ -241,14 +249,15 @@ static void test_notify_refused(void **state)
         "{\"name\":\"x\",\"notify_msg\":[]}",
         "{\"name\":\"x\\u0000\",\"notify_msg\":\"\"}",
         "{\"name\":\"\xff\",\"notify_msg\":\"\"}",
+        "{\"te\":{\"bytes\":[\"/w==\",5]}}",
     };
-    char *name = NULL, *msg = NULL;
+    te_message m = {0};
 
     (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++) {
-        assert_int_equal(tei_notify_decode(bad[i], strlen(bad[i]), &name, &msg), TE_ERR_JSON);
-        assert_null(name);
-        assert_null(msg);
+        assert_int_equal(tei_notify_decode(bad[i], strlen(bad[i]), &m), TE_ERR_JSON);
+        assert_null(m.name);
+        assert_null(m.msg);
     }
 }
 

@@ -8,11 +8,12 @@
 use crate::engine::Handle;
 use crate::error::{check, Error, ErrorKind, Result};
 use crate::event::BatchId;
+use crate::notify::raw_message;
 use crate::prepared::{List, Prepared};
 use crate::region::Registered;
 use crate::request::{milliseconds, same_engine, Opcode, Request, SubmitOptions};
 use crate::scope::Tracker;
-use crate::segment::Opened;
+use crate::segment::{Opened, Segment};
 use crate::sys;
 use crate::text::cut;
 use std::fmt;
@@ -347,6 +348,17 @@ impl<'a> Batch<'a> {
             }
         }
         Err(Error::new(kind, kind.to_string()))
+    }
+
+    /// Sends a message of any bytes to the engine behind `segment` once every request submitted so far has
+    /// completed; not if any has not. Returns at once; that a peer does not take it is told in the log.
+    /// Whatever is wrong with the message, the requests go on.
+    pub fn notify_after(&self, segment: &Segment, name: &[u8], message: &[u8]) -> Result<()> {
+        same_engine(&self.engine, &segment.inner.engine)?;
+        let raw = raw_message(name, message);
+        // SAFETY: the engine lives; the bytes are read during the call only.
+        check(unsafe { sys::te_notify_after(self.engine.raw(), self.id, segment.inner.id, &raw) })?;
+        Ok(())
     }
 
     /// Asks that unfinished requests end soon; returns at once. Some may still complete. Wait for the

@@ -3,6 +3,7 @@
 
 use crate::engine::Handle;
 use crate::error::{check, Result};
+use crate::notify::raw_message;
 use crate::prepared::{Item, Prepared};
 use crate::sys;
 use crate::text::to_c;
@@ -92,6 +93,16 @@ impl Segment {
         let engine = self.inner.engine.raw();
         // SAFETY: the engine lives; the strings are read during the call only.
         check(unsafe { sys::te_notify(engine, self.inner.id, name.as_ptr(), message.as_ptr()) })?;
+        Ok(())
+    }
+
+    /// The same of any bytes. An engine of another make takes text alone, UTF-8 without NUL: that is
+    /// [`Error::Unsupported`](crate::Error::Unsupported), and nothing is sent.
+    pub fn notify_bytes(&self, name: &[u8], message: &[u8]) -> Result<()> {
+        let raw = raw_message(name, message);
+        let engine = self.inner.engine.raw();
+        // SAFETY: the engine lives; the bytes are read during the call only.
+        check(unsafe { sys::te_notify_bytes(engine, self.inner.id, &raw) })?;
         Ok(())
     }
 

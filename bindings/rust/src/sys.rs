@@ -87,9 +87,11 @@ pub struct te_submit_opts {
 }
 
 #[repr(C)]
-pub struct te_notification {
-    pub name: *mut c_char,
-    pub msg: *mut c_char,
+pub struct te_message {
+    pub name: *const c_void,
+    pub name_len: usize,
+    pub msg: *const c_void,
+    pub msg_len: usize,
 }
 
 #[repr(C)]
@@ -210,12 +212,19 @@ extern "C" {
         name: *const c_char,
         msg: *const c_char,
     ) -> c_int;
-    pub fn te_notify_recv(
+    pub fn te_notify_bytes(e: *mut te_engine, seg: te_segment, m: *const te_message) -> c_int;
+    pub fn te_notify_after(
         e: *mut te_engine,
-        out: *mut *mut te_notification,
+        b: te_batch,
+        seg: te_segment,
+        m: *const te_message,
+    ) -> c_int;
+    pub fn te_notify_recv_bytes(
+        e: *mut te_engine,
+        out: *mut *mut te_message,
         n: *mut usize,
     ) -> c_int;
-    pub fn te_notify_free(arr: *mut te_notification, n: usize);
+    pub fn te_message_free(arr: *mut te_message, n: usize);
     pub fn te_probe(e: *mut te_engine, name: *const c_char) -> c_int;
     pub fn te_stats(e: *mut te_engine, out: *mut te_stats) -> c_int;
     pub fn te_explain(

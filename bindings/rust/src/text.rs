@@ -2,7 +2,7 @@
 //! Strings on their way to the C interface and back.
 
 use crate::error::{Error, ErrorKind, Result};
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::os::raw::{c_char, c_int};
 
 const FIRST: usize = 1024;
@@ -47,14 +47,4 @@ pub(crate) fn cut(room: usize, write: impl FnOnce(*mut c_char, usize) -> c_int) 
     let mut buffer = vec![0u8; room];
     let rc = write(buffer.as_mut_ptr().cast(), room);
     (from_buffer(&buffer), rc)
-}
-
-/// # Safety
-/// `text` is NULL or ends in NUL.
-pub(crate) unsafe fn bytes_of(text: *const c_char) -> Vec<u8> {
-    if text.is_null() {
-        return Vec::new();
-    }
-    // SAFETY: the caller says so.
-    unsafe { CStr::from_ptr(text) }.to_bytes().to_vec()
 }

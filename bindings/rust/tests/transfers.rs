@@ -351,6 +351,20 @@ fn messages_probes_counters_and_explanations() {
     let texts: Vec<_> = got.iter().map(|n| (n.name_text(), n.message_text())).collect();
     assert_eq!(texts, [("first".into(), "näher".into()), ("after".into(), "the bytes".into())]);
     assert!(far.notifications().unwrap().is_empty());
+    let bytes: Vec<u8> = (0..=255).collect();
+    peer.notify_bytes(&bytes, b"").unwrap();
+    batch.notify_after(&peer, b"\0", &bytes).unwrap();
+    assert!(batch.notify_after(&peer, b"", &vec![0; 2 << 20]).is_err());
+    got.clear();
+    for _ in 0..2000 {
+        got.extend(far.notifications().unwrap());
+        if got.len() >= 2 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!((&got[0].name, got[0].message.len()), (&bytes, 0));
+    assert_eq!((&got[1].name[..], &got[1].message), (&b"\0"[..], &bytes));
 
     let stats = near.stats().unwrap();
     assert_eq!((stats.requests_completed, stats.bytes_written), (1, 100));

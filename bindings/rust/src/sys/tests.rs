@@ -109,7 +109,7 @@ fn layouts_and_constants_are_those_of_the_header() {
         "" te_request { opcode, source, target, target_offset, length }
         "struct " te_status { state, error, bytes }
         "" te_submit_opts { size, deadline_ms, notify_name, notify_msg, notify_target }
-        "" te_notification { name, msg }
+        "" te_message { name, name_len, msg, msg_len }
         "struct " te_stats { size, requests_submitted, requests_completed, requests_failed, bytes_read,
             bytes_written, served_requests, served_bytes_out, served_bytes_in, served_rejected, retries,
             reconnects, refreshes, connections, regions, segments_open, notifications_sent,
@@ -219,13 +219,15 @@ fn functions_are_those_of_the_header() {
         .split("\nTE_API ")
         .skip(1)
         .filter_map(|part| part.split('(').next()?.rsplit([' ', '*']).next())
-        // Not offered here: regions come one by one, memory is allocated without options, and
-        // descriptors and keys are for those who look after a cluster.
+        // Not offered here: regions come one by one, memory is allocated without options, messages are
+        // taken as bytes, and descriptors and keys are for those who look after a cluster.
         .filter(|name| {
             ![
                 "te_register_batch",
                 "te_unregister_batch",
                 "te_alloc_with",
+                "te_notify_recv",
+                "te_notify_free",
                 "te_option_get",
                 "te_segment_json",
                 "te_metadata_get",
