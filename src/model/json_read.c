@@ -365,12 +365,17 @@ static bool read_container(struct tei_json_reader *r, char close, unsigned depth
                            struct tei_json_value *out)
 {
     const char *from = r->at++;
+    bool told = close == '}' && depth <= 2 && r->on_member;
     struct tei_json_value key, value;
-    bool first = true;
+    size_t before;
 
     r->tree += close == '}' ? TREE_OBJECT : TREE_ARRAY;
-    while (read_next(r, close, first, depth + 1, &key, &value))
-        first = false;
+    before = r->tree;
+    for (bool first = true; read_next(r, close, first, depth + 1, &key, &value); first = false) {
+        if (told)
+            r->on_member(r->arg, depth, &key, &value, r->tree - before);
+        before = r->tree;
+    }
     *out = (struct tei_json_value){.kind = close == '}' ? TEI_JSON_OBJECT : TEI_JSON_ARRAY,
                                    .text = from,
                                    .len = (size_t)(r->at - from)};

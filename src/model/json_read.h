@@ -36,6 +36,13 @@ struct tei_json_value {
     int64_t integer; /* of TEI_JSON_INTEGER */
 };
 
+/*
+ * A member of the outermost object (depth 1), or of an object that is a member of that (depth 2); called
+ * as it has been read, so those of an object come before it. `weight` is its part of reader.tree.
+ */
+typedef void (*tei_json_member_fn)(void *arg, unsigned depth, const struct tei_json_value *key,
+                                   const struct tei_json_value *value, size_t weight);
+
 struct tei_json_reader {
     const char *begin, *at, *end;
     const char *wrong; /* what the text lacks at `at`; NULL while all is well */
@@ -43,8 +50,10 @@ struct tei_json_reader {
     /* Whoever makes values of all that was read since this was 0 needs so many bytes, at most. */
     size_t tree;
     int64_t deadline_ns;
-    unsigned read; /* values, modulo some number: then the clock is looked at */
-    char close;    /* of the container whose inside is read; 0: of none */
+    unsigned read;                /* values, modulo some number: then the clock is looked at */
+    char close;                   /* of the container whose inside is read; 0: of none */
+    tei_json_member_fn on_member; /* NULL: nobody is told; set after init */
+    void *arg;
 };
 
 /* The text is read up to `deadline_ns` (TEI_NEVER). */

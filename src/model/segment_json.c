@@ -133,7 +133,9 @@ const struct tei_segment_limits tei_segment_unlimited = {
 /* What a descriptor is made of: its text, and the lists in it that no tree is made of. */
 struct outline {
     struct tei_json_value whole, buffers, rights;
-    size_t tree; /* of the rest */
+    size_t tree, list_weight;    /* of the rest, of the lists */
+    struct tei_json_value inner; /* "rights" in the object that is being read */
+    size_t inner_weight;
 };
 
 bool tei_segment_tree_fits(size_t tree, size_t len)
@@ -149,53 +151,46 @@ int tei_segment_read_failed(const struct tei_json_reader *r)
     return FAIL_KEY("%s at byte %zu", r->wrong, (size_t)(r->at - r->begin));
 }
 
-/* What is in a list does not count for the tree. The first of a name counts: jansson refuses others. */
+/* The first of a name counts: others are refused where the tree is made. */
 static void note_list(struct tei_json_value *list, const struct tei_json_value *found,
-                      size_t weight, size_t *tree)
+                      size_t weight, size_t *sum)
 {
     if (list->len)
         return;
     *list = *found;
-    *tree -= weight;
+    *sum += weight;
 }
 
-static bool find_rights(struct outline *o, const struct tei_json_value *te, int64_t deadline_ns)
+static void on_member(void *arg, unsigned depth, const struct tei_json_value *key,
+                      const struct tei_json_value *value, size_t weight)
 {
-    struct tei_json_value key, value;
-    struct tei_json_reader r;
+    struct outline *o = arg;
 
-    tei_json_reader_inside(&r, te, deadline_ns);
-    for (size_t before = 0; tei_json_next(&r, &key, &value); before = r.tree)
-        if (value.kind == TEI_JSON_ARRAY && tei_json_is(&key, "rights"))
-            note_list(&o->rights, &value, r.tree - before, &o->tree);
-    return !r.late;
+    if (depth == 2) {
+        if (value->kind == TEI_JSON_ARRAY && tei_json_is(key, "rights"))
+            note_list(&o->inner, value, weight, &o->inner_weight);
+        return;
+    }
+    if (value->kind == TEI_JSON_ARRAY && tei_json_is(key, "buffers"))
+        note_list(&o->buffers, value, weight, &o->list_weight);
+    else if (o->inner.len && tei_json_is(key, "te"))
+        note_list(&o->rights, &o->inner, o->inner_weight, &o->list_weight);
+    o->inner = (struct tei_json_value){0};
+    o->inner_weight = 0;
 }
 
-static bool find_lists(struct outline *o, struct tei_json_reader *r, int64_t deadline_ns)
-{
-    struct tei_json_value key, value;
-
-    tei_json_reader_inside(r, &o->whole, deadline_ns);
-    for (size_t before = 0; tei_json_next(r, &key, &value); before = r->tree)
-        if (value.kind == TEI_JSON_ARRAY && tei_json_is(&key, "buffers"))
-            note_list(&o->buffers, &value, r->tree - before, &o->tree);
-        else if (value.kind == TEI_JSON_OBJECT && tei_json_is(&key, "te"))
-            r->late |= !find_rights(o, &value, deadline_ns);
-    return !r->late;
-}
-
-/* Checks the text and finds the lists. */
+/* Checks the text and finds the lists, in one walk. */
 static int outline(const char *text, size_t len, int64_t deadline_ns, struct outline *o)
 {
     struct tei_json_reader r;
 
     *o = (struct outline){0};
     tei_json_reader_init(&r, text, len, deadline_ns);
+    r.on_member = on_member;
+    r.arg = o;
     if (!tei_json_read(&r, &o->whole) || !tei_json_at_end(&r))
         return tei_segment_read_failed(&r);
-    o->tree = r.tree;
-    if (o->whole.kind == TEI_JSON_OBJECT && !find_lists(o, &r, deadline_ns))
-        return tei_segment_read_failed(&r);
+    o->tree = r.tree - o->list_weight;
     return 0;
 }
 

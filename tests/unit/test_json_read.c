@@ -447,6 +447,46 @@ static void copies_have_an_end(void **state)
     assert_false(tei_json_is(&v, "abc"));
 }
 
+struct members {
+    char text[256];
+    size_t weight;
+};
+
+static void note_member(void *arg, unsigned depth, const struct tei_json_value *key,
+                        const struct tei_json_value *value, size_t weight)
+{
+    struct members *m = arg;
+    size_t n = strlen(m->text);
+
+    snprintf(m->text + n, sizeof m->text - n, "%u %.*s %.*s\n", depth, (int)key->len, key->text,
+             (int)value->len, value->text);
+    if (depth == 1)
+        m->weight += weight;
+}
+
+/* Those of the two outer objects are told while the text is read, each once. */
+static void members_are_told(void **state)
+{
+    static const char text[] =
+        "{\"a\":[1,{\"no\":2}],\"te\":{\"r\":[3],\"x\":{\"no\":4}},\"b\":{}}";
+    struct members m = {0};
+    struct tei_json_value v;
+    struct tei_json_reader r;
+    size_t empty;
+
+    (void)state;
+    tei_json_reader_init(&r, "{}", 2, TEI_NEVER);
+    assert_true(tei_json_read(&r, &v));
+    empty = r.tree;
+    tei_json_reader_init(&r, text, sizeof text - 1, TEI_NEVER);
+    r.on_member = note_member;
+    r.arg = &m;
+    assert_true(tei_json_read(&r, &v));
+    assert_string_equal(m.text, "1 a [1,{\"no\":2}]\n2 r [3]\n2 x {\"no\":4}\n"
+                                "1 te {\"r\":[3],\"x\":{\"no\":4}}\n1 b {}\n");
+    assert_int_equal(m.weight + empty, r.tree);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -459,6 +499,7 @@ int main(void)
         cmocka_unit_test(trees_refuse_what_comes_twice),
         cmocka_unit_test(deadline),
         cmocka_unit_test(copies_have_an_end),
+        cmocka_unit_test(members_are_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
