@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -39,10 +40,10 @@ struct port {
     uint16_t number;
 };
 
-static void port_open(struct port *p)
+static void port_open(struct port *p, void (*configure)(struct tei_conf *))
 {
     fake_host_init(&p->host);
-    few_places(&p->host.conf);
+    configure(&p->host.conf);
     p->t = fake_open(&p->host, "tcp");
     p->memory = malloc(BYTES);
     assert_non_null(p->memory);
@@ -126,7 +127,7 @@ static void a_hog_gives_way_to_others(void **state)
     struct port p;
 
     (void)state;
-    port_open(&p);
+    port_open(&p, few_places);
     hog(&p, 2, fds);
     for (unsigned i = 0; i < 50; i++) {
         int fd = dial_from(&p, 1);
@@ -157,7 +158,7 @@ static void a_hog_shares_with_itself(void **state)
     struct port p;
 
     (void)state;
-    port_open(&p);
+    port_open(&p, few_places);
     hog(&p, 2, fds);
     do { /* a second later */
         fd = dial_from(&p, 2);
@@ -175,7 +176,7 @@ static void one_address_may_have_all(void **state)
     int fds[PLACES];
 
     (void)state;
-    port_open(&p);
+    port_open(&p, few_places);
     for (unsigned i = 0; i < PLACES; i++)
         assert_true(is_served(&p, fds[i] = dial_from(&p, 2)));
     for (unsigned i = 0; i < PLACES; i++)
@@ -201,7 +202,7 @@ static void options_are_inherited(void **state)
     int fd, s;
 
     (void)state;
-    port_open(&p);
+    port_open(&p, few_places);
     fd = dial_from(&p, 1);
     assert_true(is_served(&p, fd));
     w = tei_tcp_of(p.t)->workers;
@@ -222,7 +223,7 @@ static void drops_take_turns(void **state)
     struct port p;
 
     (void)state;
-    port_open(&p);
+    port_open(&p, few_places);
     for (unsigned round = 0; round < 30; round++) {
         for (unsigned i = 0; i < PLACES / 2; i++)
             c[i] = native_greet(p.t, 100 + i, 1000 + i, false);
@@ -296,7 +297,7 @@ static void a_turn_is_waited_for(void **state)
     struct port p;
 
     (void)state;
-    port_open(&p);
+    port_open(&p, few_places);
     w = tei_tcp_of(p.t)->workers;
     for (unsigned i = 0; i < PLACES; i++) {
         readers[i].fd = dial_from(&p, 2 + i % 2);
@@ -316,6 +317,77 @@ static void a_turn_is_waited_for(void **state)
         close(readers[i].fd);
     }
     assert_true(whole);
+    port_close(&p);
+}
+
+#define MANY 16u /* addresses, with two sessions each */
+
+static void many_places(struct tei_conf *c)
+{
+    c->tcp_threads = 1;
+    c->tcp_max_sessions = 4 * MANY;
+}
+
+struct drain {
+    struct pollfd fds[2 * MANY];
+    _Atomic bool quit;
+};
+
+/* Reads whatever comes. */
+static void *read_on(void *arg)
+{
+    struct drain *d = arg;
+    static char bytes[65536];
+
+    while (!atomic_load(&d->quit) && poll(d->fds, 2 * MANY, 100) >= 0)
+        for (unsigned i = 0; i < 2 * MANY; i++)
+            if (d->fds[i].revents)
+                (void)!recv(d->fds[i].fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    return NULL;
+}
+
+/* Whether a round is under way of which sources have had their turn, and others wait for theirs. */
+static bool is_within_round(struct tcp_worker *w)
+{
+    struct tei_link *n, *tmp;
+    bool waits = false, had = false;
+
+    tei_tcp_worker_enter(w);
+    TEI_LIST_EACH(&w->sources, n, tmp) {
+        struct tei_source *base = tei_container_of(n, struct tei_source, link);
+        const struct tcp_source *s = tei_container_of(base, struct tcp_source, base);
+
+        had = had || s->walked == w->round;
+        waits = waits || (s->walked != w->round && !tei_list_empty(&s->waiting));
+    }
+    tei_tcp_worker_leave(w);
+    return waits && had;
+}
+
+/* With many sources a round is no single stretch, in which the worker does nothing else. */
+static void rounds_are_interrupted(void **state)
+{
+    static struct drain d;
+    pthread_t thread;
+    int64_t end_ns = tei_deadline_ns(PATIENCE_MS);
+    bool seen = false;
+    struct port p;
+
+    (void)state;
+    port_open(&p, many_places);
+    for (unsigned i = 0; i < 2 * MANY; i++) {
+        d.fds[i] = (struct pollfd){.fd = dial_from(&p, 2 + i % MANY), .events = POLLIN};
+        for (unsigned k = 0; k < 8; k++)
+            ask(&p, d.fds[i].fd, BYTES);
+    }
+    assert_int_equal(pthread_create(&thread, NULL, read_on, &d), 0);
+    while (!seen && tei_now_ns() < end_ns)
+        seen = is_within_round(tei_tcp_of(p.t)->workers);
+    atomic_store(&d.quit, true);
+    pthread_join(thread, NULL);
+    for (unsigned i = 0; i < 2 * MANY; i++)
+        close(d.fds[i].fd);
+    assert_true(seen);
     port_close(&p);
 }
 
@@ -367,7 +439,7 @@ static void a_drop_is_waited_for(void **state)
     struct port p;
 
     (void)state;
-    port_open(&p);
+    port_open(&p, few_places);
     assert_true(p.host.jobs.max <= TEI_ARRAY_LEN(jobs));
     w = tei_tcp_of(p.t)->workers;
     c = native_greet(p.t, 100, 1000, false);
@@ -400,7 +472,7 @@ int main(void)
         cmocka_unit_test(a_hog_gives_way_to_others), cmocka_unit_test(a_hog_shares_with_itself),
         cmocka_unit_test(one_address_may_have_all),  cmocka_unit_test(drops_take_turns),
         cmocka_unit_test(options_are_inherited),     cmocka_unit_test(a_turn_is_waited_for),
-        cmocka_unit_test(a_drop_is_waited_for),
+        cmocka_unit_test(rounds_are_interrupted),    cmocka_unit_test(a_drop_is_waited_for),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

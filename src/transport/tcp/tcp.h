@@ -75,7 +75,8 @@
 #define TCP_PATH_NS      (2 * TEI_NS_PER_S) /* several addresses: silence of a host at one */
 #define TCP_SPANS        8                  /* of a peer, lost for good */
 #define TCP_ROUND_NS     (500 * TEI_NS_PER_MS / 1000)
-#define TCP_LEFT_MAX     64 /* peers without attachments that are kept */
+#define TCP_CALL_NS      (2 * TEI_NS_PER_MS) /* of a round, before others have their turn */
+#define TCP_LEFT_MAX     64                  /* peers without attachments that are kept */
 
 struct tcp;
 struct tcp_peer;
@@ -373,6 +374,7 @@ struct tcp_source {
     struct tei_source base; /* its users are sessions, and the DROP under way */
     uint64_t round;         /* of the worker: the one that served_ns counts in */
     int64_t served_ns;
+    uint64_t walked;         /* the round that it has had its turn in */
     struct tei_list waiting; /* for the next round: sessions, longest ago first */
     bool dropping;           /* a DROP of one of them is under way; the others wait */
     struct tei_list drops;   /* those that do, longest ago first */

@@ -429,11 +429,10 @@ static void await_round(struct tcp_session *s)
     w->round_called = true;
 }
 
-/* Of one source; false if some still wait, for the round after this. */
-static bool run_waiting(struct tcp_source *source, const struct tcp_worker *w)
+/* Of one source. */
+static void run_waiting(struct tcp_source *source, const struct tcp_worker *w)
 {
     struct tei_link *n;
-    bool all;
 
     source->base.users++;
     while (!has_had_its_share(source, w) && (n = tei_list_pop(&source->waiting))) {
@@ -442,27 +441,58 @@ static bool run_waiting(struct tcp_source *source, const struct tcp_worker *w)
         tei_tcp_session_resume(s, s->events);
         run_counted(s);
     }
-    all = tei_list_empty(&source->waiting);
     tei_source_leave(&source->base);
-    return all;
 }
 
-static void on_round(struct tei_call *c)
+static bool some_wait(const struct tcp_worker *w)
 {
-    struct tcp_worker *w = tei_container_of(c, struct tcp_worker, round_call);
     struct tei_link *n, *tmp;
-    bool all = true;
 
-    w->round_called = false;
-    w->round++;
-    if (w->index == 0 && w->t->listener.loop && w->t->listener.events) /* else it rests */
-        accept_some(w->t); /* a turn may not look at the listener, with so many others */
     TEI_LIST_EACH(&w->sources, n, tmp) {
         struct tei_source *base = tei_container_of(n, struct tei_source, link);
 
-        all = run_waiting(tei_container_of(base, struct tcp_source, base), w) && all;
+        if (!tei_list_empty(&tei_container_of(base, struct tcp_source, base)->waiting))
+            return true;
     }
-    if (all || w->round_called)
+    return false;
+}
+
+/* The next source of the round, NULL: it is over. Those that have had their turn are behind the others. */
+static struct tcp_source *next_source(const struct tcp_worker *w)
+{
+    struct tei_link *n = tei_list_first(&w->sources);
+    struct tcp_source *source;
+
+    if (!n)
+        return NULL;
+    source =
+        tei_container_of(tei_container_of(n, struct tei_source, link), struct tcp_source, base);
+    return source->walked == w->round ? NULL : source;
+}
+
+static void give_turn(struct tcp_worker *w, struct tcp_source *source)
+{
+    source->walked = w->round;
+    tei_list_del(&source->base.link);
+    tei_list_push_back(&w->sources, &source->base.link);
+    run_waiting(source, w);
+}
+
+/* A part of a round: it goes on with the next turn of the loop, so that many sources hold up nothing. */
+static void on_round(struct tei_call *c)
+{
+    struct tcp_worker *w = tei_container_of(c, struct tcp_worker, round_call);
+    int64_t end_ns = tei_now_ns() + TCP_CALL_NS;
+    struct tcp_source *source;
+
+    w->round_called = false;
+    if (w->index == 0 && w->t->listener.loop && w->t->listener.events) /* else it rests */
+        accept_some(w->t); /* a turn may not look at the listener, with so many others */
+    if (!next_source(w))
+        w->round++;
+    while ((source = next_source(w)) && tei_now_ns() < end_ns)
+        give_turn(w, source);
+    if (w->round_called || !some_wait(w))
         return;
     tei_loop_call(&w->loop, &w->round_call, on_round);
     w->round_called = true;
