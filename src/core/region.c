@@ -11,7 +11,8 @@
  * Unregistering fences peers before it returns: the region leaves the map, then each transport ends
  * the served requests that are still inside (region_del), and only then is the struct freed. A
  * transport that cannot, since a peer's process is stopped while it writes, says so: then all is put
- * back.
+ * back. That must need no memory, so the region keeps its place in the tree until then, and is only not
+ * found there.
  */
 #include "core/core.h"
 #include "plat/plat.h"
@@ -40,7 +41,7 @@ static int compare(const void *a, const void *b)
     return x->addr > y->addr + (y->length - 1);
 }
 
-/* Any region that has a byte of the range; the lock is held. */
+/* Any region that has a byte of the range, also one that is leaving; the lock is held. */
 static struct tei_region *find(te_engine *e, uint64_t addr, uint64_t length)
 {
     struct tei_region key = {.addr = (uintptr_t)addr, .length = (size_t)length};
@@ -49,11 +50,19 @@ static struct tei_region *find(te_engine *e, uint64_t addr, uint64_t length)
     return node ? *(struct tei_region **)node : NULL;
 }
 
+/* The region at an address. The lock is held. */
+static struct tei_region *find_at(te_engine *e, uint64_t addr)
+{
+    struct tei_region *r = find(e, addr, 1);
+
+    return r && !r->leaving ? r : NULL;
+}
+
 /* ---------------------------------------------------------------------------------------- users */
 
 struct tei_region *tei_region_at(te_engine *e, uint64_t addr, uint64_t length)
 {
-    struct tei_region *r = find(e, addr, 1);
+    struct tei_region *r = find_at(e, addr);
 
     return r && tei_region_contains(r, addr, length) ? r : NULL;
 }
@@ -76,7 +85,7 @@ struct tei_region *tei_region_hold_part(te_engine *e, uint64_t addr, uint64_t le
     struct tei_region *r;
 
     pthread_rwlock_rdlock(&e->regions_lock);
-    r = find(e, addr, 1);
+    r = find_at(e, addr);
     if (r) {
         *part = tei_min(length, r->length - (addr - r->addr));
         atomic_fetch_add_explicit(&r->local_users, 1, memory_order_relaxed);
@@ -101,7 +110,7 @@ int tei_region_hold(struct tei_host *h, uint64_t addr, uint64_t length, unsigned
     if (length == 0)
         return rc;
     pthread_rwlock_rdlock(&e->regions_lock);
-    r = find(e, addr, 1);
+    r = find_at(e, addr);
     if (r && tei_region_contains(r, addr, length)) {
         rc = (r->access & access) == access ? 0 : TE_ERR_ACCESS;
         if (!rc)
@@ -331,12 +340,30 @@ static int insert(te_engine *e, struct tei_region *r)
     return node ? 0 : TEI_FAIL(TE_ERR_MEMORY, "no memory for a region");
 }
 
-static void erase(te_engine *e, struct tei_region *r)
+/* Out of the map, but for its place in the tree; the lock is held for writing. */
+static void hide(te_engine *e, struct tei_region *r)
 {
-    tdelete(r, &e->regions, compare);
+    r->leaving = true;
     tei_list_del(&r->link);
     e->unregistered++;
     count_change(e, (size_t)-1);
+}
+
+static void show_again(te_engine *e, struct tei_region *r)
+{
+    pthread_rwlock_wrlock(&e->regions_lock);
+    r->leaving = false;
+    tei_link_insert(place_of(e, r->addr), &r->link);
+    count_change(e, 1);
+    pthread_rwlock_unlock(&e->regions_lock);
+}
+
+static void erase(te_engine *e, struct tei_region *r)
+{
+    pthread_rwlock_wrlock(&e->regions_lock);
+    tdelete(r, &e->regions, compare);
+    pthread_rwlock_unlock(&e->regions_lock);
+    free(r);
 }
 
 /* Whether a NIC priority matrix that was given has a row for it: then it means something. */
@@ -450,7 +477,7 @@ static int take_out(te_engine *e, const void *addr, struct tei_region **out)
     else if (atomic_load_explicit(&r->local_users, memory_order_acquire))
         rc = TE_ERR_BUSY;
     else
-        erase(e, r);
+        hide(e, r);
     pthread_rwlock_unlock(&e->regions_lock);
     if (rc == TE_ERR_NOT_REGISTERED)
         return TEI_FAIL(rc, "no region begins at %p", addr);
@@ -469,9 +496,10 @@ static int del_region(te_engine *e, const void *addr)
     if (rc)
         return rc;
     rc = leave_transports(e, r, e->n_transports);
-    if (rc && insert(e, r) == 0)
-        return rc;
-    free(r);
+    if (rc)
+        show_again(e, r);
+    else
+        erase(e, r);
     return rc;
 }
 

@@ -90,6 +90,7 @@ struct tei_region {
     char location[32];
     uint8_t kind;            /* enum tei_mem_kind; the host may touch HOST alone */
     int device;              /* of this kind; -1: HOST */
+    bool leaving;            /* the core's: is being unregistered, and not found */
     _Atomic unsigned direct; /* bits by tei_transport.index: has it, and reaches it by itself */
     _Atomic uint32_t local_users;   /* work of this engine */
     _Atomic uint32_t remote_users;  /* served requests of peers */

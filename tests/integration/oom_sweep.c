@@ -23,6 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/core.h"
 #include "fabric/oom/oom.h"
 #include "te.h"
 
@@ -288,6 +289,47 @@ static void open_and_check(struct world *w)
     check_engine(w);
 }
 
+/* ---- unregister, refused */
+
+static int (*region_del)(struct tei_transport *t, struct tei_region *r);
+
+static int refuse(struct tei_transport *t, struct tei_region *r)
+{
+    (void)t;
+    (void)r;
+    return TEI_FAIL(TE_ERR_BUSY, "refused");
+}
+
+/* The transport that is asked first. */
+static struct tei_transport *last_transport(const struct world *w)
+{
+    size_t i = w->engine->n_transports;
+
+    while (i-- > 1 && !w->engine->transports[i]) {}
+    return w->engine->transports[i];
+}
+
+/* What cannot be taken from a transport stays registered, and that takes no memory. */
+static void do_unregister(struct world *w)
+{
+    if (te_unregister(w->engine, w->mem) != TE_ERR_BUSY)
+        complain("te_unregister", "it is not refused");
+}
+
+static void before_unregister(struct world *w)
+{
+    region_del = last_transport(w)->ops.region_del;
+    last_transport(w)->ops.region_del = refuse;
+}
+
+static void after_unregister(struct world *w)
+{
+    last_transport(w)->ops.region_del = region_del;
+    check_engine(w);
+    must("te_unregister", te_unregister(w->engine, w->mem));
+    must("te_register", te_register(w->engine, w->mem, SIZE, "cpu:0", TE_REMOTE_RW));
+}
+
 /* ---- register */
 
 static unsigned char more[6][8192] __attribute__((aligned(4096)));
@@ -520,6 +562,7 @@ static const struct phase phases[] = {
     {"create", false, false, false, NULL, do_create, after_create},
     {"open", false, true, false, close_segment, do_open, open_and_check},
     {"register", false, true, false, NULL, do_register, after_register},
+    {"unregister", false, true, false, before_unregister, do_unregister, after_unregister},
     {"connect", false, false, false, ready, do_submit, check_and_end},
     {"submit", false, true, false, NULL, do_submit, check_engine},
     {"cancel", false, true, false, NULL, do_cancel, check_engine},

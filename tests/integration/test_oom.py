@@ -24,7 +24,7 @@ import unittest
 
 SIZE = 4 << 20
 RUNS = 5  # of a phase
-ALL = ("first", "create", "open", "register", "connect", "submit", "cancel", "prep", "events", "notify", "notify-peer",
+ALL = ("first", "create", "open", "register", "unregister", "connect", "submit", "cancel", "prep", "events", "notify", "notify-peer",
        "links", "refresh", "install", "serve", "destroy")
 WITH_STORE = ("first", "create", "open", "register", "refresh", "destroy")
 PATIENT = [f"{name}={value}" for name, value in te.PATIENT.items()]  # limits of time are not what is tested
