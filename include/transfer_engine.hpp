@@ -155,6 +155,8 @@ class TransferEngine : public BatchTransfer
      */
     void setAutoDiscover(bool auto_discover)
     {
+        if (is_c_handle())
+            return;
         std::lock_guard<std::mutex> hold(lock_);
 
         options_.auto_discover = auto_discover;
@@ -169,6 +171,8 @@ class TransferEngine : public BatchTransfer
 
     void setWhitelistFilters(const std::vector<std::string> &filters)
     {
+        if (is_c_handle())
+            return;
         const char *others = filters.empty() ? std::getenv("MC_TE_FILTERS") : nullptr;
         std::string list = others ? others : "";
 
@@ -180,6 +184,8 @@ class TransferEngine : public BatchTransfer
     /* Before init(): one option by the name of its environment variable, see te_option_set(). */
     int setOption(const std::string &name, const std::string &value)
     {
+        if (is_c_handle())
+            return refuse();
         std::lock_guard<std::mutex> hold(lock_);
 
         return te_option_set(&options_, name.c_str(), value.c_str());
@@ -204,6 +210,8 @@ class TransferEngine : public BatchTransfer
      */
     int init(const std::string &metadata_conn_string, const std::string &local_server_name)
     {
+        if (is_c_handle())
+            return refuse();
         if (built_with_metadata_)
             return init(metadata_conn_string, local_server_name,
                         default_port(metadata_conn_string));
@@ -226,6 +234,8 @@ class TransferEngine : public BatchTransfer
     int init(const std::string &metadata_conn_string, const std::string &local_server_name,
              const std::string &ip_or_host_name, uint64_t rpc_port)
     {
+        if (is_c_handle())
+            return refuse();
         if (built_with_metadata_)
             return TE_ERR_INVALID;
         return start(metadata_conn_string, local_server_name, ip_or_host_name, rpc_port);
@@ -236,6 +246,8 @@ class TransferEngine : public BatchTransfer
     {
         std::shared_ptr<TransferMetadata> metadata = getMetadata();
 
+        if (is_c_handle())
+            return refuse();
         if (!built_with_metadata_ || !metadata)
             return TE_ERR_INVALID;
         return start(metadata->connectionString(), server_name, connectable_name, rpc_port);
@@ -248,9 +260,11 @@ class TransferEngine : public BatchTransfer
      */
     int freeEngine()
     {
+        if (is_c_handle())
+            return refuse();
         std::lock_guard<std::mutex> hold(lock_);
 
-        engine_->close();
+        engine()->close();
         return 0;
     }
 
@@ -279,6 +293,8 @@ class TransferEngine : public BatchTransfer
     /* The object of the metadata server; NULL before init(), unless the engine was built with one. */
     std::shared_ptr<TransferMetadata> getMetadata()
     {
+        if (is_c_handle())
+            return nullptr;
         std::lock_guard<std::mutex> hold(lock_);
 
         return metadata_;
@@ -290,9 +306,11 @@ class TransferEngine : public BatchTransfer
      */
     std::shared_ptr<Topology> getLocalTopology()
     {
+        if (is_c_handle())
+            return std::make_shared<Topology>();
         std::lock_guard<std::mutex> hold(lock_);
 
-        topology_->look(*engine_);
+        topology_->look(*engine());
         return topology_;
     }
 
@@ -391,7 +409,7 @@ class TransferEngine : public BatchTransfer
         std::lock_guard<std::mutex> hold(lock_);
         std::unique_ptr<Transport> &transport = transports_[proto];
         if (!transport)
-            transport = Transport::make(engine_, proto);
+            transport = Transport::make(engine(), proto);
         return transport.get();
     }
 
@@ -432,7 +450,7 @@ class TransferEngine : public BatchTransfer
                              remote_accessible ? TE_REMOTE_RW : TE_LOCAL_ONLY);
 
         if (rc == 0)
-            engine_->add_regions({{addr, length}});
+            engine()->add_regions({{addr, length}});
         return rc;
     }
 
@@ -446,7 +464,7 @@ class TransferEngine : public BatchTransfer
         int rc = te_unregister(native(), addr);
 
         if (rc == 0)
-            engine_->drop_regions({addr});
+            engine()->drop_regions({addr});
         return rc;
     }
 
@@ -461,7 +479,7 @@ class TransferEngine : public BatchTransfer
         int rc = te_register_batch(native(), buffers.data(), buffers.size(), location.c_str(),
                                    TE_REMOTE_RW);
         if (rc == 0)
-            engine_->add_regions(buffers);
+            engine()->add_regions(buffers);
         return rc;
     }
 
@@ -477,14 +495,14 @@ class TransferEngine : public BatchTransfer
             if (left == 0 || left == TE_ERR_NOT_REGISTERED)
                 gone.push_back(addr);
         }
-        engine_->drop_regions(gone);
+        engine()->drop_regions(gone);
         return rc;
     }
 
     /* Whether any of these bytes is registered, by the calls above. */
     bool checkOverlap(void *addr, uint64_t length)
     {
-        return engine_->overlaps(reinterpret_cast<uintptr_t>(addr), length);
+        return engine()->overlaps(reinterpret_cast<uintptr_t>(addr), length);
     }
 
     /* ---- segments ---- */
@@ -499,13 +517,13 @@ class TransferEngine : public BatchTransfer
     {
         SegmentID id = detail::no_segment;
 
-        return engine_->open_segment(segment_name, id) ? detail::no_segment : id;
+        return engine()->open_segment(segment_name, id) ? detail::no_segment : id;
     }
 
     /* Each open has its close; the last one makes the id invalid. TE_ERR_BUSY while transfers use it. */
     int closeSegment(SegmentHandle segment_id)
     {
-        return engine_->close_segment(segment_id);
+        return engine()->close_segment(segment_id);
     }
 
     /* Whether a segment is open. */
@@ -535,7 +553,7 @@ class TransferEngine : public BatchTransfer
     /* Asks the engine of an open segment, or of that name, whether it lives. te_errmsg(): why not. */
     PeerLiveness probePeerAliveByID(SegmentID target_id)
     {
-        return probePeerAliveByID(engine_->name_of(target_id));
+        return probePeerAliveByID(engine()->name_of(target_id));
     }
 
     PeerLiveness probePeerAliveByID(const std::string &segment_name)
@@ -577,7 +595,7 @@ class TransferEngine : public BatchTransfer
     /* Appends the messages received so far, oldest first. */
     int getNotifies(std::vector<NotifyDesc> &notifies)
     {
-        return engine_->take_notifies(notifies);
+        return engine()->take_notifies(notifies);
     }
 
     /* Sends a message; returns when the receiver has it. TE_ERR_REJECTED: its inbox is full. */
@@ -590,7 +608,7 @@ class TransferEngine : public BatchTransfer
     int sendNotifyByName(const std::string &remote_agent, const NotifyDesc &notify_msg)
     {
         SegmentID id = detail::no_segment;
-        int rc = engine_->open_segment(remote_agent, id);
+        int rc = engine()->open_segment(remote_agent, id);
 
         if (rc)
             return rc;
@@ -657,7 +675,7 @@ class TransferEngine : public BatchTransfer
     /* Begins to move all fragments of all ranges; on an error none, which wait() tells. */
     ScatterTransferOperation submitScatter(const std::vector<ScatterTransferRange> &ranges)
     {
-        return ScatterTransferOperation(engine_, ranges);
+        return ScatterTransferOperation(engine(), ranges);
     }
 
     Status transferScatter(const std::vector<ScatterTransferRange> &ranges)
@@ -667,6 +685,12 @@ class TransferEngine : public BatchTransfer
 #endif
 
   private:
+    /* The error of what is not asked of the engine: TE_ERR_INVALID. */
+    int refuse() const
+    {
+        return te_close(native(), TE_LOCAL_SEGMENT);
+    }
+
     /* Of an engine by that name: none where "host:port" or "[IPv6]:port" has one. */
     static uint64_t default_port(const std::string &name)
     {
@@ -682,7 +706,7 @@ class TransferEngine : public BatchTransfer
 
     std::vector<detail::Json> links() const
     {
-        return native() ? engine_->links().items() : std::vector<detail::Json>();
+        return native() ? engine()->links().items() : std::vector<detail::Json>();
     }
 
     /* As te_explain() says it of a request from memory of this engine to itself. */
@@ -718,13 +742,13 @@ class TransferEngine : public BatchTransfer
     {
         std::lock_guard<std::mutex> hold(lock_);
 
-        if (engine_->get() || filters_rc_)
+        if (engine()->get() || filters_rc_)
             return TE_ERR_INVALID;
         options_.metadata = metadata.c_str();
         options_.local_server_name = name.c_str();
         options_.ip_or_host_name = host.empty() ? nullptr : host.c_str();
         options_.rpc_port = rpc_port > UINT32_MAX ? UINT32_MAX : static_cast<uint32_t>(rpc_port);
-        int rc = engine_->open(options_);
+        int rc = engine()->open(options_);
         if (rc == 0)
             rc = finish_start();
         if (rc == 0 && !built_with_metadata_)
@@ -735,10 +759,10 @@ class TransferEngine : public BatchTransfer
     /* What was asked for before there was an engine. */
     int finish_start()
     {
-        int rc = topology_->join(*engine_);
+        int rc = topology_->join(*engine());
 
         if (rc)
-            engine_->close();
+            engine()->close();
         else if (detail::graceful_shutdown)
             te_shutdown_on_signal(
                 native()); /* has told the log if it cannot: no reason not to run */

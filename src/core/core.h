@@ -186,6 +186,8 @@ enum store_state {
 
 /* No address of this platform has these bytes, so no C++ object that begins with a pointer does. */
 #define TEI_ENGINE_MARK UINT64_C(0x656e69676e45e754)
+/* What include/mooncake/detail/engine.h gives for an engine that a program took for a C++ object. */
+#define TEI_HANDLE_MARK UINT64_C(0x656c646e6168e754)
 
 struct te_engine {
     uint64_t mark; /* first: TEI_ENGINE_MARK, by which a pointer to something else is known */

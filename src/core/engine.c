@@ -30,6 +30,10 @@ int tei_engine_check(const te_engine *e)
     if (!e)
         return TEI_FAIL(TE_ERR_INVALID,
                         "engine is NULL: it was not created, or its creation failed");
+    if (e->mark == TEI_HANDLE_MARK)
+        return TEI_FAIL(TE_ERR_INVALID,
+                        "this is a handle of the C interface in the place of a C++ TransferEngine: "
+                        "call the C functions with it, or make an object");
     if (e->mark != TEI_ENGINE_MARK)
         return TEI_FAIL(
             TE_ERR_INVALID,

@@ -41,6 +41,19 @@ template <typename Function> std::string text_of(Function &&function)
 }
 
 /*
+ * With what an engine of the C interface begins, which is no address; and what the library knows for one
+ * that a program took for an object of these classes.
+ */
+constexpr std::uint64_t handle_begin = UINT64_C(0x656e69676e45e754);
+constexpr std::uint64_t handle_as_object = UINT64_C(0x656c646e6168e754);
+
+/* The pointer that an object begins with is asked, and not what it points at. */
+inline bool begins_as_handle(const void *first)
+{
+    return reinterpret_cast<std::uintptr_t>(first) == handle_begin;
+}
+
+/*
  * One engine, and what te.h does not tell again: the names of open segments, and what was registered.
  * A TransferEngine and its transports own it. Its metadata object may outlive them, and uses it only
  * between enter() and the end of what that returns.
@@ -55,6 +68,20 @@ class Engine
     ~Engine()
     {
         close();
+    }
+
+    /* What takes the place of a handle of the C interface: each call of it is an error that says so. */
+    static const std::shared_ptr<Engine> &refusing()
+    {
+        static std::uint64_t mark = handle_as_object;
+        static const auto *one = [] {
+            auto engine = std::make_shared<Engine>();
+
+            engine->engine_ = reinterpret_cast<te_engine *>(&mark);
+            return new std::shared_ptr<Engine>(engine); /* for the life of the process */
+        }();
+
+        return *one;
     }
 
     /* NULL while there is none; te.h answers that with TE_ERR_INVALID. */

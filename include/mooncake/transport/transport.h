@@ -72,10 +72,22 @@ class BatchTransfer : public TransferTypes
     /* The engine, for the functions of te.h; not to be destroyed. NULL before init(). */
     te_engine *native() const
     {
-        return engine_->get();
+        return engine()->get();
     }
 
   protected:
+    /* Whether this is no object, but a handle of the C interface that a program took for one. */
+    bool is_c_handle() const
+    {
+        return detail::begins_as_handle(engine_.get());
+    }
+
+    /* For all that is asked of the engine: in the place of a C handle one that refuses. */
+    const std::shared_ptr<detail::Engine> &engine() const
+    {
+        return is_c_handle() ? detail::Engine::refusing() : engine_;
+    }
+
     explicit BatchTransfer(std::shared_ptr<detail::Engine> engine) : engine_(std::move(engine))
     {
     }
