@@ -132,7 +132,8 @@ type Batch struct {
 type SubmitOptions struct {
 	// Timeout, if not 0, is when requests that have not ended do so.
 	Timeout time.Duration
-	// Notify, if not nil, is sent to NotifyTarget once all requests of the call are completed.
+	// Notify, if not nil, is sent to NotifyTarget once all requests of the call are completed. It is
+	// without NUL; Batch.NotifyAfter takes any bytes.
 	Notify       *Notification
 	NotifyTarget *Segment
 }

@@ -93,36 +93,65 @@ func (s *Segment) Buffers() ([]Buffer, error) {
 	}
 }
 
-// A Notification is a short message between engines.
+// A Notification is a short message between engines, of any bytes. Engines of other makes take text
+// alone, UTF-8 without NUL; what is none is ErrUnsupported there, and nothing is sent.
 type Notification struct {
 	Name, Msg string
 }
 
+// c copies the message to memory of C.
+func (n Notification) c() (m *C.te_message, free func()) {
+	m = (*C.te_message)(C.calloc(1, C.sizeof_te_message))
+	name, msg := C.CBytes([]byte(n.Name)), C.CBytes([]byte(n.Msg))
+	m.name, m.name_len = name, C.size_t(len(n.Name))
+	m.msg, m.msg_len = msg, C.size_t(len(n.Msg))
+	return m, func() {
+		C.free(name)
+		C.free(msg)
+		C.free(unsafe.Pointer(m))
+	}
+}
+
 // Notify sends a message to the engine behind the segment and returns when that has it.
 func (s *Segment) Notify(n Notification) error {
-	msg, err := cstring("message", n.Msg)
-	if err != nil {
+	m, free := n.c()
+	defer free()
+	return s.e.call(func() C.int { return C.te_notify_bytes(s.e.c, s.id, m) })
+}
+
+// NotifyAfter sends a message to the engine behind the segment when every request that the batch has got
+// so far is completed; not if any is not. It returns at once. Whatever is wrong with the message, the
+// requests go on.
+func (b *Batch) NotifyAfter(s *Segment, n Notification) error {
+	if err := s.of(b.e, "the notification"); err != nil {
 		return err
 	}
-	defer C.free(unsafe.Pointer(msg))
-	return s.e.callNamed("name", n.Name, func(name *C.char) C.int {
-		return C.te_notify(s.e.c, s.id, name, msg)
-	})
+	var id C.te_segment // of this engine itself
+	if s != nil {
+		id = s.id
+	}
+	m, free := n.c()
+	defer free()
+	return b.e.call(func() C.int { return C.te_notify_after(b.e.c, b.id, id, m) })
 }
 
 // Notifications takes what has been received so far, oldest first.
 func (e *Engine) Notifications() ([]Notification, error) {
-	var list *C.te_notification
+	var list *C.te_message
 	var n C.size_t
-	if err := e.call(func() C.int { return C.te_notify_recv(e.c, &list, &n) }); err != nil {
+	if err := e.call(func() C.int { return C.te_notify_recv_bytes(e.c, &list, &n) }); err != nil {
 		return nil, err
 	}
-	defer C.te_notify_free(list, n)
+	defer C.te_message_free(list, n)
 	out := make([]Notification, int(n))
 	for i, got := range unsafe.Slice(list, int(n)) {
-		out[i] = Notification{C.GoString(got.name), C.GoString(got.msg)}
+		out[i] = Notification{bytesOf(got.name, got.name_len), bytesOf(got.msg, got.msg_len)}
 	}
 	return out, nil
+}
+
+func bytesOf(data unsafe.Pointer, n C.size_t) string {
+	return string(unsafe.Slice((*byte)(data), int(n)))
 }
 
 // Probe asks the engine of that name whether it lives.

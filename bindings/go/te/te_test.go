@@ -370,6 +370,40 @@ func TestNotifications(t *testing.T) {
 	}
 }
 
+func TestNotificationsOfBytes(t *testing.T) {
+	e, peer := newEngine(t), newEngine(t)
+	s := open(t, e, name(t, peer))
+	want := []Notification{{"", "\x00\xff\xc3"}, {"a\x00b", ""}, {"\xff", strings.Repeat("\xfe\x00", 700)}}
+	if err := s.Notify(want[0]); err != nil {
+		t.Fatal(err)
+	}
+	b, err := e.NewBatch(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	for _, n := range want[1:] {
+		if err := b.NotifyAfter(s, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.NotifyAfter(s, Notification{"", strings.Repeat("x", 2<<20)}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("too large: %v", err)
+	}
+	var all []Notification
+	for i := 0; len(all) < len(want) && i < 2000; i++ {
+		got, err := peer.Notifications()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, got...)
+		time.Sleep(10 * time.Millisecond)
+	}
+	if fmt.Sprint(all) != fmt.Sprint(want) {
+		t.Errorf("%q", all)
+	}
+}
+
 func TestObserve(t *testing.T) {
 	e, peer := newEngine(t), newEngine(t)
 	local, remote := alloc(t, e, 4096, LocalOnly), alloc(t, peer, 4096, RemoteRW)

@@ -231,6 +231,31 @@ class Transfers(Case):
                 "tcp", engine.explain(te.Opcode.WRITE, region.address, segment, remote, 10)
             )
 
+    def test_notifications_of_bytes(self):
+        with te.Engine(name=HOST) as engine, te.Engine(name=HOST) as other:
+            segment = engine.open(other.name)
+            everything = bytes(range(256))
+            segment.notify(b"", everything)
+            segment.notify("text", bytearray(b"a\0b"))
+            self.assertEqual(other.raw_notifications(), [(b"", everything), (b"text", b"a\0b")])
+            target = other.register(bytearray(1000))
+            with engine.register(bytearray(os.urandom(1000))) as region:
+                address = target.address
+                segment.write(region.address, address, 1000, notify=(b"\xff\0", everything))
+                found = []
+                until(lambda: found.extend(other.raw_notifications()) or found)
+                self.assertEqual(found, [(b"\xff\0", everything)])
+                # A bad one does not concern the transfer.
+                with self.assertWarnsRegex(RuntimeWarning, "MC_HANDSHAKE_MAX_LENGTH"):
+                    self.assertEqual(
+                        segment.write(region.address, address, 1000, notify=("n", bytes(1 << 20))), 1000
+                    )
+            segment.notify(b"a\xff", "")
+            self.assertEqual(other.notifications(), [("a\ufffd", "")])
+            with self.assertRaises(ValueError):
+                segment.notify("a\0b", "")
+            target.close()
+
     def test_read_only_memory_is_not_written_by_peers(self):
         engine, peer, _ = self.both()
         data = bytes(100)

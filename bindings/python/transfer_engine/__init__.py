@@ -6,7 +6,7 @@ programs that were written for that.
 """
 
 from ._batch import Batch, Opcode, Prepared, TaskStatus, TransferState
-from ._engine import Access, Engine, Notice, Region, Segment
+from ._engine import Access, Engine, Notice, RawNotice, Region, Segment
 from ._errors import (
     EngineClosed,
     FatalError,
@@ -31,6 +31,7 @@ __all__ = [
     "Opcode",
     "PathError",
     "Prepared",
+    "RawNotice",
     "Region",
     "RequestError",
     "Segment",

@@ -7,6 +7,7 @@ import asyncio
 import ctypes
 import math
 import time
+import warnings
 from array import array
 from ctypes import byref
 from enum import IntEnum
@@ -24,7 +25,7 @@ from typing import (
 
 from ._errors import NOT_FOUND, TIMEOUT, EngineClosed, TransferError, error_for
 from ._memory import words
-from ._native import Status, SubmitOptions, lib, text
+from ._native import Message, NotifyParts, Status, SubmitOptions, lib, message
 from ._state import has_ended
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def checked_timeout(timeout: Optional[float]) -> Optional[float]:
 
 
 def submit_options(
-    timeout: Optional[float], notify: Optional[Tuple[str, str]], target: int
+    timeout: Optional[float], notify: Optional[NotifyParts], target: int
 ) -> Optional[SubmitOptions]:
     """te_submit_opts, None where all is as usual."""
     timeout = checked_timeout(timeout)
@@ -80,9 +81,7 @@ def submit_options(
     if timeout is not None:
         options.deadline_ms = max(1, math.ceil(timeout * 1000))
     if notify is not None:
-        options.notify_name = text(notify[0], "name")
-        options.notify_msg = text(notify[1], "msg")
-        options.notify_target = target
+        options.after = (target, message(notify))
     return options
 
 
@@ -123,22 +122,23 @@ class Batch:
             lib.check(lib.te_batch_alloc(handle, max(n, 1), byref(batch._ident)))
             # Before any of it can start: close() looks through this for what to cancel.
             state.live[batch.id] = keep
-            if n:
-                rc = submit(handle, batch.id)
-            else:
-                rc = batch._notify(handle, options)
+            rc = submit(handle, batch.id) if n else 0
+            if rc >= 0 and options is not None and options.after is not None:
+                rc = batch._notify(handle, *options.after)
             if rc < 0:
                 failed = error_for(rc, lib.te_errmsg().decode("utf-8", "replace"))
                 batch._free()
                 raise failed
         return batch
 
-    @staticmethod
-    def _notify(handle: int, o: Optional[SubmitOptions]) -> int:
-        """All of nothing is complete at once."""
-        if o is None or o.notify_name is None:
-            return 0
-        return int(lib.te_notify(handle, o.notify_target, o.notify_name, o.notify_msg))
+    def _notify(self, handle: int, target: int, made: Message) -> int:
+        """Behind the requests, which go on whatever is wrong with the message."""
+        if not self.count:  # all of nothing is complete at once
+            return int(lib.te_notify_bytes(handle, target, byref(made)))
+        if lib.te_notify_after(handle, self.id, target, byref(made)) < 0:
+            why = lib.te_errmsg().decode("utf-8", "replace")
+            warnings.warn(f"the notification is not sent: {why}", RuntimeWarning, stacklevel=4)
+        return 0
 
     @property
     def id(self) -> int:
@@ -296,7 +296,7 @@ class Prepared:
         indexes: Optional[Sequence[int]] = None,
         *,
         timeout: Optional[float] = None,
-        notify: Optional[Tuple[str, str]] = None,
+        notify: Optional[NotifyParts] = None,
     ) -> Batch:
         """Starts the pieces of these numbers, in this order (None: all)."""
         opcode = Opcode(opcode)

@@ -11,13 +11,25 @@ from array import array
 from ctypes import byref
 from enum import IntFlag
 from types import TracebackType
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, Union
 
 from ._aio import Reactor
 from ._batch import Batch, Opcode, Prepared, submit_options
 from ._errors import INVALID, error_for
 from ._memory import local_words, sized_span, words
-from ._native import COUNTERS, Buffer, Notification, Options, Request, Stats, lib, sized_text, text
+from ._native import (
+    COUNTERS,
+    Buffer,
+    Message,
+    NotifyParts,
+    Options,
+    Request,
+    Stats,
+    lib,
+    message,
+    sized_text,
+    text,
+)
 from ._state import Hold, State
 
 assert ctypes.sizeof(Request) == 40
@@ -34,10 +46,17 @@ class Access(IntFlag):
 
 
 class Notice(NamedTuple):
-    """A notification."""
+    """A notification as text; what is no UTF-8 in it is replaced."""
 
     name: str
     msg: str
+
+
+class RawNotice(NamedTuple):
+    """A notification as it came."""
+
+    name: bytes
+    msg: bytes
 
 
 def create(
@@ -339,19 +358,26 @@ class Engine:
 
     def notifications(self) -> List[Notice]:
         """The notifications received since the last call, oldest first."""
-        found = ctypes.POINTER(Notification)()
+        return [
+            Notice(name.decode("utf-8", "replace"), msg.decode("utf-8", "replace"))
+            for name, msg in self.raw_notifications()
+        ]
+
+    def raw_notifications(self) -> List[RawNotice]:
+        """The same as bytes, as they came. Either call takes what there is."""
+        found = ctypes.POINTER(Message)()
         n = ctypes.c_size_t()
         with self._state.inside:
             handle = self._state.handle()
-            lib.check(lib.te_notify_recv(handle, byref(found), byref(n)))
+            lib.check(lib.te_notify_recv_bytes(handle, byref(found), byref(n)))
             notices = [
-                Notice(
-                    found[i].name.decode("utf-8", "replace"),
-                    found[i].msg.decode("utf-8", "replace"),
+                RawNotice(
+                    ctypes.string_at(found[i].name, found[i].name_len),
+                    ctypes.string_at(found[i].msg, found[i].msg_len),
                 )
                 for i in range(n.value)
             ]
-            lib.te_notify_free(found, n.value)
+            lib.te_message_free(found, n.value)
         return notices
 
     def stats(self) -> Dict[str, int]:
@@ -393,7 +419,7 @@ class Segment:
     `local` is an address or an object that holds memory, inside a registered region of ours;
     without `length` the whole object is meant. `timeout` is in seconds: what has not ended by then
     ends with TransferTimeout. `notify` is a (name, message) that the peer gets once all of it is
-    complete.
+    complete; either may be bytes. One that cannot be sent is a RuntimeWarning, and the data is moved.
     """
 
     def __init__(self, engine: Engine, name: str, ident: int) -> None:
@@ -429,11 +455,12 @@ class Segment:
                 if total.value <= n:
                     return [(b.addr or 0, b.length) for b in table[: total.value]]
 
-    def notify(self, name: str, msg: str) -> None:
-        """Sends a message; returns when the peer has it."""
+    def notify(self, name: Union[str, bytes], msg: Union[str, bytes]) -> None:
+        """Sends a message; returns when the peer has it. Engines of other makes take text alone."""
+        made = message((name, msg))
         with self._engine._state.inside:
             handle = self._engine._state.handle()
-            lib.check(lib.te_notify(handle, self.id, text(name, "name"), text(msg, "msg")))
+            lib.check(lib.te_notify_bytes(handle, self.id, byref(made)))
 
     def write(
         self,
@@ -442,7 +469,7 @@ class Segment:
         length: Optional[int] = None,
         *,
         timeout: Optional[float] = None,
-        notify: Optional[Tuple[str, str]] = None,
+        notify: Optional[NotifyParts] = None,
     ) -> int:
         """Copies local memory to the peer's; returns the number of bytes."""
         with self._one(Opcode.WRITE, local, remote, length, timeout, notify) as batch:
@@ -455,7 +482,7 @@ class Segment:
         length: Optional[int] = None,
         *,
         timeout: Optional[float] = None,
-        notify: Optional[Tuple[str, str]] = None,
+        notify: Optional[NotifyParts] = None,
     ) -> int:
         """Copies the peer's memory to local memory; returns the number of bytes."""
         with self._one(Opcode.READ, local, remote, length, timeout, notify) as batch:
@@ -468,7 +495,7 @@ class Segment:
         length: Optional[int] = None,
         *,
         timeout: Optional[float] = None,
-        notify: Optional[Tuple[str, str]] = None,
+        notify: Optional[NotifyParts] = None,
     ) -> int:
         """write() for asyncio. A task that is canceled ends when its memory is quiet."""
         with self._one(Opcode.WRITE, local, remote, length, timeout, notify) as batch:
@@ -481,7 +508,7 @@ class Segment:
         length: Optional[int] = None,
         *,
         timeout: Optional[float] = None,
-        notify: Optional[Tuple[str, str]] = None,
+        notify: Optional[NotifyParts] = None,
     ) -> int:
         """read() for asyncio. A task that is canceled ends when its memory is quiet."""
         with self._one(Opcode.READ, local, remote, length, timeout, notify) as batch:
@@ -494,7 +521,7 @@ class Segment:
         remote: int,
         length: Optional[int],
         timeout: Optional[float],
-        notify: Optional[Tuple[str, str]],
+        notify: Optional[NotifyParts],
     ) -> Batch:
         where, length = sized_span(local, length, opcode == Opcode.READ)
         return self._submit(
@@ -514,7 +541,7 @@ class Segment:
         lengths: Optional[Sequence[int]] = None,
         *,
         timeout: Optional[float] = None,
-        notify: Optional[Tuple[str, str]] = None,
+        notify: Optional[NotifyParts] = None,
     ) -> Batch:
         """Starts to copy many pieces of local memory to the peer's."""
         return self._start(Opcode.WRITE, locals, remotes, lengths, timeout, notify)
@@ -526,7 +553,7 @@ class Segment:
         lengths: Optional[Sequence[int]] = None,
         *,
         timeout: Optional[float] = None,
-        notify: Optional[Tuple[str, str]] = None,
+        notify: Optional[NotifyParts] = None,
     ) -> Batch:
         """Starts to copy many pieces of the peer's memory to local memory."""
         return self._start(Opcode.READ, locals, remotes, lengths, timeout, notify)
@@ -538,7 +565,7 @@ class Segment:
         remotes: Sequence[int],
         lengths: Optional[Sequence[int]],
         timeout: Optional[float],
-        notify: Optional[Tuple[str, str]],
+        notify: Optional[NotifyParts],
     ) -> Batch:
         addresses, sizes, keep = local_words(locals, lengths, opcode == Opcode.READ)
         return self._submit(opcode, addresses, remotes, sizes, keep, timeout, notify)
@@ -551,7 +578,7 @@ class Segment:
         sizes: "array[int]",
         keep: Any,
         timeout: Optional[float],
-        notify: Optional[Tuple[str, str]],
+        notify: Optional[NotifyParts],
     ) -> Batch:
         n = len(addresses)
         targets = words(remotes, "remote addresses")

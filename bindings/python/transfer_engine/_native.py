@@ -20,7 +20,7 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Tuple, Union
 
 from ._errors import TOO_LARGE, error_for
 
@@ -54,6 +54,8 @@ class Request(Structure):
         ("length", c_uint64),
     ]
 
+NotifyParts = Tuple[Union[str, bytes], Union[str, bytes]]  # name and message
+
 
 class Status(Structure):
     _fields_ = [("state", c_int), ("error", c_int), ("bytes", c_uint64)]
@@ -67,10 +69,16 @@ class SubmitOptions(Structure):
         ("notify_msg", c_char_p),
         ("notify_target", c_int32),
     ]
+    after: Any = None  # (segment, Message) for te_notify_after()
 
 
-class Notification(Structure):
-    _fields_ = [("name", c_char_p), ("msg", c_char_p)]
+class Message(Structure):
+    _fields_ = [
+        ("name", c_void_p),
+        ("name_len", c_size_t),
+        ("msg", c_void_p),
+        ("msg_len", c_size_t),
+    ]
 
 
 COUNTERS = (
@@ -126,9 +134,10 @@ _BLOCKING: Dict[str, Tuple[Any, List[Any]]] = {
     "te_cancel": (c_int, [_E, _B]),
     "te_event_fd": (c_int, [_E]),
     "te_done": (c_int, [_E, _U64P, c_size_t]),
-    "te_notify": (c_int, [_E, _S, c_char_p, c_char_p]),
-    "te_notify_recv": (c_int, [_E, POINTER(POINTER(Notification)), _SIZEP]),
-    "te_notify_free": (None, [POINTER(Notification), c_size_t]),
+    "te_notify_bytes": (c_int, [_E, _S, POINTER(Message)]),
+    "te_notify_after": (c_int, [_E, _B, _S, POINTER(Message)]),
+    "te_notify_recv_bytes": (c_int, [_E, POINTER(POINTER(Message)), _SIZEP]),
+    "te_message_free": (None, [POINTER(Message), c_size_t]),
     "te_probe": (c_int, [_E, c_char_p]),
     "te_stats": (c_int, [_E, POINTER(Stats)]),
     "te_explain": (c_int, [_E, POINTER(Request), c_char_p, c_size_t]),
@@ -206,6 +215,24 @@ def text(value: str, what: str) -> bytes:
     if b"\0" in data:
         raise ValueError(f"{what} holds a NUL character")
     return data
+
+
+def part(value: Any, what: str) -> bytes:
+    """A part of a message: a string, or bytes as they are."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    return text(value, what)
+
+
+def message(parts: Tuple[Any, Any]) -> Message:
+    """A te_message, which keeps what it points to."""
+    name, msg = part(parts[0], "name"), part(parts[1], "msg")
+    keep = (ctypes.c_char_p(name), ctypes.c_char_p(msg))
+    made = Message(
+        ctypes.cast(keep[0], c_void_p), len(name), ctypes.cast(keep[1], c_void_p), len(msg)
+    )
+    made.keep = keep  # type: ignore[attr-defined]
+    return made
 
 
 def sized_text(call: Any, too_small: int = TOO_LARGE) -> str:
