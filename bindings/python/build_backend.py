@@ -181,6 +181,9 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         wheel.add(
             f"{info}/WHEEL", WHEEL.format(pure="false" if library else "true", tag=tag).encode()
         )
+        if "project.scripts" in settings:
+            lines = [f"{name} = {what}\n" for name, what in settings["project.scripts"].items()]
+            wheel.add(f"{info}/entry_points.txt", "".join(["[console_scripts]\n", *lines]).encode())
         for licence, text in licences.items():
             wheel.add(f"{info}/licenses/{licence}", text)
         wheel.close()
