@@ -7,6 +7,8 @@ import inspect
 import json
 import logging
 import os
+import subprocess
+import sys
 import threading
 import unittest
 from unittest import mock
@@ -14,7 +16,8 @@ from unittest import mock
 import mooncake.engine
 from mooncake.engine import TransferEngine, TransferNotify, TransferOpcode
 from peer import noise
-from support import HOST, Case, digest, pieces, until
+from support import HANG_S, HOST, Case, digest, pieces, until
+from transfer_engine import _cuda
 from transfer_engine._memory import span
 
 try:
@@ -47,6 +50,10 @@ METHODS = {
     "transfer_sync": f"{TARGET}, opcode, notify=None, {HINT}",
     "batch_transfer_sync": f"{TARGETS}, opcode, notify=None, {HINT}",
     "batch_transfer_async": f"{TARGETS}, opcode, {HINT}",
+    "transfer_write_on_cuda": f"{TARGET}, stream_ptr=0, {HINT}",
+    "transfer_read_on_cuda": f"{TARGET}, stream_ptr=0, {HINT}",
+    "batch_transfer_write_on_cuda": f"{TARGETS}, stream_ptr=0, {HINT}",
+    "batch_transfer_read_on_cuda": f"{TARGETS}, stream_ptr=0, {HINT}",
     "get_batch_transfer_status": "batch_ids",
     "transfer_submit_write": f"{TARGET}, {HINT}",
     "transfer_check_status": "batch_id",
@@ -423,6 +430,35 @@ class Calls(Compatible):
             self.assertEqual(e.free_managed_buffer(address, 8192), 0)
         with self.logged():
             self.assertEqual(e.free_managed_buffer(address, 8192), -1)
+
+    def on_cuda(self, *more, folder=os.environ.get("TE_TEST_SOFTGPU", "")):
+        if not os.path.exists(os.path.join(folder, "libcuda.so.1")):
+            self.skipTest("TE_TEST_SOFTGPU does not say where a libcuda.so.1 is")
+        program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "on_cuda.py")
+        return subprocess.run(
+            [sys.executable, program, self.host, str(self.remote), *more],
+            env={**os.environ, "LD_LIBRARY_PATH": folder},
+            capture_output=True,
+            text=True,
+            timeout=HANG_S,
+        )
+
+    def test_streams_of_cuda(self):
+        """What is ahead in the stream is done before the transfer, what is behind it after."""
+        done = self.on_cuda()
+        self.assertEqual((done.returncode, done.stdout), (0, "fine\n"), done.stderr)
+        half = MIB // 2
+        self.assertEqual(self.remotely(0, MIB), digest(bytes([11]) * half + bytes([9]) * half))
+
+    def test_a_failure_in_a_stream_of_cuda_ends_the_process(self):
+        done = self.on_cuda("bad")
+        self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+        self.assertIn("a transfer in a stream of CUDA failed, the process ends", done.stderr)
+
+    def test_without_cuda(self):
+        with mock.patch.object(_cuda, "driver", return_value=None):
+            with self.assertRaisesRegex(RuntimeError, "libcuda.so.1 cannot be loaded"):
+                self.engine.transfer_write_on_cuda(self.host, self.address, self.remote, 1)
 
     def test_what_else_there_is(self):
         e = self.engine

@@ -2,7 +2,8 @@
 """The interface of Mooncake's module `mooncake.engine`, for programs that were written for it.
 
 Its methods raise nothing but TypeError, for arguments of a wrong type: they return codes, and what
-went wrong is told to the logger "transfer_engine". Wherever one takes an address of local memory,
+went wrong is told to the logger "transfer_engine". Those that end in _on_cuda have no code to return,
+so they raise what is wrong before the transfer is in the stream. Wherever one takes an address of local memory,
 it also takes an object that holds memory: a tensor, an array, anything with the buffer protocol.
 """
 
@@ -17,6 +18,7 @@ import os
 from enum import IntEnum
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar, Union, cast
 
+from . import _cuda
 from ._batch import Batch, Opcode, TransferState
 from ._engine import Engine, Segment
 from ._errors import TransferError
@@ -490,6 +492,84 @@ class TransferEngine:
         transport_hint: str = "",
     ) -> int:
         return self._async(Opcode.WRITE, target_hostname, [buffer], [peer_buffer_address], [length])
+
+    # ---------------------------------------------------------------------------- in streams of CUDA
+
+    def _on_cuda(
+        self,
+        opcode: Opcode,
+        target: str,
+        buffers: Sequence[Any],
+        peers: Sequence[int],
+        lengths: Sequence[int],
+        stream: int,
+    ) -> None:
+        """Puts a transfer into the stream. One that fails there ends the process, as Mooncake's does:
+        what is behind it would work on wrong bytes."""
+        segment, seconds = self._segment(target), self._seconds(sum(lengths))
+        if not len(buffers) == len(peers) == len(lengths):
+            raise ValueError(
+                f"{len(buffers)} buffers, {len(peers)} addresses, {len(lengths)} lengths"
+            )
+        pieces = [list(buffers), list(peers), list(lengths)]
+
+        def transfer() -> None:
+            try:
+                with segment._start(opcode, *pieces, seconds, None) as batch:
+                    batch.result()
+            except BaseException as e:  # pylint: disable=broad-except
+                _log.critical("a transfer in a stream of CUDA failed, the process ends: %s", e)
+                os._exit(1)
+
+        _cuda.launch(operator.index(stream), transfer)
+
+    def transfer_write_on_cuda(
+        self,
+        target_hostname: str,
+        buffer: Any,
+        peer_buffer_address: int,
+        length: int,
+        stream_ptr: int = 0,
+        transport_hint: str = "",
+    ) -> None:
+        one = [buffer], [peer_buffer_address], [length]
+        self._on_cuda(Opcode.WRITE, target_hostname, *one, stream_ptr)
+
+    def transfer_read_on_cuda(
+        self,
+        target_hostname: str,
+        buffer: Any,
+        peer_buffer_address: int,
+        length: int,
+        stream_ptr: int = 0,
+        transport_hint: str = "",
+    ) -> None:
+        one = [buffer], [peer_buffer_address], [length]
+        self._on_cuda(Opcode.READ, target_hostname, *one, stream_ptr)
+
+    def batch_transfer_write_on_cuda(
+        self,
+        target_hostname: str,
+        buffers: Sequence[Any],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+        stream_ptr: int = 0,
+        transport_hint: str = "",
+    ) -> None:
+        many = buffers, peer_buffer_addresses, lengths
+        self._on_cuda(Opcode.WRITE, target_hostname, *many, stream_ptr)
+
+    def batch_transfer_read_on_cuda(
+        self,
+        target_hostname: str,
+        buffers: Sequence[Any],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+        stream_ptr: int = 0,
+        transport_hint: str = "",
+    ) -> None:
+        many = buffers, peer_buffer_addresses, lengths
+        self._on_cuda(Opcode.READ, target_hostname, *many, stream_ptr)
 
     @_returns(-1)
     def get_batch_transfer_status(self, batch_ids: Sequence[int]) -> int:

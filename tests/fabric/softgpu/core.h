@@ -309,6 +309,8 @@ SG_API int sg_stream_destroy(enum softgpu_kind kind, struct sg_stream *s);
 SG_API int sg_stream_sync(struct sg_context *c, struct sg_stream *s);
 SG_API int sg_stream_query(struct sg_context *c, struct sg_stream *s);
 SG_API int sg_stream_wait(struct sg_context *c, struct sg_stream *s, struct sg_event *e);
+SG_API int sg_stream_call(struct sg_context *c, struct sg_stream *s, void (*call)(void *arg),
+                          void *arg);
 SG_API int sg_event_create(struct sg_context *c, struct sg_event **out);
 SG_API int sg_event_destroy(enum softgpu_kind kind, struct sg_event *e);
 SG_API int sg_event_record(struct sg_context *c, struct sg_event *e, struct sg_stream *s);

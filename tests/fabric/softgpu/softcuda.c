@@ -602,6 +602,17 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
     return sg_leave(flags > 1 ? SG_INVALID_VALUE : sg_stream_wait(c, stream_of(stream), event));
 }
 
+CUresult cuLaunchHostFunc(CUstream stream, void (*function)(void *arg), void *arg)
+{
+    struct sg_context *c;
+    int rc = sg_enter_context(CUDA, &c);
+
+    if (rc)
+        return rc;
+    return sg_leave(function ? sg_stream_call(c, stream_of(stream), function, arg)
+                             : SG_INVALID_VALUE);
+}
+
 CUresult cuEventCreate(CUevent *out, unsigned flags)
 {
     struct sg_context *c;

@@ -26,7 +26,7 @@ struct piece {
     size_t n;
 };
 
-enum op_what { OP_COPY, OP_FILL, OP_RECORD, OP_WAIT };
+enum op_what { OP_COPY, OP_FILL, OP_RECORD, OP_WAIT, OP_CALL };
 
 struct op {
     struct op *next;
@@ -36,6 +36,8 @@ struct op {
     uint8_t byte;
     struct sg_event *event;
     uint64_t mark; /* of the event */
+    void (*call)(void *arg);
+    void *arg;
     size_t n;
     struct piece v[];
 };
@@ -101,7 +103,7 @@ static bool is_over(const struct sg_context *c, uint64_t life)
     return !c->active || c->life != life || c->dead;
 }
 
-/* Drops the lock while bytes move. */
+/* Drops the lock while bytes move, and for a function of the host. */
 static void carry_out(struct sg_context *c, uint64_t life, const struct op *op, uint64_t *random)
 {
     sg_stalled(c->kind, c->device);
@@ -110,7 +112,7 @@ static void carry_out(struct sg_context *c, uint64_t life, const struct op *op, 
             pthread_cond_wait(&sg_changed, &sg_lock);
     if (op->what == OP_RECORD && op->event->completed < op->mark)
         op->event->completed = op->mark;
-    if ((op->what != OP_COPY && op->what != OP_FILL) || is_over(c, life))
+    if (op->what == OP_RECORD || op->what == OP_WAIT || is_over(c, life))
         return;
     if (op->fails) {
         c->dead = op->fails;
@@ -118,7 +120,10 @@ static void carry_out(struct sg_context *c, uint64_t life, const struct op *op, 
     }
     pthread_mutex_unlock(&sg_lock);
     sleep_a_little(random);
-    move_bytes(op);
+    if (op->what == OP_CALL)
+        op->call(op->arg);
+    else
+        move_bytes(op);
     pthread_mutex_lock(&sg_lock);
 }
 
@@ -397,6 +402,19 @@ int sg_stream_wait(struct sg_context *c, struct sg_stream *s, struct sg_event *e
     if (rc == SG_OK)
         rc = check_stream(c, s);
     return rc ? rc : submit_event(c, s, e, OP_WAIT);
+}
+
+int sg_stream_call(struct sg_context *c, struct sg_stream *s, void (*call)(void *arg), void *arg)
+{
+    int rc = check_stream(c, s);
+    struct op *op = rc ? NULL : new_op(0);
+
+    if (!op)
+        return rc ? rc : SG_OUT_OF_MEMORY;
+    op->what = OP_CALL;
+    op->call = call;
+    op->arg = arg;
+    return submit(c, s, op);
 }
 
 int sg_event_query(enum softgpu_kind kind, struct sg_event *e)
