@@ -562,10 +562,11 @@ static struct tcp_fault fault_of(const struct tcp_lane *l, enum io v)
                               l->got ? "reading the reply" : "sending the request"};
 }
 
-/* What is there does not answer the greeting; no WRITE was sent to it. */
+/* What is there does not answer the greeting; no WRITE was sent to it. The lane counts the tries. */
 static void not_greeted(struct tcp_lane *l, int64_t now)
 {
     l->unanswered = true;
+    l->stream->forgive = true;
     connect_failed(l, l->sys_errno, now);
 }
 

@@ -43,7 +43,7 @@ struct tcp_stream {
     uint32_t crc_in;
     bool heard;          /* anything since the lane was last idle */
     bool ended;          /* the peer has closed it, so applies nothing of it any more */
-    bool forgive;        /* that it breaks now is our own doing */
+    bool forgive;        /* that it breaks is no try of its frames */
     int64_t deadline_ns; /* of the works under way, the first, or an earlier one */
     int64_t looked_ns;   /* at the path, when nothing had moved for long */
     /* How much to keep under way. */
