@@ -645,7 +645,8 @@ TE_API int te_notify_bytes(te_engine *e, te_segment seg, const te_message *m);
 /*
  * Sends a message when every request that the batch has got so far is COMPLETED; not if any is not.
  * Returns at once, and does not wait for the network: a peer that does not take it is told in the log.
- * The message is copied. It concerns no request: whatever is wrong with it, these go on.
+ * The message is copied. It concerns no request: whatever is wrong with it, these go on. Several of
+ * these may arrive in any order.
  */
 TE_API int te_notify_after(te_engine *e, te_batch b, te_segment seg, const te_message *m);
 

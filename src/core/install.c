@@ -315,15 +315,14 @@ static const char *forced(const struct tei_conf *c, const char **option)
     return NULL;
 }
 
+/* The host is asked last: for that a library of a vendor may have to be loaded. */
 void tei_install_why_not(const te_engine *e, const struct tei_transport_ops *ops, char *buf,
                          size_t n)
 {
     char why[256];
     const char *option, *name = forced(&e->conf, &option);
 
-    if (!probe(e, ops, why, sizeof(why)))
-        snprintf(buf, n, "cannot run on this host: %s", why);
-    else if (name && strcmp(name, ops->name) != 0)
+    if (name && strcmp(name, ops->name) != 0)
         snprintf(buf, n, "%s asks for %s; te_transport_install() adds this one", option, name);
     else if ((ops->caps & TEI_CAP_DEVICE) && !(ops->mem_kinds & e->kinds))
         snprintf(buf, n,
@@ -331,6 +330,8 @@ void tei_install_why_not(const te_engine *e, const struct tei_transport_ops *ops
                  "all the same");
     else if ((ops->caps & TEI_CAP_SAME_HOST) && !e->conf.host_path)
         snprintf(buf, n, "TE_HOST_PATH is off; te_transport_install() adds it all the same");
+    else if (!probe(e, ops, why, sizeof(why)))
+        snprintf(buf, n, "cannot run on this host: %s", why);
     else
         snprintf(buf, n, "te_transport_install() adds it");
 }

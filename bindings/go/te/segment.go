@@ -121,7 +121,7 @@ func (s *Segment) Notify(n Notification) error {
 
 // NotifyAfter sends a message to the engine behind the segment when every request that the batch has got
 // so far is completed; not if any is not. It returns at once. Whatever is wrong with the message, the
-// requests go on.
+// requests go on. Several of these may arrive in any order.
 func (b *Batch) NotifyAfter(s *Segment, n Notification) error {
 	if err := s.of(b.e, "the notification"); err != nil {
 		return err

@@ -352,7 +352,7 @@ impl<'a> Batch<'a> {
 
     /// Sends a message of any bytes to the engine behind `segment` once every request submitted so far has
     /// completed; not if any has not. Returns at once; that a peer does not take it is told in the log.
-    /// Whatever is wrong with the message, the requests go on.
+    /// Whatever is wrong with the message, the requests go on. Several of these may arrive in any order.
     pub fn notify_after(&self, segment: &Segment, name: &[u8], message: &[u8]) -> Result<()> {
         same_engine(&self.engine, &segment.inner.engine)?;
         let raw = raw_message(name, message);
