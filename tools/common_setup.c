@@ -566,7 +566,7 @@ void setup_carriers(const struct setup *s, enum te_opcode opcode, uint64_t block
 
     names[0] = '\0';
     for (size_t i = 0; i < pairs; i++) {
-        te_request r = {.opcode = opcode,
+        te_request r = {.opcode = (int)opcode,
                         .source = s->buffers[i % s->count].addr,
                         .target = s->target,
                         .target_offset = (uintptr_t)s->remotes[i % s->remote_count].addr,

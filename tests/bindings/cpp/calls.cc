@@ -43,8 +43,8 @@ namespace
 constexpr size_t length = (size_t{1} << 20) + 3;
 
 struct Pair {
+    std::vector<unsigned char> am = std::vector<unsigned char>(length), bm = am; /* outlive the engines */
     TransferEngine a, b;
-    std::vector<unsigned char> am = std::vector<unsigned char>(length), bm = am;
     SegmentHandle seg;
 
     Pair()
