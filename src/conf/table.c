@@ -46,7 +46,8 @@ const struct tei_option_row tei_option_rows[] = {
     {SWITCH("MC_FORCE_MNNVL", force_mnnvl, "off"),
      .help = "Use NVLink between nodes, whatever RDMA devices there are."},
     {SWITCH("MC_INTRA_NVLINK", intra_nvlink, "off"), .alias = "MC_INTRANODE_NVLINK",
-     .help = "Use NVLink within the node. Not together with MC_FORCE_MNNVL."},
+     .help = "Use NVLink within the node. Not together with MC_FORCE_MNNVL; MC_FORCE_TCP has "
+             "precedence over it, and it over MC_FORCE_HCA."},
     {SWITCH("MC_DISABLE_HIP", disable_hip, "off"),
      .help = "Do not share HIP memory with peers: no transport hip."},
     {TEXT("MC_TE_FILTERS", filters),
