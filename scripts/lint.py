@@ -116,6 +116,10 @@ class Tree:
         return [n for n in self.files if n.endswith((".c", ".h"))
                 and (not folders or n.split("/")[0] in folders)]
 
+    def formatted_files(self):
+        """What clang-format keeps: C and C++, sources and headers."""
+        return [n for n in self.files if n.endswith((".c", ".h", ".hpp", ".cc"))]
+
     def includes(self, name):
         """(line, "<" or '"', path) of each #include; commented-out ones are not seen."""
         raw = self.raw(name)
@@ -153,7 +157,7 @@ def folder_of(name):
 
 def rule_format(tree):
     """clang-format leaves every C source as it is"""
-    names = [n for n in tree.files if n.endswith((".c", ".h", ".hpp", ".cc"))]
+    names = tree.formatted_files()
     if not names:
         return
     if not shutil.which("clang-format"):
@@ -473,8 +477,7 @@ RULES = {
 
 
 def reformat(tree):
-    names = [n for n in tree.files if n.endswith((".c", ".h", ".hpp"))]
-    return subprocess.run(["clang-format", "--style=file", "-i"] + names, cwd=tree.root, check=False).returncode
+    return subprocess.run(["clang-format", "--style=file", "-i"] + tree.formatted_files(), cwd=tree.root, check=False).returncode
 
 
 def main():

@@ -43,7 +43,9 @@ namespace
 constexpr size_t length = (size_t{1} << 20) + 3;
 
 struct Pair {
-    std::vector<unsigned char> am = std::vector<unsigned char>(length), bm = am; /* outlive the engines */
+    std::vector<unsigned char> am =
+        std::vector<unsigned char>(length); /* the buffers outlive the engines */
+    std::vector<unsigned char> bm = am;
     TransferEngine a, b;
     SegmentHandle seg;
 
