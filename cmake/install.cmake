@@ -25,8 +25,13 @@ endforeach()
 
 # Libs.private holds plain names on purpose. libcurl's own static closure lists libraries that its
 # development package does not bring, so a Requires.private on it would not link on a usual machine.
+# The whole archive has the libraries inside.
 set(te_private_libs "-lpthread")
-foreach(name IN LISTS TE_LIB_NAMES)
+set(te_private_names ${TE_LIB_NAMES})
+if(TE_WHOLE)
+    set(te_private_names ${CMAKE_DL_LIBS} m)
+endif()
+foreach(name IN LISTS te_private_names)
     string(PREPEND te_private_libs "-l${name} ")
 endforeach()
 file(RELATIVE_PATH te_pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)

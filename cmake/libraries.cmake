@@ -4,6 +4,7 @@
 #   TE_LIB_DEFINITIONS   each TE_USE_* of cmake/options.cmake, 0 or 1
 #   TE_LIB_LINK          what this build links with
 #   TE_LIB_NAMES         the same as plain names, for those who link the installed static library
+#   TE_LIB_INSIDE        the prefixes of those that the whole archive has inside (cmake/archive.cmake)
 #   TE_SOURCES_OFF       sources that are switched off
 #   TE_METAD_*           what te_metad needs on top
 
@@ -15,6 +16,7 @@ set(TE_LIB_INCLUDE_DIRS "")
 set(TE_LIB_DEFINITIONS "")
 set(TE_LIB_LINK ${CMAKE_DL_LIBS})
 set(TE_LIB_NAMES ${CMAKE_DL_LIBS})
+set(TE_LIB_INSIDE "")
 set(TE_SOURCES_OFF "")
 
 # te_need(<PREFIX> <pkg-config module> <Debian package> <what for>): find it or say what to do.
@@ -89,8 +91,10 @@ message(STATUS "Parts built in:${te_parts_in}; left out:${te_parts_out}")
 
 te_need(JANSSON jansson libjansson-dev "JSON")
 te_use(JANSSON)
+list(APPEND TE_LIB_INSIDE JANSSON)
 te_need(HWLOC hwloc>=2.1 libhwloc-dev "which NIC is near which memory")
 te_use(HWLOC)
+list(APPEND TE_LIB_INSIDE HWLOC)
 # libibverbs is opened at run time: of the package only the headers are needed.
 if(TE_USE_RDMA)
     find_path(VERBS_INCLUDE_DIR infiniband/verbs.h)
@@ -102,6 +106,7 @@ endif()
 if(TE_USE_URING)
     te_need(URING liburing>=2.2 liburing-dev "files by io_uring (-DTE_USE_URING=OFF does without)")
     te_use(URING)
+    list(APPEND TE_LIB_INSIDE URING)
 endif()
 if(TE_USE_HTTP OR TE_USE_ETCD)
     te_need(CURL libcurl libcurl4-openssl-dev "the http and etcd stores (-DTE_USE_HTTP=OFF -DTE_USE_ETCD=OFF do without)")
@@ -112,6 +117,7 @@ endif()
 if(TE_USE_REDIS)
     te_need(HIREDIS hiredis libhiredis-dev "the redis store (-DTE_USE_REDIS=OFF does without)")
     te_use(HIREDIS)
+    list(APPEND TE_LIB_INSIDE HIREDIS)
 endif()
 
 find_path(TE_UTHASH_DIR uthash.h)

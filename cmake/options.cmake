@@ -39,6 +39,10 @@ set(TE_INSTALL_BASHDIR ${CMAKE_INSTALL_DATADIR}/bash-completion/completions CACH
 set(TE_INSTALL_ZSHDIR ${CMAKE_INSTALL_DATADIR}/zsh/site-functions CACHE STRING
     "Where the completion of the tools for zsh goes")
 
+set(TE_WHOLE_ARCHIVE AUTO CACHE STRING
+    "Other libraries inside of libtransfer_engine.a (needs theirs); AUTO: where it is installed and that can be")
+set_property(CACHE TE_WHOLE_ARCHIVE PROPERTY STRINGS AUTO ON OFF)
+
 # ---- How it is built -----------------------------------------------------------------------------
 option(TE_WERROR "Treat warnings as errors (make WERROR=1)" OFF)
 option(TE_HARDEN "Stack protector, fortified libc calls, read-only relocations" ON)
