@@ -4,9 +4,9 @@
 # Out come:
 #   TE_WHOLE          ON where the archive is so made
 #   TE_WHOLE_LIBS     the copies of the libraries' archives that go in
+#   TE_WHOLE_SOURCES  what these have in place of what is outside
+#   TE_WHOLE_JOIN     the command that joins objects and archives to one object
 #   TE_WHOLE_EXPORTS  a file with the names that stay global
-#   te_archive_objects  what the libraries inside have in place of what is outside (src/archive)
-# and TE_WHOLE_JOIN, the command that joins objects and archives to one object.
 
 set(TE_WHOLE OFF)
 set(TE_WHOLE_DIR ${PROJECT_BINARY_DIR}/archive)
@@ -94,7 +94,9 @@ function(te_whole_try out)
     te_whole_run(why ${CMAKE_OBJCOPY} --keep-global-symbols=${TE_WHOLE_EXPORTS} try.o)
     te_whole_run(why ${CMAKE_C_COMPILER} ${te_whole_flags} -shared -Wl,-z,defs try.o -lpthread -ldl -lm -o try.so)
     file(GLOB tried ${TE_WHOLE_DIR}/try*.o ${TE_WHOLE_DIR}/try.so)
-    file(REMOVE ${tried})
+    if(tried)
+        file(REMOVE ${tried})
+    endif()
     set(${out} "${why}" PARENT_SCOPE)
 endfunction()
 

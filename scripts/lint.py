@@ -30,6 +30,7 @@ LAYERS = {
     "transport/*": ("base", "conf", "model", "plat", "transport"),
     "core": ("base", "conf", "model", "plat", "meta", "transport"),
     "compat": ("base", "model"),
+    "archive": (),
 }
 # Vendor headers, and the folders that own them.
 VENDOR = (
@@ -366,7 +367,9 @@ def symbols(path, *options):
 def rule_symbols(tree):
     """global symbols are te_*, tei_* or exported by name"""
     listed = exported_names(tree) if "src/transfer_engine.map" in tree.files else set()
-    static = os.path.join(tree.build, "lib", "libtransfer_engine.a")
+    static = os.path.join(tree.build, "internal", "libtransfer_engine.a") # beside a whole archive, which hides them
+    if not os.path.exists(static):
+        static = os.path.join(tree.build, "lib", "libtransfer_engine.a")
     shared = os.path.join(tree.build, "lib", "libtransfer_engine.so")
     for path, options, allowed in ((static, ("-g",), ("te_", "tei_")), (shared, ("-D",), ("te_",))):
         short = os.path.relpath(path, tree.root)

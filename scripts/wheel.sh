@@ -62,7 +62,7 @@ portable() {
     echo "wheel: building the library for $1"
     if ! {
         cmake -S . -B "$tree" -DCMAKE_TOOLCHAIN_FILE="$libs/toolchain.cmake" -DCMAKE_C_COMPILER_LAUNCHER= \
-            -DCMAKE_BUILD_TYPE=Release -DTE_BUILD_TOOLS=OFF -DTE_BUILD_TESTS=OFF -DTE_USE_URING=ON \
+            -DCMAKE_BUILD_TYPE=Release -DTE_BUILD_TOOLS=OFF -DTE_BUILD_TESTS=OFF -DTE_WHOLE_ARCHIVE=OFF -DTE_USE_URING=ON \
             -DCMAKE_C_FLAGS="-ffunction-sections -fdata-sections" \
             -DCMAKE_SHARED_LINKER_FLAGS="-Wl,--gc-sections -s" &&
             cmake --build "$tree" --target te_shared --parallel "${JOBS:-$(nproc)}"

@@ -127,7 +127,7 @@ def _built(root, tool, folder):
     """The path of the library, built from the sources of the archive into `folder`."""
     _cmake(
         *("-S", root, "-B", folder, "-DCMAKE_BUILD_TYPE=Release", "-DTE_BUILD_TOOLS=OFF"),
-        *("-DTE_BUILD_TESTS=OFF", *shlex.split(os.environ.get("CMAKE_ARGS", ""))),
+        *("-DTE_BUILD_TESTS=OFF", "-DTE_WHOLE_ARCHIVE=OFF", *shlex.split(os.environ.get("CMAKE_ARGS", ""))),
     )
     _cmake("--build", folder, "--target", "te_shared", "--parallel", str(os.cpu_count() or 2))
     return os.path.join(folder, "lib", tool["library"])

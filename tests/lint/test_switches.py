@@ -108,12 +108,12 @@ class Switches(unittest.TestCase):
                 self.assertIn("there is no such switch; cmake/options.cmake lists them", text)
 
     def test_what_is_no_value_is_refused(self):
-        for name in ("TE_USE_TCP", "USE_CUDA", "TE_WERROR", "TE_USE_URING"):
+        for name in ("TE_USE_TCP", "USE_CUDA", "TE_WERROR", "TE_USE_URING", "TE_WHOLE_ARCHIVE"):
             rc, text, _ = self.given(f"-D{name}=maybe")
             self.assertNotEqual(rc, 0, name)
             self.assertRegex(text, r"-DTE_\w+=maybe: it is ON or OFF")
         self.assertIn("-DTE_SANITIZE=adress: it is address,undefined", self.given("-DTE_SANITIZE=adress")[1])
-        for given in ("TE_USE_URING=AUTO", "TE_USE_TCP=0", "TE_WERROR=yes", "TE_SANITIZE=address,undefined"):
+        for given in ("TE_USE_URING=AUTO", "TE_WHOLE_ARCHIVE=AUTO", "TE_USE_TCP=0", "TE_WERROR=yes", "TE_SANITIZE=address,undefined"):
             self.assertEqual(self.given(f"-D{given}")[0], 0, given)
 
     def test_a_part_of_what_is_left_out_is_refused(self):
