@@ -565,7 +565,9 @@ class TransferEngine : public BatchTransfer
 
     /*
      * submitTransfer(), and when all of `entries` are COMPLETED, and only then, the message goes to the
-     * target of the first. No entries: TE_ERR_INVALID, for which te_errmsg() has no text.
+     * target of the first. One with a NUL waits for what the batch had before, too. Whatever is wrong
+     * with the message the log tells, and the requests go on. No entries: TE_ERR_INVALID, for which
+     * te_errmsg() has no text.
      */
     Status submitTransferWithNotify(BatchID batch_id, const std::vector<TransferRequest> &entries,
                                     const NotifyDesc &notify_msg)
@@ -574,6 +576,12 @@ class TransferEngine : public BatchTransfer
 
         if (entries.empty())
             return Status(TE_ERR_INVALID);
+        if (detail::has_nul(notify_msg)) {
+            Status submitted = submitTransfer(batch_id, entries);
+            if (submitted.ok())
+                (void)sendNotifyAfter(batch_id, entries[0].target_id, notify_msg);
+            return submitted;
+        }
         opts.size = sizeof(opts);
         opts.notify_name = notify_msg.name.c_str();
         opts.notify_msg = notify_msg.notify_msg.c_str();
@@ -592,17 +600,33 @@ class TransferEngine : public BatchTransfer
         return Status(rc);
     }
 
-    /* Appends the messages received so far, oldest first. */
+    /* Appends the messages received so far, oldest first, with all the bytes that they were sent with. */
     int getNotifies(std::vector<NotifyDesc> &notifies)
     {
         return engine()->take_notifies(notifies);
     }
 
-    /* Sends a message; returns when the receiver has it. TE_ERR_REJECTED: its inbox is full. */
+    /*
+     * Sends a message of any bytes; returns when the receiver has it. TE_ERR_REJECTED: its inbox is
+     * full. TE_ERR_UNSUPPORTED: it is no text (UTF-8 without NUL), and the receiver an engine of
+     * another make, or of version 0.1. TE_ERR_TOO_LARGE: as te_notify_bytes().
+     */
     int sendNotifyByID(SegmentID target_id, const NotifyDesc &notify_msg)
     {
-        return te_notify(native(), target_id, notify_msg.name.c_str(),
-                         notify_msg.notify_msg.c_str());
+        const te_message message = detail::message_of(notify_msg);
+
+        return te_notify_bytes(native(), target_id, &message);
+    }
+
+    /*
+     * Sends it when all that the batch has got so far is COMPLETED; not if any is not. Returns at once:
+     * what the receiver does not take is told in the log. The message is copied.
+     */
+    int sendNotifyAfter(BatchID batch_id, SegmentID target_id, const NotifyDesc &notify_msg)
+    {
+        const te_message message = detail::message_of(notify_msg);
+
+        return te_notify_after(native(), batch_id, target_id, &message);
     }
 
     int sendNotifyByName(const std::string &remote_agent, const NotifyDesc &notify_msg)

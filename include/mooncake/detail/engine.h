@@ -40,6 +40,26 @@ template <typename Function> std::string text_of(Function &&function)
     return text;
 }
 
+/* Messages of any bytes: std::string has room for them. */
+using NotifyDesc = TransferTypes::NotifyDesc;
+
+inline bool has_nul(const NotifyDesc &m)
+{
+    return m.name.find('\0') != std::string::npos || m.notify_msg.find('\0') != std::string::npos;
+}
+
+/* Borrows the bytes. */
+inline te_message message_of(const NotifyDesc &m)
+{
+    return {m.name.data(), m.name.size(), m.notify_msg.data(), m.notify_msg.size()};
+}
+
+inline NotifyDesc desc_of(const te_message &m)
+{
+    return {std::string(static_cast<const char *>(m.name), m.name_len),
+            std::string(static_cast<const char *>(m.msg), m.msg_len)};
+}
+
 /*
  * With what an engine of the C interface begins, which is no address; and what the library knows for one
  * that a program took for an object of these classes.
@@ -194,16 +214,16 @@ class Engine
     /* Appends what was received so far. */
     int take_notifies(std::vector<NotifyDesc> &notifies) const
     {
-        te_notification *list = nullptr;
+        te_message *list = nullptr;
         size_t n = 0;
-        int rc = te_notify_recv(get(), &list, &n);
+        int rc = te_notify_recv_bytes(get(), &list, &n);
 
         if (rc)
             return rc;
-        auto release = [n](te_notification *p) { te_notify_free(p, n); };
-        std::unique_ptr<te_notification, decltype(release)> owner(list, release);
+        auto release = [n](te_message *p) { te_message_free(p, n); };
+        std::unique_ptr<te_message, decltype(release)> owner(list, release);
         for (size_t i = 0; i < n; i++)
-            notifies.push_back({list[i].name, list[i].msg});
+            notifies.push_back(desc_of(list[i]));
         return 0;
     }
 

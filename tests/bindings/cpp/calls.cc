@@ -107,6 +107,7 @@ void all_fail(TransferEngine &engine, Transport *transport)
     CHECK(status.s == TransferEngine::FAILED && status.transferred == 7);
     CHECK(engine.getNotifies(notifies) < 0 && notifies.empty());
     CHECK(engine.sendNotifyByID(1, {}) < 0 && engine.sendNotifyByName("x", {}) < 0);
+    CHECK(engine.sendNotifyAfter(1, 1, {}) == TE_ERR_INVALID);
     CHECK(engine.probePeerAliveByID(1) < 0 && engine.probePeerAliveByID(0) < 0);
     CHECK(engine.showLinks().find("Local NICs") != std::string::npos);
     if (transport) {
@@ -541,6 +542,56 @@ void notifications()
     CHECK(p.a.freeBatchID(batch) == 0);
 }
 
+std::vector<NotifyDesc> receive(TransferEngine &engine, size_t n)
+{
+    std::vector<NotifyDesc> got;
+
+    while (got.size() < n) {
+        CHECK(engine.getNotifies(got) == 0);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    CHECK(got.size() == n);
+    return got;
+}
+
+/* Every value of a byte, NUL first, last and in the middle, in both directions and behind transfers. */
+void notifications_of_any_bytes()
+{
+    Pair p;
+    std::string all(513, '\0');
+
+    for (size_t i = 0; i < all.size(); i++)
+        all[i] = static_cast<char>(i);
+    const NotifyDesc bytes = {all, std::string(all.rbegin(), all.rend())}, name_only = {all, ""};
+    const auto same = [](const NotifyDesc &x, const NotifyDesc &y) {
+        return x.name == y.name && x.notify_msg == y.notify_msg;
+    };
+    SegmentHandle back = p.b.openSegment(p.a.getLocalIpAndPort());
+
+    CHECK(p.a.sendNotifyByID(p.seg, bytes) == 0);
+    CHECK(p.a.sendNotifyByName(p.b.getLocalIpAndPort(), name_only) == 0);
+    std::vector<NotifyDesc> got = receive(p.b, 2);
+    CHECK(same(got[0], bytes) && same(got[1], name_only));
+    CHECK(p.b.sendNotifyByID(back, bytes) == 0);
+    CHECK(p.b.sendNotifyByID(LOCAL_SEGMENT_ID, name_only) == 0);
+    got = receive(p.b, 1);
+    CHECK(same(got[0], name_only));
+
+    BatchID batch = p.a.allocateBatchID(1);
+    CHECK(p.a.submitTransferWithNotify(batch, {p.request(TransferRequest::WRITE)}, bytes).ok());
+    got = receive(p.b, 1);
+    CHECK(same(got[0], bytes));
+    CHECK(p.a.sendNotifyAfter(batch, p.seg, name_only) == 0);
+    got = receive(p.b, 1);
+    CHECK(same(got[0], name_only));
+    CHECK(wait_for(p.a, batch, 0).s == TransferStatusEnum::COMPLETED);
+    CHECK(p.a.freeBatchID(batch) == 0);
+    CHECK(p.a.sendNotifyAfter(batch, p.seg, name_only) == TE_ERR_NOT_FOUND);
+    CHECK(p.a.sendNotifyByID(p.seg, {std::string(size_t{64} << 20, '\0'), ""}) == TE_ERR_TOO_LARGE);
+    got = receive(p.a, 1);
+    CHECK(same(got[0], bytes));
+}
+
 /* Calls of one engine from many threads. */
 void threads()
 {
@@ -619,6 +670,7 @@ int main()
     descriptions();
     segments();
     notifications();
+    notifications_of_any_bytes();
     threads();
     mixed_with_c();
     forked();
