@@ -416,10 +416,24 @@ static int64_t share_of(int64_t deadline_ns, int addresses_left)
     return deadline_ns <= now ? deadline_ns : now + (deadline_ns - now) / addresses_left;
 }
 
-int tei_connect(const char *host, uint16_t port, int64_t deadline_ns)
+static int fail_connect(const char *host, uint16_t port, const struct tei_remedies *remedies,
+                        bool late)
+{
+    const char *remedy = "";
+    char text[TEI_HOSTPORT_MAX];
+
+    if (remedies)
+        remedy = errno == ECONNREFUSED ? remedies->refused : remedies->silent;
+    tei_hostport_format(host, port, text, sizeof text);
+    if (late)
+        return TEI_FAIL(TE_ERR_TIMEOUT, "no connection to %s in time%s", text, remedy);
+    return TEI_FAIL(TE_ERR_PEER, "cannot connect to %s: %s%s", text, tei_errno_text(errno), remedy);
+}
+
+int tei_connect(const char *host, uint16_t port, const struct tei_remedies *remedies,
+                int64_t deadline_ns)
 {
     struct tei_addr addrs[ADDRS_MAX];
-    char text[TEI_HOSTPORT_MAX];
     int n = tei_resolve(host, port, addrs, ADDRS_MAX), fd;
 
     if (n < 0)
@@ -429,10 +443,7 @@ int tei_connect(const char *host, uint16_t port, int64_t deadline_ns)
         if (fd >= 0)
             return fd;
     }
-    tei_hostport_format(host, port, text, sizeof text);
-    if (errno == ETIMEDOUT && tei_left_ms(deadline_ns) == 0)
-        return TEI_FAIL(TE_ERR_TIMEOUT, "no connection to %s in time", text);
-    return TEI_FAIL(TE_ERR_PEER, "cannot connect to %s: %s", text, tei_errno_text(errno));
+    return fail_connect(host, port, remedies, errno == ETIMEDOUT && tei_left_ms(deadline_ns) == 0);
 }
 
 /* ---------------------------------------------------------------------------- reading and writing */

@@ -80,11 +80,18 @@ int tei_connect_start(const struct tei_addr *a);
  */
 int tei_connect_result(int fd);
 
+/* What the text of a failed connection ends in. */
+struct tei_remedies {
+    const char *refused; /* the host answers, and nobody listens there */
+    const char *silent;  /* there was no answer, or no way there */
+};
+
 /*
- * Connects to the first address that answers, each given its share of the time. Returns a
- * non-blocking fd, TE_ERR_DNS, TE_ERR_PEER or TE_ERR_TIMEOUT.
+ * Connects to the first address that answers, each given its share of the time. `remedies` may be
+ * NULL. Returns a non-blocking fd, TE_ERR_DNS, TE_ERR_PEER or TE_ERR_TIMEOUT.
  */
-int tei_connect(const char *host, uint16_t port, int64_t deadline_ns);
+int tei_connect(const char *host, uint16_t port, const struct tei_remedies *remedies,
+                int64_t deadline_ns);
 
 /*
  * Reads or writes exactly n bytes on a non-blocking socket. TE_ERR_TIMEOUT, TE_ERR_LINK (peer

@@ -15,9 +15,10 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/near.h"
 #include "conf/table.h"
 
-#define NAME_LEN 64 /* longer ones are cut, and like no option */
+#define NAME_LEN TEI_NEAR_MAX /* longer ones are cut, and like no option */
 
 /* Names so far, and how many there was no room for. */
 struct text {
@@ -27,38 +28,17 @@ struct text {
 
 /* ------------------------------------------------------------------------------- the nearest name */
 
-/* How many bytes have to be put in, taken out or replaced to make the one name of the other. */
-static size_t distance(const char *a, const char *b)
-{
-    size_t row[NAME_LEN + 1], n = strlen(b);
-
-    for (size_t k = 0; k <= n; k++)
-        row[k] = k;
-    for (size_t i = 1; a[i - 1]; i++) {
-        size_t corner = row[0];
-
-        row[0] = i;
-        for (size_t k = 1; k <= n; k++) {
-            size_t replaced = corner + (a[i - 1] != b[k - 1]);
-
-            corner = row[k];
-            row[k] = tei_min(replaced, tei_min(row[k], row[k - 1]) + 1);
-        }
-    }
-    return row[n];
-}
-
-/* NULL if none is so near that it may be meant: within a quarter of the name, and two bytes. */
+/* NULL if none is so near that it may be meant. */
 static const char *nearest(const char *name)
 {
-    size_t limit = tei_min(2, (strlen(name) - 1) / 4), best = limit + 1;
+    size_t best = tei_near_limit(name) + 1;
     const char *found = NULL;
 
     for (size_t i = 0; i < tei_option_count; i++) {
         const char *both[] = {tei_option_rows[i].name, tei_option_rows[i].alias};
 
         for (size_t k = 0; k < 2 && both[k]; k++) {
-            size_t d = tei_option_rows[i].idle ? best : distance(both[k], name);
+            size_t d = tei_option_rows[i].idle ? best : tei_near_distance(both[k], name);
 
             if (d < best) {
                 best = d;

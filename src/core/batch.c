@@ -693,10 +693,16 @@ static const char *remedy_of(int error, bool files)
     case TE_ERR_ACCESS:
         return files ? "" : "; the target must register it with this right";
     case TE_ERR_TIMEOUT:
-        return files ? "; allow more time, or look whether the device answers"
-                     : "; allow more time, or look whether the target is overloaded or frozen";
+        return files
+                   ? "; allow more time, or look whether the device answers"
+                   : "; allow more time, or look whether the target is overloaded or frozen, or the link "
+                     "to it down";
     case TE_ERR_PEER:
-        return files ? "" : "; look whether the target runs and can be reached";
+        return files ? ""
+                     : "; is the target running? a firewall? two of its ports, of 15000-17000 by "
+                       "default, are needed";
+    case TE_ERR_LINK:
+        return files ? "" : "; look at the target and the link to it, and submit the request again";
     default:
         return "";
     }

@@ -25,7 +25,8 @@
 #include <unistd.h>
 
 #define PROBE_MS     500
-#define RPC_META_MAX 4096 /* bytes: a host, a port, and what others may add */
+#define NEAR_NS      (5 * TEI_NS_PER_S) /* between two lists for the sake of a wrong name */
+#define RPC_META_MAX 4096               /* bytes: a host, a port, and what others may add */
 
 struct store_directory {
     struct tei_directory directory;
@@ -34,6 +35,7 @@ struct store_directory {
     pthread_mutex_t lock;
     char *announced; /* our rpc_meta value, NULL before announce(); under the lock */
     _Atomic bool published;
+    _Atomic int64_t near_ns;       /* when names may be listed again */
     struct tei_follower *follower; /* NULL: the store cannot watch, or nobody listens */
 };
 
@@ -76,9 +78,9 @@ static int look_for(struct store_directory *d, const char *name, const char *key
 }
 
 static int get_key(struct store_directory *d, const char *name, char *key, const char *absent,
-                   struct tei_bytes *out, int64_t *revision)
+                   struct tei_bytes *out)
 {
-    int rc = look_for(d, name, key, out, revision);
+    int rc = look_for(d, name, key, out, NULL);
 
     if (rc == TE_ERR_NOT_FOUND)
         rc = TEI_FAIL(rc, "the metadata server has no key %s: segment %s %s", key, name, absent);
@@ -180,7 +182,7 @@ static int store_rpc_addr(struct tei_directory *dir, const char *name, bool fres
 {
     struct store_directory *d = of(dir);
     struct tei_bytes value;
-    int rc = get_key(d, name, rpc_key(d, name), NO_ENGINE, &value, NULL);
+    int rc = get_key(d, name, rpc_key(d, name), NO_ENGINE, &value);
 
     (void)fresh;
     if (rc)
@@ -501,8 +503,28 @@ static int get_files(struct store_directory *d, const char *name, const char *ra
     return rc;
 }
 
+/*
+ * The key of a segment that is not there. Whoever opens it for the first time is told of names near to
+ * it, not more often than the server can bear from one who asks all the time.
+ */
+static int fail_absent(struct store_directory *d, const char *name, const char *key, bool first)
+{
+    int64_t now = tei_now_ns();
+    bool may_list = first && atomic_load_explicit(&d->near_ns, memory_order_relaxed) <= now;
+    bool bare = !strchr(name, '/');
+    char near[TEI_DIRECTORY_NEAR_MAX];
+
+    if (may_list)
+        atomic_store_explicit(&d->near_ns, now + NEAR_NS, memory_order_relaxed);
+    tei_directory_near(d->store, d->directory.conf, name, may_list, near);
+    return TEI_FAIL(TE_ERR_NOT_FOUND,
+                    "the metadata server has no key %s: segment %s " NO_SEGMENT "%s%s%s", key, name,
+                    bare ? "; files of that name are opened as " TEI_KEYS_FILES : "",
+                    bare ? name : "", near);
+}
+
 /* The descriptor of a bare name: an engine's, or, which *files tells, a record of files. */
-static int get_bare(struct store_directory *d, const char *name, struct tei_bytes *out,
+static int get_bare(struct store_directory *d, const char *name, bool first, struct tei_bytes *out,
                     int64_t *revision, bool *files)
 {
     char *key = segment_key(d, name);
@@ -513,23 +535,32 @@ static int get_bare(struct store_directory *d, const char *name, struct tei_byte
     if (*files)
         rc = get_files(d, name, key, out, revision);
     else if (rc == TE_ERR_NOT_FOUND)
-        rc = TEI_FAIL(rc,
-                      "the metadata server has no key %s: segment %s " NO_SEGMENT
-                      "; files of that name are opened as " TEI_KEYS_FILES "%s",
-                      key, name, name);
+        rc = fail_absent(d, name, key, first);
     free(key);
     return rc;
 }
 
-static int get_segment(struct store_directory *d, const char *name, struct tei_segment **out,
-                       int64_t *revision)
+/* The descriptor of a name that says of what it is. */
+static int get_record(struct store_directory *d, const char *name, bool first,
+                      struct tei_bytes *out, int64_t *revision)
+{
+    char *key = segment_key(d, name);
+    int rc = look_for(d, name, key, out, revision);
+
+    if (rc == TE_ERR_NOT_FOUND)
+        rc = fail_absent(d, name, key, first);
+    free(key);
+    return rc;
+}
+
+static int get_segment(struct store_directory *d, const char *name, bool first,
+                       struct tei_segment **out, int64_t *revision)
 {
     const int64_t deadline_ns = deadline_of(d);
     bool files = tei_keys_is_files(name);
     struct tei_bytes value;
-    int rc = strchr(name, '/')
-                 ? get_key(d, name, segment_key(d, name), NO_SEGMENT, &value, revision)
-                 : get_bare(d, name, &value, revision, &files);
+    int rc = strchr(name, '/') ? get_record(d, name, first, &value, revision)
+                               : get_bare(d, name, first, &value, revision, &files);
 
     if (rc)
         return rc;
@@ -545,11 +576,11 @@ static int get_segment(struct store_directory *d, const char *name, struct tei_s
     return rc ? rc : tei_directory_check(name, files, out);
 }
 
-static int lookup_store(struct store_directory *d, const char *name, struct tei_segment **out,
-                        struct tei_hostport *where, int64_t *revision)
+static int lookup_store(struct store_directory *d, const char *name, bool first,
+                        struct tei_segment **out, struct tei_hostport *where, int64_t *revision)
 {
     struct tei_segment *s;
-    int rc = get_segment(d, name, &s, revision);
+    int rc = get_segment(d, name, first, &s, revision);
 
     if (rc)
         return rc;
@@ -576,7 +607,7 @@ static int store_lookup(struct tei_directory *dir, const char *name, const struc
         if (!rc || away)
             return rc;
     }
-    return lookup_store(d, name, out, where, revision);
+    return lookup_store(d, name, !old, out, where, revision);
 }
 
 /* ---- changes */

@@ -76,6 +76,11 @@ struct tei_store_ops {
     int (*list)(struct tei_store *s, const char *prefix, int64_t deadline_ns,
                 int (*each)(void *arg, const char *key), void *arg);
     /*
+     * Whether list() is known to work, and reads what has the prefix alone; NULL: it is not. No
+     * traffic.
+     */
+    bool (*lists_cheaply)(struct tei_store *s);
+    /*
      * Optional, both or neither. watch() blocks and tells each change of the keys after their
      * revisions, which it moves on, by changed(arg, i); 0 once wake() was called, from any thread,
      * since the watch before; or an error. One watch at a time.

@@ -13,6 +13,10 @@
 #define READ_BYTES      ((size_t)256 << 10)
 #define SMALL_REPLY_MAX ((size_t)64 << 10) /* of a notification or a probe */
 
+static const struct tei_remedies remedies = {
+    .refused = "; is the target running? use the name that it printed",
+    .silent = "; a firewall? two ports of the target, of 15000-17000 by default, are needed"};
+
 /* The connection failed; errno is of the call that did. */
 static int fail_io(int rc, const char *peer, const char *doing)
 {
@@ -98,11 +102,12 @@ int tei_rpc_request(const struct tei_hostport *where, enum tei_rpc_type type, co
                     size_t len, size_t max_len, int64_t deadline_ns, struct tei_bytes *reply)
 {
     char peer[TEI_HOSTPORT_MAX];
-    int fd = tei_connect(where->host, where->port, deadline_ns), rc;
+    int fd = tei_connect(where->host, where->port, &remedies, deadline_ns), rc;
 
     if (fd < 0)
         return fd;
     tei_hostport_format(where->host, where->port, peer, sizeof peer);
+    TEI_DEBUG("handshake port: connected to %s, request of type %d", peer, (int)type);
     rc = send_frame(fd, type, body, len, peer, deadline_ns);
     if (!rc)
         rc = read_reply(fd, type, peer, max_len, deadline_ns, reply);

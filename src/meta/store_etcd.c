@@ -539,6 +539,12 @@ static int etcd_list(struct tei_store *s, const char *prefix, int64_t deadline_n
     return rc;
 }
 
+static bool etcd_lists_cheaply(struct tei_store *s)
+{
+    (void)s;
+    return true;
+}
+
 /* ---- the lease */
 
 static int64_t lease_of(struct etcd_store *e)
@@ -833,6 +839,7 @@ const struct tei_store_ops tei_store_etcd_ops = {
     .del = etcd_del,
     .keep = etcd_keep,
     .list = etcd_list,
+    .lists_cheaply = etcd_lists_cheaply,
     .watch = tei_etcd_watch,
     .wake = tei_etcd_wake,
     .close = etcd_close,

@@ -249,6 +249,12 @@ static int http_list(struct tei_store *s, const char *prefix, int64_t deadline_n
     return rc;
 }
 
+/* Of those that speak HTTP only te_metad is known to list keys, as it is to honour a TTL. */
+static bool http_lists_cheaply(struct tei_store *s)
+{
+    return atomic_load_explicit(&of(s)->honours_ttl, memory_order_relaxed);
+}
+
 /* ---- open and close */
 
 static void http_close(struct tei_store *s)
@@ -296,5 +302,6 @@ const struct tei_store_ops tei_store_http_ops = {
     .del = http_del,
     .keep = http_keep,
     .list = http_list,
+    .lists_cheaply = http_lists_cheaply,
     .close = http_close,
 };

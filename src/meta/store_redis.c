@@ -474,7 +474,7 @@ static int fail_connect(const struct call *q, int rc)
 
 static int open_conn(const struct call *q, struct conn *c)
 {
-    int fd = tei_connect(q->r->server.host, q->r->server.port, q->deadline_ns), rc;
+    int fd = tei_connect(q->r->server.host, q->r->server.port, NULL, q->deadline_ns), rc;
 
     if (fd < 0)
         return fail_connect(q, fd);

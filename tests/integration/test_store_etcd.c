@@ -666,7 +666,7 @@ static void serve_proxy(int fd)
     fds = malloc(2 * sizeof *fds);
     assert_non_null(fds);
     fds[0] = fd;
-    fds[1] = tei_connect("127.0.0.1", etcd.port, SOON);
+    fds[1] = tei_connect("127.0.0.1", etcd.port, NULL, SOON);
     assert_true(fds[1] >= 0);
     assert_int_equal(pthread_create(&thread, NULL, serve_one, fds), 0);
     pthread_detach(thread);

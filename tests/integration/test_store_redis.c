@@ -169,7 +169,7 @@ static int put_once(uint16_t port, const char *login, const char *tail, const st
 /* A command to the server itself, which must answer `want`. */
 static void admin(const char *command, const char *want)
 {
-    int fd = tei_connect("127.0.0.1", server.port, SOON);
+    int fd = tei_connect("127.0.0.1", server.port, NULL, SOON);
     char line[256], reply[64] = "";
 
     assert_true(fd >= 0);

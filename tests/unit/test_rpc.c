@@ -140,7 +140,7 @@ static void wait_held(int n)
 
 static int dial(void)
 {
-    int fd = tei_connect(addr.host, addr.port, SOON);
+    int fd = tei_connect(addr.host, addr.port, NULL, SOON);
 
     assert_true(fd >= 0);
     return fd;

@@ -272,7 +272,7 @@ static void a_listener_takes_both_families(void **state)
     assert_flags(l);
     assert_int_equal(tei_accept(l, NULL), -1);
     assert_int_equal(errno, EAGAIN);
-    c = tei_connect("127.0.0.1", port, soon());
+    c = tei_connect("127.0.0.1", port, NULL, soon());
     assert_true(c >= 0);
     assert_flags(c);
     s = tei_accept(l, &from);
@@ -284,7 +284,7 @@ static void a_listener_takes_both_families(void **state)
     tei_fd_close(c);
     tei_fd_close(s);
     if (has_ipv6()) {
-        c = tei_connect("::1", port, soon());
+        c = tei_connect("::1", port, NULL, soon());
         assert_true(c >= 0);
         tei_fd_close(c);
     }
@@ -374,9 +374,9 @@ static void nobody_listening_is_a_peer_error(void **state)
 
     (void)state;
     tei_fd_close(l);
-    assert_int_equal(tei_connect("127.0.0.1", port, soon()), TE_ERR_PEER);
+    assert_int_equal(tei_connect("127.0.0.1", port, NULL, soon()), TE_ERR_PEER);
     assert_non_null(strstr(te_errmsg(), "127.0.0.1"));
-    assert_int_equal(tei_connect("", port, soon()), TE_ERR_DNS);
+    assert_int_equal(tei_connect("", port, NULL, soon()), TE_ERR_DNS);
 }
 
 /* Without a check, one try in some ten thousand would connect to itself. */
@@ -407,7 +407,7 @@ static void silence_ends_at_the_deadline(void **state)
     for (int i = 0; i < 8; i++)
         fill[i] = tei_connect_start(&a);
     start = tei_now_ns();
-    assert_int_equal(tei_connect("127.0.0.1", port, tei_deadline_ns(100)), TE_ERR_TIMEOUT);
+    assert_int_equal(tei_connect("127.0.0.1", port, NULL, tei_deadline_ns(100)), TE_ERR_TIMEOUT);
     took = tei_now_ns() - start;
     assert_true(took >= 100 * TEI_NS_PER_MS && took < PATIENCE_NS);
     for (int i = 0; i < 8; i++)
@@ -449,7 +449,7 @@ static struct pair connected(void)
     int l = tei_listen("127.0.0.1", &port, 1);
     struct pair p;
 
-    p.a = tei_connect("127.0.0.1", port, soon());
+    p.a = tei_connect("127.0.0.1", port, NULL, soon());
     p.b = tei_accept(l, NULL);
     assert_true(p.a >= 0 && p.b >= 0);
     tei_fd_close(l);
