@@ -545,6 +545,7 @@ static void add_conn(struct tei_rpc_server *s, int fd, const struct tei_addr *fr
     c->parser.small_len = SMALL_MAX;
     tei_list_push_back(&source->conns, &c->link);
     s->n_conns++;
+    TEI_DEBUG("handshake port: %s has connected", PEER(c));
     if (!give_time(c))
         drop(c);
 }

@@ -250,6 +250,15 @@ static void connect_failed(struct tcp_lane *l, int err, int64_t now)
         back_off(l, now);
 }
 
+static void note_connected(const struct tcp_lane *l)
+{
+    const struct tei_hostport *where = &peer_of(l)->where;
+
+    tei_tcp_worker_note(worker_of(l), TE_LOG_DEBUG, "tcp: %s to the data port %s:%u",
+                        l->was_up ? "connected again" : "connected", where->host,
+                        (unsigned)where->port);
+}
+
 /* The piece that was kept through a new connection, or a new one, or none. */
 static void connected(struct tcp_lane *l, int64_t now)
 {
@@ -258,6 +267,7 @@ static void connected(struct tcp_lane *l, int64_t now)
     struct tcp_peer *p = peer_of(l);
     bool greeted = true;
 
+    note_connected(l);
     if (l->was_up)
         worker_of(l)->count.reconnects++;
     l->was_up = true;

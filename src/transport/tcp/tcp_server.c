@@ -608,6 +608,14 @@ static struct tcp_source *enter_source(struct tcp_worker *w, const struct tei_ad
     return s;
 }
 
+static void note_session(struct tcp_worker *w, const struct tei_addr *from)
+{
+    char text[TEI_HOSTPORT_MAX];
+
+    tei_tcp_worker_note(w, TE_LOG_DEBUG, "tcp: %s has connected to the data port",
+                        tei_addr_format(from, text, sizeof text));
+}
+
 static void start_session(struct tcp_session *s)
 {
     struct tcp_worker *w = s->worker;
@@ -629,6 +637,7 @@ static void start_session(struct tcp_session *s)
     s->since_ns = tei_now_ns();
     s->serial = ++w->next_serial;
     w->n_sessions++;
+    note_session(w, &s->from);
 }
 
 static void on_handed_over(struct tei_call *c)
