@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts of docs/troubleshooting.md, each compared with what is really said.
+
+What stands there in bold and code, **`like this`**, is a text. A section's test has a case for each: a method,
+marked with the texts that it provokes, that returns all that was said. '...' and NAME in a text match anything.
+"""
+import os
+import re
+import socket
+import threading
+
+import te_proc as te
+
+PAGE = os.path.join(te.SRC, "docs", "troubleshooting.md")
+FIXED_MIN = 12  # bytes of a fixed part that says which text is meant
+
+
+def plain(text):
+    return " ".join(text.split())
+
+
+def sections():
+    """title -> the texts in it"""
+    with open(PAGE, encoding="utf-8") as page:
+        parts = re.split(r"^## (.+)$", page.read(), flags=re.M)
+    return {title: [plain(t) for t in re.findall(r"\*\*`([^`]+)`[^*]*\*\*", body)]
+            for title, body in zip(parts[1::2], parts[2::2])}
+
+
+def pattern(text):
+    """A regular expression for the text."""
+    return ".*".join(re.escape(part).replace(r"\ ", r"\s+") for part in re.split(r"\.\.\.|\bNAME\b", text))
+
+
+def provokes(*texts):
+    """Marks the case of these texts."""
+    def mark(method):
+        method.texts = texts
+        return method
+    return mark
+
+
+class Section:
+    """A section's cases. `elsewhere`: text -> (another test that provokes it, a fixed part of the text that stands
+    there). `not_provoked`: text -> why nothing here provokes it."""
+    title = None
+    elsewhere = {}
+    not_provoked = {}
+
+    @classmethod
+    def cases(cls):
+        """text -> its case"""
+        methods = [getattr(cls, name) for name in dir(cls) if hasattr(getattr(cls, name), "texts")]
+        return {text: method for method in methods for text in method.texts}
+
+    def test_every_text_is_claimed_once(self):
+        claimed = [*self.cases(), *self.elsewhere, *self.not_provoked]
+        self.assertCountEqual(claimed, sections()[self.title])
+
+    def test_each_text_is_what_is_said(self):
+        said = {}
+        for text, case in self.cases().items():
+            with self.subTest(text):
+                if case not in said:
+                    said[case] = case(self)
+                self.assertRegex(plain(said[case]), pattern(text))
+
+    def test_other_tests_have_the_rest(self):
+        for text, (path, fixed) in self.elsewhere.items():
+            with self.subTest(text), open(os.path.join(te.SRC, "tests", path), encoding="utf-8") as f:
+                self.assertGreaterEqual(len(fixed), FIXED_MIN)
+                self.assertIn(fixed, text)
+                self.assertIn(fixed, re.sub(r'"\s*"', "", f.read()))
+
+
+# ---- Provoking --------------------------------------------------------------------------------------
+
+def said(proc):
+    """All that a process has said, once it has ended or been asked to."""
+    return proc.output() + "\n" + proc.error_output()
+
+
+def tool(name, *flags, **more):
+    """What a tool says that fails."""
+    proc = te.run(name, *flags, **more)
+    if proc.rc == 0:
+        raise AssertionError(f"it did not fail: {proc}")
+    return said(proc)
+
+
+def engine(*options, metadata=te.P2P, name="127.0.0.1", **more):
+    """What is said by an engine that does not start, or starts and ends."""
+    with te.Proc([te.Peer.binary(), metadata, name, *options], **more) as proc:
+        proc.wait()
+    return said(proc)
+
+
+def peer(*options, **more):
+    """An engine that does what it is told."""
+    return te.Peer(options=options, **more)
+
+
+def misuse():
+    """What tests/integration/misuse.c prints, once for all."""
+    if not misuse.text:
+        program = te.compile_program(os.path.join(te.SRC, "tests", "integration", "misuse.c"), "misuse")
+        with te.Proc([program]) as proc:
+            if proc.wait():
+                raise AssertionError(proc)
+        misuse.text = said(proc)
+    return misuse.text
+
+
+misuse.text = ""
+
+
+class Fake:
+    """A TCP server that gives each connection to answer(socket), and closes it after that; .name is its host:port."""
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.name = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
+
+    def _serve(self):
+        while True:
+            try:
+                conn, _ = self.listener.accept()
+            except OSError:
+                return
+            with conn:
+                try:
+                    self.answer(conn)
+                except (OSError, AssertionError):
+                    pass  # the client has gone
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.thread.join()
+
+
+class Silent:
+    """A port at which connections are not answered: the queue of its listener is full."""
+
+    def __enter__(self):
+        self.listener = socket.socket()
+        self.listener.bind(("127.0.0.1", 0))
+        self.listener.listen(0)
+        self.name = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.clients = []
+        refused = 0
+        while not refused:  # none is ever accepted: in the end the kernel drops what comes
+            client = socket.socket()
+            client.settimeout(0.1)
+            self.clients.append(client)
+            refused = client.connect_ex(self.listener.getsockname())
+        return self
+
+    def __exit__(self, *unused):
+        for sock in (*self.clients, self.listener):
+            sock.close()
