@@ -683,8 +683,11 @@ int te_batch_status(te_engine *e, te_batch id, struct te_status *out)
     return rc;
 }
 
-static const char *remedy_of(int error, bool files)
+/* What `why` ends in stands before that which goes with the error. */
+static const char *remedy_of(int error, const char *why, bool files)
 {
+    if (why && strstr(why, "; "))
+        return "";
     switch (error) {
     case TE_ERR_STALE:
         if (files)
@@ -723,7 +726,7 @@ static void write_msg(const struct task *t, char *buf, size_t n)
              (unsigned long long)t->req.target_offset, name, te_strerror(error), t->why ? ": " : "",
              t->why ? t->why : "", t->sys_errno ? ": " : "",
              t->sys_errno ? tei_errno_text(t->sys_errno) : "",
-             remedy_of(error, tei_keys_is_files(name)));
+             remedy_of(error, t->why, tei_keys_is_files(name)));
 }
 
 int te_status_msg(te_engine *e, te_batch id, size_t task, char *buf, size_t n)

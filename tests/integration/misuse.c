@@ -2,35 +2,45 @@
 /*
  * What the library says to those who call it wrongly: one line for each, in which test_troubleshooting_*.py
  * looks for its texts.
+ *
+ *   misuse
+ *   misuse busy SEGMENT      of requests that are under way, to one that does not answer
+ *   misuse high METADATA     of memory whose address cannot be published
  */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "te.h"
 
-#define SIZE 65536
+#define SIZE      65536
+#define MESSAGE   ((size_t)2 << 20)
+#define P2P       "P2PHANDSHAKE"
+#define LOCALHOST "127.0.0.1"
 
 static uint8_t memory[SIZE];
 static te_engine *engine;
+static te_request own = {
+    .opcode = TE_READ, .source = memory, .length = 64}; /* within this engine */
 
 static void say(int rc)
 {
     printf("%s: %s\n", te_errname(rc), rc ? te_errmsg() : "");
 }
 
-static te_engine *create(void)
+static te_engine *create(const char *metadata, const char *name)
 {
     te_engine *e = NULL;
     te_options o;
 
     te_options_init(&o);
-    o.metadata = "P2PHANDSHAKE";
-    o.local_server_name = "127.0.0.1";
+    o.metadata = metadata;
+    o.local_server_name = name;
     o.auto_discover = 0;
-    if (te_engine_create(&o, &e)) {
+    if (te_option_set(&o, "MC_TCP_LANES_PER_PEER", "1") || te_engine_create(&o, &e)) {
         say(1);
         exit(1);
     }
@@ -64,7 +74,7 @@ static void submit(te_segment target, void *source, uint64_t offset)
 static void submits(void)
 {
     static uint8_t strange[64];
-    te_engine *other = create();
+    te_engine *other = create(P2P, LOCALHOST);
     te_segment far = -1;
     char name[256];
 
@@ -100,14 +110,9 @@ static void prepared(void)
 
 static void batches(void)
 {
-    te_request r[2] = {{.opcode = TE_READ,
-                        .source = memory,
-                        .target = TE_LOCAL_SEGMENT,
-                        .target_offset = (uintptr_t)memory + 64,
-                        .length = 64}};
+    te_request r[2] = {own, own};
     te_batch b;
 
-    r[1] = r[0];
     say(te_batch_alloc(engine, 1, &b));
     say(te_submit(engine, b, r, 2, NULL));
     say(te_batch_free(engine, b));
@@ -120,10 +125,80 @@ static void regions(void)
 
     say(te_register(engine, memory + 64, 64, "*", TE_REMOTE_RW));
     say(te_unregister(engine, memory + 64));
-    say(te_register(engine, (void *)(UINTPTR_MAX - SIZE), 64, "*", TE_REMOTE_RW));
     say(te_alloc(engine, SIZE, "cpu:4095", &addr));
-    say(te_register(engine, memory, 64, "cpu:4095", TE_REMOTE_RW));
-    say(te_register(engine, memory, 64, "cuda:9", TE_REMOTE_RW));
+    say(te_alloc(engine, SIZE, "cuda:9", &addr));
+}
+
+/* A name of more than what a message may have, and messages until the inbox has no room for this sender. */
+static void notifications(void)
+{
+    te_submit_opts opts = {
+        .size = sizeof(opts), .notify_name = "", .notify_target = TE_LOCAL_SEGMENT};
+    te_message m = {.name = "", .msg_len = MESSAGE};
+    char *text = malloc(MESSAGE + 1), name[256];
+    te_engine *other = create(P2P, LOCALHOST);
+    te_segment far;
+    te_batch b;
+    int rc = te_batch_alloc(engine, 1, &b);
+
+    if (!text || rc)
+        exit(1);
+    memset(text, 'x', MESSAGE);
+    text[MESSAGE] = '\0';
+    m.msg = opts.notify_msg = text;
+    say(te_submit(engine, b, &own, 1, &opts));
+    say(te_wait(engine, b, -1));
+    te_batch_free(engine, b);
+    te_engine_name(other, name, sizeof(name));
+    say(te_open(engine, name, &far));
+    for (m.msg_len = MESSAGE / 4; !rc;)
+        rc = te_notify_bytes(engine, far, &m);
+    say(rc);
+    te_engine_destroy(other);
+    free(text);
+}
+
+/* A request that finds the one connection in use. */
+static void wait_in_vain(te_request *r)
+{
+    te_submit_opts opts = {.size = sizeof(opts), .deadline_ms = 100};
+    char text[512] = "";
+    te_batch b;
+
+    say(te_batch_alloc(engine, 1, &b));
+    say(te_submit(engine, b, r, 1, &opts));
+    say(te_wait(engine, b, -1));
+    te_status_msg(engine, b, 0, text, sizeof(text));
+    printf("%s\n", text);
+    te_batch_free(engine, b);
+}
+
+/* While a request to that segment, which does not answer, goes on. */
+static void busy(const char *name)
+{
+    te_request r = own;
+    te_batch b;
+
+    say(te_transport_install(engine, "tcp", NULL));
+    say(te_open(engine, name, &r.target));
+    r.target_offset = 4096;
+    say(te_batch_alloc(engine, 1, &b));
+    say(te_submit(engine, b, &r, 1, NULL));
+    wait_in_vain(&r);
+    say(te_unregister(engine, memory));
+    say(te_transport_uninstall(engine, "tcp"));
+    te_cancel(engine, b);
+    te_wait(engine, b, -1);
+    te_batch_free(engine, b);
+}
+
+static void high(const char *metadata)
+{
+    te_engine *e = create(metadata, "high");
+
+    say(te_transport_install(e, "tcp", NULL));
+    say(te_register(e, (void *)(UINTPTR_MAX - SIZE), 64, "*", TE_REMOTE_RW));
+    te_engine_destroy(e);
 }
 
 static void child(void)
@@ -142,16 +217,29 @@ static void child(void)
     waitpid(pid, NULL, 0);
 }
 
-int main(void)
+static void all(void)
 {
-    options();
-    engine = create();
-    say(te_register(engine, memory, SIZE, "*", TE_REMOTE_RW));
     submits();
     prepared();
     batches();
+    say(te_transport_install(engine, "tcp", NULL));
     regions();
+    notifications();
     child();
+}
+
+int main(int argc, char **argv)
+{
+    options();
+    engine = create(P2P, LOCALHOST);
+    own.target_offset = (uintptr_t)memory + 64;
+    say(te_register(engine, memory, SIZE, "*", TE_REMOTE_RW));
+    if (argc < 3)
+        all();
+    else if (strcmp(argv[1], "busy") == 0)
+        busy(argv[2]);
+    else
+        high(argv[2]);
     te_engine_destroy(engine);
     return 0;
 }

@@ -29,7 +29,7 @@ def sections():
 
 def pattern(text):
     """A regular expression for the text."""
-    return ".*".join(re.escape(part).replace(r"\ ", r"\s+") for part in re.split(r"\.\.\.|\bNAME\b", text))
+    return ".*".join(re.escape(part).replace(r"\ ", r"\s+") for part in re.split(r"\s*(?:\.\.\.|\bNAME\b)\s*", text))
 
 
 def provokes(*texts):
@@ -100,18 +100,18 @@ def peer(*options, **more):
     return te.Peer(options=options, **more)
 
 
-def misuse():
-    """What tests/integration/misuse.c prints, once for all."""
-    if not misuse.text:
+def misuse(*args):
+    """What tests/integration/misuse.c says; without arguments once for all."""
+    if args not in misuse.said:
         program = te.compile_program(os.path.join(te.SRC, "tests", "integration", "misuse.c"), "misuse")
-        with te.Proc([program]) as proc:
+        with te.Proc([program, *args]) as proc:
             if proc.wait():
                 raise AssertionError(proc)
-        misuse.text = said(proc)
-    return misuse.text
+        misuse.said[args] = said(proc)
+    return misuse.said[args]
 
 
-misuse.text = ""
+misuse.said = {}
 
 
 class Fake:

@@ -16,8 +16,7 @@ SIZE = 65536
 
 
 # Sections whose texts are not provoked here.
-NOT_PROVOKED = ["The metadata server", "A submit is refused", "A request ends badly",
-                "Two processes of one host, and TCP carries it", "Memory", "Notifications", "A NIC stops carrying",
+NOT_PROVOKED = ["The metadata server", "Two processes of one host, and TCP carries it", "A NIC stops carrying",
                 "Where memory is", "Memory of GPUs"]
 
 

@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# te-test: parallel timeout=300
+"""docs/troubleshooting.md: requests that are refused or end badly, memory and notifications."""
+import json
+import unittest
+
+import te_proc as te
+import te_trouble as trouble
+from te_trouble import provokes
+
+SIZE = 65536
+STATUS_OK = (0x4D435456 << 32).to_bytes(8, "little")
+OLD = ("TE_HOST_PATH=0", "TE_TCP_NATIVE=0", "MC_RETRY_CNT=0")  # the framing with a header and a status alone
+
+
+class Refused(trouble.Section, unittest.TestCase):
+    title = "A submit is refused"
+
+    @provokes("request ...: source ... is not inside one registered region; te_register() it first",
+              "request ...: target ... is not registered in this engine",
+              "request ...: segment ... is not open in this engine; ...",
+              "request ...: no installed transport reaches segment ... of protocol '...'; te_explain() says why",
+              "request ...: item ..., ..., is not inside one registered region any more",
+              "request ...: the prepared list has no item ..., only ... items",
+              "batch has room for ... more requests of ..., not for ...",
+              "batch ... does not exist",
+              "engine belongs to the parent process; make one of your own after fork()")
+    def calls(self):
+        return trouble.misuse()
+
+    not_provoked = {
+        "...: no installed transport reaches its engine":
+            "a descriptor fetched again must lack all that this engine can use, in the middle of a request"}
+
+
+def one_request(peer, name, opcode="read", remote=0, deadline_ms=0):
+    """The text of the status of a request to the segment of that name."""
+    index, _ = peer.region(SIZE)
+    state, error, _, text = peer.move(opcode, peer.open(name), index, 0, remote, SIZE, deadline_ms=deadline_ms)
+    if state == te.COMPLETED or not error:
+        raise AssertionError(f"it is COMPLETED: {peer}")
+    return text + "\n" + trouble.said(peer)
+
+
+class Claims(trouble.Fake):
+    """A handshake port that says of itself what an engine says, and more; `other`: one of another make."""
+
+    def __init__(self, target, other=False, **more):
+        segment = te.descriptor(te.split_address(target.segment))
+        if other:
+            del segment["te"]
+        super().__init__(self._describe)
+        self.segment = {**segment, "name": self.name, "server_name": self.name, **more}
+
+    def _describe(self, sock):
+        kind, _ = te.read_frame(sock)
+        sock.sendall(te.frame(kind, json.dumps(self.segment)))
+
+
+def under_way():
+    """What misuse.c says while a request goes on, as the data port does not answer."""
+    kept = []  # connections
+
+    with te.Peer() as target, trouble.Fake(lambda sock: kept.append(sock.dup())) as data, \
+            Claims(target, True, tcp_data_port=te.split_address(data.name)[1],
+                   buffers=[{"addr": 4096, "length": SIZE, "name": "cpu:0"}]) as server:
+        try:
+            return trouble.misuse("busy", server.name)
+        finally:
+            for sock in kept:
+                sock.close()
+
+
+class Ending(trouble.Section, unittest.TestCase):
+    title = "A request ends badly"
+
+    def claimed(self, options=OLD, opcode="read", **more):
+        """A request to an engine whose descriptor claims more than it has."""
+        with te.Peer() as target, te.Peer(options=options) as peer:
+            _, remote = target.region(SIZE)
+            with Claims(target, **more) as server:
+                return one_request(peer, server.name, opcode, remote if "buffers" not in more else 4096)
+
+    def with_data_port(self, answer, options=OLD, opcode="read"):
+        """The same where another server has the data port, of an engine of another make."""
+        with trouble.Fake(answer) as data:
+            return self.claimed(options, opcode, tcp_data_port=te.split_address(data.name)[1], other=True)
+
+    @provokes("target does not have this address range: the target refused the address range; ...")
+    def rejected(self):
+        return self.claimed(buffers=[{"addr": 4096, "length": SIZE, "name": "cpu:0"}], other=True)
+
+    @provokes("target does not have this address range: its owner has not registered the range; ...")
+    def stale(self):
+        with te.Peer() as target, te.Peer() as peer:
+            return one_request(peer, target.segment, remote=4096)
+
+    @provokes("target does not allow this access; ...")
+    def access(self):
+        with te.Peer() as target, te.Peer() as peer:
+            _, remote = (int(word) for word in target.ask("region", SIZE, 1))
+            return one_request(peer, target.segment, "write", remote)
+
+    @provokes("peer cannot be reached: connecting to the data port: ...; is the target running? a firewall? two of its "
+              "ports, of 15000-17000 by default, are needed")
+    def data_port(self):
+        return self.claimed(("TE_HOST_PATH=0", "MC_RETRY_CNT=0"), tcp_data_port=te.dead_port())
+
+    @provokes("connection lost during the transfer: ...; look at the target and the link to it, and submit the "
+              "request again")
+    def lost(self):
+        return self.with_data_port(lambda sock: te.read_exactly(sock, SIZE // 2), opcode="write")
+
+    @provokes("deadline passed: waiting for the peer; allow more time, or look whether the target is overloaded or "
+              "frozen, or the link to it down")
+    def frozen(self):
+        with te.Peer() as target, te.Peer(options=OLD) as peer:
+            index, _ = peer.region(SIZE)
+            _, remote = target.region(SIZE)
+            segment = peer.open(target.segment)
+            peer.round_trip(segment, index, SIZE // 2, remote, 1)
+            target.freeze()
+            try:
+                return peer.move("read", segment, index, 0, remote, SIZE, deadline_ms=300)[3]
+            finally:
+                target.thaw()
+
+    @provokes("deadline passed: waiting for a free connection; ...")
+    def one_connection(self):
+        return under_way()
+
+    @provokes("peer cannot be reached: cannot connect to ...: Connection refused; is the target running? use the name "
+              "that it printed")
+    def gone(self):
+        with te.Peer() as target, te.Peer(options=OLD) as peer:
+            index, _ = peer.region(SIZE)
+            _, remote = target.region(SIZE)
+            segment = peer.open(target.segment)
+            target.kill()
+            text = peer.move("read", segment, index, 0, remote, SIZE)[3]
+            self.assertEqual(text.count("is the target running?"), 1, text)
+            return text
+
+    @provokes("...: another program answers at the data port")
+    def stranger(self):
+        return self.with_data_port(lambda sock: sock.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n"))
+
+    @provokes("peer broke the protocol: the reply is no status of this protocol")
+    def garbage(self):
+        def answer(sock):
+            for status in (STATUS_OK, b"no status"):
+                te.read_exactly(sock, 24 + SIZE)
+                sock.sendall(status)
+
+        with te.Peer() as target, te.Peer(options=OLD) as peer, trouble.Fake(answer) as data:
+            _, remote = target.region(SIZE)
+            with Claims(target, tcp_data_port=te.split_address(data.name)[1], other=True) as server:
+                index, _ = peer.region(SIZE)
+                segment = peer.open(server.name)
+                self.assertEqual(peer.move("write", segment, index, 0, remote, SIZE)[0], te.COMPLETED)
+                return peer.move("write", segment, index, 0, remote, SIZE)[3]
+
+
+class Memory(trouble.Section, unittest.TestCase):
+    title = "Memory"
+
+    @provokes("region ... overlaps the registered ...", "no region begins at ...")
+    def calls(self):
+        return trouble.misuse()
+
+    @provokes("region ... of ... bytes cannot be published: JSON numbers of peers end at 2^63 - 1")
+    def high(self):
+        with te.Metad() as metad:
+            return trouble.misuse("high", metad.url)
+
+    @provokes("requests of this engine use the region at ...; wait for them or cancel them",
+              "transport ...: transfers use it")
+    def busy(self):
+        return under_way()
+
+    @provokes("PUT ..., key ...: the server takes no value of ... bytes (413 ...); ...")
+    def too_large(self):
+        te.need("http")
+        for port in te.free_ports():
+            with te.Proc([te.tool("te_metad"), f"--addr=127.0.0.1:{port}", "--max-value=4K"]) as metad:
+                try:
+                    metad.wait_line("listening")
+                except AssertionError:
+                    continue
+                with te.Peer(name="a", metadata=f"http://127.0.0.1:{port}/metadata") as peer:
+                    return peer.refused("regions", 1000, 4096)
+        return ""
+
+    not_provoked = {
+        "binding memory to ...: ...": "the kernel must refuse mbind() for a node that the machine has",
+        "there is no NUMA node ...": "a machine with a node of number 1024 or more"}
+
+
+class Notifications(trouble.Section, unittest.TestCase):
+    title = "Notifications"
+
+    @provokes("inbox is full: of 65536 notifications and 67108864 bytes one sender's address may have half; "
+              "te_notify_recv() takes them", "... did not take the notification")
+    def full(self):
+        return trouble.misuse()
+
+    @provokes("notification: it is no text (UTF-8 without NUL), and the engine at ... takes text alone ...")
+    def bytes(self):
+        def answer(sock):
+            kind, body = te.read_frame(sock)
+            sock.sendall(te.frame(kind, body))
+
+        with te.Peer() as target, te.Peer() as peer, Claims(target) as server:
+            segment = peer.open(server.name)
+            server.answer = answer
+            return peer.refused("notify_bytes", segment, "00ff", "00ff")
+
+    @provokes("the requests are submitted without their notification: notification of ... bytes ...")
+    def long(self):
+        return trouble.misuse()
+
+
+if __name__ == "__main__":
+    te.main()
