@@ -8,6 +8,7 @@ import os
 import re
 import socket
 import threading
+import urllib.parse
 
 import te_proc as te
 
@@ -165,3 +166,61 @@ class Silent:
     def __exit__(self, *unused):
         for sock in (*self.clients, self.listener):
             sock.close()
+
+
+class Web(Fake):
+    """An HTTP server whose reply(method, key, body) gives the status and the text; .url is what engines take."""
+
+    def __init__(self, reply):
+        super().__init__(self._respond)
+        self.reply = reply
+        self.url = f"http://{self.name}/metadata"
+
+    def _respond(self, sock):
+        with sock.makefile("rb") as stream:
+            method, path, _ = stream.readline().decode().split(" ", 2)
+            length = 0
+            for line in iter(stream.readline, b"\r\n"):
+                if line.lower().startswith(b"content-length:"):
+                    length = int(line.split(b":")[1])
+            query = urllib.parse.parse_qs(urllib.parse.urlsplit(path).query)
+            key = query.get("key", [path])[0]
+            status, text = self.reply(method, key, stream.read(length).decode())
+        sock.sendall(f"HTTP/1.1 {status} Said\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n{text}".encode())
+
+
+class Keys(Web):
+    """A metadata server whose keys are in .keys, and that answers a method in .refuses with that status and text."""
+
+    def __init__(self):
+        self.keys, self.refuses = {}, {}
+        super().__init__(self._of_key)
+
+    def _of_key(self, method, key, body):
+        if method in self.refuses:
+            return self.refuses[method]
+        if method == "PUT":
+            self.keys[key] = body
+        if method == "DELETE":
+            self.keys.pop(key, None)
+        return (200, self.keys.get(key, "")) if method != "GET" or key in self.keys else (404, "")
+
+
+def etcd(reply, *options, **env):
+    """What an engine says to an etcd whose gateway answers a path under /v3 by reply(path): (status, JSON)."""
+    te.need("etcd")
+    with Web(lambda _, key, __: reply(key.partition("/v3/")[2])) as server:
+        return engine(*options, metadata=f"etcd://{server.name}", name="node", env={"MC_LOG_LEVEL": "INFO", **env})
+
+
+def redis(reply, *options):
+    """What an engine says to a redis that answers everything so; None: nothing."""
+    te.need("redis")
+
+    def answer(sock):
+        while sock.recv(65536):
+            if reply is not None:
+                sock.sendall(reply)
+
+    with Fake(answer) as server:
+        return engine(*options, metadata=f"redis://{server.name}", name="node")
