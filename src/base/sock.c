@@ -416,14 +416,22 @@ static int64_t share_of(int64_t deadline_ns, int addresses_left)
     return deadline_ns <= now ? deadline_ns : now + (deadline_ns - now) / addresses_left;
 }
 
+/* What has nothing to do with the peer, such as too many open files, tells enough by itself. */
+static const char *remedy_of(const struct tei_remedies *remedies, int error)
+{
+    if (remedies && error == ECONNREFUSED)
+        return remedies->refused;
+    if (remedies && (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH))
+        return remedies->silent;
+    return "";
+}
+
 static int fail_connect(const char *host, uint16_t port, const struct tei_remedies *remedies,
                         bool late)
 {
-    const char *remedy = "";
+    const char *remedy = remedy_of(remedies, errno);
     char text[TEI_HOSTPORT_MAX];
 
-    if (remedies)
-        remedy = errno == ECONNREFUSED ? remedies->refused : remedies->silent;
     tei_hostport_format(host, port, text, sizeof text);
     if (late)
         return TEI_FAIL(TE_ERR_TIMEOUT, "no connection to %s in time%s", text, remedy);
