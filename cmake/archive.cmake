@@ -130,11 +130,8 @@ function(te_whole_prepare out)
     set(${out} "${why}" PARENT_SCOPE)
 endfunction()
 
-if(TE_WHOLE_ARCHIVE STREQUAL "AUTO" AND NOT TE_INSTALL)
-    return()
-endif()
 string(TOUPPER "${TE_WHOLE_ARCHIVE}" te_value)
-if(NOT te_value STREQUAL "AUTO" AND NOT TE_WHOLE_ARCHIVE)
+if(te_value STREQUAL "AUTO" AND NOT TE_INSTALL OR NOT (te_value STREQUAL "AUTO" OR TE_WHOLE_ARCHIVE))
     return()
 endif()
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
