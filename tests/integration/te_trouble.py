@@ -4,6 +4,7 @@
 What stands there in bold and code, **`like this`**, is a text. A section's test has a case for each: a method,
 marked with the texts that it provokes, that returns all that was said. '...' and NAME in a text match anything.
 """
+import json
 import os
 import re
 import socket
@@ -101,15 +102,16 @@ def peer(*options, **more):
     return te.Peer(options=options, **more)
 
 
-def misuse(*args):
-    """What tests/integration/misuse.c says; without arguments once for all."""
-    if args not in misuse.said:
+def misuse(*args, **env):
+    """What tests/integration/misuse.c says, once for all."""
+    key = (args, *sorted(env.items()))
+    if key not in misuse.said:
         program = te.compile_program(os.path.join(te.SRC, "tests", "integration", "misuse.c"), "misuse")
-        with te.Proc([program, *args]) as proc:
+        with te.Proc([program, *args], env=env) as proc:
             if proc.wait():
                 raise AssertionError(proc)
-        misuse.said[args] = said(proc)
-    return misuse.said[args]
+        misuse.said[key] = said(proc)
+    return misuse.said[key]
 
 
 misuse.said = {}
@@ -144,6 +146,21 @@ class Fake:
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
         self.thread.join()
+
+
+class Claims(Fake):
+    """A handshake port that says of itself what an engine says, and more; `other`: one of another make."""
+
+    def __init__(self, target, other=False, **more):
+        segment = te.descriptor(te.split_address(target.segment))
+        if other:
+            del segment["te"]
+        super().__init__(self._describe)
+        self.segment = {**segment, "name": self.name, "server_name": self.name, **more}
+
+    def _describe(self, sock):
+        kind, _ = te.read_frame(sock)
+        sock.sendall(te.frame(kind, json.dumps(self.segment)))
 
 
 class Silent:

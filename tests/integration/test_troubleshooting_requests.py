@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # te-test: parallel timeout=300
 """docs/troubleshooting.md: requests that are refused or end badly, memory and notifications."""
-import json
 import unittest
 
 import te_proc as te
@@ -43,27 +42,12 @@ def one_request(peer, name, opcode="read", remote=0, deadline_ms=0):
     return text + "\n" + trouble.said(peer)
 
 
-class Claims(trouble.Fake):
-    """A handshake port that says of itself what an engine says, and more; `other`: one of another make."""
-
-    def __init__(self, target, other=False, **more):
-        segment = te.descriptor(te.split_address(target.segment))
-        if other:
-            del segment["te"]
-        super().__init__(self._describe)
-        self.segment = {**segment, "name": self.name, "server_name": self.name, **more}
-
-    def _describe(self, sock):
-        kind, _ = te.read_frame(sock)
-        sock.sendall(te.frame(kind, json.dumps(self.segment)))
-
-
 def under_way():
     """What misuse.c says while a request goes on, as the data port does not answer."""
     kept = []  # connections
 
     with te.Peer() as target, trouble.Fake(lambda sock: kept.append(sock.dup())) as data, \
-            Claims(target, True, tcp_data_port=te.split_address(data.name)[1],
+            trouble.Claims(target, True, tcp_data_port=te.split_address(data.name)[1],
                    buffers=[{"addr": 4096, "length": SIZE, "name": "cpu:0"}]) as server:
         try:
             return trouble.misuse("busy", server.name)
@@ -79,7 +63,7 @@ class Ending(trouble.Section, unittest.TestCase):
         """A request to an engine whose descriptor claims more than it has."""
         with te.Peer() as target, te.Peer(options=options) as peer:
             _, remote = target.region(SIZE)
-            with Claims(target, **more) as server:
+            with trouble.Claims(target, **more) as server:
                 return one_request(peer, server.name, opcode, remote if "buffers" not in more else 4096)
 
     def with_data_port(self, answer, options=OLD, opcode="read"):
@@ -155,7 +139,7 @@ class Ending(trouble.Section, unittest.TestCase):
 
         with te.Peer() as target, te.Peer(options=OLD) as peer, trouble.Fake(answer) as data:
             _, remote = target.region(SIZE)
-            with Claims(target, tcp_data_port=te.split_address(data.name)[1], other=True) as server:
+            with trouble.Claims(target, tcp_data_port=te.split_address(data.name)[1], other=True) as server:
                 index, _ = peer.region(SIZE)
                 segment = peer.open(server.name)
                 self.assertEqual(peer.move("write", segment, index, 0, remote, SIZE)[0], te.COMPLETED)
@@ -211,7 +195,7 @@ class Notifications(trouble.Section, unittest.TestCase):
             kind, body = te.read_frame(sock)
             sock.sendall(te.frame(kind, body))
 
-        with te.Peer() as target, te.Peer() as peer, Claims(target) as server:
+        with te.Peer() as target, te.Peer() as peer, trouble.Claims(target) as server:
             segment = peer.open(server.name)
             server.answer = answer
             return peer.refused("notify_bytes", segment, "00ff", "00ff")

@@ -57,31 +57,27 @@ class Segments(trouble.Section, unittest.TestCase):
         self.engine("lives")
         return self.segment("unregister", "lives")
 
-    def opened(self, path, allowed, change=lambda: None):
-        """What an engine says that opens a segment of that file, which was changed after it was registered."""
+    def reader(self, path, allowed):
+        """An engine, and the index of a region of its, on a host that has the segment of that file."""
         te.need("nvmeof")
         self.segment("register", "disk", f"--file={path}", "--force", "--server_name=reader")
-        change()
         peer = self.engine("reader", f"TE_FILE_PATHS={allowed}")
-        said = peer.refused("open", "nvmeof/disk")
-        peer.quit()
-        return said + "\n" + trouble.said(peer)
+        return peer, peer.region(SIZE)[0]
 
     @provokes("segment '...': ... is not at or below a path in TE_FILE_PATHS, ...")
     def not_below(self):
-        return self.opened(file("disk"), "/no/such/folder")
+        return self.reader(file("disk"), "/no/such/folder")[0].refused("open", "nvmeof/disk")
 
     @provokes("links lead ... out of the paths in TE_FILE_PATHS ...")
     def link(self):
         folder = os.path.join(te.Workdir.get(), "allowed")
         os.mkdir(folder)
-        path, outside = file(os.path.join(folder, "disk")), file("outside")
-
-        def change():
-            os.unlink(path)
-            os.symlink(outside, path)
-
-        return self.opened(path, folder, change)
+        path = file(os.path.join(folder, "disk"))
+        peer, index = self.reader(path, folder)
+        segment = peer.open("nvmeof/disk")
+        os.unlink(path)
+        os.symlink(file("outside"), path)
+        return peer.move("read", segment, index, 0, 0, 4096)[3]
 
     @provokes("the metadata server has no key ...: segment ...; files of that name are opened as nvmeof/...")
     def nobody(self):

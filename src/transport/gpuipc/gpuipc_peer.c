@@ -333,7 +333,8 @@ static bool is_elsewhere(const struct gpuipc_keys *k, char *why)
     tei_here(k->nonce, &own);
     other = tei_here_differs(&own, &k->here);
     if (other)
-        snprintf(why, WHY, "the peer is on another %s", other);
+        snprintf(why, WHY, "the peer is %s another %s", strstr(other, "namespace") ? "in" : "on",
+                 other);
     return other;
 }
 
