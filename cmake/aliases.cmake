@@ -28,6 +28,7 @@ set(te_always
     WITH_METRICS                    "counters are always kept: te_stats(), MC_TE_METRIC"
     USE_EVENT_DRIVEN_COMPLETION     "te_wait() and te_event_fd() always sleep until something ends"
     USE_MLX5DV                      "libmlx5 is opened at run time where MC_MLX5_... asks for it"
+    ENABLE_MULTI_PROTOCOL           "such descriptors are always read, and written where TE_MULTI_PROTOCOL is set"
     WITH_NVIDIA_PEERMEM             "found out at run time, see the option of that name in docs/config.md")
 
 # What no build has: a pattern, why.
@@ -40,7 +41,6 @@ set(te_never
     "USE_TENT"                      "there is one engine here, the classic one"
     "USE_(3FS|NOF)"                 "there is no transport of that name, and files are TE_USE_NVMEOF"
     "USE_ETCD_LEGACY"               "etcd is spoken to through its JSON gateway, by libcurl"
-    "ENABLE_MULTI_PROTOCOL"         "one descriptor names all transports without it"
     "(WITH_STORE|STORE_)[A-Z_]*"    "Mooncake Store is not part of this library"
     "WITH_EP"                       "Mooncake EP is not part of this library")
 

@@ -408,9 +408,9 @@ TE_API int te_segment_buffers(te_engine *e, te_segment seg, te_buffer *bufs, siz
 
 /*
  * Writes the descriptor of an open segment, or of this engine, as JSON text: what its owner has
- * published, as it was fetched last (docs/protocol.md, "Segment descriptor"); of a peer with buffers in
- * address order, and without te.rights. TE_ERR_TOO_LARGE when `n` is too small; te_errmsg() says how
- * much is needed.
+ * published, as it was fetched last (docs/protocol.md, "Segment descriptor"); of a peer without
+ * te.rights, and with buffers in address order unless it has several protocols. TE_ERR_TOO_LARGE when
+ * `n` is too small; te_errmsg() says how much is needed.
  */
 TE_API int te_segment_json(te_engine *e, te_segment seg, char *buf, size_t n);
 

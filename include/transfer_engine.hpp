@@ -644,7 +644,10 @@ class TransferEngine : public BatchTransfer
     /*
      * ---- several protocols ----
      * Which one carries a request the engine decides by what the target has, each time: what is said of
-     * protocols here chooses nothing. A buffer that is named for several is registered once.
+     * protocols here chooses nothing. A buffer that is named for several is registered once, for all
+     * that the engine has. TE_MULTI_PROTOCOL publishes it for tcp and rdma beside each other. cxl, maca
+     * and musa: TE_ERR_UNSUPPORTED; a name other than these, hip, rdma and tcp: TE_ERR_INVALID, for
+     * which te_errmsg() has no text. Then nothing is registered or submitted.
      */
 
     int mp_registerLocalMemory(
@@ -652,6 +655,9 @@ class TransferEngine : public BatchTransfer
     {
         std::vector<void *> done;
 
+        for (const auto &of_protocol : buffers)
+            if (int rc = check_protocol(of_protocol.first))
+                return rc;
         for (const auto &of_protocol : buffers)
             for (const RegisteredBuffer &b : of_protocol.second) {
                 if (std::find(done.begin(), done.end(), b.addr) != done.end())
@@ -681,7 +687,8 @@ class TransferEngine : public BatchTransfer
     Status mp_submitTransfer(BatchID batch_id, const std::vector<TransferRequest> &entries,
                              std::string &proto)
     {
-        (void)proto;
+        if (int rc = check_protocol(proto))
+            return Status(rc);
         return submitTransfer(batch_id, entries);
     }
 
@@ -689,7 +696,8 @@ class TransferEngine : public BatchTransfer
                                        const std::vector<TransferRequest> &entries,
                                        NotifyDesc notify_msg, std::string &proto)
     {
-        (void)proto;
+        if (int rc = check_protocol(proto))
+            return Status(rc);
         return submitTransferWithNotify(batch_id, entries, notify_msg);
     }
 
@@ -713,6 +721,16 @@ class TransferEngine : public BatchTransfer
     int refuse() const
     {
         return te_close(native(), TE_LOCAL_SEGMENT);
+    }
+
+    /* Of those that a segment of several has; what is not built in has the text of installing it. */
+    int check_protocol(const std::string &name) const
+    {
+        if (name == "tcp" || name == "rdma" || name == "hip")
+            return 0;
+        if (name == "cxl" || name == "maca" || name == "musa")
+            return te_transport_install(native(), name.c_str(), nullptr);
+        return TE_ERR_INVALID;
     }
 
     /* Of an engine by that name: none where "host:port" or "[IPv6]:port" has one. */

@@ -425,6 +425,18 @@ class TransferMetadata
         return all;
     }
 
+    /* The reverse: "tcp,rdma" is an array. */
+    static std::string protocol_text(const std::string &protocol)
+    {
+        std::string text = Json::quoted(protocol);
+
+        if (protocol.find(',') == std::string::npos)
+            return text;
+        for (size_t at = 0; (at = text.find(',', at)) != std::string::npos; at += 3)
+            text.replace(at, 1, "\",\"");
+        return "[" + text + "]";
+    }
+
     /* NULL: the text is no descriptor. */
     static std::shared_ptr<SegmentDesc> desc_of(const std::string &text)
     {
@@ -502,7 +514,7 @@ class TransferMetadata
             text +=
                 ",\"devices\":[" + devices + "],\"priority_matrix\":" + desc.topology.toString();
         text += ",\"name\":" + Json::quoted(desc.name.empty() ? name : desc.name) +
-                ",\"protocol\":" + Json::quoted(desc.protocol);
+                ",\"protocol\":" + protocol_text(desc.protocol);
         if (!desc.rdma_server_name.empty())
             text += ",\"rdma_server_name\":" + Json::quoted(desc.rdma_server_name);
         return text + ",\"tcp_data_port\":" + std::to_string(desc.tcp_data_port) +

@@ -103,6 +103,8 @@ struct tei_conf {
     size_t tcp_piece_size; /* TE_TCP_PIECE_SIZE: a request is split into pieces over lanes */
     int tcp_max_sessions;  /* TE_TCP_MAX_SESSIONS: connections served at once */
 
+    bool multi_protocol; /* TE_MULTI_PROTOCOL: tell tcp and rdma beside each other */
+
     /* the path within a host */
     bool host_path;          /* TE_HOST_PATH */
     bool host_any_namespace; /* TE_HOST_ANY_NAMESPACE */

@@ -101,6 +101,11 @@ const struct tei_option_row tei_option_rows[] = {
      .help = "Fetch a peer's descriptor for every submit instead of keeping it."},
     {NUMBER("MC_TE_METADATA_REFRESH_INTERVAL_SECONDS", metadata_refresh_s, "0", 0, DAY_S),
      .unit = "s", .help = "Fetch the descriptors of all open segments at this interval. 0: never."},
+    {SWITCH("TE_MULTI_PROTOCOL", multi_protocol, "off"),
+     .help =
+         "An engine that has both rdma and tcp publishes its memory for both, in a descriptor of "
+         "several protocols. Mooncake's engines read that only if they were built with "
+         "ENABLE_MULTI_PROTOCOL, and version 0.1 of this library does not."},
     {TEXT("MC_METADATA_CLUSTER_ID", cluster_id),
      .help = "Put in front of every key of the metadata server, so that clusters can share one."},
     {NUMBER("MC_MIN_RPC_PORT", min_rpc_port, "15000", 1024, 65535), .alias = "MC_MIN_PRC_PORT",

@@ -47,10 +47,13 @@ static struct tei_transport *primary(te_engine *e)
     return NULL;
 }
 
-static int fill_buffer(void *arg, const struct tei_published *b, json_t *object)
+static int fill_buffer(void *arg, const char *protocol, const struct tei_published *b,
+                       json_t *object)
 {
     struct tei_transport *t = arg;
 
+    if (protocol && strcmp(protocol, t->ops.name) != 0)
+        return 0; /* tcp has no keys */
     return t->ops.describe_buffer(t, b->region, b->addr, object);
 }
 
@@ -68,12 +71,40 @@ static int describe_companions(te_engine *e, json_t *base, const struct tei_tran
     return rc;
 }
 
-/* Protocol and its keys. Without a remote transport there is nothing for other hosts. */
-static int fill_base(te_engine *e, json_t *base, struct tei_transport *t)
+/* Those that a descriptor tells beside each other where TE_MULTI_PROTOCOL is on. */
+static const char *const several[] = {"tcp", "rdma"};
+
+static bool tells_several(te_engine *e)
 {
+    bool all = e->conf.multi_protocol;
+
+    for (size_t i = 0; all && i < TEI_ARRAY_LEN(several); i++)
+        all = tei_install_find(e, several[i]) != NULL;
+    return all;
+}
+
+static json_t *protocol_of(const struct tei_encode *enc, const struct tei_transport *t)
+{
+    json_t *list;
+
+    if (!enc->n_protocols)
+        return json_string(t ? t->ops.name : "none");
+    list = json_array();
+    for (size_t i = 0; i < enc->n_protocols; i++)
+        if (json_array_append_new(list, json_string(enc->protocols[i]))) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+/* Protocol and its keys. Without a remote transport there is nothing for other hosts. */
+static int fill_base(te_engine *e, const struct tei_encode *enc, struct tei_transport *t)
+{
+    json_t *base = enc->base;
     int rc;
 
-    if (json_object_set_new(base, "protocol", json_string(t ? t->ops.name : "none")))
+    if (json_object_set_new(base, "protocol", protocol_of(enc, t)))
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for the descriptor");
     rc = t ? t->ops.describe(t, base) : 0;
     return rc ? rc : describe_companions(e, base, t);
@@ -91,7 +122,11 @@ static int encode(te_engine *e, struct tei_transport *t, struct tei_encode *enc,
     /* Buffers without keys of their own are written several times as fast. */
     enc->fill = t && (t->ops.caps & TEI_CAP_BUFFER_KEYS) ? fill_buffer : NULL;
     enc->arg = t;
-    rc = fill_base(e, enc->base, t);
+    if (tells_several(e)) {
+        enc->protocols = several;
+        enc->n_protocols = TEI_ARRAY_LEN(several);
+    }
+    rc = fill_base(e, enc, t);
     if (!rc)
         rc = tei_segment_text_new(enc, out);
     json_decref(enc->base);

@@ -49,7 +49,11 @@ struct tei_buffer {
     uint32_t index;
     uint8_t access; /* te_access; TE_REMOTE_RW when the descriptor does not say */
     uint8_t kind;   /* enum tei_mem_kind */
+    uint8_t by;     /* TEI_BY_: what reaches it, where the segment has several protocols */
 };
+
+/* OTHERS: cxl, hip, maca and musa, by none of which a segment of several protocols is reached. */
+enum { TEI_BY_TCP = 1 << 0, TEI_BY_RDMA = 1 << 1, TEI_BY_OTHERS = 1 << 2 };
 
 /*
  * A descriptor as read: immutable once it is whole, shared by reference count. `root` is its JSON for
@@ -59,7 +63,7 @@ struct tei_buffer {
  */
 struct tei_segment {
     _Atomic unsigned refs;
-    char *name, *protocol;
+    char *name, *protocol;      /* of several protocols "tcp,rdma": tei_segment_speaks() */
     uint64_t incarnation;       /* random number of that engine's life; 0: not one of ours */
     uint64_t version;           /* grows with every change within one life; 0: not one of ours */
     struct tei_buffer *buffers; /* ascending by addr, none overlapping */
@@ -68,6 +72,7 @@ struct tei_segment {
     unsigned kinds;  /* of them all, in bits: TEI_MEM_BIT() */
     bool files;      /* protocol "nvmeof": buffers are files, one after another from addr 0 on */
     bool by_path;    /* of files: by tei_segment_of_file(), so no record says which file it is */
+    bool several;    /* protocols: each buffer says by which it is reached */
     bool offsets;    /* buffers that are offsets into a device were left out: they have no addr */
     json_t *root;
     char *text; /* of what "buffers" lists; NULL where only addr, length and name are of use */
@@ -93,6 +98,11 @@ int tei_segment_decode(const char *text, size_t len, const struct tei_segment_li
                        struct tei_segment **out);
 /* For text that the caller has bounded. */
 extern const struct tei_segment_limits tei_segment_unlimited;
+
+/* Whether that is its protocol, or one of them. */
+bool tei_segment_speaks(const struct tei_segment *s, const char *protocol);
+/* Of several protocols: whether all of the range is reached by one, a bit of TEI_BY_. O(log n). */
+bool tei_segment_by(const struct tei_segment *s, uint64_t addr, uint64_t length, uint8_t by);
 
 /* The keys of the buffer of that index; NULL when memory is out, or they are not kept. */
 json_t *tei_segment_buffer(const struct tei_segment *s, size_t index);
@@ -148,9 +158,16 @@ struct tei_encode {
     /* protocol and transport keys, copied into the result; borrowed */
     json_t *base;
     /*
-     * Adds the transport's keys to one buffer's object (which has addr, length, name); may be NULL.
+     * Each buffer is written once for each of these, with that as its "protocol"; 0: once, without.
+     * These of all buffers are in "protocol" of `base`.
      */
-    int (*fill)(void *arg, const struct tei_published *b, json_t *object);
+    const char *const *protocols;
+    size_t n_protocols;
+    /*
+     * Adds the transport's keys to one buffer's object (which has addr, length, name) of that protocol,
+     * NULL where it has none; may be NULL.
+     */
+    int (*fill)(void *arg, const char *protocol, const struct tei_published *b, json_t *object);
     void *arg;
 };
 

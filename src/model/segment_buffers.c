@@ -14,7 +14,7 @@
 #define LOCATION_MAX 64 /* bytes of a buffer's name: one that is longer is that of no device */
 
 /* The keys of a buffer that mean something here. */
-enum { ADDR, FILE_PATH, LENGTH, LKEY, LOCAL_PATH_MAP, NAME, OFFSET, RKEY, N_KEYS };
+enum { ADDR, FILE_PATH, LENGTH, LKEY, LOCAL_PATH_MAP, NAME, OFFSET, PROTOCOL, RKEY, N_KEYS };
 static const char *const key_names[] = {
     [ADDR] = "addr",
     [FILE_PATH] = "file_path",
@@ -23,6 +23,7 @@ static const char *const key_names[] = {
     [LOCAL_PATH_MAP] = "local_path_map",
     [NAME] = "name",
     [OFFSET] = "offset",
+    [PROTOCOL] = "protocol",
     [RKEY] = "rkey",
 };
 
@@ -121,12 +122,12 @@ static bool is_list_or_missing(const struct tei_json_value *v)
     return v->kind == TEI_JSON_ARRAY || v->kind == TEI_JSON_MISSING;
 }
 
-/* A buffer of an rdma descriptor has a key for each device, or none for peers: "rkey":[]. */
-static int check_device_keys(const struct tei_segment *s, const struct item *i)
+/* A buffer of rdma has a key for each device, or none for peers: "rkey":[]. */
+static int check_device_keys(const struct tei_segment *s, const struct item *i, uint8_t by)
 {
     size_t n, local, devices;
 
-    if (strcmp(s->protocol, "rdma") != 0)
+    if (s->several ? by != TEI_BY_RDMA : strcmp(s->protocol, "rdma") != 0)
         return 0;
     if (!is_list_or_missing(&i->keys[RKEY]) || !is_list_or_missing(&i->keys[LKEY]))
         return FAIL_KEY("buffers[%zu]: 'rkey' and 'lkey' must be arrays", i->index);
@@ -224,6 +225,9 @@ static int read_memory(struct tei_segment *s, const struct item *i)
     int rc;
 
     *b = (struct tei_buffer){0};
+    rc = s->several ? tei_segment_protocol_of(s, &i->keys[PROTOCOL], i->index, &b->by) : 0;
+    if (rc)
+        return rc;
     if (has_no_address(i)) {
         s->offsets = true;
         return 0;
@@ -235,7 +239,7 @@ static int read_memory(struct tei_segment *s, const struct item *i)
     if (!rc)
         rc = read_positive(i, LENGTH, &b->length);
     if (!rc)
-        rc = check_device_keys(s, i);
+        rc = check_device_keys(s, i, b->by);
     b->kind = kind_of(s, &i->keys[NAME]);
     return rc ? rc : add_buffer(s, b, i->index);
 }
@@ -398,6 +402,8 @@ int tei_segment_order_buffers(struct tei_segment *s)
     size_t n = 0;
 
     sort_buffers(s);
+    if (s->several)
+        return tei_segment_cut_buffers(s, is_ours);
     for (size_t i = 0; i < s->n_buffers; i++) {
         struct tei_buffer *last = n ? &s->buffers[n - 1] : NULL, b = s->buffers[i];
         bool overlap = last && b.addr - last->addr < last->length;

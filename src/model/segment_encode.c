@@ -206,22 +206,23 @@ static const char *name_of(const struct encoder *x, const struct tei_published *
     return of_device ? b->location : x->e->name;
 }
 
-static int out_filled(struct encoder *x, const struct tei_published *b)
+static int out_filled(struct encoder *x, const struct tei_published *b, const char *protocol)
 {
     json_t *j = json_object();
     int rc = TE_ERR_MEMORY;
 
     if (j && !json_object_set_new(j, "addr", json_integer((json_int_t)b->addr)) &&
         !json_object_set_new(j, "length", json_integer((json_int_t)b->length)) &&
-        !json_object_set_new(j, "name", json_string(name_of(x, b))))
-        rc = x->e->fill ? x->e->fill(x->e->arg, b, j) : 0;
+        !json_object_set_new(j, "name", json_string(name_of(x, b))) &&
+        (!protocol || !json_object_set_new(j, "protocol", json_string(protocol))))
+        rc = x->e->fill ? x->e->fill(x->e->arg, protocol, b, j) : 0;
     if (!rc)
         out_json(&x->t->buffers, j);
     json_decref(j);
     return rc;
 }
 
-static int out_buffer(struct encoder *x, const struct tei_published *b)
+static int out_buffer(struct encoder *x, const struct tei_published *b, const char *protocol)
 {
     struct out *o = &x->t->buffers;
 
@@ -231,8 +232,8 @@ static int out_buffer(struct encoder *x, const struct tei_published *b)
                         " bytes cannot be published: JSON numbers of "
                         "peers end at 2^63 - 1",
                         b->addr, b->length);
-    if (x->e->fill || name_of(x, b) != x->e->name)
-        return out_filled(x, b);
+    if (protocol || x->e->fill || name_of(x, b) != x->e->name)
+        return out_filled(x, b, protocol);
     out_text(o, "{\"addr\":");
     out_u64(o, b->addr);
     out_text(o, ",\"length\":");
@@ -259,6 +260,11 @@ static bool is_published(const struct tei_published *b)
     return (b->access & TE_REMOTE_RW) != 0;
 }
 
+static size_t times_listed(const struct tei_encode *e)
+{
+    return e->n_protocols ? e->n_protocols : 1;
+}
+
 static size_t count_published(const struct tei_encode *e)
 {
     size_t n = 0;
@@ -268,26 +274,37 @@ static size_t count_published(const struct tei_encode *e)
     return n;
 }
 
-static int write_buffers(struct encoder *x)
+/* As often as it is listed; its right is told with the first, once. */
+static int write_buffer(struct encoder *x, const struct tei_published *b)
 {
+    const struct tei_encode *e = x->e;
     struct tei_segment_text *t = x->t;
 
-    t->places = calloc(count_published(x->e) + 1, sizeof *t->places);
-    if (!t->places)
-        return TE_ERR_MEMORY;
-    for (size_t i = 0; i < x->e->n_buffers; i++) {
-        const struct tei_published *b = &x->e->buffers[i];
-        int rc = is_published(b) ? out_buffer(x, b) : 0;
+    for (size_t i = 0; i < times_listed(e); i++) {
+        int rc = out_buffer(x, b, e->n_protocols ? e->protocols[i] : NULL);
 
         if (rc)
             return rc;
-        if (!is_published(b))
-            continue;
         out_text(&t->buffers, ",");
-        out_right(x, b);
+        if (i == 0)
+            out_right(x, b);
         t->places[++t->n] = (struct place){t->buffers.len, t->rights.len};
     }
     return 0;
+}
+
+static int write_buffers(struct encoder *x)
+{
+    struct tei_segment_text *t = x->t;
+    int rc = 0;
+
+    t->places = calloc(count_published(x->e) * times_listed(x->e) + 1, sizeof *t->places);
+    if (!t->places)
+        return TE_ERR_MEMORY;
+    for (size_t i = 0; !rc && i < x->e->n_buffers; i++)
+        if (is_published(&x->e->buffers[i]))
+            rc = write_buffer(x, &x->e->buffers[i]);
+    return rc;
 }
 
 /* ------------------------------------------------------------------------------------ the whole */

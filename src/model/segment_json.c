@@ -79,7 +79,7 @@ static int read_devices(const struct tei_segment *s)
     size_t i;
     int rc;
 
-    if (strcmp(s->protocol, "rdma") != 0)
+    if (!tei_segment_speaks(s, "rdma"))
         return 0;
     rc = check_list(s->root, "devices", "devices");
     if (rc)
@@ -221,6 +221,14 @@ static int rest_of(const struct outline *o, json_t **root)
     return rc ? FAIL_KEY("%s", error.text) : 0;
 }
 
+static int read_protocol(struct tei_segment *s)
+{
+    const json_t *j = json_object_get(s->root, "protocol");
+
+    return json_is_array(j) ? tei_segment_read_protocols(s, j)
+                            : read_text(s->root, "protocol", &s->protocol);
+}
+
 static int read_all(struct tei_segment *s, const struct outline *o,
                     const struct tei_segment_limits *limits)
 {
@@ -230,7 +238,7 @@ static int read_all(struct tei_segment *s, const struct outline *o,
         rc =
             read_text(s->root, json_object_get(s->root, "name") ? "name" : "server_name", &s->name);
     if (!rc)
-        rc = read_text(s->root, "protocol", &s->protocol);
+        rc = read_protocol(s);
     if (!rc)
         s->files = strcmp(s->protocol, "nvmeof") == 0;
     if (!rc)

@@ -19,6 +19,14 @@ int tei_segment_read_buffers(struct tei_segment *s, const struct tei_json_value 
 int tei_segment_read_rights(struct tei_segment *s, const struct tei_json_value *list,
                             int64_t deadline_ns);
 
+/* "protocol" that is an array: two or more names of those that stand beside each other. */
+int tei_segment_read_protocols(struct tei_segment *s, const json_t *list);
+/* "protocol" of buffer `index` of such a segment, as a bit of tei_buffer.by. */
+int tei_segment_protocol_of(const struct tei_segment *s, const struct tei_json_value *v,
+                            size_t index, uint8_t *by);
+/* Of buffers in order makes pieces that do not overlap, each with all protocols that reach it. */
+int tei_segment_cut_buffers(struct tei_segment *s, bool is_ours);
+
 /* Puts them in order and takes out what is of an engine that died. */
 int tei_segment_order_buffers(struct tei_segment *s);
 

@@ -93,7 +93,7 @@ class Switches(unittest.TestCase):
 
     def test_what_no_build_has_is_refused_by_name(self):
         for name in ("USE_CXL", "USE_ASCEND", "USE_ASCEND_DIRECT", "USE_MUSA", "USE_TENT", "USE_EFA", "WITH_STORE",
-                     "STORE_USE_ETCD", "WITH_EP", "ENABLE_MULTI_PROTOCOL"):
+                     "STORE_USE_ETCD", "WITH_EP"):
             rc, text, _ = self.given(f"-D{name}=ON")
             self.assertNotEqual(rc, 0, name)
             self.assertRegex(text, rf"-D{name}=ON: .* Leave it out\.")

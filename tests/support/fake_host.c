@@ -361,10 +361,12 @@ static struct tei_published *list_buffers(struct fake_host *h, uint64_t max, siz
     return list;
 }
 
-static int fill_buffer(void *arg, const struct tei_published *b, json_t *object)
+static int fill_buffer(void *arg, const char *protocol, const struct tei_published *b,
+                       json_t *object)
 {
     struct tei_transport *t = arg;
 
+    (void)protocol;
     return t->ops.describe_buffer(t, b->region, b->addr, object);
 }
 

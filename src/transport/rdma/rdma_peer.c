@@ -242,9 +242,15 @@ static bool has_key(const uint32_t *rkeys, size_t n)
 /* Keys and location of the buffer at `i`. */
 static int read_buffer(struct rdma_attach *a, size_t i, size_t n_devices)
 {
-    json_t *b = tei_segment_buffer(a->seg, a->seg->buffers[i].index);
+    json_t *b;
     int rc;
 
+    if (a->seg->several && !(a->seg->buffers[i].by & TEI_BY_RDMA)) {
+        a->has_keyless = true; /* of all devices, as the memory is zeroed */
+        a->rows[i] = (uint16_t)a->matrix.n_rows;
+        return 0;
+    }
+    b = tei_segment_buffer(a->seg, a->seg->buffers[i].index);
     if (!b)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for the keys of a buffer");
     rc = tei_rdma_keys_decode(b, n_devices, a->rkeys + i * n_devices);
@@ -354,7 +360,7 @@ int tei_rdma_attach(struct tei_transport *base, struct tei_attach *attach,
     struct rdma_attach *a = attach_of(attach);
     int rc;
 
-    if (!s->protocol || strcmp(s->protocol, "rdma") != 0)
+    if (!tei_segment_speaks(s, "rdma"))
         return refuse("the peer's protocol is not rdma");
     a->base.transport = base;
     a->seg = tei_segment_get((struct tei_segment *)s);

@@ -251,7 +251,7 @@ static int read_host(const struct tei_segment *s, struct tei_hostport *out)
  */
 static bool speaks_tcp(const struct tei_segment *s)
 {
-    return s->incarnation != 0 || (s->protocol && strcmp(s->protocol, "tcp") == 0);
+    return (s->incarnation != 0 && !s->several) || tei_segment_speaks(s, "tcp");
 }
 
 /* For te_explain(). */
@@ -272,7 +272,9 @@ static int tcp_attach(struct tei_transport *base, struct tei_attach *a, const st
     struct tcp *t = tei_tcp_of(base);
     int64_t port = read_key(s, "tcp_data_port", 0, UINT16_MAX);
     int64_t version = read_key(s, "tcp_proto_version", 1, INT32_MAX);
+    struct tcp_attach *mine = (struct tcp_attach *)a;
     struct tcp_target target = {.where = *where};
+    int rc;
 
     if (port < 0 || version < 0)
         return TE_ERR_JSON;
@@ -284,21 +286,40 @@ static int tcp_attach(struct tei_transport *base, struct tei_attach *a, const st
     target.version = version >= 2 && !t->conf->tcp_force_v1 ? 2 : 1;
     if (speaks_native(t->conf) && tei_tcp_addresses_read(s->root, &target))
         target.version = TCP_NATIVE;
-    return tei_tcp_peer_get(t, &target, &((struct tcp_attach *)a)->peer);
+    rc = tei_tcp_peer_get(t, &target, &mine->peer);
+    mine->several = !rc && s->several ? tei_segment_get((struct tei_segment *)s) : NULL;
+    return rc;
 }
 
 static void tcp_detach(struct tei_transport *base, struct tei_attach *a)
 {
+    struct tcp_attach *mine = (struct tcp_attach *)a;
+
     (void)base;
-    tei_tcp_peer_put(((struct tcp_attach *)a)->peer);
+    tei_tcp_peer_put(mine->peer);
+    tei_segment_put(mine->several);
 }
 
 static unsigned tcp_score(struct tei_transport *base, const struct tei_attach *a,
                           const te_request *r)
 {
+    const struct tcp_attach *mine = (const struct tcp_attach *)a;
+
+    (void)base;
+    if (!mine ||
+        (mine->several && !tei_segment_by(mine->several, r->target_offset, r->length, TEI_BY_TCP)))
+        return 0;
+    return 50;
+}
+
+static void tcp_why_not(struct tei_transport *base, const struct tei_attach *a, const te_request *r,
+                        char *why, size_t n)
+{
     (void)base;
     (void)r;
-    return a ? 50 : 0;
+    snprintf(why, n, "%s",
+             a ? "the target has several protocols, and tells this memory for others than tcp"
+               : "it does not reach this engine itself");
 }
 
 static void tcp_peer_gone(struct tei_transport *base, struct tei_attach *a)
@@ -554,6 +575,7 @@ const struct tei_transport_ops tei_tcp_ops = {
     .attach = tcp_attach,
     .detach = tcp_detach,
     .score = tcp_score,
+    .why_not = tcp_why_not,
     .post = tcp_post,
     .poll = tcp_poll,
     .drive = tei_tcp_drive,

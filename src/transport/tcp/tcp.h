@@ -106,6 +106,7 @@ struct tcp_span {
 struct tcp_attach {
     struct tei_attach base;
     struct tcp_peer *peer;
+    struct tei_segment *several; /* of several protocols: not all of it need be of tcp; else NULL */
 };
 
 /* A lane that carries work of an owner; see tcp_drive.c. */

@@ -79,6 +79,14 @@ int main()
               status.s != TransferStatusEnum::FAILED);
     CHECK(
         initiator->mp_submitTransferWithNotify(batch, {}, {"n", "m"}, chosen).IsInvalidArgument());
+    for (std::string other : {"cxl", "maca", "musa", "nvlink", ""}) {
+        std::unordered_map<std::string, std::vector<RegisteredBuffer>> refused;
+        refused[other].push_back({&pool[4 * piece], piece, "*", true, true});
+        CHECK(target->mp_registerLocalMemory(refused) < 0);
+        CHECK(!target->checkOverlap(&pool[4 * piece], piece));
+        CHECK(!initiator->mp_submitTransfer(batch, {{}}, other).ok());
+        CHECK(!initiator->mp_submitTransferWithNotify(batch, {{}}, {"n", "m"}, other).ok());
+    }
     CHECK(initiator->freeBatchID(batch).ok() && memcmp(local.data(), pool.data(), piece) == 0);
     CHECK(target->mp_unregisterLocalMemory(by_protocol) == 0);
     CHECK(!target->checkOverlap(pool.data(), pool.size()));
