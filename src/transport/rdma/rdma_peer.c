@@ -176,41 +176,54 @@ void tei_rdma_peers_each(struct rdma *t, void (*fn)(struct rdma_peer *p, void *a
     }
 }
 
-int tei_rdma_peer_ep(struct rdma_peer *p, int rail, struct rdma_endpoint **out)
+/* The endpoint of the rail, held, or NULL; and whether the rail is on trial. */
+static struct rdma_endpoint *endpoint_of(struct rdma_peer *p, int rail, bool *on_trial)
 {
-    struct rdma_endpoint *ep, *old = NULL;
-    bool on_trial;
-    int rc;
+    struct rdma_endpoint *ep;
 
     pthread_mutex_lock(&p->lock);
-    on_trial = p->paths.rails[rail].state != TEI_RAIL_ACTIVE;
+    *on_trial = p->paths.rails[rail].state != TEI_RAIL_ACTIVE;
     ep = p->eps[rail];
-    if (ep && atomic_load_explicit(&ep->closed, memory_order_relaxed)) {
-        old = ep;
-        ep = p->eps[rail] = NULL;
-    }
     if (ep)
         tei_rdma_ep_hold(ep);
     pthread_mutex_unlock(&p->lock);
-    *out = ep;
-    if (ep) {
-        tei_sieve_hit(&ep->node);
-        return 0;
-    }
-    rc = tei_rdma_ep_get(&p->t->nics[(size_t)rail / p->n_devices], p, (size_t)rail % p->n_devices,
-                         on_trial, old, &ep);
-    if (old)
-        tei_rdma_ep_put(old);
-    if (rc)
-        return rc;
+    return ep;
+}
+
+/* In the place of `old`, unless another thread was first. */
+static void set_endpoint(struct rdma_peer *p, int rail, struct rdma_endpoint *old,
+                         struct rdma_endpoint *ep)
+{
     pthread_mutex_lock(&p->lock);
-    if (!p->eps[rail]) {
+    if (!p->eps[rail] || p->eps[rail] == old) {
+        if (p->eps[rail])
+            tei_rdma_ep_put(old);
         tei_rdma_ep_hold(ep);
         p->eps[rail] = ep;
     }
     pthread_mutex_unlock(&p->lock);
+}
+
+int tei_rdma_peer_ep(struct rdma_peer *p, int rail, struct rdma_endpoint **out)
+{
+    struct rdma_endpoint *old, *ep = NULL;
+    bool on_trial;
+    int rc;
+
+    *out = old = endpoint_of(p, rail, &on_trial);
+    if (old && !atomic_load_explicit(&old->closed, memory_order_relaxed)) {
+        tei_sieve_hit(&old->node);
+        return 0;
+    }
+    /* It stays until there is another, so that whoever makes that one has its ticket. */
+    rc = tei_rdma_ep_get(&p->t->nics[(size_t)rail / p->n_devices], p, (size_t)rail % p->n_devices,
+                         on_trial, old, &ep);
+    if (!rc)
+        set_endpoint(p, rail, old, ep);
+    if (old)
+        tei_rdma_ep_put(old);
     *out = ep;
-    return 0;
+    return rc;
 }
 
 /* ----------------------------------------------------------------------------------- descriptors */
