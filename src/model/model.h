@@ -104,7 +104,10 @@ bool tei_segment_speaks(const struct tei_segment *s, const char *protocol);
 /* Of several protocols: whether all of the range is reached by one, a bit of TEI_BY_. O(log n). */
 bool tei_segment_by(const struct tei_segment *s, uint64_t addr, uint64_t length, uint8_t by);
 
-/* The keys of the buffer of that index; NULL when memory is out, or they are not kept. */
+/*
+ * The keys of the buffer of that index; NULL when memory is out, they are not kept, or a number in them
+ * is too large for a double.
+ */
 json_t *tei_segment_buffer(const struct tei_segment *s, size_t index);
 
 /*

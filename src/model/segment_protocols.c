@@ -222,11 +222,12 @@ static int sweep(struct sweep *w, bool is_ours)
 
 int tei_segment_cut_buffers(struct tei_segment *s, bool is_ours)
 {
-    struct sweep w = {.in = s->buffers, .end = s->buffers + s->n_buffers};
+    struct sweep w = {.in = s->buffers};
     int rc;
 
     if (!s->n_buffers)
         return 0;
+    w.end = s->buffers + s->n_buffers;
     w.out = calloc(2 * s->n_buffers, sizeof *w.out); /* one for each bound at most */
     if (!w.out)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for a segment of %zu buffers", s->n_buffers);

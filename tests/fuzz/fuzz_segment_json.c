@@ -68,13 +68,26 @@ static void check_files(const struct tei_segment *s)
         const json_t *map = json_object_get(b, "local_path_map");
 
         assert(s->buffers[i].addr == end && s->buffers[i].index == i);
-        assert(json_string_length(json_object_get(b, "file_path")));
+        assert(!b || json_string_length(json_object_get(b, "file_path")));
         assert(!map || json_is_object(map));
         json_decref(b);
         check_path(s, i);
         end += s->buffers[i].length;
     }
     assert(end <= INT64_MAX);
+}
+
+/* Each piece is reached by one protocol at least, which is the segment's. */
+static void check_several(const struct tei_segment *s)
+{
+    for (size_t i = 0; i < s->n_buffers; i++) {
+        const struct tei_buffer *b = &s->buffers[i];
+
+        assert(b->by && !(b->by & ~(TEI_BY_TCP | TEI_BY_RDMA | TEI_BY_OTHERS)));
+        assert(!(b->by & TEI_BY_TCP) || tei_segment_speaks(s, "tcp"));
+        assert(!(b->by & TEI_BY_RDMA) || tei_segment_speaks(s, "rdma"));
+        assert(tei_segment_by(s, b->addr, b->length, b->by));
+    }
 }
 
 static void check_again(const struct tei_segment *s)
@@ -121,6 +134,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_buffers(s);
     if (s->files)
         check_files(s);
+    else if (s->several)
+        check_several(s);
     else
         check_again(s);
     if (tei_segment_page(s, &page) == 0 && page.total && tei_segment_complete(s) == 0)
