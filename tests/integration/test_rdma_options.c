@@ -301,8 +301,10 @@ static void set_default_tos(const char *nic, const char *tos)
 
     rdma_fabric_configure(&c);
     root = strlen(c.sysfs_path);
-    snprintf(path, sizeof(path), "%s/kernel/config/rdma_cm/%s/ports/1/default_roce_tos",
-             c.sysfs_path, nic);
+    assert_in_range(snprintf(path, sizeof(path),
+                             "%s/kernel/config/rdma_cm/%s/ports/1/default_roce_tos", c.sysfs_path,
+                             nic),
+                    1, sizeof(path) - 1);
     for (char *at = path + root + 1; (at = strchr(at, '/')); *at++ = '/') {
         *at = '\0';
         (void)mkdir(path, 0755);
