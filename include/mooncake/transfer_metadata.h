@@ -522,19 +522,35 @@ class TransferMetadata
                ",\"timestamp\":" + Json::quoted(desc.timestamp) + "}";
     }
 
+    /* One that is not published. In a descriptor of several protocols each buffer has one. */
+    static BufferDesc own_buffer(const SegmentDesc &desc)
+    {
+        const size_t comma = desc.protocol.find(',');
+        BufferDesc buffer;
+
+        if (comma != std::string::npos)
+            buffer.protocol = desc.protocol.substr(0, comma);
+        return buffer;
+    }
+
     /* Of this engine itself also what is for its own use only, which is not published. */
     static void add_regions(const detail::Engine &engine, SegmentDesc &desc)
     {
-        std::map<uint64_t, BufferDesc> published;
+        std::map<uint64_t, std::vector<BufferDesc>>
+            published; /* one for each of several protocols */
 
         for (BufferDesc &buffer : desc.buffers)
-            published[buffer.addr] = std::move(buffer);
+            published[buffer.addr].push_back(std::move(buffer));
         desc.buffers.clear();
         for (const te_buffer &region : engine.regions()) {
-            BufferDesc buffer = published[reinterpret_cast<uintptr_t>(region.addr)];
-            buffer.addr = reinterpret_cast<uintptr_t>(region.addr);
-            buffer.length = region.length;
-            desc.buffers.push_back(std::move(buffer));
+            auto &of_region = published[reinterpret_cast<uintptr_t>(region.addr)];
+            if (of_region.empty())
+                of_region.push_back(own_buffer(desc));
+            for (BufferDesc &buffer : of_region) {
+                buffer.addr = reinterpret_cast<uintptr_t>(region.addr);
+                buffer.length = region.length;
+                desc.buffers.push_back(std::move(buffer));
+            }
         }
     }
 

@@ -101,7 +101,7 @@ extern const struct tei_segment_limits tei_segment_unlimited;
 
 /* Whether that is its protocol, or one of them. */
 bool tei_segment_speaks(const struct tei_segment *s, const char *protocol);
-/* Of several protocols: whether all of the range is reached by one, a bit of TEI_BY_. O(log n). */
+/* Of several protocols: whether all of the range is reached by one, a bit of TEI_BY_. O(log n) a piece. */
 bool tei_segment_by(const struct tei_segment *s, uint64_t addr, uint64_t length, uint8_t by);
 
 /*

@@ -142,32 +142,16 @@ static void close_ended(struct sweep *w)
             w->open[k] = NULL;
 }
 
-/* Of two of one protocol the one that is listed later counts; of the others the one that ends later. */
-static bool counts(const struct tei_buffer *b, const struct tei_buffer *other)
-{
-    if (b->by == TEI_BY_OTHERS)
-        return b->addr + b->length > other->addr + other->length;
-    return b->index > other->index;
-}
-
-/* The writer of ours never lists two of one protocol. */
-static int open_one(struct sweep *w, bool is_ours)
+static void open_one(struct sweep *w)
 {
     const struct tei_buffer *b = w->in++;
 
     for (size_t k = 0; k < N_BITS; k++) {
         const struct tei_buffer *other = w->open[k];
 
-        if (!(b->by & 1u << k))
-            continue;
-        if (other && is_ours && b->by != TEI_BY_OTHERS)
-            return FAIL_KEY("buffers[%" PRIu32 "] and buffers[%" PRIu32
-                            "] of one protocol overlap at %" PRIu64,
-                            other->index, b->index, b->addr);
-        if (!other || counts(b, other))
+        if (b->by & 1u << k && (!other || b->addr + b->length > other->addr + other->length))
             w->open[k] = b;
     }
-    return 0;
 }
 
 static uint64_t next_bound(const struct sweep *w)
@@ -201,41 +185,74 @@ static void emit(struct sweep *w, uint64_t next)
         w->out[w->n_out++] = piece;
 }
 
-static int sweep(struct sweep *w, bool is_ours)
+static void sweep(struct sweep *w)
 {
-    int rc = 0;
-
     w->at = w->in < w->end ? w->in->addr : UINT64_MAX;
-    while (!rc && w->at != UINT64_MAX) {
+    while (w->at != UINT64_MAX) {
         uint64_t next;
 
         close_ended(w);
-        while (!rc && w->in < w->end && w->in->addr == w->at)
-            rc = open_one(w, is_ours);
+        while (w->in < w->end && w->in->addr == w->at)
+            open_one(w);
         next = next_bound(w);
-        if (!rc)
-            emit(w, next);
+        emit(w, next);
         w->at = next;
     }
-    return rc;
+}
+
+/*
+ * As of one protocol (tei_segment_order_buffers()): of two of tcp, or of rdma, that overlap the one that is
+ * listed later counts. Those of other protocols may overlap, as they are of several.
+ */
+static int drop_dead(struct tei_segment *s, bool is_ours, uint8_t by)
+{
+    struct tei_buffer *last = NULL;
+
+    for (size_t i = 0; i < s->n_buffers; i++) {
+        struct tei_buffer *b = &s->buffers[i];
+        bool overlap = last && b->by & by && b->addr - last->addr < last->length;
+
+        if (overlap && is_ours)
+            return FAIL_KEY("buffers[%" PRIu32 "] and buffers[%" PRIu32
+                            "] of one protocol overlap at %" PRIu64,
+                            last->index, b->index, b->addr);
+        if (overlap && b->index < last->index)
+            b->by &= (uint8_t)~by;
+        else if (overlap)
+            last->by &= (uint8_t)~by;
+        if (b->by & by)
+            last = b;
+    }
+    return 0;
+}
+
+static void leave_out_dropped(struct tei_segment *s)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->n_buffers; i++)
+        if (s->buffers[i].by)
+            s->buffers[n++] = s->buffers[i];
+    s->n_buffers = n;
 }
 
 int tei_segment_cut_buffers(struct tei_segment *s, bool is_ours)
 {
-    struct sweep w = {.in = s->buffers};
-    int rc;
+    struct sweep w;
+    int rc = drop_dead(s, is_ours, TEI_BY_TCP);
 
+    if (!rc)
+        rc = drop_dead(s, is_ours, TEI_BY_RDMA);
+    if (rc)
+        return rc;
+    leave_out_dropped(s);
     if (!s->n_buffers)
         return 0;
-    w.end = s->buffers + s->n_buffers;
+    w = (struct sweep){.in = s->buffers, .end = s->buffers + s->n_buffers};
     w.out = calloc(2 * s->n_buffers, sizeof *w.out); /* one for each bound at most */
     if (!w.out)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for a segment of %zu buffers", s->n_buffers);
-    rc = sweep(&w, is_ours);
-    if (rc) {
-        free(w.out);
-        return rc;
-    }
+    sweep(&w);
     free(s->buffers);
     s->buffers = w.out;
     s->n_buffers = w.n_out;

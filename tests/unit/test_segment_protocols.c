@@ -123,14 +123,38 @@ static void test_reached_by(void **state)
     tei_segment_put(s);
 }
 
-/* What is listed later is that of a living engine. */
-static void test_listed_twice(void **state)
+/* What is listed later is that of a living engine, and nothing is left of what it overlaps. */
+static void test_listed_later(void **state)
 {
-    struct tei_segment *s = decoded(SEGMENT(RDMA("100", "100") "," RDMA("100", "100")));
+    static const char *const texts[] = {
+        SEGMENT(RDMA("200", "100") "," RDMA("200", "100")),
+        SEGMENT(RDMA("150", "100") "," RDMA("200", "100")),
+        SEGMENT(RDMA("150", "1000") "," RDMA("200", "100")),
+        SEGMENT(RDMA("220", "10") "," RDMA("200", "100")),
+        SEGMENT(RDMA("250", "100") "," RDMA("200", "100")),
+    };
 
     (void)state;
-    assert_int_equal(s->n_buffers, 1);
-    assert_piece(s, 0, 100, 100, TEI_BY_RDMA, 1);
+    for (size_t i = 0; i < TEI_ARRAY_LEN(texts); i++) {
+        struct tei_segment *s = decoded(texts[i]);
+
+        assert_int_equal(s->n_buffers, 1);
+        assert_piece(s, 0, 200, 100, TEI_BY_RDMA, 1);
+        tei_segment_put(s);
+    }
+}
+
+/* The same of rdma does not touch what is of tcp. */
+static void test_listed_later_of_one(void **state)
+{
+    struct tei_segment *s =
+        decoded(SEGMENT(TCP("150", "100") "," RDMA("150", "100") "," RDMA("200", "100")));
+
+    (void)state;
+    assert_int_equal(s->n_buffers, 3);
+    assert_piece(s, 0, 150, 50, TEI_BY_TCP, 0);
+    assert_piece(s, 1, 200, 50, ALL, 2);
+    assert_piece(s, 2, 250, 50, TEI_BY_RDMA, 2);
     tei_segment_put(s);
 }
 
@@ -352,11 +376,12 @@ static void test_pages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),       cmocka_unit_test(test_one_protocol),
-        cmocka_unit_test(test_pieces),       cmocka_unit_test(test_reached_by),
-        cmocka_unit_test(test_listed_twice), cmocka_unit_test(test_others),
-        cmocka_unit_test(test_refused),      cmocka_unit_test(test_hostile_bytes),
-        cmocka_unit_test(test_written),      cmocka_unit_test(test_pages),
+        cmocka_unit_test(test_golden),        cmocka_unit_test(test_one_protocol),
+        cmocka_unit_test(test_pieces),        cmocka_unit_test(test_reached_by),
+        cmocka_unit_test(test_listed_later),  cmocka_unit_test(test_listed_later_of_one),
+        cmocka_unit_test(test_others),        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_hostile_bytes), cmocka_unit_test(test_written),
+        cmocka_unit_test(test_pages),
     };
 
     te_log_set_level(TE_LOG_OFF);
