@@ -2,8 +2,9 @@
 /*
  * directory_near.c - the names that may have been meant by one that a metadata server does not know.
  *
- * It costs a list of keys, so it is bounded: only where the server lists cheaply, KEYS_MAX keys, and
- * WAIT_MS of time. An error of it is no news beside the one that is told.
+ * It costs a list of keys, so it is made only where the server lists cheaply, and bounded: WAIT_MS of time,
+ * and KEYS_MAX keys, or of te_metad what one answer may have. What keeps it from ending well is logged and
+ * not told to the caller.
  */
 #include "meta/directory.h"
 
@@ -82,17 +83,20 @@ static void write_near(const struct near *x, char *out, size_t n)
 
 static bool lists(struct tei_store *s, const char *name)
 {
-    return strlen(name) <= TEI_NEAR_MAX && s->ops->lists_cheaply && s->ops->lists_cheaply(s);
+    return tei_near_limit(name) > 0 && strlen(name) <= TEI_NEAR_MAX && s->ops->lists_cheaply &&
+           s->ops->lists_cheaply(s);
 }
 
 void tei_directory_near(struct tei_store *s, const struct tei_conf *conf, const char *name,
                         bool may_list, char out[TEI_DIRECTORY_NEAR_MAX])
 {
     char *prefix = may_list && lists(s, name) ? tei_keys_prefix(conf) : NULL;
+    const int64_t wait_ms =
+        conf->metadata_timeout_ms < WAIT_MS ? conf->metadata_timeout_ms : WAIT_MS;
     struct near x = {.prefix = prefix, .name = name};
 
     if (prefix)
-        (void)s->ops->list(s, prefix, tei_deadline_ns(WAIT_MS), look_at_key, &x);
+        (void)s->ops->list(s, prefix, tei_deadline_ns(wait_ms), look_at_key, &x);
     free(prefix);
     write_near(&x, out, TEI_DIRECTORY_NEAR_MAX);
 }

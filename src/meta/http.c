@@ -13,13 +13,22 @@
 
 /*
  * The option that takes names of protocols came with 7.85, and the one that takes bits went out of
- * use with it.
+ * use with it. The library that is there may be older than the headers that this is built with.
  */
+#define PROTOCOLS_BITS \
+    ((CURLoption)181) /* CURLOPT_PROTOCOLS, without the warning of newer headers */
+
+static CURLcode set_protocols(CURL *c)
+{
+    CURLcode code = CURLE_UNKNOWN_OPTION;
+
 #if LIBCURL_VERSION_NUM >= 0x075500
-#define SET_PROTOCOLS(c) curl_easy_setopt((c), CURLOPT_PROTOCOLS_STR, "http,https")
-#else
-#define SET_PROTOCOLS(c) curl_easy_setopt((c), CURLOPT_PROTOCOLS, CURLPROTO_HTTP | CURLPROTO_HTTPS)
+    code = curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
 #endif
+    if (code == CURLE_UNKNOWN_OPTION)
+        code = curl_easy_setopt(c, PROTOCOLS_BITS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+    return code;
+}
 
 /* Once; what has failed, for want of memory perhaps, is tried again by the next one. */
 static CURLcode start_curl(void)
@@ -182,7 +191,7 @@ static CURLcode set_text(CURL *c, CURLcode before, CURLoption option, const char
 CURLcode tei_http_set_up(const struct tei_http *h, CURL *c)
 {
     const struct tei_conf *conf = h->conf;
-    CURLcode code = SET_PROTOCOLS(c);
+    CURLcode code = set_protocols(c);
 
     curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(c, CURLOPT_OPENSOCKETFUNCTION, open_socket);
