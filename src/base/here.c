@@ -135,13 +135,13 @@ static bool differ(const char *a, const char *b)
 const char *tei_here_differs(const struct tei_here *a, const struct tei_here *b)
 {
     if (differ(a->host, b->host))
-        return "host";
+        return "on another host";
     if (differ(a->machine, b->machine))
-        return "machine";
+        return "on another machine";
     if (differ(a->net_ns, b->net_ns))
-        return "network namespace";
+        return "in another network namespace";
     if (differ(a->pid_ns, b->pid_ns))
-        return "pid namespace";
+        return "in another pid namespace";
     return NULL;
 }
 

@@ -36,8 +36,9 @@ void tei_here_device(const uint8_t nonce[TEI_HERE_NONCE], const uint8_t uuid[TEI
 pid_t tei_here_find_process(const uint8_t nonce[TEI_HERE_NONCE], const char *process);
 
 /*
- * The first place that both know and that is not the same, both with one nonce: "host", "machine",
- * "network namespace" or "pid namespace"; NULL if there is none.
+ * Where `b` is by the first place that both know and that is not the same, both with one nonce: "on
+ * another host", "on another machine", "in another network namespace" or "in another pid namespace"; NULL
+ * if there is none.
  */
 const char *tei_here_differs(const struct tei_here *a, const struct tei_here *b);
 /* Whether text that came from outside is such a hash, or "". */

@@ -49,12 +49,12 @@ static void what_differs(void **state)
     (void)state;
     tei_here(one, &a);
     tei_here(two, &b);
-    assert_string_equal(tei_here_differs(&a, &b), "host");
+    assert_string_equal(tei_here_differs(&a, &b), "on another host");
     memcpy(b.host, a.host, sizeof(a.host));
     b.machine[0] = '\0'; /* unknown is no difference */
-    assert_string_equal(tei_here_differs(&a, &b), "network namespace");
+    assert_string_equal(tei_here_differs(&a, &b), "in another network namespace");
     memcpy(b.net_ns, a.net_ns, sizeof(a.net_ns));
-    assert_string_equal(tei_here_differs(&a, &b), "pid namespace");
+    assert_string_equal(tei_here_differs(&a, &b), "in another pid namespace");
     b.pid_ns[0] = '\0';
     assert_null(tei_here_differs(&a, &b));
 }

@@ -333,8 +333,7 @@ static bool is_elsewhere(const struct gpuipc_keys *k, char *why)
     tei_here(k->nonce, &own);
     other = tei_here_differs(&own, &k->here);
     if (other)
-        snprintf(why, WHY, "the peer is %s another %s", strstr(other, "namespace") ? "in" : "on",
-                 other);
+        snprintf(why, WHY, "the peer is %s", other);
     return other;
 }
 

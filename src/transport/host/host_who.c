@@ -37,10 +37,10 @@ bool tei_host_who_fits(const struct tei_conf *conf, const struct host_keys *peer
     other = tei_here_differs(&own, &peer->here);
     if (!other)
         return true;
-    snprintf(why, n, "the peer is %s another %s%s", strstr(other, "namespace") ? "in" : "on", other,
-             strcmp(other, "network namespace") == 0 ? ", where its socket cannot be reached"
-             : strcmp(other, "pid namespace") == 0   ? ", where its process has no number here"
-                                                     : "");
+    snprintf(why, n, "the peer is %s%s", other,
+             strstr(other, "network") ? ", where its socket cannot be reached"
+             : strstr(other, "pid")   ? ", where its process has no number here"
+                                      : "");
     return false;
 }
 
