@@ -69,7 +69,7 @@ void tei_fail(struct tei_log_site *site, int code, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     tei_err_keep(code, text);
-    if ((int)level >= atomic_load_explicit(&tei_log_threshold, memory_order_relaxed))
+    if (tei_log_wants(level))
         tei_log(site, level, "%s: %s", te_errname(code), text);
     errno = saved;
 }

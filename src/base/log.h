@@ -14,6 +14,7 @@
 #include "te.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #define TEI_LOG_BURST 5
 
@@ -25,12 +26,17 @@ struct tei_log_site {
 
 extern _Atomic int tei_log_threshold; /* enum te_log_level */
 
-#define TEI_LOG(level, ...)                                                                   \
-    do {                                                                                      \
-        if ((int)(level) >= atomic_load_explicit(&tei_log_threshold, memory_order_relaxed)) { \
-            static struct tei_log_site tei_site_;                                             \
-            tei_log(&tei_site_, (level), __VA_ARGS__);                                        \
-        }                                                                                     \
+static inline bool tei_log_wants(enum te_log_level level)
+{
+    return (int)level >= atomic_load_explicit(&tei_log_threshold, memory_order_relaxed);
+}
+
+#define TEI_LOG(level, ...)                            \
+    do {                                               \
+        if (tei_log_wants(level)) {                    \
+            static struct tei_log_site tei_site_;      \
+            tei_log(&tei_site_, (level), __VA_ARGS__); \
+        }                                              \
     } while (0)
 
 #define TEI_TRACE(...) TEI_LOG(TE_LOG_TRACE, __VA_ARGS__)

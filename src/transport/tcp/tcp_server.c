@@ -612,8 +612,9 @@ static void note_session(struct tcp_worker *w, const struct tei_addr *from)
 {
     char text[TEI_HOSTPORT_MAX];
 
-    tei_tcp_worker_note(w, TE_LOG_DEBUG, "tcp: %s has connected to the data port",
-                        tei_addr_format(from, text, sizeof text));
+    if (tei_log_wants(TE_LOG_DEBUG))
+        tei_tcp_worker_note(w, TE_LOG_DEBUG, "tcp: %s has connected to the data port",
+                            tei_addr_format(from, text, sizeof text));
 }
 
 static void start_session(struct tcp_session *s)

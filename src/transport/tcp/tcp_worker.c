@@ -163,8 +163,7 @@ void tei_tcp_worker_note(struct tcp_worker *w, enum te_log_level level, const ch
 {
     va_list ap;
 
-    if ((int)level < atomic_load_explicit(&tei_log_threshold, memory_order_relaxed) ||
-        (w->note[0] && level <= w->note_level))
+    if (!tei_log_wants(level) || (w->note[0] && level <= w->note_level))
         return;
     w->note_level = level;
     va_start(ap, fmt);
