@@ -56,6 +56,11 @@ class Hosts:
         for name, other in zip(self.names, (HOST_B, HOST_A)):
             ip("-n", name, "route", "replace", "default", "via", other)
 
+    def remember(self):
+        """The second host keeps the first one's hardware address, so that it hears of nothing while the link is down."""
+        mac = json.loads(ip("-n", self.names[0], "-j", "link", "show", "te0").stdout)[0]["address"]
+        ip("-n", self.names[1], "neigh", "replace", HOST_A, "lladdr", mac, "dev", "te0", "nud", "permanent")
+
     def close(self):
         for name in self.made:
             subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True, timeout=te.HANG_S)
