@@ -15,9 +15,11 @@ static inline bool json_same_value(const struct tei_json_value *v, const json_t 
 /* Strings, the keys among them, are without a NUL. */
 static inline bool json_same_text(const struct tei_json_value *v, const char *text)
 {
+    static const char other[] = "another text";
     char *copy = malloc(v->len + 1);
     bool same = copy && tei_json_copy(v, copy, v->len + 1) && strcmp(copy, text) == 0 &&
-                (strlen(text) > 63 || tei_json_is(v, text)) && !tei_json_is(v, "no such text");
+                (strlen(text) > 63 || tei_json_is(v, text)) &&
+                tei_json_is(v, other) == (strcmp(text, other) == 0);
 
     free(copy);
     return same;
