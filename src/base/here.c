@@ -94,25 +94,71 @@ void tei_here_device(const uint8_t nonce[TEI_HERE_NONCE], const uint8_t uuid[TEI
         memset(out, 0, TEI_HERE_DEVICE);
 }
 
-pid_t tei_here_find_process(const uint8_t nonce[TEI_HERE_NONCE], const char *process)
+/* With the number as /proc has it. */
+static bool life_with(const uint8_t key[TEI_SIPHASH_LEN], const uint8_t nonce[TEI_HERE_NONCE],
+                      const char *pid, uint8_t out[TEI_HERE_LIFE])
+{
+    _Static_assert(TEI_HERE_LIFE == TEI_SIPHASH_LEN, "the hash itself");
+    struct tei_process process;
+    char text[64];
+
+    if (!tei_process_look((pid_t)strtol(pid, NULL, 10), &process))
+        return false;
+    snprintf(text, sizeof(text), "%s %llu", pid, process.began);
+    hash_with(key, nonce, "life", text, out);
+    return true;
+}
+
+bool tei_here_life(const uint8_t nonce[TEI_HERE_NONCE], pid_t pid, uint8_t out[TEI_HERE_LIFE])
+{
+    uint8_t key[TEI_SIPHASH_LEN];
+    char text[16];
+
+    snprintf(text, sizeof(text), "%d", (int)pid);
+    return boot_key(key) && life_with(key, nonce, text, out);
+}
+
+/* What a process is looked for by: the one or the other. */
+struct sought {
+    const uint8_t *nonce;
+    const char *process;
+    const uint8_t *life;
+};
+
+static bool is_sought(const uint8_t key[TEI_SIPHASH_LEN], const struct sought *s, const char *pid)
+{
+    char text[TEI_HERE_TEXT + 1];
+    uint8_t life[TEI_HERE_LIFE];
+
+    if (s->life)
+        return life_with(key, s->nonce, pid, life) && memcmp(life, s->life, sizeof(life)) == 0;
+    say_with(key, s->nonce, "process", pid, text);
+    return strcmp(text, s->process) == 0;
+}
+
+static pid_t find(const struct sought *s)
 {
     uint8_t key[TEI_SIPHASH_LEN];
     DIR *all = boot_key(key) ? opendir("/proc") : NULL;
     struct dirent *d;
     pid_t pid = 0;
 
-    while (all && !pid && (d = readdir(all))) {
-        char text[TEI_HERE_TEXT + 1];
-
-        if (d->d_name[0] < '1' || d->d_name[0] > '9')
-            continue;
-        say_with(key, nonce, "process", d->d_name, text);
-        if (strcmp(text, process) == 0)
+    while (all && !pid && (d = readdir(all)))
+        if (d->d_name[0] >= '1' && d->d_name[0] <= '9' && is_sought(key, s, d->d_name))
             pid = (pid_t)strtol(d->d_name, NULL, 10);
-    }
     if (all)
         closedir(all);
     return pid;
+}
+
+pid_t tei_here_find_process(const uint8_t nonce[TEI_HERE_NONCE], const char *process)
+{
+    return find(&(struct sought){.nonce = nonce, .process = process});
+}
+
+pid_t tei_here_find_life(const uint8_t nonce[TEI_HERE_NONCE], const uint8_t life[TEI_HERE_LIFE])
+{
+    return find(&(struct sought){.nonce = nonce, .life = life});
 }
 
 void tei_here(const uint8_t nonce[TEI_HERE_NONCE], struct tei_here *out)

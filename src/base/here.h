@@ -16,6 +16,7 @@
 #define TEI_HERE_NONCE  16
 #define TEI_HERE_TEXT   32 /* hexadecimal digits */
 #define TEI_HERE_DEVICE 16
+#define TEI_HERE_LIFE   16
 
 struct tei_here {
     /* "" where it is not known; without a boot id, nothing is. */
@@ -29,11 +30,17 @@ struct tei_here {
 void tei_here(const uint8_t nonce[TEI_HERE_NONCE], struct tei_here *out);
 /* As `process` of process `pid` of this host would be. */
 void tei_here_process(const uint8_t nonce[TEI_HERE_NONCE], pid_t pid, char out[TEI_HERE_TEXT + 1]);
+/*
+ * Of a process and of the time at which it began, so that another one that is given its number is not
+ * taken for it; false where it is not known.
+ */
+bool tei_here_life(const uint8_t nonce[TEI_HERE_NONCE], pid_t pid, uint8_t out[TEI_HERE_LIFE]);
 /* Of a device, by its UUID; zeros without a boot id. `out` may be `uuid`. */
 void tei_here_device(const uint8_t nonce[TEI_HERE_NONCE], const uint8_t uuid[TEI_HERE_DEVICE],
                      uint8_t out[TEI_HERE_DEVICE]);
-/* The process of this host whose text that is; 0: none that /proc shows. Looks at all of them. */
+/* The process of this host that it is of; 0: none that /proc shows. Both look at all of them. */
 pid_t tei_here_find_process(const uint8_t nonce[TEI_HERE_NONCE], const char *process);
+pid_t tei_here_find_life(const uint8_t nonce[TEI_HERE_NONCE], const uint8_t life[TEI_HERE_LIFE]);
 
 /*
  * Where `b` is by the first place that both know and that is not the same, both with one nonce: "on

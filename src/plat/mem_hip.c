@@ -11,19 +11,20 @@
  *
  * Few runtimes know the fabric. Where one does not, mapped memory is exported as a file descriptor,
  * and who imports it fetches that from the process, as the kernel allows. The handle names the
- * process, by its number and the time at which it began, and the descriptor of a note: a sealed
- * memfd that names the memory's descriptor. Handle and note have the same random token. So a handle
- * that somebody made up leads to nothing that its owner has not exported.
+ * process, by a hash of its number and of the time at which it began, which tells strangers nothing
+ * (base/here.h), and the descriptor of a note: a sealed memfd that names the memory's descriptor. Handle
+ * and note have the same random token. So a handle that somebody made up leads to nothing that its owner
+ * has not exported.
  */
 #include "plat/gpu.h"
 
 #include "plat/hip.h"
 
 #include "base/err.h"
+#include "base/here.h"
 #include "base/os.h"
 
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -369,7 +370,14 @@ static void unmap(void *addr, size_t size)
 /* What a handle says that leads to a descriptor of this host; the rest of it is zero. */
 struct place {
     char magic[8];
-    uint64_t started; /* the process, in the kernel's ticks since the host began */
+    uint8_t token[16], life[TEI_HERE_LIFE]; /* of the process, with the token as the nonce */
+    int32_t note;
+};
+
+/* The same by version 0.1. */
+struct old_place {
+    char magic[8];
+    uint64_t began;
     int32_t pid, note;
     uint8_t token[16];
 };
@@ -382,29 +390,17 @@ struct note {
 
 #define NOTE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL)
 
-static const char magic[] = "te-hipfd"; /* without its end, what the structs begin with */
+/* Without their ends. */
+static const char magic[] = "te-hipfd"; /* of notes, and of old places */
+static const char place_magic[] = "te-hipf2";
 
 _Static_assert(sizeof(struct place) <= TEI_GPU_HANDLE, "handles of files");
 
-/* When a process began; 0 if there is none. */
-static uint64_t start_of(pid_t pid)
+static bool is_of(const struct place *p, pid_t pid)
 {
-    char path[32], line[1024], *at;
-    uint64_t started = 0;
-    size_t n = 0;
-    FILE *f;
+    uint8_t life[TEI_HERE_LIFE];
 
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    f = fopen(path, "re");
-    if (f) {
-        n = fread(line, 1, sizeof(line) - 1, f);
-        fclose(f);
-    }
-    line[n] = 0;
-    at = strrchr(line, ')'); /* of the name, which may have anything in it */
-    for (int field = 2; at && field < 22; field++)
-        at = strchr(at + 1, ' ');
-    return at && sscanf(at, " %" SCNu64, &started) == 1 ? started : 0;
+    return tei_here_life(p->token, pid, life) && memcmp(life, p->life, sizeof(life)) == 0;
 }
 
 /* -1 with errno. */
@@ -436,14 +432,15 @@ static int read_note(int fd, const uint8_t token[16])
 /* Takes the descriptor over. The driver's status. */
 static int export_file(int fd, uint8_t out[TEI_GPU_HANDLE])
 {
-    struct place p = {.started = start_of(getpid()), .pid = (int32_t)getpid()};
+    struct place p = {.note = -1};
     struct note n = {.fd = tei_fd_own(fd)};
 
-    memcpy(p.magic, magic, sizeof(p.magic));
+    memcpy(p.magic, place_magic, sizeof(p.magic));
     memcpy(n.magic, magic, sizeof(n.magic));
     tei_random(p.token, sizeof(p.token));
     memcpy(n.token, p.token, sizeof(n.token));
-    p.note = write_note(&n);
+    if (tei_here_life(p.token, getpid(), p.life))
+        p.note = write_note(&n);
     if (p.note < 0) {
         tei_fd_close(fd);
         return TEI_GPU_NOT_SUPPORTED;
@@ -466,10 +463,27 @@ static int export_fabric(uint64_t piece, uint8_t out[TEI_GPU_HANDLE])
     return status ? status : export_file(fd, out);
 }
 
+/* One whose process is not there any more leads to nobody. */
+static bool is_old_place(const uint8_t handle[TEI_GPU_HANDLE], struct place *out)
+{
+    struct tei_process process;
+    struct old_place old;
+
+    memcpy(&old, handle, sizeof(old));
+    if (memcmp(old.magic, magic, sizeof(old.magic)) != 0)
+        return false;
+    *out = (struct place){.note = old.note};
+    memcpy(out->token, old.token, sizeof(out->token));
+    if (!tei_process_look(old.pid, &process) || process.began != old.began ||
+        !tei_here_life(out->token, old.pid, out->life))
+        memset(out->life, 0, sizeof(out->life));
+    return true;
+}
+
 static bool is_place(const uint8_t handle[TEI_GPU_HANDLE], struct place *out)
 {
     memcpy(out, handle, sizeof(*out));
-    return memcmp(out->magic, magic, sizeof(out->magic)) == 0;
+    return memcmp(out->magic, place_magic, sizeof(out->magic)) == 0 || is_old_place(handle, out);
 }
 
 static void unexport_fabric(const uint8_t handle[TEI_GPU_HANDLE])
@@ -477,7 +491,7 @@ static void unexport_fabric(const uint8_t handle[TEI_GPU_HANDLE])
     struct place p;
     int fd = -1;
 
-    if (is_place(handle, &p) && p.pid == (int32_t)getpid())
+    if (is_place(handle, &p) && is_of(&p, getpid()))
         fd = read_note(p.note, p.token);
     if (fd >= 0) {
         tei_fd_close(fd);
@@ -485,18 +499,32 @@ static void unexport_fabric(const uint8_t handle[TEI_GPU_HANDLE])
     }
 }
 
+/* 0: there is none. The owner of one handle has most often another one, too. */
+static pid_t find_owner(const struct place *p)
+{
+    static _Atomic pid_t last;
+    pid_t pid = atomic_load_explicit(&last, memory_order_relaxed);
+
+    if (pid && is_of(p, pid))
+        return pid;
+    pid = tei_here_find_life(p->token, p->life);
+    atomic_store_explicit(&last, pid, memory_order_relaxed);
+    return pid;
+}
+
 /* A duplicate of the memory's descriptor, -1 if there is none. */
 static int fetch(const struct place *p)
 {
     int process, note = -1, there = -1, fd = -1;
+    pid_t pid = find_owner(p);
 
-    if (p->pid <= 0 || p->pid == (int32_t)getpid())
+    if (!pid || pid == getpid())
         return -1;
-    process = (int)syscall(SYS_pidfd_open, p->pid, 0);
+    process = (int)syscall(SYS_pidfd_open, pid, 0);
     if (process < 0)
         return -1;
     /* The number cannot change hands while the process is held. */
-    if (start_of(p->pid) == p->started)
+    if (is_of(p, pid))
         note = (int)syscall(SYS_pidfd_getfd, process, p->note, 0);
     if (note >= 0) {
         there = read_note(note, p->token);
@@ -518,7 +546,7 @@ static int import_file(const struct place *p, size_t size, hipMemGenericAllocati
         status = CALL(hipMemImportFromShareableHandle, out, version() < ROCM_7_1 ? &fd : by_value,
                       TEI_hipMemHandleTypePosixFileDescriptor);
     else
-        TEI_DEBUG("descriptor of process %d: %s", p->pid,
+        TEI_DEBUG("descriptor of another process: %s",
                   fd < 0 ? "it cannot be fetched" : "it is too short");
     if (fd >= 0)
         close(fd);

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "base/here.h"
+#include "base/os.h"
 #include "device_kit.h"
 #include "fake_sysfs.h"
 
@@ -145,6 +147,31 @@ static void use_memory(const struct device_kit *kit, int device, char *p, char *
     tei_gpu_free(kit->kind, local);
 }
 
+/* What a handle says of a descriptor; see mem_hip.c. */
+struct place {
+    char magic[8];
+    uint8_t token[16], life[TEI_HERE_LIFE];
+    int32_t note;
+};
+
+struct old_place {
+    char magic[8];
+    uint64_t began;
+    int32_t pid, note;
+    uint8_t token[16];
+};
+
+/* Neither the number of the process nor when it began, which tells since when the host runs. */
+static void tells_nothing_of(int pid)
+{
+    struct tei_process process;
+
+    kit_check(tei_process_look(pid, &process), "a look at the exporter");
+    kit_check(!memmem(offer.handle, TEI_GPU_HANDLE, &pid, sizeof(pid)) &&
+                  !memmem(offer.handle, TEI_GPU_HANDLE, &process.began, sizeof(process.began)),
+              "a handle that tells nothing of its process");
+}
+
 static void import_memory(const struct device_kit *kit, enum tei_gpu_sort sort, bool by_file)
 {
     for (int d = 0; d < tei_gpu_count(kit->kind); d++) {
@@ -153,7 +180,9 @@ static void import_memory(const struct device_kit *kit, enum tei_gpu_sort sort, 
         void *base;
         int rc;
 
-        kit_check((memcmp(offer.handle, "te-hipfd", 8) == 0) == by_file, "the sort of handle");
+        kit_check((memcmp(offer.handle, "te-hipf2", 8) == 0) == by_file, "the sort of handle");
+        if (by_file)
+            tells_nothing_of(c.pid);
         rc = tei_gpu_import(kit->kind, d, sort, offer.handle, offer.length, &base);
         if (rc && by_file && !may_fetch(c.pid))
             child_skip("the kernel does not hand out descriptors of other processes");
@@ -177,19 +206,11 @@ static void import_memory(const struct device_kit *kit, enum tei_gpu_sort sort, 
 
 /* ---------------------------------------------------------------------------------------- hostile */
 
-/* What a handle says of a descriptor; see mem_hip.c. */
-struct place {
-    char magic[8];
-    uint64_t started;
-    int32_t pid, note;
-    uint8_t token[16];
-};
-
-static void expect_lie(const struct device_kit *kit, const struct place *p)
+static void expect_lie(const struct device_kit *kit, const void *place, size_t n)
 {
     uint8_t h[TEI_GPU_HANDLE] = {0};
 
-    memcpy(h, p, sizeof(*p));
+    memcpy(h, place, n);
     expect_refused(kit, TEI_GPU_FABRIC, h, offer.length);
 }
 
@@ -201,20 +222,59 @@ static void lie_about_descriptors(const struct device_kit *kit)
     p = right;
     for (p.note = -3; p.note < 60; p.note++)
         if (p.note != right.note)
-            expect_lie(kit, &p);
-    p = right;
-    p.started++;
-    expect_lie(kit, &p);
-    p = right;
-    for (p.pid = -2; p.pid < 3; p.pid++)
-        expect_lie(kit, &p);
-    p.pid = getpid();
-    expect_lie(kit, &p);
+            expect_lie(kit, &p, sizeof(p));
+    for (size_t i = 0; i < sizeof(p.life); i++) {
+        p = right;
+        p.life[i] ^= 1;
+        expect_lie(kit, &p, sizeof(p));
+    }
     for (size_t i = 0; i < sizeof(p.token); i++) {
         p = right;
         p.token[i] ^= 1;
-        expect_lie(kit, &p);
+        expect_lie(kit, &p, sizeof(p));
     }
+    p = right;
+    kit_check(tei_here_life(p.token, getpid(), p.life), "this process");
+    expect_lie(kit, &p, sizeof(p));
+}
+
+static void lie_in_the_old_way(const struct device_kit *kit, const struct old_place *right)
+{
+    struct old_place p = *right;
+
+    p.began++;
+    expect_lie(kit, &p, sizeof(p));
+    p = *right;
+    for (p.pid = -2; p.pid < 3; p.pid++)
+        expect_lie(kit, &p, sizeof(p));
+    p.pid = getpid();
+    expect_lie(kit, &p, sizeof(p));
+}
+
+/* What an engine of 0.1 says of the same descriptor. */
+static void import_old_handle(const struct device_kit *kit)
+{
+    struct kit_child c = start_exporter(kit, TEI_GPU_FABRIC, NULL);
+    struct old_place old = {.magic = "te-hipfd", .pid = c.pid};
+    uint8_t h[TEI_GPU_HANDLE] = {0};
+    struct tei_process process;
+    struct place now;
+    void *base;
+
+    if (!may_fetch(c.pid))
+        child_skip("the kernel does not hand out descriptors of other processes");
+    memcpy(&now, offer.handle, sizeof(now));
+    kit_check(tei_process_look(c.pid, &process), "a look at the exporter");
+    old.began = process.began;
+    old.note = now.note;
+    memcpy(old.token, now.token, sizeof(old.token));
+    lie_in_the_old_way(kit, &old);
+    memcpy(h, &old, sizeof(old));
+    kit_check(tei_gpu_import(kit->kind, 0, TEI_GPU_FABRIC, h, offer.length, &base) == 0,
+              "an import by the handle of 0.1");
+    kit_expect(base, offer.data, SIZE);
+    tei_gpu_unimport(kit->kind, base);
+    kit_child_end(&c);
 }
 
 static void refuse_hostile(const struct device_kit *kit, enum tei_gpu_sort sort, bool by_file)
@@ -558,6 +618,8 @@ static int be_child(const char *mode, const struct device_kit *kit)
         need_sort(kit, sort_of(mode));
     if (strncmp(mode, "export", 6) == 0)
         return export_memory(mode, kit);
+    if (strcmp(mode, "old handle") == 0)
+        import_old_handle(kit);
     if (strncmp(mode, "import", 6) == 0)
         import_memory(kit, sort_of(mode), strstr(mode, "file") != NULL);
     if (strncmp(mode, "hostile", 7) == 0)
@@ -606,6 +668,7 @@ static struct row {
     {"without fabric", &kit_hip, rocm_5},
     {"import fabric file", &kit_hip, rocm_6},
     {"import fabric file", &kit_hip, no_fabric},
+    {"old handle", &kit_hip, rocm_6},
     {"import fabric", &kit_hip, rocm_7},
     {"hostile ipc", &kit_cuda, none},
     {"hostile ipc", &kit_hip, none},

@@ -109,6 +109,30 @@ static void finding_a_process(void **state)
     assert_int_equal(tei_here_find_process(one, ""), 0);
 }
 
+/* The life of a process: its number alone does not make it. */
+static void finding_a_life(void **state)
+{
+    uint8_t life[TEI_HERE_LIFE], other[TEI_HERE_LIFE];
+    pid_t child = fork();
+
+    (void)state;
+    if (child == 0)
+        for (;;)
+            pause();
+    assert_true(child > 0);
+    assert_true(tei_here_life(one, child, life));
+    assert_true(tei_here_life(one, getpid(), other));
+    assert_memory_not_equal(life, other, sizeof(life));
+    assert_int_equal(tei_here_find_life(one, life), child);
+    assert_int_equal(tei_here_find_life(one, other), getpid());
+    assert_int_equal(tei_here_find_life(two, life), 0);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(tei_here_find_life(one, life), 0);
+    assert_false(tei_here_life(one, child, other));
+    assert_false(tei_here_life(one, 0, other));
+}
+
 static void texts_from_outside(void **state)
 {
     (void)state;
@@ -122,10 +146,10 @@ static void texts_from_outside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_here),      cmocka_unit_test(another_text_with_another_nonce),
-        cmocka_unit_test(what_differs),       cmocka_unit_test(a_process),
-        cmocka_unit_test(a_device),           cmocka_unit_test(finding_a_process),
-        cmocka_unit_test(texts_from_outside),
+        cmocka_unit_test(the_same_here),  cmocka_unit_test(another_text_with_another_nonce),
+        cmocka_unit_test(what_differs),   cmocka_unit_test(a_process),
+        cmocka_unit_test(a_device),       cmocka_unit_test(finding_a_process),
+        cmocka_unit_test(finding_a_life), cmocka_unit_test(texts_from_outside),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
