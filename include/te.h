@@ -361,7 +361,7 @@ TE_API int te_alloc_with(te_engine *e, size_t length, const te_alloc_opts *opts,
 
 /*
  * Releases memory of te_alloc(). NULL is accepted. TE_ERR_BUSY while a region overlaps it,
- * TE_ERR_NOT_FOUND if not from te_alloc().
+ * of whichever engine of this process, TE_ERR_NOT_FOUND if not from te_alloc() of this one.
  */
 TE_API int te_free(te_engine *e, void *addr);
 

@@ -13,8 +13,8 @@
  *
  * Locks, in the order they may be taken: admin, batch.submit_lock, repost_lock, transports_lock
  * (shared or not), ctl_lock (held during callbacks of the ctl loop), publish_lock, text_lock, peers_lock,
- * transports_lock shared, peer.lock, regions_lock; the rest are leaves, but for allocs_lock over
- * regions_lock. transports_lock stands twice: it prefers readers, and who holds it exclusively
+ * transports_lock shared, peer.lock, regions_lock; the rest are leaves, but for allocs_lock, then the lock
+ * of region.c, over regions_lock. transports_lock stands twice: it prefers readers, and who holds it exclusively
  * waits for nothing. Transports are called with admin, submit_lock, repost_lock, transports_lock or
  * peers_lock held, detach() and describe() with ctl_lock too; never with a peer's or the publish
  * lock. The log sink may be called with any held, so it must not call back.
@@ -236,6 +236,7 @@ struct te_engine {
     uint64_t unregistered;    /* regions so far; under regions_lock */
     struct alloc *allocs;
     pthread_mutex_t allocs_lock;
+    te_engine *next_here; /* of this process; see region.c */
 
     pthread_mutex_t publish_lock;
     pthread_cond_t publish_cond;
@@ -327,6 +328,8 @@ bool tei_region_overlaps(te_engine *e, uint64_t addr, uint64_t length);
 int tei_region_make_own(te_engine *e, void *addr, size_t length, struct tei_region **out);
 /* Looks which memory of devices no transport to other hosts reaches: TEI_KIND_STRANDED. Under admin. */
 void tei_region_find_stranded(te_engine *e);
+/* From now on te_free() of every engine of this process looks at its regions. */
+void tei_region_init(te_engine *e);
 /* At destroy: forgets all regions and te_alloc() memory. */
 void tei_region_fini(te_engine *e);
 

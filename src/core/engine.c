@@ -257,6 +257,7 @@ static void init_engine(te_engine *e)
     tei_handles_init(&e->preps);
     tei_jobs_init(&e->jobs, AUX_THREADS);
     tei_jobs_init(&e->fetches, FETCH_THREADS);
+    tei_region_init(e);
 }
 
 static void apply_log(const struct tei_conf *c)

@@ -735,6 +735,58 @@ int te_alloc_with(te_engine *e, size_t length, const te_alloc_opts *opts, void *
     return 0;
 }
 
+/*
+ * The engines of this process: memory that one has allocated may be registered with another, which goes
+ * on serving it, and gives its memfd away, until it is unregistered there.
+ */
+static pthread_mutex_t here_lock = PTHREAD_MUTEX_INITIALIZER;
+static te_engine *here;
+
+/* A forked child has no engine, and nobody there holds the lock. */
+static void forget_in_child(void)
+{
+    pthread_mutex_init(&here_lock, NULL);
+    here = NULL;
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, forget_in_child);
+}
+
+void tei_region_init(te_engine *e)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, watch_forks);
+    pthread_mutex_lock(&here_lock);
+    e->next_here = here;
+    here = e;
+    pthread_mutex_unlock(&here_lock);
+}
+
+static void leave_here(const te_engine *e)
+{
+    te_engine **at = &here;
+
+    pthread_mutex_lock(&here_lock);
+    while (*at != e)
+        at = &(*at)->next_here;
+    *at = e->next_here;
+    pthread_mutex_unlock(&here_lock);
+}
+
+static bool is_registered_here(const struct alloc *a)
+{
+    bool yes = false;
+
+    pthread_mutex_lock(&here_lock);
+    for (te_engine *e = here; e && !yes; e = e->next_here)
+        yes = tei_region_overlaps(e, (uintptr_t)a->addr, a->length);
+    pthread_mutex_unlock(&here_lock);
+    return yes;
+}
+
 int te_free(te_engine *e, void *addr)
 {
     struct alloc *a = NULL;
@@ -746,7 +798,7 @@ int te_free(te_engine *e, void *addr)
     pthread_mutex_lock(&e->allocs_lock);
     HASH_FIND_PTR(e->allocs, &addr, a);
     if (a)
-        busy = tei_region_overlaps(e, (uintptr_t)addr, a->length);
+        busy = is_registered_here(a);
     if (a && !busy)
         HASH_DEL(e->allocs, a);
     pthread_mutex_unlock(&e->allocs_lock);
@@ -763,6 +815,7 @@ void tei_region_fini(te_engine *e)
 {
     struct alloc *a, *tmp;
 
+    leave_here(e);
     tdestroy(e->regions, free);
     e->regions = NULL;
     HASH_ITER(hh, e->allocs, a, tmp) {

@@ -254,6 +254,10 @@ static void own_memory(void **state)
     assert_int_equal(te_register(p->a, m, 100000, "*", TE_REMOTE_RW), 0);
     assert_int_equal(te_free(p->a, m), TE_ERR_BUSY);
     assert_int_equal(te_unregister(p->a, m), 0);
+    assert_int_equal(te_register(p->b, (char *)m + 4096, 4096, "*", TE_REMOTE_RW), 0);
+    assert_int_equal(te_free(p->a, m), TE_ERR_BUSY); /* the other engine has a part of it */
+    assert_int_equal(te_free(p->b, m), TE_ERR_NOT_FOUND);
+    assert_int_equal(te_unregister(p->b, (char *)m + 4096), 0);
     assert_int_equal(te_free(p->a, (char *)m + 1), TE_ERR_NOT_FOUND);
     assert_int_equal(te_free(p->a, m), 0);
     assert_int_equal(te_free(p->a, m), TE_ERR_NOT_FOUND);
