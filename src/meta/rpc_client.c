@@ -238,10 +238,12 @@ int tei_notify_decode(const char *body, size_t len, te_message *out)
     te_message m = {0};
     json_error_t error;
     json_t *root;
-    int rc = tei_json_load(body, len, 0, &root, &error);
+    int rc = tei_json_load_bounded(body, len, &root, &error);
 
     if (rc == TE_ERR_MEMORY)
         return TEI_FAIL(rc, "no memory for a notification");
+    if (rc == TE_ERR_TOO_LARGE)
+        return TEI_FAIL(rc, "notification: there is more in its %zu bytes than text", len);
     if (rc)
         return TEI_FAIL(rc, "notification: %s at byte %d", error.text, error.position);
     rc = read_message(root, &m);

@@ -27,6 +27,8 @@
 #define TREE_NUMBER 32
 #define TREE_MEMBER 112
 #define TREE_ITEM   16
+/* A tree of so many bytes is made of any text. */
+#define TREE_FREE ((size_t)8 << 20)
 
 const char *tei_json_kind_name(enum tei_json_kind kind)
 {
@@ -637,4 +639,22 @@ int tei_json_load(const char *text, size_t len, size_t flags, json_t **out, json
         why->position = 0;
     }
     return TE_ERR_JSON;
+}
+
+bool tei_json_tree_fits(size_t tree, size_t len)
+{
+    return tree <= 2 * len + TREE_FREE;
+}
+
+int tei_json_load_bounded(const char *text, size_t len, json_t **out, json_error_t *why)
+{
+    struct tei_json_reader r;
+    struct tei_json_value v;
+
+    tei_json_reader_init(&r, text, len, TEI_NEVER);
+    (void)tei_json_read(
+        &r, &v); /* where it fails the other does, with a tree of what was read so far */
+    if (!tei_json_tree_fits(r.tree, len))
+        return TE_ERR_TOO_LARGE;
+    return tei_json_load(text, len, 0, out, why);
 }

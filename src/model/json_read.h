@@ -79,6 +79,8 @@ bool tei_json_copy(const struct tei_json_value *string, char *out, size_t n);
 /* `text` is short: at most 63 bytes. */
 bool tei_json_is(const struct tei_json_value *string, const char *text);
 
+/* Whether a tree of a stranger's value may be made: it may take twice the value's text and 8 MiB. */
+bool tei_json_tree_fits(size_t tree, size_t len);
 /*
  * A tree of a container that has been read, of which what is within the containers `cuts` (in order of
  * the text) is left out. 0, TE_ERR_MEMORY, or TE_ERR_JSON with the reason in `why`, unlogged.

@@ -23,6 +23,11 @@ char *tei_json_text(const json_t *j, size_t *len);
  * out jansson's own reader leaves bytes out and goes on, or ends the process: nothing here calls it.
  */
 int tei_json_load(const char *text, size_t len, size_t flags, json_t **out, json_error_t *why);
+/*
+ * The same of a text from a stranger, who may not make much memory of little text: TE_ERR_TOO_LARGE if
+ * the tree would take more than twice the text and 8 MiB.
+ */
+int tei_json_load_bounded(const char *text, size_t len, json_t **out, json_error_t *why);
 /* A string. TE_ERR_MEMORY, or TE_ERR_INVALID for what is not UTF-8; unlogged. */
 int tei_json_string(const char *text, json_t **out);
 /* A copy with all that is in it; NULL when memory is out: jansson's own leaves parts out then. */

@@ -305,7 +305,7 @@ static int read_item(struct tei_segment *s, const struct tei_json_value *list,
     struct item i = {.index = s->n_listed};
     int rc;
 
-    if (!tei_segment_tree_fits(tree, whole->len))
+    if (!tei_json_tree_fits(tree, whole->len))
         return TEI_FAIL(TE_ERR_TOO_LARGE, "segment descriptor: buffers[%zu] would take %zu bytes",
                         i.index, tree);
     rc = read_keys(whole, &i);

@@ -22,9 +22,6 @@
  */
 #define PAGE_REQUEST_MAX 256
 
-/* A tree of so many bytes is made of any text. */
-#define TREE_FREE ((size_t)8 << 20)
-
 static const char *type_name(const json_t *j)
 {
     static const char *const names[] = {
@@ -138,11 +135,6 @@ struct outline {
     size_t inner_weight;
 };
 
-bool tei_segment_tree_fits(size_t tree, size_t len)
-{
-    return tree <= 2 * len + TREE_FREE;
-}
-
 int tei_segment_read_failed(const struct tei_json_reader *r)
 {
     if (r->late)
@@ -202,7 +194,7 @@ static int rest_of(const struct outline *o, json_t **root)
     size_t n = 0;
     int rc;
 
-    if (!tei_segment_tree_fits(o->tree, o->whole.len))
+    if (!tei_json_tree_fits(o->tree, o->whole.len))
         return TEI_FAIL(
             TE_ERR_TOO_LARGE,
             "segment descriptor: there is more in it than buffers; it would take %zu bytes",

@@ -30,9 +30,6 @@ int tei_segment_cut_buffers(struct tei_segment *s, bool is_ours);
 /* Puts them in order and takes out what is of an engine that died. */
 int tei_segment_order_buffers(struct tei_segment *s);
 
-/* Whether a tree of a value may be made: it may take twice the value's text and 8 MiB. */
-bool tei_segment_tree_fits(size_t tree, size_t len);
-
 /* Why a reader has stopped. */
 int tei_segment_read_failed(const struct tei_json_reader *r);
 

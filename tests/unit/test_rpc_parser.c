@@ -261,6 +261,45 @@ static void test_notify_refused(void **state)
     }
 }
 
+/* A text of up to a MiB whose values would take a hundred; the same that breaks off at its end. */
+static void test_notify_of_much(void **state)
+{
+    static const char *const values[] = {"{},", "[],", "0,", "\"\","};
+    static char text[1 << 20];
+
+    (void)state;
+    for (size_t i = 0; i < TEI_ARRAY_LEN(values); i++) {
+        size_t step = strlen(values[i]), len = 0;
+        te_message m = {0};
+
+        for (len += (size_t)sprintf(text, "{\"name\":\"a\",\"x\":["); len < sizeof text - 10;
+             len += step)
+            memcpy(text + len, values[i], step);
+        assert_int_equal(tei_notify_decode(text, len, &m), TE_ERR_TOO_LARGE);
+        memcpy(text + len - 1, "]}", 2);
+        assert_int_equal(tei_notify_decode(text, len + 1, &m), TE_ERR_TOO_LARGE);
+        assert_null(m.name);
+    }
+}
+
+/* So long a message has nothing else in it. */
+static void test_long_notify(void **state)
+{
+    static char text[1 << 20];
+    te_message m = {.name = text, .name_len = 10, .msg = text, .msg_len = sizeof text - 1}, got;
+    char *all;
+
+    (void)state;
+    memset(text, 'm', sizeof text - 1);
+    text[10] = 0;
+    assert_int_equal(tei_notify_encode(&m, &all), 0);
+    assert_int_equal(tei_notify_decode(all, strlen(all), &got), 0);
+    assert_int_equal(got.msg_len, m.msg_len);
+    assert_memory_equal(got.msg, text, m.msg_len);
+    tei_message_fini(&got);
+    free(all);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +317,8 @@ int main(void)
         cmocka_unit_test(test_notify_round_trip),
         cmocka_unit_test(test_notify_absent_keys_are_empty),
         cmocka_unit_test(test_notify_refused),
+        cmocka_unit_test(test_notify_of_much),
+        cmocka_unit_test(test_long_notify),
     };
 
     te_log_set_level(TE_LOG_OFF);
