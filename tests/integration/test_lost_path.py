@@ -24,7 +24,10 @@ PATIENT = ("TE_TRANSFER_TIMEOUT_MS=0", "MC_TCP_STATUS_TIMEOUT_SEC=3600")
 def setUpModule():
     globals()["HOSTS"] = te_hosts.make()
     HOSTS.remember()
-    te_hosts.within(HOSTS.names[1], limit_retries)
+    try:
+        te_hosts.within(HOSTS.names[1], limit_retries)
+    except OSError as e:
+        te.skip(f"net.ipv4.tcp_retries2 cannot be set here: {e}")
 
 
 def limit_retries():
