@@ -40,6 +40,7 @@ test   lintian?              the same, by the rules of Debian
 test   rpm?                  rpmbuild: the RPM packages
 test   rpmlint?              their spec file
 test   groff-base            the manual pages render without a warning
+test   mandoc?               the same, by the rules of another program
 test   zsh                   the tools' completion in it
 test   etcd-server|etcd       tests with the real etcd
 test   redis-server          tests with the real redis

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # te-test: parallel timeout=1200
-# Every function of te.h and transfer_engine_c.h has a man page that tells its right prototype, every tool
-# one that tells of its flags; every page renders by itself without a warning, and every page about the
-# library that one refers to is there.
+# Every function of te.h and transfer_engine_c.h has a man page that tells its prototype as the header does, which
+# threads may call it and how long things live; every option is in transfer_engine(5). Every page renders by itself,
+# by each program that shows pages, without a warning and under its own name, and every page about the library that
+# one refers to is there. Every tool has one that tells of its flags.
 set -euo pipefail
 
 src=${TE_TEST_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
-cc=${TE_TEST_CC:-cc}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 cd "$src/man"
@@ -55,21 +55,26 @@ done < <(
     done
 )
 
-# A prototype that differs from the header's does not compile beside it.
-{
-    echo '#include "te.h"'
-    echo '#include "transfer_engine_c.h"'
-    for page in man3/*.3; do
-        sed -n '/^\.SH SYNOPSIS/,/^\.SH DESCRIPTION/p' "$page" |
-            sed -nE 's/\\-/-/g; s/^\\fB(.*)\\fP$/\1/p' |
-            awk '/^[a-z].*[ *][A-Za-z_]+\(/ { inside = 1 } inside { print } /;$/ { inside = 0 }'
-    done
-} >"$dir/prototypes.c"
-"$cc" -std=c17 -I "$src/include" -fsyntax-only "$dir/prototypes.c" ||
-    fail "a prototype differs from its header's"
-for f in $functions; do
-    grep -qE "[ *]$f\(" "$dir/prototypes.c" || fail "no page has a prototype of $f"
+# The NOTES of a function tell which threads may call it, and what stays valid for how long.
+lives="valid (until|during)|stays valid|read during the call only|the caller's|is static|copies|borrowed|must stay mapped"
+lives+='|te_engine_destroy\(\).fP (must be the last call|is called)|for the whole process'
+for page in man3/te_*.3; do
+    notes=$(sed -n '/^\.SH NOTES/,/^\.SH EXAMPLE/p' "$page")
+    grep -qw 'threads\?' <<<"$notes" || fail "$page: NOTES does not tell which threads may call it"
+    grep -qE "$lives" <<<"$notes" || fail "$page: NOTES does not tell how long what it takes or gives stays valid"
 done
+
+# The prototypes, one a line, are those of the headers but for blanks.
+blanks() { sed -E 's/[[:space:]]+/ /g; s/ ?([(),*]) ?/\1/g; s/ ?; *$/;/' | sort -u; }
+for header in te.h transfer_engine_c.h; do
+    grep -v '^ *#' "$src/include/$header" | tr '\n' ' ' | grep -oE '(TE_API|static inline) [^;(]*[ *]\w+\([^;{]*'
+done | sed -E 's/^(TE_API|static inline) //; s/$/;/' | blanks >"$dir/declared"
+for page in man3/*.3; do
+    sed -n '/^\.SH SYNOPSIS/,/^\.SH DESCRIPTION/p' "$page" | sed -nE 's/\\-/-/g; s/^\\fB(.*)\\fP$/\1/p' |
+        awk '/^[a-z].*[ *][A-Za-z_]+\(/ { inside = 1 } inside { printf "%s ", $0 } inside && /;$/ { print ""; inside = 0 }'
+done | blanks >"$dir/told"
+[ "$(wc -l <"$dir/told")" -eq "$(wc -w <<<"$functions")" ] || fail "the pages have $(wc -l <"$dir/told") prototypes"
+differ=$(diff "$dir/declared" "$dir/told") || fail "prototypes of the headers (<) and of the pages (>) differ:"$'\n'"$differ"
 
 # The page of the options has each of them; make lint compares its text.
 page=man5/transfer_engine.5
@@ -100,17 +105,39 @@ for source in "$src"/tools/[!c]*.c; do
     done
 done
 
-if command -v groff >/dev/null; then
-    render() { groff -man -ww -Tutf8 <"$1" >/dev/null; }
-elif command -v man >/dev/null; then
-    render() { MANROFFSEQ='' man --warnings -l "$1" >/dev/null; }
-else
-    [ $failed -eq 0 ] || exit 1
-    echo "test_man: neither groff nor man is installed: the pages were not rendered"
+# A page that is shown has its own name in its heading, or where it is a link, that of the page it leads to; the name
+# of the tool, function or file is under NAME; and a function's prototype is there.
+readers=()
+if command -v groff >/dev/null; then readers+=(groff); fi
+if man --version 2>/dev/null | grep '^man ' >/dev/null; then readers+=(man); fi # not what says that it was removed
+if command -v mandoc >/dev/null; then readers+=(mandoc); fi
+show() {
+    case $1 in
+        groff) groff -man -ww -rHY=0 -Tutf8 <"$2" ;;
+        man) MANROFFSEQ='' LC_ALL=C.UTF-8 man --warnings --no-hyphenation -E UTF-8 -l "$2" ;;
+        mandoc) mandoc -T utf8 -W warning "$2" ;;
+    esac | sed -E 's/.\x08//g; s/\x1b\[[0-9;]*m//g'
+}
+check_shown() {
+    local page=$1 title name section=${1##*.}
+    name=$(basename "$page" ".$section")
+    title=$(basename "$(readlink -f "$page")" ".$section")
+    head -n 3 "$dir/shown" | grep -iE "^$title\($section\) .* $title\($section\)$" >/dev/null ||
+        fail "$reader $page: the heading is not $title($section), but: $(head -n 3 "$dir/shown")"
+    sed -n '/^NAME$/,/^[A-Z]/{/^NAME$/d;p}' "$dir/shown" | grep -w "$name" >/dev/null ||
+        fail "$reader $page: $name is not under NAME"
+    [ "$section" != 3 ] || sed -n '/^SYNOPSIS$/,/^DESCRIPTION$/p' "$dir/shown" | grep -E "[ *]$name\(" >/dev/null ||
+        fail "$reader $page: SYNOPSIS does not show $name()"
+}
+for reader in "${readers[@]}"; do
+    for page in man?/*.?; do
+        show "$reader" "$page" >"$dir/shown" 2>"$dir/warnings" || fail "$reader $page does not render"
+        [ ! -s "$dir/warnings" ] || fail "$reader $page: $(head -n 3 "$dir/warnings")"
+        check_shown "$page"
+    done
+done
+[ $failed -eq 0 ] || exit 1
+if [ ${#readers[@]} -eq 0 ]; then
+    echo "test_man: neither groff nor man nor mandoc is installed: the pages were not shown"
     exit 77
 fi
-for page in man?/*.?; do
-    render "$page" 2>"$dir/warnings" || fail "$page does not render"
-    [ ! -s "$dir/warnings" ] || fail "$page: $(head -n 3 "$dir/warnings")"
-done
-exit $failed

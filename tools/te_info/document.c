@@ -41,7 +41,7 @@ static const char markdown_tail[] =
 static const char man_head[] =
     ".\\\" SPDX-License-Identifier: Apache-2.0\n"
     ".\\\" Printed from the option table, src/conf/table.c, by te_info --config --man.\n"
-    ".TH TRANSFER_ENGINE 5 \"\" \"Transfer Engine %s\" \"Transfer Engine\"\n"
+    ".TH TRANSFER_ENGINE 5 \"2026-11-22\" \"Transfer Engine %s\" \"Transfer Engine\"\n"
     ".SH NAME\n"
     "transfer_engine \\- options of an engine, set by the environment or by its program\n"
     ".SH DESCRIPTION\n";
