@@ -44,7 +44,7 @@ endef
 run_tests = @python3 scripts/run_tests.py $(1) $(foreach t,$(T),-T '$(t)')
 tests = $$(python3 scripts/run_tests.py $(1) --targets $(foreach t,$(T),-T '$(t)'))
 
-.PHONY: all build tests demo test lint format bench fuzz soak asan tsan debug valgrind coverage install \
+.PHONY: all build tests demo test lint format docs bench fuzz soak asan tsan debug valgrind coverage install \
 	uninstall fresh systems lab interop wheel deb abi ci deps clean help
 
 all: build
@@ -76,6 +76,11 @@ lint:
 format:
 	$(call deps,dev)
 	@python3 scripts/lint.py --format
+
+docs:
+	@$(MAKE) build
+	@build/bin/te_info --config --markdown >docs/config.md
+	@build/bin/te_info --config --man >man/man5/transfer_engine.5
 
 bench:
 	$(call deps,build test)
@@ -162,6 +167,7 @@ help:
 	@echo "make test       install what is missing, build, run every test; T='unit/test_conf tcp': these"
 	@echo "make lint       format, layers, names, sizes"
 	@echo "make format     rewrite the C sources in the project's format"
+	@echo "make docs       print docs/config.md and transfer_engine(5) from the option table"
 	@echo "make bench      throughput and latency beside the limits of this machine"
 	@echo "make asan       tests under the address and undefined-behaviour sanitizers"
 	@echo "make tsan       tests under the thread sanitizer"

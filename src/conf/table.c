@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table.c - every option there is. docs/config.md is printed from here: after a change, run
- * te_info --config --markdown > docs/config.md.
+ * table.c - every option there is. docs/config.md and man/man5/transfer_engine.5 are printed from
+ * here: after a change, run make docs.
  */
 #include "conf/table.h"
 

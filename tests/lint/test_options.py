@@ -88,7 +88,7 @@ class OptionsTest(unittest.TestCase):
                 continue
             is_read = name in by_bindings or re.search(r"(->|\.)" + member + r"\b", code) is not None
             if is_read and idle:
-                wrong.append(f"{name}: {member} is read now: drop .idle in src/conf/table.c, print docs/config.md anew")
+                wrong.append(f"{name}: {member} is read now: drop .idle in src/conf/table.c, run make docs")
             if not is_read and not idle:
                 wrong.append(f"{name}: nothing reads {member}: mark the row .idle = true in src/conf/table.c")
         self.assertGreater(count, 80)

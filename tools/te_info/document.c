@@ -12,8 +12,8 @@
 static const char markdown_head[] =
     "# Configuration\n"
     "\n"
-    "This page is printed from the option table, `src/conf/table.c`, by\n"
-    "`te_info --config --markdown`.\n"
+    "This page lists every option of an engine: its default, what it may be and what it does. It is\n"
+    "printed from the option table, `src/conf/table.c`, by `make docs`.\n"
     "\n";
 
 static const char intro[] =
@@ -40,7 +40,7 @@ static const char markdown_tail[] =
 
 static const char man_head[] =
     ".\\\" SPDX-License-Identifier: Apache-2.0\n"
-    ".\\\" Printed from the option table, src/conf/table.c, by te_info --config --man.\n"
+    ".\\\" Printed from the option table, src/conf/table.c, by make docs.\n"
     ".TH TRANSFER_ENGINE 5 \"2026-11-22\" \"Transfer Engine %s\" \"Transfer Engine\"\n"
     ".SH NAME\n"
     "transfer_engine \\- options of an engine, set by the environment or by its program\n"
