@@ -7,6 +7,7 @@ The layers are those of docs/design.md. A rule is a function of the tree; RULES 
 """
 import argparse
 import bisect
+import email.utils
 import os
 import re
 import shutil
@@ -431,24 +432,145 @@ def rule_text(tree):
 PRINTED = {"docs/config.md": "--markdown", "man/man5/transfer_engine.5": "--man"}
 
 
+def output_of(tool, *arguments):
+    """What a tool of the build prints, with no option in its environment."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("MC_", "TE_"))}
+    return subprocess.run([tool, *arguments], capture_output=True, text=True, timeout=30, check=False, env=clean).stdout
+
+
 def rule_config_doc(tree):
     """docs/config.md and man/man5/transfer_engine.5 are what te_info prints"""
     tool = os.path.join(tree.build, "bin", "te_info")
     if not os.path.exists(tool):
         return
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("MC_", "TE_"))}
     for page, flag in PRINTED.items():
         if page not in tree.files:
             continue
-        out = subprocess.run([tool, "--config", flag], capture_output=True, text=True, timeout=30, check=False, env=clean)
-        want, have = out.stdout.split("\n"), tree.raw(page).split("\n")
+        want, have = output_of(tool, "--config", flag).split("\n"), tree.raw(page).split("\n")
         if want != have:
             at = next((i for i, (a, b) in enumerate(zip(want, have)) if a != b), min(len(want), len(have)))
-            yield page, at + 1, f"differs from the option table: build/bin/te_info --config {flag} > {page}"
+            yield page, at + 1, "differs from the option table: run make docs"
+
+
+# Tools whose page sends its reader to that of another one for what both take.
+PAGE_BESIDE = {"transfer_engine_validator": "transfer_engine_bench"}
+
+
+def rule_flags(tree):
+    """every flag that a tool's --help tells is on its page in man/man1"""
+    for name in tree.files:
+        tool = re.fullmatch(r"man/man1/(\w+)\.1", name)
+        program = os.path.join(tree.build, "bin", tool.group(1)) if tool else ""
+        if not tool or not os.path.exists(program):
+            continue
+        beside = f"man/man1/{PAGE_BESIDE.get(tool.group(1), tool.group(1))}.1"
+        told = (tree.raw(name) + tree.raw(beside)).replace("\\-", "_").replace("-", "_")
+        for flag in re.findall(r"^  --(\w+)", output_of(program, "--help"), re.M):
+            if not re.search(rf"(?<!_)__{flag}\b", told):
+                yield name, 1, (f"--{flag} of {tool.group(1)} --help is missing: add a paragraph that begins "
+                                f"'.TP' and '.B \\-\\-{flag}'")
+
+
+# Where each row of TE_ERR_MAP has one of its own: the file, what is found there, and what is to be added.
+CLASSES = {"REQUEST": "Request", "PATH": "Path", "FATAL": "Fatal"}
+ERROR_PLACES = (
+    ("bindings/python/transfer_engine/_errors.py", '{number}: ("TE_ERR_{name}", ',
+     '{number}: ("TE_ERR_{name}", {kind}Error),'),
+    ("bindings/go/te/error.go", "Code = C.TE_ERR_{name}\n", "Err{camel} Code = C.TE_ERR_{name}"),
+    ("bindings/rust/src/error.rs", "= {number}, {kind};", "{camel} = {number}, {kind};"),
+)
+
+
+def rule_errors(tree):
+    """the bindings have every error of TE_ERR_MAP, and abi/ has it recorded"""
+    if "include/te.h" not in tree.files:
+        return
+    for name, number, kind in re.findall(r"\bX\((\w+), (-\d+), (\w+), ", tree.raw("include/te.h")):
+        row = {"name": name, "number": number, "kind": CLASSES[kind], "camel": name.title().replace("_", "")}
+        for place, found, line in ERROR_PLACES:
+            if place in tree.files and found.format(**row) not in tree.raw(place):
+                yield place, 1, f"TE_ERR_{name} of te.h is missing: add '{line.format(**row)}'"
+        if "abi/constants.txt" in tree.files and f"TE_ERR_{name} = {number}\n" not in tree.raw("abi/constants.txt"):
+            yield "abi/constants.txt", 1, f"TE_ERR_{name} of te.h is not recorded: run make abi"
+
+
+# ---- The documents ---------------------------------------------------------------------------------
+
+MAX_COLUMNS = 120
+DOCUMENT = re.compile(r"(docs/|bindings/.*/)?[\w.-]+\.md")
+HISTORY = "CHANGELOG.md"
+
+
+def documents(tree):
+    return [n for n in tree.files if DOCUMENT.fullmatch(n) and n != HISTORY]
+
+
+def prose(text):
+    """(line number, line) of a page, without its blocks of code."""
+    fenced = False
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif not fenced:
+            yield number, line
+
+
+def anchors(text):
+    """What links to a page may name after '#': its headings, as GitHub turns them into names."""
+    found = set()
+    for _, line in prose(text):
+        title = re.match(r"#+ +(.*)", line)
+        if title:
+            words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title.group(1))
+            slug = re.sub(r"[^\w\- ]", "", words.lower()).strip().replace(" ", "-")
+            found.add(next(s for s in (slug, *(f"{slug}-{i}" for i in range(1, 1000))) if s not in found))
+    return found
+
+
+def rule_links(tree):
+    """links in Markdown that lead to a file or heading of this tree find it"""
+    folders = {os.path.dirname(n) for n in tree.files}
+    folders |= {up for f in list(folders) for up in (f[:m.start()] for m in re.finditer("/", f))}
+    for page in (n for n in tree.files if n.endswith(".md")):
+        for number, line in prose(tree.raw(page)):
+            for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", line)):
+                path, _, anchor = target.partition("#")
+                if re.match(r"[a-z]+:", target):
+                    continue
+                there = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
+                if there not in tree.files and there not in folders:
+                    yield page, number, f"{target}: there is no {there}"
+                elif anchor and anchor not in anchors(tree.raw(there)):
+                    yield page, number, f"{target}: {there} has no heading of that name"
+
+
+def rule_documents(tree):
+    """pages begin with a sentence, keep to 120 columns, and docs/index.md lists those of docs/"""
+    for page in documents(tree):
+        lines = [l for _, l in prose(tree.raw(page)) if l]
+        if len(lines) > 1 and not re.match(r"[A-Z`\[]", lines[1]):
+            yield page, 1, "begin the page with a sentence that says what it answers"
+        for number, line in prose(tree.raw(page)):
+            if len(line) > MAX_COLUMNS and not line.startswith("|"):
+                yield page, number, f"{len(line)} columns: at most {MAX_COLUMNS}; tables and code may have more"
+        if page.startswith("docs/") and page != "docs/index.md" and f"]({page[5:]})" not in tree.raw("docs/index.md"):
+            yield page, 1, "docs/index.md does not list it: add a row that says what it answers"
+
+
+def rule_editors(tree):
+    """.editorconfig says of C what .clang-format does"""
+    if not {".editorconfig", ".clang-format"} <= set(tree.files):
+        return
+    section = re.search(r"^\[[^\]]*\bc,[^\]]*\]\n(.*?)(?=^\[|\Z)", tree.raw(".editorconfig"), re.M | re.S)
+    told = dict(re.findall(r"^(\w+) *= *(\w+)", section.group(1), re.M)) if section else {}
+    for key, name in (("max_line_length", "ColumnLimit"), ("indent_size", "IndentWidth")):
+        value = re.search(rf"^{name}: (\d+)", tree.raw(".clang-format"), re.M)
+        if value and told.get(key) != value.group(1):
+            yield ".editorconfig", 1, f"{key} of C is {told.get(key)}: .clang-format has {name}: {value.group(1)}"
 
 
 def rule_version(tree):
-    """te.h, debian/changelog and CMakeLists.txt name the same version"""
+    """te.h, debian/changelog, CMakeLists.txt and the manual pages name the same version, the last its day"""
     if not {"include/te.h", "CMakeLists.txt"} <= set(tree.files):
         return
     project = re.search(r"project\(\w+\s+VERSION\s+(\d+)\.(\d+)\.(\d+)", tree.raw("CMakeLists.txt"))
@@ -459,6 +581,14 @@ def rule_version(tree):
     package = re.match(r"\S+ \((\S+)\)", tree.raw("debian/changelog")) if "debian/changelog" in tree.files else None
     if project and package and package.group(1) != ".".join(project.groups()):
         yield "debian/changelog", 1, "the version differs from project(VERSION) of CMakeLists.txt"
+    dated = re.search(r"^ -- .*>  (.*)", tree.raw("debian/changelog"), re.M) if package else None
+    if project and dated:
+        day = email.utils.parsedate_to_datetime(dated.group(1)).strftime("%Y-%m-%d")
+        want = f' "{day}" "Transfer Engine {".".join(project.groups())}" "Transfer Engine"'
+        for name in (n for n in tree.files if n.startswith("man/") and not os.path.islink(os.path.join(tree.root, n))):
+            title = re.search(r"^\.TH \S+ \d(.*)", tree.raw(name), re.M)
+            if title and title.group(1) != want:
+                yield name, line_of(tree.raw(name), title.start()), f"the line must end in{want}, as debian/changelog has it"
 
 
 RULES = {
@@ -475,6 +605,11 @@ RULES = {
     "spdx": rule_spdx,
     "text": rule_text,
     "config-doc": rule_config_doc,
+    "flags": rule_flags,
+    "errors": rule_errors,
+    "links": rule_links,
+    "documents": rule_documents,
+    "editors": rule_editors,
     "version": rule_version,
 }
 

@@ -4,7 +4,7 @@
 # Every function of te.h and transfer_engine_c.h has a man page that tells its prototype as the header does, which
 # threads may call it and how long things live; every option is in transfer_engine(5). Every page renders by itself,
 # by each program that shows pages, without a warning and under its own name, and every page about the library that
-# one refers to is there. Every tool has one that tells of its flags.
+# one refers to is there. What the pages of tools say of flags is for make lint.
 set -euo pipefail
 
 src=${TE_TEST_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
@@ -92,17 +92,9 @@ for method in ${methods//TransferEngine/}; do
     grep -w "${method%Batch}" $page >/dev/null || fail "$page does not name $method"
 done
 
-# Every flag of a tool is told on its page; the validator's page sends one to that of the benchmark.
-for source in "$src"/tools/[!c]*.c; do
-    tool=${TE_TEST_BIN:-$src/build/bin}/$(basename "$source" .c)
-    [ -x "$tool" ] || continue # this build goes without te_metad
-    page=man1/$(basename "$tool").1
-    [ -f "$page" ] || { fail "$page is missing"; continue; }
-    pages=("$page")
-    [ "$page" != man1/transfer_engine_validator.1 ] || pages+=(man1/transfer_engine_bench.1)
-    for flag in $("$tool" --help | sed -nE 's/^  --([a-z_]+).*/\1/p'); do
-        sed 's/\\-/_/g' "${pages[@]}" | grep -wE "(__)?$flag" >/dev/null || fail "$page does not tell of --$flag"
-    done
+# Every tool has a page; what it says of flags is compared by make lint.
+for source in "$src"/tools/te_*.c "$src"/tools/transfer_engine_*.c; do
+    [ -f "man1/$(basename "$source" .c).1" ] || fail "man1/$(basename "$source" .c).1 is missing"
 done
 
 # A page that is shown has its own name in its heading, or where it is a link, that of the page it leads to; the name

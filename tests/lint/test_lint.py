@@ -54,7 +54,7 @@ class LintTest(unittest.TestCase):
         self.source("src/transport/tcp/tcp.c", '#include "tcp.h"\n#include "transport/transport.h"\n')
         self.source("src/transport/transport.c", '#include "transport/transports.def"\n')
         self.passes("layers", "transports", "vendor", "hash", "tools", "one-place", "sizes", "symbols", "spdx",
-                    "text", "config-doc", "version")
+                    "text", "config-doc", "flags", "errors", "links", "documents", "editors", "version")
 
     def test_upward_include(self):
         self.source("src/base/log.c", '\n#include "conf/conf.h"\n')
@@ -228,6 +228,56 @@ class LintTest(unittest.TestCase):
         self.write("man/man5/transfer_engine.5", "a\n")
         self.fails("config-doc", "man/man5/transfer_engine.5:2:")
 
+    def test_flags(self):
+        tool = os.path.join(self.root, "build", "bin", "te_top")
+        self.write("build/bin/te_top", "#!/bin/sh\nprintf '  --one\\n  --two_words=TEXT\\n'\n")
+        os.chmod(tool, 0o755)
+        self.write("man/man1/te_top.1", ".B \\-\\-one\n.BI \\-\\-two\\-words= TEXT\n")
+        self.passes("flags")
+        self.write("man/man1/te_top.1", ".B \\-\\-one_more\n.B \\-\\-two_words\none\n")
+        self.fails("flags", "man/man1/te_top.1:1:", "--one of te_top --help", "'.B \\-\\-one'")
+
+    def test_errors(self):
+        places = {"bindings/python/transfer_engine/_errors.py": '    -5: ("TE_ERR_TOO_MUCH", RequestError),\n',
+                  "bindings/go/te/error.go": "\tErrTooMuch Code = C.TE_ERR_TOO_MUCH\n",
+                  "bindings/rust/src/error.rs": "    TooMuch = -5, Request;\n", "abi/constants.txt": "TE_ERR_TOO_MUCH = -5\n"}
+        self.write("include/te.h", '#define TE_ERR_MAP(X) X(OK, 0, OK, "a") X(TOO_MUCH, -5, REQUEST, "b")\n')
+        for place, line in places.items():
+            self.write(place, line)
+        self.passes("errors")
+        for place, line in places.items():
+            self.write(place, "\n")
+            self.fails("errors", f"{place}:1: errors: TE_ERR_TOO_MUCH of te.h",
+                       "run make abi" if place.startswith("abi/") else f"add '{line.strip()}'", " 1 findings")
+            self.write(place, line)
+
+    def test_links(self):
+        self.write("docs/b.md", "# B\n\n## What `it` does, and why\n\n## Twice\n\n## Twice\n")
+        self.write("docs/a.md", "# A\n[b](b.md#what-it-does-and-why) [c](b.md#twice-1) [d](#a) [e](../docs)\n"
+                   "[f](https://x.org/#y)\n"
+                   "```\n[g](nowhere.md)\n```\n`[h](nowhere.md)`\n")
+        self.passes("links")
+        self.write("docs/a.md", "# A\n\n[b](b.md#what)\n[c](c.md)\n[d](#b)\n[e](b.md#twice-2)\n")
+        self.fails("links", "docs/a.md:3: links: b.md#what: docs/b.md has no heading",
+                   "docs/a.md:4: links: c.md: there is no docs/c.md",
+                   "docs/a.md:5:", "docs/a.md:6:", " 4 findings")
+
+    def test_documents(self):
+        self.write("docs/index.md", "# Index\n\nAll pages.\n\n[a](a.md)\n")
+        self.write("docs/a.md", "# A\n\nThis page says a.\n\n|" + "a" * 130 + "|\n```\n" + "b " * 70 + "b\n```\n")
+        self.passes("documents")
+        self.write("docs/a.md", "# A\n\n## B\n\n" + "b " * 60 + "b\n")
+        self.write("docs/b.md", "# B\n\nThis page says b.\n")
+        self.fails("documents", "docs/a.md:1: documents: begin the page", "docs/a.md:5: documents: 121 columns",
+                   "docs/b.md:1: documents: docs/index.md does not list it", " 3 findings")
+
+    def test_editors(self):
+        self.write(".clang-format", "IndentWidth: 4\nColumnLimit: 100\n")
+        self.write(".editorconfig", "[*]\nmax_line_length = 120\n\n[*.{c,h}]\nindent_size = 4\nmax_line_length = 100\n\n[*.md]\n")
+        self.passes("editors")
+        self.write(".editorconfig", "[*]\nindent_size = 4\n\n[*.{c,h}]\nindent_size = 4\n\n[*.md]\nmax_line_length = 100\n")
+        self.fails("editors", "max_line_length of C is None", " 1 findings")
+
     def test_version(self):
         self.write("CMakeLists.txt", "project(x VERSION 0.1.0)\n")
         text = "#define TE_VERSION_MAJOR 0\n#define TE_VERSION_MINOR 1\n#define TE_VERSION_PATCH {}\n"
@@ -240,6 +290,12 @@ class LintTest(unittest.TestCase):
         self.passes("version")
         self.write("debian/changelog", "x (0.2.0) unstable; urgency=medium\n")
         self.fails("version", "debian/changelog:1:")
+        self.write("debian/changelog", "x (0.1.0) unstable; urgency=medium\n\n -- A B <a@b>  Sun, 22 Nov 2026 12:00:00 +0000\n")
+        title = '.\\" comment\n.TH TE_A 3 "{}" "Transfer Engine 0.1.0" "Transfer Engine"\n'
+        self.write("man/man3/te_a.3", title.format("2026-11-22"))
+        self.passes("version")
+        self.write("man/man3/te_a.3", title.format(""))
+        self.fails("version", 'man/man3/te_a.3:2: version: the line must end in "2026-11-22" "Transfer Engine 0.1.0"')
 
     @unittest.skipUnless(shutil.which("clang-format"), "clang-format is not here")
     def test_format(self):
