@@ -25,6 +25,9 @@
 #define SIZE (4u << 20)
 #define GID0 "\"gids\": [\"fe80::1\", \"::ffff:10.0.0.1\"]"
 
+#define PATIENT_TIMEOUT 18 /* 1.1 s, as often as PATIENT_RETRIES says: no command takes so long */
+#define PATIENT_RETRIES 7
+
 static struct rig_end a, b;
 static struct rig_addr to_a, to_b;
 
@@ -136,10 +139,14 @@ static void peers_port_down(void **state)
     (void)state;
     rig_ctl("port sv1 down");
     rig_event(b.ctx, IBV_EVENT_PORT_ERR);
+    a.o.timeout = PATIENT_TIMEOUT, a.o.retry_cnt = PATIENT_RETRIES;
+    reconnect();
     assert_int_equal(write_one(1), 0);
     rig_silence(a.send_cq, 30);
-    rig_ctl("port sv1 up"); /* in time: a retry finds it */
+    rig_ctl("port sv1 up"); /* before the retries are used up: one of them finds it */
     rig_expect(a.send_cq, 1, IBV_WC_SUCCESS);
+    a.o = rig_default;
+    reconnect();
     rig_ctl("port sv1 down");
     assert_int_equal(write_one(2), 0);
     rig_expect(a.send_cq, 2, IBV_WC_RETRY_EXC_ERR);
@@ -200,6 +207,7 @@ static void dropping(void **state)
     rig_ctl("drop sv0");
     assert_int_equal(write_one(1), 0);
     assert_int_equal(write_one(2), 0);
+    WAIT_FOR(rig_stat("sv0", "drops") == 0); /* else the QP would flush what is to be dropped */
     rig_silence(a.send_cq, 100);
     assert_int_equal(rig_to(&a, IBV_QPS_ERR), 0);
     rig_expect(a.send_cq, 1, IBV_WC_WR_FLUSH_ERR);
@@ -250,7 +258,7 @@ static void dead_device(void **state)
     struct ibv_context *again;
 
     (void)state;
-    rig_ctl("stall sv0 30");
+    rig_ctl("stall sv0 60000"); /* so that the request is under way when the device dies */
     assert_int_equal(write_one(1), 0);
     rig_ctl("kill sv0");
     rig_event(a.ctx, IBV_EVENT_DEVICE_FATAL);

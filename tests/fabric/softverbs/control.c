@@ -354,10 +354,10 @@ static int stats_of(struct command *c, uint32_t index, char *out, size_t size)
         mrs += c->s->mrs[i].key && c->s->mrs[i].nic == index;
     return snprintf(out, size,
                     "nic=%s%s%s port=%s dead=%u bytes=%lu wrs=%lu doorbells=%lu completions=%lu "
-                    "qps=%u mrs=%u cqs=%ld held=%u\n",
+                    "qps=%u mrs=%u cqs=%ld held=%u drops=%ld\n",
                     nic->host, nic->host[0] ? "/" : "", nic->name, nic->port_up ? "up" : "down",
                     nic->dead, sum.bytes, sum.wrs, sum.doorbells, sum.completions, qps, mrs,
-                    sum.cqs, nic->held);
+                    sum.cqs, nic->held, nic->drop_left);
 }
 
 static int stats(struct command *c)
