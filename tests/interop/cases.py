@@ -710,7 +710,7 @@ def other_transports():
             pair.a.do("probe", target=name)
             pair.a.do("notify", target=name, name="n", msg=name)
         expect([msg for _, msg in pair.b.do("notifies")["list"]] == list(SEGMENTS), f"{pair.b.last}")
-        service.put("mooncake/ram/cxl", json.dumps({"name": "cxl", "protocol": ["tcp", "cxl"]}))
+        service.put("mooncake/ram/cxl", json.dumps({"name": "cxl", "protocol": ["tcp", "ascend"]}))
         with Ours("fresh", service.url) as fresh:
             got = fresh.ask("read", target="cxl", local=0, remote=0, length=1)
             expect(got["rc"] == -103 and "protocol" in got["error"], f"{got}")
