@@ -252,8 +252,10 @@ class Transfers(Case):
                     )
             segment.notify(b"a\xff", "")
             self.assertEqual(other.notifications(), [("a\ufffd", "")])
-            with self.assertRaises(ValueError):
-                segment.notify("a\0b", "")
+            segment.notify("a\0b", "")
+            self.assertEqual(other.notifications(), [("a\0b", "")])
+            with self.assertRaisesRegex(TypeError, "msg must be a str or bytes, not int"):
+                segment.notify("a", 1)
             target.close()
 
     def test_read_only_memory_is_not_written_by_peers(self):

@@ -192,6 +192,18 @@ class Calls(Compatible):
         )
         self.assertEqual(self.remotely(0, 5000), digest(data))
         self.assertEqual(until(self.other.notifications), [["block", "5"]])
+        # What is in the message does not concern the bytes that are moved.
+        data = self.fill(5000)
+        for name, msg in (("a\0b", "\0\u00ff"), ("", "")):
+            notify = TransferNotify(name, msg)
+            self.assertEqual(
+                self.engine.transfer_sync(
+                    self.host, self.address, self.remote, 5000, TransferOpcode.Write, notify
+                ),
+                0,
+            )
+            self.assertEqual(self.remotely(0, 5000), digest(data))
+            self.assertEqual(until(self.other.notifications), [[name, msg]])
         self.assertEqual(
             self.engine.transfer_sync(
                 self.host, self.address + 9, self.remote, 5000, TransferOpcode.Read

@@ -218,10 +218,12 @@ def text(value: str, what: str) -> bytes:
 
 
 def part(value: Any, what: str) -> bytes:
-    """A part of a message: a string, or bytes as they are."""
+    """A part of a message: a string, which may have NUL characters, or bytes as they are."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
-    return text(value, what)
+    if not isinstance(value, str):
+        raise TypeError(f"{what} must be a str or bytes, not {type(value).__name__}")
+    return value.encode("utf-8", "surrogateescape")
 
 
 def message(parts: Tuple[Any, Any]) -> Message:
