@@ -369,7 +369,8 @@ class Rdma(Store, unittest.TestCase):
                            ("n0/1", "neither NAME nor NAME/LID/GID"), ("n0/x/::1", "'x' is no LID"),
                            ("n0/65536/::1", "'65536' is no LID"), ("n0/-1/::1", "'-1' is no LID"),
                            ("n0/1/", "'' is no GID"), ("n0/1/fe:80", "'fe:80' is no GID"),
-                           ("n0/1/" + "0:" * 15 + "0", "is no GID"), ("n" * 64 + "/1/::1", "is no name of a device"),
+                           ("n0/1/" + "0:" * 15 + "0", "is no GID"), ("n0/1/::", "not all of it is 0"),
+                           ("n0/1/" + "00:" * 15 + "00", "not all of it is 0"), ("n" * 64 + "/1/::1", "is no name of a device"),
                            (",".join(f"d{i}/0/::1" for i in range(257)), "names more than 256 devices")):
             self.refused(rdma, f"--devices={item}", says=says)
         self.refused(rdma, f"--matrix={matrix}", says="no device 'n1'", rc=1)
@@ -378,6 +379,7 @@ class Rdma(Store, unittest.TestCase):
                      says="--devices names 3 devices, --matrix only 2 of them")
         self.refused(rdma, "--matrix=/none", says="cannot read --matrix=/none: No such file", rc=1)
         self.refused(rdma, f"--matrix={self.folder}", says="Is a directory", rc=1)
+        self.refused(rdma, f"--matrix={self.file('empty', '{}')}", says="names no NIC")
         self.refused(rdma, f"--matrix={self.file('bad', '[]')}", says="topology: it is no JSON object", rc=1)
         self.refused(rdma, f"--matrix={self.file('big', ' ' * (1 << 20))}", says="is larger than", rc=1)
 

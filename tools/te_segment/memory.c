@@ -44,12 +44,15 @@ static bool gid_of_bytes(const char *text, unsigned char gid[GID_BYTES])
     return true;
 }
 
-/* "fe:80:..", 16 bytes, or an address of IPv6 in any of its forms; written as the former. */
+/* "fe:80:..", 16 bytes, or an address of IPv6 in any of its forms; written as the former. Not of zeros alone. */
 static bool read_gid(const char *text, char out[GID_TEXT])
 {
+    static const unsigned char none[GID_BYTES];
     unsigned char gid[GID_BYTES];
 
     if (!gid_of_bytes(text, gid) && inet_pton(AF_INET6, text, gid) != 1)
+        return false;
+    if (memcmp(gid, none, sizeof gid) == 0)
         return false;
     for (size_t i = 0; i < GID_BYTES; i++)
         snprintf(out + 3 * i, 4, i + 1 < GID_BYTES ? "%02x:" : "%02x", gid[i]);
@@ -109,7 +112,7 @@ static int add_device(struct advance *a, const char *name, int lid, const char *
     if (!read_gid(gid, text))
         return fail(USAGE,
                     "--devices: '%.100s' is no GID: it is an IPv6 address, or 16 hexadecimal bytes "
-                    "with colons",
+                    "with colons, and not all of it is 0",
                     gid);
     if (json_array_append_new(a->devices,
                               json_pack("{ss si ss}", "name", name, "lid", lid, "gid", text)))
@@ -252,6 +255,8 @@ static int gather(struct advance *a)
     rc = s->matrix[0] ? read_matrix(a) : 0;
     if (!rc)
         rc = s->devices[0] ? read_devices(a) : devices_of_matrix(a);
+    if (!rc && !json_array_size(a->devices))
+        rc = fail(USAGE, "--matrix=%s names no NIC: peers could not open the segment", s->matrix);
     if (!rc)
         rc = s->matrix[0] ? check_matrix(a) : make_matrix(a);
     return rc;
