@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Builds this tree on other systems and runs its unit tests there, warnings being errors.
+"""Builds this tree on other systems and runs its unit tests there, warnings being errors. On each system a program
+is also linked with the archive and nothing else.
 
 A row is a system, or this host with other switches. Systems are roots by tests/systems/roots.py: nothing of
 this host is in them but the source tree, to be read, build/systems/ROW, and the cache of ccache if there is one.
@@ -180,7 +181,7 @@ def check_switches(place):
 
 def build(place):
     place.run("configure", "cmake", "-S", place.source, "-B", place.build, f"-DCMAKE_C_COMPILER={place.compiler}",
-              "-DTE_WERROR=ON", *place.row.switches)
+              "-DTE_WERROR=ON", *(("-DTE_WHOLE_ARCHIVE=ON",) if place.root else ()), *place.row.switches)
     check_switches(place)
     place.run("build", "cmake", "--build", place.build, "-j", str(place.jobs), "--target", "all", *place.targets(),
               "--", "-k")  # tells every error at once
@@ -192,15 +193,19 @@ def unit_tests(place, *arguments):
     return re.findall(r"^\d+ passed, .*$", said, re.M)[-1]
 
 
+def archive_alone(place, *emulator):
+    return place.run("archive", "sh", "/src/tests/systems/archive.sh", place.compiler, "/build", *emulator).strip()
+
+
 def check_arm64(place):
-    """The unit tests but those that qemu-user cannot run; then two engines over each protocol."""
+    """The unit tests but those that qemu-user cannot run; two engines over each protocol; the archive by itself."""
     counted = unit_tests(place, "-E", "^unit/(" + "|".join(NOT_EMULATED) + ")$")
     for name, why in NOT_EMULATED.items():
         print(f"systems: arm64: unit/{name} is left out: {why}", flush=True)
     for protocol in ("tcp", "host"):
         said = place.run(f"pair-{protocol}", "sh", "/src/tests/systems/pair.sh", "/build/bin", protocol, "qemu-aarch64-static")
         counted += f"; {protocol}: " + said.strip().splitlines()[-1]
-    return counted
+    return f"{counted}; {archive_alone(place, 'qemu-aarch64-static')}"
 
 
 def run_row(row, jobs, only_build):
@@ -210,7 +215,9 @@ def run_row(row, jobs, only_build):
         return "built"
     if row.demo:
         return place.run("demo", "env", f"TE_BIN={place.build}/bin", f"{place.source}/scripts/demo.sh").strip().splitlines()[-1]
-    return check_arm64(place) if row.root == "arm64" else unit_tests(place)
+    if row.root == "arm64":
+        return check_arm64(place)
+    return f"{unit_tests(place)}; {archive_alone(place)}" if place.root else unit_tests(place)
 
 
 def choose(names):
