@@ -236,7 +236,7 @@ void options()
     CHECK(endless.init(P2PHANDSHAKE, "127.0.0.1") == 0);
 }
 
-/* A port that nobody listens at; another process may take it any time. */
+/* A port that nobody has at any address; another process may take it any time. */
 std::string free_port()
 {
     sockaddr_in address = {};
@@ -244,7 +244,7 @@ std::string free_port()
     int fd = socket(AF_INET, SOCK_STREAM, 0);
 
     address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_addr.s_addr = htonl(INADDR_ANY); /* as engines do */
     CHECK(fd >= 0 && bind(fd, reinterpret_cast<sockaddr *>(&address), n) == 0);
     CHECK(getsockname(fd, reinterpret_cast<sockaddr *>(&address), &n) == 0 && close(fd) == 0);
     return std::to_string(ntohs(address.sin_port));
