@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * te_info - what an engine made here would be like: its configuration, its topology, its links,
- * whether its metadata server can be asked, and which way it would go to a segment.
+ * te_info - what an engine made here would be like: what the host can do and what is wrong with it, its
+ * configuration, its topology, its links, whether its metadata server can be asked, and which way it
+ * would go to a segment.
  *
- * Exit status: 0 all was told, 1 something could not be found out, 2 wrong usage.
+ * Exit status: 0 all was told, 1 something could not be found out or a check has failed, 2 wrong usage.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -18,20 +19,36 @@
 #include "common_flags.h"
 #include "conf/conf.h"
 #include "te.h"
+#include "te_info/changed.h"
+#include "te_info/check.h"
 #include "te_info/document.h"
 #include "te_info/links.h"
 #include "te_info/metadata.h"
 #include "te_info/path.h"
+#include "te_info/summary.h"
 
 #define LINKS_MAX (16u << 20)
 
 struct want {
-    bool config, topology, links, markdown, man, json;
+    bool summary, check, changed, config, topology, links, markdown, man, json;
     const char *sysfs, *metadata_server, *segment;
     bool sysfs_given;
 };
 
 static const struct flag want_flags[] = {
+    {.name = "check",
+     .kind = FLAG_SWITCH,
+     .offset = offsetof(struct want, check),
+     .initial = "false",
+     .help =
+         "Look for what is wrong with this host, for this user and in this container: a line\n"
+         "      for each thing, ok, warn, FAIL or - (not here), with the remedy. Exit status: 1\n"
+         "      with a FAIL, else 0, warnings or not."},
+    {.name = "changed",
+     .kind = FLAG_SWITCH,
+     .offset = offsetof(struct want, changed),
+     .initial = "false",
+     .help = "Print the options that differ from their defaults, and variables without effect."},
     {.name = "config",
      .kind = FLAG_SWITCH,
      .offset = offsetof(struct want, config),
@@ -197,25 +214,71 @@ static void print_topology(const json_t *topology)
 
 /* ----------------------------------------------------------------------------------------- main */
 
-/* Everything that was asked for: text at once, JSON gathered in `out`. Returns the exit status. */
-static int tell_config(const struct want *w, json_t *out)
+/* The options of this process; NULL after a message. */
+static const struct tei_conf *load_conf(void)
 {
     static struct tei_conf conf;
 
-    if (tei_conf_load(NULL, &conf)) {
+    if (tei_conf_load(NULL, &conf) == 0)
+        return &conf;
+    fprintf(stderr, "te_info: configuration: %s\n", te_errmsg());
+    return NULL;
+}
+
+/* Everything that was asked for: text at once, JSON gathered in `out`. Returns the exit status. */
+static int tell_config(const struct want *w, json_t *out)
+{
+    const struct tei_conf *conf = load_conf();
+
+    if (!conf)
+        return 1;
+    tei_conf_tell_unused();
+    if (w->markdown)
+        document_markdown(conf);
+    else if (w->man)
+        document_man(conf);
+    else if (out)
+        json_object_set_new(out, "config", config_json(conf));
+    else
+        print_config(conf);
+    return 0;
+}
+
+static int tell_changed(json_t *out)
+{
+    const struct tei_conf *conf = load_conf();
+
+    if (!conf)
+        return 1;
+    if (out)
+        json_object_update_new(out, changed_json(conf));
+    else
+        changed_print(conf);
+    return 0;
+}
+
+/* Both look at the host; a summary does not fail by what is wrong with that. */
+static int tell_checks(const struct want *w, json_t *out)
+{
+    static struct tei_conf conf;
+    static struct check all[CHECK_MAX];
+    struct check_host h = {.proc = "/proc", .sysfs = w->sysfs, .sysfs_given = w->sysfs_given};
+    size_t n;
+
+    if (check_ask(&h, &conf)) {
         fprintf(stderr, "te_info: configuration: %s\n", te_errmsg());
         return 1;
     }
-    tei_conf_tell_unused();
-    if (w->markdown)
-        document_markdown(&conf);
-    else if (w->man)
-        document_man(&conf);
-    else if (out)
-        json_object_set_new(out, "config", config_json(&conf));
-    else
-        print_config(&conf);
-    return 0;
+    n = check_run(&h, all);
+    if (out)
+        json_object_set_new(out, "checks", check_json(all, n));
+    if (out && w->summary)
+        summary_json(&h, out);
+    else if (!out && w->summary)
+        summary_print(&h, all, n);
+    else if (!out)
+        check_print(all, n);
+    return w->check && check_worst(all, n) == CHECK_FAIL;
 }
 
 /* `links` is NULL where they could not be found out, which has been said. */
@@ -281,16 +344,14 @@ static int tell_host(const struct want *w, json_t *out)
 
 static int tell_metadata(const struct want *w, json_t *out)
 {
-    static struct tei_conf conf;
+    const struct tei_conf *conf = load_conf();
     json_t *found;
     int rc;
 
-    if (tei_conf_load(NULL, &conf)) {
-        fprintf(stderr, "te_info: configuration: %s\n", te_errmsg());
+    if (!conf)
         return 1;
-    }
     tei_conf_tell_unused();
-    found = metadata_ask(w->metadata_server, &conf);
+    found = metadata_ask(w->metadata_server, conf);
     rc = json_is_true(json_object_get(found, "answers")) ? 0 : 1;
     if (out)
         json_object_set(out, "metadata", found);
@@ -319,12 +380,10 @@ static bool is_p2p(const char *conn)
 }
 
 /* What is told of a metadata server, and of a segment that is found by it. */
-static int tell_server(const struct want *w, bool several, json_t *out)
+static int tell_server(const struct want *w, json_t *out)
 {
     int rc = 0;
 
-    if (several && !out)
-        printf("\n");
     if (!is_p2p(w->metadata_server))
         rc = tell_metadata(w, out);
     if (w->segment[0])
@@ -332,20 +391,47 @@ static int tell_server(const struct want *w, bool several, json_t *out)
     return rc;
 }
 
+/* A blank line between two parts of the text. */
+static void part(bool *several, const json_t *out)
+{
+    if (*several && !out)
+        printf("\n");
+    *several = true;
+}
+
+static int tell_parts(const struct want *w, json_t *out)
+{
+    bool several = false;
+    int rc = 0;
+
+    if (w->summary || w->check) {
+        part(&several, out);
+        rc |= tell_checks(w, out);
+    }
+    if (w->changed) {
+        part(&several, out);
+        rc |= tell_changed(out);
+    }
+    if (w->config) {
+        part(&several, out);
+        rc |= tell_config(w, out);
+    }
+    if (w->topology || w->links) {
+        part(&several, out);
+        rc |= tell_host(w, out);
+    }
+    if (w->metadata_server[0]) {
+        part(&several, out);
+        rc |= tell_server(w, out);
+    }
+    return rc;
+}
+
 static int tell(const struct want *w)
 {
     json_t *out = w->json ? json_pack("{ss}", "version", te_version()) : NULL;
-    bool host = w->topology || w->links;
-    int rc = 0;
+    int rc = tell_parts(w, out);
 
-    if (w->config)
-        rc |= tell_config(w, out);
-    if (w->config && host && !out)
-        printf("\n");
-    if (host)
-        rc |= tell_host(w, out);
-    if (w->metadata_server[0])
-        rc |= tell_server(w, w->config || host, out);
     if (out) {
         json_dumpf(out, stdout, JSON_INDENT(2));
         printf("\n");
@@ -370,6 +456,8 @@ static bool check_server(const char *conn, bool with_segment)
 static bool check_document(const struct want *w)
 {
     const char *too_much = w->json                 ? "json"
+                           : w->check              ? "check"
+                           : w->changed            ? "changed"
                            : w->topology           ? "topology"
                            : w->links              ? "links"
                            : w->metadata_server[0] ? "metadata_server"
@@ -381,6 +469,15 @@ static bool check_document(const struct want *w)
     fprintf(stderr, "te_info: --%s prints the options only: drop --%s (see --help)\n",
             w->markdown ? "markdown" : "man", too_much);
     return false;
+}
+
+/* Without flags people get one screen, and programs everything. */
+static void choose_parts(struct want *w)
+{
+    if (w->check || w->changed || w->config || w->topology || w->links || w->metadata_server[0])
+        return;
+    w->summary = true;
+    w->changed = w->config = w->topology = w->links = w->json;
 }
 
 static bool is_folder(const char *path)
@@ -398,8 +495,9 @@ int main(int argc, char **argv)
     struct flags flags = {
         .tool = "te_info",
         .about =
-            "Tells what an engine made here would be like. Without --config, --topology, --links\n"
-            "and --metadata_server it tells everything but the last.",
+            "Tells what an engine made here would be like. Without flags it prints one screen: what is\n"
+            "built in, what this host can do, and which flag tells more. --json without other flags\n"
+            "tells everything that needs no server.",
         .tables = &table,
         .count = 1};
     int rc = flags_parse(&flags, argc, argv);
@@ -423,11 +521,7 @@ int main(int argc, char **argv)
     }
     if (w.markdown || w.man)
         w.config = true;
-    if (!w.config && !w.topology && !w.links && !w.metadata_server[0]) {
-        w.config = w.topology = w.links = true;
-        if (!w.json)
-            printf("Transfer Engine %s\n\n", te_version());
-    }
+    choose_parts(&w);
     w.sysfs_given = flags_given(&flags, "sysfs");
     rc = tell(&w);
     if (fflush(stdout) || ferror(stdout)) {

@@ -101,6 +101,8 @@ struct tei_store {
  * By the text before "://" (none: etcd). TE_ERR_UNSUPPORTED names the scheme and what is built in.
  */
 int tei_store_open(const char *conn, const struct tei_conf *conf, struct tei_store **out);
+/* The schemes that are built in: "http" ...; NULL past the end. */
+const char *tei_store_scheme(size_t i);
 void tei_store_close(struct tei_store *s);
 
 /* What put() of every store begins with: those who read a value refuse one that is too large. */

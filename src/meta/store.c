@@ -43,6 +43,11 @@ static const struct tei_store_ops *find_ops(const char *scheme, size_t n)
     return NULL;
 }
 
+const char *tei_store_scheme(size_t i)
+{
+    return i < TEI_ARRAY_LEN(schemes) ? schemes[i].scheme : NULL;
+}
+
 static int refuse(const char *conn, const char *scheme, size_t n)
 {
     char built_in[128] = "P2PHANDSHAKE";

@@ -4,7 +4,9 @@
 """te_info: exit statuses, JSON, where values come from, devices of a made-up /sys."""
 import json
 import os
+import pty
 import re
+import resource
 import subprocess
 import tempfile
 import unittest
@@ -14,10 +16,50 @@ import te_proc as te
 TOOL = os.path.join(te.BIN, "te_info")
 
 
-def run(*args, **variables):
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("MC_", "TE_"))}
+MARKS = {"ok": "ok", "warn": "warn", "FAIL": "fail", "-": "absent"}  # of lines, and in JSON
+CHECKS = ("engine", "options", "network", "ports", "congestion", "TCP buffers", "listen queue", "RDMA NICs",
+          "locked memory", "GPUs", "process_vm", "namespaces", "shared memory", "huge pages", "open files", "io_uring",
+          "CPUs", "memory", "clock source", "clock")
+
+
+def environment(variables):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("MC_", "TE_")) and k != "NO_COLOR"}
     env.update(variables)
-    return subprocess.run([TOOL, *args], env=env, capture_output=True, text=True, timeout=te.HANG_S, check=False)
+    return env
+
+
+def run(*args, program=(TOOL,), **variables):
+    return subprocess.run([*program, *args], env=environment(variables), capture_output=True, text=True,
+                          timeout=te.HANG_S, check=False)
+
+
+def on_terminal(*args, **variables):
+    """What it prints on one."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([TOOL, *args], env=environment(variables), stdout=theirs) as process:
+        os.close(theirs)
+        said = b""
+        try:
+            while more := os.read(ours, 65536):
+                said += more
+        except OSError:  # how a terminal tells that nobody writes to it any more
+            pass
+        process.wait(te.HANG_S)
+    os.close(ours)
+    return said.decode()
+
+
+def checks(out):
+    """{name: (mark, value, remedy)} of a run of --check."""
+    found = {}
+    for line in out.stdout.split("\n\n")[0].splitlines():
+        if line.startswith(" "):
+            found[name][-1] += line.strip() + " "
+            continue
+        mark, name, value = re.fullmatch(r"(ok|warn|FAIL|-) +(.{14})  (.*)", line).groups()
+        name = name.strip()
+        found[name] = [mark, value + " "]
+    return {n: (m, *(part.strip() for part in (text + "fix: ").split("fix: ")[:2])) for n, (m, text) in found.items()}
 
 
 def write(root, path, text):
@@ -207,12 +249,150 @@ class TeInfoTest(unittest.TestCase):
         self.assertNotIn("*", out)
         self.assertIn("*Not read by this version.*", run("--markdown").stdout)
 
-    def test_everything(self):
-        out = run()
+    def test_changed(self):
+        """Options that differ, whichever of their names is used, and variables that do nothing."""
+        none = run("--changed")
+        self.assertEqual((none.returncode, none.stdout, none.stderr), (0, "Every option has its default.\n", ""))
+        given = {"MC_SLICE_SIZE": "4k", "MC_MIN_PRC_PORT": "15500", "MC_MAX_RPC_PORT": "17000", "TE_BIND": "lo",
+                 "MC_REDIS_PASSWORD": "hunter2", "MC_VERBOSE": "1", "MC_GID_INDX": "3"}
+        out = run("--changed", **given)
         self.assertEqual(out.returncode, 0, out.stderr)
-        for text in ("MC_SLICE_SIZE = 65536", "Topology", "Network interfaces", "RDMA devices"):
+        self.assertEqual(sorted(out.stdout.splitlines()), [
+            "MC_MIN_RPC_PORT = 15500  [environment; default: 15000]",
+            "MC_REDIS_PASSWORD = ***  [environment; default: (empty)]",
+            "MC_SLICE_SIZE = 4096 bytes  [environment; default: 65536]",
+            "MC_VERBOSE = on  [environment; default: off]",
+            "TE_BIND = lo  [environment; default: (empty)]",
+            "Variables without effect: MC_GID_INDX (MC_GID_INDEX?)"])
+        told = json.loads(run("--changed", "--json", **given).stdout)
+        self.assertEqual(len(told["changed"]), 5)
+        self.assertIn({"name": "MC_SLICE_SIZE", "value": "4096", "default": "65536", "source": "environment"},
+                      told["changed"])
+        self.assertEqual(told["without_effect"], "MC_GID_INDX (MC_GID_INDEX?)")
+        self.assertEqual(run("--changed", "--markdown").returncode, 2)
+
+    def test_check_of_this_host(self):
+        """Whatever is wrong here, each thing has its line, and the exit status says whether one has failed."""
+        out = run("--check")
+        found = checks(out)
+        self.assertEqual(tuple(found), CHECKS)
+        self.assertEqual(out.returncode, any(mark == "FAIL" for mark, *_ in found.values()), out.stdout)
+        self.assertEqual(out.stderr, "")
+        self.assertNotIn("\033", out.stdout)
+        self.assertLessEqual(max(map(len, out.stdout.splitlines())), 100)
+        for name, (mark, value, remedy) in found.items():
+            self.assertTrue(value, name)
+            self.assertEqual(bool(remedy), mark in ("warn", "FAIL"), name)
+        count = sum(mark == "ok" for mark, *_ in found.values())
+        self.assertTrue(out.stdout.splitlines()[-1].startswith(f"{count} ok"), out.stdout)
+        self.assertEqual(found["engine"][0], "ok", out.stdout)
+
+    def test_check_as_json(self):
+        given = {"MC_GID_INDX": "3"}
+        out, told = run("--check", **given), json.loads(run("--check", "--json", **given).stdout)
+        self.assertEqual([(c["name"], c["result"]) for c in told["checks"]],
+                         [(name, MARKS[mark]) for name, (mark, *_) in checks(out).items()])
+        options = next(c for c in told["checks"] if c["name"] == "options")
+        self.assertEqual((options["result"], options["value"]),
+                         ("warn", "variables without effect: MC_GID_INDX (MC_GID_INDEX?)"))
+        self.assertTrue(options["remedy"])
+
+    def test_check_in_colours(self):
+        """on a terminal only, and not against NO_COLOR"""
+        said = on_terminal("--check", MC_GID_INDX="3", TERM="xterm")
+        self.assertIn("\033[33mwarn\033[0m  options ", said)
+        self.assertRegex(said, "\033\\[32mok  \033\\[0m  ")
+        self.assertIn("\033[33mwarn", on_terminal("--check", MC_GID_INDX="3", NO_COLOR=""))
+        plain = on_terminal("--check", MC_GID_INDX="3", NO_COLOR="1")
+        self.assertNotIn("\033", plain)
+        self.assertIn("warn  options ", plain)
+
+    def test_check_of_options(self):
+        """Values that are not allowed are told as well, here and not on stderr."""
+        out = run("--check", MC_MTU="1500", MC_GID_INDX="3")
+        mark, value, _ = checks(out)["options"]
+        self.assertEqual((mark, out.stderr), ("warn", ""))
+        self.assertRegex(value, r"^MC_MTU in the environment is '1500', .*; variables without effect: MC_GID_INDX ")
+        both = run("--check", MC_FORCE_TCP="1", MC_FORCE_HCA="1")
+        self.assertEqual(both.returncode, 1)
+        self.assertIn("only one of them may be on", both.stderr)
+
+    def test_check_that_fails(self):
+        with tempfile.TemporaryDirectory(prefix="te-sysfs-") as root:
+            out = run("--check", f"--sysfs={root}", MC_FORCE_HCA="1")
+            self.assertEqual(out.returncode, 1, out.stdout)
+            mark, value, remedy = checks(out)["engine"]
+            self.assertEqual(mark, "FAIL")
+            self.assertRegex(value, "MC_FORCE_HCA|not built in|cannot run on this host")
+            self.assertIn("troubleshooting.md", remedy)
+            # The screen tells of it and does not fail by it.
+            screen = run(f"--sysfs={root}", MC_FORCE_HCA="1")
+            self.assertEqual((screen.returncode, screen.stderr), (0, ""))
+            self.assertRegex(screen.stdout, r"\nChecks +\d+ ok, .*[12] failures?: te_info --check\n")
+
+    def test_check_of_limits(self):
+        limit = ("import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)); "
+                 "os.execv(sys.argv[1], sys.argv[1:])")
+        out = run("--check", program=("python3", "-c", limit, TOOL))
+        self.assertEqual(out.returncode, 1, out.stdout)
+        self.assertEqual(checks(out)["open files"][:2],
+                         ("FAIL", "at most 100; TE_TCP_MAX_SESSIONS (4096) connections need more"))
+        if resource.getrlimit(resource.RLIMIT_NOFILE)[1] >= 356:
+            few = checks(run("--check", TE_TCP_MAX_SESSIONS="100"))
+            self.assertEqual(few["open files"][0], "ok")
+
+    def test_check_under_seccomp(self):
+        program = te.compile_program(os.path.join(te.SRC, "tests", "integration", "forbid_process_vm.c"),
+                                     "forbid_process_vm")
+        if subprocess.run([program, "EPERM", "true"], check=False).returncode != 0:
+            te.skip("seccomp filters are not permitted")
+        mark, value, _ = checks(run("--check", program=(program, "EPERM", TOOL)))["process_vm"]
+        self.assertEqual((mark, value), ("warn", "process_vm_readv is refused (Operation not permitted): only memory "
+                                                 "of te_alloc() goes without TCP"))
+
+    def test_one_screen(self):
+        """Without flags, however much there is to tell."""
+        many = {"MC_SLICE_SIZE": "4k", "TE_BIND": "lo", "MC_MTU": "1500", "MC_GID_INDX": "3", "TE_NO_SUCH": "1"}
+        for given in ({}, many):
+            out = run(**given)
+            lines = out.stdout.splitlines()
+            self.assertEqual((out.returncode, out.stderr), (0, ""))
+            self.assertLessEqual(len(lines), 24)
+            self.assertLessEqual(max(map(len, lines)), 100)
+            self.assertRegex(lines[0], r"^Transfer Engine \d+\.\d+\.\d+$")
+            self.assertRegex(lines[1], r"^Metadata +P2PHANDSHAKE")
+            for name in ("local", "host", "tcp", "CPUs", "memory", "network", "RDMA NICs", "GPUs"):
+                self.assertEqual(sum(line.startswith(f"  {name:14}") for line in lines), 1, out.stdout)
+            self.assertIn(f"\nOptions         {2 if given else 0} of ", out.stdout)
+            self.assertRegex(out.stdout, r"\nChecks +\d+ ok\b.*: te_info --check\n")
+            for flag in re.findall(r"--\w+", out.stdout):
+                self.assertIn(flag, run("--help").stdout)
+
+    def test_what_is_built_in(self):
+        told = json.loads(run("--json").stdout)
+        schemes = [s for part, s in (("http", "http"), ("http", "https"), ("etcd", "etcd"), ("etcd", "etcds"),
+                                     ("redis", "redis")) if part in te.PARTS]
+        self.assertEqual(told["metadata_servers"], schemes)
+        self.assertIn("Metadata        " + ", ".join(["P2PHANDSHAKE", *schemes]), run().stdout)
+        transports = {t["name"]: t for t in told["transports"]}
+        self.assertTrue(transports["tcp"]["runs"])
+        with tempfile.TemporaryDirectory(prefix="te-sysfs-") as root:
+            none = json.loads(run("--json", f"--sysfs={root}").stdout)
+            if "rdma" in te.PARTS:
+                rdma = next(t for t in none["transports"] if t["name"] == "rdma")
+                self.assertEqual((rdma["runs"], rdma["why"]),
+                                 (False, f"there is no RDMA device in {root}/class/infiniband"))
+
+    def test_everything(self):
+        """All flags together, as text, and as JSON what needs no server even without a flag."""
+        out = run("--changed", "--config", "--links", "--topology")
+        self.assertEqual(out.returncode, 0, out.stderr)
+        for text in ("Every option has its default", "MC_SLICE_SIZE = 65536", "Topology", "Network interfaces",
+                     "RDMA devices"):
             self.assertIn(text, out.stdout)
         told = json.loads(run("--json").stdout)
+        for part in ("version", "config", "interfaces", "local_nics", "checks", "changed", "transports"):
+            self.assertIn(part, told)
         for locations in told["topology"].values():
             self.assertEqual(len(locations), 2)
 

@@ -2,41 +2,15 @@
 #include "te_info/links.h"
 
 #include <ifaddrs.h>
-#include <limits.h>
 #include <net/if.h>
 #include <netdb.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
-#define LINE_MAX_LEN 256
-
-/* ------------------------------------------------------------------------------- files of sysfs */
-
-/* The first line of a file, without its newline; false if there is none. */
-__attribute__((format(printf, 2, 3))) static bool read_line(char line[LINE_MAX_LEN],
-                                                            const char *fmt, ...)
-{
-    char path[PATH_MAX];
-    va_list args;
-    FILE *f;
-    bool ok;
-
-    va_start(args, fmt);
-    vsnprintf(path, sizeof path, fmt, args);
-    va_end(args);
-    f = fopen(path, "re");
-    if (!f)
-        return false;
-    ok = fgets(line, LINE_MAX_LEN, f) != NULL;
-    fclose(f);
-    if (ok)
-        line[strcspn(line, "\n")] = '\0';
-    return ok;
-}
+#include "te_info/file.h"
 
 /* The number in a line, null for what is none or negative: sysfs says -1 for "unknown". */
 static json_t *number_or_null(bool ok, const char *line)
@@ -65,18 +39,18 @@ static json_t *find_named(const json_t *array, const char *name)
 
 static json_t *new_interface(const char *sysfs, const struct ifaddrs *a)
 {
-    char line[LINE_MAX_LEN];
+    char line[FILE_LINE];
     json_t *one = json_object();
     bool ok;
 
     json_object_set_new(one, "name", json_string(a->ifa_name));
     json_object_set_new(one, "up", json_boolean(a->ifa_flags & IFF_UP));
     json_object_set_new(one, "running", json_boolean(a->ifa_flags & IFF_RUNNING));
-    ok = read_line(line, "%s/class/net/%s/speed", sysfs, a->ifa_name);
+    ok = file_line(line, "%s/class/net/%s/speed", sysfs, a->ifa_name);
     json_object_set_new(one, "speed_mbps", number_or_null(ok, line));
-    ok = read_line(line, "%s/class/net/%s/mtu", sysfs, a->ifa_name);
+    ok = file_line(line, "%s/class/net/%s/mtu", sysfs, a->ifa_name);
     json_object_set_new(one, "mtu", number_or_null(ok, line));
-    ok = read_line(line, "%s/class/net/%s/device/numa_node", sysfs, a->ifa_name);
+    ok = file_line(line, "%s/class/net/%s/device/numa_node", sysfs, a->ifa_name);
     json_object_set_new(one, "numa", number_or_null(ok, line));
     json_object_set_new(one, "addresses", json_array());
     return one;
