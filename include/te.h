@@ -137,6 +137,14 @@ typedef void (*te_log_sink)(void *arg, enum te_log_level level, const char *line
  */
 TE_API void te_log_set_sink(te_log_sink sink, void *arg);
 
+/*
+ * A sink for programs that read the log from a descriptor, such as a pipe, whose number is `arg`. Each
+ * line is one write(): the number of its level, that of the thread (gettid), the line, with a space
+ * between them, and a newline. No lock is taken; what a full pipe that does not block refuses is
+ * dropped.
+ */
+TE_API void te_log_to_fd(void *arg, enum te_log_level level, const char *line);
+
 /* Lines below `level` are dropped. The default is WARN, or what MC_LOG_LEVEL says. Process-wide. */
 TE_API void te_log_set_level(enum te_log_level level);
 

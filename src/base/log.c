@@ -100,6 +100,17 @@ static void write_line(enum te_log_level level, const char *message)
         errno = 0;
 }
 
+void te_log_to_fd(void *arg, enum te_log_level level, const char *line)
+{
+    char whole[MESSAGE_MAX + 80];
+    int saved = errno, n;
+
+    n = snprintf(whole, sizeof whole, "%d %ld %.*s\n", (int)level, (long)syscall(SYS_gettid),
+                 MESSAGE_MAX + SUFFIX_MAX, line);
+    if (n > 0 && write((int)(intptr_t)arg, whole, (size_t)n) < 0)
+        errno = saved; /* there is nobody to tell */
+}
+
 /*
  * A sink that calls a function of the library that fails must not be called again from there: its
  * second line goes to stderr.

@@ -9,10 +9,12 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/os.h"
@@ -150,6 +152,37 @@ static void a_long_line_is_cut(void **state)
     text[sizeof text - 1] = '\0';
     TEI_WARN("%s", text);
     assert_in_range(strlen(c.line), 1024, 1400);
+}
+
+static void a_descriptor_gets_whole_lines_and_nobody_waits_for_it(void **state)
+{
+    char got[9000], expected[64], text[2000];
+    int ends[2];
+    ssize_t n;
+
+    (void)state;
+    assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
+    te_log_set_sink(te_log_to_fd, (void *)(intptr_t)ends[1]);
+    TEI_WARN("one line");
+    TEI_ERROR("another");
+    snprintf(expected, sizeof expected, "3 %ld one line\n4 %ld another\n",
+             (long)syscall(SYS_gettid), (long)syscall(SYS_gettid));
+    n = read(ends[0], got, sizeof got - 1);
+    assert_int_equal(n, strlen(expected));
+    assert_memory_equal(got, expected, (size_t)n);
+    memset(text, 'z', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    te_log_set_level(TE_LOG_DEBUG);
+    errno = ENOENT;
+    for (int i = 0; i < 100; i++) /* more than the pipe takes */
+        TEI_DEBUG("%s", text);
+    assert_int_equal(errno, ENOENT);
+    while ((n = read(ends[0], got, 4096)) > 0)
+        assert_non_null(memchr(got, '\n', (size_t)n));
+    assert_int_equal(errno, EAGAIN);
+    te_log_set_sink(NULL, NULL);
+    close(ends[0]);
+    close(ends[1]);
 }
 
 static int recursions;
@@ -299,6 +332,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(debug_lines_are_not_limited, defaults, defaults),
         cmocka_unit_test_setup_teardown(a_hostile_name_cannot_forge_a_line, defaults, defaults),
         cmocka_unit_test_setup_teardown(a_long_line_is_cut, defaults, defaults),
+        cmocka_unit_test_setup_teardown(a_descriptor_gets_whole_lines_and_nobody_waits_for_it,
+                                        defaults, defaults),
         cmocka_unit_test_setup_teardown(a_sink_that_logs_is_not_called_again, defaults, defaults),
         cmocka_unit_test_setup_teardown(files_take_the_lines_in_the_known_form, defaults, defaults),
         cmocka_unit_test_setup_teardown(a_folder_that_is_not_there_is_told_once, defaults,
