@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +21,10 @@ from transfer_engine._memory import span
 
 MIB = 1 << 20
 
+WITH_RECORDS = """
+import logging, os
+logging.basicConfig(level=logging.DEBUG, stream=open(os.devnull, "w"))
+"""
 ENDS_IN_THE_MIDDLE = """
 import asyncio, atexit, threading
 
@@ -190,8 +195,30 @@ class Transfers(Case):
         self.assertRaises(te.RequestError, engine.register, 4096, 0)
         self.assertRaises(te.PathError, engine.open, f"{HOST}:1")
         self.assertRaises(te.RequestError, te.Engine, name=HOST, options={"NO_SUCH_OPTION": "1"})
+        self.assertRaises(BufferError, engine.register, bytearray())
         self.assertRaises(ValueError, te.Engine, name="a\0b")
         self.assertRaises(ValueError, engine.alloc, 100, "cuda:0")
+
+    def test_a_host_in_the_place_of_the_metadata(self):
+        with socket.socket() as closed:  # bound, so nobody else listens there
+            closed.bind((HOST, 0))
+            place = "%s:%d" % closed.getsockname()
+            with self.assertRaises(te.PathError) as caught:
+                te.Engine(place)
+            self.assertIn(f"it is taken for etcd://{place}", str(caught.exception))
+            self.assertIn(f"Engine(name={place!r})", str(caught.exception))
+            with self.assertRaises(te.PathError) as caught:
+                te.Engine(f"etcd://{place}")
+            self.assertNotIn("Engine(", str(caught.exception))
+
+    def test_a_name_by_its_place(self):
+        with self.assertWarnsRegex(DeprecationWarning, "name=") as caught:
+            engine = te.Engine("P2PHANDSHAKE", HOST)
+        self.assertEqual(caught.filename, __file__)
+        with engine:
+            self.assertTrue(engine.name.startswith(HOST))
+        self.assertRaises(TypeError, te.Engine, "P2PHANDSHAKE", HOST, "other")
+        self.assertRaises(TypeError, te.Engine, "P2PHANDSHAKE", HOST, name=HOST)
 
     def test_the_table_of_errors_is_that_of_the_header(self):
         header = os.environ.get("TE_TEST_SRC")
@@ -354,9 +381,9 @@ class Lifetimes(Case):
             self.assertEqual(engine.stats()["regions"], 0)
 
     def test_the_process_may_end_in_any_state(self):
-        for _ in range(3):
+        for begin in ("", WITH_RECORDS, WITH_RECORDS):
             done = subprocess.run(
-                [sys.executable, "-c", ENDS_IN_THE_MIDDLE],
+                [sys.executable, "-c", begin + ENDS_IN_THE_MIDDLE],
                 capture_output=True,
                 text=True,
                 timeout=HANG_S,

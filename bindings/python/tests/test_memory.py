@@ -105,6 +105,20 @@ class Addresses(unittest.TestCase):
             sized_span((1 << 64) - 10, 11)
         self.assertEqual(sized_span((1 << 64) - 10, 10)[1], 10)
 
+    def test_what_is_refused_is_named_with_a_remedy(self):
+        sparse = Tensor(bytearray(8))
+        sparse.layout = "torch.sparse_coo"
+        of_meta = Tensor(bytearray(8), device="meta")
+        for call, told in (
+            (lambda: span(of_meta), "the Tensor is on the device 'meta'.*torch.empty_like"),
+            (lambda: span(sparse), r"the Tensor is sparse .*\.to_dense\(\)"),
+            (lambda: span(Tensor(bytearray(8), contiguous=False)), r"the Tensor .* \.contiguous\(\)"),
+            (lambda: span(memoryview(bytes(8))[::2]), r"the memoryview .*bytearray\(m\)"),
+            (lambda: sized_span(bytes(8), None, True), "the bytes is read-only.* a bytearray or"),
+            (lambda: sized_span(bytes(8), 9), "9 bytes are more than the 8 of the bytes"),
+        ):
+            self.assertRaisesRegex(BufferError, told, call)
+
     def test_tensor_like(self):
         data = bytearray(b"tensor data")
         self.assertEqual(self.content(Tensor(data)), data)
@@ -174,7 +188,7 @@ class Addresses(unittest.TestCase):
         a = numpy.arange(40).reshape(5, 8)
         self.assertEqual(span(a[2])[:2], (a.ctypes.data + 2 * 64, 64))
         for wrong in (a.T, a[:, 1:], a[::2]):
-            self.assertRaises(BufferError, span, wrong)
+            self.assertRaisesRegex(BufferError, "the ndarray .*ascontiguousarray", span, wrong)
         self.assertRaises(BufferError, span, numpy.zeros(8, "M8[s]")[::2])
         self.assertRaises(BufferError, span, numpy.array([object()]))
         self.assertRaises(BufferError, span, memoryview(numpy.array([object()])))
@@ -192,6 +206,13 @@ class Addresses(unittest.TestCase):
         self.assertEqual(span(a)[:2], (a.data_ptr(), 160))
         self.assertEqual(span(a[1]).address, a.data_ptr() + 32)
         self.assertRaises(BufferError, span, a.t())
+        for wrong, told in (
+            (a.to("meta"), "torch.empty_like"),
+            (a.to_sparse(), "to_dense"),
+            (a.t(), "contiguous"),
+        ):
+            self.assertRaisesRegex(BufferError, f"the Tensor .*{told}", span, wrong)
+        self.assertEqual(span(torch.zeros(0)).nbytes, 0)
         # A tensor of one integer is memory, too, and not an address.
         one = torch.tensor([5])
         self.assertEqual(local_words([one], [8], True)[0].tolist(), [one.data_ptr()])

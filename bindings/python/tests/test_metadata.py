@@ -41,7 +41,7 @@ class Http(Case):
         peer = self.peer(metadata=self.url, name="store", address=HOST)
         remote = peer.register(length=5000, seed=1)
         local = bytearray(5000)
-        with te.Engine(self.url, "reader", address=HOST) as engine, engine.register(local):
+        with te.Engine(self.url, name="reader", address=HOST) as engine, engine.register(local):
             engine.open("store").read(local, remote)
             self.assertEqual(peer.digest(address=remote, offset=0, length=5000), digest(local))
         compatible = TransferEngine()
@@ -60,7 +60,7 @@ class Http(Case):
         """Peers find nothing any more; the end of the process takes the name away, too."""
         program = (
             "import sys, transfer_engine as te\n"
-            "e = te.Engine(sys.argv[1], 'ours', address='127.0.0.1')\n"
+            "e = te.Engine(sys.argv[1], name='ours', address='127.0.0.1')\n"
             "view = e.alloc(65536)\n"
             "e.register(view)\n"
             "e.close()\n"
@@ -76,7 +76,7 @@ class Http(Case):
         )
         self.addCleanup(child.stdout.close)
         self.assertEqual(child.stdout.readline(), "\n")
-        with te.Engine(self.url, "reader", address=HOST) as engine, engine.open("ours") as ours:
+        with te.Engine(self.url, name="reader", address=HOST) as engine, engine.open("ours") as ours:
             self.assertEqual(ours.buffers(), [])
         child.stdin.close()
         self.assertEqual(child.wait(HANG_S), 0)

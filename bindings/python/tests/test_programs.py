@@ -54,7 +54,7 @@ class MetadataServer(Case):
             peer = self.peer(metadata=url, name="store", address=HOST)
             remote = peer.register(length=5000, seed=1)
             local = bytearray(5000)
-            with te.Engine(url, "reader", address=HOST) as engine, engine.register(local):
+            with te.Engine(url, name="reader", address=HOST) as engine, engine.register(local):
                 engine.open("store").read(local, remote)
             self.assertEqual(peer.digest(address=remote, offset=0, length=5000), digest(local))
 

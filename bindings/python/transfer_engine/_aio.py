@@ -53,6 +53,7 @@ class Reactor:
         shared.add(self)
 
     def disown(self) -> None:
+        """In a forked child: makes the lock anew."""
         self._lock = threading.RLock()
 
     async def finished(self, batch: int) -> None:

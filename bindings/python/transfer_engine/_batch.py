@@ -20,10 +20,9 @@ from typing import (
     NamedTuple,
     Optional,
     Sequence,
-    Tuple,
 )
 
-from ._errors import NOT_FOUND, TIMEOUT, EngineClosed, TransferError, error_for
+from ._errors import NOT_FOUND, TIMEOUT, EngineClosed, TransferError, error_for, in_python
 from ._memory import words
 from ._native import Message, NotifyParts, Status, SubmitOptions, lib, message
 from ._state import has_ended
@@ -36,12 +35,14 @@ _MOST_SECONDS = 1e9  # longer than that is for ever
 
 
 class Opcode(IntEnum):
+    """The direction of a request: READ is from the peer, WRITE is to it."""
+
     READ = 0
     WRITE = 1
 
 
 class TransferState(IntEnum):
-    """See enum te_state of te.h."""
+    """How a request stands: the first two are under way, the others have ended (te.h)."""
 
     WAITING = 0
     PENDING = 1
@@ -126,7 +127,7 @@ class Batch:
             if rc >= 0 and options is not None and options.after is not None:
                 rc = batch._notify(handle, *options.after)
             if rc < 0:
-                failed = error_for(rc, lib.te_errmsg().decode("utf-8", "replace"))
+                failed = lib.error(rc)
                 batch._free()
                 raise failed
         return batch
@@ -136,13 +137,21 @@ class Batch:
         if not self.count:  # all of nothing is complete at once
             return int(lib.te_notify_bytes(handle, target, byref(made)))
         if lib.te_notify_after(handle, self.id, target, byref(made)) < 0:
-            why = lib.te_errmsg().decode("utf-8", "replace")
-            warnings.warn(f"the notification is not sent: {why}", RuntimeWarning, stacklevel=4)
+            warnings.warn(
+                f"the notification is not sent: {lib.reason()}", RuntimeWarning, stacklevel=4
+            )
         return 0
 
     @property
     def id(self) -> int:
+        """Its number in the library."""
         return self._ident.value
+
+    def __repr__(self) -> str:
+        what = "closed"
+        if not self._freed:
+            what = self._state.shown(lambda: self.status().state.name)
+        return f"<{type(self).__name__} requests={self.count} {what}>"
 
     def _free(self) -> None:
         if not self._state.free(self.id):
@@ -168,7 +177,7 @@ class Batch:
                 message = ""
                 if status.error:
                     lib.check(lib.te_status_msg(handle, self.id, i, buffer, len(buffer)))
-                    message = buffer.value.decode("utf-8", "replace")
+                    message = in_python(buffer.value.decode("utf-8", "replace"))
                 found.append(
                     TaskStatus(TransferState(status.state), status.error, status.bytes, message)
                 )
@@ -290,6 +299,10 @@ class Prepared:
         self.id = ident
         self.count = count
 
+    def __repr__(self) -> str:
+        closed = not self.id or self._engine._state.closed
+        return f"<{type(self).__name__} pieces={self.count}{' closed' if closed else ''}>"
+
     def start(
         self,
         opcode: Opcode,
@@ -309,8 +322,8 @@ class Prepared:
             n,
             (self._keep, table),
             options,
-            lambda handle, batch: lib.te_prep_submit(
-                handle, batch, self.id, opcode, where, n, options
+            lambda handle, batch: int(
+                lib.te_prep_submit(handle, batch, self.id, opcode, where, n, options)
             ),
         )
 

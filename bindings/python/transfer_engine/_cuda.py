@@ -26,12 +26,14 @@ def driver() -> Optional[Any]:
     return found
 
 
-@_FUNCTION
-def _run(number: Any) -> None:
+def _begin(number: Any) -> None:
     # The thread of a stream may not call CUDA, which a transfer of a device's memory does.
     thread = threading.Thread(target=_ahead.pop(number), daemon=True)
     thread.start()
     thread.join()
+
+
+_run = _FUNCTION(_begin)
 
 
 def launch(stream: int, work: Callable[[], None]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import operator
 import sys
+import warnings
 import weakref
 from array import array
 from ctypes import byref
@@ -13,10 +14,11 @@ from enum import IntFlag
 from types import TracebackType
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, Union
 
+from . import _log
 from ._aio import Reactor
 from ._batch import Batch, Opcode, Prepared, submit_options
-from ._errors import INVALID, error_for
-from ._memory import local_words, sized_span, words
+from ._errors import INVALID, error_for, in_python
+from ._memory import kind, local_words, sized_span, words
 from ._native import (
     COUNTERS,
     Buffer,
@@ -33,11 +35,12 @@ from ._native import (
 from ._state import Hold, State
 
 assert ctypes.sizeof(Request) == 40
+P2P = "P2PHANDSHAKE"  # the metadata of engines that find each other by address
 _INT = 1 if sys.byteorder == "little" else 1 << 32  # an int in the first half of a word
 
 
 class Access(IntFlag):
-    """What peers may do with a region."""
+    """What peers may do with a region: LOCAL_ONLY (nothing), READ, WRITE or READ_WRITE."""
 
     LOCAL_ONLY = 0
     READ = 1
@@ -70,6 +73,7 @@ def create(
     """te_engine_create()."""
     if not 0 <= operator.index(port) < 1 << 16:
         raise ValueError(f"{port} is no port")
+    _log.follow(options)
     o = Options()
     lib.te_options_init_size(byref(o), ctypes.sizeof(o))
     o.metadata = text(metadata, "metadata")
@@ -81,11 +85,35 @@ def create(
     try:
         for key, value in options.items():
             lib.check(lib.te_option_set(byref(o), text(key, "option"), text(str(value), key)))
-        lib.check(lib.te_engine_create(byref(o), byref(handle)))
+        rc = lib.te_engine_create(byref(o), byref(handle))
+        if rc < 0:
+            raise error_for(rc, lib.reason() + _remedy(metadata))
     finally:
         lib.te_options_fini(byref(o))
     assert handle.value is not None
     return handle.value
+
+
+def _remedy(metadata: str) -> str:
+    """What is to be said of an engine that could not be made: a host was taken for etcd's."""
+    if metadata == P2P or "://" in metadata:
+        return ""
+    return (
+        f"; the metadata server {metadata!r} has no scheme, so it is taken for etcd://{metadata}."
+        f" If that is to be the name of this engine: Engine(name={metadata!r})"
+    )
+
+
+def _name_of(positional: Tuple[str, ...], name: Optional[str]) -> str:
+    """The name, of an engine that was given it by its place."""
+    if name is not None or len(positional) > 1:
+        raise TypeError("Engine() takes one positional argument, metadata; all else goes by keyword")
+    warnings.warn(
+        "the name of an engine goes by keyword: Engine(metadata, name=...)",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    return positional[0]
 
 
 def _request(opcode: int, source: int, target: int, remote: int, length: int) -> Request:
@@ -97,32 +125,40 @@ def _request(opcode: int, source: int, target: int, remote: int, length: int) ->
 class Engine:
     """An engine: its threads, sockets and registered memory.
 
-    metadata       how engines find each other: "P2PHANDSHAKE", or the address of a metadata server,
+    metadata       how engines find each other: "P2PHANDSHAKE", by address, or a metadata server,
                    "http://...", "etcd://..." or "redis://..."
     name           the segment's name, unique in the cluster; "host:port" asks for that RPC port
     address, port  what peers are told, where that is not what the name says
     auto_discover  install the transports that suit this host; else only "local"
     options        by the names of their environment variables, which they beat (docs/config.md)
 
-    Every method may be called from any thread. close(), or the end of a with block, ends all
-    transfers.
+    All but `metadata` go by keyword. Every method may be called from any thread. close(), or the end
+    of a with block, ends all transfers.
     """
 
     def __init__(
         self,
-        metadata: str = "P2PHANDSHAKE",
+        metadata: str = P2P,
+        *positional: str,
         name: Optional[str] = None,
-        *,
         address: Optional[str] = None,
         port: int = 0,
         auto_discover: bool = True,
         options: Optional[Mapping[str, str]] = None,
     ) -> None:
+        """Makes and starts the engine. `positional` is for programs that give the name so."""
+        if positional:
+            name = _name_of(positional, name)
         self._state = State(
             create(metadata, name, address, port, auto_discover, {} if options is None else options)
         )
         self._reactor = Reactor(self._state)
         weakref.finalize(self, self._state.drop).atexit = False
+
+    def __repr__(self) -> str:
+        state = getattr(self, "_state", None)  # None where __init__() has raised
+        what = "closed" if state is None else state.shown(lambda: repr(self.name))
+        return f"<{type(self).__name__} {what}>"
 
     def close(self) -> None:
         """Ends all transfers and the engine; afterwards its memory is touched no more.
@@ -168,6 +204,7 @@ class Engine:
 
     @property
     def port(self) -> int:
+        """The port of the RPC listener, which peers connect to first."""
         return int(self.address.rpartition(":")[2])
 
     # ----------------------------------------------------------------------------- transports
@@ -185,6 +222,7 @@ class Engine:
             )
 
     def uninstall(self, transport: str) -> None:
+        """Takes a transport away: requests from now on go by another one, or fail."""
         with self._state.inside:
             handle = self._state.handle()
             lib.check(lib.te_transport_uninstall(handle, text(transport, "transport")))
@@ -233,11 +271,17 @@ class Engine:
         spans = [
             sized_span(b, None if lengths is None else lengths[i]) for i, b in enumerate(buffers)
         ]
+        for buffer, (where, length) in zip(buffers, spans):
+            if not length and where.nbytes is not None:
+                raise BufferError(f"{kind(buffer)} has 0 bytes, none to register; leave it out")
         read_only = not all(where.writable for where, _ in spans)
         if access is None:
             access = Access.READ if read_only else Access.READ_WRITE
         elif read_only and access & Access.WRITE:
-            raise BufferError("memory that cannot be written to is not for peers to write to")
+            raise BufferError(
+                "peers cannot write to memory that is read-only: use access=Access.READ, or register a"
+                " copy that is not"
+            )
         table = (Buffer * len(spans))(*[Buffer(where.address, length) for where, length in spans])
         with self._state.inside:
             handle = self._state.handle()
@@ -248,7 +292,7 @@ class Engine:
                 handle, table, len(spans), text(location, "location"), int(access)
             )
             if rc < 0:
-                failed = error_for(rc, lib.te_errmsg().decode("utf-8", "replace"))
+                failed = lib.error(rc)
                 for address, hold in holds:
                     self._state.unpin(address, hold)
                 raise failed
@@ -260,7 +304,7 @@ class Engine:
         with self._state.inside:
             handle = self._state.handle()
             rc = lib.te_unregister_batch(handle, table.buffer_info()[0], len(table))
-            failed = error_for(rc, lib.te_errmsg().decode("utf-8", "replace")) if rc < 0 else None
+            failed = lib.error(rc) if rc < 0 else None
             for address in set(table):
                 if failed is None or not self._state.is_registered(address):
                     self._state.unpin(address)
@@ -332,7 +376,9 @@ class Engine:
             len(requests),
             keep,
             options,
-            lambda handle, batch: lib.te_submit(handle, batch, raw, len(requests), options),
+            lambda handle, batch: int(
+                lib.te_submit(handle, batch, raw, len(requests), options)
+            ),
         )
 
     def explain(
@@ -352,7 +398,7 @@ class Engine:
             rc = lib.te_explain(handle, byref(request), buffer, len(buffer))
             if rc < 0 and not buffer.value:
                 lib.check(rc)
-        return buffer.value.decode("utf-8", "replace")
+        return in_python(buffer.value.decode("utf-8", "replace"))
 
     # --------------------------------------------------------------------- messages, counters
 
@@ -390,12 +436,20 @@ class Engine:
 
 
 class Region:
-    """Registered memory; a context manager that takes the registration away at its end."""
+    """Registered memory, `nbytes` from `address` on, which is what peers are told of it.
+
+    A context manager: its end takes the registration away.
+    """
 
     def __init__(self, engine: Engine, address: int, nbytes: int) -> None:
         self._engine: Optional[Engine] = engine
         self.address = address
         self.nbytes = nbytes
+
+    def __repr__(self) -> str:
+        closed = self._engine is None or self._engine._state.closed
+        what = f"{self.address:#x} + {self.nbytes}{' closed' if closed else ''}"
+        return f"<{type(self).__name__} {what}>"
 
     def close(self) -> None:
         """Takes the region away. Afterwards no peer can touch its memory any more."""
@@ -426,6 +480,10 @@ class Segment:
         self._engine = engine
         self.name = name
         self.id = ident
+
+    def __repr__(self) -> str:
+        closed = self.id < 0 or self._engine._state.closed
+        return f"<{type(self).__name__} {self.name!r}{' closed' if closed else ''}>"
 
     def close(self) -> None:
         """Gives up this reference to the segment."""
@@ -597,7 +655,9 @@ class Segment:
             n,
             keep,
             options,
-            lambda handle, batch: lib.te_submit(handle, batch, table.buffer_info()[0], n, options),
+            lambda handle, batch: int(
+                lib.te_submit(handle, batch, table.buffer_info()[0], n, options)
+            ),
         )
 
     def prepare(

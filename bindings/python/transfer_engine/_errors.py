@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import Dict, Tuple, Type
+import re
+from typing import Dict, Match, Tuple, Type
 
 
 class TransferError(Exception):
@@ -16,6 +17,7 @@ class TransferError(Exception):
 
     @property
     def name(self) -> str:
+        """The name of the code in te.h, such as "TE_ERR_PEER"."""
         return _CODES[self.code][0] if self.code in _CODES else "TE_ERR_UNKNOWN"
 
     def __str__(self) -> str:
@@ -84,6 +86,33 @@ _CODES: Dict[int, Tuple[str, Type[TransferError]]] = {
 }
 INVALID, NOT_REGISTERED, BUSY = -1, -3, -4
 TIMEOUT, CLOSED, NOT_FOUND, TOO_LARGE = -400, -402, -403, -410
+
+
+# What the library's texts tell to call, and what that is here.
+_CALLS = {
+    "te_alloc": "alloc",
+    "te_batch_free": "Batch.close",
+    "te_cancel": "cancel",
+    "te_explain": "explain",
+    "te_notify": "notify",
+    "te_notify_recv": "notifications",
+    "te_open": "open",
+    "te_prep_destroy": "Prepared.close",
+    "te_register": "register",
+    "te_segment_buffers": "Segment.buffers",
+    "te_transport_install": "install",
+    "te_unregister": "unregister",
+    "te_wait": "wait",
+}
+
+
+def in_python(text: str) -> str:
+    """A text of the library, with the names of this package for its functions."""
+
+    def name(found: Match[str]) -> str:
+        return _CALLS.get(found[1], found[1]) + "()"
+
+    return re.sub(r"\b(te_\w+)\(\)", name, text)
 
 
 def error_for(code: int, text: str) -> TransferError:

@@ -26,6 +26,7 @@ class ManagedBuffers:
         shared.add(self)
 
     def disown(self) -> None:
+        """In a forked child: makes the lock anew."""
         self._lock = threading.Lock()
 
     def allocate(self, length: int) -> int:

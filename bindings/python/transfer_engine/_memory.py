@@ -69,16 +69,31 @@ class _Pin:
             release(ctypes.byref(self.view))
 
 
+def kind(obj: Any) -> str:
+    """What an error calls an object."""
+    return f"the {type(obj).__name__}"
+
+
 def _of_tensor(obj: Any) -> Span:
+    place = getattr(getattr(obj, "device", None), "type", "cpu")
+    if place == "meta":
+        raise BufferError(
+            f"{kind(obj)} is on the device 'meta', so it has no memory; use one that has, such as"
+            " torch.empty_like(t, device='cpu')"
+        )
+    if str(getattr(obj, "layout", "torch.strided")) != "torch.strided":
+        raise BufferError(
+            f"{kind(obj)} is sparse ({obj.layout}), so its bytes are in several places; use those of"
+            " its .indices() and .values(), or .to_dense()"
+        )
     if hasattr(obj, "is_contiguous") and not obj.is_contiguous():
-        raise BufferError("the tensor is not contiguous; use .contiguous()")
+        raise BufferError(f"{kind(obj)} is not contiguous; use .contiguous(), which copies it")
     nbytes = getattr(obj, "nbytes", None)
     if callable(nbytes):  # of a storage of torch
         nbytes = nbytes()
     if nbytes is None and hasattr(obj, "element_size"):
         nbytes = obj.element_size() * obj.numel()
-    device = getattr(getattr(obj, "device", None), "type", "cpu") != "cpu"
-    return Span(obj.data_ptr(), None if nbytes is None else int(nbytes), True, device, obj)
+    return Span(obj.data_ptr(), None if nbytes is None else int(nbytes), True, place != "cpu", obj)
 
 
 def _of_interface(obj: Any, interface: Any, device: bool) -> Span:
@@ -96,7 +111,10 @@ def _of_interface(obj: Any, interface: Any, device: bool) -> Span:
         expected = item
         for length, stride in zip(reversed(shape), reversed(strides)):
             if length != 1 and stride != expected:
-                raise BufferError("the array is not contiguous; make a copy that is")
+                raise BufferError(
+                    f"{kind(obj)} is not contiguous; use a copy that is, such as"
+                    " numpy.ascontiguousarray(a)"
+                )
             expected *= length
     address, readonly = interface["data"]
     return Span(int(address), nbytes, not readonly, device, obj)
@@ -125,14 +143,17 @@ def span(obj: Any) -> Span:
     if isinstance(obj, ctypes.c_void_p):
         return Span(obj.value or 0, None, True, False, None)
     if _holds_objects(obj):
-        raise BufferError("its elements are Python objects, which are of use in this process only")
+        raise BufferError(
+            f"the elements of {kind(obj)} are Python objects, which are of use in this process only;"
+            " use a dtype of numbers"
+        )
     if callable(getattr(obj, "data_ptr", None)):
         return _of_tensor(obj)
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is not None:
         return _of_interface(obj, interface, True)
     if isinstance(obj, _POINTERS):
-        raise TypeError(f"a {type(obj).__name__} says not how long it is; give its address")
+        raise TypeError(f"{kind(obj)} does not say how long it is; give its address and a length")
     try:
         return _of_buffer(obj)
     except (TypeError, ValueError, BufferError) as e:
@@ -141,10 +162,12 @@ def span(obj: Any) -> Span:
             return _of_interface(obj, interface, False)
         if isinstance(e, TypeError):
             raise TypeError(
-                f"neither an address nor something that holds memory: {type(obj).__name__}"
+                f"{kind(obj)} is neither an address nor something that holds memory: an array, a tensor"
+                " or a bytearray, for instance"
             ) from None
         raise BufferError(
-            f"the memory of the {type(obj).__name__} has no plain address: {e}"
+            f"the memory of {kind(obj)} has no plain address ({e}); use a contiguous copy, such as"
+            " bytearray(m)"
         ) from e
 
 
@@ -153,7 +176,7 @@ def sized_span(obj: Any, length: Optional[int], written: bool = False) -> Tuple[
     where = span(obj)
     if length is None:
         if where.nbytes is None:
-            raise TypeError("an address needs a length")
+            raise TypeError("an address needs a length, an object that holds memory does not")
         length = where.nbytes
     else:
         length = operator.index(length)
@@ -163,10 +186,13 @@ def sized_span(obj: Any, length: Optional[int], written: bool = False) -> Tuple[
         raise OverflowError("the memory ends beyond the address space")
     if where.nbytes is not None and length > where.nbytes:
         raise BufferError(
-            f"{length} bytes are more than the {where.nbytes} of the {type(obj).__name__}"
+            f"{length} bytes are more than the {where.nbytes} of {kind(obj)}"
         )
     if written and not where.writable:
-        raise BufferError(f"the {type(obj).__name__} cannot be written to")
+        raise BufferError(
+            f"{kind(obj)} is read-only, and a read writes to it; use one that is not, such as a bytearray"
+            " or a copy"
+        )
     return where, length
 
 

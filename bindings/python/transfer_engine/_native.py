@@ -22,7 +22,7 @@ from ctypes import (
 )
 from typing import Any, Dict, List, Sequence, Tuple, Union
 
-from ._errors import TOO_LARGE, error_for
+from ._errors import TOO_LARGE, TransferError, error_for, in_python
 
 VERSION = "0.1.0"
 SONAME = "libtransfer_engine.so.0"
@@ -30,6 +30,8 @@ LIBRARY_VARIABLE = "TRANSFER_ENGINE_LIBRARY"
 
 
 class Options(Structure):
+    """te_options."""
+
     _fields_ = [
         ("size", c_size_t),
         ("metadata", c_char_p),
@@ -42,10 +44,14 @@ class Options(Structure):
 
 
 class Buffer(Structure):
+    """te_buffer."""
+
     _fields_ = [("addr", c_void_p), ("length", c_size_t)]
 
 
 class Request(Structure):
+    """te_request."""
+
     _fields_ = [
         ("opcode", c_int),
         ("source", c_void_p),
@@ -54,14 +60,19 @@ class Request(Structure):
         ("length", c_uint64),
     ]
 
+
 NotifyParts = Tuple[Union[str, bytes], Union[str, bytes]]  # name and message
 
 
 class Status(Structure):
+    """struct te_status."""
+
     _fields_ = [("state", c_int), ("error", c_int), ("bytes", c_uint64)]
 
 
 class SubmitOptions(Structure):
+    """te_submit_opts."""
+
     _fields_ = [
         ("size", c_size_t),
         ("deadline_ms", c_int64),
@@ -73,12 +84,15 @@ class SubmitOptions(Structure):
 
 
 class Message(Structure):
+    """te_message."""
+
     _fields_ = [
         ("name", c_void_p),
         ("name_len", c_size_t),
         ("msg", c_void_p),
         ("msg_len", c_size_t),
     ]
+    keep: Any = None  # what the pointers need
 
 
 COUNTERS = (
@@ -90,6 +104,8 @@ COUNTERS = (
 
 
 class Stats(Structure):
+    """struct te_stats."""
+
     _fields_ = [("size", c_size_t)] + [(name, c_uint64) for name in COUNTERS]
 
 
@@ -100,6 +116,9 @@ _U64P, _SIZEP = POINTER(c_uint64), POINTER(c_size_t)
 # meanwhile. It may be one of its threads that reads the pipe to which the log is written.
 _BLOCKING: Dict[str, Tuple[Any, List[Any]]] = {
     "te_version": (c_char_p, []),
+    "te_log_set_sink": (None, [c_void_p, c_void_p]),
+    "te_log_set_level": (None, [c_int]),
+    "te_log_to_fd": (None, [c_void_p, c_int, c_char_p]),
     "te_options_init_size": (None, [POINTER(Options), c_size_t]),
     "te_option_set": (c_int, [POINTER(Options), c_char_p, c_char_p]),
     "te_options_fini": (None, [POINTER(Options)]),
@@ -177,8 +196,16 @@ class Library:
     def check(self, rc: int) -> int:
         """The result of a call that did not fail, else its error as an exception."""
         if rc < 0:
-            raise error_for(rc, self.te_errmsg().decode("utf-8", "replace"))
+            raise self.error(rc)
         return rc
+
+    def reason(self) -> str:
+        """Why this thread's last call failed."""
+        return in_python(self.te_errmsg().decode("utf-8", "replace"))
+
+    def error(self, rc: int) -> TransferError:
+        """That as an exception."""
+        return error_for(rc, self.reason())
 
 
 def _places() -> Sequence[Tuple[str, str]]:
@@ -191,6 +218,7 @@ def _places() -> Sequence[Tuple[str, str]]:
 
 
 def load() -> Library:
+    """The first library that can be loaded."""
     tried = []
     for what, path in _places():
         try:
@@ -233,7 +261,7 @@ def message(parts: Tuple[Any, Any]) -> Message:
     made = Message(
         ctypes.cast(keep[0], c_void_p), len(name), ctypes.cast(keep[1], c_void_p), len(msg)
     )
-    made.keep = keep  # type: ignore[attr-defined]
+    made.keep = keep
     return made
 
 

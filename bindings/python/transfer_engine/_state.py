@@ -31,7 +31,8 @@ from collections import deque
 from types import FrameType
 from typing import Any, Callable, Deque, Dict, List, Optional, Set
 
-from ._errors import BUSY, CLOSED, NOT_FOUND, NOT_REGISTERED, error_for
+from . import _log
+from ._errors import BUSY, CLOSED, NOT_FOUND, NOT_REGISTERED, TransferError, error_for
 from ._native import Request, Status, lib
 
 _EXIT_SECONDS = 5.0  # how long the end of the process waits for threads that are inside a call
@@ -50,14 +51,17 @@ class _Shared:
         self.exiting = False  # the process ends, and its handlers of that run
 
     def add(self, thing: Any) -> None:
+        """Has disown() of this object called in a forked child, for as long as it lives."""
         with self.lock:
             self.objects.add(thing)
 
     def all(self) -> List[Any]:
+        """Those that live."""
         with self.lock:
             return list(self.objects)
 
     def disown(self) -> None:
+        """In a forked child: makes all locks anew."""
         self.lock = threading.RLock()
         for thing in self.all():
             thing.disown()
@@ -94,6 +98,8 @@ class Hold:
 
 
 class State:
+    """An engine of the library: who is inside a call of it, and what must live as long as it."""
+
     def __init__(self, handle: int) -> None:
         self._handle = handle
         self.live: Dict[int, Any] = {}  # batches that are not freed, and what they keep
@@ -115,6 +121,7 @@ class State:
         self._mine = _Mine(self)
 
     def add_lock(self, lock: Any) -> None:
+        """The lock of a thread that has come."""
         with self._lock:
             self._locks.add(lock)
 
@@ -163,7 +170,15 @@ class State:
 
     @property
     def closed(self) -> bool:
+        """True once close() has begun."""
         return self._closing
+
+    def shown(self, what: Callable[[], str]) -> str:
+        """What this says of the engine for a __repr__, which never raises; "closed" if it is."""
+        try:
+            return "closed" if self._closing else what()
+        except (TransferError, SystemExit):  # it was closed meanwhile
+            return "closed"
 
     # -------------------------------------------------------------------- batches and registrations
 
@@ -235,6 +250,7 @@ class State:
             self.close()
 
     def close_at_exit(self) -> None:
+        """close() that gives up on threads that never come back."""
         if not self._foreign and self._closer.acquire(timeout=_EXIT_SECONDS):
             try:
                 self._end(_EXIT_SECONDS)
@@ -301,6 +317,7 @@ class State:
         self.pins.clear()
 
     def view_made(self, address: int) -> None:
+        """Memory of te_alloc() was given away."""
         with self._lock:
             self.views.add(address)
 
@@ -322,6 +339,7 @@ def _end_all() -> None:
     for state in shared.all():
         if isinstance(state, State):
             state.close_at_exit()
+    _log.stop()
 
 
 os.register_at_fork(after_in_child=shared.disown)

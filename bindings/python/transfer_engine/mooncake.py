@@ -53,6 +53,8 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 class TransferOpcode(IntEnum):
+    """The direction of a transfer: Read is from the peer, Write is to it."""
+
     Read = 0
     Write = 1
 
@@ -89,12 +91,18 @@ class TransferNotify:
         self.name = name
         self.msg = msg
 
+    def __repr__(self) -> str:
+        return f"TransferNotify({self.name!r}, {self.msg!r})"
+
 
 class InnerTransferEngine:
     """The engine below; of use to other code of this library only, as in Mooncake."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.engine!r}>"
 
 
 def _returns(failure: Any) -> Callable[[_Method], _Method]:
@@ -158,7 +166,11 @@ def _connection(metadata_server: str, metadata_type: str) -> str:
 
 
 class TransferEngine:
-    """Mooncake's class of this name."""
+    """Mooncake's class of this name: its methods return codes, and log why something failed.
+
+    Its addresses of local memory may also be objects that hold memory. `transport_hint` chooses
+    nothing.
+    """
 
     TransferOpcode = TransferOpcode
 
@@ -168,6 +180,10 @@ class TransferEngine:
         self._segments: Dict[str, Segment] = {}
         self._batches: Dict[int, Batch] = {}
         self._timeout = 30.0
+
+    def __repr__(self) -> str:
+        what = "not initialized" if self._engine is None else repr(self._engine)
+        return f"<{type(self).__name__} {what}>"
 
     def _running(self) -> Engine:
         if self._engine is None:
@@ -201,7 +217,7 @@ class TransferEngine:
         self._shut()
         self._timeout = _sync_timeout()
         self._engine = Engine(
-            _connection(metadata_server, metadata_type), local_hostname, options=options
+            _connection(metadata_server, metadata_type), name=local_hostname, options=options
         )
         self._managed = ManagedBuffers(self._engine)
         if protocol == "rdma" or device_name:
@@ -217,9 +233,11 @@ class TransferEngine:
 
     @_returns(-1)
     def get_rpc_port(self) -> int:
+        """The port that peers connect to first; -1 without an engine."""
         return self._running().port
 
     def get_engine(self) -> Optional[InnerTransferEngine]:
+        """The engine below, for other code of this library; None before initialize()."""
         return None if self._engine is None else InnerTransferEngine(self._engine)
 
     @_returns(0)
@@ -244,6 +262,7 @@ class TransferEngine:
 
     @_returns(_CODE)
     def unregister_memory(self, buffer_addr: Any) -> int:
+        """Takes away the region that begins at this address."""
         self._running().unregister(span(buffer_addr).address)
         return 0
 
@@ -251,6 +270,7 @@ class TransferEngine:
     def batch_register_memory(
         self, buffer_addresses: Sequence[Any], capacities: Sequence[int], location: str = "*"
     ) -> int:
+        """Registers all of these buffers or none."""
         if len(buffer_addresses) != len(capacities):
             raise ValueError(f"{len(buffer_addresses)} buffers and {len(capacities)} capacities")
         if len(buffer_addresses):
@@ -259,6 +279,7 @@ class TransferEngine:
 
     @_returns(_CODE)
     def batch_unregister_memory(self, buffer_addresses: Sequence[Any]) -> int:
+        """Takes away the regions that begin at these addresses."""
         if len(buffer_addresses):
             self._running().unregister(*[span(b).address for b in buffer_addresses])
         return 0
@@ -272,6 +293,7 @@ class TransferEngine:
 
     @_returns(-1)
     def free_managed_buffer(self, addr: int, length: int) -> int:
+        """Gives back what allocate_managed_buffer() gave; `length` is not needed."""
         self._running()
         assert self._managed is not None
         operator.index(length)
@@ -311,15 +333,18 @@ class TransferEngine:
 
     @_returns(-1)
     def warmup_efa_segment(self, segment_name: str) -> int:
+        """Opens the segment ahead of the first transfer to it: 0, or -1 if that fails."""
         self._segment(segment_name)
         return 0
 
     @_returns(-1)
     def send_probe(self, peer_server_name: str) -> int:
+        """0 if the engine of that name answers, else -1."""
         return 0 if self._running().probe(peer_server_name) else -1
 
     @_returns([])
     def get_notifies(self) -> List[TransferNotify]:
+        """The notifications received since the last call, oldest first."""
         return [TransferNotify(*notice) for notice in self._running().notifications()]
 
     # ------------------------------------------------------------------------------------ transfers
@@ -380,6 +405,7 @@ class TransferEngine:
         length: int,
         transport_hint: str = "",
     ) -> int:
+        """Copies local memory to the peer's and waits for the end: 0, or -1."""
         return self._sync(Opcode.WRITE, target_hostname, [buffer], [peer_buffer_address], [length])
 
     def transfer_sync_read(
@@ -390,6 +416,7 @@ class TransferEngine:
         length: int,
         transport_hint: str = "",
     ) -> int:
+        """Copies the peer's memory to local memory and waits for the end: 0, or -1."""
         return self._sync(Opcode.READ, target_hostname, [buffer], [peer_buffer_address], [length])
 
     def transfer_sync(
@@ -402,6 +429,7 @@ class TransferEngine:
         notify: Optional[TransferNotify] = None,
         transport_hint: str = "",
     ) -> int:
+        """One of the two, by `opcode`; `notify` is sent once the bytes are there."""
         return self._sync(
             _opcode(opcode),
             target_hostname,
@@ -419,6 +447,7 @@ class TransferEngine:
         lengths: Sequence[int],
         transport_hint: str = "",
     ) -> int:
+        """transfer_sync_write() of many pieces at once."""
         return self._sync(Opcode.WRITE, target_hostname, buffers, peer_buffer_addresses, lengths)
 
     def batch_transfer_sync_read(
@@ -429,6 +458,7 @@ class TransferEngine:
         lengths: Sequence[int],
         transport_hint: str = "",
     ) -> int:
+        """transfer_sync_read() of many pieces at once."""
         return self._sync(Opcode.READ, target_hostname, buffers, peer_buffer_addresses, lengths)
 
     def batch_transfer_sync(
@@ -441,6 +471,7 @@ class TransferEngine:
         notify: Optional[TransferNotify] = None,
         transport_hint: str = "",
     ) -> int:
+        """transfer_sync() of many pieces at once."""
         return self._sync(
             _opcode(opcode),
             target_hostname,
@@ -458,6 +489,7 @@ class TransferEngine:
         lengths: Sequence[int],
         transport_hint: str = "",
     ) -> int:
+        """Starts to copy many pieces to the peer: the number of the batch, or 0."""
         return self._async(Opcode.WRITE, target_hostname, buffers, peer_buffer_addresses, lengths)
 
     def batch_transfer_async_read(
@@ -468,6 +500,7 @@ class TransferEngine:
         lengths: Sequence[int],
         transport_hint: str = "",
     ) -> int:
+        """Starts to copy many pieces from the peer: the number of the batch, or 0."""
         return self._async(Opcode.READ, target_hostname, buffers, peer_buffer_addresses, lengths)
 
     def batch_transfer_async(
@@ -479,6 +512,7 @@ class TransferEngine:
         opcode: _TransferOpcode,
         transport_hint: str = "",
     ) -> int:
+        """One of the two, by `opcode`."""
         return self._async(
             _opcode(opcode), target_hostname, buffers, peer_buffer_addresses, lengths
         )
@@ -491,6 +525,7 @@ class TransferEngine:
         length: int,
         transport_hint: str = "",
     ) -> int:
+        """Starts to copy one piece to the peer: the number of the batch, or 0."""
         return self._async(Opcode.WRITE, target_hostname, [buffer], [peer_buffer_address], [length])
 
     # ---------------------------------------------------------------------------- in streams of CUDA
@@ -511,11 +546,11 @@ class TransferEngine:
             raise ValueError(
                 f"{len(buffers)} buffers, {len(peers)} addresses, {len(lengths)} lengths"
             )
-        pieces = [list(buffers), list(peers), list(lengths)]
+        local, remote, sizes = list(buffers), list(peers), list(lengths)
 
         def transfer() -> None:
             try:
-                with segment._start(opcode, *pieces, seconds, None) as batch:
+                with segment._start(opcode, local, remote, sizes, seconds, None) as batch:
                     batch.result()
             except BaseException as e:  # pylint: disable=broad-except
                 _log.critical("a transfer in a stream of CUDA failed, the process ends: %s", e)
@@ -532,6 +567,7 @@ class TransferEngine:
         stream_ptr: int = 0,
         transport_hint: str = "",
     ) -> None:
+        """transfer_sync_write() at its place in a stream of CUDA."""
         one = [buffer], [peer_buffer_address], [length]
         self._on_cuda(Opcode.WRITE, target_hostname, *one, stream_ptr)
 
@@ -544,6 +580,7 @@ class TransferEngine:
         stream_ptr: int = 0,
         transport_hint: str = "",
     ) -> None:
+        """transfer_sync_read() at its place in a stream of CUDA."""
         one = [buffer], [peer_buffer_address], [length]
         self._on_cuda(Opcode.READ, target_hostname, *one, stream_ptr)
 
@@ -556,6 +593,7 @@ class TransferEngine:
         stream_ptr: int = 0,
         transport_hint: str = "",
     ) -> None:
+        """batch_transfer_sync_write() at its place in a stream of CUDA."""
         many = buffers, peer_buffer_addresses, lengths
         self._on_cuda(Opcode.WRITE, target_hostname, *many, stream_ptr)
 
@@ -568,6 +606,7 @@ class TransferEngine:
         stream_ptr: int = 0,
         transport_hint: str = "",
     ) -> None:
+        """batch_transfer_sync_read() at its place in a stream of CUDA."""
         many = buffers, peer_buffer_addresses, lengths
         self._on_cuda(Opcode.READ, target_hostname, *many, stream_ptr)
 

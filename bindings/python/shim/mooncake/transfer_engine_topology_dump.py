@@ -30,6 +30,7 @@ def _arguments(argv: Optional[List[str]]) -> argparse.Namespace:
 
 
 def main(argv: Optional[List[str]] = None) -> int:
+    """Prints the matrix; 1 if there is none."""
     arguments = _arguments(argv)
     custom = arguments.custom_topo_json
     if not custom and arguments.use_custom_topo:
@@ -41,7 +42,7 @@ def main(argv: Optional[List[str]] = None) -> int:
     if arguments.device_name:
         options["MC_TE_FILTERS"] = arguments.device_name
     try:
-        with transfer_engine.Engine("P2PHANDSHAKE", "127.0.0.1", options=options) as engine:
+        with transfer_engine.Engine(name="127.0.0.1", options=options) as engine:
             topology = engine.topology()
     except transfer_engine.TransferError as e:
         print(f"transfer_engine_topology_dump: {e}", file=sys.stderr)
