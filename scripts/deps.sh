@@ -28,6 +28,7 @@ test   g++                   the public headers must compile as C++
 test   python3-venv          the Python package is installed into a fresh environment
 test   python3-pip           builds its wheel
 test   python3-numpy         arrays as buffers of transfers
+test   mypy?                 the types of the Python package
 test   rustc@rustc           the Rust crate
 test   cargo@cargo           builds it
 test   golang-go@go          the Go module and the P2P store

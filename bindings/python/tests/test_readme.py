@@ -1,27 +1,65 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs of README.md, as they stand there."""
 
+import importlib.util
 import os
 import re
 import subprocess
 import sys
 import unittest
 
-from support import HANG_S
+from support import HANG_S, HOST
 
 README = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "README.md")
 
 
+def programs():
+    """The text of each block of Python, in their order."""
+    with open(README, encoding="utf-8") as f:
+        return re.findall(r"^```python\n(.*?)^```$", f.read(), re.M | re.S)
+
+
 class Readme(unittest.TestCase):
+    def setUp(self):
+        if not importlib.util.find_spec("numpy"):
+            self.skipTest("no numpy")
+
+    def runs(self, program, *arguments):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", program, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=HANG_S,
+        )
+        self.assertEqual((done.returncode, done.stderr), (0, ""), program)
+        return done.stdout
+
     def test_programs_run(self):
-        with open(README, encoding="utf-8") as f:
-            programs = re.findall(r"^```python\n(.*?)^```$", f.read(), re.M | re.S)
-        self.assertEqual(len(programs), 4)
-        for program in programs:
-            done = subprocess.run(
-                [sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S
+        alone = [p for p in programs() if "sys.argv" not in p]
+        self.assertEqual(len(alone), 6)
+        for program in alone:
+            if "import torch" not in program:
+                self.runs(program)
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "no torch")
+    def test_torch(self):
+        (program,) = [p for p in programs() if "import torch" in p]
+        self.runs(program)
+
+    def test_two_hosts(self):
+        target, reader = [p for p in programs() if "sys.argv" in p]
+        with subprocess.Popen(
+            [sys.executable, "-c", target, HOST],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as served:
+            told = served.stdout.readline().split()
+            self.assertEqual(
+                self.runs(reader, HOST, *told), "4194304 bytes, the last element is 1048575\n"
             )
-            self.assertEqual((done.returncode, done.stderr), (0, ""), program)
+            served.communicate("\n", HANG_S)
+        self.assertEqual(served.returncode, 0)
 
 
 if __name__ == "__main__":
