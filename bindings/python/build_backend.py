@@ -58,12 +58,14 @@ def _settings():
     return {name: {k: json.loads(v) for k, v in parser[name].items()} for name in parser.sections()}
 
 
-def _metadata(project, version, licences):
+def _metadata(settings, version, licences):
+    project, authors = settings["project"], settings["[project.authors]"]  # one, as TOML has lists
     lines = [
         "Metadata-Version: 2.4",
         f"Name: {project['name']}",
         f"Version: {version}",
         f"Summary: {project['description']}",
+        f"Author: {authors['name']}",
         f"License-Expression: {project['license']}",
         f"Requires-Python: {project['requires-python']}",
         "Description-Content-Type: text/markdown",
@@ -177,7 +179,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
             wheel.add_file(source, source)
         for brought in sorted(os.listdir(folder)):
             wheel.add_file(f"{tool['package']}/lib/{brought}", os.path.join(folder, brought), 0o755)
-        wheel.add(f"{info}/METADATA", _metadata(project, version, licences).encode())
+        wheel.add(f"{info}/METADATA", _metadata(settings, version, licences).encode())
         wheel.add(
             f"{info}/WHEEL", WHEEL.format(pure="false" if library else "true", tag=tag).encode()
         )
@@ -225,7 +227,7 @@ def build_sdist(sdist_directory, config_settings=None):
     for name, path in _archived(root, tool):
         with open(path, "rb") as f:
             files[name] = f.read()
-    files["PKG-INFO"] = _metadata(project, version, ["LICENSE"]).encode()
+    files["PKG-INFO"] = _metadata(settings, version, ["LICENSE"]).encode()
     with open(os.path.join(sdist_directory, stem + ".tar.gz"), "wb") as out:
         with gzip.GzipFile(filename="", mode="wb", fileobj=out, mtime=0) as packed:
             with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:

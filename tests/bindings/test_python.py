@@ -103,6 +103,19 @@ def install():
         f.write(state.hexdigest())
 
 
+def source_archive(folder):
+    """The name of the archive of the sources, made in this folder."""
+    program = f"import build_backend; print(build_backend.build_sdist({folder!r}))"
+    return subprocess.run(
+        [PYTHON, "-c", program],
+        cwd=PACKAGE,
+        env=dict(environment(), PYTHONPATH=PACKAGE),
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+
+
 class Package(unittest.TestCase):
     def test_what_was_installed_is_what_runs(self):
         path = run(PYTHON, "-c", "import transfer_engine as t; print(t._native.lib.path)").strip()
@@ -155,6 +168,30 @@ class Package(unittest.TestCase):
             texts = [n for n in names if re.search(r"/licenses/libcurl[^/]*/copyright$", n)]
             self.assertEqual(bool(curl), bool(texts))
 
+    def test_metadata(self):
+        """What an index shows of the packages, and twine's opinion of it where that is installed."""
+        wheels = glob.glob(os.path.join(WHEELS, "*.whl"))
+        for path in wheels:
+            with zipfile.ZipFile(path) as wheel:
+                (metadata,) = [n for n in wheel.namelist() if n.endswith("/METADATA")]
+                text = wheel.read(metadata).decode()
+                self.assertTrue([n for n in wheel.namelist() if n.endswith("/py.typed")])
+            fields, _, description = text.partition("\n\n")
+            for field in ("Summary", "Author", "License-Expression", "Keywords", "Requires-Python"):
+                self.assertRegex(fields, rf"(?m)^{field}: \S")
+            for topic in ("Development Status", "Operating System", "Programming Language", "Typing"):
+                self.assertIn(f"\nClassifier: {topic} :: ", fields)
+            self.assertRegex(description, r"^# \S")
+        with tempfile.TemporaryDirectory() as folder:
+            checked = wheels + [os.path.join(folder, source_archive(folder))]
+            twine = [sys.executable, "-m", "twine"]
+            told = subprocess.run([*twine, "--version"], capture_output=True, text=True).stdout
+            version = re.match(r"twine version (\d+)", told)
+            if not version or int(version.group(1)) < 6:  # which knows metadata 2.4
+                print("twine 6 is missing (pip install twine): it is not asked about the metadata")
+                return
+            self.assertEqual(run(*twine, "--no-color", "check", "--strict", *checked).count("PASSED"), 3)
+
     def test_pip_makes_the_same_wheel(self):
         with tempfile.TemporaryDirectory() as folder:
             for bundled in (os.path.join(BUILD, "lib", "libtransfer_engine.so.0"), "none"):
@@ -173,15 +210,7 @@ class Package(unittest.TestCase):
     def test_the_archive_of_the_sources(self):
         """It makes the wheel that the tree makes, and says what is missing where it cannot."""
         with tempfile.TemporaryDirectory() as folder:
-            program = "import build_backend; print(build_backend.build_sdist({!r}))".format(folder)
-            name = subprocess.run(
-                [PYTHON, "-c", program],
-                cwd=PACKAGE,
-                env=dict(environment(), PYTHONPATH=PACKAGE),
-                check=True,
-                capture_output=True,
-                text=True,
-            ).stdout.strip()
+            name = source_archive(folder)
             with tarfile.open(os.path.join(folder, name)) as archive:
                 archive.extractall(folder)
             tree = os.path.join(folder, name[: -len(".tar.gz")])
