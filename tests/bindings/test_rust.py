@@ -35,9 +35,9 @@ def setUpModule():
         raise AssertionError(built.stdout)
 
 
-def cargo(command, *flags):
+def cargo(command, *flags, **variables):
     """Runs cargo without a network on the crate as it lies there."""
-    env = {**os.environ, "CARGO_TARGET_DIR": CARGO_OUT, "TRANSFER_ENGINE_LIB_DIR": LIB, "LD_LIBRARY_PATH": LIB,
+    env = {**os.environ, **variables, "CARGO_TARGET_DIR": CARGO_OUT, "TRANSFER_ENGINE_LIB_DIR": LIB, "LD_LIBRARY_PATH": LIB,
            "TE_TEST_CC": te.CC, "TRANSFER_ENGINE_INCLUDE_DIR": os.path.join(te.SRC, "include")}
     return subprocess.run(["cargo", command, "--offline", "--locked", *flags], cwd=CRATE, env=env, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=10 * te.HANG_S, check=False)
@@ -51,6 +51,25 @@ class Crate(unittest.TestCase):
         self.assertRegex(done.stdout, r"Readme \(line \d+\) \.\.\. ok")
         refused = re.findall(r"compile fail \.\.\. ok", done.stdout)
         self.assertGreaterEqual(len(refused), 6, done.stdout)
+        examples = set(re.findall(r"^test src/\w+\.rs - (\S+) \(line \d+\)(?: - compile)? \.\.\. ok$", done.stdout, re.M))
+        for item in ("engine::Engine", "engine::EngineBuilder", "region::Region", "segment::Segment", "batch::Batch",
+                     "prepared::Prepared", "request::SubmitOptions", "event::Events", "log::set_log_sink"):
+            self.assertIn(item, examples)
+
+    def test_documentation(self):
+        """each public item has some, and no link in it leads nowhere"""
+        done = cargo("doc", "--no-deps", RUSTDOCFLAGS="-D warnings")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertTrue(os.path.exists(os.path.join(CARGO_OUT, "doc", "transfer_engine", "struct.Engine.html")))
+        with open(os.path.join(CRATE, "src", "lib.rs"), encoding="utf-8") as f:
+            self.assertRegex(f.read(), r"(?m)^#!\[deny\(missing_docs\b")
+
+    def test_clippy(self):
+        if not shutil.which("cargo-clippy"):
+            print("cargo-clippy is missing: it is not asked")
+            return
+        done = cargo("clippy", "--all-targets", "--", "-D", "warnings")
+        self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_format(self):
         if not shutil.which("cargo-fmt"):

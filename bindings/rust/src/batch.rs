@@ -122,6 +122,32 @@ fn hold<T>(held: &mut Vec<Arc<T>>, one: &Arc<T>) {
 ///
 /// [`Engine::batch`]: crate::Engine::batch
 /// [`Scope::batch`]: crate::Scope::batch
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use transfer_engine::{Access, Engine, Error, Request};
+///
+/// let ours = Engine::builder().name("127.0.0.1").build()?;
+/// let theirs = Engine::builder().name("127.0.0.1").build()?;
+/// let source = ours.register(vec![7; 100], Access::LocalOnly)?;
+/// let target = theirs.register(vec![0; 100], Access::Write)?;
+/// let segment = ours.open(&theirs.name()?)?;
+///
+/// let batch = ours.batch(2)?;
+/// batch.submit(&[
+///     Request::write(&source, 0..50, &segment, target.addr()),
+///     Request::write(&source, 50..100, &segment, target.addr() + 50),
+/// ])?;
+/// assert_eq!(batch.wait()?, 100);
+///
+/// // What the target refuses fails, and says why.
+/// let refused = ours.batch(1)?;
+/// refused.submit(&[Request::read(&source, 0..10, &segment, target.addr())])?;
+/// assert!(matches!(refused.wait(), Err(Error::Access(_))));
+/// println!("{}", refused.reason(0)?);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a batch that is dropped is cancelled"]
 pub struct Batch<'a> {
     engine: Arc<Handle>,

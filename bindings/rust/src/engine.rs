@@ -98,6 +98,20 @@ impl Drop for Handle {
 }
 
 /// How to make an [`Engine`]; from [`Engine::builder`].
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use transfer_engine::Engine;
+///
+/// // Known to others by a name, which a metadata server resolves.
+/// let engine = Engine::builder()
+///     .metadata("http://10.0.0.9:8080/metadata")
+///     .name("decode-1")
+///     .option("TE_TCP_CRC32C", "1")
+///     .build()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 #[must_use]
 pub struct EngineBuilder {
@@ -220,6 +234,17 @@ impl Drop for Options {
 /// It is a handle: clones are the same engine, any thread may use it, and regions, segments, batches
 /// and events keep it alive. When the last of them is dropped it withdraws its segment and joins its
 /// threads.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use transfer_engine::Engine;
+///
+/// let engine = Engine::builder().name("127.0.0.1").build()?;
+/// assert!(engine.name()?.starts_with("127.0.0.1:")); // which others open
+/// engine.probe(&engine.name()?)?; // it answers
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Engine {
     pub(crate) handle: Arc<Handle>,

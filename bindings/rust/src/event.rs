@@ -20,6 +20,26 @@ pub struct BatchId(pub(crate) sys::te_batch);
 /// Never read, write or close the descriptor.
 ///
 /// [`Engine::events`]: crate::Engine::events
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use transfer_engine::{Access, Engine, Request};
+///
+/// let engine = Engine::builder().name("127.0.0.1").build()?;
+/// let region = engine.register(vec![7; 200], Access::ReadWrite)?;
+/// let here = engine.local_segment();
+/// let events = engine.events()?;
+/// let batch = engine.batch(1)?;
+/// batch.submit(&[Request::write(&region, 0..100, &here, region.addr() + 100)])?;
+///
+/// let mut done = Vec::new();
+/// while done.is_empty() {
+///     done = events.take()?; // an event loop does so when the descriptor polls readable
+/// }
+/// assert_eq!(done, [batch.id()]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Events {
     engine: Arc<Handle>,

@@ -70,6 +70,16 @@ extern "C" fn receive(_arg: *mut c_void, level: c_int, line: *const c_char) {
 }
 
 /// Sends log lines to a function, or with `None` back to where they go by default.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use transfer_engine::{set_log_level, set_log_sink, LogLevel};
+///
+/// set_log_level(LogLevel::Info);
+/// set_log_sink(Some(|level, line| println!("{level:?} {line}")));
+/// # Ok(())
+/// # }
+/// ```
 pub fn set_log_sink(sink: Option<LogSink>) {
     let raw = sink.map_or(std::ptr::null_mut(), |f| f as *mut ());
     SINK.store(raw, Ordering::Release);

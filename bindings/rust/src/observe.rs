@@ -65,6 +65,20 @@ stats! {
 /// How a request would travel; from [`Engine::explain`].
 ///
 /// [`Engine::explain`]: crate::Engine::explain
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use transfer_engine::{Access, Engine, Request};
+///
+/// let engine = Engine::builder().name("127.0.0.1").build()?;
+/// let region = engine.register(vec![0; 200], Access::ReadWrite)?;
+/// let here = engine.local_segment();
+/// let request = Request::write(&region, 0..100, &here, region.addr() + 100);
+/// let why = engine.explain(&request)?;
+/// assert!(why.text.contains("local"), "{}", why.text);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Explanation {
     /// For people: which transport would carry it, and why each other one would not.

@@ -55,6 +55,31 @@ impl Drop for List {
 /// It shares the ownership of its regions. Threads may submit from one list at the same time.
 ///
 /// [`Batch::submit_prepared`]: crate::Batch::submit_prepared
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use transfer_engine::{Access, Engine, Item, Opcode, SubmitOptions};
+///
+/// let ours = Engine::builder().name("127.0.0.1").build()?;
+/// let theirs = Engine::builder().name("127.0.0.1").build()?;
+/// let cache = ours.register(vec![7; 8 * 4096], Access::LocalOnly)?;
+/// let pool = theirs.register(vec![0; 8 * 4096], Access::Write)?;
+/// let segment = ours.open(&theirs.name()?)?;
+/// let items: Vec<Item> = (0..8)
+///     .map(|i| Item {
+///         region: &cache,
+///         range: i * 4096..(i + 1) * 4096,
+///         remote: pool.addr() + i as u64 * 4096,
+///     })
+///     .collect();
+/// let blocks = segment.prepare(&items)?;
+///
+/// let batch = ours.batch(2)?;
+/// batch.submit_prepared(&blocks, Opcode::Write, &[5, 2], &SubmitOptions::new())?;
+/// assert_eq!(batch.wait()?, 2 * 4096);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Prepared<'a> {
     pub(crate) inner: Arc<List>,
     len: usize,

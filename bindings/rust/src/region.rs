@@ -273,6 +273,21 @@ impl Drop for Registered {
 /// [`copy_from`]: Region::copy_from
 /// [`copy_to`]: Region::copy_to
 /// [`Scope`]: crate::Scope
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use transfer_engine::{Access, Engine};
+///
+/// let engine = Engine::builder().name("127.0.0.1").build()?;
+/// let region = engine.register(vec![0; 4096], Access::ReadWrite)?;
+/// region.copy_from(100, b"a page")?;
+/// assert_eq!(region.to_vec(98..106)?, b"\0\0a page");
+/// println!("peers write to {:#x}", region.addr());
+/// let memory = region.into_vec()?; // no peer reaches it any more
+/// assert_eq!(memory.len(), 4096);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a region that is dropped is unregistered"]
 pub struct Region<'a> {
     pub(crate) inner: Arc<Registered>,

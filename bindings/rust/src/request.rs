@@ -85,6 +85,27 @@ pub(crate) fn same_engine(one: &Arc<Handle>, other: &Arc<Handle>) -> Result<()> 
 }
 
 /// What goes for all requests of one submit.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use transfer_engine::{Access, Engine, Request, SubmitOptions};
+///
+/// let ours = Engine::builder().name("127.0.0.1").build()?;
+/// let theirs = Engine::builder().name("127.0.0.1").build()?;
+/// let source = ours.register(vec![7; 100], Access::LocalOnly)?;
+/// let target = theirs.register(vec![0; 100], Access::Write)?;
+/// let segment = ours.open(&theirs.name()?)?;
+///
+/// let options = SubmitOptions::new()
+///     .deadline(std::time::Duration::from_secs(5))
+///     .notify(&segment, "block", "17");
+/// let batch = ours.batch(1)?;
+/// batch.submit_with(&[Request::write(&source, 0..100, &segment, target.addr())], &options)?;
+/// batch.wait()?;
+/// while theirs.notifications()?.is_empty() {} // it comes a moment after the bytes
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct SubmitOptions<'s> {

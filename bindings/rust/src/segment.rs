@@ -36,6 +36,21 @@ pub struct RemoteBuffer {
 /// segment.
 ///
 /// [`Engine::open`]: crate::Engine::open
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use transfer_engine::{Access, Engine};
+///
+/// let ours = Engine::builder().name("127.0.0.1").build()?;
+/// let theirs = Engine::builder().name("127.0.0.1").build()?;
+/// let inbox = theirs.register(vec![0; 4096], Access::Write)?;
+///
+/// let segment = ours.open(&theirs.name()?)?;
+/// let buffers = segment.buffers()?;
+/// assert_eq!((buffers[0].addr, buffers[0].len), (inbox.addr(), 4096));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Segment {
     pub(crate) inner: Arc<Opened>,
@@ -88,6 +103,18 @@ impl Segment {
     }
 
     /// Sends a message to the engine behind the segment; returns when that has it.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use transfer_engine::Engine;
+    ///
+    /// let ours = Engine::builder().name("127.0.0.1").build()?;
+    /// let theirs = Engine::builder().name("127.0.0.1").build()?;
+    /// ours.open(&theirs.name()?)?.notify("block", "17 is full")?;
+    /// assert_eq!(theirs.notifications()?[0].message_text(), "17 is full");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn notify(&self, name: &str, message: &str) -> Result<()> {
         let (name, message) = (to_c(name)?, to_c(message)?);
         let engine = self.inner.engine.raw();
