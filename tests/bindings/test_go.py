@@ -92,6 +92,13 @@ class ModuleTest(unittest.TestCase):
     def test_vet(self):
         self.assertEqual(run("go", "vet", "./...", cwd=MODULE), "")
 
+    def test_staticcheck(self):
+        """With the checks of comments, which it leaves out unless asked."""
+        if not shutil.which("staticcheck"):
+            print("staticcheck is missing (go install honnef.co/go/tools/cmd/staticcheck@latest): it is not asked")
+            return
+        self.assertEqual(run("staticcheck", "-checks=inherit,ST1000,ST1020,ST1021,ST1022", "./...", cwd=MODULE), "")
+
     def test_install(self):
         """What is installed finds the library that lies beside it, and knows nothing of the build tree."""
         prefix = os.path.join(te.Workdir.get(), "prefix")
@@ -117,6 +124,7 @@ class ModuleTest(unittest.TestCase):
                       env={"TE_TEST_ETCD": etcd.url})
             self.assertNotIn("--- SKIP", out)
             self.assertGreater(out.count("--- PASS"), 25, out)
+            self.assertGreater(out.count("--- PASS: Example"), 6, out)
             self.assertEqual(left(etcd), [])
 
 

@@ -96,6 +96,7 @@ var stateNames = [...]string{
 	"waiting", "pending", "invalid", "canceled", "completed", "timeout", "failed",
 }
 
+// String gives the name of the state, in lower case.
 func (s State) String() string {
 	if s < 0 || int(s) >= len(stateNames) {
 		return fmt.Sprintf("state %d", int(s))

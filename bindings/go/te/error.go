@@ -62,6 +62,7 @@ type Error struct {
 	Text string // what exactly was wrong, with names and the remedy; may be empty
 }
 
+// Error gives the text, or that of the code where there is none.
 func (e *Error) Error() string {
 	if e.Text == "" {
 		return "te: " + e.Code.Error()
