@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "conf/table.h"
 #include "te_info/check_part.h"
 #include "te_info/file.h"
 #include "te_info/text.h"
@@ -203,7 +204,7 @@ json_t *check_json(const struct check *all, size_t n)
 /* https://no-color.org: any value but an empty one says no. */
 static bool wants_colours(void)
 {
-    const char *no = getenv("NO_COLOR");
+    const char *no = tei_conf_variable("NO_COLOR");
 
     return isatty(STDOUT_FILENO) == 1 && (!no || !no[0]);
 }
