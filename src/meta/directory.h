@@ -23,14 +23,6 @@ struct tei_segment_limits tei_directory_limits(const struct tei_conf *conf, int6
  */
 int tei_directory_check(const char *name, bool files, struct tei_segment **s);
 
-/*
- * The end of a text that says that there is no segment `name`: "; did you mean 'x', 'y'?", of the names
- * that the store has, or else how to see them. With `may_list` it may list keys; see directory_near.c.
- */
-#define TEI_DIRECTORY_NEAR_MAX 256
-void tei_directory_near(struct tei_store *s, const struct tei_conf *conf, const char *name,
-                        bool may_list, char out[TEI_DIRECTORY_NEAR_MAX]);
-
 /* Follows keys of a store that can watch; see directory_follow.c. `changed` runs in te/watch. */
 struct tei_follower;
 int tei_follower_open(struct tei_store *s, void (*changed)(void *arg, const char *name), void *arg,

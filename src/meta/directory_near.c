@@ -2,9 +2,9 @@
 /*
  * directory_near.c - the names that may have been meant by one that a metadata server does not know.
  *
- * It costs a list of keys, so it is made only where the server lists cheaply, and bounded: WAIT_MS of time,
- * and KEYS_MAX keys, or of te_metad what one answer may have. What keeps it from ending well is logged and
- * not told to the caller.
+ * It costs a list of keys, so it is bounded: WAIT_MS of time, and KEYS_MAX keys, or of te_metad what one
+ * answer may have; and engines make it only where the server lists cheaply. What keeps it from ending
+ * well is logged and not told to the caller.
  */
 #include "meta/directory.h"
 
@@ -81,16 +81,15 @@ static void write_near(const struct near *x, char *out, size_t n)
         snprintf(out + used, n - used, "?");
 }
 
-static bool lists(struct tei_store *s, const char *name)
+static bool has_near(const char *name)
 {
-    return tei_near_limit(name) > 0 && strlen(name) <= TEI_NEAR_MAX && s->ops->lists_cheaply &&
-           s->ops->lists_cheaply(s);
+    return tei_near_limit(name) > 0 && strlen(name) <= TEI_NEAR_MAX;
 }
 
 void tei_directory_near(struct tei_store *s, const struct tei_conf *conf, const char *name,
                         bool may_list, char out[TEI_DIRECTORY_NEAR_MAX])
 {
-    char *prefix = may_list && lists(s, name) ? tei_keys_prefix(conf) : NULL;
+    char *prefix = may_list && has_near(name) ? tei_keys_prefix(conf) : NULL;
     const int64_t wait_ms =
         conf->metadata_timeout_ms < WAIT_MS ? conf->metadata_timeout_ms : WAIT_MS;
     struct near x = {.prefix = prefix, .name = name};

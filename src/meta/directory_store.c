@@ -503,6 +503,11 @@ static int get_files(struct store_directory *d, const char *name, const char *ra
     return rc;
 }
 
+static bool lists_cheaply(struct tei_store *s)
+{
+    return s->ops->lists_cheaply && s->ops->lists_cheaply(s);
+}
+
 /*
  * The key of a segment that is not there. Whoever opens it for the first time is told of names near to
  * it, not more often than the server can bear from one who asks all the time.
@@ -510,7 +515,8 @@ static int get_files(struct store_directory *d, const char *name, const char *ra
 static int fail_absent(struct store_directory *d, const char *name, const char *key, bool first)
 {
     int64_t now = tei_now_ns();
-    bool may_list = first && atomic_load_explicit(&d->near_ns, memory_order_relaxed) <= now;
+    bool may_list = first && atomic_load_explicit(&d->near_ns, memory_order_relaxed) <= now &&
+                    lists_cheaply(d->store);
     bool bare = !strchr(name, '/');
     char near[TEI_DIRECTORY_NEAR_MAX];
 

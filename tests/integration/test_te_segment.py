@@ -254,6 +254,19 @@ class Base(Store):
         self.assertEqual(self.good("show", "bad", "--json"), "[")
         self.bad("show", "none", says="no segment 'none'")
 
+    def test_wrong_names(self):
+        """They are told with those that may have been meant."""
+        for name in ("prefill-0", "decode-0", "decode-1"):
+            self.good("register", name)
+        self.store.put("mooncake/nvmeof/kvcache", '{"server_name":"x","protocol":"nvmeof"}')
+        for command in ("show", "unregister"):
+            self.bad(command, "prefil-0", says="did you mean 'prefill-0'?")
+            self.bad(command, "decode-7", says="did you mean 'decode-")
+            self.bad(command, "nvmeof/kvcahe", says="did you mean 'nvmeof/kvcache'?")
+            self.bad(command, "router", says="there is no segment 'router'")
+            self.bad(command, "router", says="te_segment list shows what is there")
+        self.bad("mount", "kvcach", "--path=/x", says="did you mean 'nvmeof/kvcache'?")
+
     def test_unregister(self):
         self.good("register", "node-a")
         self.assertEqual(self.good("unregister", "node-a"), "removed mooncake/ram/node-a")

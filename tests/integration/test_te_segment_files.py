@@ -177,7 +177,7 @@ class Base:
         self.assertEqual(os.path.getsize(a), MIB)
         self.good("register", "kv", f"--file={a}")
         self.assertEqual(self.good("unregister", "kv"), "removed mooncake/nvmeof/kv")
-        self.bad("mount", "kv", f"--path={a}", says="no segment 'nvmeof/kv'; 'te_segment list'")
+        self.bad("mount", "kv", f"--path={a}", says="no segment 'nvmeof/kv'; te_segment list shows")
         self.bad("unmount", "kv", says="no segment 'nvmeof/kv'")
 
     def test_clusters(self):

@@ -29,8 +29,7 @@ int record_load(struct job *j, json_t **out)
     int rc = registry_get(r, tei_keys_segment(r->conf, j->name), &text);
 
     if (rc == TE_ERR_NOT_FOUND)
-        return fail(FAILED, "there is no segment '%s'; 'te_segment list' tells which there are",
-                    j->name);
+        return fail_absent(j, "");
     if (rc)
         return fail(FAILED, "segment '%s': %s", j->name, te_errmsg());
     rc = tei_segment_decode(text.data, text.len, &tei_segment_unlimited, &segment);

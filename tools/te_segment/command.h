@@ -42,5 +42,7 @@ int register_files(struct job *j);
 
 /* Tells what is wrong, on one line; returns `status`. */
 __attribute__((format(printf, 2, 3))) int fail(int status, const char *fmt, ...);
+/* The same where the segment is not there; tells `consequence` and which names may have been meant. */
+int fail_absent(const struct job *j, const char *consequence);
 
 #endif

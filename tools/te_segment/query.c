@@ -55,8 +55,7 @@ int command_show(struct job *j)
     int rc = read_either(j, &e);
 
     if (rc == TE_ERR_NOT_FOUND)
-        return fail(FAILED, "there is no segment '%s'; 'te_segment list' tells which there are",
-                    j->name);
+        return fail_absent(j, "");
     if (rc)
         return fail(FAILED, "segment '%s': %s", j->name, te_errmsg());
     rc = show_entry(j, &e);

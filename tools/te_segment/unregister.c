@@ -77,6 +77,6 @@ int command_unregister(struct job *j)
     if (rc)
         return fail(FAILED, "segment '%s': %s", j->name, te_errmsg());
     if (!removed)
-        return fail(FAILED, "there is no segment '%s': nothing was removed", j->name);
+        return fail_absent(j, ": nothing was removed");
     return 0;
 }
