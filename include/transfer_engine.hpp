@@ -566,8 +566,8 @@ class TransferEngine : public BatchTransfer
     /*
      * submitTransfer(), and when all of `entries` are COMPLETED, and only then, the message goes to the
      * target of the first. One with a NUL waits for what the batch had before, too. Whatever is wrong
-     * with the message the log tells, and the requests go on. No entries: TE_ERR_INVALID, for which
-     * te_errmsg() has no text.
+     * with the message the log tells, and the requests go on. No entries: TE_ERR_INVALID, which
+     * message() explains and te_errmsg() does not.
      */
     Status submitTransferWithNotify(BatchID batch_id, const std::vector<TransferRequest> &entries,
                                     const NotifyDesc &notify_msg)
@@ -575,7 +575,8 @@ class TransferEngine : public BatchTransfer
         te_submit_opts opts = {};
 
         if (entries.empty())
-            return Status(TE_ERR_INVALID);
+            return Status::InvalidArgument("a notification goes to the target of the first entry: "
+                                           "there is none");
         if (detail::has_nul(notify_msg)) {
             Status submitted = submitTransfer(batch_id, entries);
             if (submitted.ok())
@@ -646,8 +647,8 @@ class TransferEngine : public BatchTransfer
      * Which one carries a request the engine decides by what the target has, each time: what is said of
      * protocols here chooses nothing. A buffer that is named for several is registered once, for all
      * that the engine has. TE_MULTI_PROTOCOL publishes it for tcp and rdma beside each other. cxl, maca
-     * and musa: TE_ERR_UNSUPPORTED; a name other than these, hip, rdma and tcp: TE_ERR_INVALID, for
-     * which te_errmsg() has no text. Then nothing is registered or submitted.
+     * and musa: TE_ERR_UNSUPPORTED; a name other than these, hip, rdma and tcp: TE_ERR_INVALID, which
+     * message() explains and te_errmsg() does not. Then nothing is registered or submitted.
      */
 
     int mp_registerLocalMemory(
@@ -656,8 +657,8 @@ class TransferEngine : public BatchTransfer
         std::vector<void *> done;
 
         for (const auto &of_protocol : buffers)
-            if (int rc = check_protocol(of_protocol.first))
-                return rc;
+            if (Status refused = check_protocol(of_protocol.first); !refused.ok())
+                return refused;
         for (const auto &of_protocol : buffers)
             for (const RegisteredBuffer &b : of_protocol.second) {
                 if (std::find(done.begin(), done.end(), b.addr) != done.end())
@@ -687,8 +688,8 @@ class TransferEngine : public BatchTransfer
     Status mp_submitTransfer(BatchID batch_id, const std::vector<TransferRequest> &entries,
                              std::string &proto)
     {
-        if (int rc = check_protocol(proto))
-            return Status(rc);
+        if (Status refused = check_protocol(proto); !refused.ok())
+            return refused;
         return submitTransfer(batch_id, entries);
     }
 
@@ -696,8 +697,8 @@ class TransferEngine : public BatchTransfer
                                        const std::vector<TransferRequest> &entries,
                                        NotifyDesc notify_msg, std::string &proto)
     {
-        if (int rc = check_protocol(proto))
-            return Status(rc);
+        if (Status refused = check_protocol(proto); !refused.ok())
+            return refused;
         return submitTransferWithNotify(batch_id, entries, notify_msg);
     }
 
@@ -724,13 +725,14 @@ class TransferEngine : public BatchTransfer
     }
 
     /* Of those that a segment of several has; what is not built in has the text of installing it. */
-    int check_protocol(const std::string &name) const
+    Status check_protocol(const std::string &name) const
     {
         if (name == "tcp" || name == "rdma" || name == "hip")
-            return 0;
+            return Status::OK();
         if (name == "cxl" || name == "maca" || name == "musa")
-            return te_transport_install(native(), name.c_str(), nullptr);
-        return TE_ERR_INVALID;
+            return Status(te_transport_install(native(), name.c_str(), nullptr));
+        return Status::InvalidArgument("a segment of several protocols has none that is called '" +
+                                       name + "'");
     }
 
     /* Of an engine by that name: none where "host:port" or "[IPv6]:port" has one. */
