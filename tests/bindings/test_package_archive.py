@@ -102,6 +102,42 @@ library.destroyTransferEngine(ctypes.c_void_p(engine))
 """)
 
 
+class LineOfTheDocuments(unittest.TestCase):
+    """What Mooncake's documents, and docs/migrating.md, link with, word for word."""
+
+    def setUp(self):
+        with open(os.path.join(te.SRC, "docs", "migrating.md"), encoding="utf-8") as f:
+            line, = re.findall(r"^(-I/path/to/include .*\n.*)\n", f.read(), re.M)
+        self.standins = os.path.join(te.Workdir.get(), "standins")
+        os.makedirs(self.standins, exist_ok=True)
+        self.words = line.split()
+        self.assertLessEqual({"-ltransfer_engine", "-lglog", "-lgrpc"}, set(self.words))
+        for name in (f"lib{word[2:]}.so" for word in self.words if word.startswith("-l") and word != "-ltransfer_engine"):
+            if not os.path.isabs(check(te.CC, f"-print-file-name={name}").strip()):  # not installed here
+                check(te.CC, "-shared", "-fPIC", "-x", "c", "/dev/null", "-o", os.path.join(self.standins, name))
+
+    def runs(self, folder, compiler, source, *more):
+        words = [word.replace("/path/to/include", os.path.join(Prefix.root, "include")).replace("/path/to/lib", folder)
+                 for word in self.words]
+        program = os.path.join(te.Workdir.get(), "of_the_documents")
+        check(compiler, "-D_GNU_SOURCE", *te.CFLAGS, *more, user(source), *words, f"-L{self.standins}", "-o", program)
+        path = ":".join((folder, self.standins))
+        self.assertEqual(check(program, env={**os.environ, "LD_LIBRARY_PATH": path}), "ok\n")
+        return needed(program)
+
+    def test_it_links_either_library(self):
+        shared = os.path.dirname(Prefix.archive)
+        alone = os.path.join(te.Workdir.get(), "alone")
+        os.makedirs(alone, exist_ok=True)
+        shutil.copy(Prefix.archive, alone)
+        for compiler in OTHERS:
+            self.assertIn("transfer_engine", self.runs(shared, compiler, "user.c"))
+            self.assertNotIn("transfer_engine", self.runs(alone, compiler, "user.c"))
+        headers = ("-std=c++17", "-I", os.path.join(Prefix.root, "include", "mooncake"))
+        self.runs(shared, CXX, "user.cpp", *headers)
+        self.runs(alone, CXX, "user.cpp", *headers)
+
+
 class Archive(unittest.TestCase):
     def test_global_names_are_those_of_the_shared_library(self):
         library = os.path.join(os.path.dirname(Prefix.archive), "libtransfer_engine.so")
