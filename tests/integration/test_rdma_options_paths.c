@@ -359,6 +359,17 @@ static void peer_affinity_of_preferred(void **state)
     check_all_through("left0", 1);
 }
 
+static void peer_affinity_on_rails(void **state)
+{
+    (void)state;
+    set("MC_ENABLE_HCA_PEER_AFFINITY", "1");
+    set("MC_NIC_PEER_AFFINITY", "left0=left0;left1=left1;left2=left2;left3=left3");
+    begin_on_rails(true);
+    rdma_pair_move(&p, TE_WRITE, RDMA_PAIR_SIZE);
+    rdma_pair_move(&p, TE_READ, RDMA_PAIR_SIZE);
+    check_all_through("left0", 1);
+}
+
 static void peer_affinity(void **state)
 {
     (void)state;
@@ -822,6 +833,7 @@ int main(void)
         TEST(destination_affinity_without_a_namesake),
         TEST(peer_affinity),
         TEST(peer_affinity_of_preferred),
+        TEST(peer_affinity_on_rails),
         TEST(peer_affinity_off),
         TEST(peer_affinity_malformed),
         TEST(best_path),
