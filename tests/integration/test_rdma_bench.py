@@ -107,6 +107,26 @@ class Tools(unittest.TestCase):
         target.close()
         self.assertEqual(proc.rc, 0, proc)
 
+    def test_named_device_whose_port_is_down(self):
+        """as one that is not there; beside another that works it is used once it is up"""
+        down, works = self.fabric.names["b"][:2]
+        self.fabric.control(f"port {down} down")
+        self.addCleanup(self.fabric.control, f"port {down} up")
+        for flags in ((f"--device_name={down}",), (self.matrix(down),)):
+            proc = self.by_device(*flags, side="b")
+            self.assertEqual(proc.rc, 1, proc)
+            self.assertRegex(proc.error_output(), f"asks for: .*{down}: its port is not active")
+        with te.Target("--protocol=rdma", f"--device_name={down},{works}", env=self.env("b")) as target:
+            te.until(lambda: f"NIC {down} is not used: its port is not active" in target.error_output(), str(target))
+            where = te.split_address(target.segment)
+            self.assertEqual(self.preferred(where), {works})
+            self.fabric.control(f"port {down} up")
+            te.until(lambda: self.preferred(where) == {down, works}, lambda: te.descriptor(where))
+
+    @staticmethod
+    def preferred(where):
+        return {nic for entry in te.descriptor(where)["priority_matrix"].values() for nic in entry[0]}
+
     def test_named_device_that_is_there_in_part(self):
         """the others carry, a line tells of it, and peers are told of those that work alone"""
         name = self.fabric.names["b"][2]

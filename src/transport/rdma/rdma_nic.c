@@ -505,20 +505,22 @@ static void tell_filtered(struct rdma *t)
     tei_nics_fini(&nics);
 }
 
+/* One whose port is down is kept, and used once it is up; but something has to be there to begin with. */
 int tei_rdma_nics_open(struct rdma *t)
 {
-    size_t open = 0;
+    size_t up = 0;
     int rc = list_devices(t);
 
     for (size_t i = 0; !rc && i < t->n_nics; i++) {
         struct rdma_nic *n = &t->nics[i];
 
         n->absent = !open_nic(n);
-        open += !n->absent;
-        if (n->absent)
+        if (atomic_load(&n->active))
+            up++;
+        else
             TEI_WARN("rdma: NIC %s is not used: %s", n->name, n->why);
     }
-    if (!rc && open == 0)
+    if (!rc && up == 0)
         return none_left(t);
     if (!rc)
         tell_filtered(t);
