@@ -4,9 +4,11 @@
 
 #include "te.h"
 
+#include "base/err.h"
 #include "model/model.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,7 +102,8 @@ int warmupEfaSegment(transfer_engine_t engine, const char *segment_name)
 
 int removeLocalSegment(transfer_engine_t engine, const char *segment_name)
 {
-    int rc = segment_name && segment_name[0] ? te_refresh(engine, segment_name) : TE_ERR_INVALID;
+    int rc = segment_name && segment_name[0] ? te_refresh(engine, segment_name)
+                                             : TEI_FAIL(TE_ERR_INVALID, "segment name is empty");
 
     /* What is not open, or not there any more, has nothing to forget. */
     return rc == TE_ERR_INVALID ? rc : 0;
@@ -155,8 +158,11 @@ int submitTransferWithNotify(transfer_engine_t engine, batch_id_t batch_id,
     te_submit_opts o = {
         .size = sizeof(o), .notify_name = notify_msg.name, .notify_msg = notify_msg.msg};
 
-    if (count == 0 || !entries || !notify_msg.name || !notify_msg.msg)
-        return TE_ERR_INVALID;
+    if (count == 0 || !entries)
+        return TEI_FAIL(TE_ERR_INVALID, "a notification goes to the target of the first entry: "
+                                        "there is none");
+    if (!notify_msg.name || !notify_msg.msg)
+        return TEI_FAIL(TE_ERR_INVALID, "name or message of the notification is NULL");
     o.notify_target = entries[0].target_id;
     return te_submit(engine, batch_id, (const te_request *)entries, count, &o);
 }
@@ -172,7 +178,8 @@ int getTransferStatus(transfer_engine_t engine, batch_id_t batch_id, size_t task
                       struct transfer_status *status)
 {
     struct te_status st;
-    int rc = status ? te_status(engine, batch_id, task_id, &st) : TE_ERR_INVALID;
+    int rc = status ? te_status(engine, batch_id, task_id, &st)
+                    : TEI_FAIL(TE_ERR_INVALID, "status is NULL");
 
     if (rc)
         return rc;
@@ -209,7 +216,7 @@ int freeNotifsMsgBuf(notify_msg_t *msg, int size)
 int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id, notify_msg_t notify_msg)
 {
     if (target_id > INT32_MAX)
-        return TE_ERR_INVALID;
+        return TEI_FAIL(TE_ERR_INVALID, "%" PRIu64 " is no id of a segment", target_id);
     return te_notify(engine, (te_segment)target_id, notify_msg.name, notify_msg.msg);
 }
 
@@ -229,13 +236,15 @@ static void fill_load(nic_load_stat_t *out, const json_t *nic)
 /* Those that a transport spreads load over, as te_links() tells them. */
 int getNicLoadStats(transfer_engine_t engine, nic_load_stat_t *stats, size_t *count)
 {
-    char *text = malloc(TEXT_MAX);
+    char *text = NULL;
     json_t *root = NULL, *nic;
     size_t i, n = 0;
-    int rc = text ? TE_ERR_INVALID : TE_ERR_MEMORY;
+    int rc;
 
-    if (engine && stats && count && text)
-        rc = te_links(engine, 1, text, TEXT_MAX);
+    if (!stats || !count)
+        return TEI_FAIL(TE_ERR_INVALID, "stats or count is NULL");
+    text = malloc(TEXT_MAX);
+    rc = text ? te_links(engine, 1, text, TEXT_MAX) : TE_ERR_MEMORY;
     if (!rc)
         rc = tei_json_load(text, strlen(text), 0, &root, NULL);
     json_array_foreach(json_object_get(root, "local_nics"), i, nic)

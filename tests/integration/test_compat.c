@@ -215,6 +215,37 @@ static void nonsense_is_an_error(void **state)
     destroyTransferEngine(NULL);
 }
 
+/* The call before fails, too, with a text of its own. */
+#define FAILS_WITH(engine, call, text)                 \
+    do {                                               \
+        assert_int_equal(openSegment(engine, ""), -1); \
+        assert_int_equal(call, TE_ERR_INVALID);        \
+        assert_non_null(strstr(te_errmsg(), text));    \
+    } while (0)
+
+static void errors_have_their_texts(void **state)
+{
+    struct two *t = *state;
+    transfer_request_t r = {.opcode = OPCODE_WRITE, .source = t->am, .target_id = t->seg};
+    notify_msg_t good = {.name = "n", .msg = "m"}, bad = {.name = "n"};
+    batch_id_t b = allocateBatchID(t->a, 1);
+    nic_load_stat_t nic[1];
+    size_t nics = 1;
+
+    FAILS_WITH(t->a, submitTransferWithNotify(t->a, b, &r, 0, good), "first entry");
+    FAILS_WITH(t->a, submitTransferWithNotify(t->a, b, NULL, 1, good), "first entry");
+    FAILS_WITH(t->a, submitTransferWithNotify(t->a, b, &r, 1, bad), "notification is NULL");
+    FAILS_WITH(t->a, getTransferStatus(t->a, b, 0, NULL), "status is NULL");
+    FAILS_WITH(t->a, genNotifyInEngine(t->a, (uint64_t)INT32_MAX + 1, good), "2147483648 is no id");
+    FAILS_WITH(t->a, getNicLoadStats(t->a, NULL, &nics), "stats or count is NULL");
+    FAILS_WITH(t->a, getNicLoadStats(t->a, nic, NULL), "stats or count is NULL");
+    FAILS_WITH(t->a, getNicLoadStats(NULL, nic, &nics), "engine is NULL");
+    assert_int_equal(closeSegment(t->a, 77), TE_ERR_NOT_FOUND);
+    assert_int_equal(removeLocalSegment(t->a, NULL), TE_ERR_INVALID);
+    assert_non_null(strstr(te_errmsg(), "name is empty"));
+    assert_int_equal(freeBatchID(t->a, b), 0);
+}
+
 /* In a process of its own, for it ends the process. */
 static void graceful_shutdown(void **state)
 {
@@ -277,6 +308,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(segments_and_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(discovery_is_silent, setup, teardown),
         cmocka_unit_test(nonsense_is_an_error),
+        cmocka_unit_test_setup_teardown(errors_have_their_texts, setup, teardown),
         cmocka_unit_test(graceful_shutdown),
 #ifndef __SANITIZE_THREAD__
         cmocka_unit_test(signal_of_a_child),
