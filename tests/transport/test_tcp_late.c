@@ -8,12 +8,14 @@
 
 #include "base/os.h"
 #include "native_stage.h"
+#include "patience.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -30,6 +32,15 @@ static void request(struct stage *s, unsigned task, int opcode, size_t at, size_
 {
     stage_add(s, task, opcode, at, n)->owner = &s->tasks[task];
     stage_post(s);
+}
+
+/* How many bytes have come that nobody has read. */
+static int unread(int fd)
+{
+    int n = 0;
+
+    assert_int_equal(ioctl(fd, FIONREAD, &n), 0);
+    return n;
 }
 
 /* ----------------------------------------------------------------------------- the native framing */
@@ -94,7 +105,7 @@ static void a_drop_settles(void **state)
     c = stage_take_greeted(&s);
     old = c.fd;
     first = s.hello.connection;
-    usleep(20000); /* the sockets are full, the target is frozen */
+    WAIT_FOR(unread(old)); /* a part of the WRITE has come to the target, which is frozen */
     cancel(&s, 0);
     request(&s, 1, TE_WRITE, 5000, 100);
     for (int i = 0; i < 2; i++) { /* without an answer it is asked again */
@@ -152,7 +163,7 @@ static void a_silent_target_fails_them(void **state)
     s.host.conf.retry_cnt = 3;
     request(&s, 0, TE_WRITE, 0, STAGE_BYTES);
     c = stage_take_greeted(&s);
-    usleep(20000);
+    WAIT_FOR(unread(c.fd)); /* a part of it has come */
     cancel(&s, 0);
     request(&s, 1, TE_WRITE, 5000, 100);
     for (int i = 0; i <= 3; i++) {
@@ -468,7 +479,7 @@ static void closing_the_segment_forgets_nothing(void **state)
     stage_open(&s, NULL);
     request(&s, 0, TE_WRITE, 0, STAGE_BYTES);
     c = stage_take_greeted(&s);
-    usleep(20000);
+    WAIT_FOR(unread(c.fd)); /* a part of it has come */
     cancel(&s, 0);
     s.attach = attach_anew(&s);
     request(&s, 1, TE_WRITE, 0, 8);
