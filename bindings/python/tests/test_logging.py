@@ -50,6 +50,35 @@ def failing(*level, options=None, **variables):
     return done.stderr
 
 
+# Threads that have raised and ended before the library's lines of it are read.
+GONE = """
+import logging, threading, transfer_engine as te
+from transfer_engine import _log
+logging.basicConfig(level="WARNING")
+engine = te.Engine(name="127.0.0.1")
+segment = engine.open(engine.name)
+gate, taken, take = threading.Event(), [], _log._record
+def held(line):
+    gate.wait()
+    taken.append(line)
+    take(line)
+_log._record = held
+def fail():
+    try:
+        segment.write(bytearray(5), 4096)
+    except te.NotRegistered:
+        pass
+for _ in range(3):
+    thread = threading.Thread(target=fail)
+    thread.start()
+    thread.join()
+gate.set()
+engine.close()
+_log.stop()
+print(sum(b"TE_ERR_" in line for line in taken))
+"""
+
+
 class Kept(logging.Handler):
     """Keeps the records, and can be made to wait before each."""
 
@@ -73,6 +102,12 @@ class Kept(logging.Handler):
 class Processes(unittest.TestCase):
     def test_nothing_is_printed_where_nobody_configured_logging(self):
         self.assertEqual(failing(**NO_EFFECT), "")
+
+    def test_threads_that_have_ended_have_raised_all_the_same(self):
+        done = subprocess.run(
+            [sys.executable, "-c", GONE], env=environment({}), capture_output=True, text=True, timeout=HANG_S
+        )
+        self.assertEqual((done.returncode, done.stdout.strip(), done.stderr), (0, "3", ""))
 
     def test_levels(self):
         effect = "WARNING:transfer_engine.library:variables of the environment without effect"

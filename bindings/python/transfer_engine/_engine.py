@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 from . import _log
 from ._aio import Reactor
 from ._batch import Batch, Opcode, Prepared, submit_options
-from ._errors import INVALID, error_for, in_python
+from ._errors import INVALID, METADATA, error_for, in_python
 from ._memory import kind, local_words, sized_span, words
 from ._native import (
     COUNTERS,
@@ -87,16 +87,16 @@ def create(
             lib.check(lib.te_option_set(byref(o), text(key, "option"), text(str(value), key)))
         rc = lib.te_engine_create(byref(o), byref(handle))
         if rc < 0:
-            raise error_for(rc, lib.reason() + _remedy(metadata))
+            raise error_for(rc, lib.reason() + _remedy(rc, metadata))
     finally:
         lib.te_options_fini(byref(o))
     assert handle.value is not None
     return handle.value
 
 
-def _remedy(metadata: str) -> str:
+def _remedy(rc: int, metadata: str) -> str:
     """What is to be said of an engine that could not be made: a host was taken for etcd's."""
-    if metadata == P2P or "://" in metadata:
+    if rc != METADATA or metadata == P2P or "://" in metadata:
         return ""
     return (
         f"; the metadata server {metadata!r} has no scheme, so it is taken for etcd://{metadata}."
@@ -447,7 +447,8 @@ class Region:
         self.nbytes = nbytes
 
     def __repr__(self) -> str:
-        closed = self._engine is None or self._engine._state.closed
+        engine = self._engine  # close() may take it away meanwhile
+        closed = engine is None or engine._state.closed
         what = f"{self.address:#x} + {self.nbytes}{' closed' if closed else ''}"
         return f"<{type(self).__name__} {what}>"
 

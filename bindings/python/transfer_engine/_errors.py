@@ -85,7 +85,7 @@ _CODES: Dict[int, Tuple[str, Type[TransferError]]] = {
     -412: ("TE_ERR_SYSTEM", FatalError),
 }
 INVALID, NOT_REGISTERED, BUSY = -1, -3, -4
-TIMEOUT, CLOSED, NOT_FOUND, TOO_LARGE = -400, -402, -403, -410
+METADATA, TIMEOUT, CLOSED, NOT_FOUND, TOO_LARGE = -200, -400, -402, -403, -410
 
 
 # What the library's texts tell to call, and what that is here.

@@ -41,9 +41,12 @@ def _threshold() -> int:
 
 
 def _is_raised(thread: int, text: str) -> bool:
-    """True for the error of a call that a thread of the interpreter made, and raises as well."""
-    return text.startswith("TE_ERR_") and any(
-        t.native_id == thread for t in threading.enumerate()
+    """True for the error of a call that a thread of the interpreter made, and raises as well.
+
+    That thread is still inside the call, or has raised since, and may have ended.
+    """
+    return text.startswith("TE_ERR_") and (
+        thread in lib.raised or any(t.native_id == thread for t in threading.enumerate())
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from ctypes import (
     CDLL,
     POINTER,
@@ -27,6 +28,7 @@ from ._errors import TOO_LARGE, TransferError, error_for, in_python
 VERSION = "0.1.0"
 SONAME = "libtransfer_engine.so.0"
 LIBRARY_VARIABLE = "TRANSFER_ENGINE_LIBRARY"
+_REMEMBERED = 256
 
 
 class Options(Structure):
@@ -174,6 +176,8 @@ class Library:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.raised = [0] * _REMEMBERED  # threads that have raised an error, the last ones
+        self._n_raised = 0
         self._bind(CDLL(path), _BLOCKING)
         self._bind(PyDLL(path), _QUICK)
         version: bytes = self.te_version()
@@ -200,7 +204,9 @@ class Library:
         return rc
 
     def reason(self) -> str:
-        """Why this thread's last call failed."""
+        """Why this thread's last call failed, which it is about to raise."""
+        self.raised[self._n_raised % _REMEMBERED] = threading.get_native_id()
+        self._n_raised += 1
         return in_python(self.te_errmsg().decode("utf-8", "replace"))
 
     def error(self, rc: int) -> TransferError:
