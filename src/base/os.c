@@ -257,6 +257,14 @@ void tei_timestamp(char *buf, size_t n)
     snprintf(buf, n, "%s.%06ld", date, ts.tv_nsec / 1000);
 }
 
+int64_t tei_wall_ms(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
 /* ---------------------------------------------------------------------------------------- fork */
 
 static _Atomic unsigned forks;

@@ -69,6 +69,8 @@ uint64_t tei_file_inode(const char *path);
 
 /* "YYYY-MM-DD HH:MM:SS.uuuuuu", local time. */
 void tei_timestamp(char *buf, size_t n);
+/* Milliseconds since 1970 in UTC, by the clock that the administrator sets. */
+int64_t tei_wall_ms(void);
 
 /*
  * The number of forks between process start and this process as seen by the library: an object made

@@ -103,7 +103,9 @@ struct tei_segment_text {
     size_t at_server;
     size_t at_page;
     size_t at_rights;
+    size_t at_written;
     struct out server;    /* ",\"server_name\":\"..\"", for readers that know no pages */
+    struct out written;   /* ",\"written\":1", for readers of what a metadata server keeps */
     struct out buffers;   /* "{..},{..}," */
     struct out rights;    /* "[1,\"r\"],[2,\"w\"]," */
     struct place *places; /* n + 1 */
@@ -162,6 +164,7 @@ static void out_members(struct out *o, json_t *j, const char *after, const char 
 
 /* Early descriptions of the protocol have the name under this key. */
 #define SERVER_NAME "server_name"
+#define WRITTEN     "written"
 
 static void out_server(struct encoder *x)
 {
@@ -169,6 +172,14 @@ static void out_server(struct encoder *x)
 
     out_text(o, ",\"" SERVER_NAME "\":");
     out_bytes(o, x->name, x->name_len);
+}
+
+static void out_written(struct encoder *x)
+{
+    struct out *o = &x->t->written;
+
+    out_text(o, ",\"" WRITTEN "\":");
+    out_u64(o, (uint64_t)tei_wall_ms());
 }
 
 /* "te" always has a key before "page", so that "page" and "rights" can begin with a comma. */
@@ -190,7 +201,9 @@ static void out_fixed(struct encoder *x)
     t->at_page = o->len;
     out_members(o, x->te, "page", "rights");
     t->at_rights = o->len;
-    out_members(o, x->te, "rights", NULL);
+    out_members(o, x->te, "rights", WRITTEN);
+    t->at_written = o->len;
+    out_members(o, x->te, WRITTEN, NULL);
     out_text(o, "}");
     out_members(o, x->root, "te", NULL);
     out_text(o, "}");
@@ -323,6 +336,7 @@ static int fill_root(struct encoder *x)
     json_object_del(x->root, "te");
     json_object_del(x->te, "rights");
     json_object_del(x->te, "page");
+    json_object_del(x->te, WRITTEN);
     if (json_object_set_new(x->root, "name", json_string(x->e->name)) ||
         json_object_set_new(x->root, "timestamp", json_string(when)) ||
         json_object_set_new(x->te, "v", json_integer(1)) ||
@@ -342,13 +356,15 @@ static int write_all(struct encoder *x)
     if (!rc) {
         out_fixed(x);
         out_server(x);
+        out_written(x);
         x->t->name = strdup(x->e->name);
     }
     json_decref(x->root);
     json_decref(x->te);
     free(x->name);
-    if (rc == TE_ERR_MEMORY || (!rc && (!x->t->name || x->t->fixed.bad || x->t->server.bad ||
-                                        x->t->buffers.bad || x->t->rights.bad)))
+    if (rc == TE_ERR_MEMORY ||
+        (!rc && (!x->t->name || x->t->fixed.bad || x->t->server.bad || x->t->written.bad ||
+                 x->t->buffers.bad || x->t->rights.bad)))
         rc = TEI_FAIL(TE_ERR_MEMORY, "segment %s: no memory for its descriptor", x->e->name);
     return rc;
 }
@@ -387,6 +403,7 @@ void tei_segment_text_put(struct tei_segment_text *t)
         return;
     free(t->fixed.p);
     free(t->server.p);
+    free(t->written.p);
     free(t->buffers.p);
     free(t->rights.p);
     free(t->places);
@@ -442,7 +459,8 @@ static int write_page(const struct tei_segment_text *t, size_t from, size_t to, 
     const struct place begin = t->places[from], end = t->places[to];
     const char *fixed = t->fixed.p;
 
-    out_room(o, t->fixed.len + t->server.len + size_of(t, from, to) + strlen(page) + RIGHTS_EXTRA);
+    out_room(o, t->fixed.len + t->server.len + t->written.len + size_of(t, from, to) +
+                    strlen(page) + RIGHTS_EXTRA);
     out_bytes(o, fixed, t->at_buffers);
     out_items(o, &t->buffers, begin.buffer, end.buffer);
     out_bytes(o, fixed + t->at_buffers, t->at_server - t->at_buffers);
@@ -456,7 +474,10 @@ static int write_page(const struct tei_segment_text *t, size_t from, size_t to, 
         out_items(o, &t->rights, begin.right, end.right);
         out_text(o, "]");
     }
-    out_bytes(o, fixed + t->at_rights, t->fixed.len - t->at_rights);
+    out_bytes(o, fixed + t->at_rights, t->at_written - t->at_rights);
+    if (!page[0])
+        out_bytes(o, t->written.p, t->written.len);
+    out_bytes(o, fixed + t->at_written, t->fixed.len - t->at_written);
     if (!o->bad)
         return 0;
     free(o->p);

@@ -79,7 +79,7 @@ class TwoEngines(stores.StoreCase):
         self.assertEqual((found["name"], found["protocol"], found["tcp_proto_version"]),
                          ("node-a", "tcp", 2))
         self.assertRegex(found["timestamp"], r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
-        self.assertEqual(set(found["te"]) - {"host"}, {"incarnation", "tcp", "v", "version"})
+        self.assertEqual(set(found["te"]) - {"host"}, {"incarnation", "tcp", "v", "version", "written"})
         self.assertEqual(sorted(b["addr"] for b in found["buffers"]), sizes)
         for buffer in found["buffers"]:
             self.assertEqual((set(buffer), buffer["name"]), ({"addr", "length", "name"}, "node-a"))
