@@ -85,8 +85,9 @@ static const char about[] =
     "  unmount NAME          Take this host out of the record; with --disconnect also undo what\n"
     "                        mount --connect did.\n"
     "  list                  One segment per line: kind, protocol, buffers, hosts that have its\n"
-    "                        files, where its engine answers.\n"
-    "  show NAME             One descriptor, with every buffer, and which files can be used here.\n"
+    "                        files, age, where its engine is, and whether that answers now.\n"
+    "  show NAME             One descriptor, with every buffer, whether its engine answers, and which\n"
+    "                        files can be used here.\n"
     "  unregister NAME       Remove the keys of a segment whose engine is gone, or, if there is\n"
     "                        none of that name, the record of nvmeof/NAME.";
 

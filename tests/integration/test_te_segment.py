@@ -181,7 +181,7 @@ class Base(Store):
 
     def test_list(self):
         self.assertEqual(self.good("list").split("\n"),
-                         ["NAME  KIND  PROTOCOL  BUFFERS  BYTES  HOSTS  ENGINE"])
+                         ["NAME  KIND  PROTOCOL  BUFFERS  BYTES  HOSTS  AGE  ENGINE  ANSWERS"])
         b = self.peer("node-b")
         b.region(4096)
         b.region(8192)
@@ -196,25 +196,29 @@ class Base(Store):
         where = json.loads(get(self.store, "mooncake/rpc_meta/node-b"))
         engine = f"{where['ip_or_host_name']}:{where['rpc_port']}"
         lines = self.good("list").split("\n")
-        self.assertEqual([line.split(None, 7) for line in lines], [
-            ["NAME", "KIND", "PROTOCOL", "BUFFERS", "BYTES", "HOSTS", "ENGINE"],
-            ["bad", "ram", "-", "-", "-", "-", "-",
+        rows = [line.split(None, 9) for line in lines]
+        ages = [row.pop(6) for row in rows]
+        self.assertEqual(rows, [
+            ["NAME", "KIND", "PROTOCOL", "BUFFERS", "BYTES", "HOSTS", "ENGINE", "ANSWERS"],
+            ["bad", "ram", "-", "-", "-", "-", "-", "-",
              "malformed: segment descriptor: key 'protocol' is missing, must be a string"],
-            ["node-a", "ram", "tcp", "0", "0", "-", "-"],
-            ["node-b", "ram", "tcp", "2", "12288", "-", engine],
-            ["nvmeof/disk", "nvmeof", "nvmeof", "1", str(1 << 40), "2", engine],
-            ["odd", "ram", "?[31m", "0", "0", "-", "-",
+            ["node-a", "ram", "tcp", "0", "0", "-", "-", "-"],
+            ["node-b", "ram", "tcp", "2", "12288", "-", engine, "yes"],
+            ["nvmeof/disk", "nvmeof", "nvmeof", "1", str(1 << 40), "2", engine, "yes"],
+            ["odd", "ram", "?[31m", "0", "0", "-", "-", "-",
              "malformed: rpc_meta of odd: key 'rpc_port' is no port"]])
-        for word in ("KIND", "PROTOCOL", "ENGINE"):
+        self.assertRegex(" ".join(ages), r"^AGE - ~\d+[sm] \d+[sm] - -$")
+        for word in ("KIND", "PROTOCOL", "ENGINE", "ANSWERS"):
             at = lines[0].index(word)
             for line in lines[1:]:
                 self.assertRegex(line[at - 1:at + 1], r"^ \S", lines)
         told = self.listed()
         self.assertEqual(list(told), ["bad", "node-a", "node-b", "nvmeof/disk", "odd"])
         self.assertIn("protocol", told["bad"]["error"])
+        self.assertGreaterEqual(told["node-b"].pop("age_s"), 0)
         self.assertEqual(told["node-b"], {"name": "node-b", "kind": "ram", "protocol": "tcp",
-                                          "buffers": 2, "bytes": 12288, "rpc": engine})
-        self.assertIsNone(told["node-a"]["rpc"])
+                                          "buffers": 2, "bytes": 12288, "rpc": engine, "answers": True})
+        self.assertEqual([told["node-a"][key] for key in ("rpc", "age_s", "answers")], [None] * 3)
         self.end(b)
 
     def test_show(self):
@@ -227,7 +231,7 @@ class Base(Store):
         self.assertRegex(text, r"(?m)^name +node-b$")
         self.assertRegex(text, rf"(?m)^incarnation +{told['te']['incarnation']}, version \d+$")
         self.assertRegex(text, rf"(?m)^tcp_data_port +{told['tcp_data_port']}$")
-        self.assertRegex(text, r"(?m)^engine +127\.0\.0\.1:\d+$")
+        self.assertRegex(text, r"(?m)^engine +127\.0\.0\.1:\d+, answers$")
         self.assertRegex(text, r"(?m)^buffers +3, 12288 bytes$")
         rights = sorted(zip(addresses, ("read", "write", "read, write")))
         self.assertEqual([line.split(None, 2) for line in text.split("\n") if "0x" in line],

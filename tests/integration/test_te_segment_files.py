@@ -98,16 +98,19 @@ class Base:
         self.good("mount", "kv", f"--path={a},", "--server_name=node02")
         self.good("register", "memory")
         self.put("bad", record("bad", [("/mnt/../x", 1, {})]))
-        lines = [line.split(None, 7) for line in self.good("list").split("\n")]
-        self.assertEqual(lines[0], ["NAME", "KIND", "PROTOCOL", "BUFFERS", "BYTES", "HOSTS", "ENGINE"])
+        lines = [line.split(None, 9) for line in self.good("list").split("\n")]
+        ages = [line.pop(6) for line in lines]
+        self.assertRegex(" ".join(ages), r"^AGE ~\d+[sm] (~\d+d|-) ~\d+[sm]$")
+        self.assertEqual(lines[0], ["NAME", "KIND", "PROTOCOL", "BUFFERS", "BYTES", "HOSTS", "ENGINE", "ANSWERS"])
         self.assertEqual(lines[1:], [
-            ["memory", "ram", "tcp", "0", "0", "-", "-"],
-            ["nvmeof/bad", "nvmeof", "nvmeof", "1", "1", "-", "-",
+            ["memory", "ram", "tcp", "0", "0", "-", "-", "-"],
+            ["nvmeof/bad", "nvmeof", "nvmeof", "1", "1", "-", "-", "-",
              "malformed: buffers[0]: 'file_path' is no absolute path"],
-            ["nvmeof/kv", "nvmeof", "nvmeof", "2", str(2 * MIB), "2", "-"]])
+            ["nvmeof/kv", "nvmeof", "nvmeof", "2", str(2 * MIB), "2", "-", "-"]])
         told = {e["name"]: e for e in json.loads(self.good("list", "--json"))}
         self.assertEqual(told["nvmeof/kv"], {"name": "nvmeof/kv", "kind": "nvmeof", "protocol": "nvmeof",
-                                             "buffers": 2, "bytes": 2 * MIB, "hosts": 2, "rpc": None})
+                                             "buffers": 2, "bytes": 2 * MIB, "hosts": 2, "rpc": None,
+                                             "age_s": None, "answers": None})
         self.assertNotIn("hosts", told["nvmeof/bad"])
         self.assertIn("file_path", told["nvmeof/bad"]["error"])
 

@@ -42,6 +42,15 @@ class Segments(trouble.Section, unittest.TestCase):
         with trouble.Keys() as server:
             return trouble.tool("te_segment", "list", f"--metadata_server={server.url}")
 
+    @provokes("does not answer: ...")
+    def gone(self):
+        self.engine("gone").kill()
+        return self.segment("show", "gone")
+
+    @provokes("there is no segment '...'; ...")
+    def absent(self):
+        return self.segment("show", "absent")
+
     @provokes("segment ... has no buffer: ...")
     def no_buffer(self):
         self.segment("register", "empty")

@@ -4,9 +4,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <jansson.h>
 
+#include "base/os.h"
 #include "te_segment/record.h"
 
 #define NONE "-"
@@ -70,24 +72,74 @@ static uint64_t bytes_of(const struct entry *e)
     return sum;
 }
 
+/* ---- age */
+
+/* -1: the descriptor does not tell when it was written. Clocks of hosts may differ a little. */
+static int64_t age_s(const struct entry *e)
+{
+    const json_t *ms = json_object_get(json_object_get(e->root, "te"), "written");
+    int64_t now_ms = tei_wall_ms();
+
+    if (!json_is_integer(ms) || json_integer_value(ms) <= 0)
+        return -1;
+    return json_integer_value(ms) < now_ms ? (now_ms - json_integer_value(ms)) / 1000 : 0;
+}
+
+/*
+ * By the local time of whoever wrote it, as engines of other makes tell it: true where that is in our
+ * time zone. -1: there is none, or it lies ahead.
+ */
+static int64_t rough_age_s(const struct entry *e)
+{
+    const char *when = json_string_value(json_object_get(e->root, "timestamp"));
+    struct tm tm = {.tm_isdst = -1};
+    time_t now = time(NULL), then;
+
+    if (!when || !strptime(when, "%Y-%m-%d %H:%M:%S", &tm))
+        return -1;
+    then = mktime(&tm);
+    return then > 0 && then <= now ? (int64_t)(now - then) : -1;
+}
+
+static void age_of(const struct entry *e, char out[TEXT_MAX])
+{
+    static const struct unit {
+        int64_t seconds;
+        char letter;
+    } units[] = {{86400, 'd'}, {3600, 'h'}, {60, 'm'}, {1, 's'}};
+    int64_t exact = age_s(e), age = exact >= 0 ? exact : rough_age_s(e);
+    const struct unit *u = units;
+
+    while (u->seconds > 1 && age < 2 * u->seconds)
+        u++;
+    if (age < 0)
+        strcpy(out, NONE);
+    else
+        snprintf(out, TEXT_MAX, "%s%" PRId64 "%c", exact < 0 ? "~" : "", age / u->seconds,
+                 u->letter);
+}
+
 /* ---- list */
 
-enum { COLUMNS = 7 };
+static const char *const answers[] = {
+    [ANSWER_NONE] = NONE, [ANSWER_YES] = "yes", [ANSWER_NO] = "no"};
+
+enum { COLUMNS = 9 };
 
 struct row {
     char cell[COLUMNS][TEXT_MAX];
     char wrong[TEXT_MAX];
 };
 
-static const char *const titles[COLUMNS] = {"NAME",  "KIND",  "PROTOCOL", "BUFFERS",
-                                            "BYTES", "HOSTS", "ENGINE"};
-static const bool is_number[COLUMNS] = {false, false, false, true, true, true, false};
+static const char *const titles[COLUMNS] = {"NAME",  "KIND", "PROTOCOL", "BUFFERS", "BYTES",
+                                            "HOSTS", "AGE",  "ENGINE",   "ANSWERS"};
+static const bool is_number[COLUMNS] = {false, false, false, true, true, true, true, false, false};
 
 static void fill_row(const struct entry *e, struct row *row)
 {
     char text[TEXT_MAX];
 
-    *row = (struct row){.cell = {"", "", NONE, NONE, NONE, NONE, ""}};
+    *row = (struct row){.cell = {"", "", NONE, NONE, NONE, NONE, "", "", ""}};
     print_clean(e->name, row->cell[0]);
     strcpy(row->cell[1], kind_of(e, text));
     if (e->segment) {
@@ -97,7 +149,9 @@ static void fill_row(const struct entry *e, struct row *row)
     }
     if (e->is_files)
         snprintf(row->cell[5], TEXT_MAX, "%zu", record_hosts(e->root));
-    strcpy(row->cell[6], where_of(e, text));
+    age_of(e, row->cell[6]);
+    strcpy(row->cell[7], where_of(e, text));
+    strcpy(row->cell[8], answers[e->answer]);
     if (e->wrong)
         print_clean(e->wrong, row->wrong);
 }
@@ -139,9 +193,21 @@ void print_table(const struct entry *list, size_t n)
     }
 }
 
+/* Of its engine: where it is, and whether it answers. */
+static void add_engine(json_t *j, const struct entry *e)
+{
+    char where[TEXT_MAX], silent[TEXT_MAX];
+    bool known = e->answer != ANSWER_NONE;
+
+    json_object_set_new(j, "rpc", e->where.port ? json_string(where_of(e, where)) : json_null());
+    json_object_set_new(j, "answers", known ? json_boolean(e->answer == ANSWER_YES) : json_null());
+    if (e->silent)
+        json_object_set_new(j, "silent", json_string(print_clean(e->silent, silent)));
+}
+
 static json_t *entry_json(const struct entry *e)
 {
-    char name[TEXT_MAX], kind[TEXT_MAX], where[TEXT_MAX], wrong[TEXT_MAX];
+    char name[TEXT_MAX], kind[TEXT_MAX], wrong[TEXT_MAX];
     json_t *j = json_pack("{ss ss}", "name", print_clean(e->name, name), "kind", kind_of(e, kind));
 
     if (e->segment)
@@ -152,7 +218,8 @@ static json_t *entry_json(const struct entry *e)
         json_object_set_new(j, "hosts", json_integer((json_int_t)record_hosts(e->root)));
     if (e->wrong)
         json_object_set_new(j, "error", json_string(print_clean(e->wrong, wrong)));
-    json_object_set_new(j, "rpc", e->where.port ? json_string(where_of(e, where)) : json_null());
+    json_object_set_new(j, "age_s", age_s(e) >= 0 ? json_integer(age_s(e)) : json_null());
+    add_engine(j, e);
     return j;
 }
 
@@ -310,6 +377,18 @@ static void print_matrix(const struct entry *e)
     }
 }
 
+static void print_engine(const struct entry *e)
+{
+    char where[TEXT_MAX], text[2 * TEXT_MAX + 32];
+
+    if (!e->where.port)
+        print_line("engine", "none is up");
+    snprintf(text, sizeof text, "%s, %s%s", where_of(e, where),
+             e->answer == ANSWER_YES ? "answers" : "does not answer: ", e->silent ? e->silent : "");
+    if (e->where.port)
+        print_line("engine", text);
+}
+
 void print_segment(const struct entry *e, const char *host)
 {
     char text[TEXT_MAX];
@@ -318,7 +397,9 @@ void print_segment(const struct entry *e, const char *host)
     print_line("kind", kind_of(e, text));
     print_line("protocol", e->segment->protocol);
     if (!e->is_files || e->where.port)
-        print_line("engine", e->where.port ? where_of(e, text) : "none is up");
+        print_engine(e);
+    age_of(e, text);
+    print_line("age", text);
     if (e->segment->incarnation) {
         snprintf(text, sizeof text, "%016" PRIx64 ", version %" PRIu64, e->segment->incarnation,
                  e->segment->version);

@@ -10,8 +10,8 @@
 /* One line each, in columns under a header. */
 void print_table(const struct entry *list, size_t n);
 /*
- * [{"name","kind","protocol","buffers","bytes","rpc"}, ...], with "hosts" for files, or
- * {"name","kind","error"}.
+ * [{"name","kind","protocol","buffers","bytes","age_s","rpc","answers"}, ...], with "hosts" for
+ * files, "silent" for an engine that does not answer, or {"name","kind","error"} and the last ones.
  */
 void print_json(const struct entry *list, size_t n);
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "te_segment/answers.h"
 #include "te_segment/command.h"
 #include "te_segment/print.h"
 #include "te_segment/record.h"
@@ -15,6 +16,10 @@ int command_list(struct job *j)
 
     if (registry_list(&j->registry, &list, &n))
         return fail(FAILED, "cannot list the segments: %s", te_errmsg());
+    if (answers_ask(j->registry.conf, list, n)) {
+        entries_free(list, n);
+        return fail(FAILED, "%s", te_errmsg());
+    }
     if (j->settings->json)
         print_json(list, n);
     else
@@ -23,15 +28,18 @@ int command_list(struct job *j)
     return 0;
 }
 
-static int show_entry(const struct job *j, const struct entry *e)
+static int show_entry(const struct job *j, struct entry *e)
 {
-    if (j->settings->json)
+    if (j->settings->json) {
         print_stored(e);
-    else if (e->segment)
-        print_segment(e, j->settings->server_name);
-    else
+        return 0;
+    }
+    if (!e->segment)
         return fail(FAILED, "segment '%s' is malformed: %s; --json shows it as it is stored",
                     j->name, e->wrong);
+    if (answers_ask(j->registry.conf, e, 1))
+        return fail(FAILED, "%s", te_errmsg());
+    print_segment(e, j->settings->server_name);
     return 0;
 }
 

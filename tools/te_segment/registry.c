@@ -90,6 +90,7 @@ void entry_fini(struct entry *e)
 {
     free(e->name);
     free(e->wrong);
+    free(e->silent);
     tei_bytes_fini(&e->text);
     json_decref(e->root);
     tei_segment_put(e->segment);

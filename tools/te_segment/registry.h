@@ -10,6 +10,9 @@ struct registry {
     struct tei_store *store;
 };
 
+/* Whether the engine of a segment answers now: nobody has asked, or there is none to ask. */
+enum answer { ANSWER_NONE, ANSWER_YES, ANSWER_NO };
+
 /* One segment as stored. */
 struct entry {
     char *name; /* as te_open() takes it */
@@ -19,6 +22,8 @@ struct entry {
     struct tei_hostport where;   /* of its engine; port 0: there is none */
     char *wrong;                 /* what is malformed, NULL if nothing is */
     bool is_files;               /* a descriptor of files, which is not malformed */
+    enum answer answer;
+    char *silent; /* why its engine does not answer; NULL: not known, or it does */
 };
 
 /* Functions return te_err with te_errmsg() set. */
