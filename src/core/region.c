@@ -281,6 +281,11 @@ static int check_range(const void *addr, size_t length, unsigned access)
     if (access & ~(unsigned)TE_REMOTE_RW)
         return TEI_FAIL(TE_ERR_INVALID,
                         "access 0x%x has bits besides TE_REMOTE_READ and TE_REMOTE_WRITE", access);
+    if (access && end > INT64_MAX)
+        return TEI_FAIL(TE_ERR_INVALID,
+                        "region %p of %zu bytes cannot be published: JSON numbers of peers end at "
+                        "2^63 - 1; register it as TE_LOCAL_ONLY",
+                        addr, length);
     return 0;
 }
 

@@ -151,7 +151,7 @@ int tei_segment_allows(const struct tei_segment *s, uint64_t addr, uint64_t leng
 
 /* One region of our own, as published. */
 struct tei_published {
-    uint64_t addr, length;
+    uint64_t addr, length; /* that end at 2^63 - 1 at most */
     unsigned access;
     const char *location;
     const void *region; /* for `fill` */

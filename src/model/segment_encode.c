@@ -239,12 +239,6 @@ static int out_buffer(struct encoder *x, const struct tei_published *b, const ch
 {
     struct out *o = &x->t->buffers;
 
-    if (b->addr > INT64_MAX || b->length > INT64_MAX)
-        return TEI_FAIL(TE_ERR_INVALID,
-                        "region 0x%" PRIx64 " of %" PRIu64
-                        " bytes cannot be published: JSON numbers of "
-                        "peers end at 2^63 - 1",
-                        b->addr, b->length);
     if (protocol || x->e->fill || name_of(x, b) != x->e->name)
         return out_filled(x, b, protocol);
     out_text(o, "{\"addr\":");

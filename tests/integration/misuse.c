@@ -5,7 +5,7 @@
  *
  *   misuse
  *   misuse busy SEGMENT      of requests that are under way, to one that does not answer
- *   misuse high METADATA     of memory whose address cannot be published
+ *   misuse high              of memory whose address cannot be published
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -195,13 +195,14 @@ static void busy(const char *name)
     te_batch_free(engine, b);
 }
 
-static void high(const char *metadata)
+static void high(void)
 {
-    te_engine *e = create(metadata, "high");
+    void *tagged = (void *)(UINTPTR_MAX - SIZE), *last = (void *)(INTPTR_MAX - 63);
 
-    say(te_transport_install(e, "tcp", NULL));
-    say(te_register(e, (void *)(UINTPTR_MAX - SIZE), 64, "*", TE_REMOTE_RW));
-    te_engine_destroy(e);
+    say(te_register(engine, tagged, 64, "*", TE_REMOTE_RW));
+    say(te_register(engine, last, 64, "*", TE_REMOTE_READ));
+    say(te_register(engine, memory, (size_t)INTPTR_MAX, "*", TE_REMOTE_WRITE));
+    say(te_register(engine, tagged, 64, "*", TE_LOCAL_ONLY));
 }
 
 static void child(void)
@@ -237,12 +238,12 @@ int main(int argc, char **argv)
     engine = create(P2P, LOCALHOST);
     own.target_offset = (uintptr_t)memory + 64;
     say(te_register(engine, memory, SIZE, "*", TE_REMOTE_RW));
-    if (argc < 3)
+    if (argc < 2)
         all();
-    else if (strcmp(argv[1], "busy") == 0)
-        busy(argv[2]);
+    else if (strcmp(argv[1], "high") == 0)
+        high();
     else
-        high(argv[2]);
+        busy(argv[2]);
     te_engine_destroy(engine);
     return 0;
 }

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # te-test: parallel timeout=300
 """docs/troubleshooting.md: requests that are refused or end badly, memory and notifications."""
+import re
 import unittest
 
 import te_proc as te
@@ -153,10 +154,14 @@ class Memory(trouble.Section, unittest.TestCase):
     def calls(self):
         return trouble.misuse()
 
-    @provokes("region ... of ... bytes cannot be published: JSON numbers of peers end at 2^63 - 1")
+    @provokes("region ... of ... bytes cannot be published: JSON numbers of peers end at 2^63 - 1; register it as "
+              "TE_LOCAL_ONLY")
     def high(self):
-        with te.Metad() as metad:
-            return trouble.misuse("high", metad.url)
+        """Also where nothing is published: peers ask this engine, and could not read what it says."""
+        said = trouble.misuse("high")
+        self.assertEqual(len(re.findall(r"(?m)^TE_ERR_INVALID: region .* cannot be published", said)), 3, said)
+        self.assertRegex(said, r"(?m)^TE_ERR_OK: $")
+        return said
 
     @provokes("requests of this engine use the region at ...; wait for them or cancel them",
               "transport ...: transfers use it")

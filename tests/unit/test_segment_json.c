@@ -470,14 +470,11 @@ static void test_transport_keys_in_buffers(void **state)
 
 static void test_encode_refuses(void **state)
 {
-    static const struct tei_published high = {.addr = (uint64_t)1 << 63, .length = 1, .access = 3};
-    struct tei_encode e = {.name = "x", .buffers = &high, .n_buffers = 1};
+    struct tei_encode e = {.name = "\xff"};
     char *text;
     size_t len;
 
     (void)state;
-    assert_int_equal(segment_text(&e, &text, &len), TE_ERR_INVALID);
-    e = (struct tei_encode){.name = "\xff"};
     assert_int_equal(segment_text(&e, &text, &len), TE_ERR_INVALID);
     e = (struct tei_encode){.name = "x", .buffers = few, .n_buffers = 4};
     assert_int_equal(segment_page(&e, 0, 100, &text, &len), TE_ERR_TOO_LARGE);
