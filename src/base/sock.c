@@ -91,29 +91,34 @@ static bool split(const char *text, const char **host, size_t *n, const char **p
     return true;
 }
 
-int tei_hostport_parse(const char *text, uint16_t default_port, struct tei_hostport *out)
+const char *tei_hostport_read(const char *text, uint16_t default_port, struct tei_hostport *out)
 {
     struct tei_hostport hp = {.port = default_port};
     const char *host, *port;
     size_t n;
 
     if (!split(text, &host, &n, &port))
-        return TEI_FAIL(TE_ERR_INVALID, "'%.300s' is no host:port: brackets do not match", text);
-    if (n >= sizeof hp.host || (n == 0 && (!port || *text == '[')))
-        return TEI_FAIL(TE_ERR_INVALID, "'%.300s' is no host:port: host is %s", text,
-                        n ? "too long" : "empty");
+        return "brackets do not match";
+    if (n >= sizeof hp.host)
+        return "host is too long";
+    if (n == 0 && (!port || *text == '['))
+        return "host is empty";
     memcpy(hp.host, host, n);
     if (!all_bytes_ok(host, n))
-        return TEI_FAIL(TE_ERR_INVALID,
-                        "'%.300s' is no host:port: a space, control byte, bracket or '/'", text);
+        return "a space, control byte, bracket or '/'";
     if ((*text == '[' || memchr(host, ':', n)) && !is_v6(hp.host))
-        return TEI_FAIL(TE_ERR_INVALID, "'%.300s' is no host:port: '%s' is no IPv6 address", text,
-                        hp.host);
+        return "host is no IPv6 address";
     if (port && !parse_port(port, &hp.port))
-        return TEI_FAIL(TE_ERR_INVALID, "'%.300s' is no host:port: port is no number of 0..65535",
-                        text);
+        return "port is no number of 0..65535";
     *out = hp;
-    return 0;
+    return NULL;
+}
+
+int tei_hostport_parse(const char *text, uint16_t default_port, struct tei_hostport *out)
+{
+    const char *why = tei_hostport_read(text, default_port, out);
+
+    return why ? TEI_FAIL(TE_ERR_INVALID, "'%.300s' is no host:port: %s", text, why) : 0;
 }
 
 bool tei_hostport_has_port(const char *text)

@@ -27,6 +27,8 @@ struct tei_hostport {
  * or over-long host, junk after ']', spaces, control bytes, '/'.
  */
 int tei_hostport_parse(const char *text, uint16_t default_port, struct tei_hostport *out);
+/* The same for a text that may well be something else: NULL, or what keeps it from being one. */
+const char *tei_hostport_read(const char *text, uint16_t default_port, struct tei_hostport *out);
 
 /* True if a port was written in the text; it must be one that tei_hostport_parse() accepts. */
 bool tei_hostport_has_port(const char *text);

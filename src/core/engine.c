@@ -92,17 +92,18 @@ static int bind_port(te_engine *e, uint16_t wanted)
                             &e->addr.port);
 }
 
+/* With a store a name is any text; only one that reads as host:port asks for a port. */
 static int parse_name(const te_engine *e, const te_options *o, struct tei_hostport *out)
 {
+    uint16_t port = e->conf.legacy_rpc_port_binding ? e->conf.handshake_port : 0;
+
     *out = (struct tei_hostport){0};
     if (!o->local_server_name || !o->local_server_name[0])
         return 0;
-    /* With a store a name is any text; only one that reads as host:port asks for a port. */
-    if (tei_hostport_parse(o->local_server_name,
-                           e->conf.legacy_rpc_port_binding ? e->conf.handshake_port : 0, out) == 0)
-        return 0;
-    *out = (struct tei_hostport){0};
-    return e->dir->ops->stores ? 0 : TE_ERR_INVALID;
+    if (!e->dir->ops->stores)
+        return tei_hostport_parse(o->local_server_name, port, out);
+    (void)tei_hostport_read(o->local_server_name, port, out);
+    return 0;
 }
 
 static int take_address(te_engine *e, const te_options *o, int *listen_fd)

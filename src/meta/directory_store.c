@@ -698,7 +698,7 @@ static void read_host(const char *conn, char *out, size_t n)
     if (len && len < sizeof text) {
         memcpy(text, start, len);
         text[len] = '\0';
-        if (!tei_hostport_parse(text, 0, &hp))
+        if (!tei_hostport_read(text, 0, &hp))
             snprintf(out, n, "%s", hp.host);
     }
 }

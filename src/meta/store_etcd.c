@@ -723,7 +723,7 @@ static int add_endpoint(struct etcd_store *e, const char *conn, const char *from
     }
     if (*host && host[strlen(host) - 1] == '/')
         host[strlen(host) - 1] = '\0';
-    if (tei_hostport_parse(host, DEFAULT_PORT, &hp) || !hp.host[0])
+    if (tei_hostport_read(host, DEFAULT_PORT, &hp) || !hp.host[0])
         return fail_endpoint(conn, from, n);
     tei_hostport_format(hp.host, hp.port, where, sizeof where);
     if (asprintf(&url, "%s://%s", tls ? "https" : "http", where) < 0)

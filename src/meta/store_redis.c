@@ -801,6 +801,7 @@ static int read_login(struct redis_store *r, const char *url, const char *login,
 static int read_server(struct redis_store *r, const char *url, const char *server, size_t n)
 {
     char text[TEI_HOSTPORT_MAX];
+    const char *why;
 
     if (n == 0 || n >= sizeof text)
         return refuse(url, n ? "the host is too long" : "there is no host");
@@ -808,8 +809,9 @@ static int read_server(struct redis_store *r, const char *url, const char *serve
     text[n] = '\0';
     if (strpbrk(text, ",;"))
         return refuse(url, "only one server may be named");
-    if (tei_hostport_parse(text, DEFAULT_PORT, &r->server))
-        return refuse(url, te_errmsg());
+    why = tei_hostport_read(text, DEFAULT_PORT, &r->server);
+    if (why)
+        return refuse(url, why);
     if (!r->server.host[0])
         return refuse(url, "there is no host");
     return r->server.port ? 0 : refuse(url, "the port is 0, must be 1 to 65535");

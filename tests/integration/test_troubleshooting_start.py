@@ -60,7 +60,9 @@ class Starting(trouble.Section, unittest.TestCase):
     @provokes("local_server_name '...' holds a '/'")
     def slash(self):
         te.need("http")
-        return trouble.engine(metadata="http://127.0.0.1:1/metadata", name="a/b")
+        said = trouble.engine(metadata="http://127.0.0.1:1/metadata", name="a/b")
+        self.assertNotIn("host:port", said)
+        return said
 
     @provokes("metadata '...': scheme '...' is not in this build, which has: ...")
     def scheme(self):

@@ -287,6 +287,6 @@ bool tei_gpuipc_same_host_name(const char *a, const char *b)
 
     if (strcasecmp(a, b) == 0)
         return true;
-    return tei_hostport_parse(a, 1, &x) == 0 && tei_hostport_parse(b, 1, &y) == 0 &&
+    return !tei_hostport_read(a, 1, &x) && !tei_hostport_read(b, 1, &y) &&
            strcasecmp(x.host, y.host) == 0;
 }

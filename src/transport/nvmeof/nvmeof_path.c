@@ -22,7 +22,7 @@ void tei_nvmeof_names(const char *segment, struct nvmeof_names *out)
     struct tei_hostport where;
 
     *out = (struct nvmeof_names){.segment = segment};
-    if (tei_hostport_has_port(segment) && tei_hostport_parse(segment, 0, &where) == 0)
+    if (tei_hostport_has_port(segment) && !tei_hostport_read(segment, 0, &where))
         snprintf(out->host, sizeof out->host, "%s", where.host);
     if (gethostname(out->system, sizeof out->system - 1) != 0)
         out->system[0] = '\0';

@@ -239,7 +239,7 @@ static int read_host(const struct tei_segment *s, struct tei_hostport *out)
 
     if (!v || (host && !*host))
         return 0;
-    if (!host || tei_hostport_parse(host, 1, &told) || tei_hostport_has_port(host))
+    if (!host || tei_hostport_read(host, 1, &told) || tei_hostport_has_port(host))
         return TEI_FAIL(TE_ERR_JSON, "descriptor of %s: \"tcp_data_host\" is not a host", s->name);
     memcpy(out->host, told.host, sizeof out->host);
     return 0;

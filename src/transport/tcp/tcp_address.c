@@ -82,7 +82,7 @@ static int find_cards(const struct tcp *t, json_t *out)
     const struct ifaddrs *i;
     int rc = 0;
 
-    if (tei_hostport_parse(t->base.host->segment_name, 1, &own) || getifaddrs(&all) < 0)
+    if (tei_hostport_read(t->base.host->segment_name, 1, &own) || getifaddrs(&all) < 0)
         return 0; /* one address is enough */
     i = find_own(all, own.host);
     if (i)
