@@ -97,7 +97,7 @@ static bool fill(struct setup *s, void *addr)
     char size[UNITS_SIZE_MAX];
 
     if (s->length >= SLOW_BYTES)
-        fprintf(stderr, "%s: filling %s bytes (--init_mem)\n", s->line->tool,
+        fprintf(stderr, "%s: filling %s of memory (--init_mem)\n", s->line->tool,
                 units_size(s->length, size));
     if (ok)
         memset(m.seen, FILL, step);

@@ -431,7 +431,8 @@ static bool install(struct setup *s)
         return true;
     if (asked)
         return fail_asked(s, asked);
-    warn(s->line->tool, "rdma cannot run here, using --protocol=tcp", te_errmsg());
+    warn(s->line->tool, "rdma cannot run here, using tcp, and host to a target on this host",
+         te_errmsg());
     s->protocol = "tcp";
     return te_transport_install(s->engine, "tcp", NULL) == 0 || fail(s, "cannot install tcp");
 }
@@ -501,7 +502,7 @@ bool setup_open(struct setup *s, uint64_t length, unsigned access)
 
 bool setup_open_target(struct setup *s, uint64_t length)
 {
-    char what[320];
+    char what[320], has[UNITS_SIZE_MAX], needs[UNITS_SIZE_MAX];
     size_t total;
     snprintf(what, sizeof(what), "cannot open segment %s", s->flags->segment_id);
     if (te_open(s->engine, s->flags->segment_id, &s->target))
@@ -515,15 +516,15 @@ bool setup_open_target(struct setup *s, uint64_t length)
         return setup_fail(
             s, "segment %s has no buffer: its engine is not up, or has registered nothing",
             s->flags->segment_id);
+    units_size(length, needs);
     for (size_t i = 0; i < s->remote_count; i++) {
         if (s->remotes[i].length < length)
             return setup_fail(
                 s,
-                "buffer %zu of segment %s has %zu bytes, %llu are needed for this load: "
-                "start the target with --buffer_size=%llu (a file must be longer), or "
-                "ask for less by --threads, --batch_size and --block_size",
-                i, s->flags->segment_id, s->remotes[i].length, (unsigned long long)length,
-                (unsigned long long)length);
+                "buffer %zu of segment %s has %s, %s are needed for this load: start the target "
+                "with --buffer_size=%s (a file must be longer), or ask for less by --threads, "
+                "--batch_size and --block_size",
+                i, s->flags->segment_id, units_size(s->remotes[i].length, has), needs, needs);
     }
     return true;
 }

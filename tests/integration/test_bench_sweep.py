@@ -191,7 +191,7 @@ class Sweep(unittest.TestCase):
         (point,) = json.loads(proc.output())["points"]
         self.assertEqual((point["batch_size"], point["batch_size_asked"]), (4, 16))
         too_large = self.bench("--sweep", "--sweep_block_size=16M", "--sweep_threads=1", rc=1)
-        self.assertIn("--buffer_size=16777216", too_large.error_output())
+        self.assertIn("--buffer_size=16M ", too_large.error_output())
 
     def test_interrupt(self):
         """what was measured so far is a page"""

@@ -151,7 +151,7 @@ class WithTarget(unittest.TestCase):
         with te.Target("--block_size=1", size="1M") as target:
             proc = te.bench(target.segment, "--block_size=1M")
             self.assertEqual(proc.rc, 1, proc)
-            self.assertIn("--buffer_size=", proc.error_output())
+            self.assertRegex(proc.error_output(), r"has 1M, 8M are needed .* --buffer_size=8M ")
 
     def test_target_takes_its_size_as_it_is(self):
         """threads that the target does not use raise nothing"""

@@ -219,7 +219,7 @@ class WithTarget(unittest.TestCase):
     def test_what_the_target_has_no_room_for(self):
         path = write_trace("one", [request(TOKENS, [1])])
         proc = self.replay(path, "--bytes-per-token=32K", rc=1)
-        self.assertIn(f"start the target with --buffer_size={TOKENS << 15}", proc.error_output())
+        self.assertIn("start the target with --buffer_size=16M", proc.error_output())
         proc = self.replay(path, "--bytes-per-token=64", "--trace-lru=9M", "--json", rc=1)
         self.assertIn("--trace_lru=9437184 is more than the target has", proc.error_output())
         self.assertIn("--trace_lru", json.loads(proc.output())["error"])
