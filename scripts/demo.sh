@@ -25,6 +25,11 @@ cleanup() {
 trap cleanup EXIT
 
 export TE_BIND=127.0.0.1 # nobody else is to reach it
+good='' bad='' plain=''
+if [ -t 1 ] && [ -z "${NO_COLOR:-}" ] && [ "${TERM:-dumb}" != dumb ]; then
+    good=$'\e[32m' bad=$'\e[31m' plain=$'\e[m'
+fi
+
 common=(--metadata_server=P2PHANDSHAKE --local_server_name=127.0.0.1 --protocol=tcp)
 
 : >"$work/target.out"
@@ -55,13 +60,13 @@ verify() {
         >"$work/out" 2>"$work/err" || rc=$?
     bytes=$(sed -n 's/^Verified: \([0-9]*\) bytes, 0 errors$/\1/p' "$work/out")
     if [ "$rc" -ne 0 ] || [ -z "$bytes" ]; then
-        printf '%12s %8s %8s %14s  FAILED\n' "$1" "$2" "$3" "-"
+        printf '%12s %8s %8s %14s  %sFAILED%s\n' "$1" "$2" "$3" "-" "$bad" "$plain"
         cat "$work/err" >&2
         errors=$((errors + 1))
         return
     fi
     total=$((total + bytes))
-    printf '%12s %8s %8s %14s  ok\n' "$1" "$2" "$3" "$bytes"
+    printf '%12s %8s %8s %14s  %sok%s\n' "$1" "$2" "$3" "$bytes" "$good" "$plain"
 }
 
 echo
@@ -90,5 +95,7 @@ if [ "$errors" -eq 0 ]; then
 fi
 
 echo
-echo "demo: $total bytes verified, $errors errors"
+verdict=$good
+[ "$errors" -eq 0 ] || verdict=$bad
+echo "demo: $total bytes verified, $verdict$errors errors$plain"
 [ "$errors" -eq 0 ]

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common_colour.h"
 #include "common_memory.h"
 #include "common_random.h"
 
@@ -37,6 +38,7 @@ struct shared {
     atomic_bool stop;   /* no new batch; also set by the first failure */
     atomic_bool cancel; /* and give up those in flight */
     atomic_size_t running;
+    atomic_size_t failures; /* of workers; the first one is told */
 };
 
 struct worker {
@@ -62,8 +64,25 @@ static int64_t now_ns(void)
     return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
-/* Says what went wrong. The first thing that did is the worker's result. */
-__attribute__((format(printf, 2, 3))) static void tell(struct worker *w, const char *fmt, ...)
+/* One line, whose beginning up to a colon stands out. */
+static void write_bad(const struct load *load, const char *text)
+{
+    int n = (int)strcspn(text, ":");
+
+    fprintf(stderr, "%s%s: %s%.*s%s%s\n", colour_clear(), load->tool, colour_on(stderr, COLOUR_BAD),
+            n, text, colour_off(stderr), text + n);
+}
+
+/* The first thing that went wrong is the worker's result. */
+static void keep_error(struct worker *w, const char *text)
+{
+    if (!w->result.error[0])
+        snprintf(w->result.error, sizeof(w->result.error), "%s", text);
+}
+
+/* Says which bytes are wrong. */
+__attribute__((format(printf, 2, 3))) static void tell_corrupt(struct worker *w, const char *fmt,
+                                                               ...)
 {
     char text[LOAD_ERROR_MAX];
     va_list args;
@@ -71,9 +90,23 @@ __attribute__((format(printf, 2, 3))) static void tell(struct worker *w, const c
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    fprintf(stderr, "%s: %s\n", w->shared->load->tool, text);
-    if (!w->result.error[0])
-        memcpy(w->result.error, text, sizeof(text));
+    write_bad(w->shared->load, text);
+    keep_error(w, text);
+}
+
+/* Says why the load fails: once, since what one worker meets most others do. */
+__attribute__((format(printf, 2, 3))) static void tell_failed(struct worker *w, const char *fmt,
+                                                              ...)
+{
+    char text[LOAD_ERROR_MAX];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    if (atomic_fetch_add(&w->shared->failures, 1) == 0)
+        write_bad(w->shared->load, text);
+    keep_error(w, text);
 }
 
 /* ---- One batch ------------------------------------------------------------------------------- */
@@ -96,8 +129,7 @@ static bool is_terminal(int state)
 /* Says what became of the first request that did not complete. */
 static void tell_failure(struct worker *w, te_batch b, size_t n)
 {
-    const struct load *load = w->shared->load;
-    te_engine *e = load->setup->engine;
+    te_engine *e = w->shared->load->setup->engine;
     char text[MSG_SIZE] = "";
     struct te_status st;
 
@@ -105,10 +137,9 @@ static void tell_failure(struct worker *w, te_batch b, size_t n)
         if (te_status(e, b, i, &st) || st.state == TE_COMPLETED)
             continue;
         te_status_msg(e, b, i, text, sizeof(text));
-        tell(w, "FAILED: worker %zu, %s of %" PRIu64 " bytes at 0x%" PRIx64 " of %s: %s, %s%s%s",
-             w->index, w->reqs[i].opcode == TE_READ ? "read" : "write", w->reqs[i].length,
-             w->reqs[i].target_offset, load->setup->flags->segment_id, state_name(st.state),
-             te_strerror(st.error), text[0] ? ": " : "", text);
+        tell_failed(w, "FAILED: worker %zu: %s%s%s", w->index,
+                    st.state == TE_FAILED ? "" : state_name(st.state),
+                    st.state == TE_FAILED ? "" : ", ", text);
         return;
     }
 }
@@ -181,12 +212,12 @@ static bool run_batch(struct worker *w, size_t n, bool measure)
     int64_t begin = now_ns();
     int rc = te_batch_alloc(e, n, &b);
     if (rc) {
-        tell(w, "FAILED: no batch: %s", te_errmsg());
+        tell_failed(w, "FAILED: no batch: %s", te_errmsg());
         return false;
     }
     rc = te_submit(e, b, w->reqs, n, &opts);
     if (rc) {
-        tell(w, "FAILED: submit: %s", te_errmsg());
+        tell_failed(w, "FAILED: submit: %s", te_errmsg());
         te_batch_free(e, b);
         return false;
     }
@@ -194,7 +225,7 @@ static bool run_batch(struct worker *w, size_t n, bool measure)
     int64_t end = now_ns();
     bool ok = !rc && st.state == TE_COMPLETED;
     if (rc)
-        tell(w, "FAILED: wait: %s", te_errmsg());
+        tell_failed(w, "FAILED: wait: %s", te_errmsg());
     else if (!ok && !atomic_load(&w->shared->cancel))
         tell_failure(w, b, n);
     te_batch_free(e, b);
@@ -255,12 +286,12 @@ static void tell_mismatch(struct worker *w, const uint8_t *want, const uint8_t *
         first = first < i ? first : i;
         count++;
     }
-    tell(w,
-         "Detect data integrity problem: worker %zu, round %" PRIu64 ": byte at offset %" PRIu64
-         " of %" PRIu64 " (target address 0x%" PRIx64 ") is 0x%02x, expected 0x%02x; %" PRIu64
-         " bytes differ",
-         w->index, w->result.batches / 2, first, length, remote + first, have[first], want[first],
-         count);
+    tell_corrupt(w,
+                 "Detect data integrity problem: worker %zu, round %" PRIu64
+                 ": byte at offset %" PRIu64 " of %" PRIu64 " (target address 0x%" PRIx64
+                 ") is 0x%02x, expected 0x%02x; %" PRIu64 " bytes differ",
+                 w->index, w->result.batches / 2, first, length, remote + first, have[first],
+                 want[first], count);
 }
 
 /* The first byte of a range that is not `value`, `length` if none. */
@@ -280,18 +311,19 @@ static bool check_guards(struct worker *w, const uint8_t *back, uint64_t skew, u
     uint64_t behind = find_other(back + skew + length, GUARD, range - skew - length);
     if (before == skew && behind == range - skew - length)
         return true;
-    tell(w,
-         "Detect data integrity problem: worker %zu: a read of %" PRIu64
-         " bytes changed memory outside of its range, at offset %lld",
-         w->index, length,
-         before < skew ? (long long)before - (long long)skew : (long long)(length + behind));
+    tell_corrupt(w,
+                 "Detect data integrity problem: worker %zu: a read of %" PRIu64
+                 " bytes changed memory outside of its range, at offset %lld",
+                 w->index, length,
+                 before < skew ? (long long)before - (long long)skew
+                               : (long long)(length + behind));
     return false;
 }
 
 static bool mirrored(struct worker *w, const struct mirror *m, bool ok)
 {
     if (!ok)
-        tell(w, "FAILED: worker %zu: %s", w->index, m->error);
+        tell_failed(w, "FAILED: worker %zu: %s", w->index, m->error);
     return ok;
 }
 
@@ -385,7 +417,8 @@ static void *work(void *arg)
         atomic_store(&w->shared->stop, true);
     }
     if (ok && load->tell_workers)
-        fprintf(stderr, "Worker %zu stopped! Data validation passed\n", w->index);
+        fprintf(stderr, "%sWorker %zu stopped! %sData validation passed%s\n", colour_clear(),
+                w->index, colour_on(stderr, COLOUR_GOOD), colour_off(stderr));
     atomic_fetch_sub(&w->shared->running, 1);
     return NULL;
 }
@@ -534,6 +567,9 @@ bool load_run(const struct load *load, struct load_result *result)
     for (size_t i = 0; i < n; i++)
         pthread_join(workers[i].thread, NULL);
     collect(&shared, workers, n, result);
+    if (shared.failures > 1)
+        fprintf(stderr, "%s: %zu more worker%s failed\n", load->tool, shared.failures - 1,
+                shared.failures > 2 ? "s" : "");
     for (size_t i = 0; i < load->threads; i++) {
         free(workers[i].reqs);
         free(workers[i].task_ns);

@@ -151,9 +151,9 @@ static int alloc_gpu(const struct setup *s, const char *kind, int64_t gpu, struc
 {
     *b = (struct setup_buffer){.node = -1};
     snprintf(b->location, sizeof(b->location), "%s:%lld", kind, (long long)gpu);
-    setup_hush(true);
+    setup_hush(s, true);
     int rc = te_alloc(s->engine, s->length, b->location, &b->addr);
-    setup_hush(false);
+    setup_hush(s, false);
     return rc;
 }
 

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common_colour.h"
 #include "common_matrix.h"
 #include "common_memory.h"
 #include "common_units.h"
@@ -348,9 +349,39 @@ static void drop_line(void *arg, enum te_log_level level, const char *line)
     (void)arg, (void)level, (void)line;
 }
 
-void setup_hush(bool on)
+/*
+ * An error that a call of ours ended in, which such a line names first, is told by us, with what it
+ * means here. The other lines are of what the engine does by itself.
+ */
+static void tell_line(void *arg, enum te_log_level level, const char *line)
 {
-    te_log_set_sink(on ? drop_line : NULL, NULL);
+    const char *tool = arg;
+
+    if (strncmp(line, "TE_ERR_", strlen("TE_ERR_")) != 0)
+        fprintf(stderr, "%s%s: %s: %s\n", colour_clear(), tool,
+                level == TE_LOG_ERROR ? "ERROR" : "WARN", line);
+}
+
+/* Whoever asks for a log has all of it, where and as it is written. */
+static void divert_log(const struct setup *s)
+{
+    static const char *const asks[] = {"MC_LOG_LEVEL", "MC_LOG_DIR", "MC_VERBOSE"};
+
+    for (size_t i = 0; i < sizeof(asks) / sizeof(asks[0]); i++) {
+        if (getenv(asks[i])) {
+            te_log_set_sink(NULL, NULL);
+            return;
+        }
+    }
+    te_log_set_sink(tell_line, (void *)(uintptr_t)s->line->tool);
+}
+
+void setup_hush(const struct setup *s, bool on)
+{
+    if (on)
+        te_log_set_sink(drop_line, NULL);
+    else
+        divert_log(s);
 }
 
 /* Those that move memory of GPUs and reach nothing else at the target. */
@@ -404,9 +435,9 @@ static bool choose_matrix(struct setup *s, char **matrix)
 static int try_install(struct setup *s, bool asked, const char *matrix)
 {
     int rc;
-    setup_hush(!asked);
+    setup_hush(s, !asked);
     rc = install_named(s, matrix);
-    setup_hush(false);
+    setup_hush(s, false);
     return rc;
 }
 
@@ -484,6 +515,7 @@ bool setup_begin(struct setup *s, const struct setup_flags *flags, const struct 
     memset(s, 0, sizeof(*s));
     s->flags = flags;
     s->line = line;
+    divert_log(s);
     s->vram = flags_given(line, "use_vram") ? flags->use_vram : is_of_gpus(flags->protocol);
     if (!flags->metadata_server[0])
         return setup_fail(s, "--metadata_server is missing: give --metadata_server=P2PHANDSHAKE, "
@@ -587,6 +619,7 @@ void setup_close(struct setup *s)
 
 void setup_serve(const struct setup *s)
 {
+    te_log_set_sink(NULL, NULL); /* from here on nobody but the log tells of errors */
     printf("segment: %s\n", s->name);
     fflush(stdout);
     setup_interrupted(-1);

@@ -71,7 +71,7 @@ __attribute__((format(printf, 2, 3))) bool setup_fail(struct setup *s, const cha
 bool setup_open(struct setup *s, uint64_t length, unsigned access);
 
 /* Whether the engine's log lines are dropped, since what the caller prints says more. */
-void setup_hush(bool on);
+void setup_hush(const struct setup *s, bool on);
 
 /* Opens the segment that --segment_id names, whose buffers must hold `length` bytes each. */
 bool setup_open_target(struct setup *s, uint64_t length);

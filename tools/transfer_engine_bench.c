@@ -11,6 +11,7 @@
 
 #include <jansson.h>
 
+#include "common_colour.h"
 #include "common_flags.h"
 #include "common_load.h"
 #include "common_setup.h"
@@ -87,7 +88,8 @@ static void print_result(const struct bench *b, const struct load *load,
     char carriers[SETUP_NAMES_MAX];
 
     if (r->failed || r->corrupt) {
-        fprintf(b->text, "Test failed after %.*f s and %" PRIu64 " batches\n", (int)load->precision,
+        fprintf(b->text, "%sTest failed%s after %.*f s and %" PRIu64 " batches\n",
+                colour_on(b->text, COLOUR_BAD), colour_off(b->text), (int)load->precision,
                 r->seconds, r->batches);
         return;
     }
@@ -100,7 +102,8 @@ static void print_result(const struct bench *b, const struct load *load,
                   load->poll ? "Request latency" : "Request latency (batch latency / requests)",
                   &r->request);
     if (load->verify)
-        fprintf(b->text, "Verified: %" PRIu64 " bytes, 0 errors\n", r->verified);
+        fprintf(b->text, "Verified: %" PRIu64 " bytes, %s0 errors%s\n", r->verified,
+                colour_on(b->text, COLOUR_GOOD), colour_off(b->text));
 }
 
 static json_t *latency_json(const struct hist *h)

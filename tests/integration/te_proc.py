@@ -359,6 +359,30 @@ def until_on_terminal(command, pattern):
         os.close(ours)
 
 
+def on_terminal(command, env=None):
+    """(exit status, text) of a program whose stdout and stderr are a terminal."""
+    ours, theirs = pty.openpty()
+    text = b""
+    try:
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
+                              env={**Proc.defaults, **os.environ, "TERM": "xterm", **(env or {})}) as process:
+            os.close(theirs)
+            try:
+                end = time.monotonic() + HANG_S
+                while time.monotonic() < end:
+                    if not select.select([ours], [], [], 0.2)[0]:
+                        continue
+                    try:
+                        text += os.read(ours, 65536)
+                    except OSError:  # nobody has the other end any more
+                        break
+                return process.wait(HANG_S), text.decode().replace("\r\n", "\n")
+            finally:
+                process.kill()
+    finally:
+        os.close(ours)
+
+
 FOREVER = f"--duration={100 * HANG_S}"  # of a load that ends by other means
 
 

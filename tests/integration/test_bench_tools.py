@@ -174,6 +174,71 @@ class WithTarget(unittest.TestCase):
         self.assertEqual(rc, 0, text)
 
 
+    def on_terminal(self, program, *flags, **env):
+        return te.on_terminal([te.tool(program), "--metadata_server=P2PHANDSHAKE", "--local_server_name=127.0.0.1",
+                               f"--segment_id={self.target.segment}", "--protocol=tcp", "--threads=1", "--batch_size=4",
+                               "--buffer_size=1M", *flags], env)
+
+    def test_colour_on_a_terminal_alone(self):
+        rounds = ("--batches=3", te.FOREVER)
+        for program, flags, word in ((BENCH, ("--verify",), "0 errors"), (VALIDATOR, (), "Data validation passed")):
+            rc, text = self.on_terminal(program, *flags, *rounds)
+            self.assertEqual((rc, text.count(f"\033[32m{word}\033[m")), (0, 1), text)
+            for plain in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+                rc, text = self.on_terminal(program, *flags, *rounds, **plain)
+                self.assertEqual((rc, text.count(word)), (0, 1), text)
+                self.assertNotRegex(text, r"\033\[\d*m")
+            proc = self.good(te.bench(self.target.segment, *flags, program=program))
+            self.assertIn(word, proc.output() + proc.error_output())
+            self.assertNotIn("\033", proc.output() + proc.error_output())
+
+    def test_errors_in_colour(self):
+        with te.Target() as target:
+            target.kill()
+            rc, text = te.on_terminal([te.tool(BENCH), "--metadata_server=P2PHANDSHAKE", "--local_server_name=127.0.0.1",
+                                       f"--segment_id={target.segment}", "--protocol=tcp", "--threads=1",
+                                       "--batch_size=1", "--buffer_size=1M"])
+        self.assertEqual((rc, text.count("cannot connect")), (1, 1), text)
+
+    def test_progress_goes_before_other_lines(self):
+        """What is said while the line of progress is there does not begin behind it."""
+        rc, text = self.on_terminal(VALIDATOR, "--duration=1.5")
+        self.assertEqual(rc, 0, text)
+        self.assertRegex(text, r"(?m)(^|\r\033\[K)Worker 0 stopped!")
+
+    def test_no_progress_elsewhere(self):
+        for flags in ((), ("--sweep", "--sweep_block_size=4K", "--sweep_threads=1")):
+            proc = self.bench("--duration=1.5", "--batches=0", *flags)
+            self.assertNotRegex(proc.output() + proc.error_output(), r"\r|s left")
+
+    def test_failure_is_told_once(self):
+        """by one worker of many, and not in the log as well"""
+        with te.Target() as target:
+            command = [te.tool(BENCH), "--metadata_server=P2PHANDSHAKE", "--local_server_name=127.0.0.1", "--protocol=tcp",
+                       f"--segment_id={target.segment}", te.FOREVER, "--threads=3", "--batch_size=4", "--buffer_size=1M"]
+            before = target.socket_names()
+            with te.Proc(command) as proc:
+                target.wait_new_socket(before)
+                target.kill()
+                self.assertEqual(proc.wait(), 1, proc)
+        text = proc.error_output()
+        self.assertNotIn("TE_ERR_", text)
+        told = re.findall(r"FAILED: worker \d: read of 65536 bytes at 0x[0-9a-f]+ of segment '\S+': (.*)", text)
+        self.assertEqual((len(told), text.count("FAILED")), (1, 1), proc)
+        parts = re.split(": |; ", told[0])
+        self.assertEqual(len(parts), len(set(parts)), proc)
+
+    def test_log_is_whole_where_it_is_asked_for(self):
+        address = f"127.0.0.1:{te.dead_port()}"
+        proc = te.bench(address, env={"MC_LOG_LEVEL": "WARN"})
+        self.assertEqual(proc.rc, 1, proc)
+        self.assertIn("te] TE_ERR_PEER: cannot connect", proc.error_output())
+        proc = te.bench(address, env={"MC_LOG_DIR": te.Workdir.get()})
+        self.assertEqual(proc.error_output().count("cannot connect"), 1, proc)
+        logs = [name for name in os.listdir(te.Workdir.get()) if name.startswith("transfer_engine.")]
+        self.assertEqual(len(logs), 1)
+
+
 class Metric(unittest.TestCase):
     """MC_TE_METRIC tells on each side what that side does."""
 
@@ -313,7 +378,8 @@ class Refusals(unittest.TestCase):
         address = f"127.0.0.1:{te.dead_port()}"
         proc = te.bench(address)
         self.assertEqual(proc.rc, 1, proc)
-        self.assertIn(address, proc.error_output())
+        self.assertEqual(proc.error_output().count("cannot connect"), 1, proc)
+        self.assertNotIn("TE_ERR_", proc.error_output())
 
     def test_help(self):
         for program in (BENCH, VALIDATOR):

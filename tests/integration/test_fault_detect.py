@@ -34,6 +34,16 @@ class FlippedByte(unittest.TestCase):
         self.assertEqual(proc.rc, 1, proc)
         self.assertIn("Detect data integrity problem", proc.error_output())
 
+    def test_colour(self):
+        with te.Target(folder=te.FAULT_BIN) as target:
+            rc, text = te.on_terminal([te.tool("transfer_engine_bench", te.FAULT_BIN), "--metadata_server=P2PHANDSHAKE",
+                                       "--local_server_name=127.0.0.1", f"--segment_id={target.segment}", "--verify",
+                                       "--protocol=tcp", "--threads=1", "--batch_size=4", "--buffer_size=8M",
+                                       "--batches=8", te.FOREVER], FLIP)
+        self.assertEqual(rc, 1, text)
+        self.assertIn("\033[31mDetect data integrity problem\033[m: worker 0", text)
+        self.assertIn("\033[31mTest failed\033[m after", text)
+
     def test_demo(self):
         proc = self.demo(FLIP)
         self.assertEqual(proc.rc, 1, proc)
