@@ -349,6 +349,20 @@ static void drop_line(void *arg, enum te_log_level level, const char *line)
     (void)arg, (void)level, (void)line;
 }
 
+/* A line that was the last one, too: several threads meet the same. */
+static bool is_told(const char *line)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static char last[SETUP_ERROR_MAX];
+    bool told;
+
+    pthread_mutex_lock(&lock);
+    told = strncmp(last, line, sizeof(last) - 1) == 0;
+    snprintf(last, sizeof(last), "%s", line);
+    pthread_mutex_unlock(&lock);
+    return told;
+}
+
 /*
  * An error that a call of ours ended in, which such a line names first, is told by us, with what it
  * means here. The other lines are of what the engine does by itself.
@@ -357,7 +371,7 @@ static void tell_line(void *arg, enum te_log_level level, const char *line)
 {
     const char *tool = arg;
 
-    if (strncmp(line, "TE_ERR_", strlen("TE_ERR_")) != 0)
+    if (strncmp(line, "TE_ERR_", strlen("TE_ERR_")) != 0 && !is_told(line))
         fprintf(stderr, "%s%s: %s: %s\n", colour_clear(), tool,
                 level == TE_LOG_ERROR ? "ERROR" : "WARN", line);
 }

@@ -153,6 +153,18 @@ class WithTarget(unittest.TestCase):
             self.assertEqual(proc.rc, 1, proc)
             self.assertRegex(proc.error_output(), r"has 1M, 8M are needed .* --buffer_size=8M ")
 
+    def test_target_says_that_it_fills_its_memory(self):
+        """before it has a name to print"""
+        flags = ("--metadata_server=P2PHANDSHAKE", "--local_server_name=127.0.0.1", "--protocol=tcp", "--mode=target",
+                 "--buffer_size=256M")
+        for program in (BENCH, VALIDATOR):
+            rc, text = te.until_on_terminal([te.tool(program), *flags], rf"{program}: filling 256M of memory")
+            self.assertEqual(rc, 0, text)
+            with te.Proc([te.tool(program), *flags]) as proc:
+                proc.wait_line(r"^segment: ")
+                proc.wait_error("filling 256M of memory")
+                self.assertEqual(proc.stop(), 0, proc)
+
     def test_target_takes_its_size_as_it_is(self):
         """threads that the target does not use raise nothing"""
         command = [te.tool(BENCH), "--mode=target", "--metadata_server=P2PHANDSHAKE", "--protocol=tcp",
