@@ -785,7 +785,7 @@ def te_segment():
     with te_stores.Metad() as service, Pair("ours", service.url) as pair:
         name = pair.b.segment
         listed = tool("te_segment", service, "list")
-        expect(re.search(rf"^{name} .*tcp .*127\.0\.0\.1:\d+ *$", listed, re.M), listed)
+        expect(re.search(rf"^{name} .*tcp .*127\.0\.0\.1:\d+ +yes *$", listed, re.M), listed)
         shown = tool("te_segment", service, "show", name)
         expect(re.search(rf"^buffers +1, {pair.size} bytes$", shown, re.M), shown)
         explained = tool("te_info", service, f"--segment={name}")
