@@ -228,9 +228,9 @@ class WithTarget(unittest.TestCase):
         with te.Target() as target:
             command = [te.tool(BENCH), "--metadata_server=P2PHANDSHAKE", "--local_server_name=127.0.0.1", "--protocol=tcp",
                        f"--segment_id={target.segment}", te.FOREVER, "--threads=3", "--batch_size=4", "--buffer_size=1M"]
-            before = target.socket_names()
             with te.Proc(command) as proc:
-                target.wait_new_socket(before)
+                # Its first connection asks for the descriptor, and a load that has not begun says something else.
+                te.until(lambda: te.bytes_given(target) > 64 << 20, f"a load: {proc}")
                 target.kill()
                 self.assertEqual(proc.wait(), 1, proc)
         text = proc.error_output()
