@@ -58,7 +58,6 @@ TOOL_EXCEPTIONS = {
     "tools/te_info.c": ("conf/conf.h",),
     "tools/te_info/ask.c": ("plat/plat.h",),
     "tools/te_info/changed.h": ("conf/conf.h",),
-    "tools/te_info/check.c": ("conf/table.h",),
     "tools/te_info/check.h": ("conf/conf.h",),
     "tools/te_info/check_network.c": ("plat/plat.h",),
     "tools/te_info/document.h": ("conf/conf.h",),

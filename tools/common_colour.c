@@ -16,7 +16,10 @@ static bool has_colour(FILE *out)
 
 const char *colour_on(FILE *out, enum colour c)
 {
-    static const char *const codes[] = {[COLOUR_GOOD] = "\033[32m", [COLOUR_BAD] = "\033[31m"};
+    static const char *const codes[] = {[COLOUR_NONE] = "",
+                                        [COLOUR_GOOD] = "\033[32m",
+                                        [COLOUR_WARN] = "\033[33m",
+                                        [COLOUR_BAD] = "\033[31m"};
 
     return has_colour(out) ? codes[c] : "";
 }

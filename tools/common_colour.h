@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-enum colour { COLOUR_GOOD, COLOUR_BAD };
+enum colour { COLOUR_NONE, COLOUR_GOOD, COLOUR_WARN, COLOUR_BAD };
 
 /* What to write before and after the word; "" where `out` has no colour. */
 const char *colour_on(FILE *out, enum colour c);

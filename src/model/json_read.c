@@ -652,8 +652,8 @@ int tei_json_load_bounded(const char *text, size_t len, json_t **out, json_error
     struct tei_json_value v;
 
     tei_json_reader_init(&r, text, len, TEI_NEVER);
-    (void)tei_json_read(
-        &r, &v); /* where it fails the other does, with a tree of what was read so far */
+    /* Where it fails the other does, with a tree of what was read so far. */
+    (void)tei_json_read(&r, &v);
     if (!tei_json_tree_fits(r.tree, len))
         return TE_ERR_TOO_LARGE;
     return tei_json_load(text, len, 0, out, why);

@@ -6,9 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "conf/table.h"
+#include "common_colour.h"
 #include "te_info/check_part.h"
 #include "te_info/file.h"
 #include "te_info/text.h"
@@ -42,12 +41,13 @@ static const struct {
 };
 
 static const struct {
-    const char *mark, *json, *one, *many, *colour;
+    const char *mark, *json, *one, *many;
+    enum colour colour;
 } words[CHECK_RESULTS] = {
-    [CHECK_ABSENT] = {"-", "absent", "not here", "not here", ""},
-    [CHECK_OK] = {"ok", "ok", "ok", "ok", "\033[32m"},
-    [CHECK_WARN] = {"warn", "warn", "warning", "warnings", "\033[33m"},
-    [CHECK_FAIL] = {"FAIL", "fail", "failure", "failures", "\033[31m"},
+    [CHECK_ABSENT] = {"-", "absent", "not here", "not here", COLOUR_NONE},
+    [CHECK_OK] = {"ok", "ok", "ok", "ok", COLOUR_GOOD},
+    [CHECK_WARN] = {"warn", "warn", "warning", "warnings", COLOUR_WARN},
+    [CHECK_FAIL] = {"FAIL", "fail", "failure", "failures", COLOUR_BAD},
 };
 
 /* --------------------------------------------------------------------------- what checks are made of */
@@ -201,19 +201,12 @@ json_t *check_json(const struct check *all, size_t n)
     return list;
 }
 
-/* https://no-color.org: any value but an empty one says no. */
-static bool wants_colours(void)
+static void print_one(const struct check *c)
 {
-    const char *no = tei_conf_variable("NO_COLOR");
+    enum colour colour = words[c->result].colour;
 
-    return isatty(STDOUT_FILENO) == 1 && (!no || !no[0]);
-}
-
-static void print_one(const struct check *c, bool colours)
-{
-    const char *mark = words[c->result].mark, *colour = colours ? words[c->result].colour : "";
-
-    printf("%s%-4s%s  %-14s  ", colour, mark, colour[0] ? "\033[0m" : "", c->name);
+    printf("%s%-4s%s  %-14s  ", colour_on(stdout, colour), words[c->result].mark,
+           colour ? colour_off(stdout) : "", c->name);
     text_wrap(c->value, VALUE_AT);
     if (!c->remedy[0])
         return;
@@ -223,10 +216,9 @@ static void print_one(const struct check *c, bool colours)
 
 void check_print(const struct check *all, size_t n)
 {
-    bool colours = wants_colours();
     char sum[CHECK_TEXT];
 
     for (size_t i = 0; i < n; i++)
-        print_one(&all[i], colours);
+        print_one(&all[i]);
     printf("\n%s\n", check_sum(all, n, sum));
 }
