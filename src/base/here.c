@@ -94,17 +94,16 @@ void tei_here_device(const uint8_t nonce[TEI_HERE_NONCE], const uint8_t uuid[TEI
         memset(out, 0, TEI_HERE_DEVICE);
 }
 
-/* With the number as /proc has it. */
 static bool life_with(const uint8_t key[TEI_SIPHASH_LEN], const uint8_t nonce[TEI_HERE_NONCE],
-                      const char *pid, uint8_t out[TEI_HERE_LIFE])
+                      pid_t pid, uint8_t out[TEI_HERE_LIFE])
 {
     _Static_assert(TEI_HERE_LIFE == TEI_SIPHASH_LEN, "the hash itself");
     struct tei_process process;
     char text[64];
 
-    if (!tei_process_look((pid_t)strtol(pid, NULL, 10), &process))
+    if (!tei_process_look(pid, &process))
         return false;
-    snprintf(text, sizeof(text), "%s %llu", pid, process.began);
+    snprintf(text, sizeof(text), "%d %llu", (int)pid, process.began);
     hash_with(key, nonce, "life", text, out);
     return true;
 }
@@ -112,10 +111,8 @@ static bool life_with(const uint8_t key[TEI_SIPHASH_LEN], const uint8_t nonce[TE
 bool tei_here_life(const uint8_t nonce[TEI_HERE_NONCE], pid_t pid, uint8_t out[TEI_HERE_LIFE])
 {
     uint8_t key[TEI_SIPHASH_LEN];
-    char text[16];
 
-    snprintf(text, sizeof(text), "%d", (int)pid);
-    return boot_key(key) && life_with(key, nonce, text, out);
+    return boot_key(key) && life_with(key, nonce, pid, out);
 }
 
 /* What a process is looked for by: the one or the other. */
@@ -125,13 +122,15 @@ struct sought {
     const uint8_t *life;
 };
 
+/* Whether it is the process that /proc has as `pid`. */
 static bool is_sought(const uint8_t key[TEI_SIPHASH_LEN], const struct sought *s, const char *pid)
 {
     char text[TEI_HERE_TEXT + 1];
     uint8_t life[TEI_HERE_LIFE];
 
     if (s->life)
-        return life_with(key, s->nonce, pid, life) && memcmp(life, s->life, sizeof(life)) == 0;
+        return life_with(key, s->nonce, (pid_t)strtol(pid, NULL, 10), life) &&
+               memcmp(life, s->life, sizeof(life)) == 0;
     say_with(key, s->nonce, "process", pid, text);
     return strcmp(text, s->process) == 0;
 }
