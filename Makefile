@@ -13,6 +13,7 @@
 #   SYSTEMS=...    arguments of tests/systems/run.py, for make systems
 #   INTEROP=...    arguments of tests/interop/run.sh, for make interop
 #   SOAK=...       arguments of scripts/soak.sh, for make soak
+#   SEEDS=N        how many runs of the simulation, for make sim; SIM=... further arguments
 
 MAKEFLAGS += --no-print-directory
 # Two targets would configure one build tree at once; what they start does use the jobs of make -jN.
@@ -30,6 +31,8 @@ SYSTEMS ?=
 SUITE ?=
 INTEROP ?=
 SOAK ?=
+SEEDS ?= 1000
+SIM ?=
 
 deps = $(if $(SKIP_DEPS),@:,@scripts/deps.sh $(1))
 # $(call build,<preset>,<build tree>,<targets>)
@@ -44,7 +47,7 @@ endef
 run_tests = @python3 scripts/run_tests.py $(1) $(foreach t,$(T),-T '$(t)')
 tests = $$(python3 scripts/run_tests.py $(1) --targets $(foreach t,$(T),-T '$(t)'))
 
-.PHONY: all build tests demo test lint format docs bench fuzz soak asan tsan debug valgrind coverage install \
+.PHONY: all build tests demo test lint format docs bench fuzz sim soak asan tsan debug valgrind coverage install \
 	uninstall fresh systems lab interop wheel deb abi ci deps clean help
 
 all: build
@@ -91,6 +94,11 @@ fuzz:
 	$(call deps,build dev)
 	$(call build,fuzz,build/fuzz,all)
 	@scripts/fuzz.sh --seconds $(FUZZ_SECONDS)
+
+sim:
+	$(call deps,build test)
+	@$(MAKE) tests
+	@build/tests/sim/sim --seeds=$(SEEDS) --jobs=$(JOBS) $(SIM)
 
 soak:
 	$(call deps,build test)
@@ -173,6 +181,7 @@ help:
 	@echo "make tsan       tests under the thread sanitizer"
 	@echo "make valgrind   unit tests under valgrind"
 	@echo "make fuzz       every fuzz target for FUZZ_SECONDS (60)"
+	@echo "make sim        several engines on a simulated network, in virtual time; SEEDS=N runs, SIM='--seed=S --trace'"
 	@echo "make soak       the long campaigns, every case of what tests sample (hours); SOAK='name...'"
 	@echo "make coverage   tests, then which lines they ran"
 	@echo "make install    build and install; PREFIX=/usr/local, and DESTDIR= to stage it"

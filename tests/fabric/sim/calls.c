@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * calls.c - the calls on sockets, by the names that the C library has for them. There is IPv4 alone.
+ */
+#include "net.h"
+
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+static int failed(int error)
+{
+    if (!error)
+        return 0;
+    errno = error;
+    return -1;
+}
+
+static struct socket *socket_of(int fd)
+{
+    struct sim_file *f = sim_file_of(fd);
+
+    sim_point();
+    if (f && f->kind == SIM_SOCKET)
+        return (struct socket *)f;
+    sim_fail("%d is no socket", fd);
+}
+
+static void tell(uint32_t ip, uint16_t port, struct sockaddr *out, socklen_t *len)
+{
+    struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(port)};
+
+    in.sin_addr.s_addr = htonl(ip);
+    memcpy(out, &in, *len < sizeof(in) ? *len : sizeof(in));
+    *len = sizeof(in);
+}
+
+static void asked(const struct sockaddr *a, uint32_t *ip, uint16_t *port)
+{
+    struct sockaddr_in in;
+
+    memcpy(&in, a, sizeof(in));
+    *ip = ntohl(in.sin_addr.s_addr);
+    *port = ntohs(in.sin_port);
+}
+
+int socket(int domain, int type, int protocol)
+{
+    struct socket *s;
+
+    (void)protocol;
+    sim_point();
+    if (domain != AF_INET)
+        return failed(EAFNOSUPPORT);
+    s = sim_socket_new(sim_host(), (type & 0xf) == SOCK_DGRAM);
+    return sim_file_open(&s->file, SIM_SOCKET, type & SOCK_NONBLOCK);
+}
+
+int bind(int fd, const struct sockaddr *a, socklen_t len)
+{
+    uint32_t ip;
+    uint16_t port;
+
+    (void)len;
+    asked(a, &ip, &port);
+    return failed(sim_socket_bind(socket_of(fd), ip, port));
+}
+
+int listen(int fd, int backlog)
+{
+    return failed(sim_socket_listen(socket_of(fd), backlog));
+}
+
+int connect(int fd, const struct sockaddr *a, socklen_t len)
+{
+    uint32_t ip;
+    uint16_t port;
+
+    (void)len;
+    asked(a, &ip, &port);
+    return failed(sim_socket_connect(socket_of(fd), ip, port));
+}
+
+int accept4(int fd, struct sockaddr *a, socklen_t *len, int flags)
+{
+    struct socket *l = socket_of(fd), *s;
+    int accepted;
+
+    if (!l->n_backlog)
+        return failed(EAGAIN);
+    s = l->backlog[0];
+    accepted = sim_file_open(&s->file, SIM_SOCKET, flags & SOCK_NONBLOCK);
+    if (accepted < 0)
+        return -1;
+    sim_socket_accept(l);
+    s->keepalive = l->keepalive;
+    if (a)
+        tell(s->peer_ip, s->peer_port, a, len);
+    return accepted;
+}
+
+int getsockname(int fd, struct sockaddr *a, socklen_t *len)
+{
+    const struct socket *s = socket_of(fd);
+
+    tell(s->ip, s->port, a, len);
+    return 0;
+}
+
+int getpeername(int fd, struct sockaddr *a, socklen_t *len)
+{
+    const struct socket *s = socket_of(fd);
+
+    if (s->state != CONNECTED)
+        return failed(ENOTCONN);
+    tell(s->peer_ip, s->peer_port, a, len);
+    return 0;
+}
+
+/* ---------------------------------------------------------------------------------------- options */
+
+int setsockopt(int fd, int level, int name, const void *value, socklen_t len)
+{
+    struct socket *s = socket_of(fd);
+    struct linger linger;
+
+    (void)len;
+    if (level == SOL_SOCKET && name == SO_LINGER) {
+        memcpy(&linger, value, sizeof(linger));
+        s->resets = linger.l_onoff && linger.l_linger == 0;
+    } else if (level == SOL_SOCKET && name == SO_KEEPALIVE) {
+        s->keepalive = true;
+    } else if (level == SOL_SOCKET && name == SO_ZEROCOPY) {
+        return failed(EOPNOTSUPP);
+    }
+    return 0;
+}
+
+int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
+{
+    struct socket *s = socket_of(fd);
+
+    if (level == SOL_SOCKET && name == SO_ERROR) {
+        memcpy(value, &s->error, sizeof(int));
+        s->error = 0;
+        return 0;
+    }
+    if (level == IPPROTO_TCP && name == TCP_INFO) {
+        memset(value, 0, *len);
+        return 0;
+    }
+    return failed(ENOPROTOOPT);
+}
+
+int ioctl(int fd, unsigned long request, ...)
+{
+    va_list args;
+    int *out;
+
+    va_start(args, request);
+    out = va_arg(args, int *);
+    va_end(args);
+    if (!sim_file_is_ours(fd))
+        return ((int (*)(int, unsigned long, ...))dlsym(RTLD_NEXT, "ioctl"))(fd, request, out);
+    if (request != SIOCOUTQ)
+        return failed(EINVAL);
+    *out = (int)sim_socket_unacked(socket_of(fd));
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------------ bytes */
+
+static ssize_t send_all(int fd, const struct iovec *iov, size_t n)
+{
+    size_t sent = sim_socket_send(socket_of(fd), iov, n);
+
+    return sent ? (ssize_t)sent : -1;
+}
+
+ssize_t send(int fd, const void *buf, size_t n, int flags)
+{
+    (void)flags;
+    return send_all(fd, &(struct iovec){(void *)(uintptr_t)buf, n}, 1);
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
+{
+    (void)flags;
+    return send_all(fd, m->msg_iov, m->msg_iovlen);
+}
+
+ssize_t recv(int fd, void *buf, size_t n, int flags)
+{
+    return sim_socket_receive(socket_of(fd), &(struct iovec){buf, n}, 1, flags & MSG_PEEK);
+}
+
+ssize_t recvmsg(int fd, struct msghdr *m, int flags)
+{
+    struct socket *s = socket_of(fd);
+
+    return flags & MSG_ERRQUEUE ? failed(EAGAIN)
+                                : sim_socket_receive(s, m->msg_iov, m->msg_iovlen, false);
+}
+
+ssize_t readv(int fd, const struct iovec *iov, int n)
+{
+    return sim_socket_receive(socket_of(fd), iov, (size_t)n, false);
+}
+
+ssize_t sim_socket_read(struct sim_file *f, void *buf, size_t n)
+{
+    return sim_socket_receive((struct socket *)f, &(struct iovec){buf, n}, 1, false);
+}
+
+int shutdown(int fd, int how)
+{
+    struct socket *s = socket_of(fd);
+
+    return failed(how == SHUT_RD ? 0 : sim_socket_shutdown(s));
+}
+
+/* ------------------------------------------------------------------------------------- interfaces */
+
+struct interface {
+    struct ifaddrs base;
+    struct sockaddr_in address, mask;
+    char name[8];
+};
+
+int getifaddrs(struct ifaddrs **out)
+{
+    struct interface *i = sim_new(sizeof(*i));
+
+    strcpy(i->name, "sim0");
+    i->address.sin_family = i->mask.sin_family = AF_INET;
+    i->address.sin_addr.s_addr = htonl(SIM_NET + (uint32_t)sim_host());
+    i->mask.sin_addr.s_addr = htonl(0xffffff00u);
+    i->base = (struct ifaddrs){.ifa_name = i->name,
+                               .ifa_flags = IFF_UP | IFF_RUNNING,
+                               .ifa_addr = (struct sockaddr *)&i->address,
+                               .ifa_netmask = (struct sockaddr *)&i->mask};
+    *out = &i->base;
+    return 0;
+}
+
+void freeifaddrs(struct ifaddrs *list)
+{
+    free(list);
+}

@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * file.c - descriptors of the world: epoll, poll, eventfd, timerfd, and the calls that any kind has.
+ *
+ * Their numbers lie above those of the real kernel, and the lowest free one is given out, as a kernel
+ * does: a descriptor that is used after its close meets another one of the same number. A host that
+ * touches a descriptor of another host ends the run.
+ */
+#include "sim.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#define FIRST 100000
+#define FILES 16384
+
+#define REAL(name) ((__typeof__(&(name)))dlsym(RTLD_NEXT, #name))
+
+struct event_file {
+    struct sim_file base;
+    uint64_t count;
+};
+
+struct timer_file {
+    struct sim_file base;
+    uint64_t armed; /* counts settings, by which an alarm knows its own */
+    bool due;
+};
+
+struct interest {
+    struct sim_file *file;
+    struct epoll_event event;
+};
+
+struct epoll_file {
+    struct sim_file base;
+    struct interest *interests;
+    size_t n, cap;
+};
+
+struct alarm {
+    struct timer_file *timer;
+    uint64_t armed;
+};
+
+static struct sim_file *files[FILES];
+static int highest; /* no file at or above it */
+static const int pollers;
+unsigned sim_file_faults;
+
+void *sim_new(size_t size)
+{
+    void *p = calloc(1, size);
+
+    if (!p)
+        sim_fail("out of memory");
+    return p;
+}
+
+struct sim_file *sim_file_of(int fd)
+{
+    struct sim_file *f = fd >= FIRST && fd < FIRST + FILES ? files[fd - FIRST] : NULL;
+
+    if (f && sim_is_on() && f->host != sim_host())
+        sim_fail("descriptor %d of host %d is used by host %d", fd, f->host, sim_host());
+    return f;
+}
+
+bool sim_file_is_ours(int fd)
+{
+    return fd >= FIRST && fd < FIRST + FILES;
+}
+
+int sim_file_open(struct sim_file *f, enum sim_kind kind, bool nonblocking)
+{
+    int i = 0;
+
+    if (sim_one_in(sim_file_faults)) {
+        errno = EMFILE;
+        return -1;
+    }
+    while (i < FILES && files[i])
+        i++;
+    if (i == FILES)
+        sim_fail("more than %d descriptors", FILES);
+    if (i >= highest)
+        highest = i + 1;
+    f->kind = kind;
+    f->fd = FIRST + i;
+    f->host = sim_host();
+    f->nonblocking = nonblocking;
+    files[i] = f;
+    return f->fd;
+}
+
+unsigned sim_files_of(int host)
+{
+    unsigned n = 0;
+
+    for (int i = 0; i < highest; i++)
+        n += files[i] && files[i]->host == host;
+    return n;
+}
+
+uint32_t sim_file_ready(struct sim_file *f)
+{
+    switch (f->kind) {
+    case SIM_SOCKET:
+        return sim_socket_ready(f);
+    case SIM_EVENT:
+        return EPOLLOUT | (((struct event_file *)f)->count ? EPOLLIN : 0u);
+    case SIM_TIMER:
+        return ((struct timer_file *)f)->due ? EPOLLIN : 0;
+    default:
+        return 0;
+    }
+}
+
+void sim_file_notify(struct sim_file *f)
+{
+    for (int i = 0; i < f->n_watchers; i++)
+        sim_wake(f->watchers[i], true);
+    sim_wake(&pollers, true);
+}
+
+/* ----------------------------------------------------------------------------------------- epoll */
+
+int epoll_create1(int flags)
+{
+    struct epoll_file *e = sim_new(sizeof(*e));
+
+    (void)flags;
+    return sim_file_open(&e->base, SIM_EPOLL, false);
+}
+
+static struct epoll_file *epoll_of(int fd)
+{
+    struct sim_file *f = sim_file_of(fd);
+
+    if (!f || f->kind != SIM_EPOLL)
+        sim_fail("%d is no epoll", fd);
+    return (struct epoll_file *)f;
+}
+
+static void watch(struct sim_file *f, const struct epoll_file *e)
+{
+    if (f->n_watchers == SIM_WATCHERS)
+        sim_fail("more than %d epolls of a descriptor", SIM_WATCHERS);
+    f->watchers[f->n_watchers++] = e;
+}
+
+static void unwatch(struct sim_file *f, const struct epoll_file *e)
+{
+    for (int i = 0; i < f->n_watchers; i++)
+        if (f->watchers[i] == e) {
+            f->watchers[i] = f->watchers[--f->n_watchers];
+            return;
+        }
+}
+
+static struct interest *interest_of(struct epoll_file *e, const struct sim_file *f)
+{
+    for (size_t i = 0; i < e->n; i++)
+        if (e->interests[i].file == f)
+            return &e->interests[i];
+    return NULL;
+}
+
+static int add_interest(struct epoll_file *e, struct sim_file *f, const struct epoll_event *event)
+{
+    if (e->n == e->cap) {
+        e->cap = e->cap ? 2 * e->cap : 16;
+        e->interests = realloc(e->interests, e->cap * sizeof(*e->interests));
+        if (!e->interests)
+            sim_fail("out of memory");
+    }
+    e->interests[e->n++] = (struct interest){f, *event};
+    watch(f, e);
+    return 0;
+}
+
+static void drop_interest(struct epoll_file *e, struct interest *i)
+{
+    unwatch(i->file, e);
+    *i = e->interests[--e->n];
+}
+
+int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
+{
+    struct epoll_file *e = epoll_of(epfd);
+    struct sim_file *f = sim_file_of(fd);
+    struct interest *i = f ? interest_of(e, f) : NULL;
+
+    sim_point();
+    if (!f || (op == EPOLL_CTL_ADD) == !!i) {
+        errno = !f ? EBADF : i ? EEXIST : ENOENT;
+        return -1;
+    }
+    if (op == EPOLL_CTL_DEL) {
+        drop_interest(e, i);
+        return 0;
+    }
+    if (op == EPOLL_CTL_ADD)
+        add_interest(e, f, event);
+    else
+        i->event = *event;
+    sim_wake(e, true);
+    return 0;
+}
+
+/* Begins anywhere: the order in which events come is nobody's promise. */
+static int collect(struct epoll_file *e, struct epoll_event *out, int max)
+{
+    size_t from = e->n ? (size_t)sim_below(e->n) : 0;
+    int n = 0;
+
+    for (size_t k = 0; k < e->n && n < max; k++) {
+        const struct interest *i = &e->interests[(from + k) % e->n];
+        uint32_t ready = sim_file_ready(i->file) & (i->event.events | EPOLLERR | EPOLLHUP);
+
+        if (ready)
+            out[n++] = (struct epoll_event){.events = ready, .data = i->event.data};
+    }
+    return n;
+}
+
+int epoll_wait(int epfd, struct epoll_event *out, int max, int timeout)
+{
+    struct epoll_file *e = epoll_of(epfd);
+    int64_t until = timeout < 0 ? SIM_NEVER : sim_now() + timeout * SIM_MS;
+    int n;
+
+    sim_point();
+    while ((n = collect(e, out, max)) == 0 && timeout != 0)
+        if (!sim_block(e, "waits in epoll", until))
+            return 0;
+    return n;
+}
+
+/* ------------------------------------------------------------------------------------------- poll */
+
+static int look(struct pollfd *p, nfds_t n)
+{
+    int hits = 0;
+
+    for (nfds_t i = 0; i < n; i++) {
+        struct sim_file *f = p[i].fd < 0 ? NULL : sim_file_of(p[i].fd);
+
+        p[i].revents = 0;
+        if (p[i].fd >= 0 && !f)
+            p[i].revents = POLLNVAL;
+        else if (f)
+            p[i].revents =
+                (short)(sim_file_ready(f) & ((unsigned short)p[i].events | EPOLLERR | EPOLLHUP));
+        hits += p[i].revents != 0;
+    }
+    return hits;
+}
+
+static int poll_until(struct pollfd *p, nfds_t n, int64_t until)
+{
+    int hits;
+
+    sim_point();
+    while ((hits = look(p, n)) == 0 && until > sim_now())
+        if (!sim_block(&pollers, "waits in poll", until))
+            return look(p, n);
+    return hits;
+}
+
+static bool all_ours(const struct pollfd *p, nfds_t n)
+{
+    for (nfds_t i = 0; i < n; i++)
+        if (p[i].fd >= 0 && !sim_file_is_ours(p[i].fd))
+            return false;
+    return sim_is_on();
+}
+
+int poll(struct pollfd *p, nfds_t n, int timeout)
+{
+    if (!all_ours(p, n))
+        return REAL(poll)(p, n, timeout);
+    return poll_until(p, n, timeout < 0 ? SIM_NEVER : sim_now() + timeout * SIM_MS);
+}
+
+int ppoll(struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *mask)
+{
+    if (!all_ours(p, n))
+        return REAL(ppoll)(p, n, t, mask);
+    return poll_until(p, n, t ? sim_now() + t->tv_sec * SIM_S + t->tv_nsec : SIM_NEVER);
+}
+
+/* ------------------------------------------------------------------------------- events and timers */
+
+int eventfd(unsigned count, int flags)
+{
+    struct event_file *f;
+
+    if (!sim_is_on())
+        return REAL(eventfd)(count, flags);
+    f = sim_new(sizeof(*f));
+    f->count = count;
+    return sim_file_open(&f->base, SIM_EVENT, flags & EFD_NONBLOCK);
+}
+
+int timerfd_create(clockid_t clock, int flags)
+{
+    struct timer_file *f = sim_new(sizeof(*f));
+
+    (void)clock;
+    return sim_file_open(&f->base, SIM_TIMER, flags & TFD_NONBLOCK);
+}
+
+static void on_alarm(void *arg)
+{
+    struct alarm *a = arg;
+
+    if (a->timer->armed == a->armed && a->timer->base.fd) {
+        a->timer->due = true;
+        sim_file_notify(&a->timer->base);
+    }
+    free(a);
+}
+
+int timerfd_settime(int fd, int flags, const struct itimerspec *new, struct itimerspec *old)
+{
+    struct timer_file *f = (struct timer_file *)sim_file_of(fd);
+    int64_t when = new->it_value.tv_sec >= SIM_NEVER / SIM_S
+                       ? SIM_NEVER
+                       : new->it_value.tv_sec *SIM_S + new->it_value.tv_nsec;
+    struct alarm *a;
+
+    (void)old;
+    sim_point();
+    f->armed++;
+    f->due = false;
+    if (when == 0 || when == SIM_NEVER)
+        return 0;
+    a = sim_new(sizeof(*a));
+    *a = (struct alarm){f, f->armed};
+    sim_at(flags & TFD_TIMER_ABSTIME ? when : sim_now() + when, on_alarm, a);
+    return 0;
+}
+
+static ssize_t read_count(struct sim_file *f, uint64_t *out)
+{
+    struct event_file *e = (struct event_file *)f;
+    struct timer_file *t = (struct timer_file *)f;
+
+    *out = f->kind == SIM_EVENT ? e->count : t->due;
+    if (*out == 0) {
+        errno = EAGAIN;
+        return -1;
+    }
+    if (f->kind == SIM_EVENT)
+        e->count = 0;
+    else
+        t->due = false;
+    return 8;
+}
+
+/* --------------------------------------------------------------------------------- of any kind */
+
+ssize_t read(int fd, void *buf, size_t n)
+{
+    struct sim_file *f = sim_file_of(fd);
+
+    if (!sim_file_is_ours(fd))
+        return REAL(read)(fd, buf, n);
+    sim_point();
+    if (!f) {
+        errno = EBADF;
+        return -1;
+    }
+    return f->kind == SIM_SOCKET ? sim_socket_read(f, buf, n) : read_count(f, buf);
+}
+
+ssize_t write(int fd, const void *buf, size_t n)
+{
+    struct sim_file *f = sim_file_of(fd);
+    uint64_t more;
+
+    if (!sim_file_is_ours(fd))
+        return REAL(write)(fd, buf, n);
+    sim_point();
+    if (!f || f->kind != SIM_EVENT) {
+        errno = EBADF;
+        return -1;
+    }
+    memcpy(&more, buf, sizeof(more));
+    ((struct event_file *)f)->count += more;
+    sim_file_notify(f);
+    return 8;
+}
+
+static void forget(struct sim_file *f)
+{
+    while (f->n_watchers) {
+        struct epoll_file *e = (struct epoll_file *)(uintptr_t)f->watchers[0];
+
+        drop_interest(e, interest_of(e, f));
+    }
+    if (f->kind == SIM_EPOLL)
+        for (struct epoll_file *e = (struct epoll_file *)f; e->n;)
+            drop_interest(e, &e->interests[0]);
+    if (f->kind == SIM_SOCKET)
+        sim_socket_close(f);
+    files[f->fd - FIRST] = NULL;
+    f->fd = 0;
+    sim_wake(&pollers, true);
+}
+
+int close(int fd)
+{
+    struct sim_file *f = sim_file_of(fd);
+
+    if (!sim_file_is_ours(fd))
+        return REAL(close)(fd);
+    sim_point();
+    if (!f)
+        sim_fail("descriptor %d is closed, which is not open", fd);
+    forget(f);
+    return 0;
+}
+
+void sim_files_close(int host)
+{
+    for (int i = 0; i < highest; i++)
+        if (files[i] && files[i]->host == host)
+            forget(files[i]);
+}
+
+int fcntl(int fd, int command, ...)
+{
+    struct sim_file *f = sim_file_of(fd);
+    va_list args;
+    long arg;
+
+    va_start(args, command);
+    arg = va_arg(args, long);
+    va_end(args);
+    if (!sim_file_is_ours(fd))
+        return REAL(fcntl)(fd, command, arg);
+    if (f && command == F_SETFL)
+        f->nonblocking = arg & O_NONBLOCK;
+    return !f ? -1 : command == F_GETFL && f->nonblocking ? O_NONBLOCK | O_RDWR : 0;
+}

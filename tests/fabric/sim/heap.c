@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * heap.c - memory of which a run gets the same addresses each time, since some of what the library does goes by
+ * them. Sizes are rounded up to powers of two, so that a text of the real system that is a little longer,
+ * such as the number of a process, changes nothing. What is freed is filled, so that whoever uses it meets
+ * nonsense, and is given out again last.
+ */
+#include "sim.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define HEAP      ((size_t)64 << 30)
+#define CLASSES   36
+#define HEADER    64 /* keeps what follows aligned for all but pages */
+#define FREED     0xd9
+#define FILL_MOST 4096
+
+struct block {
+    size_t size;    /* that was asked for */
+    unsigned class; /* 2^class bytes, this head among them */
+    struct block *next;
+    void *start; /* of the block: before the head where an alignment was asked for */
+};
+
+_Static_assert(sizeof(struct block) <= HEADER, "fits");
+
+static char *heap, *top;
+static struct block *first[CLASSES], *last[CLASSES];
+static bool
+    locked; /* a thread that ends frees what is its own while no other runs, but beside one that begins */
+
+static void lock(void)
+{
+    while (__atomic_test_and_set(&locked, __ATOMIC_ACQUIRE))
+        ;
+}
+
+static void unlock(void)
+{
+    __atomic_clear(&locked, __ATOMIC_RELEASE);
+}
+
+static char *grow(size_t n)
+{
+    char *at;
+
+    if (!heap) {
+        heap = mmap((void *)0x100000000000, HEAP, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+        top = heap;
+    }
+    if (heap == MAP_FAILED || (size_t)(heap + HEAP - top) < n)
+        return NULL;
+    at = top;
+    top += n;
+    return at;
+}
+
+static unsigned class_of(size_t n)
+{
+    return n <= 128 ? 7 : 64 - (unsigned)__builtin_clzl(n - 1);
+}
+
+static void *take(size_t align, size_t size)
+{
+    size_t head = align > HEADER ? align : HEADER;
+    unsigned class;
+    struct block *b;
+    char *start;
+
+    if (size > HEAP - head || (class = class_of(head + size)) >= CLASSES) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    lock();
+    if (align <= HEADER && first[class]) {
+        b = first[class];
+        first[class] = b->next;
+        start = b->start;
+    } else {
+        size_t over = (size_t)(-(uintptr_t)top) % head; /* the first use maps the heap: aligned */
+
+        start = grow(over + ((size_t)1 << class));
+        start = start ? start + over : NULL;
+    }
+    unlock();
+    if (!start) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    b = (struct block *)(void *)(start + head - HEADER);
+    *b = (struct block){.size = size, .class = align <= HEADER ? class : CLASSES, .start = start};
+    return start + head;
+}
+
+static struct block *block_of(void *p)
+{
+    return (struct block *)(void *)((char *)p - HEADER);
+}
+
+void *malloc(size_t n)
+{
+    return take(HEADER, n);
+}
+
+/* Of an alignment of pages a block is not used again: it is rare. */
+void free(void *p)
+{
+    struct block *b;
+
+    if (!p)
+        return;
+    b = block_of(p);
+    if (b->size == SIZE_MAX)
+        sim_fail("%p is freed twice", p);
+    memset(p, FREED, b->size < FILL_MOST ? b->size : FILL_MOST);
+    b->size = SIZE_MAX;
+    if (b->class == CLASSES)
+        return;
+    lock();
+    b->next = NULL;
+    if (first[b->class])
+        last[b->class]->next = b;
+    else
+        first[b->class] = b;
+    last[b->class] = b;
+    unlock();
+}
+
+void *calloc(size_t n, size_t size)
+{
+    size_t bytes;
+    void *p = __builtin_mul_overflow(n, size, &bytes) ? NULL : malloc(bytes);
+
+    return p ? memset(p, 0, bytes) : NULL;
+}
+
+void *realloc(void *old, size_t n)
+{
+    void *p = malloc(n);
+
+    if (p && old) {
+        memcpy(p, old, block_of(old)->size < n ? block_of(old)->size : n);
+        free(old);
+    }
+    return p;
+}
+
+void *reallocarray(void *old, size_t n, size_t size)
+{
+    size_t bytes;
+
+    if (!__builtin_mul_overflow(n, size, &bytes))
+        return realloc(old, bytes);
+    errno = ENOMEM;
+    return NULL;
+}
+
+void *aligned_alloc(size_t align, size_t n)
+{
+    return take(align, n);
+}
+
+void *memalign(size_t align, size_t n)
+{
+    return take(align, n);
+}
+
+int posix_memalign(void **out, size_t align, size_t n)
+{
+    void *p = take(align, n);
+
+    if (!p)
+        return ENOMEM;
+    *out = p;
+    return 0;
+}
+
+size_t malloc_usable_size(void *p)
+{
+    return p ? block_of(p)->size : 0;
+}

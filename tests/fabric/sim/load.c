@@ -1,0 +1,695 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * load.c - a random program over the public interface on several hosts, and what must be true of it.
+ *
+ * Each host has an engine, memory that the others may write and read, and users. A user has slots of its
+ * own in the memory of each host, so that it alone knows what must be there: a byte is sure once a WRITE
+ * of it is COMPLETED, and is not from the submission of a WRITE until then. A byte that is sure and is
+ * not what was written, there or in what a READ brought, is an error; so is a touch of a request's
+ * memory after its end, for it cannot be touched then; so is a request that does not end in time, or an
+ * engine that leaves a thread or a descriptor behind. Faults come for a while; once they have stopped
+ * everything must succeed.
+ */
+#include "load.h"
+
+#include "sim.h"
+#include "te.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define LIVES      6 /* of a host, at most */
+#define USERS      2 /* of a host */
+#define SLOTS      3 /* of a user, in the memory of each host */
+#define SLOT       (16 * 1024)
+#define LOCAL      (SLOTS * SLOT)
+#define EXTRA      (64 * 1024)
+#define PAGES      4096
+#define PORT       15001
+#define TIMEOUT_MS 3000
+#define BOUND_NS   (60 * SIM_S) /* of a request's life beyond its deadline */
+#define SETTLE_NS  (300 * SIM_S)
+#define FAULTS     100
+
+struct slot {
+    unsigned char want[SLOT];
+    bool sure[SLOT];
+    bool busy; /* a WRITE of it is under way */
+};
+
+/* A host's life: a new one begins with each start. */
+struct life {
+    te_engine *engine;
+    char name[64];
+    char *memory, *extra;
+    struct slot *slots;
+    bool over;
+};
+
+struct user {
+    struct host *host;
+    int index;
+    pthread_t thread;
+    char *local; /* for each slot as much */
+    bool done;   /* with its rounds */
+};
+
+struct host {
+    int number;
+    struct life *life; /* NULL: is not up */
+    struct user users[USERS];
+    int lives;    /* that have begun */
+    bool through; /* all that it was to do is done */
+};
+
+struct intent {
+    int opcode;
+    struct slot *slot;
+    size_t at, length;
+    char *local;
+};
+
+static struct {
+    struct sim_knobs knobs;
+    struct host hosts[SIM_HOSTS];
+    bool is_quiet; /* faults have stopped, and what they did is over */
+    int64_t quiet_since;
+    struct sim_counts counts;
+} load;
+
+/* ---------------------------------------------------------------------------------------- memory */
+
+static char *pages(size_t size)
+{
+    char *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (p == MAP_FAILED)
+        sim_fail("out of memory");
+    return p;
+}
+
+static void allow(char *at, size_t size, bool yes)
+{
+    if (mprotect(at, size, yes ? PROT_READ | PROT_WRITE : PROT_NONE) < 0)
+        sim_fail("mprotect failed");
+}
+
+/* Each life has slots of its own: what an engine sent that is dead may still arrive. */
+static size_t slot_number(const struct user *u, int slot)
+{
+    int life = (u->host->number - 1) * LIVES + u->host->lives - 1;
+
+    return (size_t)((life * USERS + u->index) * SLOTS + slot);
+}
+
+static size_t memory_size(void)
+{
+    return (size_t)load.knobs.hosts * LIVES * USERS * SLOTS * SLOT;
+}
+
+/* What is sure is there. */
+static void check_slot(const struct life *l, const struct user *u, int slot)
+{
+    size_t n = slot_number(u, slot);
+    const struct slot *s = &l->slots[n];
+    const unsigned char *is = (const unsigned char *)l->memory + n * SLOT;
+
+    for (size_t i = 0; i < SLOT && !s->busy && !l->over; i++)
+        if (s->sure[i] && is[i] != s->want[i])
+            sim_fail(
+                "torn: byte %zu of slot %d of user %d of host %d in %s is %02x and was written as %02x",
+                i, slot, u->index, u->host->number, l->name, is[i], s->want[i]);
+}
+
+/* ---------------------------------------------------------------------------------------- a batch */
+
+static void ok(int rc, const char *what)
+{
+    if (rc < 0)
+        sim_fail("%s: %s: %s", what, te_errname(rc), te_errmsg());
+}
+
+static void fill(unsigned char *p, size_t n)
+{
+    uint64_t word = sim_random();
+
+    for (size_t i = 0; i < n; i++)
+        p[i] = (unsigned char)((word >> (i % 8 * 8)) + i / 8);
+}
+
+/* A part of a slot, a READ or a WRITE of it. */
+static struct intent intend(struct user *u, struct life *l, int slot)
+{
+    size_t at = sim_one_in(3) ? 0 : (size_t)sim_below(SLOT - 1);
+    struct intent i = {.opcode = sim_one_in(2) ? TE_READ : TE_WRITE,
+                       .slot = &l->slots[slot_number(u, slot)],
+                       .at = at,
+                       .length = sim_one_in(3) ? SLOT - at : 1 + (size_t)sim_below(SLOT - at),
+                       .local = u->local + (size_t)slot * SLOT};
+
+    allow(i.local, SLOT, true);
+    if (i.opcode == TE_WRITE) {
+        fill((unsigned char *)i.local, i.length);
+        memset(i.slot->sure + i.at, 0, i.length);
+        memcpy(i.slot->want + i.at, i.local, i.length);
+        i.slot->busy = true;
+    } else {
+        memset(i.local, 0x5a, i.length);
+    }
+    return i;
+}
+
+static void check_read(const struct intent *i)
+{
+    const unsigned char *got = (const unsigned char *)i->local;
+
+    for (size_t k = 0; k < i->length; k++)
+        if (i->slot->sure[i->at + k] && got[k] != i->slot->want[i->at + k])
+            sim_fail("torn: a READ brought %02x as byte %zu, which was written as %02x", got[k],
+                     i->at + k, i->slot->want[i->at + k]);
+}
+
+/* What was asked has ended so; its memory is the engine's no more. */
+static void conclude(const struct intent *i, int state, const struct life *l)
+{
+    load.counts.completed += state == TE_COMPLETED;
+    load.counts.ended += state != TE_COMPLETED;
+    if (i->opcode == TE_WRITE) {
+        i->slot->busy = false;
+        if (state == TE_COMPLETED && !l->over)
+            memset(i->slot->sure + i->at, 1, i->length);
+    } else if (state == TE_COMPLETED) {
+        check_read(i);
+    }
+    allow(i->local, SLOT, false);
+}
+
+static void let_go_on(te_engine *e, te_batch b)
+{
+    int64_t ms = (int64_t)sim_below(8) * (int64_t)sim_below(500);
+
+    if (sim_one_in(4)) { /* looks again and again */
+        for (struct te_status s; te_batch_status(e, b, &s) == 0 && s.state == TE_WAITING && ms > 0;
+             ms -= 5)
+            usleep(5000);
+    } else if (sim_one_in(3)) {
+        te_wait(e, b, ms);
+    }
+    if (sim_one_in(5))
+        ok(te_cancel(e, b), "te_cancel");
+}
+
+static void await_end(te_engine *e, te_batch b, int64_t deadline_ms)
+{
+    int64_t end = sim_now() + deadline_ms * SIM_MS + BOUND_NS;
+    int rc;
+
+    let_go_on(e, b);
+    while ((rc = te_wait(e, b, 10000)) == TE_ERR_TIMEOUT && sim_now() < end)
+        ;
+    if (rc == TE_ERR_TIMEOUT) {
+        struct te_status s;
+
+        te_batch_status(e, b, &s);
+        sim_fail("a batch with a deadline of %lld ms has not ended %lld s after it",
+                 (long long)deadline_ms, (long long)(BOUND_NS / SIM_S));
+    }
+}
+
+/* One batch towards a life of a host; true if all of it is COMPLETED. */
+static bool run_batch(struct user *u, struct life *to, te_segment seg, int64_t deadline_ms)
+{
+    te_engine *e = u->host->life->engine;
+    struct intent intents[SLOTS];
+    te_request reqs[SLOTS];
+    te_submit_opts opts = {.size = sizeof(opts), .deadline_ms = deadline_ms};
+    size_t n = 1 + (size_t)sim_below(SLOTS);
+    bool whole = true;
+    te_batch b;
+
+    ok(te_batch_alloc(e, n, &b), "te_batch_alloc");
+    for (size_t k = 0; k < n; k++) {
+        check_slot(to, u, (int)k);
+        intents[k] = intend(u, to, (int)k);
+        reqs[k] = (te_request){.opcode = intents[k].opcode,
+                               .source = intents[k].local,
+                               .target = seg,
+                               .length = intents[k].length,
+                               .target_offset = (uint64_t)(uintptr_t)to->memory +
+                                                slot_number(u, (int)k) * SLOT + intents[k].at};
+    }
+    ok(te_submit(e, b, reqs, n, &opts), "te_submit");
+    await_end(e, b, deadline_ms ? deadline_ms : TIMEOUT_MS);
+    for (size_t k = 0; k < n; k++) {
+        struct te_status s;
+
+        ok(te_status(e, b, k, &s), "te_status");
+        whole = whole && s.state == TE_COMPLETED;
+        if (s.state != TE_COMPLETED && load.is_quiet) {
+            char why[512];
+
+            te_status_msg(e, b, k, why, sizeof(why));
+            sim_trace("request %zu ended %d: %s", k, s.state, why);
+        }
+        conclude(&intents[k], s.state, to);
+        check_slot(to, u, (int)k);
+    }
+    ok(te_batch_free(e, b), "te_batch_free");
+    load.counts.batches++;
+    return whole;
+}
+
+/* Memory that comes and goes, of which nothing is known: whatever happens, it is not touched while it is not there. */
+static void touch_extra(struct user *u, struct life *to, te_segment seg)
+{
+    te_engine *e = u->host->life->engine;
+    char *local = u->local;
+    te_request r = {.opcode = sim_one_in(2) ? TE_READ : TE_WRITE,
+                    .source = local,
+                    .target = seg,
+                    .target_offset = (uint64_t)(uintptr_t)to->extra + sim_below(EXTRA / 2),
+                    .length = 1 + sim_below(SLOT)};
+    te_batch b;
+    int rc;
+
+    allow(local, SLOT, true);
+    ok(te_batch_alloc(e, 1, &b), "te_batch_alloc");
+    rc = te_submit(e, b, &r, 1, NULL);
+    if (rc != TE_ERR_NOT_REGISTERED ||
+        to != u->host->life) /* of its own an engine knows what is there */
+        ok(rc, "te_submit");
+    await_end(e, b, TIMEOUT_MS);
+    allow(local, SLOT, false);
+    ok(te_batch_free(e, b), "te_batch_free");
+    load.counts.batches++;
+}
+
+/* ----------------------------------------------------------------------------------------- a user */
+
+static struct life *any_life(void)
+{
+    return load.hosts[1 + sim_below((uint64_t)load.knobs.hosts)].life;
+}
+
+static void one_round(struct user *u)
+{
+    te_engine *e = u->host->life->engine;
+    struct life *to = any_life();
+    te_segment seg;
+
+    if (!to || te_open(e, to->name, &seg) < 0) {
+        usleep(1000 * (useconds_t)(1 + sim_below(200)));
+        return;
+    }
+    if (sim_one_in(6))
+        touch_extra(u, to, seg);
+    else
+        run_batch(u, to, seg, sim_one_in(2) ? 0 : 1 + (int64_t)(sim_below(70) * sim_below(70)));
+    if (sim_one_in(8) && te_notify(e, seg, "note", "x") == 0)
+        load.counts.notified++;
+    if (sim_one_in(8))
+        te_refresh(e, to->name);
+    ok(te_close(e, seg), "te_close");
+    if (sim_one_in(4))
+        usleep((useconds_t)sim_below(300000));
+}
+
+/* With faults gone every host is reached, within a time. */
+static void reach_all(struct user *u)
+{
+    te_engine *e = u->host->life->engine;
+
+    for (int h = 1; h <= load.knobs.hosts; h++) {
+        struct life *to = load.hosts[h].life;
+        bool reached = false;
+        te_segment seg;
+
+        while (!reached) {
+            if (sim_now() > load.quiet_since + SETTLE_NS)
+                sim_fail("host %d does not reach host %d, %lld s after the last fault",
+                         u->host->number, h, (long long)(SETTLE_NS / SIM_S));
+            if (te_open(e, to->name, &seg) < 0) {
+                usleep(100000);
+                continue;
+            }
+            reached = run_batch(u, to, seg, 0);
+            te_close(e, seg);
+        }
+    }
+}
+
+static void *user_main(void *arg)
+{
+    struct user *u = arg;
+
+    for (int i = 0; i < load.knobs.rounds; i++)
+        one_round(u);
+    u->done = true;
+    while (!load.is_quiet)
+        usleep(50000);
+    reach_all(u);
+    return NULL;
+}
+
+/* ----------------------------------------------------------------------------------------- a host */
+
+static void set(te_options *o, const char *name, const char *value)
+{
+    ok(te_option_set(o, name, value), name);
+}
+
+static const char *any_of(const char *a, const char *b, const char *c)
+{
+    const char *all[] = {a, b, c};
+
+    return all[sim_below(3)];
+}
+
+static te_engine *make_engine(const struct host *h)
+{
+    char address[32], name[40];
+    te_engine *e = NULL;
+    te_options o;
+
+    snprintf(address, sizeof(address), "10.77.0.%d", h->number);
+    snprintf(name, sizeof(name), "%s:%d", address, PORT);
+    te_options_init(&o);
+    o.local_server_name = name;
+    o.auto_discover = 0;
+    set(&o, "TE_HOST_PATH", "off");
+    set(&o, "TE_TRANSFER_TIMEOUT_MS", "3000");
+    set(&o, "TE_TCP_NATIVE", any_of("on", "on", "off"));
+    set(&o, "TE_TCP_CRC32C", any_of("on", "off", "off"));
+    set(&o, "TE_TCP_PIECE_SIZE", any_of("1000", "5000", "4194304"));
+    set(&o, "TE_TCP_THREADS", any_of("1", "2", "1"));
+    while (te_engine_create(&o, &e) < 0) {
+        if (load.is_quiet)
+            sim_fail("no engine: %s", te_errmsg());
+        usleep(100000);
+    }
+    te_options_fini(&o);
+    return e;
+}
+
+static struct life *begin_life(struct host *h)
+{
+    struct life *l = sim_new(sizeof(*l));
+
+    l->engine = make_engine(h);
+    ok(te_engine_name(l->engine, l->name, sizeof(l->name)), "te_engine_name");
+    l->memory = pages(memory_size());
+    l->extra = pages(EXTRA);
+    l->slots = (struct slot *)(void *)pages(sizeof(struct slot) * memory_size() / SLOT);
+    while (te_transport_install(l->engine, "tcp", NULL) < 0)
+        usleep(100000);
+    ok(te_register(l->engine, l->memory, memory_size(), "cpu:0", TE_REMOTE_READ | TE_REMOTE_WRITE),
+       "te_register");
+    return l;
+}
+
+/* The host's memory comes and goes until the load is over. */
+static void *keeper_main(void *arg)
+{
+    struct life *l = arg;
+
+    while (!load.is_quiet) {
+        ok(te_register(l->engine, l->extra, EXTRA, "cpu:0", TE_REMOTE_READ | TE_REMOTE_WRITE),
+           "te_register");
+        usleep((useconds_t)sim_below(2000000));
+        while (te_unregister(l->engine, l->extra) == TE_ERR_BUSY)
+            usleep(10000);
+        allow(l->extra, EXTRA, false);
+        usleep((useconds_t)sim_below(300000));
+        allow(l->extra, EXTRA, true);
+    }
+    return NULL;
+}
+
+static void *host_main(void *arg)
+{
+    struct host *h = arg;
+    struct life *l = begin_life(h);
+    pthread_t keeper;
+
+    h->lives++;
+    for (int i = 0; i < USERS; i++)
+        h->users[i].done = false;
+    h->life = l;
+    pthread_create(&keeper, NULL, keeper_main, l);
+    for (int i = 0; i < USERS; i++) {
+        struct user *u = &h->users[i];
+
+        *u = (struct user){.host = h, .index = i, .local = pages(LOCAL)};
+        ok(te_register(l->engine, u->local, LOCAL, "cpu:0", 0), "te_register");
+        allow(u->local, LOCAL, false);
+        pthread_create(&u->thread, NULL, user_main, u);
+    }
+    for (int i = 0; i < USERS; i++)
+        pthread_join(h->users[i].thread, NULL);
+    pthread_join(keeper, NULL);
+    h->through = true;
+    for (int i = 1; i <= load.knobs.hosts; i++)
+        while (!load.hosts[i].through)
+            usleep(10000);
+    te_engine_destroy(l->engine);
+    h->life = NULL;
+    return NULL;
+}
+
+/* ---------------------------------------------------------------------------------------- faults */
+
+static void heal(void *arg)
+{
+    int *path = arg;
+
+    sim_path_heal(path[0], path[1]);
+    free(path);
+}
+
+static void cut(int from, int to, int64_t ns)
+{
+    int *path = sim_new(2 * sizeof(*path));
+
+    path[0] = from, path[1] = to;
+    sim_path_cut(from, to);
+    sim_at(sim_now() + ns, heal, path);
+}
+
+static int any_host(void)
+{
+    return 1 + (int)sim_below((uint64_t)load.knobs.hosts);
+}
+
+static int64_t a_while(void)
+{
+    return (int64_t)(SIM_MS << sim_below(15));
+}
+
+static void cut_some(void)
+{
+    int a = any_host(), b = any_host();
+    int64_t ns = a_while();
+
+    if (a == b)
+        return;
+    cut(a, b, ns);
+    if (!sim_one_in(3))
+        cut(b, a, ns);
+}
+
+static void go_on(void *arg)
+{
+    sim_continue((int)(intptr_t)arg);
+}
+
+static void freeze_one(void)
+{
+    int h = any_host();
+
+    sim_trace("host %d is frozen", h);
+    sim_stop(h);
+    sim_at(sim_now() + a_while(), go_on, (void *)(intptr_t)h);
+}
+
+static void restart(void *arg)
+{
+    struct host *h = arg;
+
+    sim_trace("host %d starts again", h->number);
+    sim_net_power_on(h->number);
+    sim_spawn(h->number, host_main, h);
+}
+
+/* Its process is gone, or the machine is off, too. */
+static void bury(struct host *h)
+{
+    struct life *l = h->life;
+
+    sim_trace("host %d is dead", h->number);
+    h->life = NULL;
+    l->over = true;
+    if (sim_one_in(2))
+        sim_net_power_off(h->number);
+    else
+        sim_files_close(h->number);
+    allow(l->memory, memory_size(), false);
+    sim_at(sim_now() + a_while(), restart, h);
+}
+
+/* Locks of the library that all hosts of this process share must not be lost: it is waited for a
+ * moment at which the host has none, while those of its threads that have none do not run. */
+static void kill_one(void)
+{
+    struct host *h = &load.hosts[any_host()];
+    bool dead = false;
+
+    if (!h->life || h->lives == LIVES)
+        return;
+    for (int tries = 0; tries < 20 && !dead; tries++) {
+        sim_stop(h->number);
+        usleep(50);
+        dead = sim_kill(h->number);
+    }
+    sim_continue(h->number);
+    if (dead)
+        bury(h);
+}
+
+static void spoil_one(void)
+{
+    const struct life *l = load.hosts[any_host()].life;
+    size_t n = memory_size(), at = (size_t)sim_below(n);
+
+    for (size_t i = 0; l && i < n; i++, at = (at + 1) % n)
+        if (l->slots[at / SLOT].sure[at % SLOT]) {
+            l->memory[at] ^= 1;
+            return;
+        }
+}
+
+static void one_fault(void)
+{
+    int fault = 1 << sim_below(4);
+
+    if (load.knobs.faults & FAULT_SPOIL)
+        spoil_one();
+    if (!(fault & load.knobs.faults))
+        return;
+    load.counts.faults++;
+    if (fault == FAULT_CUT)
+        cut_some();
+    else if (fault == FAULT_RESET)
+        sim_net_reset();
+    else if (fault == FAULT_FREEZE)
+        freeze_one();
+    else
+        kill_one();
+}
+
+static void set_chances(bool on)
+{
+    int faults = on ? load.knobs.faults : 0;
+
+    sim_net.short_in = faults & FAULT_SHORT ? 3 : 0;
+    sim_net.lost_in = faults & FAULT_LOST ? 5 : 0;
+    sim_file_faults = faults & FAULT_FILES ? 50 : 0;
+}
+
+/* -------------------------------------------------------------------------------------------- all */
+
+static void lay_paths(void)
+{
+    for (int a = 0; a < SIM_HOSTS; a++)
+        for (int b = 0; b < SIM_HOSTS; b++)
+            *sim_path(a, b) = (struct sim_path){.latency_ns = (int64_t)(5000 << sim_below(12)),
+                                                .bytes_per_s = (int64_t)(1000000 << sim_below(12))};
+}
+
+static void on_log(void *arg, enum te_log_level level, const char *line)
+{
+    (void)arg, (void)level;
+    sim_trace("log: %s", line);
+}
+
+static void on_touch(int signal, siginfo_t *info, void *context)
+{
+    (void)signal, (void)context;
+    sim_fail("memory was touched that is not the engine's: %p", info->si_addr);
+}
+
+static bool all_done(void)
+{
+    for (int h = 1; h <= load.knobs.hosts; h++)
+        for (int i = 0; i < USERS; i++)
+            if (!load.hosts[h].life || !load.hosts[h].users[i].done)
+                return false;
+    return true;
+}
+
+static void await_users(void)
+{
+    for (int i = 0; !all_done(); i++) {
+        usleep((useconds_t)(sim_below(600) * 1000));
+        if (i < FAULTS)
+            one_fault();
+    }
+}
+
+static void make_quiet(void)
+{
+    set_chances(false);
+    for (bool all = false; !all;) { /* what is cut, frozen or off comes back by itself */
+        usleep(1000000);
+        all = true;
+        for (int h = 1; h <= load.knobs.hosts; h++)
+            all = all && load.hosts[h].life && sim_is_running(h);
+    }
+    usleep(40000000);
+    load.quiet_since = sim_now();
+    load.is_quiet = true;
+}
+
+static void check_left(void)
+{
+    for (int h = 1; h <= load.knobs.hosts; h++) {
+        while (load.hosts[h].life)
+            usleep(10000);
+        usleep(10000);
+        if (sim_files_of(h))
+            sim_fail("host %d has left %u descriptors open", h, sim_files_of(h));
+        if (sim_threads_of(h))
+            sim_fail("host %d has left %u threads", h, sim_threads_of(h));
+    }
+}
+
+struct sim_counts sim_load(const struct sim_knobs *k)
+{
+    struct sigaction touch = {.sa_sigaction = on_touch, .sa_flags = SA_SIGINFO};
+    int hosts = 2 + (int)sim_below(3), rounds = 4 + (int)sim_below(20);
+    int faults = sim_one_in(8) ? 0 : (int)sim_below(FAULTS_ALL + 1);
+
+    sigaction(SIGSEGV, &touch, NULL);
+    te_log_set_sink(on_log, NULL);
+    te_log_set_level(TE_LOG_DEBUG);
+    load.knobs =
+        (struct sim_knobs){k->hosts < 0 ? hosts : k->hosts, k->rounds < 0 ? rounds : k->rounds,
+                           k->faults < 0 ? faults : k->faults};
+    lay_paths();
+    for (int h = 1; h <= load.knobs.hosts; h++) {
+        load.hosts[h].number = h;
+        sim_spawn(h, host_main, &load.hosts[h]);
+    }
+    for (int h = 1; h <= load.knobs.hosts; h++)
+        while (!load.hosts[h].life)
+            usleep(10000);
+    set_chances(true);
+    await_users();
+    make_quiet();
+    check_left();
+    return load.counts;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * load.h - a random program over the public interface on several hosts, and what must be true of it.
+ */
+#ifndef SIM_LOAD_H
+#define SIM_LOAD_H
+
+#include <stdint.h>
+
+enum sim_fault {
+    FAULT_CUT = 1,
+    FAULT_RESET = 2,
+    FAULT_FREEZE = 4,
+    FAULT_KILL = 8,
+    FAULT_SHORT = 16,
+    FAULT_LOST = 32,
+    FAULT_FILES = 64,
+    FAULTS_ALL = 127,
+    FAULT_SPOIL =
+        128, /* a byte of a host's memory changes: a run that does not fail by it checks nothing */
+};
+
+/* What a run is made of beside its seed; -1: the seed chooses. */
+struct sim_knobs {
+    int hosts, rounds, faults;
+};
+
+struct sim_counts {
+    uint64_t batches, completed, ended, notified, faults;
+};
+
+/* Runs it all; ends by sim_fail() if anything is wrong. */
+struct sim_counts sim_load(const struct sim_knobs *k);
+
+#endif

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * main.c - runs seeds, each in a process of its own, and finds the smallest run that fails.
+ */
+#include "load.h"
+#include "sim.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/personality.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WALL_S   120 /* of a seed */
+#define JOBS     64
+#define FAILURES 10 /* after which no other run begins */
+
+struct report {
+    struct sim_result result;
+    struct sim_counts counts;
+};
+
+static struct {
+    uint64_t first, n, jobs;
+    struct sim_knobs knobs;
+    bool one, check_hash, no_shrink;
+    int to; /* where a run reports to; 0: this process runs others */
+} args = {.first = 1, .n = 100, .jobs = 1, .knobs = {-1, -1, -1}};
+
+static const char usage[] =
+    "usage: sim [OPTION...]\n"
+    "\n"
+    "Runs random programs on several engines, hosts of a simulated network, in virtual time. A seed is a run.\n"
+    "\n"
+    "  --seeds=N        runs so many seeds (100)\n"
+    "  --from=SEED      beginning with this one (1)\n"
+    "  --jobs=N         so many at a time (1)\n"
+    "  --seed=SEED      runs this one\n"
+    "  --trace          prints what happens in it, in order\n"
+    "  --check-hash     runs each seed three times and compares the hashes of the schedules\n"
+    "  --no-shrink      does not look for a smaller run when one fails\n"
+    "  --hosts=N        so many hosts, instead of what the seed chooses (2 to 4)\n"
+    "  --rounds=N       so many batches of each user (4 to 23)\n"
+    "  --faults=MASK    1 cut paths, 2 resets, 4 frozen hosts, 8 killed hosts, 16 short sends and reads,\n"
+    "                   32 lost SYNs, 64 no descriptors, 128 a byte of memory\n"
+    "                   is spoilt, which must be found\n"
+    "  --help           prints this\n";
+
+/* ------------------------------------------------------------------------------------- one seed */
+
+static void describe(uint64_t seed, const struct sim_knobs *k, char *out, size_t n)
+{
+    int at = snprintf(out, n, "sim --seed=%llu", (unsigned long long)seed);
+
+    if (k->hosts >= 0)
+        at += snprintf(out + at, n - (size_t)at, " --hosts=%d", k->hosts);
+    if (k->rounds >= 0)
+        at += snprintf(out + at, n - (size_t)at, " --rounds=%d", k->rounds);
+    if (k->faults >= 0)
+        snprintf(out + at, n - (size_t)at, " --faults=%d", k->faults);
+}
+
+/* One processor is all that a run uses, for one of its threads runs at a time. */
+static void stay_on_one(uint64_t n)
+{
+    cpu_set_t all, one;
+
+    if (sched_getaffinity(0, sizeof(all), &all) < 0)
+        return;
+    n %= (uint64_t)CPU_COUNT(&all);
+    for (unsigned cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &all) && n-- == 0) {
+            CPU_ZERO(&one);
+            CPU_SET(cpu, &one);
+            sched_setaffinity(0, sizeof(one), &one);
+            return;
+        }
+}
+
+/* In this process, which is a new one: what was before would be a part of the run. */
+static int run(uint64_t seed, const struct sim_knobs *k, int out)
+{
+    static char repeat[128];
+    struct report r;
+
+    describe(seed, k, repeat, sizeof(repeat));
+    sim_repeat = repeat;
+    stay_on_one(seed);
+    alarm(WALL_S);
+    sim_begin(seed);
+    r.counts = sim_load(k);
+    r.result = sim_result();
+    sim_end();
+    return write(out, &r, sizeof(r)) == sizeof(r) ? 0 : 1;
+}
+
+_Noreturn static void exec_run(uint64_t seed, const struct sim_knobs *k, int out)
+{
+    char words[6][32], *argv[] = {words[0],
+                                  words[1],
+                                  words[2],
+                                  words[3],
+                                  words[4],
+                                  words[5],
+                                  sim_trace_on ? "--trace" : NULL,
+                                  NULL};
+    char *env[] = {NULL};
+
+    snprintf(words[0], 32, "sim");
+    snprintf(words[1], 32, "--seed=%llu", (unsigned long long)seed);
+    snprintf(words[2], 32, "--hosts=%d", k->hosts);
+    snprintf(words[3], 32, "--rounds=%d", k->rounds);
+    snprintf(words[4], 32, "--faults=%d", k->faults);
+    snprintf(words[5], 32, "--to=%d", out);
+    execve("/proc/self/exe", argv, env);
+    _exit(2);
+}
+
+/* A run under way, in a process of its own. */
+struct job {
+    uint64_t seed;
+    pid_t pid;
+    int result;
+    bool is_silent;
+};
+
+/* What it says goes to stderr, or nowhere. */
+static struct job start(uint64_t seed, const struct sim_knobs *k, bool is_silent)
+{
+    struct job j = {.seed = seed, .is_silent = is_silent};
+    int ends[2];
+
+    if (pipe(ends) < 0 || (j.pid = fork()) < 0) {
+        perror("sim");
+        exit(2);
+    }
+    if (j.pid == 0) {
+        if (is_silent && !freopen("/dev/null", "w", stderr))
+            _exit(2);
+        close(ends[0]);
+        exec_run(seed, k, ends[1]);
+    }
+    close(ends[1]);
+    j.result = ends[0];
+    return j;
+}
+
+/* True if it passed. */
+static bool finish(const struct job *j, struct report *r)
+{
+    ssize_t got = read(j->result, r, sizeof(*r));
+    int status = 0;
+
+    close(j->result);
+    waitpid(j->pid, &status, 0);
+    if (WIFSIGNALED(status) && !j->is_silent)
+        fprintf(stderr, "seed %llu: %s\n", (unsigned long long)j->seed,
+                WTERMSIG(status) == SIGALRM ? "takes too long" : strsignal(WTERMSIG(status)));
+    return got == sizeof(*r) && status == 0;
+}
+
+static bool try_once(uint64_t seed, const struct sim_knobs *k, struct report *r, bool is_silent)
+{
+    struct job j = start(seed, k, is_silent);
+
+    return finish(&j, r);
+}
+
+/* --------------------------------------------------------------------------------------- shrinking */
+
+static bool still_fails(uint64_t seed, struct sim_knobs *k, struct sim_knobs smaller)
+{
+    struct report r;
+
+    if (try_once(seed, &smaller, &r, true))
+        return false;
+    *k = smaller;
+    return true;
+}
+
+/* Fewer kinds of faults, hosts, rounds, as long as it fails. Another knob makes another run of the seed. */
+static void shrink(uint64_t seed, struct sim_knobs k)
+{
+    char text[128];
+
+    for (int bit = 1; bit <= FAULTS_ALL; bit <<= 1) {
+        struct sim_knobs smaller = k;
+
+        smaller.faults = (k.faults < 0 ? FAULTS_ALL : k.faults) & ~bit;
+        if (smaller.faults != k.faults)
+            still_fails(seed, &k, smaller);
+    }
+    for (int hosts = 2; hosts <= 3; hosts++)
+        if (still_fails(seed, &k, (struct sim_knobs){hosts, k.rounds, k.faults}))
+            break;
+    for (int rounds = 1; rounds <= 16; rounds *= 2)
+        if (still_fails(seed, &k, (struct sim_knobs){k.hosts, rounds, k.faults}))
+            break;
+    describe(seed, &k, text, sizeof(text));
+    fprintf(stderr, "smallest found: %s\n", text);
+}
+
+/* -------------------------------------------------------------------------------------- many seeds */
+
+static bool hashes_agree(uint64_t seed, const struct report *first)
+{
+    struct report r;
+
+    for (int i = 0; i < 2; i++)
+        if (!try_once(seed, &args.knobs, &r, false) || r.result.hash != first->result.hash) {
+            fprintf(stderr, "seed %llu: the hash is not the same each time\n",
+                    (unsigned long long)seed);
+            return false;
+        }
+    return true;
+}
+
+static void add(struct report *sum, const struct report *r)
+{
+    sum->counts.batches += r->counts.batches;
+    sum->counts.completed += r->counts.completed;
+    sum->counts.ended += r->counts.ended;
+    sum->counts.notified += r->counts.notified;
+    sum->counts.faults += r->counts.faults;
+    sum->result.points += r->result.points;
+    sum->result.switches += r->result.switches;
+    sum->result.virtual_ns += r->result.virtual_ns;
+}
+
+static double wall_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void print_sum(uint64_t seeds, uint64_t failed, const struct report *s, double wall)
+{
+    printf(
+        "sim: %llu seeds, %llu failed; %llu batches, requests: %llu completed, %llu ended otherwise; %llu faults\n"
+        "sim: %.0f virtual s in %.1f s; %llu points, %.0f a second; %llu switches\n",
+        (unsigned long long)seeds, (unsigned long long)failed,
+        (unsigned long long)s->counts.batches, (unsigned long long)s->counts.completed,
+        (unsigned long long)s->counts.ended, (unsigned long long)s->counts.faults,
+        (double)s->result.virtual_ns / 1e9, wall, (unsigned long long)s->result.points,
+        (double)s->result.points / wall, (unsigned long long)s->result.switches);
+}
+
+/* How many failures a run that has ended adds. */
+static uint64_t judge(const struct job *j, struct report *sum)
+{
+    struct report r;
+
+    if (!finish(j, &r)) {
+        if (!args.no_shrink && !args.one)
+            shrink(j->seed, args.knobs);
+        return 1;
+    }
+    add(sum, &r);
+    if (args.one)
+        printf("sim: seed %llu: hash %016llx\n", (unsigned long long)j->seed,
+               (unsigned long long)r.result.hash);
+    return args.check_hash && !hashes_agree(j->seed, &r);
+}
+
+static void tell_progress(uint64_t done, uint64_t failed)
+{
+    static double told;
+
+    if (wall_s() - told < 10)
+        return;
+    told = wall_s();
+    fprintf(stderr, "sim: %llu of %llu seeds, %llu failed\n", (unsigned long long)done,
+            (unsigned long long)args.n, (unsigned long long)failed);
+}
+
+static uint64_t run_all(void)
+{
+    uint64_t failed = 0, begun = 0, done = 0;
+    struct job jobs[JOBS];
+    struct report sum = {0};
+    double begin = wall_s();
+
+    while (done < args.n) {
+        while (begun < args.n && begun - done < args.jobs && failed < FAILURES) {
+            jobs[begun % JOBS] = start(args.first + begun, &args.knobs, false);
+            begun++;
+        }
+        if (begun == done)
+            break;
+        failed += judge(&jobs[done++ % JOBS], &sum);
+        if (!args.one)
+            tell_progress(done, failed);
+    }
+    print_sum(done, failed, &sum, wall_s() - begin);
+    return failed;
+}
+
+/* ------------------------------------------------------------------------------------------- main */
+
+/* Where pointers are is a part of a run. */
+static void make_equal(char **argv)
+{
+    int now = personality(0xffffffff);
+
+    if (now < 0 || (now & ADDR_NO_RANDOMIZE) ||
+        personality((unsigned long)now | ADDR_NO_RANDOMIZE) < 0)
+        return;
+    execv("/proc/self/exe", argv);
+    perror("sim: exec");
+}
+
+static int64_t number(const char *text)
+{
+    char *end;
+    long long n = strtoll(text, &end, 0);
+
+    if (!*text || *end || n < -1) {
+        fprintf(stderr, "sim: '%s' is not a number; see --help\n", text);
+        exit(2);
+    }
+    return n;
+}
+
+static void set_number(int option, int64_t n)
+{
+    if (option == 'n')
+        args.n = (uint64_t)n;
+    else if (option == 'f' || option == 's')
+        args.first = (uint64_t)n;
+    else if (option == 'j')
+        args.jobs = n < 1 ? 1 : n > JOBS ? JOBS : (uint64_t)n;
+    else if (option == 'H')
+        args.knobs.hosts = n < 0 ? -1 : n < 2 ? 2 : n < SIM_HOSTS ? (int)n : SIM_HOSTS - 1;
+    else if (option == 'r')
+        args.knobs.rounds = (int)n;
+    else if (option == 'F')
+        args.knobs.faults = n < 0 ? -1 : (int)n & (FAULTS_ALL | FAULT_SPOIL);
+    else
+        args.to = (int)n;
+    if (option == 's')
+        args.one = true, args.n = 1;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {{"seeds", 1, NULL, 'n'},
+                                            {"from", 1, NULL, 'f'},
+                                            {"seed", 1, NULL, 's'},
+                                            {"trace", 0, NULL, 't'},
+                                            {"jobs", 1, NULL, 'j'},
+                                            {"hosts", 1, NULL, 'H'},
+                                            {"rounds", 1, NULL, 'r'},
+                                            {"faults", 1, NULL, 'F'},
+                                            {"to", 1, NULL, 'o'},
+                                            {"check-hash", 0, NULL, 'c'},
+                                            {"no-shrink", 0, NULL, 'S'},
+                                            {"help", 0, NULL, 'h'},
+                                            {0}};
+
+    make_equal(argv);
+    for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        if (strchr("nfsjHrFo", c))
+            set_number(c, number(optarg));
+        else if (c == 't')
+            sim_trace_on = true;
+        else if (c == 'c')
+            args.check_hash = true;
+        else if (c == 'S')
+            args.no_shrink = true;
+        else
+            return fputs(usage, c == 'h' ? stdout : stderr), c == 'h' ? 0 : 2;
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (args.to)
+        return run(args.first, &args.knobs, args.to);
+    return run_all() ? 1 : 0;
+}

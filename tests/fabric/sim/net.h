@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * net.h - sockets of the world, between net.c, which has the network, and calls.c, which has the names
+ * by which the C library knows what they do. Functions that return an int return 0 or an errno value.
+ */
+#ifndef SIM_NET_H
+#define SIM_NET_H
+
+#include "sim.h"
+
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#define SIM_BACKLOG 128
+
+enum socket_state { NEW, BOUND, LISTENING, CONNECTING, CONNECTED, BROKEN, CLOSED };
+
+/* Bytes towards a socket. */
+struct stream {
+    char *bytes;
+    uint64_t size, read, arrived, sent;
+    bool ended; /* no more will arrive */
+};
+
+struct socket {
+    struct sim_file file;
+    enum socket_state state;
+    int host;
+    bool is_packet; /* asks only for the way to an address */
+    uint32_t ip, peer_ip;
+    uint16_t port, peer_port;
+    struct socket *peer;
+    struct stream in;
+    uint64_t acked, limit; /* of what the peer gets: what it has, and up to where it may be sent */
+    int error;             /* told once */
+    bool reset, has_ended, resets, keepalive;
+    bool is_lost; /* its machine is off, or was since */
+    struct socket *backlog[SIM_BACKLOG];
+    int n_backlog, backlog_max;
+};
+
+struct socket *sim_socket_new(int host, bool is_packet);
+int sim_socket_bind(struct socket *s, uint32_t ip, uint16_t port);
+int sim_socket_listen(struct socket *s, int backlog);
+int sim_socket_connect(struct socket *s, uint32_t ip, uint16_t port);
+struct socket *sim_socket_accept(struct socket *l);
+size_t sim_socket_send(struct socket *s, const struct iovec *iov, size_t n_iov);
+ssize_t sim_socket_receive(struct socket *s, const struct iovec *iov, size_t n_iov, bool peek);
+int sim_socket_shutdown(struct socket *s);
+uint64_t sim_socket_unacked(const struct socket *s);
+
+#endif

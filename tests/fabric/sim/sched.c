@@ -1,0 +1,600 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sched.c - who runs.
+ *
+ * Each thread of the world is a real one that sleeps on a futex of its own until it is its turn. Whoever
+ * runs chooses the next one, wakes it and sleeps: so all that is below needs no lock. Two ways of choosing,
+ * by seed. Uniform: at a point, with a chance that the seed sets, any thread that can run. By priority:
+ * each thread has one by chance, the highest runs, and at a few points chosen beforehand the one that
+ * runs falls to the lowest: few changes at the right points find most races that there are.
+ *
+ * An event is a function and a time; deadlines of blocked threads are events, too. Events run in the
+ * thread that finds them due, which only marks others as able to run.
+ */
+#include "sim.h"
+
+#include <dlfcn.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define THREADS     65536
+#define POINT_NS    200
+#define CHANGES     8
+#define FIRST_LIMIT 200000   /* points among which the changes of priority lie */
+#define QUIET_LIMIT 20000000 /* points without an end: a loop that burns */
+
+enum state { READY, BLOCKED, DONE };
+
+struct sim_thread {
+    enum state state;
+    int host, id;
+    uint32_t go; /* futex */
+    const void *on;
+    const char *what;
+    uint64_t sleep; /* counts its sleeps, by which a deadline knows its own */
+    bool in_time;
+    unsigned held;
+    bool dead; /* with its host's process */
+    int64_t priority;
+    void *(*fn)(void *);
+    void *arg;
+    pthread_t real;
+    void *result;
+    char name[16];
+};
+
+struct event {
+    int64_t when;
+    uint64_t order;
+    void (*fn)(void *);
+    void *arg;
+    struct sim_thread *sleeper; /* if fn is NULL: whose deadline it is */
+    uint64_t sleep;
+};
+
+typedef int create_fn(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+typedef int join_fn(pthread_t, void **);
+
+static struct {
+    bool on, by_priority;
+    uint64_t seed, chance_state, entropy_state;
+    struct sim_thread *threads[THREADS]; /* all that ever were */
+    int n_threads;
+    struct sim_thread *alive[THREADS]; /* that may run at some time */
+    int n_alive;
+    struct sim_thread *leaving; /* has ended, and may still run a little */
+    int64_t time;
+    unsigned switch_in;
+    uint64_t changes[CHANGES];
+    int64_t lowest;
+    struct event *events;
+    size_t n_events, cap_events;
+    uint64_t order;
+    bool stopped[SIM_HOSTS];
+    uint64_t points, switches, hash;
+} world;
+
+static __thread struct sim_thread *me;
+
+bool sim_trace_on;
+const char *sim_repeat = "";
+
+/* ---------------------------------------------------------------------------------------- reports */
+
+static const char *host_of(const struct sim_thread *t)
+{
+    return t ? t->name : "-";
+}
+
+static void say(const char *fmt, va_list args)
+{
+    fprintf(stderr, "%12.6f host %d %-14s ", (double)world.time / 1e9, me ? me->host : 0,
+            host_of(me));
+    vfprintf(stderr, fmt, args);
+    fputc('\n', stderr);
+}
+
+void sim_trace(const char *fmt, ...)
+{
+    va_list args;
+
+    if (!sim_trace_on)
+        return;
+    va_start(args, fmt);
+    say(fmt, args);
+    va_end(args);
+}
+
+static void list_threads(void)
+{
+    for (int i = 0; i < world.n_alive; i++) {
+        const struct sim_thread *t = world.alive[i];
+
+        fprintf(stderr, "  thread %d of host %d, %s: %s%s\n", t->id, t->host, t->name,
+                t->state == READY ? "can run" : t->what,
+                world.stopped[t->host] ? " (stopped)" : "");
+    }
+}
+
+_Noreturn void sim_fail(const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    say(fmt, args);
+    va_end(args);
+    list_threads();
+    fprintf(stderr, "again: %s\n", sim_repeat);
+    fflush(NULL);
+    _exit(1);
+}
+
+/* ----------------------------------------------------------------------------------------- chance */
+
+/* splitmix64, by Sebastiano Vigna, in the public domain */
+static uint64_t next(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+uint64_t sim_random(void)
+{
+    return next(&world.chance_state);
+}
+
+uint64_t sim_entropy(void)
+{
+    return next(&world.entropy_state);
+}
+
+uint64_t sim_below(uint64_t n)
+{
+    return sim_random() % n;
+}
+
+bool sim_one_in(uint64_t n)
+{
+    return n && sim_below(n) == 0;
+}
+
+static void mix(uint64_t value)
+{
+    world.hash = (world.hash ^ value) * 0x100000001b3u;
+}
+
+/* ----------------------------------------------------------------------------------------- events */
+
+static bool before(const struct event *a, const struct event *b)
+{
+    return a->when != b->when ? a->when < b->when : a->order < b->order;
+}
+
+static void push(struct event e)
+{
+    size_t i = world.n_events++;
+
+    if (i == world.cap_events) {
+        world.cap_events = world.cap_events ? 2 * world.cap_events : 256;
+        world.events = realloc(world.events, world.cap_events * sizeof(*world.events));
+        if (!world.events)
+            abort();
+    }
+    e.order = world.order++;
+    for (; i > 0 && before(&e, &world.events[(i - 1) / 2]); i = (i - 1) / 2)
+        world.events[i] = world.events[(i - 1) / 2];
+    world.events[i] = e;
+}
+
+static struct event pop(void)
+{
+    struct event first = world.events[0], last = world.events[--world.n_events];
+    size_t i = 0, child;
+
+    for (; (child = 2 * i + 1) < world.n_events; i = child) {
+        if (child + 1 < world.n_events && before(&world.events[child + 1], &world.events[child]))
+            child++;
+        if (!before(&world.events[child], &last))
+            break;
+        world.events[i] = world.events[child];
+    }
+    world.events[i] = last;
+    return first;
+}
+
+void sim_at(int64_t when, void (*fn)(void *), void *arg)
+{
+    push((struct event){.when = when, .fn = fn, .arg = arg});
+}
+
+static void run_event(const struct event *e)
+{
+    if (e->fn) {
+        e->fn(e->arg);
+    } else if (e->sleeper->state == BLOCKED && e->sleeper->sleep == e->sleep) {
+        e->sleeper->state = READY;
+        e->sleeper->in_time = false;
+    }
+}
+
+static void run_due(void)
+{
+    while (world.n_events && world.events[0].when <= world.time) {
+        struct event e = pop();
+
+        run_event(&e);
+    }
+}
+
+/* ----------------------------------------------------------------------------------------- choosing */
+
+static bool can_run(const struct sim_thread *t)
+{
+    return t->state == READY && !t->dead && (!world.stopped[t->host] || t->held);
+}
+
+static int gather(struct sim_thread **ready)
+{
+    int n = 0;
+
+    for (int i = 0; i < world.n_alive; i++)
+        if (can_run(world.alive[i]))
+            ready[n++] = world.alive[i];
+    return n;
+}
+
+static struct sim_thread *highest(struct sim_thread **ready, int n)
+{
+    struct sim_thread *best = ready[0];
+
+    for (int i = 1; i < n; i++)
+        if (ready[i]->priority > best->priority)
+            best = ready[i];
+    return best;
+}
+
+/* Leaps to the next event where nobody can run. */
+static struct sim_thread *choose(void)
+{
+    static struct sim_thread *ready[THREADS];
+    int n;
+
+    while ((n = gather(ready)) == 0) {
+        struct event e;
+
+        if (!world.n_events)
+            sim_fail("nobody can run, and nothing is to come");
+        e = pop();
+        if (e.when > world.time)
+            world.time = e.when;
+        run_event(&e);
+        run_due();
+    }
+    return world.by_priority ? highest(ready, n) : ready[sim_below((uint64_t)n)];
+}
+
+static void futex(uint32_t *word, int op, uint32_t value)
+{
+    static long (*real)(long, ...);
+
+    if (!real)
+        real = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+    real(SYS_futex, word, op, value, NULL, NULL, 0);
+}
+
+/* A thread that has ended is quite gone before another runs: its stack and its memory are free by then. */
+static void see_off(void)
+{
+    join_fn *real = (join_fn *)dlsym(RTLD_NEXT, "pthread_join");
+    struct sim_thread *t = world.leaving;
+
+    world.leaving = NULL;
+    if (t)
+        real(t->real, &t->result);
+}
+
+static void wait_for_turn(struct sim_thread *t)
+{
+    while (!__atomic_load_n(&t->go, __ATOMIC_ACQUIRE))
+        futex(&t->go, FUTEX_WAIT_PRIVATE, 0);
+    __atomic_store_n(&t->go, 0, __ATOMIC_RELAXED);
+    see_off();
+}
+
+static void hand_over(struct sim_thread *to)
+{
+    struct sim_thread *from = me;
+    bool over = from->state == DONE;
+
+    if (to == from)
+        return;
+    world.switches++;
+    mix((uint64_t)to->id + 1);
+    __atomic_store_n(&to->go, 1, __ATOMIC_RELEASE);
+    futex(&to->go, FUTEX_WAKE_PRIVATE, 1);
+    if (!over)
+        wait_for_turn(from);
+}
+
+static bool is_change(void)
+{
+    for (int i = 0; i < CHANGES; i++)
+        if (world.changes[i] == world.points)
+            return true;
+    return false;
+}
+
+void sim_charge(int64_t ns)
+{
+    world.time += ns;
+    run_due();
+}
+
+void sim_point(void)
+{
+    static uint64_t quiet_since;
+    static int64_t quiet_time;
+
+    if (!sim_is_on())
+        return;
+
+    world.points++;
+    if (world.time - quiet_time > 10 * SIM_S)
+        quiet_time = world.time, quiet_since = world.points;
+    if (world.points - quiet_since > QUIET_LIMIT)
+        sim_fail("%d points in 10 s: a loop that burns", QUIET_LIMIT);
+    sim_charge(POINT_NS);
+    if (world.by_priority && is_change())
+        me->priority = --world.lowest;
+    if (!can_run(me) || world.by_priority || sim_one_in(world.switch_in))
+        hand_over(choose());
+}
+
+bool sim_block(const void *on, const char *what, int64_t until)
+{
+    world.points++;
+    me->state = BLOCKED;
+    me->on = on;
+    me->what = what;
+    me->in_time = true;
+    me->sleep++;
+    if (until != SIM_NEVER)
+        push((struct event){.when = until, .sleeper = me, .sleep = me->sleep});
+    sim_charge(POINT_NS);
+    hand_over(choose());
+    return me->in_time;
+}
+
+unsigned sim_wake(const void *on, bool all)
+{
+    static struct sim_thread *found[THREADS];
+    unsigned n = 0;
+
+    for (int i = 0; i < world.n_alive; i++)
+        if (world.alive[i]->state == BLOCKED && world.alive[i]->on == on)
+            found[n++] = world.alive[i];
+    if (n == 0)
+        return 0;
+    if (!all) {
+        found[0] = found[sim_below(n)];
+        n = 1;
+    }
+    for (unsigned i = 0; i < n; i++)
+        found[i]->state = READY;
+    return n;
+}
+
+/* ----------------------------------------------------------------------------------------- threads */
+
+bool sim_is_on(void)
+{
+    return world.on && me;
+}
+
+int sim_host(void)
+{
+    return me ? me->host : 0;
+}
+
+int64_t sim_now(void)
+{
+    return world.time;
+}
+
+void sim_lock_held(int change)
+{
+    me->held += (unsigned)change;
+    if (change < 0 && me->held == 0 && !can_run(me))
+        hand_over(choose());
+}
+
+static struct sim_thread *add_thread(int host)
+{
+    struct sim_thread *t = calloc(1, sizeof(*t));
+
+    if (!t || world.n_threads == THREADS)
+        sim_fail("more than %d threads", THREADS);
+    t->host = host;
+    t->id = world.n_threads;
+    t->priority = (int64_t)sim_below(1u << 20);
+    world.threads[world.n_threads++] = t;
+    world.alive[world.n_alive++] = t;
+    return t;
+}
+
+/* Keeps the order of the others. */
+static void remove_those(bool (*gone)(const struct sim_thread *))
+{
+    int n = 0;
+
+    for (int i = 0; i < world.n_alive; i++)
+        if (!gone(world.alive[i]))
+            world.alive[n++] = world.alive[i];
+    world.n_alive = n;
+}
+
+static bool is_gone(const struct sim_thread *t)
+{
+    return t->state == DONE || t->dead;
+}
+
+static void *start(void *arg)
+{
+    void *result;
+
+    me = arg;
+    wait_for_turn(me);
+    result = me->fn(me->arg);
+    me->state = DONE;
+    sim_wake(me, true);
+    remove_those(is_gone);
+    world.leaving = me;
+    hand_over(choose());
+    return result;
+}
+
+/* The number that the world's threads have for one. */
+static pthread_t number_of(const struct sim_thread *t)
+{
+    return (pthread_t)(t->id + 1);
+}
+
+static struct sim_thread *numbered(pthread_t number)
+{
+    return number >= 1 && number <= (pthread_t)world.n_threads ? world.threads[number - 1] : NULL;
+}
+
+static int create(int host, void *(*fn)(void *), void *arg, pthread_t *out)
+{
+    create_fn *real = (create_fn *)dlsym(RTLD_NEXT, "pthread_create");
+    struct sim_thread *t = add_thread(host);
+
+    t->fn = fn;
+    t->arg = arg;
+    *out = number_of(t);
+    return real(&t->real, NULL, start, t);
+}
+
+int pthread_create(pthread_t *out, const pthread_attr_t *attr, void *(*fn)(void *), void *arg)
+{
+    if (!sim_is_on())
+        return ((create_fn *)dlsym(RTLD_NEXT, "pthread_create"))(out, attr, fn, arg);
+    if (create(me->host, fn, arg, out))
+        sim_fail("a thread cannot be started");
+    sim_point();
+    return 0;
+}
+
+void sim_spawn(int host, void *(*fn)(void *), void *arg)
+{
+    pthread_t thread;
+
+    if (create(host, fn, arg, &thread))
+        sim_fail("a thread cannot be started");
+    snprintf(numbered(thread)->name, 16, "user");
+}
+
+pthread_t pthread_self(void)
+{
+    return sim_is_on() ? number_of(me) : ((pthread_t(*)(void))dlsym(RTLD_NEXT, "pthread_self"))();
+}
+
+int pthread_join(pthread_t thread, void **result)
+{
+    struct sim_thread *t = numbered(thread);
+
+    if (!sim_is_on() || !t)
+        return ((join_fn *)dlsym(RTLD_NEXT, "pthread_join"))(thread, result);
+    while (t->state != DONE)
+        sim_block(t, "joins a thread", SIM_NEVER);
+    if (result)
+        *result = t->result;
+    return 0;
+}
+
+int pthread_detach(pthread_t thread)
+{
+    (void)thread;
+    return 0;
+}
+
+int pthread_setname_np(pthread_t thread, const char *name)
+{
+    struct sim_thread *t = sim_is_on() ? numbered(thread) : NULL;
+
+    if (t)
+        snprintf(t->name, 16, "%s", name);
+    return 0;
+}
+
+void sim_stop(int host)
+{
+    world.stopped[host] = true;
+}
+
+void sim_continue(int host)
+{
+    world.stopped[host] = false;
+}
+
+bool sim_is_running(int host)
+{
+    return !world.stopped[host];
+}
+
+bool sim_kill(int host)
+{
+    for (int i = 0; i < world.n_alive; i++)
+        if (world.alive[i]->host == host && world.alive[i]->held)
+            return false;
+    for (int i = 0; i < world.n_alive; i++)
+        world.alive[i]->dead = world.alive[i]->host == host;
+    remove_those(is_gone);
+    return true;
+}
+
+unsigned sim_threads_of(int host)
+{
+    unsigned n = 0;
+
+    for (int i = 0; i < world.n_alive; i++)
+        n += world.alive[i]->host == host;
+    return n;
+}
+
+/* -------------------------------------------------------------------------------------------- life */
+
+void sim_begin(uint64_t seed)
+{
+    world.seed = seed;
+    world.chance_state = seed * 2 + 1;
+    world.entropy_state = ~seed;
+    world.hash = 0xcbf29ce484222325u;
+    world.time = SIM_S;
+    world.by_priority = sim_one_in(3);
+    world.switch_in = 1 + (unsigned)sim_below(24);
+    for (int i = 0; i < CHANGES; i++)
+        world.changes[i] = sim_below(FIRST_LIMIT);
+    me = add_thread(0);
+    snprintf(me->name, sizeof(me->name), "main");
+    world.on = true;
+}
+
+struct sim_result sim_result(void)
+{
+    return (struct sim_result){world.points, world.switches, world.hash, world.time - SIM_S};
+}
+
+void sim_end(void)
+{
+    world.on = false;
+}
