@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <ifaddrs.h>
+#include <linux/errqueue.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -141,7 +142,7 @@ int setsockopt(int fd, int level, int name, const void *value, socklen_t len)
     } else if (level == SOL_SOCKET && name == SO_KEEPALIVE) {
         s->keepalive = true;
     } else if (level == SOL_SOCKET && name == SO_ZEROCOPY) {
-        return failed(EOPNOTSUPP);
+        s->zerocopy = true;
     }
     return 0;
 }
@@ -180,23 +181,21 @@ int ioctl(int fd, unsigned long request, ...)
 
 /* ------------------------------------------------------------------------------------------ bytes */
 
-static ssize_t send_all(int fd, const struct iovec *iov, size_t n)
+static ssize_t send_all(int fd, const struct iovec *iov, size_t n, int flags)
 {
-    size_t sent = sim_socket_send(socket_of(fd), iov, n);
+    size_t sent = sim_socket_send(socket_of(fd), iov, n, flags & MSG_ZEROCOPY);
 
     return sent ? (ssize_t)sent : -1;
 }
 
 ssize_t send(int fd, const void *buf, size_t n, int flags)
 {
-    (void)flags;
-    return send_all(fd, &(struct iovec){(void *)(uintptr_t)buf, n}, 1);
+    return send_all(fd, &(struct iovec){(void *)(uintptr_t)buf, n}, 1, flags);
 }
 
 ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
-    (void)flags;
-    return send_all(fd, m->msg_iov, m->msg_iovlen);
+    return send_all(fd, m->msg_iov, m->msg_iovlen, flags);
 }
 
 ssize_t recv(int fd, void *buf, size_t n, int flags)
@@ -204,11 +203,29 @@ ssize_t recv(int fd, void *buf, size_t n, int flags)
     return sim_socket_receive(socket_of(fd), &(struct iovec){buf, n}, 1, flags & MSG_PEEK);
 }
 
+static ssize_t receive_notice(struct socket *s, struct msghdr *m)
+{
+    struct sock_extended_err e = {.ee_origin = SO_EE_ORIGIN_ZEROCOPY};
+    struct cmsghdr *c = CMSG_FIRSTHDR(m);
+    struct notice n;
+
+    if (!sim_socket_notice(s, &n))
+        return failed(EAGAIN);
+    e.ee_info = n.first;
+    e.ee_data = n.last;
+    e.ee_code = n.copied ? SO_EE_CODE_ZEROCOPY_COPIED : 0;
+    *c = (struct cmsghdr){
+        .cmsg_len = CMSG_LEN(sizeof(e)), .cmsg_level = SOL_IP, .cmsg_type = IP_RECVERR};
+    memcpy(CMSG_DATA(c), &e, sizeof(e));
+    m->msg_controllen = CMSG_SPACE(sizeof(e));
+    return 0;
+}
+
 ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 {
     struct socket *s = socket_of(fd);
 
-    return flags & MSG_ERRQUEUE ? failed(EAGAIN)
+    return flags & MSG_ERRQUEUE ? receive_notice(s, m)
                                 : sim_socket_receive(s, m->msg_iov, m->msg_iovlen, false);
 }
 

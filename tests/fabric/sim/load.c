@@ -26,10 +26,8 @@
 #define LIVES      6 /* of a host, at most */
 #define USERS      2 /* of a host */
 #define SLOTS      3 /* of a user, in the memory of each host */
-#define SLOT       (16 * 1024)
-#define LOCAL      (SLOTS * SLOT)
 #define EXTRA      (64 * 1024)
-#define PAGES      4096
+#define PAGE       ((size_t)4096)
 #define PORT       15001
 #define TIMEOUT_MS 3000
 #define BOUND_NS   (60 * SIM_S) /* of a request's life beyond its deadline */
@@ -37,8 +35,8 @@
 #define FAULTS     100
 
 struct slot {
-    unsigned char want[SLOT];
-    bool sure[SLOT];
+    unsigned char *want;
+    bool *sure;
     bool busy; /* a WRITE of it is under way */
 };
 
@@ -76,6 +74,7 @@ struct intent {
 
 static struct {
     struct sim_knobs knobs;
+    size_t slot; /* its bytes */
     struct host hosts[SIM_HOSTS];
     bool is_quiet; /* faults have stopped, and what they did is over */
     int64_t quiet_since;
@@ -84,11 +83,12 @@ static struct {
 
 /* ---------------------------------------------------------------------------------------- memory */
 
+/* With a gap behind them: a request may span regions that adjoin. */
 static char *pages(size_t size)
 {
-    char *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *p = mmap(NULL, size + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-    if (p == MAP_FAILED)
+    if (p == MAP_FAILED || mprotect(p, size, PROT_READ | PROT_WRITE) < 0)
         sim_fail("out of memory");
     return p;
 }
@@ -109,7 +109,7 @@ static size_t slot_number(const struct user *u, int slot)
 
 static size_t memory_size(void)
 {
-    return (size_t)load.knobs.hosts * LIVES * USERS * SLOTS * SLOT;
+    return (size_t)load.knobs.hosts * LIVES * USERS * SLOTS * load.slot;
 }
 
 /* What is sure is there. */
@@ -117,9 +117,9 @@ static void check_slot(const struct life *l, const struct user *u, int slot)
 {
     size_t n = slot_number(u, slot);
     const struct slot *s = &l->slots[n];
-    const unsigned char *is = (const unsigned char *)l->memory + n * SLOT;
+    const unsigned char *is = (const unsigned char *)l->memory + n * load.slot;
 
-    for (size_t i = 0; i < SLOT && !s->busy && !l->over; i++)
+    for (size_t i = 0; i < load.slot && !s->busy && !l->over; i++)
         if (s->sure[i] && is[i] != s->want[i])
             sim_fail(
                 "torn: byte %zu of slot %d of user %d of host %d in %s is %02x and was written as %02x",
@@ -145,14 +145,15 @@ static void fill(unsigned char *p, size_t n)
 /* A part of a slot, a READ or a WRITE of it. */
 static struct intent intend(struct user *u, struct life *l, int slot)
 {
-    size_t at = sim_one_in(3) ? 0 : (size_t)sim_below(SLOT - 1);
+    size_t at = sim_one_in(3) ? 0 : (size_t)sim_below(load.slot - 1);
     struct intent i = {.opcode = sim_one_in(2) ? TE_READ : TE_WRITE,
                        .slot = &l->slots[slot_number(u, slot)],
                        .at = at,
-                       .length = sim_one_in(3) ? SLOT - at : 1 + (size_t)sim_below(SLOT - at),
-                       .local = u->local + (size_t)slot * SLOT};
+                       .length =
+                           sim_one_in(3) ? load.slot - at : 1 + (size_t)sim_below(load.slot - at),
+                       .local = u->local + (size_t)slot * load.slot};
 
-    allow(i.local, SLOT, true);
+    allow(i.local, load.slot, true);
     if (i.opcode == TE_WRITE) {
         fill((unsigned char *)i.local, i.length);
         memset(i.slot->sure + i.at, 0, i.length);
@@ -186,7 +187,7 @@ static void conclude(const struct intent *i, int state, const struct life *l)
     } else if (state == TE_COMPLETED) {
         check_read(i);
     }
-    allow(i->local, SLOT, false);
+    allow(i->local, load.slot, false);
 }
 
 static void let_go_on(te_engine *e, te_batch b)
@@ -241,7 +242,7 @@ static bool run_batch(struct user *u, struct life *to, te_segment seg, int64_t d
                                .target = seg,
                                .length = intents[k].length,
                                .target_offset = (uint64_t)(uintptr_t)to->memory +
-                                                slot_number(u, (int)k) * SLOT + intents[k].at};
+                                                slot_number(u, (int)k) * load.slot + intents[k].at};
     }
     ok(te_submit(e, b, reqs, n, &opts), "te_submit");
     await_end(e, b, deadline_ms ? deadline_ms : TIMEOUT_MS);
@@ -273,18 +274,18 @@ static void touch_extra(struct user *u, struct life *to, te_segment seg)
                     .source = local,
                     .target = seg,
                     .target_offset = (uint64_t)(uintptr_t)to->extra + sim_below(EXTRA / 2),
-                    .length = 1 + sim_below(SLOT)};
+                    .length = 1 + sim_below(load.slot)};
     te_batch b;
     int rc;
 
-    allow(local, SLOT, true);
+    allow(local, load.slot, true);
     ok(te_batch_alloc(e, 1, &b), "te_batch_alloc");
     rc = te_submit(e, b, &r, 1, NULL);
     if (rc != TE_ERR_NOT_REGISTERED ||
         to != u->host->life) /* of its own an engine knows what is there */
         ok(rc, "te_submit");
     await_end(e, b, TIMEOUT_MS);
-    allow(local, SLOT, false);
+    allow(local, load.slot, false);
     ok(te_batch_free(e, b), "te_batch_free");
     load.counts.batches++;
 }
@@ -386,6 +387,7 @@ static te_engine *make_engine(const struct host *h)
     set(&o, "TE_TCP_NATIVE", any_of("on", "on", "off"));
     set(&o, "TE_TCP_CRC32C", any_of("on", "off", "off"));
     set(&o, "TE_TCP_PIECE_SIZE", any_of("1000", "5000", "4194304"));
+    set(&o, "TE_TCP_ZEROCOPY", any_of("auto", "on", "off"));
     set(&o, "TE_TCP_THREADS", any_of("1", "2", "1"));
     while (te_engine_create(&o, &e) < 0) {
         if (load.is_quiet)
@@ -396,6 +398,19 @@ static te_engine *make_engine(const struct host *h)
     return e;
 }
 
+static struct slot *make_slots(void)
+{
+    size_t n = memory_size() / load.slot;
+    struct slot *slots = sim_new(n * sizeof(*slots));
+    char *want = pages(memory_size()), *sure = pages(memory_size());
+
+    for (size_t i = 0; i < n; i++) {
+        slots[i].want = (unsigned char *)want + i * load.slot;
+        slots[i].sure = (bool *)(void *)(sure + i * load.slot);
+    }
+    return slots;
+}
+
 static struct life *begin_life(struct host *h)
 {
     struct life *l = sim_new(sizeof(*l));
@@ -404,7 +419,7 @@ static struct life *begin_life(struct host *h)
     ok(te_engine_name(l->engine, l->name, sizeof(l->name)), "te_engine_name");
     l->memory = pages(memory_size());
     l->extra = pages(EXTRA);
-    l->slots = (struct slot *)(void *)pages(sizeof(struct slot) * memory_size() / SLOT);
+    l->slots = make_slots();
     while (te_transport_install(l->engine, "tcp", NULL) < 0)
         usleep(100000);
     ok(te_register(l->engine, l->memory, memory_size(), "cpu:0", TE_REMOTE_READ | TE_REMOTE_WRITE),
@@ -444,9 +459,9 @@ static void *host_main(void *arg)
     for (int i = 0; i < USERS; i++) {
         struct user *u = &h->users[i];
 
-        *u = (struct user){.host = h, .index = i, .local = pages(LOCAL)};
-        ok(te_register(l->engine, u->local, LOCAL, "cpu:0", 0), "te_register");
-        allow(u->local, LOCAL, false);
+        *u = (struct user){.host = h, .index = i, .local = pages(SLOTS * load.slot)};
+        ok(te_register(l->engine, u->local, SLOTS * load.slot, "cpu:0", 0), "te_register");
+        allow(u->local, SLOTS * load.slot, false);
         pthread_create(&u->thread, NULL, user_main, u);
     }
     for (int i = 0; i < USERS; i++)
@@ -566,7 +581,7 @@ static void spoil_one(void)
     size_t n = memory_size(), at = (size_t)sim_below(n);
 
     for (size_t i = 0; l && i < n; i++, at = (at + 1) % n)
-        if (l->slots[at / SLOT].sure[at % SLOT]) {
+        if (l->slots[at / load.slot].sure[at % load.slot]) {
             l->memory[at] ^= 1;
             return;
         }
@@ -679,6 +694,7 @@ struct sim_counts sim_load(const struct sim_knobs *k)
     load.knobs =
         (struct sim_knobs){k->hosts < 0 ? hosts : k->hosts, k->rounds < 0 ? rounds : k->rounds,
                            k->faults < 0 ? faults : k->faults};
+    load.slot = sim_one_in(5) ? 96 * 1024 : 16 * 1024;
     lay_paths();
     for (int h = 1; h <= load.knobs.hosts; h++) {
         load.hosts[h].number = h;

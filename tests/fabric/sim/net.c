@@ -161,6 +161,60 @@ static bool come_to_listener(struct packet *p)
     return true;
 }
 
+/* Into the ring, which wraps. */
+static void put(struct stream *to, uint64_t at, const char *from, uint64_t n)
+{
+    uint64_t begin = at % to->size, first = n < to->size - begin ? n : to->size - begin;
+
+    memcpy(to->bytes + begin, from, first);
+    memcpy(to->bytes, from + first, n - first);
+}
+
+/* What was lent and arrives now is read now. */
+static void read_lent(const struct socket *from, struct stream *to, uint64_t mark)
+{
+    for (const struct lent *l = from->lent; l && l->begin < mark; l = l->next) {
+        uint64_t begin = l->begin > to->arrived ? l->begin : to->arrived;
+        uint64_t end = l->end < mark ? l->end : mark;
+
+        if (begin < end)
+            put(to, begin, l->from + (begin - l->begin), end - begin);
+    }
+}
+
+/* The sender's kernel needs what was lent no more; it says so some time later. */
+static void on_notice(void *arg)
+{
+    struct socket *s = arg;
+
+    sim_file_notify(&s->file);
+}
+
+static void give_back(struct socket *s)
+{
+    while (s->lent && s->lent->end <= s->acked) {
+        struct lent *l = s->lent;
+        bool is_last = !l->next || l->next->call != l->call;
+
+        s->lent = l->next;
+        if (is_last && s->n_notices < SIM_NOTICES)
+            s->notices[s->n_notices++] = (struct notice){l->call, l->call, sim_one_in(8)};
+        free(l);
+    }
+    sim_at(sim_now() + (int64_t)sim_below(5) * SIM_MS, on_notice, s);
+}
+
+bool sim_socket_notice(struct socket *s, struct notice *out)
+{
+    int i = s->n_notices ? (int)sim_below((uint64_t)s->n_notices) : 0; /* out of order */
+
+    if (!s->n_notices)
+        return false;
+    *out = s->notices[i];
+    s->notices[i] = s->notices[--s->n_notices];
+    return true;
+}
+
 static void come_to_peer(const struct packet *p)
 {
     struct socket *s = p->to;
@@ -178,12 +232,17 @@ static void come_to_peer(const struct packet *p)
         fail(s, ECONNREFUSED);
         break;
     case BYTES:
-        s->in.arrived = p->mark > s->in.arrived ? p->mark : s->in.arrived;
+        if (p->from->was_reset || p->mark <= s->in.arrived)
+            break; /* what the sender had queued is gone */
+        read_lent(p->from, &s->in, p->mark);
+        s->in.arrived = p->mark;
         send_packet(ACK, s, p->from, p->mark, 0);
         break;
     case ACK:
         s->acked = p->mark > s->acked ? p->mark : s->acked;
         s->limit = p->limit > s->limit ? p->limit : s->limit;
+        if (s->lent)
+            give_back(s);
         break;
     case FIN:
         s->in.ended = true;
@@ -311,8 +370,20 @@ static uint64_t room(const struct socket *s)
     return s->limit > to->sent && held < to->size ? s->limit - to->sent : 0;
 }
 
+static void lend(struct socket *s, uint64_t at, const char *from, uint64_t n)
+{
+    struct lent *l = sim_new(sizeof(*l));
+
+    *l = (struct lent){at, at + n, from, s->calls, NULL};
+    if (s->lent)
+        s->last_lent->next = l;
+    else
+        s->lent = l;
+    s->last_lent = l;
+}
+
 /* 0 with errno if nothing could be taken. */
-size_t sim_socket_send(struct socket *s, const struct iovec *iov, size_t n_iov)
+size_t sim_socket_send(struct socket *s, const struct iovec *iov, size_t n_iov, bool is_lent)
 {
     size_t taken = 0, free_bytes;
     struct stream *to;
@@ -326,19 +397,20 @@ size_t sim_socket_send(struct socket *s, const struct iovec *iov, size_t n_iov)
     free_bytes = room(s);
     if (free_bytes > 1 && sim_one_in(sim_net.short_in))
         free_bytes = 1 + sim_below(free_bytes);
-    for (size_t i = 0; i < n_iov; i++)
-        for (size_t k = 0; k < iov[i].iov_len && taken < free_bytes;) {
-            uint64_t at = to->sent % to->size, n = to->size - at;
+    for (size_t i = 0; i < n_iov && taken < free_bytes; i++) {
+        size_t n = iov[i].iov_len < free_bytes - taken ? iov[i].iov_len : free_bytes - taken;
 
-            n = n < iov[i].iov_len - k ? n : iov[i].iov_len - k;
-            n = n < free_bytes - taken ? n : free_bytes - taken;
-            memcpy(to->bytes + at, (const char *)iov[i].iov_base + k, n);
-            to->sent += n, taken += n, k += n;
-        }
+        if (is_lent && s->zerocopy)
+            lend(s, to->sent, iov[i].iov_base, n);
+        else
+            put(to, to->sent, iov[i].iov_base, n);
+        to->sent += n, taken += n;
+    }
     if (taken)
         send_packet(BYTES, s, s->peer, to->sent, taken);
     else
         errno = EAGAIN;
+    s->calls += taken && is_lent && s->zerocopy;
     return taken;
 }
 
@@ -393,7 +465,7 @@ uint64_t sim_socket_unacked(const struct socket *s)
 uint32_t sim_socket_ready(struct sim_file *f)
 {
     const struct socket *s = (struct socket *)f;
-    uint32_t ready = s->error ? EPOLLERR : 0u;
+    uint32_t ready = s->error || s->n_notices ? EPOLLERR : 0u;
 
     if (s->state == LISTENING)
         return s->n_backlog ? EPOLLIN : 0;
@@ -422,6 +494,7 @@ static void leave(struct socket *s, bool is_silent)
     s->state = CLOSED;
     if (!was_connected || s->reset || is_silent)
         return;
+    s->was_reset = s->resets; /* else what is queued goes on being sent */
     if (unread || s->resets)
         send_packet(RST, s, s->peer, 0, 0);
     else if (!s->has_ended)

@@ -12,6 +12,7 @@
 #include <sys/uio.h>
 
 #define SIM_BACKLOG 128
+#define SIM_NOTICES 256
 
 enum socket_state { NEW, BOUND, LISTENING, CONNECTING, CONNECTED, BROKEN, CLOSED };
 
@@ -20,6 +21,20 @@ struct stream {
     char *bytes;
     uint64_t size, read, arrived, sent;
     bool ended; /* no more will arrive */
+};
+
+/* Memory of the sender that is read when the bytes arrive, as MSG_ZEROCOPY has it. */
+struct lent {
+    uint64_t begin, end; /* of the stream */
+    const char *from;
+    uint32_t call;
+    struct lent *next;
+};
+
+/* Calls whose memory is not read any more. */
+struct notice {
+    uint32_t first, last;
+    bool copied;
 };
 
 struct socket {
@@ -35,6 +50,11 @@ struct socket {
     int error;             /* told once */
     bool reset, has_ended, resets, keepalive;
     bool is_lost; /* its machine is off, or was since */
+    bool zerocopy, was_reset;
+    uint32_t calls; /* with MSG_ZEROCOPY */
+    struct lent *lent, *last_lent;
+    struct notice notices[SIM_NOTICES];
+    int n_notices;
     struct socket *backlog[SIM_BACKLOG];
     int n_backlog, backlog_max;
 };
@@ -44,7 +64,8 @@ int sim_socket_bind(struct socket *s, uint32_t ip, uint16_t port);
 int sim_socket_listen(struct socket *s, int backlog);
 int sim_socket_connect(struct socket *s, uint32_t ip, uint16_t port);
 struct socket *sim_socket_accept(struct socket *l);
-size_t sim_socket_send(struct socket *s, const struct iovec *iov, size_t n_iov);
+size_t sim_socket_send(struct socket *s, const struct iovec *iov, size_t n_iov, bool is_lent);
+bool sim_socket_notice(struct socket *s, struct notice *out);
 ssize_t sim_socket_receive(struct socket *s, const struct iovec *iov, size_t n_iov, bool peek);
 int sim_socket_shutdown(struct socket *s);
 uint64_t sim_socket_unacked(const struct socket *s);
