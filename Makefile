@@ -2,7 +2,7 @@
 # The front door. `make help` lists what it does; the build itself is CMake's.
 #
 #   T='...'        for make test, asan, tsan, coverage: these tests only; names (unit/test_conf) or regular
-#                  expressions that they contain
+#                  expressions that they contain; for make models, parts of names
 #   WERROR=1       warnings are errors; the build tree keeps it, as what CMAKE_ARGS says, until WERROR=0
 #   JOBS=N         how many at a time (default: one per core)
 #   CMAKE_ARGS=... more for CMake, for example CMAKE_ARGS=-DTE_USE_HTTP=OFF; the build tree keeps it
@@ -48,7 +48,7 @@ run_tests = @python3 scripts/run_tests.py $(1) $(foreach t,$(T),-T '$(t)')
 tests = $$(python3 scripts/run_tests.py $(1) --targets $(foreach t,$(T),-T '$(t)'))
 
 .PHONY: all build tests demo test lint format docs bench fuzz sim soak asan tsan debug valgrind coverage install \
-	uninstall fresh systems lab interop wheel deb abi ci deps clean help
+	uninstall fresh systems lab interop models wheel deb abi ci deps clean help
 
 all: build
 
@@ -150,6 +150,10 @@ interop:
 	@$(MAKE) tests
 	@tests/interop/run.sh $(INTEROP)
 
+models:
+	$(call deps,test)
+	@tests/models/run.sh $(T)
+
 wheel:
 	$(call deps,build test systems)
 	@scripts/wheel.sh
@@ -190,6 +194,7 @@ help:
 	@echo "make lab        tests on real RDMA devices, in virtual machines (docs/lab.md); LAB='name...'"
 	@echo "make systems    build and unit tests on other systems (docs/platforms.md); SYSTEMS='name...'"
 	@echo "make interop    against Mooncake's own engine, from its wheel (docs/compat.md)"
+	@echo "make models     the lock-free structures in every interleaving (loom, from crates.io); T='name...'"
 	@echo "make wheel      the Python packages, into build/wheel"
 	@echo "make deb        the Debian packages, into build/deb"
 	@echo "make abi        record the ABI of the shared library anew (abi/)"

@@ -29,8 +29,8 @@ test   python3-venv          the Python package is installed into a fresh enviro
 test   python3-pip           builds its wheel
 test   python3-numpy         arrays as buffers of transfers
 test   mypy?                 the types of the Python package
-test   rustc@rustc           the Rust crate
-test   cargo@cargo           builds it
+test   rustc@rustc           the Rust crate, and the models of make models
+test   cargo@cargo           builds them, and downloads what models need
 test   golang-go@go          the Go module and the P2P store
 test   patchelf              the libraries that a wheel brings along
 test   abigail-tools         the ABI against its record
