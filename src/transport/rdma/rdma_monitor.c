@@ -248,7 +248,7 @@ static void on_tick(struct tei_timer *timer)
         tei_rdma_ep_make_room(&t->nics[i], 0);
         tei_rdma_nic_measure(&t->nics[i], l.now);
     }
-    tei_rdma_peers_each(t, tick_peer, &l);
+    tei_rdma_peers_each(t, tick_peer, &l); /* takes each peer's lock: see post_to_one() */
     if (!l.restless && atomic_load(&t->n_work) == 0) {
         /* Sequentially consistent, as in monitor_wake(): one of the two sees the other. */
         atomic_store(&t->ticking, false);

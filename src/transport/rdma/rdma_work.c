@@ -563,6 +563,10 @@ static void post_to_one(struct rdma *t, struct tei_list *work)
     }
     /* Before any of it can be over. */
     tei_rdma_live(t, n);
+    /*
+     * Under this lock, which on_tick() takes of each peer before it looks at the number: it finds the work
+     * counted, or who has counted it finds that `wanted` was withdrawn.
+     */
     atomic_fetch_add_explicit(&t->n_work, n, memory_order_relaxed);
     pthread_mutex_unlock(&p->lock);
     give_back(t, &over);
