@@ -15,6 +15,7 @@
 #include "sim.h"
 #include "te.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -47,6 +48,15 @@ struct life {
     char *memory, *extra;
     struct slot *slots;
     bool over;
+    int host;
+    struct run *runs; /* all that ever were, the newest first */
+};
+
+/* A batch, by what te_done() may say of it. */
+struct run {
+    te_batch batch;
+    unsigned submits, told;
+    struct run *next;
 };
 
 struct user {
@@ -190,77 +200,150 @@ static void conclude(const struct intent *i, int state, const struct life *l)
     allow(i->local, load.slot, false);
 }
 
-static void let_go_on(te_engine *e, te_batch b)
+/* By the descriptor that tells of batches that have ended, which are of this engine. */
+static void look_at_done(const struct life *own)
+{
+    struct pollfd p = {.fd = te_event_fd(own->engine), .events = POLLIN};
+    te_batch ids[4];
+    int n;
+
+    if (p.fd < 0)
+        return; /* no descriptor is to be had */
+    poll(&p, 1, (int)sim_below(500));
+    n = te_done(own->engine, ids, 4);
+    ok(n, "te_done");
+    for (int i = 0; i < n; i++) {
+        struct run *r = own->runs;
+
+        while (r && r->batch != ids[i])
+            r = r->next;
+        if (!r || ++r->told > r->submits)
+            sim_fail("te_done() tells of batch %llx, %s", (unsigned long long)ids[i],
+                     r ? "once more than it was submitted to"
+                       : "which is not one of this engine's");
+    }
+}
+
+static te_batch begin_batch(struct life *own, size_t capacity, unsigned submits)
+{
+    struct run *r = sim_new(sizeof(*r));
+
+    ok(te_batch_alloc(own->engine, capacity, &r->batch), "te_batch_alloc");
+    r->submits = submits;
+    r->next = own->runs;
+    own->runs = r;
+    return r->batch;
+}
+
+static void let_go_on(const struct life *own, te_batch b)
 {
     int64_t ms = (int64_t)sim_below(8) * (int64_t)sim_below(500);
 
     if (sim_one_in(4)) { /* looks again and again */
-        for (struct te_status s; te_batch_status(e, b, &s) == 0 && s.state == TE_WAITING && ms > 0;
-             ms -= 5)
+        for (struct te_status s;
+             te_batch_status(own->engine, b, &s) == 0 && s.state == TE_WAITING && ms > 0; ms -= 5)
             usleep(5000);
     } else if (sim_one_in(3)) {
-        te_wait(e, b, ms);
+        te_wait(own->engine, b, ms);
+    } else if (sim_one_in(3)) {
+        look_at_done(own);
     }
     if (sim_one_in(5))
-        ok(te_cancel(e, b), "te_cancel");
+        ok(te_cancel(own->engine, b), "te_cancel");
 }
 
-static void await_end(te_engine *e, te_batch b, int64_t deadline_ms)
+static void await_end(const struct life *own, te_batch b, int64_t deadline_ms)
 {
     int64_t end = sim_now() + deadline_ms * SIM_MS + BOUND_NS;
     int rc;
 
-    let_go_on(e, b);
-    while ((rc = te_wait(e, b, 10000)) == TE_ERR_TIMEOUT && sim_now() < end)
+    let_go_on(own, b);
+    while ((rc = te_wait(own->engine, b, 10000)) == TE_ERR_TIMEOUT && sim_now() < end)
         ;
-    if (rc == TE_ERR_TIMEOUT) {
-        struct te_status s;
-
-        te_batch_status(e, b, &s);
+    if (rc == TE_ERR_TIMEOUT)
         sim_fail("a batch with a deadline of %lld ms has not ended %lld s after it",
                  (long long)deadline_ms, (long long)(BOUND_NS / SIM_S));
+}
+
+static struct te_request request_of(const struct user *u, const struct life *to, te_segment seg,
+                                    const struct intent *i, int slot)
+{
+    uint64_t base = (uint64_t)(uintptr_t)to->memory + slot_number(u, slot) * load.slot;
+
+    return (te_request){i->opcode, i->local, seg, base + i->at, i->length};
+}
+
+/* By a prepared list of them all, of which those of one direction are submitted, and then the others. */
+static void submit_prepared(te_engine *e, te_batch b, const te_request *reqs, size_t n,
+                            const te_submit_opts *opts)
+{
+    void *local[SLOTS];
+    uint64_t remote[SLOTS];
+    size_t length[SLOTS];
+    uint32_t index[SLOTS];
+    te_prep prep;
+
+    for (size_t i = 0; i < n; i++)
+        local[i] = reqs[i].source, remote[i] = reqs[i].target_offset, length[i] = reqs[i].length;
+    ok(te_prep_create(e, reqs[0].target, local, remote, length, n, &prep), "te_prep_create");
+    for (int opcode = TE_READ; opcode <= TE_WRITE; opcode++) {
+        size_t k = 0;
+
+        for (size_t i = 0; i < n; i++)
+            if (reqs[i].opcode == opcode)
+                index[k++] = (uint32_t)i;
+        if (k)
+            ok(te_prep_submit(e, b, prep, opcode, index, k, opts), "te_prep_submit");
     }
+    ok(te_prep_destroy(e, prep), "te_prep_destroy");
+}
+
+/* The tasks of a batch go by its submits. */
+static size_t task_of(const struct intent *intents, size_t k, bool is_prepared)
+{
+    size_t task = 0;
+
+    for (size_t i = 0; is_prepared && i < SLOTS; i++)
+        task += intents[i].length && (intents[i].opcode < intents[k].opcode ||
+                                      (intents[i].opcode == intents[k].opcode && i < k));
+    return is_prepared ? task : k;
 }
 
 /* One batch towards a life of a host; true if all of it is COMPLETED. */
 static bool run_batch(struct user *u, struct life *to, te_segment seg, int64_t deadline_ms)
 {
-    te_engine *e = u->host->life->engine;
-    struct intent intents[SLOTS];
+    struct life *own = u->host->life;
+    struct intent intents[SLOTS] = {0};
     te_request reqs[SLOTS];
-    te_submit_opts opts = {.size = sizeof(opts), .deadline_ms = deadline_ms};
+    char note[16];
+    te_submit_opts opts = {.size = sizeof(opts), .deadline_ms = deadline_ms, .notify_target = seg};
     size_t n = 1 + (size_t)sim_below(SLOTS);
-    bool whole = true;
-    te_batch b;
+    bool whole = true, is_prepared = sim_one_in(3);
+    unsigned id = sim_note_new(to->host, note);
+    te_batch b = begin_batch(own, n, is_prepared ? 2 : 1);
 
-    ok(te_batch_alloc(e, n, &b), "te_batch_alloc");
     for (size_t k = 0; k < n; k++) {
         check_slot(to, u, (int)k);
         intents[k] = intend(u, to, (int)k);
-        reqs[k] = (te_request){.opcode = intents[k].opcode,
-                               .source = intents[k].local,
-                               .target = seg,
-                               .length = intents[k].length,
-                               .target_offset = (uint64_t)(uintptr_t)to->memory +
-                                                slot_number(u, (int)k) * load.slot + intents[k].at};
+        reqs[k] = request_of(u, to, seg, &intents[k], (int)k);
     }
-    ok(te_submit(e, b, reqs, n, &opts), "te_submit");
-    await_end(e, b, deadline_ms ? deadline_ms : TIMEOUT_MS);
+    opts.notify_name = is_prepared || sim_one_in(2) ? NULL : "behind";
+    opts.notify_msg = note;
+    if (is_prepared)
+        submit_prepared(own->engine, b, reqs, n, &opts);
+    else
+        ok(te_submit(own->engine, b, reqs, n, &opts), "te_submit");
+    await_end(own, b, deadline_ms ? deadline_ms : TIMEOUT_MS);
     for (size_t k = 0; k < n; k++) {
         struct te_status s;
 
-        ok(te_status(e, b, k, &s), "te_status");
+        ok(te_status(own->engine, b, task_of(intents, k, is_prepared), &s), "te_status");
         whole = whole && s.state == TE_COMPLETED;
-        if (s.state != TE_COMPLETED && load.is_quiet) {
-            char why[512];
-
-            te_status_msg(e, b, k, why, sizeof(why));
-            sim_trace("request %zu ended %d: %s", k, s.state, why);
-        }
         conclude(&intents[k], s.state, to);
         check_slot(to, u, (int)k);
     }
-    ok(te_batch_free(e, b), "te_batch_free");
+    sim_note_conclude(id, whole);
+    ok(te_batch_free(own->engine, b), "te_batch_free");
     load.counts.batches++;
     return whole;
 }
@@ -268,23 +351,23 @@ static bool run_batch(struct user *u, struct life *to, te_segment seg, int64_t d
 /* Memory that comes and goes, of which nothing is known: whatever happens, it is not touched while it is not there. */
 static void touch_extra(struct user *u, struct life *to, te_segment seg)
 {
-    te_engine *e = u->host->life->engine;
+    struct life *own = u->host->life;
+    te_engine *e = own->engine;
     char *local = u->local;
     te_request r = {.opcode = sim_one_in(2) ? TE_READ : TE_WRITE,
                     .source = local,
                     .target = seg,
                     .target_offset = (uint64_t)(uintptr_t)to->extra + sim_below(EXTRA / 2),
                     .length = 1 + sim_below(load.slot)};
-    te_batch b;
+    te_batch b = begin_batch(own, 1, 1);
     int rc;
 
     allow(local, load.slot, true);
-    ok(te_batch_alloc(e, 1, &b), "te_batch_alloc");
     rc = te_submit(e, b, &r, 1, NULL);
     if (rc != TE_ERR_NOT_REGISTERED ||
         to != u->host->life) /* of its own an engine knows what is there */
         ok(rc, "te_submit");
-    await_end(e, b, TIMEOUT_MS);
+    await_end(own, b, TIMEOUT_MS);
     allow(local, load.slot, false);
     ok(te_batch_free(e, b), "te_batch_free");
     load.counts.batches++;
@@ -416,6 +499,7 @@ static struct life *begin_life(struct host *h)
     struct life *l = sim_new(sizeof(*l));
 
     l->engine = make_engine(h);
+    l->host = h->number;
     ok(te_engine_name(l->engine, l->name, sizeof(l->name)), "te_engine_name");
     l->memory = pages(memory_size());
     l->extra = pages(EXTRA);
@@ -433,6 +517,7 @@ static void *keeper_main(void *arg)
     struct life *l = arg;
 
     while (!load.is_quiet) {
+        sim_notes_take(l->engine);
         ok(te_register(l->engine, l->extra, EXTRA, "cpu:0", TE_REMOTE_READ | TE_REMOTE_WRITE),
            "te_register");
         usleep((useconds_t)sim_below(2000000));

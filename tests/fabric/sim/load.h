@@ -5,6 +5,9 @@
 #ifndef SIM_LOAD_H
 #define SIM_LOAD_H
 
+#include "te.h"
+
+#include <stdbool.h>
 #include <stdint.h>
 
 enum sim_fault {
@@ -28,6 +31,11 @@ struct sim_knobs {
 struct sim_counts {
     uint64_t batches, completed, ended, notified, faults;
 };
+
+/* A message to a host behind requests, whether they were all COMPLETED, and what has arrived. */
+unsigned sim_note_new(int to, char text[16]);
+void sim_note_conclude(unsigned id, bool whole);
+void sim_notes_take(te_engine *e);
 
 /* Runs it all; ends by sim_fail() if anything is wrong. */
 struct sim_counts sim_load(const struct sim_knobs *k);
