@@ -110,8 +110,11 @@ _Noreturn static void exec_run(uint64_t seed, const struct sim_knobs *k, int out
                                   words[5],
                                   sim_trace_on ? "--trace" : NULL,
                                   NULL};
-    char *env[] = {NULL};
+    char where[4096], *env[] = {NULL, NULL};
+    const char *path = getenv("LD_LIBRARY_PATH"); /* another build of the library */
 
+    if (path && (size_t)snprintf(where, sizeof(where), "LD_LIBRARY_PATH=%s", path) < sizeof(where))
+        env[0] = where;
     snprintf(words[0], 32, "sim");
     snprintf(words[1], 32, "--seed=%llu", (unsigned long long)seed);
     snprintf(words[2], 32, "--hosts=%d", k->hosts);
