@@ -15,9 +15,12 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -32,6 +35,14 @@ static void few_places(struct tei_conf *c)
 {
     c->tcp_threads = 1;
     c->tcp_max_sessions = PLACES;
+}
+
+#define MANY 16u /* addresses, with two sessions each */
+
+static void many_places(struct tei_conf *c)
+{
+    c->tcp_threads = 1;
+    c->tcp_max_sessions = 4 * MANY;
 }
 
 struct port {
@@ -218,6 +229,45 @@ static void options_are_inherited(void **state)
     port_close(&p);
 }
 
+/* The bytes of a reply that the kernel has taken and not sent, once it takes no more. */
+static int unsent(struct tcp_worker *w, uint64_t serial)
+{
+    int bytes = -1;
+
+    while (bytes < 0) {
+        struct tcp_session *s;
+
+        tei_tcp_worker_enter(w);
+        s = tei_tcp_session_find(w, serial);
+        if (s && s->state == SESSION_SEND && s->watch.events == EPOLLOUT)
+            assert_int_equal(ioctl(s->watch.fd, SIOCOUTQNSD, &bytes), 0);
+        tei_tcp_worker_leave(w);
+    }
+    return bytes;
+}
+
+#define CROWD 12
+
+/* Of replies that nobody takes the kernel holds little, and less of each the more an address has. */
+static void little_is_held_of_replies(void **state)
+{
+    int fds[CROWD], bytes[CROWD];
+    struct port p;
+
+    (void)state;
+    port_open(&p, many_places);
+    for (unsigned i = 0; i < CROWD; i++) {
+        fds[i] = dial_from(&p, 2);
+        ask(&p, fds[i], BYTES);
+        bytes[i] = unsent(tei_tcp_of(p.t)->workers, i + 1);
+    }
+    assert_in_range(bytes[0], 0, 5 << 18);
+    assert_in_range(bytes[CROWD - 1], 0, 128 << 10);
+    for (unsigned i = 0; i < CROWD; i++)
+        close(fds[i]);
+    port_close(&p);
+}
+
 /* DROPs of many sessions of one address: all are answered, also where some do not wait for it. */
 static void drops_take_turns(void **state)
 {
@@ -333,14 +383,6 @@ int clock_gettime(clockid_t id, struct timespec *ts)
     ts->tv_sec += (time_t)(ns / TEI_NS_PER_S);
     ts->tv_nsec = (long)(ns % TEI_NS_PER_S);
     return (int)status;
-}
-
-#define MANY 16u /* addresses, with two sessions each */
-
-static void many_places(struct tei_conf *c)
-{
-    c->tcp_threads = 1;
-    c->tcp_max_sessions = 4 * MANY;
 }
 
 struct drain {
@@ -489,6 +531,7 @@ int main(void)
         cmocka_unit_test(one_address_may_have_all),  cmocka_unit_test(drops_take_turns),
         cmocka_unit_test(options_are_inherited),     cmocka_unit_test(a_turn_is_waited_for),
         cmocka_unit_test(rounds_are_interrupted),    cmocka_unit_test(a_drop_is_waited_for),
+        cmocka_unit_test(little_is_held_of_replies),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,6 +36,8 @@
 #include "base/tsan.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -44,6 +46,9 @@
 #define ACCEPTS     256                   /* per event: in the backlog there are no shares */
 #define RELISTEN_NS (100 * TEI_NS_PER_MS) /* rest when descriptors have run out */
 #define STALLED_NS  (1 * TEI_NS_PER_S) /* without progress: it does not do what it is there for */
+#define UNSENT      (1 << 20)  /* bytes that the kernel takes of a connection and cannot send yet */
+#define UNSENT_MANY (64 << 10) /* the same of each beyond UNSENT_FEW of an address, on a worker */
+#define UNSENT_FEW  8
 
 static struct tcp_session *session_of(struct tei_link *n)
 {
@@ -617,6 +622,16 @@ static void note_session(struct tcp_worker *w, const struct tei_addr *from)
                             tei_addr_format(from, text, sizeof text));
 }
 
+/*
+ * Replies that nobody takes fill the kernel's buffers, whose bound is one for all connections of the host
+ * (net.ipv4.tcp_mem): near it honest ones stand still. What is on its way counts here for nothing.
+ */
+static void limit_unsent(int fd, int bytes)
+{
+    /* A system that lacks it works, and has no such bound. */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, sizeof bytes);
+}
+
 static void start_session(struct tcp_session *s)
 {
     struct tcp_worker *w = s->worker;
@@ -634,6 +649,8 @@ static void start_session(struct tcp_session *s)
         return;
     }
     (void)tei_tcp_tune_connected(w->t, fd, &s->from);
+    if (s->source->base.users > UNSENT_FEW)
+        limit_unsent(fd, UNSENT_MANY);
     tei_list_push_back(&w->idle, &s->link);
     s->since_ns = tei_now_ns();
     s->serial = ++w->next_serial;
@@ -734,6 +751,7 @@ int tei_tcp_listen(struct tcp *t)
     if (fd < 0)
         return fd;
     tei_tcp_tune(t, fd); /* which the accepted ones inherit */
+    limit_unsent(fd, UNSENT);
     tei_tcp_worker_enter(&t->workers[0]);
     rc = tei_watch_add(&t->workers[0].loop, &t->listener, fd, EPOLLIN, on_listener);
     tei_tcp_worker_leave(&t->workers[0]);
