@@ -127,6 +127,36 @@ class Closing(Case):
             thread.join()
         self.assertEqual(found, [True] * 5)
 
+    def test_what_was_freed_meanwhile_is_not_canceled(self):
+        """The library would log that there is no such batch."""
+        memory = bytearray(8192)
+        region, segment = self.engine.register(memory), self.engine.open(self.engine.name)
+        batch = segment.start_write([region.address], [region.address + 4096], [100])
+        batch.wait()
+        state, cancel, found = self.engine._state, _state.lib.te_cancel, []
+
+        class Freed(dict):
+            """Another thread frees the batches as soon as close() has listed them."""
+
+            def __iter__(self):
+                idents = list(self.keys())
+                thread = threading.Thread(target=lambda: found.extend(map(state.free, idents)))
+                thread.start()
+                thread.join()
+                return iter(idents)
+
+        def watched(handle, ident):
+            found.append(("canceled", cancel(handle, ident)))
+
+        slow = Slow(self.engine)
+        state.live = Freed(state.live)
+        with mock.patch.object(_state.lib, "te_cancel", watched):
+            thread = self.closing()
+            until(lambda: found)
+            slow.end()
+            thread.join()
+        self.assertEqual(found, [True])
+
     def test_from_a_signal_handler(self):
         """The interrupted call ends before its engine does."""
         peer = self.peer(options=TCP)

@@ -195,13 +195,20 @@ class State:
 
     def free(self, batch: int) -> bool:
         """Frees a batch that has ended; false if another thread waits for it at this moment."""
-        rc = lib.te_batch_free(self._handle, batch)
-        if rc == BUSY:
-            return False
-        if rc != NOT_FOUND:
-            lib.check(rc)
-        self.live.pop(batch, None)
+        with self._lock:  # so that _cancel() finds it either here or freed
+            rc = lib.te_batch_free(self._handle, batch)
+            if rc == BUSY:
+                return False
+            if rc != NOT_FOUND:
+                lib.check(rc)
+            self.live.pop(batch, None)
         return True
+
+    def _cancel(self, batch: int) -> None:
+        """Cancels a batch, unless another thread has freed it by now."""
+        with self._lock:
+            if batch in self.live:
+                lib.te_cancel(self._handle, batch)
 
     def pin(self, address: int, hold: Hold) -> None:
         """Before a registration: there are never fewer holds than registrations."""
@@ -268,7 +275,7 @@ class State:
         if not self._quiet:
             if not self._all_are_outside(_MOMENT):
                 for batch in list(self.live):
-                    lib.te_cancel(self._handle, batch)
+                    self._cancel(batch)
                 if not self._all_are_outside(seconds):
                     return  # a thread that never comes back: better left than taken its engine
             if self.views:
