@@ -38,6 +38,7 @@
 #include "base/err.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <linux/sockios.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -755,6 +756,17 @@ static bool is_wanted(struct tcp_lane *l)
     return yes;
 }
 
+/* It may be this thread that got no processor, and not the peer that did not answer. */
+static void connect_late(struct tcp_lane *l, int64_t now)
+{
+    struct pollfd p = {.fd = l->watch.fd, .events = POLLOUT};
+
+    if (poll(&p, 1, 0) > 0)
+        on_lane(&l->watch, EPOLLOUT);
+    else
+        connect_failed(l, ETIMEDOUT, now);
+}
+
 static void late(struct tcp_lane *l, int64_t now)
 {
     struct tcp_fault f = {TE_ERR_TIMEOUT, 0, "waiting for the peer"};
@@ -767,7 +779,7 @@ static void late(struct tcp_lane *l, int64_t now)
         note_fault(l, &f);
         give_up(l, &f);
     } else if (l->state == LANE_CONNECTING) {
-        connect_failed(l, ETIMEDOUT, now);
+        connect_late(l, now);
     } else if (is_wanted(l)) {
         tei_tcp_lane_connect(l, now);
     } else {
