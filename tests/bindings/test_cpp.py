@@ -7,6 +7,7 @@ The programs in cpp/ are built with the compiler of the build and, where there i
 g++ and clang++, warnings being errors; the two sides of a transfer are then programs of both.
 """
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -103,7 +104,7 @@ class Snippets(unittest.TestCase):
     """Both ways between two processes; the memory of both is compared."""
 
     def exchange(self, source, target, initiator, env=({}, {}), **both):
-        """`target` and `initiator` have the arguments that only they get."""
+        """`target` and `initiator` have the arguments that only they get. Returns the initiator's log."""
         seed = int.from_bytes(os.urandom(4), "little")
         with Side(source, "target", compilers()[0], env[0], seed=seed, **both, **target) as one:
             ready = one.wait_line(r"^ready (\S+) (\d+)$")
@@ -115,21 +116,33 @@ class Snippets(unittest.TestCase):
             one.process.stdin.flush()
             one.wait_line("^ok$")
             one.end()
+        return other.errors
 
     def over_store(self, store, source, target=None, initiator=None, **more):
-        self.exchange(source, {"name": "node-a", **(target or {})}, {"name": "node-b", **(initiator or {})}, **more)
+        log = self.exchange(source, {"name": "node-a", **(target or {})}, {"name": "node-b", **(initiator or {})},
+                            **more)
         self.assertEqual(store.keys(), [])  # who ends withdraws what it has published
+        return log
 
     def fabric(self):
         fabric = te_rdma.Fabric(gbps=100)
         self.addCleanup(fabric.remove)
-        sides = [{**fabric.environment(s), **dict(o.split("=", 1) for o in fabric.options(s))} for s in "ba"]
+        sides = [{**fabric.environment(s), **dict(o.split("=", 1) for o in fabric.options(s)), "MC_LOG_LEVEL": "DEBUG"}
+                 for s in "ba"]
         return fabric, sides
 
-    def assert_moved(self, fabric, nics):
-        """All the data went through these NICs of the initiator."""
+    def assert_moved(self, fabric, nics, log):
+        """All the data went through these NICs of the initiator, or others took over from one that it gave up.
+
+        It gives up a connection without a completion for 200 ms, be it that nobody ran the simulated NIC.
+        """
         moved = {nic: n["bytes"] for nic, n in fabric.stats().items() if nic[0] == "a" and n["bytes"]}
-        self.assertTrue(set(moved) <= set(nics) and sum(moved.values()) > 8 << 20, moved)
+        self.assertGreater(sum(moved.values()), 8 << 20, moved)
+        told = re.findall(r"^[DW]\d{4} .*\] rdma: (\w+) to \S+: (.*)$", "\n".join(log), re.M)
+        self.assertIn("connected", [what for _, what in told], log)
+        gave_up = {nic for nic, what in told if what not in ("connected", "this engine is closing")}
+        if not gave_up & set(nics):
+            self.assertLessEqual(set(moved), set(nics), f"{moved}\n{log}")
 
     def test_two_names_p2p(self):
         self.exchange("snippets_two_names", {}, {}, metadata=te.P2P, name="127.0.0.1")
@@ -148,11 +161,11 @@ class Snippets(unittest.TestCase):
     def test_four_arguments_rdma(self):
         fabric, env = self.fabric()
         with stores.Metad() as store:
-            self.over_store(store, "snippets_four_arguments",
-                            {"nics": "b", "matrix": '{"cpu:0": [["b1"], ["b3"]]}'},
-                            {"nics": "a", "matrix": '{"cpu:0": [["a2", "a3"], []]}'}, env=env, metadata=store.url,
-                            protocol="rdma")
-        self.assert_moved(fabric, ["a2", "a3"])
+            log = self.over_store(store, "snippets_four_arguments",
+                                  {"nics": "b", "matrix": '{"cpu:0": [["b1"], ["b3"]]}'},
+                                  {"nics": "a", "matrix": '{"cpu:0": [["a2", "a3"], []]}'}, env=env,
+                                  metadata=store.url, protocol="rdma")
+        self.assert_moved(fabric, ["a2", "a3"], log)
 
     def test_newer_names_p2p(self):
         self.exchange("newer_names", {}, {}, metadata=te.P2P, name="127.0.0.1", protocol="tcp", nics=0)
@@ -160,21 +173,32 @@ class Snippets(unittest.TestCase):
     def test_newer_names_rdma(self):
         fabric, env = self.fabric()
         with stores.Metad() as store:
-            self.over_store(store, "newer_names", env=env, metadata=store.url, protocol="rdma", nics=4)
-        self.assert_moved(fabric, ["a0", "a1", "a2", "a3"])
+            log = self.over_store(store, "newer_names", env=env, metadata=store.url, protocol="rdma", nics=4)
+        self.assert_moved(fabric, ["a0", "a1", "a2", "a3"], log)
 
     def test_metadata_object_etcd(self):
         with stores.Etcd() as store:
             self.over_store(store, "snippets_with_metadata", {"port": te.free_port()}, metadata=store.address,
                             protocol="tcp")
 
+    def with_preferred_nics(self, fabric, env):
+        with stores.Metad() as store:
+            return self.over_store(store, "snippets_with_metadata", {"matrix": '{"cpu:0": [["b2", "b3"], ["b0"]]}'},
+                                   {"matrix": '{"cpu:0": [["a1"], ["a2"]]}'}, env=env, kind="http", protocol="rdma",
+                                   metadata=store.url.split("://")[1])
+
     def test_metadata_object_http_rdma(self):
         fabric, env = self.fabric()
-        with stores.Metad() as store:
-            self.over_store(store, "snippets_with_metadata", {"matrix": '{"cpu:0": [["b2", "b3"], ["b0"]]}'},
-                            {"matrix": '{"cpu:0": [["a1"], ["a2"]]}'}, env=env, kind="http", protocol="rdma",
-                            metadata=store.url.split("://")[1])
-        self.assert_moved(fabric, ["a1"])
+        self.assert_moved(fabric, ["a1"], self.with_preferred_nics(fabric, env))
+
+    def test_another_nic_takes_over(self):
+        """from the preferred one, which completes nothing"""
+        fabric, env = self.fabric()
+        fabric.control("hold a1")
+        log = self.with_preferred_nics(fabric, env)
+        self.assert_moved(fabric, ["a1"], log)
+        self.assertRegex("\n".join(log), "rdma: a1 to .*: no completion for too long")
+        self.assertGreater(fabric.stats()["a2"]["bytes"], 8 << 20)
 
 
 class Calls(unittest.TestCase):
