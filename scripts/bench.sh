@@ -4,7 +4,8 @@
 # Measures the engine beside the limits that tests/bench holds, in turns, and prints a table of
 # medians, ratios and goals. Many short rounds rather than a few long ones: a machine that is shared
 # changes its speed from one second to the next, and what lies close together is alike. It exits 0
-# whatever the figures are: a benchmark reports, it asserts nothing.
+# whatever the figures are: a benchmark reports, it asserts nothing. It exits 1 where a part that can
+# be measured here has left no sample, and says why.
 #
 # A part is a function part_NAME, which measures each of its things once; a round is all parts that
 # were asked for. Within a part a limit program runs right before what is set beside it. What the
@@ -373,4 +374,3 @@ done
 
 python3 "$root/scripts/bench_table.py" --parts "${parts// /,}" --cc "${cc// /,}" \
     --engine-cc "$engine_cc" --system-cc "$system_cc" --json "$json" "$samples"
-exit 0

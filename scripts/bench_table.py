@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import statistics
+import sys
 from dataclasses import dataclass
 from typing import Optional
 
@@ -313,6 +314,16 @@ def judge(row, part, records, complaints):
     return out
 
 
+def empty_parts(results, complaints):
+    """(part, why) of those that have left no sample at all, though they can be measured here."""
+    found = {}
+    for result in results:
+        found.setdefault(result["part"], []).append(result)
+    return [(part, of_part[0]["not_measured"]) for part, of_part in found.items()
+            if f"part:{part}" not in complaints and
+            all(r["ours"] is None and r["limit_value"] is None for r in of_part)]
+
+
 # ------------------------------------------------------------------------------------- printing
 
 
@@ -436,7 +447,11 @@ def main():
             json.dump({"where": where, "rows": results, "samples": samples,
                        "not_measured": complaints}, out, indent=1)
             out.write("\n")
+    empty = empty_parts(results, complaints)
+    for part, why in empty:
+        print(f"bench.sh: {part} has left no sample: {why}", file=sys.stderr)
+    return 1 if empty else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -246,6 +246,12 @@ class Table(unittest.TestCase):
             self.assertIsNone(result["met"], lines)
             self.assertIn(f"not measured: {words}", self.table.verdict(result))
 
+    def test_parts_without_a_sample(self):
+        for what, empty in (("!why", [("crc", "why")]), ({"op": "read", "gb_s": 1.0}, [])):
+            results = self.judged([(1, "crc_on", what)])
+            self.assertEqual(self.table.empty_parts(results.values(), {}), empty)
+            self.assertEqual(self.table.empty_parts(results.values(), {"part:crc": "needs root"}), [])
+
     def test_best_chunk(self):
         """of the medians, not of the single lucky round"""
         values = {"256K": (9.0, 1.0, 1.0), "1M": (2.0, 2.0, 2.0), "4M": (1.5, 1.5, 1.5)}
@@ -298,6 +304,21 @@ class Script(unittest.TestCase):
                 figures = json.load(f)
             self.assertEqual(len(figures["rows"]), 2)
             self.assertEqual(len(figures["samples"]["peers"]), 1)
+
+    def test_a_part_without_a_sample(self):
+        """is an error that says why"""
+        with tempfile.TemporaryDirectory() as folder:
+            bench = os.path.join(folder, "tests", "bench")
+            os.makedirs(bench)
+            for name in ("te_micro", "te_peers"):
+                path = os.path.join(bench, name)
+                with open(path, "w", encoding="ascii") as f:
+                    f.write(f"#!/bin/sh\necho {name}: the batch ended in state 6 >&2\nexit 1\n")
+                os.chmod(path, 0o755)
+            proc = self.bench("--build", folder, "--rounds", "1", "--only", "peers")
+        self.assertEqual(proc.returncode, 1, proc)
+        self.assertIn("bench.sh: peers has left no sample: te_peers: the batch ended in state 6", proc.stderr)
+        self.assertIn("1,000 peers: resident memory each", proc.stdout)
 
     def tuning(self, *words):
         return subprocess.run([os.path.join(te.SRC, "scripts", "bench_tuning.py"), "--build", te.BUILD,
