@@ -163,6 +163,14 @@ class Bench(unittest.TestCase):
         self.assertEqual(ours, {name: theirs.get(name) for name in ours})
         self.assertIn(BENCH, te.run(BENCH, "--version", folder=EXAMPLES).output())
 
+    def test_without_rdma(self):
+        """both say alike which transports they take in its place"""
+        for folder in SIDES.values():
+            proc = te.run(BENCH, "--metadata_server=P2PHANDSHAKE", "--local_server_name=127.0.0.1",
+                          "--segment_id=127.0.0.1:1", folder=folder, env={"TE_IBVERBS_PATH": "/nonexistent"})
+            self.assertIn(": WARN: rdma cannot run here, using tcp, and host to a target on this host (",
+                          proc.error_output())
+
     def test_wrong_calls(self):
         for flags, status, said in (
                 ((), 2, "--metadata_server is missing"),

@@ -173,7 +173,10 @@ fn install(engine: &Engine, flags: &Flags) -> Result<(), String> {
     let tried = install_named(engine, name, matrix.as_deref());
     set_log_sink(None);
     tried.or_else(|why| {
-        eprintln!("{TOOL}: WARN: rdma cannot run here, using --protocol=tcp ({})", why.message());
+        eprintln!(
+            "{TOOL}: WARN: rdma cannot run here, using tcp, and host to a target on this host ({})",
+            why.message()
+        );
         engine.install_transport("tcp", None).map_err(|e| format!("cannot install tcp: {e}"))
     })
 }
