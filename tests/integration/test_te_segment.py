@@ -16,6 +16,7 @@ import te_stores as stores
 
 INVALID, STALE = 2, -407
 SIZE = 65536
+NO_LIFE = {"v": 1, "incarnation": "0" * 16, "version": 0}  # of what no engine has written
 
 
 class NoLists:
@@ -130,8 +131,9 @@ class Base(Store):
         self.good("register", "node-b")
         told = json.loads(get(self.store, "mooncake/ram/node-b"))
         self.assertRegex(told.pop("timestamp"), r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}$")
-        self.assertEqual(told, {"buffers": [], "name": "node-b", "server_name": "node-b",
-                                "protocol": "tcp", "tcp_data_port": 0, "tcp_proto_version": 1})
+        self.assertGreater(told["te"].pop("written"), 0)
+        self.assertEqual(told, {"buffers": [], "name": "node-b", "server_name": "node-b", "protocol": "tcp",
+                                "tcp_data_port": 0, "tcp_proto_version": 1, "te": NO_LIFE})
         self.assertIsNone(get(self.store, "mooncake/rpc_meta/node-b"))
 
     def test_what_register_knows_of_rdma(self):
@@ -142,12 +144,12 @@ class Base(Store):
         far = "mlx5_2/17/fe:80:00:00:00:00:00:00:00:00:00:00:00:00:00:01,mlx5_3/0x16/::ffff:10.0.0.2"
         self.good("register", "node-b", "--protocol=rdma", f"--devices={far}", f"--matrix={path}")
         told = json.loads(get(self.store, "mooncake/ram/node-b"))
-        del told["timestamp"]
+        del told["timestamp"], told["te"]["written"]
         devices = [{"name": "mlx5_2", "lid": 17, "gid": "fe:80:00:00:00:00:00:00:00:00:00:00:00:00:00:01"},
                    {"name": "mlx5_3", "lid": 22, "gid": "00:00:00:00:00:00:00:00:00:00:ff:ff:0a:00:00:02"}]
         self.assertEqual(told, {"buffers": [], "name": "node-b", "server_name": "node-b", "protocol": "rdma",
                                 "devices": devices, "priority_matrix": rows,
-                                "tcp_data_port": 0, "tcp_proto_version": 1})
+                                "tcp_data_port": 0, "tcp_proto_version": 1, "te": NO_LIFE})
         self.assertRegex(self.good("show", "node-b"), r"(?m)^  gid fe:80:\S+  lid 17  name mlx5_2$")
 
     def test_registered_already(self):

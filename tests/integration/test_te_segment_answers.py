@@ -89,6 +89,24 @@ class Answers(unittest.TestCase):
         self.assertIn("another engine answers there, here", found["gone"]["silent"])
         self.assertEqual(here.quit(), 0, here)
 
+    def test_another_engine_does_not_keep_it(self):
+        """unregister asks as list does: that the port answers is not enough."""
+        here = self.peer("here")
+        self.store.put("mooncake/rpc_meta/gone", self.store.get("mooncake/rpc_meta/here"))
+        self.store.put("mooncake/ram/gone", self.store.get("mooncake/ram/here").replace(b'"here"', b'"gone"'))
+        self.assertEqual(self.output("unregister", "gone"),
+                         "removed mooncake/rpc_meta/gone\nremoved mooncake/ram/gone")
+        self.assertEqual(here.quit(), 0, here)
+
+    def test_age_of_what_was_registered(self):
+        """by its time in UTC, and not roughly"""
+        self.output("register", "early")
+        told = json.loads(self.store.get("mooncake/ram/early"))
+        self.assertLess(abs(time.time() - told["te"]["written"] / 1000), 1800)
+        self.assertEqual((told["te"]["v"], told["te"]["incarnation"]), (1, "0" * 16))
+        self.assertRegex(self.cells("early")["AGE"], r"^\d+[sm]$")
+        self.assertEqual([self.listed()["early"]["answers"]], [None])
+
     def test_age(self):
         peer = self.peer("node")
         told = json.loads(self.store.get("mooncake/ram/node"))

@@ -263,6 +263,13 @@ static int gather(struct advance *a)
 }
 
 /* Older readers look for the name under server_name. */
+/* Sixteen zeros: no life of an engine has written this. */
+static json_t *te_object(void)
+{
+    return json_pack("{si ss si sI}", "v", 1, "incarnation", "0000000000000000", "version", 0,
+                     "written", (json_int_t)tei_wall_ms());
+}
+
 static json_t *descriptor(const struct advance *a)
 {
     const char *name = a->job->name;
@@ -270,9 +277,9 @@ static json_t *descriptor(const struct advance *a)
     json_t *root;
 
     tei_timestamp(when, sizeof when);
-    root = json_pack("{s[] ss ss ss si si ss}", "buffers", "name", name, "server_name", name,
+    root = json_pack("{s[] ss ss ss si si so ss}", "buffers", "name", name, "server_name", name,
                      "protocol", a->job->settings->protocol, "tcp_data_port", 0,
-                     "tcp_proto_version", 1, "timestamp", when);
+                     "tcp_proto_version", 1, "te", te_object(), "timestamp", when);
     if (root && a->devices &&
         (json_object_set(root, "devices", a->devices) ||
          json_object_set_new(root, "priority_matrix", tei_topology_json(&a->matrix)))) {

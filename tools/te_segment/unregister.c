@@ -4,25 +4,37 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/os.h"
+#include "te_segment/answers.h"
 #include "te_segment/command.h"
 #include "te_segment/record.h"
+
+/* Without a descriptor there is an engine all the same where that has told its address. */
+static int ask(struct job *j, struct entry *e)
+{
+    int rc = entry_read(&j->registry, j->name, e);
+
+    if (rc == TE_ERR_NOT_FOUND)
+        rc = registry_where(&j->registry, j->name, &e->where);
+    if (rc == TE_ERR_JSON)
+        return 0;
+    return rc ? rc : answers_ask(j->registry.conf, e, 1);
+}
 
 /* 0 if no engine answers for the name, else the status to exit with. */
 static int check_dead(struct job *j)
 {
-    int64_t wait_ms = (int64_t)j->registry.conf->handshake_connect_timeout_s * 1000;
-    struct tei_hostport where;
-    int rc = registry_where(&j->registry, j->name, &where);
+    struct entry e = {0};
+    int rc = ask(j, &e);
 
-    if (rc && rc != TE_ERR_JSON)
-        return fail(FAILED, "%s", te_errmsg());
-    if (!where.port || tei_rpc_probe(&where, tei_deadline_ns(wait_ms)))
-        return 0;
-    return fail(FAILED,
-                "segment '%s' stays: its engine answers at %s port %u; end it, which "
-                "removes its keys, or give --force",
-                j->name, where.host, (unsigned)where.port);
+    if (rc)
+        rc = fail(FAILED, "%s", te_errmsg());
+    else if (e.answer == ANSWER_YES)
+        rc = fail(FAILED,
+                  "segment '%s' stays: its engine answers at %s port %u; end it, which "
+                  "removes its keys, or give --force",
+                  j->name, e.where.host, (unsigned)e.where.port);
+    entry_fini(&e);
+    return rc;
 }
 
 /* Takes over `key`. Counts it if it was there; TE_ERR_* if the server could not be asked. */
