@@ -540,13 +540,18 @@ bool setup_begin(struct setup *s, const struct setup_flags *flags, const struct 
     return true;
 }
 
-bool setup_open(struct setup *s, uint64_t length, unsigned access)
+static bool open_engine(struct setup *s, uint64_t length)
 {
     s->length = length;
-    return check_names(s) && create_engine(s) && install(s) && memory_open(s, access);
+    return check_names(s) && create_engine(s) && install(s);
 }
 
-bool setup_open_target(struct setup *s, uint64_t length)
+bool setup_open(struct setup *s, uint64_t length)
+{
+    return open_engine(s, length) && memory_open(s, TE_REMOTE_RW);
+}
+
+static bool open_target(struct setup *s, uint64_t length)
 {
     char what[320], has[UNITS_SIZE_MAX], needs[UNITS_SIZE_MAX];
     size_t total;
@@ -573,6 +578,11 @@ bool setup_open_target(struct setup *s, uint64_t length)
                 i, s->flags->segment_id, units_size(s->remotes[i].length, has), needs, needs);
     }
     return true;
+}
+
+bool setup_open_both(struct setup *s, uint64_t length, uint64_t need)
+{
+    return open_engine(s, length) && open_target(s, need) && memory_open(s, TE_LOCAL_ONLY);
 }
 
 /* Whether a list such as "rdma, tcp" has the name. */

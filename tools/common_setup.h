@@ -65,16 +65,20 @@ __attribute__((format(printf, 2, 3))) bool setup_fail(struct setup *s, const cha
 
 /*
  * Makes the engine, installs the transport and registers one buffer of at least `length` bytes per
- * NUMA node, or per GPU that --gpu_id names, for peers with `access`. Tells what went wrong and
- * returns false on failure; setup_close() is due in both cases.
+ * NUMA node, or per GPU that --gpu_id names, which peers may read and write. Tells what went wrong
+ * and returns false on failure; setup_close() is due in both cases.
  */
-bool setup_open(struct setup *s, uint64_t length, unsigned access);
+bool setup_open(struct setup *s, uint64_t length);
+
+/*
+ * The same for an initiator, whose buffers are for itself: between the engine and the buffers, which
+ * take long to fill, opens the segment that --segment_id names. Its buffers must hold `need` bytes
+ * each.
+ */
+bool setup_open_both(struct setup *s, uint64_t length, uint64_t need);
 
 /* Whether the engine's log lines are dropped, since what the caller prints says more. */
 void setup_hush(const struct setup *s, bool on);
-
-/* Opens the segment that --segment_id names, whose buffers must hold `length` bytes each. */
-bool setup_open_target(struct setup *s, uint64_t length);
 
 /*
  * Names the transports that carry requests of `block` bytes between our buffers and the target's:

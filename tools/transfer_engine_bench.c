@@ -337,7 +337,7 @@ static uint64_t greatest(const struct sweep_list *p)
 
 static int run_target(struct bench *b)
 {
-    if (!setup_open(&b->setup, b->common.buffer_size, TE_REMOTE_RW))
+    if (!setup_open(&b->setup, b->common.buffer_size))
         return give_up(b, 1);
     setup_serve(&b->setup);
     setup_close(&b->setup);
@@ -358,7 +358,7 @@ static int run_load(struct bench *b, uint64_t need)
     uint64_t length = setup_raise(TOOL, b->common.buffer_size, b->own.verify ? 2 * need : need);
     if (!sweep_prepare(&b->sweep, &b->setup, b->own.html, b->own.sweep_limits))
         return give_up(b, 1);
-    if (!setup_open(&b->setup, length, TE_LOCAL_ONLY) || !setup_open_target(&b->setup, need))
+    if (!setup_open_both(&b->setup, length, need))
         return give_up(b, 1);
     b->out = head_json(b);
     if (b->own.sweep)
@@ -377,7 +377,7 @@ static int run_trace(struct bench *b)
     struct replay *r = &b->replay;
     uint64_t length = setup_raise(TOOL, b->common.buffer_size, replay_need(r));
 
-    if (!setup_open(&b->setup, length, TE_LOCAL_ONLY) || !setup_open_target(&b->setup, r->block))
+    if (!setup_open_both(&b->setup, length, r->block))
         return give_up(b, 1);
     b->out = head_json(b);
     b->failed = !replay_run(r, &result);

@@ -14,7 +14,7 @@
 
 static int run_target(struct setup *setup)
 {
-    bool ok = setup_open(setup, setup->flags->buffer_size, TE_REMOTE_RW);
+    bool ok = setup_open(setup, setup->flags->buffer_size);
     if (ok)
         setup_serve(setup);
     setup_close(setup);
@@ -50,8 +50,7 @@ static bool validate(const struct setup *setup)
 static int run_initiator(struct setup *setup, uint64_t need)
 {
     uint64_t length = setup_raise(TOOL, setup->flags->buffer_size, 2 * need);
-    bool ok = setup_open(setup, length, TE_LOCAL_ONLY) && setup_open_target(setup, need) &&
-              validate(setup);
+    bool ok = setup_open_both(setup, length, need) && validate(setup);
     setup_close(setup);
     return ok ? 0 : 1;
 }

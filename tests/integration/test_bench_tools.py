@@ -152,6 +152,17 @@ class WithTarget(unittest.TestCase):
             proc = te.bench(target.segment, "--block_size=1M")
             self.assertEqual(proc.rc, 1, proc)
             self.assertRegex(proc.error_output(), r"has 1M, 8M are needed .* --buffer_size=8M ")
+            self.not_filled(target.segment, "are needed for this load")
+        self.not_filled("127.0.0.1:1", "cannot open segment 127.0.0.1:1")
+
+    def not_filled(self, segment, why):
+        """The target is looked at before the memory of this side, which takes long, is filled."""
+        for program in (BENCH, VALIDATOR):
+            proc = te.run(program, "--metadata_server=P2PHANDSHAKE", "--local_server_name=127.0.0.1", "--protocol=tcp",
+                          f"--segment_id={segment}", "--buffer_size=256M", "--block_size=2M")
+            self.assertNotEqual(proc.rc, 0, proc)
+            self.assertIn(why, proc.error_output())
+            self.assertNotIn("filling", proc.error_output())
 
     def test_target_says_that_it_fills_its_memory(self):
         """before it has a name to print"""
