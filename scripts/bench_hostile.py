@@ -180,7 +180,7 @@ class Helpers:
     def __exit__(self, *_):
         self.over.set()
         for one in self.all:
-            one.join(10)
+            one.join(te.HANG_S)
             if one.is_alive():
                 one.kill()
 
@@ -294,7 +294,7 @@ class Counted(Helpers):
 
     def __exit__(self, *exc):
         super().__exit__(*exc)
-        self.processors = sum(self.used.get(timeout=10) for _ in self.all) / (time.monotonic() - self.began)
+        self.processors = sum(self.used.get(timeout=te.HANG_S) for _ in self.all) / (time.monotonic() - self.began)
 
 
 def attackers(kind, place):

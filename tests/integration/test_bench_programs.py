@@ -344,6 +344,55 @@ class Script(unittest.TestCase):
             for row in sweep.rows:
                 self.assertIn(f"\n| {row} | ", guide)
 
+    def script(self, name, *words):
+        return subprocess.run([os.path.join(te.SRC, "scripts", name), *words], capture_output=True, text=True,
+                              check=False, timeout=10 * te.HANG_S, env={**os.environ, "TE_TEST_BUILD": te.BUILD})
+
+    def test_pairs(self):
+        """a line for each measure, with both builds' figures, their ratio and in time an interval"""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "figures.json")
+            proc = self.script("bench_pairs.py", te.BUILD, te.BUILD, "--pairs", "1", "--only", "local", "--json", path)
+            self.assertEqual(proc.returncode, 0, proc)
+            with open(path, encoding="utf-8") as f:
+                figures = json.load(f)
+        names = ["local 4 KiB p50", "local 1 MiB x 16 read", "local 1 MiB x 16 write"]
+        self.assertEqual(list(figures), names)
+        head, *lines = proc.stdout.splitlines()
+        self.assertEqual(head.split()[:3], ["before", "after", "ratio"])
+        self.assertEqual(len(lines), len(names), proc)
+        for name, line in zip(names, lines):
+            ((before, after),) = figures[name]
+            self.assertGreater(min(before, after), 0)
+            self.assertRegex(line, rf"^{name} +[\d.e+-]+ +[\d.e+-]+ (p50_us|gb_s) +[\d.]+   \(too few pairs")
+        proc = self.script("bench_pairs.py", te.BUILD, "/nonexistent", "--only", "local")
+        self.assertEqual(proc.returncode, 1, proc)
+        self.assertIn("there is no /nonexistent/tests/bench/te_micro", proc.stderr)
+
+    def test_judgement_of_pairs(self):
+        pairs = script_module("bench_pairs")
+        self.assertIsNone(pairs.interval([1.0] * 5))
+        self.assertEqual(pairs.interval([3.0, 1.0, 2.0, 6.0, 5.0, 4.0]), (1.0, 6.0))
+        row = next(r for r in pairs.rows() if r.more_is_better)
+        for after, worse in ((0.97, True), (0.99, False), (1.5, False)):
+            self.assertEqual(pairs.line_of(row, [(1.0, after)] * 6, beyond=2).endswith("WORSE"), worse)
+
+    def test_hostile(self):
+        """three lines of figures for each kind, and what the honest peer keeps"""
+        proc = self.script("bench_hostile.py", "--kinds", "connects", "--rounds", "1", "--seconds", "1")
+        self.assertEqual(proc.returncode, 0, proc)
+        head, *lines = proc.stdout.split("\n")
+        self.assertEqual(head.split(), "kind p50 ms p99 ms most ms reads GB/s MiB more".split())
+        for name, line in zip(("idle", "load", "attack"), lines):
+            self.assertRegex(line, rf"^connects +{name} +(\d+\.\d +){{3}}\d+\.\d\d +-?\d+$", proc)
+            p50, p99, most = (float(word) for word in line.split()[2:5])
+            self.assertLessEqual(p50, p99)
+            self.assertLessEqual(p99, most)
+        self.assertRegex(lines[3], r"^connects +attack keeps \d+\.\d\d of the reads beside load, which took \d+\.\d ")
+        proc = self.script("bench_hostile.py", "--kinds", "no-such")
+        self.assertEqual(proc.returncode, 2, proc)
+        self.assertIn("no-such", proc.stderr)
+
     def test_wrong_calls(self):
         for words, says in ((("--only", "no-such"), "no-such"), (("--rounds", "0"), "--rounds"),
                             (("--what",), "--what"), (("--json",), "--json")):
