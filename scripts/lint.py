@@ -42,7 +42,9 @@ VENDOR = (
 )
 UTHASH_OWNER = "src/base/hash.h"
 UTHASH_TAKES_MEMORY = re.compile(r"\bHASH_(ADD|REPLACE|SELECT)\w*")
-# Functions that only one file of the library may call.
+# Functions that only one file of the library may call. Of the tools, two files read variables that are no options, or
+# whether an option was given at all; te_option_get() is for the rest.
+TOOLS_ENVIRONMENT = ("tools/common_colour.c", "tools/common_setup.c")
 ONE_PLACE = (
     (re.compile(r"\b(secure_)?getenv\s*\("), "src/conf/conf.c",
      "read the environment through the option table of conf/conf.h"),
@@ -262,7 +264,7 @@ def rule_tools(tree):
 
 
 def rule_one_place(tree):
-    """getenv only in conf.c; exit and abort only in shutdown.c"""
+    """getenv only in conf.c, of tools/ in two files; exit and abort only in shutdown.c"""
     for name in tree.c_files("src"):
         code = tree.code(name)
         for pattern, place, advice in ONE_PLACE:
@@ -271,6 +273,11 @@ def rule_one_place(tree):
             for match in pattern.finditer(code):
                 call = match.group(0).rstrip("( \t\n")
                 yield name, line_of(code, match.start()), f"{call}() is for {place} alone: {advice}"
+    for name in tree.c_files("tools"):
+        code = tree.code(name)
+        for match in ONE_PLACE[0][0].finditer(code) if name not in TOOLS_ENVIRONMENT else ():
+            yield (name, line_of(code, match.start()),
+                   f"getenv() is for {' and '.join(TOOLS_ENVIRONMENT)} alone: read options by te_option_get()")
 
 
 def without_directives(code):

@@ -135,6 +135,13 @@ class LintTest(unittest.TestCase):
         self.source("src/core/shutdown.c", "static void f(void)\n{\n    _Exit(1);\n}\n")
         self.passes("one-place")
 
+    def test_getenv_of_tools(self):
+        self.source("tools/te_top/page.c", 'const char *a = getenv("A");\nvoid f(void)\n{\n    exit(1);\n}\n')
+        self.fails("one-place", "tools/te_top/page.c:2:", "te_option_get()")
+        self.source("tools/te_top/page.c", "")
+        self.source("tools/common_colour.c", 'const char *a = getenv("NO_COLOR");\n')
+        self.passes("one-place")
+
     def function(self, lines):
         """A function of that many lines, signature and braces counted."""
         return "int tei_f(int a,\n          int b)\n{\n" + "    a++;\n" * (lines - 4) + "}\n"

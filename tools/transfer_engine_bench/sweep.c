@@ -142,17 +142,17 @@ static void read_proc(const char *path, const char *key, char *out, size_t n)
 
 static void say_host(struct facts *f)
 {
-    char text[256];
+    char text[256], own[64] = "";
     struct utsname u;
-    const char *own = getenv("TE_TCP_CONGESTION");
 
     read_proc("/proc/cpuinfo", "model name", text, sizeof(text));
     say(f, "CPUs", "%ld, model %s", sysconf(_SC_NPROCESSORS_ONLN), text);
     if (uname(&u) == 0)
         say(f, "Host of this side", "%s: %s %s %s", u.nodename, u.sysname, u.release, u.machine);
     read_proc("/proc/sys/net/ipv4/tcp_congestion_control", NULL, text, sizeof(text));
-    say(f, "TCP congestion control", "%s%s%s%s", text, own && *own ? ", the system's; " : "",
-        own && *own ? own : "", own && *own ? " by TE_TCP_CONGESTION" : "");
+    te_option_get(NULL, "TE_TCP_CONGESTION", own, sizeof(own));
+    say(f, "TCP congestion control", "%s%s%s%s", text, own[0] ? ", the system's; " : "", own,
+        own[0] ? " by TE_TCP_CONGESTION" : "");
 }
 
 static void say_date(struct facts *f)
