@@ -87,10 +87,13 @@ class Ending(trouble.Section, unittest.TestCase):
             _, remote = (int(word) for word in target.ask("region", SIZE, 1))
             return one_request(peer, target.segment, "write", remote)
 
-    @provokes("peer cannot be reached: connecting to the data port: ...; is the target running? a firewall? two of its "
+    @provokes("peer cannot be reached: connecting to the data port ...: ...; is the target running? a firewall? two of its "
               "ports, of 15000-17000 by default, are needed")
     def data_port(self):
-        return self.claimed(("TE_HOST_PATH=0", "MC_RETRY_CNT=0"), tcp_data_port=te.dead_port())
+        port = te.dead_port()
+        text = self.claimed(("TE_HOST_PATH=0", "MC_RETRY_CNT=0"), tcp_data_port=port)
+        self.assertIn(f"connecting to the data port 127.0.0.1:{port}: Connection refused; is the target", text)
+        return text
 
     @provokes("connection lost during the transfer: ...; look at the target and the link to it, and submit the "
               "request again")

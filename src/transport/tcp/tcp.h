@@ -504,6 +504,8 @@ void tei_tcp_queue_fail(struct tcp_peer *p, struct tcp_worker *w, const struct t
 bool tei_tcp_is_waiting(const struct tcp_peer *p);
 /* Ends queued work that is late; returns when the next one will be. */
 int64_t tei_tcp_queue_tick(struct tcp_peer *p, struct tcp_worker *w, int64_t now);
+/* Why no connection came up. Who asks about a work that failed so is told the data port's address. */
+extern const char tei_tcp_connecting[];
 /*
  * The first error of a work, which leaves the queue; its lanes are told. The peer's lock is enough.
  */

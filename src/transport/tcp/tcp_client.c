@@ -214,7 +214,7 @@ static void note_fault(struct tcp_lane *l, const struct tcp_fault *f)
  */
 static void connect_gave_up(struct tcp_lane *l, int64_t now)
 {
-    struct tcp_fault f = {TE_ERR_PEER, l->sys_errno, "connecting to the data port"};
+    struct tcp_fault f = {TE_ERR_PEER, l->sys_errno, tei_tcp_connecting};
     struct tcp_peer *p = peer_of(l);
     bool rest;
 
@@ -775,7 +775,7 @@ static void late(struct tcp_lane *l, int64_t now)
         tei_tcp_stream_late(l, now);
     } else if (l->state == LANE_BUSY || (l->work && l->work->base.deadline_ns <= now)) {
         if (l->state != LANE_BUSY)
-            f.why = "connecting to the data port";
+            f.why = tei_tcp_connecting;
         note_fault(l, &f);
         give_up(l, &f);
     } else if (l->state == LANE_CONNECTING) {

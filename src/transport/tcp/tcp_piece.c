@@ -21,6 +21,8 @@
  */
 #include "transport/tcp/tcp.h"
 
+#include <stdio.h>
+
 /* A lane's part in the counts of its peer, bundle and worker. */
 static void count_lane(struct tcp_lane *l, unsigned one)
 {
@@ -103,6 +105,22 @@ bool tei_tcp_may_come_again(const struct tcp_fault *f)
     return f->error == TE_ERR_STALE || f->error == TE_ERR_PEER;
 }
 
+const char tei_tcp_connecting[] = "connecting to the data port";
+
+static const char *why_of(const struct tcp_peer *p, const struct tcp_work *work,
+                          const struct tcp_fault *f)
+{
+    struct tei_host *h = p->t->base.host;
+    char text[TEI_HOSTPORT_MAX + sizeof tei_tcp_connecting + 8];
+    const char *note;
+
+    if (f->why != tei_tcp_connecting)
+        return f->why;
+    snprintf(text, sizeof text, "%s %s:%u", f->why, p->where.host, (unsigned)p->where.port);
+    note = h->note(h, &work->base, text);
+    return note ? note : f->why;
+}
+
 void tei_tcp_work_fail(struct tcp_peer *p, struct tcp_work *work, const struct tcp_fault *f)
 {
     bool again = tei_tcp_may_come_again(f);
@@ -111,7 +129,7 @@ void tei_tcp_work_fail(struct tcp_peer *p, struct tcp_work *work, const struct t
         return;
     work->base.error = f->error;
     work->base.sys_errno = f->sys_errno;
-    work->base.why = f->why;
+    work->base.why = why_of(p, work, f);
     work->patient = again && work->base.opcode == TE_WRITE;
     if (tei_link_is_in(&work->base.link))
         unqueue(p, work);
