@@ -47,6 +47,21 @@ grep -Eq '^127\.0\.0\.1:[0-9]+ got: hello from the other side$' "$dir/out" ||
     fail "it printed: $(cat "$dir/out")"
 if ldd "$dir/example" | grep libtransfer_engine; then fail "it wants the shared library"; fi
 
+# It tells what is wrong, whether a call fails or the request.
+refuted() { # CHANGE TEXT: the example, changed, fails and says that.
+    sed "$1" "$dir/example.c" >"$dir/wrong.c"
+    ! cmp -s "$dir/example.c" "$dir/wrong.c" || fail "the example has nothing for $1"
+    (
+        export PKG_CONFIG_PATH=$dir/home/te/lib/pkgconfig
+        cd "$dir"
+        cc wrong.c $(pkg-config --cflags --libs transfer_engine-static) -o wrong
+    ) || fail "the example is not compiled with $1"
+    if TE_BIND=127.0.0.1 "$dir/wrong" >"$dir/out" 2>&1; then fail "with $1 it says that all is well"; fi
+    grep -q "$2" "$dir/out" || fail "with $1 it printed: $(cat "$dir/out")"
+}
+refuted 's/{TE_WRITE, ours,/{TE_WRITE, name,/' 'request 0: source .* is not inside one registered region'
+refuted 's/(uintptr_t)theirs,/64,/' "^not written: .*segment '127\.0\.0\.1:[0-9]*': target does not have"
+
 block python 'import transfer_engine' >"$dir/example.py"
 grep -q 'assert cache' "$dir/example.py" || fail "README.md has no block of Python"
 if [[ ${TE_TEST_CFLAGS:-} != *sanitize* ]]; then # Python itself has none
