@@ -342,17 +342,11 @@ static int tell_host(const struct want *w, json_t *out)
     return rc;
 }
 
-static int tell_metadata(const struct want *w, json_t *out)
+static int tell_metadata(const struct want *w, const struct tei_conf *conf, json_t *out)
 {
-    const struct tei_conf *conf = load_conf();
-    json_t *found;
-    int rc;
+    json_t *found = metadata_ask(w->metadata_server, conf);
+    int rc = json_is_true(json_object_get(found, "answers")) ? 0 : 1;
 
-    if (!conf)
-        return 1;
-    tei_conf_tell_unused();
-    found = metadata_ask(w->metadata_server, conf);
-    rc = json_is_true(json_object_get(found, "answers")) ? 0 : 1;
     if (out)
         json_object_set(out, "metadata", found);
     else
@@ -361,9 +355,9 @@ static int tell_metadata(const struct want *w, json_t *out)
     return rc;
 }
 
-static int tell_path(const struct want *w, json_t *out)
+static int tell_path(const struct want *w, const struct tei_conf *conf, json_t *out)
 {
-    json_t *found = path_ask(w->metadata_server, w->segment);
+    json_t *found = path_ask(w->metadata_server, conf, w->segment);
     int rc = json_is_true(json_object_get(found, "possible")) ? 0 : 1;
 
     if (out)
@@ -382,12 +376,18 @@ static bool is_p2p(const char *conn)
 /* What is told of a metadata server, and of a segment that is found by it. */
 static int tell_server(const struct want *w, json_t *out)
 {
+    const struct tei_conf *conf = NULL;
     int rc = 0;
 
-    if (!is_p2p(w->metadata_server))
-        rc = tell_metadata(w, out);
+    if (!is_p2p(w->metadata_server)) {
+        conf = load_conf();
+        if (!conf)
+            return 1;
+        tei_conf_tell_unused();
+        rc = tell_metadata(w, conf, out);
+    }
     if (w->segment[0])
-        rc |= tell_path(w, out);
+        rc |= tell_path(w, conf, out);
     return rc;
 }
 

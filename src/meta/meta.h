@@ -250,6 +250,9 @@ bool tei_probe_asks(const char *body, size_t len);
  */
 int tei_rpc_notify(const struct tei_hostport *where, const te_message *m, int64_t deadline_ns);
 int tei_rpc_probe(const struct tei_hostport *where, int64_t deadline_ns);
+/* Whether the engine of that descriptor, NULL if it cannot be read, answers there. TE_ERR_PEER: another does. */
+int tei_rpc_ask_owner(const struct tei_hostport *where, const struct tei_segment *s,
+                      int64_t deadline_ns);
 
 /* ------------------------------------------------------------------------------------ directory */
 

@@ -143,6 +143,22 @@ class TeInfoTest(unittest.TestCase):
             self.assertIn("engines: 2, segments: 2", run(f"--metadata_server={metad.url}").stdout)
         self.assertEqual(run("--segment=node-a").returncode, 2)
 
+    def test_path_to_an_engine_that_was_killed(self):
+        """Its descriptor has the memory still; nobody is there to give it."""
+        with te.Metad() as metad, te.Peer(name="node-a", metadata=metad.url) as peer:
+            args = (f"--metadata_server={metad.url}", "--segment=/node-a")
+            peer.region(4096)
+            self.assertEqual(run(*args).returncode, 0)
+            self.assertNotIn("does not answer", run(*args).stdout)
+            peer.process.kill()
+            peer.process.wait()
+            out = run(*args)
+            self.assertEqual(out.returncode, 1, out.stdout)
+            self.assertIn("\n  its engine does not answer: ", out.stdout)
+            path = json.loads(run("--json", *args).stdout)["path"]
+            self.assertEqual((path["possible"], "read" in path), (False, True))
+            self.assertTrue(path["why"].startswith("its engine does not answer: "), path)
+
     def test_path_without_server(self):
         with te.Peer() as peer:
             peer.region(5)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "base/os.h"
 #include "meta/meta.h"
 
@@ -71,6 +72,52 @@ json_t *metadata_ask(const char *conn, const struct tei_conf *conf)
     }
     tei_store_close(s);
     return found;
+}
+
+/* Frees the key. */
+static int read_key(struct tei_store *s, const struct tei_conf *conf, char *key,
+                    struct tei_bytes *out)
+{
+    int rc = key ? s->ops->get(s, key, tei_deadline_ns(conf->metadata_timeout_ms), out, NULL)
+                 : TEI_FAIL(TE_ERR_MEMORY, "no memory for a key");
+
+    free(key);
+    return rc;
+}
+
+static int ask_owner(struct tei_store *s, const struct tei_conf *conf,
+                     const struct tei_segment *seg)
+{
+    struct tei_bytes value = {0};
+    struct tei_hostport where;
+    int rc = read_key(s, conf, tei_keys_rpc(conf, seg->name), &value);
+
+    if (!rc)
+        rc = tei_rpc_meta_decode(&value, seg->name, &where);
+    if (!rc)
+        rc = tei_rpc_ask_owner(&where, seg,
+                               tei_deadline_ns((int64_t)conf->handshake_connect_timeout_s * 1000));
+    tei_bytes_fini(&value);
+    return rc;
+}
+
+int metadata_ask_engine(const char *conn, const struct tei_conf *conf, const char *segment)
+{
+    struct tei_bytes value = {0};
+    struct tei_segment *seg = NULL;
+    struct tei_store *s = NULL;
+    int rc = tei_store_open(conn, conf, &s);
+
+    if (!rc)
+        rc = read_key(s, conf, tei_keys_segment(conf, segment + strspn(segment, "/")), &value);
+    if (!rc)
+        rc = tei_segment_decode(value.data, value.len, &tei_segment_unlimited, &seg);
+    if (!rc && !seg->files)
+        rc = ask_owner(s, conf, seg);
+    tei_segment_put(seg);
+    tei_bytes_fini(&value);
+    tei_store_close(s);
+    return rc == TE_ERR_NOT_FOUND ? 0 : rc;
 }
 
 void metadata_print(const char *conn, const json_t *found)

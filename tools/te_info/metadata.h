@@ -13,6 +13,13 @@
  */
 json_t *metadata_ask(const char *conn, const struct tei_conf *conf);
 
+/*
+ * Whether the engine of a segment of that server answers now, as te_segment(1) asks it. 0, too, where
+ * there is none to ask: files, or an engine without a key that says where it is. A te_err with
+ * te_errmsg() set.
+ */
+int metadata_ask_engine(const char *conn, const struct tei_conf *conf, const char *segment);
+
 void metadata_print(const char *conn, const json_t *found);
 
 #endif

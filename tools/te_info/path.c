@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "te.h"
+#include "te_info/metadata.h"
 
 #define TEXT_MAX   16384
 #define LENGTH_MAX ((size_t)64 << 10) /* a transport may pin what is registered */
@@ -55,6 +56,19 @@ static bool explain(te_engine *e, te_request *r, int opcode, const char *key, js
     return rc == 0;
 }
 
+/* Without a metadata server te_open() has just had the descriptor from the engine itself. */
+static bool engine_answers(const char *metadata, const struct tei_conf *conf, const char *segment,
+                           json_t *found)
+{
+    char why[1024];
+
+    if (!conf || metadata_ask_engine(metadata, conf, segment) == 0)
+        return true;
+    snprintf(why, sizeof why, "its engine does not answer: %s", te_errmsg());
+    json_object_set_new(found, "why", json_string(why));
+    return false;
+}
+
 static int ask(te_engine *e, const char *segment, json_t *found)
 {
     te_segment seg;
@@ -76,7 +90,7 @@ static int ask(te_engine *e, const char *segment, json_t *found)
     return 0;
 }
 
-json_t *path_ask(const char *metadata, const char *segment)
+json_t *path_ask(const char *metadata, const struct tei_conf *conf, const char *segment)
 {
     json_t *found = json_pack("{ss sb}", "segment", segment, "possible", 0);
     te_engine *e = NULL;
@@ -86,6 +100,8 @@ json_t *path_ask(const char *metadata, const char *segment)
         rc = ask(e, segment, found);
     if (rc)
         json_object_set_new(found, "why", json_string(te_errmsg()));
+    else if (!engine_answers(metadata, conf, segment, found))
+        json_object_set_new(found, "possible", json_false());
     te_engine_destroy(e);
     return found;
 }
@@ -102,12 +118,15 @@ static void print_text(const char *title, const char *text)
 void path_print(const json_t *found)
 {
     const char *why = json_string_value(json_object_get(found, "why"));
+    const char *read = json_string_value(json_object_get(found, "read"));
 
     printf("Path to segment '%s'\n", json_string_value(json_object_get(found, "segment")));
-    if (why) {
+    if (!read) {
         printf("  cannot be told: %s\n", why);
         return;
     }
-    print_text("READ", json_string_value(json_object_get(found, "read")));
+    if (why)
+        printf("  %s\n  It would be, by the descriptor that is left:\n", why);
+    print_text("READ", read);
     print_text("WRITE", json_string_value(json_object_get(found, "write")));
 }

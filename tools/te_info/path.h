@@ -5,12 +5,15 @@
 
 #include <jansson.h>
 
+#include "conf/conf.h"
+
 /*
- * Makes an engine with that metadata server, opens the segment and has a READ and a WRITE of its
- * first buffer explained; nothing is moved. A new object: "segment", "read", "write" (texts of
- * te_explain()), or "why" nothing could be said. "possible": both could be submitted.
+ * Makes an engine with that metadata server, opens the segment, asks its engine whether it answers and
+ * has a READ and a WRITE of its first buffer explained; nothing is moved. A new object: "segment",
+ * "read", "write" (texts of te_explain()), and "why" nothing could be said, or what is said will not
+ * be. "possible": both could be submitted, and the engine answers. `conf`: NULL with P2PHANDSHAKE.
  */
-json_t *path_ask(const char *metadata, const char *segment);
+json_t *path_ask(const char *metadata, const struct tei_conf *conf, const char *segment);
 
 void path_print(const json_t *found);
 
