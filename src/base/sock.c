@@ -304,6 +304,19 @@ static const char *host_text(const char *host)
     return host && *host ? host : "any address";
 }
 
+/* The host listened on is what TE_BIND says, whichever port it is. */
+static int cannot_listen(const char *host, uint16_t port)
+{
+    if (errno == EADDRNOTAVAIL)
+        return TEI_FAIL(TE_ERR_SOCKET,
+                        "cannot listen on %s: it is no address of this host; set TE_BIND to an "
+                        "address or an interface of it, or to nothing",
+                        host_text(host));
+    return TEI_FAIL(errno == EADDRINUSE ? TE_ERR_BUSY : TE_ERR_SOCKET,
+                    "cannot listen on port %u of %s: %s", (unsigned)port, host_text(host),
+                    tei_errno_text(errno));
+}
+
 int tei_listen(const char *host, uint16_t *port, int backlog)
 {
     struct tei_addr addrs[ADDRS_MAX];
@@ -313,9 +326,7 @@ int tei_listen(const char *host, uint16_t *port, int backlog)
         return n;
     fd = listen_first(addrs, n, *port, backlog);
     if (fd < 0)
-        return TEI_FAIL(errno == EADDRINUSE ? TE_ERR_BUSY : TE_ERR_SOCKET,
-                        "cannot listen on port %u of %s: %s", (unsigned)*port, host_text(host),
-                        tei_errno_text(errno));
+        return cannot_listen(host, *port);
     *port = local_port(fd);
     return fd;
 }
@@ -342,8 +353,7 @@ int tei_listen_range(const char *host, uint16_t min, uint16_t max, int backlog, 
             return fd;
         }
         if (errno != EADDRINUSE)
-            return TEI_FAIL(TE_ERR_SOCKET, "cannot listen on port %u of %s: %s", (unsigned)p,
-                            host_text(host), tei_errno_text(errno));
+            return cannot_listen(host, p);
     }
     return TEI_FAIL(
         TE_ERR_BUSY,

@@ -75,7 +75,7 @@ static void choose_host(te_engine *e, const te_options *o, const struct tei_host
     TEI_INFO("peers are told address %s", out);
 }
 
-/* Binds the wanted port, or with one WARN another of the range. */
+/* Binds the wanted port, or with one WARN another of the range, unless it is the address that is not there. */
 static int bind_port(te_engine *e, uint16_t wanted)
 {
     int fd, backlog = e->conf.handshake_backlog;
@@ -83,7 +83,7 @@ static int bind_port(te_engine *e, uint16_t wanted)
     if (wanted) {
         e->addr.port = wanted;
         fd = tei_listen(e->bind, &e->addr.port, backlog);
-        if (fd >= 0)
+        if (fd >= 0 || errno == EADDRNOTAVAIL)
             return fd;
         TEI_WARN("rpc port %u cannot be bound (%s); taking one of %u..%u", wanted,
                  tei_errno_text(errno), e->conf.min_rpc_port, e->conf.max_rpc_port);

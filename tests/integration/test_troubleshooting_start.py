@@ -90,6 +90,10 @@ class Starting(trouble.Section, unittest.TestCase):
 
     @provokes("cannot listen on port ...")
     def listen(self):
+        return trouble.engine("TE_BIND=fe80::1")  # of which interface it does not say
+
+    @provokes("cannot listen on ...: it is no address of this host; set TE_BIND to ...")
+    def absent(self):
         return trouble.engine("TE_BIND=203.0.113.1")
 
     @provokes("rpc port ... cannot be bound (...); taking one of ...")

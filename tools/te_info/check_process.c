@@ -31,7 +31,10 @@ void check_engine(const struct check_host *h, struct check *c)
         return;
     }
     check_say(c, CHECK_FAIL, "%s", h->asked.engine);
-    check_advise(c, "docs/troubleshooting.md, \"An engine does not start\", has this text");
+    if (strstr(h->asked.engine, "TE_BIND"))
+        check_advise(c, "set TE_BIND to an address or an interface that te_info --links lists");
+    else
+        check_advise(c, "docs/troubleshooting.md, \"An engine does not start\", has this text");
 }
 
 void check_options(const struct check_host *h, struct check *c)

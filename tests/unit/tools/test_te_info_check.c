@@ -183,7 +183,11 @@ static void engine(void **state)
     struct rig *r = *state;
 
     snprintf(r->h.asked.engine, CHECK_TEXT, "ports 15000-17000 of 0.0.0.0 are all in use");
-    expect(r, "engine", CHECK_FAIL, "ports 15000-17000 of 0.0.0.0 are all in use", NULL);
+    expect(r, "engine", CHECK_FAIL, "ports 15000-17000 of 0.0.0.0 are all in use",
+           "docs/troubleshooting.md, \"An engine does not start\", has this text");
+    snprintf(r->h.asked.engine, CHECK_TEXT, "cannot listen on 203.0.113.1: set TE_BIND");
+    expect(r, "engine", CHECK_FAIL, "cannot listen on 203.0.113.1: set TE_BIND",
+           "set TE_BIND to an address or an interface that te_info --links lists");
 }
 
 static void options(void **state)
