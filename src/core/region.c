@@ -393,6 +393,13 @@ static int check_node(te_engine *e, const char *location)
     return rc;
 }
 
+/* A location that nothing is known of may be a device whose memory this process does not map. */
+static bool is_known_host(const struct tei_region *r)
+{
+    return r->kind == TEI_MEM_HOST &&
+           (strcmp(r->location, "*") == 0 || strncmp(r->location, "cpu:", 4) == 0);
+}
+
 /* What the region is in. With memory of a device comes what carries it. */
 static int find_memory(te_engine *e, struct tei_region *r, const char *location)
 {
@@ -408,7 +415,7 @@ static int find_memory(te_engine *e, struct tei_region *r, const char *location)
     r->kind = (uint8_t)m.kind;
     r->device = m.device;
     if (m.kind == TEI_MEM_HOST)
-        return 0;
+        return is_known_host(r) ? tei_mem_check_mapped(r->addr, r->length) : 0;
     rc = tei_stage_start(e, m.kind);
     if (!rc)
         e->kinds |= TEI_MEM_BIT(m.kind) | (m.fabric ? TEI_KIND_FABRIC : 0);

@@ -98,6 +98,20 @@ int tei_mem_locate(const void *addr, const char *wanted, char out[TEI_LOCATION_M
     return 0;
 }
 
+int tei_mem_check_mapped(uintptr_t addr, size_t length)
+{
+    uintptr_t begin = addr & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
+
+    /* MS_ASYNC does nothing else than looking for ranges that are not mapped. */
+    if (addr >> 56 || msync((void *)begin, length + (addr - begin), MS_ASYNC) == 0 ||
+        errno != ENOMEM)
+        return 0;
+    return TEI_FAIL(TE_ERR_INVALID,
+                    "region 0x%zx + %zu: not all of it is mapped in this process; register memory "
+                    "once it is there, and unregister it before it is unmapped",
+                    (size_t)addr, length);
+}
+
 /*
  * Prefers `node` for the range; a kernel without NUMA, or one that forbids it, leaves the default.
  */

@@ -19,6 +19,12 @@
 int tei_mem_locate(const void *addr, const char *wanted, char out[TEI_LOCATION_MAX]);
 
 /*
+ * TE_ERR_INVALID if a page of the range is not mapped. Mapped is enough: a reservation (PROT_NONE)
+ * passes, and so does an address with a tag in its top byte, which no system call can look at.
+ */
+int tei_mem_check_mapped(uintptr_t addr, size_t length);
+
+/*
  * Page-aligned zeroed memory, on the node of "cpu:N" where the kernel allows, anywhere for "*" or
  * NULL. From 64 KiB on it is a sealed memfd where the system gives one, so that tei_share_hold()
  * finds it; with `peers_read` nobody else can ever map that for writing. A forked child does not have

@@ -127,6 +127,7 @@ static void regions(void)
     say(te_unregister(engine, memory + 64));
     say(te_alloc(engine, SIZE, "cpu:4095", &addr));
     say(te_alloc(engine, SIZE, "cuda:9", &addr));
+    say(te_register(engine, (void *)4096, 64, "*", TE_REMOTE_RW));
     say(te_unregister(engine, memory));
     say(te_register(engine, memory, SIZE, "cuda:0", TE_REMOTE_RW));
     say(te_register(engine, memory, SIZE, "*", TE_REMOTE_RW));

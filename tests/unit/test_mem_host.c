@@ -53,6 +53,28 @@ static void shared_and_sealed(void **state)
 }
 
 /* Small memory costs no descriptor, and neither does any more once there are many. */
+/* A reservation is there, and a hole in the middle is seen; a tag in the top byte is no address. */
+static void holes(void **state)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *p = mmap(NULL, 4 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uintptr_t at = (uintptr_t)p;
+
+    (void)state;
+    assert_ptr_not_equal(p, MAP_FAILED);
+    assert_int_equal(tei_mem_check_mapped(at, 4 * page), 0);
+    assert_int_equal(munmap(p + 2 * page, page), 0);
+    assert_int_equal(tei_mem_check_mapped(at, 4 * page), TE_ERR_INVALID);
+    assert_non_null(strstr(te_errmsg(), "not all of it is mapped"));
+    assert_int_equal(tei_mem_check_mapped(at + page, page + 1), TE_ERR_INVALID);
+    assert_int_equal(tei_mem_check_mapped(at + 1, 2 * page - 1), 0);
+    assert_int_equal(tei_mem_check_mapped(at + 3 * page + 7, 1), 0);
+    assert_int_equal(tei_mem_check_mapped(4096, 64), TE_ERR_INVALID);
+    assert_int_equal(tei_mem_check_mapped(at + 2 * page + ((uintptr_t)1 << 60), 1), 0);
+    munmap(p, 2 * page);
+    munmap(p + 3 * page, page);
+}
+
 static void descriptors_are_spared(void **state)
 {
     enum { N = 1100 };
@@ -241,10 +263,15 @@ static void no_driver_is_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shared_and_sealed),        cmocka_unit_test(descriptors_are_spared),
-        cmocka_unit_test(huge_pages_are_asked_for), cmocka_unit_test(few_descriptors),
-        cmocka_unit_test(without_descriptors),      cmocka_unit_test(child_has_its_own),
-        cmocka_unit_test(no_driver_is_loaded),      cmocka_unit_test(no_driver_is_found),
+        cmocka_unit_test(holes),
+        cmocka_unit_test(shared_and_sealed),
+        cmocka_unit_test(descriptors_are_spared),
+        cmocka_unit_test(huge_pages_are_asked_for),
+        cmocka_unit_test(few_descriptors),
+        cmocka_unit_test(without_descriptors),
+        cmocka_unit_test(child_has_its_own),
+        cmocka_unit_test(no_driver_is_loaded),
+        cmocka_unit_test(no_driver_is_found),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
