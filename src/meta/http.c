@@ -273,6 +273,8 @@ static const char *remedy(const struct tei_http_call *x)
     switch (x->code) {
     case CURLE_OPERATION_TIMEDOUT:
         return "is the metadata server up? (TE_METADATA_TIMEOUT_MS)";
+    case CURLE_COULDNT_RESOLVE_HOST:
+        return "is the metadata server up? A word without scheme:// is taken for the host of an etcd";
     case CURLE_PEER_FAILED_VERIFICATION:
         return "TE_METADATA_CA must hold the authority of its certificate, and the URL the host that "
                "this is for";

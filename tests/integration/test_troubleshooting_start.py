@@ -70,6 +70,12 @@ class Starting(trouble.Section, unittest.TestCase):
 
     @provokes("the metadata URL '...' is not of the form http://host:port/path")
     def url(self):
+    @provokes("metadata '...': did you mean P2PHANDSHAKE? ...")
+    def misspelt(self):
+        for word in ("P2PHANDSHAK", "p2phandshakes", "P2P-HANDSHAKE"):
+            self.assertIn(f"metadata '{word}': did you mean P2PHANDSHAKE?", trouble.engine(metadata=word))
+        return trouble.engine(metadata="P2PHANDSHAKE2")
+
         te.need("http")
         return trouble.engine(metadata="http://127.0.0.1:1/#x")
 
