@@ -53,11 +53,40 @@ static int peer_keep(struct tei_directory *d, const char *name)
     return 0;
 }
 
+static int read_name(const struct tei_directory *d, const char *name, struct tei_hostport *out)
+{
+    int rc = tei_hostport_parse(name, d->conf->handshake_port, out);
+
+    return rc || out->port
+               ? rc
+               : TEI_FAIL(TE_ERR_INVALID,
+                          "segment '%s': no engine has port 0; use the name that te_engine_name() "
+                          "gives there",
+                          name);
+}
+
+/* Adds what is to be known of such a name to the error of a fetch. */
+static int explain_name(const char *name, const struct tei_hostport *addr, int rc)
+{
+    char why[512], taken[64] = "";
+
+    snprintf(why, sizeof why, "%s", te_errmsg());
+    if (!tei_hostport_has_port(name))
+        snprintf(taken, sizeof taken, ", for want of which %u (MC_HANDSHAKE_PORT) was taken",
+                 (unsigned)addr->port);
+    else if (rc != TE_ERR_DNS)
+        return rc;
+    return TEI_FAIL(rc,
+                    "%s; without a metadata server a name is HOST:PORT%s, as te_engine_name() "
+                    "of the target gives it",
+                    why, taken);
+}
+
 static int peer_rpc_addr(struct tei_directory *d, const char *name, bool fresh,
                          struct tei_hostport *out)
 {
     (void)fresh;
-    return tei_hostport_parse(name, d->conf->handshake_port, out);
+    return read_name(d, name, out);
 }
 
 static int peer_lookup(struct tei_directory *d, const char *name, const struct tei_segment *old,
@@ -75,12 +104,14 @@ static int peer_lookup(struct tei_directory *d, const char *name, const struct t
             "segment '%s': P2PHANDSHAKE keeps no records of files; open the file itself "
             "as file:///path, or use a metadata server",
             name);
-    rc = tei_hostport_parse(name, d->conf->handshake_port, &addr);
-    if (!rc)
-        rc = tei_directory_fetch(&addr, d->conf, out);
-    if (!rc)
-        *where = addr;
-    return rc;
+    rc = read_name(d, name, &addr);
+    if (rc)
+        return rc;
+    rc = tei_directory_fetch(&addr, d->conf, out);
+    if (rc)
+        return explain_name(name, &addr, rc);
+    *where = addr;
+    return 0;
 }
 
 static void peer_close(struct tei_directory *d)

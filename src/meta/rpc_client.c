@@ -14,7 +14,8 @@
 #define SMALL_REPLY_MAX ((size_t)64 << 10) /* of a notification or a probe */
 
 static const struct tei_remedies remedies = {
-    .refused = "; is the target running? use the name that it printed",
+    .refused = "; is the target running? use the name that te_engine_name() gives "
+               "there (the tools print it)",
     .silent = "; a firewall? two ports of the target, of 15000-17000 by default, are needed"};
 
 /* The connection failed; errno is of the call that did. */
@@ -23,8 +24,8 @@ static int fail_io(int rc, const char *peer, const char *doing)
     if (rc == TE_ERR_TIMEOUT)
         return TEI_FAIL(rc, "%s: no progress in time while %s; it may be overloaded or frozen",
                         peer, doing);
-    return TEI_FAIL(rc, "%s: %s while %s; is it the handshake port of an engine?", peer,
-                    errno ? tei_errno_text(errno) : "connection closed", doing);
+    return TEI_FAIL(rc, "%s: %s while %s; was the engine ended, or is this no handshake port?",
+                    peer, errno ? tei_errno_text(errno) : "connection closed", doing);
 }
 
 static int send_frame(int fd, enum tei_rpc_type type, const char *body, size_t len,

@@ -119,7 +119,7 @@ class Ending(trouble.Section, unittest.TestCase):
         return under_way()
 
     @provokes("peer cannot be reached: cannot connect to ...: Connection refused; is the target running? use the name "
-              "that it printed")
+              "that te_engine_name() gives there ...")
     def gone(self):
         with te.Peer() as target, te.Peer(options=OLD) as peer:
             index, _ = peer.region(SIZE)

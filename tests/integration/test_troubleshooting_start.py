@@ -5,6 +5,8 @@
 import json
 import os
 import re
+import socket
+import struct
 import unittest
 
 import te_proc as te
@@ -68,14 +70,14 @@ class Starting(trouble.Section, unittest.TestCase):
     def scheme(self):
         return trouble.engine(metadata="carrier-pigeon://127.0.0.1")
 
-    @provokes("the metadata URL '...' is not of the form http://host:port/path")
-    def url(self):
     @provokes("metadata '...': did you mean P2PHANDSHAKE? ...")
     def misspelt(self):
         for word in ("P2PHANDSHAK", "p2phandshakes", "P2P-HANDSHAKE"):
             self.assertIn(f"metadata '{word}': did you mean P2PHANDSHAKE?", trouble.engine(metadata=word))
         return trouble.engine(metadata="P2PHANDSHAKE2")
 
+    @provokes("the metadata URL '...' is not of the form http://host:port/path")
+    def url(self):
         te.need("http")
         return trouble.engine(metadata="http://127.0.0.1:1/#x")
 
@@ -153,7 +155,8 @@ def replying(body):
 class Opening(trouble.Section, unittest.TestCase):
     title = "A segment cannot be opened"
 
-    @provokes("cannot connect to ...: Connection refused; is the target running? use the name that it printed")
+    @provokes("cannot connect to ...: Connection refused; is the target running? use the name that te_engine_name() gives "
+              "there ...")
     def refused(self):
         return opening(f"127.0.0.1:{te.dead_port()}")
 
@@ -223,9 +226,27 @@ class Opening(trouble.Section, unittest.TestCase):
         with replying(te.frame(te.METADATA, "[]")) as server:
             return opening(server.name)
 
-    @provokes("...: connection closed while reading the reply; is it the handshake port of an engine?")
+    @provokes("...: connection closed while reading the reply; was the engine ended, or is this no handshake port?",
+              "...; without a metadata server a name is HOST:PORT, for want of which ... (MC_HANDSHAKE_PORT) was taken, ...")
     def closed(self):
         with replying(b"") as server:
+            said = opening(server.name)
+        no_port = opening("localhost", f"MC_HANDSHAKE_PORT={te.dead_port()}")
+        self.assertRegex(no_port, "Connection refused;.*; without a metadata server a name is HOST:PORT, for want")
+        self.assertNotIn("for want of which", said)
+        return said + no_port
+
+    @provokes("segment '...': no engine has port 0; ...")
+    def port_0(self):
+        return opening("127.0.0.1:0")
+
+    @provokes("...: Connection reset by peer while ...")
+    def reset(self):
+        def end(sock):
+            te.read_exactly(sock, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+        with trouble.Fake(end) as server:
             return opening(server.name)
 
     @provokes("... is this engine's own name; give --local_server_name=NAME with another one")
