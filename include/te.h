@@ -646,7 +646,7 @@ typedef struct te_message {
 /*
  * Sends a message as te_notify() does. Text, which is UTF-8 without NUL, every engine takes. Of anything
  * else the peer is asked first whether it takes that: TE_ERR_UNSUPPORTED, and nothing is sent, if it is
- * an engine of another make, or of version 0.1. TE_ERR_TOO_LARGE: it is longer than
+ * an engine of another make, or of the first release, 0.1.0. TE_ERR_TOO_LARGE: it is longer than
  * MC_HANDSHAKE_MAX_LENGTH as JSON; bytes that are no text take 4/3 of their number.
  */
 TE_API int te_notify_bytes(te_engine *e, te_segment seg, const te_message *m);

@@ -610,7 +610,7 @@ class TransferEngine : public BatchTransfer
     /*
      * Sends a message of any bytes; returns when the receiver has it. TE_ERR_REJECTED: its inbox is
      * full. TE_ERR_UNSUPPORTED: it is no text (UTF-8 without NUL), and the receiver an engine of
-     * another make, or of version 0.1. TE_ERR_TOO_LARGE: as te_notify_bytes().
+     * another make, or of the first release, 0.1.0. TE_ERR_TOO_LARGE: as te_notify_bytes().
      */
     int sendNotifyByID(SegmentID target_id, const NotifyDesc &notify_msg)
     {

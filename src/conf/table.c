@@ -105,7 +105,7 @@ const struct tei_option_row tei_option_rows[] = {
      .help =
          "An engine that has both rdma and tcp publishes its memory for both, in a descriptor of "
          "several protocols. Mooncake's engines read that only if they were built with "
-         "ENABLE_MULTI_PROTOCOL, and version 0.1 of this library does not."},
+         "ENABLE_MULTI_PROTOCOL, and the first release of this library, 0.1.0, does not."},
     {TEXT("MC_METADATA_CLUSTER_ID", cluster_id),
      .help = "Put in front of every key of the metadata server, so that clusters can share one."},
     {NUMBER("MC_MIN_RPC_PORT", min_rpc_port, "15000", 1024, 65535), .alias = "MC_MIN_PRC_PORT",

@@ -307,7 +307,7 @@ static int ask_bytes(const struct tei_hostport *where, int64_t deadline_ns)
         rc = TEI_FAIL(
             TE_ERR_UNSUPPORTED,
             "notification: it is no text (UTF-8 without NUL), and the engine at %s port %u "
-            "takes text alone: it is of another make, or of version 0.1; send it as "
+            "takes text alone: it is of another make, or of the first release, 0.1.0; send it as "
             "base64 or the like",
             where->host, (unsigned)where->port);
     tei_bytes_fini(&answer);
