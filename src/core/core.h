@@ -302,6 +302,8 @@ struct tei_region *tei_region_hold_local(te_engine *e, uint64_t addr, uint64_t l
 /* The same for the part of the range that the region at `addr` covers; its length in *part. */
 struct tei_region *tei_region_hold_part(te_engine *e, uint64_t addr, uint64_t length,
                                         uint64_t *part);
+/* What is wrong with a range that no region contains, and what to do; returns buf. */
+const char *tei_region_why_not(te_engine *e, uint64_t addr, uint64_t length, char *buf, size_t n);
 void tei_region_release_local(struct tei_region *r, uint32_t n);
 /* The region that contains the whole range, not held; regions_lock is. */
 struct tei_region *tei_region_at(te_engine *e, uint64_t addr, uint64_t length);

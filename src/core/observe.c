@@ -99,10 +99,11 @@ void tei_metric_start(te_engine *e)
 static int explain_source(te_engine *e, const te_request *r, FILE *f)
 {
     struct tei_region *region = tei_region_hold_local(e, (uintptr_t)r->source, r->length);
+    char why[256];
 
     if (!region) {
-        fprintf(f, "source %p + %llu is not inside one registered region\n", r->source,
-                (unsigned long long)r->length);
+        fprintf(f, "source %p + %llu %s\n", r->source, (unsigned long long)r->length,
+                tei_region_why_not(e, (uintptr_t)r->source, r->length, why, sizeof(why)));
         return TE_ERR_NOT_REGISTERED;
     }
     fprintf(f, "source: region 0x%zx + %zu at %s\n", (size_t)region->addr, region->length,

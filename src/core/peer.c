@@ -435,9 +435,27 @@ static void end_unfetched(te_engine *e, struct tei_list *tasks, int error, const
     }
 }
 
-static const char *why_stale(const struct view *v)
+/* Buffers that touch count as one. */
+static const char *why_stale(const struct task *t)
 {
-    return v->seg->files ? "its files end before that" : "its owner has not registered the range";
+    const struct tei_segment *seg = t->view->seg;
+    const struct tei_buffer *last;
+    uint64_t done = 0, part;
+    size_t at = 0;
+    char text[160];
+
+    if (seg->files)
+        return "its files end before that";
+    while (done < t->req.length &&
+           tei_segment_cover(seg, t->req.target_offset + done, t->req.length - done, &at, &part))
+        done += part;
+    if (done == 0)
+        return "its owner has not registered the range";
+    last = &seg->buffers[at];
+    snprintf(text, sizeof(text), "region 0x%llx + %llu ends %llu bytes before the end of the range",
+             (unsigned long long)last->addr, (unsigned long long)last->length,
+             (unsigned long long)(t->req.length - done));
+    return tei_batch_note(t->batch, text);
 }
 
 /* Cuts a task, without an errmsg: why it cannot be is told with the task. */
@@ -448,7 +466,7 @@ static int cut_again(struct plan *plan, struct task *t, const char **why)
     /* What is there for a transport that is not here is not missing there. */
     if (rc == TE_ERR_STALE && t->view->n_via == 0 && t->view->seg->offsets)
         rc = TE_ERR_UNSUPPORTED;
-    *why = rc == TE_ERR_STALE         ? why_stale(t->view)
+    *why = rc == TE_ERR_STALE         ? why_stale(t)
            : rc == TE_ERR_UNSUPPORTED ? "no installed transport reaches its engine"
                                       : NULL;
     return rc;

@@ -185,12 +185,17 @@ static int check_items(void *const *local, const uint64_t *remote, const size_t 
 
 static int check_regions(const struct prep *p)
 {
-    for (size_t i = 0; i < p->n; i++)
-        if (!p->now->of[i].region && p->items[i].length)
-            return TEI_FAIL(TE_ERR_NOT_REGISTERED,
-                            "item %zu: %p + %llu is not inside one registered region; "
-                            "te_register() it first",
-                            i, (void *)p->items[i].local, (unsigned long long)p->items[i].length);
+    char why[256];
+
+    for (size_t i = 0; i < p->n; i++) {
+        const struct item *x = &p->items[i];
+
+        if (!p->now->of[i].region && x->length)
+            return TEI_FAIL(TE_ERR_NOT_REGISTERED, "item %zu: %p + %llu %s", i, (void *)x->local,
+                            (unsigned long long)x->length,
+                            tei_region_why_not(p->engine, (uintptr_t)x->local, x->length, why,
+                                               sizeof(why)));
+    }
     return 0;
 }
 

@@ -94,6 +94,24 @@ struct tei_region *tei_region_hold_part(te_engine *e, uint64_t addr, uint64_t le
     return r;
 }
 
+const char *tei_region_why_not(te_engine *e, uint64_t addr, uint64_t length, char *buf, size_t n)
+{
+    const struct tei_region *r;
+
+    pthread_rwlock_rdlock(&e->regions_lock);
+    r = find_at(e, addr);
+    if (r)
+        snprintf(buf, n,
+                 "is not inside one registered region: region 0x%zx + %zu ends %llu bytes before "
+                 "the end of the range",
+                 (size_t)r->addr, r->length,
+                 (unsigned long long)(length - (r->length - (addr - r->addr))));
+    else
+        snprintf(buf, n, "is not inside one registered region; te_register() it first");
+    pthread_rwlock_unlock(&e->regions_lock);
+    return buf;
+}
+
 void tei_region_release_local(struct tei_region *r, uint32_t n)
 {
     /* Release: partner of the acquire in te_unregister, which may free the region. */

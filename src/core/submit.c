@@ -411,6 +411,7 @@ static int claim_task(struct plan *p, struct task *t, const te_request *r, size_
                       struct shared_view *s)
 {
     int rc = tei_request_check(r, i);
+    char why[256];
 
     tei_plan_claim(p, t, NULL, NULL);
     t->req = *r;
@@ -426,10 +427,10 @@ static int claim_task(struct plan *p, struct task *t, const te_request *r, size_
         return 0;
     t->region = hold_source(p, r);
     if (!t->region)
-        return TEI_FAIL(
-            TE_ERR_NOT_REGISTERED,
-            "request %zu: source %p + %llu is not inside one registered region; te_register() it first",
-            i, r->source, (unsigned long long)r->length);
+        return TEI_FAIL(TE_ERR_NOT_REGISTERED, "request %zu: source %p + %llu %s", i, r->source,
+                        (unsigned long long)r->length,
+                        tei_region_why_not(p->engine, (uintptr_t)r->source, r->length, why,
+                                           sizeof(why)));
     return 0;
 }
 

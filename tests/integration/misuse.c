@@ -81,6 +81,7 @@ static void submits(void)
     submit(TE_LOCAL_SEGMENT, strange, (uintptr_t)memory);
     submit(TE_LOCAL_SEGMENT, memory, (uintptr_t)strange);
     submit(4711, memory, 0);
+    submit(TE_LOCAL_SEGMENT, memory + SIZE - 40, (uintptr_t)memory);
     /* Only `local` is installed. */
     te_register(other, strange, sizeof(strange), "*", TE_REMOTE_RW);
     te_engine_name(other, name, sizeof(name));

@@ -18,6 +18,7 @@ class Refused(trouble.Section, unittest.TestCase):
     title = "A submit is refused"
 
     @provokes("request ...: source ... is not inside one registered region; te_register() it first",
+              "... is not inside one registered region: region ... ends ... bytes before the end of the range",
               "request ...: target ... is not registered in this engine",
               "request ...: segment ... is not open in this engine; ...",
               "request ...: no installed transport reaches segment ... of protocol '...'; te_explain() says why",
@@ -27,7 +28,10 @@ class Refused(trouble.Section, unittest.TestCase):
               "batch ... does not exist",
               "engine belongs to the parent process; make one of your own after fork()")
     def calls(self):
-        return trouble.misuse()
+        said = trouble.misuse()
+        self.assertRegex(said, r"source 0x\w+ \+ 64 is not inside one registered region: region 0x\w+ \+ 65536 ends "
+                               r"24 bytes before the end of the range")
+        return said
 
     not_provoked = {
         "...: no installed transport reaches its engine":
@@ -80,6 +84,14 @@ class Ending(trouble.Section, unittest.TestCase):
     def stale(self):
         with te.Peer() as target, te.Peer() as peer:
             return one_request(peer, target.segment, remote=4096)
+
+    @provokes("target does not have this address range: region ... ends ... bytes before the end of the range; ...")
+    def too_long(self):
+        with te.Peer() as target, te.Peer() as peer:
+            _, remote = target.region(SIZE)
+            said = one_request(peer, target.segment, remote=remote + 100)
+            self.assertIn(f"region {remote:#x} + {SIZE} ends 100 bytes before the end of the range", said)
+            return said
 
     @provokes("target does not allow this access; ...")
     def access(self):
