@@ -91,6 +91,7 @@ struct tei_region {
     uint8_t kind;            /* enum tei_mem_kind; the host may touch HOST alone */
     int device;              /* of this kind; -1: HOST */
     bool leaving;            /* the core's: is being unregistered, and not found */
+    _Atomic bool told;       /* that its memory is not mapped any more was logged */
     _Atomic unsigned direct; /* bits by tei_transport.index: has it, and reaches it by itself */
     _Atomic uint32_t local_users;   /* work of this engine */
     _Atomic uint32_t remote_users;  /* served requests of peers */

@@ -6,11 +6,13 @@
  *   misuse
  *   misuse busy SEGMENT      of requests that are under way, to one that does not answer
  *   misuse high              of memory whose address cannot be published
+ *   misuse unmapped          of memory that was unmapped while it is registered
  */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -79,9 +81,9 @@ static void submits(void)
     char name[256];
 
     submit(TE_LOCAL_SEGMENT, strange, (uintptr_t)memory);
+    submit(TE_LOCAL_SEGMENT, memory + SIZE - 40, (uintptr_t)memory);
     submit(TE_LOCAL_SEGMENT, memory, (uintptr_t)strange);
     submit(4711, memory, 0);
-    submit(TE_LOCAL_SEGMENT, memory + SIZE - 40, (uintptr_t)memory);
     /* Only `local` is installed. */
     te_register(other, strange, sizeof(strange), "*", TE_REMOTE_RW);
     te_engine_name(other, name, sizeof(name));
@@ -163,10 +165,10 @@ static void notifications(void)
     free(text);
 }
 
-/* A request that finds the one connection in use. */
-static void wait_in_vain(te_request *r)
+/* A request that ends badly, by its deadline at the latest. */
+static void wait_in_vain(te_request *r, int64_t deadline_ms)
 {
-    te_submit_opts opts = {.size = sizeof(opts), .deadline_ms = 100};
+    te_submit_opts opts = {.size = sizeof(opts), .deadline_ms = deadline_ms};
     char text[512] = "";
     te_batch b;
 
@@ -189,7 +191,7 @@ static void busy(const char *name)
     r.target_offset = 4096;
     say(te_batch_alloc(engine, 1, &b));
     say(te_submit(engine, b, &r, 1, NULL));
-    wait_in_vain(&r);
+    wait_in_vain(&r, 100); /* for the one connection, which is in use */
     say(te_unregister(engine, memory));
     say(te_transport_uninstall(engine, "tcp"));
     te_cancel(engine, b);
@@ -205,6 +207,28 @@ static void high(void)
     say(te_register(engine, last, 64, "*", TE_REMOTE_READ));
     say(te_register(engine, memory, (size_t)INTPTR_MAX, "*", TE_REMOTE_WRITE));
     say(te_register(engine, tagged, 64, "*", TE_LOCAL_ONLY));
+}
+
+/* Twice, of which the target tells one. */
+static void unmapped(void)
+{
+    te_engine *other = create(P2P, LOCALHOST);
+    void *half = mmap(NULL, SIZE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    te_request r = own;
+    char name[256];
+
+    say(te_transport_install(other, "tcp", NULL));
+    say(te_transport_install(engine, "tcp", NULL));
+    say(te_register(other, half, SIZE, "*", TE_REMOTE_RW));
+    munmap((char *)half + SIZE / 2, SIZE / 2);
+    te_engine_name(other, name, sizeof(name));
+    say(te_open(engine, name, &r.target));
+    r.length = SIZE;
+    r.target_offset = (uintptr_t)half;
+    wait_in_vain(&r, 0);
+    wait_in_vain(&r, 0);
+    te_engine_destroy(other);
+    munmap(half, SIZE / 2);
 }
 
 static void child(void)
@@ -244,6 +268,8 @@ int main(int argc, char **argv)
         all();
     else if (strcmp(argv[1], "high") == 0)
         high();
+    else if (strcmp(argv[1], "unmapped") == 0)
+        unmapped();
     else
         busy(argv[2]);
     te_engine_destroy(engine);

@@ -93,6 +93,14 @@ class Ending(trouble.Section, unittest.TestCase):
             self.assertIn(f"region {remote:#x} + {SIZE} ends 100 bytes before the end of the range", said)
             return said
 
+    @provokes("tcp: region ... is registered, but a peer cannot be served: not all of it is mapped and open to this "
+              "process; ...")
+    def unmapped(self):
+        said = trouble.misuse("unmapped", MC_RETRY_CNT="0")
+        self.assertEqual(said.count("a peer cannot be served"), 1, said)
+        self.assertEqual(said.count("connection lost during the transfer"), 2, said)
+        return said
+
     @provokes("target does not allow this access; ...")
     def access(self):
         with te.Peer() as target, te.Peer() as peer:

@@ -604,6 +604,8 @@ bool tei_tcp_channel_open(struct tcp_session *s, const uint8_t *bytes, size_t n)
 void tei_tcp_channel_close(struct tcp_session *s);
 /* One step; sets what the session's watch waits for. */
 enum tcp_step tei_tcp_channel_step(struct tcp_session *s);
+/* The region that the payload is in by now; NULL: in none. */
+struct tei_region *tei_tcp_channel_region(const struct tcp_session *s);
 bool tei_tcp_channel_holds(const struct tcp_session *s, const struct tei_region *r);
 /* Whether it is that connection of that client. */
 bool tei_tcp_channel_is(const struct tcp_session *s, uint64_t client, uint64_t connection);

@@ -203,6 +203,16 @@ static bool hold_block(struct tcp_session *s, unsigned i, unsigned access, struc
     return true;
 }
 
+struct tei_region *tei_tcp_channel_region(const struct tcp_session *s)
+{
+    const struct tcp_channel *c = s->channel;
+    unsigned i = c->block;
+
+    while (i > 0 && !c->held[i])
+        i--;
+    return c->held[i];
+}
+
 /* Holds all or nothing. */
 static void hold_all(struct tcp_session *s, unsigned access)
 {

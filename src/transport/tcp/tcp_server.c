@@ -116,10 +116,24 @@ static void moved(struct tcp_session *s, size_t n, uint64_t *counter)
     s->since_ns = tei_now_ns();
 }
 
+/* The client sees its connection break, and cannot know why: here is who can mend it. Once a region. */
+static void tell_unmapped(const struct tcp_session *s)
+{
+    struct tei_region *r = s->channel ? tei_tcp_channel_region(s) : s->region;
+
+    if (r && !atomic_exchange_explicit(&r->told, true, memory_order_relaxed))
+        TEI_ERROR("tcp: region 0x%zx + %zu is registered, but a peer cannot be served: not all of "
+                  "it is mapped and open to this process; te_unregister() memory before it is "
+                  "unmapped or protected",
+                  (size_t)r->addr, r->length);
+}
+
 enum tcp_step tei_tcp_session_stalled(struct tcp_session *s, uint32_t events)
 {
     if (errno == EINTR)
         return STEP_MORE;
+    if (errno == EFAULT)
+        tell_unmapped(s);
     if (errno != EAGAIN)
         return STEP_CLOSE;
     tei_watch_set(&s->watch, events);
