@@ -123,7 +123,8 @@ class TeInfoTest(unittest.TestCase):
             peer.region(100001)
             out = run(f"--metadata_server={metad.url}", "--segment=node-a")
             self.assertEqual(out.returncode, 0, out.stdout + out.stderr)
-            self.assertEqual(len(re.findall(r"^    transport \w+: score \d+, taken$", out.stdout, re.M)), 2)
+            self.assertEqual(len(re.findall(r"^    transport \w+: score \d+, taken$", out.stdout, re.M)), 1)
+            self.assertIn("\n  READ and WRITE\n", out.stdout)
             self.assertIn("transport local: not possible: reaches this engine itself only", out.stdout)
             found = json.loads(run("--json", f"--metadata_server={metad.url}", "--segment=node-a").stdout)
             self.assertTrue(found["path"]["possible"] and found["metadata"]["answers"])
@@ -165,7 +166,13 @@ class TeInfoTest(unittest.TestCase):
             out = run("--metadata_server=P2PHANDSHAKE", f"--segment={peer.segment}")
             self.assertEqual(out.returncode, 0, out.stdout + out.stderr)
             self.assertTrue(out.stdout.startswith("Path to segment"), out.stdout)
-            self.assertEqual(out.stdout.count(", taken"), 2)
+            self.assertEqual(out.stdout.count(", taken"), 1)
+
+    def test_path_of_what_is_read_alone(self):
+        with te.Peer() as peer:
+            peer.ask("region", 4096, 1)
+            out = run("--metadata_server=P2PHANDSHAKE", f"--segment={peer.segment}").stdout
+            self.assertRegex(out, r"(?s)\n  READ\n.*has the range and allows this.*\n  WRITE\n.*does not allow this")
 
     def test_help_and_version(self):
         self.assertEqual(run("--help").returncode, 0)

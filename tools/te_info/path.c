@@ -119,6 +119,7 @@ void path_print(const json_t *found)
 {
     const char *why = json_string_value(json_object_get(found, "why"));
     const char *read = json_string_value(json_object_get(found, "read"));
+    const char *write = json_string_value(json_object_get(found, "write"));
 
     printf("Path to segment '%s'\n", json_string_value(json_object_get(found, "segment")));
     if (!read) {
@@ -127,6 +128,10 @@ void path_print(const json_t *found)
     }
     if (why)
         printf("  %s\n  It would be, by the descriptor that is left:\n", why);
+    if (strcmp(read, write) == 0) {
+        print_text("READ and WRITE", read);
+        return;
+    }
     print_text("READ", read);
-    print_text("WRITE", json_string_value(json_object_get(found, "write")));
+    print_text("WRITE", write);
 }
