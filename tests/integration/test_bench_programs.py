@@ -378,17 +378,17 @@ class Script(unittest.TestCase):
             self.assertEqual(pairs.line_of(row, [(1.0, after)] * 6, beyond=2).endswith("WORSE"), worse)
 
     def test_hostile(self):
-        """three lines of figures for each kind, and what the honest peer keeps"""
+        """four lines of figures for each kind, and what the honest peer keeps"""
         proc = self.script("bench_hostile.py", "--kinds", "connects", "--rounds", "1", "--seconds", "1")
         self.assertEqual(proc.returncode, 0, proc)
         head, *lines = proc.stdout.split("\n")
         self.assertEqual(head.split(), "kind p50 ms p99 ms most ms reads GB/s MiB more".split())
-        for name, line in zip(("idle", "load", "attack"), lines):
+        for name, line in zip(("idle", "load", "elsewhere", "attack"), lines):
             self.assertRegex(line, rf"^connects +{name} +(\d+\.\d +){{3}}\d+\.\d\d +-?\d+$", proc)
             p50, p99, most = (float(word) for word in line.split()[2:5])
             self.assertLessEqual(p50, p99)
             self.assertLessEqual(p99, most)
-        self.assertRegex(lines[3], r"^connects +attack keeps \d+\.\d\d of the reads beside load, which took \d+\.\d ")
+        self.assertRegex(lines[4], r"^connects +attack, which took \d+\.\d processors, keeps \d+\.\d\d of the reads ")
         proc = self.script("bench_hostile.py", "--kinds", "no-such")
         self.assertEqual(proc.returncode, 2, proc)
         self.assertIn("no-such", proc.stderr)
