@@ -138,6 +138,28 @@ class Package(unittest.TestCase):
         for text, told in said:
             self.assertEqual(text, told)
 
+    def test_commands_that_install_wheels(self):
+        """As the pages type them, where the wheels of both architectures are, as after make wheel."""
+        pages = ["README.md", "docs/*.md", "bindings/python/README.md", "bindings/python/shim/README.md"]
+        commands = set()
+        for path in [p for page in pages for p in glob.glob(os.path.join(SRC, page))]:
+            with open(path, encoding="utf-8") as f:
+                commands.update(re.findall(r"(pip install [^`#\n]*build/wheel[^`#\n]*)", f.read()))
+        self.assertGreaterEqual(len(commands), 3)
+        with tempfile.TemporaryDirectory() as folder:
+            there = os.path.join(folder, "build", "wheel")
+            shutil.copytree(WHEELS, there)
+            (ours,) = glob.glob(os.path.join(there, "*manylinux*.whl"))
+            machine = os.uname().machine
+            other = "x86_64" if machine == "aarch64" else "aarch64"
+            shutil.copy(ours, ours.replace(machine, other))
+            for i, command in enumerate(sorted(commands)):
+                line = f'cd "$0" && "$1" -m {command.strip()} -q --ignore-installed --target there-{i}'
+                run("bash", "-c", line, folder, PYTHON)
+                for name in re.findall(r" (transfer-engine\S*)", command):
+                    package = {"transfer-engine-mooncake": "mooncake"}.get(name, "transfer_engine")
+                    self.assertIn(package, os.listdir(os.path.join(folder, f"there-{i}")), command)
+
     def test_only_the_c_library_is_the_hosts(self):
         import bundle
 
