@@ -14,6 +14,7 @@
 #   INTEROP=...    arguments of tests/interop/run.sh, for make interop
 #   SOAK=...       arguments of scripts/soak.sh, for make soak
 #   SEEDS=N        how many runs of the simulation, for make sim; SIM=... further arguments
+#   WHEEL=...      arguments of scripts/wheel.sh, for make wheel
 
 MAKEFLAGS += --no-print-directory
 # Two targets would configure one build tree at once; what they start does use the jobs of make -jN.
@@ -33,6 +34,7 @@ INTEROP ?=
 SOAK ?=
 SEEDS ?= 1000
 SIM ?=
+WHEEL ?=
 
 deps = $(if $(SKIP_DEPS),@:,@scripts/deps.sh $(1))
 # $(call build,<preset>,<build tree>,<targets>)
@@ -156,7 +158,7 @@ models:
 
 wheel:
 	$(call deps,build test systems)
-	@scripts/wheel.sh
+	@scripts/wheel.sh $(WHEEL)
 
 deb:
 	$(call deps,build test)
@@ -195,7 +197,7 @@ help:
 	@echo "make systems    build and unit tests on other systems (docs/platforms.md); SYSTEMS='name...'"
 	@echo "make interop    against Mooncake's own engine, from its wheel (docs/compat.md)"
 	@echo "make models     the lock-free structures in every interleaving (loom, from crates.io); T='name...'"
-	@echo "make wheel      the Python packages, into build/wheel"
+	@echo "make wheel      the Python packages, into build/wheel; WHEEL='--arch x86_64': for that one"
 	@echo "make deb        the Debian packages, into build/deb"
 	@echo "make abi        record the ABI of the shared library anew (abi/)"
 	@echo "make ci         what the continuous integration runs"

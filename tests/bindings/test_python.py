@@ -138,27 +138,33 @@ class Package(unittest.TestCase):
         for text, told in said:
             self.assertEqual(text, told)
 
-    def test_commands_that_install_wheels(self):
+    def test_commands_that_install(self):
         """As the pages type them, where the wheels of both architectures are, as after make wheel."""
         pages = ["README.md", "docs/*.md", "bindings/python/README.md", "bindings/python/shim/README.md"]
         commands = set()
         for path in [p for page in pages for p in glob.glob(os.path.join(SRC, page))]:
             with open(path, encoding="utf-8") as f:
-                commands.update(re.findall(r"(pip install [^`#\n]*build/wheel[^`#\n]*)", f.read()))
-        self.assertGreaterEqual(len(commands), 3)
+                commands.update(re.findall(r"(pip install [^`#\n]*(?:build/wheel|bindings/)[^`#\n]*)", f.read()))
+        self.assertGreaterEqual(len(commands), 5)
         with tempfile.TemporaryDirectory() as folder:
             there = os.path.join(folder, "build", "wheel")
             shutil.copytree(WHEELS, there)
+            os.symlink(os.path.join(SRC, "bindings"), os.path.join(folder, "bindings"))
             (ours,) = glob.glob(os.path.join(there, "*manylinux*.whl"))
             machine = os.uname().machine
             other = "x86_64" if machine == "aarch64" else "aarch64"
             shutil.copy(ours, ours.replace(machine, other))
             for i, command in enumerate(sorted(commands)):
                 line = f'cd "$0" && "$1" -m {command.strip()} -q --ignore-installed --target there-{i}'
-                run("bash", "-c", line, folder, PYTHON)
-                for name in re.findall(r" (transfer-engine\S*)", command):
-                    package = {"transfer-engine-mooncake": "mooncake"}.get(name, "transfer_engine")
-                    self.assertIn(package, os.listdir(os.path.join(folder, f"there-{i}")), command)
+                library = os.path.join(BUILD, "lib", "libtransfer_engine.so.0")
+                run("bash", "-c", line, folder, PYTHON, TRANSFER_ENGINE_BUNDLE=library)
+                got = os.listdir(os.path.join(folder, f"there-{i}"))
+                self.assertIn("transfer_engine", got, command)
+                self.assertEqual("mooncake" in got, "mooncake" in command or "shim" in command, command)
+
+    def test_make_wheel_takes_arguments(self):
+        told = run("make", "-C", SRC, "SKIP_DEPS=1", "wheel", "WHEEL=--help")
+        self.assertIn("usage: scripts/wheel.sh [--arch ARCH]", told)
 
     def test_only_the_c_library_is_the_hosts(self):
         import bundle
