@@ -16,6 +16,7 @@ import unittest
 import transfer_engine as te
 from peer import noise
 from support import HANG_S, HOST, TCP, Case, digest, pieces, signal_in_a_call, until
+from transfer_engine._batch import submit_options
 from transfer_engine._errors import _CODES
 from transfer_engine._memory import span
 
@@ -301,6 +302,111 @@ class Transfers(Case):
                 segment.write(mine, region.address)
             self.assertEqual(caught.exception.name, "TE_ERR_ACCESS")
         self.assertTrue(peer.name())
+
+
+class Arguments(Case):
+    """What is wrong with a call is said in its words."""
+
+    def setUp(self):
+        self.engine = te.Engine(name=HOST)
+        self.addCleanup(self.engine.close)
+        self.local = bytearray(100)
+        self.region = self.engine.register(self.local)
+        self.segment = self.engine.open(self.engine.name)
+
+    def each(self, kind, calls):
+        for said, call in calls.items():
+            with self.assertRaisesRegex(kind, said):
+                call()
+
+    def test_closed(self):
+        s, e, local, there = self.segment, self.engine, self.local, self.region.address
+        prepared = s.prepare([local], [there])
+        prepared.close()
+        s.close()
+        for call in (
+            lambda: s.write(local, there),
+            lambda: s.start_read([local], [there]),
+            lambda: s.prepare([local], [there]),
+            lambda: s.notify("a", "b"),
+            s.buffers,
+            lambda: e.start([(te.Opcode.READ, local, s, there, None)]),
+            lambda: e.explain(te.Opcode.READ, local, s, there),
+        ):
+            with self.assertRaisesRegex(te.RequestError, f"the segment '{s.name}' is closed; open"):
+                call()
+        with self.assertRaisesRegex(te.RequestError, "the list is closed"):
+            prepared.start(te.Opcode.READ)
+
+    def test_numbers_out_of_range(self):
+        s, e, local, there = self.segment, self.engine, self.local, self.region.address
+        calls = {
+            "^remote address: -5 is negative": lambda: s.write(local, -5),
+            "^remote address: 36893488147419103232 is more than": lambda: s.write(local, 1 << 65),
+            "^remote addresses: -6 is negative": lambda: s.start_write([local] * 2, [there, -6]),
+            "^length: -7 is negative": lambda: s.read(there, there, -7),
+            "^length: -17 is negative": lambda: e.alloc(-17),
+            "^lengths: -8 is negative": lambda: s.start_write([there], [there], [-8]),
+            "^local addresses: -9 is negative": lambda: s.start_write([-9], [there], [1]),
+            "^local address: -10 is negative": lambda: s.write(-10, there, 1),
+            "^regions: -11 is negative": lambda: e.unregister(-11),
+            "^indexes: 4294967296 is more than 4294967295": lambda: s.prepare(
+                [local], [there]
+            ).start(te.Opcode.READ, [1 << 32]),
+            "^port: 65536 is more than 65535": lambda: te.Engine(name=HOST, port=65536),
+            "timeout is not a number": lambda: s.write(local, there, timeout=float("nan")),
+        }
+        self.each(ValueError, calls)
+        for call in list(calls.values())[:-1]:
+            self.assertRaises(OverflowError, call)  # what it was in 0.1.0
+
+    def test_types(self):
+        s, e, local, there = self.segment, self.engine, self.local, self.region.address
+        self.each(
+            TypeError,
+            {
+                "^remote address must be an integer, not bytearray": lambda: s.write(local, local),
+                "^remote addresses must be a list, not int": lambda: s.start_write([local], there),
+                "^remote addresses must be integers": lambda: s.start_write([local], [1.5]),
+                "^local pieces must be a list, not bytearray": lambda: s.start_write(local, [there]),
+                "^lengths must be a list, not int": lambda: s.start_write([local], [there], 5),
+                "^length must be an integer, not str": lambda: s.write(local, there, "5"),
+                "^timeout must be seconds or None, not str": lambda: s.write(
+                    local, there, timeout="5"
+                ),
+                "^notify must be a pair": lambda: s.write(local, there, notify="ab"),
+                "^a request is .opcode, local": lambda: e.start([(te.Opcode.READ, local, s)]),
+                "^requests must be a list, not int": lambda: e.start(5),
+                "^segment must be a Segment, not str": lambda: e.start(
+                    [(te.Opcode.READ, local, s.name, there, None)]
+                ),
+                "^buffers must be a list, not int": lambda: e.register_many(5),
+                "^port must be an integer, not str": lambda: te.Engine(name=HOST, port="1"),
+                "^options must be a dict, not list": lambda: te.Engine(name=HOST, options=["a"]),
+            },
+        )
+        with s.start_write([there], [there + 50], [10]) as batch:
+            with self.assertRaisesRegex(TypeError, "^timeout must be seconds"):
+                batch.wait("5")
+
+    def test_an_array_in_place_of_a_list_of_them(self):
+        try:
+            import numpy as np
+        except ImportError:
+            self.skipTest("no numpy")
+        with self.assertRaisesRegex(TypeError, "not one ndarray of float32"):
+            self.segment.start_write(np.zeros(3, dtype="f4"), [self.region.address])
+        with self.assertRaisesRegex(TypeError, "remote address must be an integer, not ndarray"):
+            self.segment.write(self.local, np.zeros(3, dtype=int))
+
+    def test_a_time_that_is_over(self):
+        """Of a transfer it is the shortest that there is, of a wait it is none."""
+        for timeout in (0, -1):
+            self.assertEqual(submit_options(timeout, None, 0).deadline_ms, 1)
+            with self.segment.start_write([self.local], [self.region.address]) as batch:
+                until(batch.done)
+                self.assertTrue(batch.wait(timeout))
+                self.assertEqual(batch.result(timeout), 100)
 
 
 class Lifetimes(Case):

@@ -8,9 +8,9 @@ import ctypes
 import math
 import time
 import warnings
-from array import array
 from ctypes import byref
 from enum import IntEnum
+from numbers import Real
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -64,11 +64,13 @@ class TaskStatus(NamedTuple):
 
 def checked_timeout(timeout: Optional[float]) -> Optional[float]:
     """None for one that never passes."""
-    if timeout is None or timeout > _MOST_SECONDS:
+    if timeout is None:
         return None
+    if type(timeout) is not float and not isinstance(timeout, Real):
+        raise TypeError(f"timeout must be seconds or None, not {type(timeout).__name__}")
     if math.isnan(timeout):
-        raise ValueError("a timeout is not a number")
-    return timeout
+        raise ValueError("timeout is not a number")
+    return None if timeout > _MOST_SECONDS else timeout
 
 
 def submit_options(
@@ -190,7 +192,10 @@ class Batch:
             return has_ended(handle, self.id)
 
     def wait(self, timeout: Optional[float] = None) -> bool:
-        """Waits until every request has ended, `timeout` seconds at most; true if they have."""
+        """Waits until every request has ended, `timeout` seconds at most; true if they have.
+
+        0 or less looks at once, as with a Future; so does result().
+        """
         timeout = checked_timeout(timeout)
         until = math.inf if timeout is None else time.monotonic() + timeout
         with self._state.inside:
@@ -313,7 +318,9 @@ class Prepared:
     ) -> Batch:
         """Starts the pieces of these numbers, in this order (None: all)."""
         opcode = Opcode(opcode)
-        table = None if indexes is None else array("I", words(indexes, "indexes"))
+        if not self.id:
+            raise error_for(NOT_FOUND, "the list is closed; Segment.prepare() makes another one")
+        table = None if indexes is None else words(indexes, "indexes", "I")
         n = self.count if table is None else len(table)
         where = None if table is None else table.buffer_info()[0]
         options = submit_options(timeout, notify, self._segment)

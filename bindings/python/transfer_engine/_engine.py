@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ctypes
-import operator
 import sys
 import warnings
 import weakref
@@ -17,8 +16,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 from . import _log
 from ._aio import Reactor
 from ._batch import Batch, Opcode, Prepared, submit_options
-from ._errors import INVALID, METADATA, error_for, in_python
-from ._memory import kind, local_words, sized_span, words
+from ._errors import INVALID, METADATA, NOT_FOUND, error_for, in_python
+from ._memory import integer, kind, listed, local_words, sized_span, words
 from ._native import (
     COUNTERS,
     Buffer,
@@ -71,8 +70,9 @@ def create(
     options: Mapping[str, str],
 ) -> int:
     """te_engine_create()."""
-    if not 0 <= operator.index(port) < 1 << 16:
-        raise ValueError(f"{port} is no port")
+    port = integer(port, "port", 65535)
+    if not isinstance(options, Mapping):
+        raise TypeError(f"options must be a dict, not {type(options).__name__}")
     _log.follow(options)
     o = Options()
     lib.te_options_init_size(byref(o), ctypes.sizeof(o))
@@ -116,10 +116,22 @@ def _name_of(positional: Tuple[str, ...], name: Optional[str]) -> str:
     return positional[0]
 
 
-def _request(opcode: int, source: int, target: int, remote: int, length: int) -> Request:
+def _request(opcode: int, source: int, segment: Segment, remote: int, length: int) -> Request:
     """ctypes would cut what is out of range."""
-    (offset,) = words((remote,), "remote addresses")
-    return Request(Opcode(opcode), source, target, offset, length)
+    if not isinstance(segment, Segment):
+        raise TypeError(f"segment must be a Segment, not {type(segment).__name__}")
+    return Request(
+        Opcode(opcode), source, segment._opened(), integer(remote, "remote address"), length
+    )
+
+
+def _five(request: Any) -> Any:
+    """A request of start(), which is told what one has."""
+    if not isinstance(request, (tuple, list)) or len(request) != 5:
+        raise TypeError(
+            f"a request is (opcode, local, segment, remote address, length or None), not {request!r:.80}"
+        )
+    return request
 
 
 class Engine:
@@ -266,7 +278,8 @@ class Engine:
         access: Optional[Access] = None,
     ) -> List[Region]:
         """Registers all of them or none, and tells peers of them at once."""
-        if lengths is not None and len(lengths) != len(buffers):
+        listed(buffers, "buffers")
+        if lengths is not None and len(listed(lengths, "lengths")) != len(buffers):
             raise ValueError(f"{len(buffers)} buffers and {len(lengths)} lengths")
         spans = [
             sized_span(b, None if lengths is None else lengths[i]) for i, b in enumerate(buffers)
@@ -321,8 +334,7 @@ class Engine:
             raise ValueError(
                 "alloc() is for memory of the host; take a tensor for that of a device"
             )
-        if not 0 <= operator.index(length) < 1 << 63:
-            raise OverflowError(f"there is no memory of {length} bytes")
+        length = integer(length, "length", (1 << 63) - 1)
         address = ctypes.c_void_p()
         with self._state.inside:
             handle = self._state.handle()
@@ -365,9 +377,9 @@ class Engine:
     ) -> Batch:
         """Starts (opcode, local, segment, remote address, length or None) as one batch."""
         table, keep = bytearray(), []
-        for opcode, local, segment, remote, length in requests:
+        for opcode, local, segment, remote, length in map(_five, listed(requests, "requests")):
             where, length = sized_span(local, length, opcode == Opcode.READ)
-            table += _request(opcode, where.address, segment.id, remote, length)
+            table += _request(opcode, where.address, segment, remote, length)
             keep.append(where.keep)
         raw = (ctypes.c_char * len(table)).from_buffer(table)
         options = submit_options(timeout, None, 0)
@@ -391,7 +403,7 @@ class Engine:
     ) -> str:
         """Which transport would carry this request, and why no other one; nothing is started."""
         where, length = sized_span(local, length)
-        request = _request(opcode, where.address, segment.id, remote, length)
+        request = _request(opcode, where.address, segment, remote, length)
         buffer = ctypes.create_string_buffer(8192)
         with self._state.inside:
             handle = self._state.handle()
@@ -473,7 +485,7 @@ class Segment:
 
     `local` is an address or an object that holds memory, inside a registered region of ours;
     without `length` the whole object is meant. `timeout` is in seconds: what has not ended by then
-    ends with TransferTimeout. `notify` is a (name, message) that the peer gets once all of it is
+    ends with TransferTimeout; 0 or less, of a time that is over, is as 1 ms. `notify` is a (name, message) that the peer gets once all of it is
     complete; either may be bytes. One that cannot be sent is a RuntimeWarning, and the data is moved.
     """
 
@@ -486,8 +498,16 @@ class Segment:
         closed = self.id < 0 or self._engine._state.closed
         return f"<{type(self).__name__} {self.name!r}{' closed' if closed else ''}>"
 
+    def _opened(self) -> int:
+        """The id, of one that is not closed."""
+        if self.id < 0:
+            raise error_for(
+                NOT_FOUND, f"the segment {self.name!r} is closed; open() gives another one"
+            )
+        return self.id
+
     def close(self) -> None:
-        """Gives up this reference to the segment."""
+        """Gives up this reference to the segment. Whatever else is called then raises RequestError."""
         if self.id >= 0 and self._engine._state.closed:
             self._engine.close()
         elif self.id >= 0:
@@ -504,22 +524,22 @@ class Segment:
 
     def buffers(self) -> List[Tuple[int, int]]:
         """(address, length) of each of its buffers, in the order of their addresses."""
-        total = ctypes.c_size_t(64)
+        ident, total = self._opened(), ctypes.c_size_t(64)
         with self._engine._state.inside:
             handle = self._engine._state.handle()
             while True:
                 n = total.value
                 table = (Buffer * n)()
-                lib.check(lib.te_segment_buffers(handle, self.id, table, n, byref(total)))
+                lib.check(lib.te_segment_buffers(handle, ident, table, n, byref(total)))
                 if total.value <= n:
                     return [(b.addr or 0, b.length) for b in table[: total.value]]
 
     def notify(self, name: Union[str, bytes], msg: Union[str, bytes]) -> None:
         """Sends a message; returns when the peer has it. Engines of other makes take text alone."""
-        made = message((name, msg))
+        ident, made = self._opened(), message((name, msg))
         with self._engine._state.inside:
             handle = self._engine._state.handle()
-            lib.check(lib.te_notify_bytes(handle, self.id, byref(made)))
+            lib.check(lib.te_notify_bytes(handle, ident, byref(made)))
 
     def write(
         self,
@@ -586,7 +606,7 @@ class Segment:
         return self._submit(
             opcode,
             array("L", (where.address,)),
-            [remote],
+            [integer(remote, "remote address")],
             array("L", (length,)),
             where.keep,
             timeout,
@@ -639,18 +659,18 @@ class Segment:
         timeout: Optional[float],
         notify: Optional[NotifyParts],
     ) -> Batch:
-        n = len(addresses)
+        n, ident = len(addresses), self._opened()
         targets = words(remotes, "remote addresses")
         if not n == len(targets) == len(sizes):
             raise ValueError(
                 f"{n} local pieces, {len(targets)} remote ones and {len(sizes)} lengths"
             )
         # te_request as five words; no loop of the interpreter runs over the requests.
-        table = array("L", (_INT * opcode, 0, _INT * self.id, 0, 0)) * n
+        table = array("L", (_INT * opcode, 0, _INT * ident, 0, 0)) * n
         table[1::5] = addresses
         table[3::5] = targets
         table[4::5] = sizes
-        options = submit_options(timeout, notify, self.id)
+        options = submit_options(timeout, notify, ident)
         return Batch.start(
             self._engine,
             n,
@@ -669,13 +689,13 @@ class Segment:
         targets = words(remotes, "remote addresses")
         if not len(addresses) == len(targets) == len(sizes):
             raise ValueError("the three lists differ in length")
-        ident = ctypes.c_uint64()
+        segment, ident = self._opened(), ctypes.c_uint64()
         with self._engine._state.inside:
             handle = self._engine._state.handle()
             lib.check(
                 lib.te_prep_create(
                     handle,
-                    self.id,
+                    segment,
                     addresses.buffer_info()[0],
                     targets.buffer_info()[0],
                     sizes.buffer_info()[0],
@@ -683,4 +703,4 @@ class Segment:
                     byref(ident),
                 )
             )
-        return Prepared(self._engine, ident.value, self.id, len(addresses), keep)
+        return Prepared(self._engine, ident.value, segment, len(addresses), keep)

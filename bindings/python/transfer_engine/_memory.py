@@ -15,6 +15,11 @@ from numbers import Integral
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 assert array("L").itemsize == 8  # several times as quick to fill as array("Q")
+_MOST = (1 << 64) - 1
+
+
+class OutOfRange(ValueError, OverflowError):
+    """An integer that is no 64-bit word: a ValueError, and what an interpreter says of such ones."""
 
 
 class Span(NamedTuple):
@@ -171,6 +176,18 @@ def span(obj: Any) -> Span:
         ) from e
 
 
+def integer(value: Any, what: str, most: int = _MOST) -> int:
+    """An integer of 0 to `most`, which the error calls `what`."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} must be an integer, not {type(value).__name__}") from None
+    if not 0 <= number <= most:
+        wrong = "negative" if number < 0 else f"more than {most}"
+        raise OutOfRange(f"{what}: {number} is {wrong}")
+    return number
+
+
 def sized_span(obj: Any, length: Optional[int], written: bool = False) -> Tuple[Span, int]:
     """The same with the length that is meant, checked against the object's own."""
     where = span(obj)
@@ -179,10 +196,8 @@ def sized_span(obj: Any, length: Optional[int], written: bool = False) -> Tuple[
             raise TypeError("an address needs a length, an object that holds memory does not")
         length = where.nbytes
     else:
-        length = operator.index(length)
-    if length < 0 or where.address < 0:
-        raise OverflowError("a length or an address is negative")
-    if where.address + length > 1 << 64:
+        length = integer(length, "length")
+    if integer(where.address, "local address") + length > 1 << 64:
         raise OverflowError("the memory ends beyond the address space")
     if where.nbytes is not None and length > where.nbytes:
         raise BufferError(
@@ -196,27 +211,50 @@ def sized_span(obj: Any, length: Optional[int], written: bool = False) -> Tuple[
     return where, length
 
 
-def _integers(values: Any) -> Any:
+def listed(values: Any, what: str) -> Any:
+    """The same, which is a list or can be used as one."""
+    if isinstance(values, (str, bytes, bytearray)) or not hasattr(values, "__len__"):
+        raise TypeError(f"{what} must be a list, not {type(values).__name__}")
+    return values
+
+
+def _integers(values: Any, what: str) -> Any:
     """A list of integers: those of an integer array are made plain at once."""
-    return values.tolist() if hasattr(values, "tolist") else values
+    if type(values) is list:  # soon, since this is part of each transfer
+        return values
+    if not hasattr(values, "tolist"):
+        return listed(values, what)
+    plain = values.tolist()
+    if not isinstance(plain, list) or (plain and not isinstance(plain[0], int)):
+        raise TypeError(
+            f"{what} must be a list or an array of integers, not one {type(values).__name__}"
+            f" of {getattr(values, 'dtype', 'others')}"
+        )
+    return plain
 
 
-def words(values: Sequence[Any], what: str) -> "array[int]":
-    """A sequence of integers as 64-bit words."""
+def words(values: Sequence[Any], what: str, code: str = "L") -> "array[int]":
+    """A sequence of integers as 64-bit words, or those of another code of arrays."""
+    values = _integers(values, what)
     try:
-        return array("L", _integers(values))
+        return array(code, values)
     except TypeError as e:
-        raise TypeError(f"{what} must be a sequence of integers: {e}") from None
+        raise TypeError(f"{what} must be integers: {e}") from None
+    except OverflowError:
+        most = (1 << 8 * array(code).itemsize) - 1
+        for value in values:
+            integer(value, what, most)
+        raise
 
 
 def local_words(
     values: Sequence[Any], lengths: Optional[Sequence[int]], written: bool
 ) -> Tuple["array[int]", "array[int]", Optional[List[Any]]]:
     """Local addresses, their lengths, and what must be kept while they are used."""
-    values = _integers(values)
+    values = _integers(values, "local pieces")
     if set(map(type, values)) <= {int} and lengths is not None:
-        return array("L", values), words(lengths, "lengths"), None
-    if lengths is not None and len(lengths) != len(values):
+        return words(values, "local addresses"), words(lengths, "lengths"), None
+    if lengths is not None and len(_integers(lengths, "lengths")) != len(values):
         raise ValueError(f"{len(values)} local pieces and {len(lengths)} lengths")
     addresses, sizes, keep = array("L"), array("L"), []
     for i, value in enumerate(values):

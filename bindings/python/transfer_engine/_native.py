@@ -262,6 +262,8 @@ def part(value: Any, what: str) -> bytes:
 
 def message(parts: Tuple[Any, Any]) -> Message:
     """A te_message, which keeps what it points to."""
+    if not isinstance(parts, (tuple, list)) or len(parts) != 2:
+        raise TypeError(f"notify must be a pair, (name, message), not {parts!r:.80}")
     name, msg = part(parts[0], "name"), part(parts[1], "msg")
     keep = (ctypes.c_char_p(name), ctypes.c_char_p(msg))
     made = Message(

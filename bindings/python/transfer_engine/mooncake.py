@@ -23,7 +23,7 @@ from ._batch import Batch, Opcode, TransferState
 from ._engine import Engine, Segment
 from ._errors import TransferError
 from ._managed import ManagedBuffers
-from ._memory import sized_span, span
+from ._memory import listed, sized_span, span, words
 
 __all__ = [
     "SUPPORT_CUDA",
@@ -159,6 +159,20 @@ def _notify(value: Any) -> Optional[Tuple[str, str]]:
     return value.name, value.msg
 
 
+def _total(buffers: Any, peers: Any, lengths: Sequence[int]) -> int:
+    """The bytes of a batch, whose lists are as long as each other."""
+    try:
+        n, total = (len(buffers), len(peers), len(lengths)), sum(lengths)
+    except TypeError:
+        listed(buffers, "buffers")
+        listed(peers, "peer_buffer_addresses")
+        words(lengths, "lengths")
+        raise
+    if not n[0] == n[1] == n[2]:
+        raise ValueError(f"{n[0]} buffers, {n[1]} addresses, {n[2]} lengths")
+    return total
+
+
 def _connection(metadata_server: str, metadata_type: str) -> str:
     if "://" in metadata_server or metadata_server == _P2P:
         return metadata_server
@@ -271,7 +285,8 @@ class TransferEngine:
         self, buffer_addresses: Sequence[Any], capacities: Sequence[int], location: str = "*"
     ) -> int:
         """Registers all of these buffers or none."""
-        if len(buffer_addresses) != len(capacities):
+        listed(buffer_addresses, "buffer_addresses")
+        if len(buffer_addresses) != len(listed(capacities, "capacities")):
             raise ValueError(f"{len(buffer_addresses)} buffers and {len(capacities)} capacities")
         if len(buffer_addresses):
             self._running().register_many(buffer_addresses, capacities, location)
@@ -280,7 +295,7 @@ class TransferEngine:
     @_returns(_CODE)
     def batch_unregister_memory(self, buffer_addresses: Sequence[Any]) -> int:
         """Takes away the regions that begin at these addresses."""
-        if len(buffer_addresses):
+        if len(listed(buffer_addresses, "buffer_addresses")):
             self._running().unregister(*[span(b).address for b in buffer_addresses])
         return 0
 
@@ -360,12 +375,9 @@ class TransferEngine:
         notify: Optional[Tuple[str, str]] = None,
     ) -> Batch:
         """A batch whose requests end within the time that this interface gives them."""
-        if not len(buffers) == len(peers) == len(lengths):
-            raise ValueError(
-                f"{len(buffers)} buffers, {len(peers)} addresses, {len(lengths)} lengths"
-            )
+        total = _total(buffers, peers, lengths)
         return self._segment(target)._start(
-            opcode, buffers, peers, lengths, self._seconds(sum(lengths)), notify
+            opcode, buffers, peers, lengths, self._seconds(total), notify
         )
 
     @_returns(-1)
@@ -539,11 +551,8 @@ class TransferEngine:
     ) -> None:
         """Puts a transfer into the stream. One that fails there ends the process, as Mooncake's does:
         what is behind it would work on wrong bytes."""
-        segment, seconds = self._segment(target), self._seconds(sum(lengths))
-        if not len(buffers) == len(peers) == len(lengths):
-            raise ValueError(
-                f"{len(buffers)} buffers, {len(peers)} addresses, {len(lengths)} lengths"
-            )
+        seconds = self._seconds(_total(buffers, peers, lengths))
+        segment = self._segment(target)
         local, remote, sizes = list(buffers), list(peers), list(lengths)
 
         def transfer() -> None:
@@ -612,7 +621,7 @@ class TransferEngine:
     def get_batch_transfer_status(self, batch_ids: Sequence[int]) -> int:
         """Waits for all of them and frees them: 0, or -1 if any failed."""
         failures = 0
-        for ident in batch_ids:
+        for ident in listed(batch_ids, "batch_ids"):
             batch = self._batches.pop(operator.index(ident), None)
             error = ValueError("there is no such batch") if batch is None else batch.exception()
             if error is not None:
