@@ -11,11 +11,32 @@ import unittest
 from support import HANG_S, HOST
 
 README = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "README.md")
+# Ahead of a program: each engine that it makes listens on the address of this host alone.
+LISTENING = """
+import os, socket, transfer_engine
+
+made = transfer_engine.Engine.__init__
+
+def listens(fd):
+    try:
+        with socket.socket(fileno=os.dup(int(fd))) as s:
+            if s.family != socket.AF_UNIX and s.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                return s.getsockname()[0]
+    except OSError:  # it is no socket
+        pass
+
+def checked(self, *args, **kwargs):
+    made(self, *args, **kwargs)
+    places = [place for place in map(listens, os.listdir("/proc/self/fd")) if place]
+    assert len(places) > 1 and set(places) == {"127.0.0.1"}, places
+
+transfer_engine.Engine.__init__ = checked
+"""
 
 
-def programs():
+def programs(readme=README):
     """The text of each block of Python, in their order."""
-    with open(README, encoding="utf-8") as f:
+    with open(readme, encoding="utf-8") as f:
         return re.findall(r"^```python\n(.*?)^```$", f.read(), re.M | re.S)
 
 
@@ -26,7 +47,7 @@ class Readme(unittest.TestCase):
 
     def runs(self, program, *arguments):
         done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", program, *arguments],
+            [sys.executable, "-W", "error", "-c", LISTENING + program, *arguments],
             capture_output=True,
             text=True,
             timeout=HANG_S,
@@ -40,6 +61,13 @@ class Readme(unittest.TestCase):
         for program in alone:
             if "import torch" not in program:
                 self.runs(program)
+
+    def test_the_program_of_the_projects_page(self):
+        page = os.path.join(os.environ.get("TE_TEST_SRC", ""), "README.md")
+        if not os.path.exists(page):
+            self.skipTest("TE_TEST_SRC does not say where README.md is")
+        (program,) = programs(page)
+        self.runs(program)
 
     @unittest.skipUnless(importlib.util.find_spec("torch"), "no torch")
     def test_torch(self):

@@ -142,7 +142,8 @@ class Engine:
     name           the segment's name, unique in the cluster; "host:port" asks for that RPC port
     address, port  what peers are told, where that is not what the name says
     auto_discover  install the transports that suit this host; else only "local"
-    options        by the names of their environment variables, which they beat (docs/config.md)
+    options        by the names of their environment variables, which they beat (docs/config.md).
+                   TE_BIND is the address to listen on: without it all, and there is no authentication
 
     All but `metadata` go by keyword. Every method may be called from any thread. close(), or the end
     of a with block, ends all transfers.
