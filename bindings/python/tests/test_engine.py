@@ -17,6 +17,7 @@ import transfer_engine as te
 from peer import noise
 from support import HANG_S, HOST, TCP, Case, digest, pieces, signal_in_a_call, until
 from transfer_engine._batch import submit_options
+from transfer_engine._engine import _asked_port
 from transfer_engine._errors import _CODES
 from transfer_engine._memory import span
 
@@ -211,6 +212,36 @@ class Transfers(Case):
             with self.assertRaises(te.PathError) as caught:
                 te.Engine(f"etcd://{place}")
             self.assertNotIn("Engine(", str(caught.exception))
+
+    def test_a_port_that_is_taken(self):
+        with te.Engine(name=HOST) as engine:
+            for arguments in ({"name": engine.name}, {"name": HOST, "port": engine.port}):
+                said = f"^port {engine.port} cannot be bound, .* has port "
+                with self.assertWarnsRegex(RuntimeWarning, said) as caught:
+                    other = te.Engine(**arguments)
+                with other:
+                    self.assertIn(repr(other.name), str(caught.warning))
+                    self.assertTrue(str(caught.warning).endswith(f"has port {other.port} instead"))
+                self.assertEqual(caught.filename, __file__)
+            theirs = te.TransferEngine()
+            self.addCleanup(theirs._shut)
+            with self.assertWarnsRegex(RuntimeWarning, "cannot be bound") as caught:
+                self.assertEqual(theirs.initialize(engine.name, "P2PHANDSHAKE", "tcp", ""), 0)
+            self.assertEqual(caught.filename, __file__)
+            self.assertNotEqual(theirs.get_rpc_port(), engine.port)
+
+    def test_which_port_is_asked_for(self):
+        for name, port, asked in (
+            (f"{HOST}:15005", 0, 15005),
+            (f"{HOST}:15005", 15006, 15006),
+            ("[::1]:15005", 0, 15005),
+            (":15005", 0, 15005),
+            ("::1", 0, 0),
+            (HOST, 0, 0),
+            ("node 1:15005", 0, 0),
+            (None, 0, 0),
+        ):
+            self.assertEqual(_asked_port(name, port), asked, name)
 
     def test_a_name_by_its_place(self):
         with self.assertWarnsRegex(DeprecationWarning, "name=") as caught:

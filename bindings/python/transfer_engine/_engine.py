@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 import warnings
 import weakref
@@ -104,6 +105,20 @@ def _remedy(rc: int, metadata: str) -> str:
     )
 
 
+def _asked_port(name: Optional[str], port: int) -> int:
+    """The RPC port that an engine is to have, 0 for any."""
+    found = re.fullmatch(r"(?:\[[^]]*\]|[^\s/:\[\]]*):(\d{1,5})", name or "")
+    return port or (int(found[1]) if found else 0)
+
+
+def _above_the_package() -> int:
+    """The stacklevel of a warning that is to name the line of the program, not one of ours."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__package__") == __package__:
+        level, frame = level + 1, frame.f_back
+    return level
+
+
 def _name_of(positional: Tuple[str, ...], name: Optional[str]) -> str:
     """The name, of an engine that was given it by its place."""
     if name is not None or len(positional) > 1:
@@ -140,7 +155,9 @@ class Engine:
     metadata       how engines find each other: "P2PHANDSHAKE", by address, or a metadata server,
                    "http://...", "etcd://..." or "redis://..."
     name           the segment's name, unique in the cluster; "host:port" asks for that RPC port
-    address, port  what peers are told, where that is not what the name says
+    address        what peers are told, where that is not what the name says
+    port           the RPC port that is asked for, where the name has none or another; if it is taken,
+                   the engine gets another one, with a RuntimeWarning
     auto_discover  install the transports that suit this host; else only "local"
     options        by the names of their environment variables, which they beat (docs/config.md).
                    TE_BIND is the address to listen on: without it all, and there is no authentication
@@ -167,6 +184,14 @@ class Engine:
         )
         self._reactor = Reactor(self._state)
         weakref.finalize(self, self._state.drop).atexit = False
+        asked = _asked_port(name, port)
+        if asked and asked != self.port:
+            warnings.warn(
+                f"port {asked} cannot be bound, another program may have it: the engine"
+                f" {self.name!r} has port {self.port} instead",
+                RuntimeWarning,
+                stacklevel=_above_the_package(),
+            )
 
     def __repr__(self) -> str:
         state = getattr(self, "_state", None)  # None where __init__() has raised
