@@ -107,6 +107,12 @@ class Module(unittest.TestCase):
         self.assertEqual(str(TransferOpcode.Read), "TransferOpcode.Read")
         self.assertEqual(list(TransferOpcode.__members__), ["Read", "Write"])
 
+    def test_what_the_results_are(self):
+        for name in METHODS:
+            if "transfer" in name and "cuda" not in name and "status" not in name:
+                failure = "0" if "async" in name or "submit" in name else "-1"
+                self.assertRegex(getattr(TransferEngine, name).__doc__, rf"or {failure}\.", name)
+
     def test_notify(self):
         notify = TransferNotify("n", "m")
         notify.msg += "2"
@@ -353,6 +359,48 @@ class Calls(Compatible):
         with self.logged():
             self.assertEqual(e.get_batch_transfer_status([ident]), -1)
         self.assertIsNone(TransferEngine().get_engine())
+
+    def test_the_log_names_what_was_called(self):
+        one, many = (4096, self.remote, 1), ([4096], [self.remote], [1])
+        calls = {
+            "transfer_sync_write": one,
+            "transfer_sync_read": one,
+            "transfer_sync": (*one, TransferOpcode.Read),
+            "batch_transfer_sync_write": many,
+            "batch_transfer_sync_read": many,
+            "batch_transfer_sync": (*many, TransferOpcode.Read),
+            "batch_transfer_async_write": many,
+            "batch_transfer_async_read": many,
+            "batch_transfer_async": (*many, TransferOpcode.Read),
+            "transfer_submit_write": one,
+        }
+        for name, arguments in calls.items():
+            with self.logged() as log:
+                self.assertLessEqual(getattr(self.engine, name)(self.host, *arguments), 0)
+            self.assertRegex(log.output[0], f"^ERROR:transfer_engine:{name}: ")
+            with self.assertRaisesRegex(TypeError, rf"^{name}\(\): .*: -1 is negative"):
+                wrong = (arguments[0], arguments[1], [-1] if "batch" in name else -1, *arguments[3:])
+                getattr(self.engine, name)(self.host, *wrong)
+        wrong = HOST, "nosuch://x", "tcp", ""
+        for name, arguments in (("initialize", wrong), ("initialize_ext", (*wrong, "etcd"))):
+            with self.logged() as log:
+                self.assertEqual(getattr(TransferEngine(), name)(*arguments), -1)
+            self.assertRegex(log.output[0], f"^ERROR:transfer_engine:{name}: ")
+            with self.assertRaisesRegex(TypeError, rf"^{name}\(\) takes strings, not int"):
+                getattr(TransferEngine(), name)(5, *arguments[1:])
+
+    def test_lists_are_lists(self):
+        e = self.engine
+        for said, call in {
+            "buffers": lambda: e.batch_transfer_sync_write(self.host, self.address, [1], [1]),
+            "peer_buffer_addresses": lambda: e.batch_transfer_async_read(self.host, [1], 1, [1]),
+            "lengths": lambda: e.batch_transfer_sync_read(self.host, [self.address], [1], 1),
+            "buffer_addresses": lambda: e.batch_register_memory(self.address, [1]),
+            "capacities": lambda: e.batch_register_memory([self.address], 1),
+            "batch_ids": lambda: e.get_batch_transfer_status(5),
+        }.items():
+            with self.assertRaisesRegex(TypeError, f"{said} must be a list, not int"):
+                call()
 
     def test_wrong_types_raise(self):
         e = self.engine

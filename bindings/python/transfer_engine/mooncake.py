@@ -70,17 +70,19 @@ Read = TransferOpcode.Read
 Write = TransferOpcode.Write
 
 
-def _tell_of_missing_devices(engine: Engine, protocol: str, device_name: str) -> None:
+def _tell_of_missing_devices(engine: Engine, call: str, protocol: str, device_name: str) -> None:
     """Neither argument makes initialize() fail without RDMA devices, so the log says that there are none."""
     nics = json.loads(engine.links(json=True))["local_nics"]
     here = [nic["device"] for nic in nics]
     for name in device_name.split(","):
         if name and name not in here:
-            _log.warning("initialize: no RDMA device is called %s; there are: %s", name, ", ".join(here) or "none")
+            there = ", ".join(here) or "none"
+            _log.warning("%s: no RDMA device is called %s; there are: %s", call, name, there)
     if protocol == "rdma" and not any(nic.get("used") for nic in nics):
         _log.warning(
-            "initialize: the protocol rdma was asked for, but no RDMA device can be used: "
-            "data goes by tcp; `te_info --links` tells of each device why"
+            "%s: the protocol rdma was asked for, but no RDMA device can be used: data goes by tcp;"
+            " get_engine().engine.links() tells of each device why",
+            call,
         )
 
 
@@ -116,7 +118,7 @@ def _returns(failure: Any) -> Callable[[_Method], _Method]:
             except OverflowError as e:
                 raise TypeError(f"{method.__name__}(): {e}") from None
             except (TransferError, BufferError, ValueError, LookupError, OSError) as e:
-                _log.error("%s: %s", method.__name__.lstrip("_"), e)
+                _log.error("%s: %s", method.__name__, e)
                 if failure is _CODE:
                     return getattr(e, "code", -1)
                 return failure
@@ -206,11 +208,15 @@ class TransferEngine:
 
     # --------------------------------------------------------------------------------------- making
 
+    @_returns(-1)
     def initialize(
         self, local_hostname: str, metadata_server: str, protocol: str, device_name: str
     ) -> int:
-        """Makes and starts the engine. `protocol` chooses nothing (docs/migrating.md)."""
-        return self.initialize_ext(local_hostname, metadata_server, protocol, device_name, "etcd")
+        """Makes and starts the engine: 0, or -1. `protocol` chooses nothing (docs/migrating.md)."""
+        self._initialize(
+            "initialize", local_hostname, metadata_server, protocol, device_name, "etcd"
+        )
+        return 0
 
     @_returns(-1)
     def initialize_ext(
@@ -221,10 +227,24 @@ class TransferEngine:
         device_name: str,
         metadata_type: str,
     ) -> int:
-        """The same; `metadata_type` is the scheme of a metadata_server that names none."""
+        """initialize() with `metadata_type`, the scheme of a metadata_server that names none."""
+        self._initialize(
+            "initialize_ext", local_hostname, metadata_server, protocol, device_name, metadata_type
+        )
+        return 0
+
+    def _initialize(
+        self,
+        call: str,
+        local_hostname: str,
+        metadata_server: str,
+        protocol: str,
+        device_name: str,
+        metadata_type: str,
+    ) -> None:
         for value in (local_hostname, metadata_server, protocol, device_name, metadata_type):
             if not isinstance(value, str):
-                raise TypeError(f"initialize() takes strings, not {type(value).__name__}")
+                raise TypeError(f"{call}() takes strings, not {type(value).__name__}")
         if protocol == "xgmi":
             raise ValueError("the protocol xgmi is not supported")
         options = {"MC_TE_FILTERS": device_name} if device_name else {}
@@ -235,8 +255,7 @@ class TransferEngine:
         )
         self._managed = ManagedBuffers(self._engine)
         if protocol == "rdma" or device_name:
-            _tell_of_missing_devices(self._engine, protocol, device_name)
-        return 0
+            _tell_of_missing_devices(self._engine, call, protocol, device_name)
 
     def _shut(self) -> None:
         engine, self._engine, self._managed = self._engine, None, None
@@ -270,13 +289,13 @@ class TransferEngine:
 
     @_returns(_CODE)
     def register_memory(self, buffer_addr: Any, capacity: int, location: str = "*") -> int:
-        """Registers memory for transfers in both directions; what is read-only, for reads."""
+        """Registers memory for transfers in both directions; what is read-only, for reads: 0, or a negative code."""
         self._running().register(buffer_addr, capacity, location=location)
         return 0
 
     @_returns(_CODE)
     def unregister_memory(self, buffer_addr: Any) -> int:
-        """Takes away the region that begins at this address."""
+        """Takes away the region that begins at this address: 0, or a negative code."""
         self._running().unregister(span(buffer_addr).address)
         return 0
 
@@ -284,7 +303,7 @@ class TransferEngine:
     def batch_register_memory(
         self, buffer_addresses: Sequence[Any], capacities: Sequence[int], location: str = "*"
     ) -> int:
-        """Registers all of these buffers or none."""
+        """Registers all of these buffers: 0, or none of them and a negative code."""
         listed(buffer_addresses, "buffer_addresses")
         if len(buffer_addresses) != len(listed(capacities, "capacities")):
             raise ValueError(f"{len(buffer_addresses)} buffers and {len(capacities)} capacities")
@@ -294,7 +313,7 @@ class TransferEngine:
 
     @_returns(_CODE)
     def batch_unregister_memory(self, buffer_addresses: Sequence[Any]) -> int:
-        """Takes away the regions that begin at these addresses."""
+        """Takes away the regions that begin at these addresses: 0, or a negative code."""
         if len(listed(buffer_addresses, "buffer_addresses")):
             self._running().unregister(*[span(b).address for b in buffer_addresses])
         return 0
@@ -380,7 +399,6 @@ class TransferEngine:
             opcode, buffers, peers, lengths, self._seconds(total), notify
         )
 
-    @_returns(-1)
     def _sync(
         self,
         opcode: Opcode,
@@ -394,7 +412,6 @@ class TransferEngine:
             batch.result()
         return 0
 
-    @_returns(0)
     def _async(
         self,
         opcode: Opcode,
@@ -407,6 +424,7 @@ class TransferEngine:
         self._batches[batch.id] = batch
         return batch.id
 
+    @_returns(-1)
     def transfer_sync_write(
         self,
         target_hostname: str,
@@ -418,6 +436,7 @@ class TransferEngine:
         """Copies local memory to the peer's and waits for the end: 0, or -1."""
         return self._sync(Opcode.WRITE, target_hostname, [buffer], [peer_buffer_address], [length])
 
+    @_returns(-1)
     def transfer_sync_read(
         self,
         target_hostname: str,
@@ -429,6 +448,7 @@ class TransferEngine:
         """Copies the peer's memory to local memory and waits for the end: 0, or -1."""
         return self._sync(Opcode.READ, target_hostname, [buffer], [peer_buffer_address], [length])
 
+    @_returns(-1)
     def transfer_sync(
         self,
         target_hostname: str,
@@ -439,7 +459,7 @@ class TransferEngine:
         notify: Optional[TransferNotify] = None,
         transport_hint: str = "",
     ) -> int:
-        """One of the two, by `opcode`; `notify` is sent once the bytes are there."""
+        """One of the two, by `opcode`: 0, or -1. `notify` is sent once the bytes are there."""
         return self._sync(
             _opcode(opcode),
             target_hostname,
@@ -449,6 +469,7 @@ class TransferEngine:
             _notify(notify),
         )
 
+    @_returns(-1)
     def batch_transfer_sync_write(
         self,
         target_hostname: str,
@@ -457,9 +478,10 @@ class TransferEngine:
         lengths: Sequence[int],
         transport_hint: str = "",
     ) -> int:
-        """transfer_sync_write() of many pieces at once."""
+        """transfer_sync_write() of many pieces at once: 0 once all are there, or -1."""
         return self._sync(Opcode.WRITE, target_hostname, buffers, peer_buffer_addresses, lengths)
 
+    @_returns(-1)
     def batch_transfer_sync_read(
         self,
         target_hostname: str,
@@ -468,9 +490,10 @@ class TransferEngine:
         lengths: Sequence[int],
         transport_hint: str = "",
     ) -> int:
-        """transfer_sync_read() of many pieces at once."""
+        """transfer_sync_read() of many pieces at once: 0 once all are there, or -1."""
         return self._sync(Opcode.READ, target_hostname, buffers, peer_buffer_addresses, lengths)
 
+    @_returns(-1)
     def batch_transfer_sync(
         self,
         target_hostname: str,
@@ -481,7 +504,7 @@ class TransferEngine:
         notify: Optional[TransferNotify] = None,
         transport_hint: str = "",
     ) -> int:
-        """transfer_sync() of many pieces at once."""
+        """transfer_sync() of many pieces at once: 0 once all are there, or -1."""
         return self._sync(
             _opcode(opcode),
             target_hostname,
@@ -491,6 +514,7 @@ class TransferEngine:
             _notify(notify),
         )
 
+    @_returns(0)
     def batch_transfer_async_write(
         self,
         target_hostname: str,
@@ -502,6 +526,7 @@ class TransferEngine:
         """Starts to copy many pieces to the peer: the number of the batch, or 0."""
         return self._async(Opcode.WRITE, target_hostname, buffers, peer_buffer_addresses, lengths)
 
+    @_returns(0)
     def batch_transfer_async_read(
         self,
         target_hostname: str,
@@ -513,6 +538,7 @@ class TransferEngine:
         """Starts to copy many pieces from the peer: the number of the batch, or 0."""
         return self._async(Opcode.READ, target_hostname, buffers, peer_buffer_addresses, lengths)
 
+    @_returns(0)
     def batch_transfer_async(
         self,
         target_hostname: str,
@@ -522,11 +548,12 @@ class TransferEngine:
         opcode: _TransferOpcode,
         transport_hint: str = "",
     ) -> int:
-        """One of the two, by `opcode`."""
+        """One of the two, by `opcode`: the number of the batch, or 0."""
         return self._async(
             _opcode(opcode), target_hostname, buffers, peer_buffer_addresses, lengths
         )
 
+    @_returns(0)
     def transfer_submit_write(
         self,
         target_hostname: str,
