@@ -219,20 +219,31 @@ class Words(unittest.TestCase):
             where = [getattr(te, owner)] if owner else kinds
             self.assertTrue(any(callable(getattr(kind, method, None)) for kind in where), name)
 
+    def test_no_text_names_te_info(self):
+        """Wheels have none: what te_info --config lists is in docs/config.md, too."""
+        with self.assertRaisesRegex(te.RequestError, "no option NOPE: docs/config.md lists all"):
+            te.Engine(name=HOST, options={"NOPE": "1"})
+        texts = [text for text in self.literals() if "te_info" in text]
+        self.assertGreater(len(texts), 1)
+        for text in texts:
+            self.assertNotIn("te_info", in_python(text))
+
     def test_every_call_that_a_text_of_the_library_names(self):
+        found = {call for text in self.literals() for call in re.findall(r"\b(te_\w+)\(\)", text)}
+        self.assertGreater(len(found), 10)
+        # This package calls te_event_fd() before te_done(), always.
+        self.assertEqual(found - {"te_event_fd"}, set(_CALLS))
+
+    def literals(self):
+        """The strings of the library's sources."""
         source = os.path.join(os.environ.get("TE_TEST_SRC", ""), "src")
         if not os.path.exists(os.path.join(source, "core")):
             self.skipTest("TE_TEST_SRC does not say where the library's sources are")
-        found = set()
         for path in glob.glob(os.path.join(source, "**", "*.c"), recursive=True):
             if path.endswith(os.path.join("conf", "table.c")):
                 continue  # the help of the options
             with open(path, encoding="utf-8") as f:
-                for literal in re.findall(r'"(?:[^"\\\n]|\\.)*"', f.read()):
-                    found.update(re.findall(r"\b(te_\w+)\(\)", literal))
-        self.assertGreater(len(found), 10)
-        # This package calls te_event_fd() before te_done(), always.
-        self.assertEqual(found - {"te_event_fd"}, set(_CALLS))
+                yield from re.findall(r'"(?:[^"\\\n]|\\.)*"', f.read())
 
 
 if __name__ == "__main__":

@@ -107,12 +107,13 @@ _CALLS = {
 
 
 def in_python(text: str) -> str:
-    """A text of the library, with the names of this package for its functions."""
+    """A text of the library, with the names of this package for its functions, and with the page of
+    the options for the tool that lists them: wheels have no tools."""
 
     def name(found: Match[str]) -> str:
         return _CALLS.get(found[1], found[1]) + "()"
 
-    return re.sub(r"\b(te_\w+)\(\)", name, text)
+    return re.sub(r"\b(te_\w+)\(\)", name, text.replace("te_info --config", "docs/config.md"))
 
 
 def error_for(code: int, text: str) -> TransferError:
