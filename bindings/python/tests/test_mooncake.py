@@ -7,6 +7,7 @@ import inspect
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from peer import noise
 from support import HANG_S, HOST, Case, digest, pieces, until
 from transfer_engine import _cuda
 from transfer_engine._memory import span
+from transfer_engine.mooncake import _PROTOCOLS
 
 try:
     import numpy
@@ -136,6 +138,28 @@ class Compatible(Case):
             self.assertEqual(engine.initialize(HOST, "P2PHANDSHAKE", "rdma", "no_such_nic"), 0)
         self.assertIn("no RDMA device is called no_such_nic", log.output[0])
         self.assertIn("data goes by tcp", log.output[1])
+
+    def test_says_that_there_is_no_such_protocol(self):
+        engine = TransferEngine()
+        self.addCleanup(engine._shut)
+        for protocol, near in (("rmda", r" \(rdma\?\)"), ("RDMA", r" \(rdma\?\)"), ("ascend", "")):
+            with self.assertLogs("transfer_engine", "WARNING") as log:
+                self.assertEqual(engine.initialize(HOST, "P2PHANDSHAKE", protocol, ""), 0)
+            self.assertRegex(
+                log.output[0], f"initialize: no protocol here is called '{protocol}'{near};"
+            )
+        with self.assertLogs("transfer_engine", "WARNING") as log:
+            for protocol in ("", *_PROTOCOLS):
+                engine.initialize(HOST, "P2PHANDSHAKE", protocol, "")
+        self.assertEqual([line for line in log.output if "no protocol" in line], [])
+
+    def test_the_protocols_are_the_transports_of_the_library(self):
+        table = os.path.join(os.environ.get("TE_TEST_SRC", ""), "src", "transport", "transports.def")
+        if not os.path.exists(table):
+            self.skipTest("TE_TEST_SRC does not say where transports.def is")
+        with open(table, encoding="utf-8") as f:
+            found = re.findall(r"^TEI_TRANSPORT\((\w+)\)", f.read(), re.M)
+        self.assertEqual(found, list(_PROTOCOLS))
 
     def write_until_gone(self, *where):
         """What a write to an engine that was killed returns. Its memory outlives it by a moment."""

@@ -10,6 +10,7 @@ it also takes an object that holds memory: a tensor, an array, anything with the
 from __future__ import annotations
 
 import ctypes
+import difflib
 import functools
 import json
 import logging
@@ -48,6 +49,7 @@ SUPPORT_MNNVL = False
 SUPPORT_MUSA = False
 
 _P2P = "P2PHANDSHAKE"
+_PROTOCOLS = ("local", "host", "rdma", "tcp", "nvlink_intra", "nvlink", "hip", "nvmeof")
 _log = logging.getLogger("transfer_engine")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -68,6 +70,18 @@ class TransferOpcode(IntEnum):
 _TransferOpcode = TransferOpcode  # below, the class has an attribute of that name
 Read = TransferOpcode.Read
 Write = TransferOpcode.Write
+
+
+def _tell_of_unknown_protocol(call: str, protocol: str) -> None:
+    """The argument chooses nothing, so initialize() does not fail, either."""
+    if protocol and protocol not in _PROTOCOLS:
+        near = difflib.get_close_matches(protocol.lower(), _PROTOCOLS, 1)
+        _log.warning(
+            "%s: no protocol here is called %r%s; the engine uses what suits this host, as with any other",
+            call,
+            protocol,
+            f" ({near[0]}?)" if near else "",
+        )
 
 
 def _tell_of_missing_devices(engine: Engine, call: str, protocol: str, device_name: str) -> None:
@@ -247,6 +261,7 @@ class TransferEngine:
                 raise TypeError(f"{call}() takes strings, not {type(value).__name__}")
         if protocol == "xgmi":
             raise ValueError("the protocol xgmi is not supported")
+        _tell_of_unknown_protocol(call, protocol)
         options = {"MC_TE_FILTERS": device_name} if device_name else {}
         self._shut()
         self._timeout = _sync_timeout()
