@@ -440,6 +440,19 @@ class Arguments(Case):
                 self.assertEqual(batch.result(timeout), 100)
 
 
+class Segments(Case):
+    def test_one_that_is_open_is_given_again(self):
+        """As open() says: at once, whether its engine lives or not, which probe() tells."""
+        peer = self.peer()
+        with te.Engine(name=HOST) as engine:
+            name = peer.name()
+            segment = engine.open(name)
+            peer.kill()
+            self.assertEqual(engine.open(name).id, segment.id)
+            self.assertFalse(engine.probe(name))
+            self.assertRaises(te.PathError, engine.refresh, name)
+
+
 class Lifetimes(Case):
     def test_closed(self):
         engine = te.Engine(name=HOST)

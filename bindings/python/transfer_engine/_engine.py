@@ -374,7 +374,11 @@ class Engine:
     # ------------------------------------------------------------------------------- segments
 
     def open(self, name: str) -> Segment:
-        """Opens the segment of that name and asks what it holds."""
+        """Opens the segment of that name, and asks its engine what it holds.
+
+        One that is open already is given once more at once, and nobody is asked, whether its engine
+        still lives or not; refresh() asks again, and probe() whether there is an engine.
+        """
         ident = ctypes.c_int32()
         with self._state.inside:
             handle = self._state.handle()
