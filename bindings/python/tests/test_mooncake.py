@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -160,6 +161,16 @@ class Compatible(Case):
         with open(table, encoding="utf-8") as f:
             found = re.findall(r"^TEI_TRANSPORT\((\w+)\)", f.read(), re.M)
         self.assertEqual(found, list(_PROTOCOLS))
+
+    def test_a_host_in_the_place_of_the_metadata(self):
+        with socket.socket() as closed:  # bound, so nobody else listens there
+            closed.bind((HOST, 0))
+            place = "%s:%d" % closed.getsockname()
+            said = f"'{place}' has no scheme, so it is taken for etcd://{place}. Engines that need no"
+            for server, hint in ((place, True), (f"etcd://{place}", False)):
+                with self.logged() as log:
+                    self.assertEqual(TransferEngine().initialize(HOST, server, "tcp", ""), -1)
+                self.assertEqual(said in log.output[0], hint, log.output)
 
     def write_until_gone(self, *where):
         """What a write to an engine that was killed returns. Its memory outlives it by a moment."""

@@ -22,7 +22,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 from . import _cuda
 from ._batch import Batch, Opcode, TransferState
 from ._engine import Engine, Segment
-from ._errors import TransferError
+from ._errors import METADATA, TransferError, error_for
 from ._managed import ManagedBuffers
 from ._memory import listed, sized_span, span, words
 
@@ -195,6 +195,16 @@ def _connection(metadata_server: str, metadata_type: str) -> str:
     return f"{metadata_type}://{metadata_server}"
 
 
+def _remedy(code: int, metadata_server: str, metadata_type: str) -> str:
+    """What is to be said where P2PHANDSHAKE may have been meant: it was taken for a host."""
+    if code != METADATA or "://" in metadata_server:
+        return ""
+    return (
+        f"; the metadata server {metadata_server!r} has no scheme, so it is taken for"
+        f" {metadata_type}://{metadata_server}. Engines that need no server have {_P2P!r} there"
+    )
+
+
 class TransferEngine:
     """Mooncake's class of this name: its methods return codes, and log why something failed.
 
@@ -265,9 +275,12 @@ class TransferEngine:
         options = {"MC_TE_FILTERS": device_name} if device_name else {}
         self._shut()
         self._timeout = _sync_timeout()
-        self._engine = Engine(
-            _connection(metadata_server, metadata_type), name=local_hostname, options=options
-        )
+        try:
+            self._engine = Engine(
+                _connection(metadata_server, metadata_type), name=local_hostname, options=options
+            )
+        except TransferError as e:
+            raise error_for(e.code, e.text + _remedy(e.code, metadata_server, metadata_type)) from e
         self._managed = ManagedBuffers(self._engine)
         if protocol == "rdma" or device_name:
             _tell_of_missing_devices(self._engine, call, protocol, device_name)
