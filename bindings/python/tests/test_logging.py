@@ -14,7 +14,7 @@ import unittest
 import transfer_engine as te
 from support import HANG_S, HOST, Case, until
 from transfer_engine import _log
-from transfer_engine._errors import _CALLS, in_python
+from transfer_engine._errors import _CALLS, _PROPERTIES, in_python
 
 FAILS = """
 import logging, sys, transfer_engine as te
@@ -210,6 +210,7 @@ class Records(Case):
 class Words(unittest.TestCase):
     def test_calls_have_the_names_that_they_have_here(self):
         self.assertEqual(in_python("te_wait() or te_cancel() first"), "wait() or cancel() first")
+        self.assertEqual(in_python("te_engine_name() gives it"), "Engine.name gives it")
         self.assertEqual(in_python("te_segment list, te_no_such()"), "te_segment list, te_no_such()")
 
     def test_what_the_table_names_is_there(self):
@@ -217,7 +218,11 @@ class Words(unittest.TestCase):
         for name in _CALLS.values():
             owner, _, method = name.rpartition(".")
             where = [getattr(te, owner)] if owner else kinds
-            self.assertTrue(any(callable(getattr(kind, method, None)) for kind in where), name)
+            found = [getattr(kind, method, None) for kind in where]
+            if name in _PROPERTIES:
+                self.assertIsInstance(found[0], property, name)
+            else:
+                self.assertTrue(any(map(callable, found)), name)
 
     def test_no_text_names_te_info(self):
         """Wheels have none: what te_info --config lists is in docs/config.md, too."""

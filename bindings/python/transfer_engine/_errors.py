@@ -93,6 +93,7 @@ _CALLS = {
     "te_alloc": "alloc",
     "te_batch_free": "Batch.close",
     "te_cancel": "cancel",
+    "te_engine_name": "Engine.name",
     "te_explain": "explain",
     "te_notify": "notify",
     "te_notify_recv": "notifications",
@@ -104,6 +105,7 @@ _CALLS = {
     "te_unregister": "unregister",
     "te_wait": "wait",
 }
+_PROPERTIES = {"Engine.name"}  # of these: what is not called
 
 
 def in_python(text: str) -> str:
@@ -111,7 +113,8 @@ def in_python(text: str) -> str:
     the options for the tool that lists them: wheels have no tools."""
 
     def name(found: Match[str]) -> str:
-        return _CALLS.get(found[1], found[1]) + "()"
+        here = _CALLS.get(found[1], found[1])
+        return here if here in _PROPERTIES else here + "()"
 
     return re.sub(r"\b(te_\w+)\(\)", name, text.replace("te_info --config", "docs/config.md"))
 
