@@ -34,6 +34,7 @@
 #define BOUND_NS   (60 * SIM_S) /* of a request's life beyond its deadline */
 #define SETTLE_NS  (300 * SIM_S)
 #define FAULTS     100
+#define CANCEL_MS  2000 /* a cancelled request ends within, unless its host stands still */
 
 struct slot {
     unsigned char *want;
@@ -49,6 +50,7 @@ struct life {
     struct slot *slots;
     bool over;
     int host;
+    unsigned there;   /* odd while `extra` is registered, another number each time */
     struct run *runs; /* all that ever were, the newest first */
 };
 
@@ -235,7 +237,8 @@ static te_batch begin_batch(struct life *own, size_t capacity, unsigned submits)
     return r->batch;
 }
 
-static void let_go_on(const struct life *own, te_batch b)
+/* True if it has cancelled it. */
+static bool let_go_on(const struct life *own, te_batch b)
 {
     int64_t ms = (int64_t)sim_below(8) * (int64_t)sim_below(500);
 
@@ -248,21 +251,59 @@ static void let_go_on(const struct life *own, te_batch b)
     } else if (sim_one_in(3)) {
         look_at_done(own);
     }
-    if (sim_one_in(5))
-        ok(te_cancel(own->engine, b), "te_cancel");
+    if (!sim_one_in(5))
+        return false;
+    ok(te_cancel(own->engine, b), "te_cancel");
+    return true;
 }
 
-static void await_end(const struct life *own, te_batch b, int64_t deadline_ms)
+/* Looks at each request until all have ended, or the time has come. */
+static bool see_ends(te_engine *e, te_batch b, size_t n, int64_t until)
+{
+    struct te_status s;
+
+    for (size_t k = 0; k < n && sim_now() < until;) {
+        ok(te_status(e, b, k, &s), "te_status");
+        if (s.state == TE_WAITING || s.state == TE_PENDING)
+            usleep(100);
+        else
+            k++;
+    }
+    return sim_now() < until;
+}
+
+/* Returns whether it has cancelled it. */
+static bool await_end(const struct life *own, te_batch b, size_t n, int64_t deadline_ms)
 {
     int64_t end = sim_now() + deadline_ms * SIM_MS + BOUND_NS;
+    bool canceled = let_go_on(own, b);
     int rc;
 
-    let_go_on(own, b);
+    if (canceled && !(load.knobs.faults & FAULT_FREEZE) && te_wait(own->engine, b, CANCEL_MS) < 0)
+        sim_fail("a batch has not ended %d ms after te_cancel()", CANCEL_MS);
+    if (sim_one_in(3) && see_ends(own->engine, b, n, end))
+        return canceled;
     while ((rc = te_wait(own->engine, b, 10000)) == TE_ERR_TIMEOUT && sim_now() < end)
         ;
     if (rc == TE_ERR_TIMEOUT)
         sim_fail("a batch with a deadline of %lld ms has not ended %lld s after it",
                  (long long)deadline_ms, (long long)(BOUND_NS / SIM_S));
+    return canceled;
+}
+
+/* A request that has ended, and was not cancelled: whether it may have ended so. */
+static void check_end(te_engine *e, te_batch b, size_t task, const struct life *to, bool in_time)
+{
+    bool calm = !(load.knobs.faults & ~(FAULT_SHORT | FAULT_SPOIL)) && in_time;
+    struct te_status s;
+    char why[512];
+
+    ok(te_status(e, b, task, &s), "te_status");
+    te_status_msg(e, b, task, why, sizeof(why));
+    if (s.state == TE_INVALID && !to->over)
+        sim_fail("a request to memory that is registered was refused: %s", why);
+    if (s.state != TE_COMPLETED && calm)
+        sim_fail("a request failed, and nothing is wrong: %s", why);
 }
 
 static struct te_request request_of(const struct user *u, const struct life *to, te_segment seg,
@@ -318,7 +359,7 @@ static bool run_batch(struct user *u, struct life *to, te_segment seg, int64_t d
     char note[16];
     te_submit_opts opts = {.size = sizeof(opts), .deadline_ms = deadline_ms, .notify_target = seg};
     size_t n = 1 + (size_t)sim_below(SLOTS);
-    bool whole = true, is_prepared = sim_one_in(3);
+    bool whole = true, canceled, is_prepared = sim_one_in(3);
     unsigned id = sim_note_new(to->host, note);
     te_batch b = begin_batch(own, n, is_prepared ? 2 : 1);
 
@@ -333,11 +374,14 @@ static bool run_batch(struct user *u, struct life *to, te_segment seg, int64_t d
         submit_prepared(own->engine, b, reqs, n, &opts);
     else
         ok(te_submit(own->engine, b, reqs, n, &opts), "te_submit");
-    await_end(own, b, deadline_ms ? deadline_ms : TIMEOUT_MS);
+    canceled = await_end(own, b, n, deadline_ms ? deadline_ms : TIMEOUT_MS);
     for (size_t k = 0; k < n; k++) {
+        size_t task = task_of(intents, k, is_prepared);
         struct te_status s;
 
-        ok(te_status(own->engine, b, task_of(intents, k, is_prepared), &s), "te_status");
+        if (!canceled)
+            check_end(own->engine, b, task, to, !deadline_ms);
+        ok(te_status(own->engine, b, task, &s), "te_status");
         whole = whole && s.state == TE_COMPLETED;
         conclude(&intents[k], s.state, to);
         check_slot(to, u, (int)k);
@@ -346,6 +390,16 @@ static bool run_batch(struct user *u, struct life *to, te_segment seg, int64_t d
     ok(te_batch_free(own->engine, b), "te_batch_free");
     load.counts.batches++;
     return whole;
+}
+
+/* A request to `extra`, which was registered before it began and was so until it had ended, is not refused. */
+static void check_extra(te_engine *e, te_batch b, const struct life *to, unsigned there)
+{
+    struct te_status s;
+
+    ok(te_status(e, b, 0, &s), "te_status");
+    if (s.state == TE_INVALID && there % 2 && to->there == there && !to->over)
+        sim_fail("a request to memory that is registered was refused");
 }
 
 /* Memory that comes and goes, of which nothing is known: whatever happens, it is not touched while it is not there. */
@@ -359,6 +413,8 @@ static void touch_extra(struct user *u, struct life *to, te_segment seg)
                     .target = seg,
                     .target_offset = (uint64_t)(uintptr_t)to->extra + sim_below(EXTRA / 2),
                     .length = 1 + sim_below(load.slot)};
+    bool fits = r.target_offset + r.length <= (uintptr_t)to->extra + EXTRA;
+    unsigned there = fits ? to->there : 0;
     te_batch b = begin_batch(own, 1, 1);
     int rc;
 
@@ -367,7 +423,9 @@ static void touch_extra(struct user *u, struct life *to, te_segment seg)
     if (rc != TE_ERR_NOT_REGISTERED ||
         to != u->host->life) /* of its own an engine knows what is there */
         ok(rc, "te_submit");
-    await_end(own, b, TIMEOUT_MS);
+    await_end(own, b, rc == 0, TIMEOUT_MS);
+    if (rc == 0)
+        check_extra(e, b, to, there);
     allow(local, load.slot, false);
     ok(te_batch_free(e, b), "te_batch_free");
     load.counts.batches++;
@@ -378,6 +436,15 @@ static void touch_extra(struct user *u, struct life *to, te_segment seg)
 static struct life *any_life(void)
 {
     return load.hosts[1 + sim_below((uint64_t)load.knobs.hosts)].life;
+}
+
+/* What has ended holds no memory: it can be unregistered. */
+static void register_anew(struct user *u)
+{
+    te_engine *e = u->host->life->engine;
+
+    ok(te_unregister(e, u->local), "te_unregister");
+    ok(te_register(e, u->local, SLOTS * load.slot, "cpu:0", 0), "te_register");
 }
 
 static void one_round(struct user *u)
@@ -399,6 +466,8 @@ static void one_round(struct user *u)
     if (sim_one_in(8))
         te_refresh(e, to->name);
     ok(te_close(e, seg), "te_close");
+    if (sim_one_in(4))
+        register_anew(u);
     if (sim_one_in(4))
         usleep((useconds_t)sim_below(300000));
 }
@@ -494,6 +563,18 @@ static struct slot *make_slots(void)
     return slots;
 }
 
+/* In many regions across which slots lie, so that requests are cut. */
+static void register_parts(const struct life *l)
+{
+    te_buffer parts[SIM_HOSTS * LIVES * USERS * SLOTS];
+    size_t n = 0, size = memory_size(), part = load.slot / 2 * 5;
+
+    for (size_t at = 0; at < size; at += part)
+        parts[n++] = (te_buffer){l->memory + at, size - at < part ? size - at : part};
+    ok(te_register_batch(l->engine, parts, n, "cpu:0", TE_REMOTE_READ | TE_REMOTE_WRITE),
+       "te_register_batch");
+}
+
 static struct life *begin_life(struct host *h)
 {
     struct life *l = sim_new(sizeof(*l));
@@ -506,8 +587,7 @@ static struct life *begin_life(struct host *h)
     l->slots = make_slots();
     while (te_transport_install(l->engine, "tcp", NULL) < 0)
         usleep(100000);
-    ok(te_register(l->engine, l->memory, memory_size(), "cpu:0", TE_REMOTE_READ | TE_REMOTE_WRITE),
-       "te_register");
+    register_parts(l);
     return l;
 }
 
@@ -520,7 +600,9 @@ static void *keeper_main(void *arg)
         sim_notes_take(l->engine);
         ok(te_register(l->engine, l->extra, EXTRA, "cpu:0", TE_REMOTE_READ | TE_REMOTE_WRITE),
            "te_register");
+        l->there++;
         usleep((useconds_t)sim_below(2000000));
+        l->there++;
         while (te_unregister(l->engine, l->extra) == TE_ERR_BUSY)
             usleep(10000);
         allow(l->extra, EXTRA, false);
@@ -528,6 +610,28 @@ static void *keeper_main(void *arg)
         allow(l->extra, EXTRA, true);
     }
     return NULL;
+}
+
+/* A batch is under way when its engine ends; its memory is not touched after that. */
+static void end_under_way(const struct user *u, te_engine *e, const struct life *to)
+{
+    te_submit_opts opts = {.size = sizeof(opts)};
+    te_segment seg;
+    te_batch b;
+
+    allow(u->local, SLOTS * load.slot, true);
+    if (to && te_open(e, to->name, &seg) == 0) {
+        te_request r = {.opcode = sim_one_in(2) ? TE_READ : TE_WRITE,
+                        .source = u->local,
+                        .target = seg,
+                        .target_offset = (uintptr_t)(sim_one_in(2) ? to->memory : to->extra),
+                        .length = SLOTS * load.slot};
+
+        ok(te_batch_alloc(e, 1, &b), "te_batch_alloc");
+        (void)te_submit(e, b, &r, 1, &opts);
+    }
+    te_engine_destroy(e);
+    allow(u->local, SLOTS * load.slot, false);
 }
 
 static void *host_main(void *arg)
@@ -556,7 +660,7 @@ static void *host_main(void *arg)
     for (int i = 1; i <= load.knobs.hosts; i++)
         while (!load.hosts[i].through)
             usleep(10000);
-    te_engine_destroy(l->engine);
+    end_under_way(&h->users[0], l->engine, any_life());
     h->life = NULL;
     return NULL;
 }
@@ -771,7 +875,7 @@ struct sim_counts sim_load(const struct sim_knobs *k)
 {
     struct sigaction touch = {.sa_sigaction = on_touch, .sa_flags = SA_SIGINFO};
     int hosts = 2 + (int)sim_below(3), rounds = 4 + (int)sim_below(20);
-    int faults = sim_one_in(8) ? 0 : (int)sim_below(FAULTS_ALL + 1);
+    int faults = sim_one_in(6) ? (sim_one_in(2) ? 0 : FAULT_SHORT) : (int)sim_below(FAULTS_ALL + 1);
 
     sigaction(SIGSEGV, &touch, NULL);
     te_log_set_sink(on_log, NULL);
