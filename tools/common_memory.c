@@ -111,25 +111,12 @@ static bool fill(struct setup *s, void *addr)
     return ok;
 }
 
-/* Takes the next place; its memory is there. */
-static bool add_buffer(struct setup *s, const struct setup_buffer *made, unsigned access)
-{
-    struct setup_buffer *b = &s->buffers[s->count++];
-
-    *b = *made;
-    if (te_register(s->engine, b->addr, s->length, b->location, access))
-        return setup_fail(s, "cannot register a buffer of %llu bytes of %s: %s",
-                          (unsigned long long)s->length, b->location, te_errmsg());
-    b->registered = true;
-    return !s->flags->init_mem || fill(s, b->addr);
-}
-
 static bool no_buffer(struct setup *s, const char *why)
 {
     return setup_fail(s, "no buffer of %llu bytes: %s", (unsigned long long)s->length, why);
 }
 
-static bool add_nodes(struct setup *s, unsigned access)
+static bool take_nodes(struct setup *s)
 {
     int nodes[SETUP_BUFFERS_MAX];
     size_t n = setup_nodes(nodes);
@@ -140,8 +127,7 @@ static bool add_nodes(struct setup *s, unsigned access)
             snprintf(b.location, sizeof(b.location), "cpu:%d", nodes[i]);
         if (te_alloc(s->engine, s->length, b.location, &b.addr))
             return no_buffer(s, te_errmsg());
-        if (!add_buffer(s, &b, access))
-            return false;
+        s->buffers[s->count++] = b;
     }
     return true;
 }
@@ -185,29 +171,44 @@ static const char *alloc_first(struct setup *s, int64_t gpu, struct setup_buffer
 }
 
 /* --gpu_id=-1 takes one after the other until there is none of that number. */
-static bool add_gpus(struct setup *s, unsigned access)
+static bool take_gpus(struct setup *s)
 {
     int64_t gpu = s->flags->gpu_id < 0 ? 0 : s->flags->gpu_id;
     struct setup_buffer b;
     const char *kind = alloc_first(s, gpu, &b);
 
-    if (!kind || !add_buffer(s, &b, access))
+    if (!kind)
         return false;
+    s->buffers[s->count++] = b;
     while (s->flags->gpu_id < 0 && s->count < SETUP_BUFFERS_MAX) {
         int rc = alloc_gpu(s, kind, ++gpu, &b);
         if (rc == TE_ERR_NO_DEVICE)
             break;
         if (rc)
             return no_buffer(s, te_errmsg());
-        if (!add_buffer(s, &b, access))
-            return false;
+        s->buffers[s->count++] = b;
     }
     return true;
 }
 
-bool memory_open(struct setup *s, unsigned access)
+bool memory_take(struct setup *s)
 {
-    return s->vram ? add_gpus(s, access) : add_nodes(s, access);
+    return s->vram ? take_gpus(s) : take_nodes(s);
+}
+
+bool memory_offer(struct setup *s, unsigned access)
+{
+    for (size_t i = 0; i < s->count; i++) {
+        struct setup_buffer *b = &s->buffers[i];
+
+        if (te_register(s->engine, b->addr, s->length, b->location, access))
+            return setup_fail(s, "cannot register a buffer of %llu bytes of %s: %s",
+                              (unsigned long long)s->length, b->location, te_errmsg());
+        b->registered = true;
+        if (s->flags->init_mem && !fill(s, b->addr))
+            return false;
+    }
+    return true;
 }
 
 void memory_close(struct setup *s)

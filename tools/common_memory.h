@@ -9,10 +9,11 @@
 #include "common_setup.h"
 
 /*
- * Makes and registers the buffers: one for each NUMA node, or each GPU that --gpu_id names. Tells what
- * went wrong and returns false on failure; memory_close() is due in both cases.
+ * Makes the buffers: one for each NUMA node, or each GPU that --gpu_id names; registers and, which takes
+ * long, fills them. Tell what went wrong and return false on failure; memory_close() is due in any case.
  */
-bool memory_open(struct setup *s, unsigned access);
+bool memory_take(struct setup *s);
+bool memory_offer(struct setup *s, unsigned access);
 void memory_close(struct setup *s);
 
 /*

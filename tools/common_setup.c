@@ -548,7 +548,7 @@ static bool open_engine(struct setup *s, uint64_t length)
 
 bool setup_open(struct setup *s, uint64_t length)
 {
-    return open_engine(s, length) && memory_open(s, TE_REMOTE_RW);
+    return open_engine(s, length) && memory_take(s) && memory_offer(s, TE_REMOTE_RW);
 }
 
 static bool open_target(struct setup *s, uint64_t length)
@@ -582,7 +582,8 @@ static bool open_target(struct setup *s, uint64_t length)
 
 bool setup_open_both(struct setup *s, uint64_t length, uint64_t need)
 {
-    return open_engine(s, length) && open_target(s, need) && memory_open(s, TE_LOCAL_ONLY);
+    return open_engine(s, length) && memory_take(s) && open_target(s, need) &&
+           memory_offer(s, TE_LOCAL_ONLY);
 }
 
 /* Whether a list such as "rdma, tcp" has the name. */

@@ -71,8 +71,8 @@ __attribute__((format(printf, 2, 3))) bool setup_fail(struct setup *s, const cha
 bool setup_open(struct setup *s, uint64_t length);
 
 /*
- * The same for an initiator, whose buffers are for itself: between the engine and the buffers, which
- * take long to fill, opens the segment that --segment_id names. Its buffers must hold `need` bytes
+ * The same for an initiator, whose buffers are for itself: before they are filled, which
+ * takes long, opens the segment that --segment_id names. Its buffers must hold `need` bytes
  * each.
  */
 bool setup_open_both(struct setup *s, uint64_t length, uint64_t need);
