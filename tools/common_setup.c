@@ -198,11 +198,12 @@ static bool own_name(struct setup *s)
         s->flags->segment_id);
 }
 
-/* --metadata_server, with the scheme of --metadata_type where it has none. */
+/* --metadata_server, with the scheme of --metadata_type where it has none; that of an engine is etcd. */
 static void metadata_string(const struct setup_flags *flags, char *buf, size_t n)
 {
     const char *server = flags->metadata_server;
-    if (strstr(server, "://") || strcasecmp(server, "P2PHANDSHAKE") == 0)
+    if (strstr(server, "://") || strcasecmp(server, "P2PHANDSHAKE") == 0 ||
+        strcmp(flags->metadata_type, "etcd") == 0)
         snprintf(buf, n, "%s", server);
     else
         snprintf(buf, n, "%s://%s", flags->metadata_type, server);

@@ -68,18 +68,15 @@ static int read_name(const struct tei_directory *d, const char *name, struct tei
 /* Adds what is to be known of such a name to the error of a fetch. */
 static int explain_name(const char *name, const struct tei_hostport *addr, int rc)
 {
-    char why[512], taken[64] = "";
+    char why[512], taken[96] = "";
 
     snprintf(why, sizeof why, "%s", te_errmsg());
     if (!tei_hostport_has_port(name))
-        snprintf(taken, sizeof taken, ", for want of which %u (MC_HANDSHAKE_PORT) was taken",
+        snprintf(taken, sizeof taken, "; the name has no port, so %u (MC_HANDSHAKE_PORT) was taken",
                  (unsigned)addr->port);
     else if (rc != TE_ERR_DNS)
         return rc;
-    return TEI_FAIL(rc,
-                    "%s; without a metadata server a name is HOST:PORT%s, as te_engine_name() "
-                    "of the target gives it",
-                    why, taken);
+    return TEI_FAIL(rc, "%s%s; without a metadata server a name is HOST:PORT", why, taken);
 }
 
 static int peer_rpc_addr(struct tei_directory *d, const char *name, bool fresh,

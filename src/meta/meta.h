@@ -97,6 +97,9 @@ struct tei_store {
     const struct tei_conf *conf;
 };
 
+/* In place of a metadata server: a segment's name is where its engine is. */
+#define TEI_P2P "P2PHANDSHAKE"
+
 /*
  * By the text before "://" (none: etcd). TE_ERR_UNSUPPORTED names the scheme and what is built in.
  */

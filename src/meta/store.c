@@ -2,7 +2,9 @@
 #include "meta/meta.h"
 
 #include "base/err.h"
+#include "base/near.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +66,20 @@ static int refuse(const char *conn, const char *scheme, size_t n)
                     scheme == conn ? "" : ", meant where none is written,", built_in);
 }
 
+/* A word by itself is the host of an etcd; hardly of one that is called like this. */
+static bool is_p2p_misspelt(const char *conn)
+{
+    char word[TEI_NEAR_MAX + 1];
+    size_t n = strlen(conn);
+
+    if (n == 0 || n > TEI_NEAR_MAX)
+        return false;
+    for (size_t i = 0; i <= n; i++)
+        word[i] = (char)toupper((unsigned char)conn[i]);
+    return strcmp(word, TEI_P2P) != 0 &&
+           tei_near_distance(word, TEI_P2P) <= tei_near_limit(TEI_P2P);
+}
+
 int tei_store_open(const char *conn, const struct tei_conf *conf, struct tei_store **out)
 {
     const char *end = strstr(conn, "://"), *scheme = end ? conn : DEFAULT_SCHEME;
@@ -72,6 +88,11 @@ int tei_store_open(const char *conn, const struct tei_conf *conf, struct tei_sto
     struct tei_store *s;
     int rc;
 
+    if (is_p2p_misspelt(conn))
+        return TEI_FAIL(TE_ERR_INVALID,
+                        "metadata '%s': did you mean " TEI_P2P "? A word without scheme:// is the "
+                        "host of an etcd, which etcd://%s says as well",
+                        conn, conn);
     if (!ops)
         return refuse(conn, scheme, n);
     s = calloc(1, ops->size);

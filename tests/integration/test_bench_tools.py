@@ -330,6 +330,16 @@ class Refusals(unittest.TestCase):
             self.refused(*self.P2P, says="--segment_id=", program=program)
             self.refused(*self.P2P, "--segment_id=", says="--segment_id=", program=program)
 
+    def test_misspelt_p2p(self):
+        """asked back by each tool, whichever way it takes to the server"""
+        for program in (BENCH, VALIDATOR):
+            self.refused("--metadata_server=P2PHANDSHAK", "--segment_id=127.0.0.1:1", "--protocol=tcp", program=program,
+                         rc=1, says="did you mean P2PHANDSHAKE?")
+        for name, *words in (("te_info", "--segment=a"), ("te_segment", "list")):
+            proc = te.run(os.path.join(te.BIN, name), *words, "--metadata_server=P2PHANDSHAK")
+            self.assertNotEqual(proc.rc, 0, proc)
+            self.assertIn("did you mean P2PHANDSHAKE?", proc.output() + proc.error_output())
+
     def test_own_name(self):
         name = f"127.0.0.1:{te.free_port()}"
         for program in (BENCH, VALIDATOR):

@@ -227,13 +227,13 @@ class Opening(trouble.Section, unittest.TestCase):
             return opening(server.name)
 
     @provokes("...: connection closed while reading the reply; was the engine ended, or is this no handshake port?",
-              "...; without a metadata server a name is HOST:PORT, for want of which ... (MC_HANDSHAKE_PORT) was taken, ...")
+              "...; the name has no port, so ... (MC_HANDSHAKE_PORT) was taken; without a metadata server a name is HOST:PORT")
     def closed(self):
         with replying(b"") as server:
             said = opening(server.name)
         no_port = opening("localhost", f"MC_HANDSHAKE_PORT={te.dead_port()}")
-        self.assertRegex(no_port, "Connection refused;.*; without a metadata server a name is HOST:PORT, for want")
-        self.assertNotIn("for want of which", said)
+        self.assertRegex(no_port, "Connection refused;.*; the name has no port, so ")
+        self.assertNotIn("the name has no port", said)
         return said + no_port
 
     @provokes("segment '...': no engine has port 0; ...")
