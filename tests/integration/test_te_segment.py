@@ -209,7 +209,7 @@ class Base(Store):
             ["nvmeof/disk", "nvmeof", "nvmeof", "1", str(1 << 40), "2", engine, "yes"],
             ["odd", "ram", "?[31m", "0", "0", "-", "-", "-",
              "malformed: rpc_meta of odd: key 'rpc_port' is no port"]])
-        self.assertRegex(" ".join(ages), r"^AGE - ~\d+[sm] \d+[sm] - -$")
+        self.assertRegex(" ".join(ages), r"^AGE - \d+[sm] \d+[sm] - -$")
         for word in ("KIND", "PROTOCOL", "ENGINE", "ANSWERS"):
             at = lines[0].index(word)
             for line in lines[1:]:
@@ -220,7 +220,8 @@ class Base(Store):
         self.assertGreaterEqual(told["node-b"].pop("age_s"), 0)
         self.assertEqual(told["node-b"], {"name": "node-b", "kind": "ram", "protocol": "tcp",
                                           "buffers": 2, "bytes": 12288, "rpc": engine, "answers": True})
-        self.assertEqual([told["node-a"][key] for key in ("rpc", "age_s", "answers")], [None] * 3)
+        self.assertEqual([told["node-a"][key] for key in ("rpc", "answers")], [None] * 2)
+        self.assertGreaterEqual(told["node-a"]["age_s"], 0)
         self.end(b)
 
     def test_show(self):
