@@ -63,7 +63,7 @@ typedef int join_fn(pthread_t, void **);
 
 static struct {
     bool on, by_priority;
-    uint64_t seed, chance_state, entropy_state;
+    uint64_t chance_state, entropy_state;
     struct sim_thread *threads[THREADS]; /* all that ever were */
     int n_threads;
     struct sim_thread *alive[THREADS]; /* that may run at some time */
@@ -575,7 +575,6 @@ unsigned sim_threads_of(int host)
 
 void sim_begin(uint64_t seed)
 {
-    world.seed = seed;
     world.chance_state = seed * 2 + 1;
     world.entropy_state = ~seed;
     world.hash = 0xcbf29ce484222325u;

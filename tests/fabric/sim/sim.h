@@ -14,7 +14,10 @@
  *   file    descriptors: which are of this world; epoll, poll, eventfd, timerfd
  *   net     streams between hosts: latency, windows, resets, partitions
  *   calls   the calls on sockets, as the C library names them
+ *   heap    memory, of which each run gets the same addresses
  *   load    random programs over the public interface, and what must be true of them
+ *   notes   the same for messages behind submits
+ *   main    runs seeds, each in a process of its own, and shrinks one that fails
  *
  * It explores interleavings at these calls, not weak memory, and not between two atomics.
  */
