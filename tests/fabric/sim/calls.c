@@ -46,13 +46,17 @@ static void tell(uint32_t ip, uint16_t port, struct sockaddr *out, socklen_t *le
     *len = sizeof(in);
 }
 
-static void asked(const struct sockaddr *a, uint32_t *ip, uint16_t *port)
+struct place {
+    uint32_t ip;
+    uint16_t port;
+};
+
+static struct place asked(const struct sockaddr *a)
 {
     struct sockaddr_in in;
 
     memcpy(&in, a, sizeof(in));
-    *ip = ntohl(in.sin_addr.s_addr);
-    *port = ntohs(in.sin_port);
+    return (struct place){ntohl(in.sin_addr.s_addr), ntohs(in.sin_port)};
 }
 
 int socket(int domain, int type, int protocol)
@@ -69,12 +73,10 @@ int socket(int domain, int type, int protocol)
 
 int bind(int fd, const struct sockaddr *a, socklen_t len)
 {
-    uint32_t ip;
-    uint16_t port;
+    struct place p = asked(a);
 
     (void)len;
-    asked(a, &ip, &port);
-    return failed(sim_socket_bind(socket_of(fd), ip, port));
+    return failed(sim_socket_bind(socket_of(fd), p.ip, p.port));
 }
 
 int listen(int fd, int backlog)
@@ -84,12 +86,10 @@ int listen(int fd, int backlog)
 
 int connect(int fd, const struct sockaddr *a, socklen_t len)
 {
-    uint32_t ip;
-    uint16_t port;
+    struct place p = asked(a);
 
     (void)len;
-    asked(a, &ip, &port);
-    return failed(sim_socket_connect(socket_of(fd), ip, port));
+    return failed(sim_socket_connect(socket_of(fd), p.ip, p.port));
 }
 
 int accept4(int fd, struct sockaddr *a, socklen_t *len, int flags)
