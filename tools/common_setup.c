@@ -17,6 +17,7 @@
 #include "common_colour.h"
 #include "common_matrix.h"
 #include "common_memory.h"
+#include "common_names.h"
 #include "common_units.h"
 
 #define EXPLAIN_MAX 16384
@@ -587,25 +588,10 @@ bool setup_open_both(struct setup *s, uint64_t length, uint64_t need)
            memory_offer(s, TE_LOCAL_ONLY);
 }
 
-/* Whether a list such as "rdma, tcp" has the name. */
-static bool is_listed(const char *names, const char *name)
-{
-    size_t n = strlen(name);
-
-    for (const char *at = names; *at; at += at[0] == ',' ? 2 : 0) {
-        size_t length = strcspn(at, ",");
-        if (length == n && memcmp(at, name, n) == 0)
-            return true;
-        at += length;
-    }
-    return false;
-}
-
 /* Appends the transport that te_explain() calls taken for `r`, unless it is named already. */
 static void add_carrier(const struct setup *s, const te_request *r, char names[SETUP_NAMES_MAX])
 {
     static char text[EXPLAIN_MAX];
-    size_t used = strlen(names);
 
     if (te_explain(s->engine, r, text, sizeof(text)))
         return;
@@ -613,8 +599,8 @@ static void add_carrier(const struct setup *s, const te_request *r, char names[S
         char name[32];
         int end = 0;
         sscanf(line, " transport %31[^:]: score %*u, taken%n", name, &end);
-        if (end && !is_listed(names, name))
-            snprintf(names + used, SETUP_NAMES_MAX - used, "%s%s", used ? ", " : "", name);
+        if (end && !names_have(names, name))
+            names_add(names, SETUP_NAMES_MAX, name);
     }
 }
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common_names.h"
 #include "plat/plat.h"
 #include "te.h"
 #include "te_info/file.h"
@@ -180,7 +181,6 @@ static bool is_up(const struct check_host *h, const char *name)
 
 static void add_interface(const struct check_host *h, const char *name, struct interfaces *all)
 {
-    size_t used = strlen(all->up);
     bool up = is_up(h, name);
 
     if (strcmp(name, "lo") == 0) {
@@ -188,8 +188,8 @@ static void add_interface(const struct check_host *h, const char *name, struct i
         return;
     }
     all->others++;
-    if (up && used + strlen(name) + 3 < sizeof all->up)
-        snprintf(all->up + used, sizeof all->up - used, "%s%s", used ? ", " : "", name);
+    if (up)
+        names_add(all->up, sizeof all->up, name);
 }
 
 static int is_visible(const struct dirent *d)
@@ -242,13 +242,9 @@ struct nics {
 
 static void add_nic(const struct tei_nic *nic, struct nics *all)
 {
-    size_t used = strlen(all->names);
-
     if (nic->usable) {
         all->used++;
-        if (used + strlen(nic->name) + 3 < sizeof all->names)
-            snprintf(all->names + used, sizeof all->names - used, "%s%s", used ? ", " : "",
-                     nic->name);
+        names_add(all->names, sizeof all->names, nic->name);
     } else if (strncmp(nic->why, "MC_TE_FILTERS", 13) == 0) {
         all->left_out++;
     } else if (all->broken++ == 0) {

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common_names.h"
 #include "te_info/changed.h"
 #include "te_info/file.h"
 
@@ -193,17 +194,15 @@ void check_namespaces(const struct check_host *h, struct check *c)
         unsigned long first;
     } kinds[] = {{"user", FIRST_USER_NS}, {"pid", FIRST_PID_NS}, {"mnt", 0}, {"net", 0}};
     char apart[64] = "";
-    size_t used = 0;
 
     if (is_path_off(h, c))
         return;
     for (size_t i = 0; i < TEI_ARRAY_LEN(kinds); i++)
         if (is_apart(h, kinds[i].kind, kinds[i].first))
-            used += (size_t)snprintf(apart + used, sizeof apart - used, "%s%s", used ? ", " : "",
-                                     kinds[i].kind);
-    if (!used || h->conf->host_any_namespace) {
-        check_say(c, CHECK_OK, used ? "of its own: %s; TE_HOST_ANY_NAMESPACE is on" : "%s",
-                  used ? apart : "those of the host");
+            names_add(apart, sizeof apart, kinds[i].kind);
+    if (!apart[0] || h->conf->host_any_namespace) {
+        check_say(c, CHECK_OK, apart[0] ? "of its own: %s; TE_HOST_ANY_NAMESPACE is on" : "%s",
+                  apart[0] ? apart : "those of the host");
         return;
     }
     check_say(c, CHECK_WARN, "of its own: %s; other containers of this host are reached by TCP",

@@ -3,6 +3,7 @@
  * The checks of te_info on made-up hosts: one where all is well, then the same with one thing wrong.
  */
 #include "tools/common_colour.c"
+#include "tools/common_names.c"
 #include "tools/te_info/changed.c"
 #include "tools/te_info/check.c"
 #include "tools/te_info/check_machine.c"
