@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * faults.c - what goes wrong in a run, and comes back by itself.
+ */
+#include "world.h"
+
+#include "load.h"
+#include "sim.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+static void heal(void *arg)
+{
+    int *path = arg;
+
+    sim_path_heal(path[0], path[1]);
+    free(path);
+}
+
+static void cut(int from, int to, int64_t ns)
+{
+    int *path = sim_new(2 * sizeof(*path));
+
+    path[0] = from, path[1] = to;
+    sim_path_cut(from, to);
+    sim_at(sim_now() + ns, heal, path);
+}
+
+static int any_host(void)
+{
+    return 1 + (int)sim_below((uint64_t)sim_world.knobs.hosts);
+}
+
+static int64_t a_while(void)
+{
+    return (int64_t)(SIM_MS << sim_below(15));
+}
+
+static void cut_some(void)
+{
+    int a = any_host(), b = any_host();
+    int64_t ns = a_while();
+
+    if (a == b)
+        return;
+    cut(a, b, ns);
+    if (!sim_one_in(3))
+        cut(b, a, ns);
+}
+
+static void go_on(void *arg)
+{
+    sim_continue((int)(intptr_t)arg);
+}
+
+static void freeze_one(void)
+{
+    int h = any_host();
+
+    sim_trace("host %d is frozen", h);
+    sim_stop(h);
+    sim_at(sim_now() + a_while(), go_on, (void *)(intptr_t)h);
+}
+
+static void restart(void *arg)
+{
+    struct host *h = arg;
+
+    sim_trace("host %d starts again", h->number);
+    sim_net_power_on(h->number);
+    sim_spawn(h->number, sim_host_main, h);
+}
+
+/* Its process is gone, or the machine is off, too. */
+static void bury(struct host *h)
+{
+    struct life *l = h->life;
+
+    sim_trace("host %d is dead", h->number);
+    h->life = NULL;
+    l->over = true;
+    if (sim_one_in(2))
+        sim_net_power_off(h->number);
+    else
+        sim_files_close(h->number);
+    sim_allow(l->memory, sim_memory_size(), false);
+    sim_at(sim_now() + a_while(), restart, h);
+}
+
+/* Locks of the library that all hosts of this process share must not be lost: it is waited for a
+ * moment at which the host has none, while those of its threads that have none do not run. */
+static void kill_one(void)
+{
+    struct host *h = &sim_world.hosts[any_host()];
+    bool dead = false;
+
+    if (!h->life || h->lives == LIVES)
+        return;
+    for (int tries = 0; tries < 20 && !dead; tries++) {
+        sim_stop(h->number);
+        usleep(50);
+        dead = sim_kill(h->number);
+    }
+    sim_continue(h->number);
+    if (dead)
+        bury(h);
+}
+
+static void spoil_one(void)
+{
+    const struct life *l = sim_world.hosts[any_host()].life;
+    size_t n = sim_memory_size(), at = (size_t)sim_below(n);
+
+    for (size_t i = 0; l && i < n; i++, at = (at + 1) % n)
+        if (l->slots[at / sim_world.slot].sure[at % sim_world.slot]) {
+            l->memory[at] ^= 1;
+            return;
+        }
+}
+
+void sim_one_fault(void)
+{
+    int fault = 1 << sim_below(4);
+
+    if (sim_world.knobs.faults & FAULT_SPOIL)
+        spoil_one();
+    if (!(fault & sim_world.knobs.faults))
+        return;
+    sim_world.counts.faults++;
+    if (fault == FAULT_CUT)
+        cut_some();
+    else if (fault == FAULT_RESET)
+        sim_net_reset();
+    else if (fault == FAULT_FREEZE)
+        freeze_one();
+    else
+        kill_one();
+}
+
+void sim_set_chances(bool on)
+{
+    int faults = on ? sim_world.knobs.faults : 0;
+
+    sim_net.short_in = faults & FAULT_SHORT ? 3 : 0;
+    sim_net.lost_in = faults & FAULT_LOST ? 5 : 0;
+    sim_file_faults = faults & FAULT_FILES ? 50 : 0;
+}

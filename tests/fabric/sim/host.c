@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * host.c - a host's life: its engine, its memory, its users, and its end.
+ */
+#include "world.h"
+
+#include "load.h"
+#include "sim.h"
+#include "te.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define PORT 15001
+
+static void set(te_options *o, const char *name, const char *value)
+{
+    sim_ok(te_option_set(o, name, value), name);
+}
+
+static const char *any_of(const char *a, const char *b, const char *c)
+{
+    const char *all[] = {a, b, c};
+
+    return all[sim_below(3)];
+}
+
+static te_engine *make_engine(const struct host *h)
+{
+    char address[32], name[40];
+    te_engine *e = NULL;
+    te_options o;
+
+    snprintf(address, sizeof(address), "10.77.0.%d", h->number);
+    snprintf(name, sizeof(name), "%s:%d", address, PORT);
+    te_options_init(&o);
+    o.local_server_name = name;
+    o.auto_discover = 0;
+    set(&o, "TE_HOST_PATH", "off");
+    set(&o, "TE_TRANSFER_TIMEOUT_MS", "3000");
+    set(&o, "TE_TCP_NATIVE", any_of("on", "on", "off"));
+    set(&o, "TE_TCP_CRC32C", any_of("on", "off", "off"));
+    set(&o, "TE_TCP_PIECE_SIZE", any_of("1000", "5000", "4194304"));
+    set(&o, "TE_TCP_ZEROCOPY", any_of("auto", "on", "off"));
+    set(&o, "TE_TCP_THREADS", any_of("1", "2", "1"));
+    while (te_engine_create(&o, &e) < 0) {
+        if (sim_world.is_quiet)
+            sim_fail("no engine: %s", te_errmsg());
+        usleep(100000);
+    }
+    te_options_fini(&o);
+    return e;
+}
+
+static struct slot *make_slots(void)
+{
+    size_t n = sim_memory_size() / sim_world.slot;
+    struct slot *slots = sim_new(n * sizeof(*slots));
+    char *want = sim_pages(sim_memory_size()), *sure = sim_pages(sim_memory_size());
+
+    for (size_t i = 0; i < n; i++) {
+        slots[i].want = (unsigned char *)want + i * sim_world.slot;
+        slots[i].sure = (bool *)(void *)(sure + i * sim_world.slot);
+    }
+    return slots;
+}
+
+/* In many regions across which slots lie, so that requests are cut. */
+static void register_parts(const struct life *l)
+{
+    te_buffer parts[SIM_HOSTS * LIVES * USERS * SLOTS];
+    size_t n = 0, size = sim_memory_size(), part = sim_world.slot / 2 * 5;
+
+    for (size_t at = 0; at < size; at += part)
+        parts[n++] = (te_buffer){l->memory + at, size - at < part ? size - at : part};
+    sim_ok(te_register_batch(l->engine, parts, n, "cpu:0", TE_REMOTE_READ | TE_REMOTE_WRITE),
+           "te_register_batch");
+}
+
+static struct life *begin_life(struct host *h)
+{
+    struct life *l = sim_new(sizeof(*l));
+
+    l->engine = make_engine(h);
+    l->host = h->number;
+    sim_ok(te_engine_name(l->engine, l->name, sizeof(l->name)), "te_engine_name");
+    l->memory = sim_pages(sim_memory_size());
+    l->extra = sim_pages(EXTRA);
+    l->slots = make_slots();
+    while (te_transport_install(l->engine, "tcp", NULL) < 0)
+        usleep(100000);
+    register_parts(l);
+    return l;
+}
+
+/* The host's memory comes and goes until the load is over. */
+static void *keeper_main(void *arg)
+{
+    struct life *l = arg;
+
+    while (!sim_world.is_quiet) {
+        sim_notes_take(l->engine);
+        sim_ok(te_register(l->engine, l->extra, EXTRA, "cpu:0", TE_REMOTE_READ | TE_REMOTE_WRITE),
+               "te_register");
+        l->there++;
+        usleep((useconds_t)sim_below(2000000));
+        l->there++;
+        while (te_unregister(l->engine, l->extra) == TE_ERR_BUSY)
+            usleep(10000);
+        sim_allow(l->extra, EXTRA, false);
+        usleep((useconds_t)sim_below(300000));
+        sim_allow(l->extra, EXTRA, true);
+    }
+    return NULL;
+}
+
+/* A batch is under way when its engine ends; its memory is not touched after that. */
+static void end_under_way(const struct user *u, te_engine *e, const struct life *to)
+{
+    te_submit_opts opts = {.size = sizeof(opts)};
+    te_segment seg;
+    te_batch b;
+
+    sim_allow(u->local, SLOTS * sim_world.slot, true);
+    if (to && te_open(e, to->name, &seg) == 0) {
+        te_request r = {.opcode = sim_one_in(2) ? TE_READ : TE_WRITE,
+                        .source = u->local,
+                        .target = seg,
+                        .target_offset = (uintptr_t)(sim_one_in(2) ? to->memory : to->extra),
+                        .length = SLOTS * sim_world.slot};
+
+        sim_ok(te_batch_alloc(e, 1, &b), "te_batch_alloc");
+        (void)te_submit(e, b, &r, 1, &opts);
+    }
+    te_engine_destroy(e);
+    sim_allow(u->local, SLOTS * sim_world.slot, false);
+}
+
+void *sim_host_main(void *arg)
+{
+    struct host *h = arg;
+    struct life *l = begin_life(h);
+    pthread_t keeper;
+
+    h->lives++;
+    for (int i = 0; i < USERS; i++)
+        h->users[i].done = false;
+    h->life = l;
+    pthread_create(&keeper, NULL, keeper_main, l);
+    for (int i = 0; i < USERS; i++) {
+        struct user *u = &h->users[i];
+
+        *u = (struct user){.host = h, .index = i, .local = sim_pages(SLOTS * sim_world.slot)};
+        sim_ok(te_register(l->engine, u->local, SLOTS * sim_world.slot, "cpu:0", 0), "te_register");
+        sim_allow(u->local, SLOTS * sim_world.slot, false);
+        pthread_create(&u->thread, NULL, sim_user_main, u);
+    }
+    for (int i = 0; i < USERS; i++)
+        pthread_join(h->users[i].thread, NULL);
+    pthread_join(keeper, NULL);
+    h->through = true;
+    for (int i = 1; i <= sim_world.knobs.hosts; i++)
+        while (!sim_world.hosts[i].through)
+            usleep(10000);
+    end_under_way(&h->users[0], l->engine, sim_any_life());
+    h->life = NULL;
+    return NULL;
+}

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * user.c - a user of a host: its batches, and what must be true of them.
+ */
+#include "world.h"
+
+#include "load.h"
+#include "sim.h"
+#include "te.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TIMEOUT_MS 3000
+#define BOUND_NS   (60 * SIM_S) /* of a request's life beyond its deadline */
+#define SETTLE_NS  (300 * SIM_S)
+#define CANCEL_MS  2000 /* a cancelled request ends within, unless its host stands still */
+
+/* What a request is to bring about. */
+struct intent {
+    int opcode;
+    struct slot *slot;
+    size_t at, length;
+    char *local;
+};
+
+/* -------------------------------------------------------------------------------------- a batch */
+
+static void fill(unsigned char *p, size_t n)
+{
+    uint64_t word = sim_random();
+
+    for (size_t i = 0; i < n; i++)
+        p[i] = (unsigned char)((word >> (i % 8 * 8)) + i / 8);
+}
+
+/* A part of a slot, a READ or a WRITE of it. */
+static struct intent intend(struct user *u, struct life *l, int slot)
+{
+    size_t at = sim_one_in(3) ? 0 : (size_t)sim_below(sim_world.slot - 1);
+    struct intent i = {.opcode = sim_one_in(2) ? TE_READ : TE_WRITE,
+                       .slot = &l->slots[sim_slot_number(u, slot)],
+                       .at = at,
+                       .length = sim_one_in(3) ? sim_world.slot - at
+                                               : 1 + (size_t)sim_below(sim_world.slot - at),
+                       .local = u->local + (size_t)slot * sim_world.slot};
+
+    sim_allow(i.local, sim_world.slot, true);
+    if (i.opcode == TE_WRITE) {
+        fill((unsigned char *)i.local, i.length);
+        memset(i.slot->sure + i.at, 0, i.length);
+        memcpy(i.slot->want + i.at, i.local, i.length);
+        i.slot->busy = true;
+    } else {
+        memset(i.local, 0x5a, i.length);
+    }
+    return i;
+}
+
+static void check_read(const struct intent *i)
+{
+    const unsigned char *got = (const unsigned char *)i->local;
+
+    for (size_t k = 0; k < i->length; k++)
+        if (i->slot->sure[i->at + k] && got[k] != i->slot->want[i->at + k])
+            sim_fail("torn: a READ brought %02x as byte %zu, which was written as %02x", got[k],
+                     i->at + k, i->slot->want[i->at + k]);
+}
+
+/* What was asked has ended so; its memory is the engine's no more. */
+static void conclude(const struct intent *i, int state, const struct life *l)
+{
+    sim_world.counts.completed += state == TE_COMPLETED;
+    sim_world.counts.ended += state != TE_COMPLETED;
+    if (i->opcode == TE_WRITE) {
+        i->slot->busy = false;
+        if (state == TE_COMPLETED && !l->over)
+            memset(i->slot->sure + i->at, 1, i->length);
+    } else if (state == TE_COMPLETED) {
+        check_read(i);
+    }
+    sim_allow(i->local, sim_world.slot, false);
+}
+
+/* By the descriptor that tells of batches that have ended, which are of this engine. */
+static void look_at_done(const struct life *own)
+{
+    struct pollfd p = {.fd = te_event_fd(own->engine), .events = POLLIN};
+    te_batch ids[4];
+    int n;
+
+    if (p.fd < 0)
+        return; /* no descriptor is to be had */
+    poll(&p, 1, (int)sim_below(500));
+    n = te_done(own->engine, ids, 4);
+    sim_ok(n, "te_done");
+    for (int i = 0; i < n; i++) {
+        struct run *r = own->runs;
+
+        while (r && r->batch != ids[i])
+            r = r->next;
+        if (!r || ++r->told > r->submits)
+            sim_fail("te_done() tells of batch %llx, %s", (unsigned long long)ids[i],
+                     r ? "once more than it was submitted to"
+                       : "which is not one of this engine's");
+    }
+}
+
+static te_batch begin_batch(struct life *own, size_t capacity, unsigned submits)
+{
+    struct run *r = sim_new(sizeof(*r));
+
+    sim_ok(te_batch_alloc(own->engine, capacity, &r->batch), "te_batch_alloc");
+    r->submits = submits;
+    r->next = own->runs;
+    own->runs = r;
+    return r->batch;
+}
+
+/* True if it has cancelled it. */
+static bool let_go_on(const struct life *own, te_batch b)
+{
+    int64_t ms = (int64_t)sim_below(8) * (int64_t)sim_below(500);
+
+    if (sim_one_in(4)) { /* looks again and again */
+        for (struct te_status s;
+             te_batch_status(own->engine, b, &s) == 0 && s.state == TE_WAITING && ms > 0; ms -= 5)
+            usleep(5000);
+    } else if (sim_one_in(3)) {
+        te_wait(own->engine, b, ms);
+    } else if (sim_one_in(3)) {
+        look_at_done(own);
+    }
+    if (!sim_one_in(5))
+        return false;
+    sim_ok(te_cancel(own->engine, b), "te_cancel");
+    return true;
+}
+
+/* Looks at each request until all have ended, or the time has come. */
+static bool see_ends(te_engine *e, te_batch b, size_t n, int64_t until)
+{
+    struct te_status s;
+
+    for (size_t k = 0; k < n && sim_now() < until;) {
+        sim_ok(te_status(e, b, k, &s), "te_status");
+        if (s.state == TE_WAITING || s.state == TE_PENDING)
+            usleep(100);
+        else
+            k++;
+    }
+    return sim_now() < until;
+}
+
+/* Returns whether it has cancelled it. */
+static bool await_end(const struct life *own, te_batch b, size_t n, int64_t deadline_ms)
+{
+    int64_t end = sim_now() + deadline_ms * SIM_MS + BOUND_NS;
+    bool canceled = let_go_on(own, b);
+    int rc;
+
+    if (canceled && !(sim_world.knobs.faults & FAULT_FREEZE) &&
+        te_wait(own->engine, b, CANCEL_MS) < 0)
+        sim_fail("a batch has not ended %d ms after te_cancel()", CANCEL_MS);
+    if (sim_one_in(3) && see_ends(own->engine, b, n, end))
+        return canceled;
+    while ((rc = te_wait(own->engine, b, 10000)) == TE_ERR_TIMEOUT && sim_now() < end)
+        ;
+    if (rc == TE_ERR_TIMEOUT)
+        sim_fail("a batch with a deadline of %lld ms has not ended %lld s after it",
+                 (long long)deadline_ms, (long long)(BOUND_NS / SIM_S));
+    return canceled;
+}
+
+/* A request that has ended, and was not cancelled: whether it may have ended so. */
+static void check_end(te_engine *e, te_batch b, size_t task, const struct life *to, bool in_time)
+{
+    bool calm = !(sim_world.knobs.faults & ~(FAULT_SHORT | FAULT_SPOIL)) && in_time;
+    struct te_status s;
+    char why[512];
+
+    sim_ok(te_status(e, b, task, &s), "te_status");
+    te_status_msg(e, b, task, why, sizeof(why));
+    if (s.state == TE_INVALID && !to->over)
+        sim_fail("a request to memory that is registered was refused: %s", why);
+    if (s.state != TE_COMPLETED && calm)
+        sim_fail("a request failed, and nothing is wrong: %s", why);
+}
+
+static struct te_request request_of(const struct user *u, const struct life *to, te_segment seg,
+                                    const struct intent *i, int slot)
+{
+    uint64_t base = (uint64_t)(uintptr_t)to->memory + sim_slot_number(u, slot) * sim_world.slot;
+
+    return (te_request){i->opcode, i->local, seg, base + i->at, i->length};
+}
+
+/* By a prepared list of them all, of which those of one direction are submitted, and then the others. */
+static void submit_prepared(te_engine *e, te_batch b, const te_request *reqs, size_t n,
+                            const te_submit_opts *opts)
+{
+    void *local[SLOTS];
+    uint64_t remote[SLOTS];
+    size_t length[SLOTS];
+    uint32_t index[SLOTS];
+    te_prep prep;
+
+    for (size_t i = 0; i < n; i++)
+        local[i] = reqs[i].source, remote[i] = reqs[i].target_offset, length[i] = reqs[i].length;
+    sim_ok(te_prep_create(e, reqs[0].target, local, remote, length, n, &prep), "te_prep_create");
+    for (int opcode = TE_READ; opcode <= TE_WRITE; opcode++) {
+        size_t k = 0;
+
+        for (size_t i = 0; i < n; i++)
+            if (reqs[i].opcode == opcode)
+                index[k++] = (uint32_t)i;
+        if (k)
+            sim_ok(te_prep_submit(e, b, prep, opcode, index, k, opts), "te_prep_submit");
+    }
+    sim_ok(te_prep_destroy(e, prep), "te_prep_destroy");
+}
+
+/* The tasks of a batch go by its submits. */
+static size_t task_of(const struct intent *intents, size_t k, bool is_prepared)
+{
+    size_t task = 0;
+
+    for (size_t i = 0; is_prepared && i < SLOTS; i++)
+        task += intents[i].length && (intents[i].opcode < intents[k].opcode ||
+                                      (intents[i].opcode == intents[k].opcode && i < k));
+    return is_prepared ? task : k;
+}
+
+/* One batch towards a life of a host; true if all of it is COMPLETED. */
+static bool run_batch(struct user *u, struct life *to, te_segment seg, int64_t deadline_ms)
+{
+    struct life *own = u->host->life;
+    struct intent intents[SLOTS] = {0};
+    te_request reqs[SLOTS];
+    char note[16];
+    te_submit_opts opts = {.size = sizeof(opts), .deadline_ms = deadline_ms, .notify_target = seg};
+    size_t n = 1 + (size_t)sim_below(SLOTS);
+    bool whole = true, canceled, is_prepared = sim_one_in(3);
+    unsigned id = sim_note_new(to->host, note);
+    te_batch b = begin_batch(own, n, is_prepared ? 2 : 1);
+
+    for (size_t k = 0; k < n; k++) {
+        sim_check_slot(to, u, (int)k);
+        intents[k] = intend(u, to, (int)k);
+        reqs[k] = request_of(u, to, seg, &intents[k], (int)k);
+    }
+    opts.notify_name = is_prepared || sim_one_in(2) ? NULL : "behind";
+    opts.notify_msg = note;
+    if (is_prepared)
+        submit_prepared(own->engine, b, reqs, n, &opts);
+    else
+        sim_ok(te_submit(own->engine, b, reqs, n, &opts), "te_submit");
+    canceled = await_end(own, b, n, deadline_ms ? deadline_ms : TIMEOUT_MS);
+    for (size_t k = 0; k < n; k++) {
+        size_t task = task_of(intents, k, is_prepared);
+        struct te_status s;
+
+        if (!canceled)
+            check_end(own->engine, b, task, to, !deadline_ms);
+        sim_ok(te_status(own->engine, b, task, &s), "te_status");
+        whole = whole && s.state == TE_COMPLETED;
+        conclude(&intents[k], s.state, to);
+        sim_check_slot(to, u, (int)k);
+    }
+    sim_note_conclude(id, whole);
+    sim_ok(te_batch_free(own->engine, b), "te_batch_free");
+    sim_world.counts.batches++;
+    return whole;
+}
+
+/* A request to `extra`, which was registered before it began and was so until it had ended, is not refused. */
+static void check_extra(te_engine *e, te_batch b, const struct life *to, unsigned there)
+{
+    struct te_status s;
+
+    sim_ok(te_status(e, b, 0, &s), "te_status");
+    if (s.state == TE_INVALID && there % 2 && to->there == there && !to->over)
+        sim_fail("a request to memory that is registered was refused");
+}
+
+/* Memory that comes and goes, of which nothing is known: whatever happens, it is not touched while it is not there. */
+static void touch_extra(struct user *u, struct life *to, te_segment seg)
+{
+    struct life *own = u->host->life;
+    te_engine *e = own->engine;
+    char *local = u->local;
+    te_request r = {.opcode = sim_one_in(2) ? TE_READ : TE_WRITE,
+                    .source = local,
+                    .target = seg,
+                    .target_offset = (uint64_t)(uintptr_t)to->extra + sim_below(EXTRA / 2),
+                    .length = 1 + sim_below(sim_world.slot)};
+    bool fits = r.target_offset + r.length <= (uintptr_t)to->extra + EXTRA;
+    unsigned there = fits ? to->there : 0;
+    te_batch b = begin_batch(own, 1, 1);
+    int rc;
+
+    sim_allow(local, sim_world.slot, true);
+    rc = te_submit(e, b, &r, 1, NULL);
+    if (rc != TE_ERR_NOT_REGISTERED ||
+        to != u->host->life) /* of its own an engine knows what is there */
+        sim_ok(rc, "te_submit");
+    await_end(own, b, rc == 0, TIMEOUT_MS);
+    if (rc == 0)
+        check_extra(e, b, to, there);
+    sim_allow(local, sim_world.slot, false);
+    sim_ok(te_batch_free(e, b), "te_batch_free");
+    sim_world.counts.batches++;
+}
+
+/* --------------------------------------------------------------------------------------- a user */
+
+/* What has ended holds no memory: it can be unregistered. */
+static void register_anew(struct user *u)
+{
+    te_engine *e = u->host->life->engine;
+
+    sim_ok(te_unregister(e, u->local), "te_unregister");
+    sim_ok(te_register(e, u->local, SLOTS * sim_world.slot, "cpu:0", 0), "te_register");
+}
+
+static void one_round(struct user *u)
+{
+    te_engine *e = u->host->life->engine;
+    struct life *to = sim_any_life();
+    te_segment seg;
+
+    if (!to || te_open(e, to->name, &seg) < 0) {
+        usleep(1000 * (useconds_t)(1 + sim_below(200)));
+        return;
+    }
+    if (sim_one_in(6))
+        touch_extra(u, to, seg);
+    else
+        run_batch(u, to, seg, sim_one_in(2) ? 0 : 1 + (int64_t)(sim_below(70) * sim_below(70)));
+    if (sim_one_in(8) && te_notify(e, seg, "note", "x") == 0)
+        sim_world.counts.notified++;
+    if (sim_one_in(8))
+        te_refresh(e, to->name);
+    sim_ok(te_close(e, seg), "te_close");
+    if (sim_one_in(4))
+        register_anew(u);
+    if (sim_one_in(4))
+        usleep((useconds_t)sim_below(300000));
+}
+
+/* With faults gone every host is reached, within a time. */
+static void reach_all(struct user *u)
+{
+    te_engine *e = u->host->life->engine;
+
+    for (int h = 1; h <= sim_world.knobs.hosts; h++) {
+        struct life *to = sim_world.hosts[h].life;
+        bool reached = false;
+        te_segment seg;
+
+        while (!reached) {
+            if (sim_now() > sim_world.quiet_since + SETTLE_NS)
+                sim_fail("host %d does not reach host %d, %lld s after the last fault",
+                         u->host->number, h, (long long)(SETTLE_NS / SIM_S));
+            if (te_open(e, to->name, &seg) < 0) {
+                usleep(100000);
+                continue;
+            }
+            reached = run_batch(u, to, seg, 0);
+            te_close(e, seg);
+        }
+    }
+}
+
+void *sim_user_main(void *arg)
+{
+    struct user *u = arg;
+
+    for (int i = 0; i < sim_world.knobs.rounds; i++)
+        one_round(u);
+    u->done = true;
+    while (!sim_world.is_quiet)
+        usleep(50000);
+    reach_all(u);
+    return NULL;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * world.c - what the parts of a run share: its hosts, and memory of which each byte may be sure.
+ */
+#include "world.h"
+
+#include "sim.h"
+
+#include <sys/mman.h>
+
+#define PAGE ((size_t)4096)
+
+struct sim_world sim_world;
+
+void sim_ok(int rc, const char *what)
+{
+    if (rc < 0)
+        sim_fail("%s: %s: %s", what, te_errname(rc), te_errmsg());
+}
+
+/* With a gap behind them: a request may span regions that adjoin. */
+char *sim_pages(size_t size)
+{
+    char *p = mmap(NULL, size + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (p == MAP_FAILED || mprotect(p, size, PROT_READ | PROT_WRITE) < 0)
+        sim_fail("out of memory");
+    return p;
+}
+
+void sim_allow(char *at, size_t size, bool yes)
+{
+    if (mprotect(at, size, yes ? PROT_READ | PROT_WRITE : PROT_NONE) < 0)
+        sim_fail("mprotect failed");
+}
+
+/* Each life has slots of its own: what an engine sent that is dead may still arrive. */
+size_t sim_slot_number(const struct user *u, int slot)
+{
+    int life = (u->host->number - 1) * LIVES + u->host->lives - 1;
+
+    return (size_t)((life * USERS + u->index) * SLOTS + slot);
+}
+
+size_t sim_memory_size(void)
+{
+    return (size_t)sim_world.knobs.hosts * LIVES * USERS * SLOTS * sim_world.slot;
+}
+
+/* What is sure is there. */
+void sim_check_slot(const struct life *l, const struct user *u, int slot)
+{
+    size_t n = sim_slot_number(u, slot);
+    const struct slot *s = &l->slots[n];
+    const unsigned char *is = (const unsigned char *)l->memory + n * sim_world.slot;
+
+    for (size_t i = 0; i < sim_world.slot && !s->busy && !l->over; i++)
+        if (s->sure[i] && is[i] != s->want[i])
+            sim_fail(
+                "torn: byte %zu of slot %d of user %d of host %d in %s is %02x and was written as %02x",
+                i, slot, u->index, u->host->number, l->name, is[i], s->want[i]);
+}
+
+struct life *sim_any_life(void)
+{
+    return sim_world.hosts[1 + sim_below((uint64_t)sim_world.knobs.hosts)].life;
+}
