@@ -155,6 +155,17 @@ class Connect(Case):
         self.mount()
         self.assertEqual(self.mine(), [first, self.path("dev/nvme3n2")])
 
+    def test_a_file_that_is_longer(self):
+        """It is another one, unless how long the file was is not known."""
+        self.two_trees()
+        kv = record("kv", [("/a", MIB // 2, {})], [target(A, 7, fs_path="dir/file")])
+        self.put("kv", kv)
+        self.fails("mount", "kv", "--connect", "--server_name=me", says="has 1048576 bytes, the one that was registered 524288")
+        kv["te"]["nvmeof"]["file_length"] = [None]
+        self.put("kv", kv)
+        self.mount()
+        self.assertEqual(self.mine(), [self.path("mnt/kv/0/dir/file")])
+
     def test_connected_by_another_meanwhile(self):
         """nvme fails as somebody else was first: it is used, and left to them."""
         self.two_devices()
@@ -394,7 +405,7 @@ class Hostile(Case):
             yield {**good, "te": {**good["te"], "nvmeof": {"target": told}}}, "te.nvmeof.target is no array"
         yield {**good, "te": {**good["te"], "nvmeof": {"target": [None] * 2}}}, "longer than 'buffers'"
         for told, says in ((5, "is no array"), ({}, "is no array"), ([9] * 2, "is longer than 'buffers'"),
-                           ([good["buffers"][0]["length"] - 1], "is less than"), ([None], "is less than")):
+                           ([good["buffers"][0]["length"] - 1], "is less than"), (["x"], "is less than")):
             yield {**good, "te": {**good["te"], "nvmeof": {"file_length": told}}}, rf"te\.nvmeof\.file_length.*{says}"
         for key, texts in (
                 ("transport", ("fc", "", "-t", 5, None)),

@@ -91,6 +91,19 @@ class FileSystems(Case):
     def connect(self):
         return self.run_tool("mount", "kv", "--connect", "--server_name=me")
 
+    def test_registered_by_its_device(self):
+        """As the target's host does, which has no path of the file while the device is not mounted there."""
+        self.make_tree()
+        self.good("unregister", "kv")
+        self.good("register", "kv", f"--file={self.loop}", f"--length={MIB}", "--server_name=x",
+                  f"--target=tcp://10.0.0.1:4420/{NQN}?fs_path=dir/f")
+        self.assertEqual(self.stored("kv")["te"]["nvmeof"]["file_length"], [None])
+        proc = self.connect()
+        if "permission denied" in proc.error_output():
+            te.skip(f"nothing can be mounted: {proc.error_output()}")
+        self.assertEqual(proc.rc, 0, proc)
+        self.assertEqual(self.maps("kv")[0]["me"], f"{self.mnt}/dir/f")
+
     def test_mounts(self):
         self.make_tree()
         proc = self.connect()

@@ -92,7 +92,7 @@ bool file_is(const char *path, uint64_t length, uint64_t whole, struct file_info
 {
     if (!file_holds(path, length, out, why))
         return false;
-    if (out->length != whole)
+    if (whole && out->length != whole)
         return because(why,
                        "it has %" PRIu64 " bytes, the one that was registered %" PRIu64
                        ": if it is the same file all the same, give --force",

@@ -25,7 +25,7 @@ bool file_probe(const char *path, struct file_info *out, char why[WHY_MAX]);
 /* The same, and that it has that many bytes or more. */
 bool file_holds(const char *path, uint64_t length, struct file_info *out, char why[WHY_MAX]);
 
-/* The same, and that it has `whole` bytes, as the one that was registered, and no more. */
+/* The same, and that it has `whole` bytes, as the one that was registered, and no more; 0: unknown. */
 bool file_is(const char *path, uint64_t length, uint64_t whole, struct file_info *out,
              char why[WHY_MAX]);
 

@@ -91,7 +91,7 @@ static bool check_wholes(const json_t *root, char why[WHY_MAX])
     if (json_array_size(list) > record_count(root))
         return because(why, "te.nvmeof.file_length is longer than 'buffers'");
     json_array_foreach(list, i, one) {
-        if (json_integer_value(one) < (json_int_t)record_length(root, i))
+        if (!json_is_null(one) && json_integer_value(one) < (json_int_t)record_length(root, i))
             return because(why, "te.nvmeof.file_length[%zu] is less than 'length'", i);
     }
     return true;

@@ -18,7 +18,7 @@ size_t record_count(const json_t *root);
 const char *record_owner(const json_t *root); /* "server_name"; "" if there is none */
 const char *record_path(const json_t *root, size_t i);
 uint64_t record_length(const json_t *root, size_t i);
-/* What the file itself had when its first bytes were registered; else as record_length(). */
+/* What the file itself had when its first bytes were registered; else as record_length(). 0: unknown. */
 uint64_t record_whole(const json_t *root, size_t i);
 json_t *record_map(const json_t *root, size_t i); /* host to path; NULL if there is none */
 /* Where that host has file i; NULL if it does not say. */

@@ -200,6 +200,12 @@ static json_t *buffers_of(const struct new_segment *s)
     return list;
 }
 
+/* Whether what was given is the device that the file will be on: how long that is, nobody knows. */
+static bool is_below_device(const struct new_segment *s, size_t i)
+{
+    return s->files[i].info.is_device && json_object_get(json_array_get(s->targets, i), "fs_path");
+}
+
 /* What the files have, where that is more than was registered; NULL: of none it is. */
 static json_t *wholes_of(const struct new_segment *s)
 {
@@ -207,8 +213,11 @@ static json_t *wholes_of(const struct new_segment *s)
     bool more = false;
 
     for (size_t i = 0; i < s->n; i++) {
-        more |= s->files[i].info.length > s->files[i].length;
-        json_array_append_new(list, json_integer((json_int_t)s->files[i].info.length));
+        uint64_t whole = s->files[i].info.length;
+
+        more |= whole > s->files[i].length;
+        json_array_append_new(list, is_below_device(s, i) ? json_null()
+                                                          : json_integer((json_int_t)whole));
     }
     if (more && json_array_size(list) == s->n)
         return list;
