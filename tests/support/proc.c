@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -87,6 +88,13 @@ static size_t count_entries(const char *path, bool (*counts)(const char *name))
         n += counts(entry->d_name);
     closedir(dir);
     return n;
+}
+
+bool test_under_valgrind(void)
+{
+    const char *preload = getenv("LD_PRELOAD");
+
+    return preload && strstr(preload, "vgpreload");
 }
 
 size_t test_count_fds(void)

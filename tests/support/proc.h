@@ -5,6 +5,7 @@
 #ifndef TEST_PROC_H
 #define TEST_PROC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,6 +15,9 @@
  * none. Main thread only.
  */
 uint16_t test_free_port(void);
+
+/* It has descriptors, memory and system calls of its own. */
+bool test_under_valgrind(void);
 
 /* Open descriptors, but for those that keep the ports above. */
 size_t test_count_fds(void);

@@ -421,7 +421,7 @@ static void live_elsewhere(int ready, int end)
     char byte = 0;
     int fd;
 
-    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", "none", MS_REC | MS_PRIVATE, NULL) != 0 ||
         mount("none", in("root"), "tmpfs", 0, NULL) != 0)
         _exit(77);
     fd = open(in("root/f"), O_CREAT | O_WRONLY, 0644);

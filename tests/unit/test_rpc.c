@@ -647,14 +647,6 @@ static void connect_to_server(int fd)
     assert_int_equal(connect(fd, (struct sockaddr *)&a.ss, a.len), 0);
 }
 
-/* It counts descriptors itself, and drops the connection that there was none for. */
-static bool under_valgrind(void)
-{
-    const char *preload = getenv("LD_PRELOAD");
-
-    return preload && strstr(preload, "vgpreload");
-}
-
 /* Without a free descriptor the server waits, without spinning, and goes on when there is one. */
 static void test_no_descriptor_left(void **state)
 {
@@ -665,8 +657,8 @@ static void test_no_descriptor_left(void **state)
     int fd;
 
     (void)state;
-    if (under_valgrind())
-        skip();
+    if (test_under_valgrind())
+        skip(); /* it drops the connection that there was no descriptor for */
     fds = test_count_fds();
     fd = dial();
     put_frame(fd, 3, "x");

@@ -277,7 +277,7 @@ static int poll_until(struct pollfd *p, nfds_t n, int64_t until)
     return hits;
 }
 
-static bool all_ours(const struct pollfd *p, nfds_t n)
+static bool all_ours(struct pollfd *p, nfds_t n)
 {
     for (nfds_t i = 0; i < n; i++)
         if (p[i].fd >= 0 && !sim_file_is_ours(p[i].fd))
