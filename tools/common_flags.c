@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/near.h"
 #include "common_units.h"
 #include "te.h"
 
@@ -43,6 +44,28 @@ static const struct flag *find(const struct flags *f, const char *name, size_t l
         base += table->count;
     }
     return NULL;
+}
+
+/* The flag that may have been meant; NULL if none is so near. */
+static const char *nearest(const struct flags *f, const struct arg *a)
+{
+    char name[TEI_NEAR_MAX + 1] = "";
+    const char *found = NULL;
+    size_t best;
+
+    for (size_t i = 0; i < a->len && a->len <= TEI_NEAR_MAX; i++)
+        name[i] = a->name[i] == '-' ? '_' : a->name[i];
+    best = tei_near_limit(name) + 1;
+    for (size_t t = 0; t < f->count; t++)
+        for (size_t i = 0; i < f->tables[t].count; i++) {
+            size_t d = tei_near_distance(f->tables[t].flags[i].name, name);
+
+            if (d < best) {
+                best = d;
+                found = f->tables[t].flags[i].name;
+            }
+        }
+    return found;
 }
 
 static bool parse_switch(const char *text, bool *out)
@@ -167,16 +190,29 @@ static void print_help(const struct flags *f)
 
 static void complain(const struct flags *f, const struct flag *flag, const char *text)
 {
-    fprintf(stderr, "%s: bad value '%s' for --%s: ", f->tool, text, flag->name);
-    if (flag->kind != FLAG_COUNT && flag->kind != FLAG_SIZE) {
-        fprintf(stderr, "expected %s\n", kind_text(flag));
-        return;
-    }
-    fprintf(stderr, "expected a %s of at least %llu", flag->kind == FLAG_SIZE ? "size" : "number",
-            (unsigned long long)flag->min);
-    if (flag->max)
+    char least[UNITS_SIZE_MAX], most[UNITS_SIZE_MAX];
+
+    fprintf(stderr, "%s: bad value '%s' for --%s: expected ", f->tool, text, flag->name);
+    if (flag->kind == FLAG_SIZE)
+        fprintf(stderr, "bytes, as 65536 or 64K (K, M, G, T), of at least %s",
+                units_size(flag->min, least));
+    else if (flag->kind == FLAG_COUNT)
+        fprintf(stderr, "a number of at least %llu", (unsigned long long)flag->min);
+    else
+        fprintf(stderr, "%s", kind_text(flag));
+    if (flag->max && flag->kind == FLAG_SIZE)
+        fprintf(stderr, " and at most %s", units_size(flag->max, most));
+    else if (flag->max && flag->kind == FLAG_COUNT)
         fprintf(stderr, " and at most %llu", (unsigned long long)flag->max);
     fprintf(stderr, "\n");
+}
+
+static void complain_of_name(const struct flags *f, const struct arg *a)
+{
+    const char *meant = nearest(f, a);
+
+    fprintf(stderr, "%s: unknown flag --%.*s (%s%s%s--help lists all)\n", f->tool, (int)a->len,
+            a->name, meant ? "--" : "", meant ? meant : "", meant ? "? " : "");
 }
 
 /* The switch that --noname means; NULL if it is none. */
@@ -239,8 +275,7 @@ static int take(struct flags *f, char **argv)
     if (!flag && (flag = find_negated(f, &a, &number, &value)))
         a.value = "false";
     if (!flag) {
-        fprintf(stderr, "%s: unknown flag --%.*s (--help lists all)\n", f->tool, (int)a.len,
-                a.name);
+        complain_of_name(f, &a);
         return 0;
     }
     if (!a.value && flag->kind == FLAG_SWITCH) {

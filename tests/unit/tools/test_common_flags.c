@@ -5,6 +5,9 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -168,6 +171,51 @@ static void refusals(void **state)
     assert_int_equal(parse("--", NULL), 2);
 }
 
+/* What is said of a flag, without the newline; valid until the next one. */
+static const char *said_of(const char *flag)
+{
+    static char text[512];
+    FILE *file = tmpfile();
+    int kept = dup(STDERR_FILENO);
+    size_t n;
+
+    assert_non_null(file);
+    fflush(stderr);
+    dup2(fileno(file), STDERR_FILENO);
+    assert_int_equal(parse(flag, NULL), 2);
+    dup2(kept, STDERR_FILENO);
+    close(kept);
+    rewind(file);
+    n = fread(text, 1, sizeof(text) - 1, file);
+    fclose(file);
+    text[n ? n - 1 : 0] = '\0';
+    return text;
+}
+
+static void texts(void **state)
+{
+    char *longest =
+        strdup("--aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
+
+    (void)state;
+    assert_string_equal(said_of("--block-sizes=1"),
+                        "tool: unknown flag --block-sizes (--block_size? --help lists all)");
+    assert_string_equal(said_of("--any_test"),
+                        "tool: unknown flag --any_test (--any_text? --help lists all)");
+    assert_string_equal(said_of("--nothing"), "tool: unknown flag --nothing (--help lists all)");
+    assert_string_equal(said_of("--=1"), "tool: unknown flag -- (--help lists all)");
+    assert_null(strchr(said_of(longest), '?'));
+    assert_string_equal(said_of("--block_size=64Q"),
+                        "tool: bad value '64Q' for --block_size: expected bytes, as 65536 or 64K "
+                        "(K, M, G, T), of at least 1");
+    assert_string_equal(said_of("--count=10"),
+                        "tool: bad value '10' for --count: expected a number "
+                        "of at least 1 and at most 9");
+    assert_string_equal(said_of("--word=rea"),
+                        "tool: bad value 'rea' for --word: expected read|write");
+    free(longest);
+}
+
 static int parse_once(const char *a, const char *b, const char *c)
 {
     char *argv[] = {(char *)(uintptr_t) "tool", (char *)(uintptr_t)a, (char *)(uintptr_t)b,
@@ -212,8 +260,9 @@ static void help_ends_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults), cmocka_unit_test(spellings),   cmocka_unit_test(refusals),
-        cmocka_unit_test(lists),    cmocka_unit_test(given_twice), cmocka_unit_test(help_ends_it),
+        cmocka_unit_test(defaults),     cmocka_unit_test(spellings), cmocka_unit_test(refusals),
+        cmocka_unit_test(texts),        cmocka_unit_test(lists),     cmocka_unit_test(given_twice),
+        cmocka_unit_test(help_ends_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
