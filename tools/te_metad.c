@@ -204,6 +204,30 @@ static void tell_contents(const struct settings *s, struct store *store)
         fprintf(stderr, "te_metad: the contents are in memory only (--data-dir=DIR keeps them)\n");
 }
 
+/* Who is let in by no token is told once, unless only this host can come. */
+static void tell_openness(const struct settings *s, const char *name)
+{
+    if (s->quiet || s->token_file[0] || strncmp(name, "127.", 4) == 0 ||
+        strncmp(name, "[::1]", 5) == 0)
+        return;
+    fprintf(
+        stderr,
+        "te_metad: whoever reaches %s can read and change everything: --token-file=FILE lets in "
+        "who has a token, --addr=127.0.0.1:8080 this host alone\n",
+        name);
+}
+
+/* What is secret should be its owner's. */
+static void tell_readers(const struct settings *s, const char *flag, const char *path)
+{
+    struct stat st;
+
+    if (!s->quiet && path[0] && stat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+        st.st_mode & (S_IROTH | S_IWOTH))
+        fprintf(stderr, "te_metad: %s=%.200s: every user of this host can %s it: chmod o-rwx\n",
+                flag, path, st.st_mode & S_IWOTH ? "change" : "read");
+}
+
 /* The signals that stop the server; they are blocked in all threads and waited for. */
 static void block_signals(sigset_t *stop)
 {
@@ -237,6 +261,9 @@ static int serve(const struct settings *s, const struct secrets *secrets,
     if (!http)
         return fail(1, why_not);
     tell_contents(s, store);
+    tell_openness(s, name);
+    tell_readers(s, "--token-file", s->token_file);
+    tell_readers(s, "--tls-key", s->tls_key);
     printf("te_metad: listening on %s\n", name);
     fflush(stdout);
     while (sigwait(stop, &sig) != 0)

@@ -42,6 +42,32 @@ def certificate(name, *more):
     return key, cert
 
 
+class Openness(unittest.TestCase):
+    """Who is let in by no token, and whose the secrets are, is told at the start."""
+    OPEN = "can read and change everything: --token-file=FILE"
+
+    def told(self, *flags, **more):
+        with Server(*flags, **more) as server:
+            self.assertEqual(server.stop(), 0, server)
+            return server.error_output()
+
+    def test_open_to_all(self):
+        self.assertRegex(self.told(addr=":0"), rf"whoever reaches (\[::\]|0\.0\.0\.0):[0-9]+ {self.OPEN}")
+        self.assertEqual(self.told("--quiet", addr=":0"), "")
+        self.assertNotIn("whoever", self.told("--token-file", write("token", TOKEN), addr=":0"))
+        self.assertNotIn("whoever", self.told(addr="127.0.0.2:0"))
+
+    def test_secrets_of_all(self):
+        path = write("token", TOKEN)
+        for mode, word in ((0o644, "read"), (0o606, "change"), (0o640, None), (0o600, None)):
+            os.chmod(path, mode)
+            told = self.told("--token-file", path)
+            if word:
+                self.assertIn(f"--token-file={path}: every user of this host can {word} it: chmod o-rwx", told)
+            else:
+                self.assertNotIn("every user", told)
+
+
 class Token(unittest.TestCase):
     def setUp(self):
         self.server = Server("--token-file", write("token", f"\n {TOKEN}\t\r\n"))
