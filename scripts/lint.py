@@ -55,8 +55,9 @@ ONE_PLACE = (
 )
 # Tools call public headers only. te_info prints the option table, which is no public interface, asks a
 # metadata server, and tells what is built in and what the host has; te_segment reads and writes the keys
-# of a metadata server without an engine.
+# of a metadata server without an engine. All of them find the flag that was meant as the library finds names.
 TOOL_EXCEPTIONS = {
+    "tools/common_flags.c": ("base/near.h",),
     "tools/te_info.c": ("conf/conf.h",),
     "tools/te_info/ask.c": ("plat/plat.h",),
     "tools/te_info/changed.h": ("conf/conf.h",),

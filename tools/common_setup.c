@@ -378,8 +378,7 @@ static void tell_line(void *arg, enum te_log_level level, const char *line)
                 level == TE_LOG_ERROR ? "ERROR" : "WARN", line);
 }
 
-/* Whoever asks for a log has all of it, where and as it is written. */
-static void divert_log(const struct setup *s)
+void setup_divert_log(const char *tool)
 {
     static const char *const asks[] = {"MC_LOG_LEVEL", "MC_LOG_DIR", "MC_VERBOSE"};
 
@@ -389,7 +388,7 @@ static void divert_log(const struct setup *s)
             return;
         }
     }
-    te_log_set_sink(tell_line, (void *)(uintptr_t)s->line->tool);
+    te_log_set_sink(tell_line, (void *)(uintptr_t)tool);
 }
 
 void setup_hush(const struct setup *s, bool on)
@@ -397,7 +396,7 @@ void setup_hush(const struct setup *s, bool on)
     if (on)
         te_log_set_sink(drop_line, NULL);
     else
-        divert_log(s);
+        setup_divert_log(s->line->tool);
 }
 
 /* Those that move memory of GPUs and reach nothing else at the target. */
@@ -531,7 +530,7 @@ bool setup_begin(struct setup *s, const struct setup_flags *flags, const struct 
     memset(s, 0, sizeof(*s));
     s->flags = flags;
     s->line = line;
-    divert_log(s);
+    setup_divert_log(s->line->tool);
     s->vram = flags_given(line, "use_vram") ? flags->use_vram : is_of_gpus(flags->protocol);
     if (!flags->metadata_server[0])
         return setup_fail(s, "--metadata_server is missing: give --metadata_server=P2PHANDSHAKE, "

@@ -77,6 +77,12 @@ bool setup_open(struct setup *s, uint64_t length);
  */
 bool setup_open_both(struct setup *s, uint64_t length, uint64_t need);
 
+/*
+ * From here on the errors that calls end in are told by the tool alone, and other lines of the log as
+ * the tool's. Whoever asks for a log has all of it, where and as it is written.
+ */
+void setup_divert_log(const char *tool);
+
 /* Whether the engine's log lines are dropped, since what the caller prints says more. */
 void setup_hush(const struct setup *s, bool on);
 

@@ -17,6 +17,7 @@
 #include <jansson.h>
 
 #include "common_flags.h"
+#include "common_setup.h"
 #include "conf/conf.h"
 #include "te.h"
 #include "te_info/changed.h"
@@ -379,6 +380,7 @@ static int tell_server(const struct want *w, json_t *out)
     const struct tei_conf *conf = NULL;
     int rc = 0;
 
+    setup_divert_log("te_info");
     if (!is_p2p(w->metadata_server)) {
         conf = load_conf();
         if (!conf)

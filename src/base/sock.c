@@ -173,17 +173,36 @@ bool tei_resolve_numeric(const char *host, uint16_t port, struct tei_addr *out)
     return n == 1;
 }
 
-int tei_resolve(const char *host, uint16_t port, struct tei_addr *out, int max)
+/* As getaddrinfo(), but it asks nobody for a numeric host. */
+static int look_up(const char *host, struct addrinfo **list)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST}, *list = NULL;
-    int err = EAI_NONAME, n;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST};
+    int err = EAI_NONAME;
 
     if (*host)
-        err = getaddrinfo(host, NULL, &hints, &list);
+        err = getaddrinfo(host, NULL, &hints, list);
     if (err == EAI_NONAME && *host) {
         hints.ai_flags = AI_ADDRCONFIG;
-        err = getaddrinfo(host, NULL, &hints, &list);
+        err = getaddrinfo(host, NULL, &hints, list);
     }
+    return err;
+}
+
+bool tei_is_resolved(const char *host)
+{
+    struct addrinfo *list = NULL;
+
+    if (look_up(host, &list))
+        return false;
+    freeaddrinfo(list);
+    return true;
+}
+
+int tei_resolve(const char *host, uint16_t port, struct tei_addr *out, int max)
+{
+    struct addrinfo *list = NULL;
+    int err = look_up(host, &list), n;
+
     if (err == EAI_MEMORY || (err == EAI_SYSTEM && errno == ENOMEM))
         return TEI_FAIL(TE_ERR_MEMORY, "no memory to resolve host '%s'", host);
     if (err)

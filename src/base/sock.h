@@ -49,7 +49,10 @@ struct tei_addr {
  */
 int tei_resolve(const char *host, uint16_t port, struct tei_addr *out, int max);
 
-/* The same for an address as text alone: asks nobody and logs nothing; false if it is none. */
+/* Whether such a host can be resolved now. Logs nothing. May block on DNS, too. */
+bool tei_is_resolved(const char *host);
+
+/* As tei_resolve() for an address as text alone: asks nobody and logs nothing; false if it is none. */
 bool tei_resolve_numeric(const char *host, uint16_t port, struct tei_addr *out);
 
 /* Numeric text, "10.0.0.1:80", "[::1]:80". Returns buf. */

@@ -73,6 +73,11 @@ static void choose_host(te_engine *e, const te_options *o, const struct tei_host
              tei_route_source(hint, out, n) != 0)
         tei_default_address(e->conf.use_ipv6, out, n);
     TEI_INFO("peers are told address %s", out);
+    if (!tei_is_resolved(out))
+        TEI_WARN("peers are told address '%s', which this host cannot resolve: peers that cannot "
+                 "either do not reach this engine; give an address or a name that they know "
+                 "(local_server_name, ip_or_host_name)",
+                 out);
 }
 
 /* Binds the wanted port, or with one WARN another of the range, unless it is the address that is not there. */

@@ -20,7 +20,7 @@
 #define SHOWN    3
 
 struct near {
-    const char *prefix, *name;
+    const char *prefix, *name, *own;
     size_t keys, n;
     struct {
         char name[TEI_NEAR_MAX + 1];
@@ -59,7 +59,7 @@ static int look_at_key(void *arg, const char *key)
     struct near *x = arg;
     const char *name = tei_keys_name(x->prefix, key);
 
-    if (name && strlen(name) <= TEI_NEAR_MAX && is_plain(name)) {
+    if (name && strcmp(name, x->own) != 0 && strlen(name) <= TEI_NEAR_MAX && is_plain(name)) {
         size_t distance = tei_near_distance(name, x->name);
 
         if (distance <= tei_near_limit(x->name))
@@ -86,13 +86,13 @@ static bool has_near(const char *name)
     return tei_near_limit(name) > 0 && strlen(name) <= TEI_NEAR_MAX;
 }
 
-void tei_directory_near(struct tei_store *s, const struct tei_conf *conf, const char *name,
-                        bool may_list, char out[TEI_DIRECTORY_NEAR_MAX])
+void tei_directory_near(struct tei_store *s, const struct tei_conf *conf, const char *own,
+                        const char *name, bool may_list, char out[TEI_DIRECTORY_NEAR_MAX])
 {
     char *prefix = may_list && has_near(name) ? tei_keys_prefix(conf) : NULL;
     const int64_t wait_ms =
         conf->metadata_timeout_ms < WAIT_MS ? conf->metadata_timeout_ms : WAIT_MS;
-    struct near x = {.prefix = prefix, .name = name};
+    struct near x = {.prefix = prefix, .name = name, .own = own};
 
     if (prefix)
         (void)s->ops->list(s, prefix, tei_deadline_ns(wait_ms), look_at_key, &x);

@@ -32,6 +32,7 @@ struct store_directory {
     struct tei_directory directory;
     struct tei_store *store;
     char host[TEI_HOST_MAX]; /* of the server, "" if unknown */
+    char *own;               /* our name, NULL before own_name() */
     pthread_mutex_t lock;
     char *announced; /* our rpc_meta value, NULL before announce(); under the lock */
     _Atomic bool published;
@@ -522,7 +523,7 @@ static int fail_absent(struct store_directory *d, const char *name, const char *
 
     if (may_list)
         atomic_store_explicit(&d->near_ns, now + NEAR_NS, memory_order_relaxed);
-    tei_directory_near(d->store, d->directory.conf, name, may_list, near);
+    tei_directory_near(d->store, d->directory.conf, d->own ? d->own : "", name, may_list, near);
     return TEI_FAIL(TE_ERR_NOT_FOUND,
                     "the metadata server has no key %s: segment %s " NO_SEGMENT "%s%s%s", key, name,
                     bare ? "; files of that name are opened as " TEI_KEYS_FILES : "",
@@ -657,7 +658,7 @@ static int store_own_name(struct tei_directory *dir, const char *wanted,
 {
     char host[TEI_HOST_MAX] = "localhost";
 
-    (void)dir, (void)addr;
+    (void)addr;
     if (!wanted || !*wanted) {
         gethostname(host, sizeof host - 1);
         wanted = host;
@@ -667,7 +668,9 @@ static int store_own_name(struct tei_directory *dir, const char *wanted,
     if ((size_t)snprintf(out, n, "%s", wanted) >= n)
         return TEI_FAIL(TE_ERR_INVALID, "local_server_name '%.200s' is longer than %zu bytes",
                         wanted, n - 1);
-    return 0;
+    free(of(dir)->own);
+    of(dir)->own = strdup(wanted);
+    return of(dir)->own ? 0 : TEI_FAIL(TE_ERR_MEMORY, "no memory for a name");
 }
 
 static bool store_route_hint(struct tei_directory *dir, char *host, size_t n)
@@ -712,6 +715,7 @@ static void store_close(struct tei_directory *dir)
     store_unlisten(dir);
     tei_store_close(d->store);
     pthread_mutex_destroy(&d->lock);
+    free(d->own);
     free(d->announced);
     free(d);
 }

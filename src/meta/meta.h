@@ -335,11 +335,12 @@ int tei_file_lookup(const char *name, struct tei_segment **out);
 
 /*
  * The end of a text that says that there is no segment `name`: "; did you mean 'x', 'y'?", of the names
- * that the store has, or else how to see them. With `may_list` it may list keys; see directory_near.c.
+ * that the store has but for our own, or else how to see them. With `may_list` it may list keys; see
+ * directory_near.c.
  */
 #define TEI_DIRECTORY_NEAR_MAX 256
-void tei_directory_near(struct tei_store *s, const struct tei_conf *conf, const char *name,
-                        bool may_list, char out[TEI_DIRECTORY_NEAR_MAX]);
+void tei_directory_near(struct tei_store *s, const struct tei_conf *conf, const char *own,
+                        const char *name, bool may_list, char out[TEI_DIRECTORY_NEAR_MAX]);
 
 /* "P2PHANDSHAKE" or a store's connection string. */
 int tei_directory_open(const char *conn, const struct tei_conf *conf, struct tei_directory **out);

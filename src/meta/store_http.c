@@ -105,8 +105,11 @@ static int fail_status(const struct http_store *h, const struct tei_http_call *x
     if (x->status == 401 || x->status == 403)
         return TEI_FAIL(TE_ERR_METADATA,
                         "%s %s, key %s: the server refuses who asks (status %ld: %s); "
-                        "TE_METADATA_TOKEN, or user:password@ in the URL, say who that is",
-                        x->method, x->shown, key, x->status, tei_http_said(x, text));
+                        "TE_METADATA_TOKEN, or user:password@ in the URL, say who that is%s",
+                        x->method, x->shown, key, x->status, tei_http_said(x, text),
+                        x->status == 403 ? "; the key of an engine ends in its local_server_name, "
+                                           "which must be one that the token is for"
+                                         : "");
     return TEI_FAIL(TE_ERR_METADATA, "%s %s, key %s: status %ld, must be 200: %s%s", x->method,
                     x->shown, key, x->status, tei_http_said(x, text),
                     tei_http_proxy_hint(&h->http));

@@ -140,6 +140,8 @@ class TeInfoTest(unittest.TestCase):
             gone = run(f"--metadata_server={metad.url}", "--segment=nobody")
             self.assertEqual(gone.returncode, 1)
             self.assertIn("cannot be told: ", gone.stdout)
+            self.assertEqual(gone.stderr, "")  # it is told once, unless the log is asked for
+            self.assertIn("nobody", run(f"--metadata_server={metad.url}", "--segment=nobody", MC_LOG_LEVEL="WARN").stderr)
             # Nothing of it stays behind.
             self.assertIn("engines: 2, segments: 2", run(f"--metadata_server={metad.url}").stdout)
         self.assertEqual(run("--segment=node-a").returncode, 2)

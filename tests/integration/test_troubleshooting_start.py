@@ -176,13 +176,18 @@ class Opening(trouble.Section, unittest.TestCase):
     def resolved(self):
         return opening("a..b:15000")
 
+    @provokes("peers are told address '...', which this host cannot resolve: ...")
+    def unresolved(self):
+        return trouble.engine(name="a..b")
+
     @provokes("the metadata server has no key ...: segment ... is not there, is gone, or was published under another "
               "MC_METADATA_CLUSTER_ID; ...", "...; did you mean '...'?", "...; te_segment list shows what is there")
     def unknown(self):
         with te.Metad() as metad, te.Peer(name="decode-1", metadata=metad.url), \
                 te.Peer(name="decode-3", metadata=metad.url), \
-                te.Peer(name="prefill", metadata=metad.url) as peer:
-            near = peer.refused("open", "decode-2")
+                te.Peer(name="prefill", metadata=metad.url), \
+                te.Peer(name="decode-4", metadata=metad.url) as peer:
+            near = peer.refused("open", "decode-2")  # it is not told its own name
             self.assertRegex(near, r"; did you mean 'decode-[13]', 'decode-[13]'\?$")
             again = peer.refused("open", "decode-2")  # at once: the server is not asked for another list
             self.assertTrue(again.endswith("; te_segment list shows what is there"), again)

@@ -20,6 +20,6 @@ int fail_absent(const struct job *j, const char *consequence)
 {
     char near[TEI_DIRECTORY_NEAR_MAX];
 
-    tei_directory_near(j->registry.store, j->registry.conf, j->name, true, near);
+    tei_directory_near(j->registry.store, j->registry.conf, "", j->name, true, near);
     return fail(FAILED, "there is no segment '%s'%s%s", j->name, consequence, near);
 }
