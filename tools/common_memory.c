@@ -113,7 +113,12 @@ static bool fill(struct setup *s, void *addr)
 
 static bool no_buffer(struct setup *s, const char *why)
 {
-    return setup_fail(s, "no buffer of %llu bytes: %s", (unsigned long long)s->length, why);
+    char size[UNITS_SIZE_MAX];
+
+    return setup_fail(s,
+                      "no buffer of %s: %s; ask for less by --buffer_size, or by --threads, "
+                      "--batch_size and --block_size, which raise it",
+                      units_size(s->length, size), why);
 }
 
 static bool take_nodes(struct setup *s)

@@ -88,9 +88,12 @@ static void print_result(const struct bench *b, const struct load *load,
     char carriers[SETUP_NAMES_MAX];
 
     if (r->failed || r->corrupt) {
-        fprintf(b->text, "%sTest failed%s after %.*f s and %" PRIu64 " batches\n",
-                colour_on(b->text, COLOUR_BAD), colour_off(b->text), (int)load->precision,
-                r->seconds, r->batches);
+        fprintf(b->text, "%sTest failed%s ", colour_on(b->text, COLOUR_BAD), colour_off(b->text));
+        if (r->batches)
+            fprintf(b->text, "after %.*f s and %" PRIu64 " batches\n", (int)load->precision,
+                    r->seconds, r->batches);
+        else
+            fprintf(b->text, "before the first batch had ended\n");
         return;
     }
     load_report(b->text, load, r);

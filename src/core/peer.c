@@ -442,7 +442,7 @@ static const char *why_stale(const struct task *t)
     const struct tei_buffer *last;
     uint64_t done = 0, part;
     size_t at = 0;
-    char text[160];
+    char text[224];
 
     if (seg->files)
         return "its files end before that";
@@ -452,7 +452,9 @@ static const char *why_stale(const struct task *t)
     if (done == 0)
         return "its owner has not registered the range";
     last = &seg->buffers[at];
-    snprintf(text, sizeof(text), "region 0x%llx + %llu ends %llu bytes before the end of the range",
+    snprintf(text, sizeof(text),
+             "region 0x%llx + %llu ends %llu bytes before the end of the range; ask for less, or "
+             "te_register() more at the target",
              (unsigned long long)last->addr, (unsigned long long)last->length,
              (unsigned long long)(t->req.length - done));
     return tei_batch_note(t->batch, text);

@@ -340,6 +340,11 @@ class Refusals(unittest.TestCase):
             self.assertNotEqual(proc.rc, 0, proc)
             self.assertIn("did you mean P2PHANDSHAKE?", proc.output() + proc.error_output())
 
+    def test_more_than_there_is(self):
+        """a load for which there is no memory: which flags ask for so much"""
+        self.refused(*self.P2P, "--segment_id=127.0.0.1:1", "--block_size=1T", "--batch_size=1024", rc=1,
+                     says="ask for less by --buffer_size, or by --threads, --batch_size and --block_size")
+
     def test_own_name(self):
         name = f"127.0.0.1:{te.free_port()}"
         for program in (BENCH, VALIDATOR):

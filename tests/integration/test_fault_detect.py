@@ -42,7 +42,7 @@ class FlippedByte(unittest.TestCase):
                                        "--batches=8", te.FOREVER], FLIP)
         self.assertEqual(rc, 1, text)
         self.assertIn("\033[31mDetect data integrity problem\033[m: worker 0", text)
-        self.assertIn("\033[31mTest failed\033[m after", text)
+        self.assertIn("\033[31mTest failed\033[m ", text)
 
     def test_demo(self):
         proc = self.demo(FLIP)

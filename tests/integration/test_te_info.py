@@ -9,6 +9,7 @@ import resource
 import subprocess
 import tempfile
 import unittest
+import urllib.request
 
 import te_proc as te
 
@@ -129,6 +130,10 @@ class TeInfoTest(unittest.TestCase):
             found = json.loads(run("--json", f"--metadata_server={metad.url}", "--segment=node-a").stdout)
             self.assertTrue(found["path"]["possible"] and found["metadata"]["answers"])
             self.assertIn("has the range and allows this", found["path"]["write"])
+            with urllib.request.urlopen(f"{metad.url}?key=mooncake/ram/node-a", timeout=te.HANG_S) as reply:
+                port = json.load(reply)["tcp_data_port"]
+            self.assertEqual(found["path"]["data_port_not_tried"], port)
+            self.assertIn(f"  Its data port, {port}, was not tried: ", out.stdout)
             # An engine of another kind publishes a port with any protocol.
             te.put(f"{metad.url}?key=mooncake/rpc_meta/other", b'{"ip_or_host_name":"127.0.0.1","rpc_port":9}')
             te.put(f"{metad.url}?key=mooncake/ram/other", json.dumps(
@@ -143,7 +148,7 @@ class TeInfoTest(unittest.TestCase):
             self.assertEqual(gone.stderr, "")  # it is told once, unless the log is asked for
             self.assertIn("nobody", run(f"--metadata_server={metad.url}", "--segment=nobody", MC_LOG_LEVEL="WARN").stderr)
             # Nothing of it stays behind.
-            self.assertIn("engines: 2, segments: 2", run(f"--metadata_server={metad.url}").stdout)
+            self.assertIn("engines: 2, segments: 2 (te_segment list shows which of them answer)", run(f"--metadata_server={metad.url}").stdout)
         self.assertEqual(run("--segment=node-a").returncode, 2)
 
     def test_path_to_an_engine_that_was_killed(self):

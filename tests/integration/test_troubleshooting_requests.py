@@ -90,7 +90,8 @@ class Ending(trouble.Section, unittest.TestCase):
         with te.Peer() as target, te.Peer() as peer:
             _, remote = target.region(SIZE)
             said = one_request(peer, target.segment, remote=remote + 100)
-            self.assertIn(f"region {remote:#x} + {SIZE} ends 100 bytes before the end of the range", said)
+            self.assertRegex(said, rf"region {remote:#x} \+ {SIZE} ends 100 bytes before the end of the range; "
+                                   r"ask for less, or te_register\(\) more at the target$")
             return said
 
     @provokes("tcp: region ... is registered, but a peer cannot be served: not all of it is mapped and open to this "

@@ -135,7 +135,8 @@ void metadata_print(const char *conn, const json_t *found)
     }
     printf("answers in %.2f ms", json_real_value(json_object_get(found, "ms")));
     if (engines)
-        printf("; engines: %d, segments: %d", (int)json_integer_value(engines),
+        printf("; engines: %d, segments: %d (te_segment list shows which of them answer)",
+               (int)json_integer_value(engines),
                (int)json_integer_value(json_object_get(found, "segments")));
     printf("\n");
     if (note)

@@ -10,8 +10,9 @@
 #include "te.h"
 #include "te_info/metadata.h"
 
-#define TEXT_MAX   16384
-#define LENGTH_MAX ((size_t)64 << 10) /* a transport may pin what is registered */
+#define TEXT_MAX       16384
+#define DESCRIPTOR_MAX (4 << 20)
+#define LENGTH_MAX     ((size_t)64 << 10) /* a transport may pin what is registered */
 
 /* A name that no engine has: this one is announced for a moment. */
 static int make_engine(const char *metadata, te_engine **e)
@@ -69,6 +70,21 @@ static bool engine_answers(const char *metadata, const struct tei_conf *conf, co
     return false;
 }
 
+/* Bytes go by another port than what was asked here, which a firewall may treat otherwise. */
+static void add_data_port(te_engine *e, te_segment seg, json_t *found)
+{
+    static char text[DESCRIPTOR_MAX];
+    json_t *root, *port;
+
+    if (te_segment_json(e, seg, text, sizeof text))
+        return;
+    root = json_loads(text, 0, NULL);
+    port = json_object_get(root, "tcp_data_port");
+    if (json_integer_value(port) > 0)
+        json_object_set(found, "data_port_not_tried", port);
+    json_decref(root);
+}
+
 static int ask(te_engine *e, const char *segment, json_t *found)
 {
     te_segment seg;
@@ -87,6 +103,7 @@ static int ask(te_engine *e, const char *segment, json_t *found)
     read = explain(e, &r, TE_READ, "read", found);
     write = explain(e, &r, TE_WRITE, "write", found);
     json_object_set_new(found, "possible", json_boolean(read && write));
+    add_data_port(e, seg, found);
     return 0;
 }
 
@@ -120,6 +137,7 @@ void path_print(const json_t *found)
     const char *why = json_string_value(json_object_get(found, "why"));
     const char *read = json_string_value(json_object_get(found, "read"));
     const char *write = json_string_value(json_object_get(found, "write"));
+    const json_t *port = json_object_get(found, "data_port_not_tried");
 
     printf("Path to segment '%s'\n", json_string_value(json_object_get(found, "segment")));
     if (!read) {
@@ -130,8 +148,12 @@ void path_print(const json_t *found)
         printf("  %s\n  It would be, by the descriptor that is left:\n", why);
     if (strcmp(read, write) == 0) {
         print_text("READ and WRITE", read);
-        return;
+    } else {
+        print_text("READ", read);
+        print_text("WRITE", write);
     }
-    print_text("READ", read);
-    print_text("WRITE", write);
+    if (port)
+        printf("  Its data port, %d, was not tried: transfer_engine_bench shows whether bytes get "
+               "through\n",
+               (int)json_integer_value(port));
 }

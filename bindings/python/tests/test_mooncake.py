@@ -172,6 +172,12 @@ class Compatible(Case):
                     self.assertEqual(TransferEngine().initialize(HOST, server, "tcp", ""), -1)
                 self.assertEqual(said in log.output[0], hint, log.output)
 
+    def test_p2phandshake_misspelt(self):
+        with self.logged() as log:
+            self.assertEqual(TransferEngine().initialize(HOST, "P2PHANDSHAK", "tcp", ""), -1)
+        self.assertEqual(log.output[0].count("P2PHANDSHAKE"), 1, log.output)
+        self.assertIn("did you mean P2PHANDSHAKE?", log.output[0])
+
     def write_until_gone(self, *where):
         """What a write to an engine that was killed returns. Its memory outlives it by a moment."""
         return until(lambda: self.engine.transfer_sync_write(*where, 999))

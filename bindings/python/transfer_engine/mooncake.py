@@ -190,7 +190,8 @@ def _total(buffers: Any, peers: Any, lengths: Sequence[int]) -> int:
 
 
 def _connection(metadata_server: str, metadata_type: str) -> str:
-    if "://" in metadata_server or metadata_server == _P2P:
+    """The library takes a bare host for etcd's, and refuses one that is nearly called P2PHANDSHAKE."""
+    if "://" in metadata_server or metadata_server == _P2P or metadata_type == "etcd":
         return metadata_server
     return f"{metadata_type}://{metadata_server}"
 
