@@ -15,7 +15,8 @@
  * From every state it may also end because the client went away (in UNREAD, QUEUED and WAITING, because
  * it reset the connection: one that has shut its side gets its reply), because the server closed, or
  * because there are CONNS_MAX others, or HELD_MAX bytes: then it is the oldest of the address that has
- * the most. drop() is the one way out.
+ * the most. drop() is the one way out. One that ends before its client has taken a reply, and closed as one
+ * does that has it, was of no use: an address that has too many of those is banned (base/bans.h).
  *
  * The call is an object of its own, since it may outlive the connection and the server: the handler
  * may answer from another thread, seconds later. It owns the request's bytes, so that `body` stays
@@ -31,14 +32,17 @@
 #include "meta/rpc.h"
 #include "meta/rpc_source.h"
 
+#include "base/bans.h"
 #include "base/err.h"
 #include "base/os.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -69,6 +73,7 @@ struct conn {
     struct tei_link link; /* in source->conns */
     struct tei_link turn; /* in source->waiting while QUEUED, in source->unread while UNREAD */
     bool is_long;         /* the one of its source that is read */
+    bool useful;          /* it has had its reply */
     struct rpc_source *source;
     struct tei_rpc_server *server;
     struct tei_rpc_call *call; /* set while WAITING */
@@ -97,8 +102,9 @@ struct tei_rpc_server {
     struct gate *gate;
     struct tei_watch listen_watch;
     int listen_fd;
-    struct tei_timer accept_timer;
+    struct tei_timer accept_timer, ban_timer;
     struct rpc_sources sources;
+    struct tei_bans bans;
     size_t n_conns, held, max_len;
     unsigned n_heavy; /* in the handler's hands */
     struct tei_rpc_service service;
@@ -151,6 +157,32 @@ static void end_long(struct conn *c)
         read_on(tei_container_of(next, struct conn, turn));
 }
 
+static void enforce_bans(struct tei_rpc_server *s);
+
+static void on_ban_over(struct tei_timer *t)
+{
+    enforce_bans(tei_container_of(t, struct tei_rpc_server, ban_timer));
+}
+
+static void enforce_bans(struct tei_rpc_server *s)
+{
+    int64_t now_ns = tei_now_ns(), next_ns = tei_bans_enforce(&s->bans, s->listen_fd, now_ns);
+
+    if (next_ns != TEI_NEVER && tei_timer_start(s->loop, &s->ban_timer, next_ns, on_ban_over))
+        (void)tei_bans_enforce(&s->bans, s->listen_fd, TEI_NEVER); /* nothing would end it */
+}
+
+static void tell_ban(struct tei_rpc_server *s, const struct tei_addr *whose)
+{
+    char text[TEI_HOSTPORT_MAX];
+
+    TEI_WARN(
+        "handshake port: %s has had too many connections that got no reply; what it opens is ignored "
+        "for a while",
+        tei_addr_format(whose, text, sizeof text));
+    enforce_bans(s);
+}
+
 /* Ends a connection, whatever its state. */
 static void drop(struct conn *c)
 {
@@ -172,6 +204,8 @@ static void drop(struct conn *c)
     s->n_conns--;
     s->held -= c->held;
     c->source->held -= c->held;
+    if (tei_bans_leave(&s->bans, c->source->base.key, c->useful, tei_now_ns()))
+        tell_ban(s, &c->peer);
     tei_rpc_source_leave(c->source);
     tei_rpc_parser_fini(&c->parser);
     free(c->out);
@@ -270,6 +304,7 @@ static void continue_reply(struct conn *c)
          */
         shutdown(c->watch.fd, SHUT_WR);
         c->state = CLOSING;
+        c->useful = true;
         tei_watch_set(&c->watch, EPOLLIN);
     }
     if (c->out_sent > before && !give_time(c))
@@ -490,14 +525,30 @@ static void read_request(struct conn *c)
     }
 }
 
-/* What a client sends behind its request is thrown away; the timer runs meanwhile. */
+/* Whether the client's system has all of the reply; the end of our side may be on its way. */
+static bool has_arrived(const struct conn *c)
+{
+    int unconfirmed;
+
+    return ioctl(c->watch.fd, SIOCOUTQ, &unconfirmed) < 0 || unconfirmed <= 1;
+}
+
+/*
+ * What a client sends behind its request is thrown away; the timer runs meanwhile. One that has not waited
+ * for the reply is told by a reset, or by its end having come before the reply was there.
+ */
 static void read_to_end(struct conn *c)
 {
     char buf[READ_BYTES];
-    size_t n;
+    ssize_t n;
 
-    if (receive(c, buf, &n) < 0)
-        drop(c);
+    do {
+        n = recv(c->watch.fd, buf, sizeof buf, 0);
+    } while (n < 0 && errno == EINTR);
+    if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)))
+        return;
+    c->useful = n == 0 && has_arrived(c);
+    drop(c);
 }
 
 static void on_conn(struct tei_watch *w, uint32_t events)
@@ -540,6 +591,8 @@ static void add_conn(struct tei_rpc_server *s, int fd, const struct tei_addr *fr
     }
     c->server = s;
     c->source = source;
+    if (tei_bans_enter(&s->bans, source->base.key, tei_now_ns()))
+        tell_ban(s, from);
     c->peer = *from;
     tei_rpc_parser_init(&c->parser, s->max_len);
     c->parser.small_len = SMALL_MAX;
@@ -619,6 +672,7 @@ int tei_rpc_server_open(struct tei_loop *loop, int listen_fd, const struct tei_c
     s->service = *service;
     s->gate->server = s;
     tei_rpc_sources_init(&s->sources);
+    tei_bans_init(&s->bans);
     rc = tei_watch_add(loop, &s->listen_watch, listen_fd, EPOLLIN, on_listen);
     if (rc)
         goto put_gate;
@@ -626,6 +680,7 @@ int tei_rpc_server_open(struct tei_loop *loop, int listen_fd, const struct tei_c
     return 0;
 
 put_gate:
+    tei_bans_fini(&s->bans);
     gate_put(s->gate);
 free_server:
     free(s);
@@ -645,6 +700,8 @@ void tei_rpc_server_close(struct tei_rpc_server *s)
     pthread_mutex_unlock(&s->gate->lock);
     while ((source = tei_rpc_source_crowd(&s->sources)))
         drop(oldest_of(source));
+    tei_timer_stop(s->loop, &s->ban_timer);
+    tei_bans_fini(&s->bans);
     tei_timer_stop(s->loop, &s->accept_timer);
     tei_watch_del(&s->listen_watch);
     tei_fd_close(s->listen_fd);

@@ -13,6 +13,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <linux/sockios.h>
@@ -73,19 +74,29 @@ static void port_close(struct port *p)
     free(p->memory);
 }
 
-/* A connection from 127.0.0.`host`. */
-static int dial_from(const struct port *p, unsigned host)
+/* A connection from 127.0.0.`host` that may be under way yet. */
+static int call_from(const struct port *p, unsigned host)
 {
     struct sockaddr_in from = {.sin_family = AF_INET};
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(p->number)};
     struct timeval limit = {.tv_sec = PATIENCE_MS / 1000};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     from.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + host);
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof from), 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    if (connect(fd, (struct sockaddr *)&to, sizeof to) < 0)
+        assert_int_equal(errno, EINPROGRESS);
+    assert_int_equal(fcntl(fd, F_SETFL, 0), 0);
     assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
+    return fd;
+}
+
+static int dial_from(const struct port *p, unsigned host)
+{
+    int fd = call_from(p, host);
+
+    assert_int_equal(poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, PATIENCE_MS), 1);
     return fd;
 }
 
@@ -524,6 +535,88 @@ static void a_drop_is_waited_for(void **state)
     port_close(&p);
 }
 
+static bool is_connected(int fd)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof info;
+
+    assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len), 0);
+    return info.tcpi_state != TCP_SYN_SENT;
+}
+
+/* Many connections of host 2 with these bytes end, all at once. */
+static void visit(const struct port *p, const uint8_t *bytes, size_t n)
+{
+    int fds[40];
+
+    for (unsigned i = 0; i < TEI_ARRAY_LEN(fds); i++) {
+        fds[i] = dial_from(p, 2);
+        if (n)
+            native_put(fds[i], bytes, n);
+    }
+    for (unsigned i = 0; i < TEI_ARRAY_LEN(fds); i++)
+        close(fds[i]);
+}
+
+static void check_served(const struct port *p, unsigned host)
+{
+    int fd = dial_from(p, host);
+
+    assert_true(is_served(p, fd));
+    close(fd);
+}
+
+/* Whether host 2 is ignored after a while, others being served. */
+static bool comes_to_be_ignored(const struct port *p, const uint8_t *bytes, size_t n)
+{
+    bool ignored = false;
+
+    for (int i = 0; i < 5 && !ignored; i++) {
+        int fd;
+
+        visit(p, bytes, n);
+        check_served(p, 1);
+        fd = call_from(p, 2);
+        check_served(p, 1);
+        ignored = !is_connected(fd);
+        if (ignored) { /* not for good: its system tries again */
+            assert_int_equal(poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, PATIENCE_MS),
+                             1);
+            assert_true(is_served(p, fd));
+        }
+        close(fd);
+    }
+    return ignored;
+}
+
+static void who_is_of_no_use_is_ignored(void **state)
+{
+    static const uint8_t rubbish[TCP_HEAD_LEN] = {[16] = 0x42};
+    static const size_t lengths[] = {0, TCP_HEAD_LEN / 2, TCP_HEAD_LEN};
+
+    (void)state;
+    for (unsigned i = 0; i < TEI_ARRAY_LEN(lengths); i++) {
+        struct port p;
+
+        port_open(&p, many_places);
+        assert_true(comes_to_be_ignored(&p, rubbish, lengths[i]));
+        port_close(&p);
+    }
+}
+
+/* As one does that has an old descriptor, or one connection for each request. */
+static void who_asks_is_not_ignored(void **state)
+{
+    uint8_t refused[TCP_HEAD_LEN];
+    struct port p;
+
+    (void)state;
+    tei_tcp_head_encode(&(struct tcp_head){1, 1, TE_READ, 1}, refused);
+    port_open(&p, many_places);
+    assert_false(comes_to_be_ignored(&p, refused, sizeof refused));
+    port_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -531,7 +624,8 @@ int main(void)
         cmocka_unit_test(one_address_may_have_all),  cmocka_unit_test(drops_take_turns),
         cmocka_unit_test(options_are_inherited),     cmocka_unit_test(a_turn_is_waited_for),
         cmocka_unit_test(rounds_are_interrupted),    cmocka_unit_test(a_drop_is_waited_for),
-        cmocka_unit_test(little_is_held_of_replies),
+        cmocka_unit_test(little_is_held_of_replies), cmocka_unit_test(who_is_of_no_use_is_ignored),
+        cmocka_unit_test(who_asks_is_not_ignored),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

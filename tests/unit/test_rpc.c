@@ -14,6 +14,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -411,18 +413,26 @@ static bool is_heavy(void *arg, enum tei_rpc_type type, size_t len)
     return type == TEI_RPC_METADATA && len == HEAVY;
 }
 
-/* Connected from an address of this host. */
-static int dial_from(const char *host)
+/* From an address of this host; the connection may be under way yet. */
+static int call_from(const char *host)
 {
     struct tei_addr from, to;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     assert_true(fd >= 0);
     assert_true(tei_resolve_numeric(host, 0, &from));
     assert_true(tei_resolve_numeric(addr.host, addr.port, &to));
     assert_int_equal(bind(fd, (struct sockaddr *)&from.ss, from.len), 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&to.ss, to.len), 0);
-    fcntl(fd, F_SETFL, O_NONBLOCK);
+    if (connect(fd, (struct sockaddr *)&to.ss, to.len) < 0)
+        assert_int_equal(errno, EINPROGRESS);
+    return fd;
+}
+
+static int dial_from(const char *host)
+{
+    int fd = call_from(host);
+
+    assert_int_equal(poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, PATIENCE_MS), 1);
     return fd;
 }
 
@@ -504,6 +514,60 @@ static void test_long_requests_are_read_one_by_one(void **state)
         close(fds[i]);
     }
     free(body);
+}
+
+static bool is_connected(int fd)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof info;
+
+    assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len), 0);
+    return info.tcpi_state != TCP_SYN_SENT;
+}
+
+/* Many connections with these bytes end, all at once; those that wait for the reply one by one. */
+static void visit(const char *bytes, size_t n, bool waits)
+{
+    int fds[40];
+
+    for (unsigned i = 0; i < TEI_ARRAY_LEN(fds); i++) {
+        fds[i] = dial_from("127.0.0.2");
+        put(fds[i], bytes, n);
+        if (waits)
+            check_bytes(fds[i], "\5\0\0\0\0\0\0\0\0033:x\n", 13);
+    }
+    for (unsigned i = 0; i < TEI_ARRAY_LEN(fds); i++)
+        close(fds[i]);
+}
+
+/* Whether those who do so are ignored after a while, others being served. */
+static bool comes_to_be_ignored(const char *bytes, size_t n, bool waits)
+{
+    bool ignored = false;
+
+    for (int fd, i = 0; i < 5 && !ignored; i++) {
+        visit(bytes, n, waits);
+        check_alive();
+        fd = call_from("127.0.0.2");
+        check_alive();
+        ignored = !is_connected(fd);
+        close(fd);
+    }
+    return ignored;
+}
+
+/* Nothing; what is no request; a request that is not waited for. */
+static void test_who_is_of_no_use_is_ignored(void **state)
+{
+    static const char request[] = "\2\0\0\0\0\0\0\0\3x";
+    static const size_t lengths[] = {0, 4, 10};
+
+    for (unsigned i = 0; i < TEI_ARRAY_LEN(lengths); i++) {
+        assert_true(comes_to_be_ignored(request, lengths[i], false));
+        assert_int_equal(close_server(state), 0);
+        assert_int_equal(open_server(state), 0);
+    }
+    assert_false(comes_to_be_ignored(request, 10, true));
 }
 
 /* The handler may ask whether anybody still waits. */
@@ -788,6 +852,7 @@ int main(void)
         SERVED(test_heavy_requests_take_turns),
         SERVED(test_long_requests_are_read_one_by_one),
         SERVED(test_an_answer_that_nobody_waits_for),
+        SERVED(test_who_is_of_no_use_is_ignored),
         SERVED(test_a_large_connection_is_cut_off),
         SERVED(test_no_descriptor_left),
         cmocka_unit_test(test_servers_of_bad_manners),

@@ -143,6 +143,7 @@ static void init(struct tcp *t)
     tei_list_init(&t->left);
     pthread_mutex_init(&t->peers_lock, NULL);
     pthread_mutex_init(&t->live_lock, NULL);
+    tei_bans_init(&t->bans);
     tei_cond_init(&t->quiet);
     for (size_t i = 0; i < TCP_PEER_BUCKETS; i++)
         tei_list_init(&t->peers[i]);
@@ -554,6 +555,7 @@ static void tcp_fini(struct tei_transport *base)
     tei_pool_fini(&t->stages);
     tei_pool_fini(&t->remnants);
     json_decref(t->addresses);
+    tei_bans_fini(&t->bans);
     pthread_cond_destroy(&t->quiet);
     pthread_mutex_destroy(&t->live_lock);
     pthread_mutex_destroy(&t->peers_lock);

@@ -40,6 +40,7 @@
 #ifndef TEI_TCP_H
 #define TEI_TCP_H
 
+#include "base/bans.h"
 #include "base/loop.h"
 #include "base/os.h"
 #include "base/pool.h"
@@ -169,6 +170,9 @@ struct tcp {
     uint16_t port;
     struct tei_watch listener;
     struct tei_timer relisten; /* accepting rests for want of descriptors */
+    struct tei_bans bans;      /* of the listener; enforced on worker 0 */
+    struct tei_call ban_call;
+    struct tei_timer ban_timer;
     struct tei_pool sessions, channels, frames, stages, remnants;
     unsigned max_sessions; /* of one worker */
 
@@ -402,6 +406,7 @@ struct tcp_session {
     uint64_t left;
     int64_t since_ns;            /* last progress; before the first request: the beginning */
     bool proven;                 /* has had a request of version 1 or 2 */
+    bool useful;                 /* a request, or a greeting, was answered */
     uint64_t serial;             /* tells it from others of this worker */
     struct tcp_channel *channel; /* of a native client, else NULL */
     struct tcp_stage *stage;     /* NULL: the request has no ranges on devices */
@@ -646,6 +651,13 @@ void tei_tcp_staging_fini(struct tcp_worker *w);
 /* ---- tcp_drop.c */
 /* Ends a connection of a client, on whatever worker, and then tells the session that asked. */
 bool tei_tcp_drop(struct tcp_session *asks, uint64_t client, uint64_t connection);
+
+/* ---- tcp_ban.c */
+/* The session begins, or has ended. Worker's lock held. */
+void tei_tcp_ban_enter(const struct tcp_session *s);
+void tei_tcp_ban_leave(const struct tcp_session *s);
+/* Worker 0's lock held. */
+void tei_tcp_ban_stop(struct tcp *t);
 
 /* ---- tcp_drive.c */
 /*

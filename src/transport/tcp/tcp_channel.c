@@ -620,6 +620,7 @@ static enum tcp_step sent_all(struct tcp_session *s)
     struct tcp_channel *c = s->channel;
     bool farewell = c->head.type == TCP_FRAME_HELLO && c->refused;
 
+    s->useful = true;
     c->out_at = c->out_end = 0;
     c->head.type = 0;
     if (farewell)

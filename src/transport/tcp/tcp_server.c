@@ -27,7 +27,9 @@
  * A client that begins a header must finish it in TCP_HEAD_NS, and one that is being served must
  * move a byte within conf->transfer_timeout_ms. One that is silent between two requests stays, as
  * long as there is room: each worker serves its share of conf->tcp_max_sessions, and a newcomer
- * beyond that takes a place of the address that has the most; see victim().
+ * beyond that takes a place of the address that has the most; see victim(). One whose
+ * client has not greeted, asked for anything that is refused, or taken what it asked for, was of no use: an
+ * address that has too many of those is banned (tcp_ban.c).
  */
 #include "transport/tcp/tcp.h"
 
@@ -80,6 +82,7 @@ static void close_session(struct tcp_session *s)
         tei_list_del(&s->drop_turn);
     if (tei_link_is_in(&s->turn))
         tei_list_del(&s->turn);
+    tei_tcp_ban_leave(s);
     tei_source_leave(&s->source->base);
     s->worker->n_sessions--;
     tei_pool_put(&s->worker->t->sessions, s);
@@ -101,6 +104,7 @@ static enum tcp_step await_next(struct tcp_session *s)
 {
     s->state = SESSION_HEAD;
     s->head_got = 0;
+    s->useful = true;
     move_to(s, &s->worker->idle);
     tei_watch_set(&s->watch, EPOLLIN);
     return STEP_WAIT;
@@ -177,6 +181,7 @@ static int64_t late_at(const struct tcp_session *s)
 static enum tcp_step reject(struct tcp_session *s)
 {
     s->worker->count.served_rejected++;
+    s->useful = tei_tcp_head_is_known(s->head_bytes); /* who asks by an old descriptor is told so */
     if (s->head.version < 2)
         return STEP_CLOSE;
     tei_tcp_status_encode(TCP_STATUS_REJECTED, s->status);
@@ -667,6 +672,7 @@ static void start_session(struct tcp_session *s)
         limit_unsent(fd, UNSENT_MANY);
     tei_list_push_back(&w->idle, &s->link);
     s->since_ns = tei_now_ns();
+    tei_tcp_ban_enter(s);
     s->serial = ++w->next_serial;
     w->n_sessions++;
     note_session(w, &s->from);
@@ -779,6 +785,7 @@ int tei_tcp_listen(struct tcp *t)
 void tei_tcp_unlisten(struct tcp *t)
 {
     tei_timer_stop(&t->workers[0].loop, &t->relisten);
+    tei_tcp_ban_stop(t);
     tei_watch_del(&t->listener);
     if (t->listen_fd >= 0)
         tei_fd_close(t->listen_fd);
@@ -816,16 +823,23 @@ static bool holds(const struct tcp_session *s, const struct tei_region *r)
     return s->channel ? tei_tcp_channel_holds(s, r) : s->region == r;
 }
 
+/* It ends by no fault of its client's. */
+static void end_unblamed(struct tcp_session *s)
+{
+    s->useful = true;
+    close_session(s);
+}
+
 void tei_tcp_sessions_close(struct tcp_worker *w, const struct tei_region *r)
 {
     struct tei_link *n, *tmp;
 
     TEI_LIST_EACH(&w->serving, n, tmp)
         if (!r || holds(session_of(n), r))
-            close_session(session_of(n));
+            end_unblamed(session_of(n));
     TEI_LIST_EACH(&w->idle, n, tmp)
         if (!r)
-            close_session(session_of(n));
+            end_unblamed(session_of(n));
 }
 
 void tei_tcp_sessions_drop(struct tcp_worker *w, uint64_t client, uint64_t connection)
@@ -836,7 +850,7 @@ void tei_tcp_sessions_drop(struct tcp_worker *w, uint64_t client, uint64_t conne
     for (unsigned i = 0; i < TEI_ARRAY_LEN(lists); i++)
         TEI_LIST_EACH(lists[i], n, tmp)
             if (tei_tcp_channel_is(session_of(n), client, connection))
-                close_session(session_of(n));
+                end_unblamed(session_of(n));
 }
 
 struct tcp_session *tei_tcp_session_find(struct tcp_worker *w, uint64_t serial)

@@ -73,6 +73,14 @@ void tei_tcp_head_decode(const uint8_t in[TCP_HEAD_LEN], struct tcp_head *out)
     out->opcode = (w.opcode & ~TCP_OPCODE_V2) == TCP_OPCODE_WRITE ? TE_WRITE : TE_READ;
 }
 
+bool tei_tcp_head_is_known(const uint8_t in[TCP_HEAD_LEN])
+{
+    struct tcp_head_wire w;
+
+    memcpy(&w, in, sizeof w);
+    return (w.opcode & ~TCP_OPCODE_V2) <= TCP_OPCODE_WRITE;
+}
+
 void tei_tcp_status_encode(uint32_t code, uint8_t out[TCP_STATUS_LEN])
 {
     put64(out, (uint64_t)TCP_STATUS_MAGIC << 32 | code);

@@ -54,6 +54,8 @@ void tei_tcp_head_encode(const struct tcp_head *h, uint8_t out[TCP_HEAD_LEN]);
  * not looked at.
  */
 void tei_tcp_head_decode(const uint8_t in[TCP_HEAD_LEN], struct tcp_head *out);
+/* Whether its opcode is one that clients send. */
+bool tei_tcp_head_is_known(const uint8_t in[TCP_HEAD_LEN]);
 
 void tei_tcp_status_encode(uint32_t code, uint8_t out[TCP_STATUS_LEN]);
 
