@@ -481,12 +481,13 @@ static void read_on(struct conn *c)
 {
     c->state = READING;
     c->is_long = c->source->reads_long = true;
+    set_held(c, c->parser.cap);
     tei_watch_set(&c->watch, EPOLLIN);
     if (!give_time(c))
         shutdown(c->watch.fd, SHUT_RDWR); /* its end is read next */
 }
 
-/* Whether more of the request may be read now; else it is left until its turn has come. */
+/* Whether more of the request may be read now; else it is left until its turn has come, or dropped. */
 static bool may_read(struct conn *c)
 {
     if (c->is_long || c->parser.want <= LONG_BYTES)
@@ -499,6 +500,8 @@ static bool may_read(struct conn *c)
     tei_timer_stop(c->server->loop, &c->timer);
     tei_watch_set(&c->watch, 0);
     tei_list_push_back(&c->source->unread, &c->turn);
+    if (!hold(c, (size_t)c->parser.want)) /* the kernel may have all of it meanwhile */
+        drop(c);
     return false;
 }
 

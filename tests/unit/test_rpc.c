@@ -516,6 +516,26 @@ static void test_long_requests_are_read_one_by_one(void **state)
     free(body);
 }
 
+/* What waits to be read counts by what it has announced: the kernel holds it for us. */
+static void test_long_requests_that_wait_are_bounded(void **state)
+{
+    enum { ALL = 280, HELD = 256 };
+    static const char head[8192] = "\0\0\x10\0\0\0\0\0\2"; /* of MAX bytes */
+    int fds[ALL], open = 0;
+
+    (void)state;
+    for (int i = 0; i < ALL; i++) {
+        fds[i] = dial_from("127.0.0.2");
+        put(fds[i], head, sizeof head);
+        check_alive(); /* it was looked at */
+    }
+    for (int i = 0; i < ALL; i++)
+        open += !is_closed_within(fds[i], 0);
+    assert_in_range(open, 1, HELD + 1); /* and the one that is being read */
+    for (int i = 0; i < ALL; i++)
+        close(fds[i]);
+}
+
 static bool is_connected(int fd)
 {
     struct tcp_info info;
@@ -852,6 +872,7 @@ int main(void)
         SERVED(test_heavy_requests_take_turns),
         SERVED(test_long_requests_are_read_one_by_one),
         SERVED(test_an_answer_that_nobody_waits_for),
+        SERVED(test_long_requests_that_wait_are_bounded),
         SERVED(test_who_is_of_no_use_is_ignored),
         SERVED(test_a_large_connection_is_cut_off),
         SERVED(test_no_descriptor_left),
