@@ -248,12 +248,21 @@ int epoll_wait(int epfd, struct epoll_event *out, int max, int timeout)
 
 /* ------------------------------------------------------------------------------------------- poll */
 
+/* A thread may poll a number that another one closes meanwhile, as long as it takes no notice of what it
+ * sees then: within a process nothing is wrong with that, whichever host has the number next. */
+static struct sim_file *polled(int fd)
+{
+    struct sim_file *f = sim_file_is_ours(fd) ? files[fd - FIRST] : NULL;
+
+    return f && f->host == sim_host() ? f : NULL;
+}
+
 static int look(struct pollfd *p, nfds_t n)
 {
     int hits = 0;
 
     for (nfds_t i = 0; i < n; i++) {
-        struct sim_file *f = p[i].fd < 0 ? NULL : sim_file_of(p[i].fd);
+        struct sim_file *f = polled(p[i].fd);
 
         p[i].revents = 0;
         if (p[i].fd >= 0 && !f)
