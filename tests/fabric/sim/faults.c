@@ -18,7 +18,7 @@ static void heal(void *arg)
     free(path);
 }
 
-static void cut(int from, int to, int64_t ns)
+void sim_cut(int from, int to, int64_t ns)
 {
     int *path = sim_new(2 * sizeof(*path));
 
@@ -44,9 +44,9 @@ static void cut_some(void)
 
     if (a == b)
         return;
-    cut(a, b, ns);
+    sim_cut(a, b, ns);
     if (!sim_one_in(3))
-        cut(b, a, ns);
+        sim_cut(b, a, ns);
 }
 
 static void go_on(void *arg)
@@ -54,13 +54,26 @@ static void go_on(void *arg)
     sim_continue((int)(intptr_t)arg);
 }
 
-static void freeze_one(void)
+void sim_freeze(int host, int64_t ns)
 {
-    int h = any_host();
+    struct host *h = &sim_world.hosts[host];
 
-    sim_trace("host %d is frozen", h);
-    sim_stop(h);
-    sim_at(sim_now() + a_while(), go_on, (void *)(intptr_t)h);
+    sim_trace("host %d is frozen", host);
+    if (h->stood_until < sim_now() + ns)
+        h->stood_until = sim_now() + ns;
+    sim_stop(host);
+    sim_at(sim_now() + ns, go_on, (void *)(intptr_t)host);
+}
+
+bool sim_stood(int host, int64_t since)
+{
+    return !sim_is_running(host) || sim_world.hosts[host].stood_until >= since;
+}
+
+void sim_reset(int a, int b)
+{
+    if (sim_net_reset(a, b))
+        sim_world.resets[sim_world.n_resets++ % RESETS] = sim_now();
 }
 
 static void restart(void *arg)
@@ -131,9 +144,9 @@ void sim_one_fault(void)
     if (fault == FAULT_CUT)
         cut_some();
     else if (fault == FAULT_RESET)
-        sim_net_reset();
+        sim_reset(0, 0);
     else if (fault == FAULT_FREEZE)
-        freeze_one();
+        sim_freeze(any_host(), a_while());
     else
         kill_one();
 }

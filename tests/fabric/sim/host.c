@@ -26,30 +26,38 @@ static const char *any_of(const char *a, const char *b, const char *c)
     return all[sim_below(3)];
 }
 
-static te_engine *make_engine(const struct host *h)
+te_engine *sim_make_engine(const struct host *h, int port, struct life *l)
 {
+    const char *tries = any_of("9", "1", "0"), *proto = sim_one_in(6) ? "1" : "2";
     char address[32], name[40];
     te_engine *e = NULL;
     te_options o;
 
     snprintf(address, sizeof(address), "10.77.0.%d", h->number);
-    snprintf(name, sizeof(name), "%s:%d", address, PORT);
+    snprintf(name, sizeof(name), "%s:%d", address, port);
     te_options_init(&o);
     o.local_server_name = name;
     o.auto_discover = 0;
     set(&o, "TE_HOST_PATH", "off");
     set(&o, "TE_TRANSFER_TIMEOUT_MS", "3000");
-    set(&o, "TE_TCP_NATIVE", any_of("on", "on", "off"));
+    set(&o, "TE_TCP_NATIVE", port == PORT ? any_of("on", "on", "off") : "on");
     set(&o, "TE_TCP_CRC32C", any_of("on", "off", "off"));
     set(&o, "TE_TCP_PIECE_SIZE", any_of("1000", "5000", "4194304"));
     set(&o, "TE_TCP_ZEROCOPY", any_of("auto", "on", "off"));
     set(&o, "TE_TCP_THREADS", any_of("1", "2", "1"));
+    set(&o, "MC_TCP_PROTO", proto);
+    set(&o, "MC_TCP_STATUS_TIMEOUT_SEC", any_of("30", "5", "2"));
+    set(&o, "MC_RETRY_CNT", tries);
+    l->retries = (unsigned)(tries[0] - '0');
+    l->is_v1 = proto[0] == '1';
     while (te_engine_create(&o, &e) < 0) {
         if (sim_world.is_quiet)
             sim_fail("no engine: %s", te_errmsg());
         usleep(100000);
     }
     te_options_fini(&o);
+    while (te_transport_install(e, "tcp", NULL) < 0)
+        usleep(100000);
     return e;
 }
 
@@ -82,35 +90,41 @@ static struct life *begin_life(struct host *h)
 {
     struct life *l = sim_new(sizeof(*l));
 
-    l->engine = make_engine(h);
+    l->engine = sim_make_engine(h, PORT, l);
     l->host = h->number;
     sim_ok(te_engine_name(l->engine, l->name, sizeof(l->name)), "te_engine_name");
     l->memory = sim_pages(sim_memory_size());
     l->extra = sim_pages(EXTRA);
     l->slots = make_slots();
-    while (te_transport_install(l->engine, "tcp", NULL) < 0)
-        usleep(100000);
     register_parts(l);
     return l;
 }
 
-/* The host's memory comes and goes until the load is over. */
+/* Memory of the host comes, and goes after `us` at most. */
+static void come_and_go(struct life *l, uint64_t us)
+{
+    sim_ok(te_register(l->engine, l->extra, EXTRA, "cpu:0", TE_REMOTE_READ | TE_REMOTE_WRITE),
+           "te_register");
+    l->there++;
+    usleep((useconds_t)sim_below(us));
+    l->there++;
+    while (te_unregister(l->engine, l->extra) == TE_ERR_BUSY)
+        usleep(10000);
+    sim_allow(l->extra, EXTRA, false);
+    usleep((useconds_t)sim_below(us / 8));
+    sim_allow(l->extra, EXTRA, true);
+}
+
+/* Until the load is over; now and then so fast that what arrives meets the memory on its way. */
 static void *keeper_main(void *arg)
 {
     struct life *l = arg;
 
     while (!sim_world.is_quiet) {
         sim_notes_take(l->engine);
-        sim_ok(te_register(l->engine, l->extra, EXTRA, "cpu:0", TE_REMOTE_READ | TE_REMOTE_WRITE),
-               "te_register");
-        l->there++;
-        usleep((useconds_t)sim_below(2000000));
-        l->there++;
-        while (te_unregister(l->engine, l->extra) == TE_ERR_BUSY)
-            usleep(10000);
-        sim_allow(l->extra, EXTRA, false);
-        usleep((useconds_t)sim_below(300000));
-        sim_allow(l->extra, EXTRA, true);
+        come_and_go(l, 2000000);
+        for (uint64_t n = sim_one_in(3) ? sim_below(60) : 0, us = 16u << sim_below(8); n > 0; n--)
+            come_and_go(l, us);
     }
     return NULL;
 }
@@ -133,7 +147,7 @@ static void end_under_way(const struct user *u, te_engine *e, const struct life 
         sim_ok(te_batch_alloc(e, 1, &b), "te_batch_alloc");
         (void)te_submit(e, b, &r, 1, &opts);
     }
-    te_engine_destroy(e);
+    sim_destroy(e, u->host);
     sim_allow(u->local, SLOTS * sim_world.slot, false);
 }
 
@@ -144,8 +158,10 @@ void *sim_host_main(void *arg)
     pthread_t keeper;
 
     h->lives++;
-    for (int i = 0; i < USERS; i++)
+    for (int i = 0; i < USERS; i++) {
         h->users[i].done = false;
+        h->guests[i].name[0] = '\0';
+    }
     h->life = l;
     pthread_create(&keeper, NULL, keeper_main, l);
     for (int i = 0; i < USERS; i++) {

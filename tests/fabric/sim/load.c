@@ -93,7 +93,9 @@ struct sim_counts sim_load(const struct sim_knobs *k)
 {
     struct sigaction touch = {.sa_sigaction = on_touch, .sa_flags = SA_SIGINFO};
     int hosts = 2 + (int)sim_below(3), rounds = 4 + (int)sim_below(20);
-    int faults = sim_one_in(6) ? (sim_one_in(2) ? 0 : FAULT_SHORT) : (int)sim_below(FAULTS_ALL + 1);
+    int faults = sim_one_in(6)   ? (sim_one_in(2) ? 0 : FAULT_SHORT)
+                 : sim_one_in(3) ? 1 << sim_below(4)
+                                 : (int)sim_below(FAULTS_ALL + 1);
 
     sigaction(SIGSEGV, &touch, NULL);
     te_log_set_sink(on_log, NULL);

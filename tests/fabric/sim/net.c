@@ -32,9 +32,12 @@ struct packet {
     struct socket *from, *to;
     uint64_t mark, limit;
     int64_t sent, wait; /* first sent, and until it is sent again */
+    bool is_again;
 };
 
 struct sim_net_faults sim_net;
+
+struct iovec sim_net_shut[SIM_HOSTS];
 
 static struct socket *sockets[SOCKETS];
 static int n_sockets;
@@ -83,7 +86,8 @@ static void send_packet(enum packet_kind kind, struct socket *from, struct socke
                          mark,
                          from->in.read + from->in.size,
                          sim_now(),
-                         kind == SYN ? SYN_RTO_NS : RTO_NS};
+                         kind == SYN ? SYN_RTO_NS : RTO_NS,
+                         false};
     travel(p, bytes);
 }
 
@@ -116,6 +120,7 @@ static void again(struct packet *p)
         return;
     }
     sim_at(sim_now() + p->wait, arrive, p);
+    p->is_again = true;
     p->wait = p->wait * 2 > RTO_MAX_NS ? RTO_MAX_NS : p->wait * 2;
 }
 
@@ -257,6 +262,10 @@ static void arrive(void *arg)
 {
     struct packet *p = arg;
 
+    if (p->is_again && p->from->reset) { /* who has given up sends nothing again */
+        free(p);
+        return;
+    }
     if (is_lost(p) || (p->kind == SYN && sim_one_in(sim_net.lost_in))) {
         again(p);
         return;
@@ -382,6 +391,18 @@ static void lend(struct socket *s, uint64_t at, const char *from, uint64_t n)
     s->last_lent = l;
 }
 
+static bool is_shut(const struct iovec *iov, size_t n)
+{
+    const struct iovec *shut = &sim_net_shut[sim_host()];
+    uintptr_t at = (uintptr_t)shut->iov_base;
+
+    for (size_t i = 0; shut->iov_base && i < n; i++)
+        if ((uintptr_t)iov[i].iov_base < at + shut->iov_len &&
+            at < (uintptr_t)iov[i].iov_base + iov[i].iov_len)
+            return true;
+    return false;
+}
+
 /* 0 with errno if nothing could be taken. */
 size_t sim_socket_send(struct socket *s, const struct iovec *iov, size_t n_iov, bool is_lent)
 {
@@ -391,6 +412,10 @@ size_t sim_socket_send(struct socket *s, const struct iovec *iov, size_t n_iov, 
     if (s->reset || s->has_ended || s->state != CONNECTED) {
         errno = s->error ? s->error : s->state == CONNECTED ? EPIPE : ENOTCONN;
         s->error = 0;
+        return 0;
+    }
+    if (is_shut(iov, n_iov)) {
+        errno = EFAULT;
         return 0;
     }
     to = &s->peer->in;
@@ -540,12 +565,25 @@ void sim_path_heal(int from, int to)
     paths[from][to].cut = false;
 }
 
-bool sim_net_reset(void)
+static bool is_between(const struct socket *s, int a, int b)
 {
-    for (int tries = 0; tries < 8 && n_sockets; tries++) {
-        struct socket *s = sockets[sim_below((uint64_t)n_sockets)];
+    return !a || (s->host == a && s->peer->host == b);
+}
 
-        if (s->state == CONNECTED && s->peer->state == CONNECTED && !s->reset) {
+bool sim_net_reset(int a, int b)
+{
+    uint64_t from = n_sockets ? sim_below((uint64_t)n_sockets) : 0;
+
+    for (int i = 0; i < n_sockets; i++) {
+        struct socket *s = sockets[(from + (uint64_t)i) % (uint64_t)n_sockets];
+
+        if (s->state == CONNECTED && s->peer->state == CONNECTED && !s->reset &&
+            is_between(s, a, b)) {
+            /* What was under way, or not yet read, is gone: where the other side could still read it, a
+             * RST would not say that it has ended. */
+            s->was_reset = s->peer->was_reset = true;
+            s->in.read = s->in.arrived;
+            s->peer->in.read = s->peer->in.arrived;
             send_packet(RST, s, s->peer, 0, 0);
             fail(s, ECONNRESET);
             return true;

@@ -59,6 +59,9 @@ struct socket {
     int n_backlog, backlog_max;
 };
 
+/* Memory that calls cannot read, of each host; NULL: none. */
+extern struct iovec sim_net_shut[SIM_HOSTS];
+
 struct socket *sim_socket_new(int host, bool is_packet);
 int sim_socket_bind(struct socket *s, uint32_t ip, uint16_t port);
 int sim_socket_listen(struct socket *s, int backlog);

@@ -16,7 +16,12 @@
  *   calls   the calls on sockets, as the C library names them
  *   heap    memory, of which each run gets the same addresses
  *   load    random programs over the public interface, and what must be true of them
- *   notes   the same for messages behind submits
+ *   host    an engine's life
+ *   user    batches, and what must be true of them
+ *   rare    what seldom meets by chance, brought together
+ *   guest   engines that come and go while others are busy with them
+ *   notes   messages behind submits
+ *   faults  what goes wrong
  *   main    runs seeds, each in a process of its own, and shrinks one that fails
  *
  * It explores interleavings at these calls, not weak memory, and not between two atomics.
@@ -146,8 +151,8 @@ struct sim_net_faults {
     unsigned short_in, lost_in;
 };
 extern struct sim_net_faults sim_net;
-/* Resets a connection by chance; false if there is none. */
-bool sim_net_reset(void);
+/* Resets a connection by chance, between those hosts, 0: of any; false if there is none. */
+bool sim_net_reset(int a, int b);
 /* The machine of a host is off: its connections know nothing of it. */
 void sim_net_power_off(int host);
 void sim_net_power_on(int host);

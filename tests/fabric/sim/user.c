@@ -20,14 +20,6 @@
 #define SETTLE_NS  (300 * SIM_S)
 #define CANCEL_MS  2000 /* a cancelled request ends within, unless its host stands still */
 
-/* What a request is to bring about. */
-struct intent {
-    int opcode;
-    struct slot *slot;
-    size_t at, length;
-    char *local;
-};
-
 /* -------------------------------------------------------------------------------------- a batch */
 
 static void fill(unsigned char *p, size_t n)
@@ -38,17 +30,17 @@ static void fill(unsigned char *p, size_t n)
         p[i] = (unsigned char)((word >> (i % 8 * 8)) + i / 8);
 }
 
-/* A part of a slot, a READ or a WRITE of it. */
-static struct intent intend(struct user *u, struct life *l, int slot)
+struct intent sim_intend(struct user *u, struct life *to, int slot, int opcode, size_t at,
+                         size_t length)
 {
-    size_t at = sim_one_in(3) ? 0 : (size_t)sim_below(sim_world.slot - 1);
-    struct intent i = {.opcode = sim_one_in(2) ? TE_READ : TE_WRITE,
-                       .slot = &l->slots[sim_slot_number(u, slot)],
+    struct intent i = {.opcode = opcode,
+                       .slot = &to->slots[sim_slot_number(u, slot)],
                        .at = at,
-                       .length = sim_one_in(3) ? sim_world.slot - at
-                                               : 1 + (size_t)sim_below(sim_world.slot - at),
+                       .length = length,
                        .local = u->local + (size_t)slot * sim_world.slot};
 
+    sim_trace("user %d: %s of slot %d of host %d, %zu + %zu", u->index,
+              opcode == TE_READ ? "READ" : "WRITE", slot, to->host, at, length);
     sim_allow(i.local, sim_world.slot, true);
     if (i.opcode == TE_WRITE) {
         fill((unsigned char *)i.local, i.length);
@@ -59,6 +51,16 @@ static struct intent intend(struct user *u, struct life *l, int slot)
         memset(i.local, 0x5a, i.length);
     }
     return i;
+}
+
+/* A part of a slot, a READ or a WRITE of it. */
+static struct intent intend(struct user *u, struct life *to, int slot)
+{
+    size_t at = sim_one_in(3) ? 0 : (size_t)sim_below(sim_world.slot - 1);
+    size_t length =
+        sim_one_in(3) ? sim_world.slot - at : 1 + (size_t)sim_below(sim_world.slot - at);
+
+    return sim_intend(u, to, slot, sim_one_in(2) ? TE_READ : TE_WRITE, at, length);
 }
 
 static void check_read(const struct intent *i)
@@ -72,8 +74,10 @@ static void check_read(const struct intent *i)
 }
 
 /* What was asked has ended so; its memory is the engine's no more. */
-static void conclude(const struct intent *i, int state, const struct life *l)
+void sim_conclude(const struct intent *i, int state, const struct life *l)
 {
+    sim_trace("%s of %zu + %zu: state %d", i->opcode == TE_READ ? "READ" : "WRITE", i->at,
+              i->length, state);
     sim_world.counts.completed += state == TE_COMPLETED;
     sim_world.counts.ended += state != TE_COMPLETED;
     if (i->opcode == TE_WRITE) {
@@ -110,7 +114,7 @@ static void look_at_done(const struct life *own)
     }
 }
 
-static te_batch begin_batch(struct life *own, size_t capacity, unsigned submits)
+te_batch sim_batch(struct life *own, size_t capacity, unsigned submits)
 {
     struct run *r = sim_new(sizeof(*r));
 
@@ -119,6 +123,29 @@ static te_batch begin_batch(struct life *own, size_t capacity, unsigned submits)
     r->next = own->runs;
     own->runs = r;
     return r->batch;
+}
+
+int sim_wait(te_engine *e, te_batch b, int64_t ms)
+{
+    int64_t end = sim_now() + ms * SIM_MS;
+    int rc = te_wait(e, b, ms);
+
+    if (rc == TE_ERR_TIMEOUT && sim_now() < end)
+        sim_fail("te_wait() has given up %lld us before its time",
+                 (long long)((end - sim_now()) / SIM_US));
+    if (rc != TE_ERR_TIMEOUT)
+        sim_ok(rc, "te_wait");
+    return rc;
+}
+
+void sim_await_end(te_engine *e, te_batch b, int64_t deadline_ms)
+{
+    int64_t ms = deadline_ms ? deadline_ms : TIMEOUT_MS, end = sim_now() + ms * SIM_MS + BOUND_NS;
+
+    while (sim_wait(e, b, 10000) == TE_ERR_TIMEOUT)
+        if (sim_now() >= end)
+            sim_fail("a batch with a deadline of %lld ms has not ended %lld s after it",
+                     (long long)ms, (long long)(BOUND_NS / SIM_S));
 }
 
 /* True if it has cancelled it. */
@@ -131,7 +158,7 @@ static bool let_go_on(const struct life *own, te_batch b)
              te_batch_status(own->engine, b, &s) == 0 && s.state == TE_WAITING && ms > 0; ms -= 5)
             usleep(5000);
     } else if (sim_one_in(3)) {
-        te_wait(own->engine, b, ms);
+        sim_wait(own->engine, b, ms);
     } else if (sim_one_in(3)) {
         look_at_done(own);
     }
@@ -156,43 +183,106 @@ static bool see_ends(te_engine *e, te_batch b, size_t n, int64_t until)
     return sim_now() < until;
 }
 
+void sim_await_canceled(const struct life *own, te_batch b)
+{
+    int64_t begin = sim_now();
+
+    if (sim_wait(own->engine, b, CANCEL_MS) == TE_ERR_TIMEOUT && !sim_stood(own->host, begin))
+        sim_fail("a batch has not ended %d ms after te_cancel()", CANCEL_MS);
+}
+
 /* Returns whether it has cancelled it. */
 static bool await_end(const struct life *own, te_batch b, size_t n, int64_t deadline_ms)
 {
-    int64_t end = sim_now() + deadline_ms * SIM_MS + BOUND_NS;
     bool canceled = let_go_on(own, b);
-    int rc;
 
-    if (canceled && !(sim_world.knobs.faults & FAULT_FREEZE) &&
-        te_wait(own->engine, b, CANCEL_MS) < 0)
-        sim_fail("a batch has not ended %d ms after te_cancel()", CANCEL_MS);
-    if (sim_one_in(3) && see_ends(own->engine, b, n, end))
-        return canceled;
-    while ((rc = te_wait(own->engine, b, 10000)) == TE_ERR_TIMEOUT && sim_now() < end)
-        ;
-    if (rc == TE_ERR_TIMEOUT)
-        sim_fail("a batch with a deadline of %lld ms has not ended %lld s after it",
-                 (long long)deadline_ms, (long long)(BOUND_NS / SIM_S));
+    if (canceled)
+        sim_await_canceled(own, b);
+    if (!sim_one_in(3) || !see_ends(own->engine, b, n, sim_now() + deadline_ms * SIM_MS))
+        sim_await_end(own->engine, b, deadline_ms);
     return canceled;
 }
 
-/* A request that has ended, and was not cancelled: whether it may have ended so. */
-static void check_end(te_engine *e, te_batch b, size_t task, const struct life *to, bool in_time)
+/* What can go wrong in this run is no more than this, beside what is never wrong. */
+static bool only(int faults)
 {
-    bool calm = !(sim_world.knobs.faults & ~(FAULT_SHORT | FAULT_SPOIL)) && in_time;
+    return !(sim_world.knobs.faults & ~(faults | FAULT_SHORT | FAULT_SPOIL));
+}
+
+/* Connections that the network has ended since then, or shortly before. */
+static unsigned resets_since(int64_t begin)
+{
+    unsigned n = 0;
+
+    for (int i = 0; i < RESETS; i++)
+        n += sim_world.resets[i] > begin - SIM_S;
+    return n;
+}
+
+/* What a request cannot be told, for it cannot have been. */
+static void check_why(const struct te_status *s, const char *why, const struct sim_judged *how)
+{
+    if (only(FAULT_FREEZE | FAULT_RESET) && strstr(why, "connecting") && strstr(why, "timed out"))
+        sim_fail("a connection that comes up is given up: %s", why);
+    if (only(FAULT_FREEZE) && strstr(why, "broke too often"))
+        sim_fail("no connection breaks: %s", why);
+    if (how->fresh && strstr(why, "the target cannot be asked"))
+        sim_fail("the segment was opened anew, and its ranges are still lost: %s", why);
+    if (!why[0])
+        sim_fail("a request has ended in state %d with error %d, and says nothing", s->state,
+                 s->error);
+}
+
+/* Version 1 has one sign, the end of the connection, for a range that is refused and for a target that
+ * has no descriptors. */
+static bool is_ambiguous(const struct life *own)
+{
+    return own->is_v1 && (sim_world.knobs.faults & FAULT_FILES);
+}
+
+int sim_check_end(const struct life *own, te_batch b, size_t task, const struct life *to,
+                  struct sim_judged how)
+{
     struct te_status s;
     char why[512];
 
-    sim_ok(te_status(e, b, task, &s), "te_status");
-    te_status_msg(e, b, task, why, sizeof(why));
-    if (s.state == TE_INVALID && !to->over)
+    sim_ok(te_status(own->engine, b, task, &s), "te_status");
+    te_status_msg(own->engine, b, task, why, sizeof(why));
+    if (s.state == TE_COMPLETED)
+        return s.state;
+    check_why(&s, why, &how);
+    if (s.state == TE_INVALID && !to->over && !is_ambiguous(own))
         sim_fail("a request to memory that is registered was refused: %s", why);
-    if (s.state != TE_COMPLETED && calm)
+    if (how.in_time && only(0))
         sim_fail("a request failed, and nothing is wrong: %s", why);
+    if (how.in_time && only(FAULT_RESET) && strncmp(why, "read", 4) == 0 &&
+        resets_since(how.begin) <= own->retries) /* a WRITE may not be sent twice */
+        sim_fail("a request failed, and no more connections broke than it may try again: %s", why);
+    return s.state;
 }
 
-static struct te_request request_of(const struct user *u, const struct life *to, te_segment seg,
-                                    const struct intent *i, int slot)
+int sim_open(struct life *own, const struct life *to, te_segment *seg)
+{
+    int rc;
+
+    own->opens[to->host]++;
+    rc = te_open(own->engine, to->name, seg);
+    own->opens[to->host] -= rc < 0;
+    return rc;
+}
+
+void sim_close(struct life *own, const struct life *to, te_segment seg)
+{
+    bool alone = own->opens[to->host] == 1;
+
+    sim_ok(te_close(own->engine, seg), "te_close");
+    if (alone && own->opens[to->host] == 1)
+        own->writes[to->host] = 0;
+    own->opens[to->host]--;
+}
+
+struct te_request sim_request_of(const struct user *u, const struct life *to, te_segment seg,
+                                 const struct intent *i, int slot)
 {
     uint64_t base = (uint64_t)(uintptr_t)to->memory + sim_slot_number(u, slot) * sim_world.slot;
 
@@ -235,6 +325,29 @@ static size_t task_of(const struct intent *intents, size_t k, bool is_prepared)
     return is_prepared ? task : k;
 }
 
+/* All of a batch is over: sees how, and lets go of it. True if all of it is COMPLETED. */
+static bool end_batch(struct user *u, struct life *to, te_batch b, const struct intent *intents,
+                      size_t n, bool is_prepared, const struct sim_judged *how)
+{
+    const struct life *own = u->host->life;
+    bool whole = true;
+
+    for (size_t k = 0; k < n; k++) {
+        size_t task = task_of(intents, k, is_prepared);
+        struct te_status s;
+
+        if (how)
+            sim_check_end(own, b, task, to, *how);
+        sim_ok(te_status(own->engine, b, task, &s), "te_status");
+        whole = whole && s.state == TE_COMPLETED;
+        sim_conclude(&intents[k], s.state, to);
+        sim_check_slot(to, u, (int)k);
+    }
+    sim_ok(te_batch_free(own->engine, b), "te_batch_free");
+    sim_world.counts.batches++;
+    return whole;
+}
+
 /* One batch towards a life of a host; true if all of it is COMPLETED. */
 static bool run_batch(struct user *u, struct life *to, te_segment seg, int64_t deadline_ms)
 {
@@ -244,14 +357,16 @@ static bool run_batch(struct user *u, struct life *to, te_segment seg, int64_t d
     char note[16];
     te_submit_opts opts = {.size = sizeof(opts), .deadline_ms = deadline_ms, .notify_target = seg};
     size_t n = 1 + (size_t)sim_below(SLOTS);
-    bool whole = true, canceled, is_prepared = sim_one_in(3);
+    bool whole, canceled, is_prepared = sim_one_in(3);
     unsigned id = sim_note_new(to->host, note);
-    te_batch b = begin_batch(own, n, is_prepared ? 2 : 1);
+    te_batch b = sim_batch(own, n, is_prepared ? 2 : 1);
+    struct sim_judged how = {!deadline_ms, own->writes[to->host] == 0, sim_now()};
 
     for (size_t k = 0; k < n; k++) {
         sim_check_slot(to, u, (int)k);
         intents[k] = intend(u, to, (int)k);
-        reqs[k] = request_of(u, to, seg, &intents[k], (int)k);
+        own->writes[to->host] += intents[k].opcode == TE_WRITE;
+        reqs[k] = sim_request_of(u, to, seg, &intents[k], (int)k);
     }
     opts.notify_name = is_prepared || sim_one_in(2) ? NULL : "behind";
     opts.notify_msg = note;
@@ -259,31 +374,21 @@ static bool run_batch(struct user *u, struct life *to, te_segment seg, int64_t d
         submit_prepared(own->engine, b, reqs, n, &opts);
     else
         sim_ok(te_submit(own->engine, b, reqs, n, &opts), "te_submit");
+    if (sim_one_in(8))
+        sim_unregister_beside(u, b, n);
     canceled = await_end(own, b, n, deadline_ms ? deadline_ms : TIMEOUT_MS);
-    for (size_t k = 0; k < n; k++) {
-        size_t task = task_of(intents, k, is_prepared);
-        struct te_status s;
-
-        if (!canceled)
-            check_end(own->engine, b, task, to, !deadline_ms);
-        sim_ok(te_status(own->engine, b, task, &s), "te_status");
-        whole = whole && s.state == TE_COMPLETED;
-        conclude(&intents[k], s.state, to);
-        sim_check_slot(to, u, (int)k);
-    }
+    whole = end_batch(u, to, b, intents, n, is_prepared, canceled ? NULL : &how);
     sim_note_conclude(id, whole);
-    sim_ok(te_batch_free(own->engine, b), "te_batch_free");
-    sim_world.counts.batches++;
     return whole;
 }
 
 /* A request to `extra`, which was registered before it began and was so until it had ended, is not refused. */
-static void check_extra(te_engine *e, te_batch b, const struct life *to, unsigned there)
+static void check_extra(const struct life *own, te_batch b, const struct life *to, unsigned there)
 {
     struct te_status s;
 
-    sim_ok(te_status(e, b, 0, &s), "te_status");
-    if (s.state == TE_INVALID && there % 2 && to->there == there && !to->over)
+    sim_ok(te_status(own->engine, b, 0, &s), "te_status");
+    if (s.state == TE_INVALID && there % 2 && to->there == there && !to->over && !is_ambiguous(own))
         sim_fail("a request to memory that is registered was refused");
 }
 
@@ -300,17 +405,18 @@ static void touch_extra(struct user *u, struct life *to, te_segment seg)
                     .length = 1 + sim_below(sim_world.slot)};
     bool fits = r.target_offset + r.length <= (uintptr_t)to->extra + EXTRA;
     unsigned there = fits ? to->there : 0;
-    te_batch b = begin_batch(own, 1, 1);
+    te_batch b = sim_batch(own, 1, 1);
     int rc;
 
     sim_allow(local, sim_world.slot, true);
+    own->writes[to->host] += r.opcode == TE_WRITE;
     rc = te_submit(e, b, &r, 1, NULL);
     if (rc != TE_ERR_NOT_REGISTERED ||
         to != u->host->life) /* of its own an engine knows what is there */
         sim_ok(rc, "te_submit");
     await_end(own, b, rc == 0, TIMEOUT_MS);
     if (rc == 0)
-        check_extra(e, b, to, there);
+        check_extra(own, b, to, there);
     sim_allow(local, sim_world.slot, false);
     sim_ok(te_batch_free(e, b), "te_batch_free");
     sim_world.counts.batches++;
@@ -327,25 +433,46 @@ static void register_anew(struct user *u)
     sim_ok(te_register(e, u->local, SLOTS * sim_world.slot, "cpu:0", 0), "te_register");
 }
 
+static void one_of_all(struct user *u, struct life *to, te_segment *seg)
+{
+    uint64_t chance = sim_below(24);
+
+    if (chance < 4)
+        for (uint64_t n = sim_one_in(2) ? 1 : sim_below(12); n > 0; n--)
+            touch_extra(u, to, *seg);
+    else if (chance < 9)
+        sim_rewrite(u, to, seg);
+    else if (chance == 9)
+        sim_submit_beside_wait(u, to, *seg);
+    else if (chance == 10)
+        sim_refused_calls(u, *seg);
+    else if (chance == 11 && (sim_world.knobs.faults & FAULT_RESET))
+        sim_write_unreadable(u, to, *seg);
+    else
+        run_batch(u, to, *seg, sim_one_in(2) ? 0 : 1 + (int64_t)(sim_below(70) * sim_below(70)));
+}
+
 static void one_round(struct user *u)
 {
-    te_engine *e = u->host->life->engine;
-    struct life *to = sim_any_life();
+    struct life *own = u->host->life, *to = sim_any_life();
     te_segment seg;
 
-    if (!to || te_open(e, to->name, &seg) < 0) {
+    if (sim_one_in(8))
+        sim_keep_guest(u);
+    if (!sim_one_in(3))
+        sim_visit_guest(u);
+    if (!to || sim_open(own, to, &seg) < 0) {
         usleep(1000 * (useconds_t)(1 + sim_below(200)));
         return;
     }
-    if (sim_one_in(6))
-        touch_extra(u, to, seg);
-    else
-        run_batch(u, to, seg, sim_one_in(2) ? 0 : 1 + (int64_t)(sim_below(70) * sim_below(70)));
-    if (sim_one_in(8) && te_notify(e, seg, "note", "x") == 0)
+    one_of_all(u, to, &seg);
+    if (seg == SIM_CLOSED)
+        return;
+    if (sim_one_in(8) && te_notify(own->engine, seg, "note", "x") == 0)
         sim_world.counts.notified++;
     if (sim_one_in(8))
-        te_refresh(e, to->name);
-    sim_ok(te_close(e, seg), "te_close");
+        te_refresh(own->engine, to->name);
+    sim_close(own, to, seg);
     if (sim_one_in(4))
         register_anew(u);
     if (sim_one_in(4))
@@ -355,7 +482,7 @@ static void one_round(struct user *u)
 /* With faults gone every host is reached, within a time. */
 static void reach_all(struct user *u)
 {
-    te_engine *e = u->host->life->engine;
+    struct life *own = u->host->life;
 
     for (int h = 1; h <= sim_world.knobs.hosts; h++) {
         struct life *to = sim_world.hosts[h].life;
@@ -366,12 +493,12 @@ static void reach_all(struct user *u)
             if (sim_now() > sim_world.quiet_since + SETTLE_NS)
                 sim_fail("host %d does not reach host %d, %lld s after the last fault",
                          u->host->number, h, (long long)(SETTLE_NS / SIM_S));
-            if (te_open(e, to->name, &seg) < 0) {
+            if (sim_open(own, to, &seg) < 0) {
                 usleep(100000);
                 continue;
             }
             reached = run_batch(u, to, seg, 0);
-            te_close(e, seg);
+            sim_close(own, to, seg);
         }
     }
 }

@@ -14,10 +14,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LIVES 6 /* of a host, at most */
-#define USERS 2 /* of a host */
-#define SLOTS 3 /* of a user, in the memory of each host */
-#define EXTRA (64 * 1024)
+#define LIVES  6 /* of a host, at most */
+#define USERS  2 /* of a host */
+#define SLOTS  3 /* of a user, in the memory of each host */
+#define EXTRA  (64 * 1024)
+#define RESETS 16
 
 struct slot {
     unsigned char *want;
@@ -35,13 +36,26 @@ struct run {
 /* A host's life: a new one begins with each start. */
 struct life {
     te_engine *engine;
+    unsigned retries; /* MC_RETRY_CNT */
+    bool is_v1;       /* MC_TCP_PROTO */
     char name[64];
     char *memory, *extra;
     struct slot *slots;
     bool over;
     int host;
-    unsigned there;   /* odd while `extra` is registered, another number each time */
-    struct run *runs; /* all that ever were, the newest first */
+    unsigned there;             /* odd while `extra` is registered, another number each time */
+    struct run *runs;           /* all that ever were, the newest first */
+    unsigned opens[SIM_HOSTS];  /* of the segment of each host, that are not closed */
+    unsigned writes[SIM_HOSTS]; /* to it, since none was open */
+};
+
+/* An engine that comes and goes. */
+struct guest {
+    char name[64]; /* empty: is not up */
+    char *memory;
+    int host;
+    unsigned visitors;
+    bool is_stranger; /* has gone, and what is no engine is in its place */
 };
 
 struct user {
@@ -56,8 +70,10 @@ struct host {
     int number;
     struct life *life; /* NULL: is not up */
     struct user users[USERS];
-    int lives;    /* that have begun */
-    bool through; /* all that it was to do is done */
+    int lives;           /* that have begun */
+    bool through;        /* all that it was to do is done */
+    int64_t stood_until; /* it was frozen, or is */
+    struct guest guests[USERS];
 };
 
 extern struct sim_world {
@@ -67,6 +83,8 @@ extern struct sim_world {
     bool is_quiet; /* faults have stopped, and what they did is over */
     int64_t quiet_since;
     struct sim_counts counts;
+    int64_t resets[RESETS]; /* when they were; a ring */
+    unsigned n_resets;
 } sim_world;
 
 /* world.c. A call of the library that must succeed; memory with a gap behind it, for a request may
@@ -83,12 +101,70 @@ void sim_check_slot(const struct life *l, const struct user *u, int slot);
 /* Of any host, NULL if that is not up. */
 struct life *sim_any_life(void);
 
+/* What a request is to bring about. */
+struct intent {
+    int opcode;
+    struct slot *slot;
+    size_t at, length;
+    char *local;
+};
+
+/* user.c. A request from or to a part of a slot, and its end, of which only that it has come is known. */
+struct intent sim_intend(struct user *u, struct life *to, int slot, int opcode, size_t at,
+                         size_t length);
+struct te_request sim_request_of(const struct user *u, const struct life *to, te_segment seg,
+                                 const struct intent *i, int slot);
+void sim_conclude(const struct intent *i, int state, const struct life *l);
+te_batch sim_batch(struct life *own, size_t capacity, unsigned submits);
+/* te_wait(), which does not give up before its time. */
+int sim_wait(te_engine *e, te_batch b, int64_t ms);
+/* Until all has ended, which it must some time beyond its deadline; 0: it has none. */
+void sim_await_end(te_engine *e, te_batch b, int64_t deadline_ms);
+void sim_await_canceled(const struct life *own, te_batch b);
+/* A request that has ended, and was not cancelled: whether it may have ended so. */
+struct sim_judged {
+    bool in_time; /* has no deadline */
+    bool fresh;   /* nothing was written to that segment before, since it was opened */
+    int64_t begin;
+};
+int sim_check_end(const struct life *own, te_batch b, size_t task, const struct life *to,
+                  struct sim_judged how);
+/* te_open() and te_close() of the segment of a host. */
+int sim_open(struct life *own, const struct life *to, te_segment *seg);
+void sim_close(struct life *own, const struct life *to, te_segment seg);
+
+/* rare.c. About what the bytes of a slot take. */
+int64_t sim_time_to(int from, int to);
+/* One of what the run has that can befall these two, for so long. */
+void sim_trouble(int from, int to, int64_t ns);
+/* What seldom meets by chance. It may leave the segment closed, SIM_CLOSED. */
+#define SIM_CLOSED (-1)
+void sim_rewrite(struct user *u, struct life *to, te_segment *seg);
+void sim_submit_beside_wait(struct user *u, struct life *to, te_segment seg);
+void sim_unregister_beside(struct user *u, te_batch b, size_t n);
+void sim_write_unreadable(struct user *u, const struct life *to, te_segment seg);
+void sim_refused_calls(struct user *u, te_segment seg);
+
+/* guest.c. */
+void sim_keep_guest(struct user *u);
+void sim_visit_guest(struct user *u);
+/* te_engine_destroy(), which must end. */
+void sim_destroy(te_engine *e, const struct host *h);
+
+/* host.c. A new engine of a host, with its transport installed; *l is told of its options. */
+te_engine *sim_make_engine(const struct host *h, int port, struct life *l);
+
 /* user.c, host.c: threads. `arg` is the user, or the host that starts. */
 void *sim_user_main(void *arg);
 void *sim_host_main(void *arg);
 
 /* faults.c. One of those that the run has, now; and what may go wrong at any time. */
 void sim_one_fault(void);
+void sim_freeze(int host, int64_t ns);
+void sim_cut(int from, int to, int64_t ns);
+void sim_reset(int a, int b); /* a connection between them; 0: any */
+/* Whether a host was frozen at some time since. */
+bool sim_stood(int host, int64_t since);
 void sim_set_chances(bool on);
 
 #endif
