@@ -97,7 +97,8 @@ static const struct flag want_flags[] = {
      .initial = "",
      .help =
          "With --metadata_server, P2PHANDSHAKE included: open this segment and tell which\n"
-         "      transport would read and write its first buffer, and why no other. Moves nothing."},
+         "      transport would read and write its first buffer, and why no other, and whether its\n"
+         "      data port answers. Moves nothing."},
 };
 
 /* -------------------------------------------------------------------------------- configuration */

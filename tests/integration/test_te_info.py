@@ -130,10 +130,6 @@ class TeInfoTest(unittest.TestCase):
             found = json.loads(run("--json", f"--metadata_server={metad.url}", "--segment=node-a").stdout)
             self.assertTrue(found["path"]["possible"] and found["metadata"]["answers"])
             self.assertIn("has the range and allows this", found["path"]["write"])
-            with urllib.request.urlopen(f"{metad.url}?key=mooncake/ram/node-a", timeout=te.HANG_S) as reply:
-                port = json.load(reply)["tcp_data_port"]
-            self.assertEqual(found["path"]["data_port_not_tried"], port)
-            self.assertIn(f"  Its data port, {port}, was not tried: ", out.stdout)
             # An engine of another kind publishes a port with any protocol.
             te.put(f"{metad.url}?key=mooncake/rpc_meta/other", b'{"ip_or_host_name":"127.0.0.1","rpc_port":9}')
             te.put(f"{metad.url}?key=mooncake/ram/other", json.dumps(
@@ -167,11 +163,31 @@ class TeInfoTest(unittest.TestCase):
             self.assertEqual((path["possible"], "read" in path), (False, True))
             self.assertTrue(path["why"].startswith("its engine does not answer: "), path)
 
+    def test_data_port_that_does_not_answer(self):
+        """The handshake port of an engine answers, and its data port is closed, as by a firewall."""
+        with te.Metad() as metad, te.Peer(name="node-a", metadata=metad.url) as peer:
+            peer.region(4096)
+            args = (f"--metadata_server={metad.url}", "--segment=node-a")
+            key = f"{metad.url}?key=mooncake/ram/node-a"
+            with urllib.request.urlopen(key, timeout=te.HANG_S) as reply:
+                descriptor = json.load(reply)
+            self.assertIn(f":{descriptor['tcp_data_port']}: answers\n", run(*args).stdout)
+            descriptor["tcp_data_port"] = te.dead_port()
+            te.put(key, json.dumps(descriptor).encode())
+            out = run(*args, TE_HOST_PATH="0")
+            self.assertEqual(out.returncode, 1, out.stdout + out.stderr)
+            self.assertIn(f":{descriptor['tcp_data_port']}: does not answer, so tcp cannot be used: ", out.stdout)
+            path = json.loads(run("--json", *args, TE_HOST_PATH="0").stdout)["path"]
+            self.assertEqual((path["possible"], path["data_port"]["answers"]), (False, False))
+            # What goes another way needs no data port.
+            self.assertEqual(run(*args).returncode, 0)
+
     def test_path_without_server(self):
         with te.Peer() as peer:
             peer.region(5)
             out = run("--metadata_server=P2PHANDSHAKE", f"--segment={peer.segment}")
             self.assertEqual(out.returncode, 0, out.stdout + out.stderr)
+            self.assertRegex(out.stdout, r"\n  data port \S+:\d+: answers\n")
             self.assertTrue(out.stdout.startswith("Path to segment"), out.stdout)
             self.assertEqual(out.stdout.count(", taken"), 1)
 

@@ -86,22 +86,22 @@ static int read_key(struct tei_store *s, const struct tei_conf *conf, char *key,
 }
 
 static int ask_owner(struct tei_store *s, const struct tei_conf *conf,
-                     const struct tei_segment *seg)
+                     const struct tei_segment *seg, struct tei_hostport *where)
 {
     struct tei_bytes value = {0};
-    struct tei_hostport where;
     int rc = read_key(s, conf, tei_keys_rpc(conf, seg->name), &value);
 
     if (!rc)
-        rc = tei_rpc_meta_decode(&value, seg->name, &where);
+        rc = tei_rpc_meta_decode(&value, seg->name, where);
     if (!rc)
-        rc = tei_rpc_ask_owner(&where, seg,
+        rc = tei_rpc_ask_owner(where, seg,
                                tei_deadline_ns((int64_t)conf->handshake_connect_timeout_s * 1000));
     tei_bytes_fini(&value);
     return rc;
 }
 
-int metadata_ask_engine(const char *conn, const struct tei_conf *conf, const char *segment)
+int metadata_ask_engine(const char *conn, const struct tei_conf *conf, const char *segment,
+                        struct tei_hostport *where)
 {
     struct tei_bytes value = {0};
     struct tei_segment *seg = NULL;
@@ -113,7 +113,7 @@ int metadata_ask_engine(const char *conn, const struct tei_conf *conf, const cha
     if (!rc)
         rc = tei_segment_decode(value.data, value.len, &tei_segment_unlimited, &seg);
     if (!rc && !seg->files)
-        rc = ask_owner(s, conf, seg);
+        rc = ask_owner(s, conf, seg, where);
     tei_segment_put(seg);
     tei_bytes_fini(&value);
     tei_store_close(s);

@@ -3,15 +3,19 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
 
+#include "base/os.h"
+#include "base/sock.h"
 #include "te.h"
 #include "te_info/metadata.h"
 
 #define TEXT_MAX       16384
-#define DESCRIPTOR_MAX (4 << 20)
+#define CONNECT_MS     3000
+#define DESCRIPTOR_MAX ((size_t)16 << 20)
 #define LENGTH_MAX     ((size_t)64 << 10) /* a transport may pin what is registered */
 
 /* A name that no engine has: this one is announced for a moment. */
@@ -59,33 +63,66 @@ static bool explain(te_engine *e, te_request *r, int opcode, const char *key, js
 
 /* Without a metadata server te_open() has just had the descriptor from the engine itself. */
 static bool engine_answers(const char *metadata, const struct tei_conf *conf, const char *segment,
-                           json_t *found)
+                           struct tei_hostport *where, json_t *found)
 {
     char why[1024];
 
-    if (!conf || metadata_ask_engine(metadata, conf, segment) == 0)
+    if (!conf) {
+        (void)tei_hostport_parse(segment, 0, where);
+        return true;
+    }
+    if (metadata_ask_engine(metadata, conf, segment, where) == 0)
         return true;
     snprintf(why, sizeof why, "its engine does not answer: %s", te_errmsg());
     json_object_set_new(found, "why", json_string(why));
     return false;
 }
 
-/* Bytes go by another port than what was asked here, which a firewall may treat otherwise. */
-static void add_data_port(te_engine *e, te_segment seg, json_t *found)
+/* The port that tcp connects to at the engine of a segment; 0 if its descriptor has none. */
+static uint16_t data_port(te_engine *e, te_segment seg)
 {
-    static char text[DESCRIPTOR_MAX];
-    json_t *root, *port;
+    char *text = malloc(DESCRIPTOR_MAX);
+    json_t *root = text && te_segment_json(e, seg, text, DESCRIPTOR_MAX) == 0
+                       ? json_loads(text, 0, NULL)
+                       : NULL;
+    json_int_t port = json_integer_value(json_object_get(root, "tcp_data_port"));
 
-    if (te_segment_json(e, seg, text, sizeof text))
-        return;
-    root = json_loads(text, 0, NULL);
-    port = json_object_get(root, "tcp_data_port");
-    if (json_integer_value(port) > 0)
-        json_object_set(found, "data_port_not_tried", port);
     json_decref(root);
+    free(text);
+    return port > 0 && port <= UINT16_MAX ? (uint16_t)port : 0;
 }
 
-static int ask(te_engine *e, const char *segment, json_t *found)
+static bool takes_tcp(const json_t *found, const char *key)
+{
+    const char *text = json_string_value(json_object_get(found, key));
+    const char *line = text ? strstr(text, "transport tcp: score ") : NULL;
+    const char *taken = line ? strstr(line, ", taken") : NULL;
+
+    return taken && taken < strchrnul(line, '\n');
+}
+
+/* Handshakes say nothing of the data port: it is another one, which a firewall may close. */
+static void ask_data_port(const struct tei_hostport *where, uint16_t port, json_t *found)
+{
+    char address[TEI_HOSTPORT_MAX];
+    json_t *data;
+    int fd;
+
+    if (!where->host[0] || port == 0)
+        return;
+    tei_hostport_format(where->host, port, address, sizeof address);
+    fd = tei_connect(where->host, port, NULL, tei_deadline_ns(CONNECT_MS));
+    data = json_pack("{ss sb}", "address", address, "answers", fd >= 0);
+    if (fd < 0)
+        json_object_set_new(data, "why", json_string(te_errmsg()));
+    else
+        close(fd);
+    json_object_set_new(found, "data_port", data);
+    if (fd < 0 && (takes_tcp(found, "read") || takes_tcp(found, "write")))
+        json_object_set_new(found, "possible", json_false());
+}
+
+static int ask(te_engine *e, const char *segment, uint16_t *port, json_t *found)
 {
     te_segment seg;
     te_request r;
@@ -96,6 +133,7 @@ static int ask(te_engine *e, const char *segment, json_t *found)
         rc = prepare(e, seg, &r);
     if (rc)
         return rc;
+    *port = data_port(e, seg);
     if (r.length == 0) {
         json_object_set_new(found, "why", json_string("it has registered no memory for peers"));
         return 0;
@@ -103,22 +141,25 @@ static int ask(te_engine *e, const char *segment, json_t *found)
     read = explain(e, &r, TE_READ, "read", found);
     write = explain(e, &r, TE_WRITE, "write", found);
     json_object_set_new(found, "possible", json_boolean(read && write));
-    add_data_port(e, seg, found);
     return 0;
 }
 
 json_t *path_ask(const char *metadata, const struct tei_conf *conf, const char *segment)
 {
     json_t *found = json_pack("{ss sb}", "segment", segment, "possible", 0);
+    struct tei_hostport where = {0};
     te_engine *e = NULL;
+    uint16_t port = 0;
     int rc = make_engine(metadata, &e);
 
     if (!rc)
-        rc = ask(e, segment, found);
+        rc = ask(e, segment, &port, found);
     if (rc)
         json_object_set_new(found, "why", json_string(te_errmsg()));
-    else if (!engine_answers(metadata, conf, segment, found))
+    else if (!engine_answers(metadata, conf, segment, &where, found))
         json_object_set_new(found, "possible", json_false());
+    else
+        ask_data_port(&where, port, found);
     te_engine_destroy(e);
     return found;
 }
@@ -132,12 +173,25 @@ static void print_text(const char *title, const char *text)
     }
 }
 
+static void print_data_port(const json_t *data)
+{
+    if (!data)
+        return;
+    printf("  data port %s: ", json_string_value(json_object_get(data, "address")));
+    if (json_is_true(json_object_get(data, "answers")))
+        printf("answers\n");
+    else
+        printf(
+            "does not answer, so tcp cannot be used: %s; a firewall? it is another port than the "
+            "handshake's\n",
+            json_string_value(json_object_get(data, "why")));
+}
+
 void path_print(const json_t *found)
 {
     const char *why = json_string_value(json_object_get(found, "why"));
     const char *read = json_string_value(json_object_get(found, "read"));
     const char *write = json_string_value(json_object_get(found, "write"));
-    const json_t *port = json_object_get(found, "data_port_not_tried");
 
     printf("Path to segment '%s'\n", json_string_value(json_object_get(found, "segment")));
     if (!read) {
@@ -146,14 +200,11 @@ void path_print(const json_t *found)
     }
     if (why)
         printf("  %s\n  It would be, by the descriptor that is left:\n", why);
+    print_data_port(json_object_get(found, "data_port"));
     if (strcmp(read, write) == 0) {
         print_text("READ and WRITE", read);
     } else {
         print_text("READ", read);
         print_text("WRITE", write);
     }
-    if (port)
-        printf("  Its data port, %d, was not tried: transfer_engine_bench shows whether bytes get "
-               "through\n",
-               (int)json_integer_value(port));
 }

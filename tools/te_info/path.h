@@ -11,7 +11,9 @@
  * Makes an engine with that metadata server, opens the segment, asks its engine whether it answers and
  * has a READ and a WRITE of its first buffer explained; nothing is moved. A new object: "segment",
  * "read", "write" (texts of te_explain()), and "why" nothing could be said, or what is said will not
- * be. "possible": both could be submitted, and the engine answers. `conf`: NULL with P2PHANDSHAKE.
+ * be. "data_port": the TCP port that the descriptor names, "address", whether it "answers", or "why" not.
+ * "possible": both could be submitted, the engine answers, and so does the data port where tcp would be
+ * taken. `conf`: NULL with P2PHANDSHAKE.
  */
 json_t *path_ask(const char *metadata, const struct tei_conf *conf, const char *segment);
 
