@@ -280,6 +280,13 @@ void sim_unregister_beside(struct user *u, te_batch b, size_t n)
     sim_ok(te_register(e, u->local, SLOTS * sim_world.slot, "cpu:0", 0), "te_register");
 }
 
+/* Others' requests may be on connections that break now, or have broken. */
+static void break_all(void)
+{
+    for (int i = 0; i < RESETS; i++)
+        sim_world.resets[i] = sim_now() + 60 * SIM_S;
+}
+
 /* Connections that have it on them break, and it is FAILED: neither is it touched here. */
 void sim_write_unreadable(struct user *u, const struct life *to, te_segment seg)
 {
@@ -293,6 +300,7 @@ void sim_write_unreadable(struct user *u, const struct life *to, te_segment seg)
     if (shut->iov_base || to->host == u->host->number)
         return;
     *shut = (struct iovec){page, 4096};
+    break_all();
     sim_ok(te_register(e, page, 4096, "cpu:0", 0), "te_register");
     sim_allow(page, 4096, false);
     sim_ok(te_submit(e, b, &r, 1, NULL), "te_submit");
@@ -302,9 +310,8 @@ void sim_write_unreadable(struct user *u, const struct life *to, te_segment seg)
         sim_fail("a WRITE of memory that cannot be read is COMPLETED");
     sim_ok(te_batch_free(e, b), "te_batch_free");
     sim_ok(te_unregister(e, page), "te_unregister");
+    break_all();
     shut->iov_base = NULL;
-    for (int i = 0; i < RESETS; i++) /* others were on those connections */
-        sim_world.resets[i] = sim_now();
 }
 
 /* -------------------------------------------------------------------------- calls that are refused */
