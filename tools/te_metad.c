@@ -204,17 +204,20 @@ static void tell_contents(const struct settings *s, struct store *store)
         fprintf(stderr, "te_metad: the contents are in memory only (--data-dir=DIR keeps them)\n");
 }
 
-/* Who is let in by no token is told once, unless only this host can come. */
+/* What other hosts can do is told once, unless they cannot come. */
 static void tell_openness(const struct settings *s, const char *name)
 {
-    if (s->quiet || s->token_file[0] || strncmp(name, "127.", 4) == 0 ||
-        strncmp(name, "[::1]", 5) == 0)
+    if (s->quiet || strncmp(name, "127.", 4) == 0 || strncmp(name, "[::1]", 5) == 0)
         return;
-    fprintf(
-        stderr,
-        "te_metad: whoever reaches %s can read and change everything: --token-file=FILE lets in "
-        "who has a token, --addr=127.0.0.1:8080 this host alone\n",
-        name);
+    if (!s->token_file[0])
+        fprintf(stderr,
+                "te_metad: whoever reaches %s can read and change everything: --token-file=FILE "
+                "lets in who has a token, --addr=127.0.0.1:8080 this host alone\n",
+                name);
+    else if (!s->tls_cert[0])
+        fprintf(stderr,
+                "te_metad: tokens are sent to %s in the clear: --tls-cert and --tls-key encrypt\n",
+                name);
 }
 
 /* What is secret should be its owner's. */

@@ -54,7 +54,9 @@ class Openness(unittest.TestCase):
     def test_open_to_all(self):
         self.assertRegex(self.told(addr=":0"), rf"whoever reaches (\[::\]|0\.0\.0\.0):[0-9]+ {self.OPEN}")
         self.assertEqual(self.told("--quiet", addr=":0"), "")
-        self.assertNotIn("whoever", self.told("--token-file", write("token", TOKEN), addr=":0"))
+        told = self.told("--token-file", write("token", TOKEN), addr=":0")
+        self.assertNotIn("whoever", told)
+        self.assertRegex(told, r"tokens are sent to \S+:[0-9]+ in the clear: --tls-cert and --tls-key encrypt")
         self.assertNotIn("whoever", self.told(addr="127.0.0.2:0"))
 
     def test_secrets_of_all(self):
