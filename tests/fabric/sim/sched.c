@@ -14,6 +14,7 @@
 #include "sim.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -81,6 +82,7 @@ static struct {
 } world;
 
 static __thread struct sim_thread *me;
+static pthread_key_t end_key; /* whose destructor ends a thread */
 
 bool sim_trace_on;
 const char *sim_repeat = "";
@@ -447,19 +449,30 @@ static bool is_gone(const struct sim_thread *t)
     return t->state == DONE || t->dead;
 }
 
-static void *start(void *arg)
+/* Called by the C library as often as it calls destructors, the last time when those of others have run. */
+static void end_thread(void *arg)
 {
-    void *result;
+    uintptr_t left = (uintptr_t)arg - 1;
 
-    me = arg;
-    wait_for_turn(me);
-    result = me->fn(me->arg);
+    if (left) {
+        pthread_setspecific(end_key, (void *)left);
+        return;
+    }
     me->state = DONE;
     sim_wake(me, true);
     remove_those(is_gone);
     world.leaving = me;
     hand_over(choose());
-    return result;
+    me = NULL;
+}
+
+/* What a library keeps for each thread it may free with a lock: that is a part of the run. */
+static void *start(void *arg)
+{
+    me = arg;
+    pthread_setspecific(end_key, (void *)(uintptr_t)PTHREAD_DESTRUCTOR_ITERATIONS);
+    wait_for_turn(me);
+    return me->fn(me->arg);
 }
 
 /* The number that the world's threads have for one. */
@@ -583,6 +596,8 @@ void sim_begin(uint64_t seed)
     world.switch_in = 1 + (unsigned)sim_below(24);
     for (int i = 0; i < CHANGES; i++)
         world.changes[i] = sim_below(FIRST_LIMIT);
+    if (pthread_key_create(&end_key, end_thread))
+        sim_fail("no key is to be had");
     me = add_thread(0);
     snprintf(me->name, sizeof(me->name), "main");
     world.on = true;
