@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,7 +28,7 @@ int clock_gettime(clockid_t clock, struct timespec *t)
     static int (*real)(clockid_t, struct timespec *);
     int64_t ns;
 
-    if (!sim_is_on() || (clock != CLOCK_MONOTONIC && clock != CLOCK_REALTIME)) {
+    if (!sim_is_on() || clock == CLOCK_PROCESS_CPUTIME_ID || clock == CLOCK_THREAD_CPUTIME_ID) {
         if (!real)
             real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
         return real(clock, t);
@@ -38,6 +39,26 @@ int clock_gettime(clockid_t clock, struct timespec *t)
     ns = sim_now() + (clock == CLOCK_REALTIME ? sim_real_offset() : 0);
     *t = (struct timespec){ns / SIM_S, ns % SIM_S};
     return 0;
+}
+
+int gettimeofday(struct timeval *t, void *zone)
+{
+    struct timespec now;
+
+    (void)zone;
+    clock_gettime(CLOCK_REALTIME, &now);
+    *t = (struct timeval){now.tv_sec, now.tv_nsec / 1000};
+    return 0;
+}
+
+time_t time(time_t *out)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (out)
+        *out = now.tv_sec;
+    return now.tv_sec;
 }
 
 int nanosleep(const struct timespec *t, struct timespec *left)

@@ -158,4 +158,5 @@ void sim_set_chances(bool on)
     sim_net.short_in = faults & FAULT_SHORT ? 3 : 0;
     sim_net.lost_in = faults & FAULT_LOST ? 5 : 0;
     sim_file_faults = faults & FAULT_FILES ? 50 : 0;
+    sim_store_fault_in = faults & FAULT_STORE ? 12 : 0;
 }

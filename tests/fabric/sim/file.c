@@ -308,6 +308,15 @@ int ppoll(struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *
     return poll_until(p, n, t ? sim_now() + t->tv_sec * SIM_S + t->tv_nsec : SIM_NEVER);
 }
 
+/* As a program calls it that is built with _FORTIFY_SOURCE. */
+int __poll_chk(struct pollfd *p, nfds_t n, int timeout, size_t size);
+
+int __poll_chk(struct pollfd *p, nfds_t n, int timeout, size_t size)
+{
+    (void)size;
+    return poll(p, n, timeout);
+}
+
 /* ------------------------------------------------------------------------------- events and timers */
 
 int eventfd(unsigned count, int flags)

@@ -64,11 +64,11 @@ static void share(te_engine *a, te_engine *b)
     int rc;
 
     sim_ok(te_alloc(a, ALLOC, "cpu:0", &p), "te_alloc");
-    sim_ok(te_register(b, p, ALLOC, "cpu:0", TE_REMOTE_READ), "te_register");
+    sim_register(b, p, ALLOC, TE_REMOTE_READ);
     rc = te_free(a, p);
     if (rc != TE_ERR_BUSY)
         sim_fail("te_free() of memory that another engine has registered: %s", te_errname(rc));
-    sim_ok(te_unregister(b, p), "te_unregister");
+    sim_unregister(b, p);
     sim_ok(te_free(a, p), "te_free");
 }
 
@@ -146,8 +146,7 @@ void sim_keep_guest(struct user *u)
     te_engine *e = sim_make_engine(u->host, PORT + u->index, &options);
 
     *g = (struct guest){.memory = sim_pages(MEMORY), .host = u->host->number};
-    sim_ok(te_register(e, g->memory, MEMORY, "cpu:0", TE_REMOTE_READ | TE_REMOTE_WRITE),
-           "te_register");
+    sim_register(e, g->memory, MEMORY, TE_REMOTE_READ | TE_REMOTE_WRITE);
     share(e, u->host->life->engine);
     sim_ok(te_engine_name(e, g->name, sizeof(g->name)), "te_engine_name");
     await_visitors(g);

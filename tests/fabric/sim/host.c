@@ -34,8 +34,11 @@ te_engine *sim_make_engine(const struct host *h, int port, struct life *l)
     te_options o;
 
     snprintf(address, sizeof(address), "10.77.0.%d", h->number);
-    snprintf(name, sizeof(name), "%s:%d", address, port);
     te_options_init(&o);
+    if (sim_world.has_store)
+        o.metadata = "http://10.77.0.15:8080/metadata"; /* SIM_STORE_HOST, SIM_STORE_PORT */
+    snprintf(name, sizeof(name), sim_world.has_store ? "node-%s-%d" : "%s:%d", address, port);
+    o.ip_or_host_name = address;
     o.local_server_name = name;
     o.auto_discover = 0;
     set(&o, "TE_HOST_PATH", "off");
@@ -79,11 +82,15 @@ static void register_parts(const struct life *l)
 {
     te_buffer parts[SIM_HOSTS * LIVES * USERS * SLOTS];
     size_t n = 0, size = sim_memory_size(), part = sim_world.slot / 2 * 5;
+    int rc;
 
     for (size_t at = 0; at < size; at += part)
         parts[n++] = (te_buffer){l->memory + at, size - at < part ? size - at : part};
-    sim_ok(te_register_batch(l->engine, parts, n, "cpu:0", TE_REMOTE_READ | TE_REMOTE_WRITE),
-           "te_register_batch");
+    while ((rc = te_register_batch(l->engine, parts, n, "cpu:0",
+                                   TE_REMOTE_READ | TE_REMOTE_WRITE)) < 0 &&
+           sim_may_try_again(rc))
+        usleep(100000);
+    sim_ok(rc, "te_register_batch");
 }
 
 static struct life *begin_life(struct host *h)
@@ -103,13 +110,11 @@ static struct life *begin_life(struct host *h)
 /* Memory of the host comes, and goes after `us` at most. */
 static void come_and_go(struct life *l, uint64_t us)
 {
-    sim_ok(te_register(l->engine, l->extra, EXTRA, "cpu:0", TE_REMOTE_READ | TE_REMOTE_WRITE),
-           "te_register");
+    sim_register(l->engine, l->extra, EXTRA, TE_REMOTE_READ | TE_REMOTE_WRITE);
     l->there++;
     usleep((useconds_t)sim_below(us));
     l->there++;
-    while (te_unregister(l->engine, l->extra) == TE_ERR_BUSY)
-        usleep(10000);
+    sim_unregister(l->engine, l->extra);
     sim_allow(l->extra, EXTRA, false);
     usleep((useconds_t)sim_below(us / 8));
     sim_allow(l->extra, EXTRA, true);
@@ -168,7 +173,7 @@ void *sim_host_main(void *arg)
         struct user *u = &h->users[i];
 
         *u = (struct user){.host = h, .index = i, .local = sim_pages(SLOTS * sim_world.slot)};
-        sim_ok(te_register(l->engine, u->local, SLOTS * sim_world.slot, "cpu:0", 0), "te_register");
+        sim_register(l->engine, u->local, SLOTS * sim_world.slot, 0);
         sim_allow(u->local, SLOTS * sim_world.slot, false);
         pthread_create(&u->thread, NULL, sim_user_main, u);
     }

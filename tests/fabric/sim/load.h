@@ -18,9 +18,10 @@ enum sim_fault {
     FAULT_SHORT = 16,
     FAULT_LOST = 32,
     FAULT_FILES = 64,
-    FAULTS_ALL = 127,
     FAULT_SPOIL =
         128, /* a byte of a host's memory changes: a run that does not fail by it checks nothing */
+    FAULT_STORE = 256,
+    FAULTS_ALL = 383, /* but FAULT_SPOIL */
 };
 
 /* What a run is made of beside its seed; -1: the seed chooses. */
@@ -36,6 +37,12 @@ struct sim_counts {
 unsigned sim_note_new(int to, char text[16]);
 void sim_note_conclude(unsigned id, bool whole);
 void sim_notes_take(te_engine *e);
+
+/* A metadata server, of a host by itself, which never ends. */
+#define SIM_STORE_HOST 15
+#define SIM_STORE_PORT 8080
+void *sim_store_main(void *arg);
+extern unsigned sim_store_fault_in; /* one in so many requests fails, is slow, or finds nobody */
 
 /* Runs it all; ends by sim_fail() if anything is wrong. */
 struct sim_counts sim_load(const struct sim_knobs *k);

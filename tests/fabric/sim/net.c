@@ -304,6 +304,12 @@ struct socket *sim_socket_new(int host, bool is_packet)
     return s;
 }
 
+void sim_socket_join(struct socket *a, struct socket *b)
+{
+    join(a, b);
+    a->state = b->state = CONNECTED;
+}
+
 static bool is_port_taken(int host, uint16_t port)
 {
     for (int i = 0; i < n_sockets; i++)
@@ -578,7 +584,7 @@ bool sim_net_reset(int a, int b)
         struct socket *s = sockets[(from + (uint64_t)i) % (uint64_t)n_sockets];
 
         if (s->state == CONNECTED && s->peer->state == CONNECTED && !s->reset &&
-            is_between(s, a, b)) {
+            s->host != s->peer->host && is_between(s, a, b)) {
             /* What was under way, or not yet read, is gone: where the other side could still read it, a
              * RST would not say that it has ended. */
             s->was_reset = s->peer->was_reset = true;

@@ -63,6 +63,7 @@ struct socket {
 extern struct iovec sim_net_shut[SIM_HOSTS];
 
 struct socket *sim_socket_new(int host, bool is_packet);
+void sim_socket_join(struct socket *a, struct socket *b);
 int sim_socket_bind(struct socket *s, uint32_t ip, uint16_t port);
 int sim_socket_listen(struct socket *s, int backlog);
 int sim_socket_connect(struct socket *s, uint32_t ip, uint16_t port);

@@ -269,7 +269,7 @@ void sim_unregister_beside(struct user *u, te_batch b, size_t n)
         in_use = false;
     }
     rc = te_unregister(e, u->local);
-    if (rc == TE_ERR_BUSY && in_use)
+    if (rc == TE_ERR_BUSY ? in_use : sim_may_try_again(rc))
         return;
     sim_ok(rc, "te_unregister");
     sim_allow(u->local, SLOTS * sim_world.slot, false);
@@ -277,7 +277,7 @@ void sim_unregister_beside(struct user *u, te_batch b, size_t n)
         if (tries == 1000)
             sim_fail("memory was unregistered while a request uses it");
     sim_allow(u->local, n * sim_world.slot, true);
-    sim_ok(te_register(e, u->local, SLOTS * sim_world.slot, "cpu:0", 0), "te_register");
+    sim_register(e, u->local, SLOTS * sim_world.slot, 0);
 }
 
 /* Others' requests may be on connections that break now, or have broken. */
@@ -301,7 +301,7 @@ void sim_write_unreadable(struct user *u, const struct life *to, te_segment seg)
         return;
     *shut = (struct iovec){page, 4096};
     break_all();
-    sim_ok(te_register(e, page, 4096, "cpu:0", 0), "te_register");
+    sim_register(e, page, 4096, 0);
     sim_allow(page, 4096, false);
     sim_ok(te_submit(e, b, &r, 1, NULL), "te_submit");
     sim_await_end(e, b, 0);
@@ -309,7 +309,7 @@ void sim_write_unreadable(struct user *u, const struct life *to, te_segment seg)
     if (s.state == TE_COMPLETED)
         sim_fail("a WRITE of memory that cannot be read is COMPLETED");
     sim_ok(te_batch_free(e, b), "te_batch_free");
-    sim_ok(te_unregister(e, page), "te_unregister");
+    sim_unregister(e, page);
     break_all();
     shut->iov_base = NULL;
 }

@@ -21,6 +21,7 @@
  *   rare    what seldom meets by chance, brought together
  *   guest   engines that come and go while others are busy with them
  *   notes   messages behind submits
+ *   store   a metadata server
  *   faults  what goes wrong
  *   main    runs seeds, each in a process of its own, and shrinks one that fails
  *

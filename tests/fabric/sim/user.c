@@ -429,8 +429,8 @@ static void register_anew(struct user *u)
 {
     te_engine *e = u->host->life->engine;
 
-    sim_ok(te_unregister(e, u->local), "te_unregister");
-    sim_ok(te_register(e, u->local, SLOTS * sim_world.slot, "cpu:0", 0), "te_register");
+    sim_unregister(e, u->local);
+    sim_register(e, u->local, SLOTS * sim_world.slot, 0);
 }
 
 static void one_of_all(struct user *u, struct life *to, te_segment *seg)

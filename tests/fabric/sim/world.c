@@ -7,6 +7,7 @@
 #include "sim.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define PAGE ((size_t)4096)
 
@@ -32,6 +33,30 @@ void sim_allow(char *at, size_t size, bool yes)
 {
     if (mprotect(at, size, yes ? PROT_READ | PROT_WRITE : PROT_NONE) < 0)
         sim_fail("mprotect failed");
+}
+
+bool sim_may_try_again(int rc)
+{
+    return rc == TE_ERR_BUSY || (sim_world.has_store && !sim_world.is_quiet &&
+                                 (rc == TE_ERR_TIMEOUT || rc == TE_ERR_METADATA));
+}
+
+void sim_register(te_engine *e, void *at, size_t length, unsigned access)
+{
+    int rc;
+
+    while ((rc = te_register(e, at, length, "cpu:0", access)) < 0 && sim_may_try_again(rc))
+        usleep(100000);
+    sim_ok(rc, "te_register");
+}
+
+void sim_unregister(te_engine *e, void *at)
+{
+    int rc;
+
+    while ((rc = te_unregister(e, at)) < 0 && sim_may_try_again(rc))
+        usleep(10000);
+    sim_ok(rc, "te_unregister");
 }
 
 /* Each life has slots of its own: what an engine sent that is dead may still arrive. */

@@ -78,7 +78,8 @@ struct host {
 
 extern struct sim_world {
     struct sim_knobs knobs;
-    size_t slot; /* its bytes */
+    size_t slot;    /* its bytes */
+    bool has_store; /* engines find each other by a metadata server */
     struct host hosts[SIM_HOSTS];
     bool is_quiet; /* faults have stopped, and what they did is over */
     int64_t quiet_since;
@@ -92,6 +93,11 @@ extern struct sim_world {
 void sim_ok(int rc, const char *what);
 char *sim_pages(size_t size);
 void sim_allow(char *at, size_t size, bool yes);
+
+/* Register and unregister memory, again where a metadata server that is not reached refuses it for now. */
+bool sim_may_try_again(int rc);
+void sim_register(te_engine *e, void *at, size_t length, unsigned access);
+void sim_unregister(te_engine *e, void *at);
 
 /* Of a host: all slots; that of a user of this life; what is sure of it must be there. */
 size_t sim_memory_size(void);
