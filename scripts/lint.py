@@ -25,13 +25,18 @@ LAYERS = {
     "base": (),
     "conf": ("base",),
     "model": ("base",),
+    "rail": ("base",),
     "plat": ("base", "conf", "model"),
     "meta": ("base", "conf", "model"),
     "transport": ("base", "conf", "model", "plat"),
-    "transport/*": ("base", "conf", "model", "plat", "transport"),
+    "transport/*": ("base", "conf", "model", "plat", "rail", "transport"),
     "core": ("base", "conf", "model", "plat", "meta", "transport"),
     "compat": ("base", "model"),
     "archive": (),
+}
+# Folders of pure code: no clock, no device, no thread. All that they may include of the system and of the library.
+PURE = {
+    "rail": ("rail/", "base/base.h", "base/err.h", "std", "string.h"),
 }
 # Vendor headers, and the folders that own them.
 VENDOR = (
@@ -222,6 +227,15 @@ def judge_include(name, folder, allowed, path):
     if target != "base" and path != f"{target}/{os.path.basename(target)}.h":
         return f'"{path}" is private to {target}/: include "{target}/{os.path.basename(target)}.h"'
     return None
+
+
+def rule_pure(tree):
+    """folders of pure code include no clock, device or thread"""
+    for name in tree.c_files("src"):
+        allowed = PURE.get(folder_of(name))
+        for line, _, path in tree.includes(name) if allowed else ():
+            if not path.startswith(allowed):
+                yield name, line, f'"{path}": {folder_of(name)}/ is pure code; take time and state as arguments'
 
 
 def rule_list_of_transports(tree):
@@ -612,6 +626,7 @@ def rule_version(tree):
 RULES = {
     "format": rule_format,
     "layers": rule_layers,
+    "pure": rule_pure,
     "transports": rule_list_of_transports,
     "vendor": rule_vendor,
     "hash": rule_hash,

@@ -87,6 +87,14 @@ class LintTest(unittest.TestCase):
         self.source("src/core/engine.c", '#include "../base/err.h"\n')
         self.fails("layers", "as a path from src/")
 
+    def test_pure_folder(self):
+        self.source("src/rail/rail.c", '#include "rail/rail.h"\n#include "base/base.h"\n#include <stdlib.h>\n')
+        self.passes("pure", "layers")
+        self.source("src/rail/rail.c", '#include "base/os.h"\n')
+        self.fails("pure", 'src/rail/rail.c:2: pure: "base/os.h": rail/ is pure code')
+        self.source("src/rail/rail.c", "#include <time.h>\n")
+        self.fails("pure", '"time.h"')
+
     def test_compat_is_a_skin(self):
         self.source("src/compat/transfer_engine_c.c", '#include "transfer_engine_c.h"\n#include "te.h"\n')
         self.passes("layers")

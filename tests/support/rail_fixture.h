@@ -6,7 +6,7 @@
 #ifndef TEST_RAIL_FIXTURE_H
 #define TEST_RAIL_FIXTURE_H
 
-#include "transport/rdma/rdma_path.h"
+#include "rail/rail.h"
 
 #define MS    INT64_C(1000000)
 #define GB    UINT64_C(1000000000)

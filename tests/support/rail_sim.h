@@ -9,7 +9,7 @@
 #ifndef RAIL_SIM_H
 #define RAIL_SIM_H
 
-#include "transport/rdma/rdma_path.h"
+#include "rail/rail.h"
 
 #define SIM_MS    1000000LL
 #define SIM_PEERS 2

@@ -7,7 +7,7 @@
  *             each, and its endpoints
  *   endpoint  queue pairs of one NIC, connected with those of one NIC of a peer; kept in the NIC's
  *             pool (rdma_pool.h), which caps their number
- *   peer      one engine as its descriptor tells it: NICs, rails (rdma_path.h), the queue of work
+ *   peer      one engine as its descriptor tells it: NICs, rails (rail/rail.h), the queue of work
  *   work      one piece of work of the core; cut into slices a window at a time
  *   slice     one work request of an endpoint: at most a few of MC_SLICE_SIZE bytes
  *
@@ -37,7 +37,7 @@
 #include "base/pool.h"
 #include "transport/rdma/rdma_gid.h"
 #include "transport/rdma/rdma_mlx5.h"
-#include "transport/rdma/rdma_path.h"
+#include "rail/rail.h"
 #include "transport/rdma/rdma_pool.h"
 #include "transport/rdma/rdma_wire.h"
 #include "transport/rdma/verbs.h"

@@ -37,8 +37,7 @@ static int set_gid(struct rdma_nic *n, json_t *j)
 
 static int set_load(struct rdma *t, struct rdma_nic *n, json_t *j)
 {
-    uint64_t flying =
-        atomic_load_explicit(&t->path_nics.nic[n->index].outstanding, memory_order_relaxed);
+    uint64_t flying = tei_path_nic_bytes(&t->path_nics, n->index);
     uint64_t rate = atomic_load_explicit(&n->rate_bps, memory_order_relaxed);
 
     return json_object_set_new(j, "port", json_integer(n->port)) ||

@@ -162,8 +162,7 @@ struct look {
 static int64_t watchdog_ns(const struct rdma_endpoint *ep)
 {
     const struct rdma_nic *n = ep->nic;
-    uint64_t ahead =
-        atomic_load_explicit(&n->t->path_nics.nic[n->index].outstanding, memory_order_relaxed);
+    uint64_t ahead = tei_path_nic_bytes(&n->t->path_nics, n->index);
     const struct rdma_slice *first = tei_rdma_slice_of(tei_list_first(&ep->posted));
 
     ahead = 4 * ahead + 64 * (uint64_t)first->length;

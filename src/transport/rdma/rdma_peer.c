@@ -182,7 +182,7 @@ static struct rdma_endpoint *endpoint_of(struct rdma_peer *p, int rail, bool *on
     struct rdma_endpoint *ep;
 
     pthread_mutex_lock(&p->lock);
-    *on_trial = p->paths.rails[rail].state != TEI_RAIL_ACTIVE;
+    *on_trial = tei_paths_is_on_trial(&p->paths, rail);
     ep = p->eps[rail];
     if (ep)
         tei_rdma_ep_hold(ep);

@@ -3,7 +3,7 @@
  * rdma_work.c - from work to slices and back.
  *
  * Work waits in its peer's queue while it has bytes that are in no slice. A round cuts slices for as
- * long as pick() (rdma_path.h) finds a rail with room, and so never more than the rails' windows:
+ * long as pick() (rail/rail.h) finds a rail with room, and so never more than the rails' windows:
  * what remains of a long request waits as a number, not as a list. Slices that came back for another
  * try wait in `again`, which goes first.
  *
@@ -496,8 +496,8 @@ static uint32_t keyless_of(const struct rdma_peer *p, const uint32_t *rkeys)
     bool any = false;
 
     for (size_t d = 0; d < p->n_devices; d++) {
-        any |= rkeys[d] && p->paths.peers[d].active;
-        if (!rkeys[d] && p->paths.peers[d].active)
+        any |= rkeys[d] && tei_paths_peer_works(&p->paths, d);
+        if (!rkeys[d] && tei_paths_peer_works(&p->paths, d))
             none |= UINT32_C(1) << d;
     }
     return any ? none : 0;

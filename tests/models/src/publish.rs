@@ -35,7 +35,7 @@ impl Once {
     // C src/plat/mem_cuda.c retain_context: contexts.load relaxed, contexts.store release
     // C src/core/stage.c begin: stage_region.store release, stage.store release
     // C src/transport/gpuipc/gpuipc_peer.c map: state.store relaxed, state.store release
-    // C src/transport/rdma/rdma_path.c tei_path_nic_down: active.exchange relaxed, epoch.fetch_add release
+    // C src/rail/rail.c tei_path_nic_down: active.exchange relaxed, epoch.fetch_add release
     // C src/archive/curl.c libcurl: opened.load acquire, opened.store release
     // C src/transport/nvmeof/nvmeof.c pin_wanted: chunk.store release
     // C src/transport/nvmeof/nvmeof_cufile.c open_gpu: gpu.load relaxed, gpu.store release
@@ -55,7 +55,7 @@ impl Once {
     // C src/core/stage.c stage_in: stage.load acquire
     // C src/core/batch.c stage_region: stage_region.load acquire
     // C src/transport/gpuipc/gpuipc.c is_refused: state.load acquire
-    // C src/transport/rdma/rdma_path.c catch_up: epoch.load acquire
+    // C src/rail/rail.c catch_up: epoch.load acquire
     // C src/transport/nvmeof/nvmeof_cufile.c tei_nvmeof_gpu_pool: gpu.load acquire
     // C src/transport/nvmeof/nvmeof_ring.c memory_slot: chunk.load acquire
     fn find(&self) -> bool {

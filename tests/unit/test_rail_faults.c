@@ -399,10 +399,10 @@ static void test_a_local_fault_stops_the_nic(void **state)
     assert_string_equal(rails_now(), "0-0 4-1");
     for (unsigned j = 0; j < 8; j++)
         assert_int_equal(state_of(1, j), TEI_RAIL_PAUSED);
-    assert_int_equal(tei_path_nic_faults(&nics, 1), 1);
+    assert_int_equal(nics.nic[1].faults, 1);
     now += 100 * MS;
     pass_trial(1, 1, true);
-    assert_int_equal(tei_path_nic_faults(&nics, 1), 0);
+    assert_int_equal(nics.nic[1].faults, 0);
     pass_trial(1, 1, true);
     assert_string_equal(rails_now(), "0-0 1-1");
     tei_paths_fini(&paths);
@@ -417,7 +417,7 @@ static void test_a_peer_fault_stops_its_nic(void **state)
     assert_string_equal(rails_now(), "0-0 1-4");
     for (unsigned i = 0; i < 8; i++)
         assert_int_equal(state_of(i, 1), TEI_RAIL_PAUSED);
-    assert_int_equal(tei_path_nic_faults(&nics, 1), 0);
+    assert_int_equal(nics.nic[1].faults, 0);
     tei_paths_fini(&paths);
 }
 

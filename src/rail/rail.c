@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transport/rdma/rdma_path.h"
+/*
+ * rail.c - the NICs of this host, the rails to a peer, and which of them carries a slice.
+ *
+ * Choice among those: the least predicted time to completion, which is the bytes under way and this
+ * slice over the rate of the rail as measured, or all that is under way from its local NIC, to all
+ * peers, over that of the port, whichever is longer. A rail that has had nothing for TEI_PATH_PROBE_NS
+ * is given the next slice, so that it stays known. With `roundrobin` the rails take turns instead. A
+ * slice that failed on a rail waits for one that shares no NIC with it, where the route has such.
+ */
+#include "rail/rail.h"
 
 #include "base/err.h"
 
@@ -56,9 +65,9 @@ void tei_path_nic_down(struct tei_path_nics *nics, size_t nic)
         atomic_fetch_add_explicit(&nics->epoch, 1, memory_order_release);
 }
 
-uint32_t tei_path_nic_faults(const struct tei_path_nics *nics, size_t nic)
+uint64_t tei_path_nic_bytes(const struct tei_path_nics *nics, size_t nic)
 {
-    return nic < nics->n ? atomic_load_explicit(&nics->nic[nic].faults, memory_order_relaxed) : 0;
+    return atomic_load_explicit(&nics->nic[nic].outstanding, memory_order_relaxed);
 }
 
 /* ---- The rails to one peer ------------------------------------------------------------------------ */
@@ -308,6 +317,16 @@ static void catch_up(struct tei_paths *p, struct tei_path_route *route, int64_t 
         look(p, nics_epoch, now);
     if (route->epoch != p->epoch)
         tei_path_refresh(p, route);
+}
+
+bool tei_paths_peer_works(const struct tei_paths *p, size_t peer)
+{
+    return p->peers[peer].active;
+}
+
+bool tei_paths_is_on_trial(const struct tei_paths *p, int rail)
+{
+    return p->rails[rail].state != TEI_RAIL_ACTIVE;
 }
 
 void tei_paths_peer_changed(struct tei_paths *p, size_t peer, bool active)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rdma_path_explain.c - why each rail of a route is used or not, for people. */
-#include "transport/rdma/rdma_path.h"
+/* rail_explain.c - why each rail of a route is used or not, for people. */
+#include "rail/rail.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rdma_path_map.c - which NICs are partners: by the explicit map MC_NIC_PEER_AFFINITY, else by name
+ * rail_map.c - which NICs are partners: by the explicit map MC_NIC_PEER_AFFINITY, else by name
  * with MC_ENABLE_DEST_DEVICE_AFFINITY.
  */
-#include "transport/rdma/rdma_path.h"
+#include "rail/rail.h"
 
 #include "base/err.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Peers, each in a thread of its own, share the NICs of this host while ports go down and come up. */
-#include "transport/rdma/rdma_path.h"
+#include "rail/rail.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

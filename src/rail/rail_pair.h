@@ -1,45 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rdma_rail.h - one rail, a pair of a local NIC and a NIC of a peer: what is on its way there, how
+ * rail_pair.h - one rail, a pair of a local NIC and a NIC of a peer: what is on its way there, how
  * fast it is, and whether it may be used.
  *
  * Plain data under the lock of the peer that the rail leads to, but for struct tei_path_nic, which
  * the rails of all peers share. Times are nanoseconds of one monotonic clock, given by the caller;
- * rates are bytes per second.
- *
- * Rate. In windows of TEI_RAIL_WINDOW_NS or more the bytes of a rail are held against the time during
- * which anything was on its way. That is never more than the rail can do, so a higher figure than
- * before is believed; a lower one only if slices have queued, for otherwise it tells of a caller
- * without work. A rail from which nothing comes while something is on its way is believed slower by
- * half in each window. Without traffic the figure goes back to that of the ports within a second.
- *
- * Speed. What completion times are predicted by is mostly the same. But rails that meet in one NIC
- * each get of it what share of the queue is theirs: by their rates any division of the work would look
- * right, and small differences would grow. There the speed falls to the rate only where slices take
- * longer than on the peer's other rails, and else rises slowly back to that of the ports.
- *
- * Window. A rail may have on its way what it carries in TEI_RAIL_FIRST_NS, doubled whenever it turns
- * out as fast as thought up to TEI_RAIL_FULL_NS, and back to the first when it does not: so what is
- * given to a rail before it shows to be slow is little, and does not hold up the end of a transfer.
+ * rates are bytes per second. How the rate is measured: rail_pair.c.
  *
  * State.    ACTIVE --fault--> PAUSED --time, or a NIC that came back--> PROBATION --fault--> PAUSED
  *              ^                                                            |
  *              +------- TEI_RAIL_TRIALS slices or TEI_RAIL_TRIAL_BYTES -----+
  * Each pause is twice as long as the one before, unless the rail has worked for ten times as long
- * since: so one that fails as soon as it is given its full share does not come back every time after
- * the shortest pause.
+ * since, so that one which fails under its full share is not tried after each shortest pause.
  */
-#ifndef TEI_RDMA_RAIL_H
-#define TEI_RDMA_RAIL_H
+#ifndef TEI_RAIL_PAIR_H
+#define TEI_RAIL_PAIR_H
 
 #include "base/base.h"
 
 #include <stdalign.h>
 #include <stdatomic.h>
 
-#define TEI_PATH_NICS        32 /* of either side */
-#define TEI_PATH_NAME        64 /* a NIC's name with its NUL; longer ones are cut */
-#define TEI_RAIL_WINDOW_NS   2000000
+#define TEI_PATH_NICS        32      /* of either side */
+#define TEI_PATH_NAME        64      /* a NIC's name with its NUL; longer ones are cut */
+#define TEI_RAIL_WINDOW_NS   2000000 /* the shortest window of measurement */
 #define TEI_RAIL_QUEUED_NS   20000   /* a slice under way for longer has waited for others */
 #define TEI_RAIL_FIRST_NS    1000000 /* what may be on its way on a rail never measured, */
 #define TEI_RAIL_FULL_NS     8000000 /* and on one that is as fast as thought, in its own time */
@@ -104,7 +88,7 @@ void tei_rail_set_nominal(struct tei_rail *r, uint64_t bps, uint64_t min_window)
 
 void tei_rail_posted(struct tei_rail *r, uint64_t len, int64_t now);
 
-/* True if this success ended the probation. */
+/* Whether this success ended the probation. */
 bool tei_rail_done(struct tei_rail *r, uint64_t len, int64_t now, bool ok);
 
 /* Closes the window of measurement if it is long enough. False: nothing to measure until a post. */
@@ -129,10 +113,8 @@ bool tei_rail_pause(struct tei_rail *r, int64_t first_ns, int64_t max_ns, int64_
 /* For the fault of another rail of the same NIC: pauses this one, idle as far as it matters, too. */
 void tei_rail_hold(struct tei_rail *r, int64_t pause_ns, int64_t now);
 
-/* PAUSED -> PROBATION. */
+/* PAUSED -> PROBATION; forgive: a NIC of the rail came back, and the next pause is a first one. */
 void tei_rail_resume(struct tei_rail *r);
-
-/* A NIC of the rail came back: PAUSED -> PROBATION, and the next pause is a first one. */
 void tei_rail_forgive(struct tei_rail *r);
 
 #endif

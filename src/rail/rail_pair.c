@@ -1,5 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transport/rdma/rdma_rail.h"
+/*
+ * rail_pair.c - how fast a rail is, how much it may have on its way, and its pauses.
+ *
+ * Rate. In windows of TEI_RAIL_WINDOW_NS or more the bytes of a rail are held against the time during
+ * which anything was on its way. That is never more than the rail can do, so a higher figure than
+ * before is believed; a lower one only if slices have queued, for otherwise it tells of a caller
+ * without work. A rail from which nothing comes while something is on its way is believed slower by
+ * half in each window. Without traffic the figure goes back to that of the ports within a second.
+ *
+ * Speed. What completion times are predicted by is mostly the same. But rails that meet in one NIC
+ * each get of it what share of the queue is theirs: by their rates any division of the work would look
+ * right, and small differences would grow. There the speed falls to the rate only where slices take
+ * longer than on the peer's other rails, and else rises slowly back to that of the ports.
+ *
+ * Window. A rail may have on its way what it carries in TEI_RAIL_FIRST_NS, doubled whenever it turns
+ * out as fast as thought up to TEI_RAIL_FULL_NS, and back to the first when it does not: so what is
+ * given to a rail before it shows to be slow is little, and does not hold up the end of a transfer.
+ */
+#include "rail/rail_pair.h"
 
 #define LEAST_BPS     16e6 /* below it costs no longer fit */
 #define SLOWEST       (1.0 / 64)

@@ -1,9 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rdma_path_route.c - which rails serve a route: the pairs that its lists give while all is well, and
+ * rail_route.c - which rails serve a route: the pairs that its lists give while all is well, and
  * what takes their place after faults. Run once per route and once per change of a rail or NIC.
+ *
+ * Rails of a route, while all is well: the preferred NICs of both locations (the available ones where
+ * none is preferred, all where neither is known) are paired by name, the others by position, the
+ * shorter list beginning anew; so each is used, by as few connections as that takes. A local NIC may
+ * have partners: all that MC_NIC_PEER_AFFINITY names for it, else with MC_ENABLE_DEST_DEVICE_AFFINITY
+ * its namesake, preferred at the peer or not. It is paired with these and no others, and what the
+ * peer prefers beyond them stays unused.
+ *
+ * After faults: a NIC that is down, or has no rail left to this peer, is replaced by one of the
+ * available list, as long as there are any; a NIC that lost all its rails of the route but could use
+ * another gets the next in order. So both lists are in use then, and no more than that takes. A NIC
+ * with partners that cannot reach any of them counts as lost. When even that leaves nothing, any rail
+ * that works is taken, those between partners first.
  */
-#include "transport/rdma/rdma_path.h"
+#include "rail/rail.h"
 
 #define NONE 0xff
 
