@@ -608,20 +608,27 @@ static void pick_off(struct tei_list *from, struct tei_list *to, const struct ba
     }
 }
 
+/* The next peer from place *i on, which is moved behind it; NULL past the end. peers_lock is held. */
+static struct peer *peer_from(const te_engine *e, size_t *i)
+{
+    struct peer *p = NULL;
+
+    while (*i < e->n_peers && !p)
+        p = e->peers[(*i)++];
+    return p;
+}
+
 /* now_ns 0: those of `b` that are cancelled (NULL: all); else those whose deadline has passed. */
 static void sweep_parked(te_engine *e, const struct batch *b, int64_t now_ns, int error)
 {
     struct tei_list out;
+    struct peer *p;
 
     if (atomic_load(&e->parked) == 0)
         return;
     tei_list_init(&out);
     pthread_rwlock_rdlock(&e->peers_lock);
-    for (size_t i = 0; i < e->n_peers; i++) {
-        struct peer *p = e->peers[i];
-
-        if (!p)
-            continue;
+    for (size_t i = 0; (p = peer_from(e, &i));) {
         pthread_mutex_lock(&p->lock);
         pick_off(&p->parked, &out, b, now_ns);
         pick_off(&p->fetching, &out, b, now_ns);
@@ -666,10 +673,11 @@ void tei_peer_refresh(struct peer *p)
 
 void tei_peer_refresh_all(te_engine *e)
 {
+    struct peer *p;
+
     pthread_rwlock_rdlock(&e->peers_lock);
-    for (size_t i = 1; i < e->n_peers; i++)
-        if (e->peers[i])
-            tei_peer_refresh(e->peers[i]);
+    for (size_t i = 1; (p = peer_from(e, &i));)
+        tei_peer_refresh(p);
     pthread_rwlock_unlock(&e->peers_lock);
 }
 
@@ -736,15 +744,14 @@ int te_refresh(te_engine *e, const char *name)
 
 int tei_peer_rebuild(te_engine *e)
 {
+    struct peer *p;
     int rc = 0;
 
     pthread_rwlock_rdlock(&e->peers_lock);
-    for (size_t i = 0; i < e->n_peers && !rc; i++)
-        if (e->peers[i])
-            rc = tei_view_prepare(e->peers[i]);
-    for (size_t i = 0; i < e->n_peers; i++)
-        if (e->peers[i])
-            tei_view_take(e->peers[i], !rc);
+    for (size_t i = 0; !rc && (p = peer_from(e, &i));)
+        rc = tei_view_prepare(p);
+    for (size_t i = 0; (p = peer_from(e, &i));)
+        tei_view_take(p, !rc);
     pthread_rwlock_unlock(&e->peers_lock);
     return rc;
 }
@@ -761,13 +768,10 @@ bool tei_peer_uses(te_engine *e, size_t index)
 {
     size_t idle = 0;
     bool used = false, older = false;
+    struct peer *p;
 
     pthread_rwlock_rdlock(&e->peers_lock);
-    for (size_t i = 0; i < e->n_peers; i++) {
-        struct peer *p = e->peers[i];
-
-        if (!p)
-            continue;
+    for (size_t i = 0; (p = peer_from(e, &i));) {
         pthread_mutex_lock(&p->lock);
         if (is_named(p->view, index)) {
             bool held = atomic_load_explicit(&p->view->refs, memory_order_acquire) > 1;
@@ -805,11 +809,9 @@ int tei_peer_init(te_engine *e)
 
 void tei_peer_fini(te_engine *e)
 {
-    for (size_t i = 0; i < e->n_peers; i++) {
-        struct peer *p = e->peers[i];
+    struct peer *p;
 
-        if (!p)
-            continue;
+    for (size_t i = 0; (p = peer_from(e, &i));) {
         leave_table(e, p);
         drop_peer(p);
     }
