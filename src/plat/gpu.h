@@ -107,6 +107,21 @@ struct tei_driver {
     int (*dmabuf)(int device, uintptr_t addr, size_t size, int *fd);
 };
 
+/*
+ * The calls of a row, whose file names each function alike: a row that lacks one does not compile.
+ */
+#define TEI_DRIVER_CALLS                                                                     \
+    .init = start, .error_name = error_name, .error_text = error_text, .pci = tell_pci,      \
+    .uuid = tell_uuid, .look = look, .enter = enter, .leave = leave, .range = find_range,    \
+    .alloc = allocate, .free = release_memory, .pin = pin, .unpin = unpin,                   \
+    .stream_open = open_stream, .stream_wait = wait_stream, .stream_close = close_stream,    \
+    .event_open = open_event, .event_record = record_event, .event_query = query_event,      \
+    .event_wait = wait_event, .event_close = close_event, .copy = copy, .zero = zero,        \
+    .ipc_export = export_ipc, .ipc_open = open_ipc, .ipc_close = close_ipc,                  \
+    .granularity = tell_granularity, .create = create, .retain = retain, .release = release, \
+    .map = map, .allow = allow, .unmap = unmap, .fabric_export = export_fabric,              \
+    .fabric_unexport = unexport_fabric, .fabric_import = import_fabric, .dmabuf = export_dmabuf
+
 extern const struct tei_driver tei_driver_cuda, tei_driver_hip;
 
 #define TEI_GPU_BATCH 128

@@ -115,7 +115,8 @@ static int map_piece(struct held *h, uint64_t piece)
     return 0;
 }
 
-static int make_mapped(struct held *h, size_t length)
+/* Maps a piece of this length, rounded up: a new one, or that which a peer's handle leads to. */
+static int make_mapped(struct held *h, size_t length, const uint8_t *handle)
 {
     const struct tei_driver *row = tei_driver_open(h->kind);
     uint64_t piece;
@@ -125,8 +126,9 @@ static int make_mapped(struct held *h, size_t length)
     if (status)
         return status;
     if (!round_up(length, unit, &h->size))
-        return TEI_GPU_OUT_OF_MEMORY;
-    status = row->create(h->device, h->size, &piece);
+        return handle ? TEI_GPU_NOT_SUPPORTED : TEI_GPU_OUT_OF_MEMORY;
+    status = handle ? row->fabric_import(handle, h->size, &piece)
+                    : row->create(h->device, h->size, &piece);
     if (status)
         return status;
     status = map_piece(h, piece);
@@ -144,7 +146,7 @@ static int make(struct held *h, struct tei_gpu_queue *q, size_t length)
 
     if (rc)
         return rc;
-    status = h->how == MAPPED ? make_mapped(h, length) : row->alloc(length, &h->addr);
+    status = h->how == MAPPED ? make_mapped(h, length, NULL) : row->alloc(length, &h->addr);
     row->leave(was);
     if (status == TEI_GPU_OUT_OF_MEMORY)
         return TEI_FAIL(TE_ERR_MEMORY, "%s:%d has no memory for %zu bytes", row->name, h->device,
@@ -301,25 +303,6 @@ static int open_ipc(struct held *h, const uint8_t handle[TEI_GPU_HANDLE], size_t
     return TEI_GPU_NOT_SUPPORTED;
 }
 
-static int import_fabric(struct held *h, const uint8_t handle[TEI_GPU_HANDLE], size_t length)
-{
-    const struct tei_driver *row = tei_driver_open(h->kind);
-    uint64_t piece;
-    size_t unit;
-    int status = row->granularity(h->device, &unit);
-
-    if (status)
-        return status;
-    if (!round_up(length, unit, &h->size))
-        return TEI_GPU_NOT_SUPPORTED;
-    status = row->fabric_import(handle, h->size, &piece);
-    if (status)
-        return status;
-    status = map_piece(h, piece);
-    row->release(piece);
-    return status;
-}
-
 int tei_gpu_import(enum tei_mem_kind kind, int device, enum tei_gpu_sort sort,
                    const uint8_t handle[TEI_GPU_HANDLE], size_t length, void **base)
 {
@@ -337,7 +320,7 @@ int tei_gpu_import(enum tei_mem_kind kind, int device, enum tei_gpu_sort sort,
     }
     *h =
         (struct held){.kind = kind, .device = device, .how = sort == TEI_GPU_IPC ? OPENED : MAPPED};
-    status = h->how == OPENED ? open_ipc(h, handle, length) : import_fabric(h, handle, length);
+    status = h->how == OPENED ? open_ipc(h, handle, length) : make_mapped(h, length, handle);
     row->leave(was);
     if (status) {
         free(h);
