@@ -2,6 +2,7 @@
 #include "model/model.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define TEXT_FLAGS (JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY)
 
@@ -21,6 +22,31 @@ char *tei_json_text(const json_t *j, size_t *len)
     if (len)
         *len = n;
     return text;
+}
+
+const char *tei_json_type_name(const json_t *j)
+{
+    static const char *const names[] = {
+        [JSON_OBJECT] = "an object",   [JSON_ARRAY] = "an array", [JSON_STRING] = "a string",
+        [JSON_INTEGER] = "an integer", [JSON_REAL] = "a real",    [JSON_TRUE] = "true",
+        [JSON_FALSE] = "false",        [JSON_NULL] = "null",
+    };
+
+    return j ? names[json_typeof(j)] : "missing";
+}
+
+/* A text of a stranger's goes into errors. */
+bool tei_json_word(const json_t *j, char *out, size_t n)
+{
+    const char *text = json_string_value(j);
+
+    if (!text || strlen(text) >= n)
+        return false;
+    for (const char *c = text; *c; c++)
+        if (*c <= ' ' || *c > '~')
+            return false;
+    memcpy(out, text, strlen(text) + 1);
+    return true;
 }
 
 int tei_json_string(const char *text, json_t **out)

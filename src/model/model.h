@@ -32,6 +32,10 @@ int tei_json_load_bounded(const char *text, size_t len, json_t **out, json_error
 int tei_json_string(const char *text, json_t **out);
 /* A copy with all that is in it; NULL when memory is out: jansson's own leaves parts out then. */
 json_t *tei_json_clone(const json_t *j);
+/* "an object", "missing" (NULL): for messages. */
+const char *tei_json_type_name(const json_t *j);
+/* Copies a string that is printable, without blanks, and shorter than `n`; false: it is none. */
+bool tei_json_word(const json_t *j, char *out, size_t n);
 
 /* ------------------------------------------------------------------------------------- segments */
 

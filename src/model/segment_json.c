@@ -22,24 +22,13 @@
  */
 #define PAGE_REQUEST_MAX 256
 
-static const char *type_name(const json_t *j)
-{
-    static const char *const names[] = {
-        [JSON_OBJECT] = "an object",   [JSON_ARRAY] = "an array", [JSON_STRING] = "a string",
-        [JSON_INTEGER] = "an integer", [JSON_REAL] = "a real",    [JSON_TRUE] = "true",
-        [JSON_FALSE] = "false",        [JSON_NULL] = "null",
-    };
-
-    return j ? names[json_typeof(j)] : "missing";
-}
-
 /* The string of a key that must be there and not be empty. */
 static int read_text(const json_t *root, const char *key, char **out)
 {
     const json_t *j = json_object_get(root, key);
 
     if (!json_is_string(j))
-        return FAIL_KEY("key '%s' is %s, must be a string", key, type_name(j));
+        return FAIL_KEY("key '%s' is %s, must be a string", key, tei_json_type_name(j));
     if (!json_string_length(j))
         return FAIL_KEY("key '%s' is empty", key);
     *out = strdup(json_string_value(j));
@@ -51,7 +40,7 @@ static int check_list(const json_t *object, const char *key, const char *name)
     const json_t *list = json_object_get(object, key);
 
     if (list && !json_is_array(list))
-        return FAIL_KEY("key '%s' is %s, must be an array", name, type_name(list));
+        return FAIL_KEY("key '%s' is %s, must be an array", name, tei_json_type_name(list));
     return 0;
 }
 
@@ -65,7 +54,7 @@ static int read_device(const json_t *device, size_t index)
 
         if (!json_is_string(j) || !json_string_length(j))
             return FAIL_KEY("devices[%zu]: '%s' is %s, must be a string that is not empty", index,
-                            keys[i], json_is_string(j) ? "empty" : type_name(j));
+                            keys[i], json_is_string(j) ? "empty" : tei_json_type_name(j));
     }
     return 0;
 }
@@ -96,7 +85,7 @@ static int read_incarnation(struct tei_segment *s, const json_t *te)
 
     if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
         return FAIL_KEY("key 'te.incarnation' is %s, must be 16 hexadecimal digits",
-                        text ? "another text" : type_name(j));
+                        text ? "another text" : tei_json_type_name(j));
     s->incarnation = strtoull(text, NULL, 16);
     return 0;
 }
@@ -110,10 +99,10 @@ static int read_te(struct tei_segment *s, const struct tei_json_value *rights, i
     if (!te)
         return 0;
     if (!json_is_object(te))
-        return FAIL_KEY("key 'te' is %s, must be an object", type_name(te));
+        return FAIL_KEY("key 'te' is %s, must be an object", tei_json_type_name(te));
     if (!json_is_integer(version) || json_integer_value(version) < 0)
         return FAIL_KEY("key 'te.version' is %s, must be an integer and not negative",
-                        type_name(version));
+                        tei_json_type_name(version));
     s->version = (uint64_t)json_integer_value(version);
     rc = read_incarnation(s, te);
     if (rc)
@@ -335,7 +324,8 @@ int tei_segment_page(const struct tei_segment *s, struct tei_page *out)
     }
     if (!read_count(page, "from", &p.from) || !read_count(page, "count", &p.count) ||
         !read_count(page, "total", &p.total) || !p.total)
-        return FAIL_KEY("key 'te.page' is %s without from, count and total", type_name(page));
+        return FAIL_KEY("key 'te.page' is %s without from, count and total",
+                        tei_json_type_name(page));
     if (p.count != listed || (p.count && (p.from > p.total || p.count > p.total - p.from)))
         return FAIL_KEY("te.page says %zu buffers from %zu of %zu, there are %zu", p.count, p.from,
                         p.total, listed);

@@ -57,20 +57,6 @@ static bool read_number(const json_t *v, uint64_t max, uint64_t *out)
     return true;
 }
 
-/* Printable, and short enough to be told in an error. */
-static bool read_text(const json_t *v, char *out, size_t n)
-{
-    const char *text = json_string_value(v);
-
-    if (!text || strlen(text) >= n)
-        return false;
-    for (const char *c = text; *c; c++)
-        if (*c <= ' ' || *c > '~')
-            return false;
-    memcpy(out, text, strlen(text) + 1);
-    return true;
-}
-
 /* --------------------------------------------------------------------------------------- writing */
 
 json_t *tei_gpuipc_entry_json(const struct gpuipc_entry *e)
@@ -180,8 +166,8 @@ static bool read_place(const json_t *j, struct gpuipc_keys *k)
     const json_t *host = json_object_get(j, "host");
 
     if (k->version == 1)
-        return read_text(json_object_get(host, "boot"), k->boot, sizeof(k->boot)) &&
-               read_text(json_object_get(host, "machine"), k->machine, sizeof(k->machine)) &&
+        return tei_json_word(json_object_get(host, "boot"), k->boot, sizeof(k->boot)) &&
+               tei_json_word(json_object_get(host, "machine"), k->machine, sizeof(k->machine)) &&
                read_number(json_object_get(j, "pid"), INT32_MAX, &k->pid);
     return read_hash(j, "host", k->here.host) && read_hash(j, "machine", k->here.machine) &&
            read_hash(j, "pid_ns", k->here.pid_ns) && read_hash(j, "process", k->here.process);

@@ -2,6 +2,8 @@
 /* host_wire.c - messages and keys, read and written without a socket. */
 #include "transport/host/host_wire.h"
 
+#include "model/model.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -82,23 +84,9 @@ json_t *tei_host_keys_json(const struct host_keys *k)
                      k->here.pid_ns, "net_ns", k->here.net_ns);
 }
 
-/* Printable, and short enough to be told in an error. */
-static bool read_text(const json_t *j, const char *key, char *out, size_t n)
-{
-    const char *text = json_string_value(json_object_get(j, key));
-
-    if (!text || strlen(text) >= n)
-        return false;
-    for (const char *c = text; *c; c++)
-        if (*c <= ' ' || *c > '~')
-            return false;
-    memcpy(out, text, strlen(text) + 1);
-    return true;
-}
-
 static bool read_place(const json_t *j, const char *key, char out[TEI_HERE_TEXT + 1])
 {
-    return read_text(j, key, out, TEI_HERE_TEXT + 1) && tei_here_is_text(out);
+    return tei_json_word(json_object_get(j, key), out, TEI_HERE_TEXT + 1) && tei_here_is_text(out);
 }
 
 bool tei_host_keys_read(const json_t *j, struct host_keys *k, int64_t *version)
@@ -107,8 +95,9 @@ bool tei_host_keys_read(const json_t *j, struct host_keys *k, int64_t *version)
 
     *version = json_integer_value(json_object_get(j, "v"));
     memset(k, 0, sizeof(*k));
-    return *version == HOST_VERSION && read_text(j, "socket", k->socket, sizeof(k->socket)) &&
-           k->socket[0] && read_text(j, "nonce", nonce, sizeof(nonce)) &&
+    return *version == HOST_VERSION &&
+           tei_json_word(json_object_get(j, "socket"), k->socket, sizeof(k->socket)) &&
+           k->socket[0] && tei_json_word(json_object_get(j, "nonce"), nonce, sizeof(nonce)) &&
            from_hex(nonce, k->nonce, HOST_NONCE) && read_place(j, "host", k->here.host) &&
            read_place(j, "machine", k->here.machine) && read_place(j, "pid_ns", k->here.pid_ns) &&
            read_place(j, "net_ns", k->here.net_ns);

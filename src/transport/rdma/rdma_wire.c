@@ -9,23 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FAIL_TYPE(what, key, j, must) \
-    TEI_FAIL(TE_ERR_JSON, "%s: key '%s' is %s, must be %s", (what), (key), type_name(j), must)
+#define FAIL_TYPE(what, key, j, must)                                                             \
+    TEI_FAIL(TE_ERR_JSON, "%s: key '%s' is %s, must be %s", (what), (key), tei_json_type_name(j), \
+             must)
 
 #define TICKET_TEXT (2 * (size_t)TEI_RDMA_TICKET) /* hexadecimal digits */
 
 static const char hello_text[] = "RDMA connection message";
-
-static const char *type_name(const json_t *j)
-{
-    static const char *const names[] = {
-        [JSON_OBJECT] = "an object",   [JSON_ARRAY] = "an array", [JSON_STRING] = "a string",
-        [JSON_INTEGER] = "an integer", [JSON_REAL] = "a real",    [JSON_TRUE] = "true",
-        [JSON_FALSE] = "false",        [JSON_NULL] = "null",
-    };
-
-    return j ? names[json_typeof(j)] : "missing";
-}
 
 /* ------------------------------------------------------------------------------------ NIC paths */
 
@@ -133,7 +123,7 @@ static int read_numbers(const json_t *list, const char *what, const char *key, u
     json_array_foreach(list, i, j) {
         if (!json_is_integer(j))
             return TEI_FAIL(TE_ERR_JSON, "%s: %s[%zu] is %s, must be an integer", what, key, i,
-                            type_name(j));
+                            tei_json_type_name(j));
         if (json_integer_value(j) < 0 || json_integer_value(j) > max)
             return TEI_FAIL(TE_ERR_PROTOCOL,
                             "%s: %s[%zu] is %" JSON_INTEGER_FORMAT ", must be from 0 to %" PRIu32,
@@ -327,7 +317,8 @@ int tei_rdma_hello_decode(const char *text, size_t len, struct tei_rdma_hello *o
     if (json_is_object(root))
         rc = read_hello(root, &h);
     else
-        rc = TEI_FAIL(TE_ERR_JSON, "%s is %s, must be an object", hello_text, type_name(root));
+        rc = TEI_FAIL(TE_ERR_JSON, "%s is %s, must be an object", hello_text,
+                      tei_json_type_name(root));
     json_decref(root);
     if (!rc)
         memcpy(out, &h, sizeof(h));
@@ -481,7 +472,8 @@ static int read_device_at(const json_t *device, size_t i, struct tei_rdma_device
 
     snprintf(what, sizeof(what), "segment descriptor: devices[%zu]", i);
     if (!json_is_object(device))
-        return TEI_FAIL(TE_ERR_JSON, "%s is %s, must be an object", what, type_name(device));
+        return TEI_FAIL(TE_ERR_JSON, "%s is %s, must be an object", what,
+                        tei_json_type_name(device));
     rc = read_device(device, what, &all[i]);
     for (size_t k = 0; k < i && !rc; k++)
         if (strcmp(all[k].name, all[i].name) == 0)
