@@ -750,7 +750,7 @@ static bool poll_transports(te_engine *e)
     struct tei_transport *t;
     bool moved = false;
 
-    for (size_t i = 0; (t = tei_install_get(e, &i, TEI_CAP_INLINE)); i++) {
+    for (size_t i = 0; (t = tei_install_get(e, &i, TEI_HAS_POLL)); i++) {
         moved |= t->ops.poll(t);
         tei_install_put(e, i);
     }
@@ -758,7 +758,7 @@ static bool poll_transports(te_engine *e)
 }
 
 /*
- * Advances inline transports for a bounded time: a short request then ends without a thread being
+ * Polls transports for a bounded time: a short request then ends without a thread being
  * woken for it.
  */
 static void spin(struct batch *b, int64_t deadline_ns)

@@ -98,7 +98,7 @@ struct task {
     _Atomic uint32_t left; /* pieces of work */
     _Atomic int error;     /* the first one */
     int sys_errno;         /* of the one who set `error` */
-    const char *why;       /* likewise */
+    const char *why;       /* of the one who set `error` */
     _Atomic uint64_t moved;
     struct batch *batch;
     struct group *group;
@@ -146,7 +146,7 @@ struct batch {
     struct driver *driver;     /* the thread that moves it in te_wait(); under wait_lock */
     struct tei_link done_link; /* in engine.done, under done_lock */
     _Atomic bool freeing;
-    bool freed; /* likewise */
+    bool freed; /* under done_lock */
     struct task tasks[];
 };
 
@@ -222,9 +222,8 @@ struct te_engine {
     _Atomic(struct stage *) stage;             /* NULL until memory of a device is registered */
     _Atomic(struct tei_region *) stage_region; /* its memory */
     unsigned kinds; /* of memory that was registered, in bits, and TEI_KIND_FABRIC; under admin */
-    unsigned
-        declined; /* transports that were uninstalled, in bits by place in the table; likewise */
-    unsigned kinds_served;       /* those whose transports were installed, or could not be */
+    unsigned declined;     /* transports uninstalled, in bits by place in the table; under admin */
+    unsigned kinds_served; /* `kinds` whose transports were installed, or could not be */
     struct tei_topology *matrix; /* given with te_transport_install(), else NULL */
     char node_there[32];         /* the last location that was found to be one; under admin */
     json_t *matrix_opened;       /* what host.topology() said last */
@@ -394,11 +393,11 @@ void tei_install_why_not(const te_engine *e, const struct tei_transport_ops *ops
                          size_t n);
 
 /*
- * The first transport from place *i on that has one of these caps, and its place; NULL past the end.
+ * The first transport from place *i on that has one of these ops (TEI_HAS_), and its place; NULL past the end.
  * It stays until tei_install_put(). For calls that come back into the core, as no lock is held
  * during them.
  */
-struct tei_transport *tei_install_get(te_engine *e, size_t *i, unsigned caps);
+struct tei_transport *tei_install_get(te_engine *e, size_t *i, unsigned has);
 void tei_install_put(te_engine *e, size_t i);
 
 /* ---- view.c */

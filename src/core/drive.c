@@ -81,7 +81,7 @@ static bool drive_any(te_engine *e, const struct tei_drive *d)
     struct tei_transport *t;
     bool driven = false;
 
-    for (size_t i = 0; !driven && (t = tei_install_get(e, &i, TEI_CAP_DRIVE)); i++) {
+    for (size_t i = 0; !driven && (t = tei_install_get(e, &i, TEI_HAS_DRIVE)); i++) {
         driven = t->ops.drive(t, d);
         tei_install_put(e, i);
     }

@@ -30,13 +30,13 @@ struct tei_transport *tei_install_find(const te_engine *e, const char *name)
     return NULL;
 }
 
-struct tei_transport *tei_install_get(te_engine *e, size_t *i, unsigned caps)
+struct tei_transport *tei_install_get(te_engine *e, size_t *i, unsigned has)
 {
     struct tei_transport *t = NULL;
 
     pthread_rwlock_rdlock(&e->transports_lock);
     for (; *i < e->n_transports && !t; *i += !t)
-        if (e->transports[*i] && (e->transports[*i]->ops.caps & caps))
+        if (e->transports[*i] && (e->transports[*i]->has & has))
             t = e->transports[*i];
     if (t)
         atomic_fetch_add_explicit(&e->transport_views[*i], 1, memory_order_relaxed);

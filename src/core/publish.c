@@ -120,7 +120,7 @@ static int encode(te_engine *e, struct tei_transport *t, struct tei_encode *enc,
     if (!enc->base)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for the descriptor");
     /* Buffers without keys of their own are written several times as fast. */
-    enc->fill = t && (t->ops.caps & TEI_CAP_BUFFER_KEYS) ? fill_buffer : NULL;
+    enc->fill = t && (t->has & TEI_HAS_BUFFER_KEYS) ? fill_buffer : NULL;
     enc->arg = t;
     if (tells_several(e)) {
         enc->protocols = several;

@@ -73,7 +73,7 @@ static void serve_notify(te_engine *e, struct tei_rpc_call *call, const char *bo
 static void serve_connection(te_engine *e, struct tei_rpc_call *call, const char *body, size_t len)
 {
     size_t i = 0;
-    struct tei_transport *t = tei_install_get(e, &i, TEI_CAP_HANDSHAKE);
+    struct tei_transport *t = tei_install_get(e, &i, TEI_HAS_HANDSHAKE);
     json_t *root = NULL;
 
     if (t) {

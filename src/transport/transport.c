@@ -77,6 +77,16 @@ static int no_region(struct tei_transport *t, struct tei_region *r)
     return 0;
 }
 
+static int no_buffer_keys(struct tei_transport *t, const struct tei_region *r, uint64_t addr,
+                          json_t *object)
+{
+    (void)t;
+    (void)r;
+    (void)addr;
+    (void)object;
+    return 0;
+}
+
 static uint64_t any_length(struct tei_transport *t)
 {
     (void)t;
@@ -135,6 +145,7 @@ static void overlay(struct tei_transport_ops *out, const struct tei_transport_op
     DEFAULT(detach, no_detach);
     DEFAULT(probe, always);
     DEFAULT(why_not, no_why_not);
+    DEFAULT(describe_buffer, no_buffer_keys);
     DEFAULT(buffer_max, any_length);
     DEFAULT(handshake, no_handshake);
     DEFAULT(region_add, no_region);
@@ -146,6 +157,13 @@ static void overlay(struct tei_transport_ops *out, const struct tei_transport_op
     DEFAULT(stats, no_stats);
     DEFAULT(links, no_links);
 #undef DEFAULT
+}
+
+static unsigned has_of(const struct tei_transport_ops *ops)
+{
+    return (ops->poll ? TEI_HAS_POLL : 0U) | (ops->drive ? TEI_HAS_DRIVE : 0U) |
+           (ops->handshake ? TEI_HAS_HANDSHAKE : 0U) |
+           (ops->describe_buffer ? TEI_HAS_BUFFER_KEYS : 0U);
 }
 
 /* One line per member, so that the one that is missing is named. */
@@ -176,8 +194,6 @@ static void check_mandatory(const struct tei_transport_ops *ops)
     assert(!(to_peers || to_files) || ops->detach);
     assert(!to_files || ops->allow);
     assert(!to_files || ops->admit);
-    assert(!(ops->caps & TEI_CAP_BUFFER_KEYS) || ops->describe_buffer);
-    assert(!(ops->caps & TEI_CAP_HANDSHAKE) || ops->handshake);
 }
 
 /* ----------------------------------------------------------------------------------- the list */
@@ -210,6 +226,7 @@ int tei_transport_open(const struct tei_transport_ops *ops, struct tei_host *hos
     overlay(&t->ops, ops);
     t->host = host;
     t->index = index;
+    t->has = has_of(ops);
     rc = t->ops.open(t);
     if (rc) {
         tei_transport_destroy(t);

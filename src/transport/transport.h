@@ -49,28 +49,31 @@
 enum tei_transport_caps {
     TEI_CAP_LOCAL_ONLY = 1 << 0, /* reaches this engine itself only */
     TEI_CAP_REMOTE = 1 << 1,     /* reaches other engines; may be the descriptor's "protocol" */
-    /* post() may move data in the caller's thread, te_wait() may call poll() */
-    TEI_CAP_INLINE = 1 << 2,
-    TEI_CAP_BUFFER_KEYS = 1 << 3, /* each buffer of the descriptor has keys of this transport */
     /*
      * Reaches engines of other processes of this host; a companion of REMOTE ones, beside which it
      * is installed by itself. Never the descriptor's "protocol": its keys are under "te".
      */
-    TEI_CAP_SAME_HOST = 1 << 4,
-    TEI_CAP_DRIVE = 1 << 5,     /* te_wait() may call drive() */
-    TEI_CAP_HANDSHAKE = 1 << 6, /* takes connection messages of peers */
+    TEI_CAP_SAME_HOST = 1 << 2,
     /*
      * Moves between memory and files (tei_segment.files), which no other one is attached to.
      * Installed by itself beside a REMOTE one. Needs attach() and detach(), and describes nothing.
      */
-    TEI_CAP_FILE = 1 << 7,
+    TEI_CAP_FILE = 1 << 3,
     /*
      * A REMOTE one for memory of devices. Never picked by discovery: it is installed beside another
      * REMOTE one once memory of a device that it moves is registered. Where it is not the
      * descriptor's "protocol", describe() still adds its object under its own name in "te"."gpu".
      */
-    TEI_CAP_DEVICE = 1 << 8,
-    TEI_CAP_NICS = 1 << 9, /* goes by the NIC priority matrix, which open() asks for */
+    TEI_CAP_DEVICE = 1 << 4,
+    TEI_CAP_NICS = 1 << 5, /* goes by the NIC priority matrix, which open() asks for */
+};
+
+/* Optional ops that a transport's own table has: tei_transport.has. */
+enum tei_transport_has {
+    TEI_HAS_POLL = 1 << 0,
+    TEI_HAS_DRIVE = 1 << 1,
+    TEI_HAS_HANDSHAKE = 1 << 2,
+    TEI_HAS_BUFFER_KEYS = 1 << 3, /* describe_buffer(): the descriptor's buffers have keys of it */
 };
 
 struct tei_transport;
@@ -266,15 +269,13 @@ struct tei_transport_ops {
     int (*admit)(struct tei_transport *t, const struct tei_segment *s, uint64_t begin,
                  uint64_t length, char *why, size_t n);
 
-    /* ---- required with TEI_CAP_BUFFER_KEYS */
+    /* ---- optional */
     /*
      * Adds the keys to one buffer of the descriptor, which begins at `addr`: that of the region, or
-     * a multiple of buffer_max() above it.
+     * a multiple of buffer_max() above it. Default: there are none.
      */
     int (*describe_buffer)(struct tei_transport *t, const struct tei_region *r, uint64_t addr,
                            json_t *object);
-
-    /* ---- optional */
     /* The longest buffer that one set of keys is for: longer regions are told in parts. Default: any. */
     uint64_t (*buffer_max)(struct tei_transport *t);
     /*
@@ -309,8 +310,8 @@ struct tei_transport_ops {
      */
     int (*region_del)(struct tei_transport *t, struct tei_region *r);
     /*
-     * Advances INLINE transports in the caller's thread without blocking; whether anything moved.
-     * Default: false.
+     * Moves work in the caller's thread, without blocking, while that spins in te_wait(); whether
+     * anything moved. Default: false.
      */
     bool (*poll)(struct tei_transport *t);
     /*
@@ -347,6 +348,7 @@ struct tei_transport {
     struct tei_transport_ops ops; /* merged with the defaults: every member may be called */
     struct tei_host *host;
     size_t index; /* in keys[] */
+    unsigned has; /* enum tei_transport_has, by the table before it was merged */
 };
 
 /* The table of transports that are built in, in order of preference; NULL past the end. */

@@ -309,7 +309,7 @@ struct tei_transport *fake_open(struct fake_host *h, const char *transport)
 
     if (!ops || tei_transport_open(ops, &h->base, 0, &t))
         DIE("transport %s does not open: %s", transport, te_errmsg());
-    if (t->ops.caps & TEI_CAP_HANDSHAKE)
+    if (t->has & TEI_HAS_HANDSHAKE)
         listen_for_peers(h, t);
     return t;
 }
@@ -380,7 +380,7 @@ char *fake_describe(struct tei_transport *t)
     size_t len;
 
     e.buffers = list;
-    e.fill = t->ops.caps & TEI_CAP_BUFFER_KEYS ? fill_buffer : NULL;
+    e.fill = t->has & TEI_HAS_BUFFER_KEYS ? fill_buffer : NULL;
     e.arg = t;
     json_object_set_new(e.base, "protocol", json_string(t->ops.name));
     json_object_set_new(e.base, "fake_port", json_integer(h->served ? h->where.port : 1));

@@ -173,8 +173,7 @@ static void gpuipc_why_not(struct tei_transport *t, const struct tei_attach *a, 
 
 #define GPUIPC_OPS(scheme, own_kind, own_probe)                                                \
     {                                                                                          \
-        .name = (scheme), .abi = TEI_TRANSPORT_ABI,                                            \
-        .caps = TEI_CAP_REMOTE | TEI_CAP_DEVICE | TEI_CAP_BUFFER_KEYS,                         \
+        .name = (scheme), .abi = TEI_TRANSPORT_ABI, .caps = TEI_CAP_REMOTE | TEI_CAP_DEVICE,   \
         .mem_kinds = TEI_MEM_BIT(TEI_MEM_HOST) | TEI_MEM_BIT(own_kind),                        \
         .target_kinds = TEI_MEM_BIT(own_kind), .size = sizeof(struct gpuipc),                  \
         .work_size = sizeof(struct gpuipc_work), .attach_size = sizeof(struct gpuipc_attach),  \

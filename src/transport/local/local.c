@@ -364,7 +364,7 @@ extern const struct tei_transport_ops tei_local_ops; /* named by transports.def 
 const struct tei_transport_ops tei_local_ops = {
     .name = "local",
     .abi = TEI_TRANSPORT_ABI,
-    .caps = TEI_CAP_LOCAL_ONLY | TEI_CAP_INLINE,
+    .caps = TEI_CAP_LOCAL_ONLY,
     .mem_kinds = LOCAL_KINDS,
     .target_kinds = LOCAL_KINDS,
     .size = sizeof(struct local),

@@ -269,8 +269,7 @@ extern const struct tei_transport_ops tei_rdma_ops; /* named by transports.def *
 const struct tei_transport_ops tei_rdma_ops = {
     .name = "rdma",
     .abi = TEI_TRANSPORT_ABI,
-    .caps =
-        TEI_CAP_REMOTE | TEI_CAP_INLINE | TEI_CAP_BUFFER_KEYS | TEI_CAP_HANDSHAKE | TEI_CAP_NICS,
+    .caps = TEI_CAP_REMOTE | TEI_CAP_NICS,
     .mem_kinds = TEI_MEM_BIT(TEI_MEM_HOST) | TEI_MEM_BIT(TEI_MEM_CUDA) | TEI_MEM_BIT(TEI_MEM_HIP),
     .target_kinds = TEI_MEM_ANY, /* its keys say whether the peer's NICs have it */
     .size = sizeof(struct rdma),

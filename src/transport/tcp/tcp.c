@@ -566,7 +566,7 @@ extern const struct tei_transport_ops tei_tcp_ops; /* named by transports.def */
 const struct tei_transport_ops tei_tcp_ops = {
     .name = "tcp",
     .abi = TEI_TRANSPORT_ABI,
-    .caps = TEI_CAP_REMOTE | TEI_CAP_INLINE | TEI_CAP_DRIVE,
+    .caps = TEI_CAP_REMOTE,
     .mem_kinds = TEI_MEM_BIT(TEI_MEM_HOST),
     .target_kinds = TEI_MEM_ANY,
     .size = sizeof(struct tcp),

@@ -537,7 +537,7 @@ static void fault_fini(struct tei_transport *t)
 const struct tei_transport_ops tei_fault_tcp_ops = {
     .name = "tcp",
     .abi = TEI_TRANSPORT_ABI,
-    .caps = TEI_CAP_REMOTE | TEI_CAP_INLINE,
+    .caps = TEI_CAP_REMOTE,
     .mem_kinds = TEI_MEM_BIT(TEI_MEM_HOST),
     .target_kinds = TEI_MEM_ANY,
     .size = sizeof(struct fault),
