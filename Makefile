@@ -40,6 +40,7 @@ deps = $(if $(SKIP_DEPS),@:,@scripts/deps.sh $(1))
 # $(call build,<preset>,<build tree>,<targets>)
 # The "+" hands the jobs of make -jN to the make that CMake starts; without -j, JOBS counts.
 define build
+@command -v cmake >/dev/null || { echo "make: there is no cmake: scripts/deps.sh build installs what is missing" >&2; exit 1; }
 @cmake -P cmake/version.cmake
 @cmake --preset $(1) $(if $(WERROR),-DTE_WERROR=$(WERROR)) $(CMAKE_ARGS) >$(if $(V),/dev/stdout,/dev/null)
 +@targets="$(3)" && \

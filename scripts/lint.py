@@ -499,8 +499,9 @@ def rule_flags(tree):
         told = (tree.raw(name) + tree.raw(beside)).replace("\\-", "_").replace("-", "_")
         for flag in re.findall(r"^  --(\w+)", output_of(program, "--help"), re.M):
             if not re.search(rf"(?<!_)__{flag}\b", told):
+                dashes = flag.replace("_", "\\-")
                 yield name, 1, (f"--{flag} of {tool.group(1)} --help is missing: add a paragraph that begins "
-                                f"'.TP' and '.B \\-\\-{flag}'")
+                                f"'.TP' and '.B \\-\\-{dashes}'")
 
 
 # Where each row of TE_ERR_MAP has one of its own: the file, what is found there, and what is to be added.
@@ -509,7 +510,7 @@ ERROR_PLACES = (
     ("bindings/python/transfer_engine/_errors.py", '{number}: ("TE_ERR_{name}", ',
      '{number}: ("TE_ERR_{name}", {kind}Error),'),
     ("bindings/go/te/error.go", "Code = C.TE_ERR_{name}\n", "Err{camel} Code = C.TE_ERR_{name}"),
-    ("bindings/rust/src/error.rs", "= {number}, {kind};", "{camel} = {number}, {kind};"),
+    ("bindings/rust/src/error.rs", "= {number}, {kind};", "/// ...' and '{camel} = {number}, {kind};"),
 )
 
 

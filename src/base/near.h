@@ -13,7 +13,7 @@
  */
 size_t tei_near_distance(const char *a, const char *b);
 
-/* The most of it where the other name may be meant: a quarter of the name, and two bytes. */
+/* The most of it where the other name may be meant: a quarter of the name, and two bytes at most. */
 size_t tei_near_limit(const char *name);
 
 #endif

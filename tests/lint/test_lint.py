@@ -263,7 +263,7 @@ class LintTest(unittest.TestCase):
         for place, line in places.items():
             self.write(place, "\n")
             self.fails("errors", f"{place}:1: errors: TE_ERR_TOO_MUCH of te.h",
-                       "run make abi" if place.startswith("abi/") else f"add '{line.strip()}'", " 1 findings")
+                       "run make abi" if place.startswith("abi/") else f"'{line.strip()}'", " 1 findings")
             self.write(place, line)
 
     def test_links(self):
