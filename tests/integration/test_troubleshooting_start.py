@@ -144,6 +144,19 @@ def opening(name, *options, **more):
         return said + "\n" + trouble.said(peer)
 
 
+def ignored(port_of, text):
+    """What an engine says of an address that only connects to a port of it, beside another that is served."""
+    with te.Peer(options=("TE_HOST_PATH=0",)) as target, te.Peer(options=("TE_HOST_PATH=0",)) as peer:
+        _, remote = target.region(SIZE)
+        index, _ = peer.region(2 * SIZE)
+        peer.round_trip(peer.open(target.segment), index, SIZE, remote, 1)
+        where = "127.0.0.1", port_of(target)
+        for sock in [socket.create_connection(where, te.HANG_S, ("127.0.0.9", 0)) for _ in range(80)]:
+            sock.close()
+        target.wait_error(text)
+        return trouble.said(target)
+
+
 def replying(body):
     """An engine's handshake port that answers every request with these bytes."""
     def answer(sock):
@@ -171,6 +184,15 @@ class Opening(trouble.Section, unittest.TestCase):
             te.skip("a network namespace needs root")
         lead = "ip link set lo up && ip route add unreachable 203.0.113.1 && exec \"$@\""
         return opening("203.0.113.1:15000", prefix=("unshare", "-n", "sh", "-c", lead, "sh"))
+
+    @provokes("handshake port: ... has had too many connections that got no reply; what it opens is ignored for a while")
+    def ignored_at_the_handshake_port(self):
+        return ignored(lambda target: te.split_address(target.segment)[1], "too many connections that got no reply")
+
+    @provokes("tcp: ... has had too many connections without a request; ...")
+    def ignored_at_the_data_port(self):
+        return ignored(lambda target: te.descriptor(te.split_address(target.segment))["tcp_data_port"],
+                       "too many connections without a request")
 
     @provokes("host '...' cannot be resolved: ...")
     def resolved(self):
