@@ -222,7 +222,8 @@ static void set_filter(struct tei_bans *b, int fd, int64_t now_ns)
 
     write_program(b, now_ns, &p);
     prog.len = p.n;
-    b->filters = setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof prog) == 0;
+    /* Where that fails, the filter before it stays. */
+    b->filters |= setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof prog) == 0;
 }
 
 int64_t tei_bans_enforce(struct tei_bans *b, int listen_fd, int64_t now_ns)

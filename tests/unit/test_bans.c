@@ -5,6 +5,7 @@
  */
 #include "base/bans.h"
 
+#include <linux/filter.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -278,6 +279,30 @@ static void the_kernel_ignores_an_ipv4_address(void **state)
     check_filter("127.0.0.1", "127.0.0.1", A, B);
 }
 
+/* A filter that could not be replaced ends with its bans all the same. */
+static void a_filter_that_stays_is_taken_away(void **state)
+{
+    struct sock_filter of[64];
+    socklen_t n = TEI_ARRAY_LEN(of);
+    int64_t until_ns;
+    uint16_t port = 0;
+    int listener = tei_listen("127.0.0.1", &port, 1);
+
+    (void)state;
+    assert_true(listener >= 0);
+    visit(B, true, NOW);
+    assert_true(visits_until_banned(A, 1000, NOW) > 0);
+    until_ns = tei_bans_enforce(&bans, listener, NOW);
+    assert_int_equal(tei_bans_enforce(&bans, -1, NOW), until_ns); /* the kernel refuses */
+    assert_int_equal(getsockopt(listener, SOL_SOCKET, SO_GET_FILTER, of, &n), 0);
+    assert_int_not_equal(n, 0);
+    assert_int_equal(tei_bans_enforce(&bans, listener, until_ns), TEI_NEVER);
+    n = TEI_ARRAY_LEN(of);
+    assert_int_equal(getsockopt(listener, SOL_SOCKET, SO_GET_FILTER, of, &n), 0);
+    assert_int_equal(n, 0);
+    close(listener);
+}
+
 static void it_is_the_same_where_both_kinds_are_listened_to(void **state)
 {
     (void)state;
@@ -352,6 +377,7 @@ int main(void)
         ONE(who_is_of_no_use_is_not_forgotten),
         ONE(nobody_is_not_banned),
         ONE(the_kernel_ignores_an_ipv4_address),
+        ONE(a_filter_that_stays_is_taken_away),
         ONE(it_is_the_same_where_both_kinds_are_listened_to),
         ONE(the_kernel_ignores_an_ipv6_network),
     };
