@@ -617,6 +617,37 @@ static void who_asks_is_not_ignored(void **state)
     port_close(&p);
 }
 
+/* Sessions of no use, until they lead to a ban. */
+static void be_banned(struct tcp *t, uint8_t address)
+{
+    struct tcp_source source = {.base.key = {[12] = 127, [15] = address}};
+    struct tcp_session s = {.worker = &t->workers[0], .source = &source};
+
+    for (int i = 0; i <= TEI_BAN_BURST; i++) {
+        s.since_ns = tei_now_ns();
+        tei_tcp_ban_enter(&s);
+        tei_tcp_ban_leave(&s);
+    }
+}
+
+/* The timer that ends a ban may enforce another one while worker 0 is still to be told of that. */
+static void a_ban_is_told_once_at_a_time(void **state)
+{
+    struct tcp *t;
+    struct port p;
+
+    (void)state;
+    port_open(&p, many_places);
+    t = tei_tcp_of(p.t);
+    tei_tcp_worker_enter(&t->workers[0]);
+    be_banned(t, 8); /* the first is alone */
+    be_banned(t, 9);
+    (void)tei_bans_enforce(&t->bans, t->listen_fd, tei_now_ns());
+    be_banned(t, 10);
+    tei_tcp_worker_leave(&t->workers[0]);
+    port_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -625,7 +656,7 @@ int main(void)
         cmocka_unit_test(options_are_inherited),     cmocka_unit_test(a_turn_is_waited_for),
         cmocka_unit_test(rounds_are_interrupted),    cmocka_unit_test(a_drop_is_waited_for),
         cmocka_unit_test(little_is_held_of_replies), cmocka_unit_test(who_is_of_no_use_is_ignored),
-        cmocka_unit_test(who_asks_is_not_ignored),
+        cmocka_unit_test(who_asks_is_not_ignored),   cmocka_unit_test(a_ban_is_told_once_at_a_time),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -172,6 +172,7 @@ struct tcp {
     struct tei_timer relisten; /* accepting rests for want of descriptors */
     struct tei_bans bans;      /* of the listener; enforced on worker 0 */
     struct tei_call ban_call;
+    _Atomic bool ban_called; /* it is on its way */
     struct tei_timer ban_timer;
     struct tei_pool sessions, channels, frames, stages, remnants;
     unsigned max_sessions; /* of one worker */

@@ -30,7 +30,10 @@ static void enforce(struct tcp *t)
 
 static void on_ban(struct tei_call *c)
 {
-    enforce(tei_container_of(c, struct tcp, ban_call));
+    struct tcp *t = tei_container_of(c, struct tcp, ban_call);
+
+    atomic_store(&t->ban_called, false); /* before: what is banned from now on calls again */
+    enforce(t);
 }
 
 static void tell(const struct tcp_session *s)
@@ -43,7 +46,9 @@ static void tell(const struct tcp_session *s)
         "tcp: %s has had too many connections without a request; what it opens is ignored "
         "for a while",
         tei_addr_format(&s->from, text, sizeof text));
-    tei_loop_call(&w->t->workers[0].loop, &w->t->ban_call, on_ban);
+    if (!atomic_exchange(&w->t->ban_called,
+                         true)) /* the timer may have enforced what it is to tell */
+        tei_loop_call(&w->t->workers[0].loop, &w->t->ban_call, on_ban);
 }
 
 void tei_tcp_ban_enter(const struct tcp_session *s)
