@@ -701,8 +701,12 @@ void tei_rpc_server_close(struct tei_rpc_server *s)
     s->gate->loop = NULL;
     s->gate->server = NULL;
     pthread_mutex_unlock(&s->gate->lock);
-    while ((source = tei_rpc_source_crowd(&s->sources)))
-        drop(oldest_of(source));
+    while ((source = tei_rpc_source_crowd(&s->sources))) {
+        struct conn *c = oldest_of(source);
+
+        c->useful = true; /* it is we who end it */
+        drop(c);
+    }
     tei_timer_stop(s->loop, &s->ban_timer);
     tei_bans_fini(&s->bans);
     tei_timer_stop(s->loop, &s->accept_timer);

@@ -196,6 +196,7 @@ static enum tcp_step fail_copy(struct tcp_session *s)
     static const struct linger reset = {.l_onoff = 1};
 
     release(s);
+    s->useful = true; /* the fault is ours */
     if (s->status_left == TCP_STATUS_LEN)
         return reject(s);
     setsockopt(s->watch.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
