@@ -9,6 +9,9 @@
  * TEI_BAN_EACH_NS, from now on if it has passed. A source whose moment is more than TEI_BAN_BURST of them
  * ahead is banned. After that it may have as many again as have stopped counting meanwhile.
  *
+ * Where more than TEI_BANS sources come and go, connections that one of them still has may be taken for
+ * those of others, and one that is alone be banned.
+ *
  * The filter looks at packets with SYN alone. Sockets that are accepted inherit it, and it lets all of
  * theirs pass.
  */
@@ -239,8 +242,9 @@ int64_t tei_bans_enforce(struct tei_bans *b, int listen_fd, int64_t now_ns)
     if (next != TEI_NEVER) {
         set_filter(b, listen_fd, now_ns);
     } else if (b->filters) {
-        (void)setsockopt(listen_fd, SOL_SOCKET, SO_DETACH_FILTER, &none, sizeof none);
-        b->filters = false;
+        b->filters = setsockopt(listen_fd, SOL_SOCKET, SO_DETACH_FILTER, &none, sizeof none) < 0;
+        if (b->filters) /* it cannot be had everywhere: one that lets all pass does as well */
+            set_filter(b, listen_fd, now_ns);
     }
     pthread_mutex_unlock(&b->lock);
     return next;
