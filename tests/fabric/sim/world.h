@@ -94,7 +94,7 @@ void sim_ok(int rc, const char *what);
 char *sim_pages(size_t size);
 void sim_allow(char *at, size_t size, bool yes);
 
-/* Register and unregister memory, again where a metadata server that is not reached refuses it for now. */
+/* Register and unregister memory; try again as long as it fails for a metadata server out of reach. */
 bool sim_may_try_again(int rc);
 void sim_register(te_engine *e, void *at, size_t length, unsigned access);
 void sim_unregister(te_engine *e, void *at);
