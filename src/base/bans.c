@@ -71,6 +71,15 @@ static struct tei_ban *entry_of(struct tei_bans *b, const uint8_t key[TEI_SOURCE
     return least;
 }
 
+static struct tei_ban *seen_now(struct tei_bans *b, const uint8_t key[TEI_SOURCE_KEY],
+                                int64_t now_ns)
+{
+    struct tei_ban *e = entry_of(b, key);
+
+    e->seen_ns = now_ns;
+    return e;
+}
+
 static bool has_others(const struct tei_bans *b, const struct tei_ban *than, int64_t now_ns)
 {
     if (b->users > than->users)
@@ -118,9 +127,8 @@ bool tei_bans_enter(struct tei_bans *b, const uint8_t key[TEI_SOURCE_KEY], int64
     if (is_nobody(key))
         return false;
     pthread_mutex_lock(&b->lock);
-    e = entry_of(b, key);
+    e = seen_now(b, key, now_ns);
     e->users++;
-    e->seen_ns = now_ns;
     b->users++;
     if (was_banned(e, now_ns) && e->until_ns <= now_ns) {
         e->counted++;
@@ -139,9 +147,8 @@ bool tei_bans_leave(struct tei_bans *b, const uint8_t key[TEI_SOURCE_KEY], bool 
     if (is_nobody(key))
         return false;
     pthread_mutex_lock(&b->lock);
-    e = entry_of(b, key);
+    e = seen_now(b, key, now_ns);
     e->users -= e->users > 0;
-    e->seen_ns = now_ns;
     b->users--;
     if (e->counted) {
         e->counted--;
