@@ -57,6 +57,6 @@ class Simulation(unittest.TestCase):
 
 if __name__ == "__main__":
     if not os.path.exists(SIM):
-        print("there is no simulation: it needs glibc, and no sanitizer")
+        print("there is no simulation: it needs glibc")
         raise SystemExit(77)
     unittest.main(verbosity=2)
