@@ -259,15 +259,39 @@ void fake_region_del(struct fake_host *h, struct tei_transport *t, struct tei_re
 
 /* ---------------------------------------------------------------------------- handshake server */
 
+/* The call is kept, and it is for later to answer it. */
+static bool is_kept(struct fake_host *h, struct tei_rpc_call *call)
+{
+    bool deaf;
+
+    pthread_mutex_lock(&h->lock);
+    deaf = h->deaf;
+    if (deaf && h->n_kept == FAKE_KEPT_MAX)
+        DIE("too many connection messages for one that is deaf");
+    if (deaf)
+        h->kept[h->n_kept++] = call;
+    pthread_mutex_unlock(&h->lock);
+    return deaf;
+}
+
+void fake_host_deafen(struct fake_host *h, bool deaf)
+{
+    pthread_mutex_lock(&h->lock);
+    h->deaf = deaf;
+    while (!deaf && h->n_kept > 0)
+        tei_rpc_reply(h->kept[--h->n_kept], "null", 4);
+    pthread_mutex_unlock(&h->lock);
+}
+
 static void on_message(void *arg, struct tei_rpc_call *call, enum tei_rpc_type type,
                        const char *body, size_t len)
 {
     struct fake_host *h = arg;
 
     atomic_fetch_add(&h->n_handshakes, 1);
-    if (type != TEI_RPC_CONNECTION || atomic_load(&h->deaf))
+    if (type != TEI_RPC_CONNECTION)
         tei_rpc_reply(call, "null", 4);
-    else
+    else if (!is_kept(h, call))
         h->served->ops.handshake(h->served, call, body, len);
 }
 

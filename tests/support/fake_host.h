@@ -20,6 +20,7 @@
 #include <pthread.h>
 
 #define FAKE_REGIONS_MAX 64
+#define FAKE_KEPT_MAX    64 /* connection messages that one which is deaf has got */
 
 struct fake_host {
     struct tei_host base;
@@ -35,8 +36,10 @@ struct fake_host {
     uint64_t incarnation;
     /* what topology() gives: JSON; NULL: all NICs under conf.sysfs_path, for "cpu:0" */
     const char *topology;
-    _Atomic size_t n_changed;    /* calls of changed() */
-    _Atomic bool deaf;           /* connection messages are not answered, nor handed on */
+    _Atomic size_t n_changed; /* calls of changed() */
+    bool deaf;                /* under lock: connection messages are kept, and not answered */
+    struct tei_rpc_call *kept[FAKE_KEPT_MAX];
+    size_t n_kept;
     _Atomic size_t n_handshakes; /* messages that came */
 
     struct tei_transport *served; /* takes the messages; NULL: there is no server */
@@ -56,6 +59,8 @@ struct fake_task {
 };
 
 void fake_host_init(struct fake_host *h);
+/* From now on connection messages are kept, or answered again; those that were kept are refused. */
+void fake_host_deafen(struct fake_host *h, bool deaf);
 void fake_host_fini(struct fake_host *h);
 
 struct tei_region *fake_region_add(struct fake_host *h, struct tei_transport *t, void *addr,

@@ -323,6 +323,39 @@ static void nothing_works(void **state)
     pair_close(p);
 }
 
+static void count_slow(void *arg, enum te_log_level level, const char *line)
+{
+    (void)level;
+    if (strstr(line, "its connection takes too long; others carry what waits for it"))
+        atomic_fetch_add((_Atomic unsigned *)arg, 1);
+}
+
+/* A connection that does not come about, though another one has: that one carries all, and it is told. */
+static void others_carry_what_waits(void **state)
+{
+    static struct conformance with = {.transport = "rdma", .configure = rdma_fabric_configure};
+    static _Atomic unsigned slow;
+    struct fake_task tasks[FLIGHT];
+    struct pair *p;
+
+    (void)state;
+    with.topology[0] = rdma_fabric_topology(false);
+    with.topology[1] = rdma_fabric_topology(true);
+    p = pair_open(&with);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 4096), 0);
+    te_log_set_sink(count_slow, &slow);
+    te_log_set_level(TE_LOG_DEBUG);
+    fake_host_deafen(&p->hb, true);
+    refill(p, 7);
+    post_all(p, tasks);
+    check_all(p, tasks);
+    assert_true(atomic_load(&slow) > 0);
+    fake_host_deafen(&p->hb, false);
+    te_log_set_level(TE_LOG_WARN);
+    te_log_set_sink(NULL, NULL);
+    pair_close(p);
+}
+
 /* ------------------------------------------------------------------------------------------- main */
 
 static int set_up(void **state)
@@ -369,6 +402,7 @@ int main(int argc, char **argv)
         CASE(device_without_queue_pairs),
         CASE(refuses_to_register),
         CASE(nothing_works),
+        CASE(others_carry_what_waits),
     };
 
     if (argc > 1)

@@ -688,6 +688,8 @@ static size_t find_overdue(struct rdma_peer *p, int64_t now, struct rdma_endpoin
     return n;
 }
 
+#define SLOW "its connection takes too long"
+
 /*
  * Slices that wait for an endpoint to be connected, though others are: those may carry them. The
  * peer's lock is held.
@@ -702,6 +704,21 @@ static void relieve(struct rdma_peer *p, int64_t now, struct tei_list *out)
     for (size_t i = 0; ready && i < n; i++)
         if (p->eps[i])
             tei_rdma_ep_take_waiting(p->eps[i], now - PATIENCE_NS, out);
+}
+
+/* Those of an endpoint lie together. */
+static void tell_relieved(const struct rdma_peer *p, const struct tei_list *waiting)
+{
+    int rail = -1;
+
+    for (struct tei_link *n = tei_list_first(waiting); n; n = tei_list_next(waiting, n)) {
+        const struct rdma_slice *s = tei_rdma_slice_of(n);
+
+        if (s->rail != rail)
+            TEI_DEBUG("rdma: %s to %s@%s: " SLOW "; others carry what waits for it",
+                      p->t->nics[s->nic].name, p->server, p->devices[s->device].name);
+        rail = s->rail;
+    }
 }
 
 static bool is_idle(struct rdma_peer *p)
@@ -730,7 +747,8 @@ void tei_rdma_peer_tick(struct rdma_peer *p, int64_t now, bool deadlines)
     n = find_overdue(p, now, overdue, RDMA_GROUPS);
     relieve(p, now, &waiting);
     pthread_mutex_unlock(&p->lock);
-    tei_rdma_unsent(&waiting, TE_ERR_ENDPOINT, "its connection takes too long");
+    tell_relieved(p, &waiting);
+    tei_rdma_unsent(&waiting, TE_ERR_ENDPOINT, SLOW);
     for (size_t i = 0; i < n; i++) {
         tei_rdma_ep_fail(overdue[i], 0, "work on it was given up");
         tei_rdma_ep_put(overdue[i]);
