@@ -230,7 +230,7 @@ TE_API void te_options_fini(te_options *o);
 /*
  * Makes and starts an engine: binds its ports, starts its threads, publishes its (empty) segment.
  * May block for as long as the metadata server takes to answer, MC_HANDSHAKE_CONNECT_TIMEOUT at
- * most a try, and as the resolver does for a host that peers are told by name. `o` NULL means the defaults. On failure *out is untouched and nothing is left behind.
+ * most a try. `o` NULL means the defaults. On failure *out is untouched and nothing is left behind.
  */
 TE_API int te_engine_create(const te_options *o, te_engine **out);
 

@@ -248,7 +248,7 @@ struct te_engine {
     int64_t publish_retry_ms;
     struct tei_job publish_job;
     struct tei_timer publish_timer;
-    struct tei_job keep_job;
+    struct tei_job keep_job, host_job;
     struct tei_timer keep_timer;
     _Atomic int store_state;       /* bits of enum store_state */
     pthread_mutex_t text_lock;     /* held while it is made */

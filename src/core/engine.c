@@ -73,11 +73,18 @@ static void choose_host(te_engine *e, const te_options *o, const struct tei_host
              tei_route_source(hint, out, n) != 0)
         tei_default_address(e->conf.use_ipv6, out, n);
     TEI_INFO("peers are told address %s", out);
-    if (!tei_is_resolved(out))
+}
+
+/* A resolver may take its time: nothing waits for it but the end of the engine. */
+static void host_job(struct tei_job *j)
+{
+    const te_engine *e = tei_container_of(j, te_engine, host_job);
+
+    if (!tei_is_resolved(e->addr.host))
         TEI_WARN("peers are told address '%s', which this host cannot resolve: peers that cannot "
                  "either do not reach this engine; give an address or a name that they know "
                  "(local_server_name, ip_or_host_name)",
-                 out);
+                 e->addr.host);
 }
 
 /* Binds the wanted port, or with one WARN another of the range, unless it is the address that is not there. */
@@ -114,6 +121,7 @@ static int parse_name(const te_engine *e, const te_options *o, struct tei_hostpo
 static int take_address(te_engine *e, const te_options *o, int *listen_fd)
 {
     struct tei_hostport name;
+    struct tei_addr numeric;
     int rc = parse_name(e, o, &name);
 
     if (!rc && e->conf.bind[0])
@@ -127,6 +135,8 @@ static int take_address(te_engine *e, const te_options *o, int *listen_fd)
     rc = e->dir->ops->own_name(e->dir, o->local_server_name, &e->addr, e->name, sizeof(e->name));
     if (rc)
         tei_fd_close(*listen_fd);
+    else if (!tei_resolve_numeric(e->addr.host, 0, &numeric))
+        tei_jobs_post(&e->jobs, &e->host_job, host_job);
     return rc;
 }
 
