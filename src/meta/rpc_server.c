@@ -177,8 +177,8 @@ static void tell_ban(struct tei_rpc_server *s, const struct tei_addr *whose)
     char text[TEI_HOSTPORT_MAX];
 
     TEI_WARN(
-        "handshake port: %s has had too many connections that got no reply; what it opens is ignored "
-        "for a while",
+        "handshake port: %s has had too many connections that got no reply; the kernel is asked to "
+        "ignore what it opens for a while",
         tei_addr_format(whose, text, sizeof text));
     enforce_bans(s);
 }

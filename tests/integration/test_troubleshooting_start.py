@@ -185,7 +185,7 @@ class Opening(trouble.Section, unittest.TestCase):
         lead = "ip link set lo up && ip route add unreachable 203.0.113.1 && exec \"$@\""
         return opening("203.0.113.1:15000", prefix=("unshare", "-n", "sh", "-c", lead, "sh"))
 
-    @provokes("handshake port: ... has had too many connections that got no reply; what it opens is ignored for a while")
+    @provokes("handshake port: ... has had too many connections that got no reply; ...")
     def ignored_at_the_handshake_port(self):
         return ignored(lambda target: te.split_address(target.segment)[1], "too many connections that got no reply")
 

@@ -43,8 +43,8 @@ static void tell(const struct tcp_session *s)
 
     tei_tcp_worker_note(
         w, TE_LOG_WARN,
-        "tcp: %s has had too many connections without a request; what it opens is ignored "
-        "for a while",
+        "tcp: %s has had too many connections without a request; the kernel is asked to ignore "
+        "what it opens for a while",
         tei_addr_format(&s->from, text, sizeof text));
     if (!atomic_exchange(&w->t->ban_called,
                          true)) /* the timer may have enforced what it is to tell */

@@ -136,8 +136,10 @@ enum tcp_step tei_tcp_session_stalled(struct tcp_session *s, uint32_t events)
 {
     if (errno == EINTR)
         return STEP_MORE;
-    if (errno == EFAULT)
+    if (errno == EFAULT) {
+        s->useful = true; /* the fault is ours */
         tell_unmapped(s);
+    }
     if (errno != EAGAIN)
         return STEP_CLOSE;
     tei_watch_set(&s->watch, events);
