@@ -13,6 +13,9 @@
 #define tei_container_of(ptr, type, member) \
     ((type *)((char *)(1 ? (ptr) : &((type *)0)->member) - offsetof(type, member)))
 
+/* Seldom called: it is to take nothing from its caller, neither registers nor a guard of its stack. */
+#define TEI_COLD __attribute__((cold, noinline))
+
 #define TEI_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 
 static inline size_t tei_min(size_t a, size_t b)

@@ -406,12 +406,21 @@ static struct tei_region *hold_source(struct plan *p, const te_request *r)
     return region;
 }
 
+static TEI_COLD int refuse_source(struct plan *p, const te_request *r, size_t i)
+{
+    char why[256];
+
+    return TEI_FAIL(TE_ERR_NOT_REGISTERED, "request %zu: source %p + %llu %s", i, r->source,
+                    (unsigned long long)r->length,
+                    tei_region_why_not(p->engine, (uintptr_t)r->source, r->length, why,
+                                       sizeof(why)));
+}
+
 /* Fills in the task of request i. On failure it may hold a view. */
 static int claim_task(struct plan *p, struct task *t, const te_request *r, size_t i,
                       struct shared_view *s)
 {
     int rc = tei_request_check(r, i);
-    char why[256];
 
     tei_plan_claim(p, t, NULL, NULL);
     t->req = *r;
@@ -426,12 +435,7 @@ static int claim_task(struct plan *p, struct task *t, const te_request *r, size_
     if (r->length == 0)
         return 0;
     t->region = hold_source(p, r);
-    if (!t->region)
-        return TEI_FAIL(TE_ERR_NOT_REGISTERED, "request %zu: source %p + %llu %s", i, r->source,
-                        (unsigned long long)r->length,
-                        tei_region_why_not(p->engine, (uintptr_t)r->source, r->length, why,
-                                           sizeof(why)));
-    return 0;
+    return t->region ? 0 : refuse_source(p, r, i);
 }
 
 static int fill_requests(struct plan *p, struct task *tasks, size_t n, const void *arg)

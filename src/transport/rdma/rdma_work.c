@@ -495,10 +495,13 @@ static uint32_t keyless_of(const struct rdma_peer *p, const uint32_t *rkeys)
     uint32_t none = 0;
     bool any = false;
 
-    for (size_t d = 0; d < p->n_devices; d++) {
-        any |= rkeys[d] && tei_paths_peer_works(&p->paths, d);
-        if (!rkeys[d] && tei_paths_peer_works(&p->paths, d))
-            none |= UINT32_C(1) << d;
+    for (size_t d = 0; d < p->n_devices; d++)
+        none |= (uint32_t)!rkeys[d] << d;
+    for (size_t d = 0; none && d < p->n_devices; d++) {
+        if (!tei_paths_peer_works(&p->paths, d))
+            none &= ~(UINT32_C(1) << d);
+        else
+            any |= rkeys[d] != 0;
     }
     return any ? none : 0;
 }
