@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # te-test: parallel timeout=1200
-# The examples of README.md and docs/two-processes.md, as they stand there, do what they say: those in C built and run
-# by the commands of README.md, that in Python on the package of the tree. Where links lead is for make lint.
+# The examples of README.md, as they stand there, do what they say: that in C built and run by the commands below it,
+# that in Python on the package of the tree. Those of examples/ have tests of their own; where links lead is for make lint.
 set -euo pipefail
 
 src=${TE_TEST_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
@@ -14,12 +14,12 @@ trap 'rm -rf "$dir"' EXIT
 
 fail() { echo "test_readme: $*" >&2; exit 1; }
 
-# block LANGUAGE WORD [PAGE]: the first block of that language with a line that begins with WORD.
+# block LANGUAGE WORD: the first block of that language with a line that begins with WORD.
 block() {
     awk -v begin="^\`\`\`$1\$" -v word="$2" '
         $0 ~ begin { inside = 1; text = ""; found = 0; next }
         /^```/ { if (inside && found) { printf "%s", text; exit } inside = 0 }
-        inside { text = text $0 "\n"; if (index($0, word) == 1) found = 1 }' "$src/${3:-README.md}"
+        inside { text = text $0 "\n"; if (index($0, word) == 1) found = 1 }' "$src/README.md"
 }
 
 block c '#include' >"$dir/example.c"
@@ -61,23 +61,6 @@ refuted() { # CHANGE TEXT: the example, changed, fails and says that.
 }
 refuted 's/{TE_WRITE, ours,/{TE_WRITE, name,/' 'request 0: source .* is not inside one registered region'
 refuted 's/(uintptr_t)theirs,/64,/' "^not written: .*segment '127\.0\.0\.1:[0-9]*': target does not have"
-
-# The two processes of docs/two-processes.md.
-block c '#include' docs/two-processes.md >"$dir/two.c"
-(
-    export PKG_CONFIG_PATH=$dir/home/te/lib/pkgconfig TE_BIND=127.0.0.1
-    cd "$dir"
-    cc two.c $(pkg-config --cflags --libs transfer_engine-static) -o two
-    coproc ./two 2>"$dir/log"
-    pid=$COPROC_PID
-    exec 3<&"${COPROC[0]}" 4>&"${COPROC[1]}"
-    read -r name <&3
-    ./two "$name"
-    echo >&4
-    cat <&3
-    wait "$pid"
-) >"$dir/out" 2>&1 || fail "docs/two-processes.md: $(cat "$dir/out" "$dir/log")"
-[ "$(cat "$dir/out")" = "got: hello from the other process" ] || fail "docs/two-processes.md: $(cat "$dir/out")"
 
 block python 'import transfer_engine' >"$dir/example.py"
 grep -q 'assert cache' "$dir/example.py" || fail "README.md has no block of Python"

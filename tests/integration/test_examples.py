@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# te-test: parallel timeout=1200
+"""The examples in C and C++: built by their Makefile over an installed prefix, run as examples/README.md says."""
+import os
+import re
+import shutil
+import unittest
+
+import te_examples as examples
+import te_proc as te
+
+CXX = os.environ.get("TE_TEST_CXX") or "c++"
+WARNINGS = "-Wall -Wextra -Werror -pedantic"
+
+
+def build(*targets):
+    """By the Makefile, with the compilers and sanitizers of the tree that is tested, warnings being errors."""
+    flags = " ".join([WARNINGS, *te.CFLAGS])
+    examples.make(f"CXX={CXX}", f"CFLAGS=-std=c17 {flags}", f"CXXFLAGS=-std=c++17 {flags}", *targets)
+
+
+def setUpModule():
+    for program in ("make", "pkg-config"):
+        if not shutil.which(program):
+            te.skip(f"{program} is missing")
+    examples.prepare()
+    build()
+
+
+class Programs(unittest.TestCase):
+    def test_initiator(self):
+        peer = examples.moves_and_inverts(self, "initiator.c", "initiator")
+        completed = int(re.search(r"of 32 canceled requests (\d+) completed$", peer.output()).group(1))
+        self.assertLessEqual(completed, 32)
+
+    def test_mooncake(self):
+        examples.moves_and_inverts(self, "mooncake.cc", "mooncake")
+
+    def test_two_hosts(self):
+        with examples.start("two_hosts.sh") as script:
+            status = script.wait()
+        if status == 77:
+            te.skip(script.errors[-1])
+        self.assertEqual(status, 0, script)
+        self.assertRegex(script.lines[0], r"^target: 10\.231\.80\.1:\d+$")
+        self.assertRegex(script.lines[1], "^initiator: 2097152 bytes read, 0 of them wrong, and written back inverted")
+        self.assertEqual(script.lines[3], "target: 2097152 bytes came back inverted, 0 of them wrong")
+
+    def test_small_makefile(self):
+        with open(os.path.join(examples.SOURCE, "Makefile"), encoding="utf-8") as f:
+            lines = [line for line in f.read().splitlines() if not line.startswith("#")]
+        self.assertEqual(len(lines), 3)
+
+
+class Refuted(unittest.TestCase):
+    """They say what is wrong, and end with another status."""
+
+    def test_nobody_is_there(self):
+        for name in ("initiator.c", "mooncake.cc"):
+            with examples.start(name, f"127.0.0.1:{te.dead_port()}") as peer:
+                self.assertEqual(peer.wait(), 1, peer)
+                self.assertIn("is the target running?", peer.error_output())
+
+    def test_usage(self):
+        for name in ("initiator.c", "mooncake.cc"):
+            with examples.start(name) as peer:
+                self.assertEqual(peer.wait(), 2, peer)
+                self.assertIn("usage: ", peer.error_output())
+
+    def test_another_segment(self):
+        with te.Target() as target, examples.start("initiator.c", target.segment) as peer:
+            self.assertEqual(peer.wait(), 1, peer)
+            self.assertIn("this is not the segment of target.c", peer.error_output())
+
+    def test_wrong_bytes(self):
+        """What is not inverted the target finds."""
+        path = os.path.join(examples.folder(), "initiator.c")
+        with open(path, encoding="utf-8") as f:
+            text = f.read()
+        changed = text.replace("(unsigned char)~memory[i]", "(unsigned char)(i == 70000 ? 1 : ~memory[i])")
+        self.assertNotEqual(text, changed)
+        for content in (changed, text):
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(content)
+            build("-B", "initiator")
+            with examples.start("target.c") as target:
+                segment = target.wait_line(r"^target: (\S+)$").group(1)
+                with examples.start("initiator.c", segment) as peer:
+                    self.assertEqual(peer.wait(), 0, peer)
+                self.assertEqual(target.wait(), int(content == changed), target)
+                self.assertEqual(target.lines[2], "target: 2097152 bytes came back inverted, "
+                                                  f"{int(content == changed)} of them wrong")
+
+
+class Readme(unittest.TestCase):
+    def test_table_lists_all(self):
+        there = {name for name in os.listdir(examples.SOURCE)
+                 if name in ("rust", "go") or name.endswith((".c", ".cc", ".py", ".sh"))}
+        self.assertEqual(set(examples.rows()), there)
+
+
+if __name__ == "__main__":
+    te.main()
