@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# te-test: timeout=1200
+"""The examples in Python, Rust and Go, run as examples/README.md says; that with torch is in test_examples_torch.py."""
+import os
+import shutil
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration"))
+import te_examples as examples  # noqa: E402
+import te_proc as te  # noqa: E402
+import te_stores as stores  # noqa: E402
+
+
+def setUpModule():
+    for program, package in (("make", "make"), ("pkg-config", "pkgconf")):
+        stores.program(program, package)
+    examples.prepare()
+    examples.make("target")
+
+
+class Python(unittest.TestCase):
+    def test_arrays(self):
+        self.assertEqual(examples.says(self, "arrays.py", examples.python_with("numpy")),
+                         "request 17: 786432 bytes in 24 blocks, all as they were sent")
+
+    def test_asyncio(self):
+        self.assertRegex(examples.says(self, "aio.py", sys.executable),
+                         "^4194304 bytes in 64 pages, 0 of them wrong; beyond the end: TE_ERR_STALE; "
+                         "1 ms for all: it was (canceled|quicker)$")
+
+    def test_replicas(self):
+        self.assertRegex(examples.says(self, "replicas.py", examples.python_with("numpy")),
+                         "^8 of 8 replicas have all 48 MiB; ")
+
+
+class OtherLanguages(unittest.TestCase):
+    def test_rust(self):
+        stores.program("cargo", "cargo")
+        env = {"CARGO_NET_OFFLINE": "true", "CARGO_TARGET_DIR": os.path.join(te.BUILD, "rust-example")}
+        examples.moves_and_inverts(self, "rust", "rust", env)
+        if not shutil.which("rustfmt"):
+            print("rustfmt is missing: the format is not looked at")
+            return
+        source = os.path.join(examples.SOURCE, "rust", "src", "main.rs")
+        examples.run("rustfmt", "--edition", "2021", "--check", source)
+
+    def test_go(self):
+        stores.program("go", "golang-go")
+        env = {"GOFLAGS": "", "GOPROXY": "off", "GOTOOLCHAIN": "local"}
+        if "HOME" not in os.environ:
+            env["GOCACHE"] = os.path.join(te.BUILD, "go-cache")
+        examples.moves_and_inverts(self, "go", "go", env)
+        gofmt = os.path.join(examples.run("go", "env", "GOROOT").strip(), "bin", "gofmt")
+        self.assertEqual(examples.run(gofmt, "-l", os.path.join(examples.SOURCE, "go")), "")
+
+
+if __name__ == "__main__":
+    te.main()
