@@ -66,5 +66,7 @@ foreach(section 1 3 5 7)
     endif()
 endforeach()
 
+file(GLOB te_pictures CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/pictures/*.svg)
+install(FILES ${te_pictures} DESTINATION ${CMAKE_INSTALL_DOCDIR}/pictures)
 file(GLOB te_docs CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/*.md ${PROJECT_SOURCE_DIR}/*.md)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${te_docs} DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -15,6 +15,8 @@ import statistics
 import subprocess
 import sys
 
+import pictures
+
 MAX_FUNCTION = 80
 MAX_FILE = 900
 LONG_FUNCTION = 40
@@ -590,6 +592,23 @@ def rule_documents(tree):
             yield page, 1, "docs/index.md does not list it: add a row that says what it answers"
 
 
+def rule_pictures(tree):
+    """docs/pictures/*.svg are what scripts/pictures.py draws from the texts beside them"""
+    for name in (n for n in tree.files if n.startswith("docs/pictures/")):
+        stem, kind = os.path.splitext(name)
+        if kind == ".svg" and stem + ".txt" not in tree.files:
+            yield name, 1, f"there is no {stem}.txt from which it is drawn"
+        if kind != ".txt":
+            continue
+        try:
+            want = pictures.draw(tree.raw(name))
+        except (pictures.Wrong, ValueError) as why:
+            yield name, 1, str(why)
+            continue
+        if stem + ".svg" not in tree.files or tree.raw(stem + ".svg") != want:
+            yield stem + ".svg", 1, f"is not what {name} describes: run make docs"
+
+
 def rule_editors(tree):
     """.editorconfig says of C what .clang-format does"""
     if not {".editorconfig", ".clang-format"} <= set(tree.files):
@@ -643,6 +662,7 @@ RULES = {
     "errors": rule_errors,
     "links": rule_links,
     "documents": rule_documents,
+    "pictures": rule_pictures,
     "editors": rule_editors,
     "version": rule_version,
 }

@@ -11,6 +11,9 @@ import unittest
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 LINT = os.path.join(ROOT, "scripts", "lint.py")
+sys.path.insert(0, os.path.dirname(LINT))
+import pictures  # noqa: E402
+
 SPDX = "/* SPDX-License-Identifier: Apache-2.0 */\n"
 MAP = SPDX + "NODE {\nglobal:\n    te_*;\n    openSegment;\nlocal:\n    *;\n};\n"
 
@@ -54,7 +57,7 @@ class LintTest(unittest.TestCase):
         self.source("src/transport/tcp/tcp.c", '#include "tcp.h"\n#include "transport/transport.h"\n')
         self.source("src/transport/transport.c", '#include "transport/transports.def"\n')
         self.passes("layers", "transports", "vendor", "hash", "tools", "one-place", "sizes", "symbols", "spdx",
-                    "text", "config-doc", "flags", "errors", "links", "documents", "editors", "version")
+                    "text", "config-doc", "flags", "errors", "links", "documents", "pictures", "editors", "version")
 
     def test_upward_include(self):
         self.source("src/base/log.c", '\n#include "conf/conf.h"\n')
@@ -285,6 +288,16 @@ class LintTest(unittest.TestCase):
         self.write("docs/b.md", "# B\n\nThis page says b.\n")
         self.fails("documents", "docs/a.md:1: documents: begin the page", "docs/a.md:5: documents: 121 columns",
                    "docs/b.md:1: documents: docs/index.md does not list it", " 3 findings")
+
+    def test_pictures(self):
+        self.write("docs/pictures/a.svg", "<svg/>\n")
+        self.fails("pictures", "docs/pictures/a.svg:1: pictures: there is no docs/pictures/a.txt")
+        self.write("docs/pictures/a.txt", 'size 10 10\ntitle "A"\n')
+        self.fails("pictures", "docs/pictures/a.svg:1: pictures: is not what docs/pictures/a.txt describes")
+        self.write("docs/pictures/a.svg", pictures.draw('size 10 10\ntitle "A"\n'))
+        self.passes("pictures")
+        self.write("docs/pictures/a.txt", 'size 10 10\ntitle "A"\ncircle 1 2\n')
+        self.fails("pictures", "docs/pictures/a.txt:1: pictures: line 3: 'circle 1 2' is nothing that can be drawn")
 
     def test_editors(self):
         self.write(".clang-format", "IndentWidth: 4\nColumnLimit: 100\n")

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Draws docs/pictures/*.svg, each from the description beside it, NAME.txt. `make docs` runs it.
+
+A description has one thing a line; texts are in double quotes, and "#" begins a comment:
+
+  size W H                     of the picture
+  title TEXT                   what it shows, for those who cannot see it
+  box X Y W H KIND TEXT        a rectangle; "|" parts the lines of its text, of which "*" makes one bold. KIND:
+                               host, engine, part, memory, good, bad: these have the text in their middle;
+                               room: its text is at the top on the left
+  line X Y X Y... KIND [TEXT]  from point to point. KIND: arrow, both (an arrow at each end), back (dashed arrow);
+                               the text stands on the middle of the first leg
+  text X Y KIND TEXT           KIND: left, middle, head, small
+
+The pictures follow the reader's choice of light or dark, and use the fonts that are there. A text that is wider
+than its box, or than the picture, is an error.
+"""
+import os
+import shlex
+import sys
+from xml.sax.saxutils import escape
+
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs", "pictures")
+LEADING = 18
+WIDTH = 7.8  # of a letter in a wide font, on average; bold ones have a tenth more
+FILLED = ("host", "engine", "part", "memory", "good", "bad")
+KINDS = {"box": (*FILLED, "room"), "line": ("arrow", "both", "back"), "text": ("left", "middle", "head", "small")}
+
+# class -> (light, dark), of each property that depends on the two
+COLOURS = {
+    ".paper": {"fill": ("#ffffff", "#0d1117")},
+    "text": {"fill": ("#1f2328", "#e6edf3")},
+    ".small": {"fill": ("#59636e", "#9198a1")},
+    ".halo": {"stroke": ("#ffffff", "#0d1117")},
+    ".host": {"fill": ("#f6f8fa", "#151b23"), "stroke": ("#818b98", "#656c76")},
+    ".engine": {"fill": ("#ddf4ff", "#122d42"), "stroke": ("#0969da", "#4493f8")},
+    ".part": {"fill": ("#ffffff", "#0d1117"), "stroke": ("#818b98", "#656c76")},
+    ".memory": {"fill": ("#fff1d6", "#3a2b0a"), "stroke": ("#9a6700", "#d29922")},
+    ".good": {"fill": ("#dafbe1", "#12301b"), "stroke": ("#1a7f37", "#3fb950")},
+    ".bad": {"fill": ("#ffebe9", "#3c1618"), "stroke": ("#cf222e", "#f85149")},
+    ".room": {"stroke": ("#818b98", "#656c76")},
+    ".line": {"stroke": ("#1f2328", "#e6edf3")},
+    ".tip": {"fill": ("#1f2328", "#e6edf3")},
+}
+FIXED = """text{font:14px system-ui,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;text-anchor:middle}
+.left{text-anchor:start}.head{font-size:15px;font-weight:600;text-anchor:start}.bold{font-weight:600}
+.small{font-size:12.5px;text-anchor:start}.halo{stroke-width:5px;stroke-linejoin:round;paint-order:stroke}
+rect{stroke-width:1.3px}.line{fill:none;stroke-width:1.6px}.back{stroke-dasharray:5 4}
+.room{fill:none;stroke-dasharray:5 4}"""
+
+
+class Wrong(Exception):
+    """A description that cannot be drawn."""
+
+
+def style():
+    def rules(side):
+        return "".join("%s{%s}" % (name, ";".join(f"{key}:{pair[side]}" for key, pair in of.items()))
+                       for name, of in COLOURS.items())
+    return f"<style>\n{FIXED}\n{rules(0)}\n@media (prefers-color-scheme:dark){{{rules(1)}}}\n</style>"
+
+
+def words(x, y, classes, text):
+    return f'<text x="{x:g}" y="{y:g}"{classes and f" class={chr(34)}{classes}{chr(34)}"}>{escape(text)}</text>'
+
+
+def box(numbers, kind, text):
+    x, y, w, h = numbers
+    yield f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="6" class="{kind}"/>'
+    lines = text.split("|") if text else []
+    top = y + 20 if kind == "room" else y + h / 2 - LEADING * (len(lines) - 1) / 2 + 5
+    for i, line in enumerate(lines):
+        bold = line.startswith("*")
+        line = line.lstrip("*")
+        if len(line) * WIDTH * (1.1 if bold else 1) > w - 8 or len(lines) * LEADING > h:
+            raise Wrong(f"'{line}' does not fit into a box of {w:g} x {h:g}")
+        classes = " ".join(c for c in ("left" if kind == "room" else "", "bold" if bold else "") if c)
+        yield words(x + 12 if kind == "room" else x + w / 2, top + i * LEADING, classes, line)
+
+
+def fitting(text, x, kind, size):
+    """The text, if it ends inside the picture."""
+    end = x + len(text) * WIDTH * {"small": 0.92, "head": 1.15}.get(kind, 1) / (2 if kind == "middle" else 1)
+    if not size or end > size[0]:
+        raise Wrong(f"'{text}' is wider than the picture")
+    return text
+
+
+def line(numbers, kind, text):
+    points = list(zip(numbers[::2], numbers[1::2]))
+    ends = ' marker-end="url(#tip)"' + (' marker-start="url(#tip)"' if kind == "both" else "")
+    path = " ".join(f"{x:g},{y:g}" for x, y in points)
+    yield f'<polyline points="{path}" class="line{" back" if kind == "back" else ""}"{ends}/>'
+    if text:
+        (x1, y1), (x2, y2) = points[:2]
+        for i, part in enumerate(text.split("|")):
+            yield words((x1 + x2) / 2, (y1 + y2) / 2 + 5 + i * LEADING, "halo", part)
+
+
+def parse(number, row):
+    """(word, numbers, kind, text) of a line of a description, or None."""
+    parts = shlex.split(row, comments=True)
+    if not parts:
+        return None
+    word, numbers = parts.pop(0), []
+    while parts and parts[0].lstrip("-").replace(".", "", 1).isdigit():
+        numbers.append(float(parts.pop(0)))
+    kind = parts.pop(0) if word in KINDS and parts else ""
+    want = {"size": 2, "title": 0, "box": 4, "text": 2}.get(word, max(4, len(numbers) & ~1))
+    if word not in ("size", "title", *KINDS) or len(numbers) != want or kind not in KINDS.get(word, ("",)) or len(parts) > 1:
+        raise Wrong(f"line {number}: '{row}' is nothing that can be drawn")
+    return word, numbers, kind, parts[0] if parts else ""
+
+
+def draw(description):
+    """The picture, as the text of its file."""
+    size, title, body = None, "", []
+    for number, row in enumerate(description.splitlines(), 1):
+        parsed = parse(number, row)
+        if not parsed:
+            continue
+        word, numbers, kind, text = parsed
+        if word == "size":
+            size = numbers
+        elif word == "title":
+            title = escape(text)
+        elif word == "text":
+            body.append(words(*numbers, "" if kind == "middle" else kind, fitting(text, numbers[0], kind, size)))
+        else:
+            body.extend((box if word == "box" else line)(numbers, kind, text))
+    if not size or not title:
+        raise Wrong("no size or no title")
+    w, h = (f"{n:g}" for n in size)
+    return "\n".join((
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="img">',
+        f"<title>{title}</title>", style(),
+        '<marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" '
+        'orient="auto-start-reverse"><path d="M0,0L10,5L0,10z" class="tip"/></marker>',
+        f'<rect width="{w}" height="{h}" rx="8" class="paper"/>', *body, "</svg>", ""))
+
+
+def main():
+    for name in sorted(os.listdir(FOLDER)):
+        if not name.endswith(".txt"):
+            continue
+        with open(os.path.join(FOLDER, name), encoding="utf-8") as f:
+            text = f.read()
+        try:
+            picture = draw(text)
+        except (Wrong, ValueError) as why:
+            return f"pictures.py: {name}: {why}"
+        with open(os.path.join(FOLDER, name[:-4] + ".svg"), "w", encoding="utf-8") as f:
+            f.write(picture)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
