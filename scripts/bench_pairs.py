@@ -102,6 +102,8 @@ def interval(ratios):
 
 def line_of(row, values, beyond):
     """One line of the table."""
+    if not values:
+        return f"{row.what:34} nothing was measured"
     ratios = [row.ratio(before, after) for before, after in values]
     before, after = (statistics.median(side) for side in zip(*values))
     bounds = interval(ratios)
@@ -169,15 +171,18 @@ def main():
     began = time.monotonic()
     for pair in range(args.pairs):
         for row, both in run_pair(programs, chosen, pair % 2).items():
-            values[row].append(both)
+            if all(both):
+                values[row].append(both)
+            else:
+                print(f"bench_pairs.py: {row.what}: {both}, nothing was measured: left out", file=sys.stderr)
         print(f"bench_pairs.py: {pair + 1} of {args.pairs} pairs, {time.monotonic() - began:.0f} s", file=sys.stderr,
               flush=True)
-    print(f"{'':34} {'before':>12} {'after':>12} {'':10} {'ratio':>7}   95 % of the median")
-    for row in chosen:
-        print(line_of(row, values[row], args.beyond))
     if args.json:
         with open(args.json, "w", encoding="utf-8") as f:
             json.dump({row.what: values[row] for row in chosen}, f, indent=1)
+    print(f"{'':34} {'before':>12} {'after':>12} {'':10} {'ratio':>7}   95 % of the median")
+    for row in chosen:
+        print(line_of(row, values[row], args.beyond))
 
 
 if __name__ == "__main__":

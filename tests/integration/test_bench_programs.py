@@ -376,6 +376,7 @@ class Script(unittest.TestCase):
         row = next(r for r in pairs.rows() if r.more_is_better)
         for after, worse in ((0.97, True), (0.99, False), (1.5, False)):
             self.assertEqual(pairs.line_of(row, [(1.0, after)] * 6, beyond=2).endswith("WORSE"), worse)
+        self.assertTrue(pairs.line_of(row, [], beyond=2).endswith("nothing was measured"))
 
     def test_hostile(self):
         """four lines of figures for each kind, and what the honest peer keeps"""
