@@ -156,11 +156,6 @@ struct batch {
 #define TEI_STAGE_INDEX TEI_TRANSPORTS_MAX
 #define TEI_CARRIERS    (TEI_TRANSPORTS_MAX + 1)
 
-/* Of registered memory of devices, beside the kinds: some can be told to a fabric; some is out of
- * reach for every transport to other hosts. */
-#define TEI_KIND_FABRIC   TEI_MEM_BIT(TEI_MEM_KINDS)
-#define TEI_KIND_STRANDED TEI_MEM_BIT(TEI_MEM_KINDS + 1)
-
 struct stage;
 
 struct inbox_source;
@@ -221,7 +216,8 @@ struct te_engine {
     struct tei_pool works[TEI_CARRIERS];
     _Atomic(struct stage *) stage;             /* NULL until memory of a device is registered */
     _Atomic(struct tei_region *) stage_region; /* its memory */
-    unsigned kinds; /* of memory that was registered, in bits, and TEI_KIND_FABRIC; under admin */
+    unsigned
+        kinds; /* of devices' memory that was registered, in bits, and TEI_KIND_; under admin */
     unsigned declined;     /* transports uninstalled, in bits by place in the table; under admin */
     unsigned kinds_served; /* `kinds` whose transports were installed, or could not be */
     struct tei_topology *matrix; /* given with te_transport_install(), else NULL */
@@ -375,7 +371,7 @@ void tei_serve_rpc(void *arg, struct tei_rpc_call *call, enum tei_rpc_type type,
 bool tei_serve_is_heavy(void *arg, enum tei_rpc_type type, size_t len);
 
 /* ---- install.c */
-/* What auto_discover picks, and "local". */
+/* What every engine has, and what auto_discover picks. */
 int tei_install_defaults(te_engine *e, bool auto_discover);
 /* What goes with memory of the kinds registered so far; whether anything came of it. Under admin. */
 bool tei_install_for_devices(te_engine *e);

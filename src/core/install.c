@@ -283,8 +283,6 @@ int tei_install_topology(struct tei_host *h, struct tei_topology *out)
 
 /* ---------------------------------------------------------------------------------- auto_discover */
 
-#define COMPANIONS (TEI_CAP_SAME_HOST | TEI_CAP_FILE | TEI_CAP_DEVICE)
-
 /* In te_engine.declined. */
 static unsigned bit_of(const char *name)
 {
@@ -296,23 +294,16 @@ static unsigned bit_of(const char *name)
     return 1u << i;
 }
 
-/* The transport that an option asks for, and the option; NULL if none does. */
-static const char *forced(const struct tei_conf *c, const char **option)
+/* The kinds of memory that are there: the host's is from the start, the others once registered. */
+static unsigned kinds_there(const te_engine *e)
 {
-    const struct {
-        bool on;
-        const char *option, *name;
-    } all[] = {{c->force_tcp, "MC_FORCE_TCP", "tcp"},
-               {c->intra_nvlink, "MC_INTRA_NVLINK", "nvlink_intra"},
-               {c->force_mnnvl, "MC_FORCE_MNNVL", "nvlink"},
-               {c->force_hca, "MC_FORCE_HCA", "rdma"}};
+    return TEI_MEM_BIT(TEI_MEM_HOST) | e->kinds;
+}
 
-    for (size_t i = 0; i < TEI_ARRAY_LEN(all); i++) {
-        *option = all[i].option;
-        if (all[i].on)
-            return all[i].name;
-    }
-    return NULL;
+/* What in the options keeps it from being installed by itself; NULL if nothing does. */
+static const char *why_off(const te_engine *e, const struct tei_transport_ops *ops)
+{
+    return ops->why_off ? ops->why_off(&e->conf) : NULL;
 }
 
 /* The host is asked last: for that a library of a vendor may have to be loaded. */
@@ -320,16 +311,16 @@ void tei_install_why_not(const te_engine *e, const struct tei_transport_ops *ops
                          size_t n)
 {
     char why[256];
-    const char *option, *name = forced(&e->conf, &option);
+    const char *option, *asked = tei_transport_asked(&e->conf, &option), *off = why_off(e, ops);
 
-    if (name && strcmp(name, ops->name) != 0)
-        snprintf(buf, n, "%s asks for %s; te_transport_install() adds this one", option, name);
-    else if ((ops->caps & TEI_CAP_DEVICE) && !(ops->mem_kinds & e->kinds))
+    if (asked && strcmp(asked, ops->name) != 0)
+        snprintf(buf, n, "%s asks for %s; te_transport_install() adds this one", option, asked);
+    else if (ops->beside & ~kinds_there(e) & TEI_MEM_ANY)
         snprintf(buf, n,
                  "no memory of such a device is registered; te_transport_install() adds it "
                  "all the same");
-    else if ((ops->caps & TEI_CAP_SAME_HOST) && !e->conf.host_path)
-        snprintf(buf, n, "TE_HOST_PATH is off; te_transport_install() adds it all the same");
+    else if (off)
+        snprintf(buf, n, "%s; te_transport_install() adds it all the same", off);
     else if (!probe(e, ops, why, sizeof(why)))
         snprintf(buf, n, "cannot run on this host: %s", why);
     else
@@ -376,30 +367,21 @@ static bool has_remote(const te_engine *e)
     return false;
 }
 
-/* Without memory that a fabric takes, nvlink would do what nvlink_intra does. */
-static bool is_of_use(const te_engine *e, const struct tei_transport_ops *ops)
-{
-    unsigned devices = ops->mem_kinds & ~TEI_MEM_BIT(TEI_MEM_HOST);
-    const char *option, *name = forced(&e->conf, &option);
-
-    return (!name || strcmp(name, ops->name) == 0) && (devices & e->kinds) &&
-           ((e->kinds & TEI_KIND_FABRIC) || strcmp(ops->name, "nvlink") != 0);
-}
-
+/* What comes with memory of devices stays away where an option asks for another transport. */
 static bool is_companion(const te_engine *e, const struct tei_transport_ops *ops)
 {
-    if (ops->caps & TEI_CAP_DEVICE)
-        return is_of_use(e, ops);
-    if (ops->caps & TEI_CAP_SAME_HOST)
-        return !e->conf.force_tcp && e->conf.host_path;
-    return ops->caps & TEI_CAP_FILE;
+    const char *option, *asked = tei_transport_asked(&e->conf, &option);
+
+    if (!ops->beside || (ops->beside & ~kinds_there(e)) || why_off(e, ops))
+        return false;
+    return ops->beside == TEI_MEM_BIT(TEI_MEM_HOST) || !asked || strcmp(asked, ops->name) == 0;
 }
 
 /*
- * What goes with a transport to other hosts: the ways within this one, and to files. An engine that
- * cannot have one goes on without; TE_ERR_MEMORY if it was memory that one lacked.
+ * What goes with a transport to other hosts. An engine that cannot have one goes on without;
+ * TE_ERR_MEMORY if it was memory that one lacked.
  */
-static int install_companions(te_engine *e, unsigned caps)
+static int install_companions(te_engine *e)
 {
     const struct tei_transport_ops *ops;
     int rc = 0;
@@ -407,7 +389,7 @@ static int install_companions(te_engine *e, unsigned caps)
     for (size_t i = 0; (ops = tei_transport_at(i)); i++) {
         char why[256];
 
-        if (!(ops->caps & caps) || (e->declined & (1u << i)) || !is_companion(e, ops))
+        if ((e->declined & (1u << i)) || !is_companion(e, ops))
             continue;
         if (!probe(e, ops, why, sizeof(why)))
             TEI_INFO("transport %s is left out: %s", ops->name, why);
@@ -425,40 +407,47 @@ static void rebuild_or_refresh(te_engine *e)
 }
 
 /*
- * NICs that do not reach memory of a device leave it to tcp. Peers' views are made anew where one was
- * added, as in install_new(): what fails of that is said in the log.
+ * Peers' views are made anew where one was added, as in install_new(): what fails of that is said in the
+ * log.
  */
 bool tei_install_for_devices(te_engine *e)
 {
-    const char *option;
     unsigned before = atomic_load_explicit(&e->transport_generation, memory_order_relaxed);
     bool more;
 
     if (!(e->kinds & ~e->kinds_served) || !has_remote(e))
         return false;
     e->kinds_served = e->kinds;
-    (void)install_companions(e, TEI_CAP_DEVICE);
-    if ((e->kinds & TEI_KIND_STRANDED) && !forced(&e->conf, &option) &&
-        !(e->declined & bit_of("tcp")))
-        (void)install_named(e, "tcp");
+    (void)install_companions(e);
     more = atomic_load_explicit(&e->transport_generation, memory_order_relaxed) != before;
     if (more)
         rebuild_or_refresh(e);
     return more;
 }
 
+/* What every engine has, for its own memory. */
+static int install_local(te_engine *e)
+{
+    const struct tei_transport_ops *ops;
+    int rc = 0;
+
+    for (size_t i = 0; !rc && (ops = tei_transport_at(i)); i++)
+        rc = ops->caps & TEI_CAP_LOCAL_ONLY ? tei_install(e, ops, NULL) : 0;
+    return rc;
+}
+
 int tei_install_defaults(te_engine *e, bool auto_discover)
 {
-    const char *option, *name = forced(&e->conf, &option);
-    int rc = install_named(e, "local");
+    const char *option, *asked = tei_transport_asked(&e->conf, &option);
+    int rc = install_local(e);
 
     if (rc || !auto_discover)
         return rc;
     if (e->conf.custom_topology[0])
         rc = load_matrix(e);
     if (!rc)
-        rc = name ? install_named(e, name) : install_first_remote(e);
-    return rc ? rc : install_companions(e, COMPANIONS);
+        rc = asked ? install_named(e, asked) : install_first_remote(e);
+    return rc ? rc : install_companions(e);
 }
 
 /* ----------------------------------------------------------------------------------- public calls */
@@ -499,7 +488,7 @@ static int install_new(te_engine *e, const struct tei_transport_ops *ops, const 
     if (!rc)
         e->declined &= ~bit_of(ops->name);
     if (!rc && (ops->caps & TEI_CAP_REMOTE)) {
-        (void)install_companions(e, COMPANIONS);
+        (void)install_companions(e);
         tei_region_find_stranded(e);
         (void)tei_install_for_devices(e);
     }
@@ -648,13 +637,15 @@ int te_transport_uninstall(te_engine *e, const char *name)
     struct tei_transport *t;
     int rc = tei_engine_check(e);
 
-    if (!rc && (!name || strcmp(name, "local") == 0))
-        rc = TEI_FAIL(TE_ERR_INVALID, "transport name is NULL or \"local\", which always stays");
+    ops = name ? tei_transport_find(name) : NULL;
+    if (!rc && !name)
+        rc = TEI_FAIL(TE_ERR_INVALID, "transport name is NULL");
+    if (!rc && ops && (ops->caps & TEI_CAP_LOCAL_ONLY))
+        rc = TEI_FAIL(TE_ERR_INVALID, "transport '%s' always stays", name);
     if (rc)
         return rc;
     pthread_mutex_lock(&e->admin);
     t = tei_install_find(e, name);
-    ops = tei_transport_find(name);
     rc =
         t ? take_out(e, t) : TEI_FAIL(TE_ERR_NOT_FOUND, "transport '%.64s' is not installed", name);
     if (!rc)

@@ -665,14 +665,15 @@ static int read_device(const char *location, int *device)
 /* Whether it is to be of the sort that goes by another handle than the driver's plain one. */
 static bool wants_fabric(te_engine *e, enum tei_mem_kind kind)
 {
-    bool nvlink;
+    bool is_told = false;
 
     if (kind == TEI_MEM_HIP)
         return !e->conf.use_hip_ipc;
     pthread_rwlock_rdlock(&e->transports_lock);
-    nvlink = tei_install_find(e, "nvlink") != NULL;
+    for (size_t i = 0; i < e->n_transports; i++)
+        is_told |= e->transports[i] && (e->transports[i]->ops.beside & TEI_KIND_FABRIC);
     pthread_rwlock_unlock(&e->transports_lock);
-    return nvlink && !e->conf.use_nvlink_ipc;
+    return is_told && !e->conf.use_nvlink_ipc;
 }
 
 static int alloc_on_device(te_engine *e, struct alloc *a, const char *location)

@@ -19,6 +19,7 @@
 #endif
 
 #define TEI_TRANSPORT(name) extern const struct tei_transport_ops tei_##name##_ops;
+#define TEI_ASKS(option, member, name)
 #include TEI_TRANSPORTS_DEF
 #undef TEI_TRANSPORT
 
@@ -26,6 +27,19 @@ static const struct tei_transport_ops *const table[] = {
 #define TEI_TRANSPORT(name) &tei_##name##_ops,
 #include TEI_TRANSPORTS_DEF
 #undef TEI_TRANSPORT
+#undef TEI_ASKS
+};
+
+static const struct {
+    const char *option;
+    size_t member; /* of struct tei_conf */
+    const char *name;
+} asks[] = {
+#define TEI_TRANSPORT(name)
+#define TEI_ASKS(option, member, name) {#option, offsetof(struct tei_conf, member), #name},
+#include TEI_TRANSPORTS_DEF
+#undef TEI_TRANSPORT
+#undef TEI_ASKS
 };
 
 /* ---------------------------------------------------------------------------------- defaults */
@@ -208,6 +222,16 @@ const struct tei_transport_ops *tei_transport_find(const char *name)
     for (size_t i = 0; i < TEI_ARRAY_LEN(table); i++)
         if (strcmp(table[i]->name, name) == 0)
             return table[i];
+    return NULL;
+}
+
+const char *tei_transport_asked(const struct tei_conf *conf, const char **option)
+{
+    for (size_t i = 0; i < TEI_ARRAY_LEN(asks); i++) {
+        *option = asks[i].option;
+        if (*(const bool *)((const char *)conf + asks[i].member))
+            return asks[i].name;
+    }
     return NULL;
 }
 

@@ -46,22 +46,31 @@
 #define TEI_TRANSPORTS_MAX 16
 #define TEI_SCORE_LATER    UINT_MAX /* cannot carry it yet: 0, but not to be remembered */
 
+/* Of registered memory of devices, beside the kinds: some can be told to a fabric; some is out of
+ * reach for every transport to other hosts. */
+#define TEI_KIND_FABRIC   TEI_MEM_BIT(TEI_MEM_KINDS)
+#define TEI_KIND_STRANDED TEI_MEM_BIT(TEI_MEM_KINDS + 1)
+
 enum tei_transport_caps {
-    TEI_CAP_LOCAL_ONLY = 1 << 0, /* reaches this engine itself only */
-    TEI_CAP_REMOTE = 1 << 1,     /* reaches other engines; may be the descriptor's "protocol" */
+    /* reaches this engine itself only: each engine has it, from its start to its end */
+    TEI_CAP_LOCAL_ONLY = 1 << 0,
     /*
-     * Reaches engines of other processes of this host; a companion of REMOTE ones, beside which it
-     * is installed by itself. Never the descriptor's "protocol": its keys are under "te".
+     * Reaches other engines; may be the descriptor's "protocol". An engine that discovers its transports
+     * has the first one that its host can run.
+     */
+    TEI_CAP_REMOTE = 1 << 1,
+    /*
+     * Reaches engines of other processes of this host. Never the descriptor's "protocol": its keys are
+     * under "te".
      */
     TEI_CAP_SAME_HOST = 1 << 2,
     /*
-     * Moves between memory and files (tei_segment.files), which no other one is attached to.
-     * Installed by itself beside a REMOTE one. Needs attach() and detach(), and describes nothing.
+     * Moves between memory and files (tei_segment.files), which no other one is attached to. Needs
+     * attach() and detach(), and describes nothing.
      */
     TEI_CAP_FILE = 1 << 3,
     /*
-     * A REMOTE one for memory of devices. Never picked by discovery: it is installed beside another
-     * REMOTE one once memory of a device that it moves is registered. Where it is not the
+     * A REMOTE one for memory of devices alone. Never picked by discovery. Where it is not the
      * descriptor's "protocol", describe() still adds its object under its own name in "te"."gpu".
      */
     TEI_CAP_DEVICE = 1 << 4,
@@ -238,6 +247,16 @@ struct tei_transport_ops {
     /* Frees what open() got. Accepts an instance whose open() failed half way. */
     void (*fini)(struct tei_transport *t);
 
+    /* ---- when it is installed by itself, that is without te_transport_install(): optional */
+    /*
+     * Beside a REMOTE one, once memory of all these kinds is there, in bits: TEI_MEM_BIT(), and TEI_KIND_;
+     * TEI_MEM_HOST is there from the start. One that waits for memory of devices stays away where an
+     * option asks for another transport (TEI_ASKS in transports.def). 0: never.
+     */
+    unsigned beside;
+    /* What in the options keeps it from that, static text; NULL if nothing does. Default: nothing. */
+    const char *(*why_off)(const struct tei_conf *conf);
+
     /* ---- required with TEI_CAP_REMOTE and TEI_CAP_SAME_HOST */
     /*
      * Adds the transport's top-level keys to the descriptor (ports, devices); "protocol" is the
@@ -355,6 +374,8 @@ struct tei_transport {
 const struct tei_transport_ops *tei_transport_at(size_t i);
 /* By name; NULL if none. */
 const struct tei_transport_ops *tei_transport_find(const char *name);
+/* The transport that an option asks for, built in or not, and the option; NULL if none does. */
+const char *tei_transport_asked(const struct tei_conf *conf, const char **option);
 
 /* Allocates and opens an instance. */
 int tei_transport_open(const struct tei_transport_ops *ops, struct tei_host *host, size_t index,

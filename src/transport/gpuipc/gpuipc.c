@@ -171,24 +171,27 @@ static void gpuipc_why_not(struct tei_transport *t, const struct tei_attach *a, 
         snprintf(why, n, "cannot carry this request");
 }
 
-#define GPUIPC_OPS(scheme, own_kind, own_probe)                                                \
-    {                                                                                          \
-        .name = (scheme), .abi = TEI_TRANSPORT_ABI, .caps = TEI_CAP_REMOTE | TEI_CAP_DEVICE,   \
-        .mem_kinds = TEI_MEM_BIT(TEI_MEM_HOST) | TEI_MEM_BIT(own_kind),                        \
-        .target_kinds = TEI_MEM_BIT(own_kind), .size = sizeof(struct gpuipc),                  \
-        .work_size = sizeof(struct gpuipc_work), .attach_size = sizeof(struct gpuipc_attach),  \
-        .probe = (own_probe), .open = gpuipc_open, .describe = tei_gpuipc_describe,            \
-        .describe_buffer = tei_gpuipc_describe_buffer, .attach = tei_gpuipc_attach,            \
-        .detach = tei_gpuipc_detach, .peer_gone = tei_gpuipc_peer_gone, .score = gpuipc_score, \
-        .why_not = gpuipc_why_not, .post = tei_gpuipc_post, .cancel = tei_gpuipc_cancel,       \
-        .region_add = tei_gpuipc_region_add, .region_del = tei_gpuipc_region_del,              \
-        .close = tei_gpuipc_close, .stop = gpuipc_stop, .fini = gpuipc_fini,                   \
+#define GPUIPC_OPS(scheme, own_kind, with, own_probe)                                              \
+    {                                                                                              \
+        .name = (scheme), .abi = TEI_TRANSPORT_ABI, .caps = TEI_CAP_REMOTE | TEI_CAP_DEVICE,       \
+        .mem_kinds = TEI_MEM_BIT(TEI_MEM_HOST) | TEI_MEM_BIT(own_kind),                            \
+        .target_kinds = TEI_MEM_BIT(own_kind), .beside = TEI_MEM_BIT(own_kind) | (with),           \
+        .size = sizeof(struct gpuipc), .work_size = sizeof(struct gpuipc_work),                    \
+        .attach_size = sizeof(struct gpuipc_attach), .probe = (own_probe), .open = gpuipc_open,    \
+        .describe = tei_gpuipc_describe, .describe_buffer = tei_gpuipc_describe_buffer,            \
+        .attach = tei_gpuipc_attach, .detach = tei_gpuipc_detach,                                  \
+        .peer_gone = tei_gpuipc_peer_gone, .score = gpuipc_score, .why_not = gpuipc_why_not,       \
+        .post = tei_gpuipc_post, .cancel = tei_gpuipc_cancel, .region_add = tei_gpuipc_region_add, \
+        .region_del = tei_gpuipc_region_del, .close = tei_gpuipc_close, .stop = gpuipc_stop,       \
+        .fini = gpuipc_fini,                                                                       \
     }
 
 /* Named by transports.def. */
 extern const struct tei_transport_ops tei_nvlink_intra_ops, tei_nvlink_ops, tei_hip_ops;
 
 const struct tei_transport_ops tei_nvlink_intra_ops =
-    GPUIPC_OPS("nvlink_intra", TEI_MEM_CUDA, cuda_probe);
-const struct tei_transport_ops tei_nvlink_ops = GPUIPC_OPS("nvlink", TEI_MEM_CUDA, cuda_probe);
-const struct tei_transport_ops tei_hip_ops = GPUIPC_OPS("hip", TEI_MEM_HIP, hip_probe);
+    GPUIPC_OPS("nvlink_intra", TEI_MEM_CUDA, 0, cuda_probe);
+/* Without memory that a fabric takes, it would do what nvlink_intra does. */
+const struct tei_transport_ops tei_nvlink_ops =
+    GPUIPC_OPS("nvlink", TEI_MEM_CUDA, TEI_KIND_FABRIC, cuda_probe);
+const struct tei_transport_ops tei_hip_ops = GPUIPC_OPS("hip", TEI_MEM_HIP, 0, hip_probe);

@@ -208,6 +208,11 @@ static void host_fini(struct tei_transport *t)
     pthread_mutex_destroy(&h->table_lock);
 }
 
+static const char *host_why_off(const struct tei_conf *c)
+{
+    return !c->host_path ? "TE_HOST_PATH is off" : c->force_tcp ? "MC_FORCE_TCP is on" : NULL;
+}
+
 extern const struct tei_transport_ops tei_host_ops; /* named by transports.def */
 
 const struct tei_transport_ops tei_host_ops = {
@@ -219,6 +224,8 @@ const struct tei_transport_ops tei_host_ops = {
     .size = sizeof(struct host),
     .work_size = sizeof(struct host_work),
     .attach_size = sizeof(struct host_attach),
+    .beside = TEI_MEM_BIT(TEI_MEM_HOST),
+    .why_off = host_why_off,
     .probe = host_probe,
     .open = host_open,
     .describe = host_describe,

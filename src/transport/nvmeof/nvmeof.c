@@ -429,6 +429,7 @@ const struct tei_transport_ops tei_nvmeof_ops = {
     .size = sizeof(struct nvmeof),
     .work_size = sizeof(struct nvmeof_work),
     .attach_size = sizeof(struct nvmeof_attach),
+    .beside = TEI_MEM_BIT(TEI_MEM_HOST),
     .open = nvmeof_open,
     .allow = nvmeof_allow,
     .admit = nvmeof_admit,

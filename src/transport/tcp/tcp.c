@@ -572,6 +572,7 @@ const struct tei_transport_ops tei_tcp_ops = {
     .size = sizeof(struct tcp),
     .work_size = sizeof(struct tcp_work),
     .attach_size = sizeof(struct tcp_attach),
+    .beside = TEI_KIND_STRANDED, /* what the NICs do not reach */
     .open = tcp_open,
     .describe = tcp_describe,
     .attach = tcp_attach,

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What options ask for, with a list of transports in which not all of it is. */
+#include "te.h"
+#include "transport/transport.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+static void the_first_that_is_on_counts(void **state)
+{
+    const char *option;
+
+    (void)state;
+    assert_null(tei_transport_asked(&(struct tei_conf){0}, &option));
+    assert_string_equal(tei_transport_asked(&(struct tei_conf){.force_hca = true}, &option),
+                        "rdma");
+    assert_string_equal(option, "MC_FORCE_HCA");
+    assert_string_equal(
+        tei_transport_asked(&(struct tei_conf){.force_hca = true, .force_tcp = true}, &option),
+        "tcp");
+    assert_string_equal(option, "MC_FORCE_TCP");
+}
+
+static void what_is_asked_for_must_be_built_in(void **state)
+{
+    te_engine *e = NULL;
+    te_options o;
+
+    (void)state;
+    te_options_init(&o);
+    o.ip_or_host_name = "127.0.0.1";
+    assert_int_equal(te_option_set(&o, "MC_FORCE_HCA", "1"), 0);
+    assert_int_equal(te_engine_create(&o, &e), TE_ERR_UNSUPPORTED);
+    assert_string_equal(te_errmsg(), "transport 'rdma' is not built in; there are: local, tcp");
+    te_options_fini(&o);
+}
+
+/* By its capability, whatever its name is. */
+static void the_way_to_own_memory_stays(void **state)
+{
+    te_engine *e = NULL;
+    te_options o;
+
+    (void)state;
+    te_options_init(&o);
+    o.ip_or_host_name = "127.0.0.1";
+    assert_int_equal(te_engine_create(&o, &e), 0);
+    for (size_t i = 0; tei_transport_at(i); i++) {
+        bool stays = tei_transport_at(i)->caps & TEI_CAP_LOCAL_ONLY;
+
+        assert_int_equal(te_transport_uninstall(e, tei_transport_at(i)->name),
+                         stays ? TE_ERR_INVALID : 0);
+    }
+    te_engine_destroy(e);
+    te_options_fini(&o);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_that_is_on_counts),
+        cmocka_unit_test(what_is_asked_for_must_be_built_in),
+        cmocka_unit_test(the_way_to_own_memory_stays),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
