@@ -249,6 +249,32 @@ def rule_list_of_transports(tree):
             yield name, line_of(tree.code(name), match.start()), "only src/transport/transport.c expands the list of transports"
 
 
+# Where a name of a transport is written outside its folder, and what it means there.
+NAMES_ELSEWHERE = {
+    "src/base/here.c": ("host",),                                        # what a hash is made of
+    "src/model/segment_protocols.c": ("hip", "nvmeof", "rdma", "tcp"),   # how descriptors spell protocols
+    "src/plat/discover_machine.c": ("hip",),                             # a kind of device, in locations
+    "src/plat/mem_hip.c": ("hip",),
+    "src/plat/mem_host.c": ("hip",),
+    "src/transport/gpuipc/gpuipc_keys.c": ("host",),                     # one of its own keys
+}
+
+
+def rule_names(tree):
+    """no transport's name as a literal of src/ outside its folder, but where descriptors spell protocols"""
+    homes = {}
+    for name in tree.c_files("src"):
+        for match in re.finditer(r"\btei_(\w+)_ops\s*=", tree.code(name)):
+            homes[match.group(1)] = os.path.dirname(name)
+    for name in tree.c_files("src"):
+        text = blank(tree.raw(name), keep_strings=True)
+        for match in re.finditer(r'"(\w+)"', text):
+            word = match.group(1)
+            if word in homes and os.path.dirname(name) != homes[word] and word not in NAMES_ELSEWHERE.get(name, ()):
+                yield (name, line_of(text, match.start()),
+                       f"\"{word}\" is a transport of {homes[word]}: ask for a capability, or read its table")
+
+
 def rule_vendor(tree):
     """headers of verbs, CUDA, HIP and cuFile only in the folders that own them"""
     for name in tree.c_files():
@@ -648,6 +674,7 @@ RULES = {
     "layers": rule_layers,
     "pure": rule_pure,
     "transports": rule_list_of_transports,
+    "names": rule_names,
     "vendor": rule_vendor,
     "hash": rule_hash,
     "tools": rule_tools,

@@ -71,15 +71,13 @@ static int describe_companions(te_engine *e, json_t *base, const struct tei_tran
     return rc;
 }
 
-/* Those that a descriptor tells beside each other where TE_MULTI_PROTOCOL is on. */
-static const char *const several[] = {"tcp", "rdma"};
-
+/* Whether the descriptor tells several protocols beside each other: TE_MULTI_PROTOCOL. */
 static bool tells_several(te_engine *e)
 {
     bool all = e->conf.multi_protocol;
 
-    for (size_t i = 0; all && i < TEI_ARRAY_LEN(several); i++)
-        all = tei_install_find(e, several[i]) != NULL;
+    for (size_t i = 0; all && i < TEI_PROTOCOLS_TOLD; i++)
+        all = tei_install_find(e, tei_protocols_told[i]) != NULL;
     return all;
 }
 
@@ -123,8 +121,8 @@ static int encode(te_engine *e, struct tei_transport *t, struct tei_encode *enc,
     enc->fill = t && (t->has & TEI_HAS_BUFFER_KEYS) ? fill_buffer : NULL;
     enc->arg = t;
     if (tells_several(e)) {
-        enc->protocols = several;
-        enc->n_protocols = TEI_ARRAY_LEN(several);
+        enc->protocols = tei_protocols_told;
+        enc->n_protocols = TEI_PROTOCOLS_TOLD;
     }
     rc = fill_base(e, enc, t);
     if (!rc)

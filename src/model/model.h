@@ -63,6 +63,9 @@ struct tei_buffer {
 
 /* OTHERS: cxl, hip, maca and musa, by none of which a segment of several protocols is reached. */
 enum { TEI_BY_TCP = 1 << 0, TEI_BY_RDMA = 1 << 1, TEI_BY_OTHERS = 1 << 2 };
+/* Those that an engine of ours tells beside each other. */
+enum { TEI_PROTOCOLS_TOLD = 2 };
+extern const char *const tei_protocols_told[TEI_PROTOCOLS_TOLD];
 
 /*
  * A descriptor as read: immutable once it is whole, shared by reference count. `root` is its JSON for
@@ -79,7 +82,7 @@ struct tei_segment {
     size_t n_buffers;
     size_t n_listed; /* in "buffers", those included that are none of these */
     unsigned kinds;  /* of them all, in bits: TEI_MEM_BIT() */
-    bool files;      /* protocol "nvmeof": buffers are files, one after another from addr 0 on */
+    bool files;      /* buffers are files, one after another from addr 0 on */
     bool by_path;    /* of files: by tei_segment_of_file(), so no record says which file it is */
     bool several;    /* protocols: each buffer says by which it is reached */
     bool offsets;    /* buffers that are offsets into a device were left out: they have no addr */

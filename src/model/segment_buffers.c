@@ -14,17 +14,10 @@
 #define LOCATION_MAX 64 /* bytes of a buffer's name: one that is longer is that of no device */
 
 /* The keys of a buffer that mean something here. */
-enum { ADDR, FILE_PATH, LENGTH, LKEY, LOCAL_PATH_MAP, NAME, OFFSET, PROTOCOL, RKEY, N_KEYS };
+enum { ADDR, FILE_PATH, LENGTH, NAME, OFFSET, PROTOCOL, N_KEYS };
 static const char *const key_names[] = {
-    [ADDR] = "addr",
-    [FILE_PATH] = "file_path",
-    [LENGTH] = "length",
-    [LKEY] = "lkey",
-    [LOCAL_PATH_MAP] = "local_path_map",
-    [NAME] = "name",
-    [OFFSET] = "offset",
-    [PROTOCOL] = "protocol",
-    [RKEY] = "rkey",
+    [ADDR] = "addr", [FILE_PATH] = "file_path", [LENGTH] = "length",
+    [NAME] = "name", [OFFSET] = "offset",       [PROTOCOL] = "protocol",
 };
 
 /* One buffer of the list. */
@@ -88,58 +81,6 @@ static bool has_no_address(const struct item *i)
                                                       i->keys[OFFSET].kind != TEI_JSON_MISSING);
 }
 
-static size_t count_items(const struct tei_json_value *list)
-{
-    struct tei_json_value item;
-    struct tei_json_reader r;
-    size_t n = 0;
-
-    if (list->kind != TEI_JSON_ARRAY)
-        return 0;
-    tei_json_reader_inside(&r, list, TEI_NEVER);
-    while (tei_json_next(&r, NULL, &item))
-        n++;
-    return n;
-}
-
-static int check_integers(const struct item *i, size_t key)
-{
-    struct tei_json_value item;
-    struct tei_json_reader r;
-
-    if (i->keys[key].kind != TEI_JSON_ARRAY)
-        return 0;
-    tei_json_reader_inside(&r, &i->keys[key], TEI_NEVER);
-    for (size_t n = 0; tei_json_next(&r, NULL, &item); n++)
-        if (item.kind != TEI_JSON_INTEGER)
-            return FAIL_KEY("buffers[%zu]: %s[%zu] is %s, must be an integer", i->index,
-                            key_names[key], n, tei_json_kind_name(item.kind));
-    return 0;
-}
-
-static bool is_list_or_missing(const struct tei_json_value *v)
-{
-    return v->kind == TEI_JSON_ARRAY || v->kind == TEI_JSON_MISSING;
-}
-
-/* A buffer of rdma has a key for each device, or none for peers: "rkey":[]. */
-static int check_device_keys(const struct tei_segment *s, const struct item *i, uint8_t by)
-{
-    size_t n, local, devices;
-
-    if (s->several ? by != TEI_BY_RDMA : strcmp(s->protocol, "rdma") != 0)
-        return 0;
-    if (!is_list_or_missing(&i->keys[RKEY]) || !is_list_or_missing(&i->keys[LKEY]))
-        return FAIL_KEY("buffers[%zu]: 'rkey' and 'lkey' must be arrays", i->index);
-    n = count_items(&i->keys[RKEY]);
-    local = count_items(&i->keys[LKEY]);
-    devices = json_array_size(json_object_get(s->root, "devices"));
-    if (n && (n != local || n != devices))
-        return FAIL_KEY("buffers[%zu]: %zu of 'rkey', %zu of 'lkey', %zu devices: must be as many",
-                        i->index, n, local, devices);
-    return check_integers(i, RKEY);
-}
-
 /* The range is known; whether it can be one. */
 static int add_buffer(struct tei_segment *s, struct tei_buffer *b, size_t index)
 {
@@ -154,42 +95,6 @@ static int add_buffer(struct tei_segment *s, struct tei_buffer *b, size_t index)
     return 0;
 }
 
-static int check_paths(const struct item *i)
-{
-    struct tei_json_value host, path;
-    struct tei_json_reader r;
-
-    tei_json_reader_inside(&r, &i->keys[LOCAL_PATH_MAP], TEI_NEVER);
-    while (tei_json_next(&r, &host, &path))
-        if (!is_text(&path))
-            return FAIL_KEY("buffers[%zu]: the path of host '%.*s' is %s, must be a string that is "
-                            "not empty",
-                            i->index, (int)tei_min(host.len, 64), host.text, not_text(&path));
-    return 0;
-}
-
-/* It has any number of hosts: a tree of it tells whether one comes twice. */
-static int check_path_map(const struct item *i)
-{
-    const struct tei_json_value *v = &i->keys[LOCAL_PATH_MAP];
-    json_error_t error;
-    json_t *map;
-    int rc;
-
-    if (v->kind == TEI_JSON_MISSING)
-        return 0;
-    if (v->kind != TEI_JSON_OBJECT)
-        return FAIL_KEY("buffers[%zu]: 'local_path_map' is %s, must be an object", i->index,
-                        tei_json_kind_name(v->kind));
-    rc = tei_json_tree(v, NULL, 0, &map, &error);
-    if (rc == TE_ERR_MEMORY)
-        return TEI_FAIL(rc, "no memory for the paths of buffers[%zu]", i->index);
-    if (rc)
-        return FAIL_KEY("buffers[%zu]: %s", i->index, error.text);
-    json_decref(map);
-    return check_paths(i);
-}
-
 /* A file, which begins where the one before it ends. */
 static int read_file(struct tei_segment *s, const struct item *i)
 {
@@ -200,9 +105,7 @@ static int read_file(struct tei_segment *s, const struct item *i)
     if (!is_text(&i->keys[FILE_PATH]))
         return FAIL_KEY("buffers[%zu]: 'file_path' is %s, must be a string that is not empty",
                         i->index, not_text(&i->keys[FILE_PATH]));
-    rc = check_path_map(i);
-    if (!rc)
-        rc = read_positive(i, LENGTH, &b->length);
+    rc = read_positive(i, LENGTH, &b->length);
     if (rc)
         return rc;
     b->addr = s->n_buffers ? b[-1].addr + b[-1].length : 0;
@@ -238,8 +141,6 @@ static int read_memory(struct tei_segment *s, const struct item *i)
     rc = read_positive(i, ADDR, &b->addr);
     if (!rc)
         rc = read_positive(i, LENGTH, &b->length);
-    if (!rc)
-        rc = check_device_keys(s, i, b->by);
     b->kind = kind_of(s, &i->keys[NAME]);
     return rc ? rc : add_buffer(s, b, i->index);
 }
@@ -284,10 +185,10 @@ static void trim(struct tei_segment *s)
         s->spots = spots;
 }
 
-/* Of the keys that transports read themselves only that of tcp has none. */
+/* For transports, which read the keys that they have there by themselves. */
 static int keep_text(struct tei_segment *s, const struct tei_json_value *list)
 {
-    if (strcmp(s->protocol, "tcp") == 0)
+    if (strcmp(s->protocol, tei_protocol_keyless) == 0)
         return 0;
     s->text = malloc(list->len + 1);
     if (!s->text)

@@ -44,40 +44,6 @@ static int check_list(const json_t *object, const char *key, const char *name)
     return 0;
 }
 
-/* One device of an rdma descriptor. */
-static int read_device(const json_t *device, size_t index)
-{
-    static const char *const keys[] = {"name", "gid"};
-
-    for (size_t i = 0; i < TEI_ARRAY_LEN(keys); i++) {
-        const json_t *j = json_object_get(device, keys[i]);
-
-        if (!json_is_string(j) || !json_string_length(j))
-            return FAIL_KEY("devices[%zu]: '%s' is %s, must be a string that is not empty", index,
-                            keys[i], json_is_string(j) ? "empty" : tei_json_type_name(j));
-    }
-    return 0;
-}
-
-static int read_devices(const struct tei_segment *s)
-{
-    const json_t *list = json_object_get(s->root, "devices"), *device;
-    size_t i;
-    int rc;
-
-    if (!tei_segment_speaks(s, "rdma"))
-        return 0;
-    rc = check_list(s->root, "devices", "devices");
-    if (rc)
-        return rc;
-    json_array_foreach(list, i, device) {
-        rc = read_device(device, i);
-        if (rc)
-            return rc;
-    }
-    return 0;
-}
-
 static int read_incarnation(struct tei_segment *s, const json_t *te)
 {
     const json_t *j = json_object_get(te, "incarnation");
@@ -221,9 +187,7 @@ static int read_all(struct tei_segment *s, const struct outline *o,
     if (!rc)
         rc = read_protocol(s);
     if (!rc)
-        s->files = strcmp(s->protocol, "nvmeof") == 0;
-    if (!rc)
-        rc = read_devices(s);
+        s->files = strcmp(s->protocol, tei_protocol_of_files) == 0;
     if (!rc)
         rc = check_list(s->root, "buffers", "buffers");
     if (!rc)
@@ -277,7 +241,7 @@ static char *record_of_file(const char *name, const char *path, uint64_t length,
 {
     json_t *root = json_pack("{s[{ss sI s{ss}}] ss ss}", "buffers", "file_path", path, "length",
                              (json_int_t)length, "local_path_map", "*", path, "name", name,
-                             "protocol", "nvmeof");
+                             "protocol", tei_protocol_of_files);
     char *text = tei_json_text(root, len);
 
     json_decref(root);

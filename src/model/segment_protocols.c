@@ -5,6 +5,8 @@
  *
  * The buffers of different protocols need not have the same bounds. They are cut at all of these, and
  * each piece knows the protocols that reach it.
+ *
+ * Of model/ and the core this file alone spells names of protocols.
  */
 #include "model/segment_read.h"
 
@@ -21,6 +23,10 @@ static const struct {
     {"cxl", TEI_BY_OTHERS},  {"hip", TEI_BY_OTHERS}, {"maca", TEI_BY_OTHERS},
     {"musa", TEI_BY_OTHERS}, {"rdma", TEI_BY_RDMA},  {"tcp", TEI_BY_TCP},
 };
+
+const char *const tei_protocols_told[TEI_PROTOCOLS_TOLD] = {"tcp", "rdma"};
+const char tei_protocol_of_files[] = "nvmeof";
+const char tei_protocol_keyless[] = "tcp";
 
 static size_t find_protocol(const char *name)
 {

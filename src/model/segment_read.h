@@ -19,6 +19,9 @@ int tei_segment_read_buffers(struct tei_segment *s, const struct tei_json_value 
 int tei_segment_read_rights(struct tei_segment *s, const struct tei_json_value *list,
                             int64_t deadline_ns);
 
+extern const char tei_protocol_of_files[]; /* the buffers are files, without addresses */
+extern const char tei_protocol_keyless[];  /* no transport has keys of its own in them */
+
 /* "protocol" that is an array: two or more names of those that stand beside each other. */
 int tei_segment_read_protocols(struct tei_segment *s, const json_t *list);
 /* "protocol" of buffer `index` of such a segment, as a bit of tei_buffer.by. */

@@ -114,6 +114,15 @@ class LintTest(unittest.TestCase):
         self.source("src/core/engine.c", "#include TEI_TRANSPORTS_DEF\n")
         self.fails("transports", "src/core/engine.c:2:")
 
+    def test_names_of_transports(self):
+        self.source("src/transport/tcp/tcp.c", 'const struct tei_transport_ops tei_tcp_ops = {.name = "tcp"};\n')
+        self.source("src/core/engine.c", '/* "tcp" */ int x = find("tcp,rdma");\n')
+        self.source("src/model/segment_protocols.c", 'const char *name = "tcp";\n')
+        self.passes("names")
+        self.source("src/core/engine.c", 'int x;\nint y = find("tcp");\n')
+        self.source("src/transport/rdma/rdma.c", 'int y = find("tcp");\n')
+        self.fails("names", "src/core/engine.c:3:", "src/transport/rdma/rdma.c:2:", "of src/transport/tcp")
+
     def test_vendor_header(self):
         self.source("src/core/engine.c", "#include <infiniband/verbs.h>\n")
         self.fails("vendor", "src/core/engine.c:2:")

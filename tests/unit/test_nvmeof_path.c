@@ -147,6 +147,13 @@ static void others_have_none(void **state)
     expect_none(&me, "null", "{}", "(not told)");
     expect_none(&me, "\"\"", "{}", "has no path");
     expect_none(&me, "7", "{}", "has no path");
+    /* A map is what its writer made of it: other engines read the same record. */
+    expect_none(&me, "null", "null", "has no path");
+    expect_none(&me, "null", "[\"/a\"]", "has no path");
+    expect_none(&me, "null", "\"/a\"", "has no path");
+    expect_none(&me, "null", "{\"box\":7}", "has no path");
+    expect_none(&me, "null", "{\"box\":\"\"}", "not absolute");
+    expect(&me, "null", "{\"box\":7,\"*\":\"/d\"}", "/d");
     /* A name without a port has no host part, so "" is nobody's key. */
     expect_none(&plain, "null", "{\"\":\"/a\",\"node\":\"/b\"}", "node-7");
     expect(&plain, "null", "{\"node-7\":\"/c\"}", "/c");

@@ -147,14 +147,7 @@ static void refused(void **state)
                ONE("\"/b\"", "9223372036854775807", "{}") "," //
                ONE("\"/c\"", "9223372036854775807", "{}")),
          "buffers[1]"},
-        {FILES(ONE("\"/a\"", "1", "[]")), "'local_path_map' is an array"},
-        {FILES(ONE("\"/a\"", "1", "null")), "'local_path_map' is null"},
-        {FILES(ONE("\"/a\"", "1", "\"/a\"")), "'local_path_map' is a string"},
-        {FILES(ONE("\"/a\"", "1", "{\"host\":7}")), "path of host 'host' is an integer"},
-        {FILES(ONE("\"/a\"", "1", "{\"a\":\"/x\",\"b\":\"\"}")), "path of host 'b' is empty"},
-        {FILES(ONE("\"/a\"", "1", "{\"a\":null}")), "path of host 'a' is null"},
         {FILES(ONE("\"/a\\u0000b\"", "1", "{}")), "byte"},
-        {FILES(ONE("\"/a\"", "1", "{\"h\":\"/x\",\"h\":\"/y\"}")), "duplicate"},
         {FILES(ONE("\"/a\"", "1", "{}") ",{\"addr\":1,\"length\":1,\"name\":\"m\"}"),
          "buffers[1]: 'file_path' is missing"},
     };

@@ -249,44 +249,6 @@ static void test_refused(void **state)
     }
 }
 
-#define RDMA(devices, buffer)                                    \
-    "{\"name\":\"x\",\"protocol\":\"rdma\",\"devices\":" devices \
-    ",\"buffers\":[{\"name\":\"cpu:0\","                         \
-    "\"addr\":4096,\"length\":4096," buffer "}]}"
-#define ONE_DEVICE "[{\"name\":\"d0\",\"gid\":\"00:01\",\"lid\":0}]"
-
-static void test_keys_of_devices(void **state)
-{
-    static const char *const good[] = {
-        RDMA(ONE_DEVICE, "\"lkey\":[1],\"rkey\":[2]"),
-        RDMA(ONE_DEVICE, "\"lkey\":[1],\"rkey\":[]"), /* of this engine's use only */
-        RDMA("[]", "\"lkey\":[]"),
-    };
-    static const struct {
-        const char *text, *says;
-    } bad[] = {
-        {RDMA(ONE_DEVICE, "\"lkey\":[1,2],\"rkey\":[1,2]"), "2 of 'rkey', 2 of 'lkey', 1 dev"},
-        {RDMA(ONE_DEVICE, "\"lkey\":[1,2],\"rkey\":[1]"), "1 of 'rkey', 2 of 'lkey'"},
-        {RDMA(ONE_DEVICE, "\"rkey\":[1]"), "0 of 'lkey'"},
-        {RDMA(ONE_DEVICE, "\"lkey\":[1],\"rkey\":[\"1\"]"), "rkey[0]"},
-        {RDMA(ONE_DEVICE, "\"lkey\":1,\"rkey\":[1]"), "must be arrays"},
-        {RDMA("7", "\"lkey\":[1]"), "'devices'"},
-        {RDMA("[7]", "\"lkey\":[1]"), "devices[0]: 'name'"},
-        {RDMA("[{\"name\":\"\",\"gid\":\"0\"}]", "\"lkey\":[1]"), "devices[0]: 'name' is empty"},
-        {RDMA("[{\"name\":\"d\",\"gid\":7}]", "\"lkey\":[1]"), "devices[0]: 'gid'"},
-    };
-    struct tei_segment *s;
-
-    (void)state;
-    for (size_t i = 0; i < TEI_ARRAY_LEN(good); i++)
-        tei_segment_put(decoded(good[i], strlen(good[i])));
-    for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++) {
-        assert_int_equal(decode(bad[i].text, &s), TE_ERR_JSON);
-        if (!strstr(te_errmsg(), bad[i].says))
-            fail_msg("'%s' is not in: %s", bad[i].says, te_errmsg());
-    }
-}
-
 static void test_null_means_none_yet(void **state)
 {
     struct tei_segment *s;
@@ -721,7 +683,6 @@ int main(void)
         cmocka_unit_test(test_largest_address),
         cmocka_unit_test(test_our_own_keys),
         cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_keys_of_devices),
         cmocka_unit_test(test_null_means_none_yet),
         cmocka_unit_test(test_deep_nesting_is_refused),
         cmocka_unit_test(test_encoded_text),

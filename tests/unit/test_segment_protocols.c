@@ -202,10 +202,6 @@ static void test_refused(void **state)
         {SEGMENT(TCP("0", "1")), "'addr' is 0"},
         {SEGMENT(TCP("1", "0")), "'length' is 0"},
         {SEGMENT(TCP("9223372036854775807", "1")), "wraps"},
-        {SEGMENT(RANGE("1", "1") "\"lkey\":[1,2],\"protocol\":\"rdma\",\"rkey\":[1,2]}"),
-         "2 of 'rkey', 2 of 'lkey', 1 devices"},
-        {SEGMENT(RANGE("1", "1") "\"protocol\":\"rdma\",\"rkey\":1}"), "must be arrays"},
-        {"{\"name\":\"x\",\"protocol\":[\"rdma\",\"tcp\"],\"devices\":[{}]}", "devices[0]"},
         {BOTH(RDMA("10", "10") "," TCP("10", "10") "," RDMA("19", "1")) TE "}}",
          "buffers[0] and buffers[2] of one protocol overlap at 19"},
     };
