@@ -205,7 +205,6 @@ static void check_mandatory(const struct tei_transport_ops *ops)
     assert(ops->fini);
     assert(!to_peers || ops->describe);
     assert(!(to_peers || to_files) || ops->attach);
-    assert(!(to_peers || to_files) || ops->detach);
     assert(!to_files || ops->allow);
     assert(!to_files || ops->admit);
 }

@@ -66,7 +66,7 @@ enum tei_transport_caps {
     TEI_CAP_SAME_HOST = 1 << 2,
     /*
      * Moves between memory and files (tei_segment.files), which no other one is attached to. Needs
-     * attach() and detach(), and describes nothing.
+     * attach(), and describes nothing.
      */
     TEI_CAP_FILE = 1 << 3,
     /*
@@ -271,10 +271,7 @@ struct tei_transport_ops {
      */
     int (*attach)(struct tei_transport *t, struct tei_attach *a, const struct tei_segment *s,
                   const struct tei_hostport *where);
-    /* No work uses it any more. May come after stop(). */
-    void (*detach)(struct tei_transport *t, struct tei_attach *a);
-
-    /* ---- required with TEI_CAP_FILE, beside attach() and detach() */
+    /* ---- required with TEI_CAP_FILE, beside attach() */
     /*
      * From now on files may be opened at or below this path, too, as they may below those of
      * TE_FILE_PATHS. Where there is no such path, the files of segments that are `by_path` may, and no
@@ -289,6 +286,8 @@ struct tei_transport_ops {
                  uint64_t length, char *why, size_t n);
 
     /* ---- optional */
+    /* No work uses what attach() has made any more. May come after stop(). Default: nothing. */
+    void (*detach)(struct tei_transport *t, struct tei_attach *a);
     /*
      * Adds the keys to one buffer of the descriptor, which begins at `addr`: that of the region, or
      * a multiple of buffer_max() above it. Default: there are none.

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # te-test: timeout=1200
-"""The worked examples of CONTRIBUTING.md do what they say, pasted one after the other in a copy of the tree.
+"""The worked examples of CONTRIBUTING.md, and the first step of docs/transports.md, do what they say, pasted one after
+the other in a copy of the tree.
 
 Of what they change and build, make lint names what is missing, and finds nothing once they are followed to the end.
 """
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import unittest
 
 SRC = os.environ.get("TE_TEST_SRC", os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..")))
@@ -29,6 +31,12 @@ def blocks():
     examples = re.search(r"^## Worked examples\n(.*?)^## ", read(SRC, "CONTRIBUTING.md"), re.M | re.S).group(1)
     parts = re.split(r"^### (.*)\n", examples, flags=re.M)
     return {title: re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S) for title, text in zip(parts[1::2], parts[2::2])}
+
+
+def begin_a_transport():
+    """The block that copies the example transport, but for the format where there is no program for that."""
+    block = textwrap.dedent(re.search(r"^ +```sh\n(.*?)^ +```$", read(SRC, "docs", "transports.md"), re.M | re.S).group(1))
+    return block if shutil.which("clang-format") else block.replace("make format\n", "")
 
 
 def own_files():
@@ -131,6 +139,10 @@ class ContributingTest(unittest.TestCase):
         self.assertRegex(said, r"(?m)^  --names\b")
         self.assertRegex(said, r"(?m)^MC_FORCE_TCP\n")
         self.assertIn(self.root, read(self.root, "build", "compile_commands.json"))
+
+        self.assertIn("1 passed, 0 failed, 0 skipped", self.paste(begin_a_transport()))
+        said = self.lint("layers", "transports", "names", "sizes", "spdx", "symbols")
+        self.assertIn(", 0 findings\n", said, said)
 
 
 if __name__ == "__main__":
