@@ -69,8 +69,10 @@ static void set_up(void)
 
 static struct tcp_peer *make_peer(uint8_t kinds)
 {
-    struct tcp_target target = {
-        .where = {.host = "127.0.0.1", .port = 1}, .version = TCP_NATIVE, .id = 2};
+    struct tcp_target target = {.where = {.host = "127.0.0.1", .port = 1},
+                                .version = TCP_NATIVE,
+                                .framing = TCP_NATIVE_VERSION,
+                                .id = 2};
     struct tcp_peer *p;
 
     if (tei_tcp_peer_get(&tcp, &target, &p))

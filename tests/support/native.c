@@ -151,6 +151,39 @@ void native_send(const struct native *c, unsigned type, uint64_t id, const struc
     free(bytes);
 }
 
+size_t native_option(uint8_t *out, unsigned kind, const void *value, size_t n)
+{
+    const uint16_t head[2] = {htole16((uint16_t)kind), htole16((uint16_t)n)};
+    size_t len = (sizeof head + n + TCP_OPTION_UNIT - 1) / TCP_OPTION_UNIT * TCP_OPTION_UNIT;
+
+    memset(out, 0, len);
+    memcpy(out, head, sizeof head);
+    memcpy(out + sizeof head, value, n);
+    return len;
+}
+
+void native_send_with(const struct native *c, unsigned type, uint64_t id, struct tcp_range block,
+                      const void *payload, const uint8_t *options, size_t n_options)
+{
+    struct tcp_frame_head h = {.type = type, .count = 1, .id = id, .options = n_options};
+    size_t n = TCP_FRAME_LEN + TCP_BLOCK_LEN + n_options;
+    uint8_t *bytes = malloc(n + block.length + TCP_TRAILER_LEN);
+    uint32_t sum;
+
+    assert_non_null(bytes);
+    h.length = type == TCP_FRAME_WRITE ? block.length : 0;
+    sum = htole32(tei_crc32c(0, payload, h.length));
+    tei_tcp_frame_encode(&h, bytes);
+    tei_tcp_range_encode(&block, bytes + TCP_FRAME_LEN);
+    memcpy(bytes + TCP_FRAME_LEN + TCP_BLOCK_LEN, options, n_options);
+    if (c->crc)
+        tei_tcp_frame_seal(bytes, n);
+    memcpy(bytes + n, payload, h.length);
+    memcpy(bytes + n + h.length, &sum, sizeof sum);
+    native_put(c->fd, bytes, n + h.length + (h.length && c->crc ? sizeof sum : 0));
+    free(bytes);
+}
+
 struct tcp_frame_head native_head(const struct native *c)
 {
     uint8_t bytes[TCP_FRAME_LEN];

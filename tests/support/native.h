@@ -40,6 +40,12 @@ size_t native_request(uint8_t *out, bool crc, unsigned type, uint64_t id,
 void native_send(const struct native *c, unsigned type, uint64_t id, const struct tcp_range *blocks,
                  unsigned n, const void *payload);
 
+/* Adds an option to a list; returns how many bytes it has there. */
+size_t native_option(uint8_t *out, unsigned kind, const void *value, size_t n);
+/* The same as native_send(), with a list of `n_options` bytes. */
+void native_send_with(const struct native *c, unsigned type, uint64_t id, struct tcp_range block,
+                      const void *payload, const uint8_t *options, size_t n_options);
+
 /* The next header that comes. */
 struct tcp_frame_head native_head(const struct native *c);
 void native_expect(const struct native *c, unsigned type, uint64_t id, enum tcp_verdict verdict,

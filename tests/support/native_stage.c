@@ -13,6 +13,11 @@
 
 void stage_open(struct stage *s, void (*configure)(struct tei_conf *))
 {
+    stage_open_as(s, configure, TCP_NATIVE_VERSION);
+}
+
+void stage_open_as(struct stage *s, void (*configure)(struct tei_conf *), unsigned framing)
+{
     struct sockaddr_in a = {.sin_family = AF_INET};
     struct timeval limit = {.tv_sec = PATIENCE_MS / 1000};
     socklen_t n = sizeof a;
@@ -20,6 +25,7 @@ void stage_open(struct stage *s, void (*configure)(struct tei_conf *))
     char id[17];
 
     memset(s, 0, sizeof *s);
+    s->framing = framing;
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     s->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(setsockopt(s->listener, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
@@ -37,7 +43,7 @@ void stage_open(struct stage *s, void (*configure)(struct tei_conf *))
     fill_pattern(s->memory, STAGE_BYTES, 8);
     snprintf(id, sizeof id, "%016llx", (unsigned long long)ID);
     root = json_pack("{s:i,s:i,s:{s:{s:i,s:s}}}", "tcp_data_port", ntohs(a.sin_port),
-                     "tcp_proto_version", 2, "te", "tcp", "framing", 1, "id", id);
+                     "tcp_proto_version", 2, "te", "tcp", "framing", (int)framing, "id", id);
     assert_int_equal(fake_attach_json(s->t, root, "127.0.0.1", &s->attach), 0);
     tei_list_init(&s->list);
 }
@@ -103,7 +109,8 @@ struct native stage_take(struct stage *s)
     native_get(c.fd, bytes, sizeof bytes);
     assert_true(tei_tcp_hello_begins(bytes));
     tei_tcp_hello_decode(bytes, &s->hello);
-    assert_int_equal(s->hello.version, TCP_NATIVE_VERSION);
+    assert_int_equal(s->hello.version, tei_min(s->framing, TCP_NATIVE_VERSION));
+    assert_int_equal(s->hello.options, 0);
     assert_int_equal(s->hello.flags, s->crc ? TCP_HELLO_CRC32C : 0);
     assert_int_equal(s->hello.target, ID);
     return c;

@@ -21,6 +21,7 @@ struct stage {
     struct fake_task tasks[TASKS];
     struct tei_list list; /* works to be posted */
     bool crc;
+    unsigned framing;       /* the version of it that the target announces */
     struct tcp_hello hello; /* the last one that came */
 };
 
@@ -32,6 +33,7 @@ struct got {
 };
 
 void stage_open(struct stage *s, void (*configure)(struct tei_conf *));
+void stage_open_as(struct stage *s, void (*configure)(struct tei_conf *), unsigned framing);
 void stage_close(struct stage *s);
 /* The remote address of byte `at` of the memory. */
 uint64_t stage_remote(size_t at);

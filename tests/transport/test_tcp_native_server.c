@@ -48,13 +48,13 @@ static void greetings(void **state)
         struct tcp_hello h;
         enum tcp_verdict v;
     } rows[] = {
-        {{TCP_NATIVE_VERSION, 0, id ^ 1, CLIENT, 1}, TCP_STRANGER},
-        {{TCP_NATIVE_VERSION, TCP_HELLO_CRC32C, id + 2, CLIENT, 1}, TCP_STRANGER},
-        {{TCP_NATIVE_VERSION, 0, 0, CLIENT, 1}, TCP_STRANGER},
-        {{TCP_NATIVE_VERSION + 1, 0, id, CLIENT, 1}, TCP_UNKNOWN},
-        {{0, 0, id, CLIENT, 1}, TCP_UNKNOWN},
-        {{TCP_NATIVE_VERSION, 2, id, CLIENT, 1}, TCP_UNKNOWN},
-        {{TCP_NATIVE_VERSION, 0x8001, id, CLIENT, 1}, TCP_UNKNOWN},
+        {{TCP_NATIVE_VERSION, 0, id ^ 1, CLIENT, 1, 0}, TCP_STRANGER},
+        {{TCP_NATIVE_VERSION, TCP_HELLO_CRC32C, id + 2, CLIENT, 1, 0}, TCP_STRANGER},
+        {{TCP_NATIVE_VERSION, 0, 0, CLIENT, 1, 0}, TCP_STRANGER},
+        {{TCP_NATIVE_VERSION + 1, 0, id, CLIENT, 1, 0}, TCP_UNKNOWN},
+        {{0, 0, id, CLIENT, 1, 0}, TCP_UNKNOWN},
+        {{TCP_NATIVE_VERSION, 2, id, CLIENT, 1, 0}, TCP_UNKNOWN},
+        {{TCP_NATIVE_VERSION, 0x8001, id, CLIENT, 1, 0}, TCP_UNKNOWN},
     };
 
     (void)state;
@@ -81,8 +81,8 @@ static void a_stranger_writes_nothing(void **state)
     (void)state;
     fill_pattern(p->bm, 100, 1);
     memcpy(before, p->bm, 100);
-    tei_tcp_hello_encode(&(struct tcp_hello){TCP_NATIVE_VERSION, 0, native_id(p->b) ^ 4, CLIENT, 1},
-                         bytes);
+    tei_tcp_hello_encode(
+        &(struct tcp_hello){TCP_NATIVE_VERSION, 0, native_id(p->b) ^ 4, CLIENT, 1, 0}, bytes);
     n = TCP_HELLO_LEN +
         native_request(bytes + TCP_HELLO_LEN, false, TCP_FRAME_WRITE, 1, &r, 1, (char[100]){0});
     native_put(c.fd, bytes, n);
@@ -105,7 +105,7 @@ static void frames_may_follow_the_greeting_at_once(void **state)
 
     (void)state;
     fill_pattern(block, sizeof block, 5);
-    tei_tcp_hello_encode(&(struct tcp_hello){TCP_NATIVE_VERSION, 0, native_id(p->b), CLIENT, 1},
+    tei_tcp_hello_encode(&(struct tcp_hello){TCP_NATIVE_VERSION, 0, native_id(p->b), CLIENT, 1, 0},
                          bytes);
     n += native_request(bytes + n, false, TCP_FRAME_WRITE, 1, &r, 1, block);
     n += native_request(bytes + n, false, TCP_FRAME_READ, 2, &r, 1, NULL);

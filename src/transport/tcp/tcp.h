@@ -311,8 +311,9 @@ struct tcp_peer {
     unsigned refs; /* attachments; peers_lock */
     struct tei_hostport where;
     int version;
-    uint64_t id;  /* native: the instance that is meant */
-    bool numeric; /* the host is an address: addrs[0] for good */
+    unsigned framing; /* native: the version of it that both know */
+    uint64_t id;      /* native: the instance that is meant */
+    bool numeric;     /* the host is an address: addrs[0] for good */
 
     pthread_mutex_t lock;
     bool gone;             /* no attachment is left: bundles close their lanes and leave */
@@ -417,7 +418,8 @@ struct tcp_session {
 struct tcp_target {
     struct tei_hostport where;
     int version;
-    uint64_t id; /* native; else 0 */
+    unsigned framing; /* native: the version of it to speak */
+    uint64_t id;      /* native; else 0 */
     int n_more;
     struct tei_addr more[TCP_ADDRS_MAX];
 };

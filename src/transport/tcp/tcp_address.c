@@ -149,9 +149,10 @@ bool tei_tcp_addresses_read(const json_t *root, struct tcp_target *target)
     const json_int_t framing = json_integer_value(json_object_get(tcp, "framing"));
     size_t i;
 
-    if (framing < TCP_NATIVE_VERSION ||
+    if (framing < TCP_NATIVE_FIRST ||
         !read_id(json_string_value(json_object_get(tcp, "id")), &target->id))
         return false;
+    target->framing = framing > TCP_NATIVE_VERSION ? TCP_NATIVE_VERSION : (unsigned)framing;
     json_array_foreach(list, i, item) {
         const char *text = json_string_value(item);
 

@@ -6,7 +6,8 @@
  *   HEAD ------------------------------> OUT (READ: answer and payload) ---------------> HEAD
  *     |  \-----------------------------> IN (WRITE: payload into place) ---> HEAD, to be acked
  *     |   a block is refused: nothing of the frame is applied; the payload of a WRITE is thrown
- *     |   away, that of a READ is zeros, so that the shape of the stream depends on no answer
+ *     |   away, that of a READ is zeros, so that the shape of the stream depends on no answer; so is a
+ *     |   frame with an option that must be known and is not
  *     \----- DROP -----> DROPPING -----> OUT (answer) --> HEAD
  *
  * Frames are served in the order in which they come. The greeting is the first; what follows it may
@@ -37,6 +38,8 @@
 #define IOV        (TCP_FRAME_BLOCKS + 4)
 #define OUT_BYTES  ((size_t)(2 * TCP_FRAME_LEN))
 
+static_assert(IN_BYTES >= TCP_FRAME_HEAD_MAX + TCP_OPTIONS_MAX, "the longest header fits");
+
 enum channel_state { CHANNEL_HELLO, CHANNEL_HEAD, CHANNEL_IN, CHANNEL_OUT, CHANNEL_DROPPING };
 
 struct tcp_channel {
@@ -52,9 +55,10 @@ struct tcp_channel {
     struct tcp_range ranges[TCP_FRAME_BLOCKS];
     /* One for each block; NULL: in the same as the one before. All NULL between two frames. */
     struct tei_region *held[TCP_FRAME_BLOCKS];
-    bool refused, on_device; /* of the blocks: one at least is */
-    uint32_t refused_index;
-    unsigned block; /* the payload is moved up to here */
+    enum tcp_verdict refused; /* why; TCP_OK: it is not */
+    uint32_t refused_index;   /* the block, or the kind of the option */
+    bool on_device;           /* of the blocks, one at least is */
+    unsigned block;           /* the payload is moved up to here */
     uint64_t off, left, payload;
     uint32_t sum; /* of the payload so far */
     uint8_t trailer[TCP_TRAILER_LEN];
@@ -159,7 +163,7 @@ static enum tcp_step answer(struct tcp_channel *c, unsigned type, enum tcp_verdi
     struct tcp_frame_head h = {.type = type,
                                .id = c->head.id,
                                .verdict = verdict,
-                               .index = verdict == TCP_REFUSED ? c->refused_index : 0};
+                               .index = verdict == TCP_CORRUPT ? 0 : c->refused_index};
 
     if (type == TCP_FRAME_DATA)
         h.length = c->payload;
@@ -220,18 +224,16 @@ static void hold_all(struct tcp_session *s, unsigned access)
     struct tei_region *last = NULL;
     unsigned i;
 
-    c->refused = c->on_device = false;
     for (i = 0; i < c->head.count; i++)
         if (!hold_block(s, i, access, &last))
             break;
     if (i == c->head.count)
         return;
-    c->refused = true;
+    c->refused = TCP_REFUSED;
     c->on_device = false;
     c->refused_index = i;
     memset(&c->held[i], 0, (c->head.count - i) * sizeof c->held[0]);
     release(s);
-    s->worker->count.served_rejected++;
 }
 
 static bool open_stage(struct tcp_session *s, bool is_read)
@@ -259,6 +261,16 @@ static bool read_blocks(struct tcp_channel *c, const uint8_t *bytes)
            c->head.length == (c->head.type == TCP_FRAME_WRITE ? c->payload : 0);
 }
 
+/* Options of `n` bytes; false if they cannot be any. */
+static bool read_options(struct tcp_channel *c, const uint8_t *list, size_t n)
+{
+    c->refused_index = 0;
+    if (n > 0 && !tei_tcp_options_read(list, n, &c->refused_index))
+        return false;
+    c->refused = c->refused_index ? TCP_UNKNOWN : TCP_OK;
+    return true;
+}
+
 static enum tcp_step begin_transfer(struct tcp_session *s)
 {
     struct tcp_channel *c = s->channel;
@@ -266,8 +278,12 @@ static enum tcp_step begin_transfer(struct tcp_session *s)
 
     if (c->head.count == 0 || c->payload == 0)
         return STEP_CLOSE;
-    hold_all(s, is_read ? TE_REMOTE_READ : TE_REMOTE_WRITE);
+    c->on_device = false;
     if (!c->refused)
+        hold_all(s, is_read ? TE_REMOTE_READ : TE_REMOTE_WRITE);
+    if (c->refused)
+        s->worker->count.served_rejected++;
+    else
         s->worker->count.served_requests += c->head.count;
     c->block = 0;
     c->off = 0;
@@ -277,7 +293,7 @@ static enum tcp_step begin_transfer(struct tcp_session *s)
     if (c->on_device && !open_stage(s, is_read))
         return STEP_CLOSE;
     if (is_read)
-        return answer(c, TCP_FRAME_DATA, c->refused ? TCP_REFUSED : TCP_OK);
+        return answer(c, TCP_FRAME_DATA, c->refused);
     c->state = CHANNEL_IN;
     return STEP_MORE;
 }
@@ -292,6 +308,8 @@ static enum tcp_step begin_drop(struct tcp_session *s)
     if (atomic_load_explicit(&s->worker->t->closed, memory_order_relaxed))
         return STEP_CLOSE;
     c->payload = 0;
+    if (c->refused)
+        return answer(c, TCP_FRAME_DROPPED, c->refused);
     c->state = CHANNEL_DROPPING;
     tei_tcp_session_pause(s);
     return tei_tcp_drop(s, c->hello.client, c->ranges[0].addr) ? STEP_WAIT : STEP_CLOSE;
@@ -309,14 +327,16 @@ void tei_tcp_channel_dropped(struct tcp_session *s)
     tei_tcp_session_run(s);
 }
 
-/* A whole header and its blocks lie in `in`. */
+/* A whole header, its blocks and options lie in `in`. */
 static enum tcp_step begin(struct tcp_session *s, size_t len)
 {
     struct tcp_channel *c = s->channel;
     const uint8_t *bytes = c->in + c->in_at;
+    size_t options = c->head.options;
 
     s->since_ns = tei_now_ns();
-    if ((c->crc && !tei_tcp_frame_intact(bytes, len)) || !read_blocks(c, bytes))
+    if ((c->crc && !tei_tcp_frame_intact(bytes, len)) || !read_blocks(c, bytes) ||
+        !read_options(c, bytes + len - options, options))
         return STEP_CLOSE;
     c->in_at += len;
     tei_tcp_session_serving(s, true);
@@ -325,23 +345,23 @@ static enum tcp_step begin(struct tcp_session *s, size_t len)
     return c->head.type == TCP_FRAME_DROP ? begin_drop(s) : STEP_CLOSE;
 }
 
+/* If it is refused the connection ends with the answer. */
 static enum tcp_step greet(struct tcp_session *s)
 {
     struct tcp_channel *c = s->channel;
-    enum tcp_verdict v = TCP_OK;
+    const struct tcp_hello *h = &c->hello;
 
-    tei_tcp_hello_decode(c->in + c->in_at, &c->hello);
-    c->in_at += TCP_HELLO_LEN;
-    if (c->hello.version != TCP_NATIVE_VERSION || (c->hello.flags & ~TCP_HELLO_CRC32C))
-        v = TCP_UNKNOWN;
-    else if (c->hello.target != s->worker->t->id)
-        v = TCP_STRANGER;
-    c->crc = v == TCP_OK && (c->hello.flags & TCP_HELLO_CRC32C);
+    if (!read_options(c, c->in + c->in_at + TCP_HELLO_LEN, h->options))
+        return STEP_CLOSE;
+    c->in_at += TCP_HELLO_LEN + h->options;
+    if (h->version < TCP_NATIVE_FIRST || h->version > TCP_NATIVE_VERSION ||
+        (h->flags & ~TCP_HELLO_CRC32C))
+        c->refused = TCP_UNKNOWN;
+    else if (!c->refused && h->target != s->worker->t->id)
+        c->refused = TCP_STRANGER;
+    c->crc = !c->refused && (h->flags & TCP_HELLO_CRC32C);
     c->head = (struct tcp_frame_head){.type = TCP_FRAME_HELLO};
-    answer(c, TCP_FRAME_HELLO, v);
-    if (v != TCP_OK)
-        c->refused = true; /* the connection ends with this answer */
-    return STEP_MORE;
+    return answer(c, TCP_FRAME_HELLO, c->refused);
 }
 
 /* ------------------------------------------------------------------------------------- receiving */
@@ -361,12 +381,22 @@ static void make_room(struct tcp_channel *c)
 /* How many bytes the thing at the front of `in` has; 0: not to be told yet. */
 static size_t length_of_next(struct tcp_channel *c)
 {
-    if (c->state == CHANNEL_HELLO)
-        return TCP_HELLO_LEN;
-    if (buffered(c) < TCP_FRAME_LEN)
+    if (buffered(c) < (c->state == CHANNEL_HELLO ? TCP_HELLO_LEN : TCP_FRAME_LEN))
         return 0;
+    if (c->state == CHANNEL_HELLO) {
+        tei_tcp_hello_decode(c->in + c->in_at, &c->hello);
+        return TCP_HELLO_LEN + c->hello.options;
+    }
     tei_tcp_frame_decode(c->in + c->in_at, &c->head);
-    return TCP_FRAME_LEN + (size_t)c->head.count * TCP_BLOCK_LEN;
+    if (c->hello.version == TCP_NATIVE_FIRST)
+        c->head.options = 0; /* there it is a byte without a meaning */
+    return TCP_FRAME_LEN + (size_t)c->head.count * TCP_BLOCK_LEN + c->head.options;
+}
+
+static bool is_too_long(const struct tcp_channel *c)
+{
+    return c->head.count > TCP_FRAME_BLOCKS || c->head.options > TCP_OPTIONS_MAX ||
+           c->hello.options > TCP_OPTIONS_MAX;
 }
 
 /* No whole frame is there: what is in place is acknowledged before waiting for more. */
@@ -390,7 +420,7 @@ static enum tcp_step step_head(struct tcp_session *s)
     size_t len = length_of_next(c);
     ssize_t n;
 
-    if (len > TCP_FRAME_HEAD_MAX)
+    if (is_too_long(c))
         return STEP_CLOSE;
     if (len && buffered(c) >= len)
         return c->state == CHANNEL_HELLO ? greet(s) : begin(s, len);
@@ -512,7 +542,7 @@ static enum tcp_step written(struct tcp_session *s)
     if (c->crc && tei_tcp_trailer_decode(c->trailer) != c->sum)
         return answer(c, TCP_FRAME_ACK, TCP_CORRUPT);
     if (c->refused)
-        return answer(c, TCP_FRAME_ACK, TCP_REFUSED);
+        return answer(c, TCP_FRAME_ACK, c->refused);
     c->ack_id = c->head.id;
     c->unacked++;
     next_frame(s);

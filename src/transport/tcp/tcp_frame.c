@@ -206,7 +206,7 @@ struct tcp_frame *tei_tcp_frame_next(struct tcp_lane *l, int64_t now)
 struct tcp_frame *tei_tcp_frame_hello(struct tcp_lane *l)
 {
     struct tcp *t = l->bundle->worker->t;
-    struct tcp_hello h = {.version = TCP_NATIVE_VERSION,
+    struct tcp_hello h = {.version = l->bundle->peer->framing,
                           .flags = l->stream->crc ? TCP_HELLO_CRC32C : 0,
                           .target = l->bundle->peer->id,
                           .client = t->id,

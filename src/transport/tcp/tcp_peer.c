@@ -83,6 +83,7 @@ static struct tcp_peer *make(struct tcp *t, const struct tcp_target *target)
     p->t = t;
     p->where = target->where;
     p->version = target->version;
+    p->framing = target->framing;
     p->id = target->id;
     p->n_more = target->n_more;
     memcpy(p->more, target->more, sizeof p->more);

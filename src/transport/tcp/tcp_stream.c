@@ -467,7 +467,15 @@ static bool pump(struct tcp_lane *l, int64_t now)
 
 /* ------------------------------------------------------------------------------------ receiving */
 
-enum reply { REPLY_NONE, REPLY_LOST, REPLY_WRONG, REPLY_STRANGER, REPLY_UNKNOWN, REPLY_CORRUPT };
+enum reply {
+    REPLY_NONE,
+    REPLY_LOST,
+    REPLY_WRONG,
+    REPLY_STRANGER,
+    REPLY_UNKNOWN,
+    REPLY_DEMANDING,
+    REPLY_CORRUPT,
+};
 
 static bool is_read(const struct tcp_frame *f)
 {
@@ -475,7 +483,7 @@ static bool is_read(const struct tcp_frame *f)
 }
 
 /* Where the next bytes go. */
-static int to_receive(struct tcp_lane *l, const struct tcp_frame *f, struct iovec *iov)
+static int to_receive(struct tcp_lane *l, struct tcp_frame *f, struct iovec *iov)
 {
     struct tcp_stream *s = l->stream;
     uint64_t max = s->crc ? tei_min(slice(l), TCP_SUM_BYTES) : slice(l);
@@ -490,7 +498,9 @@ static int to_receive(struct tcp_lane *l, const struct tcp_frame *f, struct iove
         }
     }
     first = n;
-    if (s->left > 0)
+    if (s->left > 0 && f->type == TCP_FRAME_HELLO)
+        iov[n++] = (struct iovec){f->head + TCP_FRAME_LEN + s->in.off, s->left};
+    else if (s->left > 0)
         n += add_payload(f, s->in, worker_of(l)->sink, max, iov + n, IOV - n - 1);
     if (s->crc && is_read(f) && sum(iov + first, n - first) == s->left)
         iov[n++] = (struct iovec){s->trailer + s->trailer_got, TCP_TRAILER_LEN - s->trailer_got};
@@ -509,7 +519,9 @@ static void received(struct tcp_stream *s, const struct tcp_frame *f, const stru
     body = tei_min(n, s->left);
     if (s->crc)
         s->crc_in = tei_tcp_sum(s->crc_in, payload, body);
-    if (body > 0)
+    if (f->type == TCP_FRAME_HELLO)
+        s->in.off += body; /* of the options */
+    else if (body > 0)
         advance(f, &s->in, body);
     s->left -= body;
     s->trailer_got += n - body;
@@ -519,6 +531,13 @@ static bool is_whole(const struct tcp_stream *s, const struct tcp_frame *f)
 {
     return s->head_got == TCP_FRAME_LEN && s->left == 0 &&
            (!s->crc || !is_read(f) || s->trailer_got == TCP_TRAILER_LEN);
+}
+
+static void read_head(const struct tcp_lane *l, struct tcp_frame_head *h)
+{
+    tei_tcp_frame_decode(l->stream->head, h);
+    if (peer_of(l)->framing == TCP_NATIVE_FIRST)
+        h->options = 0; /* there it is a byte without a meaning */
 }
 
 /* Whether a header can be the answer to the first frame under way. */
@@ -532,8 +551,10 @@ static bool is_answer(const struct tcp_stream *s, const struct tcp_frame *f,
 
     if (!f || f->sent < f->total || h->type != answers[f->type] || h->count != 0)
         return false;
-    /* A refused greeting has no checksum. */
-    if (s->crc && !(f->type == TCP_FRAME_HELLO && h->verdict != TCP_OK) &&
+    if (h->options > (f->type == TCP_FRAME_HELLO ? TCP_OPTIONS_MAX : 0))
+        return false;
+    /* A refused greeting has no checksum; that of options is looked at once they are there. */
+    if (s->crc && !(f->type == TCP_FRAME_HELLO && (h->verdict != TCP_OK || h->options)) &&
         !tei_tcp_frame_intact(s->head, TCP_FRAME_LEN))
         return false;
     if (h->length != (is_read(f) ? f->payload : 0))
@@ -622,14 +643,27 @@ static enum reply verdict_of(const struct tcp_stream *s, const struct tcp_frame 
                                                                                    : REPLY_NONE;
 }
 
+/* Options of a good answer to the greeting, behind its header in f->head; no checksum but of them all. */
+static enum reply check_options(const struct tcp_lane *l, const struct tcp_frame *f, size_t n)
+{
+    uint32_t unknown;
+
+    if ((l->stream->crc && !tei_tcp_frame_intact(f->head, TCP_FRAME_LEN + n)) ||
+        !tei_tcp_options_read(f->head + TCP_FRAME_LEN, n, &unknown))
+        return REPLY_STRANGER;
+    return unknown ? REPLY_DEMANDING : REPLY_NONE;
+}
+
 /* An answer is there, whole. */
 static enum reply settle(struct tcp_lane *l, struct tcp_frame *f, int64_t now)
 {
     struct tcp_frame_head h;
     enum reply v;
 
-    tei_tcp_frame_decode(l->stream->head, &h);
+    read_head(l, &h);
     v = verdict_of(l->stream, f, &h);
+    if (v == REPLY_NONE && h.options)
+        v = check_options(l, f, h.options);
     if (v != REPLY_NONE)
         return v;
     pthread_mutex_lock(&peer_of(l)->lock);
@@ -638,18 +672,25 @@ static enum reply settle(struct tcp_lane *l, struct tcp_frame *f, int64_t now)
     return REPLY_NONE;
 }
 
-/* Looks at a header as soon as it is complete: payload of a wrong one is not waited for. */
-static enum reply check_head(const struct tcp_lane *l, const struct tcp_frame *f, size_t had)
+/*
+ * Looks at a header as soon as it is complete: payload of a wrong one is not waited for. Options of an
+ * answer to the greeting take the place of the greeting, which was sent.
+ */
+static enum reply check_head(struct tcp_lane *l, struct tcp_frame *f, size_t had)
 {
-    const struct tcp_stream *s = l->stream;
+    struct tcp_stream *s = l->stream;
     struct tcp_frame_head h;
 
     if (had == TCP_FRAME_LEN || s->head_got < TCP_FRAME_LEN)
         return REPLY_NONE;
-    tei_tcp_frame_decode(s->head, &h);
-    if (is_answer(s, f, &h))
-        return REPLY_NONE;
-    return l->proven ? REPLY_WRONG : REPLY_STRANGER;
+    read_head(l, &h);
+    if (!is_answer(s, f, &h))
+        return l->proven ? REPLY_WRONG : REPLY_STRANGER;
+    if (h.options) {
+        memcpy(f->head, s->head, TCP_FRAME_LEN);
+        s->left = h.options;
+    }
+    return REPLY_NONE;
 }
 
 /* One call; *more: there may be more at once. */
@@ -687,28 +728,27 @@ static enum reply receive_some(struct tcp_lane *l, int64_t now, bool *more)
 
 static void failed(struct tcp_lane *l, enum reply v, int64_t now)
 {
-    static const struct tcp_fault stranger = {TE_ERR_PEER, 0,
-                                              "another engine answers at the data port"};
-    static const struct tcp_fault wrong = {TE_ERR_PROTOCOL, 0,
-                                           "the reply is no answer of this protocol"};
-    static const struct tcp_fault unknown = {TE_ERR_PROTOCOL, 0,
-                                             "the peer does not know this version of the framing"};
-    static const struct tcp_fault corrupt = {TE_ERR_LINK, 0, "a checksum is wrong"};
+    static const struct tcp_fault faults[] = {
+        [REPLY_WRONG] = {TE_ERR_PROTOCOL, 0, "the reply is no answer of this protocol"},
+        [REPLY_STRANGER] = {TE_ERR_PEER, 0, "another engine answers at the data port"},
+        [REPLY_UNKNOWN] = {TE_ERR_PROTOCOL, 0,
+                           "the peer does not know this version of the framing"},
+        [REPLY_DEMANDING] = {TE_ERR_PROTOCOL, 0,
+                             "the peer demands an option of the framing that is not known here"},
+        [REPLY_CORRUPT] = {TE_ERR_LINK, 0, "a checksum is wrong"},
+    };
     struct tcp_fault lost = {TE_ERR_LINK, l->sys_errno,
                              l->stream->next ? "sending the request" : "reading the reply"};
 
     switch (v) {
     case REPLY_STRANGER:
-        tei_tcp_lane_refused(l, &stranger, now);
+    case REPLY_UNKNOWN:
+    case REPLY_DEMANDING:
+        tei_tcp_lane_refused(l, &faults[v], now);
         break;
     case REPLY_WRONG:
-        tei_tcp_lane_broken(l, &wrong, false, now);
-        break;
-    case REPLY_UNKNOWN:
-        tei_tcp_lane_refused(l, &unknown, now);
-        break;
     case REPLY_CORRUPT:
-        tei_tcp_lane_broken(l, &corrupt, true, now);
+        tei_tcp_lane_broken(l, &faults[v], v == REPLY_CORRUPT, now);
         break;
     case REPLY_LOST:
     case REPLY_NONE:

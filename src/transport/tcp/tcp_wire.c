@@ -101,6 +101,7 @@ void tei_tcp_hello_encode(const struct tcp_hello *h, uint8_t out[TCP_HELLO_LEN])
     put64(w.magic, TCP_HELLO_MAGIC);
     put16(w.version, h->version);
     put16(w.flags, h->flags);
+    put16(w.options, (unsigned)(h->options / TCP_OPTION_UNIT));
     put64(w.target, h->target);
     put64(w.client, h->client);
     put64(w.connection, h->connection);
@@ -119,6 +120,7 @@ void tei_tcp_hello_decode(const uint8_t in[TCP_HELLO_LEN], struct tcp_hello *out
     memcpy(&w, in, sizeof w);
     out->version = get16(w.version);
     out->flags = get16(w.flags);
+    out->options = out->version == TCP_NATIVE_FIRST ? 0 : get16(w.options) * TCP_OPTION_UNIT;
     out->target = get64(w.target);
     out->client = get64(w.client);
     out->connection = get64(w.connection);
@@ -126,7 +128,8 @@ void tei_tcp_hello_decode(const uint8_t in[TCP_HELLO_LEN], struct tcp_hello *out
 
 void tei_tcp_frame_encode(const struct tcp_frame_head *h, uint8_t out[TCP_FRAME_LEN])
 {
-    struct tcp_frame_wire w = {.type = (uint8_t)h->type};
+    struct tcp_frame_wire w = {.type = (uint8_t)h->type,
+                               .options = (uint8_t)(h->options / TCP_OPTION_UNIT)};
 
     put16(w.count, h->count);
     put32(w.crc, h->crc);
@@ -143,6 +146,7 @@ void tei_tcp_frame_decode(const uint8_t in[TCP_FRAME_LEN], struct tcp_frame_head
 
     memcpy(&w, in, sizeof w);
     out->type = w.type;
+    out->options = (size_t)w.options * TCP_OPTION_UNIT;
     out->count = get16(w.count);
     out->crc = get32(w.crc);
     out->id = get64(w.id);
@@ -167,6 +171,26 @@ void tei_tcp_range_decode(const uint8_t in[TCP_BLOCK_LEN], struct tcp_range *out
     memcpy(&w, in, sizeof w);
     out->addr = get64(w.addr);
     out->length = get32(w.length);
+}
+
+bool tei_tcp_options_read(const uint8_t *list, size_t n, uint32_t *unknown)
+{
+    size_t len;
+
+    *unknown = 0;
+    for (size_t at = 0; at < n; at += len) {
+        struct tcp_option_wire w;
+        unsigned kind;
+
+        memcpy(&w, list + at, sizeof w);
+        kind = get16(w.kind);
+        len = (TCP_OPTION_LEN + get16(w.length) + TCP_OPTION_UNIT - 1) & ~(TCP_OPTION_UNIT - 1u);
+        if ((kind & ~TCP_OPTION_MUST) == 0 || len > n - at)
+            return false;
+        if (*unknown == 0 && (kind & TCP_OPTION_MUST))
+            *unknown = kind & ~TCP_OPTION_MUST;
+    }
+    return true;
 }
 
 uint32_t tei_tcp_sum(uint32_t crc, const struct iovec *parts, uint64_t n)

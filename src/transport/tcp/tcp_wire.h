@@ -2,8 +2,8 @@
 /*
  * tcp_wire.h - the bytes of the TCP data port. Versions 1 and 2: a request header of 24 bytes, a
  * status of 8. The native framing: a greeting of 48 bytes, then frames, each a header of 32 bytes
- * and 16 for each of its blocks. All integers little-endian. docs/protocol.md, "TCP data port" and
- * "Native framing", says how they follow each other.
+ * and 16 for each of its blocks; options may follow either. All integers little-endian.
+ * docs/protocol.md, "TCP data port" and "Native framing", says how they follow each other.
  */
 #ifndef TEI_TCP_WIRE_H
 #define TEI_TCP_WIRE_H
@@ -64,7 +64,8 @@ bool tei_tcp_status_decode(const uint8_t in[TCP_STATUS_LEN], uint32_t *code);
 
 /* ------------------------------------------------------------------------------- native framing */
 
-#define TCP_NATIVE_VERSION 1
+#define TCP_NATIVE_FIRST   1 /* of 0.1: without options */
+#define TCP_NATIVE_VERSION 2
 #define TCP_HELLO_LEN      48
 #define TCP_FRAME_LEN      32
 #define TCP_BLOCK_LEN      16
@@ -72,7 +73,11 @@ bool tei_tcp_status_decode(const uint8_t in[TCP_STATUS_LEN], uint32_t *code);
 #define TCP_FRAME_BLOCKS   128                    /* of one frame at most */
 #define TCP_FRAME_BYTES    ((uint64_t)1 << 20)    /* of payload, that a sender aims at */
 #define TCP_FRAME_MAX      (16 * TCP_FRAME_BYTES) /* that a receiver takes */
-#define TCP_FRAME_HEAD_MAX (TCP_FRAME_LEN + TCP_FRAME_BLOCKS * TCP_BLOCK_LEN)
+#define TCP_FRAME_HEAD_MAX (TCP_FRAME_LEN + TCP_FRAME_BLOCKS * TCP_BLOCK_LEN) /* without options */
+#define TCP_OPTION_LEN     4                                                  /* before its value */
+#define TCP_OPTION_UNIT    8       /* lists, and options in them, have a multiple of it */
+#define TCP_OPTION_MUST    0x8000u /* of a kind: to be refused where it is not known */
+#define TCP_OPTIONS_MAX    1024    /* bytes of a list */
 
 /* As the size of a version 1 or 2 header this would end beyond the address space. */
 #define TCP_HELLO_MAGIC UINT64_C(0xff564954414e4554) /* "TENATIV" and a byte 0xff */
@@ -93,24 +98,26 @@ enum tcp_verdict {
     TCP_OK = 0,
     TCP_REFUSED = 1,  /* block number `index` is not there, or not open to this access */
     TCP_STRANGER = 2, /* the greeting was meant for another instance */
-    TCP_UNKNOWN = 3,  /* the greeting asks for what this server does not have */
+    TCP_UNKNOWN = 3,  /* a version, a flag, or the option of kind `index`, is not known here */
     TCP_CORRUPT = 4,  /* the payload's checksum is wrong */
 };
 
 struct tcp_hello_wire {
     uint8_t magic[8];
-    uint8_t version[2], flags[2], zero[4];
-    uint8_t target[8]; /* the instance that is greeted: "id" of its descriptor */
-    uint8_t client[8]; /* the instance that greets */
+    uint8_t version[2], flags[2];
+    uint8_t options[2], zero[2]; /* in TCP_OPTION_UNIT */
+    uint8_t target[8];           /* the instance that is greeted: "id" of its descriptor */
+    uint8_t client[8];           /* the instance that greets */
     uint8_t connection[8];
     uint8_t spare[8];
 };
 static_assert(sizeof(struct tcp_hello_wire) == TCP_HELLO_LEN, "a greeting is 48 bytes");
 
 struct tcp_frame_wire {
-    uint8_t type, zero;
+    uint8_t type;
+    uint8_t options; /* in TCP_OPTION_UNIT */
     uint8_t count[2];
-    uint8_t crc[4]; /* of header (this field 0) and blocks; 0 where checksums are off */
+    uint8_t crc[4]; /* of header (this field 0), blocks, options; 0 where checksums are off */
     uint8_t id[8];
     uint8_t length[8];
     uint8_t verdict[4], index[4];
@@ -123,9 +130,18 @@ struct tcp_block_wire {
 };
 static_assert(sizeof(struct tcp_block_wire) == TCP_BLOCK_LEN, "a block is 16 bytes");
 
+struct tcp_option_wire {
+    uint8_t kind[2], length[2]; /* of the value, which is padded */
+};
+static_assert(sizeof(struct tcp_option_wire) == TCP_OPTION_LEN, "an option begins with 4 bytes");
+
+/* Those of the answer to a greeting lie where the client has kept the greeting. */
+static_assert(TCP_FRAME_LEN + TCP_OPTIONS_MAX <= TCP_FRAME_HEAD_MAX, "a list of options fits");
+
 struct tcp_hello {
     unsigned version, flags;
     uint64_t target, client, connection;
+    size_t options; /* bytes of them that follow */
 };
 
 struct tcp_frame_head {
@@ -134,6 +150,7 @@ struct tcp_frame_head {
     uint64_t id;     /* of the request; an ACK answers all WRITEs up to it */
     uint64_t length; /* bytes of payload that follow */
     uint32_t verdict, index;
+    size_t options; /* bytes of them behind the blocks */
 };
 
 struct tcp_range {
@@ -151,12 +168,18 @@ void tei_tcp_frame_decode(const uint8_t in[TCP_FRAME_LEN], struct tcp_frame_head
 void tei_tcp_range_encode(const struct tcp_range *r, uint8_t out[TCP_BLOCK_LEN]);
 void tei_tcp_range_decode(const uint8_t in[TCP_BLOCK_LEN], struct tcp_range *out);
 
+/*
+ * Whether these bytes, a multiple of TCP_OPTION_UNIT, are a list of options. This version knows none
+ * of them. *unknown: the kind of the first one that must be known, 0: all may be passed over.
+ */
+bool tei_tcp_options_read(const uint8_t *list, size_t n, uint32_t *unknown);
+
 /* The checksum of what `crc` is of followed by the first n bytes of these parts. */
 uint32_t tei_tcp_sum(uint32_t crc, const struct iovec *parts, uint64_t n);
 void tei_tcp_trailer_encode(uint32_t crc, uint8_t out[TCP_TRAILER_LEN]);
 uint32_t tei_tcp_trailer_decode(const uint8_t in[TCP_TRAILER_LEN]);
 
-/* Writes the checksum of a header and its blocks, `n` bytes, into the header. */
+/* Writes the checksum of a header, blocks and options, `n` bytes, into the header. */
 void tei_tcp_frame_seal(uint8_t *head, size_t n);
 /* Whether the checksum in the header is that of its `n` bytes. */
 bool tei_tcp_frame_intact(const uint8_t *head, size_t n);
