@@ -151,6 +151,34 @@ static void an_ack_stands_for_all_before(void **state)
     stage_close(&s);
 }
 
+static void two_lanes(struct tei_conf *c)
+{
+    c->tcp_lanes = c->tcp_threads = 2;
+}
+
+/* A lane that was alone when it had nothing to do does not stay alone. */
+static void a_second_lane_after_a_rest(void **state)
+{
+    static struct stage s;
+    struct native c[2];
+    struct got g;
+
+    (void)state;
+    stage_open(&s, two_lanes);
+    stage_request(&s, 0, TE_READ, 0, 100);
+    c[0] = stage_take_greeted(&s);
+    g = stage_get_request(&s, &c[0], TCP_FRAME_READ);
+    stage_put_data(&c[0], &g, 1);
+    assert_int_equal(stage_outcome(&s, 0), 0);
+    stage_request(&s, 1, TE_WRITE, 0, STAGE_BYTES); /* more than a connection takes at once */
+    c[1] = stage_take_greeted(&s);
+    s.t->ops.cancel(s.t, NULL);
+    assert_int_equal(stage_outcome(&s, 1), TE_ERR_CANCELED);
+    for (unsigned i = 0; i < 2; i++)
+        close(c[i].fd);
+    stage_close(&s);
+}
+
 /* --------------------------------------------------------------------------------- wrong answers */
 
 static struct tcp_frame_head head(unsigned type, uint64_t id, uint64_t length, uint32_t verdict,
@@ -387,6 +415,7 @@ int main(void)
         cmocka_unit_test(pipelines),
         cmocka_unit_test(a_write_waits_for_the_greeting),
         cmocka_unit_test(lists_of_many_sizes),
+        cmocka_unit_test(a_second_lane_after_a_rest),
         cmocka_unit_test(an_ack_stands_for_all_before),
         cmocka_unit_test(wrong_answers),
         cmocka_unit_test(an_ack_that_comes_too_early),

@@ -34,7 +34,6 @@ static void count_lane(struct tcp_lane *l, unsigned one)
     b->n_idle += l->state == LANE_IDLE ? one : 0;
     b->n_off += l->state == LANE_OFF ? one : 0;
     p->n_up += up ? one : 0;
-    p->greeted = p->greeted && p->n_up > 0;
     p->n_opening += opening ? one : 0;
     b->worker->n_lanes += up ? one : 0;
     /* Relaxed: read by poll() as a hint. */
@@ -49,6 +48,7 @@ void tei_tcp_lane_set(struct tcp_lane *l, enum lane_state s)
     count_lane(l, UINT32_MAX); /* minus one */
     l->state = s;
     count_lane(l, 1);
+    l->bundle->peer->greeted = l->bundle->peer->greeted && l->bundle->peer->n_up > 0;
 }
 
 static bool work_is_over(const struct tcp_work *work)
