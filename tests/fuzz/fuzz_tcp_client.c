@@ -70,7 +70,7 @@ static void set_up(void)
 static struct tcp_peer *make_peer(uint8_t kinds)
 {
     struct tcp_target target = {.where = {.host = "127.0.0.1", .port = 1},
-                                .version = TCP_NATIVE,
+                                .exchange = &tei_tcp_native,
                                 .framing = TCP_NATIVE_VERSION,
                                 .id = 2};
     struct tcp_peer *p;
@@ -97,9 +97,8 @@ static void on_lane(struct tei_watch *w, uint32_t events)
 {
     struct tcp_lane *l = tei_container_of(w, struct tcp_lane, watch);
 
-    (void)events;
     if (l->state == LANE_BUSY)
-        tei_tcp_stream_event(l, tei_now_ns());
+        tei_tcp_native.event(l, events, tei_now_ns());
 }
 
 static void connect_lane(struct tcp_peer *p, int fd)
@@ -110,11 +109,11 @@ static void connect_lane(struct tcp_peer *p, int fd)
     if (tei_watch_add(&worker.loop, &l->watch, fd, EPOLLIN, on_lane))
         abort();
     pthread_mutex_lock(&p->lock);
-    greeted = tei_tcp_stream_greet(l);
+    greeted = tei_tcp_native.up(l, tei_now_ns());
     pthread_mutex_unlock(&p->lock);
     if (!greeted)
         abort();
-    tei_tcp_stream_send(l, tei_now_ns());
+    tei_tcp_native.begin(l, tei_now_ns());
 }
 
 /* Turns the loop as long as the lane has its connection, which is not made again here. */

@@ -2,9 +2,9 @@
 /*
  * tcp.c - the TCP transport: its ops, from the first to the last moment of an instance.
  *
- * Read tcp.h first: what there is and which lock guards what. Then tcp_peer.c (how work finds a
- * connection), tcp_piece.c (how it is cut and counted), tcp_client.c and tcp_server.c (what happens
- * on a connection), tcp_worker.c (threads).
+ * Read tcp.h first: what there is and which lock guards what. Then tcp_schedule.c (how work finds a
+ * connection), tcp_piece.c (how it is cut and counted), tcp_lane.c, tcp_classic.c, tcp_native.c and
+ * tcp_server.c (what happens on a connection), tcp_worker.c (threads).
  *
  * Who ends a work, and how it stays exactly once: post() counts it in `live`. It is then in its
  * peer's queue, or cut in pieces that lanes carry, or both, and tcp_piece.c finds the one moment
@@ -285,8 +285,9 @@ static int tcp_attach(struct tei_transport *base, struct tei_attach *a, const st
         return TE_ERR_JSON;
     target.where.port = (uint16_t)port;
     target.version = version >= 2 && !t->conf->tcp_force_v1 ? 2 : 1;
-    if (speaks_native(t->conf) && tei_tcp_addresses_read(s->root, &target))
-        target.version = TCP_NATIVE;
+    target.exchange = speaks_native(t->conf) && tei_tcp_addresses_read(s->root, &target)
+                          ? &tei_tcp_native
+                          : &tei_tcp_classic;
     rc = tei_tcp_peer_get(t, &target, &mine->peer);
     mine->several = !rc && s->several ? tei_segment_get((struct tei_segment *)s) : NULL;
     return rc;

@@ -7,9 +7,11 @@
  *   tcp_peer     where requests go: host, port, protocol version; shared by all attachments to it.
  *                Has the queue of work
  *   tcp_bundle   the lanes that one peer has on one worker
- *   tcp_lane     one connection to a peer, and the piece of work it carries
+ *   tcp_lane     one connection to a peer
  *   tcp_session  one connection from a peer, and the request it is being served
  *   tcp_source   an address that sessions of a worker come from
+ *   tcp_exchange what is said on a lane: tcp_classic.c, tcp_native.c
+ *   tcp_classic  what a lane to a peer of version 1 or 2 has beside: the piece of work it carries
  *   tcp_stream   what a lane to a peer of our own make has beside: its frames under way
  *   tcp_frame    a request of the native framing: pieces of one or many works
  *   tcp_channel  the same at the serving end: what a session has beside
@@ -19,7 +21,7 @@
  * Work waits in its peer's queue. A lane that is free takes a piece: the whole of a short work,
  * conf->tcp_piece_size bytes of a long one, so that several lanes carry a long one at once. To a
  * peer of another make (version 1, 2) a piece is one request on the wire and a lane carries one at
- * a time. To one of our own (version TCP_NATIVE) a lane has many frames under way, and a frame has
+ * a time. To one of our own a lane has many frames under way, and a frame has
  * up to TCP_FRAME_BLOCKS pieces.
  *
  * Locks, in the order they may be taken:
@@ -66,7 +68,6 @@
 #define TCP_TICK_NS        (5 * TEI_NS_PER_MS) /* least time between two rounds of the watchdog */
 #define TCP_FRESH_NS       (1 * TEI_NS_PER_MS) /* a lane idle for longer is looked at before use */
 
-#define TCP_NATIVE       3                    /* a peer's version: it speaks the native framing */
 #define TCP_FRAMES_MAX   64                   /* under way on a lane */
 #define TCP_SINK         ((size_t)64 << 10)   /* where bytes go that nobody waits for any more */
 #define TCP_WINDOW_MIN   ((uint64_t)4 << 20)  /* bytes under way on a lane */
@@ -81,6 +82,7 @@
 
 struct tcp;
 struct tcp_peer;
+struct tcp_classic;
 struct tcp_stream;
 struct tcp_channel;
 struct tcp_stage;
@@ -197,7 +199,7 @@ enum lane_state {
     LANE_PAUSED, /* none, to be tried again at retry_ns */
     LANE_CONNECTING,
     LANE_IDLE, /* connected, nothing to do */
-    LANE_BUSY, /* carries `work` */
+    LANE_BUSY, /* carries something */
 };
 
 /* What is known of the thread that drives a lane, and expected of it; worker's lock. */
@@ -217,12 +219,7 @@ struct tcp_driven {
 struct tcp_lane {
     struct tcp_bundle *bundle;
     enum lane_state state; /* both locks */
-    struct tcp_work
-        *work;        /* both locks; kept while paused or connecting if it is to be tried again */
-    bool drop;        /* peer's lock: close it instead of using it again */
-    uint64_t at, len; /* the piece: this part of the work */
-    uint8_t head[TCP_HEAD_LEN], status[TCP_STATUS_LEN];
-    uint64_t sent, got; /* of header and payload; of status and payload */
+    bool drop;             /* peer's lock: close it instead of using it again */
     struct tei_watch watch;
     struct tcp_driven driven;
     bool used;           /* this connection has finished an exchange, or been idle */
@@ -238,9 +235,56 @@ struct tcp_lane {
     unsigned path;       /* 0: one of these; else peer.more[path - 1] */
     int64_t limit_ns;    /* of a round: each address has its time */
     int64_t retry_ns;
-    int sys_errno;             /* of the last failure */
-    struct tcp_stream *stream; /* of a native peer; for the peer's life */
+    int sys_errno;               /* of the last failure */
+    struct tcp_classic *classic; /* for the peer's life: this, or the next one */
+    struct tcp_stream *stream;
 };
+
+/* Why an exchange or a connection ended. */
+struct tcp_fault {
+    int error, sys_errno;
+    const char *why;
+};
+
+/*
+ * What is said on the lanes to a peer. Nothing else asks which one that is. A lane carries what it has
+ * taken of the queue, and keeps some of it while it has no connection, if that is to be tried again.
+ */
+struct tcp_exchange {
+    /* What `n` lanes have beside; TE_ERR_MEMORY. */
+    int (*make)(struct tcp_lane *lanes, unsigned n);
+    void (*unmake)(struct tcp_lane *lanes);
+    /* Either lock. Whether it would take something now; bytes under way. */
+    bool (*takes_more)(const struct tcp_lane *l);
+    uint64_t (*load)(const struct tcp_lane *l);
+    /* Whether it may have a part of that work; whether it keeps anything. */
+    bool (*carries)(const struct tcp_lane *l, const struct tcp_work *work);
+    bool (*keeps)(const struct tcp_lane *l);
+    /* Peer's lock. Fails the works of `owner`, NULL: all. */
+    void (*cancel)(struct tcp_lane *l, const void *owner, const struct tcp_fault *f);
+    /* The last frame that may still bring a WRITE that has ended to that range: tei_tcp_frames_last(). */
+    struct tcp_frame *(*reach)(const struct tcp_lane *l, const struct tcp_span *span, bool exact);
+    /* Both locks. Takes from the queue, at most so many frames, and makes it busy; false: nothing. */
+    bool (*take)(struct tcp_lane *l, unsigned frames, int64_t now);
+    /* The connection is up: makes it busy or idle; false when memory is out. */
+    bool (*up)(struct tcp_lane *l, int64_t now);
+    /* The connection is closed. What is carried ends for reason f, NULL: may be tried again. */
+    void (*end)(struct tcp_lane *l, const struct tcp_fault *f);
+    /* It will not be opened again for now. What is kept ends; others may take the rest. */
+    void (*unreached)(struct tcp_lane *l, const struct tcp_fault *f);
+    /* Worker's lock. The socket is about to be closed, for reason f or NULL, or is taken over. */
+    void (*cut)(struct tcp_lane *l, const struct tcp_fault *f);
+    /* Sends what it has taken. */
+    void (*begin)(struct tcp_lane *l, int64_t now);
+    void (*event)(struct tcp_lane *l, uint32_t events, int64_t now);
+    /* When what it carries is late; that it is. */
+    int64_t (*late_at)(const struct tcp_lane *l);
+    void (*late)(struct tcp_lane *l, int64_t now);
+    /* Lets go of works with an error. */
+    void (*sweep)(struct tcp_lane *l, int64_t now);
+};
+
+extern const struct tcp_exchange tei_tcp_classic, tei_tcp_native;
 
 /* A part of one work, as a frame carries it. */
 struct tcp_block {
@@ -297,7 +341,7 @@ struct tcp_bundle {
     struct tcp_worker *worker;
     struct tei_call call;
     bool called;            /* peer's lock: `call` is queued */
-    bool failing;           /* peer's lock: native lanes may carry pieces of failed works */
+    bool failing;           /* peer's lock: lanes may carry pieces of failed works */
     unsigned n_idle, n_off; /* peer's lock: lanes in these states */
     unsigned n_lanes;
     struct tcp_lane *lanes;
@@ -310,7 +354,8 @@ struct tcp_peer {
     struct tcp *t;
     unsigned refs; /* attachments; peers_lock */
     struct tei_hostport where;
-    int version;
+    int version; /* of its engine's tcp_proto_version: 1, 2 */
+    const struct tcp_exchange *exchange;
     unsigned framing; /* native: the version of it that both know */
     uint64_t id;      /* native: the instance that is meant */
     bool numeric;     /* the host is an address: addrs[0] for good */
@@ -335,7 +380,7 @@ struct tcp_peer {
     struct tei_list ended;    /* work that ended while its bundle could not be reached */
     int64_t check_ns;         /* when the watchdog will look at the queue; TEI_NEVER: it will not */
     unsigned n_up, n_opening; /* lanes connected; paused or connecting */
-    bool greeted;             /* native: one of those that are up has been answered */
+    bool greeted;             /* one of those that are up is known to lead to it */
     bool near;                /* native: the last one that came up leads to this host */
     bool resolving;
     struct tei_job job;
@@ -348,12 +393,6 @@ struct tcp_peer {
     _Atomic int64_t progress_ns; /* when a byte last moved on any lane */
     unsigned n_bundles;
     struct tcp_bundle *bundles;
-};
-
-/* Why an exchange or a connection ended. */
-struct tcp_fault {
-    int error, sys_errno;
-    const char *why;
 };
 
 /*
@@ -418,6 +457,7 @@ struct tcp_session {
 struct tcp_target {
     struct tei_hostport where;
     int version;
+    const struct tcp_exchange *exchange;
     unsigned framing; /* native: the version of it to speak */
     uint64_t id;      /* native; else 0 */
     int n_more;
@@ -473,16 +513,28 @@ void tei_tcp_worker_note(struct tcp_worker *w, enum te_log_level level, const ch
 /* Adds to the work that is to be given back. Lock held. */
 void tei_tcp_worker_done(struct tcp_worker *w, struct tcp_work *work);
 
-/* ---- tcp_peer.c: peers, their queues, and who works on them */
+/* ---- tcp_peer.c */
 int tei_tcp_peer_get(struct tcp *t, const struct tcp_target *target, struct tcp_peer **out);
 void tei_tcp_peer_put(struct tcp_peer *p);
 void tei_tcp_peer_free(struct tcp_peer *p);
-/* Takes `n` pieces of work; the first of them is late at `late_ns`. */
-void tei_tcp_peer_post(struct tcp_peer *p, struct tei_list *works, size_t n, int64_t now,
-                       int64_t late_ns);
+/* One bundle, or the look-up, has let go of the peer. */
+void tei_tcp_peer_leave(struct tcp_peer *p);
+/*
+ * Whether there are addresses; *look_up: the caller is to ask for them once the lock is free. Peer's
+ * lock held.
+ */
+bool tei_tcp_peer_has_addrs(struct tcp_peer *p, bool *look_up);
+void tei_tcp_peer_look_up(struct tcp_peer *p);
 /* Ends the work of `owner`, NULL: of everybody. */
 void tei_tcp_peer_cancel(struct tcp_peer *p, const void *owner);
 void tei_tcp_peer_drop_idle(struct tcp_peer *p);
+
+/* ---- tcp_schedule.c */
+/* Takes `n` pieces of work; the first of them is late at `late_ns`. */
+void tei_tcp_peer_post(struct tcp_peer *p, struct tei_list *works, size_t n, int64_t now,
+                       int64_t late_ns);
+/* Does what there is to do for a bundle on its worker. */
+void tei_tcp_bundle_run(struct tei_call *c);
 /* What the watchdog does for a bundle; returns when next. Worker's lock held. */
 int64_t tei_tcp_bundle_tick(struct tcp_bundle *b, int64_t now);
 /* Ends all lanes and their work. Worker's lock held. */
@@ -499,10 +551,6 @@ void tei_tcp_queue_take(struct tcp_peer *p, struct tcp_work *work, uint64_t len)
  */
 void tei_tcp_part_end(struct tcp_peer *p, struct tcp_worker *w, struct tcp_work *work, uint64_t len,
                       const struct tcp_fault *f);
-/* Gives the lane its next piece and makes it busy; false if there is none. */
-bool tei_tcp_piece_take(struct tcp_lane *l, int64_t now);
-/* The lane's piece has ended: well if f is NULL. */
-void tei_tcp_piece_end(struct tcp_lane *l, const struct tcp_fault *f);
 /* Whether the core may post the work again after this fault. */
 bool tei_tcp_may_come_again(const struct tcp_fault *f);
 void tei_tcp_lane_set(struct tcp_lane *l, enum lane_state s);
@@ -520,7 +568,6 @@ extern const char tei_tcp_connecting[];
 void tei_tcp_work_fail(struct tcp_peer *p, struct tcp_work *work, const struct tcp_fault *f);
 /* Puts the bundle's call in its loop unless it is there already. The peer's lock is enough. */
 void tei_tcp_bundle_call(struct tcp_bundle *b);
-void tei_tcp_bundle_run(struct tei_call *c);
 
 /* ---- tcp_fence.c: WRITEs that wait for what earlier ones may still bring; peer's lock held */
 /* Moves what has to wait from the list to p->held; returns how many are left of the `n`. */
@@ -534,10 +581,10 @@ void tei_tcp_fence_thin_out(struct tcp_peer *p);
 /* Fails those that wait for it. */
 void tei_tcp_fence_fail(struct tcp_peer *p, struct tei_list *waiters, const struct tcp_fault *f);
 /*
- * The lane gives up its connection with a piece of a WRITE on it, to a peer of version 1 or 2, for
- * reason f; the socket is taken over if it still matters. Both locks.
+ * The lane gives up its connection with a part of a WRITE to that range on it, to a peer of version 1
+ * or 2, for reason f; the socket is taken over if it still matters. Both locks.
  */
-void tei_tcp_fence_cut(struct tcp_lane *l, const struct tcp_fault *f);
+void tei_tcp_fence_cut(struct tcp_lane *l, struct tcp_span span, const struct tcp_fault *f);
 /* What the watchdog does; returns when next. Worker's lock held, the peer's not. */
 int64_t tei_tcp_fence_tick(struct tcp_bundle *b, int64_t now);
 /* Closes what is left of connections. Worker's lock held, the peer's not. */
@@ -559,48 +606,22 @@ bool tei_tcp_frames_want_drop(const struct tcp_peer *p);
 /* The last frame that may still bring a WRITE that has ended to that range, or NULL. */
 struct tcp_frame *tei_tcp_frames_reach(const struct tcp_peer *p, const struct tcp_span *span);
 
-/* ---- tcp_stream.c: lanes to native peers */
-/* One for each of the `n` lanes; TE_ERR_MEMORY. */
-int tei_tcp_streams_make(struct tcp_lane *lanes, unsigned n);
-void tei_tcp_streams_free(struct tcp_lane *lanes);
-/* Bytes under way; both or either lock. */
-uint64_t tei_tcp_stream_load(const struct tcp_lane *l);
-/* Whether it would take another frame now; either lock. */
-bool tei_tcp_stream_has_room(const struct tcp_lane *l);
-/* Gives it at most so many frames; false if there was nothing for it. Both locks. */
-bool tei_tcp_stream_fill(struct tcp_lane *l, unsigned frames, int64_t now);
-/* The connection is up: begins with the greeting. Both locks. */
-bool tei_tcp_stream_greet(struct tcp_lane *l);
-/* The connection is closed; frames end for reason f, NULL: go out again. Both locks. */
-void tei_tcp_stream_end(struct tcp_lane *l, const struct tcp_fault *f);
-/* All frames under way end for reason f; nothing of them was applied. Both locks. */
-void tei_tcp_stream_refuse(struct tcp_lane *l, const struct tcp_fault *f);
-/* The owner's pieces under way fail. Peer's lock. */
-void tei_tcp_stream_cancel(struct tcp_lane *l, const void *owner, const struct tcp_fault *f);
-/* Takes pieces of failed works out of the frames under way. Worker's lock. */
-void tei_tcp_stream_sweep(struct tcp_lane *l, int64_t now);
-/* Whether it has frames and has not sent a byte of them. Worker's lock. */
-bool tei_tcp_stream_begins(const struct tcp_lane *l);
-/* Sends what it was given. Worker's lock. */
-void tei_tcp_stream_send(struct tcp_lane *l, int64_t now);
-void tei_tcp_stream_event(struct tcp_lane *l, int64_t now);
-int64_t tei_tcp_stream_late_at(const struct tcp_lane *l);
-/* It is late. Worker's lock. */
-void tei_tcp_stream_late(struct tcp_lane *l, int64_t now);
-
-/* ---- tcp_client.c: lanes; worker's lock held, the peer's not */
-/* The connection broke; again: what it carried may be tried on another. */
-void tei_tcp_lane_broken(struct tcp_lane *l, const struct tcp_fault *f, bool again, int64_t now);
-/* The peer at this address is another one, or does not know our framing. */
-void tei_tcp_lane_refused(struct tcp_lane *l, const struct tcp_fault *f, int64_t now);
+/* ---- tcp_lane.c; worker's lock held, the peer's not */
 /* The lane has no socket any more, which is the caller's to close. The peer's lock may be held. */
 void tei_tcp_lane_let_go(struct tcp_lane *l);
 /* Opens the connection of a lane that was set LANE_CONNECTING. */
 void tei_tcp_lane_connect(struct tcp_lane *l, int64_t now);
-/* Begins the piece that the lane was given. */
-void tei_tcp_lane_begin(struct tcp_lane *l, int64_t now);
-/* Ends the connection and, for reason `f`, the piece. */
+/* There is no connection, for the reason of an errno value. */
+void tei_tcp_lane_not_connected(struct tcp_lane *l, int err, int64_t now);
+/* Whether a connection that has rested is still good. */
+bool tei_tcp_lane_is_fresh(struct tcp_lane *l, int64_t now);
+/* Whether a connection that broke may be tried again; stale: that is no try. */
+bool tei_tcp_lane_may_retry(const struct tcp_lane *l, bool stale);
+void tei_tcp_lane_retry(struct tcp_lane *l, bool stale, int64_t now);
+/* Ends the connection and, for reason f unless NULL, what it carries. */
 void tei_tcp_lane_abort(struct tcp_lane *l, const struct tcp_fault *f);
+/* The same, with a line in the log. */
+void tei_tcp_lane_fail(struct tcp_lane *l, const struct tcp_fault *f);
 /* Deals with what is due; returns when to look again, TEI_NEVER if not. */
 int64_t tei_tcp_lane_tick(struct tcp_lane *l, int64_t now);
 

@@ -317,14 +317,9 @@ static bool take_over(struct tcp_lane *l, struct tcp_span span)
     return true;
 }
 
-void tei_tcp_fence_cut(struct tcp_lane *l, const struct tcp_fault *f)
+void tei_tcp_fence_cut(struct tcp_lane *l, struct tcp_span span, const struct tcp_fault *f)
 {
-    const struct tei_work *work = &l->work->base;
-    struct tcp_span span = {work->remote + l->at, work->remote + l->at + l->len};
-
-    if (work->opcode != TE_WRITE || l->sent <= TCP_HEAD_LEN || tei_tcp_may_come_again(f))
-        return;
-    if (f->error == TE_ERR_LINK && tei_tcp_is_end(f->sys_errno))
+    if (tei_tcp_may_come_again(f) || (f->error == TE_ERR_LINK && tei_tcp_is_end(f->sys_errno)))
         return;
     if (f->error == TE_ERR_LINK || !take_over(l, span))
         lose(l->bundle->peer, span);

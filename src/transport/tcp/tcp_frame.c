@@ -21,7 +21,7 @@
  * READ is dead once its socket is closed.
  *
  * Pieces of works that have failed or were cancelled leave their frames: at once where the frame is
- * in a list of the peer, see tei_tcp_stream_sweep() for frames under way.
+ * in a list of the peer, see sweep() of tcp_native.c for frames under way.
  *
  * Everything here wants the peer's lock; what has a lane in its arguments, the worker's too.
  */
@@ -271,8 +271,8 @@ static bool frame_reaches(const struct tcp_frame *f, const struct tcp_span *span
     return !exact;
 }
 
-static struct tcp_frame *last_that_reaches(const struct tei_list *frames,
-                                           const struct tcp_span *span, bool exact)
+struct tcp_frame *tei_tcp_frames_last(const struct tei_list *frames, const struct tcp_span *span,
+                                      bool exact)
 {
     struct tei_link *n;
 
@@ -291,14 +291,12 @@ struct tcp_frame *tei_tcp_frames_reach(const struct tcp_peer *p, const struct tc
     bool exact = p->n_unsettled <= EXACT_MAX;
     struct tcp_frame *f;
 
-    if (p->version != TCP_NATIVE)
-        return NULL;
-    f = last_that_reaches(&p->unsettled, span, exact);
+    f = tei_tcp_frames_last(&p->unsettled, span, exact);
     if (!f)
-        f = last_that_reaches(&p->lost, span, exact);
+        f = tei_tcp_frames_last(&p->lost, span, exact);
     for (unsigned i = 0; !f && i < p->n_bundles; i++)
         for (unsigned k = 0; !f && k < p->bundles[i].n_lanes; k++)
-            f = last_that_reaches(&p->bundles[i].lanes[k].stream->flight, span, exact);
+            f = p->exchange->reach(&p->bundles[i].lanes[k], span, exact);
     return f;
 }
 

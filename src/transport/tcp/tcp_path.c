@@ -58,6 +58,6 @@ bool tei_tcp_path_leave(struct tcp_lane *l, int64_t now)
     l->stream->looked_ns = now;
     if (!is_dead(l))
         return false;
-    tei_tcp_lane_broken(l, &dead, true, now);
+    tei_tcp_stream_broken(l, &dead, true, now);
     return true;
 }

@@ -76,7 +76,7 @@ void tei_tcp_bundle_call(struct tcp_bundle *b)
 static bool carries(const struct tcp_bundle *b, const struct tcp_work *work)
 {
     for (unsigned i = 0; i < b->n_lanes; i++)
-        if (b->lanes[i].work == work)
+        if (b->peer->exchange->carries(&b->lanes[i], work))
             return true;
     return false;
 }
@@ -84,14 +84,12 @@ static bool carries(const struct tcp_bundle *b, const struct tcp_work *work)
 /* Has the lanes that carry pieces of a failed work let go of them. */
 static void tell_lanes(struct tcp_peer *p, const struct tcp_work *work)
 {
-    bool native = p->version == TCP_NATIVE; /* then each may */
-
     for (unsigned i = 0; i < p->n_bundles; i++) {
         struct tcp_bundle *b = &p->bundles[i];
 
-        if (!native && !carries(b, work))
+        if (!carries(b, work))
             continue;
-        b->failing = native;
+        b->failing = true;
         tei_tcp_bundle_call(b);
     }
 }
@@ -177,24 +175,6 @@ bool tei_tcp_is_waiting(const struct tcp_peer *p)
     return p->n_queued > 0 || !tei_list_empty(&p->again) || tei_tcp_frames_want_drop(p);
 }
 
-bool tei_tcp_piece_take(struct tcp_lane *l, int64_t now)
-{
-    const struct tei_conf *conf = l->bundle->worker->t->conf;
-    struct tcp_peer *p = l->bundle->peer;
-    struct tcp_work *work = tei_tcp_queue_first(p, l->bundle->worker, now);
-
-    if (!work)
-        return false;
-    l->work = work;
-    l->at = work->next;
-    l->len =
-        tei_slice_len(work->base.length - work->next, conf->tcp_piece_size, conf->fragment_ratio);
-    tei_tcp_queue_take(p, work, l->len);
-    tei_tcp_lane_set(l, LANE_BUSY);
-    (void)tei_tcp_drive_took(l, work->base.owner, 1);
-    return true;
-}
-
 static void work_over(struct tcp_peer *p, struct tcp_worker *w, struct tcp_work *work)
 {
     if (w) {
@@ -216,15 +196,6 @@ void tei_tcp_part_end(struct tcp_peer *p, struct tcp_worker *w, struct tcp_work 
         atomic_fetch_add_explicit(work->base.moved, len, memory_order_relaxed);
     if (work_is_over(work))
         work_over(p, w, work);
-}
-
-void tei_tcp_piece_end(struct tcp_lane *l, const struct tcp_fault *f)
-{
-    struct tcp_work *work = l->work;
-
-    l->work = NULL;
-    tei_tcp_drive_ended(l, work->base.owner, 1);
-    tei_tcp_part_end(l->bundle->peer, l->bundle->worker, work, l->len, f);
 }
 
 void tei_tcp_queue_fail(struct tcp_peer *p, struct tcp_worker *w, const struct tcp_fault *f)

@@ -49,38 +49,12 @@ static struct tcp_frame *first_frame(const struct tcp_stream *s)
     return frame_of(tei_list_first(&s->flight));
 }
 
-/* ------------------------------------------------------------------------------------- lifetime */
-
-int tei_tcp_streams_make(struct tcp_lane *lanes, unsigned n)
-{
-    struct tcp_stream *s = calloc(n, sizeof *s);
-
-    if (!s)
-        return TE_ERR_MEMORY;
-    for (unsigned i = 0; i < n; i++) {
-        tei_list_init(&s[i].flight);
-        tei_list_init(&s[i].pinned);
-        lanes[i].stream = &s[i];
-    }
-    return 0;
-}
-
-void tei_tcp_streams_free(struct tcp_lane *lanes)
-{
-    free(lanes[0].stream);
-}
-
 /* ---------------------------------------------------------------------------------- room for more */
 
 /* Bytes of one call. */
 static uint64_t slice(const struct tcp_lane *l)
 {
     return worker_of(l)->t->conf->tcp_slice_size;
-}
-
-uint64_t tei_tcp_stream_load(const struct tcp_lane *l)
-{
-    return l->stream->bytes_flight;
 }
 
 bool tei_tcp_stream_has_room(const struct tcp_lane *l)
@@ -104,7 +78,7 @@ static void note(struct tcp_lane *l, struct tcp_frame *f)
     f->noted = n ? tei_tcp_drive_took(l, f->owner, n) : 0;
 }
 
-static void take_off(struct tcp_lane *l, struct tcp_frame *f)
+void tei_tcp_stream_add(struct tcp_lane *l, struct tcp_frame *f)
 {
     struct tcp_stream *s = l->stream;
 
@@ -150,7 +124,7 @@ bool tei_tcp_stream_fill(struct tcp_lane *l, unsigned frames, int64_t now)
 
         if (!f)
             break;
-        take_off(l, f);
+        tei_tcp_stream_add(l, f);
         any = true;
     }
     if (any)
@@ -158,62 +132,7 @@ bool tei_tcp_stream_fill(struct tcp_lane *l, unsigned frames, int64_t now)
     return any;
 }
 
-bool tei_tcp_stream_greet(struct tcp_lane *l)
-{
-    struct tcp *t = worker_of(l)->t;
-    struct tcp_stream *s = l->stream;
-    struct tcp_frame *hello;
-
-    assert(tei_list_empty(&s->flight));
-    *s = (struct tcp_stream){.deadline_ns = TEI_NEVER};
-    peer_of(l)->near = l->near;
-    tei_list_init(&s->flight);
-    tei_list_init(&s->pinned);
-    tei_tcp_zerocopy_start(&s->zero, l->watch.fd, (enum tei_zerocopy)t->conf->tcp_zerocopy,
-                           l->near);
-    s->connection = tei_random_u64(); /* who can name it can end it */
-    s->crc = t->conf->tcp_crc32c;
-    tei_tcp_window_init(l);
-    hello = tei_tcp_frame_hello(l);
-    if (!hello)
-        return false;
-    take_off(l, hello);
-    tei_tcp_lane_set(l, LANE_BUSY);
-    return true;
-}
-
-static void empty(struct tcp_lane *l, const struct tcp_fault *f, bool never_applied)
-{
-    struct tcp_stream *s = l->stream;
-
-    tei_tcp_frames_leave(l, f, never_applied);
-    s->n_flight = 0;
-    s->bytes_flight = 0;
-    atomic_store_explicit(&s->unsent, 0, memory_order_relaxed);
-    s->next = NULL;
-    s->head_got = s->trailer_got = 0;
-}
-
-void tei_tcp_stream_end(struct tcp_lane *l, const struct tcp_fault *f)
-{
-    empty(l, f, false);
-}
-
-void tei_tcp_stream_refuse(struct tcp_lane *l, const struct tcp_fault *f)
-{
-    empty(l, f, true);
-}
-
-void tei_tcp_stream_cancel(struct tcp_lane *l, const void *owner, const struct tcp_fault *f)
-{
-    struct tei_link *n, *tmp;
-
-    TEI_LIST_EACH(&l->stream->flight, n, tmp)
-        tei_tcp_frame_cancel(peer_of(l), frame_of(n), owner, f);
-}
-
-/* A WRITE of which nothing was sent leaves the flight, and goes out again without what has failed. */
-static void pull_back(struct tcp_lane *l, struct tcp_frame *f)
+void tei_tcp_stream_pull_back(struct tcp_lane *l, struct tcp_frame *f)
 {
     struct tcp_stream *s = l->stream;
 
@@ -227,32 +146,6 @@ static void pull_back(struct tcp_lane *l, struct tcp_frame *f)
     s->bytes_flight -= f->payload;
     atomic_fetch_sub_explicit(&s->unsent, f->total, memory_order_relaxed);
     tei_tcp_frame_put_back(l, f, false);
-}
-
-void tei_tcp_stream_sweep(struct tcp_lane *l, int64_t now)
-{
-    static const struct tcp_fault cut = {TE_ERR_CANCELED, 0, "a WRITE under way was cancelled"};
-    struct tcp_peer *p = peer_of(l);
-    struct tei_link *n, *tmp;
-    bool half = false;
-
-    pthread_mutex_lock(&p->lock);
-    TEI_LIST_EACH(&l->stream->flight, n, tmp) {
-        struct tcp_frame *f = frame_of(n);
-
-        if (tei_tcp_frame_is_half_sent(l->stream, f))
-            half = true;
-        else if (f->type == TCP_FRAME_WRITE && f->sent == 0)
-            pull_back(l, f);
-        else
-            tei_tcp_frame_take_out(p, worker_of(l), f);
-    }
-    tei_tcp_frames_prune(p, worker_of(l));
-    pthread_mutex_unlock(&p->lock);
-    if (!half)
-        return;
-    l->stream->forgive = true;
-    tei_tcp_lane_broken(l, &cut, true, now);
 }
 
 /* -------------------------------------------------------------------------------------- parts */
@@ -449,8 +342,7 @@ static bool send_some(struct tcp_lane *l, int64_t now)
     return true;
 }
 
-/* Sends, and takes more to send as long as the socket has room; false if the connection is lost. */
-static bool pump(struct tcp_lane *l, int64_t now)
+bool tei_tcp_stream_pump(struct tcp_lane *l, int64_t now)
 {
     struct tcp_peer *p = peer_of(l);
     bool any = true;
@@ -466,16 +358,6 @@ static bool pump(struct tcp_lane *l, int64_t now)
 }
 
 /* ------------------------------------------------------------------------------------ receiving */
-
-enum reply {
-    REPLY_NONE,
-    REPLY_LOST,
-    REPLY_WRONG,
-    REPLY_STRANGER,
-    REPLY_UNKNOWN,
-    REPLY_DEMANDING,
-    REPLY_CORRUPT,
-};
 
 static bool is_read(const struct tcp_frame *f)
 {
@@ -582,8 +464,7 @@ static void acknowledged(struct tcp_lane *l, uint64_t id, int64_t now)
     }
 }
 
-/* Takes the kernel's notices, and ends what waited for them. */
-static void unpin(struct tcp_lane *l)
+void tei_tcp_stream_unpin(struct tcp_lane *l)
 {
     struct tcp_stream *s = l->stream;
     struct tei_link *n, *tmp;
@@ -627,8 +508,8 @@ static void answered(struct tcp_lane *l, struct tcp_frame *f, const struct tcp_f
         tei_tcp_frame_free(worker_of(l)->t, f);
 }
 
-static enum reply verdict_of(const struct tcp_stream *s, const struct tcp_frame *f,
-                             const struct tcp_frame_head *h)
+static enum tcp_reply verdict_of(const struct tcp_stream *s, const struct tcp_frame *f,
+                                 const struct tcp_frame_head *h)
 {
     if (h->verdict == TCP_STRANGER || h->verdict == TCP_UNKNOWN)
         return f->type != TCP_FRAME_HELLO   ? REPLY_WRONG
@@ -644,7 +525,7 @@ static enum reply verdict_of(const struct tcp_stream *s, const struct tcp_frame 
 }
 
 /* Options of a good answer to the greeting, behind its header in f->head; no checksum but of them all. */
-static enum reply check_options(const struct tcp_lane *l, const struct tcp_frame *f, size_t n)
+static enum tcp_reply check_options(const struct tcp_lane *l, const struct tcp_frame *f, size_t n)
 {
     uint32_t unknown;
 
@@ -655,10 +536,10 @@ static enum reply check_options(const struct tcp_lane *l, const struct tcp_frame
 }
 
 /* An answer is there, whole. */
-static enum reply settle(struct tcp_lane *l, struct tcp_frame *f, int64_t now)
+static enum tcp_reply settle(struct tcp_lane *l, struct tcp_frame *f, int64_t now)
 {
     struct tcp_frame_head h;
-    enum reply v;
+    enum tcp_reply v;
 
     read_head(l, &h);
     v = verdict_of(l->stream, f, &h);
@@ -676,7 +557,7 @@ static enum reply settle(struct tcp_lane *l, struct tcp_frame *f, int64_t now)
  * Looks at a header as soon as it is complete: payload of a wrong one is not waited for. Options of an
  * answer to the greeting take the place of the greeting, which was sent.
  */
-static enum reply check_head(struct tcp_lane *l, struct tcp_frame *f, size_t had)
+static enum tcp_reply check_head(struct tcp_lane *l, struct tcp_frame *f, size_t had)
 {
     struct tcp_stream *s = l->stream;
     struct tcp_frame_head h;
@@ -693,8 +574,7 @@ static enum reply check_head(struct tcp_lane *l, struct tcp_frame *f, size_t had
     return REPLY_NONE;
 }
 
-/* One call; *more: there may be more at once. */
-static enum reply receive_some(struct tcp_lane *l, int64_t now, bool *more)
+enum tcp_reply tei_tcp_stream_receive(struct tcp_lane *l, int64_t now, bool *more)
 {
     struct tcp_stream *s = l->stream;
     struct tcp_frame *f = first_frame(s);
@@ -702,7 +582,7 @@ static enum reply receive_some(struct tcp_lane *l, int64_t now, bool *more)
     int n_iov = to_receive(l, f, iov);
     size_t total = sum(iov, n_iov), had = s->head_got;
     ssize_t n = readv(l->watch.fd, iov, n_iov);
-    enum reply v;
+    enum tcp_reply v;
 
     *more = n == (ssize_t)total || (n < 0 && errno == EINTR);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -722,142 +602,4 @@ static enum reply receive_some(struct tcp_lane *l, int64_t now, bool *more)
     v = settle(l, f, now);
     *more = *more && !tei_list_empty(&s->flight);
     return v;
-}
-
-/* --------------------------------------------------------------------------------------- events */
-
-static void failed(struct tcp_lane *l, enum reply v, int64_t now)
-{
-    static const struct tcp_fault faults[] = {
-        [REPLY_WRONG] = {TE_ERR_PROTOCOL, 0, "the reply is no answer of this protocol"},
-        [REPLY_STRANGER] = {TE_ERR_PEER, 0, "another engine answers at the data port"},
-        [REPLY_UNKNOWN] = {TE_ERR_PROTOCOL, 0,
-                           "the peer does not know this version of the framing"},
-        [REPLY_DEMANDING] = {TE_ERR_PROTOCOL, 0,
-                             "the peer demands an option of the framing that is not known here"},
-        [REPLY_CORRUPT] = {TE_ERR_LINK, 0, "a checksum is wrong"},
-    };
-    struct tcp_fault lost = {TE_ERR_LINK, l->sys_errno,
-                             l->stream->next ? "sending the request" : "reading the reply"};
-
-    switch (v) {
-    case REPLY_STRANGER:
-    case REPLY_UNKNOWN:
-    case REPLY_DEMANDING:
-        tei_tcp_lane_refused(l, &faults[v], now);
-        break;
-    case REPLY_WRONG:
-    case REPLY_CORRUPT:
-        tei_tcp_lane_broken(l, &faults[v], v == REPLY_CORRUPT, now);
-        break;
-    case REPLY_LOST:
-    case REPLY_NONE:
-        tei_tcp_lane_broken(l, &lost, true, now);
-        break;
-    }
-}
-
-/* What the lane waits for from now on; true if it is to be closed. */
-static bool rest(struct tcp_lane *l)
-{
-    struct tcp_peer *p = peer_of(l);
-    bool idle = tei_list_empty(&l->stream->flight) && tei_list_empty(&l->stream->pinned), drop;
-
-    pthread_mutex_lock(&p->lock);
-    if (idle)
-        tei_tcp_lane_set(l, LANE_IDLE);
-    drop = idle && l->drop;
-    pthread_mutex_unlock(&p->lock);
-    if (idle) {
-        l->used = true;
-        l->stream->heard = false;
-    }
-    return drop;
-}
-
-static void wait_on(struct tcp_lane *l)
-{
-    tei_watch_set(&l->watch, l->stream->blocked ? EPOLLIN | EPOLLOUT : EPOLLIN);
-    if (l->state == LANE_BUSY)
-        tei_tcp_worker_arm(worker_of(l), tei_tcp_stream_late_at(l));
-}
-
-bool tei_tcp_stream_begins(const struct tcp_lane *l)
-{
-    const struct tcp_frame *f = first_frame(l->stream);
-
-    return f && f == l->stream->next && f->sent == 0;
-}
-
-void tei_tcp_stream_send(struct tcp_lane *l, int64_t now)
-{
-    if (!pump(l, now))
-        failed(l, REPLY_LOST, now);
-    else
-        wait_on(l);
-}
-
-void tei_tcp_stream_event(struct tcp_lane *l, int64_t now)
-{
-    enum reply v = REPLY_NONE;
-    bool more = true;
-
-    unpin(l);
-    for (int calls = 2 * TCP_CALLS; calls > 0 && more && v == REPLY_NONE; calls--)
-        v = receive_some(l, now, &more);
-    l->stream->blocked = false;
-    if (v == REPLY_NONE && !pump(l, now))
-        v = REPLY_LOST;
-    if (v != REPLY_NONE)
-        failed(l, v, now);
-    else if (rest(l))
-        tei_tcp_lane_abort(l, NULL);
-    else
-        wait_on(l);
-}
-
-/* ------------------------------------------------------------------------------------- lateness */
-
-static int64_t stalled_at(const struct tcp_lane *l)
-{
-    const struct tcp *t = worker_of(l)->t;
-    int64_t limit = t->no_progress_ns, status = t->conf->tcp_status_timeout_ms * TEI_NS_PER_MS;
-
-    if (!l->stream->next && status < limit)
-        limit = status;
-    if (!l->proven && TCP_HELLO_NS < limit)
-        limit = TCP_HELLO_NS;
-    return limit == TEI_NEVER ? TEI_NEVER : l->progress_ns + limit;
-}
-
-int64_t tei_tcp_stream_late_at(const struct tcp_lane *l)
-{
-    int64_t at = stalled_at(l), look = tei_tcp_path_look_at(l);
-
-    at = look < at ? look : at;
-    return l->stream->deadline_ns < at ? l->stream->deadline_ns : at;
-}
-
-void tei_tcp_stream_late(struct tcp_lane *l, int64_t now)
-{
-    static const struct tcp_fault stalled = {TE_ERR_TIMEOUT, 0, "waiting for the peer"};
-    struct tcp_peer *p = peer_of(l);
-    int64_t next = TEI_NEVER;
-    struct tei_link *n, *tmp;
-
-    if (stalled_at(l) <= now) {
-        tei_tcp_lane_broken(l, &stalled, false, now);
-        return;
-    }
-    if (tei_tcp_path_leave(l, now))
-        return;
-    pthread_mutex_lock(&p->lock);
-    TEI_LIST_EACH(&l->stream->flight, n, tmp) {
-        int64_t at = tei_tcp_frame_tick(p, frame_of(n), now);
-
-        next = at < next ? at : next;
-    }
-    pthread_mutex_unlock(&p->lock);
-    l->stream->deadline_ns = next;
-    tei_tcp_stream_sweep(l, now);
 }

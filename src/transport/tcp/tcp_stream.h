@@ -57,6 +57,43 @@ struct tcp_stream {
     int64_t renew_ns; /* when these two are to be learnt anew */
 };
 
+/* What has come, or not. */
+enum tcp_reply {
+    REPLY_NONE,
+    REPLY_LOST,
+    REPLY_WRONG,
+    REPLY_STRANGER,
+    REPLY_UNKNOWN,
+    REPLY_DEMANDING,
+    REPLY_CORRUPT,
+};
+
+/* ---- tcp_native.c */
+/* The connection broke for reason f; again: its frames may go out on another. Worker's lock. */
+void tei_tcp_stream_broken(struct tcp_lane *l, const struct tcp_fault *f, bool again, int64_t now);
+
+/* ---- tcp_stream.c */
+/* Whether it would take another frame now; either lock. */
+bool tei_tcp_stream_has_room(const struct tcp_lane *l);
+/* Gives it at most so many frames; false if there was nothing for it. Both locks. */
+bool tei_tcp_stream_fill(struct tcp_lane *l, unsigned frames, int64_t now);
+/* A frame is to be sent, and answered. Both locks. */
+void tei_tcp_stream_add(struct tcp_lane *l, struct tcp_frame *f);
+/*
+ * A WRITE of which nothing was sent leaves the flight, and goes out again without what has failed.
+ * Both locks.
+ */
+void tei_tcp_stream_pull_back(struct tcp_lane *l, struct tcp_frame *f);
+/*
+ * Sends, and takes more to send as long as the socket has room; false if the connection is lost.
+ * Worker's lock.
+ */
+bool tei_tcp_stream_pump(struct tcp_lane *l, int64_t now);
+/* One call; *more: there may be more at once. Worker's lock. */
+enum tcp_reply tei_tcp_stream_receive(struct tcp_lane *l, int64_t now, bool *more);
+/* Takes the kernel's notices, and ends what waited for them. Worker's lock. */
+void tei_tcp_stream_unpin(struct tcp_lane *l);
+
 /* ---- tcp_path.c */
 /* For one of several ways to the same peer: its end is to be noticed within 3 s. */
 void tei_tcp_path_tune(int fd);
@@ -110,6 +147,12 @@ int64_t tei_tcp_frame_tick(struct tcp_peer *p, const struct tcp_frame *f, int64_
 void tei_tcp_frames_leave(struct tcp_lane *l, const struct tcp_fault *fault, bool never_applied);
 /* The target has ended that connection: its frames may go out again. */
 void tei_tcp_frames_dropped(struct tcp_peer *p, uint64_t connection);
+/*
+ * The last frame of a list that may still bring a WRITE that has ended to that range, or NULL; exact:
+ * by its blocks, not by what they cover together.
+ */
+struct tcp_frame *tei_tcp_frames_last(const struct tei_list *frames, const struct tcp_span *span,
+                                      bool exact);
 /* Whether the WRITEs up to that one were sent, with nothing else between them. */
 bool tei_tcp_frames_acked(const struct tcp_stream *s, uint64_t id);
 /* Whether a work with an error has a part in a WRITE that is being sent, or read by the kernel. */
