@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Coroutines of an asyncio program fetch pages at the same time; one is given up, and one is refused.
+"""Coroutines of an asyncio program read pages at the same time; some reads are canceled, and one is refused.
 
 Both engines are in this process. The loop is woken by the engine's descriptor, and no thread waits.
 """
@@ -12,7 +12,7 @@ PAGE, PAGES = 64 << 10, 64
 LOOPBACK = {"TE_BIND": "127.0.0.1"}  # the address that they listen on, and no other
 
 
-async def give_up(segment, pages, remotes):
+async def read_with_limit(segment, pages, remotes):
     """A batch that takes too long is canceled. When the wait for it ends, its memory is quiet, whatever the outcome."""
     with segment.start_read(pages * 16, remotes * 16) as batch:
         try:
@@ -22,7 +22,7 @@ async def give_up(segment, pages, remotes):
             return "it was canceled"
 
 
-async def ask_too_much(segment, memory, remote):
+async def read_beyond(segment, memory, remote):
     try:
         await segment.read_async(memory, remote, timeout=60)
     except te.RequestError as error:  # the same again would fail again
@@ -35,11 +35,11 @@ async def work(ours, segment, remote):
     remotes = [remote + i * PAGE for i in range(PAGES)]
     fetched = await asyncio.gather(*[segment.read_async(*pair, timeout=60) for pair in zip(pages, remotes)])
     wrong = sum(bytes(page) != bytes([i]) * PAGE for i, page in enumerate(pages))
-    refused = await ask_too_much(segment, pages[0], remote + PAGES * PAGE)
-    given_up = await give_up(segment, pages, remotes)
+    refused = await read_beyond(segment, pages[0], remote + PAGES * PAGE)
+    limited = await read_with_limit(segment, pages, remotes)
     print(
         f"{sum(fetched)} bytes in {PAGES} pages, {wrong} of them wrong; "
-        f"beyond the end: {refused}; 1 ms for all: {given_up}"
+        f"beyond the end: {refused}; 1 ms for all: {limited}"
     )
     return 1 if wrong or refused != "TE_ERR_STALE" else 0
 

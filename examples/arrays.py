@@ -18,7 +18,7 @@ SECONDS = 60
 
 
 def decode(pipe):
-    """Offers its cache, and gives back what it was told to have got."""
+    """Offers its cache, and returns the blocks that the message of the peer names."""
     cache = np.zeros(SHAPE, dtype=np.float16)
     with te.Engine(options=LOOPBACK) as engine, engine.register(cache, access=te.Access.WRITE) as region:
         pipe.send((engine.name, region.address))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Moves the memory of target.c here and back: ./initiator NAME, where NAME is what the target prints.
+ * Reads the memory of target.c and writes it back inverted: ./initiator NAME, where NAME is what the target
+ * prints.
  * The blocks are a prepared list. A few batches of them are under way at a time, with a deadline, and the
  * program learns by poll(2) which have ended. In between it cancels a transfer, and at the end it sends
  * the target a message.
@@ -99,8 +100,8 @@ static int move(te_engine *engine, te_prep list, int opcode)
     return 0;
 }
 
-/* Begins to read all blocks and thinks better of it. When the batch has ended, the memory is quiet. */
-static int give_up(te_engine *engine, te_prep list, int *completed)
+/* Starts to read all blocks, and cancels that. Once the batch has ended, the engine touches no block. */
+static int start_and_cancel(te_engine *engine, te_prep list, int *completed)
 {
     te_batch batch;
 
@@ -121,7 +122,7 @@ static int work(te_engine *engine, const char *name)
 
     if (bad("te_register", te_register(engine, memory, sizeof(memory), "*", TE_LOCAL_ONLY)) ||
         bad("te_open", te_open(engine, name, &segment)) || prepare(engine, segment, &list) ||
-        move(engine, list, TE_READ) || give_up(engine, list, &completed))
+        move(engine, list, TE_READ) || start_and_cancel(engine, list, &completed))
         return 1;
     for (size_t i = 0; i < sizeof(memory); i++) {
         wrong += memory[i] != (unsigned char)(i * 7 + i / 251);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Moves the memory of target.c here and back by the C++ class of Mooncake's Transfer Engine: ./mooncake NAME,
- * where NAME is what the target prints. A program written for Mooncake's own class is compiled the same way.
+ * Reads the memory of target.c and writes it back inverted, with the C++ class of Mooncake's Transfer Engine:
+ * ./mooncake NAME, where NAME is what the target prints. A program for Mooncake's own class is compiled the same
+ * way.
  */
 #include "transfer_engine.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Moves the memory of target.c here and back: go run . NAME, where NAME is what the target prints.
+// Reads the memory of target.c and writes it back inverted: go run . NAME, where NAME is what the target prints.
 package main
 
 import (

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Moves the memory of target.c here and back: `cargo run NAME`, where NAME is what the target prints.
+//! Reads the memory of target.c and writes it back inverted: `cargo run NAME`, where NAME is what the
+//! target prints.
 
 use std::error::Error;
 use std::time::Duration;
