@@ -627,8 +627,8 @@ def rule_pictures(tree):
         if kind != ".txt":
             continue
         try:
-            want = pictures.draw(tree.raw(name))
-        except (pictures.Wrong, ValueError) as why:
+            want = pictures.draw(tree.raw(name), lambda file: tree.raw("docs/pictures/" + file))
+        except (pictures.Wrong, ValueError, OSError) as why:
             yield name, 1, str(why)
             continue
         if stem + ".svg" not in tree.files or tree.raw(stem + ".svg") != want:

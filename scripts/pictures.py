@@ -9,9 +9,13 @@ A description has one thing a line; texts are in double quotes, and "#" begins a
   box X Y W H KIND TEXT        a rectangle; "|" parts the lines of its text, of which "*" makes one bold. KIND:
                                host, engine, part, memory, good, bad: these have the text in their middle;
                                room: its text is at the top on the left
-  line X Y X Y... KIND [TEXT]  from point to point. KIND: arrow, both (an arrow at each end), back (dashed arrow);
-                               the text stands on the middle of the first leg
+  line X Y X Y... KIND [TEXT]  from point to point. KIND: arrow, back (dashed arrow), axis (thin, no arrow); the
+                               text stands on the middle of the first leg
   text X Y KIND TEXT           KIND: left, middle, head, small
+  curve X Y W H XMAX YMAX COLUMN KIND FILE
+                               numbers of a FILE beside it, rows of comma-separated columns: column 0, from 0 to
+                               XMAX, goes to the right, the COLUMN from 0 to YMAX up. KIND: rate (a line), dots
+                               (one for each row that is not 0)
 
 The pictures follow the reader's choice of light or dark, and use the fonts that are there. A text that is wider
 than its box, or than the picture, is an error.
@@ -24,8 +28,9 @@ from xml.sax.saxutils import escape
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs", "pictures")
 LEADING = 18
 WIDTH = 7.8  # of a letter in a wide font, on average; bold ones have a tenth more
-FILLED = ("host", "engine", "part", "memory", "good", "bad")
-KINDS = {"box": (*FILLED, "room"), "line": ("arrow", "both", "back"), "text": ("left", "middle", "head", "small")}
+KINDS = {"box": ("host", "engine", "part", "memory", "good", "bad", "room"), "line": ("arrow", "back", "axis"),
+         "text": ("left", "middle", "head", "small"), "curve": ("rate", "dots")}
+COUNTS = {"size": 2, "title": 0, "box": 4, "text": 2, "curve": 7}
 
 # class -> (light, dark), of each property that depends on the two
 COLOURS = {
@@ -42,12 +47,15 @@ COLOURS = {
     ".room": {"stroke": ("#818b98", "#656c76")},
     ".line": {"stroke": ("#1f2328", "#e6edf3")},
     ".tip": {"fill": ("#1f2328", "#e6edf3")},
+    ".axis": {"stroke": ("#818b98", "#656c76")},
+    ".rate": {"stroke": ("#0969da", "#4493f8")},
+    ".dots": {"fill": ("#cf222e", "#f85149")},
 }
 FIXED = """text{font:14px system-ui,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;text-anchor:middle}
 .left{text-anchor:start}.head{font-size:15px;font-weight:600;text-anchor:start}.bold{font-weight:600}
 .small{font-size:12.5px;text-anchor:start}.halo{stroke-width:5px;stroke-linejoin:round;paint-order:stroke}
 rect{stroke-width:1.3px}.line{fill:none;stroke-width:1.6px}.back{stroke-dasharray:5 4}
-.room{fill:none;stroke-dasharray:5 4}"""
+.room{fill:none;stroke-dasharray:5 4}.axis{stroke-width:1px}.rate{fill:none;stroke-width:2px}"""
 
 
 class Wrong(Exception):
@@ -89,13 +97,27 @@ def fitting(text, x, kind, size):
 
 def line(numbers, kind, text):
     points = list(zip(numbers[::2], numbers[1::2]))
-    ends = ' marker-end="url(#tip)"' + (' marker-start="url(#tip)"' if kind == "both" else "")
-    path = " ".join(f"{x:g},{y:g}" for x, y in points)
-    yield f'<polyline points="{path}" class="line{" back" if kind == "back" else ""}"{ends}/>'
+    classes = {"arrow": "line", "back": "line back", "axis": "line axis"}[kind]
+    yield path(points, classes, "" if kind == "axis" else ' marker-end="url(#tip)"')
     if text:
         (x1, y1), (x2, y2) = points[:2]
         for i, part in enumerate(text.split("|")):
             yield words((x1 + x2) / 2, (y1 + y2) / 2 + 5 + i * LEADING, "halo", part)
+
+
+def path(points, classes, ends=""):
+    return f'<polyline points="{" ".join(f"{x:g},{y:g}" for x, y in points)}" class="{classes}"{ends}/>'
+
+
+def curve(numbers, kind, data):
+    x, y, w, h, x_max, y_max, column = numbers
+    rows = [[float(n) for n in row.split(",")] for row in data.splitlines() if row and not row.startswith("#")]
+    points = [(round(x + w * row[0] / x_max, 1), round(y + h - h * row[int(column)] / y_max, 1)) for row in rows]
+    if kind == "rate":
+        yield path(points, kind)
+    for (at, up), row in zip(points, rows):
+        if kind == "dots" and row[int(column)]:
+            yield f'<circle cx="{at:g}" cy="{up:g}" r="4.5" class="dots"/>'
 
 
 def parse(number, row):
@@ -107,14 +129,14 @@ def parse(number, row):
     while parts and parts[0].lstrip("-").replace(".", "", 1).isdigit():
         numbers.append(float(parts.pop(0)))
     kind = parts.pop(0) if word in KINDS and parts else ""
-    want = {"size": 2, "title": 0, "box": 4, "text": 2}.get(word, max(4, len(numbers) & ~1))
-    if word not in ("size", "title", *KINDS) or len(numbers) != want or kind not in KINDS.get(word, ("",)) or len(parts) > 1:
+    want = COUNTS.get(word, max(4, len(numbers) & ~1))
+    if word not in (*COUNTS, "line") or len(numbers) != want or kind not in KINDS.get(word, ("",)) or len(parts) > 1:
         raise Wrong(f"line {number}: '{row}' is nothing that can be drawn")
     return word, numbers, kind, parts[0] if parts else ""
 
 
-def draw(description):
-    """The picture, as the text of its file."""
+def draw(description, read=None):
+    """The picture, as the text of its file; read(name) gives the text of a file of numbers."""
     size, title, body = None, "", []
     for number, row in enumerate(description.splitlines(), 1):
         parsed = parse(number, row)
@@ -127,6 +149,8 @@ def draw(description):
             title = escape(text)
         elif word == "text":
             body.append(words(*numbers, "" if kind == "middle" else kind, fitting(text, numbers[0], kind, size)))
+        elif word == "curve":
+            body.extend(curve(numbers, kind, read(text)))
         else:
             body.extend((box if word == "box" else line)(numbers, kind, text))
     if not size or not title:
@@ -140,15 +164,18 @@ def draw(description):
         f'<rect width="{w}" height="{h}" rx="8" class="paper"/>', *body, "</svg>", ""))
 
 
+def read_file(name):
+    with open(os.path.join(FOLDER, name), encoding="utf-8") as f:
+        return f.read()
+
+
 def main():
     for name in sorted(os.listdir(FOLDER)):
         if not name.endswith(".txt"):
             continue
-        with open(os.path.join(FOLDER, name), encoding="utf-8") as f:
-            text = f.read()
         try:
-            picture = draw(text)
-        except (Wrong, ValueError) as why:
+            picture = draw(read_file(name), read_file)
+        except (Wrong, ValueError, OSError) as why:
             return f"pictures.py: {name}: {why}"
         with open(os.path.join(FOLDER, name[:-4] + ".svg"), "w", encoding="utf-8") as f:
             f.write(picture)

@@ -55,14 +55,14 @@ class Content(unittest.TestCase):
 
     def test_each_is_shown(self):
         pages = "".join(read(os.path.relpath(p, ROOT)) for p in glob.glob(os.path.join(ROOT, "docs", "*.md")))
-        for name in names():
-            self.assertIn(f"](pictures/{name}.svg)", pages)
+        shown = set(re.findall(r"\]\(pictures/(\w+)\.svg\)", pages))
+        self.assertEqual(shown, set(names()))
 
 
 class Drawn(unittest.TestCase):
     def test_light_and_dark_and_nothing_fetched(self):
         for name in names():
-            text = pictures.draw(described(name))
+            text = pictures.draw(described(name), pictures.read_file)
             root = ET.fromstring(text)
             self.assertEqual(re.findall(r"https?:[^\"]*", text), ["http://www.w3.org/2000/svg"], name)
             self.assertNotRegex(text, r"@import|@font-face|<script|<image")
@@ -73,6 +73,16 @@ class Drawn(unittest.TestCase):
                     if f".{word}" in pictures.COLOURS:
                         self.assertIn(f".{word}{{", dark)
             self.assertTrue(root.find(SVG + "title").text)
+
+    def test_curve(self):
+        """Column 0 goes to the right, the other one up; a dot is where that is not 0."""
+        def drawn(kind):
+            text = pictures.draw(f'size 100 100\ntitle "A"\ncurve 10 10 80 50 4 2 1 {kind} a.csv\n',
+                                 {"a.csv": "# a comment\n0,0\n2,1\n4,2\n"}.get)
+            return [row for row in text.splitlines() if f'class="{kind}"' in row]
+        self.assertEqual(drawn("rate"), ['<polyline points="10,60 50,35 90,10" class="rate"/>'])
+        self.assertEqual(drawn("dots"), ['<circle cx="50" cy="35" r="4.5" class="dots"/>',
+                                         '<circle cx="90" cy="10" r="4.5" class="dots"/>'])
 
     def test_refused(self):
         for rows, why in (('box 0 0 60 20 part "far too long for this box"', "does not fit into a box of 60 x 20"),
