@@ -461,6 +461,8 @@ int tei_peer_where(te_engine *e, te_segment id, bool fresh, struct tei_hostport 
  * better one.
  */
 struct via *tei_route(struct view *v, const te_request *r, bool *lasts);
+/* The one that must carry a WRITE, since an earlier WRITE that it had may still be applied there; or NULL. */
+struct via *tei_route_holder(struct view *v, const te_request *r);
 /* What sort of memory the target range begins in. */
 enum tei_mem_kind tei_route_kind(const struct view *v, const te_request *r);
 /* 0 also for a transport that does not reach this sort of memory. */

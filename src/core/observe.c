@@ -204,7 +204,7 @@ static void explain_staging(te_engine *e, const te_request *r, struct tei_transp
         tei_region_release_local(region, 1);
 }
 
-static void explain_installed(const struct view *v, struct tei_transport *t, const struct via *best,
+static void explain_installed(struct view *v, struct tei_transport *t, const struct via *best,
                               const te_request *r, FILE *f)
 {
     const struct via *via = find_via(v, t);
@@ -217,6 +217,9 @@ static void explain_installed(const struct view *v, struct tei_transport *t, con
         fprintf(f, "not possible: %s\n", why_apart(v, t));
     } else if (via == best) {
         fprintf(f, "score %u, taken\n", score);
+    } else if (score && score != TEI_SCORE_LATER && best == tei_route_holder(v, r)) {
+        fprintf(f, "score %u, but an earlier WRITE there is not over, which %s had\n", score,
+                best->transport->ops.name);
     } else if (score && score != TEI_SCORE_LATER) {
         fprintf(f, "score %u, not above that of %s\n", score, best->transport->ops.name);
     } else if (!(t->ops.target_kinds & TEI_MEM_BIT(kind))) {

@@ -374,11 +374,11 @@ static int fail_claim(const struct use *u, size_t i, int rc)
                     (unsigned long long)u->prep->items[k].length);
 }
 
-static const struct via *known_via(const struct use *u, size_t i)
+static const struct via *known_via(const struct use *u, size_t i, const te_request *r)
 {
     uint8_t at = u->viable ? u->found->of[item_of(u, i)].via[u->opcode] : VIA_UNKNOWN;
 
-    return at == VIA_UNKNOWN ? NULL : &u->view->via[at];
+    return at == VIA_UNKNOWN || tei_route_holder(u->view, r) ? NULL : &u->view->via[at];
 }
 
 static int fill_prepared(struct plan *p, struct task *tasks, size_t n, const void *arg)
@@ -393,7 +393,7 @@ static int fill_prepared(struct plan *p, struct task *tasks, size_t n, const voi
 
         claimed = claim(p, tasks, u, i, tei_min(n, i + STRIDE), &bad);
         for (size_t k = i; !rc && k < claimed; k++)
-            rc = tei_plan_task(p, &tasks[k], k, known_via(u, k));
+            rc = tei_plan_task(p, &tasks[k], k, known_via(u, k, &tasks[k].req));
         if (!rc && bad)
             rc = fail_claim(u, claimed, bad);
     }

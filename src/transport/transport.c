@@ -84,6 +84,14 @@ static void no_why_not(struct tei_transport *t, const struct tei_attach *a, cons
     snprintf(why, n, "cannot carry this request");
 }
 
+static bool no_holds(struct tei_transport *t, const struct tei_attach *a, const te_request *r)
+{
+    (void)t;
+    (void)a;
+    (void)r;
+    return false;
+}
+
 static int no_region(struct tei_transport *t, struct tei_region *r)
 {
     (void)t;
@@ -159,6 +167,7 @@ static void overlay(struct tei_transport_ops *out, const struct tei_transport_op
     DEFAULT(detach, no_detach);
     DEFAULT(probe, always);
     DEFAULT(why_not, no_why_not);
+    DEFAULT(holds, no_holds);
     DEFAULT(describe_buffer, no_buffer_keys);
     DEFAULT(buffer_max, any_length);
     DEFAULT(handshake, no_handshake);

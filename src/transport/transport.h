@@ -312,6 +312,12 @@ struct tei_transport_ops {
     void (*why_not)(struct tei_transport *t, const struct tei_attach *a, const te_request *r,
                     char *why, size_t n);
     /*
+     * Whether an earlier WRITE of this transport, which has ended, may still be applied where this one
+     * goes: no other transport is to carry it then, for this one alone can make it wait. Quick. Default:
+     * no.
+     */
+    bool (*holds)(struct tei_transport *t, const struct tei_attach *a, const te_request *r);
+    /*
      * Registers memory with the device. Default: nothing to do. For memory that is not HOST,
      * TE_ERR_UNSUPPORTED (unlogged) says that it is out of the transport's reach: as if its kind
      * were not in mem_kinds.

@@ -34,6 +34,14 @@ static void request(struct stage *s, unsigned task, int opcode, size_t at, size_
     stage_post(s);
 }
 
+/* Whether no other transport is to carry a WRITE of that range. */
+static bool holds(struct stage *s, size_t at, size_t n)
+{
+    te_request r = {.opcode = TE_WRITE, .target_offset = stage_remote(at), .length = n};
+
+    return s->t->ops.holds(s->t, s->attach, &r);
+}
+
 /* How many bytes have come that nobody has read. */
 static int unread(int fd)
 {
@@ -65,7 +73,10 @@ static void an_answer_settles(void **state)
     request(&s, 0, TE_WRITE, 1000, 500);
     c = stage_take_greeted(&s);
     late = stage_get_request(&s, &c, TCP_FRAME_WRITE);
+    assert_false(holds(&s, 1000, 500));
     cancel(&s, 0);
+    assert_true(holds(&s, 1499, 1) && holds(&s, 900, 101));
+    assert_false(holds(&s, 900, 100) || holds(&s, 1500, 1));
     request(&s, 1, TE_WRITE, 1499, 1);  /* the last byte of it */
     request(&s, 2, TE_WRITE, 900, 101); /* the first */
     request(&s, 3, TE_READ, 1100, 300);
@@ -86,6 +97,7 @@ static void an_answer_settles(void **state)
     }
     assert_int_equal(stage_outcome(&s, 1), 0);
     assert_int_equal(stage_outcome(&s, 2), 0);
+    assert_false(holds(&s, 1000, 500));
     close(c.fd);
     stage_close(&s);
 }
@@ -340,6 +352,8 @@ static int begin_late(struct stage *s)
     take_request(s, fd, TE_WRITE, 0, LENGTH);
     cancel(s, 0);
     expect_half_close(fd);
+    assert_true(holds(s, LENGTH - 1, 1));
+    assert_false(holds(s, LENGTH, 1));
     request(s, 1, TE_WRITE, LENGTH - 1, 100);
     return fd;
 }
@@ -372,6 +386,7 @@ static void the_end_of_the_old_connection_settles(void **state)
             setsockopt(old, SOL_SOCKET, SO_LINGER, &now, sizeof now);
         close(old);
         take_request(&s, fd, TE_WRITE, LENGTH - 1, 100);
+        assert_false(holds(&s, LENGTH - 1, 1));
         native_put(fd, ok, sizeof ok);
         assert_int_equal(stage_outcome(&s, 1), 0);
         close(fd);

@@ -314,6 +314,15 @@ static unsigned tcp_score(struct tei_transport *base, const struct tei_attach *a
     return 50;
 }
 
+static bool tcp_holds(struct tei_transport *base, const struct tei_attach *a, const te_request *r)
+{
+    const struct tcp_attach *mine = (const struct tcp_attach *)a;
+    struct tcp_span span = {r->target_offset, r->target_offset + r->length};
+
+    (void)base;
+    return mine && tei_tcp_fence_holds(mine->peer, span);
+}
+
 static void tcp_why_not(struct tei_transport *base, const struct tei_attach *a, const te_request *r,
                         char *why, size_t n)
 {
@@ -579,6 +588,7 @@ const struct tei_transport_ops tei_tcp_ops = {
     .attach = tcp_attach,
     .detach = tcp_detach,
     .score = tcp_score,
+    .holds = tcp_holds,
     .why_not = tcp_why_not,
     .post = tcp_post,
     .poll = tcp_poll,

@@ -369,9 +369,9 @@ struct tcp_peer {
     struct tei_list lost;  /* WRITE frames of broken connections, which may still bring them */
     size_t n_frames;       /* in both */
     /* What may still be written there for works that have ended, and what waits for it: tcp_fence.c. */
-    size_t n_unsettled;        /* frames of which a part is, remnants and spans: 0 nearly always */
-    struct tei_list unsettled; /* WRITE frames of broken connections, of which all is */
-    size_t n_left_over;        /* in it */
+    _Atomic size_t n_unsettled; /* frames of which a part is, remnants and spans: 0 nearly always */
+    struct tei_list unsettled;  /* WRITE frames of broken connections, of which all is */
+    size_t n_left_over;         /* in it */
     unsigned n_remnants, n_spans;
     struct tcp_span spans[TCP_SPANS];
     struct tei_list held; /* WRITEs */
@@ -570,8 +570,19 @@ void tei_tcp_work_fail(struct tcp_peer *p, struct tcp_work *work, const struct t
 void tei_tcp_bundle_call(struct tcp_bundle *b);
 
 /* ---- tcp_fence.c: WRITEs that wait for what earlier ones may still bring; peer's lock held */
+static inline size_t tei_tcp_unsettled(const struct tcp_peer *p)
+{
+    return atomic_load_explicit(&p->n_unsettled, memory_order_relaxed);
+}
+/* Relaxed: it changes under the lock, and whoever looks without it was told of a WRITE's end since. */
+static inline void tei_tcp_unsettled_add(struct tcp_peer *p, int change)
+{
+    atomic_fetch_add_explicit(&p->n_unsettled, (size_t)change, memory_order_relaxed);
+}
 /* Moves what has to wait from the list to p->held; returns how many are left of the `n`. */
 size_t tei_tcp_fence_hold(struct tcp_peer *p, struct tei_list *works, size_t n);
+/* Whether a WRITE of this range would be held; from any thread, without the lock. */
+bool tei_tcp_fence_holds(struct tcp_peer *p, struct tcp_span span);
 /* Something was settled: of those that wait for it, what need not wait for anything else goes on. */
 void tei_tcp_fence_release(struct tcp_peer *p, struct tei_list *waiters);
 /* A held work waits no more; its base.link is out of every list. */

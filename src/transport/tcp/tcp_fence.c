@@ -29,7 +29,9 @@
  * be made the range is lost. What there may be of each is bounded: with TCP_REMNANTS_MAX remnants, or
  * TCP_LEFT_OVER_MAX frames in peer.unsettled, every WRITE to the peer waits. Spans are merged.
  *
- * It costs a look at peer.n_unsettled for each post.
+ * Another transport, such as host, carries no WRITE that would be held here: tei_route() asks (holds()).
+ *
+ * It costs a look at peer.n_unsettled for each post, and for each WRITE where there are several transports.
  */
 #include "transport/tcp/tcp_stream.h"
 
@@ -94,29 +96,49 @@ static const struct tcp_fault *remnants_reach(const struct tcp_peer *p, const st
 }
 
 /*
- * Why it cannot be sent at all, or NULL; then *waiters is where it has to wait, or NULL if nothing is in
- * its way.
+ * Why a WRITE of this range cannot be sent at all, or NULL; then *waiters is where it has to wait, or NULL
+ * if nothing is in its way.
  */
-static const struct tcp_fault *obstacle(struct tcp_peer *p, const struct tcp_work *work,
-                                        struct tei_list **waiters)
+static const struct tcp_fault *reached(struct tcp_peer *p, const struct tcp_span *span,
+                                       struct tei_list **waiters)
 {
-    struct tcp_span span = span_of(work);
     const struct tcp_fault *why;
     struct tcp_frame *f;
 
     *waiters = NULL;
-    if (work->base.opcode != TE_WRITE)
-        return NULL;
     for (unsigned i = 0; i < p->n_spans; i++)
-        if (overlap(&p->spans[i], &span))
+        if (overlap(&p->spans[i], span))
             return &lost;
-    why = remnants_reach(p, &span, waiters);
-    f = tei_tcp_frames_reach(p, &span);
+    why = remnants_reach(p, span, waiters);
+    f = tei_tcp_frames_reach(p, span);
     if (f)
         *waiters = &f->waiters;
     if (!*waiters && is_crowded(p))
         *waiters = &p->crowded;
     return why;
+}
+
+static const struct tcp_fault *obstacle(struct tcp_peer *p, const struct tcp_work *work,
+                                        struct tei_list **waiters)
+{
+    struct tcp_span span = span_of(work);
+
+    *waiters = NULL;
+    return work->base.opcode == TE_WRITE ? reached(p, &span, waiters) : NULL;
+}
+
+/* Who has seen the end of a WRITE sees what that left. */
+bool tei_tcp_fence_holds(struct tcp_peer *p, struct tcp_span span)
+{
+    struct tei_list *waiters;
+    bool yes;
+
+    if (tei_tcp_unsettled(p) == 0)
+        return false;
+    pthread_mutex_lock(&p->lock);
+    yes = reached(p, &span, &waiters) || waiters;
+    pthread_mutex_unlock(&p->lock);
+    return yes;
 }
 
 /* Ends a work that no lane has a part of. */
@@ -241,7 +263,7 @@ static void lose(struct tcp_peer *p, struct tcp_span span)
             near = &p->spans[i];
     if (!near || (gap(near, &span) > 0 && p->n_spans < TCP_SPANS)) {
         p->spans[p->n_spans++] = span;
-        p->n_unsettled++;
+        tei_tcp_unsettled_add(p, 1);
     } else {
         near->at = tei_min(near->at, span.at);
         near->end = tei_max(near->end, span.end);
@@ -262,7 +284,7 @@ static void end(struct tcp_remnant *r, bool settled)
     pthread_mutex_lock(&p->lock);
     tei_list_del(&r->link);
     p->n_remnants--;
-    p->n_unsettled--;
+    tei_tcp_unsettled_add(p, -1);
     if (!settled)
         lose(p, r->span);
     tei_tcp_fence_release(p, &r->waiters);
@@ -312,7 +334,7 @@ static bool take_over(struct tcp_lane *l, struct tcp_span span)
     (void)shutdown(fd, SHUT_WR); /* where that fails there is an end to read */
     tei_list_push_back(&b->remnants, &r->link);
     b->peer->n_remnants++;
-    b->peer->n_unsettled++;
+    tei_tcp_unsettled_add(b->peer, 1);
     tei_tcp_worker_arm(b->worker, r->until_ns);
     return true;
 }

@@ -236,7 +236,7 @@ static void unsettle(struct tcp_peer *p, struct tcp_frame *f, const struct tcp_r
 
     if (s->end == 0) {
         *s = (struct tcp_span){r->addr, r->addr + r->length};
-        p->n_unsettled++;
+        tei_tcp_unsettled_add(p, 1);
         return;
     }
     s->at = tei_min(s->at, r->addr);
@@ -248,7 +248,7 @@ void tei_tcp_frame_settle(struct tcp_peer *p, struct tcp_frame *f)
     if (f->unsettled.end == 0)
         return;
     f->unsettled = (struct tcp_span){0};
-    p->n_unsettled--;
+    tei_tcp_unsettled_add(p, -1);
     tei_tcp_fence_release(p, &f->waiters);
 }
 
@@ -288,7 +288,7 @@ struct tcp_frame *tei_tcp_frames_last(const struct tei_list *frames, const struc
 /* Frames are answered in the order of their list, so who waits for the last one waits once. */
 struct tcp_frame *tei_tcp_frames_reach(const struct tcp_peer *p, const struct tcp_span *span)
 {
-    bool exact = p->n_unsettled <= EXACT_MAX;
+    bool exact = tei_tcp_unsettled(p) <= EXACT_MAX;
     struct tcp_frame *f;
 
     f = tei_tcp_frames_last(&p->unsettled, span, exact);

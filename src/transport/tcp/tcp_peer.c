@@ -113,9 +113,9 @@ static bool is_to_stay(struct tcp_peer *p)
     bool yes;
 
     pthread_mutex_lock(&p->lock);
-    p->n_unsettled -= p->n_spans;
+    tei_tcp_unsettled_add(p, -(int)p->n_spans);
     p->n_spans = 0;
-    yes = p->n_unsettled > 0;
+    yes = tei_tcp_unsettled(p) > 0;
     pthread_mutex_unlock(&p->lock);
     return yes;
 }

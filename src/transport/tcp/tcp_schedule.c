@@ -323,7 +323,7 @@ void tei_tcp_peer_post(struct tcp_peer *p, struct tei_list *works, size_t n, int
         refuse(p->t, works, n);
         return;
     }
-    if (p->n_unsettled)
+    if (tei_tcp_unsettled(p))
         n = tei_tcp_fence_hold(p, works, n);
     tei_list_splice(&p->queue, works);
     p->n_queued += n;
