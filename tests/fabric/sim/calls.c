@@ -2,6 +2,7 @@
 /*
  * calls.c - the calls on sockets, by the names that the C library has for them. There is IPv4 alone.
  */
+#include "machine.h"
 #include "net.h"
 
 #include <arpa/inet.h>
@@ -66,6 +67,8 @@ int socket(int domain, int type, int protocol)
 
     (void)protocol;
     sim_point();
+    if (domain == AF_UNIX)
+        return sim_unix_open(type);
     if (domain != AF_INET)
         return failed(EAFNOSUPPORT);
     s = sim_socket_new(sim_host(), (type & 0xf) == SOCK_DGRAM);
@@ -95,12 +98,15 @@ int bind(int fd, const struct sockaddr *a, socklen_t len)
 {
     struct place p = asked(a);
 
-    (void)len;
+    if (sim_unix_is(fd))
+        return sim_unix_bind(fd, a, len);
     return failed(sim_socket_bind(socket_of(fd), p.ip, p.port));
 }
 
 int listen(int fd, int backlog)
 {
+    if (sim_unix_is(fd))
+        return sim_unix_listen(fd, backlog);
     return failed(sim_socket_listen(socket_of(fd), backlog));
 }
 
@@ -108,15 +114,19 @@ int connect(int fd, const struct sockaddr *a, socklen_t len)
 {
     struct place p = asked(a);
 
-    (void)len;
+    if (sim_unix_is(fd))
+        return sim_unix_connect(fd, a, len);
     return failed(sim_socket_connect(socket_of(fd), p.ip, p.port));
 }
 
 int accept4(int fd, struct sockaddr *a, socklen_t *len, int flags)
 {
-    struct socket *l = socket_of(fd), *s;
+    struct socket *l, *s;
     int accepted;
 
+    if (sim_unix_is(fd))
+        return sim_unix_accept(fd, flags);
+    l = socket_of(fd);
     if (!l->n_backlog)
         return failed(EAGAIN);
     s = l->backlog[0];
@@ -152,10 +162,13 @@ int getpeername(int fd, struct sockaddr *a, socklen_t *len)
 
 int setsockopt(int fd, int level, int name, const void *value, socklen_t len)
 {
-    struct socket *s = socket_of(fd);
     struct linger linger;
+    struct socket *s;
 
     (void)len;
+    if (sim_unix_is(fd))
+        return sim_unix_set(fd, name, value);
+    s = socket_of(fd);
     if (level == SOL_SOCKET && name == SO_LINGER) {
         memcpy(&linger, value, sizeof(linger));
         s->resets = linger.l_onoff && linger.l_linger == 0;
@@ -169,8 +182,11 @@ int setsockopt(int fd, int level, int name, const void *value, socklen_t len)
 
 int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 {
-    struct socket *s = socket_of(fd);
+    struct socket *s;
 
+    if (sim_unix_is(fd))
+        return sim_unix_get(fd, name, value, len);
+    s = socket_of(fd);
     if (level == SOL_SOCKET && name == SO_ERROR) {
         memcpy(value, &s->error, sizeof(int));
         s->error = 0;
@@ -215,6 +231,8 @@ ssize_t send(int fd, const void *buf, size_t n, int flags)
 
 ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
+    if (sim_unix_is(fd))
+        return sim_unix_send(fd, m);
     return send_all(fd, m->msg_iov, m->msg_iovlen, flags);
 }
 
@@ -251,8 +269,11 @@ ssize_t __recv_chk(int fd, void *buf, size_t n, size_t size, int flags)
 
 ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 {
-    struct socket *s = socket_of(fd);
+    struct socket *s;
 
+    if (sim_unix_is(fd))
+        return sim_unix_receive(fd, m);
+    s = socket_of(fd);
     return flags & MSG_ERRQUEUE ? receive_notice(s, m)
                                 : sim_socket_receive(s, m->msg_iov, m->msg_iovlen, false);
 }

@@ -6,7 +6,7 @@
  * does: a descriptor that is used after its close meets another one of the same number. A host that
  * touches a descriptor of another host ends the run.
  */
-#include "sim.h"
+#include "machine.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -120,6 +120,10 @@ uint32_t sim_file_ready(struct sim_file *f)
         return EPOLLOUT | (((struct event_file *)f)->count ? EPOLLIN : 0u);
     case SIM_TIMER:
         return ((struct timer_file *)f)->due ? EPOLLIN : 0;
+    case SIM_UNIX:
+        return sim_unix_ready(f);
+    case SIM_PIDFD:
+        return sim_pidfd_ready(f);
     default:
         return 0;
     }
@@ -432,6 +436,10 @@ static void forget(struct sim_file *f)
             drop_interest(e, &e->interests[0]);
     if (f->kind == SIM_SOCKET)
         sim_socket_close(f);
+    if (f->kind == SIM_UNIX)
+        sim_unix_close(f);
+    if (f->kind == SIM_MEMORY)
+        sim_memory_close(f);
     files[f->fd - FIRST] = NULL;
     f->fd = 0;
     sim_wake(&pollers, true);
@@ -455,6 +463,7 @@ void sim_files_close(int host)
     for (int i = 0; i < highest; i++)
         if (files[i] && files[i]->host == host)
             forget(files[i]);
+    sim_process_end(host);
 }
 
 int fcntl(int fd, int command, ...)
@@ -468,6 +477,8 @@ int fcntl(int fd, int command, ...)
     va_end(args);
     if (!sim_file_is_ours(fd))
         return REAL(fcntl)(fd, command, arg);
+    if (f && f->kind == SIM_MEMORY)
+        return sim_memory_fcntl(f, command, arg);
     if (f && command == F_SETFL)
         f->nonblocking = arg & O_NONBLOCK;
     return !f ? -1 : command == F_GETFL && f->nonblocking ? O_NONBLOCK | O_RDWR : 0;

@@ -5,14 +5,19 @@
 #include "world.h"
 
 #include "load.h"
+#include "machine.h"
 #include "sim.h"
 #include "te.h"
 
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #define PORT 15001
+#define TAIL ((size_t)96 * 1024) /* behind `extra`, for requests that go beyond its end */
+#define MARK 0x77
+#define BOTH (TE_REMOTE_READ | TE_REMOTE_WRITE)
 
 static void set(te_options *o, const char *name, const char *value)
 {
@@ -41,7 +46,8 @@ te_engine *sim_make_engine(const struct host *h, int port, struct life *l)
     o.ip_or_host_name = address;
     o.local_server_name = name;
     o.auto_discover = 0;
-    set(&o, "TE_HOST_PATH", "off");
+    set(&o, "TE_HOST_PATH", sim_machine_is_shared(h->number) ? "on" : "off");
+    set(&o, "TE_HOST_THREADS", any_of("0", "1", "2"));
     set(&o, "TE_TRANSFER_TIMEOUT_MS", "3000");
     set(&o, "TE_TCP_NATIVE", port == PORT ? any_of("on", "on", "off") : "on");
     set(&o, "TE_TCP_CRC32C", any_of("on", "off", "off"));
@@ -93,6 +99,19 @@ static void register_parts(const struct life *l)
     sim_ok(rc, "te_register_batch");
 }
 
+/* That of te_alloc() can be mapped by others of its machine, if all of it is registered. */
+static char *find_memory(const struct life *l, size_t size)
+{
+    te_alloc_opts opts = {.size = sizeof(opts), .location = "*"};
+    void *p;
+
+    if (!sim_machine_is_shared(l->host) || sim_one_in(3))
+        return sim_pages(size);
+    opts.flags = sim_one_in(4) ? TE_ALLOC_PEERS_READ : 0;
+    sim_ok(te_alloc_with(l->engine, size, &opts, &p), "te_alloc_with");
+    return p;
+}
+
 static struct life *begin_life(struct host *h)
 {
     struct life *l = sim_new(sizeof(*l));
@@ -100,11 +119,20 @@ static struct life *begin_life(struct host *h)
     l->engine = sim_make_engine(h, PORT, l);
     l->host = h->number;
     sim_ok(te_engine_name(l->engine, l->name, sizeof(l->name)), "te_engine_name");
-    l->memory = sim_pages(sim_memory_size());
-    l->extra = sim_pages(EXTRA);
+    l->memory = find_memory(l, sim_memory_size());
+    l->extra = find_memory(l, EXTRA + TAIL);
     l->slots = make_slots();
     register_parts(l);
+    sim_ok(te_register(l->engine, l->extra + EXTRA, TAIL, "cpu:0", BOTH), "te_register");
     return l;
+}
+
+/* Others may write without a fault what they have mapped. */
+static void check_marked(const char *extra)
+{
+    for (size_t i = 0; i < EXTRA; i++)
+        if (extra[i] != MARK)
+            sim_fail("memory was written after te_unregister() had returned: byte %zu", i);
 }
 
 /* Memory of the host comes, and goes after `us` at most. */
@@ -115,9 +143,11 @@ static void come_and_go(struct life *l, uint64_t us)
     usleep((useconds_t)sim_below(us));
     l->there++;
     sim_unregister(l->engine, l->extra);
+    memset(l->extra, MARK, EXTRA);
     sim_allow(l->extra, EXTRA, false);
     usleep((useconds_t)sim_below(us / 8));
     sim_allow(l->extra, EXTRA, true);
+    check_marked(l->extra);
 }
 
 /* Until the load is over; now and then so fast that what arrives meets the memory on its way. */

@@ -13,6 +13,7 @@
 
 #include "load.h"
 
+#include "machine.h"
 #include "sim.h"
 #include "te.h"
 #include "world.h"
@@ -108,6 +109,7 @@ struct sim_counts sim_load(const struct sim_knobs *k)
     sim_world.has_store = sim_one_in(3);
     if (sim_world.has_store)
         sim_spawn(SIM_STORE_HOST, sim_store_main, NULL);
+    sim_machines_lay(sim_world.knobs.hosts);
     for (int h = 1; h <= sim_world.knobs.hosts; h++) {
         sim_world.hosts[h].number = h;
         sim_spawn(h, sim_host_main, &sim_world.hosts[h]);

@@ -14,6 +14,7 @@
  *   file    descriptors: which are of this world; epoll, poll, eventfd, timerfd
  *   net     streams between hosts: latency, windows, resets, partitions
  *   calls   the calls on sockets, as the C library names them
+ *   machine what hosts of one machine see of each other: process, unix (sockets), pages (that are shared)
  *   heap    memory, of which each run gets the same addresses
  *   load    random programs over the public interface, and what must be true of them
  *   host    an engine's life
@@ -102,7 +103,7 @@ void sim_lock_held(int change); /* by the calling thread */
 
 /* ---------------------------------------------------------------------------------------- files */
 
-enum sim_kind { SIM_SOCKET, SIM_EPOLL, SIM_EVENT, SIM_TIMER };
+enum sim_kind { SIM_SOCKET, SIM_EPOLL, SIM_EVENT, SIM_TIMER, SIM_UNIX, SIM_MEMORY, SIM_PIDFD };
 
 #define SIM_WATCHERS 4
 
@@ -126,7 +127,8 @@ void sim_files_close(int host);
 extern unsigned sim_file_faults; /* one in so many is not to be had */
 void *sim_new(size_t size);      /* zeroed */
 
-/* What other files of this folder do for it. */
+/* What other files of this folder do for it; see machine.h, too. */
+void sim_process_end(int host);
 uint32_t sim_socket_ready(struct sim_file *f);
 void sim_socket_close(struct sim_file *f);
 ssize_t sim_socket_read(struct sim_file *f, void *buf, size_t n);

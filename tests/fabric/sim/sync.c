@@ -3,7 +3,7 @@
  * sync.c - locks and condition variables of the world's threads, within the objects that pthread.h
  * declares, whose bytes are all zero at first.
  */
-#include "sim.h"
+#include "machine.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -244,7 +244,7 @@ static long wait_on(const uint32_t *word, uint32_t value, const struct timespec 
         errno = EAGAIN;
         return -1;
     }
-    if (sim_block(word, "waits on a futex", until))
+    if (sim_block(sim_shared_key(word), "waits on a futex", until))
         return 0;
     errno = ETIMEDOUT;
     return -1;
@@ -262,10 +262,12 @@ long syscall(long number, ...)
     va_end(args);
     if (!real)
         real = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+    if (number == SYS_pidfd_open && sim_is_on())
+        return sim_pidfd_of((pid_t)w[0]);
     if (number != SYS_futex || !sim_is_on())
         return real(number, w[0], w[1], w[2], w[3], w[4], w[5]);
     sim_point();
     if ((w[1] & FUTEX_CMD_MASK) == FUTEX_WAIT)
         return wait_on((const uint32_t *)w[0], (uint32_t)w[2], (const struct timespec *)w[3]);
-    return (long)sim_wake((const void *)w[0], true);
+    return (long)sim_wake(sim_shared_key((const void *)w[0]), true);
 }
