@@ -46,6 +46,8 @@ struct sim_memory *sim_memory_of(int fd);  /* held; NULL: fd is none */
 void sim_memory_put(struct sim_memory *m);
 void sim_memory_close(struct sim_file *f);
 int sim_memory_fcntl(struct sim_file *f, int command, long arg);
+/* In the middle of a copy: others run, now and then for as long as a processor is somebody else's. */
+void sim_copy_point(void);
 /* What is the same for all who have mapped the page that the word is in. */
 const void *sim_shared_key(const void *word);
 

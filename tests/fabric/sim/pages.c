@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 #define MAPPINGS 4096
+#define AWAY_IN  128
+#define AWAY_NS  (100 * SIM_MS)
 #define PIECE    256 /* bytes of a copy between two points */
 
 #define REAL(name) ((__typeof__(&(name)))dlsym(RTLD_NEXT, #name))
@@ -177,6 +179,14 @@ int munmap(void *at, size_t size)
 
 /* ------------------------------------------------------------------------------------------ copies */
 
+void sim_copy_point(void)
+{
+    if (sim_one_in(AWAY_IN))
+        sim_block(NULL, "is in the middle of a copy", sim_now() + (int64_t)sim_below(AWAY_NS));
+    else
+        sim_point();
+}
+
 static bool is_watched(const void *to, const void *from, const char *caller)
 {
     return (caller < &__executable_start || caller >= &etext) && sim_is_on() &&
@@ -190,7 +200,7 @@ void *memcpy(void *to, const void *from, size_t n)
     if (n >= PIECE && is_watched(to, from, __builtin_return_address(0)))
         for (; n - done > PIECE; done += PIECE) {
             memmove((char *)to + done, (const char *)from + done, PIECE);
-            sim_point();
+            sim_copy_point();
         }
     memmove((char *)to + done, (const char *)from + done, n - done);
     return to;

@@ -258,7 +258,7 @@ static ssize_t copy_all(const struct sim_process *p, struct cursor local, struct
                   n, is_write))
             break;
         local.at += n, remote.at += n, done += (ssize_t)n;
-        sim_point();
+        sim_copy_point();
     }
     if (done)
         return done;
