@@ -123,7 +123,7 @@ static struct life *begin_life(struct host *h)
     l->extra = find_memory(l, EXTRA + TAIL);
     l->slots = make_slots();
     register_parts(l);
-    sim_ok(te_register(l->engine, l->extra + EXTRA, TAIL, "cpu:0", BOTH), "te_register");
+    sim_register(l->engine, l->extra + EXTRA, TAIL, BOTH);
     return l;
 }
 

@@ -17,9 +17,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define KEYS  64
-#define CONNS 256
-#define MOST  ((size_t)1 << 17) /* of a request */
+#define KEYS    64
+#define CONNS   256
+#define MOST    ((size_t)1 << 17) /* of a request */
+#define STAY_NS (10 * SIM_S)      /* between two times that it is away */
 
 struct conn {
     int fd;
@@ -37,6 +38,7 @@ static struct key {
 static struct conn conns[CONNS];
 static int n_conns;
 static bool is_away;
+static int64_t stays_until; /* is not away again before */
 unsigned sim_store_fault_in;
 
 static struct key *key_of(const char *name, bool make)
@@ -106,7 +108,7 @@ static bool has_failed(const struct conn *c)
 {
     if (!sim_one_in(sim_store_fault_in))
         return false;
-    if (sim_one_in(3)) {
+    if (sim_one_in(3) && sim_now() >= stays_until) {
         is_away = true;
     } else if (sim_one_in(2)) {
         usleep((useconds_t)sim_below(6000000));
@@ -215,6 +217,7 @@ static int go_away(int listener)
     close(listener);
     usleep((useconds_t)sim_below(8000000));
     is_away = false;
+    stays_until = sim_now() + STAY_NS;
     return open_listener();
 }
 
