@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * calls.c - the calls on sockets, by the names that the C library has for them. There is IPv4 alone.
+ * calls.c - the calls on sockets, by the names that the C library has for them. Host h has the addresses
+ * 10.77.0.h and fd77::h: the world knows it by the first, and a socket of IPv6 is told the other one.
  */
 #include "machine.h"
 #include "net.h"
@@ -39,13 +40,39 @@ static struct socket *socket_of(int fd)
     sim_fail("%d is no socket", fd);
 }
 
-static void tell(uint32_t ip, uint16_t port, struct sockaddr *out, socklen_t *len)
+static struct in6_addr six_of(uint32_t ip)
+{
+    struct in6_addr a = {.s6_addr = {0xfd, 0x77, [15] = (uint8_t)ip}};
+
+    return ip == INADDR_ANY ? in6addr_any : ip >> 24 == 127 ? in6addr_loopback : a;
+}
+
+static uint32_t four_of(const struct in6_addr *a)
+{
+    uint32_t mapped;
+
+    if (IN6_IS_ADDR_UNSPECIFIED(a))
+        return INADDR_ANY;
+    if (IN6_IS_ADDR_LOOPBACK(a))
+        return INADDR_LOOPBACK;
+    memcpy(&mapped, &a->s6_addr[12], sizeof(mapped));
+    if (IN6_IS_ADDR_V4MAPPED(a))
+        return ntohl(mapped);
+    return a->s6_addr[0] == 0xfd && a->s6_addr[1] == 0x77 ? SIM_NET + a->s6_addr[15]
+                                                          : INADDR_BROADCAST;
+}
+
+static void tell(const struct socket *s, uint32_t ip, uint16_t port, struct sockaddr *out,
+                 socklen_t *len)
 {
     struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(port)};
+    struct sockaddr_in6 in6 = {
+        .sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = six_of(ip)};
+    socklen_t n = s->is_v6 ? sizeof(in6) : sizeof(in);
 
     in.sin_addr.s_addr = htonl(ip);
-    memcpy(out, &in, *len < sizeof(in) ? *len : sizeof(in));
-    *len = sizeof(in);
+    memcpy(out, s->is_v6 ? (void *)&in6 : (void *)&in, *len < n ? *len : n);
+    *len = n;
 }
 
 struct place {
@@ -56,7 +83,12 @@ struct place {
 static struct place asked(const struct sockaddr *a)
 {
     struct sockaddr_in in;
+    struct sockaddr_in6 in6;
 
+    if (a->sa_family == AF_INET6) {
+        memcpy(&in6, a, sizeof(in6));
+        return (struct place){four_of(&in6.sin6_addr), ntohs(in6.sin6_port)};
+    }
     memcpy(&in, a, sizeof(in));
     return (struct place){ntohl(in.sin_addr.s_addr), ntohs(in.sin_port)};
 }
@@ -69,9 +101,10 @@ int socket(int domain, int type, int protocol)
     sim_point();
     if (domain == AF_UNIX)
         return sim_unix_open(type);
-    if (domain != AF_INET)
+    if (domain != AF_INET && domain != AF_INET6)
         return failed(EAFNOSUPPORT);
     s = sim_socket_new(sim_host(), (type & 0xf) == SOCK_DGRAM);
+    s->is_v6 = domain == AF_INET6;
     return sim_file_open(&s->file, SIM_SOCKET, type & SOCK_NONBLOCK);
 }
 
@@ -135,8 +168,9 @@ int accept4(int fd, struct sockaddr *a, socklen_t *len, int flags)
         return -1;
     sim_socket_accept(l);
     s->keepalive = l->keepalive;
+    s->is_v6 = l->is_v6;
     if (a)
-        tell(s->peer_ip, s->peer_port, a, len);
+        tell(s, s->peer_ip, s->peer_port, a, len);
     return accepted;
 }
 
@@ -144,7 +178,7 @@ int getsockname(int fd, struct sockaddr *a, socklen_t *len)
 {
     const struct socket *s = socket_of(fd);
 
-    tell(s->ip, s->port, a, len);
+    tell(s, s->ip, s->port, a, len);
     return 0;
 }
 
@@ -154,7 +188,7 @@ int getpeername(int fd, struct sockaddr *a, socklen_t *len)
 
     if (s->state != CONNECTED)
         return failed(ENOTCONN);
-    tell(s->peer_ip, s->peer_port, a, len);
+    tell(s, s->peer_ip, s->peer_port, a, len);
     return 0;
 }
 
@@ -300,6 +334,7 @@ int shutdown(int fd, int how)
 struct interface {
     struct ifaddrs base;
     struct sockaddr_in address, mask;
+    struct sockaddr_in6 address6, mask6;
     char name[8];
 };
 
@@ -311,10 +346,14 @@ int getifaddrs(struct ifaddrs **out)
     i->address.sin_family = i->mask.sin_family = AF_INET;
     i->address.sin_addr.s_addr = htonl(SIM_NET + (uint32_t)sim_host());
     i->mask.sin_addr.s_addr = htonl(0xffffff00u);
-    i->base = (struct ifaddrs){.ifa_name = i->name,
-                               .ifa_flags = IFF_UP | IFF_RUNNING,
-                               .ifa_addr = (struct sockaddr *)&i->address,
-                               .ifa_netmask = (struct sockaddr *)&i->mask};
+    i->address6.sin6_family = i->mask6.sin6_family = AF_INET6;
+    i->address6.sin6_addr = six_of(SIM_NET + (uint32_t)sim_host());
+    memset(&i->mask6.sin6_addr, 0xff, 8);
+    i->base = (struct ifaddrs){
+        .ifa_name = i->name,
+        .ifa_flags = IFF_UP | IFF_RUNNING,
+        .ifa_addr = (struct sockaddr *)(sim_is_v6 ? (void *)&i->address6 : (void *)&i->address),
+        .ifa_netmask = (struct sockaddr *)(sim_is_v6 ? (void *)&i->mask6 : (void *)&i->mask)};
     *out = &i->base;
     return 0;
 }

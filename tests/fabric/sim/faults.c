@@ -37,16 +37,33 @@ static int64_t a_while(void)
     return (int64_t)(SIM_MS << sim_below(15));
 }
 
+static void swap(int *a, int *b)
+{
+    int was = *a;
+
+    *a = *b, *b = was;
+}
+
+/* Of a host, or of the metadata server. */
 static void cut_some(void)
 {
-    int a = any_host(), b = any_host();
+    int a = any_host();
+    int b = sim_world.store && sim_one_in(6) ? SIM_STORE_HOST : any_host();
     int64_t ns = a_while();
 
     if (a == b)
         return;
+    if (sim_one_in(2))
+        swap(&a, &b);
     sim_cut(a, b, ns);
     if (!sim_one_in(3))
         sim_cut(b, a, ns);
+}
+
+/* Now and then for so long that everybody has given it up before it goes on. */
+static void freeze_one(void)
+{
+    sim_freeze(any_host(), sim_one_in(16) ? (int64_t)(30 + sim_below(170)) * SIM_S : a_while());
 }
 
 static void go_on(void *arg)
@@ -146,7 +163,7 @@ void sim_one_fault(void)
     else if (fault == FAULT_RESET)
         sim_reset(0, 0);
     else if (fault == FAULT_FREEZE)
-        sim_freeze(any_host(), a_while());
+        freeze_one();
     else
         kill_one();
 }
@@ -159,4 +176,8 @@ void sim_set_chances(bool on)
     sim_net.lost_in = faults & FAULT_LOST ? 5 : 0;
     sim_file_faults = faults & FAULT_FILES ? 50 : 0;
     sim_store_fault_in = faults & FAULT_STORE ? 12 : 0;
+    sim_away_hosts = sim_world.knobs.hosts;
+    sim_away_in = faults & FAULT_AWAY ? 256u << sim_below(8) : 0;
+    sim_memory_faults = faults & FAULT_MEMORY ? 100 : 0;
+    sim_net.no_room_in = faults & (FAULT_FILES | FAULT_MEMORY) ? 8 : 0;
 }

@@ -82,10 +82,11 @@ bool sim_file_is_ours(int fd)
 
 int sim_file_open(struct sim_file *f, enum sim_kind kind, bool nonblocking)
 {
+    static const int none_left[] = {EMFILE, ENFILE, ENOMEM, ENOBUFS};
     int i = 0;
 
     if (sim_one_in(sim_file_faults)) {
-        errno = EMFILE;
+        errno = none_left[sim_below(kind == SIM_SOCKET ? 4 : 3)];
         return -1;
     }
     while (i < FILES && files[i])

@@ -6,6 +6,7 @@
 #include "world.h"
 
 #include "load.h"
+#include "machine.h"
 #include "sim.h"
 #include "te.h"
 
@@ -83,7 +84,7 @@ static void be_busy(te_engine *e, char *memory, int host)
         return;
     for (uint64_t n = 1 + sim_below(6); n > 0; n--) {
         bool vain = n > 1 && sim_one_in(3);
-        te_request r = {TE_READ, memory, seg, (uintptr_t)to->memory - (vain ? EXTRA : 0), 8};
+        te_request r = {TE_READ, memory, seg, (uintptr_t)(vain ? SIM_NOWHERE : to->memory), 8};
         te_submit_opts opts = {.size = sizeof(opts), .notify_target = seg};
 
         opts.notify_name = vain ? NULL : "guest";
@@ -138,6 +139,13 @@ static void await_visitors(const struct guest *g)
     usleep((useconds_t)sim_below(100000));
 }
 
+/* After the end of an engine, by a process of its machine that was stopped in the middle of that. */
+static bool may_be_written(const struct host *h)
+{
+    return sim_machine_is_shared(h->number) &&
+           (sim_world.knobs.faults & (FAULT_FREEZE | FAULT_AWAY));
+}
+
 void sim_keep_guest(struct user *u)
 {
     struct guest *g = &u->host->guests[u->index];
@@ -154,7 +162,8 @@ void sim_keep_guest(struct user *u)
         be_busy(e, g->memory, g->host);
     port = data_port(e);
     sim_destroy(e, u->host);
-    sim_allow(g->memory, MEMORY, false);
+    if (!may_be_written(u->host))
+        sim_allow(g->memory, MEMORY, false);
     be_stranger(g, port);
     g->name[0] = '\0';
 }
@@ -182,9 +191,13 @@ static void end_some(const struct user *u, const te_batch *batches, bool cancel)
     for (size_t k = 0; cancel && k < SLOTS; k++)
         sim_ok(te_cancel(e, batches[k]), "te_cancel");
     for (size_t k = 0; k < SLOTS; k++) {
+        char why[512];
+
         if (cancel)
             sim_await_canceled(u->host->life, batches[k]);
         sim_await_end(e, batches[k], 0);
+        te_status_msg(e, batches[k], 0, why, sizeof(why));
+        sim_check_connected(why);
         sim_ok(te_batch_free(e, batches[k]), "te_batch_free");
         sim_world.counts.batches++;
     }
@@ -248,6 +261,9 @@ void sim_visit_guest(struct user *u)
         sim_allow(u->local, SLOTS * sim_world.slot, true);
         write_some(u, seg, there, batches);
         usleep((useconds_t)(sim_below((uint64_t)sim_time_to(u->host->number, g->host)) / 1000));
+        if ((sim_world.knobs.faults & FAULT_FREEZE) &&
+            sim_one_in(12)) /* so that it connects late */
+            sim_freeze(u->host->number, SIM_S + (int64_t)sim_below(3) * SIM_S);
         end_some(u, batches, cancel);
         sim_allow(u->local, SLOTS * sim_world.slot, false);
     }

@@ -3,11 +3,13 @@
  * heap.c - memory of which a run gets the same addresses each time, since some of what the library does goes by
  * them. Sizes are rounded up to powers of two, so that a text of the real system that is a little longer,
  * such as the number of a process, changes nothing. What is freed is filled, so that whoever uses it meets
- * nonsense, and is given out again last.
+ * nonsense, and is given out again last. By a fault an allocation of the library fails in a thread of an
+ * engine; what others ask for, other libraries among them, is always there.
  */
 #include "sim.h"
 
 #include <errno.h>
+#include <link.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -28,6 +30,7 @@ _Static_assert(sizeof(struct block) <= HEADER, "fits");
 
 static char *heap, *top;
 static struct block *first[CLASSES], *last[CLASSES];
+unsigned sim_memory_faults;
 static bool
     locked; /* a thread that ends frees what is its own while no other runs, but beside one that begins */
 
@@ -95,6 +98,40 @@ static void *take(size_t align, size_t size)
     return start + head;
 }
 
+struct range {
+    uintptr_t begin, end;
+};
+
+static int find_library(struct dl_phdr_info *info, size_t size, void *out)
+{
+    struct range *r = out;
+
+    (void)size;
+    if (!strstr(info->dlpi_name, "libtransfer_engine"))
+        return 0;
+    for (int i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_flags & PF_X) {
+            r->begin = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+            r->end = r->begin + info->dlpi_phdr[i].p_memsz;
+        }
+    return 1;
+}
+
+static bool is_refused(const void *caller)
+{
+    static struct range library;
+
+    if (!sim_memory_faults || !sim_is_engine())
+        return false;
+    if (!library.end)
+        dl_iterate_phdr(find_library, &library);
+    if ((uintptr_t)caller < library.begin || (uintptr_t)caller >= library.end ||
+        !sim_one_in(sim_memory_faults))
+        return false;
+    errno = ENOMEM;
+    return true;
+}
+
 static struct block *block_of(void *p)
 {
     return (struct block *)(void *)((char *)p - HEADER);
@@ -102,7 +139,7 @@ static struct block *block_of(void *p)
 
 void *malloc(size_t n)
 {
-    return take(HEADER, n);
+    return is_refused(__builtin_return_address(0)) ? NULL : take(HEADER, n);
 }
 
 /* Of an alignment of pages a block is not used again: it is rare. */
@@ -132,14 +169,17 @@ void free(void *p)
 void *calloc(size_t n, size_t size)
 {
     size_t bytes;
-    void *p = __builtin_mul_overflow(n, size, &bytes) ? NULL : malloc(bytes);
+    void *p;
 
+    if (__builtin_mul_overflow(n, size, &bytes) || is_refused(__builtin_return_address(0)))
+        return NULL;
+    p = take(HEADER, bytes);
     return p ? memset(p, 0, bytes) : NULL;
 }
 
 void *realloc(void *old, size_t n)
 {
-    void *p = malloc(n);
+    void *p = is_refused(__builtin_return_address(0)) ? NULL : take(HEADER, n);
 
     if (p && old) {
         memcpy(p, old, block_of(old)->size < n ? block_of(old)->size : n);
@@ -160,7 +200,7 @@ void *reallocarray(void *old, size_t n, size_t size)
 
 void *aligned_alloc(size_t align, size_t n)
 {
-    return take(align, n);
+    return is_refused(__builtin_return_address(0)) ? NULL : take(align, n);
 }
 
 void *memalign(size_t align, size_t n)
@@ -170,7 +210,7 @@ void *memalign(size_t align, size_t n)
 
 int posix_memalign(void **out, size_t align, size_t n)
 {
-    void *p = take(align, n);
+    void *p = is_refused(__builtin_return_address(0)) ? NULL : take(align, n);
 
     if (!p)
         return ENOMEM;

@@ -34,15 +34,17 @@ static const char *any_of(const char *a, const char *b, const char *c)
 te_engine *sim_make_engine(const struct host *h, int port, struct life *l)
 {
     const char *tries = any_of("9", "1", "0"), *proto = sim_one_in(6) ? "1" : "2";
-    char address[32], name[40];
+    char address[32], name[48];
+    const char *way = sim_world.store ? "node-%s-%d" : sim_is_v6 ? "[%s]:%d" : "%s:%d";
     te_engine *e = NULL;
     te_options o;
 
-    snprintf(address, sizeof(address), "10.77.0.%d", h->number);
+    snprintf(address, sizeof(address), sim_is_v6 ? "fd77::%x" : "10.77.0.%d", h->number);
     te_options_init(&o);
-    if (sim_world.has_store)
-        o.metadata = "http://10.77.0.15:8080/metadata"; /* SIM_STORE_HOST, SIM_STORE_PORT */
-    snprintf(name, sizeof(name), sim_world.has_store ? "node-%s-%d" : "%s:%d", address, port);
+    if (sim_world.store) /* SIM_STORE_HOST, SIM_STORE_PORT */
+        o.metadata = sim_world.store == STORE_HTTP ? "http://10.77.0.15:8080/metadata"
+                                                   : "redis://10.77.0.15:8080";
+    snprintf(name, sizeof(name), way, address, port);
     o.ip_or_host_name = address;
     o.local_server_name = name;
     o.auto_discover = 0;
@@ -140,7 +142,7 @@ static void come_and_go(struct life *l, uint64_t us)
 {
     sim_register(l->engine, l->extra, EXTRA, TE_REMOTE_READ | TE_REMOTE_WRITE);
     l->there++;
-    usleep((useconds_t)sim_below(us));
+    sim_block(&l->there, "keeps memory", sim_now() + (int64_t)sim_below(us) * SIM_US);
     l->there++;
     sim_unregister(l->engine, l->extra);
     memset(l->extra, MARK, EXTRA);

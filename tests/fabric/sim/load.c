@@ -95,7 +95,7 @@ struct sim_counts sim_load(const struct sim_knobs *k)
     struct sigaction touch = {.sa_sigaction = on_touch, .sa_flags = SA_SIGINFO};
     int hosts = 2 + (int)sim_below(3), rounds = 4 + (int)sim_below(20);
     int faults = sim_one_in(6)   ? (sim_one_in(2) ? 0 : FAULT_SHORT)
-                 : sim_one_in(3) ? 1 << sim_below(4)
+                 : sim_one_in(3) ? 1 << sim_below(4) | (sim_one_in(3) ? FAULT_AWAY : 0)
                                  : (int)sim_below(FAULTS_ALL + 1) & FAULTS_ALL;
 
     sigaction(SIGSEGV, &touch, NULL);
@@ -106,8 +106,9 @@ struct sim_counts sim_load(const struct sim_knobs *k)
                            k->faults < 0 ? faults : k->faults};
     sim_world.slot = sim_one_in(5) ? 96 * 1024 : 16 * 1024;
     lay_paths();
-    sim_world.has_store = sim_one_in(3);
-    if (sim_world.has_store)
+    sim_world.store = sim_one_in(2) ? STORE_NONE : sim_one_in(2) ? STORE_HTTP : STORE_REDIS;
+    sim_is_v6 = sim_one_in(4);
+    if (sim_world.store)
         sim_spawn(SIM_STORE_HOST, sim_store_main, NULL);
     sim_machines_lay(sim_world.knobs.hosts);
     for (int h = 1; h <= sim_world.knobs.hosts; h++) {

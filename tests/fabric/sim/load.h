@@ -21,7 +21,9 @@ enum sim_fault {
     FAULT_SPOIL =
         128, /* a byte of a host's memory changes: a run that does not fail by it checks nothing */
     FAULT_STORE = 256,
-    FAULTS_ALL = 383, /* but FAULT_SPOIL */
+    FAULT_MEMORY = 512,
+    FAULT_AWAY = 1024,
+    FAULTS_ALL = 1919, /* but FAULT_SPOIL */
 };
 
 /* What a run is made of beside its seed; -1: the seed chooses. */

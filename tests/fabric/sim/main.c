@@ -48,8 +48,8 @@ static const char usage[] =
     "  --hosts=N        so many hosts, instead of what the seed chooses (2 to 4)\n"
     "  --rounds=N       so many batches of each user (4 to 23)\n"
     "  --faults=MASK    1 cut paths, 2 resets, 4 frozen hosts, 8 killed hosts, 16 short sends and reads,\n"
-    "                   32 lost SYNs, 64 no descriptors, 256 a metadata server\n"
-    "                   that fails, is slow or away, 128 a byte of memory is spoilt, which must be found\n"
+    "                   32 lost SYNs, 64 no descriptors, 256 a metadata server that fails, is slow or away,\n"
+    "                   512 no memory, 1024 threads without a processor, 128 a byte of memory is spoilt, which must be found\n"
     "  --help           prints this\n";
 
 /* ------------------------------------------------------------------------------------- one seed */

@@ -36,6 +36,7 @@ struct packet {
 };
 
 struct sim_net_faults sim_net;
+bool sim_is_v6;
 
 struct iovec sim_net_shut[SIM_HOSTS];
 
@@ -424,6 +425,10 @@ size_t sim_socket_send(struct socket *s, const struct iovec *iov, size_t n_iov, 
         errno = EFAULT;
         return 0;
     }
+    if (is_lent && s->zerocopy && sim_one_in(sim_net.no_room_in)) {
+        errno = ENOBUFS; /* no memory for another notice */
+        return 0;
+    }
     to = &s->peer->in;
     free_bytes = room(s);
     if (free_bytes > 1 && sim_one_in(sim_net.short_in))
@@ -596,6 +601,13 @@ bool sim_net_reset(int a, int b)
         }
     }
     return false;
+}
+
+bool sim_net_is_left(int fd)
+{
+    const struct socket *s = (const struct socket *)sim_file_of(fd);
+
+    return s->peer->state == CLOSED || s->peer->reset;
 }
 
 void sim_net_power_off(int host)

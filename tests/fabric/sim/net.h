@@ -42,6 +42,7 @@ struct socket {
     enum socket_state state;
     int host;
     bool is_packet; /* asks only for the way to an address */
+    bool is_v6;     /* by what it is told */
     uint32_t ip, peer_ip;
     uint16_t port, peer_port;
     struct socket *peer;

@@ -17,8 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define NOWHERE     ((void *)0x20000) /* nothing is ever mapped there */
-#define LONG_CUT_NS (27 * SIM_S)      /* so long that connections are given up */
+#define LONG_CUT_NS (27 * SIM_S) /* so long that connections are given up */
 
 /* -------------------------------------------------------------- WRITEs of the same place, again */
 
@@ -243,6 +242,75 @@ void sim_submit_beside_wait(struct user *u, struct life *to, te_segment seg)
     sim_world.counts.batches++;
 }
 
+void sim_read_beside_reset(struct user *u, struct life *to, te_segment seg)
+{
+    int from = u->host->number;
+    struct rewrite w = {.user = u, .to = to};
+
+    choose_parts(&w);
+    submit_all(&w, seg, TE_READ);
+    sleep_for((int64_t)sim_below((uint64_t)sim_time_to(from, to->host)));
+    if ((sim_world.knobs.faults & FAULT_RESET) && from != to->host)
+        sim_reset(from, to->host);
+    end_all(&w, false);
+}
+
+/* -------------------------------------------------------------------------------- requests that park */
+
+/* Until memory that comes and goes is there, and was not when this began; 0: it has not come. */
+static unsigned await_extra(const struct life *to)
+{
+    unsigned before = to->there;
+
+    for (int64_t end = sim_now() + 20 * SIM_MS; sim_now() < end; usleep(20))
+        if (to->there % 2 && to->there != before)
+            return to->there;
+    return 0;
+}
+
+static te_batch read_there(struct user *u, te_segment seg, const void *at)
+{
+    te_batch b = sim_batch(u->host->life, 1, 1);
+    te_request r = {TE_READ, u->local, seg, (uintptr_t)at, 8};
+
+    sim_ok(te_submit(u->host->life->engine, b, &r, 1, NULL), "te_submit");
+    return b;
+}
+
+static void end_read(const struct life *own, te_batch b, bool cancel)
+{
+    if (cancel)
+        sim_ok(te_cancel(own->engine, b), "te_cancel");
+    sim_await_end(own->engine, b, 0);
+}
+
+/* One has the descriptor fetched; another one parks meanwhile, for memory that has come since; and
+ * the segment is closed while a fetch may go on. */
+void sim_park_beside_fetch(struct user *u, struct life *to, te_segment *seg)
+{
+    struct life *own = u->host->life;
+    te_batch vain, other;
+    unsigned there;
+
+    if (to == own)
+        return;
+    sim_allow(u->local, sim_world.slot, true);
+    sim_wake(&to->there, true);
+    vain = read_there(u, *seg, SIM_NOWHERE);
+    there = await_extra(to);
+    if (there) {
+        other = read_there(u, *seg, to->extra);
+        end_read(own, other, false);
+        sim_check_extra(own, other, to, there);
+        sim_ok(te_batch_free(own->engine, other), "te_batch_free");
+    }
+    end_read(own, vain, sim_one_in(2));
+    sim_ok(te_batch_free(own->engine, vain), "te_batch_free");
+    sim_allow(u->local, sim_world.slot, false);
+    sim_close(own, to, *seg);
+    *seg = SIM_CLOSED;
+}
+
 /* ----------------------------------------------------------------------------- memory at the end */
 
 static bool is_under_way(te_engine *e, te_batch b, size_t n)
@@ -352,7 +420,8 @@ void sim_refused_calls(struct user *u, te_segment seg)
 {
     te_engine *e = u->host->life->engine;
 
-    refuse(te_register(e, NOWHERE, 4096, "cpu:0", 0), TE_ERR_INVALID, "memory that is not mapped");
+    refuse(te_register(e, SIM_NOWHERE, 4096, "cpu:0", 0), TE_ERR_INVALID,
+           "memory that is not mapped");
     refuse(te_register(e, u->local + 1, 1, "cpu:0", 0), TE_ERR_OVERLAP, "memory once more");
     refuse(te_unregister(e, u->local + 1), TE_ERR_NOT_REGISTERED, "no region begins there");
     if (seg != TE_LOCAL_SEGMENT)

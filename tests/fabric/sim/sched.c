@@ -29,6 +29,7 @@
 #define CHANGES     8
 #define FIRST_LIMIT 200000   /* points among which the changes of priority lie */
 #define QUIET_LIMIT 20000000 /* points without an end: a loop that burns */
+#define AWAY_LIMIT  22       /* of the time that a thread has no processor: 2^this us */
 
 enum state { READY, BLOCKED, DONE };
 
@@ -41,7 +42,8 @@ struct sim_thread {
     uint64_t sleep; /* counts its sleeps, by which a deadline knows its own */
     bool in_time;
     unsigned held;
-    bool dead; /* with its host's process */
+    bool dead;          /* with its host's process */
+    int64_t away_until; /* its processor is somebody else's */
     int64_t priority;
     void *(*fn)(void *);
     void *arg;
@@ -84,6 +86,8 @@ static struct {
 static __thread struct sim_thread *me;
 static pthread_key_t end_key; /* whose destructor ends a thread */
 
+unsigned sim_away_in;
+int sim_away_hosts;
 bool sim_trace_on;
 const char *sim_repeat = "";
 
@@ -241,7 +245,8 @@ static void run_due(void)
 
 static bool can_run(const struct sim_thread *t)
 {
-    return t->state == READY && !t->dead && (!world.stopped[t->host] || t->held);
+    return t->state == READY && !t->dead && (!world.stopped[t->host] || t->held) &&
+           t->away_until <= world.time;
 }
 
 static int gather(struct sim_thread **ready)
@@ -341,6 +346,17 @@ void sim_charge(int64_t ns)
     run_due();
 }
 
+static void come_back(void *arg)
+{
+    (void)arg; /* that time passes is enough */
+}
+
+static void go_away(void)
+{
+    me->away_until = world.time + (SIM_US << sim_below(AWAY_LIMIT));
+    sim_at(me->away_until, come_back, NULL);
+}
+
 void sim_point(void)
 {
     static uint64_t quiet_since;
@@ -355,6 +371,8 @@ void sim_point(void)
     if (world.points - quiet_since > QUIET_LIMIT)
         sim_fail("%d points in 10 s: a loop that burns", QUIET_LIMIT);
     sim_charge(POINT_NS);
+    if (me->host && me->host <= sim_away_hosts && sim_one_in(sim_away_in))
+        go_away();
     if (world.by_priority && is_change())
         me->priority = --world.lowest;
     if (!can_run(me) || world.by_priority || sim_one_in(world.switch_in))
@@ -573,6 +591,11 @@ bool sim_kill(int host)
         world.alive[i]->dead = world.alive[i]->host == host;
     remove_those(is_gone);
     return true;
+}
+
+bool sim_is_engine(void)
+{
+    return sim_is_on() && strncmp(me->name, "te/", 3) == 0;
 }
 
 unsigned sim_threads_of(int host)

@@ -22,7 +22,7 @@
  *   rare    what seldom meets by chance, brought together
  *   guest   engines that come and go while others are busy with them
  *   notes   messages behind submits
- *   store   a metadata server
+ *   store   a metadata server, by http or redis
  *   faults  what goes wrong
  *   main    runs seeds, each in a process of its own, and shrinks one that fails
  *
@@ -95,10 +95,14 @@ void sim_at(int64_t when, void (*fn)(void *), void *arg);
 void sim_stop(int host);
 void sim_continue(int host);
 bool sim_is_running(int host);
+/* One in so many points of a thread of these hosts, from 1 on, is where it has no processor for a while. */
+extern unsigned sim_away_in;
+extern int sim_away_hosts;
 /* All threads that a host has now never run again. False, and nothing done, while one of them holds a lock. */
 bool sim_kill(int host);
 /* How many have not ended. */
 unsigned sim_threads_of(int host);
+bool sim_is_engine(void);       /* the calling thread is one that an engine has started */
 void sim_lock_held(int change); /* by the calling thread */
 
 /* ---------------------------------------------------------------------------------------- files */
@@ -127,6 +131,8 @@ void sim_files_close(int host);
 extern unsigned sim_file_faults; /* one in so many is not to be had */
 void *sim_new(size_t size);      /* zeroed */
 
+extern unsigned sim_memory_faults; /* as many allocations of engines' own threads */
+
 /* What other files of this folder do for it; see machine.h, too. */
 void sim_process_end(int host);
 uint32_t sim_socket_ready(struct sim_file *f);
@@ -149,13 +155,16 @@ struct sim_path {
 struct sim_path *sim_path(int from, int to);
 void sim_path_cut(int from, int to);
 void sim_path_heal(int from, int to);
-/* One in so many sends and reads is short; one in so many SYNs is lost. */
+/* One in so many sends and reads is short, SYNs are lost, sends without a copy have no room. */
 struct sim_net_faults {
-    unsigned short_in, lost_in;
+    unsigned short_in, lost_in, no_room_in;
 };
 extern struct sim_net_faults sim_net;
+extern bool sim_is_v6; /* hosts are known by their addresses of IPv6 */
 /* Resets a connection by chance, between those hosts, 0: of any; false if there is none. */
 bool sim_net_reset(int a, int b);
+/* Whether the other side of the socket has closed it, which its bytes may not yet tell. */
+bool sim_net_is_left(int fd);
 /* The machine of a host is off: its connections know nothing of it. */
 void sim_net_power_off(int host);
 void sim_net_power_on(int host);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store.c - a metadata server on a host of its own: keys by HTTP, as the plainest of servers has them, which
- * keeps them for ever. Connections stay open; one request at a time of each. By its faults it answers 500,
- * late, or closes all connections and is away for a while.
+ * store.c - a metadata server on a host of its own, which speaks HTTP and keeps keys for ever, or redis, where
+ * they expire. Connections stay open; one request at a time of each. By its faults it answers with an
+ * error, late, or closes all connections and is away for a while, and has lost its keys then if it is a redis.
  */
-#include "load.h"
+#include "store.h"
 
+#include "load.h"
 #include "sim.h"
+#include "world.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -32,6 +34,7 @@ static struct key {
     char name[256];
     char *value;
     size_t length;
+    int64_t until;        /* is there */
     char incarnation[17]; /* of the engine that put a descriptor last, and its version */
     long version;
 } keys[KEYS];
@@ -54,8 +57,13 @@ static struct key *key_of(const char *name, bool make)
     return k->name[0] ? k : NULL;
 }
 
-/* Waits until all of it is taken, for the other side reads. */
-static void say(int fd, const char *text, size_t n)
+static bool is_there(const struct key *k)
+{
+    return k && k->value && k->until > sim_now();
+}
+
+/* For the other side reads. */
+void sim_store_say(int fd, const char *text, size_t n)
 {
     while (n) {
         struct pollfd p = {.fd = fd, .events = POLLOUT};
@@ -70,8 +78,8 @@ static void say(int fd, const char *text, size_t n)
     }
 }
 
-/* A later descriptor of an engine's life is not followed by an earlier one. */
-static void check_version(struct key *k, const char *value)
+/* A later descriptor of an engine's life is not followed by an earlier one, but one that its engine has given up. */
+static void check_version(struct key *k, const char *value, bool is_late)
 {
     const char *incarnation = strstr(value, "\"incarnation\":"), *version;
     char engine[17] = "";
@@ -82,29 +90,54 @@ static void check_version(struct key *k, const char *value)
     version = strstr(strstr(value, "\"te\":"), "\"version\":");
     sscanf(incarnation + 14, " \"%16[0-9a-f]", engine);
     n = version ? strtol(version + 10, NULL, 10) : 0;
-    if (strcmp(engine, k->incarnation) == 0 && n < k->version)
+    if (strcmp(engine, k->incarnation) == 0 && n < k->version && !is_late)
         sim_fail("%s reverts from version %ld to %ld", k->name, k->version, n);
     memcpy(k->incarnation, engine, sizeof(engine));
     k->version = n;
 }
 
-static const char *reason_of(int status)
+const char *sim_store_get(const char *name, size_t *n)
 {
-    return status == 200 ? "OK" : status == 404 ? "Not Found" : "Internal Server Error";
+    const struct key *k = key_of(name, false);
+
+    if (!is_there(k))
+        return NULL;
+    *n = k->length;
+    return k->value;
 }
 
-static void answer(int fd, int status, const char *body, size_t n)
+void sim_store_put(int fd, const char *name, const char *value, size_t n, long ttl_s)
 {
-    char head[128];
-    int length = snprintf(head, sizeof(head), "HTTP/1.1 %d %s\r\nContent-Length: %zu\r\n\r\n",
-                          status, reason_of(status), n);
+    struct key *k = key_of(name, true);
 
-    say(fd, head, (size_t)length);
-    say(fd, body, n);
+    free(k->value);
+    k->value = sim_new(n + 1);
+    memcpy(k->value, value, n);
+    k->length = n;
+    k->until = ttl_s ? sim_now() + ttl_s * SIM_S : SIM_NEVER;
+    check_version(k, k->value, sim_net_is_left(fd));
 }
 
-/* True if that is all that is said to a request. */
-static bool has_failed(const struct conn *c)
+bool sim_store_del(const char *name)
+{
+    struct key *k = key_of(name, false);
+    bool was = is_there(k);
+
+    if (k)
+        k->until = 0;
+    return was;
+}
+
+bool sim_store_keep(const char *name, long ttl_s)
+{
+    struct key *k = key_of(name, false);
+
+    if (is_there(k) && ttl_s)
+        k->until = sim_now() + ttl_s * SIM_S;
+    return is_there(k);
+}
+
+bool sim_store_fails(int fd, const char *error)
 {
     if (!sim_one_in(sim_store_fault_in))
         return false;
@@ -114,55 +147,24 @@ static bool has_failed(const struct conn *c)
         usleep((useconds_t)sim_below(6000000));
         return false;
     } else {
-        answer(c->fd, 500, "", 0);
+        sim_store_say(fd, error, strlen(error));
     }
     return true;
-}
-
-static void serve(const struct conn *c, const char *body, size_t n)
-{
-    char method[8] = "", path[512] = "";
-    const char *query;
-    struct key *k;
-
-    if (has_failed(c))
-        return;
-    sscanf(c->in, "%7s %511s", method, path);
-    query = strstr(path, "key=");
-    k = query ? key_of(query + 4, strcmp(method, "PUT") == 0) : NULL;
-    if (strcmp(method, "PUT") == 0 && k) {
-        free(k->value);
-        k->value = sim_new(n + 1);
-        memcpy(k->value, body, n);
-        k->length = n;
-        check_version(k, k->value);
-        answer(c->fd, 200, "", 0);
-    } else if (k && k->value && strcmp(method, "GET") == 0) {
-        answer(c->fd, 200, k->value, k->length);
-    } else if (k && k->value && strcmp(method, "DELETE") == 0) {
-        free(k->value);
-        k->value = NULL;
-        answer(c->fd, 200, "", 0);
-    } else {
-        answer(c->fd, 404, "", 0);
-    }
 }
 
 /* Serves what is whole. */
 static void look(struct conn *c)
 {
-    char *end, *length;
-    size_t head, body;
+    while (!is_away) {
+        size_t used;
 
-    while (!is_away && (c->in[c->got] = '\0', end = strstr(c->in, "\r\n\r\n"))) {
-        head = (size_t)(end - c->in) + 4;
-        length = strstr(c->in, "Content-Length: ");
-        body = length && length < end ? strtoul(length + 16, NULL, 10) : 0;
-        if (c->got < head + body)
+        c->in[c->got] = '\0';
+        used = sim_world.store == STORE_REDIS ? sim_redis_serve(c->fd, c->in, c->got)
+                                              : sim_http_serve(c->fd, c->in, c->got);
+        if (used == 0)
             return;
-        serve(c, c->in + head, body);
-        c->got -= head + body;
-        memmove(c->in, c->in + head + body, c->got);
+        c->got -= used;
+        memmove(c->in, c->in + used, c->got);
     }
 }
 
@@ -216,6 +218,8 @@ static int go_away(int listener)
         drop(0);
     close(listener);
     usleep((useconds_t)sim_below(8000000));
+    for (int i = 0; sim_world.store == STORE_REDIS && i < KEYS; i++)
+        keys[i].until = 0;
     is_away = false;
     stays_until = sim_now() + STAY_NS;
     return open_listener();

@@ -18,7 +18,8 @@
 #define TIMEOUT_MS 3000
 #define BOUND_NS   (60 * SIM_S) /* of a request's life beyond its deadline */
 #define SETTLE_NS  (300 * SIM_S)
-#define CANCEL_MS  2000 /* a cancelled request ends within, unless its host stands still */
+#define CANCEL_MS  2000  /* a cancelled request ends within, unless its host stands still */
+#define PATIENT_MS 60000 /* where threads have no processor for seconds */
 
 /* -------------------------------------------------------------------------------------- a batch */
 
@@ -140,10 +141,12 @@ int sim_wait(te_engine *e, te_batch b, int64_t ms)
 
 void sim_await_end(te_engine *e, te_batch b, int64_t deadline_ms)
 {
-    int64_t ms = deadline_ms ? deadline_ms : TIMEOUT_MS, end = sim_now() + ms * SIM_MS + BOUND_NS;
+    int64_t ms = deadline_ms ? deadline_ms : TIMEOUT_MS, begin = sim_now();
 
     while (sim_wait(e, b, 10000) == TE_ERR_TIMEOUT)
-        if (sim_now() >= end)
+        if (sim_stood(sim_host(), begin))
+            begin = sim_now(); /* it does nothing while it stands still */
+        else if (sim_now() >= begin + ms * SIM_MS + BOUND_NS)
             sim_fail("a batch with a deadline of %lld ms has not ended %lld s after it",
                      (long long)ms, (long long)(BOUND_NS / SIM_S));
 }
@@ -185,10 +188,10 @@ static bool see_ends(te_engine *e, te_batch b, size_t n, int64_t until)
 
 void sim_await_canceled(const struct life *own, te_batch b)
 {
-    int64_t begin = sim_now();
+    int64_t begin = sim_now(), ms = sim_world.knobs.faults & FAULT_AWAY ? PATIENT_MS : CANCEL_MS;
 
-    if (sim_wait(own->engine, b, CANCEL_MS) == TE_ERR_TIMEOUT && !sim_stood(own->host, begin))
-        sim_fail("a batch has not ended %d ms after te_cancel()", CANCEL_MS);
+    if (sim_wait(own->engine, b, ms) == TE_ERR_TIMEOUT && !sim_stood(own->host, begin))
+        sim_fail("a batch has not ended %lld ms after te_cancel()", (long long)ms);
 }
 
 /* Returns whether it has cancelled it. */
@@ -219,12 +222,19 @@ static unsigned resets_since(int64_t begin)
     return n;
 }
 
+/* Whoever connects looks whether the connection is up before it gives that up. */
+void sim_check_connected(const char *why)
+{
+    if (only(FAULT_FREEZE | FAULT_RESET | FAULT_AWAY) && strstr(why, "connecting") &&
+        strstr(why, "timed out"))
+        sim_fail("a connection that comes up is given up: %s", why);
+}
+
 /* What a request cannot be told, for it cannot have been. */
 static void check_why(const struct te_status *s, const char *why, const struct sim_judged *how)
 {
-    if (only(FAULT_FREEZE | FAULT_RESET) && strstr(why, "connecting") && strstr(why, "timed out"))
-        sim_fail("a connection that comes up is given up: %s", why);
-    if (only(FAULT_FREEZE) && strstr(why, "broke too often"))
+    sim_check_connected(why);
+    if (only(FAULT_FREEZE | FAULT_AWAY) && strstr(why, "broke too often"))
         sim_fail("no connection breaks: %s", why);
     if (how->fresh && strstr(why, "the target cannot be asked"))
         sim_fail("the segment was opened anew, and its ranges are still lost: %s", why);
@@ -237,7 +247,7 @@ static void check_why(const struct te_status *s, const char *why, const struct s
  * has no descriptors. */
 static bool is_ambiguous(const struct life *own)
 {
-    return own->is_v1 && (sim_world.knobs.faults & FAULT_FILES);
+    return own->is_v1 && (sim_world.knobs.faults & (FAULT_FILES | FAULT_MEMORY));
 }
 
 int sim_check_end(const struct life *own, te_batch b, size_t task, const struct life *to,
@@ -383,7 +393,7 @@ static bool run_batch(struct user *u, struct life *to, te_segment seg, int64_t d
 }
 
 /* A request to `extra`, which was registered before it began and was so until it had ended, is not refused. */
-static void check_extra(const struct life *own, te_batch b, const struct life *to, unsigned there)
+void sim_check_extra(const struct life *own, te_batch b, const struct life *to, unsigned there)
 {
     struct te_status s;
 
@@ -414,9 +424,14 @@ static void touch_extra(struct user *u, struct life *to, te_segment seg)
     if (rc != TE_ERR_NOT_REGISTERED ||
         to != u->host->life) /* of its own an engine knows what is there */
         sim_ok(rc, "te_submit");
+    if (sim_one_in(2)) { /* it goes in the middle of that */
+        usleep(
+            (useconds_t)sim_below((uint64_t)(2 * sim_time_to(own->host, to->host) / SIM_US + 1)));
+        sim_wake(&to->there, true);
+    }
     await_end(own, b, rc == 0, TIMEOUT_MS);
     if (rc == 0)
-        check_extra(own, b, to, there);
+        sim_check_extra(own, b, to, there);
     sim_allow(local, sim_world.slot, false);
     sim_ok(te_batch_free(e, b), "te_batch_free");
     sim_world.counts.batches++;
@@ -435,7 +450,7 @@ static void register_anew(struct user *u)
 
 static void one_of_all(struct user *u, struct life *to, te_segment *seg)
 {
-    uint64_t chance = sim_below(24);
+    uint64_t chance = sim_below(26);
 
     if (chance < 4)
         for (uint64_t n = sim_one_in(2) ? 1 : sim_below(12); n > 0; n--)
@@ -448,6 +463,10 @@ static void one_of_all(struct user *u, struct life *to, te_segment *seg)
         sim_refused_calls(u, *seg);
     else if (chance == 11 && (sim_world.knobs.faults & FAULT_RESET))
         sim_write_unreadable(u, to, *seg);
+    else if (chance == 12)
+        sim_read_beside_reset(u, to, *seg);
+    else if (chance < 15)
+        sim_park_beside_fetch(u, to, seg);
     else
         run_batch(u, to, *seg, sim_one_in(2) ? 0 : 1 + (int64_t)(sim_below(70) * sim_below(70)));
 }

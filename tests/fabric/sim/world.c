@@ -37,8 +37,10 @@ void sim_allow(char *at, size_t size, bool yes)
 
 bool sim_may_try_again(int rc)
 {
-    return rc == TE_ERR_BUSY || (sim_world.has_store && !sim_world.is_quiet &&
-                                 (rc == TE_ERR_TIMEOUT || rc == TE_ERR_METADATA));
+    if (sim_world.is_quiet || !sim_world.store)
+        return rc == TE_ERR_BUSY;
+    return rc == TE_ERR_BUSY || rc == TE_ERR_TIMEOUT || rc == TE_ERR_METADATA ||
+           (rc == TE_ERR_MEMORY && (sim_world.knobs.faults & FAULT_MEMORY));
 }
 
 void sim_register(te_engine *e, void *at, size_t length, unsigned access)

@@ -20,6 +20,8 @@
 #define EXTRA  (64 * 1024)
 #define RESETS 16
 
+#define SIM_NOWHERE ((void *)0x20000) /* nothing is ever mapped there */
+
 struct slot {
     unsigned char *want;
     bool *sure;
@@ -43,8 +45,8 @@ struct life {
     struct slot *slots;
     bool over;
     int host;
-    unsigned there;             /* odd while `extra` is registered, another number each time */
-    struct run *runs;           /* all that ever were, the newest first */
+    unsigned there;   /* odd while `extra` is registered, another number each time; wake: it goes */
+    struct run *runs; /* all that ever were, the newest first */
     unsigned opens[SIM_HOSTS];  /* of the segment of each host, that are not closed */
     unsigned writes[SIM_HOSTS]; /* to it, since none was open */
 };
@@ -78,8 +80,8 @@ struct host {
 
 extern struct sim_world {
     struct sim_knobs knobs;
-    size_t slot;    /* its bytes */
-    bool has_store; /* engines find each other by a metadata server */
+    size_t slot;                                        /* its bytes */
+    enum { STORE_NONE, STORE_HTTP, STORE_REDIS } store; /* by what engines find each other */
     struct host hosts[SIM_HOSTS];
     bool is_quiet; /* faults have stopped, and what they did is over */
     int64_t quiet_since;
@@ -133,8 +135,10 @@ struct sim_judged {
     bool fresh;   /* nothing was written to that segment before, since it was opened */
     int64_t begin;
 };
+void sim_check_connected(const char *why);
 int sim_check_end(const struct life *own, te_batch b, size_t task, const struct life *to,
                   struct sim_judged how);
+void sim_check_extra(const struct life *own, te_batch b, const struct life *to, unsigned there);
 /* te_open() and te_close() of the segment of a host. */
 int sim_open(struct life *own, const struct life *to, te_segment *seg);
 void sim_close(struct life *own, const struct life *to, te_segment seg);
@@ -147,6 +151,8 @@ void sim_trouble(int from, int to, int64_t ns);
 #define SIM_CLOSED (-1)
 void sim_rewrite(struct user *u, struct life *to, te_segment *seg);
 void sim_submit_beside_wait(struct user *u, struct life *to, te_segment seg);
+void sim_read_beside_reset(struct user *u, struct life *to, te_segment seg);
+void sim_park_beside_fetch(struct user *u, struct life *to, te_segment *seg);
 void sim_unregister_beside(struct user *u, te_batch b, size_t n);
 void sim_write_unreadable(struct user *u, const struct life *to, te_segment seg);
 void sim_refused_calls(struct user *u, te_segment seg);
