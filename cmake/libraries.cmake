@@ -77,7 +77,7 @@ te_part(RDMA transport/rdma/*.c)
 te_part(NVMEOF transport/nvmeof/*.c)
 te_part(URING transport/nvmeof/nvmeof_ring.c)
 te_part(CUDA plat/mem_cuda.c)
-te_part(HIP plat/mem_hip.c)
+te_part(HIP plat/mem_hip.c plat/gpu_file.c)
 te_part(MNNVL)
 te_part(INTRA_NVLINK)
 if(NOT (TE_USE_MNNVL OR TE_USE_INTRA_NVLINK OR TE_USE_HIP)) # one implementation of three transports

@@ -7,6 +7,8 @@
  *   gpu_queue.c  queues of copies
  *   gpu_share.c  memory of devices, and handles of it for other processes
  *   mem_cuda.c, mem_hip.c   a row each: the driver's calls under the names of struct tei_driver
+ *   gpu_row.h    those of both rows that are alike
+ *   gpu_file.c   handles that lead to a descriptor of another process
  *
  * A row only translates. What is an error, which code it gets and whether it is logged is decided by
  * the files above it. A kind without a row (TEI_MEM_HOST) has no driver.
@@ -148,5 +150,16 @@ int tei_gpu_queue_borrow(enum tei_mem_kind kind, int device, struct tei_gpu_queu
 void tei_gpu_queue_return(struct tei_gpu_queue *q);
 /* Zeroes memory of the queue's device, and waits for that. */
 int tei_gpu_queue_zero(struct tei_gpu_queue *q, void *addr, size_t length);
+
+/* ---- gpu_file.c; see there */
+
+/* Takes a descriptor of memory over, and makes a handle that leads to it. A driver's status. */
+int tei_gpu_file_export(int fd, uint8_t out[TEI_GPU_HANDLE]);
+/* Closes it; nothing if the handle is not of that sort, or not of this process. */
+void tei_gpu_file_unexport(const uint8_t handle[TEI_GPU_HANDLE]);
+/* Whether a handle is of that sort. */
+bool tei_gpu_file_is(const uint8_t handle[TEI_GPU_HANDLE]);
+/* A duplicate of another process's descriptor, to be closed; -1 if there is none. */
+int tei_gpu_file_fetch(const uint8_t handle[TEI_GPU_HANDLE]);
 
 #endif

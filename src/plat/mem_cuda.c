@@ -15,7 +15,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <string.h>
 
 static struct {
 #define MEMBER(name, args, required) CUresult(*name) args;
@@ -29,24 +28,76 @@ static const struct tei_symbol symbols[] = {
 #undef SYMBOL
 };
 
-static CUdeviceptr number(const void *addr)
+#define CALL(name, ...)  CALL_(name, __VA_ARGS__)
+#define CALL_(name, ...) cu.cu##name(__VA_ARGS__)
+#define HAS(name)        (cu.cu##name != NULL)
+
+#define ALLOC        MemAlloc_v2
+#define FREE         MemFree_v2
+#define RANGE        MemGetAddressRange_v2
+#define HOST_PIN     MemHostRegister_v2
+#define HOST_UNPIN   MemHostUnregister
+#define MEMSET       MemsetD8Async
+#define STREAM_OPEN  StreamCreate
+#define STREAM_CLOSE StreamDestroy_v2
+#define EVENT_OPEN   EventCreate
+#define EVENT_CLOSE  EventDestroy_v2
+#define IPC_OPEN     IpcOpenMemHandle_v2
+#define DEVICE_COUNT DeviceGetCount
+
+typedef CUdeviceptr gpu_address;
+typedef CUstream gpu_stream;
+typedef CUevent gpu_event;
+typedef CUmemGenericAllocationHandle gpu_piece;
+typedef CUipcMemHandle gpu_ipc_handle;
+typedef CUmemAllocationProp gpu_properties;
+typedef CUmemAccessDesc gpu_access;
+typedef CUstreamCaptureMode gpu_capture_mode;
+
+enum {
+    NON_BLOCKING = TEI_CU_STREAM_NON_BLOCKING,
+    SLEEPING = TEI_CU_EVENT_BLOCKING_SYNC | TEI_CU_EVENT_DISABLE_TIMING,
+    PORTABLE = TEI_CU_MEMHOSTREGISTER_PORTABLE,
+    DEVICE_LOCATION = TEI_CU_MEM_LOCATION_TYPE_DEVICE,
+    READ_WRITE = TEI_CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+    GRANULARITY = TEI_CU_MEM_ALLOC_GRANULARITY_RECOMMENDED,
+    DMABUF = TEI_CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
+};
+
+static bool has_maps(void)
 {
-    return (CUdeviceptr)(uintptr_t)addr;
+    return true;
 }
 
-static void *address(CUdeviceptr p)
+static unsigned ipc_flags(void)
 {
-    return (void *)(uintptr_t)p;
+    return TEI_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
 }
+
+static int has_attribute(CUdevice_attribute attribute, int device)
+{
+    CUdevice d;
+    int has = 0;
+
+    if (cu.cuDeviceGet(&d, device) != 0 || cu.cuDeviceGetAttribute(&has, attribute, d) != 0)
+        return 0;
+    return has != 0;
+}
+
+static CUmemAllocationProp properties_of(int device)
+{
+    int rdma =
+        has_attribute(TEI_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device);
+
+    return (CUmemAllocationProp){.type = TEI_CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .requestedHandleTypes = TEI_CU_MEM_HANDLE_TYPE_FABRIC,
+                                 .location = {TEI_CU_MEM_LOCATION_TYPE_DEVICE, device},
+                                 .allocFlags = {.gpuDirectRDMACapable = (unsigned char)rdma}};
+}
+
+#include "plat/gpu_row.h"
 
 /* ---------------------------------------------------------------------------------------- devices */
-
-static int start(int *devices)
-{
-    int status = cu.cuInit(0);
-
-    return status ? status : cu.cuDeviceGetCount(devices);
-}
 
 static const char *error_name(int status)
 {
@@ -94,7 +145,7 @@ static int look(const void *addr, struct tei_gpu_seen *out)
                                   TEI_CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
                                   TEI_CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES};
     void *where[] = {&type, &managed, &device, &ipc, &sorts};
-    int status = cu.cuPointerGetAttributes(TEI_ARRAY_LEN(what), what, where, number(addr));
+    int status = cu.cuPointerGetAttributes(TEI_ARRAY_LEN(what), what, where, ADDRESS(addr));
 
     *out =
         (struct tei_gpu_seen){.on_device = !status && type == TEI_CU_MEMORYTYPE_DEVICE && !managed,
@@ -128,13 +179,6 @@ static int retain_context(int device, CUcontext *out)
     return status;
 }
 
-/* *mode: the new one, and then the old one. Old drivers have no modes. */
-static void exchange_capture_mode(CUstreamCaptureMode *mode)
-{
-    if (cu.cuThreadExchangeStreamCaptureMode)
-        (void)cu.cuThreadExchangeStreamCaptureMode(mode);
-}
-
 static int enter(int device, int *was)
 {
     /* Acquire: pairs with retain_context(). */
@@ -160,90 +204,7 @@ static void leave(int was)
     exchange_capture_mode(&was);
 }
 
-/* ----------------------------------------------------------------------------------------- memory */
-
-static int find_range(const void *addr, uintptr_t *base, size_t *length)
-{
-    CUdeviceptr p = 0;
-    int status = cu.cuMemGetAddressRange_v2(&p, length, number(addr));
-
-    *base = (uintptr_t)p;
-    return status;
-}
-
-static int allocate(size_t length, void **out)
-{
-    CUdeviceptr p = 0;
-    int status = cu.cuMemAlloc_v2(&p, length);
-
-    *out = address(p);
-    return status;
-}
-
-static int release_memory(void *addr)
-{
-    return cu.cuMemFree_v2(number(addr));
-}
-
-static int pin(void *addr, size_t length)
-{
-    return cu.cuMemHostRegister_v2(addr, length, TEI_CU_MEMHOSTREGISTER_PORTABLE);
-}
-
-static int unpin(void *addr)
-{
-    return cu.cuMemHostUnregister(addr);
-}
-
 /* ----------------------------------------------------------------------------------------- copies */
-
-static int open_stream(void **out)
-{
-    CUstream s = NULL;
-    int status = cu.cuStreamCreate(&s, TEI_CU_STREAM_NON_BLOCKING);
-
-    *out = s;
-    return status;
-}
-
-static int wait_stream(void *stream)
-{
-    return cu.cuStreamSynchronize(stream);
-}
-
-static void close_stream(void *stream)
-{
-    (void)cu.cuStreamDestroy_v2(stream);
-}
-
-static int open_event(void **out)
-{
-    CUevent e = NULL;
-    int status = cu.cuEventCreate(&e, TEI_CU_EVENT_BLOCKING_SYNC | TEI_CU_EVENT_DISABLE_TIMING);
-
-    *out = e;
-    return status;
-}
-
-static int record_event(void *event, void *stream)
-{
-    return cu.cuEventRecord(event, stream);
-}
-
-static int query_event(void *event)
-{
-    return cu.cuEventQuery(event);
-}
-
-static int wait_event(void *event)
-{
-    return cu.cuEventSynchronize(event);
-}
-
-static void close_event(void *event)
-{
-    (void)cu.cuEventDestroy_v2(event);
-}
 
 static int copy_batch(const struct tei_copy *v, size_t n, CUstream stream)
 {
@@ -253,8 +214,8 @@ static int copy_batch(const struct tei_copy *v, size_t n, CUstream stream)
                               .flags = TEI_CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE};
 
     for (size_t i = 0; i < n; i++) {
-        to[i] = number(v[i].to);
-        from[i] = number(v[i].from);
+        to[i] = ADDRESS(v[i].to);
+        from[i] = ADDRESS(v[i].from);
         sizes[i] = v[i].n;
     }
     return cu.cuMemcpyBatchAsync(to, from, sizes, n, &how, &first, 1, &failed, stream);
@@ -271,125 +232,20 @@ static int copy(const struct tei_copy *v, size_t n, void *stream)
         return status;
     status = 0;
     for (size_t i = 0; !status && i < n; i++)
-        status = cu.cuMemcpyAsync(number(v[i].to), number(v[i].from), v[i].n, stream);
+        status = cu.cuMemcpyAsync(ADDRESS(v[i].to), ADDRESS(v[i].from), v[i].n, stream);
     return status;
-}
-
-static int zero(void *addr, size_t length, void *stream)
-{
-    return cu.cuMemsetD8Async(number(addr), 0, length, stream);
-}
-
-/* -------------------------------------------------------------------------------------------- IPC */
-
-static int export_ipc(void *base, uint8_t out[TEI_GPU_HANDLE])
-{
-    CUipcMemHandle h;
-    int status = cu.cuIpcGetMemHandle(&h, number(base));
-
-    if (!status)
-        memcpy(out, h.reserved, TEI_GPU_HANDLE);
-    return status;
-}
-
-static int open_ipc(const uint8_t handle[TEI_GPU_HANDLE], void **base)
-{
-    CUipcMemHandle h;
-    CUdeviceptr p = 0;
-    int status;
-
-    memcpy(h.reserved, handle, TEI_GPU_HANDLE);
-    status = cu.cuIpcOpenMemHandle_v2(&p, h, TEI_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-    *base = address(p);
-    return status;
-}
-
-static int close_ipc(void *base)
-{
-    return cu.cuIpcCloseMemHandle(number(base));
 }
 
 /* ---------------------------------------------------------------------------------- mapped memory */
 
-static int has_attribute(CUdevice_attribute attribute, int device)
-{
-    CUdevice d;
-    int has = 0;
-
-    if (cu.cuDeviceGet(&d, device) != 0 || cu.cuDeviceGetAttribute(&has, attribute, d) != 0)
-        return 0;
-    return has != 0;
-}
-
-static CUmemAllocationProp fabric_memory(int device)
-{
-    int rdma =
-        has_attribute(TEI_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device);
-
-    return (CUmemAllocationProp){.type = TEI_CU_MEM_ALLOCATION_TYPE_PINNED,
-                                 .requestedHandleTypes = TEI_CU_MEM_HANDLE_TYPE_FABRIC,
-                                 .location = {TEI_CU_MEM_LOCATION_TYPE_DEVICE, device},
-                                 .allocFlags = {.gpuDirectRDMACapable = (unsigned char)rdma}};
-}
-
-static int tell_granularity(int device, size_t *out)
-{
-    CUmemAllocationProp prop = fabric_memory(device);
-
-    return cu.cuMemGetAllocationGranularity(out, &prop, TEI_CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
-}
-
 static int create(int device, size_t size, uint64_t *piece)
 {
-    CUmemAllocationProp prop = fabric_memory(device);
+    CUmemAllocationProp prop = properties_of(device);
     CUmemGenericAllocationHandle h = 0;
     int status = cu.cuMemCreate(&h, size, &prop, 0);
 
     *piece = h;
     return status;
-}
-
-static int retain(void *addr, uint64_t *piece)
-{
-    CUmemGenericAllocationHandle h = 0;
-    int status = cu.cuMemRetainAllocationHandle(&h, addr);
-
-    *piece = h;
-    return status;
-}
-
-static void release(uint64_t piece)
-{
-    (void)cu.cuMemRelease(piece);
-}
-
-static int map(uint64_t piece, size_t size, void **addr)
-{
-    CUdeviceptr p = 0;
-    int status = cu.cuMemAddressReserve(&p, size, 0, 0, 0);
-
-    if (status)
-        return status;
-    status = cu.cuMemMap(p, size, 0, piece, 0);
-    if (status)
-        (void)cu.cuMemAddressFree(p, size);
-    else
-        *addr = address(p);
-    return status;
-}
-
-static int allow(void *addr, size_t size, int device)
-{
-    CUmemAccessDesc access = {.location = {TEI_CU_MEM_LOCATION_TYPE_DEVICE, device},
-                              .flags = TEI_CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-
-    return cu.cuMemSetAccess(number(addr), size, &access, 1);
-}
-
-static void unmap(void *addr, size_t size)
-{
-    (void)cu.cuMemUnmap(number(addr), size);
-    (void)cu.cuMemAddressFree(number(addr), size);
 }
 
 static int export_fabric(uint64_t piece, uint8_t out[TEI_GPU_HANDLE])
@@ -415,15 +271,6 @@ static int import_fabric(const uint8_t handle[TEI_GPU_HANDLE], size_t size, uint
     status = cu.cuMemImportFromShareableHandle(&h, copy_of_it, TEI_CU_MEM_HANDLE_TYPE_FABRIC);
     *piece = h;
     return status;
-}
-
-static int export_dmabuf(int device, uintptr_t addr, size_t size, int *fd)
-{
-    (void)device;
-    if (!cu.cuMemGetHandleForAddressRange)
-        return TEI_GPU_NOT_SUPPORTED;
-    return cu.cuMemGetHandleForAddressRange(fd, addr, size, TEI_CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
-                                            0);
 }
 
 _Static_assert((int)TEI_GPU_INVALID_VALUE == (int)TEI_CUDA_ERROR_INVALID_VALUE &&
