@@ -5,57 +5,30 @@
  * devices, broken CQs and QPs, changed addresses, refused verbs, unreachable pairs; and the events,
  * channels, pacing and counters that go with it.
  */
-#include "fabric/softverbs/rig/rig.h"
 #include "patience.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #define SIZE (4u << 20)
 #define GID0 "\"gids\": [\"fe80::1\", \"::ffff:10.0.0.1\"]"
 
+#include "fabric/softverbs/rig/pair.h"
+
 #define PATIENT_TIMEOUT 18 /* 1.1 s, as often as PATIENT_RETRIES says: no command takes so long */
 #define PATIENT_RETRIES 7
-
-static struct rig_end a, b;
-static struct rig_addr to_a, to_b;
-
-static void begin_on(const char *nics, const struct rig_opts *o)
-{
-    rig_fabric(nics);
-    rig_open(&a, "sv0", SIZE, o);
-    rig_open(&b, "sv1", SIZE, o);
-    to_a = rig_addr(&a);
-    to_b = rig_addr(&b);
-    rig_fill(a.buf, SIZE, 1);
-    rig_fill(b.buf, SIZE, 2);
-    rig_connect_both(&a, &b);
-}
 
 static int begin(void **state)
 {
     (void)state;
-    begin_on("[{\"name\": \"sv0\", " GID0 "}, {\"name\": \"sv1\"}]", NULL);
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    rig_close(&a);
-    rig_close(&b);
-    rig_fabric_end();
+    connect_both("[{\"name\": \"sv0\", " GID0 "}, {\"name\": \"sv1\"}]", NULL);
     return 0;
 }
 
@@ -338,9 +311,9 @@ static void changed_gid(void **state)
 static void lids(void **state)
 {
     (void)state;
-    begin_on("[{\"name\": \"sv0\", \"link_layer\": \"InfiniBand\", \"lid\": 7},"
-             " {\"name\": \"sv1\", \"link_layer\": \"InfiniBand\", \"lid\": 9}]",
-             NULL);
+    connect_both("[{\"name\": \"sv0\", \"link_layer\": \"InfiniBand\", \"lid\": 7},"
+                 " {\"name\": \"sv1\", \"link_layer\": \"InfiniBand\", \"lid\": 9}]",
+                 NULL);
     assert_int_equal(to_a.lid, 7);
     assert_false(to_a.ethernet);
     assert_int_equal(write_one(1), 0);
@@ -528,7 +501,7 @@ static int64_t best_time_for(unsigned n, uint32_t length, enum ibv_wr_opcode op)
 static void paced(void **state)
 {
     (void)state;
-    begin_on("[{\"name\": \"sv0\", \"gbps\": 0.16}, {\"name\": \"sv1\"}]", NULL);
+    connect_both("[{\"name\": \"sv0\", \"gbps\": 0.16}, {\"name\": \"sv1\"}]", NULL);
     assert_in_range(time_for(16, SIZE / 16, IBV_WR_RDMA_WRITE), 209, PATIENCE_MS); /* 20 MB/s */
     assert_in_range(time_for(1, SIZE, IBV_WR_RDMA_READ), 209, PATIENCE_MS);
     rig_ctl("slow sv0 0");
@@ -562,7 +535,7 @@ static void shared_wire(void **state)
     struct rig_addr to_d;
 
     (void)state;
-    begin_on("[{\"name\": \"sv0\", \"gbps\": 0.4}, {\"name\": \"sv1\"}]", NULL);
+    connect_both("[{\"name\": \"sv0\", \"gbps\": 0.4}, {\"name\": \"sv1\"}]", NULL);
     rig_open(&c, "sv0", SIZE, NULL);
     rig_open(&d, "sv1", SIZE, NULL);
     to_d = rig_addr(&d);
@@ -607,7 +580,7 @@ static void instant(void **state)
     double ns;
 
     (void)state;
-    begin_on("[{\"name\": \"sv0\", \"instant\": true}, {\"name\": \"sv1\"}]", NULL);
+    connect_both("[{\"name\": \"sv0\", \"instant\": true}, {\"name\": \"sv1\"}]", NULL);
     for (unsigned i = 0; i < BATCH; i++) {
         wr[i] = rig_wr(&a, IBV_WR_RDMA_WRITE, &sge[i], i * 4096, 4096, &to_b, 0);
         wr[i].wr_id = i;

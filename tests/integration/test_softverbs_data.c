@@ -4,48 +4,24 @@
  * What softverbs moves, byte by byte: every opcode, odd sizes and places, several buffers, inline,
  * in one process and between two; and what it says about it in completions and events.
  */
-#include "fabric/softverbs/rig/rig.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #define SIZE (5u << 18)
+#define NICS "[{\"name\": \"sv0\"}, {\"name\": \"sv1\"}]"
 
-static struct rig_end a, b;
-static struct rig_addr to_a, to_b;
-
-static int begin_with(const struct rig_opts *o)
-{
-    rig_fabric("[{\"name\": \"sv0\"}, {\"name\": \"sv1\"}]");
-    rig_open(&a, "sv0", SIZE, o);
-    rig_open(&b, "sv1", SIZE, o);
-    to_a = rig_addr(&a);
-    to_b = rig_addr(&b);
-    rig_connect_both(&a, &b);
-    return 0;
-}
+#include "fabric/softverbs/rig/pair.h"
 
 static int begin(void **state)
 {
     (void)state;
-    return begin_with(NULL);
-}
-
-static int end(void **state)
-{
-    (void)state;
-    rig_close(&a);
-    rig_close(&b);
-    rig_fabric_end();
+    connect_both(NICS, NULL);
     return 0;
 }
 
@@ -298,7 +274,8 @@ static int begin_ops(void **state)
     (void)state;
     o.send_ops = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_SEND |
                  IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
-    return begin_with(&o);
+    connect_both(NICS, &o);
+    return 0;
 }
 
 static void wr_calls(void **state)

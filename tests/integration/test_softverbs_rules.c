@@ -4,70 +4,32 @@
  * The rules of verbs as softverbs keeps them: keys and ranges, queue depths, what an error does to
  * what comes behind it, retries. The states of a QP have a test of their own.
  */
-#include "fabric/softverbs/rig/rig.h"
 #include "patience.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #define SIZE  (1u << 20)
 #define NICS  "[{\"name\": \"sv0\"}, {\"name\": \"sv1\"}, {\"name\": \"sv2\"}]"
 #define REACH 17 /* ms until RETRY_EXC takes one retry less: timeout 12 of rig_default */
 
-static struct rig_end a, b;
-static struct rig_addr to_a, to_b;
-
-static void open_both(const struct rig_opts *o)
-{
-    rig_fabric(NICS);
-    rig_open(&a, "sv0", SIZE, o);
-    rig_open(&b, "sv1", SIZE, o);
-    to_a = rig_addr(&a);
-    to_b = rig_addr(&b);
-    rig_fill(a.buf, SIZE, 1);
-    rig_fill(b.buf, SIZE, 2);
-}
+#include "fabric/softverbs/rig/pair.h"
 
 static int begin_open(void **state)
 {
     (void)state;
-    open_both(NULL);
+    open_both(NICS, NULL);
     return 0;
-}
-
-static void begin_with(const struct rig_opts *o)
-{
-    open_both(o);
-    rig_connect_both(&a, &b);
 }
 
 static int begin(void **state)
 {
     (void)state;
-    begin_with(NULL);
+    connect_both(NICS, NULL);
     return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    rig_close(&a);
-    rig_close(&b);
-    rig_fabric_end();
-    return 0;
-}
-
-static void untouched(void)
-{
-    assert_int_equal(rig_differs(a.buf, SIZE, 1), -1);
-    assert_int_equal(rig_differs(b.buf, SIZE, 2), -1);
 }
 
 /* ----------------------------------------------------------------------------------- keys and ranges */
@@ -238,7 +200,7 @@ static void qp_without_remote_write(void **state)
 
     (void)state;
     o.qp_access = IBV_ACCESS_REMOTE_READ;
-    begin_with(&o);
+    connect_both(NICS, &o);
     wr = rig_wr(&a, IBV_WR_RDMA_WRITE, &sge, 0, 100, &to_b, 0);
     fails_there(wr, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
     end(NULL);
@@ -330,7 +292,7 @@ static void cq_overrun(void **state)
 
     (void)state;
     o.cqe = 4;
-    begin_with(&o);
+    connect_both(NICS, &o);
     for (unsigned i = 0; i < 5; i++)
         assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, i, 0, 1, &to_b, 0), 0);
     rig_event(a.ctx, IBV_EVENT_CQ_ERR);
@@ -377,7 +339,7 @@ static void too_many_reads(void **state)
 
     (void)state;
     o.dest_rd_atomic = 2;
-    begin_with(&o);
+    connect_both(NICS, &o);
     rig_ctl("stall sv0 50"); /* so that all are launched at once */
     for (unsigned k = 0; k < 8; k++)
         assert_int_equal(rig_post(&a, IBV_WR_RDMA_READ, k, 0, 1, &to_b, 0), 0);
@@ -394,7 +356,7 @@ static void no_reads_allowed(void **state)
 
     (void)state;
     o.rd_atomic = 0;
-    begin_with(&o);
+    connect_both(NICS, &o);
     assert_int_equal(rig_post(&a, IBV_WR_RDMA_READ, 1, 0, 1, &to_b, 0), 0);
     rig_expect(a.send_cq, 1, IBV_WC_LOC_QP_OP_ERR);
     end(NULL);
@@ -503,7 +465,7 @@ static void peer_ready_in_time(void **state)
     (void)state;
     o.timeout = 17; /* 0.5 s */
     o.retry_cnt = 7;
-    open_both(&o);
+    open_both(NICS, &o);
     rig_connect(&a, &to_b);
     assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, 1, 0, 100, &to_b, 0), 0);
     rig_silence(a.send_cq, 30);
@@ -555,7 +517,7 @@ static void receiver_not_ready(void **state)
     (void)state;
     o.rnr_retry = 3;
     o.min_rnr_timer = 20; /* 10 ms */
-    begin_with(&o);
+    connect_both(NICS, &o);
     start = rig_now_ms();
     assert_int_equal(rig_post(&a, IBV_WR_SEND, 1, 0, 100, NULL, 0), 0);
     rig_expect(a.send_cq, 1, IBV_WC_RNR_RETRY_EXC_ERR);

@@ -4,65 +4,32 @@
  * The states of a QP in softverbs: which transitions there are, with which attributes and values,
  * and what may be posted when; and what creating and registering check.
  */
-#include "fabric/softverbs/rig/rig.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #define SIZE (1u << 20)
 #define NICS "[{\"name\": \"sv0\"}, {\"name\": \"sv1\"}, {\"name\": \"sv2\"}]"
 
-static struct rig_end a, b;
-static struct rig_addr to_a, to_b;
-
-static void open_both(const struct rig_opts *o)
-{
-    rig_fabric(NICS);
-    rig_open(&a, "sv0", SIZE, o);
-    rig_open(&b, "sv1", SIZE, o);
-    to_a = rig_addr(&a);
-    to_b = rig_addr(&b);
-    rig_fill(a.buf, SIZE, 1);
-    rig_fill(b.buf, SIZE, 2);
-}
+#include "fabric/softverbs/rig/pair.h"
 
 static int begin_open(void **state)
 {
     (void)state;
-    open_both(NULL);
+    open_both(NICS, NULL);
     return 0;
 }
 
 static int begin(void **state)
 {
     (void)state;
-    open_both(NULL);
-    rig_connect_both(&a, &b);
+    connect_both(NICS, NULL);
     return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    rig_close(&a);
-    rig_close(&b);
-    rig_fabric_end();
-    return 0;
-}
-
-static void untouched(void)
-{
-    assert_int_equal(rig_differs(a.buf, SIZE, 1), -1);
-    assert_int_equal(rig_differs(b.buf, SIZE, 2), -1);
 }
 
 /* ------------------------------------------------------------------------------ states, attributes */
