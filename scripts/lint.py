@@ -40,6 +40,8 @@ LAYERS = {
 PURE = {
     "rail": ("rail/", "base/base.h", "base/err.h", "std", "string.h"),
 }
+# Headers besides the one named after their folder that others may include: what several transports are built on.
+SHARED_HEADERS = ("transport/ledger.h",)
 # Vendor headers, and the folders that own them.
 VENDOR = (
     (re.compile(r"^(infiniband|rdma)/"), ("src/transport/rdma", "tests/fabric", "tests/lab")),
@@ -226,7 +228,7 @@ def judge_include(name, folder, allowed, path):
         return None
     if target not in allowed:
         return f'{folder}/ may not include "{path}": it may include {", ".join(allowed) or "nothing"} (docs/design.md, layers)'
-    if target != "base" and path != f"{target}/{os.path.basename(target)}.h":
+    if target != "base" and path not in SHARED_HEADERS and path != f"{target}/{os.path.basename(target)}.h":
         return f'"{path}" is private to {target}/: include "{target}/{os.path.basename(target)}.h"'
     return None
 

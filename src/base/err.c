@@ -53,6 +53,16 @@ enum tei_err_class tei_err_class(int err)
     }
 }
 
+bool tei_err_is_mild(int err)
+{
+    static const int mild[] = {TE_ERR_STALE, TE_ERR_PEER};
+
+    for (size_t i = 0; i < TEI_ARRAY_LEN(mild); i++)
+        if (err == mild[i])
+            return true;
+    return false;
+}
+
 const char *te_errmsg(void)
 {
     return detail;

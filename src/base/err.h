@@ -18,6 +18,12 @@ enum tei_err_class { TEI_CLASS_OK, TEI_CLASS_REQUEST, TEI_CLASS_PATH, TEI_CLASS_
 /* FATAL for a number that is no error code. */
 enum tei_err_class tei_err_class(int err);
 
+/*
+ * Whether the error says that no byte of the work is on its way any more, so that the whole request
+ * may be tried again. A mild error gives way to any other one of the same request.
+ */
+bool tei_err_is_mild(int err);
+
 /* Its value is seen to be the code: so compilers know that what a callee leaves unset is not used. */
 #define TEI_FAIL(code, ...)                           \
     __extension__({                                   \

@@ -460,12 +460,6 @@ bool tei_task_canceled(const struct task *t)
            atomic_load_explicit(&b->engine->closing, memory_order_relaxed);
 }
 
-/* Such an error says that no byte of the piece is on its way any more. */
-static bool is_retriable(int error)
-{
-    return error == TE_ERR_STALE || error == TE_ERR_PEER;
-}
-
 const char *tei_batch_note(struct batch *b, const char *text)
 {
     size_t len = strlen(text) + 1;
@@ -505,7 +499,7 @@ const char *tei_work_note(struct tei_host *h, const struct tei_work *w, const ch
  */
 static bool wants_refresh(const struct task *t, int error)
 {
-    return is_retriable(error) && !t->refreshed && t->view->seg && !tei_task_canceled(t);
+    return tei_err_is_mild(error) && !t->refreshed && t->view->seg && !tei_task_canceled(t);
 }
 
 /*
@@ -519,7 +513,7 @@ static void fold_error(struct task *t, const struct tei_work *w)
 
     pthread_mutex_lock(lock);
     was = atomic_load_explicit(&t->error, memory_order_relaxed);
-    if (was == TE_ERR_OK || (is_retriable(was) && !is_retriable(w->error))) {
+    if (was == TE_ERR_OK || (tei_err_is_mild(was) && !tei_err_is_mild(w->error))) {
         atomic_store_explicit(&t->error, w->error, memory_order_relaxed);
         t->sys_errno = w->sys_errno;
         t->why = w->why;

@@ -138,11 +138,8 @@ static void leave_out_the_rest(struct staged *w)
  */
 static void fail(struct staged *w, int error, int sys_errno, const char *why)
 {
-    bool was_mild = w->base.error == TE_ERR_STALE || w->base.error == TE_ERR_PEER;
-    bool is_mild = error == TE_ERR_STALE || error == TE_ERR_PEER;
-
     leave_out_the_rest(w);
-    if (w->base.error && !(was_mild && !is_mild))
+    if (w->base.error && (!tei_err_is_mild(w->base.error) || tei_err_is_mild(error)))
         return;
     w->base.error = error;
     w->base.sys_errno = sys_errno;

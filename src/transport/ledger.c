@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ledger.c - the life of work inside a transport.
+ *
+ * A work is in `queue` while it has bytes that no part has, in `whole` while all its bytes are in
+ * parts under way, in `over` once it has ended. One that failed while parts of it are under way is in
+ * no list: these parts lead back to it, and the last one of them ends it.
+ */
+#include "transport/ledger.h"
+
+#include "base/err.h"
+#include "base/os.h"
+
+static struct tei_entry *ledger_entry(struct tei_link *link)
+{
+    return tei_container_of(link, struct tei_entry, base.link);
+}
+
+static int64_t ledger_earlier(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+void tei_ledger_init(struct tei_ledger *l, int64_t patience_ns)
+{
+    tei_list_init(&l->queue);
+    tei_list_init(&l->whole);
+    tei_list_init(&l->over);
+    l->n_queued = 0;
+    l->patience_ns = patience_ns;
+    l->progress_ns = 0;
+    l->look_ns = TEI_NEVER;
+    l->n_stalled = 0;
+}
+
+static void ledger_enter(struct tei_ledger *l, struct tei_entry *e)
+{
+    bool queued = e->next < e->base.length;
+
+    tei_list_push_back(queued ? &l->queue : &l->whole, &e->base.link);
+    l->n_queued += queued;
+}
+
+static void ledger_withdraw(struct tei_ledger *l, struct tei_entry *e)
+{
+    tei_list_del(&e->base.link);
+    l->n_queued -= e->next < e->base.length;
+}
+
+/*
+ * A work that waits for its turn makes progress when any other does. One with parts under way does
+ * so by them alone: others that move do not hide that it is stuck.
+ */
+static int64_t ledger_limit(const struct tei_ledger *l, const struct tei_entry *e)
+{
+    int64_t since = e->since_ns;
+
+    if (l->patience_ns == TEI_NEVER)
+        return e->base.deadline_ns;
+    if (!e->out && since < l->progress_ns)
+        since = l->progress_ns;
+    return ledger_earlier(e->base.deadline_ns, since + l->patience_ns);
+}
+
+void tei_ledger_post(struct tei_ledger *l, struct tei_list *work, int64_t now)
+{
+    struct tei_link *link;
+
+    while ((link = tei_list_pop(work))) {
+        struct tei_entry *e = ledger_entry(link);
+
+        e->next = 0;
+        e->out = 0;
+        e->since_ns = now;
+        e->base.error = e->base.sys_errno = 0;
+        e->base.why = NULL;
+        ledger_enter(l, e);
+        l->look_ns = ledger_earlier(l->look_ns, ledger_limit(l, e));
+    }
+}
+
+const struct tei_entry *tei_ledger_first(const struct tei_ledger *l)
+{
+    struct tei_link *link = tei_list_first(&l->queue);
+
+    return link ? ledger_entry(link) : NULL;
+}
+
+void tei_ledger_take(struct tei_ledger *l, uint64_t max, int64_t now, struct tei_part *part)
+{
+    struct tei_entry *e = ledger_entry(l->queue.head.next);
+    uint64_t n = tei_min(e->base.length - e->next, max);
+
+    *part = (struct tei_part){e, e->base.local + e->next, e->base.remote + e->next, n};
+    ledger_withdraw(l, e);
+    if (e->out++ == 0)
+        e->since_ns = now;
+    e->next += n;
+    ledger_enter(l, e);
+}
+
+static void ledger_end_if_over(struct tei_ledger *l, struct tei_entry *e)
+{
+    if (e->out || (!e->base.error && e->next < e->base.length))
+        return;
+    if (tei_link_is_in(&e->base.link))
+        ledger_withdraw(l, e);
+    tei_list_push_back(&l->over, &e->base.link);
+}
+
+/* The first error stays, unless it is mild and this one is not. Nothing more of the work is taken. */
+static void ledger_fold(struct tei_ledger *l, struct tei_entry *e, const struct tei_fault *fault)
+{
+    if (tei_link_is_in(&e->base.link))
+        ledger_withdraw(l, e);
+    if (e->base.error && (!tei_err_is_mild(e->base.error) || tei_err_is_mild(fault->error)))
+        return;
+    e->base.error = fault->error;
+    e->base.sys_errno = fault->sys_errno;
+    e->base.why = fault->why;
+}
+
+void tei_ledger_back(struct tei_ledger *l, const struct tei_part *part,
+                     const struct tei_fault *fault, int64_t now)
+{
+    struct tei_entry *e = part->entry;
+
+    e->out--;
+    if (fault->error) {
+        ledger_fold(l, e, fault);
+    } else {
+        atomic_fetch_add_explicit(e->base.moved, part->length, memory_order_relaxed);
+        e->since_ns = l->progress_ns = now;
+    }
+    ledger_end_if_over(l, e);
+}
+
+static void ledger_fail_list(struct tei_ledger *l, struct tei_list *list, const void *owner,
+                             const struct tei_fault *fault)
+{
+    struct tei_link *link, *tmp;
+
+    TEI_LIST_EACH(list, link, tmp) {
+        struct tei_entry *e = ledger_entry(link);
+
+        if (owner && e->base.owner != owner)
+            continue;
+        ledger_fold(l, e, fault);
+        ledger_end_if_over(l, e);
+    }
+}
+
+void tei_ledger_fail(struct tei_ledger *l, const void *owner, int error)
+{
+    struct tei_fault fault = {.error = error};
+
+    ledger_fail_list(l, &l->queue, owner, &fault);
+    ledger_fail_list(l, &l->whole, owner, &fault);
+}
+
+static void ledger_end_late(struct tei_ledger *l, struct tei_list *list, int64_t now)
+{
+    static const struct tei_fault waits = {TE_ERR_TIMEOUT, 0, "waiting for its turn"};
+    static const struct tei_fault stalls = {TE_ERR_TIMEOUT, 0, "waiting for a part under way"};
+    struct tei_link *link, *tmp;
+
+    TEI_LIST_EACH(list, link, tmp) {
+        struct tei_entry *e = ledger_entry(link);
+        int64_t limit = ledger_limit(l, e);
+
+        if (limit > now) {
+            l->look_ns = ledger_earlier(l->look_ns, limit);
+            continue;
+        }
+        l->n_stalled += e->out > 0;
+        ledger_fold(l, e, e->out ? &stalls : &waits);
+        ledger_end_if_over(l, e);
+    }
+}
+
+int64_t tei_ledger_tick(struct tei_ledger *l, int64_t now)
+{
+    if (now < l->look_ns)
+        return l->look_ns;
+    l->look_ns = TEI_NEVER;
+    ledger_end_late(l, &l->queue, now);
+    ledger_end_late(l, &l->whole, now);
+    return l->look_ns;
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ledger.h - the life of work inside a transport: which bytes are given out, what came back, which
+ * error stays, what is late, and when a work is over. docs/design.md, "The ledger", has the rules.
+ *
+ * A ledger is pure data: it has no lock, no clock and calls nobody. The lock of its owner guards it,
+ * and the owner passes the time. The parts that were taken belong to the owner until they are back.
+ */
+#ifndef TEI_LEDGER_H
+#define TEI_LEDGER_H
+
+#include "transport/transport.h"
+
+/* What a transport on a ledger embeds as the first member of its work. The ledger's alone. */
+struct tei_entry {
+    struct tei_work base;
+    uint64_t next;    /* bytes that were given to parts */
+    int64_t since_ns; /* posted, or the last time that it moved or got its only part */
+    uint32_t out;     /* parts under way */
+};
+
+/* A range of one work that is moved at a time. */
+struct tei_part {
+    struct tei_entry *entry;
+    char *local;
+    uint64_t remote;
+    uint64_t length;
+};
+
+struct tei_fault {
+    int error; /* TE_ERR_OK: the part was moved */
+    int sys_errno;
+    const char *why;
+};
+
+struct tei_ledger {
+    struct tei_list queue; /* without an error, and with bytes that no part has */
+    struct tei_list whole; /* without an error, all bytes given to parts that are under way */
+    struct tei_list over;  /* for tei_ledger_reap() */
+    size_t n_queued;
+    int64_t patience_ns; /* how long a work may make no progress; TEI_NEVER: no limit */
+    int64_t progress_ns; /* the last time that a part of any work was moved */
+    int64_t look_ns;     /* no work passes a limit before this time */
+    uint64_t n_stalled;  /* works that passed a limit while parts of them were under way */
+};
+
+void tei_ledger_init(struct tei_ledger *l, int64_t patience_ns);
+/* Takes all work on the list. */
+void tei_ledger_post(struct tei_ledger *l, struct tei_list *work, int64_t now);
+/* The work of which the next part is taken; NULL: none. */
+const struct tei_entry *tei_ledger_first(const struct tei_ledger *l);
+/*
+ * The next part of tei_ledger_first(), which there must be, at most `max` bytes long. A work with
+ * more bytes then goes behind the others.
+ */
+void tei_ledger_take(struct tei_ledger *l, uint64_t max, int64_t now, struct tei_part *part);
+/* A part has ended: nothing touches its memory any more. */
+void tei_ledger_back(struct tei_ledger *l, const struct tei_part *part,
+                     const struct tei_fault *fault, int64_t now);
+/* Fails the works of an owner, NULL: all. Those with parts under way are over when these are back. */
+void tei_ledger_fail(struct tei_ledger *l, const void *owner, int error);
+/* Fails what is late. Returns when to look again; TEI_NEVER: when something was posted. */
+int64_t tei_ledger_tick(struct tei_ledger *l, int64_t now);
+/* Moves what is over behind `done`, for host->work_done(). */
+static inline void tei_ledger_reap(struct tei_ledger *l, struct tei_list *done)
+{
+    tei_list_splice(done, &l->over);
+}
+
+#endif

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The life of work inside a transport. */
+#include "fuzz/ledger_history.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#define HISTORIES 3000
+
+static uint64_t draw(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+static void work_ends_exactly_once_and_quiet(void **state)
+{
+    uint64_t seed = 88172645463325252u;
+    uint8_t bytes[512];
+
+    (void)state;
+    for (int i = 0; i < HISTORIES; i++) {
+        for (size_t k = 0; k < sizeof(bytes); k++)
+            bytes[k] = (uint8_t)(draw(&seed) >> 24);
+        history_run(bytes, sizeof(bytes));
+    }
+}
+
+static const struct tei_fault good;
+
+/* A ledger with patience 50 and `n` works of 10 bytes, posted at 0. */
+static void begin(struct history *h, size_t n)
+{
+    memset(h, 0, sizeof(*h));
+    tei_ledger_init(&h->ledger, HISTORY_PATIENCE);
+    for (unsigned i = 0; i < n; i++) {
+        struct tei_work *w = &h->works[i].entry.base;
+        struct tei_list list;
+
+        w->moved = &h->works[i].moved;
+        w->length = 10;
+        w->deadline_ns = TEI_NEVER;
+        tei_list_init(&list);
+        tei_list_push_back(&list, &w->link);
+        tei_ledger_post(&h->ledger, &list, 0);
+    }
+}
+
+static bool is_reaped(struct history *h)
+{
+    struct tei_list done;
+
+    tei_list_init(&done);
+    tei_ledger_reap(&h->ledger, &done);
+    return !tei_list_empty(&done);
+}
+
+static void a_part_that_is_stuck_is_stalled_though_others_move(void **state)
+{
+    struct history h;
+    struct tei_part stuck, part;
+
+    (void)state;
+    begin(&h, 2);
+    tei_ledger_take(&h.ledger, 10, 0, &stuck);
+    for (int64_t now = 10; now < 50; now += 10) {
+        tei_ledger_take(&h.ledger, 2, now, &part);
+        tei_ledger_back(&h.ledger, &part, &good, now);
+        assert_int_equal(tei_ledger_tick(&h.ledger, now), 50);
+    }
+    tei_ledger_tick(&h.ledger, 50);
+    assert_int_equal(h.works[0].entry.base.error, TE_ERR_TIMEOUT);
+    assert_int_equal(h.works[1].entry.base.error, TE_ERR_OK);
+    assert_int_equal(h.ledger.n_stalled, 1);
+    assert_false(is_reaped(&h)); /* the part may still touch memory */
+    tei_ledger_back(&h.ledger, &stuck, &good, 60);
+    assert_true(is_reaped(&h));
+    assert_int_equal(h.works[0].entry.base.error, TE_ERR_TIMEOUT);
+    assert_int_equal(h.works[0].moved, 10);
+}
+
+static void work_that_waits_is_not_late_while_others_move(void **state)
+{
+    struct history h;
+    struct tei_part part;
+
+    (void)state;
+    begin(&h, 2);
+    tei_ledger_take(&h.ledger, 10, 0, &part);
+    tei_ledger_back(&h.ledger, &part, &good, 40);
+    assert_true(is_reaped(&h));
+    assert_int_equal(tei_ledger_tick(&h.ledger, 60), 90);
+    tei_ledger_tick(&h.ledger, 90);
+    assert_true(is_reaped(&h));
+    assert_int_equal(h.works[1].entry.base.error, TE_ERR_TIMEOUT);
+    assert_int_equal(h.ledger.n_stalled, 0);
+}
+
+static void an_error_that_forbids_another_try_stays(void **state)
+{
+    struct tei_fault stale = {TE_ERR_STALE, 0, "first"}, system = {TE_ERR_SYSTEM, 5, "second"};
+    struct history h;
+    struct tei_part parts[3];
+
+    (void)state;
+    begin(&h, 1);
+    for (size_t i = 0; i < 3; i++)
+        tei_ledger_take(&h.ledger, 3, 0, &parts[i]);
+    tei_ledger_back(&h.ledger, &parts[0], &stale, 1);
+    assert_null(tei_ledger_first(&h.ledger)); /* the last byte of a failed work is not given out */
+    tei_ledger_back(&h.ledger, &parts[1], &system, 1);
+    assert_false(is_reaped(&h));
+    tei_ledger_back(&h.ledger, &parts[2], &stale, 1);
+    assert_true(is_reaped(&h));
+    assert_int_equal(h.works[0].entry.base.error, TE_ERR_SYSTEM);
+    assert_int_equal(h.works[0].entry.base.sys_errno, 5);
+    assert_string_equal(h.works[0].entry.base.why, "second");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(work_ends_exactly_once_and_quiet),
+        cmocka_unit_test(a_part_that_is_stuck_is_stalled_though_others_move),
+        cmocka_unit_test(work_that_waits_is_not_late_while_others_move),
+        cmocka_unit_test(an_error_that_forbids_another_try_stays),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
