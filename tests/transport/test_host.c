@@ -211,8 +211,8 @@ static void frozen_peer_is_no_hindrance(void **state)
     (void)state;
     kill(p->child, SIGSTOP);
     waitpid(p->child, NULL, WUNTRACED);
-    there_and_back(p, p->bm + 5, 3 * HOST_CHUNK + 7, 3);
-    assert_memory_equal(p->bm + 5, p->am, 3 * HOST_CHUNK + 7);
+    there_and_back(p, p->bm + 5, 3 * TEI_COPY_CHUNK + 7, 3);
+    assert_memory_equal(p->bm + 5, p->am, 3 * TEI_COPY_CHUNK + 7);
     pair_close(p);
 }
 

@@ -47,20 +47,24 @@ static void tell_if_refused(void)
                  tei_errno_text(errno));
 }
 
+static const void *peer_of(const struct tei_work *w)
+{
+    return ((struct host_attach *)w->attach)->peer;
+}
+
 static void init(struct host *h)
 {
     h->conf = h->base.host->conf;
     h->table_fd = -1;
-    h->first_late_ns = TEI_NEVER;
     pthread_mutex_init(&h->table_lock, NULL);
     pthread_mutex_init(&h->loop_lock, NULL);
-    pthread_mutex_init(&h->queue_lock, NULL);
-    tei_cond_init(&h->wake);
-    tei_cond_init(&h->quiet);
     tei_list_init(&h->sessions);
     tei_list_init(&h->peers);
-    tei_list_init(&h->queue);
-    tei_list_init(&h->ended);
+    h->copier.transport = &h->base;
+    h->copier.key = peer_of;
+    h->copier.run = tei_host_copy;
+    h->copier.guests_max = HOST_GUESTS_MAX;
+    tei_copier_init(&h->copier, h->conf->transfer_timeout_ms);
     h->ready = true;
 }
 
@@ -117,6 +121,15 @@ static bool read_keys(const struct tei_segment *s, struct host_keys *k, char *wh
     return false;
 }
 
+static unsigned count_threads(const struct tei_conf *c)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (c->host_threads > 0)
+        return (unsigned)tei_min((size_t)c->host_threads, TEI_COPY_THREADS);
+    return (unsigned)tei_min((size_t)(cores > 0 ? cores : 1), 4);
+}
+
 /* TE_ERR_UNSUPPORTED with the reason in te_errmsg(). */
 static int reach(struct host *h, const struct tei_segment *s, struct host_peer **out)
 {
@@ -127,7 +140,7 @@ static int reach(struct host *h, const struct tei_segment *s, struct host_peer *
         snprintf(text, sizeof(text), "same host: %s", why);
         return tei_err_keep(TE_ERR_UNSUPPORTED, text);
     }
-    if (tei_host_workers_start(h) != 0)
+    if (tei_copier_start(&h->copier, "te/host", count_threads(h->conf)) != 0)
         return tei_err_keep(TE_ERR_UNSUPPORTED, "same host: no thread that copies can be started");
     return tei_host_peer_get(h, &k, out);
 }
@@ -184,12 +197,31 @@ static void host_stats(struct tei_transport *t, struct te_stats *s)
     pthread_mutex_unlock(&h->loop_lock);
 }
 
+static void host_post(struct tei_transport *t, struct tei_list *work)
+{
+    tei_copier_post(&tei_host_of(t)->copier, work);
+}
+
+static bool host_poll(struct tei_transport *t)
+{
+    return tei_copier_poll(&tei_host_of(t)->copier);
+}
+
+static void host_cancel(struct tei_transport *t, const void *owner)
+{
+    tei_copier_cancel(&tei_host_of(t)->copier, owner);
+}
+
+static void host_close(struct tei_transport *t)
+{
+    tei_copier_close(&tei_host_of(t)->copier);
+}
+
 static void host_stop(struct tei_transport *t)
 {
     struct host *h = tei_host_of(t);
 
-    tei_host_close(t);
-    tei_host_workers_stop(h);
+    tei_copier_stop(&h->copier);
     tei_host_serve_close(h);
 }
 
@@ -201,9 +233,7 @@ static void host_fini(struct tei_transport *t)
         return;
     tei_loop_fini(&h->loop);
     tei_host_table_close(h);
-    pthread_cond_destroy(&h->wake);
-    pthread_cond_destroy(&h->quiet);
-    pthread_mutex_destroy(&h->queue_lock);
+    tei_copier_fini(&h->copier);
     pthread_mutex_destroy(&h->loop_lock);
     pthread_mutex_destroy(&h->table_lock);
 }
@@ -222,7 +252,7 @@ const struct tei_transport_ops tei_host_ops = {
     .mem_kinds = TEI_MEM_BIT(TEI_MEM_HOST),
     .target_kinds = TEI_MEM_BIT(TEI_MEM_HOST),
     .size = sizeof(struct host),
-    .work_size = sizeof(struct host_work),
+    .work_size = sizeof(struct tei_entry),
     .attach_size = sizeof(struct host_attach),
     .beside = TEI_MEM_BIT(TEI_MEM_HOST),
     .why_off = host_why_off,
@@ -233,13 +263,13 @@ const struct tei_transport_ops tei_host_ops = {
     .detach = host_detach,
     .score = host_score,
     .why_not = host_why_not,
-    .post = tei_host_post,
-    .poll = tei_host_poll,
-    .cancel = tei_host_cancel,
+    .post = host_post,
+    .poll = host_poll,
+    .cancel = host_cancel,
     .region_add = tei_host_region_add,
     .region_del = tei_host_region_del,
     .stats = host_stats,
-    .close = tei_host_close,
+    .close = host_close,
     .stop = host_stop,
     .fini = host_fini,
 };

@@ -15,7 +15,7 @@
  *               === copies ==>  the memory
  *
  * Locks. loop_lock (the loop's, held in its callbacks) guards sessions and the list of peers; a
- * peer's lock its picture of the owner; table_lock the slots; queue_lock work. Order: loop_lock,
+ * peer's lock its picture of the owner; table_lock the slots; the copier's its work. Order: loop_lock,
  * then one of the others; these are leaves. The core is called with none held.
  *
  *   host.c         the ops, from first to last
@@ -26,7 +26,6 @@
  *   host_serve.c   the owner: listening, sessions
  *   host_peer.c    the initiator: greeting, and the picture of the owner's regions
  *   host_run.c     the initiator: one copy
- *   host_work.c    the initiator: the queue and the threads that empty it
  */
 #ifndef TEI_HOST_H
 #define TEI_HOST_H
@@ -35,16 +34,14 @@
 #include "base/os.h"
 #include "base/pages.h"
 #include "plat/plat.h"
+#include "transport/copier.h"
 #include "transport/host/host_wire.h"
 #include "transport/transport.h"
 
 #include <pthread.h>
 
-#define HOST_CHUNK       ((size_t)1 << 20) /* of one system call */
-#define HOST_PIECES      128               /* of one run */
-#define HOST_WORKERS_MAX 16
-#define HOST_GUESTS_MAX  32 /* threads of the caller that post or copy at a time */
-_Static_assert(HOST_WORKERS_MAX + HOST_GUESTS_MAX <= HOST_HAZARDS, "each writer has a hazard");
+#define HOST_GUESTS_MAX 32 /* threads of the caller that post or copy at a time */
+_Static_assert(TEI_COPY_THREADS + HOST_GUESTS_MAX <= HOST_HAZARDS, "each writer has a hazard");
 
 struct host;
 
@@ -135,15 +132,8 @@ struct host_attach {
     struct host_peer *peer;
 };
 
-struct host_work {
-    struct tei_work base; /* base.link: in host.queue, a list to give back, or the submitter's */
-    uint64_t next;        /* bytes given to runs */
-    unsigned out;         /* runs that carry a part; under queue_lock, as the rest */
-};
-
 /* One part of one work. */
 struct host_piece {
-    struct host_work *work;
     char *local;
     uint64_t remote;
     size_t length;
@@ -160,12 +150,7 @@ struct host_run {
     struct host_peer *peer;
     int opcode;
     size_t n;
-    struct host_piece pieces[HOST_PIECES];
-};
-
-struct host_worker {
-    struct host *h;
-    pthread_t thread;
+    struct host_piece pieces[TEI_COPY_PARTS];
 };
 
 /* ------------------------------------------------------------------------------------ instance */
@@ -194,27 +179,12 @@ struct host {
     struct tei_list sessions, peers;
     size_t n_sessions, n_peers;
 
-    pthread_mutex_t queue_lock;
-    pthread_cond_t wake;  /* for workers */
-    pthread_cond_t quiet; /* there are no guests */
-    struct tei_list queue, ended;
-    size_t n_queued;
-    int64_t first_late_ns; /* the earliest deadline in the queue, or earlier */
-    unsigned idle, guests;
-    bool closed, quit;
-    unsigned n_workers; /* started */
-    struct host_worker workers[HOST_WORKERS_MAX];
-    _Atomic size_t waiting; /* n_queued, for a look without the lock */
+    struct tei_copier copier;
 };
 
 static inline struct host *tei_host_of(struct tei_transport *t)
 {
     return tei_container_of(t, struct host, base);
-}
-
-static inline struct host_work *tei_host_work_of(struct tei_link *link)
-{
-    return tei_container_of(link, struct host_work, base.link);
 }
 
 /* ---- host_who.c */
@@ -300,15 +270,7 @@ const char *tei_host_peer_why(struct host_peer *p, const te_request *r);
 bool tei_host_peer_is_gone(struct host_peer *p);
 
 /* ---- host_run.c */
-/* Copies. Each piece has its error after this. */
-void tei_host_run(struct host_run *run);
-
-/* ---- host_work.c */
-int tei_host_workers_start(struct host *h);
-void tei_host_workers_stop(struct host *h);
-void tei_host_post(struct tei_transport *t, struct tei_list *work);
-bool tei_host_poll(struct tei_transport *t);
-void tei_host_cancel(struct tei_transport *t, const void *owner);
-void tei_host_close(struct tei_transport *t);
+/* Copies a run of the copier. */
+void tei_host_copy(struct tei_transport *t, struct tei_copy_run *copies);
 
 #endif

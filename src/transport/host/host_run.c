@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * host_run.c - one copy, in whatever thread: at most HOST_CHUNK bytes, so that who cancels or
+ * host_run.c - one copy, in whatever thread: at most TEI_COPY_CHUNK bytes, so that who cancels or
  * unregisters does not wait long.
  *
  * A WRITE stands in a hazard word from before the epochs are looked at until the last byte is
@@ -22,7 +22,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-_Static_assert(HOST_PIECES <= IOV_MAX, "the pieces of a run go in one system call");
+_Static_assert(TEI_COPY_PARTS <= IOV_MAX, "the pieces of a run go in one system call");
 
 static bool is_current(const struct host_peer *p, const struct host_piece *x)
 {
@@ -98,7 +98,7 @@ static void append(struct iovec *v, size_t *n, void *base, size_t len)
 
 static void move_all(struct host_run *run)
 {
-    struct iovec local[HOST_PIECES], remote[HOST_PIECES];
+    struct iovec local[TEI_COPY_PARTS], remote[TEI_COPY_PARTS];
     size_t n_local = 0, n_remote = 0;
     ssize_t want = 0;
 
@@ -185,7 +185,7 @@ static void write_run(struct host_run *run)
     tei_host_peer_unhazard(run->peer, z);
 }
 
-void tei_host_run(struct host_run *run)
+static void host_move_run(struct host_run *run)
 {
     tei_host_peer_find(run->peer, run);
     if (run->opcode == TE_WRITE) {
@@ -197,4 +197,24 @@ void tei_host_run(struct host_run *run)
         check_epochs(run);
     }
     tei_host_peer_release(run->peer, run);
+}
+
+void tei_host_copy(struct tei_transport *t, struct tei_copy_run *copies)
+{
+    struct host_run run;
+
+    (void)t;
+    run.peer = ((struct host_attach *)copies->copies[0].part.entry->base.attach)->peer;
+    run.opcode = copies->opcode;
+    run.n = copies->n;
+    for (size_t i = 0; i < run.n; i++) {
+        const struct tei_part *part = &copies->copies[i].part;
+
+        run.pieces[i] = (struct host_piece){
+            .local = part->local, .remote = part->remote, .length = (size_t)part->length};
+    }
+    host_move_run(&run);
+    for (size_t i = 0; i < run.n; i++)
+        copies->copies[i].fault =
+            (struct tei_fault){run.pieces[i].error, run.pieces[i].sys_errno, run.pieces[i].why};
 }

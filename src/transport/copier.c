@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * copier.c - threads that copy work.
+ *
+ * `lock` guards the copier; it is a leaf. cancel() and close() must not call back, so what they end
+ * waits in the ledger for the watcher, whom they wake.
+ *
+ * Guests are the caller's threads that post or copy: stop() waits for them. Where there are as many
+ * as may be, one more posts without copying.
+ */
+#include "transport/copier.h"
+
+#include "base/err.h"
+#include "base/os.h"
+
+#include <stdio.h>
+
+#define INLINE_MAX ((uint64_t)64 << 10)
+#define SHARE      ((uint64_t)128 << 10) /* of short works in a row, so that others get some too */
+
+static struct tei_entry *copier_entry(struct tei_link *link)
+{
+    return tei_container_of(link, struct tei_entry, base.link);
+}
+
+static void copier_give_back(struct tei_copier *c, struct tei_list *done)
+{
+    if (!tei_list_empty(done))
+        c->transport->host->work_done(c->transport->host, done);
+}
+
+/* Gives back what is over; false if nothing is. The lock is held, but for the call. */
+static bool copier_reap(struct tei_copier *c)
+{
+    struct tei_list done;
+
+    tei_list_init(&done);
+    tei_ledger_reap(&c->ledger, &done);
+    if (tei_list_empty(&done))
+        return false;
+    pthread_mutex_unlock(&c->lock);
+    copier_give_back(c, &done);
+    pthread_mutex_lock(&c->lock);
+    return true;
+}
+
+/* After the ledger has changed: what others look at. The lock is held. */
+static void copier_note(struct tei_copier *c)
+{
+    /* Relaxed: a hint; the threads miss nothing. */
+    atomic_store_explicit(&c->waiting, c->ledger.n_queued, memory_order_relaxed);
+    if (c->ledger.look_ns < c->watch_ns) {
+        c->watch_ns = c->ledger.look_ns;
+        pthread_cond_signal(&c->alarm);
+    }
+}
+
+/* ----------------------------------------------------------------------------------------- runs */
+
+static bool copier_fits(const struct tei_copier *c, const struct tei_copy_run *run,
+                        const struct tei_entry *e, uint64_t room)
+{
+    return run->n < TEI_COPY_PARTS && c->key(&e->base) == run->key &&
+           e->base.opcode == run->opcode && e->base.length - e->next <= room;
+}
+
+/* Takes what to copy next, the short works after the first one up to `room` bytes; false: nothing. */
+static bool copier_take(const struct tei_copier *c, struct tei_ledger *l, uint64_t room,
+                        int64_t now, struct tei_copy_run *run)
+{
+    const struct tei_entry *e = tei_ledger_first(l);
+
+    if (!e)
+        return false;
+    run->key = c->key(&e->base);
+    run->opcode = e->base.opcode;
+    run->n = 0;
+    do {
+        struct tei_copy_part *x = &run->copies[run->n++];
+
+        tei_ledger_take(l, TEI_COPY_CHUNK, now, &x->part);
+        x->fault = (struct tei_fault){0};
+        room -= x->part.length < room ? x->part.length : room;
+        e = tei_ledger_first(l);
+    } while (e && room && copier_fits(c, run, e, room));
+    return true;
+}
+
+static void copier_return(struct tei_ledger *l, const struct tei_copy_run *run, int64_t now)
+{
+    for (size_t i = 0; i < run->n; i++)
+        tei_ledger_back(l, &run->copies[i].part, &run->copies[i].fault, now);
+}
+
+/* One run, and gives back what has ended; false if there is neither. The lock is held. */
+static bool copier_step(struct tei_copier *c, struct tei_copy_run *run)
+{
+    int64_t now = tei_now_ns();
+    bool taken;
+
+    tei_ledger_tick(&c->ledger, now);
+    taken = copier_take(c, &c->ledger, SHARE, now, run);
+    if (taken) {
+        copier_note(c);
+        pthread_mutex_unlock(&c->lock);
+        c->run(c->transport, run);
+        pthread_mutex_lock(&c->lock);
+        copier_return(&c->ledger, run, tei_now_ns());
+    }
+    copier_note(c);
+    return copier_reap(c) || taken;
+}
+
+/* Copies all of a list of short works. They are nobody else's, so the rules apply without a lock. */
+static void copier_copy_here(struct tei_copier *c, struct tei_list *now)
+{
+    struct tei_copy_run run;
+    struct tei_ledger mine;
+    struct tei_list done;
+
+    tei_ledger_init(&mine, TEI_NEVER);
+    tei_list_init(&done);
+    tei_ledger_post(&mine, now, 0);
+    while (copier_take(c, &mine, INLINE_MAX, 0, &run)) {
+        c->run(c->transport, &run);
+        copier_return(&mine, &run, 0);
+    }
+    tei_ledger_reap(&mine, &done);
+    copier_give_back(c, &done);
+}
+
+/* -------------------------------------------------------------------------------------- threads */
+
+static void *copier_work(void *arg)
+{
+    struct tei_copier *c = arg;
+    struct tei_copy_run run;
+
+    pthread_mutex_lock(&c->lock);
+    while (copier_step(c, &run) || !c->quit) {
+        if (tei_ledger_first(&c->ledger) || c->quit)
+            continue;
+        c->idle++;
+        pthread_cond_wait(&c->wake, &c->lock);
+        c->idle--;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+/* Reports work that has timed out in a copy. The lock is held, but for the call. */
+static bool copier_report(struct tei_copier *c, uint64_t *reported)
+{
+    if (c->ledger.n_stalled == *reported)
+        return false;
+    *reported = c->ledger.n_stalled;
+    pthread_mutex_unlock(&c->lock);
+    TEI_WARN("%s: a copy has stalled; work that has timed out ends when its copy returns",
+             c->transport->ops.name);
+    pthread_mutex_lock(&c->lock);
+    return true;
+}
+
+static void *copier_watch(void *arg)
+{
+    struct tei_copier *c = arg;
+    uint64_t reported = 0;
+
+    pthread_mutex_lock(&c->lock);
+    while (!c->quit) {
+        c->watch_ns = tei_ledger_tick(&c->ledger, tei_now_ns());
+        if (!copier_reap(c) && !copier_report(c, &reported))
+            tei_cond_wait_until(&c->alarm, &c->lock, c->watch_ns);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+static int copier_start_watcher(struct tei_copier *c, const char *name)
+{
+    char text[16];
+    int rc;
+
+    if (c->watched)
+        return 0;
+    snprintf(text, sizeof(text), "%s-late", name);
+    rc = tei_thread_start(&c->watcher, text, copier_watch, c);
+    c->watched = rc == 0;
+    return rc;
+}
+
+int tei_copier_start(struct tei_copier *c, const char *name, unsigned n)
+{
+    int rc;
+
+    pthread_mutex_lock(&c->lock);
+    rc = copier_start_watcher(c, name);
+    while (!rc && c->n_threads < n && !c->closed) {
+        char text[16];
+
+        snprintf(text, sizeof(text), "%s%u", name, c->n_threads);
+        rc = tei_thread_start(&c->threads[c->n_threads], text, copier_work, c);
+        c->n_threads += rc == 0;
+    }
+    /* One is enough to go on. */
+    rc = c->n_threads ? 0 : rc;
+    pthread_mutex_unlock(&c->lock);
+    return rc;
+}
+
+void tei_copier_init(struct tei_copier *c, int64_t no_progress_ms)
+{
+    pthread_mutex_init(&c->lock, NULL);
+    tei_cond_init(&c->wake);
+    tei_cond_init(&c->alarm);
+    tei_cond_init(&c->quiet);
+    tei_ledger_init(&c->ledger, no_progress_ms > 0 ? no_progress_ms * TEI_NS_PER_MS : TEI_NEVER);
+    c->watch_ns = TEI_NEVER;
+    c->ready = true;
+}
+
+void tei_copier_fini(struct tei_copier *c)
+{
+    if (!c->ready)
+        return;
+    pthread_cond_destroy(&c->wake);
+    pthread_cond_destroy(&c->alarm);
+    pthread_cond_destroy(&c->quiet);
+    pthread_mutex_destroy(&c->lock);
+}
+
+/* --------------------------------------------------------------------------------------- guests */
+
+/* False if the copier is closed, or full. The lock is held, as for copier_go(). */
+static bool copier_come(struct tei_copier *c)
+{
+    if (c->closed || c->guests == c->guests_max)
+        return false;
+    c->guests++;
+    return true;
+}
+
+static void copier_go(struct tei_copier *c)
+{
+    if (--c->guests == 0)
+        pthread_cond_broadcast(&c->quiet);
+}
+
+bool tei_copier_enter(struct tei_copier *c)
+{
+    bool in;
+
+    pthread_mutex_lock(&c->lock);
+    in = copier_come(c);
+    pthread_mutex_unlock(&c->lock);
+    return in;
+}
+
+void tei_copier_leave(struct tei_copier *c)
+{
+    pthread_mutex_lock(&c->lock);
+    copier_go(c);
+    pthread_mutex_unlock(&c->lock);
+}
+
+bool tei_copier_poll(struct tei_copier *c)
+{
+    struct tei_copy_run run;
+    bool moved = false;
+
+    /* Relaxed: a hint; the threads miss nothing. */
+    if (atomic_load_explicit(&c->waiting, memory_order_relaxed) == 0)
+        return false;
+    pthread_mutex_lock(&c->lock);
+    if (copier_come(c)) {
+        moved = copier_step(c, &run);
+        copier_go(c);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return moved;
+}
+
+/* The first short works are copied now. Returns the bytes of the others. */
+static uint64_t copier_split(struct tei_list *work, struct tei_list *now, struct tei_list *later)
+{
+    uint64_t budget = INLINE_MAX, bytes = 0;
+    struct tei_link *link;
+
+    while ((link = tei_list_pop(work))) {
+        uint64_t n = copier_entry(link)->base.length;
+        bool here = n <= budget;
+
+        budget -= here ? n : 0;
+        bytes += here ? 0 : n;
+        tei_list_push_back(here ? now : later, link);
+    }
+    return bytes;
+}
+
+/* Returns how many threads are to be woken for it. */
+static unsigned copier_enqueue(struct tei_copier *c, struct tei_list *work, uint64_t bytes)
+{
+    uint64_t n = (bytes + TEI_COPY_CHUNK - 1) / TEI_COPY_CHUNK;
+
+    if (tei_list_empty(work))
+        return 0;
+    tei_ledger_post(&c->ledger, work, tei_now_ns());
+    copier_note(c);
+    return n < c->idle ? (unsigned)n : c->idle;
+}
+
+static void copier_wake(struct tei_copier *c, unsigned threads)
+{
+    while (threads--)
+        pthread_cond_signal(&c->wake);
+}
+
+/*
+ * The lock is held, but for waking and copying: a thread that is woken wants it at once, and the
+ * guest keeps the transport here.
+ */
+static void copier_post_as_guest(struct tei_copier *c, struct tei_list *now, struct tei_list *later,
+                                 uint64_t bytes)
+{
+    unsigned threads = copier_enqueue(c, later, bytes);
+
+    pthread_mutex_unlock(&c->lock);
+    copier_wake(c, threads);
+    copier_copy_here(c, now);
+    pthread_mutex_lock(&c->lock);
+    copier_go(c);
+}
+
+/* What is posted to a copier that is closed, in the caller's thread. */
+static void copier_refuse(struct tei_copier *c, struct tei_list *work)
+{
+    struct tei_ledger mine;
+
+    tei_ledger_init(&mine, TEI_NEVER);
+    tei_ledger_post(&mine, work, 0);
+    tei_ledger_fail(&mine, NULL, TE_ERR_CANCELED);
+    tei_ledger_reap(&mine, work);
+    copier_give_back(c, work);
+}
+
+void tei_copier_post(struct tei_copier *c, struct tei_list *work)
+{
+    struct tei_list now, later;
+    uint64_t bytes;
+    bool open;
+
+    tei_list_init(&now);
+    tei_list_init(&later);
+    bytes = copier_split(work, &now, &later);
+    pthread_mutex_lock(&c->lock);
+    open = !c->closed;
+    if (copier_come(c)) {
+        copier_post_as_guest(c, &now, &later, bytes);
+    } else {
+        tei_list_splice(&later, &now);
+        if (open)
+            copier_wake(c, copier_enqueue(c, &later, bytes + INLINE_MAX));
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (!open)
+        copier_refuse(c, &later);
+}
+
+/* --------------------------------------------------------------------------------------- ending */
+
+/* The lock is held. */
+static void copier_fail(struct tei_copier *c, const void *owner)
+{
+    tei_ledger_fail(&c->ledger, owner, TE_ERR_CANCELED);
+    copier_note(c);
+    pthread_cond_signal(&c->alarm);
+}
+
+void tei_copier_cancel(struct tei_copier *c, const void *owner)
+{
+    pthread_mutex_lock(&c->lock);
+    copier_fail(c, owner);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void tei_copier_close(struct tei_copier *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->closed = true;
+    copier_fail(c, NULL);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void tei_copier_stop(struct tei_copier *c)
+{
+    tei_copier_close(c);
+    pthread_mutex_lock(&c->lock);
+    c->quit = true;
+    pthread_cond_broadcast(&c->wake);
+    pthread_cond_signal(&c->alarm);
+    while (c->guests)
+        pthread_cond_wait(&c->quiet, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+    for (unsigned i = 0; i < c->n_threads; i++)
+        pthread_join(c->threads[i], NULL);
+    c->n_threads = 0;
+    if (c->watched)
+        pthread_join(c->watcher, NULL);
+    c->watched = false;
+    pthread_mutex_lock(&c->lock);
+    copier_reap(c); /* what the last one to leave has left */
+    pthread_mutex_unlock(&c->lock);
+}
