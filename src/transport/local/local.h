@@ -7,12 +7,12 @@
 #define TEI_LOCAL_H
 
 #include "plat/plat.h"
-#include "transport/transport.h"
+#include "transport/copier.h"
 
 #include <pthread.h>
 
 struct local_work {
-    struct tei_work base;
+    struct tei_entry entry;
     struct tei_move move; /* if one side is memory of a device */
 };
 

@@ -118,7 +118,7 @@ static void give_back(void *arg, struct tei_list *moves)
     tei_list_init(&done);
     while ((link = tei_list_pop(moves))) {
         struct tei_move *v = tei_container_of(link, struct tei_move, link);
-        struct tei_work *w = &tei_container_of(v, struct local_work, move)->base;
+        struct tei_work *w = &tei_container_of(v, struct local_work, move)->entry.base;
 
         w->why = v->why;
         tei_local_finish(w, v->error, v->moved);
@@ -163,7 +163,7 @@ void tei_local_devices_post(struct local_devices *d, struct tei_list *work, stru
     tei_list_init(&moves);
     while ((link = tei_list_pop(work))) {
         struct tei_work *w = tei_container_of(link, struct tei_work, link);
-        struct tei_move *v = &tei_container_of(w, struct local_work, base)->move;
+        struct tei_move *v = &tei_container_of(w, struct local_work, entry.base)->move;
 
         w->why = fill_move(d, v, w);
         if (!w->why) {
