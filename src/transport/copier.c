@@ -57,39 +57,39 @@ static void copier_note(struct tei_copier *c)
 
 /* ----------------------------------------------------------------------------------------- runs */
 
-static bool copier_fits(const struct tei_copier *c, const struct tei_copy_run *run,
-                        const struct tei_entry *e, uint64_t room)
+/* Begins a run with this work. */
+static void copier_begin(struct tei_copy_run *run, const struct tei_entry *e)
 {
-    return run->n < TEI_COPY_PARTS && c->key(&e->base) == run->key &&
-           e->base.opcode == run->opcode && e->base.length - e->next <= room;
+    run->attach = e->base.attach;
+    run->opcode = e->base.opcode;
+    run->n = 0;
 }
 
-/* Takes what to copy next, the short works after the first one up to `room` bytes; false: nothing. */
-static bool copier_take(const struct tei_copier *c, struct tei_ledger *l, uint64_t room,
-                        int64_t now, struct tei_copy_run *run)
+/* Whether the run may have `n` bytes of this work, too. */
+static bool copier_fits(const struct tei_copy_run *run, const struct tei_entry *e, uint64_t n,
+                        uint64_t room)
+{
+    return n <= room && run->n < TEI_COPY_PARTS && e->base.attach == run->attach &&
+           e->base.opcode == run->opcode;
+}
+
+/* Takes what to copy next, the short works after the first one up to a share; false: nothing. */
+static bool copier_take(struct tei_ledger *l, int64_t now, struct tei_copy_run *run)
 {
     const struct tei_entry *e = tei_ledger_first(l);
+    uint64_t room = SHARE;
 
     if (!e)
         return false;
-    run->key = c->key(&e->base);
-    run->opcode = e->base.opcode;
-    run->n = 0;
+    copier_begin(run, e);
     do {
-        struct tei_copy_part *x = &run->copies[run->n++];
+        struct tei_part *part = &run->parts[run->n++];
 
-        tei_ledger_take(l, TEI_COPY_CHUNK, now, &x->part);
-        x->fault = (struct tei_fault){0};
-        room -= x->part.length < room ? x->part.length : room;
+        tei_ledger_take(l, TEI_COPY_CHUNK, now, part);
+        room -= tei_min(room, part->length);
         e = tei_ledger_first(l);
-    } while (e && room && copier_fits(c, run, e, room));
+    } while (e && room && copier_fits(run, e, e->base.length - e->next, room));
     return true;
-}
-
-static void copier_return(struct tei_ledger *l, const struct tei_copy_run *run, int64_t now)
-{
-    for (size_t i = 0; i < run->n; i++)
-        tei_ledger_back(l, &run->copies[i].part, &run->copies[i].fault, now);
 }
 
 /* One run, and gives back what has ended; false if there is neither. The lock is held. */
@@ -99,34 +99,37 @@ static bool copier_step(struct tei_copier *c, struct tei_copy_run *run)
     bool taken;
 
     tei_ledger_tick(&c->ledger, now);
-    taken = copier_take(c, &c->ledger, SHARE, now, run);
+    taken = copier_take(&c->ledger, now, run);
     if (taken) {
         copier_note(c);
         pthread_mutex_unlock(&c->lock);
         c->run(c->transport, run);
         pthread_mutex_lock(&c->lock);
-        copier_return(&c->ledger, run, tei_now_ns());
+        now = tei_now_ns();
+        for (size_t i = 0; i < run->n; i++)
+            tei_ledger_back(&c->ledger, &run->parts[i], now);
     }
     copier_note(c);
     return copier_reap(c) || taken;
 }
 
-/* Copies all of a list of short works. They are nobody else's, so the rules apply without a lock. */
-static void copier_copy_here(struct tei_copier *c, struct tei_list *now)
+/* Copies all of a list of short works, which nobody else has. */
+static void copier_copy_here(struct tei_copier *c, struct tei_list *works)
 {
+    struct tei_link *link = tei_list_first(works);
     struct tei_copy_run run;
-    struct tei_ledger mine;
-    struct tei_list done;
 
-    tei_ledger_init(&mine, TEI_NEVER);
-    tei_list_init(&done);
-    tei_ledger_post(&mine, now, 0);
-    while (copier_take(c, &mine, INLINE_MAX, 0, &run)) {
+    while (link) {
+        copier_begin(&run, copier_entry(link));
+        do {
+            run.parts[run.n++] = tei_part_all(copier_entry(link));
+            link = tei_list_next(works, link);
+        } while (link && copier_fits(&run, copier_entry(link), 0, 0));
         c->run(c->transport, &run);
-        copier_return(&mine, &run, 0);
+        for (size_t i = 0; i < run.n; i++)
+            tei_part_end(&run.parts[i]);
     }
-    tei_ledger_reap(&mine, &done);
-    copier_give_back(c, &done);
+    copier_give_back(c, works);
 }
 
 /* -------------------------------------------------------------------------------------- threads */
@@ -280,19 +283,22 @@ bool tei_copier_poll(struct tei_copier *c)
     return moved;
 }
 
-/* The first short works are copied now. Returns the bytes of the others. */
-static uint64_t copier_split(struct tei_list *work, struct tei_list *now, struct tei_list *later)
+/* Leaves the first short works in the list, which are copied now. Returns the bytes of the others. */
+static uint64_t copier_split(struct tei_list *work, struct tei_list *later)
 {
     uint64_t budget = INLINE_MAX, bytes = 0;
-    struct tei_link *link;
+    struct tei_link *link, *tmp;
 
-    while ((link = tei_list_pop(work))) {
+    TEI_LIST_EACH(work, link, tmp) {
         uint64_t n = copier_entry(link)->base.length;
-        bool here = n <= budget;
 
-        budget -= here ? n : 0;
-        bytes += here ? 0 : n;
-        tei_list_push_back(here ? now : later, link);
+        if (n <= budget) {
+            budget -= n;
+            continue;
+        }
+        bytes += n;
+        tei_list_del(link);
+        tei_list_push_back(later, link);
     }
     return bytes;
 }
@@ -331,39 +337,27 @@ static void copier_post_as_guest(struct tei_copier *c, struct tei_list *now, str
     copier_go(c);
 }
 
-/* What is posted to a copier that is closed, in the caller's thread. */
-static void copier_refuse(struct tei_copier *c, struct tei_list *work)
-{
-    struct tei_ledger mine;
-
-    tei_ledger_init(&mine, TEI_NEVER);
-    tei_ledger_post(&mine, work, 0);
-    tei_ledger_fail(&mine, NULL, TE_ERR_CANCELED);
-    tei_ledger_reap(&mine, work);
-    copier_give_back(c, work);
-}
-
 void tei_copier_post(struct tei_copier *c, struct tei_list *work)
 {
-    struct tei_list now, later;
+    struct tei_list later;
     uint64_t bytes;
     bool open;
 
-    tei_list_init(&now);
     tei_list_init(&later);
-    bytes = copier_split(work, &now, &later);
+    bytes = copier_split(work, &later);
     pthread_mutex_lock(&c->lock);
     open = !c->closed;
     if (copier_come(c)) {
-        copier_post_as_guest(c, &now, &later, bytes);
+        copier_post_as_guest(c, work, &later, bytes);
     } else {
-        tei_list_splice(&later, &now);
+        tei_list_splice(&later, work);
         if (open)
             copier_wake(c, copier_enqueue(c, &later, bytes + INLINE_MAX));
     }
     pthread_mutex_unlock(&c->lock);
-    if (!open)
-        copier_refuse(c, &later);
+    for (struct tei_link *l = tei_list_first(&later); l; l = tei_list_next(&later, l))
+        copier_entry(l)->base.error = TE_ERR_CANCELED; /* refused */
+    copier_give_back(c, &later);
 }
 
 /* --------------------------------------------------------------------------------------- ending */

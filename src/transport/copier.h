@@ -4,7 +4,7 @@
  *
  * Short work, 64 KiB in all for one post(), is copied in the caller's thread. The rest goes into a
  * ledger, from which the copier's threads, and those in te_wait() by poll(), take runs: a chunk of a
- * long work, or several short ones of one key and opcode. run() copies them with no lock held.
+ * long work, or several short ones of one attachment and opcode. run() copies them with no lock held.
  *
  * A copy cannot be recalled. One more thread copies nothing: it ends what is cancelled or late, also
  * while every other thread is stuck in a copy.
@@ -20,23 +20,17 @@
 #define TEI_COPY_PARTS   128                 /* of one run */
 #define TEI_COPY_THREADS 16
 
-struct tei_copy_part {
-    struct tei_part part;
-    struct tei_fault fault; /* run() sets it if the part was not moved */
-};
-
-/* What one thread copies at a time. */
+/* What one thread copies at a time: parts of one attachment and opcode. */
 struct tei_copy_run {
-    const void *key; /* key() of all its works */
+    const struct tei_attach *attach;
     int opcode;
     size_t n;
-    struct tei_copy_part copies[TEI_COPY_PARTS];
+    struct tei_part parts[TEI_COPY_PARTS];
 };
 
 struct tei_copier {
     /* Set by the owner before tei_copier_init(). */
     struct tei_transport *transport;
-    const void *(*key)(const struct tei_work *w); /* works of different keys share no run */
     void (*run)(struct tei_transport *t, struct tei_copy_run *run);
     unsigned guests_max; /* threads of the caller that copy at a time */
 

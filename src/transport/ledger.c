@@ -72,8 +72,6 @@ void tei_ledger_post(struct tei_ledger *l, struct tei_list *work, int64_t now)
         e->next = 0;
         e->out = 0;
         e->since_ns = now;
-        e->base.error = e->base.sys_errno = 0;
-        e->base.why = NULL;
         ledger_enter(l, e);
         l->look_ns = ledger_earlier(l->look_ns, ledger_limit(l, e));
     }
@@ -91,7 +89,7 @@ void tei_ledger_take(struct tei_ledger *l, uint64_t max, int64_t now, struct tei
     struct tei_entry *e = ledger_entry(l->queue.head.next);
     uint64_t n = tei_min(e->base.length - e->next, max);
 
-    *part = (struct tei_part){e, e->base.local + e->next, e->base.remote + e->next, n};
+    *part = (struct tei_part){e, e->base.local + e->next, e->base.remote + e->next, n, 0, 0, NULL};
     ledger_withdraw(l, e);
     if (e->out++ == 0)
         e->since_ns = now;
@@ -99,69 +97,66 @@ void tei_ledger_take(struct tei_ledger *l, uint64_t max, int64_t now, struct tei
     ledger_enter(l, e);
 }
 
-static void ledger_end_if_over(struct tei_ledger *l, struct tei_entry *e)
+/* The first error stays, unless it is mild and this one is not. */
+void tei_part_end(const struct tei_part *part)
 {
-    if (e->out || (!e->base.error && e->next < e->base.length))
-        return;
-    if (tei_link_is_in(&e->base.link))
-        ledger_withdraw(l, e);
-    tei_list_push_back(&l->over, &e->base.link);
+    struct tei_work *w = &part->entry->base;
+
+    if (!part->error) {
+        atomic_fetch_add_explicit(w->moved, part->length, memory_order_relaxed);
+    } else if (!w->error || (tei_err_is_mild(w->error) && !tei_err_is_mild(part->error))) {
+        w->error = part->error;
+        w->sys_errno = part->sys_errno;
+        w->why = part->why;
+    }
 }
 
-/* The first error stays, unless it is mild and this one is not. Nothing more of the work is taken. */
-static void ledger_fold(struct tei_ledger *l, struct tei_entry *e, const struct tei_fault *fault)
-{
-    if (tei_link_is_in(&e->base.link))
-        ledger_withdraw(l, e);
-    if (e->base.error && (!tei_err_is_mild(e->base.error) || tei_err_is_mild(fault->error)))
-        return;
-    e->base.error = fault->error;
-    e->base.sys_errno = fault->sys_errno;
-    e->base.why = fault->why;
-}
-
-void tei_ledger_back(struct tei_ledger *l, const struct tei_part *part,
-                     const struct tei_fault *fault, int64_t now)
+/* Nothing more of a work with an error is taken. It is over when none of its parts is under way. */
+static void ledger_settle(struct tei_ledger *l, const struct tei_part *part)
 {
     struct tei_entry *e = part->entry;
+    bool taken;
 
-    e->out--;
-    if (fault->error) {
-        ledger_fold(l, e, fault);
-    } else {
-        atomic_fetch_add_explicit(e->base.moved, part->length, memory_order_relaxed);
-        e->since_ns = l->progress_ns = now;
-    }
-    ledger_end_if_over(l, e);
+    tei_part_end(part);
+    taken = e->base.error || e->next == e->base.length;
+    if (taken && (e->base.error || !e->out) && tei_link_is_in(&e->base.link))
+        ledger_withdraw(l, e);
+    if (taken && !e->out)
+        tei_list_push_back(&l->over, &e->base.link);
+}
+
+void tei_ledger_back(struct tei_ledger *l, const struct tei_part *part, int64_t now)
+{
+    part->entry->out--;
+    if (!part->error)
+        part->entry->since_ns = l->progress_ns = now;
+    ledger_settle(l, part);
+}
+
+static void ledger_end(struct tei_ledger *l, struct tei_entry *e, int error, const char *why)
+{
+    ledger_settle(l, &(struct tei_part){.entry = e, .error = error, .why = why});
 }
 
 static void ledger_fail_list(struct tei_ledger *l, struct tei_list *list, const void *owner,
-                             const struct tei_fault *fault)
+                             int error)
 {
     struct tei_link *link, *tmp;
 
     TEI_LIST_EACH(list, link, tmp) {
-        struct tei_entry *e = ledger_entry(link);
-
-        if (owner && e->base.owner != owner)
-            continue;
-        ledger_fold(l, e, fault);
-        ledger_end_if_over(l, e);
+        if (!owner || ledger_entry(link)->base.owner == owner)
+            ledger_end(l, ledger_entry(link), error, NULL);
     }
 }
 
 void tei_ledger_fail(struct tei_ledger *l, const void *owner, int error)
 {
-    struct tei_fault fault = {.error = error};
-
-    ledger_fail_list(l, &l->queue, owner, &fault);
-    ledger_fail_list(l, &l->whole, owner, &fault);
+    ledger_fail_list(l, &l->queue, owner, error);
+    ledger_fail_list(l, &l->whole, owner, error);
 }
 
 static void ledger_end_late(struct tei_ledger *l, struct tei_list *list, int64_t now)
 {
-    static const struct tei_fault waits = {TE_ERR_TIMEOUT, 0, "waiting for its turn"};
-    static const struct tei_fault stalls = {TE_ERR_TIMEOUT, 0, "waiting for a part under way"};
     struct tei_link *link, *tmp;
 
     TEI_LIST_EACH(list, link, tmp) {
@@ -173,8 +168,8 @@ static void ledger_end_late(struct tei_ledger *l, struct tei_list *list, int64_t
             continue;
         }
         l->n_stalled += e->out > 0;
-        ledger_fold(l, e, e->out ? &stalls : &waits);
-        ledger_end_if_over(l, e);
+        ledger_end(l, e, TE_ERR_TIMEOUT,
+                   e->out ? "waiting for a part under way" : "waiting for its turn");
     }
 }
 

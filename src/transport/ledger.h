@@ -25,11 +25,8 @@ struct tei_part {
     char *local;
     uint64_t remote;
     uint64_t length;
-};
-
-struct tei_fault {
-    int error; /* TE_ERR_OK: the part was moved */
-    int sys_errno;
+    /* Set by who moves it if it was not moved; as in struct tei_work. */
+    int error, sys_errno;
     const char *why;
 };
 
@@ -55,8 +52,7 @@ const struct tei_entry *tei_ledger_first(const struct tei_ledger *l);
  */
 void tei_ledger_take(struct tei_ledger *l, uint64_t max, int64_t now, struct tei_part *part);
 /* A part has ended: nothing touches its memory any more. */
-void tei_ledger_back(struct tei_ledger *l, const struct tei_part *part,
-                     const struct tei_fault *fault, int64_t now);
+void tei_ledger_back(struct tei_ledger *l, const struct tei_part *part, int64_t now);
 /* Fails the works of an owner, NULL: all. Those with parts under way are over when these are back. */
 void tei_ledger_fail(struct tei_ledger *l, const void *owner, int error);
 /* Fails what is late. Returns when to look again; TEI_NEVER: when something was posted. */
@@ -66,5 +62,15 @@ static inline void tei_ledger_reap(struct tei_ledger *l, struct tei_list *done)
 {
     tei_list_splice(done, &l->over);
 }
+
+/*
+ * Work that one thread moves at once, all of it as one part, needs no ledger: the part of it, and the
+ * end of both.
+ */
+static inline struct tei_part tei_part_all(struct tei_entry *e)
+{
+    return (struct tei_part){e, e->base.local, e->base.remote, e->base.length, 0, 0, NULL};
+}
+void tei_part_end(const struct tei_part *part);
 
 #endif

@@ -146,7 +146,7 @@ struct tei_work {
     /* TEI_NEVER: only lack of progress (conf->transfer_timeout_ms) ends it */
     int64_t deadline_ns;
     int opcode; /* TE_READ, TE_WRITE */
-    /* Set by the transport before work_done(). */
+    /* Cleared by the core; set by the transport before work_done(). */
     int error;     /* TE_ERR_OK or why not */
     int sys_errno; /* errno behind it, 0 if none */
     /* Static text, or one from host->note(): what was being done; NULL: nothing to add. */

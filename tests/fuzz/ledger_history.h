@@ -90,7 +90,6 @@ static void history_post(struct history *h, unsigned arg)
     w->entry.base.length = 1 + arg;
     w->entry.base.deadline_ns = arg & 16 ? h->now + (arg >> 2) : TEI_NEVER;
     w->entry.next = w->entry.out = 99; /* what is there before post() means nothing */
-    w->entry.base.error = TE_ERR_DNS;
     w->live = true;
     w->since = h->now;
     tei_list_init(&list);
@@ -118,7 +117,6 @@ static void history_take(struct history *h, unsigned arg)
 
 static void history_back(struct history *h, unsigned arg, int error)
 {
-    struct tei_fault fault = {.error = error};
     struct history_work *w;
     struct tei_part part;
     size_t at;
@@ -128,6 +126,7 @@ static void history_back(struct history *h, unsigned arg, int error)
     at = arg % h->n_parts;
     part = h->parts[at];
     h->parts[at] = h->parts[--h->n_parts];
+    part.error = error;
     w = history_of(part.entry);
     w->out--;
     if (error) {
@@ -136,7 +135,7 @@ static void history_back(struct history *h, unsigned arg, int error)
         w->good += part.length;
         w->since = h->progress = h->now;
     }
-    tei_ledger_back(&h->ledger, &part, &fault, h->now);
+    tei_ledger_back(&h->ledger, &part, h->now);
 }
 
 static void history_fail(struct history *h, unsigned arg)

@@ -31,8 +31,6 @@ static void work_ends_exactly_once_and_quiet(void **state)
     }
 }
 
-static const struct tei_fault good;
-
 /* A ledger with patience 50 and `n` works of 10 bytes, posted at 0. */
 static void begin(struct history *h, size_t n)
 {
@@ -70,7 +68,7 @@ static void a_part_that_is_stuck_is_stalled_though_others_move(void **state)
     tei_ledger_take(&h.ledger, 10, 0, &stuck);
     for (int64_t now = 10; now < 50; now += 10) {
         tei_ledger_take(&h.ledger, 2, now, &part);
-        tei_ledger_back(&h.ledger, &part, &good, now);
+        tei_ledger_back(&h.ledger, &part, now);
         assert_int_equal(tei_ledger_tick(&h.ledger, now), 50);
     }
     tei_ledger_tick(&h.ledger, 50);
@@ -78,7 +76,7 @@ static void a_part_that_is_stuck_is_stalled_though_others_move(void **state)
     assert_int_equal(h.works[1].entry.base.error, TE_ERR_OK);
     assert_int_equal(h.ledger.n_stalled, 1);
     assert_false(is_reaped(&h)); /* the part may still touch memory */
-    tei_ledger_back(&h.ledger, &stuck, &good, 60);
+    tei_ledger_back(&h.ledger, &stuck, 60);
     assert_true(is_reaped(&h));
     assert_int_equal(h.works[0].entry.base.error, TE_ERR_TIMEOUT);
     assert_int_equal(h.works[0].moved, 10);
@@ -92,7 +90,7 @@ static void work_that_waits_is_not_late_while_others_move(void **state)
     (void)state;
     begin(&h, 2);
     tei_ledger_take(&h.ledger, 10, 0, &part);
-    tei_ledger_back(&h.ledger, &part, &good, 40);
+    tei_ledger_back(&h.ledger, &part, 40);
     assert_true(is_reaped(&h));
     assert_int_equal(tei_ledger_tick(&h.ledger, 60), 90);
     tei_ledger_tick(&h.ledger, 90);
@@ -103,7 +101,6 @@ static void work_that_waits_is_not_late_while_others_move(void **state)
 
 static void an_error_that_forbids_another_try_stays(void **state)
 {
-    struct tei_fault stale = {TE_ERR_STALE, 0, "first"}, system = {TE_ERR_SYSTEM, 5, "second"};
     struct history h;
     struct tei_part parts[3];
 
@@ -111,11 +108,15 @@ static void an_error_that_forbids_another_try_stays(void **state)
     begin(&h, 1);
     for (size_t i = 0; i < 3; i++)
         tei_ledger_take(&h.ledger, 3, 0, &parts[i]);
-    tei_ledger_back(&h.ledger, &parts[0], &stale, 1);
+    parts[0].error = parts[2].error = TE_ERR_STALE;
+    parts[1].error = TE_ERR_SYSTEM;
+    parts[1].sys_errno = 5;
+    parts[1].why = "second";
+    tei_ledger_back(&h.ledger, &parts[0], 1);
     assert_null(tei_ledger_first(&h.ledger)); /* the last byte of a failed work is not given out */
-    tei_ledger_back(&h.ledger, &parts[1], &system, 1);
+    tei_ledger_back(&h.ledger, &parts[1], 1);
     assert_false(is_reaped(&h));
-    tei_ledger_back(&h.ledger, &parts[2], &stale, 1);
+    tei_ledger_back(&h.ledger, &parts[2], 1);
     assert_true(is_reaped(&h));
     assert_int_equal(h.works[0].entry.base.error, TE_ERR_SYSTEM);
     assert_int_equal(h.works[0].entry.base.sys_errno, 5);

@@ -47,11 +47,6 @@ static void tell_if_refused(void)
                  tei_errno_text(errno));
 }
 
-static const void *peer_of(const struct tei_work *w)
-{
-    return ((struct host_attach *)w->attach)->peer;
-}
-
 static void init(struct host *h)
 {
     h->conf = h->base.host->conf;
@@ -61,7 +56,6 @@ static void init(struct host *h)
     tei_list_init(&h->sessions);
     tei_list_init(&h->peers);
     h->copier.transport = &h->base;
-    h->copier.key = peer_of;
     h->copier.run = tei_host_copy;
     h->copier.guests_max = HOST_GUESTS_MAX;
     tei_copier_init(&h->copier, h->conf->transfer_timeout_ms);

@@ -132,17 +132,12 @@ struct host_attach {
     struct host_peer *peer;
 };
 
-/* One part of one work. */
+/* A part of a work, and what tei_host_peer_find() has found for it. */
 struct host_piece {
-    char *local;
-    uint64_t remote;
-    size_t length;
-    /* found by tei_host_peer_find() */
+    struct tei_part *part;
     uint32_t slot, epoch;
     struct host_map *map; /* held; NULL: process_vm */
     char *mapped;
-    int error, sys_errno;
-    const char *why;
 };
 
 /* What one thread copies at a time: parts of one opcode, for one peer. */
@@ -271,6 +266,6 @@ bool tei_host_peer_is_gone(struct host_peer *p);
 
 /* ---- host_run.c */
 /* Copies a run of the copier. */
-void tei_host_copy(struct tei_transport *t, struct tei_copy_run *copies);
+void tei_host_copy(struct tei_transport *t, struct tei_copy_run *parts);
 
 #endif

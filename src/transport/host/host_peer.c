@@ -267,28 +267,28 @@ static void use(struct host_piece *x, const struct host_known *k, int opcode)
         return;
     x->map = k->map;
     x->map->users++;
-    x->mapped = k->map->base + k->offset + (x->remote - k->addr);
+    x->mapped = k->map->base + k->offset + (x->part->remote - k->addr);
 }
 
 static void find_piece(struct host_peer *p, struct host_piece *x, int opcode)
 {
     unsigned access = opcode == TE_READ ? TE_REMOTE_READ : TE_REMOTE_WRITE;
-    struct host_known *k = find_known(p, x->remote);
+    struct host_known *k = find_known(p, x->part->remote);
 
-    if (!has(k, x->remote, x->length, access) && p->collided) {
+    if (!has(k, x->part->remote, x->part->length, access) && p->collided) {
         look_at_all(p);
-        k = find_known(p, x->remote);
+        k = find_known(p, x->part->remote);
     }
-    if (!has(k, x->remote, x->length, access)) {
-        x->error = TE_ERR_STALE;
+    if (!has(k, x->part->remote, x->part->length, access)) {
+        x->part->error = TE_ERR_STALE;
         return;
     }
     if (k->map && !k->map->base)
         want(p, k);
     use(x, k, opcode);
     if (p->memfd_only && !x->mapped) {
-        x->error = TE_ERR_PEER;
-        x->why = "memory that process_vm may not reach is not mapped";
+        x->part->error = TE_ERR_PEER;
+        x->part->why = "memory that process_vm may not reach is not mapped";
     }
 }
 

@@ -34,16 +34,16 @@ static void check_epochs(struct host_run *run)
     for (size_t i = 0; i < run->n; i++) {
         struct host_piece *x = &run->pieces[i];
 
-        if (!x->error && !is_current(run->peer, x))
-            x->error = TE_ERR_STALE;
+        if (!x->part->error && !is_current(run->peer, x))
+            x->part->error = TE_ERR_STALE;
     }
 }
 
 static void fail(struct host_piece *x, int error, int sys_errno, const char *why)
 {
-    x->error = error;
-    x->sys_errno = sys_errno;
-    x->why = why;
+    x->part->error = error;
+    x->part->sys_errno = sys_errno;
+    x->part->why = why;
 }
 
 /* ---------------------------------------------------------------------------------- process_vm */
@@ -64,15 +64,15 @@ static ssize_t move(const struct host_run *run, const struct iovec *local, size_
 /* One piece alone, and why if that fails. */
 static void move_one(struct host_run *run, struct host_piece *x)
 {
-    struct iovec local = {x->local, x->length};
-    struct iovec remote = {(void *)(uintptr_t)x->remote, x->length};
+    struct iovec local = {x->part->local, x->part->length};
+    struct iovec remote = {(void *)(uintptr_t)x->part->remote, x->part->length};
     ssize_t got = move(run, &local, 1, &remote, 1);
     int err = got < 0 ? errno : EFAULT;
 
-    if (got == (ssize_t)x->length)
+    if (got == (ssize_t)x->part->length)
         return;
     if (!is_current(run->peer, x)) {
-        x->error = TE_ERR_STALE;
+        x->part->error = TE_ERR_STALE;
     } else if (err == ESRCH || err == EPERM) {
         atomic_store_explicit(&run->peer->broken, true, memory_order_relaxed);
         fail(x, TE_ERR_PEER, err, "reaching the memory of its process");
@@ -105,17 +105,17 @@ static void move_all(struct host_run *run)
     for (size_t i = 0; i < run->n; i++) {
         const struct host_piece *x = &run->pieces[i];
 
-        if (x->error || x->mapped)
+        if (x->part->error || x->mapped)
             continue;
-        append(local, &n_local, x->local, x->length);
-        append(remote, &n_remote, (void *)(uintptr_t)x->remote, x->length);
-        want += (ssize_t)x->length;
+        append(local, &n_local, x->part->local, x->part->length);
+        append(remote, &n_remote, (void *)(uintptr_t)x->part->remote, x->part->length);
+        want += (ssize_t)x->part->length;
     }
     if (n_local == 0 || move(run, local, n_local, remote, n_remote) == want)
         return;
     /* Which of them it was is found by doing each again. */
     for (size_t i = 0; i < run->n; i++)
-        if (!run->pieces[i].error && !run->pieces[i].mapped)
+        if (!run->pieces[i].part->error && !run->pieces[i].mapped)
             move_one(run, &run->pieces[i]);
 }
 
@@ -126,13 +126,13 @@ static void copy_mapped(const struct host_run *run)
     for (size_t i = 0; i < run->n; i++) {
         const struct host_piece *x = &run->pieces[i];
 
-        if (x->error || !x->mapped)
+        if (x->part->error || !x->mapped)
             continue;
         tei_tsan_ignore_begin();
         if (run->opcode == TE_READ)
-            memcpy(x->local, x->mapped, x->length);
+            memcpy(x->part->local, x->mapped, x->part->length);
         else
-            memcpy(x->mapped, x->local, x->length);
+            memcpy(x->mapped, x->part->local, x->part->length);
         tei_tsan_ignore_end();
     }
 }
@@ -150,7 +150,7 @@ static bool all_mapped(const struct host_run *run)
 static void fail_all(struct host_run *run)
 {
     for (size_t i = 0; i < run->n; i++)
-        if (!run->pieces[i].error)
+        if (!run->pieces[i].part->error)
             fail(&run->pieces[i], TE_ERR_PEER, 0, "its process, or its engine, is gone");
 }
 
@@ -185,36 +185,24 @@ static void write_run(struct host_run *run)
     tei_host_peer_unhazard(run->peer, z);
 }
 
-static void host_move_run(struct host_run *run)
+void tei_host_copy(struct tei_transport *t, struct tei_copy_run *parts)
 {
-    tei_host_peer_find(run->peer, run);
-    if (run->opcode == TE_WRITE) {
-        write_run(run);
-    } else {
-        copy(run);
-        /* What was read before is compared with epochs that are read after. */
-        atomic_thread_fence(memory_order_acquire);
-        check_epochs(run);
-    }
-    tei_host_peer_release(run->peer, run);
-}
-
-void tei_host_copy(struct tei_transport *t, struct tei_copy_run *copies)
-{
-    struct host_run run;
+    struct host_run run; /* its fields one by one: the pieces are many, and most not used */
 
     (void)t;
-    run.peer = ((struct host_attach *)copies->copies[0].part.entry->base.attach)->peer;
-    run.opcode = copies->opcode;
-    run.n = copies->n;
-    for (size_t i = 0; i < run.n; i++) {
-        const struct tei_part *part = &copies->copies[i].part;
-
-        run.pieces[i] = (struct host_piece){
-            .local = part->local, .remote = part->remote, .length = (size_t)part->length};
-    }
-    host_move_run(&run);
+    run.peer = ((const struct host_attach *)parts->attach)->peer;
+    run.opcode = parts->opcode;
+    run.n = parts->n;
     for (size_t i = 0; i < run.n; i++)
-        copies->copies[i].fault =
-            (struct tei_fault){run.pieces[i].error, run.pieces[i].sys_errno, run.pieces[i].why};
+        run.pieces[i] = (struct host_piece){.part = &parts->parts[i]};
+    tei_host_peer_find(run.peer, &run);
+    if (run.opcode == TE_WRITE) {
+        write_run(&run);
+    } else {
+        copy(&run);
+        /* What was read before is compared with epochs that are read after. */
+        atomic_thread_fence(memory_order_acquire);
+        check_epochs(&run);
+    }
+    tei_host_peer_release(run.peer, &run);
 }

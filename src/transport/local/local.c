@@ -32,17 +32,11 @@ static struct tei_work *work_of(struct tei_link *link)
     return tei_container_of(link, struct tei_work, link);
 }
 
-static const void *no_key(const struct tei_work *w)
-{
-    (void)w;
-    return NULL;
-}
-
 static void move_run(struct tei_transport *t, struct tei_copy_run *run)
 {
     (void)t;
     for (size_t i = 0; i < run->n; i++) {
-        const struct tei_part *part = &run->copies[i].part;
+        const struct tei_part *part = &run->parts[i];
         char *target = (char *)(uintptr_t)part->remote; /* of this very process */
 
         if (run->opcode == TE_READ)
@@ -59,7 +53,6 @@ static int local_open(struct tei_transport *t)
     struct local *l = local_of(t);
 
     l->copier.transport = t;
-    l->copier.key = no_key;
     l->copier.run = move_run;
     l->copier.guests_max = UINT_MAX;
     tei_copier_init(&l->copier, t->host->conf->transfer_timeout_ms);
@@ -104,17 +97,20 @@ static bool post_to_devices(struct local *l, struct tei_list *work)
 static void local_post(struct tei_transport *t, struct tei_list *work)
 {
     struct local *l = local_of(t);
-    struct tei_list host, device;
-    struct tei_link *link;
+    struct tei_link *link, *tmp;
+    struct tei_list device;
 
-    tei_list_init(&host);
     tei_list_init(&device);
-    while ((link = tei_list_pop(work)))
-        tei_list_push_back(tei_local_is_device(work_of(link)) ? &device : &host, link);
+    TEI_LIST_EACH(work, link, tmp) {
+        if (!tei_local_is_device(work_of(link)))
+            continue;
+        tei_list_del(link);
+        tei_list_push_back(&device, link);
+    }
     if (!tei_list_empty(&device) && !post_to_devices(l, &device))
-        tei_list_splice(&host, &device); /* for the copier to refuse */
-    if (!tei_list_empty(&host))
-        tei_copier_post(&l->copier, &host);
+        tei_list_splice(work, &device); /* for the copier to refuse */
+    if (!tei_list_empty(work))
+        tei_copier_post(&l->copier, work);
 }
 
 static void local_cancel(struct tei_transport *t, const void *owner)

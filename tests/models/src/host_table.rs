@@ -281,7 +281,7 @@ fn write_and_unregister(wrong: Wrong) {
 
 /// What a peer reads without a hazard: it looks at the epoch afterwards. The owner's log_change() has a release fence
 /// between the epoch and whatever the program does with its memory, and that is what the reader's fence meets.
-// C src/transport/host/host_run.c host_move_run: fence acquire
+// C src/transport/host/host_run.c tei_host_copy: fence acquire
 fn read_and_unregister(wrong: Wrong) {
     explore(move || {
         let shared = Arc::new((Table::new(wrong), AtomicU32::new(0)));
