@@ -498,6 +498,7 @@ struct plan {
     /* the region that tasks hold which were claimed last: how many holds are not counted on it yet */
     struct tei_region *region;
     uint32_t owed;
+    uint32_t used; /* bits by place: which of the next four are set */
     struct tei_list lists[TEI_CARRIERS];
     struct tei_transport *transports[TEI_CARRIERS];
     struct tei_pool_free *spare[TEI_CARRIERS]; /* work taken from the pools in bulk */

@@ -10,14 +10,12 @@
 #include "core/core.h"
 
 #include <assert.h>
-#include <string.h>
 
 #define WORK_BULK 256 /* taken from a pool at a time */
 
 void tei_plan_init(struct plan *p, te_engine *e, struct batch *b, size_t expect)
 {
-    memset(p->spare, 0, sizeof(p->spare));
-    memset(p->transports, 0, sizeof(p->transports));
+    p->used = 0;
     tei_list_init(&p->unposted);
     p->engine = e;
     p->batch = b;
@@ -34,7 +32,9 @@ static struct tei_work *take_work(struct plan *p, struct tei_transport *t)
     size_t i = t->index;
     struct tei_pool_free *f;
 
-    if (!p->transports[i]) {
+    if (!(p->used & (1u << i))) {
+        p->used |= 1u << i;
+        p->spare[i] = NULL;
         p->n_spare[i] = 0;
         tei_list_init(&p->lists[i]);
     }
@@ -170,30 +170,47 @@ int tei_plan_cut(struct plan *p, struct task *t)
     return 0;
 }
 
+/* Takes the lowest bit out of `left`: its place; false if there is none. */
+static bool next_used(uint32_t *left, size_t *i)
+{
+    if (!*left)
+        return false;
+    *i = (size_t)__builtin_ctz(*left);
+    *left &= *left - 1;
+    return true;
+}
+
 static void return_spares(struct plan *p)
 {
-    for (size_t i = 0; i < TEI_CARRIERS; i++)
+    uint32_t left = p->used;
+    size_t i;
+
+    while (next_used(&left, &i))
         if (p->spare[i])
             tei_pool_put_many(&p->engine->works[i], p->spare[i], p->n_spare[i]);
 }
 
 void tei_plan_post(struct plan *p)
 {
+    uint32_t left = p->used;
+    size_t i;
+
     return_spares(p);
-    for (size_t i = 0; i < TEI_CARRIERS; i++)
-        if (p->transports[i] && !tei_list_empty(&p->lists[i]))
+    while (next_used(&left, &i))
+        if (!tei_list_empty(&p->lists[i]))
             p->transports[i]->ops.post(p->transports[i], &p->lists[i]);
 }
 
 void tei_plan_drop(struct plan *p)
 {
+    uint32_t left = p->used;
+    size_t i;
+
     return_spares(p);
-    for (size_t i = 0; i < TEI_CARRIERS; i++) {
+    while (next_used(&left, &i)) {
         size_t n = 0;
         struct tei_link *l, *tmp;
 
-        if (!p->transports[i])
-            continue;
         TEI_LIST_EACH(&p->lists[i], l, tmp)
             n++;
         uncut(p, i, n);
