@@ -41,7 +41,7 @@ PURE = {
     "rail": ("rail/", "base/base.h", "base/err.h", "std", "string.h"),
 }
 # Headers besides the one named after their folder that others may include: what several transports are built on.
-SHARED_HEADERS = ("transport/copier.h", "transport/ledger.h")
+SHARED_HEADERS = ("transport/ledger.h", "transport/copier.h", "transport/mover.h")
 # Vendor headers, and the folders that own them.
 VENDOR = (
     (re.compile(r"^(infiniband|rdma)/"), ("src/transport/rdma", "tests/fabric", "tests/lab")),

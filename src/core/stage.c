@@ -24,6 +24,7 @@
  */
 #include "core/core.h"
 #include "plat/plat.h"
+#include "transport/mover.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -58,7 +59,7 @@ struct piece {
     const char *why;
     bool told; /* of its work's end: see cancel_missed() */
     struct tei_move move;
-    _Atomic uint64_t moved; /* for the transport to add to; nobody looks */
+    _Atomic uint64_t moved; /* for both legs to add to; nobody looks */
 };
 
 struct stage {
@@ -201,19 +202,22 @@ static void end_piece(struct stage *s, struct piece *x, struct todo *todo)
 static void begin_move(struct piece *x, struct todo *todo)
 {
     const struct tei_work *w = &x->work->base;
-    char *device = w->local + x->at;
-    bool out = w->opcode == TE_WRITE;
 
     x->leg = LEG_DEVICE;
-    x->move = (struct tei_move){.owner = w->owner,
-                                .kind = (enum tei_mem_kind)w->region->kind,
-                                .device = w->region->device,
-                                .flow = out ? TEI_FROM_DEVICE : TEI_TO_DEVICE,
-                                .to = out ? x->slot : device,
-                                .from = out ? device : x->slot,
-                                .n = x->n,
-                                .deadline_ns = w->deadline_ns};
-    tei_list_push_back(&todo->moves, &x->move.link);
+    x->move = (struct tei_move){
+        /* as a READ goes: to `local` */
+        .entry.base = {.owner = w->owner,
+                       .moved = &x->moved,
+                       .local = w->opcode == TE_WRITE ? x->slot : w->local + x->at,
+                       .remote = (uintptr_t)(w->opcode == TE_WRITE ? w->local + x->at : x->slot),
+                       .length = x->n,
+                       .deadline_ns = w->deadline_ns,
+                       .opcode = TE_READ},
+        .kind = (enum tei_mem_kind)w->region->kind,
+        .device = w->region->device,
+        .flow = w->opcode == TE_WRITE ? TEI_FROM_DEVICE : TEI_TO_DEVICE,
+    };
+    tei_list_push_back(&todo->moves, &x->move.entry.base.link);
 }
 
 static void begin_post(struct stage *s, struct piece *x, struct todo *todo)
@@ -438,9 +442,10 @@ static void moves_ended(void *arg, struct tei_list *moves)
 
     pthread_mutex_lock(&s->lock);
     while ((l = tei_list_pop(moves))) {
-        struct tei_move *m = tei_container_of(l, struct tei_move, link);
+        struct tei_move *m = tei_move_of(l);
 
-        come_back(tei_container_of(m, struct piece, move), m->error, 0, m->why);
+        come_back(tei_container_of(m, struct piece, move), m->entry.base.error, 0,
+                  m->entry.base.why);
     }
     pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
@@ -674,7 +679,8 @@ static int take_memory(struct stage *s)
 
 static int start_threads(struct stage *s)
 {
-    int rc = tei_mover_start("te/mover", moves_ended, s, &s->mover);
+    int rc =
+        tei_mover_start("te/mover", s->engine->conf.transfer_timeout_ms, moves_ended, s, &s->mover);
 
     if (rc)
         return rc;

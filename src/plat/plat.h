@@ -178,46 +178,6 @@ void tei_gpu_unimport(enum tei_mem_kind kind, void *base);
 int tei_gpu_dmabuf(const struct tei_mem_info *m, uintptr_t addr, size_t length, int *fd,
                    uint64_t *offset);
 
-/* ---- a thread that copies */
-
-/*
- * mover.c: takes copies of which one side at least is memory of a device, cuts them, keeps a window
- * of them under way on its own queues (one for each device and direction) and gives them back as
- * they end. The owner embeds a move in its own struct.
- */
-enum tei_flow { TEI_TO_DEVICE, TEI_FROM_DEVICE, TEI_WITHIN, TEI_FLOWS };
-
-struct tei_move {
-    struct tei_link link; /* the current owner's */
-    const void *owner;    /* what cancel names */
-    enum tei_mem_kind kind;
-    int device;
-    enum tei_flow flow;
-    char *to;
-    const char *from;
-    uint64_t n; /* never 0 */
-    int64_t deadline_ns;
-    /* Set when it ends. Once it has ended, neither side is touched again. */
-    int error;
-    const char *why; /* static */
-    uint64_t moved;
-    /* The mover's own. */
-    uint64_t next;
-    uint32_t out;
-};
-
-struct tei_mover;
-/* ended() is called from the mover's thread, from post() and cancel() never; it empties the list. */
-int tei_mover_start(const char *thread, void (*ended)(void *arg, struct tei_list *moves), void *arg,
-                    struct tei_mover **out);
-/* Takes all, never blocks, never fails. After close: they end TE_ERR_CANCELED, from the thread. */
-void tei_mover_post(struct tei_mover *m, struct tei_list *moves);
-/* Ends the owner's soon, TE_ERR_CANCELED; what the device is doing at this moment ends first. */
-void tei_mover_cancel(struct tei_mover *m, const void *owner);
-void tei_mover_close(struct tei_mover *m); /* cancels all, and whatever comes after */
-void tei_mover_destroy(
-    struct tei_mover *m); /* close, wait for all to end, join, free; NULL is fine */
-
 /* ------------------------------------------------------------------------------------ discovery */
 
 /* Where discovery looks, and which NICs may be used. Text is borrowed for the call. */

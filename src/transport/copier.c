@@ -18,11 +18,6 @@
 #define INLINE_MAX ((uint64_t)64 << 10)
 #define SHARE      ((uint64_t)128 << 10) /* of short works in a row, so that others get some too */
 
-static struct tei_entry *copier_entry(struct tei_link *link)
-{
-    return tei_container_of(link, struct tei_entry, base.link);
-}
-
 static void copier_give_back(struct tei_copier *c, struct tei_list *done)
 {
     if (!tei_list_empty(done))
@@ -120,11 +115,11 @@ static void copier_copy_here(struct tei_copier *c, struct tei_list *works)
     struct tei_copy_run run;
 
     while (link) {
-        copier_begin(&run, copier_entry(link));
+        copier_begin(&run, tei_entry_of(link));
         do {
-            run.parts[run.n++] = tei_part_all(copier_entry(link));
+            run.parts[run.n++] = tei_part_all(tei_entry_of(link));
             link = tei_list_next(works, link);
-        } while (link && copier_fits(&run, copier_entry(link), 0, 0));
+        } while (link && copier_fits(&run, tei_entry_of(link), 0, 0));
         c->run(c->transport, &run);
         for (size_t i = 0; i < run.n; i++)
             tei_part_end(&run.parts[i]);
@@ -217,7 +212,7 @@ void tei_copier_init(struct tei_copier *c, int64_t no_progress_ms)
     tei_cond_init(&c->wake);
     tei_cond_init(&c->alarm);
     tei_cond_init(&c->quiet);
-    tei_ledger_init(&c->ledger, no_progress_ms > 0 ? no_progress_ms * TEI_NS_PER_MS : TEI_NEVER);
+    tei_ledger_init(&c->ledger, no_progress_ms);
     c->watch_ns = TEI_NEVER;
     c->ready = true;
 }
@@ -290,7 +285,7 @@ static uint64_t copier_split(struct tei_list *work, struct tei_list *later)
     struct tei_link *link, *tmp;
 
     TEI_LIST_EACH(work, link, tmp) {
-        uint64_t n = copier_entry(link)->base.length;
+        uint64_t n = tei_entry_of(link)->base.length;
 
         if (n <= budget) {
             budget -= n;
@@ -307,10 +302,14 @@ static uint64_t copier_split(struct tei_list *work, struct tei_list *later)
 static unsigned copier_enqueue(struct tei_copier *c, struct tei_list *work, uint64_t bytes)
 {
     uint64_t n = (bytes + TEI_COPY_CHUNK - 1) / TEI_COPY_CHUNK;
+    struct tei_link *link;
+    int64_t now;
 
     if (tei_list_empty(work))
         return 0;
-    tei_ledger_post(&c->ledger, work, tei_now_ns());
+    now = tei_now_ns();
+    while ((link = tei_list_pop(work)))
+        tei_ledger_post(&c->ledger, tei_entry_of(link), now);
     copier_note(c);
     return n < c->idle ? (unsigned)n : c->idle;
 }
@@ -356,7 +355,7 @@ void tei_copier_post(struct tei_copier *c, struct tei_list *work)
     }
     pthread_mutex_unlock(&c->lock);
     for (struct tei_link *l = tei_list_first(&later); l; l = tei_list_next(&later, l))
-        copier_entry(l)->base.error = TE_ERR_CANCELED; /* refused */
+        tei_entry_of(l)->base.error = TE_ERR_CANCELED; /* refused */
     copier_give_back(c, &later);
 }
 
@@ -365,7 +364,7 @@ void tei_copier_post(struct tei_copier *c, struct tei_list *work)
 /* The lock is held. */
 static void copier_fail(struct tei_copier *c, const void *owner)
 {
-    tei_ledger_fail(&c->ledger, owner, TE_ERR_CANCELED);
+    tei_ledger_fail(&c->ledger, owner, TE_ERR_CANCELED, NULL);
     copier_note(c);
     pthread_cond_signal(&c->alarm);
 }

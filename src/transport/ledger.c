@@ -11,23 +11,18 @@
 #include "base/err.h"
 #include "base/os.h"
 
-static struct tei_entry *ledger_entry(struct tei_link *link)
-{
-    return tei_container_of(link, struct tei_entry, base.link);
-}
-
 static int64_t ledger_earlier(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
-void tei_ledger_init(struct tei_ledger *l, int64_t patience_ns)
+void tei_ledger_init(struct tei_ledger *l, int64_t no_progress_ms)
 {
     tei_list_init(&l->queue);
     tei_list_init(&l->whole);
     tei_list_init(&l->over);
     l->n_queued = 0;
-    l->patience_ns = patience_ns;
+    l->patience_ns = no_progress_ms > 0 ? no_progress_ms * TEI_NS_PER_MS : TEI_NEVER;
     l->progress_ns = 0;
     l->look_ns = TEI_NEVER;
     l->n_stalled = 0;
@@ -62,31 +57,25 @@ static int64_t ledger_limit(const struct tei_ledger *l, const struct tei_entry *
     return ledger_earlier(e->base.deadline_ns, since + l->patience_ns);
 }
 
-void tei_ledger_post(struct tei_ledger *l, struct tei_list *work, int64_t now)
+void tei_ledger_post(struct tei_ledger *l, struct tei_entry *e, int64_t now)
 {
-    struct tei_link *link;
-
-    while ((link = tei_list_pop(work))) {
-        struct tei_entry *e = ledger_entry(link);
-
-        e->next = 0;
-        e->out = 0;
-        e->since_ns = now;
-        ledger_enter(l, e);
-        l->look_ns = ledger_earlier(l->look_ns, ledger_limit(l, e));
-    }
+    e->next = 0;
+    e->out = 0;
+    e->since_ns = now;
+    ledger_enter(l, e);
+    l->look_ns = ledger_earlier(l->look_ns, ledger_limit(l, e));
 }
 
 const struct tei_entry *tei_ledger_first(const struct tei_ledger *l)
 {
     struct tei_link *link = tei_list_first(&l->queue);
 
-    return link ? ledger_entry(link) : NULL;
+    return link ? tei_entry_of(link) : NULL;
 }
 
 void tei_ledger_take(struct tei_ledger *l, uint64_t max, int64_t now, struct tei_part *part)
 {
-    struct tei_entry *e = ledger_entry(l->queue.head.next);
+    struct tei_entry *e = tei_entry_of(l->queue.head.next);
     uint64_t n = tei_min(e->base.length - e->next, max);
 
     *part = (struct tei_part){e, e->base.local + e->next, e->base.remote + e->next, n, 0, 0, NULL};
@@ -139,20 +128,20 @@ static void ledger_end(struct tei_ledger *l, struct tei_entry *e, int error, con
 }
 
 static void ledger_fail_list(struct tei_ledger *l, struct tei_list *list, const void *owner,
-                             int error)
+                             int error, const char *why)
 {
     struct tei_link *link, *tmp;
 
     TEI_LIST_EACH(list, link, tmp) {
-        if (!owner || ledger_entry(link)->base.owner == owner)
-            ledger_end(l, ledger_entry(link), error, NULL);
+        if (!owner || tei_entry_of(link)->base.owner == owner)
+            ledger_end(l, tei_entry_of(link), error, why);
     }
 }
 
-void tei_ledger_fail(struct tei_ledger *l, const void *owner, int error)
+void tei_ledger_fail(struct tei_ledger *l, const void *owner, int error, const char *why)
 {
-    ledger_fail_list(l, &l->queue, owner, error);
-    ledger_fail_list(l, &l->whole, owner, error);
+    ledger_fail_list(l, &l->queue, owner, error, why);
+    ledger_fail_list(l, &l->whole, owner, error, why);
 }
 
 static void ledger_end_late(struct tei_ledger *l, struct tei_list *list, int64_t now)
@@ -160,7 +149,7 @@ static void ledger_end_late(struct tei_ledger *l, struct tei_list *list, int64_t
     struct tei_link *link, *tmp;
 
     TEI_LIST_EACH(list, link, tmp) {
-        struct tei_entry *e = ledger_entry(link);
+        struct tei_entry *e = tei_entry_of(link);
         int64_t limit = ledger_limit(l, e);
 
         if (limit > now) {

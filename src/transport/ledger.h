@@ -41,9 +41,14 @@ struct tei_ledger {
     uint64_t n_stalled;  /* works that passed a limit while parts of them were under way */
 };
 
-void tei_ledger_init(struct tei_ledger *l, int64_t patience_ns);
-/* Takes all work on the list. */
-void tei_ledger_post(struct tei_ledger *l, struct tei_list *work, int64_t now);
+static inline struct tei_entry *tei_entry_of(struct tei_link *link)
+{
+    return tei_container_of(link, struct tei_entry, base.link);
+}
+
+/* `no_progress_ms`: conf->transfer_timeout_ms; 0: no limit. */
+void tei_ledger_init(struct tei_ledger *l, int64_t no_progress_ms);
+void tei_ledger_post(struct tei_ledger *l, struct tei_entry *e, int64_t now);
 /* The work of which the next part is taken; NULL: none. */
 const struct tei_entry *tei_ledger_first(const struct tei_ledger *l);
 /*
@@ -54,7 +59,7 @@ void tei_ledger_take(struct tei_ledger *l, uint64_t max, int64_t now, struct tei
 /* A part has ended: nothing touches its memory any more. */
 void tei_ledger_back(struct tei_ledger *l, const struct tei_part *part, int64_t now);
 /* Fails the works of an owner, NULL: all. Those with parts under way are over when these are back. */
-void tei_ledger_fail(struct tei_ledger *l, const void *owner, int error);
+void tei_ledger_fail(struct tei_ledger *l, const void *owner, int error, const char *why);
 /* Fails what is late. Returns when to look again; TEI_NEVER: when something was posted. */
 int64_t tei_ledger_tick(struct tei_ledger *l, int64_t now);
 /* Moves what is over behind `done`, for host->work_done(). */

@@ -79,7 +79,6 @@ static void history_fold(struct history_work *w, int error)
 static void history_post(struct history *h, unsigned arg)
 {
     struct history_work *w = &h->works[arg % HISTORY_WORKS];
-    struct tei_list list;
 
     if (w->live)
         return;
@@ -92,9 +91,7 @@ static void history_post(struct history *h, unsigned arg)
     w->entry.next = w->entry.out = 99; /* what is there before post() means nothing */
     w->live = true;
     w->since = h->now;
-    tei_list_init(&list);
-    tei_list_push_back(&list, &w->entry.base.link);
-    tei_ledger_post(&h->ledger, &list, h->now);
+    tei_ledger_post(&h->ledger, &w->entry, h->now);
 }
 
 static void history_take(struct history *h, unsigned arg)
@@ -146,7 +143,7 @@ static void history_fail(struct history *h, unsigned arg)
         if (h->works[i].live && !h->works[i].error &&
             (!owner || owner == h->works[i].entry.base.owner))
             h->works[i].error = TE_ERR_CANCELED;
-    tei_ledger_fail(&h->ledger, owner, TE_ERR_CANCELED);
+    tei_ledger_fail(&h->ledger, owner, TE_ERR_CANCELED, NULL);
 }
 
 static void history_tick(struct history *h, unsigned arg)
@@ -206,7 +203,8 @@ static void history_run(const uint8_t *bytes, size_t n)
     struct history h;
 
     memset(&h, 0, sizeof(h));
-    tei_ledger_init(&h.ledger, HISTORY_PATIENCE);
+    tei_ledger_init(&h.ledger, 0);
+    h.ledger.patience_ns = HISTORY_PATIENCE;
     for (size_t i = 0; i + 1 < n; i += 2)
         history_step(&h, bytes[i], bytes[i + 1]);
     history_fail(&h, 2);

@@ -35,17 +35,15 @@ static void work_ends_exactly_once_and_quiet(void **state)
 static void begin(struct history *h, size_t n)
 {
     memset(h, 0, sizeof(*h));
-    tei_ledger_init(&h->ledger, HISTORY_PATIENCE);
+    tei_ledger_init(&h->ledger, 0);
+    h->ledger.patience_ns = HISTORY_PATIENCE;
     for (unsigned i = 0; i < n; i++) {
         struct tei_work *w = &h->works[i].entry.base;
-        struct tei_list list;
 
         w->moved = &h->works[i].moved;
         w->length = 10;
         w->deadline_ns = TEI_NEVER;
-        tei_list_init(&list);
-        tei_list_push_back(&list, &w->link);
-        tei_ledger_post(&h->ledger, &list, 0);
+        tei_ledger_post(&h->ledger, &h->works[i].entry, 0);
     }
 }
 

@@ -45,7 +45,7 @@
 #include "base/hash.h"
 #include "transport/gpuipc/gpuipc_keys.h"
 #include "transport/gpuipc/gpuipc_page.h"
-#include "transport/transport.h"
+#include "transport/mover.h"
 
 #include <pthread.h>
 

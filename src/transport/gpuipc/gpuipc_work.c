@@ -43,21 +43,23 @@ static const struct gpuipc_known *known_of(const struct gpuipc_work *w)
 static void fill_move(const struct gpuipc *g, struct gpuipc_work *w)
 {
     char *remote = w->memory->at + (w->base.remote - w->memory->entry.base) + w->at;
-    char *local = w->base.local + w->at;
-    uint64_t left = w->base.length - w->at;
     bool within = w->base.region && w->base.region->kind == g->kind;
     bool read = w->base.opcode == TE_READ;
 
-    w->move = (struct tei_move){.owner = w->base.owner,
-                                .kind = g->kind,
-                                .device = within ? w->base.region->device : w->memory->device,
-                                .flow = read ? TEI_FROM_DEVICE : TEI_TO_DEVICE,
-                                .to = read ? local : remote,
-                                .from = read ? remote : local,
-                                .n = left < GPUIPC_PIECE ? left : GPUIPC_PIECE,
-                                .deadline_ns = w->base.deadline_ns};
-    if (within)
-        w->move.flow = TEI_WITHIN;
+    w->move = (struct tei_move){
+        .entry.base = {.owner = w->base.owner,
+                       .moved = w->base.moved,
+                       .local = w->base.local + w->at,
+                       .remote = (uintptr_t)remote,
+                       .length = tei_min(w->base.length - w->at, GPUIPC_PIECE),
+                       .deadline_ns = w->base.deadline_ns,
+                       .opcode = w->base.opcode},
+        .kind = g->kind,
+        .device = within ? w->base.region->device : w->memory->device,
+        .flow = within ? TEI_WITHIN
+                : read ? TEI_FROM_DEVICE
+                       : TEI_TO_DEVICE,
+    };
 }
 
 /* Whether the owner still has it; what has entered must leave. */
@@ -95,9 +97,9 @@ static void launch(struct gpuipc *g, struct gpuipc_work *w, struct tei_list *mov
             tei_gpuipc_use(g, m);
         w->uses = true;
         fill_move(g, w);
-        g->under_way += w->move.n;
+        g->under_way += w->move.entry.base.length;
         tei_list_push_back(&g->flying, &w->base.link);
-        tei_list_push_back(moves, &w->move.link);
+        tei_list_push_back(moves, &w->move.entry.base.link);
     }
 }
 
@@ -195,16 +197,16 @@ void tei_gpuipc_post(struct tei_transport *t, struct tei_list *work)
 static bool finish(struct gpuipc *g, struct gpuipc_work *w)
 {
     struct gpuipc_row *row = w->memory->peer->row;
+    const struct tei_work *piece = &w->move.entry.base;
 
     if (row)
         tei_gpuipc_leave(row, w->side);
     tei_list_del(&w->base.link);
-    g->under_way -= w->move.n;
-    w->at += w->move.n;
-    w->base.error = w->move.error;
-    w->base.why = w->move.why;
-    atomic_fetch_add_explicit(w->base.moved, w->move.moved, memory_order_relaxed);
-    if (!w->move.error && w->at < w->base.length)
+    g->under_way -= piece->length;
+    w->at += piece->length;
+    w->base.error = piece->error;
+    w->base.why = piece->why;
+    if (!piece->error && w->at < w->base.length)
         return false;
     let_go(g, w);
     return true;
@@ -233,7 +235,7 @@ void tei_gpuipc_ended(void *arg, struct tei_list *moves)
     tei_list_init(&done);
     pthread_mutex_lock(&g->lock);
     while ((link = tei_list_pop(moves))) {
-        struct gpuipc_work *w = tei_container_of(link, struct gpuipc_work, move.link);
+        struct gpuipc_work *w = tei_container_of(tei_move_of(link), struct gpuipc_work, move);
 
         if (finish(g, w))
             tei_list_push_back(&done, &w->base.link);

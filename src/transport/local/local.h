@@ -6,15 +6,10 @@
 #ifndef TEI_LOCAL_H
 #define TEI_LOCAL_H
 
-#include "plat/plat.h"
 #include "transport/copier.h"
+#include "transport/mover.h"
 
 #include <pthread.h>
-
-struct local_work {
-    struct tei_entry entry;
-    struct tei_move move; /* if one side is memory of a device */
-};
 
 struct local_devices {
     struct tei_transport *transport;
@@ -29,12 +24,6 @@ struct local_devices {
 static inline bool tei_local_is_device(const struct tei_work *w)
 {
     return w->region->kind != TEI_MEM_HOST || w->target_region->kind != TEI_MEM_HOST;
-}
-
-static inline void tei_local_finish(struct tei_work *w, int error, uint64_t moved)
-{
-    w->error = error;
-    atomic_fetch_add_explicit(w->moved, moved, memory_order_relaxed);
 }
 
 void tei_local_devices_init(struct local_devices *d, struct tei_transport *t);

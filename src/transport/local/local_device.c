@@ -111,39 +111,21 @@ static void pin(struct local_devices *d, struct tei_region *r, enum tei_mem_kind
 static void give_back(void *arg, struct tei_list *moves)
 {
     struct local_devices *d = arg;
-    struct tei_host *h = d->transport->host;
-    struct tei_list done;
-    struct tei_link *link;
 
-    tei_list_init(&done);
-    while ((link = tei_list_pop(moves))) {
-        struct tei_move *v = tei_container_of(link, struct tei_move, link);
-        struct tei_work *w = &tei_container_of(v, struct local_work, move)->entry.base;
-
-        w->why = v->why;
-        tei_local_finish(w, v->error, v->moved);
-        tei_list_push_back(&done, &w->link);
-    }
-    h->work_done(h, &done);
+    d->transport->host->work_done(d->transport->host, moves);
 }
 
-/* Fills in the copy that the work is; why there is none, else NULL. */
-static const char *fill_move(const struct local_devices *d, struct tei_move *v,
-                             const struct tei_work *w)
+/* Says which copy the work is; why there is none, else NULL. */
+static const char *fill_move(const struct local_devices *d, struct tei_move *v)
 {
+    const struct tei_work *w = &v->entry.base;
     bool reads = w->opcode == TE_READ;
     const struct tei_region *from = reads ? w->target_region : w->region;
     const struct tei_region *to = reads ? w->region : w->target_region;
     const struct tei_region *by = from->kind == TEI_MEM_HOST ? to : from;
-    char *remote = (char *)(uintptr_t)w->remote; /* of this very process */
 
-    *v = (struct tei_move){.owner = w->owner,
-                           .kind = by->kind,
-                           .device = by->device,
-                           .to = reads ? w->local : remote,
-                           .from = reads ? remote : w->local,
-                           .n = w->length,
-                           .deadline_ns = w->deadline_ns};
+    v->kind = by->kind;
+    v->device = by->device;
     if (from->kind == TEI_MEM_HOST)
         v->flow = TEI_TO_DEVICE;
     else if (to->kind == TEI_MEM_HOST)
@@ -157,26 +139,23 @@ static const char *fill_move(const struct local_devices *d, struct tei_move *v,
 
 void tei_local_devices_post(struct local_devices *d, struct tei_list *work, struct tei_list *done)
 {
-    struct tei_list moves;
-    struct tei_link *link;
+    struct tei_link *link, *tmp;
 
-    tei_list_init(&moves);
-    while ((link = tei_list_pop(work))) {
-        struct tei_work *w = tei_container_of(link, struct tei_work, link);
-        struct tei_move *v = &tei_container_of(w, struct local_work, entry.base)->move;
+    TEI_LIST_EACH(work, link, tmp) {
+        struct tei_move *v = tei_move_of(link);
+        struct tei_work *w = &v->entry.base;
 
-        w->why = fill_move(d, v, w);
-        if (!w->why) {
-            if (v->flow != TEI_WITHIN)
-                pin(d, w->region->kind == TEI_MEM_HOST ? w->region : w->target_region, v->kind);
-            tei_list_push_back(&moves, &v->link);
-        } else {
-            tei_local_finish(w, TE_ERR_UNSUPPORTED, 0);
+        w->why = fill_move(d, v);
+        if (w->why) {
+            w->error = TE_ERR_UNSUPPORTED;
+            tei_list_del(link);
             tei_list_push_back(done, link);
+        } else if (v->flow != TEI_WITHIN) {
+            pin(d, w->region->kind == TEI_MEM_HOST ? w->region : w->target_region, v->kind);
         }
     }
-    if (!tei_list_empty(&moves))
-        tei_mover_post(d->mover, &moves);
+    if (!tei_list_empty(work))
+        tei_mover_post(d->mover, work);
 }
 
 void tei_local_devices_cancel(struct local_devices *d, const void *owner)
@@ -208,7 +187,8 @@ int tei_local_devices_add(struct local_devices *d, struct tei_region *r)
         return rc;
     pthread_mutex_lock(&d->lock);
     if (!d->mover && !d->closed)
-        rc = tei_mover_start("te/local-gpu", give_back, d, &d->mover);
+        rc = tei_mover_start("te/local-gpu", d->transport->host->conf->transfer_timeout_ms,
+                             give_back, d, &d->mover);
     pthread_mutex_unlock(&d->lock);
     return rc;
 }

@@ -1,40 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mover.c - a thread that runs copies to, from and within devices.
+ * mover.c - a thread that has devices copy work.
  *
- * A move goes: post() -> `inbox` -> the queue of its lane -> parts under way -> ended(). There is one
- * lane, with its own queue of the driver, for each (kind, device, flow), so that both directions of a
- * device and all devices run beside each other; its driver queue is opened when the first move comes
- * and stays. The thread goes round the lanes. Of each it asks the driver which marks are over, and
- * fills up the window: a mark is what is submitted in one call and told over as one, either a part
- * of a long move, which then goes to the end of the lane's queue, or many short moves together.
- * Nobody waits for a single copy. The windows are so small that what is under way between host and
- * device is over in about a millisecond at 25 GB/s: cancel and deadlines take no longer.
+ * There is one lane, with a ledger and a queue of the driver of its own, for each (kind, device,
+ * flow), so that both directions of a device and all devices run beside each other; its driver queue
+ * is opened when the first move comes and stays. The thread goes round the lanes. Of each it asks the
+ * driver which marks are over, and fills up the window: a mark is what is submitted in one call and
+ * reported over as one, either a part of a long move or many short moves together. Nobody waits for a
+ * single copy. The windows are so small that what is under way between host and device is over in
+ * about a millisecond at 25 GB/s: cancel and deadlines take no longer.
  *
- * A move is in exactly one list as long as it is the mover's:
- *   inbox       nobody has looked at it;
- *   queue       of its lane: some of its bytes were not given to a part; `next` is that cursor;
- *   flying      of its lane: no more parts of it begin, `out` of them are under way;
- *   ended       it is over, and waits for the thread to say so.
- * It is over when `out` is 0 and either `error` is set or `next` has reached the end. Setting the
- * error takes it from `queue` to `flying` or `ended`; whoever sets it first decides. So it ends
- * exactly once, and never while the device may still touch its memory: a part that is with the
- * driver cannot be taken back. A device that stalls keeps what is under way for as long as it
- * likes, past its deadline and past cancel; what is in a queue behind that ends in time.
+ * A part that is with the driver cannot be taken back. A device that stalls keeps what is under way
+ * for as long as it likes, past its deadline and past cancel, and the mover logs that; what is in a
+ * queue behind it ends in time.
  *
  * When a mark fails, it and all that the lane submitted after it are over, and nobody knows which of
- * its copies is to blame. A mark of one copy fails its move. Else the driver queue is opened anew,
+ * its copies is to blame. A mark of one copy fails its move. Else the driver queue is opened again,
  * which a device that has had a fatal error refuses: then everything in the lane fails. If it opens,
  * the parts of the failed marks, which are still in them, are run one at a time (`solo`), and each
  * fails for itself alone. The lanes outlive all this; the next move that is posted tries again.
  *
- * `lock` guards all lists and the fields of moves; marks and the driver queues are the thread's own.
+ * `lock` guards the list of lanes and the ledgers; marks and the driver queues are the thread's own.
  * The driver and ended() are called with the lock released. While something is under way the thread
  * spins for SPIN_NS after the last event, then naps; without, it sleeps until a post.
  */
+#include "transport/mover.h"
+
 #include "base/err.h"
 #include "base/os.h"
-#include "plat/plat.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -51,16 +44,11 @@
 
 _Static_assert(WINDOW_MAX <= TEI_GPU_MARKS, "the driver queue has room for all marks");
 
-struct part {
-    struct tei_move *move;
-    uint64_t at, n;
-};
-
 struct mark {
     uint64_t ticket;
     int error; /* it could not be submitted */
     unsigned n;
-    struct part parts[COPIES];
+    struct tei_part parts[COPIES];
 };
 
 struct lane {
@@ -68,7 +56,8 @@ struct lane {
     enum tei_mem_kind kind;
     int device;
     enum tei_flow flow;
-    struct tei_list queue, flying;
+    struct tei_ledger ledger;
+    uint64_t reported;       /* of ledger.n_stalled */
     struct tei_gpu_queue *q; /* NULL: to be opened */
     struct mark marks[WINDOW_MAX];
     unsigned first, n;    /* the marks that are out, in a ring */
@@ -81,104 +70,24 @@ struct tei_mover {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     pthread_t thread;
-    void (*tell)(void *arg, struct tei_list *moves);
+    void (*ended)(void *arg, struct tei_list *moves);
     void *arg;
-    struct tei_list inbox, ended, lanes;
+    int64_t no_progress_ms;
+    int64_t now_ns;       /* when the thread's round has begun; its own */
+    struct tei_list over; /* moves that the thread is to give back */
+    struct tei_list lanes;
+    bool news; /* something was posted or cancelled since the thread has last looked */
     bool closed, quit;
-    int64_t first_late_ns; /* the earliest deadline, or earlier */
 };
-
-static struct tei_move *move_of(struct tei_link *link)
-{
-    return tei_container_of(link, struct tei_move, link);
-}
 
 static struct lane *lane_of(struct tei_link *link)
 {
     return tei_container_of(link, struct lane, link);
 }
 
-/* ----------------------------------------------------------------------------------- one move */
-
-/* The first error of a move that is in a list; `flying` is its lane's, NULL if it has none yet. */
-static void fail_move(struct tei_mover *m, struct tei_list *flying, struct tei_move *v, int error,
-                      const char *why)
-{
-    if (v->error)
-        return;
-    v->error = error;
-    v->why = why;
-    tei_list_del(&v->link);
-    tei_list_push_back(v->out ? flying : &m->ended, &v->link);
-}
-
-static void end_part(struct tei_mover *m, struct lane *l, const struct part *p, int error)
-{
-    struct tei_move *v = p->move;
-
-    if (error)
-        fail_move(m, &l->flying, v, error, "a copy by the device failed");
-    else
-        v->moved += p->n;
-    if (--v->out || (!v->error && v->next < v->n))
-        return;
-    tei_list_del(&v->link);
-    tei_list_push_back(&m->ended, &v->link);
-}
-
-/* Whom a sweep fails, and how. */
-struct sweep {
-    int error;
-    int64_t now_ns;    /* TE_ERR_TIMEOUT: those whose deadline has come; else */
-    const void *owner; /* his, */
-    bool all;          /* or all */
-};
-
-static bool is_meant(const struct sweep *s, const struct tei_move *v)
-{
-    if (s->error == TE_ERR_TIMEOUT)
-        return v->deadline_ns <= s->now_ns;
-    return s->all || v->owner == s->owner;
-}
-
-static void sweep_list(struct tei_mover *m, struct tei_list *list, struct tei_list *flying,
-                       const struct sweep *s)
-{
-    struct tei_link *link, *tmp;
-
-    TEI_LIST_EACH(list, link, tmp) {
-        struct tei_move *v = move_of(link);
-
-        if (is_meant(s, v))
-            fail_move(m, flying, v, s->error, NULL);
-        else if (v->deadline_ns < m->first_late_ns)
-            m->first_late_ns = v->deadline_ns;
-    }
-}
-
-static void sweep(struct tei_mover *m, const struct sweep *s)
-{
-    struct tei_link *link, *tmp;
-
-    sweep_list(m, &m->inbox, NULL, s);
-    TEI_LIST_EACH(&m->lanes, link, tmp) {
-        struct lane *l = lane_of(link);
-
-        sweep_list(m, &l->queue, &l->flying, s);
-        sweep_list(m, &l->flying, &l->flying, s);
-    }
-}
-
-static void end_late(struct tei_mover *m, int64_t now)
-{
-    if (now < m->first_late_ns)
-        return;
-    m->first_late_ns = TEI_NEVER;
-    sweep(m, &(struct sweep){.error = TE_ERR_TIMEOUT, .now_ns = now});
-}
-
 /* -------------------------------------------------------------------------------------- lanes */
 
+/* The lane of the move; NULL when memory is out. */
 static struct lane *find_lane(struct tei_mover *m, const struct tei_move *v)
 {
     struct tei_link *link, *tmp;
@@ -195,26 +104,16 @@ static struct lane *find_lane(struct tei_mover *m, const struct tei_move *v)
     l->kind = v->kind;
     l->device = v->device;
     l->flow = v->flow;
-    tei_list_init(&l->queue);
-    tei_list_init(&l->flying);
+    tei_ledger_init(&l->ledger, m->no_progress_ms);
     tei_list_push_back(&m->lanes, &l->link);
     return l;
 }
 
-static void sort_inbox(struct tei_mover *m)
+static void end_part(struct tei_mover *m, struct lane *l, struct tei_part *p, int error)
 {
-    struct tei_link *link, *tmp;
-
-    TEI_LIST_EACH(&m->inbox, link, tmp) {
-        struct lane *l = find_lane(m, move_of(link));
-
-        if (!l) {
-            fail_move(m, NULL, move_of(link), TE_ERR_MEMORY, "no memory for a queue of a device");
-            continue;
-        }
-        tei_list_del(link);
-        tei_list_push_back(&l->queue, link);
-    }
+    p->error = error;
+    p->why = error ? "a copy by the device failed" : NULL;
+    tei_ledger_back(&l->ledger, p, m->now_ns);
 }
 
 static struct mark *first_mark(struct lane *l)
@@ -231,14 +130,10 @@ static void drop_mark(struct lane *l)
 /* Everything in the lane fails; nothing of it is under way. */
 static void fail_lane(struct tei_mover *m, struct lane *l, int error, const char *why)
 {
-    struct tei_link *link, *tmp;
-
     for (; l->n; drop_mark(l), l->solo_at = 0)
         for (struct mark *k = first_mark(l); l->solo_at < k->n; l->solo_at++)
             end_part(m, l, &k->parts[l->solo_at], error);
-    TEI_LIST_EACH(&l->queue, link, tmp) {
-        fail_move(m, &l->flying, move_of(link), error, why);
-    }
+    tei_ledger_fail(&l->ledger, NULL, error, why);
     l->solo = false;
 }
 
@@ -272,16 +167,19 @@ static void close_queue(struct tei_mover *m, struct lane *l)
 }
 
 /* 0, and the ticket; else the driver's error. */
-static int submit(struct tei_mover *m, struct lane *l, const struct part *parts, unsigned n,
+static int submit(struct tei_mover *m, struct lane *l, const struct tei_part *parts, unsigned n,
                   uint64_t *ticket)
 {
     struct tei_copy v[COPIES];
     int rc;
 
     for (unsigned i = 0; i < n; i++) {
-        const struct tei_move *mv = parts[i].move;
+        char *remote = (char *)(uintptr_t)parts[i].remote; /* of this process */
+        bool reads = parts[i].entry->base.opcode == TE_READ;
 
-        v[i] = (struct tei_copy){mv->to + parts[i].at, mv->from + parts[i].at, (size_t)parts[i].n};
+        v[i].to = reads ? parts[i].local : remote;
+        v[i].from = reads ? remote : parts[i].local;
+        v[i].n = (size_t)parts[i].length;
     }
     pthread_mutex_unlock(&m->lock);
     rc = tei_gpu_queue_copy(l->q, v, n, ticket);
@@ -324,7 +222,7 @@ static void end_solo(struct tei_mover *m, struct lane *l, int error)
 /* Goes on with the parts of failed marks; whether something happened. */
 static bool step_solo(struct tei_mover *m, struct lane *l)
 {
-    const struct part *p = &first_mark(l)->parts[l->solo_at];
+    struct tei_part *p = &first_mark(l)->parts[l->solo_at];
     int rc = 0;
 
     if (l->n == 0) {
@@ -333,8 +231,8 @@ static bool step_solo(struct tei_mover *m, struct lane *l)
         rc = poll_ticket(m, l, l->solo_ticket);
         if (rc != TE_ERR_BUSY)
             end_solo(m, l, rc);
-    } else if (p->move->error) { /* it is over, or as good as that */
-        end_part(m, l, p, p->move->error);
+    } else if (p->entry->base.error) { /* it is over, or as good as that */
+        end_part(m, l, p, p->entry->base.error);
         advance_solo(l);
     } else if (open_queue(m, l)) {
         rc = submit(m, l, p, 1, &l->solo_ticket);
@@ -377,32 +275,26 @@ static bool reap(struct tei_mover *m, struct lane *l)
     return any;
 }
 
-static void add_part(struct lane *l, struct mark *k, struct tei_move *v, uint64_t n)
+static uint64_t left_of(const struct tei_entry *e)
 {
-    k->parts[k->n++] = (struct part){.move = v, .at = v->next, .n = n};
-    v->next += n;
-    v->out++;
-    tei_list_del(&v->link);
-    tei_list_push_back(v->next < v->n ? &l->queue : &l->flying, &v->link);
+    return e->base.length - e->next;
 }
 
-/* A part of the first move, and those behind it that fit in whole. The queue is not empty. */
-static void gather(struct lane *l, struct mark *k)
+/* A part of the first move, and those behind it that fit in whole. */
+static void gather(struct tei_mover *m, struct lane *l, struct mark *k)
 {
-    struct tei_move *v = move_of(tei_list_first(&l->queue));
-    uint64_t n = tei_slice_len(v->n - v->next, PART, PART_MERGE), room = PART;
+    const struct tei_entry *e = tei_ledger_first(&l->ledger);
+    uint64_t n = tei_slice_len(left_of(e), PART, PART_MERGE), room = PART;
 
     k->n = 0;
-    for (;;) {
-        add_part(l, k, v, n);
-        room -= tei_min(room, n);
-        if (k->n == COPIES || tei_list_empty(&l->queue))
-            return;
-        v = move_of(tei_list_first(&l->queue));
-        n = v->n - v->next;
-        if (n > room)
-            return;
-    }
+    do {
+        struct tei_part *p = &k->parts[k->n++];
+
+        tei_ledger_take(&l->ledger, n, m->now_ns, p);
+        room -= tei_min(room, p->length);
+        n = room;
+        e = tei_ledger_first(&l->ledger);
+    } while (e && k->n < COPIES && left_of(e) <= room);
 }
 
 /* The last mark could not be submitted: that is seen to before anything follows it. */
@@ -417,12 +309,12 @@ static bool fill(struct tei_mover *m, struct lane *l)
     unsigned window = l->flow == TEI_WITHIN ? WINDOW_MAX : WINDOW;
     bool any = false;
 
-    if (!tei_list_empty(&l->queue) && !open_queue(m, l))
+    if (tei_ledger_first(&l->ledger) && !open_queue(m, l))
         return true;
-    while (l->n < window && !last_failed(l) && !tei_list_empty(&l->queue)) {
+    while (l->n < window && !last_failed(l) && tei_ledger_first(&l->ledger)) {
         struct mark *k = &l->marks[(l->first + l->n) % WINDOW_MAX];
 
-        gather(l, k);
+        gather(m, l, k);
         l->n++;
         any = true;
         k->error = submit(m, l, k->parts, k->n, &k->ticket);
@@ -430,10 +322,25 @@ static bool fill(struct tei_mover *m, struct lane *l)
     return any;
 }
 
+static void report(struct tei_mover *m, struct lane *l)
+{
+    if (l->reported == l->ledger.n_stalled)
+        return;
+    l->reported = l->ledger.n_stalled;
+    pthread_mutex_unlock(&m->lock);
+    TEI_WARN(
+        "device %d has stalled; work that has timed out ends when the device has ended its copy",
+        l->device);
+    pthread_mutex_lock(&m->lock);
+}
+
 static bool step(struct tei_mover *m, struct lane *l)
 {
-    bool any = reap(m, l);
+    bool any;
 
+    tei_ledger_tick(&l->ledger, m->now_ns);
+    report(m, l);
+    any = reap(m, l);
     if (l->solo)
         return step_solo(m, l) || any;
     return fill(m, l) || any;
@@ -441,12 +348,13 @@ static bool step(struct tei_mover *m, struct lane *l)
 
 /* ----------------------------------------------------------------------------------- the thread */
 
+/* Something is with the driver. */
 static bool is_busy(const struct tei_mover *m)
 {
     struct tei_link *link, *tmp;
 
     TEI_LIST_EACH(&m->lanes, link, tmp) {
-        if (lane_of(link)->n || !tei_list_empty(&lane_of(link)->queue))
+        if (lane_of(link)->n)
             return true;
     }
     return false;
@@ -456,37 +364,38 @@ static bool tell(struct tei_mover *m)
 {
     struct tei_list over;
 
-    if (tei_list_empty(&m->ended))
+    if (tei_list_empty(&m->over))
         return false;
     tei_list_init(&over);
-    tei_list_splice(&over, &m->ended);
+    tei_list_splice(&over, &m->over);
     pthread_mutex_unlock(&m->lock);
-    m->tell(m->arg, &over);
+    m->ended(m->arg, &over);
     pthread_mutex_lock(&m->lock);
     return true;
 }
 
 /* One round over everything; whether something happened. */
-static bool go_round(struct tei_mover *m, int64_t now)
+static bool go_round(struct tei_mover *m)
 {
     struct tei_link *link, *tmp;
-    bool any = !tei_list_empty(&m->inbox);
+    bool any = tell(m);
 
-    sort_inbox(m);
-    end_late(m, now);
     TEI_LIST_EACH(&m->lanes, link, tmp) {
         any |= step(m, lane_of(link));
+        tei_ledger_reap(&lane_of(link)->ledger, &m->over);
         any |= tell(m);
     }
-    return tell(m) || any;
+    return any || m->news;
 }
 
 /* Nothing has happened since `event`, though something is under way. */
-static void rest(struct tei_mover *m, int64_t now, int64_t event)
+static void rest(struct tei_mover *m, int64_t event)
 {
-    if (now - event >= SPIN_NS) {
+    int64_t idle = m->now_ns - event;
+
+    if (idle >= SPIN_NS) {
         tei_cond_wait_until(&m->wake, &m->lock,
-                            now + (now - event < LONG_NS ? NAP_NS : LONG_NAP_NS));
+                            m->now_ns + (idle < LONG_NS ? NAP_NS : LONG_NAP_NS));
         return;
     }
     pthread_mutex_unlock(&m->lock);
@@ -501,14 +410,12 @@ static void *run(void *arg)
 
     pthread_mutex_lock(&m->lock);
     for (;;) {
-        int64_t now = tei_now_ns();
-
-        if (go_round(m, now))
+        m->now_ns = tei_now_ns();
+        m->news = false;
+        if (go_round(m))
             event = tei_now_ns();
         else if (is_busy(m))
-            rest(m, now, event);
-        else if (!tei_list_empty(&m->inbox) || !tei_list_empty(&m->ended))
-            continue; /* come while the lock was released */
+            rest(m, event);
         else if (m->quit)
             break;
         else
@@ -520,7 +427,8 @@ static void *run(void *arg)
 
 /* ----------------------------------------------------------------------------------- from outside */
 
-int tei_mover_start(const char *thread, void (*ended)(void *arg, struct tei_list *moves), void *arg,
+int tei_mover_start(const char *thread, int64_t no_progress_ms,
+                    void (*ended)(void *arg, struct tei_list *moves), void *arg,
                     struct tei_mover **out)
 {
     struct tei_mover *m = calloc(1, sizeof(*m));
@@ -530,12 +438,11 @@ int tei_mover_start(const char *thread, void (*ended)(void *arg, struct tei_list
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for a thread that copies");
     pthread_mutex_init(&m->lock, NULL);
     tei_cond_init(&m->wake);
-    tei_list_init(&m->inbox);
-    tei_list_init(&m->ended);
+    tei_list_init(&m->over);
     tei_list_init(&m->lanes);
-    m->tell = ended;
+    m->ended = ended;
     m->arg = arg;
-    m->first_late_ns = TEI_NEVER;
+    m->no_progress_ms = no_progress_ms;
     rc = tei_thread_start(&m->thread, thread, run, m);
     if (rc) {
         pthread_cond_destroy(&m->wake);
@@ -547,35 +454,54 @@ int tei_mover_start(const char *thread, void (*ended)(void *arg, struct tei_list
     return 0;
 }
 
-void tei_mover_post(struct tei_mover *m, struct tei_list *moves)
+/* Fails the moves of an owner, NULL: all. Lock held, as for notify(). */
+static void fail(struct tei_mover *m, const void *owner)
 {
     struct tei_link *link, *tmp;
-    int64_t late = TEI_NEVER;
 
-    TEI_LIST_EACH(moves, link, tmp) {
-        struct tei_move *v = move_of(link);
-
-        v->error = 0;
-        v->why = NULL;
-        v->moved = v->next = 0;
-        v->out = 0;
-        late = v->deadline_ns < late ? v->deadline_ns : late;
+    TEI_LIST_EACH(&m->lanes, link, tmp) {
+        tei_ledger_fail(&lane_of(link)->ledger, owner, TE_ERR_CANCELED, NULL);
     }
-    pthread_mutex_lock(&m->lock);
-    tei_list_splice(&m->inbox, moves);
-    if (late < m->first_late_ns)
-        m->first_late_ns = late;
-    if (m->closed)
-        sweep_list(m, &m->inbox, NULL, &(struct sweep){.error = TE_ERR_CANCELED, .all = true});
+}
+
+static void notify(struct tei_mover *m)
+{
+    m->news = true;
     pthread_cond_signal(&m->wake);
+}
+
+static void take(struct tei_mover *m, struct tei_move *v, int64_t now)
+{
+    struct lane *l = find_lane(m, v);
+
+    if (l) {
+        tei_ledger_post(&l->ledger, &v->entry, now);
+        return;
+    }
+    v->entry.base.error = TE_ERR_MEMORY;
+    v->entry.base.why = "no memory for a queue of a device";
+    tei_list_push_back(&m->over, &v->entry.base.link);
+}
+
+void tei_mover_post(struct tei_mover *m, struct tei_list *moves)
+{
+    int64_t now = tei_now_ns();
+    struct tei_link *link;
+
+    pthread_mutex_lock(&m->lock);
+    while ((link = tei_list_pop(moves)))
+        take(m, tei_move_of(link), now);
+    if (m->closed)
+        fail(m, NULL);
+    notify(m);
     pthread_mutex_unlock(&m->lock);
 }
 
 void tei_mover_cancel(struct tei_mover *m, const void *owner)
 {
     pthread_mutex_lock(&m->lock);
-    sweep(m, &(struct sweep){.error = TE_ERR_CANCELED, .owner = owner});
-    pthread_cond_signal(&m->wake);
+    fail(m, owner);
+    notify(m);
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -583,8 +509,8 @@ void tei_mover_close(struct tei_mover *m)
 {
     pthread_mutex_lock(&m->lock);
     m->closed = true;
-    sweep(m, &(struct sweep){.error = TE_ERR_CANCELED, .all = true});
-    pthread_cond_signal(&m->wake);
+    fail(m, NULL);
+    notify(m);
     pthread_mutex_unlock(&m->lock);
 }
 

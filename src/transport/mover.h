@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mover.h - a thread that has devices copy work: cuts it, keeps a window of it under way on queues of
+ * the driver, one for each device and direction, and gives it back as it ends.
+ */
+#ifndef TEI_MOVER_H
+#define TEI_MOVER_H
+
+#include "plat/plat.h"
+#include "transport/ledger.h"
+
+enum tei_flow { TEI_TO_DEVICE, TEI_FROM_DEVICE, TEI_WITHIN };
+
+/*
+ * Both sides of the work are memory of this process, one of them at least of a device. What a move
+ * has of a work besides: owner, moved, local, remote, length, deadline_ns, opcode.
+ */
+struct tei_move {
+    struct tei_entry entry;
+    enum tei_mem_kind kind;
+    int device;
+    enum tei_flow flow;
+};
+
+struct tei_mover;
+/*
+ * ended() is called from the mover's thread, from post() and cancel() never; it empties the list of
+ * tei_work.link. `no_progress_ms`: conf->transfer_timeout_ms.
+ */
+int tei_mover_start(const char *thread, int64_t no_progress_ms,
+                    void (*ended)(void *arg, struct tei_list *moves), void *arg,
+                    struct tei_mover **out);
+/* Takes all, never blocks, never fails. After close: they end TE_ERR_CANCELED, from the thread. */
+void tei_mover_post(struct tei_mover *m, struct tei_list *moves);
+/* Ends the owner's soon, TE_ERR_CANCELED; what the device is doing at this moment ends first. */
+void tei_mover_cancel(struct tei_mover *m, const void *owner);
+void tei_mover_close(struct tei_mover *m); /* cancels all, and whatever comes after */
+/* close, wait for all to end, join, free; NULL is fine */
+void tei_mover_destroy(struct tei_mover *m);
+
+static inline struct tei_move *tei_move_of(struct tei_link *link)
+{
+    return tei_container_of(link, struct tei_move, entry.base.link);
+}
+
+#endif
