@@ -10,23 +10,22 @@
  *   READ    CUT -> target to slot (transport) -> slot to device (mover) -> over
  *
  * Pieces are cut while there are slots, so both legs of a long work, and of many short ones, are
- * under way at a time. What goes to one target is a flow. Flows take turns, and one may have as many
- * slots as are free: so k peers that do not answer leave 1 of k + 1 slots to everybody else. A work is over when none of its pieces is out and none is to be cut: all of it
- * was moved, or an error or the end of its batch has left the rest out.
+ * under way at a time. What goes to one target is a flow, which has a ledger. Flows take turns, and
+ * one may have as many slots as are free: so k peers that do not answer leave 1 of k + 1 slots to the
+ * others.
  *
- * One thread does all of that. Whoever ends a leg (the mover's thread, a transport's) only puts the
+ * One thread does all of that. Whatever ends a leg (the mover's thread, a transport's) only puts the
  * piece on `back`, so a transport is never called from inside its own work_done(), however deep. All
  * lists are under `lock`; mover, transports and the core are called with it released.
  *
- * What ends a work: its legs heed deadline and cancel by themselves, as the mover and the transport
- * promise; what waits for a slot is ended by the thread. Memory is quiet when a work is told done,
- * since each leg's is.
+ * What ends a work: its legs heed deadline, lack of progress and cancel by themselves, as the mover
+ * and the transport promise; the ledger ends what waits for a slot. Memory is quiet when a work is
+ * given back, since each leg's is.
  */
 #include "core/core.h"
 #include "plat/plat.h"
 #include "transport/mover.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 #define SLOT ((uint64_t)256 << 10)
@@ -35,15 +34,8 @@
 struct flow {
     struct tei_link link; /* in stage.flows */
     const struct tei_attach *attach;
-    struct tei_list works; /* with bytes to be cut */
-    size_t held;           /* slots */
-};
-
-struct staged {
-    struct tei_work base; /* as the core has cut it */
-    struct flow *flow;
-    uint64_t next; /* bytes cut so far */
-    uint32_t out;  /* pieces */
+    struct tei_ledger ledger;
+    size_t held; /* slots */
 };
 
 enum leg { LEG_DEVICE, LEG_TARGET };
@@ -51,13 +43,11 @@ enum leg { LEG_DEVICE, LEG_TARGET };
 struct piece {
     struct tei_link link; /* in stage.free or .back */
     struct stage *stage;
-    struct staged *work; /* NULL: free */
+    struct flow *flow; /* NULL: free */
     char *slot;
-    uint64_t at, n; /* of the work */
-    enum leg leg;   /* that is under way, or has ended */
-    int error, sys_errno;
-    const char *why;
-    bool told; /* of its work's end: see cancel_missed() */
+    struct tei_part part;
+    enum leg leg; /* that is under way, or has ended */
+    bool told;    /* of its work's end: see cancel_missed() */
     struct tei_move move;
     _Atomic uint64_t moved; /* for both legs to add to; nobody looks */
 };
@@ -69,13 +59,14 @@ struct stage {
     pthread_mutex_t lock;
     pthread_cond_t wake, quiet;
     pthread_t thread;
+    bool news; /* for the thread to look at */
     bool closed, quit;
     struct tei_list flows; /* that have works or slots */
-    struct tei_list ended; /* works that cancel() has ended */
+    struct tei_list ended; /* works that have no flow */
     struct tei_list free, back;
     unsigned cancels; /* calls of cancel() and close() so far */
     size_t live;      /* works posted and not given back */
-    int64_t first_late_ns;
+    int64_t look_ns;  /* no work is late before */
     char *memory;
     size_t length;
     struct tei_region *region;
@@ -92,11 +83,6 @@ struct todo {
     unsigned cancels; /* when that was decided */
 };
 
-static struct staged *staged_of(struct tei_link *l)
-{
-    return tei_container_of(tei_container_of(l, struct tei_work, link), struct staged, base);
-}
-
 static struct stage *stage_of(struct tei_transport *t)
 {
     return tei_container_of(t, struct stage, base);
@@ -107,132 +93,70 @@ static struct flow *flow_of(struct tei_link *l)
     return tei_container_of(l, struct flow, link);
 }
 
-/* The transport that carries it between host memory and the target, which is never this engine. */
-static struct tei_transport *carrier_of(const struct staged *w)
+static const struct tei_work *work_of(const struct piece *x)
 {
-    assert(w->base.attach);
-    return w->base.attach->transport;
+    return &x->part.entry->base;
 }
 
 const struct tei_work *tei_stage_work_of(const struct tei_work *piece)
 {
-    return &((const struct piece *)piece->task)->work->base;
+    return work_of(piece->task);
 }
 
-/* ------------------------------------------------------------------------------ ends; lock held */
-
-static bool is_over(const struct staged *w)
+/* Lock held. */
+static void wake(struct stage *s)
 {
-    return w->out == 0 && w->next == w->base.length;
-}
-
-static void leave_out_the_rest(struct staged *w)
-{
-    if (tei_link_is_in(&w->base.link))
-        tei_list_del(&w->base.link);
-    w->next = w->base.length;
-}
-
-/*
- * The first error stands, but for one that would let the whole request be tried again: each piece
- * must say so.
- */
-static void fail(struct staged *w, int error, int sys_errno, const char *why)
-{
-    leave_out_the_rest(w);
-    if (w->base.error && (!tei_err_is_mild(w->base.error) || tei_err_is_mild(error)))
-        return;
-    w->base.error = error;
-    w->base.sys_errno = sys_errno;
-    w->base.why = why;
-}
-
-static void end_work(struct staged *w, struct todo *todo)
-{
-    if (is_over(w))
-        tei_list_push_back(&todo->done, &w->base.link);
-}
-
-static void end_late_of(struct stage *s, struct flow *f, int64_t now, struct todo *todo)
-{
-    struct tei_link *l, *tmp;
-
-    TEI_LIST_EACH(&f->works, l, tmp) {
-        struct staged *w = staged_of(l);
-
-        if (w->base.deadline_ns <= now) {
-            fail(w, TE_ERR_TIMEOUT, 0, NULL);
-            end_work(w, todo);
-        } else if (w->base.deadline_ns < s->first_late_ns) {
-            s->first_late_ns = w->base.deadline_ns;
-        }
-    }
-}
-
-/* Ends what waits for a slot past its deadline. */
-static void end_late(struct stage *s, struct todo *todo)
-{
-    int64_t now = tei_now_ns();
-
-    if (now < s->first_late_ns)
-        return;
-    s->first_late_ns = TEI_NEVER;
-    for (struct tei_link *l = tei_list_first(&s->flows); l; l = tei_list_next(&s->flows, l))
-        end_late_of(s, flow_of(l), now, todo);
-}
-
-static void end_piece(struct stage *s, struct piece *x, struct todo *todo)
-{
-    struct staged *w = x->work;
-
-    w->out--;
-    if (x->error)
-        fail(w, x->error, x->sys_errno, x->why);
-    else
-        atomic_fetch_add_explicit(w->base.moved, x->n, memory_order_relaxed);
-    w->flow->held--;
-    end_work(w, todo);
-    x->work = NULL;
-    tei_list_push_back(&s->free, &x->link);
-    s->n_free++;
+    s->news = true;
+    pthread_cond_signal(&s->wake);
 }
 
 /* ------------------------------------------------------------------------------ legs; lock held */
 
+static void end_piece(struct stage *s, struct piece *x)
+{
+    tei_ledger_back(&x->flow->ledger, &x->part, tei_now_ns());
+    x->flow->held--;
+    x->flow = NULL;
+    tei_list_push_back(&s->free, &x->link);
+    s->n_free++;
+}
+
 static void begin_move(struct piece *x, struct todo *todo)
 {
-    const struct tei_work *w = &x->work->base;
+    const struct tei_work *w = work_of(x);
+    char *device = x->part.local;
+    bool out = w->opcode == TE_WRITE;
 
     x->leg = LEG_DEVICE;
     x->move = (struct tei_move){
-        /* as a READ goes: to `local` */
         .entry.base = {.owner = w->owner,
                        .moved = &x->moved,
-                       .local = w->opcode == TE_WRITE ? x->slot : w->local + x->at,
-                       .remote = (uintptr_t)(w->opcode == TE_WRITE ? w->local + x->at : x->slot),
-                       .length = x->n,
+                       .local = out ? x->slot : device,
+                       .remote = (uintptr_t)(out ? device : x->slot),
+                       .length = x->part.length,
                        .deadline_ns = w->deadline_ns,
-                       .opcode = TE_READ},
+                       .opcode = TE_READ}, /* to `local` */
         .kind = (enum tei_mem_kind)w->region->kind,
         .device = w->region->device,
-        .flow = w->opcode == TE_WRITE ? TEI_FROM_DEVICE : TEI_TO_DEVICE,
+        .flow = out ? TEI_FROM_DEVICE : TEI_TO_DEVICE,
     };
     tei_list_push_back(&todo->moves, &x->move.entry.base.link);
 }
 
+/* To the transport that moves between host memory and the target, which is never this engine. */
 static void begin_post(struct stage *s, struct piece *x, struct todo *todo)
 {
-    const struct tei_work *w = &x->work->base;
-    struct tei_transport *t = carrier_of(x->work);
+    const struct tei_work *w = work_of(x);
+    struct tei_transport *t = w->attach->transport;
     struct tei_work *p = tei_pool_get(&s->engine->works[t->index]);
 
     if (!p) {
-        x->error = TE_ERR_MEMORY;
-        end_piece(s, x, todo);
+        x->part.error = TE_ERR_MEMORY;
+        end_piece(s, x);
+        s->news = true; /* its work may be over */
         return;
     }
     x->leg = LEG_TARGET;
-    atomic_store_explicit(&x->moved, 0, memory_order_relaxed);
     *p = (struct tei_work){.owner = w->owner,
                            .task = x,
                            .transport = t,
@@ -241,8 +165,8 @@ static void begin_post(struct stage *s, struct piece *x, struct todo *todo)
                            .target_region = w->target_region,
                            .moved = &x->moved,
                            .local = x->slot,
-                           .remote = w->remote + x->at,
-                           .length = x->n,
+                           .remote = x->part.remote,
+                           .length = x->part.length,
                            .deadline_ns = w->deadline_ns,
                            .opcode = w->opcode};
     if (!todo->transports[t->index])
@@ -254,14 +178,15 @@ static void begin_post(struct stage *s, struct piece *x, struct todo *todo)
 /* A leg has ended: the other one follows, or the piece is over. */
 static void go_on(struct stage *s, struct piece *x, struct todo *todo)
 {
-    enum leg last = x->work->base.opcode == TE_WRITE ? LEG_TARGET : LEG_DEVICE;
+    const struct tei_work *w = work_of(x);
+    enum leg last = w->opcode == TE_WRITE ? LEG_TARGET : LEG_DEVICE;
 
-    if (!x->error && x->leg != last && x->work->base.error) {
-        x->error = x->work->base.error; /* another piece has failed, so this one is in vain */
-        x->why = x->work->base.why;
+    if (!x->part.error && x->leg != last && w->error) {
+        x->part.error = w->error; /* another piece has failed, so this one is in vain */
+        x->part.why = w->why;
     }
-    if (x->error || x->leg == last)
-        end_piece(s, x, todo);
+    if (x->part.error || x->leg == last)
+        end_piece(s, x);
     else if (last == LEG_TARGET)
         begin_post(s, x, todo);
     else
@@ -274,33 +199,24 @@ static struct flow *next_flow(const struct stage *s)
     for (struct tei_link *l = tei_list_first(&s->flows); l; l = tei_list_next(&s->flows, l)) {
         struct flow *f = flow_of(l);
 
-        if (!tei_list_empty(&f->works) && f->held < s->n_free)
+        if (tei_ledger_first(&f->ledger) && f->held < s->n_free)
             return f;
     }
     return NULL;
 }
 
-static void cut(struct stage *s, struct flow *f, struct todo *todo)
+static void cut(struct stage *s, struct flow *f, int64_t now, struct todo *todo)
 {
     struct piece *x = tei_container_of(tei_list_pop(&s->free), struct piece, link);
-    struct staged *w = staged_of(tei_list_pop(&f->works));
 
     s->n_free--;
     f->held++;
     tei_list_del(&f->link);
     tei_list_push_back(&s->flows, &f->link);
-    x->work = w;
-    x->at = w->next;
-    x->n = tei_min(w->base.length - w->next, SLOT);
-    x->error = x->sys_errno = 0;
-    x->why = NULL;
+    x->flow = f;
     x->told = false;
-    w->next += x->n;
-    w->out++;
-    /* Behind the others, so that a long work does not keep short ones waiting. */
-    if (w->next < w->base.length)
-        tei_list_push_back(&f->works, &w->base.link);
-    if (w->base.opcode == TE_WRITE)
+    tei_ledger_take(&f->ledger, SLOT, now, &x->part);
+    if (work_of(x)->opcode == TE_WRITE)
         begin_move(x, todo);
     else
         begin_post(s, x, todo);
@@ -308,39 +224,40 @@ static void cut(struct stage *s, struct flow *f, struct todo *todo)
 
 /* ----------------------------------------------------------------------------------- the thread */
 
-/* Whether gather() would find anything. Lock held, as for all up to the next line. */
-static bool has_news(const struct stage *s)
-{
-    return !tei_list_empty(&s->back) || !tei_list_empty(&s->ended) || next_flow(s);
-}
-
-static void drop_flows(struct stage *s)
+/* Ends what is late; takes what is over, and the flows that have nothing. Lock held. */
+static void end_works(struct stage *s, int64_t now, struct todo *todo)
 {
     struct tei_link *l, *tmp;
 
+    s->look_ns = TEI_NEVER;
+    tei_list_splice(&todo->done, &s->ended);
     TEI_LIST_EACH(&s->flows, l, tmp) {
         struct flow *f = flow_of(l);
+        int64_t look = tei_ledger_tick(&f->ledger, now);
 
-        if (f->held || !tei_list_empty(&f->works))
+        s->look_ns = look < s->look_ns ? look : s->look_ns;
+        tei_ledger_reap(&f->ledger, &todo->done);
+        if (f->held || tei_ledger_first(&f->ledger))
             continue;
         tei_list_del(l);
         free(f);
     }
 }
 
+/* Lock held. */
 static void gather(struct stage *s, struct todo *todo)
 {
+    int64_t now = tei_now_ns();
     struct flow *f;
     struct tei_link *l;
 
+    s->news = false;
     todo->cancels = s->cancels;
-    tei_list_splice(&todo->done, &s->ended);
     while ((l = tei_list_pop(&s->back)))
         go_on(s, tei_container_of(l, struct piece, link), todo);
-    end_late(s, todo);
+    end_works(s, now, todo);
     while ((f = next_flow(s)))
-        cut(s, f, todo);
-    drop_flows(s);
+        cut(s, f, now, todo);
 }
 
 /* One owner whose work was cancelled while a leg of it was begun; NULL if there is none. */
@@ -349,9 +266,9 @@ static const void *take_missed(struct stage *s)
     for (size_t i = 0; i < s->n_pieces; i++) {
         struct piece *x = &s->pieces[i];
 
-        if (x->work && x->work->base.error == TE_ERR_CANCELED && !x->told) {
+        if (x->flow && work_of(x)->error == TE_ERR_CANCELED && !x->told) {
             x->told = true;
-            return x->work->base.owner;
+            return work_of(x)->owner;
         }
     }
     return NULL;
@@ -415,8 +332,8 @@ static void *run(void *arg)
         tei_list_init(&todo.done);
         tei_list_init(&todo.moves);
         pthread_mutex_lock(&s->lock);
-        while (!has_news(s) && !s->quit && tei_now_ns() < s->first_late_ns)
-            tei_cond_wait_until(&s->wake, &s->lock, s->first_late_ns);
+        while (!s->news && !s->quit && tei_now_ns() < s->look_ns)
+            tei_cond_wait_until(&s->wake, &s->lock, s->look_ns);
         quit = s->quit;
         gather(s, &todo);
         pthread_mutex_unlock(&s->lock);
@@ -425,41 +342,35 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* A leg has ended, whoever says so. */
-static void come_back(struct piece *x, int error, int sys_errno, const char *why)
+/* A leg has ended, by the mover or a transport. */
+static void come_back(struct piece *x, const struct tei_work *leg)
 {
-    x->error = error;
-    x->sys_errno = sys_errno;
-    x->why = why;
-    tei_list_push_back(&x->stage->back, &x->link);
-}
-
-/* From the mover's thread. */
-static void moves_ended(void *arg, struct tei_list *moves)
-{
-    struct stage *s = arg;
-    struct tei_link *l;
+    struct stage *s = x->stage;
 
     pthread_mutex_lock(&s->lock);
+    x->part.error = leg->error;
+    x->part.sys_errno = leg->sys_errno;
+    x->part.why = leg->why;
+    tei_list_push_back(&s->back, &x->link);
+    wake(s);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void moves_ended(void *arg, struct tei_list *moves)
+{
+    struct tei_link *l;
+
+    (void)arg;
     while ((l = tei_list_pop(moves))) {
         struct tei_move *m = tei_move_of(l);
 
-        come_back(tei_container_of(m, struct piece, move), m->entry.base.error, 0,
-                  m->entry.base.why);
+        come_back(tei_container_of(m, struct piece, move), &m->entry.base);
     }
-    pthread_cond_signal(&s->wake);
-    pthread_mutex_unlock(&s->lock);
 }
 
 void tei_stage_back(te_engine *e, struct tei_work *w)
 {
-    struct piece *x = w->task;
-    struct stage *s = x->stage;
-
-    pthread_mutex_lock(&s->lock);
-    come_back(x, w->error, w->sys_errno, w->why);
-    pthread_cond_signal(&s->wake);
-    pthread_mutex_unlock(&s->lock);
+    come_back(w->task, w);
     tei_pool_put(&e->works[w->transport->index], w);
 }
 
@@ -493,68 +404,47 @@ static struct flow *find_flow(struct stage *s, const struct tei_attach *attach)
     if (!f)
         return NULL;
     f->attach = attach;
-    tei_list_init(&f->works);
+    tei_ledger_init(&f->ledger, s->engine->conf.transfer_timeout_ms);
     tei_list_push_back(&s->flows, &f->link);
     return f;
 }
 
-/* Lock held. */
-static void take(struct stage *s, struct staged *w)
+/* Fails the works of an owner, NULL: all. Lock held. */
+static void cancel(struct stage *s, const void *owner)
 {
-    w->next = 0;
-    w->out = 0;
-    w->flow = find_flow(s, w->base.attach);
+    s->cancels++;
+    for (struct tei_link *l = tei_list_first(&s->flows); l; l = tei_list_next(&s->flows, l))
+        tei_ledger_fail(&flow_of(l)->ledger, owner, TE_ERR_CANCELED, NULL);
+    wake(s);
+}
+
+/* Lock held. */
+static void take(struct stage *s, struct tei_entry *e, int64_t now)
+{
+    struct flow *f = find_flow(s, e->base.attach);
+
     s->live++;
-    if (!w->flow || s->closed) {
-        fail(w, s->closed ? TE_ERR_CANCELED : TE_ERR_MEMORY, 0, NULL);
-        tei_list_push_back(&s->ended, &w->base.link);
+    if (f) {
+        tei_ledger_post(&f->ledger, e, now);
         return;
     }
-    if (w->base.deadline_ns < s->first_late_ns)
-        s->first_late_ns = w->base.deadline_ns;
-    tei_list_push_back(&w->flow->works, &w->base.link);
+    e->base.error = TE_ERR_MEMORY;
+    tei_list_push_back(&s->ended, &e->base.link);
 }
 
 static void post(struct tei_transport *t, struct tei_list *work)
 {
     struct stage *s = stage_of(t);
+    int64_t now = tei_now_ns();
     struct tei_link *l;
 
     pthread_mutex_lock(&s->lock);
     while ((l = tei_list_pop(work)))
-        take(s, staged_of(l));
-    pthread_cond_signal(&s->wake);
+        take(s, tei_entry_of(l), now);
+    if (s->closed)
+        cancel(s, NULL);
+    wake(s);
     pthread_mutex_unlock(&s->lock);
-}
-
-static void cancel_waiting(struct stage *s, struct flow *f, const void *owner)
-{
-    struct tei_link *l, *tmp;
-
-    TEI_LIST_EACH(&f->works, l, tmp) {
-        struct staged *w = staged_of(l);
-
-        if (owner && w->base.owner != owner)
-            continue;
-        fail(w, TE_ERR_CANCELED, 0, NULL);
-        if (is_over(w))
-            tei_list_push_back(&s->ended, l);
-    }
-}
-
-/* NULL: of everybody. Lock held. */
-static void cancel(struct stage *s, const void *owner)
-{
-    s->cancels++;
-    for (struct tei_link *l = tei_list_first(&s->flows); l; l = tei_list_next(&s->flows, l))
-        cancel_waiting(s, flow_of(l), owner);
-    for (size_t i = 0; i < s->n_pieces; i++) {
-        struct piece *x = &s->pieces[i];
-
-        if (x->work && (!owner || x->work->base.owner == owner))
-            fail(x->work, TE_ERR_CANCELED, 0, NULL);
-    }
-    pthread_cond_signal(&s->wake);
 }
 
 void tei_stage_cancel(te_engine *e, const void *owner)
@@ -604,6 +494,8 @@ void tei_stage_stop(te_engine *e)
 
 static void free_stage(struct stage *s)
 {
+    struct tei_link *l;
+
     for (unsigned kind = 0; kind < TEI_MEM_KINDS; kind++)
         if (s->pinned & TEI_MEM_BIT(kind))
             tei_gpu_unpin((enum tei_mem_kind)kind, s->memory);
@@ -612,7 +504,8 @@ static void free_stage(struct stage *s)
     pthread_cond_destroy(&s->wake);
     pthread_cond_destroy(&s->quiet);
     pthread_mutex_destroy(&s->lock);
-    drop_flows(s);
+    while ((l = tei_list_pop(&s->flows)))
+        free(flow_of(l));
     free(s->region);
     free(s->pieces);
     free(s);
@@ -638,7 +531,7 @@ static struct stage *make_stage(te_engine *e)
     s->base.ops.post = post;
     s->n_pieces = e->conf.gpu_stage / SLOT;
     s->length = s->n_pieces * SLOT;
-    s->first_late_ns = TEI_NEVER;
+    s->look_ns = TEI_NEVER;
     pthread_mutex_init(&s->lock, NULL);
     tei_cond_init(&s->wake);
     tei_cond_init(&s->quiet);
@@ -706,7 +599,7 @@ static int begin(te_engine *e, enum tei_mem_kind kind)
     rc = tei_region_make_own(e, s->memory, s->length, &s->region);
     if (rc)
         goto err_stop;
-    tei_pool_init(&e->works[TEI_STAGE_INDEX], sizeof(struct staged));
+    tei_pool_init(&e->works[TEI_STAGE_INDEX], sizeof(struct tei_entry));
     /* Release: partners of the acquires in batch.c and stage_in(). */
     atomic_store_explicit(&e->stage_region, s->region, memory_order_release);
     atomic_store_explicit(&e->stage, s, memory_order_release);

@@ -86,14 +86,24 @@ void tei_ledger_take(struct tei_ledger *l, uint64_t max, int64_t now, struct tei
     ledger_enter(l, e);
 }
 
-/* The first error stays, unless it is mild and this one is not. */
+/*
+ * The first error stays, unless it is mild and this one is not; of two timeouts, the one of the part
+ * says more.
+ */
+static bool ledger_outweighs(const struct tei_part *part, const struct tei_work *w)
+{
+    if (w->error == TE_ERR_TIMEOUT)
+        return part->error == TE_ERR_TIMEOUT && part->why;
+    return !w->error || (tei_err_is_mild(w->error) && !tei_err_is_mild(part->error));
+}
+
 void tei_part_end(const struct tei_part *part)
 {
     struct tei_work *w = &part->entry->base;
 
     if (!part->error) {
         atomic_fetch_add_explicit(w->moved, part->length, memory_order_relaxed);
-    } else if (!w->error || (tei_err_is_mild(w->error) && !tei_err_is_mild(part->error))) {
+    } else if (ledger_outweighs(part, w)) {
         w->error = part->error;
         w->sys_errno = part->sys_errno;
         w->why = part->why;

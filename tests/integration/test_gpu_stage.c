@@ -206,6 +206,62 @@ static void test_cancel_while_the_device_stalls(void **state)
     rig_down(&r);
 }
 
+static te_engine *make_impatient_engine(int64_t no_progress_ms)
+{
+    char text[24];
+    te_engine *e;
+    te_options o;
+
+    snprintf(text, sizeof text, "%lld", (long long)no_progress_ms);
+    loopback_options(&o);
+    assert_int_equal(te_option_set(&o, "MC_FORCE_TCP", "1"), 0);
+    assert_int_equal(te_option_set(&o, "TE_GPU_STAGE", "1048576"), 0); /* four slots */
+    assert_int_equal(te_option_set(&o, "TE_TRANSFER_TIMEOUT_MS", text), 0);
+    assert_int_equal(te_engine_create(&o, &e), 0);
+    te_options_fini(&o);
+    return e;
+}
+
+/*
+ * Without a deadline: what waits for a slot ends when nothing has moved for so long, and what the
+ * device has once it has let go. Whether anything had come to the device by then.
+ */
+static bool ends_without_progress(int64_t no_progress_ms)
+{
+    struct rig r = {.e = make_impatient_engine(no_progress_ms)};
+    te_batch b = batch_of(r.e, WORKS);
+    bool stalled;
+
+    take_memory(r.e, &r.mine);
+    assert_int_equal(te_open(r.e, second.name, &r.seg), 0);
+    soft_control("stall kind=cuda");
+    for (int i = 0; i < WORKS; i++)
+        submit(&r, b, TE_WRITE, PLACE_CUDA0, &second, 0);
+    WAIT_FOR(state_of(r.e, b, WORKS - 1) == TE_FAILED);
+    stalled = te_wait(r.e, b, 0) == TE_ERR_TIMEOUT;
+    soft_control("release");
+    assert_int_equal(te_wait(r.e, b, PATIENCE_MS), 0);
+    for (size_t i = 0; i < WORKS; i++) {
+        struct te_status st;
+
+        assert_int_equal(te_status(r.e, b, i, &st), 0);
+        assert_int_equal(st.error, TE_ERR_TIMEOUT);
+    }
+    assert_int_equal(te_batch_free(r.e, b), 0);
+    te_engine_destroy(r.e);
+    return stalled;
+}
+
+static void test_no_progress_while_the_device_stalls(void **state)
+{
+    bool stalled = !soft_control("clear"); /* a driver that is not to be told */
+
+    (void)state;
+    for (int64_t ms = 200; !stalled && ms < PATIENCE_MS; ms *= 4)
+        stalled = ends_without_progress(ms);
+    assert_true(stalled);
+}
+
 /* An engine that ends with requests under way leaves its host memory alone from then on. */
 static void test_destroyed_under_way(void **state)
 {
@@ -280,6 +336,7 @@ int main(void)
         cmocka_unit_test(test_little_memory),
         cmocka_unit_test_teardown(test_copy_fails, thaw),
         cmocka_unit_test_teardown(test_cancel_while_the_device_stalls, thaw),
+        cmocka_unit_test_teardown(test_no_progress_while_the_device_stalls, thaw),
         cmocka_unit_test_teardown(test_destroyed_under_way, thaw),
         cmocka_unit_test(test_its_own_memory_is_not_ours),
     };
