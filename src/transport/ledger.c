@@ -128,13 +128,15 @@ void tei_ledger_back(struct tei_ledger *l, const struct tei_part *part, int64_t 
 {
     part->entry->out--;
     if (!part->error)
-        part->entry->since_ns = l->progress_ns = now;
+        tei_ledger_progress(l, part->entry, now);
     ledger_settle(l, part);
 }
 
-static void ledger_end(struct tei_ledger *l, struct tei_entry *e, int error, const char *why)
+void tei_ledger_end(struct tei_ledger *l, struct tei_entry *e, int error, int sys_errno,
+                    const char *why)
 {
-    ledger_settle(l, &(struct tei_part){.entry = e, .error = error, .why = why});
+    ledger_settle(
+        l, &(struct tei_part){.entry = e, .error = error, .sys_errno = sys_errno, .why = why});
 }
 
 static void ledger_fail_list(struct tei_ledger *l, struct tei_list *list, const void *owner,
@@ -144,7 +146,7 @@ static void ledger_fail_list(struct tei_ledger *l, struct tei_list *list, const 
 
     TEI_LIST_EACH(list, link, tmp) {
         if (!owner || tei_entry_of(link)->base.owner == owner)
-            ledger_end(l, tei_entry_of(link), error, why);
+            tei_ledger_end(l, tei_entry_of(link), error, 0, why);
     }
 }
 
@@ -167,8 +169,8 @@ static void ledger_end_late(struct tei_ledger *l, struct tei_list *list, int64_t
             continue;
         }
         l->n_stalled += e->out > 0;
-        ledger_end(l, e, TE_ERR_TIMEOUT,
-                   e->out ? "waiting for a part under way" : "waiting for its turn");
+        tei_ledger_end(l, e, TE_ERR_TIMEOUT, 0,
+                       e->out ? "waiting for a part under way" : "waiting for its turn");
     }
 }
 

@@ -58,6 +58,14 @@ const struct tei_entry *tei_ledger_first(const struct tei_ledger *l);
 void tei_ledger_take(struct tei_ledger *l, uint64_t max, int64_t now, struct tei_part *part);
 /* A part has ended: nothing touches its memory any more. */
 void tei_ledger_back(struct tei_ledger *l, const struct tei_part *part, int64_t now);
+/* What is neither taken nor back has got on: some of a part. */
+static inline void tei_ledger_progress(struct tei_ledger *l, struct tei_entry *e, int64_t now)
+{
+    e->since_ns = l->progress_ns = now;
+}
+/* Fails one that is not over. */
+void tei_ledger_end(struct tei_ledger *l, struct tei_entry *e, int error, int sys_errno,
+                    const char *why);
 /* Fails the works of an owner, NULL: all. Those with parts under way are over when these are back. */
 void tei_ledger_fail(struct tei_ledger *l, const void *owner, int error, const char *why);
 /* Fails what is late. Returns when to look again; TEI_NEVER: when something was posted. */

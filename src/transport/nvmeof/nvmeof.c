@@ -65,19 +65,7 @@ static int nvmeof_admit(struct tei_transport *t, const struct tei_segment *s, ui
     return rc;
 }
 
-/* Fails all work that one owner has posted; NULL: everybody's. Lock held. */
-static void fail_list(struct tei_list *list, const void *owner)
-{
-    struct tei_link *l, *tmp;
-
-    TEI_LIST_EACH(list, l, tmp) {
-        struct nvmeof_work *w = tei_nvmeof_work_of(l);
-
-        if (!owner || w->work.owner == owner)
-            tei_nvmeof_give_up(w, TE_ERR_CANCELED, NULL);
-    }
-}
-
+/* Fails all work that one owner has posted; NULL: everybody's. */
 static void fail_all(struct nvmeof *n, const void *owner)
 {
     struct tei_link *l;
@@ -87,9 +75,10 @@ static void fail_all(struct nvmeof *n, const void *owner)
     for (l = tei_list_first(&n->busy); l; l = tei_list_next(&n->busy, l)) {
         struct nvmeof_file *f = tei_container_of(l, struct nvmeof_file, busy);
 
-        fail_list(&f->queue, owner);
-        fail_list(&f->flying, owner);
+        tei_ledger_fail(&f->ledger, owner, TE_ERR_CANCELED, NULL);
+        tei_ledger_reap(&f->ledger, &n->ended);
     }
+    n->cancels = true;
     n->closed |= !owner;
     started = n->started;
     pthread_mutex_unlock(&n->lock);
@@ -216,28 +205,23 @@ static const struct nvmeof_part *find_part(const struct nvmeof_attach *a, uint64
 /* Into its file's queue, or among those that end here. Lock held. */
 static void take(struct nvmeof *n, struct nvmeof_work *w, int64_t now, struct tei_list *refused)
 {
-    const struct nvmeof_part *part = find_part(attach_of(w->work.attach), w->work.remote);
+    const struct nvmeof_part *part =
+        find_part(attach_of(w->entry.base.attach), w->entry.base.remote);
     struct tei_host *host = n->base.host;
-    int64_t quiet = now + n->conf->transfer_timeout_ms * TEI_NS_PER_MS;
 
     if (n->closed || !part->file) {
-        w->work.error = n->closed ? TE_ERR_CANCELED : TE_ERR_PEER; /* looked up anew */
-        w->work.why = n->closed ? NULL : host->note(host, &w->work, part->why);
-        tei_list_push_back(refused, &w->work.link);
+        w->entry.base.error = n->closed ? TE_ERR_CANCELED : TE_ERR_PEER; /* looked up anew */
+        w->entry.base.why = n->closed ? NULL : host->note(host, &w->entry.base, part->why);
+        tei_list_push_back(refused, &w->entry.base.link);
         return;
     }
     w->file = part->file;
-    w->at = w->work.remote - part->begin;
-    w->cut = 0;
-    w->ios = 0;
+    w->at = w->entry.base.remote - part->begin;
     w->looked = false;
-    w->posted_ns = now;
     n->pending++;
-    if (w->work.deadline_ns < n->late_ns)
-        n->late_ns = w->work.deadline_ns;
-    if (n->conf->transfer_timeout_ms && quiet < n->late_ns)
-        n->late_ns = quiet;
-    tei_list_push_back(&w->file->queue, &w->work.link);
+    tei_ledger_post(&w->file->ledger, &w->entry, now);
+    if (w->file->ledger.look_ns < n->late_ns)
+        n->late_ns = w->file->ledger.look_ns;
     if (!tei_link_is_in(&w->file->busy))
         tei_list_push_back(&n->busy, &w->file->busy);
 }
@@ -344,8 +328,8 @@ static void nvmeof_post(struct tei_transport *t, struct tei_list *work)
 
     tei_list_init(&refused);
     for (l = tei_list_first(work); l; l = tei_list_next(work, l))
-        want_pin(n, tei_nvmeof_work_of(l)->work.region->keys[t->index],
-                 &tei_nvmeof_work_of(l)->work);
+        want_pin(n, tei_nvmeof_work_of(l)->entry.base.region->keys[t->index],
+                 &tei_nvmeof_work_of(l)->entry.base);
     pthread_mutex_lock(&n->lock);
     while ((l = tei_list_pop(work)))
         take(n, tei_nvmeof_work_of(l), now, &refused);
@@ -387,7 +371,7 @@ static int nvmeof_region_add(struct tei_transport *t, struct tei_region *region)
 static bool is_flying(const struct nvmeof *n, const struct tei_region *region)
 {
     for (size_t i = 0; n->ios && i < NVMEOF_IOS; i++)
-        if (n->ios[i].flying && n->ios[i].gpu && n->ios[i].work->work.region == region)
+        if (n->ios[i].flying && n->ios[i].gpu && n->ios[i].work->entry.base.region == region)
             return true;
     return false;
 }

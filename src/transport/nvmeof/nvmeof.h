@@ -28,7 +28,7 @@
 #include "base/hash.h"
 #include "base/jobs.h"
 #include "base/waker.h"
-#include "transport/transport.h"
+#include "transport/ledger.h"
 
 #include <pthread.h>
 
@@ -139,10 +139,8 @@ struct nvmeof_file {
      */
     uint64_t read_align, write_align, memory_align;
     unsigned lost_write_backs; /* the kernel tells each but once, see nvmeof_cut.c */
-    struct tei_list queue;     /* work not all of which is cut */
-    struct tei_list flying;    /* work all of which is under way */
-    unsigned ios;
-    int64_t progress_ns; /* when I/O came back last */
+    struct tei_ledger ledger;
+    unsigned ios; /* under way, each a part in the ledger */
     struct tei_job job;
 };
 
@@ -173,13 +171,10 @@ struct nvmeof_attach {
 };
 
 struct nvmeof_work {
-    struct tei_work work; /* its link is in a file's queue or flying */
+    struct tei_entry entry;
     struct nvmeof_file *file;
-    uint64_t at;  /* in the file */
-    uint64_t cut; /* bytes that I/O requests were made of */
-    unsigned ios; /* under way */
-    bool looked;  /* the file was opened anew because it seemed too short */
-    int64_t posted_ns;
+    uint64_t at; /* in the file */
+    bool looked; /* the file was opened anew because it seemed too short */
 };
 
 /*
@@ -198,6 +193,7 @@ struct nvmeof_io {
     struct tei_link link; /* in nvmeof.idle, or a list of the threads */
     struct nvmeof_work *work;
     struct nvmeof_file *file;
+    struct tei_part part; /* of the work */
     enum nvmeof_step step;
     bool write, direct, edge;
     bool gpu;                  /* `memory` is a GPU's; by cuFile unless `bounced` */
@@ -212,7 +208,7 @@ struct nvmeof_io {
     bool bounced;
     bool flying;    /* started and not back */
     bool queued;    /* of the threads: not begun; under their lock */
-    bool cancel;    /* the worker is to have the device forget it */
+    bool told;      /* the device was told to forget it */
     char *bounce;   /* NVMEOF_BOUNCE bytes, made when first needed, kept */
     int64_t result; /* of the threads */
     /* Of a GPU's: why the step failed, beside an errno, if not for the file system's reasons. */
@@ -315,7 +311,7 @@ struct nvmeof {
     struct nvmeof_roots roots;
     struct nvmeof_file *files[2]; /* by path: those that records name, and those `by_path` */
     struct tei_list busy;         /* those of them that have work */
-    struct tei_list ended;        /* work of which nothing is under way any more */
+    struct tei_list ended;        /* work that is over */
     size_t pending;               /* work that has not ended */
     int64_t late_ns;              /* no work is late before */
 
@@ -332,8 +328,8 @@ struct nvmeof {
     unsigned flying;      /* the others */
     unsigned jobs;        /* opening or closing a file, or pinning memory */
     unsigned opening;     /* of them */
-    bool cancels;         /* some I/O has `cancel` */
-    char refused[256];    /* what is to be logged of a file that refuses direct I/O */
+    bool cancels;         /* some I/O under way may be of work that was given up */
+    char notice[320];     /* what is to be logged of a file */
     pthread_cond_t quiet; /* `jobs`, `opened`, `starting` has changed, or I/O of a GPU is back */
     _Atomic(struct nvmeof_gpu *) gpu; /* from the first region of a GPU on that cuFile takes */
     _Atomic bool told_staged;         /* why memory of GPUs goes through the host's */
@@ -346,12 +342,12 @@ static inline struct nvmeof *tei_nvmeof_of(struct tei_transport *t)
 
 static inline bool tei_nvmeof_is_gpu(const struct nvmeof_work *w)
 {
-    return w->work.region->kind != TEI_MEM_HOST;
+    return w->entry.base.region->kind != TEI_MEM_HOST;
 }
 
 static inline struct nvmeof_work *tei_nvmeof_work_of(struct tei_link *l)
 {
-    return tei_container_of(l, struct nvmeof_work, work.link);
+    return tei_container_of(l, struct nvmeof_work, entry.base.link);
 }
 
 /* Device and thread, once. */
@@ -360,7 +356,7 @@ int tei_nvmeof_start(struct nvmeof *n);
 void tei_nvmeof_stop(struct nvmeof *n);
 void tei_nvmeof_fini(struct nvmeof *n);
 
-/* Makes the next I/O request of the work, which is not all cut. False: memory is out. Lock held. */
+/* Makes the next I/O request of the file's first work. False: the work has failed. Lock held. */
 bool tei_nvmeof_cut(struct nvmeof_work *w, struct nvmeof_io *io);
 /*
  * What came of an I/O's step: bytes, or a negative errno. Whether it is over; else it is to be
@@ -374,7 +370,5 @@ void tei_nvmeof_io_done(struct nvmeof *n, struct nvmeof_io *io, int64_t result);
 void tei_nvmeof_fail(struct nvmeof_work *w, int error, int sys_errno, const char *why);
 /* The same with the file's path in the text, in place of "%s". */
 void tei_nvmeof_fail_at(struct nvmeof_work *w, int error, int sys_errno, const char *what);
-/* The same of work that nothing is wrong with; `what` may be NULL. What has not begun of it never does. */
-void tei_nvmeof_give_up(struct nvmeof_work *w, int error, const char *what);
 
 #endif

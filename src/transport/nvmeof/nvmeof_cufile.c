@@ -149,7 +149,7 @@ static int64_t failed(void)
 /* Bytes, or a negative errno; where cuFile has a word of its own, that is the I/O's trouble. */
 static int64_t move(struct nvmeof_io *io)
 {
-    char *from = (char *)io->work->work.region->addr;
+    char *from = (char *)io->work->entry.base.region->addr;
     size_t n = (size_t)(io->length - io->done);
     off_t at = (off_t)(io->at + io->done), into = io->memory + io->done - from;
     void *handle = io->file->cufile;
@@ -184,7 +184,7 @@ static int64_t copy(struct nvmeof_io *io)
 /* cuFile works in the context that is current. */
 static int64_t do_step(struct nvmeof_io *io)
 {
-    const struct tei_region *r = io->work->work.region;
+    const struct tei_region *r = io->work->entry.base.region;
     int64_t result;
     int was, rc;
 

@@ -28,6 +28,7 @@
 #include "transport/nvmeof/nvmeof.h"
 
 #include "base/err.h"
+#include "base/os.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -149,17 +150,17 @@ static bool cut_cached(struct nvmeof_io *io, uint64_t left)
 
 bool tei_nvmeof_cut(struct nvmeof_work *w, struct nvmeof_io *io)
 {
-    uint64_t left = w->work.length - w->cut;
+    uint64_t left = w->entry.base.length - w->entry.next;
     bool made;
 
     *io = (struct nvmeof_io){.link = io->link,
                              .work = w,
                              .file = w->file,
                              .step = NVMEOF_MOVE,
-                             .write = w->work.opcode == TE_WRITE,
+                             .write = w->entry.base.opcode == TE_WRITE,
                              .gpu = tei_nvmeof_is_gpu(w),
-                             .at = w->at + w->cut,
-                             .memory = w->work.local + w->cut,
+                             .at = w->at + w->entry.next,
+                             .memory = w->entry.base.local + w->entry.next,
                              .lost_write_backs = w->file->lost_write_backs,
                              .bounce = io->bounce};
     if (w->file->direct < 0 || w->file->not_direct)
@@ -175,7 +176,7 @@ bool tei_nvmeof_cut(struct nvmeof_work *w, struct nvmeof_io *io)
         made = false;
     }
     if (made)
-        w->cut += io->want;
+        tei_ledger_take(&w->file->ledger, io->want, tei_now_ns(), &io->part);
     return made;
 }
 
@@ -224,9 +225,10 @@ static void refuse_direct(struct nvmeof_io *io)
     if (!io->bounced && !is_aligned(io->memory, f->read_align)) {
         f->memory_align = f->read_align;
     } else if (!f->not_direct) {
-        snprintf(f->owner->refused, sizeof f->owner->refused,
-                 "%.150s: refuses direct I/O although it is aligned to %llu", f->path,
-                 (unsigned long long)f->read_align);
+        snprintf(
+            f->owner->notice, sizeof f->owner->notice,
+            "%.150s: refuses direct I/O although it is aligned to %llu: all goes through the page cache",
+            f->path, (unsigned long long)f->read_align);
         f->not_direct = true;
     }
     io->direct = false;
@@ -346,14 +348,10 @@ static bool settle_step(struct nvmeof_io *io, int64_t result)
 bool tei_nvmeof_settle(struct nvmeof_io *io, int64_t result)
 {
     struct nvmeof_work *w = io->work;
-    bool goes_on = !w->work.error || io->step == NVMEOF_WRITE_BACK;
+    bool goes_on = !w->entry.base.error || io->step == NVMEOF_WRITE_BACK;
 
     if (is_passing(result) && goes_on && ++io->tries < TRIES_MAX)
         return false;
     /* What was cancelled, or failed elsewhere, goes on only to write back what is written. */
-    if (!settle_step(io, result) && (!w->work.error || io->step == NVMEOF_WRITE_BACK))
-        return false;
-    if (!w->work.error)
-        atomic_fetch_add_explicit(w->work.moved, io->want, memory_order_relaxed);
-    return true;
+    return settle_step(io, result) || (w->entry.base.error && io->step != NVMEOF_WRITE_BACK);
 }

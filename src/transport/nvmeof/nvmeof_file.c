@@ -53,8 +53,7 @@ struct nvmeof_file *tei_nvmeof_file_get(struct nvmeof *n, char *path, bool by_pa
     f->by_path = by_path;
     f->refs = 1;
     f->direct = f->cached = f->direct_slot = f->cached_slot = -1;
-    tei_list_init(&f->queue);
-    tei_list_init(&f->flying);
+    tei_ledger_init(&f->ledger, n->conf->transfer_timeout_ms);
     return f;
 }
 
@@ -254,16 +253,16 @@ static void end_half_done(struct nvmeof_file *f, const struct found *o)
     bool same = memcmp(f->id, o->id, sizeof f->id) == 0;
 
     memcpy(f->id, o->id, sizeof f->id);
-    TEI_LIST_EACH(&f->queue, l, tmp) {
+    TEI_LIST_EACH(&f->ledger.queue, l, tmp) {
         struct nvmeof_work *w = tei_nvmeof_work_of(l);
 
-        if (!w->cut)
+        if (!w->entry.next)
             continue;
         if (!same)
             tei_nvmeof_fail_at(w, TE_ERR_STALE, 0, "%s leads to another file now");
-        else if (w->at + w->work.length > o->length)
+        else if (w->at + w->entry.base.length > o->length)
             tei_nvmeof_fail_at(w, TE_ERR_STALE, 0, "the file %s has become shorter");
-        else if (w->work.opcode == TE_WRITE && !o->writable)
+        else if (w->entry.base.opcode == TE_WRITE && !o->writable)
             tei_nvmeof_fail_at(w, TE_ERR_ACCESS, 0, "%s may only be read by this process now");
     }
 }
@@ -271,13 +270,13 @@ static void end_half_done(struct nvmeof_file *f, const struct found *o)
 /* What waits for the file now; a failure that nobody waits for is forgotten. Lock held. */
 static void finish_opening(struct nvmeof_file *f, const struct found *o)
 {
-    f->progress_ns = tei_now_ns();
+    f->ledger.progress_ns = tei_now_ns();
     if (!o->error)
         end_half_done(f, o);
     if (!o->error)
         f->state = NVMEOF_OPEN;
     else
-        f->state = tei_list_empty(&f->queue) ? NVMEOF_CLOSED : NVMEOF_FAILED;
+        f->state = tei_ledger_first(&f->ledger) ? NVMEOF_FAILED : NVMEOF_CLOSED;
     f->owner->opening--;
 }
 

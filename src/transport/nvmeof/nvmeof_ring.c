@@ -221,7 +221,7 @@ static void ring_unpin(struct nvmeof *n, int slot)
  */
 static int memory_slot(const struct nvmeof *n, const struct nvmeof_io *io, uint64_t length)
 {
-    const struct nvmeof_region *r = io->work->work.region->keys[n->base.index];
+    const struct nvmeof_region *r = io->work->entry.base.region->keys[n->base.index];
     size_t begin, end;
     int slot;
 
@@ -302,7 +302,8 @@ static void ring_cancel(struct nvmeof *n, struct nvmeof_io *io)
 
     /* What comes back may be started again before the ring is empty. */
     if (io_uring_sq_space_left(u) <= NVMEOF_IOS + 1) {
-        io->cancel = n->cancels = true; /* so it is for the next time */
+        io->told = false; /* so it is for the next time */
+        n->cancels = true;
         return;
     }
     e = io_uring_get_sqe(u);

@@ -2,8 +2,7 @@
 /*
  * nvmeof_worker.c - the thread te/file.
  *
- * A file's work waits in `queue` until all of it is cut into I/O requests, then in `flying` until the
- * last of them is back. At most conf->file_depth of them are under way to one file, so a device that
+ * Each file has a ledger, whose parts are I/O requests. At most conf->file_depth of them are under way to one file, so a device that
  * does not answer holds up its own files alone.
  *
  *   CLOSED --work comes, a job opens it--> OPENING --> OPEN --reopen, nothing under way--> CLOSED
@@ -30,25 +29,12 @@
 
 /* ----------------------------------------------------------------------------------- work that ends */
 
-/* Lock held. */
-static void end_if_over(struct nvmeof_work *w)
-{
-    if (w->ios || (!w->work.error && w->cut < w->work.length))
-        return;
-    tei_list_del(&w->work.link);
-    tei_list_push_back(&w->file->owner->ended, &w->work.link);
-}
-
 void tei_nvmeof_fail(struct nvmeof_work *w, int error, int sys_errno, const char *why)
 {
-    if (w->work.error)
+    if (w->entry.base.error)
         return;
-    w->work.error = error;
-    w->work.sys_errno = sys_errno;
-    w->work.why = why;
-    tei_list_del(&w->work.link);
-    tei_list_push_back(&w->file->flying, &w->work.link);
-    end_if_over(w);
+    tei_ledger_end(&w->file->ledger, &w->entry, error, sys_errno, why);
+    tei_ledger_reap(&w->file->ledger, &w->file->owner->ended);
 }
 
 void tei_nvmeof_fail_at(struct nvmeof_work *w, int error, int sys_errno, const char *what)
@@ -57,28 +43,11 @@ void tei_nvmeof_fail_at(struct nvmeof_work *w, int error, int sys_errno, const c
     const char *place = strchr(what, '%');
     char text[512];
 
-    if (w->work.error)
+    if (w->entry.base.error)
         return;
     snprintf(text, sizeof text, "%.*s%.400s%s", (int)(place - what), what, w->file->path,
              place + 2);
-    tei_nvmeof_fail(w, error, sys_errno, host->note(host, &w->work, text));
-}
-
-void tei_nvmeof_give_up(struct nvmeof_work *w, int error, const char *what)
-{
-    struct nvmeof *n = w->file->owner;
-    bool under_way = w->ios > 0;
-
-    if (w->work.error)
-        return;
-    if (what)
-        tei_nvmeof_fail_at(w, error, 0, what);
-    else
-        tei_nvmeof_fail(w, error, 0, NULL);
-    for (size_t i = 0; under_way && i < NVMEOF_IOS; i++)
-        if (n->ios[i].flying && n->ios[i].work == w)
-            n->ios[i].cancel = true;
-    n->cancels |= under_way;
+    tei_nvmeof_fail(w, error, sys_errno, host->note(host, &w->entry.base, text));
 }
 
 static void start_io(struct nvmeof *n, struct nvmeof_io *io)
@@ -91,22 +60,24 @@ static void start_io(struct nvmeof *n, struct nvmeof_io *io)
 
 void tei_nvmeof_io_done(struct nvmeof *n, struct nvmeof_io *io, int64_t result)
 {
-    struct nvmeof_work *w = io->work;
+    struct tei_ledger *ledger = &io->file->ledger;
+    int64_t now = tei_now_ns();
 
     if (result >= 0)
-        io->file->progress_ns = tei_now_ns();
+        tei_ledger_progress(ledger, &io->work->entry, now);
     if (!tei_nvmeof_settle(io, result)) {
         start_io(n, io);
         return;
     }
     io->flying = false;
-    w->ios--;
     io->file->ios--;
     n->flying--;
     tei_list_push_front(&n->idle, &io->link);
     if (io->gpu) /* who takes its memory back waits for it */
         pthread_cond_broadcast(&n->quiet);
-    end_if_over(w);
+    io->part.error = io->work->entry.base.error; /* of a work that has failed nothing more counts */
+    tei_ledger_back(ledger, &io->part, now);
+    tei_ledger_reap(ledger, &n->ended);
 }
 
 /* ------------------------------------------------------------------------------------ work that goes */
@@ -118,9 +89,9 @@ void tei_nvmeof_io_done(struct nvmeof *n, struct nvmeof_io *io, int64_t result)
 static bool is_possible(struct nvmeof_work *w)
 {
     struct nvmeof_file *f = w->file;
-    bool fits = w->at + w->work.length <= f->length;
+    bool fits = w->at + w->entry.base.length <= f->length;
 
-    if (w->work.opcode == TE_WRITE && !f->writable)
+    if (w->entry.base.opcode == TE_WRITE && !f->writable)
         tei_nvmeof_fail_at(w, TE_ERR_ACCESS, 0, "%s may only be read by this process");
     else if (!fits && w->looked)
         tei_nvmeof_fail_at(w, TE_ERR_STALE, 0, "the file %s is shorter than its record");
@@ -128,24 +99,29 @@ static bool is_possible(struct nvmeof_work *w)
         w->looked = f->reopen = true;
     else if (tei_nvmeof_is_gpu(w) && !f->cufile_asked)
         f->reopen = true;
-    return fits && !f->reopen && !w->work.error;
+    return fits && !f->reopen && !w->entry.base.error;
+}
+
+/* The work of which the next I/O is; NULL: none. */
+static struct nvmeof_work *first_of(const struct nvmeof_file *f)
+{
+    const struct tei_entry *e = tei_ledger_first(&f->ledger);
+
+    return e ? tei_container_of((struct tei_entry *)e, struct nvmeof_work, entry) : NULL;
 }
 
 /* Starts one I/O of the file's first work, which goes behind the others then. */
 static void start_one(struct nvmeof *n, struct nvmeof_file *f)
 {
-    struct nvmeof_work *w = tei_nvmeof_work_of(tei_list_first(&f->queue));
+    struct nvmeof_work *w = first_of(f);
     struct nvmeof_io *io = tei_container_of(tei_list_first(&n->idle), struct nvmeof_io, link);
 
-    if ((!w->cut && !is_possible(w)) || !tei_nvmeof_cut(w, io))
+    if ((!w->entry.next && !is_possible(w)) || !tei_nvmeof_cut(w, io))
         return;
     tei_list_del(&io->link);
     io->flying = true;
-    w->ios++;
     f->ios++;
     n->flying++;
-    tei_list_del(&w->work.link);
-    tei_list_push_back(w->cut == w->work.length ? &f->flying : &f->queue, &w->work.link);
     start_io(n, io);
 }
 
@@ -153,9 +129,9 @@ static void start_one(struct nvmeof *n, struct nvmeof_file *f)
 static bool may_start(const struct nvmeof *n, const struct nvmeof_file *f)
 {
     size_t share = n->device->share(n);
-    struct tei_link *first = tei_list_first(&f->queue);
+    const struct nvmeof_work *first = first_of(f);
 
-    if (first && tei_nvmeof_is_gpu(tei_nvmeof_work_of(first)))
+    if (first && tei_nvmeof_is_gpu(first))
         share = tei_min(share, tei_nvmeof_pool_share(n));
     if (NVMEOF_IOS - n->flying <= IDLE_FEW)
         share = tei_min(share, FEW);
@@ -167,11 +143,10 @@ static void fail_queue(struct nvmeof_file *f)
 {
     struct tei_host *host = f->owner->base.host;
 
-    while (!tei_list_empty(&f->queue)) {
-        struct nvmeof_work *w = tei_nvmeof_work_of(tei_list_first(&f->queue));
+    struct nvmeof_work *w;
 
-        tei_nvmeof_fail(w, f->error, f->sys_errno, host->note(host, &w->work, f->why));
-    }
+    while ((w = first_of(f)))
+        tei_nvmeof_fail(w, f->error, f->sys_errno, host->note(host, &w->entry.base, f->why));
 }
 
 /* Whether the file is to be opened, for which it has a reference then. */
@@ -183,7 +158,7 @@ static bool wants_open(struct nvmeof *n, struct nvmeof_file *f)
         fail_queue(f);
         f->state = NVMEOF_CLOSED;
     }
-    if (f->state != NVMEOF_CLOSED || tei_list_empty(&f->queue) || n->opening == OPENING_MAX)
+    if (f->state != NVMEOF_CLOSED || !first_of(f) || n->opening == OPENING_MAX)
         return false;
     f->state = NVMEOF_OPENING;
     f->reopen = false;
@@ -207,7 +182,7 @@ static void open_files(struct nvmeof *n)
             tei_nvmeof_file_open(f);
             pthread_mutex_lock(&n->lock);
             next = tei_list_first(&n->busy);
-        } else if (tei_list_empty(&f->queue) && tei_list_empty(&f->flying)) {
+        } else if (!first_of(f) && !f->ios) {
             tei_list_del(l);
         }
     }
@@ -238,32 +213,6 @@ static void start_ios(struct nvmeof *n)
 
 /* ------------------------------------------------------------------------------------------ lateness */
 
-/* When the work is late. */
-static int64_t limit_of(const struct nvmeof *n, const struct nvmeof_work *w)
-{
-    int64_t since = w->posted_ns > w->file->progress_ns ? w->posted_ns : w->file->progress_ns;
-    int64_t quiet = n->conf->transfer_timeout_ms
-                        ? since + n->conf->transfer_timeout_ms * TEI_NS_PER_MS
-                        : TEI_NEVER;
-
-    return w->work.deadline_ns < quiet ? w->work.deadline_ns : quiet;
-}
-
-static void end_late(struct nvmeof *n, struct tei_list *list, int64_t now)
-{
-    struct tei_link *l, *tmp;
-
-    TEI_LIST_EACH(list, l, tmp) {
-        struct nvmeof_work *w = tei_nvmeof_work_of(l);
-        int64_t limit = w->work.error ? TEI_NEVER : limit_of(n, w);
-
-        if (limit <= now)
-            tei_nvmeof_give_up(w, TE_ERR_TIMEOUT, "waiting for %s");
-        else if (limit < n->late_ns)
-            n->late_ns = limit;
-    }
-}
-
 /* Lock held. */
 static void check_late(struct nvmeof *n)
 {
@@ -273,15 +222,35 @@ static void check_late(struct nvmeof *n)
     if (now < n->late_ns)
         return;
     n->late_ns = TEI_NEVER;
+    n->cancels = true;
     for (l = tei_list_first(&n->busy); l; l = tei_list_next(&n->busy, l)) {
         struct nvmeof_file *f = tei_container_of(l, struct nvmeof_file, busy);
+        uint64_t stalled = f->ledger.n_stalled;
+        int64_t look = tei_ledger_tick(&f->ledger, now);
 
-        end_late(n, &f->queue, now);
-        end_late(n, &f->flying, now);
+        n->late_ns = look < n->late_ns ? look : n->late_ns;
+        tei_ledger_reap(&f->ledger, &n->ended);
+        if (f->ledger.n_stalled != stalled)
+            snprintf(
+                n->notice, sizeof n->notice,
+                "%.150s: does not answer; work that has timed out ends when the kernel gives back its I/O",
+                f->path);
     }
 }
 
 /* -------------------------------------------------------------------------------------- the thread */
+
+/* What was late has waited for a file. Lock held. */
+static void note_file(struct nvmeof_work *w)
+{
+    struct tei_host *host = w->file->owner->base.host;
+    char text[512];
+
+    if (w->entry.base.error != TE_ERR_TIMEOUT)
+        return;
+    snprintf(text, sizeof text, "waiting for %.400s", w->file->path);
+    w->entry.base.why = host->note(host, &w->entry.base, text);
+}
 
 /* Lock held, and let go of meanwhile. */
 static void deliver(struct nvmeof *n)
@@ -294,8 +263,10 @@ static void deliver(struct nvmeof *n)
         return;
     tei_list_init(&done);
     tei_list_splice(&done, &n->ended);
-    for (l = tei_list_first(&done); l; l = tei_list_next(&done, l))
+    for (l = tei_list_first(&done); l; l = tei_list_next(&done, l)) {
+        note_file(tei_nvmeof_work_of(l));
         n->pending--;
+    }
     pthread_mutex_unlock(&n->lock);
     host->work_done(host, &done);
     pthread_mutex_lock(&n->lock);
@@ -311,6 +282,14 @@ static int64_t left_ns(const struct nvmeof *n)
     return n->late_ns > now ? n->late_ns - now : 0;
 }
 
+/* Whether the device is to forget the I/O. What is written is written back. */
+static bool is_in_vain(const struct nvmeof_io *io)
+{
+    return io->flying && !io->told && io->step != NVMEOF_WRITE_BACK &&
+           (io->work->entry.base.error == TE_ERR_CANCELED ||
+            io->work->entry.base.error == TE_ERR_TIMEOUT);
+}
+
 /* Has the device forget what it has not begun of work that was given up. Lock held. */
 static void cancel_ios(struct nvmeof *n)
 {
@@ -319,28 +298,28 @@ static void cancel_ios(struct nvmeof *n)
     n->cancels = false;
     for (size_t i = 0; i < NVMEOF_IOS; i++) {
         struct nvmeof_io *io = &n->ios[i];
-        bool wanted =
-            io->cancel && io->step != NVMEOF_WRITE_BACK; /* what is written is written back */
 
-        io->cancel = false;
-        if (wanted && tei_nvmeof_gpu_has(io))
+        if (!is_in_vain(io))
+            continue;
+        io->told = true;
+        if (tei_nvmeof_gpu_has(io))
             tei_nvmeof_pool_cancel(tei_nvmeof_gpu_pool(n), io);
-        else if (wanted)
+        else
             n->device->cancel(n, io);
     }
 }
 
 /* Lock held, and let go of meanwhile. */
-static void tell_refused(struct nvmeof *n)
+static void log_notice(struct nvmeof *n)
 {
-    char text[sizeof n->refused];
+    char text[sizeof n->notice];
 
-    if (!n->refused[0])
+    if (!n->notice[0])
         return;
-    memcpy(text, n->refused, sizeof text);
-    n->refused[0] = '\0';
+    memcpy(text, n->notice, sizeof text);
+    n->notice[0] = '\0';
     pthread_mutex_unlock(&n->lock);
-    TEI_WARN("%s: all goes through the page cache", text);
+    TEI_WARN("%s", text);
     pthread_mutex_lock(&n->lock);
 }
 
@@ -357,7 +336,7 @@ static void serve(struct nvmeof *n)
         open_files(n); /* after it, which may find that a file is to be opened anew */
         cancel_ios(n);
         deliver(n);
-        tell_refused(n);
+        log_notice(n);
         /* Not if something ended during the delivery, or all of it, or is still to be cancelled. */
         sleeps = tei_list_empty(&n->ended) && !n->cancels && !(n->quit && !n->pending);
         left = sleeps ? left_ns(n) : 0;
