@@ -392,7 +392,14 @@ static bool go_round(struct tei_mover *m)
 static void rest(struct tei_mover *m, int64_t event)
 {
     int64_t idle = m->now_ns - event;
+    struct tei_list none;
 
+    if (idle >= LONG_NS) {
+        tei_list_init(&none);
+        pthread_mutex_unlock(&m->lock);
+        m->ended(m->arg, &none);
+        pthread_mutex_lock(&m->lock);
+    }
     if (idle >= SPIN_NS) {
         tei_cond_wait_until(&m->wake, &m->lock,
                             m->now_ns + (idle < LONG_NS ? NAP_NS : LONG_NAP_NS));

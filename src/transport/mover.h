@@ -25,7 +25,8 @@ struct tei_move {
 struct tei_mover;
 /*
  * ended() is called from the mover's thread, from post() and cancel() never; it empties the list of
- * tei_work.link. `no_progress_ms`: conf->transfer_timeout_ms.
+ * tei_work.link. Now and then the list is empty while a device does not answer, for the owner to look
+ * what is late. `no_progress_ms`: conf->transfer_timeout_ms.
  */
 int tei_mover_start(const char *thread, int64_t no_progress_ms,
                     void (*ended)(void *arg, struct tei_list *moves), void *arg,

@@ -578,6 +578,39 @@ static void ends_what_waits(void **state)
     pair_close(p);
 }
 
+/*
+ * The device stalls: what is held back ends without progress, and what the device has does when that is
+ * let go.
+ */
+static void ends_without_progress(void **state)
+{
+    enum { N = GPUIPC_WINDOW / PAIR_BYTES + 2 };
+    softgpu_control_fn control = find_control();
+    struct fake_task tasks[N];
+    struct tei_list list;
+    struct pair *p;
+
+    (void)state;
+    if (!control)
+        skip();
+    p = pair_open(&cell);
+    assert_int_equal(control("stall"), 0);
+    pthread_mutex_lock(&instance_of(p)->lock);
+    instance_of(p)->ledger.patience_ns = 50 * TEI_NS_PER_MS;
+    pthread_mutex_unlock(&instance_of(p)->lock);
+    tei_list_init(&list);
+    for (size_t i = 0; i < N; i++)
+        fake_work(&list, p->a, p->attach, &tasks[i], TE_READ, p->am, p->bm, PAIR_BYTES);
+    p->a->ops.post(p->a, &list);
+    assert_true(fake_wait(&p->ha, NULL, &tasks[N - 1], 1, PATIENCE_MS));
+    assert_int_equal(tasks[N - 1].error, TE_ERR_TIMEOUT);
+    assert_false(fake_wait(&p->ha, NULL, tasks, 1, 0));
+    assert_int_equal(control("clear"), 0);
+    assert_true(fake_wait(&p->ha, NULL, tasks, N, PATIENCE_MS));
+    assert_int_equal(tasks[0].error, TE_ERR_TIMEOUT);
+    pair_close(p);
+}
+
 /* ------------------------------------------------------------------------------- many mappings */
 
 #define MANY 5
@@ -744,6 +777,7 @@ static int run_cell(const struct conformance *with)
                                        cmocka_unit_test(shm_name_of_whole_allocations_only),
                                        cmocka_unit_test(refused_by_the_driver),
                                        cmocka_unit_test(ends_what_waits),
+                                       cmocka_unit_test(ends_without_progress),
                                        cmocka_unit_test(the_oldest_mapping_goes),
                                        cmocka_unit_test(mappings_in_use_stay)};
     const struct CMUnitTest fabric[] = {cmocka_unit_test(memory_without_handles)};

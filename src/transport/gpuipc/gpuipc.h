@@ -20,11 +20,11 @@
  * wrote that could else have this process read and write memory of its own.
  *
  * What the mover has holds up an owner that unregisters. So it is given GPUIPC_PIECE of a work at a
- * time, which enters and leaves by itself, and GPUIPC_WINDOW in all. Work with a deadline, which the
- * mover alone watches, is cut, too, but not held back.
+ * time, which enters and leaves by itself, and GPUIPC_WINDOW in all; the rest waits in a ledger.
  *
- * Mappings are made by a job on te/aux, since that takes milliseconds; work waits meanwhile. Cancel
- * ends it there, but its deadline is not looked at before the driver has answered. They are kept, the
+ * Mappings are made by a job on te/aux, since that takes milliseconds; work waits meanwhile, outside
+ * the ledger. Cancel ends it there, but its deadline is not looked at before the driver has answered.
+ * They are kept, the
  * one unused for longest goes when there are more than TE_GPU_MAPPINGS, and all go with the peer.
  * What the driver does not map is refused from then on, as long as the peer is known: its work ends
  * TE_ERR_PEER before a byte has moved, so the core gives it to another transport.
@@ -51,6 +51,7 @@
 
 #define GPUIPC_WINDOW (UINT64_C(64) << 20)
 #define GPUIPC_PIECE  (UINT64_C(64) << 20)
+_Static_assert(GPUIPC_PIECE >= GPUIPC_WINDOW, "of a work one piece is with the mover at a time");
 
 /* -------------------------------------------------------------------------------------- owner */
 
@@ -116,7 +117,7 @@ struct gpuipc_memory {
     _Atomic int state;       /* enum gpuipc_state */
     char *at;                /* where it begins here */
     unsigned refs;           /* attachments */
-    unsigned users;          /* moves under way */
+    unsigned users;          /* work in the ledger, for which it stays mapped */
     struct tei_list waiting; /* work, until it is mapped */
     char *why;               /* it is refused; set before the state */
 };
@@ -151,13 +152,12 @@ struct gpuipc_attach {
 };
 
 struct gpuipc_work {
-    struct tei_work base;
+    struct tei_entry entry;
+    struct tei_part piece; /* with the mover, as: */
     struct tei_move move;
+    _Atomic uint64_t moved; /* for the mover to add to; nobody looks */
     struct gpuipc_memory *memory;
-    uint64_t at;   /* pieces before this have ended */
     unsigned side; /* of the page */
-    bool canceled; /* while a piece is with the mover: there is no next one */
-    bool uses;     /* the memory, which stays mapped from the first piece to the last */
 };
 
 /* ------------------------------------------------------------------------------------ instance */
@@ -187,10 +187,9 @@ struct gpuipc {
     struct gpuipc_memory *mapping; /* what the job has the driver map */
     struct tei_job tell;           /* gives work back, even when the driver takes its time */
     bool tell_is_out;
-    struct tei_list flying; /* work with the mover */
-    struct tei_list held;   /* work that may begin when less is under way */
-    struct tei_list over;   /* work that is to be given back */
-    uint64_t under_way;     /* bytes with the mover */
+    struct tei_ledger ledger; /* work for memory that is mapped */
+    struct tei_list over;     /* work that is to be given back by the job */
+    uint64_t under_way;       /* bytes with the mover */
 };
 
 static inline struct gpuipc *tei_gpuipc_of(struct tei_transport *t)
@@ -250,7 +249,7 @@ void tei_gpuipc_cancel(struct tei_transport *t, const void *owner);
 void tei_gpuipc_close(struct tei_transport *t);
 /* The mover's. */
 void tei_gpuipc_ended(void *arg, struct tei_list *moves);
-/* What has waited for the memory, which has a state now: on its way, or in `done`. Lock held. */
+/* What has waited for the memory, which has a state now, begins, or is in `done`. Lock held. */
 void tei_gpuipc_go_on(struct gpuipc *g, struct gpuipc_memory *m, struct tei_list *done);
 
 #endif

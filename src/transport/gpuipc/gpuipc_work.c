@@ -2,60 +2,52 @@
 /*
  * gpuipc_work.c - the initiator: requests on their way to the mover and back.
  *
- * A work is with the memory that it waits for, with the mover, or on a list to give back. A memory
- * that no driver maps, and a fence that says the allocation has gone, end it before it begins.
+ * A work waits for its memory, or is in the ledger, or on a list to give back. A memory that no driver
+ * maps, and a fence that says the allocation has gone, end it before it begins.
  */
 #include "transport/gpuipc/gpuipc.h"
 
 #include "base/os.h"
 
-#include <string.h>
-
 static struct gpuipc_work *work_of(struct tei_link *link)
 {
-    return tei_container_of(link, struct gpuipc_work, base.link);
+    return tei_container_of(link, struct gpuipc_work, entry.base.link);
 }
 
-static void let_go(struct gpuipc *g, struct gpuipc_work *w)
+/* Ends one that is not in the ledger. */
+static void refuse(struct gpuipc_work *w, int error, const char *why, struct tei_list *done)
 {
-    if (w->uses)
-        tei_gpuipc_unuse(g, w->memory);
-    w->uses = false;
-}
-
-static void end(struct gpuipc *g, struct gpuipc_work *w, int error, const char *why,
-                struct tei_list *done)
-{
-    let_go(g, w);
-    w->base.error = error;
-    w->base.why = why;
-    tei_list_push_back(done, &w->base.link);
+    w->entry.base.error = error;
+    w->entry.base.why = why;
+    tei_list_push_back(done, &w->entry.base.link);
 }
 
 /* ------------------------------------------------------------------------------- to the mover */
 
 static const struct gpuipc_known *known_of(const struct gpuipc_work *w)
 {
-    return tei_gpuipc_find((const struct gpuipc_attach *)w->base.attach, w->base.remote,
-                           w->base.length);
+    const struct tei_work *base = &w->entry.base;
+
+    return tei_gpuipc_find((const struct gpuipc_attach *)base->attach, base->remote, base->length);
 }
 
 static void fill_move(const struct gpuipc *g, struct gpuipc_work *w)
 {
-    char *remote = w->memory->at + (w->base.remote - w->memory->entry.base) + w->at;
-    bool within = w->base.region && w->base.region->kind == g->kind;
-    bool read = w->base.opcode == TE_READ;
+    const struct tei_work *base = &w->entry.base;
+    char *remote = w->memory->at + (w->piece.remote - w->memory->entry.base);
+    bool within = base->region && base->region->kind == g->kind;
+    bool read = base->opcode == TE_READ;
 
     w->move = (struct tei_move){
-        .entry.base = {.owner = w->base.owner,
-                       .moved = w->base.moved,
-                       .local = w->base.local + w->at,
+        .entry.base = {.owner = base->owner,
+                       .moved = &w->moved,
+                       .local = w->piece.local,
                        .remote = (uintptr_t)remote,
-                       .length = tei_min(w->base.length - w->at, GPUIPC_PIECE),
-                       .deadline_ns = w->base.deadline_ns,
-                       .opcode = w->base.opcode},
+                       .length = w->piece.length,
+                       .deadline_ns = base->deadline_ns,
+                       .opcode = base->opcode},
         .kind = g->kind,
-        .device = within ? w->base.region->device : w->memory->device,
+        .device = within ? base->region->device : w->memory->device,
         .flow = within ? TEI_WITHIN
                 : read ? TEI_FROM_DEVICE
                        : TEI_TO_DEVICE,
@@ -73,118 +65,133 @@ static bool enter(struct gpuipc_work *w)
     return !p->row || tei_gpuipc_enter(p->page, p->row, k->slot, k->generation, &w->side);
 }
 
-/* Gives the work's next piece to the mover, lets it wait for its memory, or ends it. */
-static void launch(struct gpuipc *g, struct gpuipc_work *w, struct tei_list *moves,
-                   struct tei_list *done)
+/* The next piece of the first work, or its end. */
+static void launch(struct gpuipc *g, struct gpuipc_work *w, int64_t now, struct tei_list *moves)
 {
-    struct gpuipc_memory *m = w->memory;
-    int state = atomic_load_explicit(&m->state, memory_order_relaxed);
-
-    if (g->closed || w->canceled) {
-        end(g, w, TE_ERR_CANCELED, NULL, done);
-    } else if (state == GPUIPC_UNMAPPED || state == GPUIPC_MAPPING) {
-        if (state == GPUIPC_UNMAPPED)
-            tei_gpuipc_want(g, m);
-        tei_list_push_back(&m->waiting, &w->base.link);
-    } else if (state == GPUIPC_REFUSED) {
-        end(g, w, TE_ERR_PEER, "the driver does not map the target's memory", done);
-    } else if (tei_gpuipc_has_ended(m->peer)) {
-        end(g, w, TE_ERR_PEER, "the target's process has ended", done);
+    if (tei_gpuipc_has_ended(w->memory->peer)) {
+        tei_ledger_end(&g->ledger, &w->entry, TE_ERR_PEER, 0, "the target's process has ended");
     } else if (!enter(w)) {
-        end(g, w, TE_ERR_STALE, "the target has unregistered memory of this allocation", done);
+        tei_ledger_end(&g->ledger, &w->entry, TE_ERR_STALE, 0,
+                       "the target has unregistered memory of this allocation");
     } else {
-        if (!w->uses)
-            tei_gpuipc_use(g, m);
-        w->uses = true;
+        tei_ledger_take(&g->ledger, GPUIPC_PIECE, now, &w->piece);
         fill_move(g, w);
-        g->under_way += w->move.entry.base.length;
-        tei_list_push_back(&g->flying, &w->base.link);
+        g->under_way += w->piece.length;
         tei_list_push_back(moves, &w->move.entry.base.link);
     }
 }
 
-/* The mover alone knows when a deadline has passed, so it has such work at once. */
-static bool must_be_held(const struct gpuipc *g, const struct gpuipc_work *w)
+/* What is over goes to `done`, and lets go of its memory. */
+static void reap(struct gpuipc *g, struct tei_list *done)
 {
-    return w->base.deadline_ns == TEI_NEVER && !g->closed && !w->canceled &&
-           (g->under_way >= GPUIPC_WINDOW || !tei_list_empty(&g->held));
+    struct tei_list over;
+    struct tei_link *link;
+
+    tei_list_init(&over);
+    tei_ledger_reap(&g->ledger, &over);
+    for (link = tei_list_first(&over); link; link = tei_list_next(&over, link))
+        tei_gpuipc_unuse(g, work_of(link)->memory);
+    tei_list_splice(done, &over);
 }
 
-static void begin(struct gpuipc *g, struct gpuipc_work *w, struct tei_list *moves,
-                  struct tei_list *done)
+/* Begins what may begin now, ends what is late. */
+static void advance(struct gpuipc *g, int64_t now, struct tei_list *done)
 {
-    if (must_be_held(g, w))
-        tei_list_push_back(&g->held, &w->base.link);
-    else
-        launch(g, w, moves, done);
+    const struct tei_entry *e;
+    struct tei_list moves;
+
+    tei_list_init(&moves);
+    tei_ledger_tick(&g->ledger, now);
+    while (g->under_way < GPUIPC_WINDOW && (e = tei_ledger_first(&g->ledger)))
+        launch(g, tei_container_of((struct tei_entry *)e, struct gpuipc_work, entry), now, &moves);
+    if (!tei_list_empty(&moves))
+        tei_mover_post(g->mover, &moves);
+    reap(g, done);
 }
 
-static void give_to_mover(struct gpuipc *g, struct tei_list *moves)
+/* Into the ledger, if its memory is mapped. */
+static void begin(struct gpuipc *g, struct gpuipc_work *w, int64_t now, struct tei_list *done)
 {
-    if (!tei_list_empty(moves))
-        tei_mover_post(g->mover, moves);
+    struct gpuipc_memory *m = w->memory;
+    int state = atomic_load_explicit(&m->state, memory_order_relaxed);
+
+    if (g->closed) {
+        refuse(w, TE_ERR_CANCELED, NULL, done);
+    } else if (state == GPUIPC_UNMAPPED || state == GPUIPC_MAPPING) {
+        if (state == GPUIPC_UNMAPPED)
+            tei_gpuipc_want(g, m);
+        tei_list_push_back(&m->waiting, &w->entry.base.link);
+    } else if (state == GPUIPC_REFUSED) {
+        refuse(w, TE_ERR_PEER, "the driver does not map the target's memory", done);
+    } else {
+        tei_gpuipc_use(g, m);
+        tei_ledger_post(&g->ledger, &w->entry, now);
+    }
 }
 
 void tei_gpuipc_go_on(struct gpuipc *g, struct gpuipc_memory *m, struct tei_list *done)
 {
-    struct tei_list moves, all;
+    int64_t now = tei_now_ns();
+    struct tei_list all;
     struct tei_link *link;
 
-    tei_list_init(&moves);
     tei_list_init(&all);
     tei_list_splice(&all, &m->waiting);
     while ((link = tei_list_pop(&all)))
-        begin(g, work_of(link), &moves, done);
-    give_to_mover(g, &moves);
+        begin(g, work_of(link), now, done);
+    advance(g, now, done);
 }
 
 static bool is_allowed(const struct gpuipc_work *w)
 {
-    const struct gpuipc_attach *a = (const struct gpuipc_attach *)w->base.attach;
-    unsigned access = w->base.opcode == TE_READ ? TE_REMOTE_READ : TE_REMOTE_WRITE;
+    const struct tei_work *base = &w->entry.base;
+    const struct gpuipc_attach *a = (const struct gpuipc_attach *)base->attach;
+    unsigned access = base->opcode == TE_READ ? TE_REMOTE_READ : TE_REMOTE_WRITE;
 
-    if (tei_segment_allows(&a->ranges, w->base.remote, w->base.length, access) != 0)
+    if (tei_segment_allows(&a->ranges, base->remote, base->length, access) != 0)
         return false;
     return !a->peer->own ||
-           tei_gpuipc_table_allows(a->peer->own, w->base.remote, w->base.length, access);
+           tei_gpuipc_table_allows(a->peer->own, base->remote, base->length, access);
 }
 
 /* Takes one that was posted. */
-static void take(struct gpuipc *g, struct gpuipc_work *w, struct tei_list *moves,
-                 struct tei_list *done)
+static void take(struct gpuipc *g, struct gpuipc_work *w, int64_t now, struct tei_list *done)
 {
     const struct gpuipc_known *k = known_of(w);
 
     w->memory = k ? k->memory : NULL;
-    w->canceled = w->uses = false;
-    w->at = 0;
-    memset(&w->move, 0, sizeof(w->move));
     if (k && is_allowed(w))
-        begin(g, w, moves, done);
+        begin(g, w, now, done);
     else
-        end(g, w, TE_ERR_STALE, "the range is in no allocation that the target shares for this",
-            done);
+        refuse(w, TE_ERR_STALE, "the range is in no allocation that the target shares for this",
+               done);
+}
+
+/* Gives back what is done, and starts the jobs. Lock held; released here. */
+static void leave(struct gpuipc *g, struct tei_list *done)
+{
+    unsigned jobs = tei_gpuipc_claim_jobs(g);
+
+    pthread_mutex_unlock(&g->lock);
+    tei_gpuipc_start_jobs(g, jobs);
+    if (done && !tei_list_empty(done))
+        g->base.host->work_done(g->base.host, done);
 }
 
 void tei_gpuipc_post(struct tei_transport *t, struct tei_list *work)
 {
     struct gpuipc *g = tei_gpuipc_of(t);
-    struct tei_list moves, done;
+    int64_t now = tei_now_ns();
+    struct tei_list done;
     struct tei_link *link;
-    unsigned jobs;
 
-    tei_list_init(&moves);
     tei_list_init(&done);
     pthread_mutex_lock(&g->lock);
     g->guests++;
     while ((link = tei_list_pop(work)))
-        take(g, work_of(link), &moves, &done);
-    give_to_mover(g, &moves);
-    jobs = tei_gpuipc_claim_jobs(g);
-    pthread_mutex_unlock(&g->lock);
-    tei_gpuipc_start_jobs(g, jobs);
-    if (!tei_list_empty(&done))
-        t->host->work_done(t->host, &done);
+        take(g, work_of(link), now, &done);
+    advance(g, now, &done);
+    leave(g, &done);
     pthread_mutex_lock(&g->lock);
     if (--g->guests == 0)
         pthread_cond_broadcast(&g->quiet);
@@ -193,118 +200,76 @@ void tei_gpuipc_post(struct tei_transport *t, struct tei_list *work)
 
 /* -------------------------------------------------------------------------------- from the mover */
 
-/* A piece has ended; whether the work has. */
-static bool finish(struct gpuipc *g, struct gpuipc_work *w)
+static void end_piece(struct gpuipc *g, struct gpuipc_work *w, int64_t now)
 {
     struct gpuipc_row *row = w->memory->peer->row;
-    const struct tei_work *piece = &w->move.entry.base;
 
     if (row)
         tei_gpuipc_leave(row, w->side);
-    tei_list_del(&w->base.link);
-    g->under_way -= piece->length;
-    w->at += piece->length;
-    w->base.error = piece->error;
-    w->base.why = piece->why;
-    if (!piece->error && w->at < w->base.length)
-        return false;
-    let_go(g, w);
-    return true;
-}
-
-/* What may begin now. */
-static void refill(struct gpuipc *g, struct tei_list *done)
-{
-    struct tei_list moves;
-    struct tei_link *link;
-
-    tei_list_init(&moves);
-    while (g->under_way < GPUIPC_WINDOW && (link = tei_list_pop(&g->held)))
-        launch(g, work_of(link), &moves, done);
-    give_to_mover(g, &moves);
+    g->under_way -= w->piece.length;
+    w->piece.error = w->move.entry.base.error;
+    w->piece.why = w->move.entry.base.why;
+    tei_ledger_back(&g->ledger, &w->piece, now);
 }
 
 void tei_gpuipc_ended(void *arg, struct tei_list *moves)
 {
     struct gpuipc *g = arg;
-    struct tei_list next, done;
+    int64_t now = tei_now_ns();
+    struct tei_list done;
     struct tei_link *link;
-    unsigned jobs;
 
-    tei_list_init(&next);
     tei_list_init(&done);
     pthread_mutex_lock(&g->lock);
-    while ((link = tei_list_pop(moves))) {
-        struct gpuipc_work *w = tei_container_of(tei_move_of(link), struct gpuipc_work, move);
-
-        if (finish(g, w))
-            tei_list_push_back(&done, &w->base.link);
-        else
-            begin(g, w, &next, &done);
-    }
-    give_to_mover(g, &next);
-    refill(g, &done);
-    jobs = tei_gpuipc_claim_jobs(g);
-    pthread_mutex_unlock(&g->lock);
-    if (!tei_list_empty(&done))
-        g->base.host->work_done(g->base.host, &done);
-    tei_gpuipc_start_jobs(g, jobs);
+    while ((link = tei_list_pop(moves)))
+        end_piece(g, tei_container_of(tei_move_of(link), struct gpuipc_work, move), now);
+    advance(g, now, &done);
+    leave(g, &done);
 }
 
 /* --------------------------------------------------------------------------------- cancel, close */
 
-/* What is in the list, the owner's or all, is over; a job says so, since this may not. Lock held. */
-static void cancel_list(struct gpuipc *g, struct tei_list *list, const void *owner, bool all)
+/* What waits for the memory, of an owner, NULL: of all, is over. */
+static void cancel_waiting(struct gpuipc *g, struct gpuipc_memory *m, const void *owner)
 {
     struct tei_link *link, *tmp;
 
-    TEI_LIST_EACH(list, link, tmp) {
-        if (!all && work_of(link)->base.owner != owner)
+    TEI_LIST_EACH(&m->waiting, link, tmp) {
+        if (owner && work_of(link)->entry.base.owner != owner)
             continue;
         tei_list_del(link);
-        end(g, work_of(link), TE_ERR_CANCELED, NULL, &g->over);
+        refuse(work_of(link), TE_ERR_CANCELED, NULL, &g->over);
     }
 }
 
-/* What is not with the mover ends, and what is begins no further piece. Lock held. */
-static void cancel_here(struct gpuipc *g, const void *owner, bool all)
+/* What is over is given back by a job, since this may not. Lock held. */
+static void cancel_here(struct gpuipc *g, const void *owner)
 {
-    struct tei_link *link, *tmp;
-
-    cancel_list(g, &g->held, owner, all);
+    tei_ledger_fail(&g->ledger, owner, TE_ERR_CANCELED, NULL);
     for (struct gpuipc_peer *p = g->peers; p; p = p->hh.next)
         for (struct gpuipc_memory *m = p->memory; m; m = m->hh.next)
-            cancel_list(g, &m->waiting, owner, all);
-    TEI_LIST_EACH(&g->flying, link, tmp) {
-        if (all || work_of(link)->base.owner == owner)
-            work_of(link)->canceled = true;
-    }
+            cancel_waiting(g, m, owner);
+    reap(g, &g->over);
 }
 
 void tei_gpuipc_cancel(struct tei_transport *t, const void *owner)
 {
     struct gpuipc *g = tei_gpuipc_of(t);
-    unsigned jobs;
 
     pthread_mutex_lock(&g->lock);
-    cancel_here(g, owner, false);
+    cancel_here(g, owner);
     tei_mover_cancel(g->mover, owner);
-    jobs = tei_gpuipc_claim_jobs(g);
-    pthread_mutex_unlock(&g->lock);
-    tei_gpuipc_start_jobs(g, jobs);
+    leave(g, NULL);
 }
 
 void tei_gpuipc_close(struct tei_transport *t)
 {
     struct gpuipc *g = tei_gpuipc_of(t);
-    unsigned jobs;
 
     pthread_mutex_lock(&g->lock);
     g->closed = true;
-    cancel_here(g, NULL, true);
+    cancel_here(g, NULL);
     if (g->mover)
         tei_mover_close(g->mover);
-    jobs = tei_gpuipc_claim_jobs(g);
-    pthread_mutex_unlock(&g->lock);
-    tei_gpuipc_start_jobs(g, jobs);
+    leave(g, NULL);
 }

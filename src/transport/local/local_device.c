@@ -112,7 +112,8 @@ static void give_back(void *arg, struct tei_list *moves)
 {
     struct local_devices *d = arg;
 
-    d->transport->host->work_done(d->transport->host, moves);
+    if (!tei_list_empty(moves))
+        d->transport->host->work_done(d->transport->host, moves);
 }
 
 /* Says which copy the work is; why there is none, else NULL. */
