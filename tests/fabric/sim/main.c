@@ -13,11 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/personality.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#define WALL_S   120 /* of a seed */
+#define CPU_S    120  /* of a seed */
+#define WALL_S   1800 /* of one that does not run at all: the machine may be busy with others */
 #define JOBS     64
 #define FAILURES 10 /* after which no other run begins */
 
@@ -92,6 +94,7 @@ static int run(uint64_t seed, const struct sim_knobs *k, int out)
     describe(seed, k, repeat, sizeof(repeat));
     sim_repeat = repeat;
     stay_on_one(seed);
+    setrlimit(RLIMIT_CPU, &(struct rlimit){CPU_S, RLIM_INFINITY});
     alarm(WALL_S);
     sim_begin(seed);
     r.counts = sim_load(k);
@@ -164,7 +167,9 @@ static bool finish(const struct job *j, struct report *r)
     waitpid(j->pid, &status, 0);
     if (WIFSIGNALED(status) && !j->is_silent)
         fprintf(stderr, "seed %llu: %s\n", (unsigned long long)j->seed,
-                WTERMSIG(status) == SIGALRM ? "takes too long" : strsignal(WTERMSIG(status)));
+                WTERMSIG(status) == SIGALRM || WTERMSIG(status) == SIGXCPU
+                    ? "takes too long"
+                    : strsignal(WTERMSIG(status)));
     return got == sizeof(*r) && status == 0;
 }
 
