@@ -46,8 +46,8 @@ def build(tree, jobs):
 def simulate(library, args):
     """(the first seed that fails, None if none did; after how many seconds; the seeds that ran; what was wrong)"""
     begin, ran, said = time.monotonic(), 0, ""
-    p = subprocess.Popen([SIM, f"--seeds={args.seeds}", f"--jobs={args.jobs}", "--no-shrink"], text=True,
-                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
+    p = subprocess.Popen([SIM, f"--seeds={args.seeds}", f"--from={args.first}", f"--jobs={args.jobs}", "--no-shrink"],
+                         text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
                          env={"LD_LIBRARY_PATH": library})
     os.set_blocking(p.stderr.fileno(), False)
     watch = selectors.DefaultSelector()
@@ -96,6 +96,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="for each fault (60)")
     parser.add_argument("--seeds", type=int, default=600, help="at most (600)")
+    parser.add_argument("--from", type=int, default=1, dest="first", help="beginning with this seed (1)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
     parser.add_argument("names", nargs="*", help="of the files in faults, without .patch; default: all")
     args = parser.parse_args()
