@@ -86,6 +86,7 @@ format:
 docs:
 	@$(MAKE) build
 	@build/bin/te_info --config --markdown >docs/config.md
+	@build/bin/te_info --metrics --markdown >docs/metrics.md
 	@build/bin/te_info --config --man >man/man5/transfer_engine.5
 	@python3 scripts/pictures.py
 
@@ -183,7 +184,7 @@ help:
 	@echo "make test       install what is missing, build, run every test; T='unit/test_conf tcp': these"
 	@echo "make lint       format, layers, names, sizes"
 	@echo "make format     rewrite the C sources in the project's format"
-	@echo "make docs       print docs/config.md and transfer_engine(5) from the option table; draw docs/pictures"
+	@echo "make docs       print docs/config.md, docs/metrics.md and transfer_engine(5) from their tables; draw docs/pictures"
 	@echo "make bench      throughput and latency beside the limits of this machine"
 	@echo "make asan       tests under the address and undefined-behaviour sanitizers"
 	@echo "make tsan       tests under the thread sanitizer"

@@ -75,6 +75,7 @@ TOOL_EXCEPTIONS = {
     "tools/te_info/document.h": ("conf/conf.h",),
     "tools/te_info/metadata.c": ("base/err.h", "base/os.h", "meta/meta.h"),
     "tools/te_info/metadata.h": ("base/sock.h", "conf/conf.h"),
+    "tools/te_info/metrics.c": ("core/metrics.h",),
     "tools/te_info/path.c": ("base/os.h", "base/sock.h"),
     "tools/te_info/path.h": ("conf/conf.h",),
     "tools/te_info/summary.c": ("meta/meta.h", "transport/transport.h"),
@@ -490,8 +491,9 @@ def rule_text(tree):
             yield name, text.count("\n") + 1, "no newline at the end of the file"
 
 
-# Pages that are printed from the option table, and the flag of te_info that prints each.
-PRINTED = {"docs/config.md": "--markdown", "man/man5/transfer_engine.5": "--man"}
+# Pages that are printed from a table, and the flags of te_info that print each.
+PRINTED = {"docs/config.md": ("--config", "--markdown"), "man/man5/transfer_engine.5": ("--config", "--man"),
+           "docs/metrics.md": ("--metrics", "--markdown")}
 
 
 def output_of(tool, *arguments):
@@ -501,17 +503,17 @@ def output_of(tool, *arguments):
 
 
 def rule_config_doc(tree):
-    """docs/config.md and man/man5/transfer_engine.5 are what te_info prints"""
+    """docs/config.md, docs/metrics.md and man/man5/transfer_engine.5 are what te_info prints"""
     tool = os.path.join(tree.build, "bin", "te_info")
     if not os.path.exists(tool):
         return
-    for page, flag in PRINTED.items():
+    for page, flags in PRINTED.items():
         if page not in tree.files:
             continue
-        want, have = output_of(tool, "--config", flag).split("\n"), tree.raw(page).split("\n")
+        want, have = output_of(tool, *flags).split("\n"), tree.raw(page).split("\n")
         if want != have:
             at = next((i for i, (a, b) in enumerate(zip(want, have)) if a != b), min(len(want), len(have)))
-            yield page, at + 1, "differs from the option table: run make docs"
+            yield page, at + 1, "differs from the table: run make docs"
 
 
 # Tools whose page sends its reader to that of another one for what both take.

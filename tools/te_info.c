@@ -25,13 +25,14 @@
 #include "te_info/document.h"
 #include "te_info/links.h"
 #include "te_info/metadata.h"
+#include "te_info/metrics.h"
 #include "te_info/path.h"
 #include "te_info/summary.h"
 
 #define LINKS_MAX (16u << 20)
 
 struct want {
-    bool summary, check, changed, config, topology, links, markdown, man, json;
+    bool summary, check, changed, config, topology, links, metrics, markdown, man, json;
     const char *sysfs, *metadata_server, *segment;
     bool sysfs_given;
 };
@@ -66,6 +67,11 @@ static const struct flag want_flags[] = {
      .initial = "false",
      .help =
          "Print network interfaces, RDMA devices and which of them can be used, and the matrix."},
+    {.name = "metrics",
+     .kind = FLAG_SWITCH,
+     .offset = offsetof(struct want, metrics),
+     .initial = "false",
+     .help = "Print what an engine tells to Prometheus: each metric, its labels and its meaning."},
     {.name = "json",
      .kind = FLAG_SWITCH,
      .offset = offsetof(struct want, json),
@@ -75,7 +81,8 @@ static const struct flag want_flags[] = {
      .kind = FLAG_SWITCH,
      .offset = offsetof(struct want, markdown),
      .initial = "false",
-     .help = "Print the option table as docs/config.md, defaults only."},
+     .help = "Print the option table as docs/config.md, defaults only; with --metrics, those as\n"
+             "      docs/metrics.md."},
     {.name = "man",
      .kind = FLAG_SWITCH,
      .offset = offsetof(struct want, man),
@@ -243,6 +250,17 @@ static int tell_config(const struct want *w, json_t *out)
         json_object_set_new(out, "config", config_json(conf));
     else
         print_config(conf);
+    return 0;
+}
+
+static int tell_metrics(const struct want *w, json_t *out)
+{
+    if (w->markdown)
+        metrics_markdown();
+    else if (out)
+        json_object_set_new(out, "metrics", metrics_json());
+    else
+        metrics_print();
     return 0;
 }
 
@@ -419,6 +437,10 @@ static int tell_parts(const struct want *w, json_t *out)
         part(&several, out);
         rc |= tell_config(w, out);
     }
+    if (w->metrics) {
+        part(&several, out);
+        rc |= tell_metrics(w, out);
+    }
     if (w->topology || w->links) {
         part(&several, out);
         rc |= tell_host(w, out);
@@ -465,11 +487,12 @@ static bool check_document(const struct want *w)
                            : w->links              ? "links"
                            : w->metadata_server[0] ? "metadata_server"
                            : w->markdown && w->man ? "man"
+                           : w->man && w->metrics  ? "metrics"
                                                    : NULL;
 
     if ((!w->markdown && !w->man) || !too_much)
         return true;
-    fprintf(stderr, "te_info: --%s prints the options only: drop --%s (see --help)\n",
+    fprintf(stderr, "te_info: --%s prints one page only: drop --%s (see --help)\n",
             w->markdown ? "markdown" : "man", too_much);
     return false;
 }
@@ -477,7 +500,8 @@ static bool check_document(const struct want *w)
 /* Without flags people get one screen, and programs everything. */
 static void choose_parts(struct want *w)
 {
-    if (w->check || w->changed || w->config || w->topology || w->links || w->metadata_server[0])
+    if (w->check || w->changed || w->config || w->topology || w->links || w->metrics ||
+        w->metadata_server[0])
         return;
     w->summary = true;
     w->changed = w->config = w->topology = w->links = w->json;
@@ -522,7 +546,7 @@ int main(int argc, char **argv)
                 w.sysfs);
         return 2;
     }
-    if (w.markdown || w.man)
+    if ((w.markdown || w.man) && !w.metrics)
         w.config = true;
     choose_parts(&w);
     w.sysfs_given = flags_given(&flags, "sysfs");

@@ -211,13 +211,13 @@ void tei_batch_fini(te_engine *e)
 
 void tei_batch_begin(struct batch *b, size_t n)
 {
-    te_engine *e = b->engine;
+    size_t first;
 
     if (atomic_fetch_add(&b->left, n) == 0)
         atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
     /* Release: a thread that reads `claimed` sees the tasks filled in. */
-    atomic_fetch_add_explicit(&b->claimed, n, memory_order_release);
-    atomic_fetch_add_explicit(&e->count.submitted, n, memory_order_relaxed);
+    first = atomic_fetch_add_explicit(&b->claimed, n, memory_order_release);
+    tei_metrics_begin(b->engine, &b->tasks[first], n);
 }
 
 static void tell_event_fd(struct batch *b)
@@ -349,16 +349,19 @@ struct ending {
     struct batch *batch;
     struct view *view; /* of the last n_view tasks, still held for them */
     size_t n_view;
+    struct ended of_view;      /* what they add to the figures of its peer */
     struct tei_region *region; /* likewise */
     uint32_t n_region;
     struct tei_link *first;
-    uint32_t n, failed;
-    uint64_t moved[2]; /* bytes of the COMPLETED ones, by opcode */
+    uint32_t n;
     uint64_t bytes;
 };
 
+/* Counted before the view goes, since the peer may then be closed. */
 static void let_go_view(struct ending *g, struct view *next)
 {
+    if (g->n_view)
+        tei_metrics_ended(g->batch->engine, g->view, &g->of_view);
     if (g->view && g->n_view)
         tei_view_put(g->view, g->n_view);
     g->view = next;
@@ -389,27 +392,15 @@ static void add_ending(struct ending *g, struct task *t)
     g->first = &t->link;
     g->n++;
     if (error) {
-        g->failed++;
+        g->of_view.failed[t->req.opcode]++;
         note_failure(t);
+        tei_metrics_failed(t->batch->engine, t, error);
     } else {
         atomic_store_explicit(&t->moved, t->req.length, memory_order_relaxed);
-        g->moved[t->req.opcode] += t->req.length;
+        g->of_view.completed[t->req.opcode]++;
+        g->of_view.bytes[t->req.opcode] += t->req.length;
     }
     g->bytes += atomic_load_explicit(&t->moved, memory_order_relaxed);
-}
-
-static void add_figures(const struct ending *g)
-{
-    struct counters *c = &g->batch->engine->count;
-
-    atomic_fetch_add_explicit(&g->batch->bytes, g->bytes, memory_order_relaxed);
-    atomic_fetch_add_explicit(&c->completed, g->n - g->failed, memory_order_relaxed);
-    if (g->failed)
-        atomic_fetch_add_explicit(&c->failed, g->failed, memory_order_relaxed);
-    if (g->moved[TE_READ])
-        atomic_fetch_add_explicit(&c->bytes_read, g->moved[TE_READ], memory_order_relaxed);
-    if (g->moved[TE_WRITE])
-        atomic_fetch_add_explicit(&c->bytes_written, g->moved[TE_WRITE], memory_order_relaxed);
 }
 
 static void publish_end(struct task *t)
@@ -432,7 +423,7 @@ static void end_together(struct ending *g)
         return;
     let_go_region(g, NULL);
     let_go_view(g, NULL);
-    add_figures(g);
+    atomic_fetch_add_explicit(&g->batch->bytes, g->bytes, memory_order_relaxed);
     for (struct tei_link *l = g->first, *next; l; l = next) {
         next = l->next;
         publish_end(tei_container_of(l, struct task, link));
@@ -448,6 +439,7 @@ void tei_task_end(struct task *t, int error, const char *why)
     t->why = why;
     t->sys_errno = 0;
     atomic_store_explicit(&t->error, error, memory_order_relaxed);
+    tei_metrics_unsample(t);
     add_ending(&one, t);
     end_together(&one);
 }
@@ -551,6 +543,7 @@ static bool ends_now(struct task *t)
     }
     atomic_store_explicit(&t->moved, 0, memory_order_relaxed);
     atomic_store_explicit(&t->state, TE_PENDING, memory_order_relaxed);
+    atomic_fetch_add_explicit(&t->batch->engine->metrics.restarts, 1, memory_order_relaxed);
     tei_peer_park(t->view->peer, t);
     return false;
 }
@@ -561,13 +554,16 @@ struct sweep {
     size_t index;
     struct tei_pool_free *first;
     size_t n;
+    struct returned returned; /* the n, in figures */
     struct ending ending;
 };
 
 static void flush_works(struct sweep *s)
 {
-    if (s->n)
-        tei_pool_put_many(&s->engine->works[s->index], s->first, s->n);
+    if (!s->n)
+        return;
+    tei_pool_put_many(&s->engine->works[s->index], s->first, s->n);
+    tei_metrics_carried(s->engine, &s->returned);
     s->first = NULL;
     s->n = 0;
 }
@@ -582,11 +578,14 @@ static void sweep_one(struct sweep *s, struct tei_work *w)
     if (index != s->index)
         flush_works(s);
     s->index = index;
+    tei_metrics_return(s->engine, &s->returned, w);
     f->next = s->first;
     s->first = f;
     s->n++;
     if (!last || !ends_now(t))
         return;
+    if (t->sample)
+        tei_metrics_sampled(s->engine, t, s->returned.place);
     if (t->batch != s->ending.batch)
         end_together(&s->ending);
     add_ending(&s->ending, t);
@@ -601,10 +600,12 @@ void tei_work_done(struct tei_host *h, struct tei_list *done)
     while ((l = tei_list_pop(done))) {
         struct tei_work *w = tei_container_of(l, struct tei_work, link);
 
-        if (w->region == staged)
+        if (w->region == staged) {
+            tei_metrics_staged(s.engine, w);
             tei_stage_back(s.engine, w);
-        else
+        } else {
             sweep_one(&s, w);
+        }
     }
     flush_works(&s);
     end_together(&s.ending);

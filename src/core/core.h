@@ -31,6 +31,7 @@
 #include "base/pool.h"
 #include "base/sized.h"
 #include "conf/conf.h"
+#include "core/metrics.h"
 #include "meta/meta.h"
 #include "model/model.h"
 #include "transport/transport.h"
@@ -74,6 +75,7 @@ struct peer {
     struct tei_list parked;   /* tasks that wait for the next fetch */
     struct tei_list fetching; /* tasks that the fetch under way is for */
     struct tei_job job;
+    struct figures figures; /* of requests that have ended */
 };
 
 /* ---------------------------------------------------------------------------------------- batches */
@@ -95,6 +97,7 @@ struct task {
     /* enum te_state; terminal ones are stored with release, after all below */
     _Alignas(64) _Atomic uint8_t state;
     bool refreshed;        /* its one refresh is used up */
+    uint8_t sample;        /* it is timed: its slot + 1, see metrics.h; else 0 */
     _Atomic uint32_t left; /* pieces of work */
     _Atomic int error;     /* the first one */
     int sys_errno;         /* of the one who set `error` */
@@ -168,8 +171,7 @@ struct inbox_entry {
 };
 
 struct counters {
-    _Atomic uint64_t submitted, completed, failed, bytes_read, bytes_written, refreshes, notified,
-        received, store_failures;
+    _Atomic uint64_t submitted, refreshes, notified, received, store_failures;
 };
 
 /* What is wrong with the metadata server, in bits. */
@@ -277,8 +279,9 @@ struct te_engine {
     size_t inbox_len, inbox_bytes;
 
     struct counters count;
-    struct tei_timer metric_timer; /* MC_TE_METRIC; under ctl_lock */
-    struct te_stats metric_last;   /* what the line before told */
+    struct metrics metrics;
+    struct tei_timer metric_timer;         /* MC_TE_METRIC; under ctl_lock */
+    struct te_stats metric_last;           /* what the line before told */
 };
 
 /*
@@ -550,6 +553,7 @@ static inline void tei_plan_claim(const struct plan *p, struct task *t, struct v
 {
     atomic_init(&t->state, TE_WAITING);
     t->refreshed = false;
+    t->sample = 0;
     atomic_init(&t->left, 0);
     atomic_init(&t->error, TE_ERR_OK);
     t->sys_errno = 0;
@@ -619,7 +623,23 @@ void tei_inbox_fini(te_engine *e);
 /* ---- shutdown.c */
 void tei_shutdown_forget(const te_engine *e);
 
+/* ---- metrics.c; the rest is in metrics.h */
+/* Counts requests that are about to be posted; one of them may be due to be timed. */
+static inline void tei_metrics_begin(te_engine *e, struct task *tasks, size_t n)
+{
+    uint64_t before = atomic_fetch_add_explicit(&e->count.submitted, n, memory_order_relaxed);
+
+    if (before + n > atomic_load_explicit(&e->metrics.due, memory_order_relaxed))
+        tei_metrics_sample(e, tasks, before, n);
+}
+
+/* ---- metrics_text.c */
+/* The metrics in the format of Prometheus, malloc'ed; NULL when memory is out. */
+char *tei_metrics_text(te_engine *e);
+
 /* ---- observe.c */
+/* What te_stats() gives. */
+void tei_stats_read(te_engine *e, struct te_stats *s);
 /* Begins to log a line of figures every interval, if MC_TE_METRIC asks for it. Under ctl_lock. */
 void tei_metric_start(te_engine *e);
 

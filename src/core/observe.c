@@ -21,12 +21,14 @@ static void add_transports(te_engine *e, struct te_stats *s)
 static void add_core(te_engine *e, struct te_stats *s)
 {
     struct counters *c = &e->count;
+    struct totals t;
 
+    tei_metrics_totals(e, &t);
     s->requests_submitted = atomic_load_explicit(&c->submitted, memory_order_relaxed);
-    s->requests_completed = atomic_load_explicit(&c->completed, memory_order_relaxed);
-    s->requests_failed = atomic_load_explicit(&c->failed, memory_order_relaxed);
-    s->bytes_read = atomic_load_explicit(&c->bytes_read, memory_order_relaxed);
-    s->bytes_written = atomic_load_explicit(&c->bytes_written, memory_order_relaxed);
+    s->requests_completed = t.completed[TE_READ] + t.completed[TE_WRITE];
+    s->requests_failed = t.failed[TE_READ] + t.failed[TE_WRITE];
+    s->bytes_read = t.bytes[TE_READ];
+    s->bytes_written = t.bytes[TE_WRITE];
     s->refreshes = atomic_load_explicit(&c->refreshes, memory_order_relaxed);
     s->notifications_sent = atomic_load_explicit(&c->notified, memory_order_relaxed);
     s->metadata_failures = atomic_load_explicit(&c->store_failures, memory_order_relaxed);
@@ -38,7 +40,7 @@ static void add_core(te_engine *e, struct te_stats *s)
     pthread_rwlock_unlock(&e->peers_lock);
 }
 
-static void read_counters(te_engine *e, struct te_stats *s)
+void tei_stats_read(te_engine *e, struct te_stats *s)
 {
     *s = (struct te_stats){.size = sizeof(*s)};
     add_core(e, s);
@@ -57,7 +59,7 @@ int te_stats(te_engine *e, struct te_stats *out)
         return rc;
     if (!out)
         return TEI_FAIL(TE_ERR_INVALID, "the place for the counters is NULL");
-    read_counters(e, &s);
+    tei_stats_read(e, &s);
     return tei_sized_give(out, sizeof(s), STATS_FIRST_SIZE, &s, "struct te_stats");
 }
 
@@ -71,7 +73,7 @@ static void on_metric_timer(struct tei_timer *t)
     struct te_stats now;
     uint64_t moved, served;
 
-    read_counters(e, &now);
+    tei_stats_read(e, &now);
     moved = now.bytes_read + now.bytes_written - was->bytes_read - was->bytes_written;
     served =
         now.served_bytes_out + now.served_bytes_in - was->served_bytes_out - was->served_bytes_in;

@@ -181,6 +181,7 @@ static void leave_table(te_engine *e, struct peer *p)
     if (is_followed(e, p))
         e->dir->ops->forget(e->dir, p->name);
     HASH_DEL(e->by_name, p);
+    tei_metrics_fold(e, &p->figures);
     e->peers[i] = NULL;
     e->peer_gens[i] = (e->peer_gens[i] + 1) & GEN_MASK;
 }

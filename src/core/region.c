@@ -325,10 +325,12 @@ static struct tei_link *place_of(te_engine *e, uint64_t addr)
     return place;
 }
 
-/* The map has gained or lost a region; the lock is held for writing. */
-static void count_change(te_engine *e, size_t n)
+/* The map has gained (1) or lost (-1) a region; the lock is held for writing. */
+static void count_change(te_engine *e, const struct tei_region *r, int n)
 {
-    atomic_fetch_add_explicit(&e->n_regions, n, memory_order_relaxed);
+    atomic_fetch_add_explicit(&e->n_regions, (size_t)n, memory_order_relaxed);
+    atomic_fetch_add_explicit(&e->metrics.registered_bytes, (uint64_t)n * r->length,
+                              memory_order_relaxed);
     atomic_fetch_add_explicit(&e->version, 1, memory_order_acq_rel);
 }
 
@@ -357,7 +359,7 @@ static int insert(te_engine *e, struct tei_region *r)
     node = tsearch(r, &e->regions, compare);
     if (node) {
         tei_link_insert(place, &r->link);
-        count_change(e, 1);
+        count_change(e, r, 1);
     }
     pthread_rwlock_unlock(&e->regions_lock);
     return node ? 0 : TEI_FAIL(TE_ERR_MEMORY, "no memory for a region");
@@ -369,7 +371,7 @@ static void hide(te_engine *e, struct tei_region *r)
     r->leaving = true;
     tei_list_del(&r->link);
     e->unregistered++;
-    count_change(e, (size_t)-1);
+    count_change(e, r, -1);
 }
 
 static void show_again(te_engine *e, struct tei_region *r)
@@ -377,7 +379,7 @@ static void show_again(te_engine *e, struct tei_region *r)
     pthread_rwlock_wrlock(&e->regions_lock);
     r->leaving = false;
     tei_link_insert(place_of(e, r->addr), &r->link);
-    count_change(e, 1);
+    count_change(e, r, 1);
     pthread_rwlock_unlock(&e->regions_lock);
 }
 

@@ -526,7 +526,7 @@ static struct stage *make_stage(te_engine *e)
         return NULL;
     s->engine = e;
     s->base.host = &e->host;
-    s->base.index = TEI_STAGE_INDEX;
+    s->base.index = s->base.place = TEI_STAGE_INDEX;
     s->base.ops.name = "stage";
     s->base.ops.post = post;
     s->n_pieces = e->conf.gpu_stage / SLOT;

@@ -245,6 +245,15 @@ const char *tei_transport_asked(const struct tei_conf *conf, const char **option
 
 /* ---------------------------------------------------------------------------------- instances */
 
+/* 0 for one that is not in the table, as in a test that has made its own. */
+static size_t place_of(const struct tei_transport_ops *ops)
+{
+    for (size_t i = 0; i < TEI_ARRAY_LEN(table); i++)
+        if (table[i] == ops)
+            return i;
+    return 0;
+}
+
 int tei_transport_open(const struct tei_transport_ops *ops, struct tei_host *host, size_t index,
                        struct tei_transport **out)
 {
@@ -258,6 +267,7 @@ int tei_transport_open(const struct tei_transport_ops *ops, struct tei_host *hos
     overlay(&t->ops, ops);
     t->host = host;
     t->index = index;
+    t->place = place_of(ops);
     t->has = has_of(ops);
     rc = t->ops.open(t);
     if (rc) {

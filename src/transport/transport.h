@@ -372,6 +372,7 @@ struct tei_transport {
     struct tei_transport_ops ops; /* merged with the defaults: every member may be called */
     struct tei_host *host;
     size_t index; /* in keys[] */
+    size_t place; /* of its ops in the table of those that are built in */
     unsigned has; /* enum tei_transport_has, by the table before it was merged */
 };
 

@@ -63,6 +63,11 @@ func (e *Engine) Stats() (Stats, error) {
 	}, nil
 }
 
+// MetricsText are the metrics as Prometheus scrapes them; docs/metrics.md lists them.
+func (e *Engine) MetricsText() (string, error) {
+	return e.text(func(buf *C.char, n C.size_t) C.int { return C.te_stats_text(e.c, buf, n) })
+}
+
 // Topology is the NIC priority matrix as JSON: {"cpu:0":[[preferred],[others]], ...}.
 func (e *Engine) Topology() (string, error) {
 	return e.text(func(buf *C.char, n C.size_t) C.int { return C.te_topology_json(e.c, buf, n) })

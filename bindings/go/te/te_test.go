@@ -419,6 +419,10 @@ func TestObserve(t *testing.T) {
 	if err := e.Transfer(context.Background(), request); err != nil {
 		t.Fatal(err)
 	}
+	metrics, err := e.MetricsText()
+	if err != nil || !strings.Contains(metrics, "\ntransfer_engine_bytes_total{opcode=\"write\"} 4096\n") {
+		t.Errorf("%s, %v", metrics, err)
+	}
 	stats, err := e.Stats()
 	if err != nil || stats.RequestsCompleted != 1 || stats.BytesWritten != 4096 || stats.Regions != 1 {
 		t.Errorf("%+v, %v", stats, err)

@@ -280,6 +280,7 @@ class Transfers(Case):
         self.assertEqual(engine.notifications(), [])
         stats = engine.stats()
         self.assertEqual((stats["bytes_written"], stats["requests_failed"]), (1000, 0))
+        self.assertIn('\ntransfer_engine_bytes_total{opcode="write"} 1000\n', engine.metrics_text())
         self.assertEqual(stats["regions"], 0)
         self.assertTrue(engine.probe(peer.name()))
         self.assertFalse(engine.probe(f"{HOST}:1"))

@@ -476,6 +476,12 @@ class Engine:
             lib.check(lib.te_stats(handle, byref(stats)))
         return {name: getattr(stats, name) for name in COUNTERS}
 
+    def metrics_text(self) -> str:
+        """The metrics as Prometheus scrapes them; docs/metrics.md lists them."""
+        with self._state.inside:
+            handle = self._state.handle()
+            return sized_text(lambda buffer, n: lib.te_stats_text(handle, buffer, n))
+
 
 class Region:
     """Registered memory, `nbytes` from `address` on, which is what peers are told of it.

@@ -162,6 +162,7 @@ _BLOCKING: Dict[str, Tuple[Any, List[Any]]] = {
     "te_probe": (c_int, [_E, c_char_p]),
     "te_stats": (c_int, [_E, POINTER(Stats)]),
     "te_explain": (c_int, [_E, POINTER(Request), c_char_p, c_size_t]),
+    "te_stats_text": (c_int, [_E, c_char_p, c_size_t]),
     "te_links": (c_int, [_E, c_int, c_char_p, c_size_t]),
 }
 

@@ -508,6 +508,12 @@ impl Engine {
         Ok(Stats::from(raw))
     }
 
+    /// The metrics as Prometheus scrapes them; docs/metrics.md lists them.
+    pub fn metrics_text(&self) -> Result<String> {
+        // SAFETY: the engine lives; the buffer has the room that is told.
+        written(ErrorKind::TooLarge, |buf, n| unsafe { sys::te_stats_text(self.raw(), buf, n) })
+    }
+
     /// Which transport would carry a request, and why not each other one. Nothing is started.
     pub fn explain(&self, request: &Request<'_, '_>) -> Result<Explanation> {
         let raw = request.raw(&self.handle)?;

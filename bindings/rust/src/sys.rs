@@ -233,6 +233,7 @@ extern "C" {
         buf: *mut c_char,
         n: usize,
     ) -> c_int;
+    pub fn te_stats_text(e: *mut te_engine, buf: *mut c_char, n: usize) -> c_int;
     pub fn te_links(e: *mut te_engine, json: c_int, buf: *mut c_char, n: usize) -> c_int;
     pub fn te_shutdown_on_signal(e: *mut te_engine) -> c_int;
 }

@@ -140,6 +140,7 @@ fn regions_in_use_stay_whoever_goes_first() {
     drop(batch);
     assert_eq!(near.stats().unwrap().regions, 0);
     assert_eq!(near.stats().unwrap().segments_open, 0);
+    assert!(near.metrics_text().unwrap().contains("\ntransfer_engine_regions 0\n"));
     assert!(served.into_vec().unwrap().iter().all(|b| *b == 0x77));
 }
 

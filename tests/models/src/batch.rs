@@ -73,8 +73,7 @@ fn fold_two(wrong: Wrong) {
 // ---- the state of a task
 
 /// One ends a task that it has just submitted; one asks for the status of whatever was submitted.
-// C src/core/batch.c tei_batch_begin: left.fetch_add seq_cst, refs.fetch_add relaxed, claimed.fetch_add release,
-// C     submitted.fetch_add relaxed
+// C src/core/batch.c tei_batch_begin: left.fetch_add seq_cst, refs.fetch_add relaxed, claimed.fetch_add release
 // C src/core/batch.c publish_end: error.load relaxed, state.store release
 // C src/core/batch.c read_task: state.load acquire, error.load relaxed, moved.load relaxed
 fn end_and_ask(wrong: Wrong) {

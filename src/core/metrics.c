@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* metrics.c - counting and timing requests; metrics.h tells how. */
+#include "core/core.h"
+
+#define SAMPLE_EACH_NS (1 * TEI_NS_PER_MS)  /* samples that come quicker become fewer */
+#define SAMPLE_SLOW_NS (16 * TEI_NS_PER_MS) /* those that come slower become more */
+#define INTERVAL_MAX   ((UINT64_C(1) << 20) - 1)
+
+static_assert(METRICS_CARRIERS == TEI_CARRIERS, "a shard has a place for each carrier");
+static_assert(METRICS_SLOTS == 64, "`taken` has a bit for each slot");
+
+static void add(uint64_t n, _Atomic uint64_t *to)
+{
+    if (n)
+        atomic_fetch_add_explicit(to, n, memory_order_relaxed);
+}
+
+static uint64_t now_of(const _Atomic uint64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+/* ------------------------------------------------------------------------------------- requests */
+
+void tei_metrics_ended(te_engine *e, struct view *v, struct ended *n)
+{
+    struct figures *f = v ? &v->peer->figures : &e->metrics.gone;
+
+    for (int op = 0; op < 2; op++) {
+        add(n->completed[op], &f->completed[op]);
+        add(n->failed[op], &f->failed[op]);
+        add(n->bytes[op], &f->bytes[op]);
+    }
+    *n = (struct ended){0};
+}
+
+static enum metrics_error index_of(int error)
+{
+    switch (error) {
+#define INDEX_CASE(name, number, class, text) \
+    case (number):                            \
+        return METRICS_ERROR_##name;
+        TE_ERR_MAP(INDEX_CASE)
+#undef INDEX_CASE
+    default:
+        return METRICS_ERROR_SYSTEM;
+    }
+}
+
+void tei_metrics_failed(te_engine *e, const struct task *t, int error)
+{
+    add(1, &e->metrics.errors[index_of(error)]);
+    if (error == TE_ERR_TIMEOUT && t->deadline_ns == TEI_NEVER)
+        add(1, &e->metrics.stalls);
+}
+
+void tei_metrics_add(struct totals *to, const struct figures *f)
+{
+    for (int op = 0; op < 2; op++) {
+        to->completed[op] += now_of(&f->completed[op]);
+        to->failed[op] += now_of(&f->failed[op]);
+        to->bytes[op] += now_of(&f->bytes[op]);
+    }
+}
+
+/* None of its requests is unfinished, so nothing is added to its figures any more. */
+void tei_metrics_fold(te_engine *e, struct figures *f)
+{
+    for (int op = 0; op < 2; op++) {
+        add(now_of(&f->completed[op]), &e->metrics.gone.completed[op]);
+        add(now_of(&f->failed[op]), &e->metrics.gone.failed[op]);
+        add(now_of(&f->bytes[op]), &e->metrics.gone.bytes[op]);
+    }
+}
+
+void tei_metrics_totals(te_engine *e, struct totals *out)
+{
+    *out = (struct totals){0};
+    pthread_rwlock_rdlock(&e->peers_lock);
+    tei_metrics_add(out, &e->metrics.gone);
+    for (const struct peer *p = e->by_name; p; p = p->hh.next)
+        tei_metrics_add(out, &p->figures);
+    pthread_rwlock_unlock(&e->peers_lock);
+}
+
+/* ----------------------------------------------------------------------------------- transports */
+
+/* Threads that carry much at once should not share a line of the cache: most do not, by this. */
+static struct shard *shard_of(te_engine *e)
+{
+    uint64_t thread = (uintptr_t)pthread_self();
+
+    return &e->metrics.shards[(thread * UINT64_C(0x9e3779b97f4a7c15)) >> 61];
+}
+
+void tei_metrics_carried(te_engine *e, struct returned *r)
+{
+    struct carried *c = &shard_of(e)->by[r->place];
+
+    for (int op = 0; op < 2; op++) {
+        add(r->attempts[op], &c->attempts[op]);
+        add(r->bytes[op], &c->carried_bytes[op]);
+    }
+    *r = (struct returned){0};
+}
+
+void tei_metrics_attempt_failed(te_engine *e, const struct tei_work *w)
+{
+    add(1, &e->metrics.attempt_failures[w->transport->place][tei_err_class(w->error) - 1]);
+}
+
+void tei_metrics_staged(te_engine *e, const struct tei_work *w)
+{
+    struct returned r = {0};
+
+    tei_metrics_return(e, &r, w);
+    tei_metrics_carried(e, &r);
+}
+
+/* ---------------------------------------------------------------------------------------- times */
+
+/* A free slot, taken; METRICS_SLOTS if there is none. */
+static size_t take_slot(struct metrics *m)
+{
+    uint64_t taken = now_of(&m->taken);
+    size_t i;
+
+    do {
+        if (taken == UINT64_MAX)
+            return METRICS_SLOTS;
+        i = (size_t)__builtin_ctzll(~taken);
+        /* Acquire: partner of the release with which the slot was given back. */
+    } while (!atomic_compare_exchange_weak_explicit(&m->taken, &taken, taken | (UINT64_C(1) << i),
+                                                    memory_order_acquire, memory_order_relaxed));
+    return i;
+}
+
+/* Release: partner of the acquire in take_slot(). */
+static void give_slot(struct metrics *m, struct task *t)
+{
+    atomic_fetch_and_explicit(&m->taken, ~(UINT64_C(1) << (t->sample - 1)), memory_order_release);
+    t->sample = 0;
+}
+
+/*
+ * How many requests there are from one sample to the next. The number is one of chance, since requests
+ * may take turns in a pattern.
+ */
+static void set_due(struct metrics *m, uint64_t number, int64_t now_ns)
+{
+    int64_t since = now_ns - atomic_exchange_explicit(&m->sampled_ns, now_ns, memory_order_relaxed);
+    uint64_t interval = now_of(&m->interval);
+
+    if (since < SAMPLE_EACH_NS && interval < INTERVAL_MAX)
+        interval = 2 * interval + 1;
+    else if (since > SAMPLE_SLOW_NS)
+        interval /= 2;
+    atomic_store_explicit(&m->interval, interval, memory_order_relaxed);
+    number += 1 + ((uint64_t)now_ns * UINT64_C(0x9e3779b97f4a7c15) >> 40) % (2 * interval + 1);
+    atomic_store_explicit(&m->due, number, memory_order_relaxed);
+}
+
+/* Threads that submit at the same time may each find that one is due, or that it was: no harm is done. */
+void tei_metrics_sample(te_engine *e, struct task *tasks, uint64_t first, size_t n)
+{
+    struct metrics *m = &e->metrics;
+    uint64_t due = now_of(&m->due), number = due > first && due < first + n ? due : first, before;
+    int64_t now_ns = tei_now_ns();
+    size_t i = take_slot(m);
+
+    set_due(m, first + n - 1, now_ns);
+    if (i == METRICS_SLOTS)
+        return;
+    before = atomic_exchange_explicit(&m->told_for, number + 1, memory_order_relaxed);
+    m->slots[i] =
+        (struct slot){.begin_ns = now_ns, .weight = number + 1 > before ? number + 1 - before : 1};
+    tasks[number - first].sample = (uint8_t)(i + 1);
+}
+
+/* The first bound that is not below the time; METRICS_BOUNDS: none. */
+static size_t bound_of(uint64_t ns)
+{
+    unsigned k;
+
+    if (ns <= UINT64_C(1) << METRICS_FIRST)
+        return 0;
+    k = 63U - (unsigned)__builtin_clzll(ns - 1);
+    if (k >= METRICS_FIRST + METRICS_OCTAVES)
+        return METRICS_BOUNDS;
+    return 2 * (size_t)(k - METRICS_FIRST) + (ns <= UINT64_C(3) << (k - 1) ? 1 : 2);
+}
+
+void tei_metrics_sampled(te_engine *e, struct task *t, size_t place)
+{
+    const struct slot *s = &e->metrics.slots[t->sample - 1];
+    struct histogram *h = &e->metrics.latency[place][t->req.opcode];
+    uint64_t ns = (uint64_t)(tei_now_ns() - s->begin_ns);
+
+    if (atomic_load_explicit(&t->error, memory_order_relaxed) == TE_ERR_OK) {
+        add(s->weight, &h->counts[bound_of(ns)]);
+        add(ns * s->weight, &h->sum_ns);
+    }
+    give_slot(&e->metrics, t);
+}
+
+void tei_metrics_unsample(struct task *t)
+{
+    if (t->sample)
+        give_slot(&t->batch->engine->metrics, t);
+}

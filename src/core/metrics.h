@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * metrics.h - what is counted while requests run, and how it is told.
+ *
+ * The path of a request adds to counters in runs: what ends together is added together, with relaxed
+ * atomics and no lock. Requests are counted at their peer, pieces of work at the transport that carried
+ * them, in one of a few shards, which the thread picks. Whoever reads sums them up (metrics.c), and
+ * metrics_text.c writes the sums by the table of metrics.def.
+ *
+ * Times are sampled: from one request that is timed to the next there are as many as chance says, of a
+ * mean that follows from how quickly samples come, about a thousand a second at most. A sample counts for
+ * all requests since the last one, so rates and quantiles of the histogram are those of all requests,
+ * within what a sample can tell.
+ */
+#ifndef TEI_METRICS_H
+#define TEI_METRICS_H
+
+#include "base/base.h"
+#include "te.h"
+#include "transport/transport.h"
+
+enum {
+    METRICS_CARRIERS = TEI_TRANSPORTS_MAX + 1, /* the transports by their place, and the stage */
+    METRICS_SHARDS = 8,
+    METRICS_CLASSES = 3, /* of errors: enum tei_err_class without OK */
+    METRICS_SLOTS = 64,  /* requests that are timed at once */
+    METRICS_PEERS = 20,  /* told by name */
+    /* Bounds of the histogram: 2^k and 1.5 * 2^k nanoseconds, from 2^10 (1 us) to 2^36 (69 s). */
+    METRICS_FIRST = 10,
+    METRICS_OCTAVES = 26,
+    METRICS_BOUNDS = 2 * METRICS_OCTAVES + 1,
+};
+
+/* A row for each error that is one. */
+enum metrics_error {
+#define METRICS_ERROR(name, number, class, text) METRICS_ERROR_##name,
+    TE_ERR_MAP(METRICS_ERROR)
+#undef METRICS_ERROR
+        METRICS_ERRORS
+};
+
+/* Requests to one segment, by opcode. */
+struct figures {
+    _Atomic uint64_t completed[2], failed[2], bytes[2];
+};
+
+/* The same of requests that end together. */
+struct ended {
+    uint32_t completed[2], failed[2];
+    uint64_t bytes[2]; /* of the COMPLETED ones */
+};
+
+/* Pieces of work that one transport has given back, and bytes of those without an error. */
+struct carried {
+    _Atomic uint64_t attempts[2], carried_bytes[2];
+};
+
+/* Pieces of work that came back from one transport one after the other, in the calling thread. */
+struct returned {
+    size_t place;
+    uint32_t attempts[2];
+    uint64_t bytes[2];
+};
+
+struct shard {
+    struct carried by[METRICS_CARRIERS];
+    char apart[64]; /* no line of the cache has parts of two */
+};
+
+struct histogram {
+    _Atomic uint64_t counts[METRICS_BOUNDS + 1], sum_ns;
+};
+
+/* A request that is timed; its task holds the slot's number + 1. */
+struct slot {
+    int64_t begin_ns;
+    uint64_t weight; /* requests that it stands for */
+};
+
+struct metrics {
+    struct shard shards[METRICS_SHARDS];
+    struct figures gone; /* of segments that were closed */
+    _Atomic uint64_t errors[METRICS_ERRORS];
+    _Atomic uint64_t attempt_failures[METRICS_CARRIERS][METRICS_CLASSES];
+    _Atomic uint64_t stalls, restarts;
+    _Atomic uint64_t registered_bytes;
+    _Atomic uint64_t due;      /* number of the request, in order of submission, to be timed next */
+    _Atomic uint64_t told_for; /* requests that samples stand for */
+    _Atomic uint64_t interval; /* requests from one sample to the next, in the mean, less one */
+    _Atomic int64_t sampled_ns; /* when the last sample began */
+    _Atomic uint64_t taken;     /* slots, in bits */
+    struct slot slots[METRICS_SLOTS];
+    struct histogram latency[METRICS_CARRIERS][2];
+};
+
+struct task;
+struct view;
+
+/* ---- the path of a request */
+/* Adds what has ended together to the figures of the peer of its view (NULL: it is gone), and empties it. */
+void tei_metrics_ended(te_engine *e, struct view *v, struct ended *n);
+/* A request has failed, in one way or another. */
+void tei_metrics_failed(te_engine *e, const struct task *t, int error);
+/* Adds what came back to the figures of its transport, and empties it. */
+void tei_metrics_carried(te_engine *e, struct returned *r);
+void tei_metrics_attempt_failed(te_engine *e, const struct tei_work *w);
+static inline void tei_metrics_return(te_engine *e, struct returned *r, const struct tei_work *w)
+{
+    r->place = w->transport->place;
+    r->attempts[w->opcode]++;
+    if (w->error)
+        tei_metrics_attempt_failed(e, w);
+    else
+        r->bytes[w->opcode] += w->length;
+}
+/* One that belongs to staged work, whether it has an error or not. */
+void tei_metrics_staged(te_engine *e, const struct tei_work *w);
+/* Times one of `n` requests that are submitted together, the first of which has this number, before they
+ * are posted. */
+void tei_metrics_sample(te_engine *e, struct task *tasks, uint64_t first, size_t n);
+/* A timed request has ended, carried by the transport in this place. */
+void tei_metrics_sampled(te_engine *e, struct task *t, size_t place);
+/* A request has ended otherwise: if it was timed, it does not count. */
+void tei_metrics_unsample(struct task *t);
+
+/* ---- reading, by te_stats() and te_stats_text() */
+struct totals {
+    uint64_t completed[2], failed[2], bytes[2];
+};
+/* Of all peers, closed ones included. */
+void tei_metrics_totals(te_engine *e, struct totals *out);
+void tei_metrics_add(struct totals *to, const struct figures *f);
+/* A peer leaves the table; peers_lock is held for writing. */
+void tei_metrics_fold(te_engine *e, struct figures *f);
+
+/* ---- the table, for te_info: docs/metrics.md */
+struct tei_metric_row {
+    const char *name, *type, *labels, *help;
+};
+/* False past the end. */
+bool tei_metric_row(size_t i, struct tei_metric_row *out);
+
+#endif

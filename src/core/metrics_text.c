@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * metrics_text.c - the metrics of an engine as text, in the format that Prometheus scrapes.
+ *
+ * A snapshot is taken first, with the locks held that its parts need, and written without any. Each row
+ * of metrics.def is written by the function of its scope.
+ */
+#include "core/core.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PREFIX "transfer_engine_"
+
+struct by_transport {
+    const char *name; /* NULL: it was never installed */
+    struct te_stats own;
+    uint64_t attempts[2], bytes[2], failures[METRICS_CLASSES];
+};
+
+struct by_peer {
+    char *name; /* NULL: all others */
+    uint64_t completed[2], failed[2], bytes[2];
+};
+
+struct latency {
+    uint64_t counts[METRICS_BOUNDS + 1], sum_ns;
+};
+
+struct snapshot {
+    const char *segment;
+    struct te_stats stats;
+    struct totals all;
+    uint64_t inflight, parked, restarts, stalls, staged_bytes, registered_bytes, inbox, metadata_up;
+    uint64_t errors[METRICS_ERRORS];
+    struct by_transport transports[METRICS_CARRIERS];
+    size_t n_peers;
+    struct by_peer peers[METRICS_PEERS + 1]; /* the last one: all others */
+    struct latency latency[METRICS_CARRIERS][2];
+};
+
+static const char *const opcodes[] = {[TE_READ] = "read", [TE_WRITE] = "write"};
+
+/* ------------------------------------------------------------------------------------- snapshot */
+
+static uint64_t now_of(const _Atomic uint64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+static void take_carried(te_engine *e, size_t place, struct by_transport *t)
+{
+    const struct metrics *m = &e->metrics;
+
+    for (int op = 0; op < 2; op++) {
+        t->attempts[op] = t->bytes[op] = 0;
+        for (size_t i = 0; i < METRICS_SHARDS; i++) {
+            t->attempts[op] += now_of(&m->shards[i].by[place].attempts[op]);
+            t->bytes[op] += now_of(&m->shards[i].by[place].carried_bytes[op]);
+        }
+    }
+    for (size_t i = 0; i < METRICS_CLASSES; i++)
+        t->failures[i] = now_of(&m->attempt_failures[place][i]);
+}
+
+/* Those that are installed, and those that have carried something before they went. */
+static void take_transports(te_engine *e, struct snapshot *s)
+{
+    const struct tei_transport_ops *ops;
+
+    for (size_t i = 0; (ops = tei_transport_at(i)); i++) {
+        take_carried(e, i, &s->transports[i]);
+        if (s->transports[i].attempts[TE_READ] || s->transports[i].attempts[TE_WRITE])
+            s->transports[i].name = ops->name;
+    }
+    pthread_rwlock_rdlock(&e->transports_lock);
+    for (size_t i = 0; i < e->n_transports; i++) {
+        struct tei_transport *t = e->transports[i];
+
+        if (!t)
+            continue;
+        s->transports[t->place].name = tei_transport_at(t->place)->name;
+        t->ops.stats(t, &s->transports[t->place].own);
+    }
+    pthread_rwlock_unlock(&e->transports_lock);
+}
+
+static void take_latency(te_engine *e, struct snapshot *s)
+{
+    for (size_t i = 0; i < METRICS_CARRIERS; i++) {
+        for (int op = 0; op < 2; op++) {
+            const struct histogram *h = &e->metrics.latency[i][op];
+
+            for (size_t k = 0; k <= METRICS_BOUNDS; k++)
+                s->latency[i][op].counts[k] = now_of(&h->counts[k]);
+            s->latency[i][op].sum_ns = now_of(&h->sum_ns);
+        }
+    }
+}
+
+static void add_totals(struct by_peer *p, const struct totals *t)
+{
+    for (int op = 0; op < 2; op++) {
+        p->completed[op] += t->completed[op];
+        p->failed[op] += t->failed[op];
+        p->bytes[op] += t->bytes[op];
+    }
+}
+
+static uint64_t bytes_of(const struct by_peer *p)
+{
+    return p->bytes[TE_READ] + p->bytes[TE_WRITE];
+}
+
+/* Where a peer with so many bytes has its place among those that are named; NULL: nowhere. */
+static struct by_peer *place_for(struct snapshot *s, uint64_t bytes)
+{
+    struct by_peer *least = &s->peers[0];
+
+    if (s->n_peers < METRICS_PEERS)
+        return &s->peers[s->n_peers++];
+    for (size_t i = 1; i < METRICS_PEERS; i++)
+        if (bytes_of(&s->peers[i]) < bytes_of(least))
+            least = &s->peers[i];
+    return bytes_of(least) < bytes ? least : NULL;
+}
+
+/* One that is called as the sum of all others is part of it, as no two may have the same label. */
+static bool take_peer(struct snapshot *s, const struct peer *p)
+{
+    struct by_peer *others = &s->peers[METRICS_PEERS], *place;
+    struct totals t = {0};
+
+    tei_metrics_add(&t, &p->figures);
+    if (!t.completed[TE_READ] && !t.completed[TE_WRITE] && !t.failed[TE_READ] &&
+        !t.failed[TE_WRITE])
+        return true;
+    place =
+        strcmp(p->name, "other") == 0 ? NULL : place_for(s, t.bytes[TE_READ] + t.bytes[TE_WRITE]);
+    if (!place) {
+        add_totals(others, &t);
+        return true;
+    }
+    if (place->name) {
+        add_totals(others, &(struct totals){.completed = {place->completed[0], place->completed[1]},
+                                            .failed = {place->failed[0], place->failed[1]},
+                                            .bytes = {place->bytes[0], place->bytes[1]}});
+        free(place->name);
+    }
+    *place = (struct by_peer){.name = strdup(p->name)};
+    add_totals(place, &t);
+    return place->name != NULL;
+}
+
+/* False: memory is out. */
+static bool take_peers(te_engine *e, struct snapshot *s)
+{
+    struct totals gone = {0};
+    bool ok = true;
+
+    pthread_rwlock_rdlock(&e->peers_lock);
+    tei_metrics_add(&gone, &e->metrics.gone);
+    add_totals(&s->peers[METRICS_PEERS], &gone);
+    for (const struct peer *p = e->by_name; p && ok; p = p->hh.next)
+        ok = take_peer(s, p);
+    pthread_rwlock_unlock(&e->peers_lock);
+    return ok;
+}
+
+static void free_snapshot(struct snapshot *s)
+{
+    for (size_t i = 0; s && i < METRICS_PEERS; i++)
+        free(s->peers[i].name);
+    free(s);
+}
+
+/* NULL: memory is out. */
+static struct snapshot *take_snapshot(te_engine *e)
+{
+    struct snapshot *s = calloc(1, sizeof(*s));
+    uint64_t ended;
+
+    if (!s)
+        return NULL;
+    s->segment = e->name;
+    tei_metrics_totals(e, &s->all);
+    tei_stats_read(
+        e, &s->stats); /* after what has ended was read: no more can have ended than begun */
+    ended = s->all.completed[0] + s->all.completed[1] + s->all.failed[0] + s->all.failed[1];
+    s->inflight = s->stats.requests_submitted - ended;
+    s->parked = atomic_load_explicit(&e->parked, memory_order_relaxed);
+    s->restarts = now_of(&e->metrics.restarts);
+    s->stalls = now_of(&e->metrics.stalls);
+    s->registered_bytes = now_of(&e->metrics.registered_bytes);
+    s->metadata_up = !s->stats.metadata_down;
+    pthread_mutex_lock(&e->inbox_lock);
+    s->inbox = e->inbox_len;
+    pthread_mutex_unlock(&e->inbox_lock);
+    for (size_t i = 0; i < METRICS_ERRORS; i++)
+        s->errors[i] = now_of(&e->metrics.errors[i]);
+    take_transports(e, s);
+    take_carried(e, TEI_STAGE_INDEX, &s->transports[TEI_STAGE_INDEX]);
+    s->staged_bytes = s->transports[TEI_STAGE_INDEX].bytes[TE_READ] +
+                      s->transports[TEI_STAGE_INDEX].bytes[TE_WRITE];
+    take_latency(e, s);
+    if (take_peers(e, s))
+        return s;
+    free_snapshot(s);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------------------- the table */
+
+enum scope {
+    INFO,
+    ENGINE,
+    OPCODE,
+    ERROR,
+    PEER,
+    TRANSPORT,
+    TRANSPORT_OPCODE,
+    TRANSPORT_CLASS,
+    LATENCY
+};
+
+/* Where a member is: in the snapshot, or in one of its peers or transports. */
+#define AT_INFO(m)             offsetof(struct snapshot, m)
+#define AT_ENGINE(m)           offsetof(struct snapshot, m)
+#define AT_OPCODE(m)           offsetof(struct snapshot, m)
+#define AT_ERROR(m)            offsetof(struct snapshot, m)
+#define AT_LATENCY(m)          offsetof(struct snapshot, m)
+#define AT_PEER(m)             offsetof(struct by_peer, m)
+#define AT_TRANSPORT(m)        offsetof(struct by_transport, m)
+#define AT_TRANSPORT_OPCODE(m) offsetof(struct by_transport, m)
+#define AT_TRANSPORT_CLASS(m)  offsetof(struct by_transport, m)
+
+struct row {
+    enum scope scope;
+    size_t offset;
+    const char *name, *type, *help;
+};
+
+static const struct row rows[] = {
+#define METRIC(scope, member, name, type, help) \
+    {scope, AT_##scope(member), PREFIX name, type, help},
+#include "core/metrics.def"
+#undef METRIC
+};
+
+static const char *const labels[] = {
+    [INFO] = "version, segment",
+    [ENGINE] = "",
+    [OPCODE] = "opcode",
+    [ERROR] = "error, class",
+    [PEER] = "peer, opcode",
+    [TRANSPORT] = "transport",
+    [TRANSPORT_OPCODE] = "transport, opcode",
+    [TRANSPORT_CLASS] = "transport, class",
+    [LATENCY] = "transport, opcode, le",
+};
+
+bool tei_metric_row(size_t i, struct tei_metric_row *out)
+{
+    if (i >= TEI_ARRAY_LEN(rows))
+        return false;
+    *out = (struct tei_metric_row){.name = rows[i].name,
+                                   .type = rows[i].type,
+                                   .labels = labels[rows[i].scope],
+                                   .help = rows[i].help};
+    return true;
+}
+
+/* -------------------------------------------------------------------------------------- writing */
+
+static const uint64_t *member(const void *of, const struct row *r)
+{
+    return (const uint64_t *)(const void *)((const char *)of + r->offset);
+}
+
+/* A label's value. Names of segments are UTF-8, as the format wants it: others cannot be opened. */
+static void put_value(FILE *f, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '\n')
+            fputs("\\n", f);
+        else
+            fprintf(f, *text == '\\' || *text == '"' ? "\\%c" : "%c", *text);
+    }
+}
+
+static void write_info(const struct snapshot *s, const struct row *r, FILE *f)
+{
+    fprintf(f, "%s{version=\"%s\",segment=\"", r->name, te_version());
+    put_value(f, s->segment);
+    fputs("\"} 1\n", f);
+}
+
+static void write_engine(const struct snapshot *s, const struct row *r, FILE *f)
+{
+    fprintf(f, "%s %llu\n", r->name, (unsigned long long)*member(s, r));
+}
+
+static void write_opcode(const struct snapshot *s, const struct row *r, FILE *f)
+{
+    for (int op = 0; op < 2; op++)
+        fprintf(f, "%s{opcode=\"%s\"} %llu\n", r->name, opcodes[op],
+                (unsigned long long)member(s, r)[op]);
+}
+
+static const char *const classes[METRICS_CLASSES] = {"request", "path", "fatal"};
+
+/* Errors that have happened. */
+static void write_error(const struct snapshot *s, const struct row *r, FILE *f)
+{
+    static const int codes[] = {
+#define CODE(name, number, class, text) (number),
+        TE_ERR_MAP(CODE)
+#undef CODE
+    };
+
+    for (size_t i = 0; i < METRICS_ERRORS; i++)
+        if (member(s, r)[i])
+            fprintf(f, "%s{error=\"%s\",class=\"%s\"} %llu\n", r->name, te_errname(codes[i]),
+                    classes[tei_err_class(codes[i]) - 1], (unsigned long long)member(s, r)[i]);
+}
+
+static void write_peer(const struct snapshot *s, const struct row *r, FILE *f)
+{
+    for (size_t i = 0; i <= METRICS_PEERS; i++) {
+        const struct by_peer *p = &s->peers[i];
+
+        if (!p->name && i < METRICS_PEERS)
+            continue;
+        for (int op = 0; op < 2; op++) {
+            fprintf(f, "%s{peer=\"", r->name);
+            put_value(f, p->name ? p->name : "other");
+            fprintf(f, "\",opcode=\"%s\"} %llu\n", opcodes[op],
+                    (unsigned long long)member(p, r)[op]);
+        }
+    }
+}
+
+static const struct by_transport *next_transport(const struct snapshot *s, size_t *i)
+{
+    while (*i < TEI_TRANSPORTS_MAX && !s->transports[*i].name)
+        ++*i;
+    return *i < TEI_TRANSPORTS_MAX ? &s->transports[(*i)++] : NULL;
+}
+
+static void write_transport(const struct snapshot *s, const struct row *r, FILE *f)
+{
+    const struct by_transport *t;
+
+    for (size_t i = 0; (t = next_transport(s, &i));)
+        fprintf(f, "%s{transport=\"%s\"} %llu\n", r->name, t->name,
+                (unsigned long long)*member(t, r));
+}
+
+static void write_transport_opcode(const struct snapshot *s, const struct row *r, FILE *f)
+{
+    const struct by_transport *t;
+
+    for (size_t i = 0; (t = next_transport(s, &i));)
+        for (int op = 0; op < 2; op++)
+            fprintf(f, "%s{transport=\"%s\",opcode=\"%s\"} %llu\n", r->name, t->name, opcodes[op],
+                    (unsigned long long)member(t, r)[op]);
+}
+
+static void write_transport_class(const struct snapshot *s, const struct row *r, FILE *f)
+{
+    const struct by_transport *t;
+
+    for (size_t i = 0; (t = next_transport(s, &i));)
+        for (int class = 0; class < METRICS_CLASSES; class ++)
+            fprintf(f, "%s{transport=\"%s\",class=\"%s\"} %llu\n", r->name, t->name, classes[class],
+                    (unsigned long long)member(t, r)[class]);
+}
+
+static double bound_at(size_t k)
+{
+    uint64_t octave = UINT64_C(1) << (METRICS_FIRST + k / 2);
+
+    return (double)(k % 2 ? octave + octave / 2 : octave) / 1e9;
+}
+
+static void write_histogram(const char *name, const char *transport, const char *opcode,
+                            const struct latency *l, FILE *f)
+{
+    uint64_t sum = 0;
+
+    for (size_t k = 0; k < METRICS_BOUNDS; k++) {
+        sum += l->counts[k];
+        fprintf(f, "%s_bucket{transport=\"%s\",opcode=\"%s\",le=\"%.9f\"} %llu\n", name, transport,
+                opcode, bound_at(k), (unsigned long long)sum);
+    }
+    sum += l->counts[METRICS_BOUNDS];
+    fprintf(f, "%s_bucket{transport=\"%s\",opcode=\"%s\",le=\"+Inf\"} %llu\n", name, transport,
+            opcode, (unsigned long long)sum);
+    fprintf(f, "%s_sum{transport=\"%s\",opcode=\"%s\"} %.9f\n", name, transport, opcode,
+            (double)l->sum_ns / 1e9);
+    fprintf(f, "%s_count{transport=\"%s\",opcode=\"%s\"} %llu\n", name, transport, opcode,
+            (unsigned long long)sum);
+}
+
+static bool is_empty(const struct latency *l)
+{
+    for (size_t k = 0; k <= METRICS_BOUNDS; k++)
+        if (l->counts[k])
+            return false;
+    return true;
+}
+
+/* Those that have a sample. */
+static void write_latency(const struct snapshot *s, const struct row *r, FILE *f)
+{
+    for (size_t i = 0; i < METRICS_CARRIERS; i++)
+        for (int op = 0; op < 2; op++)
+            if (!is_empty(&s->latency[i][op]))
+                write_histogram(r->name, i == TEI_STAGE_INDEX ? "stage" : tei_transport_at(i)->name,
+                                opcodes[op], &s->latency[i][op], f);
+}
+
+static void (*const writers[])(const struct snapshot *s, const struct row *r, FILE *f) = {
+    [INFO] = write_info,
+    [ENGINE] = write_engine,
+    [OPCODE] = write_opcode,
+    [ERROR] = write_error,
+    [PEER] = write_peer,
+    [TRANSPORT] = write_transport,
+    [TRANSPORT_OPCODE] = write_transport_opcode,
+    [TRANSPORT_CLASS] = write_transport_class,
+    [LATENCY] = write_latency,
+};
+
+char *tei_metrics_text(te_engine *e)
+{
+    struct snapshot *s = take_snapshot(e);
+    char *text = NULL;
+    size_t len;
+    FILE *f = s ? open_memstream(&text, &len) : NULL;
+    bool whole = f != NULL;
+
+    for (size_t i = 0; f && i < TEI_ARRAY_LEN(rows); i++) {
+        fprintf(f, "# HELP %s %s\n# TYPE %s %s\n", rows[i].name, rows[i].help, rows[i].name,
+                rows[i].type);
+        writers[rows[i].scope](s, &rows[i], f);
+    }
+    if (f) {
+        whole = !ferror(f);
+        whole = fclose(f) == 0 && text && whole;
+    }
+    free_snapshot(s);
+    if (whole)
+        return text;
+    free(text);
+    return NULL;
+}
+
+int te_stats_text(te_engine *e, char *buf, size_t n)
+{
+    int rc = tei_engine_check(e);
+    char *text;
+
+    if (rc)
+        return rc;
+    text = tei_metrics_text(e);
+    if (!text)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for the metrics");
+    rc = tei_text_give(text, buf, n);
+    free(text);
+    return rc;
+}
