@@ -53,6 +53,7 @@ struct tei_conf {
     char log_dir[TEI_CONF_LONG]; /* MC_LOG_DIR */
     bool metric;                 /* MC_TE_METRIC */
     int metric_interval_s;       /* MC_TE_METRIC_INTERVAL_SECONDS */
+    char metrics[TEI_CONF_LONG]; /* TE_METRICS: an address and port, or file:/path */
 
     /* metadata and handshake */
     bool disable_metacache;          /* MC_DISABLE_METACACHE */

@@ -96,6 +96,14 @@ const struct tei_option_row tei_option_rows[] = {
     {NUMBER("MC_TE_METRIC_INTERVAL_SECONDS", metric_interval_s, "5", 1, DAY_S), .unit = "s",
      .help = "The interval of MC_TE_METRIC."},
 
+    {TEXT("TE_METRICS", metrics), .section = "Metrics",
+     .about = "What an engine tells to Prometheus.",
+     .help =
+         "Serve the metrics (docs/metrics.md) over HTTP at ADDRESS:PORT, under /metrics; :PORT is for "
+         "this host alone, port 0 any free one, which the log tells at INFO. Or file:/PATH: write them "
+         "there every 10 s, for node_exporter; %p in it becomes the number of the process. Whoever "
+         "reaches the port can read them. Empty: neither."},
+
     {SWITCH("MC_DISABLE_METACACHE", disable_metacache, "off"), .section = "Metadata and handshake",
      .about = "How engines find each other.",
      .help = "Fetch a peer's descriptor for every submit instead of keeping it."},

@@ -280,6 +280,7 @@ struct te_engine {
 
     struct counters count;
     struct metrics metrics;
+    struct metrics_server *metrics_server; /* NULL without TE_METRICS */
     struct tei_timer metric_timer;         /* MC_TE_METRIC; under ctl_lock */
     struct te_stats metric_last;           /* what the line before told */
 };
@@ -636,6 +637,14 @@ static inline void tei_metrics_begin(te_engine *e, struct task *tasks, size_t n)
 /* ---- metrics_text.c */
 /* The metrics in the format of Prometheus, malloc'ed; NULL when memory is out. */
 char *tei_metrics_text(te_engine *e);
+
+/* ---- metrics_serve.c */
+/* What TE_METRICS asks for, if anything. TE_ERR_INVALID: it cannot be read. */
+int tei_metrics_serve_start(te_engine *e);
+/* Under ctl_lock, once no job runs. */
+void tei_metrics_serve_stop(te_engine *e);
+/* Once te/ctl has ended. */
+void tei_metrics_serve_fini(te_engine *e);
 
 /* ---- observe.c */
 /* What te_stats() gives. */

@@ -193,6 +193,7 @@ static void stop_ctl(te_engine *e)
     tei_timer_stop(&e->ctl, &e->park_timer);
     tei_timer_stop(&e->ctl, &e->publish_timer);
     tei_timer_stop(&e->ctl, &e->keep_timer);
+    tei_metrics_serve_stop(e);
     if (e->rpc)
         tei_rpc_server_close(e->rpc);
     e->rpc = NULL;
@@ -312,7 +313,7 @@ static int start_engine(te_engine *e, const te_options *o)
         rc = e->dir->ops->listen(e->dir, tei_peer_changed, e);
     if (!rc)
         tei_keep_start(e);
-    return rc;
+    return rc ? rc : tei_metrics_serve_start(e);
 }
 
 enum { OPTIONS_FIRST_SIZE = TEI_SIZE_UP_TO(te_options, set) };
@@ -415,6 +416,7 @@ static void free_engine(te_engine *e)
     tei_region_fini(e);
     tei_publish_fini(e);
     tei_inbox_fini(e);
+    tei_metrics_serve_fini(e);
     if (e->matrix)
         tei_topology_fini(e->matrix);
     free(e->matrix);
