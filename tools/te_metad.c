@@ -23,7 +23,7 @@
 struct settings {
     const char *addr, *data_dir, *path, *token_file, *tls_cert, *tls_key;
     uint64_t max_value, max_bytes, max_keys, max_connections, idle_timeout;
-    bool quiet;
+    bool quiet, request_log;
 };
 
 /* What is in the files of the flags of the same names; NULL without the flag. */
@@ -101,6 +101,12 @@ static const struct flag setting_flags[] = {
      .offset = offsetof(struct settings, tls_key),
      .initial = "",
      .help = "File of its private key (PEM)."},
+    {.name = "request_log",
+     .kind = FLAG_SWITCH,
+     .offset = offsetof(struct settings, request_log),
+     .initial = "false",
+     .help = "Write a line to standard error for each request: time, client, method, key, status,\n"
+             "      duration."},
     {.name = "quiet",
      .kind = FLAG_SWITCH,
      .offset = offsetof(struct settings, quiet),
@@ -139,15 +145,17 @@ static int read_settings(int argc, char **argv, struct settings *s, struct liste
         return 2;
     }
     if (s->path[0] != '/' || strcspn(s->path, "?#%") != strlen(s->path) ||
-        strcmp(s->path, "/health") == 0) {
+        strcmp(s->path, "/health") == 0 || strcmp(s->path, "/metrics") == 0) {
         fprintf(stderr,
                 "te_metad: bad value '%s' for --path: expected a path that begins with '/', holds "
-                "none of ?#%% and is not /health\n",
+                "none of ?#%% and is neither /health nor /metrics\n",
                 s->path);
         return 2;
     }
     if (!s->tls_cert[0] != !s->tls_key[0])
         return fail(2, "--tls-cert and --tls-key belong together: give both, or neither");
+    if (s->quiet && s->request_log)
+        return fail(2, "--quiet and --request-log exclude each other: give one of them");
     return -1;
 }
 
@@ -195,11 +203,12 @@ static unsigned fit_connections(const struct settings *s)
 
 static void tell_contents(const struct settings *s, struct store *store)
 {
+    struct store_limits used, limits;
     if (s->quiet)
         return;
+    store_used(store, &used, &limits);
     if (s->data_dir[0])
-        fprintf(stderr, "te_metad: %llu keys in %s\n", (unsigned long long)store_count(store),
-                s->data_dir);
+        fprintf(stderr, "te_metad: %llu keys in %s\n", (unsigned long long)used.keys, s->data_dir);
     else
         fprintf(stderr, "te_metad: the contents are in memory only (--data-dir=DIR keeps them)\n");
 }
@@ -259,6 +268,7 @@ static int serve(const struct settings *s, const struct secrets *secrets,
                                           .tokens = secrets->tokens,
                                           .tls_cert = secrets->tls_cert,
                                           .tls_key = secrets->tls_key,
+                                          .request_log = s->request_log,
                                           .quiet = s->quiet},
                    why_not);
     if (!http)

@@ -94,7 +94,7 @@ class Verbs(WithServer):
             self.assertEqual((status, response.getheader("Allow")),
                              (405, "GET, HEAD, PUT, POST, DELETE"), verb)
         status, body, _ = ask(self.client, "PUT", "/?key=k", b"v")
-        self.assertEqual((status, body), (404, b"te_metad serves /metadata?key=... (and /health)"))
+        self.assertEqual((status, body), (404, b"te_metad serves /metadata?key=... (and /health, /metrics)"))
         for where in ("/", "/metadat", "/metadata/?key=k", "/metadata2?key=k", "/../metadata"):
             for verb in VERBS:
                 self.assertEqual(ask(self.client, verb, where, b"x" if verb == "PUT" else None)[0],

@@ -213,6 +213,22 @@ class FullDisk(unittest.TestCase):
         self.assertEqual(put(self.client, "k", b"v" * VALUE)[0], 200)
         self.assertEqual(self.server.stop(), 0, self.server)
 
+    def test_health(self):
+        """/health tries the store: it tells of a disk without room, and of room that there is again"""
+        self.serve()
+        self.assertEqual(self.health(), (200, b"ok"))
+        self.put_until_full()
+        self.disk.fill()
+        status, text = te.until(lambda: self.health()[0] != 200 and self.health(), "/health that tells of the full disk")
+        self.assertEqual(status, 507)
+        self.assertIn(b"cannot store: the disk of --data-dir of te_metad is full", text)
+        self.assertEqual(delete(self.client, "k0")[0], 200)
+        te.until(lambda: self.health() == (200, b"ok"), "/health in order again")
+        self.assertEqual(ask(self.client, "GET", "/metadata?prefix=k0")[1], b"")
+
+    def health(self):
+        return ask(self.client, "GET", "/health")[:2]
+
     def test_restarts(self):
         """it starts on a full disk, with all that was acknowledged, and deletes"""
         self.serve()

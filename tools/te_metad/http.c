@@ -23,6 +23,7 @@
 #include <microhttpd.h>
 
 #include "te_metad/clients.h"
+#include "te_metad/figures.h"
 
 #define THREADS        4
 #define HEADERS_MAX    (128u << 10) /* bytes of a request's line and headers, and of one read */
@@ -33,10 +34,12 @@
 #define HELD_VALUES    4u
 #define TYPE_JSON      "application/json; charset=utf-8"
 #define TYPE_TEXT      "text/plain; charset=utf-8"
+#define TYPE_METRICS   "text/plain; version=0.0.4; charset=utf-8"
+#define HEALTH_NS      INT64_C(1000000000)
 #define NOT_FOUND      "metadata not found"
 #define TOO_MANY       "too many large values at once: try again"
 #define ALLOW_METADATA "GET, HEAD, PUT, POST, DELETE"
-#define ALLOW_HEALTH   "GET, HEAD"
+#define ALLOW_PAGE     "GET, HEAD"
 #define TTL_HEADER     "Metadata-TTL"
 #define TTL_DIGITS     5
 #define TTL_BAD        "bad Metadata-TTL: it must be a number of seconds, 1 to 86400"
@@ -50,8 +53,18 @@
 
 _Static_assert(STORE_TTL_MAX == 86400, "the texts name the largest number of seconds");
 
+/* What /health found last; a disk is not to be written to for every question. */
+struct health {
+    pthread_mutex_t lock;
+    int64_t tried_ns; /* 0: never */
+    enum store_result result;
+    char why[STORE_WHY_MAX];
+};
+
 struct http {
     struct http_options o;
+    struct figures figures;
+    struct health health;
     struct MHD_Daemon *daemon;
     struct clients clients;
     size_t held_max;
@@ -74,9 +87,11 @@ struct answer {
     struct field field;
 };
 
-enum verb { VERB_GET, VERB_LIST, VERB_PUT, VERB_KEEP, VERB_DELETE, VERB_HEALTH };
-
 struct request {
+    struct http *h;
+    struct MHD_Connection *c;
+    const char *url, *method;
+    int64_t begin_ns;
     enum verb verb;
     struct answer refusal;     /* .status 0 as long as nothing is wrong */
     const struct token *token; /* NULL: the server has none */
@@ -153,12 +168,29 @@ static bool grow(struct http *h, struct request *r, size_t n)
 
 /* ------------------------------------------------------------------------------------ answering */
 
-static enum MHD_Result send_response(struct MHD_Connection *c, unsigned status,
+/* Counts the request, and logs it if that is wanted. */
+static void record(const struct request *r, unsigned status)
+{
+    const union MHD_ConnectionInfo *from =
+        MHD_get_connection_info(r->c, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    figures_add(&r->h->figures, &(struct figure){.verb = r->verb,
+                                                 .status = status,
+                                                 .begin_ns = r->begin_ns,
+                                                 .method = r->method,
+                                                 .url = r->h->o.request_log ? r->url : NULL,
+                                                 .key = r->key,
+                                                 .key_len = r->key_len,
+                                                 .from = from ? from->client_addr : NULL});
+}
+
+static enum MHD_Result send_response(const struct request *r, unsigned status,
                                      struct MHD_Response *response, const char *type,
                                      struct field field)
 {
+    struct MHD_Connection *c = r->c;
     if (!response)
         return MHD_NO;
+    record(r, status);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
     if (field.name)
         MHD_add_response_header(response, field.name, field.value);
@@ -167,58 +199,58 @@ static enum MHD_Result send_response(struct MHD_Connection *c, unsigned status,
     return rc;
 }
 
-static enum MHD_Result answer(struct MHD_Connection *c, const struct answer *a)
+static enum MHD_Result answer(const struct request *r, const struct answer *a)
 {
     /* The library copies nothing and changes nothing; its parameter is not const for others. */
     void *text = (void *)(uintptr_t)a->text;
     struct MHD_Response *response =
         MHD_create_response_from_buffer(strlen(a->text), text, MHD_RESPMEM_PERSISTENT);
-    return send_response(c, a->status, response, TYPE_TEXT, a->field);
+    return send_response(r, a->status, response, TYPE_TEXT, a->field);
 }
 
-static enum MHD_Result say(struct MHD_Connection *c, unsigned status, const char *text)
+static enum MHD_Result say(const struct request *r, unsigned status, const char *text)
 {
-    return answer(c, &(struct answer){.status = status, .text = text});
+    return answer(r, &(struct answer){.status = status, .text = text});
 }
 
-static enum MHD_Result say_failed(struct http *h, struct MHD_Connection *c,
-                                  enum store_result result, const char *what, const char *why)
+static enum MHD_Result say_failed(struct http *h, const struct request *r, enum store_result result,
+                                  const char *what, const char *why)
 {
     unsigned status =
         result == STORE_FULL ? MHD_HTTP_INSUFFICIENT_STORAGE : MHD_HTTP_INTERNAL_SERVER_ERROR;
     char text[STORE_WHY_MAX + 64];
     int len = snprintf(text, sizeof text, "%s: %s", what, why);
     note(h, what, why);
-    return send_response(c, status,
+    return send_response(r, status,
                          MHD_create_response_from_buffer((size_t)len, text, MHD_RESPMEM_MUST_COPY),
                          TYPE_TEXT, (struct field){0});
 }
 
 /* Sends what was malloc'ed, and frees it. */
-static enum MHD_Result send_data(struct http *h, struct MHD_Connection *c, struct request *r,
-                                 char *data, size_t len, const char *type, struct field field)
+static enum MHD_Result send_data(struct http *h, struct request *r, char *data, size_t len,
+                                 const char *type, struct field field)
 {
     if (!hold(h, r, len)) {
         free(data);
-        return say(c, MHD_HTTP_SERVICE_UNAVAILABLE, TOO_MANY);
+        return say(r, MHD_HTTP_SERVICE_UNAVAILABLE, TOO_MANY);
     }
     struct MHD_Response *response =
         MHD_create_response_from_buffer(len, data, MHD_RESPMEM_MUST_FREE);
     if (!response)
         free(data);
-    return send_response(c, MHD_HTTP_OK, response, type, field);
+    return send_response(r, MHD_HTTP_OK, response, type, field);
 }
 
-static enum MHD_Result get(struct http *h, struct MHD_Connection *c, struct request *r)
+static enum MHD_Result get(struct http *h, struct request *r)
 {
     char why[STORE_WHY_MAX], *value;
     size_t len;
     enum store_result result = store_get(h->o.store, r->key, r->key_len, &value, &len, why);
     if (result == STORE_ABSENT)
-        return say(c, MHD_HTTP_NOT_FOUND, NOT_FOUND);
+        return say(r, MHD_HTTP_NOT_FOUND, NOT_FOUND);
     if (result != STORE_OK)
-        return say_failed(h, c, result, "cannot read", why);
-    return send_data(h, c, r, value, len, TYPE_JSON, (struct field){0});
+        return say_failed(h, r, result, "cannot read", why);
+    return send_data(h, r, value, len, TYPE_JSON, (struct field){0});
 }
 
 static bool is_shown(const void *token, const char *key, size_t len)
@@ -226,72 +258,101 @@ static bool is_shown(const void *token, const char *key, size_t len)
     return !token || token_may(token, false, key, len);
 }
 
-static enum MHD_Result list(struct http *h, struct MHD_Connection *c, struct request *r)
+static enum MHD_Result list(struct http *h, struct request *r)
 {
     char why[STORE_WHY_MAX], count[24];
     struct store_keys keys;
     enum store_result result =
         store_list(h->o.store, r->key, r->key_len, is_shown, r->token, &keys, why);
     if (result != STORE_OK)
-        return say_failed(h, c, result, "cannot list", why);
+        return say_failed(h, r, result, "cannot list", why);
     snprintf(count, sizeof count, "%llu", (unsigned long long)keys.count);
-    return send_data(h, c, r, keys.text, keys.len, TYPE_TEXT, (struct field){KEYS_HEADER, count});
+    return send_data(h, r, keys.text, keys.len, TYPE_TEXT, (struct field){KEYS_HEADER, count});
 }
 
-static enum MHD_Result put(struct http *h, struct MHD_Connection *c, const struct request *r)
+static enum MHD_Result put(struct http *h, const struct request *r)
 {
     char why[STORE_WHY_MAX], ttl[12];
     struct answer done = {.status = MHD_HTTP_OK, .text = "metadata updated"};
     enum store_result result =
         store_put(h->o.store, r->key, r->key_len, r->body, r->len, r->ttl_s, why);
     if (result != STORE_OK)
-        return say_failed(h, c, result, "cannot store", why);
+        return say_failed(h, r, result, "cannot store", why);
     if (r->ttl_s) {
         snprintf(ttl, sizeof ttl, "%u", r->ttl_s);
         done.field = (struct field){TTL_HEADER, ttl};
     }
-    return answer(c, &done);
+    return answer(r, &done);
 }
 
-static enum MHD_Result keep(struct http *h, struct MHD_Connection *c, const struct request *r)
+static enum MHD_Result keep(struct http *h, const struct request *r)
 {
     char why[STORE_WHY_MAX];
     enum store_result result = store_keep(h->o.store, r->key, r->key_len, r->ttl_s, why);
     if (result == STORE_OK)
-        return say(c, MHD_HTTP_OK, "metadata kept");
+        return say(r, MHD_HTTP_OK, "metadata kept");
     if (result == STORE_ABSENT)
-        return say(c, MHD_HTTP_NOT_FOUND, NOT_FOUND);
-    return say_failed(h, c, result, "cannot keep", why);
+        return say(r, MHD_HTTP_NOT_FOUND, NOT_FOUND);
+    return say_failed(h, r, result, "cannot keep", why);
 }
 
-static enum MHD_Result del(struct http *h, struct MHD_Connection *c, const struct request *r)
+static enum MHD_Result del(struct http *h, const struct request *r)
 {
     char why[STORE_WHY_MAX];
     enum store_result result = store_del(h->o.store, r->key, r->key_len, why);
     if (result == STORE_OK)
-        return say(c, MHD_HTTP_OK, "metadata deleted");
-    return say_failed(h, c, result, "cannot delete", why);
+        return say(r, MHD_HTTP_OK, "metadata deleted");
+    return say_failed(h, r, result, "cannot delete", why);
 }
 
-static enum MHD_Result carry_out(struct http *h, struct MHD_Connection *c, struct request *r)
+static enum MHD_Result health(struct http *h, const struct request *r)
+{
+    struct health *last = &h->health;
+    char why[STORE_WHY_MAX];
+    pthread_mutex_lock(&last->lock);
+    if (!last->tried_ns || figures_now_ns() - last->tried_ns > HEALTH_NS) {
+        last->result = store_try(h->o.store, last->why);
+        last->tried_ns = figures_now_ns();
+    }
+    enum store_result result = last->result;
+    memcpy(why, last->why, sizeof why);
+    pthread_mutex_unlock(&last->lock);
+    return result == STORE_OK ? say(r, MHD_HTTP_OK, "ok")
+                              : say_failed(h, r, result, "cannot store", why);
+}
+
+static enum MHD_Result metrics(struct http *h, struct request *r)
+{
+    pthread_mutex_lock(&h->clients.lock);
+    size_t connections = h->clients.count;
+    pthread_mutex_unlock(&h->clients.lock);
+    char *text = figures_text(&h->figures, h->o.store, connections);
+    if (!text)
+        return say(r, MHD_HTTP_SERVICE_UNAVAILABLE, "out of memory");
+    return send_data(h, r, text, strlen(text), TYPE_METRICS, (struct field){0});
+}
+
+static enum MHD_Result carry_out(struct http *h, struct request *r)
 {
     if (r->refusal.status)
-        return answer(c, &r->refusal);
+        return answer(r, &r->refusal);
     switch (r->verb) {
     case VERB_GET:
-        return get(h, c, r);
+        return get(h, r);
     case VERB_LIST:
-        return list(h, c, r);
+        return list(h, r);
     case VERB_PUT:
-        return put(h, c, r);
+        return put(h, r);
     case VERB_KEEP:
-        return keep(h, c, r);
+        return keep(h, r);
     case VERB_DELETE:
-        return del(h, c, r);
+        return del(h, r);
+    case VERB_METRICS:
+        return metrics(h, r);
     case VERB_HEALTH:
-        break;
+    default:
+        return health(h, r);
     }
-    return say(c, MHD_HTTP_OK, "ok");
 }
 
 /* ----------------------------------------------------------------------------- the first call */
@@ -397,14 +458,15 @@ static struct answer judge_access(const struct request *r)
     return (struct answer){.status = MHD_HTTP_FORBIDDEN, .text = write ? NO_WRITE : NO_READ};
 }
 
-static struct answer judge_health(struct request *r, const char *method)
+/* Of what can only be read. */
+static struct answer judge_page(struct request *r, const char *method, enum verb verb)
 {
-    r->verb = VERB_HEALTH;
+    r->verb = verb;
     if (is_read(method))
         return (struct answer){0};
     return (struct answer){.status = MHD_HTTP_METHOD_NOT_ALLOWED,
-                           .text = "method not allowed: use " ALLOW_HEALTH,
-                           .field = {MHD_HTTP_HEADER_ALLOW, ALLOW_HEALTH}};
+                           .text = "method not allowed: use " ALLOW_PAGE,
+                           .field = {MHD_HTTP_HEADER_ALLOW, ALLOW_PAGE}};
 }
 
 /* What the headers say the body will have; 0 when they do not say. */
@@ -418,10 +480,12 @@ static struct answer judge(struct http *h, struct request *r, struct MHD_Connect
                            const char *url, const char *method)
 {
     if (strcmp(url, "/health") == 0)
-        return judge_health(r, method);
+        return judge_page(r, method, VERB_HEALTH);
     struct answer a = h->o.tokens ? judge_token(h, r, c) : (struct answer){0};
     if (a.status)
         return a;
+    if (strcmp(url, "/metrics") == 0)
+        return judge_page(r, method, VERB_METRICS);
     if (strcmp(url, h->o.path) != 0)
         return (struct answer){.status = MHD_HTTP_NOT_FOUND, .text = h->wrong_path};
     a = judge_verb(r, method);
@@ -450,8 +514,13 @@ static enum MHD_Result begin(struct http *h, struct MHD_Connection *c, const cha
     if (!r)
         return MHD_NO;
     *context = r;
+    r->h = h;
+    r->c = c;
+    r->url = url;
+    r->method = method;
+    r->begin_ns = figures_now_ns();
     r->refusal = judge(h, r, c, url, method);
-    return r->refusal.status && refuse_at_once(c) ? answer(c, &r->refusal) : MHD_YES;
+    return r->refusal.status && refuse_at_once(c) ? answer(r, &r->refusal) : MHD_YES;
 }
 
 /* ----------------------------------------------------------------------- calls of the library */
@@ -478,7 +547,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const cha
     if (!r)
         return begin(h, c, url, method, context);
     if (*size == 0)
-        return carry_out(h, c, r);
+        return carry_out(h, r);
     size_t n = *size;
     *size = 0;
     return take(h, r, data, n);
@@ -551,8 +620,8 @@ static void write_texts(struct http *h)
     snprintf(h->too_large, sizeof h->too_large,
              "the value is larger than %llu bytes: raise --max-value of te_metad",
              (unsigned long long)h->o.max_value);
-    snprintf(h->wrong_path, sizeof h->wrong_path, "te_metad serves %s?key=... (and /health)",
-             h->o.path);
+    snprintf(h->wrong_path, sizeof h->wrong_path,
+             "te_metad serves %s?key=... (and /health, /metrics)", h->o.path);
 }
 
 static void explain(const struct http *h, char why[HTTP_WHY_MAX])
@@ -566,6 +635,13 @@ static void explain(const struct http *h, char why[HTTP_WHY_MAX])
         snprintf(why, HTTP_WHY_MAX,
                  "cannot start the HTTP server: out of memory, threads or open files%s%.300s",
                  h->said[0] ? ": " : "", h->said);
+}
+
+static void free_http(struct http *h)
+{
+    pthread_mutex_destroy(&h->health.lock);
+    clients_fini(&h->clients);
+    free(h);
 }
 
 struct http *http_start(const struct http_options *o, char why[HTTP_WHY_MAX])
@@ -588,18 +664,17 @@ struct http *http_start(const struct http_options *o, char why[HTTP_WHY_MAX])
         h->held_max = HELD_MIN;
     write_texts(h);
     clients_init(&h->clients, o->max_connections);
+    pthread_mutex_init(&h->health.lock, NULL);
     h->daemon = start_daemon(h);
     if (h->daemon)
         return h;
     explain(h, why);
-    clients_fini(&h->clients);
-    free(h);
+    free_http(h);
     return NULL;
 }
 
 void http_stop(struct http *h)
 {
     MHD_stop_daemon(h->daemon);
-    clients_fini(&h->clients);
-    free(h);
+    free_http(h);
 }

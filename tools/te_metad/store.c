@@ -28,7 +28,8 @@
 #define FILE_NAME    "metadata.db"
 #define PATH_MAX_LEN 4096
 #define SWEEP_MS     1000
-#define SWEEP_KEYS   1000 /* as many as a sweep removes, so that nobody waits long for it */
+#define TRY_BYTES    16384 /* as much as an engine's keys, so that there is room for these, too */
+#define SWEEP_KEYS   1000  /* as many as a sweep removes, so that nobody waits long for it */
 
 /* The SQL of all that is done; ?2 of a reader is the time now. */
 #define LIVES " NOT EXISTS (SELECT 1 FROM expiry WHERE key = metadata.key AND at <= ?2)"
@@ -441,12 +442,12 @@ void store_close(struct store *s)
 
 /* ------------------------------------------------------------------------------------------ use */
 
-uint64_t store_count(struct store *s)
+void store_used(struct store *s, struct store_limits *used, struct store_limits *limits)
 {
     pthread_mutex_lock(&s->lock);
-    uint64_t n = s->sizes.keys;
+    *used = (struct store_limits){.bytes = s->sizes.bytes, .keys = s->sizes.keys};
+    *limits = s->limits;
     pthread_mutex_unlock(&s->lock);
-    return n;
 }
 
 /* A copy of the value in the row at hand. */
@@ -622,6 +623,22 @@ enum store_result store_del(struct store *s, const char *key, size_t key_len,
     struct removal r = {.change = remove_key, .key = key, .key_len = key_len};
     enter(s, &r.now);
     return leave(s, remove_keys(s, &r, why) ? STORE_OK : refused(s));
+}
+
+/* The empty key, which no client can name; should this process die meanwhile, it expires. */
+enum store_result store_try(struct store *s, char why[STORE_WHY_MAX])
+{
+    static const char value[TRY_BYTES];
+    struct entry e = {.key = "", .value = value, .len = sizeof value, .ttl_s = 1};
+    struct removal r = {.change = remove_key, .key = ""};
+    struct sizes old;
+    enter(s, &e.now);
+    bool ok = measure_key(s, "", 0, &old, why) && put_with_room(s, &e, why);
+    if (ok) {
+        s->sizes = sizes_with(s, &e, &old);
+        ok = remove_keys(s, &r, why);
+    }
+    return leave(s, ok ? STORE_OK : refused(s));
 }
 
 /* ----------------------------------------------------------------------------------------- list */

@@ -47,8 +47,14 @@ struct store *store_open(const char *dir, const struct store_limits *limits,
 /* No other call may be under way. */
 void store_close(struct store *s);
 
-/* How many keys there are, some of them expired maybe. */
-uint64_t store_count(struct store *s);
+/* What there is, some of it expired maybe, and what there may be. */
+void store_used(struct store *s, struct store_limits *used, struct store_limits *limits);
+
+/*
+ * Whether a change can be made now: puts something that no client sees, on the disk where there is a
+ * folder, and removes it. The limits do not count for it.
+ */
+enum store_result store_try(struct store *s, char why[STORE_WHY_MAX]);
 
 /* On STORE_OK the caller frees *value, which is never NULL. */
 enum store_result store_get(struct store *s, const char *key, size_t key_len, char **value,
