@@ -18,6 +18,9 @@ if(te_tools)
     install(TARGETS ${te_tools} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
     install(FILES ${PROJECT_SOURCE_DIR}/completions/zsh/_transfer_engine DESTINATION ${TE_INSTALL_ZSHDIR})
 endif()
+if("te_metad" IN_LIST te_tools)
+    install(FILES ${PROJECT_SOURCE_DIR}/service/te_metad.service DESTINATION ${TE_INSTALL_UNITDIR})
+endif()
 foreach(tool IN LISTS te_tools) # bash looks for a file with the name of the command
     install(FILES ${PROJECT_SOURCE_DIR}/completions/bash/transfer_engine
             DESTINATION ${TE_INSTALL_BASHDIR} RENAME ${tool})

@@ -38,6 +38,7 @@ set(TE_INSTALL_BASHDIR ${CMAKE_INSTALL_DATADIR}/bash-completion/completions CACH
     "Where the completion of the tools for bash goes")
 set(TE_INSTALL_ZSHDIR ${CMAKE_INSTALL_DATADIR}/zsh/site-functions CACHE STRING
     "Where the completion of the tools for zsh goes")
+set(TE_INSTALL_UNITDIR lib/systemd/system CACHE STRING "Where the systemd unit of te_metad goes")
 
 set(TE_WHOLE_ARCHIVE AUTO CACHE STRING
     "Other libraries inside of libtransfer_engine.a (needs theirs); AUTO: where it is installed and that can be")

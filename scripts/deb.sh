@@ -40,7 +40,7 @@ fi
 
 # What the packages are made of: no tests, no bindings.
 inputs() {
-    find CMakeLists.txt LICENSE ./*.md cmake completions debian docs include man src tools \( -type f -o -type l \) \
+    find CMakeLists.txt LICENSE ./*.md cmake completions debian docs include man service src tools \( -type f -o -type l \) \
         ! -name '*~' ! -name '.*' -print0 | sort -z
 }
 source=$(dpkg-parsechangelog -S Source)

@@ -62,6 +62,16 @@ use_tools() {
     done
 }
 
+# It is there to be enabled, and what its user changes is kept.
+use_service() {
+    local unit=/usr/lib/systemd/system/te_metad.service
+    [ -f $unit ] || fail "no $unit"
+    if find /etc/systemd -name te_metad.service | grep . >/dev/null; then fail "te_metad.service is enabled"; fi
+    dpkg-query -W -f='${Conffiles}\n' transfer-engine-tools | grep -F /etc/default/te_metad >/dev/null ||
+        fail "/etc/default/te_metad is no configuration file"
+    if command -v systemd-analyze >/dev/null; then quietly systemd-analyze verify --man=no $unit; fi
+}
+
 use_documents() {
     local section found page pages
     zcat /usr/share/doc/libtransfer-engine-dev/README.md.gz >/log || fail "no README"
@@ -97,6 +107,7 @@ if [ "${1:-}" = --inside ]; then
     install_packages
     use_libraries
     use_tools
+    use_service
     use_documents
     cd /
     quietly dpkg --purge "${packages[@]}"

@@ -24,7 +24,7 @@ found=$(rpmlint -r "${spec%.spec}.rpmlintrc" "$spec" 2>&1) || fail "rpmlint: $fo
 grep "0 errors, 0 warnings" <<<"$found" >/dev/null || fail "rpmlint: $found"
 
 mkdir -p "$dir/rpm/SOURCES" "$dir/transfer-engine-$version"
-(cd "$src" && cp -r CMakeLists.txt LICENSE ./*.md cmake completions docs include man src tools "$dir/transfer-engine-$version/")
+(cd "$src" && cp -r CMakeLists.txt LICENSE ./*.md cmake completions docs include man service src tools "$dir/transfer-engine-$version/")
 tar -C "$dir" -czf "$dir/rpm/SOURCES/transfer-engine-$version.tar.gz" "transfer-engine-$version"
 # An unoptimised build; no package is installed here, so that none can be asked for.
 rpmbuild -bb --nodeps --define "_topdir $dir/rpm" --define "optflags -O0" --define "debug_package %{nil}" \
@@ -34,6 +34,9 @@ packages=("$dir"/rpm/RPMS/*/*.rpm)
 [ ${#packages[@]} = 3 ] || fail "not three packages: ${packages[*]}"
 list() { rpm -qpl "$dir"/rpm/RPMS/*/"$1-$version"-*.rpm 2>/dev/null; }
 list transfer-engine | grep -x /usr/bin/te_metad >/dev/null || fail "te_metad is not with the tools"
+for file in /usr/lib/systemd/system/te_metad.service /etc/default/te_metad; do
+    list transfer-engine | grep -x "$file" >/dev/null || fail "$file is not with the tools"
+done
 list transfer-engine-libs | grep -E '/libtransfer_engine\.so\.0$' >/dev/null || fail "no shared library"
 list transfer-engine-devel | grep -x /usr/include/te.h >/dev/null || fail "no te.h"
 twice=$(for package in "${packages[@]}"; do rpm -qpl "$package" 2>/dev/null; done | sort | uniq -d)

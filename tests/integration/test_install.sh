@@ -34,6 +34,8 @@ done
 for page in man1/transfer_engine_bench.1 man3/te_submit.3 man7/transfer_engine.7; do
     [ -f "$root/share/man/$page" ] || fail "the man page $page was not installed"
 done
+[ -f "$root/lib/systemd/system/te_metad.service" ] || [ ! -x "$root/bin/te_metad" ] \
+    || fail "the unit of te_metad was not installed"
 find "$root" -name LICENSE | grep . >/dev/null || fail "LICENSE was not installed"
 
 export PKG_CONFIG_PATH=$pc
