@@ -4,6 +4,7 @@
 """TE_METRICS: the metrics over HTTP and in a file, their syntax, the table that docs are printed from, bad clients."""
 import json
 import os
+import re
 import socket
 import unittest
 import urllib.error
@@ -55,6 +56,14 @@ class OverHttp(unittest.TestCase):
             labels = {label for label in rows[name]["labels"].split(", ") if label}
             for _, have in family.samples:
                 self.assertLessEqual({label for label, _ in have}, labels, name)
+
+    def test_runbook(self):
+        """Every metric that docs/operations.md names is there."""
+        with open(os.path.join(te.SRC, "docs", "operations.md"), encoding="utf-8") as f:
+            named = set(re.findall(r"\btransfer_engine_\w+", f.read())) - {"transfer_engine_bench"}
+        self.assertGreater(len(named), 10)
+        known = {re.sub("_bucket$", "", name) for name in named}
+        self.assertEqual(known - set(scrape(self.address)), set())
 
     def test_counts_grow(self):
         before = scrape(self.address)
