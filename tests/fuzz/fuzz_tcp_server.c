@@ -6,7 +6,7 @@
  * came, once the client is gone the session is, nothing is held, no job is left, and no byte outside
  * the region has changed.
  */
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_session.h"
 
 #include <assert.h>
 #include <stdlib.h>

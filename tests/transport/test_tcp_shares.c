@@ -9,7 +9,7 @@
 #include "native.h"
 
 #include "base/os.h"
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_session.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -17,7 +17,8 @@
  * their loops are turned a last time by the stopping thread, which runs the calls still queued,
  * closes every connection and gives back what ended.
  */
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_session.h"
+#include "transport/tcp/tcp_stream.h"
 
 #include "base/err.h"
 #include "base/log.h"

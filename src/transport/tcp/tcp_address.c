@@ -9,7 +9,7 @@
  * too. Bridges and tunnels carry addresses that mean something else on the next host; a peer that
  * meets another engine at an address tells by the greeting, and leaves it alone from then on.
  */
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_peer.h"
 
 #include "base/err.h"
 #include "base/log.h"

@@ -5,7 +5,7 @@
  * Sessions end on any worker; the filter of the listener is changed on worker 0 alone, whose loop has
  * the listener and the timer that ends a ban.
  */
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_session.h"
 
 #include "base/log.h"
 

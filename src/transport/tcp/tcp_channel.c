@@ -23,7 +23,7 @@
  * What comes is read into `in` where a header is expected, a few frames at a time; payload goes
  * straight into its place, and the rest of the same call into `in` again.
  */
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_session.h"
 
 #include "base/tsan.h"
 

@@ -16,7 +16,7 @@
  * handshake port of a new engine say, has got its port. No such program applies a WRITE, so to the
  * core that is a peer out of reach, and worth a fresh descriptor.
  */
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_lane.h"
 
 #include "base/err.h"
 

@@ -28,7 +28,7 @@
  * noted, and cannot be driven. Nor is work that is spread over several lanes: driving one of them
  * would only get into the way of the worker.
  */
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_lane.h"
 
 #include <errno.h>
 #include <poll.h>

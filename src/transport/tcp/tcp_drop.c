@@ -10,7 +10,7 @@
  * Of the sessions that one address has on a worker one at a time is served so, and the next one by a job
  * that queues up anew: who asks much takes no time on te/aux from who asks little.
  */
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_session.h"
 
 #include <stdlib.h>
 

@@ -22,7 +22,7 @@
  * of a reply came on a connection that had worked before, the attempt is not counted, and one that
  * was idle for a while is looked at before a request is given to it.
  */
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_lane.h"
 
 #include "base/err.h"
 

@@ -5,7 +5,7 @@
  * A peer is freed by the last bundle, or name look-up, to leave it. How its queue is worked on:
  * tcp_schedule.c.
  */
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_stream.h"
 
 #include "base/err.h"
 

@@ -19,7 +19,7 @@
  * Long works take turns in the queue piece by piece, so that a short one behind a long one does not
  * wait for the whole of it.
  */
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_stream.h"
 
 #include <stdio.h>
 

@@ -16,7 +16,7 @@
  * failed or was cancelled, giving back what cancel() ended, opening connections, leaving when the
  * peer is gone. It is embedded and queued at most once (`called`), so asking for it never fails.
  */
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_stream.h"
 
 /* ----------------------------------------------------------------- giving lanes something to do */
 

@@ -31,7 +31,7 @@
  * client has not greeted, asked for anything that is refused, or taken what it asked for, was of no use: an
  * address that has too many of those is banned (tcp_ban.c).
  */
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_session.h"
 
 #include "base/err.h"
 #include "base/log.h"

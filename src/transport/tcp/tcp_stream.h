@@ -5,7 +5,49 @@
 #ifndef TEI_TCP_STREAM_H
 #define TEI_TCP_STREAM_H
 
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_lane.h"
+
+#define TCP_HELLO_NS     (5 * TEI_NS_PER_S)   /* for the greeting to be answered */
+#define TCP_FRAMES_MAX   64                   /* under way on a lane */
+#define TCP_WINDOW_MIN   ((uint64_t)4 << 20)  /* bytes under way on a lane */
+#define TCP_FRAME_SPREAD ((uint64_t)64 << 10) /* to a peer with several addresses, at least */
+#define TCP_WINDOW_MAX   ((uint64_t)64 << 20)
+#define TCP_PATH_NS      (2 * TEI_NS_PER_S) /* several addresses: silence of a host at one */
+
+/* A part of one work, as a frame carries it. */
+struct tcp_block {
+    struct tcp_work *work; /* NULL: it has ended meanwhile */
+    char *local;
+    struct tcp_range range;
+};
+
+/*
+ * A request of the native framing. It is on a lane's stream, or in one of its peer's lists `again`
+ * and `lost`.
+ */
+struct tcp_frame {
+    struct tei_link link;
+    unsigned type; /* enum tcp_frame_type */
+    unsigned n;    /* blocks */
+    unsigned tries;
+    bool asked;          /* lost: a DROP for its connection is under way */
+    uint64_t id;         /* on the connection */
+    uint64_t connection; /* lost: the one that may still bring it; DROP: the one to drop */
+    uint64_t payload;    /* bytes of all blocks */
+    size_t head_len;
+    uint64_t sent, total; /* of head, payload and trailer, on this connection */
+    uint32_t crc;         /* of the payload sent so far */
+    uint8_t trailer[TCP_TRAILER_LEN];
+    uint32_t zero_last;        /* the last call without a copy that carried a part of it, 0: none */
+    int64_t sent_ns;           /* when the last byte was handed over; before: when the first was */
+    uint64_t delivered;        /* stream.delivered at that time */
+    struct tcp_span unsettled; /* WRITE: covers the blocks whose work has ended before the answer */
+    struct tei_list waiters;   /* works that are held until that is empty */
+    const void *owner;         /* of the first block */
+    unsigned noted;            /* blocks of that owner that tcp_drive.c knows of */
+    struct tcp_block blocks[TCP_FRAME_BLOCKS];
+    uint8_t head[TCP_FRAME_HEAD_MAX];
+};
 
 /* A place in the payload of a frame. */
 struct tcp_cursor {
@@ -157,5 +199,21 @@ struct tcp_frame *tei_tcp_frames_last(const struct tei_list *frames, const struc
 bool tei_tcp_frames_acked(const struct tcp_stream *s, uint64_t id);
 /* Whether a work with an error has a part in a WRITE that is being sent, or read by the kernel. */
 bool tei_tcp_frame_is_half_sent(const struct tcp_stream *s, const struct tcp_frame *f);
+
+/* ---- tcp_frame.c: frames in the peer's lists; peer's lock held, worker NULL: see part_end */
+/* Ends the pieces whose work has an error. */
+void tei_tcp_frames_prune(struct tcp_peer *p, struct tcp_worker *w);
+/* Ends the pieces of `owner`, NULL: of everybody. */
+void tei_tcp_frames_cancel(struct tcp_peer *p, const void *owner, const struct tcp_fault *fault);
+/* Ends them all. */
+void tei_tcp_frames_fail(struct tcp_peer *p, struct tcp_worker *w, const struct tcp_fault *fault);
+/* Ends works that are late; returns when the next one will be. */
+int64_t tei_tcp_frames_tick(struct tcp_peer *p, struct tcp_worker *w, int64_t now);
+/* Frees those in p->unsettled. */
+void tei_tcp_frames_settle(struct tcp_peer *p);
+/* Whether a frame waits for a DROP that was not sent yet. */
+bool tei_tcp_frames_want_drop(const struct tcp_peer *p);
+/* The last frame that may still bring a WRITE that has ended to that range, or NULL. */
+struct tcp_frame *tei_tcp_frames_reach(const struct tcp_peer *p, const struct tcp_span *span);
 
 #endif

@@ -17,7 +17,8 @@
  * ends in time, so that the usual case costs nothing; it then fires once, finds out how long there
  * still is, or that there is nothing to watch and stays off.
  */
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_peer.h"
+#include "transport/tcp/tcp_session.h"
 
 #include "base/err.h"
 #include "base/log.h"
