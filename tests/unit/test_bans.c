@@ -4,13 +4,10 @@
  * seen by what comes after it: a connection of another address, in the same queue.
  */
 #include "base/bans.h"
+#include "test.h"
 
 #include <linux/filter.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -89,11 +86,10 @@ static int visits_until_banned(const char *host, int max, int64_t now_ns)
     return 0;
 }
 
-static void a_burst_is_free_and_then_so_many_each_second(void **state)
+TEST(a_burst_is_free_and_then_so_many_each_second)
 {
     const int64_t later_ns = NOW + TEI_BAN_NS;
 
-    (void)state;
     visit(B, true, NOW);
     assert_int_equal(visits_until_banned(A, 1000, NOW), TEI_BAN_BURST + 1);
     assert_int_equal(tei_bans_enforce(&bans, -1, NOW), later_ns);
@@ -103,11 +99,10 @@ static void a_burst_is_free_and_then_so_many_each_second(void **state)
 }
 
 /* Twice as long each time, up to a limit; from the start again for who has paused for long. */
-static void who_goes_on_is_banned_for_longer(void **state)
+TEST(who_goes_on_is_banned_for_longer)
 {
     int64_t now_ns = NOW, ban_ns = TEI_BAN_NS;
 
-    (void)state;
     for (int i = 0; i < 8; i++) {
         visit(B, true, now_ns);
         assert_true(visits_until_banned(A, 1000, now_ns) > 0);
@@ -122,11 +117,10 @@ static void who_goes_on_is_banned_for_longer(void **state)
 }
 
 /* Until it turns out to be of use. */
-static void what_comes_after_a_ban_counts_at_once(void **state)
+TEST(what_comes_after_a_ban_counts_at_once)
 {
     const int64_t later_ns = NOW + TEI_BAN_NS + TEI_BAN_BURST * TEI_BAN_EACH_NS;
 
-    (void)state;
     visit(B, true, NOW);
     for (int i = 0; i < 1000; i++)
         assert_false(enter(A, NOW));
@@ -139,9 +133,8 @@ static void what_comes_after_a_ban_counts_at_once(void **state)
         assert_int_equal(enter(A, later_ns), i == TEI_BAN_BURST);
 }
 
-static void one_ban_is_told_for_all_until_it_is_enforced(void **state)
+TEST(one_ban_is_told_for_all_until_it_is_enforced)
 {
-    (void)state;
     assert_int_equal(visits_until_banned(A, TEI_BAN_BURST, NOW), 0);
     assert_int_equal(visits_until_banned(B, TEI_BAN_BURST, NOW), 0);
     assert_true(visit(A, false, NOW));
@@ -151,18 +144,16 @@ static void one_ban_is_told_for_all_until_it_is_enforced(void **state)
     assert_int_equal(visits_until_banned("127.0.0.4", 1000, NOW + 1), TEI_BAN_BURST + 1);
 }
 
-static void who_is_of_use_is_not_banned(void **state)
+TEST(who_is_of_use_is_not_banned)
 {
-    (void)state;
     visit(B, true, NOW);
     for (int i = 0; i < 1000; i++)
         assert_false(visit(A, true, NOW));
 }
 
 /* It takes nothing from anybody. */
-static void who_is_alone_is_not_banned(void **state)
+TEST(who_is_alone_is_not_banned)
 {
-    (void)state;
     assert_int_equal(visits_until_banned(A, 1000, NOW), 0);
     enter(B, NOW - 2 * TEI_BAN_MEMORY_NS); /* long ago, and still there */
     assert_true(visit(A, false, NOW));
@@ -174,11 +165,10 @@ static void who_is_alone_is_not_banned(void **state)
 }
 
 /* However many others come and stay. */
-static void who_is_of_no_use_is_not_forgotten(void **state)
+TEST(who_is_of_no_use_is_not_forgotten)
 {
     char host[32];
 
-    (void)state;
     assert_int_equal(visits_until_banned(A, TEI_BAN_BURST, NOW), 0);
     for (int i = 0; i < 4 * TEI_BANS; i++) {
         snprintf(host, sizeof host, "127.0.1.%d", i);
@@ -193,11 +183,10 @@ static void who_is_of_no_use_is_not_forgotten(void **state)
 }
 
 /* A socket that was handed in, and has no address. */
-static void nobody_is_not_banned(void **state)
+TEST(nobody_is_not_banned)
 {
     static const uint8_t nobody[TEI_SOURCE_KEY];
 
-    (void)state;
     visit(B, true, NOW);
     for (int i = 0; i < 1000; i++) {
         assert_false(tei_bans_enter(&bans, nobody, NOW));
@@ -273,14 +262,13 @@ static void check_filter(const char *where, const char *to, const char *bad, con
         close(fds[i]);
 }
 
-static void the_kernel_ignores_an_ipv4_address(void **state)
+TEST(the_kernel_ignores_an_ipv4_address)
 {
-    (void)state;
     check_filter("127.0.0.1", "127.0.0.1", A, B);
 }
 
 /* A filter that could not be replaced ends with its bans all the same. */
-static void a_filter_that_stays_is_taken_away(void **state)
+TEST(a_filter_that_stays_is_taken_away)
 {
     struct sock_filter of[64];
     socklen_t n = TEI_ARRAY_LEN(of);
@@ -288,7 +276,6 @@ static void a_filter_that_stays_is_taken_away(void **state)
     uint16_t port = 0;
     int listener = tei_listen("127.0.0.1", &port, 1);
 
-    (void)state;
     assert_true(listener >= 0);
     visit(B, true, NOW);
     assert_true(visits_until_banned(A, 1000, NOW) > 0);
@@ -306,9 +293,8 @@ static void a_filter_that_stays_is_taken_away(void **state)
     close(listener);
 }
 
-static void it_is_the_same_where_both_kinds_are_listened_to(void **state)
+TEST(it_is_the_same_where_both_kinds_are_listened_to)
 {
-    (void)state;
     check_filter("::", "127.0.0.1", A, B);
 }
 
@@ -371,11 +357,10 @@ static void wait_for_path(const char *from, const char *to)
 }
 
 /* The first 64 bits count. Last, as the process stays in that network. */
-static void the_kernel_ignores_an_ipv6_network(void **state)
+TEST(the_kernel_ignores_an_ipv6_network)
 {
     static const char *const addresses[] = {"fd00:0:0:1::1", "fd00:0:0:1::2", "fd00:0:0:2::1"};
 
-    (void)state;
     if (!make_network(addresses, TEI_ARRAY_LEN(addresses)))
         skip();
     for (size_t i = 0; i < TEI_ARRAY_LEN(addresses); i++)

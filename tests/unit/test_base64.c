@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "meta/base64.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/os.h"
 
-static void vectors_of_rfc_4648(void **state)
+TEST(vectors_of_rfc_4648)
 {
     static const char *const rows[][2] = {{"", ""},
                                           {"f", "Zg=="},
@@ -22,7 +17,6 @@ static void vectors_of_rfc_4648(void **state)
                                           {"fooba", "Zm9vYmE="},
                                           {"foobar", "Zm9vYmFy"}};
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(rows); i++) {
         char *text = tei_base64_encode(rows[i][0], strlen(rows[i][0]));
         struct tei_bytes b;
@@ -35,11 +29,10 @@ static void vectors_of_rfc_4648(void **state)
     }
 }
 
-static void random_bytes_come_back(void **state)
+TEST(random_bytes_come_back)
 {
     uint8_t data[1000];
 
-    (void)state;
     for (size_t n = 0; n < sizeof data; n += 7) {
         struct tei_bytes b;
         char *text;
@@ -55,7 +48,7 @@ static void random_bytes_come_back(void **state)
     }
 }
 
-static void malformed_texts_are_refused(void **state)
+TEST(malformed_texts_are_refused)
 {
     static const char *const texts[] = {
         "Z",     "Zg",     "Zg=",     "=",        "==",   "===",
@@ -63,7 +56,6 @@ static void malformed_texts_are_refused(void **state)
         "Zm 9v", "Zm9v\n", "Zm9vZg=", "Zg==Zg==", "Zm9-", "\xff\xff\xff\xff"};
     struct tei_bytes b = {0};
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(texts); i++)
         if (!tei_base64_decode(texts[i], strlen(texts[i]), &b))
             fail_msg("taken: '%s'", texts[i]);

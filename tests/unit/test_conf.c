@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "conf/conf.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -102,9 +97,8 @@ static void check_row(const struct tei_option_row *r)
     assert_true(r->min <= r->max);
 }
 
-static void every_row_is_sound(void **state)
+TEST(every_row_is_sound)
 {
-    (void)state;
     load();
     for (size_t i = 0; i < tei_option_count; i++) {
         check_row(&tei_option_rows[i]);
@@ -117,9 +111,8 @@ static void every_row_is_sound(void **state)
     assert_null(tei_option_find("MC_NO_SUCH_THING"));
 }
 
-static void defaults(void **state)
+TEST(defaults)
 {
-    (void)state;
     load();
     assert_int_equal(conf.slice_size, 65536);
     assert_int_equal(conf.retry_cnt, 9);
@@ -141,12 +134,11 @@ static void defaults(void **state)
     assert_true(conf.max_mr_size == (size_t)1 << 40);
 }
 
-static void switches(void **state)
+TEST(switches)
 {
     static const char *const off[] = {"", "0", "false", "FALSE", "No", "off", " off "};
     static const char *const on[] = {"1", "true", "yes", "on", "2", "00", "x"};
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(off); i++) {
         env("MC_TCP_ENABLE_CONNECTION_POOL", off[i]);
         load();
@@ -160,7 +152,7 @@ static void switches(void **state)
     assert_int_equal(log_lines.lines, 0);
 }
 
-static void numbers(void **state)
+TEST(numbers)
 {
     static const char *const bad[] = {"",
                                       " ",
@@ -176,7 +168,6 @@ static void numbers(void **state)
                                       "1k",
                                       "99999999999999999999999"};
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++) {
         assert_int_equal(tei_conf_check("MC_NUM_CQ_PER_CTX", bad[i]), TE_ERR_INVALID);
         assert_non_null(strstr(te_errmsg(), "MC_NUM_CQ_PER_CTX"));
@@ -191,7 +182,7 @@ static void numbers(void **state)
     assert_string_equal(row_of("MC_TCP_STATUS_TIMEOUT_SEC").value, "7");
 }
 
-static void sizes(void **state)
+TEST(sizes)
 {
     static const struct {
         const char *text;
@@ -199,7 +190,6 @@ static void sizes(void **state)
     } good[] = {{"1", 1},         {"64k", 65536},   {"64K", 65536},
                 {"3m", 3u << 20}, {"1G", 1u << 30}, {"1048576k", 1u << 30}};
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(good); i++) {
         assert_int_equal(load_with("MC_TCP_SLICE_SIZE", good[i].text), 0);
         assert_int_equal(conf.tcp_slice_size, good[i].bytes);
@@ -214,11 +204,10 @@ static void sizes(void **state)
     assert_int_equal(tei_conf_check("MC_HANDSHAKE_MAX_LENGTH", "1048575"), TE_ERR_INVALID);
 }
 
-static void words_and_texts(void **state)
+TEST(words_and_texts)
 {
     char text[TEI_CONF_TEXT + 1];
 
-    (void)state;
     assert_int_equal(load_with("MC_ENDPOINT_STORE_TYPE", "fifo"), 0);
     assert_true(conf.endpoint_store_fifo);
     assert_string_equal(row_of("MC_ENDPOINT_STORE_TYPE").value, "FIFO");
@@ -240,9 +229,8 @@ static void words_and_texts(void **state)
     assert_string_equal(conf.cluster_id, " kept as it is ");
 }
 
-static void log_level_and_verbose(void **state)
+TEST(log_level_and_verbose)
 {
-    (void)state;
     env("MC_VERBOSE", "1");
     load();
     assert_int_equal(conf.log_level, TE_LOG_TRACE);
@@ -260,9 +248,8 @@ static void log_level_and_verbose(void **state)
     assert_int_equal(load_with("MC_LOG_LEVEL", "a word of more than 16 bytes"), TE_ERR_INVALID);
 }
 
-static void a_bad_environment_is_a_warning(void **state)
+TEST(a_bad_environment_is_a_warning)
 {
-    (void)state;
     env("MC_MTU", "1500");
     load();
     assert_int_equal(conf.mtu, 4096);
@@ -272,9 +259,8 @@ static void a_bad_environment_is_a_warning(void **state)
     assert_string_equal(row_of("MC_MTU").source, "default");
 }
 
-static void an_option_beats_the_environment(void **state)
+TEST(an_option_beats_the_environment)
 {
-    (void)state;
     env("MC_SLICE_SIZE", "4096");
     load();
     assert_int_equal(conf.slice_size, 4096);
@@ -286,9 +272,8 @@ static void an_option_beats_the_environment(void **state)
     assert_string_equal(row_of("MC_SLICE_SIZE").fallback, "65536");
 }
 
-static void an_empty_variable_is_none(void **state)
+TEST(an_empty_variable_is_none)
 {
-    (void)state;
     env("MC_SLICE_SIZE", "");
     env("MC_MIN_RPC_PORT", "");
     env("MC_MIN_PRC_PORT", "16000");
@@ -298,9 +283,8 @@ static void an_empty_variable_is_none(void **state)
     assert_int_equal(log_lines.lines, 0);
 }
 
-static void aliases(void **state)
+TEST(aliases)
 {
-    (void)state;
     env("NCCL_IB_GID_INDEX", "5");
     load();
     assert_int_equal(conf.gid_index, 5);
@@ -334,9 +318,8 @@ static void check_ports(const char *min, const char *max, bool good)
     te_options_fini(&o);
 }
 
-static void port_ranges(void **state)
+TEST(port_ranges)
 {
-    (void)state;
     check_ports("16000", "16000", true);
     check_ports("1024", "32767", true);
     check_ports("61000", "65535", true);
@@ -349,9 +332,8 @@ static void port_ranges(void **state)
     check_ports("20000", "65536", false);
 }
 
-static void a_port_range_may_come_from_both(void **state)
+TEST(a_port_range_may_come_from_both)
 {
-    (void)state;
     env("MC_MIN_RPC_PORT", "20000");
     env("MC_MAX_RPC_PORT", "20100");
     assert_int_equal(load_with("MC_MIN_RPC_PORT", "20050"), 0);
@@ -367,9 +349,8 @@ static void a_port_range_may_come_from_both(void **state)
     assert_non_null(strstr(log_lines.line, "MC_MAX_RPC_PORT"));
 }
 
-static void the_ratio_is_less_than_the_slice(void **state)
+TEST(the_ratio_is_less_than_the_slice)
 {
-    (void)state;
     assert_int_equal(load_with("MC_SLICE_SIZE", "2"), 0);
     assert_int_equal(load_with("MC_FRAGMENT_RATIO", "65536"), TE_ERR_INVALID);
     assert_int_equal(load_with("MC_FRAGMENT_RATIO", "65535"), 0);
@@ -381,9 +362,8 @@ static void the_ratio_is_less_than_the_slice(void **state)
     assert_int_equal(load_with("MC_FRAGMENT_RATIO", "16"), TE_ERR_INVALID);
 }
 
-static void two_nvlinks_exclude_each_other(void **state)
+TEST(two_nvlinks_exclude_each_other)
 {
-    (void)state;
     env("MC_FORCE_MNNVL", "1");
     env("MC_INTRANODE_NVLINK", "1");
     assert_int_equal(load_with("MC_SLICE_SIZE", "4096"), TE_ERR_INVALID);
@@ -394,13 +374,12 @@ static void two_nvlinks_exclude_each_other(void **state)
 }
 
 /* Wherever they are set, nothing is to be guessed: neither counts. */
-static void forced_transports_exclude_each_other(void **state)
+TEST(forced_transports_exclude_each_other)
 {
     static const char *const pairs[][2] = {{"MC_FORCE_TCP", "MC_FORCE_HCA"},
                                            {"MC_FORCE_TCP", "MC_FORCE_MNNVL"},
                                            {"MC_FORCE_HCA", "MC_FORCE_MNNVL"}};
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(pairs); i++) {
         env(pairs[i][0], "1");
         assert_int_equal(load_with(pairs[i][1], "1"), TE_ERR_INVALID);
@@ -414,11 +393,10 @@ static void forced_transports_exclude_each_other(void **state)
     }
 }
 
-static void secrets_are_not_told(void **state)
+TEST(secrets_are_not_told)
 {
     char longer[TEI_CONF_LONG + 8];
 
-    (void)state;
     assert_int_equal(load_with("MC_REDIS_PASSWORD", "hunter2"), 0);
     assert_string_equal(conf.redis_password, "hunter2");
     assert_string_equal(row_of("MC_REDIS_PASSWORD").value, "***");
@@ -435,11 +413,10 @@ static void secrets_are_not_told(void **state)
     assert_null(strstr(log_lines.line, "sss"));
 }
 
-static void options_are_checked_when_set(void **state)
+TEST(options_are_checked_when_set)
 {
     te_options o;
 
-    (void)state;
     te_options_init(&o);
     assert_int_equal(o.size, sizeof o);
     assert_string_equal(o.metadata, "P2PHANDSHAKE");
@@ -468,12 +445,11 @@ static void check_option(const te_options *o, const char *name, const char *want
 }
 
 /* The option before the environment, that before the default; nothing is said of what is wrong there. */
-static void options_can_be_asked(void **state)
+TEST(options_can_be_asked)
 {
     te_options o;
     char text[4];
 
-    (void)state;
     te_options_init(&o);
     check_option(NULL, "MC_SLICE_SIZE", "65536");
     check_option(&o, "MC_SLICE_SIZE", "65536");
@@ -493,11 +469,10 @@ static void options_can_be_asked(void **state)
     te_options_fini(&o);
 }
 
-static void the_last_value_of_an_option_counts(void **state)
+TEST(the_last_value_of_an_option_counts)
 {
     te_options o;
 
-    (void)state;
     te_options_init(&o);
     assert_int_equal(te_option_set(&o, "MC_RETRY_CNT", "3"), 0);
     assert_int_equal(te_option_set(&o, "MC_MIN_RPC_PORT", "16000"), 0);
@@ -530,11 +505,10 @@ static const char *unused_of(const char *const *entries, size_t n)
     unused_of((const char *const[]){__VA_ARGS__}, \
               sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
 
-static void names_without_effect(void **state)
+TEST(names_without_effect)
 {
     char **saved = environ;
 
-    (void)state;
     assert_string_equal(UNUSED("MC_FORCE_TCP=1", "TE_SPIN_US=1", "PATH=/", "NCCL_IB_TC=3"), "");
     assert_string_equal(UNUSED("MC_NOTHING_LIKE_IT=1", "TE_NOTHING_LIKE_IT=2"),
                         "MC_NOTHING_LIKE_IT, TE_NOTHING_LIKE_IT");
@@ -545,11 +519,10 @@ static void names_without_effect(void **state)
     environ = saved;
 }
 
-static void names_that_are_nearly_right(void **state)
+TEST(names_that_are_nearly_right)
 {
     char **saved = environ;
 
-    (void)state;
     assert_string_equal(UNUSED("MC_GID_INDX=3"), "MC_GID_INDX (MC_GID_INDEX?)");
     assert_string_equal(UNUSED("MC_SLICE_SIZES=1"), "MC_SLICE_SIZES (MC_SLICE_SIZE?)");
     assert_string_equal(UNUSED("TE_SLICE_SIZE=1"), "TE_SLICE_SIZE (MC_SLICE_SIZE?)");
@@ -562,11 +535,10 @@ static void names_that_are_nearly_right(void **state)
     environ = saved;
 }
 
-static void names_of_options_without_effect(void **state)
+TEST(names_of_options_without_effect)
 {
     char **saved = environ;
 
-    (void)state;
     assert_string_equal(UNUSED("MC_CXL_DEV_PATH=/dev/dax0.0"),
                         "MC_CXL_DEV_PATH (known, but nothing reads it)");
     assert_string_equal(UNUSED("MC_MIN_PRC_PORT=15000"), "");
@@ -576,12 +548,11 @@ static void names_of_options_without_effect(void **state)
     environ = saved;
 }
 
-static void hostile_names(void **state)
+TEST(hostile_names)
 {
     char **saved = environ, entry[600] = "MC_", crowd[12][80];
     const char *all[12], *text;
 
-    (void)state;
     assert_string_equal(UNUSED("MC_\x1b[2J\nW1124=1", "TE_\xff%s%n=1"),
                         "MC_\\x1b\\x5b2J\\x0aW1124, TE_\\xff\\x25s\\x25n");
     memset(entry + 3, 'A', sizeof entry - 6);
@@ -602,9 +573,8 @@ static void hostile_names(void **state)
 }
 
 /* Once, in one line, and without a value. */
-static void names_are_told_once(void **state)
+TEST(names_are_told_once)
 {
-    (void)state;
     env("TE_NO_SUCH_THING", "secret");
     env("MC_NO_SUCH_THING", "secret");
     load();
@@ -620,12 +590,11 @@ static void names_are_told_once(void **state)
     unsetenv("MC_NO_SUCH_THING");
 }
 
-static void rows_end_and_have_sections(void **state)
+TEST(rows_end_and_have_sections)
 {
     struct tei_conf_row row;
     size_t n = 0, sections = 0;
 
-    (void)state;
     load();
     for (; tei_conf_row(&conf, n, &row); n++) {
         sections += row.about != NULL;
@@ -639,37 +608,37 @@ static void rows_end_and_have_sections(void **state)
     assert_false(tei_conf_row(&conf, SIZE_MAX, &row));
 }
 
-#define TEST(f) cmocka_unit_test_setup(f, quiet)
+#define QUIET(f) cmocka_unit_test_setup(f, quiet)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(every_row_is_sound),
-        TEST(defaults),
-        TEST(switches),
-        TEST(numbers),
-        TEST(sizes),
-        TEST(words_and_texts),
-        TEST(log_level_and_verbose),
-        TEST(a_bad_environment_is_a_warning),
-        TEST(an_option_beats_the_environment),
-        TEST(an_empty_variable_is_none),
-        TEST(aliases),
-        TEST(port_ranges),
-        TEST(a_port_range_may_come_from_both),
-        TEST(the_ratio_is_less_than_the_slice),
-        TEST(two_nvlinks_exclude_each_other),
-        TEST(forced_transports_exclude_each_other),
-        TEST(secrets_are_not_told),
-        TEST(options_are_checked_when_set),
-        TEST(options_can_be_asked),
-        TEST(the_last_value_of_an_option_counts),
-        TEST(names_without_effect),
-        TEST(names_that_are_nearly_right),
-        TEST(names_of_options_without_effect),
-        TEST(hostile_names),
-        TEST(names_are_told_once),
-        TEST(rows_end_and_have_sections),
+        QUIET(every_row_is_sound),
+        QUIET(defaults),
+        QUIET(switches),
+        QUIET(numbers),
+        QUIET(sizes),
+        QUIET(words_and_texts),
+        QUIET(log_level_and_verbose),
+        QUIET(a_bad_environment_is_a_warning),
+        QUIET(an_option_beats_the_environment),
+        QUIET(an_empty_variable_is_none),
+        QUIET(aliases),
+        QUIET(port_ranges),
+        QUIET(a_port_range_may_come_from_both),
+        QUIET(the_ratio_is_less_than_the_slice),
+        QUIET(two_nvlinks_exclude_each_other),
+        QUIET(forced_transports_exclude_each_other),
+        QUIET(secrets_are_not_told),
+        QUIET(options_are_checked_when_set),
+        QUIET(options_can_be_asked),
+        QUIET(the_last_value_of_an_option_counts),
+        QUIET(names_without_effect),
+        QUIET(names_that_are_nearly_right),
+        QUIET(names_of_options_without_effect),
+        QUIET(hostile_names),
+        QUIET(names_are_told_once),
+        QUIET(rows_end_and_have_sections),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

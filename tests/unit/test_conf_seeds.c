@@ -4,12 +4,7 @@
  * a row whose default is the newest one told, or a line "| `NAME` | ..." in docs/compat.md.
  */
 #include "conf/conf.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,13 +100,12 @@ static int check_line(const char *line)
     return 1;
 }
 
-static void every_variable_has_its_row(void **state)
+TEST(every_variable_has_its_row)
 {
     FILE *f = fopen(TE_TEST_SRC "/tests/support/seed_variables.txt", "r");
     int bad = 0, lines = 0;
     char line[256];
 
-    (void)state;
     assert_non_null(f);
     while (fgets(line, sizeof line, f)) {
         if (line[0] == '#')
@@ -124,11 +118,10 @@ static void every_variable_has_its_row(void **state)
     assert_true(lines >= 36);
 }
 
-static void every_row_that_differs_is_told(void **state)
+TEST(every_row_that_differs_is_told)
 {
     struct tei_conf_row row;
 
-    (void)state;
     assert_true(find_row("MC_GID_INDEX", NULL, &row));
     assert_true(is_excused("MC_GID_INDEX"));
     assert_false(is_excused("MC_NO_SUCH_VARIABLE"));

@@ -4,12 +4,7 @@
 #include "base/os.h"
 #include "fake_host.h"
 #include "transport/copier.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <stdlib.h>
 
@@ -114,11 +109,10 @@ static bool is_stalled(struct gate *g)
     return yes;
 }
 
-static void no_progress_ends_what_waits_and_what_is_stuck_when_it_returns(void **state)
+TEST(no_progress_ends_what_waits_and_what_is_stuck_when_it_returns)
 {
     struct gate *g = gate_make();
 
-    (void)state;
     gate_post(g, 0, TEI_NEVER);
     wait_inside(g, 1);
     pthread_mutex_lock(&g->copier.lock); /* no sooner: it could end before it is copied */
@@ -136,11 +130,10 @@ static void no_progress_ends_what_waits_and_what_is_stuck_when_it_returns(void *
     gate_free(g);
 }
 
-static void deadline_and_cancel_end_what_waits_behind_a_stuck_copy(void **state)
+TEST(deadline_and_cancel_end_what_waits_behind_a_stuck_copy)
 {
     struct gate *g = gate_make();
 
-    (void)state;
     gate_post(g, 0, TEI_NEVER);
     wait_inside(g, 1);
     gate_post(g, 1, tei_now_ns() + SOON_MS * TEI_NS_PER_MS);
@@ -156,11 +149,10 @@ static void deadline_and_cancel_end_what_waits_behind_a_stuck_copy(void **state)
     gate_free(g);
 }
 
-static void a_closed_copier_refuses(void **state)
+TEST(a_closed_copier_refuses)
 {
     struct gate *g = gate_make();
 
-    (void)state;
     tei_copier_close(&g->copier);
     assert_false(tei_copier_enter(&g->copier));
     gate_post(g, 0, TEI_NEVER);

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/crc32c.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 /* Bit by bit, as the polynomial says. */
 static uint32_t reference(uint32_t crc, const uint8_t *p, size_t n)
@@ -30,13 +28,12 @@ static uint8_t *noise(size_t n)
 }
 
 /* RFC 3720, B.4; and the check value of the catalogues. */
-static void vectors_of_rfc_3720(void **state)
+TEST(vectors_of_rfc_3720)
 {
     static const uint8_t iscsi[48] = {[0] = 0x01,  [1] = 0xc0,  [16] = 0x14, [22] = 0x04,
                                       [27] = 0x14, [31] = 0x18, [32] = 0x28, [40] = 0x02};
     uint8_t b[32];
 
-    (void)state;
     memset(b, 0, sizeof b);
     assert_int_equal(tei_crc32c(0, b, sizeof b), 0x8a9136aa);
     memset(b, 0xff, sizeof b);
@@ -53,11 +50,10 @@ static void vectors_of_rfc_3720(void **state)
 }
 
 /* Every short length at every alignment of 16; what lies around it does not count. */
-static void short_lengths(void **state)
+TEST(short_lengths)
 {
     uint8_t *p = noise(2100);
 
-    (void)state;
     for (size_t n = 0; n <= 2000; n++) {
         size_t off = n % 16;
 
@@ -67,12 +63,11 @@ static void short_lengths(void **state)
     free(p);
 }
 
-static void long_ones(void **state)
+TEST(long_ones)
 {
     size_t max = (size_t)3 << 20;
     uint8_t *p = noise(max);
 
-    (void)state;
     for (int i = 0; i < 30; i++) {
         size_t off = (size_t)rand() % 64, n = (size_t)rand() % (i < 25 ? 70000 : max - 64);
 
@@ -82,13 +77,12 @@ static void long_ones(void **state)
 }
 
 /* In parts as in one. */
-static void chained(void **state)
+TEST(chained)
 {
     size_t n = 50000;
     uint8_t *p = noise(n);
     uint32_t whole = reference(0, p, n);
 
-    (void)state;
     for (int i = 0; i < 200; i++) {
         uint32_t crc = 0;
 
@@ -103,13 +97,12 @@ static void chained(void **state)
 }
 
 /* Each method that this processor has, over lengths around the places where one goes another way. */
-static void methods_agree(void **state)
+TEST(methods_agree)
 {
     static const size_t around[] = {0,    256,   768,   1024,   1792,   2048,
                                     6144, 14336, 49152, 114688, 130000, 229376};
     uint8_t *p = noise(229376 + 256);
 
-    (void)state;
     assert_true(tei_crc32c_can(TEI_CRC32C_TABLES));
     for (int m = 0; m < TEI_CRC32C_METHODS; m++) {
         if (!tei_crc32c_can((enum tei_crc32c_method)m))

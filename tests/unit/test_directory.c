@@ -4,12 +4,7 @@
  * segment, in pages or not, and lies on demand.
  */
 #include "meta/meta.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -193,12 +188,11 @@ static int close_dir(void **state)
     return 0;
 }
 
-static void test_peer_names(void **state)
+TEST(test_peer_names)
 {
     struct tei_hostport v4 = {"10.0.0.2", 15001}, v6 = {"fe80::1", 15002}, out;
     char name[64];
 
-    (void)state;
     assert_int_equal(dir->ops->own_name(dir, "whatever", &v4, name, sizeof name), 0);
     assert_string_equal(name, "10.0.0.2:15001");
     assert_int_equal(dir->ops->own_name(dir, NULL, &v6, name, sizeof name), 0);
@@ -213,12 +207,11 @@ static void test_peer_names(void **state)
     check_lookup_fails("a b:1", TE_ERR_INVALID, "a b");
 }
 
-static void test_peer_stores_nothing(void **state)
+TEST(test_peer_stores_nothing)
 {
     struct tei_hostport addr = {"h", 1};
     char host[64];
 
-    (void)state;
     assert_false(dir->ops->stores);
     assert_false(dir->ops->route_hint(dir, host, sizeof host));
     assert_int_equal(dir->ops->announce(dir, "h:1", &addr), 0);
@@ -226,11 +219,10 @@ static void test_peer_stores_nothing(void **state)
     assert_int_equal(dir->ops->withdraw(dir, "h:1"), 0);
 }
 
-static void test_peer_lookup(void **state)
+TEST(test_peer_lookup)
 {
     static const size_t sizes[] = {0, 1, 1000};
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(sizes); i++) {
         start_engine(&engine, NULL, sizes[i]);
         tei_segment_put(check_lookup(engine.name, NULL, &engine));
@@ -239,18 +231,16 @@ static void test_peer_lookup(void **state)
     }
 }
 
-static void test_peer_that_knows_no_pages(void **state)
+TEST(test_peer_that_knows_no_pages)
 {
-    (void)state;
     start_engine(&engine, NULL, 500);
     engine.knows_no_pages = true;
     tei_segment_put(check_lookup(engine.name, NULL, &engine));
     stop_engine(&engine);
 }
 
-static void test_peer_pages(void **state)
+TEST(test_peer_pages)
 {
-    (void)state;
     start_engine(&engine, NULL, BUFFERS_MAX);
     for (conf.handshake_max_length = 600; conf.handshake_max_length < 40000;
          conf.handshake_max_length *= 5) {
@@ -261,9 +251,8 @@ static void test_peer_pages(void **state)
     stop_engine(&engine);
 }
 
-static void test_peer_changes_between_pages(void **state)
+TEST(test_peer_changes_between_pages)
 {
-    (void)state;
     conf.handshake_max_length = 16384;
     start_engine(&engine, NULL, BUFFERS_MAX);
     atomic_store(&engine.changes, 3);
@@ -275,9 +264,8 @@ static void test_peer_changes_between_pages(void **state)
     stop_engine(&engine);
 }
 
-static void test_peer_too_large(void **state)
+TEST(test_peer_too_large)
 {
-    (void)state;
     start_engine(&engine, NULL, BUFFERS_MAX);
     engine.knows_no_pages = true;
     conf.handshake_max_length = 10000;
@@ -286,9 +274,8 @@ static void test_peer_too_large(void **state)
 }
 
 /* All pages count together; the first one tells how many buffers there are. */
-static void test_peer_limits(void **state)
+TEST(test_peer_limits)
 {
-    (void)state;
     start_engine(&engine, NULL, BUFFERS_MAX);
     conf.handshake_max_length = 16384;
     tei_segment_put(check_lookup(engine.name, NULL, &engine));
@@ -314,7 +301,7 @@ static void test_peer_limits(void **state)
     "\"00000000000000ff\",\"version\":1,\"page\":" page "}}"
 #define BUFFER "{\"addr\":1,\"length\":1,\"name\":\"x\"}"
 
-static void test_peer_that_lies(void **state)
+TEST(test_peer_that_lies)
 {
     static const struct {
         const char *says;
@@ -331,7 +318,6 @@ static void test_peer_that_lies(void **state)
         {PAGE(BUFFER, "{\"from\":0,\"count\":1,\"total\":1099511627776}"), TE_ERR_TOO_LARGE},
     };
 
-    (void)state;
     start_engine(&engine, NULL, 0);
     for (size_t i = 0; i < TEI_ARRAY_LEN(lies); i++) {
         engine.says = lies[i].says;
@@ -392,11 +378,10 @@ static void publish(const struct engine *e)
     json_decref(enc.base);
 }
 
-static void test_store_keys(void **state)
+TEST(test_store_keys)
 {
     struct tei_hostport addr = {"10.0.0.2", 15321}, out;
 
-    (void)state;
     assert_true(dir->ops->stores);
     assert_int_equal(dir->ops->announce(dir, "node-a", &addr), 0);
     check_key("mooncake/rpc_meta/node-a", "{\"ip_or_host_name\":\"10.0.0.2\",\"rpc_port\":15321}");
@@ -425,20 +410,18 @@ static void check_prefix(const char *cluster, const char *key)
     d->ops->close(d);
 }
 
-static void test_store_cluster_prefix(void **state)
+TEST(test_store_cluster_prefix)
 {
-    (void)state;
     check_prefix("blue", "mooncake/blue/ram/n");
     check_prefix("red/", "mooncake/red/ram/n");
     check_prefix("a/b", "mooncake/a/b/ram/n");
 }
 
-static void test_store_own_name(void **state)
+TEST(test_store_own_name)
 {
     struct tei_hostport addr = {"10.0.0.2", 15321};
     char name[TEI_HOST_MAX], host[TEI_HOST_MAX] = "";
 
-    (void)state;
     assert_int_equal(dir->ops->own_name(dir, "10.0.0.9:77", &addr, name, sizeof name), 0);
     assert_string_equal(name, "10.0.0.9:77");
     gethostname(host, sizeof host - 1);
@@ -463,18 +446,16 @@ static void check_hint(const char *conn, const char *want)
     d->ops->close(d);
 }
 
-static void test_store_route_hint(void **state)
+TEST(test_store_route_hint)
 {
-    (void)state;
     check_hint("http://10.0.0.1:8080/metadata", "10.0.0.1");
     check_hint("https://meta.example/metadata?x=a@b", "meta.example");
     check_hint("http://user:p%40ss@[fe80::1]:80/", "fe80::1");
     check_hint("http://h", "h");
 }
 
-static void test_store_lookup(void **state)
+TEST(test_store_lookup)
 {
-    (void)state;
     start_engine(&engine, "node-a", 10);
     check_lookup_fails("node-a", TE_ERR_NOT_FOUND, "mooncake/ram/node-a");
     publish(&engine);
@@ -488,7 +469,7 @@ static void test_store_lookup(void **state)
 }
 
 /* te_segment registers such a segment; peers may open it before its engine is up. */
-static void test_store_lookup_before_the_engine(void **state)
+TEST(test_store_lookup_before_the_engine)
 {
     static const char *const texts[] = {
         "{\"server_name\":\"node-c\",\"protocol\":\"rdma\"}",
@@ -497,7 +478,6 @@ static void test_store_lookup_before_the_engine(void **state)
     struct tei_hostport where, addr = {"10.0.0.2", 15321};
     struct tei_segment *s;
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(texts); i++) {
         http_kv_set(&kv, "mooncake/ram/node-c", texts[i]);
         where = addr;
@@ -527,9 +507,8 @@ static void check_name(const char *prefix, const char *key, const char *want)
         assert_string_equal(name, want);
 }
 
-static void test_names_of_keys(void **state)
+TEST(test_names_of_keys)
 {
-    (void)state;
     check_name("mooncake/", "mooncake/ram/x", "x");
     check_name("mooncake/", "mooncake/nvmeof/x", "nvmeof/x");
     check_name("mooncake/", "mooncake/ramp/x", "ramp/x");
@@ -548,12 +527,11 @@ static void test_names_of_keys(void **state)
 /*
  * Where the engine answers is found under the name in the descriptor, not under the one looked up.
  */
-static void test_store_lookup_goes_by_the_name_inside(void **state)
+TEST(test_store_lookup_goes_by_the_name_inside)
 {
     struct tei_hostport addr = {"10.0.0.2", 15321}, where;
     struct tei_segment *s;
 
-    (void)state;
     assert_int_equal(dir->ops->announce(dir, "inside", &addr), 0);
     http_kv_set(&kv, "mooncake/nvmeof/alias", "{\"name\":\"inside\",\"protocol\":\"tcp\"}");
     assert_int_equal(dir->ops->lookup(dir, "nvmeof/alias", NULL, &s, &where, NULL), 0);
@@ -562,12 +540,11 @@ static void test_store_lookup_goes_by_the_name_inside(void **state)
 }
 
 /* A bare name is that of files only if they were asked for, and no engine is announced under it. */
-static void test_store_bare_names_of_files(void **state)
+TEST(test_store_bare_names_of_files)
 {
     struct tei_hostport addr = {"10.0.0.2", 15321}, where;
     struct tei_segment *s;
 
-    (void)state;
     http_kv_set(&kv, "mooncake/nvmeof/n",
                 "{\"name\":\"nvmeof/n\",\"protocol\":\"nvmeof\","
                 "\"buffers\":[{\"file_path\":\"/a\",\"length\":1}]}");
@@ -588,11 +565,10 @@ static void test_store_bare_names_of_files(void **state)
     check_lookup_fails("n", TE_ERR_METADATA, "made of files");
 }
 
-static void test_store_replaces_keys_of_an_earlier_life(void **state)
+TEST(test_store_replaces_keys_of_an_earlier_life)
 {
     struct tei_hostport one = {"h", 1}, two = {"h", 2};
 
-    (void)state;
     kv.refuse_second_rpc_meta = true;
     assert_int_equal(dir->ops->announce(dir, "n", &one), 0);
     assert_int_equal(dir->ops->announce(dir, "n", &two), 0);
@@ -602,11 +578,10 @@ static void test_store_replaces_keys_of_an_earlier_life(void **state)
     assert_true(dir->ops->announce(dir, "n", &one) < 0);
 }
 
-static void test_store_leaves_keys_of_a_successor(void **state)
+TEST(test_store_leaves_keys_of_a_successor)
 {
     struct tei_hostport one = {"h", 1};
 
-    (void)state;
     assert_int_equal(dir->ops->announce(dir, "n", &one), 0);
     assert_int_equal(dir->ops->publish(dir, "n", "{}", 2), 0);
     http_kv_set(&kv, "mooncake/rpc_meta/n", "{\"rpc_port\": 2, \"ip_or_host_name\": \"h\"}\n");
@@ -619,11 +594,10 @@ static void test_store_leaves_keys_of_a_successor(void **state)
 }
 
 /* What the caller has already tells which engine to ask; the server's copy may be old. */
-static void test_store_asks_the_engine_itself(void **state)
+TEST(test_store_asks_the_engine_itself)
 {
     struct tei_segment *old, *s;
 
-    (void)state;
     start_engine(&engine, "node-a", 10);
     publish(&engine);
     old = check_lookup("node-a", NULL, &engine);
@@ -636,11 +610,10 @@ static void test_store_asks_the_engine_itself(void **state)
     stop_engine(&engine);
 }
 
-static void test_store_is_asked_about_other_engines(void **state)
+TEST(test_store_is_asked_about_other_engines)
 {
     struct tei_segment *old;
 
-    (void)state;
     start_engine(&engine, "node-a", 10);
     engine.knows_no_pages = true;
     publish(&engine);
@@ -656,12 +629,11 @@ static void test_store_is_asked_about_other_engines(void **state)
  * A restarted engine is at another port; one that is gone, or whose port another has, is looked up
  * in the store.
  */
-static void test_store_follows_a_restart(void **state)
+TEST(test_store_follows_a_restart)
 {
     static struct engine second, stranger;
     struct tei_segment *old;
 
-    (void)state;
     start_engine(&engine, "node-a", 10);
     publish(&engine);
     old = check_lookup("node-a", NULL, &engine);
@@ -681,7 +653,7 @@ static void test_store_follows_a_restart(void **state)
     tei_segment_put(old);
 }
 
-static void test_store_with_bad_values(void **state)
+TEST(test_store_with_bad_values)
 {
     static const char *const bad[] = {
         "",
@@ -698,7 +670,6 @@ static void test_store_with_bad_values(void **state)
     struct tei_hostport out;
     char long_host[600], padded[4098];
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++) {
         http_kv_set(&kv, "mooncake/rpc_meta/n", bad[i]);
         check_error(dir->ops->rpc_addr(dir, "n", true, &out), TE_ERR_JSON, "rpc_meta of n");
@@ -717,9 +688,8 @@ static void test_store_with_bad_values(void **state)
 }
 
 /* What a server has is bounded as what a peer says. */
-static void test_store_descriptor_limits(void **state)
+TEST(test_store_descriptor_limits)
 {
-    (void)state;
     http_kv_set(&kv, "mooncake/ram/n",
                 "{\"name\":\"n\",\"protocol\":\"tcp\",\"buffers\":[" BUFFER "]}");
     conf.descriptor_max_buffers = 0;
@@ -729,12 +699,11 @@ static void test_store_descriptor_limits(void **state)
     check_lookup_fails("n", TE_ERR_TOO_LARGE, "TE_DESCRIPTOR_MAX_BYTES");
 }
 
-static void test_store_limits_and_failures(void **state)
+TEST(test_store_limits_and_failures)
 {
     struct tei_hostport one = {"h", 1};
     int before;
 
-    (void)state;
     kv.max_value = 10;
     check_error(dir->ops->publish(dir, "n", "{\"long\":\"value\"}", 16), TE_ERR_TOO_LARGE, "413");
     assert_int_equal(dir->ops->publish(dir, "n", "{}", 2), 0);
@@ -750,11 +719,10 @@ static void test_store_limits_and_failures(void **state)
     assert_int_equal(http_kv_requests(&kv), before + 1);
 }
 
-static void test_unknown_scheme(void **state)
+TEST(test_unknown_scheme)
 {
     struct tei_directory *d = NULL;
 
-    (void)state;
     set_conf();
     check_error(tei_directory_open("gopher://h", &conf, &d), TE_ERR_UNSUPPORTED, "gopher");
     assert_null(d);

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/err.h"
 #include "base/os.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -37,7 +32,7 @@ static int silence(void **state)
     return 0;
 }
 
-static void the_table_names_every_error_once(void **state)
+TEST(the_table_names_every_error_once)
 {
     static const int numbers[] = {
 #define NUMBER(name, number, class, text) TE_ERR_##name,
@@ -45,7 +40,6 @@ static void the_table_names_every_error_once(void **state)
 #undef NUMBER
     };
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(numbers); i++) {
         assert_true(numbers[i] <= 0);
         assert_string_not_equal(te_strerror(numbers[i]), te_strerror(1));
@@ -60,9 +54,8 @@ static void the_table_names_every_error_once(void **state)
     assert_string_equal(te_strerror(-9999), "unknown error");
 }
 
-static void numbers_that_others_know_stay(void **state)
+TEST(numbers_that_others_know_stay)
 {
-    (void)state;
     assert_int_equal(TE_ERR_INVALID, -1);
     assert_int_equal(TE_ERR_NOT_REGISTERED, -3);
     assert_int_equal(TE_ERR_BUSY, -4);
@@ -73,9 +66,8 @@ static void numbers_that_others_know_stay(void **state)
     assert_int_equal(TE_ERR_NOT_IMPLEMENTED, -303);
 }
 
-static void classes_follow_the_table(void **state)
+TEST(classes_follow_the_table)
 {
-    (void)state;
     assert_int_equal(tei_err_class(0), TEI_CLASS_OK);
     assert_int_equal(tei_err_class(TE_ERR_INVALID), TEI_CLASS_REQUEST);
     assert_int_equal(tei_err_class(TE_ERR_LINK), TEI_CLASS_PATH);
@@ -83,11 +75,10 @@ static void classes_follow_the_table(void **state)
     assert_int_equal(tei_err_class(7), TEI_CLASS_FATAL);
 }
 
-static void fail_keeps_the_text_logs_it_and_gives_the_code(void **state)
+TEST(fail_keeps_the_text_logs_it_and_gives_the_code)
 {
     struct captured c = {0};
 
-    (void)state;
     te_log_set_sink(capture, &c);
     errno = ENOTTY;
     assert_int_equal(TEI_FAIL(TE_ERR_PEER, "node %s is %d away", "a", 3), TE_ERR_PEER);
@@ -99,9 +90,8 @@ static void fail_keeps_the_text_logs_it_and_gives_the_code(void **state)
     assert_int_equal(c.level, TE_LOG_ERROR);
 }
 
-static void fail_may_quote_the_last_message(void **state)
+TEST(fail_may_quote_the_last_message)
 {
-    (void)state;
     TEI_FAIL(TE_ERR_DNS, "inner");
     TEI_FAIL(TE_ERR_PEER, "outer: %s", te_errmsg());
     assert_string_equal(te_errmsg(), "outer: inner");
@@ -109,11 +99,10 @@ static void fail_may_quote_the_last_message(void **state)
     assert_string_equal(te_errmsg(), "inner");
 }
 
-static void a_long_text_is_cut(void **state)
+TEST(a_long_text_is_cut)
 {
     char text[5000];
 
-    (void)state;
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     TEI_FAIL(TE_ERR_INVALID, "%s", text);
@@ -123,23 +112,21 @@ static void a_long_text_is_cut(void **state)
     assert_int_equal(strlen(te_errmsg()), 1023);
 }
 
-static void keep_does_not_log(void **state)
+TEST(keep_does_not_log)
 {
     struct captured c = {0};
 
-    (void)state;
     te_log_set_sink(capture, &c);
     tei_err_keep(TE_ERR_LINK, "told elsewhere");
     assert_string_equal(te_errmsg(), "told elsewhere");
     assert_int_equal(c.lines, 0);
 }
 
-static void one_site_floods_neither_log_nor_message(void **state)
+TEST(one_site_floods_neither_log_nor_message)
 {
     struct captured c = {0};
     int64_t first = tei_now_ns() / TEI_NS_PER_S, seconds;
 
-    (void)state;
     te_log_set_sink(capture, &c);
     for (int i = 0; i < 1000; i++) {
         TEI_FAIL(TE_ERR_LINK, "number %d", i);
@@ -156,12 +143,11 @@ static void *fail_elsewhere(void *arg)
     return NULL;
 }
 
-static void the_text_belongs_to_the_thread(void **state)
+TEST(the_text_belongs_to_the_thread)
 {
     size_t n = 0;
     pthread_t t;
 
-    (void)state;
     TEI_FAIL(TE_ERR_LINK, "mine");
     assert_int_equal(pthread_create(&t, NULL, fail_elsewhere, &n), 0);
     pthread_join(t, NULL);
@@ -169,9 +155,8 @@ static void the_text_belongs_to_the_thread(void **state)
     assert_string_equal(te_errmsg(), "mine");
 }
 
-static void errno_text_is_text(void **state)
+TEST(errno_text_is_text)
 {
-    (void)state;
     assert_string_equal(tei_errno_text(ENOENT), "No such file or directory");
     assert_non_null(tei_errno_text(123456));
 }

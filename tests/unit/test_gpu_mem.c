@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an address is in, and copies in the caller's thread, on both drivers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 
 #include "device_kit.h"
 #include "plat/gpu.h"
+#include "test.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -379,12 +376,11 @@ static void copies(void **state)
     }
 }
 
-static void between_the_drivers(void **state)
+TEST(between_the_drivers)
 {
     size_t n = ((size_t)5 << 20) + 77;
     char *data = malloc(n), *cuda, *hip;
 
-    (void)state;
     kit_open(&kit_cuda);
     kit_open(&kit_hip);
     kit_random(data, n);

@@ -4,16 +4,13 @@
 #include "base/os.h"
 #include "patience.h"
 #include "transport/mover.h"
+#include "test.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
 
 #define AREA   ((size_t)12 << 20)
 #define JOBS   4096
@@ -267,20 +264,18 @@ static void move_everywhere(enum tei_mem_kind kind)
     places_close(v, n);
 }
 
-static void every_flow_of_cuda(void **state)
+TEST(every_flow_of_cuda)
 {
-    (void)state;
     move_everywhere(TEI_MEM_CUDA);
 }
 
-static void every_flow_of_hip(void **state)
+TEST(every_flow_of_hip)
 {
-    (void)state;
     move_everywhere(TEI_MEM_HIP);
 }
 
 /* Far more than go in one call, or are under way at a time. */
-static void many_small_ones(void **state)
+TEST(many_small_ones)
 {
     struct place v[PLACES];
     struct rig r;
@@ -288,7 +283,6 @@ static void many_small_ones(void **state)
     unsigned n = places_open(v, TEI_MEM_CUDA);
     size_t each = AREA / JOBS;
 
-    (void)state;
     if (!n)
         return;
     rig_open(&r);
@@ -305,7 +299,7 @@ static void many_small_ones(void **state)
     places_close(v, n);
 }
 
-static void a_short_one_passes_a_long_one(void **state)
+TEST(a_short_one_passes_a_long_one)
 {
     struct place v[PLACES];
     struct rig r;
@@ -313,7 +307,6 @@ static void a_short_one_passes_a_long_one(void **state)
     struct job *longer, *shorter;
     unsigned n = places_open(v, TEI_MEM_CUDA);
 
-    (void)state;
     if (!n)
         return;
     rig_open(&r);
@@ -350,7 +343,7 @@ static void *post_some(void *arg)
     return NULL;
 }
 
-static void two_threads_post(void **state)
+TEST(two_threads_post)
 {
     struct place v[PLACES];
     struct rig r;
@@ -360,7 +353,6 @@ static void two_threads_post(void **state)
     unsigned n = places_open(v, TEI_MEM_CUDA);
     size_t each = AREA / 512;
 
-    (void)state;
     if (!n)
         return;
     rig_open(&r);
@@ -385,7 +377,7 @@ static void two_threads_post(void **state)
 
 /* ------------------------------------------------------------------------------- what does not */
 
-static void no_such_device(void **state)
+TEST(no_such_device)
 {
     struct place v[PLACES];
     struct rig r;
@@ -393,7 +385,6 @@ static void no_such_device(void **state)
     struct job *bad;
     unsigned n = places_open(v, TEI_MEM_CUDA);
 
-    (void)state;
     if (!n)
         return;
     rig_open(&r);
@@ -414,7 +405,7 @@ static void no_such_device(void **state)
     places_close(v, n);
 }
 
-static void what_is_late_never_begins(void **state)
+TEST(what_is_late_never_begins)
 {
     struct place v[PLACES];
     struct rig r;
@@ -422,7 +413,6 @@ static void what_is_late_never_begins(void **state)
     struct job *late;
     unsigned n = places_open(v, TEI_MEM_CUDA);
 
-    (void)state;
     if (!n)
         return;
     rig_open(&r);
@@ -452,14 +442,13 @@ static void flood(struct rig *r, const struct place *v, unsigned n, const void *
     tei_mover_post(r->mover, &list);
 }
 
-static void cancel_names_an_owner(void **state)
+TEST(cancel_names_an_owner)
 {
     struct place v[PLACES];
     struct rig r;
     unsigned n = places_open(v, TEI_MEM_CUDA), canceled = 0;
     int mine = 0, other = 0;
 
-    (void)state;
     if (!n)
         return;
     rig_open(&r);
@@ -478,7 +467,7 @@ static void cancel_names_an_owner(void **state)
     places_close(v, n);
 }
 
-static void close_with_work_under_way(void **state)
+TEST(close_with_work_under_way)
 {
     struct place v[PLACES];
     struct rig r;
@@ -486,7 +475,6 @@ static void close_with_work_under_way(void **state)
     unsigned n = places_open(v, TEI_MEM_CUDA);
     struct job *after;
 
-    (void)state;
     if (!n)
         return;
     rig_open(&r);
@@ -507,13 +495,12 @@ static void close_with_work_under_way(void **state)
 }
 
 /* destroy() waits for what the device does, and for nothing else. */
-static void destroy_with_work_under_way(void **state)
+TEST(destroy_with_work_under_way)
 {
     struct place v[PLACES];
     struct rig r;
     unsigned n = places_open(v, TEI_MEM_CUDA);
 
-    (void)state;
     if (!n)
         return;
     rig_open(&r);
@@ -594,14 +581,13 @@ static void check_stalled(struct rig *r, unsigned first, unsigned n, int error)
     }
 }
 
-static void cancel_while_the_device_stalls(void **state)
+TEST(cancel_while_the_device_stalls)
 {
     struct place v[PLACES];
     struct rig r;
     unsigned n = places_open(v, TEI_MEM_CUDA);
     int mine = 0;
 
-    (void)state;
     if (n && command("stall kind=cuda")) {
         rig_open(&r);
         assert_true(flood_and_stall(&r, v, 30, &mine, TEI_NEVER));
@@ -613,13 +599,12 @@ static void cancel_while_the_device_stalls(void **state)
     places_close(v, n);
 }
 
-static void deadlines_while_the_device_stalls(void **state)
+TEST(deadlines_while_the_device_stalls)
 {
     struct place v[PLACES];
     struct rig r;
     unsigned n = places_open(v, TEI_MEM_CUDA);
 
-    (void)state;
     if (n && command("stall kind=cuda")) {
         rig_open(&r);
         assert_true(flood_and_stall(&r, v, 30, NULL, tei_deadline_ns(2000)));
@@ -630,14 +615,13 @@ static void deadlines_while_the_device_stalls(void **state)
 }
 
 /* Without any deadline; what waits in the queue and what is with the device have both made none. */
-static void no_progress_while_the_device_stalls(void **state)
+TEST(no_progress_while_the_device_stalls)
 {
     struct place v[PLACES];
     struct rig r;
     unsigned n = places_open(v, TEI_MEM_CUDA);
     bool stalled = false;
 
-    (void)state;
     for (int64_t ms = 50; n && !stalled && ms < PATIENCE_MS && command("stall kind=cuda");
          ms *= 4) {
         rig_open_for(&r, ms);
@@ -650,14 +634,13 @@ static void no_progress_while_the_device_stalls(void **state)
 }
 
 /* The other device, and the other flow, go on. */
-static void a_stall_is_of_one_device(void **state)
+TEST(a_stall_is_of_one_device)
 {
     struct place v[PLACES];
     struct rig r;
     struct tei_list list;
     unsigned n = places_open(v, TEI_MEM_CUDA);
 
-    (void)state;
     if (n == PLACES && command("stall kind=cuda device=0")) {
         rig_open(&r);
         tei_list_init(&list);
@@ -687,7 +670,7 @@ static void post_small(struct rig *r, const struct place *v, unsigned n)
 }
 
 /* Nobody pays for a failure that another copy is to blame for. */
-static void a_failure_among_many_is_tried_again(void **state)
+TEST(a_failure_among_many_is_tried_again)
 {
     static const char *const failures[] = {
         "fail copy nth=3 kind=cuda",
@@ -697,7 +680,6 @@ static void a_failure_among_many_is_tried_again(void **state)
     struct rig r;
     unsigned n = places_open(v, TEI_MEM_CUDA);
 
-    (void)state;
     for (unsigned i = 0; n && i < TEI_ARRAY_LEN(failures) && command(failures[i]); i++) {
         long before = count_copies();
 
@@ -714,13 +696,12 @@ static void a_failure_among_many_is_tried_again(void **state)
 }
 
 /* The third call is refused, and then the first copy of it that is tried alone. */
-static void one_bad_copy_among_many(void **state)
+TEST(one_bad_copy_among_many)
 {
     struct place v[PLACES];
     struct rig r;
     unsigned n = places_open(v, TEI_MEM_CUDA), bad = 0;
 
-    (void)state;
     if (n && command("fail copy nth=3 count=2 kind=cuda")) {
         rig_open(&r);
         post_small(&r, v, 1000);
@@ -740,14 +721,13 @@ static void one_bad_copy_among_many(void **state)
     places_close(v, n);
 }
 
-static void what_fails_alone_has_failed(void **state)
+TEST(what_fails_alone_has_failed)
 {
     struct place v[PLACES];
     struct rig r;
     struct tei_list list;
     unsigned n = places_open(v, TEI_MEM_CUDA);
 
-    (void)state;
     if (n && command("fail copy nth=2 kind=cuda")) {
         rig_open(&r);
         tei_list_init(&list);
@@ -769,7 +749,7 @@ static void what_fails_alone_has_failed(void **state)
 }
 
 /* The device does nothing any more; later it does again. */
-static void all_fails_with_the_device(void **state)
+TEST(all_fails_with_the_device)
 {
     static const char *const failures[] = {
         "fail copy count=100000 kind=cuda",
@@ -780,7 +760,6 @@ static void all_fails_with_the_device(void **state)
     struct rig r;
     unsigned n = places_open(v, TEI_MEM_CUDA);
 
-    (void)state;
     for (unsigned i = 0; n && i < TEI_ARRAY_LEN(failures) && command(failures[i]); i++) {
         rig_open(&r);
         post_small(&r, v, 300);
@@ -800,14 +779,13 @@ static void all_fails_with_the_device(void **state)
 }
 
 /* From a copy that the device itself fails on nothing is well with it again, until the process ends. */
-static void a_device_is_lost(void **state)
+TEST(a_device_is_lost)
 {
     struct place v[PLACES];
     struct rig r;
     struct tei_list list;
     unsigned n = places_open(v, TEI_MEM_CUDA), bad = 0;
 
-    (void)state;
     if (n == PLACES && command("fail copy nth=3 async=1 kind=cuda")) {
         rig_open(&r);
         post_small(&r, v, 1000);

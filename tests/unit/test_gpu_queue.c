@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Queues of copies, on both drivers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 
 #include "device_kit.h"
 #include "patience.h"
+#include "test.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/os.h"
 #include "transport/gpuipc/gpuipc_keys.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define HANDLE "00112233445566778899AABBCCDDEEFF" /* four times */
 #define HEX    HANDLE HANDLE HANDLE HANDLE
@@ -41,7 +38,7 @@ static json_t *keys_with(const char *memory)
     return keys_of(GPUIPC_VERSION, memory);
 }
 
-static void reads_what_is_written(void **state)
+TEST(reads_what_is_written)
 {
     struct gpuipc_keys k = {.sort = TEI_GPU_FABRIC, .fd = 9};
     struct gpuipc_entry e[2] = {
@@ -50,7 +47,6 @@ static void reads_what_is_written(void **state)
     json_t *j, *list = json_array();
     struct gpuipc_keys r;
 
-    (void)state;
     tei_random(k.nonce, sizeof k.nonce);
     tei_here(k.nonce, &k.here);
     for (size_t i = 0; i < 2; i++) {
@@ -79,13 +75,12 @@ static void reads_what_is_written(void **state)
 }
 
 /* Nothing in what is written is a name of this host, nor the number of this process. */
-static void tells_no_names(void **state)
+TEST(tells_no_names)
 {
     struct gpuipc_keys k = {.version = GPUIPC_VERSION};
     char boot[64], pid[16], *text;
     json_t *j;
 
-    (void)state;
     tei_random(k.nonce, sizeof k.nonce);
     tei_here(k.nonce, &k.here);
     j = tei_gpuipc_keys_json(&k);
@@ -101,12 +96,11 @@ static void tells_no_names(void **state)
 }
 
 /* Version 1, as 0.1 writes it. */
-static void reads_the_first_version(void **state)
+TEST(reads_the_first_version)
 {
     json_t *j = keys_of(1, "[[4096,4096,\"" HEX "\",0,1,\"" UUID "\"]]");
     struct gpuipc_keys k;
 
-    (void)state;
     assert_null(tei_gpuipc_keys_read(j, &k));
     assert_int_equal(k.version, 1);
     assert_string_equal(k.boot, "b");
@@ -119,12 +113,11 @@ static void reads_the_first_version(void **state)
 }
 
 /* In either case, and with elements that are not known yet. */
-static void reads_what_others_might_write(void **state)
+TEST(reads_what_others_might_write)
 {
     json_t *j = keys_with("[[4096,4096,\"" HEX "\",0,1,\"" UUID "\",\"more\"]]");
     struct gpuipc_keys k;
 
-    (void)state;
     assert_null(tei_gpuipc_keys_read(j, &k));
     assert_int_equal(k.n, 1);
     assert_int_equal(k.v[0].handle[1], 0x11);
@@ -150,7 +143,7 @@ static void check_bad(json_t *j, const char *what)
     json_decref(j);
 }
 
-static void refuses_bad_memory(void **state)
+TEST(refuses_bad_memory)
 {
     static const char *const bad[] = {
         "{}",
@@ -183,18 +176,16 @@ static void refuses_bad_memory(void **state)
         "[[4096,1,\"" HEX "\",0,1,\"" UUID "\"],[4096,1,\"" HEX "\",1,1,\"" UUID "\"]]",
     };
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++)
         check_bad(keys_with(bad[i]), bad[i]);
 }
 
-static void refuses_too_many(void **state)
+TEST(refuses_too_many)
 {
     json_t *j = keys_with("[]"), *list = json_object_get(j, "memory");
     struct gpuipc_entry e = {.length = 4096};
     struct gpuipc_keys k;
 
-    (void)state;
     for (uint32_t i = 0; i < GPUIPC_SLOTS; i++) {
         e.base = (i + UINT64_C(1)) << 12;
         e.slot = i;
@@ -228,7 +219,7 @@ static void refuse_heads(int version, const char *const *keys, size_t n_keys,
     }
 }
 
-static void refuses_bad_heads(void **state)
+TEST(refuses_bad_heads)
 {
     static const char *const keys[] = {"v",       "sort", "host",  "machine", "pid_ns",
                                        "process", "fd",   "nonce", "memory"};
@@ -244,13 +235,12 @@ static void refuses_bad_heads(void **state)
                                            {"process", "12"},
                                            {"nonce", "\"\""}};
 
-    (void)state;
     refuse_heads(GPUIPC_VERSION, keys, TEI_ARRAY_LEN(keys), bad, TEI_ARRAY_LEN(bad));
     check_bad(json_array(), "an array");
     check_bad(json_null(), "null");
 }
 
-static void refuses_bad_heads_of_the_first_version(void **state)
+TEST(refuses_bad_heads_of_the_first_version)
 {
     static const char *const keys[] = {"v", "sort", "host", "nonce", "pid", "fd", "memory"};
     static const struct bad_value bad[] = {{"v", "2"},
@@ -269,7 +259,6 @@ static void refuses_bad_heads_of_the_first_version(void **state)
                                            {"fd", "\"3\""},
                                            {"fd", "-1"}};
 
-    (void)state;
     refuse_heads(1, keys, TEI_ARRAY_LEN(keys), bad, TEI_ARRAY_LEN(bad));
 }
 
@@ -286,7 +275,7 @@ static struct tei_segment *segment_with(const char *buffers)
     return s;
 }
 
-static void reads_buffers(void **state)
+TEST(reads_buffers)
 {
     struct tei_segment *s =
         segment_with("[{\"name\":\"cuda:13\",\"addr\":1048576,\"length\":65536,\"shm_name\":\"" HEX
@@ -295,7 +284,6 @@ static void reads_buffers(void **state)
                      "{\"name\":\"*\",\"addr\":262144,\"length\":8192,\"shm_name\":\"" HEX "\"}]");
     struct gpuipc_keys k;
 
-    (void)state;
     assert_null(tei_gpuipc_keys_of_buffers(s, &k));
     assert_false(k.ours);
     assert_int_equal(k.n, 2);
@@ -310,14 +298,13 @@ static void reads_buffers(void **state)
     tei_segment_put(s);
 }
 
-static void refuses_bad_buffers(void **state)
+TEST(refuses_bad_buffers)
 {
     static const char *const bad[] = {
         "\"00\"", "7",    "\"" HEX "00\"",
         "[]",     "null", "\"zz112233445566778899AABBCCDDEEFF" HANDLE HANDLE HANDLE "\""};
     char text[1024];
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++) {
         struct tei_segment *s;
         struct gpuipc_keys k;
@@ -331,9 +318,8 @@ static void refuses_bad_buffers(void **state)
     }
 }
 
-static void compares_hosts(void **state)
+TEST(compares_hosts)
 {
-    (void)state;
     assert_true(tei_gpuipc_same_host_name("Node1:12345", "node1:9"));
     assert_true(tei_gpuipc_same_host_name("node1", "NODE1:9"));
     assert_true(tei_gpuipc_same_host_name("[::1]:12", "[::1]:13"));

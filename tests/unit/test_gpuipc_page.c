@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/os.h"
 #include "transport/gpuipc/gpuipc_page.h"
+#include "test.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <pthread.h>
@@ -14,8 +13,6 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "patience.h"
 #include "te.h"
@@ -53,12 +50,11 @@ static void close_rig(struct rig *r)
     tei_fd_close(r->fd);
 }
 
-static void enters_what_is_there(void **state)
+TEST(enters_what_is_there)
 {
     struct rig r;
     unsigned side;
 
-    (void)state;
     open_rig(&r);
     atomic_store(&r.own->generation[7], 41);
     assert_true(tei_gpuipc_enter(r.of, r.row, 7, 41, &side));
@@ -72,12 +68,11 @@ static void enters_what_is_there(void **state)
     close_rig(&r);
 }
 
-static void waits_for_those_inside(void **state)
+TEST(waits_for_those_inside)
 {
     unsigned side, other;
     struct rig r;
 
-    (void)state;
     open_rig(&r);
     assert_true(tei_gpuipc_enter(r.of, r.row, 1, 0, &side));
     atomic_store(&r.own->generation[1], 1);
@@ -92,12 +87,11 @@ static void waits_for_those_inside(void **state)
 }
 
 /* What a peer writes where the phase stands does not mislead the owner. */
-static void knows_the_phase_itself(void **state)
+TEST(knows_the_phase_itself)
 {
     struct rig r;
     unsigned side;
 
-    (void)state;
     open_rig(&r);
     assert_int_equal(tei_gpuipc_page_drain(r.own, &r.phase), 0);
     assert_int_equal(atomic_load(&r.of->phase), 2);
@@ -112,13 +106,12 @@ static void knows_the_phase_itself(void **state)
 }
 
 /* A process that ends inside holds up nobody, and its row is free again. */
-static void forgets_the_dead(void **state)
+TEST(forgets_the_dead)
 {
     struct rig r;
     int status;
     pid_t pid;
 
-    (void)state;
     open_rig(&r);
     pid = fork();
     assert_true(pid >= 0);
@@ -185,13 +178,12 @@ static void kill_it(pid_t pid)
 }
 
 /* What cannot be found out about a process does not count as its end. */
-static void who_cannot_be_looked_at_lives(void **state)
+TEST(who_cannot_be_looked_at_lives)
 {
     struct rlimit was, none = {0};
     struct rig r;
     pid_t pid;
 
-    (void)state;
     open_rig(&r);
     pid = fork_inside(&r, true);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
@@ -205,12 +197,11 @@ static void who_cannot_be_looked_at_lives(void **state)
 }
 
 /* The first thread of a process may end before the others. */
-static void a_process_outlives_its_first_thread(void **state)
+TEST(a_process_outlives_its_first_thread)
 {
     struct rig r;
     pid_t pid;
 
-    (void)state;
     open_rig(&r);
     pid = fork_inside(&r, false);
     assert_int_equal(tei_gpuipc_page_drain(r.own, &r.phase), TE_ERR_BUSY);
@@ -219,12 +210,11 @@ static void a_process_outlives_its_first_thread(void **state)
     close_rig(&r);
 }
 
-static void hands_out_all_rows(void **state)
+TEST(hands_out_all_rows)
 {
     struct gpuipc_row *rows[GPUIPC_ROWS];
     struct rig r;
 
-    (void)state;
     open_rig(&r);
     for (size_t i = 1; i < GPUIPC_ROWS; i++) {
         rows[i] = tei_gpuipc_row_take(r.of);
@@ -245,13 +235,12 @@ static void check_not_found(const struct gpuipc_keys *k, pid_t pid, const char *
         fail_msg("'%s' does not say '%s'", why, reason);
 }
 
-static void finds_no_other_page(void **state)
+TEST(finds_no_other_page)
 {
     struct gpuipc_keys k;
     struct rig r;
     int fd;
 
-    (void)state;
     open_rig(&r);
     k = r.keys;
     k.nonce[3] ^= 1;
@@ -314,13 +303,12 @@ static void begin_generation(struct race *race, uint32_t i)
 }
 
 /* Nobody is ever inside with a generation that the owner has done with. */
-static void nobody_is_left_inside(void **state)
+TEST(nobody_is_left_inside)
 {
     pthread_t threads[3];
     struct race race = {0};
     struct rig r;
 
-    (void)state;
     open_rig(&r);
     race.r = &r;
     for (size_t i = 0; i < TEI_ARRAY_LEN(threads); i++)

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A hash table when memory is out: at each allocation that adding makes. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 static long left; /* allocations until they fail */
 static size_t taken;
@@ -28,6 +23,7 @@ static void give(void *p)
 #define uthash_malloc(n)  take(n)
 #define uthash_free(p, n) give(p)
 #include "base/hash.h"
+#include "test.h"
 
 struct item {
     int key;
@@ -98,11 +94,10 @@ static bool fails_after(long n)
     return i < ITEMS;
 }
 
-static void each_allocation_fails(void **state)
+TEST(each_allocation_fails)
 {
     long n = 0;
 
-    (void)state;
     while (fails_after(n))
         n++;
     assert_true(n > 4); /* table, places, and more of them */

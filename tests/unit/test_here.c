@@ -1,22 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/here.h"
+#include "test.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static const uint8_t one[TEI_HERE_NONCE] = {1}, two[TEI_HERE_NONCE] = {2};
 
-static void the_same_here(void **state)
+TEST(the_same_here)
 {
     struct tei_here a = {0}, b = {0}; /* of a place that is not known the rest is left alone */
 
-    (void)state;
     tei_here(one, &a);
     tei_here(one, &b);
     assert_string_not_equal(a.host, "");
@@ -28,11 +25,10 @@ static void the_same_here(void **state)
 }
 
 /* Nothing that two engines publish shows that they are at one place. */
-static void another_text_with_another_nonce(void **state)
+TEST(another_text_with_another_nonce)
 {
     struct tei_here a, b;
 
-    (void)state;
     tei_here(one, &a);
     tei_here(two, &b);
     assert_string_not_equal(a.host, b.host);
@@ -42,11 +38,10 @@ static void another_text_with_another_nonce(void **state)
     assert_string_not_equal(a.pid_ns, a.net_ns);
 }
 
-static void what_differs(void **state)
+TEST(what_differs)
 {
     struct tei_here a, b;
 
-    (void)state;
     tei_here(one, &a);
     tei_here(two, &b);
     assert_string_equal(tei_here_differs(&a, &b), "on another host");
@@ -59,12 +54,11 @@ static void what_differs(void **state)
     assert_null(tei_here_differs(&a, &b));
 }
 
-static void a_process(void **state)
+TEST(a_process)
 {
     struct tei_here a;
     char text[TEI_HERE_TEXT + 1];
 
-    (void)state;
     tei_here(one, &a);
     tei_here_process(one, getpid(), text);
     assert_string_equal(text, a.process);
@@ -72,12 +66,11 @@ static void a_process(void **state)
     assert_string_not_equal(text, a.process);
 }
 
-static void a_device(void **state)
+TEST(a_device)
 {
     static const uint8_t uuid[TEI_HERE_DEVICE] = {9, 8, 7}, other[TEI_HERE_DEVICE] = {9, 8, 6};
     uint8_t a[TEI_HERE_DEVICE], b[TEI_HERE_DEVICE];
 
-    (void)state;
     tei_here_device(one, uuid, a);
     memcpy(b, uuid, sizeof(b));
     tei_here_device(one, b, b);
@@ -90,12 +83,11 @@ static void a_device(void **state)
 }
 
 /* A child is found by what it would tell of itself, and is not once it has gone. */
-static void finding_a_process(void **state)
+TEST(finding_a_process)
 {
     char text[TEI_HERE_TEXT + 1];
     pid_t child = fork();
 
-    (void)state;
     if (child == 0)
         for (;;)
             pause();
@@ -110,12 +102,11 @@ static void finding_a_process(void **state)
 }
 
 /* The life of a process: its number alone does not make it. */
-static void finding_a_life(void **state)
+TEST(finding_a_life)
 {
     uint8_t life[TEI_HERE_LIFE], other[TEI_HERE_LIFE];
     pid_t child = fork();
 
-    (void)state;
     if (child == 0)
         for (;;)
             pause();
@@ -133,9 +124,8 @@ static void finding_a_life(void **state)
     assert_false(tei_here_life(one, 0, other));
 }
 
-static void texts_from_outside(void **state)
+TEST(texts_from_outside)
 {
-    (void)state;
     assert_true(tei_here_is_text(""));
     assert_true(tei_here_is_text("0123456789abcdef0123456789abcdef"));
     assert_false(tei_here_is_text("0123456789abcdef0123456789abcde"));

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/jobs.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <string.h>
 #include <sys/resource.h>
@@ -89,11 +84,10 @@ static void end(void)
     tei_jobs_fini(&jobs);
 }
 
-static void test_runs_in_a_thread_of_its_own(void **state)
+TEST(test_runs_in_a_thread_of_its_own)
 {
     char name[16];
 
-    (void)state;
     tei_jobs_init(&jobs, 4);
     set_gate(false);
     post(0);
@@ -126,9 +120,8 @@ static unsigned count_threads(void)
 }
 
 /* One that hangs does not hold up the others, up to max. */
-static void test_max_at_once(void **state)
+TEST(test_max_at_once)
 {
-    (void)state;
     tei_jobs_init(&jobs, 4);
     set_gate(false);
     for (int i = 0; i < 10; i++)
@@ -144,9 +137,8 @@ static void test_max_at_once(void **state)
     assert_int_equal(most_at_once, 4);
 }
 
-static void test_starts_in_order(void **state)
+TEST(test_starts_in_order)
 {
-    (void)state;
     tei_jobs_init(&jobs, 1);
     for (int i = 0; i < N; i++)
         post(i);
@@ -156,11 +148,10 @@ static void test_starts_in_order(void **state)
         assert_int_equal(order[i], i);
 }
 
-static void test_a_thread_is_used_again(void **state)
+TEST(test_a_thread_is_used_again)
 {
     pthread_t first;
 
-    (void)state;
     tei_jobs_init(&jobs, 8);
     assert_int_equal(tei_jobs_start(&jobs), 0); /* one that does not end by itself */
     post(0);
@@ -175,9 +166,8 @@ static void test_a_thread_is_used_again(void **state)
     end();
 }
 
-static void test_idle_threads_end(void **state)
+TEST(test_idle_threads_end)
 {
-    (void)state;
     tei_jobs_init(&jobs, 3);
     set_gate(false);
     for (int i = 0; i < 3; i++)
@@ -190,9 +180,8 @@ static void test_idle_threads_end(void **state)
     end();
 }
 
-static void test_stop_runs_what_was_posted(void **state)
+TEST(test_stop_runs_what_was_posted)
 {
-    (void)state;
     tei_jobs_init(&jobs, 2);
     for (int i = 0; i < N; i++)
         post(i);
@@ -212,18 +201,16 @@ static void post_next(struct tei_job *j)
 }
 
 /* A job may post others; those that come after stop run at once. */
-static void test_jobs_post_jobs(void **state)
+TEST(test_jobs_post_jobs)
 {
-    (void)state;
     tei_jobs_init(&jobs, 2);
     tei_jobs_post(&jobs, &work[0].job, post_next);
     end();
     assert_int_equal(finished, N);
 }
 
-static void test_after_stop_the_caller_runs_it(void **state)
+TEST(test_after_stop_the_caller_runs_it)
 {
-    (void)state;
     tei_jobs_init(&jobs, 2);
     tei_jobs_stop(&jobs);
     post(0);
@@ -243,12 +230,11 @@ static void *poster(void *arg)
     return NULL;
 }
 
-static void test_many_posters(void **state)
+TEST(test_many_posters)
 {
     int first[4] = {0, N / 4, N / 2, 3 * N / 4};
     pthread_t threads[4];
 
-    (void)state;
     tei_jobs_init(&jobs, 3);
     for (int i = 0; i < 4; i++)
         assert_int_equal(tei_thread_start(&threads[i], "poster", poster, &first[i]), 0);
@@ -275,12 +261,11 @@ static int work_without_threads(void)
     return finished == 2 && pthread_equal(runner, pthread_self()) ? 0 : 3;
 }
 
-static void test_without_threads_the_caller_runs_it(void **state)
+TEST(test_without_threads_the_caller_runs_it)
 {
     pid_t pid = fork();
     int status = -1;
 
-    (void)state;
     if (pid == 0)
         _exit(work_without_threads());
     assert_int_equal(waitpid(pid, &status, 0), pid);

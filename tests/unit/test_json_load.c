@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Trees of JSON: what jansson reads is read the same, and when memory is out nothing is left out. */
 #include "model/model.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <locale.h>
 #include <stdlib.h>
@@ -79,9 +74,8 @@ static const char *const texts[] = {
 
 static const size_t flags[] = {0, JSON_REJECT_DUPLICATES, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES};
 
-static void reads_what_jansson_reads(void **state)
+TEST(reads_what_jansson_reads)
 {
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(texts); i++) {
         for (size_t k = 0; k < TEI_ARRAY_LEN(flags); k++) {
             size_t n = strlen(texts[i]);
@@ -101,12 +95,11 @@ static void reads_what_jansson_reads(void **state)
     }
 }
 
-static void nests_as_deep(void **state)
+TEST(nests_as_deep)
 {
     static char deep[2 * 2049];
     json_t *j;
 
-    (void)state;
     for (size_t n = 2048; n <= 2049; n++) {
         memset(deep, '[', n);
         memset(deep + n, ']', n);
@@ -116,11 +109,10 @@ static void nests_as_deep(void **state)
 }
 
 /* In a locale whose point is a comma, if there is one here. */
-static void numbers_have_points(void **state)
+TEST(numbers_have_points)
 {
     json_t *j;
 
-    (void)state;
     setlocale(LC_NUMERIC, "de_DE.UTF-8");
     assert_int_equal(tei_json_load("[1.5]", 5, 0, &j, NULL), 0);
     assert_true(json_real_value(json_array_get(j, 0)) == 1.5);
@@ -129,9 +121,8 @@ static void numbers_have_points(void **state)
 }
 
 /* Each allocation of jansson fails once: all of the text is there, or TE_ERR_MEMORY. */
-static void whole_or_out_of_memory(void **state)
+TEST(whole_or_out_of_memory)
 {
-    (void)state;
     json_set_alloc_funcs(take, give);
     for (size_t i = 0; i < TEI_ARRAY_LEN(texts); i++) {
         size_t n = strlen(texts[i]);
@@ -162,11 +153,10 @@ static void whole_or_out_of_memory(void **state)
     json_set_alloc_funcs(malloc, free);
 }
 
-static void text_that_is_not_utf8(void **state)
+TEST(text_that_is_not_utf8)
 {
     json_t *j;
 
-    (void)state;
     assert_int_equal(tei_json_string("\xc3\xa9", &j), 0);
     assert_string_equal(json_string_value(j), "\xc3\xa9");
     json_decref(j);

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reader of JSON in place, held against jansson. */
 #include "json_same.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <stdio.h>
 
@@ -103,9 +98,8 @@ static const struct {
     {"\xef\xbb\xbf[]", false},
 };
 
-static void fixed_texts(void **state)
+TEST(fixed_texts)
 {
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(texts); i++) {
         bool taken;
 
@@ -114,11 +108,10 @@ static void fixed_texts(void **state)
     }
 }
 
-static void bytes_that_are_no_text(void **state)
+TEST(bytes_that_are_no_text)
 {
     bool taken;
 
-    (void)state;
     assert_true(json_same("[\"a\0b\"]", 7, &taken) && !taken);
     assert_true(json_same("[1]\0", 4, &taken) && !taken);
     assert_true(json_same("\0", 1, &taken) && !taken);
@@ -132,12 +125,11 @@ static void bytes_that_are_no_text(void **state)
 }
 
 /* As deep as jansson goes, and not deeper. */
-static void depth(void **state)
+TEST(depth)
 {
     char text[2 * 3000];
     bool taken;
 
-    (void)state;
     for (unsigned n = 2040; n < 2056; n++) {
         memset(text, '[', n);
         memset(text + n, ']', n);
@@ -266,12 +258,11 @@ static void spoil(struct text *t)
     }
 }
 
-static void random_texts(void **state)
+TEST(random_texts)
 {
     static struct text t;
     unsigned n_taken = 0, n_refused = 0;
 
-    (void)state;
     for (seed = 1; n_taken < 20000 || n_refused < 20000;) {
         bool taken;
 
@@ -332,13 +323,12 @@ static void weigh(const char *text, size_t len)
 }
 
 /* What a tree is said to take is never less than it takes. */
-static void weight_of_trees(void **state)
+TEST(weight_of_trees)
 {
     static const char *const items[] = {"[]",  "{}",         "[[]]",    "\"\"", "0",
                                         "1.5", "{\"a\":[]}", "[0,1,2]", "true"};
     static struct text t;
 
-    (void)state;
     json_set_alloc_funcs(count_malloc, count_free);
     for (size_t i = 0; i < TEI_ARRAY_LEN(items); i++) {
         t.len = 0;
@@ -363,7 +353,7 @@ static void weight_of_trees(void **state)
     json_set_alloc_funcs(malloc, free);
 }
 
-static void cuts(void **state)
+TEST(cuts)
 {
     static const char text[] =
         "{\"a\":[1,{\"x\":[2]}],\"b\":{\"c\":[ ],\"d\":[3]},\"e\":[],\"f\":7}";
@@ -373,7 +363,6 @@ static void cuts(void **state)
     json_t *j;
     char *dump;
 
-    (void)state;
     tei_json_reader_init(&r, text, sizeof text - 1, TEI_NEVER);
     assert_true(tei_json_read(&r, &v));
     tei_json_reader_inside(&r, &v, TEI_NEVER);
@@ -393,7 +382,7 @@ static void cuts(void **state)
     json_decref(j);
 }
 
-static void trees_refuse_what_comes_twice(void **state)
+TEST(trees_refuse_what_comes_twice)
 {
     static const char text[] = "{\"a\":1,\"b\":2,\"\\u0061\":3}";
     struct tei_json_value v;
@@ -401,20 +390,18 @@ static void trees_refuse_what_comes_twice(void **state)
     json_error_t error;
     json_t *j;
 
-    (void)state;
     tei_json_reader_init(&r, text, sizeof text - 1, TEI_NEVER);
     assert_true(tei_json_read(&r, &v));
     assert_int_equal(tei_json_tree(&v, NULL, 0, &j, &error), TE_ERR_JSON);
     assert_non_null(strstr(error.text, "duplicate"));
 }
 
-static void deadline(void **state)
+TEST(deadline)
 {
     static char text[1 << 16];
     struct tei_json_value v;
     struct tei_json_reader r;
 
-    (void)state;
     memset(text, '0', sizeof text);
     text[0] = '[';
     for (size_t i = 2; i < sizeof text - 1; i += 2)
@@ -431,13 +418,12 @@ static void deadline(void **state)
     assert_true(tei_json_read(&r, &v));
 }
 
-static void copies_have_an_end(void **state)
+TEST(copies_have_an_end)
 {
     struct tei_json_value v;
     struct tei_json_reader r;
     char out[8];
 
-    (void)state;
     tei_json_reader_init(&r, "\"abc\\u20ac\"", 11, TEI_NEVER);
     assert_true(tei_json_read(&r, &v));
     assert_false(tei_json_copy(&v, out, 6));
@@ -465,7 +451,7 @@ static void note_member(void *arg, unsigned depth, const struct tei_json_value *
 }
 
 /* Those of the two outer objects are told while the text is read, each once. */
-static void members_are_told(void **state)
+TEST(members_are_told)
 {
     static const char text[] =
         "{\"a\":[1,{\"no\":2}],\"te\":{\"r\":[3],\"x\":{\"no\":4}},\"b\":{}}";
@@ -474,7 +460,6 @@ static void members_are_told(void **state)
     struct tei_json_reader r;
     size_t empty;
 
-    (void)state;
     tei_json_reader_init(&r, "{}", 2, TEI_NEVER);
     assert_true(tei_json_read(&r, &v));
     empty = r.tree;

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of work inside a transport. */
 #include "fuzz/ledger_history.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #define HISTORIES 3000
 
@@ -18,12 +13,11 @@ static uint64_t draw(uint64_t *state)
     return *state;
 }
 
-static void work_ends_exactly_once_and_quiet(void **state)
+TEST(work_ends_exactly_once_and_quiet)
 {
     uint64_t seed = 88172645463325252u;
     uint8_t bytes[512];
 
-    (void)state;
     for (int i = 0; i < HISTORIES; i++) {
         for (size_t k = 0; k < sizeof(bytes); k++)
             bytes[k] = (uint8_t)(draw(&seed) >> 24);
@@ -56,12 +50,11 @@ static bool is_reaped(struct history *h)
     return !tei_list_empty(&done);
 }
 
-static void a_part_that_is_stuck_is_stalled_though_others_move(void **state)
+TEST(a_part_that_is_stuck_is_stalled_though_others_move)
 {
     struct history h;
     struct tei_part stuck, part;
 
-    (void)state;
     begin(&h, 2);
     tei_ledger_take(&h.ledger, 10, 0, &stuck);
     for (int64_t now = 10; now < 50; now += 10) {
@@ -80,12 +73,11 @@ static void a_part_that_is_stuck_is_stalled_though_others_move(void **state)
     assert_int_equal(h.works[0].moved, 10);
 }
 
-static void work_that_waits_is_not_late_while_others_move(void **state)
+TEST(work_that_waits_is_not_late_while_others_move)
 {
     struct history h;
     struct tei_part part;
 
-    (void)state;
     begin(&h, 2);
     tei_ledger_take(&h.ledger, 10, 0, &part);
     tei_ledger_back(&h.ledger, &part, 40);
@@ -97,12 +89,11 @@ static void work_that_waits_is_not_late_while_others_move(void **state)
     assert_int_equal(h.ledger.n_stalled, 0);
 }
 
-static void an_error_that_forbids_another_try_stays(void **state)
+TEST(an_error_that_forbids_another_try_stays)
 {
     struct history h;
     struct tei_part parts[3];
 
-    (void)state;
     begin(&h, 1);
     for (size_t i = 0; i < 3; i++)
         tei_ledger_take(&h.ledger, 3, 0, &parts[i]);

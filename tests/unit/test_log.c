@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -43,11 +38,10 @@ static int defaults(void **state)
     return 0;
 }
 
-static void the_level_decides(void **state)
+TEST(the_level_decides)
 {
     struct captured c = {0};
 
-    (void)state;
     te_log_set_sink(capture, &c);
     TEI_INFO("not wanted");
     assert_int_equal(c.lines, 0);
@@ -63,20 +57,18 @@ static void the_level_decides(void **state)
     assert_int_equal(c.lines, 2);
 }
 
-static void an_unwanted_line_costs_no_evaluation(void **state)
+TEST(an_unwanted_line_costs_no_evaluation)
 {
     int evaluated = 0;
 
-    (void)state;
     TEI_DEBUG("%d", ++evaluated);
     assert_int_equal(evaluated, 0);
 }
 
-static void errno_survives(void **state)
+TEST(errno_survives)
 {
     struct captured c = {0};
 
-    (void)state;
     te_log_set_sink(capture, &c);
     errno = EXDEV;
     TEI_WARN("x");
@@ -96,12 +88,11 @@ static void wait_for_next_second(void)
         usleep(2000);
 }
 
-static void dropped_lines_are_counted_and_told(void **state)
+TEST(dropped_lines_are_counted_and_told)
 {
     struct captured c = {0};
     int64_t second;
 
-    (void)state;
     te_log_set_sink(capture, &c);
     do { /* all within one second */
         wait_for_next_second();
@@ -119,11 +110,10 @@ static void dropped_lines_are_counted_and_told(void **state)
     assert_string_equal(c.line, "line 101");
 }
 
-static void debug_lines_are_not_limited(void **state)
+TEST(debug_lines_are_not_limited)
 {
     struct captured c = {0};
 
-    (void)state;
     te_log_set_sink(capture, &c);
     te_log_set_level(TE_LOG_DEBUG);
     for (int i = 0; i < 50; i++)
@@ -131,22 +121,20 @@ static void debug_lines_are_not_limited(void **state)
     assert_int_equal(c.lines, 50);
 }
 
-static void a_hostile_name_cannot_forge_a_line(void **state)
+TEST(a_hostile_name_cannot_forge_a_line)
 {
     struct captured c = {0};
 
-    (void)state;
     te_log_set_sink(capture, &c);
     TEI_WARN("peer '%s'", "a\nE1120 forged\x1b[2J\x7f");
     assert_string_equal(c.line, "peer 'a?E1120 forged?[2J?'");
 }
 
-static void a_long_line_is_cut(void **state)
+TEST(a_long_line_is_cut)
 {
     struct captured c = {0};
     char text[9000];
 
-    (void)state;
     te_log_set_sink(capture, &c);
     memset(text, 'y', sizeof text - 1);
     text[sizeof text - 1] = '\0';
@@ -154,13 +142,12 @@ static void a_long_line_is_cut(void **state)
     assert_in_range(strlen(c.line), 1024, 1400);
 }
 
-static void a_descriptor_gets_whole_lines_and_nobody_waits_for_it(void **state)
+TEST(a_descriptor_gets_whole_lines_and_nobody_waits_for_it)
 {
     char got[9000], expected[64], text[2000];
     int ends[2];
     ssize_t n;
 
-    (void)state;
     assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
     te_log_set_sink(te_log_to_fd, (void *)(intptr_t)ends[1]);
     TEI_WARN("one line");
@@ -196,9 +183,8 @@ static void recursive(void *arg, enum te_log_level level, const char *line)
     TEI_WARN("a line out of a sink goes to stderr");
 }
 
-static void a_sink_that_logs_is_not_called_again(void **state)
+TEST(a_sink_that_logs_is_not_called_again)
 {
-    (void)state;
     te_log_set_sink(recursive, NULL);
     TEI_WARN("first");
     assert_int_equal(recursions, 1);
@@ -222,12 +208,11 @@ static void read_log(const char *dir, char *text, size_t n)
     unlink(path);
 }
 
-static void files_take_the_lines_in_the_known_form(void **state)
+TEST(files_take_the_lines_in_the_known_form)
 {
     char one[] = "/tmp/te_log_XXXXXX", two[] = "/tmp/te_log_XXXXXX", text[4096], tail[128], letter;
     int mmdd, h, m, s, us, tid;
 
-    (void)state;
     assert_non_null(mkdtemp(one));
     assert_non_null(mkdtemp(two));
     tei_log_set_dir(one);
@@ -250,11 +235,10 @@ static void files_take_the_lines_in_the_known_form(void **state)
     rmdir(two);
 }
 
-static void a_folder_that_is_not_there_is_told_once(void **state)
+TEST(a_folder_that_is_not_there_is_told_once)
 {
     struct captured c = {0};
 
-    (void)state;
     te_log_set_sink(capture, &c);
     tei_log_set_dir("/nonexistent/folder");
     assert_int_equal(c.lines, 1);
@@ -262,11 +246,10 @@ static void a_folder_that_is_not_there_is_told_once(void **state)
     assert_non_null(strstr(c.line, "No such file or directory"));
 }
 
-static void levels_parse_in_any_case(void **state)
+TEST(levels_parse_in_any_case)
 {
     enum te_log_level level = TE_LOG_OFF;
 
-    (void)state;
     assert_true(tei_log_level_parse("trace", &level));
     assert_int_equal(level, TE_LOG_TRACE);
     assert_true(tei_log_level_parse("Warning", &level));
@@ -306,11 +289,10 @@ static void *log_much(void *arg)
     return NULL;
 }
 
-static void sink_and_argument_change_together(void **state)
+TEST(sink_and_argument_change_together)
 {
     pthread_t t[3];
 
-    (void)state;
     te_log_set_sink(sink_a, (void *)&seen_a);
     te_log_set_level(TE_LOG_DEBUG);
     for (int i = 0; i < 3; i++)

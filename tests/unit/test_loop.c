@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/loop.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -82,12 +77,11 @@ static void count_watch(struct tei_watch *w, uint32_t events)
     last_events = events;
 }
 
-static void watches_are_level_triggered(void **state)
+TEST(watches_are_level_triggered)
 {
     struct tei_watch w = {0};
     int fd = event_fd(0);
 
-    (void)state;
     fired = 0;
     assert_int_equal(tei_watch_add(&loop, &w, fd, EPOLLIN, count_watch), 0);
     assert_false(tei_loop_turn(&loop));
@@ -114,14 +108,13 @@ static void watches_are_level_triggered(void **state)
 
 /* ---- watches that are lent */
 
-static void a_lent_watch_is_its_borrowers(void **state)
+TEST(a_lent_watch_is_its_borrowers)
 {
     struct tei_watch w = {0};
     struct tei_waker waker;
     struct tei_loan loan;
     int fd = event_fd(1);
 
-    (void)state;
     fired = 0;
     assert_int_equal(tei_waker_init(&waker), 0);
     assert_int_equal(tei_watch_add(&loop, &w, fd, EPOLLIN, count_watch), 0);
@@ -153,14 +146,13 @@ static void remove_it(struct tei_watch *w, uint32_t events)
     tei_watch_del(w);
 }
 
-static void a_lent_watch_may_be_removed(void **state)
+TEST(a_lent_watch_may_be_removed)
 {
     struct tei_watch w = {0};
     struct tei_waker waker;
     struct tei_loan loan;
     int fd = event_fd(1);
 
-    (void)state;
     assert_int_equal(tei_waker_init(&waker), 0);
     for (int self = 0; self < 2; self++) {
         assert_int_equal(tei_watch_add(&loop, &w, fd, EPOLLIN, remove_it), 0);
@@ -180,14 +172,13 @@ static void a_lent_watch_may_be_removed(void **state)
 }
 
 /* Data on a lent socket does not even wake the loop; the end of the stream does. */
-static void the_loop_sees_the_end_of_a_lent_socket(void **state)
+TEST(the_loop_sees_the_end_of_a_lent_socket)
 {
     struct tei_watch w = {0};
     struct tei_waker waker;
     struct tei_loan loan;
     int ends[2];
 
-    (void)state;
     fired = 0;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
     assert_int_equal(tei_waker_init(&waker), 0);
@@ -205,11 +196,10 @@ static void the_loop_sees_the_end_of_a_lent_socket(void **state)
     tei_waker_fini(&waker);
 }
 
-static void a_bad_descriptor_is_an_error(void **state)
+TEST(a_bad_descriptor_is_an_error)
 {
     struct tei_watch w = {0};
 
-    (void)state;
     te_log_set_level(TE_LOG_OFF);
     assert_int_equal(tei_watch_add(&loop, &w, 9999, EPOLLIN, count_watch), TE_ERR_SYSTEM);
     assert_null(w.loop);
@@ -253,9 +243,8 @@ static void make_crowd(tei_watch_fn fn)
 }
 
 /* All are ready in one batch; the first to run frees all, itself too. */
-static void a_callback_may_free_every_watch(void **state)
+TEST(a_callback_may_free_every_watch)
 {
-    (void)state;
     fired = 0;
     make_crowd(remove_all);
     assert_true(tei_loop_turn(&loop));
@@ -272,9 +261,8 @@ static void quiet_the_others(struct tei_watch *w, uint32_t events)
             tei_watch_set(&crowd[i]->w, 0);
 }
 
-static void a_callback_may_quiet_the_others(void **state)
+TEST(a_callback_may_quiet_the_others)
 {
-    (void)state;
     fired = 0;
     make_crowd(quiet_the_others);
     assert_true(tei_loop_turn(&loop));
@@ -304,13 +292,12 @@ static void check_order(struct tei_timer *t)
 }
 
 /* Starts, moves and stops at random; what remains must fire in order. */
-static void timers_fire_in_order(void **state)
+TEST(timers_fire_in_order)
 {
     static struct numbered n[500];
     int64_t base = tei_now_ns() - TEI_NS_PER_S;
     int armed = 0;
 
-    (void)state;
     srand(7);
     fired = 0;
     last_due = 0;
@@ -338,11 +325,10 @@ static void arm_again(struct tei_timer *t)
     assert_int_equal(tei_timer_start(&loop, t, 0, arm_again), 0);
 }
 
-static void a_timer_that_rearms_does_not_starve_the_loop(void **state)
+TEST(a_timer_that_rearms_does_not_starve_the_loop)
 {
     struct tei_timer t = {0}, u = {0};
 
-    (void)state;
     fired = 0;
     tei_timer_start(&loop, &t, INT64_MIN, arm_again);
     tei_timer_start(&loop, &u, TEI_NEVER, arm_again);
@@ -363,11 +349,10 @@ static void stop_victim(struct tei_timer *t)
     tei_timer_stop(&loop, &victim);
 }
 
-static void a_timer_may_stop_another_that_is_due(void **state)
+TEST(a_timer_may_stop_another_that_is_due)
 {
     struct tei_timer t = {0};
 
-    (void)state;
     fired = 0;
     tei_timer_start(&loop, &t, 1, stop_victim);
     tei_timer_start(&loop, &victim, 2, stop_victim);
@@ -402,9 +387,8 @@ static void make_call(int n)
     tei_loop_call(&loop, &c->c, check_call);
 }
 
-static void calls_run_in_order(void **state)
+TEST(calls_run_in_order)
 {
-    (void)state;
     last_call = 0;
     for (int i = 1; i <= 100; i++)
         make_call(i);
@@ -419,11 +403,10 @@ static void again(struct tei_call *c)
         tei_loop_call(&loop, c, again);
 }
 
-static void a_call_may_queue_itself(void **state)
+TEST(a_call_may_queue_itself)
 {
     struct tei_call c = {0};
 
-    (void)state;
     fired = 0;
     tei_loop_call(&loop, &c, again);
     tei_loop_turn(&loop);
@@ -433,11 +416,10 @@ static void a_call_may_queue_itself(void **state)
     assert_int_equal(fired, 5);
 }
 
-static void fini_runs_what_is_queued(void **state)
+TEST(fini_runs_what_is_queued)
 {
     struct tei_call c = {0};
 
-    (void)state;
     fired = 0;
     assert_int_equal(tei_loop_init(&loop, &mutex), 0);
     tei_loop_call(&loop, &c, again);
@@ -476,21 +458,19 @@ static void wait_asleep(void)
     usleep(5000);
 }
 
-static void stop_before_run_is_kept(void **state)
+TEST(stop_before_run_is_kept)
 {
-    (void)state;
     tei_loop_stop(&loop);
     tei_loop_run(&loop);
     assert_false(loop.stop);
 }
 
-static void an_idle_loop_does_not_wake(void **state)
+TEST(an_idle_loop_does_not_wake)
 {
     pthread_t t = start_thread();
     struct tei_timer far = {0};
     uint64_t before;
 
-    (void)state;
     wait_asleep();
     before = loop.wakeups;
     usleep(50000);
@@ -520,13 +500,12 @@ static void note_call(struct tei_call *c)
 }
 
 /* A loop that spins does so after an event, not for ever. */
-static void a_spinning_loop_goes_to_sleep(void **state)
+TEST(a_spinning_loop_goes_to_sleep)
 {
     struct tei_call call = {0};
     uint64_t before;
     pthread_t t;
 
-    (void)state;
     loop.spin_ns = 20 * MS;
     t = start_thread();
     wait_asleep();
@@ -549,13 +528,12 @@ static void note_time(struct tei_timer *t)
     fired_at = tei_now_ns();
 }
 
-static void a_timer_of_another_thread_is_on_time(void **state)
+TEST(a_timer_of_another_thread_is_on_time)
 {
     pthread_t t = start_thread();
     struct tei_timer far = {0}, near = {0};
     int64_t due, too_late;
 
-    (void)state;
     fired_at = 0;
     pthread_mutex_lock(&mutex);
     too_late = tei_deadline_ns(PATIENCE_MS);
@@ -579,11 +557,10 @@ static void a_timer_of_another_thread_is_on_time(void **state)
  * The thread that arms the timer turns the loop at once. If that turn emptied the wake fd, the
  * sleeper would sleep through the timer.
  */
-static void a_turn_does_not_swallow_a_wake_up(void **state)
+TEST(a_turn_does_not_swallow_a_wake_up)
 {
     pthread_t t = start_thread();
 
-    (void)state;
     for (int i = 0; i < 200; i++) {
         struct tei_timer near = {0};
 
@@ -642,11 +619,10 @@ static void *call_many(void *arg)
 }
 
 /* Nothing is lost, and each caller's calls keep their order, whoever runs them. */
-static void calls_of_many_threads_all_run(void **state)
+TEST(calls_of_many_threads_all_run)
 {
     pthread_t t = start_thread(), c[CALLERS];
 
-    (void)state;
     calls_run = 0;
     memset(next_of, 0, sizeof next_of);
     for (intptr_t i = 0; i < CALLERS; i++)
@@ -723,11 +699,10 @@ static void *own_and_disown(void *arg)
     return NULL;
 }
 
-static void watches_may_go_while_their_events_are_in_hand(void **state)
+TEST(watches_may_go_while_their_events_are_in_hand)
 {
     pthread_t t = start_thread(), o[3];
 
-    (void)state;
     owned_fired = 0;
     for (int i = 0; i < 3; i++)
         assert_int_equal(pthread_create(&o[i], NULL, own_and_disown, NULL), 0);
@@ -753,13 +728,12 @@ static void release_lock(struct tei_watch *w, uint32_t events)
     pthread_mutex_lock(&mutex);
 }
 
-static void a_callback_may_release_the_lock(void **state)
+TEST(a_callback_may_release_the_lock)
 {
     struct tei_watch w[2] = {{0}};
     pthread_t t = start_thread(), o[2];
     int fd[2] = {event_fd(1), event_fd(1)};
 
-    (void)state;
     owned_fired = 0;
     released = 0;
     pthread_mutex_lock(&mutex);
@@ -779,9 +753,8 @@ static void a_callback_may_release_the_lock(void **state)
     assert_null(loop.dispatching);
 }
 
-static void a_stopped_loop_may_run_again(void **state)
+TEST(a_stopped_loop_may_run_again)
 {
-    (void)state;
     for (int i = 0; i < 300; i++) {
         pthread_t t = start_thread();
 

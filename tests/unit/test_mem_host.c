@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 
 #include "base/os.h"
 #include "plat/plat.h"
 #include "proc.h"
+#include "test.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,14 +15,13 @@
 
 #define SIZE ((size_t)1 << 20)
 
-static void shared_and_sealed(void **state)
+TEST(shared_and_sealed)
 {
     size_t before = test_count_fds(), offset = 0;
     struct tei_share *s, *again;
     char *mem = NULL, *other;
     void *p;
 
-    (void)state;
     assert_int_equal(tei_mem_alloc(SIZE + 5, "cpu:0", false, &p), 0);
     mem = p;
     s = tei_share_hold((uintptr_t)mem + 4097, 1000, &offset);
@@ -54,13 +50,12 @@ static void shared_and_sealed(void **state)
 
 /* Small memory costs no descriptor, and neither does any more once there are many. */
 /* A reservation is there, and a hole in the middle is seen; a tag in the top byte is no address. */
-static void holes(void **state)
+TEST(holes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     char *p = mmap(NULL, 4 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     uintptr_t at = (uintptr_t)p;
 
-    (void)state;
     assert_ptr_not_equal(p, MAP_FAILED);
     assert_int_equal(tei_mem_check_mapped(at, 4 * page), 0);
     assert_int_equal(munmap(p + 2 * page, page), 0);
@@ -75,14 +70,13 @@ static void holes(void **state)
     munmap(p + 3 * page, page);
 }
 
-static void descriptors_are_spared(void **state)
+TEST(descriptors_are_spared)
 {
     enum { N = 1100 };
     static void *mem[N];
     size_t before = test_count_fds(), offset;
     struct rlimit limit;
 
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     limit.rlim_cur = limit.rlim_max;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -100,7 +94,7 @@ static void descriptors_are_spared(void **state)
 }
 
 /* Huge pages are asked for; whether they are given is the system's to say. */
-static void huge_pages_are_asked_for(void **state)
+TEST(huge_pages_are_asked_for)
 {
     FILE *f = fopen("/proc/self/smaps", "re");
     char line[512], begin[32];
@@ -108,7 +102,6 @@ static void huge_pages_are_asked_for(void **state)
     size_t length = tei_huge_page();
     void *mem;
 
-    (void)state;
     assert_non_null(f);
     length = length == SIZE_MAX ? SIZE : 2 * length; /* skipped below, if there are none */
     assert_int_equal(tei_mem_alloc(length, NULL, false, &mem), 0);
@@ -128,14 +121,13 @@ static void huge_pages_are_asked_for(void **state)
 }
 
 /* A process of few descriptors keeps most of them for other things. */
-static void few_descriptors(void **state)
+TEST(few_descriptors)
 {
     enum { N = 100 };
     size_t before = test_count_fds();
     struct rlimit old, few;
     void *mem[N];
 
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
     few = old;
     few.rlim_cur = 100;
@@ -151,14 +143,13 @@ static void few_descriptors(void **state)
 }
 
 /* Without a memfd there is memory all the same. */
-static void without_descriptors(void **state)
+TEST(without_descriptors)
 {
     struct rlimit old, none;
     size_t offset;
     void *mem;
     int rc;
 
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
     none = old;
     none.rlim_cur = 3;
@@ -172,14 +163,13 @@ static void without_descriptors(void **state)
 }
 
 /* A child has none of its parent's, and may have its own at the same place. */
-static void child_has_its_own(void **state)
+TEST(child_has_its_own)
 {
     size_t offset = 1;
     int status;
     void *mem;
     pid_t pid;
 
-    (void)state;
     assert_int_equal(tei_mem_alloc(SIZE, NULL, false, &mem), 0);
     memset(mem, 7, SIZE);
     pid = fork();
@@ -213,7 +203,7 @@ static bool has_mapped(const char *library)
 }
 
 /* Nothing that is done with host memory brings a driver of devices into the process. */
-static void no_driver_is_loaded(void **state)
+TEST(no_driver_is_loaded)
 {
     enum tei_mem_kind kinds[] = {TEI_MEM_CUDA, TEI_MEM_HIP};
     char a[] = "somewhere", b[sizeof a], where[TEI_LOCATION_MAX];
@@ -221,7 +211,6 @@ static void no_driver_is_loaded(void **state)
     uint8_t uuid[16];
     void *p = NULL;
 
-    (void)state;
     assert_int_equal(tei_mem_inspect(a, sizeof a, &m), 0);
     assert_int_equal(m.kind, TEI_MEM_HOST);
     assert_int_equal(m.device, -1);
@@ -246,9 +235,8 @@ static void no_driver_is_loaded(void **state)
 }
 
 /* Where there is no driver, that is told, as often as somebody asks. */
-static void no_driver_is_found(void **state)
+TEST(no_driver_is_found)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         if (tei_gpu_open(TEI_MEM_CUDA) == 0)
             skip();

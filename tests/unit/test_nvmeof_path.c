@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which path a buffer has on a host, and which paths may be opened. */
 #include "transport/nvmeof/nvmeof.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -75,12 +70,11 @@ static struct nvmeof_names named(const char *segment)
     return me;
 }
 
-static void names_of_a_host(void **state)
+TEST(names_of_a_host)
 {
     struct nvmeof_names me;
     char system[256] = "";
 
-    (void)state;
     assert_int_equal(gethostname(system, sizeof system - 1), 0);
     tei_nvmeof_names("10.0.0.1:12345", &me);
     assert_string_equal(me.segment, "10.0.0.1:12345");
@@ -97,11 +91,10 @@ static void names_of_a_host(void **state)
     assert_string_equal(me.host, "");
 }
 
-static void each_name_is_found(void **state)
+TEST(each_name_is_found)
 {
     struct nvmeof_names me = named("10.0.0.1:12345"), six = named("[fd00::1]:77");
 
-    (void)state;
     expect(&me, "null", "{\"10.0.0.1:12345\":\"/a\"}", "/a");
     expect(&me, "null", "{\"10.0.0.1\":\"/a\"}", "/a");
     expect(&me, "null", "{\"box\":\"/a\"}", "/a");
@@ -111,11 +104,10 @@ static void each_name_is_found(void **state)
     expect_none(&six, "null", "{\"[fd00::1]\":\"/a\",\"fd00::2\":\"/b\"}", "has no path");
 }
 
-static void the_closest_name_wins(void **state)
+TEST(the_closest_name_wins)
 {
     struct nvmeof_names me = named("10.0.0.1:12345");
 
-    (void)state;
     expect(&me, "null",
            "{\"*\":\"/d\",\"box\":\"/c\",\"10.0.0.1\":\"/b\",\"10.0.0.1:12345\":\"/a\"}", "/a");
     expect(&me, "null", "{\"*\":\"/d\",\"box\":\"/c\",\"10.0.0.1\":\"/b\"}", "/b");
@@ -123,11 +115,10 @@ static void the_closest_name_wins(void **state)
     expect(&me, "null", "{\"*\":\"/d\",\"10.0.0.2\":\"/e\"}", "/d");
 }
 
-static void its_own_server_needs_no_map(void **state)
+TEST(its_own_server_needs_no_map)
 {
     struct nvmeof_names me = named("10.0.0.1:12345");
 
-    (void)state;
     expect(&me, "\"10.0.0.1:12345\"", "{}", "/there");
     expect(&me, "\"10.0.0.1\"", "{}", "/there");
     expect(&me, "\"box\"", "{}", "/there");
@@ -137,11 +128,10 @@ static void its_own_server_needs_no_map(void **state)
     expect(&me, "\"box\"", "{\"*\":\"/a\"}", "/a");
 }
 
-static void others_have_none(void **state)
+TEST(others_have_none)
 {
     struct nvmeof_names me = named("10.0.0.1:12345"), plain = named("node-7");
 
-    (void)state;
     expect_none(&me, "\"10.0.0.2\"", "{}", "/there of host 10.0.0.2, has no path on this host");
     expect_none(&me, "\"10.0.0.2\"", "{}", "te_segment mount");
     expect_none(&me, "null", "{}", "(not told)");
@@ -159,12 +149,11 @@ static void others_have_none(void **state)
     expect(&plain, "null", "{\"node-7\":\"/c\"}", "/c");
 }
 
-static void unsound_paths(void **state)
+TEST(unsound_paths)
 {
     struct nvmeof_names me = named("n");
     char map[6000], *at = map;
 
-    (void)state;
     expect_none(&me, "null", "{\"n\":\"a/b\"}", "not absolute");
     expect_none(&me, "null", "{\"n\":\"/a/../b\"}", "'..'");
     expect_none(&me, "null", "{\"n\":\"/..\"}", "'..'");
@@ -189,12 +178,11 @@ static void unsound_paths(void **state)
 }
 
 /* Its own server's path is looked at as closely as those of a map. */
-static void unsound_path_of_its_own(void **state)
+TEST(unsound_path_of_its_own)
 {
     struct nvmeof_names me = named("n");
     char why[1024];
 
-    (void)state;
     assert_null(path_of(&me, "\"n\"", "dev/x", "{}", why, sizeof why));
     assert_non_null(strstr(why, "dev/x is not absolute"));
     assert_null(path_of(&me, "\"n\"", "/mnt/../etc/x", "{}", why, sizeof why));
@@ -266,12 +254,11 @@ static int check_own(const struct nvmeof_roots *roots, const char *name)
     return check_both(roots, name, true);
 }
 
-static void own_paths_without_roots(void **state)
+TEST(own_paths_without_roots)
 {
     struct nvmeof_roots none = {NULL};
     char why[NVMEOF_WHY];
 
-    (void)state;
     touch("f");
     assert_int_equal(symlink("f", in("link")), 0);
     assert_int_equal(symlink("nowhere", in("dangling")), 0);
@@ -286,12 +273,11 @@ static void own_paths_without_roots(void **state)
 }
 
 /* What a record names is not even looked at: what is not there is refused like what is. */
-static void no_others_without_roots(void **state)
+TEST(no_others_without_roots)
 {
     struct nvmeof_roots none = {NULL};
     char why[NVMEOF_WHY];
 
-    (void)state;
     touch("f");
     assert_int_equal(check(&none, "f"), TE_ERR_ACCESS);
     assert_int_equal(check(&none, "missing"), TE_ERR_ACCESS);
@@ -304,14 +290,13 @@ static void no_others_without_roots(void **state)
     assert_int_equal(tei_nvmeof_admit(&none, in("f"), true, why, sizeof why), 0);
 }
 
-static void kinds_of_files(void **state)
+TEST(kinds_of_files)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     struct nvmeof_roots none = {NULL};
     char why[NVMEOF_WHY];
     int s = socket(AF_UNIX, SOCK_STREAM, 0);
 
-    (void)state;
     mkdirs("folder");
     assert_int_equal(mkfifo(in("fifo"), 0600), 0);
     snprintf(a.sun_path, sizeof a.sun_path, "%.100s", in("socket"));
@@ -324,11 +309,10 @@ static void kinds_of_files(void **state)
     close(s);
 }
 
-static void below_a_root(void **state)
+TEST(below_a_root)
 {
     struct nvmeof_roots r = {NULL};
 
-    (void)state;
     mkdirs("a");
     mkdirs("a/b");
     mkdirs("a/bc");
@@ -356,11 +340,10 @@ static void below_a_root(void **state)
     tei_nvmeof_roots_fini(&r);
 }
 
-static void links_that_lead_outside(void **state)
+TEST(links_that_lead_outside)
 {
     struct nvmeof_roots r = {NULL}, by_link = {NULL};
 
-    (void)state;
     mkdirs("root");
     mkdirs("away");
     touch("away/secret");
@@ -398,12 +381,11 @@ static void links_that_lead_outside(void **state)
 }
 
 /* Which a record cannot do, whose path is read with its links followed: somebody changes it then. */
-static void links_that_come_meanwhile(void **state)
+TEST(links_that_come_meanwhile)
 {
     struct stat st;
     int fd;
 
-    (void)state;
     mkdirs("away");
     mkdirs("root");
     touch("away/secret");
@@ -442,14 +424,13 @@ static void live_elsewhere(int ready, int end)
  * The kernel tells a file of another mount namespace by the path that it has there, which may be one of
  * another file here.
  */
-static void files_of_another_namespace(void **state)
+TEST(files_of_another_namespace)
 {
     struct nvmeof_roots r = {NULL};
     char path[5100], why[NVMEOF_WHY], byte;
     int ready[2], end[2], status = 0, rc;
     pid_t child;
 
-    (void)state;
     mkdirs("root");
     assert_int_equal(pipe(ready) | pipe(end), 0);
     child = fork();
@@ -481,11 +462,10 @@ static void files_of_another_namespace(void **state)
     assert_int_equal(status, 0);
 }
 
-static void odd_roots(void **state)
+TEST(odd_roots)
 {
     struct nvmeof_roots file = {NULL}, all = {NULL}, missing = {NULL};
 
-    (void)state;
     touch("f");
     touch("f2");
     assert_int_equal(tei_nvmeof_roots_add(&file, in("f")), 0);
@@ -506,11 +486,10 @@ static void odd_roots(void **state)
 }
 
 /* A name that ends like one the kernel makes up for what is gone. */
-static void name_that_looks_deleted(void **state)
+TEST(name_that_looks_deleted)
 {
     struct nvmeof_roots r = {NULL};
 
-    (void)state;
     mkdirs("root");
     touch("root/f (deleted)");
     touch("root (deleted)");
@@ -520,12 +499,11 @@ static void name_that_looks_deleted(void **state)
     tei_nvmeof_roots_fini(&r);
 }
 
-static void lists_of_roots(void **state)
+TEST(lists_of_roots)
 {
     struct nvmeof_roots r = {NULL};
     char list[20000];
 
-    (void)state;
     te_log_set_level(TE_LOG_OFF);
     mkdirs("one");
     mkdirs("two");

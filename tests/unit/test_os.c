@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/os.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <limits.h>
 #include <signal.h>
@@ -16,11 +11,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void deadlines_are_ahead_or_never(void **state)
+TEST(deadlines_are_ahead_or_never)
 {
     int64_t before = tei_now_ns(), d = tei_deadline_ns(1000);
 
-    (void)state;
     assert_true(d >= before + TEI_NS_PER_S && d <= tei_now_ns() + TEI_NS_PER_S);
     assert_true(tei_deadline_ns(-1) == TEI_NEVER);
     assert_true(tei_deadline_ns(INT64_MIN) == TEI_NEVER);
@@ -28,12 +22,11 @@ static void deadlines_are_ahead_or_never(void **state)
     assert_true(tei_deadline_ns(INT64_MAX / TEI_NS_PER_MS) == TEI_NEVER);
 }
 
-static void what_is_left_is_rounded_up(void **state)
+TEST(what_is_left_is_rounded_up)
 {
     int64_t start, took_ms;
     int left;
 
-    (void)state;
     assert_int_equal(tei_left_ms(TEI_NEVER), -1);
     assert_int_equal(tei_left_ms(0), 0);
     assert_int_equal(tei_left_ms(INT64_MIN), 0);
@@ -66,13 +59,12 @@ static void *look_at_self(void *arg)
     return NULL;
 }
 
-static void threads_have_names_and_no_signals(void **state)
+TEST(threads_have_names_and_no_signals)
 {
     struct told t = {0};
     pthread_t thread;
     sigset_t set;
 
-    (void)state;
     assert_int_equal(tei_thread_start(&thread, "te/a-name-too-long", look_at_self, &t), 0);
     t.named = true;
     pthread_join(thread, NULL);
@@ -83,13 +75,12 @@ static void threads_have_names_and_no_signals(void **state)
     assert_false(sigismember(&set, SIGUSR1));
 }
 
-static void conditions_keep_deadlines(void **state)
+TEST(conditions_keep_deadlines)
 {
     pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
     pthread_cond_t c;
     int64_t start = tei_now_ns();
 
-    (void)state;
     tei_cond_init(&c);
     pthread_mutex_lock(&m);
     assert_false(tei_cond_wait_until(&c, &m, start - 1));
@@ -120,12 +111,11 @@ static void *open_gate(void *arg)
     return NULL;
 }
 
-static void conditions_wait_for_ever_when_asked(void **state)
+TEST(conditions_wait_for_ever_when_asked)
 {
     struct gate g = {.m = PTHREAD_MUTEX_INITIALIZER};
     pthread_t t;
 
-    (void)state;
     tei_cond_init(&g.c);
     assert_int_equal(tei_thread_start(&t, "te/test", open_gate, &g), 0);
     pthread_mutex_lock(&g.m);
@@ -136,11 +126,10 @@ static void conditions_wait_for_ever_when_asked(void **state)
     pthread_cond_destroy(&g.c);
 }
 
-static void the_limit_of_files_is_raised(void **state)
+TEST(the_limit_of_files_is_raised)
 {
     struct rlimit lim;
 
-    (void)state;
     getrlimit(RLIMIT_NOFILE, &lim);
     lim.rlim_cur = lim.rlim_max < 64 ? lim.rlim_max : 64;
     setrlimit(RLIMIT_NOFILE, &lim);
@@ -149,12 +138,11 @@ static void the_limit_of_files_is_raised(void **state)
     assert_true(lim.rlim_cur == lim.rlim_max);
 }
 
-static void random_bytes_fill_and_differ(void **state)
+TEST(random_bytes_fill_and_differ)
 {
     unsigned char a[1024] = {0}, b[1024] = {0};
     int zeros = 0;
 
-    (void)state;
     tei_random(a, sizeof a);
     tei_random(b, sizeof b);
     assert_memory_not_equal(a, b, sizeof a);
@@ -166,12 +154,11 @@ static void random_bytes_fill_and_differ(void **state)
 }
 
 /* A power of two, in pages; or no number that any length reaches. */
-static void huge_pages_are_made_of_pages(void **state)
+TEST(huge_pages_are_made_of_pages)
 {
     size_t n = tei_huge_page(), page = (size_t)sysconf(_SC_PAGESIZE);
     char text[32];
 
-    (void)state;
     tei_file_word("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", text, sizeof text);
     if (!*text) {
         assert_true(n == SIZE_MAX);
@@ -181,12 +168,11 @@ static void huge_pages_are_made_of_pages(void **state)
     assert_true(n == strtoull(text, NULL, 10));
 }
 
-static void timestamps_have_their_form(void **state)
+TEST(timestamps_have_their_form)
 {
     int y, mo, d, h, mi, s, us, end = 0;
     char text[64], small[8];
 
-    (void)state;
     tei_timestamp(text, sizeof text);
     assert_int_equal(
         sscanf(text, "%4d-%2d-%2d %2d:%2d:%2d.%6d%n", &y, &mo, &d, &h, &mi, &s, &us, &end), 7);
@@ -196,13 +182,12 @@ static void timestamps_have_their_form(void **state)
     assert_int_equal(strlen(small), 7);
 }
 
-static void a_child_sees_another_epoch(void **state)
+TEST(a_child_sees_another_epoch)
 {
     unsigned epoch = tei_fork_epoch();
     int status;
     pid_t pid;
 
-    (void)state;
     pid = fork();
     if (pid == 0) {
         bool first = tei_fork_epoch() == epoch + 1;

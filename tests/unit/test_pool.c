@@ -1,24 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/pool.h"
 #include "te.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <assert.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void objects_are_apart_and_aligned(void **state)
+TEST(objects_are_apart_and_aligned)
 {
     static const size_t sizes[] = {0, 1, 8, 63, 64, 65, 1000, 300000};
     void *o[200];
 
-    (void)state;
     for (size_t k = 0; k < TEI_ARRAY_LEN(sizes); k++) {
         struct tei_pool p;
 
@@ -39,12 +33,11 @@ static void objects_are_apart_and_aligned(void **state)
     }
 }
 
-static void objects_come_back(void **state)
+TEST(objects_come_back)
 {
     struct tei_pool p;
     void *a, *b;
 
-    (void)state;
     tei_pool_init(&p, 100);
     a = tei_pool_get(&p);
     assert_int_equal(p.in_use, 1);
@@ -57,13 +50,12 @@ static void objects_come_back(void **state)
     tei_pool_fini(&p); /* zeroed by the first */
 }
 
-static void many_come_as_a_chain(void **state)
+TEST(many_come_as_a_chain)
 {
     struct tei_pool p;
     struct tei_pool_free *chain, *f;
     size_t n = 0;
 
-    (void)state;
     tei_pool_init(&p, 64);
     assert_null(tei_pool_get_many(&p, 0));
     chain = tei_pool_get_many(&p, 1000);
@@ -77,12 +69,11 @@ static void many_come_as_a_chain(void **state)
     tei_pool_fini(&p);
 }
 
-static void none_are_taken_when_memory_is_out(void **state)
+TEST(none_are_taken_when_memory_is_out)
 {
     struct tei_pool p;
     struct tei_pool_free *one;
 
-    (void)state;
     tei_pool_init(&p, SIZE_MAX - 100);
     assert_null(tei_pool_get(&p));
     assert_int_equal(p.in_use, 0);
@@ -119,12 +110,11 @@ static void *churn(void *arg)
     return NULL;
 }
 
-static void threads_share_a_pool(void **state)
+TEST(threads_share_a_pool)
 {
     struct tei_pool p;
     pthread_t t[4];
 
-    (void)state;
     tei_pool_init(&p, 128);
     for (int i = 0; i < 4; i++)
         assert_int_equal(pthread_create(&t[i], NULL, churn, &p), 0);
@@ -143,13 +133,12 @@ static uint64_t add(struct tei_handles *h, void *object)
     return id;
 }
 
-static void ids_lead_back_while_live(void **state)
+TEST(ids_lead_back_while_live)
 {
     static struct tei_handles h;
     int a, b;
     uint64_t ia, ib;
 
-    (void)state;
     tei_handles_init(&h);
     ia = add(&h, &a);
     ib = add(&h, &b);
@@ -166,13 +155,12 @@ static void ids_lead_back_while_live(void **state)
     tei_handles_fini(&h); /* zeroed by the first */
 }
 
-static void a_reused_slot_has_another_id(void **state)
+TEST(a_reused_slot_has_another_id)
 {
     static struct tei_handles h;
     uint64_t old = 0, id;
     int a;
 
-    (void)state;
     tei_handles_init(&h);
     for (int i = 0; i < 1000; i++) {
         id = add(&h, &a);
@@ -185,13 +173,12 @@ static void a_reused_slot_has_another_id(void **state)
     tei_handles_fini(&h);
 }
 
-static void made_up_ids_are_refused(void **state)
+TEST(made_up_ids_are_refused)
 {
     static struct tei_handles h, other;
     uint64_t id;
     int a;
 
-    (void)state;
     tei_handles_init(&h);
     tei_handles_init(&other);
     id = add(&h, &a);
@@ -207,13 +194,12 @@ static void made_up_ids_are_refused(void **state)
     tei_handles_fini(&other);
 }
 
-static void pins_of_others_hold_an_id(void **state)
+TEST(pins_of_others_hold_an_id)
 {
     static struct tei_handles h;
     uint64_t id;
     int a;
 
-    (void)state;
     tei_handles_init(&h);
     id = add(&h, &a);
     assert_non_null(tei_handles_pin(&h, id));
@@ -228,14 +214,13 @@ static void pins_of_others_hold_an_id(void **state)
     tei_handles_fini(&h);
 }
 
-static void the_table_ends_where_it_says(void **state)
+TEST(the_table_ends_where_it_says)
 {
     const uint32_t slots = (uint32_t)TEI_HANDLE_CHUNKS << TEI_HANDLE_CHUNK_BITS;
     static struct tei_handles h;
     uint64_t last = 0;
     int a;
 
-    (void)state;
     tei_handles_init(&h);
     for (uint32_t i = 0; i < slots; i++) {
         last = add(&h, &a);
@@ -254,13 +239,12 @@ static void count(void *object, void *arg)
     ++*(int *)arg;
 }
 
-static void each_sees_the_live(void **state)
+TEST(each_sees_the_live)
 {
     static struct tei_handles h;
     uint64_t id[3000];
     int a, n = 0;
 
-    (void)state;
     tei_handles_init(&h);
     for (int i = 0; i < 3000; i++)
         id[i] = add(&h, &a);
@@ -332,11 +316,10 @@ static void *pin_at_random(void *arg)
     return NULL;
 }
 
-static void no_pin_ever_meets_a_freed_object(void **state)
+TEST(no_pin_ever_meets_a_freed_object)
 {
     pthread_t maker, t[3];
 
-    (void)state;
     tei_handles_init(&shared);
     for (uintptr_t i = 0; i < 3; i++)
         assert_int_equal(pthread_create(&t[i], NULL, pin_at_random, (void *)i), 0);
@@ -360,11 +343,10 @@ static void *try_del(void *arg)
     return NULL;
 }
 
-static void one_del_wins(void **state)
+TEST(one_del_wins)
 {
     pthread_t t[4];
 
-    (void)state;
     tei_handles_init(&shared);
     for (int round = 0; round < 100; round++) {
         winners = 0;

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/queue.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -20,12 +15,11 @@ static int number_of(struct tei_link *l)
     return l ? tei_container_of(l, struct item, link)->n : -1;
 }
 
-static void a_list_keeps_order(void **state)
+TEST(a_list_keeps_order)
 {
     struct item a = {.n = 1}, b = {.n = 2}, c = {.n = 3};
     struct tei_list l;
 
-    (void)state;
     tei_list_init(&l);
     assert_true(tei_list_empty(&l));
     assert_null(tei_list_first(&l));
@@ -44,12 +38,11 @@ static void a_list_keeps_order(void **state)
     assert_true(tei_list_empty(&l));
 }
 
-static void splice_moves_all(void **state)
+TEST(splice_moves_all)
 {
     struct item i[4] = {{.n = 0}, {.n = 1}, {.n = 2}, {.n = 3}};
     struct tei_list to, from;
 
-    (void)state;
     tei_list_init(&to);
     tei_list_init(&from);
     tei_list_splice(&to, &from);
@@ -86,14 +79,13 @@ static void splice_moves_a_part(void **state)
     }
 }
 
-static void the_walk_minds_removal(void **state)
+TEST(the_walk_minds_removal)
 {
     struct item i[6];
     struct tei_link *n, *tmp;
     struct tei_list l;
     int sum = 0;
 
-    (void)state;
     tei_list_init(&l);
     for (int k = 0; k < 6; k++) {
         i[k] = (struct item){.n = k};
@@ -112,13 +104,12 @@ struct message {
     int from, n;
 };
 
-static void the_taker_gets_push_order(void **state)
+TEST(the_taker_gets_push_order)
 {
     struct message m[3] = {{.n = 0}, {.n = 1}, {.n = 2}};
     struct tei_mpsc q = {NULL};
     struct tei_mpsc_link *l;
 
-    (void)state;
     assert_null(tei_mpsc_take(&q));
     assert_true(tei_mpsc_push(&q, &m[0].link));
     assert_false(tei_mpsc_push(&q, &m[1].link));
@@ -157,7 +148,7 @@ static void *push_many(void *arg)
     return NULL;
 }
 
-static void many_push_and_one_takes(void **state)
+TEST(many_push_and_one_takes)
 {
     int next[PUSHERS] = {0}, got = 0, takes = 0;
     struct pusher p[PUSHERS];
@@ -165,7 +156,6 @@ static void many_push_and_one_takes(void **state)
     struct tei_mpsc q = {NULL};
     _Atomic int empties = 0;
 
-    (void)state;
     for (int i = 0; i < PUSHERS; i++) {
         p[i] = (struct pusher){&q, &empties, i};
         assert_int_equal(pthread_create(&t[i], NULL, push_many, &p[i]), 0);

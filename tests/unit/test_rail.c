@@ -2,12 +2,7 @@
 /* Which rails a route has, and which of them a slice is given. */
 #include "base/err.h"
 #include "rail_fixture.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -31,11 +26,10 @@ static void expect(const char *local, const char *peer, const char *lists[4], co
 
 /* ---- Pairs ---------------------------------------------------------------------------------------- */
 
-static void test_pairs_by_position(void **state)
+TEST(test_pairs_by_position)
 {
     const char *all[4] = {"", "", "", ""};
 
-    (void)state;
     expect("a", "x", all, "0-0");
     expect("a b", "x y", all, "0-0 1-1");
     expect("a b c", "x y", all, "0-0 1-1 2-0");
@@ -44,12 +38,11 @@ static void test_pairs_by_position(void **state)
     expect("a b c d", "x", all, "0-0 1-0 2-0 3-0");
 }
 
-static void test_pairs_by_name(void **state)
+TEST(test_pairs_by_name)
 {
     const char *all[4] = {"", "", "", ""};
     const char *part[4] = {"0 1", "2", "2 0", "1"};
 
-    (void)state;
     expect("a b c", "c a b", all, "0-1 1-2 2-0");
     expect("a b c", "c x a", all, "0-2 1-1 2-0");
     expect("a b c d", "d c", all, "0-0 1-1 2-1 3-0");
@@ -58,13 +51,12 @@ static void test_pairs_by_name(void **state)
     expect("a b c", "a b c", part, "0-0 1-2");
 }
 
-static void test_lists(void **state)
+TEST(test_lists)
 {
     const char *skewed[4] = {"0 1", "2 3", "1", "0"};
     const char *available[4] = {"", "2 1", "", "0"};
     const char *wrong[4] = {"1 1 9 0", "0 1 2", "31 0", "0"};
 
-    (void)state;
     expect("a b c d", "x y", skewed, "0-1 1-1");
     expect("a b c d", "x y", available, "1-0 2-0");
     expect("a b c", "x", wrong, "0-0 1-0");
@@ -72,9 +64,8 @@ static void test_lists(void **state)
     assert_int_equal(route.local[1].n, 1);
 }
 
-static void test_same_name(void **state)
+TEST(test_same_name)
 {
-    (void)state;
     assert_int_equal(begin("a b c", "c b a x", (struct tei_path_conf){.same_name = true}), 0);
     lead("0 1", "2", "1 3", "0 2");
     assert_string_equal(rails(), "0-2 1-1"); /* what else the peer prefers is left alone */
@@ -89,12 +80,11 @@ static void test_same_name(void **state)
 }
 
 /* Memory that some NICs do not have is no reason to leave the partners of the others. */
-static void test_same_name_for_memory_of_some_nics(void **state)
+TEST(test_same_name_for_memory_of_some_nics)
 {
     struct tei_path_want want = {.len = SLICE, .now = now, .avoid = TEI_PATH_NO_RAIL};
     struct tei_path_choice c;
 
-    (void)state;
     assert_int_equal(begin("a b c", "a b c", (struct tei_path_conf){.same_name = true}), 0);
     lead("0 1", "2", "2", "0 1");
     want.peer_without = 1;
@@ -111,11 +101,10 @@ static void test_same_name_for_memory_of_some_nics(void **state)
     tei_paths_fini(&paths);
 }
 
-static void test_affinity_map(void **state)
+TEST(test_affinity_map)
 {
     struct tei_path_conf conf = {.affinity = " a = y , z ;b=x; nobody=x;; "};
 
-    (void)state;
     assert_int_equal(begin("a b c", "x y z", conf), 0);
     lead("0 1", "2", "0", "1 2");
     assert_string_equal(rails(), "0-1 0-2 1-0");
@@ -127,12 +116,11 @@ static void test_affinity_map(void **state)
     tei_paths_fini(&paths);
 }
 
-static void test_affinity_map_refused(void **state)
+TEST(test_affinity_map_refused)
 {
     static const char *const bad[] = {"a",     "=b",  "a=",    "a=b,", "a=,b",
                                       "a=b=c", "a,b", "a=b;c", ","};
 
-    (void)state;
     assert_int_equal(tei_path_affinity_check(""), 0);
     assert_int_equal(tei_path_affinity_check(" ; ;"), 0);
     assert_int_equal(tei_path_affinity_check("a=b,c;d=e;"), 0);
@@ -144,11 +132,10 @@ static void test_affinity_map_refused(void **state)
     }
 }
 
-static void test_too_many_or_no_nics(void **state)
+TEST(test_too_many_or_no_nics)
 {
     char names[33 * 4 + 1] = "";
 
-    (void)state;
     for (unsigned i = 0; i < 33; i++)
         snprintf(names + 4 * i, 5, "n%02u ", i);
     assert_int_equal(begin("a", names, (struct tei_path_conf){0}), TE_ERR_INVALID);
@@ -162,11 +149,10 @@ static void test_too_many_or_no_nics(void **state)
 
 /* ---- The choice ----------------------------------------------------------------------------------- */
 
-static void test_idle_rails_alike_take_turns(void **state)
+TEST(test_idle_rails_alike_take_turns)
 {
     int n[4] = {0};
 
-    (void)state;
     assert_int_equal(begin("a b c d", "a b c d", (struct tei_path_conf){0}), 0);
     lead("", "", "", "");
     warm();
@@ -181,9 +167,8 @@ static void test_idle_rails_alike_take_turns(void **state)
     tei_paths_fini(&paths);
 }
 
-static void test_slices_go_where_least_waits(void **state)
+TEST(test_slices_go_where_least_waits)
 {
-    (void)state;
     assert_int_equal(begin("a b", "a b", (struct tei_path_conf){0}), 0);
     lead("", "", "", "");
     warm();
@@ -194,13 +179,12 @@ static void test_slices_go_where_least_waits(void **state)
 }
 
 /* What other peers have on a NIC counts. */
-static void test_a_nic_busy_for_another_peer_is_left_alone(void **state)
+TEST(test_a_nic_busy_for_another_peer_is_left_alone)
 {
     struct tei_path_conf conf = {.rail_pause_ns = MS};
     struct tei_path_port port = {"x", 10 * GB, true};
     struct tei_paths other;
 
-    (void)state;
     assert_int_equal(begin("a b", "a b", (struct tei_path_conf){0}), 0);
     assert_int_equal(tei_paths_init(&other, &conf, &nics, &port, 1), 0);
     lead("", "", "", "");
@@ -214,11 +198,10 @@ static void test_a_nic_busy_for_another_peer_is_left_alone(void **state)
     tei_paths_fini(&paths);
 }
 
-static void test_short_slices_stay_for_64_kib(void **state)
+TEST(test_short_slices_stay_for_64_kib)
 {
     int changes = 0, last = -1;
 
-    (void)state;
     assert_int_equal(begin("a b", "a b", (struct tei_path_conf){0}), 0);
     lead("", "", "", "");
     warm();
@@ -232,13 +215,12 @@ static void test_short_slices_stay_for_64_kib(void **state)
     tei_paths_fini(&paths);
 }
 
-static void test_full_windows_wait(void **state)
+TEST(test_full_windows_wait)
 {
     struct tei_path_choice c;
     uint64_t first = 10 * GB / 1000; /* what a rail never measured carries in a millisecond */
     uint64_t sent = 0;
 
-    (void)state;
     assert_int_equal(begin("a b", "a b", (struct tei_path_conf){0}), 0);
     lead("", "", "", "");
     while (pick(SLICE, TEI_PATH_NO_RAIL, &c) == TEI_PATH_RAIL) {
@@ -254,11 +236,10 @@ static void test_full_windows_wait(void **state)
     tei_paths_fini(&paths);
 }
 
-static void test_bound_on_slices(void **state)
+TEST(test_bound_on_slices)
 {
     struct tei_path_choice c;
 
-    (void)state;
     assert_int_equal(begin("a b", "a b", (struct tei_path_conf){.max_slices = 3}), 0);
     lead("", "", "", "");
     for (int k = 0; k < 6; k++)
@@ -269,11 +250,10 @@ static void test_bound_on_slices(void **state)
     tei_paths_fini(&paths);
 }
 
-static void test_round_robin(void **state)
+TEST(test_round_robin)
 {
     struct tei_path_choice c;
 
-    (void)state;
     assert_int_equal(
         begin("a b c", "a b c", (struct tei_path_conf){.roundrobin = true, .max_slices = 10}), 0);
     lead("", "", "", "");
@@ -289,11 +269,10 @@ static void test_round_robin(void **state)
     tei_paths_fini(&paths);
 }
 
-static void test_a_retry_avoids_its_rail(void **state)
+TEST(test_a_retry_avoids_its_rail)
 {
     struct tei_path_choice c;
 
-    (void)state;
     assert_int_equal(begin("a b", "a b", (struct tei_path_conf){0}), 0);
     lead("", "", "", "");
     for (int k = 0; k < 10; k++) {
@@ -336,9 +315,8 @@ static void check_bps(int rail, double want)
         fail_msg("rail %d is thought to carry %.3g, not %.3g", rail, bps, want);
 }
 
-static void test_rate_is_measured(void **state)
+TEST(test_rate_is_measured)
 {
-    (void)state;
     assert_int_equal(begin("a b", "a b", (struct tei_path_conf){0}), 0);
     lead("", "", "", "");
     check_bps(0, 10e9);
@@ -355,11 +333,10 @@ static void test_rate_is_measured(void **state)
 }
 
 /* With nothing queued a low rate says nothing: 64 KiB in 13 us are 5 GB/s, and no sign of a slow rail. */
-static void test_light_load_does_not_make_a_rail_slow(void **state)
+TEST(test_light_load_does_not_make_a_rail_slow)
 {
     struct tei_path_choice c;
 
-    (void)state;
     assert_int_equal(begin("a", "a", (struct tei_path_conf){0}), 0);
     lead("", "", "", "");
     for (int k = 0; k < 2000; k++) {
@@ -373,11 +350,10 @@ static void test_light_load_does_not_make_a_rail_slow(void **state)
     tei_paths_fini(&paths);
 }
 
-static void test_silence_makes_slow_and_idleness_forgets(void **state)
+TEST(test_silence_makes_slow_and_idleness_forgets)
 {
     struct tei_path_choice c;
 
-    (void)state;
     assert_int_equal(begin("a b", "a b", (struct tei_path_conf){0}), 0);
     lead("", "", "", "");
     for (int k = 0; k < 4; k++)
@@ -394,11 +370,10 @@ static void test_silence_makes_slow_and_idleness_forgets(void **state)
     tei_paths_fini(&paths);
 }
 
-static void test_probe_after_20_ms(void **state)
+TEST(test_probe_after_20_ms)
 {
     int probes = 0;
 
-    (void)state;
     assert_int_equal(begin("a b", "a b", (struct tei_path_conf){0}), 0);
     lead("", "", "", "");
     carry(3, 100e6, 1, 100); /* so slow that prediction would never take it */

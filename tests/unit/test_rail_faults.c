@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Faults: pauses, probation, what stands in for a rail or NIC that is lost, and what is told of it. */
 #include "rail_fixture.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -64,9 +59,8 @@ static void pass_trial(unsigned local, unsigned peer, bool ok)
 
 /* ---- Pauses and probation ------------------------------------------------------------------------- */
 
-static void test_pause_then_probation_then_full_share(void **state)
+TEST(test_pause_then_probation_then_full_share)
 {
-    (void)state;
     assert_int_equal(begin("a b", "a b", plain), 0);
     lead("", "", "", "");
     fault(0, 0);
@@ -83,11 +77,10 @@ static void test_pause_then_probation_then_full_share(void **state)
     tei_paths_fini(&paths);
 }
 
-static void test_a_long_slice_ends_probation(void **state)
+TEST(test_a_long_slice_ends_probation)
 {
     int given;
 
-    (void)state;
     assert_int_equal(begin("a b", "a b", plain), 0);
     lead("", "", "", "");
     fault(0, 0);
@@ -99,12 +92,11 @@ static void test_a_long_slice_ends_probation(void **state)
     tei_paths_fini(&paths);
 }
 
-static void test_pauses_double_up_to_the_longest(void **state)
+TEST(test_pauses_double_up_to_the_longest)
 {
     static const int want[] = {100, 200, 400, 800, 1000, 1000};
     struct tei_path_conf conf = {.rail_pause_ns = 1000 * MS};
 
-    (void)state;
     assert_int_equal(begin("a b", "a b", conf), 0);
     lead("", "", "", "");
     use(0, 1, true);
@@ -125,9 +117,8 @@ static void test_pauses_double_up_to_the_longest(void **state)
 }
 
 /* One that fails soon after it came back waits for longer; one that has worked since does not. */
-static void test_a_flapping_rail_pauses_for_longer(void **state)
+TEST(test_a_flapping_rail_pauses_for_longer)
 {
-    (void)state;
     assert_int_equal(begin("a b", "a b", plain), 0);
     lead("", "", "", "");
     for (int k = 0; k < 3; k++) {
@@ -145,9 +136,8 @@ static void test_a_flapping_rail_pauses_for_longer(void **state)
     tei_paths_fini(&paths);
 }
 
-static void test_a_burst_of_faults_is_one(void **state)
+TEST(test_a_burst_of_faults_is_one)
 {
-    (void)state;
     assert_int_equal(begin("a b", "a b", plain), 0);
     lead("", "", "", "");
     for (int k = 0; k < 50; k++, now += MS)
@@ -162,9 +152,8 @@ static void test_a_burst_of_faults_is_one(void **state)
     tei_paths_fini(&paths);
 }
 
-static void test_slices_of_before_hold_up_the_trial(void **state)
+TEST(test_slices_of_before_hold_up_the_trial)
 {
-    (void)state;
     assert_int_equal(begin("a b", "a b", plain), 0);
     lead("", "", "", "");
     tei_paths_posted(&paths, 0, SLICE, now);
@@ -177,11 +166,10 @@ static void test_slices_of_before_hold_up_the_trial(void **state)
     tei_paths_fini(&paths);
 }
 
-static void test_a_retry_is_no_trial(void **state)
+TEST(test_a_retry_is_no_trial)
 {
     struct tei_path_choice c;
 
-    (void)state;
     assert_int_equal(begin("a b", "a b", plain), 0);
     lead("", "", "", "");
     fault(0, 0);
@@ -191,12 +179,11 @@ static void test_a_retry_is_no_trial(void **state)
     tei_paths_fini(&paths);
 }
 
-static void test_the_only_rail(void **state)
+TEST(test_the_only_rail)
 {
     struct tei_path_choice c;
     int64_t first;
 
-    (void)state;
     assert_int_equal(begin("a", "a", plain), 0);
     lead("", "", "", "");
     fault(0, 0);
@@ -216,11 +203,10 @@ static void test_the_only_rail(void **state)
 }
 
 /* With all paused the first to be tried is the one whose pause ends first; then the one after. */
-static void test_all_paused(void **state)
+TEST(test_all_paused)
 {
     struct tei_path_choice c;
 
-    (void)state;
     assert_int_equal(begin("a", "a b c", plain), 0);
     lead("", "", "", "");
     for (unsigned j = 0; j < 3; j++, now += MS)
@@ -238,9 +224,8 @@ static void test_all_paused(void **state)
 
 /* ---- What stands in -------------------------------------------------------------------------------- */
 
-static void test_a_rail_is_replaced_within_the_preferred_lists(void **state)
+TEST(test_a_rail_is_replaced_within_the_preferred_lists)
 {
-    (void)state;
     begin_8_by_8();
     lead("0 1 2 3", "4 5 6 7", "0 1 2 3", "4 5 6 7");
     fault(1, 1);
@@ -248,9 +233,8 @@ static void test_a_rail_is_replaced_within_the_preferred_lists(void **state)
     tei_paths_fini(&paths);
 }
 
-static void test_a_nic_is_replaced_from_the_available_list(void **state)
+TEST(test_a_nic_is_replaced_from_the_available_list)
 {
-    (void)state;
     begin_8_by_8();
     lead("0 1 2 3", "4 5 6 7", "0 1 2 3", "4 5 6 7");
     tei_path_nic_down(&nics, 1);
@@ -266,9 +250,8 @@ static void test_a_nic_is_replaced_from_the_available_list(void **state)
     tei_paths_fini(&paths);
 }
 
-static void test_without_an_available_list_neighbours_share(void **state)
+TEST(test_without_an_available_list_neighbours_share)
 {
-    (void)state;
     assert_int_equal(begin("a b c", "a b c", plain), 0);
     lead("", "", "", "");
     tei_path_nic_down(&nics, 0);
@@ -279,9 +262,8 @@ static void test_without_an_available_list_neighbours_share(void **state)
 }
 
 /* None of the preferred NICs is left, on either side. */
-static void test_only_the_available_lists_are_left(void **state)
+TEST(test_only_the_available_lists_are_left)
 {
-    (void)state;
     begin_8_by_8();
     lead("0 1", "2 3", "0 1", "2 3");
     tei_path_nic_down(&nics, 0);
@@ -296,11 +278,10 @@ static void test_only_the_available_lists_are_left(void **state)
     tei_paths_fini(&paths);
 }
 
-static void test_nothing_is_left(void **state)
+TEST(test_nothing_is_left)
 {
     struct tei_path_choice c;
 
-    (void)state;
     assert_int_equal(begin("a", "a", plain), 0);
     lead("", "", "", "");
     tei_path_nic_down(&nics, 0);
@@ -311,11 +292,10 @@ static void test_nothing_is_left(void **state)
     tei_paths_fini(&paths);
 }
 
-static void test_the_map_holds_while_it_can(void **state)
+TEST(test_the_map_holds_while_it_can)
 {
     struct tei_path_conf conf = {.affinity = "a=x,y;b=z"};
 
-    (void)state;
     assert_int_equal(begin("a b", "x y z", conf), 0);
     lead("", "", "", "");
     assert_string_equal(rails(), "0-0 0-1 1-2");
@@ -327,11 +307,10 @@ static void test_the_map_holds_while_it_can(void **state)
 }
 
 /* One that is lost is replaced by another local NIC and its namesake; across only before nothing goes. */
-static void test_namesakes_hold_while_they_can(void **state)
+TEST(test_namesakes_hold_while_they_can)
 {
     struct tei_path_conf conf = {.same_name = true};
 
-    (void)state;
     assert_int_equal(begin("a b c", "a b c", conf), 0);
     lead("0", "1 2", "2", "0 1");
     assert_string_equal(rails(), "0-0");
@@ -347,11 +326,10 @@ static void test_namesakes_hold_while_they_can(void **state)
 }
 
 /* Back from a fault by a trial of its own, with nothing tried across. */
-static void test_a_namesake_comes_back(void **state)
+TEST(test_a_namesake_comes_back)
 {
     struct tei_path_conf conf = {.same_name = true, .rail_pause_ns = 30000 * MS};
 
-    (void)state;
     assert_int_equal(begin("a b", "a b", conf), 0);
     lead("0", "1", "1", "0");
     fault(0, 0);
@@ -364,11 +342,10 @@ static void test_a_namesake_comes_back(void **state)
     tei_paths_fini(&paths);
 }
 
-static void test_a_nic_that_comes_back_is_tried_at_once(void **state)
+TEST(test_a_nic_that_comes_back_is_tried_at_once)
 {
     struct tei_path_conf conf = {.rail_pause_ns = 30000 * MS};
 
-    (void)state;
     assert_int_equal(begin("a b", "a b", conf), 0);
     lead("", "", "", "");
     fault(0, 0);
@@ -390,9 +367,8 @@ static void test_a_nic_that_comes_back_is_tried_at_once(void **state)
 
 /* ---- Faults of a NIC ------------------------------------------------------------------------------- */
 
-static void test_a_local_fault_stops_the_nic(void **state)
+TEST(test_a_local_fault_stops_the_nic)
 {
-    (void)state;
     begin_8_by_8();
     lead("0 1", "4 5", "0 1", "4 5");
     tei_paths_failed(&paths, rail(1, 1), TEI_PATH_FAULT_LOCAL, now);
@@ -408,9 +384,8 @@ static void test_a_local_fault_stops_the_nic(void **state)
     tei_paths_fini(&paths);
 }
 
-static void test_a_peer_fault_stops_its_nic(void **state)
+TEST(test_a_peer_fault_stops_its_nic)
 {
-    (void)state;
     begin_8_by_8();
     lead("0 1", "4 5", "0 1", "4 5");
     tei_paths_failed(&paths, rail(1, 1), TEI_PATH_FAULT_PEER, now);
@@ -422,9 +397,8 @@ static void test_a_peer_fault_stops_its_nic(void **state)
 }
 
 /* However long it lasts, and whatever was before: a peer that is back must not wait for long. */
-static void test_a_refused_rail_is_tried_again_soon(void **state)
+TEST(test_a_refused_rail_is_tried_again_soon)
 {
-    (void)state;
     assert_int_equal(begin("a b", "a b", plain), 0);
     lead("", "", "", "");
     fault(1, 1);
@@ -440,9 +414,8 @@ static void test_a_refused_rail_is_tried_again_soon(void **state)
 }
 
 /* A second rail of the same NIC fails, and none has worked since the first. */
-static void test_two_rails_tell_of_a_nic(void **state)
+TEST(test_two_rails_tell_of_a_nic)
 {
-    (void)state;
     begin_8_by_8();
     lead("", "", "", "");
     fault(3, 3);
@@ -455,9 +428,8 @@ static void test_two_rails_tell_of_a_nic(void **state)
     tei_paths_fini(&paths);
 }
 
-static void test_one_rail_that_works_clears_the_nic(void **state)
+TEST(test_one_rail_that_works_clears_the_nic)
 {
-    (void)state;
     begin_8_by_8();
     lead("", "", "", "");
     fault(3, 3);
@@ -470,11 +442,10 @@ static void test_one_rail_that_works_clears_the_nic(void **state)
 }
 
 /* A NIC whose pair failed again is tried by a rail that was only paused along with it. */
-static void test_a_lost_nic_is_tried_by_another_rail(void **state)
+TEST(test_a_lost_nic_is_tried_by_another_rail)
 {
     static const enum tei_path_fault kinds[] = {TEI_PATH_FAULT_LOCAL, TEI_PATH_FAULT_PEER};
 
-    (void)state;
     for (size_t k = 0; k < 2; k++) {
         unsigned local = k == 0, peer = k != 0; /* 1-0, then 0-1 */
 
@@ -502,12 +473,11 @@ static void check_says(const char *text, const char *line)
         fail_msg("not said: \"%s\"; what is:\n%s", line, text);
 }
 
-static void test_explain(void **state)
+TEST(test_explain)
 {
     char text[4096], cut[10];
     size_t len;
 
-    (void)state;
     assert_int_equal(begin("a b c", "x y z", plain), 0);
     lead("", "", "", "");
     tei_paths_posted(&paths, rail(0, 0), 2 * SLICE, now);

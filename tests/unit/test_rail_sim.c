@@ -4,12 +4,7 @@
  * Rates are in units of one NIC.
  */
 #include "rail_sim.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #define NIC 2.5e9 /* bytes per second */
 #define MIB (UINT64_C(1) << 20)
@@ -66,11 +61,10 @@ static void end(void)
 
 /* ---- While all is well ---------------------------------------------------------------------------- */
 
-static void test_equal_nics_add_up(void **state)
+TEST(test_equal_nics_add_up)
 {
     double one;
 
-    (void)state;
     begin(1, 1);
     one = rate_over(40);
     end();
@@ -82,11 +76,10 @@ static void test_equal_nics_add_up(void **state)
     }
 }
 
-static void test_shapes(void **state)
+TEST(test_shapes)
 {
     static const unsigned shapes[][2] = {{1, 4}, {4, 1}, {3, 2}, {2, 3}, {8, 3}};
 
-    (void)state;
     for (size_t k = 0; k < TEI_ARRAY_LEN(shapes); k++) {
         unsigned l = shapes[k][0], p = shapes[k][1];
 
@@ -98,9 +91,8 @@ static void test_shapes(void **state)
 }
 
 /* Four NICs into one: none of them is left out. */
-static void test_a_shared_end_is_shared_evenly(void **state)
+TEST(test_a_shared_end_is_shared_evenly)
 {
-    (void)state;
     begin(4, 1);
     run_ms(20);
     (void)rate_over(100);
@@ -109,9 +101,8 @@ static void test_a_shared_end_is_shared_evenly(void **state)
     end();
 }
 
-static void test_fast_nics(void **state)
+TEST(test_fast_nics)
 {
-    (void)state;
     sim_init(&s, 8, 25e9);
     f = sim_add(&s, 8, 25e9, NULL);
     run_ms(2);
@@ -119,9 +110,8 @@ static void test_fast_nics(void **state)
     end();
 }
 
-static void test_short_slices(void **state)
+TEST(test_short_slices)
 {
-    (void)state;
     begin(8, 8);
     f->slice = 4096;
     f->in_flight = MIB;
@@ -134,13 +124,12 @@ static void test_short_slices(void **state)
 }
 
 /* One flow has only the first two NICs, the other all four: that one takes the other two. */
-static void test_two_peers_with_skewed_lists(void **state)
+TEST(test_two_peers_with_skewed_lists)
 {
     struct tei_path_list two = {2, {0, 1}};
     struct sim_flow *other;
     double both;
 
-    (void)state;
     begin(4, 4);
     other = sim_add(&s, 4, NIC, NULL);
     tei_paths_route(&other->paths, &two, NULL, NULL, NULL, &other->route);
@@ -153,11 +142,10 @@ static void test_two_peers_with_skewed_lists(void **state)
     end();
 }
 
-static void test_two_peers_share_evenly(void **state)
+TEST(test_two_peers_share_evenly)
 {
     struct sim_flow *other;
 
-    (void)state;
     begin(4, 4);
     other = sim_add(&s, 4, NIC, NULL);
     run_ms(20);
@@ -168,11 +156,10 @@ static void test_two_peers_share_evenly(void **state)
     end();
 }
 
-static void test_round_robin_uses_all(void **state)
+TEST(test_round_robin_uses_all)
 {
     struct tei_path_conf conf = {.roundrobin = true, .rail_pause_ns = 30000 * SIM_MS};
 
-    (void)state;
     sim_init(&s, 4, NIC);
     f = sim_add(&s, 4, NIC, &conf);
     assert_rate(rate_over(40), 0.98 * 4);
@@ -197,9 +184,8 @@ static double with_a_slow_nic(unsigned k, uint64_t request, enum sim_policy poli
     return rate;
 }
 
-static void test_a_slow_rail_gets_its_share(void **state)
+TEST(test_a_slow_rail_gets_its_share)
 {
-    (void)state;
     for (unsigned k = 2; k <= 8; k *= 2)
         assert_rate(with_a_slow_nic(k, 0, SIM_PICK), 0.95);
     assert_rate(with_a_slow_nic(8, 64 * MIB, SIM_PICK), 0.95);
@@ -207,18 +193,16 @@ static void test_a_slow_rail_gets_its_share(void **state)
 }
 
 /* The control: what the same slices come to when they are dealt out evenly. */
-static void test_static_striping_does_not_get_there(void **state)
+TEST(test_static_striping_does_not_get_there)
 {
-    (void)state;
     for (unsigned k = 2; k <= 8; k *= 2)
         assert_true(with_a_slow_nic(k, 0, SIM_STRIPE) < 0.92);
     assert_true(with_a_slow_nic(8, 64 * MIB, SIM_STRIPE) < 0.92);
 }
 
 /* The end of a request does not wait for long on a rail that is slow beyond all measure. */
-static void test_the_end_of_a_request_is_not_held_up(void **state)
+TEST(test_the_end_of_a_request_is_not_held_up)
 {
-    (void)state;
     begin(8, 8);
     s.nic[0].bps = NIC / 64;
     f->request = 64 * MIB;
@@ -231,9 +215,8 @@ static void test_the_end_of_a_request_is_not_held_up(void **state)
     end();
 }
 
-static void test_it_slows_down_then_recovers(void **state)
+TEST(test_it_slows_down_then_recovers)
 {
-    (void)state;
     begin(8, 8);
     run_ms(50);
     s.nic[2].bps = NIC / 4;
@@ -246,9 +229,8 @@ static void test_it_slows_down_then_recovers(void **state)
 }
 
 /* The same with requests, where no backlog does the work of a prediction. */
-static void test_requests_follow_the_rates(void **state)
+TEST(test_requests_follow_the_rates)
 {
-    (void)state;
     begin(4, 4);
     f->request = 32 * MIB;
     f->in_flight = 32 * MIB;
@@ -263,9 +245,8 @@ static void test_requests_follow_the_rates(void **state)
 }
 
 /* Completions are seen late and in heaps, as by a thread that does not always run. */
-static void test_coarse_polling(void **state)
+TEST(test_coarse_polling)
 {
-    (void)state;
     begin(4, 4);
     s.poll_ns = 300000;
     f->in_flight = 16 * MIB;
@@ -278,9 +259,8 @@ static void test_coarse_polling(void **state)
 }
 
 /* Slow is not the NIC, but what is between: only one rail of it. */
-static void test_a_slow_way_between(void **state)
+TEST(test_a_slow_way_between)
 {
-    (void)state;
     begin(4, 4);
     f->rail[tei_path_rail(&f->paths, 1, 1)].bps = NIC / 8;
     run_ms(50);
@@ -289,9 +269,8 @@ static void test_a_slow_way_between(void **state)
 }
 
 /* Rails that meet in a NIC, one of them slow: the others take what it leaves. */
-static void test_a_slow_rail_behind_a_shared_nic(void **state)
+TEST(test_a_slow_rail_behind_a_shared_nic)
 {
-    (void)state;
     begin(2, 4);
     f->nic[3].bps = NIC / 8;
     run_ms(50);
@@ -304,11 +283,10 @@ static void test_a_slow_rail_behind_a_shared_nic(void **state)
 
 /* ---- Faults ---------------------------------------------------------------------------------------- */
 
-static void test_a_dead_rail_is_avoided(void **state)
+TEST(test_a_dead_rail_is_avoided)
 {
     unsigned at;
 
-    (void)state;
     begin(4, 4);
     run_ms(50);
     at = tei_path_rail(&f->paths, 1, 1);
@@ -320,11 +298,10 @@ static void test_a_dead_rail_is_avoided(void **state)
 }
 
 /* Nobody says that a local NIC is dead: its slices fail after 5 ms, and it is left alone but for trials. */
-static void test_a_dead_nic_is_avoided(void **state)
+TEST(test_a_dead_nic_is_avoided)
 {
     uint64_t failed;
 
-    (void)state;
     begin(4, 4);
     run_ms(50);
     sim_kill_local(&s, 1, true);
@@ -335,9 +312,8 @@ static void test_a_dead_nic_is_avoided(void **state)
     end();
 }
 
-static void test_a_nic_comes_back_by_itself(void **state)
+TEST(test_a_nic_comes_back_by_itself)
 {
-    (void)state;
     begin(4, 4);
     run_ms(50);
     sim_kill_local(&s, 1, true);
@@ -350,9 +326,8 @@ static void test_a_nic_comes_back_by_itself(void **state)
 }
 
 /* However long it was away: its port says so. */
-static void test_a_nic_comes_back_by_its_port(void **state)
+TEST(test_a_nic_comes_back_by_its_port)
 {
-    (void)state;
     begin(4, 4);
     run_ms(50);
     sim_kill_local(&s, 1, true);
@@ -366,11 +341,10 @@ static void test_a_nic_comes_back_by_its_port(void **state)
     end();
 }
 
-static void test_the_available_list_stands_in(void **state)
+TEST(test_the_available_list_stands_in)
 {
     struct tei_path_list preferred = {2, {0, 1}}, available = {2, {2, 3}};
 
-    (void)state;
     begin(4, 4);
     tei_paths_route(&f->paths, &preferred, &available, &preferred, &available, &f->route);
     run_ms(20);
@@ -390,9 +364,8 @@ static void test_the_available_list_stands_in(void **state)
 }
 
 /* With every rail dead nobody spins: tries are as rare as the pauses say, and it all comes back. */
-static void test_all_dead_is_no_busy_loop(void **state)
+TEST(test_all_dead_is_no_busy_loop)
 {
-    (void)state;
     begin(2, 2);
     run_ms(50);
     sim_kill_local(&s, 0, true);

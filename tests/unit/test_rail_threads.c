@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Peers, each in a thread of its own, share the NICs of this host while ports go down and come up. */
 #include "rail/rail.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <pthread.h>
 
@@ -61,13 +56,12 @@ static void *run(void *arg)
     return NULL;
 }
 
-static void test_peers_share_nics(void **state)
+TEST(test_peers_share_nics)
 {
     struct tei_path_conf conf = {.rail_pause_ns = 1000000};
     static struct peer peers[2];
     pthread_t threads[2];
 
-    (void)state;
     tei_path_nics_init(&nics, ports, NICS);
     for (unsigned k = 0; k < 2; k++) {
         assert_int_equal(tei_paths_init(&peers[k].paths, &conf, &nics, ports, NICS), 0);

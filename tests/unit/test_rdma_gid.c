@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/rdma/rdma_gid.h"
+#include "test.h"
 
 #include "te.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -52,13 +47,12 @@ static struct tei_gid_entry v2(int index, const char *address, const char *ndev)
 
 /* ---- text */
 
-static void both_forms_are_read_and_one_is_written(void **state)
+TEST(both_forms_are_read_and_one_is_written)
 {
     static const char *const forms[] = {GID, GID_KERNEL, "0000:0000:0000:0000:0000:FFFF:0A4D:0001",
                                         "00:00:00:00:00:00:00:00:00:00:FF:fF:0A:4d:00:01"};
     char text[TEI_GID_TEXT];
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(forms); i++) {
         uint8_t gid[16] = {9, 9, 9};
 
@@ -69,12 +63,11 @@ static void both_forms_are_read_and_one_is_written(void **state)
     }
 }
 
-static void every_byte_survives(void **state)
+TEST(every_byte_survives)
 {
     uint8_t gid[16], again[16];
     char text[TEI_GID_TEXT];
 
-    (void)state;
     for (int round = 0; round < 256; round++) {
         for (int i = 0; i < 16; i++)
             gid[i] = (uint8_t)(round + 17 * i);
@@ -85,7 +78,7 @@ static void every_byte_survives(void **state)
     }
 }
 
-static void other_forms_are_refused(void **state)
+TEST(other_forms_are_refused)
 {
     static const char *const bad[] = {
         "",
@@ -110,7 +103,6 @@ static void other_forms_are_refused(void **state)
         "+0:00:00:00:00:00:00:00:00:00:ff:ff:0a:4d:00:01",
     };
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++) {
         uint8_t gid[16] = {9, 9, 9}, before[16] = {9, 9, 9};
 
@@ -120,7 +112,7 @@ static void other_forms_are_refused(void **state)
     }
 }
 
-static void scopes_have_names(void **state)
+TEST(scopes_have_names)
 {
     static const struct {
         const char *address, *name;
@@ -139,7 +131,6 @@ static void scopes_have_names(void **state)
         {"::10.0.0.1", "global IPv6"},
     };
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(cases); i++) {
         uint8_t gid[16];
 
@@ -150,14 +141,13 @@ static void scopes_have_names(void **state)
     }
 }
 
-static void an_entry_is_described(void **state)
+TEST(an_entry_is_described)
 {
     struct tei_gid_entry a = v2(3, "10.0.0.2", "eth0");
     struct tei_gid_entry b = entry(0, TEI_GID_IB, "fe80::2:c903:31:7be1", "");
     struct tei_gid_entry c = entry(1, TEI_GID_ROCE_V1, "2001:db8::1", "ens1f0np0");
     char text[128], small[9];
 
-    (void)state;
     tei_gid_describe(&a, text, sizeof(text));
     assert_string_equal(text, "10.0.0.2 (private IPv4 on eth0, RoCE v2, index 3)");
     tei_gid_describe(&b, text, sizeof(text));
@@ -372,7 +362,7 @@ static void a_large_table_is_cut(void **state)
 
 /* ---- choice */
 
-static void ranks_are_in_order(void **state)
+TEST(ranks_are_in_order)
 {
     struct tei_gid_entry e[] = {
         v2(9, "8.8.8.8", "eth0"),
@@ -384,7 +374,6 @@ static void ranks_are_in_order(void **state)
         entry(3, TEI_GID_ROCE_V1, "8.8.8.8", "eth0"),
     };
 
-    (void)state;
     for (size_t i = 1; i < TEI_ARRAY_LEN(e); i++)
         assert_true(0 <= tei_gid_rank(&e[i - 1]) && tei_gid_rank(&e[i - 1]) < tei_gid_rank(&e[i]));
 }
@@ -394,11 +383,10 @@ static void check_same_rank(struct tei_gid_entry a, struct tei_gid_entry b)
     assert_int_equal(tei_gid_rank(&a), tei_gid_rank(&b));
 }
 
-static void ranks_know_ranges_and_interfaces(void **state)
+TEST(ranks_know_ranges_and_interfaces)
 {
     struct tei_gid_entry none = v2(0, "::", "eth0");
 
-    (void)state;
     assert_true(tei_gid_rank(&none) < 0);
     check_same_rank(v2(0, "192.168.1.1", "eth0"), v2(0, "8.8.8.8", "eth0"));
     check_same_rank(v2(0, "2001:db8::1", "eth0"), v2(0, "8.8.8.8", "eth0"));
@@ -436,14 +424,13 @@ static int pick(const struct tei_gid_entry *all, size_t n, const char *peer, con
     return all[at].index;
 }
 
-static void without_a_peer_the_rank_decides(void **state)
+TEST(without_a_peer_the_rank_decides)
 {
     const struct tei_gid_entry t[] = {
         v2(1, "fe80::1", "eth0"),  v2(3, "172.17.0.1", "docker0"), v2(5, "10.0.0.1", "eth0"),
         v2(9, "2001:db8::1", "e"), v2(7, "192.168.0.1", "eth1"),
     };
 
-    (void)state;
     assert_int_equal(pick(t, 5, NULL, NULL), 7);
     assert_int_equal(pick(t, 5, "::", NULL), 7);
     assert_int_equal(pick(t, 3, NULL, NULL), 5);
@@ -451,24 +438,22 @@ static void without_a_peer_the_rank_decides(void **state)
     assert_int_equal(pick(t, 0, NULL, NULL), TE_ERR_NOT_FOUND);
 }
 
-static void bytes_of_another_kind_of_address_say_nothing(void **state)
+TEST(bytes_of_another_kind_of_address_say_nothing)
 {
     const struct tei_gid_entry t[] = {v2(0, "10.0.0.9", "docker0"), v2(1, "::1", "lo"),
                                       v2(2, "192.168.1.1", "eth0")};
 
-    (void)state;
     assert_int_equal(pick(t, 3, "fe80::a00:1", NULL), 2);
     assert_int_equal(pick(t, 3, "::", NULL), 2);
 }
 
-static void the_kind_of_the_peer_comes_first(void **state)
+TEST(the_kind_of_the_peer_comes_first)
 {
     const struct tei_gid_entry t[] = {
         v2(1, "fe80::1", "eth0"),  v2(2, "fd00:1::1", "eth0"),   v2(3, "2001:db8::1", "eth0"),
         v2(4, "10.0.0.1", "eth0"), v2(5, "169.254.7.7", "eth0"),
     };
 
-    (void)state;
     assert_int_equal(pick(t, 5, "10.9.9.9", NULL), 4);
     assert_int_equal(pick(t, 5, "8.8.8.8", NULL), 4);
     assert_int_equal(pick(t, 5, "2a00::1", NULL), 3);
@@ -479,13 +464,12 @@ static void the_kind_of_the_peer_comes_first(void **state)
     assert_int_equal(pick(t, 3, "10.9.9.9", NULL), 2); /* no IPv4: the best of what there is */
 }
 
-static void the_subnet_of_the_peer_comes_next(void **state)
+TEST(the_subnet_of_the_peer_comes_next)
 {
     /* Eight rails, one subnet each, as on servers with a NIC for each GPU. */
     struct tei_gid_entry t[8];
     char address[32];
 
-    (void)state;
     for (int i = 0; i < 8; i++) {
         snprintf(address, sizeof(address), "10.1.%d.5", i);
         t[i] = v2(i, address, "eth0");
@@ -496,31 +480,29 @@ static void the_subnet_of_the_peer_comes_next(void **state)
     }
 }
 
-static void rails_of_two_addresses_are_told_apart(void **state)
+TEST(rails_of_two_addresses_are_told_apart)
 {
     const struct tei_gid_entry t[] = {v2(0, "10.0.0.0", "eth0"), v2(1, "10.0.0.2", "eth1"),
                                       v2(2, "10.0.0.4", "eth2")};
 
-    (void)state;
     assert_int_equal(pick(t, 3, "10.0.0.1", NULL), 0);
     assert_int_equal(pick(t, 3, "10.0.0.3", NULL), 1);
     assert_int_equal(pick(t, 3, "10.0.0.5", NULL), 2);
 }
 
-static void a_subnet_of_the_peer_beats_the_rank(void **state)
+TEST(a_subnet_of_the_peer_beats_the_rank)
 {
     const struct tei_gid_entry v4[] = {v2(0, "192.168.1.1", "eth0"), v2(1, "10.2.3.4", "")};
     const struct tei_gid_entry v6[] = {v2(0, "2001:db8:0:1::9", "eth0"),
                                        v2(1, "2001:db8:0:2::1", "")};
 
-    (void)state;
     assert_int_equal(pick(v4, 2, "10.2.3.9", NULL), 1);
     assert_int_equal(pick(v4, 2, "10.200.3.9", NULL), 1);
     assert_int_equal(pick(v6, 2, "2001:db8:0:2::7", NULL), 1);
 }
 
 /* A few bits in common by chance do not outweigh an interface that leads nowhere. */
-static void chance_bits_do_not_beat_the_rank(void **state)
+TEST(chance_bits_do_not_beat_the_rank)
 {
     const struct tei_gid_entry v4[] = {v2(0, "172.17.0.1", "docker0"), v2(1, "10.0.0.1", "eth0")};
     const struct tei_gid_entry one8[] = {v2(0, "10.244.0.1", "flannel.1"),
@@ -528,31 +510,28 @@ static void chance_bits_do_not_beat_the_rank(void **state)
     const struct tei_gid_entry v6[] = {v2(0, "2001:db8:0:1::9", ""),
                                        v2(1, "2001:db8:0:1:8000::9", "eth0")};
 
-    (void)state;
     assert_int_equal(pick(v4, 2, "192.168.1.2", NULL), 1);
     assert_int_equal(pick(one8, 2, "10.200.0.1", NULL), 1);
     assert_int_equal(pick(v6, 2, "2001:db8:0:1::7", NULL), 1);
 }
 
-static void infiniband_goes_by_subnet(void **state)
+TEST(infiniband_goes_by_subnet)
 {
     const struct tei_gid_entry t[] = {entry(0, TEI_GID_IB, "fe80::2:c903:31:7be1", ""),
                                       entry(1, TEI_GID_IB, "fec0:0:0:1::2", "")};
 
-    (void)state;
     assert_int_equal(pick(t, 2, "fe80::2:c903:77:1", NULL), 0);
     assert_int_equal(pick(t, 2, "fec0:0:0:1::9", NULL), 1);
     assert_int_equal(pick(t, 2, NULL, NULL), 0);
 }
 
-static void roce_v1_counts_only_alone(void **state)
+TEST(roce_v1_counts_only_alone)
 {
     const struct tei_gid_entry t[] = {entry(0, TEI_GID_ROCE_V1, "10.0.0.1", "eth0"),
                                       entry(1, TEI_GID_ROCE_V1, "fe80::1", "eth0"),
                                       v2(2, "fe80::1", "")};
     uint64_t tried[TEI_GID_WORDS] = {0};
 
-    (void)state;
     assert_int_equal(pick(t, 3, "10.0.0.2", NULL), 2);
     assert_int_equal(pick(t, 2, "10.0.0.2", NULL), 0);
     assert_int_equal(pick(t, 2, "fe80::2", NULL), 1);
@@ -560,17 +539,16 @@ static void roce_v1_counts_only_alone(void **state)
     assert_int_equal(pick(t, 3, "10.0.0.2", tried), TE_ERR_NOT_FOUND);
 }
 
-static void null_entries_are_never_chosen(void **state)
+TEST(null_entries_are_never_chosen)
 {
     const struct tei_gid_entry t[] = {v2(0, "::", "eth0"), v2(1, "fe80::1", "")};
 
-    (void)state;
     assert_int_equal(pick(t, 2, NULL, NULL), 1);
     assert_int_equal(pick(t, 1, NULL, NULL), TE_ERR_NOT_FOUND);
 }
 
 /* Each one once, better before worse, then none. */
-static void tried_ones_are_not_chosen_again(void **state)
+TEST(tried_ones_are_not_chosen_again)
 {
     struct tei_gid_entry t[200];
     uint64_t tried[TEI_GID_WORDS] = {0};
@@ -579,7 +557,6 @@ static void tried_ones_are_not_chosen_again(void **state)
     size_t at;
     int last = -1;
 
-    (void)state;
     for (int i = 0; i < 200; i++)
         t[i] = v2(i, i % 2 ? "10.0.0.1" : "fe80::1", i % 3 ? "eth0" : "");
     set_gid("fd00::1", peer);
@@ -594,12 +571,11 @@ static void tried_ones_are_not_chosen_again(void **state)
     assert_int_equal(tei_gid_pick(t, 200, peer, tried, &at), TE_ERR_NOT_FOUND);
 }
 
-static void equals_go_by_index_not_by_place(void **state)
+TEST(equals_go_by_index_not_by_place)
 {
     const struct tei_gid_entry t[] = {v2(7, "10.0.0.1", "eth0"), v2(3, "10.0.0.1", "eth0"),
                                       v2(5, "10.0.0.1", "eth0")};
 
-    (void)state;
     assert_int_equal(pick(t, 3, NULL, NULL), 3);
     assert_int_equal(pick(t, 3, "10.0.0.2", NULL), 3);
 }

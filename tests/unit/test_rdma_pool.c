@@ -4,12 +4,7 @@
  * and does what the paper says in the plainest way.
  */
 #include "transport/rdma/rdma_pool.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -253,23 +248,20 @@ static void run_traces(bool fifo)
         }
 }
 
-static void sieve_does_as_the_model(void **state)
+TEST(sieve_does_as_the_model)
 {
-    (void)state;
     run_traces(false);
 }
 
-static void fifo_does_as_the_model(void **state)
+TEST(fifo_does_as_the_model)
 {
-    (void)state;
     run_traces(true);
 }
 
-static void every_capacity_does_as_the_model(void **state)
+TEST(every_capacity_does_as_the_model)
 {
     static struct both b;
 
-    (void)state;
     for (int capacity = 1; capacity <= 64; capacity++) {
         both_init(&b, false, (uint64_t)capacity);
         for (int step = 0; step < 1000; step++)
@@ -289,12 +281,11 @@ static int victim_of(struct tei_sieve *s)
 }
 
 /* a b c d e, all marked on arrival; the hand clears them all and takes the oldest, then stays. */
-static void the_hand_stays_where_it_was(void **state)
+TEST(the_hand_stays_where_it_was)
 {
     struct item i[6];
     struct tei_sieve s;
 
-    (void)state;
     memset(i, 0, sizeof(i));
     tei_sieve_init(&s, false);
     for (int k = 0; k < 5; k++) {
@@ -315,12 +306,11 @@ static void the_hand_stays_where_it_was(void **state)
     assert_int_equal(s.n, 0);
 }
 
-static void the_hand_moves_on_when_its_node_is_removed(void **state)
+TEST(the_hand_moves_on_when_its_node_is_removed)
 {
     struct item i[4];
     struct tei_sieve s;
 
-    (void)state;
     memset(i, 0, sizeof(i));
     tei_sieve_init(&s, false);
     for (int k = 0; k < 4; k++) {
@@ -346,13 +336,12 @@ static bool never(const struct tei_sieve_node *n, void *arg)
     return false;
 }
 
-static void refusals_end_the_search(void **state)
+TEST(refusals_end_the_search)
 {
     struct item i[8];
     struct tei_sieve s;
     int asked;
 
-    (void)state;
     memset(i, 0, sizeof(i));
     for (int fifo = 0; fifo < 2; fifo++) {
         tei_sieve_init(&s, fifo);
@@ -390,12 +379,11 @@ static void *hit_all(void *arg)
 }
 
 /* However fast the marks come back, each call finds a victim, and no node comes twice. */
-static void hits_from_other_threads_stop_no_eviction(void **state)
+TEST(hits_from_other_threads_stop_no_eviction)
 {
     static struct storm s;
     pthread_t threads[HITTERS];
 
-    (void)state;
     tei_sieve_init(&s.pool, false);
     for (size_t i = 0; i < TEI_ARRAY_LEN(s.item); i++)
         tei_sieve_insert(&s.pool, &s.item[i].node);
@@ -437,9 +425,8 @@ static int hits_of(bool fifo, int capacity, int steps)
     return hits;
 }
 
-static void sieve_keeps_what_is_used_often(void **state)
+TEST(sieve_keeps_what_is_used_often)
 {
-    (void)state;
     for (int capacity = 8; capacity <= 64; capacity *= 2) {
         int sieve = hits_of(false, capacity, 20000), fifo = hits_of(true, capacity, 20000);
 

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/rdma/rdma_wire.h"
+#include "test.h"
 
 #include "te.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,11 +55,10 @@ static void check_request(const struct tei_rdma_hello *h)
     assert_int_equal(h->incarnation, 0);
 }
 
-static void the_golden_request_is_read_and_written(void **state)
+TEST(the_golden_request_is_read_and_written)
 {
     struct tei_rdma_hello h;
 
-    (void)state;
     assert_int_equal(decode(REQUEST("false") "\n", &h), 0);
     check_request(&h);
     assert_false(h.ready_ack);
@@ -75,12 +69,11 @@ static void the_golden_request_is_read_and_written(void **state)
     check_encoded(&h, REQUEST("true"));
 }
 
-static void the_empty_message_is_all_zero(void **state)
+TEST(the_empty_message_is_all_zero)
 {
     static const struct tei_rdma_hello zero;
     struct tei_rdma_hello h;
 
-    (void)state;
     memset(&h, 0xff, sizeof(h));
     assert_int_equal(decode(empty_message, &h), 0);
     assert_memory_equal(&h, &zero, sizeof(h));
@@ -91,11 +84,10 @@ static void the_empty_message_is_all_zero(void **state)
 }
 
 /* Before 2026-05 there were no GID and no LID, before 2026-07 neither payload nor ready_ack. */
-static void an_older_engine_is_understood(void **state)
+TEST(an_older_engine_is_understood)
 {
     struct tei_rdma_hello h;
 
-    (void)state;
     assert_int_equal(decode("{\"local_nic_path\":\"" PATH_A "\",\"peer_nic_path\":\"" PATH_B
                             "\",\"qp_num\":[5],\"reply_msg\":\"\",\"barex_port\":7}",
                             &h),
@@ -107,13 +99,12 @@ static void an_older_engine_is_understood(void **state)
     assert_false(h.ready_ack);
 }
 
-static void our_own_key_is_carried(void **state)
+TEST(our_own_key_is_carried)
 {
     struct tei_rdma_hello h = {.incarnation = 0x0123456789abcdef, .lid = 65535}, again;
     size_t len;
     char *text = tei_rdma_hello_encode(&h, &len);
 
-    (void)state;
     assert_non_null(text);
     assert_non_null(strstr(text, "\"te\":{\"incarnation\":\"0123456789abcdef\"}"));
     assert_int_equal(tei_rdma_hello_decode(text, len, &again), 0);
@@ -122,7 +113,7 @@ static void our_own_key_is_carried(void **state)
     free(text);
 }
 
-static void secrets_are_carried(void **state)
+TEST(secrets_are_carried)
 {
     struct tei_rdma_hello h = {.incarnation = 1,
                                .n_qp = 2,
@@ -135,7 +126,6 @@ static void secrets_are_carried(void **state)
     size_t len;
     char *text;
 
-    (void)state;
     for (size_t i = 0; i < TEI_RDMA_TICKET; i++) {
         h.ticket[i] = (uint8_t)(0xf0 + i);
         h.replaced[i] = (uint8_t)i;
@@ -151,7 +141,7 @@ static void secrets_are_carried(void **state)
     free(text);
 }
 
-static void foreign_values_of_our_own_key_say_nothing(void **state)
+TEST(foreign_values_of_our_own_key_say_nothing)
 {
     static const char *const texts[] = {
         "{\"te\":1}",
@@ -177,7 +167,6 @@ static void foreign_values_of_our_own_key_say_nothing(void **state)
         "{\"te\":{\"replaces\":\"000102030405060708090a0b0c0d0e0f00\"}}",
     };
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(texts); i++) {
         struct tei_rdma_hello h;
 
@@ -187,7 +176,7 @@ static void foreign_values_of_our_own_key_say_nothing(void **state)
     }
 }
 
-static void wrong_messages_are_refused_by_name(void **state)
+TEST(wrong_messages_are_refused_by_name)
 {
     static const struct {
         const char *text;
@@ -224,7 +213,6 @@ static void wrong_messages_are_refused_by_name(void **state)
         {"{\"ready_ack\":\"true\"}", TE_ERR_JSON, "'ready_ack' is a string"},
     };
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(cases); i++) {
         struct tei_rdma_hello h, before;
 
@@ -237,12 +225,11 @@ static void wrong_messages_are_refused_by_name(void **state)
     }
 }
 
-static void deep_nesting_is_refused(void **state)
+TEST(deep_nesting_is_refused)
 {
     struct tei_rdma_hello h;
     char *text = malloc(100000);
 
-    (void)state;
     assert_non_null(text);
     memset(text, '[', 100000);
     assert_int_equal(tei_rdma_hello_decode(text, 100000, &h), TE_ERR_JSON);
@@ -259,13 +246,12 @@ static void qp_text(size_t n, char *out, size_t room)
     snprintf(out + at, room - at, "]}");
 }
 
-static void queue_pairs_have_a_limit(void **state)
+TEST(queue_pairs_have_a_limit)
 {
     struct tei_rdma_hello h, again;
     char text[4096], *encoded;
     size_t len;
 
-    (void)state;
     qp_text(TEI_RDMA_QPS, text, sizeof(text));
     assert_int_equal(decode(text, &h), 0);
     assert_int_equal(h.n_qp, TEI_RDMA_QPS);
@@ -293,11 +279,10 @@ static int decode_path(size_t bytes, struct tei_rdma_hello *h)
     return decode(text, h);
 }
 
-static void a_path_has_a_limit(void **state)
+TEST(a_path_has_a_limit)
 {
     struct tei_rdma_hello h;
 
-    (void)state;
     assert_int_equal(decode_path(TEI_RDMA_PATH - 1, &h), 0);
     assert_int_equal(strlen(h.peer_nic_path), TEI_RDMA_PATH - 1);
     assert_int_equal(decode_path(TEI_RDMA_PATH, &h), TE_ERR_PROTOCOL);
@@ -305,14 +290,13 @@ static void a_path_has_a_limit(void **state)
 }
 
 /* A refusal of any length is a refusal, and stays UTF-8 when it is cut. */
-static void long_refusals_are_cut(void **state)
+TEST(long_refusals_are_cut)
 {
     static const char euro[] = "\xe2\x82\xac";
     char text[2048] = "{\"reply_msg\":\"x", *again;
     struct tei_rdma_hello h, back;
     size_t len;
 
-    (void)state;
     for (int i = 0; i < 300; i++)
         strcat(text, euro);
     strcat(text, "\"}");
@@ -342,11 +326,10 @@ static void check_refusal(const char *why, const char *seen)
     free(text);
 }
 
-static void refusals_always_get_through(void **state)
+TEST(refusals_always_get_through)
 {
     char latin[400], marks[TEI_RDMA_REPLY];
 
-    (void)state;
     check_refusal("no device 'rxe7'", "no device 'rxe7'");
     check_refusal("", "refused");
     check_refusal("caf\xe9", "caf?");
@@ -358,20 +341,18 @@ static void refusals_always_get_through(void **state)
     check_refusal(latin, marks);
 }
 
-static void no_message_from_paths_that_are_no_utf8(void **state)
+TEST(no_message_from_paths_that_are_no_utf8)
 {
     struct tei_rdma_hello h = {.local_nic_path = "caf\xe9@dev"};
 
-    (void)state;
     assert_null(tei_rdma_hello_encode(&h, NULL));
     assert_non_null(strstr(te_errmsg(), "UTF-8"));
 }
 
-static void nic_paths_part_at_the_first_at(void **state)
+TEST(nic_paths_part_at_the_first_at)
 {
     char server[8], device[8], path[16];
 
-    (void)state;
     assert_int_equal(tei_rdma_nic_path_split("h:1@mlx@0", server, 8, device, 8), 0);
     assert_string_equal(server, "h:1");
     assert_string_equal(device, "mlx@0");
@@ -383,12 +364,11 @@ static void nic_paths_part_at_the_first_at(void **state)
     assert_int_equal(tei_rdma_nic_path_join("a", "", path, 16), TE_ERR_INVALID);
 }
 
-static void other_nic_paths_are_refused(void **state)
+TEST(other_nic_paths_are_refused)
 {
     static const char *const bad[] = {"", "@", "a@", "@a", "ab", "12345678@d", "s@12345678"};
     char server[8] = "s", device[8] = "d";
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++)
         assert_int_equal(tei_rdma_nic_path_split(bad[i], server, 8, device, 8), TE_ERR_PROTOCOL);
     assert_string_equal(server, "s");
@@ -427,7 +407,7 @@ static void check_json(json_t *j, const char *expected)
     json_decref(j);
 }
 
-static void devices_are_read_and_written(void **state)
+TEST(devices_are_read_and_written)
 {
     static const char list[] = "[{\"gid\":\"" GID_B "\",\"lid\":0,\"name\":\"rxe0\"},"
                                "{\"gid\":\"fe:80:00:00:00:00:00:00:00:01:02:03:04:05:06:07\","
@@ -437,7 +417,6 @@ static void devices_are_read_and_written(void **state)
     char text[512];
     size_t n;
 
-    (void)state;
     snprintf(text, sizeof(text), "{\"devices\":%s}", list);
     assert_int_equal(decode_devices(text, &d, &n), 0);
     assert_int_equal(n, 2);
@@ -452,11 +431,10 @@ static void devices_are_read_and_written(void **state)
     check_json(tei_rdma_devices_json(NULL, 0), "[]");
 }
 
-static void no_devices_is_no_error(void **state)
+TEST(no_devices_is_no_error)
 {
     static const char *const texts[] = {"{}", "{\"devices\":[]}"};
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(texts); i++) {
         struct tei_rdma_device dummy, *d = &dummy;
         size_t n = 1;
@@ -469,7 +447,7 @@ static void no_devices_is_no_error(void **state)
 
 #define DEVICE(name, gid) "{\"name\":\"" name "\",\"lid\":0,\"gid\":\"" gid "\"}"
 
-static void wrong_devices_are_refused_by_name(void **state)
+TEST(wrong_devices_are_refused_by_name)
 {
     static const struct {
         const char *text;
@@ -494,7 +472,6 @@ static void wrong_devices_are_refused_by_name(void **state)
          TE_ERR_PROTOCOL, "1 to 63 bytes"},
     };
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(cases); i++) {
         struct tei_rdma_device dummy, *d = &dummy;
         size_t n = 7;
@@ -507,14 +484,13 @@ static void wrong_devices_are_refused_by_name(void **state)
     }
 }
 
-static void devices_have_a_limit(void **state)
+TEST(devices_have_a_limit)
 {
     json_t *root = json_pack("{s:[]}", "devices"), *list = json_object_get(root, "devices");
     struct tei_rdma_device *d;
     char name[16];
     size_t n;
 
-    (void)state;
     for (int i = 0; i < TEI_RDMA_DEVICES; i++) {
         snprintf(name, sizeof(name), "d%d", i);
         json_array_append_new(list,
@@ -540,13 +516,12 @@ static int decode_keys(const char *text, size_t n, uint32_t *keys)
     return rc;
 }
 
-static void keys_are_read_and_written(void **state)
+TEST(keys_are_read_and_written)
 {
     static const uint32_t rkeys[] = {743, UINT32_MAX}, lkeys[] = {0, 5};
     uint32_t got[3] = {1, 1, 1};
     json_t *buffer = json_object();
 
-    (void)state;
     assert_int_equal(tei_rdma_keys_encode(buffer, rkeys, lkeys, 2), 0);
     assert_int_equal(tei_rdma_keys_decode(buffer, 2, got), 2);
     assert_memory_equal(got, rkeys, sizeof(rkeys));
@@ -554,13 +529,12 @@ static void keys_are_read_and_written(void **state)
     check_json(buffer, "{\"lkey\":[0,5],\"rkey\":[743,4294967295]}");
 }
 
-static void memory_not_for_peers_has_no_rkey(void **state)
+TEST(memory_not_for_peers_has_no_rkey)
 {
     static const uint32_t lkeys[] = {8, 9};
     uint32_t got[3] = {1, 1, 1};
     json_t *buffer = json_object();
 
-    (void)state;
     assert_int_equal(tei_rdma_keys_encode(buffer, NULL, lkeys, 2), 0);
     assert_int_equal(tei_rdma_keys_decode(buffer, 2, got), 0);
     assert_int_equal(got[0], 0);
@@ -573,7 +547,7 @@ static void memory_not_for_peers_has_no_rkey(void **state)
     assert_int_equal(decode_keys("{}", 0, NULL), 0);
 }
 
-static void wrong_keys_are_refused_by_name(void **state)
+TEST(wrong_keys_are_refused_by_name)
 {
     static const struct {
         const char *text;
@@ -589,7 +563,6 @@ static void wrong_keys_are_refused_by_name(void **state)
         {"{\"rkey\":[-1,1]}", TE_ERR_PROTOCOL, "rkey[0] is -1"},
     };
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(cases); i++) {
         uint32_t got[2] = {3, 4};
 

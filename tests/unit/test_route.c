@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which transport carries a request. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include "core/core.h"
+#include "test.h"
 
 #include <string.h>
 
@@ -49,11 +45,10 @@ static void expect(struct view *v, int opcode, uint64_t at, uint64_t length, siz
     assert_int_equal(!tei_route_holder(v, &r), last);
 }
 
-static void the_best_carries_it(void **state)
+TEST(the_best_carries_it)
 {
     struct view v;
 
-    (void)state;
     make_view(&v);
     expect(&v, TE_WRITE, 0, 100, 1, true);
     expect(&v, TE_WRITE, 200, 8, 1, true);
@@ -61,11 +56,10 @@ static void the_best_carries_it(void **state)
 }
 
 /* Bytes of the earlier one could come after it, if another one carried it. */
-static void a_write_follows_an_earlier_one(void **state)
+TEST(a_write_follows_an_earlier_one)
 {
     struct view v;
 
-    (void)state;
     make_view(&v);
     expect(&v, TE_WRITE, 0, 101, 0, false);
     expect(&v, TE_WRITE, 199, 1, 0, false);

@@ -5,12 +5,7 @@
  * what a test wrote down.
  */
 #include "meta/meta.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -216,31 +211,28 @@ static void check_alive(void)
     check_request(TEI_RPC_PROBE, "x", "3:x\n\n");
 }
 
-static void test_each_type(void **state)
+TEST(test_each_type)
 {
-    (void)state;
     check_request(TEI_RPC_CONNECTION, "{\"a\":1}", "0:{\"a\":1}\n\n");
     check_request(TEI_RPC_METADATA, "{}", "1:{}\n\n");
     check_request(TEI_RPC_PROBE, "", "3:\n\n");
 }
 
-static void test_notify_and_probe(void **state)
+TEST(test_notify_and_probe)
 {
     const te_message hello = {"n1", 2, "hello", 5}, refused = {"refuse", 6, "hello", 5},
                      bytes = {"\xff", 1, "hello", 5};
 
-    (void)state;
     assert_int_equal(tei_rpc_notify(&addr, &hello, SOON), 0);
     assert_int_equal(tei_rpc_notify(&addr, &refused, SOON), TE_ERR_REJECTED);
     assert_int_equal(tei_rpc_notify(&addr, &bytes, SOON), TE_ERR_UNSUPPORTED);
     assert_int_equal(tei_rpc_probe(&addr, SOON), 0);
 }
 
-static void test_bytes_on_the_wire(void **state)
+TEST(test_bytes_on_the_wire)
 {
     int fd = dial();
 
-    (void)state;
     put(fd, "\4\0\0\0\0\0\0\0\1{}\n", 12);
     check_bytes(fd,
                 "\7\0\0\0\0\0\0\0\1"
@@ -249,11 +241,10 @@ static void test_bytes_on_the_wire(void **state)
     check_closed(fd);
 }
 
-static void test_old_form_is_answered_in_kind(void **state)
+TEST(test_old_form_is_answered_in_kind)
 {
     int fd = dial();
 
-    (void)state;
     put(fd, "\3\0\0\0\0\0\0\0{}\n", 11);
     check_bytes(fd,
                 "\6\0\0\0\0\0\0\0"
@@ -262,12 +253,11 @@ static void test_old_form_is_answered_in_kind(void **state)
     check_closed(fd);
 }
 
-static void test_request_in_single_bytes(void **state)
+TEST(test_request_in_single_bytes)
 {
     static const char frame[] = "\4\0\0\0\0\0\0\0\1{}\n";
     int fd = dial();
 
-    (void)state;
     for (size_t i = 0; i < sizeof frame - 1; i++) {
         put(fd, frame + i, 1);
         usleep(500);
@@ -276,11 +266,10 @@ static void test_request_in_single_bytes(void **state)
     close(fd);
 }
 
-static void test_client_that_shuts_its_side_gets_its_reply(void **state)
+TEST(test_client_that_shuts_its_side_gets_its_reply)
 {
     int fd = dial();
 
-    (void)state;
     put_frame(fd, 3, "{}");
     shutdown(fd, SHUT_WR);
     check_bytes(fd,
@@ -291,13 +280,12 @@ static void test_client_that_shuts_its_side_gets_its_reply(void **state)
 }
 
 /* The socket takes a little at a time; meanwhile others are served. */
-static void test_big_reply_to_a_slow_reader(void **state)
+TEST(test_big_reply_to_a_slow_reader)
 {
     uint64_t got = 0, want = 8 + 1 + BIG + 1;
     char *buf = malloc(MAX);
     int fd = dial();
 
-    (void)state;
     assert_non_null(buf);
     put_frame(fd, 1, "big");
     while (got < want) {
@@ -312,11 +300,10 @@ static void test_big_reply_to_a_slow_reader(void **state)
     free(buf);
 }
 
-static void test_larger_reply_than_allowed(void **state)
+TEST(test_larger_reply_than_allowed)
 {
     struct tei_bytes reply;
 
-    (void)state;
     assert_int_equal(tei_rpc_request(&addr, TEI_RPC_METADATA, "big", 3, MAX, SOON, &reply),
                      TE_ERR_TOO_LARGE);
     assert_non_null(strstr(te_errmsg(), "MC_HANDSHAKE_MAX_LENGTH"));
@@ -341,11 +328,10 @@ static void *ask(void *arg)
     return NULL;
 }
 
-static void test_reply_from_another_thread(void **state)
+TEST(test_reply_from_another_thread)
 {
     struct asking a[3] = {0};
 
-    (void)state;
     for (int i = 0; i < 3; i++)
         assert_int_equal(tei_thread_start(&a[i].thread, "ask", ask, &a[i]), 0);
     wait_held(3);
@@ -362,11 +348,10 @@ static void test_reply_from_another_thread(void **state)
     }
 }
 
-static void test_reply_after_the_client_left(void **state)
+TEST(test_reply_after_the_client_left)
 {
     int quiet = dial(), abrupt = dial();
 
-    (void)state;
     put_frame(quiet, 1, "hold");
     put_frame(abrupt, 1, "hold");
     wait_held(2);
@@ -379,11 +364,10 @@ static void test_reply_after_the_client_left(void **state)
     check_alive();
 }
 
-static void test_reply_after_the_server_closed(void **state)
+TEST(test_reply_after_the_server_closed)
 {
     int fds[3] = {dial(), dial(), dial()};
 
-    (void)state;
     for (int i = 0; i < 3; i++)
         put_frame(fds[i], 1, "hold");
     wait_held(3);
@@ -459,12 +443,11 @@ static void next_is(int i, const char *word)
 }
 
 /* However much somebody asks for, who asks for one thing has it next. */
-static void test_heavy_requests_take_turns(void **state)
+TEST(test_heavy_requests_take_turns)
 {
     static const char *const greedy = "127.0.0.2", *const modest = "127.0.0.3";
     int fds[6];
 
-    (void)state;
     fds[0] = ask_much(greedy, "a0");
     wait_held(1);
     for (int i = 1; i < 5; i++)
@@ -487,13 +470,12 @@ static void test_heavy_requests_take_turns(void **state)
 }
 
 /* One long request of an address is read at a time: who sends many has his own wait. */
-static void test_long_requests_are_read_one_by_one(void **state)
+TEST(test_long_requests_are_read_one_by_one)
 {
     static const char head[] = "\0\0\2\0\0\0\0\0\1";
     char *body = calloc(1, (128 << 10) - 1);
     int fds[2];
 
-    (void)state;
     assert_non_null(body);
     memset(body, ' ', (128 << 10) - 1);
     for (int i = 0; i < 2; i++) {
@@ -517,13 +499,12 @@ static void test_long_requests_are_read_one_by_one(void **state)
 }
 
 /* What waits to be read counts by what it has announced: the kernel holds it for us. */
-static void test_long_requests_that_wait_are_bounded(void **state)
+TEST(test_long_requests_that_wait_are_bounded)
 {
     enum { ALL = 280, HELD = 256 };
     static const char head[8192] = "\0\0\x10\0\0\0\0\0\2"; /* of MAX bytes */
     int fds[ALL], open = 0;
 
-    (void)state;
     for (int i = 0; i < ALL; i++) {
         fds[i] = dial_from("127.0.0.2");
         put(fds[i], head, sizeof head);
@@ -591,11 +572,10 @@ static void test_who_is_of_no_use_is_ignored(void **state)
 }
 
 /* The handler may ask whether anybody still waits. */
-static void test_an_answer_that_nobody_waits_for(void **state)
+TEST(test_an_answer_that_nobody_waits_for)
 {
     int fd = dial();
 
-    (void)state;
     put_frame(fd, 1, "hold");
     wait_held(1);
     assert_false(tei_rpc_is_moot(held[0]));
@@ -606,11 +586,10 @@ static void test_an_answer_that_nobody_waits_for(void **state)
 }
 
 /* What is small by its nature is not read when it is large, nor is it waited for. */
-static void test_a_large_connection_is_cut_off(void **state)
+TEST(test_a_large_connection_is_cut_off)
 {
     static const uint8_t types[] = {TEI_RPC_CONNECTION, TEI_RPC_PROBE, '{'};
 
-    (void)state;
     for (size_t i = 0; i < sizeof types; i++) {
         int fd = dial();
 
@@ -623,13 +602,12 @@ static void test_a_large_connection_is_cut_off(void **state)
 
 /* ---- bad manners */
 
-static void test_garbage_is_cut_off(void **state)
+TEST(test_garbage_is_cut_off)
 {
     static const char *const garbage[] = {"GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\x02zzzzzz",
                                           "\xff\xff\xff\xff\xff\xff\xff\xff"};
     int fd;
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(garbage); i++) {
         fd = dial();
         put(fd, garbage[i], strlen(garbage[i]));
@@ -645,12 +623,11 @@ static void test_garbage_is_cut_off(void **state)
 }
 
 /* Each is given 5 s, all of them at the same time, and nobody else notices. */
-static void test_patience_ends(void **state)
+TEST(test_patience_ends)
 {
     int64_t start = tei_now_ns();
     int silent = dial(), half = dial(), lingering = dial(), not_reading = dial();
 
-    (void)state;
     put(half, "\4\0\0\0\0\0\0\0\1{", 10);
     put_frame(lingering, 3, "x");
     check_bytes(lingering,
@@ -716,9 +693,8 @@ static bool room_was_made(void)
     return in_time;
 }
 
-static void test_who_has_the_most_makes_room(void **state)
+TEST(test_who_has_the_most_makes_room)
 {
-    (void)state;
     raise_nofile();
     while (!room_was_made()) {}
 }
@@ -732,7 +708,7 @@ static void connect_to_server(int fd)
 }
 
 /* Without a free descriptor the server waits, without spinning, and goes on when there is one. */
-static void test_no_descriptor_left(void **state)
+TEST(test_no_descriptor_left)
 {
     struct rlimit old, tight;
     uint64_t before;
@@ -740,7 +716,6 @@ static void test_no_descriptor_left(void **state)
     size_t fds;
     int fd;
 
-    (void)state;
     if (test_under_valgrind())
         skip(); /* it drops the connection that there was no descriptor for */
     fds = test_count_fds();
@@ -822,11 +797,10 @@ static int ask_rude(const char *bytes, size_t n, bool hang, int ms)
     return rc;
 }
 
-static void test_servers_of_bad_manners(void **state)
+TEST(test_servers_of_bad_manners)
 {
     int64_t start;
 
-    (void)state;
     assert_int_equal(ask_rude("\3\0\0\0\0\0\0\0\3{}", 11, false, PATIENCE_MS), 0);
     assert_int_equal(ask_rude("\3\0\0\0\0\0\0\0\2{}", 11, false, PATIENCE_MS), TE_ERR_PROTOCOL);
     assert_int_equal(ask_rude("\2\0\0\0\0\0\0\0{}", 10, false, PATIENCE_MS), TE_ERR_PROTOCOL);
@@ -840,12 +814,11 @@ static void test_servers_of_bad_manners(void **state)
     assert_in_range(tei_now_ns() - start, 190 * TEI_NS_PER_MS, PATIENCE_NS);
 }
 
-static void test_nobody_there(void **state)
+TEST(test_nobody_there)
 {
     struct tei_hostport nobody = {.host = "127.0.0.1"};
     int fd = tei_listen("127.0.0.1", &nobody.port, 1);
 
-    (void)state;
     close(fd);
     assert_int_equal(tei_rpc_probe(&nobody, SOON), TE_ERR_PEER);
 }

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "meta/meta.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,21 +39,19 @@ static void check_golden(void)
     assert_string_equal(body, "{}\n");
 }
 
-static void test_golden_at_once(void **state)
+TEST(test_golden_at_once)
 {
     size_t used;
 
-    (void)state;
     assert_int_equal(tei_rpc_parser_feed(&p, golden, sizeof golden, &used), 1);
     assert_int_equal(used, sizeof golden);
     check_golden();
 }
 
-static void test_golden_cut_everywhere(void **state)
+TEST(test_golden_cut_everywhere)
 {
     size_t used;
 
-    (void)state;
     for (size_t cut = 0; cut <= sizeof golden; cut++) {
         int whole = cut == sizeof golden;
 
@@ -72,11 +65,10 @@ static void test_golden_cut_everywhere(void **state)
     }
 }
 
-static void test_golden_byte_by_byte(void **state)
+TEST(test_golden_byte_by_byte)
 {
     size_t used;
 
-    (void)state;
     for (size_t i = 0; i < sizeof golden; i++) {
         assert_int_equal(tei_rpc_parser_feed(&p, golden + i, 1, &used), i + 1 == sizeof golden);
         assert_int_equal(used, 1);
@@ -84,12 +76,11 @@ static void test_golden_byte_by_byte(void **state)
     check_golden();
 }
 
-static void test_what_follows_is_not_taken(void **state)
+TEST(test_what_follows_is_not_taken)
 {
     uint8_t two[2 * sizeof golden];
     size_t used;
 
-    (void)state;
     memcpy(two, golden, sizeof golden);
     memcpy(two + sizeof golden, golden, sizeof golden);
     assert_int_equal(tei_rpc_parser_feed(&p, two, sizeof two, &used), 1);
@@ -99,21 +90,19 @@ static void test_what_follows_is_not_taken(void **state)
     check_golden();
 }
 
-static void test_old_form_has_no_type(void **state)
+TEST(test_old_form_has_no_type)
 {
     static const uint8_t old[] = {3, 0, 0, 0, 0, 0, 0, 0, '{', '}', '\n'};
     size_t used, len;
 
-    (void)state;
     assert_int_equal(tei_rpc_parser_feed(&p, old, sizeof old, &used), 1);
     assert_false(p.typed);
     assert_string_equal(tei_rpc_parser_body(&p, &len), "{}\n");
     assert_int_equal(len, 3);
 }
 
-static void test_every_first_byte(void **state)
+TEST(test_every_first_byte)
 {
-    (void)state;
     for (int first = 0; first < 256; first++) {
         uint8_t frame[] = {2, 0, 0, 0, 0, 0, 0, 0, (uint8_t)first, 'x'};
         size_t used, len;
@@ -127,12 +116,11 @@ static void test_every_first_byte(void **state)
     }
 }
 
-static void test_type_alone(void **state)
+TEST(test_type_alone)
 {
     static const uint8_t frame[] = {1, 0, 0, 0, 0, 0, 0, 0, 3};
     size_t used, len;
 
-    (void)state;
     assert_int_equal(tei_rpc_parser_feed(&p, frame, sizeof frame, &used), 1);
     assert_string_equal(tei_rpc_parser_body(&p, &len), "");
     assert_int_equal(len, 0);
@@ -149,9 +137,8 @@ static void check_refused(const char *head, int want)
     assert_int_equal(p.cap, 0);
 }
 
-static void test_refused_lengths(void **state)
+TEST(test_refused_lengths)
 {
-    (void)state;
     check_refused("\0\0\0\0\0\0\0\0", TE_ERR_PROTOCOL);
     check_refused("\1\0\x10\0\0\0\0\0", TE_ERR_TOO_LARGE);
     check_refused("\xff\xff\xff\xff\xff\xff\xff\xff", TE_ERR_TOO_LARGE);
@@ -160,26 +147,24 @@ static void test_refused_lengths(void **state)
 }
 
 /* 1 MiB announced and 100 bytes sent take memory for 100 bytes. */
-static void test_memory_grows_with_what_arrived(void **state)
+TEST(test_memory_grows_with_what_arrived)
 {
     static const uint8_t head[8] = {0, 0, 0x10};
     char some[100];
     size_t used;
 
-    (void)state;
     memset(some, 'a', sizeof some);
     assert_int_equal(tei_rpc_parser_feed(&p, head, sizeof head, &used), 0);
     assert_int_equal(tei_rpc_parser_feed(&p, some, sizeof some, &used), 0);
     assert_in_range(p.cap, 100, 4096);
 }
 
-static void test_largest_message(void **state)
+TEST(test_largest_message)
 {
     static const uint8_t head[8] = {0, 0, 0x10};
     char *text = malloc(MAX);
     size_t used, len;
 
-    (void)state;
     assert_non_null(text);
     memset(text, ' ', MAX);
     assert_int_equal(tei_rpc_parser_feed(&p, head, sizeof head, &used), 0);
@@ -214,9 +199,8 @@ static void check_notify(const char *name, const char *msg, const char *want)
     check_message(&(te_message){name, strlen(name), msg, strlen(msg)}, want);
 }
 
-static void test_notify_round_trip(void **state)
+TEST(test_notify_round_trip)
 {
-    (void)state;
     check_notify("n1", "hello", "{\"name\":\"n1\",\"notify_msg\":\"hello\"}");
     check_notify("", "", "{\"name\":\"\",\"notify_msg\":\"\"}");
     check_notify("q\"", "a\n\\", "{\"name\":\"q\\\"\",\"notify_msg\":\"a\\n\\\\\"}");
@@ -226,11 +210,10 @@ static void test_notify_round_trip(void **state)
                   "{\"name\":\"\",\"notify_msg\":\"\",\"te\":{\"bytes\":[\"\",\"AGE=\"]}}");
 }
 
-static void test_notify_absent_keys_are_empty(void **state)
+TEST(test_notify_absent_keys_are_empty)
 {
     te_message m;
 
-    (void)state;
     assert_int_equal(tei_notify_decode("{}\n", 3, &m), 0);
     assert_string_equal(m.name, "");
     assert_string_equal(m.msg, "");
@@ -238,7 +221,7 @@ static void test_notify_absent_keys_are_empty(void **state)
     tei_message_fini(&m);
 }
 
-static void test_notify_refused(void **state)
+TEST(test_notify_refused)
 {
     static const char *const bad[] = {
         "",
@@ -253,7 +236,6 @@ static void test_notify_refused(void **state)
     };
     te_message m = {0};
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++) {
         assert_int_equal(tei_notify_decode(bad[i], strlen(bad[i]), &m), TE_ERR_JSON);
         assert_null(m.name);
@@ -262,12 +244,11 @@ static void test_notify_refused(void **state)
 }
 
 /* A text of up to a MiB whose values would take a hundred; the same that breaks off at its end. */
-static void test_notify_of_much(void **state)
+TEST(test_notify_of_much)
 {
     static const char *const values[] = {"{},", "[],", "0,", "\"\","};
     static char text[1 << 20];
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(values); i++) {
         size_t step = strlen(values[i]), len = 0;
         te_message m = {0};
@@ -283,13 +264,12 @@ static void test_notify_of_much(void **state)
 }
 
 /* So long a message has nothing else in it. */
-static void test_long_notify(void **state)
+TEST(test_long_notify)
 {
     static char text[1 << 20];
     te_message m = {.name = text, .name_len = 10, .msg = text, .msg_len = sizeof text - 1}, got;
     char *all;
 
-    (void)state;
     memset(text, 'm', sizeof text - 1);
     text[10] = 0;
     assert_int_equal(tei_notify_encode(&m, &all), 0);

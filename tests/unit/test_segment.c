@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/model.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -52,9 +47,8 @@ static void check_no_cover(uint64_t addr)
     assert_false(tei_segment_cover(seg, addr, 0, &at, &part));
 }
 
-static void test_find_wants_one_buffer_for_all_of_it(void **state)
+TEST(test_find_wants_one_buffer_for_all_of_it)
 {
-    (void)state;
     assert_ptr_equal(tei_segment_find(seg, 1000, 100), &seg->buffers[0]);
     assert_ptr_equal(tei_segment_find(seg, 1099, 1), &seg->buffers[0]);
     assert_ptr_equal(tei_segment_find(seg, 1149, 1), &seg->buffers[1]);
@@ -67,9 +61,8 @@ static void test_find_wants_one_buffer_for_all_of_it(void **state)
     assert_null(tei_segment_find(seg, UINT64_MAX, 1));
 }
 
-static void test_cover_finds_the_buffer_and_the_part_in_it(void **state)
+TEST(test_cover_finds_the_buffer_and_the_part_in_it)
 {
-    (void)state;
     check_cover(1000, 1, 0, 1);
     check_cover(1000, 100, 0, 100);
     check_cover(1000, 101, 0, 100);
@@ -80,9 +73,8 @@ static void test_cover_finds_the_buffer_and_the_part_in_it(void **state)
     check_cover(1050, 0, 0, 0);
 }
 
-static void test_cover_outside(void **state)
+TEST(test_cover_outside)
 {
-    (void)state;
     check_no_cover(0);
     check_no_cover(999);
     check_no_cover(1200);
@@ -91,9 +83,8 @@ static void test_cover_outside(void **state)
     check_no_cover(UINT64_MAX);
 }
 
-static void test_allows(void **state)
+TEST(test_allows)
 {
-    (void)state;
     assert_int_equal(tei_segment_allows(seg, 1000, 100, TE_REMOTE_RW), 0);
     assert_int_equal(tei_segment_allows(seg, 1000, 150, TE_REMOTE_READ), 0);
     assert_int_equal(tei_segment_allows(seg, 1000, 151, TE_REMOTE_READ), TE_ERR_ACCESS);
@@ -104,32 +95,29 @@ static void test_allows(void **state)
 }
 
 /* What is missing may come with a fresh descriptor, so it is told before a right that is. */
-static void test_missing_bytes_come_before_missing_rights(void **state)
+TEST(test_missing_bytes_come_before_missing_rights)
 {
-    (void)state;
     assert_int_equal(tei_segment_allows(seg, 1000, 201, TE_REMOTE_READ), TE_ERR_STALE);
     assert_int_equal(tei_segment_allows(seg, 999, 2, TE_REMOTE_READ), TE_ERR_STALE);
     assert_int_equal(tei_segment_allows(seg, 1200, 0, TE_REMOTE_READ), TE_ERR_STALE);
     assert_int_equal(tei_segment_allows(seg, 2000, UINT64_MAX, TE_REMOTE_READ), TE_ERR_STALE);
 }
 
-static void test_empty_segment(void **state)
+TEST(test_empty_segment)
 {
     static const char empty[] = "{\"buffers\":[],\"name\":\"x\",\"protocol\":\"tcp\"}";
     struct tei_segment *s;
     uint64_t part;
     size_t at;
 
-    (void)state;
     assert_int_equal(tei_segment_decode(empty, strlen(empty), &tei_segment_unlimited, &s), 0);
     assert_false(tei_segment_cover(s, 1, 1, &at, &part));
     assert_int_equal(tei_segment_allows(s, 1, 1, TE_REMOTE_READ), TE_ERR_STALE);
     tei_segment_put(s);
 }
 
-static void test_references(void **state)
+TEST(test_references)
 {
-    (void)state;
     assert_ptr_equal(tei_segment_get(seg), seg);
     tei_segment_put(seg);
     assert_int_equal(seg->n_buffers, 4);

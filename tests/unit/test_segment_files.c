@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Descriptors of files: a row of them, in which each begins where the one before it ends. */
 #include "model/model.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +22,7 @@ static struct tei_segment *decoded(const char *text)
     return s;
 }
 
-static void files_run_on(void **state)
+TEST(files_run_on)
 {
     static const char text[] = FILES(ONE("\"/z\"", "100", "{}") "," ONE("\"/a\"", "1", "{}") "," //
                                      ONE("\"/m\"", "5000000000", "{\"h\":\"/x\"}"));
@@ -35,7 +30,6 @@ static void files_run_on(void **state)
     uint64_t part;
     size_t at;
 
-    (void)state;
     assert_true(s->files);
     assert_int_equal(s->n_buffers, 3);
     assert_int_equal(s->buffers[0].addr, 0);
@@ -58,12 +52,11 @@ static void files_run_on(void **state)
     tei_segment_put(s);
 }
 
-static void both_names(void **state)
+TEST(both_names)
 {
     struct tei_segment *s = decoded("{\"server_name\":\"old\",\"protocol\":\"nvmeof\",\"buffers\":["
                                     "{\"file_path\":\"/a\",\"length\":1}]}");
 
-    (void)state;
     assert_string_equal(s->name, "old");
     assert_int_equal(s->n_buffers, 1);
     tei_segment_put(s);
@@ -75,24 +68,22 @@ static void both_names(void **state)
 }
 
 /* "addr" of a file, which some writer may add, means nothing; nor has "devices" anything to say. */
-static void keys_of_others(void **state)
+TEST(keys_of_others)
 {
     struct tei_segment *s =
         decoded("{\"name\":\"f\",\"protocol\":\"nvmeof\",\"devices\":7,\"buffers\":["
                 "{\"file_path\":\"/a\",\"length\":10,\"addr\":4096,\"rkey\":1,\"name\":7},"
                 "{\"file_path\":\"/b\",\"length\":10,\"addr\":4096,\"offset\":3}]}");
 
-    (void)state;
     assert_int_equal(s->buffers[0].addr, 0);
     assert_int_equal(s->buffers[1].addr, 10);
     tei_segment_put(s);
 }
 
-static void none_at_all(void **state)
+TEST(none_at_all)
 {
     struct tei_segment *s = decoded(FILES(""));
 
-    (void)state;
     assert_true(s->files);
     assert_int_equal(s->n_buffers, 0);
     assert_int_equal(tei_segment_allows(s, 0, 1, TE_REMOTE_READ), TE_ERR_STALE);
@@ -103,29 +94,27 @@ static void none_at_all(void **state)
 }
 
 /* The same keys under another protocol are no files, and no memory either. */
-static void other_protocols(void **state)
+TEST(other_protocols)
 {
     struct tei_segment *s = decoded("{\"name\":\"f\",\"protocol\":\"tcp\",\"buffers\":["
                                     "{\"file_path\":\"/a\",\"length\":10,\"local_path_map\":{}}]}");
 
-    (void)state;
     assert_false(s->files);
     assert_int_equal(s->n_buffers, 0);
     tei_segment_put(s);
 }
 
-static void largest(void **state)
+TEST(largest)
 {
     struct tei_segment *s = decoded(FILES(ONE("\"/a\"", "9223372036854775806", "{}") "," //
                                           ONE("\"/b\"", "1", "{}")));
 
-    (void)state;
     assert_int_equal(s->buffers[1].addr, INT64_MAX - 1);
     assert_int_equal(tei_segment_allows(s, INT64_MAX - 1, 1, TE_REMOTE_WRITE), 0);
     tei_segment_put(s);
 }
 
-static void refused(void **state)
+TEST(refused)
 {
     static const struct {
         const char *text, *says;
@@ -152,7 +141,6 @@ static void refused(void **state)
          "buffers[1]: 'file_path' is missing"},
     };
 
-    (void)state;
     te_log_set_level(TE_LOG_OFF);
     for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++) {
         struct tei_segment *s = NULL;
@@ -166,7 +154,7 @@ static void refused(void **state)
     }
 }
 
-static void rights_of_files(void **state)
+TEST(rights_of_files)
 {
     struct tei_segment *s =
         decoded("{\"name\":\"f\",\"protocol\":\"nvmeof\",\"buffers\":["
@@ -174,7 +162,6 @@ static void rights_of_files(void **state)
                 "\"te\":{\"incarnation\":\"00000000000000ab\",\"version\":3,"
                 "\"rights\":[[10,\"r\"]]}}");
 
-    (void)state;
     assert_false(s->by_path);
     assert_int_equal(tei_segment_allows(s, 0, 10, TE_REMOTE_WRITE), 0);
     assert_int_equal(tei_segment_allows(s, 5, 10, TE_REMOTE_READ), 0);
@@ -182,12 +169,11 @@ static void rights_of_files(void **state)
     tei_segment_put(s);
 }
 
-static void of_one_file(void **state)
+TEST(of_one_file)
 {
     struct tei_segment *s;
     json_t *b;
 
-    (void)state;
     te_log_set_level(TE_LOG_OFF);
     assert_int_equal(tei_segment_of_file("file:///a \"b\"", "/a \"b\"", 12345, &s), 0);
     assert_string_equal(s->name, "file:///a \"b\"");

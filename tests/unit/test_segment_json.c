@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/model.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,12 +38,11 @@ static struct tei_segment *decoded(const char *text, size_t len)
 
 /* ---- decoding */
 
-static void test_golden_tcp(void **state)
+TEST(test_golden_tcp)
 {
     struct tei_segment *s = decoded(golden_tcp, strlen(golden_tcp));
     struct tei_page page;
 
-    (void)state;
     assert_string_equal(s->name, "127.0.0.1:15591");
     assert_string_equal(s->protocol, "tcp");
     assert_int_equal(s->incarnation, 0);
@@ -63,11 +57,10 @@ static void test_golden_tcp(void **state)
     tei_segment_put(s);
 }
 
-static void test_golden_rdma(void **state)
+TEST(test_golden_rdma)
 {
     struct tei_segment *s = decoded(golden_rdma, strlen(golden_rdma));
 
-    (void)state;
     assert_string_equal(s->protocol, "rdma");
     assert_int_equal(s->n_buffers, 1);
     assert_int_equal(json_array_size(json_object_get(s->root, "devices")), 1);
@@ -82,7 +75,7 @@ static void test_golden_rdma(void **state)
     "{\"incarnation\":\"000000000000beef\",\"v\":1,\"version\":1}}"
 
 /* Of another make's buffers that overlap, those listed earlier are of an engine that died. */
-static void test_later_buffers_of_other_makes_count(void **state)
+TEST(test_later_buffers_of_other_makes_count)
 {
     static const struct {
         const char *text;
@@ -97,7 +90,6 @@ static void test_later_buffers_of_other_makes_count(void **state)
         {SEGMENT(BUFFER("10", "10") "," BUFFER("20", "5") "," BUFFER("24", "9")), {10, 24}},
     };
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(cases); i++) {
         struct tei_segment *s = decoded(cases[i].text, strlen(cases[i].text));
         size_t n = 0;
@@ -109,13 +101,12 @@ static void test_later_buffers_of_other_makes_count(void **state)
     }
 }
 
-static void test_buffers_are_sorted_and_keep_their_place(void **state)
+TEST(test_buffers_are_sorted_and_keep_their_place)
 {
     static const char text[] =
         SEGMENT(BUFFER("300", "1") "," BUFFER("100", "100") "," BUFFER("200", "100"));
     struct tei_segment *s = decoded(text, strlen(text));
 
-    (void)state;
     assert_int_equal(s->n_buffers, 3);
     assert_int_equal(s->buffers[0].addr, 100);
     assert_int_equal(s->buffers[0].index, 1);
@@ -127,7 +118,7 @@ static void test_buffers_are_sorted_and_keep_their_place(void **state)
 
 #define NAMED(addr, name) "{\"addr\":" #addr ",\"length\":4096,\"name\":\"" name "\"}"
 
-static void test_kinds_of_memory(void **state)
+TEST(test_kinds_of_memory)
 {
     static const char text[] =
         "{\"buffers\":[" NAMED(4096, "cpu:1") "," NAMED(8192, "cuda:3") "," NAMED(12288, "hip:0") "," NAMED(
@@ -142,7 +133,6 @@ static void test_kinds_of_memory(void **state)
                                               TEI_MEM_HOST};
     struct tei_segment *s = decoded(text, sizeof text - 1);
 
-    (void)state;
     assert_int_equal(s->n_buffers, TEI_ARRAY_LEN(kinds));
     for (size_t i = 0; i < s->n_buffers; i++)
         assert_int_equal(s->buffers[i].kind, kinds[i]);
@@ -153,14 +143,13 @@ static void test_kinds_of_memory(void **state)
     tei_segment_put(s);
 }
 
-static void test_older_name_files_and_unknown_keys(void **state)
+TEST(test_older_name_files_and_unknown_keys)
 {
     static const char text[] =
         "{\"server_name\":\"s\",\"protocol\":\"nvmeof\",\"new_key\":{\"a\":[1.5,null,true]},"
         "\"buffers\":[{\"length\":4096,\"file_path\":\"/dev/x\",\"local_path_map\":{}}]}";
     struct tei_segment *s = decoded(text, strlen(text));
 
-    (void)state;
     assert_string_equal(s->name, "s");
     assert_true(s->files);
     assert_int_equal(s->n_buffers, 1);
@@ -168,12 +157,11 @@ static void test_older_name_files_and_unknown_keys(void **state)
     tei_segment_put(s);
 }
 
-static void test_largest_address(void **state)
+TEST(test_largest_address)
 {
     static const char text[] = SEGMENT(BUFFER("9223372036854775806", "1"));
     struct tei_segment *s = decoded(text, strlen(text));
 
-    (void)state;
     assert_int_equal(s->buffers[0].addr, INT64_MAX - 1);
     tei_segment_put(s);
 }
@@ -181,20 +169,19 @@ static void test_largest_address(void **state)
 #define TE(te) \
     "{\"buffers\":[" BUFFER("100", "10") "],\"name\":\"x\",\"protocol\":\"tcp\",\"te\":" te "}"
 
-static void test_our_own_keys(void **state)
+TEST(test_our_own_keys)
 {
     static const char text[] = TE("{\"incarnation\":\"0123456789abcdef\",\"version\":7,\"v\":1,"
                                   "\"rights\":[[100,\"r\"]],\"later\":1}");
     struct tei_segment *s = decoded(text, strlen(text));
 
-    (void)state;
     assert_int_equal(s->incarnation, 0x0123456789abcdef);
     assert_int_equal(s->version, 7);
     assert_int_equal(s->buffers[0].access, TE_REMOTE_READ);
     tei_segment_put(s);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const struct {
         const char *text, *says;
@@ -241,7 +228,6 @@ static void test_refused(void **state)
     };
     struct tei_segment *s = NULL;
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++) {
         if (decode(bad[i].text, &s) != TE_ERR_JSON || !strstr(te_errmsg(), bad[i].says))
             fail_msg("%s: %s", bad[i].text, te_errmsg());
@@ -249,20 +235,18 @@ static void test_refused(void **state)
     }
 }
 
-static void test_null_means_none_yet(void **state)
+TEST(test_null_means_none_yet)
 {
     struct tei_segment *s;
 
-    (void)state;
     assert_int_equal(decode("null\n", &s), TE_ERR_METADATA);
 }
 
-static void test_deep_nesting_is_refused(void **state)
+TEST(test_deep_nesting_is_refused)
 {
     static char deep[100 * 1024];
     struct tei_segment *s;
 
-    (void)state;
     memset(deep, '[', sizeof deep);
     assert_int_equal(tei_segment_decode(deep, sizeof deep, &tei_segment_unlimited, &s),
                      TE_ERR_JSON);
@@ -301,7 +285,7 @@ static char *encode(const struct tei_encode *e, size_t *len)
     return encode_page(e, 0, 0, len);
 }
 
-static void test_encoded_text(void **state)
+TEST(test_encoded_text)
 {
     static const char want[] =
         "{\"buffers\":[{\"addr\":4096,\"length\":100,\"name\":\"h:1\"},{\"addr\":8192,\"length\":"
@@ -319,7 +303,6 @@ static void test_encoded_text(void **state)
     size_t len;
     char *text = encode(&e, &len), *rest;
 
-    (void)state;
     assert_memory_equal(text, want, strlen(want));
     assert_int_equal(strtoll(text + strlen(want), &rest, 10) / 1000000000,
                      tei_wall_ms() / 1000000000);
@@ -330,7 +313,7 @@ static void test_encoded_text(void **state)
     json_decref(base);
 }
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
     json_t *base = tcp_base();
     struct tei_encode e = {.name = "a \"name\" \xc3\xa9",
@@ -343,7 +326,6 @@ static void test_round_trip(void **state)
     size_t len;
     char *text = encode(&e, &len);
 
-    (void)state;
     s = decoded(text, len);
     assert_string_equal(s->name, e.name);
     assert_int_equal(s->incarnation, UINT64_MAX);
@@ -358,13 +340,12 @@ static void test_round_trip(void **state)
     json_decref(base);
 }
 
-static void test_no_buffers_and_no_base(void **state)
+TEST(test_no_buffers_and_no_base)
 {
     struct tei_encode e = {.name = "x", .incarnation = 1};
     size_t len;
     char *text = encode_page(&e, 0, 4096, &len);
 
-    (void)state;
     assert_non_null(strstr(text, "\"buffers\":[]"));
     assert_null(strstr(text, "page"));
     assert_null(strstr(text, "rights"));
@@ -382,7 +363,7 @@ static int add_key(void *arg, const char *protocol, const struct tei_published *
 }
 
 /* With and without keys of the protocol. */
-static void test_encoded_device(void **state)
+TEST(test_encoded_device)
 {
     static const struct tei_published mixed[] = {
         {.addr = 4096, .length = 100, .access = TE_REMOTE_RW, .location = "cuda:1"},
@@ -398,7 +379,6 @@ static void test_encoded_device(void **state)
     struct tei_segment *s;
     size_t len;
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         char *text = encode(&e, &len);
 
@@ -411,7 +391,7 @@ static void test_encoded_device(void **state)
     }
 }
 
-static void test_transport_keys_in_buffers(void **state)
+TEST(test_transport_keys_in_buffers)
 {
     int left = 3;
     struct tei_encode e = {.name = "x",
@@ -423,20 +403,18 @@ static void test_transport_keys_in_buffers(void **state)
     size_t len;
     char *text = encode(&e, &len);
 
-    (void)state;
     assert_non_null(strstr(text, "[{\"addr\":4096,\"length\":100,\"name\":\"x\",\"rkey\":[100]},"));
     free(text);
     left = 1;
     assert_int_equal(segment_text(&e, &text, &len), TE_ERR_CONTEXT);
 }
 
-static void test_encode_refuses(void **state)
+TEST(test_encode_refuses)
 {
     struct tei_encode e = {.name = "\xff"};
     char *text;
     size_t len;
 
-    (void)state;
     assert_int_equal(segment_text(&e, &text, &len), TE_ERR_INVALID);
     e = (struct tei_encode){.name = "x", .buffers = few, .n_buffers = 4};
     assert_int_equal(segment_page(&e, 0, 100, &text, &len), TE_ERR_TOO_LARGE);
@@ -491,13 +469,12 @@ static size_t read_pages(const struct tei_encode *e, size_t max, struct tei_segm
     return n;
 }
 
-static void test_pages_join_to_the_whole(void **state)
+TEST(test_pages_join_to_the_whole)
 {
     struct tei_published *b = make_many(MANY);
     struct tei_segment *pages[MANY], *s;
     json_t *base = tcp_base();
 
-    (void)state;
     for (size_t max = 500; max < 200000; max = max * 3 / 2) {
         struct tei_encode e = {.name = "10.0.0.2:15555",
                                .incarnation = 9,
@@ -527,12 +504,11 @@ static void test_pages_join_to_the_whole(void **state)
 /*
  * No limit is exceeded by a byte, nor a buffer left out that would have fitted, whatever the limit.
  */
-static void test_page_limits_byte_by_byte(void **state)
+TEST(test_page_limits_byte_by_byte)
 {
     struct tei_published *b = make_many(30);
     struct tei_segment *pages[30];
 
-    (void)state;
     for (size_t max = 400; max < 900; max++) {
         struct tei_encode e = {.name = "x",
                                .incarnation = 9,
@@ -548,7 +524,7 @@ static void test_page_limits_byte_by_byte(void **state)
     free(b);
 }
 
-static void test_page_past_the_end_is_empty(void **state)
+TEST(test_page_past_the_end_is_empty)
 {
     struct tei_encode e = {
         .name = "x", .incarnation = 1, .base = plain_base, .buffers = few, .n_buffers = 4};
@@ -557,7 +533,6 @@ static void test_page_past_the_end_is_empty(void **state)
     size_t len;
     char *text = encode_page(&e, 50, 4096, &len);
 
-    (void)state;
     s = decoded(text, len);
     assert_int_equal(tei_segment_page(s, &page), 0);
     assert_int_equal(page.from, 50);
@@ -595,11 +570,10 @@ static void check_join(struct tei_segment *a, struct tei_segment *b, int want)
     tei_segment_put(b);
 }
 
-static void test_join_refuses_what_does_not_fit(void **state)
+TEST(test_join_refuses_what_does_not_fit)
 {
     const size_t one = 240; /* room for one buffer */
 
-    (void)state;
     check_join(page_of(1, 0, one), page_of(1, 1, one), 0);
     check_join(page_of(1, 0, one), page_of(2, 1, one), TE_ERR_STALE);
     check_join(page_of(1, 0, one), page_of(1, 0, one), TE_ERR_STALE);
@@ -610,7 +584,7 @@ static void test_join_refuses_what_does_not_fit(void **state)
 
 #define PAGE(page) TE("{\"incarnation\":\"0123456789abcdef\",\"version\":1,\"page\":" page "}")
 
-static void test_wrong_page_keys(void **state)
+TEST(test_wrong_page_keys)
 {
     static const char *const bad[] = {
         PAGE("1"),
@@ -623,7 +597,6 @@ static void test_wrong_page_keys(void **state)
         PAGE("{\"from\":9223372036854775807,\"count\":1,\"total\":9223372036854775807}"),
     };
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++) {
         struct tei_segment *s = decoded(bad[i], strlen(bad[i]));
         struct tei_page page = {.total = 77};
@@ -634,12 +607,11 @@ static void test_wrong_page_keys(void **state)
     }
 }
 
-static void test_page_requests(void **state)
+TEST(test_page_requests)
 {
     size_t from = 1, max = 2;
     char *text = tei_page_request_encode(12, 1048574);
 
-    (void)state;
     assert_string_equal(text, "{\"te\":{\"page\":{\"from\":12,\"max\":1048574}}}");
     assert_true(tei_page_request_decode(text, strlen(text), &from, &max));
     assert_int_equal(from, 12);
@@ -647,7 +619,7 @@ static void test_page_requests(void **state)
     free(text);
 }
 
-static void test_other_bodies_ask_for_no_page(void **state)
+TEST(test_other_bodies_ask_for_no_page)
 {
     static const char *const other[] = {
         "",
@@ -664,7 +636,6 @@ static void test_other_bodies_ask_for_no_page(void **state)
     };
     size_t from = 77, max = 78;
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(other); i++)
         assert_false(tei_page_request_decode(other[i], strlen(other[i]), &from, &max));
     assert_int_equal(from, 77);

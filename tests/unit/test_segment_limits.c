@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a descriptor may cost whoever reads it: bytes, buffers, memory and time. */
 #include "model/model.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -80,11 +75,10 @@ static void says(const char *what)
         fail_msg("'%s' is not in: %s", what, te_errmsg());
 }
 
-static void bytes(void **state)
+TEST(bytes)
 {
     struct tei_segment *s;
 
-    (void)state;
     fill_buffers("", TCP, 1000, true);
     assert_int_equal(decode(text.len, 1000, TEI_NEVER, &s), 0);
     tei_segment_put(s);
@@ -92,12 +86,11 @@ static void bytes(void **state)
     says("TE_DESCRIPTOR_MAX_BYTES");
 }
 
-static void buffers(void **state)
+TEST(buffers)
 {
     struct tei_segment *s;
     size_t n;
 
-    (void)state;
     fill_buffers("", TCP, 10000, true);
     assert_int_equal(decode(MIB, MIB, TEI_NEVER, &s), 0);
     n = s->n_buffers;
@@ -113,7 +106,7 @@ static void buffers(void **state)
 }
 
 /* Whatever peers put beside the lists, nobody makes a tree of much of it. */
-static void trees(void **state)
+TEST(trees)
 {
     static const struct {
         const char *head, *item, *tail;
@@ -128,7 +121,6 @@ static void trees(void **state)
     };
     struct tei_segment *s;
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(much); i++) {
         fill(much[i].head, much[i].item, much[i].tail, 4 * MIB);
         assert_int_equal(decode(16 * MIB, MIB, TEI_NEVER, &s), TE_ERR_TOO_LARGE);
@@ -146,12 +138,11 @@ static void trees(void **state)
 }
 
 /* The keys of 16,384 allocations of a device's memory, as many as an engine shares. */
-static void honest_trees_fit(void **state)
+TEST(honest_trees_fit)
 {
     struct tei_segment *s;
     char entry[256];
 
-    (void)state;
     snprintf(entry, sizeof entry, "[139820210847744,67108864,\"%0128d\",16383,12,\"%032d\"],", 0,
              0);
     text.len = 0;
@@ -165,12 +156,11 @@ static void honest_trees_fit(void **state)
     tei_segment_put(s);
 }
 
-static void deadline(void **state)
+TEST(deadline)
 {
     static const char *const tails[] = {TCP, RDMA};
     struct tei_segment *s;
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(tails); i++) {
         fill_buffers("", tails[i], 4 * MIB, true);
         assert_int_equal(decode(16 * MIB, MIB, tei_now_ns(), &s), TE_ERR_TIMEOUT);
@@ -238,11 +228,10 @@ static void check_memory(const char *what, int want)
         fail_msg("%s: %zu bytes for %zu", what, taken, text.len);
 }
 
-static void memory(void **state)
+TEST(memory)
 {
     const size_t n = 15 * MIB;
 
-    (void)state;
     fill_buffers("", TCP, n, true);
     check_memory("sorted", 0);
     fill_buffers("", TCP, n, false);

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Descriptors of several protocols: which ranges each of them reaches, and what no such descriptor is. */
 #include "model/model.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -61,12 +56,11 @@ static const char golden[] =
     "\"tcp_data_port\":15609,\"tcp_proto_version\":2,"
     "\"timestamp\":\"2026-11-20 12:49:04.355394\"}";
 
-static void test_golden(void **state)
+TEST(test_golden)
 {
     struct tei_segment *s = decoded(golden);
     json_t *keys;
 
-    (void)state;
     assert_true(s->several);
     assert_string_equal(s->protocol, "tcp,rdma");
     assert_true(tei_segment_speaks(s, "tcp") && tei_segment_speaks(s, "rdma"));
@@ -81,22 +75,20 @@ static void test_golden(void **state)
 }
 
 /* A name with a comma is one of one protocol. */
-static void test_one_protocol(void **state)
+TEST(test_one_protocol)
 {
     struct tei_segment *s = decoded(OF("\"tcp,rdma\"") "}");
 
-    (void)state;
     assert_false(s->several || tei_segment_speaks(s, "tcp"));
     assert_true(tei_segment_speaks(s, "tcp,rdma"));
     tei_segment_put(s);
 }
 
-static void test_pieces(void **state)
+TEST(test_pieces)
 {
     struct tei_segment *s = decoded(SEGMENT(RDMA("200", "100") "," TCP("100", "150") "," RDMA(
         "300", "100") "," TCP("350", "100") "," TCP("1000", "10")));
 
-    (void)state;
     assert_int_equal(s->n_buffers, 7);
     assert_piece(s, 0, 100, 100, TEI_BY_TCP, 1);
     assert_piece(s, 1, 200, 50, ALL, 0);
@@ -108,13 +100,12 @@ static void test_pieces(void **state)
     tei_segment_put(s);
 }
 
-static void test_reached_by(void **state)
+TEST(test_reached_by)
 {
     /* One of tcp for two of rdma, as long regions have them. */
     struct tei_segment *s =
         decoded(SEGMENT(TCP("100", "200") "," RDMA("100", "100") "," RDMA("200", "100")));
 
-    (void)state;
     assert_true(tei_segment_by(s, 100, 200, TEI_BY_TCP));
     assert_true(tei_segment_by(s, 150, 150, TEI_BY_RDMA));
     assert_false(tei_segment_by(s, 150, 150, TEI_BY_OTHERS));
@@ -124,7 +115,7 @@ static void test_reached_by(void **state)
 }
 
 /* What is listed later is that of a living engine, and nothing is left of what it overlaps. */
-static void test_listed_later(void **state)
+TEST(test_listed_later)
 {
     static const char *const texts[] = {
         SEGMENT(RDMA("200", "100") "," RDMA("200", "100")),
@@ -134,7 +125,6 @@ static void test_listed_later(void **state)
         SEGMENT(RDMA("250", "100") "," RDMA("200", "100")),
     };
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(texts); i++) {
         struct tei_segment *s = decoded(texts[i]);
 
@@ -145,12 +135,11 @@ static void test_listed_later(void **state)
 }
 
 /* The same of rdma does not touch what is of tcp. */
-static void test_listed_later_of_one(void **state)
+TEST(test_listed_later_of_one)
 {
     struct tei_segment *s =
         decoded(SEGMENT(TCP("150", "100") "," RDMA("150", "100") "," RDMA("200", "100")));
 
-    (void)state;
     assert_int_equal(s->n_buffers, 3);
     assert_piece(s, 0, 150, 50, TEI_BY_TCP, 0);
     assert_piece(s, 1, 200, 50, ALL, 2);
@@ -164,13 +153,12 @@ static void test_listed_later_of_one(void **state)
 #define MUSA RANGE("100", "4") "\"protocol\":\"musa\",\"shm_name\":\"00\"}"
 
 /* What is only for protocols that are not here is memory that no request reaches. */
-static void test_others(void **state)
+TEST(test_others)
 {
     static const char all[] =
         OF(LIST) ",\"buffers\":[" CXL "," HIP "," MUSA "," TCP("200", "8") "]}";
     struct tei_segment *s = decoded(all);
 
-    (void)state;
     assert_true(s->offsets);
     assert_int_equal(s->n_listed, 4);
     assert_false(tei_segment_by(s, 100, 8, ALL));
@@ -178,7 +166,7 @@ static void test_others(void **state)
     tei_segment_put(s);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const struct {
         const char *text, *says;
@@ -206,7 +194,6 @@ static void test_refused(void **state)
          "buffers[0] and buffers[2] of one protocol overlap at 19"},
     };
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++) {
         struct tei_segment *s = NULL;
 
@@ -218,11 +205,10 @@ static void test_refused(void **state)
 }
 
 /* Every text that is one byte less, or one byte different, is read or refused, and no more. */
-static void test_hostile_bytes(void **state)
+TEST(test_hostile_bytes)
 {
     char text[sizeof golden];
 
-    (void)state;
     for (size_t i = 0; i + 1 < sizeof golden; i++) {
         static const char others[] = "\"[]{},:0-\\\xff";
 
@@ -292,7 +278,7 @@ static void assert_as_written(const struct tei_segment *s)
     assert_int_equal(s->buffers[2].by, ALL);
 }
 
-static void test_written(void **state)
+TEST(test_written)
 {
     json_t *base = make_base();
     struct tei_encode e = encoding(base);
@@ -300,7 +286,6 @@ static void test_written(void **state)
     size_t len;
     char *text;
 
-    (void)state;
     assert_int_equal(segment_text(&e, &text, &len), 0);
     assert_non_null(
         strstr(text, "{\"buffers\":[{\"addr\":4096,\"length\":100,\"name\":\"x\",\"protocol\":"
@@ -346,13 +331,12 @@ static struct tei_segment *read_pages(const struct tei_encode *e, size_t max, si
 }
 
 /* Wherever they are cut: also between the two of one region. */
-static void test_pages(void **state)
+TEST(test_pages)
 {
     json_t *base = make_base();
     struct tei_encode e = encoding(base);
     size_t read = 0, most = 0;
 
-    (void)state;
     for (size_t max = 300; max < 900; max += 10) {
         size_t pages = 0;
         struct tei_segment *s = read_pages(&e, max, &pages);

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/siphash.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 
 /* Of the bytes 0, 1, 2 ... under the key of the same, as OpenSSL's SIPHASH gives them. */
 static const struct {
@@ -35,11 +32,10 @@ static const struct {
       0x7c}},
 };
 
-static void known_hashes(void **state)
+TEST(known_hashes)
 {
     uint8_t bytes[64], out[TEI_SIPHASH_LEN];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(bytes); i++)
         bytes[i] = (uint8_t)i;
     for (size_t i = 0; i < sizeof(vectors) / sizeof(vectors[0]); i++) {

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Structs of programs that were compiled with an older, this, and a newer release. */
 #include "base/sized.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <string.h>
 #include <te.h>
-#include <cmocka.h>
 
 struct older {
     size_t size;
@@ -41,20 +38,18 @@ static int give(void *to)
     return tei_sized_give(to, sizeof(from), FIRST, &from, "struct present");
 }
 
-static void padding_counts(void **state)
+TEST(padding_counts)
 {
-    (void)state;
     assert_int_equal(FIRST, sizeof(struct older));
     assert_int_equal(TEI_SIZE_UP_TO(struct present, c), sizeof(struct present));
 }
 
-static void taken(void **state)
+TEST(taken)
 {
     struct older old = {sizeof(old), 10};
     struct newer young = {.now = {sizeof(young), 10, 20, 30}};
     struct present got;
 
-    (void)state;
     assert_int_equal(take(&got, &old), 0);
     assert_int_equal(got.a, 10);
     assert_int_equal(got.b, 2);
@@ -72,12 +67,11 @@ static void taken(void **state)
     }
 }
 
-static void given(void **state)
+TEST(given)
 {
     struct older old = {sizeof(old), 0};
     struct newer young;
 
-    (void)state;
     assert_int_equal(give(&old), 0);
     assert_int_equal(old.size, sizeof(old));
     assert_int_equal(old.a, 1);
@@ -90,12 +84,11 @@ static void given(void **state)
         assert_int_equal(((const unsigned char *)&young)[i], 0);
 }
 
-static void nonsense(void **state)
+TEST(nonsense)
 {
     const size_t sizes[] = {0, 3, FIRST - 1, TEI_SIZED_MAX + 1, SIZE_MAX};
     struct present bad = {0, 10, 20, 30}, got;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         bad.size = sizes[i];
         assert_int_equal(take(&got, &bad), TE_ERR_INVALID);

@@ -1,38 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/model.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-static void test_short_transfers_are_one_slice(void **state)
+TEST(test_short_transfers_are_one_slice)
 {
-    (void)state;
     assert_int_equal(tei_slice_len(1, 65536, 4), 1);
     assert_int_equal(tei_slice_len(65535, 65536, 4), 65535);
     assert_int_equal(tei_slice_len(65536, 65536, 4), 65536);
 }
 
-static void test_a_tiny_tail_is_merged(void **state)
+TEST(test_a_tiny_tail_is_merged)
 {
-    (void)state;
     assert_int_equal(tei_slice_len(65536 + 16384, 65536, 4), 65536 + 16384);
     assert_int_equal(tei_slice_len(65536 + 16385, 65536, 4), 65536);
     assert_int_equal(tei_slice_len(3 * 65536, 65536, 4), 65536);
 }
 
-static void test_ratio_0_never_merges(void **state)
+TEST(test_ratio_0_never_merges)
 {
-    (void)state;
     assert_int_equal(tei_slice_len(65537, 65536, 0), 65536);
     assert_int_equal(tei_slice_len(65536, 65536, 0), 65536);
 }
 
-static void test_extremes(void **state)
+TEST(test_extremes)
 {
-    (void)state;
     assert_int_equal(tei_slice_len(0, 65536, 4), 0);
     assert_int_equal(tei_slice_len(100, 0, 4), 100);
     assert_int_equal(tei_slice_len(UINT64_MAX, UINT64_MAX - 1, 4), UINT64_MAX);
@@ -41,9 +32,8 @@ static void test_extremes(void **state)
 }
 
 /* However it is cut, all bytes are there and no slice is 0 or longer than allowed. */
-static void test_slices_add_up(void **state)
+TEST(test_slices_add_up)
 {
-    (void)state;
     for (uint64_t slice = 1; slice < 40; slice += 3) {
         for (uint64_t ratio = 0; ratio < 6; ratio++) {
             for (uint64_t length = 1; length < 300; length += 7) {

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/sock.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -41,7 +36,7 @@ static bool has_ipv6(void)
 
 /* ---- text */
 
-static void good_texts_parse(void **state)
+TEST(good_texts_parse)
 {
     static const struct {
         const char *text, *host;
@@ -70,7 +65,6 @@ static void good_texts_parse(void **state)
     };
     struct tei_hostport hp;
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(rows); i++) {
         assert_int_equal(tei_hostport_parse(rows[i].text, 7, &hp), 0);
         assert_string_equal(hp.host, rows[i].host);
@@ -79,7 +73,7 @@ static void good_texts_parse(void **state)
     }
 }
 
-static void bad_texts_are_refused_and_write_nothing(void **state)
+TEST(bad_texts_are_refused_and_write_nothing)
 {
     static const char *const texts[] = {
         "",
@@ -132,7 +126,6 @@ static void bad_texts_are_refused_and_write_nothing(void **state)
     };
     struct tei_hostport hp = {.host = "untouched", .port = 3};
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(texts); i++) {
         tei_err_keep(TE_ERR_OK, "");
         assert_int_equal(tei_hostport_parse(texts[i], 7, &hp), TE_ERR_INVALID);
@@ -142,12 +135,11 @@ static void bad_texts_are_refused_and_write_nothing(void **state)
     assert_int_equal(hp.port, 3);
 }
 
-static void the_longest_host_fits_and_no_longer_one(void **state)
+TEST(the_longest_host_fits_and_no_longer_one)
 {
     char text[TEI_HOST_MAX + 16], back[TEI_HOSTPORT_MAX];
     struct tei_hostport hp;
 
-    (void)state;
     memset(text, 'h', sizeof text);
     strcpy(text + TEI_HOST_MAX - 1, ":65535");
     assert_int_equal(tei_hostport_parse(text, 0, &hp), 0);
@@ -158,11 +150,10 @@ static void the_longest_host_fits_and_no_longer_one(void **state)
     assert_int_equal(tei_hostport_parse(text, 0, &hp), TE_ERR_INVALID);
 }
 
-static void formatting_brackets_ipv6(void **state)
+TEST(formatting_brackets_ipv6)
 {
     char buf[TEI_HOSTPORT_MAX], small[6];
 
-    (void)state;
     assert_string_equal(tei_hostport_format("h", 80, buf, sizeof buf), "h:80");
     assert_string_equal(tei_hostport_format("::1", 65535, buf, sizeof buf), "[::1]:65535");
     assert_string_equal(tei_hostport_format("", 1, buf, sizeof buf), ":1");
@@ -171,12 +162,11 @@ static void formatting_brackets_ipv6(void **state)
 
 /* ---- addresses */
 
-static void numeric_hosts_resolve(void **state)
+TEST(numeric_hosts_resolve)
 {
     struct tei_addr a[4];
     char text[TEI_HOSTPORT_MAX];
 
-    (void)state;
     assert_int_equal(tei_resolve("127.0.0.1", 80, a, 4), 1);
     assert_string_equal(tei_addr_format(&a[0], text, sizeof text), "127.0.0.1:80");
     assert_int_equal(tei_resolve("::1", 443, a, 4), 1);
@@ -189,22 +179,20 @@ static void numeric_hosts_resolve(void **state)
     assert_string_equal(tei_addr_format(&a[0], text, sizeof text), "(unknown address)");
 }
 
-static void localhost_resolves_to_a_loopback(void **state)
+TEST(localhost_resolves_to_a_loopback)
 {
     struct tei_addr a[1];
     char text[TEI_HOSTPORT_MAX];
 
-    (void)state;
     assert_int_equal(tei_resolve("localhost", 80, a, 1), 1);
     tei_addr_format(&a[0], text, sizeof text);
     assert_true(strcmp(text, "127.0.0.1:80") == 0 || strcmp(text, "[::1]:80") == 0);
 }
 
-static void the_source_of_a_route_is_found(void **state)
+TEST(the_source_of_a_route_is_found)
 {
     char host[TEI_HOST_MAX];
 
-    (void)state;
     assert_int_equal(tei_route_source("127.0.0.1", host, sizeof host), 0);
     assert_string_equal(host, "127.0.0.1");
     if (has_ipv6()) {
@@ -215,24 +203,22 @@ static void the_source_of_a_route_is_found(void **state)
     assert_int_equal(tei_route_source("127.0.0.1", host, 3), TE_ERR_SOCKET);
 }
 
-static void an_own_address_is_always_given(void **state)
+TEST(an_own_address_is_always_given)
 {
     char host[TEI_HOST_MAX];
     struct in6_addr six;
     struct in_addr four;
 
-    (void)state;
     tei_default_address(false, host, sizeof host);
     assert_int_equal(inet_pton(AF_INET, host, &four), 1);
     tei_default_address(true, host, sizeof host);
     assert_int_equal(inet_pton(AF_INET6, host, &six), 1);
 }
 
-static void where_to_listen(void **state)
+TEST(where_to_listen)
 {
     char host[TEI_HOST_MAX];
 
-    (void)state;
     assert_int_equal(tei_bind_address("127.0.0.3", false, host, sizeof host), 0);
     assert_string_equal(host, "127.0.0.3");
     assert_int_equal(tei_bind_address("lo", false, host, sizeof host), 0);
@@ -258,7 +244,7 @@ static void assert_flags(int fd)
     assert_true(fcntl(fd, F_GETFL) & O_NONBLOCK);
 }
 
-static void a_listener_takes_both_families(void **state)
+TEST(a_listener_takes_both_families)
 {
     uint16_t port = 0;
     int l = tei_listen(NULL, &port, 8), c, s, nodelay = 0;
@@ -266,7 +252,6 @@ static void a_listener_takes_both_families(void **state)
     char text[TEI_HOSTPORT_MAX];
     struct tei_addr from;
 
-    (void)state;
     assert_true(l >= 0);
     assert_true(port > 0);
     assert_flags(l);
@@ -291,12 +276,11 @@ static void a_listener_takes_both_families(void **state)
     tei_fd_close(l);
 }
 
-static void a_port_in_use_is_busy(void **state)
+TEST(a_port_in_use_is_busy)
 {
     uint16_t port = 0, again;
     int l = tei_listen("127.0.0.1", &port, 8);
 
-    (void)state;
     assert_true(l >= 0);
     again = port;
     assert_int_equal(tei_listen("127.0.0.1", &again, 8), TE_ERR_BUSY);
@@ -311,14 +295,13 @@ static void a_port_in_use_is_busy(void **state)
     tei_fd_close(l);
 }
 
-static void a_range_is_used_up_port_by_port(void **state)
+TEST(a_range_is_used_up_port_by_port)
 {
     enum { N = 4 };
     bool seen[N] = {false};
     uint16_t base = 0, port;
     int l[N], tries = 0;
 
-    (void)state;
     /* Four free neighbours, below what the kernel hands out by itself. */
     for (;;) {
         assert_true(tries++ < 1000);
@@ -350,11 +333,10 @@ static void a_range_is_used_up_port_by_port(void **state)
     }
 }
 
-static void impossible_listeners_say_why(void **state)
+TEST(impossible_listeners_say_why)
 {
     uint16_t port = 0;
 
-    (void)state;
     assert_int_equal(tei_listen_range(NULL, 10, 9, 1, &port), TE_ERR_INVALID);
     assert_int_equal(tei_listen_range(NULL, 0, 9, 1, &port), TE_ERR_INVALID);
     assert_int_equal(tei_listen("not a host name", &port, 1), TE_ERR_DNS);
@@ -367,12 +349,11 @@ static void impossible_listeners_say_why(void **state)
 
 /* ---- connecting */
 
-static void nobody_listening_is_a_peer_error(void **state)
+TEST(nobody_listening_is_a_peer_error)
 {
     uint16_t port = 0;
     int l = tei_listen("127.0.0.1", &port, 1);
 
-    (void)state;
     tei_fd_close(l);
     assert_int_equal(tei_connect("127.0.0.1", port, NULL, soon()), TE_ERR_PEER);
     assert_non_null(strstr(te_errmsg(), "127.0.0.1"));
@@ -380,13 +361,12 @@ static void nobody_listening_is_a_peer_error(void **state)
 }
 
 /* Without a check, one try in some ten thousand would connect to itself. */
-static void a_socket_does_not_meet_itself(void **state)
+TEST(a_socket_does_not_meet_itself)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof a;
     int fd = socket(AF_INET, SOCK_STREAM, 0);
 
-    (void)state;
     assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &len), 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&a, len), 0);
@@ -395,14 +375,13 @@ static void a_socket_does_not_meet_itself(void **state)
 }
 
 /* A listener whose queue is full neither answers nor refuses. */
-static void silence_ends_at_the_deadline(void **state)
+TEST(silence_ends_at_the_deadline)
 {
     uint16_t port = 0;
     int l = tei_listen("127.0.0.1", &port, 0), fill[8];
     struct tei_addr a;
     int64_t start, took;
 
-    (void)state;
     assert_int_equal(tei_resolve("127.0.0.1", port, &a, 1), 1);
     for (int i = 0; i < 8; i++)
         fill[i] = tei_connect_start(&a);
@@ -416,14 +395,13 @@ static void silence_ends_at_the_deadline(void **state)
     tei_fd_close(l);
 }
 
-static void a_connect_under_way_tells_its_end(void **state)
+TEST(a_connect_under_way_tells_its_end)
 {
     uint16_t port = 0;
     int l = tei_listen("127.0.0.1", &port, 1), fd, on = 0;
     socklen_t len = sizeof on;
     struct tei_addr a;
 
-    (void)state;
     assert_int_equal(tei_resolve("127.0.0.1", port, &a, 1), 1);
     fd = tei_connect_start(&a);
     assert_true(fd >= 0);
@@ -470,13 +448,12 @@ static void *write_much(void *arg)
     return NULL;
 }
 
-static void much_data_arrives_whole(void **state)
+TEST(much_data_arrives_whole)
 {
     struct pair p = connected();
     unsigned char *data = malloc(MUCH);
     pthread_t t;
 
-    (void)state;
     assert_non_null(data);
     assert_int_equal(pthread_create(&t, NULL, write_much, &p.a), 0);
     assert_int_equal(tei_read_full(p.b, data, MUCH, soon()), 0);
@@ -489,12 +466,11 @@ static void much_data_arrives_whole(void **state)
     tei_fd_close(p.b);
 }
 
-static void a_slow_peer_times_out(void **state)
+TEST(a_slow_peer_times_out)
 {
     struct pair p = connected();
     char buf[8], *much = calloc(1, 4 * MUCH);
 
-    (void)state;
     assert_int_equal(tei_write_full(p.a, "abc", 3, soon()), 0);
     assert_int_equal(tei_read_full(p.b, buf, 8, tei_deadline_ns(30)), TE_ERR_TIMEOUT);
     assert_int_equal(tei_read_full(p.b, buf, 0, 0), 0);
@@ -504,13 +480,12 @@ static void a_slow_peer_times_out(void **state)
     tei_fd_close(p.b);
 }
 
-static void a_closed_peer_is_a_lost_link(void **state)
+TEST(a_closed_peer_is_a_lost_link)
 {
     struct pair p = connected();
     char buf[8];
     int rc = 0;
 
-    (void)state;
     assert_int_equal(tei_write_full(p.a, "abc", 3, soon()), 0);
     tei_fd_close(p.a);
     errno = EXDEV;

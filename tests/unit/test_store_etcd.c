@@ -4,12 +4,7 @@
  * oddities, are in tests/integration/test_store_etcd.c.
  */
 #include "meta/meta.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <poll.h>
 #include <stdatomic.h>
@@ -121,11 +116,10 @@ static char *large_answer(const char *head)
     return reply;
 }
 
-static void more_bytes_than_a_value_has(void **state)
+TEST(more_bytes_than_a_value_has)
 {
     char head[100];
 
-    (void)state;
     check_refused(large_answer(OK_HEAD), "TE_METADATA_MAX_VALUE");
     snprintf(head, sizeof head, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", LARGE);
     check_refused(large_answer(head), "TE_METADATA_MAX_VALUE");
@@ -144,13 +138,12 @@ static char *many_values(const char *head, size_t n)
     return reply;
 }
 
-static void more_values_than_an_answer_has(void **state)
+TEST(more_values_than_an_answer_has)
 {
     struct tei_store *s;
     struct tei_bytes b;
     char *reply;
 
-    (void)state;
     conf.metadata_max_value = LARGE;
     check_refused(many_values(OK_HEAD, 33000), "JSON values");
     check_refused(many_values(OK_HEAD, 100000), "JSON values");
@@ -165,12 +158,11 @@ static void more_values_than_an_answer_has(void **state)
 }
 
 /* Nothing is put that nobody would read; the server is not asked. */
-static void value_that_is_too_large(void **state)
+TEST(value_that_is_too_large)
 {
     char *value = calloc(1, SMALL + 1);
     struct tei_store *s = open_on("");
 
-    (void)state;
     assert_non_null(value);
     assert_int_equal(s->ops->put(s, "k", value, SMALL, 0, SOON), TE_ERR_METADATA);
     assert_int_equal(s->ops->put(s, "k", value, SMALL + 1, 0, SOON), TE_ERR_TOO_LARGE);

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "meta/meta.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,11 +55,10 @@ static void check_error(int rc, int want, const char *says)
         fail_msg("%d: %s", rc, te_errmsg());
 }
 
-static void test_put_get_delete(void **state)
+TEST(test_put_get_delete)
 {
     struct tei_bytes b;
 
-    (void)state;
     check_error(get("k", &b), TE_ERR_NOT_FOUND, "404");
     assert_int_equal(put("k", "{\"a\":1}"), 0);
     assert_int_equal(get("k", &b), 0);
@@ -82,11 +76,10 @@ static void test_put_get_delete(void **state)
 }
 
 /* As captured from another engine of this protocol. */
-static void test_bytes_of_a_request(void **state)
+TEST(test_bytes_of_a_request)
 {
     struct tei_bytes b;
 
-    (void)state;
     assert_int_equal(put("mooncake/rpc_meta/node-a", "{}"), 0);
     assert_string_equal(server.request_line,
                         "PUT /metadata?key=mooncake%2Frpc_meta%2Fnode-a HTTP/1.1");
@@ -101,21 +94,19 @@ static void test_bytes_of_a_request(void **state)
                         "DELETE /metadata?key=aZ09-._~%20%C3%A9%3F%26 HTTP/1.1");
 }
 
-static void test_connection_is_kept(void **state)
+TEST(test_connection_is_kept)
 {
-    (void)state;
     for (int i = 0; i < 20; i++)
         assert_int_equal(put("k", "v"), 0);
     assert_int_equal(http_kv_conns(&server), 1);
 }
 
-static void test_large_value(void **state)
+TEST(test_large_value)
 {
     const size_t n = (size_t)8 << 20;
     char *value = malloc(n + 1);
     struct tei_bytes b;
 
-    (void)state;
     assert_non_null(value);
     memset(value, 'v', n);
     value[n] = '\0';
@@ -127,9 +118,8 @@ static void test_large_value(void **state)
     free(value);
 }
 
-static void test_refused_overwrite(void **state)
+TEST(test_refused_overwrite)
 {
-    (void)state;
     server.refuse_second_rpc_meta = true;
     assert_int_equal(put("mooncake/rpc_meta/x", "1"), 0);
     check_error(put("mooncake/rpc_meta/x", "2"), TE_ERR_EXISTS, "Duplicate rpc_meta key");
@@ -137,21 +127,19 @@ static void test_refused_overwrite(void **state)
     assert_int_equal(put("mooncake/rpc_meta/x", "2"), 0);
 }
 
-static void test_refused_size(void **state)
+TEST(test_refused_size)
 {
-    (void)state;
     server.max_value = 4;
     check_error(put("k", "12345"), TE_ERR_TOO_LARGE, "value too large");
     assert_null(strstr(te_errmsg(), "second line"));
     assert_int_equal(put("k", "1234"), 0);
 }
 
-static void test_only_200_is_success(void **state)
+TEST(test_only_200_is_success)
 {
     static const int codes[] = {201, 204, 301, 400, 401, 403, 500, 503};
     struct tei_bytes b;
 
-    (void)state;
     server.body = "oh\r\nmore";
     for (size_t i = 0; i < TEI_ARRAY_LEN(codes); i++) {
         char status[8];
@@ -167,11 +155,10 @@ static void test_only_200_is_success(void **state)
     }
 }
 
-static void test_redirects_are_not_followed(void **state)
+TEST(test_redirects_are_not_followed)
 {
     struct tei_bytes b;
 
-    (void)state;
     server.status = 302;
     server.location = "file:///etc/passwd";
     check_error(get("k", &b), TE_ERR_METADATA, "302");
@@ -180,12 +167,11 @@ static void test_redirects_are_not_followed(void **state)
     assert_int_equal(http_kv_requests(&server), 2);
 }
 
-static void test_deadline(void **state)
+TEST(test_deadline)
 {
     struct tei_bytes b;
     int64_t start = tei_now_ns();
 
-    (void)state;
     server.hang = true;
     check_error(store->ops->get(store, "k", tei_deadline_ns(200), &b, NULL), TE_ERR_TIMEOUT,
                 "TE_METADATA_TIMEOUT_MS");
@@ -193,16 +179,15 @@ static void test_deadline(void **state)
     check_error(store->ops->get(store, "k", tei_now_ns(), &b, NULL), TE_ERR_TIMEOUT, "GET");
 }
 
-static void test_server_that_hangs_up(void **state)
+TEST(test_server_that_hangs_up)
 {
     struct tei_bytes b;
 
-    (void)state;
     server.hang_up = true;
     check_error(get("k", &b), TE_ERR_METADATA, server.url);
 }
 
-static void test_limit_of_values(void **state)
+TEST(test_limit_of_values)
 {
     struct tei_conf small = {.metadata_timeout_ms = PATIENCE_MS, .metadata_max_value = 1000};
     char value[1002];
@@ -210,7 +195,6 @@ static void test_limit_of_values(void **state)
     struct tei_bytes b;
     int requests;
 
-    (void)state;
     memset(value, 'v', sizeof value);
     value[1001] = '\0';
     http_kv_set(&server, "more", value);
@@ -233,9 +217,8 @@ static void test_limit_of_values(void **state)
 }
 
 /* A kept connection that the server has closed meanwhile is replaced without anybody noticing. */
-static void test_stale_connection(void **state)
+TEST(test_stale_connection)
 {
-    (void)state;
     server.hang_up_after = true;
     for (int i = 0; i < 5; i++) {
         assert_int_equal(put("k", "v"), 0);
@@ -244,7 +227,7 @@ static void test_stale_connection(void **state)
     assert_int_equal(http_kv_conns(&server), 5);
 }
 
-static void test_nobody_there(void **state)
+TEST(test_nobody_there)
 {
     struct tei_hostport nobody = {.host = "127.0.0.1"};
     int fd = tei_listen("127.0.0.1", &nobody.port, 1);
@@ -252,7 +235,6 @@ static void test_nobody_there(void **state)
     struct tei_bytes b;
     char url[64];
 
-    (void)state;
     close(fd);
     snprintf(url, sizeof url, "http://127.0.0.1:%u/x", (unsigned)nobody.port);
     assert_int_equal(tei_store_open(url, &conf, &s), 0);
@@ -273,12 +255,11 @@ static void *put_many(void *arg)
     return NULL;
 }
 
-static void test_many_threads(void **state)
+TEST(test_many_threads)
 {
     pthread_t threads[8];
     int numbers[8];
 
-    (void)state;
     for (int i = 0; i < 8; i++) {
         numbers[i] = i;
         assert_int_equal(tei_thread_start(&threads[i], "put", put_many, &numbers[i]), 0);
@@ -292,13 +273,12 @@ static void test_many_threads(void **state)
     assert_int_equal(http_kv_count(&server), 400);
 }
 
-static void test_credentials_are_sent_and_not_shown(void **state)
+TEST(test_credentials_are_sent_and_not_shown)
 {
     struct tei_store *s;
     struct tei_bytes b;
     char url[128];
 
-    (void)state;
     snprintf(url, sizeof url, "http://joe:secret@127.0.0.1:%u/metadata?tenant=a",
              (unsigned)server.port);
     assert_int_equal(tei_store_open(url, &conf, &s), 0);
@@ -321,9 +301,8 @@ static void check_open(const char *conn, int want, const char *says)
     assert_null(s);
 }
 
-static void test_open_refuses(void **state)
+TEST(test_open_refuses)
 {
-    (void)state;
 #if !TE_USE_ETCD
     check_open("127.0.0.1:2379", TE_ERR_UNSUPPORTED, "'etcd'");
 #endif
@@ -336,13 +315,12 @@ static void test_open_refuses(void **state)
     check_open("http://h/x#fragment", TE_ERR_INVALID, "URL");
 }
 
-static void test_open_accepts(void **state)
+TEST(test_open_accepts)
 {
     static const char *const good[] = {"http://h:8080/metadata", "https://h/x", "HTTP://[::1]:5/",
                                        "http://h"};
     struct tei_store *s;
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(good); i++) {
         assert_int_equal(tei_store_open(good[i], &conf, &s), 0);
         tei_store_close(s);

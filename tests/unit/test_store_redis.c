@@ -4,12 +4,7 @@
  * real server does is in tests/integration/test_store_redis.c.
  */
 #include "meta/meta.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -188,7 +183,7 @@ static void fake_stop(struct fake *f)
     tei_fd_close(f->fd);
 }
 
-static void test_error_replies(void **state)
+TEST(test_error_replies)
 {
     static const struct {
         const char *says;
@@ -212,7 +207,6 @@ static void test_error_replies(void **state)
     };
     struct fake f;
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(replies); i++) {
         fake_start(&f, FAKE_SAY, replies[i].says);
         check_error(put_once(f.port, ""), replies[i].code, replies[i].text);
@@ -226,7 +220,7 @@ static int no_key(void *arg, const char *key)
     return 0;
 }
 
-static void test_malformed_lists(void **state)
+TEST(test_malformed_lists)
 {
     static const char *const replies[] = {
         "*0\r\n",
@@ -238,7 +232,6 @@ static void test_malformed_lists(void **state)
     struct tei_store *s;
     struct fake f;
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(replies); i++) {
         fake_start(&f, FAKE_SAY, replies[i]);
         s = open_at(f.port, "");
@@ -249,12 +242,11 @@ static void test_malformed_lists(void **state)
 }
 
 /* A list whose cursor never comes back to 0. */
-static void test_endless_list(void **state)
+TEST(test_endless_list)
 {
     struct tei_store *s;
     struct fake f;
 
-    (void)state;
     fake_start(&f, FAKE_SAY, "*2\r\n$1\r\n5\r\n*1\r\n$1\r\nk\r\n");
     s = open_at(f.port, "");
     check_error(s->ops->list(s, "k", tei_deadline_ns(SHORT), no_key, NULL), TE_ERR_TIMEOUT, "SCAN");
@@ -263,17 +255,16 @@ static void test_endless_list(void **state)
 }
 
 /* A server without AUTH may repeat the password in what it says. */
-static void test_repeated_password(void **state)
+TEST(test_repeated_password)
 {
     struct fake f;
 
-    (void)state;
     fake_start(&f, FAKE_SAY, "-ERR unknown command 'AUTH', with args: '" SECRET "'\r\n");
     check_error(put_once(f.port, "u:" SECRET "@"), TE_ERR_METADATA, "MC_REDIS_PASSWORD");
     fake_stop(&f);
 }
 
-static void test_slow_servers(void **state)
+TEST(test_slow_servers)
 {
     static const struct {
         enum fake_mode mode;
@@ -282,7 +273,6 @@ static void test_slow_servers(void **state)
     struct tei_store *s;
     struct fake f;
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(fakes); i++) {
         fake_start(&f, fakes[i].mode, fakes[i].text);
         s = open_at(f.port, "");
@@ -299,13 +289,12 @@ static void test_slow_servers(void **state)
 }
 
 /* A line without end; the deadline or the limit of a reply ends that, whichever is first. */
-static void test_flood(void **state)
+TEST(test_flood)
 {
     struct tei_store *s;
     struct fake f;
     int rc;
 
-    (void)state;
     fake_start(&f, FAKE_FLOOD, "");
     s = open_at(f.port, "");
     rc = s->ops->put(s, "k", "v", 1, 0, tei_deadline_ns(SHORT));
@@ -316,7 +305,7 @@ static void test_flood(void **state)
 }
 
 /* What is announced is refused before there is room for it, and so is what comes to as much. */
-static void test_large_arrays(void **state)
+TEST(test_large_arrays)
 {
     static const char *const replies[] = {
         "*1000000000\r\n:1\r\n",
@@ -330,7 +319,6 @@ static void test_large_arrays(void **state)
     struct tei_bytes b;
     struct fake f;
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(replies); i++) {
         bool fits = i == 4;
 
@@ -346,14 +334,13 @@ static void test_large_arrays(void **state)
 }
 
 /* The last array of a list that is as long as it may be. */
-static void test_longest_list(void **state)
+TEST(test_longest_list)
 {
     static const char head[] = "*2\r\n$1\r\n0\r\n*65534\r\n";
     char *text = malloc(sizeof head + 65534 * 7), *p;
     struct tei_store *s;
     struct fake f;
 
-    (void)state;
     assert_non_null(text);
     p = stpcpy(text, head);
     for (int i = 0; i < 65534; i++)
@@ -367,7 +354,7 @@ static void test_longest_list(void **state)
     free(text);
 }
 
-static void test_limit_of_values(void **state)
+TEST(test_limit_of_values)
 {
     const size_t n = 20000;
     struct tei_conf small = {.metadata_timeout_ms = PATIENCE_MS, .metadata_max_value = n};
@@ -376,7 +363,6 @@ static void test_limit_of_values(void **state)
     struct tei_bytes b;
     struct fake f;
 
-    (void)state;
     assert_non_null(text);
     for (size_t length = n; length <= 2 * n; length += n) {
         int head = sprintf(text, "$%zu\r\n", length);
@@ -403,14 +389,13 @@ static void test_limit_of_values(void **state)
     free(text);
 }
 
-static void test_server_that_hangs_up(void **state)
+TEST(test_server_that_hangs_up)
 {
     const size_t n = (size_t)2 << 20;
     char *value = calloc(1, n);
     struct tei_store *s;
     struct fake f;
 
-    (void)state;
     assert_non_null(value);
     fake_start(&f, FAKE_CLOSE, "");
     s = open_at(f.port, "");
@@ -424,7 +409,7 @@ static void test_server_that_hangs_up(void **state)
 
 /* ---- connection strings */
 
-static void test_open_refuses(void **state)
+TEST(test_open_refuses)
 {
     static const struct {
         const char *url, *says;
@@ -456,7 +441,6 @@ static void test_open_refuses(void **state)
     };
     struct tei_store *s;
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++) {
         int rc = tei_store_open(bad[i].url, &conf, &s);
 
@@ -465,7 +449,7 @@ static void test_open_refuses(void **state)
     }
 }
 
-static void test_open_accepts(void **state)
+TEST(test_open_accepts)
 {
     static const char *const good[] = {"redis://h",
                                        "redis://h/",
@@ -480,7 +464,6 @@ static void test_open_accepts(void **state)
                                        "Redis://@h"};
     struct tei_store *s;
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(good); i++) {
         if (tei_store_open(good[i], &conf, &s))
             fail_msg("%s", te_errmsg());

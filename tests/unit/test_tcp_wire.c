@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/tcp/tcp_wire.h"
+#include "test.h"
 
 #include "base/crc32c.h"
 #include "te.h"
 
 #include <endian.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 /* As captured from an engine of this protocol family: 64 bytes at 0x7f441f600000. */
 static const uint8_t read_v2[] = {0x40, 0,    0, 0, 0,    0, 0, 0, 0, 0, 0x60, 0x1f,
@@ -20,12 +18,11 @@ static const uint8_t write_v2[] = {0x40, 0,    0, 0, 0,    0, 0, 0, 0, 0, 0x60, 
 static const uint8_t status_ok[] = {0, 0, 0, 0, 0x56, 0x54, 0x43, 0x4d};
 static const uint8_t status_rejected[] = {1, 0, 0, 0, 0x56, 0x54, 0x43, 0x4d};
 
-static void headers_are_the_captured_ones(void **state)
+TEST(headers_are_the_captured_ones)
 {
     struct tcp_head h = {.size = 64, .addr = 0x7f441f600000, .opcode = TE_READ, .version = 2};
     uint8_t out[TCP_HEAD_LEN];
 
-    (void)state;
     memset(out, 0xff, sizeof out);
     tei_tcp_head_encode(&h, out);
     assert_memory_equal(out, read_v2, sizeof out);
@@ -40,12 +37,11 @@ static void headers_are_the_captured_ones(void **state)
     assert_int_equal(out[16], 0);
 }
 
-static void status_is_the_captured_one(void **state)
+TEST(status_is_the_captured_one)
 {
     uint8_t out[TCP_STATUS_LEN];
     uint32_t code = 7;
 
-    (void)state;
     tei_tcp_status_encode(TCP_STATUS_OK, out);
     assert_memory_equal(out, status_ok, sizeof out);
     assert_true(tei_tcp_status_decode(out, &code));
@@ -58,7 +54,7 @@ static void status_is_the_captured_one(void **state)
     assert_false(tei_tcp_status_decode(out, &code));
 }
 
-static void padding_and_odd_opcodes(void **state)
+TEST(padding_and_odd_opcodes)
 {
     static const struct {
         uint8_t byte;
@@ -67,7 +63,6 @@ static void padding_and_odd_opcodes(void **state)
                 {0x80, TE_READ, 2}, {0x81, TE_WRITE, 2}, {0x82, TE_READ, 2}, {0xff, TE_READ, 2}};
     uint8_t in[TCP_HEAD_LEN];
 
-    (void)state;
     memcpy(in, read_v2, sizeof in);
     memset(in + 17, 0xee, 7);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -82,9 +77,8 @@ static void padding_and_odd_opcodes(void **state)
     }
 }
 
-static void what_is_encoded_is_decoded(void **state)
+TEST(what_is_encoded_is_decoded)
 {
-    (void)state;
     srand(1);
     for (int i = 0; i < 10000; i++) {
         struct tcp_head h = {.opcode = rand() % 2, .version = 1 + rand() % 2}, back;
@@ -108,9 +102,8 @@ static uint64_t draw64(void)
     return (uint64_t)rand() << 42 ^ (uint64_t)rand() << 21 ^ (uint64_t)rand();
 }
 
-static void native_round_trips(void **state)
+TEST(native_round_trips)
 {
-    (void)state;
     for (int i = 0; i < 10000; i++) {
         struct tcp_hello h = {(unsigned)rand() & 0xffff,
                               (unsigned)rand() & 0xffff,
@@ -149,12 +142,11 @@ static void native_round_trips(void **state)
 }
 
 /* Any bytes can be decoded. */
-static void hostile_bytes(void **state)
+TEST(hostile_bytes)
 {
     uint8_t bytes[TCP_HELLO_LEN], again[TCP_HELLO_LEN];
     struct tcp_frame_head f;
 
-    (void)state;
     for (int i = 0; i < 10000; i++) {
         for (size_t k = 0; k < sizeof bytes; k++)
             bytes[k] = (uint8_t)(rand() >> 5);
@@ -165,14 +157,13 @@ static void hostile_bytes(void **state)
 }
 
 /* A greeting is no header that anybody sends: its size wraps. And the other way round. */
-static void a_greeting_is_no_header(void **state)
+TEST(a_greeting_is_no_header)
 {
     struct tcp_hello h = {.version = TCP_NATIVE_VERSION, .target = 1};
     uint8_t bytes[TCP_HELLO_LEN];
     struct tcp_head head;
     uint64_t end;
 
-    (void)state;
     tei_tcp_hello_encode(&h, bytes);
     tei_tcp_head_decode(bytes, &head);
     assert_false(tei_add_ok(head.size, UINT64_C(1) << 56, &end)); /* addresses end before that */
@@ -185,12 +176,11 @@ static void a_greeting_is_no_header(void **state)
 }
 
 /* Each bit of a header and its blocks counts, those of the checksum itself included. */
-static void seals(void **state)
+TEST(seals)
 {
     struct tcp_frame_head f = {.type = TCP_FRAME_READ, .count = 3, .id = 77};
     uint8_t bytes[TCP_FRAME_LEN + 3 * TCP_BLOCK_LEN];
 
-    (void)state;
     tei_tcp_frame_encode(&f, bytes);
     for (size_t i = TCP_FRAME_LEN; i < sizeof bytes; i++)
         bytes[i] = (uint8_t)rand();
@@ -208,7 +198,7 @@ static void seals(void **state)
 /* -------------------------------------------------------------------------------------- options */
 
 /* Kind and length of each, two bytes each; then padding, zeros or not. */
-static void lists_of_options(void **state)
+TEST(lists_of_options)
 {
     static const struct {
         uint8_t bytes[32];
@@ -241,7 +231,6 @@ static void lists_of_options(void **state)
     };
     uint32_t unknown = 99;
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         uint8_t *exact = malloc(rows[i].n + 1); /* for a sanitizer to see the end of */
 
@@ -255,14 +244,13 @@ static void lists_of_options(void **state)
 }
 
 /* A list that is cut off between two options is one, any other is not. */
-static void lists_cut_off(void **state)
+TEST(lists_cut_off)
 {
     uint8_t bytes[TCP_OPTIONS_MAX] = {0};
     bool ends[TCP_OPTIONS_MAX / TCP_OPTION_UNIT + 1] = {true};
     uint32_t unknown;
     size_t n = 0;
 
-    (void)state;
     for (size_t len; n + 64 < sizeof bytes; n += len) {
         unsigned value = (unsigned)rand() % 40;
 
@@ -336,7 +324,7 @@ static void expect_option(const char *text)
 }
 
 /* The example of the section "Native framing". */
-static void the_example_is_right(void **state)
+TEST(the_example_is_right)
 {
     char *text = read_text(TE_TEST_SRC "/docs/protocol.md");
     const struct tcp_hello hello = {
@@ -344,7 +332,6 @@ static void the_example_is_right(void **state)
     const struct tcp_range r[2] = {{0x7f441f600000, 5}, {0x7f441f700000, 3}};
     uint8_t bytes[TCP_HELLO_LEN];
 
-    (void)state;
     tei_tcp_hello_encode(&hello, bytes);
     expect_in(text, bytes, sizeof bytes);
     expect_frame(text, &(struct tcp_frame_head){.type = TCP_FRAME_HELLO}, r, "");
@@ -364,11 +351,10 @@ static void the_example_is_right(void **state)
 }
 
 /* However the payload is cut. */
-static void checksums_of_parts(void **state)
+TEST(checksums_of_parts)
 {
     uint8_t payload[1000], trailer[TCP_TRAILER_LEN];
 
-    (void)state;
     for (size_t i = 0; i < sizeof payload; i++)
         payload[i] = (uint8_t)rand();
     for (int round = 0; round < 1000; round++) {

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/model.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,20 +24,18 @@ static void check_round_trip(const char *text)
     tei_topology_fini(&t);
 }
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
-    (void)state;
     check_round_trip("{}");
     check_round_trip("{\"cpu:0\":[[],[]]}");
     check_round_trip("{\"cpu:0\":[[\"rxe0\"],[]],\"cpu:1\":[[\"rxe0\"],[]],"
                      "\"cuda:0\":[[\"mlx5_0\",\"mlx5_1\"],[\"mlx5_2\"]]}");
 }
 
-static void test_fields(void **state)
+TEST(test_fields)
 {
     struct tei_topology t;
 
-    (void)state;
     assert_int_equal(decode("{\"cpu:0\": [[\"a\", \"b\"], [\"c\"]]}\n", &t), 0);
     assert_int_equal(t.n_rows, 1);
     assert_string_equal(t.rows[0].location, "cpu:0");
@@ -55,7 +48,7 @@ static void test_fields(void **state)
     tei_topology_fini(&t);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const char *const bad[] = {
         "",
@@ -80,7 +73,6 @@ static void test_refused(void **state)
     };
     struct tei_topology t = {.n_rows = 77};
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++) {
         assert_int_equal(decode(bad[i], &t), TE_ERR_JSON);
         assert_non_null(strstr(te_errmsg(), "topology"));
@@ -89,13 +81,12 @@ static void test_refused(void **state)
 }
 
 /* As the first description of the protocol had it. */
-static void test_one_array(void **state)
+TEST(test_one_array)
 {
     const struct tei_topology_row *row;
     struct tei_topology t;
     char *text;
 
-    (void)state;
     assert_int_equal(
         decode("{\"cpu:0\":[[\"m0\",\"m1\"],[\"m2\"]],\"cuda:0\":[[\"m1\",\"m0\"]]}", &t), 0);
     row = tei_topology_row_find(&t, "cuda:0");
@@ -111,12 +102,11 @@ static void test_one_array(void **state)
     tei_topology_fini(&t);
 }
 
-static void test_too_many_devices(void **state)
+TEST(test_too_many_devices)
 {
     struct tei_topology t;
     char text[4096] = "{\"cpu:0\":[[";
 
-    (void)state;
     for (int i = 0; i < 257; i++)
         snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s\"d%d\"", i ? "," : "", i);
     snprintf(text + strlen(text), sizeof(text) - strlen(text), "]]}");
@@ -140,22 +130,20 @@ static void check_devices(const char *text, const char *expected)
     tei_topology_fini(&t);
 }
 
-static void test_devices(void **state)
+TEST(test_devices)
 {
-    (void)state;
     check_devices("{}", "");
     check_devices("{\"cpu:0\":[[],[]],\"cpu:1\":[[]]}", "");
     check_devices("{\"cpu:0\":[[\"b\"],[\"c\",\"a\"]],\"cpu:1\":[[\"a\",\"d\"],[\"b\",\"e\"]]}",
                   "b c a d e ");
 }
 
-static void test_from_devices(void **state)
+TEST(test_from_devices)
 {
     const int nodes[] = {0, 8};
     struct tei_topology t = {.n_rows = 77};
     char *text;
 
-    (void)state;
     assert_int_equal(tei_topology_from_devices("mlx5_2, mlx5_1,", nodes, 2, &t), 0);
     text = tei_topology_encode(&t);
     assert_string_equal(text, "{\"cpu:0\":[[\"mlx5_2\",\"mlx5_1\"],[]],"
@@ -173,13 +161,12 @@ static void test_from_devices(void **state)
 }
 
 /* What is added is a copy. */
-static void test_add(void **state)
+TEST(test_add)
 {
     char name[] = "a";
     const char *names[] = {name};
     struct tei_topology t = {0};
 
-    (void)state;
     assert_int_equal(tei_topology_add(&t, "cpu:0", NULL, 0, names, 1), 0);
     assert_int_equal(tei_topology_add(&t, "cpu:1", names, 1, NULL, 0), 0);
     name[0] = 'x';
@@ -190,12 +177,11 @@ static void test_add(void **state)
     tei_topology_fini(&t);
 }
 
-static void test_read(void **state)
+TEST(test_read)
 {
     json_t *root = json_pack("{s:[[s],[]]}", "cpu:0", "a");
     struct tei_topology t;
 
-    (void)state;
     assert_int_equal(tei_topology_read(NULL, &t), TE_ERR_JSON);
     assert_int_equal(tei_topology_read(root, &t), 0);
     json_decref(root);

@@ -2,20 +2,14 @@
 /* What options ask for, with a list of transports in which not all of it is. */
 #include "te.h"
 #include "transport/transport.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <string.h>
 
-static void the_first_that_is_on_counts(void **state)
+TEST(the_first_that_is_on_counts)
 {
     const char *option;
 
-    (void)state;
     assert_null(tei_transport_asked(&(struct tei_conf){0}, &option));
     assert_string_equal(tei_transport_asked(&(struct tei_conf){.force_hca = true}, &option),
                         "rdma");
@@ -26,12 +20,11 @@ static void the_first_that_is_on_counts(void **state)
     assert_string_equal(option, "MC_FORCE_TCP");
 }
 
-static void what_is_asked_for_must_be_built_in(void **state)
+TEST(what_is_asked_for_must_be_built_in)
 {
     te_engine *e = NULL;
     te_options o;
 
-    (void)state;
     te_options_init(&o);
     o.ip_or_host_name = "127.0.0.1";
     assert_int_equal(te_option_set(&o, "MC_FORCE_HCA", "1"), 0);
@@ -41,12 +34,11 @@ static void what_is_asked_for_must_be_built_in(void **state)
 }
 
 /* By its capability, whatever its name is. */
-static void the_way_to_own_memory_stays(void **state)
+TEST(the_way_to_own_memory_stays)
 {
     te_engine *e = NULL;
     te_options o;
 
-    (void)state;
     te_options_init(&o);
     o.ip_or_host_name = "127.0.0.1";
     assert_int_equal(te_engine_create(&o, &e), 0);

@@ -7,11 +7,7 @@
 #include "tools/transfer_engine_bench/limits.c"
 #include "tools/transfer_engine_bench/sweep.c"
 #include "tools/transfer_engine_bench/xml.c"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "test.h"
 
 static char folder[] = "/tmp/te-sweep-XXXXXX";
 
@@ -63,9 +59,8 @@ static void check_text(const char *text, const char *want)
     free(got);
 }
 
-static void text_is_never_markup(void **state)
+TEST(text_is_never_markup)
 {
-    (void)state;
     check_text("", "");
     check_text("a:1", "a:1");
     check_text("<b a=\"x\">&'", "&#60;b a=&#34;x&#34;&#62;&#38;&#39;");
@@ -95,11 +90,10 @@ static bool read_text(struct limits *l, const char *text, char error[256])
     return limits_read(l, path, error, 256);
 }
 
-static void lines_of_the_raw_programs(void **state)
+TEST(lines_of_the_raw_programs)
 {
     struct limits l = {.count = 0};
     char error[256];
-    (void)state;
     assert_true(read_text(
         &l,
         "{\"bench\": \"raw_stream\", \"streams\": 1, \"cc\": \"bbr\", \"gb_s\": 2.5}\n"
@@ -122,11 +116,10 @@ static void lines_of_the_raw_programs(void **state)
     assert_true(limits_have(&l, LIMIT_MEMORY));
 }
 
-static void limits_by_hand(void **state)
+TEST(limits_by_hand)
 {
     struct limits l = {.count = 0};
     char error[256];
-    (void)state;
     assert_true(read_text(&l,
                           "\n {\"stream_GBps\": 1.5,\n \"memcpy_GBps\": 8,\n"
                           "\"pingpong_us\": 40}  \n",
@@ -135,7 +128,7 @@ static void limits_by_hand(void **state)
     assert_true(l.at[0].value == 1.5 && l.at[1].value == 8 && l.at[2].value == 40);
 }
 
-static void limits_refused(void **state)
+TEST(limits_refused)
 {
     static const struct {
         const char *text, *says;
@@ -153,7 +146,6 @@ static void limits_refused(void **state)
         {"{\"bench\": \"te_micro\", \"gb_s\": 1}", "no figure"},
     };
     char error[256];
-    (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct limits l = {.count = 0};
         assert_false(read_text(&l, bad[i].text, error));
@@ -165,11 +157,10 @@ static void limits_refused(void **state)
     assert_non_null(strstr(error, "/nonexistent/limits"));
 }
 
-static void limits_are_bounded(void **state)
+TEST(limits_are_bounded)
 {
     struct limits l = {.count = 0};
     char line[128], error[256];
-    (void)state;
     for (int i = 1; i <= LIMITS_MAX; i++) {
         snprintf(line, sizeof(line), "{\"bench\": \"raw_stream\", \"streams\": %d, \"gb_s\": 1}",
                  i);
@@ -179,10 +170,9 @@ static void limits_are_bounded(void **state)
     assert_non_null(strstr(error, "more than"));
 }
 
-static void memcpy_has_a_rate(void **state)
+TEST(memcpy_has_a_rate)
 {
     struct limits l = {.count = 0};
-    (void)state;
     assert_true(limits_measure_copy(&l, 0.01));
     assert_int_equal(l.count, 1);
     assert_true(l.at[0].value > 0 && l.at[0].kind == LIMIT_RATE);
@@ -195,7 +185,7 @@ static void assert_near(double got, double want)
     assert_true(fabs(got - want) <= 1e-9 * (1 + fabs(want)));
 }
 
-static void round_numbers(void **state)
+TEST(round_numbers)
 {
     static const struct {
         double value, down, up;
@@ -204,7 +194,6 @@ static void round_numbers(void **state)
         {7, 5, 10},      {10, 10, 10},    {99, 50, 100}, {0.03, 0.02, 0.05}, {0.001, 0.001, 0.001},
         {1e6, 1e6, 1e6}, {3e8, 2e8, 5e8}, {11, 10, 20},  {0.2, 0.2, 0.2},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
         assert_near(round_down(want[i].value), want[i].down);
         assert_near(round_up(want[i].value), want[i].up);
@@ -261,9 +250,8 @@ static char *page_of(const struct sweep *s, const char *target)
     return text;
 }
 
-static void batches_that_fit(void **state)
+TEST(batches_that_fit)
 {
-    (void)state;
     assert_int_equal(sweep_fit(1 << 20, 4096, 16, 4), 16);
     assert_int_equal(sweep_fit(1 << 20, 65536, 16, 4), 4);
     assert_int_equal(sweep_fit(1 << 20, 1 << 20, 16, 1), 1);
@@ -277,10 +265,9 @@ static void batches_that_fit(void **state)
     assert_int_equal(load.batch, 4);
 }
 
-static void points_have_their_places(void **state)
+TEST(points_have_their_places)
 {
     struct sweep s = whole_sweep();
-    (void)state;
     assert_int_equal(sweep_total(&s), 12);
     const struct sweep_point *p = sweep_at(&s, 2, 1, 0);
     assert_true(p->block == 65536 && p->batch == 16 && p->threads == 1 && p->measured);
@@ -294,10 +281,9 @@ static void points_have_their_places(void **state)
     sweep_free(&s);
 }
 
-static void page_has_every_curve_and_point(void **state)
+TEST(page_has_every_curve_and_point)
 {
     struct sweep s = whole_sweep();
-    (void)state;
     assert_true(add(&s.limits, LIMIT_P50, 1000, LIMIT_NETWORK, "raw_pingpong, p50"));
     assert_true(add(&s.limits, LIMIT_RATE, 1e6, LIMIT_MEMORY, "far above"));
     char *page = page_of(&s, "<evil> & \"co\"");
@@ -317,10 +303,9 @@ static void page_has_every_curve_and_point(void **state)
     sweep_free(&s);
 }
 
-static void curves_run_from_left_to_right(void **state)
+TEST(curves_run_from_left_to_right)
 {
     struct sweep s = whole_sweep();
-    (void)state;
     char *page = page_of(&s, "a");
     const char *points = strstr(page, "points=\"");
     double x[3], y[3];
@@ -333,12 +318,11 @@ static void curves_run_from_left_to_right(void **state)
     sweep_free(&s);
 }
 
-static void one_point_or_none(void **state)
+TEST(one_point_or_none)
 {
     struct sweep s = {.block = {.at = {1}, .count = 1},
                       .batch = {.at = {1}, .count = 1},
                       .threads = {.at = {1}, .count = 1}};
-    (void)state;
     for (uint64_t batches = 0; batches < 2; batches++) {
         s.count = 0;
         add_result(&s, 1, 1, 1, batches);
@@ -353,12 +337,11 @@ static void one_point_or_none(void **state)
     sweep_free(&s);
 }
 
-static void file_is_replaced_whole(void **state)
+TEST(file_is_replaced_whole)
 {
     struct sweep s = whole_sweep();
     char error[256], target[128];
     struct stat st;
-    (void)state;
     const char *path = in_folder("page.html");
     assert_true(html_try(path, error, sizeof(error)));
     assert_int_equal(lstat(path, &st), -1); /* a try leaves nothing */

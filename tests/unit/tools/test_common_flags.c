@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/common_flags.c"
 #include "tools/common_units.c"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static struct values {
     bool loud, node;
@@ -110,9 +107,8 @@ static int parse(const char *first, ...)
     return flags_parse(&line, n, argv);
 }
 
-static void defaults(void **state)
+TEST(defaults)
 {
-    (void)state;
     assert_int_equal(parse(NULL), -1);
     assert_true(!v.loud && v.node && !x.last && v.count == 3 && v.block_size == 4096);
     assert_true(v.seconds == 10);
@@ -121,9 +117,8 @@ static void defaults(void **state)
     assert_false(flags_given(&line, "word"));
 }
 
-static void spellings(void **state)
+TEST(spellings)
 {
-    (void)state;
     assert_int_equal(parse("--block-size=64K", "-word", "write", "--any_text=--x=y", "--seconds=.5",
                            "--factor=1.25", "--loud", "--nonode", "--last", NULL),
                      -1);
@@ -146,9 +141,8 @@ static void spellings(void **state)
     assert_int_equal(v.index, 7);
 }
 
-static void refusals(void **state)
+TEST(refusals)
 {
-    (void)state;
     assert_int_equal(parse("--absent=1", NULL), 2);
     assert_int_equal(parse("--noword", NULL), 2);
     assert_int_equal(parse("--nonode=1", NULL), 2);
@@ -192,12 +186,11 @@ static const char *said_of(const char *flag)
     return text;
 }
 
-static void texts(void **state)
+TEST(texts)
 {
     char *longest =
         strdup("--aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
 
-    (void)state;
     assert_string_equal(said_of("--block-sizes=1"),
                         "tool: unknown flag --block-sizes (--block_size? --help lists all)");
     assert_string_equal(said_of("--any_test"),
@@ -226,9 +219,8 @@ static int parse_once(const char *a, const char *b, const char *c)
     return flags_parse(&line, 4, argv);
 }
 
-static void lists(void **state)
+TEST(lists)
 {
-    (void)state;
     assert_int_equal(parse_once("--list=a,b", "--list=", "--list=c"), -1);
     assert_string_equal(v.list, "a,b,,c");
     assert_int_equal(parse_once("--list=", "--list=x", "--count=5"), -1);
@@ -238,9 +230,8 @@ static void lists(void **state)
     flags_fini(&line);
 }
 
-static void given_twice(void **state)
+TEST(given_twice)
 {
-    (void)state;
     assert_int_equal(parse_once("--count=5", "--loud", "--count=5"), 2);
     assert_int_equal(parse_once("--loud", "--last", "--noloud"), 2);
     assert_int_equal(parse_once("--loud", "--last", "--loud"), 2);
@@ -249,9 +240,8 @@ static void given_twice(void **state)
     flags_fini(&line);
 }
 
-static void help_ends_it(void **state)
+TEST(help_ends_it)
 {
-    (void)state;
     assert_int_equal(parse("--help", NULL), 0);
     assert_int_equal(parse("-h", NULL), 0);
     assert_int_equal(parse("--version", NULL), 0);

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/common_hist.c"
+#include "test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
 
 static struct hist h, other;
 
@@ -13,17 +11,15 @@ static void assert_near(double got, double want)
     assert_true(fabs(got - want) <= want / 64 + 1e-3);
 }
 
-static void empty_tells_zero(void **state)
+TEST(empty_tells_zero)
 {
-    (void)state;
     hist_reset(&h);
     assert_true(hist_quantile_us(&h, 0.5) == 0);
     assert_true(hist_mean_us(&h) == 0);
 }
 
-static void one_sample_is_every_quantile(void **state)
+TEST(one_sample_is_every_quantile)
 {
-    (void)state;
     static const uint64_t samples[] = {0, 1, 63, 64, 65, 127, 128, 1000, 123456789, 1ull << 41};
     for (size_t i = 0; i < sizeof(samples) / sizeof(samples[0]); i++) {
         hist_reset(&h);
@@ -34,9 +30,8 @@ static void one_sample_is_every_quantile(void **state)
     }
 }
 
-static void quantiles_of_a_line(void **state)
+TEST(quantiles_of_a_line)
 {
-    (void)state;
     hist_reset(&h);
     for (uint64_t us = 1; us <= 10000; us++)
         hist_add(&h, us * 1000, 1);
@@ -48,9 +43,8 @@ static void quantiles_of_a_line(void **state)
     assert_int_equal(h.max_ns, 10000000);
 }
 
-static void buckets_are_in_order(void **state)
+TEST(buckets_are_in_order)
 {
-    (void)state;
     size_t last = 0;
     for (uint64_t ns = 0; ns < 1ull << 43; ns += ns / 100 + 1) {
         size_t at = bucket_of(ns);
@@ -62,9 +56,8 @@ static void buckets_are_in_order(void **state)
     assert_int_equal(bucket_of(UINT64_MAX), HIST_BUCKETS - 1);
 }
 
-static void merge_is_the_sum(void **state)
+TEST(merge_is_the_sum)
 {
-    (void)state;
     hist_reset(&h);
     hist_reset(&other);
     hist_merge(&h, &other);

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/common_matrix.c"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <stdlib.h>
 
@@ -18,11 +13,10 @@ static void check(const char *devices, const int *nodes, size_t n, const char *w
     free(text);
 }
 
-static void every_node_prefers_the_devices(void **state)
+TEST(every_node_prefers_the_devices)
 {
     const int nodes[] = {0, 8};
 
-    (void)state;
     check("mlx5_2", nodes, 2,
           "{\"cpu:0\":[[\"mlx5_2\"],[]],\"cpu:8\":[[\"mlx5_2\"],[]],"
           "\"cuda:0\":[[\"mlx5_2\"],[]],\"hip:0\":[[\"mlx5_2\"],[]]}");
@@ -32,9 +26,8 @@ static void every_node_prefers_the_devices(void **state)
     check("", nodes, 1, "{\"cpu:0\":[[],[]],\"cuda:0\":[[],[]],\"hip:0\":[[],[]]}");
 }
 
-static void names_are_escaped(void **state)
+TEST(names_are_escaped)
 {
-    (void)state;
     check("a\"b\\", NULL, 0, "{\"cuda:0\":[[\"a\\\"b\\\\\"],[]],\"hip:0\":[[\"a\\\"b\\\\\"],[]]}");
 }
 

@@ -1,28 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lists of names: what fits is appended whole, what does not is left out, a name is found whole. */
 #include "tools/common_names.c"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-
-static void names_are_appended(void **state)
+TEST(names_are_appended)
 {
     char names[32] = "";
 
-    (void)state;
     names_add(names, sizeof names, "eth0");
     assert_string_equal(names, "eth0");
     names_add(names, sizeof names, "eth1");
     assert_string_equal(names, "eth0, eth1");
 }
 
-static void a_name_that_does_not_fit_is_left_out(void **state)
+TEST(a_name_that_does_not_fit_is_left_out)
 {
     char names[11] = "";
 
-    (void)state;
     names_add(names, sizeof names, "elevenbytes");
     assert_string_equal(names, "");
     names_add(names, sizeof names, "eth0");
@@ -34,11 +28,10 @@ static void a_name_that_does_not_fit_is_left_out(void **state)
     assert_string_equal(names, "eth0, eth1");
 }
 
-static void a_name_is_found_whole(void **state)
+TEST(a_name_is_found_whole)
 {
     const char *names = "tcp, host_huge, rdma";
 
-    (void)state;
     assert_true(names_have(names, "tcp"));
     assert_true(names_have(names, "host_huge"));
     assert_true(names_have(names, "rdma"));

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/common_units.c"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-
-static void sizes_with_units(void **state)
+TEST(sizes_with_units)
 {
     static const struct {
         const char *text;
@@ -25,7 +21,6 @@ static void sizes_with_units(void **state)
                                       "9999999999T"};
     uint64_t got;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         assert_true(units_parse_size(good[i].text, &got));
         assert_int_equal(got, good[i].want);
@@ -36,10 +31,9 @@ static void sizes_with_units(void **state)
     assert_int_equal(got, 42);
 }
 
-static void counts_have_no_unit(void **state)
+TEST(counts_have_no_unit)
 {
     uint64_t got;
-    (void)state;
     assert_true(units_parse_count("12", &got));
     assert_int_equal(got, 12);
     assert_false(units_parse_count("12K", &got));
@@ -56,11 +50,10 @@ static void check_list(const char *text, const uint64_t *want, size_t n)
         assert_int_equal(got[i], want[i]);
 }
 
-static void lists(void **state)
+TEST(lists)
 {
     uint64_t got[4];
     size_t count;
-    (void)state;
     check_list("5", (uint64_t[]){5}, 1);
     check_list("1,2K,3", (uint64_t[]){1, 2048, 3}, 3);
     check_list("1..8", (uint64_t[]){1, 2, 4, 8}, 4);
@@ -75,7 +68,7 @@ static void lists(void **state)
     assert_false(units_parse_list("1..16", got, 4, &count));
 }
 
-static void sizes_as_flags_take_them(void **state)
+TEST(sizes_as_flags_take_them)
 {
     static const struct {
         uint64_t bytes;
@@ -84,15 +77,13 @@ static void sizes_as_flags_take_them(void **state)
                {1536, "1536"},     {1 << 20, "1M"},      {3ull << 30, "3G"}, {1ull << 40, "1T"},
                {5 << 19, "2560K"}, {1025 << 10, "1025K"}};
     char text[UNITS_SIZE_MAX];
-    (void)state;
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         assert_string_equal(units_size(all[i].bytes, text), all[i].want);
     }
 }
 
-static void report_units(void **state)
+TEST(report_units)
 {
-    (void)state;
     assert_true(units_report("GB") == 1e9);
     assert_true(units_report("Gb") == 1e9 / 8);
     assert_true(units_report("MiB") == 1048576);

@@ -4,13 +4,11 @@
 #include "tools/te_segment/record.c"
 #include "tools/te_segment/target.c"
 #include "tools/te_segment/text.c"
+#include "test.h"
 
 #include "fake_sysfs.h"
 
-#include <setjmp.h>
-#include <cmocka.h>
-
-static void which_texts_are_paths(void **state)
+TEST(which_texts_are_paths)
 {
     static const char *const absolute[] = {"/a",  "/a/b",      "/...", "/a b/,",
                                            "/.a", "/\xc3\xa4", "/-"};
@@ -18,7 +16,6 @@ static void which_texts_are_paths(void **state)
     static const char *const neither[] = {"",     "/",      ".",     "..",        "a/..",
                                           "/a/",  "//a",    "/a//b", "/a/.",      "/../a",
                                           "/a\n", "/a\x7f", "/\xff", "/\xc2\x80", "/\xc2\x9f"};
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(absolute); i++) {
         assert_true(text_is_path(absolute[i], true));
         assert_false(text_is_path(absolute[i], false));
@@ -33,11 +30,10 @@ static void which_texts_are_paths(void **state)
     }
 }
 
-static void longest_path(void **state)
+TEST(longest_path)
 {
     char path[PATH_MAX + 1];
 
-    (void)state;
     memset(path, 'a', sizeof path);
     path[0] = '/';
     path[PATH_MAX] = '\0';
@@ -46,7 +42,7 @@ static void longest_path(void **state)
     assert_true(text_is_path(path, true));
 }
 
-static void splits(void **state)
+TEST(splits)
 {
     static const struct {
         const char *text;
@@ -59,7 +55,6 @@ static void splits(void **state)
                  {"ab,,c", 3, {"ab", "", "c"}},
                  {"a,", 2, {"a", ""}}};
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(cases); i++) {
         size_t n;
         char **items = text_split(cases[i].text, &n);
@@ -72,7 +67,7 @@ static void splits(void **state)
 }
 
 /* What is printed of a target is what it was parsed from. */
-static void targets_come_back(void **state)
+TEST(targets_come_back)
 {
     static const char *const urls[] = {"tcp://10.0.0.1:4420/nqn.x:y?nsid=1",
                                        "rdma://[fd00::1%eth0]:1/a/b?nsid=4294967294",
@@ -80,7 +75,6 @@ static void targets_come_back(void **state)
     char why[WHY_MAX], text[TARGET_TEXT_MAX];
     struct target t;
 
-    (void)state;
     for (size_t i = 0; i < TEI_ARRAY_LEN(urls); i++) {
         json_t *j = target_parse(urls[i], 0, why);
 
@@ -94,7 +88,7 @@ static void targets_come_back(void **state)
 }
 
 /* However the text of a record is cut off or changed in one byte, it is read or refused. */
-static void mutilated_records(void **state)
+TEST(mutilated_records)
 {
     static const char good[] =
         "{\"buffers\":[{\"file_path\":\"/a\",\"length\":5,\"local_path_map\":{\"h\":\"/b\"}}],"
@@ -103,7 +97,6 @@ static void mutilated_records(void **state)
     static const char bytes[] = "\"{}[]:,0-x/.\\\x01\xff";
     size_t good_ones = 0, bad_ones = 0;
 
-    (void)state;
     for (size_t at = 0; at < sizeof good - 1; at++) {
         for (size_t i = 0; i < sizeof bytes - 1; i++) {
             char text[sizeof good], why[WHY_MAX] = "";
@@ -143,11 +136,10 @@ static void put(const char *path, const char *text)
     fake_sysfs_write(&sys, whole, text);
 }
 
-static void finds_namespaces(void **state)
+TEST(finds_namespaces)
 {
     struct nvme_device device;
 
-    (void)state;
     fake_sysfs_make(&sys);
     assert_false(nvme_is_connected(sys.sysfs, "a"));
     put("nvme-subsys0/subsysnqn", "a\n");

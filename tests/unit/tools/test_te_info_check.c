@@ -11,11 +11,9 @@
 #include "tools/te_info/check_process.c"
 #include "tools/te_info/file.c"
 #include "tools/te_info/text.c"
+#include "test.h"
 
 #include "fake_sysfs.h"
-
-#include <setjmp.h>
-#include <cmocka.h>
 
 struct rig {
     struct fake_sysfs s;
@@ -162,14 +160,13 @@ static void nothing_is_told(void **state)
     assert_int_equal(check_worst(all, check_run(&r->h, all)), CHECK_OK);
 }
 
-static void sums(void **state)
+TEST(sums)
 {
     static const struct check all[] = {{.result = CHECK_OK},   {.result = CHECK_ABSENT},
                                        {.result = CHECK_WARN}, {.result = CHECK_OK},
                                        {.result = CHECK_FAIL}, {.result = CHECK_FAIL}};
     char sum[CHECK_TEXT];
 
-    (void)state;
     assert_string_equal(check_sum(all, 6, sum), "2 ok, 1 warning, 2 failures");
     assert_string_equal(check_sum(all, 1, sum), "1 ok");
     assert_string_equal(check_sum(all, 0, sum), "0 ok");
@@ -532,9 +529,8 @@ static void clocks(void **state)
 
 /* ------------------------------------------------------------------------------------------- lists */
 
-static void lists_of_the_kernel(void **state)
+TEST(lists_of_the_kernel)
 {
-    (void)state;
     assert_int_equal(check_list_count(""), 0);
     assert_int_equal(check_list_count("0"), 1);
     assert_int_equal(check_list_count("0-3,8,10-11"), 7);

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/transfer_engine_bench/trace.c"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "test.h"
 
 static struct trace t;
 static char error[TRACE_ERROR_MAX];
@@ -31,9 +27,8 @@ static int empty(void **state)
     return 0;
 }
 
-static void request_is_read(void **state)
+TEST(request_is_read)
 {
-    (void)state;
     assert_true(
         parse("{\"timestamp\": 0, \"input_length\": 0, \"output_length\": 0, \"hash_ids\": []}"));
     assert_true(
@@ -52,14 +47,13 @@ static void request_is_read(void **state)
     assert_int_equal(trace_block_tokens(r, 2), 1);
 }
 
-static void nothing_is_read_of_a_blank_line(void **state)
+TEST(nothing_is_read_of_a_blank_line)
 {
-    (void)state;
     assert_true(parse("") && parse("\n") && parse(" \t\r\n"));
     assert_int_equal(t.count, 0);
 }
 
-static void malformed_lines(void **state)
+TEST(malformed_lines)
 {
     static const struct {
         const char *text, *says;
@@ -90,7 +84,6 @@ static void malformed_lines(void **state)
          "is 18014398509481984 blocks"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_false(parse(bad[i].text));
         assert_int_equal(strncmp(error, "line 7: ", 8), 0);
@@ -104,9 +97,8 @@ static void malformed_lines(void **state)
 #define LINE(time, id) \
     "{\"timestamp\":" #time ",\"input_length\":5,\"output_length\":1,\"hash_ids\":[" #id "]}\n"
 
-static void lines_of_a_file_have_numbers(void **state)
+TEST(lines_of_a_file_have_numbers)
 {
-    (void)state;
     assert_true(read_all(LINE(1, 1) "\n" LINE(1, 2), 0));
     assert_int_equal(t.count, 2);
     assert_int_equal(t.requests[1].line, 3);
@@ -121,18 +113,16 @@ static void lines_of_a_file_have_numbers(void **state)
     assert_non_null(strstr(error, "no request"));
 }
 
-static void as_many_as_asked_for(void **state)
+TEST(as_many_as_asked_for)
 {
-    (void)state;
     assert_true(read_all(LINE(1, 1) LINE(2, 2) "x", 2));
     assert_int_equal(t.count, 2);
     trace_free(&t);
     assert_false(read_all(LINE(1, 1) LINE(2, 2) "x", 3));
 }
 
-static void arrays_grow(void **state)
+TEST(arrays_grow)
 {
-    (void)state;
     for (size_t i = 0; i < 3000; i++)
         assert_true(parse(LINE(1, 8)));
     assert_int_equal(t.count, 3000);

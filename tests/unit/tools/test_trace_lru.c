@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/transfer_engine_bench/trace_lru.c"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
+#include "test.h"
 
 static struct trace_lru cache;
 
@@ -40,9 +37,8 @@ static bool has(uint64_t id)
     return find(&cache, id) != NULL;
 }
 
-static void slots_lie_within_buffers(void **state)
+TEST(slots_lie_within_buffers)
 {
-    (void)state;
     assert_int_equal(trace_lru_room(buffers, 3, 100), 3);
     assert_int_equal(trace_lru_room(buffers, 3, 251), 0);
     assert_int_equal(add(1), 1000);
@@ -51,9 +47,8 @@ static void slots_lie_within_buffers(void **state)
     assert_int_equal(cache.evicted, 0);
 }
 
-static void least_recently_used_goes(void **state)
+TEST(least_recently_used_goes)
 {
-    (void)state;
     add(1), add(2), add(3);
     struct trace_block *b = trace_lru_get(&cache, 1);
     assert_int_equal(b->id, 1);
@@ -65,9 +60,8 @@ static void least_recently_used_goes(void **state)
     assert_null(trace_lru_get(&cache, 2));
 }
 
-static void pinned_stays(void **state)
+TEST(pinned_stays)
 {
-    (void)state;
     add(1), add(2), add(3);
     struct trace_block *one = trace_lru_get(&cache, 1);
     assert_ptr_equal(trace_lru_get(&cache, 1), one);
