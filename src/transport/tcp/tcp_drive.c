@@ -22,6 +22,8 @@
  * expensive one, so a driver that has come back hundreds of times is given HUSH_LONG_NS: it puts the
  * timer off every four milliseconds or so.
  *
+ * What either brings is in docs/performance.md, "Who is woken".
+ *
  * Which lane it is stands in a small table of the worker, noted when a lane takes a piece. It is a
  * hint: an entry counts at most the pieces that are really in flight, so an entry that is not 0
  * names a lane that lives and carries work of that owner; a piece that finds its place taken is not
