@@ -44,12 +44,12 @@ class Unit(unittest.TestCase):
 class Command(unittest.TestCase):
     def test_options(self):
         """What unit and /etc/default say is what the server takes."""
-        options = re.search(r'^TE_METAD_OPTIONS="(.*)"$', read(os.path.join(te.SRC, "service", "te_metad.default")), re.M)[1]
-        self.assertIn(f"\nEnvironment=TE_METAD_OPTIONS={options}\n", read(UNIT))
+        options = re.search(r'^METAD_OPTIONS="(.*)"$', read(os.path.join(te.SRC, "service", "te_metad.default")), re.M)[1]
+        self.assertIn(f"\nEnvironment=METAD_OPTIONS={options}\n", read(UNIT))
         command = re.search(r"^ExecStart=te_metad (.*)$", read(UNIT), re.M)[1]
         folder = os.path.join(te.Workdir.get(), "state")
         os.mkdir(folder)
-        flags = shlex.split(command.replace("%S", folder).replace("$TE_METAD_OPTIONS", options))
+        flags = shlex.split(command.replace("%S", folder).replace("$METAD_OPTIONS", options))
         self.assertEqual(flags, [f"--data-dir={folder}/te_metad", "--addr=127.0.0.1:8080"])
         with Server(flags[0]) as server:  # at a port of its own: another test may have this one
             self.assertEqual(server.once(ask, "GET", "/health")[:2], (200, b"ok"))
