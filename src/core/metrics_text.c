@@ -372,9 +372,9 @@ static void write_transport_class(const struct snapshot *s, const struct row *r,
     const struct by_transport *t;
 
     for (size_t i = 0; (t = next_transport(s, &i));)
-        for (int class = 0; class < METRICS_CLASSES; class ++)
-            fprintf(f, "%s{transport=\"%s\",class=\"%s\"} %llu\n", r->name, t->name, classes[class],
-                    (unsigned long long)member(t, r)[class]);
+        for (int k = 0; k < METRICS_CLASSES; k++)
+            fprintf(f, "%s{transport=\"%s\",class=\"%s\"} %llu\n", r->name, t->name, classes[k],
+                    (unsigned long long)member(t, r)[k]);
 }
 
 static double bound_at(size_t k)

@@ -84,9 +84,9 @@ static void log_one(const struct figure *one, int64_t took_ns)
 void figures_add(struct figures *f, const struct figure *one)
 {
     int64_t took_ns = figures_now_ns() - one->begin_ns;
-    unsigned class = one->status / 100, i = 0;
-    if (class < FIGURES_CLASSES)
-        atomic_fetch_add(&f->requests[one->verb][class], 1);
+    unsigned digit = one->status / 100, i = 0;
+    if (digit < FIGURES_CLASSES)
+        atomic_fetch_add(&f->requests[one->verb][digit], 1);
     while (i < FIGURES_BOUNDS && (double)took_ns > bounds_s[i] * 1e9)
         i++;
     atomic_fetch_add(&f->times[i], 1);
@@ -113,9 +113,9 @@ static void write_requests(struct figures *f, FILE *out)
     head(out, "requests_total", "counter",
          "Requests that were answered, by what they asked for and the class of the status.");
     for (size_t verb = 0; verb < VERB_COUNT; verb++)
-        for (size_t class = 2; class < FIGURES_CLASSES; class ++)
+        for (size_t digit = 2; digit < FIGURES_CLASSES; digit++)
             fprintf(out, "te_metad_requests_total{request=\"%s\",status=\"%zuxx\"} %llu\n",
-                    verbs[verb], class, atomic_load(&f->requests[verb][class]));
+                    verbs[verb], digit, atomic_load(&f->requests[verb][digit]));
 }
 
 static void write_times(struct figures *f, FILE *out)
