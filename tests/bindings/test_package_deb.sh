@@ -166,7 +166,7 @@ unshare --mount --propagation private --pid --fork --kill-child bash -euo pipefa
 
     # What lies in the upper folder is new: but for what this test has put there, records and caches, nothing.
     cd "$dir/upper"
-    rm -rf debs user man test clean_tree log root var/cache var/log var/lib/dpkg etc/ld.so.cache etc/dpkg/dpkg.cfg.d
+    rm -rf debs user man test clean_tree log root run/systemd var/cache var/log var/lib/dpkg etc/ld.so.cache etc/dpkg/dpkg.cfg.d
     left=$(find . ! -type c \( ! -type d -o -name "*transfer*engine*" -o -name mooncake \))
     if [ -n "$left" ]; then
         echo "test_package_deb: the purge leaves: $left" >&2
