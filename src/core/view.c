@@ -30,27 +30,39 @@ static void free_view(struct view *v)
     free(v);
 }
 
-/* Ends `n` references, of which one may have made the view count as loose. */
-static void put(struct view *v, size_t n, bool loose)
+static void end_view(struct view *v, bool loose)
 {
     struct peer *p = v->peer;
-    bool last = atomic_fetch_sub_explicit(&v->refs, n, memory_order_acq_rel) == n;
 
-    if (last)
-        free_view(v);
-    if (last || loose) {
-        pthread_mutex_lock(&p->lock);
-        p->views -= last;
-        p->loose -= loose;
-        pthread_mutex_unlock(&p->lock);
-    }
-    if (last)
-        tei_peer_put(p);
+    free_view(v);
+    pthread_mutex_lock(&p->lock);
+    p->views--;
+    p->loose -= loose;
+    pthread_mutex_unlock(&p->lock);
+    tei_peer_put(p);
 }
 
 void tei_view_put(struct view *v, size_t n)
 {
-    put(v, n, false);
+    if (atomic_fetch_sub_explicit(&v->refs, n, memory_order_acq_rel) == n)
+        end_view(v, false);
+}
+
+/*
+ * Ends the reference that has made the view count as loose; the caller holds the peer. In one step with
+ * that it counts so no more where others are left: the last of these may end it next.
+ */
+static void put_loose(struct view *v)
+{
+    struct peer *p = v->peer;
+    bool last;
+
+    pthread_mutex_lock(&p->lock);
+    last = atomic_fetch_sub_explicit(&v->refs, 1, memory_order_acq_rel) == 1;
+    p->loose -= !last;
+    pthread_mutex_unlock(&p->lock);
+    if (last)
+        end_view(v, true);
 }
 
 struct view *tei_view_current(struct peer *p)
@@ -148,7 +160,7 @@ static int make_view(struct peer *p, struct tei_segment *seg, const struct tei_h
     pthread_mutex_unlock(&p->lock);
     rc = add_all(v, where);
     if (rc) {
-        put(v, 1, true);
+        put_loose(v);
         return rc;
     }
     *out = v;
@@ -198,7 +210,7 @@ static bool swap_view(struct peer *p, struct view *v, const struct tei_hostport 
     if (restarted)
         tell_gone(drop);
     if (drop)
-        put(drop, 1, true);
+        put_loose(drop);
     return !changed;
 }
 
@@ -238,7 +250,7 @@ void tei_view_take(struct peer *p, bool use)
     }
     p->prepared = NULL;
     pthread_mutex_unlock(&p->lock);
-    put(drop, 1, true);
+    put_loose(drop);
 }
 
 void tei_view_close(struct peer *p)

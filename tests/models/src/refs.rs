@@ -67,7 +67,8 @@ impl Counted {
     // C src/model/segment.c tei_segment_put: refs.fetch_sub acq_rel
     // C src/meta/rpc_server.c gate_put: refs.fetch_sub acq_rel
     // C src/core/prep.c put_finding: refs.fetch_sub acq_rel
-    // C src/core/view.c put: refs.fetch_sub acq_rel
+    // C src/core/view.c tei_view_put: refs.fetch_sub acq_rel
+    // C src/core/view.c put_loose: refs.fetch_sub acq_rel
     // C src/core/notify.c tei_group_done: failed.store relaxed, left.fetch_sub acq_rel, failed.load relaxed,
     // C     closing.load relaxed
     // C src/plat/mem_host.c tei_share_put: refs.fetch_sub acq_rel
