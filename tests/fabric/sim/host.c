@@ -33,7 +33,7 @@ static const char *any_of(const char *a, const char *b, const char *c)
 
 te_engine *sim_make_engine(const struct host *h, int port, struct life *l)
 {
-    const char *tries = any_of("9", "1", "0"), *proto = sim_one_in(6) ? "1" : "2";
+    const char *tries = any_of("9", "1", "0"), *proto = sim_one_in(6) ? "1" : "2", *native;
     char address[32], name[48];
     const char *way = sim_world.store ? "node-%s-%d" : sim_is_v6 ? "[%s]:%d" : "%s:%d";
     te_engine *e = NULL;
@@ -51,7 +51,8 @@ te_engine *sim_make_engine(const struct host *h, int port, struct life *l)
     set(&o, "TE_HOST_PATH", sim_machine_is_shared(h->number) ? "on" : "off");
     set(&o, "TE_HOST_THREADS", any_of("0", "1", "2"));
     set(&o, "TE_TRANSFER_TIMEOUT_MS", "3000");
-    set(&o, "TE_TCP_NATIVE", port == PORT ? any_of("on", "on", "off") : "on");
+    native = port == PORT ? any_of("on", "on", "off") : "on";
+    set(&o, "TE_TCP_NATIVE", native);
     set(&o, "TE_TCP_CRC32C", any_of("on", "off", "off"));
     set(&o, "TE_TCP_PIECE_SIZE", any_of("1000", "5000", "4194304"));
     set(&o, "TE_TCP_ZEROCOPY", any_of("auto", "on", "off"));
@@ -61,6 +62,7 @@ te_engine *sim_make_engine(const struct host *h, int port, struct life *l)
     set(&o, "MC_RETRY_CNT", tries);
     l->retries = (unsigned)(tries[0] - '0');
     l->is_v1 = proto[0] == '1';
+    l->is_native = native[1] == 'n';
     while (te_engine_create(&o, &e) < 0) {
         if (sim_world.is_quiet)
             sim_fail("no engine: %s", te_errmsg());

@@ -74,6 +74,17 @@ static void check_read(const struct intent *i)
                      i->at + k, i->slot->want[i->at + k]);
 }
 
+/*
+ * Versions 1 and 2 need memory to find out when a WRITE that has ended is over. Without it the range is
+ * closed to others until the segment is opened again, which this load does without knowing.
+ */
+static bool may_be_lost(const struct life *to)
+{
+    const struct life *own = sim_world.hosts[sim_host()].life;
+
+    return (sim_world.knobs.faults & FAULT_MEMORY) && !(own->is_native && to->is_native);
+}
+
 /* What was asked has ended so; its memory is the engine's no more. */
 void sim_conclude(const struct intent *i, int state, const struct life *l)
 {
@@ -83,7 +94,8 @@ void sim_conclude(const struct intent *i, int state, const struct life *l)
     sim_world.counts.ended += state != TE_COMPLETED;
     if (i->opcode == TE_WRITE) {
         i->slot->busy = false;
-        if (state == TE_COMPLETED && !l->over)
+        i->slot->is_lost = i->slot->is_lost || (state != TE_COMPLETED && may_be_lost(l));
+        if (state == TE_COMPLETED && !l->over && !i->slot->is_lost)
             memset(i->slot->sure + i->at, 1, i->length);
     } else if (state == TE_COMPLETED) {
         check_read(i);

@@ -25,7 +25,8 @@
 struct slot {
     unsigned char *want;
     bool *sure;
-    bool busy; /* a WRITE of it is under way */
+    bool busy;    /* a WRITE of it is under way */
+    bool is_lost; /* bytes of one that has ended may come at any time */
 };
 
 /* A batch, by what te_done() may say of it. */
@@ -40,6 +41,7 @@ struct life {
     te_engine *engine;
     unsigned retries; /* MC_RETRY_CNT */
     bool is_v1;       /* MC_TCP_PROTO */
+    bool is_native;   /* TE_TCP_NATIVE */
     char name[64];
     char *memory, *extra;
     struct slot *slots;
