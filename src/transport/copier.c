@@ -174,25 +174,27 @@ static void *copier_watch(void *arg)
     return NULL;
 }
 
-static int copier_start_watcher(struct tei_copier *c, const char *name)
+/*
+ * With the first work that is queued: most engines never have any. Where there can be no thread, the
+ * next work tries again, and the threads that copy end what is late or cancelled meanwhile. The lock
+ * is held.
+ */
+static void copier_start_watcher(struct tei_copier *c)
 {
     char text[16];
-    int rc;
 
     if (c->watched)
-        return 0;
-    snprintf(text, sizeof(text), "%s-late", name);
-    rc = tei_thread_start(&c->watcher, text, copier_watch, c);
-    c->watched = rc == 0;
-    return rc;
+        return;
+    snprintf(text, sizeof(text), "%s-late", c->name);
+    c->watched = tei_thread_start(&c->watcher, text, copier_watch, c) == 0;
 }
 
 int tei_copier_start(struct tei_copier *c, const char *name, unsigned n)
 {
-    int rc;
+    int rc = 0;
 
     pthread_mutex_lock(&c->lock);
-    rc = copier_start_watcher(c, name);
+    c->name = name;
     while (!rc && c->n_threads < n && !c->closed) {
         char text[16];
 
@@ -310,6 +312,7 @@ static unsigned copier_enqueue(struct tei_copier *c, struct tei_list *work, uint
     now = tei_now_ns();
     while ((link = tei_list_pop(work)))
         tei_ledger_post(&c->ledger, tei_entry_of(link), now);
+    copier_start_watcher(c);
     copier_note(c);
     return n < c->idle ? (unsigned)n : c->idle;
 }
@@ -366,7 +369,7 @@ static void copier_fail(struct tei_copier *c, const void *owner)
 {
     tei_ledger_fail(&c->ledger, owner, TE_ERR_CANCELED, NULL);
     copier_note(c);
-    pthread_cond_signal(&c->alarm);
+    pthread_cond_signal(c->watched ? &c->alarm : &c->wake);
 }
 
 void tei_copier_cancel(struct tei_copier *c, const void *owner)

@@ -44,6 +44,7 @@ struct tei_copier {
     int64_t watch_ns;       /* when the watcher looks again */
     unsigned idle, guests;
     bool ready, closed, quit;
+    const char *name;
     bool watched; /* `watcher` is to be joined */
     pthread_t watcher;
     unsigned n_threads;
@@ -52,7 +53,10 @@ struct tei_copier {
 
 /* `no_progress_ms`: conf->transfer_timeout_ms. */
 void tei_copier_init(struct tei_copier *c, int64_t no_progress_ms);
-/* Starts up to `n` threads that copy, called "<name>0" and so on; 0 if there is at least one. */
+/*
+ * Starts up to `n` threads that copy, called "<name>0" and so on; 0 if there is at least one. The
+ * name is static.
+ */
 int tei_copier_start(struct tei_copier *c, const char *name, unsigned n);
 /* Works embed a struct tei_entry. */
 void tei_copier_post(struct tei_copier *c, struct tei_list *work);
