@@ -242,7 +242,7 @@ static bool copier_come(struct tei_copier *c)
 
 static void copier_go(struct tei_copier *c)
 {
-    if (--c->guests == 0)
+    if (--c->guests == 0 && c->closed)
         pthread_cond_broadcast(&c->quiet);
 }
 
