@@ -27,7 +27,7 @@ def rows():
 
 
 def sources():
-    names = glob.glob(os.path.join(ROOT, "src", "**", "*.[ch]"), recursive=True)
+    names = [n for kind in ("*.[ch]", "*.def") for n in glob.glob(os.path.join(ROOT, "src", "**", kind), recursive=True)]
     conf = os.path.join(ROOT, "src", "conf") + os.sep
     return "\n".join(read(n) for n in names if not n.startswith(conf))
 
@@ -86,7 +86,7 @@ class OptionsTest(unittest.TestCase):
             count += 1
             if member in FOLDED or (member.startswith("redis_") and not has_redis):
                 continue
-            is_read = name in by_bindings or re.search(r"(->|\.)" + member + r"\b", code) is not None
+            is_read = name in by_bindings or re.search(r"(->|\.|TEI_ASKS\(\w+, )" + member + r"\b", code) is not None
             if is_read and idle:
                 wrong.append(f"{name}: {member} is read now: drop .idle in src/conf/table.c, run make docs")
             if not is_read and not idle:
