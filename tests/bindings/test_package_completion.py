@@ -116,7 +116,7 @@ class BashTest(Files):
             self.assertEqual([f.rstrip("=").lstrip("-") for f in offered], sorted(flags))
             for flag, kind in flags.items():
                 self.assertEqual(f"--{flag}=" in offered, kind not in ("", "true|false"), flag)
-        self.assertEqual(bash("te_info --me"), ["--metadata_server="])
+        self.assertEqual(bash("te_info --meta"), ["--metadata_server="])
 
     def test_values(self):
         count = 0
@@ -172,9 +172,9 @@ class BashTest(Files):
         name = os.path.basename(BIN)
         home = {"HOME": os.path.dirname(BIN), "here": name, "self": "$self"}
         for folder in (f"~/{name}", f"$HOME/{name}", f"${{HOME}}/{name}", "$HOME/$here", "~/${here}", "~root/" + "../" * 9 + BIN):
-            self.assertEqual(bash("te_info --me", bin_folder=folder, env=home.items()), ["--metadata_server="], folder)
+            self.assertEqual(bash("te_info --meta", bin_folder=folder, env=home.items()), ["--metadata_server="], folder)
         for folder in ("$self", "$(echo >&2 run)", "~nobody-at-all/x", "$none"):
-            self.assertEqual(bash("te_info --me", bin_folder=folder, env=home.items()), [])
+            self.assertEqual(bash("te_info --meta", bin_folder=folder, env=home.items()), [])
 
     def test_no_flags(self):
         for word in ("--a/b", "--a/b=", "--s/x/y/;e", "--[", "--.*", "--a\\"):
