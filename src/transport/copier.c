@@ -136,7 +136,8 @@ static void *copier_work(void *arg)
 
     pthread_mutex_lock(&c->lock);
     while (copier_step(c, &run) || !c->quit) {
-        if (tei_ledger_first(&c->ledger) || c->quit)
+        /* What is over may be for this thread to give back, where there is no watcher. */
+        if (tei_ledger_first(&c->ledger) || !tei_list_empty(&c->ledger.over) || c->quit)
             continue;
         c->idle++;
         pthread_cond_wait(&c->wake, &c->lock);
@@ -170,6 +171,7 @@ static void *copier_watch(void *arg)
         if (!copier_reap(c) && !copier_report(c, &reported))
             tei_cond_wait_until(&c->alarm, &c->lock, c->watch_ns);
     }
+    copier_reap(c); /* what close() has ended; the other threads may be stuck in copies */
     pthread_mutex_unlock(&c->lock);
     return NULL;
 }

@@ -25,6 +25,7 @@ void tei_ledger_init(struct tei_ledger *l, int64_t no_progress_ms)
     l->patience_ns = no_progress_ms > 0 ? no_progress_ms * TEI_NS_PER_MS : TEI_NEVER;
     l->progress_ns = 0;
     l->look_ns = TEI_NEVER;
+    l->watched = false;
     l->n_stalled = 0;
 }
 
@@ -44,7 +45,8 @@ static void ledger_withdraw(struct tei_ledger *l, struct tei_entry *e)
 
 /*
  * A work that waits for its turn makes progress when any other does. One with parts under way does
- * so by them alone: others that move do not hide that it is stuck.
+ * so by them alone: others that move do not hide that it is stuck. But parts may wait for a turn
+ * themselves, with somebody who watches them.
  */
 static int64_t ledger_limit(const struct tei_ledger *l, const struct tei_entry *e)
 {
@@ -52,7 +54,7 @@ static int64_t ledger_limit(const struct tei_ledger *l, const struct tei_entry *
 
     if (l->patience_ns == TEI_NEVER)
         return e->base.deadline_ns;
-    if (!e->out && since < l->progress_ns)
+    if ((!e->out || l->watched) && since < l->progress_ns)
         since = l->progress_ns;
     return ledger_earlier(e->base.deadline_ns, since + l->patience_ns);
 }

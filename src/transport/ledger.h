@@ -38,6 +38,7 @@ struct tei_ledger {
     int64_t patience_ns; /* how long a work may make no progress; TEI_NEVER: no limit */
     int64_t progress_ns; /* the last time that a part of any work was moved */
     int64_t look_ns;     /* no work passes a limit before this time */
+    bool watched;        /* set by an owner whose parts others move, and end if they are stuck */
     uint64_t n_stalled;  /* works that passed a limit while parts of them were under way */
 };
 

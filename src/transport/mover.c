@@ -399,6 +399,8 @@ static void rest(struct tei_mover *m, int64_t event)
         pthread_mutex_unlock(&m->lock);
         m->ended(m->arg, &none);
         pthread_mutex_lock(&m->lock);
+        if (m->news)
+            return;
     }
     if (idle >= SPIN_NS) {
         tei_cond_wait_until(&m->wake, &m->lock,

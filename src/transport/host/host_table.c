@@ -143,7 +143,7 @@ static void log_change(struct host *h, uint32_t slot)
     /*
      * Release: partner of the acquire by which catch_up() reads the entry. Who finds this one in place
      * of an older one finds the end that it has gone past, too, and does not believe the entry. It is as
-     * well the partner of the fence in host_move_run(): who has read memory that was written after its
+     * well the partner of the fence in tei_host_copy(): who has read memory that was written after its
      * region had gone finds that the epoch has moved.
      */
     atomic_thread_fence(memory_order_release);
