@@ -63,6 +63,12 @@ def under_way():
 
 class Ending(trouble.Section, unittest.TestCase):
     title = "A request ends badly"
+    elsewhere = {
+        "peer broke the protocol: the peer demands an option of the framing that is not known here": (
+            "transport/test_tcp_options.c", "the peer demands an option of the framing that is not known here"),
+        "...: the peer does not know this version of the framing": (
+            "transport/test_tcp_native_client.c", "the peer does not know this version of the framing"),
+    }
 
     def claimed(self, options=OLD, opcode="read", **more):
         """A request to an engine whose descriptor claims more than it has."""

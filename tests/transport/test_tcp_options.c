@@ -294,6 +294,10 @@ static void of_an_answer(void **state)
         if (l.fate != PASSED_OVER) {
             assert_int_equal(stage_outcome(&s, 0),
                              l.fate == REFUSED ? TE_ERR_PROTOCOL : TE_ERR_PEER);
+            if (l.fate == REFUSED)
+                assert_string_equal(
+                    s.tasks[0].why,
+                    "the peer demands an option of the framing that is not known here");
             native_expect_end(c.fd);
             stage_close(&s);
             continue;

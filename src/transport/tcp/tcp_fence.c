@@ -127,16 +127,32 @@ static const struct tcp_fault *obstacle(struct tcp_peer *p, const struct tcp_wor
     return work->base.opcode == TE_WRITE ? reached(p, &span, waiters) : NULL;
 }
 
-/* Who has seen the end of a WRITE sees what that left. */
+static bool is_touched(struct tcp_peer *p, const struct tcp_span *span)
+{
+    struct tei_link *n, *tmp;
+
+    for (unsigned i = 0; i < p->n_spans; i++)
+        if (overlap(&p->spans[i], span))
+            return true;
+    for (unsigned i = 0; p->n_remnants && i < p->n_bundles; i++)
+        TEI_LIST_EACH(&p->bundles[i].remnants, n, tmp)
+            if (overlap(&remnant_of(n)->span, span))
+                return true;
+    return tei_tcp_frames_reach(p, span) != NULL;
+}
+
+/*
+ * Who has seen the end of a WRITE sees what that left. That there is too much of it holds up what goes
+ * over TCP, and nothing else.
+ */
 bool tei_tcp_fence_holds(struct tcp_peer *p, struct tcp_span span)
 {
-    struct tei_list *waiters;
     bool yes;
 
     if (tei_tcp_unsettled(p) == 0)
         return false;
     pthread_mutex_lock(&p->lock);
-    yes = reached(p, &span, &waiters) || waiters;
+    yes = is_touched(p, &span);
     pthread_mutex_unlock(&p->lock);
     return yes;
 }

@@ -209,7 +209,7 @@ static void note_connected(const struct tcp_lane *l)
 static void connected(struct tcp_lane *l, int64_t now)
 {
     struct tcp_peer *p = peer_of(l);
-    bool up;
+    bool up, drop;
 
     note_connected(l);
     if (l->was_up)
@@ -220,6 +220,7 @@ static void connected(struct tcp_lane *l, int64_t now)
     pthread_mutex_lock(&p->lock);
     p->first = l->path == 0 ? l->address : p->first;
     up = exchange_of(l)->up(l, now);
+    drop = l->drop;
     pthread_mutex_unlock(&p->lock);
     if (!up) {
         tei_tcp_lane_not_connected(l, ENOMEM, now);
@@ -228,7 +229,7 @@ static void connected(struct tcp_lane *l, int64_t now)
     l->used = l->state == LANE_IDLE;
     if (l->state == LANE_BUSY)
         exchange_of(l)->begin(l, now);
-    else if (l->drop)
+    else if (drop)
         tei_tcp_lane_abort(l, NULL);
 }
 

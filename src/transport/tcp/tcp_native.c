@@ -169,8 +169,9 @@ void tei_tcp_stream_broken(struct tcp_lane *l, const struct tcp_fault *f, bool a
  * The greeting was refused, mostly by another engine, so nothing of what was sent here had any
  * effect. At a further address of the peer that is the address's fault; at the one that the peer
  * answers RPCs on, the peer is gone, and all that waits for it may be tried with a fresh descriptor.
+ * `another`: the engine that answers has said that it is not the one that earlier WRITEs went to.
  */
-static void refused(struct tcp_lane *l, const struct tcp_fault *f, int64_t now)
+static void refused(struct tcp_lane *l, const struct tcp_fault *f, bool another, int64_t now)
 {
     struct tcp_peer *p = peer_of(l);
 
@@ -185,7 +186,8 @@ static void refused(struct tcp_lane *l, const struct tcp_fault *f, int64_t now)
     pthread_mutex_lock(&p->lock);
     empty(l, f, true);
     tei_tcp_queue_fail(p, worker_of(l), f);
-    tei_tcp_frames_settle(p);
+    if (another)
+        tei_tcp_frames_settle(p);
     pthread_mutex_unlock(&p->lock);
     tei_tcp_lane_fail(l, f);
 }
@@ -273,8 +275,9 @@ static void failed(struct tcp_lane *l, enum tcp_reply v, int64_t now)
     static const struct tcp_fault faults[] = {
         [REPLY_WRONG] = {TE_ERR_PROTOCOL, 0, "the reply is no answer of this protocol"},
         [REPLY_STRANGER] = {TE_ERR_PEER, 0, "another engine answers at the data port"},
-        [REPLY_UNKNOWN] = {TE_ERR_PROTOCOL, 0,
-                           "the peer does not know this version of the framing"},
+        [REPLY_FOREIGN] = {TE_ERR_PEER, 0, "another program answers at the data port"},
+        /* An older engine may have come in its place: worth a fresh descriptor. */
+        [REPLY_UNKNOWN] = {TE_ERR_PEER, 0, "the peer does not know this version of the framing"},
         [REPLY_DEMANDING] = {TE_ERR_PROTOCOL, 0,
                              "the peer demands an option of the framing that is not known here"},
         [REPLY_CORRUPT] = {TE_ERR_LINK, 0, "a checksum is wrong"},
@@ -284,9 +287,10 @@ static void failed(struct tcp_lane *l, enum tcp_reply v, int64_t now)
 
     switch (v) {
     case REPLY_STRANGER:
+    case REPLY_FOREIGN:
     case REPLY_UNKNOWN:
     case REPLY_DEMANDING:
-        refused(l, &faults[v], now);
+        refused(l, &faults[v], v == REPLY_STRANGER, now);
         break;
     case REPLY_WRONG:
     case REPLY_CORRUPT:

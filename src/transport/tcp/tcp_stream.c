@@ -531,7 +531,7 @@ static enum tcp_reply check_options(const struct tcp_lane *l, const struct tcp_f
 
     if ((l->stream->crc && !tei_tcp_frame_intact(f->head, TCP_FRAME_LEN + n)) ||
         !tei_tcp_options_read(f->head + TCP_FRAME_LEN, n, &unknown))
-        return REPLY_STRANGER;
+        return REPLY_FOREIGN;
     return unknown ? REPLY_DEMANDING : REPLY_NONE;
 }
 
@@ -566,7 +566,7 @@ static enum tcp_reply check_head(struct tcp_lane *l, struct tcp_frame *f, size_t
         return REPLY_NONE;
     read_head(l, &h);
     if (!is_answer(s, f, &h))
-        return l->proven ? REPLY_WRONG : REPLY_STRANGER;
+        return l->proven ? REPLY_WRONG : REPLY_FOREIGN;
     if (h.options) {
         memcpy(f->head, s->head, TCP_FRAME_LEN);
         s->left = h.options;
@@ -594,7 +594,8 @@ enum tcp_reply tei_tcp_stream_receive(struct tcp_lane *l, int64_t now, bool *mor
     s->heard = true;
     if (!f)
         return REPLY_WRONG; /* nobody asked for it */
-    moved(l, now);
+    if (l->proven)          /* until then the whole answer to the greeting has one limit */
+        moved(l, now);
     received(s, f, iov, (size_t)n);
     v = check_head(l, f, had);
     if (v != REPLY_NONE || !is_whole(s, f))

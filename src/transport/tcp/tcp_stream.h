@@ -104,7 +104,8 @@ enum tcp_reply {
     REPLY_NONE,
     REPLY_LOST,
     REPLY_WRONG,
-    REPLY_STRANGER,
+    REPLY_STRANGER, /* another engine, by its own word: what was sent to the old one is settled */
+    REPLY_FOREIGN,  /* no engine that can be understood */
     REPLY_UNKNOWN,
     REPLY_DEMANDING,
     REPLY_CORRUPT,
