@@ -171,7 +171,12 @@ void tei_metrics_sample(te_engine *e, struct task *tasks, uint64_t first, size_t
     set_due(m, first + n - 1, now_ns);
     if (i == METRICS_SLOTS)
         return;
-    before = atomic_exchange_explicit(&m->told_for, number + 1, memory_order_relaxed);
+    /* Only forwards: no request is told for twice. */
+    before = now_of(&m->told_for);
+    while (before <= number &&
+           !atomic_compare_exchange_weak_explicit(&m->told_for, &before, number + 1,
+                                                  memory_order_relaxed, memory_order_relaxed))
+        continue;
     m->slots[i] =
         (struct slot){.begin_ns = now_ns, .weight = number + 1 > before ? number + 1 - before : 1};
     tasks[number - first].sample = (uint8_t)(i + 1);

@@ -59,9 +59,10 @@ struct metrics_server {
     char *text; /* NULL: none was made yet */
     int64_t made_ns;
 
-    char path[TEI_CONF_LONG + 16], other[TEI_CONF_LONG + 32];
+    char path[TEI_CONF_LONG + 16], other[TEI_CONF_LONG + 48];
     struct tei_timer file_timer;
     struct tei_job file_job;
+    bool written;    /* the file is this engine's */
     bool file_fails; /* that was told */
 };
 
@@ -308,9 +309,13 @@ static bool write_all(int fd, const char *text, size_t n)
 
 static bool replace_file(const struct metrics_server *s, const char *text)
 {
-    int fd = open(s->other, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-    bool ok = fd >= 0 && write_all(fd, text, strlen(text));
-    int error = errno;
+    bool ok;
+    int fd, error;
+
+    unlink(s->other); /* of a process that was killed in the middle of it, or planted by somebody */
+    fd = open(s->other, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+    ok = fd >= 0 && write_all(fd, text, strlen(text));
+    error = errno;
 
     if (fd >= 0 && close(fd) && ok) {
         ok = false;
@@ -332,6 +337,7 @@ static void write_file(struct metrics_server *s)
     if (!text)
         return;
     if (replace_file(s, text)) {
+        s->written = true;
         if (s->file_fails)
             TEI_WARN("TE_METRICS: %s is written again", s->path);
         s->file_fails = false;
@@ -381,7 +387,8 @@ static void take_path(struct metrics_server *s, const char *path)
                  mark + 2);
     else
         snprintf(s->path, sizeof(s->path), "%s", path);
-    snprintf(s->other, sizeof(s->other), "%s.%d.tmp", s->path, (int)getpid());
+    snprintf(s->other, sizeof(s->other), "%s.%016llx.tmp", s->path,
+             (unsigned long long)s->engine->incarnation);
 }
 
 static void open_file(struct metrics_server *s, const char *path)
@@ -450,7 +457,7 @@ void tei_metrics_serve_stop(te_engine *e)
     tei_watch_del(&s->watch);
     if (s->fd >= 0)
         tei_fd_close(s->fd);
-    if (s->path[0])
+    if (s->written)
         unlink(s->path);
 }
 

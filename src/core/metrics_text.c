@@ -377,12 +377,17 @@ static void write_transport_class(const struct snapshot *s, const struct row *r,
                     (unsigned long long)member(t, r)[k]);
 }
 
-static double bound_at(size_t k)
+static uint64_t bound_at(size_t k)
 {
     uint64_t octave = UINT64_C(1) << (METRICS_FIRST + k / 2);
 
-    return (double)(k % 2 ? octave + octave / 2 : octave) / 1e9;
+    return k % 2 ? octave + octave / 2 : octave;
 }
+
+/* As %.9f would, but with a point in every locale. */
+#define SECONDS "%llu.%09llu"
+#define IN_SECONDS(ns) \
+    (unsigned long long)((ns) / 1000000000), (unsigned long long)((ns) % 1000000000)
 
 static void write_histogram(const char *name, const char *transport, const char *opcode,
                             const struct latency *l, FILE *f)
@@ -391,14 +396,14 @@ static void write_histogram(const char *name, const char *transport, const char 
 
     for (size_t k = 0; k < METRICS_BOUNDS; k++) {
         sum += l->counts[k];
-        fprintf(f, "%s_bucket{transport=\"%s\",opcode=\"%s\",le=\"%.9f\"} %llu\n", name, transport,
-                opcode, bound_at(k), (unsigned long long)sum);
+        fprintf(f, "%s_bucket{transport=\"%s\",opcode=\"%s\",le=\"" SECONDS "\"} %llu\n", name,
+                transport, opcode, IN_SECONDS(bound_at(k)), (unsigned long long)sum);
     }
     sum += l->counts[METRICS_BOUNDS];
     fprintf(f, "%s_bucket{transport=\"%s\",opcode=\"%s\",le=\"+Inf\"} %llu\n", name, transport,
             opcode, (unsigned long long)sum);
-    fprintf(f, "%s_sum{transport=\"%s\",opcode=\"%s\"} %.9f\n", name, transport, opcode,
-            (double)l->sum_ns / 1e9);
+    fprintf(f, "%s_sum{transport=\"%s\",opcode=\"%s\"} " SECONDS "\n", name, transport, opcode,
+            IN_SECONDS(l->sum_ns));
     fprintf(f, "%s_count{transport=\"%s\",opcode=\"%s\"} %llu\n", name, transport, opcode,
             (unsigned long long)sum);
 }

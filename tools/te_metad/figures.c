@@ -66,15 +66,16 @@ static socklen_t length_of(const struct sockaddr *from)
 /* One write, so that lines of several threads do not mix. */
 static void log_one(const struct figure *one, int64_t took_ns)
 {
-    char at[40], host[64] = "-", port[8] = "-", url[128], key[3 * KEY_SHOWN + 8];
+    char at[40], host[64] = "-", port[8] = "-", method[64], url[128], key[3 * KEY_SHOWN + 8];
     write_time(at);
     if (one->from)
         getnameinfo(one->from, length_of(one->from), host, sizeof host, port, sizeof port,
                     NI_NUMERICHOST | NI_NUMERICSERV);
+    write_quoted(one->method, strnlen(one->method, 16), method, sizeof method);
     write_quoted(one->url, strlen(one->url), url, sizeof url);
     write_quoted(one->key ? one->key : "", one->key_len < KEY_SHOWN ? one->key_len : KEY_SHOWN, key,
                  sizeof key);
-    fprintf(stderr, "%s %s %s %.16s %s%s%s %u %.3f ms\n", at, host, port, one->method, url,
+    fprintf(stderr, "%s %s %s %s %s%s%s %u %.3f ms\n", at, host, port, method, url,
             one->key ? (one->verb == VERB_LIST ? "?prefix=" : "?key=") : "", key, one->status,
             (double)took_ns / 1e6);
 }
