@@ -224,7 +224,8 @@ static te_engine *make_impatient_engine(int64_t no_progress_ms)
 
 /*
  * Without a deadline: what waits for a slot ends when nothing has moved for so long, and what the
- * device has once it has let go. Whether anything had come to the device by then.
+ * device has once it has let go. Whether anything had come to the device by then, and so long before
+ * what waited that it was late, too.
  */
 static bool ends_without_progress(int64_t no_progress_ms)
 {
@@ -245,7 +246,8 @@ static bool ends_without_progress(int64_t no_progress_ms)
         struct te_status st;
 
         assert_int_equal(te_status(r.e, b, i, &st), 0);
-        assert_int_equal(st.error, TE_ERR_TIMEOUT);
+        assert_true(st.error == TE_ERR_TIMEOUT || st.state == TE_COMPLETED);
+        stalled &= st.error == TE_ERR_TIMEOUT;
     }
     assert_int_equal(te_batch_free(r.e, b), 0);
     te_engine_destroy(r.e);

@@ -318,9 +318,13 @@ static bool make_network(const char *const addresses[], size_t n)
     up.ifr_flags = IFF_UP;
     well = fd >= 0 && ioctl(fd, SIOCSIFFLAGS, &up) == 0 && ioctl(fd, SIOCGIFINDEX, &up) == 0;
     for (size_t i = 0; i < n && well; i++) {
-        struct in6_ifreq request = {.prefix = 128, .interface = up.ifr_ifindex};
+        union {
+            struct in6_ifreq of;
+            struct ifreq ipv4; /* what valgrind takes it for, which is longer */
+        } request = {.ipv4 = {.ifr_flags = 0}};
 
-        inet_pton(AF_INET6, addresses[i], &request.address);
+        request.of = (struct in6_ifreq){.prefix = 128, .interface = up.ifr_ifindex};
+        inet_pton(AF_INET6, addresses[i], &request.of.address);
         well = ioctl(fd, SIOCSIFADDR, &request) == 0;
     }
     if (fd >= 0)
