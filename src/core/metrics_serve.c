@@ -169,7 +169,7 @@ static void answer(struct scrape *c)
     send_some(c);
 }
 
-/* False: there is no more for now, or the connection is gone. */
+/* False: nothing has come, or the connection is gone. */
 static bool receive(struct scrape *c, char *to, size_t room, size_t *got)
 {
     ssize_t n = recv(c->watch.fd, to, room, 0);
