@@ -83,7 +83,7 @@ struct tcp_exchange {
     bool (*up)(struct tcp_lane *l, int64_t now);
     /* The connection is closed. What is carried ends for reason f, NULL: may be tried again. */
     void (*end)(struct tcp_lane *l, const struct tcp_fault *f);
-    /* It will not be opened again for now. What is kept ends; others may take the rest. */
+    /* It is out, and rests. What is kept ends; others may take the rest. */
     void (*unreached)(struct tcp_lane *l, const struct tcp_fault *f);
     /* Worker's lock. The socket is about to be closed, for reason f or NULL, or is taken over. */
     void (*cut)(struct tcp_lane *l, const struct tcp_fault *f);
