@@ -760,6 +760,8 @@ def bench_of_ours(server):
     target = their_bench("--mode=target", f"--metadata_server={url}", f"--local_server_name={second}")
     target.wait_error("DRAM is used")
     segment = second if service else re.search(r"listening on (\S+)", target.error_output()).group(1)
+    asked = ("te_info", f"--metadata_server={url}", f"--segment={segment}")
+    te.until(lambda: "taken" in te.run(*asked, env=Ours.env).output(), "their bench's buffer")
     flags = (f"--metadata_server={url}", f"--local_server_name={first}", f"--segment_id={segment}", *LOAD)
     for program, more in (("transfer_engine_bench", "--operation=read"),
                           ("transfer_engine_bench", "--operation=write"),

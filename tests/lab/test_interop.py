@@ -363,6 +363,9 @@ def bench(initiator):
     server = to.start_job(f"exec {Lab.bench(target)} {LOAD} --mode=target --local_server_name={to.ip()}")
     found = te_lab.wait_until("the bench's name", lambda: re.search(
         r"(?:^segment: |listening on )(\S+)", server.output() + server.errors(), re.M), 30)
+    # Each says its name before its memory is registered.
+    te_lab.wait_until("the bench's buffer", lambda: "taken" in by.run(
+        f"{te_lab.BUILD}/bin/te_info --metadata_server=P2PHANDSHAKE --segment={found.group(1)}", check=False).output(), 30)
     for operation in ("read", "write"):
         done = by.run(f"{Lab.bench(initiator)} {LOAD} --operation={operation} --local_server_name={by.ip()} "
                       f"--segment_id={found.group(1)} {'--verify' if initiator == 'ours' else ''}", timeout=60)
