@@ -13,8 +13,8 @@
  *
  * Locks, in the order they may be taken: admin, batch.submit_lock, repost_lock, transports_lock
  * (shared or not), ctl_lock (held during callbacks of the ctl loop), publish_lock, text_lock, peers_lock,
- * transports_lock shared, peer.lock, regions_lock; the rest are leaves, but for allocs_lock, then the lock
- * of region.c, over regions_lock. transports_lock stands twice: it prefers readers, and who holds it exclusively
+ * transports_lock shared, peer.lock, regions.lock; the rest are leaves, but for allocs.lock, then the lock
+ * of region.c, over regions.lock. transports_lock stands twice: it prefers readers, and who holds it exclusively
  * waits for nothing. Transports are called with admin, submit_lock, repost_lock, transports_lock or
  * peers_lock held, detach() and describe() with ctl_lock too; never with a peer's or the publish
  * lock. The log sink may be called with any held, so it must not call back.
@@ -31,7 +31,10 @@
 #include "base/pool.h"
 #include "base/sized.h"
 #include "conf/conf.h"
+#include "core/alloc.h"
 #include "core/metrics.h"
+#include "core/region.h"
+#include "core/register.h"
 #include "meta/meta.h"
 #include "model/model.h"
 #include "transport/transport.h"
@@ -226,14 +229,8 @@ struct te_engine {
     char node_there[32];         /* the last location that was found to be one; under admin */
     json_t *matrix_opened;       /* what host.topology() said last */
 
-    pthread_rwlock_t regions_lock;
-    void *regions;            /* tsearch tree of struct tei_region, ordered by address */
-    struct tei_list by_addr;  /* the same, one after the other */
-    _Atomic size_t n_regions; /* changes under admin and regions_lock */
-    uint64_t unregistered;    /* regions so far; under regions_lock */
-    struct alloc *allocs;
-    pthread_mutex_t allocs_lock;
-    te_engine *next_here; /* of this process; see region.c */
+    struct regions regions;
+    struct allocs allocs;
 
     pthread_mutex_t publish_lock;
     pthread_cond_t publish_cond;
@@ -294,45 +291,6 @@ int tei_engine_check(const te_engine *e);
 int tei_options_take(const te_options *o, te_options *known);
 /* Refuses calls from now on, and takes our keys out of the directory. */
 void tei_engine_withdraw(te_engine *e);
-
-/* ---- region.c */
-/* Holds the region that contains the whole range, for this engine's own use; NULL if none does. */
-struct tei_region *tei_region_hold_local(te_engine *e, uint64_t addr, uint64_t length);
-/* The same for the part of the range that the region at `addr` covers; its length in *part. */
-struct tei_region *tei_region_hold_part(te_engine *e, uint64_t addr, uint64_t length,
-                                        uint64_t *part);
-/* What is wrong with a range that no region contains, and what to do; returns buf. */
-const char *tei_region_why_not(te_engine *e, uint64_t addr, uint64_t length, char *buf, size_t n);
-void tei_region_release_local(struct tei_region *r, uint32_t n);
-/* The region that contains the whole range, not held; regions_lock is. */
-struct tei_region *tei_region_at(te_engine *e, uint64_t addr, uint64_t length);
-/* struct tei_host ops. */
-int tei_region_hold(struct tei_host *h, uint64_t addr, uint64_t length, unsigned access,
-                    struct tei_region **out);
-void tei_region_release(struct tei_host *h, struct tei_region *r);
-/* Registers all regions with a transport just opened / undoes that. Under admin. */
-int tei_region_join(te_engine *e, struct tei_transport *t);
-void tei_region_leave(te_engine *e, struct tei_transport *t);
-/*
- * The regions that peers may see, in address order and in parts of at most `max` bytes, malloc'ed,
- * and the version they belong to. regions_lock is held.
- */
-int tei_region_list(te_engine *e, uint64_t max, struct tei_published **out, size_t *n,
-                    uint64_t *version);
-/* Writes at most `n` of them, whole, to `bufs`, unless that is NULL; returns how many there are. */
-size_t tei_region_buffers(te_engine *e, te_buffer *bufs, size_t n);
-bool tei_region_overlaps(te_engine *e, uint64_t addr, uint64_t length);
-/*
- * Makes a region for the engine's own use, which the transports know and nobody else; for the caller
- * to keep in e->stage_region, and to free once the transports have left it. Under admin.
- */
-int tei_region_make_own(te_engine *e, void *addr, size_t length, struct tei_region **out);
-/* Looks which memory of devices no transport to other hosts reaches: TEI_KIND_STRANDED. Under admin. */
-void tei_region_find_stranded(te_engine *e);
-/* From now on te_free() of every engine of this process looks at its regions. */
-void tei_region_init(te_engine *e);
-/* At destroy: forgets all regions and te_alloc() memory. */
-void tei_region_fini(te_engine *e);
 
 /* ---- publish.c */
 /*
@@ -532,13 +490,13 @@ int tei_submit(te_engine *e, te_batch id, size_t n, const te_submit_opts *opts, 
 /* Counts the holds that are owed. */
 static inline void tei_plan_count(struct plan *p)
 {
-    /* Relaxed: who unregisters looks at the count with regions_lock held exclusively. */
+    /* Relaxed: who unregisters looks at the count with regions.lock held exclusively. */
     if (p->owed)
         atomic_fetch_add_explicit(&p->region->local_users, p->owed, memory_order_relaxed);
     p->owed = 0;
 }
 /*
- * One more hold on a region that cannot go meanwhile, because regions_lock is held or a hold is
+ * One more hold on a region that cannot go meanwhile, because regions.lock is held or a hold is
  * counted. Counted at the latest by tei_plan_count().
  */
 static inline void tei_plan_hold(struct plan *p, struct tei_region *r)

@@ -213,9 +213,6 @@ static void init_locks(te_engine *e)
     pthread_mutex_init(&e->ctl_lock, NULL);
     pthread_mutex_init(&e->admin, NULL);
     pthread_rwlock_init(&e->transports_lock, NULL);
-    pthread_rwlock_init(&e->regions_lock, NULL);
-    tei_list_init(&e->by_addr);
-    pthread_mutex_init(&e->allocs_lock, NULL);
     pthread_mutex_init(&e->publish_lock, NULL);
     pthread_mutex_init(&e->text_lock, NULL);
     tei_cond_init(&e->publish_cond);
@@ -232,8 +229,6 @@ static void fini_locks(te_engine *e)
     pthread_mutex_destroy(&e->ctl_lock);
     pthread_mutex_destroy(&e->admin);
     pthread_rwlock_destroy(&e->transports_lock);
-    pthread_rwlock_destroy(&e->regions_lock);
-    pthread_mutex_destroy(&e->allocs_lock);
     pthread_mutex_destroy(&e->publish_lock);
     pthread_mutex_destroy(&e->text_lock);
     pthread_cond_destroy(&e->publish_cond);
@@ -243,6 +238,18 @@ static void fini_locks(te_engine *e)
     pthread_mutex_destroy(&e->drivers_lock);
     pthread_mutex_destroy(&e->done_lock);
     pthread_mutex_destroy(&e->inbox_lock);
+}
+
+static int hold_region(struct tei_host *h, uint64_t addr, uint64_t length, unsigned access,
+                       struct tei_region **out)
+{
+    return tei_region_hold(&tei_host_engine(h)->regions, addr, length, access, out);
+}
+
+static void release_region(struct tei_host *h, struct tei_region *r)
+{
+    (void)h;
+    tei_region_release(r);
 }
 
 static void init_engine(te_engine *e)
@@ -260,8 +267,8 @@ static void init_engine(te_engine *e)
                                 .bind_host = e->bind,
                                 .work_done = tei_work_done,
                                 .note = tei_work_note,
-                                .region_hold = tei_region_hold,
-                                .region_release = tei_region_release,
+                                .region_hold = hold_region,
+                                .region_release = release_region,
                                 .topology = tei_install_topology,
                                 .changed = tei_publish_changed,
                                 .connect = tei_serve_connect,
@@ -274,7 +281,8 @@ static void init_engine(te_engine *e)
     tei_handles_init(&e->preps);
     tei_jobs_init(&e->jobs, AUX_THREADS);
     tei_jobs_init(&e->fetches, FETCH_THREADS);
-    tei_region_init(e);
+    tei_regions_init(&e->regions, &e->version);
+    tei_allocs_init(&e->allocs);
 }
 
 static void apply_log(const struct tei_conf *c)
@@ -396,7 +404,7 @@ static void end_transfers(te_engine *e)
     for (size_t i = 0; i < e->n_transports; i++) {
         if (!e->transports[i])
             continue;
-        tei_region_leave(e, e->transports[i]);
+        tei_register_leave(e, e->transports[i]);
         e->transports[i]->ops.stop(e->transports[i]);
     }
 }
@@ -413,7 +421,8 @@ static void free_engine(te_engine *e)
         tei_pool_fini(&e->works[i]);
     }
     tei_stage_fini(e);
-    tei_region_fini(e);
+    tei_regions_fini(&e->regions);
+    tei_allocs_fini(&e->allocs);
     tei_publish_fini(e);
     tei_inbox_fini(e);
     tei_metrics_serve_fini(e);

@@ -113,7 +113,7 @@ static void change_list(te_engine *e, const struct tei_transport *out, struct te
 static void shut(te_engine *e, struct tei_transport *t)
 {
     t->ops.close(t);
-    tei_region_leave(e, t);
+    tei_register_leave(e, t);
     t->ops.stop(t);
     tei_transport_destroy(t);
 }
@@ -158,7 +158,7 @@ static int open_new(te_engine *e, const struct tei_transport_ops *ops, const cha
     tei_pool_init(&e->works[i], ops->work_size);
     rc = path ? t->ops.allow(t, path) : 0;
     if (!rc)
-        rc = tei_region_join(e, t);
+        rc = tei_register_join(e, t);
     if (rc) {
         shut(e, t);
         return rc;
@@ -489,7 +489,7 @@ static int install_new(te_engine *e, const struct tei_transport_ops *ops, const 
         e->declined &= ~bit_of(ops->name);
     if (!rc && (ops->caps & TEI_CAP_REMOTE)) {
         (void)install_companions(e);
-        tei_region_find_stranded(e);
+        tei_register_find_stranded(e);
         (void)tei_install_for_devices(e);
     }
     if (!rc) {

@@ -83,7 +83,6 @@ struct metrics {
     _Atomic uint64_t errors[METRICS_ERRORS];
     _Atomic uint64_t attempt_failures[METRICS_CARRIERS][METRICS_CLASSES];
     _Atomic uint64_t stalls, restarts;
-    _Atomic uint64_t registered_bytes;
     _Atomic uint64_t due;      /* number of the request, in order of submission, to be timed next */
     _Atomic uint64_t told_for; /* requests that samples stand for */
     _Atomic uint64_t interval; /* requests from one sample to the next, in the mean, less one */

@@ -192,7 +192,7 @@ static struct snapshot *take_snapshot(te_engine *e)
     s->parked = atomic_load_explicit(&e->parked, memory_order_relaxed);
     s->restarts = now_of(&e->metrics.restarts);
     s->stalls = now_of(&e->metrics.stalls);
-    s->registered_bytes = now_of(&e->metrics.registered_bytes);
+    s->registered_bytes = now_of(&e->regions.bytes);
     s->metadata_up = !s->stats.metadata_down;
     pthread_mutex_lock(&e->inbox_lock);
     s->inbox = e->inbox_len;

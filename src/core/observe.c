@@ -34,7 +34,7 @@ static void add_core(te_engine *e, struct te_stats *s)
     s->metadata_failures = atomic_load_explicit(&c->store_failures, memory_order_relaxed);
     s->metadata_down = tei_keep_is_down(e);
     s->notifications_received = atomic_load_explicit(&c->received, memory_order_relaxed);
-    s->regions = atomic_load_explicit(&e->n_regions, memory_order_relaxed);
+    s->regions = atomic_load_explicit(&e->regions.n, memory_order_relaxed);
     pthread_rwlock_rdlock(&e->peers_lock);
     s->segments_open = HASH_COUNT(e->by_name) - 1;
     pthread_rwlock_unlock(&e->peers_lock);
@@ -100,12 +100,12 @@ void tei_metric_start(te_engine *e)
 
 static int explain_source(te_engine *e, const te_request *r, FILE *f)
 {
-    struct tei_region *region = tei_region_hold_local(e, (uintptr_t)r->source, r->length);
+    struct tei_region *region = tei_region_hold_local(&e->regions, (uintptr_t)r->source, r->length);
     char why[256];
 
     if (!region) {
         fprintf(f, "source %p + %llu %s\n", r->source, (unsigned long long)r->length,
-                tei_region_why_not(e, (uintptr_t)r->source, r->length, why, sizeof(why)));
+                tei_region_why_not(&e->regions, (uintptr_t)r->source, r->length, why, sizeof(why)));
         return TE_ERR_NOT_REGISTERED;
     }
     fprintf(f, "source: region 0x%zx + %zu at %s\n", (size_t)region->addr, region->length,
@@ -117,7 +117,7 @@ static int explain_source(te_engine *e, const te_request *r, FILE *f)
 /* Within one engine no driver copies to the device of another. */
 static bool are_strangers(te_engine *e, const te_request *r, const struct tei_region *target)
 {
-    struct tei_region *source = tei_region_hold_local(e, (uintptr_t)r->source, r->length);
+    struct tei_region *source = tei_region_hold_local(&e->regions, (uintptr_t)r->source, r->length);
     bool apart = source && source->kind != TEI_MEM_HOST && target->kind != TEI_MEM_HOST &&
                  source->kind != target->kind;
 
@@ -132,7 +132,7 @@ static int explain_own_target(te_engine *e, const te_request *r, FILE *f)
 
     for (uint64_t done = 0, part; done < r->length; done += part) {
         struct tei_region *region =
-            tei_region_hold_part(e, r->target_offset + done, r->length - done, &part);
+            tei_region_hold_part(&e->regions, r->target_offset + done, r->length - done, &part);
 
         if (!region) {
             fprintf(f, "target: this engine itself, where 0x%llx is not registered\n",
@@ -197,7 +197,7 @@ static const struct via *find_via(const struct view *v, const struct tei_transpo
 /* How the source gets to a transport that does not reach it. */
 static void explain_staging(te_engine *e, const te_request *r, struct tei_transport *t, FILE *f)
 {
-    struct tei_region *region = tei_region_hold_local(e, (uintptr_t)r->source, r->length);
+    struct tei_region *region = tei_region_hold_local(&e->regions, (uintptr_t)r->source, r->length);
 
     if (region && tei_stage_for(e, region, t) != t)
         fprintf(f, "source: copied through host memory, since %s does not reach %s\n", t->ops.name,

@@ -389,7 +389,7 @@ int te_segment_buffers(te_engine *e, te_segment id, te_buffer *bufs, size_t n, s
     if (rc)
         return rc;
     if (id == TE_LOCAL_SEGMENT) {
-        *total = tei_region_buffers(e, bufs, n);
+        *total = tei_region_buffers(&e->regions, bufs, n);
         return 0;
     }
     v = tei_view_get(e, id);

@@ -11,7 +11,7 @@
  * uninstalled. So a finding may be of the past, and its pointers may be wild. Two numbers tell:
  *
  *   unregistered  the engine's count of regions that are gone. As long as it has not changed, which
- *                 the submit sees with regions_lock held, every region of the finding is there.
+ *                 the submit sees with regions.lock held, every region of the finding is there.
  *   serial        of the view it was made with. `via` is an index into that view alone.
  *
  * What a finding does not know, or knows no more, is looked up as for a plain request. A new finding
@@ -25,7 +25,7 @@
 #include <string.h>
 
 #define VIA_UNKNOWN UINT8_MAX /* to be routed, and perhaps cut, as a plain request */
-#define STRIDE      64        /* tasks claimed at a time with regions_lock held */
+#define STRIDE      64        /* tasks claimed at a time with regions.lock held */
 
 _Static_assert(TEI_TRANSPORTS_MAX < VIA_UNKNOWN, "an index of a via must fit its byte");
 
@@ -105,7 +105,7 @@ static void find_vias(const struct prep *p, struct view *v, struct finding *f)
     }
 }
 
-/* regions_lock is held, shared; readers do not wait for each other, so for a long list too. */
+/* regions.lock is held, shared; readers do not wait for each other, so for a long list too. */
 static void find_regions(const struct prep *p, struct finding *f)
 {
     struct tei_region *r = NULL;
@@ -114,7 +114,8 @@ static void find_regions(const struct prep *p, struct finding *f)
         const struct item *m = &p->items[k];
 
         if (!r || !tei_region_contains(r, (uintptr_t)m->local, m->length))
-            r = m->length ? tei_region_at(p->engine, (uintptr_t)m->local, m->length) : NULL;
+            r = m->length ? tei_region_at(&p->engine->regions, (uintptr_t)m->local, m->length)
+                          : NULL;
         f->of[k].region = r;
     }
 }
@@ -128,10 +129,10 @@ static struct finding *resolve(const struct prep *p, struct view *v)
         return NULL;
     atomic_init(&f->refs, 1);
     f->serial = v->serial;
-    pthread_rwlock_rdlock(&p->engine->regions_lock);
-    f->unregistered = p->engine->unregistered;
+    pthread_rwlock_rdlock(&p->engine->regions.lock);
+    f->unregistered = p->engine->regions.unregistered;
     find_regions(p, f);
-    pthread_rwlock_unlock(&p->engine->regions_lock);
+    pthread_rwlock_unlock(&p->engine->regions.lock);
     find_vias(p, v, f);
     return f;
 }
@@ -142,9 +143,9 @@ static bool is_past(const struct prep *p, const struct finding *f, const struct 
 
     if (f->serial != v->serial)
         return true;
-    pthread_rwlock_rdlock(&p->engine->regions_lock);
-    past = f->unregistered != p->engine->unregistered;
-    pthread_rwlock_unlock(&p->engine->regions_lock);
+    pthread_rwlock_rdlock(&p->engine->regions.lock);
+    past = f->unregistered != p->engine->regions.unregistered;
+    pthread_rwlock_unlock(&p->engine->regions.lock);
     return past;
 }
 
@@ -193,8 +194,8 @@ static int check_regions(const struct prep *p)
         if (!p->now->of[i].region && x->length)
             return TEI_FAIL(TE_ERR_NOT_REGISTERED, "item %zu: %p + %llu %s", i, (void *)x->local,
                             (unsigned long long)x->length,
-                            tei_region_why_not(p->engine, (uintptr_t)x->local, x->length, why,
-                                               sizeof(why)));
+                            tei_region_why_not(&p->engine->regions, (uintptr_t)x->local, x->length,
+                                               why, sizeof(why)));
     }
     return 0;
 }
@@ -333,8 +334,8 @@ static size_t claim(struct plan *p, struct task *tasks, const struct use *u, siz
     size_t i = from;
     bool there;
 
-    pthread_rwlock_rdlock(&p->engine->regions_lock);
-    there = u->found && u->found->unregistered == p->engine->unregistered;
+    pthread_rwlock_rdlock(&p->engine->regions.lock);
+    there = u->found && u->found->unregistered == p->engine->regions.unregistered;
     for (; i < to; i++) {
         size_t k = item_of(u, i);
         struct tei_region *r;
@@ -345,7 +346,8 @@ static size_t claim(struct plan *p, struct task *tasks, const struct use *u, siz
         }
         r = there ? u->found->of[k].region : NULL;
         if (!r && prep->items[k].length)
-            r = tei_region_at(p->engine, (uintptr_t)prep->items[k].local, prep->items[k].length);
+            r = tei_region_at(&p->engine->regions, (uintptr_t)prep->items[k].local,
+                              prep->items[k].length);
         if (!r && prep->items[k].length) {
             *rc = TE_ERR_NOT_REGISTERED;
             break;
@@ -356,7 +358,7 @@ static size_t claim(struct plan *p, struct task *tasks, const struct use *u, siz
             tei_plan_hold(p, r);
     }
     tei_plan_count(p);
-    pthread_rwlock_unlock(&p->engine->regions_lock);
+    pthread_rwlock_unlock(&p->engine->regions.lock);
     return i;
 }
 

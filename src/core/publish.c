@@ -140,16 +140,16 @@ static int make_text(te_engine *e, struct tei_segment_text **out)
     int rc;
 
     pthread_rwlock_rdlock(&e->transports_lock);
-    pthread_rwlock_rdlock(&e->regions_lock);
+    pthread_rwlock_rdlock(&e->regions.lock);
     t = primary(e);
-    rc = tei_region_list(e, t ? t->ops.buffer_max(t) : UINT64_MAX, &list, &enc.n_buffers,
+    rc = tei_region_list(&e->regions, t ? t->ops.buffer_max(t) : UINT64_MAX, &list, &enc.n_buffers,
                          &enc.version);
     if (!rc) {
         enc.buffers = list;
         rc = encode(e, t, &enc, out);
         free(list);
     }
-    pthread_rwlock_unlock(&e->regions_lock);
+    pthread_rwlock_unlock(&e->regions.lock);
     pthread_rwlock_unlock(&e->transports_lock);
     return rc;
 }
@@ -356,7 +356,7 @@ int tei_publish(te_engine *e, size_t n)
 
     if (!e->dir->ops->stores)
         return 0;
-    if (e->n_regions > SYNC_REGIONS && n < e->n_regions / SYNC_PART) {
+    if (e->regions.n > SYNC_REGIONS && n < e->regions.n / SYNC_PART) {
         post_job(e);
         return 0;
     }

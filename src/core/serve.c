@@ -141,7 +141,7 @@ bool tei_serve_is_heavy(void *arg, enum tei_rpc_type type, size_t len)
 {
     te_engine *e = arg;
 
-    return len > QUICK_BYTES || (type == TEI_RPC_METADATA && e->n_regions > QUICK_REGIONS);
+    return len > QUICK_BYTES || (type == TEI_RPC_METADATA && e->regions.n > QUICK_REGIONS);
 }
 
 void tei_serve_rpc(void *arg, struct tei_rpc_call *call, enum tei_rpc_type type, const char *body,

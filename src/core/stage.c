@@ -604,7 +604,7 @@ static int begin(te_engine *e, enum tei_mem_kind kind)
     if (rc)
         goto err_free;
     pin(s, kind);
-    rc = tei_region_make_own(e, s->memory, s->length, &s->region);
+    rc = tei_register_own(e, s->memory, s->length, &s->region);
     if (rc)
         goto err_stop;
     tei_pool_init(&e->works[TEI_STAGE_INDEX], sizeof(struct tei_entry));

@@ -115,7 +115,7 @@ static int next_part(struct plan *p, const struct task *t, uint64_t done, uint64
     *target = NULL;
     if (t->view->seg)
         return tei_segment_cover(t->view->seg, at, left, &index, part) ? 0 : TE_ERR_STALE;
-    *target = tei_region_hold_part(p->engine, at, left, part);
+    *target = tei_region_hold_part(&p->engine->regions, at, left, part);
     return *target ? 0 : TE_ERR_NOT_REGISTERED;
 }
 
@@ -415,7 +415,7 @@ static struct tei_region *hold_source(struct plan *p, const te_request *r)
         p->owed++;
         return p->region;
     }
-    region = tei_region_hold_local(p->engine, (uintptr_t)r->source, r->length);
+    region = tei_region_hold_local(&p->engine->regions, (uintptr_t)r->source, r->length);
     if (region) {
         tei_plan_count(p);
         p->region = region;
@@ -429,7 +429,7 @@ static TEI_COLD int refuse_source(struct plan *p, const te_request *r, size_t i)
 
     return TEI_FAIL(TE_ERR_NOT_REGISTERED, "request %zu: source %p + %llu %s", i, r->source,
                     (unsigned long long)r->length,
-                    tei_region_why_not(p->engine, (uintptr_t)r->source, r->length, why,
+                    tei_region_why_not(&p->engine->regions, (uintptr_t)r->source, r->length, why,
                                        sizeof(why)));
 }
 

@@ -225,7 +225,7 @@ impl Used {
         self.users.fetch_sub(1, order);
     }
 
-    // C src/core/region.c take_out: local_users.load acquire
+    // C src/core/region.c tei_region_hide: local_users.load acquire
     fn take_out(&self) -> bool {
         let mut there = self.is_there.lock().unwrap();
         let free = self.users.load(kept(self.wrong != LookRelaxed, Acquire)) == 0;
