@@ -216,6 +216,7 @@ static void cut(struct stage *s, struct flow *f, int64_t now, struct todo *todo)
     x->flow = f;
     x->told = false;
     tei_ledger_take(&f->ledger, SLOT, now, &x->part);
+    tei_part_waits(&x->part);
     if (work_of(x)->opcode == TE_WRITE)
         begin_move(x, todo);
     else
@@ -405,7 +406,6 @@ static struct flow *find_flow(struct stage *s, const struct tei_attach *attach)
         return NULL;
     f->attach = attach;
     tei_ledger_init(&f->ledger, s->engine->conf.transfer_timeout_ms);
-    f->ledger.watched = true;
     tei_list_push_back(&s->flows, &f->link);
     return f;
 }
@@ -416,13 +416,6 @@ static void cancel(struct stage *s, const void *owner)
     s->cancels++;
     for (struct tei_link *l = tei_list_first(&s->flows); l; l = tei_list_next(&s->flows, l))
         tei_ledger_fail(&flow_of(l)->ledger, owner, TE_ERR_CANCELED, NULL);
-    /* A work that has failed mildly is in no list while pieces of it are under way. */
-    for (size_t i = 0; i < s->n_pieces; i++) {
-        struct piece *x = &s->pieces[i];
-
-        if (x->flow && (!owner || work_of(x)->owner == owner))
-            tei_ledger_end(&x->flow->ledger, x->part.entry, TE_ERR_CANCELED, 0, NULL);
-    }
     wake(s);
 }
 

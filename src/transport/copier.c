@@ -43,7 +43,7 @@ static bool copier_reap(struct tei_copier *c)
 static void copier_note(struct tei_copier *c)
 {
     /* Relaxed: a hint; the threads miss nothing. */
-    atomic_store_explicit(&c->waiting, c->ledger.n_queued, memory_order_relaxed);
+    atomic_store_explicit(&c->waiting, tei_ledger_first(&c->ledger) != NULL, memory_order_relaxed);
     if (c->ledger.look_ns < c->watch_ns) {
         c->watch_ns = c->ledger.look_ns;
         pthread_cond_signal(&c->alarm);
@@ -154,8 +154,7 @@ static bool copier_report(struct tei_copier *c, uint64_t *reported)
         return false;
     *reported = c->ledger.n_stalled;
     pthread_mutex_unlock(&c->lock);
-    TEI_WARN("%s: a copy has stalled; work that has timed out ends when its copy returns",
-             c->transport->ops.name);
+    TEI_WARN("%s: a copy has stalled; its work ends when it returns", c->transport->ops.name);
     pthread_mutex_lock(&c->lock);
     return true;
 }
@@ -271,7 +270,7 @@ bool tei_copier_poll(struct tei_copier *c)
     bool moved = false;
 
     /* Relaxed: a hint; the threads miss nothing. */
-    if (atomic_load_explicit(&c->waiting, memory_order_relaxed) == 0)
+    if (!atomic_load_explicit(&c->waiting, memory_order_relaxed))
         return false;
     pthread_mutex_lock(&c->lock);
     if (copier_come(c)) {

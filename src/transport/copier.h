@@ -40,8 +40,8 @@ struct tei_copier {
     pthread_cond_t alarm; /* something has ended, or a limit is earlier than `watch_ns` */
     pthread_cond_t quiet; /* there are no guests */
     struct tei_ledger ledger;
-    _Atomic size_t waiting; /* ledger.n_queued, for a look without the lock */
-    int64_t watch_ns;       /* when the watcher looks again */
+    _Atomic bool waiting; /* there is a tei_ledger_first(), for a look without the lock */
+    int64_t watch_ns;     /* when the watcher looks again */
     unsigned idle, guests;
     bool ready, closed, quit;
     const char *name;

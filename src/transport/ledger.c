@@ -3,8 +3,7 @@
  * ledger.c - the life of work inside a transport.
  *
  * A work is in `queue` while it has bytes that no part has, in `whole` while all its bytes are in
- * parts under way, in `over` once it has ended. One that failed while parts of it are under way is in
- * no list: these parts lead back to it, and the last one of them ends it.
+ * parts under way, in `failed` while it has an error and parts under way, in `over` once it has ended.
  */
 #include "transport/ledger.h"
 
@@ -20,51 +19,56 @@ void tei_ledger_init(struct tei_ledger *l, int64_t no_progress_ms)
 {
     tei_list_init(&l->queue);
     tei_list_init(&l->whole);
+    tei_list_init(&l->failed);
     tei_list_init(&l->over);
-    l->n_queued = 0;
     l->patience_ns = no_progress_ms > 0 ? no_progress_ms * TEI_NS_PER_MS : TEI_NEVER;
     l->progress_ns = 0;
     l->look_ns = TEI_NEVER;
-    l->watched = false;
     l->n_stalled = 0;
 }
 
-static void ledger_enter(struct tei_ledger *l, struct tei_entry *e)
+static void ledger_move(struct tei_list *to, struct tei_entry *e)
 {
-    bool queued = e->next < e->base.length;
-
-    tei_list_push_back(queued ? &l->queue : &l->whole, &e->base.link);
-    l->n_queued += queued;
-}
-
-static void ledger_withdraw(struct tei_ledger *l, struct tei_entry *e)
-{
-    tei_list_del(&e->base.link);
-    l->n_queued -= e->next < e->base.length;
+    if (tei_link_is_in(&e->base.link))
+        tei_list_del(&e->base.link);
+    tei_list_push_back(to, &e->base.link);
 }
 
 /*
- * A work that waits for its turn makes progress when any other does. One with parts under way does
- * so by them alone: others that move do not hide that it is stuck. But parts may wait for a turn
- * themselves, with somebody who watches them.
+ * When it has made no progress for too long. A work that waits for its turn makes progress when any
+ * other does. One with parts under way does so by them alone: others that move do not hide that it is
+ * stuck. But parts that wait inside a transport do so for others.
  */
-static int64_t ledger_limit(const struct tei_ledger *l, const struct tei_entry *e)
+static int64_t ledger_stall(const struct tei_ledger *l, const struct tei_entry *e)
 {
     int64_t since = e->since_ns;
 
-    if (l->patience_ns == TEI_NEVER)
-        return e->base.deadline_ns;
-    if ((!e->out || l->watched) && since < l->progress_ns)
+    if (l->patience_ns == TEI_NEVER || since == TEI_NEVER)
+        return TEI_NEVER;
+    if (e->out == e->waiting && since < l->progress_ns)
         since = l->progress_ns;
-    return ledger_earlier(e->base.deadline_ns, since + l->patience_ns);
+    return since + l->patience_ns;
+}
+
+/* Whether it has an error to which no other is preferred. */
+static bool ledger_is_final(const struct tei_entry *e)
+{
+    return e->base.error && !tei_err_is_mild(e->base.error);
+}
+
+static int64_t ledger_limit(const struct tei_ledger *l, const struct tei_entry *e)
+{
+    int64_t stall = ledger_stall(l, e);
+
+    return ledger_is_final(e) ? stall : ledger_earlier(e->base.deadline_ns, stall);
 }
 
 void tei_ledger_post(struct tei_ledger *l, struct tei_entry *e, int64_t now)
 {
     e->next = 0;
-    e->out = 0;
+    e->out = e->waiting = 0;
     e->since_ns = now;
-    ledger_enter(l, e);
+    tei_list_push_back(&l->queue, &e->base.link);
     l->look_ns = ledger_earlier(l->look_ns, ledger_limit(l, e));
 }
 
@@ -75,17 +79,29 @@ const struct tei_entry *tei_ledger_first(const struct tei_ledger *l)
     return link ? tei_entry_of(link) : NULL;
 }
 
+void tei_ledger_take_of(struct tei_ledger *l, struct tei_entry *e, uint64_t max, int64_t now,
+                        struct tei_part *part)
+{
+    uint64_t n = tei_min(e->base.length - e->next, max);
+
+    *part = (struct tei_part){.entry = e,
+                              .local = e->base.local + e->next,
+                              .remote = e->base.remote + e->next,
+                              .length = n};
+    if (e->out++ == e->waiting)
+        e->since_ns = now;
+    e->next += n;
+    if (e->next == e->base.length)
+        ledger_move(&l->whole, e);
+}
+
 void tei_ledger_take(struct tei_ledger *l, uint64_t max, int64_t now, struct tei_part *part)
 {
     struct tei_entry *e = tei_entry_of(l->queue.head.next);
-    uint64_t n = tei_min(e->base.length - e->next, max);
 
-    *part = (struct tei_part){e, e->base.local + e->next, e->base.remote + e->next, n, 0, 0, NULL};
-    ledger_withdraw(l, e);
-    if (e->out++ == 0)
-        e->since_ns = now;
-    e->next += n;
-    ledger_enter(l, e);
+    tei_ledger_take_of(l, e, max, now, part);
+    if (e->next < e->base.length)
+        ledger_move(&l->queue, e);
 }
 
 /*
@@ -116,19 +132,19 @@ void tei_part_end(const struct tei_part *part)
 static void ledger_settle(struct tei_ledger *l, const struct tei_part *part)
 {
     struct tei_entry *e = part->entry;
-    bool taken;
+    bool had_failed = e->base.error;
 
     tei_part_end(part);
-    taken = e->base.error || e->next == e->base.length;
-    if (taken && (e->base.error || !e->out) && tei_link_is_in(&e->base.link))
-        ledger_withdraw(l, e);
-    if (taken && !e->out)
-        tei_list_push_back(&l->over, &e->base.link);
+    if (!e->out && (e->base.error || e->next == e->base.length))
+        ledger_move(&l->over, e);
+    else if (e->base.error && !had_failed)
+        ledger_move(&l->failed, e);
 }
 
 void tei_ledger_back(struct tei_ledger *l, const struct tei_part *part, int64_t now)
 {
     part->entry->out--;
+    part->entry->waiting -= part->waits;
     if (!part->error)
         tei_ledger_progress(l, part->entry, now);
     ledger_settle(l, part);
@@ -141,47 +157,43 @@ void tei_ledger_end(struct tei_ledger *l, struct tei_entry *e, int error, int sy
         l, &(struct tei_part){.entry = e, .error = error, .sys_errno = sys_errno, .why = why});
 }
 
-static void ledger_fail_list(struct tei_ledger *l, struct tei_list *list, const void *owner,
-                             int error, const char *why)
-{
-    struct tei_link *link, *tmp;
-
-    TEI_LIST_EACH(list, link, tmp) {
-        if (!owner || tei_entry_of(link)->base.owner == owner)
-            tei_ledger_end(l, tei_entry_of(link), error, 0, why);
-    }
-}
-
 void tei_ledger_fail(struct tei_ledger *l, const void *owner, int error, const char *why)
 {
-    ledger_fail_list(l, &l->queue, owner, error, why);
-    ledger_fail_list(l, &l->whole, owner, error, why);
-}
-
-static void ledger_end_late(struct tei_ledger *l, struct tei_list *list, int64_t now)
-{
+    struct tei_list *lists[] = {&l->queue, &l->whole, &l->failed};
     struct tei_link *link, *tmp;
 
-    TEI_LIST_EACH(list, link, tmp) {
-        struct tei_entry *e = tei_entry_of(link);
-        int64_t limit = ledger_limit(l, e);
+    for (size_t i = 0; i < TEI_ARRAY_LEN(lists); i++)
+        TEI_LIST_EACH(lists[i], link, tmp)
+            if (!owner || tei_entry_of(link)->base.owner == owner)
+                tei_ledger_end(l, tei_entry_of(link), error, 0, why);
+}
 
-        if (limit > now) {
-            l->look_ns = ledger_earlier(l->look_ns, limit);
-            continue;
-        }
-        l->n_stalled += e->out > 0;
+/* Whose parts have stalled is counted, once: by `since_ns`, which the next part sets that is moved. */
+static void ledger_look(struct tei_ledger *l, struct tei_entry *e, int64_t now)
+{
+    bool stalled = e->out && ledger_stall(l, e) <= now;
+    bool late = !ledger_is_final(e) && ledger_limit(l, e) <= now;
+
+    l->n_stalled += stalled;
+    if (late)
         tei_ledger_end(l, e, TE_ERR_TIMEOUT, 0,
                        e->out ? "waiting for a part under way" : "waiting for its turn");
-    }
+    if (stalled)
+        e->since_ns = TEI_NEVER;
+    if (e->out || !late)
+        l->look_ns = ledger_earlier(l->look_ns, ledger_limit(l, e));
 }
 
 int64_t tei_ledger_tick(struct tei_ledger *l, int64_t now)
 {
+    struct tei_list *lists[] = {&l->queue, &l->whole, &l->failed};
+    struct tei_link *link, *tmp;
+
     if (now < l->look_ns)
         return l->look_ns;
     l->look_ns = TEI_NEVER;
-    ledger_end_late(l, &l->queue, now);
-    ledger_end_late(l, &l->whole, now);
+    for (size_t i = 0; i < TEI_ARRAY_LEN(lists); i++)
+        TEI_LIST_EACH(lists[i], link, tmp)
+            ledger_look(l, tei_entry_of(link), now);
     return l->look_ns;
 }

@@ -15,8 +15,9 @@
 struct tei_entry {
     struct tei_work base;
     uint64_t next;    /* bytes that were given to parts */
-    int64_t since_ns; /* posted, or the last time that it moved or got its only part */
+    int64_t since_ns; /* posted, or the last time that it moved or got its only part to move */
     uint32_t out;     /* parts under way */
+    uint32_t waiting; /* of them those that wait inside a transport; tei_part_waits() */
 };
 
 /* A range of one work that is moved at a time. */
@@ -27,19 +28,19 @@ struct tei_part {
     uint64_t length;
     /* Set by who moves it if it was not moved; as in struct tei_work. */
     int error, sys_errno;
+    bool waits; /* tei_part_waits() */
     const char *why;
 };
 
 struct tei_ledger {
-    struct tei_list queue; /* without an error, and with bytes that no part has */
-    struct tei_list whole; /* without an error, all bytes given to parts that are under way */
-    struct tei_list over;  /* for tei_ledger_reap() */
-    size_t n_queued;
-    int64_t patience_ns; /* how long a work may make no progress; TEI_NEVER: no limit */
-    int64_t progress_ns; /* the last time that a part of any work was moved */
-    int64_t look_ns;     /* no work passes a limit before this time */
-    bool watched;        /* set by an owner whose parts others move, and end if they are stuck */
-    uint64_t n_stalled;  /* works that passed a limit while parts of them were under way */
+    struct tei_list queue;  /* without an error, and with bytes that no part has */
+    struct tei_list whole;  /* without an error, all bytes given to parts that are under way */
+    struct tei_list failed; /* with an error, and parts under way */
+    struct tei_list over;   /* for tei_ledger_reap() */
+    int64_t patience_ns;    /* how long a work may make no progress; TEI_NEVER: no limit */
+    int64_t progress_ns;    /* the last time that a part of any work was moved */
+    int64_t look_ns;        /* no work passes a limit before this time */
+    uint64_t n_stalled;     /* times that parts of a work were not moved for so long */
 };
 
 static inline struct tei_entry *tei_entry_of(struct tei_link *link)
@@ -57,12 +58,32 @@ const struct tei_entry *tei_ledger_first(const struct tei_ledger *l);
  * more bytes then goes behind the others.
  */
 void tei_ledger_take(struct tei_ledger *l, uint64_t max, int64_t now, struct tei_part *part);
+/* The same of any work in l->queue, which keeps its turn. */
+void tei_ledger_take_of(struct tei_ledger *l, struct tei_entry *e, uint64_t max, int64_t now,
+                        struct tei_part *part);
+/* It was taken for a transport, in which it waits for others: these are the progress of its work. */
+static inline void tei_part_waits(struct tei_part *part)
+{
+    part->waits = true;
+    part->entry->waiting++;
+}
+/* It was not moved since its work has failed: that has its error. */
+static inline void tei_part_give_up(struct tei_part *part)
+{
+    part->error = part->entry->base.error;
+    part->why = NULL;
+}
 /* A part has ended: nothing touches its memory any more. */
 void tei_ledger_back(struct tei_ledger *l, const struct tei_part *part, int64_t now);
 /* What is neither taken nor back has got on: some of a part. */
 static inline void tei_ledger_progress(struct tei_ledger *l, struct tei_entry *e, int64_t now)
 {
     e->since_ns = l->progress_ns = now;
+}
+/* Whether no work is in it, but what is over. */
+static inline bool tei_ledger_is_idle(const struct tei_ledger *l)
+{
+    return tei_list_empty(&l->queue) && tei_list_empty(&l->whole) && tei_list_empty(&l->failed);
 }
 /* Fails one that is not over. */
 void tei_ledger_end(struct tei_ledger *l, struct tei_entry *e, int error, int sys_errno,
@@ -83,7 +104,8 @@ static inline void tei_ledger_reap(struct tei_ledger *l, struct tei_list *done)
  */
 static inline struct tei_part tei_part_all(struct tei_entry *e)
 {
-    return (struct tei_part){e, e->base.local, e->base.remote, e->base.length, 0, 0, NULL};
+    return (struct tei_part){
+        .entry = e, .local = e->base.local, .remote = e->base.remote, .length = e->base.length};
 }
 void tei_part_end(const struct tei_part *part);
 

@@ -328,9 +328,8 @@ static void report(struct tei_mover *m, struct lane *l)
         return;
     l->reported = l->ledger.n_stalled;
     pthread_mutex_unlock(&m->lock);
-    TEI_WARN(
-        "device %d has stalled; work that has timed out ends when the device has ended its copy",
-        l->device);
+    TEI_WARN("device %d has stalled; its work ends when the device has ended its copies",
+             l->device);
     pthread_mutex_lock(&m->lock);
 }
 

@@ -24,7 +24,7 @@ struct history_work {
     bool live;
     int error;
     uint64_t given, good; /* bytes */
-    unsigned out;
+    unsigned out, waiting;
     int64_t since;
 };
 
@@ -68,11 +68,14 @@ static void history_reap(struct history *h)
         assert(!history_must_end(&h->works[i]));
 }
 
+static bool history_is_mild(int error)
+{
+    return error == TE_ERR_STALE || error == TE_ERR_PEER;
+}
+
 static void history_fold(struct history_work *w, int error)
 {
-    bool mild = w->error == TE_ERR_STALE || w->error == TE_ERR_PEER;
-
-    if (!w->error || (mild && error != TE_ERR_STALE && error != TE_ERR_PEER))
+    if (!w->error || (history_is_mild(w->error) && !history_is_mild(error)))
         w->error = error;
 }
 
@@ -106,9 +109,13 @@ static void history_take(struct history *h, unsigned arg)
     tei_ledger_take(&h->ledger, 1 + arg % 100, h->now, part);
     assert(part->entry == first && w->live && !w->error);
     assert(part->length && part->length <= 1 + arg % 100 && part->remote == 1000 + w->given);
-    if (w->out++ == 0)
+    if (w->out++ == w->waiting)
         w->since = h->now;
     w->given += part->length;
+    if (arg & 64) {
+        tei_part_waits(part);
+        w->waiting++;
+    }
     h->n_parts++;
 }
 
@@ -126,6 +133,7 @@ static void history_back(struct history *h, unsigned arg, int error)
     part.error = error;
     w = history_of(part.entry);
     w->out--;
+    w->waiting -= part.waits;
     if (error) {
         history_fold(w, error);
     } else {
@@ -140,10 +148,17 @@ static void history_fail(struct history *h, unsigned arg)
     const void *owner = arg % 3 == 2 ? NULL : &history_owners[arg % 3];
 
     for (size_t i = 0; i < HISTORY_WORKS; i++)
-        if (h->works[i].live && !h->works[i].error &&
-            (!owner || owner == h->works[i].entry.base.owner))
-            h->works[i].error = TE_ERR_CANCELED;
+        if (h->works[i].live && (!owner || owner == h->works[i].entry.base.owner))
+            history_fold(&h->works[i], TE_ERR_CANCELED);
     tei_ledger_fail(&h->ledger, owner, TE_ERR_CANCELED, NULL);
+}
+
+/* When nothing of it was moved for too long. */
+static int64_t history_stall(const struct history *h, const struct history_work *w)
+{
+    bool waits = w->out == w->waiting;
+
+    return (waits && w->since < h->progress ? h->progress : w->since) + HISTORY_PATIENCE;
 }
 
 static void history_tick(struct history *h, unsigned arg)
@@ -155,13 +170,12 @@ static void history_tick(struct history *h, unsigned arg)
     assert(next > h->now);
     for (size_t i = 0; i < HISTORY_WORKS; i++) {
         struct history_work *w = &h->works[i];
-        int64_t since = w->out || w->since > h->progress ? w->since : h->progress;
-        int64_t limit = since + HISTORY_PATIENCE;
+        int64_t limit = history_stall(h, w);
 
+        if (!w->live || (w->error && !history_is_mild(w->error)))
+            continue;
         if (w->entry.base.deadline_ns < limit)
             limit = w->entry.base.deadline_ns;
-        if (!w->live || w->error)
-            continue;
         if (limit <= h->now)
             w->error = TE_ERR_TIMEOUT;
         else
@@ -213,7 +227,7 @@ static void history_run(const uint8_t *bytes, size_t n)
     history_reap(&h);
     for (size_t i = 0; i < HISTORY_WORKS; i++)
         assert(!h.works[i].live);
-    assert(h.ledger.n_queued == 0 && !tei_ledger_first(&h.ledger));
+    assert(tei_ledger_is_idle(&h.ledger));
     assert(tei_ledger_tick(&h.ledger, TEI_NEVER - 1) == TEI_NEVER);
 }
 

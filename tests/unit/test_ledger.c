@@ -112,6 +112,67 @@ TEST(an_error_that_forbids_another_try_stays)
     assert_string_equal(h.works[0].entry.base.why, "second");
 }
 
+TEST(a_deadline_alone_is_no_stall)
+{
+    struct history h;
+    struct tei_part part;
+
+    begin(&h, 1);
+    h.works[0].entry.base.deadline_ns = 5;
+    tei_ledger_take(&h.ledger, 10, 0, &part);
+    h.ledger.look_ns = 5;
+    assert_int_equal(tei_ledger_tick(&h.ledger, 5), HISTORY_PATIENCE);
+    assert_int_equal(h.works[0].entry.base.error, TE_ERR_TIMEOUT);
+    assert_int_equal(h.ledger.n_stalled, 0);
+    /* Its part does not come back: that is one, once. */
+    assert_int_equal(tei_ledger_tick(&h.ledger, HISTORY_PATIENCE), TEI_NEVER);
+    assert_int_equal(tei_ledger_tick(&h.ledger, 2 * HISTORY_PATIENCE), TEI_NEVER);
+    assert_int_equal(h.ledger.n_stalled, 1);
+    tei_ledger_back(&h.ledger, &part, 2 * HISTORY_PATIENCE);
+    assert_true(is_reaped(&h));
+}
+
+TEST(a_work_that_failed_mildly_is_late_and_cancelled_as_others)
+{
+    struct history h;
+    struct tei_part parts[4];
+
+    begin(&h, 2);
+    h.works[0].entry.base.owner = &history_owners[0];
+    for (size_t i = 0; i < 4; i++)
+        tei_ledger_take(&h.ledger, 5, 0, &parts[i]);
+    parts[0].error = parts[1].error = TE_ERR_STALE;
+    tei_ledger_back(&h.ledger, &parts[0], 1);
+    tei_ledger_back(&h.ledger, &parts[1], 1);
+    tei_ledger_fail(&h.ledger, &history_owners[0], TE_ERR_CANCELED, NULL);
+    tei_ledger_tick(&h.ledger, HISTORY_PATIENCE);
+    assert_false(is_reaped(&h));
+    for (size_t i = 2; i < 4; i++) {
+        tei_part_give_up(&parts[i]);
+        tei_ledger_back(&h.ledger, &parts[i], HISTORY_PATIENCE);
+    }
+    assert_int_equal(h.works[0].entry.base.error, TE_ERR_CANCELED);
+    assert_int_equal(h.works[1].entry.base.error, TE_ERR_TIMEOUT);
+    assert_string_equal(h.works[1].entry.base.why, "waiting for a part under way");
+    assert_true(is_reaped(&h));
+}
+
+TEST(parts_inside_a_transport_wait_for_others)
+{
+    struct history h;
+    struct tei_part waits, part;
+
+    begin(&h, 2);
+    tei_ledger_take(&h.ledger, 10, 0, &waits);
+    tei_part_waits(&waits);
+    tei_ledger_take(&h.ledger, 10, 0, &part);
+    tei_ledger_back(&h.ledger, &part, 40);
+    tei_ledger_tick(&h.ledger, 60);
+    assert_int_equal(h.works[0].entry.base.error, TE_ERR_OK);
+    tei_ledger_tick(&h.ledger, 90);
+    assert_int_equal(h.works[0].entry.base.error, TE_ERR_TIMEOUT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -119,6 +180,9 @@ int main(void)
         cmocka_unit_test(a_part_that_is_stuck_is_stalled_though_others_move),
         cmocka_unit_test(work_that_waits_is_not_late_while_others_move),
         cmocka_unit_test(an_error_that_forbids_another_try_stays),
+        cmocka_unit_test(a_deadline_alone_is_no_stall),
+        cmocka_unit_test(a_work_that_failed_mildly_is_late_and_cancelled_as_others),
+        cmocka_unit_test(parts_inside_a_transport_wait_for_others),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

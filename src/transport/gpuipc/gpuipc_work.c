@@ -75,6 +75,7 @@ static void launch(struct gpuipc *g, struct gpuipc_work *w, int64_t now, struct 
                        "the target has unregistered memory of this allocation");
     } else {
         tei_ledger_take(&g->ledger, GPUIPC_PIECE, now, &w->piece);
+        tei_part_waits(&w->piece);
         fill_move(g, w);
         g->under_way += w->piece.length;
         tei_list_push_back(moves, &w->move.entry.base.link);

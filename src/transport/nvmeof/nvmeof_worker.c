@@ -231,10 +231,9 @@ static void check_late(struct nvmeof *n)
         n->late_ns = look < n->late_ns ? look : n->late_ns;
         tei_ledger_reap(&f->ledger, &n->ended);
         if (f->ledger.n_stalled != stalled)
-            snprintf(
-                n->notice, sizeof n->notice,
-                "%.150s: does not answer; work that has timed out ends when the kernel gives back its I/O",
-                f->path);
+            snprintf(n->notice, sizeof n->notice,
+                     "%.150s: does not answer; its work ends when the kernel gives back the I/O",
+                     f->path);
     }
 }
 

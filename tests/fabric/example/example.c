@@ -4,112 +4,87 @@
 #include "base/err.h"
 #include "base/os.h"
 
-#define LANES   8 /* works under way at once, the first ones of the list */
-#define TICK_NS (20 * TEI_NS_PER_MS)
-
-/* Closes its socket first: no answer to it comes from then on. */
-static void finish(struct example_work *w, int error, const char *why)
+/* The part of a lane has ended, and with it the socket: nothing touches the memory from then on. */
+static void end_part(struct example *x, struct example_lane *l, int error, const char *why)
 {
-    tei_example_hang_up(&w->watch);
-    tei_list_del(&w->base.link);
-    w->base.error = error;
-    w->base.why = why;
-    tei_list_push_back(&example_of(w->base.transport)->ended, &w->base.link);
-}
-
-static size_t part_of(const struct example_work *w)
-{
-    return tei_min(w->base.length - w->done, EXAMPLE_PART);
-}
-
-static void ask(struct example_work *w)
-{
-    struct example_head h = {
-        .opcode = (uint64_t)w->base.opcode, .addr = w->base.remote + w->done, .length = part_of(w)};
-    size_t n = w->base.opcode == TE_WRITE ? h.length : 0;
-
-    w->moved_ns = tei_now_ns();
-    if (tei_example_packet(w->watch.fd, true, &h, sizeof(h), w->base.local + w->done, n) < 0)
-        finish(w, TE_ERR_LINK, "sending to the peer");
+    tei_example_hang_up(&l->watch);
+    l->part.error = error;
+    l->part.why = why;
+    tei_ledger_back(&x->ledger, &l->part, tei_now_ns());
 }
 
 static void on_answer(struct tei_watch *watch, uint32_t events)
 {
-    struct example_work *w = tei_container_of(watch, struct example_work, watch);
-    size_t n = w->base.opcode == TE_READ ? part_of(w) : 0;
+    struct example *x = tei_container_of(watch->loop, struct example, loop);
+    struct example_lane *l = tei_container_of(watch, struct example_lane, watch);
+    size_t n = l->part.entry->base.opcode == TE_READ ? l->part.length : 0;
     uint64_t status;
-    ssize_t got =
-        tei_example_packet(watch->fd, false, &status, sizeof(status), w->base.local + w->done, n);
+    ssize_t got = tei_example_packet(watch->fd, false, &status, sizeof(status), l->part.local, n);
 
     (void)events;
-    if (got == (ssize_t)sizeof(status) && status) {
-        finish(w, TE_ERR_STALE, NULL); /* the core fetches the descriptor again */
-    } else if (got != (ssize_t)(sizeof(status) + n)) {
-        finish(w, TE_ERR_LINK, "receiving from the peer");
-    } else {
-        atomic_fetch_add_explicit(w->base.moved, part_of(w), memory_order_relaxed);
-        w->done += part_of(w);
-        if (w->done < w->base.length)
-            ask(w);
-        else
-            finish(w, TE_ERR_OK, NULL);
-    }
-}
-
-static void begin(struct example *x, struct example_work *w)
-{
-    const struct example_attach *a = (const struct example_attach *)w->base.attach;
-
-    if (tei_example_dial(x, a->name, &w->watch, on_answer))
-        ask(w);
+    if (got == (ssize_t)sizeof(status) && status)
+        end_part(x, l, TE_ERR_STALE, NULL); /* the core fetches the descriptor again */
+    else if (got == (ssize_t)(sizeof(status) + n))
+        end_part(x, l, TE_ERR_OK, NULL);
     else
-        finish(w, TE_ERR_LINK, "connecting to the peer");
+        end_part(x, l, TE_ERR_LINK, "receiving from the peer");
 }
 
-/* Ends the work of an owner; if that is NULL, what is late by then, or stalls. */
-static void end_those(struct example *x, const void *owner, int64_t now_ns, int error)
+/* The next part goes out. */
+static void begin(struct example *x, struct example_lane *l)
 {
-    int64_t patience_ns = x->base.host->conf->transfer_timeout_ms * TEI_NS_PER_MS; /* 0: endless */
-    struct tei_link *link, *tmp;
+    const struct tei_work *w = &tei_ledger_first(&x->ledger)->base;
+    const struct example_attach *a = (const struct example_attach *)w->attach;
+    struct example_head h = {.opcode = (uint64_t)w->opcode};
 
-    TEI_LIST_EACH(&x->works, link, tmp) {
-        struct example_work *w = work_of(link);
-        bool stalls = w->watch.loop && patience_ns && now_ns - w->moved_ns >= patience_ns;
+    tei_ledger_take(&x->ledger, EXAMPLE_PART, tei_now_ns(), &l->part);
+    h.addr = l->part.remote;
+    h.length = l->part.length;
+    if (!tei_example_dial(x, a->name, &l->watch, on_answer))
+        end_part(x, l, TE_ERR_LINK, "connecting to the peer");
+    else if (tei_example_packet(l->watch.fd, true, &h, sizeof(h), l->part.local,
+                                w->opcode == TE_WRITE ? h.length : 0) < 0)
+        end_part(x, l, TE_ERR_LINK, "sending to the peer");
+}
 
-        if (owner ? w->base.owner == owner : stalls || now_ns >= w->base.deadline_ns)
-            finish(w, error, NULL);
+/* A work that has failed gets its parts back; a mild error is no longer right once one is cut off. */
+static void cut_off(struct example *x, struct example_lane *l)
+{
+    int error = l->part.entry->base.error;
+
+    if (error && !tei_err_is_mild(error)) {
+        tei_part_give_up(&l->part);
+        end_part(x, l, error, NULL);
     }
 }
 
-/* At once when an op has changed a list, then now and then while there is work. */
+/* Fails what is late, fills the lanes, and says when to look again. */
 static void on_timer(struct tei_timer *timer)
 {
     struct example *x = tei_container_of(timer, struct example, timer);
+    int64_t look_ns = tei_ledger_tick(&x->ledger, tei_now_ns());
 
-    end_those(x, NULL, tei_now_ns(), TE_ERR_TIMEOUT);
-    if (!tei_list_empty(&x->works))
-        tei_timer_start(&x->loop, timer, tei_now_ns() + TICK_NS, on_timer);
+    if (look_ns < TEI_NEVER)
+        tei_timer_start(&x->loop, timer, look_ns, on_timer);
 }
 
-/* Uses lanes that are free; hands over what has ended, without the lock. */
+/* Lets go of what has failed, uses lanes that are free; hands over what is over, without the lock. */
 static void after_turn(struct tei_loop *loop)
 {
     struct example *x = tei_container_of(loop, struct example, loop);
-    struct tei_link *link, *tmp;
-    struct tei_list ended;
-    int lanes = LANES;
+    struct tei_list over;
 
-    TEI_LIST_EACH(&x->works, link, tmp) {
-        if (lanes-- == 0)
-            break;
-        if (!work_of(link)->watch.loop)
-            begin(x, work_of(link));
+    for (struct example_lane *l = x->lanes; l < x->lanes + EXAMPLE_LANES; l++) {
+        if (l->watch.loop)
+            cut_off(x, l);
+        while (!l->watch.loop && tei_ledger_first(&x->ledger))
+            begin(x, l);
     }
-    tei_list_init(&ended);
-    tei_list_splice(&ended, &x->ended);
+    tei_list_init(&over);
+    tei_ledger_reap(&x->ledger, &over);
     pthread_mutex_unlock(&x->lock);
-    if (!tei_list_empty(&ended))
-        x->base.host->work_done(x->base.host, &ended);
+    if (!tei_list_empty(&over))
+        x->base.host->work_done(x->base.host, &over);
     pthread_mutex_lock(&x->lock);
 }
 
@@ -125,8 +100,7 @@ static int example_open(struct tei_transport *t)
     int rc;
 
     pthread_mutex_init(&x->lock, NULL);
-    tei_list_init(&x->works);
-    tei_list_init(&x->ended);
+    tei_ledger_init(&x->ledger, t->host->conf->transfer_timeout_ms);
     rc = tei_loop_init(&x->loop, &x->lock);
     x->loop.after_turn = after_turn;
     if (!rc)
@@ -147,7 +121,7 @@ static unsigned example_score(struct tei_transport *t, const struct tei_attach *
     return a ? 40 : 0;
 }
 
-/* The end of an op that has changed a list. */
+/* The end of an op that has changed the ledger: the thread looks. */
 static void wake(struct example *x)
 {
     tei_timer_start(&x->loop, &x->timer, tei_now_ns(), on_timer);
@@ -160,15 +134,10 @@ static void example_post(struct tei_transport *t, struct tei_list *work)
     struct tei_link *link;
 
     pthread_mutex_lock(&x->lock);
-    while ((link = tei_list_pop(work))) {
-        struct example_work *w = work_of(link);
-
-        w->watch = (struct tei_watch){0};
-        w->done = 0;
-        tei_list_push_back(&x->works, link);
-        if (x->closed)
-            finish(w, TE_ERR_CANCELED, NULL);
-    }
+    while ((link = tei_list_pop(work)))
+        tei_ledger_post(&x->ledger, tei_entry_of(link), tei_now_ns());
+    if (x->closed)
+        tei_ledger_fail(&x->ledger, NULL, TE_ERR_CANCELED, NULL);
     wake(x);
 }
 
@@ -177,7 +146,7 @@ static void example_cancel(struct tei_transport *t, const void *owner)
     struct example *x = example_of(t);
 
     pthread_mutex_lock(&x->lock);
-    end_those(x, owner, 0, TE_ERR_CANCELED);
+    tei_ledger_fail(&x->ledger, owner, TE_ERR_CANCELED, NULL);
     wake(x);
 }
 
@@ -196,7 +165,7 @@ static void example_close(struct tei_transport *t)
 
     pthread_mutex_lock(&x->lock);
     x->closed = true;
-    end_those(x, NULL, TEI_NEVER, TE_ERR_CANCELED);
+    tei_ledger_fail(&x->ledger, NULL, TE_ERR_CANCELED, NULL);
     wake(x);
 }
 
@@ -210,7 +179,7 @@ static void example_stop(struct tei_transport *t)
         pthread_join(x->thread, NULL);
     x->running = false;
     pthread_mutex_lock(&x->lock);
-    after_turn(&x->loop); /* what has ended since the thread's last turn */
+    after_turn(&x->loop); /* what the thread has not seen any more */
     tei_timer_stop(&x->loop, &x->timer);
     tei_example_deafen(x);
     pthread_mutex_unlock(&x->lock);
@@ -235,7 +204,7 @@ const struct tei_transport_ops tei_example_ops = {
     .mem_kinds = TEI_MEM_BIT(TEI_MEM_HOST),
     .target_kinds = TEI_MEM_BIT(TEI_MEM_HOST),
     .size = sizeof(struct example),
-    .work_size = sizeof(struct example_work),
+    .work_size = sizeof(struct tei_entry),
     .attach_size = sizeof(struct example_attach),
     .open = example_open,
     .describe = tei_example_describe,

@@ -2,26 +2,26 @@
 /*
  * example.h - the smallest complete transport to other engines; docs/transports.md walks through it.
  *
- *     example.c          the ops, the works of this engine and how they end: what a new transport keeps
+ *     example.c          the ops, and what is under way: what a new transport keeps
  *     example_socket.c   its device: sockets, and the target's side, which answers
  *
- * A work is moved in parts, over a UNIX socket of its own that keeps the bounds of packets. For each
- * part the initiator sends a head, and the bytes if it is a WRITE; the target answers with a status, and
- * the bytes if it is a READ. So one packet is under way at a time, and has room.
+ * The ledger has the works; the transport moves parts of them, each in a lane of its own: a UNIX socket
+ * that keeps the bounds of packets. The initiator sends a head, and the bytes if it is a WRITE; the
+ * target answers with a status, and the bytes if it is a READ. Each way one packet goes, and has room.
  *
  * One lock guards everything: the loop's thread holds it in callbacks, the ops take it, and nobody
- * sleeps with it. A work is in `works` from post() to finish(), which alone takes it out: it ends exactly
- * once. Its memory is touched with the lock held, while it is in that list: it is quiet from finish() on.
+ * sleeps with it. The memory of a part is touched with the lock held, while its lane is open: it is
+ * quiet when the ledger has the part back.
  */
 #ifndef TEST_EXAMPLE_H
 #define TEST_EXAMPLE_H
 
 #include "base/loop.h"
-#include "transport/transport.h"
+#include "transport/ledger.h"
 
 #define EXAMPLE_PART ((size_t)64 << 10)
 
-enum { EXAMPLE_NAME = 40, EXAMPLE_SESSIONS = 256 };
+enum { EXAMPLE_NAME = 40, EXAMPLE_SESSIONS = 256, EXAMPLE_LANES = 8 };
 
 struct example_head {
     uint64_t opcode, addr, length;
@@ -32,11 +32,9 @@ struct example_attach {
     char name[EXAMPLE_NAME]; /* of the peer's socket */
 };
 
-struct example_work {
-    struct tei_work base;
-    struct tei_watch watch; /* open while it is under way */
-    int64_t moved_ns;       /* when it was begun, or a part moved */
-    uint64_t done;
+struct example_lane {
+    struct tei_watch watch; /* open while a part is under way */
+    struct tei_part part;
 };
 
 struct example {
@@ -45,21 +43,17 @@ struct example {
     struct tei_loop loop;
     pthread_t thread;
     bool running, closed;
-    struct tei_timer timer;       /* armed while there is work */
-    struct tei_list works, ended; /* ended: to be handed over */
-    char name[EXAMPLE_NAME];      /* of the socket that listens; no file, and random */
-    struct tei_watch listener, sessions[EXAMPLE_SESSIONS]; /* of works of peers */
+    struct tei_timer timer;
+    struct tei_ledger ledger;
+    struct example_lane lanes[EXAMPLE_LANES];
+    char name[EXAMPLE_NAME]; /* of the socket that listens; no file, and random */
+    struct tei_watch listener, sessions[EXAMPLE_SESSIONS]; /* of peers */
     char part[EXAMPLE_PART];
 };
 
 static inline struct example *example_of(struct tei_transport *t)
 {
     return tei_container_of(t, struct example, base);
-}
-
-static inline struct example_work *work_of(struct tei_link *link)
-{
-    return (struct example_work *)tei_container_of(link, struct tei_work, link);
 }
 
 /* ---- example_socket.c; where nothing else is said, the lock is held */
