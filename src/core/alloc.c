@@ -37,10 +37,10 @@ static bool wants_fabric(te_engine *e, enum tei_mem_kind kind)
 
     if (kind == TEI_MEM_HIP)
         return !e->conf.use_hip_ipc;
-    pthread_rwlock_rdlock(&e->transports_lock);
-    for (size_t i = 0; i < e->n_transports; i++)
-        is_told |= e->transports[i] && (e->transports[i]->ops.beside & TEI_KIND_FABRIC);
-    pthread_rwlock_unlock(&e->transports_lock);
+    pthread_rwlock_rdlock(&e->transports.lock);
+    for (size_t i = 0; i < e->transports.n; i++)
+        is_told |= e->transports.list[i] && (e->transports.list[i]->ops.beside & TEI_KIND_FABRIC);
+    pthread_rwlock_unlock(&e->transports.lock);
     return is_told && !e->conf.use_nvlink_ipc;
 }
 

@@ -562,7 +562,7 @@ static void flush_works(struct sweep *s)
 {
     if (!s->n)
         return;
-    tei_pool_put_many(&s->engine->works[s->index], s->first, s->n);
+    tei_pool_put_many(&s->engine->transports.works[s->index], s->first, s->n);
     tei_metrics_carried(s->engine, &s->returned);
     s->first = NULL;
     s->n = 0;
@@ -745,9 +745,9 @@ static bool poll_transports(te_engine *e)
     struct tei_transport *t;
     bool moved = false;
 
-    for (size_t i = 0; (t = tei_install_get(e, &i, TEI_HAS_POLL)); i++) {
+    for (size_t i = 0; (t = tei_transports_get(&e->transports, &i, TEI_HAS_POLL)); i++) {
         moved |= t->ops.poll(t);
-        tei_install_put(e, i);
+        tei_transports_put(&e->transports, i);
     }
     return moved;
 }
@@ -816,11 +816,11 @@ static void cancel_posted(te_engine *e, const struct batch *b)
     pthread_rwlock_wrlock(&e->repost_lock);
     pthread_rwlock_unlock(&e->repost_lock);
     tei_stage_cancel(e, b);
-    pthread_rwlock_rdlock(&e->transports_lock);
-    for (size_t i = 0; i < e->n_transports; i++)
-        if (e->transports[i])
-            e->transports[i]->ops.cancel(e->transports[i], b);
-    pthread_rwlock_unlock(&e->transports_lock);
+    pthread_rwlock_rdlock(&e->transports.lock);
+    for (size_t i = 0; i < e->transports.n; i++)
+        if (e->transports.list[i])
+            e->transports.list[i]->ops.cancel(e->transports.list[i], b);
+    pthread_rwlock_unlock(&e->transports.lock);
 }
 
 int te_cancel(te_engine *e, te_batch id)

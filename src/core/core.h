@@ -11,11 +11,11 @@
  *   batch    tasks; counted: one reference for the id, one while any task is unfinished
  *   task     one request; split in pieces of work, which transports own while they run
  *
- * Locks, in the order they may be taken: admin, batch.submit_lock, repost_lock, transports_lock
+ * Locks, in the order they may be taken: admin, batch.submit_lock, repost_lock, transports.lock
  * (shared or not), ctl_lock (held during callbacks of the ctl loop), publish_lock, text_lock, peers_lock,
- * transports_lock shared, peer.lock, regions.lock; the rest are leaves, but for allocs.lock, then the lock
- * of region.c, over regions.lock. transports_lock stands twice: it prefers readers, and who holds it exclusively
- * waits for nothing. Transports are called with admin, submit_lock, repost_lock, transports_lock or
+ * transports.lock shared, peer.lock, regions.lock; the rest are leaves, but for allocs.lock, then the lock
+ * of region.c, over regions.lock. transports.lock stands twice: it prefers readers, and who holds it exclusively
+ * waits for nothing. Transports are called with admin, submit_lock, repost_lock, transports.lock or
  * peers_lock held, detach() and describe() with ctl_lock too; never with a peer's or the publish
  * lock. The log sink may be called with any held, so it must not call back.
  */
@@ -32,9 +32,11 @@
 #include "base/sized.h"
 #include "conf/conf.h"
 #include "core/alloc.h"
+#include "core/matrix.h"
 #include "core/metrics.h"
 #include "core/region.h"
 #include "core/register.h"
+#include "core/transports.h"
 #include "meta/meta.h"
 #include "model/model.h"
 #include "transport/transport.h"
@@ -158,10 +160,6 @@ struct batch {
 
 /* ----------------------------------------------------------------------------------------- engine */
 
-/* What work is posted to, by index: the transports, and after them stage.c. */
-#define TEI_STAGE_INDEX TEI_TRANSPORTS_MAX
-#define TEI_CARRIERS    (TEI_TRANSPORTS_MAX + 1)
-
 struct stage;
 
 struct inbox_source;
@@ -212,22 +210,11 @@ struct te_engine {
 
     /* installing and registering: the transports below change under it */
     pthread_mutex_t admin;
-    pthread_rwlock_t transports_lock;                     /* written with admin held too */
-    struct tei_transport *transports[TEI_TRANSPORTS_MAX]; /* by index; NULL where uninstalled */
-    size_t n_transports;
-    _Atomic unsigned transport_generation; /* changes with the list, under transports_lock */
-    _Atomic size_t transport_views[TEI_TRANSPORTS_MAX]; /* views that name it */
+    struct transports transports;
+    struct matrix matrix;
     _Atomic uint64_t views_made;
-    struct tei_pool works[TEI_CARRIERS];
     _Atomic(struct stage *) stage;             /* NULL until memory of a device is registered */
     _Atomic(struct tei_region *) stage_region; /* its memory */
-    unsigned
-        kinds; /* of devices' memory that was registered, in bits, and TEI_KIND_; under admin */
-    unsigned declined;     /* transports uninstalled, in bits by place in the table; under admin */
-    unsigned kinds_served; /* `kinds` whose transports were installed, or could not be */
-    struct tei_topology *matrix; /* given with te_transport_install(), else NULL */
-    char node_there[32];         /* the last location that was found to be one; under admin */
-    json_t *matrix_opened;       /* what host.topology() said last */
 
     struct regions regions;
     struct allocs allocs;
@@ -339,24 +326,9 @@ int tei_install_defaults(te_engine *e, bool auto_discover);
 bool tei_install_for_devices(te_engine *e);
 /* `path` (may be NULL): given to allow() before the transport is of use. */
 int tei_install(te_engine *e, const struct tei_transport_ops *ops, const char *path);
-/* TE_ERR_ACCESS, which names the file: a segment of files has one that may not be opened. */
-int tei_install_admit(te_engine *e, const char *name, const struct tei_segment *s);
-/* struct tei_host op: the matrix that was given, else what discovery finds. Under admin. */
-int tei_install_topology(struct tei_host *h, struct tei_topology *out);
-/* The installed one of that name, NULL if none. transports_lock or admin is held. */
-struct tei_transport *tei_install_find(const te_engine *e, const char *name);
-
 /* Why a transport is not installed, for te_explain(). */
 void tei_install_why_not(const te_engine *e, const struct tei_transport_ops *ops, char *buf,
                          size_t n);
-
-/*
- * The first transport from place *i on that has one of these ops (TEI_HAS_), and its place; NULL past the end.
- * It stays until tei_install_put(). For calls that come back into the core, as no lock is held
- * during them.
- */
-struct tei_transport *tei_install_get(te_engine *e, size_t *i, unsigned has);
-void tei_install_put(te_engine *e, size_t i);
 
 /* ---- view.c */
 /* The peer's view, referenced; NULL before the first one and after the last. */

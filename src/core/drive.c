@@ -81,9 +81,10 @@ static bool drive_any(te_engine *e, const struct tei_drive *d)
     struct tei_transport *t;
     bool driven = false;
 
-    for (size_t i = 0; !driven && (t = tei_install_get(e, &i, TEI_HAS_DRIVE)); i++) {
+    for (size_t i = 0; !driven && (t = tei_transports_get(&e->transports, &i, TEI_HAS_DRIVE));
+         i++) {
         driven = t->ops.drive(t, d);
-        tei_install_put(e, i);
+        tei_transports_put(&e->transports, i);
     }
     return driven;
 }

@@ -212,7 +212,6 @@ static void init_locks(te_engine *e)
 {
     pthread_mutex_init(&e->ctl_lock, NULL);
     pthread_mutex_init(&e->admin, NULL);
-    pthread_rwlock_init(&e->transports_lock, NULL);
     pthread_mutex_init(&e->publish_lock, NULL);
     pthread_mutex_init(&e->text_lock, NULL);
     tei_cond_init(&e->publish_cond);
@@ -228,7 +227,6 @@ static void fini_locks(te_engine *e)
 {
     pthread_mutex_destroy(&e->ctl_lock);
     pthread_mutex_destroy(&e->admin);
-    pthread_rwlock_destroy(&e->transports_lock);
     pthread_mutex_destroy(&e->publish_lock);
     pthread_mutex_destroy(&e->text_lock);
     pthread_cond_destroy(&e->publish_cond);
@@ -252,6 +250,13 @@ static void release_region(struct tei_host *h, struct tei_region *r)
     tei_region_release(r);
 }
 
+static int find_topology(struct tei_host *h, struct tei_topology *out)
+{
+    te_engine *e = tei_host_engine(h);
+
+    return tei_matrix_topology(&e->matrix, &e->conf, out);
+}
+
 static void init_engine(te_engine *e)
 {
     e->mark = TEI_ENGINE_MARK;
@@ -269,7 +274,7 @@ static void init_engine(te_engine *e)
                                 .note = tei_work_note,
                                 .region_hold = hold_region,
                                 .region_release = release_region,
-                                .topology = tei_install_topology,
+                                .topology = find_topology,
                                 .changed = tei_publish_changed,
                                 .connect = tei_serve_connect,
                                 .answer = tei_serve_answer};
@@ -281,6 +286,7 @@ static void init_engine(te_engine *e)
     tei_handles_init(&e->preps);
     tei_jobs_init(&e->jobs, AUX_THREADS);
     tei_jobs_init(&e->fetches, FETCH_THREADS);
+    tei_transports_init(&e->transports, &e->version);
     tei_regions_init(&e->regions, &e->version);
     tei_allocs_init(&e->allocs);
 }
@@ -392,20 +398,20 @@ void tei_engine_withdraw(te_engine *e)
 static void end_transfers(te_engine *e)
 {
     tei_stage_close(e);
-    for (size_t i = 0; i < e->n_transports; i++)
-        if (e->transports[i])
-            e->transports[i]->ops.close(e->transports[i]);
+    for (size_t i = 0; i < e->transports.n; i++)
+        if (e->transports.list[i])
+            e->transports.list[i]->ops.close(e->transports.list[i]);
     tei_peer_unpark(e, NULL);
     if (e->dir && e->dir->ops->unlisten)
         e->dir->ops->unlisten(e->dir);
     tei_jobs_stop(&e->fetches);
     tei_jobs_stop(&e->jobs);
     tei_stage_stop(e);
-    for (size_t i = 0; i < e->n_transports; i++) {
-        if (!e->transports[i])
+    for (size_t i = 0; i < e->transports.n; i++) {
+        if (!e->transports.list[i])
             continue;
-        tei_register_leave(e, e->transports[i]);
-        e->transports[i]->ops.stop(e->transports[i]);
+        tei_register_leave(e, e->transports.list[i]);
+        e->transports.list[i]->ops.stop(e->transports.list[i]);
     }
 }
 
@@ -416,20 +422,14 @@ static void free_engine(te_engine *e)
     tei_prep_fini(e);
     tei_drive_fini(e);
     tei_peer_fini(e);
-    for (size_t i = 0; i < e->n_transports; i++) {
-        tei_transport_destroy(e->transports[i]);
-        tei_pool_fini(&e->works[i]);
-    }
+    tei_transports_fini(&e->transports);
     tei_stage_fini(e);
     tei_regions_fini(&e->regions);
     tei_allocs_fini(&e->allocs);
     tei_publish_fini(e);
     tei_inbox_fini(e);
     tei_metrics_serve_fini(e);
-    if (e->matrix)
-        tei_topology_fini(e->matrix);
-    free(e->matrix);
-    json_decref(e->matrix_opened);
+    tei_matrix_fini(&e->matrix);
     if (e->dir)
         e->dir->ops->close(e->dir);
     if (e->event_fd >= 0)

@@ -2,8 +2,6 @@
 /*
  * install.c - which transports an engine has.
  *
- * Index i of engine.transports is a transport's own while it is installed: regions keep its keys
- * there, work comes from pool i. Once nothing of it is left there, the next one gets the index.
  * Uninstalling first swaps every peer's view for one without it; if an older view is still held,
  * transfers are using the transport and everything is put back. One that is to go by another NIC
  * priority matrix is replaced: the new one is opened first and takes the old one's place in one step,
@@ -18,53 +16,8 @@
 #include <string.h>
 #include <time.h>
 
-#define MATRIX_FILE_MAX (1 << 20)
-#define DRAIN_MIN_NS    (TEI_NS_PER_MS / 16) /* doubles up to the next */
-#define DRAIN_MAX_NS    (64 * TEI_NS_PER_MS)
-
-struct tei_transport *tei_install_find(const te_engine *e, const char *name)
-{
-    for (size_t i = 0; i < e->n_transports; i++)
-        if (e->transports[i] && strcmp(e->transports[i]->ops.name, name) == 0)
-            return e->transports[i];
-    return NULL;
-}
-
-struct tei_transport *tei_install_get(te_engine *e, size_t *i, unsigned has)
-{
-    struct tei_transport *t = NULL;
-
-    pthread_rwlock_rdlock(&e->transports_lock);
-    for (; *i < e->n_transports && !t; *i += !t)
-        if (e->transports[*i] && (e->transports[*i]->has & has))
-            t = e->transports[*i];
-    if (t)
-        atomic_fetch_add_explicit(&e->transport_views[*i], 1, memory_order_relaxed);
-    pthread_rwlock_unlock(&e->transports_lock);
-    return t;
-}
-
-void tei_install_put(te_engine *e, size_t i)
-{
-    /* Release: partner of the acquires in take_out(), drain() and is_free(). */
-    atomic_fetch_sub_explicit(&e->transport_views[i], 1, memory_order_release);
-}
-
-int tei_install_admit(te_engine *e, const char *name, const struct tei_segment *s)
-{
-    char why[1024];
-    int rc = 0;
-
-    pthread_rwlock_rdlock(&e->transports_lock);
-    for (size_t i = 0; i < e->n_transports && !rc; i++) {
-        struct tei_transport *t = e->transports[i];
-
-        if (t && (t->ops.caps & TEI_CAP_FILE))
-            rc = t->ops.admit(t, s, 0, UINT64_MAX, why, sizeof(why));
-    }
-    pthread_rwlock_unlock(&e->transports_lock);
-    return rc ? TEI_FAIL(rc, "segment '%s': %s", name, why) : 0;
-}
+#define DRAIN_MIN_NS (TEI_NS_PER_MS / 16) /* doubles up to the next */
+#define DRAIN_MAX_NS (64 * TEI_NS_PER_MS)
 
 static void list_built_in(char *buf, size_t n)
 {
@@ -94,22 +47,6 @@ static bool probe(const te_engine *e, const struct tei_transport_ops *ops, char 
     return !ops->probe || ops->probe(&e->conf, why, n);
 }
 
-/* Either may be NULL. */
-static void change_list(te_engine *e, const struct tei_transport *out, struct tei_transport *in)
-{
-    pthread_rwlock_wrlock(&e->transports_lock);
-    if (out)
-        e->transports[out->index] = NULL;
-    if (in)
-        e->transports[in->index] = in;
-    if (in && in->index == e->n_transports)
-        e->n_transports++;
-    /* Release: partner of the acquire in tei_view_is_outdated(). */
-    atomic_fetch_add_explicit(&e->transport_generation, 1, memory_order_release);
-    atomic_fetch_add_explicit(&e->version, 1, memory_order_acq_rel);
-    pthread_rwlock_unlock(&e->transports_lock);
-}
-
 static void shut(te_engine *e, struct tei_transport *t)
 {
     t->ops.close(t);
@@ -118,44 +55,26 @@ static void shut(te_engine *e, struct tei_transport *t)
     tei_transport_destroy(t);
 }
 
-/*
- * Whether an index that had a transport can have another: no view names the old one, and all its work
- * is back. That may take a moment longer, since a thread gives it back after its request has ended.
- */
-static bool is_free(te_engine *e, size_t i)
-{
-    bool unused;
-
-    if (e->transports[i] || atomic_load_explicit(&e->transport_views[i], memory_order_acquire) != 0)
-        return false;
-    pthread_mutex_lock(&e->works[i].lock);
-    unused = e->works[i].in_use == 0;
-    pthread_mutex_unlock(&e->works[i].lock);
-    return unused;
-}
-
 /* Opens a transport that has all regions, but is not in the list. */
 static int open_new(te_engine *e, const struct tei_transport_ops *ops, const char *path,
                     struct tei_transport **out)
 {
     struct tei_transport *t;
+    size_t i = tei_transports_room(&e->transports);
     char why[256];
-    size_t i = 0;
     int rc;
 
     if (!probe(e, ops, why, sizeof(why)))
         return TEI_FAIL(TE_ERR_UNSUPPORTED, "transport '%s' cannot run on this host: %s", ops->name,
                         why);
-    while (i < e->n_transports && !is_free(e, i))
-        i++;
     if (i == TEI_TRANSPORTS_MAX)
         return TEI_FAIL(TE_ERR_TOO_MANY, "no room for a transport beside %d others",
                         TEI_TRANSPORTS_MAX);
     rc = tei_transport_open(ops, &e->host, i, &t);
     if (rc)
         return rc;
-    tei_pool_fini(&e->works[i]);
-    tei_pool_init(&e->works[i], ops->work_size);
+    tei_pool_fini(&e->transports.works[i]);
+    tei_pool_init(&e->transports.works[i], ops->work_size);
     rc = path ? t->ops.allow(t, path) : 0;
     if (!rc)
         rc = tei_register_join(e, t);
@@ -172,118 +91,19 @@ int tei_install(te_engine *e, const struct tei_transport_ops *ops, const char *p
     struct tei_transport *t;
     int rc;
 
-    if (tei_install_find(e, ops->name))
+    if (tei_transports_find(&e->transports, ops->name))
         return 0;
     rc = open_new(e, ops, path, &t);
     if (rc)
         return rc;
-    change_list(e, NULL, t);
+    tei_transports_change(&e->transports, NULL, t);
     TEI_INFO("transport %s is installed", ops->name);
-    return 0;
-}
-
-/* ------------------------------------------------------------------------------------- NIC matrix */
-
-static void free_matrix(struct tei_topology *t)
-{
-    if (t)
-        tei_topology_fini(t);
-    free(t);
-}
-
-static int read_matrix(const char *json, size_t len, struct tei_topology **out)
-{
-    struct tei_topology *t = calloc(1, sizeof(*t));
-    int rc;
-
-    if (!t)
-        return TEI_FAIL(TE_ERR_MEMORY, "no memory for a NIC priority matrix");
-    rc = tei_topology_decode(json, len, t);
-    if (rc) {
-        free(t);
-        return rc;
-    }
-    *out = t;
-    return 0;
-}
-
-/* Whether the transport with TEI_CAP_NICS was opened with this one. */
-static int is_in_use(const te_engine *e, const struct tei_topology *t, bool *same)
-{
-    json_t *j = tei_topology_json(t);
-
-    if (!j)
-        return TEI_FAIL(TE_ERR_MEMORY, "no memory for a NIC priority matrix");
-    *same = json_equal(e->matrix_opened, j);
-    json_decref(j);
-    return 0;
-}
-
-/* *n is 0 where the file cannot be read. */
-static int read_matrix_file(const char *path, char *text, size_t *n)
-{
-    FILE *f = fopen(path, "re");
-    bool no_memory;
-
-    errno = f ? 0 : errno;
-    *n = f ? fread(text, 1, MATRIX_FILE_MAX, f) : 0;
-    no_memory = errno == ENOMEM;
-    if (f)
-        fclose(f);
-    else
-        TEI_WARN("MC_CUSTOM_TOPO_JSON: %s: %s", path, tei_errno_text(errno));
-    return no_memory ? TE_ERR_MEMORY : 0;
-}
-
-/*
- * MC_CUSTOM_TOPO_JSON: a file that cannot be used is a WARN, and the machine is looked at instead.
- */
-static int load_matrix(te_engine *e)
-{
-    const char *path = e->conf.custom_topology;
-    char *text = malloc(MATRIX_FILE_MAX);
-    size_t n = 0;
-    int rc = text ? read_matrix_file(path, text, &n) : TE_ERR_MEMORY;
-
-    if (!rc)
-        rc = n && n < MATRIX_FILE_MAX ? read_matrix(text, n, &e->matrix) : TE_ERR_JSON;
-    free(text);
-    if (rc == TE_ERR_MEMORY)
-        return TEI_FAIL(rc, "MC_CUSTOM_TOPO_JSON: no memory to read %s", path);
-    if (rc)
-        TEI_WARN("MC_CUSTOM_TOPO_JSON: %s is no NIC priority matrix of less than %d bytes; "
-                 "discovering the topology",
-                 path, MATRIX_FILE_MAX);
-    return 0;
-}
-
-int tei_install_topology(struct tei_host *h, struct tei_topology *out)
-{
-    te_engine *e = tei_host_engine(h);
-
-    struct tei_look look = tei_look_from(&e->conf, NULL);
-    struct tei_topology seen = {0};
-    json_t *j;
-    int rc = e->matrix ? 0 : tei_discover(&look, NULL, &seen);
-
-    if (rc)
-        return rc;
-    j = tei_topology_json(e->matrix ? e->matrix : &seen);
-    rc = j ? tei_topology_read(j, out)
-           : TEI_FAIL(TE_ERR_MEMORY, "no memory for a NIC priority matrix");
-    tei_topology_fini(&seen);
-    if (rc) {
-        json_decref(j);
-        return rc;
-    }
-    json_decref(e->matrix_opened);
-    e->matrix_opened = j;
     return 0;
 }
 
 /* ---------------------------------------------------------------------------------- auto_discover */
 
-/* In te_engine.declined. */
+/* In transports.declined. */
 static unsigned bit_of(const char *name)
 {
     const struct tei_transport_ops *ops;
@@ -297,7 +117,7 @@ static unsigned bit_of(const char *name)
 /* The kinds of memory that are there: the host's is from the start, the others once registered. */
 static unsigned kinds_there(const te_engine *e)
 {
-    return TEI_MEM_BIT(TEI_MEM_HOST) | e->kinds;
+    return TEI_MEM_BIT(TEI_MEM_HOST) | e->transports.kinds;
 }
 
 /* What in the options keeps it from being installed by itself; NULL if nothing does. */
@@ -361,8 +181,8 @@ static int install_named(te_engine *e, const char *name)
 
 static bool has_remote(const te_engine *e)
 {
-    for (size_t i = 0; i < e->n_transports; i++)
-        if (e->transports[i] && (e->transports[i]->ops.caps & TEI_CAP_REMOTE))
+    for (size_t i = 0; i < e->transports.n; i++)
+        if (e->transports.list[i] && (e->transports.list[i]->ops.caps & TEI_CAP_REMOTE))
             return true;
     return false;
 }
@@ -389,7 +209,7 @@ static int install_companions(te_engine *e)
     for (size_t i = 0; (ops = tei_transport_at(i)); i++) {
         char why[256];
 
-        if ((e->declined & (1u << i)) || !is_companion(e, ops))
+        if ((e->transports.declined & (1u << i)) || !is_companion(e, ops))
             continue;
         if (!probe(e, ops, why, sizeof(why)))
             TEI_INFO("transport %s is left out: %s", ops->name, why);
@@ -412,14 +232,14 @@ static void rebuild_or_refresh(te_engine *e)
  */
 bool tei_install_for_devices(te_engine *e)
 {
-    unsigned before = atomic_load_explicit(&e->transport_generation, memory_order_relaxed);
+    unsigned before = atomic_load_explicit(&e->transports.generation, memory_order_relaxed);
     bool more;
 
-    if (!(e->kinds & ~e->kinds_served) || !has_remote(e))
+    if (!(e->transports.kinds & ~e->transports.served) || !has_remote(e))
         return false;
-    e->kinds_served = e->kinds;
+    e->transports.served = e->transports.kinds;
     (void)install_companions(e);
-    more = atomic_load_explicit(&e->transport_generation, memory_order_relaxed) != before;
+    more = atomic_load_explicit(&e->transports.generation, memory_order_relaxed) != before;
     if (more)
         rebuild_or_refresh(e);
     return more;
@@ -444,7 +264,7 @@ int tei_install_defaults(te_engine *e, bool auto_discover)
     if (rc || !auto_discover)
         return rc;
     if (e->conf.custom_topology[0])
-        rc = load_matrix(e);
+        rc = tei_matrix_load(&e->matrix, e->conf.custom_topology);
     if (!rc)
         rc = asked ? install_named(e, asked) : install_first_remote(e);
     return rc ? rc : install_companions(e);
@@ -460,7 +280,7 @@ static void drain(te_engine *e, size_t i, bool rebuild)
 {
     struct timespec pause = {.tv_nsec = DRAIN_MIN_NS};
 
-    while (atomic_load_explicit(&e->transport_views[i], memory_order_acquire)) {
+    while (atomic_load_explicit(&e->transports.views[i], memory_order_acquire)) {
         nanosleep(&pause, NULL);
         if (pause.tv_nsec < DRAIN_MAX_NS)
             pause.tv_nsec *= 2;
@@ -472,7 +292,7 @@ static void drain(te_engine *e, size_t i, bool rebuild)
 /* Takes one out that was installed just now, so that few views name it, if any. */
 static void remove_new(te_engine *e, struct tei_transport *t)
 {
-    change_list(e, t, NULL);
+    tei_transports_change(&e->transports, t, NULL);
     drain(e, t->index, true);
     shut(e, t);
 }
@@ -486,7 +306,7 @@ static int install_new(te_engine *e, const struct tei_transport_ops *ops, const 
     int rc = tei_install(e, ops, path);
 
     if (!rc)
-        e->declined &= ~bit_of(ops->name);
+        e->transports.declined &= ~bit_of(ops->name);
     if (!rc && (ops->caps & TEI_CAP_REMOTE)) {
         (void)install_companions(e);
         tei_register_find_stranded(e);
@@ -495,7 +315,7 @@ static int install_new(te_engine *e, const struct tei_transport_ops *ops, const 
     if (!rc) {
         rc = tei_peer_rebuild(e);
         if (rc)
-            remove_new(e, tei_install_find(e, ops->name));
+            remove_new(e, tei_transports_find(&e->transports, ops->name));
     }
     if (!rc && tei_publish(e, 0) != 0)
         tei_publish_later(e);
@@ -514,17 +334,17 @@ static int take_out(te_engine *e, struct tei_transport *t)
 
     if (tei_peer_uses(e, i)) /* requests need not do without it to find that out */
         return fail_busy(t);
-    change_list(e, t, NULL);
+    tei_transports_change(&e->transports, t, NULL);
     rc = tei_peer_rebuild(e);
-    if (!rc && atomic_load_explicit(&e->transport_views[i], memory_order_acquire))
+    if (!rc && atomic_load_explicit(&e->transports.views[i], memory_order_acquire))
         rc = TE_ERR_BUSY;
     if (rc) {
-        change_list(e, NULL, t);
+        tei_transports_change(&e->transports, NULL, t);
         rebuild_or_refresh(e);
         return rc == TE_ERR_BUSY ? fail_busy(t)
                                  : TEI_FAIL(rc, "transport %s: %s", t->ops.name, te_strerror(rc));
     }
-    e->declined |= bit_of(t->ops.name);
+    e->transports.declined |= bit_of(t->ops.name);
     shut(e, t);
     if (tei_publish(e, 0) != 0)
         tei_publish_later(e);
@@ -542,10 +362,10 @@ static int replace(te_engine *e, struct tei_transport *old, const struct tei_tra
     rc = open_new(e, ops, NULL, &t);
     if (rc)
         return rc;
-    change_list(e, old, t);
+    tei_transports_change(&e->transports, old, t);
     rc = tei_peer_rebuild(e);
     if (rc) {
-        change_list(e, t, old);
+        tei_transports_change(&e->transports, t, old);
         rebuild_or_refresh(e);
         drain(e, t->index, true);
         shut(e, t);
@@ -565,27 +385,27 @@ static int replace(te_engine *e, struct tei_transport *old, const struct tei_tra
  */
 static int install_with(te_engine *e, const struct tei_transport_ops *ops, const char *json)
 {
-    struct tei_transport *t = tei_install_find(e, ops->name);
-    struct tei_topology *old = e->matrix, *new = old, *drop = old;
-    json_t *opened = json_incref(e->matrix_opened);
+    struct tei_transport *t = tei_transports_find(&e->transports, ops->name);
+    struct tei_topology *old = e->matrix.given, *new = old, *drop = old;
+    json_t *opened = json_incref(e->matrix.opened);
     bool same = true;
-    int rc = json ? read_matrix(json, strlen(json), &new) : 0;
+    int rc = json ? tei_matrix_read(json, strlen(json), &new) : 0;
 
-    e->matrix = new;
+    e->matrix.given = new;
     if (!rc && t && json && (ops->caps & TEI_CAP_NICS))
-        rc = is_in_use(e, new, &same);
+        rc = tei_matrix_is_opened(&e->matrix, new, &same);
     if (!rc && !t)
         rc = install_new(e, ops, NULL);
     else if (!rc && !same)
         rc = replace(e, t, ops);
-    if (rc && tei_install_find(e, ops->name) == t) {
-        e->matrix = old;
+    if (rc && tei_transports_find(&e->transports, ops->name) == t) {
+        e->matrix.given = old;
         drop = new;
-        json_decref(e->matrix_opened);
-        e->matrix_opened = json_incref(opened);
+        json_decref(e->matrix.opened);
+        e->matrix.opened = json_incref(opened);
     }
-    if (drop != e->matrix)
-        free_matrix(drop);
+    if (drop != e->matrix.given)
+        tei_matrix_free(drop);
     json_decref(opened);
     return rc;
 }
@@ -593,7 +413,7 @@ static int install_with(te_engine *e, const struct tei_transport_ops *ops, const
 /* For nvmeof. */
 static int install_path(te_engine *e, const struct tei_transport_ops *ops, const char *path)
 {
-    struct tei_transport *t = tei_install_find(e, ops->name);
+    struct tei_transport *t = tei_transports_find(&e->transports, ops->name);
 
     return t ? t->ops.allow(t, path) : install_new(e, ops, path);
 }
@@ -645,7 +465,7 @@ int te_transport_uninstall(te_engine *e, const char *name)
     if (rc)
         return rc;
     pthread_mutex_lock(&e->admin);
-    t = tei_install_find(e, name);
+    t = tei_transports_find(&e->transports, name);
     rc =
         t ? take_out(e, t) : TEI_FAIL(TE_ERR_NOT_FOUND, "transport '%.64s' is not installed", name);
     if (!rc)

@@ -32,8 +32,8 @@ static int given_matrix(te_engine *e, json_t **out)
     bool given;
 
     pthread_mutex_lock(&e->admin);
-    given = e->matrix != NULL;
-    *out = given ? tei_topology_json(e->matrix) : NULL;
+    given = e->matrix.given != NULL;
+    *out = given ? tei_topology_json(e->matrix.given) : NULL;
     pthread_mutex_unlock(&e->admin);
     return given && !*out ? no_memory() : 0;
 }
@@ -146,11 +146,11 @@ static int ask_transports(te_engine *e, json_t *all)
 {
     int rc = 0;
 
-    pthread_rwlock_rdlock(&e->transports_lock);
-    for (size_t i = 0; !rc && i < e->n_transports; i++)
-        if (e->transports[i])
-            rc = take_links(e->transports[i], all);
-    pthread_rwlock_unlock(&e->transports_lock);
+    pthread_rwlock_rdlock(&e->transports.lock);
+    for (size_t i = 0; !rc && i < e->transports.n; i++)
+        if (e->transports.list[i])
+            rc = take_links(e->transports.list[i], all);
+    pthread_rwlock_unlock(&e->transports.lock);
     return rc;
 }
 

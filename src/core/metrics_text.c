@@ -74,16 +74,16 @@ static void take_transports(te_engine *e, struct snapshot *s)
         if (s->transports[i].attempts[TE_READ] || s->transports[i].attempts[TE_WRITE])
             s->transports[i].name = ops->name;
     }
-    pthread_rwlock_rdlock(&e->transports_lock);
-    for (size_t i = 0; i < e->n_transports; i++) {
-        struct tei_transport *t = e->transports[i];
+    pthread_rwlock_rdlock(&e->transports.lock);
+    for (size_t i = 0; i < e->transports.n; i++) {
+        struct tei_transport *t = e->transports.list[i];
 
         if (!t)
             continue;
         s->transports[t->place].name = tei_transport_at(t->place)->name;
         t->ops.stats(t, &s->transports[t->place].own);
     }
-    pthread_rwlock_unlock(&e->transports_lock);
+    pthread_rwlock_unlock(&e->transports.lock);
 }
 
 static void take_latency(te_engine *e, struct snapshot *s)

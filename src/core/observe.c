@@ -11,11 +11,11 @@
 
 static void add_transports(te_engine *e, struct te_stats *s)
 {
-    pthread_rwlock_rdlock(&e->transports_lock);
-    for (size_t i = 0; i < e->n_transports; i++)
-        if (e->transports[i])
-            e->transports[i]->ops.stats(e->transports[i], s);
-    pthread_rwlock_unlock(&e->transports_lock);
+    pthread_rwlock_rdlock(&e->transports.lock);
+    for (size_t i = 0; i < e->transports.n; i++)
+        if (e->transports.list[i])
+            e->transports.list[i]->ops.stats(e->transports.list[i], s);
+    pthread_rwlock_unlock(&e->transports.lock);
 }
 
 static void add_core(te_engine *e, struct te_stats *s)
@@ -251,9 +251,9 @@ static int explain_route(struct view *v, const te_request *r, FILE *f)
     const struct tei_transport_ops *ops;
     te_engine *e = v->engine;
 
-    pthread_rwlock_rdlock(&e->transports_lock);
+    pthread_rwlock_rdlock(&e->transports.lock);
     for (size_t i = 0; (ops = tei_transport_at(i)); i++) {
-        struct tei_transport *t = tei_install_find(e, ops->name);
+        struct tei_transport *t = tei_transports_find(&e->transports, ops->name);
         char why[384];
 
         if (t) {
@@ -263,7 +263,7 @@ static int explain_route(struct view *v, const te_request *r, FILE *f)
         tei_install_why_not(e, ops, why, sizeof(why));
         fprintf(f, "transport %s: not installed: %s\n", ops->name, why);
     }
-    pthread_rwlock_unlock(&e->transports_lock);
+    pthread_rwlock_unlock(&e->transports.lock);
     if (best) {
         explain_staging(e, r, best->transport, f);
         explain_files(v, r, best->transport, f);

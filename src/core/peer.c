@@ -237,7 +237,7 @@ static int look_up(struct peer *p, bool opening, const struct tei_segment *old,
             TEI_FAIL(TE_ERR_NOT_FOUND,
                      "segment '%s': its engine is gone, and only files have the name now", p->name);
     if (!rc && opening)
-        rc = tei_install_admit(p->engine, p->name, *out);
+        rc = tei_transports_admit(&p->engine->transports, p->name, *out);
     if (rc)
         tei_segment_put(*out);
     return rc;
@@ -784,8 +784,8 @@ bool tei_peer_uses(te_engine *e, size_t index)
         pthread_mutex_unlock(&p->lock);
     }
     pthread_rwlock_unlock(&e->peers_lock);
-    return used ||
-           (older && atomic_load_explicit(&e->transport_views[index], memory_order_acquire) > idle);
+    return used || (older &&
+                    atomic_load_explicit(&e->transports.views[index], memory_order_acquire) > idle);
 }
 
 /* ------------------------------------------------------------------------------------- lifetime */

@@ -39,7 +39,7 @@ static struct tei_transport *primary(te_engine *e)
     const struct tei_transport_ops *ops;
 
     for (size_t i = 0; (ops = tei_transport_at(i)); i++) {
-        struct tei_transport *t = tei_install_find(e, ops->name);
+        struct tei_transport *t = tei_transports_find(&e->transports, ops->name);
 
         if (t && (t->ops.caps & TEI_CAP_REMOTE))
             return t;
@@ -62,8 +62,8 @@ static int describe_companions(te_engine *e, json_t *base, const struct tei_tran
 {
     int rc = 0;
 
-    for (size_t i = 0; !rc && i < e->n_transports; i++) {
-        struct tei_transport *t = e->transports[i];
+    for (size_t i = 0; !rc && i < e->transports.n; i++) {
+        struct tei_transport *t = e->transports.list[i];
 
         if (t && t != leader && (t->ops.caps & (TEI_CAP_SAME_HOST | TEI_CAP_REMOTE)))
             rc = t->ops.describe(t, base);
@@ -77,7 +77,7 @@ static bool tells_several(te_engine *e)
     bool all = e->conf.multi_protocol;
 
     for (size_t i = 0; all && i < TEI_PROTOCOLS_TOLD; i++)
-        all = tei_install_find(e, tei_protocols_told[i]) != NULL;
+        all = tei_transports_find(&e->transports, tei_protocols_told[i]) != NULL;
     return all;
 }
 
@@ -139,7 +139,7 @@ static int make_text(te_engine *e, struct tei_segment_text **out)
     struct tei_encode enc = {.name = e->name, .incarnation = e->incarnation};
     int rc;
 
-    pthread_rwlock_rdlock(&e->transports_lock);
+    pthread_rwlock_rdlock(&e->transports.lock);
     pthread_rwlock_rdlock(&e->regions.lock);
     t = primary(e);
     rc = tei_region_list(&e->regions, t ? t->ops.buffer_max(t) : UINT64_MAX, &list, &enc.n_buffers,
@@ -150,7 +150,7 @@ static int make_text(te_engine *e, struct tei_segment_text **out)
         free(list);
     }
     pthread_rwlock_unlock(&e->regions.lock);
-    pthread_rwlock_unlock(&e->transports_lock);
+    pthread_rwlock_unlock(&e->transports.lock);
     return rc;
 }
 

@@ -23,6 +23,7 @@ struct regions {
     uint64_t unregistered;     /* regions so far */
     _Atomic uint64_t *version; /* of our descriptor; grows with each change, under the lock */
     struct regions *next_here; /* of the engines of this process */
+    char node_there[32];       /* the last location that was found to be one; under admin */
 };
 
 void tei_regions_init(struct regions *m, _Atomic uint64_t *version);

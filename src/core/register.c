@@ -34,19 +34,19 @@ static int leave_transports(te_engine *e, struct tei_region *r, size_t n)
     int rc = 0;
 
     while (!rc && i-- > 0)
-        if (e->transports[i])
-            rc = e->transports[i]->ops.region_del(e->transports[i], r);
+        if (e->transports.list[i])
+            rc = e->transports.list[i]->ops.region_del(e->transports.list[i], r);
     for (i++; rc && i < n; i++)
-        if (e->transports[i] && join_one(e->transports[i], r))
+        if (e->transports.list[i] && join_one(e->transports.list[i], r))
             TEI_WARN("transport %s has lost a region that had to be put back",
-                     e->transports[i]->ops.name);
+                     e->transports.list[i]->ops.name);
     return rc;
 }
 
 static int join_transports(te_engine *e, struct tei_region *r)
 {
-    for (size_t i = 0; i < e->n_transports; i++) {
-        int rc = e->transports[i] ? join_one(e->transports[i], r) : 0;
+    for (size_t i = 0; i < e->transports.n; i++) {
+        int rc = e->transports.list[i] ? join_one(e->transports.list[i], r) : 0;
 
         if (rc) {
             leave_transports(e, r, i);
@@ -106,8 +106,8 @@ static int check_range(const void *addr, size_t length, unsigned access)
 /* Whether a NIC priority matrix that was given has a row for it: then it means something. */
 static bool is_in_matrix(const te_engine *e, const char *location)
 {
-    for (size_t i = 0; e->matrix && i < e->matrix->n_rows; i++)
-        if (strcmp(e->matrix->rows[i].location, location) == 0)
+    for (size_t i = 0; e->matrix.given && i < e->matrix.given->n_rows; i++)
+        if (strcmp(e->matrix.given->rows[i].location, location) == 0)
             return true;
     return false;
 }
@@ -117,11 +117,11 @@ static int check_node(te_engine *e, const char *location)
 {
     int rc;
 
-    if (!location || strcmp(location, e->node_there) == 0 || is_in_matrix(e, location))
+    if (!location || strcmp(location, e->regions.node_there) == 0 || is_in_matrix(e, location))
         return 0;
     rc = tei_numa_check(e->conf.sysfs_path, location);
     if (!rc)
-        snprintf(e->node_there, sizeof(e->node_there), "%s", location);
+        snprintf(e->regions.node_there, sizeof(e->regions.node_there), "%s", location);
     return rc;
 }
 
@@ -150,7 +150,7 @@ static int find_memory(te_engine *e, struct tei_region *r, const char *location)
         return is_known_host(r) ? tei_mem_check_mapped(r->addr, r->length) : 0;
     rc = tei_stage_start(e, m.kind);
     if (!rc)
-        e->kinds |= TEI_MEM_BIT(m.kind) | (m.fabric ? TEI_KIND_FABRIC : 0);
+        e->transports.kinds |= TEI_MEM_BIT(m.kind) | (m.fabric ? TEI_KIND_FABRIC : 0);
     return rc;
 }
 
@@ -160,8 +160,8 @@ static bool is_stranded(const te_engine *e, const struct tei_region *r)
     unsigned kind = TEI_MEM_BIT(r->kind);
     bool stranded = false;
 
-    for (size_t i = 0; i < e->n_transports; i++) {
-        const struct tei_transport *t = e->transports[i];
+    for (size_t i = 0; i < e->transports.n; i++) {
+        const struct tei_transport *t = e->transports.list[i];
 
         if (!t || !(t->ops.caps & TEI_CAP_REMOTE) || (t->ops.caps & TEI_CAP_DEVICE))
             continue;
@@ -198,11 +198,11 @@ static int add_region(te_engine *e, void *addr, size_t length, const char *locat
     if (rc)
         goto err_leave;
     if (r->kind != TEI_MEM_HOST && is_stranded(e, r))
-        e->kinds |= TEI_KIND_STRANDED;
+        e->transports.kinds |= TEI_KIND_STRANDED;
     return 0;
 
 err_leave:
-    leave_transports(e, r, e->n_transports);
+    leave_transports(e, r, e->transports.n);
 err_free:
     free(r);
     return rc;
@@ -215,7 +215,7 @@ static int del_region(te_engine *e, const void *addr)
 
     if (rc)
         return rc;
-    rc = leave_transports(e, r, e->n_transports);
+    rc = leave_transports(e, r, e->transports.n);
     if (rc)
         tei_region_show_again(&e->regions, r);
     else
@@ -257,7 +257,7 @@ void tei_register_find_stranded(te_engine *e)
         const struct tei_region *r = tei_container_of(link, struct tei_region, link);
 
         if (r->kind != TEI_MEM_HOST && is_stranded(e, r))
-            e->kinds |= TEI_KIND_STRANDED;
+            e->transports.kinds |= TEI_KIND_STRANDED;
     }
 }
 

@@ -73,12 +73,12 @@ static void serve_notify(te_engine *e, struct tei_rpc_call *call, const char *bo
 static void serve_connection(te_engine *e, struct tei_rpc_call *call, const char *body, size_t len)
 {
     size_t i = 0;
-    struct tei_transport *t = tei_install_get(e, &i, TEI_HAS_HANDSHAKE);
+    struct tei_transport *t = tei_transports_get(&e->transports, &i, TEI_HAS_HANDSHAKE);
     json_t *root = NULL;
 
     if (t) {
         t->ops.handshake(t, call, body, len);
-        tei_install_put(e, i);
+        tei_transports_put(&e->transports, i);
         return;
     }
     (void)tei_json_load(body, len, 0, &root, NULL);

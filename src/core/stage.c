@@ -148,7 +148,7 @@ static void begin_post(struct stage *s, struct piece *x, struct todo *todo)
 {
     const struct tei_work *w = work_of(x);
     struct tei_transport *t = w->attach->transport;
-    struct tei_work *p = tei_pool_get(&s->engine->works[t->index]);
+    struct tei_work *p = tei_pool_get(&s->engine->transports.works[t->index]);
 
     if (!p) {
         x->part.error = TE_ERR_MEMORY;
@@ -372,7 +372,7 @@ static void moves_ended(void *arg, struct tei_list *moves)
 void tei_stage_back(te_engine *e, struct tei_work *w)
 {
     come_back(w->task, w);
-    tei_pool_put(&e->works[w->transport->index], w);
+    tei_pool_put(&e->transports.works[w->transport->index], w);
 }
 
 /* ---------------------------------------------------------------------------------------- calls */
@@ -516,7 +516,6 @@ void tei_stage_fini(te_engine *e)
 {
     if (stage_in(e))
         free_stage(stage_in(e));
-    tei_pool_fini(&e->works[TEI_STAGE_INDEX]);
 }
 
 static struct stage *make_stage(te_engine *e)
@@ -600,7 +599,7 @@ static int begin(te_engine *e, enum tei_mem_kind kind)
     rc = tei_register_own(e, s->memory, s->length, &s->region);
     if (rc)
         goto err_stop;
-    tei_pool_init(&e->works[TEI_STAGE_INDEX], sizeof(struct tei_entry));
+    tei_pool_init(&e->transports.works[TEI_STAGE_INDEX], sizeof(struct tei_entry));
     /* Release: partners of the acquires in batch.c and stage_in(). */
     atomic_store_explicit(&e->stage_region, s->region, memory_order_release);
     atomic_store_explicit(&e->stage, s, memory_order_release);

@@ -41,7 +41,7 @@ static struct tei_work *take_work(struct plan *p, struct tei_transport *t)
     p->transports[i] = t; /* between two requests another one may have got the index */
     if (!p->spare[i]) {
         p->n_spare[i] = tei_max(1, tei_min(p->expect, WORK_BULK));
-        p->spare[i] = tei_pool_get_many(&p->engine->works[i], p->n_spare[i]);
+        p->spare[i] = tei_pool_get_many(&p->engine->transports.works[i], p->n_spare[i]);
         if (!p->spare[i])
             return NULL;
     }
@@ -101,7 +101,7 @@ static void uncut(struct plan *p, size_t index, size_t n)
         tei_list_del(l);
         if (w->target_region)
             tei_region_release_local(w->target_region, 1);
-        tei_pool_put(&p->engine->works[index], w);
+        tei_pool_put(&p->engine->transports.works[index], w);
     }
 }
 
@@ -187,7 +187,7 @@ static void return_spares(struct plan *p)
 
     while (next_used(&left, &i))
         if (p->spare[i])
-            tei_pool_put_many(&p->engine->works[i], p->spare[i], p->n_spare[i]);
+            tei_pool_put_many(&p->engine->transports.works[i], p->spare[i], p->n_spare[i]);
 }
 
 void tei_plan_post(struct plan *p)

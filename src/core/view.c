@@ -21,7 +21,7 @@ static void free_view(struct view *v)
             via->transport->ops.detach(via->transport, via->attach);
             free(via->attach);
         }
-        atomic_fetch_sub_explicit(&v->engine->transport_views[via->transport->index], 1,
+        atomic_fetch_sub_explicit(&v->engine->transports.views[via->transport->index], 1,
                                   memory_order_acq_rel);
     }
     for (size_t i = 0; i < TEI_TRANSPORTS_MAX; i++)
@@ -106,7 +106,7 @@ static int add_via(struct view *v, struct tei_transport *t, const struct tei_hos
             return rc == TE_ERR_UNSUPPORTED ? note_refusal(v, t) : rc;
         }
     }
-    atomic_fetch_add_explicit(&v->engine->transport_views[t->index], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&v->engine->transports.views[t->index], 1, memory_order_relaxed);
     v->via[v->n_via++] = (struct via){.transport = t, .attach = a};
     return 0;
 }
@@ -119,15 +119,15 @@ static int add_all(struct view *v, const struct tei_hostport *where)
     char *before = strdup(te_errmsg()); /* what attach() says is for te_explain() */
     int rc = 0;
 
-    pthread_rwlock_rdlock(&e->transports_lock);
-    v->generation = atomic_load_explicit(&e->transport_generation, memory_order_relaxed);
+    pthread_rwlock_rdlock(&e->transports.lock);
+    v->generation = atomic_load_explicit(&e->transports.generation, memory_order_relaxed);
     for (size_t i = 0; !rc && (ops = tei_transport_at(i)); i++) {
-        struct tei_transport *t = tei_install_find(e, ops->name);
+        struct tei_transport *t = tei_transports_find(&e->transports, ops->name);
 
         if (t)
             rc = add_via(v, t, where);
     }
-    pthread_rwlock_unlock(&e->transports_lock);
+    pthread_rwlock_unlock(&e->transports.lock);
     if (!rc)
         tei_err_keep(TE_ERR_OK, before ? before : "");
     free(before);
@@ -179,7 +179,7 @@ static bool is_older(const struct tei_segment *s, const struct tei_segment *than
 bool tei_view_is_outdated(const struct view *v)
 {
     return v->generation !=
-           atomic_load_explicit(&v->engine->transport_generation, memory_order_acquire);
+           atomic_load_explicit(&v->engine->transports.generation, memory_order_acquire);
 }
 
 static void tell_gone(struct view *old)

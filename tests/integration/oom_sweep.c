@@ -303,10 +303,10 @@ static int refuse(struct tei_transport *t, struct tei_region *r)
 /* The transport that is asked first. */
 static struct tei_transport *last_transport(const struct world *w)
 {
-    size_t i = w->engine->n_transports;
+    size_t i = w->engine->transports.n;
 
-    while (i-- > 1 && !w->engine->transports[i]) {}
-    return w->engine->transports[i];
+    while (i-- > 1 && !w->engine->transports.list[i]) {}
+    return w->engine->transports.list[i];
 }
 
 /* What cannot be taken from a transport stays registered, and that takes no memory. */

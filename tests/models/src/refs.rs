@@ -206,7 +206,7 @@ impl Used {
     // C src/core/region.c tei_region_hold_local: local_users.fetch_add relaxed
     // C src/core/region.c tei_region_hold_part: local_users.fetch_add relaxed
     // C src/core/region.c tei_region_hold: remote_users.fetch_add relaxed
-    // C src/core/install.c tei_install_get: transport_views.fetch_add relaxed
+    // C src/core/transports.c tei_transports_get: views.fetch_add relaxed
     fn hold(&self) -> bool {
         let there = self.is_there.lock().unwrap();
 
@@ -218,7 +218,7 @@ impl Used {
 
     // C src/core/region.c tei_region_release_local: local_users.fetch_sub release
     // C src/core/region.c tei_region_release: remote_users.fetch_sub release
-    // C src/core/install.c tei_install_put: transport_views.fetch_sub release
+    // C src/core/transports.c tei_transports_put: views.fetch_sub release
     fn release(&self) {
         let order: Ordering = kept(self.wrong != LeaveRelaxed, Release);
 

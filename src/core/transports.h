@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * transports.h - the transports that an engine has.
+ *
+ * Index i of the list is a transport's own while it is installed: regions keep its keys there, work
+ * comes from pool i. Once nothing of it is left there, the next one gets the index. The list changes
+ * with the engine's `admin` held, too: who holds that reads it without the lock.
+ */
+#ifndef TEI_TRANSPORTS_H
+#define TEI_TRANSPORTS_H
+
+#include "base/pool.h"
+#include "transport/transport.h"
+
+#include <pthread.h>
+
+/* What work is posted to, by index: the transports, and after them stage.c. */
+#define TEI_STAGE_INDEX TEI_TRANSPORTS_MAX
+#define TEI_CARRIERS    (TEI_TRANSPORTS_MAX + 1)
+
+struct transports {
+    pthread_rwlock_t lock;
+    struct tei_transport *list[TEI_TRANSPORTS_MAX]; /* by index; NULL where uninstalled */
+    size_t n;
+    _Atomic unsigned generation;              /* changes with the list, under the lock */
+    _Atomic uint64_t *version;                /* of our descriptor; grows then, too */
+    _Atomic size_t views[TEI_TRANSPORTS_MAX]; /* that name it, and calls that have got it */
+    struct tei_pool works[TEI_CARRIERS];
+    /* Under admin: */
+    unsigned kinds;    /* of devices' memory that was registered, in bits, and TEI_KIND_ */
+    unsigned served;   /* `kinds` whose transports were installed, or could not be */
+    unsigned declined; /* transports uninstalled, in bits by place in the table */
+};
+
+void tei_transports_init(struct transports *s, _Atomic uint64_t *version);
+/* Destroys those that are there. */
+void tei_transports_fini(struct transports *s);
+
+/* The installed one of that name, NULL if none. The lock or admin is held. */
+struct tei_transport *tei_transports_find(const struct transports *s, const char *name);
+/*
+ * The first transport from place *i on that has one of these ops (TEI_HAS_), and its place; NULL past the end.
+ * It stays until tei_transports_put(). For calls that come back into the core, as no lock is held
+ * during them.
+ */
+struct tei_transport *tei_transports_get(struct transports *s, size_t *i, unsigned has);
+void tei_transports_put(struct transports *s, size_t i);
+/* TE_ERR_ACCESS, which names the file: a segment of files has one that may not be opened. */
+int tei_transports_admit(struct transports *s, const char *name, const struct tei_segment *seg);
+
+/* ---- changes; under admin */
+/* An index that has none, and nothing of one that had it; TEI_TRANSPORTS_MAX: there is none. */
+size_t tei_transports_room(struct transports *s);
+/* Takes one out and puts one in; either may be NULL. */
+void tei_transports_change(struct transports *s, const struct tei_transport *out,
+                           struct tei_transport *in);
+
+#endif
