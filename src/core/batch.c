@@ -468,20 +468,12 @@ const char *tei_batch_note(struct batch *b, const char *text)
     return n->text;
 }
 
-/* Acquire: partner of the release in stage.c. What is in it is a piece of staged work. */
-static const struct tei_region *stage_region(te_engine *e)
-{
-    return atomic_load_explicit(&e->stage_region, memory_order_acquire);
-}
-
 const char *tei_work_note(struct tei_host *h, const struct tei_work *w, const char *text)
 {
-    const struct task *t;
+    const struct task *t = w->task;
 
-    if (w->region == stage_region(tei_host_engine(h)))
-        w = tei_stage_work_of(w);
-    t = w->task;
-    return tei_batch_note(t->batch, text);
+    (void)h;
+    return w->sink ? w->sink->note(w->sink, w, text) : tei_batch_note(t->batch, text);
 }
 
 /*
@@ -594,18 +586,15 @@ static void sweep_one(struct sweep *s, struct tei_work *w)
 void tei_work_done(struct tei_host *h, struct tei_list *done)
 {
     struct sweep s = {.engine = tei_host_engine(h)};
-    const struct tei_region *staged = stage_region(s.engine);
     struct tei_link *l;
 
     while ((l = tei_list_pop(done))) {
         struct tei_work *w = tei_container_of(l, struct tei_work, link);
 
-        if (w->region == staged) {
-            tei_metrics_staged(s.engine, w);
-            tei_stage_back(s.engine, w);
-        } else {
+        if (w->sink)
+            w->sink->done(w->sink, w);
+        else
             sweep_one(&s, w);
-        }
     }
     flush_works(&s);
     end_together(&s.ending);

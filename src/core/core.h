@@ -213,8 +213,7 @@ struct te_engine {
     struct transports transports;
     struct matrix matrix;
     _Atomic uint64_t views_made;
-    _Atomic(struct stage *) stage;             /* NULL until memory of a device is registered */
-    _Atomic(struct tei_region *) stage_region; /* its memory */
+    _Atomic(struct stage *) stage; /* NULL until memory of a device is registered */
 
     struct regions regions;
     struct allocs allocs;
@@ -411,10 +410,8 @@ int tei_stage_start(te_engine *e, enum tei_mem_kind kind);
 /* Who gets the work of a region that `t` is to carry: `t`, or the stage in its place. */
 struct tei_transport *tei_stage_for(const te_engine *e, const struct tei_region *r,
                                     struct tei_transport *t);
-/* One of its own pieces has come back from a transport. */
-void tei_stage_back(te_engine *e, struct tei_work *w);
-/* The work of a request that a piece belongs to. */
-const struct tei_work *tei_stage_work_of(const struct tei_work *piece);
+/* Its memory, which transports have as they have regions; NULL until there is a stage. Under admin. */
+struct tei_region *tei_stage_region(const te_engine *e);
 void tei_stage_cancel(te_engine *e, const void *owner);
 /* Before the transports are closed. */
 void tei_stage_close(te_engine *e);

@@ -59,6 +59,7 @@ static int join_transports(te_engine *e, struct tei_region *r)
 /* The list changes under admin alone, which the caller holds: the transport may take its time. */
 int tei_register_join(te_engine *e, struct tei_transport *t)
 {
+    struct tei_region *stage = tei_stage_region(e);
     struct tei_link *link, *tmp;
     int rc = 0;
 
@@ -67,11 +68,12 @@ int tei_register_join(te_engine *e, struct tei_transport *t)
         if (rc)
             return rc;
     }
-    return e->stage_region ? join_one(t, e->stage_region) : 0;
+    return stage ? join_one(t, stage) : 0;
 }
 
 void tei_register_leave(te_engine *e, struct tei_transport *t)
 {
+    struct tei_region *stage = tei_stage_region(e);
     struct tei_link *link, *tmp;
 
     TEI_LIST_EACH(&e->regions.by_addr, link, tmp) {
@@ -80,8 +82,8 @@ void tei_register_leave(te_engine *e, struct tei_transport *t)
         t->ops.region_del(t, r);
         r->keys[t->index] = NULL; /* if that was refused: the next one at the index finds none */
     }
-    if (e->stage_region)
-        t->ops.region_del(t, e->stage_region);
+    if (stage)
+        t->ops.region_del(t, stage);
 }
 
 /* ------------------------------------------------------------------------------------- register */

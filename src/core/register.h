@@ -11,7 +11,7 @@ int tei_register_join(te_engine *e, struct tei_transport *t);
 void tei_register_leave(te_engine *e, struct tei_transport *t);
 /*
  * Makes a region for the engine's own use, which the transports know and nobody else; for the caller
- * to keep in e->stage_region, and to free once the transports have left it.
+ * to keep, and to free once the transports have left it.
  */
 int tei_register_own(te_engine *e, void *addr, size_t length, struct tei_region **out);
 /* Looks which memory of devices no transport to other hosts reaches: TEI_KIND_STRANDED. */

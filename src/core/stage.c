@@ -54,6 +54,7 @@ struct piece {
 
 struct stage {
     struct tei_transport base;
+    struct tei_sink sink; /* of its pieces, where transports have them */
     te_engine *engine;
     struct tei_mover *mover;
     pthread_mutex_t lock;
@@ -96,11 +97,6 @@ static struct flow *flow_of(struct tei_link *l)
 static const struct tei_work *work_of(const struct piece *x)
 {
     return &x->part.entry->base;
-}
-
-const struct tei_work *tei_stage_work_of(const struct tei_work *piece)
-{
-    return work_of(piece->task);
 }
 
 /* Lock held. */
@@ -159,6 +155,7 @@ static void begin_post(struct stage *s, struct piece *x, struct todo *todo)
     x->leg = LEG_TARGET;
     *p = (struct tei_work){.owner = w->owner,
                            .task = x,
+                           .sink = &s->sink,
                            .transport = t,
                            .attach = w->attach,
                            .region = s->region,
@@ -303,7 +300,7 @@ static void give_back(struct stage *s, struct tei_list *done)
         n++;
     if (n == 0)
         return;
-    tei_work_done(&s->engine->host, done);
+    s->base.host->work_done(s->base.host, done);
     pthread_mutex_lock(&s->lock);
     s->live -= n;
     if (s->live == 0)
@@ -369,10 +366,22 @@ static void moves_ended(void *arg, struct tei_list *moves)
     }
 }
 
-void tei_stage_back(te_engine *e, struct tei_work *w)
+/* A piece has come back from its transport. */
+static void piece_done(struct tei_sink *sink, struct tei_work *w)
 {
+    te_engine *e = tei_container_of(sink, struct stage, sink)->engine;
+
+    tei_metrics_staged(e, w);
     come_back(w->task, w);
     tei_pool_put(&e->transports.works[w->transport->index], w);
+}
+
+/* What is said of a piece is said of the work that it belongs to. */
+static const char *piece_note(struct tei_sink *sink, const struct tei_work *w, const char *text)
+{
+    struct tei_host *h = tei_container_of(sink, struct stage, sink)->base.host;
+
+    return h->note(h, work_of(w->task), text);
 }
 
 /* ---------------------------------------------------------------------------------------- calls */
@@ -381,6 +390,13 @@ void tei_stage_back(te_engine *e, struct tei_work *w)
 static struct stage *stage_in(const te_engine *e)
 {
     return atomic_load_explicit(&e->stage, memory_order_acquire);
+}
+
+struct tei_region *tei_stage_region(const te_engine *e)
+{
+    const struct stage *s = stage_in(e);
+
+    return s ? s->region : NULL;
 }
 
 struct tei_transport *tei_stage_for(const te_engine *e, const struct tei_region *r,
@@ -529,6 +545,7 @@ static struct stage *make_stage(te_engine *e)
     s->base.index = s->base.place = TEI_STAGE_INDEX;
     s->base.ops.name = "stage";
     s->base.ops.post = post;
+    s->sink = (struct tei_sink){.done = piece_done, .note = piece_note};
     s->n_pieces = e->conf.gpu_stage / SLOT;
     s->length = s->n_pieces * SLOT;
     s->look_ns = TEI_NEVER;
@@ -600,8 +617,7 @@ static int begin(te_engine *e, enum tei_mem_kind kind)
     if (rc)
         goto err_stop;
     tei_pool_init(&e->transports.works[TEI_STAGE_INDEX], sizeof(struct tei_entry));
-    /* Release: partners of the acquires in batch.c and stage_in(). */
-    atomic_store_explicit(&e->stage_region, s->region, memory_order_release);
+    /* Release: partner of the acquire in stage_in(). */
     atomic_store_explicit(&e->stage, s, memory_order_release);
     return 0;
 

@@ -67,6 +67,7 @@ static int cut_one(struct plan *p, struct task *t, const struct via *via, uint64
     w->link = (struct tei_link){0};
     w->owner = t->batch;
     w->task = t;
+    w->sink = NULL;
     w->transport = carrier;
     w->attach = via->attach;
     w->region = t->region;

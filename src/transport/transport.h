@@ -87,6 +87,7 @@ enum tei_transport_has {
 
 struct tei_transport;
 struct tei_host;
+struct tei_work;
 struct tei_rpc_call; /* a peer's message that waits for its answer */
 
 /*
@@ -124,6 +125,13 @@ struct tei_attach {
     struct tei_transport *transport;
 };
 
+/* Who is told that a work has ended, where that is not a request. */
+struct tei_sink {
+    void (*done)(struct tei_sink *s, struct tei_work *w); /* takes it back */
+    /* As note() of struct tei_host. */
+    const char *(*note)(struct tei_sink *s, const struct tei_work *w, const char *text);
+};
+
 /*
  * One request, or its part inside one remote buffer. A transport embeds it as the first member of
  * its own struct, the rest of which post() sets: it holds anything.
@@ -133,6 +141,7 @@ struct tei_work {
     /* Set by the core; read-only for transports. */
     const void *owner;               /* what cancel() names */
     void *task;                      /* opaque */
+    struct tei_sink *sink;           /* the core's; NULL: the request itself */
     struct tei_transport *transport; /* the one it is posted to */
     struct tei_attach *attach;       /* NULL: this engine */
     struct tei_region *region;       /* holds `local` */

@@ -33,7 +33,7 @@ impl Once {
     // C src/base/log.c te_log_set_sink: current.store release
     // C src/plat/gpu.c set_state: state.store release
     // C src/plat/mem_cuda.c retain_context: contexts.load relaxed, contexts.store release
-    // C src/core/stage.c begin: stage_region.store release, stage.store release
+    // C src/core/stage.c begin: stage.store release
     // C src/transport/gpuipc/gpuipc_peer.c map: state.store relaxed, state.store release
     // C src/rail/rail.c tei_path_nic_down: active.exchange relaxed, epoch.fetch_add release
     // C src/archive/curl.c libcurl: opened.load acquire, opened.store release
@@ -53,7 +53,6 @@ impl Once {
     // C src/plat/gpu.c state_of: state.load acquire
     // C src/plat/mem_cuda.c enter: contexts.load acquire
     // C src/core/stage.c stage_in: stage.load acquire
-    // C src/core/batch.c stage_region: stage_region.load acquire
     // C src/transport/gpuipc/gpuipc.c is_refused: state.load acquire
     // C src/rail/rail.c catch_up: epoch.load acquire
     // C src/transport/nvmeof/nvmeof_cufile.c tei_nvmeof_gpu_pool: gpu.load acquire
