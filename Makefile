@@ -89,6 +89,7 @@ docs:
 	@build/bin/te_info --metrics --markdown >docs/metrics.md
 	@build/bin/te_info --config --man >man/man5/transfer_engine.5
 	@python3 scripts/pictures.py
+	@python3 scripts/topology.py
 
 bench:
 	$(call deps,build test)

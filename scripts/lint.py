@@ -623,10 +623,10 @@ def rule_documents(tree):
 
 
 def rule_pictures(tree):
-    """docs/pictures/*.svg are what scripts/pictures.py draws from the texts beside them"""
+    """docs/pictures/*.svg are what scripts/pictures.py draws from the texts beside them; test_te_info sees to topology.svg"""
     for name in (n for n in tree.files if n.startswith("docs/pictures/")):
         stem, kind = os.path.splitext(name)
-        if kind == ".svg" and stem + ".txt" not in tree.files:
+        if kind == ".svg" and stem + ".txt" not in tree.files and stem != "docs/pictures/topology":
             yield name, 1, f"there is no {stem}.txt from which it is drawn"
         if kind != ".txt":
             continue

@@ -9,18 +9,25 @@ A description has one thing a line; texts are in double quotes, and "#" begins a
   box X Y W H KIND TEXT        a rectangle; "|" parts the lines of its text, of which "*" makes one bold. KIND:
                                host, engine, part, memory, good, bad: these have the text in their middle;
                                room: its text is at the top on the left
-  line X Y X Y... KIND [TEXT]  from point to point. KIND: arrow, back (dashed arrow), axis (thin, no arrow); the
-                               text stands on the middle of the first leg
+  line X Y X Y... KIND [TEXT]  from point to point. KIND: arrow, back (dashed arrow), axis (thin, no arrow), or as of
+                               a curve; the text stands on the middle of the first leg
   text X Y KIND TEXT           KIND: left, middle, head, small
-  curve X Y W H XMAX YMAX COLUMN KIND FILE
-                               numbers of a FILE beside it, rows of comma-separated columns: column 0, from 0 to
-                               XMAX, goes to the right, the COLUMN from 0 to YMAX up. KIND: rate (a line), dots
-                               (one for each row that is not 0)
+  curve X Y W H XLOW XHIGH YLOW YHIGH COLUMN KIND FILE
+                               numbers of a FILE beside it, rows of comma-separated columns: column 0, from XLOW to
+                               XHIGH, goes to the right, the COLUMN from YLOW to YHIGH up; an axis that does not
+                               begin at 0 is logarithmic. KIND: rate, second, third, limit (dashed): lines; dots (one
+                               for each row that is not 0)
+  ticks X Y W H LOW HIGH KIND TEXT
+                               of such an axis: pairs VALUE=NAME, with a line across for each. KIND: right, up
+  screen X Y W H SPEED FILE    a terminal: rows of seconds, a comma and a line, which appear when they did, SPEED times as
+                               fast, again and again; all at once for those who want nothing to move
 
 The pictures follow the reader's choice of light or dark, and use the fonts that are there. A text that is wider
 than its box, or than the picture, is an error.
 """
+import math
 import os
+import re
 import shlex
 import sys
 from xml.sax.saxutils import escape
@@ -28,9 +35,13 @@ from xml.sax.saxutils import escape
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs", "pictures")
 LEADING = 18
 WIDTH = 7.8  # of a letter in a wide font, on average; bold ones have a tenth more
-KINDS = {"box": ("host", "engine", "part", "memory", "good", "bad", "room"), "line": ("arrow", "back", "axis"),
-         "text": ("left", "middle", "head", "small"), "curve": ("rate", "dots")}
-COUNTS = {"size": 2, "title": 0, "box": 4, "text": 2, "curve": 7}
+MONO = 7.3  # of a letter in a font of equal widths
+REST = 4  # seconds for which the last line of a screen stays
+CURVES = ("rate", "second", "third", "limit")
+KINDS = {"box": ("host", "engine", "part", "memory", "good", "bad", "room"), "ticks": ("right", "up"),
+         "line": ("arrow", "back", "axis", *CURVES), "text": ("left", "middle", "head", "small"),
+         "curve": (*CURVES, "dots")}
+COUNTS = {"size": 2, "title": 0, "box": 4, "text": 2, "curve": 9, "ticks": 6, "screen": 5}
 
 # class -> (light, dark), of each property that depends on the two
 COLOURS = {
@@ -49,13 +60,19 @@ COLOURS = {
     ".tip": {"fill": ("#1f2328", "#e6edf3")},
     ".axis": {"stroke": ("#818b98", "#656c76")},
     ".rate": {"stroke": ("#0969da", "#4493f8")},
+    ".second": {"stroke": ("#bc4c00", "#f0883e")},
+    ".third": {"stroke": ("#1a7f37", "#3fb950")},
+    ".limit": {"stroke": ("#59636e", "#9198a1")},
     ".dots": {"fill": ("#cf222e", "#f85149")},
+    ".fine": {"fill": ("#1a7f37", "#3fb950")},
 }
 FIXED = """text{font:14px system-ui,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;text-anchor:middle}
 .left{text-anchor:start}.head{font-size:15px;font-weight:600;text-anchor:start}.bold{font-weight:600}
 .small{font-size:12.5px;text-anchor:start}.halo{stroke-width:5px;stroke-linejoin:round;paint-order:stroke}
 rect{stroke-width:1.3px}.line{fill:none;stroke-width:1.6px}.back{stroke-dasharray:5 4}
-.room{fill:none;stroke-dasharray:5 4}.axis{stroke-width:1px}.rate{fill:none;stroke-width:2px}"""
+.room{fill:none;stroke-dasharray:5 4}.axis{stroke-width:1px}.rate,.second,.third,.limit{fill:none;stroke-width:2px}.limit{stroke-dasharray:6 4}
+.tick{font-size:12.5px}.end{text-anchor:end}
+.mono{font:12px ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace;text-anchor:start;white-space:pre}"""
 
 
 class Wrong(Exception):
@@ -97,8 +114,8 @@ def fitting(text, x, kind, size):
 
 def line(numbers, kind, text):
     points = list(zip(numbers[::2], numbers[1::2]))
-    classes = {"arrow": "line", "back": "line back", "axis": "line axis"}[kind]
-    yield path(points, classes, "" if kind == "axis" else ' marker-end="url(#tip)"')
+    classes = {"arrow": "line", "back": "line back", "axis": "line axis"}.get(kind, kind)
+    yield path(points, classes, ' marker-end="url(#tip)"' if kind in ("arrow", "back") else "")
     if text:
         (x1, y1), (x2, y2) = points[:2]
         for i, part in enumerate(text.split("|")):
@@ -109,15 +126,55 @@ def path(points, classes, ends=""):
     return f'<polyline points="{" ".join(f"{x:g},{y:g}" for x, y in points)}" class="{classes}"{ends}/>'
 
 
+def place(value, low, high, start, length):
+    """Where a value lies on an axis, which begins at `start`."""
+    if low > 0:
+        value, low, high = (math.log(n) for n in (value, low, high))
+    return round(start + length * (value - low) / (high - low), 1)
+
+
 def curve(numbers, kind, data):
-    x, y, w, h, x_max, y_max, column = numbers
+    x, y, w, h, x_low, x_high, y_low, y_high, column = numbers
     rows = [[float(n) for n in row.split(",")] for row in data.splitlines() if row and not row.startswith("#")]
-    points = [(round(x + w * row[0] / x_max, 1), round(y + h - h * row[int(column)] / y_max, 1)) for row in rows]
-    if kind == "rate":
+    points = [(place(row[0], x_low, x_high, x, w), place(row[int(column)], y_low, y_high, y + h, -h)) for row in rows]
+    if any(not x - 0.1 <= at <= x + w + 0.1 or not y - 0.1 <= up <= y + h + 0.1 for at, up in points):
+        raise Wrong(f"a number of column {column:g} is beyond the axes")
+    if kind != "dots":
         yield path(points, kind)
     for (at, up), row in zip(points, rows):
         if kind == "dots" and row[int(column)]:
             yield f'<circle cx="{at:g}" cy="{up:g}" r="4.5" class="dots"/>'
+
+
+def ticks(numbers, kind, text):
+    x, y, w, h, low, high = numbers
+    for pair in text.split():
+        value, name = pair.split("=")
+        if kind == "right":
+            at = place(float(value), low, high, x, w)
+            yield path([(at, y), (at, y + h)], "axis") + words(at, y + h + 19, "tick", name)
+        else:
+            at = place(float(value), low, high, y + h, -h)
+            yield path([(x, at), (x + w, at)], "axis") + words(x - 8, at + 4, "tick end", name)
+
+
+def screen(numbers, _, data):
+    """The lines, and what makes each appear."""
+    x, y, w, h, speed = numbers
+    rows = [row.split(",", 1) for row in data.splitlines() if row and not row.startswith("#")]
+    longest = max(len(text) for _, text in rows)
+    if len(rows) * LEADING > h - 12 or longest * MONO > w - 24:
+        raise Wrong(f"{len(rows)} lines of {longest} letters do not fit into a screen of {w:g} x {h:g}")
+    lasts = float(rows[-1][0]) / speed + REST
+    yield f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="6" class="host"/>'
+    frames = []
+    for i, (at, text) in enumerate(rows):
+        share = 100 * float(at) / speed / lasts
+        frames.append(f"@keyframes l{i}{{0%,{share:.2f}%{{opacity:0}}{share + 0.01:.2f}%,100%{{opacity:1}}}}"
+                      f".l{i}{{animation:l{i} {lasts:.1f}s infinite}}")
+        line_ = words(x + 12, y + 20 + i * LEADING, f"mono l{i}", text)
+        yield re.sub(r"\b(ok|0 errors)(?=</text>|$)", r'<tspan class="fine">\1</tspan>', line_)
+    yield "<style>@media (prefers-reduced-motion:no-preference){\n" + "\n".join(frames) + "}</style>"
 
 
 def parse(number, row):
@@ -149,10 +206,9 @@ def draw(description, read=None):
             title = escape(text)
         elif word == "text":
             body.append(words(*numbers, "" if kind == "middle" else kind, fitting(text, numbers[0], kind, size)))
-        elif word == "curve":
-            body.extend(curve(numbers, kind, read(text)))
         else:
-            body.extend((box if word == "box" else line)(numbers, kind, text))
+            make = {"box": box, "line": line, "ticks": ticks, "curve": curve, "screen": screen}[word]
+            body.extend(make(numbers, kind, read(text) if word in ("curve", "screen") else text))
     if not size or not title:
         raise Wrong("no size or no title")
     w, h = (f"{n:g}" for n in size)

@@ -27,12 +27,13 @@
 #include "te_info/metadata.h"
 #include "te_info/metrics.h"
 #include "te_info/path.h"
+#include "te_info/picture.h"
 #include "te_info/summary.h"
 
 #define LINKS_MAX (16u << 20)
 
 struct want {
-    bool summary, check, changed, config, topology, links, metrics, markdown, man, json;
+    bool summary, check, changed, config, topology, links, metrics, markdown, man, json, svg;
     const char *sysfs, *metadata_server, *segment;
     bool sysfs_given;
 };
@@ -77,6 +78,11 @@ static const struct flag want_flags[] = {
      .offset = offsetof(struct want, json),
      .initial = "false",
      .help = "Print JSON."},
+    {.name = "svg",
+     .kind = FLAG_SWITCH,
+     .offset = offsetof(struct want, svg),
+     .initial = "false",
+     .help = "With --topology: draw the NICs and their matrix, as a picture (SVG)."},
     {.name = "markdown",
      .kind = FLAG_SWITCH,
      .offset = offsetof(struct want, markdown),
@@ -343,6 +349,20 @@ static int tell_nics(const json_t *links, json_t *out)
     return 0;
 }
 
+static int tell_picture(const struct want *w)
+{
+    json_t *links = ask_links(w);
+    int rc = links ? 0 : 1;
+
+    if (links && !picture_print(stdout, links)) {
+        fprintf(stderr,
+                "te_info: no memory for the picture: free some, or take --topology --json\n");
+        rc = 1;
+    }
+    json_decref(links);
+    return rc;
+}
+
 /* Interfaces and NICs with --links, and the matrix with either. */
 static int tell_host(const struct want *w, json_t *out)
 {
@@ -455,7 +475,7 @@ static int tell_parts(const struct want *w, json_t *out)
 static int tell(const struct want *w)
 {
     json_t *out = w->json ? json_pack("{ss}", "version", te_version()) : NULL;
-    int rc = tell_parts(w, out);
+    int rc = w->svg ? tell_picture(w) : tell_parts(w, out);
 
     if (out) {
         json_dumpf(out, stdout, JSON_INDENT(2));
@@ -497,6 +517,30 @@ static bool check_document(const struct want *w)
     return false;
 }
 
+/* So is a picture. */
+static bool check_picture(const struct want *w)
+{
+    const char *too_much = w->json                 ? "json"
+                           : w->check              ? "check"
+                           : w->changed            ? "changed"
+                           : w->config             ? "config"
+                           : w->links              ? "links"
+                           : w->metrics            ? "metrics"
+                           : w->metadata_server[0] ? "metadata_server"
+                           : w->markdown           ? "markdown"
+                           : w->man                ? "man"
+                                                   : NULL;
+
+    if (!w->svg || (w->topology && !too_much))
+        return true;
+    if (!w->topology)
+        fprintf(stderr, "te_info: --svg draws the matrix: add --topology (see --help)\n");
+    else
+        fprintf(stderr, "te_info: --svg prints one picture only: drop --%s (see --help)\n",
+                too_much);
+    return false;
+}
+
 /* Without flags people get one screen, and programs everything. */
 static void choose_parts(struct want *w)
 {
@@ -531,7 +575,7 @@ int main(int argc, char **argv)
 
     if (rc >= 0)
         return rc;
-    if (!check_document(&w))
+    if (!check_document(&w) || !check_picture(&w))
         return 2;
     if (flags_given(&flags, "metadata_server") &&
         !check_server(w.metadata_server, w.segment[0] != '\0'))

@@ -10,10 +10,12 @@ import subprocess
 import tempfile
 import unittest
 import urllib.request
+import xml.etree.ElementTree as ET
 
 import te_proc as te
 
 TOOL = os.path.join(te.BIN, "te_info")
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 MARKS = {"ok": "ok", "warn": "warn", "FAIL": "fail", "-": "absent"}  # of lines, and in JSON
@@ -271,6 +273,54 @@ class TeInfoTest(unittest.TestCase):
         # That no engine of the wanted kind can be made is told, and the reason may be among the NICs.
         self.assertIn("no engine with the transports of this host", forced.stderr)
         self.assertIn("mlx5_10", forced.stdout)
+
+    def draw(self, root, **variables):
+        """Words of the picture of that host, each with its class; nothing is fetched by it."""
+        out = run("--topology", "--svg", "--sysfs=" + root, TE_DEV_PATH=os.path.join(root, "dev"), **variables)
+        self.assertEqual(out.returncode, 0, out.stderr)
+        self.assertEqual(re.findall(r"https?:[^\"]*", out.stdout), ["http://www.w3.org/2000/svg"])
+        picture = ET.fromstring(out.stdout)
+        light, dark = picture.find(SVG + "style").text.split("@media (prefers-color-scheme:dark)")
+        boxes = {rect.get("class") for rect in picture.iter(SVG + "rect")}
+        for kind in boxes:
+            self.assertTrue(f".{kind}{{" in light and f".{kind}{{" in dark, kind)
+        return boxes, [(text.get("class"), text.text) for text in picture.iter(SVG + "text")]
+
+    def test_picture(self):
+        """A column for each NIC, by its node, and a row for each place of memory; names are no markup."""
+        with tempfile.TemporaryDirectory(prefix="te-sysfs-") as root:
+            self.make_nic(root, "mlx5_10", 1, "4: ACTIVE", 0)
+            self.make_nic(root, "mlx5_2", -1, "4: ACTIVE", 1)
+            self.make_nic(root, "a&<b", 0, "1: DOWN", 2)
+            for node, distances in enumerate(("10 21", "21 10")):
+                write(root, f"devices/system/node/node{node}/distance", distances + "\n")
+            boxes, words = self.draw(root)
+        self.assertEqual(boxes, {"paper", "room", "engine", "bad", "memory", "good", "part"})
+        self.assertEqual([text for kind, text in words if kind in ("small", "bold", "plain")][:-3], [
+            "NUMA node 0", "a&<b", "port 1 is DOWN", "NUMA node 1", "mlx5_10", "100 Gb/s",
+            "node unknown", "mlx5_2", "100 Gb/s",
+            "cpu:0", "-", "preferred", "other", "cpu:1", "-", "preferred", "other"])
+
+    def test_picture_without_nics(self):
+        with tempfile.TemporaryDirectory(prefix="te-sysfs-") as root:
+            self.assertIn(("small", "No RDMA NIC here."), self.draw(root)[1])
+
+    def test_picture_of_the_documents(self):
+        """docs/pictures/topology.svg is what scripts/topology.py draws."""
+        file = os.path.join(te.Workdir.get(), "topology.svg")
+        drawn = te.call(os.path.join(te.SRC, "scripts", "topology.py"), file, env={**os.environ, "TE_BIN": te.BIN})
+        self.assertEqual((drawn.returncode, drawn.stderr), (0, ""))
+        with open(file, encoding="ascii") as ours, open(
+                os.path.join(te.SRC, "docs", "pictures", "topology.svg"), encoding="ascii") as theirs:
+            self.assertEqual(ours.read(), theirs.read(), "run make docs")
+
+    def test_picture_alone(self):
+        for words, why in ((("--svg",), "add --topology"), (("--svg", "--links"), "add --topology"),
+                           (("--svg", "--topology", "--json"), "drop --json"),
+                           (("--svg", "--topology", "--check"), "drop --check")):
+            out = run(*words)
+            self.assertEqual((out.returncode, out.stdout), (2, ""))
+            self.assertIn(why, out.stderr)
 
     def test_sysfs_that_is_not_there(self):
         out = run("--links", "--sysfs=/nonexistent/sys")

@@ -55,8 +55,8 @@ class Content(unittest.TestCase):
 
     def test_each_is_shown(self):
         pages = "".join(read(os.path.relpath(p, ROOT)) for p in glob.glob(os.path.join(ROOT, "docs", "*.md")))
-        shown = set(re.findall(r"\]\(pictures/(\w+)\.svg\)", pages))
-        self.assertEqual(shown, set(names()))
+        shown = set(re.findall(r"\]\((?:docs/)?pictures/(\w+)\.svg\)", pages + read("README.md")))
+        self.assertEqual(shown, {*names(), "topology"})  # which te_info draws
 
 
 class Drawn(unittest.TestCase):
@@ -67,22 +67,52 @@ class Drawn(unittest.TestCase):
             self.assertEqual(re.findall(r"https?:[^\"]*", text), ["http://www.w3.org/2000/svg"], name)
             self.assertNotRegex(text, r"@import|@font-face|<script|<image")
             light, dark = root.find(SVG + "style").text.split("@media (prefers-color-scheme:dark)")
+            every = "".join(style.text for style in root.iter(SVG + "style"))
             for element in root.iter():
                 for word in (element.get("class") or "").split():
-                    self.assertRegex(light, rf"\.{word}\b")
+                    self.assertRegex(every, rf"\.{word}\b")
                     if f".{word}" in pictures.COLOURS:
                         self.assertIn(f".{word}{{", dark)
             self.assertTrue(root.find(SVG + "title").text)
 
     def test_curve(self):
         """Column 0 goes to the right, the other one up; a dot is where that is not 0."""
-        def drawn(kind):
-            text = pictures.draw(f'size 100 100\ntitle "A"\ncurve 10 10 80 50 4 2 1 {kind} a.csv\n',
-                                 {"a.csv": "# a comment\n0,0\n2,1\n4,2\n"}.get)
-            return [row for row in text.splitlines() if f'class="{kind}"' in row]
+        def drawn(kind, axes="0 4 0 2"):
+            return self.drawn(f"curve 10 10 80 50 {axes} 1 {kind} a.csv", kind)
         self.assertEqual(drawn("rate"), ['<polyline points="10,60 50,35 90,10" class="rate"/>'])
         self.assertEqual(drawn("dots"), ['<circle cx="50" cy="35" r="4.5" class="dots"/>',
                                          '<circle cx="90" cy="10" r="4.5" class="dots"/>'])
+        for axes in ("0 3 0 2", "0 4 0 1"):
+            with self.assertRaisesRegex(pictures.Wrong, "a number of column 1 is beyond the axes"):
+                drawn("rate", axes)
+
+    def drawn(self, row, kind, data="# a comment\n0,0\n2,1\n4,2\n"):
+        """The lines of the picture with that in it."""
+        text = pictures.draw(f'size 300 100\ntitle "A"\n{row}\n', {"a.csv": data}.get)
+        return [line for line in text.splitlines() if re.search(rf'class="[^"]*\b{kind}\b', line)]
+
+    def test_logarithmic(self):
+        """Each factor of ten is as wide, and ticks lie where the curve has such a number."""
+        (curve,) = self.drawn("curve 0 0 300 100 1 1000 0 2 1 second a.csv", "second", "1,0\n10,1\n1000,2\n")
+        self.assertEqual(curve, '<polyline points="0,100 100,50 300,0" class="second"/>')
+        right = self.drawn('ticks 0 0 300 80 1 1000 right "10=ten 1000=all"', "axis")
+        self.assertEqual(right, ['<polyline points="100,0 100,80" class="axis"/><text x="100" y="99" class="tick">ten</text>',
+                                 '<polyline points="300,0 300,80" class="axis"/><text x="300" y="99" class="tick">all'
+                                 '</text>'])
+        (up,) = self.drawn('ticks 50 0 200 80 0 4 up "1=one"', "axis")
+        self.assertEqual(up, '<polyline points="50,60 250,60" class="axis"/><text x="42" y="64" class="tick end">one</text>')
+
+    def test_screen(self):
+        """A line appears when it did, twice as fast; what went well is seen."""
+        lines = self.drawn("screen 0 0 300 100 2 a.csv", "mono", "0.00,$ a & b\n4.00,all is  ok\n")
+        self.assertEqual(lines, ['<text x="12" y="20" class="mono l0">$ a &amp; b</text>',
+                                 '<text x="12" y="38" class="mono l1">all is  <tspan class="fine">ok</tspan></text>'])
+        text = pictures.draw('size 300 100\ntitle "A"\nscreen 0 0 300 100 2 a.csv\n', {"a.csv": "0,a\n4,b\n"}.get)
+        self.assertIn("@media (prefers-reduced-motion:no-preference)", text)
+        self.assertIn("@keyframes l1{0%,33.33%{opacity:0}33.34%,100%{opacity:1}}.l1{animation:l1 6.0s infinite}", text)
+        for data in ("0,a\n" * 5, "0," + "a" * 40):
+            with self.assertRaisesRegex(pictures.Wrong, "fit into a screen of 300 x 100"):
+                self.drawn("screen 0 0 300 100 2 a.csv", "mono", data)
 
     def test_refused(self):
         for rows, why in (('box 0 0 60 20 part "far too long for this box"', "does not fit into a box of 60 x 20"),

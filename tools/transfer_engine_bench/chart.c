@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "common_units.h"
-#include "transfer_engine_bench/xml.h"
+#include "common_xml.h"
 
 /* The picture, in units of its own; the page scales it. */
 #define WIDTH        460.0

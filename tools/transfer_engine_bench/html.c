@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "common_units.h"
+#include "common_xml.h"
 #include "transfer_engine_bench/chart.h"
-#include "transfer_engine_bench/xml.h"
 
 /* ---- The page -------------------------------------------------------------------------------- */
 

@@ -2,11 +2,11 @@
 /* The parts of the bench that draw: text, limits, axes, points, the page and its file. */
 #include "tools/common_hist.c"
 #include "tools/common_units.c"
+#include "tools/common_xml.c"
 #include "tools/transfer_engine_bench/chart.c"
 #include "tools/transfer_engine_bench/html.c"
 #include "tools/transfer_engine_bench/limits.c"
 #include "tools/transfer_engine_bench/sweep.c"
-#include "tools/transfer_engine_bench/xml.c"
 #include "test.h"
 
 static char folder[] = "/tmp/te-sweep-XXXXXX";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Text in XML and HTML. */
-#ifndef TOOLS_TRANSFER_ENGINE_BENCH_XML_H
-#define TOOLS_TRANSFER_ENGINE_BENCH_XML_H
+#ifndef TOOLS_COMMON_XML_H
+#define TOOLS_COMMON_XML_H
 
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "transfer_engine_bench/xml.h"
+#include "common_xml.h"
 
 #include <stdbool.h>
 #include <stddef.h>
