@@ -9,8 +9,9 @@
  *
  * Tasks are not zeroed: a submit writes each before it counts as claimed.
  */
+#include "core/batch_memory.h"
 #include "base/os.h"
-#include "core/core.h"
+#include "core/batch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,17 +38,17 @@ static size_t class_of(size_t tasks)
     return k;
 }
 
-static struct batch *take_spare(te_engine *e, size_t room)
+static struct batch *take_spare(struct batch_memory *m, size_t room)
 {
-    struct batch **first = &e->spare[class_of(room)], *b;
+    struct batch **first = &m->spare[class_of(room)], *b;
 
-    pthread_mutex_lock(&e->spare_lock);
+    pthread_mutex_lock(&m->lock);
     b = *first;
     if (b) {
         *first = b->next;
-        e->spare_tasks -= room;
+        m->tasks -= room;
     }
-    pthread_mutex_unlock(&e->spare_lock);
+    pthread_mutex_unlock(&m->lock);
     return b;
 }
 
@@ -63,11 +64,11 @@ static struct batch *fresh(size_t room)
     return b;
 }
 
-struct batch *tei_batch_memory_get(te_engine *e, size_t capacity)
+struct batch *tei_batch_memory_get(struct batch_memory *m, size_t capacity)
 {
     bool large = capacity > SPARE_TASKS;
     size_t room = large ? capacity : (size_t)1 << class_of(capacity);
-    struct batch *b = large ? NULL : take_spare(e, room);
+    struct batch *b = large ? NULL : take_spare(m, room);
 
     if (!b)
         b = fresh(room);
@@ -78,34 +79,40 @@ struct batch *tei_batch_memory_get(te_engine *e, size_t capacity)
     return b;
 }
 
-void tei_batch_memory_put(te_engine *e, struct batch *b)
+void tei_batch_memory_put(struct batch_memory *m, struct batch *b)
 {
     bool keep = false;
 
     if (b->room <= SPARE_TASKS) {
-        pthread_mutex_lock(&e->spare_lock);
-        keep = e->spare_tasks + b->room <= SPARE_TASKS;
+        pthread_mutex_lock(&m->lock);
+        keep = m->tasks + b->room <= SPARE_TASKS;
         if (keep) {
-            struct batch **first = &e->spare[class_of(b->room)];
+            struct batch **first = &m->spare[class_of(b->room)];
 
             b->next = *first;
             *first = b;
-            e->spare_tasks += b->room;
+            m->tasks += b->room;
         }
-        pthread_mutex_unlock(&e->spare_lock);
+        pthread_mutex_unlock(&m->lock);
     }
     if (!keep)
         free(b);
 }
 
-void tei_batch_memory_fini(te_engine *e)
+void tei_batch_memory_init(struct batch_memory *m)
+{
+    pthread_mutex_init(&m->lock, NULL);
+}
+
+void tei_batch_memory_fini(struct batch_memory *m)
 {
     for (size_t k = 0; k < TEI_SPARE_CLASSES; k++) {
-        while (e->spare[k]) {
-            struct batch *b = e->spare[k];
+        while (m->spare[k]) {
+            struct batch *b = m->spare[k];
 
-            e->spare[k] = b->next;
+            m->spare[k] = b->next;
             free(b);
         }
     }
+    pthread_mutex_destroy(&m->lock);
 }

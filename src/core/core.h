@@ -32,6 +32,10 @@
 #include "base/sized.h"
 #include "conf/conf.h"
 #include "core/alloc.h"
+#include "core/batch.h"
+#include "core/complete.h"
+#include "core/drive.h"
+#include "core/events.h"
 #include "core/matrix.h"
 #include "core/metrics.h"
 #include "core/region.h"
@@ -95,67 +99,6 @@ struct group {
     te_message message;
     struct group *next; /* in batch.after */
     struct tei_job job;
-};
-
-/* Two cache lines, which is why the small members stand together. */
-struct task {
-    /* enum te_state; terminal ones are stored with release, after all below */
-    _Alignas(64) _Atomic uint8_t state;
-    bool refreshed;        /* its one refresh is used up */
-    uint8_t sample;        /* it is timed: its slot + 1, see metrics.h; else 0 */
-    _Atomic uint32_t left; /* pieces of work */
-    _Atomic int error;     /* the first one */
-    int sys_errno;         /* of the one who set `error` */
-    const char *why;       /* of the one who set `error` */
-    _Atomic uint64_t moved;
-    struct batch *batch;
-    struct group *group;
-    struct view *view;         /* held while posted */
-    struct tei_region *region; /* held until terminal */
-    int64_t deadline_ns;
-    te_request req;
-    struct tei_link link; /* in peer.parked, or among those that end together */
-};
-
-#define TEI_BATCH_MAX     ((size_t)1 << 24) /* requests */
-#define TEI_SPARE_CLASSES 18
-
-/* A text that a failed task's `why` points to; lives as long as its batch. */
-struct note {
-    struct note *next;
-    char text[];
-};
-
-/* A thread in te_wait() that may move its batch by itself. */
-struct driver {
-    struct driver *next; /* in engine.drivers */
-    pthread_t thread;
-    struct tei_waker waker;
-};
-
-struct batch {
-    _Atomic(struct note *) notes;
-    te_batch id;
-    te_engine *engine;
-    _Atomic uint32_t refs;
-    pthread_mutex_t submit_lock; /* one te_submit at a time */
-    size_t capacity;
-    size_t room;                   /* tasks that its memory has */
-    struct batch *next;            /* in engine.spare */
-    _Atomic size_t claimed;        /* tasks in use */
-    _Atomic size_t left;           /* tasks not terminal */
-    _Atomic size_t cancel_mark;    /* tasks below it were cancelled */
-    _Atomic int first_bad;         /* index + 1 of the first task that failed, 0: none */
-    _Atomic uint64_t bytes;        /* of terminal tasks */
-    _Atomic(struct group *) after; /* messages to send when `left` is 0 */
-    _Atomic uint32_t waiters;
-    pthread_mutex_t wait_lock; /* waiting, and the errors of tasks while they run */
-    pthread_cond_t wait_cond;
-    struct driver *driver;     /* the thread that moves it in te_wait(); under wait_lock */
-    struct tei_link done_link; /* in engine.done, under done_lock */
-    _Atomic bool freeing;
-    bool freed; /* under done_lock */
-    struct task tasks[];
 };
 
 /* ----------------------------------------------------------------------------------------- engine */
@@ -246,16 +189,10 @@ struct te_engine {
     struct tei_timer park_timer;    /* runs while there are any; under ctl_lock */
     struct tei_timer refresh_timer; /* MC_TE_METADATA_REFRESH_INTERVAL_SECONDS */
 
-    struct tei_handles batches, preps;
-    pthread_mutex_t spare_lock;
-    struct batch *spare[TEI_SPARE_CLASSES]; /* memory of freed batches, see batch_memory.c */
-    size_t spare_tasks;
-    pthread_mutex_t drivers_lock;
-    struct driver *drivers; /* not in use */
-    pthread_mutex_t done_lock;
-    struct tei_list done;
-    int event_fd; /* -1 until asked for */
-    _Atomic bool event_armed;
+    struct batches batches;
+    struct tei_handles preps;
+    struct drivers drivers;
+    struct events events;
 
     pthread_mutex_t inbox_lock;
     struct tei_list inbox, inbox_sources; /* of whose messages are in it */
@@ -380,8 +317,6 @@ void tei_peer_refresh(struct peer *p);
 void tei_peer_refresh_all(te_engine *e);
 /* The directory says that the descriptor of `name` has changed; arg is the engine. */
 void tei_peer_changed(void *arg, const char *name);
-/* True if te_cancel() or te_engine_destroy() got this task. */
-bool tei_task_canceled(const struct task *t);
 /*
  * Where a segment's engine answers RPCs; asks the directory anew, and blocks, when `fresh`.
  * TE_ERR_UNSUPPORTED: it is of files.
@@ -509,37 +444,6 @@ void tei_plan_drop(struct plan *p);
 /* ---- prep.c */
 void tei_prep_fini(te_engine *e);
 
-/* ---- batch_memory.c */
-/* Memory for a batch: its head is zeroed, its tasks are not. NULL when memory is out. */
-struct batch *tei_batch_memory_get(te_engine *e, size_t capacity);
-void tei_batch_memory_put(te_engine *e, struct batch *b);
-void tei_batch_memory_fini(te_engine *e);
-
-/* ---- batch.c */
-struct batch *tei_batch_pin(te_engine *e, te_batch id);
-void tei_batch_unpin(te_engine *e, te_batch id);
-/* struct tei_host op: the one completion function. */
-void tei_work_done(struct tei_host *h, struct tei_list *done);
-/* struct tei_host op. */
-const char *tei_work_note(struct tei_host *h, const struct tei_work *w, const char *text);
-/* Ends a task that has no work with a transport: never posted, parked, or empty. */
-void tei_task_end(struct task *t, int error, const char *why);
-/* A copy of a text for tei_task_end() of one of the batch's tasks; NULL when memory is out. */
-const char *tei_batch_note(struct batch *b, const char *text);
-/* Sends a message once no request of the batch is unfinished. Takes it over. */
-void tei_batch_after(struct batch *b, struct group *g);
-/* Marks `n` tasks of a batch unfinished, before they are posted. */
-void tei_batch_begin(struct batch *b, size_t n);
-void tei_batch_fini(te_engine *e);
-
-/* ---- drive.c */
-/*
- * Moves the batch in the calling thread until it is done, `deadline_ns` has passed or no transport
- * lets it. The caller is counted among the batch's waiters.
- */
-void tei_drive(struct batch *b, int64_t deadline_ns);
-void tei_drive_fini(te_engine *e);
-
 /* ---- notify.c */
 int tei_group_create(te_engine *e, const te_submit_opts *o, size_t n, struct group **out);
 void tei_group_free(struct group *g);
@@ -550,16 +454,6 @@ void tei_inbox_fini(te_engine *e);
 
 /* ---- shutdown.c */
 void tei_shutdown_forget(const te_engine *e);
-
-/* ---- metrics.c; the rest is in metrics.h */
-/* Counts requests that are about to be posted; one of them may be due to be timed. */
-static inline void tei_metrics_begin(te_engine *e, struct task *tasks, size_t n)
-{
-    uint64_t before = atomic_fetch_add_explicit(&e->count.submitted, n, memory_order_relaxed);
-
-    if (before + n > atomic_load_explicit(&e->metrics.due, memory_order_relaxed))
-        tei_metrics_sample(e, tasks, before, n);
-}
 
 /* ---- metrics_text.c */
 /* The metrics in the format of Prometheus, malloc'ed; NULL when memory is out. */

@@ -4,26 +4,27 @@
  *
  * Else the reply to a short request would wake a thread of the transport, only for that one to wake
  * the waiter. The waiter sleeps in the transport then, on the connection and on a waker, which
- * whoever ends the batch's last task rings (finish_tasks() in batch.c), unless that is the waiter
+ * whoever ends the batch's last task rings (finish_tasks() in complete.c), unless that is the waiter
  * itself. One thread drives a batch at a time; others that wait for it use the condition variable.
  *
  * Wakers are kept on a list of the engine, so a wait makes none, and a thread that ends leaves none
  * behind. The transport is kept from being uninstalled by a count like that of views, since no lock
  * may be held over a wait.
  */
+#include "core/drive.h"
 #include "core/core.h"
 
 #include <stdlib.h>
 
-static struct driver *get_driver(te_engine *e)
+static struct driver *get_driver(struct drivers *s)
 {
     struct driver *d;
 
-    pthread_mutex_lock(&e->drivers_lock);
-    d = e->drivers;
+    pthread_mutex_lock(&s->lock);
+    d = s->idle;
     if (d)
-        e->drivers = d->next;
-    pthread_mutex_unlock(&e->drivers_lock);
+        s->idle = d->next;
+    pthread_mutex_unlock(&s->lock);
     if (d)
         return d;
     d = calloc(1, sizeof(*d));
@@ -33,24 +34,30 @@ static struct driver *get_driver(te_engine *e)
     return NULL;
 }
 
-static void put_driver(te_engine *e, struct driver *d)
+static void put_driver(struct drivers *s, struct driver *d)
 {
     tei_waker_drain(&d->waker);
-    pthread_mutex_lock(&e->drivers_lock);
-    d->next = e->drivers;
-    e->drivers = d;
-    pthread_mutex_unlock(&e->drivers_lock);
+    pthread_mutex_lock(&s->lock);
+    d->next = s->idle;
+    s->idle = d;
+    pthread_mutex_unlock(&s->lock);
 }
 
-void tei_drive_fini(te_engine *e)
+void tei_drivers_init(struct drivers *s)
+{
+    pthread_mutex_init(&s->lock, NULL);
+}
+
+void tei_drivers_fini(struct drivers *s)
 {
     struct driver *d;
 
-    while ((d = e->drivers)) {
-        e->drivers = d->next;
+    while ((d = s->idle)) {
+        s->idle = d->next;
         tei_waker_fini(&d->waker);
         free(d);
     }
+    pthread_mutex_destroy(&s->lock);
 }
 
 /* False if another thread drives the batch. */
@@ -92,7 +99,7 @@ static bool drive_any(te_engine *e, const struct tei_drive *d)
 void tei_drive(struct batch *b, int64_t deadline_ns)
 {
     te_engine *e = b->engine;
-    struct driver *d = get_driver(e);
+    struct driver *d = get_driver(&e->drivers);
     struct tei_drive drive = {.owner = b,
                               .left = &b->left,
                               .until_ns = deadline_ns,
@@ -107,5 +114,5 @@ void tei_drive(struct batch *b, int64_t deadline_ns)
                 break;
         leave(b);
     }
-    put_driver(e, d);
+    put_driver(&e->drivers, d);
 }

@@ -217,9 +217,6 @@ static void init_locks(te_engine *e)
     tei_cond_init(&e->publish_cond);
     pthread_rwlock_init(&e->peers_lock, NULL);
     pthread_rwlock_init(&e->repost_lock, NULL);
-    pthread_mutex_init(&e->spare_lock, NULL);
-    pthread_mutex_init(&e->drivers_lock, NULL);
-    pthread_mutex_init(&e->done_lock, NULL);
     pthread_mutex_init(&e->inbox_lock, NULL);
 }
 
@@ -232,9 +229,6 @@ static void fini_locks(te_engine *e)
     pthread_cond_destroy(&e->publish_cond);
     pthread_rwlock_destroy(&e->peers_lock);
     pthread_rwlock_destroy(&e->repost_lock);
-    pthread_mutex_destroy(&e->spare_lock);
-    pthread_mutex_destroy(&e->drivers_lock);
-    pthread_mutex_destroy(&e->done_lock);
     pthread_mutex_destroy(&e->inbox_lock);
 }
 
@@ -263,7 +257,6 @@ static void init_engine(te_engine *e)
     e->fork_epoch = tei_fork_epoch();
     e->incarnation = tei_random_u64() | 1;
     atomic_init(&e->version, 1);
-    e->event_fd = -1;
     e->host = (struct tei_host){.conf = &e->conf,
                                 .jobs = &e->jobs,
                                 .waits = &e->fetches,
@@ -279,10 +272,11 @@ static void init_engine(te_engine *e)
                                 .connect = tei_serve_connect,
                                 .answer = tei_serve_answer};
     init_locks(e);
-    tei_list_init(&e->done);
     tei_list_init(&e->inbox);
     tei_list_init(&e->inbox_sources);
-    tei_handles_init(&e->batches);
+    tei_batches_init(&e->batches);
+    tei_drivers_init(&e->drivers);
+    tei_events_init(&e->events);
     tei_handles_init(&e->preps);
     tei_jobs_init(&e->jobs, AUX_THREADS);
     tei_jobs_init(&e->fetches, FETCH_THREADS);
@@ -417,10 +411,9 @@ static void end_transfers(te_engine *e)
 
 static void free_engine(te_engine *e)
 {
-    tei_batch_fini(e);
-    tei_batch_memory_fini(e);
+    tei_batches_fini(&e->batches);
     tei_prep_fini(e);
-    tei_drive_fini(e);
+    tei_drivers_fini(&e->drivers);
     tei_peer_fini(e);
     tei_transports_fini(&e->transports);
     tei_stage_fini(e);
@@ -432,8 +425,7 @@ static void free_engine(te_engine *e)
     tei_matrix_fini(&e->matrix);
     if (e->dir)
         e->dir->ops->close(e->dir);
-    if (e->event_fd >= 0)
-        tei_fd_close(e->event_fd);
+    tei_events_fini(&e->events);
     tei_jobs_fini(&e->fetches);
     tei_jobs_fini(&e->jobs);
     fini_locks(e);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The end of requests, src/core/batch.c: pieces of a task, tasks of a batch, those that wait for it, and messages that
+//! The end of requests, src/core/complete.c, batch.c and wait.c: pieces of a task, tasks of a batch, those that wait for it, and messages that
 //! are sent behind it.
 //!
 //! Promised: the piece that is folded last sees what all others folded; who sees a task terminal sees its error; who
@@ -43,7 +43,7 @@ fn fold_two(wrong: Wrong) {
         results: [UnsafeCell<u32>; 2],
     }
 
-    // C src/core/batch.c fold: left.load acquire, left.fetch_sub acq_rel
+    // C src/core/complete.c fold: left.load acquire, left.fetch_sub acq_rel
     fn fold(t: &Task, i: usize, wrong: Wrong) -> bool {
         let order = if wrong == FoldReleases { Release } else { AcqRel };
 
@@ -73,8 +73,8 @@ fn fold_two(wrong: Wrong) {
 // ---- the state of a task
 
 /// One ends a task that it has just submitted; one asks for the status of whatever was submitted.
-// C src/core/batch.c tei_batch_begin: left.fetch_add seq_cst, refs.fetch_add relaxed, claimed.fetch_add release
-// C src/core/batch.c publish_end: error.load relaxed, state.store release
+// C src/core/complete.c tei_batch_begin: left.fetch_add seq_cst, refs.fetch_add relaxed, claimed.fetch_add release
+// C src/core/complete.c publish_end: error.load relaxed, state.store release
 // C src/core/batch.c read_task: state.load acquire, error.load relaxed, moved.load relaxed
 fn end_and_ask(wrong: Wrong) {
     const PENDING: usize = 0;
@@ -157,7 +157,7 @@ impl Batch {
         }
     }
 
-    // C src/core/batch.c finish_tasks: left.fetch_sub seq_cst, event_armed.load acquire, waiters.load seq_cst
+    // C src/core/complete.c finish_tasks: left.fetch_sub seq_cst, armed.load acquire, waiters.load seq_cst
     fn finish(&self, i: usize) {
         self.touch();
         self.results[i].with_mut(|r| unsafe { *r = 1 });
@@ -179,7 +179,7 @@ impl Batch {
         self.left.load(kept(self.wrong != WaitRelaxed, Acquire)) == 0
     }
 
-    // C src/core/batch.c sleep_left: left.load seq_cst
+    // C src/core/wait.c sleep_left: left.load seq_cst
     fn sleep(&self) {
         let mut guard = self.lock.lock().unwrap();
 
@@ -188,7 +188,7 @@ impl Batch {
         }
     }
 
-    // C src/core/batch.c wait_left: left.load acquire, waiters.fetch_add seq_cst, left.load seq_cst,
+    // C src/core/wait.c wait_left: left.load acquire, waiters.fetch_add seq_cst, left.load seq_cst,
     // C     left.load seq_cst, waiters.fetch_sub seq_cst
     fn wait(&self) {
         if self.is_done() {
@@ -236,7 +236,7 @@ struct Behind {
 }
 
 impl Behind {
-    // C src/core/batch.c push_after: after.load seq_cst, after.compare_exchange_weak seq_cst seq_cst
+    // C src/core/complete.c push_after: after.load seq_cst, after.compare_exchange_weak seq_cst seq_cst
     fn push_after(&self) {
         let next = self.after.load(Acquire);
 
@@ -244,7 +244,7 @@ impl Behind {
         seq_cst(self.wrong != PushUnordered);
     }
 
-    // C src/core/batch.c send_after: after.load seq_cst, left.load seq_cst, after.exchange seq_cst,
+    // C src/core/complete.c send_after: after.load seq_cst, left.load seq_cst, after.exchange seq_cst,
     // C     left.load seq_cst, first_bad.load seq_cst
     fn send_after(&self) {
         while self.after.load(Acquire) != 0 && self.left.load(Acquire) == 0 {

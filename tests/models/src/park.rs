@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A task that waits for the descriptor of its peer, and its cancelling, src/core/peer.c and src/core/batch.c.
+//! A task that waits for the descriptor of its peer, and its cancelling, src/core/peer.c and src/core/wait.c.
 //!
 //! Promised: a task that is parked while its batch is cancelled ends once, by the one or by the other.
 //!
@@ -30,7 +30,7 @@ struct Engine {
 }
 
 impl Engine {
-    // C src/core/batch.c tei_task_canceled: cancel_mark.load seq_cst, closing.load relaxed
+    // C src/core/complete.c tei_task_canceled: cancel_mark.load seq_cst, closing.load relaxed
     fn is_canceled(&self) -> bool {
         self.cancel_mark.load(Acquire) > 0
     }
@@ -74,7 +74,7 @@ impl Engine {
         }
     }
 
-    // C src/core/batch.c te_cancel: cancel_mark.store seq_cst, claimed.load relaxed
+    // C src/core/wait.c te_cancel: cancel_mark.store seq_cst, claimed.load relaxed
     fn cancel(&self) {
         if self.wrong == MarkedLate {
             self.sweep();

@@ -73,7 +73,7 @@ impl Counted {
     // C     closing.load relaxed
     // C src/plat/mem_host.c tei_share_put: refs.fetch_sub acq_rel
     // C src/transport/gpuipc/gpuipc_export.c tei_gpuipc_table_put: refs.fetch_sub acq_rel
-    // C src/core/batch.c put_batch: refs.fetch_sub acq_rel, notes.load relaxed
+    // C src/core/batch.c tei_batch_put: refs.fetch_sub acq_rel, notes.load relaxed
     // C src/core/peer.c tei_peer_put: refs.fetch_sub acq_rel
     // C src/transport/rdma/rdma_endpoint.c tei_rdma_ep_put: refs.fetch_sub acq_rel
     fn put(&self) {
