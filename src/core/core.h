@@ -36,8 +36,10 @@
 #include "core/complete.h"
 #include "core/drive.h"
 #include "core/events.h"
+#include "core/inbox.h"
 #include "core/matrix.h"
 #include "core/metrics.h"
+#include "core/notify.h"
 #include "core/region.h"
 #include "core/register.h"
 #include "core/transports.h"
@@ -87,35 +89,12 @@ struct peer {
     struct figures figures; /* of requests that have ended */
 };
 
-/* ---------------------------------------------------------------------------------------- batches */
-
-/* What te_submit() or te_notify_after() promised to send once all requests are done. */
-struct group {
-    te_engine *engine;
-    _Atomic size_t left;
-    _Atomic bool failed;
-    te_segment target;
-    struct tei_hostport where;
-    te_message message;
-    struct group *next; /* in batch.after */
-    struct tei_job job;
-};
-
 /* ----------------------------------------------------------------------------------------- engine */
 
 struct stage;
 
-struct inbox_source;
-
-struct inbox_entry {
-    struct tei_link link;
-    struct inbox_source *source; /* NULL: this engine itself */
-    size_t bytes;
-    te_message message;
-};
-
 struct counters {
-    _Atomic uint64_t submitted, refreshes, notified, received, store_failures;
+    _Atomic uint64_t submitted, refreshes, notified, store_failures;
 };
 
 /* What is wrong with the metadata server, in bits. */
@@ -194,9 +173,7 @@ struct te_engine {
     struct drivers drivers;
     struct events events;
 
-    pthread_mutex_t inbox_lock;
-    struct tei_list inbox, inbox_sources; /* of whose messages are in it */
-    size_t inbox_len, inbox_bytes;
+    struct inbox inbox;
 
     struct counters count;
     struct metrics metrics;
@@ -443,14 +420,6 @@ void tei_plan_drop(struct plan *p);
 
 /* ---- prep.c */
 void tei_prep_fini(te_engine *e);
-
-/* ---- notify.c */
-int tei_group_create(te_engine *e, const te_submit_opts *o, size_t n, struct group **out);
-void tei_group_free(struct group *g);
-void tei_group_done(struct group *g, size_t n, bool failed);
-/* `source`: the key of the sender's address, base/source.h; NULL: this engine. Takes over both parts. */
-int tei_inbox_add(te_engine *e, const uint8_t *source, te_message *m);
-void tei_inbox_fini(te_engine *e);
 
 /* ---- shutdown.c */
 void tei_shutdown_forget(const te_engine *e);

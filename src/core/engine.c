@@ -217,7 +217,6 @@ static void init_locks(te_engine *e)
     tei_cond_init(&e->publish_cond);
     pthread_rwlock_init(&e->peers_lock, NULL);
     pthread_rwlock_init(&e->repost_lock, NULL);
-    pthread_mutex_init(&e->inbox_lock, NULL);
 }
 
 static void fini_locks(te_engine *e)
@@ -229,7 +228,6 @@ static void fini_locks(te_engine *e)
     pthread_cond_destroy(&e->publish_cond);
     pthread_rwlock_destroy(&e->peers_lock);
     pthread_rwlock_destroy(&e->repost_lock);
-    pthread_mutex_destroy(&e->inbox_lock);
 }
 
 static int hold_region(struct tei_host *h, uint64_t addr, uint64_t length, unsigned access,
@@ -272,11 +270,10 @@ static void init_engine(te_engine *e)
                                 .connect = tei_serve_connect,
                                 .answer = tei_serve_answer};
     init_locks(e);
-    tei_list_init(&e->inbox);
-    tei_list_init(&e->inbox_sources);
     tei_batches_init(&e->batches);
     tei_drivers_init(&e->drivers);
     tei_events_init(&e->events);
+    tei_inbox_init(&e->inbox);
     tei_handles_init(&e->preps);
     tei_jobs_init(&e->jobs, AUX_THREADS);
     tei_jobs_init(&e->fetches, FETCH_THREADS);
@@ -420,7 +417,7 @@ static void free_engine(te_engine *e)
     tei_regions_fini(&e->regions);
     tei_allocs_fini(&e->allocs);
     tei_publish_fini(e);
-    tei_inbox_fini(e);
+    tei_inbox_fini(&e->inbox);
     tei_metrics_serve_fini(e);
     tei_matrix_fini(&e->matrix);
     if (e->dir)

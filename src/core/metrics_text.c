@@ -194,9 +194,9 @@ static struct snapshot *take_snapshot(te_engine *e)
     s->stalls = now_of(&e->metrics.stalls);
     s->registered_bytes = now_of(&e->regions.bytes);
     s->metadata_up = !s->stats.metadata_down;
-    pthread_mutex_lock(&e->inbox_lock);
-    s->inbox = e->inbox_len;
-    pthread_mutex_unlock(&e->inbox_lock);
+    pthread_mutex_lock(&e->inbox.lock);
+    s->inbox = e->inbox.n;
+    pthread_mutex_unlock(&e->inbox.lock);
     for (size_t i = 0; i < METRICS_ERRORS; i++)
         s->errors[i] = now_of(&e->metrics.errors[i]);
     take_transports(e, s);

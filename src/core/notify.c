@@ -1,208 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* notify.c - messages to and from peers, by themselves or after a submit's data. */
+/* notify.c - messages to peers, by themselves or after a submit's data. */
+#include "core/notify.h"
 #include "core/core.h"
-
-#include "base/source.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define INBOX_MAX       65536
-#define INBOX_BYTES_MAX ((size_t)64 << 20)
-
 static int64_t rpc_deadline(const te_engine *e)
 {
     return tei_deadline_ns((int64_t)e->conf.handshake_connect_timeout_s * 1000);
-}
-
-/* ---------------------------------------------------------------------------------------- inbox */
-
-/* An address that messages in the inbox came from. */
-struct inbox_source {
-    struct tei_source base; /* its users are messages */
-    size_t bytes;
-};
-
-static void free_entry(struct inbox_entry *entry)
-{
-    tei_message_fini(&entry->message);
-    free(entry);
-}
-
-static void leave_source(const struct inbox_entry *entry)
-{
-    if (!entry->source)
-        return;
-    entry->source->bytes -= entry->bytes;
-    tei_source_leave(&entry->source->base);
-}
-
-/*
- * No address may have more in the inbox than there is room left. So one alone gets half of it, each of
- * `n` that send all they can a part of n + 1, and there is room for the next one at any time.
- */
-static bool has_room(const te_engine *e, const struct inbox_entry *entry)
-{
-    size_t free_n = INBOX_MAX - e->inbox_len, free_bytes = INBOX_BYTES_MAX - e->inbox_bytes;
-    const struct inbox_source *s = entry->source;
-
-    if (free_n == 0 || entry->bytes > free_bytes)
-        return false;
-    return !s || (s->base.users <= free_n && s->bytes <= free_bytes);
-}
-
-/* Inbox's lock held. */
-static int add(te_engine *e, const uint8_t *key, struct inbox_entry *entry)
-{
-    if (key) {
-        struct tei_source *base =
-            tei_source_enter(&e->inbox_sources, key, sizeof(struct inbox_source));
-
-        if (!base)
-            return TE_ERR_MEMORY;
-        entry->source = tei_container_of(base, struct inbox_source, base);
-        entry->source->bytes += entry->bytes;
-    }
-    if (!has_room(e, entry)) {
-        leave_source(entry);
-        return TE_ERR_REJECTED;
-    }
-    tei_list_push_back(&e->inbox, &entry->link);
-    e->inbox_len++;
-    e->inbox_bytes += entry->bytes;
-    return 0;
-}
-
-/* Also when it fails. */
-int tei_inbox_add(te_engine *e, const uint8_t *source, te_message *m)
-{
-    struct inbox_entry *entry = calloc(1, sizeof(*entry));
-    int rc;
-
-    if (!entry) {
-        tei_message_fini(m);
-        return TE_ERR_MEMORY;
-    }
-    entry->message = *m;
-    entry->bytes = sizeof(*entry) + m->name_len + m->msg_len + 2;
-    pthread_mutex_lock(&e->inbox_lock);
-    rc = add(e, source, entry);
-    pthread_mutex_unlock(&e->inbox_lock);
-    if (!rc) {
-        atomic_fetch_add_explicit(&e->count.received, 1, memory_order_relaxed);
-        return 0;
-    }
-    free_entry(entry);
-    if (rc == TE_ERR_MEMORY)
-        return rc;
-    return TEI_FAIL(
-        rc,
-        "inbox is full: of %d notifications and %zu bytes one sender's address may have "
-        "half; te_notify_recv() takes them",
-        INBOX_MAX, INBOX_BYTES_MAX);
-}
-
-/* Messages as an array of either kind of row; what an entry has goes over to its row. */
-struct taken {
-    size_t row; /* bytes of one */
-    void (*fill)(void *row, const te_message *m);
-    char *rows;
-    size_t n;
-};
-
-static void fill_text(void *row, const te_message *m)
-{
-    *(te_notification *)row =
-        (te_notification){.name = (char *)(uintptr_t)m->name, .msg = (char *)(uintptr_t)m->msg};
-}
-
-static void fill_bytes(void *row, const te_message *m)
-{
-    *(te_message *)row = *m;
-}
-
-static int take_all(te_engine *e, struct taken *t)
-{
-    struct tei_link *l;
-    int rc = 0;
-
-    pthread_mutex_lock(&e->inbox_lock);
-    if (e->inbox_len)
-        t->rows = calloc(e->inbox_len, t->row);
-    while (t->rows && (l = tei_list_pop(&e->inbox))) {
-        struct inbox_entry *entry = tei_container_of(l, struct inbox_entry, link);
-
-        t->fill(t->rows + t->n++ * t->row, &entry->message);
-        leave_source(entry);
-        free(entry);
-    }
-    if (t->rows)
-        e->inbox_len = e->inbox_bytes = 0;
-    else if (e->inbox_len)
-        rc = TE_ERR_MEMORY;
-    pthread_mutex_unlock(&e->inbox_lock);
-    return rc ? TEI_FAIL(rc, "no memory for the notifications; they are kept") : 0;
-}
-
-static int receive(te_engine *e, struct taken *t, void *out, size_t *n)
-{
-    int rc = tei_engine_check(e);
-
-    if (!rc && (!out || !n))
-        rc = TEI_FAIL(TE_ERR_INVALID, "the place for the messages is NULL");
-    if (!rc)
-        rc = take_all(e, t);
-    if (!rc)
-        *n = t->n;
-    return rc;
-}
-
-int te_notify_recv(te_engine *e, te_notification **out, size_t *n)
-{
-    struct taken t = {.row = sizeof(**out), .fill = fill_text};
-    int rc = receive(e, &t, out, n);
-
-    if (!rc)
-        *out = (te_notification *)(void *)t.rows;
-    return rc;
-}
-
-int te_notify_recv_bytes(te_engine *e, te_message **out, size_t *n)
-{
-    struct taken t = {.row = sizeof(**out), .fill = fill_bytes};
-    int rc = receive(e, &t, out, n);
-
-    if (!rc)
-        *out = (te_message *)(void *)t.rows;
-    return rc;
-}
-
-void te_notify_free(te_notification *arr, size_t n)
-{
-    for (size_t i = 0; arr && i < n; i++) {
-        free(arr[i].name);
-        free(arr[i].msg);
-    }
-    free(arr);
-}
-
-void te_message_free(te_message *arr, size_t n)
-{
-    for (size_t i = 0; arr && i < n; i++)
-        tei_message_fini(&arr[i]);
-    free(arr);
-}
-
-void tei_inbox_fini(te_engine *e)
-{
-    struct tei_link *l;
-
-    while ((l = tei_list_pop(&e->inbox))) {
-        struct inbox_entry *entry = tei_container_of(l, struct inbox_entry, link);
-
-        leave_source(entry);
-        free_entry(entry);
-    }
 }
 
 /* ------------------------------------------------------------------------------------- send now */
@@ -214,7 +20,7 @@ static int notify_self(te_engine *e, const te_message *m)
 
     if (tei_message_copy(m, &copy))
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for a notification");
-    return tei_inbox_add(e, NULL, &copy);
+    return tei_inbox_add(&e->inbox, NULL, &copy);
 }
 
 /*
@@ -280,7 +86,7 @@ static int notify(te_engine *e, te_segment seg, te_message *m)
     int rc;
 
     if (seg == TE_LOCAL_SEGMENT)
-        return tei_inbox_add(e, NULL, m);
+        return tei_inbox_add(&e->inbox, NULL, m);
     rc = tei_peer_where(e, seg, false, &where);
     if (!rc)
         rc = notify_peer(e, seg, where, m);

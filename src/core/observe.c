@@ -33,7 +33,7 @@ static void add_core(te_engine *e, struct te_stats *s)
     s->notifications_sent = atomic_load_explicit(&c->notified, memory_order_relaxed);
     s->metadata_failures = atomic_load_explicit(&c->store_failures, memory_order_relaxed);
     s->metadata_down = tei_keep_is_down(e);
-    s->notifications_received = atomic_load_explicit(&c->received, memory_order_relaxed);
+    s->notifications_received = atomic_load_explicit(&e->inbox.received, memory_order_relaxed);
     s->regions = atomic_load_explicit(&e->regions.n, memory_order_relaxed);
     pthread_rwlock_rdlock(&e->peers_lock);
     s->segments_open = HASH_COUNT(e->by_name) - 1;

@@ -60,7 +60,8 @@ static void serve_notify(te_engine *e, struct tei_rpc_call *call, const char *bo
 {
     te_message m;
 
-    if (tei_notify_decode(body, len, &m) == 0 && tei_inbox_add(e, tei_rpc_source(call), &m) == 0)
+    if (tei_notify_decode(body, len, &m) == 0 &&
+        tei_inbox_add(&e->inbox, tei_rpc_source(call), &m) == 0)
         reply_text(call, TEI_NOTIFY_OK);
     else
         reply_text(call, TEI_NOTIFY_REFUSED);
