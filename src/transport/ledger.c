@@ -173,11 +173,13 @@ static void ledger_look(struct tei_ledger *l, struct tei_entry *e, int64_t now)
 {
     bool stalled = e->out && ledger_stall(l, e) <= now;
     bool late = !ledger_is_final(e) && ledger_limit(l, e) <= now;
+    const char *why = e->out ? "waiting for a part under way" : "waiting for its turn";
 
     l->n_stalled += stalled;
+    if (late && !e->base.error && e->base.why)
+        why = e->base.why;
     if (late)
-        tei_ledger_end(l, e, TE_ERR_TIMEOUT, 0,
-                       e->out ? "waiting for a part under way" : "waiting for its turn");
+        tei_ledger_end(l, e, TE_ERR_TIMEOUT, 0, why);
     if (stalled)
         e->since_ns = TEI_NEVER;
     if (e->out || !late)

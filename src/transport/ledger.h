@@ -11,7 +11,10 @@
 
 #include "transport/transport.h"
 
-/* What a transport on a ledger embeds as the first member of its work. The ledger's alone. */
+/*
+ * What a transport on a ledger embeds as the first member of its work. The ledger's alone, but that
+ * `base.why` of a work without an error may be set to what has kept it: a timeout says that.
+ */
 struct tei_entry {
     struct tei_work base;
     uint64_t next;    /* bytes that were given to parts */
@@ -79,6 +82,11 @@ void tei_ledger_back(struct tei_ledger *l, const struct tei_part *part, int64_t 
 static inline void tei_ledger_progress(struct tei_ledger *l, struct tei_entry *e, int64_t now)
 {
     e->since_ns = l->progress_ns = now;
+}
+/* Takes one out of l->queue of which no part is under way. */
+static inline void tei_ledger_withdraw(struct tei_entry *e)
+{
+    tei_list_del(&e->base.link);
 }
 /* Whether no work is in it, but what is over. */
 static inline bool tei_ledger_is_idle(const struct tei_ledger *l)

@@ -55,8 +55,6 @@ static void init(struct rdma *t)
 
     t->conf = c;
     t->chunk = c->max_mr_size;
-    t->no_progress_ns =
-        c->transfer_timeout_ms > 0 ? c->transfer_timeout_ms * TEI_NS_PER_MS : TEI_NEVER;
     snprintf(t->server, sizeof t->server, "%.254s",
              c->rdma_bind_address[0] ? c->rdma_bind_address : t->base.host->segment_name);
     pthread_mutex_init(&t->peers_lock, NULL);

@@ -7,8 +7,8 @@
  *             each, and its endpoints
  *   endpoint  queue pairs of one NIC, connected with those of one NIC of a peer; kept in the NIC's
  *             pool (rdma_pool.h), which caps their number
- *   peer      one engine as its descriptor tells it: NICs, rails (rail/rail.h), the queue of work
- *   work      one piece of work of the core; cut into slices a window at a time
+ *   peer      one engine as its descriptor tells it: NICs, rails (rail/rail.h), a ledger of work
+ *   work      one piece of work of the core, in its peer's ledger; cut into slices a window at a time
  *   slice     one work request of an endpoint: at most a few of MC_SLICE_SIZE bytes
  *
  * How bytes move: post() queues work at its peer and runs a round: while the rails have room,
@@ -41,7 +41,7 @@
 #include "transport/rdma/rdma_pool.h"
 #include "transport/rdma/rdma_wire.h"
 #include "transport/rdma/verbs.h"
-#include "transport/transport.h"
+#include "transport/ledger.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -242,11 +242,9 @@ struct rdma_peer {
     bool worked;          /* bytes have been moved */
     struct tei_paths paths;
     struct rdma_endpoint **eps; /* by rail; NULL where none is known */
-    struct tei_list queue;      /* work of which bytes are to be cut */
-    struct tei_list again;      /* slices to be sent anew */
-    struct tei_list all;        /* all work, by rdma_work.all */
-    int64_t progress_ns;        /* when a slice last brought bytes over */
-    struct tei_list spare;      /* slices not in use */
+    struct tei_ledger ledger;
+    struct tei_list again; /* slices to be sent anew */
+    struct tei_list spare; /* slices not in use */
 
     /*
      * No new connections until then (MC_CONN_PAUSE_TTL_MS). Set before the endpoint whose
@@ -270,14 +268,8 @@ struct rdma_attach {
 /* ------------------------------------------------------------------------------- work and slices */
 
 struct rdma_work {
-    struct tei_work base;
-    struct tei_link all;   /* in peer->all */
-    bool queued;           /* base.link is in peer->queue */
-    uint64_t cut;          /* bytes that are in slices */
-    uint32_t flying;       /* slices not over */
-    int64_t progress_ns;   /* last completion, or when it was posted */
-    int64_t ended_ns;      /* when base.error was set, while slices are out */
-    const char *trouble;   /* why a slice failed last, NULL: none did */
+    struct tei_entry entry;
+    int64_t ended_ns; /* when it was first seen to have failed with slices out; 0: it was not */
     const uint32_t *rkeys; /* of its buffer, by device */
     uint32_t keyless;      /* devices that work and have none of it, a bit each */
     struct tei_path_route *route;
@@ -285,12 +277,9 @@ struct rdma_work {
 
 struct rdma_slice {
     struct tei_link link;
-    struct rdma_work *work;
+    struct tei_part part;     /* of the work */
     struct rdma_endpoint *ep; /* while queued or posted there */
     struct rdma_qp *qp;       /* while posted */
-    char *local;
-    uint64_t remote;
-    uint32_t length;
     uint32_t lkey, rkey;
     int rail;
     uint8_t nic, device; /* of the rail */
@@ -338,7 +327,6 @@ struct rdma {
     struct tei_list memories;
     bool told_staged;          /* that NICs refuse memory of devices; under memory_lock */
     pthread_mutex_t keys_lock; /* what regions' keys[] lead to, for who describes them meanwhile */
-    int64_t no_progress_ns;
 
     pthread_mutex_t peers_lock;
     struct tei_list peers;
@@ -355,7 +343,6 @@ struct rdma {
     bool monitor_running;
     struct tei_timer tick, repair;
     struct tei_call wake;
-    unsigned ticks;
     _Atomic bool ticking;
     _Atomic bool wanted;   /* asked for since the last tick began */
     _Atomic size_t n_work; /* not over */
@@ -368,9 +355,9 @@ static inline struct rdma *tei_rdma_of(struct tei_transport *t)
     return tei_container_of(t, struct rdma, base);
 }
 
-static inline struct rdma_work *tei_rdma_work_of(struct tei_link *l)
+static inline struct rdma_work *tei_rdma_work_of(const struct tei_entry *e)
 {
-    return tei_container_of(tei_container_of(l, struct tei_work, link), struct rdma_work, base);
+    return tei_container_of((struct tei_entry *)e, struct rdma_work, entry);
 }
 
 static inline struct rdma_slice *tei_rdma_slice_of(struct tei_link *l)
@@ -544,7 +531,7 @@ void tei_rdma_back(const struct rdma_back *back, size_t n);
 /* Slices that an endpoint never posted; `error` 0: through no fault of its rail. */
 void tei_rdma_unsent(struct tei_list *slices, int error, const char *why);
 /* Deadlines and what has to wait for a time; the monitor calls it. */
-void tei_rdma_peer_tick(struct rdma_peer *p, int64_t now_ns, bool deadlines);
+void tei_rdma_peer_tick(struct rdma_peer *p, int64_t now_ns);
 
 /* ---- rdma_worker.c */
 int tei_rdma_workers_start(struct rdma_nic *n);

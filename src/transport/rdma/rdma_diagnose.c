@@ -14,9 +14,9 @@ void tei_rdma_tell_slice(const struct rdma_endpoint *ep, const struct rdma_slice
 {
     struct tei_log_site all = {0};
 
-    tei_log(&all, TE_LOG_INFO, "rdma: %s of %u bytes at 0x%zx goes through %s to %s",
-            s->work->base.opcode == TE_READ ? "read" : "write", s->length, (size_t)s->local,
-            ep->nic->name, ep->peer_path);
+    tei_log(&all, TE_LOG_INFO, "rdma: %s of %zu bytes at 0x%zx goes through %s to %s",
+            s->part.entry->base.opcode == TE_READ ? "read" : "write", (size_t)s->part.length,
+            (size_t)s->part.local, ep->nic->name, ep->peer_path);
 }
 
 struct text {
@@ -39,11 +39,11 @@ static void write_lines(struct rdma_endpoint *ep, struct text *t)
             break;
         snprintf(
             t->line[t->n++], sizeof t->line[0],
-            "%s of %u bytes at 0x%zx, 0x%zx there, posted %.3f ms ago to queue pair %u, failed "
+            "%s of %zu bytes at 0x%zx, 0x%zx there, posted %.3f ms ago to queue pair %u, failed "
             "%u times before",
-            s->work->base.opcode == TE_READ ? "read" : "write", s->length, (size_t)s->local,
-            (size_t)s->remote, (double)(now - s->posted_ns) / (double)TEI_NS_PER_MS,
-            s->qp->qp->qp_num, s->attempts);
+            s->part.entry->base.opcode == TE_READ ? "read" : "write", (size_t)s->part.length,
+            (size_t)s->part.local, (size_t)s->part.remote,
+            (double)(now - s->posted_ns) / (double)TEI_NS_PER_MS, s->qp->qp->qp_num, s->attempts);
     }
     pthread_mutex_unlock(&ep->lock);
 }

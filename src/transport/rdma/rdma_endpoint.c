@@ -385,22 +385,23 @@ static uint32_t reserve(struct rdma_cq *c, uint32_t want)
 /* Short data of the CPU's own memory goes with the work request, which saves the NIC a read. */
 static bool goes_inline(const struct rdma_endpoint *ep, const struct rdma_slice *s)
 {
-    return s->length <= ep->inline_max && s->work->base.opcode == TE_WRITE &&
-           s->work->base.region->kind == TEI_MEM_HOST &&
-           strncmp(s->work->base.region->location, "cpu:", 4) == 0;
+    return s->part.length <= ep->inline_max && s->part.entry->base.opcode == TE_WRITE &&
+           s->part.entry->base.region->kind == TEI_MEM_HOST &&
+           strncmp(s->part.entry->base.region->location, "cpu:", 4) == 0;
 }
 
 static void fill_wr(const struct rdma_endpoint *ep, struct ibv_send_wr *wr, struct ibv_sge *sge,
                     struct rdma_slice *s)
 {
-    *sge = (struct ibv_sge){.addr = (uintptr_t)s->local, .length = s->length, .lkey = s->lkey};
+    *sge = (struct ibv_sge){
+        .addr = (uintptr_t)s->part.local, .length = (uint32_t)s->part.length, .lkey = s->lkey};
     *wr = (struct ibv_send_wr){
         .wr_id = (uintptr_t)s,
         .sg_list = sge,
         .num_sge = 1,
-        .opcode = s->work->base.opcode == TE_READ ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
+        .opcode = s->part.entry->base.opcode == TE_READ ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
         .send_flags = IBV_SEND_SIGNALED | (goes_inline(ep, s) ? IBV_SEND_INLINE : 0U),
-        .wr.rdma = {.remote_addr = s->remote, .rkey = s->rkey}};
+        .wr.rdma = {.remote_addr = s->part.remote, .rkey = s->rkey}};
 }
 
 /* Rings one doorbell for the first `n` slices of the queue; how many the device took. */
@@ -423,7 +424,7 @@ static uint32_t post_chain(struct rdma_endpoint *ep, struct rdma_qp *q, uint32_t
         struct rdma_slice *s = tei_rdma_slice_of(tei_list_pop(&ep->queue));
 
         s->qp = q;
-        ep->posted_bytes += s->length;
+        ep->posted_bytes += s->part.length;
         tei_list_push_back(&ep->posted, &s->link);
         if (c->log_slice_affinity)
             tei_rdma_tell_slice(ep, s);

@@ -16,8 +16,7 @@
 #include <errno.h>
 #include <sys/epoll.h>
 
-#define DEADLINE_TICKS 5
-#define REPAIR_NS      (500 * TEI_NS_PER_MS)
+#define REPAIR_NS (500 * TEI_NS_PER_MS)
 
 /* ----------------------------------------------------------------------------------------- events */
 
@@ -165,7 +164,7 @@ static int64_t watchdog_ns(const struct rdma_endpoint *ep)
     uint64_t ahead = tei_path_nic_bytes(&n->t->path_nics, n->index);
     const struct rdma_slice *first = tei_rdma_slice_of(tei_list_first(&ep->posted));
 
-    ahead = 4 * ahead + 64 * (uint64_t)first->length;
+    ahead = 4 * ahead + 64 * (uint64_t)first->part.length;
     return RDMA_WATCHDOG_NS + (int64_t)((double)ahead / (double)n->nominal_bps * TEI_NS_PER_S);
 }
 
@@ -228,10 +227,9 @@ static void look_at(struct rdma_endpoint *ep, void *arg)
 
 static void tick_peer(struct rdma_peer *p, void *arg)
 {
-    const struct rdma *t = p->t;
     const struct look *l = arg;
 
-    tei_rdma_peer_tick(p, l->now, t->ticks % DEADLINE_TICKS == 0);
+    tei_rdma_peer_tick(p, l->now);
 }
 
 static void on_tick(struct tei_timer *timer)
@@ -241,7 +239,6 @@ static void on_tick(struct tei_timer *timer)
 
     atomic_store(&t->wanted, false); /* what was asked for before is looked at now */
     l.closing = l.restless = atomic_load(&t->closing);
-    t->ticks++;
     for (size_t i = 0; i < t->n_nics; i++) {
         tei_rdma_eps_each(&t->nics[i], look_at, &l);
         tei_rdma_ep_make_room(&t->nics[i], 0);

@@ -60,6 +60,14 @@ static int make_paths(struct rdma *t, struct rdma_peer *p)
     return rc;
 }
 
+/* How long work may be without progress; 0: there is no limit. */
+static int64_t patience_ms(const struct tei_conf *c)
+{
+    int64_t all = c->transfer_timeout_ms, slice = c->slice_timeout_s * 1000;
+
+    return slice > 0 && (slice < all || all <= 0) ? slice : all;
+}
+
 /* Takes over `devices`. */
 static int make_peer(struct rdma *t, const char *server, uint64_t id,
                      const struct tei_hostport *where, struct tei_rdma_device *devices, size_t n,
@@ -78,9 +86,8 @@ static int make_peer(struct rdma *t, const char *server, uint64_t id,
     p->devices = devices;
     p->n_devices = n;
     pthread_mutex_init(&p->lock, NULL);
-    tei_list_init(&p->queue);
+    tei_ledger_init(&p->ledger, patience_ms(t->conf));
     tei_list_init(&p->again);
-    tei_list_init(&p->all);
     tei_list_init(&p->spare);
     p->server = strdup(server);
     p->eps = calloc(t->n_nics * n, sizeof(struct rdma_endpoint *));

@@ -2,16 +2,15 @@
 /*
  * rdma_work.c - from work to slices and back.
  *
- * Work waits in its peer's queue while it has bytes that are in no slice. A round cuts slices for as
- * long as pick() (rail/rail.h) finds a rail with room, and so never more than the rails' windows:
- * what remains of a long request waits as a number, not as a list. Slices that came back for another
- * try wait in `again`, which goes first.
+ * Work is in its peer's ledger; a slice is a part. A round cuts slices for as long as pick()
+ * (rail/rail.h) finds a rail with room, and so never more than the rails' windows: what remains of a
+ * long request waits as a number, not as a list. Slices that came back for another try wait in
+ * `again`, which goes first; to the ledger they are under way.
  *
- * A work is over when no slice of it is out and either all bytes are in slices or it has an error.
- * With an error it leaves the queue at once, and its slices are not sent anew; those that the device
- * has are waited for, since until then its memory is not quiet. The one exception to waiting is
- * tei_rdma_peer_tick(): a little later it fails the endpoints that still have some, and they come
- * back flushed, among them innocent ones, which are sent anew.
+ * Slices of a work with an error are not sent anew; those that the device has are waited for, since
+ * until then its memory is not quiet. The one exception to waiting is tei_rdma_peer_tick(): a little
+ * later it fails the endpoints that still have some, and they come back flushed, among them innocent
+ * ones, which are sent anew.
  *
  * All of it happens under the peer's lock but for posting and giving back, which come after.
  */
@@ -26,9 +25,9 @@
 #define FLUSHED_MAX 1000
 #define PEER_AWAY   4 /* attempts that a peer which cannot be talked to at all costs */
 
-static struct rdma_peer *peer_of(const struct rdma_work *w)
+static struct rdma_peer *peer_of(const struct tei_entry *e)
 {
-    return tei_container_of(w->base.attach, struct rdma_attach, base)->peer;
+    return tei_container_of(e->base.attach, struct rdma_attach, base)->peer;
 }
 
 /* ---------------------------------------------------------------------------------------- slices */
@@ -58,9 +57,10 @@ static void put_slice(struct rdma_peer *p, struct rdma_slice *s)
 /* Bytes that the next slice of a work may have: by its size, and the chunk of memory it is in. */
 static uint64_t next_len(const struct rdma_work *w, const struct rdma_memory *m)
 {
-    const struct tei_conf *c = peer_of(w)->t->conf;
-    uint64_t left = w->base.length - w->cut;
-    uint64_t at = (uintptr_t)w->base.local + w->cut - w->base.region->addr;
+    const struct tei_conf *c = peer_of(&w->entry)->t->conf;
+    const struct tei_work *base = &w->entry.base;
+    uint64_t left = base->length - w->entry.next;
+    uint64_t at = (uintptr_t)base->local + w->entry.next - base->region->addr;
     uint64_t in_chunk = m->chunk - at % m->chunk;
     uint64_t len = tei_slice_len(left, c->slice_size, c->fragment_ratio);
 
@@ -69,7 +69,7 @@ static uint64_t next_len(const struct rdma_work *w, const struct rdma_memory *m)
 
 static const struct rdma_memory *memory_of(const struct rdma_work *w)
 {
-    return w->base.region->keys[w->base.transport->index];
+    return w->entry.base.region->keys[w->entry.base.transport->index];
 }
 
 /* NICs of ours that do not have its memory. */
@@ -86,27 +86,24 @@ static bool is_choosy(const struct rdma_work *w)
 
 static void aim(struct rdma_slice *s, const struct tei_path_choice *c)
 {
-    const struct rdma_work *w = s->work;
+    const struct rdma_work *w = tei_rdma_work_of(s->part.entry);
 
     s->rail = c->rail;
     s->nic = c->local;
     s->device = c->peer;
     s->lkey = atomic_load_explicit(
-        &tei_rdma_keys_at(memory_of(w), c->local, (uintptr_t)s->local)->lkey, memory_order_relaxed);
+        &tei_rdma_keys_at(memory_of(w), c->local, (uintptr_t)s->part.local)->lkey,
+        memory_order_relaxed);
     s->rkey = w->rkeys[c->peer];
 }
 
-static void cut(struct rdma_work *w, struct rdma_slice *s, uint64_t len)
+static void cut(struct rdma_peer *p, struct rdma_work *w, struct rdma_slice *s, uint64_t len,
+                int64_t now)
 {
-    s->work = w;
-    s->local = w->base.local + w->cut;
-    s->remote = w->base.remote + w->cut;
-    s->length = (uint32_t)len;
+    tei_ledger_take_of(&p->ledger, &w->entry, len, now, &s->part);
     s->attempts = 0;
     s->flushed = 0;
     s->avoid = TEI_PATH_NO_RAIL;
-    w->cut += len;
-    w->flying++;
 }
 
 /* ----------------------------------------------------------------------------------------- rounds */
@@ -134,8 +131,8 @@ static struct tei_list *group_of(struct batch *b, int rail)
 }
 
 /* A rail for so many bytes of a work, noted as on their way; false if there is none now. */
-static bool pick(struct rdma_peer *p, struct batch *b, struct rdma_work *w, uint64_t len, int avoid,
-                 int64_t now, struct tei_path_choice *c, struct tei_list **to)
+static bool pick(struct rdma_peer *p, struct batch *b, const struct rdma_work *w, uint64_t len,
+                 int avoid, int64_t now, struct tei_path_choice *c, struct tei_list **to)
 {
     const struct tei_path_want want = {.len = len,
                                        .now = now,
@@ -162,13 +159,14 @@ static const struct tei_path_route *choose_again(struct rdma_peer *p, struct bat
 
     TEI_LIST_EACH(&p->again, link, next) {
         struct rdma_slice *s = tei_rdma_slice_of(link);
+        const struct rdma_work *w = tei_rdma_work_of(s->part.entry);
 
-        if (pick(p, b, s->work, s->length, s->avoid, now, &c, &to)) {
+        if (pick(p, b, w, s->part.length, s->avoid, now, &c, &to)) {
             tei_list_del(link);
             aim(s, &c);
             tei_list_push_back(to, link);
-        } else if (!is_choosy(s->work)) {
-            return s->work->route;
+        } else if (!is_choosy(w)) {
+            return w->route;
         }
     }
     return NULL;
@@ -181,7 +179,7 @@ static bool choose_of(struct rdma_peer *p, struct batch *b, struct rdma_work *w,
     struct tei_path_choice c;
     struct tei_list *to;
 
-    while (w->cut < w->base.length) {
+    while (w->entry.next < w->entry.base.length) {
         uint64_t len = next_len(w, m);
         struct rdma_slice *s = get_slice(p);
 
@@ -190,7 +188,7 @@ static bool choose_of(struct rdma_peer *p, struct batch *b, struct rdma_work *w,
                 put_slice(p, s);
             return false;
         }
-        cut(w, s, len);
+        cut(p, w, s, len, now);
         aim(s, &c);
         tei_list_push_back(to, &s->link);
     }
@@ -204,20 +202,17 @@ static void choose(struct rdma_peer *p, struct batch *b, int64_t now)
     const struct tei_path_route *blocked = choose_again(p, b, now);
     int seen = 0;
 
-    TEI_LIST_EACH(&p->queue, link, next) {
-        struct rdma_work *w = tei_rdma_work_of(link);
+    TEI_LIST_EACH(&p->ledger.queue, link, next) {
+        struct rdma_work *w = tei_rdma_work_of(tei_entry_of(link));
 
         if (++seen > SCAN_MAX || b->full)
             break;
         if (w->route == blocked)
             continue;
-        if (choose_of(p, b, w, now)) {
-            tei_list_del(link);
-            w->queued = false;
+        if (choose_of(p, b, w, now))
             seen = 0;
-        } else if (!is_choosy(w)) {
+        else if (!is_choosy(w))
             blocked = w->route;
-        }
     }
 }
 
@@ -248,7 +243,7 @@ void tei_rdma_round(struct rdma_peer *p)
         b.n = 0;
         b.full = false;
         pthread_mutex_lock(&p->lock);
-        if (!tei_list_empty(&p->queue) || !tei_list_empty(&p->again))
+        if (!tei_list_empty(&p->ledger.queue) || !tei_list_empty(&p->again))
             choose(p, &b, tei_now_ns());
         pthread_mutex_unlock(&p->lock);
         send_batch(p, &b);
@@ -257,61 +252,42 @@ void tei_rdma_round(struct rdma_peer *p)
 
 /* ------------------------------------------------------------------------------------ work's end */
 
-/* Moves it to `over` if it is. The peer's lock is held. */
-static void check_over(struct rdma_work *w, struct tei_list *over)
-{
-    if (w->flying > 0 || (w->cut < w->base.length && !w->base.error))
-        return;
-    tei_list_del(&w->all);
-    tei_list_push_back(over, &w->base.link);
-}
-
-static void set_error(struct rdma_work *w, int error, const char *why)
-{
-    if (w->base.error)
-        return;
-    w->base.error = error;
-    w->base.why = why;
-    w->ended_ns = tei_now_ns();
-    if (w->queued)
-        tei_list_del(&w->base.link);
-    w->queued = false;
-}
-
-static struct rdma_work *work_of_all(struct tei_link *l)
-{
-    return tei_container_of(l, struct rdma_work, all);
-}
-
-/* What waits in `again` of works that have an error; the peer's lock is held. */
-static void drop_again(struct rdma_peer *p, struct tei_list *over)
+/* Slices that wait in `again` of works that have failed are over; the peer's lock is held. */
+static void drop_again(struct rdma_peer *p, int64_t now)
 {
     struct tei_link *link, *next;
 
+    if (tei_list_empty(&p->ledger.failed))
+        return;
     TEI_LIST_EACH(&p->again, link, next) {
         struct rdma_slice *s = tei_rdma_slice_of(link);
-        struct rdma_work *w = s->work;
 
-        if (!w->base.error)
+        if (!s->part.entry->base.error)
             continue;
         tei_list_del(link);
+        tei_part_give_up(&s->part);
+        tei_ledger_back(&p->ledger, &s->part, now);
         put_slice(p, s);
-        w->flying--;
-        check_over(w, over);
     }
 }
 
-/* Gives back what is over. No lock is held; the caller holds the peer. */
-static void give_back(struct rdma *t, struct tei_list *over)
+/* Releases the peer's lock, and gives back what is over then; the caller holds the peer. */
+static void leave(struct rdma_peer *p, int64_t now)
 {
+    struct rdma *t = p->t;
     struct tei_link *link, *next;
+    struct tei_list over;
     size_t n = 0;
 
-    TEI_LIST_EACH(over, link, next)
+    drop_again(p, now);
+    tei_list_init(&over);
+    tei_ledger_reap(&p->ledger, &over);
+    pthread_mutex_unlock(&p->lock);
+    TEI_LIST_EACH(&over, link, next)
         n++;
     if (n == 0)
         return;
-    t->base.host->work_done(t->base.host, over);
+    t->base.host->work_done(t->base.host, &over);
     atomic_fetch_sub_explicit(&t->n_work, n, memory_order_relaxed);
     tei_rdma_gone(t, n);
 }
@@ -330,22 +306,12 @@ static enum tei_path_fault fault_of(int error)
  * tries of its own, and for the pauses between them. Unless a connection stands, for that may carry
  * it. The peer's lock is held.
  */
-static void give_up(struct rdma_peer *p, int error, const char *why, struct tei_list *over)
+static void give_up(struct rdma_peer *p, int error, const char *why)
 {
-    struct tei_link *link, *next;
-
     for (size_t i = 0; i < p->t->n_nics * p->n_devices; i++)
         if (p->eps[i] && tei_rdma_ep_is_ready(p->eps[i]))
             return;
-    TEI_LIST_EACH(&p->all, link, next) {
-        struct rdma_work *w = work_of_all(link);
-
-        if (w->base.error)
-            continue;
-        set_error(w, error, why);
-        check_over(w, over);
-    }
-    drop_again(p, over);
+    tei_ledger_fail(&p->ledger, NULL, error, why);
 }
 
 /* Whether another try, or another rail, may do better. */
@@ -367,51 +333,45 @@ static unsigned cost_of(const struct rdma_peer *p, const struct rdma_back *b)
     return tei_rdma_is_away(b->error) ? PEER_AWAY : 1;
 }
 
-/* Whether the slice may be sent anew; else its work has an error. */
-static bool may_retry(struct rdma_peer *p, const struct rdma_back *b, struct tei_list *over)
+/* Whether the slice may be sent anew; else its part has the error. */
+static bool may_retry(struct rdma_peer *p, const struct rdma_back *b)
 {
     struct rdma_slice *s = b->slice;
-    struct rdma_work *w = s->work;
+    bool often;
 
-    if (w->base.error)
+    if (s->part.entry->base.error) {
+        tei_part_give_up(&s->part);
         return false;
-    w->trouble = b->why;
+    }
+    s->part.entry->base.why = b->why;
     s->attempts = (uint16_t)(s->attempts + cost_of(p, b));
     s->flushed = (uint16_t)(s->flushed + !b->fault);
     s->avoid = s->rail; /* of those flushed, too: what was wrong is so for them */
-    if (!may_pass(b->error))
-        set_error(w, b->error, b->why);
-    else if (s->attempts > p->t->conf->retry_cnt || s->flushed >= FLUSHED_MAX)
-        set_error(w, b->error == TE_ERR_CONTEXT ? TE_ERR_LINK : b->error, b->why);
-    else
+    often = s->attempts > p->t->conf->retry_cnt || s->flushed >= FLUSHED_MAX;
+    if (may_pass(b->error) && !often)
         return true;
+    s->part.error = b->error == TE_ERR_CONTEXT ? TE_ERR_LINK : b->error;
+    s->part.why = b->why;
     if (tei_rdma_is_away(b->error))
-        give_up(p, b->error, b->why, over);
+        give_up(p, b->error, b->why);
     return false;
 }
 
-static void count_well(struct rdma_slice *s, int64_t now)
+static void count_well(struct rdma_peer *p, const struct rdma_slice *s)
 {
-    struct rdma_work *w = s->work;
-
-    atomic_fetch_add_explicit(w->base.moved, s->length, memory_order_relaxed);
-    atomic_fetch_add_explicit(&peer_of(w)->t->nics[s->nic].n_bytes, s->length,
-                              memory_order_relaxed);
-    w->progress_ns = now;
-    peer_of(w)->progress_ns = now;
+    atomic_fetch_add_explicit(&p->t->nics[s->nic].n_bytes, s->part.length, memory_order_relaxed);
+    p->worked = true;
 }
 
 /* One slice; the peer's lock is held. */
-static void take_back(struct rdma_peer *p, const struct rdma_back *b, int64_t now,
-                      struct tei_list *over)
+static void take_back(struct rdma_peer *p, const struct rdma_back *b, int64_t now)
 {
     struct rdma_slice *s = b->slice;
-    struct rdma_work *w = s->work;
 
-    tei_paths_done(&p->paths, s->rail, s->length, now, b->error == 0);
+    tei_paths_done(&p->paths, s->rail, s->part.length, now, b->error == 0);
     if (b->fault && may_pass(b->error))
         tei_paths_failed(&p->paths, s->rail, fault_of(b->error), now);
-    if (b->error && may_retry(p, b, over)) {
+    if (b->error && may_retry(p, b)) {
         atomic_fetch_add_explicit(&p->t->n_retries, 1, memory_order_relaxed);
         /* Those that failed first, so that one soon tells whether there is any way. */
         if (b->fault)
@@ -420,34 +380,28 @@ static void take_back(struct rdma_peer *p, const struct rdma_back *b, int64_t no
             tei_list_push_back(&p->again, &s->link);
         return;
     }
-    if (!b->error) {
-        p->worked = true;
-        count_well(s, now);
-    }
+    if (!b->error)
+        count_well(p, s);
+    tei_ledger_back(&p->ledger, &s->part, now);
     put_slice(p, s);
-    w->flying--;
-    check_over(w, over);
 }
 
 /* Those at the front that are for one peer; how many. */
 static size_t back_to_one(const struct rdma_back *back, size_t n)
 {
-    struct rdma_peer *p = peer_of(back[0].slice->work);
+    struct rdma_peer *p = peer_of(back[0].slice->part.entry);
     struct rdma *t = p->t;
     int64_t now = tei_now_ns();
-    struct tei_list over;
     size_t i;
 
-    tei_list_init(&over);
     /* Work that is over lets go of peer and transport, which are needed for longer. */
     tei_rdma_live(t, 1);
     tei_rdma_peer_hold(p);
     pthread_mutex_lock(&p->lock);
     /* Work that is over is given back below: until then each slice's peer may be asked for. */
-    for (i = 0; i < n && peer_of(back[i].slice->work) == p; i++)
-        take_back(p, &back[i], now, &over);
-    pthread_mutex_unlock(&p->lock);
-    give_back(t, &over);
+    for (i = 0; i < n && peer_of(back[i].slice->part.entry) == p; i++)
+        take_back(p, &back[i], now);
+    leave(p, now);
     tei_rdma_round(p);
     tei_rdma_peer_put(p);
     tei_rdma_gone(t, 1);
@@ -481,12 +435,9 @@ void tei_rdma_unsent(struct tei_list *slices, int error, const char *why)
 #define CUT_OFF "no NIC has the memory any more, since they were opened anew"
 
 /* Whether its memory is lost to all NICs. */
-static int is_cut_off(struct rdma_work *w, const void *arg)
+static bool is_cut_off(const struct rdma_work *w)
 {
-    size_t n = peer_of(w)->t->n_nics;
-
-    (void)arg;
-    return lost_of(w) == UINT32_MAX >> (32 - n) ? TE_ERR_LINK : 0;
+    return lost_of(w) == UINT32_MAX >> (32 - peer_of(&w->entry)->t->n_nics);
 }
 
 /* A NIC that does not work is out of the question anyway. Where none has a key, the peer is to say so. */
@@ -506,63 +457,46 @@ static uint32_t keyless_of(const struct rdma_peer *p, const uint32_t *rkeys)
     return any ? none : 0;
 }
 
-/* False: the work cannot be begun, and has its error. The peer's lock is held. */
-static bool begin(struct rdma_peer *p, struct rdma_work *w, int64_t now)
+/* Into the ledger, where it may end at once. The peer's lock is held. */
+static void begin(struct rdma_peer *p, struct rdma_work *w, int64_t now)
 {
-    struct rdma_attach *a = tei_container_of(w->base.attach, struct rdma_attach, base);
-    const struct tei_buffer *b = tei_segment_find(a->seg, w->base.remote, w->base.length);
+    struct tei_work *base = &w->entry.base;
+    struct rdma_attach *a = tei_container_of(base->attach, struct rdma_attach, base);
+    const struct tei_buffer *b = tei_segment_find(a->seg, base->remote, base->length);
 
-    w->cut = 0;
-    w->flying = 0;
-    w->progress_ns = now;
     w->ended_ns = 0;
-    w->queued = false;
-    w->all = (struct tei_link){0};
-    w->base.error = TE_ERR_OK;
-    w->base.sys_errno = 0;
-    w->base.why = NULL;
-    w->trouble = NULL;
-    tei_list_push_back(&p->all, &w->all);
+    tei_ledger_post(&p->ledger, &w->entry, now);
     if (atomic_load_explicit(&p->t->closing, memory_order_relaxed)) {
-        set_error(w, TE_ERR_CANCELED, NULL);
-        return false;
+        tei_ledger_end(&p->ledger, &w->entry, TE_ERR_CANCELED, 0, NULL);
+        return;
     }
     if (!b) {
-        set_error(w, TE_ERR_STALE, "the range lies in more than one buffer of the target");
-        return false;
+        tei_ledger_end(&p->ledger, &w->entry, TE_ERR_STALE, 0,
+                       "the range lies in more than one buffer of the target");
+        return;
     }
     w->rkeys = a->rkeys + (size_t)(b - a->seg->buffers) * p->n_devices;
     w->keyless = keyless_of(p, w->rkeys);
     w->route = tei_rdma_route(a, memory_of(w)->row, (size_t)(b - a->seg->buffers));
     if (!w->route)
-        set_error(w, TE_ERR_MEMORY, "no memory for a route");
-    else if (is_cut_off(w, NULL))
-        set_error(w, TE_ERR_LINK, CUT_OFF);
-    return !w->base.error;
+        tei_ledger_end(&p->ledger, &w->entry, TE_ERR_MEMORY, 0, "no memory for a route");
+    else if (is_cut_off(w))
+        tei_ledger_end(&p->ledger, &w->entry, TE_ERR_LINK, 0, CUT_OFF);
 }
 
 /* Those at the front that are for one peer. */
 static void post_to_one(struct rdma *t, struct tei_list *work)
 {
-    struct rdma_peer *p = peer_of(tei_rdma_work_of(tei_list_first(work)));
+    struct rdma_peer *p = peer_of(tei_entry_of(tei_list_first(work)));
     int64_t now = tei_now_ns();
     struct tei_link *link;
-    struct tei_list over;
     size_t n = 0;
 
-    tei_list_init(&over);
     tei_rdma_peer_hold(p);
     pthread_mutex_lock(&p->lock);
-    for (; (link = tei_list_first(work)) && peer_of(tei_rdma_work_of(link)) == p; n++) {
-        struct rdma_work *w = tei_rdma_work_of(link);
-
+    for (; (link = tei_list_first(work)) && peer_of(tei_entry_of(link)) == p; n++) {
         tei_list_del(link);
-        if (begin(p, w, now)) {
-            tei_list_push_back(&p->queue, link);
-            w->queued = true;
-        } else {
-            check_over(w, &over);
-        }
+        begin(p, tei_rdma_work_of(tei_entry_of(link)), now);
     }
     /* Before any of it can be over. */
     tei_rdma_live(t, n);
@@ -571,8 +505,7 @@ static void post_to_one(struct rdma *t, struct tei_list *work)
      * counted, or who has counted it finds that `wanted` was withdrawn.
      */
     atomic_fetch_add_explicit(&t->n_work, n, memory_order_relaxed);
-    pthread_mutex_unlock(&p->lock);
-    give_back(t, &over);
+    leave(p, now);
     tei_rdma_round(p);
     tei_rdma_peer_put(p);
 }
@@ -590,58 +523,11 @@ void tei_rdma_post(struct tei_transport *base, struct tei_list *work)
 
 /* ---------------------------------------------------------------------------- cancel and deadlines */
 
-/* Ends the works that `matches` picks; `why` gives way to what a slice of it failed by. */
-static void end_those(struct rdma_peer *p, int (*matches)(struct rdma_work *w, const void *arg),
-                      const void *arg, const char *why)
-{
-    struct tei_link *link, *next;
-    struct tei_list over;
-
-    tei_list_init(&over);
-    pthread_mutex_lock(&p->lock);
-    TEI_LIST_EACH(&p->all, link, next) {
-        struct rdma_work *w = work_of_all(link);
-        int error = w->base.error ? 0 : matches(w, arg);
-
-        if (!error)
-            continue;
-        set_error(w, error, why && w->trouble ? w->trouble : why);
-        check_over(w, &over);
-    }
-    drop_again(p, &over);
-    pthread_mutex_unlock(&p->lock);
-    give_back(p->t, &over);
-}
-
-static int is_owned(struct rdma_work *w, const void *owner)
-{
-    return !owner || w->base.owner == owner ? TE_ERR_CANCELED : 0;
-}
-
-/* While it has nothing out, a work waits for others, whose progress is its own. */
-static int64_t last_progress(const struct rdma_work *w)
-{
-    const struct rdma_peer *p = peer_of(w);
-
-    return w->flying == 0 && p->progress_ns > w->progress_ns ? p->progress_ns : w->progress_ns;
-}
-
-static int is_late(struct rdma_work *w, const void *arg)
-{
-    const struct rdma *t = peer_of(w)->t;
-    int64_t now = *(const int64_t *)arg;
-    int64_t silent = now - last_progress(w);
-    int64_t limit =
-        t->conf->slice_timeout_s > 0 ? t->conf->slice_timeout_s * TEI_NS_PER_S : TEI_NEVER;
-
-    return now >= w->base.deadline_ns || silent > t->no_progress_ns || silent > limit
-               ? TE_ERR_TIMEOUT
-               : 0;
-}
-
 static void cancel_one(struct rdma_peer *p, void *owner)
 {
-    end_those(p, is_owned, owner, NULL);
+    pthread_mutex_lock(&p->lock);
+    tei_ledger_fail(&p->ledger, owner, TE_ERR_CANCELED, NULL);
+    leave(p, tei_now_ns());
 }
 
 void tei_rdma_cancel(struct tei_transport *base, const void *owner)
@@ -649,23 +535,25 @@ void tei_rdma_cancel(struct tei_transport *base, const void *owner)
     tei_rdma_peers_each(tei_rdma_of(base), cancel_one, (void *)(uintptr_t)owner);
 }
 
-/* Whether the endpoint has slices of works that should be over by now. */
-static bool is_overdue(struct rdma_endpoint *ep, int64_t now)
+/* Whether a work with an error should be over by now. */
+static bool is_overdue(const struct tei_entry *e, int64_t now)
 {
+    const struct rdma_work *w = tei_rdma_work_of(e);
+
+    return w->ended_ns && now - w->ended_ns > GRACE_NS;
+}
+
+/* Whether the endpoint has slices of such works. */
+static bool holds_up(struct rdma_endpoint *ep, int64_t now)
+{
+    const struct tei_list *lists[] = {&ep->posted, &ep->queue};
     struct tei_link *link, *next;
     bool yes = false;
 
     pthread_mutex_lock(&ep->lock);
-    TEI_LIST_EACH(&ep->posted, link, next) {
-        const struct rdma_work *w = tei_rdma_slice_of(link)->work;
-
-        yes |= w->base.error && now - w->ended_ns > GRACE_NS;
-    }
-    TEI_LIST_EACH(&ep->queue, link, next) {
-        const struct rdma_work *w = tei_rdma_slice_of(link)->work;
-
-        yes |= w->base.error && now - w->ended_ns > GRACE_NS;
-    }
+    for (size_t i = 0; i < TEI_ARRAY_LEN(lists); i++)
+        TEI_LIST_EACH(lists[i], link, next)
+            yes |= is_overdue(tei_rdma_slice_of(link)->part.entry, now);
     pthread_mutex_unlock(&ep->lock);
     return yes;
 }
@@ -677,13 +565,14 @@ static size_t find_overdue(struct rdma_peer *p, int64_t now, struct rdma_endpoin
     bool any = false;
     size_t n = 0;
 
-    TEI_LIST_EACH(&p->all, link, next) {
-        const struct rdma_work *w = work_of_all(link);
+    TEI_LIST_EACH(&p->ledger.failed, link, next) {
+        struct rdma_work *w = tei_rdma_work_of(tei_entry_of(link));
 
-        any |= w->base.error && now - w->ended_ns > GRACE_NS;
+        w->ended_ns = w->ended_ns ? w->ended_ns : now;
+        any |= is_overdue(&w->entry, now);
     }
     for (size_t i = 0; any && i < p->t->n_nics * p->n_devices && n < max; i++) {
-        if (!p->eps[i] || !is_overdue(p->eps[i], now))
+        if (!p->eps[i] || !holds_up(p->eps[i], now))
             continue;
         tei_rdma_ep_hold(p->eps[i]);
         out[n++] = p->eps[i];
@@ -724,32 +613,37 @@ static void tell_relieved(const struct rdma_peer *p, const struct tei_list *wait
     }
 }
 
-static bool is_idle(struct rdma_peer *p)
+/* Ends works whose memory no NIC has any more. The peer's lock is held. */
+static void end_cut_off(struct rdma_peer *p)
 {
-    bool idle;
+    struct tei_list *lists[] = {&p->ledger.queue, &p->ledger.whole};
+    struct tei_link *link, *next;
 
-    pthread_mutex_lock(&p->lock);
-    idle = tei_list_empty(&p->all);
-    pthread_mutex_unlock(&p->lock);
-    return idle;
+    for (size_t i = 0; i < TEI_ARRAY_LEN(lists); i++)
+        TEI_LIST_EACH(lists[i], link, next)
+            if (is_cut_off(tei_rdma_work_of(tei_entry_of(link))))
+                tei_ledger_end(&p->ledger, tei_entry_of(link), TE_ERR_LINK, 0, CUT_OFF);
 }
 
-void tei_rdma_peer_tick(struct rdma_peer *p, int64_t now, bool deadlines)
+void tei_rdma_peer_tick(struct rdma_peer *p, int64_t now)
 {
     struct rdma_endpoint *overdue[RDMA_GROUPS];
     struct tei_list waiting;
-    size_t n;
+    size_t n = 0;
+    bool idle;
 
-    if (is_idle(p))
-        return;
     tei_list_init(&waiting);
-    if (deadlines)
-        end_those(p, is_late, &now, "no progress");
-    end_those(p, is_cut_off, NULL, CUT_OFF);
     pthread_mutex_lock(&p->lock);
-    n = find_overdue(p, now, overdue, RDMA_GROUPS);
-    relieve(p, now, &waiting);
-    pthread_mutex_unlock(&p->lock);
+    idle = tei_ledger_is_idle(&p->ledger);
+    if (!idle) {
+        tei_ledger_tick(&p->ledger, now);
+        end_cut_off(p);
+        n = find_overdue(p, now, overdue, RDMA_GROUPS);
+        relieve(p, now, &waiting);
+    }
+    leave(p, now);
+    if (idle)
+        return;
     tell_relieved(p, &waiting);
     tei_rdma_unsent(&waiting, TE_ERR_ENDPOINT, SLOW);
     for (size_t i = 0; i < n; i++) {

@@ -73,7 +73,7 @@ static void take(const struct ibv_wc *wc, int64_t now, struct rdma_back *b, bool
     tei_list_del(&s->link);
     s->qp->posted--;
     ep->n_posted--;
-    ep->posted_bytes -= s->length;
+    ep->posted_bytes -= s->part.length;
     ep->progress_ns = now;
     *failed = wc->status != IBV_WC_SUCCESS && ep->state != RDMA_EP_DYING;
     if (wc->status == IBV_WC_WR_FLUSH_ERR)
