@@ -38,6 +38,7 @@
 #include <unistd.h>
 
 #define TRIES_MAX 1000 /* of one I/O that is told to come again */
+#define PART_MAX  8    /* of a read that ends within the same block each time: the file's end */
 
 /* ---------------------------------------------------------------------------------------- cutting */
 
@@ -265,6 +266,20 @@ static bool go_on_cufile(struct nvmeof_io *io, uint64_t bytes)
     return true;
 }
 
+/*
+ * A direct read has ended within a block: at the file's end, which comes again, or, where the kernel does
+ * not tell how small its blocks are, before one of them. False: it has come again.
+ */
+static bool read_block_anew(struct nvmeof_io *io, uint64_t bytes)
+{
+    uint64_t blocks = io->done - io->done % io->file->read_align;
+
+    if (blocks <= io->done - bytes && ++io->tries > PART_MAX)
+        return false;
+    io->done = blocks;
+    return true;
+}
+
 /* Bytes have moved, or none has. Whether the I/O is over. */
 static bool settle_bytes(struct nvmeof_io *io, uint64_t bytes)
 {
@@ -287,7 +302,7 @@ static bool settle_bytes(struct nvmeof_io *io, uint64_t bytes)
     }
     if (io->write)
         fail_io(io, EIO);
-    else if (bytes && !part) /* of direct I/O only the end of the file gives a part of a block */
+    else if (bytes && (!part || read_block_anew(io, bytes)))
         return false;
     else
         tei_nvmeof_fail_at(io->work, TE_ERR_STALE, 0, "the file %s has become shorter");

@@ -198,6 +198,19 @@ static void find_alignment(struct found *o)
     o->memory_align = tei_max(memory, 4);
 }
 
+static void fail_opening(const struct nvmeof_file *f, struct found *o)
+{
+    o->sys_errno = errno;
+    o->error = is_refusal(errno) ? TE_ERR_ACCESS : TE_ERR_SYSTEM;
+    snprintf(o->why, sizeof o->why, "opening %.200s", f->path);
+}
+
+/* By an errno that a later attempt would meet, too: else COMPLETED would mean less for a while. */
+static bool takes_no_direct(int error)
+{
+    return error == EINVAL || error == EOPNOTSUPP || error == ENOSYS;
+}
+
 static void open_both(struct nvmeof_file *f, int fd, struct found *o)
 {
     int mode = O_RDWR;
@@ -209,19 +222,19 @@ static void open_both(struct nvmeof_file *f, int fd, struct found *o)
         o->cached = reopen(fd, mode);
     }
     if (o->cached < 0 || look_at(o) != 0) {
-        o->sys_errno = errno;
-        o->error = is_refusal(errno) ? TE_ERR_ACCESS : TE_ERR_SYSTEM;
-        snprintf(o->why, sizeof o->why, "opening %.200s", f->path);
+        fail_opening(f, o);
         return;
     }
     if (!f->owner->conf->file_direct)
         return;
     o->direct = reopen(fd, mode | O_DIRECT);
-    if (o->direct < 0)
+    if (o->direct >= 0)
+        find_alignment(o);
+    else if (takes_no_direct(errno))
         TEI_INFO("%s: its file system takes no O_DIRECT (%s): all goes through the page cache",
                  f->path, tei_errno_text(errno));
     else
-        find_alignment(o);
+        fail_opening(f, o);
 }
 
 /* The file is between two lives: nobody else reads what is written here. */

@@ -6,6 +6,7 @@
  * does: a descriptor that is used after its close meets another one of the same number. A host that
  * touches a descriptor of another host ends the run.
  */
+#include "disk.h"
 #include "machine.h"
 
 #include <dlfcn.h>
@@ -134,6 +135,16 @@ void sim_file_notify(struct sim_file *f)
 {
     for (int i = 0; i < f->n_watchers; i++)
         sim_wake(f->watchers[i], true);
+    sim_wake(&pollers, true);
+}
+
+bool sim_file_wait(const char *what, int64_t until)
+{
+    return sim_block(&pollers, what, until);
+}
+
+void sim_file_wake(void)
+{
     sim_wake(&pollers, true);
 }
 
@@ -464,6 +475,7 @@ void sim_files_close(int host)
     for (int i = 0; i < highest; i++)
         if (files[i] && files[i]->host == host)
             forget(files[i]);
+    sim_disk_end(host);
     sim_process_end(host);
 }
 

@@ -43,10 +43,11 @@ def build(tree, jobs):
     return r.stdout if r.returncode else ""
 
 
-def simulate(library, args):
+def simulate(library, fabrics, args):
     """(the first seed that fails, None if none did; after how many seconds; the seeds that ran; what was wrong)"""
     begin, ran, said = time.monotonic(), 0, ""
-    p = subprocess.Popen([SIM, f"--seeds={args.seeds}", f"--from={args.first}", f"--jobs={args.jobs}", "--no-shrink"],
+    p = subprocess.Popen([SIM, f"--seeds={args.seeds}", f"--from={args.first}", f"--jobs={args.jobs}", "--no-shrink",
+                          f"--fabrics={fabrics}"],
                          text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
                          env={"LD_LIBRARY_PATH": library})
     os.set_blocking(p.stderr.fileno(), False)
@@ -78,7 +79,7 @@ def try_one(name, tree, args):
     """A row of the table, and what was wrong."""
     path = os.path.join(FAULTS, name + ".patch")
     with open(path, encoding="utf-8") as f:
-        head = dict(line.rstrip("\n").split(": ", 1) for line in f.readlines()[:2])
+        head = dict(line.rstrip("\n").split(": ", 1) for line in f.readlines()[:3] if line.strip())
     row = f"| {head['Where']} | {head['Fault']} |"
     if run("git", "apply", path, cwd=tree).returncode:
         return f"{row} - | does not apply |", ""
@@ -86,7 +87,7 @@ def try_one(name, tree, args):
         problem = build(tree, args.jobs)
         if problem:
             return f"{row} - | does not compile |", problem[-400:]
-        seed, seconds, ran, said = simulate(os.path.join(tree, "build", "lib"), args)
+        seed, seconds, ran, said = simulate(os.path.join(tree, "build", "lib"), head.get("Fabrics", "0"), args)
         return f"{row} {seed} | {seconds:.1f} s |" if seed else f"{row} - | not in {ran} |", said
     finally:
         run("git", "apply", "-R", path, cwd=tree)

@@ -60,6 +60,7 @@ te_engine *sim_make_engine(const struct host *h, int port, struct life *l)
     set(&o, "MC_TCP_PROTO", proto);
     set(&o, "MC_TCP_STATUS_TIMEOUT_SEC", any_of("30", "5", "2"));
     set(&o, "MC_RETRY_CNT", tries);
+    sim_files_options(&o);
     l->retries = (unsigned)(tries[0] - '0');
     l->is_v1 = proto[0] == '1';
     l->is_native = native[1] == 'n';
@@ -71,6 +72,7 @@ te_engine *sim_make_engine(const struct host *h, int port, struct life *l)
     te_options_fini(&o);
     while (te_transport_install(e, "tcp", NULL) < 0)
         usleep(100000);
+    sim_files_install(e);
     return e;
 }
 
@@ -186,6 +188,7 @@ static void end_under_way(const struct user *u, te_engine *e, const struct life 
         sim_ok(te_batch_alloc(e, 1, &b), "te_batch_alloc");
         (void)te_submit(e, b, &r, 1, &opts);
     }
+    sim_files_leave((struct user *)(uintptr_t)u, e);
     sim_destroy(e, u->host);
     sim_allow(u->local, SLOTS * sim_world.slot, false);
 }

@@ -66,6 +66,7 @@ static void await_users(void)
 static void make_quiet(void)
 {
     sim_set_chances(false);
+    sim_files_quiet();
     for (bool all = false; !all;) { /* what is cut, frozen or off comes back by itself */
         usleep(1000000);
         all = true;
@@ -103,7 +104,7 @@ struct sim_counts sim_load(const struct sim_knobs *k)
     te_log_set_level(TE_LOG_DEBUG);
     sim_world.knobs =
         (struct sim_knobs){k->hosts < 0 ? hosts : k->hosts, k->rounds < 0 ? rounds : k->rounds,
-                           k->faults < 0 ? faults : k->faults};
+                           k->faults < 0 ? faults : k->faults, k->fabrics};
     sim_world.slot = sim_one_in(5) ? 96 * 1024 : 16 * 1024;
     lay_paths();
     sim_world.store = sim_one_in(2) ? STORE_NONE : sim_one_in(2) ? STORE_HTTP : STORE_REDIS;
@@ -111,6 +112,7 @@ struct sim_counts sim_load(const struct sim_knobs *k)
     if (sim_world.store)
         sim_spawn(SIM_STORE_HOST, sim_store_main, NULL);
     sim_machines_lay(sim_world.knobs.hosts);
+    sim_files_lay();
     for (int h = 1; h <= sim_world.knobs.hosts; h++) {
         sim_world.hosts[h].number = h;
         sim_spawn(h, sim_host_main, &sim_world.hosts[h]);
@@ -122,5 +124,6 @@ struct sim_counts sim_load(const struct sim_knobs *k)
     await_users();
     make_quiet();
     check_left();
+    sim_files_check();
     return sim_world.counts;
 }

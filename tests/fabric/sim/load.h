@@ -26,9 +26,17 @@ enum sim_fault {
     FAULTS_ALL = 1919, /* but FAULT_SPOIL */
 };
 
+/* What there is beside the transports tcp, host and local. */
+enum sim_fabric {
+    FABRIC_FILES = 1,
+    FABRIC_FILE_FAULTS = 2, /* EIO, a full disc, a disc that does not answer for seconds */
+    FABRICS_ALL = 3,
+};
+
 /* What a run is made of beside its seed; -1: the seed chooses. */
 struct sim_knobs {
     int hosts, rounds, faults;
+    int fabrics; /* enum sim_fabric */
 };
 
 struct sim_counts {

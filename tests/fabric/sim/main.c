@@ -33,7 +33,7 @@ static struct {
     struct sim_knobs knobs;
     bool one, check_hash, no_shrink;
     int to; /* where a run reports to; 0: this process runs others */
-} args = {.first = 1, .n = 100, .jobs = 1, .knobs = {-1, -1, -1}};
+} args = {.first = 1, .n = 100, .jobs = 1, .knobs = {-1, -1, -1, -1}};
 
 static const char usage[] =
     "usage: sim [OPTION...]\n"
@@ -52,6 +52,7 @@ static const char usage[] =
     "  --faults=MASK    1 cut paths, 2 resets, 4 frozen hosts, 8 killed hosts, 16 short sends and reads,\n"
     "                   32 lost SYNs, 64 no descriptors, 256 a metadata server that fails, is slow or away,\n"
     "                   512 no memory, 1024 threads without a processor, 128 a byte of memory is spoilt, which must be found\n"
+    "  --fabrics=MASK   1 files, 2 files that fail (EIO, a full disc, no answer for seconds)\n"
     "  --help           prints this\n";
 
 /* ------------------------------------------------------------------------------------- one seed */
@@ -65,7 +66,9 @@ static void describe(uint64_t seed, const struct sim_knobs *k, char *out, size_t
     if (k->rounds >= 0)
         at += snprintf(out + at, n - (size_t)at, " --rounds=%d", k->rounds);
     if (k->faults >= 0)
-        snprintf(out + at, n - (size_t)at, " --faults=%d", k->faults);
+        at += snprintf(out + at, n - (size_t)at, " --faults=%d", k->faults);
+    if (k->fabrics >= 0)
+        snprintf(out + at, n - (size_t)at, " --fabrics=%d", k->fabrics);
 }
 
 /* One processor is all that a run uses, for one of its threads runs at a time. */
@@ -85,19 +88,29 @@ static void stay_on_one(uint64_t n)
         }
 }
 
+/* Not by the chance of the run: seeds without other fabrics are what they were before there were any. */
+static int fabrics_of(uint64_t seed)
+{
+    static const int some[] = {0, 0, 0, 0, 0, 1, 3, 3};
+
+    return some[seed * 0x9e3779b97f4a7c15u >> 61];
+}
+
 /* In this process, which is a new one: what was before would be a part of the run. */
 static int run(uint64_t seed, const struct sim_knobs *k, int out)
 {
     static char repeat[128];
+    struct sim_knobs whole = *k;
     struct report r;
 
     describe(seed, k, repeat, sizeof(repeat));
     sim_repeat = repeat;
     stay_on_one(seed);
+    whole.fabrics = k->fabrics < 0 ? fabrics_of(seed) : k->fabrics;
     setrlimit(RLIMIT_CPU, &(struct rlimit){CPU_S, RLIM_INFINITY});
     alarm(WALL_S);
     sim_begin(seed);
-    r.counts = sim_load(k);
+    r.counts = sim_load(&whole);
     r.result = sim_result();
     sim_end();
     return write(out, &r, sizeof(r)) == sizeof(r) ? 0 : 1;
@@ -105,13 +118,8 @@ static int run(uint64_t seed, const struct sim_knobs *k, int out)
 
 _Noreturn static void exec_run(uint64_t seed, const struct sim_knobs *k, int out)
 {
-    char words[6][32], *argv[] = {words[0],
-                                  words[1],
-                                  words[2],
-                                  words[3],
-                                  words[4],
-                                  words[5],
-                                  sim_trace_on ? "--trace" : NULL,
+    char words[7][32], *argv[] = {words[0], words[1], words[2], words[3],
+                                  words[4], words[5], words[6], sim_trace_on ? "--trace" : NULL,
                                   NULL};
     char where[4096], *env[] = {NULL, NULL};
     const char *path = getenv("LD_LIBRARY_PATH"); /* another build of the library */
@@ -124,6 +132,7 @@ _Noreturn static void exec_run(uint64_t seed, const struct sim_knobs *k, int out
     snprintf(words[3], 32, "--rounds=%d", k->rounds);
     snprintf(words[4], 32, "--faults=%d", k->faults);
     snprintf(words[5], 32, "--to=%d", out);
+    snprintf(words[6], 32, "--fabrics=%d", k->fabrics);
     execve("/proc/self/exe", argv, env);
     _exit(2);
 }
@@ -204,11 +213,16 @@ static void shrink(uint64_t seed, struct sim_knobs k)
         if (smaller.faults != k.faults)
             still_fails(seed, &k, smaller);
     }
+    k.fabrics = k.fabrics < 0 ? fabrics_of(seed) : k.fabrics;
+    for (int bit = FABRICS_ALL / 2 + 1; bit; bit >>= 1)
+        if (k.fabrics & bit)
+            still_fails(seed, &k,
+                        (struct sim_knobs){k.hosts, k.rounds, k.faults, k.fabrics & ~bit});
     for (int hosts = 2; hosts <= 3; hosts++)
-        if (still_fails(seed, &k, (struct sim_knobs){hosts, k.rounds, k.faults}))
+        if (still_fails(seed, &k, (struct sim_knobs){hosts, k.rounds, k.faults, k.fabrics}))
             break;
     for (int rounds = 1; rounds <= 16; rounds *= 2)
-        if (still_fails(seed, &k, (struct sim_knobs){k.hosts, rounds, k.faults}))
+        if (still_fails(seed, &k, (struct sim_knobs){k.hosts, rounds, k.faults, k.fabrics}))
             break;
     describe(seed, &k, text, sizeof(text));
     fprintf(stderr, "smallest found: %s\n", text);
@@ -351,6 +365,8 @@ static void set_number(int option, int64_t n)
         args.knobs.rounds = (int)n;
     else if (option == 'F')
         args.knobs.faults = n < 0 ? -1 : (int)n & (FAULTS_ALL | FAULT_SPOIL);
+    else if (option == 'W')
+        args.knobs.fabrics = n < 0 ? -1 : (int)n & FABRICS_ALL;
     else
         args.to = (int)n;
     if (option == 's')
@@ -359,23 +375,18 @@ static void set_number(int option, int64_t n)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"seeds", 1, NULL, 'n'},
-                                            {"from", 1, NULL, 'f'},
-                                            {"seed", 1, NULL, 's'},
-                                            {"trace", 0, NULL, 't'},
-                                            {"jobs", 1, NULL, 'j'},
-                                            {"hosts", 1, NULL, 'H'},
-                                            {"rounds", 1, NULL, 'r'},
-                                            {"faults", 1, NULL, 'F'},
-                                            {"to", 1, NULL, 'o'},
-                                            {"check-hash", 0, NULL, 'c'},
-                                            {"no-shrink", 0, NULL, 'S'},
-                                            {"help", 0, NULL, 'h'},
-                                            {0}};
+    static const struct option options[] = {
+        {"seeds", 1, NULL, 'n'},      {"from", 1, NULL, 'f'},
+        {"seed", 1, NULL, 's'},       {"trace", 0, NULL, 't'},
+        {"jobs", 1, NULL, 'j'},       {"hosts", 1, NULL, 'H'},
+        {"rounds", 1, NULL, 'r'},     {"faults", 1, NULL, 'F'},
+        {"fabrics", 1, NULL, 'W'},    {"to", 1, NULL, 'o'},
+        {"check-hash", 0, NULL, 'c'}, {"no-shrink", 0, NULL, 'S'},
+        {"help", 0, NULL, 'h'},       {0}};
 
     make_equal(argv);
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-        if (strchr("nfsjHrFo", c))
+        if (strchr("nfsjHrFWo", c))
             set_number(c, number(optarg));
         else if (c == 't')
             sim_trace_on = true;

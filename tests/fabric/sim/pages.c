@@ -3,6 +3,7 @@
  * pages.c - memory that several hosts have mapped: memfds. The pages are the kernel's; the descriptors
  * are the world's. A copy from or to such memory is a point every few bytes, for others may look at it.
  */
+#include "disk.h"
 #include "machine.h"
 
 #include <dlfcn.h>
@@ -114,8 +115,11 @@ int ftruncate(int fd, off_t size)
 
 int fstat(int fd, struct stat *out)
 {
+    const struct sim_disk_file *d = sim_disk_file_of(fd);
     const struct memory_file *f = file_of(fd);
 
+    if (d)
+        return sim_disk_fstat(d, out);
     return REAL(fstat)(f ? f->memory->real : fd, out);
 }
 

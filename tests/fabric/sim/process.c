@@ -2,6 +2,7 @@
 /*
  * process.c - hosts as processes of machines: numbers, pidfds, what /proc says of them, and process_vm.
  */
+#include "disk.h"
 #include "machine.h"
 
 #include <dlfcn.h>
@@ -163,6 +164,8 @@ int open(const char *path, int flags, ...)
     va_start(args, flags);
     mode = va_arg(args, mode_t);
     va_end(args);
+    if (sim_disk_has(path))
+        return sim_disk_open(path, flags);
     is = sim_is_on() ? text_of(path, text, sizeof(text)) : 0;
     if (is == 0)
         return REAL(open)(path, flags, mode);
@@ -195,6 +198,8 @@ int stat(const char *path, struct stat *out)
     const struct sim_process *p;
     int pid;
 
+    if (sim_disk_has(path))
+        return sim_disk_stat(path, out);
     if (!sim_is_on() || !ns || strncmp(path, "/proc/", 6) != 0)
         return REAL(stat)(path, out);
     p = sscanf(path, "/proc/%d/", &pid) == 1 ? numbered(pid) : sim_process();
@@ -244,7 +249,8 @@ static bool copy(char *local, char *remote, size_t n, bool is_write)
 static ssize_t copy_all(const struct sim_process *p, struct cursor local, struct cursor remote,
                         bool is_write)
 {
-    bool is_short = sim_net.short_in && sim_one_in(SHORT_IN);
+    bool is_short = sim_net.short_in && sim_one_in(SHORT_IN) &&
+                    !(sim_disk.align && p->host == sim_host()); /* its own is there */
     ssize_t done = 0;
 
     for (skip_full(&local), skip_full(&remote); local.n && remote.n;

@@ -15,6 +15,7 @@
  *   net     streams between hosts: latency, windows, resets, partitions
  *   calls   the calls on sockets, as the C library names them
  *   machine what hosts of one machine see of each other: process, unix (sockets), pages (that are shared)
+ *   disk.h  files: a device, pages of it, io_uring
  *   heap    memory, of which each run gets the same addresses
  *   load    random programs over the public interface, and what must be true of them
  *   host    an engine's life
@@ -107,7 +108,16 @@ void sim_lock_held(int change); /* by the calling thread */
 
 /* ---------------------------------------------------------------------------------------- files */
 
-enum sim_kind { SIM_SOCKET, SIM_EPOLL, SIM_EVENT, SIM_TIMER, SIM_UNIX, SIM_MEMORY, SIM_PIDFD };
+enum sim_kind {
+    SIM_SOCKET,
+    SIM_EPOLL,
+    SIM_EVENT,
+    SIM_TIMER,
+    SIM_UNIX,
+    SIM_MEMORY,
+    SIM_PIDFD,
+    SIM_DISK_FILE
+};
 
 #define SIM_WATCHERS 4
 
@@ -126,6 +136,9 @@ unsigned sim_files_of(int host);
 /* Something has changed: whoever waits for it looks again. */
 void sim_file_notify(struct sim_file *f);
 uint32_t sim_file_ready(struct sim_file *f); /* EPOLL bits */
+/* Until any file has changed, or sim_file_wake(); false if the time came. */
+bool sim_file_wait(const char *what, int64_t until);
+void sim_file_wake(void);
 /* As of a process that is gone. */
 void sim_files_close(int host);
 extern unsigned sim_file_faults; /* one in so many is not to be had */

@@ -115,7 +115,7 @@ void sim_store_put(int fd, const char *name, const char *value, size_t n, long t
     memcpy(k->value, value, n);
     k->length = n;
     k->until = ttl_s ? sim_now() + ttl_s * SIM_S : SIM_NEVER;
-    check_version(k, k->value, sim_net_is_left(fd));
+    check_version(k, k->value, fd >= 0 && sim_net_is_left(fd));
 }
 
 bool sim_store_del(const char *name)

@@ -3,6 +3,7 @@
  * sync.c - locks and condition variables of the world's threads, within the objects that pthread.h
  * declares, whose bytes are all zero at first.
  */
+#include "disk.h"
 #include "machine.h"
 
 #include <errno.h>
@@ -264,6 +265,8 @@ long syscall(long number, ...)
         real = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
     if (number == SYS_pidfd_open && sim_is_on())
         return sim_pidfd_of((pid_t)w[0]);
+    if (number == SYS_pwritev2 && sim_is_on())
+        return sim_disk_pwritev2(w);
     if (number != SYS_futex || !sim_is_on())
         return real(number, w[0], w[1], w[2], w[3], w[4], w[5]);
     sim_point();

@@ -492,6 +492,7 @@ static void one_round(struct user *u)
         sim_keep_guest(u);
     if (!sim_one_in(3))
         sim_visit_guest(u);
+    sim_files_use(u);
     if (!to || sim_open(own, to, &seg) < 0) {
         usleep(1000 * (useconds_t)(1 + sim_below(200)));
         return;
@@ -544,5 +545,6 @@ void *sim_user_main(void *arg)
     while (!sim_world.is_quiet)
         usleep(50000);
     reach_all(u);
+    sim_files_reach(u);
     return NULL;
 }

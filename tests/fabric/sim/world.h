@@ -172,6 +172,17 @@ te_engine *sim_make_engine(const struct host *h, int port, struct life *l);
 void *sim_user_main(void *arg);
 void *sim_host_main(void *arg);
 
+/* disk_load.c. Files, where the run has any: laid before hosts begin; for an engine; requests to them of a user; all
+ * of a batch COMPLETED once nothing is wrong any more; a batch that is under way when the engine ends. */
+void sim_files_lay(void);
+void sim_files_options(te_options *o);
+void sim_files_install(te_engine *e);
+void sim_files_use(struct user *u);
+void sim_files_reach(struct user *u);
+void sim_files_leave(struct user *u, te_engine *e);
+void sim_files_quiet(void);
+void sim_files_check(void); /* that all is there which is sure */
+
 /* faults.c. One of those that the run has, now; and what may go wrong at any time. */
 void sim_one_fault(void);
 void sim_freeze(int host, int64_t ns);

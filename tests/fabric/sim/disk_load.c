@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * disk_load.c - requests to files, and what must be true of them.
+ *
+ * All hosts have the same files. They are cut into strips, of which a user takes one, so that nobody else
+ * writes there meanwhile; whoever has it next may be on another machine. A batch has parts of it that adjoin,
+ * some within a page, and now and then a READ from another host beside them.
+ */
+#include "disk.h"
+
+#include "load.h"
+#include "sim.h"
+#include "store.h"
+#include "te.h"
+#include "world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FILES     3
+#define STRIPS    10
+#define PAGE      UINT64_C(4096)
+#define TAIL      700 /* by which the last file ends before a page does */
+#define CANCEL_MS 2000
+#define SETTLE_NS (300 * SIM_S)
+#define RECORD    "nvmeof/kv"
+
+struct strip {
+    uint64_t at, length; /* in the row of all files */
+    unsigned char *want;
+    bool *sure;
+    const struct life *owner; /* NULL: nobody has it */
+};
+
+struct part {
+    int opcode;
+    uint64_t at, length; /* in the strip */
+    char *local;
+};
+
+/* A batch of a user. */
+struct job {
+    struct user *user;
+    struct strip *strip;
+    struct part parts[SLOTS];
+    size_t n;
+    te_segment seg;
+    uint64_t base; /* of the segment, in the row of all files */
+    te_batch batch;
+    int64_t deadline_ms;
+    bool canceled;
+    struct life *to; /* whose memory is read beside that; NULL: nobody's */
+    te_segment beside;
+    struct intent intent;
+};
+
+static struct {
+    struct sim_node *node;
+    uint64_t at, length;
+} files[FILES];
+static struct strip strips[STRIPS];
+static bool has_record;
+
+static bool is_on(void)
+{
+    return sim_world.knobs.fabrics & FABRIC_FILES;
+}
+
+/* ---------------------------------------------------------------------------------------- the files */
+
+static void lay_disk(void)
+{
+    bool fails = sim_world.knobs.fabrics & FABRIC_FILE_FAULTS;
+    static const int refused[] = {0, 0, 0, 1 /* EPERM */, 38 /* ENOSYS */, 12 /* ENOMEM */};
+
+    sim_disk.is_direct = !sim_one_in(4);
+    sim_disk.is_shared = !sim_disk.is_direct || sim_one_in(4);
+    sim_disk.tells_align = !sim_one_in(4);
+    sim_disk.align = sim_one_in(3) ? 4096 : 512;
+    sim_disk.memory = sim_one_in(2) ? sim_disk.align : 4;
+    sim_disk.refuses = sim_disk.is_shared && sim_one_in(3) ? 4096 : 0;
+    sim_disk.ring_error = refused[sim_below(6)];
+    sim_disk.has_files = sim_one_in(2);
+    sim_disk.has_memory = !sim_one_in(4);
+    sim_disk.fixed_is_picky = sim_one_in(2);
+    sim_disk.short_in = sim_one_in(2) ? 10 : 0;
+    sim_disk.again_in = sim_one_in(2) ? 20 : 0;
+    sim_disk.error_in = fails && !sim_one_in(4) ? 20u << sim_below(4) : 0;
+    sim_disk.full_in = fails && !sim_one_in(3) ? 20u << sim_below(4) : 0;
+    sim_disk.stall_in = fails && !sim_one_in(3) ? 20u << sim_below(5) : 0;
+}
+
+/* By which all of them are one segment. */
+static void put_record(void)
+{
+    char text[1024];
+    int at = snprintf(text, sizeof(text), "{\"buffers\":[");
+
+    for (int i = 0; i < FILES; i++)
+        at += snprintf(text + at, sizeof(text) - (size_t)at,
+                       "%s{\"file_path\":\"" SIM_DISK "/f%d\",\"length\":%llu,"
+                       "\"local_path_map\":{\"*\":\"" SIM_DISK "/f%d\"}}",
+                       i ? "," : "", i, (unsigned long long)files[i].length, i);
+    at += snprintf(text + at, sizeof(text) - (size_t)at,
+                   "],\"name\":\"" RECORD "\",\"protocol\":\"nvmeof\",\"server_name\":\"disk\","
+                   "\"tcp_data_port\":0,\"tcp_proto_version\":1,"
+                   "\"timestamp\":\"2026-11-22 06:48:12.712577\"}");
+    sim_store_put(-1, "mooncake%2Fnvmeof%2Fkv", text, (size_t)at, 0);
+}
+
+void sim_files_lay(void)
+{
+    uint64_t total = STRIPS * sim_world.slot - TAIL, at = 0;
+
+    if (!is_on())
+        return;
+    lay_disk();
+    for (int i = 0; i < FILES; i++) {
+        char name[8];
+
+        snprintf(name, sizeof(name), "f%d", i);
+        files[i].at = at;
+        files[i].length = i == FILES - 1 ? total - at : total / 3 / PAGE * PAGE;
+        files[i].node = sim_disk_make(name, files[i].length);
+        at += files[i].length;
+    }
+    for (uint64_t i = 0; i < STRIPS; i++) {
+        uint64_t begin = i * sim_world.slot, left = total - begin;
+
+        strips[i] = (struct strip){.at = begin,
+                                   .length = left < sim_world.slot ? left : sim_world.slot,
+                                   .want = sim_new(sim_world.slot),
+                                   .sure = sim_new(sim_world.slot * sizeof(bool))};
+    }
+    has_record = sim_world.store == STORE_HTTP && sim_one_in(2);
+    if (has_record)
+        put_record();
+}
+
+static void set_any(te_options *o, const char *name, const char *a, const char *b, const char *c)
+{
+    const char *all[] = {a, b, c};
+
+    sim_ok(te_option_set(o, name, all[sim_below(3)]), name);
+}
+
+void sim_files_options(te_options *o)
+{
+    if (!is_on())
+        return;
+    sim_ok(te_option_set(o, "TE_FILE_PATHS", has_record ? SIM_DISK : ""), "TE_FILE_PATHS");
+    set_any(o, "TE_FILE_URING", "on", "on", "off");
+    set_any(o, "TE_FILE_DIRECT", "on", "on", sim_disk.is_shared ? "off" : "on");
+    set_any(o, "TE_FILE_FLUSH", "off", "off", "on");
+    set_any(o, "TE_FILE_PIN", "on", "on", "off");
+    set_any(o, "TE_FILE_DEPTH", "1", "4", "32");
+    set_any(o, "TE_FILE_THREADS", "1", "3", "16");
+}
+
+/* A library without them is run, too. */
+void sim_files_install(te_engine *e)
+{
+    int rc = 0;
+
+    while (is_on() && (rc = te_transport_install(e, "nvmeof", NULL)) < 0) {
+        if (rc == TE_ERR_UNSUPPORTED)
+            sim_world.knobs.fabrics &= ~(FABRIC_FILES | FABRIC_FILE_FAULTS);
+        usleep(100000);
+    }
+}
+
+/* What is sure is there. */
+static void check_strip(const struct strip *s)
+{
+    for (uint64_t i = 0; i < s->length; i++) {
+        uint64_t at = s->at + i;
+        int f = 0;
+        unsigned char is;
+
+        if (!s->sure[i])
+            continue;
+        while (at >= files[f].at + files[f].length)
+            f++;
+        is = sim_disk_byte(files[f].node, at - files[f].at);
+        if (is != s->want[i])
+            sim_fail("torn: byte %llu of strip %d of the files is %02x and was written as %02x",
+                     (unsigned long long)i, (int)(s - strips), is, s->want[i]);
+    }
+}
+
+void sim_files_check(void)
+{
+    for (int i = 0; i < STRIPS && is_on(); i++)
+        check_strip(&strips[i]);
+}
+
+/* ---------------------------------------------------------------------------------------- a segment */
+
+/* False: it cannot be opened now. */
+static bool open_some(te_engine *e, te_segment *seg, uint64_t *base, uint64_t *end)
+{
+    char name[32];
+    int i = (int)sim_below(FILES);
+
+    *base = files[i].at;
+    *end = files[i].at + files[i].length;
+    snprintf(name, sizeof(name), "file://" SIM_DISK "/f%d", i);
+    if (has_record && sim_one_in(2)) {
+        *base = 0;
+        *end = STRIPS * sim_world.slot - TAIL;
+        snprintf(name, sizeof(name), RECORD);
+    }
+    return te_open(e, name, seg) == 0;
+}
+
+/* One that nobody has, and whose owner has not come to its end with it. */
+static struct strip *take_strip(const struct life *own, uint64_t base, uint64_t end)
+{
+    uint64_t from = sim_below(STRIPS);
+
+    for (uint64_t i = 0; i < STRIPS; i++) {
+        struct strip *s = &strips[(from + i) % STRIPS];
+
+        if ((s->owner && !s->owner->over) || s->at < base || s->at + s->length > end)
+            continue;
+        s->owner = own;
+        return s;
+    }
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------------------------ a batch */
+
+static void fill(char *p, uint64_t n)
+{
+    uint64_t word = sim_random();
+
+    for (uint64_t i = 0; i < n; i++)
+        p[i] = (char)((word >> (i % 8 * 8)) + i / 8);
+}
+
+static void choose_part(struct job *j, size_t k, uint64_t at)
+{
+    uint64_t most = j->strip->length - at, into = sim_one_in(2) ? at % PAGE : sim_below(PAGE);
+    struct part *p = &j->parts[k];
+
+    most = most < sim_world.slot - PAGE ? most : sim_world.slot - PAGE;
+    p->opcode = sim_one_in(2) ? TE_READ : TE_WRITE;
+    p->at = at;
+    p->length = sim_one_in(3) ? most : 1 + sim_below(most);
+    if (sim_one_in(3) && at + p->length > PAGE) /* up to the end of a page */
+        p->length -= (at + p->length) % PAGE < p->length ? (at + p->length) % PAGE : 0;
+    p->local = j->user->local + k * sim_world.slot + into;
+}
+
+/* They adjoin. */
+static void choose_parts(struct job *j)
+{
+    uint64_t at = sim_below(j->strip->length), max = 1 + sim_below(SLOTS);
+
+    at = sim_one_in(3) ? 0 : sim_one_in(2) ? at / PAGE * PAGE : at;
+    for (j->n = 0; j->n < max && at < j->strip->length; j->n++) {
+        choose_part(j, j->n, at);
+        at += j->parts[j->n].length;
+    }
+}
+
+static void intend(struct job *j, te_request *reqs)
+{
+    struct strip *s = j->strip;
+
+    for (size_t k = 0; k < j->n; k++) {
+        const struct part *p = &j->parts[k];
+
+        sim_trace("user %d: %s of strip %d of the files, %llu + %llu, at %p", j->user->index,
+                  p->opcode == TE_READ ? "READ" : "WRITE", (int)(s - strips),
+                  (unsigned long long)p->at, (unsigned long long)p->length, (void *)p->local);
+        if (p->opcode == TE_WRITE) {
+            fill(p->local, p->length);
+            memset(s->sure + p->at, 0, p->length);
+            memcpy(s->want + p->at, p->local, p->length);
+        } else {
+            memset(p->local, 0x5a, p->length);
+        }
+        reqs[k] = (te_request){p->opcode, p->local, j->seg, s->at - j->base + p->at, p->length};
+    }
+}
+
+/* In the same batch, by another transport. */
+static void read_beside(struct job *j, te_request *r)
+{
+    struct life *own = j->user->host->life, *to = sim_any_life();
+
+    if (j->n == SLOTS || !to || sim_open(own, to, &j->beside) < 0)
+        return;
+    j->to = to;
+    j->intent = sim_intend(j->user, to, (int)j->n, TE_READ, 0, 64);
+    *r = sim_request_of(j->user, to, j->beside, &j->intent, (int)j->n);
+}
+
+/* True if it must end COMPLETED: what is wrong in this run is nothing that a file has to do with. */
+static bool must_complete(const struct job *j)
+{
+    return !j->canceled && !j->deadline_ms && !(sim_world.knobs.fabrics & FABRIC_FILE_FAULTS) &&
+           !(sim_world.knobs.faults & (FAULT_FREEZE | FAULT_FILES | FAULT_MEMORY | FAULT_AWAY));
+}
+
+static void check_read(const struct strip *s, const struct part *p)
+{
+    for (uint64_t i = 0; i < p->length; i++)
+        if (s->sure[p->at + i] && (unsigned char)p->local[i] != s->want[p->at + i])
+            sim_fail("torn: a READ brought %02x as byte %llu of strip %d of the files, which was "
+                     "written as %02x",
+                     (unsigned char)p->local[i], (unsigned long long)(p->at + i), (int)(s - strips),
+                     s->want[p->at + i]);
+}
+
+/* True if it is COMPLETED. */
+static bool conclude(const struct job *j, size_t k)
+{
+    const te_engine *e = j->user->host->life->engine;
+    const struct part *p = &j->parts[k];
+    struct te_status s;
+    char why[512];
+
+    sim_ok(te_status((te_engine *)(uintptr_t)e, j->batch, k, &s), "te_status");
+    te_status_msg((te_engine *)(uintptr_t)e, j->batch, k, why, sizeof(why));
+    sim_trace("part %zu: state %d, %s", k, s.state, why);
+    sim_world.counts.completed += s.state == TE_COMPLETED;
+    sim_world.counts.ended += s.state != TE_COMPLETED;
+    if (s.state == TE_COMPLETED && p->opcode == TE_WRITE)
+        memset(j->strip->sure + p->at, 1, p->length);
+    else if (s.state == TE_COMPLETED)
+        check_read(j->strip, p);
+    else if (must_complete(j))
+        sim_fail("a request to a file failed, and nothing is wrong: %s", why);
+    else if (s.state == TE_INVALID || !why[0])
+        sim_fail("a request to a file has ended in state %d with error %d: %s", s.state, s.error,
+                 why);
+    return s.state == TE_COMPLETED;
+}
+
+static void conclude_beside(struct job *j)
+{
+    struct te_status s;
+
+    sim_ok(te_status(j->user->host->life->engine, j->batch, j->n, &s), "te_status");
+    sim_conclude(&j->intent, s.state, j->to);
+    sim_allow(j->user->local, SLOTS * sim_world.slot, true);
+    sim_close(j->user->host->life, j->to, j->beside);
+}
+
+/* What the kernel has cannot be recalled; without faults of the disc it comes back soon. */
+static void await(struct job *j)
+{
+    const struct life *own = j->user->host->life;
+
+    if (sim_one_in(2))
+        sim_wait(own->engine, j->batch, (int64_t)(sim_below(8) * sim_below(100)));
+    if (sim_one_in(5)) {
+        j->canceled = true;
+        sim_ok(te_cancel(own->engine, j->batch), "te_cancel");
+        if (!(sim_world.knobs.fabrics & FABRIC_FILE_FAULTS))
+            sim_await_canceled(own, j->batch);
+    }
+    sim_await_end(own->engine, j->batch, j->deadline_ms);
+}
+
+static bool run(struct job *j)
+{
+    struct life *own = j->user->host->life;
+    te_submit_opts opts = {.size = sizeof(opts), .deadline_ms = j->deadline_ms};
+    te_request reqs[SLOTS];
+    bool whole = true;
+
+    check_strip(j->strip);
+    choose_parts(j);
+    sim_allow(j->user->local, SLOTS * sim_world.slot, true);
+    intend(j, reqs);
+    if (sim_one_in(3))
+        read_beside(j, &reqs[j->n]);
+    j->batch = sim_batch(own, SLOTS, 1);
+    sim_ok(te_submit(own->engine, j->batch, reqs, j->n + (j->to != NULL), &opts), "te_submit");
+    if (sim_one_in(8))
+        sim_unregister_beside(j->user, j->batch, j->n + (j->to != NULL));
+    await(j);
+    for (size_t k = 0; k < j->n; k++)
+        whole = conclude(j, k) && whole;
+    if (j->to)
+        conclude_beside(j);
+    sim_allow(j->user->local, SLOTS * sim_world.slot, false);
+    sim_ok(te_batch_free(own->engine, j->batch), "te_batch_free");
+    sim_world.counts.batches++;
+    check_strip(j->strip);
+    return whole;
+}
+
+/* True if all of it is COMPLETED. */
+static bool use_once(struct user *u, bool hurries)
+{
+    struct job j = {.user = u};
+    struct life *own = u->host->life;
+    bool whole = false;
+    uint64_t end;
+
+    if (!open_some(own->engine, &j.seg, &j.base, &end))
+        return false;
+    if (hurries)
+        j.deadline_ms = 1 + (int64_t)(sim_below(70) * sim_below(70));
+    j.strip = take_strip(own, j.base, end);
+    if (j.strip) {
+        whole = run(&j);
+        j.strip->owner = NULL;
+    }
+    sim_ok(te_close(own->engine, j.seg), "te_close");
+    return whole;
+}
+
+void sim_files_use(struct user *u)
+{
+    if (!is_on())
+        return;
+    for (uint64_t n = sim_below(5); n > 0; n--)
+        use_once(u, sim_one_in(2));
+}
+
+/* With faults gone all of a batch is COMPLETED, within a time. */
+void sim_files_reach(struct user *u)
+{
+    while (is_on() && !use_once(u, false)) {
+        if (sim_now() > sim_world.quiet_since + SETTLE_NS)
+            sim_fail("host %d does not reach the files, %lld s after the last fault",
+                     u->host->number, (long long)(SETTLE_NS / SIM_S));
+        usleep(100000);
+    }
+}
+
+/* Requests that are under way when the engine ends; the strip stays taken. */
+void sim_files_leave(struct user *u, te_engine *e)
+{
+    struct job j = {.user = u};
+    te_request reqs[SLOTS];
+    uint64_t end;
+
+    if (!is_on() || !open_some(e, &j.seg, &j.base, &end))
+        return;
+    j.strip = take_strip(u->host->life, j.base, end);
+    if (!j.strip)
+        return;
+    choose_parts(&j);
+    intend(&j, reqs);
+    sim_ok(te_batch_alloc(e, SLOTS, &j.batch), "te_batch_alloc");
+    sim_ok(te_submit(e, j.batch, reqs, j.n, NULL), "te_submit");
+}
+
+void sim_files_quiet(void)
+{
+    sim_disk.error_in = sim_disk.full_in = sim_disk.stall_in = 0;
+}
