@@ -295,7 +295,7 @@ static void write_msg(const struct task *t, char *buf, size_t n)
     buf[0] = '\0';
     if (!tei_task_is_terminal(state) || !error)
         return;
-    tei_peer_name(t->batch->engine, t->req.target, name, sizeof(name));
+    tei_peer_name(&t->batch->engine->peers, t->req.target, name, sizeof(name));
     snprintf(buf, n, "%s of %llu bytes at 0x%llx of segment '%s': %s%s%s%s%s%s",
              t->req.opcode == TE_READ ? "read" : "write", (unsigned long long)t->req.length,
              (unsigned long long)t->req.target_offset, name, te_strerror(error), t->why ? ": " : "",

@@ -11,12 +11,12 @@
  *   batch    tasks; counted: one reference for the id, one while any task is unfinished
  *   task     one request; split in pieces of work, which transports own while they run
  *
- * Locks, in the order they may be taken: admin, batch.submit_lock, repost_lock, transports.lock
- * (shared or not), ctl_lock (held during callbacks of the ctl loop), publish_lock, text_lock, peers_lock,
+ * Locks, in the order they may be taken: admin, batch.submit_lock, parking.repost, transports.lock
+ * (shared or not), ctl_lock (held during callbacks of the ctl loop), publish_lock, text_lock, peers.lock,
  * transports.lock shared, peer.lock, regions.lock; the rest are leaves, but for allocs.lock, then the lock
  * of region.c, over regions.lock. transports.lock stands twice: it prefers readers, and who holds it exclusively
- * waits for nothing. Transports are called with admin, submit_lock, repost_lock, transports.lock or
- * peers_lock held, detach() and describe() with ctl_lock too; never with a peer's or the publish
+ * waits for nothing. Transports are called with admin, submit_lock, parking.repost, transports.lock or
+ * peers.lock held, detach() and describe() with ctl_lock too; never with a peer's or the publish
  * lock. The log sink may be called with any held, so it must not call back.
  */
 #ifndef TEI_CORE_H
@@ -40,54 +40,15 @@
 #include "core/matrix.h"
 #include "core/metrics.h"
 #include "core/notify.h"
+#include "core/park.h"
+#include "core/peer.h"
 #include "core/region.h"
 #include "core/register.h"
 #include "core/transports.h"
+#include "core/view.h"
 #include "meta/meta.h"
 #include "model/model.h"
 #include "transport/transport.h"
-
-/* ------------------------------------------------------------------------------------------ peers */
-
-struct via {
-    struct tei_transport *transport;
-    struct tei_attach *attach; /* NULL in the view of this engine itself */
-};
-
-struct view {
-    _Atomic size_t refs;
-    te_engine *engine;
-    struct peer *peer;
-    struct tei_segment *seg; /* NULL: this engine, whose region map is asked instead */
-    unsigned generation;     /* of the engine's transports when it was made */
-    uint64_t serial;         /* no two views of an engine have the same */
-    size_t n_via;
-    struct via via[TEI_TRANSPORTS_MAX];
-    char *why_not[TEI_TRANSPORTS_MAX]; /* by transport index: why attach() refused, else NULL */
-};
-
-struct peer {
-    te_engine *engine;
-    te_segment id; /* TE_LOCAL_SEGMENT: this engine itself */
-    char *name;
-    unsigned opens;        /* under engine.peers_lock */
-    UT_hash_handle hh;     /* in engine.by_name, under peers_lock */
-    _Atomic uint32_t refs; /* the table's, the refresh job's, one for each view */
-    pthread_mutex_t lock;  /* the rest */
-    struct view *view;
-    struct view *prepared; /* who makes views for other transports has one here; that thread's */
-    struct tei_hostport where;
-    int64_t revision;         /* of the fetch by te_open(), for following it; that thread's */
-    size_t views;             /* alive, the current one included */
-    size_t loose;             /* of them: being made or replaced at this moment */
-    bool closed;              /* no view is put in place any more */
-    bool refreshing;          /* the job is posted or runs */
-    bool again;               /* asked for once more since the fetch under way began */
-    struct tei_list parked;   /* tasks that wait for the next fetch */
-    struct tei_list fetching; /* tasks that the fetch under way is for */
-    struct tei_job job;
-    struct figures figures; /* of requests that have ended */
-};
 
 /* ----------------------------------------------------------------------------------------- engine */
 
@@ -134,7 +95,6 @@ struct te_engine {
     pthread_mutex_t admin;
     struct transports transports;
     struct matrix matrix;
-    _Atomic uint64_t views_made;
     _Atomic(struct stage *) stage; /* NULL until memory of a device is registered */
 
     struct regions regions;
@@ -157,15 +117,8 @@ struct te_engine {
     pthread_mutex_t text_lock;     /* held while it is made */
     struct tei_segment_text *text; /* our descriptor, of the version that was last asked for */
 
-    pthread_rwlock_t peers_lock;
-    struct peer **peers; /* by index; 0 is this engine */
-    uint32_t *peer_gens; /* by index: generation of the next id */
-    size_t n_peers, cap_peers;
-    struct peer *by_name;
-
-    pthread_rwlock_t repost_lock;   /* shared while parked tasks go to a transport */
-    _Atomic size_t parked;          /* tasks waiting for a descriptor */
-    struct tei_timer park_timer;    /* runs while there are any; under ctl_lock */
+    struct peers peers;
+    struct parking parking;
     struct tei_timer refresh_timer; /* MC_TE_METADATA_REFRESH_INTERVAL_SECONDS */
 
     struct batches batches;
@@ -242,63 +195,6 @@ int tei_install(te_engine *e, const struct tei_transport_ops *ops, const char *p
 /* Why a transport is not installed, for te_explain(). */
 void tei_install_why_not(const te_engine *e, const struct tei_transport_ops *ops, char *buf,
                          size_t n);
-
-/* ---- view.c */
-/* The peer's view, referenced; NULL before the first one and after the last. */
-struct view *tei_view_current(struct peer *p);
-void tei_view_put(struct view *v, size_t n);
-static inline void tei_view_hold(struct view *v, size_t n)
-{
-    atomic_fetch_add_explicit(&v->refs, n, memory_order_relaxed);
-}
-/*
- * Brings the peer a view of `seg` (NULL: this engine itself), unless what it has is newer; borrows
- * `seg`.
- */
-int tei_view_install(struct peer *p, struct tei_segment *seg, const struct tei_hostport *where);
-/*
- * Makes one of the same descriptor with the transports there are now; and puts it in place, or drops it,
- * which needs no memory. If another descriptor was fetched meanwhile, that one's view stays: it is of
- * these transports, too. The caller keeps the peer in the table, or has it alone.
- */
-int tei_view_prepare(struct peer *p);
-void tei_view_take(struct peer *p, bool use);
-/* Whether the transports have changed since it was made. */
-bool tei_view_is_outdated(const struct view *v);
-/* Takes the view away, for good. */
-void tei_view_close(struct peer *p);
-
-/* ---- peer.c */
-int tei_peer_init(te_engine *e);
-void tei_peer_fini(te_engine *e);
-/* The current view of a segment, referenced; NULL if there is no such segment. */
-struct view *tei_view_get(te_engine *e, te_segment id);
-void tei_peer_put(struct peer *p);
-/* The name of a segment for a text, cut to fit; its number if it is not open any more. */
-void tei_peer_name(te_engine *e, te_segment id, char *buf, size_t n);
-/* Strips leading '/'; TE_ERR_INVALID for a name that is NULL or empty. */
-int tei_peer_check_name(const char **name);
-/*
- * Makes every peer's view anew with the transports there are now, or, if memory is out, none. Under
- * admin.
- */
-int tei_peer_rebuild(te_engine *e);
-/* Whether requests hold views with the transport of this index, as far as can be told in passing. */
-bool tei_peer_uses(te_engine *e, size_t index);
-/* Parks a task until its peer's descriptor was fetched again, which is its one refresh. */
-void tei_peer_park(struct peer *p, struct task *t);
-/* Ends what is parked of a batch (NULL: everything) CANCELED. */
-void tei_peer_unpark(te_engine *e, const struct batch *b);
-/* Fetches one peer's descriptor again, or every peer's, in the background. */
-void tei_peer_refresh(struct peer *p);
-void tei_peer_refresh_all(te_engine *e);
-/* The directory says that the descriptor of `name` has changed; arg is the engine. */
-void tei_peer_changed(void *arg, const char *name);
-/*
- * Where a segment's engine answers RPCs; asks the directory anew, and blocks, when `fresh`.
- * TE_ERR_UNSUPPORTED: it is of files.
- */
-int tei_peer_where(te_engine *e, te_segment id, bool fresh, struct tei_hostport *out);
 
 /* ---- route.c */
 /*

@@ -190,7 +190,7 @@ static void stop_ctl(te_engine *e)
     pthread_mutex_lock(&e->ctl_lock);
     tei_timer_stop(&e->ctl, &e->refresh_timer);
     tei_timer_stop(&e->ctl, &e->metric_timer);
-    tei_timer_stop(&e->ctl, &e->park_timer);
+    tei_timer_stop(&e->ctl, &e->parking.timer);
     tei_timer_stop(&e->ctl, &e->publish_timer);
     tei_timer_stop(&e->ctl, &e->keep_timer);
     tei_metrics_serve_stop(e);
@@ -215,8 +215,6 @@ static void init_locks(te_engine *e)
     pthread_mutex_init(&e->publish_lock, NULL);
     pthread_mutex_init(&e->text_lock, NULL);
     tei_cond_init(&e->publish_cond);
-    pthread_rwlock_init(&e->peers_lock, NULL);
-    pthread_rwlock_init(&e->repost_lock, NULL);
 }
 
 static void fini_locks(te_engine *e)
@@ -226,8 +224,6 @@ static void fini_locks(te_engine *e)
     pthread_mutex_destroy(&e->publish_lock);
     pthread_mutex_destroy(&e->text_lock);
     pthread_cond_destroy(&e->publish_cond);
-    pthread_rwlock_destroy(&e->peers_lock);
-    pthread_rwlock_destroy(&e->repost_lock);
 }
 
 static int hold_region(struct tei_host *h, uint64_t addr, uint64_t length, unsigned access,
@@ -270,6 +266,8 @@ static void init_engine(te_engine *e)
                                 .connect = tei_serve_connect,
                                 .answer = tei_serve_answer};
     init_locks(e);
+    tei_peers_init(&e->peers);
+    tei_parking_init(&e->parking);
     tei_batches_init(&e->batches);
     tei_drivers_init(&e->drivers);
     tei_events_init(&e->events);
@@ -308,7 +306,7 @@ static int start_engine(te_engine *e, const te_options *o)
         return rc;
     rc = tei_install_defaults(e, o->auto_discover != 0);
     if (!rc)
-        rc = tei_peer_init(e);
+        rc = tei_peers_start(e);
     if (!rc)
         rc = e->dir->ops->announce(e->dir, e->name, &e->addr);
     e->announced = rc == 0;
@@ -411,7 +409,8 @@ static void free_engine(te_engine *e)
     tei_batches_fini(&e->batches);
     tei_prep_fini(e);
     tei_drivers_fini(&e->drivers);
-    tei_peer_fini(e);
+    tei_peers_fini(e);
+    tei_parking_fini(&e->parking);
     tei_transports_fini(&e->transports);
     tei_stage_fini(e);
     tei_regions_fini(&e->regions);

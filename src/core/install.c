@@ -222,7 +222,7 @@ static int install_companions(te_engine *e)
 /* Without memory to make all views anew at once, each is made with the next descriptor of its peer. */
 static void rebuild_or_refresh(te_engine *e)
 {
-    if (tei_peer_rebuild(e) != 0)
+    if (tei_peer_rebuild(&e->peers) != 0)
         tei_peer_refresh_all(e);
 }
 
@@ -285,7 +285,7 @@ static void drain(te_engine *e, size_t i, bool rebuild)
         if (pause.tv_nsec < DRAIN_MAX_NS)
             pause.tv_nsec *= 2;
         if (rebuild)
-            (void)tei_peer_rebuild(e);
+            (void)tei_peer_rebuild(&e->peers);
     }
 }
 
@@ -313,7 +313,7 @@ static int install_new(te_engine *e, const struct tei_transport_ops *ops, const 
         (void)tei_install_for_devices(e);
     }
     if (!rc) {
-        rc = tei_peer_rebuild(e);
+        rc = tei_peer_rebuild(&e->peers);
         if (rc)
             remove_new(e, tei_transports_find(&e->transports, ops->name));
     }
@@ -335,7 +335,7 @@ static int take_out(te_engine *e, struct tei_transport *t)
     if (tei_peer_uses(e, i)) /* requests need not do without it to find that out */
         return fail_busy(t);
     tei_transports_change(&e->transports, t, NULL);
-    rc = tei_peer_rebuild(e);
+    rc = tei_peer_rebuild(&e->peers);
     if (!rc && atomic_load_explicit(&e->transports.views[i], memory_order_acquire))
         rc = TE_ERR_BUSY;
     if (rc) {
@@ -363,7 +363,7 @@ static int replace(te_engine *e, struct tei_transport *old, const struct tei_tra
     if (rc)
         return rc;
     tei_transports_change(&e->transports, old, t);
-    rc = tei_peer_rebuild(e);
+    rc = tei_peer_rebuild(&e->peers);
     if (rc) {
         tei_transports_change(&e->transports, t, old);
         rebuild_or_refresh(e);

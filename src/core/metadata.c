@@ -86,7 +86,7 @@ int te_segment_json(te_engine *e, te_segment seg, char *buf, size_t n)
         return rc;
     if (seg == TE_LOCAL_SEGMENT)
         return own_descriptor(e, buf, n);
-    v = tei_view_get(e, seg);
+    v = tei_view_get(&e->peers, seg);
     if (!v)
         return TEI_FAIL(TE_ERR_NOT_FOUND, "segment %d is not open; te_open() gives its id",
                         (int)seg);

@@ -76,11 +76,11 @@ void tei_metrics_fold(te_engine *e, struct figures *f)
 void tei_metrics_totals(te_engine *e, struct totals *out)
 {
     *out = (struct totals){0};
-    pthread_rwlock_rdlock(&e->peers_lock);
+    pthread_rwlock_rdlock(&e->peers.lock);
     tei_metrics_add(out, &e->metrics.gone);
-    for (const struct peer *p = e->by_name; p; p = p->hh.next)
+    for (const struct peer *p = e->peers.by_name; p; p = p->hh.next)
         tei_metrics_add(out, &p->figures);
-    pthread_rwlock_unlock(&e->peers_lock);
+    pthread_rwlock_unlock(&e->peers.lock);
 }
 
 /* ----------------------------------------------------------------------------------- transports */

@@ -129,7 +129,7 @@ struct totals {
 /* Of all peers, closed ones included. */
 void tei_metrics_totals(te_engine *e, struct totals *out);
 void tei_metrics_add(struct totals *to, const struct figures *f);
-/* A peer leaves the table; peers_lock is held for writing. */
+/* A peer leaves the table; peers.lock is held for writing. */
 void tei_metrics_fold(te_engine *e, struct figures *f);
 
 /* ---- the table, for te_info: docs/metrics.md */

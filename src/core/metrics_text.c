@@ -159,12 +159,12 @@ static bool take_peers(te_engine *e, struct snapshot *s)
     struct totals gone = {0};
     bool ok = true;
 
-    pthread_rwlock_rdlock(&e->peers_lock);
+    pthread_rwlock_rdlock(&e->peers.lock);
     tei_metrics_add(&gone, &e->metrics.gone);
     add_totals(&s->peers[METRICS_PEERS], &gone);
-    for (const struct peer *p = e->by_name; p && ok; p = p->hh.next)
+    for (const struct peer *p = e->peers.by_name; p && ok; p = p->hh.next)
         ok = take_peer(s, p);
-    pthread_rwlock_unlock(&e->peers_lock);
+    pthread_rwlock_unlock(&e->peers.lock);
     return ok;
 }
 
@@ -189,7 +189,7 @@ static struct snapshot *take_snapshot(te_engine *e)
         e, &s->stats); /* after what has ended was read: no more can have ended than begun */
     ended = s->all.completed[0] + s->all.completed[1] + s->all.failed[0] + s->all.failed[1];
     s->inflight = s->stats.requests_submitted - ended;
-    s->parked = atomic_load_explicit(&e->parked, memory_order_relaxed);
+    s->parked = atomic_load_explicit(&e->parking.parked, memory_order_relaxed);
     s->restarts = now_of(&e->metrics.restarts);
     s->stalls = now_of(&e->metrics.stalls);
     s->registered_bytes = now_of(&e->regions.bytes);

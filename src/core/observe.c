@@ -35,9 +35,9 @@ static void add_core(te_engine *e, struct te_stats *s)
     s->metadata_down = tei_keep_is_down(e);
     s->notifications_received = atomic_load_explicit(&e->inbox.received, memory_order_relaxed);
     s->regions = atomic_load_explicit(&e->regions.n, memory_order_relaxed);
-    pthread_rwlock_rdlock(&e->peers_lock);
-    s->segments_open = HASH_COUNT(e->by_name) - 1;
-    pthread_rwlock_unlock(&e->peers_lock);
+    pthread_rwlock_rdlock(&e->peers.lock);
+    s->segments_open = HASH_COUNT(e->peers.by_name) - 1;
+    pthread_rwlock_unlock(&e->peers.lock);
 }
 
 void tei_stats_read(te_engine *e, struct te_stats *s)
@@ -283,7 +283,7 @@ static int explain(te_engine *e, const te_request *r, FILE *f)
         fprintf(f, "%s\n", te_errmsg());
         return rc;
     }
-    v = tei_view_get(e, r->target);
+    v = tei_view_get(&e->peers, r->target);
     if (!v) {
         fprintf(f, "segment %d is not open\n", (int)r->target);
         return TE_ERR_NOT_FOUND;

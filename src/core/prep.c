@@ -223,7 +223,7 @@ static struct prep *make_prep(te_engine *e, te_segment target, void *const *loca
 
 static int create(te_engine *e, struct prep *p, te_prep *out)
 {
-    struct view *v = tei_view_get(e, p->target);
+    struct view *v = tei_view_get(&e->peers, p->target);
     int rc;
 
     if (!v)
@@ -413,7 +413,7 @@ static int submit(struct prep *p, te_batch b, int opcode, const uint32_t *index,
     struct finding *f;
     int rc;
 
-    u.view = tei_view_get(p->engine, p->target);
+    u.view = tei_view_get(&p->engine->peers, p->target);
     if (!u.view)
         return TEI_FAIL(TE_ERR_NOT_FOUND,
                         "segment %d, which the prepared list is for, is not open any more",

@@ -5,7 +5,7 @@
  * Everything that can be wrong with a request is found before anything starts. What is cut sits on
  * one list per transport; plan_post() hands these over and cannot fail. One thing is not known
  * here: whether a range that the target's descriptor lacks has been registered there since. Such a
- * request is accepted and parked (peer.c) until the descriptor was fetched again.
+ * request is accepted and parked (park.c) until the descriptor was fetched again.
  */
 #include "core/core.h"
 
@@ -404,7 +404,7 @@ static struct view *hold_view(te_engine *e, struct shared_view *s, te_segment ta
     }
     count_views(s);
     s->target = target;
-    s->view = tei_view_get(e, target);
+    s->view = tei_view_get(&e->peers, target);
     return s->view;
 }
 

@@ -152,7 +152,8 @@ static int make_view(struct peer *p, struct tei_segment *seg, const struct tei_h
     v->engine = p->engine;
     v->peer = p;
     v->seg = seg;
-    v->serial = atomic_fetch_add_explicit(&p->engine->views_made, 1, memory_order_relaxed) + 1;
+    v->serial =
+        atomic_fetch_add_explicit(&p->engine->peers.views_made, 1, memory_order_relaxed) + 1;
     atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
     pthread_mutex_lock(&p->lock);
     p->views++;

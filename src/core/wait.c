@@ -75,8 +75,8 @@ int te_wait(te_engine *e, te_batch id, int64_t timeout_ms)
 static void cancel_posted(te_engine *e, const struct batch *b)
 {
     /* What was on its way from a parking place to a transport is with the transport after this. */
-    pthread_rwlock_wrlock(&e->repost_lock);
-    pthread_rwlock_unlock(&e->repost_lock);
+    pthread_rwlock_wrlock(&e->parking.repost);
+    pthread_rwlock_unlock(&e->parking.repost);
     tei_stage_cancel(e, b);
     pthread_rwlock_rdlock(&e->transports.lock);
     for (size_t i = 0; i < e->transports.n; i++)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A task that waits for the descriptor of its peer, and its cancelling, src/core/peer.c and src/core/wait.c.
+//! A task that waits for the descriptor of its peer, and its cancelling, src/core/park.c and src/core/wait.c.
 //!
 //! Promised: a task that is parked while its batch is cancelled ends once, by the one or by the other.
 //!
@@ -40,7 +40,7 @@ impl Engine {
         self.ended.fetch_add(1, Relaxed);
     }
 
-    // C src/core/peer.c tei_peer_park: parked.fetch_add seq_cst
+    // C src/core/park.c tei_peer_park: parked.fetch_add seq_cst
     fn park(&self) {
         if self.wrong != CountedLate {
             self.parked.fetch_add(1, AcqRel);
@@ -59,7 +59,7 @@ impl Engine {
         }
     }
 
-    // C src/core/peer.c sweep_parked: parked.load seq_cst
+    // C src/core/park.c sweep_parked: parked.load seq_cst
     fn sweep(&self) {
         if self.parked.load(Acquire) == 0 {
             return;

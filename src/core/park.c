@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * park.c - requests that wait for a fresh descriptor of their peer.
+ *
+ * A request whose range the view lacks, that the target refused, or whose target could not
+ * be reached, gets one fresh descriptor. It waits in `parked`; one job per peer (te/aux) moves all
+ * of `parked` to `fetching`, fetches, swaps the view and routes them anew. What parks meanwhile
+ * waits for the next fetch, since the one under way may have read the old state. A task that is
+ * cancelled or passes its deadline is taken off either list by whoever notices, under the lock.
+ */
+#include "core/park.h"
+#include "core/core.h"
+
+#include <stdio.h>
+
+#define EXPIRE_EVERY_NS (10 * TEI_NS_PER_MS)
+
+static void count_parked(te_engine *e, size_t n)
+{
+    atomic_fetch_sub_explicit(&e->parking.parked, n, memory_order_relaxed);
+}
+
+/* Ends a list of tasks taken off their peer. */
+static void end_all(te_engine *e, struct tei_list *tasks, int error, const char *why)
+{
+    struct tei_link *l;
+
+    while ((l = tei_list_pop(tasks))) {
+        count_parked(e, 1);
+        tei_task_end(tei_container_of(l, struct task, link), error, why);
+    }
+}
+
+/* Ends tasks because of an error of the fetch, which `why` tells. */
+static void end_unfetched(te_engine *e, struct tei_list *tasks, int error, const char *why)
+{
+    struct tei_link *l;
+
+    while ((l = tei_list_pop(tasks))) {
+        struct task *t = tei_container_of(l, struct task, link);
+        const char *note = error == TE_ERR_CANCELED ? NULL : tei_batch_note(t->batch, why);
+
+        count_parked(e, 1);
+        tei_task_end(t, error, note);
+    }
+}
+
+/* Buffers that touch count as one. */
+static const char *why_stale(const struct task *t)
+{
+    const struct tei_segment *seg = t->view->seg;
+    const struct tei_buffer *last;
+    uint64_t done = 0, part;
+    size_t at = 0;
+    char text[224];
+
+    if (seg->files)
+        return "its files end before that";
+    while (done < t->req.length &&
+           tei_segment_cover(seg, t->req.target_offset + done, t->req.length - done, &at, &part))
+        done += part;
+    if (done == 0)
+        return "its owner has not registered the range";
+    last = &seg->buffers[at];
+    snprintf(text, sizeof(text),
+             "region 0x%llx + %llu ends %llu bytes before the end of the range; ask for less, or "
+             "te_register() more at the target",
+             (unsigned long long)last->addr, (unsigned long long)last->length,
+             (unsigned long long)(t->req.length - done));
+    return tei_batch_note(t->batch, text);
+}
+
+/* Cuts a task, without an errmsg: why it cannot be is told with the task. */
+static int cut_again(struct plan *plan, struct task *t, const char **why)
+{
+    int rc = tei_task_canceled(t) ? TE_ERR_CANCELED : tei_plan_cut(plan, t);
+
+    /* What is there for a transport that is not here is not missing there. */
+    if (rc == TE_ERR_STALE && t->view->n_via == 0 && t->view->seg->offsets)
+        rc = TE_ERR_UNSUPPORTED;
+    *why = rc == TE_ERR_STALE         ? why_stale(t)
+           : rc == TE_ERR_UNSUPPORTED ? "no installed transport reaches its engine"
+                                      : NULL;
+    return rc;
+}
+
+/* Cuts and posts tasks by the peer's current view. */
+static void post_again(struct peer *p, struct tei_list *tasks)
+{
+    struct plan plan;
+    struct tei_link *l;
+
+    tei_plan_init(&plan, p->engine, NULL, 1);
+    while ((l = tei_list_pop(tasks))) {
+        struct task *t = tei_container_of(l, struct task, link);
+        struct view *old = t->view;
+        const char *why;
+        int rc;
+
+        count_parked(p->engine, 1);
+        t->view = tei_view_current(p);
+        tei_view_put(old, 1);
+        atomic_store_explicit(&t->error, TE_ERR_OK, memory_order_relaxed);
+        atomic_store_explicit(&t->state, TE_WAITING, memory_order_relaxed);
+        rc = cut_again(&plan, t, &why);
+        if (rc)
+            tei_task_end(t, rc, why);
+    }
+    tei_plan_post(&plan);
+}
+
+/*
+ * The tasks that the fetch was for go on, or end for reason rc. From the moment they leave the list
+ * until they are with a transport they hold up te_cancel(), which would miss them in both places.
+ */
+static bool settle_fetched(struct peer *p, int rc, const char *why)
+{
+    te_engine *e = p->engine;
+    struct tei_list tasks;
+    bool more;
+
+    tei_list_init(&tasks);
+    pthread_rwlock_rdlock(&e->parking.repost);
+    pthread_mutex_lock(&p->lock);
+    tei_list_splice(&tasks, &p->fetching);
+    more = !tei_list_empty(&p->parked) || p->again;
+    p->refreshing = more;
+    pthread_mutex_unlock(&p->lock);
+    if (rc)
+        end_unfetched(e, &tasks, rc, why);
+    else
+        post_again(p, &tasks);
+    pthread_rwlock_unlock(&e->parking.repost);
+    return more;
+}
+
+static void refresh_job(struct tei_job *j)
+{
+    struct peer *p = tei_container_of(j, struct peer, job);
+    int rc;
+
+    do {
+        pthread_mutex_lock(&p->lock);
+        tei_list_splice(&p->fetching, &p->parked);
+        p->again = false;
+        pthread_mutex_unlock(&p->lock);
+        rc = atomic_load_explicit(&p->engine->closing, memory_order_relaxed)
+                 ? TE_ERR_CANCELED
+                 : tei_peer_fetch(p, false);
+        /* It is the directory that was late, not the request. */
+        if (rc == TE_ERR_TIMEOUT)
+            rc = TE_ERR_PEER;
+    } while (settle_fetched(p, rc, te_errmsg()));
+    tei_peer_put(p);
+}
+
+/* Starts the job unless it runs; the lock is held. */
+static bool begin_refresh(struct peer *p)
+{
+    if (p->refreshing)
+        return false;
+    p->refreshing = true;
+    atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
+    return true;
+}
+
+static void on_park_timer(struct tei_timer *t);
+
+/* Watches deadlines as long as anything is parked. */
+static void watch_parked(te_engine *e)
+{
+    pthread_mutex_lock(&e->ctl_lock);
+    if (!atomic_load_explicit(&e->closing, memory_order_relaxed) && !e->parking.timer.slot)
+        tei_timer_start(&e->ctl, &e->parking.timer, tei_now_ns() + EXPIRE_EVERY_NS, on_park_timer);
+    pthread_mutex_unlock(&e->ctl_lock);
+}
+
+void tei_peer_park(struct peer *p, struct task *t)
+{
+    te_engine *e = p->engine;
+    bool canceled, start = false;
+
+    t->refreshed = true;
+    /*
+     * Counted before it is looked at, both in the one order of all such accesses, as te_cancel()
+     * marks before it looks at the count: one of the two gets the task.
+     */
+    atomic_fetch_add(&e->parking.parked, 1);
+    pthread_mutex_lock(&p->lock);
+    canceled = tei_task_canceled(t);
+    if (!canceled) {
+        tei_list_push_back(&p->parked, &t->link);
+        start = begin_refresh(p);
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (canceled) {
+        count_parked(e, 1);
+        tei_task_end(t, TE_ERR_CANCELED, NULL);
+        return;
+    }
+    watch_parked(e);
+    if (start)
+        tei_jobs_post(&e->fetches, &p->job, refresh_job);
+}
+
+/* Moves what is cancelled, or past `now`, or everything, off one list. */
+static void pick_off(struct tei_list *from, struct tei_list *to, const struct batch *b,
+                     int64_t now_ns)
+{
+    struct tei_link *l, *tmp;
+
+    TEI_LIST_EACH(from, l, tmp) {
+        struct task *t = tei_container_of(l, struct task, link);
+
+        if (now_ns ? t->deadline_ns > now_ns : (b && (t->batch != b || !tei_task_canceled(t))))
+            continue;
+        tei_list_del(l);
+        tei_list_push_back(to, l);
+    }
+}
+
+/* now_ns 0: those of `b` that are cancelled (NULL: all); else those whose deadline has passed. */
+static void sweep_parked(te_engine *e, const struct batch *b, int64_t now_ns, int error)
+{
+    struct tei_list out;
+    struct peer *p;
+
+    if (atomic_load(&e->parking.parked) == 0)
+        return;
+    tei_list_init(&out);
+    pthread_rwlock_rdlock(&e->peers.lock);
+    for (size_t i = 0; (p = tei_peer_from(&e->peers, &i));) {
+        pthread_mutex_lock(&p->lock);
+        pick_off(&p->parked, &out, b, now_ns);
+        pick_off(&p->fetching, &out, b, now_ns);
+        pthread_mutex_unlock(&p->lock);
+    }
+    pthread_rwlock_unlock(&e->peers.lock);
+    end_all(e, &out, error, "waiting for its descriptor");
+}
+
+void tei_peer_unpark(te_engine *e, const struct batch *b)
+{
+    sweep_parked(e, b, 0, TE_ERR_CANCELED);
+}
+
+/* On te/ctl, under its lock. */
+static void on_park_timer(struct tei_timer *t)
+{
+    te_engine *e = tei_container_of(t, te_engine, parking.timer);
+
+    if (atomic_load(&e->parking.parked) == 0)
+        return;
+    sweep_parked(e, NULL, tei_now_ns(), TE_ERR_TIMEOUT);
+    tei_timer_start(&e->ctl, t, tei_now_ns() + EXPIRE_EVERY_NS, on_park_timer);
+}
+/* -------------------------------------------------------------------------------------- refresh */
+
+void tei_peer_refresh(struct peer *p)
+{
+    te_engine *e = p->engine;
+    bool start;
+
+    if (atomic_load_explicit(&e->closing, memory_order_relaxed))
+        return;
+    pthread_mutex_lock(&p->lock);
+    start = begin_refresh(p);
+    p->again = !start; /* the fetch under way may have read the old state */
+    pthread_mutex_unlock(&p->lock);
+    if (start)
+        tei_jobs_post(&e->fetches, &p->job, refresh_job);
+}
+
+void tei_peer_refresh_all(te_engine *e)
+{
+    struct peer *p;
+
+    pthread_rwlock_rdlock(&e->peers.lock);
+    for (size_t i = 1; (p = tei_peer_from(&e->peers, &i));)
+        tei_peer_refresh(p);
+    pthread_rwlock_unlock(&e->peers.lock);
+}
+
+void tei_peer_changed(void *arg, const char *name)
+{
+    te_engine *e = arg;
+    struct peer *p;
+
+    pthread_rwlock_rdlock(&e->peers.lock);
+    HASH_FIND_STR(e->peers.by_name, name, p);
+    if (p)
+        tei_peer_refresh(p);
+    pthread_rwlock_unlock(&e->peers.lock);
+}
+
+/* ------------------------------------------------------------------------------------- lifetime */
+
+void tei_parking_init(struct parking *s)
+{
+    pthread_rwlock_init(&s->repost, NULL);
+}
+
+void tei_parking_fini(struct parking *s)
+{
+    pthread_rwlock_destroy(&s->repost);
+}

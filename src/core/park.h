@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* park.h - requests that wait for a fresh descriptor of their peer, and fetching it. */
+#ifndef TEI_PARK_H
+#define TEI_PARK_H
+
+#include "base/loop.h"
+#include "te.h"
+
+#include <pthread.h>
+
+struct batch;
+struct peer;
+struct task;
+
+struct parking {
+    pthread_rwlock_t repost; /* shared while parked tasks go to a transport */
+    _Atomic size_t parked;   /* tasks waiting for a descriptor */
+    struct tei_timer timer;  /* runs while there are any; under ctl_lock */
+};
+
+void tei_parking_init(struct parking *s);
+void tei_parking_fini(struct parking *s);
+
+/* Parks a task until its peer's descriptor was fetched again, which is its one refresh. */
+void tei_peer_park(struct peer *p, struct task *t);
+/* Ends what is parked of a batch (NULL: everything) CANCELED. */
+void tei_peer_unpark(te_engine *e, const struct batch *b);
+/* Fetches one peer's descriptor again, or every peer's, in the background. */
+void tei_peer_refresh(struct peer *p);
+void tei_peer_refresh_all(te_engine *e);
+/* The directory says that the descriptor of `name` has changed; arg is the engine. */
+void tei_peer_changed(void *arg, const char *name);
+
+#endif

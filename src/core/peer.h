@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* peer.h - opened segments: their ids and their views. */
+#ifndef TEI_PEER_H
+#define TEI_PEER_H
+
+#include "base/hash.h"
+#include "base/jobs.h"
+#include "base/queue.h"
+#include "base/sock.h"
+#include "core/metrics.h"
+#include "te.h"
+
+#include <pthread.h>
+
+struct view;
+
+struct peer {
+    te_engine *engine;
+    te_segment id; /* TE_LOCAL_SEGMENT: this engine itself */
+    char *name;
+    unsigned opens;        /* under peers.lock */
+    UT_hash_handle hh;     /* in peers.by_name, under peers.lock */
+    _Atomic uint32_t refs; /* the table's, the refresh job's, one for each view */
+    pthread_mutex_t lock;  /* the rest */
+    struct view *view;
+    struct view *prepared; /* who makes views for other transports has one here; that thread's */
+    struct tei_hostport where;
+    int64_t revision;         /* of the fetch by te_open(), for following it; that thread's */
+    size_t views;             /* alive, the current one included */
+    size_t loose;             /* of them: being made or replaced at this moment */
+    bool closed;              /* no view is put in place any more */
+    bool refreshing;          /* the job is posted or runs */
+    bool again;               /* asked for once more since the fetch under way began */
+    struct tei_list parked;   /* tasks that wait for the next fetch */
+    struct tei_list fetching; /* tasks that the fetch under way is for */
+    struct tei_job job;
+    struct figures figures; /* of requests that have ended */
+};
+
+struct peers {
+    pthread_rwlock_t lock;
+    struct peer **list; /* by index; 0 is this engine */
+    uint32_t *gens;     /* by index: generation of the next id */
+    size_t n, cap;
+    struct peer *by_name;
+    _Atomic uint64_t views_made;
+};
+
+void tei_peers_init(struct peers *s);
+/* Enters this engine itself. */
+int tei_peers_start(te_engine *e);
+void tei_peers_fini(te_engine *e);
+
+/* The current view of a segment, referenced; NULL if there is no such segment. */
+struct view *tei_view_get(struct peers *s, te_segment id);
+void tei_peer_put(struct peer *p);
+/* The next peer from place *i on, which is moved behind it; NULL past the end. The lock is held. */
+struct peer *tei_peer_from(const struct peers *s, size_t *i);
+/* Fetches the descriptor and puts a view of it in place. Blocks. `opening`: nobody else knows the peer yet. */
+int tei_peer_fetch(struct peer *p, bool opening);
+/* The name of a segment for a text, cut to fit; its number if it is not open any more. */
+void tei_peer_name(struct peers *s, te_segment id, char *buf, size_t n);
+/* Strips leading '/'; TE_ERR_INVALID for a name that is NULL or empty. */
+int tei_peer_check_name(const char **name);
+/*
+ * Makes every peer's view anew with the transports there are now, or, if memory is out, none. Under
+ * admin.
+ */
+int tei_peer_rebuild(struct peers *s);
+/* Whether requests hold views with the transport of this index, as far as can be told in passing. */
+bool tei_peer_uses(te_engine *e, size_t index);
+/*
+ * Where a segment's engine answers RPCs; asks the directory anew, and blocks, when `fresh`.
+ * TE_ERR_UNSUPPORTED: it is of files.
+ */
+int tei_peer_where(te_engine *e, te_segment id, bool fresh, struct tei_hostport *out);
+
+#endif
