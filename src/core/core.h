@@ -12,7 +12,7 @@
  *   task     one request; split in pieces of work, which transports own while they run
  *
  * Locks, in the order they may be taken: admin, batch.submit_lock, parking.repost, transports.lock
- * (shared or not), ctl_lock (held during callbacks of the ctl loop), publish_lock, text_lock, peers.lock,
+ * (shared or not), ctl_lock (held during callbacks of the ctl loop), publisher.lock, descriptor.lock, peers.lock,
  * transports.lock shared, peer.lock, regions.lock; the rest are leaves, but for allocs.lock, then the lock
  * of region.c, over regions.lock. transports.lock stands twice: it prefers readers, and who holds it exclusively
  * waits for nothing. Transports are called with admin, submit_lock, parking.repost, transports.lock or
@@ -34,14 +34,17 @@
 #include "core/alloc.h"
 #include "core/batch.h"
 #include "core/complete.h"
+#include "core/descriptor.h"
 #include "core/drive.h"
 #include "core/events.h"
 #include "core/inbox.h"
+#include "core/keep.h"
 #include "core/matrix.h"
 #include "core/metrics.h"
 #include "core/notify.h"
 #include "core/park.h"
 #include "core/peer.h"
+#include "core/publish.h"
 #include "core/region.h"
 #include "core/register.h"
 #include "core/transports.h"
@@ -56,13 +59,6 @@ struct stage;
 
 struct counters {
     _Atomic uint64_t submitted, refreshes, notified, store_failures;
-};
-
-/* What is wrong with the metadata server, in bits. */
-enum store_state {
-    STORE_DOWN = 1,    /* our keys could not be kept */
-    STORE_REFUSES = 2, /* they could not be put */
-    STORE_TAKEN = 4,   /* another engine has our name */
 };
 
 /* No address of this platform has these bytes, so no C++ object that begins with a pointer does. */
@@ -100,22 +96,10 @@ struct te_engine {
     struct regions regions;
     struct allocs allocs;
 
-    pthread_mutex_t publish_lock;
-    pthread_cond_t publish_cond;
-    _Atomic uint64_t version; /* of our descriptor; grows with each change */
-    uint64_t published;       /* the version the store has */
-    bool publishing, publish_queued;
-    bool announce_due; /* the store has lost where we are */
-    uint64_t tried;    /* the version that the last put was to cover, and what came of it */
-    int tried_rc;
-    int64_t publish_retry_ms;
-    struct tei_job publish_job;
-    struct tei_timer publish_timer;
-    struct tei_job keep_job, host_job;
-    struct tei_timer keep_timer;
-    _Atomic int store_state;       /* bits of enum store_state */
-    pthread_mutex_t text_lock;     /* held while it is made */
-    struct tei_segment_text *text; /* our descriptor, of the version that was last asked for */
+    struct descriptor descriptor;
+    struct publisher publisher;
+    struct keeper keeper;
+    struct tei_job host_job;
 
     struct peers peers;
     struct parking parking;
@@ -144,36 +128,6 @@ int tei_engine_check(const te_engine *e);
 int tei_options_take(const te_options *o, te_options *known);
 /* Refuses calls from now on, and takes our keys out of the directory. */
 void tei_engine_withdraw(te_engine *e);
-
-/* ---- publish.c */
-/*
- * Tells the directory of a change of our descriptor by `n` regions, as te_register() promises.
- */
-int tei_publish(te_engine *e, size_t n);
-/* Marks a change and publishes in the background: for changes that must not fail. */
-void tei_publish_later(te_engine *e);
-/* struct tei_host op. */
-void tei_publish_changed(struct tei_host *h);
-/* The store has lost all that it had of us: announces and publishes anew, in the background. */
-void tei_publish_again(te_engine *e);
-/* The same in the calling thread. */
-int tei_publish_now(te_engine *e);
-/*
- * Our descriptor: the page of at most max_bytes from buffer `from`, or all of it when max_bytes is
- * 0. malloc'ed.
- */
-int tei_publish_text(te_engine *e, size_t from, size_t max_bytes, char **text, size_t *len);
-/* Once `closing` is set: waits for the put under way; none begins after it. */
-void tei_publish_stop(te_engine *e);
-void tei_publish_fini(te_engine *e);
-
-/* ---- keep.c */
-/* Once announced; from then on our keys are looked after. */
-void tei_keep_start(te_engine *e);
-/* Whether the server was away when it was last asked: no reason to wait for it again. */
-bool tei_keep_is_down(te_engine *e);
-/* What putting our keys has come to; its text is in te_errmsg(). */
-void tei_keep_note_put(te_engine *e, int rc);
 
 /* ---- serve.c: requests of peers on the handshake port, and ours to theirs */
 /* struct tei_host ops. */

@@ -191,8 +191,8 @@ static void stop_ctl(te_engine *e)
     tei_timer_stop(&e->ctl, &e->refresh_timer);
     tei_timer_stop(&e->ctl, &e->metric_timer);
     tei_timer_stop(&e->ctl, &e->parking.timer);
-    tei_timer_stop(&e->ctl, &e->publish_timer);
-    tei_timer_stop(&e->ctl, &e->keep_timer);
+    tei_timer_stop(&e->ctl, &e->publisher.timer);
+    tei_timer_stop(&e->ctl, &e->keeper.timer);
     tei_metrics_serve_stop(e);
     if (e->rpc)
         tei_rpc_server_close(e->rpc);
@@ -212,18 +212,12 @@ static void init_locks(te_engine *e)
 {
     pthread_mutex_init(&e->ctl_lock, NULL);
     pthread_mutex_init(&e->admin, NULL);
-    pthread_mutex_init(&e->publish_lock, NULL);
-    pthread_mutex_init(&e->text_lock, NULL);
-    tei_cond_init(&e->publish_cond);
 }
 
 static void fini_locks(te_engine *e)
 {
     pthread_mutex_destroy(&e->ctl_lock);
     pthread_mutex_destroy(&e->admin);
-    pthread_mutex_destroy(&e->publish_lock);
-    pthread_mutex_destroy(&e->text_lock);
-    pthread_cond_destroy(&e->publish_cond);
 }
 
 static int hold_region(struct tei_host *h, uint64_t addr, uint64_t length, unsigned access,
@@ -250,7 +244,6 @@ static void init_engine(te_engine *e)
     e->mark = TEI_ENGINE_MARK;
     e->fork_epoch = tei_fork_epoch();
     e->incarnation = tei_random_u64() | 1;
-    atomic_init(&e->version, 1);
     e->host = (struct tei_host){.conf = &e->conf,
                                 .jobs = &e->jobs,
                                 .waits = &e->fetches,
@@ -275,8 +268,10 @@ static void init_engine(te_engine *e)
     tei_handles_init(&e->preps);
     tei_jobs_init(&e->jobs, AUX_THREADS);
     tei_jobs_init(&e->fetches, FETCH_THREADS);
-    tei_transports_init(&e->transports, &e->version);
-    tei_regions_init(&e->regions, &e->version);
+    tei_descriptor_init(&e->descriptor);
+    tei_publisher_init(&e->publisher);
+    tei_transports_init(&e->transports, &e->descriptor.version);
+    tei_regions_init(&e->regions, &e->descriptor.version);
     tei_allocs_init(&e->allocs);
 }
 
@@ -415,7 +410,8 @@ static void free_engine(te_engine *e)
     tei_stage_fini(e);
     tei_regions_fini(&e->regions);
     tei_allocs_fini(&e->allocs);
-    tei_publish_fini(e);
+    tei_publisher_fini(&e->publisher);
+    tei_descriptor_fini(&e->descriptor);
     tei_inbox_fini(&e->inbox);
     tei_metrics_serve_fini(e);
     tei_matrix_fini(&e->matrix);

@@ -8,6 +8,7 @@
  * the server's fault or because this process was stopped for longer than the keys live, is put
  * again. None of it is in the way of the data path: a server that is away only shows here.
  */
+#include "core/keep.h"
 #include "core/core.h"
 
 #define CHECK_NS (10 * TEI_NS_PER_S)
@@ -16,9 +17,9 @@ static void keep_job(struct tei_job *j);
 
 static void on_keep_timer(struct tei_timer *t)
 {
-    te_engine *e = tei_container_of(t, te_engine, keep_timer);
+    te_engine *e = tei_container_of(t, te_engine, keeper.timer);
 
-    tei_jobs_post(&e->jobs, &e->keep_job, keep_job);
+    tei_jobs_post(&e->jobs, &e->keeper.job, keep_job);
 }
 
 static void start_timer(te_engine *e)
@@ -28,15 +29,15 @@ static void start_timer(te_engine *e)
 
     pthread_mutex_lock(&e->ctl_lock);
     if (!atomic_load_explicit(&e->closing, memory_order_relaxed))
-        tei_timer_start(&e->ctl, &e->keep_timer, tei_now_ns() + period_ns, on_keep_timer);
+        tei_timer_start(&e->ctl, &e->keeper.timer, tei_now_ns() + period_ns, on_keep_timer);
     pthread_mutex_unlock(&e->ctl_lock);
 }
 
 /* Sets one bit of the state, or clears it; whether that is news. */
 static bool change(te_engine *e, int bit, bool set)
 {
-    int was = set ? atomic_fetch_or_explicit(&e->store_state, bit, memory_order_relaxed)
-                  : atomic_fetch_and_explicit(&e->store_state, ~bit, memory_order_relaxed);
+    int was = set ? atomic_fetch_or_explicit(&e->keeper.state, bit, memory_order_relaxed)
+                  : atomic_fetch_and_explicit(&e->keeper.state, ~bit, memory_order_relaxed);
 
     return ((was & bit) != 0) != set;
 }
@@ -92,8 +93,8 @@ static void note_keep(te_engine *e, int rc)
 
 static void keep_job(struct tei_job *j)
 {
-    te_engine *e = tei_container_of(j, te_engine, keep_job);
-    bool was_down = atomic_load_explicit(&e->store_state, memory_order_relaxed) & STORE_DOWN;
+    te_engine *e = tei_container_of(j, te_engine, keeper.job);
+    bool was_down = atomic_load_explicit(&e->keeper.state, memory_order_relaxed) & STORE_DOWN;
     int rc = TE_ERR_CLOSED;
 
     if (!atomic_load_explicit(&e->closing, memory_order_relaxed))
@@ -111,7 +112,7 @@ static void keep_job(struct tei_job *j)
 
 bool tei_keep_is_down(te_engine *e)
 {
-    return (atomic_load_explicit(&e->store_state, memory_order_relaxed) &
+    return (atomic_load_explicit(&e->keeper.state, memory_order_relaxed) &
             (STORE_DOWN | STORE_REFUSES)) != 0;
 }
 

@@ -33,7 +33,7 @@ static void reply_descriptor(te_engine *e, struct tei_rpc_call *call, size_t fro
     char *text;
     size_t len;
 
-    if (tei_publish_text(e, from, max_bytes, &text, &len) != 0) {
+    if (tei_descriptor_text(e, from, max_bytes, &text, &len) != 0) {
         /* What an engine without a segment answers; readers know it. */
         reply_text(call, "null");
         return;
