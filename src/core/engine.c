@@ -402,7 +402,7 @@ static void end_transfers(te_engine *e)
 static void free_engine(te_engine *e)
 {
     tei_batches_fini(&e->batches);
-    tei_prep_fini(e);
+    tei_preps_fini(&e->preps);
     tei_drivers_fini(&e->drivers);
     tei_peers_fini(e);
     tei_parking_fini(&e->parking);

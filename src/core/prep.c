@@ -19,6 +19,7 @@
  * one of the past as a quarter of the list has, or a few requests of a long list would wait for all
  * of it each time that anything is unregistered. A submit never makes more than one.
  */
+#include "core/prep.h"
 #include "core/core.h"
 
 #include <stdlib.h>
@@ -300,10 +301,10 @@ static void free_one(void *object, void *arg)
     free_prep(object);
 }
 
-void tei_prep_fini(te_engine *e)
+void tei_preps_fini(struct tei_handles *preps)
 {
-    tei_handles_each(&e->preps, free_one, NULL);
-    tei_handles_fini(&e->preps);
+    tei_handles_each(preps, free_one, NULL);
+    tei_handles_fini(preps);
 }
 
 /* ---------------------------------------------------------------------------------------- submit */

@@ -4,7 +4,8 @@
  * installed first. One that cannot reach the sort of memory that the target is in is not asked. A WRITE to
  * where an earlier one may still be applied is carried by the transport that had that one.
  */
-#include "core/core.h"
+#include "core/route.h"
+#include "core/peer.h"
 
 enum tei_mem_kind tei_route_kind(const struct view *v, const te_request *r)
 {

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* metrics_serve.h - TE_METRICS: the metrics of an engine, as text. */
+#ifndef TEI_METRICS_SERVE_H
+#define TEI_METRICS_SERVE_H
+
+#include "te.h"
+
+/* The metrics in the format of Prometheus, malloc'ed; NULL when memory is out. */
+char *tei_metrics_text(te_engine *e);
+
+/* What TE_METRICS asks for, if anything. TE_ERR_INVALID: it cannot be read. */
+int tei_metrics_serve_start(te_engine *e);
+/* Under ctl_lock, once no job runs. */
+void tei_metrics_serve_stop(te_engine *e);
+/* Once te/ctl has ended. */
+void tei_metrics_serve_fini(te_engine *e);
+
+#endif
