@@ -84,7 +84,6 @@ struct te_engine {
     struct tei_hostport addr;
     char bind[TEI_HOST_MAX]; /* where all ports are opened; "" for all addresses */
     struct tei_directory *dir;
-    bool announced; /* the directory has our keys */
 
     struct tei_host host;
     struct tei_jobs jobs;
@@ -134,8 +133,6 @@ struct te_engine {
 int tei_engine_check(const te_engine *e);
 /* What the program gave, as this library knows it; NULL: the defaults. */
 int tei_options_take(const te_options *o, te_options *known);
-/* Refuses calls from now on, and takes our keys out of the directory. */
-void tei_engine_withdraw(te_engine *e);
 
 static inline te_engine *tei_host_engine(struct tei_host *h)
 {

@@ -20,33 +20,6 @@
 #define SERVE_THREADS 2 /* of those, for requests of peers that take long */
 #define FETCH_THREADS 16
 
-const char *te_version(void)
-{
-    return TE_VERSION_STRING;
-}
-
-int tei_engine_check(const te_engine *e)
-{
-    if (!e)
-        return TEI_FAIL(TE_ERR_INVALID,
-                        "engine is NULL: it was not created, or its creation failed");
-    if (e->mark == TEI_HANDLE_MARK)
-        return TEI_FAIL(TE_ERR_INVALID,
-                        "this is a handle of the C interface in the place of a C++ TransferEngine: "
-                        "call the C functions with it, or make an object");
-    if (e->mark != TEI_ENGINE_MARK)
-        return TEI_FAIL(
-            TE_ERR_INVALID,
-            "this is no engine of the C interface: of a C++ TransferEngine give native(), "
-            "and give none that was destroyed");
-    if (e->fork_epoch != tei_fork_epoch())
-        return TEI_FAIL(TE_ERR_CLOSED,
-                        "engine belongs to the parent process; make one of your own after fork()");
-    if (atomic_load_explicit(&e->closing, memory_order_relaxed))
-        return TEI_FAIL(TE_ERR_CLOSED, "engine is being destroyed");
-    return 0;
-}
-
 /* ----------------------------------------------------------------------------- address and name */
 
 /*
@@ -304,7 +277,7 @@ static int start_engine(te_engine *e, const te_options *o)
         rc = tei_peers_start(e);
     if (!rc)
         rc = e->dir->ops->announce(e->dir, e->name, &e->addr);
-    e->announced = rc == 0;
+    e->publisher.announced = rc == 0;
     if (!rc)
         rc = tei_publish(e, 0);
     if (!rc && e->dir->ops->listen)
@@ -369,16 +342,6 @@ int te_engine_create(const te_options *o, te_engine **out)
 
 /* -------------------------------------------------------------------------------------- destroy */
 
-/* Best effort: the store may be away, and each try has its deadline. */
-void tei_engine_withdraw(te_engine *e)
-{
-    atomic_store(&e->closing, true);
-    tei_publish_stop(e);
-    if (e->announced)
-        e->dir->ops->withdraw(e->dir, e->name);
-    e->announced = false;
-}
-
 static void end_transfers(te_engine *e)
 {
     tei_stage_close(e);
@@ -429,7 +392,7 @@ void te_engine_destroy(te_engine *e)
     if (!e || tei_engine_check(e) == TE_ERR_INVALID || e->fork_epoch != tei_fork_epoch())
         return;
     tei_shutdown_forget(e);
-    tei_engine_withdraw(e);
+    tei_publish_withdraw(e);
     end_transfers(e);
     stop_ctl(e);
     free_engine(e);

@@ -61,7 +61,7 @@ static int tell_store(te_engine *e, bool announce, uint64_t *covers)
 /*
  * Puts, as the only one; publisher.lock is held and dropped meanwhile. Where it is due it also tells
  * again where we are, which a server that was started empty has lost. Nothing is put once the
- * engine is closing: tei_publish_stop() waits for the stretch in which `publishing` is set.
+ * engine is closing: stop() waits for the stretch in which `publishing` is set.
  */
 static int put_alone(te_engine *e)
 {
@@ -215,12 +215,23 @@ int tei_publish(te_engine *e, size_t n)
     return rc;
 }
 
-void tei_publish_stop(te_engine *e)
+/* Waits for the put under way; none begins after it, since the engine is closing. */
+static void stop(te_engine *e)
 {
     pthread_mutex_lock(&e->publisher.lock);
     while (e->publisher.publishing)
         pthread_cond_wait(&e->publisher.cond, &e->publisher.lock);
     pthread_mutex_unlock(&e->publisher.lock);
+}
+
+/* Best effort: the store may be away, and each try has its deadline. */
+void tei_publish_withdraw(te_engine *e)
+{
+    atomic_store(&e->closing, true);
+    stop(e);
+    if (e->publisher.announced)
+        e->dir->ops->withdraw(e->dir, e->name);
+    e->publisher.announced = false;
 }
 
 void tei_publisher_init(struct publisher *p)

@@ -15,6 +15,7 @@ struct publisher {
     pthread_cond_t cond;
     uint64_t published; /* the version the store has */
     bool publishing, queued;
+    bool announced;    /* the directory has our keys */
     bool announce_due; /* the store has lost where we are */
     uint64_t tried;    /* the version that the last put was to cover, and what came of it */
     int tried_rc;
@@ -38,7 +39,7 @@ void tei_publish_changed(struct tei_host *h);
 void tei_publish_again(te_engine *e);
 /* The same in the calling thread. */
 int tei_publish_now(te_engine *e);
-/* Once `closing` is set: waits for the put under way; none begins after it. */
-void tei_publish_stop(te_engine *e);
+/* Refuses calls from now on, and takes our keys out of the directory. */
+void tei_publish_withdraw(te_engine *e);
 
 #endif

@@ -46,7 +46,7 @@ static void *watch(void *arg)
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < ENGINES_MAX; i++)
         if (engines[i])
-            tei_engine_withdraw(engines[i]);
+            tei_publish_withdraw(engines[i]);
     _Exit(128 + signo);
 }
 
