@@ -280,7 +280,7 @@ static int start_engine(te_engine *e, const te_options *o)
     e->publisher.announced = rc == 0;
     if (!rc)
         rc = tei_publish(e, 0);
-    if (!rc && e->dir->ops->listen)
+    if (!rc)
         rc = e->dir->ops->listen(e->dir, tei_peer_changed, e);
     if (!rc)
         tei_keep_start(e);
@@ -349,7 +349,7 @@ static void end_transfers(te_engine *e)
         if (e->transports.list[i])
             e->transports.list[i]->ops.close(e->transports.list[i]);
     tei_peer_unpark(e, NULL);
-    if (e->dir && e->dir->ops->unlisten)
+    if (e->dir)
         e->dir->ops->unlisten(e->dir);
     tei_jobs_stop(&e->fetches);
     tei_jobs_stop(&e->jobs);

@@ -148,10 +148,10 @@ static int grow_table(struct peers *s)
     return 0;
 }
 
-/* Whether the directory tells of changes; not of this engine itself, nor of a file's name. */
-static bool is_followed(const te_engine *e, const struct peer *p)
+/* Whether the directory is to tell of changes: not of this engine itself, nor of a file's name. */
+static bool is_followed(const struct peer *p)
 {
-    return p->id != TE_LOCAL_SEGMENT && e->dir->ops->follow && !tei_file_is_name(p->name);
+    return p->id != TE_LOCAL_SEGMENT && !tei_file_is_name(p->name);
 }
 
 /* Gives the peer an index and id; peers.lock is held for writing. */
@@ -172,7 +172,7 @@ static int enter_table(te_engine *e, struct peer *p)
     }
     e->peers.list[i] = p;
     p->id = (te_segment)((e->peers.gens[i] << INDEX_BITS) | (uint32_t)i);
-    if (is_followed(e, p))
+    if (is_followed(p))
         e->dir->ops->follow(e->dir, p->name, p->revision);
     return 0;
 }
@@ -181,7 +181,7 @@ static void leave_table(te_engine *e, struct peer *p)
 {
     size_t i = (uint32_t)p->id & INDEX_MASK;
 
-    if (is_followed(e, p))
+    if (is_followed(p))
         e->dir->ops->forget(e->dir, p->name);
     HASH_DEL(e->peers.by_name, p);
     tei_metrics_fold(e, &p->figures);

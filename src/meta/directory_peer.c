@@ -116,6 +116,34 @@ static void peer_close(struct tei_directory *d)
     free(d);
 }
 
+/* An engine is asked when it is needed: there is nobody who would tell of changes. */
+static int peer_listen(struct tei_directory *d, void (*changed)(void *arg, const char *name),
+                       void *arg)
+{
+    (void)d;
+    (void)changed;
+    (void)arg;
+    return 0;
+}
+
+static void peer_unlisten(struct tei_directory *d)
+{
+    (void)d;
+}
+
+static void peer_follow(struct tei_directory *d, const char *name, int64_t revision)
+{
+    (void)d;
+    (void)name;
+    (void)revision;
+}
+
+static void peer_forget(struct tei_directory *d, const char *name)
+{
+    (void)d;
+    (void)name;
+}
+
 static const struct tei_directory_ops peer_ops = {
     .own_name = peer_own_name,
     .route_hint = peer_route_hint,
@@ -125,6 +153,10 @@ static const struct tei_directory_ops peer_ops = {
     .keep = peer_keep,
     .rpc_addr = peer_rpc_addr,
     .lookup = peer_lookup,
+    .listen = peer_listen,
+    .follow = peer_follow,
+    .forget = peer_forget,
+    .unlisten = peer_unlisten,
     .close = peer_close,
     .stores = false,
 };

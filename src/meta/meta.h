@@ -303,8 +303,8 @@ struct tei_directory_ops {
     int (*lookup)(struct tei_directory *d, const char *name, const struct tei_segment *old,
                   struct tei_segment **out, struct tei_hostport *where, int64_t *revision);
     /*
-     * Optional, all or none, of a directory that learns of changes by itself. After listen(), at
-     * most once, changed() is told each change of the descriptor of a name that is followed, in a
+     * Of a directory that learns of changes by itself; of another one they do nothing. After listen(),
+     * at most once, changed() is told each change of the descriptor of a name that is followed, in a
      * thread of its own. Until unlisten(), after which none is told.
      */
     int (*listen)(struct tei_directory *d, void (*changed)(void *arg, const char *name), void *arg);
