@@ -49,12 +49,17 @@ def measure(segment, seconds):
     return found
 
 
+def measured(rounds, block, column):
+    """What was found; a round in which none has come within its time says 0."""
+    return [of[block, column] for of in rounds if of[block, column]] or [0]
+
+
 def record(rounds, file):
     with open(file, "w", encoding="ascii") as f:
         f.write(f"# scripts/sweep.py, the best of {len(rounds)} rounds, {os.cpu_count()} CPUs, {platform.machine()}: block, "
                 f"{', '.join(MORE + LESS)}\n")
         for block in BLOCKS:
-            best = [(min if column in LESS else max)(of[block, column] for of in rounds) for column in MORE + LESS]
+            best = [(min if column in LESS else max)(measured(rounds, block, column)) for column in MORE + LESS]
             f.write(",".join([str(block), *(f"{value:.3f}" for value in best)]) + "\n")
 
 
