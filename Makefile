@@ -51,7 +51,7 @@ run_tests = @python3 scripts/run_tests.py $(1) $(foreach t,$(T),-T '$(t)')
 tests = $$(python3 scripts/run_tests.py $(1) --targets $(foreach t,$(T),-T '$(t)'))
 
 .PHONY: all build tests demo test lint format docs bench fuzz sim soak asan tsan debug valgrind coverage install \
-	uninstall fresh systems lab interop models wheel deb abi ci deps clean help
+	uninstall fresh systems lab interop models wheel deb abi site ci deps clean help
 
 all: build
 
@@ -90,6 +90,10 @@ docs:
 	@build/bin/te_info --config --man >man/man5/transfer_engine.5
 	@python3 scripts/pictures.py
 	@python3 scripts/topology.py
+
+site:
+	$(call deps,site)
+	@python3 scripts/make_site.py
 
 bench:
 	$(call deps,build test)
@@ -186,6 +190,7 @@ help:
 	@echo "make lint       format, layers, names, sizes"
 	@echo "make format     rewrite the C sources in the project's format"
 	@echo "make docs       print docs/config.md, docs/metrics.md and transfer_engine(5) from their tables; draw docs/pictures"
+	@echo "make site       all documents as one web site, build/site/html: search, every link looked at"
 	@echo "make bench      throughput and latency beside the limits of this machine"
 	@echo "make asan       tests under the address and undefined-behaviour sanitizers"
 	@echo "make tsan       tests under the thread sanitizer"

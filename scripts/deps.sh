@@ -58,6 +58,11 @@ dev    libclang-rt-dev?      sanitizers and libFuzzer of clang, where they are a
 dev    clang-format          make lint
 dev    valgrind              make valgrind
 cover  gcovr                 make coverage
+site   python3-sphinx        make site
+site   python3-myst-parser   reads its pages
+site   furo                  their looks
+site   mandoc                the manual pages on it
+site   git                   which pages there are
 systems mmdebstrap           roots of other systems: make systems, tests/fresh.sh
 systems ccache               rows that differ by a switch compile little anew
 systems qemu-user-static     tries wheels of arm64
@@ -86,6 +91,7 @@ groups:  build   what `make` needs
          test    what `make test` needs on top, the unit tests with it
          dev     clang, clang-format, valgrind: `make lint`, `make fuzz`, .ci/run
          cover   what `make coverage` needs on top
+         site    Sphinx, for `make site`
          systems mmdebstrap, for `make systems` and tests/fresh.sh
          lab     QEMU and what it takes to start Debian in it, for `make lab`
          all     every one of these
@@ -104,10 +110,10 @@ for arg in "$@"; do
         --check) mode=check ;;
         --list) mode=list ;;
         -h | --help) usage; exit 0 ;;
-        build | unit | dev | cover | systems) groups+=("$arg") ;;
+        build | unit | dev | cover | site | systems) groups+=("$arg") ;;
         test) groups+=(unit test) ;;
         lab) groups+=(systems lab) ;; # its arm64 guest lives in such a root
-        all) groups+=(build unit test dev cover systems lab) ;;
+        all) groups+=(build unit test dev cover site systems lab) ;;
         *) echo "deps: unknown argument '$arg' (see --help)" >&2; exit 2 ;;
     esac
 done
