@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # te-test: optional timeout=1200
-"""The example with tensors of torch, where that is installed."""
+"""The examples with torch, where that is installed."""
 import os
 import sys
 import unittest
@@ -11,10 +11,35 @@ import te_examples as examples  # noqa: E402
 import te_proc as te  # noqa: E402
 
 
+def setUpModule():
+    examples.prepare()
+
+
 class Torch(unittest.TestCase):
+    def test_prefill_and_decode(self):
+        """By either interface the answers are those of one process, and pages of what was given up are used again."""
+        python = examples.python_with("torch")
+        for words in ("", "--mooncake"):
+            with examples.start("pd_disaggregation", python=python, words=words) as program:
+                self.assertEqual(program.wait(), 0, program)
+                self.assertEqual(program.errors, [], program)
+                first, given_up, answers = program.lines
+            self.assertRegex(first, r"^first token after [\d.]+ ms; [\d.]+ ms where layers go while later ones compute$")
+            self.assertRegex(given_up, r"^given up with \d+ pages unsent; 17 of its 17 pages in use again$")
+            self.assertEqual(answers, "11 answers of 8 tokens, all as in one process")
+
+    def test_without_torch(self):
+        without = os.path.join(te.Workdir.get(), "without")
+        os.mkdir(without)
+        with open(os.path.join(without, "torch.py"), "w", encoding="ascii") as f:
+            f.write("raise ImportError\n")
+        path = f"{without}:{examples.environment()['PYTHONPATH']}"
+        with examples.start("pd_disaggregation", python=sys.executable, env={"PYTHONPATH": path}) as program:
+            self.assertEqual(program.wait(), 77, program)
+            self.assertEqual(program.errors, ["run.py: torch is missing (package python3-torch)"])
+
     def test_tensors(self):
         python = examples.python_with("torch")
-        examples.prepare()
         self.assertEqual(examples.says(self, "tensors.py", python),
                          "1118272 bytes in 4 tensors; the models answer the same")
 

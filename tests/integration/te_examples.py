@@ -71,9 +71,9 @@ def rows():
         return dict(re.findall(r"^\| \[([\w.]+)\]\(\S+\) \|.*\| `([^`]+)` \|$", f.read(), re.M))
 
 
-def start(name, peer="", python="python3", env=None):
-    """The example of that name, begun as README.md says."""
-    command = rows()[name].replace("NAME", peer).replace("python3", python)
+def start(name, peer="", python="python3", env=None, words=""):
+    """The example of that name, begun as README.md says, with more words behind."""
+    command = f"{rows()[name]} {words}".replace("NAME", peer).replace("python3", python)
     if not command.startswith("("):
         command = "exec " + command  # so that it is what ends when it is told to
     return te.Proc(["bash", "-c", f"cd '{folder()}' && {command}"], env={**environment(), **(env or {})})

@@ -96,7 +96,7 @@ class Refuted(unittest.TestCase):
 class Readme(unittest.TestCase):
     def test_table_lists_all(self):
         there = {name for name in os.listdir(examples.SOURCE)
-                 if name in ("rust", "go") or name.endswith((".c", ".cc", ".py", ".sh"))}
+                 if name in ("rust", "go", "pd_disaggregation") or name.endswith((".c", ".cc", ".py", ".sh"))}
         self.assertEqual(set(examples.rows()), there)
 
 
