@@ -13,11 +13,13 @@
 
 #define LOCATION_MAX 64 /* bytes of a buffer's name: one that is longer is that of no device */
 
-/* The keys of a buffer that mean something here. */
-enum { ADDR, FILE_PATH, LENGTH, NAME, OFFSET, PROTOCOL, N_KEYS };
+/* The keys of a buffer that mean something, some of them to a transport alone: none may come twice. */
+enum { ADDR, FILE_PATH, LENGTH, LKEY, NAME, OFFSET, PATH_MAP, PROTOCOL, RKEY, SHM_NAME, N_KEYS };
 static const char *const key_names[] = {
-    [ADDR] = "addr", [FILE_PATH] = "file_path", [LENGTH] = "length",
-    [NAME] = "name", [OFFSET] = "offset",       [PROTOCOL] = "protocol",
+    [ADDR] = "addr",         [FILE_PATH] = "file_path", [LENGTH] = "length",
+    [LKEY] = "lkey",         [NAME] = "name",           [OFFSET] = "offset",
+    [RKEY] = "rkey",         [PROTOCOL] = "protocol",   [PATH_MAP] = "local_path_map",
+    [SHM_NAME] = "shm_name",
 };
 
 /* One buffer of the list. */
@@ -34,6 +36,19 @@ static bool is_text(const struct tei_json_value *v)
 static const char *not_text(const struct tei_json_value *v)
 {
     return v->kind == TEI_JSON_STRING ? "empty" : tei_json_kind_name(v->kind);
+}
+
+/* A host that comes twice in it would have two paths. */
+static int check_path_map(const struct item *i)
+{
+    json_error_t error = {0};
+    json_t *tree = NULL;
+    int rc = tei_json_tree(&i->keys[PATH_MAP], NULL, 0, &tree, &error);
+
+    json_decref(tree);
+    if (rc == TE_ERR_JSON)
+        return FAIL_KEY("buffers[%zu]: '%s': %s", i->index, key_names[PATH_MAP], error.text);
+    return rc;
 }
 
 static int read_keys(const struct tei_json_value *whole, struct item *i)
@@ -57,7 +72,7 @@ static int read_keys(const struct tei_json_value *whole, struct item *i)
         if (k < N_KEYS)
             i->keys[k] = value;
     }
-    return 0;
+    return i->keys[PATH_MAP].kind == TEI_JSON_OBJECT ? check_path_map(i) : 0;
 }
 
 static int read_positive(const struct item *i, size_t key, uint64_t *out)

@@ -181,6 +181,8 @@ TEST(test_our_own_keys)
     tei_segment_put(s);
 }
 
+#define KEYS(keys) SEGMENT("{\"addr\":1,\"length\":1,\"name\":\"x\"," keys "}")
+
 TEST(test_refused)
 {
     static const struct {
@@ -209,6 +211,11 @@ TEST(test_refused)
         {SEGMENT(BUFFER("\"0x10\"", "1")), "'addr' is a string"},
         {SEGMENT(BUFFER("9223372036854775808", "1")), "byte"},
         {SEGMENT(BUFFER("9223372036854775807", "1")), "wraps"},
+        {KEYS("\"rkey\":[1],\"lkey\":[1],\"rkey\":[2]"), "buffers[0]: duplicate object key 'rkey'"},
+        {KEYS("\"lkey\":[1],\"lkey\":[1]"), "duplicate object key 'lkey'"},
+        {KEYS("\"shm_name\":\"0\",\"shm_name\":\"1\""), "duplicate object key 'shm_name'"},
+        {KEYS("\"local_path_map\":{\"h\":\"/a\",\"g\":\"/a\",\"h\":\"/b\"}"),
+         "buffers[0]: 'local_path_map': duplicate object key"},
         {OURS(BUFFER("10", "10") "," BUFFER("19", "1")), "overlap"},
         {OURS(BUFFER("10", "10") "," BUFFER("10", "10")), "overlap"},
         {OURS(BUFFER("19", "5") "," BUFFER("10", "10")), "buffers[1] and buffers[0] overlap"},
