@@ -65,6 +65,18 @@ static inline void tei_list_del(struct tei_link *n)
     n->next = n->prev = NULL;
 }
 
+/* Takes it out of the list that it is in, to the end of `to`. */
+static inline void tei_list_move_back(struct tei_list *to, struct tei_link *n)
+{
+    assert(n->next != NULL);
+    n->prev->next = n->next;
+    n->next->prev = n->prev;
+    n->prev = to->head.prev;
+    n->next = &to->head;
+    to->head.prev->next = n;
+    to->head.prev = n;
+}
+
 /* NULL when empty. */
 static inline struct tei_link *tei_list_first(const struct tei_list *l)
 {

@@ -27,13 +27,6 @@ void tei_ledger_init(struct tei_ledger *l, int64_t no_progress_ms)
     l->n_stalled = 0;
 }
 
-static void ledger_move(struct tei_list *to, struct tei_entry *e)
-{
-    if (tei_link_is_in(&e->base.link))
-        tei_list_del(&e->base.link);
-    tei_list_push_back(to, &e->base.link);
-}
-
 /*
  * When it has made no progress for too long. A work that waits for its turn makes progress when any
  * other does. One with parts under way does so by them alone: others that move do not hide that it is
@@ -65,11 +58,13 @@ static int64_t ledger_limit(const struct tei_ledger *l, const struct tei_entry *
 
 void tei_ledger_post(struct tei_ledger *l, struct tei_entry *e, int64_t now)
 {
+    int64_t stall = l->patience_ns == TEI_NEVER ? TEI_NEVER : now + l->patience_ns;
+
     e->next = 0;
     e->out = e->waiting = 0;
     e->since_ns = now;
     tei_list_push_back(&l->queue, &e->base.link);
-    l->look_ns = ledger_earlier(l->look_ns, ledger_limit(l, e));
+    l->look_ns = ledger_earlier(l->look_ns, ledger_earlier(e->base.deadline_ns, stall));
 }
 
 const struct tei_entry *tei_ledger_first(const struct tei_ledger *l)
@@ -92,7 +87,7 @@ void tei_ledger_take_of(struct tei_ledger *l, struct tei_entry *e, uint64_t max,
         e->since_ns = now;
     e->next += n;
     if (e->next == e->base.length)
-        ledger_move(&l->whole, e);
+        tei_list_move_back(&l->whole, &e->base.link);
 }
 
 void tei_ledger_take(struct tei_ledger *l, uint64_t max, int64_t now, struct tei_part *part)
@@ -101,7 +96,7 @@ void tei_ledger_take(struct tei_ledger *l, uint64_t max, int64_t now, struct tei
 
     tei_ledger_take_of(l, e, max, now, part);
     if (e->next < e->base.length)
-        ledger_move(&l->queue, e);
+        tei_list_move_back(&l->queue, &e->base.link);
 }
 
 /*
@@ -115,7 +110,7 @@ static bool ledger_outweighs(const struct tei_part *part, const struct tei_work 
     return !w->error || (tei_err_is_mild(w->error) && !tei_err_is_mild(part->error));
 }
 
-void tei_part_end(const struct tei_part *part)
+static inline void ledger_fold(const struct tei_part *part)
 {
     struct tei_work *w = &part->entry->base;
 
@@ -128,17 +123,22 @@ void tei_part_end(const struct tei_part *part)
     }
 }
 
+void tei_part_end(const struct tei_part *part)
+{
+    ledger_fold(part);
+}
+
 /* Nothing more of a work with an error is taken. It is over when none of its parts is under way. */
 static void ledger_settle(struct tei_ledger *l, const struct tei_part *part)
 {
     struct tei_entry *e = part->entry;
     bool had_failed = e->base.error;
 
-    tei_part_end(part);
+    ledger_fold(part);
     if (!e->out && (e->base.error || e->next == e->base.length))
-        ledger_move(&l->over, e);
+        tei_list_move_back(&l->over, &e->base.link);
     else if (e->base.error && !had_failed)
-        ledger_move(&l->failed, e);
+        tei_list_move_back(&l->failed, &e->base.link);
 }
 
 void tei_ledger_back(struct tei_ledger *l, const struct tei_part *part, int64_t now)
