@@ -73,6 +73,7 @@ struct tei_mover {
     void (*ended)(void *arg, struct tei_list *moves);
     void *arg;
     int64_t no_progress_ms;
+    int64_t look_ns;      /* ended() is to be called then */
     int64_t now_ns;       /* when the thread's round has begun; its own */
     struct tei_list over; /* moves that the thread is to give back */
     struct tei_list lanes;
@@ -387,17 +388,25 @@ static bool go_round(struct tei_mover *m)
     return any || m->news;
 }
 
+/* Has the owner look what is late. */
+static void ask(struct tei_mover *m)
+{
+    struct tei_list none;
+
+    tei_list_init(&none);
+    m->look_ns = TEI_NEVER;
+    pthread_mutex_unlock(&m->lock);
+    m->ended(m->arg, &none);
+    pthread_mutex_lock(&m->lock);
+}
+
 /* Nothing has happened since `event`, though something is under way. */
 static void rest(struct tei_mover *m, int64_t event)
 {
     int64_t idle = m->now_ns - event;
-    struct tei_list none;
 
     if (idle >= LONG_NS) {
-        tei_list_init(&none);
-        pthread_mutex_unlock(&m->lock);
-        m->ended(m->arg, &none);
-        pthread_mutex_lock(&m->lock);
+        ask(m);
         if (m->news)
             return;
     }
@@ -420,6 +429,8 @@ static void *run(void *arg)
     for (;;) {
         m->now_ns = tei_now_ns();
         m->news = false;
+        if (m->now_ns >= m->look_ns)
+            ask(m);
         if (go_round(m))
             event = tei_now_ns();
         else if (is_busy(m))
@@ -427,7 +438,7 @@ static void *run(void *arg)
         else if (m->quit)
             break;
         else
-            pthread_cond_wait(&m->wake, &m->lock);
+            tei_cond_wait_until(&m->wake, &m->lock, m->look_ns);
     }
     pthread_mutex_unlock(&m->lock);
     return NULL;
@@ -451,6 +462,7 @@ int tei_mover_start(const char *thread, int64_t no_progress_ms,
     m->ended = ended;
     m->arg = arg;
     m->no_progress_ms = no_progress_ms;
+    m->look_ns = TEI_NEVER;
     rc = tei_thread_start(&m->thread, thread, run, m);
     if (rc) {
         pthread_cond_destroy(&m->wake);
@@ -510,6 +522,16 @@ void tei_mover_cancel(struct tei_mover *m, const void *owner)
     pthread_mutex_lock(&m->lock);
     fail(m, owner);
     notify(m);
+    pthread_mutex_unlock(&m->lock);
+}
+
+void tei_mover_look(struct tei_mover *m, int64_t when_ns)
+{
+    pthread_mutex_lock(&m->lock);
+    if (when_ns < m->look_ns) {
+        m->look_ns = when_ns;
+        notify(m);
+    }
     pthread_mutex_unlock(&m->lock);
 }
 

@@ -25,8 +25,8 @@ struct tei_move {
 struct tei_mover;
 /*
  * ended() is called from the mover's thread, from post() and cancel() never; it empties the list of
- * tei_work.link. Now and then the list is empty while a device does not answer, for the owner to look
- * what is late. `no_progress_ms`: conf->transfer_timeout_ms.
+ * tei_work.link. The list is empty when the owner is to look what is late: see tei_mover_look(), and now
+ * and then while a device does not answer. `no_progress_ms`: conf->transfer_timeout_ms.
  */
 int tei_mover_start(const char *thread, int64_t no_progress_ms,
                     void (*ended)(void *arg, struct tei_list *moves), void *arg,
@@ -35,6 +35,8 @@ int tei_mover_start(const char *thread, int64_t no_progress_ms,
 void tei_mover_post(struct tei_mover *m, struct tei_list *moves);
 /* Ends the owner's soon, TE_ERR_CANCELED; what the device is doing at this moment ends first. */
 void tei_mover_cancel(struct tei_mover *m, const void *owner);
+/* Has ended() called at that time, or earlier. */
+void tei_mover_look(struct tei_mover *m, int64_t when_ns);
 void tei_mover_close(struct tei_mover *m); /* cancels all, and whatever comes after */
 /* close, wait for all to end, join, free; NULL is fine */
 void tei_mover_destroy(struct tei_mover *m);

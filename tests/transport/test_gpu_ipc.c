@@ -611,6 +611,32 @@ static void ends_without_progress(void **state)
     pair_close(p);
 }
 
+/* The driver does not answer: what waits for it to map memory is late, and later work finds it mapped. */
+static void ends_while_it_is_mapped(void **state)
+{
+    struct pair *p = pair_fork(&cell);
+    struct gpuipc *g = instance_of(p);
+    struct fake_task task;
+    struct tei_list list;
+
+    (void)state;
+    pthread_mutex_lock(&g->lock);
+    g->job_is_out = true; /* so none starts */
+    g->unmapped.patience_ns = 50 * TEI_NS_PER_MS;
+    pthread_mutex_unlock(&g->lock);
+    tei_list_init(&list);
+    fake_work(&list, p->a, p->attach, &task, TE_READ, p->am, p->bm, PAIR_BYTES);
+    p->a->ops.post(p->a, &list);
+    assert_true(fake_wait(&p->ha, NULL, &task, 1, PATIENCE_MS));
+    assert_int_equal(task.error, TE_ERR_TIMEOUT);
+    pthread_mutex_lock(&g->lock);
+    g->job_is_out = false;
+    g->unmapped.patience_ns = TEI_NEVER;
+    pthread_mutex_unlock(&g->lock);
+    check_both_ways(p, 1, p->bm, 2, 100000);
+    pair_close(p);
+}
+
 /* ------------------------------------------------------------------------------- many mappings */
 
 #define MANY 5
@@ -778,6 +804,7 @@ static int run_cell(const struct conformance *with)
                                        cmocka_unit_test(refused_by_the_driver),
                                        cmocka_unit_test(ends_what_waits),
                                        cmocka_unit_test(ends_without_progress),
+                                       cmocka_unit_test(ends_while_it_is_mapped),
                                        cmocka_unit_test(the_oldest_mapping_goes),
                                        cmocka_unit_test(mappings_in_use_stay)};
     const struct CMUnitTest fabric[] = {cmocka_unit_test(memory_without_handles)};

@@ -82,6 +82,7 @@ static void init(struct gpuipc *g)
     tei_list_init(&g->wanted);
     tei_list_init(&g->idle);
     tei_ledger_init(&g->ledger, g->base.host->conf->transfer_timeout_ms);
+    tei_ledger_init(&g->unmapped, g->base.host->conf->transfer_timeout_ms);
     tei_list_init(&g->over);
     g->kind = g->base.ops.mem_kinds & TEI_MEM_BIT(TEI_MEM_HIP) ? TEI_MEM_HIP : TEI_MEM_CUDA;
     g->ready = true;

@@ -22,10 +22,9 @@
  * What the mover has holds up an owner that unregisters. So it is given GPUIPC_PIECE of a work at a
  * time, which enters and leaves by itself, and GPUIPC_WINDOW in all; the rest waits in a ledger.
  *
- * Mappings are made by a job on te/aux, since that takes milliseconds; work waits meanwhile, outside
- * the ledger. Cancel ends it there, but its deadline is not looked at before the driver has answered.
- * They are kept, the
- * one unused for longest goes when there are more than TE_GPU_MAPPINGS, and all go with the peer.
+ * Mappings are made by a job on te/aux, since that takes milliseconds; work waits meanwhile in a
+ * ledger of its own, so it can be late while the driver does not answer. They are kept, the one unused
+ * for longest goes when there are more than TE_GPU_MAPPINGS, and all go with the peer.
  * What the driver does not map is refused from then on, as long as the peer is known: its work ends
  * TE_ERR_PEER before a byte has moved, so the core gives it to another transport.
  *
@@ -111,15 +110,14 @@ struct gpuipc_memory {
     struct gpuipc_entry entry; /* without its slot and generation */
     struct gpuipc_peer *peer;  /* NULL: nobody is attached any more; unmapped and freed soon */
     enum tei_gpu_sort sort;
-    int device;              /* of ours: the same one, or the one by which it is mapped */
-    UT_hash_handle hh;       /* in peer->memory, by base, length and handle */
-    struct tei_link link;    /* in struct gpuipc.wanted or .idle */
-    _Atomic int state;       /* enum gpuipc_state */
-    char *at;                /* where it begins here */
-    unsigned refs;           /* attachments */
-    unsigned users;          /* work in the ledger, for which it stays mapped */
-    struct tei_list waiting; /* work, until it is mapped */
-    char *why;               /* it is refused; set before the state */
+    int device;           /* of ours: the same one, or the one by which it is mapped */
+    UT_hash_handle hh;    /* in peer->memory, by base, length and handle */
+    struct tei_link link; /* in struct gpuipc.wanted or .idle */
+    _Atomic int state;    /* enum gpuipc_state */
+    char *at;             /* where it begins here */
+    unsigned refs;        /* attachments */
+    unsigned users;       /* work in the ledger, for which it stays mapped */
+    char *why;            /* it is refused; set before the state */
 };
 
 /* A peer, shared by all attachments to it. Under gpuipc.lock. */
@@ -187,9 +185,10 @@ struct gpuipc {
     struct gpuipc_memory *mapping; /* what the job has the driver map */
     struct tei_job tell;           /* gives work back, even when the driver takes its time */
     bool tell_is_out;
-    struct tei_ledger ledger; /* work for memory that is mapped */
-    struct tei_list over;     /* work that is to be given back by the job */
-    uint64_t under_way;       /* bytes with the mover */
+    struct tei_ledger unmapped; /* work for memory that is not mapped yet */
+    struct tei_ledger ledger;   /* work for memory that is */
+    struct tei_list over;       /* work that is to be given back by the job */
+    uint64_t under_way;         /* bytes with the mover */
 };
 
 static inline struct gpuipc *tei_gpuipc_of(struct tei_transport *t)
@@ -249,7 +248,9 @@ void tei_gpuipc_cancel(struct tei_transport *t, const void *owner);
 void tei_gpuipc_close(struct tei_transport *t);
 /* The mover's. */
 void tei_gpuipc_ended(void *arg, struct tei_list *moves);
-/* What has waited for the memory, which has a state now, begins, or is in `done`. Lock held. */
+/* Whether work waits for the memory. Lock held, as for the next. */
+bool tei_gpuipc_is_awaited(const struct gpuipc *g, const struct gpuipc_memory *m);
+/* What has waited for the memory, which has a state now, begins, or is in `done`. */
 void tei_gpuipc_go_on(struct gpuipc *g, struct gpuipc_memory *m, struct tei_list *done);
 
 #endif

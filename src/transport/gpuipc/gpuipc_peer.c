@@ -110,7 +110,7 @@ static void map(struct gpuipc *g, struct gpuipc_memory *m, struct tei_list *done
     void *at = NULL;
     int rc;
 
-    if (tei_list_empty(&m->waiting)) { /* all of that was canceled */
+    if (!tei_gpuipc_is_awaited(g, m)) { /* all of that was cancelled, or is late */
         atomic_store_explicit(&m->state, GPUIPC_UNMAPPED, memory_order_relaxed);
         return;
     }
@@ -260,7 +260,6 @@ static struct gpuipc_memory *get_memory(struct gpuipc *g, struct gpuipc_peer *p,
         m->device = device_of(g, e);
         m->at = p->own ? (char *)(uintptr_t)e->base : NULL;
         atomic_init(&m->state, p->own ? GPUIPC_OWN : GPUIPC_UNMAPPED);
-        tei_list_init(&m->waiting);
     }
     m->refs++;
     return m;

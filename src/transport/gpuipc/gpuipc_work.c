@@ -2,8 +2,9 @@
 /*
  * gpuipc_work.c - the initiator: requests on their way to the mover and back.
  *
- * A work waits for its memory, or is in the ledger, or on a list to give back. A memory that no driver
- * maps, and a fence that says the allocation has gone, end it before it begins.
+ * A work is in a ledger, that of those that wait for their memory to be mapped or that of the others, or
+ * on a list to give back. A memory that no driver maps, and a fence that says the allocation has gone, end
+ * it before it begins.
  */
 #include "transport/gpuipc/gpuipc.h"
 
@@ -14,7 +15,7 @@ static struct gpuipc_work *work_of(struct tei_link *link)
     return tei_container_of(link, struct gpuipc_work, entry.base.link);
 }
 
-/* Ends one that is not in the ledger. */
+/* Ends one that is in no ledger. */
 static void refuse(struct gpuipc_work *w, int error, const char *why, struct tei_list *done)
 {
     w->entry.base.error = error;
@@ -88,6 +89,7 @@ static void reap(struct gpuipc *g, struct tei_list *done)
     struct tei_list over;
     struct tei_link *link;
 
+    tei_ledger_reap(&g->unmapped, done);
     tei_list_init(&over);
     tei_ledger_reap(&g->ledger, &over);
     for (link = tei_list_first(&over); link; link = tei_list_next(&over, link))
@@ -98,6 +100,7 @@ static void reap(struct gpuipc *g, struct tei_list *done)
 /* Begins what may begin now, ends what is late. */
 static void advance(struct gpuipc *g, int64_t now, struct tei_list *done)
 {
+    int64_t look_ns = tei_ledger_tick(&g->unmapped, now);
     const struct tei_entry *e;
     struct tei_list moves;
 
@@ -107,6 +110,8 @@ static void advance(struct gpuipc *g, int64_t now, struct tei_list *done)
         launch(g, tei_container_of((struct tei_entry *)e, struct gpuipc_work, entry), now, &moves);
     if (!tei_list_empty(&moves))
         tei_mover_post(g->mover, &moves);
+    if (look_ns < TEI_NEVER)
+        tei_mover_look(g->mover, look_ns);
     reap(g, done);
 }
 
@@ -121,11 +126,13 @@ static void begin(struct gpuipc *g, struct gpuipc_work *w, int64_t now, struct t
     } else if (state == GPUIPC_UNMAPPED || state == GPUIPC_MAPPING) {
         if (state == GPUIPC_UNMAPPED)
             tei_gpuipc_want(g, m);
-        tei_list_push_back(&m->waiting, &w->entry.base.link);
+        w->entry.base.why = "waiting for the driver to map the target's memory";
+        tei_ledger_post(&g->unmapped, &w->entry, now);
     } else if (state == GPUIPC_REFUSED) {
         refuse(w, TE_ERR_PEER, "the driver does not map the target's memory", done);
     } else {
         tei_gpuipc_use(g, m);
+        w->entry.base.why = NULL;
         tei_ledger_post(&g->ledger, &w->entry, now);
     }
 }
@@ -133,14 +140,25 @@ static void begin(struct gpuipc *g, struct gpuipc_work *w, int64_t now, struct t
 void tei_gpuipc_go_on(struct gpuipc *g, struct gpuipc_memory *m, struct tei_list *done)
 {
     int64_t now = tei_now_ns();
-    struct tei_list all;
-    struct tei_link *link;
+    struct tei_link *link, *tmp;
 
-    tei_list_init(&all);
-    tei_list_splice(&all, &m->waiting);
-    while ((link = tei_list_pop(&all)))
+    TEI_LIST_EACH(&g->unmapped.queue, link, tmp) {
+        if (work_of(link)->memory != m)
+            continue;
+        tei_ledger_withdraw(&work_of(link)->entry);
         begin(g, work_of(link), now, done);
+    }
     advance(g, now, done);
+}
+
+bool tei_gpuipc_is_awaited(const struct gpuipc *g, const struct gpuipc_memory *m)
+{
+    const struct tei_list *all = &g->unmapped.queue;
+    struct tei_link *link = tei_list_first(all);
+
+    while (link && work_of(link)->memory != m)
+        link = tei_list_next(all, link);
+    return link;
 }
 
 static bool is_allowed(const struct gpuipc_work *w)
@@ -230,26 +248,11 @@ void tei_gpuipc_ended(void *arg, struct tei_list *moves)
 
 /* --------------------------------------------------------------------------------- cancel, close */
 
-/* What waits for the memory, of an owner, NULL: of all, is over. */
-static void cancel_waiting(struct gpuipc *g, struct gpuipc_memory *m, const void *owner)
-{
-    struct tei_link *link, *tmp;
-
-    TEI_LIST_EACH(&m->waiting, link, tmp) {
-        if (owner && work_of(link)->entry.base.owner != owner)
-            continue;
-        tei_list_del(link);
-        refuse(work_of(link), TE_ERR_CANCELED, NULL, &g->over);
-    }
-}
-
 /* What is over is given back by a job, since this may not. Lock held. */
 static void cancel_here(struct gpuipc *g, const void *owner)
 {
     tei_ledger_fail(&g->ledger, owner, TE_ERR_CANCELED, NULL);
-    for (struct gpuipc_peer *p = g->peers; p; p = p->hh.next)
-        for (struct gpuipc_memory *m = p->memory; m; m = m->hh.next)
-            cancel_waiting(g, m, owner);
+    tei_ledger_fail(&g->unmapped, owner, TE_ERR_CANCELED, NULL);
     reap(g, &g->over);
 }
 
