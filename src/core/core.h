@@ -12,11 +12,11 @@
  *   task     one request; split in pieces of work, which transports own while they run
  *
  * Locks, in the order they may be taken: admin, batch.submit_lock, parking.repost, transports.lock
- * (shared or not), ctl_lock (held during callbacks of the ctl loop), publisher.lock, descriptor.lock, peers.lock,
+ * (shared or not), ctl.lock (held during callbacks of the ctl loop), publisher.lock, descriptor.lock, peers.lock,
  * transports.lock shared, peer.lock, regions.lock; the rest are leaves, but for allocs.lock, then the lock
  * of region.c, over regions.lock. transports.lock stands twice: it prefers readers, and who holds it exclusively
  * waits for nothing. Transports are called with admin, submit_lock, parking.repost, transports.lock or
- * peers.lock held, detach() and describe() with ctl_lock too; never with a peer's or the publish
+ * peers.lock held, detach() and describe() with ctl.lock too; never with a peer's or the publish
  * lock. The log sink may be called with any held, so it must not call back.
  */
 #ifndef TEI_CORE_H
@@ -34,6 +34,7 @@
 #include "core/alloc.h"
 #include "core/batch.h"
 #include "core/complete.h"
+#include "core/ctl.h"
 #include "core/descriptor.h"
 #include "core/drive.h"
 #include "core/events.h"
@@ -88,10 +89,7 @@ struct te_engine {
     struct tei_host host;
     struct tei_jobs jobs;
     struct tei_jobs fetches; /* what waits for peers: dead ones hold up nothing else */
-    struct tei_loop ctl;
-    pthread_mutex_t ctl_lock; /* the loop's */
-    pthread_t ctl_thread;
-    bool ctl_running;
+    struct ctl ctl;
     struct tei_rpc_server *rpc;
 
     /* installing and registering: the transports below change under it */
@@ -110,7 +108,6 @@ struct te_engine {
 
     struct peers peers;
     struct parking parking;
-    struct tei_timer refresh_timer; /* MC_TE_METADATA_REFRESH_INTERVAL_SECONDS */
 
     struct batches batches;
     struct tei_handles preps;
@@ -122,8 +119,7 @@ struct te_engine {
     struct counters count;
     struct metrics metrics;
     struct metrics_server *metrics_server; /* NULL without TE_METRICS */
-    struct tei_timer metric_timer;         /* MC_TE_METRIC; under ctl_lock */
-    struct te_stats metric_last;           /* what the line before told */
+    struct metric_line metric_line;
 };
 
 /*

@@ -115,33 +115,16 @@ static int take_address(te_engine *e, const te_options *o, int *listen_fd)
 
 /* -------------------------------------------------------------------------------------- threads */
 
-static void *ctl_main(void *arg)
-{
-    te_engine *e = arg;
-
-    tei_loop_run(&e->ctl);
-    return NULL;
-}
-
-static void on_refresh_timer(struct tei_timer *t)
-{
-    te_engine *e = tei_container_of(t, te_engine, refresh_timer);
-
-    tei_peer_refresh_all(e);
-    tei_timer_start(&e->ctl, t, tei_now_ns() + e->conf.metadata_refresh_s * TEI_NS_PER_S,
-                    on_refresh_timer);
-}
-
 /* Takes over the listening socket. */
 static int start_ctl(te_engine *e, int listen_fd)
 {
-    int rc = tei_loop_init(&e->ctl, &e->ctl_lock);
+    int rc = tei_ctl_open(&e->ctl);
 
     if (rc) {
         tei_fd_close(listen_fd);
         return rc;
     }
-    rc = tei_rpc_server_open(&e->ctl, listen_fd, &e->conf,
+    rc = tei_rpc_server_open(&e->ctl.loop, listen_fd, &e->conf,
                              &(struct tei_rpc_service){.handler = tei_serve_rpc,
                                                        .is_heavy = tei_serve_is_heavy,
                                                        .heavy_max = SERVE_THREADS,
@@ -149,49 +132,28 @@ static int start_ctl(te_engine *e, int listen_fd)
                              &e->rpc);
     if (rc)
         return rc;
-    if (e->conf.metadata_refresh_s > 0)
-        tei_timer_start(&e->ctl, &e->refresh_timer,
-                        tei_now_ns() + e->conf.metadata_refresh_s * TEI_NS_PER_S, on_refresh_timer);
+    tei_parking_start(e);
     tei_metric_start(e);
-    rc = tei_thread_start(&e->ctl_thread, "te/ctl", ctl_main, e);
-    e->ctl_running = rc == 0;
-    return rc;
+    return tei_ctl_run(&e->ctl);
 }
 
 static void stop_ctl(te_engine *e)
 {
-    pthread_mutex_lock(&e->ctl_lock);
-    tei_timer_stop(&e->ctl, &e->refresh_timer);
-    tei_timer_stop(&e->ctl, &e->metric_timer);
-    tei_timer_stop(&e->ctl, &e->parking.timer);
-    tei_timer_stop(&e->ctl, &e->publisher.timer);
-    tei_timer_stop(&e->ctl, &e->keeper.timer);
+    pthread_mutex_lock(&e->ctl.lock);
+    tei_timer_stop(&e->ctl.loop, &e->parking.refresh);
+    tei_timer_stop(&e->ctl.loop, &e->metric_line.timer);
+    tei_timer_stop(&e->ctl.loop, &e->parking.timer);
+    tei_timer_stop(&e->ctl.loop, &e->publisher.timer);
+    tei_timer_stop(&e->ctl.loop, &e->keeper.timer);
     tei_metrics_serve_stop(e);
     if (e->rpc)
         tei_rpc_server_close(e->rpc);
     e->rpc = NULL;
-    pthread_mutex_unlock(&e->ctl_lock);
-    if (e->ctl_running) {
-        tei_loop_stop(&e->ctl);
-        pthread_join(e->ctl_thread, NULL);
-    }
-    e->ctl_running = false;
-    tei_loop_fini(&e->ctl);
+    pthread_mutex_unlock(&e->ctl.lock);
+    tei_ctl_stop(&e->ctl);
 }
 
 /* --------------------------------------------------------------------------------------- create */
-
-static void init_locks(te_engine *e)
-{
-    pthread_mutex_init(&e->ctl_lock, NULL);
-    pthread_mutex_init(&e->admin, NULL);
-}
-
-static void fini_locks(te_engine *e)
-{
-    pthread_mutex_destroy(&e->ctl_lock);
-    pthread_mutex_destroy(&e->admin);
-}
 
 static int hold_region(struct tei_host *h, uint64_t addr, uint64_t length, unsigned access,
                        struct tei_region **out)
@@ -231,7 +193,8 @@ static void init_engine(te_engine *e)
                                 .changed = tei_publish_changed,
                                 .connect = tei_serve_connect,
                                 .answer = tei_serve_answer};
-    init_locks(e);
+    tei_ctl_init(&e->ctl);
+    pthread_mutex_init(&e->admin, NULL);
     tei_peers_init(&e->peers);
     tei_parking_init(&e->parking);
     tei_batches_init(&e->batches);
@@ -383,7 +346,8 @@ static void free_engine(te_engine *e)
     tei_events_fini(&e->events);
     tei_jobs_fini(&e->fetches);
     tei_jobs_fini(&e->jobs);
-    fini_locks(e);
+    tei_ctl_fini(&e->ctl);
+    pthread_mutex_destroy(&e->admin);
     free(e);
 }
 

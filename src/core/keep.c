@@ -27,10 +27,7 @@ static void start_timer(te_engine *e)
     int64_t ttl_ns = e->conf.metadata_ttl_s * TEI_NS_PER_S;
     int64_t period_ns = ttl_ns && ttl_ns / 3 < CHECK_NS ? ttl_ns / 3 : CHECK_NS;
 
-    pthread_mutex_lock(&e->ctl_lock);
-    if (!atomic_load_explicit(&e->closing, memory_order_relaxed))
-        tei_timer_start(&e->ctl, &e->keeper.timer, tei_now_ns() + period_ns, on_keep_timer);
-    pthread_mutex_unlock(&e->ctl_lock);
+    tei_ctl_timer(e, &e->keeper.timer, tei_now_ns() + period_ns, on_keep_timer);
 }
 
 /* Sets one bit of the state, or clears it; whether that is news. */

@@ -70,7 +70,7 @@ struct metrics_server {
 
 static void drop(struct scrape *c)
 {
-    tei_timer_stop(&c->server->engine->ctl, &c->timer);
+    tei_timer_stop(&c->server->engine->ctl.loop, &c->timer);
     tei_watch_del(&c->watch);
     tei_fd_close(c->watch.fd);
     free(c->out);
@@ -227,7 +227,7 @@ static struct scrape *place_for(struct metrics_server *s)
 
 static void add_scrape(struct metrics_server *s, int fd)
 {
-    struct tei_loop *ctl = &s->engine->ctl;
+    struct tei_loop *ctl = &s->engine->ctl.loop;
     struct scrape *c = place_for(s);
 
     c->server = s;
@@ -263,7 +263,7 @@ static void on_listen(struct tei_watch *w, uint32_t events)
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK)
         return;
-    if (tei_timer_start(&s->engine->ctl, &s->accept_timer, tei_now_ns() + ACCEPT_PAUSE_NS,
+    if (tei_timer_start(&s->engine->ctl.loop, &s->accept_timer, tei_now_ns() + ACCEPT_PAUSE_NS,
                         on_pause_over) == 0)
         tei_watch_set(&s->watch, 0);
 }
@@ -282,9 +282,9 @@ static void open_port(struct metrics_server *s, struct tei_hostport *at)
                  tei_errno_text(errno));
         return;
     }
-    pthread_mutex_lock(&s->engine->ctl_lock);
-    rc = tei_watch_add(&s->engine->ctl, &s->watch, s->fd, EPOLLIN, on_listen);
-    pthread_mutex_unlock(&s->engine->ctl_lock);
+    pthread_mutex_lock(&s->engine->ctl.lock);
+    rc = tei_watch_add(&s->engine->ctl.loop, &s->watch, s->fd, EPOLLIN, on_listen);
+    pthread_mutex_unlock(&s->engine->ctl.lock);
     if (rc == 0)
         TEI_INFO("metrics at http://%s/metrics",
                  tei_hostport_format(at->host, at->port, text, sizeof(text)));
@@ -358,9 +358,9 @@ static void file_job(struct tei_job *j)
     if (atomic_load_explicit(&s->engine->closing, memory_order_relaxed))
         return;
     write_file(s);
-    pthread_mutex_lock(&s->engine->ctl_lock);
+    pthread_mutex_lock(&s->engine->ctl.lock);
     start_file_timer(s);
-    pthread_mutex_unlock(&s->engine->ctl_lock);
+    pthread_mutex_unlock(&s->engine->ctl.lock);
 }
 
 static void on_file_timer(struct tei_timer *t)
@@ -370,11 +370,12 @@ static void on_file_timer(struct tei_timer *t)
     tei_jobs_post(&s->engine->jobs, &s->file_job, file_job);
 }
 
-/* ctl_lock is held. */
+/* ctl.lock is held. */
 static void start_file_timer(struct metrics_server *s)
 {
     if (!atomic_load_explicit(&s->engine->closing, memory_order_relaxed))
-        tei_timer_start(&s->engine->ctl, &s->file_timer, tei_now_ns() + FILE_NS, on_file_timer);
+        tei_timer_start(&s->engine->ctl.loop, &s->file_timer, tei_now_ns() + FILE_NS,
+                        on_file_timer);
 }
 
 /* "%p" stands for the number of the process. */
@@ -395,9 +396,9 @@ static void open_file(struct metrics_server *s, const char *path)
 {
     take_path(s, path);
     write_file(s);
-    pthread_mutex_lock(&s->engine->ctl_lock);
+    pthread_mutex_lock(&s->engine->ctl.lock);
     start_file_timer(s);
-    pthread_mutex_unlock(&s->engine->ctl_lock);
+    pthread_mutex_unlock(&s->engine->ctl.lock);
 }
 
 /* -------------------------------------------------------------------------------- start and stop */
@@ -449,8 +450,8 @@ void tei_metrics_serve_stop(te_engine *e)
 
     if (!s)
         return;
-    tei_timer_stop(&e->ctl, &s->accept_timer);
-    tei_timer_stop(&e->ctl, &s->file_timer);
+    tei_timer_stop(&e->ctl.loop, &s->accept_timer);
+    tei_timer_stop(&e->ctl.loop, &s->file_timer);
     for (size_t i = 0; i < SCRAPES_MAX; i++)
         if (s->scrapes[i].state != FREE)
             drop(&s->scrapes[i]);

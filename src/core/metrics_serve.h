@@ -10,7 +10,7 @@ char *tei_metrics_text(te_engine *e);
 
 /* What TE_METRICS asks for, if anything. TE_ERR_INVALID: it cannot be read. */
 int tei_metrics_serve_start(te_engine *e);
-/* Under ctl_lock, once no job runs. */
+/* Under ctl.lock, once no job runs. */
 void tei_metrics_serve_stop(te_engine *e);
 /* Once te/ctl has ended. */
 void tei_metrics_serve_fini(te_engine *e);

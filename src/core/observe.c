@@ -67,8 +67,8 @@ int te_stats(te_engine *e, struct te_stats *out)
 static void on_metric_timer(struct tei_timer *t)
 {
     static struct tei_log_site site;
-    te_engine *e = tei_container_of(t, te_engine, metric_timer);
-    const struct te_stats *was = &e->metric_last;
+    te_engine *e = tei_container_of(t, te_engine, metric_line.timer);
+    const struct te_stats *was = &e->metric_line.last;
     int seconds = e->conf.metric_interval_s;
     struct te_stats now;
     uint64_t moved, served;
@@ -85,14 +85,14 @@ static void on_metric_timer(struct tei_timer *t)
             (unsigned long long)(now.requests_failed - was->requests_failed),
             (double)served / 1e6 / seconds,
             (unsigned long long)(now.served_requests - was->served_requests));
-    e->metric_last = now;
+    e->metric_line.last = now;
     tei_metric_start(e);
 }
 
 void tei_metric_start(te_engine *e)
 {
     if (e->conf.metric)
-        tei_timer_start(&e->ctl, &e->metric_timer,
+        tei_timer_start(&e->ctl.loop, &e->metric_line.timer,
                         tei_now_ns() + e->conf.metric_interval_s * TEI_NS_PER_S, on_metric_timer);
 }
 

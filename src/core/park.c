@@ -169,10 +169,11 @@ static void on_park_timer(struct tei_timer *t);
 /* Watches deadlines as long as anything is parked. */
 static void watch_parked(te_engine *e)
 {
-    pthread_mutex_lock(&e->ctl_lock);
+    pthread_mutex_lock(&e->ctl.lock);
     if (!atomic_load_explicit(&e->closing, memory_order_relaxed) && !e->parking.timer.slot)
-        tei_timer_start(&e->ctl, &e->parking.timer, tei_now_ns() + EXPIRE_EVERY_NS, on_park_timer);
-    pthread_mutex_unlock(&e->ctl_lock);
+        tei_timer_start(&e->ctl.loop, &e->parking.timer, tei_now_ns() + EXPIRE_EVERY_NS,
+                        on_park_timer);
+    pthread_mutex_unlock(&e->ctl.lock);
 }
 
 void tei_peer_park(struct peer *p, struct task *t)
@@ -252,7 +253,7 @@ static void on_park_timer(struct tei_timer *t)
     if (atomic_load(&e->parking.parked) == 0)
         return;
     sweep_parked(e, NULL, tei_now_ns(), TE_ERR_TIMEOUT);
-    tei_timer_start(&e->ctl, t, tei_now_ns() + EXPIRE_EVERY_NS, on_park_timer);
+    tei_timer_start(&e->ctl.loop, t, tei_now_ns() + EXPIRE_EVERY_NS, on_park_timer);
 }
 /* -------------------------------------------------------------------------------------- refresh */
 
@@ -281,6 +282,14 @@ void tei_peer_refresh_all(te_engine *e)
     pthread_rwlock_unlock(&e->peers.lock);
 }
 
+static void on_refresh_timer(struct tei_timer *t)
+{
+    te_engine *e = tei_container_of(t, te_engine, parking.refresh);
+
+    tei_peer_refresh_all(e);
+    tei_parking_start(e);
+}
+
 void tei_peer_changed(void *arg, const char *name)
 {
     te_engine *e = arg;
@@ -298,6 +307,13 @@ void tei_peer_changed(void *arg, const char *name)
 void tei_parking_init(struct parking *s)
 {
     pthread_rwlock_init(&s->repost, NULL);
+}
+
+void tei_parking_start(te_engine *e)
+{
+    if (e->conf.metadata_refresh_s > 0)
+        tei_timer_start(&e->ctl.loop, &e->parking.refresh,
+                        tei_now_ns() + e->conf.metadata_refresh_s * TEI_NS_PER_S, on_refresh_timer);
 }
 
 void tei_parking_fini(struct parking *s)

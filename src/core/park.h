@@ -13,12 +13,15 @@ struct peer;
 struct task;
 
 struct parking {
-    pthread_rwlock_t repost; /* shared while parked tasks go to a transport */
-    _Atomic size_t parked;   /* tasks waiting for a descriptor */
-    struct tei_timer timer;  /* runs while there are any; under ctl_lock */
+    pthread_rwlock_t repost;  /* shared while parked tasks go to a transport */
+    _Atomic size_t parked;    /* tasks waiting for a descriptor */
+    struct tei_timer timer;   /* runs while there are any; under ctl.lock, as the next */
+    struct tei_timer refresh; /* MC_TE_METADATA_REFRESH_INTERVAL_SECONDS */
 };
 
 void tei_parking_init(struct parking *s);
+/* Begins to refresh every peer each interval, if an option asks for it. Under ctl.lock. */
+void tei_parking_start(te_engine *e);
 void tei_parking_fini(struct parking *s);
 
 /* Parks a task until its peer's descriptor was fetched again, which is its one refresh. */

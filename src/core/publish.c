@@ -111,16 +111,6 @@ static int64_t next_pause(int64_t ms)
     return ms ? (int64_t)tei_min((size_t)ms * 2, RETRY_MAX_MS) : RETRY_FIRST_MS;
 }
 
-static void retry_later(te_engine *e, int64_t ms)
-{
-    int64_t when_ns = tei_now_ns() + ms * TEI_NS_PER_MS;
-
-    pthread_mutex_lock(&e->ctl_lock);
-    if (!atomic_load_explicit(&e->closing, memory_order_relaxed))
-        tei_timer_start(&e->ctl, &e->publisher.timer, when_ns, on_retry);
-    pthread_mutex_unlock(&e->ctl_lock);
-}
-
 static bool is_behind(te_engine *e)
 {
     return e->publisher.announce_due ||
@@ -146,7 +136,7 @@ static void publish_job(struct tei_job *j)
     e->publisher.retry_ms = pause_ms;
     pthread_mutex_unlock(&e->publisher.lock);
     if (pause_ms)
-        retry_later(e, pause_ms);
+        tei_ctl_timer(e, &e->publisher.timer, tei_now_ns() + pause_ms * TEI_NS_PER_MS, on_retry);
 }
 
 void tei_publish_later(te_engine *e)

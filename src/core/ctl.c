@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ctl.c - te/ctl. */
+#include "core/ctl.h"
+#include "core/core.h"
+
+static void *run(void *arg)
+{
+    tei_loop_run(arg);
+    return NULL;
+}
+
+void tei_ctl_init(struct ctl *c)
+{
+    pthread_mutex_init(&c->lock, NULL);
+}
+
+void tei_ctl_fini(struct ctl *c)
+{
+    pthread_mutex_destroy(&c->lock);
+}
+
+int tei_ctl_open(struct ctl *c)
+{
+    return tei_loop_init(&c->loop, &c->lock);
+}
+
+int tei_ctl_run(struct ctl *c)
+{
+    int rc = tei_thread_start(&c->thread, "te/ctl", run, &c->loop);
+
+    c->running = rc == 0;
+    return rc;
+}
+
+void tei_ctl_stop(struct ctl *c)
+{
+    if (c->running) {
+        tei_loop_stop(&c->loop);
+        pthread_join(c->thread, NULL);
+    }
+    c->running = false;
+    tei_loop_fini(&c->loop);
+}
+
+void tei_ctl_timer(te_engine *e, struct tei_timer *t, int64_t when_ns,
+                   void (*callback)(struct tei_timer *t))
+{
+    pthread_mutex_lock(&e->ctl.lock);
+    if (!atomic_load_explicit(&e->closing, memory_order_relaxed))
+        tei_timer_start(&e->ctl.loop, t, when_ns, callback);
+    pthread_mutex_unlock(&e->ctl.lock);
+}
