@@ -13,6 +13,8 @@
  */
 #include "core/complete.h"
 #include "core/core.h"
+#include "core/notify.h"
+#include "core/view.h"
 
 /* Counts requests that are about to be posted; one of them may be due to be timed. */
 static void count_begun(te_engine *e, struct task *tasks, size_t n)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * core.h - private structs of the engine; included by src/core only.
+ * core.h - the engine, of its parts; included by src/core only. Each part has its header, its lock, and
+ * functions that take it alone where that is enough.
  *
  * Who owns what
  *   engine   conf, threads, transports, everything below
@@ -24,45 +25,26 @@
 
 #include "base/base.h"
 #include "base/err.h"
-#include "base/hash.h"
-#include "base/jobs.h"
-#include "base/loop.h"
 #include "base/os.h"
-#include "base/pool.h"
 #include "base/sized.h"
 #include "conf/conf.h"
 #include "core/alloc.h"
 #include "core/batch.h"
-#include "core/complete.h"
 #include "core/ctl.h"
 #include "core/descriptor.h"
 #include "core/drive.h"
 #include "core/events.h"
 #include "core/inbox.h"
-#include "core/install.h"
 #include "core/keep.h"
 #include "core/matrix.h"
 #include "core/metrics.h"
-#include "core/metrics_serve.h"
-#include "core/notify.h"
 #include "core/observe.h"
 #include "core/park.h"
 #include "core/peer.h"
-#include "core/plan.h"
-#include "core/prep.h"
 #include "core/publish.h"
 #include "core/region.h"
-#include "core/register.h"
-#include "core/route.h"
-#include "core/serve.h"
-#include "core/shutdown.h"
-#include "core/stage.h"
-#include "core/submit.h"
 #include "core/transports.h"
-#include "core/view.h"
 #include "meta/meta.h"
-#include "model/model.h"
-#include "transport/transport.h"
 
 struct stage;
 

@@ -8,6 +8,14 @@
  * job waits for a transfer, and stopped after it, since jobs may still post to them.
  */
 #include "core/core.h"
+#include "core/complete.h"
+#include "core/install.h"
+#include "core/metrics_serve.h"
+#include "core/prep.h"
+#include "core/register.h"
+#include "core/serve.h"
+#include "core/shutdown.h"
+#include "core/stage.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -7,7 +7,9 @@
  * priority matrix is replaced: the new one is opened first and takes the old one's place in one step,
  * so that a request finds one of the two at any time.
  */
+#include "core/install.h"
 #include "core/core.h"
+#include "core/register.h"
 #include "plat/plat.h"
 
 #include <errno.h>

@@ -6,6 +6,7 @@
  * and needs no engine for it.
  */
 #include "core/core.h"
+#include "core/view.h"
 
 #include <stdio.h>
 #include <stdlib.h>

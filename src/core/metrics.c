@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* metrics.c - counting and timing requests; metrics.h tells how. */
+#include "core/metrics.h"
 #include "core/core.h"
+#include "core/view.h"
 
 #define SAMPLE_EACH_NS (1 * TEI_NS_PER_MS)  /* samples that come quicker become fewer */
 #define SAMPLE_SLOW_NS (16 * TEI_NS_PER_MS) /* those that come slower become more */

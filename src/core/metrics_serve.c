@@ -15,6 +15,7 @@
  * The file is written by a job of te/aux, since a disk may block, under another name first, so that a
  * reader finds a whole one. The engine removes it when it ends.
  */
+#include "core/metrics_serve.h"
 #include "core/core.h"
 
 #include <errno.h>

@@ -6,6 +6,7 @@
  * of metrics.def is written by the function of its scope.
  */
 #include "core/core.h"
+#include "core/metrics_serve.h"
 
 #include <stdio.h>
 #include <stdlib.h>

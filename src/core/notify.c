@@ -2,6 +2,7 @@
 /* notify.c - messages to peers, by themselves or after a submit's data. */
 #include "core/notify.h"
 #include "core/core.h"
+#include "core/complete.h"
 
 #include <stdlib.h>
 #include <string.h>

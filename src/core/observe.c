@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* observe.c - counters, and why a request goes which way. */
+#include "core/observe.h"
 #include "core/core.h"
+#include "core/install.h"
+#include "core/plan.h"
+#include "core/route.h"
+#include "core/stage.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -10,6 +10,9 @@
  */
 #include "core/park.h"
 #include "core/core.h"
+#include "core/complete.h"
+#include "core/plan.h"
+#include "core/view.h"
 
 #include <stdio.h>
 

@@ -7,6 +7,7 @@
  */
 #include "core/peer.h"
 #include "core/core.h"
+#include "core/view.h"
 
 #include <stdio.h>
 #include <stdlib.h>

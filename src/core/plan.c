@@ -7,6 +7,8 @@
  */
 #include "core/plan.h"
 #include "core/core.h"
+#include "core/route.h"
+#include "core/stage.h"
 
 #define WORK_BULK 256 /* taken from a pool at a time */
 

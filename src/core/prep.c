@@ -21,6 +21,8 @@
  */
 #include "core/prep.h"
 #include "core/core.h"
+#include "core/route.h"
+#include "core/submit.h"
 
 #include <stdlib.h>
 #include <string.h>

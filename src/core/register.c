@@ -9,6 +9,8 @@
  */
 #include "core/register.h"
 #include "core/core.h"
+#include "core/install.h"
+#include "core/stage.h"
 #include "plat/plat.h"
 
 #include <stdio.h>

@@ -5,6 +5,7 @@
  * is done for a peer that has reset its connection meanwhile; one that has only closed its side may be
  * waiting for the answer.
  */
+#include "core/serve.h"
 #include "core/core.h"
 
 #include <stdlib.h>

@@ -10,6 +10,7 @@
  * A forked child inherits handler and pipe, and has neither the thread nor an engine; there the handler
  * ends the process by itself, with the same status.
  */
+#include "core/shutdown.h"
 #include "core/core.h"
 
 #include <errno.h>

@@ -22,7 +22,9 @@
  * and the transport promise; the ledger ends what waits for a slot. Memory is quiet when a work is
  * given back, since each leg's is.
  */
+#include "core/stage.h"
 #include "core/core.h"
+#include "core/register.h"
 #include "plat/plat.h"
 #include "transport/mover.h"
 

@@ -9,6 +9,9 @@
  */
 #include "core/submit.h"
 #include "core/core.h"
+#include "core/complete.h"
+#include "core/notify.h"
+#include "core/view.h"
 
 #include <assert.h>
 

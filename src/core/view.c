@@ -7,6 +7,7 @@
  * peer's lock: never an older version of the same engine's descriptor, never one that was made
  * before the transports changed last, and none at all once the peer is closed.
  */
+#include "core/view.h"
 #include "core/core.h"
 
 #include <stdlib.h>

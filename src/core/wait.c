@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wait.c - te_wait() and te_cancel(). */
 #include "core/core.h"
+#include "core/stage.h"
 
 static bool poll_transports(te_engine *e)
 {

@@ -2,6 +2,7 @@
 /* Which transport carries a request. */
 
 #include "core/core.h"
+#include "core/route.h"
 #include "test.h"
 
 #include <string.h>
