@@ -66,14 +66,14 @@ int te_batch_alloc(te_engine *e, size_t capacity, te_batch *out)
     return 0;
 }
 
-struct batch *tei_batch_pin(te_engine *e, te_batch id)
+struct batch *tei_batch_pin(struct batches *s, te_batch id)
 {
-    return tei_handles_pin(&e->batches.ids, id);
+    return tei_handles_pin(&s->ids, id);
 }
 
-void tei_batch_unpin(te_engine *e, te_batch id)
+void tei_batch_unpin(struct batches *s, te_batch id)
 {
-    tei_handles_unpin(&e->batches.ids, id);
+    tei_handles_unpin(&s->ids, id);
 }
 
 struct batch *tei_batch_pin_checked(te_engine *e, te_batch id, int *rc)
@@ -82,7 +82,7 @@ struct batch *tei_batch_pin_checked(te_engine *e, te_batch id, int *rc)
 
     *rc = tei_engine_check(e);
     if (!*rc) {
-        b = tei_batch_pin(e, id);
+        b = tei_batch_pin(&e->batches, id);
         if (!b)
             *rc = TEI_FAIL(TE_ERR_NOT_FOUND, "batch %llu does not exist", (unsigned long long)id);
     }
@@ -144,7 +144,7 @@ int te_batch_free(te_engine *e, te_batch id)
         tei_batch_put(b);
         return 0;
     }
-    tei_batch_unpin(e, id);
+    tei_batch_unpin(&e->batches, id);
     if (rc == TE_ERR_NOT_FOUND)
         return TEI_FAIL(rc, "another thread is freeing batch %llu", (unsigned long long)id);
     return TEI_FAIL(rc,
@@ -223,7 +223,7 @@ int te_status(te_engine *e, te_batch id, size_t task, struct te_status *out)
     rc = check_task(b, task, out);
     if (!rc)
         rc = read_task(&b->tasks[task], out);
-    tei_batch_unpin(e, id);
+    tei_batch_unpin(&e->batches, id);
     return rc;
 }
 
@@ -254,7 +254,7 @@ int te_batch_status(te_engine *e, te_batch id, struct te_status *out)
     if (!b)
         return rc;
     rc = read_batch(b, out);
-    tei_batch_unpin(e, id);
+    tei_batch_unpin(&e->batches, id);
     return rc;
 }
 
@@ -314,6 +314,6 @@ int te_status_msg(te_engine *e, te_batch id, size_t task, char *buf, size_t n)
     rc = check_task(b, task, n ? buf : NULL);
     if (!rc)
         write_msg(&b->tasks[task], buf, n);
-    tei_batch_unpin(e, id);
+    tei_batch_unpin(&e->batches, id);
     return rc;
 }

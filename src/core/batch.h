@@ -73,10 +73,10 @@ void tei_batches_init(struct batches *s);
 /* Frees what is left. */
 void tei_batches_fini(struct batches *s);
 
-struct batch *tei_batch_pin(te_engine *e, te_batch id);
+struct batch *tei_batch_pin(struct batches *s, te_batch id);
 /* The same for a call that may come at any time; NULL, and why in *rc. */
 struct batch *tei_batch_pin_checked(te_engine *e, te_batch id, int *rc);
-void tei_batch_unpin(te_engine *e, te_batch id);
+void tei_batch_unpin(struct batches *s, te_batch id);
 /* Lets go of a reference. */
 void tei_batch_put(struct batch *b);
 /* A copy of a text for tei_task_end() of one of the batch's tasks; NULL when memory is out. */

@@ -16,12 +16,12 @@
  * The one whose keys the descriptor has at its top level: the most preferred that reaches other
  * hosts.
  */
-static struct tei_transport *primary(te_engine *e)
+static struct tei_transport *primary(struct transports *s)
 {
     const struct tei_transport_ops *ops;
 
     for (size_t i = 0; (ops = tei_transport_at(i)); i++) {
-        struct tei_transport *t = tei_transports_find(&e->transports, ops->name);
+        struct tei_transport *t = tei_transports_find(s, ops->name);
 
         if (t && (t->ops.caps & TEI_CAP_REMOTE))
             return t;
@@ -40,12 +40,13 @@ static int fill_buffer(void *arg, const char *protocol, const struct tei_publish
 }
 
 /* What the others add: the ways of this host and into memory of devices, and tcp beside rdma. */
-static int describe_companions(te_engine *e, json_t *base, const struct tei_transport *leader)
+static int describe_companions(struct transports *s, json_t *base,
+                               const struct tei_transport *leader)
 {
     int rc = 0;
 
-    for (size_t i = 0; !rc && i < e->transports.n; i++) {
-        struct tei_transport *t = e->transports.list[i];
+    for (size_t i = 0; !rc && i < s->n; i++) {
+        struct tei_transport *t = s->list[i];
 
         if (t && t != leader && (t->ops.caps & (TEI_CAP_SAME_HOST | TEI_CAP_REMOTE)))
             rc = t->ops.describe(t, base);
@@ -87,7 +88,7 @@ static int fill_base(te_engine *e, const struct tei_encode *enc, struct tei_tran
     if (json_object_set_new(base, "protocol", protocol_of(enc, t)))
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for the descriptor");
     rc = t ? t->ops.describe(t, base) : 0;
-    return rc ? rc : describe_companions(e, base, t);
+    return rc ? rc : describe_companions(&e->transports, base, t);
 }
 
 /* Both locks are held. */
@@ -123,7 +124,7 @@ static int make_text(te_engine *e, struct tei_segment_text **out)
 
     pthread_rwlock_rdlock(&e->transports.lock);
     pthread_rwlock_rdlock(&e->regions.lock);
-    t = primary(e);
+    t = primary(&e->transports);
     rc = tei_region_list(&e->regions, t ? t->ops.buffer_max(t) : UINT64_MAX, &list, &enc.n_buffers,
                          &enc.version);
     if (!rc) {

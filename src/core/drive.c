@@ -83,15 +83,14 @@ static void leave(struct batch *b)
 }
 
 /* One round over the transports; whether one of them had something to drive. */
-static bool drive_any(te_engine *e, const struct tei_drive *d)
+static bool drive_any(struct transports *s, const struct tei_drive *d)
 {
     struct tei_transport *t;
     bool driven = false;
 
-    for (size_t i = 0; !driven && (t = tei_transports_get(&e->transports, &i, TEI_HAS_DRIVE));
-         i++) {
+    for (size_t i = 0; !driven && (t = tei_transports_get(s, &i, TEI_HAS_DRIVE)); i++) {
         driven = t->ops.drive(t, d);
-        tei_transports_put(&e->transports, i);
+        tei_transports_put(s, i);
     }
     return driven;
 }
@@ -109,7 +108,7 @@ void tei_drive(struct batch *b, int64_t deadline_ns)
         return;
     if (enter(b, d)) {
         drive.waker = &d->waker;
-        while (atomic_load(&b->left) && drive_any(e, &drive))
+        while (atomic_load(&b->left) && drive_any(&e->transports, &drive))
             if (deadline_ns != TEI_NEVER && tei_now_ns() >= deadline_ns)
                 break;
         leave(b);

@@ -43,10 +43,11 @@ static int find_ops(const char *name, const struct tei_transport_ops **out)
                     built_in);
 }
 
-static bool probe(const te_engine *e, const struct tei_transport_ops *ops, char *why, size_t n)
+static bool probe(const struct tei_conf *conf, const struct tei_transport_ops *ops, char *why,
+                  size_t n)
 {
     why[0] = '\0';
-    return !ops->probe || ops->probe(&e->conf, why, n);
+    return !ops->probe || ops->probe(conf, why, n);
 }
 
 static void shut(te_engine *e, struct tei_transport *t)
@@ -66,7 +67,7 @@ static int open_new(te_engine *e, const struct tei_transport_ops *ops, const cha
     char why[256];
     int rc;
 
-    if (!probe(e, ops, why, sizeof(why)))
+    if (!probe(&e->conf, ops, why, sizeof(why)))
         return TEI_FAIL(TE_ERR_UNSUPPORTED, "transport '%s' cannot run on this host: %s", ops->name,
                         why);
     if (i == TEI_TRANSPORTS_MAX)
@@ -117,15 +118,15 @@ static unsigned bit_of(const char *name)
 }
 
 /* The kinds of memory that are there: the host's is from the start, the others once registered. */
-static unsigned kinds_there(const te_engine *e)
+static unsigned kinds_there(const struct transports *s)
 {
-    return TEI_MEM_BIT(TEI_MEM_HOST) | e->transports.kinds;
+    return TEI_MEM_BIT(TEI_MEM_HOST) | s->kinds;
 }
 
 /* What in the options keeps it from being installed by itself; NULL if nothing does. */
-static const char *why_off(const te_engine *e, const struct tei_transport_ops *ops)
+static const char *why_off(const struct tei_conf *conf, const struct tei_transport_ops *ops)
 {
-    return ops->why_off ? ops->why_off(&e->conf) : NULL;
+    return ops->why_off ? ops->why_off(conf) : NULL;
 }
 
 /* The host is asked last: for that a library of a vendor may have to be loaded. */
@@ -133,17 +134,18 @@ void tei_install_why_not(const te_engine *e, const struct tei_transport_ops *ops
                          size_t n)
 {
     char why[256];
-    const char *option, *asked = tei_transport_asked(&e->conf, &option), *off = why_off(e, ops);
+    const char *option, *asked = tei_transport_asked(&e->conf, &option),
+                        *off = why_off(&e->conf, ops);
 
     if (asked && strcmp(asked, ops->name) != 0)
         snprintf(buf, n, "%s asks for %s; te_transport_install() adds this one", option, asked);
-    else if (ops->beside & ~kinds_there(e) & TEI_MEM_ANY)
+    else if (ops->beside & ~kinds_there(&e->transports) & TEI_MEM_ANY)
         snprintf(buf, n,
                  "no memory of such a device is registered; te_transport_install() adds it "
                  "all the same");
     else if (off)
         snprintf(buf, n, "%s; te_transport_install() adds it all the same", off);
-    else if (!probe(e, ops, why, sizeof(why)))
+    else if (!probe(&e->conf, ops, why, sizeof(why)))
         snprintf(buf, n, "cannot run on this host: %s", why);
     else
         snprintf(buf, n, "te_transport_install() adds it");
@@ -160,7 +162,7 @@ static int install_first_remote(te_engine *e)
 
         if (!(ops->caps & TEI_CAP_REMOTE) || (ops->caps & TEI_CAP_DEVICE))
             continue;
-        if (!probe(e, ops, why, sizeof(why))) {
+        if (!probe(&e->conf, ops, why, sizeof(why))) {
             TEI_INFO("transport %s is left out: %s", ops->name, why);
             continue;
         }
@@ -181,10 +183,10 @@ static int install_named(te_engine *e, const char *name)
     return rc ? rc : tei_install(e, ops, NULL);
 }
 
-static bool has_remote(const te_engine *e)
+static bool has_remote(const struct transports *s)
 {
-    for (size_t i = 0; i < e->transports.n; i++)
-        if (e->transports.list[i] && (e->transports.list[i]->ops.caps & TEI_CAP_REMOTE))
+    for (size_t i = 0; i < s->n; i++)
+        if (s->list[i] && (s->list[i]->ops.caps & TEI_CAP_REMOTE))
             return true;
     return false;
 }
@@ -194,7 +196,7 @@ static bool is_companion(const te_engine *e, const struct tei_transport_ops *ops
 {
     const char *option, *asked = tei_transport_asked(&e->conf, &option);
 
-    if (!ops->beside || (ops->beside & ~kinds_there(e)) || why_off(e, ops))
+    if (!ops->beside || (ops->beside & ~kinds_there(&e->transports)) || why_off(&e->conf, ops))
         return false;
     return ops->beside == TEI_MEM_BIT(TEI_MEM_HOST) || !asked || strcmp(asked, ops->name) == 0;
 }
@@ -213,7 +215,7 @@ static int install_companions(te_engine *e)
 
         if ((e->transports.declined & (1u << i)) || !is_companion(e, ops))
             continue;
-        if (!probe(e, ops, why, sizeof(why)))
+        if (!probe(&e->conf, ops, why, sizeof(why)))
             TEI_INFO("transport %s is left out: %s", ops->name, why);
         else if (tei_install(e, ops, NULL) == TE_ERR_MEMORY) /* which has said why not */
             rc = TE_ERR_MEMORY;
@@ -237,7 +239,7 @@ bool tei_install_for_devices(te_engine *e)
     unsigned before = atomic_load_explicit(&e->transports.generation, memory_order_relaxed);
     bool more;
 
-    if (!(e->transports.kinds & ~e->transports.served) || !has_remote(e))
+    if (!(e->transports.kinds & ~e->transports.served) || !has_remote(&e->transports))
         return false;
     e->transports.served = e->transports.kinds;
     (void)install_companions(e);

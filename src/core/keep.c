@@ -31,10 +31,10 @@ static void start_timer(te_engine *e)
 }
 
 /* Sets one bit of the state, or clears it; whether that is news. */
-static bool change(te_engine *e, int bit, bool set)
+static bool change(struct keeper *s, int bit, bool set)
 {
-    int was = set ? atomic_fetch_or_explicit(&e->keeper.state, bit, memory_order_relaxed)
-                  : atomic_fetch_and_explicit(&e->keeper.state, ~bit, memory_order_relaxed);
+    int was = set ? atomic_fetch_or_explicit(&s->state, bit, memory_order_relaxed)
+                  : atomic_fetch_and_explicit(&s->state, ~bit, memory_order_relaxed);
 
     return ((was & bit) != 0) != set;
 }
@@ -51,16 +51,16 @@ static bool is_trouble(te_engine *e, int rc)
 void tei_keep_note_put(te_engine *e, int rc)
 {
     if (rc == TE_ERR_EXISTS) {
-        if (change(e, STORE_TAKEN, true))
+        if (change(&e->keeper, STORE_TAKEN, true))
             TEI_WARN("%s: another engine has taken this name in the metadata server, so this one "
                      "is not found any more; give each engine a name of its own",
                      e->name);
     } else if (is_trouble(e, rc)) {
-        if (change(e, STORE_REFUSES, true))
+        if (change(&e->keeper, STORE_REFUSES, true))
             TEI_WARN("%s: the metadata server does not take this engine's keys (%s); open segments "
                      "go on",
                      e->name, te_errmsg());
-    } else if (rc == 0 && change(e, STORE_REFUSES, false)) {
+    } else if (rc == 0 && change(&e->keeper, STORE_REFUSES, false)) {
         TEI_WARN("%s: the metadata server takes keys again", e->name);
     }
 }
@@ -70,7 +70,7 @@ static void note_keep(te_engine *e, int rc)
 {
     bool trouble = is_trouble(e, rc), free_again;
 
-    if (change(e, STORE_DOWN, trouble))
+    if (change(&e->keeper, STORE_DOWN, trouble))
         TEI_WARN("%s: the metadata server %s%s%s", e->name,
                  trouble ? "cannot be asked (" : "is in order again", trouble ? te_errmsg() : "",
                  trouble ? "); open segments go on" : "");
@@ -80,7 +80,7 @@ static void note_keep(te_engine *e, int rc)
         tei_keep_note_put(e, rc);
         return;
     }
-    free_again = change(e, STORE_TAKEN, false);
+    free_again = change(&e->keeper, STORE_TAKEN, false);
     if (free_again)
         TEI_WARN("%s: this name is free again in the metadata server", e->name);
     else if (rc == TE_ERR_NOT_FOUND)
@@ -107,10 +107,10 @@ static void keep_job(struct tei_job *j)
     start_timer(e);
 }
 
-bool tei_keep_is_down(te_engine *e)
+bool tei_keep_is_down(struct keeper *s)
 {
-    return (atomic_load_explicit(&e->keeper.state, memory_order_relaxed) &
-            (STORE_DOWN | STORE_REFUSES)) != 0;
+    return (atomic_load_explicit(&s->state, memory_order_relaxed) & (STORE_DOWN | STORE_REFUSES)) !=
+           0;
 }
 
 void tei_keep_start(te_engine *e)

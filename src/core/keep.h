@@ -23,7 +23,7 @@ struct keeper {
 /* Once announced; from then on our keys are looked after. */
 void tei_keep_start(te_engine *e);
 /* Whether the server was away when it was last asked: no reason to wait for it again. */
-bool tei_keep_is_down(te_engine *e);
+bool tei_keep_is_down(struct keeper *s);
 /* What putting our keys has come to; its text is in te_errmsg(). */
 void tei_keep_note_put(te_engine *e, int rc);
 

@@ -142,22 +142,22 @@ static int take_links(struct tei_transport *t, json_t *all)
     return rc;
 }
 
-static int ask_transports(te_engine *e, json_t *all)
+static int ask_transports(struct transports *s, json_t *all)
 {
     int rc = 0;
 
-    pthread_rwlock_rdlock(&e->transports.lock);
-    for (size_t i = 0; !rc && i < e->transports.n; i++)
-        if (e->transports.list[i])
-            rc = take_links(e->transports.list[i], all);
-    pthread_rwlock_unlock(&e->transports.lock);
+    pthread_rwlock_rdlock(&s->lock);
+    for (size_t i = 0; !rc && i < s->n; i++)
+        if (s->list[i])
+            rc = take_links(s->list[i], all);
+    pthread_rwlock_unlock(&s->lock);
     return rc;
 }
 
 static int list_nics(te_engine *e, const struct tei_nics *nics, json_t **out)
 {
     json_t *all = nics_json(nics);
-    int rc = all ? ask_transports(e, all) : TE_ERR_MEMORY;
+    int rc = all ? ask_transports(&e->transports, all) : TE_ERR_MEMORY;
 
     if (rc) {
         json_decref(all);

@@ -7,21 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t rpc_deadline(const te_engine *e)
+static int64_t rpc_deadline(const struct tei_conf *conf)
 {
-    return tei_deadline_ns((int64_t)e->conf.handshake_connect_timeout_s * 1000);
+    return tei_deadline_ns((int64_t)conf->handshake_connect_timeout_s * 1000);
 }
 
 /* ------------------------------------------------------------------------------------- send now */
 
 /* Of a message that is the caller's, or a group's. */
-static int notify_self(te_engine *e, const te_message *m)
+static int notify_self(struct inbox *s, const te_message *m)
 {
     te_message copy;
 
     if (tei_message_copy(m, &copy))
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for a notification");
-    return tei_inbox_add(&e->inbox, NULL, &copy);
+    return tei_inbox_add(s, NULL, &copy);
 }
 
 /*
@@ -30,17 +30,17 @@ static int notify_self(te_engine *e, const te_message *m)
  */
 static int notify_peer(te_engine *e, te_segment seg, struct tei_hostport where, const te_message *m)
 {
-    int rc = where.port ? tei_rpc_notify(&where, m, rpc_deadline(e)) : TE_ERR_PEER;
+    int rc = where.port ? tei_rpc_notify(&where, m, rpc_deadline(&e->conf)) : TE_ERR_PEER;
 
     if (rc == TE_ERR_PEER && tei_peer_where(e, seg, true, &where) == 0)
-        rc = tei_rpc_notify(&where, m, rpc_deadline(e));
+        rc = tei_rpc_notify(&where, m, rpc_deadline(&e->conf));
     if (!rc)
         atomic_fetch_add_explicit(&e->count.notified, 1, memory_order_relaxed);
     return rc;
 }
 
 /* What the receiver could not read is not sent; its limit is taken to be ours. */
-static int check_size(const te_engine *e, const te_message *m)
+static int check_size(const struct tei_conf *conf, const te_message *m)
 {
     char *body;
     size_t len;
@@ -50,11 +50,11 @@ static int check_size(const te_engine *e, const te_message *m)
         return rc;
     len = strlen(body) + 2; /* type byte and newline */
     free(body);
-    if (len > e->conf.handshake_max_length)
+    if (len > conf->handshake_max_length)
         return TEI_FAIL(TE_ERR_TOO_LARGE,
                         "notification of %zu bytes, at most %zu are taken; raise "
                         "MC_HANDSHAKE_MAX_LENGTH on both sides",
-                        len, e->conf.handshake_max_length);
+                        len, conf->handshake_max_length);
     return 0;
 }
 
@@ -67,7 +67,7 @@ static int take_message(const te_engine *e, const te_message *m, te_message *out
         return TEI_FAIL(TE_ERR_INVALID, "name or message of the notification is NULL");
     if (tei_message_copy(m, out))
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for a notification");
-    rc = check_size(e, out);
+    rc = check_size(&e->conf, out);
     if (rc)
         tei_message_fini(out);
     return rc;
@@ -125,7 +125,7 @@ int te_probe(te_engine *e, const char *name)
     if (!rc)
         rc = e->dir->ops->rpc_addr(e->dir, name, true, &where);
     if (!rc)
-        rc = tei_rpc_probe(&where, rpc_deadline(e));
+        rc = tei_rpc_probe(&where, rpc_deadline(&e->conf));
     return rc;
 }
 
@@ -145,7 +145,7 @@ static void send_job(struct tei_job *j)
 
     /* What cannot be delivered was logged where that was decided. */
     if (g->target == TE_LOCAL_SEGMENT)
-        (void)notify_self(g->engine, &g->message);
+        (void)notify_self(&g->engine->inbox, &g->message);
     else
         (void)notify_peer(g->engine, g->target, g->where, &g->message);
     tei_group_free(g);
@@ -207,13 +207,13 @@ int te_notify_after(te_engine *e, te_batch id, te_segment seg, const te_message 
         rc = make_group(e, seg, &copy, 1, &g);
     if (rc)
         return rc;
-    b = tei_batch_pin(e, id);
+    b = tei_batch_pin(&e->batches, id);
     if (!b) {
         tei_group_free(g);
         return TEI_FAIL(TE_ERR_NOT_FOUND, "batch %llu does not exist", (unsigned long long)id);
     }
     tei_batch_after(b, g);
-    tei_batch_unpin(e, id);
+    tei_batch_unpin(&e->batches, id);
     return 0;
 }
 

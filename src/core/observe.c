@@ -14,13 +14,13 @@
 
 /* ------------------------------------------------------------------------------------- counters */
 
-static void add_transports(te_engine *e, struct te_stats *s)
+static void add_transports(struct transports *set, struct te_stats *s)
 {
-    pthread_rwlock_rdlock(&e->transports.lock);
-    for (size_t i = 0; i < e->transports.n; i++)
-        if (e->transports.list[i])
-            e->transports.list[i]->ops.stats(e->transports.list[i], s);
-    pthread_rwlock_unlock(&e->transports.lock);
+    pthread_rwlock_rdlock(&set->lock);
+    for (size_t i = 0; i < set->n; i++)
+        if (set->list[i])
+            set->list[i]->ops.stats(set->list[i], s);
+    pthread_rwlock_unlock(&set->lock);
 }
 
 static void add_core(te_engine *e, struct te_stats *s)
@@ -37,7 +37,7 @@ static void add_core(te_engine *e, struct te_stats *s)
     s->refreshes = atomic_load_explicit(&c->refreshes, memory_order_relaxed);
     s->notifications_sent = atomic_load_explicit(&c->notified, memory_order_relaxed);
     s->metadata_failures = atomic_load_explicit(&c->store_failures, memory_order_relaxed);
-    s->metadata_down = tei_keep_is_down(e);
+    s->metadata_down = tei_keep_is_down(&e->keeper);
     s->notifications_received = atomic_load_explicit(&e->inbox.received, memory_order_relaxed);
     s->regions = atomic_load_explicit(&e->regions.n, memory_order_relaxed);
     pthread_rwlock_rdlock(&e->peers.lock);
@@ -49,7 +49,7 @@ void tei_stats_read(te_engine *e, struct te_stats *s)
 {
     *s = (struct te_stats){.size = sizeof(*s)};
     add_core(e, s);
-    add_transports(e, s);
+    add_transports(&e->transports, s);
 }
 
 enum { STATS_FIRST_SIZE = TEI_SIZE_UP_TO(struct te_stats, metadata_down) };
@@ -103,14 +103,14 @@ void tei_metric_start(te_engine *e)
 
 /* -------------------------------------------------------------------------------------- explain */
 
-static int explain_source(te_engine *e, const te_request *r, FILE *f)
+static int explain_source(struct regions *m, const te_request *r, FILE *f)
 {
-    struct tei_region *region = tei_region_hold_local(&e->regions, (uintptr_t)r->source, r->length);
+    struct tei_region *region = tei_region_hold_local(m, (uintptr_t)r->source, r->length);
     char why[256];
 
     if (!region) {
         fprintf(f, "source %p + %llu %s\n", r->source, (unsigned long long)r->length,
-                tei_region_why_not(&e->regions, (uintptr_t)r->source, r->length, why, sizeof(why)));
+                tei_region_why_not(m, (uintptr_t)r->source, r->length, why, sizeof(why)));
         return TE_ERR_NOT_REGISTERED;
     }
     fprintf(f, "source: region 0x%zx + %zu at %s\n", (size_t)region->addr, region->length,
@@ -120,9 +120,9 @@ static int explain_source(te_engine *e, const te_request *r, FILE *f)
 }
 
 /* Within one engine no driver copies to the device of another. */
-static bool are_strangers(te_engine *e, const te_request *r, const struct tei_region *target)
+static bool are_strangers(struct regions *m, const te_request *r, const struct tei_region *target)
 {
-    struct tei_region *source = tei_region_hold_local(&e->regions, (uintptr_t)r->source, r->length);
+    struct tei_region *source = tei_region_hold_local(m, (uintptr_t)r->source, r->length);
     bool apart = source && source->kind != TEI_MEM_HOST && target->kind != TEI_MEM_HOST &&
                  source->kind != target->kind;
 
@@ -144,7 +144,7 @@ static int explain_own_target(te_engine *e, const te_request *r, FILE *f)
                     (unsigned long long)(r->target_offset + done));
             return TE_ERR_NOT_REGISTERED;
         }
-        apart = are_strangers(e, r, region);
+        apart = are_strangers(&e->regions, r, region);
         if (apart)
             fprintf(f,
                     "target: this engine itself, at %s, which the source's driver does not reach\n",
@@ -296,7 +296,7 @@ static int explain(te_engine *e, const te_request *r, FILE *f)
     if (r->length == 0) {
         fprintf(f, "length 0: complete at once, nothing is moved\n");
     } else {
-        rc = explain_source(e, r, f);
+        rc = explain_source(&e->regions, r, f);
         if (!rc)
             rc = explain_target(v, r, f, &parks);
         if (!rc)

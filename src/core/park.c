@@ -18,9 +18,9 @@
 
 #define EXPIRE_EVERY_NS (10 * TEI_NS_PER_MS)
 
-static void count_parked(te_engine *e, size_t n)
+static void count_parked(struct parking *s, size_t n)
 {
-    atomic_fetch_sub_explicit(&e->parking.parked, n, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&s->parked, n, memory_order_relaxed);
 }
 
 /* Ends a list of tasks taken off their peer. */
@@ -29,7 +29,7 @@ static void end_all(te_engine *e, struct tei_list *tasks, int error, const char 
     struct tei_link *l;
 
     while ((l = tei_list_pop(tasks))) {
-        count_parked(e, 1);
+        count_parked(&e->parking, 1);
         tei_task_end(tei_container_of(l, struct task, link), error, why);
     }
 }
@@ -43,7 +43,7 @@ static void end_unfetched(te_engine *e, struct tei_list *tasks, int error, const
         struct task *t = tei_container_of(l, struct task, link);
         const char *note = error == TE_ERR_CANCELED ? NULL : tei_batch_note(t->batch, why);
 
-        count_parked(e, 1);
+        count_parked(&e->parking, 1);
         tei_task_end(t, error, note);
     }
 }
@@ -100,7 +100,7 @@ static void post_again(struct peer *p, struct tei_list *tasks)
         const char *why;
         int rc;
 
-        count_parked(p->engine, 1);
+        count_parked(&p->engine->parking, 1);
         t->view = tei_view_current(p);
         tei_view_put(old, 1);
         atomic_store_explicit(&t->error, TE_ERR_OK, memory_order_relaxed);
@@ -198,7 +198,7 @@ void tei_peer_park(struct peer *p, struct task *t)
     }
     pthread_mutex_unlock(&p->lock);
     if (canceled) {
-        count_parked(e, 1);
+        count_parked(&e->parking, 1);
         tei_task_end(t, TE_ERR_CANCELED, NULL);
         return;
     }

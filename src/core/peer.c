@@ -418,17 +418,17 @@ static bool is_called(const struct peer *p, const char *name)
 }
 
 /* The next peer of `name`, or of any, from index *i on, which it moves behind it; referenced. */
-static struct peer *next_peer(te_engine *e, const char *name, size_t *i)
+static struct peer *next_peer(struct peers *s, const char *name, size_t *i)
 {
     struct peer *p = NULL;
 
-    pthread_rwlock_rdlock(&e->peers.lock);
-    for (; !p && *i < e->peers.n; ++*i)
-        if (e->peers.list[*i] && (!name || is_called(e->peers.list[*i], name)))
-            p = e->peers.list[*i];
+    pthread_rwlock_rdlock(&s->lock);
+    for (; !p && *i < s->n; ++*i)
+        if (s->list[*i] && (!name || is_called(s->list[*i], name)))
+            p = s->list[*i];
     if (p)
         atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
-    pthread_rwlock_unlock(&e->peers.lock);
+    pthread_rwlock_unlock(&s->lock);
     return p;
 }
 
@@ -445,7 +445,7 @@ int te_refresh(te_engine *e, const char *name)
         return rc;
     if (name && strcmp(name, e->name) == 0)
         return tei_publish_now(e);
-    while ((p = next_peer(e, name, &i))) {
+    while ((p = next_peer(&e->peers, name, &i))) {
         int one = tei_peer_fetch(p, false);
 
         found = true;

@@ -270,9 +270,9 @@ int te_prep_create(te_engine *e, te_segment target, void *const *local, const ui
     return rc;
 }
 
-static int pin(te_engine *e, te_prep id, struct prep **out)
+static int pin(struct tei_handles *s, te_prep id, struct prep **out)
 {
-    *out = tei_handles_pin(&e->preps, id);
+    *out = tei_handles_pin(s, id);
     if (*out)
         return 0;
     return TEI_FAIL(TE_ERR_NOT_FOUND, "prepared list %llu does not exist", (unsigned long long)id);
@@ -285,7 +285,7 @@ int te_prep_destroy(te_engine *e, te_prep id)
 
     if (rc)
         return rc;
-    rc = pin(e, id, &p);
+    rc = pin(&e->preps, id, &p);
     if (rc)
         return rc;
     if (!tei_handles_del(&e->preps, id, 1)) {
@@ -440,7 +440,7 @@ int te_prep_submit(te_engine *e, te_batch b, te_prep id, int opcode, const uint3
         rc = TEI_FAIL(TE_ERR_INVALID, "opcode %d is neither TE_READ nor TE_WRITE", opcode);
     if (rc)
         return rc;
-    rc = pin(e, id, &p);
+    rc = pin(&e->preps, id, &p);
     if (rc)
         return rc;
     rc = submit(p, b, opcode, index, n, opts);

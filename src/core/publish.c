@@ -206,19 +206,19 @@ int tei_publish(te_engine *e, size_t n)
 }
 
 /* Waits for the put under way; none begins after it, since the engine is closing. */
-static void stop(te_engine *e)
+static void stop(struct publisher *s)
 {
-    pthread_mutex_lock(&e->publisher.lock);
-    while (e->publisher.publishing)
-        pthread_cond_wait(&e->publisher.cond, &e->publisher.lock);
-    pthread_mutex_unlock(&e->publisher.lock);
+    pthread_mutex_lock(&s->lock);
+    while (s->publishing)
+        pthread_cond_wait(&s->cond, &s->lock);
+    pthread_mutex_unlock(&s->lock);
 }
 
 /* Best effort: the store may be away, and each try has its deadline. */
 void tei_publish_withdraw(te_engine *e)
 {
     atomic_store(&e->closing, true);
-    stop(e);
+    stop(&e->publisher);
     if (e->publisher.announced)
         e->dir->ops->withdraw(e->dir, e->name);
     e->publisher.announced = false;

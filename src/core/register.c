@@ -30,28 +30,28 @@ static int join_one(struct tei_transport *t, struct tei_region *r)
 }
 
 /* Undoes region_add of the first `n` transports, last first; of none if one of them refuses. */
-static int leave_transports(te_engine *e, struct tei_region *r, size_t n)
+static int leave_transports(struct transports *set, struct tei_region *r, size_t n)
 {
     size_t i = n;
     int rc = 0;
 
     while (!rc && i-- > 0)
-        if (e->transports.list[i])
-            rc = e->transports.list[i]->ops.region_del(e->transports.list[i], r);
+        if (set->list[i])
+            rc = set->list[i]->ops.region_del(set->list[i], r);
     for (i++; rc && i < n; i++)
-        if (e->transports.list[i] && join_one(e->transports.list[i], r))
+        if (set->list[i] && join_one(set->list[i], r))
             TEI_WARN("transport %s has lost a region that had to be put back",
-                     e->transports.list[i]->ops.name);
+                     set->list[i]->ops.name);
     return rc;
 }
 
-static int join_transports(te_engine *e, struct tei_region *r)
+static int join_transports(struct transports *s, struct tei_region *r)
 {
-    for (size_t i = 0; i < e->transports.n; i++) {
-        int rc = e->transports.list[i] ? join_one(e->transports.list[i], r) : 0;
+    for (size_t i = 0; i < s->n; i++) {
+        int rc = s->list[i] ? join_one(s->list[i], r) : 0;
 
         if (rc) {
-            leave_transports(e, r, i);
+            leave_transports(s, r, i);
             return rc;
         }
     }
@@ -108,10 +108,10 @@ static int check_range(const void *addr, size_t length, unsigned access)
 }
 
 /* Whether a NIC priority matrix that was given has a row for it: then it means something. */
-static bool is_in_matrix(const te_engine *e, const char *location)
+static bool is_in_matrix(const struct matrix *s, const char *location)
 {
-    for (size_t i = 0; e->matrix.given && i < e->matrix.given->n_rows; i++)
-        if (strcmp(e->matrix.given->rows[i].location, location) == 0)
+    for (size_t i = 0; s->given && i < s->given->n_rows; i++)
+        if (strcmp(s->given->rows[i].location, location) == 0)
             return true;
     return false;
 }
@@ -121,7 +121,8 @@ static int check_node(te_engine *e, const char *location)
 {
     int rc;
 
-    if (!location || strcmp(location, e->regions.node_there) == 0 || is_in_matrix(e, location))
+    if (!location || strcmp(location, e->regions.node_there) == 0 ||
+        is_in_matrix(&e->matrix, location))
         return 0;
     rc = tei_numa_check(e->conf.sysfs_path, location);
     if (!rc)
@@ -159,13 +160,13 @@ static int find_memory(te_engine *e, struct tei_region *r, const char *location)
 }
 
 /* Whether peers on other hosts get at it: nothing can be told where there is no way to other hosts. */
-static bool is_stranded(const te_engine *e, const struct tei_region *r)
+static bool is_stranded(const struct transports *s, const struct tei_region *r)
 {
     unsigned kind = TEI_MEM_BIT(r->kind);
     bool stranded = false;
 
-    for (size_t i = 0; i < e->transports.n; i++) {
-        const struct tei_transport *t = e->transports.list[i];
+    for (size_t i = 0; i < s->n; i++) {
+        const struct tei_transport *t = s->list[i];
 
         if (!t || !(t->ops.caps & TEI_CAP_REMOTE) || (t->ops.caps & TEI_CAP_DEVICE))
             continue;
@@ -195,18 +196,18 @@ static int add_region(te_engine *e, void *addr, size_t length, const char *locat
         rc = find_memory(e, r, location);
     if (rc)
         goto err_free;
-    rc = join_transports(e, r);
+    rc = join_transports(&e->transports, r);
     if (rc)
         goto err_free;
     rc = tei_region_insert(&e->regions, r);
     if (rc)
         goto err_leave;
-    if (r->kind != TEI_MEM_HOST && is_stranded(e, r))
+    if (r->kind != TEI_MEM_HOST && is_stranded(&e->transports, r))
         e->transports.kinds |= TEI_KIND_STRANDED;
     return 0;
 
 err_leave:
-    leave_transports(e, r, e->transports.n);
+    leave_transports(&e->transports, r, e->transports.n);
 err_free:
     free(r);
     return rc;
@@ -219,7 +220,7 @@ static int del_region(te_engine *e, const void *addr)
 
     if (rc)
         return rc;
-    rc = leave_transports(e, r, e->transports.n);
+    rc = leave_transports(&e->transports, r, e->transports.n);
     if (rc)
         tei_region_show_again(&e->regions, r);
     else
@@ -245,7 +246,7 @@ int tei_register_own(te_engine *e, void *addr, size_t length, struct tei_region 
     r->device = -1;
     rc = tei_mem_locate(addr, NULL, r->location);
     if (!rc)
-        rc = join_transports(e, r);
+        rc = join_transports(&e->transports, r);
     if (rc)
         free(r);
     else
@@ -260,7 +261,7 @@ void tei_register_find_stranded(te_engine *e)
     TEI_LIST_EACH(&e->regions.by_addr, link, tmp) {
         const struct tei_region *r = tei_container_of(link, struct tei_region, link);
 
-        if (r->kind != TEI_MEM_HOST && is_stranded(e, r))
+        if (r->kind != TEI_MEM_HOST && is_stranded(&e->transports, r))
             e->transports.kinds |= TEI_KIND_STRANDED;
     }
 }
@@ -330,7 +331,7 @@ int te_unregister_batch(te_engine *e, void *const *addrs, size_t n)
      * The memory is safe whatever the directory says, so a server that is away does not fail the
      * call.
      */
-    if (gone && (tei_keep_is_down(e) || tei_publish(e, gone) != 0))
+    if (gone && (tei_keep_is_down(&e->keeper) || tei_publish(e, gone) != 0))
         tei_publish_later(e);
     return rc;
 }

@@ -57,12 +57,11 @@ static void serve_metadata(te_engine *e, struct tei_rpc_call *call, const char *
     reply_descriptor(e, call, from, max_bytes);
 }
 
-static void serve_notify(te_engine *e, struct tei_rpc_call *call, const char *body, size_t len)
+static void serve_notify(struct inbox *s, struct tei_rpc_call *call, const char *body, size_t len)
 {
     te_message m;
 
-    if (tei_notify_decode(body, len, &m) == 0 &&
-        tei_inbox_add(&e->inbox, tei_rpc_source(call), &m) == 0)
+    if (tei_notify_decode(body, len, &m) == 0 && tei_inbox_add(s, tei_rpc_source(call), &m) == 0)
         reply_text(call, TEI_NOTIFY_OK);
     else
         reply_text(call, TEI_NOTIFY_REFUSED);
@@ -72,15 +71,16 @@ static void serve_notify(te_engine *e, struct tei_rpc_call *call, const char *bo
  * For the transport that makes such connections. Where there is none that is said; a body that is no
  * JSON object is told so.
  */
-static void serve_connection(te_engine *e, struct tei_rpc_call *call, const char *body, size_t len)
+static void serve_connection(struct transports *s, struct tei_rpc_call *call, const char *body,
+                             size_t len)
 {
     size_t i = 0;
-    struct tei_transport *t = tei_transports_get(&e->transports, &i, TEI_HAS_HANDSHAKE);
+    struct tei_transport *t = tei_transports_get(s, &i, TEI_HAS_HANDSHAKE);
     json_t *root = NULL;
 
     if (t) {
         t->ops.handshake(t, call, body, len);
-        tei_transports_put(&e->transports, i);
+        tei_transports_put(s, i);
         return;
     }
     (void)tei_json_load(body, len, 0, &root, NULL);
@@ -117,13 +117,13 @@ static void serve(te_engine *e, struct tei_rpc_call *call, enum tei_rpc_type typ
         serve_metadata(e, call, body, len);
         break;
     case TEI_RPC_NOTIFY:
-        serve_notify(e, call, body, len);
+        serve_notify(&e->inbox, call, body, len);
         break;
     case TEI_RPC_PROBE:
         reply_text(call, tei_probe_asks(body, len) ? TEI_PROBE_ANSWER : TEI_PROBE_OK);
         break;
     case TEI_RPC_CONNECTION:
-        serve_connection(e, call, body, len);
+        serve_connection(&e->transports, call, body, len);
         break;
     }
 }

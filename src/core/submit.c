@@ -100,11 +100,11 @@ int tei_submit(te_engine *e, te_batch id, size_t n, const te_submit_opts *opts, 
 
     if (rc)
         return rc;
-    b = tei_batch_pin(e, id);
+    b = tei_batch_pin(&e->batches, id);
     if (!b)
         return TEI_FAIL(TE_ERR_NOT_FOUND, "batch %llu does not exist", (unsigned long long)id);
     rc = submit_pinned(b, n, &known, fill, arg);
-    tei_batch_unpin(e, id);
+    tei_batch_unpin(&e->batches, id);
     return rc;
 }
 
@@ -124,7 +124,7 @@ static void count_views(struct shared_view *s)
     s->owed = 0;
 }
 
-static struct view *hold_view(te_engine *e, struct shared_view *s, te_segment target)
+static struct view *hold_view(struct peers *set, struct shared_view *s, te_segment target)
 {
     if (s->view && s->target == target) {
         s->owed++;
@@ -132,7 +132,7 @@ static struct view *hold_view(te_engine *e, struct shared_view *s, te_segment ta
     }
     count_views(s);
     s->target = target;
-    s->view = tei_view_get(&e->peers, target);
+    s->view = tei_view_get(set, target);
     return s->view;
 }
 
@@ -172,7 +172,7 @@ static int claim_task(struct plan *p, struct task *t, const te_request *r, size_
     t->req = *r;
     if (rc)
         return rc;
-    t->view = hold_view(p->engine, s, r->target);
+    t->view = hold_view(&p->engine->peers, s, r->target);
     if (!t->view)
         return TEI_FAIL(
             TE_ERR_NOT_FOUND,

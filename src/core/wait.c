@@ -3,14 +3,14 @@
 #include "core/core.h"
 #include "core/stage.h"
 
-static bool poll_transports(te_engine *e)
+static bool poll_transports(struct transports *s)
 {
     struct tei_transport *t;
     bool moved = false;
 
-    for (size_t i = 0; (t = tei_transports_get(&e->transports, &i, TEI_HAS_POLL)); i++) {
+    for (size_t i = 0; (t = tei_transports_get(s, &i, TEI_HAS_POLL)); i++) {
         moved |= t->ops.poll(t);
-        tei_transports_put(&e->transports, i);
+        tei_transports_put(s, i);
     }
     return moved;
 }
@@ -26,7 +26,7 @@ static void spin(struct batch *b, int64_t deadline_ns)
 
     while (atomic_load_explicit(&b->left, memory_order_acquire) && now < end && now < deadline_ns) {
         /* As long as bytes move, polling is not idle spinning. */
-        if (poll_transports(e))
+        if (poll_transports(&e->transports))
             end = tei_now_ns() + (int64_t)e->conf.spin_us * 1000;
         now = tei_now_ns();
     }
@@ -67,7 +67,7 @@ int te_wait(te_engine *e, te_batch id, int64_t timeout_ms)
     if (!b)
         return rc;
     rc = wait_left(b, tei_deadline_ns(timeout_ms));
-    tei_batch_unpin(e, id);
+    tei_batch_unpin(&e->batches, id);
     if (rc)
         tei_err_keep(rc, "requests are still unfinished; they go on");
     return rc;
@@ -99,6 +99,6 @@ int te_cancel(te_engine *e, te_batch id)
     pthread_mutex_unlock(&b->submit_lock);
     tei_peer_unpark(e, b);
     cancel_posted(e, b);
-    tei_batch_unpin(e, id);
+    tei_batch_unpin(&e->batches, id);
     return 0;
 }
