@@ -46,8 +46,6 @@
 #include "core/transports.h"
 #include "meta/meta.h"
 
-struct stage;
-
 struct counters {
     _Atomic uint64_t submitted, refreshes, notified, store_failures;
 };
@@ -78,7 +76,6 @@ struct te_engine {
     pthread_mutex_t admin;
     struct transports transports;
     struct matrix matrix;
-    _Atomic(struct stage *) stage; /* NULL until memory of a device is registered */
 
     struct regions regions;
     struct allocs allocs;

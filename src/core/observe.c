@@ -5,7 +5,6 @@
 #include "core/install.h"
 #include "core/plan.h"
 #include "core/route.h"
-#include "core/stage.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -204,7 +203,7 @@ static void explain_staging(te_engine *e, const te_request *r, struct tei_transp
 {
     struct tei_region *region = tei_region_hold_local(&e->regions, (uintptr_t)r->source, r->length);
 
-    if (region && tei_stage_for(e, region, t) != t)
+    if (region && tei_transports_carrier(&e->transports, region, t) != t)
         fprintf(f, "source: copied through host memory, since %s does not reach %s\n", t->ops.name,
                 region->location);
     if (region)

@@ -8,7 +8,6 @@
 #include "core/plan.h"
 #include "core/core.h"
 #include "core/route.h"
-#include "core/stage.h"
 
 #define WORK_BULK 256 /* taken from a pool at a time */
 
@@ -54,7 +53,8 @@ static struct tei_work *take_work(struct plan *p, struct tei_transport *t)
 static int cut_one(struct plan *p, struct task *t, const struct via *via, uint64_t done,
                    uint64_t part, struct tei_region *target)
 {
-    struct tei_transport *carrier = tei_stage_for(p->engine, t->region, via->transport);
+    struct tei_transport *carrier =
+        tei_transports_carrier(&p->engine->transports, t->region, via->transport);
     struct tei_work *w = take_work(p, carrier);
 
     if (!w) {
@@ -66,7 +66,6 @@ static int cut_one(struct plan *p, struct task *t, const struct via *via, uint64
     w->link = (struct tei_link){0};
     w->owner = t->batch;
     w->task = t;
-    w->sink = NULL;
     w->transport = carrier;
     w->attach = via->attach;
     w->region = t->region;
@@ -77,6 +76,7 @@ static int cut_one(struct plan *p, struct task *t, const struct via *via, uint64
     w->length = part;
     w->deadline_ns = t->deadline_ns;
     w->opcode = t->req.opcode;
+    w->sink = NULL;
     w->error = 0;
     w->sys_errno = 0;
     w->why = NULL;
@@ -161,7 +161,9 @@ int tei_plan_cut(struct plan *p, struct task *t)
         if (!rc)
             rc = cut_one(p, t, via, done, part, target);
         if (rc) {
-            uncut(p, tei_stage_for(p->engine, t->region, via->transport)->index, pieces);
+            uncut(p,
+                  tei_transports_carrier(&p->engine->transports, t->region, via->transport)->index,
+                  pieces);
             return rc;
         }
         pieces++;

@@ -391,7 +391,9 @@ static const char *piece_note(struct tei_sink *sink, const struct tei_work *w, c
 /* Acquire: partner of the release with which it is shown. */
 static struct stage *stage_in(const te_engine *e)
 {
-    return atomic_load_explicit(&e->stage, memory_order_acquire);
+    struct tei_transport *t = atomic_load_explicit(&e->transports.stage, memory_order_acquire);
+
+    return t ? stage_of(t) : NULL;
 }
 
 struct tei_region *tei_stage_region(const te_engine *e)
@@ -399,16 +401,6 @@ struct tei_region *tei_stage_region(const te_engine *e)
     const struct stage *s = stage_in(e);
 
     return s ? s->region : NULL;
-}
-
-struct tei_transport *tei_stage_for(const te_engine *e, const struct tei_region *r,
-                                    struct tei_transport *t)
-{
-    /* Relaxed: a transport gets its bit before there is a view with it. */
-    if (r->kind == TEI_MEM_HOST ||
-        (atomic_load_explicit(&r->direct, memory_order_relaxed) & (1u << t->index)))
-        return t;
-    return &stage_in(e)->base;
 }
 
 /* The flow to this target; NULL when memory is out. Lock held. */
@@ -619,8 +611,8 @@ static int begin(te_engine *e, enum tei_mem_kind kind)
     if (rc)
         goto err_stop;
     tei_pool_init(&e->transports.works[TEI_STAGE_INDEX], sizeof(struct tei_entry));
-    /* Release: partner of the acquire in stage_in(). */
-    atomic_store_explicit(&e->stage, s, memory_order_release);
+    /* Release: partner of the acquires in stage_in() and tei_transports_carrier(). */
+    atomic_store_explicit(&e->transports.stage, &s->base, memory_order_release);
     return 0;
 
 err_stop:

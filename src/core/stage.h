@@ -11,9 +11,6 @@
  * Under admin.
  */
 int tei_stage_start(te_engine *e, enum tei_mem_kind kind);
-/* Who gets the work of a region that `t` is to carry: `t`, or the stage in its place. */
-struct tei_transport *tei_stage_for(const te_engine *e, const struct tei_region *r,
-                                    struct tei_transport *t);
 /* Its memory, which transports have as they have regions; NULL until there is a stage. Under admin. */
 struct tei_region *tei_stage_region(const te_engine *e);
 void tei_stage_cancel(te_engine *e, const void *owner);

@@ -26,6 +26,8 @@ struct transports {
     _Atomic uint64_t *version;                /* of our descriptor; grows then, too */
     _Atomic size_t views[TEI_TRANSPORTS_MAX]; /* that name it, and calls that have got it */
     struct tei_pool works[TEI_CARRIERS];
+    /* Carries what a transport does not reach by itself; NULL until memory of a device is registered. */
+    _Atomic(struct tei_transport *) stage;
     /* Under admin: */
     unsigned kinds;    /* of devices' memory that was registered, in bits, and TEI_KIND_ */
     unsigned served;   /* `kinds` whose transports were installed, or could not be */
@@ -45,6 +47,18 @@ struct tei_transport *tei_transports_find(const struct transports *s, const char
  */
 struct tei_transport *tei_transports_get(struct transports *s, size_t *i, unsigned has);
 void tei_transports_put(struct transports *s, size_t i);
+/* Who gets the work of a region that `t` is to carry: `t`, or the stage in its place. */
+static inline struct tei_transport *tei_transports_carrier(const struct transports *s,
+                                                           const struct tei_region *r,
+                                                           struct tei_transport *t)
+{
+    /* Relaxed: a transport gets its bit before there is a view with it. */
+    if (r->kind == TEI_MEM_HOST ||
+        (atomic_load_explicit(&r->direct, memory_order_relaxed) & (1u << t->index)))
+        return t;
+    /* Acquire: partner of the release with which stage.c shows it. */
+    return atomic_load_explicit(&s->stage, memory_order_acquire);
+}
 /* TE_ERR_ACCESS, which names the file: a segment of files has one that may not be opened. */
 int tei_transports_admit(struct transports *s, const char *name, const struct tei_segment *seg);
 

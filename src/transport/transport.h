@@ -141,7 +141,6 @@ struct tei_work {
     /* Set by the core; read-only for transports. */
     const void *owner;               /* what cancel() names */
     void *task;                      /* opaque */
-    struct tei_sink *sink;           /* the core's; NULL: the request itself */
     struct tei_transport *transport; /* the one it is posted to */
     struct tei_attach *attach;       /* NULL: this engine */
     struct tei_region *region;       /* holds `local` */
@@ -155,6 +154,8 @@ struct tei_work {
     /* TEI_NEVER: only lack of progress (conf->transfer_timeout_ms) ends it */
     int64_t deadline_ns;
     int opcode; /* TE_READ, TE_WRITE */
+    /* The core's; NULL: the request itself. Here, so that it is cleared in one step with the next. */
+    struct tei_sink *sink;
     /* Cleared by the core; set by the transport before work_done(). */
     int error;     /* TE_ERR_OK or why not */
     int sys_errno; /* errno behind it, 0 if none */
