@@ -47,6 +47,30 @@ class Programs(unittest.TestCase):
         self.assertRegex(script.lines[1], "^initiator: 2097152 bytes read, 0 of them wrong, and written back inverted")
         self.assertEqual(script.lines[3], "target: 2097152 bytes came back inverted, 0 of them wrong")
 
+    def test_containers(self):
+        with examples.start("containers.sh") as script:
+            status = script.wait()
+        if status == 77:
+            te.skip(script.errors[-1])
+        self.assertEqual(status, 0, script)
+        self.assertRegex(script.lines[0], "^(two containers, by (podman|docker)|two namespaces of one user)$")
+        self.assertRegex(script.output(), r"(?m)^target: (\d+\.){3}\d+:\d+$")
+        self.assertRegex(script.output(), "(?m)^initiator: 2097152 bytes read, 0 of them wrong, and written back inverted")
+        self.assertEqual(script.lines[-1], "target: 2097152 bytes came back inverted, 0 of them wrong")
+
+    def test_containers_without_any(self):
+        """Where nothing can be made it is told, by name."""
+        without = os.path.join(te.Workdir.get(), "without")
+        os.mkdir(without)
+        for name in ("podman", "docker", "unshare"):
+            with open(os.path.join(without, name), "w", encoding="ascii") as f:
+                f.write("#!/bin/sh\necho not permitted >&2\nexit 1\n")
+            os.chmod(os.path.join(without, name), 0o755)
+        with examples.start("containers.sh", env={"PATH": f"{without}:{os.environ['PATH']}"}) as script:
+            self.assertEqual(script.wait(), 77, script)
+            self.assertIn("neither podman nor docker runs a container here, and no namespaces: not permitted",
+                          script.error_output())
+
     def test_small_makefile(self):
         with open(os.path.join(examples.SOURCE, "Makefile"), encoding="utf-8") as f:
             lines = [line for line in f.read().splitlines() if not line.startswith("#")]
