@@ -29,7 +29,9 @@ suppress_warnings = ["myst.header", "misc.highlighting_failure"]
 CSS = """img { border-radius: 8px; }
 .theme-toggle-container { display: none; }
 table.docutils th, table.docutils td { text-align: left; vertical-align: top; }
-table.docutils td code { overflow-wrap: anywhere; }
+table.docutils td:first-child code { white-space: nowrap; }
+table.docutils td + td code { overflow-wrap: break-word; }
+@media (max-width: 46em) { table.docutils { font-size: 85%; } table.docutils td, table.docutils th { padding: 0.2em 0.4em; } }
 .manual-text pre { overflow-x: auto; font-size: 85%; }
 .manual-text dd { margin: 0 0 0.7em 2em; }
 .manual-text .Sh { font-size: 1.4em; }
@@ -124,12 +126,11 @@ def stage_man(folder):
         body = re.sub(r'(?s)<table class="(head|foot)">.*?</table>', "", body)
         title, section = name.rsplit(".", 1)
         also, what = re.search(r"^\.SH NAME\n(.*) \\- (.*)$", read(path), re.M).groups()
-        about = f"{also}: {what}"
-        rows.setdefault(section, []).append(f"| [{title}]({path[4:]}.rst) | {about} |\n")
+        rows.setdefault(section, []).append(f"| [{title}]({path[4:]}.rst) | {what} |\n")
         title = f"{title}({section})"
         indented = "".join(f"   {line}\n" for line in body.splitlines())
         write(os.path.join(folder, path + ".rst"),
-              f":orphan:\n\n{title}\n{'=' * len(title)}\n\n.. meta::\n   :keywords: {about}\n\n.. raw:: html\n\n{indented}")
+              f":orphan:\n\n{title}\n{'=' * len(title)}\n\n.. meta::\n   :keywords: {also}\n\n.. raw:: html\n\n{indented}")
     names = {"1": "Commands", "3": "Functions", "5": "Files and variables", "7": "Overviews"}
     write(os.path.join(folder, "man", "README.md"), "# Manual pages\n" + "".join(
         f"\n## {names[section]}\n\n| Page | Tells |\n|---|---|\n{''.join(of)}" for section, of in sorted(rows.items())))
