@@ -305,14 +305,10 @@ static uint64_t copier_split(struct tei_list *work, struct tei_list *later)
 static unsigned copier_enqueue(struct tei_copier *c, struct tei_list *work, uint64_t bytes)
 {
     uint64_t n = (bytes + TEI_COPY_CHUNK - 1) / TEI_COPY_CHUNK;
-    struct tei_link *link;
-    int64_t now;
 
     if (tei_list_empty(work))
         return 0;
-    now = tei_now_ns();
-    while ((link = tei_list_pop(work)))
-        tei_ledger_post(&c->ledger, tei_entry_of(link), now);
+    tei_ledger_post_all(&c->ledger, work, tei_now_ns());
     copier_start_watcher(c);
     copier_note(c);
     return n < c->idle ? (unsigned)n : c->idle;

@@ -56,47 +56,30 @@ static int64_t ledger_limit(const struct tei_ledger *l, const struct tei_entry *
     return ledger_is_final(e) ? stall : ledger_earlier(e->base.deadline_ns, stall);
 }
 
+void tei_ledger_post_all(struct tei_ledger *l, struct tei_list *works, int64_t now)
+{
+    int64_t look = l->patience_ns == TEI_NEVER ? TEI_NEVER : now + l->patience_ns;
+    struct tei_link *link, *tmp;
+
+    TEI_LIST_EACH(works, link, tmp) {
+        struct tei_entry *e = tei_entry_of(link);
+
+        e->next = 0;
+        e->out = e->waiting = 0;
+        e->since_ns = now;
+        look = ledger_earlier(look, e->base.deadline_ns);
+    }
+    tei_list_splice(&l->queue, works);
+    l->look_ns = ledger_earlier(l->look_ns, look);
+}
+
 void tei_ledger_post(struct tei_ledger *l, struct tei_entry *e, int64_t now)
 {
-    int64_t stall = l->patience_ns == TEI_NEVER ? TEI_NEVER : now + l->patience_ns;
+    struct tei_list one;
 
-    e->next = 0;
-    e->out = e->waiting = 0;
-    e->since_ns = now;
-    tei_list_push_back(&l->queue, &e->base.link);
-    l->look_ns = ledger_earlier(l->look_ns, ledger_earlier(e->base.deadline_ns, stall));
-}
-
-const struct tei_entry *tei_ledger_first(const struct tei_ledger *l)
-{
-    struct tei_link *link = tei_list_first(&l->queue);
-
-    return link ? tei_entry_of(link) : NULL;
-}
-
-void tei_ledger_take_of(struct tei_ledger *l, struct tei_entry *e, uint64_t max, int64_t now,
-                        struct tei_part *part)
-{
-    uint64_t n = tei_min(e->base.length - e->next, max);
-
-    *part = (struct tei_part){.entry = e,
-                              .local = e->base.local + e->next,
-                              .remote = e->base.remote + e->next,
-                              .length = n};
-    if (e->out++ == e->waiting)
-        e->since_ns = now;
-    e->next += n;
-    if (e->next == e->base.length)
-        tei_list_move_back(&l->whole, &e->base.link);
-}
-
-void tei_ledger_take(struct tei_ledger *l, uint64_t max, int64_t now, struct tei_part *part)
-{
-    struct tei_entry *e = tei_entry_of(l->queue.head.next);
-
-    tei_ledger_take_of(l, e, max, now, part);
-    if (e->next < e->base.length)
-        tei_list_move_back(&l->queue, &e->base.link);
+    tei_list_init(&one);
+    tei_list_push_back(&one, &e->base.link);
+    tei_ledger_post_all(l, &one, now);
 }
 
 /*
@@ -110,13 +93,11 @@ static bool ledger_outweighs(const struct tei_part *part, const struct tei_work 
     return !w->error || (tei_err_is_mild(w->error) && !tei_err_is_mild(part->error));
 }
 
-static inline void ledger_fold(const struct tei_part *part)
+static void ledger_fold(const struct tei_part *part)
 {
     struct tei_work *w = &part->entry->base;
 
-    if (!part->error) {
-        atomic_fetch_add_explicit(w->moved, part->length, memory_order_relaxed);
-    } else if (ledger_outweighs(part, w)) {
+    if (ledger_outweighs(part, w)) {
         w->error = part->error;
         w->sys_errno = part->sys_errno;
         w->why = part->why;
@@ -125,35 +106,40 @@ static inline void ledger_fold(const struct tei_part *part)
 
 void tei_part_end(const struct tei_part *part)
 {
-    ledger_fold(part);
+    if (part->error)
+        ledger_fold(part);
+    else
+        atomic_fetch_add_explicit(part->entry->base.moved, part->length, memory_order_relaxed);
 }
 
 /* Nothing more of a work with an error is taken. It is over when none of its parts is under way. */
-static void ledger_settle(struct tei_ledger *l, const struct tei_part *part)
+static void ledger_fail_part(struct tei_ledger *l, const struct tei_part *part)
 {
     struct tei_entry *e = part->entry;
     bool had_failed = e->base.error;
 
     ledger_fold(part);
-    if (!e->out && (e->base.error || e->next == e->base.length))
-        tei_list_move_back(&l->over, &e->base.link);
-    else if (e->base.error && !had_failed)
-        tei_list_move_back(&l->failed, &e->base.link);
+    if (!e->out || !had_failed)
+        tei_list_move_back(e->out ? &l->failed : &l->over, &e->base.link);
 }
 
 void tei_ledger_back(struct tei_ledger *l, const struct tei_part *part, int64_t now)
 {
-    part->entry->out--;
-    part->entry->waiting -= part->waits;
-    if (!part->error)
-        tei_ledger_progress(l, part->entry, now);
-    ledger_settle(l, part);
+    struct tei_entry *e = part->entry;
+
+    if (!part->error) {
+        tei_ledger_moved(l, e, part->length, part->waits, now);
+        return;
+    }
+    e->out--;
+    e->waiting -= part->waits;
+    ledger_fail_part(l, part);
 }
 
 void tei_ledger_end(struct tei_ledger *l, struct tei_entry *e, int error, int sys_errno,
                     const char *why)
 {
-    ledger_settle(
+    ledger_fail_part(
         l, &(struct tei_part){.entry = e, .error = error, .sys_errno = sys_errno, .why = why});
 }
 

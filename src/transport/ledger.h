@@ -54,16 +54,39 @@ static inline struct tei_entry *tei_entry_of(struct tei_link *link)
 /* `no_progress_ms`: conf->transfer_timeout_ms; 0: no limit. */
 void tei_ledger_init(struct tei_ledger *l, int64_t no_progress_ms);
 void tei_ledger_post(struct tei_ledger *l, struct tei_entry *e, int64_t now);
+/* All of a list of tei_work.link, which it empties. */
+void tei_ledger_post_all(struct tei_ledger *l, struct tei_list *works, int64_t now);
 /* The work of which the next part is taken; NULL: none. */
-const struct tei_entry *tei_ledger_first(const struct tei_ledger *l);
-/*
- * The next part of tei_ledger_first(), which there must be, at most `max` bytes long. A work with
- * more bytes then goes behind the others.
- */
-void tei_ledger_take(struct tei_ledger *l, uint64_t max, int64_t now, struct tei_part *part);
-/* The same of any work in l->queue, which keeps its turn. */
-void tei_ledger_take_of(struct tei_ledger *l, struct tei_entry *e, uint64_t max, int64_t now,
-                        struct tei_part *part);
+static inline const struct tei_entry *tei_ledger_first(const struct tei_ledger *l)
+{
+    struct tei_link *link = tei_list_first(&l->queue);
+
+    return link ? tei_entry_of(link) : NULL;
+}
+/* The next part of any work in l->queue, at most `max` bytes long; the work keeps its turn. */
+static inline void tei_ledger_take_of(struct tei_ledger *l, struct tei_entry *e, uint64_t max,
+                                      int64_t now, struct tei_part *part)
+{
+    uint64_t at = e->next, n = tei_min(e->base.length - at, max);
+
+    *part = (struct tei_part){
+        .entry = e, .local = e->base.local + at, .remote = e->base.remote + at, .length = n};
+    if (e->out++ == e->waiting)
+        e->since_ns = now;
+    e->next += n;
+    if (e->next == e->base.length)
+        tei_list_move_back(&l->whole, &e->base.link);
+}
+/* That of tei_ledger_first(), which there must be. One with more bytes then goes behind the others. */
+static inline void tei_ledger_take(struct tei_ledger *l, uint64_t max, int64_t now,
+                                   struct tei_part *part)
+{
+    struct tei_entry *e = tei_entry_of(l->queue.head.next);
+
+    tei_ledger_take_of(l, e, max, now, part);
+    if (e->next < e->base.length)
+        tei_list_move_back(&l->queue, &e->base.link);
+}
 /* It was taken for a transport, in which it waits for others: these are the progress of its work. */
 static inline void tei_part_waits(struct tei_part *part)
 {
@@ -82,6 +105,16 @@ void tei_ledger_back(struct tei_ledger *l, const struct tei_part *part, int64_t 
 static inline void tei_ledger_progress(struct tei_ledger *l, struct tei_entry *e, int64_t now)
 {
     e->since_ns = l->progress_ns = now;
+}
+/* tei_ledger_back() of a part that was moved, of which only this is known. */
+static inline void tei_ledger_moved(struct tei_ledger *l, struct tei_entry *e, uint64_t length,
+                                    bool waits, int64_t now)
+{
+    tei_ledger_progress(l, e, now);
+    e->waiting -= waits;
+    atomic_fetch_add_explicit(e->base.moved, length, memory_order_relaxed);
+    if (--e->out == 0 && (e->base.error || e->next == e->base.length))
+        tei_list_move_back(&l->over, &e->base.link);
 }
 /* Takes one out of l->queue of which no part is under way. */
 static inline void tei_ledger_withdraw(struct tei_entry *e)

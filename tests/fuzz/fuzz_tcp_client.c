@@ -78,15 +78,14 @@ static struct tcp_peer *make_peer(uint8_t kinds)
     if (tei_tcp_peer_get(&tcp, &target, &p))
         abort();
     for (size_t i = 0; i < WORKS; i++) {
-        works[i] = (struct tcp_work){.base = {.moved = &bytes_moved,
-                                              .local = memory[i] + LENGTH,
-                                              .length = LENGTH,
-                                              .remote = 1 + i,
-                                              .deadline_ns = TEI_NEVER,
-                                              .opcode = kinds >> i & 1 ? TE_WRITE : TE_READ}};
+        works[i] = (struct tcp_work){.entry.base = {.moved = &bytes_moved,
+                                                    .local = memory[i] + LENGTH,
+                                                    .length = LENGTH,
+                                                    .remote = 1 + i,
+                                                    .deadline_ns = TEI_NEVER,
+                                                    .opcode = kinds >> i & 1 ? TE_WRITE : TE_READ}};
         done[i] = false;
-        tei_list_push_back(&p->queue, &works[i].base.link);
-        p->n_queued++;
+        tei_ledger_post(&p->ledger, &works[i].entry, tei_now_ns());
     }
     memset(memory, 0, sizeof memory);
     tcp.live = WORKS;
@@ -161,7 +160,7 @@ static void check(void)
         assert(memcmp(memory[i], zeros, LENGTH) == 0);
         assert(memcmp(memory[i] + LENGTH, after[i], LENGTH) == 0);
         assert(memcmp(memory[i] + 2 * LENGTH, zeros, LENGTH) == 0);
-        assert(works[i].base.opcode == TE_READ || memcmp(after[i], zeros, LENGTH) == 0);
+        assert(works[i].entry.base.opcode == TE_READ || memcmp(after[i], zeros, LENGTH) == 0);
     }
 }
 

@@ -364,33 +364,18 @@ static int tcp_region_del(struct tei_transport *base, struct tei_region *r)
 
 static struct tcp_peer *peer_of(const struct tcp_work *w)
 {
-    return ((struct tcp_attach *)w->base.attach)->peer;
+    return ((struct tcp_attach *)w->entry.base.attach)->peer;
 }
 
-/*
- * Takes the works at the front of the list that are for one peer; notes when the first of them is
- * late.
- */
-static size_t take_group(struct tcp *t, struct tei_list *from, struct tei_list *group, int64_t now,
-                         int64_t *late_ns)
+/* Takes the works at the front of the list that are for one peer; how many. */
+static size_t take_group(struct tei_list *from, struct tei_list *group)
 {
     struct tei_link *link = tei_list_first(from);
     const struct tcp_peer *p = peer_of(tei_tcp_work_of(link));
     size_t n = 0;
 
-    *late_ns = t->no_progress_ns == TEI_NEVER ? TEI_NEVER : now + t->no_progress_ns;
-    for (; link && peer_of(tei_tcp_work_of(link)) == p; link = tei_list_next(from, link), n++) {
-        struct tcp_work *w = tei_tcp_work_of(link);
-
-        w->next = 0;
-        w->out = 0;
-        w->patient = w->held = false;
-        w->posted_ns = now;
-        w->base.error = w->base.sys_errno = 0;
-        w->base.why = NULL;
-        if (w->base.deadline_ns < *late_ns)
-            *late_ns = w->base.deadline_ns;
-    }
+    for (; link && peer_of(tei_tcp_work_of(link)) == p; link = tei_list_next(from, link), n++)
+        tei_tcp_work_of(link)->entry.base.why = tei_tcp_queued;
     tei_list_splice_until(group, from, link);
     return n;
 }
@@ -398,25 +383,30 @@ static size_t take_group(struct tcp *t, struct tei_list *from, struct tei_list *
 static void tcp_post(struct tei_transport *base, struct tei_list *work)
 {
     struct tcp *t = tei_tcp_of(base);
-    int64_t now = tei_now_ns(), late_ns;
+    int64_t now = tei_now_ns();
     struct tei_list group;
 
     tei_list_init(&group);
     while (!tei_list_empty(work)) {
         struct tcp_peer *p = peer_of(tei_tcp_work_of(tei_list_first(work)));
-        size_t n = take_group(t, work, &group, now, &late_ns);
+        size_t n = take_group(work, &group);
 
         pthread_mutex_lock(&t->live_lock);
         t->live += n;
         pthread_mutex_unlock(&t->live_lock);
-        tei_tcp_peer_post(p, &group, n, now, late_ns);
+        tei_tcp_peer_post(p, &group, n, now);
     }
 }
 
-void tei_tcp_give_back(struct tcp *t, struct tei_list *done, size_t n)
+void tei_tcp_give_back(struct tcp *t, struct tei_list *done)
 {
-    if (n == 0)
+    struct tei_link *link, *tmp;
+    size_t n = 0;
+
+    if (tei_list_empty(done))
         return;
+    TEI_LIST_EACH(done, link, tmp)
+        n++;
     t->base.host->work_done(t->base.host, done);
     pthread_mutex_lock(&t->live_lock);
     t->live -= n;

@@ -97,7 +97,6 @@ struct tcp_worker {
     bool round_called;
     uint64_t round; /* of serving several sources, each for TCP_ROUND_NS */
     struct tei_list done;
-    size_t n_done;
     char *sink;                  /* TCP_SINK bytes */
     struct tcp_staging *staging; /* NULL until memory of a device is served */
     char note[200];              /* a log line that waits for the lock to be free, "" for none */
@@ -165,7 +164,7 @@ bool tei_tcp_tune_connected(const struct tcp *t, int fd, const struct tei_addr *
 void tei_tcp_job_begun(struct tcp *t);
 void tei_tcp_job_ended(struct tcp *t);
 /* Gives back finished work; no lock held. */
-void tei_tcp_give_back(struct tcp *t, struct tei_list *done, size_t n);
+void tei_tcp_give_back(struct tcp *t, struct tei_list *done);
 
 /* ---- tcp_worker.c */
 int tei_tcp_worker_init(struct tcp_worker *w, struct tcp *t, unsigned index);
@@ -182,7 +181,5 @@ void tei_tcp_worker_arm(struct tcp_worker *w, int64_t when_ns);
 /* Has a line logged once the lock is free; of several at a time only the first. Lock held. */
 void tei_tcp_worker_note(struct tcp_worker *w, enum te_log_level level, const char *fmt, ...)
     TEI_PRINTF(3, 4);
-/* Adds to the work that is to be given back. Lock held. */
-void tei_tcp_worker_done(struct tcp_worker *w, struct tcp_work *work);
 
 #endif

@@ -50,7 +50,7 @@ static struct tcp_worker *worker_of(const struct tcp_lane *l)
 
 static bool is_write(const struct tcp_lane *l)
 {
-    return l->classic->work->base.opcode == TE_WRITE;
+    return l->classic->work->entry.base.opcode == TE_WRITE;
 }
 
 static bool is_v2(const struct tcp_lane *l)
@@ -104,17 +104,18 @@ static bool take(struct tcp_lane *l, unsigned frames, int64_t now)
     struct tcp_peer *p = peer_of(l);
     struct tcp_work *work = tei_tcp_queue_first(p, worker_of(l), now);
     struct tcp_classic *c = l->classic;
+    struct tei_part part;
 
     (void)frames;
     if (!work)
         return false;
     c->work = work;
-    c->at = work->next;
-    c->len =
-        tei_slice_len(work->base.length - work->next, conf->tcp_piece_size, conf->fragment_ratio);
-    tei_tcp_queue_take(p, work, c->len);
+    c->at = work->entry.next;
+    c->len = tei_slice_len(work->entry.base.length - work->entry.next, conf->tcp_piece_size,
+                           conf->fragment_ratio);
+    tei_tcp_queue_take(p, c->len, now, &part);
     tei_tcp_lane_set(l, LANE_BUSY);
-    (void)tei_tcp_drive_took(l, work->base.owner, 1);
+    (void)tei_tcp_drive_took(l, work->entry.base.owner, 1);
     return true;
 }
 
@@ -126,8 +127,9 @@ static void end_piece(struct tcp_lane *l, const struct tcp_fault *f)
     if (!work)
         return;
     l->classic->work = NULL;
-    tei_tcp_drive_ended(l, work->base.owner, 1);
-    tei_tcp_part_end(peer_of(l), worker_of(l), work, l->classic->len, f);
+    tei_tcp_drive_ended(l, work->entry.base.owner, 1);
+    tei_tcp_part_end(peer_of(l), work, l->classic->len, f);
+    tei_tcp_reap(peer_of(l), worker_of(l));
 }
 
 /* Where a connection ended without a reason the piece is kept. */
@@ -140,19 +142,6 @@ static void end(struct tcp_lane *l, const struct tcp_fault *f)
 static bool keeps(const struct tcp_lane *l)
 {
     return l->classic->work != NULL;
-}
-
-static bool carries(const struct tcp_lane *l, const struct tcp_work *work)
-{
-    return l->classic->work == work;
-}
-
-static void cancel(struct tcp_lane *l, const void *owner, const struct tcp_fault *f)
-{
-    struct tcp_work *work = l->classic->work;
-
-    if (work && (!owner || work->base.owner == owner))
-        tei_tcp_work_fail(peer_of(l), work, f);
 }
 
 static struct tcp_frame *reach(const struct tcp_lane *l, const struct tcp_span *span, bool exact)
@@ -173,7 +162,7 @@ static void sweep(struct tcp_lane *l, int64_t now)
 
     (void)now;
     pthread_mutex_lock(&peer_of(l)->lock);
-    failed = work && work->base.error && !work->patient;
+    failed = work && tei_tcp_is_given_up(work);
     pthread_mutex_unlock(&peer_of(l)->lock);
     if (failed)
         tei_tcp_lane_abort(l, &ended);
@@ -188,7 +177,7 @@ static bool up(struct tcp_lane *l, int64_t now)
     /* This piece was not begun. */
     static const struct tcp_fault not_begun = {TE_ERR_PEER, 0, NULL};
 
-    if (work && work->base.error)
+    if (work && work->entry.base.error)
         end_piece(l, &not_begun);
     if (keeps(l))
         tei_tcp_lane_set(l, LANE_BUSY);
@@ -208,7 +197,7 @@ static void cut(struct tcp_lane *l, const struct tcp_fault *f)
 
     if (!f || l->state != LANE_BUSY || !is_write(l) || c->sent <= TCP_HEAD_LEN)
         return;
-    span.at = c->work->base.remote + c->at;
+    span.at = c->work->entry.base.remote + c->at;
     span.end = span.at + c->len;
     pthread_mutex_lock(&peer_of(l)->lock);
     tei_tcp_fence_cut(l, span, f);
@@ -229,8 +218,8 @@ static int64_t late_at(const struct tcp_lane *l)
     if (is_v2(l) && c->sent == to_be_sent(l) && c->got < TCP_STATUS_LEN && status < limit)
         limit = status;
     if (l->state != LANE_BUSY || limit == TEI_NEVER ||
-        c->work->base.deadline_ns <= l->progress_ns + limit)
-        return c->work->base.deadline_ns;
+        c->work->entry.base.deadline_ns <= l->progress_ns + limit)
+        return c->work->entry.base.deadline_ns;
     return l->progress_ns + limit;
 }
 
@@ -256,7 +245,7 @@ static int to_send(struct tcp_lane *l, uint64_t slice, struct iovec iov[2], size
         iov[n++] =
             (struct iovec){l->classic->head + l->classic->sent, TCP_HEAD_LEN - l->classic->sent};
     if (is_write(l))
-        iov[n++] = (struct iovec){l->classic->work->base.local + l->classic->at + at,
+        iov[n++] = (struct iovec){l->classic->work->entry.base.local + l->classic->at + at,
                                   tei_min(l->classic->len - at, slice)};
     for (int i = 0; i < n; i++)
         *total += iov[i].iov_len;
@@ -331,7 +320,7 @@ static int to_receive(struct tcp_lane *l, size_t prefix, uint64_t body, struct i
     if (l->classic->got < prefix)
         iov[n++] = (struct iovec){l->classic->status + l->classic->got, prefix - l->classic->got};
     if (body)
-        iov[n++] = (struct iovec){l->classic->work->base.local + l->classic->at + at,
+        iov[n++] = (struct iovec){l->classic->work->entry.base.local + l->classic->at + at,
                                   tei_min(body - at, slice)};
     for (int i = 0; i < n; i++)
         *total += iov[i].iov_len;
@@ -494,7 +483,7 @@ static void advance(struct tcp_lane *l, uint32_t events, int64_t now)
 static void begin(struct tcp_lane *l, int64_t now)
 {
     struct tcp_classic *c = l->classic;
-    struct tcp_head h = {c->len, c->work->base.remote + c->at, c->work->base.opcode,
+    struct tcp_head h = {c->len, c->work->entry.base.remote + c->at, c->work->entry.base.opcode,
                          peer_of(l)->version};
     bool fresh = tei_tcp_lane_is_fresh(l, now);
 
@@ -517,9 +506,7 @@ const struct tcp_exchange tei_tcp_classic = {
     .takes_more = takes_more,
     .load = load,
     .take = take,
-    .carries = carries,
     .keeps = keeps,
-    .cancel = cancel,
     .reach = reach,
     .up = up,
     .cut = cut,

@@ -56,7 +56,8 @@ static bool overlap(const struct tcp_span *a, const struct tcp_span *b)
 
 static struct tcp_span span_of(const struct tcp_work *work)
 {
-    return (struct tcp_span){work->base.remote, work->base.remote + work->base.length};
+    return (struct tcp_span){work->entry.base.remote,
+                             work->entry.base.remote + work->entry.base.length};
 }
 
 /* ------------------------------------------------------------------------------- what has to wait */
@@ -124,7 +125,7 @@ static const struct tcp_fault *obstacle(struct tcp_peer *p, const struct tcp_wor
     struct tcp_span span = span_of(work);
 
     *waiters = NULL;
-    return work->base.opcode == TE_WRITE ? reached(p, &span, waiters) : NULL;
+    return work->entry.base.opcode == TE_WRITE ? reached(p, &span, waiters) : NULL;
 }
 
 static bool is_touched(struct tcp_peer *p, const struct tcp_span *span)
@@ -157,45 +158,35 @@ bool tei_tcp_fence_holds(struct tcp_peer *p, struct tcp_span span)
     return yes;
 }
 
-/* Ends a work that no lane has a part of. */
+/* Ends one that is held. */
 static void fail(struct tcp_peer *p, struct tcp_work *work, const struct tcp_fault *f)
 {
-    tei_tcp_work_fail(p, work, f);
-    tei_list_push_back(&p->ended, &work->base.link);
-    tei_tcp_bundle_call(&p->bundles[0]);
+    tei_tcp_work_fail(p, &p->held, work, f);
+    tei_tcp_reap(p, NULL);
 }
 
-size_t tei_tcp_fence_hold(struct tcp_peer *p, struct tei_list *works, size_t n)
+static void hold(struct tcp_peer *p, struct tcp_work *work, int64_t now)
+{
+    struct tei_list *waiters;
+    const struct tcp_fault *why = obstacle(p, work, &waiters);
+
+    if (!why && !waiters)
+        return;
+    work->entry.base.why = "waiting for the target's word that an earlier WRITE there is over";
+    work->behind = (struct tei_link){0};
+    tei_list_push_back(waiters ? waiters : &p->crowded, &work->behind);
+    tei_list_del(&work->entry.base.link);
+    tei_ledger_post(&p->held, &work->entry, now);
+    if (why)
+        fail(p, work, why);
+}
+
+void tei_tcp_fence_hold(struct tcp_peer *p, struct tei_list *works, int64_t now)
 {
     struct tei_link *link, *tmp;
 
-    TEI_LIST_EACH(works, link, tmp) {
-        struct tcp_work *work = tei_tcp_work_of(link);
-        struct tei_list *waiters;
-        const struct tcp_fault *why = obstacle(p, work, &waiters);
-
-        if (!why && !waiters)
-            continue;
-        tei_list_del(link);
-        n--;
-        if (why) {
-            fail(p, work, why);
-            continue;
-        }
-        tei_list_push_back(&p->held, link);
-        work->held = true;
-        p->n_held++;
-        work->behind = (struct tei_link){0};
-        tei_list_push_back(waiters, &work->behind);
-    }
-    return n;
-}
-
-void tei_tcp_fence_leave(struct tcp_peer *p, struct tcp_work *work)
-{
-    tei_list_del(&work->behind);
-    work->held = false;
-    p->n_held--;
+    TEI_LIST_EACH(works, link, tmp)
+        hold(p, tei_tcp_work_of(link), now);
 }
 
 static struct tcp_work *behind_of(struct tei_link *n)
@@ -215,10 +206,11 @@ static void look_again(struct tcp_peer *p, struct tcp_work *work)
         tei_list_del(&work->behind);
         tei_list_push_back(waiters, &work->behind);
     } else {
-        tei_list_del(&work->base.link);
-        tei_tcp_fence_leave(p, work);
-        tei_list_push_back(&p->queue, &work->base.link);
-        p->n_queued++;
+        tei_list_del(&work->behind);
+        tei_ledger_withdraw(&work->entry);
+        work->entry.base.why = tei_tcp_queued;
+        tei_ledger_post(&p->ledger, &work->entry, work->entry.since_ns);
+        tei_tcp_watch_queue(p);
         tei_tcp_bundle_call(&p->bundles[0]);
     }
 }
@@ -252,7 +244,7 @@ static void fail_range(struct tcp_peer *p, struct tcp_span span, const struct tc
 {
     struct tei_link *link, *tmp;
 
-    TEI_LIST_EACH(&p->held, link, tmp) {
+    TEI_LIST_EACH(&p->held.queue, link, tmp) {
         struct tcp_span here = span_of(tei_tcp_work_of(link));
 
         if (overlap(&here, &span))
@@ -357,7 +349,7 @@ static bool take_over(struct tcp_lane *l, struct tcp_span span)
 
 void tei_tcp_fence_cut(struct tcp_lane *l, struct tcp_span span, const struct tcp_fault *f)
 {
-    if (tei_tcp_may_come_again(f) || (f->error == TE_ERR_LINK && tei_tcp_is_end(f->sys_errno)))
+    if (tei_err_is_mild(f->error) || (f->error == TE_ERR_LINK && tei_tcp_is_end(f->sys_errno)))
         return;
     if (f->error == TE_ERR_LINK || !take_over(l, span))
         lose(l->bundle->peer, span);

@@ -91,20 +91,21 @@ static void seal(struct tcp_frame *f, struct tcp_stream *s)
 }
 
 /* Adds a part of the queue's first work; false if it does not belong in this frame. */
-static bool add_piece(struct tcp_frame *f, struct tcp_peer *p, struct tcp_work *work, uint64_t max)
+static bool add_piece(struct tcp_frame *f, struct tcp_peer *p, struct tcp_work *work, uint64_t max,
+                      int64_t now)
 {
     const struct tei_conf *conf = p->t->conf;
-    unsigned type = work->base.opcode == TE_READ ? TCP_FRAME_READ : TCP_FRAME_WRITE;
-    uint64_t len = tei_slice_len(work->base.length - work->next, tei_min(conf->tcp_piece_size, max),
-                                 conf->fragment_ratio);
+    unsigned type = work->entry.base.opcode == TE_READ ? TCP_FRAME_READ : TCP_FRAME_WRITE;
+    uint64_t len = tei_slice_len(work->entry.base.length - work->entry.next,
+                                 tei_min(conf->tcp_piece_size, max), conf->fragment_ratio);
+    struct tei_part part;
 
     if (f->n && (f->type != type || f->payload + len > max + max / 4))
         return false;
     f->type = type;
-    f->blocks[f->n++] = (struct tcp_block){
-        work, work->base.local + work->next, {work->base.remote + work->next, (uint32_t)len}};
+    tei_tcp_queue_take(p, len, now, &part);
+    f->blocks[f->n++] = (struct tcp_block){work, part.local, {part.remote, (uint32_t)len}};
     f->payload += len;
-    tei_tcp_queue_take(p, work, len);
     return true;
 }
 
@@ -125,7 +126,7 @@ static struct tcp_frame *cut(struct tcp_lane *l, int64_t now)
         tei_tcp_queue_fail(p, w, &memory);
         return NULL;
     }
-    while (work && f->n < TCP_FRAME_BLOCKS && f->payload < max && add_piece(f, p, work, max))
+    while (work && f->n < TCP_FRAME_BLOCKS && f->payload < max && add_piece(f, p, work, max, now))
         work = tei_tcp_queue_first(p, w, now);
     return f;
 }
@@ -141,7 +142,7 @@ static const struct tcp_frame *first_unasked(const struct tei_list *frames)
 
 bool tei_tcp_frames_want_drop(const struct tcp_peer *p)
 {
-    return first_unasked(&p->lost) || (p->n_held && first_unasked(&p->unsettled));
+    return first_unasked(&p->lost) || (tei_tcp_is_holding(p) && first_unasked(&p->unsettled));
 }
 
 static void mark_asked(struct tei_list *frames, uint64_t connection)
@@ -319,7 +320,7 @@ void tei_tcp_frames_settle(struct tcp_peer *p)
 
 /* ------------------------------------------------------------------------------ ending a frame */
 
-static void end_block(struct tcp_peer *p, struct tcp_worker *w, struct tcp_frame *f, unsigned i,
+static void end_block(struct tcp_peer *p, struct tcp_frame *f, unsigned i,
                       const struct tcp_fault *fault)
 {
     struct tcp_block *b = &f->blocks[i];
@@ -330,14 +331,15 @@ static void end_block(struct tcp_peer *p, struct tcp_worker *w, struct tcp_frame
     b->work = NULL;
     if (fault && may_come(f))
         unsettle(p, f, &b->range);
-    tei_tcp_part_end(p, w, work, b->range.length, fault);
+    tei_tcp_part_end(p, work, b->range.length, fault);
 }
 
 static void end_blocks(struct tcp_peer *p, struct tcp_worker *w, struct tcp_frame *f,
                        const struct tcp_fault *fault)
 {
     for (unsigned i = 0; i < f->n; i++)
-        end_block(p, w, f, i, fault);
+        end_block(p, f, i, fault);
+    tei_tcp_reap(p, w);
 }
 
 void tei_tcp_frame_take_out(struct tcp_peer *p, struct tcp_worker *w, struct tcp_frame *f)
@@ -347,20 +349,10 @@ void tei_tcp_frame_take_out(struct tcp_peer *p, struct tcp_worker *w, struct tcp
     for (unsigned i = 0; i < f->n; i++) {
         const struct tcp_work *work = f->blocks[i].work;
 
-        if (work && work->base.error && !work->patient)
-            end_block(p, w, f, i, &ended);
+        if (work && tei_tcp_is_given_up(work))
+            end_block(p, f, i, &ended);
     }
-}
-
-void tei_tcp_frame_cancel(struct tcp_peer *p, struct tcp_frame *f, const void *owner,
-                          const struct tcp_fault *fault)
-{
-    for (unsigned i = 0; i < f->n; i++) {
-        struct tcp_work *work = f->blocks[i].work;
-
-        if (work && (!owner || work->base.owner == owner))
-            tei_tcp_work_fail(p, work, fault);
-    }
+    tei_tcp_reap(p, w);
 }
 
 void tei_tcp_frame_done(struct tcp_lane *l, struct tcp_frame *f)
@@ -409,7 +401,7 @@ static void shelve(struct tcp_peer *p, struct tcp_frame *f, bool ended)
         f->tries = 0; /* of works that wait for it from now on */
         tei_list_push_back(&p->unsettled, &f->link);
         p->n_left_over++;
-        if (p->n_held)
+        if (tei_tcp_is_holding(p))
             tei_tcp_bundle_call(&p->bundles[0]);
     }
 }
@@ -437,8 +429,9 @@ static const struct tcp_fault *own_fault(const struct tcp_frame *f)
 static void prune(struct tcp_peer *p, struct tcp_worker *w, struct tcp_frame *f)
 {
     for (unsigned i = 0; i < f->n; i++)
-        if (f->blocks[i].work && f->blocks[i].work->base.error)
-            end_block(p, w, f, i, own_fault(f));
+        if (f->blocks[i].work && f->blocks[i].work->entry.base.error)
+            end_block(p, f, i, own_fault(f));
+    tei_tcp_reap(p, w);
 }
 
 void tei_tcp_frame_refused(struct tcp_lane *l, struct tcp_frame *f, unsigned index)
@@ -446,7 +439,7 @@ void tei_tcp_frame_refused(struct tcp_lane *l, struct tcp_frame *f, unsigned ind
     static const struct tcp_fault stale = {TE_ERR_STALE, 0, "the target refused the address range"};
 
     f->sent = 0; /* to no effect */
-    end_block(l->bundle->peer, l->bundle->worker, f, index, &stale);
+    end_block(l->bundle->peer, f, index, &stale);
     prune(l->bundle->peer, l->bundle->worker, f); /* the others of that work */
     to_again(l->bundle->peer, f);
 }
@@ -456,7 +449,7 @@ void tei_tcp_frames_prune(struct tcp_peer *p, struct tcp_worker *w)
     struct tei_list *lists[] = {&p->again, &p->lost};
     struct tei_link *n, *tmp;
 
-    for (unsigned i = 0; i < TEI_ARRAY_LEN(lists); i++) {
+    for (unsigned i = 0; p->n_frames && i < TEI_ARRAY_LEN(lists); i++) {
         TEI_LIST_EACH(lists[i], n, tmp) {
             struct tcp_frame *f = tei_container_of(n, struct tcp_frame, link);
 
@@ -487,8 +480,8 @@ void tei_tcp_frame_put_back(struct tcp_lane *l, struct tcp_frame *f, bool broke)
     waits = has_work(f);
     shelve(p, f, l->stream->ended);
     if (!waits)
-        return;      /* with no work left the peer may be gone, and its bundles with it */
-    p->check_ns = 0; /* the watchdog is to look at deadlines here, too */
+        return;             /* with no work left the peer may be gone, and its bundles with it */
+    tei_tcp_watch_queue(p); /* no lane does */
     tei_tcp_bundle_call(&p->bundles[0]);
 }
 
@@ -533,7 +526,7 @@ static const struct tcp_fault *fault_for(const struct tcp_frame *f, const struct
 {
     static const struct tcp_fault link = {TE_ERR_LINK, 0, "sending the request"};
 
-    return may_come(f) && tei_tcp_may_come_again(given) ? &link : given;
+    return may_come(f) && tei_err_is_mild(given->error) ? &link : given;
 }
 
 /* A frame of data leaves a connection that has ended for good. */
@@ -611,23 +604,6 @@ void tei_tcp_frames_fail(struct tcp_peer *p, struct tcp_worker *w, const struct 
     }
 }
 
-void tei_tcp_frames_cancel(struct tcp_peer *p, const void *owner, const struct tcp_fault *fault)
-{
-    struct tei_list *lists[] = {&p->again, &p->lost};
-    struct tei_link *n, *tmp;
-
-    if (p->n_frames == 0)
-        return;
-    for (unsigned i = 0; i < TEI_ARRAY_LEN(lists); i++) {
-        TEI_LIST_EACH(lists[i], n, tmp) {
-            struct tcp_frame *f = tei_container_of(n, struct tcp_frame, link);
-
-            tei_tcp_frame_cancel(p, f, owner, fault);
-        }
-    }
-    tei_tcp_frames_prune(p, NULL);
-}
-
 /* ---------------------------------------------------------------------------- frames under way */
 
 static const struct tcp_frame *frame_of(const struct tei_link *n)
@@ -650,44 +626,7 @@ bool tei_tcp_frame_is_half_sent(const struct tcp_stream *s, const struct tcp_fra
         (f->sent == f->total && tei_tcp_zerocopy_is_over(&s->zero, f->zero_last)))
         return false;
     for (unsigned i = 0; i < f->n; i++)
-        if (f->blocks[i].work && f->blocks[i].work->base.error && !f->blocks[i].work->patient)
+        if (f->blocks[i].work && tei_tcp_is_given_up(f->blocks[i].work))
             return true;
     return false;
-}
-
-/* ------------------------------------------------------------------------------------ deadlines */
-
-int64_t tei_tcp_frame_tick(struct tcp_peer *p, const struct tcp_frame *f, int64_t now)
-{
-    static const struct tcp_fault late = {TE_ERR_TIMEOUT, 0, "waiting for the peer"};
-    int64_t next = TEI_NEVER;
-
-    for (unsigned i = 0; i < f->n; i++) {
-        struct tcp_work *work = f->blocks[i].work;
-
-        if (!work || work->base.error)
-            continue;
-        if (work->base.deadline_ns <= now)
-            tei_tcp_work_fail(p, work, &late);
-        else if (work->base.deadline_ns < next)
-            next = work->base.deadline_ns;
-    }
-    return next;
-}
-
-int64_t tei_tcp_frames_tick(struct tcp_peer *p, struct tcp_worker *w, int64_t now)
-{
-    struct tei_list *lists[] = {&p->again, &p->lost};
-    struct tei_link *n, *tmp;
-    int64_t next = TEI_NEVER;
-
-    for (unsigned i = 0; i < TEI_ARRAY_LEN(lists); i++) {
-        TEI_LIST_EACH(lists[i], n, tmp) {
-            int64_t at = tei_tcp_frame_tick(p, tei_container_of(n, struct tcp_frame, link), now);
-
-            next = at < next ? at : next;
-        }
-    }
-    tei_tcp_frames_prune(p, w);
-    return next;
 }

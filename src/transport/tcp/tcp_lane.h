@@ -70,12 +70,9 @@ struct tcp_exchange {
     /* Either lock. Whether it would take something now; bytes under way. */
     bool (*takes_more)(const struct tcp_lane *l);
     uint64_t (*load)(const struct tcp_lane *l);
-    /* Whether it may have a part of that work; whether it keeps anything. */
-    bool (*carries)(const struct tcp_lane *l, const struct tcp_work *work);
+    /* Whether it keeps anything. */
     bool (*keeps)(const struct tcp_lane *l);
-    /* Peer's lock. Fails the works of `owner`, NULL: all. */
-    void (*cancel)(struct tcp_lane *l, const void *owner, const struct tcp_fault *f);
-    /* The last frame that may still bring a WRITE that has ended to that range: tei_tcp_frames_last(). */
+    /* Peer's lock. The last frame that may still bring a WRITE that has ended to that range: tei_tcp_frames_last(). */
     struct tcp_frame *(*reach)(const struct tcp_lane *l, const struct tcp_span *span, bool exact);
     /* Both locks. Takes from the queue, at most so many frames, and makes it busy; false: nothing. */
     bool (*take)(struct tcp_lane *l, unsigned frames, int64_t now);

@@ -57,27 +57,11 @@ static uint64_t load(const struct tcp_lane *l)
     return l->stream->bytes_flight;
 }
 
-/* Each lane may. */
-static bool carries(const struct tcp_lane *l, const struct tcp_work *work)
-{
-    (void)l;
-    (void)work;
-    return true;
-}
-
 /* Without a connection it has nothing that other lanes could not take. */
 static bool keeps(const struct tcp_lane *l)
 {
     (void)l;
     return false;
-}
-
-static void cancel(struct tcp_lane *l, const void *owner, const struct tcp_fault *f)
-{
-    struct tei_link *n, *tmp;
-
-    TEI_LIST_EACH(&l->stream->flight, n, tmp)
-        tei_tcp_frame_cancel(peer_of(l), frame_of(n), owner, f);
 }
 
 static struct tcp_frame *reach(const struct tcp_lane *l, const struct tcp_span *span, bool exact)
@@ -248,8 +232,6 @@ static void late(struct tcp_lane *l, int64_t now)
 {
     static const struct tcp_fault stalled = {TE_ERR_TIMEOUT, 0, "waiting for the peer"};
     struct tcp_peer *p = peer_of(l);
-    int64_t next = TEI_NEVER;
-    struct tei_link *n, *tmp;
 
     if (stalled_at(l) <= now) {
         tei_tcp_stream_broken(l, &stalled, false, now);
@@ -258,13 +240,8 @@ static void late(struct tcp_lane *l, int64_t now)
     if (tei_tcp_path_leave(l, now))
         return;
     pthread_mutex_lock(&p->lock);
-    TEI_LIST_EACH(&l->stream->flight, n, tmp) {
-        int64_t at = tei_tcp_frame_tick(p, frame_of(n), now);
-
-        next = at < next ? at : next;
-    }
+    l->stream->deadline_ns = tei_tcp_queue_tick(p, worker_of(l), now);
     pthread_mutex_unlock(&p->lock);
-    l->stream->deadline_ns = next;
     sweep(l, now);
 }
 
@@ -378,9 +355,7 @@ const struct tcp_exchange tei_tcp_native = {
     .takes_more = takes_more,
     .load = load,
     .take = tei_tcp_stream_fill,
-    .carries = carries,
     .keeps = keeps,
-    .cancel = cancel,
     .reach = reach,
     .up = up,
     .cut = cut,

@@ -82,12 +82,11 @@ static struct tcp_peer *make(struct tcp *t, const struct tcp_target *target)
     p->bundles = (struct tcp_bundle *)(void *)(p + 1);
     p->n_bundles = p->parts = n_bundles;
     p->check_ns = TEI_NEVER;
-    tei_list_init(&p->queue);
+    tei_ledger_init(&p->ledger, t->conf->transfer_timeout_ms);
+    tei_ledger_init(&p->held, t->conf->transfer_timeout_ms);
     tei_list_init(&p->again);
     tei_list_init(&p->lost);
-    tei_list_init(&p->ended);
     tei_list_init(&p->unsettled);
-    tei_list_init(&p->held);
     tei_list_init(&p->crowded);
     pthread_mutex_init(&p->lock, NULL);
     deal(p, lanes, n_lanes);
@@ -198,28 +197,6 @@ void tei_tcp_peer_leave(struct tcp_peer *p)
 
 /* ------------------------------------------------------------------------------------ addresses */
 
-/* Ends what is queued from a thread that has no worker. Peer's lock held. */
-static void end_queue(struct tcp_peer *p, const void *owner, const struct tcp_fault *f)
-{
-    struct tei_list *lists[] = {&p->queue, &p->held};
-    struct tei_link *n, *tmp;
-
-    for (unsigned i = 0; i < TEI_ARRAY_LEN(lists); i++) {
-        TEI_LIST_EACH(lists[i], n, tmp) {
-            struct tcp_work *work = tei_tcp_work_of(n);
-
-            if (owner && work->base.owner != owner)
-                continue;
-            tei_tcp_work_fail(p, work, f);
-            if (work->out == 0)
-                tei_list_push_back(&p->ended, n);
-        }
-    }
-    tei_tcp_frames_cancel(p, owner, f);
-    if (!tei_list_empty(&p->ended))
-        tei_tcp_bundle_call(&p->bundles[0]);
-}
-
 static void on_te_aux(struct tei_job *j)
 {
     static const struct tcp_fault unknown = {TE_ERR_DNS, 0, "looking up the peer's host name"};
@@ -235,7 +212,7 @@ static void on_te_aux(struct tei_job *j)
     /* Bundles of a peer that is gone have been called for the last time; its queue is empty. */
     if (!p->gone) {
         if (p->n_addrs == 0)
-            end_queue(p, NULL, &unknown);
+            tei_tcp_queue_fail(p, NULL, &unknown);
         tei_tcp_bundle_call(&p->bundles[0]);
     }
     pthread_mutex_unlock(&p->lock);
@@ -264,13 +241,8 @@ void tei_tcp_peer_look_up(struct tcp_peer *p)
 
 void tei_tcp_peer_cancel(struct tcp_peer *p, const void *owner)
 {
-    static const struct tcp_fault canceled = {TE_ERR_CANCELED, 0, NULL};
-
     pthread_mutex_lock(&p->lock);
-    end_queue(p, owner, &canceled);
-    for (unsigned i = 0; i < p->n_bundles; i++)
-        for (unsigned k = 0; k < p->bundles[i].n_lanes; k++)
-            p->exchange->cancel(&p->bundles[i].lanes[k], owner, &canceled);
+    tei_tcp_owner_fail(p, owner);
     pthread_mutex_unlock(&p->lock);
 }
 

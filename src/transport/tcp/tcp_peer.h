@@ -3,6 +3,8 @@
 #ifndef TEI_TCP_PEER_H
 #define TEI_TCP_PEER_H
 
+#include "base/err.h"
+#include "transport/ledger.h"
 #include "transport/tcp/tcp.h"
 
 #include <errno.h>
@@ -21,14 +23,9 @@ struct tcp_span {
 };
 
 struct tcp_work {
-    struct tei_work base;
-    /* Under the peer's lock. */
-    uint64_t next; /* bytes given to lanes so far */
-    uint32_t out;  /* pieces that lanes carry now */
-    bool patient;  /* has failed, but lets the pieces under way end by themselves */
-    bool held;     /* is in peer.held, not in its queue; see tcp_fence.c */
-    int64_t posted_ns;
-    struct tei_link behind; /* held: in the waiters of what it waits for */
+    struct tei_entry
+        entry; /* in peer.ledger or, while it waits for an earlier WRITE, in peer.held */
+    struct tei_link behind; /* held: in the waiters of what it waits for; see tcp_fence.c */
 };
 
 struct tcp_attach {
@@ -94,24 +91,21 @@ struct tcp_peer {
     bool numeric;     /* the host is an address: addrs[0] for good */
 
     pthread_mutex_t lock;
-    bool gone;             /* no attachment is left: bundles close their lanes and leave */
-    unsigned parts;        /* bundles, and the job if it runs: the last to leave frees the peer */
-    struct tei_list queue; /* work with bytes that no lane has taken */
-    size_t n_queued;
-    struct tei_list again; /* frames to be sent once more */
-    struct tei_list lost;  /* WRITE frames of broken connections, which may still bring them */
-    size_t n_frames;       /* in both */
+    bool gone;      /* no attachment is left: bundles close their lanes and leave */
+    unsigned parts; /* bundles, and the job if it runs: the last to leave frees the peer */
+    struct tei_ledger ledger; /* work; its parts are pieces that lanes and frames have */
+    struct tei_list again;    /* frames to be sent once more */
+    struct tei_list lost;     /* WRITE frames of broken connections, which may still bring them */
+    size_t n_frames;          /* in both */
     /* What may still be written there for works that have ended, and what waits for it: tcp_fence.c. */
     _Atomic size_t n_unsettled; /* frames of which a part is, remnants and spans: 0 nearly always */
     struct tei_list unsettled;  /* WRITE frames of broken connections, of which all is */
     size_t n_left_over;         /* in it */
     unsigned n_remnants, n_spans;
     struct tcp_span spans[TCP_SPANS];
-    struct tei_list held; /* WRITEs */
-    size_t n_held;
-    struct tei_list crowded;  /* those of them that wait for there to be fewer remnants or frames */
-    struct tei_list ended;    /* work that ended while its bundle could not be reached */
-    int64_t check_ns;         /* when the watchdog will look at the queue; TEI_NEVER: it will not */
+    struct tei_ledger held;  /* WRITEs */
+    struct tei_list crowded; /* those of them that wait for there to be fewer remnants or frames */
+    int64_t check_ns; /* when the watchdog will look at the ledgers; TEI_NEVER: it will not */
     unsigned n_up, n_opening; /* lanes connected; paused or connecting */
     bool greeted;             /* one of those that are up is known to lead to it */
     bool near;                /* native: the last one that came up leads to this host */
@@ -139,7 +133,23 @@ static inline bool tei_tcp_is_end(int sys_errno)
 
 static inline struct tcp_work *tei_tcp_work_of(struct tei_link *l)
 {
-    return tei_container_of(l, struct tcp_work, base.link);
+    return tei_container_of(l, struct tcp_work, entry.base.link);
+}
+
+/*
+ * Whether it has failed, and its pieces are to let go of it. A WRITE that was refused, or found its peer
+ * gone, lets them end by themselves: see tcp_piece.c.
+ */
+static inline bool tei_tcp_is_given_up(const struct tcp_work *work)
+{
+    int error = work->entry.base.error;
+
+    return error && !(tei_err_is_mild(error) && work->entry.base.opcode == TE_WRITE);
+}
+
+static inline bool tei_tcp_is_holding(const struct tcp_peer *p)
+{
+    return tei_ledger_first(&p->held);
 }
 
 /* ---- tcp_address.c: the addresses of native peers */
@@ -165,9 +175,8 @@ void tei_tcp_peer_cancel(struct tcp_peer *p, const void *owner);
 void tei_tcp_peer_drop_idle(struct tcp_peer *p);
 
 /* ---- tcp_schedule.c */
-/* Takes `n` pieces of work; the first of them is late at `late_ns`. */
-void tei_tcp_peer_post(struct tcp_peer *p, struct tei_list *works, size_t n, int64_t now,
-                       int64_t late_ns);
+/* Takes `n` pieces of work. */
+void tei_tcp_peer_post(struct tcp_peer *p, struct tei_list *works, size_t n, int64_t now);
 /* Does what there is to do for a bundle on its worker. */
 void tei_tcp_bundle_run(struct tei_call *c);
 /* What the watchdog does for a bundle; returns when next. Worker's lock held. */
@@ -175,31 +184,51 @@ int64_t tei_tcp_bundle_tick(struct tcp_bundle *b, int64_t now);
 /* Ends all lanes and their work. Worker's lock held. */
 void tei_tcp_bundle_stop(struct tcp_bundle *b);
 
-/* ---- tcp_piece.c: the accounting of work; both locks held */
-/* The first work of the queue that is not late; NULL if there is none. */
+/* ---- tcp_piece.c: work and its pieces; peer's lock held, and that of the worker unless it is NULL */
+/* The work of which the next piece is to be taken; NULL if there is none. */
 struct tcp_work *tei_tcp_queue_first(struct tcp_peer *p, struct tcp_worker *w, int64_t now);
-/* Takes the next `len` bytes of it; what is left of it goes to the end of the queue. */
-void tei_tcp_queue_take(struct tcp_peer *p, struct tcp_work *work, uint64_t len);
-/*
- * A piece of `len` bytes has ended: well if f is NULL. Without a worker, which is cancel()'s case,
- * a work that is over goes to p->ended.
- */
-void tei_tcp_part_end(struct tcp_peer *p, struct tcp_worker *w, struct tcp_work *work, uint64_t len,
-                      const struct tcp_fault *f);
-/* Whether the core may post the work again after this fault. */
-bool tei_tcp_may_come_again(const struct tcp_fault *f);
-/* No lane gets through: ends what is queued. */
+/* Takes its next `len` bytes. */
+static inline void tei_tcp_queue_take(struct tcp_peer *p, uint64_t len, int64_t now,
+                                      struct tei_part *part)
+{
+    tei_ledger_take(&p->ledger, len, now, part);
+    part->entry->base.why = "waiting for the peer";
+    tei_part_waits(part);
+}
+void tei_tcp_part_fail(struct tcp_peer *p, struct tcp_work *work, const struct tcp_fault *f);
+/* When a byte last moved on any lane. */
+static inline int64_t tei_tcp_progress(const struct tcp_peer *p)
+{
+    return atomic_load_explicit(&p->progress_ns, memory_order_relaxed);
+}
+/* A piece of `len` bytes has ended: well if f is NULL. tei_tcp_reap() follows. */
+static inline void tei_tcp_part_end(struct tcp_peer *p, struct tcp_work *work, uint64_t len,
+                                    const struct tcp_fault *f)
+{
+    if (f)
+        tei_tcp_part_fail(p, work, f);
+    else
+        tei_ledger_moved(&p->ledger, &work->entry, len, true, tei_tcp_progress(p));
+}
+/* Ends what is queued or held, and what waits to be sent once more: no lane gets through. */
 void tei_tcp_queue_fail(struct tcp_peer *p, struct tcp_worker *w, const struct tcp_fault *f);
 /* Whether there is something for a lane to take. */
 bool tei_tcp_is_waiting(const struct tcp_peer *p);
-/* Ends queued work that is late; returns when the next one will be. */
+/* Ends work that is late; returns when the next one will be. */
 int64_t tei_tcp_queue_tick(struct tcp_peer *p, struct tcp_worker *w, int64_t now);
+/* Has the watchdog look in time at what is queued or held. */
+void tei_tcp_watch_queue(struct tcp_peer *p);
 /* Why no connection came up. Who asks about a work that failed so is told the data port's address. */
 extern const char tei_tcp_connecting[];
-/*
- * The first error of a work, which leaves the queue; its lanes are told. The peer's lock is enough.
- */
-void tei_tcp_work_fail(struct tcp_peer *p, struct tcp_work *work, const struct tcp_fault *f);
+/* What queued work waits for. */
+extern const char tei_tcp_queued[];
+/* Cancels the works of an owner, NULL: all. */
+void tei_tcp_owner_fail(struct tcp_peer *p, const void *owner);
+/* Fails a work of that ledger; tei_tcp_reap() follows. */
+void tei_tcp_work_fail(struct tcp_peer *p, struct tei_ledger *l, struct tcp_work *work,
+                       const struct tcp_fault *f);
+/* What is over goes to the worker, NULL: is left to that of the first bundle. */
+void tei_tcp_reap(struct tcp_peer *p, struct tcp_worker *w);
 /* Puts the bundle's call in its loop unless it is there already. The peer's lock is enough. */
 void tei_tcp_bundle_call(struct tcp_bundle *b);
 
@@ -213,14 +242,12 @@ static inline void tei_tcp_unsettled_add(struct tcp_peer *p, int change)
 {
     atomic_fetch_add_explicit(&p->n_unsettled, (size_t)change, memory_order_relaxed);
 }
-/* Moves what has to wait from the list to p->held; returns how many are left of the `n`. */
-size_t tei_tcp_fence_hold(struct tcp_peer *p, struct tei_list *works, size_t n);
+/* Takes works that have to wait, or cannot be sent, out of the list. */
+void tei_tcp_fence_hold(struct tcp_peer *p, struct tei_list *works, int64_t now);
 /* Whether a WRITE of this range would be held; from any thread, without the lock. */
 bool tei_tcp_fence_holds(struct tcp_peer *p, struct tcp_span span);
 /* Something was settled: of those that wait for it, what need not wait for anything else goes on. */
 void tei_tcp_fence_release(struct tcp_peer *p, struct tei_list *waiters);
-/* A held work waits no more; its base.link is out of every list. */
-void tei_tcp_fence_leave(struct tcp_peer *p, struct tcp_work *work);
 /* There are fewer remnants, or frames in p->unsettled. */
 void tei_tcp_fence_thin_out(struct tcp_peer *p);
 /* Fails those that wait for it. */

@@ -23,14 +23,18 @@
 /* How many lanes the queue could keep busy. Peer's lock held. */
 static size_t wanted(const struct tcp_peer *p)
 {
-    struct tei_link *first = tei_list_first(&p->queue);
-    const struct tcp_work *work;
+    const struct tei_entry *e = tei_ledger_first(&p->ledger);
+    struct tei_link *n, *tmp;
+    size_t queued = 0;
 
-    if (!first)
+    if (!e)
         return p->n_frames;
-    work = tei_tcp_work_of(first);
-    return work->base.length - work->next > p->t->conf->tcp_piece_size ? TCP_LANES_MAX
-                                                                       : p->n_queued;
+    if (e->base.length - e->next > p->t->conf->tcp_piece_size)
+        return TCP_LANES_MAX;
+    TEI_LIST_EACH(&p->ledger.queue, n, tmp)
+        if (++queued == TCP_LANES_MAX)
+            break;
+    return queued;
 }
 
 /* Whether a lane of it is up, or on its way, and is to stay. */
@@ -209,14 +213,6 @@ static void sweep(struct tcp_bundle *b)
     }
 }
 
-static void take_ended(struct tcp_peer *p, struct tcp_worker *w)
-{
-    struct tei_link *link;
-
-    while ((link = tei_list_pop(&p->ended)))
-        tei_tcp_worker_done(w, tei_tcp_work_of(link));
-}
-
 void tei_tcp_bundle_run(struct tei_call *c)
 {
     struct tcp_bundle *b = tei_container_of(c, struct tcp_bundle, call);
@@ -231,7 +227,7 @@ void tei_tcp_bundle_run(struct tei_call *c)
     b->called = false;
     gone = p->gone;
     check_ns = b == &p->bundles[0] ? p->check_ns : TEI_NEVER;
-    take_ended(p, w);
+    tei_ledger_reap(&p->ledger, &w->done);
     pthread_mutex_unlock(&p->lock);
     if (gone) {
         tei_tcp_bundle_stop(b);
@@ -275,7 +271,7 @@ void tei_tcp_bundle_stop(struct tcp_bundle *b)
 
 /* ------------------------------------------------------------------------------ post and cancel */
 
-static void refuse(struct tcp *t, struct tei_list *works, size_t n)
+static void refuse(struct tcp *t, struct tei_list *works)
 {
     struct tei_list done;
     struct tei_link *link;
@@ -288,7 +284,7 @@ static void refuse(struct tcp *t, struct tei_list *works, size_t n)
         w->why = "the transport was closed";
         tei_list_push_back(&done, link);
     }
-    tei_tcp_give_back(t, &done, n);
+    tei_tcp_give_back(t, &done);
 }
 
 /*
@@ -297,22 +293,21 @@ static void refuse(struct tcp *t, struct tei_list *works, size_t n)
  */
 static bool is_quick(const struct tcp_peer *p, size_t posted)
 {
-    const struct tcp_work *work = tei_tcp_work_of(tei_list_first(&p->queue));
+    const struct tei_entry *e = tei_ledger_first(&p->ledger);
 
-    if (posted > TCP_FRAME_BLOCKS)
+    if (!e || posted > TCP_FRAME_BLOCKS)
         return false;
-    return work->base.opcode == TE_READ || work->base.length - work->next <= TCP_INLINE_MAX;
+    return e->base.opcode == TE_READ || e->base.length - e->next <= TCP_INLINE_MAX;
 }
 
-void tei_tcp_peer_post(struct tcp_peer *p, struct tei_list *works, size_t n, int64_t now,
-                       int64_t late_ns)
+void tei_tcp_peer_post(struct tcp_peer *p, struct tei_list *works, size_t n, int64_t now)
 {
     struct tcp_lane *ready[TCP_LANES_MAX];
     struct tcp_worker *inside = NULL;
     struct tcp_lane *lane;
     struct tcp_bundle *b;
     unsigned n_ready = 0;
-    const struct tei_work *first = &tei_tcp_work_of(tei_list_first(works))->base;
+    const struct tei_work *first = &tei_tcp_work_of(tei_list_first(works))->entry.base;
     const void *owner = first->owner;
     uint64_t length = first->length;
     bool alone;
@@ -320,29 +315,25 @@ void tei_tcp_peer_post(struct tcp_peer *p, struct tei_list *works, size_t n, int
     pthread_mutex_lock(&p->lock);
     if (atomic_load_explicit(&p->t->closed, memory_order_relaxed)) {
         pthread_mutex_unlock(&p->lock);
-        refuse(p->t, works, n);
+        refuse(p->t, works);
         return;
     }
     if (tei_tcp_unsettled(p))
-        n = tei_tcp_fence_hold(p, works, n);
-    tei_list_splice(&p->queue, works);
-    p->n_queued += n;
+        tei_tcp_fence_hold(p, works, now);
+    tei_ledger_post_all(&p->ledger, works, now);
     b = pick(p, &lane);
-    if (lane && p->n_queued && is_quick(p, n) && tei_tcp_worker_try(b->worker)) {
+    if (lane && is_quick(p, n) && tei_tcp_worker_try(b->worker)) {
         inside = b->worker;
         if (p->exchange->take(lane, 1,
                               now)) /* so that something is on its way; the worker has the rest */
             ready[n_ready++] = lane;
-        b = p->n_queued ? pick(p, &lane) : NULL;
+        b = tei_ledger_first(&p->ledger) ? pick(p, &lane) : NULL;
     }
-    if (p->n_queued + p->n_held && late_ns < p->check_ns) {
-        p->check_ns = late_ns;
-        tei_tcp_bundle_call(&p->bundles[0]);
-    }
+    tei_tcp_watch_queue(p);
     /* Under the lock: after it the work may be done and the transport gone. */
     if (b)
         tei_tcp_bundle_call(b);
-    alone = n == 1 && n_ready == 1 && !p->n_queued;
+    alone = n == 1 && n_ready == 1 && !tei_ledger_first(&p->ledger);
     pthread_mutex_unlock(&p->lock);
     if (alone)
         tei_tcp_drive_expect(ready[0], owner, length);

@@ -72,9 +72,9 @@ static void note(struct tcp_lane *l, struct tcp_frame *f)
 {
     unsigned n = 0;
 
-    f->owner = f->n && f->blocks[0].work ? f->blocks[0].work->base.owner : NULL;
+    f->owner = f->n && f->blocks[0].work ? f->blocks[0].work->entry.base.owner : NULL;
     for (unsigned i = 0; f->owner && i < f->n; i++)
-        n += f->blocks[i].work && f->blocks[i].work->base.owner == f->owner;
+        n += f->blocks[i].work && f->blocks[i].work->entry.base.owner == f->owner;
     f->noted = n ? tei_tcp_drive_took(l, f->owner, n) : 0;
 }
 
@@ -89,8 +89,8 @@ void tei_tcp_stream_add(struct tcp_lane *l, struct tcp_frame *f)
     s->bytes_flight += f->payload;
     atomic_fetch_add_explicit(&s->unsent, f->total, memory_order_relaxed);
     for (unsigned i = 0; i < f->n; i++)
-        if (f->blocks[i].work && f->blocks[i].work->base.deadline_ns < s->deadline_ns)
-            s->deadline_ns = f->blocks[i].work->base.deadline_ns;
+        if (f->blocks[i].work && f->blocks[i].work->entry.base.deadline_ns < s->deadline_ns)
+            s->deadline_ns = f->blocks[i].work->entry.base.deadline_ns;
     if (!s->next) {
         s->next = f;
         s->out = (struct tcp_cursor){0};

@@ -178,11 +178,6 @@ void tei_tcp_frame_take_out(struct tcp_peer *p, struct tcp_worker *w, struct tcp
 void tei_tcp_frame_settle(struct tcp_peer *p, struct tcp_frame *f);
 /* A frame that has left its stream: what has not failed of it goes out again. */
 void tei_tcp_frame_put_back(struct tcp_lane *l, struct tcp_frame *f, bool broke);
-/* Fails the works of `owner`, NULL: all. */
-void tei_tcp_frame_cancel(struct tcp_peer *p, struct tcp_frame *f, const void *owner,
-                          const struct tcp_fault *fault);
-/* Fails works that are late; returns when the next one will be. */
-int64_t tei_tcp_frame_tick(struct tcp_peer *p, const struct tcp_frame *f, int64_t now);
 /*
  * The connection is closed: its frames end for the reason `fault`, NULL: go out again.
  * never_applied: what was sent on it had no effect.
@@ -204,12 +199,8 @@ bool tei_tcp_frame_is_half_sent(const struct tcp_stream *s, const struct tcp_fra
 /* ---- tcp_frame.c: frames in the peer's lists; peer's lock held, worker NULL: see part_end */
 /* Ends the pieces whose work has an error. */
 void tei_tcp_frames_prune(struct tcp_peer *p, struct tcp_worker *w);
-/* Ends the pieces of `owner`, NULL: of everybody. */
-void tei_tcp_frames_cancel(struct tcp_peer *p, const void *owner, const struct tcp_fault *fault);
 /* Ends them all. */
 void tei_tcp_frames_fail(struct tcp_peer *p, struct tcp_worker *w, const struct tcp_fault *fault);
-/* Ends works that are late; returns when the next one will be. */
-int64_t tei_tcp_frames_tick(struct tcp_peer *p, struct tcp_worker *w, int64_t now);
 /* Frees those in p->unsettled. */
 void tei_tcp_frames_settle(struct tcp_peer *p);
 /* Whether a frame waits for a DROP that was not sent yet. */

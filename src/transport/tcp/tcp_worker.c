@@ -124,11 +124,9 @@ void tei_tcp_worker_leave(struct tcp_worker *w)
     char note[sizeof w->note];
     enum te_log_level level = w->note_level;
     struct tei_list done;
-    size_t n = w->n_done;
 
     tei_list_init(&done);
     tei_list_splice(&done, &w->done);
-    w->n_done = 0;
     note[0] = '\0';
     if (w->note[0])
         snprintf(note, sizeof note, "%s", w->note);
@@ -136,7 +134,7 @@ void tei_tcp_worker_leave(struct tcp_worker *w)
     pthread_mutex_unlock(&w->lock);
     if (note[0])
         TEI_LOG(level, "%s", note);
-    tei_tcp_give_back(w->t, &done, n);
+    tei_tcp_give_back(w->t, &done);
 }
 
 static void after_turn(struct tei_loop *loop)
@@ -144,7 +142,7 @@ static void after_turn(struct tei_loop *loop)
     struct tcp_worker *w = tei_container_of(loop, struct tcp_worker, loop);
     bool waiting = atomic_load_explicit(&w->waiting, memory_order_relaxed) > 0;
 
-    if (!w->n_done && !w->note[0] && !waiting)
+    if (tei_list_empty(&w->done) && !w->note[0] && !waiting)
         return;
     tei_tcp_worker_leave(w);
     if (waiting) {
@@ -152,12 +150,6 @@ static void after_turn(struct tei_loop *loop)
         pthread_mutex_unlock(&w->turnstile);
     }
     pthread_mutex_lock(&w->lock);
-}
-
-void tei_tcp_worker_done(struct tcp_worker *w, struct tcp_work *work)
-{
-    tei_list_push_back(&w->done, &work->base.link);
-    w->n_done++;
 }
 
 void tei_tcp_worker_note(struct tcp_worker *w, enum te_log_level level, const char *fmt, ...)

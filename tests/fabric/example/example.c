@@ -131,11 +131,9 @@ static void wake(struct example *x)
 static void example_post(struct tei_transport *t, struct tei_list *work)
 {
     struct example *x = example_of(t);
-    struct tei_link *link;
 
     pthread_mutex_lock(&x->lock);
-    while ((link = tei_list_pop(work)))
-        tei_ledger_post(&x->ledger, tei_entry_of(link), tei_now_ns());
+    tei_ledger_post_all(&x->ledger, work, tei_now_ns());
     if (x->closed)
         tei_ledger_fail(&x->ledger, NULL, TE_ERR_CANCELED, NULL);
     wake(x);
