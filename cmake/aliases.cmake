@@ -14,6 +14,9 @@ set(te_aliases
     USE_CUDA               TE_USE_CUDA
     USE_HIP                TE_USE_HIP
     USE_MNNVL              TE_USE_MNNVL
+    USE_ASCEND             TE_USE_ASCEND
+    USE_MUSA               TE_USE_MUSA
+    USE_MACA               TE_USE_MACA
     USE_INTRA_NVLINK       TE_USE_INTRA_NVLINK
     USE_URING              TE_USE_URING
     WITH_RUST_EXAMPLE      TE_WITH_RUST_EXAMPLE
@@ -27,6 +30,7 @@ set(te_always
     WITH_TE                         "the transfer engine is what is built here"
     WITH_METRICS                    "counters are always kept: te_stats(), MC_TE_METRIC"
     USE_EVENT_DRIVEN_COMPLETION     "te_wait() and te_event_fd() always sleep until something ends"
+    USE_ASCEND_HETEROGENEOUS        "memory of NPUs, GPUs and hosts is in one engine always (docs/ascend.md)"
     USE_MLX5DV                      "libmlx5 is opened at run time where MC_MLX5_... asks for it"
     ENABLE_MULTI_PROTOCOL           "such descriptors are always read, and written where TE_MULTI_PROTOCOL is set"
     WITH_NVIDIA_PEERMEM             "found out at run time, see the option of that name in docs/config.md")
@@ -34,8 +38,9 @@ set(te_always
 # What no build has: a pattern, why.
 set(te_never
     "USE_CXL"                       "there is no transport for CXL devices"
-    "USE_(ASCEND.*|UBSHMEM)"        "there is no transport for Ascend devices"
-    "USE_(MUSA|MACA)"               "memory of such devices is not supported"
+    "USE_ASCEND_.*"                 "it is an engine of the NPU's maker, and TE_USE_ASCEND has memory of NPUs without it (docs/ascend.md)"
+    "USE_UBSHMEM"                   "there is no transport for UB, and TE_USE_ASCEND has memory of NPUs"
+    "USE_(MLU|SUNRISE)"             "memory of such devices is not supported"
     "USE_EFA"                       "there is no transport for EFA"
     "USE_BAREX"                     "there is no barex transport, and TE_USE_RDMA works with eRDMA devices"
     "USE_TENT"                      "there is one engine here, the classic one"

@@ -4,7 +4,7 @@
 
 # Which of those that are part of another one were asked for in words: an option() has the type BOOL.
 set(te_asked "")
-foreach(te_name TE_USE_MNNVL TE_USE_INTRA_NVLINK)
+foreach(te_name TE_USE_MNNVL TE_USE_INTRA_NVLINK TE_USE_MUSA TE_USE_MACA TE_USE_SUPA)
     get_property(te_type CACHE ${te_name} PROPERTY TYPE)
     if(te_type AND NOT te_type STREQUAL "BOOL")
         list(APPEND te_asked ${te_name})
@@ -20,6 +20,10 @@ option(TE_USE_RDMA "The rdma transport (needs the headers of libibverbs)" ON)
 option(TE_USE_NVMEOF "The nvmeof transport: segments of files and block devices" ON)
 option(TE_USE_CUDA "Memory of CUDA devices (the driver is opened at run time)" ON)
 option(TE_USE_HIP "Memory of HIP devices, and the hip transport (the driver is opened at run time)" ON)
+option(TE_USE_ASCEND "Memory of Ascend NPUs, and the ascend transport (AscendCL is opened at run time)" ON)
+option(TE_USE_MUSA "Memory of MUSA devices, and the musa transport (part of TE_USE_CUDA)" ON)
+option(TE_USE_MACA "Memory of MACA devices, and the maca transport (part of TE_USE_HIP)" ON)
+option(TE_USE_SUPA "Memory of SUPA devices, and the supa transport (part of TE_USE_HIP)" ON)
 option(TE_USE_MNNVL "The nvlink transport (part of TE_USE_CUDA)" ON)
 option(TE_USE_INTRA_NVLINK "The nvlink_intra transport (part of TE_USE_CUDA)" ON)
 set(TE_USE_URING AUTO CACHE STRING

@@ -25,8 +25,12 @@ endforeach()
 
 # What needs another part, and was asked for without it.
 foreach(te_name IN LISTS te_asked)
-    if($CACHE{${te_name}} AND NOT TE_USE_CUDA)
-        te_refuse(${te_name} "it needs TE_USE_CUDA, which is OFF")
+    set(te_whole TE_USE_CUDA)
+    if(te_name MATCHES "_(MACA|SUPA)$")
+        set(te_whole TE_USE_HIP)
+    endif()
+    if($CACHE{${te_name}} AND NOT ${te_whole})
+        te_refuse(${te_name} "it needs ${te_whole}, which is OFF")
     endif()
 endforeach()
 

@@ -300,19 +300,19 @@ typedef struct te_buffer {
 } te_buffer;
 
 /*
- * Registers [addr, addr + length). `location` is "cpu:N", "cuda:N", "hip:N" or "*" (also NULL):
- * detect. Memory of a device is recognised if its driver is in use in this process; requests name
- * its addresses as `source` and `target_offset` like any others. The engine orders nothing with
- * kernels and streams of the program: synchronise before a request reads what they wrote. `access`
- * is a mask of te_access. The memory must stay mapped until te_unregister(). TE_ERR_OVERLAP if any
- * byte is registered already, TE_ERR_INVALID for length 0, a range that wraps, is not mapped (a
- * reservation, PROT_NONE, is; only a device's need not be) or leaves its allocation on a device
- * or, unless it is TE_LOCAL_ONLY, ends beyond address 2^63 - 1, or a location where the memory is
- * not; TE_ERR_NUMA for a "cpu:N" that is neither a NUMA node of this machine nor a row of the NIC
- * priority matrix that was given. Another word before the number, as in "musa:0", is taken for
- * host memory. With a metadata server, peers can see the region when this returns, as long as the
- * descriptor is small (about 2,000 regions); beyond that publishes are put together in the
- * background. A peer that misses a region asks again by itself.
+ * Registers [addr, addr + length). `location` is "cpu:N", "cuda:N", "hip:N", "npu:N" (also
+ * "ascend:N"), "musa:N", "maca:N", "supa:N" or "*" (also NULL): detect. Memory of a device is
+ * recognised if its driver is in use here; requests name its addresses as `source` and
+ * `target_offset` like any others. The engine orders nothing with kernels and streams of the
+ * program: synchronise before a request reads what they wrote. `access` is a mask of te_access. The
+ * memory must stay mapped until te_unregister(). TE_ERR_OVERLAP if any byte is registered already,
+ * TE_ERR_INVALID for length 0, a range that wraps, is not mapped (a reservation, PROT_NONE, is;
+ * only a device's need not be) or leaves its allocation on a device or, unless it is TE_LOCAL_ONLY,
+ * ends beyond address 2^63 - 1, or a location where the memory is not; TE_ERR_NUMA for a "cpu:N"
+ * that is neither a NUMA node of this machine nor a row of the NIC priority matrix that was given.
+ * Another word, as in "mlu:0", is taken for host memory. With a metadata server, peers can see the
+ * region when this returns, as long as the descriptor is small (about 2,000 regions); beyond that
+ * publishes are put together in the background. A peer that misses a region asks again by itself.
  */
 TE_API int te_register(te_engine *e, void *addr, size_t length, const char *location,
                        unsigned access);
@@ -337,7 +337,7 @@ TE_API int te_unregister_batch(te_engine *e, void *const *addrs, size_t n);
 
 /*
  * Allocates page-aligned zeroed memory on NUMA node `location` ("cpu:N"), on a device ("cuda:N",
- * "hip:N", as its driver counts them) or on any node ("*" or NULL), not registered. Release with
+ * "npu:N", as its driver counts them) or on any node ("*" or NULL), not registered. Release with
  * te_free(), after te_unregister() if it was registered. TE_ERR_NO_DEVICE or TE_ERR_UNSUPPORTED:
  * there is no such device, or no driver. Engines of other processes of this host reach host memory
  * got so fastest, since they can map it (from 64 KiB on) while all of it is registered to be read and

@@ -255,10 +255,11 @@ def rule_list_of_transports(tree):
 # Where a name of a transport is written outside its folder, and what it means there.
 NAMES_ELSEWHERE = {
     "src/base/here.c": ("host",),                                        # what a hash is made of
-    "src/model/segment_protocols.c": ("hip", "nvmeof", "rdma", "tcp"),   # how descriptors spell protocols
-    "src/plat/discover_machine.c": ("hip",),                             # a kind of device, in locations
+    "src/model/model.h": ("hip", "maca", "musa", "supa"),                # a kind of device, in locations
+    "src/model/segment.c": ("ascend",),
+    "src/model/segment_protocols.c": ("hip", "maca", "musa", "nvmeof", "rdma", "tcp"),  # how descriptors spell protocols
+    "src/plat/makers.c": ("hip", "maca", "musa", "supa"),                # kinds of device, and prefixes of functions
     "src/plat/mem_hip.c": ("hip",),
-    "src/plat/mem_host.c": ("hip",),
     "src/transport/gpuipc/gpuipc_keys.c": ("host",),                     # one of its own keys
 }
 

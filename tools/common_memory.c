@@ -154,24 +154,27 @@ static int alloc_gpu(const struct setup *s, const char *kind, int64_t gpu, struc
  */
 static const char *alloc_first(struct setup *s, int64_t gpu, struct setup_buffer *b)
 {
-    bool hip = strcmp(s->flags->protocol, "hip") == 0;
-    bool nvlink = strncmp(s->flags->protocol, "nvlink", 6) == 0;
-    const char *kind = hip ? "hip" : "cuda";
-    char why[400];
-    int rc = alloc_gpu(s, kind, gpu, b);
+    static const char *const kinds[] = {"cuda", "hip", "npu", "musa", "maca", "supa"};
+    enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
+    const char *own = setup_gpu_kind(s->flags->protocol);
+    char why[400] = "";
 
-    if (!rc)
-        return kind;
-    snprintf(why, sizeof(why), "%s", te_errmsg());
-    if (!hip && !nvlink && rc == TE_ERR_UNSUPPORTED) {
-        rc = alloc_gpu(s, "hip", gpu, b);
+    for (size_t i = 0, used = 0; i < KINDS; i++) {
+        const char *kind = own ? own : kinds[i];
+        int rc = alloc_gpu(s, kind, gpu, b);
+
         if (!rc)
-            return "hip";
-        setup_fail(s, "--use_vram: no GPU: %s; %s", why, te_errmsg());
-    } else {
-        setup_fail(s, "--use_vram: no buffer of %llu bytes of %s:%lld: %s",
-                   (unsigned long long)s->length, kind, (long long)gpu, why);
+            return kind;
+        if (own || rc != TE_ERR_UNSUPPORTED) {
+            setup_fail(s, "--use_vram: no buffer of %llu bytes of %s:%lld: %s",
+                       (unsigned long long)s->length, kind, (long long)gpu, te_errmsg());
+            return NULL;
+        }
+        if (used < sizeof(why))
+            used += (size_t)snprintf(why + used, sizeof(why) - used, "%s%s", used ? "; " : "",
+                                     te_errmsg());
     }
+    setup_fail(s, "--use_vram: no GPU: %s", why);
     return NULL;
 }
 

@@ -49,7 +49,7 @@ const struct flag setup_flag_table[] = {
          "      run here, tcp is taken.\n"
          "      tcp and rdma carry everything, within this host too; host is tcp with the path\n"
          "      within a host, which must be there; nvmeof is for files alone; nvlink,\n"
-         "      nvlink_intra and hip are for memory of GPUs."},
+         "      nvlink_intra, hip, ascend, musa, maca and supa are for memory of GPUs and NPUs."},
     {ROW(auto_discovery), .kind = FLAG_SWITCH, .initial = "false",
      .help = "Let the engine find devices and which is near what, and choose transports unless\n"
              "      --protocol does."},
@@ -83,9 +83,9 @@ const struct flag setup_flag_table[] = {
      .help = "Digits after the point."},
     {ROW(use_vram), .kind = FLAG_SWITCH, .initial = "false",
      .help =
-         "Buffers in memory of a GPU: a CUDA one, or with --protocol=hip, or where there is no\n"
-         "      CUDA, a HIP one. With the protocols nvlink, nvlink_intra and hip the default is\n"
-         "      true."},
+         "Buffers in memory of a GPU or NPU: of the kind that --protocol is for, else of the first\n"
+         "      kind that is here: CUDA, HIP, Ascend, MUSA, MACA, SUPA. With the protocols for such\n"
+         "      memory the default is true."},
     {ROW(gpu_id), .kind = FLAG_INDEX, .initial = "0",
      .help = "The GPU of --use_vram; -1: a buffer on each."},
 };
@@ -399,15 +399,22 @@ void setup_hush(const struct setup *s, bool on)
         setup_divert_log(s->line->tool);
 }
 
-/* Those that move memory of GPUs and reach nothing else at the target. */
+const char *setup_gpu_kind(const char *protocol)
+{
+    static const char *const names[][2] = {{"nvlink", "cuda"}, {"nvlink_intra", "cuda"},
+                                           {"hip", "hip"},     {"ascend", "npu"},
+                                           {"musa", "musa"},   {"maca", "maca"},
+                                           {"supa", "supa"}};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(protocol, names[i][0]) == 0)
+            return names[i][1];
+    }
+    return NULL;
+}
+
 static bool is_of_gpus(const char *protocol)
 {
-    static const char *const names[] = {"nvlink", "nvlink_intra", "hip"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(protocol, names[i]) == 0)
-            return true;
-    }
-    return false;
+    return setup_gpu_kind(protocol) != NULL;
 }
 
 /*

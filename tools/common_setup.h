@@ -83,6 +83,9 @@ bool setup_open_both(struct setup *s, uint64_t length, uint64_t need);
  */
 void setup_divert_log(const char *tool);
 
+/* "cuda", of which the memory is that a protocol moves; NULL if it moves the host's, too. */
+const char *setup_gpu_kind(const char *protocol);
+
 /* Whether the engine's log lines are dropped, since what the caller prints says more. */
 void setup_hush(const struct setup *s, bool on);
 

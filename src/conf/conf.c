@@ -56,25 +56,18 @@ static bool ratio_holds(const struct tei_conf *c)
     return c->fragment_ratio < c->slice_size || c->sources[index_of(r)] == SOURCE_DEFAULT;
 }
 
-static bool nvlink_holds(const struct tei_conf *c)
-{
-    return !c->intra_nvlink || !c->force_mnnvl;
-}
-
-static bool tcp_or_hca_holds(const struct tei_conf *c)
-{
-    return !c->force_tcp || !c->force_hca;
-}
-
-static bool tcp_or_mnnvl_holds(const struct tei_conf *c)
-{
-    return !c->force_tcp || !c->force_mnnvl;
-}
-
-static bool hca_or_mnnvl_holds(const struct tei_conf *c)
-{
-    return !c->force_hca || !c->force_mnnvl;
-}
+#define HOLDS(name, one, other)                \
+    static bool name(const struct tei_conf *c) \
+    {                                          \
+        return !c->one || !c->other;           \
+    }
+HOLDS(nvlink_holds, intra_nvlink, force_mnnvl)
+HOLDS(tcp_or_hca_holds, force_tcp, force_hca)
+HOLDS(tcp_or_mnnvl_holds, force_tcp, force_mnnvl)
+HOLDS(hca_or_mnnvl_holds, force_hca, force_mnnvl)
+HOLDS(tcp_or_musa_holds, force_tcp, force_musa)
+HOLDS(hca_or_musa_holds, force_hca, force_musa)
+HOLDS(mnnvl_or_musa_holds, force_mnnvl, force_musa)
 
 #define ONE_OF_TWO "only one of them may be on; unset the other"
 
@@ -96,6 +89,11 @@ static const struct rule {
     {.names = {"MC_FORCE_TCP", "MC_FORCE_HCA"}, .holds = tcp_or_hca_holds, .text = ONE_OF_TWO},
     {.names = {"MC_FORCE_TCP", "MC_FORCE_MNNVL"}, .holds = tcp_or_mnnvl_holds, .text = ONE_OF_TWO},
     {.names = {"MC_FORCE_HCA", "MC_FORCE_MNNVL"}, .holds = hca_or_mnnvl_holds, .text = ONE_OF_TWO},
+    {.names = {"MC_FORCE_TCP", "MC_FORCE_MUSA"}, .holds = tcp_or_musa_holds, .text = ONE_OF_TWO},
+    {.names = {"MC_FORCE_HCA", "MC_FORCE_MUSA"}, .holds = hca_or_musa_holds, .text = ONE_OF_TWO},
+    {.names = {"MC_FORCE_MNNVL", "MC_FORCE_MUSA"},
+     .holds = mnnvl_or_musa_holds,
+     .text = ONE_OF_TWO},
 };
 
 /* "MC_MIN_RPC_PORT is 20 and MC_MAX_RPC_PORT is 10: the first must not ..." */

@@ -21,7 +21,7 @@
 
 #define TEI_CONF_TEXT 256  /* names, addresses, lists */
 #define TEI_CONF_LONG 4096 /* paths and passwords */
-#define TEI_CONF_ROWS 128  /* at most so many rows */
+#define TEI_CONF_ROWS 144  /* at most so many rows */
 
 enum tei_zerocopy { TEI_ZEROCOPY_OFF, TEI_ZEROCOPY_AUTO, TEI_ZEROCOPY_ON };
 
@@ -31,7 +31,9 @@ struct tei_conf {
     bool force_hca;                      /* MC_FORCE_HCA */
     bool force_mnnvl;                    /* MC_FORCE_MNNVL */
     bool intra_nvlink;                   /* MC_INTRA_NVLINK, MC_INTRANODE_NVLINK */
+    bool force_musa;                     /* MC_FORCE_MUSA */
     bool disable_hip;                    /* MC_DISABLE_HIP */
+    bool disable_musa, disable_maca;     /* MC_DISABLE_MUSA, MC_DISABLE_MACA */
     char filters[TEI_CONF_TEXT];         /* MC_TE_FILTERS: NIC whitelist, comma separated */
     char filters_exclude[TEI_CONF_TEXT]; /* MC_TE_FILTERS_EXCLUDE: NICs left out */
     char custom_topology[TEI_CONF_LONG]; /* MC_CUSTOM_TOPO_JSON: path */
@@ -145,6 +147,7 @@ struct tei_conf {
     int gpu_mappings;                 /* TE_GPU_MAPPINGS: allocations of peers */
     bool disable_hip_dmabuf;          /* MOONCAKE_DISABLE_HIP_DMABUF */
     int hip_streams, hip_events;      /* MC_HIP_NUM_STREAMS, MC_HIP_NUM_EVENTS */
+    int musa_streams, musa_events;    /* MC_MUSA_NUM_STREAMS, MC_MUSA_NUM_EVENTS */
     bool gpu_pin;                     /* TE_GPU_PIN */
     char cxl_dev_path[TEI_CONF_LONG]; /* MC_CXL_DEV_PATH */
     size_t cxl_dev_size;              /* MC_CXL_DEV_SIZE; 0: ask the device */

@@ -48,8 +48,14 @@ const struct tei_option_row tei_option_rows[] = {
     {SWITCH("MC_INTRA_NVLINK", intra_nvlink, "off"), .alias = "MC_INTRANODE_NVLINK",
      .help = "Use NVLink within the node. Not together with MC_FORCE_MNNVL; MC_FORCE_TCP has "
              "precedence over it, and it over MC_FORCE_HCA."},
+    {SWITCH("MC_FORCE_MUSA", force_musa, "off"),
+     .help = "Use the transport musa, whatever RDMA devices there are."},
     {SWITCH("MC_DISABLE_HIP", disable_hip, "off"),
      .help = "Do not share HIP memory with peers: no transport hip."},
+    {SWITCH("MC_DISABLE_MUSA", disable_musa, "off"),
+     .help = "Do not share MUSA memory with peers: no transport musa."},
+    {SWITCH("MC_DISABLE_MACA", disable_maca, "off"),
+     .help = "Do not share MACA memory with peers: no transport maca."},
     {TEXT("MC_TE_FILTERS", filters),
      .help = "Names of the NICs to use, separated by commas. Empty: all."},
     {TEXT("MC_TE_FILTERS_EXCLUDE", filters_exclude),
@@ -373,7 +379,7 @@ const struct tei_option_row tei_option_rows[] = {
      .help = "Share HIP memory by IPC handles. Off: by shareable handles."},
     {NUMBER("TE_GPU_MAPPINGS", gpu_mappings, "1024", 1, 1048576), .unit = "allocations",
      .help =
-         "Device memory of peers that stays mapped (nvlink_intra, nvlink, hip). Beyond that the "
+         "Device memory of peers that stays mapped, by each transport for such memory. Beyond that the "
          "one unused for longest is unmapped; what is in use never is, so there may be more for a "
          "time."},
     {SWITCH("MOONCAKE_DISABLE_HIP_DMABUF", disable_hip_dmabuf, "off"),
@@ -382,6 +388,10 @@ const struct tei_option_row tei_option_rows[] = {
      .help = "HIP streams kept for copies. This engine opens those it needs."},
     {NUMBER("MC_HIP_NUM_EVENTS", hip_events, "64", 1, 65535), .unit = "events", .idle = true,
      .help = "HIP events kept for copies. This engine opens those it needs."},
+    {NUMBER("MC_MUSA_NUM_STREAMS", musa_streams, "64", 1, 1024), .unit = "streams", .idle = true,
+     .help = "MUSA streams kept for copies. This engine opens those it needs."},
+    {NUMBER("MC_MUSA_NUM_EVENTS", musa_events, "64", 1, 65535), .unit = "events", .idle = true,
+     .help = "MUSA events kept for copies. This engine opens those it needs."},
     {SIZE("TE_GPU_STAGE", gpu_stage, "33554432", MIB(1), GIB(4)),
      .help = "Pinned host memory through which requests from and to device memory pass where a "
              "transport does not reach it; taken when the first such memory is registered."},

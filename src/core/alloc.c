@@ -35,8 +35,8 @@ static bool wants_fabric(te_engine *e, enum tei_mem_kind kind)
 {
     bool is_told = false;
 
-    if (kind == TEI_MEM_HIP)
-        return !e->conf.use_hip_ipc;
+    if (kind != TEI_MEM_CUDA)
+        return kind == TEI_MEM_HIP && !e->conf.use_hip_ipc;
     pthread_rwlock_rdlock(&e->transports.lock);
     for (size_t i = 0; i < e->transports.n; i++)
         is_told |= e->transports.list[i] && (e->transports.list[i]->ops.beside & TEI_KIND_FABRIC);
@@ -50,8 +50,11 @@ static int alloc_on_device(te_engine *e, struct alloc *a, const char *location)
     bool fabric;
 
     if (!rc && a->kind == TEI_MEM_OTHER)
-        rc = TEI_FAIL(TE_ERR_UNSUPPORTED,
-                      "location '%.64s': only cpu, cuda and hip have memory here", location);
+        rc = TEI_FAIL(
+            TE_ERR_UNSUPPORTED,
+            "location '%.64s': only cpu, cuda, hip, npu (ascend), musa, maca and supa have "
+            "memory here",
+            location);
     if (rc)
         return rc;
     if (tei_gpu_open(a->kind) != 0)

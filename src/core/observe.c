@@ -160,6 +160,7 @@ static int explain_own_target(te_engine *e, const te_request *r, FILE *f)
 static int explain_target(const struct view *v, const te_request *r, FILE *f, bool *parks)
 {
     unsigned access = r->opcode == TE_READ ? TE_REMOTE_READ : TE_REMOTE_WRITE;
+    char rank[512];
     int rc;
 
     if (!v->seg)
@@ -171,6 +172,12 @@ static int explain_target(const struct view *v, const te_request *r, FILE *f, bo
             rc == 0               ? "has the range and allows this"
             : rc == TE_ERR_ACCESS ? "does not allow this; a submit fetches the descriptor again"
                                   : "lacks the range; a submit fetches the descriptor again");
+    if (tei_segment_rank(v->seg, rank, sizeof(rank)))
+        fprintf(
+            f,
+            "target: its engine moves data by HCCL, a library of the NPU's maker that this engine "
+            "does not use: %s; see docs/ascend.md\n",
+            rank);
     return 0;
 }
 

@@ -39,18 +39,32 @@ bool tei_json_word(const json_t *j, char *out, size_t n);
 
 /* ------------------------------------------------------------------------------------- segments */
 
+/* The kinds of memory of devices, and the word of their locations: "cuda:0". "ascend" is "npu", too. */
+#define TEI_MEM_DEVICES(X) \
+    X(CUDA, "cuda")        \
+    X(HIP, "hip")          \
+    X(ASCEND, "npu")       \
+    X(MUSA, "musa")        \
+    X(MACA, "maca")        \
+    X(SUPA, "supa")
+
 /* What a location says of the memory there: "cuda:0", "hip:1"; "cpu:0", "*" and "segments:..". */
 enum tei_mem_kind {
     TEI_MEM_HOST,
-    TEI_MEM_CUDA,
-    TEI_MEM_HIP,
-    TEI_MEM_OTHER, /* of a device that this library does not know: a peer's */
+#define TEI_MEM_ROW(name, word) TEI_MEM_##name,
+    TEI_MEM_DEVICES(TEI_MEM_ROW)
+#undef TEI_MEM_ROW
+        TEI_MEM_OTHER, /* of a device that this library does not know: a peer's */
     TEI_MEM_KINDS
 };
 #define TEI_MEM_BIT(kind) (1u << (kind))
 #define TEI_MEM_ANY       (TEI_MEM_BIT(TEI_MEM_KINDS) - 1)
+#define TEI_MEM_KNOWN \
+    (TEI_MEM_BIT(TEI_MEM_OTHER) - 1) /* the host's, and of devices that are known */
 
 enum tei_mem_kind tei_mem_kind_of(const char *location);
+/* "cuda"; of the host "cpu". */
+const char *tei_mem_word(enum tei_mem_kind kind);
 
 struct tei_buffer {
     uint64_t addr, length;
@@ -111,6 +125,10 @@ int tei_segment_decode(const char *text, size_t len, const struct tei_segment_li
 /* For text that the caller has bounded. */
 extern const struct tei_segment_limits tei_segment_unlimited;
 
+/*
+ * The NPU that an engine of another make moves this segment's data by, as text; false if it says of none.
+ */
+bool tei_segment_rank(const struct tei_segment *s, char *out, size_t n);
 /* Whether that is its protocol, or one of them. */
 bool tei_segment_speaks(const struct tei_segment *s, const char *protocol);
 /* Of several protocols: whether all of the range is reached by one, a bit of TEI_BY_. O(log n) a piece. */

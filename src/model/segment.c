@@ -5,23 +5,40 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const struct {
+    const char *word;
+    enum tei_mem_kind kind;
+} words[] = {
+    {"cpu", TEI_MEM_HOST},
+#define WORD(name, word) {word, TEI_MEM_##name},
+    TEI_MEM_DEVICES(WORD){"ascend", TEI_MEM_ASCEND},
+#undef WORD
+};
+
 /*
  * Peers write all sorts of things there, and some the address of their engine: only a word of letters
  * before a number of at most three digits can be a device.
  */
 enum tei_mem_kind tei_mem_kind_of(const char *location)
 {
-    static const char *const words[] = {
-        [TEI_MEM_HOST] = "cpu:", [TEI_MEM_CUDA] = "cuda:", [TEI_MEM_HIP] = "hip:"};
     size_t word = strspn(location, "abcdefghijklmnopqrstuvwxyz_");
     size_t digits = location[word] == ':' ? strspn(location + word + 1, "0123456789") : 0;
 
     if (word == 0 || digits == 0 || digits > 3 || location[word + 1 + digits])
         return TEI_MEM_HOST;
     for (size_t i = 0; i < TEI_ARRAY_LEN(words); i++)
-        if (strncmp(location, words[i], strlen(words[i])) == 0)
-            return (enum tei_mem_kind)i;
+        if (strlen(words[i].word) == word && strncmp(location, words[i].word, word) == 0)
+            return words[i].kind;
     return TEI_MEM_OTHER;
+}
+
+const char *tei_mem_word(enum tei_mem_kind kind)
+{
+    size_t i = 0;
+
+    while (i < TEI_ARRAY_LEN(words) - 1 && words[i].kind != kind)
+        i++;
+    return words[i].word;
 }
 
 struct tei_segment *tei_segment_get(struct tei_segment *s)

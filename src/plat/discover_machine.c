@@ -29,7 +29,9 @@
 #define VENDOR_NVIDIA   0x10de
 #define VENDOR_AMD      0x1002
 #define CLASS_DISPLAY   0x03 /* VGA, 3D and other display controllers */
-#define CLASS_PROCESSOR 0x12 /* processing accelerators: AMD's Instinct cards */
+#define VENDOR_HUAWEI   0x19e5
+#define VENDOR_MTHREADS 0x1ed5
+#define CLASS_PROCESSOR 0x12 /* processing accelerators: AMD's Instinct cards, Huawei's Ascend */
 
 /* ------------------------------------------------------------------------- NUMA nodes from sysfs */
 
@@ -314,17 +316,29 @@ static int read_tree_distances(struct tei_machine *m)
 
 /* ------------------------------------------------------------------------------------------ GPUs */
 
-/* "cuda" or "hip"; NULL for what is no GPU to compute on. */
-static const char *gpu_kind(const struct hwloc_pcidev_attr_s *pci)
-{
-    unsigned kind = pci->class_id >> 8;
+/* The class of devices that one maker has for computing; those of other makers are told by their drivers. */
+static const struct {
+    unsigned vendor, class;
+    enum tei_mem_kind kind;
+} pci_kinds[] = {
+    {VENDOR_NVIDIA, CLASS_DISPLAY, TEI_MEM_CUDA},
+    {VENDOR_AMD, CLASS_DISPLAY, TEI_MEM_HIP},
+    {VENDOR_AMD, CLASS_PROCESSOR, TEI_MEM_HIP},
+    {VENDOR_HUAWEI, CLASS_PROCESSOR, TEI_MEM_ASCEND},
+    {VENDOR_MTHREADS, CLASS_DISPLAY, TEI_MEM_MUSA},
+};
 
-    if (pci->vendor_id == VENDOR_NVIDIA && kind == CLASS_DISPLAY)
-        return "cuda";
-    if (pci->vendor_id != VENDOR_AMD || (kind != CLASS_DISPLAY && kind != CLASS_PROCESSOR))
-        return NULL;
+/* TEI_MEM_HOST for what is not a device to compute on. */
+static enum tei_mem_kind gpu_kind(const struct hwloc_pcidev_attr_s *pci)
+{
     /* The ES1000 drives the screen of many servers. */
-    return pci->device_id == 0x515e || pci->device_id == 0x5969 ? NULL : "hip";
+    bool screen =
+        pci->vendor_id == VENDOR_AMD && (pci->device_id == 0x515e || pci->device_id == 0x5969);
+
+    for (size_t i = 0; !screen && i < TEI_ARRAY_LEN(pci_kinds); i++)
+        if (pci->vendor_id == pci_kinds[i].vendor && pci->class_id >> 8 == pci_kinds[i].class)
+            return pci_kinds[i].kind;
+    return TEI_MEM_HOST;
 }
 
 static int by_address(const void *a, const void *b)
@@ -374,7 +388,7 @@ static int add_gpu(struct tei_machine *m, hwloc_obj_t device, const char *kind, 
  * By the driver's numbers, which are those of its memory: it may hide devices, and sort them as it
  * likes. *n: how many of its devices are in the tree.
  */
-static int number_by_driver(struct tei_machine *m, enum tei_mem_kind kind, const char *name, int *n)
+static int number_by_driver(struct tei_machine *m, enum tei_mem_kind kind, int *n)
 {
     int devices = tei_gpu_is_loaded(kind) && tei_gpu_open(kind) == 0 ? tei_gpu_count(kind) : 0;
     int rc = 0;
@@ -387,7 +401,7 @@ static int number_by_driver(struct tei_machine *m, enum tei_mem_kind kind, const
         if (tei_gpu_pci(kind, i, pci) == 0)
             device = hwloc_get_pcidev_by_busidstring(m->tree, pci);
         if (device) {
-            rc = add_gpu(m, device, name, i);
+            rc = add_gpu(m, device, tei_mem_word(kind), i);
             (*n)++;
         }
     }
@@ -395,13 +409,13 @@ static int number_by_driver(struct tei_machine *m, enum tei_mem_kind kind, const
 }
 
 static int number_gpus(struct tei_machine *m, hwloc_obj_t *devices, size_t n,
-                       enum tei_mem_kind kind, const char *name)
+                       enum tei_mem_kind kind)
 {
-    int known, next = 0, rc = number_by_driver(m, kind, name, &known);
+    int known, next = 0, rc = number_by_driver(m, kind, &known);
 
     for (size_t i = 0; !rc && known == 0 && i < n; i++)
-        if (strcmp(gpu_kind(&devices[i]->attr->pcidev), name) == 0)
-            rc = add_gpu(m, devices[i], name, next++);
+        if (gpu_kind(&devices[i]->attr->pcidev) == kind)
+            rc = add_gpu(m, devices[i], tei_mem_word(kind), next++);
     return rc;
 }
 
@@ -412,14 +426,12 @@ static int read_gpus(struct tei_machine *m)
     int rc = devices ? 0 : TE_ERR_MEMORY;
 
     while (devices && (device = hwloc_get_next_pcidev(m->tree, device)))
-        if (gpu_kind(&device->attr->pcidev))
+        if (gpu_kind(&device->attr->pcidev) != TEI_MEM_HOST)
             devices[n++] = device;
-    if (n > 0) {
+    if (n > 0)
         qsort(devices, n, sizeof(hwloc_obj_t), by_address);
-        rc = number_gpus(m, devices, n, TEI_MEM_CUDA, "cuda");
-    }
-    if (!rc && n > 0)
-        rc = number_gpus(m, devices, n, TEI_MEM_HIP, "hip");
+    for (unsigned kind = TEI_MEM_HOST + 1; !rc && kind < TEI_MEM_OTHER; kind++)
+        rc = number_gpus(m, devices, n, (enum tei_mem_kind)kind);
     free(devices);
     return rc ? TEI_FAIL(rc, "no memory to list GPUs") : 0;
 }

@@ -6,12 +6,13 @@
  *   gpu.c        which drivers there are: opened once, asked about devices; pinned memory
  *   gpu_queue.c  queues of copies
  *   gpu_share.c  memory of devices, and handles of it for other processes
- *   mem_cuda.c, mem_hip.c   a row each: the driver's calls under the names of struct tei_driver
- *   gpu_row.h    those of both rows that are alike
+ *   makers.c     the makers, a row of names each
+ *   mem_cuda.c, mem_hip.c, mem_ascend.c   a runtime each: its calls under the names of struct tei_api
+ *   gpu_row.h    those of CUDA and HIP that are alike
  *   gpu_file.c   handles that lead to a descriptor of another process
  *
- * A row only translates. What is an error, which code it gets and whether it is logged is decided by
- * the files above it. A kind without a row (TEI_MEM_HOST) has no driver.
+ * An api only translates. What is an error, which code it gets and whether it is logged is decided by
+ * the files above it. A kind without a maker (TEI_MEM_HOST) has no driver.
  */
 #ifndef TEI_PLAT_GPU_H
 #define TEI_PLAT_GPU_H
@@ -20,7 +21,10 @@
 
 #define TEI_GPU_DEVICES 64 /* of a kind: more are not looked at */
 
-/* Statuses that are told apart. HIP numbers them as CUDA does; 0 is success in both. */
+/*
+ * Statuses that are told apart, and 0, which is success. CUDA and HIP number them so; an api that does
+ * not translates these.
+ */
 enum {
     TEI_GPU_INVALID_VALUE = 1,
     TEI_GPU_OUT_OF_MEMORY = 2,
@@ -35,7 +39,7 @@ enum {
     TEI_GPU_NOT_SUPPORTED = 801
 };
 
-/* A function of the driver's library, and where in the row's table its address goes. */
+/* A function of the driver's library, and where in its table the address goes. */
 struct tei_symbol {
     const char *name;
     size_t at;
@@ -50,81 +54,131 @@ struct tei_gpu_seen {
     bool ipc, fabric;
 };
 
-/* Calls return the driver's status. Those of the second half are made between enter and leave. */
-struct tei_driver {
-    const char *name;  /* "cuda", as in "cuda:0" */
-    const char *title; /* for messages */
-    const char *files[4];
+/* A runtime's code, the status that it is here, or itself; and in words. */
+struct tei_gpu_error {
+    int code, status;
+    const char *name, *text;
+};
+
+struct tei_driver;
+
+/*
+ * What a runtime can do. Calls return the driver's status. Those of the second half are made between
+ * enter and leave. NULL is allowed where it says "or NULL": the runtime has no such thing.
+ */
+struct tei_api {
+    const char *prefix; /* of all its names: "cu" */
     const struct tei_symbol *symbols;
     size_t n_symbols;
-    void *table;
+    size_t table; /* bytes: for the addresses of these, and for what a driver remembers */
+    /* Of one with codes of its own; else error_name and error_text say what a status is. */
+    const struct tei_gpu_error *errors;
+    size_t n_errors;
 
-    int (*init)(int *devices);
-    const char *(*error_name)(int status);
-    const char *(*error_text)(int status);
-    int (*pci)(int device, char *out, int size);
-    int (*uuid)(int device, uint8_t out[16]);
+    int (*init)(const struct tei_driver *d, int *devices);
+    const char *(*error_name)(const struct tei_driver *d, int status);
+    const char *(*error_text)(const struct tei_driver *d, int status);
+    /* or NULL: it does not say */
+    int (*pci)(const struct tei_driver *d, int device, char *out, int size);
+    /* TEI_GPU_NOT_SUPPORTED: it does not say */
+    int (*uuid)(const struct tei_driver *d, int device, uint8_t out[16]);
     /* Says that the address is on no device when nobody has initialised the driver. */
-    int (*look)(const void *addr, struct tei_gpu_seen *out);
+    int (*look)(const struct tei_driver *d, const void *addr, struct tei_gpu_seen *out);
     /*
      * Makes a device the thread's current one, and calls good while the program captures a stream;
      * *was is for leave.
      */
-    int (*enter)(int device, int *was);
-    void (*leave)(int was);
+    int (*enter)(const struct tei_driver *d, int device, int *was);
+    void (*leave)(const struct tei_driver *d, int was);
 
-    int (*range)(const void *addr, uintptr_t *base, size_t *length);
-    int (*alloc)(size_t length, void **out);
-    int (*free)(void *addr);
-    int (*pin)(void *addr, size_t length);
-    int (*unpin)(void *addr);
+    int (*range)(const struct tei_driver *d, const void *addr, uintptr_t *base, size_t *length);
+    int (*alloc)(const struct tei_driver *d, size_t length, void **out);
+    int (*free)(const struct tei_driver *d, void *addr);
+    int (*pin)(const struct tei_driver *d, void *addr, size_t length);
+    int (*unpin)(const struct tei_driver *d, void *addr);
 
-    int (*stream_open)(void **stream); /* non-blocking: waits for no other, none waits for it */
-    int (*stream_wait)(void *stream);
-    void (*stream_close)(void *stream);
-    int (*event_open)(void **event); /* one that sleeps when it is waited for */
-    int (*event_record)(void *event, void *stream);
-    int (*event_query)(void *event);
-    int (*event_wait)(void *event);
-    void (*event_close)(void *event);
-    int (*copy)(const struct tei_copy *v, size_t n, void *stream); /* n: 1 to TEI_GPU_BATCH */
-    int (*zero)(void *addr, size_t length, void *stream);
+    /* non-blocking: waits for no other, none waits for it */
+    int (*stream_open)(const struct tei_driver *d, void **stream);
+    int (*stream_wait)(const struct tei_driver *d, void *stream);
+    int (*stream_close)(const struct tei_driver *d, void *stream);
+    /* one that sleeps when it is waited for */
+    int (*event_open)(const struct tei_driver *d, void **event);
+    int (*event_record)(const struct tei_driver *d, void *event, void *stream);
+    int (*event_query)(const struct tei_driver *d, void *event);
+    int (*event_wait)(const struct tei_driver *d, void *event);
+    int (*event_close)(const struct tei_driver *d, void *event);
+    /* n: 1 to TEI_GPU_BATCH */
+    int (*copy)(const struct tei_driver *d, const struct tei_copy *v, size_t n, void *stream);
+    int (*zero)(const struct tei_driver *d, void *addr, size_t length, void *stream);
 
-    int (*ipc_export)(void *base, uint8_t out[TEI_GPU_HANDLE]);
-    int (*ipc_open)(const uint8_t handle[TEI_GPU_HANDLE], void **base);
-    int (*ipc_close)(void *base);
+    int (*ipc_export)(const struct tei_driver *d, void *base, uint8_t out[TEI_GPU_HANDLE]);
+    int (*ipc_open)(const struct tei_driver *d, const uint8_t handle[TEI_GPU_HANDLE], void **base);
+    /* `handle`: by which it was opened */
+    int (*ipc_close)(const struct tei_driver *d, void *base, const uint8_t handle[TEI_GPU_HANDLE]);
+    /* or NULL; `base` is NULL */
+    int (*ipc_unexport)(const struct tei_driver *d, void *base,
+                        const uint8_t handle[TEI_GPU_HANDLE]);
 
-    /* Memory made of physical pieces ("handles") that are mapped at reserved addresses. */
-    int (*granularity)(int device, size_t *out);
-    int (*create)(int device, size_t size, uint64_t *piece); /* to be exported as TEI_GPU_FABRIC */
-    int (*retain)(void *addr, uint64_t *piece);
-    void (*release)(uint64_t piece);
-    int (*map)(uint64_t piece, size_t size, void **addr); /* reserves and maps */
-    int (*allow)(void *addr, size_t size, int device);
-    void (*unmap)(void *addr, size_t size); /* and gives the reservation back */
-    int (*fabric_export)(uint64_t piece, uint8_t out[TEI_GPU_HANDLE]);
-    void (*fabric_unexport)(const uint8_t handle[TEI_GPU_HANDLE]);
-    int (*fabric_import)(const uint8_t handle[TEI_GPU_HANDLE], size_t size, uint64_t *piece);
+    /*
+     * Memory made of physical pieces ("handles") that are mapped at reserved addresses. With `granularity`
+     * NULL there is none.
+     */
+    int (*granularity)(const struct tei_driver *d, int device, size_t *out);
+    int (*create)(const struct tei_driver *d, int device, size_t size,
+                  uint64_t *piece); /* to be exported as TEI_GPU_FABRIC */
+    int (*retain)(const struct tei_driver *d, void *addr, uint64_t *piece);
+    void (*release)(const struct tei_driver *d, uint64_t piece);
+    int (*map)(const struct tei_driver *d, uint64_t piece, size_t size,
+               void **addr); /* reserves and maps */
+    int (*allow)(const struct tei_driver *d, void *addr, size_t size, int device);
+    void (*unmap)(const struct tei_driver *d, void *addr,
+                  size_t size); /* and gives the reservation back */
+    int (*fabric_export)(const struct tei_driver *d, uint64_t piece, uint8_t out[TEI_GPU_HANDLE]);
+    void (*fabric_unexport)(const struct tei_driver *d, const uint8_t handle[TEI_GPU_HANDLE]);
+    int (*fabric_import)(const struct tei_driver *d, const uint8_t handle[TEI_GPU_HANDLE],
+                         size_t size, uint64_t *piece);
 
-    int (*dmabuf)(int device, uintptr_t addr, size_t size, int *fd);
+    int (*dmabuf)(const struct tei_driver *d, int device, uintptr_t addr, size_t size,
+                  int *fd); /* or NULL */
 };
 
 /*
- * The calls of a row, whose file names each function alike: a row that lacks one does not compile.
+ * A maker: a row of names. Several makers have one api, since their runtimes are one under other names:
+ * a function of it is looked for by the maker's prefix in the place of the api's.
  */
-#define TEI_DRIVER_CALLS                                                                     \
-    .init = start, .error_name = error_name, .error_text = error_text, .pci = tell_pci,      \
-    .uuid = tell_uuid, .look = look, .enter = enter, .leave = leave, .range = find_range,    \
-    .alloc = allocate, .free = release_memory, .pin = pin, .unpin = unpin,                   \
-    .stream_open = open_stream, .stream_wait = wait_stream, .stream_close = close_stream,    \
-    .event_open = open_event, .event_record = record_event, .event_query = query_event,      \
-    .event_wait = wait_event, .event_close = close_event, .copy = copy, .zero = zero,        \
-    .ipc_export = export_ipc, .ipc_open = open_ipc, .ipc_close = close_ipc,                  \
+struct tei_driver {
+    const char *name;  /* "cuda", as in "cuda:0" */
+    const char *title; /* for messages */
+    const char *files[5];
+    const struct tei_api *api;
+    const char *prefix;                      /* "mu" */
+    void *table;                             /* once it is loaded */
+    void *_Atomic contexts[TEI_GPU_DEVICES]; /* of tei_gpu_context() */
+};
+
+/* makers.c: by their kind; a kind without a maker has no api. */
+extern struct tei_driver tei_drivers[TEI_MEM_KINDS];
+/* Of mem_cuda.c, mem_hip.c and mem_ascend.c. */
+extern const struct tei_api tei_api_cuda, tei_api_hip, tei_api_ascend;
+
+/* What its file has in `struct table` and `symbols`, and one entry of the latter. */
+#define TEI_GPU_SYMBOL(name, args, required) {#name, offsetof(struct table, name), required},
+#define TEI_API_TABLE \
+    .symbols = symbols, .n_symbols = TEI_ARRAY_LEN(symbols), .table = sizeof(struct table)
+
+/* The calls of an api whose file names each function alike; the second has what not every runtime has. */
+#define TEI_API_CALLS                                                                           \
+    .init = start, .uuid = tell_uuid, .look = look, .enter = enter, .leave = leave,             \
+    .range = find_range, .alloc = allocate, .free = release_memory, .pin = pin, .unpin = unpin, \
+    .stream_open = open_stream, .stream_wait = wait_stream, .stream_close = close_stream,       \
+    .event_open = open_event, .event_record = record_event, .event_query = query_event,         \
+    .event_wait = wait_event, .event_close = close_event, .copy = copy, .zero = zero,           \
+    .ipc_export = export_ipc, .ipc_open = open_ipc, .ipc_close = close_ipc
+#define TEI_API_MAP_CALLS                                                                    \
+    .error_name = error_name, .error_text = error_text, .pci = tell_pci,                     \
     .granularity = tell_granularity, .create = create, .retain = retain, .release = release, \
     .map = map, .allow = allow, .unmap = unmap, .fabric_export = export_fabric,              \
     .fabric_unexport = unexport_fabric, .fabric_import = import_fabric, .dmabuf = export_dmabuf
-
-extern const struct tei_driver tei_driver_cuda, tei_driver_hip;
 
 #define TEI_GPU_BATCH 128
 
@@ -138,10 +192,19 @@ const struct tei_driver *tei_driver_loaded(enum tei_mem_kind kind, bool fresh);
 /* The driver if tei_gpu_open() has opened it; else NULL, and the text of an error is kept. */
 const struct tei_driver *tei_driver_open(enum tei_mem_kind kind);
 
+/* The status that a code of this api is. */
+int tei_gpu_status(const struct tei_api *api, int code);
 /* "CUDA_ERROR_NOT_PERMITTED: operation not permitted", in a thread-local buffer. */
 const char *tei_gpu_why(const struct tei_driver *d, int status);
 /* Keeps the text of an error that is not logged; returns `code`. */
 int tei_gpu_keep(int code, const char *fmt, ...) TEI_PRINTF(2, 3);
+
+/*
+ * The context of a device that `make` has made, once for the process: it is kept. For an api whose enter()
+ * has need of one. The driver's status.
+ */
+int tei_gpu_context(const struct tei_driver *d, int device,
+                    int (*make)(const struct tei_driver *d, int device, void **out), void **out);
 
 /* ---- gpu_queue.c */
 

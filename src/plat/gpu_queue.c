@@ -36,17 +36,17 @@ static void close_all(struct tei_gpu_queue *q)
 {
     for (size_t i = 0; i < TEI_GPU_MARKS; i++)
         if (q->events[i])
-            q->row->event_close(q->events[i]);
+            (void)q->row->api->event_close(q->row, q->events[i]);
     if (q->stream)
-        q->row->stream_close(q->stream);
+        (void)q->row->api->stream_close(q->row, q->stream);
 }
 
 static int open_all(struct tei_gpu_queue *q)
 {
-    int status = q->row->stream_open(&q->stream);
+    int status = q->row->api->stream_open(q->row, &q->stream);
 
     for (size_t i = 0; !status && i < TEI_GPU_MARKS; i++)
-        status = q->row->event_open(&q->events[i]);
+        status = q->row->api->event_open(q->row, &q->events[i]);
     if (!status)
         return 0;
     close_all(q);
@@ -68,7 +68,7 @@ int tei_gpu_queue_open(enum tei_mem_kind kind, int device, struct tei_gpu_queue 
         q->device = device;
     }
     rc = q ? open_all(q) : TEI_FAIL(TE_ERR_MEMORY, "no memory for a queue of copies");
-    tei_driver_open(kind)->leave(was);
+    tei_driver_open(kind)->api->leave(tei_driver_open(kind), was);
     if (rc)
         free(q);
     else
@@ -83,9 +83,9 @@ void tei_gpu_queue_close(struct tei_gpu_queue *q)
     if (!q)
         return;
     if (tei_gpu_enter(q->kind, q->device, &was) == 0) {
-        (void)q->row->stream_wait(q->stream);
+        (void)q->row->api->stream_wait(q->row, q->stream);
         close_all(q);
-        q->row->leave(was);
+        q->row->api->leave(q->row, was);
     }
     free(q);
 }
@@ -100,7 +100,7 @@ static int fail_broken(const struct tei_gpu_queue *q)
 /* Waits until nothing is under way, which a driver in error says at once. */
 static int break_queue(struct tei_gpu_queue *q, int status)
 {
-    (void)q->row->stream_wait(q->stream);
+    (void)q->row->api->stream_wait(q->row, q->stream);
     q->broken = true;
     snprintf(q->why, sizeof(q->why), "copying on %s:%d: %s", q->row->name, q->device,
              tei_gpu_why(q->row, status));
@@ -110,7 +110,7 @@ static int break_queue(struct tei_gpu_queue *q, int status)
 /* Some copy was refused: those before it end here. */
 static int refuse(struct tei_gpu_queue *q, int refused)
 {
-    int status = q->row->stream_wait(q->stream);
+    int status = q->row->api->stream_wait(q->row, q->stream);
 
     if (status)
         return break_queue(q, status);
@@ -134,12 +134,12 @@ static int submit(struct tei_gpu_queue *q, const struct tei_copy *v, size_t n)
         if (v[i].n == 0)
             continue;
         if (m == TEI_GPU_BATCH) {
-            status = q->row->copy(batch, m, q->stream);
+            status = q->row->api->copy(q->row, batch, m, q->stream);
             m = 0;
         }
         batch[m++] = v[i];
     }
-    return status || m == 0 ? status : q->row->copy(batch, m, q->stream);
+    return status || m == 0 ? status : q->row->api->copy(q->row, batch, m, q->stream);
 }
 
 int tei_gpu_queue_copy(struct tei_gpu_queue *q, const struct tei_copy *v, size_t n,
@@ -158,17 +158,19 @@ int tei_gpu_queue_copy(struct tei_gpu_queue *q, const struct tei_copy *v, size_t
     if (status) {
         rc = refuse(q, status);
     } else {
-        status = q->row->event_record(q->events[(q->last + 1) % TEI_GPU_MARKS], q->stream);
+        status =
+            q->row->api->event_record(q->row, q->events[(q->last + 1) % TEI_GPU_MARKS], q->stream);
         rc = status ? break_queue(q, status) : 0;
     }
-    q->row->leave(was);
+    q->row->api->leave(q->row, was);
     if (!rc)
         *ticket = ++q->last;
     return rc;
 }
 
 /* Asks about a ticket by `ask`, which is event_query or event_wait. */
-static int ask_about(struct tei_gpu_queue *q, uint64_t ticket, int (*ask)(void *event))
+static int ask_about(struct tei_gpu_queue *q, uint64_t ticket,
+                     int (*ask)(const struct tei_driver *d, void *event))
 {
     int was, status, rc;
 
@@ -182,25 +184,25 @@ static int ask_about(struct tei_gpu_queue *q, uint64_t ticket, int (*ask)(void *
     rc = tei_gpu_enter(q->kind, q->device, &was);
     if (rc)
         return rc;
-    status = ask(q->events[ticket % TEI_GPU_MARKS]);
+    status = ask(q->row, q->events[ticket % TEI_GPU_MARKS]);
     if (status == 0)
         q->ended = ticket;
     else if (status == TEI_GPU_NOT_READY)
         rc = TE_ERR_BUSY;
     else
         rc = break_queue(q, status);
-    q->row->leave(was);
+    q->row->api->leave(q->row, was);
     return rc;
 }
 
 int tei_gpu_queue_poll(struct tei_gpu_queue *q, uint64_t ticket)
 {
-    return ask_about(q, ticket, q->row->event_query);
+    return ask_about(q, ticket, q->row->api->event_query);
 }
 
 int tei_gpu_queue_wait(struct tei_gpu_queue *q, uint64_t ticket)
 {
-    return ask_about(q, ticket, q->row->event_wait);
+    return ask_about(q, ticket, q->row->api->event_wait);
 }
 
 /* ---------------------------------------------------------------------------------- queues to borrow */
@@ -249,11 +251,11 @@ int tei_gpu_queue_zero(struct tei_gpu_queue *q, void *addr, size_t length)
 
     if (rc)
         return rc;
-    status = q->row->zero(addr, length, q->stream);
+    status = q->row->api->zero(q->row, addr, length, q->stream);
     if (!status)
-        status = q->row->stream_wait(q->stream);
+        status = q->row->api->stream_wait(q->row, q->stream);
     if (status)
         rc = break_queue(q, status);
-    q->row->leave(was);
+    q->row->api->leave(q->row, was);
     return rc;
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu_row.h - the calls that both drivers have alike, written once: mem_cuda.c and mem_hip.c include it,
+ * gpu_row.h - the calls that CUDA and HIP have alike, written once: mem_cuda.c and mem_hip.c include it,
  * and nobody else, between what it needs and what is their own.
  *
- * It needs of a row:
+ * It needs of them, `d` being the driver:
  *   CALL(Name, ...)  HAS(Name)     a function by its name without cu or hip: calls it; whether it is there
  *   ALLOC FREE RANGE HOST_PIN HOST_UNPIN MEMSET STREAM_OPEN STREAM_CLOSE EVENT_OPEN EVENT_CLOSE IPC_OPEN
  *   DEVICE_COUNT                   names that the drivers do not have in common
  *   gpu_address gpu_stream gpu_event gpu_piece gpu_ipc_handle gpu_properties gpu_access gpu_capture_mode
  *   NON_BLOCKING SLEEPING PORTABLE DEVICE_LOCATION READ_WRITE GRANULARITY DMABUF
- *   has_maps() ipc_flags() properties_of()
+ *   has_maps(d) ipc_flags(d) properties_of()
  */
 #include <string.h>
 
@@ -18,7 +18,7 @@
 #define PIECE(piece) ((gpu_piece)(uintptr_t)(piece))
 #define POINTER(p)   ((void *)(uintptr_t)(p))
 
-static int start(int *devices)
+static int start(const struct tei_driver *d, int *devices)
 {
     int status = CALL(Init, 0);
 
@@ -26,7 +26,7 @@ static int start(int *devices)
 }
 
 /* *mode: the new one, and then the old one. Old drivers have no modes. */
-static void exchange_capture_mode(gpu_capture_mode *mode)
+static void exchange_capture_mode(const struct tei_driver *d, gpu_capture_mode *mode)
 {
     if (HAS(ThreadExchangeStreamCaptureMode))
         (void)CALL(ThreadExchangeStreamCaptureMode, mode);
@@ -34,7 +34,7 @@ static void exchange_capture_mode(gpu_capture_mode *mode)
 
 /* ----------------------------------------------------------------------------------------- memory */
 
-static int find_range(const void *addr, uintptr_t *base, size_t *length)
+static int find_range(const struct tei_driver *d, const void *addr, uintptr_t *base, size_t *length)
 {
     gpu_address p = 0;
     int status = CALL(RANGE, &p, length, ADDRESS(addr));
@@ -43,7 +43,7 @@ static int find_range(const void *addr, uintptr_t *base, size_t *length)
     return status;
 }
 
-static int allocate(size_t length, void **out)
+static int allocate(const struct tei_driver *d, size_t length, void **out)
 {
     gpu_address p = 0;
     int status = CALL(ALLOC, &p, length);
@@ -52,24 +52,24 @@ static int allocate(size_t length, void **out)
     return status;
 }
 
-static int release_memory(void *addr)
+static int release_memory(const struct tei_driver *d, void *addr)
 {
     return CALL(FREE, ADDRESS(addr));
 }
 
-static int pin(void *addr, size_t length)
+static int pin(const struct tei_driver *d, void *addr, size_t length)
 {
     return CALL(HOST_PIN, addr, length, PORTABLE);
 }
 
-static int unpin(void *addr)
+static int unpin(const struct tei_driver *d, void *addr)
 {
     return CALL(HOST_UNPIN, addr);
 }
 
 /* ----------------------------------------------------------------------------------------- copies */
 
-static int open_stream(void **out)
+static int open_stream(const struct tei_driver *d, void **out)
 {
     gpu_stream s = NULL;
     int status = CALL(STREAM_OPEN, &s, NON_BLOCKING);
@@ -78,17 +78,17 @@ static int open_stream(void **out)
     return status;
 }
 
-static int wait_stream(void *stream)
+static int wait_stream(const struct tei_driver *d, void *stream)
 {
     return CALL(StreamSynchronize, stream);
 }
 
-static void close_stream(void *stream)
+static int close_stream(const struct tei_driver *d, void *stream)
 {
-    (void)CALL(STREAM_CLOSE, stream);
+    return CALL(STREAM_CLOSE, stream);
 }
 
-static int open_event(void **out)
+static int open_event(const struct tei_driver *d, void **out)
 {
     gpu_event e = NULL;
     int status = CALL(EVENT_OPEN, &e, SLEEPING);
@@ -97,34 +97,34 @@ static int open_event(void **out)
     return status;
 }
 
-static int record_event(void *event, void *stream)
+static int record_event(const struct tei_driver *d, void *event, void *stream)
 {
     return CALL(EventRecord, event, stream);
 }
 
-static int query_event(void *event)
+static int query_event(const struct tei_driver *d, void *event)
 {
     return CALL(EventQuery, event);
 }
 
-static int wait_event(void *event)
+static int wait_event(const struct tei_driver *d, void *event)
 {
     return CALL(EventSynchronize, event);
 }
 
-static void close_event(void *event)
+static int close_event(const struct tei_driver *d, void *event)
 {
-    (void)CALL(EVENT_CLOSE, event);
+    return CALL(EVENT_CLOSE, event);
 }
 
-static int zero(void *addr, size_t length, void *stream)
+static int zero(const struct tei_driver *d, void *addr, size_t length, void *stream)
 {
     return CALL(MEMSET, ADDRESS(addr), 0, length, stream);
 }
 
 /* -------------------------------------------------------------------------------------------- IPC */
 
-static int export_ipc(void *base, uint8_t out[TEI_GPU_HANDLE])
+static int export_ipc(const struct tei_driver *d, void *base, uint8_t out[TEI_GPU_HANDLE])
 {
     gpu_ipc_handle h;
     int status = CALL(IpcGetMemHandle, &h, ADDRESS(base));
@@ -134,48 +134,49 @@ static int export_ipc(void *base, uint8_t out[TEI_GPU_HANDLE])
     return status;
 }
 
-static int open_ipc(const uint8_t handle[TEI_GPU_HANDLE], void **base)
+static int open_ipc(const struct tei_driver *d, const uint8_t handle[TEI_GPU_HANDLE], void **base)
 {
     gpu_ipc_handle h;
     gpu_address p = 0;
     int status;
 
     memcpy(h.reserved, handle, TEI_GPU_HANDLE);
-    status = CALL(IPC_OPEN, &p, h, ipc_flags());
+    status = CALL(IPC_OPEN, &p, h, ipc_flags(d));
     *base = POINTER(p);
     return status;
 }
 
-static int close_ipc(void *base)
+static int close_ipc(const struct tei_driver *d, void *base, const uint8_t handle[TEI_GPU_HANDLE])
 {
+    (void)handle;
     return CALL(IpcCloseMemHandle, ADDRESS(base));
 }
 
 /* ---------------------------------------------------------------------------------- mapped memory */
 
-static int tell_granularity(int device, size_t *out)
+static int tell_granularity(const struct tei_driver *d, int device, size_t *out)
 {
-    gpu_properties what = properties_of(device);
+    gpu_properties what = properties_of(d, device);
 
-    return has_maps() ? CALL(MemGetAllocationGranularity, out, &what, GRANULARITY)
-                      : TEI_GPU_NOT_SUPPORTED;
+    return has_maps(d) ? CALL(MemGetAllocationGranularity, out, &what, GRANULARITY)
+                       : TEI_GPU_NOT_SUPPORTED;
 }
 
-static int retain(void *addr, uint64_t *piece)
+static int retain(const struct tei_driver *d, void *addr, uint64_t *piece)
 {
     gpu_piece h = 0;
-    int status = has_maps() ? CALL(MemRetainAllocationHandle, &h, addr) : TEI_GPU_NOT_SUPPORTED;
+    int status = has_maps(d) ? CALL(MemRetainAllocationHandle, &h, addr) : TEI_GPU_NOT_SUPPORTED;
 
     *piece = (uintptr_t)h;
     return status;
 }
 
-static void release(uint64_t piece)
+static void release(const struct tei_driver *d, uint64_t piece)
 {
     (void)CALL(MemRelease, PIECE(piece));
 }
 
-static int map(uint64_t piece, size_t size, void **addr)
+static int map(const struct tei_driver *d, uint64_t piece, size_t size, void **addr)
 {
     gpu_address p = 0;
     int status = CALL(MemAddressReserve, &p, size, 0, 0, 0);
@@ -190,20 +191,21 @@ static int map(uint64_t piece, size_t size, void **addr)
     return status;
 }
 
-static int allow(void *addr, size_t size, int device)
+static int allow(const struct tei_driver *d, void *addr, size_t size, int device)
 {
     gpu_access access = {.location = {DEVICE_LOCATION, device}, .flags = READ_WRITE};
 
     return CALL(MemSetAccess, ADDRESS(addr), size, &access, 1);
 }
 
-static void unmap(void *addr, size_t size)
+static void unmap(const struct tei_driver *d, void *addr, size_t size)
 {
     (void)CALL(MemUnmap, ADDRESS(addr), size);
     (void)CALL(MemAddressFree, ADDRESS(addr), size);
 }
 
-static int export_dmabuf(int device, uintptr_t addr, size_t size, int *fd)
+static int export_dmabuf(const struct tei_driver *d, int device, uintptr_t addr, size_t size,
+                         int *fd)
 {
     (void)device;
     return HAS(MemGetHandleForAddressRange)

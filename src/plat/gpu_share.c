@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum how { ALLOCATED, MAPPED, OPENED };
@@ -25,6 +26,7 @@ struct held {
     enum tei_mem_kind kind;
     int device;
     enum how how;
+    uint8_t handle[TEI_GPU_HANDLE]; /* OPENED */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -58,13 +60,13 @@ static int undo(const struct tei_driver *row, const struct held *h)
 {
     switch (h->how) {
     case MAPPED:
-        row->unmap(h->addr, h->size);
+        row->api->unmap(row, h->addr, h->size);
         return 0;
     case OPENED:
-        return row->ipc_close(h->addr);
+        return row->api->ipc_close(row, h->addr, h->handle);
     case ALLOCATED:
     default:
-        return row->free(h->addr);
+        return row->api->free(row, h->addr);
     }
 }
 
@@ -75,7 +77,7 @@ static void end(struct held *h)
 
     if (tei_gpu_enter(h->kind, h->device, &was) == 0) {
         status = undo(row, h);
-        row->leave(was);
+        row->api->leave(row, was);
         if (status)
             TEI_WARN("giving back memory of %s:%d: %s", row->name, h->device,
                      tei_gpu_why(row, status));
@@ -99,19 +101,19 @@ static bool round_up(size_t length, size_t unit, size_t *out)
 static int map_piece(struct held *h, uint64_t piece)
 {
     const struct tei_driver *row = tei_driver_open(h->kind);
-    int status = row->map(piece, h->size, &h->addr);
+    int status = row->api->map(row, piece, h->size, &h->addr);
 
     if (status)
         return status;
-    status = row->allow(h->addr, h->size, h->device);
+    status = row->api->allow(row, h->addr, h->size, h->device);
     if (status) {
-        row->unmap(h->addr, h->size);
+        row->api->unmap(row, h->addr, h->size);
         h->addr = NULL; /* nothing is left to be undone */
         return status;
     }
     for (int i = 0; i < tei_gpu_count(h->kind); i++)
         if (i != h->device)
-            (void)row->allow(h->addr, h->size, i);
+            (void)row->api->allow(row, h->addr, h->size, i);
     return 0;
 }
 
@@ -121,18 +123,18 @@ static int make_mapped(struct held *h, size_t length, const uint8_t *handle)
     const struct tei_driver *row = tei_driver_open(h->kind);
     uint64_t piece;
     size_t unit;
-    int status = row->granularity(h->device, &unit);
+    int status = row->api->granularity(row, h->device, &unit);
 
     if (status)
         return status;
     if (!round_up(length, unit, &h->size))
         return handle ? TEI_GPU_NOT_SUPPORTED : TEI_GPU_OUT_OF_MEMORY;
-    status = handle ? row->fabric_import(handle, h->size, &piece)
-                    : row->create(h->device, h->size, &piece);
+    status = handle ? row->api->fabric_import(row, handle, h->size, &piece)
+                    : row->api->create(row, h->device, h->size, &piece);
     if (status)
         return status;
     status = map_piece(h, piece);
-    row->release(piece); /* what is mapped stays */
+    row->api->release(row, piece); /* what is mapped stays */
     return status;
 }
 
@@ -146,8 +148,9 @@ static int make(struct held *h, struct tei_gpu_queue *q, size_t length)
 
     if (rc)
         return rc;
-    status = h->how == MAPPED ? make_mapped(h, length, NULL) : row->alloc(length, &h->addr);
-    row->leave(was);
+    status =
+        h->how == MAPPED ? make_mapped(h, length, NULL) : row->api->alloc(row, length, &h->addr);
+    row->api->leave(row, was);
     if (status == TEI_GPU_OUT_OF_MEMORY)
         return TEI_FAIL(TE_ERR_MEMORY, "%s:%d has no memory for %zu bytes", row->name, h->device,
                         length);
@@ -211,15 +214,15 @@ static signed char try_fabric(enum tei_mem_kind kind, int device)
 
     if (tei_gpu_enter(kind, device, &was) != 0)
         return 0;
-    status = row->granularity(device, &unit);
+    status = row->api->granularity(row, device, &unit);
     if (!status)
-        status = row->create(device, unit, &piece);
+        status = row->api->create(row, device, unit, &piece);
     if (!status)
-        row->release(piece);
+        row->api->release(row, piece);
     else
         TEI_DEBUG("%s:%d has no memory for the fabric: %s", row->name, device,
                   tei_gpu_why(row, status));
-    row->leave(was);
+    row->api->leave(row, was);
     if (status == TEI_GPU_OUT_OF_MEMORY)
         return 0;
     return status ? -1 : 1;
@@ -230,7 +233,7 @@ bool tei_gpu_has_fabric(enum tei_mem_kind kind, int device)
     static _Atomic signed char known[TEI_MEM_KINDS][TEI_GPU_DEVICES]; /* as of try_fabric() */
     signed char has;
 
-    if (device < 0 || device >= tei_gpu_count(kind))
+    if (device < 0 || device >= tei_gpu_count(kind) || !tei_drivers[kind].api->granularity)
         return false;
     has = atomic_load_explicit(&known[kind][device], memory_order_relaxed);
     if (has == 0) {
@@ -245,12 +248,12 @@ bool tei_gpu_has_fabric(enum tei_mem_kind kind, int device)
 static int export_fabric(const struct tei_driver *row, void *base, uint8_t out[TEI_GPU_HANDLE])
 {
     uint64_t piece;
-    int status = row->retain(base, &piece);
+    int status = row->api->retain(row, base, &piece);
 
     if (status)
         return status;
-    status = row->fabric_export(piece, out);
-    row->release(piece);
+    status = row->api->fabric_export(row, piece, out);
+    row->api->release(row, piece);
     return status;
 }
 
@@ -269,9 +272,9 @@ int tei_gpu_export(const struct tei_mem_info *m, enum tei_gpu_sort sort,
     rc = tei_gpu_enter(m->kind, m->device, &was);
     if (rc)
         return rc;
-    status = sort == TEI_GPU_IPC ? row->ipc_export((void *)m->base, out)
+    status = sort == TEI_GPU_IPC ? row->api->ipc_export(row, (void *)m->base, out)
                                  : export_fabric(row, (void *)m->base, out);
-    row->leave(was);
+    row->api->leave(row, was);
     if (status)
         return tei_gpu_keep(TE_ERR_UNSUPPORTED, "a handle of the memory at 0x%zx of %s:%d: %s",
                             (size_t)m->base, row->name, m->device, tei_gpu_why(row, status));
@@ -284,7 +287,9 @@ void tei_gpu_unexport(enum tei_mem_kind kind, enum tei_gpu_sort sort,
     const struct tei_driver *row = tei_driver_open(kind);
 
     if (row && sort == TEI_GPU_FABRIC)
-        row->fabric_unexport(handle);
+        row->api->fabric_unexport(row, handle);
+    else if (row && row->api->ipc_unexport)
+        (void)row->api->ipc_unexport(row, NULL, handle);
 }
 
 /* Opens an IPC handle, of memory that is at least that long. The driver's status. */
@@ -293,13 +298,14 @@ static int open_ipc(struct held *h, const uint8_t handle[TEI_GPU_HANDLE], size_t
     const struct tei_driver *row = tei_driver_open(h->kind);
     uintptr_t base;
     size_t size;
-    int status = row->ipc_open(handle, &h->addr);
+    int status = row->api->ipc_open(row, handle, &h->addr);
 
     if (status)
         return status;
-    if (row->range(h->addr, &base, &size) != 0 || size - ((uintptr_t)h->addr - base) >= length)
+    if (row->api->range(row, h->addr, &base, &size) != 0 ||
+        size - ((uintptr_t)h->addr - base) >= length)
         return 0;
-    (void)row->ipc_close(h->addr);
+    (void)row->api->ipc_close(row, h->addr, handle);
     return TEI_GPU_NOT_SUPPORTED;
 }
 
@@ -315,13 +321,14 @@ int tei_gpu_import(enum tei_mem_kind kind, int device, enum tei_gpu_sort sort,
     row = tei_driver_open(kind);
     h = calloc(1, sizeof(*h));
     if (!h) {
-        row->leave(was);
+        row->api->leave(row, was);
         return TEI_FAIL(TE_ERR_MEMORY, "no memory to keep count of memory");
     }
     *h =
         (struct held){.kind = kind, .device = device, .how = sort == TEI_GPU_IPC ? OPENED : MAPPED};
+    memcpy(h->handle, handle, sizeof(h->handle));
     status = h->how == OPENED ? open_ipc(h, handle, length) : make_mapped(h, length, handle);
-    row->leave(was);
+    row->api->leave(row, was);
     if (status) {
         free(h);
         return tei_gpu_keep(TE_ERR_UNSUPPORTED, "mapping %zu bytes of a peer for %s:%d: %s", length,
@@ -355,8 +362,9 @@ int tei_gpu_dmabuf(const struct tei_mem_info *m, uintptr_t addr, size_t length, 
     rc = tei_gpu_enter(m->kind, m->device, &was);
     if (rc)
         return rc;
-    status = row->dmabuf(m->device, first, size, fd);
-    row->leave(was);
+    status = row->api->dmabuf ? row->api->dmabuf(row, m->device, first, size, fd)
+                              : TEI_GPU_NOT_SUPPORTED;
+    row->api->leave(row, was);
     if (status)
         return tei_gpu_keep(TE_ERR_UNSUPPORTED, "a dma-buf of %zu bytes at 0x%zx of %s:%d: %s",
                             length, (size_t)addr, row->name, m->device, tei_gpu_why(row, status));

@@ -9,7 +9,11 @@
 
 #define BOUNCE ((size_t)1 << 20)
 
-static const enum tei_mem_kind device_kinds[] = {TEI_MEM_CUDA, TEI_MEM_HIP};
+static const enum tei_mem_kind device_kinds[] = {
+#define KIND(name, word) TEI_MEM_##name,
+    TEI_MEM_DEVICES(KIND)
+#undef KIND
+};
 
 /* ---------------------------------------------------------------------------------------- looking */
 
@@ -31,8 +35,8 @@ static bool goes_on(const struct tei_driver *row, const struct tei_gpu_seen *fir
     uintptr_t base;
     size_t size;
 
-    if (first->ipc || row->look((void *)at, &next) != 0 || !next.on_device || next.ipc ||
-        next.device != first->device || row->range((void *)at, &base, &size) != 0)
+    if (first->ipc || row->api->look(row, (void *)at, &next) != 0 || !next.on_device || next.ipc ||
+        next.device != first->device || row->api->range(row, (void *)at, &base, &size) != 0)
         return false;
     *end = base + size;
     return *end > at;
@@ -44,7 +48,7 @@ static int measure(const struct tei_driver *row, const struct tei_gpu_seen *seen
 {
     uint64_t last;
     uintptr_t end;
-    int status = row->range((void *)addr, &out->base, &out->length);
+    int status = row->api->range(row, (void *)addr, &out->base, &out->length);
 
     if (status)
         return TEI_FAIL(TE_ERR_CONTEXT, "the allocation that holds 0x%zx: %s", (size_t)addr,
@@ -71,7 +75,7 @@ static int inspect_device(enum tei_mem_kind kind, const struct tei_gpu_seen *see
     if (rc)
         return rc;
     rc = measure(tei_driver_open(kind), seen, addr, length, &m);
-    tei_driver_open(kind)->leave(was);
+    tei_driver_open(kind)->api->leave(tei_driver_open(kind), was);
     if (!rc)
         *out = m;
     return rc;
@@ -102,7 +106,7 @@ static int inspect(const void *addr, size_t length, bool fresh, struct tei_mem_i
     for (size_t i = 0; i < TEI_ARRAY_LEN(device_kinds); i++) {
         const struct tei_driver *row = tei_driver_loaded(device_kinds[i], fresh);
         struct tei_gpu_seen seen = {.device = -1};
-        int status = row ? row->look(addr, &seen) : TEI_GPU_NO_DEVICE;
+        int status = row ? row->api->look(row, addr, &seen) : TEI_GPU_NO_DEVICE;
 
         if (is_foreign(status))
             continue;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mem_cuda.c - the row of CUDA, by its driver API: the one library that every host with NVIDIA's
- * driver has, whichever version of the CUDA runtime the process uses.
+ * mem_cuda.c - CUDA, by its driver API: the one library that every host with NVIDIA's driver has,
+ * whichever version of the CUDA runtime the process uses. Other makers have it under their own names.
  *
  * Everything is done in the primary context of the device, which the CUDA runtime uses, too. It is
  * retained when a device is first entered and kept; it is pushed around calls, and so the caller's
@@ -13,24 +13,20 @@
 
 #include "plat/cuda.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
-
-static struct {
+/* Of each maker. */
+struct table {
 #define MEMBER(name, args, required) CUresult(*name) args;
     TEI_CUDA_SYMBOLS(MEMBER) TEI_CUDA_NEW_SYMBOLS(MEMBER)
 #undef MEMBER
-} cu;
-
-static const struct tei_symbol symbols[] = {
-#define SYMBOL(name, args, required) {#name, offsetof(__typeof__(cu), name), required},
-    TEI_CUDA_SYMBOLS(SYMBOL) TEI_CUDA_NEW_SYMBOLS(SYMBOL)
-#undef SYMBOL
 };
+#define CU ((struct table *)d->table)
+
+static const struct tei_symbol symbols[] = {TEI_CUDA_SYMBOLS(TEI_GPU_SYMBOL)
+                                                TEI_CUDA_NEW_SYMBOLS(TEI_GPU_SYMBOL)};
 
 #define CALL(name, ...)  CALL_(name, __VA_ARGS__)
-#define CALL_(name, ...) cu.cu##name(__VA_ARGS__)
-#define HAS(name)        (cu.cu##name != NULL)
+#define CALL_(name, ...) CU->cu##name(__VA_ARGS__)
+#define HAS(name)        (CU->cu##name != NULL)
 
 #define ALLOC        MemAlloc_v2
 #define FREE         MemFree_v2
@@ -64,30 +60,33 @@ enum {
     DMABUF = TEI_CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
 };
 
-static bool has_maps(void)
+static bool has_maps(const struct tei_driver *d)
 {
+    (void)d;
     return true;
 }
 
-static unsigned ipc_flags(void)
+static unsigned ipc_flags(const struct tei_driver *d)
 {
+    (void)d;
     return TEI_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
 }
 
-static int has_attribute(CUdevice_attribute attribute, int device)
+static int has_attribute(const struct tei_driver *d, CUdevice_attribute attribute, int device)
 {
-    CUdevice d;
+    CUdevice number;
     int has = 0;
 
-    if (cu.cuDeviceGet(&d, device) != 0 || cu.cuDeviceGetAttribute(&has, attribute, d) != 0)
+    if (CU->cuDeviceGet(&number, device) != 0 ||
+        CU->cuDeviceGetAttribute(&has, attribute, number) != 0)
         return 0;
     return has != 0;
 }
 
-static CUmemAllocationProp properties_of(int device)
+static CUmemAllocationProp properties_of(const struct tei_driver *d, int device)
 {
     int rdma =
-        has_attribute(TEI_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device);
+        has_attribute(d, TEI_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device);
 
     return (CUmemAllocationProp){.type = TEI_CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .requestedHandleTypes = TEI_CU_MEM_HANDLE_TYPE_FABRIC,
@@ -99,43 +98,43 @@ static CUmemAllocationProp properties_of(int device)
 
 /* ---------------------------------------------------------------------------------------- devices */
 
-static const char *error_name(int status)
+static const char *error_name(const struct tei_driver *d, int status)
 {
     const char *name = NULL;
 
-    return cu.cuGetErrorName(status, &name) == 0 && name ? name : "unknown CUDA error";
+    return CU->cuGetErrorName(status, &name) == 0 && name ? name : "unknown CUDA error";
 }
 
-static const char *error_text(int status)
+static const char *error_text(const struct tei_driver *d, int status)
 {
     const char *text = NULL;
 
-    return cu.cuGetErrorString(status, &text) == 0 && text ? text : "no description";
+    return CU->cuGetErrorString(status, &text) == 0 && text ? text : "no description";
 }
 
-static int tell_pci(int device, char *out, int size)
+static int tell_pci(const struct tei_driver *d, int device, char *out, int size)
 {
-    CUdevice d;
-    int status = cu.cuDeviceGet(&d, device);
+    CUdevice number;
+    int status = CU->cuDeviceGet(&number, device);
 
-    return status ? status : cu.cuDeviceGetPCIBusId(out, size, d);
+    return status ? status : CU->cuDeviceGetPCIBusId(out, size, number);
 }
 
-static int tell_uuid(int device, uint8_t out[16])
+static int tell_uuid(const struct tei_driver *d, int device, uint8_t out[16])
 {
     CUuuid uuid;
-    CUdevice d;
-    int status = cu.cuDeviceGet(&d, device);
+    CUdevice number;
+    int status = CU->cuDeviceGet(&number, device);
 
     if (!status)
-        status = cu.cuDeviceGetUuid_v2(&uuid, d);
+        status = CU->cuDeviceGetUuid_v2(&uuid, number);
     if (!status)
         memcpy(out, uuid.bytes, sizeof(uuid.bytes));
     return status;
 }
 
 /* One call tells all. An address that CUDA does not know leaves everything zero. */
-static int look(const void *addr, struct tei_gpu_seen *out)
+static int look(const struct tei_driver *d, const void *addr, struct tei_gpu_seen *out)
 {
     int type = 0, managed = 0, device = -1, ipc = 0;
     uint64_t sorts = 0;
@@ -145,7 +144,7 @@ static int look(const void *addr, struct tei_gpu_seen *out)
                                   TEI_CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
                                   TEI_CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES};
     void *where[] = {&type, &managed, &device, &ipc, &sorts};
-    int status = cu.cuPointerGetAttributes(TEI_ARRAY_LEN(what), what, where, ADDRESS(addr));
+    int status = CU->cuPointerGetAttributes(TEI_ARRAY_LEN(what), what, where, ADDRESS(addr));
 
     *out =
         (struct tei_gpu_seen){.on_device = !status && type == TEI_CU_MEMORYTYPE_DEVICE && !managed,
@@ -156,57 +155,45 @@ static int look(const void *addr, struct tei_gpu_seen *out)
     return status;
 }
 
-static pthread_mutex_t retain_lock = PTHREAD_MUTEX_INITIALIZER;
-static CUcontext _Atomic contexts[TEI_GPU_DEVICES];
-
-static int retain_context(int device, CUcontext *out)
+static int retain_context(const struct tei_driver *d, int device, void **out)
 {
-    CUcontext c;
-    CUdevice d;
-    int status = 0;
+    CUcontext c = NULL;
+    CUdevice number;
+    int status = CU->cuDeviceGet(&number, device);
 
-    pthread_mutex_lock(&retain_lock);
-    c = atomic_load_explicit(&contexts[device], memory_order_relaxed);
-    if (!c) {
-        status = cu.cuDeviceGet(&d, device);
-        if (!status)
-            status = cu.cuDevicePrimaryCtxRetain(&c, d);
-        if (!status)
-            atomic_store_explicit(&contexts[device], c, memory_order_release);
-    }
-    pthread_mutex_unlock(&retain_lock);
+    if (!status)
+        status = CU->cuDevicePrimaryCtxRetain(&c, number);
     *out = c;
     return status;
 }
 
-static int enter(int device, int *was)
+static int enter(const struct tei_driver *d, int device, int *was)
 {
-    /* Acquire: pairs with retain_context(). */
-    CUcontext c = atomic_load_explicit(&contexts[device], memory_order_acquire);
-    int status = 0;
+    void *c;
+    int status;
 
     *was = TEI_CU_STREAM_CAPTURE_MODE_RELAXED;
-    exchange_capture_mode(was);
-    if (!c)
-        status = retain_context(device, &c);
+    exchange_capture_mode(d, was);
+    status = tei_gpu_context(d, device, retain_context, &c);
     if (!status)
-        status = cu.cuCtxPushCurrent_v2(c);
+        status = CU->cuCtxPushCurrent_v2(c);
     if (status)
-        exchange_capture_mode(was);
+        exchange_capture_mode(d, was);
     return status;
 }
 
-static void leave(int was)
+static void leave(const struct tei_driver *d, int was)
 {
     CUcontext c;
 
-    (void)cu.cuCtxPopCurrent_v2(&c);
-    exchange_capture_mode(&was);
+    (void)CU->cuCtxPopCurrent_v2(&c);
+    exchange_capture_mode(d, &was);
 }
 
 /* ----------------------------------------------------------------------------------------- copies */
 
-static int copy_batch(const struct tei_copy *v, size_t n, CUstream stream)
+static int copy_batch(const struct tei_driver *d, const struct tei_copy *v, size_t n,
+                      CUstream stream)
 {
     CUdeviceptr to[TEI_GPU_BATCH], from[TEI_GPU_BATCH];
     size_t sizes[TEI_GPU_BATCH], first = 0, failed;
@@ -218,49 +205,51 @@ static int copy_batch(const struct tei_copy *v, size_t n, CUstream stream)
         from[i] = ADDRESS(v[i].from);
         sizes[i] = v[i].n;
     }
-    return cu.cuMemcpyBatchAsync(to, from, sizes, n, &how, &first, 1, &failed, stream);
+    return CU->cuMemcpyBatchAsync(to, from, sizes, n, &how, &first, 1, &failed, stream);
 }
 
 /* A batch is taken whole or not at all; a driver may know the call, and yet not this device. */
-static int copy(const struct tei_copy *v, size_t n, void *stream)
+static int copy(const struct tei_driver *d, const struct tei_copy *v, size_t n, void *stream)
 {
     int status = TEI_GPU_NOT_SUPPORTED;
 
-    if (n > 1 && cu.cuMemcpyBatchAsync)
-        status = copy_batch(v, n, stream);
+    if (n > 1 && CU->cuMemcpyBatchAsync)
+        status = copy_batch(d, v, n, stream);
     if (status != TEI_GPU_NOT_SUPPORTED)
         return status;
     status = 0;
     for (size_t i = 0; !status && i < n; i++)
-        status = cu.cuMemcpyAsync(ADDRESS(v[i].to), ADDRESS(v[i].from), v[i].n, stream);
+        status = CU->cuMemcpyAsync(ADDRESS(v[i].to), ADDRESS(v[i].from), v[i].n, stream);
     return status;
 }
 
 /* ---------------------------------------------------------------------------------- mapped memory */
 
-static int create(int device, size_t size, uint64_t *piece)
+static int create(const struct tei_driver *d, int device, size_t size, uint64_t *piece)
 {
-    CUmemAllocationProp prop = properties_of(device);
+    CUmemAllocationProp prop = properties_of(d, device);
     CUmemGenericAllocationHandle h = 0;
-    int status = cu.cuMemCreate(&h, size, &prop, 0);
+    int status = CU->cuMemCreate(&h, size, &prop, 0);
 
     *piece = h;
     return status;
 }
 
-static int export_fabric(uint64_t piece, uint8_t out[TEI_GPU_HANDLE])
+static int export_fabric(const struct tei_driver *d, uint64_t piece, uint8_t out[TEI_GPU_HANDLE])
 {
-    return cu.cuMemExportToShareableHandle(out, piece, TEI_CU_MEM_HANDLE_TYPE_FABRIC, 0);
+    return CU->cuMemExportToShareableHandle(out, piece, TEI_CU_MEM_HANDLE_TYPE_FABRIC, 0);
 }
 
 /* The handle is but a name: the driver keeps nothing for it. */
-static void unexport_fabric(const uint8_t handle[TEI_GPU_HANDLE])
+static void unexport_fabric(const struct tei_driver *d, const uint8_t handle[TEI_GPU_HANDLE])
 {
+    (void)d;
     (void)handle;
 }
 
 /* What is not that large cannot be mapped: the driver sees to it. */
-static int import_fabric(const uint8_t handle[TEI_GPU_HANDLE], size_t size, uint64_t *piece)
+static int import_fabric(const struct tei_driver *d, const uint8_t handle[TEI_GPU_HANDLE],
+                         size_t size, uint64_t *piece)
 {
     uint8_t copy_of_it[TEI_GPU_HANDLE];
     CUmemGenericAllocationHandle h = 0;
@@ -268,7 +257,7 @@ static int import_fabric(const uint8_t handle[TEI_GPU_HANDLE], size_t size, uint
 
     (void)size;
     memcpy(copy_of_it, handle, sizeof(copy_of_it));
-    status = cu.cuMemImportFromShareableHandle(&h, copy_of_it, TEI_CU_MEM_HANDLE_TYPE_FABRIC);
+    status = CU->cuMemImportFromShareableHandle(&h, copy_of_it, TEI_CU_MEM_HANDLE_TYPE_FABRIC);
     *piece = h;
     return status;
 }
@@ -286,12 +275,9 @@ _Static_assert((int)TEI_GPU_INVALID_VALUE == (int)TEI_CUDA_ERROR_INVALID_VALUE &
                    (int)TEI_GPU_NOT_SUPPORTED == (int)TEI_CUDA_ERROR_NOT_SUPPORTED,
                "statuses of CUDA");
 
-const struct tei_driver tei_driver_cuda = {
-    .name = "cuda",
-    .title = "CUDA",
-    .files = {"libcuda.so.1"},
-    .symbols = symbols,
-    .n_symbols = TEI_ARRAY_LEN(symbols),
-    .table = &cu,
-    TEI_DRIVER_CALLS,
+const struct tei_api tei_api_cuda = {
+    .prefix = "cu",
+    TEI_API_TABLE,
+    TEI_API_CALLS,
+    TEI_API_MAP_CALLS,
 };

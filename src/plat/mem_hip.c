@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mem_hip.c - the row of HIP, by AMD's runtime library.
+ * mem_hip.c - HIP, by AMD's runtime library. Other makers have it under their own names.
  *
  * The runtime has no contexts to push: each thread has a current device, which is changed around
- * calls and then put back; so is its mode of captures, for which mem_cuda.c has the reason. ROCm 5, 6 and 7 differ in what hip.h cannot say:
+ * calls and then put back; so is its mode of captures, for which mem_cuda.c has the reason. ROCm 5, 6 and 7
+ * differ in what hip.h cannot say:
  *   kinds of memory    ROCm 5 has another numbering
  *   flags of IPC       ROCm 5 has none
  *   mapped memory      its structs are what hip.h has from ROCm 6 on; before that it is not used
@@ -20,6 +21,7 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #define ROCM_6   60000000
@@ -27,14 +29,18 @@
 
 #define ALL_SYMBOLS(X) TEI_HIP_SYMBOLS(X) TEI_HIP_MAP_SYMBOLS(X) TEI_HIP_NEW_SYMBOLS(X)
 
-static struct {
+/* Of each maker. */
+struct table {
 #define MEMBER(result, name, args, required) result(*name) args;
     ALL_SYMBOLS(MEMBER)
 #undef MEMBER
-} hip;
+    _Atomic int version;
+};
+#define HIP    ((struct table *)d->table)
+#define IS_HIP (strcmp(d->prefix, tei_api_hip.prefix) == 0)
 
 static const struct tei_symbol symbols[] = {
-#define SYMBOL(result, name, args, required) {#name, offsetof(__typeof__(hip), name), required},
+#define SYMBOL(result, name, args, required) {#name, offsetof(struct table, name), required},
     ALL_SYMBOLS(SYMBOL)
 #undef SYMBOL
 };
@@ -44,8 +50,8 @@ static const struct tei_symbol symbols[] = {
  * asks for it after its own calls, would take ours for its own.
  */
 #define CALL(name, ...)  CALL_(name, __VA_ARGS__)
-#define CALL_(name, ...) forget_error(hip.hip##name(__VA_ARGS__))
-#define HAS(name)        (hip.hip##name != NULL)
+#define CALL_(name, ...) forget_error(d, HIP->hip##name(__VA_ARGS__))
+#define HAS(name)        (HIP->hip##name != NULL)
 
 #define ALLOC        Malloc
 #define FREE         Free
@@ -79,28 +85,28 @@ enum {
     DMABUF = TEI_hipMemRangeHandleTypeDmaBufFd
 };
 
-static int forget_error(int status)
+static int forget_error(const struct tei_driver *d, int status)
 {
     if (status)
-        (void)hip.hipGetLastError();
+        (void)HIP->hipGetLastError();
     return status;
 }
 
-/* 0 where the runtime does not say. */
-static int version(void)
+/* 0: not said. Other makers count in their own way, and number kinds of memory as ROCm 6 does. */
+static int version(const struct tei_driver *d)
 {
-    static _Atomic int known;
-    int v = atomic_load_explicit(&known, memory_order_relaxed);
+    int v = IS_HIP ? atomic_load_explicit(&HIP->version, memory_order_relaxed) : ROCM_6;
 
     if (v == 0 && CALL(RuntimeGetVersion, &v) == 0)
-        atomic_store_explicit(&known, v, memory_order_relaxed);
+        atomic_store_explicit(&HIP->version, v, memory_order_relaxed);
     return v;
 }
 
-static bool has_maps(void)
+/* Of other makers the layouts are not known. */
+static bool has_maps(const struct tei_driver *d)
 {
-#define IS_THERE(result, name, args, required) &&hip.name
-    return version() >= ROCM_6 TEI_HIP_MAP_SYMBOLS(IS_THERE);
+#define IS_THERE(result, name, args, required) &&HIP->name
+    return IS_HIP && version(d) >= ROCM_6 TEI_HIP_MAP_SYMBOLS(IS_THERE);
 #undef IS_THERE
 }
 
@@ -111,36 +117,37 @@ static hipMemAllocationProp memory_of(int device, int sort)
                                   .location = {TEI_hipMemLocationTypeDevice, device}};
 }
 
-static hipMemAllocationProp properties_of(int device)
+static hipMemAllocationProp properties_of(const struct tei_driver *d, int device)
 {
+    (void)d;
     return memory_of(device, TEI_hipMemHandleTypePosixFileDescriptor);
 }
 
-static unsigned ipc_flags(void)
+static unsigned ipc_flags(const struct tei_driver *d)
 {
-    return version() < ROCM_6 ? 0 : TEI_hipIpcMemLazyEnablePeerAccess;
+    return version(d) < ROCM_6 ? 0 : TEI_hipIpcMemLazyEnablePeerAccess;
 }
 
 #include "plat/gpu_row.h"
 
 /* ---------------------------------------------------------------------------------------- devices */
 
-static const char *error_name(int status)
+static const char *error_name(const struct tei_driver *d, int status)
 {
-    return hip.hipGetErrorName(status);
+    return HIP->hipGetErrorName(status);
 }
 
-static const char *error_text(int status)
+static const char *error_text(const struct tei_driver *d, int status)
 {
-    return hip.hipGetErrorString(status);
+    return HIP->hipGetErrorString(status);
 }
 
-static int tell_pci(int device, char *out, int size)
+static int tell_pci(const struct tei_driver *d, int device, char *out, int size)
 {
     return CALL(DeviceGetPCIBusId, out, size, device);
 }
 
-static int tell_uuid(int device, uint8_t out[16])
+static int tell_uuid(const struct tei_driver *d, int device, uint8_t out[16])
 {
     hipUUID uuid;
     int status = CALL(DeviceGetUuid, &uuid, device);
@@ -150,11 +157,11 @@ static int tell_uuid(int device, uint8_t out[16])
     return status;
 }
 
-static int look(const void *addr, struct tei_gpu_seen *out)
+static int look(const struct tei_driver *d, const void *addr, struct tei_gpu_seen *out)
 {
     hipPointerAttribute_t a = {.device = -1};
     int status = CALL(PointerGetAttributes, &a, addr);
-    int on_device = version() < ROCM_6 ? TEI_hipMemoryTypeDevice - 1 : TEI_hipMemoryTypeDevice;
+    int on_device = version(d) < ROCM_6 ? TEI_hipMemoryTypeDevice - 1 : TEI_hipMemoryTypeDevice;
     uint64_t piece;
 
     *out = (struct tei_gpu_seen){.managed = !status && a.isManaged};
@@ -162,17 +169,17 @@ static int look(const void *addr, struct tei_gpu_seen *out)
         return status;
     out->on_device = true;
     out->device = a.device;
-    out->fabric = retain((void *)(uintptr_t)addr, &piece) == 0;
+    out->fabric = retain(d, (void *)(uintptr_t)addr, &piece) == 0;
     out->ipc = !out->fabric;
     if (out->fabric)
-        release(piece);
+        release(d, piece);
     return 0;
 }
 
 /* `was` has both: the mode, and MODES times the device. */
 #define MODES 3
 
-static int enter(int device, int *was)
+static int enter(const struct tei_driver *d, int device, int *was)
 {
     hipStreamCaptureMode mode = TEI_hipStreamCaptureModeRelaxed;
     int before, status = CALL(GetDevice, &before);
@@ -181,22 +188,22 @@ static int enter(int device, int *was)
         status = CALL(SetDevice, device);
     if (status)
         return status;
-    exchange_capture_mode(&mode);
+    exchange_capture_mode(d, &mode);
     *was = before * MODES + mode;
     return 0;
 }
 
-static void leave(int was)
+static void leave(const struct tei_driver *d, int was)
 {
     hipStreamCaptureMode mode = was % MODES;
 
     (void)CALL(SetDevice, was / MODES);
-    exchange_capture_mode(&mode);
+    exchange_capture_mode(d, &mode);
 }
 
 /* ----------------------------------------------------------------------------------------- copies */
 
-static int copy(const struct tei_copy *v, size_t n, void *stream)
+static int copy(const struct tei_driver *d, const struct tei_copy *v, size_t n, void *stream)
 {
     int status = 0;
 
@@ -207,10 +214,10 @@ static int copy(const struct tei_copy *v, size_t n, void *stream)
 
 /* ---------------------------------------------------------------------------------- mapped memory */
 
-static int create(int device, size_t size, uint64_t *piece)
+static int create(const struct tei_driver *d, int device, size_t size, uint64_t *piece)
 {
     hipMemAllocationProp fabric = memory_of(device, TEI_hipMemHandleTypeFabric),
-                         file = properties_of(device);
+                         file = properties_of(d, device);
     gpu_piece h = NULL;
     int status = CALL(MemCreate, &h, size, &fabric, 0);
 
@@ -220,7 +227,7 @@ static int create(int device, size_t size, uint64_t *piece)
     return status;
 }
 
-static int export_fabric(uint64_t piece, uint8_t out[TEI_GPU_HANDLE])
+static int export_fabric(const struct tei_driver *d, uint64_t piece, uint8_t out[TEI_GPU_HANDLE])
 {
     gpu_piece h = PIECE(piece);
     int fd = -1, status = CALL(MemExportToShareableHandle, out, h, TEI_hipMemHandleTypeFabric, 0);
@@ -231,19 +238,21 @@ static int export_fabric(uint64_t piece, uint8_t out[TEI_GPU_HANDLE])
     return status ? status : tei_gpu_file_export(fd, out);
 }
 
-static void unexport_fabric(const uint8_t handle[TEI_GPU_HANDLE])
+static void unexport_fabric(const struct tei_driver *d, const uint8_t handle[TEI_GPU_HANDLE])
 {
+    (void)d;
     tei_gpu_file_unexport(handle);
 }
 
-static int import_file(const uint8_t handle[TEI_GPU_HANDLE], size_t size, gpu_piece *out)
+static int import_file(const struct tei_driver *d, const uint8_t handle[TEI_GPU_HANDLE],
+                       size_t size, gpu_piece *out)
 {
     int fd = tei_gpu_file_fetch(handle), status = TEI_GPU_NOT_SUPPORTED;
     void *by_value = (void *)(intptr_t)fd;
     off_t end = fd >= 0 ? lseek(fd, 0, SEEK_END) : -1;
 
     if (end >= 0 && (uint64_t)end >= size)
-        status = CALL(MemImportFromShareableHandle, out, version() < ROCM_7_1 ? &fd : by_value,
+        status = CALL(MemImportFromShareableHandle, out, version(d) < ROCM_7_1 ? &fd : by_value,
                       TEI_hipMemHandleTypePosixFileDescriptor);
     else
         TEI_DEBUG("descriptor of another process: %s",
@@ -253,7 +262,8 @@ static int import_file(const uint8_t handle[TEI_GPU_HANDLE], size_t size, gpu_pi
     return status;
 }
 
-static int import_fabric(const uint8_t handle[TEI_GPU_HANDLE], size_t size, uint64_t *piece)
+static int import_fabric(const struct tei_driver *d, const uint8_t handle[TEI_GPU_HANDLE],
+                         size_t size, uint64_t *piece)
 {
     uint8_t copy_of_it[TEI_GPU_HANDLE];
     gpu_piece h = NULL;
@@ -261,7 +271,7 @@ static int import_fabric(const uint8_t handle[TEI_GPU_HANDLE], size_t size, uint
 
     memcpy(copy_of_it, handle, sizeof(copy_of_it));
     if (tei_gpu_file_is(handle))
-        status = import_file(handle, size, &h);
+        status = import_file(d, handle, size, &h);
     else
         status = CALL(MemImportFromShareableHandle, &h, copy_of_it, TEI_hipMemHandleTypeFabric);
     *piece = (uintptr_t)h;
@@ -281,12 +291,9 @@ _Static_assert((int)TEI_GPU_INVALID_VALUE == (int)TEI_hipErrorInvalidValue &&
                    (int)TEI_GPU_NOT_SUPPORTED == (int)TEI_hipErrorNotSupported,
                "statuses of HIP");
 
-const struct tei_driver tei_driver_hip = {
-    .name = "hip",
-    .title = "HIP",
-    .files = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"},
-    .symbols = symbols,
-    .n_symbols = TEI_ARRAY_LEN(symbols),
-    .table = &hip,
-    TEI_DRIVER_CALLS,
+const struct tei_api tei_api_hip = {
+    .prefix = "hip",
+    TEI_API_TABLE,
+    TEI_API_CALLS,
+    TEI_API_MAP_CALLS,
 };

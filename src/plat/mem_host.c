@@ -52,12 +52,14 @@ static int page_node(const void *addr)
     return node;
 }
 
-/* Whether a location that was given fits what the address is in. */
+/* Whether a location that was given fits what the address is in. Other makers' memory may be the host's. */
 static bool fits(const struct tei_mem_info *m, const char *here, const char *wanted)
 {
-    return m->kind == TEI_MEM_HOST
-               ? strncmp(wanted, "cuda:", 5) != 0 && strncmp(wanted, "hip:", 4) != 0
-               : strcmp(here, wanted) == 0;
+    enum tei_mem_kind kind = tei_mem_kind_of(wanted);
+
+    if (m->kind == TEI_MEM_HOST)
+        return kind == TEI_MEM_HOST || kind == TEI_MEM_OTHER;
+    return kind == m->kind && strcmp(strchr(here, ':'), strchr(wanted, ':')) == 0;
 }
 
 /* Where the address is, by itself. */
@@ -69,8 +71,7 @@ static int look_up(const void *addr, struct tei_mem_info *m, char out[TEI_LOCATI
         return rc;
     node = m->kind == TEI_MEM_HOST ? page_node(addr) : -1;
     if (m->kind != TEI_MEM_HOST)
-        snprintf(out, TEI_LOCATION_MAX, "%s:%d", m->kind == TEI_MEM_CUDA ? "cuda" : "hip",
-                 m->device);
+        snprintf(out, TEI_LOCATION_MAX, "%s:%d", tei_mem_word(m->kind), m->device);
     else if (node < 0)
         memcpy(out, "*", 2);
     else
@@ -94,7 +95,9 @@ int tei_mem_locate(const void *addr, const char *wanted, char out[TEI_LOCATION_M
     if (given && addr && !fits(&m, here, wanted))
         return TEI_FAIL(TE_ERR_INVALID, "location '%s' is not where %p is: in memory of %s", wanted,
                         addr, m.kind == TEI_MEM_HOST ? "the host" : here);
-    snprintf(out, TEI_LOCATION_MAX, "%s", given ? wanted : here);
+    /* One word for each kind, whichever was given. */
+    snprintf(out, TEI_LOCATION_MAX, "%s",
+             given && !(addr && m.kind != TEI_MEM_HOST) ? wanted : here);
     return 0;
 }
 

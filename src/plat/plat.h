@@ -11,7 +11,8 @@
 
 /*
  * Checks a location given by a user ("cpu:0", "cuda:1", "*") and, for "*" or NULL, looks where the
- * first page of `addr` lies: "cuda:N" or "hip:N" by the driver's number of the device; "cpu:N", or
+ * first page of `addr` lies: "cuda:N", "hip:N", "npu:N" (where "ascend:N" was given, too) and so on by
+ * the driver's number of the device; "cpu:N", or
  * "*" if it is not in memory yet or the kernel will not say. TE_ERR_INVALID for anything else, and
  * for a device that `addr` is not in memory of, or a node when it is. NULL `addr`: is not looked at.
  * Whether a node is there is asked by tei_numa_check().
@@ -51,7 +52,7 @@ void tei_share_put(struct tei_share *s);              /* NULL is accepted */
 /* ---------------------------------------------------------------------------- memory of devices */
 
 /*
- * Everything below reaches a driver (CUDA, HIP) through a table of symbols that is filled by dlopen,
+ * Everything below reaches a driver (CUDA, HIP, AscendCL, ...) through a table of symbols that is filled by dlopen,
  * once for the process, the first time one of them is asked for by tei_gpu_open(). Nothing else opens
  * it: asking about an address looks whether the process has loaded the driver already, since without
  * it there is no such memory. No context is made on a device before memory of that device is used.
@@ -83,6 +84,8 @@ int tei_gpu_open(enum tei_mem_kind kind);
 bool tei_gpu_is_loaded(enum tei_mem_kind kind);
 /* Whether there is such a driver, loaded or not; it is not started, and stays as it was. */
 bool tei_gpu_is_there(enum tei_mem_kind kind);
+/* Of its driver, for messages: "CUDA". "" where this build has none. */
+const char *tei_gpu_title(enum tei_mem_kind kind);
 /* Devices; 0 before tei_gpu_open(). */
 int tei_gpu_count(enum tei_mem_kind kind);
 /* "0000:81:00.0", as in sysfs. TE_ERR_NO_DEVICE: there is none of this number. */
@@ -231,7 +234,7 @@ void tei_nics_fini(struct tei_nics *nics);
  * Lists the NICs, and makes the priority matrix of those that are usable:
  *   cpu:N   for every NUMA node. Preferred: the NICs of the node; if it has none, the nearest ones
  *           where the distances between nodes are known, else none.
- *   cuda:N, hip:N  for NVIDIA's and AMD's GPUs: by the numbers of the driver, if the process has
+ *   cuda:N, hip:N, npu:N, ...  for the devices of each maker: by the numbers of the driver, if the process has
  *           loaded that (which opens it), else in the order of their PCI addresses. Preferred: the
  *           NICs that share most of the way to the GPU: a PCI switch before a root complex, before
  *           a NUMA node, before the nearest of the other nodes.

@@ -13,6 +13,7 @@ SOFT = os.environ.get("TE_TEST_SOFTGPU") or os.path.join(te.BUILD, "tests", "sof
 BENCH = os.path.join(te.BUILD, "tests", "bench")
 VALIDATOR = "transfer_engine_validator"
 DEVICES = 2
+OF_ONE_KIND = {"hip": "hip", "ascend": "npu", "musa": "musa", "maca": "maca", "supa": "supa"}
 SMALL = ("--buffer_size=8M", "--batches=3", "--block_size=65537")
 
 
@@ -45,16 +46,17 @@ class Tools(unittest.TestCase):
         return told
 
     def test_every_direction(self):
-        for protocol in ("tcp", "nvlink_intra", "nvlink", "hip"):
+        for protocol in ("tcp", "nvlink_intra", "nvlink", *OF_ONE_KIND):
             for there, here in ((True, True), (True, False), (False, True)):
                 with self.subTest(protocol=protocol, target=there, initiator=here):
                     told = self.moved(protocol, [vram(there)], [vram(here)])
                     self.assertEqual(told["memory"].split(":")[0],
-                                     "hip" if here and protocol == "hip" else "cuda" if here else "cpu")
+                                     OF_ONE_KIND.get(protocol, "cuda") if here else "cpu")
 
     def test_gpu_protocols_take_gpus_unless_told_otherwise(self):
         self.assertEqual(self.moved("nvlink_intra")["memory"], "cuda:0")
-        self.assertEqual(self.moved("hip")["memory"], "hip:0")
+        for protocol, kind in OF_ONE_KIND.items():
+            self.assertEqual(self.moved(protocol)["memory"], f"{kind}:0")
         self.assertEqual(self.moved("tcp")["memory"].split(":")[0], "cpu")
 
     def test_gpu_id(self):
@@ -71,6 +73,16 @@ class Tools(unittest.TestCase):
                 os.symlink(os.path.join(SOFT, name), os.path.join(folder, name))
         told = self.moved("tcp", ["--use_vram"], ["--use_vram"], env=gpus(folder))
         self.assertEqual(told["memory"], "hip:0")
+
+    def test_an_old_runtime_of_an_npu(self):
+        """Without address ranges, UUIDs, pinning, and copies whose direction need not be said: staged."""
+        folder = os.path.join(te.Workdir.get(), "old_npu")
+        os.mkdir(folder)
+        os.symlink(os.path.join(SOFT, "old", "libascendcl.so"), os.path.join(folder, "libascendcl.so"))
+        os.symlink(os.path.join(SOFT, "libsoftgpu.so.0"), os.path.join(folder, "libsoftgpu.so.0"))
+        env = {**gpus(folder), "SOFTGPU_ASCEND_DEFAULT": "0"}
+        told = self.moved("tcp", ["--use_vram"], ["--use_vram"], env=env)
+        self.assertEqual(told["memory"], "npu:0")
 
     def test_plain_load(self):
         for flags in (("--operation=read",), ("--operation=write", "--poll"), ("--noinit_mem",)):

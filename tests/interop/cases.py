@@ -706,7 +706,8 @@ def other_transports():
             got = pair.a.ask("read", target=name, local=pair.local, remote=4096, length=100)
             expect(got["rc"] == -409 and f"segment '{name}'" in got["error"], f"{got}")
             got = pair.a.ask("install", protocol=name)
-            expect(got["rc"] == -409 and f"transport '{name}' is not built in" in got["error"], f"{got}")
+            known = name in ("ascend", "maca", "musa") # which are built in, and have no device here
+            expect(got["rc"] == -409 and (known or f"transport '{name}' is not built in" in got["error"]), f"{got}")
             pair.a.do("probe", target=name)
             pair.a.do("notify", target=name, name="n", msg=name)
         expect([msg for _, msg in pair.b.do("notifies")["list"]] == list(SEGMENTS), f"{pair.b.last}")

@@ -92,7 +92,7 @@ class Switches(unittest.TestCase):
             self.assertIn(f"-D{name}=ON changes nothing: ", text)
 
     def test_what_no_build_has_is_refused_by_name(self):
-        for name in ("USE_CXL", "USE_ASCEND", "USE_ASCEND_DIRECT", "USE_MUSA", "USE_TENT", "USE_EFA", "WITH_STORE",
+        for name in ("USE_CXL", "USE_UBSHMEM", "USE_ASCEND_DIRECT", "USE_MLU", "USE_TENT", "USE_EFA", "WITH_STORE",
                      "STORE_USE_ETCD", "WITH_EP"):
             rc, text, _ = self.given(f"-D{name}=ON")
             self.assertNotEqual(rc, 0, name)
@@ -124,6 +124,10 @@ class Switches(unittest.TestCase):
                 self.assertRegex(text, r"-DTE_USE_\w+=ON: it needs TE_USE_CUDA, which is OFF")
                 self.assertEqual(self.given(f"-D{cuda}=OFF", f"-D{part}=OFF")[0], 0)
             self.assertEqual(self.given(f"-D{cuda}=OFF")[0], 0)
+        for whole, part in (("CUDA", "MUSA"), ("HIP", "MACA"), ("HIP", "SUPA")):
+            rc, text, _ = self.given(f"-DTE_USE_{whole}=OFF", f"-DTE_USE_{part}=ON")
+            self.assertNotEqual(rc, 0, part)
+            self.assertIn(f"-DTE_USE_{part}=ON: it needs TE_USE_{whole}, which is OFF", text)
 
     def test_the_page_names_all(self):
         page = read("docs", "migrating.md")

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # te-test: optional timeout=1200
 """
-src/plat/cuda.h, src/plat/hip.h and src/transport/nvmeof/cufile.h, which tell the ABIs of drivers and of
-cuFile, agree with the vendors' headers.
+src/plat/cuda.h, src/plat/hip.h, src/plat/acl.h and src/transport/nvmeof/cufile.h, which tell the ABIs of drivers
+and of cuFile, agree with the vendors' headers.
 
-Those are looked for where packages put them, and in TE_TEST_CUDA_INCLUDE, TE_TEST_CUFILE_INCLUDE and
-TE_TEST_HIP_INCLUDE. Without any the test is skipped. NVIDIA's are in the PyPI wheels nvidia-cuda-runtime-cu12
-and nvidia-cufile-cu12, AMD's in the Debian package libamdhip64-dev.
+Those are looked for where packages put them, and in TE_TEST_CUDA_INCLUDE, TE_TEST_CUFILE_INCLUDE,
+TE_TEST_HIP_INCLUDE and TE_TEST_ACL_INCLUDE. Without any the test is skipped. NVIDIA's are in the PyPI wheels
+nvidia-cuda-runtime-cu12 and nvidia-cufile-cu12, AMD's in the Debian package libamdhip64-dev, Huawei's in the PyPI
+wheel torch-npu, which need not be installed: unpacked, TE_TEST_ACL_INCLUDE is torch_npu/include/third_party/acl/inc.
 """
 import glob
 import os
@@ -34,12 +35,18 @@ NVIDIA = (["/usr/local/cuda/include", "/usr/include", "/opt/cuda/include"] +
           [os.path.join(p, "nvidia", "*", "include") for p in sys.path if p])
 CUDA = folder("TE_TEST_CUDA_INCLUDE", "cuda.h", NVIDIA)
 CUFILE = folder("TE_TEST_CUFILE_INCLUDE", "cufile.h", NVIDIA)
+ACL = folder("TE_TEST_ACL_INCLUDE", "acl/acl_rt.h",
+             ["/usr/local/Ascend/ascend-toolkit/latest/include"] +
+             [os.path.join(p, "torch_npu", "include", "third_party", "acl", "inc") for p in sys.path if p])
 HIP = folder("TE_TEST_HIP_INCLUDE", "hip/hip_runtime_api.h", ["/opt/rocm/include", "/usr/include"])
+
+
+AS_CXX = ["-DERRORS", "-x", "c++", "-std=c++17"]
 
 
 def messages(name, include, ours, *flags):
     """What the compiler says to tests/lint/vendor/<name>.c, with `ours` in front of the sources."""
-    command = [CC, "-std=c17", "-fsyntax-only", "-D__HIP_PLATFORM_AMD__", "-I", ours, "-I",
+    command = [CC, *([] if "-DERRORS" in flags else ["-std=c17"]), "-fsyntax-only", "-D__HIP_PLATFORM_AMD__", "-I", ours, "-I",
                os.path.join(ROOT, "src"), "-isystem", include, *flags,
                os.path.join(ROOT, "tests", "lint", "vendor", name + ".c")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -89,6 +96,20 @@ class VendorHeaders(unittest.TestCase):
             (r"const void \*ops;", "", flags),
             (r"int cuda;", "long cuda;", flags)], os.path.join("transport", "nvmeof"))
 
+    @unittest.skipUnless(ACL, "no acl/acl_rt.h")
+    def test_acl(self):
+        self.agrees("acl", ACL)
+        with tempfile.TemporaryDirectory() as nothing:
+            self.assertEqual(messages("acl", ACL, nothing, *AS_CXX), "")
+
+    @unittest.skipUnless(ACL, "no acl/acl_rt.h")
+    def test_acl_is_strict(self):
+        self.is_strict("acl", ACL, [
+            (r"ACL_ERROR_RT_CONTEXT_NULL, 107002", "ACL_ERROR_RT_CONTEXT_NULL, 107003", AS_CXX),
+            (r"X\(ACL_EVENT_SYNC, 1\)", "X(ACL_EVENT_SYNC, 2)", []),
+            (r"X\(aclrtFree, \(void \*\)", "X(aclrtFree, (int)", []),
+            (r"uint32_t pageSize;", "uint64_t pageSize;", ["-DLAYOUTS"])])
+
     @unittest.skipUnless(HIP, "no hip/hip_runtime_api.h")
     def test_hip(self):
         self.agrees("hip", HIP)
@@ -102,7 +123,8 @@ class VendorHeaders(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if not CUDA and not HIP:
-        print("neither cuda.h nor hip/hip_runtime_api.h: set TE_TEST_CUDA_INCLUDE, TE_TEST_HIP_INCLUDE")
+    if not CUDA and not HIP and not ACL:
+        print("neither cuda.h nor hip/hip_runtime_api.h nor acl/acl_rt.h: set TE_TEST_CUDA_INCLUDE, "
+              "TE_TEST_HIP_INCLUDE, TE_TEST_ACL_INCLUDE")
         sys.exit(77)
     unittest.main()

@@ -15,7 +15,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-struct device_kit kit_cuda = {TEI_MEM_CUDA, "cuda"}, kit_hip = {TEI_MEM_HIP, "hip"};
+struct device_kit kit_cuda = {TEI_MEM_CUDA, "cuda", "cu"}, kit_hip = {TEI_MEM_HIP, "hip", "hip"},
+                  kit_npu = {TEI_MEM_ASCEND, "npu", "acl"}, kit_musa = {TEI_MEM_MUSA, "musa", "mu"},
+                  kit_maca = {TEI_MEM_MACA, "maca", "mc"};
 
 static bool in_child;
 
@@ -51,11 +53,24 @@ void *kit_symbol(const char *name)
     return dlsym(RTLD_DEFAULT, name);
 }
 
+void *kit_call(const struct device_kit *kit, const char *name)
+{
+    char text[64];
+
+    snprintf(text, sizeof text, "%s%s", kit->prefix, name);
+    return kit_symbol(text);
+}
+
+bool kit_is_cuda(const struct device_kit *kit)
+{
+    return kit->kind == TEI_MEM_CUDA || kit->kind == TEI_MEM_MUSA;
+}
+
 bool kit_plays(const struct device_kit *kit)
 {
     bool (*plays)(int) = (bool (*)(int))(uintptr_t)kit_symbol("softgpu_plays");
 
-    return plays && plays(kit->kind == TEI_MEM_CUDA ? 0 : 1);
+    return plays && plays((int)kit->kind - 1); /* softgpu has them in the same order */
 }
 
 void kit_control(const struct device_kit *kit, const char *command)
@@ -161,11 +176,16 @@ void kit_child_end(struct kit_child *c)
 
 bool kit_is_child(int argc, char **argv, const char **mode, const struct device_kit **kit)
 {
+    static const struct device_kit *const all[] = {&kit_cuda, &kit_hip, &kit_npu, &kit_musa,
+                                                   &kit_maca};
+
     in_child = argc == 3 && strcmp(argv[0], "child") == 0;
     if (!in_child)
         return false;
     *mode = argv[1];
-    *kit = strcmp(argv[2], "cuda") == 0 ? &kit_cuda : &kit_hip;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (strcmp(argv[2], all[i]->name) == 0)
+            *kit = all[i];
     return true;
 }
 

@@ -10,17 +10,23 @@
 
 struct device_kit {
     enum tei_mem_kind kind;
-    const char *name; /* "cuda" */
+    const char *name;   /* "cuda" */
+    const char *prefix; /* of its functions: "cu" */
 };
 
-extern struct device_kit kit_cuda, kit_hip;
+extern struct device_kit kit_cuda, kit_hip, kit_npu, kit_musa, kit_maca;
 
-/* A test of one kind, and the same test of both: for the list of a cmocka group. */
+/*
+ * A test of one kind, and the same test of all: for the list of a cmocka group. Of the makers whose
+ * runtime is another one's there is one for each runtime.
+ */
 #define KIT_TEST(test, kit)                      \
     {                                            \
 #test " " #kit, test, NULL, NULL, &(kit) \
     }
-#define KIT_BOTH(test) KIT_TEST(test, kit_cuda), KIT_TEST(test, kit_hip)
+#define KIT_ALL(test)                                                           \
+    KIT_TEST(test, kit_cuda), KIT_TEST(test, kit_hip), KIT_TEST(test, kit_npu), \
+        KIT_TEST(test, kit_musa), KIT_TEST(test, kit_maca)
 
 /* Opens the driver, or skips the test where there is none; how many devices there are. */
 int kit_open(const struct device_kit *kit);
@@ -29,6 +35,10 @@ void kit_need(const struct device_kit *kit, int devices);
 
 /* A function of the driver or of softgpu; NULL where it is not in this process. */
 void *kit_symbol(const char *name);
+/* The function of this driver by its name behind the prefix. */
+void *kit_call(const struct device_kit *kit, const char *name);
+/* Whether its functions are those of CUDA's driver, or else of HIP. */
+bool kit_is_cuda(const struct device_kit *kit);
 /* Whether softgpu plays this driver. */
 bool kit_plays(const struct device_kit *kit);
 /* Commands to softgpu, of which each ends with "kind=<this>"; skips the test on a real driver. */

@@ -20,7 +20,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-const char *const places[PLACES] = {"cpu:0", "cuda:0", "cuda:1", "hip:0"};
+const char *const places[PLACES] = {"cpu:0", "cuda:0", "cuda:1", "hip:0", "ascend:0", "musa:0"};
+static const enum softgpu_kind kinds[PLACES] = {SOFTGPU_KINDS, SOFTGPU_CUDA,   SOFTGPU_CUDA,
+                                                SOFTGPU_HIP,   SOFTGPU_ASCEND, SOFTGPU_MUSA};
 
 static bool is_soft(enum softgpu_kind kind)
 {
@@ -69,7 +71,7 @@ void take_memory(te_engine *e, struct memory *m)
 
         m->at[i] = NULL;
         if (te_alloc(e, RIG_BYTES, places[i], &p)) {
-            if (is_soft(i == PLACE_HIP ? SOFTGPU_HIP : SOFTGPU_CUDA))
+            if (!i || is_soft(kinds[i]))
                 fail_msg("%s: %s", places[i], te_errmsg());
             continue;
         }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gpu_rig.h - engines with memory at every place that this machine has, in this process and in
- * others: of the host, of two CUDA devices and of a HIP device.
+ * others: of the host, of two CUDA devices, and of a HIP, an Ascend and a MUSA device, which stands for
+ * the makers that are a row of names.
  *
  * A forked child cannot use a driver that its parent has opened, so all peers are started before the
  * first engine of this process.
@@ -16,7 +17,7 @@
 
 #define RIG_BYTES ((size_t)6 << 20) /* at each place */
 
-enum { PLACE_HOST, PLACE_CUDA0, PLACE_CUDA1, PLACE_HIP, PLACES };
+enum { PLACE_HOST, PLACE_CUDA0, PLACE_CUDA1, PLACE_HIP, PLACE_NPU, PLACE_MUSA, PLACES };
 extern const char *const places[PLACES]; /* as locations */
 
 struct memory {

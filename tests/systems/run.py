@@ -69,11 +69,12 @@ ROWS = (
     Row("no-redis", "TE_USE_REDIS=OFF", switches=off("TE_USE_REDIS"), group="variants"),
     Row("no-rdma", "TE_USE_RDMA=OFF", switches=off("TE_USE_RDMA"), group="variants"),
     Row("no-uring", "TE_USE_URING=OFF", switches=off("TE_USE_URING"), group="variants"),
-    Row("no-gpu", "TE_USE_CUDA=OFF TE_USE_HIP=OFF", switches=off("TE_USE_CUDA", "TE_USE_HIP"), group="variants"),
+    Row("no-gpu", "TE_USE_CUDA=OFF TE_USE_HIP=OFF TE_USE_ASCEND=OFF", group="variants",
+        switches=off("TE_USE_CUDA", "TE_USE_HIP", "TE_USE_ASCEND")),
     Row("no-nvmeof", "TE_USE_NVMEOF=OFF", switches=off("TE_USE_NVMEOF"), group="variants"),
     Row("least", "every TE_USE_ switch off but tcp, which the tests need, and te_metad", group="variants",
         switches=off("TE_USE_HTTP", "TE_USE_ETCD", "TE_USE_REDIS", "TE_USE_RDMA", "TE_USE_URING", "TE_USE_NVMEOF",
-                     "TE_USE_CUDA", "TE_USE_HIP", "TE_BUILD_METAD")),
+                     "TE_USE_CUDA", "TE_USE_HIP", "TE_USE_ASCEND", "TE_BUILD_METAD")),
 )
 GROUPS = tuple(dict.fromkeys(row.group for row in ROWS))
 

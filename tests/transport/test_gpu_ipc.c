@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* te-test: timeout=400 */
+/* te-test: timeout=600 */
 /* Device memory of peers by handles: nvlink_intra, nvlink and hip. */
 #include "conformance.h"
 
@@ -739,17 +739,21 @@ static void memory_without_handles(void **state)
     pair_close(p);
 }
 
-static void hip_can_be_disabled(void **state)
+static void some_can_be_disabled(void **state)
 {
-    const struct tei_transport_ops *ops = tei_transport_find("hip");
+    static const char *const names[][2] = {
+        {"hip", "MC_DISABLE_HIP"}, {"musa", "MC_DISABLE_MUSA"}, {"maca", "MC_DISABLE_MACA"}};
     struct fake_host h;
-    char why[256] = "";
+    char why[256];
 
     (void)state;
     fake_host_init(&h);
-    h.conf.disable_hip = true;
-    assert_false(ops->probe(&h.conf, why, sizeof why));
-    assert_non_null(strstr(why, "MC_DISABLE_HIP"));
+    h.conf.disable_hip = h.conf.disable_musa = h.conf.disable_maca = true;
+    for (size_t i = 0; i < TEI_ARRAY_LEN(names); i++) {
+        why[0] = '\0';
+        assert_false(tei_transport_find(names[i][0])->probe(&h.conf, why, sizeof why));
+        assert_non_null(strstr(why, names[i][1]));
+    }
     fake_host_fini(&h);
 }
 
@@ -774,6 +778,11 @@ static const struct conformance cells[] = {
      .device = {0, 0},
      .configure = use_shareable,
      .fabric = true},
+    {.transport = "ascend", .kind = {TEI_MEM_HOST, TEI_MEM_ASCEND}, .device = {-1, 0}},
+    {.transport = "ascend", .kind = {TEI_MEM_ASCEND, TEI_MEM_ASCEND}, .device = {0, 1}},
+    {.transport = "musa", .kind = {TEI_MEM_MUSA, TEI_MEM_MUSA}, .device = {0, 1}},
+    {.transport = "maca", .kind = {TEI_MEM_MACA, TEI_MEM_MACA}, .device = {0, 1}},
+    {.transport = "supa", .kind = {TEI_MEM_HOST, TEI_MEM_SUPA}, .device = {-1, 0}},
 };
 
 static bool has_device(const struct conformance *with, enum pair_side side)
@@ -823,7 +832,7 @@ static int run_cell(const struct conformance *with)
 
 int main(void)
 {
-    const struct CMUnitTest own[] = {cmocka_unit_test(hip_can_be_disabled)};
+    const struct CMUnitTest own[] = {cmocka_unit_test(some_can_be_disabled)};
     int rc = 0, n = 0;
 
     pair_prepare();

@@ -80,6 +80,9 @@ static const struct variant {
     {"host and CUDA", {TEI_MEM_HOST, TEI_MEM_CUDA}, any_way, false, true, false},
     {"CUDA and host", {TEI_MEM_CUDA, TEI_MEM_HOST}, any_way, true, false, false},
     {"CUDA and HIP", {TEI_MEM_CUDA, TEI_MEM_HIP}, any_way, true, true, false},
+    {"Ascend by its addresses", {TEI_MEM_ASCEND, TEI_MEM_ASCEND}, any_way, true, false, false},
+    {"Ascend and CUDA", {TEI_MEM_ASCEND, TEI_MEM_CUDA}, any_way, true, false, false},
+    {"MUSA by its addresses", {TEI_MEM_MUSA, TEI_MEM_MUSA}, any_way, true, true, false},
 };
 
 static struct conformance fixture = {.transport = "rdma"};
@@ -89,7 +92,8 @@ CONFORMANCE_ONE_SIDED(fixture)
 /* Each location there is, and all NICs of the side. */
 static void write_topology(char out[512], const char *side)
 {
-    static const char *const places[] = {"cpu:0", "cuda:0", "cuda:1", "hip:0", "hip:1"};
+    static const char *const places[] = {"cpu:0", "cuda:0", "cuda:1", "hip:0", "hip:1",
+                                         "npu:0", "npu:1",  "musa:0", "musa:1"};
     int used = 0;
 
     for (size_t i = 0; i < TEI_ARRAY_LEN(places); i++)

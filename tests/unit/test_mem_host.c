@@ -221,7 +221,9 @@ TEST(no_driver_is_loaded)
     assert_int_equal(tei_mem_locate(a, "*", where), 0);
     assert_int_equal(tei_mem_locate(a, "cuda:0", where), TE_ERR_INVALID);
     assert_int_equal(tei_mem_locate(a, "hip:0", where), TE_ERR_INVALID);
-    assert_int_equal(tei_mem_locate(a, "musa:0", where), 0);
+    assert_int_equal(tei_mem_locate(a, "ascend:0", where), TE_ERR_INVALID);
+    assert_int_equal(tei_mem_locate(a, "musa:0", where), TE_ERR_INVALID);
+    assert_int_equal(tei_mem_locate(a, "mlu:0", where), 0);
     for (size_t i = 0; i < TEI_ARRAY_LEN(kinds); i++) {
         assert_false(tei_gpu_is_loaded(kinds[i]));
         assert_int_equal(tei_gpu_count(kinds[i]), 0);

@@ -121,22 +121,27 @@ TEST(test_buffers_are_sorted_and_keep_their_place)
 TEST(test_kinds_of_memory)
 {
     static const char text[] =
-        "{\"buffers\":[" NAMED(4096, "cpu:1") "," NAMED(8192, "cuda:3") "," NAMED(12288, "hip:0") "," NAMED(
-            16384,
-            "musa:0") "," NAMED(20480,
-                                "*") "," NAMED(24576,
-                                               "10.0.0.1:"
-                                               "15591") "," NAMED(28672,
-                                                                  "segments:4096:0,1") "],\"name\":\"n\",\"protocol\":\"tcp\"}";
-    static const enum tei_mem_kind kinds[] = {TEI_MEM_HOST,  TEI_MEM_CUDA, TEI_MEM_HIP,
-                                              TEI_MEM_OTHER, TEI_MEM_HOST, TEI_MEM_HOST,
-                                              TEI_MEM_HOST};
+        "{\"buffers\":[" NAMED(4096, "cpu:1") "," NAMED(8192, "cuda:3") "," NAMED(12288, "hip:0") "," NAMED(16384, "mlu:0") "," NAMED(20480, "*") "," NAMED(24576, "10.0.0.1:15591") "," NAMED(
+            28672,
+            "segments:4096:0,1") "," NAMED(32768,
+                                           "npu:2") "," NAMED(36864,
+                                                              "ascend:1") "," NAMED(40960,
+                                                                                    "musa:0") "," NAMED(45056,
+                                                                                                        "maca:1") "," NAMED(49152,
+                                                                                                                            "supa:0") "],\"name\":\"n\",\"protocol\":\"tcp\"}";
+    static const enum tei_mem_kind kinds[] = {TEI_MEM_HOST,  TEI_MEM_CUDA,   TEI_MEM_HIP,
+                                              TEI_MEM_OTHER, TEI_MEM_HOST,   TEI_MEM_HOST,
+                                              TEI_MEM_HOST,  TEI_MEM_ASCEND, TEI_MEM_ASCEND,
+                                              TEI_MEM_MUSA,  TEI_MEM_MACA,   TEI_MEM_SUPA};
     struct tei_segment *s = decoded(text, sizeof text - 1);
 
     assert_int_equal(s->n_buffers, TEI_ARRAY_LEN(kinds));
     for (size_t i = 0; i < s->n_buffers; i++)
         assert_int_equal(s->buffers[i].kind, kinds[i]);
     assert_int_equal(s->kinds, TEI_MEM_ANY);
+    assert_string_equal(tei_mem_word(TEI_MEM_HOST), "cpu");
+    assert_string_equal(tei_mem_word(TEI_MEM_ASCEND), "npu");
+    assert_string_equal(tei_mem_word(TEI_MEM_SUPA), "supa");
     tei_segment_put(s);
     s = decoded(golden_tcp, sizeof golden_tcp - 1);
     assert_int_equal(s->kinds, TEI_MEM_BIT(TEI_MEM_HOST));
@@ -649,9 +654,39 @@ TEST(test_other_bodies_ask_for_no_page)
     assert_int_equal(max, 78);
 }
 
+/* What Mooncake's engine for Ascend publishes of its NPU is read, and told to who asks. */
+TEST(test_ranks)
+{
+#define RANKED(rank)                                                                                  \
+    "{\"name\":\"n\",\"protocol\":\"ascend\",\"devices\":[{\"name\":\"d\",\"lid\":0}],\"buffers\":[{" \
+    "\"name\":\"npu:0\",\"addr\":4096,\"length\":4096,\"device_id\":0}],\"rank_info\":" rank "}"
+    static const char full[] = RANKED(
+        "{\"rankId\":3,\"hostIp\":\"10.0.0.1\",\"hostPort\":20003,\"deviceLogicId\":1,"
+        "\"devicePhyId\":5,\"deviceType\":3,\"deviceIp\":\"192.168.1.5\",\"devicePort\":16666,"
+        "\"pid\":77,\"endpoints\":[{},{}]}");
+    static const char odd[] = RANKED("{\"hostIp\":[1],\"rankId\":\"7\"}");
+    char text[256];
+    struct tei_segment *s = decoded(full, strlen(full));
+
+    assert_int_equal(s->n_buffers, 1);
+    assert_int_equal(s->buffers[0].kind, TEI_MEM_ASCEND);
+    assert_true(tei_segment_rank(s, text, sizeof text));
+    assert_string_equal(text, "rank 3 on 10.0.0.1:20003, device 1 (physical 5) at "
+                              "192.168.1.5:16666, 2 endpoints");
+    tei_segment_put(s);
+    s = decoded(odd, strlen(odd));
+    assert_true(tei_segment_rank(s, text, sizeof text));
+    assert_string_equal(text, "rank 7 on ?:?, device ? (physical ?) at ?:?, 0 endpoints");
+    tei_segment_put(s);
+    s = decoded(golden_tcp, strlen(golden_tcp));
+    assert_false(tei_segment_rank(s, text, sizeof text));
+    tei_segment_put(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_golden_tcp),
         cmocka_unit_test(test_golden_rdma),
         cmocka_unit_test(test_buffers_are_sorted_and_keep_their_place),

@@ -116,6 +116,7 @@ int check_ask(struct check_host *h, struct tei_conf *conf)
     if (!rc) { /* else te_errmsg() is to stay */
         ask_driver(TE_USE_CUDA, TEI_MEM_CUDA, a->cuda);
         ask_driver(TE_USE_HIP, TEI_MEM_HIP, a->hip);
+        ask_driver(TE_USE_ASCEND, TEI_MEM_ASCEND, a->ascend);
         ask_engine(&o, a->engine);
     }
     te_log_set_sink(NULL, NULL);

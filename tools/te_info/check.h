@@ -36,9 +36,9 @@ struct check {
 struct check_asked {
     int process_vm, memfd, io_uring;
     bool unsynchronised;
-    char cuda[CHECK_TEXT], hip[CHECK_TEXT]; /* the drivers */
-    char engine[CHECK_TEXT];                /* one with the transports of this host */
-    char options[CHECK_TEXT];               /* what is wrong with their values */
+    char cuda[CHECK_TEXT], hip[CHECK_TEXT], ascend[CHECK_TEXT]; /* drivers */
+    char engine[CHECK_TEXT];  /* one with the transports of this host */
+    char options[CHECK_TEXT]; /* what is wrong with their values */
 };
 
 struct check_host {

@@ -12,6 +12,7 @@
 
 #define VENDOR_NVIDIA   0x10de
 #define VENDOR_AMD      0x1002
+#define VENDOR_HUAWEI   0x19e5
 #define CLASS_DISPLAY   0x03
 #define CLASS_PROCESSOR 0x12
 
@@ -29,42 +30,60 @@ static unsigned long number_in(const struct check_host *h, const char *device, c
                : 0;
 }
 
-static void count_gpus(const struct check_host *h, size_t *nvidia, size_t *amd)
+struct gpus {
+    size_t nvidia, amd, huawei;
+};
+
+static struct gpus count_gpus(const struct check_host *h)
 {
+    struct gpus n = {0};
     char path[PATH_MAX];
     const struct dirent *d;
     DIR *all;
 
     snprintf(path, sizeof path, "%s/bus/pci/devices", h->sysfs);
-    *nvidia = *amd = 0;
     all = opendir(path);
     while (all && (d = readdir(all))) {
         unsigned long vendor = number_in(h, d->d_name, "vendor");
         unsigned long kind = number_in(h, d->d_name, "class") >> 16;
 
-        *nvidia += vendor == VENDOR_NVIDIA && kind == CLASS_DISPLAY;
-        *amd += vendor == VENDOR_AMD && kind == CLASS_PROCESSOR;
+        n.nvidia += vendor == VENDOR_NVIDIA && kind == CLASS_DISPLAY;
+        n.amd += vendor == VENDOR_AMD && kind == CLASS_PROCESSOR;
+        n.huawei += vendor == VENDOR_HUAWEI && kind == CLASS_PROCESSOR;
     }
     if (all)
         closedir(all);
+    return n;
+}
+
+/* What the driver of one of them has to say; "": nothing. */
+static const char *why_no_gpu(const struct check_host *h, const struct gpus *n)
+{
+    if (n->nvidia && h->asked.cuda[0])
+        return h->asked.cuda;
+    if (n->amd && h->asked.hip[0])
+        return h->asked.hip;
+    return n->huawei ? h->asked.ascend : "";
 }
 
 void check_gpus(const struct check_host *h, struct check *c)
 {
-    const char *why = h->asked.cuda;
-    size_t nvidia, amd;
+    struct gpus n = count_gpus(h);
+    const char *why = why_no_gpu(h, &n);
+    char text[96];
 
-    count_gpus(h, &nvidia, &amd);
-    if (nvidia + amd == 0) {
+    if (n.nvidia + n.amd + n.huawei == 0) {
         check_say(c, CHECK_ABSENT, "none");
         return;
     }
-    check_say(c, CHECK_OK, "%zu of NVIDIA, %zu of AMD", nvidia, amd);
-    if (nvidia == 0 || !why[0])
-        why = amd ? h->asked.hip : "";
-    if (!why[0])
+    snprintf(text, sizeof text, "%zu of NVIDIA, %zu of AMD", n.nvidia, n.amd);
+    if (n.huawei)
+        snprintf(text + strlen(text), sizeof text - strlen(text), ", %zu of Huawei", n.huawei);
+    if (!why[0]) {
+        check_say(c, CHECK_OK, "%s", text);
         return;
-    check_say(c, CHECK_WARN, "%zu of NVIDIA, %zu of AMD, but %.300s", nvidia, amd, why);
+    }
+    check_say(c, CHECK_WARN, "%s, but %.300s", text, why);
     check_advise(c, "install the driver's libraries, or give them to the container (--gpus all)");
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpuipc.c - nvlink_intra, nvlink and hip: their ops. Read gpuipc.h first.
+ * gpuipc.c - nvlink_intra, nvlink and the one of each other maker: their ops. Read gpuipc.h first.
  *
  * A descriptor has te.gpu.<name> of every one of them that is installed; where one is the protocol, each
  * buffer has "shm_name" too, as engines of another make write and read it.
@@ -18,28 +18,30 @@
 
 /* -------------------------------------------------------------------------------------- lifecycle */
 
-static bool has_driver(enum tei_mem_kind kind, char *why, size_t n)
+static bool has_driver(enum tei_mem_kind kind, bool disabled, const char *option, char *why,
+                       size_t n)
 {
-    if (tei_gpu_is_there(kind))
+    if (disabled)
+        snprintf(why, n, "%s is on", option);
+    else if (!tei_gpu_is_there(kind))
+        snprintf(why, n, "there is no %s driver", tei_gpu_title(kind));
+    else
         return true;
-    snprintf(why, n, "there is no %s driver", kind == TEI_MEM_CUDA ? "CUDA" : "HIP");
     return false;
 }
 
-static bool cuda_probe(const struct tei_conf *conf, char *why, size_t n)
-{
-    (void)conf;
-    return has_driver(TEI_MEM_CUDA, why, n);
-}
-
-static bool hip_probe(const struct tei_conf *conf, char *why, size_t n)
-{
-    if (conf->disable_hip) {
-        snprintf(why, n, "MC_DISABLE_HIP is on");
-        return false;
+#define PROBE(name, kind, disabled, option)                                    \
+    static bool name##_probe(const struct tei_conf *conf, char *why, size_t n) \
+    {                                                                          \
+        (void)conf;                                                            \
+        return has_driver(kind, disabled, option, why, n);                     \
     }
-    return has_driver(TEI_MEM_HIP, why, n);
-}
+PROBE(cuda, TEI_MEM_CUDA, false, NULL)
+PROBE(hip, TEI_MEM_HIP, conf->disable_hip, "MC_DISABLE_HIP")
+PROBE(ascend, TEI_MEM_ASCEND, false, NULL)
+PROBE(musa, TEI_MEM_MUSA, conf->disable_musa, "MC_DISABLE_MUSA")
+PROBE(maca, TEI_MEM_MACA, conf->disable_maca, "MC_DISABLE_MACA")
+PROBE(supa, TEI_MEM_SUPA, false, NULL)
 
 static int look_at_devices(struct gpuipc *g, bool *all_fabric)
 {
@@ -84,7 +86,8 @@ static void init(struct gpuipc *g)
     tei_ledger_init(&g->ledger, g->base.host->conf->transfer_timeout_ms);
     tei_ledger_init(&g->unmapped, g->base.host->conf->transfer_timeout_ms);
     tei_list_init(&g->over);
-    g->kind = g->base.ops.mem_kinds & TEI_MEM_BIT(TEI_MEM_HIP) ? TEI_MEM_HIP : TEI_MEM_CUDA;
+    while (!(g->base.ops.target_kinds & TEI_MEM_BIT(g->kind)))
+        g->kind++;
     g->ready = true;
 }
 
@@ -189,7 +192,8 @@ static void gpuipc_why_not(struct tei_transport *t, const struct tei_attach *a, 
     }
 
 /* Named by transports.def. */
-extern const struct tei_transport_ops tei_nvlink_intra_ops, tei_nvlink_ops, tei_hip_ops;
+extern const struct tei_transport_ops tei_nvlink_intra_ops, tei_nvlink_ops, tei_hip_ops,
+    tei_ascend_ops, tei_musa_ops, tei_maca_ops, tei_supa_ops;
 
 const struct tei_transport_ops tei_nvlink_intra_ops =
     GPUIPC_OPS("nvlink_intra", TEI_MEM_CUDA, 0, cuda_probe);
@@ -197,3 +201,8 @@ const struct tei_transport_ops tei_nvlink_intra_ops =
 const struct tei_transport_ops tei_nvlink_ops =
     GPUIPC_OPS("nvlink", TEI_MEM_CUDA, TEI_KIND_FABRIC, cuda_probe);
 const struct tei_transport_ops tei_hip_ops = GPUIPC_OPS("hip", TEI_MEM_HIP, 0, hip_probe);
+const struct tei_transport_ops tei_ascend_ops =
+    GPUIPC_OPS("ascend", TEI_MEM_ASCEND, 0, ascend_probe);
+const struct tei_transport_ops tei_musa_ops = GPUIPC_OPS("musa", TEI_MEM_MUSA, 0, musa_probe);
+const struct tei_transport_ops tei_maca_ops = GPUIPC_OPS("maca", TEI_MEM_MACA, 0, maca_probe);
+const struct tei_transport_ops tei_supa_ops = GPUIPC_OPS("supa", TEI_MEM_SUPA, 0, supa_probe);

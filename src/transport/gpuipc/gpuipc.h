@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpuipc.h - private to src/transport/gpuipc: nvlink_intra, nvlink and hip, the transports that map
- * a peer's device memory and copy from and to it. They differ in the driver and in the sort of
+ * gpuipc.h - private to src/transport/gpuipc: nvlink_intra, nvlink, hip, ascend, musa, maca and supa, the
+ * transports that map a peer's device memory and copy from and to it. They differ in the driver and in the sort of
  * handle alone (struct gpuipc.kind, .sort).
  *
  *   owner                                         initiator

@@ -13,9 +13,6 @@
 #include <limits.h>
 #include <string.h>
 
-#define LOCAL_KINDS \
-    (TEI_MEM_BIT(TEI_MEM_HOST) | TEI_MEM_BIT(TEI_MEM_CUDA) | TEI_MEM_BIT(TEI_MEM_HIP))
-
 struct local {
     struct tei_transport base;
     struct tei_copier copier;
@@ -154,8 +151,8 @@ const struct tei_transport_ops tei_local_ops = {
     .name = "local",
     .abi = TEI_TRANSPORT_ABI,
     .caps = TEI_CAP_LOCAL_ONLY,
-    .mem_kinds = LOCAL_KINDS,
-    .target_kinds = LOCAL_KINDS,
+    .mem_kinds = TEI_MEM_KNOWN,
+    .target_kinds = TEI_MEM_KNOWN,
     .size = sizeof(struct local),
     .work_size = sizeof(struct tei_move),
     .attach_size = sizeof(struct tei_attach),

@@ -238,11 +238,11 @@ static int register_host(struct rdma *t, struct rdma_memory *m)
 /* In the order in which they are tried; true: through dma-bufs. How many there are. */
 static size_t ways_of(const struct tei_conf *c, uint8_t kind, bool dmabuf[2])
 {
-    bool cuda = kind == TEI_MEM_CUDA;
+    bool hip = kind == TEI_MEM_HIP, cuda = kind == TEI_MEM_CUDA;
 
-    dmabuf[0] = cuda ? !c->nvidia_peermem : !c->disable_hip_dmabuf;
+    dmabuf[0] = hip ? !c->disable_hip_dmabuf : cuda && !c->nvidia_peermem;
     dmabuf[1] = !dmabuf[0];
-    return cuda ? (c->nvidia_peermem ? 2 : 1) : (c->disable_hip_dmabuf ? 1 : 2);
+    return (hip && c->disable_hip_dmabuf) || (cuda && !c->nvidia_peermem) ? 1 : 2;
 }
 
 static const char *remedy(uint8_t kind)
@@ -250,6 +250,9 @@ static const char *remedy(uint8_t kind)
     return kind == TEI_MEM_CUDA
                ? "load the module nvidia-peermem (modprobe nvidia-peermem), or use a kernel, driver "
                  "and libibverbs with dma-buf"
+           : kind == TEI_MEM_ASCEND
+               ? "use a kernel and driver by which NICs of this host reach memory of NPUs by its "
+                 "addresses; the NPU's own NICs are not reached by libibverbs"
                : "use a kernel, driver and libibverbs with dma-buf";
 }
 

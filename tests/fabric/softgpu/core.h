@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * core.h - the inside of libsoftgpu.so.0: one driver behind two faces, softcuda.c and softhip.c.
+ * core.h - the inside of libsoftgpu.so.0: one driver behind the faces softcuda.c, softhip.c and softascend.c.
+ * The first two are built under other makers' names, too; face.h.
  *
  *   device.c  settings, devices, contexts, the lock
  *   fault.c   commands, and what fails because of them
@@ -122,12 +123,16 @@ SG_API const struct sg_settings *sg_look(void); /* without the lock, after sg_in
 
 SG_API int sg_retain(enum softgpu_kind kind, int device, struct sg_context **out);
 SG_API int sg_release(enum softgpu_kind kind, int device);
-SG_API int sg_push(struct sg_context *c);
-SG_API int sg_pop(struct sg_context **out);
-SG_API struct sg_context *sg_current(void); /* CUDA's, of this thread; may be NULL */
-/* HIP's, of this thread. A device's context begins when it is needed first. */
-SG_API int sg_set_device(int device);
-SG_API int sg_get_device(void);
+/* The environment variable that says which devices are seen, and the kind's word in commands. */
+const char *sg_visible(enum softgpu_kind kind);
+const char *sg_word(enum softgpu_kind kind);
+/* CUDA and MUSA: a stack of contexts of this thread, of each. */
+SG_API int sg_push(enum softgpu_kind kind, struct sg_context *c);
+SG_API int sg_pop(enum softgpu_kind kind, struct sg_context **out);
+SG_API struct sg_context *sg_current(enum softgpu_kind kind); /* may be NULL */
+/* The others: a device of this thread, 0 at first. A device's context begins when it is needed first. */
+SG_API int sg_set_device(enum softgpu_kind kind, int device);
+SG_API int sg_get_device(enum softgpu_kind kind);
 
 uint64_t sg_hash(const void *data, size_t n);
 uint64_t sg_random(void);
@@ -259,6 +264,9 @@ bool sg_host_mapped(uintptr_t addr, size_t size);
 
 SG_API int sg_ipc_get(struct sg_context *c, uintptr_t addr, void *handle);
 SG_API int sg_ipc_open(struct sg_context *c, const void *handle, uintptr_t *out);
+/* A handle as text of at most SG_HANDLE_BYTES, and back; false if it is none. */
+SG_API void sg_ipc_text(const void *handle, char text[SG_HANDLE_BYTES + 1]);
+SG_API bool sg_ipc_parse(enum softgpu_kind kind, const char *text, void *handle);
 SG_API int sg_ipc_close(struct sg_context *c, uintptr_t addr);
 int sg_fabric_export(const struct sg_block *b, void *handle);
 int sg_fabric_import(enum softgpu_kind kind, const void *handle, struct sg_block **out);

@@ -21,9 +21,32 @@ pthread_mutex_t sg_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t sg_changed = PTHREAD_COND_INITIALIZER;
 
 static _Atomic pid_t owner; /* who initialised; a forked child has nothing */
-static _Thread_local struct sg_context *stack[MAX_STACK];
-static _Thread_local int depth;
-static _Thread_local int hip_device;
+static _Thread_local struct sg_context *stack[SOFTGPU_KINDS][MAX_STACK];
+static _Thread_local int depth[SOFTGPU_KINDS];
+static _Thread_local int devices[SOFTGPU_KINDS];
+
+static const struct {
+    const char *word, *visible;
+    unsigned bus;
+    bool pushes; /* contexts; else each thread has a device */
+} kinds[SOFTGPU_KINDS] = {
+    [SOFTGPU_CUDA] = {"cuda", "CUDA_VISIBLE_DEVICES", 0x41, true},
+    [SOFTGPU_HIP] = {"hip", "HIP_VISIBLE_DEVICES", 0xc1, false},
+    [SOFTGPU_ASCEND] = {"npu", "ASCEND_RT_VISIBLE_DEVICES", 0x81, false},
+    [SOFTGPU_MUSA] = {"musa", "MUSA_VISIBLE_DEVICES", 0x51, true},
+    [SOFTGPU_MACA] = {"maca", "MACA_VISIBLE_DEVICES", 0x61, false},
+    [SOFTGPU_SUPA] = {"supa", "SUPA_VISIBLE_DEVICES", 0x71, false},
+};
+
+const char *sg_visible(enum softgpu_kind kind)
+{
+    return kinds[kind].visible;
+}
+
+const char *sg_word(enum softgpu_kind kind)
+{
+    return kinds[kind].word;
+}
 
 uint64_t sg_hash(const void *data, size_t n)
 {
@@ -120,7 +143,7 @@ static void add_device(enum softgpu_kind kind, int number)
     out->number = number;
     out->context = (struct sg_context){.kind = kind, .device = d->devices};
     snprintf(out->pci, sizeof(out->pci), "0000:%02x:00.0",
-             (unsigned)((kind == SOFTGPU_CUDA ? 0x41 : 0xc1) + number) & 0xff);
+             (kinds[kind].bus + (unsigned)number) & 0xff);
     half = sg_hash(seed, sizeof(seed));
     memcpy(out->uuid, &half, 8);
     seed[2] ^= half;
@@ -132,8 +155,7 @@ static void add_device(enum softgpu_kind kind, int number)
 /* As the drivers take it: up to the first number that is no device, or comes again. */
 static void add_devices(enum softgpu_kind kind)
 {
-    const char *seen =
-        getenv(kind == SOFTGPU_CUDA ? "CUDA_VISIBLE_DEVICES" : "HIP_VISIBLE_DEVICES");
+    const char *seen = getenv(sg_visible(kind));
     unsigned done = 0;
 
     for (int i = 0; !seen && i < sg_settings.devices; i++)
@@ -233,12 +255,9 @@ int sg_enter_context(enum softgpu_kind kind, struct sg_context **out)
 
     if (rc)
         return rc;
-    if (kind == SOFTGPU_HIP) {
-        c = &sg_drivers[kind].device[hip_device].context;
+    c = sg_current(kind);
+    if (c && !kinds[kind].pushes)
         begin(c);
-    } else {
-        c = sg_current();
-    }
     if (!c)
         return sg_leave(SG_INVALID_CONTEXT);
     if (!c->active)
@@ -251,8 +270,7 @@ int sg_enter_context(enum softgpu_kind kind, struct sg_context **out)
 
 int sg_dead(enum softgpu_kind kind, const struct sg_range *r)
 {
-    const struct sg_context *c =
-        kind == SOFTGPU_HIP ? &sg_drivers[kind].device[hip_device].context : sg_current();
+    const struct sg_context *c = sg_current(kind);
     int code = r ? sg_drivers[kind].device[r->device].context.dead : SG_OK;
 
     return code || !c ? code : c->dead;
@@ -315,44 +333,46 @@ int sg_release(enum softgpu_kind kind, int device)
     return SG_OK;
 }
 
-int sg_push(struct sg_context *c)
+int sg_push(enum softgpu_kind kind, struct sg_context *c)
 {
     bool known = false;
 
-    for (int i = 0; i < sg_drivers[SOFTGPU_CUDA].devices; i++)
-        known |= c == &sg_drivers[SOFTGPU_CUDA].device[i].context;
-    if (!known || depth == MAX_STACK)
+    for (int i = 0; i < sg_drivers[kind].devices; i++)
+        known |= c == &sg_drivers[kind].device[i].context;
+    if (!known || depth[kind] == MAX_STACK)
         return SG_INVALID_CONTEXT;
     if (!c->active)
         return SG_CONTEXT_IS_DESTROYED;
-    stack[depth++] = c;
+    stack[kind][depth[kind]++] = c;
     return SG_OK;
 }
 
-int sg_pop(struct sg_context **out)
+int sg_pop(enum softgpu_kind kind, struct sg_context **out)
 {
-    if (depth == 0)
+    if (depth[kind] == 0)
         return SG_INVALID_CONTEXT;
-    depth--;
+    depth[kind]--;
     if (out)
-        *out = stack[depth];
+        *out = stack[kind][depth[kind]];
     return SG_OK;
 }
 
-struct sg_context *sg_current(void)
+struct sg_context *sg_current(enum softgpu_kind kind)
 {
-    return depth ? stack[depth - 1] : NULL;
+    if (!kinds[kind].pushes)
+        return &sg_drivers[kind].device[devices[kind]].context;
+    return depth[kind] ? stack[kind][depth[kind] - 1] : NULL;
 }
 
-int sg_set_device(int device)
+int sg_set_device(enum softgpu_kind kind, int device)
 {
-    if (!sg_device(SOFTGPU_HIP, device))
+    if (!sg_device(kind, device))
         return SG_INVALID_DEVICE;
-    hip_device = device;
+    devices[kind] = device;
     return SG_OK;
 }
 
-int sg_get_device(void)
+int sg_get_device(enum softgpu_kind kind)
 {
-    return hip_device;
+    return devices[kind];
 }

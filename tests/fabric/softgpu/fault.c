@@ -114,16 +114,18 @@ static bool take(const char *word, const char *key, long *out)
 
 static bool take_kind(const char *word, int *kind)
 {
-    if (strcmp(word, "kind=cuda") == 0)
-        *kind = SOFTGPU_CUDA;
-    else if (strcmp(word, "kind=hip") == 0)
-        *kind = SOFTGPU_HIP;
-    else
+    int i = 0;
+
+    if (strncmp(word, "kind=", 5) != 0)
         return false;
-    return true;
+    while (i < SOFTGPU_KINDS && strcmp(word + 5, sg_word((enum softgpu_kind)i)) != 0)
+        i++;
+    if (i < SOFTGPU_KINDS)
+        *kind = i;
+    return i < SOFTGPU_KINDS;
 }
 
-/* fail PLACE [nth=N] [count=K] [error=E] [async=1] [kind=cuda|hip] */
+/* fail PLACE [nth=N] [count=K] [error=E] [async=1] [kind=cuda|hip|npu|..] */
 static int command_fail(char **rest)
 {
     struct fault f = {.kind = -1, .first = 1, .left = 1};
@@ -148,7 +150,7 @@ static int command_fail(char **rest)
     return 0;
 }
 
-/* stall [ms=N] [kind=cuda|hip] [device=D] */
+/* stall [ms=N] [kind=cuda|hip|npu|..] [device=D] */
 static int command_stall(char **rest)
 {
     int kind = -1;

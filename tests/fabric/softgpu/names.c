@@ -62,7 +62,7 @@ const char *sg_name(enum softgpu_kind kind, int code)
 {
     const struct row *r = find(code);
 
-    return !r ? NULL : kind == SOFTGPU_CUDA ? r->cuda : r->hip;
+    return !r ? NULL : kind == SOFTGPU_CUDA || kind == SOFTGPU_MUSA ? r->cuda : r->hip;
 }
 
 const char *sg_text(int code)

@@ -55,11 +55,14 @@ enum { MEMORYTYPE_HOST = 1, MEMORYTYPE_DEVICE = 2 };
 enum { PINNED = 1, LOCATION_DEVICE = 1 };
 enum { ORDER_STREAM = 1, ORDER_DURING_CALL = 2, ORDER_ANY = 3 };
 
-static const enum softgpu_kind CUDA = SOFTGPU_CUDA;
+#ifndef SOFT_FACE /* which is this one, or that of another maker, built with that maker's names */
+#define SOFT_FACE SOFTGPU_CUDA
+#endif
+static const enum softgpu_kind CUDA = SOFT_FACE;
 
 __attribute__((constructor)) static void load(void)
 {
-    sg_plays(SOFTGPU_CUDA);
+    sg_plays(CUDA);
 }
 
 /* CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are played by the one that all are in order with. */
@@ -242,7 +245,7 @@ CUresult cuCtxGetCurrent(CUcontext *out)
         return rc;
     if (!out)
         return sg_leave(SG_INVALID_VALUE);
-    *out = sg_current();
+    *out = sg_current(CUDA);
     return sg_leave(SG_OK);
 }
 
@@ -250,14 +253,14 @@ CUresult cuCtxPushCurrent_v2(CUcontext context)
 {
     int rc = sg_enter(CUDA);
 
-    return rc ? rc : sg_leave(sg_push(context));
+    return rc ? rc : sg_leave(sg_push(CUDA, context));
 }
 
 CUresult cuCtxPopCurrent_v2(CUcontext *out)
 {
     int rc = sg_enter(CUDA);
 
-    return rc ? rc : sg_leave(sg_pop(out));
+    return rc ? rc : sg_leave(sg_pop(CUDA, out));
 }
 
 /* ------------------------------------------------------------------------------------ pointers */

@@ -14,13 +14,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum softgpu_kind { SOFTGPU_CUDA, SOFTGPU_HIP, SOFTGPU_KINDS };
+enum softgpu_kind {
+    SOFTGPU_CUDA,
+    SOFTGPU_HIP,
+    SOFTGPU_ASCEND,
+    SOFTGPU_MUSA,
+    SOFTGPU_MACA,
+    SOFTGPU_SUPA,
+    SOFTGPU_KINDS
+};
 
 #pragma GCC visibility push(default)
 
 /*
- * Whether this process's libcuda.so.1, or libamdhip64.so.5, is the stand-in: a real one may be in
- * the process beside the other's stand-in.
+ * Whether this process's libcuda.so.1, or the library of another kind, is the stand-in: a real one may
+ * be in the process beside another's stand-in.
  */
 bool softgpu_plays(enum softgpu_kind kind);
 

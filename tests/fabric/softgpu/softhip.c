@@ -28,16 +28,19 @@ enum {
 };
 enum sort { SORT_UNKNOWN, SORT_HOST, SORT_DEVICE, SORT_MANAGED };
 
-static const enum softgpu_kind HIP = SOFTGPU_HIP;
+#ifndef SOFT_FACE /* which is this one, or that of another maker, built with that maker's names */
+#define SOFT_FACE SOFTGPU_HIP
+#endif
+static const enum softgpu_kind HIP = SOFT_FACE;
 
 __attribute__((constructor)) static void load(void)
 {
-    sg_plays(SOFTGPU_HIP);
+    sg_plays(HIP);
 }
 
 static int version(void)
 {
-    return sg_look()->hip_version;
+    return HIP == SOFTGPU_HIP ? sg_look()->hip_version : ROCM_6; /* whose numbers others have */
 }
 
 /* The last error of the thread stays until it is fetched, as since ROCm 7. */
@@ -137,7 +140,7 @@ hipError_t hipGetDevice(int *device)
         return rc;
     if (!device)
         return leave(SG_INVALID_VALUE);
-    *device = sg_get_device();
+    *device = sg_get_device(HIP);
     return leave(SG_OK);
 }
 
@@ -145,7 +148,7 @@ hipError_t hipSetDevice(int device)
 {
     int rc = enter();
 
-    return rc ? rc : leave(sg_set_device(device));
+    return rc ? rc : leave(sg_set_device(HIP, device));
 }
 
 hipError_t hipDeviceGetPCIBusId(char *out, int size, int device)

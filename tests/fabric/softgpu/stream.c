@@ -471,9 +471,12 @@ static int host_side(const struct sg_context *c, uintptr_t addr, size_t n, char 
 
     if (r && r->addr < addr + n)
         return SG_INVALID_VALUE;
-    r = sg_find_from(c->kind == SOFTGPU_CUDA ? SOFTGPU_HIP : SOFTGPU_CUDA, addr);
-    if (r && r->addr < addr + n && r->sort != SG_PINNED && r->sort != SG_MANAGED)
-        return SG_INVALID_VALUE;
+    for (int kind = 0; kind < SOFTGPU_KINDS; kind++) {
+        r = sg_find_from((enum softgpu_kind)kind, addr);
+        if (kind != (int)c->kind && r && r->addr < addr + n && r->sort != SG_PINNED &&
+            r->sort != SG_MANAGED)
+            return SG_INVALID_VALUE;
+    }
     if (!sg_host_mapped(addr, n))
         return SG_INVALID_VALUE;
     *out = (char *)addr;

@@ -32,7 +32,7 @@ struct Once {
 impl Once {
     // C src/base/log.c te_log_set_sink: current.store release
     // C src/plat/gpu.c set_state: state.store release
-    // C src/plat/mem_cuda.c retain_context: contexts.load relaxed, contexts.store release
+    // C src/plat/gpu.c tei_gpu_context: contexts.load acquire, contexts.load relaxed, contexts.store release
     // C src/core/stage.c begin: stage.store release
     // C src/transport/gpuipc/gpuipc_peer.c map: state.store relaxed, state.store release
     // C src/rail/rail.c tei_path_nic_down: active.exchange relaxed, epoch.fetch_add release
@@ -51,7 +51,6 @@ impl Once {
 
     // C src/base/log.c hand_over: current.load acquire
     // C src/plat/gpu.c state_of: state.load acquire
-    // C src/plat/mem_cuda.c enter: contexts.load acquire
     // C src/core/stage.c stage_in: stage.load acquire
     // C src/transport/gpuipc/gpuipc.c is_refused: state.load acquire
     // C src/rail/rail.c catch_up: epoch.load acquire

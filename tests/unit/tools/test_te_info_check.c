@@ -444,6 +444,13 @@ static void gpus(void **state)
     put(r, "sysfs/bus/pci/devices/0000:03:00.0/class", "0x120000");
     r->h.asked.cuda[0] = '\0';
     expect(r, "GPUs", CHECK_WARN, "1 of NVIDIA, 1 of AMD, but there is no HIP driver", NULL);
+    put(r, "sysfs/bus/pci/devices/0000:04:00.0/vendor", "0x19e5");
+    put(r, "sysfs/bus/pci/devices/0000:04:00.0/class", "0x120000");
+    r->h.asked.hip[0] = '\0';
+    expect(r, "GPUs", CHECK_OK, "1 of NVIDIA, 1 of AMD, 1 of Huawei", "");
+    snprintf(r->h.asked.ascend, CHECK_TEXT, "there is no Ascend driver");
+    expect(r, "GPUs", CHECK_WARN,
+           "1 of NVIDIA, 1 of AMD, 1 of Huawei, but there is no Ascend driver", NULL);
 }
 
 static void cpus(void **state)

@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A maker of devices is one file of at most 300 lines and one row, and docs/gpu.md counts the lines of each as they are."""
+import glob
+import os
+import re
+import unittest
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+PLAT = os.path.join(ROOT, "src", "plat")
+MOST = 300
+
+
+def lines(name):
+    with open(os.path.join(PLAT, name), encoding="utf-8") as f:
+        return sum(1 for _ in f)
+
+
+def text(*path):
+    with open(os.path.join(ROOT, *path), encoding="utf-8") as f:
+        return f.read()
+
+
+class Makers(unittest.TestCase):
+    def test_a_maker_is_one_short_file(self):
+        files = {os.path.basename(p) for p in glob.glob(os.path.join(PLAT, "mem_*.c"))} - {"mem_host.c"}
+        apis = set(re.findall(r"&tei_api_(\w+)", text("src", "plat", "makers.c")))
+        self.assertEqual(files, {f"mem_{api}.c" for api in apis})
+        for name in files:
+            self.assertLessEqual(lines(name), MOST, name)
+
+    def test_every_kind_has_a_row(self):
+        kinds = re.findall(r"^ +X\((\w+), \"\w+\"\)", text("src", "model", "model.h"), re.M)
+        rows = re.findall(r'\[TEI_MEM_(\w+)\] = {"\w', text("src", "plat", "makers.c"))
+        self.assertGreaterEqual(len(kinds), 6)
+        self.assertEqual(sorted(kinds), sorted(rows))
+
+    def test_the_page_counts_them(self):
+        page = text("docs", "gpu.md")
+        counts = re.findall(r"`((?:mem_|gpu_row)?\w+\.[ch])`(?:, [^|]*)? \| (\d+)(?= \|)", page)
+        self.assertGreaterEqual(len(counts), 7)
+        for name, count in counts:
+            self.assertEqual(lines(name), int(count), name)
+
+
+if __name__ == "__main__":
+    unittest.main()
