@@ -31,12 +31,6 @@ static const struct {
     {NULL, NULL},
 };
 
-void tei_bytes_fini(struct tei_bytes *b)
-{
-    free(b->data);
-    *b = (struct tei_bytes){0};
-}
-
 static const struct tei_store_ops *find_ops(const char *scheme, size_t n)
 {
     for (size_t i = 0; schemes[i].scheme; i++)
@@ -107,18 +101,6 @@ int tei_store_open(const char *conn, const struct tei_conf *conf, struct tei_sto
     }
     *out = s;
     return 0;
-}
-
-int tei_store_check_size(const struct tei_store *s, const char *key, size_t len)
-{
-    size_t max = s->conf->metadata_max_value;
-
-    if (len <= max)
-        return 0;
-    return TEI_FAIL(TE_ERR_TOO_LARGE,
-                    "key %s: the value has %zu bytes, more than TE_METADATA_MAX_VALUE (%zu): raise "
-                    "it on all engines, or register fewer, larger regions",
-                    key, len, max);
 }
 
 void tei_store_close(struct tei_store *s)

@@ -27,61 +27,6 @@
 #define IDLE_FEW    (NVMEOF_IOS / 4) /* so few I/O requests left are for files that have none */
 #define FEW         2                /* or almost none */
 
-/* ----------------------------------------------------------------------------------- work that ends */
-
-void tei_nvmeof_fail(struct nvmeof_work *w, int error, int sys_errno, const char *why)
-{
-    if (w->entry.base.error)
-        return;
-    tei_ledger_end(&w->file->ledger, &w->entry, error, sys_errno, why);
-    tei_ledger_reap(&w->file->ledger, &w->file->owner->ended);
-}
-
-void tei_nvmeof_fail_at(struct nvmeof_work *w, int error, int sys_errno, const char *what)
-{
-    struct tei_host *host = w->file->owner->base.host;
-    const char *place = strchr(what, '%');
-    char text[512];
-
-    if (w->entry.base.error)
-        return;
-    snprintf(text, sizeof text, "%.*s%.400s%s", (int)(place - what), what, w->file->path,
-             place + 2);
-    tei_nvmeof_fail(w, error, sys_errno, host->note(host, &w->entry.base, text));
-}
-
-static void start_io(struct nvmeof *n, struct nvmeof_io *io)
-{
-    if (tei_nvmeof_gpu_has(io))
-        tei_nvmeof_pool_start(tei_nvmeof_gpu_pool(n), io);
-    else
-        n->device->start(n, io);
-}
-
-void tei_nvmeof_io_done(struct nvmeof *n, struct nvmeof_io *io, int64_t result)
-{
-    struct tei_ledger *ledger = &io->file->ledger;
-    int64_t now = tei_now_ns();
-
-    if (result >= 0)
-        tei_ledger_progress(ledger, &io->work->entry, now);
-    if (!tei_nvmeof_settle(io, result)) {
-        start_io(n, io);
-        return;
-    }
-    io->flying = false;
-    io->file->ios--;
-    n->flying--;
-    tei_list_push_front(&n->idle, &io->link);
-    if (io->gpu) /* who takes its memory back waits for it */
-        pthread_cond_broadcast(&n->quiet);
-    io->part.error = io->work->entry.base.error; /* of a work that has failed nothing more counts */
-    tei_ledger_back(ledger, &io->part, now);
-    tei_ledger_reap(ledger, &n->ended);
-}
-
-/* ------------------------------------------------------------------------------------ work that goes */
-
 /*
  * Whether the file can do it, asked before its first I/O. It is opened anew if it seems too short, or
  * cuFile is to be asked whether it takes it.
@@ -122,7 +67,7 @@ static void start_one(struct nvmeof *n, struct nvmeof_file *f)
     io->flying = true;
     f->ios++;
     n->flying++;
-    start_io(n, io);
+    tei_nvmeof_io_start(n, io);
 }
 
 /* Whether one more I/O of the file may be started. */
