@@ -19,6 +19,9 @@ import pictures
 
 MAX_FUNCTION = 80
 MAX_FILE = 900
+MAX_CIRCLE = 4
+# Files that still call each other in larger circles, by how their names begin.
+KNOWN_CIRCLES = ("tcp", "rdma")
 LONG_FUNCTION = 40
 PUBLIC_HEADERS = ("te.h", "transfer_engine_c.h", "transfer_engine.h", "transfer_engine.hpp")
 
@@ -429,12 +432,59 @@ def symbols(path, *options):
             yield parts[0].split("@")[0], member
 
 
+def static_library(tree):
+    """Where it has all symbols: beside a whole archive, which hides them, or by itself."""
+    static = os.path.join(tree.build, "internal", "libtransfer_engine.a")
+    return static if os.path.exists(static) else os.path.join(tree.build, "lib", "libtransfer_engine.a")
+
+
+def calls_of(library):
+    """Of each object file the others that define what it names."""
+    out = subprocess.run(["nm", "-g", "--format=posix", library], capture_output=True, text=True, check=True).stdout
+    defined, named, member = {}, {}, ""
+    for line in out.splitlines():
+        if line.endswith("]:"):
+            member = line[line.index("[") + 1:-2]
+            named[member] = set()
+        elif line:
+            symbol, kind = line.split()[:2]
+            if kind in "Uwv":
+                named[member].add(symbol)
+            else:
+                defined[symbol] = member
+    return {m: {defined[s] for s in names if s in defined} - {m} for m, names in named.items()}
+
+
+def reached(calls, first):
+    seen, todo = set(), [first]
+    while todo:
+        new = calls[todo.pop()] - seen
+        seen |= new
+        todo += new
+    return seen
+
+
+def rule_circles(tree):
+    """at most 4 files of src/ call each other in a circle"""
+    library = static_library(tree)
+    short = os.path.relpath(library, tree.root)
+    if not os.path.exists(library):
+        tree.notes.append(f"{short} is not built: circles of calls were not looked for")
+        return
+    calls = calls_of(library)
+    reach = {m: reached(calls, m) for m in calls}
+    for member in sorted(calls):
+        circle = sorted(m for m in reach[member] if member in reach[m])
+        if len(circle) > MAX_CIRCLE and member == circle[0] and not all(m.startswith(KNOWN_CIRCLES) for m in circle):
+            names = ", ".join(m[:-2] for m in circle)
+            yield short, 0, (f"{len(circle)} files call each other in a circle: {names}: at most {MAX_CIRCLE}; "
+                             "put what both sides need below them")
+
+
 def rule_symbols(tree):
     """global symbols are te_*, tei_* or exported by name"""
     listed = exported_names(tree) if "src/transfer_engine.map" in tree.files else set()
-    static = os.path.join(tree.build, "internal", "libtransfer_engine.a") # beside a whole archive, which hides them
-    if not os.path.exists(static):
-        static = os.path.join(tree.build, "lib", "libtransfer_engine.a")
+    static = static_library(tree)
     shared = os.path.join(tree.build, "lib", "libtransfer_engine.so")
     for path, options, allowed in ((static, ("-g",), ("te_", "tei_")), (shared, ("-D",), ("te_",))):
         short = os.path.relpath(path, tree.root)
@@ -686,6 +736,7 @@ RULES = {
     "one-place": rule_one_place,
     "sizes": rule_sizes,
     "symbols": rule_symbols,
+    "circles": rule_circles,
     "exports": rule_exports,
     "spdx": rule_spdx,
     "text": rule_text,

@@ -224,6 +224,32 @@ class LintTest(unittest.TestCase):
         self.build("int tei_a; int te_a;\n")
         self.fails("symbols", "libtransfer_engine.so", "global symbol tei_a")
 
+    def ring(self, n, prefix):
+        """A library of n files, each of which calls the next one, and the last the first."""
+        lib = os.path.join(self.root, "build", "lib")
+        os.makedirs(lib, exist_ok=True)
+        objects = []
+        for i in range(n):
+            source = os.path.join(self.root, f"{prefix}{i}.c")
+            with open(source, "w", encoding="utf-8") as f:
+                f.write(f"int tei_{(i + 1) % n}(void); int tei_{i}(void) {{ return 1 + tei_{(i + 1) % n}(); }}\n")
+            objects.append(os.path.join(lib, f"{prefix}{i}.c.o"))
+            subprocess.run([os.environ.get("TE_TEST_CC", "cc"), "-c", source, "-o", objects[-1]], check=True, timeout=600)
+            os.unlink(source)
+        archive = os.path.join(lib, "libtransfer_engine.a")
+        if os.path.exists(archive):
+            os.unlink(archive)
+        subprocess.run(["ar", "rcs", archive, *objects], check=True, timeout=600)
+
+    def test_circles(self):
+        self.assertIn("not built", self.passes("circles"))
+        self.ring(4, "file")
+        self.passes("circles")
+        self.ring(5, "file")
+        self.fails("circles", "build/lib/libtransfer_engine.a:0:", "5 files", "file0.c, file1.c, file2.c, file3.c, file4.c")
+        self.ring(5, "tcp_")
+        self.passes("circles")
+
     def test_exports(self):
         self.source("include/te.h", "#define TE_API\nTE_API const char *te_a(void);\nTE_API int te_b(int (*f)(void));\n")
         self.source("include/transfer_engine_c.h", "/* TE_API int te_no(void); */\nTE_API int openSegment(void);\n")
