@@ -105,7 +105,7 @@ struct tcp_peer {
     struct tcp_span spans[TCP_SPANS];
     struct tei_ledger held;  /* WRITEs */
     struct tei_list crowded; /* those of them that wait for there to be fewer remnants or frames */
-    int64_t check_ns; /* when the watchdog will look at the ledgers; TEI_NEVER: it will not */
+    int64_t check_ns; /* when the first bundle looks at the ledgers; TEI_NEVER: it does not */
     unsigned n_up, n_opening; /* lanes connected; paused or connecting */
     bool greeted;             /* one of those that are up is known to lead to it */
     bool near;                /* native: the last one that came up leads to this host */

@@ -170,15 +170,11 @@ void tei_tcp_queue_fail(struct tcp_peer *p, struct tcp_worker *w, const struct t
 
 int64_t tei_tcp_queue_tick(struct tcp_peer *p, struct tcp_worker *w, int64_t now)
 {
-    int64_t held;
-
     p->ledger.progress_ns = p->held.progress_ns = tei_tcp_progress(p);
-    held = tei_ledger_tick(&p->held, now);
-    p->check_ns = tei_ledger_tick(&p->ledger, now);
-    if (held < p->check_ns)
-        p->check_ns = held;
-    settle(p, w);
-    return p->check_ns;
+    tei_ledger_tick(&p->held, now);
+    tei_ledger_tick(&p->ledger, now);
+    settle(p, w); /* held works may have gone over to the other */
+    return p->held.look_ns < p->ledger.look_ns ? p->held.look_ns : p->ledger.look_ns;
 }
 
 void tei_tcp_watch_queue(struct tcp_peer *p)

@@ -253,7 +253,7 @@ int64_t tei_tcp_bundle_tick(struct tcp_bundle *b, int64_t now)
     next = at < next ? at : next;
     if (b == &p->bundles[0]) {
         pthread_mutex_lock(&p->lock);
-        at = tei_tcp_queue_tick(p, b->worker, now);
+        at = p->check_ns = tei_tcp_queue_tick(p, b->worker, now);
         pthread_mutex_unlock(&p->lock);
         next = at < next ? at : next;
     }
