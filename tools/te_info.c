@@ -33,9 +33,9 @@
 #define LINKS_MAX (16u << 20)
 
 struct want {
-    bool summary, check, changed, config, topology, links, metrics, markdown, man, json, svg;
+    bool summary, check, changed, config, topology, links, metrics, markdown, man, json;
     const char *sysfs, *metadata_server, *segment;
-    bool sysfs_given;
+    bool sysfs_given, svg;
 };
 
 static const struct flag want_flags[] = {
