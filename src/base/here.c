@@ -196,3 +196,33 @@ bool tei_here_is_text(const char *text)
 
     return n == 0 || (n == TEI_HERE_TEXT && strspn(text, "0123456789abcdef") == n);
 }
+
+/* -------------------------------------------------------------------------------- whom to let in */
+
+static bool is_overflow(uid_t uid)
+{
+    char text[16];
+
+    tei_file_word("/proc/sys/kernel/overflowuid", text, sizeof(text));
+    return uid == (text[0] ? strtoul(text, NULL, 10) : 65534);
+}
+
+/* Whether every user of the host has a number in our user namespace. */
+static bool knows_all_users(void)
+{
+    FILE *f = fopen("/proc/self/uid_map", "re");
+    unsigned long here, there, n = 0;
+    bool all = f && fscanf(f, "%lu %lu %lu", &here, &there, &n) == 3 && n == UINT32_MAX;
+
+    if (f)
+        fclose(f);
+    return all;
+}
+
+bool tei_here_admits(uid_t uid)
+{
+    if (uid == 0)
+        return true;
+    /* Users that our user namespace does not know all show as one, which may be ours. */
+    return uid == geteuid() && (!is_overflow(uid) || knows_all_users());
+}

@@ -48,6 +48,9 @@ pid_t tei_here_find_life(const uint8_t nonce[TEI_HERE_NONCE], const uint8_t life
  * if there is none.
  */
 const char *tei_here_differs(const struct tei_here *a, const struct tei_here *b);
+/* Whether a user of this host may look into this process: our own, or root. */
+bool tei_here_admits(uid_t uid);
+
 /* Whether text that came from outside is such a hash, or "". */
 bool tei_here_is_text(const char *text);
 

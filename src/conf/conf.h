@@ -56,6 +56,7 @@ struct tei_conf {
     bool metric;                 /* MC_TE_METRIC */
     int metric_interval_s;       /* MC_TE_METRIC_INTERVAL_SECONDS */
     char metrics[TEI_CONF_LONG]; /* TE_METRICS: an address and port, or file:/path */
+    bool top;                    /* TE_TOP: a unix socket for te_top */
 
     /* metadata and handshake */
     bool disable_metacache;          /* MC_DISABLE_METACACHE */

@@ -107,8 +107,12 @@ const struct tei_option_row tei_option_rows[] = {
      .help =
          "Serve the metrics (docs/metrics.md) over HTTP at ADDRESS:PORT, under /metrics; :PORT is for "
          "this host alone, port 0 any free one, which the log tells at INFO. Or file:/PATH: write them "
-         "there every 10 s, for node_exporter; %p in it becomes the number of the process. Whoever "
-         "reaches the port can read them. Empty: neither."},
+         "there every 10 s, for node_exporter; %p in it becomes the number of the process, %e one of the "
+         "engine, for processes with several. Whoever reaches the port can read them. Empty: neither."},
+    {SWITCH("TE_TOP", top, "on"),
+     .help =
+         "Show the metrics to te_top, run by the same user or by root on this host: over a unix "
+         "socket without a place in a folder."},
 
     {SWITCH("MC_DISABLE_METACACHE", disable_metacache, "off"), .section = "Metadata and handshake",
      .about = "How engines find each other.",

@@ -97,7 +97,8 @@ struct te_engine {
 
     struct counters count;
     struct metrics metrics;
-    struct metrics_server *metrics_server; /* NULL without TE_METRICS */
+    struct metrics_server *metrics_server; /* NULL: nobody is served */
+    struct metrics_file *metrics_file;     /* NULL without TE_METRICS=file: */
     struct metric_line metric_line;
 };
 

@@ -154,6 +154,7 @@ static void stop_ctl(te_engine *e)
     tei_timer_stop(&e->ctl.loop, &e->publisher.timer);
     tei_timer_stop(&e->ctl.loop, &e->keeper.timer);
     tei_metrics_serve_stop(e);
+    tei_metrics_file_stop(e);
     if (e->rpc)
         tei_rpc_server_close(e->rpc);
     e->rpc = NULL;
@@ -203,6 +204,7 @@ static void init_engine(te_engine *e)
                                 .answer = tei_serve_answer};
     tei_ctl_init(&e->ctl);
     pthread_mutex_init(&e->admin, NULL);
+    pthread_mutex_init(&e->metrics.told_lock, NULL);
     tei_peers_init(&e->peers);
     tei_parking_init(&e->parking);
     tei_batches_init(&e->batches);
@@ -348,6 +350,7 @@ static void free_engine(te_engine *e)
     tei_descriptor_fini(&e->descriptor);
     tei_inbox_fini(&e->inbox);
     tei_metrics_serve_fini(e);
+    tei_metrics_file_fini(e);
     tei_matrix_fini(&e->matrix);
     if (e->dir)
         e->dir->ops->close(e->dir);
@@ -356,6 +359,7 @@ static void free_engine(te_engine *e)
     tei_jobs_fini(&e->jobs);
     tei_ctl_fini(&e->ctl);
     pthread_mutex_destroy(&e->admin);
+    pthread_mutex_destroy(&e->metrics.told_lock);
     free(e);
 }
 

@@ -7,9 +7,11 @@
 #define SAMPLE_EACH_NS (1 * TEI_NS_PER_MS)  /* samples that come quicker become fewer */
 #define SAMPLE_SLOW_NS (16 * TEI_NS_PER_MS) /* those that come slower become more */
 #define INTERVAL_MAX   ((UINT64_C(1) << 20) - 1)
+#define STUCK_NS       (10 * TEI_NS_PER_S) /* a request that takes longer may lose its slot */
+#define BUSY           ((struct task *)(uintptr_t)1) /* owner of a slot that is being filled in */
 
 static_assert(METRICS_CARRIERS == TEI_CARRIERS, "a shard has a place for each carrier");
-static_assert(METRICS_SLOTS == 64, "`taken` has a bit for each slot");
+static_assert(METRICS_SLOTS <= UINT8_MAX, "a task has a byte for its slot");
 
 static void add(uint64_t n, _Atomic uint64_t *to)
 {
@@ -66,13 +68,17 @@ void tei_metrics_add(struct totals *to, const struct figures *f)
 }
 
 /* None of its requests is unfinished, so nothing is added to its figures any more. */
-void tei_metrics_fold(te_engine *e, struct figures *f)
+void tei_metrics_fold(te_engine *e, struct peer *p)
 {
+    struct totals last = {0};
+
+    tei_metrics_add(&last, &p->figures);
     for (int op = 0; op < 2; op++) {
-        add(now_of(&f->completed[op]), &e->metrics.gone.completed[op]);
-        add(now_of(&f->failed[op]), &e->metrics.gone.failed[op]);
-        add(now_of(&f->bytes[op]), &e->metrics.gone.bytes[op]);
+        add(last.completed[op], &e->metrics.gone.completed[op]);
+        add(last.failed[op], &e->metrics.gone.failed[op]);
+        add(last.bytes[op], &e->metrics.gone.bytes[op]);
     }
+    tei_metrics_peer_left(e, &p->told, &last);
 }
 
 void tei_metrics_totals(te_engine *e, struct totals *out)
@@ -121,27 +127,48 @@ void tei_metrics_staged(te_engine *e, const struct tei_work *w)
 
 /* ---------------------------------------------------------------------------------------- times */
 
-/* A free slot, taken; METRICS_SLOTS if there is none. */
-static size_t take_slot(struct metrics *m)
+/* Acquire: partner of the release with which it was given back. */
+static bool take(struct slot *s, struct task *from)
 {
-    uint64_t taken = now_of(&m->taken);
-    size_t i;
-
-    do {
-        if (taken == UINT64_MAX)
-            return METRICS_SLOTS;
-        i = (size_t)__builtin_ctzll(~taken);
-        /* Acquire: partner of the release with which the slot was given back. */
-    } while (!atomic_compare_exchange_weak_explicit(&m->taken, &taken, taken | (UINT64_C(1) << i),
-                                                    memory_order_acquire, memory_order_relaxed));
-    return i;
+    return from != BUSY && atomic_compare_exchange_strong_explicit(
+                               &s->owner, &from, BUSY, memory_order_acquire, memory_order_relaxed);
 }
 
-/* Release: partner of the acquire in take_slot(). */
-static void give_slot(struct metrics *m, struct task *t)
+/* A free slot, taken, else that of a request that is stuck; NULL if there is none. */
+static struct slot *take_slot(struct metrics *m, int64_t now_ns)
 {
-    atomic_fetch_and_explicit(&m->taken, ~(UINT64_C(1) << (t->sample - 1)), memory_order_release);
+    struct slot *oldest = &m->slots[0];
+    int64_t begin_ns = TEI_NEVER;
+
+    for (size_t i = 0; i < METRICS_SLOTS; i++) {
+        struct slot *s = &m->slots[i];
+        int64_t began_ns = atomic_load_explicit(&s->begin_ns, memory_order_relaxed);
+
+        if (!atomic_load_explicit(&s->owner, memory_order_relaxed) && take(s, NULL))
+            return s;
+        if (began_ns < begin_ns) {
+            oldest = s;
+            begin_ns = began_ns;
+        }
+    }
+    return now_ns - begin_ns > STUCK_NS &&
+                   take(oldest, atomic_load_explicit(&oldest->owner, memory_order_relaxed))
+               ? oldest
+               : NULL;
+}
+
+/*
+ * False: it was taken from the task meanwhile, and its figures may be those of another one. Release: partner
+ * of the acquire in take().
+ */
+static bool give_slot(struct metrics *m, struct task *t)
+{
+    struct task *mine = t;
+    struct slot *s = &m->slots[t->sample - 1];
+
     t->sample = 0;
+    return atomic_compare_exchange_strong_explicit(&s->owner, &mine, NULL, memory_order_release,
+                                                   memory_order_relaxed);
 }
 
 /*
@@ -168,10 +195,10 @@ void tei_metrics_sample(te_engine *e, struct task *tasks, uint64_t first, size_t
     struct metrics *m = &e->metrics;
     uint64_t due = now_of(&m->due), number = due > first && due < first + n ? due : first, before;
     int64_t now_ns = tei_now_ns();
-    size_t i = take_slot(m);
+    struct slot *s = take_slot(m, now_ns);
 
     set_due(m, first + n - 1, now_ns);
-    if (i == METRICS_SLOTS)
+    if (!s)
         return;
     /* Only forwards: no request is told for twice. */
     before = now_of(&m->told_for);
@@ -179,9 +206,11 @@ void tei_metrics_sample(te_engine *e, struct task *tasks, uint64_t first, size_t
            !atomic_compare_exchange_weak_explicit(&m->told_for, &before, number + 1,
                                                   memory_order_relaxed, memory_order_relaxed))
         continue;
-    m->slots[i] =
-        (struct slot){.begin_ns = now_ns, .weight = number + 1 > before ? number + 1 - before : 1};
-    tasks[number - first].sample = (uint8_t)(i + 1);
+    atomic_store_explicit(&s->begin_ns, now_ns, memory_order_relaxed);
+    atomic_store_explicit(&s->weight, number + 1 > before ? number + 1 - before : 1,
+                          memory_order_relaxed);
+    atomic_store_explicit(&s->owner, &tasks[number - first], memory_order_release);
+    tasks[number - first].sample = (uint8_t)(s - m->slots + 1);
 }
 
 /* The first bound that is not below the time; METRICS_BOUNDS: none. */
@@ -201,17 +230,19 @@ void tei_metrics_sampled(te_engine *e, struct task *t, size_t place)
 {
     const struct slot *s = &e->metrics.slots[t->sample - 1];
     struct histogram *h = &e->metrics.latency[place][t->req.opcode];
-    uint64_t ns = (uint64_t)(tei_now_ns() - s->begin_ns);
+    uint64_t weight = now_of(&s->weight);
+    uint64_t ns =
+        (uint64_t)(tei_now_ns() - atomic_load_explicit(&s->begin_ns, memory_order_relaxed));
 
-    if (atomic_load_explicit(&t->error, memory_order_relaxed) == TE_ERR_OK) {
-        add(s->weight, &h->counts[bound_of(ns)]);
-        add(ns * s->weight, &h->sum_ns);
+    if (give_slot(&e->metrics, t) &&
+        atomic_load_explicit(&t->error, memory_order_relaxed) == TE_ERR_OK) {
+        add(weight, &h->counts[bound_of(ns)]);
+        add(ns * weight, &h->sum_ns);
     }
-    give_slot(&e->metrics, t);
 }
 
 void tei_metrics_unsample(struct task *t)
 {
     if (t->sample)
-        give_slot(&t->batch->engine->metrics, t);
+        (void)give_slot(&t->batch->engine->metrics, t);
 }

@@ -19,6 +19,8 @@
 #include "te.h"
 #include "transport/transport.h"
 
+#include <pthread.h>
+
 enum {
     METRICS_CARRIERS = TEI_TRANSPORTS_MAX + 1, /* the transports by their place, and the stage */
     METRICS_SHARDS = 8,
@@ -31,6 +33,9 @@ enum {
     METRICS_BOUNDS = 2 * METRICS_OCTAVES + 1,
 };
 
+struct peer;
+struct task;
+
 /* A row for each error that is one. */
 enum metrics_error {
 #define METRICS_ERROR(name, number, class, text) METRICS_ERROR_##name,
@@ -42,6 +47,22 @@ enum metrics_error {
 /* Requests to one segment, by opcode. */
 struct figures {
     _Atomic uint64_t completed[2], failed[2], bytes[2];
+};
+
+/* What they were at one moment. */
+struct totals {
+    uint64_t completed[2], failed[2], bytes[2];
+};
+
+/*
+ * Under which labels the figures of a segment are told: by its name, or as part of "other". Where that
+ * changes, what was told stays where it was told, so that no counter falls or jumps.
+ */
+struct told {
+    bool named;
+    struct totals last; /* its figures when they were told last */
+    struct totals
+        apart; /* what of them was told the other way: in "other" while it is named, else by its name */
 };
 
 /* The same of requests that end together. */
@@ -71,15 +92,21 @@ struct histogram {
     _Atomic uint64_t counts[METRICS_BOUNDS + 1], sum_ns;
 };
 
-/* A request that is timed; its task holds the slot's number + 1. */
+/*
+ * A request that is timed; its task holds the slot's number + 1. Where all are taken, one whose request
+ * has not ended for long is taken from it.
+ */
 struct slot {
-    int64_t begin_ns;
-    uint64_t weight; /* requests that it stands for */
+    _Atomic(struct task *) owner; /* NULL: free */
+    _Atomic int64_t begin_ns;
+    _Atomic uint64_t weight; /* requests that it stands for */
 };
 
 struct metrics {
     struct shard shards[METRICS_SHARDS];
     struct figures gone; /* of segments that were closed */
+    pthread_mutex_t told_lock;
+    struct totals other; /* of these, what is told as part of "other"; under told_lock */
     _Atomic uint64_t errors[METRICS_ERRORS];
     _Atomic uint64_t attempt_failures[METRICS_CARRIERS][METRICS_CLASSES];
     _Atomic uint64_t stalls, restarts;
@@ -87,12 +114,10 @@ struct metrics {
     _Atomic uint64_t told_for; /* requests that samples stand for */
     _Atomic uint64_t interval; /* requests from one sample to the next, in the mean, less one */
     _Atomic int64_t sampled_ns; /* when the last sample began */
-    _Atomic uint64_t taken;     /* slots, in bits */
     struct slot slots[METRICS_SLOTS];
     struct histogram latency[METRICS_CARRIERS][2];
 };
 
-struct task;
 struct view;
 
 /* ---- the path of a request */
@@ -123,14 +148,24 @@ void tei_metrics_sampled(te_engine *e, struct task *t, size_t place);
 void tei_metrics_unsample(struct task *t);
 
 /* ---- reading, by te_stats() and te_stats_text() */
-struct totals {
-    uint64_t completed[2], failed[2], bytes[2];
-};
 /* Of all peers, closed ones included. */
 void tei_metrics_totals(te_engine *e, struct totals *out);
 void tei_metrics_add(struct totals *to, const struct figures *f);
 /* A peer leaves the table; peers.lock is held for writing. */
-void tei_metrics_fold(te_engine *e, struct figures *f);
+void tei_metrics_fold(te_engine *e, struct peer *p);
+
+/* ---- metrics_peers.c */
+struct by_peer {
+    char *name;
+    struct totals told;
+};
+/*
+ * What is told of the peers now: at most METRICS_PEERS by name, malloc'ed, and the sum of all others. False:
+ * memory is out; the names that are there are the caller's all the same.
+ */
+bool tei_metrics_peers(te_engine *e, struct by_peer *named, size_t *n, struct totals *others);
+/* A peer leaves the table with these figures. */
+void tei_metrics_peer_left(te_engine *e, const struct told *told, const struct totals *last);
 
 /* ---- the table, for te_info: docs/metrics.md */
 struct tei_metric_row {

@@ -1,29 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * metrics_serve.c - TE_METRICS: the metrics over HTTP, or in a file for node_exporter.
+ * metrics_serve.c - the metrics over HTTP: at TE_METRICS for Prometheus, and on a unix socket for te_top.
  *
  * HTTP is served on te/ctl. One connection has one request and one answer:
  *
  *     READING   accepted; until the head of the request is there
+ *     ASKING    until te/aux has made the text
  *     WRITING   the answer goes out
  *     CLOSING   our side is shut; the client is to close
  *
  * From every state it also ends 5 s after the accept, or because there are SCRAPES_MAX others: then it
  * is the oldest. The text is made anew at most every 100 ms, so that a flood of requests costs little
- * more than its connections. A request is a GET of /metrics; all else is answered with an error.
+ * more than its connections; by a job of te/aux, since it takes a while and te/ctl serves peers. A request is
+ * a GET of /metrics; all else is answered with an error.
  *
- * The file is written by a job of te/aux, since a disk may block, under another name first, so that a
- * reader finds a whole one. The engine removes it when it ends.
+ * The unix socket has an abstract name, by which te_top finds it: "transfer_engine.", the number of the
+ * process, a dot and the engine's incarnation. Whoever is another user, and not root, is sent away.
  */
 #include "core/metrics_serve.h"
+#include "base/here.h"
 #include "core/core.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define SCRAPES_MAX     8
@@ -33,10 +37,8 @@
 #define PATIENCE_NS     (5 * TEI_NS_PER_S)
 #define FRESH_NS        (100 * TEI_NS_PER_MS) /* how old a text may be */
 #define ACCEPT_PAUSE_NS (100 * TEI_NS_PER_MS) /* after descriptors ran out */
-#define FILE_NS         (10 * TEI_NS_PER_S)
-#define FILE_PREFIX     "file:"
 
-enum state { FREE, READING, WRITING, CLOSING };
+enum state { FREE, READING, ASKING, WRITING, CLOSING };
 
 struct scrape {
     enum state state;
@@ -50,21 +52,23 @@ struct scrape {
     size_t out_len, out_sent;
 };
 
+struct listener {
+    struct metrics_server *server;
+    int fd; /* -1: none */
+    bool local;
+    struct tei_watch watch;
+    struct tei_timer pause;
+};
+
 struct metrics_server {
     te_engine *engine;
-    int fd; /* -1: a file */
-    struct tei_watch watch;
-    struct tei_timer accept_timer;
+    struct listener port, local;
     uint64_t n_scrapes;
     struct scrape scrapes[SCRAPES_MAX];
+    struct tei_job job;
+    bool asked; /* the job is under way */
     char *text; /* NULL: none was made yet */
     int64_t made_ns;
-
-    char path[TEI_CONF_LONG + 16], other[TEI_CONF_LONG + 48];
-    struct tei_timer file_timer;
-    struct tei_job file_job;
-    bool written;    /* the file is this engine's */
-    bool file_fails; /* that was told */
 };
 
 /* ------------------------------------------------------------------------------- one connection */
@@ -84,19 +88,6 @@ static void on_late(struct tei_timer *t)
     drop(tei_container_of(t, struct scrape, timer));
 }
 
-/* The text of now, or of a moment ago; NULL when memory is out. */
-static const char *fresh_text(struct metrics_server *s)
-{
-    int64_t now_ns = tei_now_ns();
-
-    if (s->text && now_ns - s->made_ns < FRESH_NS)
-        return s->text;
-    free(s->text);
-    s->text = tei_metrics_text(s->engine);
-    s->made_ns = now_ns;
-    return s->text;
-}
-
 /* Whether the head of the request begins so: "GET /metrics", and then a blank or a query. */
 static bool begins(const struct scrape *c, const char *text)
 {
@@ -105,13 +96,12 @@ static bool begins(const struct scrape *c, const char *text)
     return c->n_in > n && memcmp(c->in, text, n) == 0;
 }
 
-static const char *answer_to(struct scrape *c, const char **status, const char **type)
+/* What is wrong with a request, and the status for it; NULL if nothing is. */
+static const char *fault_of(const struct scrape *c, const char **status)
 {
     static const char get[] = "GET /metrics";
     char after = begins(c, get) ? c->in[sizeof(get) - 1] : '\0';
-    const char *text;
 
-    *type = "text/plain; charset=utf-8";
     if (c->n_in == HEAD_MAX) {
         *status = "431 Request Header Fields Too Large";
         return "the request is too long\n";
@@ -124,11 +114,7 @@ static const char *answer_to(struct scrape *c, const char **status, const char *
         *status = "404 Not Found";
         return "there is only /metrics\n";
     }
-    text = fresh_text(c->server);
-    *status = text ? "200 OK" : "503 Service Unavailable";
-    if (text)
-        *type = "text/plain; version=0.0.4; charset=utf-8";
-    return text ? text : "no memory\n";
+    return NULL;
 }
 
 static void send_some(struct scrape *c)
@@ -148,9 +134,8 @@ static void send_some(struct scrape *c)
     tei_watch_set(&c->watch, EPOLLIN);
 }
 
-static void answer(struct scrape *c)
+static void answer(struct scrape *c, const char *status, const char *type, const char *text)
 {
-    const char *status, *type, *text = answer_to(c, &status, &type);
     size_t len = strlen(text);
 
     c->out = malloc(HEADER_MAX + len);
@@ -168,6 +153,59 @@ static void answer(struct scrape *c)
     c->state = WRITING;
     tei_watch_set(&c->watch, EPOLLOUT);
     send_some(c);
+}
+
+static void answer_plain(struct scrape *c, const char *status, const char *text)
+{
+    answer(c, status, "text/plain; charset=utf-8", text);
+}
+
+static void answer_metrics(struct scrape *c)
+{
+    if (c->server->text)
+        answer(c, "200 OK", "text/plain; version=0.0.4; charset=utf-8", c->server->text);
+    else
+        answer_plain(c, "503 Service Unavailable", "no memory\n");
+}
+
+/* On te/aux; in the end on te/ctl, when nobody waits for an answer any more. */
+static void make_text(struct tei_job *j)
+{
+    struct metrics_server *s = tei_container_of(j, struct metrics_server, job);
+    char *text;
+
+    if (atomic_load_explicit(&s->engine->closing, memory_order_relaxed))
+        return;
+    text = tei_metrics_text(s->engine);
+    pthread_mutex_lock(&s->engine->ctl.lock);
+    free(s->text);
+    s->text = text;
+    s->made_ns = tei_now_ns();
+    s->asked = false;
+    for (size_t i = 0; i < SCRAPES_MAX; i++)
+        if (s->scrapes[i].state == ASKING)
+            answer_metrics(&s->scrapes[i]);
+    pthread_mutex_unlock(&s->engine->ctl.lock);
+}
+
+/* The head of the request is there: a text of a moment ago will do, else one is asked for. */
+static void serve(struct scrape *c)
+{
+    struct metrics_server *s = c->server;
+    const char *status, *fault = fault_of(c, &status);
+
+    if (fault) {
+        answer_plain(c, status, fault);
+    } else if (s->text && tei_now_ns() - s->made_ns < FRESH_NS) {
+        answer_metrics(c);
+    } else {
+        c->state = ASKING;
+        tei_watch_set(&c->watch, 0);
+        if (!s->asked) {
+            s->asked = true;
+            tei_jobs_post(&s->engine->jobs, &s->job, make_text);
+        }
+    }
 }
 
 /* False: nothing has come, or the connection is gone. */
@@ -192,7 +230,7 @@ static void read_head(struct scrape *c)
     c->n_in += got;
     if (c->n_in == HEAD_MAX || memmem(c->in, c->n_in, "\r\n\r\n", 4) ||
         memmem(c->in, c->n_in, "\n\n", 2))
-        answer(c);
+        serve(c);
 }
 
 static void on_scrape(struct tei_watch *w, uint32_t events)
@@ -203,6 +241,8 @@ static void on_scrape(struct tei_watch *w, uint32_t events)
 
     if (c->state == READING)
         read_head(c);
+    else if (c->state == ASKING)
+        drop(c); /* only what is told unasked: the client is gone */
     else if (c->state == WRITING)
         (events & (EPOLLERR | EPOLLHUP)) ? drop(c) : send_some(c);
     else
@@ -244,162 +284,84 @@ static void add_scrape(struct metrics_server *s, int fd)
         drop(c);
 }
 
+static bool is_admitted(int fd)
+{
+    struct ucred who;
+    socklen_t n = sizeof(who);
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) == 0 && tei_here_admits(who.uid);
+}
+
 static void on_pause_over(struct tei_timer *t)
 {
-    struct metrics_server *s = tei_container_of(t, struct metrics_server, accept_timer);
-
-    tei_watch_set(&s->watch, EPOLLIN);
+    tei_watch_set(&tei_container_of(t, struct listener, pause)->watch, EPOLLIN);
 }
 
 /* One at a time: the loop has other ports to look after. */
 static void on_listen(struct tei_watch *w, uint32_t events)
 {
-    struct metrics_server *s = tei_container_of(w, struct metrics_server, watch);
-    int fd = tei_accept(s->fd, NULL);
+    struct listener *l = tei_container_of(w, struct listener, watch);
+    int fd = tei_accept(l->fd, NULL);
 
     (void)events;
     if (fd >= 0) {
-        add_scrape(s, fd);
+        if (l->local && !is_admitted(fd))
+            tei_fd_close(fd);
+        else
+            add_scrape(l->server, fd);
         return;
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK)
         return;
-    if (tei_timer_start(&s->engine->ctl.loop, &s->accept_timer, tei_now_ns() + ACCEPT_PAUSE_NS,
+    if (tei_timer_start(&l->server->engine->ctl.loop, &l->pause, tei_now_ns() + ACCEPT_PAUSE_NS,
                         on_pause_over) == 0)
-        tei_watch_set(&s->watch, 0);
+        tei_watch_set(&l->watch, 0);
+}
+
+static bool watch_listener(struct metrics_server *s, struct listener *l)
+{
+    int rc;
+
+    l->server = s;
+    pthread_mutex_lock(&s->engine->ctl.lock);
+    rc = tei_watch_add(&s->engine->ctl.loop, &l->watch, l->fd, EPOLLIN, on_listen);
+    pthread_mutex_unlock(&s->engine->ctl.lock);
+    return rc == 0;
 }
 
 /* A port that cannot be had is no reason to do without the engine. */
 static void open_port(struct metrics_server *s, struct tei_hostport *at)
 {
     char text[TEI_HOSTPORT_MAX];
-    int rc;
 
-    s->fd = tei_listen(at->host, &at->port, BACKLOG);
-    if (s->fd < 0) {
+    s->port.fd = tei_listen(at->host, &at->port, BACKLOG);
+    if (s->port.fd < 0)
         TEI_WARN("TE_METRICS: %s cannot be listened on (%s): the metrics of this engine are not "
                  "served; give each process a port of its own, or file:PATH with %%p in it",
                  tei_hostport_format(at->host, at->port, text, sizeof(text)),
                  tei_errno_text(errno));
-        return;
-    }
-    pthread_mutex_lock(&s->engine->ctl.lock);
-    rc = tei_watch_add(&s->engine->ctl.loop, &s->watch, s->fd, EPOLLIN, on_listen);
-    pthread_mutex_unlock(&s->engine->ctl.lock);
-    if (rc == 0)
+    else if (watch_listener(s, &s->port))
         TEI_INFO("metrics at http://%s/metrics",
                  tei_hostport_format(at->host, at->port, text, sizeof(text)));
 }
 
-/* ------------------------------------------------------------------------------------- the file */
-
-static bool write_all(int fd, const char *text, size_t n)
+/* Without it, te_top does not see the engine. */
+static void open_local(struct metrics_server *s)
 {
-    while (n) {
-        ssize_t got = write(fd, text, n);
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    int n = snprintf(a.sun_path + 1, sizeof(a.sun_path) - 1, "transfer_engine.%d.%016llx",
+                     (int)getpid(), (unsigned long long)s->engine->incarnation);
+    int fd = tei_fd_own(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return false;
-        text += got;
-        n -= (size_t)got;
-    }
-    return true;
-}
-
-static bool replace_file(const struct metrics_server *s, const char *text)
-{
-    bool ok;
-    int fd, error;
-
-    unlink(s->other); /* of a process that was killed in the middle of it, or planted by somebody */
-    fd = open(s->other, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
-    ok = fd >= 0 && write_all(fd, text, strlen(text));
-    error = errno;
-
-    if (fd >= 0 && close(fd) && ok) {
-        ok = false;
-        error = errno;
-    }
-    if (ok && rename(s->other, s->path) == 0)
-        return true;
-    error = ok ? errno : error;
-    if (fd >= 0)
-        unlink(s->other);
-    errno = error;
-    return false;
-}
-
-static void write_file(struct metrics_server *s)
-{
-    char *text = tei_metrics_text(s->engine);
-
-    if (!text)
-        return;
-    if (replace_file(s, text)) {
-        s->written = true;
-        if (s->file_fails)
-            TEI_WARN("TE_METRICS: %s is written again", s->path);
-        s->file_fails = false;
-    } else if (!s->file_fails) {
-        TEI_WARN("TE_METRICS: %s cannot be written: %s", s->path, tei_errno_text(errno));
-        s->file_fails = true;
-    }
-    free(text);
-}
-
-static void start_file_timer(struct metrics_server *s);
-
-/* On te/aux; in the end on te/ctl, when there is nothing to be done any more. */
-static void file_job(struct tei_job *j)
-{
-    struct metrics_server *s = tei_container_of(j, struct metrics_server, file_job);
-
-    if (atomic_load_explicit(&s->engine->closing, memory_order_relaxed))
-        return;
-    write_file(s);
-    pthread_mutex_lock(&s->engine->ctl.lock);
-    start_file_timer(s);
-    pthread_mutex_unlock(&s->engine->ctl.lock);
-}
-
-static void on_file_timer(struct tei_timer *t)
-{
-    struct metrics_server *s = tei_container_of(t, struct metrics_server, file_timer);
-
-    tei_jobs_post(&s->engine->jobs, &s->file_job, file_job);
-}
-
-/* ctl.lock is held. */
-static void start_file_timer(struct metrics_server *s)
-{
-    if (!atomic_load_explicit(&s->engine->closing, memory_order_relaxed))
-        tei_timer_start(&s->engine->ctl.loop, &s->file_timer, tei_now_ns() + FILE_NS,
-                        on_file_timer);
-}
-
-/* "%p" stands for the number of the process. */
-static void take_path(struct metrics_server *s, const char *path)
-{
-    const char *mark = strstr(path, "%p");
-
-    if (mark)
-        snprintf(s->path, sizeof(s->path), "%.*s%d%s", (int)(mark - path), path, (int)getpid(),
-                 mark + 2);
+    s->local.local = true;
+    s->local.fd = fd;
+    if (fd < 0 ||
+        bind(fd, (struct sockaddr *)&a,
+             (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) != 0 ||
+        listen(fd, BACKLOG) != 0)
+        TEI_INFO("no unix socket for te_top: %s", tei_errno_text(errno));
     else
-        snprintf(s->path, sizeof(s->path), "%s", path);
-    snprintf(s->other, sizeof(s->other), "%s.%016llx.tmp", s->path,
-             (unsigned long long)s->engine->incarnation);
-}
-
-static void open_file(struct metrics_server *s, const char *path)
-{
-    take_path(s, path);
-    write_file(s);
-    pthread_mutex_lock(&s->engine->ctl.lock);
-    start_file_timer(s);
-    pthread_mutex_unlock(&s->engine->ctl.lock);
+        watch_listener(s, &s->local);
 }
 
 /* -------------------------------------------------------------------------------- start and stop */
@@ -408,8 +370,8 @@ static int read_option(const char *text, struct tei_hostport *at)
 {
     struct tei_addr unused;
 
-    if (strncmp(text, FILE_PREFIX, strlen(FILE_PREFIX)) == 0) {
-        if (text[strlen(FILE_PREFIX)] == '/')
+    if (strncmp(text, TEI_METRICS_FILE, strlen(TEI_METRICS_FILE)) == 0) {
+        if (text[strlen(TEI_METRICS_FILE)] == '/')
             return 0;
     } else if (!tei_hostport_read(text, 0, at) && tei_hostport_has_port(text)) {
         if (!at->host[0])
@@ -430,19 +392,29 @@ int tei_metrics_serve_start(te_engine *e)
     struct metrics_server *s;
     int rc = text[0] ? read_option(text, &at) : 0;
 
-    if (rc || !text[0])
+    if (!rc && text[0] && !at.host[0])
+        rc = tei_metrics_file_start(e, text + strlen(TEI_METRICS_FILE));
+    if (rc || (!at.host[0] && !e->conf.top))
         return rc;
     s = calloc(1, sizeof(*s));
     if (!s)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for serving the metrics");
     s->engine = e;
-    s->fd = -1;
+    s->port.fd = s->local.fd = -1;
     e->metrics_server = s;
     if (at.host[0])
         open_port(s, &at);
-    else
-        open_file(s, text + strlen(FILE_PREFIX));
+    if (e->conf.top)
+        open_local(s);
     return 0;
+}
+
+static void stop_listener(te_engine *e, struct listener *l)
+{
+    tei_timer_stop(&e->ctl.loop, &l->pause);
+    tei_watch_del(&l->watch);
+    if (l->fd >= 0)
+        tei_fd_close(l->fd);
 }
 
 void tei_metrics_serve_stop(te_engine *e)
@@ -451,16 +423,11 @@ void tei_metrics_serve_stop(te_engine *e)
 
     if (!s)
         return;
-    tei_timer_stop(&e->ctl.loop, &s->accept_timer);
-    tei_timer_stop(&e->ctl.loop, &s->file_timer);
     for (size_t i = 0; i < SCRAPES_MAX; i++)
         if (s->scrapes[i].state != FREE)
             drop(&s->scrapes[i]);
-    tei_watch_del(&s->watch);
-    if (s->fd >= 0)
-        tei_fd_close(s->fd);
-    if (s->written)
-        unlink(s->path);
+    stop_listener(e, &s->port);
+    stop_listener(e, &s->local);
 }
 
 void tei_metrics_serve_fini(te_engine *e)

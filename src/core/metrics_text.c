@@ -20,11 +20,6 @@ struct by_transport {
     uint64_t attempts[2], bytes[2], failures[METRICS_CLASSES];
 };
 
-struct by_peer {
-    char *name; /* NULL: all others */
-    uint64_t completed[2], failed[2], bytes[2];
-};
-
 struct latency {
     uint64_t counts[METRICS_BOUNDS + 1], sum_ns;
 };
@@ -37,7 +32,8 @@ struct snapshot {
     uint64_t errors[METRICS_ERRORS];
     struct by_transport transports[METRICS_CARRIERS];
     size_t n_peers;
-    struct by_peer peers[METRICS_PEERS + 1]; /* the last one: all others */
+    struct by_peer peers[METRICS_PEERS];
+    struct totals others;
     struct latency latency[METRICS_CARRIERS][2];
 };
 
@@ -100,75 +96,6 @@ static void take_latency(te_engine *e, struct snapshot *s)
     }
 }
 
-static void add_totals(struct by_peer *p, const struct totals *t)
-{
-    for (int op = 0; op < 2; op++) {
-        p->completed[op] += t->completed[op];
-        p->failed[op] += t->failed[op];
-        p->bytes[op] += t->bytes[op];
-    }
-}
-
-static uint64_t bytes_of(const struct by_peer *p)
-{
-    return p->bytes[TE_READ] + p->bytes[TE_WRITE];
-}
-
-/* Where a peer with so many bytes has its place among those that are named; NULL: nowhere. */
-static struct by_peer *place_for(struct snapshot *s, uint64_t bytes)
-{
-    struct by_peer *least = &s->peers[0];
-
-    if (s->n_peers < METRICS_PEERS)
-        return &s->peers[s->n_peers++];
-    for (size_t i = 1; i < METRICS_PEERS; i++)
-        if (bytes_of(&s->peers[i]) < bytes_of(least))
-            least = &s->peers[i];
-    return bytes_of(least) < bytes ? least : NULL;
-}
-
-/* One that is called as the sum of all others is part of it, as no two may have the same label. */
-static bool take_peer(struct snapshot *s, const struct peer *p)
-{
-    struct by_peer *others = &s->peers[METRICS_PEERS], *place;
-    struct totals t = {0};
-
-    tei_metrics_add(&t, &p->figures);
-    if (!t.completed[TE_READ] && !t.completed[TE_WRITE] && !t.failed[TE_READ] &&
-        !t.failed[TE_WRITE])
-        return true;
-    place =
-        strcmp(p->name, "other") == 0 ? NULL : place_for(s, t.bytes[TE_READ] + t.bytes[TE_WRITE]);
-    if (!place) {
-        add_totals(others, &t);
-        return true;
-    }
-    if (place->name) {
-        add_totals(others, &(struct totals){.completed = {place->completed[0], place->completed[1]},
-                                            .failed = {place->failed[0], place->failed[1]},
-                                            .bytes = {place->bytes[0], place->bytes[1]}});
-        free(place->name);
-    }
-    *place = (struct by_peer){.name = strdup(p->name)};
-    add_totals(place, &t);
-    return place->name != NULL;
-}
-
-/* False: memory is out. */
-static bool take_peers(te_engine *e, struct snapshot *s)
-{
-    struct totals gone = {0};
-    bool ok = true;
-
-    pthread_rwlock_rdlock(&e->peers.lock);
-    tei_metrics_add(&gone, &e->metrics.gone);
-    add_totals(&s->peers[METRICS_PEERS], &gone);
-    for (const struct peer *p = e->peers.by_name; p && ok; p = p->hh.next)
-        ok = take_peer(s, p);
-    pthread_rwlock_unlock(&e->peers.lock);
-    return ok;
-}
-
 static void free_snapshot(struct snapshot *s)
 {
     for (size_t i = 0; s && i < METRICS_PEERS; i++)
@@ -205,7 +132,7 @@ static struct snapshot *take_snapshot(te_engine *e)
     s->staged_bytes = s->transports[TEI_STAGE_INDEX].bytes[TE_READ] +
                       s->transports[TEI_STAGE_INDEX].bytes[TE_WRITE];
     take_latency(e, s);
-    if (take_peers(e, s))
+    if (tei_metrics_peers(e, s->peers, &s->n_peers, &s->others))
         return s;
     free_snapshot(s);
     return NULL;
@@ -225,13 +152,13 @@ enum scope {
     LATENCY
 };
 
-/* Where a member is: in the snapshot, or in one of its peers or transports. */
+/* Where a member is: in the snapshot, in a peer's figures or in one of its transports. */
 #define AT_INFO(m)             offsetof(struct snapshot, m)
 #define AT_ENGINE(m)           offsetof(struct snapshot, m)
 #define AT_OPCODE(m)           offsetof(struct snapshot, m)
 #define AT_ERROR(m)            offsetof(struct snapshot, m)
 #define AT_LATENCY(m)          offsetof(struct snapshot, m)
-#define AT_PEER(m)             offsetof(struct by_peer, m)
+#define AT_PEER(m)             offsetof(struct totals, m)
 #define AT_TRANSPORT(m)        offsetof(struct by_transport, m)
 #define AT_TRANSPORT_OPCODE(m) offsetof(struct by_transport, m)
 #define AT_TRANSPORT_CLASS(m)  offsetof(struct by_transport, m)
@@ -279,14 +206,20 @@ static const uint64_t *member(const void *of, const struct row *r)
     return (const uint64_t *)(const void *)((const char *)of + r->offset);
 }
 
-/* A label's value. Names of segments are UTF-8, as the format wants it: others cannot be opened. */
+/* A label's value: UTF-8, as the format wants it. Of a name that is not, the other bytes are told as U+FFFD. */
 static void put_value(FILE *f, const char *text)
 {
-    for (; *text; text++) {
-        if (*text == '\n')
+    for (size_t n = 1; *text; text += n) {
+        n = (unsigned char)*text < 0x80
+                ? 1
+                : tei_utf8_length((const unsigned char *)text, strlen(text));
+        if (n == 0)
+            fputs("\xef\xbf\xbd", f);
+        else if (*text == '\n')
             fputs("\\n", f);
         else
-            fprintf(f, *text == '\\' || *text == '"' ? "\\%c" : "%c", *text);
+            fprintf(f, *text == '\\' || *text == '"' ? "\\%.*s" : "%.*s", (int)n, text);
+        n += n == 0;
     }
 }
 
@@ -311,7 +244,7 @@ static void write_opcode(const struct snapshot *s, const struct row *r, FILE *f)
 
 static const char *const classes[METRICS_CLASSES] = {"request", "path", "fatal"};
 
-/* Errors that have happened. */
+/* All there are: rate() sees no series whose first value is the first error. */
 static void write_error(const struct snapshot *s, const struct row *r, FILE *f)
 {
     static const int codes[] = {
@@ -321,25 +254,25 @@ static void write_error(const struct snapshot *s, const struct row *r, FILE *f)
     };
 
     for (size_t i = 0; i < METRICS_ERRORS; i++)
-        if (member(s, r)[i])
+        if (codes[i] != TE_ERR_OK)
             fprintf(f, "%s{error=\"%s\",class=\"%s\"} %llu\n", r->name, te_errname(codes[i]),
                     classes[tei_err_class(codes[i]) - 1], (unsigned long long)member(s, r)[i]);
 }
 
+static void write_one_peer(const char *name, const struct totals *t, const struct row *r, FILE *f)
+{
+    for (int op = 0; op < 2; op++) {
+        fprintf(f, "%s{peer=\"", r->name);
+        put_value(f, name);
+        fprintf(f, "\",opcode=\"%s\"} %llu\n", opcodes[op], (unsigned long long)member(t, r)[op]);
+    }
+}
+
 static void write_peer(const struct snapshot *s, const struct row *r, FILE *f)
 {
-    for (size_t i = 0; i <= METRICS_PEERS; i++) {
-        const struct by_peer *p = &s->peers[i];
-
-        if (!p->name && i < METRICS_PEERS)
-            continue;
-        for (int op = 0; op < 2; op++) {
-            fprintf(f, "%s{peer=\"", r->name);
-            put_value(f, p->name ? p->name : "other");
-            fprintf(f, "\",opcode=\"%s\"} %llu\n", opcodes[op],
-                    (unsigned long long)member(p, r)[op]);
-        }
-    }
+    for (size_t i = 0; i < s->n_peers; i++)
+        write_one_peer(s->peers[i].name, &s->peers[i].told, r, f);
+    write_one_peer("other", &s->others, r, f);
 }
 
 static const struct by_transport *next_transport(const struct snapshot *s, size_t *i)

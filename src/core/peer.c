@@ -185,7 +185,7 @@ static void leave_table(te_engine *e, struct peer *p)
     if (is_followed(p))
         e->dir->ops->forget(e->dir, p->name);
     HASH_DEL(e->peers.by_name, p);
-    tei_metrics_fold(e, &p->figures);
+    tei_metrics_fold(e, p);
     e->peers.list[i] = NULL;
     e->peers.gens[i] = (e->peers.gens[i] + 1) & GEN_MASK;
 }

@@ -35,6 +35,7 @@ struct peer {
     struct tei_list fetching; /* tasks that the fetch under way is for */
     struct tei_job job;
     struct figures figures; /* of requests that have ended */
+    struct told told;       /* under metrics.told_lock */
 };
 
 struct peers {

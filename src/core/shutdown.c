@@ -12,6 +12,7 @@
  */
 #include "core/shutdown.h"
 #include "core/core.h"
+#include "core/metrics_serve.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -45,9 +46,12 @@ static void *watch(void *arg)
     while (read(pipe_fds[0], &signo, 1) != 1)
         continue;
     pthread_mutex_lock(&lock);
-    for (size_t i = 0; i < ENGINES_MAX; i++)
-        if (engines[i])
-            tei_publish_withdraw(engines[i]);
+    for (size_t i = 0; i < ENGINES_MAX; i++) {
+        if (!engines[i])
+            continue;
+        tei_publish_withdraw(engines[i]);
+        tei_metrics_file_remove(engines[i]);
+    }
     _Exit(128 + signo);
 }
 

@@ -71,8 +71,7 @@ static void skip_blanks(struct tei_json_reader *r)
 
 /* ---------------------------------------------------------------------------------------- strings */
 
-/* Bytes of the character beyond ASCII at p; 0 if it is none. */
-static size_t utf8_length(const unsigned char *p, size_t left)
+size_t tei_utf8_length(const unsigned char *p, size_t left)
 {
     unsigned char low = 0x80, high = 0xbf;
     size_t n = p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
@@ -163,7 +162,7 @@ static bool read_string(struct tei_json_reader *r, struct tei_json_value *out)
     while (r->at < r->end && *r->at != '"') {
         unsigned char c = (unsigned char)*r->at;
         size_t n =
-            c < 0x80 ? 1 : utf8_length((const unsigned char *)r->at, (size_t)(r->end - r->at));
+            c < 0x80 ? 1 : tei_utf8_length((const unsigned char *)r->at, (size_t)(r->end - r->at));
 
         if (c < 0x20)
             return fail(r, "a control character in a string");

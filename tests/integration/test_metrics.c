@@ -13,6 +13,8 @@
 #include <cmocka.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define TEXT_MAX ((size_t)1 << 20)
@@ -78,7 +80,9 @@ static void test_requests(void **state)
     /* The first one is timed, and more of them the slower they come. */
     assert_in_range(
         value("transfer_engine_request_seconds_count{transport=\"tcp\",opcode=\"read\"}"), 1, 4);
-    assert_null(strstr(text, "transfer_engine_request_errors_total{"));
+    /* Errors that have not happened are there, too: a series that begins at 1 has no rate. */
+    TELLS(0, "request_errors_total{error=\"TE_ERR_STALE\",class=\"request\"}");
+    assert_null(strstr(text, "error=\"TE_ERR_OK\""));
 }
 
 static void test_served(void **state)
@@ -123,9 +127,17 @@ static void test_closed(void **state)
     TELLS(1, "requests_completed_total{opcode=\"read\"}");
     TELLS(1000, "peer_bytes_total{peer=\"other\",opcode=\"read\"}");
     assert_null(strstr(text, p->bname));
+    /* What was told under its name does not count twice. */
+    assert_int_equal(te_open(p->a, p->bname, &p->seg), 0);
+    assert_int_equal(transfer(p->a, TE_READ, p->am, p->seg, p->bm, 50).state, TE_COMPLETED);
+    look(p->a);
+    assert_int_equal(transfer(p->a, TE_READ, p->am, p->seg, p->bm, 7).state, TE_COMPLETED);
+    assert_int_equal(te_close(p->a, p->seg), 0);
+    look(p->a);
+    TELLS(1007, "peer_bytes_total{peer=\"other\",opcode=\"read\"}");
     assert_int_equal(te_stats(p->a, &s), 0);
-    assert_int_equal(s.requests_completed, 1);
-    assert_int_equal(s.bytes_read, 1000);
+    assert_int_equal(s.requests_completed, 3);
+    assert_int_equal(s.bytes_read, 1057);
     assert_int_equal(te_open(p->a, p->bname, &p->seg), 0);
 }
 
@@ -144,8 +156,8 @@ static void test_memory(void **state)
     assert_int_equal(te_free(p->a, more), 0);
 }
 
-/* Reads so many bytes of a file that it makes, which is a segment of its own. */
-static void read_file(struct pair *p, const char *dir, const char *name, size_t n)
+/* Opens a file that it makes, which is a segment of its own, and reads so many bytes. */
+static te_segment read_file(struct pair *p, const char *dir, const char *name, size_t n)
 {
     char path[PATH_MAX], uri[PATH_MAX + 16];
     te_segment seg;
@@ -160,30 +172,54 @@ static void read_file(struct pair *p, const char *dir, const char *name, size_t 
         fail_msg("%s", te_errmsg());
     assert_int_equal(transfer(p->a, TE_READ, p->am, seg, NULL, n).state, TE_COMPLETED);
     assert_int_equal(unlink(path), 0);
+    return seg;
 }
 
-/* There are no more labels than 21, however many segments: those with the most bytes are told. */
+static unsigned long long peer_bytes(const char *dir, int file)
+{
+    char series[256];
+
+    snprintf(series, sizeof(series),
+             "transfer_engine_peer_bytes_total{peer=\"file://%s/f%d\",opcode=\"read\"}", dir, file);
+    return find(series) ? value(series) : 0;
+}
+
+/* There are no more labels than 21, however many segments; no counter falls when they take turns. */
 static void test_many_segments(void **state)
 {
     static const char head[] = "\ntransfer_engine_peer_bytes_total{";
     struct pair *p = *state;
-    char dir[] = "/tmp/te-metrics-XXXXXX", name[64], series[256];
+    char dir[] = "/tmp/te-metrics-XXXXXX", name[64];
+    te_segment segs[FILES + 1];
     size_t lines = 0;
 
     assert_non_null(mkdtemp(dir));
-    for (size_t i = 1; i <= FILES; i++) {
-        snprintf(name, sizeof(name), "f%zu", i);
-        read_file(p, dir, name, i * 512);
+    for (int i = 1; i <= FILES; i++) {
+        snprintf(name, sizeof(name), "f%d", i);
+        segs[i] = read_file(p, dir, name, 512);
     }
     look(p->a);
     for (const char *at = strstr(text, head); at; at = strstr(at + 1, head))
         lines++;
     assert_int_equal(lines, 21 * 2);
-    snprintf(series, sizeof(series),
-             "transfer_engine_peer_bytes_total{peer=\"file://%s/f%d\",opcode=\"read\"}", dir,
-             FILES);
-    assert_int_equal(value(series), FILES * 512);
-    TELLS((1 + 2 + 3 + 4) * 512, "peer_bytes_total{peer=\"other\",opcode=\"read\"}");
+    for (int i = 1; i <= FILES; i++)
+        assert_int_equal(peer_bytes(dir, i), i <= 20 ? 512 : 0);
+    TELLS(4 * 512, "peer_bytes_total{peer=\"other\",opcode=\"read\"}");
+    /* One with much more gets the place of another one. What it had stays in the sum of others. */
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(transfer(p->a, TE_READ, p->am, segs[FILES], NULL, 1024).state,
+                         TE_COMPLETED);
+    look(p->a);
+    assert_int_equal(peer_bytes(dir, FILES), 3 * 1024);
+    TELLS(4 * 512, "peer_bytes_total{peer=\"other\",opcode=\"read\"}");
+    /* A place that becomes free goes to one that was waiting. */
+    assert_int_equal(te_close(p->a, segs[FILES]), 0);
+    assert_int_equal(transfer(p->a, TE_READ, p->am, segs[FILES - 1], NULL, 100).state,
+                     TE_COMPLETED);
+    look(p->a);
+    assert_int_equal(peer_bytes(dir, FILES), 0);
+    TELLS(4 * 512 + (peer_bytes(dir, FILES - 1) ? 0 : 100),
+          "peer_bytes_total{peer=\"other\",opcode=\"read\"}");
     assert_int_equal(rmdir(dir), 0);
 }
 
@@ -204,6 +240,108 @@ static void test_odd_names(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
+static char warned[512];
+
+static void keep_warning(void *arg, enum te_log_level level, const char *line)
+{
+    (void)arg;
+    if (level == TE_LOG_WARN)
+        snprintf(warned, sizeof(warned), "%s", line);
+}
+
+/* An engine whose metrics go to that file. */
+static te_engine *engine_with_file(const char *path)
+{
+    char value[PATH_MAX + 8];
+    te_options o;
+    te_engine *e;
+
+    te_options_init(&o);
+    o.metadata = "P2PHANDSHAKE";
+    o.local_server_name = "127.0.0.1";
+    snprintf(value, sizeof(value), "file:%s", path);
+    assert_int_equal(te_option_set(&o, "TE_METRICS", value), 0);
+    if (te_engine_create(&o, &e))
+        fail_msg("%s", te_errmsg());
+    te_options_fini(&o);
+    return e;
+}
+
+/* The second engine of a process does not write into the first one's file, but may have one of its own. */
+static void test_file_of_two_engines(void **state)
+{
+    char dir[] = "/tmp/te-metrics-XXXXXX", path[64], each[64];
+    te_engine *first, *second, *third;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof(path), "%s/te.prom", dir);
+    snprintf(each, sizeof(each), "%s/te-%%e.prom", dir);
+    te_log_set_sink(keep_warning, NULL);
+    first = engine_with_file(path);
+    second = engine_with_file(path);
+    te_log_set_sink(NULL, NULL);
+    assert_non_null(strstr(warned, "another engine of this process writes"));
+    assert_non_null(strstr(warned, "put %e in the path, for a file for each engine"));
+    te_engine_destroy(second);
+    assert_int_equal(access(path, F_OK), 0);
+    second = engine_with_file(each);
+    third = engine_with_file(each);
+    assert_int_equal(rmdir(dir), -1);
+    te_engine_destroy(third);
+    te_engine_destroy(second);
+    te_engine_destroy(first);
+    /* The path is free again, and nothing is left. */
+    first = engine_with_file(path);
+    assert_int_equal(access(path, F_OK), 0);
+    te_engine_destroy(first);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+/* A process that ends by te_shutdown_on_signal() leaves no file behind. */
+static void test_file_and_signal(void **state)
+{
+    char dir[] = "/tmp/te-metrics-XXXXXX", path[64];
+    int status;
+    pid_t child;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof(path), "%s/te.prom", dir);
+    child = fork();
+    if (child == 0) {
+        te_engine *e = engine_with_file(path);
+
+        if (te_shutdown_on_signal(e) || access(path, F_OK))
+            _exit(1);
+        raise(SIGTERM);
+        for (;;)
+            pause();
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 128 + SIGTERM);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+/* A name of our own that is not UTF-8, in a text that must be. */
+static void test_bad_utf8(void **state)
+{
+    te_options o;
+    te_engine *e;
+
+    (void)state;
+    te_options_init(&o);
+    o.metadata = "P2PHANDSHAKE";
+    o.ip_or_host_name = "a\xff\xc3\xa9\xe2\x82";
+    if (te_engine_create(&o, &e))
+        fail_msg("%s", te_errmsg());
+    look(e);
+    te_options_fini(&o);
+    assert_non_null(strstr(text, ",segment=\"a\xef\xbf\xbd\xc3\xa9\xef\xbf\xbd\xef\xbf\xbd"));
+    te_engine_destroy(e);
+}
+
 static void test_arguments(void **state)
 {
     struct pair *p = *state;
@@ -218,8 +356,17 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, pair_setup_tcp, pair_teardown)
     const struct CMUnitTest tests[] = {
-        CASE(test_requests), CASE(test_served),    CASE(test_failures),  CASE(test_closed),
-        CASE(test_memory),   CASE(test_odd_names), CASE(test_arguments), CASE(test_many_segments),
+        CASE(test_requests),
+        CASE(test_served),
+        CASE(test_failures),
+        CASE(test_closed),
+        CASE(test_memory),
+        CASE(test_odd_names),
+        CASE(test_arguments),
+        CASE(test_many_segments),
+        cmocka_unit_test(test_file_of_two_engines),
+        cmocka_unit_test(test_file_and_signal),
+        cmocka_unit_test(test_bad_utf8),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,7 +24,7 @@ static const char markdown_head[] =
     "  `histogram_quantile(0.99, sum by (le) (rate(transfer_engine_request_seconds_bucket[5m])))`.\n"
     "- **opcode** is `read` or `write`, **transport** a name as in `te_explain()`, or `stage` for memory of\n"
     "  devices that is copied through host memory.\n"
-    "- Series of errors and of times are there once there is something to tell.\n"
+    "- Series of times are there once there is something to tell.\n"
     "\n"
     "Counting costs some instructions for each run of requests that end together, and no lock; times are\n"
     "sampled, so they cost nothing that could be measured.\n"

@@ -198,8 +198,6 @@ bool tei_host_who_has_ended(int pidfd);
 bool tei_host_who_is_ours(pid_t pid);
 /* Whether it is in our user, pid and mount namespaces, else, or if that is not known, says which. */
 bool tei_host_who_is_among_us(pid_t pid, char *why, size_t n);
-/* Whether a user may be let in: our own, or root. */
-bool tei_host_who_admits(uid_t uid);
 
 /* ---- host_sock.c */
 /* Listening on an abstract name of its own choice, written to `name`; -1 with errno. */

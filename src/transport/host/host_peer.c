@@ -619,7 +619,7 @@ static bool meet(struct host_peer *p, const char *name, char *why)
         snprintf(why, WHY, "process %d has ended, and left its socket to another one", (int)p->pid);
         return false;
     }
-    if ((uid != own && own != 0) || (uid == own && !tei_host_who_admits(uid))) {
+    if ((uid != own && own != 0) || (uid == own && !tei_here_admits(uid))) {
         snprintf(why, WHY, "process %d runs as user %u, and this one as user %u", (int)p->pid,
                  (unsigned)uid, (unsigned)own);
         return false;

@@ -181,7 +181,7 @@ static bool may_connect(int fd, pid_t *pid)
 
     if (!tei_host_credentials(fd, pid, &uid))
         return false;
-    if (tei_host_who_admits(uid))
+    if (tei_here_admits(uid))
         return true;
     TEI_DEBUG("host: process %d of user %u is refused", (int)*pid, (unsigned)uid);
     return false;
