@@ -5,6 +5,7 @@
  * A snapshot is taken first, with the locks held that its parts need, and written without any. Each row
  * of metrics.def is written by the function of its scope.
  */
+#include "base/utf8.h"
 #include "core/core.h"
 #include "core/metrics_serve.h"
 
@@ -35,6 +36,7 @@ struct snapshot {
     struct by_peer peers[METRICS_PEERS];
     struct totals others;
     struct latency latency[METRICS_CARRIERS][2];
+    struct tei_nic_table nics[TEI_TRANSPORTS_MAX];
 };
 
 static const char *const opcodes[] = {[TE_READ] = "read", [TE_WRITE] = "write"};
@@ -79,6 +81,7 @@ static void take_transports(te_engine *e, struct snapshot *s)
             continue;
         s->transports[t->place].name = tei_transport_at(t->place)->name;
         t->ops.stats(t, &s->transports[t->place].own);
+        t->ops.nics(t, &s->nics[t->place]);
     }
     pthread_rwlock_unlock(&e->transports.lock);
 }
@@ -149,16 +152,20 @@ enum scope {
     TRANSPORT,
     TRANSPORT_OPCODE,
     TRANSPORT_CLASS,
+    NIC,
+    NIC_DIRECTION,
     LATENCY
 };
 
-/* Where a member is: in the snapshot, in a peer's figures or in one of its transports. */
+/* Where a member is: in the snapshot, in a peer's figures in a peer's figures, in one of its transports or NICs. */
 #define AT_INFO(m)             offsetof(struct snapshot, m)
 #define AT_ENGINE(m)           offsetof(struct snapshot, m)
 #define AT_OPCODE(m)           offsetof(struct snapshot, m)
 #define AT_ERROR(m)            offsetof(struct snapshot, m)
 #define AT_LATENCY(m)          offsetof(struct snapshot, m)
 #define AT_PEER(m)             offsetof(struct totals, m)
+#define AT_NIC(m)              offsetof(struct tei_nic_figures, m)
+#define AT_NIC_DIRECTION(m)    offsetof(struct tei_nic_figures, m)
 #define AT_TRANSPORT(m)        offsetof(struct by_transport, m)
 #define AT_TRANSPORT_OPCODE(m) offsetof(struct by_transport, m)
 #define AT_TRANSPORT_CLASS(m)  offsetof(struct by_transport, m)
@@ -185,6 +192,8 @@ static const char *const labels[] = {
     [TRANSPORT] = "transport",
     [TRANSPORT_OPCODE] = "transport, opcode",
     [TRANSPORT_CLASS] = "transport, class",
+    [NIC] = "transport, nic",
+    [NIC_DIRECTION] = "transport, nic, direction",
     [LATENCY] = "transport, opcode, le",
 };
 
@@ -311,6 +320,35 @@ static void write_transport_class(const struct snapshot *s, const struct row *r,
                     (unsigned long long)member(t, r)[k]);
 }
 
+static void write_one_nic(const char *transport, const struct tei_nic_figures *n,
+                          const char *direction, uint64_t value, const struct row *r, FILE *f)
+{
+    fprintf(f, "%s{transport=\"%s\",nic=\"", r->name, transport);
+    put_value(f, n->name);
+    if (direction)
+        fprintf(f, "\",direction=\"%s", direction);
+    fprintf(f, "\"} %llu\n", (unsigned long long)value);
+}
+
+static void write_nic(const struct snapshot *s, const struct row *r, FILE *f)
+{
+    for (size_t i = 0; i < TEI_TRANSPORTS_MAX; i++)
+        for (size_t k = 0; k < s->nics[i].n; k++)
+            write_one_nic(s->transports[i].name, &s->nics[i].v[k], NULL,
+                          *member(&s->nics[i].v[k], r), r, f);
+}
+
+static void write_nic_direction(const struct snapshot *s, const struct row *r, FILE *f)
+{
+    static const char *const directions[] = {"sent", "received"};
+
+    for (size_t i = 0; i < TEI_TRANSPORTS_MAX; i++)
+        for (size_t k = 0; k < s->nics[i].n; k++)
+            for (size_t d = 0; d < 2; d++)
+                write_one_nic(s->transports[i].name, &s->nics[i].v[k], directions[d],
+                              member(&s->nics[i].v[k], r)[d], r, f);
+}
+
 static uint64_t bound_at(size_t k)
 {
     uint64_t octave = UINT64_C(1) << (METRICS_FIRST + k / 2);
@@ -369,6 +407,8 @@ static void (*const writers[])(const struct snapshot *s, const struct row *r, FI
     [TRANSPORT] = write_transport,
     [TRANSPORT_OPCODE] = write_transport_opcode,
     [TRANSPORT_CLASS] = write_transport_class,
+    [NIC] = write_nic,
+    [NIC_DIRECTION] = write_nic_direction,
     [LATENCY] = write_latency,
 };
 

@@ -34,8 +34,6 @@ int tei_json_string(const char *text, json_t **out);
 json_t *tei_json_clone(const json_t *j);
 /* "an object", "missing" (NULL): for messages. */
 const char *tei_json_type_name(const json_t *j);
-/* Bytes of the UTF-8 character beyond ASCII at p, of which `left` bytes are there; 0 if it is none. */
-size_t tei_utf8_length(const unsigned char *p, size_t left);
 /* Copies a string that is printable, without blanks, and shorter than `n`; false: it is none. */
 bool tei_json_word(const json_t *j, char *out, size_t n);
 

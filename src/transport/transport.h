@@ -25,7 +25,7 @@
  *  6. After stop() returns no callback runs and no thread of the transport lives.
  *
  * Life of an instance: probe -> (allocated, zeroed) -> open -> [describe, region_add/del,
- * attach/detach, score, post, poll, drive, cancel, peer_gone, stats, links]* -> close -> stop -> fini.
+ * attach/detach, score, post, poll, drive, cancel, peer_gone, stats, links, nics]* -> close -> stop -> fini.
  * open() that failed is followed by fini() alone.
  */
 #ifndef TEI_TRANSPORT_H
@@ -215,6 +215,8 @@ struct tei_host {
     void (*answer)(struct tei_host *h, struct tei_rpc_call *call, const char *text, size_t len);
 };
 
+struct tei_nic_table;
+
 struct tei_transport_ops {
     /* ---- always required */
     const char *name; /* the scheme written in metadata */
@@ -376,7 +378,29 @@ struct tei_transport_ops {
      * (if not), inflight_bytes, bandwidth_bps (of late, bits). TE_ERR_MEMORY. Default: nothing.
      */
     int (*links)(struct tei_transport *t, json_t *nics);
+    /* For the metrics: tei_nics_add() for what went through each NIC, or address. Default: nothing. */
+    void (*nics)(struct tei_transport *t, struct tei_nic_table *out);
 };
+
+#define TEI_NIC_NAME 48
+#define TEI_NICS_MAX 32
+
+/* What went through a NIC; all but the last two only grow. */
+struct tei_nic_figures {
+    char name[TEI_NIC_NAME];
+    uint64_t bytes[2];    /* sent, received */
+    uint64_t resent;      /* packets, or slices, that went out again or came back with an error */
+    uint64_t connections; /* open now */
+    uint64_t up;          /* 0 or 1 */
+};
+
+/* The last one is called "other" where there are more. */
+struct tei_nic_table {
+    size_t n;
+    struct tei_nic_figures v[TEI_NICS_MAX];
+};
+/* Adds to those of that name, or begins them. */
+void tei_nics_add(struct tei_nic_table *to, const struct tei_nic_figures *f);
 
 struct tei_transport {
     struct tei_transport_ops ops; /* merged with the defaults: every member may be called */

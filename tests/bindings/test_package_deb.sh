@@ -9,7 +9,7 @@ set -euo pipefail
 src=${TE_TEST_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
 build=${TE_TEST_BUILD:-$src/build}
 packages=(libtransfer-engine0 libtransfer-engine-dev transfer-engine-tools)
-tools=(te_info te_metad te_segment transfer_engine_bench transfer_engine_validator)
+tools=(te_info te_metad te_segment te_top transfer_engine_bench transfer_engine_validator)
 
 fail() { echo "test_package_deb: $*" >&2; exit 1; }
 skip() { echo "test_package_deb: $*"; exit 77; }

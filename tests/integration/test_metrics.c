@@ -74,6 +74,15 @@ static void test_requests(void **state)
     TELLS(1, "regions");
     TELLS(1, "segments_open");
     TELLS(1, "metadata_up");
+    /* The kernel's count of the connections, which the framing has a share in. */
+    assert_true(
+        value("transfer_engine_nic_bytes_total{transport=\"tcp\",nic=\"127.0.0.1\",direction="
+              "\"received\"}") >= 3000);
+    assert_true(
+        value("transfer_engine_nic_bytes_total{transport=\"tcp\",nic=\"127.0.0.1\",direction="
+              "\"sent\"}") >= 500);
+    assert_true(value("transfer_engine_nic_connections{transport=\"tcp\",nic=\"127.0.0.1\"}") >= 1);
+    TELLS(1, "nic_up{transport=\"tcp\",nic=\"127.0.0.1\"}");
     snprintf(series, sizeof(series),
              "transfer_engine_peer_bytes_total{peer=\"%s\",opcode=\"read\"}", p->bname);
     assert_int_equal(value(series), 3000);

@@ -291,6 +291,7 @@ const struct tei_transport_ops tei_rdma_ops = {
     .region_del = tei_rdma_region_del,
     .stats = rdma_stats,
     .links = tei_rdma_links,
+    .nics = tei_rdma_nics,
     .close = rdma_close,
     .stop = rdma_stop,
     .fini = rdma_fini,

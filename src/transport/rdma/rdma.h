@@ -96,11 +96,12 @@ struct rdma_nic {
     uint32_t depth; /* work requests of a queue pair */
     uint8_t port;
     struct ibv_port_attr port_attr;
-    _Atomic uint64_t n_bytes;  /* that slices brought to their end */
-    _Atomic uint64_t rate_bps; /* bits a second, of late */
-    int64_t rate_ns;           /* the monitor's: when the window began, */
-    uint64_t rate_bytes;       /* and n_bytes then */
-    pthread_mutex_t port_lock; /* the next three, `port_attr` and `why` */
+    _Atomic uint64_t n_bytes[2]; /* by opcode: that slices brought to their end */
+    _Atomic uint64_t n_failed;   /* slices that came back with an error */
+    _Atomic uint64_t rate_bps;   /* bits a second, of late */
+    int64_t rate_ns;             /* the monitor's: when the window began, */
+    uint64_t rate_bytes;         /* and n_bytes then */
+    pthread_mutex_t port_lock;   /* the next three, `port_attr` and `why` */
     struct tei_gid_entry *gids;
     size_t n_gids;
     struct tei_gid_entry gid; /* the one that is published */
@@ -546,6 +547,7 @@ bool tei_rdma_poll(struct tei_transport *t);
 /* ---- rdma_links.c */
 /* op */
 int tei_rdma_links(struct tei_transport *t, json_t *nics);
+void tei_rdma_nics(struct tei_transport *t, struct tei_nic_table *out);
 /* Now and then, while there is work: how fast the NIC is. */
 void tei_rdma_nic_measure(struct rdma_nic *n, int64_t now_ns);
 

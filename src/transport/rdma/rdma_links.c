@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rdma_links.c - what this transport knows of its NICs, for te_links(). */
+/* rdma_links.c - what this transport knows of its NICs, for te_links() and the metrics. */
 #include "transport/rdma/rdma.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define RATE_WINDOW_NS (100 * TEI_NS_PER_MS)
 
+static uint64_t bytes_of(const struct rdma_nic *n, enum te_opcode op)
+{
+    return atomic_load_explicit(&n->n_bytes[op], memory_order_relaxed);
+}
+
 void tei_rdma_nic_measure(struct rdma_nic *n, int64_t now)
 {
-    uint64_t bytes = atomic_load_explicit(&n->n_bytes, memory_order_relaxed);
+    uint64_t bytes = bytes_of(n, TE_READ) + bytes_of(n, TE_WRITE);
     int64_t took = now - n->rate_ns;
 
     if (took < RATE_WINDOW_NS)
@@ -72,4 +78,24 @@ int tei_rdma_links(struct tei_transport *base, json_t *nics)
         if (json_array_append_new(nics, nic_json(t, &t->nics[i])))
             return TE_ERR_MEMORY;
     return 0;
+}
+
+/* What peers do by themselves, with our memory, is not seen. */
+void tei_rdma_nics(struct tei_transport *base, struct tei_nic_table *out)
+{
+    struct rdma *t = tei_rdma_of(base);
+
+    for (size_t i = 0; i < t->n_nics; i++) {
+        struct rdma_nic *n = &t->nics[i];
+        struct tei_nic_figures f = {.bytes = {bytes_of(n, TE_WRITE), bytes_of(n, TE_READ)},
+                                    .resent =
+                                        atomic_load_explicit(&n->n_failed, memory_order_relaxed),
+                                    .up = atomic_load(&n->active)};
+
+        snprintf(f.name, sizeof(f.name), "%.*s", (int)sizeof(f.name) - 1, n->name);
+        pthread_mutex_lock(&n->pool_lock);
+        f.connections = n->n_live;
+        pthread_mutex_unlock(&n->pool_lock);
+        tei_nics_add(out, &f);
+    }
 }

@@ -359,7 +359,8 @@ static bool may_retry(struct rdma_peer *p, const struct rdma_back *b)
 
 static void count_well(struct rdma_peer *p, const struct rdma_slice *s)
 {
-    atomic_fetch_add_explicit(&p->t->nics[s->nic].n_bytes, s->part.length, memory_order_relaxed);
+    atomic_fetch_add_explicit(&p->t->nics[s->nic].n_bytes[s->part.entry->base.opcode],
+                              s->part.length, memory_order_relaxed);
     p->worked = true;
 }
 
@@ -371,6 +372,8 @@ static void take_back(struct rdma_peer *p, const struct rdma_back *b, int64_t no
     tei_paths_done(&p->paths, s->rail, s->part.length, now, b->error == 0);
     if (b->fault && may_pass(b->error))
         tei_paths_failed(&p->paths, s->rail, fault_of(b->error), now);
+    if (b->error)
+        atomic_fetch_add_explicit(&p->t->nics[s->nic].n_failed, 1, memory_order_relaxed);
     if (b->error && may_retry(p, b)) {
         atomic_fetch_add_explicit(&p->t->n_retries, 1, memory_order_relaxed);
         /* Those that failed first, so that one soon tells whether there is any way. */

@@ -17,6 +17,7 @@
  * their loops are turned a last time by the stopping thread, which runs the calls still queued,
  * closes every connection and gives back what ended.
  */
+#include "transport/tcp/tcp_nics.h"
 #include "transport/tcp/tcp_session.h"
 #include "transport/tcp/tcp_stream.h"
 
@@ -588,6 +589,7 @@ const struct tei_transport_ops tei_tcp_ops = {
     .region_del = tcp_region_del,
     .peer_gone = tcp_peer_gone,
     .stats = tcp_stats,
+    .nics = tei_tcp_nics,
     .close = tcp_close,
     .stop = tcp_stop,
     .fini = tcp_fini,

@@ -104,6 +104,7 @@ struct tcp_worker {
     _Atomic unsigned n_active; /* lanes that wait for the network: poll() is worth while */
     uint64_t next_serial;      /* of sessions */
     struct tcp_counters count;
+    struct tei_nic_table *closed; /* what connections that are closed have moved; NULL: none was */
     struct tcp_hint hints[TCP_HINTS];
     struct tei_list hushed;      /* lanes that a thread has driven */
     unsigned n_alone;            /* of them: left to a driver that is not there yet */

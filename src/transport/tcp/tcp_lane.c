@@ -23,6 +23,7 @@
  * was idle for a while is looked at before a request is given to it.
  */
 #include "transport/tcp/tcp_lane.h"
+#include "transport/tcp/tcp_nics.h"
 
 #include "base/err.h"
 
@@ -78,6 +79,7 @@ static void close_socket(struct tcp_lane *l, const struct tcp_fault *f)
     if (!l->watch.loop)
         return;
     tei_tcp_lane_let_go(l);
+    tei_tcp_nics_close(worker_of(l), fd);
     tei_fd_close(fd);
 }
 

@@ -31,6 +31,7 @@
  * client has not greeted, asked for anything that is refused, or taken what it asked for, was of no use: an
  * address that has too many of those is banned (tcp_ban.c).
  */
+#include "transport/tcp/tcp_nics.h"
 #include "transport/tcp/tcp_session.h"
 
 #include "base/err.h"
@@ -76,6 +77,7 @@ static void close_session(struct tcp_session *s)
     release(s);
     tei_tcp_channel_close(s);
     tei_watch_del(&s->watch);
+    tei_tcp_nics_close(s->worker, fd);
     tei_fd_close(fd);
     tei_list_del(&s->link);
     if (tei_link_is_in(&s->drop_turn))

@@ -99,6 +99,7 @@ void tei_tcp_worker_fini(struct tcp_worker *w)
     pthread_mutex_destroy(&w->lock);
     pthread_mutex_destroy(&w->turnstile);
     free(w->sink);
+    free(w->closed);
     tei_tcp_staging_fini(w);
 }
 
