@@ -12,11 +12,13 @@
 
 #include "base/err.h"
 #include "base/os.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,6 +46,10 @@ static pthread_mutex_t set_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic int target_fd = STDERR_FILENO;
 static int file_fd =
     -1; /* under set_lock; its number never changes once it has one, see tei_log_set_dir */
+
+static char file_path[PATH_MAX]; /* of file_fd, for opening it anew; under set_lock */
+static _Atomic int format = TEI_LOG_GLOG;
+static _Atomic bool reopen_asked;
 
 static _Thread_local bool in_sink;
 
@@ -79,19 +85,93 @@ void te_log_set_sink(te_log_sink sink, void *arg)
     pthread_mutex_unlock(&set_lock);
 }
 
-static void write_line(enum te_log_level level, const char *message)
+/* Without the year and the dashes: what is left of "2026-11-20 13:50:01.123456" is "1120 13:50:01.123456". */
+static int glog_line(char *line, size_t n, enum te_log_level level, uint32_t dropped,
+                     const char *message)
 {
     static const char letters[] = "TDIWE";
-    char line[MESSAGE_MAX + 80], when[40];
+    char when[40];
+
+    tei_timestamp(when, sizeof when);
+    (void)dropped;
+    return snprintf(line, n, "%c%.2s%s %ld te] %s\n", letters[level], when + 5, when + 8,
+                    (long)syscall(SYS_gettid), message);
+}
+
+/* "2026-11-20T13:50:01.123456+01:00" */
+#define ISO_TIME_MAX 80
+static void iso_time(char buf[ISO_TIME_MAX])
+{
+    char date[40], zone[8];
+    struct timespec ts;
+    struct tm tm;
+
+    clock_gettime(CLOCK_REALTIME, &ts);
+    localtime_r(&ts.tv_sec, &tm);
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &tm);
+    strftime(zone, sizeof zone, "%z", &tm);
+    snprintf(buf, ISO_TIME_MAX, "%s.%06ld%.3s:%s", date, ts.tv_nsec / 1000, zone, zone + 3);
+}
+
+static const char *const level_names[] = {"TRACE", "DEBUG", "INFO", "WARN", "ERROR"};
+
+static int iso_line(char *line, size_t n, enum te_log_level level, uint32_t dropped,
+                    const char *message)
+{
+    char when[ISO_TIME_MAX];
+
+    iso_time(when);
+    (void)dropped;
+    return snprintf(line, n, "%s %s [%d:%ld] te: %s\n", when, level_names[level], (int)getpid(),
+                    (long)syscall(SYS_gettid), message);
+}
+
+/* A message as JSON has it: no control characters are left in it, and bytes that are no UTF-8 become '?'. */
+static void quote(const char *text, char *out, size_t room)
+{
+    size_t n = 0;
+
+    for (size_t len; *text && n + 5 < room; text += len) {
+        len = (unsigned char)*text < 0x80
+                  ? 1
+                  : tei_utf8_length((const unsigned char *)text, strlen(text));
+        if (*text == '"' || *text == '\\')
+            out[n++] = '\\';
+        if (len == 0)
+            out[n++] = '?';
+        memcpy(out + n, text, len);
+        n += len;
+        len += len == 0;
+    }
+    out[n] = '\0';
+}
+
+static int json_line(char *line, size_t n, enum te_log_level level, uint32_t dropped,
+                     const char *message)
+{
+    char when[ISO_TIME_MAX], quoted[2 * MESSAGE_MAX];
+
+    iso_time(when);
+    quote(message, quoted, sizeof quoted);
+    return snprintf(
+        line, n,
+        "{\"time\":\"%s\",\"level\":\"%s\",\"pid\":%d,\"tid\":%ld,\"dropped\":%u,\"message\":\"%s\"}\n",
+        when, level_names[level], (int)getpid(), (long)syscall(SYS_gettid), dropped, quoted);
+}
+
+static void reopen(void);
+
+static void write_line(enum te_log_level level, uint32_t dropped, const char *message)
+{
+    static int (*const writers[])(char *, size_t, enum te_log_level, uint32_t, const char *) = {
+        [TEI_LOG_GLOG] = glog_line, [TEI_LOG_ISO] = iso_line, [TEI_LOG_JSON] = json_line};
+    char line[2 * MESSAGE_MAX + 200];
     int n;
 
-    /*
-     * Without the year and the dashes: what is left of "2026-11-20 13:50:01.123456" is "1120
-     * 13:50:01.123456".
-     */
-    tei_timestamp(when, sizeof when);
-    n = snprintf(line, sizeof line, "%c%.2s%s %ld te] %s\n", letters[level], when + 5, when + 8,
-                 (long)syscall(SYS_gettid), message);
+    if (atomic_load_explicit(&reopen_asked, memory_order_relaxed))
+        reopen();
+    n = writers[atomic_load_explicit(&format, memory_order_relaxed)](line, sizeof line, level,
+                                                                     dropped, message);
     /*
      * One write keeps lines of several threads and processes apart. There is nobody to tell when it
      * fails.
@@ -115,12 +195,17 @@ void te_log_to_fd(void *arg, enum te_log_level level, const char *line)
  * A sink that calls a function of the library that fails must not be called again from there: its
  * second line goes to stderr.
  */
-static void hand_over(enum te_log_level level, const char *message)
+static void hand_over(enum te_log_level level, uint32_t dropped, char *message)
 {
     struct sink *s = atomic_load_explicit(&current, memory_order_acquire);
 
-    if (!s || in_sink) {
-        write_line(level, message);
+    bool own = !s || in_sink;
+
+    /* As JSON it is a member of its own. */
+    if (dropped && !(own && atomic_load_explicit(&format, memory_order_relaxed) == TEI_LOG_JSON))
+        snprintf(message + strlen(message), SUFFIX_MAX, " (%u more like this dropped)", dropped);
+    if (own) {
+        write_line(level, dropped, message);
         return;
     }
     in_sink = true;
@@ -175,19 +260,13 @@ void tei_log(struct tei_log_site *site, enum te_log_level level, const char *fmt
     va_start(args, fmt);
     vsnprintf(message, MESSAGE_MAX, fmt, args);
     va_end(args);
-    if (dropped)
-        snprintf(message + strlen(message), SUFFIX_MAX, " (%u more like this dropped)", dropped);
     blank_control_bytes(message);
-    hand_over(level, message);
+    hand_over(level, dropped, message);
     errno = saved;
 }
 
-static int open_log(const char *dir, char *path, size_t n)
+static int open_log(const char *path)
 {
-    if (snprintf(path, n, "%s/transfer_engine.%ld.log", dir, (long)getpid()) >= (int)n) {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
     return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
 }
 
@@ -206,23 +285,74 @@ static void point_at_file(int fd)
     atomic_store_explicit(&target_fd, file_fd, memory_order_relaxed);
 }
 
-void tei_log_set_dir(const char *dir)
+/* Whoever holds the lock sees to it; a child whose parent held it at the fork keeps the old file. */
+static void reopen(void)
 {
-    char path[PATH_MAX];
-    bool wanted = dir && *dir;
-    int fd = -1, why;
+    int fd;
 
-    pthread_mutex_lock(&set_lock);
-    if (wanted)
-        fd = open_log(dir, path, sizeof path);
-    why = errno;
+    if (pthread_mutex_trylock(&set_lock) != 0)
+        return;
+    atomic_store_explicit(&reopen_asked, false, memory_order_relaxed);
+    fd = file_fd >= 0 && file_path[0] ? open_log(file_path) : -1;
     if (fd >= 0)
         point_at_file(fd);
-    else
-        atomic_store_explicit(&target_fd, STDERR_FILENO, memory_order_relaxed);
     pthread_mutex_unlock(&set_lock);
-    if (wanted && fd < 0)
+}
+
+static void on_hangup(int signo)
+{
+    (void)signo;
+    atomic_store_explicit(&reopen_asked, true, memory_order_relaxed);
+}
+
+void tei_log_reopen_on_hangup(void)
+{
+    struct sigaction now, act = {.sa_handler = on_hangup, .sa_flags = SA_RESTART};
+
+    if (sigaction(SIGHUP, NULL, &now) != 0 || now.sa_handler == on_hangup)
+        return;
+    if (now.sa_handler != SIG_DFL)
+        TEI_WARN(
+            "TE_LOG_REOPEN: the program has its own way with SIGHUP, which stays; without it the log file is not "
+            "opened anew");
+    else
+        sigaction(SIGHUP, &act, NULL);
+}
+
+void tei_log_set_format(enum tei_log_format f)
+{
+    atomic_store_explicit(&format, (int)f, memory_order_relaxed);
+}
+
+void tei_log_set_file(const char *path)
+{
+    int fd = -1, why = ENAMETOOLONG;
+    size_t n = strlen(path);
+
+    pthread_mutex_lock(&set_lock);
+    if (n > 0 && n < sizeof file_path) {
+        fd = open_log(path);
+        why = errno;
+    }
+    if (fd >= 0) {
+        point_at_file(fd);
+        memcpy(file_path, path, n + 1);
+    } else {
+        atomic_store_explicit(&target_fd, STDERR_FILENO, memory_order_relaxed);
+        file_path[0] = '\0';
+    }
+    pthread_mutex_unlock(&set_lock);
+    if (n > 0 && fd < 0)
         TEI_WARN("log file %s cannot be opened, logging to stderr: %s", path, tei_errno_text(why));
+}
+
+void tei_log_set_dir(const char *dir)
+{
+    char path[PATH_MAX + 64] = "";
+
+    if (dir && *dir)
+        snprintf(path, sizeof path, "%s/transfer_engine.%ld.log", dir, (long)getpid());
+    tei_log_set_file(path);
 }
 
 bool tei_log_level_parse(const char *text, enum te_log_level *out)

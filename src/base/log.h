@@ -45,18 +45,29 @@ static inline bool tei_log_wants(enum te_log_level level)
 #define TEI_WARN(...)  TEI_LOG(TE_LOG_WARN, __VA_ARGS__)
 #define TEI_ERROR(...) TEI_LOG(TE_LOG_ERROR, __VA_ARGS__)
 
+/* How the default sink writes a line. */
+enum tei_log_format {
+    TEI_LOG_GLOG, /* "W1120 13:50:01.123456 1234 te] message" */
+    TEI_LOG_ISO,  /* "2026-11-20T13:50:01.123456+01:00 WARN [1200:1234] te: message" */
+    TEI_LOG_JSON, /* an object: time, level, pid, tid, dropped, message */
+};
+void tei_log_set_format(enum tei_log_format f);
+
 /*
  * Use the macros. Preserves errno. The sink is given the message alone, control bytes replaced by
- * '?'; the default sink puts level, time and thread in front: "W1120 13:50:01.123456 1234 te]
- * message".
+ * '?'; the default sink puts level, time and thread in front.
  */
 void tei_log(struct tei_log_site *site, enum te_log_level level, const char *fmt, ...)
     TEI_PRINTF(3, 4);
 
 /*
- * Sends the default sink's lines to a file transfer_engine.<pid>.log in `dir`, appended. Where that
- * cannot be opened the lines stay on stderr and one WARN says so. NULL or "": stderr.
+ * Sends the default sink's lines to a file, appended. Where that cannot be opened the lines stay on
+ * stderr and one WARN says so. "": stderr.
  */
+void tei_log_set_file(const char *path);
+/* From SIGHUP on, the next line opens the file anew. Not where the program has its own handler. */
+void tei_log_reopen_on_hangup(void);
+/* The file transfer_engine.<pid>.log in `dir`. NULL or "": stderr. */
 void tei_log_set_dir(const char *dir);
 
 /*

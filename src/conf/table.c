@@ -5,6 +5,8 @@
  */
 #include "conf/table.h"
 
+#include "base/log.h"
+
 #include <string.h>
 
 #define MIB(n) (INT64_C(n) << 20)
@@ -33,6 +35,8 @@ static const struct tei_word mtu_words[] = {
 static const struct tei_word store_words[] = {{"SIEVE", false}, {"FIFO", true}, {0}};
 static const struct tei_word zerocopy_words[] = {
     {"off", TEI_ZEROCOPY_OFF}, {"auto", TEI_ZEROCOPY_AUTO}, {"on", TEI_ZEROCOPY_ON}, {0}};
+static const struct tei_word format_words[] = {
+    {"glog", TEI_LOG_GLOG}, {"iso", TEI_LOG_ISO}, {"json", TEI_LOG_JSON}, {0}};
 static const struct tei_word proto_words[] = {{"1", true}, {"2", false}, {0}};
 
 const struct tei_option_row tei_option_rows[] = {
@@ -95,6 +99,19 @@ const struct tei_option_row tei_option_rows[] = {
      .help = "Older name: on is MC_LOG_LEVEL=TRACE, where MC_LOG_LEVEL is not given."},
     {TEXT("MC_LOG_DIR", log_dir),
      .help = "Directory for log files. Empty, or not writable: standard error."},
+    {TEXT("TE_LOG_FILE", log_file),
+     .help =
+         "File for the lines, appended to; %p in it becomes the number of the process. Instead of "
+         "MC_LOG_DIR."},
+    {SWITCH("TE_LOG_REOPEN", log_reopen, "off"),
+     .help =
+         "Open the log file anew after SIGHUP, when the next line is written, for logrotate. For "
+         "programs that have no handler of that signal."},
+    {WORD("TE_LOG_FORMAT", log_format, "glog", format_words),
+     .help =
+         "How a line begins: glog (W1120 13:50:01.123456 THREAD te]), iso (date, time and zone by "
+         "ISO 8601, level, process and thread), or json: an object with time, level, pid, tid, "
+         "dropped (lines left out before this one) and message."},
     {SWITCH("MC_TE_METRIC", metric, "off"),
      .help =
          "Log a line of throughput figures at an interval: what this engine moves, and what it serves "

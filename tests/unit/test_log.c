@@ -6,10 +6,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/os.h"
@@ -246,6 +248,131 @@ TEST(a_folder_that_is_not_there_is_told_once)
     assert_non_null(strstr(c.line, "No such file or directory"));
 }
 
+static void read_file(const char *path, char *text, size_t n)
+{
+    FILE *f = fopen(path, "r");
+    size_t got;
+
+    assert_non_null(f);
+    got = fread(text, 1, n - 1, f);
+    text[got] = '\0';
+    fclose(f);
+}
+
+/* "2026-11-20T13:50:01.123456+01:00", which must be the time of now. */
+static void check_time(const char *text)
+{
+    struct tm tm = {0};
+    int us, hours, minutes;
+    char sign, *end = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
+    time_t there;
+
+    assert_non_null(end);
+    assert_int_equal(sscanf(end, ".%6d%c%2d:%2d", &us, &sign, &hours, &minutes), 4);
+    there = timegm(&tm) - (sign == '-' ? -1 : 1) * (hours * 3600 + minutes * 60);
+    assert_in_range(time(NULL) - there, 0, 3600);
+}
+
+TEST(iso_time_and_json)
+{
+    char dir[] = "/tmp/te_log_XXXXXX", path[64], text[8192], rest[256];
+
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/log", dir);
+    setenv("TZ", "ABC-5:30", 1);
+    tzset();
+    tei_log_set_file(path);
+    tei_log_set_format(TEI_LOG_ISO);
+    TEI_WARN("plain");
+    read_file(path, text, sizeof text);
+    check_time(text);
+    assert_non_null(strstr(text, "+05:30 WARN ["));
+    snprintf(rest, sizeof rest, " WARN [%d:%ld] te: plain\n", (int)getpid(),
+             (long)syscall(SYS_gettid));
+    assert_string_equal(strstr(text, " WARN"), rest);
+    assert_int_equal(truncate(path, 0), 0);
+    tei_log_set_format(TEI_LOG_JSON);
+    TEI_ERROR("a \"name\"\\ with\nodd \xc3\xa9 \xff bytes");
+    read_file(path, text, sizeof text);
+    assert_memory_equal(text, "{\"time\":\"", 9);
+    check_time(text + 9);
+    snprintf(rest, sizeof rest,
+             "+05:30\",\"level\":\"ERROR\",\"pid\":%d,\"tid\":%ld,\"dropped\":0,\"message\":"
+             "\"a \\\"name\\\"\\\\ with?odd \xc3\xa9 ? bytes\"}\n",
+             (int)getpid(), (long)syscall(SYS_gettid));
+    assert_string_equal(strchr(text, '+'), rest);
+    tei_log_set_format(TEI_LOG_GLOG);
+    tei_log_set_file("");
+    unlink(path);
+    rmdir(dir);
+}
+
+TEST(json_counts_what_was_dropped)
+{
+    char dir[] = "/tmp/te_log_XXXXXX", path[64], text[16384];
+    int calls, told = 0;
+
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/log", dir);
+    tei_log_set_file(path);
+    tei_log_set_format(TEI_LOG_JSON);
+    for (calls = 0; calls < 50; calls++)
+        warn_from_one_site(calls);
+    do { /* until the next second */
+        usleep(20000);
+        warn_from_one_site(1000);
+        calls++;
+        read_file(path, text, sizeof text);
+    } while (!strstr(text, "line 1000"));
+    for (const char *at = text; (at = strstr(at, "\"dropped\":")); at++)
+        told += 1 + atoi(at + strlen("\"dropped\":"));
+    /* The last one was written: each call is a line, or counted by one. */
+    assert_int_equal(told, calls);
+    assert_null(strstr(text, "like this dropped"));
+    tei_log_set_format(TEI_LOG_GLOG);
+    tei_log_set_file("");
+    unlink(path);
+    rmdir(dir);
+}
+
+static void ignore_signal(int signo)
+{
+    (void)signo;
+}
+
+TEST(a_hangup_opens_the_file_anew)
+{
+    char dir[] = "/tmp/te_log_XXXXXX", path[64], moved[64], text[4096];
+    struct captured c = {0};
+
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/log", dir);
+    snprintf(moved, sizeof moved, "%s/log.1", dir);
+    tei_log_set_file(path);
+    tei_log_reopen_on_hangup();
+    TEI_WARN("before");
+    assert_int_equal(rename(path, moved), 0);
+    TEI_WARN("not told yet");
+    raise(SIGHUP);
+    TEI_WARN("after");
+    read_file(path, text, sizeof text);
+    assert_non_null(strstr(text, "after\n"));
+    assert_null(strstr(text, "before"));
+    read_file(moved, text, sizeof text);
+    assert_non_null(strstr(text, "not told yet\n"));
+    assert_null(strstr(text, "after"));
+    /* A handler of the program stays. */
+    signal(SIGHUP, ignore_signal);
+    te_log_set_sink(capture, &c);
+    tei_log_reopen_on_hangup();
+    assert_non_null(strstr(c.line, "the program has its own way with SIGHUP"));
+    assert_true(signal(SIGHUP, SIG_DFL) == ignore_signal);
+    tei_log_set_file("");
+    unlink(path);
+    unlink(moved);
+    rmdir(dir);
+}
+
 TEST(levels_parse_in_any_case)
 {
     enum te_log_level level = TE_LOG_OFF;
@@ -320,6 +447,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(files_take_the_lines_in_the_known_form, defaults, defaults),
         cmocka_unit_test_setup_teardown(a_folder_that_is_not_there_is_told_once, defaults,
                                         defaults),
+        cmocka_unit_test_setup_teardown(iso_time_and_json, defaults, defaults),
+        cmocka_unit_test_setup_teardown(json_counts_what_was_dropped, defaults, defaults),
+        cmocka_unit_test_setup_teardown(a_hangup_opens_the_file_anew, defaults, defaults),
         cmocka_unit_test(levels_parse_in_any_case),
         cmocka_unit_test_setup_teardown(sink_and_argument_change_together, defaults, defaults),
     };
