@@ -21,7 +21,7 @@
 #define OTHER_FILES 64 /* descriptors that are no connections, generously */
 
 struct settings {
-    const char *addr, *data_dir, *path, *token_file, *tls_cert, *tls_key;
+    const char *addr, *data_dir, *backup, *path, *token_file, *tls_cert, *tls_key;
     uint64_t max_value, max_bytes, max_keys, max_connections, idle_timeout;
     bool quiet, request_log;
 };
@@ -44,6 +44,13 @@ static const struct flag setting_flags[] = {
      .offset = offsetof(struct settings, data_dir),
      .initial = "",
      .help = "Folder that keeps the contents over restarts. Without it they are in memory."},
+    {.name = "backup",
+     .kind = FLAG_TEXT,
+     .offset = offsetof(struct settings, backup),
+     .initial = "",
+     .help =
+         "File to write a copy of the contents to upon SIGUSR1; as metadata.db in an empty folder it\n"
+         "      is what --data-dir wants."},
     {.name = "path",
      .kind = FLAG_TEXT,
      .offset = offsetof(struct settings, path),
@@ -240,21 +247,32 @@ static void tell_readers(const struct settings *s, const char *flag, const char 
                 flag, path, st.st_mode & S_IWOTH ? "change" : "read");
 }
 
-/* The signals that stop the server; they are blocked in all threads and waited for. */
-static void block_signals(sigset_t *stop)
+/* The signals that stop the server, or ask for a backup; they are blocked in all threads and waited for. */
+static void block_signals(const struct settings *s, sigset_t *stop)
 {
     signal(SIGPIPE, SIG_IGN);
     sigemptyset(stop);
     sigaddset(stop, SIGINT);
     sigaddset(stop, SIGTERM);
+    if (s->backup[0])
+        sigaddset(stop, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, stop, NULL);
+}
+
+static void back_up(const struct settings *s, struct store *store)
+{
+    char why[STORE_WHY_MAX];
+    if (!store_backup(store, s->backup, why))
+        fprintf(stderr, "te_metad: no backup: %s\n", why);
+    else if (!s->quiet)
+        fprintf(stderr, "te_metad: backup written: %s\n", s->backup);
 }
 
 static int serve(const struct settings *s, const struct secrets *secrets,
                  const struct listen_addr *addr, struct store *store, const sigset_t *stop)
 {
     char name[LISTEN_NAME_MAX], why[LISTEN_WHY_MAX], why_not[HTTP_WHY_MAX];
-    int sig;
+    int sig = 0;
     int fd = listen_open(addr, name, why);
     if (fd < 0)
         return fail(1, why);
@@ -279,8 +297,9 @@ static int serve(const struct settings *s, const struct secrets *secrets,
     tell_readers(s, "--tls-key", s->tls_key);
     printf("te_metad: listening on %s\n", name);
     fflush(stdout);
-    while (sigwait(stop, &sig) != 0)
-        continue;
+    while (sigwait(stop, &sig) != 0 || sig == SIGUSR1)
+        if (sig == SIGUSR1)
+            back_up(s, store);
     http_stop(http);
     if (!s->quiet)
         fprintf(stderr, "te_metad: stopped by %s\n", sig == SIGINT ? "SIGINT" : "SIGTERM");
@@ -310,7 +329,7 @@ int main(int argc, char **argv)
     int rc = read_settings(argc, argv, &s, &addr);
     if (rc >= 0)
         return rc;
-    block_signals(&stop);
+    block_signals(&s, &stop);
     umask(077); /* The contents say how to reach the memory of others. */
     if (read_secrets(&s, &secrets, why))
         rc = open_and_serve(&s, &secrets, &addr, &stop);

@@ -13,6 +13,7 @@
 #include "te_metad/store.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -20,6 +21,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <sqlite3.h>
 
@@ -448,6 +450,45 @@ void store_used(struct store *s, struct store_limits *used, struct store_limits 
     *used = (struct store_limits){.bytes = s->sizes.bytes, .keys = s->sizes.keys};
     *limits = s->limits;
     pthread_mutex_unlock(&s->lock);
+}
+
+static bool backup_to(struct store *s, const char *path)
+{
+    sqlite3_stmt *stmt;
+    bool ok = sqlite3_prepare_v2(s->db, "VACUUM INTO ?1", -1, &stmt, NULL) == SQLITE_OK &&
+              sqlite3_bind_text(stmt, 1, path, -1, SQLITE_STATIC) == SQLITE_OK &&
+              sqlite3_step(stmt) == SQLITE_DONE;
+    return sqlite3_finalize(stmt) == SQLITE_OK && ok;
+}
+
+static bool sync_file(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool ok = fd >= 0 && fsync(fd) == 0;
+    if (fd >= 0)
+        close(fd);
+    return ok;
+}
+
+/* Under another name first: what bears the name is whole. */
+bool store_backup(struct store *s, const char *path, char why[STORE_WHY_MAX])
+{
+    char other[PATH_MAX_LEN];
+    if (snprintf(other, sizeof other, "%s.tmp", path) >= (int)sizeof other) {
+        snprintf(why, STORE_WHY_MAX, "the name of the file is too long");
+        return false;
+    }
+    unlink(other);
+    pthread_mutex_lock(&s->lock);
+    bool ok = backup_to(s, other);
+    snprintf(why, STORE_WHY_MAX, "%.200s: %s", other, sqlite3_errmsg(s->db));
+    pthread_mutex_unlock(&s->lock);
+    if (ok && sync_file(other) && rename(other, path) == 0)
+        return true;
+    if (ok)
+        snprintf(why, STORE_WHY_MAX, "%.200s: %s", path, strerror(errno));
+    unlink(other);
+    return false;
 }
 
 /* A copy of the value in the row at hand. */

@@ -47,6 +47,12 @@ struct store *store_open(const char *dir, const struct store_limits *limits,
 /* No other call may be under way. */
 void store_close(struct store *s);
 
+/*
+ * Writes a copy of the contents to a file, which it replaces once the copy is whole and on the disk. False, and why:
+ * the file is as it was. Requests wait meanwhile.
+ */
+bool store_backup(struct store *s, const char *path, char why[STORE_WHY_MAX]);
+
 /* What there is, some of it expired maybe, and what there may be. */
 void store_used(struct store *s, struct store_limits *used, struct store_limits *limits);
 
