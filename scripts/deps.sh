@@ -22,6 +22,7 @@ build  libsqlite3-dev        durable contents of te_metad
 build  libibverbs-dev        RDMA verbs (headers; the library is opened at run time)
 build  liburing-dev          files by io_uring, from 2.2 on
 build  uthash-dev            hash maps and lists (headers)
+build  systemtap-sdt-dev?    probes for bpftrace (a header; without it there are none)
 build  python3               demo, benchmark and lint scripts
 unit   libcmocka-dev         unit tests
 test   g++                   the public headers must compile as C++
@@ -53,6 +54,7 @@ test   util-linux            setarch, unshare
 test   ibverbs-utils         verbs programs that run on the simulated fabric
 test   perftest              the same
 test   fio                   what the disk gives, beside the engine (make bench)
+test   prometheus?           its checker reads the metrics, and it answers the dashboard's queries
 dev    clang                 second compiler, fuzzing
 dev    libclang-rt-dev?      sanitizers and libFuzzer of clang, where they are a package of their own
 dev    clang-format          make lint

@@ -486,7 +486,8 @@ def rule_symbols(tree):
     listed = exported_names(tree) if "src/transfer_engine.map" in tree.files else set()
     static = static_library(tree)
     shared = os.path.join(tree.build, "lib", "libtransfer_engine.so")
-    for path, options, allowed in ((static, ("-g",), ("te_", "tei_")), (shared, ("-D",), ("te_",))):
+    # What <sys/sdt.h> makes for probes is hidden, and one for all objects.
+    for path, options, allowed in ((static, ("-g",), ("te_", "tei_", "_.stapsdt.")), (shared, ("-D",), ("te_",))):
         short = os.path.relpath(path, tree.root)
         if not os.path.exists(path):
             tree.notes.append(f"{short} is not built: its symbols were not looked at")

@@ -12,6 +12,7 @@
  * other and no wake-up is lost.
  */
 #include "core/complete.h"
+#include "base/probe.h"
 #include "core/core.h"
 #include "core/notify.h"
 #include "core/view.h"
@@ -33,6 +34,7 @@ void tei_batch_begin(struct batch *b, size_t n)
         atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
     /* Release: a thread that reads `claimed` sees the tasks filled in. */
     first = atomic_fetch_add_explicit(&b->claimed, n, memory_order_release);
+    TEI_PROBE4(submit, b->engine, b->id, &b->tasks[first], n);
     count_begun(b->engine, &b->tasks[first], n);
 }
 
@@ -203,6 +205,7 @@ static void add_ending(struct ending *g, struct task *t)
         g->of_view.bytes[t->req.opcode] += t->req.length;
     }
     g->bytes += atomic_load_explicit(&t->moved, memory_order_relaxed);
+    TEI_PROBE4(complete, t, error, t->req.opcode, t->req.length);
 }
 
 static void publish_end(struct task *t)
@@ -324,6 +327,7 @@ static bool ends_now(struct task *t)
     atomic_store_explicit(&t->moved, 0, memory_order_relaxed);
     atomic_store_explicit(&t->state, TE_PENDING, memory_order_relaxed);
     atomic_fetch_add_explicit(&t->batch->engine->metrics.restarts, 1, memory_order_relaxed);
+    TEI_PROBE2(restart, t, error);
     tei_peer_park(t->view->peer, t);
     return false;
 }

@@ -9,6 +9,7 @@
  * cancelled or passes its deadline is taken off either list by whoever notices, under the lock.
  */
 #include "core/park.h"
+#include "base/probe.h"
 #include "core/core.h"
 #include "core/complete.h"
 #include "core/plan.h"
@@ -185,6 +186,7 @@ void tei_peer_park(struct peer *p, struct task *t)
     bool canceled, start = false;
 
     t->refreshed = true;
+    TEI_PROBE2(park, t, p->name);
     /*
      * Counted before it is looked at, both in the one order of all such accesses, as te_cancel()
      * marks before it looks at the count: one of the two gets the task.

@@ -6,6 +6,7 @@
  * is generation and index, so a closed one is told from a live one.
  */
 #include "core/peer.h"
+#include "base/probe.h"
 #include "core/core.h"
 #include "core/view.h"
 
@@ -261,6 +262,7 @@ int tei_peer_fetch(struct peer *p, bool opening)
 
     if (old)
         atomic_fetch_add_explicit(&p->engine->count.refreshes, 1, memory_order_relaxed);
+    TEI_PROBE2(refresh, p->engine, p->name);
     rc = look_up(p, opening, old, &seg, &where);
     tei_segment_put(old);
     if (rc)

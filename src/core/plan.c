@@ -6,6 +6,7 @@
  * it can be given back.
  */
 #include "core/plan.h"
+#include "base/probe.h"
 #include "core/core.h"
 #include "core/route.h"
 
@@ -81,6 +82,7 @@ static int cut_one(struct plan *p, struct task *t, const struct via *via, uint64
     w->sys_errno = 0;
     w->why = NULL;
     tei_list_push_back(&p->lists[carrier->index], &w->link);
+    TEI_PROBE4(route, t, carrier->ops.name, w->opcode, part);
     return 0;
 }
 
@@ -199,8 +201,10 @@ void tei_plan_post(struct plan *p)
 
     return_spares(p);
     while (next_used(&left, &i))
-        if (!tei_list_empty(&p->lists[i]))
+        if (!tei_list_empty(&p->lists[i])) {
+            TEI_PROBE2(post, p->batch, p->transports[i]->ops.name);
             p->transports[i]->ops.post(p->transports[i], &p->lists[i]);
+        }
 }
 
 void tei_plan_drop(struct plan *p)

@@ -15,6 +15,7 @@
  * All of it happens under the peer's lock but for posting and giving back, which come after.
  */
 #include "transport/rdma/rdma.h"
+#include "base/probe.h"
 
 #include <string.h>
 
@@ -376,6 +377,7 @@ static void take_back(struct rdma_peer *p, const struct rdma_back *b, int64_t no
         atomic_fetch_add_explicit(&p->t->nics[s->nic].n_failed, 1, memory_order_relaxed);
     if (b->error && may_retry(p, b)) {
         atomic_fetch_add_explicit(&p->t->n_retries, 1, memory_order_relaxed);
+        TEI_PROBE3(retry, p->t->base.ops.name, b->error, s->rail);
         /* Those that failed first, so that one soon tells whether there is any way. */
         if (b->fault)
             tei_list_push_front(&p->again, &s->link);

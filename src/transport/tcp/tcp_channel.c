@@ -24,6 +24,7 @@
  * straight into its place, and the rest of the same call into `in` again.
  */
 #include "transport/tcp/tcp_session.h"
+#include "base/probe.h"
 
 #include "base/tsan.h"
 
@@ -285,6 +286,8 @@ static enum tcp_step begin_transfer(struct tcp_session *s)
         s->worker->count.served_rejected++;
     else
         s->worker->count.served_requests += c->head.count;
+    TEI_PROBE4(serve, s->worker->t->base.ops.name, is_read ? TE_READ : TE_WRITE,
+               c->refused ? 0 : c->head.count, c->payload);
     c->block = 0;
     c->off = 0;
     c->left = c->payload;

@@ -23,6 +23,7 @@
  * was idle for a while is looked at before a request is given to it.
  */
 #include "transport/tcp/tcp_lane.h"
+#include "base/probe.h"
 #include "transport/tcp/tcp_nics.h"
 
 #include "base/err.h"
@@ -149,6 +150,7 @@ void tei_tcp_lane_retry(struct tcp_lane *l, bool stale, int64_t now)
 {
     l->tries += !stale;
     worker_of(l)->count.retries++;
+    TEI_PROBE3(retry, worker_of(l)->t->base.ops.name, l->sys_errno, l->path);
     l->round_ns = now;
     back_off(l, now);
     if (stale)

@@ -10,6 +10,7 @@
  * is frozen still confirms, so it gets all the time that a single path has.
  */
 #include "transport/tcp/tcp_stream.h"
+#include "base/probe.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -58,6 +59,7 @@ bool tei_tcp_path_leave(struct tcp_lane *l, int64_t now)
     l->stream->looked_ns = now;
     if (!is_dead(l))
         return false;
+    TEI_PROBE2(path_change, l->bundle->worker->t->base.ops.name, l->path);
     tei_tcp_stream_broken(l, &dead, true, now);
     return true;
 }
