@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# te-test: timeout=900
+"""A cluster is upgraded node by node, and back, under load: every node writes to and reads from every other one all
+the time, all bytes are compared, and segments that are open stay so. Each released version beside today's.
+"""
+import itertools
+import threading
+import unittest
+
+import te_past as past
+import te_proc as te
+
+NODES = 3
+SIZE = 64 << 10
+PASSES = 3  # of its own that each node ends in each state of the cluster
+
+
+class Node(threading.Thread):
+    """An engine, and a thread that has it write and read to and from all that `others` lists."""
+
+    def __init__(self, cluster, number, build):
+        super().__init__(daemon=True)
+        self.cluster, self.number = cluster, number
+        self.peer = build.peer(name=f"node-{number}", metadata=cluster.metad.url, options=("TE_HOST_PATH=0",))
+        _, self.address = self.peer.region(NODES * SIZE)
+        self.index, _ = self.peer.region(2 * SIZE)
+        self.passes, self.leaving, self.failure = 0, False, None
+
+    def run(self):
+        seeds = itertools.count(self.number * 1000)
+        try:
+            while not self.leaving:
+                for other in self.cluster.targets_of(self):
+                    self.peer.round_trip(other.segment_for(self), self.index, SIZE,
+                                         other.address + self.number * SIZE, next(seeds))
+                self.passes += 1
+        except (AssertionError, OSError) as e:
+            self.failure = e
+
+    def segment_for(self, node):
+        """The id of this node's segment in another one, opened once in that one's life."""
+        key = (node, self.number)
+        if key not in self.cluster.opened:
+            self.cluster.opened[key] = node.peer.open(f"node-{self.number}")
+        return self.cluster.opened[key]
+
+
+class Cluster:
+    def __init__(self, metad, builds):
+        self.metad, self.opened, self.lock = metad, {}, threading.Lock()
+        self.nodes = [Node(self, i, build) for i, build in enumerate(builds)]
+        self.serving = set(self.nodes)
+        for node in self.nodes:
+            node.start()
+
+    def targets_of(self, node):
+        with self.lock:
+            return [other for other in self.serving if other is not node]
+
+    def check(self):
+        for node in self.nodes:
+            if node.failure:
+                raise node.failure
+
+    def move_on(self, but=None):
+        """Each node, but for one, ends some more passes, the first of which may have begun before now."""
+        wanted = {node: node.passes + 1 + PASSES for node in self.nodes if node is not but}
+
+        def done():
+            self.check()
+            return all(node.passes >= passes for node, passes in wanted.items())
+        te.until(done, "passes of all nodes")
+
+    def replace(self, number, build):
+        """As docs/operations.md says: nobody asks it for anything new, what it does ends, it is stopped, and another
+        one starts. The other ones move on meanwhile."""
+        old = self.nodes[number]
+        with self.lock:
+            self.serving.remove(old)
+        old.leaving = True
+        old.join(te.HANG_S)
+        self.check()
+        self.move_on(but=old)
+        old.peer.close()
+        self.move_on(but=old)
+        new = Node(self, number, build)
+        self.nodes[number] = new
+        with self.lock:
+            self.serving.add(new)
+        new.start()
+        self.move_on()
+
+    def close(self):
+        for node in self.nodes:
+            node.leaving = True
+        for node in self.nodes:
+            node.join(te.HANG_S)
+            node.peer.close()
+
+
+class Rolling(unittest.TestCase):
+    def test_up_and_back(self):
+        for version in past.versions():
+            with self.subTest(version), te.Metad() as metad:
+                old, new = past.past(version), past.today()
+                cluster = Cluster(metad, [old] * NODES)
+                try:
+                    cluster.move_on()
+                    for build in (new, old):
+                        for number in range(NODES):
+                            cluster.replace(number, build)
+                finally:
+                    cluster.close()
+                cluster.check()
+
+
+if __name__ == "__main__":
+    te.main()
