@@ -71,5 +71,6 @@ endforeach()
 
 file(GLOB te_pictures CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/pictures/*.svg)
 install(FILES ${te_pictures} DESTINATION ${CMAKE_INSTALL_DOCDIR}/pictures)
+install(FILES ${PROJECT_SOURCE_DIR}/docs/grafana/transfer_engine.json DESTINATION ${CMAKE_INSTALL_DOCDIR}/grafana)
 file(GLOB te_docs CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/*.md ${PROJECT_SOURCE_DIR}/*.md)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${te_docs} DESTINATION ${CMAKE_INSTALL_DOCDIR})
