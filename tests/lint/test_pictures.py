@@ -37,7 +37,8 @@ class Content(unittest.TestCase):
 
     def test_transports_are_those_of_the_list(self):
         listed = re.findall(r"^TEI_TRANSPORT\((\w+)\)", read("src", "transport", "transports.def"), re.M)
-        drawn = ", ".join(re.findall(r'good "\*([^|]+)\|', described("paths"))).split(", ")
+        bold = "".join(re.findall(r'good "((?:\*[^|]+\|)+)', described("paths")))
+        drawn = re.findall(r"\w+", bold)
         self.assertEqual(sorted(drawn), sorted(listed))
         below = re.search(r'"\*transport/\*/\|([^"]+)"', described("layers")).group(1)
         self.assertEqual(sorted(re.findall(r"\w+", below)), sorted(listed))
