@@ -51,7 +51,7 @@ run_tests = @python3 scripts/run_tests.py $(1) $(foreach t,$(T),-T '$(t)')
 tests = $$(python3 scripts/run_tests.py $(1) --targets $(foreach t,$(T),-T '$(t)'))
 
 .PHONY: all build tests demo test lint format docs bench fuzz sim soak asan tsan debug valgrind coverage install \
-	uninstall fresh systems lab interop models wheel deb abi site ci deps clean help
+	uninstall fresh systems lab interop models wheel deb kit abi site ci deps clean help
 
 all: build
 
@@ -172,6 +172,11 @@ deb:
 	$(call deps,build test)
 	@scripts/deb.sh
 
+kit:
+	$(call deps,build test)
+	$(call build,release,build,all te_tests)
+	@scripts/kit.sh
+
 abi:
 	$(call deps,build test)
 	@$(MAKE) build
@@ -208,6 +213,7 @@ help:
 	@echo "make models     the lock-free structures in every interleaving (loom, from crates.io); T='name...'"
 	@echo "make wheel      the Python packages, into build/wheel; WHEEL='--arch x86_64': for that one"
 	@echo "make deb        the Debian packages, into build/deb"
+	@echo "make kit        an archive that tries accelerators and NICs of a host without building (docs/gpu.md)"
 	@echo "make abi        record the ABI of the shared library anew (abi/)"
 	@echo "make ci         what the continuous integration runs"
 	@echo "make clean      remove build/"

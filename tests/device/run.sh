@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs what concerns memory of GPUs on a host that has one, which may have neither packages nor a
-# network: tests, both tools in two processes, and the figures, within 8 minutes.
+# Runs what concerns accelerators, RDMA NICs and files on a host that has some, which may have neither packages,
+# compilers nor a network: tests, tools in two processes, and figures, within 8 minutes.
 #
 #   run.sh pack FOLDER [BUILD]   on a machine with a build: puts binaries, the shared libraries that
 #                                they need and this script into FOLDER, which must not be there yet
-#   run.sh run [FOLDER]          on the host with the GPU: runs what FOLDER (this script's) holds
+#   run.sh run [FOLDER]          on the host with the devices: runs what FOLDER (this script's) holds
 #   run.sh [BUILD]               both, on this machine
 #
 #   --soft    with the stand-in drivers of the build instead of the host's (also TE_DEVICE_SOFT=1)
 #   --short   of the tests only one, and small samples: whether this script is sound
 #
-# The report, the outputs and the figures go to $OUT, else to FOLDER/report. Exits 0 if everything
-# passed or was skipped for want of what the report names, 1 if not, 77 without a CUDA driver.
-# TE_DEVICE_CUDA and TE_DEVICE_CUFILE name the files of libcuda.so.1 and libcufile.so.0 where they are
-# not found by themselves.
+# The report, the outputs and the figures go to $OUT, else to FOLDER/report; the report says which rows of
+# docs/ it is for. Exits 0 if everything passed or was skipped for want of what the report names, 1 if not,
+# 77 without any driver of an accelerator and without an RDMA NIC. TE_DEVICE_CUDA and TE_DEVICE_CUFILE name the
+# files of libcuda.so.1 and libcufile.so.0 where they are not found by themselves; those of other makers are
+# found in LD_LIBRARY_PATH, too. TE_DEVICE_FILES is a folder on the file system or NVMe over fabrics to be tried.
 set -uo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -28,6 +29,18 @@ die() {
     exit 2
 }
 
+# Kinds of memory of devices: location, library, the transport within a host, the page of docs/.
+kinds="cuda libcuda.so.1 nvlink_intra gpu.md
+hip libamdhip64.so.5 hip gpu.md
+npu libascendcl.so ascend ascend.md
+musa libmusa.so.1 musa gpu.md
+maca libmcruntime.so maca gpu.md
+supa libsupa.so supa gpu.md"
+
+driver_files() {
+    awk '{print $2}' <<<"$kinds"
+}
+
 # ---- pack ------------------------------------------------------------------------------------------
 
 # What the host has to have itself: the C library's family, and drivers.
@@ -35,7 +48,8 @@ is_of_host() {
     case $1 in
     linux-vdso.* | ld-linux* | libc.so.* | libm.so.* | libpthread.so.* | libdl.so.* | librt.so.* | \
         libresolv.so.* | libutil.so.* | libanl.so.* | libnss_* | libcuda.so.* | libamdhip64.so.* | \
-        libcufile*.so.* | libnvidia-*) return 0 ;;
+        libascendcl.so* | libmusa.so.* | libmcruntime.so* | libsupa.so* | libcufile*.so.* | \
+        libibverbs.so.* | libsoftgpu.so.* | libnvidia-*) return 0 ;;
     esac
     return 1
 }
@@ -51,28 +65,31 @@ pack_libraries() { # FOLDER BINARY...
 }
 
 pack() {
-    local folder=$1 binary
+    local folder=$1 binary name
     [ -e "$folder" ] && die "$folder is there already"
     [ -d "$build/tests/softgpu" ] || die "$build/tests/softgpu is not there: build first"
-    mkdir -p "$folder"/{bin,tests,bench,lib,nohip} || exit 1
+    mkdir -p "$folder"/{bin,tests,fabric,bench,lib,none} || exit 1
     for binary in "$build"/bin/{transfer_engine_bench,transfer_engine_validator,te_info} \
-        "$build"/tests/bench/{raw_gpu,te_gpu}; do
+        "$build"/tests/bench/{raw_gpu,te_gpu} "$build"/tests/transport/{test_rdma,test_nvmeof}; do
         [ -x "$binary" ] || die "$binary is not built"
     done
     cp "$build"/bin/{transfer_engine_bench,transfer_engine_validator,te_info} "$folder/bin" &&
         cp "$build"/tests/bench/{raw_gpu,te_gpu} "$folder/bench" &&
+        cp "$build"/tests/transport/{test_rdma,test_nvmeof} "$folder/fabric" &&
         cp "$here/run.sh" "$folder" || exit 1
     for binary in "$build"/tests/*/test_gpu*; do
         [ -f "$binary" ] && [ -x "$binary" ] && { cp "$binary" "$folder/tests" || exit 1; }
     done
-    pack_libraries "$folder/lib" "$folder"/{bin,bench,tests}/* || die "cannot pack a library"
-    # Tests are linked with both drivers. Where there is no HIP this one stands for it, and has nothing.
-    "${TE_TEST_CC:-cc}" -shared -nostdlib -x c /dev/null -Wl,-soname,libamdhip64.so.5 \
-        -o "$folder/nohip/libamdhip64.so.5" || die "cannot make a stand-in for HIP"
+    pack_libraries "$folder/lib" "$folder"/{bin,bench,tests,fabric}/* || die "cannot pack a library"
+    # Tests are linked with the drivers of all makers. Where there is none, an empty library stands for it.
+    for name in $(driver_files); do
+        "${TE_TEST_CC:-cc}" -shared -nostdlib -x c /dev/null -Wl,-soname,"$name" -o "$folder/none/$name" ||
+            die "cannot make a stand-in for $name"
+    done
     if [ -n "$soft" ]; then
         cp -r "$build/tests/softgpu" "$folder/softgpu" || exit 1
     else
-        strip --strip-debug "$folder"/{bin,bench,tests,lib}/* 2>/dev/null
+        strip --strip-debug "$folder"/{bin,bench,tests,fabric,lib}/* 2>/dev/null
     fi
     return 0
 }
@@ -87,34 +104,49 @@ first_file() {
     return 1
 }
 
-known_file() { # NAME: as the loader knows it, or where installers put it; no stand-in of a build is one
+# NAME [search]: as the loader knows it, or where installers put it, or anywhere; no stand-in of a build is one
+known_file() {
     local file
     file=$(ldconfig -p 2>/dev/null | awk -v name="$1" '$1 == name && /x86-64|AArch64/ {print $NF; exit}')
     first_file ${file:+"$file"} /usr/lib/*-linux-gnu/"$1" /usr/lib64/"$1" /usr/local/nvidia/lib64/"$1" \
-        /usr/lib/wsl/lib/"$1" /usr/local/cuda*/lib64/"$1" /usr/local/cuda*/targets/*/lib/"$1" ||
-        timeout 20 find /opt /usr /home /root -xdev -name "$1" -type f ! -path '*/softgpu/*' -print -quit 2>/dev/null | grep .
+        /usr/lib/wsl/lib/"$1" /usr/local/cuda*/lib64/"$1" /usr/local/cuda*/targets/*/lib/"$1" \
+        /opt/rocm*/lib/"$1" /opt/dtk*/hip/lib/"$1" /usr/local/Ascend/ascend-toolkit/latest/lib64/"$1" \
+        /usr/local/musa*/lib/"$1" /opt/maca*/lib/"$1" ${LD_LIBRARY_PATH:+"${LD_LIBRARY_PATH%%:*}/$1"} ||
+        { [ -n "${2:-}" ] && timeout 20 find /opt /usr /home /root -xdev -name "$1" -type f ! -path '*/softgpu/*' -print -quit 2>/dev/null | grep .; }
 }
 
 # Sets `libraries`, what programs are given as LD_LIBRARY_PATH, with the host's drivers before all that
-# the programs were linked with.
+# the programs were linked with, `found`, the kinds that have one, and `nics`.
 find_drivers() {
-    local cuda cufile
+    local kind file at cufile folders=
+    nics=$(ls /sys/class/infiniband 2>/dev/null | paste -sd,)
     if [ -n "$soft" ]; then
         libraries=$folder/softgpu:$folder/lib
         cufile_text="the stand-in"
+        found=$(awk '{print $1}' <<<"$kinds")
         return
     fi
-    cuda=${TE_DEVICE_CUDA:-$(known_file libcuda.so.1)}
-    if [ -z "$cuda" ]; then
-        echo "run.sh: this host has no libcuda.so.1: it has no CUDA driver (--soft needs none)" >&2
+    mkdir -p "$work/driver"
+    while read -r kind file _; do
+        case $kind in
+        cuda) at=${TE_DEVICE_CUDA:-$(known_file "$file" search)} ;;
+        hip) at=$(known_file "$file" || known_file libamdhip64.so.6 || known_file libamdhip64.so.7 || known_file libgalaxyhip.so.5) ;;
+        *) at=$(known_file "$file") ;;
+        esac
+        [ -n "$at" ] || continue
+        found+=" $kind"
+        ln -s "$at" "$work/driver/$file"
+        folders+=:$(dirname "$at")
+    done <<<"$kinds"
+    if [ -z "$found$nics" ]; then
+        echo "run.sh: this host has no driver of an accelerator ($(driver_files | paste -sd' ')) and no RDMA NIC" \
+            "(--soft needs none)" >&2
         exit 77
     fi
-    mkdir -p "$work/driver"
-    ln -s "$cuda" "$work/driver/libcuda.so.1"
-    cufile=${TE_DEVICE_CUFILE:-$(known_file libcufile.so.0)}
+    cufile=${TE_DEVICE_CUFILE:-$(known_file libcufile.so.0 search)}
     cufile_text=${cufile:-none}
     [ -n "$cufile" ] && ln -s "$cufile" "$work/driver/libcufile.so.0"
-    libraries=$work/driver:$folder/lib:$folder/nohip:$(dirname "$cuda")
+    libraries=$work/driver:$folder/lib:$folder/none$folders${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     cat >"$work/cufile.json" <<END
 {"logging": {"dir": "$work", "level": "ERROR"},
  "properties": {"allow_compat_mode": true, "force_compat_mode": true}}
@@ -122,11 +154,17 @@ END
     export CUFILE_ENV_PATH_JSON=$work/cufile.json
 }
 
+has() { # KIND
+    grep -qw "$1" <<<"$found"
+}
+
 describe_host() {
     echo "| What | |"
     echo "|---|---|"
     if [ -n "$soft" ]; then
         echo "| GPU | none: stand-in drivers, whose figures mean nothing |"
+    elif ! has cuda; then
+        echo "| Accelerators | ${found:-none} |"
     elif command -v nvidia-smi >/dev/null; then
         nvidia-smi -L 2>&1 | sed 's/ (UUID.*//; s/^/| GPU | /; s/$/ |/'
         echo "| Driver | $(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>&1 | head -1) |"
@@ -134,6 +172,8 @@ describe_host() {
         echo "| GPU | $(head -1 "$out/raw_gpu.txt" 2>/dev/null) |"
         echo "| Driver | $(head -1 /proc/driver/nvidia/version 2>/dev/null || echo unknown) |"
     fi
+    echo "| Kinds of memory | $(paste -sd' ' <<<"$found") |"
+    echo "| NICs | ${nics:-none} |"
     echo "| cuFile | $cufile_text |"
     echo "| CPU | $(nproc) of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1) |"
     echo "| Memory | $(awk '/^MemTotal/ {printf "%.0f GiB", $2 / 1048576}' /proc/meminfo) |"
@@ -209,6 +249,7 @@ pair() {
 
 tests() {
     local test
+    [ -n "$found" ] || return
     for test in "$folder"/tests/${short:+test_gpu_mem}*; do
         step "$(basename "$test")" 120 "$test"
     done
@@ -217,43 +258,84 @@ tests() {
 pairs() {
     local load=(--buffer_size="$pair_buffer" --block_size=1M --batch_size=4 --threads=4)
     local checked=("${load[@]}" --verify --batches="$pair_batches" --duration="$pair_seconds")
-    local p
-    for p in nvlink_intra tcp; do
-        step "bench, GPU to GPU, $p" 60 "$self" pair --protocol=$p --use_vram "${load[@]}" -- \
-            --protocol=$p --use_vram "${checked[@]}"
-    done
+    local kind transport
+    while read -r kind _ transport _; do
+        has "$kind" || continue
+        step "bench, $kind to $kind, $transport" 60 "$self" pair --protocol="$transport" "${load[@]}" -- \
+            --protocol="$transport" "${checked[@]}"
+        step "bench, host to $kind, $transport" 60 "$self" pair --protocol="$transport" "${load[@]}" -- \
+            --protocol="$transport" --use_vram=false "${checked[@]}"
+    done <<<"$kinds"
+    [ -n "$found" ] || return
+    step "bench, device to device, tcp" 60 "$self" pair --protocol=tcp --use_vram "${load[@]}" -- \
+        --protocol=tcp --use_vram "${checked[@]}"
+    step "bench, device to host, tcp" 60 "$self" pair --protocol=tcp "${load[@]}" -- \
+        --protocol=tcp --use_vram "${checked[@]}"
+    step "bench, host to device, tcp" 60 "$self" pair --protocol=tcp --use_vram "${load[@]}" -- \
+        --protocol=tcp "${checked[@]}"
+    has cuda || return
     step "bench, GPU to GPU, nvlink by IPC" 60 env MC_USE_NVLINK_IPC=1 "$self" pair --protocol=nvlink \
         "${load[@]}" -- --protocol=nvlink "${checked[@]}"
-    step "bench, GPU to host, tcp" 60 "$self" pair --protocol=tcp "${load[@]}" -- \
-        --protocol=tcp --use_vram "${checked[@]}"
-    step "bench, host to GPU, tcp" 60 "$self" pair --protocol=tcp --use_vram "${load[@]}" -- \
-        --protocol=tcp "${checked[@]}"
-    step "bench, host to GPU, nvlink_intra" 60 "$self" pair --protocol=nvlink_intra "${load[@]}" -- \
-        --protocol=nvlink_intra --use_vram=false "${checked[@]}"
     step "validator, GPU to GPU, every GPU" 60 env PAIR_TOOL=transfer_engine_validator "$self" pair \
         --protocol=nvlink_intra --gpu_id=-1 "${load[@]}" -- --protocol=nvlink_intra --gpu_id=-1 \
         "${load[@]}" --batches="$pair_batches" --duration="$pair_seconds"
-    [ -n "$soft" ] && step "bench, GPU to GPU, hip" 60 "$self" pair --protocol=hip "${load[@]}" -- \
-        --protocol=hip "${checked[@]}"
+}
+
+# Every NIC by itself and all together: what a transport has to do, and the bench from and to this host.
+fabric() {
+    local nic load=(--buffer_size="$pair_buffer" --block_size=1M --batch_size=4 --threads=4)
+    local checked=("${load[@]}" --verify --batches="$pair_batches" --duration="$pair_seconds")
+    for nic in $(sort -u <<<"${nics//,/$'\n'}"$'\n'"$nics"); do
+        step "test_rdma, $nic" 120 env TE_TEST_RDMA_NICS="$nic" "$folder/fabric/test_rdma"
+        step "bench, rdma, $nic" 60 "$self" pair --protocol=rdma --device_name="$nic" "${load[@]}" -- \
+            --protocol=rdma --device_name="$nic" "${checked[@]}"
+        [ -z "$found" ] || step "bench, rdma, $nic, memory of devices" 60 "$self" pair --protocol=rdma \
+            --device_name="$nic" --use_vram "${load[@]}" -- --protocol=rdma --device_name="$nic" --use_vram \
+            "${checked[@]}"
+    done
+    step "test_nvmeof, ${TE_DEVICE_FILES:-files of $work}" 120 "$self" in "${TE_DEVICE_FILES:-.}" \
+        "$folder/fabric/test_nvmeof"
 }
 
 figures() {
     local name
+    has cuda || return
     for name in raw_gpu te_gpu; do
         step "$name" 120 "$folder/bench/$name" "${samples[@]}"
         cp "$work/step" "$out/$name.txt"
     done
 }
 
+# Which statements and rows of the documents a report of this host is for.
+rows_filled() {
+    local kind page
+    if [ -n "$soft" ]; then
+        echo "None: stand-ins ran in the place of drivers."
+        return
+    fi
+    while read -r kind _ _ page; do
+        has "$kind" && echo "- docs/gpu.md, the column \"Seen so far\" of $kind; docs/$page, \"No run on a real ...\""
+    done <<<"$kinds"
+    has cuda && echo "- docs/gpu.md, \"Figures\": all rows, from raw_gpu and te_gpu"
+    [ -n "$nics" ] && echo "- docs/performance.md, the rows of rdma: NICs $nics"
+    [ -n "${TE_DEVICE_FILES:-}" ] && echo "- docs/nvmeof.md: what was tried on ${TE_DEVICE_FILES}"
+    return 0
+}
+
 write_report() {
     {
-        echo "# GPU run"
+        echo "# Device run"
         echo
         describe_host
         echo
         echo "| Step | Result | Seconds | |"
         echo "|---|---|---|---|"
         printf '%s' "$rows"
+        echo
+        echo "Send this file, with log.txt beside it, to the project. It fills:"
+        echo
+        rows_filled
+        has cuda || return
         echo
         echo "The driver's copies, pinned host memory:"
         echo
@@ -266,7 +348,7 @@ write_report() {
 }
 
 run() {
-    local deadline=$((SECONDS + (${#soft} ? 20 : 1) * 460)) libraries="" cufile_text=""
+    local deadline=$((SECONDS + (${#soft} ? 20 : 1) * 460)) libraries="" cufile_text="" found="" nics=""
     local pair_buffer=256M pair_batches=8 pair_seconds=20 samples=()
     [ -n "$soft" ] && pair_seconds=600
     [ -n "$short$soft" ] && pair_buffer=48M pair_batches=2 samples=(--buffer=16M --bytes=4M --rounds=2)
@@ -279,6 +361,7 @@ run() {
     : >"$out/log.txt"
     pairs
     figures
+    fabric
     tests
     write_report
     echo "report: $out/report.md"
@@ -292,6 +375,10 @@ if [ "${1:-}" = pair ]; then
     shift
     pair "$@"
     exit
+fi
+if [ "${1:-}" = in ]; then # FOLDER COMMAND...
+    cd "$2" && exec "${@:3}"
+    exit 1
 fi
 for word in "$@"; do
     case $word in

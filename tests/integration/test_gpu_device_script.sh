@@ -22,6 +22,17 @@ grep -q '^| GPU | none: stand-in drivers' "$report" || fail "the report does not
 [ "$(grep -c '| passed |' "$report")" -ge 10 ] || { cat "$report"; fail "few steps have passed"; }
 grep -q '^    local h2d .* goal ' "$report" || { cat "$report"; fail "no figures in the report"; }
 
+grep -q '^None: stand-ins ran' "$report" || fail "the report says that rows of documents are filled"
+for kind in cuda hip npu musa maca supa; do
+    grep -q "^| bench, $kind to $kind, [a-z_]* | passed |" "$report" || fail "memory of $kind was not moved"
+done
+grep -q '^| test_nvmeof, .* | passed |' "$report" || fail "no test of files"
+
+# The archive holds the same.
+"$src/scripts/kit.sh" "$build" --soft >"$dir/said" || fail "scripts/kit.sh: $(cat "$dir/said")"
+tar -tf "$(tail -1 "$dir/said")" >"$dir/listed"
+grep -q '^te-kit-[^/]*/run.sh$' "$dir/listed" || fail "the archive has no run.sh"
+
 # Without a driver it says so, before it runs anything.
 rc=0
 ldconfig -p | grep -q 'libcuda.so.1' || "$dir/packed/run.sh" --short run >"$dir/said" 2>&1 || rc=$?
