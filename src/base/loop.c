@@ -175,6 +175,22 @@ static void close_all(struct tei_loop *l)
             tei_fd_close(fds[i]);
 }
 
+/* Room for one more timer. */
+static bool reserve(struct tei_loop *l)
+{
+    size_t cap = l->heap_cap ? l->heap_cap * 2 : TEI_LOOP_TIMERS;
+    struct tei_timer **heap;
+
+    if (l->n_timers < l->heap_cap)
+        return true;
+    heap = reallocarray(l->heap, cap, sizeof *heap);
+    if (!heap)
+        return false;
+    l->heap = heap;
+    l->heap_cap = cap;
+    return true;
+}
+
 int tei_loop_init(struct tei_loop *l, pthread_mutex_t *mutex)
 {
     int rc;
@@ -189,6 +205,8 @@ int tei_loop_init(struct tei_loop *l, pthread_mutex_t *mutex)
         l->timerfd = tei_fd_own(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
         rc = watch_own(l, &l->timerfd, "timerfd_create");
     }
+    if (!rc && !reserve(l))
+        rc = TEI_FAIL(TE_ERR_MEMORY, "no memory for timers");
     if (rc)
         close_all(l);
     l->open = rc == 0;
@@ -371,21 +389,6 @@ void tei_loop_put_off(struct tei_loop *l)
 {
     if (l->n_timers && l->heap[0]->when_ns != TEI_NEVER && l->heap[0]->when_ns > l->alarm_ns)
         move_alarm(l, l->heap[0]->when_ns);
-}
-
-static bool reserve(struct tei_loop *l)
-{
-    size_t cap = l->heap_cap ? l->heap_cap * 2 : 16;
-    struct tei_timer **heap;
-
-    if (l->n_timers < l->heap_cap)
-        return true;
-    heap = reallocarray(l->heap, cap, sizeof *heap);
-    if (!heap)
-        return false;
-    l->heap = heap;
-    l->heap_cap = cap;
-    return true;
 }
 
 int tei_timer_start(struct tei_loop *l, struct tei_timer *t, int64_t when_ns, tei_timer_fn fn)

@@ -121,7 +121,11 @@ void tei_loan_end(struct tei_loan *loan);
 /* The loop looks for the watch's events again; accepted when not hushed or removed. Lock held. */
 void tei_watch_heed(struct tei_watch *w);
 
-/* Arms or re-arms; TE_ERR_MEMORY on failure. Re-arming later than before costs O(log n). */
+/*
+ * Arms or re-arms; TE_ERR_MEMORY on failure, which there is none of with TEI_LOOP_TIMERS timers or fewer.
+ * Re-arming later than before costs O(log n).
+ */
+#define TEI_LOOP_TIMERS 16
 int tei_timer_start(struct tei_loop *l, struct tei_timer *t, int64_t when_ns, tei_timer_fn fn);
 void tei_timer_stop(struct tei_loop *l, struct tei_timer *t); /* accepted when not armed */
 /*
