@@ -9,6 +9,7 @@
 #include "disk.h"
 
 #include "load.h"
+#include "machine.h"
 #include "sim.h"
 #include "store.h"
 #include "te.h"
@@ -117,6 +118,7 @@ void sim_files_lay(void)
     if (!is_on())
         return;
     lay_disk();
+    sim_own_is_whole = true; /* else a bounced request would fail, as where its memory is gone */
     for (int i = 0; i < FILES; i++) {
         char name[8];
 

@@ -61,6 +61,7 @@ te_engine *sim_make_engine(const struct host *h, int port, struct life *l)
     set(&o, "MC_TCP_STATUS_TIMEOUT_SEC", any_of("30", "5", "2"));
     set(&o, "MC_RETRY_CNT", tries);
     sim_files_options(&o);
+    sim_nics_options(&o);
     l->retries = (unsigned)(tries[0] - '0');
     l->is_v1 = proto[0] == '1';
     l->is_native = native[1] == 'n';
@@ -73,6 +74,7 @@ te_engine *sim_make_engine(const struct host *h, int port, struct life *l)
     while (te_transport_install(e, "tcp", NULL) < 0)
         usleep(100000);
     sim_files_install(e);
+    sim_nics_install(e, h->number);
     return e;
 }
 

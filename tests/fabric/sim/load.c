@@ -67,6 +67,7 @@ static void make_quiet(void)
 {
     sim_set_chances(false);
     sim_files_quiet();
+    sim_nics_quiet();
     for (bool all = false; !all;) { /* what is cut, frozen or off comes back by itself */
         usleep(1000000);
         all = true;
@@ -113,6 +114,7 @@ struct sim_counts sim_load(const struct sim_knobs *k)
         sim_spawn(SIM_STORE_HOST, sim_store_main, NULL);
     sim_machines_lay(sim_world.knobs.hosts);
     sim_files_lay();
+    sim_nics_lay();
     for (int h = 1; h <= sim_world.knobs.hosts; h++) {
         sim_world.hosts[h].number = h;
         sim_spawn(h, sim_host_main, &sim_world.hosts[h]);

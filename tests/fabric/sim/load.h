@@ -30,8 +30,14 @@ enum sim_fault {
 enum sim_fabric {
     FABRIC_FILES = 1,
     FABRIC_FILE_FAULTS = 2, /* EIO, a full disc, a disc that does not answer for seconds */
-    FABRICS_ALL = 3,
+    FABRIC_NICS = 4,
+    FABRIC_NIC_FAULTS =
+        8, /* ports that are down, NICs that die, work requests that fail or vanish */
+    FABRICS_ALL = 15,
 };
+
+/* Where the NICs of a run are described, which is a process; main.c takes it away. */
+#define SIM_NICS_FOLDER "/tmp/te_sim_nics.%08d"
 
 /* What a run is made of beside its seed; -1: the seed chooses. */
 struct sim_knobs {

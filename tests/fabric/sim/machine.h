@@ -31,6 +31,9 @@ bool sim_machine_is_shared(int host);
 bool sim_is_same_machine(int a, int b);
 /* That of the calling thread's host. */
 struct sim_process *sim_process(void);
+extern bool sim_own_is_whole; /* a copy from or to the caller's own memory is not short */
+/* On any machine. */
+bool sim_process_is_alive(pid_t pid);
 /* Of a process; -1 with errno. */
 int sim_pidfd_open(struct sim_process *p);
 long sim_pidfd_of(pid_t pid); /* the call pidfd_open */

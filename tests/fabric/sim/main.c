@@ -6,6 +6,7 @@
 #include "sim.h"
 
 #include <errno.h>
+#include <ftw.h>
 #include <getopt.h>
 #include <sched.h>
 #include <signal.h>
@@ -52,7 +53,8 @@ static const char usage[] =
     "  --faults=MASK    1 cut paths, 2 resets, 4 frozen hosts, 8 killed hosts, 16 short sends and reads,\n"
     "                   32 lost SYNs, 64 no descriptors, 256 a metadata server that fails, is slow or away,\n"
     "                   512 no memory, 1024 threads without a processor, 128 a byte of memory is spoilt, which must be found\n"
-    "  --fabrics=MASK   1 files, 2 files that fail (EIO, a full disc, no answer for seconds)\n"
+    "  --fabrics=MASK   1 files, 2 files that fail (EIO, a full disc, no answer for seconds),\n"
+    "                   4 NICs, 8 NICs that fail\n"
     "  --help           prints this\n";
 
 /* ------------------------------------------------------------------------------------- one seed */
@@ -91,7 +93,7 @@ static void stay_on_one(uint64_t n)
 /* Not by the chance of the run: seeds without other fabrics are what they were before there were any. */
 static int fabrics_of(uint64_t seed)
 {
-    static const int some[] = {0, 0, 0, 0, 0, 1, 3, 3};
+    static const int some[] = {0, 0, 0, 1, 3, 4, 12, 15};
 
     return some[seed * 0x9e3779b97f4a7c15u >> 61];
 }
@@ -166,14 +168,23 @@ static struct job start(uint64_t seed, const struct sim_knobs *k, bool is_silent
     return j;
 }
 
+static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *at)
+{
+    (void)st, (void)flag, (void)at;
+    return remove(path);
+}
+
 /* True if it passed. */
 static bool finish(const struct job *j, struct report *r)
 {
     ssize_t got = read(j->result, r, sizeof(*r));
     int status = 0;
+    char folder[64];
 
     close(j->result);
     waitpid(j->pid, &status, 0);
+    snprintf(folder, sizeof(folder), SIM_NICS_FOLDER, (int)j->pid);
+    nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     if (WIFSIGNALED(status) && !j->is_silent)
         fprintf(stderr, "seed %llu: %s\n", (unsigned long long)j->seed,
                 WTERMSIG(status) == SIGALRM || WTERMSIG(status) == SIGXCPU

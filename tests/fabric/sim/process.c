@@ -35,6 +35,7 @@ static bool is_apart[SIM_HOSTS];  /* in a pid namespace of its own */
 static struct sim_process *now[SIM_HOSTS], *all;
 static struct pidfd *pidfds;
 bool sim_has_peerpidfd;
+bool sim_own_is_whole;
 
 /* --------------------------------------------------------------------------------------- machines */
 
@@ -86,6 +87,14 @@ void sim_process_end(int host)
     for (struct pidfd *f = pidfds; f; f = f->next)
         if (f->file.fd && f->process->ended)
             sim_file_notify(&f->file);
+}
+
+bool sim_process_is_alive(pid_t pid)
+{
+    for (const struct sim_process *p = all; p; p = p->next)
+        if (p->pid == pid)
+            return !p->ended;
+    return false;
 }
 
 /* One that lives, and that the caller's machine has; NULL. */
@@ -249,8 +258,8 @@ static bool copy(char *local, char *remote, size_t n, bool is_write)
 static ssize_t copy_all(const struct sim_process *p, struct cursor local, struct cursor remote,
                         bool is_write)
 {
-    bool is_short = sim_net.short_in && sim_one_in(SHORT_IN) &&
-                    !(sim_disk.align && p->host == sim_host()); /* its own is there */
+    bool is_short =
+        sim_net.short_in && sim_one_in(SHORT_IN) && !(sim_own_is_whole && p->host == sim_host());
     ssize_t done = 0;
 
     for (skip_full(&local), skip_full(&remote); local.n && remote.n;

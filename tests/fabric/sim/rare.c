@@ -366,7 +366,8 @@ void sim_write_unreadable(struct user *u, const struct life *to, te_segment seg)
     te_batch b = sim_batch(u->host->life, 1, 1);
     struct te_status s;
 
-    if (shut->iov_base || sim_is_same_machine(to->host, u->host->number)) /* a copy faults */
+    if (shut->iov_base || (sim_world.knobs.fabrics & FABRIC_NICS) ||
+        sim_is_same_machine(to->host, u->host->number)) /* a copy faults */
         return;
     *shut = (struct iovec){page, 4096};
     break_all();

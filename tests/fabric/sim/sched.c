@@ -43,6 +43,7 @@ struct sim_thread {
     bool in_time;
     unsigned held;
     bool dead;          /* with its host's process */
+    bool is_device;     /* of the host, and goes on while its processes stand still */
     int64_t away_until; /* its processor is somebody else's */
     int64_t priority;
     void *(*fn)(void *);
@@ -245,7 +246,7 @@ static void run_due(void)
 
 static bool can_run(const struct sim_thread *t)
 {
-    return t->state == READY && !t->dead && (!world.stopped[t->host] || t->held) &&
+    return t->state == READY && !t->dead && (!world.stopped[t->host] || t->held || t->is_device) &&
            t->away_until <= world.time;
 }
 
@@ -371,7 +372,7 @@ void sim_point(void)
     if (world.points - quiet_since > QUIET_LIMIT)
         sim_fail("%d points in 10 s: a loop that burns", QUIET_LIMIT);
     sim_charge(POINT_NS);
-    if (me->host && me->host <= sim_away_hosts && sim_one_in(sim_away_in))
+    if (me->host && me->host <= sim_away_hosts && !me->is_device && sim_one_in(sim_away_in))
         go_away();
     if (world.by_priority && is_change())
         me->priority = --world.lowest;
@@ -562,8 +563,10 @@ int pthread_setname_np(pthread_t thread, const char *name)
 {
     struct sim_thread *t = sim_is_on() ? numbered(thread) : NULL;
 
-    if (t)
+    if (t) {
         snprintf(t->name, 16, "%s", name);
+        t->is_device = strcmp(name, "softverbs") == 0;
+    }
     return 0;
 }
 

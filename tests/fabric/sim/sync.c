@@ -237,10 +237,13 @@ int pthread_once(pthread_once_t *o, void (*fn)(void))
     return 0;
 }
 
-static long wait_on(const uint32_t *word, uint32_t value, const struct timespec *t)
+static int64_t of(const struct timespec *t)
 {
-    int64_t until = t ? sim_now() + t->tv_sec * SIM_S + t->tv_nsec : SIM_NEVER;
+    return t->tv_sec * SIM_S + t->tv_nsec;
+}
 
+static long wait_on(const uint32_t *word, uint32_t value, int64_t until)
+{
     if (__atomic_load_n(word, __ATOMIC_SEQ_CST) != value) {
         errno = EAGAIN;
         return -1;
@@ -254,6 +257,7 @@ static long wait_on(const uint32_t *word, uint32_t value, const struct timespec 
 long syscall(long number, ...)
 {
     static long (*real)(long, ...);
+    const struct timespec *t;
     long w[6];
     va_list args;
 
@@ -270,7 +274,10 @@ long syscall(long number, ...)
     if (number != SYS_futex || !sim_is_on())
         return real(number, w[0], w[1], w[2], w[3], w[4], w[5]);
     sim_point();
+    t = (const struct timespec *)w[3];
     if ((w[1] & FUTEX_CMD_MASK) == FUTEX_WAIT)
-        return wait_on((const uint32_t *)w[0], (uint32_t)w[2], (const struct timespec *)w[3]);
+        return wait_on((const uint32_t *)w[0], (uint32_t)w[2], t ? sim_now() + of(t) : SIM_NEVER);
+    if ((w[1] & FUTEX_CMD_MASK) == FUTEX_WAIT_BITSET)
+        return wait_on((const uint32_t *)w[0], (uint32_t)w[2], t ? of(t) : SIM_NEVER);
     return (long)sim_wake(sim_shared_key((const void *)w[0]), true);
 }

@@ -37,6 +37,9 @@ void sim_allow(char *at, size_t size, bool yes)
 
 bool sim_may_try_again(int rc)
 {
+    /* A NIC has died, which its engine does not know yet. */
+    if (rc == TE_ERR_MEMORY && (sim_world.knobs.fabrics & FABRIC_NIC_FAULTS) && !sim_world.is_quiet)
+        return true;
     if (sim_world.is_quiet || !sim_world.store)
         return rc == TE_ERR_BUSY;
     return rc == TE_ERR_BUSY || rc == TE_ERR_TIMEOUT || rc == TE_ERR_METADATA ||

@@ -183,6 +183,12 @@ void sim_files_leave(struct user *u, te_engine *e);
 void sim_files_quiet(void);
 void sim_files_check(void); /* that all is there which is sure */
 
+/* nics.c. NICs by softverbs, where the run has any, as with files. */
+void sim_nics_lay(void);
+void sim_nics_options(te_options *o);
+void sim_nics_install(te_engine *e, int host);
+void sim_nics_quiet(void);
+
 /* faults.c. One of those that the run has, now; and what may go wrong at any time. */
 void sim_one_fault(void);
 void sim_freeze(int host, int64_t ns);

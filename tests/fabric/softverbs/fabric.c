@@ -88,6 +88,8 @@ bool sv_proc_alive(uint32_t pid, uint64_t start, char *state)
     char path[64], letter;
     uint64_t began;
 
+    if (sv_world())
+        return sv_world()->is_alive(pid);
     snprintf(path, sizeof(path), "/proc/%u/stat", pid);
     if (!proc_stat(path, &began, &letter))
         return false;
@@ -101,6 +103,8 @@ static bool engine_stopped(const struct sv_proc *p)
     char path[64], letter;
     uint64_t began;
 
+    if (sv_world()) /* a NIC goes on while its process is stopped */
+        return false;
     snprintf(path, sizeof(path), "/proc/%u/task/%u/stat", p->pid, p->engine_tid);
     return proc_stat(path, &began, &letter) && letter == 'T';
 }
@@ -114,6 +118,8 @@ bool sv_peer_alive(struct sv_fabric *f, uint32_t slot)
 
     if (slot == f->slot)
         return true;
+    if (sv_world())
+        return p->pid && sv_world()->is_alive(p->pid);
     now = sv_now();
     if (peer->pid != p->pid || peer->start != p->start) {
         if (peer->pidfd >= 0)
@@ -500,11 +506,16 @@ static struct sv_state *map_new(const char *path, const struct sv_config *config
     return s;
 }
 
+static struct sv_state *of_world; /* what all have mapped, for as long as the program runs */
+
 int sv_state_map(const struct sv_config *config, bool fresh, struct sv_state **out)
 {
     char path[4096];
     int guard, saved;
 
+    *out = of_world;
+    if (of_world)
+        return 0;
     mkdir(config->dir, 0777);
     snprintf(path, sizeof(path), "%s/%s.lock", config->dir, SV_STATE_FILE);
     guard = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -521,19 +532,30 @@ int sv_state_map(const struct sv_config *config, bool fresh, struct sv_state **o
     saved = errno;
     close(guard);
     errno = saved;
+    of_world = sv_world() ? *out : NULL;
     return *out ? 0 : -1;
 }
 
 void sv_state_unmap(struct sv_state *s)
 {
-    if (s)
+    if (s && s != of_world)
         munmap(s, sizeof(*s));
 }
 
 /* --------------------------------------------------------------------- the fabric of this process */
 
 static pthread_mutex_t fabric_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct sv_fabric *fabric;
+static struct sv_fabric *fabrics; /* one at most, but in a program that plays several processes */
+
+/* Where it is in the list, or the list's end. */
+static struct sv_fabric **own_fabric(void)
+{
+    struct sv_fabric **at = &fabrics;
+
+    while (*at && (*at)->pid != (uint32_t)getpid())
+        at = &(*at)->next;
+    return at;
+}
 
 static int claim_slot(struct sv_fabric *f)
 {
@@ -624,9 +646,9 @@ static struct sv_fabric *open_fabric(void)
 /* The child of a fork shares the map, but none of what is in it is the child's. */
 static void after_fork(void)
 {
-    if (fabric)
-        fabric->forked = true;
-    fabric = NULL;
+    for (struct sv_fabric *f = fabrics; f; f = f->next)
+        f->forked = true;
+    fabrics = NULL;
     pthread_mutex_init(&fabric_lock, NULL);
 }
 
@@ -638,9 +660,9 @@ struct sv_fabric *sv_fabric_get(void)
     pthread_mutex_lock(&fabric_lock);
     if (!watching)
         watching = pthread_atfork(NULL, NULL, after_fork) == 0;
-    if (!fabric)
-        fabric = open_fabric();
-    f = fabric;
+    if (!*own_fabric())
+        *own_fabric() = open_fabric();
+    f = *own_fabric();
     if (f)
         f->refs++;
     pthread_mutex_unlock(&fabric_lock);
@@ -655,7 +677,7 @@ void sv_fabric_put(struct sv_fabric *f)
     if (--f->refs == 0) {
         sv_engine_stop(f);
         give_slot(f);
-        fabric = NULL;
+        *own_fabric() = f->next;
         free_fabric(f);
     }
     pthread_mutex_unlock(&fabric_lock);

@@ -18,6 +18,7 @@
 #define SOFTVERBS_FABRIC_H
 
 #include "fabric/softverbs/shared.h"
+#include "fabric/softverbs/softverbs.h"
 
 #include <sys/types.h>
 
@@ -41,6 +42,7 @@ struct sv_peer { /* another process, by its slot */
 };
 
 struct sv_fabric {
+    struct sv_fabric *next; /* of another process that this one plays, too */
     unsigned refs;
     bool forked; /* this is a child of the process that opened it: all of it is dead */
     char dir[4096 - 64];
@@ -221,6 +223,12 @@ static inline bool sv_dead(const struct sv_context *c)
 {
     return c->f->forked || atomic_load_explicit(&c->nic->dead, memory_order_relaxed) ||
            atomic_load_explicit(&c->nic->generation, memory_order_relaxed) != c->generation;
+}
+
+/* That of the program, NULL: a process is one. */
+static inline const struct softverbs_world *sv_world(void)
+{
+    return &softverbs_world;
 }
 
 int64_t sv_now(void);

@@ -162,6 +162,10 @@ static int copy(const struct step *st, uint64_t local, uint64_t remote, uint32_t
     pid_t pid = (pid_t)st->peer->pid;
     ssize_t done;
 
+    if (sv_world())
+        return to_remote
+                   ? sv_world()->copy((void *)(uintptr_t)remote, own.iov_base, n, st->peer->pid)
+                   : sv_world()->copy(own.iov_base, (void *)(uintptr_t)remote, n, st->peer->pid);
     if (st->same) {
         if (to_remote)
             memmove((void *)(uintptr_t)remote, own.iov_base, n);

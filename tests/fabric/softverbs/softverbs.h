@@ -8,7 +8,9 @@
 
 #include <infiniband/verbs.h>
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /*
  * Runs one command line of softverbs_ctl on the fabric described by `path`, or by the environment
@@ -17,5 +19,17 @@
  * before it returns, and acts within a moment.
  */
 int softverbs_control(const char *path, const char *command, char *reply, size_t size);
+
+/*
+ * A program that plays several processes in one, each of which getpid() tells from the others, defines this. Each
+ * has a fabric of its own then, all with the state mapped once, and the kernel is not asked what these are asked.
+ */
+struct softverbs_world {
+    bool (*is_alive)(uint32_t pid);
+    /* Between the memory of two of them, `pid` being the other one: 0, or an errno (ESRCH: it is gone). */
+    int (*copy)(void *to, const void *from, size_t n, uint32_t pid);
+};
+extern const struct softverbs_world softverbs_world
+    __attribute__((weak, visibility("default"))); /* not defined: none */
 
 #endif
