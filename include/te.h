@@ -313,6 +313,8 @@ typedef struct te_buffer {
  * Another word, as in "mlu:0", is taken for host memory. With a metadata server, peers can see the
  * region when this returns, as long as the descriptor is small (about 2,000 regions); beyond that
  * publishes are put together in the background. A peer that misses a region asks again by itself.
+ * Where the server cannot be asked the call fails and registers nothing; but if requests use the region
+ * by then, which cannot be taken back, it stays, the call returns 0, and the server is told later.
  */
 TE_API int te_register(te_engine *e, void *addr, size_t length, const char *location,
                        unsigned access);

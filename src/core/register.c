@@ -228,10 +228,41 @@ static int del_region(te_engine *e, const void *addr)
     return rc;
 }
 
-static void del_all(te_engine *e, const te_buffer *bufs, size_t n)
+/* Another one of them is refused, for which the error is. */
+static void give_up(te_engine *e, const te_buffer *bufs, size_t n, int error)
 {
+    char why[1024];
+
+    snprintf(why, sizeof(why), "%s", te_errmsg());
     while (n-- > 0)
-        del_region(e, bufs[n].addr);
+        if (del_region(e, bufs[n].addr))
+            TEI_ERROR("the region at %p, which requests use already, stays registered",
+                      bufs[n].addr);
+    tei_err_keep(error, why);
+}
+
+/* What is in use already cannot be taken back, and the others come back to it then. */
+static int undo(te_engine *e, const te_buffer *bufs, size_t n, const char *location,
+                unsigned access, int why)
+{
+    size_t left = n, i;
+    int rc = 0;
+
+    while (left > 0 && del_region(e, bufs[left - 1].addr) == 0)
+        left--;
+    if (left == 0)
+        return why;
+    for (i = left; !rc && i < n; i += !rc)
+        rc = add_region(e, bufs[i].addr, bufs[i].length, location, access);
+    if (rc)
+        return TEI_FAIL(rc,
+                        "%zu of %zu regions stay registered, since requests use them; the "
+                        "others are not, and the metadata server has none",
+                        i, n);
+    TEI_WARN("the region at %p, which requests use already, stays registered; peers find it by the "
+             "metadata server later",
+             bufs[left - 1].addr);
+    return 0;
 }
 
 int tei_register_own(te_engine *e, void *addr, size_t length, struct tei_region **out)
@@ -282,7 +313,7 @@ int te_register_batch(te_engine *e, const te_buffer *bufs, size_t n, const char 
     for (size_t i = 0; i < n && !rc; i++) {
         rc = add_region(e, bufs[i].addr, bufs[i].length, location, access);
         if (rc)
-            del_all(e, bufs, i);
+            give_up(e, bufs, i, rc);
     }
     if (!rc)
         more = tei_install_for_devices(e);
@@ -296,8 +327,10 @@ int te_register_batch(te_engine *e, const te_buffer *bufs, size_t n, const char 
     rc = tei_publish(e, n);
     if (rc) {
         pthread_mutex_lock(&e->admin);
-        del_all(e, bufs, n);
+        rc = undo(e, bufs, n, location, access, rc);
         pthread_mutex_unlock(&e->admin);
+        if (!rc)
+            tei_err_keep(TE_ERR_OK, before);
         tei_publish_later(e);
     }
     return rc;
