@@ -33,7 +33,8 @@ struct tcp_classic {
     struct tcp_work *work; /* kept while paused or connecting if it is to be tried again */
     uint64_t at, len;      /* the piece: this part of the work */
     uint8_t head[TCP_HEAD_LEN], status[TCP_STATUS_LEN];
-    uint64_t sent, got; /* of header and payload; of status and payload */
+    uint64_t sent, got;          /* of header and payload; of status and payload */
+    struct tcp_remnant *remnant; /* for what a WRITE leaves; there before its first byte is sent */
 };
 
 enum io { IO_AGAIN, IO_DONE, IO_LOST, IO_REJECTED, IO_GARBAGE, IO_STRANGER };
@@ -81,8 +82,11 @@ static int make(struct tcp_lane *lanes, unsigned n)
     return c ? 0 : TE_ERR_MEMORY;
 }
 
-static void unmake(struct tcp_lane *lanes)
+static void unmake(struct tcp_lane *lanes, unsigned n)
 {
+    for (unsigned i = 0; i < n; i++)
+        if (lanes[i].classic->remnant)
+            tei_pool_put(&worker_of(&lanes[i])->t->remnants, lanes[i].classic->remnant);
     free(lanes[0].classic);
 }
 
@@ -192,7 +196,7 @@ static bool up(struct tcp_lane *l, int64_t now)
 /* A piece of a WRITE of which some may still be applied is remembered. */
 static void cut(struct tcp_lane *l, const struct tcp_fault *f)
 {
-    const struct tcp_classic *c = l->classic;
+    struct tcp_classic *c = l->classic;
     struct tcp_span span;
 
     if (!f || l->state != LANE_BUSY || !is_write(l) || c->sent <= TCP_HEAD_LEN)
@@ -200,7 +204,8 @@ static void cut(struct tcp_lane *l, const struct tcp_fault *f)
     span.at = c->work->entry.base.remote + c->at;
     span.end = span.at + c->len;
     pthread_mutex_lock(&peer_of(l)->lock);
-    tei_tcp_fence_cut(l, span, f);
+    if (tei_tcp_fence_cut(l, span, f, c->remnant))
+        c->remnant = NULL;
     pthread_mutex_unlock(&peer_of(l)->lock);
 }
 
@@ -480,8 +485,19 @@ static void advance(struct tcp_lane *l, uint32_t events, int64_t now)
     settle(l, v, now);
 }
 
+/* What a WRITE may leave behind is followed without memory. */
+static bool make_ready(struct tcp_lane *l)
+{
+    struct tcp_classic *c = l->classic;
+
+    if (is_write(l) && !c->remnant)
+        c->remnant = tei_pool_get(&worker_of(l)->t->remnants);
+    return !is_write(l) || c->remnant;
+}
+
 static void begin(struct tcp_lane *l, int64_t now)
 {
+    static const struct tcp_fault memory = {TE_ERR_MEMORY, 0, "making ready to follow a WRITE"};
     struct tcp_classic *c = l->classic;
     struct tcp_head h = {c->len, c->work->entry.base.remote + c->at, c->work->entry.base.opcode,
                          peer_of(l)->version};
@@ -493,6 +509,10 @@ static void begin(struct tcp_lane *l, int64_t now)
     l->progress_ns = now;
     if (!fresh) {
         broken(l, IO_LOST, now);
+        return;
+    }
+    if (!make_ready(l)) {
+        tei_tcp_lane_fail(l, &memory);
         return;
     }
     advance(l, 0, now);

@@ -25,8 +25,8 @@
  * settled. It obeys its deadline and cancel() as a queued one does. It fails when its remnant is
  * overdue, conf->tcp_status_timeout_ms after the half-close, and at once where the range is lost.
  *
- * No memory is needed for any of this, or only such that can be done without: where a remnant cannot
- * be made the range is lost. What there may be of each is bounded: with TCP_REMNANTS_MAX remnants, or
+ * No memory is needed for any of this: a lane has its remnant before it sends the first byte of a
+ * WRITE. What there may be of each is bounded: with TCP_REMNANTS_MAX remnants, or
  * TCP_LEFT_OVER_MAX frames in peer.unsettled, every WRITE to the peer waits. Spans are merged.
  *
  * Another transport, such as host, carries no WRITE that would be held here: tei_route() asks (holds()).
@@ -318,16 +318,13 @@ static void on_remnant(struct tei_watch *watch, uint32_t events)
     }
 }
 
-/* The lane is left without a socket. */
-static bool take_over(struct tcp_lane *l, struct tcp_span span)
+/* The lane is left without a socket; false: the kernel does not watch it, and r is of no use. */
+static bool take_over(struct tcp_lane *l, struct tcp_span span, struct tcp_remnant *r)
 {
     struct tcp_bundle *b = l->bundle;
-    struct tcp *t = b->worker->t;
-    struct tcp_remnant *r = tei_pool_get(&t->remnants);
+    const struct tcp *t = b->worker->t;
     int fd = l->watch.fd;
 
-    if (!r)
-        return false;
     *r = (struct tcp_remnant){.bundle = b,
                               .span = span,
                               .until_ns =
@@ -336,7 +333,6 @@ static bool take_over(struct tcp_lane *l, struct tcp_span span)
     tei_tcp_lane_let_go(l);
     if (tei_watch_add(&b->worker->loop, &r->watch, fd, EPOLLIN, on_remnant) < 0) {
         tei_fd_close(fd);
-        tei_pool_put(&t->remnants, r);
         return false;
     }
     (void)shutdown(fd, SHUT_WR); /* where that fails there is an end to read */
@@ -347,12 +343,15 @@ static bool take_over(struct tcp_lane *l, struct tcp_span span)
     return true;
 }
 
-void tei_tcp_fence_cut(struct tcp_lane *l, struct tcp_span span, const struct tcp_fault *f)
+bool tei_tcp_fence_cut(struct tcp_lane *l, struct tcp_span span, const struct tcp_fault *f,
+                       struct tcp_remnant *r)
 {
     if (tei_err_is_mild(f->error) || (f->error == TE_ERR_LINK && tei_tcp_is_end(f->sys_errno)))
-        return;
-    if (f->error == TE_ERR_LINK || !take_over(l, span))
-        lose(l->bundle->peer, span);
+        return false;
+    if (f->error != TE_ERR_LINK && take_over(l, span, r))
+        return true;
+    lose(l->bundle->peer, span);
+    return false;
 }
 
 int64_t tei_tcp_fence_tick(struct tcp_bundle *b, int64_t now)

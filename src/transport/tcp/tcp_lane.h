@@ -66,7 +66,7 @@ struct tcp_lane {
 struct tcp_exchange {
     /* What `n` lanes have beside; TE_ERR_MEMORY. */
     int (*make)(struct tcp_lane *lanes, unsigned n);
-    void (*unmake)(struct tcp_lane *lanes);
+    void (*unmake)(struct tcp_lane *lanes, unsigned n);
     /* Either lock. Whether it would take something now; bytes under way. */
     bool (*takes_more)(const struct tcp_lane *l);
     uint64_t (*load)(const struct tcp_lane *l);

@@ -40,8 +40,9 @@ static int make(struct tcp_lane *lanes, unsigned n)
     return 0;
 }
 
-static void unmake(struct tcp_lane *lanes)
+static void unmake(struct tcp_lane *lanes, unsigned n)
 {
+    (void)n;
     free(lanes[0].stream);
 }
 

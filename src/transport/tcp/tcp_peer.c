@@ -95,9 +95,13 @@ static struct tcp_peer *make(struct tcp *t, const struct tcp_target *target)
 
 void tei_tcp_peer_free(struct tcp_peer *p)
 {
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < p->n_bundles; i++)
+        n += p->bundles[i].n_lanes;
     tei_tcp_frames_settle(p);
     pthread_mutex_destroy(&p->lock);
-    p->exchange->unmake(p->bundles[0].lanes);
+    p->exchange->unmake(p->bundles[0].lanes, n);
     free(p->bundles[0].lanes);
     free(p);
 }

@@ -254,9 +254,10 @@ void tei_tcp_fence_thin_out(struct tcp_peer *p);
 void tei_tcp_fence_fail(struct tcp_peer *p, struct tei_list *waiters, const struct tcp_fault *f);
 /*
  * The lane gives up its connection with a part of a WRITE to that range on it, to a peer of version 1
- * or 2, for reason f; the socket is taken over if it still matters. Both locks.
+ * or 2, for reason f; the socket is taken over by r if it still matters: true. Both locks.
  */
-void tei_tcp_fence_cut(struct tcp_lane *l, struct tcp_span span, const struct tcp_fault *f);
+bool tei_tcp_fence_cut(struct tcp_lane *l, struct tcp_span span, const struct tcp_fault *f,
+                       struct tcp_remnant *r);
 /* What the watchdog does; returns when next. Worker's lock held, the peer's not. */
 int64_t tei_tcp_fence_tick(struct tcp_bundle *b, int64_t now);
 /* Closes what is left of connections. Worker's lock held, the peer's not. */
