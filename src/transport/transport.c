@@ -161,28 +161,6 @@ static void no_nics(struct tei_transport *t, struct tei_nic_table *out)
     (void)out;
 }
 
-void tei_nics_add(struct tei_nic_table *to, const struct tei_nic_figures *f)
-{
-    struct tei_nic_figures *at;
-    size_t i = 0;
-
-    while (i < to->n && strcmp(to->v[i].name, f->name) != 0)
-        i++;
-    i = i < TEI_NICS_MAX ? i : TEI_NICS_MAX - 1;
-    at = &to->v[i];
-    if (i == to->n) {
-        to->n++;
-        memcpy(at->name, f->name, sizeof(at->name));
-    }
-    if (to->n == TEI_NICS_MAX && strcmp(at->name, f->name) != 0)
-        snprintf(at->name, sizeof(at->name), "other");
-    at->bytes[0] += f->bytes[0];
-    at->bytes[1] += f->bytes[1];
-    at->resent += f->resent;
-    at->connections += f->connections;
-    at->up |= f->up;
-}
-
 /* The merged table: ops where it has a member, the default elsewhere. */
 static void overlay(struct tei_transport_ops *out, const struct tei_transport_ops *ops)
 {

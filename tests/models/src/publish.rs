@@ -49,7 +49,7 @@ impl Once {
         self.pointer.store(1, order);
     }
 
-    // C src/base/log.c hand_over: current.load acquire
+    // C src/base/log.c hand_over: current.load acquire, format.load relaxed
     // C src/plat/gpu.c state_of: state.load acquire
     // C src/core/stage.c stage_in: stage.load acquire
     // C src/transport/gpuipc/gpuipc.c is_refused: state.load acquire
