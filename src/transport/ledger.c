@@ -56,30 +56,29 @@ static int64_t ledger_limit(const struct tei_ledger *l, const struct tei_entry *
     return ledger_is_final(e) ? stall : ledger_earlier(e->base.deadline_ns, stall);
 }
 
+static inline void ledger_begin(struct tei_ledger *l, struct tei_entry *e, int64_t now)
+{
+    int64_t stall = l->patience_ns == TEI_NEVER ? TEI_NEVER : now + l->patience_ns;
+
+    e->next = 0;
+    e->out = e->waiting = 0;
+    e->since_ns = now;
+    l->look_ns = ledger_earlier(l->look_ns, ledger_earlier(e->base.deadline_ns, stall));
+}
+
 void tei_ledger_post_all(struct tei_ledger *l, struct tei_list *works, int64_t now)
 {
-    int64_t look = l->patience_ns == TEI_NEVER ? TEI_NEVER : now + l->patience_ns;
     struct tei_link *link, *tmp;
 
-    TEI_LIST_EACH(works, link, tmp) {
-        struct tei_entry *e = tei_entry_of(link);
-
-        e->next = 0;
-        e->out = e->waiting = 0;
-        e->since_ns = now;
-        look = ledger_earlier(look, e->base.deadline_ns);
-    }
+    TEI_LIST_EACH(works, link, tmp)
+        ledger_begin(l, tei_entry_of(link), now);
     tei_list_splice(&l->queue, works);
-    l->look_ns = ledger_earlier(l->look_ns, look);
 }
 
 void tei_ledger_post(struct tei_ledger *l, struct tei_entry *e, int64_t now)
 {
-    struct tei_list one;
-
-    tei_list_init(&one);
-    tei_list_push_back(&one, &e->base.link);
-    tei_ledger_post_all(l, &one, now);
+    ledger_begin(l, e, now);
+    tei_list_push_back(&l->queue, &e->base.link);
 }
 
 /*

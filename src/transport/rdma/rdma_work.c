@@ -385,9 +385,12 @@ static void take_back(struct rdma_peer *p, const struct rdma_back *b, int64_t no
             tei_list_push_back(&p->again, &s->link);
         return;
     }
-    if (!b->error)
+    if (b->error) {
+        tei_ledger_back(&p->ledger, &s->part, now);
+    } else {
         count_well(p, s);
-    tei_ledger_back(&p->ledger, &s->part, now);
+        tei_ledger_moved(&p->ledger, s->part.entry, s->part.length, false, now);
+    }
     put_slice(p, s);
 }
 
