@@ -7,6 +7,7 @@ import shutil
 import subprocess
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+COLOURED = {"c", "cpp", "python", "sh", "bash", "rust", "go", "json", "yaml", "ini", "toml", "cmake", "make", "diff", "text"}
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")
 LANGUAGES = {".c": "c", ".h": "c", ".cc": "cpp", ".hpp": "cpp", ".py": "python", ".sh": "bash", ".rs": "rust", ".go": "go"}
 FIRST = ("Begin", ("This page <self>", "All documents <docs/index>", "examples/README", "te.h, the interface <include/te.h>",
@@ -90,6 +91,13 @@ def with_links(name, text):
     return LINK.sub(there, text)
 
 
+def with_languages(text):
+    """The text, whose blocks of code in languages that the site does not know are plain; not to know one is no fault."""
+    def plain(match):
+        return match.group(0) if match.group(2) in COLOURED or match.group(2).startswith("{") else match.group(1) + "text"
+    return re.sub(r"^( *```)([\w{}]+)$", plain, text, flags=re.M)
+
+
 def source_page(path):
     """A file as a page, or the names that a folder has."""
     full = os.path.join(ROOT, path)
@@ -146,7 +154,7 @@ def stage(folder):
             text += "".join(menu())
         elif not re.search(rf"[\n<]{re.escape(name[:-3])}[\n>]", "".join(menu())):
             text = "---\norphan: true\n---\n" + text
-        write(os.path.join(folder, page_of(name)), with_links(name, text))
+        write(os.path.join(folder, page_of(name)), with_languages(with_links(name, text)))
     for path in sources:
         orphan = "" if path == "include/te.h" else "---\norphan: true\n---\n"
         write(os.path.join(folder, page_of(path)), orphan + source_page(path))

@@ -58,6 +58,11 @@ class Pages(unittest.TestCase):
                          "[a](../index.md#try-it) [b](rdma.md) [c](../include/te.h.md) [d](../tools/README.md) [e](#here) "
                          "[f](https://x.org/a.md) ![p](pictures/hosts.svg) [m](../man/man1/te_metad.1.rst)")
 
+    def test_languages(self):
+        """Those that the site cannot colour are plain, and its own blocks stay."""
+        self.assertEqual(pages.with_languages("```sh\na\n```\n ```bpftrace\nb\n ```\n```{toctree}\n```\n"),
+                         "```sh\na\n```\n ```text\nb\n ```\n```{toctree}\n```\n")
+
     def test_every_page_of_the_index_is_in_the_menu(self):
         menu = "".join(pages.menu())
         for name in os.listdir(os.path.join(ROOT, "docs")):
