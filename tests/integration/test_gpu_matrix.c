@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* te-test: timeout=120 */
+/* te-test: timeout=240 */
 /*
  * Every pair of local and remote memory, through whole engines: memory of the host, of two CUDA
  * devices, and of a HIP, an Ascend and a MUSA device, in this process and in another one, by what the engine picks itself,
@@ -85,8 +85,8 @@ static void is_taken(te_engine *e, void *local, te_segment seg, uint64_t remote,
 
 /* ----------------------------------------------------------------------------------------- tests */
 
-/* Forked in main(): by no option, MC_FORCE_TCP, MC_INTRA_NVLINK. */
-static struct peer by_itself, by_tcp, by_nvlink;
+/* Forked in main(): by no option, MC_FORCE_TCP, MC_INTRA_NVLINK, MC_FORCE_MUSA. */
+static struct peer by_itself, by_tcp, by_nvlink, by_musa;
 
 static void test_within_the_engine(void **state)
 {
@@ -167,6 +167,24 @@ static void test_nvlink_intra_asked_for(void **state)
             try_pair(r.e, r.scratch, r.mine.at[i], r.seg, (uintptr_t)by_nvlink.mem.at[k]);
             is_taken(r.e, r.mine.at[i], r.seg, (uintptr_t)by_nvlink.mem.at[k], "nvlink_intra");
         }
+    rig_down(&r);
+}
+
+static void test_musa_asked_for(void **state)
+{
+    static const size_t mine[] = {PLACE_HOST, PLACE_MUSA};
+    struct rig r;
+
+    (void)state;
+    if (!by_musa.pid)
+        skip();
+    r = rig_up("MC_FORCE_MUSA=1", &by_musa);
+    for (size_t i = 0; i < sizeof mine / sizeof mine[0]; i++) {
+        uint64_t theirs = (uintptr_t)by_musa.mem.at[PLACE_MUSA];
+
+        try_pair(r.e, r.scratch, r.mine.at[mine[i]], r.seg, theirs);
+        is_taken(r.e, r.mine.at[mine[i]], r.seg, theirs, "musa");
+    }
     rig_down(&r);
 }
 
@@ -257,13 +275,10 @@ static void test_bad_places(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_within_the_engine),
-        cmocka_unit_test(test_what_is_picked),
-        cmocka_unit_test(test_tcp_alone),
-        cmocka_unit_test(test_nvlink_intra_asked_for),
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_scattered),
-        cmocka_unit_test(test_bad_places),
+        cmocka_unit_test(test_within_the_engine), cmocka_unit_test(test_what_is_picked),
+        cmocka_unit_test(test_tcp_alone),         cmocka_unit_test(test_nvlink_intra_asked_for),
+        cmocka_unit_test(test_musa_asked_for),    cmocka_unit_test(test_files),
+        cmocka_unit_test(test_scattered),         cmocka_unit_test(test_bad_places),
     };
     int rc;
 
@@ -275,8 +290,12 @@ int main(void)
     }
     if (by_itself.mem.at[1])
         by_nvlink = start_peer("MC_INTRA_NVLINK=1");
+    if (by_itself.mem.at[PLACE_MUSA])
+        by_musa = start_peer("MC_FORCE_MUSA=1");
     rc = cmocka_run_group_tests(tests, NULL, NULL);
     /* Each has what keeps the ones before it going. */
+    if (by_musa.pid)
+        stop_peer(&by_musa);
     if (by_nvlink.pid)
         stop_peer(&by_nvlink);
     stop_peer(&by_tcp);
