@@ -7,28 +7,30 @@
  */
 #include "plat/gpu.h"
 
+#define MAKER(word, called, runtime, names, ...)                                      \
+    {                                                                                 \
+        .name = (word), .title = (called), .files = {__VA_ARGS__}, .api = &(runtime), \
+        .prefix = (names)                                                             \
+    }
+
 struct tei_driver tei_drivers[TEI_MEM_KINDS] = {
 #if TE_USE_CUDA
-    [TEI_MEM_CUDA] = {"cuda", "CUDA", {"libcuda.so.1"}, &tei_api_cuda, "cu"},
+    [TEI_MEM_CUDA] = MAKER("cuda", "CUDA", tei_api_cuda, "cu", "libcuda.so.1"),
 #endif
 #if TE_USE_MUSA
-    [TEI_MEM_MUSA] = {"musa", "MUSA", {"libmusa.so.1", "libmusa.so.4"}, &tei_api_cuda, "mu"},
+    [TEI_MEM_MUSA] = MAKER("musa", "MUSA", tei_api_cuda, "mu", "libmusa.so.1", "libmusa.so.4"),
 #endif
 #if TE_USE_HIP
-    [TEI_MEM_HIP] = {"hip",
-                     "HIP",
-                     {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5",
-                      "libgalaxyhip.so.5"},
-                     &tei_api_hip,
-                     "hip"},
+    [TEI_MEM_HIP] = MAKER("hip", "HIP", tei_api_hip, "hip", "libamdhip64.so.7", "libamdhip64.so.6",
+                          "libamdhip64.so.5", "libgalaxyhip.so.5"),
 #endif
 #if TE_USE_MACA
-    [TEI_MEM_MACA] = {"maca", "MACA", {"libmcruntime.so"}, &tei_api_hip, "mc"},
+    [TEI_MEM_MACA] = MAKER("maca", "MACA", tei_api_hip, "mc", "libmcruntime.so"),
 #endif
 #if TE_USE_SUPA
-    [TEI_MEM_SUPA] = {"supa", "SUPA", {"libsupa.so"}, &tei_api_hip, "supa"},
+    [TEI_MEM_SUPA] = MAKER("supa", "SUPA", tei_api_hip, "supa", "libsupa.so"),
 #endif
 #if TE_USE_ASCEND
-    [TEI_MEM_ASCEND] = {"npu", "Ascend", {"libascendcl.so"}, &tei_api_ascend, "acl"},
+    [TEI_MEM_ASCEND] = MAKER("npu", "Ascend", tei_api_ascend, "acl", "libascendcl.so"),
 #endif
 };
