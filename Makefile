@@ -13,7 +13,8 @@
 #   SYSTEMS=...    arguments of tests/systems/run.py, for make systems
 #   INTEROP=...    arguments of tests/interop/run.sh, for make interop
 #   SOAK=...       arguments of scripts/soak.sh, for make soak
-#   SEEDS=N        how many runs of the simulation, for make sim; SIM=... further arguments
+#   SEEDS=N        how many runs of the simulation, for make sim; SIM=... further arguments; HASHES=N:
+#                  of so many seeds three runs are compared (100)
 #   WHEEL=...      arguments of scripts/wheel.sh, for make wheel
 
 MAKEFLAGS += --no-print-directory
@@ -33,6 +34,7 @@ SUITE ?=
 INTEROP ?=
 SOAK ?=
 SEEDS ?= 1000
+HASHES ?= 100
 SIM ?=
 WHEEL ?=
 
@@ -109,6 +111,7 @@ sim:
 	$(call deps,build test)
 	@$(MAKE) tests
 	@build/tests/sim/sim --seeds=$(SEEDS) --jobs=$(JOBS) $(SIM)
+	@$(if $(SIM),:,build/tests/sim/sim --seeds=$(HASHES) --jobs=$(JOBS) --check-hash)
 
 soak:
 	$(call deps,build test)

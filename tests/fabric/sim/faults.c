@@ -89,8 +89,14 @@ bool sim_stood(int host, int64_t since)
 
 void sim_reset(int a, int b)
 {
-    if (sim_net_reset(a, b))
-        sim_world.resets[sim_world.n_resets++ % RESETS] = sim_now();
+    unsigned i = sim_world.n_resets;
+
+    if (!sim_net_reset(a, b))
+        return;
+    sim_world.resets[i % RESETS].at = sim_now();
+    sim_world.resets[i % RESETS].a = a;
+    sim_world.resets[i % RESETS].b = b;
+    sim_world.n_resets = i + 1;
 }
 
 static void restart(void *arg)

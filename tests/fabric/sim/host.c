@@ -31,6 +31,13 @@ static const char *any_of(const char *a, const char *b, const char *c)
     return all[sim_below(3)];
 }
 
+/* SIM_STORE_HOST, SIM_STORE_PORT, and of an etcd the next one, too. */
+static const char *const metadata[] = {
+    [STORE_HTTP] = "http://10.77.0.15:8080/metadata",
+    [STORE_REDIS] = "redis://10.77.0.15:8080",
+    [STORE_ETCD] = "etcd://10.77.0.15:8080,10.77.0.15:8081",
+};
+
 te_engine *sim_make_engine(const struct host *h, int port, struct life *l)
 {
     const char *tries = any_of("9", "1", "0"), *proto = sim_one_in(6) ? "1" : "2", *native;
@@ -41,9 +48,8 @@ te_engine *sim_make_engine(const struct host *h, int port, struct life *l)
 
     snprintf(address, sizeof(address), sim_is_v6 ? "fd77::%x" : "10.77.0.%d", h->number);
     te_options_init(&o);
-    if (sim_world.store) /* SIM_STORE_HOST, SIM_STORE_PORT */
-        o.metadata = sim_world.store == STORE_HTTP ? "http://10.77.0.15:8080/metadata"
-                                                   : "redis://10.77.0.15:8080";
+    if (sim_world.store)
+        o.metadata = metadata[sim_world.store];
     snprintf(name, sizeof(name), way, address, port);
     o.ip_or_host_name = address;
     o.local_server_name = name;
@@ -149,13 +155,21 @@ static void come_and_go(struct life *l, uint64_t us)
     sim_register(l->engine, l->extra, EXTRA, TE_REMOTE_READ | TE_REMOTE_WRITE);
     l->there++;
     sim_block(&l->there, "keeps memory", sim_now() + (int64_t)sim_below(us) * SIM_US);
+    while (sim_now() < l->stays_until)
+        usleep(1000);
     l->there++;
     sim_unregister(l->engine, l->extra);
     memset(l->extra, MARK, EXTRA);
     sim_allow(l->extra, EXTRA, false);
-    usleep((useconds_t)sim_below(us / 8));
+    sim_block(&l->there, "is without memory", sim_now() + (int64_t)sim_below(us / 8) * SIM_US);
     sim_allow(l->extra, EXTRA, true);
     check_marked(l->extra);
+}
+
+/* Whether who follows others by an etcd has still to be told of something. */
+static bool is_followed(void)
+{
+    return sim_world.store == STORE_ETCD && sim_world.n_told < sim_world.knobs.hosts;
 }
 
 /* Until the load is over; now and then so fast that what arrives meets the memory on its way. */
@@ -163,10 +177,11 @@ static void *keeper_main(void *arg)
 {
     struct life *l = arg;
 
-    while (!sim_world.is_quiet) {
+    while (!sim_world.is_quiet || is_followed()) {
         sim_notes_take(l->engine);
         come_and_go(l, 2000000);
-        for (uint64_t n = sim_one_in(3) ? sim_below(60) : 0, us = 16u << sim_below(8); n > 0; n--)
+        for (uint64_t n = sim_one_in(3) ? sim_below(60) : 0, us = 16u << sim_below(8);
+             n > 0 && !sim_world.is_quiet; n--)
             come_and_go(l, us);
     }
     return NULL;

@@ -105,10 +105,11 @@ struct sim_counts sim_load(const struct sim_knobs *k)
     te_log_set_level(TE_LOG_DEBUG);
     sim_world.knobs =
         (struct sim_knobs){k->hosts < 0 ? hosts : k->hosts, k->rounds < 0 ? rounds : k->rounds,
-                           k->faults < 0 ? faults : k->faults, k->fabrics};
+                           k->faults < 0 ? faults : k->faults, k->fabrics, k->store};
     sim_world.slot = sim_one_in(5) ? 96 * 1024 : 16 * 1024;
     lay_paths();
-    sim_world.store = sim_one_in(2) ? STORE_NONE : sim_one_in(2) ? STORE_HTTP : STORE_REDIS;
+    sim_world.store = sim_one_in(2) ? STORE_NONE : STORE_HTTP + (unsigned)sim_below(3);
+    sim_world.store = k->store < 0 ? sim_world.store : (unsigned)k->store;
     sim_is_v6 = sim_one_in(4);
     if (sim_world.store)
         sim_spawn(SIM_STORE_HOST, sim_store_main, NULL);

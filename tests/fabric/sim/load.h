@@ -43,10 +43,12 @@ enum sim_fabric {
 struct sim_knobs {
     int hosts, rounds, faults;
     int fabrics; /* enum sim_fabric */
+    int store;   /* STORE_NONE and so on */
 };
 
 struct sim_counts {
-    uint64_t batches, completed, ended, notified, faults;
+    uint64_t batches, completed, ended, notified, faults,
+        bytes; /* bytes: sure ones that were looked at */
 };
 
 /* A message to a host behind requests, whether they were all COMPLETED, and what has arrived. */

@@ -23,6 +23,7 @@
 #define WALL_S   1800 /* of one that does not run at all: the machine may be busy with others */
 #define JOBS     64
 #define FAILURES 10 /* after which no other run begins */
+#define ENDLESS  UINT64_MAX
 
 struct report {
     struct sim_result result;
@@ -30,11 +31,11 @@ struct report {
 };
 
 static struct {
-    uint64_t first, n, jobs;
+    uint64_t first, n, batches, jobs; /* batches: until there were so many */
     struct sim_knobs knobs;
     bool one, check_hash, no_shrink;
     int to; /* where a run reports to; 0: this process runs others */
-} args = {.first = 1, .n = 100, .jobs = 1, .knobs = {-1, -1, -1, -1}};
+} args = {.first = 1, .n = 100, .jobs = 1, .knobs = {-1, -1, -1, -1, -1}};
 
 static const char usage[] =
     "usage: sim [OPTION...]\n"
@@ -42,6 +43,7 @@ static const char usage[] =
     "Runs random programs on several engines, hosts of a simulated network, in virtual time. A seed is a run.\n"
     "\n"
     "  --seeds=N        runs so many seeds (100)\n"
+    "  --batches=N      runs so many seeds that there are as many batches\n"
     "  --from=SEED      beginning with this one (1)\n"
     "  --jobs=N         so many at a time (1)\n"
     "  --seed=SEED      runs this one\n"
@@ -50,6 +52,7 @@ static const char usage[] =
     "  --no-shrink      does not look for a smaller run when one fails\n"
     "  --hosts=N        so many hosts, instead of what the seed chooses (2 to 4)\n"
     "  --rounds=N       so many batches of each user (4 to 23)\n"
+    "  --store=N        engines find each other by: 0 each other, 1 HTTP, 2 redis, 3 etcd\n"
     "  --faults=MASK    1 cut paths, 2 resets, 4 frozen hosts, 8 killed hosts, 16 short sends and reads,\n"
     "                   32 lost SYNs, 64 no descriptors, 256 a metadata server that fails, is slow or away,\n"
     "                   512 no memory, 1024 threads without a processor, 128 a byte of memory is spoilt, which must be found\n"
@@ -70,7 +73,9 @@ static void describe(uint64_t seed, const struct sim_knobs *k, char *out, size_t
     if (k->faults >= 0)
         at += snprintf(out + at, n - (size_t)at, " --faults=%d", k->faults);
     if (k->fabrics >= 0)
-        snprintf(out + at, n - (size_t)at, " --fabrics=%d", k->fabrics);
+        at += snprintf(out + at, n - (size_t)at, " --fabrics=%d", k->fabrics);
+    if (k->store >= 0)
+        snprintf(out + at, n - (size_t)at, " --store=%d", k->store);
 }
 
 /* One processor is all that a run uses, for one of its threads runs at a time. */
@@ -120,8 +125,9 @@ static int run(uint64_t seed, const struct sim_knobs *k, int out)
 
 _Noreturn static void exec_run(uint64_t seed, const struct sim_knobs *k, int out)
 {
-    char words[7][32], *argv[] = {words[0], words[1], words[2], words[3],
-                                  words[4], words[5], words[6], sim_trace_on ? "--trace" : NULL,
+    char words[8][32], *argv[] = {words[0], words[1], words[2],
+                                  words[3], words[4], words[5],
+                                  words[6], words[7], sim_trace_on ? "--trace" : NULL,
                                   NULL};
     char where[4096], *env[] = {NULL, NULL};
     const char *path = getenv("LD_LIBRARY_PATH"); /* another build of the library */
@@ -135,6 +141,7 @@ _Noreturn static void exec_run(uint64_t seed, const struct sim_knobs *k, int out
     snprintf(words[4], 32, "--faults=%d", k->faults);
     snprintf(words[5], 32, "--to=%d", out);
     snprintf(words[6], 32, "--fabrics=%d", k->fabrics);
+    snprintf(words[7], 32, "--store=%d", k->store);
     execve("/proc/self/exe", argv, env);
     _exit(2);
 }
@@ -174,8 +181,8 @@ static int remove_one(const char *path, const struct stat *st, int flag, struct 
     return remove(path);
 }
 
-/* True if it passed. */
-static bool finish(const struct job *j, struct report *r)
+/* True if it passed; *torn is counted. */
+static bool finish(const struct job *j, struct report *r, uint64_t *torn)
 {
     ssize_t got = read(j->result, r, sizeof(*r));
     int status = 0;
@@ -190,14 +197,16 @@ static bool finish(const struct job *j, struct report *r)
                 WTERMSIG(status) == SIGALRM || WTERMSIG(status) == SIGXCPU
                     ? "takes too long"
                     : strsignal(WTERMSIG(status)));
+    *torn += WIFEXITED(status) && WEXITSTATUS(status) == SIM_TORN;
     return got == sizeof(*r) && status == 0;
 }
 
 static bool try_once(uint64_t seed, const struct sim_knobs *k, struct report *r, bool is_silent)
 {
     struct job j = start(seed, k, is_silent);
+    uint64_t torn = 0;
 
-    return finish(&j, r);
+    return finish(&j, r, &torn);
 }
 
 /* --------------------------------------------------------------------------------------- shrinking */
@@ -228,12 +237,14 @@ static void shrink(uint64_t seed, struct sim_knobs k)
     for (int bit = FABRICS_ALL / 2 + 1; bit; bit >>= 1)
         if (k.fabrics & bit)
             still_fails(seed, &k,
-                        (struct sim_knobs){k.hosts, k.rounds, k.faults, k.fabrics & ~bit});
+                        (struct sim_knobs){k.hosts, k.rounds, k.faults, k.fabrics & ~bit, k.store});
     for (int hosts = 2; hosts <= 3; hosts++)
-        if (still_fails(seed, &k, (struct sim_knobs){hosts, k.rounds, k.faults, k.fabrics}))
+        if (still_fails(seed, &k,
+                        (struct sim_knobs){hosts, k.rounds, k.faults, k.fabrics, k.store}))
             break;
     for (int rounds = 1; rounds <= 16; rounds *= 2)
-        if (still_fails(seed, &k, (struct sim_knobs){k.hosts, rounds, k.faults, k.fabrics}))
+        if (still_fails(seed, &k,
+                        (struct sim_knobs){k.hosts, rounds, k.faults, k.fabrics, k.store}))
             break;
     describe(seed, &k, text, sizeof(text));
     fprintf(stderr, "smallest found: %s\n", text);
@@ -261,6 +272,7 @@ static void add(struct report *sum, const struct report *r)
     sum->counts.ended += r->counts.ended;
     sum->counts.notified += r->counts.notified;
     sum->counts.faults += r->counts.faults;
+    sum->counts.bytes += r->counts.bytes;
     sum->result.points += r->result.points;
     sum->result.switches += r->result.switches;
     sum->result.virtual_ns += r->result.virtual_ns;
@@ -274,24 +286,42 @@ static double wall_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-static void print_sum(uint64_t seeds, uint64_t failed, const struct report *s, double wall)
+static double spent_s(void)
 {
+    struct rusage u;
+
+    getrusage(RUSAGE_CHILDREN, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
+static void print_sum(uint64_t seeds, uint64_t failed, uint64_t torn, const struct report *s,
+                      double wall)
+{
+    double spent = spent_s();
+
     printf(
         "sim: %llu seeds, %llu failed; %llu batches, requests: %llu completed, %llu ended otherwise; %llu faults\n"
-        "sim: %.0f virtual s in %.1f s; %llu points, %.0f a second; %llu switches\n",
+        "sim: %.0f virtual s in %.1f s; %llu points, %.0f a second; %llu switches\n"
+        "sim: %llu bytes looked at, %llu runs torn; %.0f processor s: %.0f points, %.0f batches in each\n",
         (unsigned long long)seeds, (unsigned long long)failed,
         (unsigned long long)s->counts.batches, (unsigned long long)s->counts.completed,
         (unsigned long long)s->counts.ended, (unsigned long long)s->counts.faults,
         (double)s->result.virtual_ns / 1e9, wall, (unsigned long long)s->result.points,
-        (double)s->result.points / wall, (unsigned long long)s->result.switches);
+        (double)s->result.points / wall, (unsigned long long)s->result.switches,
+        (unsigned long long)s->counts.bytes, (unsigned long long)torn, spent,
+        (double)s->result.points / spent, (double)s->counts.batches / spent);
+    if (args.check_hash)
+        printf("sim: the hash of each of %llu seeds was the same 3 times of 3\n",
+               (unsigned long long)(seeds - failed));
 }
 
 /* How many failures a run that has ended adds. */
-static uint64_t judge(const struct job *j, struct report *sum)
+static uint64_t judge(const struct job *j, struct report *sum, uint64_t *torn)
 {
     struct report r;
 
-    if (!finish(j, &r)) {
+    if (!finish(j, &r, torn)) {
         if (!args.no_shrink && !args.one)
             shrink(j->seed, args.knobs);
         return 1;
@@ -310,29 +340,34 @@ static void tell_progress(uint64_t done, uint64_t failed)
     if (wall_s() - told < 10)
         return;
     told = wall_s();
-    fprintf(stderr, "sim: %llu of %llu seeds, %llu failed\n", (unsigned long long)done,
-            (unsigned long long)args.n, (unsigned long long)failed);
+    if (args.n == ENDLESS)
+        fprintf(stderr, "sim: %llu seeds, %llu failed\n", (unsigned long long)done,
+                (unsigned long long)failed);
+    else
+        fprintf(stderr, "sim: %llu of %llu seeds, %llu failed\n", (unsigned long long)done,
+                (unsigned long long)args.n, (unsigned long long)failed);
 }
 
 static uint64_t run_all(void)
 {
-    uint64_t failed = 0, begun = 0, done = 0;
+    uint64_t failed = 0, torn = 0, begun = 0, done = 0;
     struct job jobs[JOBS];
     struct report sum = {0};
     double begin = wall_s();
 
     while (done < args.n) {
-        while (begun < args.n && begun - done < args.jobs && failed < FAILURES) {
+        while (begun < args.n && begun - done < args.jobs && failed < FAILURES &&
+               (!args.batches || sum.counts.batches < args.batches)) {
             jobs[begun % JOBS] = start(args.first + begun, &args.knobs, false);
             begun++;
         }
         if (begun == done)
             break;
-        failed += judge(&jobs[done++ % JOBS], &sum);
+        failed += judge(&jobs[done++ % JOBS], &sum, &torn);
         if (!args.one)
             tell_progress(done, failed);
     }
-    print_sum(done, failed, &sum, wall_s() - begin);
+    print_sum(done, failed, torn, &sum, wall_s() - begin);
     return failed;
 }
 
@@ -366,6 +401,8 @@ static void set_number(int option, int64_t n)
 {
     if (option == 'n')
         args.n = (uint64_t)n;
+    else if (option == 'b')
+        args.batches = (uint64_t)n, args.n = ENDLESS;
     else if (option == 'f' || option == 's')
         args.first = (uint64_t)n;
     else if (option == 'j')
@@ -378,6 +415,8 @@ static void set_number(int option, int64_t n)
         args.knobs.faults = n < 0 ? -1 : (int)n & (FAULTS_ALL | FAULT_SPOIL);
     else if (option == 'W')
         args.knobs.fabrics = n < 0 ? -1 : (int)n & FABRICS_ALL;
+    else if (option == 'S')
+        args.knobs.store = n > 3 ? 3 : (int)n;
     else
         args.to = (int)n;
     if (option == 's')
@@ -391,19 +430,20 @@ int main(int argc, char **argv)
         {"seed", 1, NULL, 's'},       {"trace", 0, NULL, 't'},
         {"jobs", 1, NULL, 'j'},       {"hosts", 1, NULL, 'H'},
         {"rounds", 1, NULL, 'r'},     {"faults", 1, NULL, 'F'},
-        {"fabrics", 1, NULL, 'W'},    {"to", 1, NULL, 'o'},
-        {"check-hash", 0, NULL, 'c'}, {"no-shrink", 0, NULL, 'S'},
+        {"store", 1, NULL, 'S'},      {"to", 1, NULL, 'o'},
+        {"check-hash", 0, NULL, 'c'}, {"no-shrink", 0, NULL, 'N'},
+        {"batches", 1, NULL, 'b'},    {"fabrics", 1, NULL, 'W'},
         {"help", 0, NULL, 'h'},       {0}};
 
     make_equal(argv);
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-        if (strchr("nfsjHrFWo", c))
+        if (strchr("nbfsjHrFSWo", c))
             set_number(c, number(optarg));
         else if (c == 't')
             sim_trace_on = true;
         else if (c == 'c')
             args.check_hash = true;
-        else if (c == 'S')
+        else if (c == 'N')
             args.no_shrink = true;
         else
             return fputs(usage, c == 'h' ? stdout : stderr), c == 'h' ? 0 : 2;

@@ -2,7 +2,7 @@
 /*
  * rare.c - what seldom meets by chance: a WRITE that breaks off while its target stands still and the next
  * one to the same place, a submit beside a wait of the same batch, memory that is unregistered at the very
- * end of a request, and calls that must be refused.
+ * end of a request, and calls that must be refused. What meets a descriptor that is fetched is in fetch.c.
  */
 #include "world.h"
 
@@ -242,73 +242,39 @@ void sim_submit_beside_wait(struct user *u, struct life *to, te_segment seg)
     sim_world.counts.batches++;
 }
 
+/* Again and again, for it must be the connection of one of them. */
 void sim_read_beside_reset(struct user *u, struct life *to, te_segment seg)
 {
     int from = u->host->number;
     struct rewrite w = {.user = u, .to = to};
 
-    choose_parts(&w);
-    submit_all(&w, seg, TE_READ);
-    sleep_for((int64_t)sim_below((uint64_t)sim_time_to(from, to->host)));
-    if ((sim_world.knobs.faults & FAULT_RESET) && from != to->host)
-        sim_reset(from, to->host);
-    end_all(&w, false);
-}
-
-/* -------------------------------------------------------------------------------- requests that park */
-
-/* Until memory that comes and goes is there, and was not when this began; 0: it has not come. */
-static unsigned await_extra(const struct life *to)
-{
-    unsigned before = to->there;
-
-    for (int64_t end = sim_now() + 20 * SIM_MS; sim_now() < end; usleep(20))
-        if (to->there % 2 && to->there != before)
-            return to->there;
-    return 0;
-}
-
-static te_batch read_there(struct user *u, te_segment seg, const void *at)
-{
-    te_batch b = sim_batch(u->host->life, 1, 1);
-    te_request r = {TE_READ, u->local, seg, (uintptr_t)at, 8};
-
-    sim_ok(te_submit(u->host->life->engine, b, &r, 1, NULL), "te_submit");
-    return b;
-}
-
-static void end_read(const struct life *own, te_batch b, bool cancel)
-{
-    if (cancel)
-        sim_ok(te_cancel(own->engine, b), "te_cancel");
-    sim_await_end(own->engine, b, 0);
-}
-
-/* One has the descriptor fetched; another one parks meanwhile, for memory that has come since; and
- * the segment is closed while a fetch may go on. */
-void sim_park_beside_fetch(struct user *u, struct life *to, te_segment *seg)
-{
-    struct life *own = u->host->life;
-    te_batch vain, other;
-    unsigned there;
-
-    if (to == own)
-        return;
-    sim_allow(u->local, sim_world.slot, true);
-    sim_wake(&to->there, true);
-    vain = read_there(u, *seg, SIM_NOWHERE);
-    there = await_extra(to);
-    if (there) {
-        other = read_there(u, *seg, to->extra);
-        end_read(own, other, false);
-        sim_check_extra(own, other, to, there);
-        sim_ok(te_batch_free(own->engine, other), "te_batch_free");
+    for (uint64_t n = 1 + sim_below(8); n > 0; n--) {
+        choose_parts(&w);
+        submit_all(&w, seg, TE_READ);
+        sleep_for((int64_t)sim_below((uint64_t)sim_time_to(from, to->host)));
+        if ((sim_world.knobs.faults & FAULT_RESET) && from != to->host)
+            sim_reset(from, to->host);
+        end_all(&w, false);
     }
-    end_read(own, vain, sim_one_in(2));
-    sim_ok(te_batch_free(own->engine, vain), "te_batch_free");
-    sim_allow(u->local, sim_world.slot, false);
-    sim_close(own, to, *seg);
-    *seg = SIM_CLOSED;
+}
+
+/* WRITEs wait in a path that is cut, the connection breaks at this end, and the path is back at once: these
+ * bytes come late, when all has been sent again, and other bytes behind that. */
+void sim_write_beside_break(struct user *u, struct life *to, te_segment seg)
+{
+    int from = u->host->number;
+    int64_t ns = SIM_MS + (int64_t)sim_below(150) * SIM_MS;
+    struct rewrite w = {.user = u, .to = to};
+
+    if (sim_is_same_machine(from, to->host))
+        return;
+    choose_parts(&w);
+    sim_cut(from, to->host, ns);
+    submit_all(&w, seg, TE_WRITE);
+    sleep_for(SIM_MS);
+    sim_write_unreadable(u, to, seg);
+    end_all(&w, false);
+    let_end(&w, seg, 500 * SIM_MS);
 }
 
 /* ----------------------------------------------------------------------------- memory at the end */
@@ -353,7 +319,7 @@ void sim_unregister_beside(struct user *u, te_batch b, size_t n)
 static void break_all(void)
 {
     for (int i = 0; i < RESETS; i++)
-        sim_world.resets[i] = sim_now() + 60 * SIM_S;
+        sim_world.resets[i].at = sim_now() + 60 * SIM_S, sim_world.resets[i].a = 0;
 }
 
 /* Connections that have it on them break, and it is FAILED: neither is it touched here. */

@@ -139,7 +139,7 @@ _Noreturn void sim_fail(const char *fmt, ...)
     list_threads();
     fprintf(stderr, "again: %s\n", sim_repeat);
     fflush(NULL);
-    _exit(1);
+    _exit(strncmp(fmt, "torn", 4) == 0 ? SIM_TORN : 1);
 }
 
 /* ----------------------------------------------------------------------------------------- chance */

@@ -21,9 +21,10 @@
  *   host    an engine's life
  *   user    batches, and what must be true of them
  *   rare    what seldom meets by chance, brought together
+ *   fetch   what meets a descriptor that is being fetched
  *   guest   engines that come and go while others are busy with them
  *   notes   messages behind submits
- *   store   a metadata server, by http or redis
+ *   store   a metadata server, by http or redis, or an etcd
  *   faults  what goes wrong
  *   main    runs seeds, each in a process of its own, and shrinks one that fails
  *
@@ -45,7 +46,9 @@
 
 /* ------------------------------------------------------------------------------------ failures */
 
-/* Ends the run, and says how to repeat it. */
+#define SIM_TORN 3 /* exit status of a run in which a byte was not what was written */
+
+/* Ends the run, and says how to repeat it; with that status if the text begins with "torn". */
 _Noreturn void sim_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* A line for --trace, with the time, the host and the thread. */
 void sim_trace(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * store.c - a metadata server on a host of its own, which speaks HTTP and keeps keys for ever, or redis, where
- * they expire. Connections stay open; one request at a time of each. By its faults it answers with an
- * error, late, or closes all connections and is away for a while, and has lost its keys then if it is a redis.
+ * they expire, or is an etcd (etcd.c), of which two members listen at two ports. Connections stay open;
+ * one request at a time of each. By its faults it answers with an error, late, or closes all connections
+ * and is away for a while: a redis has lost its keys then. A member of an etcd goes away by itself, and
+ * all is lost now and then when both were away at once.
  */
 #include "store.h"
 
@@ -21,32 +23,38 @@
 
 #define KEYS    64
 #define CONNS   256
-#define MOST    ((size_t)1 << 17) /* of a request */
-#define STAY_NS (10 * SIM_S)      /* between two times that it is away */
+#define MEMBERS 2                 /* at most */
+#define MOST    ((size_t)1 << 18) /* of a request, and of what was not sent yet */
+#define STAY_NS (10 * SIM_S)      /* between two times that one is away */
+#define TICK_MS 500               /* an etcd looks so often at what expires */
 
 struct conn {
-    int fd;
-    char *in;
-    size_t got;
+    int fd, member;
+    char *in, *out;
+    size_t got, queued;
+    bool over;
 };
 
-static struct key {
-    char name[256];
-    char *value;
-    size_t length;
-    int64_t until;        /* is there */
-    char incarnation[17]; /* of the engine that put a descriptor last, and its version */
-    long version;
-} keys[KEYS];
+struct member {
+    int listener; /* -1: is away */
+    bool leaves;
+    int64_t back_at, stays_until; /* is not away again before */
+};
+
+static struct sim_key keys[KEYS];
 static struct conn conns[CONNS];
 static int n_conns;
-static bool is_away;
-static int64_t stays_until; /* is not away again before */
+static struct member members[MEMBERS];
 unsigned sim_store_fault_in;
 
-static struct key *key_of(const char *name, bool make)
+static int n_members(void)
 {
-    struct key *k = keys;
+    return sim_world.store == STORE_ETCD ? MEMBERS : 1;
+}
+
+static struct sim_key *key_of(const char *name, bool make)
+{
+    struct sim_key *k = keys;
 
     while (k < keys + KEYS && k->name[0] && strcmp(k->name, name) != 0)
         k++;
@@ -57,29 +65,23 @@ static struct key *key_of(const char *name, bool make)
     return k->name[0] ? k : NULL;
 }
 
-static bool is_there(const struct key *k)
+bool sim_store_has(const struct sim_key *k)
 {
     return k && k->value && k->until > sim_now();
 }
 
-/* For the other side reads. */
-void sim_store_say(int fd, const char *text, size_t n)
+struct sim_key *sim_store_key(size_t i)
 {
-    while (n) {
-        struct pollfd p = {.fd = fd, .events = POLLOUT};
-        ssize_t sent = send(fd, text, n, 0);
+    return i < KEYS && keys[i].name[0] ? &keys[i] : NULL;
+}
 
-        if (sent < 0 && poll(&p, 1, 10000) <= 0)
-            return;
-        if (sent < 0 && (p.revents & (POLLERR | POLLHUP)))
-            return;
-        text += sent > 0 ? sent : 0;
-        n -= sent > 0 ? (size_t)sent : 0;
-    }
+struct sim_key *sim_store_find(const char *name)
+{
+    return key_of(name, false);
 }
 
 /* A later descriptor of an engine's life is not followed by an earlier one, but one that its engine has given up. */
-static void check_version(struct key *k, const char *value, bool is_late)
+static void check_version(struct sim_key *k, const char *value, bool is_late)
 {
     const char *incarnation = strstr(value, "\"incarnation\":"), *version;
     char engine[17] = "";
@@ -98,9 +100,9 @@ static void check_version(struct key *k, const char *value, bool is_late)
 
 const char *sim_store_get(const char *name, size_t *n)
 {
-    const struct key *k = key_of(name, false);
+    const struct sim_key *k = key_of(name, false);
 
-    if (!is_there(k))
+    if (!sim_store_has(k))
         return NULL;
     *n = k->length;
     return k->value;
@@ -108,7 +110,7 @@ const char *sim_store_get(const char *name, size_t *n)
 
 void sim_store_put(int fd, const char *name, const char *value, size_t n, long ttl_s)
 {
-    struct key *k = key_of(name, true);
+    struct sim_key *k = key_of(name, true);
 
     free(k->value);
     k->value = sim_new(n + 1);
@@ -120,8 +122,8 @@ void sim_store_put(int fd, const char *name, const char *value, size_t n, long t
 
 bool sim_store_del(const char *name)
 {
-    struct key *k = key_of(name, false);
-    bool was = is_there(k);
+    struct sim_key *k = key_of(name, false);
+    bool was = sim_store_has(k);
 
     if (k)
         k->until = 0;
@@ -130,19 +132,62 @@ bool sim_store_del(const char *name)
 
 bool sim_store_keep(const char *name, long ttl_s)
 {
-    struct key *k = key_of(name, false);
+    struct sim_key *k = key_of(name, false);
 
-    if (is_there(k) && ttl_s)
+    if (sim_store_has(k) && ttl_s)
         k->until = sim_now() + ttl_s * SIM_S;
-    return is_there(k);
+    return sim_store_has(k);
+}
+
+static struct conn *conn_of(int fd)
+{
+    int i = 0;
+
+    while (i < n_conns && conns[i].fd != fd)
+        i++;
+    if (i == n_conns)
+        sim_fail("a connection of the metadata server is not there");
+    return &conns[i];
+}
+
+static void flush(struct conn *c)
+{
+    ssize_t sent = send(c->fd, c->out, c->queued, 0);
+
+    if (sent <= 0)
+        return; /* there is no room, or nobody: that shows when it is read */
+    c->queued -= (size_t)sent;
+    memmove(c->out, c->out + sent, c->queued);
+}
+
+/* Who takes nothing of so much is left. */
+void sim_store_say(int fd, const char *text, size_t n)
+{
+    struct conn *c = conn_of(fd);
+
+    if (n > MOST - c->queued) {
+        c->over = true;
+        c->queued = 0;
+        return;
+    }
+    memcpy(c->out + c->queued, text, n);
+    c->queued += n;
+    flush(c);
+}
+
+void sim_store_hang_up(int fd)
+{
+    conn_of(fd)->over = true;
 }
 
 bool sim_store_fails(int fd, const char *error)
 {
+    struct member *m = &members[conn_of(fd)->member];
+
     if (!sim_one_in(sim_store_fault_in))
         return false;
-    if (sim_one_in(3) && sim_now() >= stays_until) {
-        is_away = true;
+    if (sim_one_in(3) && sim_now() >= m->stays_until) {
+        m->leaves = true;
     } else if (sim_one_in(2)) {
         usleep((useconds_t)sim_below(6000000));
         return false;
@@ -152,15 +197,22 @@ bool sim_store_fails(int fd, const char *error)
     return true;
 }
 
+static size_t serve(const struct conn *c)
+{
+    if (sim_world.store == STORE_ETCD)
+        return sim_etcd_serve(c->fd, c->in, c->got);
+    return sim_world.store == STORE_REDIS ? sim_redis_serve(c->fd, c->in, c->got)
+                                          : sim_http_serve(c->fd, c->in, c->got);
+}
+
 /* Serves what is whole. */
 static void look(struct conn *c)
 {
-    while (!is_away) {
+    while (!members[c->member].leaves && !c->over) {
         size_t used;
 
         c->in[c->got] = '\0';
-        used = sim_world.store == STORE_REDIS ? sim_redis_serve(c->fd, c->in, c->got)
-                                              : sim_http_serve(c->fd, c->in, c->got);
+        used = serve(c);
         if (used == 0)
             return;
         c->got -= used;
@@ -170,8 +222,10 @@ static void look(struct conn *c)
 
 static void drop(int i)
 {
+    sim_etcd_left(conns[i].fd);
     close(conns[i].fd);
     free(conns[i].in);
+    free(conns[i].out);
     memmove(conns + i, conns + i + 1, (size_t)(--n_conns - i) * sizeof(*conns));
 }
 
@@ -189,19 +243,21 @@ static void receive(int i)
 }
 
 /* In place of the oldest, if there are too many. */
-static void admit(int listener)
+static void admit(int member)
 {
-    int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
+    int fd = accept4(members[member].listener, NULL, NULL, SOCK_NONBLOCK);
 
     if (fd >= 0 && n_conns == CONNS)
         drop(0);
     if (fd >= 0)
-        conns[n_conns++] = (struct conn){.fd = fd, .in = sim_new(MOST)};
+        conns[n_conns++] =
+            (struct conn){.fd = fd, .member = member, .in = sim_new(MOST), .out = sim_new(MOST)};
 }
 
-static int open_listener(void)
+static int open_listener(int member)
 {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(SIM_STORE_PORT)};
+    struct sockaddr_in a = {.sin_family = AF_INET,
+                            .sin_port = htons((uint16_t)(SIM_STORE_PORT + member))};
     int fd;
 
     while ((fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0)) < 0)
@@ -211,38 +267,107 @@ static int open_listener(void)
     return fd;
 }
 
-/* All connections end, and none is taken for a while. */
-static int go_away(int listener)
+static bool all_away(void)
 {
-    while (n_conns)
-        drop(0);
-    close(listener);
-    usleep((useconds_t)sim_below(8000000));
-    for (int i = 0; sim_world.store == STORE_REDIS && i < KEYS; i++)
+    bool all = true;
+
+    for (int i = 0; i < n_members(); i++)
+        all = all && members[i].listener < 0;
+    return all;
+}
+
+static void forget(void)
+{
+    for (int i = 0; i < KEYS; i++)
         keys[i].until = 0;
-    is_away = false;
-    stays_until = sim_now() + STAY_NS;
-    return open_listener();
+}
+
+/* All its connections end, and none is taken for a while. */
+static void go_away(struct member *m)
+{
+    for (int i = n_conns - 1; i >= 0; i--)
+        if (&members[conns[i].member] == m)
+            drop(i);
+    close(m->listener);
+    sim_trace("the metadata server is away");
+    *m = (struct member){.listener = -1, .back_at = sim_now() + (int64_t)sim_below(8000) * SIM_MS};
+    if (sim_world.store == STORE_REDIS)
+        forget();
+    if (sim_world.store != STORE_ETCD)
+        return;
+    sim_etcd_member_away();
+    for (int i = sim_one_in(4) ? 0 : MEMBERS; i < MEMBERS; i++) /* one power supply */
+        members[i].leaves = members[i].listener >= 0;
+    if (all_away() && sim_one_in(2)) {
+        forget();
+        sim_etcd_forget();
+    }
+}
+
+/* What members do, beside their connections. */
+static void look_at_members(const struct pollfd *p)
+{
+    for (int i = 0; i < n_members(); i++) {
+        struct member *m = &members[i];
+
+        if (m->leaves) {
+            go_away(m);
+        } else if (m->listener < 0 && sim_now() >= m->back_at) {
+            m->listener = open_listener(i);
+            m->stays_until = sim_now() + STAY_NS;
+        } else if (m->listener >= 0 && p[i].revents) {
+            admit(i);
+        }
+    }
+}
+
+static int time_left(void)
+{
+    int64_t until = SIM_NEVER;
+
+    for (int i = 0; i < n_members(); i++)
+        if (members[i].listener < 0 && members[i].back_at < until)
+            until = members[i].back_at;
+    if (until != SIM_NEVER)
+        until = until > sim_now() ? (until - sim_now()) / SIM_MS + 1 : 0;
+    if (sim_world.store == STORE_ETCD)
+        return until < TICK_MS ? (int)until : TICK_MS;
+    return until == SIM_NEVER ? -1 : (int)until;
+}
+
+static void look_at_conns(const struct pollfd *p, int n)
+{
+    for (int i = n - 1; i >= 0; i--) {
+        if (p[i].revents & POLLOUT)
+            flush(&conns[i]);
+        if (p[i].revents & ~POLLOUT)
+            receive(i);
+    }
+    for (int i = n_conns - 1; i >= 0; i--)
+        if (conns[i].over && conns[i].queued == 0)
+            drop(i);
 }
 
 void *sim_store_main(void *arg)
 {
-    struct pollfd p[CONNS + 1];
+    struct pollfd p[MEMBERS + CONNS];
 
-    p[0] = (struct pollfd){.fd = open_listener(), .events = POLLIN};
+    for (int i = 0; i < n_members(); i++)
+        members[i].listener = open_listener(i);
     for (;;) {
         int n = n_conns;
 
+        for (int i = 0; i < MEMBERS; i++)
+            p[i] =
+                (struct pollfd){.fd = i < n_members() ? members[i].listener : -1, .events = POLLIN};
         for (int i = 0; i < n; i++)
-            p[i + 1] = (struct pollfd){.fd = conns[i].fd, .events = POLLIN};
-        poll(p, (nfds_t)n + 1, -1);
-        for (int i = n - 1; i >= 0; i--)
-            if (p[i + 1].revents)
-                receive(i);
-        if (is_away)
-            p[0].fd = go_away(p[0].fd);
-        else if (p[0].revents)
-            admit(p[0].fd);
+            p[MEMBERS + i] = (struct pollfd){
+                .fd = conns[i].fd, .events = (short)(POLLIN | (conns[i].queued ? POLLOUT : 0))};
+        poll(p, MEMBERS + (nfds_t)n, time_left());
+        look_at_conns(p + MEMBERS, n);
+        look_at_members(p);
+        if (sim_world.store == STORE_ETCD)
+            sim_etcd_tick();
     }
     return arg;
 }

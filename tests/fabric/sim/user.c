@@ -18,6 +18,8 @@
 #define TIMEOUT_MS 3000
 #define BOUND_NS   (60 * SIM_S) /* of a request's life beyond its deadline */
 #define SETTLE_NS  (300 * SIM_S)
+#define TOLD_NS    (60 * SIM_S)
+#define JSON       ((size_t)1 << 20)
 #define CANCEL_MS  2000  /* a cancelled request ends within, unless its host stands still */
 #define PATIENT_MS 60000 /* where threads have no processor for seconds */
 
@@ -68,21 +70,12 @@ static void check_read(const struct intent *i)
 {
     const unsigned char *got = (const unsigned char *)i->local;
 
-    for (size_t k = 0; k < i->length; k++)
+    for (size_t k = 0; k < i->length; k++) {
+        sim_world.counts.bytes += i->slot->sure[i->at + k];
         if (i->slot->sure[i->at + k] && got[k] != i->slot->want[i->at + k])
             sim_fail("torn: a READ brought %02x as byte %zu, which was written as %02x", got[k],
                      i->at + k, i->slot->want[i->at + k]);
-}
-
-/*
- * Versions 1 and 2 need memory to find out when a WRITE that has ended is over. Without it the range is
- * closed to others until the segment is opened again, which this load does without knowing.
- */
-static bool may_be_lost(const struct life *to)
-{
-    const struct life *own = sim_world.hosts[sim_host()].life;
-
-    return (sim_world.knobs.faults & FAULT_MEMORY) && !(own->is_native && to->is_native);
+    }
 }
 
 /* What was asked has ended so; its memory is the engine's no more. */
@@ -94,8 +87,7 @@ void sim_conclude(const struct intent *i, int state, const struct life *l)
     sim_world.counts.ended += state != TE_COMPLETED;
     if (i->opcode == TE_WRITE) {
         i->slot->busy = false;
-        i->slot->is_lost = i->slot->is_lost || (state != TE_COMPLETED && may_be_lost(l));
-        if (state == TE_COMPLETED && !l->over && !i->slot->is_lost)
+        if (state == TE_COMPLETED && !l->over)
             memset(i->slot->sure + i->at, 1, i->length);
     } else if (state == TE_COMPLETED) {
         check_read(i);
@@ -226,13 +218,16 @@ static bool only(int faults)
            !(sim_world.knobs.fabrics & FABRIC_NICS);
 }
 
-/* Connections that the network has ended since then, or shortly before. */
-static unsigned resets_since(int64_t begin)
+/* Connections from one to the other that the network has ended since then, or shortly before. */
+static unsigned resets_since(int64_t begin, int from, int to)
 {
     unsigned n = 0;
 
-    for (int i = 0; i < RESETS; i++)
-        n += sim_world.resets[i] > begin - SIM_S;
+    for (int i = 0; i < RESETS; i++) {
+        int a = sim_world.resets[i].a, b = sim_world.resets[i].b;
+
+        n += sim_world.resets[i].at > begin - SIM_S && (!a || (a == from && b == to));
+    }
     return n;
 }
 
@@ -280,7 +275,8 @@ int sim_check_end(const struct life *own, te_batch b, size_t task, const struct 
     if (how.in_time && only(0))
         sim_fail("a request failed, and nothing is wrong: %s", why);
     if (how.in_time && only(FAULT_RESET) && strncmp(why, "read", 4) == 0 &&
-        resets_since(how.begin) <= own->retries) /* a WRITE may not be sent twice */
+        resets_since(how.begin, own->host, to->host) <=
+            own->retries) /* a WRITE may not be sent twice */
         sim_fail("a request failed, and no more connections broke than it may try again: %s", why);
     return s.state;
 }
@@ -464,7 +460,8 @@ static void register_anew(struct user *u)
 
 static void one_of_all(struct user *u, struct life *to, te_segment *seg)
 {
-    uint64_t chance = sim_below(26);
+    uint64_t chance = sim_below(30);
+    int faults = sim_world.knobs.faults;
 
     if (chance < 4)
         for (uint64_t n = sim_one_in(2) ? 1 : sim_below(12); n > 0; n--)
@@ -475,12 +472,18 @@ static void one_of_all(struct user *u, struct life *to, te_segment *seg)
         sim_submit_beside_wait(u, to, *seg);
     else if (chance == 10)
         sim_refused_calls(u, *seg);
-    else if (chance == 11 && (sim_world.knobs.faults & FAULT_RESET))
+    else if (chance == 11 && (faults & FAULT_RESET))
         sim_write_unreadable(u, to, *seg);
     else if (chance == 12)
         sim_read_beside_reset(u, to, *seg);
     else if (chance < 15)
         sim_park_beside_fetch(u, to, seg);
+    else if (chance == 15)
+        sim_close_beside_refresh(u, to, seg);
+    else if (chance < 18 && (faults & FAULT_CUT) && (faults & FAULT_RESET))
+        sim_write_beside_break(u, to, *seg);
+    else if (chance < 18 && (faults & FAULT_RESET))
+        sim_read_beside_reset(u, to, *seg);
     else
         run_batch(u, to, *seg, sim_one_in(2) ? 0 : 1 + (int64_t)(sim_below(70) * sim_below(70)));
 }
@@ -537,16 +540,88 @@ static void reach_all(struct user *u)
     }
 }
 
+/* Of the descriptor that is known of it. */
+static long version_of(const struct life *own, te_segment seg, char *json)
+{
+    const char *at;
+
+    sim_ok(te_segment_json(own->engine, seg, json, JSON), "te_segment_json");
+    at = strstr(json, "\"te\":");
+    at = at ? strstr(at, "\"version\":") : NULL;
+    return at ? strtol(at + 10, NULL, 10) : 0;
+}
+
+/* The segments of all others that are up are open from the first round to the end, for them to be followed. */
+static void hold_all(const struct user *u, te_segment held[SIM_HOSTS])
+{
+    struct life *own = u->host->life;
+
+    for (int h = 1; h <= sim_world.knobs.hosts; h++) {
+        const struct life *to = sim_world.hosts[h].life;
+
+        if (to && to != own && held[h] == SIM_CLOSED && sim_open(own, to, &held[h]) < 0)
+            held[h] = SIM_CLOSED;
+    }
+}
+
+/* Who follows others learns that they change without asking for anything. */
+static void be_told(const struct user *u, int host, te_segment seg)
+{
+    struct life *own = u->host->life;
+    int64_t begin = sim_now();
+    char *json = sim_new(JSON);
+    long was = version_of(own, seg, json);
+
+    while (version_of(own, seg, json) == was) {
+        if (sim_now() > begin + TOLD_NS)
+            sim_fail("host %d is not told that host %d has changed, in %lld s", own->host, host,
+                     (long long)(TOLD_NS / SIM_S));
+        usleep(100000);
+    }
+    free(json);
+}
+
+/* After each another one is closed and opened: all are followed anew then. */
+static void be_told_by_all(const struct user *u, te_segment held[SIM_HOSTS])
+{
+    struct life *own = u->host->life;
+
+    for (int h = 1; h <= sim_world.knobs.hosts; h++)
+        for (int turn = 0; h != own->host && turn < 2; turn++) {
+            while (held[h] == SIM_CLOSED && (hold_all(u, held), held[h] == SIM_CLOSED))
+                usleep(100000);
+            be_told(u, h, held[h]);
+            if (turn == 1) {
+                sim_close(own, sim_world.hosts[h].life, held[h]);
+                held[h] = SIM_CLOSED;
+            }
+            hold_all(u, held);
+        }
+    for (int h = 1; h <= sim_world.knobs.hosts; h++)
+        if (held[h] != SIM_CLOSED)
+            sim_close(own, sim_world.hosts[h].life, held[h]);
+    sim_world.n_told++;
+}
+
 void *sim_user_main(void *arg)
 {
     struct user *u = arg;
+    bool follows = sim_world.store == STORE_ETCD && u->index == 0, holds = follows && sim_one_in(2);
+    te_segment held[SIM_HOSTS];
 
-    for (int i = 0; i < sim_world.knobs.rounds; i++)
+    for (int h = 0; h < SIM_HOSTS; h++)
+        held[h] = SIM_CLOSED;
+    for (int i = 0; i < sim_world.knobs.rounds; i++) {
         one_round(u);
+        if (holds)
+            hold_all(u, held);
+    }
     u->done = true;
     while (!sim_world.is_quiet)
         usleep(50000);
     reach_all(u);
     sim_files_reach(u);
+    if (follows)
+        be_told_by_all(u, held);
     return NULL;
 }

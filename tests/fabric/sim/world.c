@@ -9,7 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define PAGE ((size_t)4096)
+#define PAGE        ((size_t)4096)
+#define REGISTER_NS (600 * SIM_S) /* in which memory is registered, whatever is wrong meanwhile */
 
 struct sim_world sim_world;
 
@@ -48,9 +49,11 @@ bool sim_may_try_again(int rc)
 
 void sim_register(te_engine *e, void *at, size_t length, unsigned access)
 {
+    int64_t begin = sim_now();
     int rc;
 
-    while ((rc = te_register(e, at, length, "cpu:0", access)) < 0 && sim_may_try_again(rc))
+    while ((rc = te_register(e, at, length, "cpu:0", access)) < 0 && sim_may_try_again(rc) &&
+           sim_now() < begin + REGISTER_NS)
         usleep(100000);
     sim_ok(rc, "te_register");
 }
@@ -84,11 +87,13 @@ void sim_check_slot(const struct life *l, const struct user *u, int slot)
     const struct slot *s = &l->slots[n];
     const unsigned char *is = (const unsigned char *)l->memory + n * sim_world.slot;
 
-    for (size_t i = 0; i < sim_world.slot && !s->busy && !l->over; i++)
+    for (size_t i = 0; i < sim_world.slot && !s->busy && !l->over; i++) {
+        sim_world.counts.bytes += s->sure[i];
         if (s->sure[i] && is[i] != s->want[i])
             sim_fail(
                 "torn: byte %zu of slot %d of user %d of host %d in %s is %02x and was written as %02x",
                 i, slot, u->index, u->host->number, l->name, is[i], s->want[i]);
+    }
 }
 
 struct life *sim_any_life(void)

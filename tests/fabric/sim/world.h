@@ -25,8 +25,7 @@
 struct slot {
     unsigned char *want;
     bool *sure;
-    bool busy;    /* a WRITE of it is under way */
-    bool is_lost; /* bytes of one that has ended may come at any time */
+    bool busy; /* a WRITE of it is under way */
 };
 
 /* A batch, by what te_done() may say of it. */
@@ -47,8 +46,10 @@ struct life {
     struct slot *slots;
     bool over;
     int host;
-    unsigned there;   /* odd while `extra` is registered, another number each time; wake: it goes */
-    struct run *runs; /* all that ever were, the newest first */
+    unsigned
+        there; /* odd while `extra` is registered, another number each time; wake: it goes, or comes */
+    int64_t stays_until;        /* it does not go before */
+    struct run *runs;           /* all that ever were, the newest first */
     unsigned opens[SIM_HOSTS];  /* of the segment of each host, that are not closed */
     unsigned writes[SIM_HOSTS]; /* to it, since none was open */
 };
@@ -82,13 +83,17 @@ struct host {
 
 extern struct sim_world {
     struct sim_knobs knobs;
-    size_t slot;                                        /* its bytes */
-    enum { STORE_NONE, STORE_HTTP, STORE_REDIS } store; /* by what engines find each other */
+    size_t slot;                                                    /* its bytes */
+    enum { STORE_NONE, STORE_HTTP, STORE_REDIS, STORE_ETCD } store; /* by what engines meet */
     struct host hosts[SIM_HOSTS];
     bool is_quiet; /* faults have stopped, and what they did is over */
+    int n_told;    /* hosts that have seen by themselves that others change */
     int64_t quiet_since;
     struct sim_counts counts;
-    int64_t resets[RESETS]; /* when they were; a ring */
+    struct {
+        int64_t at;
+        int a, b;     /* between which hosts, 0: any */
+    } resets[RESETS]; /* a ring */
     unsigned n_resets;
 } sim_world;
 
@@ -154,10 +159,14 @@ void sim_trouble(int from, int to, int64_t ns);
 void sim_rewrite(struct user *u, struct life *to, te_segment *seg);
 void sim_submit_beside_wait(struct user *u, struct life *to, te_segment seg);
 void sim_read_beside_reset(struct user *u, struct life *to, te_segment seg);
-void sim_park_beside_fetch(struct user *u, struct life *to, te_segment *seg);
+void sim_write_beside_break(struct user *u, struct life *to, te_segment seg);
 void sim_unregister_beside(struct user *u, te_batch b, size_t n);
 void sim_write_unreadable(struct user *u, const struct life *to, te_segment seg);
 void sim_refused_calls(struct user *u, te_segment seg);
+
+/* fetch.c; as above. */
+void sim_park_beside_fetch(struct user *u, struct life *to, te_segment *seg);
+void sim_close_beside_refresh(struct user *u, struct life *to, te_segment *seg);
 
 /* guest.c. */
 void sim_keep_guest(struct user *u);
