@@ -14,7 +14,8 @@
 #   INTEROP=...    arguments of tests/interop/run.sh, for make interop
 #   SOAK=...       arguments of scripts/soak.sh, for make soak
 #   SEEDS=N        how many runs of the simulation, for make sim; SIM=... further arguments; HASHES=N:
-#                  of so many seeds three runs are compared (100)
+#                  of so many seeds three runs are compared (100); ATOMICS=1: threads change before each
+#                  atomic operation of the library, too
 #   WHEEL=...      arguments of scripts/wheel.sh, for make wheel
 
 MAKEFLAGS += --no-print-directory
@@ -35,6 +36,9 @@ INTEROP ?=
 SOAK ?=
 SEEDS ?= 1000
 HASHES ?= 100
+ATOMICS ?=
+sim_preset = $(if $(ATOMICS),sim,release)
+sim_tree = $(if $(ATOMICS),build/sim,build)
 SIM ?=
 WHEEL ?=
 
@@ -109,9 +113,9 @@ fuzz:
 
 sim:
 	$(call deps,build test)
-	@$(MAKE) tests
-	@build/tests/sim/sim --seeds=$(SEEDS) --jobs=$(JOBS) $(SIM)
-	@$(if $(SIM),:,build/tests/sim/sim --seeds=$(HASHES) --jobs=$(JOBS) --check-hash)
+	$(call build,$(sim_preset),$(sim_tree),sim)
+	@$(sim_tree)/tests/sim/sim --seeds=$(SEEDS) --jobs=$(JOBS) $(SIM)
+	@$(if $(SIM),:,$(sim_tree)/tests/sim/sim --seeds=$(HASHES) --jobs=$(JOBS) --check-hash)
 
 soak:
 	$(call deps,build test)

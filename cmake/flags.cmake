@@ -37,6 +37,10 @@ if(TE_SANITIZE)
     endif()
 endif()
 
+if(TE_SIM)
+    add_compile_options("$<$<COMPILE_LANGUAGE:C>:SHELL:-include ${PROJECT_SOURCE_DIR}/src/base/yield.h>")
+endif()
+
 if(TE_FUZZ)
     if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
         message(FATAL_ERROR "TE_FUZZ needs clang: cmake --preset fuzz, or -DCMAKE_C_COMPILER=clang.")

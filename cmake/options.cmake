@@ -53,6 +53,7 @@ option(TE_WERROR "Treat warnings as errors (make WERROR=1)" OFF)
 option(TE_HARDEN "Stack protector, fortified libc calls, read-only relocations" ON)
 option(TE_COVERAGE "Count which lines run (make coverage)" OFF)
 option(TE_FUZZ "Build the fuzz targets with libFuzzer, and nothing else (needs clang)" OFF)
+option(TE_SIM "Let the simulation change threads before each atomic operation (make sim ATOMICS=1)" OFF)
 set(TE_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize= takes them (address,undefined or thread)")
 
 if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)

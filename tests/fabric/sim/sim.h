@@ -28,7 +28,7 @@
  *   faults  what goes wrong
  *   main    runs seeds, each in a process of its own, and shrinks one that fails
  *
- * It explores interleavings at these calls, not weak memory, and not between two atomics.
+ * It explores interleavings at these calls, in the preset `sim` between two atomics, too, and not weak memory.
  */
 #ifndef SIM_H
 #define SIM_H
