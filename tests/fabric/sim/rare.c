@@ -266,15 +266,15 @@ void sim_write_beside_break(struct user *u, struct life *to, te_segment seg)
     int64_t ns = SIM_MS + (int64_t)sim_below(150) * SIM_MS;
     struct rewrite w = {.user = u, .to = to};
 
-    if (sim_is_same_machine(from, to->host))
-        return;
-    choose_parts(&w);
-    sim_cut(from, to->host, ns);
-    submit_all(&w, seg, TE_WRITE);
-    sleep_for(SIM_MS);
-    sim_write_unreadable(u, to, seg);
-    end_all(&w, false);
-    let_end(&w, seg, 500 * SIM_MS);
+    for (uint64_t n = 1 + sim_below(6); n > 0 && !sim_is_same_machine(from, to->host); n--) {
+        choose_parts(&w);
+        sim_cut(from, to->host, ns);
+        submit_all(&w, seg, TE_WRITE);
+        sleep_for(SIM_MS);
+        sim_write_unreadable(u, to, seg);
+        end_all(&w, false);
+        let_end(&w, seg, 500 * SIM_MS);
+    }
 }
 
 /* ----------------------------------------------------------------------------- memory at the end */
