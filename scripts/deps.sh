@@ -19,6 +19,7 @@ build  libcurl4-openssl-dev|libcurl4-gnutls-dev  HTTP client of the http and etc
 build  libhiredis-dev        redis store
 build  libmicrohttpd-dev     HTTP server of te_metad
 build  libsqlite3-dev        durable contents of te_metad
+build  libssl-dev            TE_AUTH (headers; the library is opened at run time)
 build  libibverbs-dev        RDMA verbs (headers; the library is opened at run time)
 build  liburing-dev          files by io_uring, from 2.2 on
 build  uthash-dev            hash maps and lists (headers)

@@ -161,7 +161,7 @@ static const char *environment_of(const struct tei_option_row *r, const char **n
     return is_set(text, r) ? text : NULL;
 }
 
-static void read_environment(struct tei_conf *c)
+static int read_environment(struct tei_conf *c)
 {
     char expected[EXPECTED_MAX];
 
@@ -176,9 +176,13 @@ static void read_environment(struct tei_conf *c)
             continue;
         }
         tei_value_expected(r, expected, sizeof expected);
+        if (r->strict)
+            return TEI_FAIL(TE_ERR_INVALID, "%s in the environment is '%.64s': it must be %s", name,
+                            text, expected);
         TEI_WARN("%s in the environment is '%.64s', which must be %s; using the default, '%s'",
                  name, r->secret ? "***" : text, expected, r->fallback);
     }
+    return 0;
 }
 
 static bool has_proxy(void)
@@ -210,7 +214,9 @@ int tei_conf_load(const struct te_option_list *set, struct tei_conf *out)
     memset(out, 0, sizeof *out);
     for (size_t i = 0; i < tei_option_count; i++)
         set_default(&tei_option_rows[i], out);
-    read_environment(out);
+    rc = read_environment(out);
+    if (rc)
+        return rc;
     forgive(out);
     for (; set; set = set->next) {
         /* It was checked when it was added. */

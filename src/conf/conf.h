@@ -4,7 +4,7 @@
  *
  * Every row of the table has the variable's name, alias, type, default, range, unit and help.
  * Loading writes the defaults, then the environment, then what te_option_set() gave. A bad value in
- * the environment is a WARN and the default; from te_option_set() it is an error. The struct is
+ * the environment is a WARN and the default, but for a row that is strict; from te_option_set() it is an error. The struct is
  * const once the engine owns it.
  *
  *   table.c    the rows
@@ -24,6 +24,8 @@
 #define TEI_CONF_ROWS 144  /* at most so many rows */
 
 enum tei_zerocopy { TEI_ZEROCOPY_OFF, TEI_ZEROCOPY_AUTO, TEI_ZEROCOPY_ON };
+
+struct tei_auth;
 
 struct tei_conf {
     /* which transports */
@@ -110,6 +112,12 @@ struct tei_conf {
     size_t tcp_piece_size; /* TE_TCP_PIECE_SIZE: a request is split into pieces over lanes */
     int tcp_max_sessions;  /* TE_TCP_MAX_SESSIONS: connections served at once */
 
+    /* who peers are */
+    char auth[TEI_CONF_TEXT];         /* TE_AUTH */
+    char auth_keys[TEI_CONF_LONG];    /* TE_AUTH_KEYS: path */
+    char auth_classic[TEI_CONF_LONG]; /* TE_AUTH_CLASSIC: list of networks */
+    struct tei_auth *identity;        /* what the engine made of these; NULL: off */
+
     bool multi_protocol; /* TE_MULTI_PROTOCOL: tell tcp and rdma beside each other */
 
     /* the path within a host */
@@ -162,7 +170,8 @@ struct tei_conf {
 struct te_option_list;
 
 /*
- * Defaults, environment, `set` (may be NULL). On a bad explicit value: the error, *out undefined.
+ * Defaults, environment, `set` (may be NULL). On a bad explicit value, or one of the environment of an option
+ * without a fallback: the error, *out undefined.
  */
 int tei_conf_load(const struct te_option_list *set, struct tei_conf *out);
 

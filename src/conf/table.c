@@ -198,6 +198,23 @@ const struct tei_option_row tei_option_rows[] = {
     {NUMBER("MC_REDIS_DB_INDEX", redis_db_index, "0", 0, 255),
      .help = "Database of the redis metadata server."},
 
+    {ROW("TE_AUTH", auth, TEXT, "off"), .max = sizeof(((struct tei_conf *)0)->auth) - 1,
+     .section = "Identity", .strict = true,
+     .about = "Who peers are, and which of them may come. See docs/security-howto.md.",
+     .help =
+         "off: whoever reaches a port of the engine is trusted, as Mooncake's engines do. psk: peers "
+         "prove that they have a key of TE_AUTH_KEYS, and so does this engine, before anything else is "
+         "said; needs OpenSSL 3. What cannot be done is an error: no engine is made."},
+    {TEXT("TE_AUTH_KEYS", auth_keys), .strict = true,
+     .help =
+         "Path of a file with lines ID:KEY, a key being 32 to 64 random bytes in base64. The first is what "
+         "this engine shows, the others are those who may come; the first may be repeated. Nobody but "
+         "its owner may reach it. It is read again when it has changed."},
+    {TEXT("TE_AUTH_CLASSIC", auth_classic), .strict = true,
+     .help =
+         "With TE_AUTH=psk: addresses and networks (10.1.0.0/16,fd00::7) of engines that have no keys. They "
+         "are spoken to, and served, on both ports as with TE_AUTH=off. Empty: none."},
+
     {TEXT("MC_TCP_BIND_ADDRESS", tcp_bind_address), .section = "TCP", .about = "The tcp transport.",
      .help = "Address told to peers where ip_or_host_name gives none. Empty: that of "
              "local_server_name, else one found. Where to listen is for TE_BIND to say."},

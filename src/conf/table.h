@@ -42,7 +42,9 @@ struct tei_option_row {
     const struct tei_word *words;
     const char *unit;
     bool secret;
-    bool idle; /* checked and shown, but nothing reads it yet; tests/lint/test_options.py */
+    bool
+        strict; /* a bad value in the environment is an error, too: no default may take its place */
+    bool idle;  /* checked and shown, but nothing reads it yet; tests/lint/test_options.py */
     const char *help;
 };
 

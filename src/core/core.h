@@ -23,6 +23,7 @@
 #ifndef TEI_CORE_H
 #define TEI_CORE_H
 
+#include "auth/auth.h"
 #include "base/base.h"
 #include "base/err.h"
 #include "base/os.h"

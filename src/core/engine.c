@@ -321,8 +321,10 @@ int te_engine_create(const te_options *o, te_engine **out)
         apply_log(&e->conf);
         tei_conf_tell_unused();
         tei_raise_nofile();
-        rc = start_engine(e, &known);
+        rc = tei_auth_open(&e->conf, e->incarnation, &e->conf.identity);
     }
+    if (!rc)
+        rc = start_engine(e, &known);
     if (rc) {
         te_engine_destroy(e);
         return rc;
@@ -376,6 +378,7 @@ static void free_engine(te_engine *e)
     tei_events_fini(&e->events);
     tei_jobs_fini(&e->fetches);
     tei_jobs_fini(&e->jobs);
+    tei_auth_close(e->conf.identity);
     tei_ctl_fini(&e->ctl);
     pthread_mutex_destroy(&e->admin);
     pthread_mutex_destroy(&e->metrics.told_lock);

@@ -30,7 +30,7 @@ struct snapshot {
     struct te_stats stats;
     struct totals all;
     uint64_t inflight, parked, restarts, stalls, staged_bytes, registered_bytes, inbox, metadata_up;
-    uint64_t errors[METRICS_ERRORS];
+    uint64_t errors[METRICS_ERRORS], refused[TEI_AUTH_N_CAUSES];
     struct by_transport transports[METRICS_CARRIERS];
     size_t n_peers;
     struct by_peer peers[METRICS_PEERS];
@@ -130,6 +130,8 @@ static struct snapshot *take_snapshot(te_engine *e)
     pthread_mutex_unlock(&e->inbox.lock);
     for (size_t i = 0; i < METRICS_ERRORS; i++)
         s->errors[i] = now_of(&e->metrics.errors[i]);
+    if (e->conf.identity)
+        tei_auth_counts(e->conf.identity, s->refused);
     take_transports(e, s);
     take_carried(e, TEI_STAGE_INDEX, &s->transports[TEI_STAGE_INDEX]);
     s->staged_bytes = s->transports[TEI_STAGE_INDEX].bytes[TE_READ] +
@@ -148,6 +150,7 @@ enum scope {
     ENGINE,
     OPCODE,
     ERROR,
+    CAUSE,
     PEER,
     TRANSPORT,
     TRANSPORT_OPCODE,
@@ -162,6 +165,7 @@ enum scope {
 #define AT_ENGINE(m)           offsetof(struct snapshot, m)
 #define AT_OPCODE(m)           offsetof(struct snapshot, m)
 #define AT_ERROR(m)            offsetof(struct snapshot, m)
+#define AT_CAUSE(m)            offsetof(struct snapshot, m)
 #define AT_LATENCY(m)          offsetof(struct snapshot, m)
 #define AT_PEER(m)             offsetof(struct totals, m)
 #define AT_NIC(m)              offsetof(struct tei_nic_figures, m)
@@ -188,6 +192,7 @@ static const char *const labels[] = {
     [ENGINE] = "",
     [OPCODE] = "opcode",
     [ERROR] = "error, class",
+    [CAUSE] = "cause",
     [PEER] = "peer, opcode",
     [TRANSPORT] = "transport",
     [TRANSPORT_OPCODE] = "transport, opcode",
@@ -275,6 +280,14 @@ static void write_one_peer(const char *name, const struct totals *t, const struc
         put_value(f, name);
         fprintf(f, "\",opcode=\"%s\"} %llu\n", opcodes[op], (unsigned long long)member(t, r)[op]);
     }
+}
+
+/* All of them, so that the first of a kind is seen as one more. */
+static void write_cause(const struct snapshot *s, const struct row *r, FILE *f)
+{
+    for (size_t i = 0; i < TEI_AUTH_N_CAUSES; i++)
+        fprintf(f, "%s{cause=\"%s\"} %llu\n", r->name, tei_auth_label((enum tei_auth_cause)i),
+                (unsigned long long)member(s, r)[i]);
 }
 
 static void write_peer(const struct snapshot *s, const struct row *r, FILE *f)
@@ -403,6 +416,7 @@ static void (*const writers[])(const struct snapshot *s, const struct row *r, FI
     [ENGINE] = write_engine,
     [OPCODE] = write_opcode,
     [ERROR] = write_error,
+    [CAUSE] = write_cause,
     [PEER] = write_peer,
     [TRANSPORT] = write_transport,
     [TRANSPORT_OPCODE] = write_transport_opcode,

@@ -30,10 +30,11 @@ static int notify_self(struct inbox *s, const te_message *m)
  */
 static int notify_peer(te_engine *e, te_segment seg, struct tei_hostport where, const te_message *m)
 {
-    int rc = where.port ? tei_rpc_notify(&where, m, rpc_deadline(&e->conf)) : TE_ERR_PEER;
+    int rc = where.port ? tei_rpc_notify(e->conf.identity, &where, m, rpc_deadline(&e->conf))
+                        : TE_ERR_PEER;
 
     if (rc == TE_ERR_PEER && tei_peer_where(e, seg, true, &where) == 0)
-        rc = tei_rpc_notify(&where, m, rpc_deadline(&e->conf));
+        rc = tei_rpc_notify(e->conf.identity, &where, m, rpc_deadline(&e->conf));
     if (!rc)
         atomic_fetch_add_explicit(&e->count.notified, 1, memory_order_relaxed);
     return rc;
@@ -125,7 +126,7 @@ int te_probe(te_engine *e, const char *name)
     if (!rc)
         rc = e->dir->ops->rpc_addr(e->dir, name, true, &where);
     if (!rc)
-        rc = tei_rpc_probe(&where, rpc_deadline(&e->conf));
+        rc = tei_rpc_probe(e->conf.identity, &where, rpc_deadline(&e->conf));
     return rc;
 }
 

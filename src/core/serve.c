@@ -99,8 +99,8 @@ int tei_serve_connect(struct tei_host *h, const struct tei_hostport *where, cons
 {
     struct tei_bytes reply = {0};
     int64_t deadline_ns = tei_deadline_ns(h->conf->handshake_connect_timeout_s * 1000);
-    int rc = tei_rpc_request(where, TEI_RPC_CONNECTION, body, len, h->conf->handshake_max_length,
-                             deadline_ns, &reply);
+    int rc = tei_rpc_request(h->conf->identity, where, TEI_RPC_CONNECTION, body, len,
+                             h->conf->handshake_max_length, deadline_ns, &reply);
 
     if (rc)
         return rc;

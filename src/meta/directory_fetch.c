@@ -63,7 +63,7 @@ static int request_page(struct fetch *f, struct tei_segment **out)
 
     if (!body)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory to ask %s for its segment", f->where->host);
-    rc = tei_rpc_request(f->where, TEI_RPC_METADATA, body, strlen(body), max_len,
+    rc = tei_rpc_request(f->conf->identity, f->where, TEI_RPC_METADATA, body, strlen(body), max_len,
                          limits.deadline_ns, &reply);
     free(body);
     if (rc)

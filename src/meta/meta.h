@@ -219,12 +219,14 @@ int tei_rpc_server_open(struct tei_loop *loop, int listen_fd, const struct tei_c
 void tei_rpc_server_close(struct tei_rpc_server *s);
 
 /*
- * One request to host:port, blocking until `deadline_ns`. TE_ERR_PEER: no connection.
+ * One request to host:port, blocking until `deadline_ns`. `auth`: what is proved and asked for before it, NULL:
+ * nothing. TE_ERR_PEER: no connection. TE_ERR_REJECTED: one side does not prove who it is.
  * TE_ERR_TIMEOUT, TE_ERR_LINK, TE_ERR_PROTOCOL (bad frame or other type in the reply),
  * TE_ERR_TOO_LARGE (names MC_HANDSHAKE_MAX_LENGTH).
  */
-int tei_rpc_request(const struct tei_hostport *where, enum tei_rpc_type type, const char *body,
-                    size_t len, size_t max_len, int64_t deadline_ns, struct tei_bytes *reply);
+int tei_rpc_request(struct tei_auth *auth, const struct tei_hostport *where, enum tei_rpc_type type,
+                    const char *body, size_t len, size_t max_len, int64_t deadline_ns,
+                    struct tei_bytes *reply);
 
 /* Bodies. The decode functions take hostile bytes; strings are malloc'ed. */
 int tei_notify_encode(const te_message *m, char **out);
@@ -251,11 +253,12 @@ bool tei_probe_asks(const char *body, size_t len);
  * tei_rpc_request for a notification and a probe: TE_ERR_REJECTED if the peer did not take it.
  * TE_ERR_UNSUPPORTED: it is no text, and the peer takes nothing else.
  */
-int tei_rpc_notify(const struct tei_hostport *where, const te_message *m, int64_t deadline_ns);
-int tei_rpc_probe(const struct tei_hostport *where, int64_t deadline_ns);
+int tei_rpc_notify(struct tei_auth *auth, const struct tei_hostport *where, const te_message *m,
+                   int64_t deadline_ns);
+int tei_rpc_probe(struct tei_auth *auth, const struct tei_hostport *where, int64_t deadline_ns);
 /* Whether the engine of that descriptor, NULL if it cannot be read, answers there. TE_ERR_PEER: another does. */
-int tei_rpc_ask_owner(const struct tei_hostport *where, const struct tei_segment *s,
-                      int64_t deadline_ns);
+int tei_rpc_ask_owner(struct tei_auth *auth, const struct tei_hostport *where,
+                      const struct tei_segment *s, int64_t deadline_ns);
 
 /* ------------------------------------------------------------------------------------ directory */
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "meta/rpc.h"
 
+#include "auth/auth.h"
 #include "base/err.h"
 #include "base/os.h"
 #include "meta/base64.h"
@@ -28,7 +29,35 @@ static int fail_io(int rc, const char *peer, const char *doing)
                     peer, errno ? tei_errno_text(errno) : "connection closed", doing);
 }
 
-static int send_frame(int fd, enum tei_rpc_type type, const char *body, size_t len,
+/* A connection to a handshake port: in clear, or with the proof of TE_AUTH. */
+struct line {
+    int fd;
+    struct tei_secure *secure; /* NULL: in clear */
+};
+
+static int write_full(const struct line *l, const void *buf, size_t n, int64_t deadline_ns)
+{
+    return l->secure ? tei_secure_write_full(l->secure, buf, n, deadline_ns)
+                     : tei_write_full(l->fd, buf, n, deadline_ns);
+}
+
+static int read_full(const struct line *l, void *buf, size_t n, int64_t deadline_ns)
+{
+    return l->secure ? tei_secure_read_full(l->secure, buf, n, deadline_ns)
+                     : tei_read_full(l->fd, buf, n, deadline_ns);
+}
+
+/* Proves who we are, and has the other side prove it, unless its address needs no proof. */
+static int prove(struct line *l, struct tei_auth *auth, const char *peer, int64_t deadline_ns)
+{
+    if (!auth || tei_auth_is_classic_fd(auth, l->fd))
+        return 0;
+    l->secure = tei_secure_open(auth, l->fd, false);
+    return l->secure ? tei_secure_connect(l->secure, peer, deadline_ns)
+                     : TEI_FAIL(TE_ERR_MEMORY, "no memory for a connection to %s", peer);
+}
+
+static int send_frame(const struct line *l, enum tei_rpc_type type, const char *body, size_t len,
                       const char *peer, int64_t deadline_ns)
 {
     size_t n;
@@ -37,13 +66,19 @@ static int send_frame(int fd, enum tei_rpc_type type, const char *body, size_t l
 
     if (!frame)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for a request of %zu bytes", len);
-    rc = tei_write_full(fd, frame, n, deadline_ns);
+    rc = write_full(l, frame, n, deadline_ns);
     free(frame);
     return rc ? fail_io(rc, peer, "sending the request") : 0;
 }
 
 static int fail_parse(int rc, const struct tei_rpc_parser *p, const char *peer)
 {
+    if (rc == TE_ERR_TOO_LARGE && tei_secure_is_alert(p->want))
+        return TEI_FAIL(
+            TE_ERR_REJECTED,
+            "%s serves only those who have a key: set TE_AUTH=psk and TE_AUTH_KEYS here, "
+            "or have our address in TE_AUTH_CLASSIC there",
+            peer);
     if (rc == TE_ERR_TOO_LARGE && p->want > TEI_RPC_LENGTH_MAX)
         return TEI_FAIL(TE_ERR_PROTOCOL, "%s does not answer like an engine's handshake port",
                         peer);
@@ -61,7 +96,8 @@ static int fail_parse(int rc, const struct tei_rpc_parser *p, const char *peer)
  * Reads one frame into the parser. It never asks for more than the frame has, so nothing is read
  * past its end.
  */
-static int read_frame(int fd, struct tei_rpc_parser *p, const char *peer, int64_t deadline_ns)
+static int read_frame(const struct line *l, struct tei_rpc_parser *p, const char *peer,
+                      int64_t deadline_ns)
 {
     char *buf = malloc(READ_BYTES);
     int rc = buf ? 0 : TE_ERR_MEMORY;
@@ -69,7 +105,7 @@ static int read_frame(int fd, struct tei_rpc_parser *p, const char *peer, int64_
     while (!rc) {
         size_t n = tei_min(tei_rpc_parser_wants(p), READ_BYTES), used;
 
-        rc = tei_read_full(fd, buf, n, deadline_ns);
+        rc = read_full(l, buf, n, deadline_ns);
         if (rc) {
             free(buf);
             return fail_io(rc, peer, "reading the reply");
@@ -80,14 +116,14 @@ static int read_frame(int fd, struct tei_rpc_parser *p, const char *peer, int64_
     return rc < 0 ? fail_parse(rc, p, peer) : 0;
 }
 
-static int read_reply(int fd, enum tei_rpc_type type, const char *peer, size_t max_len,
-                      int64_t deadline_ns, struct tei_bytes *reply)
+static int read_reply(const struct line *l, enum tei_rpc_type type, const char *peer,
+                      size_t max_len, int64_t deadline_ns, struct tei_bytes *reply)
 {
     struct tei_rpc_parser p;
     int rc;
 
     tei_rpc_parser_init(&p, max_len);
-    rc = read_frame(fd, &p, peer, deadline_ns);
+    rc = read_frame(l, &p, peer, deadline_ns);
     if (!rc && (!p.typed || p.type != (uint8_t)type))
         rc = TEI_FAIL(TE_ERR_PROTOCOL, "%s answers a request of type %d with another type", peer,
                       (int)type);
@@ -99,20 +135,25 @@ static int read_reply(int fd, enum tei_rpc_type type, const char *peer, size_t m
     return 0;
 }
 
-int tei_rpc_request(const struct tei_hostport *where, enum tei_rpc_type type, const char *body,
-                    size_t len, size_t max_len, int64_t deadline_ns, struct tei_bytes *reply)
+int tei_rpc_request(struct tei_auth *auth, const struct tei_hostport *where, enum tei_rpc_type type,
+                    const char *body, size_t len, size_t max_len, int64_t deadline_ns,
+                    struct tei_bytes *reply)
 {
     char peer[TEI_HOSTPORT_MAX];
-    int fd = tei_connect(where->host, where->port, &remedies, deadline_ns), rc;
+    struct line l = {.fd = tei_connect(where->host, where->port, &remedies, deadline_ns)};
+    int rc;
 
-    if (fd < 0)
-        return fd;
+    if (l.fd < 0)
+        return l.fd;
     tei_hostport_format(where->host, where->port, peer, sizeof peer);
     TEI_DEBUG("handshake port: connected to %s, request of type %d", peer, (int)type);
-    rc = send_frame(fd, type, body, len, peer, deadline_ns);
+    rc = prove(&l, auth, peer, deadline_ns);
     if (!rc)
-        rc = read_reply(fd, type, peer, max_len, deadline_ns, reply);
-    tei_fd_close(fd);
+        rc = send_frame(&l, type, body, len, peer, deadline_ns);
+    if (!rc)
+        rc = read_reply(&l, type, peer, max_len, deadline_ns, reply);
+    tei_secure_free(l.secure);
+    tei_fd_close(l.fd);
     return rc;
 }
 
@@ -295,10 +336,10 @@ static bool takes_bytes(const struct tei_bytes *answer)
 }
 
 /* Asks the engine that is there now: the one of the descriptor may be no more. */
-static int ask_bytes(const struct tei_hostport *where, int64_t deadline_ns)
+static int ask_bytes(struct tei_auth *auth, const struct tei_hostport *where, int64_t deadline_ns)
 {
     struct tei_bytes answer;
-    int rc = tei_rpc_request(where, TEI_RPC_PROBE, TEI_PROBE_ASK, strlen(TEI_PROBE_ASK),
+    int rc = tei_rpc_request(auth, where, TEI_RPC_PROBE, TEI_PROBE_ASK, strlen(TEI_PROBE_ASK),
                              SMALL_REPLY_MAX, deadline_ns, &answer);
 
     if (rc)
@@ -314,18 +355,19 @@ static int ask_bytes(const struct tei_hostport *where, int64_t deadline_ns)
     return rc;
 }
 
-int tei_rpc_notify(const struct tei_hostport *where, const te_message *m, int64_t deadline_ns)
+int tei_rpc_notify(struct tei_auth *auth, const struct tei_hostport *where, const te_message *m,
+                   int64_t deadline_ns)
 {
     char *body;
     struct tei_bytes reply;
-    int rc = is_all_text(m) ? 0 : ask_bytes(where, deadline_ns);
+    int rc = is_all_text(m) ? 0 : ask_bytes(auth, where, deadline_ns);
 
     if (!rc)
         rc = tei_notify_encode(m, &body);
     if (rc)
         return rc;
-    rc = tei_rpc_request(where, TEI_RPC_NOTIFY, body, strlen(body), SMALL_REPLY_MAX, deadline_ns,
-                         &reply);
+    rc = tei_rpc_request(auth, where, TEI_RPC_NOTIFY, body, strlen(body), SMALL_REPLY_MAX,
+                         deadline_ns, &reply);
     free(body);
     if (rc)
         return rc;
@@ -334,11 +376,11 @@ int tei_rpc_notify(const struct tei_hostport *where, const te_message *m, int64_
     return rc;
 }
 
-int tei_rpc_probe(const struct tei_hostport *where, int64_t deadline_ns)
+int tei_rpc_probe(struct tei_auth *auth, const struct tei_hostport *where, int64_t deadline_ns)
 {
     struct tei_bytes reply;
-    int rc = tei_rpc_request(where, TEI_RPC_PROBE, TEI_PROBE_REQUEST, strlen(TEI_PROBE_REQUEST),
-                             SMALL_REPLY_MAX, deadline_ns, &reply);
+    int rc = tei_rpc_request(auth, where, TEI_RPC_PROBE, TEI_PROBE_REQUEST,
+                             strlen(TEI_PROBE_REQUEST), SMALL_REPLY_MAX, deadline_ns, &reply);
 
     if (!rc)
         tei_bytes_fini(&reply);

@@ -31,15 +31,15 @@ static int check_name(const struct tei_segment *s, const struct tei_bytes *reply
 }
 
 /* A page that begins behind the last buffer has none. */
-static int ask_ours(const struct tei_hostport *where, const struct tei_segment *s,
-                    int64_t deadline_ns)
+static int ask_ours(struct tei_auth *auth, const struct tei_hostport *where,
+                    const struct tei_segment *s, int64_t deadline_ns)
 {
     char *body = tei_page_request_encode(INT32_MAX, PAGE_BYTES);
     struct tei_bytes reply;
     int rc = body ? 0 : TEI_FAIL(TE_ERR_MEMORY, "no memory to ask it");
 
     if (!rc)
-        rc = tei_rpc_request(where, TEI_RPC_METADATA, body, strlen(body), 2 * PAGE_BYTES,
+        rc = tei_rpc_request(auth, where, TEI_RPC_METADATA, body, strlen(body), 2 * PAGE_BYTES,
                              deadline_ns, &reply);
     free(body);
     if (rc)
@@ -49,9 +49,9 @@ static int ask_ours(const struct tei_hostport *where, const struct tei_segment *
     return rc;
 }
 
-int tei_rpc_ask_owner(const struct tei_hostport *where, const struct tei_segment *s,
-                      int64_t deadline_ns)
+int tei_rpc_ask_owner(struct tei_auth *auth, const struct tei_hostport *where,
+                      const struct tei_segment *s, int64_t deadline_ns)
 {
-    return s && s->incarnation ? ask_ours(where, s, deadline_ns)
-                               : tei_rpc_probe(where, deadline_ns);
+    return s && s->incarnation ? ask_ours(auth, where, s, deadline_ns)
+                               : tei_rpc_probe(auth, where, deadline_ns);
 }

@@ -4,6 +4,8 @@
  *
  * One connection carries one request and its reply. Each is a state machine on the loop:
  *
+ *     GREETING  with TE_AUTH: accepted; the client proves   ends 1 s after the accept
+ *               who it is, and nothing else is read
  *     READING   accepted; bytes go to the parser           ends 5 s after the accept
  *     UNREAD    long, and another long one of the same     ends when that one is answered
  *               address is being read or served
@@ -32,6 +34,7 @@
 #include "meta/rpc.h"
 #include "meta/rpc_source.h"
 
+#include "auth/auth.h"
 #include "base/bans.h"
 #include "base/err.h"
 #include "base/os.h"
@@ -65,7 +68,7 @@ struct gate {
     _Atomic unsigned refs;         /* the server and each call */
 };
 
-enum state { READING, UNREAD, QUEUED, WAITING, WRITING, CLOSING };
+enum state { READING, UNREAD, QUEUED, WAITING, WRITING, CLOSING, GREETING };
 
 struct conn {
     struct tei_watch watch;
@@ -74,9 +77,11 @@ struct conn {
     struct tei_link turn; /* in source->waiting while QUEUED, in source->unread while UNREAD */
     bool is_long;         /* the one of its source that is read */
     bool useful;          /* it has had its reply */
+    bool refused;         /* it has not proved who it is */
     struct rpc_source *source;
     struct tei_rpc_server *server;
     struct tei_rpc_call *call; /* set while WAITING */
+    struct tei_secure *secure; /* NULL: it speaks in clear */
     struct tei_rpc_parser parser;
     size_t held; /* what this one adds to server->held */
     enum state state;
@@ -105,6 +110,7 @@ struct tei_rpc_server {
     struct tei_timer accept_timer, ban_timer;
     struct rpc_sources sources;
     struct tei_bans bans;
+    struct tei_auth *auth; /* NULL: off */
     size_t n_conns, held, max_len;
     unsigned n_heavy; /* in the handler's hands */
     struct tei_rpc_service service;
@@ -112,6 +118,7 @@ struct tei_rpc_server {
 
 static void on_conn(struct tei_watch *w, uint32_t events);
 
+#define PORT    "handshake port"
 #define PEER(c) tei_addr_format(&(c)->peer, (char[TEI_HOSTPORT_MAX]){""}, TEI_HOSTPORT_MAX)
 
 static struct gate *gate_create(struct tei_loop *loop)
@@ -199,6 +206,7 @@ static void drop(struct conn *c)
     end_long(c);
     tei_timer_stop(s->loop, &c->timer);
     tei_watch_del(&c->watch);
+    tei_secure_free(c->secure);
     tei_fd_close(c->watch.fd);
     tei_list_del(&c->link);
     s->n_conns--;
@@ -220,17 +228,20 @@ static struct conn *oldest_of(const struct rpc_source *source)
 
 static void on_late(struct tei_timer *t)
 {
-    static const char *const doing[] = {"its request",      "us",     "us", "us",
-                                        "taking the reply", "closing"};
+    static const char *const doing[] = {
+        "its request", "us", "us", "us", "taking the reply", "closing", "proving itself"};
     struct conn *c = tei_container_of(t, struct conn, timer);
 
+    if (c->state == GREETING)
+        tei_auth_refused(c->server->auth, TEI_AUTH_LATE, PORT, PEER(c));
     TEI_DEBUG("handshake port: %s is too slow with %s", PEER(c), doing[c->state]);
     drop(c);
 }
 
 static bool give_time(struct conn *c)
 {
-    int64_t when_ns = tei_now_ns() + PATIENCE_NS;
+    int64_t when_ns =
+        tei_now_ns() + (c->state == GREETING || c->refused ? TEI_AUTH_NS : PATIENCE_NS);
 
     if (c->state == WRITING && when_ns > c->until_ns)
         when_ns = c->until_ns;
@@ -269,11 +280,17 @@ static void take_turns(struct tei_rpc_server *s);
 
 /* ---- the reply */
 
+static ssize_t send_once(struct conn *c, const char *bytes, size_t n)
+{
+    return c->secure ? tei_secure_send(c->secure, bytes, n)
+                     : send(c->watch.fd, bytes, n, MSG_NOSIGNAL);
+}
+
 /* Sends what the socket takes. False: the connection is to be dropped. */
 static bool send_some(struct conn *c)
 {
     for (int i = 0; i < WRITES_PER_EVENT && c->out_sent < c->out_len; i++) {
-        ssize_t n = send(c->watch.fd, c->out + c->out_sent, c->out_len - c->out_sent, MSG_NOSIGNAL);
+        ssize_t n = send_once(c, c->out + c->out_sent, c->out_len - c->out_sent);
 
         if (n > 0) {
             c->out_sent += (size_t)n;
@@ -296,7 +313,7 @@ static void continue_reply(struct conn *c)
         return;
     }
     if (c->out_sent < c->out_len) {
-        tei_watch_set(&c->watch, EPOLLOUT);
+        tei_watch_set(&c->watch, c->secure ? tei_secure_events(c->secure) : EPOLLOUT);
     } else {
         /*
          * The client closes first, so that the waiting of closed connections (TIME_WAIT) is spread
@@ -452,6 +469,11 @@ static int feed(struct conn *c, const char *data, size_t n)
     size_t used;
     int rc = tei_rpc_parser_feed(&c->parser, data, n, &used);
 
+    if (rc < 0 && tei_secure_is_hello(c->parser.want))
+        TEI_WARN(
+            "handshake port: %s speaks TLS, as TE_AUTH=psk there makes it, and TE_AUTH is off here; set "
+            "TE_AUTH=psk here, or have this address in TE_AUTH_CLASSIC there",
+            PEER(c));
     if (rc < 0) {
         TEI_DEBUG("handshake port: request of %s: %s (%llu bytes announced, at most %zu)", PEER(c),
                   te_strerror(rc), (unsigned long long)c->parser.want, s->max_len);
@@ -460,14 +482,18 @@ static int feed(struct conn *c, const char *data, size_t n)
     return hold(c, c->parser.cap) ? rc : TE_ERR_TOO_LARGE;
 }
 
-/* 1: bytes in buf, *n of them; 0: none now; -1: the client closed or failed. */
+/*
+ * 1: bytes in buf, *n of them; 0: none now; -1: the client closed or failed. What libssl has and did not give, the
+ * loop would not see: so it gives all that a record has.
+ */
 static int receive(struct conn *c, char *buf, size_t *n)
 {
     size_t room = c->is_long ? READ_BYTES : LONG_BYTES;
     ssize_t got;
 
     do {
-        got = recv(c->watch.fd, buf, room, 0);
+        got = c->secure ? tei_secure_recv(c->secure, buf, READ_BYTES)
+                        : recv(c->watch.fd, buf, room, 0);
     } while (got < 0 && errno == EINTR);
     if (got > 0) {
         *n = (size_t)got;
@@ -550,8 +576,65 @@ static void read_to_end(struct conn *c)
     } while (n < 0 && errno == EINTR);
     if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)))
         return;
-    c->useful = n == 0 && has_arrived(c);
+    c->useful = n == 0 && !c->refused && has_arrived(c);
     drop(c);
+}
+
+/* ---- who it is */
+
+/* It is known, or need not be: its request may be read. */
+static void admit(struct conn *c)
+{
+    c->state = READING;
+    set_held(c, 0);
+    tei_watch_set(&c->watch, EPOLLIN);
+    if (!give_time(c))
+        drop(c);
+}
+
+/* One that speaks in clear is served if its address is in TE_AUTH_CLASSIC; it has said a few bytes by now. */
+static void admit_classic(struct conn *c)
+{
+    uint8_t first[TEI_SECURE_FIRST];
+    size_t n;
+
+    memcpy(first, tei_secure_first(c->secure, &n), sizeof(first));
+    tei_secure_free(c->secure);
+    c->secure = NULL;
+    if (feed(c, (const char *)first, n) < 0)
+        drop(c);
+    else
+        admit(c);
+}
+
+/* It is told in a way that engines understand which speak in clear, and may read that before the end. */
+static void turn_away(struct conn *c, enum tei_auth_cause cause)
+{
+    tei_auth_refused(c->server->auth, cause, PORT, PEER(c));
+    c->refused = true;
+    if (cause == TEI_AUTH_PLAIN)
+        (void)send(c->watch.fd, TEI_SECURE_ALERTS, sizeof(TEI_SECURE_ALERTS) - 1,
+                   MSG_NOSIGNAL | MSG_DONTWAIT);
+    shutdown(c->watch.fd, SHUT_WR);
+    c->state = CLOSING;
+    tei_watch_set(&c->watch, EPOLLIN);
+}
+
+static void greet(struct conn *c)
+{
+    enum tei_secure_state state = tei_secure_greet(c->secure);
+    enum tei_auth_cause cause = tei_secure_cause(c->secure);
+
+    if (state == TEI_SECURE_WAIT)
+        tei_watch_set(&c->watch, tei_secure_events(c->secure));
+    else if (state == TEI_SECURE_DONE)
+        admit(c);
+    else if (state == TEI_SECURE_LOST)
+        drop(c);
+    else if (cause == TEI_AUTH_PLAIN && tei_auth_is_classic(c->server->auth, &c->peer))
+        admit_classic(c);
+    else
+        turn_away(c, cause);
 }
 
 static void on_conn(struct tei_watch *w, uint32_t events)
@@ -559,6 +642,9 @@ static void on_conn(struct tei_watch *w, uint32_t events)
     struct conn *c = tei_container_of(w, struct conn, watch);
 
     switch (c->state) {
+    case GREETING:
+        greet(c);
+        break;
     case READING:
         read_request(c);
         break;
@@ -579,6 +665,18 @@ static void on_conn(struct tei_watch *w, uint32_t events)
 }
 
 /* ---- accepting */
+
+/* With TE_AUTH by the proof, which takes memory of its own; false: there is none. */
+static bool begin(struct conn *c)
+{
+    struct tei_auth *auth = c->server->auth;
+
+    if (!auth)
+        return true;
+    c->state = GREETING;
+    c->secure = tei_secure_open(auth, c->watch.fd, true);
+    return c->secure && hold(c, SMALL_MAX);
+}
 
 static void add_conn(struct tei_rpc_server *s, int fd, const struct tei_addr *from)
 {
@@ -602,7 +700,7 @@ static void add_conn(struct tei_rpc_server *s, int fd, const struct tei_addr *fr
     tei_list_push_back(&source->conns, &c->link);
     s->n_conns++;
     TEI_DEBUG("handshake port: %s has connected", PEER(c));
-    if (!give_time(c))
+    if (!begin(c) || !give_time(c))
         drop(c);
 }
 
@@ -672,6 +770,7 @@ int tei_rpc_server_open(struct tei_loop *loop, int listen_fd, const struct tei_c
     s->loop = loop;
     s->listen_fd = listen_fd;
     s->max_len = conf->handshake_max_length;
+    s->auth = conf->identity;
     s->service = *service;
     s->gate->server = s;
     tei_rpc_sources_init(&s->sources);

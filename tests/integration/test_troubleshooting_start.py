@@ -5,6 +5,7 @@
 import json
 import os
 import re
+import tempfile
 import socket
 import struct
 import unittest
@@ -65,6 +66,40 @@ class Starting(trouble.Section, unittest.TestCase):
         said = trouble.engine(metadata="http://127.0.0.1:1/metadata", name="a/b")
         self.assertNotIn("host:port", said)
         return said
+
+    @provokes("TE_AUTH is '...': it must be off or psk")
+    def auth_word(self):
+        return trouble.engine(env={"TE_AUTH": "on"})
+
+    @provokes("TE_AUTH=mtls: this version has no certificates; use TE_AUTH=psk")
+    def auth_certificates(self):
+        return trouble.engine(env={"TE_AUTH": "mtls"})
+
+    @provokes("TE_AUTH is psk, and TE_AUTH_KEYS is empty: ...")
+    def auth_no_file(self):
+        return trouble.engine(env={"TE_AUTH": "psk"})
+
+    def with_keys(self, text, mode=0o600, **env):
+        """What an engine says that has a key file with that text."""
+        with tempfile.NamedTemporaryFile("w", encoding="ascii") as f:
+            f.write(text)
+            f.flush()
+            os.chmod(f.name, mode)
+            return trouble.engine(env={"TE_AUTH": "psk", "TE_AUTH_KEYS": f.name, **env})
+
+    @provokes("key file ... has mode ..., so that others than its owner reach it: chmod 600 ...")
+    def auth_mode(self):
+        return self.with_keys("", 0o644)
+
+    @provokes("key file ..., line ...: ...")
+    def auth_line(self):
+        said = self.with_keys("a:secret\n")
+        self.assertNotIn("secret", said)
+        return said
+
+    @provokes("TE_AUTH_CLASSIC is '...': it must be at most ... addresses or networks, such as ...")
+    def auth_classic(self):
+        return self.with_keys("", TE_AUTH_CLASSIC="somewhere")
 
     @provokes("metadata '...': scheme '...' is not in this build, which has: ...")
     def scheme(self):

@@ -125,8 +125,8 @@ static int ask(struct tei_host *base, const struct tei_hostport *where, const ch
     const struct tei_conf *c = base->conf;
     int64_t until = tei_deadline_ns(c->handshake_connect_timeout_s * 1000);
     struct tei_bytes reply = {0};
-    int rc = tei_rpc_request(where, TEI_RPC_CONNECTION, body, len, c->handshake_max_length, until,
-                             &reply);
+    int rc = tei_rpc_request(c->identity, where, TEI_RPC_CONNECTION, body, len,
+                             c->handshake_max_length, until, &reply);
 
     if (rc)
         return rc;

@@ -311,7 +311,7 @@ static void say_hello(struct pair *p, size_t n_qp, struct tei_rdma_hello *answer
     snprintf(h.local_nic_path, sizeof h.local_nic_path, "stranger@left0");
     snprintf(h.peer_nic_path, sizeof h.peer_nic_path, "%s@right0", p->hb.name);
     text = tei_rdma_hello_encode(&h, &len);
-    assert_int_equal(tei_rpc_request(&p->hb.where, TEI_RPC_CONNECTION, text, len, 1 << 20,
+    assert_int_equal(tei_rpc_request(NULL, &p->hb.where, TEI_RPC_CONNECTION, text, len, 1 << 20,
                                      tei_deadline_ns(PATIENCE_MS), &reply),
                      0);
     assert_int_equal(tei_rdma_hello_decode(reply.data, reply.len, answer), 0);

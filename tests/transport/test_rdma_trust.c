@@ -94,7 +94,7 @@ static void say(const struct tei_hostport *where, const struct tei_rdma_hello *h
     char *text = tei_rdma_hello_encode(h, &len);
 
     assert_non_null(text);
-    assert_int_equal(tei_rpc_request(where, TEI_RPC_CONNECTION, text, len, 1 << 20,
+    assert_int_equal(tei_rpc_request(NULL, where, TEI_RPC_CONNECTION, text, len, 1 << 20,
                                      tei_deadline_ns(PATIENCE_MS), &reply),
                      0);
     assert_int_equal(tei_rdma_hello_decode(reply.data, reply.len, answer), 0);

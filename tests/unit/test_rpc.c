@@ -199,7 +199,7 @@ static void check_request(enum tei_rpc_type type, const char *body, const char *
 {
     struct tei_bytes reply;
 
-    if (tei_rpc_request(&addr, type, body, strlen(body), MAX, SOON, &reply))
+    if (tei_rpc_request(NULL, &addr, type, body, strlen(body), MAX, SOON, &reply))
         fail_msg("%s", te_errmsg());
     assert_string_equal(reply.data, want);
     assert_int_equal(reply.len, strlen(want));
@@ -223,10 +223,10 @@ TEST(test_notify_and_probe)
     const te_message hello = {"n1", 2, "hello", 5}, refused = {"refuse", 6, "hello", 5},
                      bytes = {"\xff", 1, "hello", 5};
 
-    assert_int_equal(tei_rpc_notify(&addr, &hello, SOON), 0);
-    assert_int_equal(tei_rpc_notify(&addr, &refused, SOON), TE_ERR_REJECTED);
-    assert_int_equal(tei_rpc_notify(&addr, &bytes, SOON), TE_ERR_UNSUPPORTED);
-    assert_int_equal(tei_rpc_probe(&addr, SOON), 0);
+    assert_int_equal(tei_rpc_notify(NULL, &addr, &hello, SOON), 0);
+    assert_int_equal(tei_rpc_notify(NULL, &addr, &refused, SOON), TE_ERR_REJECTED);
+    assert_int_equal(tei_rpc_notify(NULL, &addr, &bytes, SOON), TE_ERR_UNSUPPORTED);
+    assert_int_equal(tei_rpc_probe(NULL, &addr, SOON), 0);
 }
 
 TEST(test_bytes_on_the_wire)
@@ -304,10 +304,11 @@ TEST(test_larger_reply_than_allowed)
 {
     struct tei_bytes reply;
 
-    assert_int_equal(tei_rpc_request(&addr, TEI_RPC_METADATA, "big", 3, MAX, SOON, &reply),
+    assert_int_equal(tei_rpc_request(NULL, &addr, TEI_RPC_METADATA, "big", 3, MAX, SOON, &reply),
                      TE_ERR_TOO_LARGE);
     assert_non_null(strstr(te_errmsg(), "MC_HANDSHAKE_MAX_LENGTH"));
-    assert_int_equal(tei_rpc_request(&addr, TEI_RPC_METADATA, "big", 3, BIG + 2, SOON, &reply), 0);
+    assert_int_equal(
+        tei_rpc_request(NULL, &addr, TEI_RPC_METADATA, "big", 3, BIG + 2, SOON, &reply), 0);
     assert_int_equal(reply.len, BIG + 1);
     tei_bytes_fini(&reply);
 }
@@ -324,7 +325,7 @@ static void *ask(void *arg)
 {
     struct asking *a = arg;
 
-    a->rc = tei_rpc_request(&addr, TEI_RPC_METADATA, "hold", 4, MAX, SOON, &a->reply);
+    a->rc = tei_rpc_request(NULL, &addr, TEI_RPC_METADATA, "hold", 4, MAX, SOON, &a->reply);
     return NULL;
 }
 
@@ -789,7 +790,7 @@ static int ask_rude(const char *bytes, size_t n, bool hang, int ms)
     r.fd = tei_listen("127.0.0.1", &r.addr.port, 1);
     assert_true(r.fd >= 0);
     assert_int_equal(tei_thread_start(&r.thread, "rude", be_rude, &r), 0);
-    rc = tei_rpc_request(&r.addr, TEI_RPC_PROBE, "{}", 2, MAX, tei_deadline_ns(ms), &reply);
+    rc = tei_rpc_request(NULL, &r.addr, TEI_RPC_PROBE, "{}", 2, MAX, tei_deadline_ns(ms), &reply);
     pthread_join(r.thread, NULL);
     close(r.conn);
     close(r.fd);
@@ -820,7 +821,7 @@ TEST(test_nobody_there)
     int fd = tei_listen("127.0.0.1", &nobody.port, 1);
 
     close(fd);
-    assert_int_equal(tei_rpc_probe(&nobody, SOON), TE_ERR_PEER);
+    assert_int_equal(tei_rpc_probe(NULL, &nobody, SOON), TE_ERR_PEER);
 }
 
 #define SERVED(test) cmocka_unit_test_setup_teardown(test, open_server, close_server)

@@ -236,7 +236,7 @@ TEST(lists_of_options)
 
         assert_non_null(exact);
         memcpy(exact, rows[i].bytes, rows[i].n);
-        assert_int_equal(tei_tcp_options_read(exact, rows[i].n, &unknown), rows[i].good);
+        assert_int_equal(tei_tcp_options_read(exact, rows[i].n, 0, &unknown), rows[i].good);
         if (rows[i].good)
             assert_int_equal(unknown, rows[i].unknown);
         free(exact);
@@ -260,7 +260,7 @@ TEST(lists_cut_off)
         ends[(n + len) / TCP_OPTION_UNIT] = true;
     }
     for (size_t at = 0; at <= n; at += TCP_OPTION_UNIT)
-        assert_int_equal(tei_tcp_options_read(bytes, at, &unknown), ends[at / TCP_OPTION_UNIT]);
+        assert_int_equal(tei_tcp_options_read(bytes, at, 0, &unknown), ends[at / TCP_OPTION_UNIT]);
 }
 
 /* ------------------------------------------------------------------------------ the documentation */
@@ -381,9 +381,37 @@ TEST(checksums_of_parts)
     }
 }
 
+TEST(options_are_found_and_written)
+{
+    static const uint8_t wanted[] = {1, 0x80, 3, 0, 'a', 'b', 'c', 0,
+                                     2, 0,    4, 0, 'd', 'e', 'f', 'g'};
+    uint8_t list[32];
+    uint32_t unknown;
+    size_t n = tei_tcp_option_put(list, 1 | TCP_OPTION_MUST, "abc", 3), len = 99;
+
+    assert_int_equal(n, 8);
+    n += tei_tcp_option_put(list + n, 2, "defg", 4);
+    assert_int_equal(n, sizeof wanted);
+    assert_memory_equal(list, wanted, n);
+    assert_memory_equal(tei_tcp_option_find(list, n, 1, &len), "abc", 3);
+    assert_int_equal(len, 3);
+    assert_memory_equal(tei_tcp_option_find(list, n, 2, &len), "defg", 4);
+    assert_int_equal(len, 4);
+    assert_null(tei_tcp_option_find(list, n, 3, &len));
+    assert_null(tei_tcp_option_find(list, 0, 1, &len));
+    assert_true(tei_tcp_options_read(list, n, 0, &unknown));
+    assert_int_equal(unknown, 1);
+    assert_true(tei_tcp_options_read(list, n, 1, &unknown));
+    assert_int_equal(unknown, 0);
+    list[2] = 100; /* longer than the list */
+    assert_null(tei_tcp_option_find(list, n, 1, &len));
+    assert_false(tei_tcp_options_read(list, n, 1, &unknown));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(options_are_found_and_written),
         cmocka_unit_test(headers_are_the_captured_ones),
         cmocka_unit_test(status_is_the_captured_one),
         cmocka_unit_test(padding_and_odd_opcodes),

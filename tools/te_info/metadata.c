@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "auth/auth.h"
 #include "base/err.h"
 #include "base/os.h"
 #include "meta/meta.h"
@@ -89,13 +90,17 @@ static int ask_owner(struct tei_store *s, const struct tei_conf *conf,
                      const struct tei_segment *seg, struct tei_hostport *where)
 {
     struct tei_bytes value = {0};
+    struct tei_auth *auth = NULL;
     int rc = read_key(s, conf, tei_keys_rpc(conf, seg->name), &value);
 
     if (!rc)
         rc = tei_rpc_meta_decode(&value, seg->name, where);
     if (!rc)
-        rc = tei_rpc_ask_owner(where, seg,
+        rc = tei_auth_open(conf, tei_random_u64(), &auth);
+    if (!rc)
+        rc = tei_rpc_ask_owner(auth, where, seg,
                                tei_deadline_ns((int64_t)conf->handshake_connect_timeout_s * 1000));
+    tei_auth_close(auth);
     tei_bytes_fini(&value);
     return rc;
 }

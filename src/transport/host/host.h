@@ -71,6 +71,8 @@ struct host_session {
     struct host_hazards *hazards;    /* NULL before that */
     bool has_memory;                 /* it was given a memfd */
     unsigned char proof[HOST_NONCE]; /* it has had this written, and reads it here */
+    struct tei_proof *proving;       /* of TE_AUTH, while it is greeted */
+    bool is_known;                   /* it has proved who it is */
     pid_t pid;
     int pidfd;                    /* -1: not known */
     unsigned refs;                /* the list's, and that of a fence that waits */
@@ -236,6 +238,17 @@ void tei_host_serve_close(struct host *h);
 void tei_host_serve_changed(struct host *h);
 /* The caller holds loop_lock. */
 void tei_host_session_put(struct host_session *s);
+
+/* ---- host_auth.c */
+/* Whether the initiator must still prove who it is: nothing else is read from it. */
+bool tei_host_auth_needed(const struct host_session *s);
+/* A packet of that has come; false: the session is to be closed. */
+bool tei_host_auth_read(struct host_session *s);
+/* The session is closed for having said nothing in time. */
+void tei_host_auth_late(struct host_session *s);
+void tei_host_auth_end(struct host_session *s);
+/* Proves to the owner who we are, and has it prove that it is the one of the descriptor; false, and why not. */
+bool tei_host_auth_prove(struct host_peer *p, char *why, size_t n);
 
 /* ---- host_peer.c */
 /* Finds the peer or greets it; TE_ERR_UNSUPPORTED with the reason in te_errmsg(). */

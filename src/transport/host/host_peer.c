@@ -544,6 +544,8 @@ static const char *status_text(uint32_t status)
     case HOST_FOREIGN:
         return "we are in other namespaces, or it cannot see ours (TE_HOST_ANY_NAMESPACE there "
                "allows it)";
+    case HOST_UNPROVED:
+        return "it serves only those who have a key; set TE_AUTH=psk and TE_AUTH_KEYS here";
     default:
         return "for a reason that is not known here";
     }
@@ -650,8 +652,8 @@ static bool greet(struct host_peer *p, const struct host_keys *k, char *why)
 {
     struct host_msg welcome;
 
-    return meet(p, k->socket, why) && gather_ends(p, why) && say_hello(p, &welcome, why) &&
-           (p->memfd_only || prove(p, &welcome, why));
+    return meet(p, k->socket, why) && gather_ends(p, why) && tei_host_auth_prove(p, why, WHY) &&
+           say_hello(p, &welcome, why) && (p->memfd_only || prove(p, &welcome, why));
 }
 
 static struct host_peer *make_peer(struct host *h, const struct host_keys *k)

@@ -38,6 +38,7 @@ void tei_host_session_put(struct host_session *s)
         return;
     tei_list_del(&s->link);
     s->h->n_sessions--;
+    tei_host_auth_end(s);
     if (s->hazards)
         munmap(s->hazards, sizeof(*s->hazards));
     if (s->pidfd >= 0)
@@ -161,16 +162,25 @@ static void on_session(struct tei_watch *w, uint32_t events)
     struct host_msg m;
     pid_t sender;
     size_t n_fds;
-    int got = tei_host_recv(w->fd, false, &m, fds, &n_fds, &sender);
+    int got;
 
     (void)events;
+    if (tei_host_auth_needed(s)) {
+        if (!tei_host_auth_read(s))
+            close_session(s);
+        return;
+    }
+    got = tei_host_recv(w->fd, false, &m, fds, &n_fds, &sender);
     if (got < 0 || (got > 0 && !on_message(s, &m, sender)))
         close_session(s);
 }
 
 static void on_silent(struct tei_timer *t)
 {
-    close_session(tei_container_of(t, struct host_session, timer));
+    struct host_session *s = tei_container_of(t, struct host_session, timer);
+
+    tei_host_auth_late(s);
+    close_session(s);
 }
 
 /* -------------------------------------------------------------------------------- listening */

@@ -33,8 +33,16 @@ enum host_type {
 };
 
 /* Why there is none: the nonce is another's, no room, no such region any more, the initiator is in
- * another namespace, not all of the memory is registered. */
-enum host_status { HOST_OK, HOST_REFUSED, HOST_FULL, HOST_GONE, HOST_FOREIGN, HOST_WITHHELD };
+ * another namespace, not all of the memory is registered, the initiator has not proved who it is. */
+enum host_status {
+    HOST_OK,
+    HOST_REFUSED,
+    HOST_FULL,
+    HOST_GONE,
+    HOST_FOREIGN,
+    HOST_WITHHELD,
+    HOST_UNPROVED
+};
 
 /* Each message is one packet of this form; what its type does not use is 0. */
 struct host_msg {

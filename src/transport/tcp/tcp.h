@@ -99,7 +99,7 @@ struct tcp_worker {
     struct tei_list done;
     char *sink;                  /* TCP_SINK bytes */
     struct tcp_staging *staging; /* NULL until memory of a device is served */
-    char note[200];              /* a log line that waits for the lock to be free, "" for none */
+    char note[640];              /* a log line that waits for the lock to be free, "" for none */
     enum te_log_level note_level;
     _Atomic unsigned n_active; /* lanes that wait for the network: poll() is worth while */
     uint64_t next_serial;      /* of sessions */

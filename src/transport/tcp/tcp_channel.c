@@ -23,7 +23,7 @@
  * What comes is read into `in` where a header is expected, a few frames at a time; payload goes
  * straight into its place, and the rest of the same call into `in` again.
  */
-#include "transport/tcp/tcp_session.h"
+#include "transport/tcp/tcp_auth.h"
 #include "base/probe.h"
 
 #include "base/tsan.h"
@@ -37,7 +37,7 @@
 #define IN_BYTES   4096
 #define ACK_FRAMES 8
 #define IOV        (TCP_FRAME_BLOCKS + 4)
-#define OUT_BYTES  ((size_t)(2 * TCP_FRAME_LEN))
+#define OUT_BYTES  ((size_t)(2 * TCP_FRAME_LEN + TCP_ANSWER_OPTIONS))
 
 static_assert(IN_BYTES >= TCP_FRAME_HEAD_MAX + TCP_OPTIONS_MAX, "the longest header fits");
 
@@ -47,7 +47,8 @@ struct tcp_channel {
     enum channel_state state;
     struct tcp_hello hello;
     bool crc;
-    uint8_t in[IN_BYTES]; /* in_at..in_end is not looked at yet */
+    struct tei_proof *proof; /* of TE_AUTH, between the greeting and the PROVE */
+    uint8_t in[IN_BYTES];    /* in_at..in_end is not looked at yet */
     size_t in_at, in_end;
     uint8_t out[OUT_BYTES]; /* answers to be sent, before the payload */
     size_t out_at, out_end;
@@ -104,6 +105,7 @@ void tei_tcp_channel_close(struct tcp_session *s)
     if (!s->channel)
         return;
     release(s);
+    tei_proof_free(s->channel->proof);
     tei_pool_put(&s->worker->t->channels, s->channel);
     s->channel = NULL;
 }
@@ -262,11 +264,11 @@ static bool read_blocks(struct tcp_channel *c, const uint8_t *bytes)
            c->head.length == (c->head.type == TCP_FRAME_WRITE ? c->payload : 0);
 }
 
-/* Options of `n` bytes; false if they cannot be any. */
-static bool read_options(struct tcp_channel *c, const uint8_t *list, size_t n)
+/* Options of `n` bytes, of which one kind at most is known; false if they cannot be any. */
+static bool read_options(struct tcp_channel *c, const uint8_t *list, size_t n, unsigned known)
 {
     c->refused_index = 0;
-    if (n > 0 && !tei_tcp_options_read(list, n, &c->refused_index))
+    if (n > 0 && !tei_tcp_options_read(list, n, known, &c->refused_index))
         return false;
     c->refused = c->refused_index ? TCP_UNKNOWN : TCP_OK;
     return true;
@@ -330,22 +332,53 @@ void tei_tcp_channel_dropped(struct tcp_session *s)
     tei_tcp_session_run(s);
 }
 
+/* The first frame of a client that is not known yet. */
+static enum tcp_step begin_prove(struct tcp_session *s, const uint8_t *bytes)
+{
+    struct tcp_channel *c = s->channel;
+
+    if (!tei_tcp_auth_proved(s, c->proof, &c->head, bytes))
+        return STEP_CLOSE;
+    tei_proof_free(c->proof);
+    c->proof = NULL;
+    return answer(c, TCP_FRAME_PROVED, TCP_OK);
+}
+
 /* A whole header, its blocks and options lie in `in`. */
 static enum tcp_step begin(struct tcp_session *s, size_t len)
 {
     struct tcp_channel *c = s->channel;
     const uint8_t *bytes = c->in + c->in_at;
     size_t options = c->head.options;
+    bool stranger = tei_tcp_auth_is_stranger(s);
 
     s->since_ns = tei_now_ns();
     if ((c->crc && !tei_tcp_frame_intact(bytes, len)) || !read_blocks(c, bytes) ||
-        !read_options(c, bytes + len - options, options))
+        !read_options(c, bytes + len - options, options, stranger ? TCP_OPTION_AUTH : 0))
         return STEP_CLOSE;
     c->in_at += len;
+    if (stranger)
+        return begin_prove(s, bytes);
     tei_tcp_session_serving(s, true);
     if (c->head.type == TCP_FRAME_READ || c->head.type == TCP_FRAME_WRITE)
         return begin_transfer(s);
     return c->head.type == TCP_FRAME_DROP ? begin_drop(s) : STEP_CLOSE;
+}
+
+/* The answer of one who proves, by it, who he is. */
+static enum tcp_step answer_proving(struct tcp_channel *c)
+{
+    const struct tcp_frame_head h = {.type = TCP_FRAME_HELLO, .options = TCP_ANSWER_OPTIONS};
+    uint8_t *at = c->out + c->out_end;
+
+    tei_tcp_frame_encode(&h, at);
+    if (!tei_tcp_auth_answer(c->proof, at))
+        return STEP_CLOSE;
+    if (c->crc)
+        tei_tcp_frame_seal(at, TCP_FRAME_LEN + TCP_ANSWER_OPTIONS);
+    c->out_end += TCP_FRAME_LEN + TCP_ANSWER_OPTIONS;
+    c->state = CHANNEL_OUT;
+    return STEP_MORE;
 }
 
 /* If it is refused the connection ends with the answer. */
@@ -353,18 +386,23 @@ static enum tcp_step greet(struct tcp_session *s)
 {
     struct tcp_channel *c = s->channel;
     const struct tcp_hello *h = &c->hello;
+    const uint8_t *greeting = c->in + c->in_at;
+    bool stranger = tei_tcp_auth_is_stranger(s);
 
-    if (!read_options(c, c->in + c->in_at + TCP_HELLO_LEN, h->options))
+    if (!read_options(c, greeting + TCP_HELLO_LEN, h->options, stranger ? TCP_OPTION_AUTH : 0))
         return STEP_CLOSE;
     c->in_at += TCP_HELLO_LEN + h->options;
     if (h->version < TCP_NATIVE_FIRST || h->version > TCP_NATIVE_VERSION ||
         (h->flags & ~TCP_HELLO_CRC32C))
         c->refused = TCP_UNKNOWN;
-    else if (!c->refused && h->target != s->worker->t->id)
+    if (!c->refused && stranger &&
+        !(c->proof = tei_tcp_auth_greeted(s, h, greeting, &c->refused_index)))
+        c->refused = TCP_UNPROVED;
+    if (!c->refused && h->target != s->worker->t->id)
         c->refused = TCP_STRANGER;
     c->crc = !c->refused && (h->flags & TCP_HELLO_CRC32C);
     c->head = (struct tcp_frame_head){.type = TCP_FRAME_HELLO};
-    return answer(c, TCP_FRAME_HELLO, c->refused);
+    return stranger && !c->refused ? answer_proving(c) : answer(c, TCP_FRAME_HELLO, c->refused);
 }
 
 /* ------------------------------------------------------------------------------------- receiving */
@@ -653,7 +691,7 @@ static enum tcp_step sent_all(struct tcp_session *s)
     struct tcp_channel *c = s->channel;
     bool farewell = c->head.type == TCP_FRAME_HELLO && c->refused;
 
-    s->useful = true;
+    s->useful = !tei_tcp_auth_is_stranger(s);
     c->out_at = c->out_end = 0;
     c->head.type = 0;
     if (farewell)

@@ -25,7 +25,7 @@
  *
  * Everything here wants the peer's lock; what has a lane in its arguments, the worker's too.
  */
-#include "transport/tcp/tcp_stream.h"
+#include "transport/tcp/tcp_auth.h"
 
 #include <string.h>
 
@@ -214,10 +214,27 @@ struct tcp_frame *tei_tcp_frame_hello(struct tcp_lane *l)
                           .connection = l->stream->connection};
     struct tcp_frame *f = make(t, TCP_FRAME_HELLO);
 
+    if (!f)
+        return NULL;
+    if (!tei_tcp_auth_hello(l, f->head + TCP_HELLO_LEN, &h.options)) {
+        tei_tcp_frame_free(t, f);
+        return NULL;
+    }
+    tei_tcp_hello_encode(&h, f->head);
+    f->head_len = TCP_HELLO_LEN + h.options;
+    f->total = f->head_len;
+    if (l->stream->proof)
+        tei_proof_add(l->stream->proof, f->head, f->head_len);
+    return f;
+}
+
+struct tcp_frame *tei_tcp_frame_prove(struct tcp_lane *l)
+{
+    struct tcp_frame *f = make(l->bundle->worker->t, TCP_FRAME_PROVE);
+
     if (f) {
-        tei_tcp_hello_encode(&h, f->head);
-        f->head_len = TCP_HELLO_LEN;
-        f->total = TCP_HELLO_LEN;
+        f->head_len = TCP_FRAME_LEN + TCP_PROVE_OPTIONS;
+        f->total = f->head_len;
     }
     return f;
 }

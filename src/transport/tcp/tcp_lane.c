@@ -22,7 +22,7 @@
  * of a reply came on a connection that had worked before, the attempt is not counted, and one that
  * was idle for a while is looked at before a request is given to it.
  */
-#include "transport/tcp/tcp_lane.h"
+#include "transport/tcp/tcp_auth.h"
 #include "base/probe.h"
 #include "transport/tcp/tcp_nics.h"
 
@@ -221,6 +221,10 @@ static void connected(struct tcp_lane *l, int64_t now)
     l->was_up = true;
     l->progress_ns = now;
     tei_watch_set(&l->watch, EPOLLIN);
+    if (!tei_tcp_auth_may_speak(l)) {
+        tei_tcp_auth_mute(l);
+        return;
+    }
     pthread_mutex_lock(&p->lock);
     p->first = l->path == 0 ? l->address : p->first;
     up = exchange_of(l)->up(l, now);

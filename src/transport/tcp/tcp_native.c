@@ -3,7 +3,7 @@
  * tcp_native.c - the exchange with engines of this library: when the stream of a lane begins, goes on,
  * is late and breaks. What is sent and received on it: tcp_stream.c.
  */
-#include "transport/tcp/tcp_stream.h"
+#include "transport/tcp/tcp_auth.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +77,7 @@ static bool up(struct tcp_lane *l, int64_t now)
 {
     struct tcp *t = worker_of(l)->t;
     struct tcp_stream *s = l->stream;
-    struct tcp_frame *hello;
+    struct tcp_frame *hello, *prove;
 
     (void)now;
     assert(tei_list_empty(&s->flight));
@@ -96,6 +96,11 @@ static bool up(struct tcp_lane *l, int64_t now)
     if (!hello)
         return false;
     tei_tcp_stream_add(l, hello);
+    prove = s->proof ? tei_tcp_frame_prove(l) : NULL;
+    if (s->proof && !prove)
+        return false;
+    if (prove)
+        tei_tcp_stream_add(l, prove);
     tei_tcp_lane_set(l, LANE_BUSY);
     return true;
 }
@@ -105,6 +110,7 @@ static void cut(struct tcp_lane *l, const struct tcp_fault *f)
 {
     (void)f;
     tei_tcp_zerocopy_end(&l->stream->zero, l->watch.fd);
+    tei_tcp_auth_end(l->stream);
 }
 
 /* Its frames end for reason f, NULL: go out again. never_applied: none of them was. Both locks. */
@@ -259,6 +265,22 @@ static void failed(struct tcp_lane *l, enum tcp_reply v, int64_t now)
         [REPLY_DEMANDING] = {TE_ERR_PROTOCOL, 0,
                              "the peer demands an option of the framing that is not known here"},
         [REPLY_CORRUPT] = {TE_ERR_LINK, 0, "a checksum is wrong"},
+        [REPLY_SECURED] = {TE_ERR_REJECTED, 0,
+                           "the peer serves only those who have a key; set TE_AUTH=psk and "
+                           "TE_AUTH_KEYS here, or have our address in TE_AUTH_CLASSIC there"},
+        [REPLY_OPEN] =
+            {TE_ERR_REJECTED, 0,
+             "the peer proves nothing, since TE_AUTH is off there; set TE_AUTH=psk there, "
+             "or have its address in TE_AUTH_CLASSIC here"},
+        [REPLY_NO_ID] = {TE_ERR_REJECTED, 0,
+                         "our id is not in the key file of the peer; add its line there"},
+        [REPLY_OTHER_KEY] =
+            {TE_ERR_REJECTED, 0,
+             "the peer has another key for our id; give the id the same key in both "
+             "files of TE_AUTH_KEYS"},
+        [REPLY_OWN] = {TE_ERR_REJECTED, 0,
+                       "our id is the peer's own; give each side an id of its own, or repeat the "
+                       "first line of its key file for a group that shares one"},
     };
     struct tcp_fault lost = {TE_ERR_LINK, l->sys_errno,
                              l->stream->next ? "sending the request" : "reading the reply"};
@@ -268,6 +290,11 @@ static void failed(struct tcp_lane *l, enum tcp_reply v, int64_t now)
     case REPLY_FOREIGN:
     case REPLY_UNKNOWN:
     case REPLY_DEMANDING:
+    case REPLY_SECURED:
+    case REPLY_OPEN:
+    case REPLY_NO_ID:
+    case REPLY_OTHER_KEY:
+    case REPLY_OWN:
         refused(l, &faults[v], v == REPLY_STRANGER, now);
         break;
     case REPLY_WRONG:

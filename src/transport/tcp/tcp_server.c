@@ -31,9 +31,9 @@
  * client has not greeted, asked for anything that is refused, or taken what it asked for, was of no use: an
  * address that has too many of those is banned (tcp_ban.c).
  */
+#include "transport/tcp/tcp_auth.h"
 #include "transport/tcp/tcp_nics.h"
 #include "base/probe.h"
-#include "transport/tcp/tcp_session.h"
 
 #include "base/err.h"
 #include "base/log.h"
@@ -166,7 +166,7 @@ void tei_tcp_session_resume(struct tcp_session *s, uint32_t events)
     tei_watch_set(&s->watch, events);
 }
 
-static int64_t late_at(const struct tcp_session *s)
+static int64_t stalled_at(const struct tcp_session *s)
 {
     int64_t limit = s->worker->t->no_progress_ns;
 
@@ -179,6 +179,13 @@ static int64_t late_at(const struct tcp_session *s)
     if (s->state == SESSION_DRAIN)
         return s->since_ns + TCP_DRAIN_NS;
     return limit == TEI_NEVER ? TEI_NEVER : s->since_ns + limit;
+}
+
+static int64_t late_at(const struct tcp_session *s)
+{
+    int64_t at = stalled_at(s);
+
+    return s->prove_by_ns < at ? s->prove_by_ns : at;
 }
 
 /* ---------------------------------------------------------------------------------------- steps */
@@ -217,6 +224,18 @@ static bool open_stage(struct tcp_session *s)
             tei_tcp_stage_add(s, s->region, head->addr, head->size));
 }
 
+/* Versions 1 and 2 have no proof. */
+static enum tcp_step refuse_stranger(struct tcp_session *s)
+{
+    enum tcp_step step;
+
+    tei_tcp_auth_refuse(s, TEI_AUTH_PLAIN);
+    tei_tcp_head_decode(s->head_bytes, &s->head);
+    step = reject(s);
+    s->useful = false;
+    return step;
+}
+
 /* A header is complete: finds out whether the range is there and open to the peer. */
 static enum tcp_step begin(struct tcp_session *s)
 {
@@ -230,6 +249,8 @@ static enum tcp_step begin(struct tcp_session *s)
         s->state = SESSION_NATIVE;
         return STEP_MORE;
     }
+    if (tei_tcp_auth_is_stranger(s))
+        return refuse_stranger(s);
     s->proven = true;
     tei_tcp_head_decode(s->head_bytes, &s->head);
     move_to(s, &s->worker->serving);
@@ -679,6 +700,7 @@ static void start_session(struct tcp_session *s)
         limit_unsent(fd, UNSENT_MANY);
     tei_list_push_back(&w->idle, &s->link);
     s->since_ns = tei_now_ns();
+    tei_tcp_auth_enter(s);
     tei_tcp_ban_enter(s);
     s->serial = ++w->next_serial;
     w->n_sessions++;
@@ -801,6 +823,13 @@ void tei_tcp_unlisten(struct tcp *t)
 
 /* --------------------------------------------------------------------- all sessions of a worker */
 
+static void end_late(struct tcp_session *s)
+{
+    if (tei_tcp_auth_is_stranger(s) && s->state != SESSION_DRAIN)
+        tei_tcp_auth_refuse(s, TEI_AUTH_LATE);
+    close_session(s);
+}
+
 /* The earliest moment at which one on the list could be late; closes those that are. */
 static int64_t tick(struct tei_list *list, int64_t now)
 {
@@ -811,7 +840,7 @@ static int64_t tick(struct tei_list *list, int64_t now)
         int64_t at = late_at(session_of(n));
 
         if (at <= now)
-            close_session(session_of(n));
+            end_late(session_of(n));
         else if (at < next)
             next = at;
     }

@@ -52,10 +52,11 @@ struct tcp_session {
     struct tei_region *region; /* held while data moves */
     char *data;
     uint64_t left;
-    int64_t since_ns;            /* last progress; before the first request: the beginning */
-    bool proven;                 /* has had a request of version 1 or 2 */
-    bool useful;                 /* a request, or a greeting, was answered */
-    uint64_t serial;             /* tells it from others of this worker */
+    int64_t since_ns;    /* last progress; before the first request: the beginning */
+    int64_t prove_by_ns; /* its client must have proved who it is; TEI_NEVER: it has, or need not */
+    bool proven;         /* has had a request of version 1 or 2 */
+    bool useful;         /* a request, or a greeting, was answered */
+    uint64_t serial;     /* tells it from others of this worker */
     struct tcp_channel *channel; /* of a native client, else NULL */
     struct tcp_stage *stage;     /* NULL: the request has no ranges on devices */
 };

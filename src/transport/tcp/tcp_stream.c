@@ -14,7 +14,7 @@
  * A lane takes frames while fewer bytes than its window (tcp_window.c) are under way and nearly all
  * it has was handed to the kernel, so that what the socket cannot take yet is left to other lanes.
  */
-#include "transport/tcp/tcp_stream.h"
+#include "transport/tcp/tcp_auth.h"
 
 #include "base/err.h"
 
@@ -230,10 +230,11 @@ static int add_frame(struct tcp_stream *s, struct tcp_frame *f, struct tcp_curso
     return n;
 }
 
-/* A WRITE waits until the target has said that it is the one. */
+/* A WRITE waits until the target has said that it is the one; all do until it has proved it, with TE_AUTH. */
 static bool may_go(const struct tcp_lane *l, const struct tcp_frame *f)
 {
-    return l->proven || f->type == TCP_FRAME_HELLO || f->type == TCP_FRAME_READ;
+    return l->proven || f->type == TCP_FRAME_HELLO ||
+           (f->type == TCP_FRAME_READ && !l->stream->proof);
 }
 
 /* All frames that wait, as far as one call takes them. */
@@ -429,6 +430,7 @@ static bool is_answer(const struct tcp_stream *s, const struct tcp_frame *f,
     static const unsigned answers[] = {[TCP_FRAME_READ] = TCP_FRAME_DATA,
                                        [TCP_FRAME_WRITE] = TCP_FRAME_ACK,
                                        [TCP_FRAME_DROP] = TCP_FRAME_DROPPED,
+                                       [TCP_FRAME_PROVE] = TCP_FRAME_PROVED,
                                        [TCP_FRAME_HELLO] = TCP_FRAME_HELLO};
 
     if (!f || f->sent < f->total || h->type != answers[f->type] || h->count != 0)
@@ -511,10 +513,10 @@ static void answered(struct tcp_lane *l, struct tcp_frame *f, const struct tcp_f
 static enum tcp_reply verdict_of(const struct tcp_stream *s, const struct tcp_frame *f,
                                  const struct tcp_frame_head *h)
 {
-    if (h->verdict == TCP_STRANGER || h->verdict == TCP_UNKNOWN)
+    if (h->verdict == TCP_STRANGER || h->verdict == TCP_UNKNOWN || h->verdict == TCP_UNPROVED)
         return f->type != TCP_FRAME_HELLO   ? REPLY_WRONG
                : h->verdict == TCP_STRANGER ? REPLY_STRANGER
-                                            : REPLY_UNKNOWN;
+                                            : tei_tcp_auth_verdict(h);
     if (h->verdict == TCP_CORRUPT)
         return REPLY_CORRUPT;
     if (h->verdict != TCP_OK &&
@@ -530,7 +532,8 @@ static enum tcp_reply check_options(const struct tcp_lane *l, const struct tcp_f
     uint32_t unknown;
 
     if ((l->stream->crc && !tei_tcp_frame_intact(f->head, TCP_FRAME_LEN + n)) ||
-        !tei_tcp_options_read(f->head + TCP_FRAME_LEN, n, &unknown))
+        !tei_tcp_options_read(f->head + TCP_FRAME_LEN, n, l->stream->proof ? TCP_OPTION_AUTH : 0,
+                              &unknown))
         return REPLY_FOREIGN;
     return unknown ? REPLY_DEMANDING : REPLY_NONE;
 }
@@ -545,6 +548,8 @@ static enum tcp_reply settle(struct tcp_lane *l, struct tcp_frame *f, int64_t no
     v = verdict_of(l->stream, f, &h);
     if (v == REPLY_NONE && h.options)
         v = check_options(l, f, h.options);
+    if (v == REPLY_NONE && f->type == TCP_FRAME_HELLO && l->stream->proof)
+        v = tei_tcp_auth_answered(l->stream, f, h.options);
     if (v != REPLY_NONE)
         return v;
     pthread_mutex_lock(&peer_of(l)->lock);

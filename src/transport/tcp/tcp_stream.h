@@ -70,6 +70,7 @@ struct tcp_stream {
     uint64_t connection;   /* number of this connection among those of the instance */
     uint64_t next_id;
     bool crc;
+    struct tei_proof *proof; /* of TE_AUTH, until the greeting is answered; NULL: none is needed */
     /* Sending. */
     struct tcp_frame *next;  /* the first one not wholly sent; NULL: there is none */
     struct tcp_cursor out;   /* in its payload */
@@ -109,6 +110,11 @@ enum tcp_reply {
     REPLY_UNKNOWN,
     REPLY_DEMANDING,
     REPLY_CORRUPT,
+    REPLY_SECURED, /* TE_AUTH there, and not here */
+    REPLY_OPEN,    /* the other way round */
+    REPLY_NO_ID,
+    REPLY_OTHER_KEY,
+    REPLY_OWN,
 };
 
 /* ---- tcp_native.c */
@@ -167,6 +173,8 @@ void tei_tcp_zerocopy_end(const struct tcp_zerocopy *z, int fd);
 /* The next frame for a lane, sealed; NULL if there is none. */
 struct tcp_frame *tei_tcp_frame_next(struct tcp_lane *l, int64_t now);
 struct tcp_frame *tei_tcp_frame_hello(struct tcp_lane *l);
+/* The one behind it, where stream.proof is. */
+struct tcp_frame *tei_tcp_frame_prove(struct tcp_lane *l);
 void tei_tcp_frame_free(struct tcp *t, struct tcp_frame *f);
 /* All of it was applied; frees it. */
 void tei_tcp_frame_done(struct tcp_lane *l, struct tcp_frame *f);

@@ -173,24 +173,61 @@ void tei_tcp_range_decode(const uint8_t in[TCP_BLOCK_LEN], struct tcp_range *out
     out->length = get32(w.length);
 }
 
-bool tei_tcp_options_read(const uint8_t *list, size_t n, uint32_t *unknown)
+/* The option at the front of a list of n bytes, and how much of the list it is; 0: it is none. */
+static size_t read_option(const uint8_t *list, size_t n, unsigned *kind, size_t *value)
 {
+    struct tcp_option_wire w;
     size_t len;
+
+    memcpy(&w, list, sizeof w);
+    *kind = get16(w.kind);
+    *value = get16(w.length);
+    len = (TCP_OPTION_LEN + *value + TCP_OPTION_UNIT - 1) & ~(TCP_OPTION_UNIT - 1u);
+    return (*kind & ~TCP_OPTION_MUST) == 0 || len > n ? 0 : len;
+}
+
+bool tei_tcp_options_read(const uint8_t *list, size_t n, unsigned known, uint32_t *unknown)
+{
+    size_t len, value;
+    unsigned kind;
 
     *unknown = 0;
     for (size_t at = 0; at < n; at += len) {
-        struct tcp_option_wire w;
-        unsigned kind;
-
-        memcpy(&w, list + at, sizeof w);
-        kind = get16(w.kind);
-        len = (TCP_OPTION_LEN + get16(w.length) + TCP_OPTION_UNIT - 1) & ~(TCP_OPTION_UNIT - 1u);
-        if ((kind & ~TCP_OPTION_MUST) == 0 || len > n - at)
+        len = read_option(list + at, n - at, &kind, &value);
+        if (len == 0)
             return false;
-        if (*unknown == 0 && (kind & TCP_OPTION_MUST))
+        if (*unknown == 0 && (kind & TCP_OPTION_MUST) && (kind & ~TCP_OPTION_MUST) != known)
             *unknown = kind & ~TCP_OPTION_MUST;
     }
     return true;
+}
+
+const uint8_t *tei_tcp_option_find(const uint8_t *list, size_t n, unsigned kind, size_t *len)
+{
+    size_t here;
+    unsigned found;
+
+    for (size_t at = 0; at < n; at += here) {
+        here = read_option(list + at, n - at, &found, len);
+        if (here == 0)
+            return NULL;
+        if ((found & ~TCP_OPTION_MUST) == kind)
+            return list + at + TCP_OPTION_LEN;
+    }
+    return NULL;
+}
+
+size_t tei_tcp_option_put(uint8_t *to, unsigned kind, const void *value, size_t len)
+{
+    size_t whole = (TCP_OPTION_LEN + len + TCP_OPTION_UNIT - 1) & ~(TCP_OPTION_UNIT - 1u);
+    struct tcp_option_wire w;
+
+    memset(to, 0, whole);
+    put16(w.kind, kind);
+    put16(w.length, (unsigned)len);
+    memcpy(to, &w, sizeof w);
+    memcpy(to + TCP_OPTION_LEN, value, len);
+    return whole;
 }
 
 uint32_t tei_tcp_sum(uint32_t crc, const struct iovec *parts, uint64_t n)

@@ -79,6 +79,10 @@ bool tei_tcp_status_decode(const uint8_t in[TCP_STATUS_LEN], uint32_t *code);
 #define TCP_OPTION_MUST    0x8000u /* of a kind: to be refused where it is not known */
 #define TCP_OPTIONS_MAX    1024    /* bytes of a list */
 
+#define TCP_OPTION_AUTH    0x0001u /* the proof of TE_AUTH: tcp_auth.c */
+#define TCP_ANSWER_OPTIONS 72      /* bytes of it in the answer to a greeting, and in a PROVE */
+#define TCP_PROVE_OPTIONS  40
+
 /* As the size of a version 1 or 2 header this would end beyond the address space. */
 #define TCP_HELLO_MAGIC UINT64_C(0xff564954414e4554) /* "TENATIV" and a byte 0xff */
 
@@ -88,10 +92,12 @@ enum tcp_frame_type {
     TCP_FRAME_READ = 1, /* to the server */
     TCP_FRAME_WRITE = 2,
     TCP_FRAME_DROP = 3,
-    TCP_FRAME_HELLO = 16, /* from it: the answer to the greeting, and to the three above */
+    TCP_FRAME_PROVE = 4,
+    TCP_FRAME_HELLO = 16, /* from it: the answer to the greeting, and to the four above */
     TCP_FRAME_DATA = 17,
     TCP_FRAME_ACK = 18,
     TCP_FRAME_DROPPED = 19,
+    TCP_FRAME_PROVED = 20,
 };
 
 enum tcp_verdict {
@@ -100,6 +106,8 @@ enum tcp_verdict {
     TCP_STRANGER = 2, /* the greeting was meant for another instance */
     TCP_UNKNOWN = 3,  /* a version, a flag, or the option of kind `index`, is not known here */
     TCP_CORRUPT = 4,  /* the payload's checksum is wrong */
+    TCP_UNPROVED =
+        5, /* the greeting has no proof that is good here; `index`: enum tei_auth_cause */
 };
 
 struct tcp_hello_wire {
@@ -169,10 +177,14 @@ void tei_tcp_range_encode(const struct tcp_range *r, uint8_t out[TCP_BLOCK_LEN])
 void tei_tcp_range_decode(const uint8_t in[TCP_BLOCK_LEN], struct tcp_range *out);
 
 /*
- * Whether these bytes, a multiple of TCP_OPTION_UNIT, are a list of options. This version knows none
- * of them. *unknown: the kind of the first one that must be known, 0: all may be passed over.
+ * Whether these bytes, a multiple of TCP_OPTION_UNIT, are a list of options. `known` is the kind that is known
+ * here, 0: none is. *unknown: the kind of the first other one that must be known, 0: all may be passed over.
  */
-bool tei_tcp_options_read(const uint8_t *list, size_t n, uint32_t *unknown);
+bool tei_tcp_options_read(const uint8_t *list, size_t n, unsigned known, uint32_t *unknown);
+/* The value of the first option of that kind in such a list, *len bytes; NULL: there is none. */
+const uint8_t *tei_tcp_option_find(const uint8_t *list, size_t n, unsigned kind, size_t *len);
+/* Writes an option, padded; `kind` with TCP_OPTION_MUST or without. Returns its length. */
+size_t tei_tcp_option_put(uint8_t *to, unsigned kind, const void *value, size_t len);
 
 /* The checksum of what `crc` is of followed by the first n bytes of these parts. */
 uint32_t tei_tcp_sum(uint32_t crc, const struct iovec *parts, uint64_t n);

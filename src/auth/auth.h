@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * auth.h - who a peer is: TE_AUTH, pre-shared keys, and the proofs made with them.
+ *
+ * A NULL tei_auth is TE_AUTH=off: nothing is loaded, and no byte on the wire is another one. Otherwise the
+ * handshake port speaks TLS 1.3 (struct tei_secure), and other connections begin with a mutual proof (struct
+ * tei_proof). What each of them looks like is in docs/protocol.md, what it is worth in SECURITY.md.
+ *
+ * A key is never in memory that a core dump has: the key file is read into pages of their own, which are
+ * overwritten before they are given back. What libssl copies lives as long as one connection of the
+ * handshake port, and is overwritten by libssl.
+ *
+ * All functions may be called from any thread; a struct tei_secure or tei_proof is one thread's at a time.
+ */
+#ifndef TEI_AUTH_H
+#define TEI_AUTH_H
+
+#include "base/sock.h"
+#include "conf/conf.h"
+
+#include <sys/types.h>
+
+#define TEI_AUTH_ID_MAX 64
+#define TEI_AUTH_NONCE  32
+#define TEI_AUTH_PROOF  32
+#define TEI_AUTH_NS \
+    (1000 * 1000 * 1000LL) /* a peer that has connected has so long to prove itself */
+
+/* Why a peer was refused: AUTH_CAUSE(name, label of the metric, what it has done, remedy). */
+#define TEI_AUTH_CAUSES(AUTH_CAUSE)                                                               \
+    AUTH_CAUSE(PLAIN, "plain", "it shows no key",                                                 \
+               "set TE_AUTH=psk there, or have its address in TE_AUTH_CLASSIC here")              \
+    AUTH_CAUSE(ID, "id", "its id is not in the key file here",                                    \
+               "add its line to the file of TE_AUTH_KEYS here")                                   \
+    AUTH_CAUSE(OWN, "own", "it shows the id of this engine, or is this engine itself",            \
+               "give each side an id of its own, or repeat the first line of the key file for a " \
+               "group that shares one")                                                           \
+    AUTH_CAUSE(KEY, "key", "its key is another one than that of its id here",                     \
+               "give the id the same key in both files of TE_AUTH_KEYS")                          \
+    AUTH_CAUSE(MALFORMED, "malformed", "what it sends is no proof",                               \
+               "look for a program of another kind that connects here")                           \
+    AUTH_CAUSE(LATE, "late", "it has not proved itself in 1 s",                                   \
+               "look for a host that is overloaded")
+
+enum tei_auth_cause {
+#define AUTH_CAUSE(name, label, what, remedy) TEI_AUTH_##name,
+    TEI_AUTH_CAUSES(AUTH_CAUSE)
+#undef AUTH_CAUSE
+        TEI_AUTH_N_CAUSES
+};
+
+/* The label of a cause, and what it means, in words. */
+const char *tei_auth_label(enum tei_auth_cause cause);
+const char *tei_auth_meaning(enum tei_auth_cause cause);
+
+struct tei_auth;
+
+/*
+ * By TE_AUTH; *out is NULL for "off". `instance` tells this engine from all others. TE_ERR_INVALID for what
+ * cannot be: another word, no key file, one that others may read, or that is malformed;
+ * TE_ERR_UNSUPPORTED: no libssl 3.
+ */
+int tei_auth_open(const struct tei_conf *conf, uint64_t instance, struct tei_auth **out);
+/* NULL is accepted. Nothing that was made with it may be left. */
+void tei_auth_close(struct tei_auth *a);
+
+/* The id that this engine shows at the moment, written to `id`. */
+void tei_auth_own_id(struct tei_auth *a, char id[TEI_AUTH_ID_MAX + 1]);
+/* Whether that address is in TE_AUTH_CLASSIC: what it says is taken, and it is spoken to, without a proof. */
+bool tei_auth_is_classic(const struct tei_auth *a, const struct tei_addr *peer);
+/* The same of the other end of a socket. */
+bool tei_auth_is_classic_fd(const struct tei_auth *a, int fd);
+/*
+ * Counts a refusal. True: a line in the log is due, at WARN, which is in `line`: one for each cause in 10 s at
+ * most, which says how many there have been. `where` is what was connected to, `who` the peer.
+ */
+#define TEI_AUTH_LINE 640
+bool tei_auth_refuse(struct tei_auth *a, enum tei_auth_cause cause, const char *where,
+                     const char *who, char *line, size_t n);
+/* The same, and logs it. */
+void tei_auth_refused(struct tei_auth *a, enum tei_auth_cause cause, const char *where,
+                      const char *who);
+void tei_auth_counts(struct tei_auth *a, uint64_t out[TEI_AUTH_N_CAUSES]);
+
+/* ------------------------------------------------------------------- connections of the handshake port */
+
+struct tei_secure;
+
+/* On a connected socket that does not block, which stays the caller's. NULL: out of memory. */
+struct tei_secure *tei_secure_open(struct tei_auth *a, int fd, bool is_server);
+/* NULL is accepted. */
+void tei_secure_free(struct tei_secure *s);
+
+enum tei_secure_state { TEI_SECURE_WAIT, TEI_SECURE_DONE, TEI_SECURE_REFUSED, TEI_SECURE_LOST };
+
+/*
+ * Goes on with the handshake. WAIT: for tei_secure_events(). REFUSED: tei_secure_cause() says why. LOST: the other
+ * side has closed it, or the socket failed.
+ */
+enum tei_secure_state tei_secure_greet(struct tei_secure *s);
+enum tei_auth_cause tei_secure_cause(const struct tei_secure *s);
+/* EPOLLIN or EPOLLOUT: what the last call that did nothing waits for. */
+uint32_t tei_secure_events(const struct tei_secure *s);
+/* Refused as PLAIN: the bytes that have come, which are no handshake. At most TEI_SECURE_FIRST. */
+#define TEI_SECURE_FIRST 6
+const uint8_t *tei_secure_first(const struct tei_secure *s, size_t *n);
+
+/*
+ * As recv() and send() without waiting: -1 with errno, EAGAIN for tei_secure_events(). A call of recv() with
+ * room for TEI_SECURE_RECORD bytes leaves none behind that the socket does not show.
+ */
+#define TEI_SECURE_RECORD ((size_t)16 << 10)
+ssize_t tei_secure_recv(struct tei_secure *s, void *buf, size_t n);
+ssize_t tei_secure_send(struct tei_secure *s, const void *buf, size_t n);
+
+/* Until `deadline_ns`: 0, TE_ERR_TIMEOUT, TE_ERR_LINK with errno, 0: the peer closed; not logged. */
+int tei_secure_read_full(struct tei_secure *s, void *buf, size_t n, int64_t deadline_ns);
+int tei_secure_write_full(struct tei_secure *s, const void *buf, size_t n, int64_t deadline_ns);
+/* The client's handshake. TE_ERR_REJECTED, TE_ERR_TIMEOUT, TE_ERR_LINK; logged, with the remedy. */
+int tei_secure_connect(struct tei_secure *s, const char *peer, int64_t deadline_ns);
+
+/* A peer that is asked for TLS, or asks for it, and does not know it, sees these eight bytes as a length. */
+static inline bool tei_secure_is_hello(uint64_t length)
+{
+    return (length & 0xffff) == 0x0316 && (length >> 40 & 0xff) == 1;
+}
+static inline bool tei_secure_is_alert(uint64_t length)
+{
+    return (length & 0xffff) == 0x0315 && length >> 32 != 0;
+}
+/* What a peer is told that speaks in clear: two alerts, so that they are no frame of the handshake port. */
+#define TEI_SECURE_ALERTS "\x15\x03\x03\x00\x02\x02\x28\x15\x03\x03\x00\x02\x01\x00"
+
+/* --------------------------------------------------------------------------- proofs on other connections */
+
+/*
+ * Both sides put the same bytes into their proofs, in the same order, the nonces among them; each then makes its own
+ * proof and checks the other's. A proof of one side, for one use, is none of the other side, or for another use.
+ */
+struct tei_proof;
+
+enum tei_proof_use { TEI_PROOF_DATA, TEI_PROOF_HOST };
+enum tei_proof_side { TEI_PROOF_CLIENT, TEI_PROOF_SERVER };
+
+/* With our own key, and its id, written to `id`. NULL: out of memory. */
+struct tei_proof *tei_proof_client(struct tei_auth *a, enum tei_proof_use use,
+                                   char id[TEI_AUTH_ID_MAX + 1]);
+/* With the key of a peer's id. NULL, and *cause: there is none; TEI_AUTH_N_CAUSES: out of memory. */
+struct tei_proof *tei_proof_server(struct tei_auth *a, enum tei_proof_use use, const char *id,
+                                   size_t len, enum tei_auth_cause *cause);
+/* NULL is accepted. */
+void tei_proof_free(struct tei_proof *p);
+/* At most TEI_PROOF_BYTES in all; more makes no proof good. */
+#define TEI_PROOF_BYTES 3072
+void tei_proof_add(struct tei_proof *p, const void *bytes, size_t n);
+/* The proof of one side for what was added so far; false: it cannot be made. */
+bool tei_proof_make(const struct tei_proof *p, enum tei_proof_side side,
+                    uint8_t out[TEI_AUTH_PROOF]);
+bool tei_proof_check(const struct tei_proof *p, enum tei_proof_side side,
+                     const uint8_t proof[TEI_AUTH_PROOF]);
+
+#endif

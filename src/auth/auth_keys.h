@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * auth_keys.h - the key file, and memory for secrets. Private to src/auth.
+ *
+ * The file has lines ID:KEY. The first is the one that this engine shows, the others are those of peers that may
+ * come. Empty lines, and those that begin with '#', are passed over. An id is 1 to 64 letters, digits, '.', '_' or '-';
+ * a key is 32 to 64 random bytes in base64. No id stands twice, but for the first: where its line is
+ * repeated, peers that show the same id may come.
+ */
+#ifndef TEI_AUTH_KEYS_H
+#define TEI_AUTH_KEYS_H
+
+#include "auth/auth.h"
+
+#define AUTH_KEY_MIN   32
+#define AUTH_KEY_MAX   64
+#define AUTH_FILE_MAX  ((size_t)1 << 20)
+#define AUTH_LINES_MAX 4096
+
+/* Pages that no core dump and no child has, and are not swapped where that is allowed; NULL: no memory. */
+void *tei_secret_alloc(size_t n);
+/* Overwrites them. NULL is accepted. */
+void tei_secret_free(void *p, size_t n);
+
+/* Overwrites what the functions that were called before have left on the stack, libcrypto's among them. */
+void tei_secret_burn(void);
+
+struct auth_line {
+    char id[TEI_AUTH_ID_MAX + 1];
+    uint8_t key[AUTH_KEY_MAX];
+    size_t len;
+};
+
+/* What a file says, in secret pages. */
+struct auth_file {
+    size_t n, bytes;
+    bool own_may_come; /* the first line was repeated */
+    struct auth_line lines[];
+};
+
+bool tei_auth_is_id(const char *id, size_t n);
+/* The line of an id, NULL: none. Looks at all lines, whichever it is. */
+const struct auth_line *tei_auth_find(const struct auth_file *f, const char *id, size_t n);
+
+/*
+ * Reads a text of n bytes; `name` is told in errors, which never have a part of a key. TE_ERR_INVALID,
+ * TE_ERR_MEMORY.
+ */
+int tei_auth_parse(const char *text, size_t n, const char *name, struct auth_file **out);
+/* NULL is accepted. */
+void tei_auth_file_free(struct auth_file *f);
+
+/* What tells one state of a file from the next. */
+struct auth_stamp {
+    uint64_t device, inode, size;
+    int64_t modified_ns, changed_ns;
+};
+/* False with errno. */
+bool tei_auth_stamp(const char *path, struct auth_stamp *out);
+/* Reads the file, if nobody but its owner may; *stamp is of what was read, and of a file that is refused, too. */
+int tei_auth_read(const char *path, struct auth_stamp *stamp, struct auth_file **out);
+
+#endif

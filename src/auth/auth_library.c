@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "auth/auth_library.h"
+
+#include "base/base.h"
+#include "base/err.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+
+#define CRYPTO "libcrypto.so.3"
+#define SSL_SO "libssl.so.3"
+
+struct symbol {
+    const char *name;
+    size_t at; /* of the member in struct auth_library */
+};
+
+#define SYMBOL(name) {#name, offsetof(struct auth_library, name)},
+static const struct symbol of_crypto[] = {AUTH_CRYPTO_SYMBOLS(SYMBOL)};
+static const struct symbol of_ssl[] = {AUTH_SSL_SYMBOLS(SYMBOL)};
+#undef SYMBOL
+
+/* They are never closed: their threads' state and their handlers of exit() outlive an engine. */
+static int open_one(const char *path, const struct symbol *symbols, size_t n,
+                    struct auth_library *out)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+
+    if (!library)
+        return TEI_FAIL(
+            TE_ERR_UNSUPPORTED,
+            "TE_AUTH=psk needs OpenSSL 3: %s; install the package libssl3 (openssl-libs "
+            "on Fedora and RHEL 9)",
+            dlerror());
+    for (size_t i = 0; i < n; i++) {
+        void *at = dlsym(library, symbols[i].name);
+
+        if (!at)
+            return TEI_FAIL(TE_ERR_UNSUPPORTED, "TE_AUTH=psk needs OpenSSL 3: %s has no %s", path,
+                            symbols[i].name);
+        memcpy((char *)out + symbols[i].at, &at, sizeof(at));
+    }
+    return 0;
+}
+
+struct auth_library tei_auth_library;
+
+int tei_auth_library_open(void)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static bool is_open;
+    int rc = 0;
+
+    pthread_mutex_lock(&lock);
+    if (!is_open)
+        rc = open_one(CRYPTO, of_crypto, TEI_ARRAY_LEN(of_crypto), &tei_auth_library);
+    if (!is_open && !rc)
+        rc = open_one(SSL_SO, of_ssl, TEI_ARRAY_LEN(of_ssl), &tei_auth_library);
+    is_open = rc == 0;
+    pthread_mutex_unlock(&lock);
+    return rc;
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * auth_library.h - OpenSSL 3, opened at run time. Private to src/auth.
+ *
+ * Each member has the type of the function in OpenSSL's own headers. Nothing here is looked at with TE_AUTH=off.
+ */
+#ifndef TEI_AUTH_LIBRARY_H
+#define TEI_AUTH_LIBRARY_H
+
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/ssl.h>
+
+#ifndef SSL_R_UNEXPECTED_EOF_WHILE_READING /* headers of 1.1.1 */
+#define SSL_R_UNEXPECTED_EOF_WHILE_READING 294
+#endif
+
+#define AUTH_CRYPTO_SYMBOLS(SYMBOL) \
+    SYMBOL(HMAC)                    \
+    SYMBOL(EVP_sha256)              \
+    SYMBOL(CRYPTO_memcmp)           \
+    SYMBOL(ERR_clear_error)         \
+    SYMBOL(ERR_peek_last_error)     \
+    SYMBOL(BIO_get_new_index)       \
+    SYMBOL(BIO_meth_new)            \
+    SYMBOL(BIO_meth_free)           \
+    SYMBOL(BIO_meth_set_write)      \
+    SYMBOL(BIO_meth_set_read)       \
+    SYMBOL(BIO_meth_set_ctrl)       \
+    SYMBOL(BIO_new)                 \
+    SYMBOL(BIO_free)                \
+    SYMBOL(BIO_set_init)            \
+    SYMBOL(BIO_set_data)            \
+    SYMBOL(BIO_get_data)            \
+    SYMBOL(BIO_set_flags)           \
+    SYMBOL(BIO_clear_flags)
+
+#define AUTH_SSL_SYMBOLS(SYMBOL)                  \
+    SYMBOL(TLS_server_method)                     \
+    SYMBOL(TLS_client_method)                     \
+    SYMBOL(SSL_CTX_new)                           \
+    SYMBOL(SSL_CTX_free)                          \
+    SYMBOL(SSL_CTX_ctrl)                          \
+    SYMBOL(SSL_CTX_set_options)                   \
+    SYMBOL(SSL_CTX_set_verify)                    \
+    SYMBOL(SSL_CTX_set_ciphersuites)              \
+    SYMBOL(SSL_CTX_set_num_tickets)               \
+    SYMBOL(SSL_CTX_set_alpn_protos)               \
+    SYMBOL(SSL_CTX_set_alpn_select_cb)            \
+    SYMBOL(SSL_CTX_set_psk_use_session_callback)  \
+    SYMBOL(SSL_CTX_set_psk_find_session_callback) \
+    SYMBOL(SSL_new)                               \
+    SYMBOL(SSL_free)                              \
+    SYMBOL(SSL_set_bio)                           \
+    SYMBOL(SSL_set_ex_data)                       \
+    SYMBOL(SSL_get_ex_data)                       \
+    SYMBOL(SSL_set_accept_state)                  \
+    SYMBOL(SSL_set_connect_state)                 \
+    SYMBOL(SSL_do_handshake)                      \
+    SYMBOL(SSL_get_error)                         \
+    SYMBOL(SSL_read)                              \
+    SYMBOL(SSL_write)                             \
+    SYMBOL(SSL_session_reused)                    \
+    SYMBOL(SSL_get0_alpn_selected)                \
+    SYMBOL(SSL_CIPHER_find)                       \
+    SYMBOL(SSL_SESSION_new)                       \
+    SYMBOL(SSL_SESSION_free)                      \
+    SYMBOL(SSL_SESSION_set1_master_key)           \
+    SYMBOL(SSL_SESSION_set_cipher)                \
+    SYMBOL(SSL_SESSION_set_protocol_version)
+
+struct auth_library {
+#define SYMBOL(name) __typeof__(&name) name;
+    AUTH_CRYPTO_SYMBOLS(SYMBOL)
+    AUTH_SSL_SYMBOLS(SYMBOL)
+#undef SYMBOL
+};
+
+/* Filled by the first tei_auth_library_open() that succeeds, and never changed again. */
+extern struct auth_library tei_auth_library;
+
+/* TE_ERR_UNSUPPORTED, logged, with the package that is missing. */
+int tei_auth_library_open(void);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* auth_state.h - what the files of src/auth share. Private to it. */
+#ifndef TEI_AUTH_STATE_H
+#define TEI_AUTH_STATE_H
+
+#include "auth/auth_keys.h"
+#include "auth/auth_library.h"
+
+#include <pthread.h>
+
+#define AUTH_NETS_MAX 64
+
+/* An address and how many of its bits count, as IPv6: IPv4 is mapped. */
+struct auth_net {
+    uint8_t address[16];
+    unsigned bits;
+};
+
+struct tei_auth {
+    const struct auth_library *o;
+    uint64_t instance;
+    char path[TEI_CONF_LONG];
+    SSL_CTX *server, *client;
+    BIO_METHOD *socket;
+    struct auth_net nets[AUTH_NETS_MAX];
+    size_t n_nets;
+
+    pthread_mutex_t lock; /* the rest */
+    struct auth_file *keys;
+    struct auth_stamp stamp, refused_stamp; /* of `keys`; of a file that could not be taken */
+    uint64_t counts[TEI_AUTH_N_CAUSES];
+    int64_t told_ns[TEI_AUTH_N_CAUSES];
+};
+
+/* ---- auth.c */
+enum auth_use { AUTH_USE_TLS, AUTH_USE_DATA, AUTH_USE_HOST };
+/*
+ * The key of a peer's id for one use. False, and *cause, if there is none; TEI_AUTH_N_CAUSES: libcrypto has
+ * failed. Looks first whether the file has changed.
+ */
+bool tei_auth_key(struct tei_auth *a, enum auth_use use, const char *id, size_t len,
+                  uint8_t key[TEI_AUTH_PROOF], enum tei_auth_cause *cause);
+/* The same of our own id, which is written to `id`. False: libcrypto has failed. */
+bool tei_auth_own_key(struct tei_auth *a, enum auth_use use, char id[TEI_AUTH_ID_MAX + 1],
+                      uint8_t key[TEI_AUTH_PROOF]);
+/* HMAC-SHA256. False: libcrypto has failed. */
+bool tei_auth_hmac(const struct tei_auth *a, const uint8_t *key, size_t key_len, const void *bytes,
+                   size_t n, uint8_t out[TEI_AUTH_PROOF]);
+
+/* ---- auth_nets.c */
+/* TE_AUTH_CLASSIC: "10.0.0.0/8,fd00::/8". TE_ERR_INVALID, logged. */
+int tei_auth_nets_parse(const char *text, struct auth_net *nets, size_t *n);
+bool tei_auth_nets_have(const struct auth_net *nets, size_t n, const struct tei_addr *peer);
+
+/* ---- auth_tls.c */
+int tei_auth_tls_open(struct tei_auth *a);
+void tei_auth_tls_close(struct tei_auth *a);
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tcp_auth.h - the proof of TE_AUTH on data connections, see tcp_auth.c; the worker's lock is held. */
+#ifndef TEI_TCP_AUTH_H
+#define TEI_TCP_AUTH_H
+
+#include "auth/auth.h"
+#include "transport/tcp/tcp_session.h"
+#include "transport/tcp/tcp_stream.h"
+
+/* ---- a lane */
+/* Whether what is said on this connection begins with a proof, or needs none. */
+bool tei_tcp_auth_may_speak(const struct tcp_lane *l);
+/* It does not: ends what waits for the peer. */
+void tei_tcp_auth_mute(struct tcp_lane *l);
+/*
+ * Writes the options of the greeting, *n bytes, and makes stream.proof; 0 bytes: none is needed. False: out of
+ * memory.
+ */
+bool tei_tcp_auth_hello(struct tcp_lane *l, uint8_t *to, size_t *n);
+/* The connection is closed. */
+void tei_tcp_auth_end(struct tcp_stream *s);
+/*
+ * The answer to the greeting is in hello->head, with `n` bytes of options: whether the peer is who it is to be;
+ * then the PROVE behind it has its bytes.
+ */
+enum tcp_reply tei_tcp_auth_answered(struct tcp_stream *s, const struct tcp_frame *hello, size_t n);
+/* What a greeting that was refused with TCP_UNKNOWN or TCP_UNPROVED means. */
+enum tcp_reply tei_tcp_auth_verdict(const struct tcp_frame_head *h);
+
+/* ---- a session */
+/* It begins: says until when its client must have proved who it is. */
+void tei_tcp_auth_enter(struct tcp_session *s);
+static inline bool tei_tcp_auth_is_stranger(const struct tcp_session *s)
+{
+    return s->prove_by_ns != TEI_NEVER;
+}
+void tei_tcp_auth_refuse(struct tcp_session *s, enum tei_auth_cause cause);
+/* The proof to be made for that greeting, options included; NULL: the client is refused, *why. */
+struct tei_proof *tei_tcp_auth_greeted(struct tcp_session *s, const struct tcp_hello *h,
+                                       const uint8_t *greeting, uint32_t *why);
+/* Writes the TCP_ANSWER_OPTIONS bytes of options behind an encoded answer. False: no proof can be made. */
+bool tei_tcp_auth_answer(struct tei_proof *p, uint8_t *answer);
+/* Whether a frame, the first one, proves who the client is; it is no stranger then. */
+bool tei_tcp_auth_proved(struct tcp_session *s, const struct tei_proof *p,
+                         const struct tcp_frame_head *h, const uint8_t *frame);
+
+#endif

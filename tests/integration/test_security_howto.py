@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# te-test: parallel timeout=300
+"""The commands of docs/security-howto.md, as they stand there, on this host in the place of two."""
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import te_proc as te
+
+PAGE = os.path.join(te.SRC, "docs", "security-howto.md")
+
+
+def blocks():
+    with open(PAGE, encoding="utf-8") as page:
+        return re.findall(r"^```sh\n(.+?)^```$", page.read(), re.M | re.S)
+
+
+class Howto(unittest.TestCase):
+    def setUp(self):
+        if not shutil.which("openssl"):
+            te.skip("openssl is not installed")
+        self.folder = tempfile.mkdtemp(prefix="te_howto_")
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.keys, self.start, self.move = blocks()
+        self.shell(self.keys)
+
+    def shell(self, text, check=True):
+        env = {**os.environ, "PATH": te.BIN + ":" + os.environ["PATH"], "TE_HOST_PATH": "0"}
+        return subprocess.run(["bash", "-euc", text], cwd=self.folder, env=env, capture_output=True, text=True,
+                              check=check, timeout=te.HANG_S)
+
+    def target(self):
+        env = {"PATH": te.BIN + ":" + os.environ["PATH"]}
+        script = f"cd {self.folder}\n" + self.start.replace("transfer_engine_bench", "exec transfer_engine_bench")
+        proc = te.Proc(["bash", "-euc", script], env=env)
+        self.addCleanup(proc.close)
+        return proc, proc.wait_line(r"(127\.0\.0\.1:\d+)").group(1)
+
+    def on_b(self):
+        return self.start.split("\n", maxsplit=1)[0].replace("te.a", "te.b")
+
+    def test_ten_commands(self):
+        lines = [line for block in blocks() for line in block.splitlines()]
+        self.assertEqual(len(lines), 9)  # and scp, in words
+
+    def test_files_are_their_owners_alone(self):
+        for name in ("te.a", "te.b"):
+            self.assertEqual(os.stat(os.path.join(self.folder, "keys", name)).st_mode & 0o777, 0o600)
+
+    def test_with_the_right_keys(self):
+        _, name = self.target()
+        self.shell(self.on_b() + "\n" + self.move.replace("NAME", name))
+
+    def test_without_keys(self):
+        proc, name = self.target()
+        got = self.shell("unset TE_AUTH TE_AUTH_KEYS\n" + self.move.replace("NAME", name), check=False)
+        self.assertNotEqual(got.returncode, 0)
+        self.assertIn("set TE_AUTH=psk and TE_AUTH_KEYS here", got.stdout + got.stderr)
+        proc.wait_error("is refused (plain")
+
+    def test_with_another_key(self):
+        _, name = self.target()
+        self.shell(self.keys.replace("te.a", "other.a").replace("te.b", "other.b"))
+        got = self.shell(self.on_b().replace("te.b", "other.b") + "\n" + self.move.replace("NAME", name), check=False)
+        self.assertNotEqual(got.returncode, 0)
+        self.assertIn("another key for our id 'b'", got.stdout + got.stderr)
+
+
+if __name__ == "__main__":
+    te.main()
