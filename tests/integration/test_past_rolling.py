@@ -21,7 +21,7 @@ class Node(threading.Thread):
 
     def __init__(self, cluster, number, build):
         super().__init__(daemon=True)
-        self.cluster, self.number = cluster, number
+        self.cluster, self.number, self.build = cluster, number, build
         self.peer = build.peer(name=f"node-{number}", metadata=cluster.metad.url, options=("TE_HOST_PATH=0",))
         _, self.address = self.peer.region(NODES * SIZE)
         self.index, _ = self.peer.region(2 * SIZE)
@@ -36,7 +36,8 @@ class Node(threading.Thread):
                                          other.address + self.number * SIZE, next(seeds))
                 self.passes += 1
         except (AssertionError, OSError) as e:
-            self.failure = e
+            builds = [(node.number, node.build.src) for node in self.cluster.nodes]
+            self.failure = AssertionError(f"node {self.number} of {self.build.src}, among {builds}: {e}\n{self.peer}")
 
     def segment_for(self, node):
         """The id of this node's segment in another one, opened once in that one's life."""
@@ -82,7 +83,9 @@ class Cluster:
         old.join(te.HANG_S)
         self.check()
         self.move_on(but=old)
-        old.peer.close()
+        old.peer.process.stdin.close()
+        if old.peer.wait():
+            raise AssertionError(f"it did not end well: {old.peer}")
         self.move_on(but=old)
         new = Node(self, number, build)
         self.nodes[number] = new
@@ -96,6 +99,7 @@ class Cluster:
             node.leaving = True
         for node in self.nodes:
             node.join(te.HANG_S)
+        for node in self.nodes:
             node.peer.close()
 
 
