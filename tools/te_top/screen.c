@@ -142,8 +142,8 @@ static void put_nics(FILE *f, const json_t *e)
         fprintf(f, "  %-24s %-10s %11s %11s %9s %6.0f%s%s%s\n", text_of(n, "nic"),
                 text_of(n, "transport"), quantity(number(n, "sent"), a),
                 quantity(number(n, "received"), b), quantity(number(n, "resent"), c),
-                number(n, "connections"), number(n, "up") ? "" : colour_on(f, COLOUR_BAD),
-                number(n, "up") ? "" : " down", number(n, "up") ? "" : colour_off(f));
+                number(n, "connections"), number(n, "up") != 0 ? "" : colour_on(f, COLOUR_BAD),
+                number(n, "up") != 0 ? "" : " down", number(n, "up") != 0 ? "" : colour_off(f));
     }
 }
 
