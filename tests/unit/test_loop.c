@@ -291,6 +291,26 @@ static void check_order(struct tei_timer *t)
     fired++;
 }
 
+static void never_fires(struct tei_timer *t)
+{
+    (void)t;
+    fail_msg("a timer for the end of time has fired");
+}
+
+/* Whoever starts one of them has no way to say that it could not be. */
+TEST(the_first_timers_take_no_memory)
+{
+    struct tei_timer timers[TEI_LOOP_TIMERS] = {0};
+    struct tei_timer **heap = loop.heap;
+
+    assert_non_null(heap);
+    for (size_t k = 0; k < TEI_LOOP_TIMERS; k++)
+        assert_int_equal(tei_timer_start(&loop, &timers[k], TEI_NEVER, never_fires), 0);
+    assert_ptr_equal(loop.heap, heap);
+    for (size_t k = 0; k < TEI_LOOP_TIMERS; k++)
+        tei_timer_stop(&loop, &timers[k]);
+}
+
 /* Starts, moves and stops at random; what remains must fire in order. */
 TEST(timers_fire_in_order)
 {
@@ -777,6 +797,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_callback_may_free_every_watch, open_loop, close_loop),
         cmocka_unit_test_setup_teardown(a_callback_may_quiet_the_others, open_loop, close_loop),
         cmocka_unit_test_setup_teardown(timers_fire_in_order, open_loop, close_loop),
+        cmocka_unit_test_setup_teardown(the_first_timers_take_no_memory, open_loop, close_loop),
         cmocka_unit_test_setup_teardown(a_timer_that_rearms_does_not_starve_the_loop, open_loop,
                                         close_loop),
         cmocka_unit_test_setup_teardown(a_timer_may_stop_another_that_is_due, open_loop,
