@@ -117,7 +117,7 @@ void sim_nics_lay(void)
         return;
     sim_own_is_whole = true; /* softverbs finds out by one whether memory is there */
     snprintf(folder, sizeof(folder), SIM_NICS_FOLDER, (int)syscall(SYS_getpid));
-    if (mkdir(folder, 0700) < 0)
+    if (mkdir(folder, 0700) < 0 && errno != EEXIST) /* of a run that was killed: made anew */
         sim_fail("%s cannot be made", folder);
     snprintf(path, sizeof(path), "%s/fabric.json", folder);
     write_description(path);
