@@ -167,6 +167,12 @@ void tei_tcp_auth_refuse(struct tcp_session *s, enum tei_auth_cause cause)
         tei_tcp_worker_note(s->worker, TE_LOG_WARN, "%s", line);
 }
 
+void tei_tcp_auth_late(struct tcp_session *s)
+{
+    if (tei_tcp_auth_is_stranger(s) && s->state != SESSION_DRAIN)
+        tei_tcp_auth_refuse(s, TEI_AUTH_LATE);
+}
+
 /* The key of who greets; NULL, and why. */
 static struct tei_proof *find_proof(struct tcp_session *s, const struct tcp_hello *h,
                                     const uint8_t *list, enum tei_auth_cause *cause)

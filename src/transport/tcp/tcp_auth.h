@@ -35,6 +35,8 @@ static inline bool tei_tcp_auth_is_stranger(const struct tcp_session *s)
     return s->prove_by_ns != TEI_NEVER;
 }
 void tei_tcp_auth_refuse(struct tcp_session *s, enum tei_auth_cause cause);
+/* It is closed for being late; counted if that is for the want of a proof. */
+void tei_tcp_auth_late(struct tcp_session *s);
 /* The proof to be made for that greeting, options included; NULL: the client is refused, *why. */
 struct tei_proof *tei_tcp_auth_greeted(struct tcp_session *s, const struct tcp_hello *h,
                                        const uint8_t *greeting, uint32_t *why);

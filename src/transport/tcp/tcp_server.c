@@ -823,13 +823,6 @@ void tei_tcp_unlisten(struct tcp *t)
 
 /* --------------------------------------------------------------------- all sessions of a worker */
 
-static void end_late(struct tcp_session *s)
-{
-    if (tei_tcp_auth_is_stranger(s) && s->state != SESSION_DRAIN)
-        tei_tcp_auth_refuse(s, TEI_AUTH_LATE);
-    close_session(s);
-}
-
 /* The earliest moment at which one on the list could be late; closes those that are. */
 static int64_t tick(struct tei_list *list, int64_t now)
 {
@@ -839,10 +832,12 @@ static int64_t tick(struct tei_list *list, int64_t now)
     TEI_LIST_EACH(list, n, tmp) {
         int64_t at = late_at(session_of(n));
 
-        if (at <= now)
-            end_late(session_of(n));
-        else if (at < next)
+        if (at <= now) {
+            tei_tcp_auth_late(session_of(n));
+            close_session(session_of(n));
+        } else if (at < next) {
             next = at;
+        }
     }
     return next;
 }
