@@ -52,16 +52,16 @@ struct tei_conf {
     int spin_us; /* TE_SPIN_US: te_wait polls so long before it sleeps */
 
     /* log */
-    int log_level;               /* MC_LOG_LEVEL, else TRACE by MC_VERBOSE; -1: not given */
-    bool verbose;                /* MC_VERBOSE; log_level has it already */
-    char log_dir[TEI_CONF_LONG]; /* MC_LOG_DIR */
-    int log_format;              /* TE_LOG_FORMAT: enum tei_log_format */
+    int log_level;                /* MC_LOG_LEVEL, else TRACE by MC_VERBOSE; -1: not given */
+    bool verbose;                 /* MC_VERBOSE; log_level has it already */
+    char log_dir[TEI_CONF_LONG];  /* MC_LOG_DIR */
+    int log_format;               /* TE_LOG_FORMAT: enum tei_log_format */
     char log_file[TEI_CONF_LONG]; /* TE_LOG_FILE; "": by log_dir */
     bool log_reopen;              /* TE_LOG_REOPEN: on SIGHUP */
-    bool metric;                 /* MC_TE_METRIC */
-    int metric_interval_s;       /* MC_TE_METRIC_INTERVAL_SECONDS */
-    char metrics[TEI_CONF_LONG]; /* TE_METRICS: an address and port, or file:/path */
-    bool top;                    /* TE_TOP: a unix socket for te_top */
+    bool metric;                  /* MC_TE_METRIC */
+    int metric_interval_s;        /* MC_TE_METRIC_INTERVAL_SECONDS */
+    char metrics[TEI_CONF_LONG];  /* TE_METRICS: an address and port, or file:/path */
+    bool top;                     /* TE_TOP: a unix socket for te_top */
 
     /* metadata and handshake */
     bool disable_metacache;          /* MC_DISABLE_METACACHE */
