@@ -143,7 +143,7 @@ class Compatible(Case):
     def test_says_that_there_is_no_such_protocol(self):
         engine = TransferEngine()
         self.addCleanup(engine._shut)
-        for protocol, near in (("rmda", r" \(rdma\?\)"), ("RDMA", r" \(rdma\?\)"), ("ascend", "")):
+        for protocol, near in (("rmda", r" \(rdma\?\)"), ("RDMA", r" \(rdma\?\)"), ("ubshmem", "")):
             with self.assertLogs("transfer_engine", "WARNING") as log:
                 self.assertEqual(engine.initialize(HOST, "P2PHANDSHAKE", protocol, ""), 0)
             self.assertRegex(
