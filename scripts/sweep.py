@@ -24,7 +24,8 @@ ENV = {**os.environ, "TE_BIND": "127.0.0.1"}
 
 
 def program(*path):
-    return os.path.join(os.environ.get("TE_BUILD", os.path.join(ROOT, "build")), *path)
+    bin_folder = os.environ.get("TE_BIN", os.path.join(ROOT, "build", "bin"))
+    return os.path.join(os.path.dirname(bin_folder), *path)
 
 
 def ask(*command):

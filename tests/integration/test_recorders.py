@@ -15,7 +15,7 @@ def script(name):
 def record(test, name, *words):
     """The rows that it writes."""
     file = os.path.join(te.Workdir.get(), "rows.csv")
-    env = {**os.environ, "TE_BUILD": te.BUILD, "TE_BIN": te.BIN}
+    env = {**os.environ, "TE_BIN": te.BIN}
     done = te.call(script(name), *words, file, env=env, timeout=10 * te.HANG_S)
     test.assertEqual(done.returncode, 0, done.stderr)
     with open(file, encoding="ascii") as f:

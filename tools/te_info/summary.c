@@ -58,19 +58,29 @@ static void print_servers(void)
     text_cut(list, COLUMN);
 }
 
+/* The transport at `i`, and those behind it that are missing for the same reason. The next one's place. */
+static size_t print_transport(const struct tei_conf *conf, size_t i)
+{
+    const struct tei_transport_ops *t = tei_transport_at(i);
+    char why[WHY_MAX], same[WHY_MAX], nor[LIST_MAX] = "", line[WHY_MAX + LIST_MAX + 16];
+    bool here = runs(t, conf, why);
+
+    printf("  %-*s", COLUMN - 2, t->name);
+    while (!here && (t = tei_transport_at(++i)) && !runs(t, conf, same) && strcmp(same, why) == 0) {
+        size_t used = strlen(nor);
+
+        snprintf(nor + used, sizeof nor - used, ", nor %s", t->name);
+    }
+    snprintf(line, sizeof line, "%s%s%s%s", here ? "yes" : "no", nor, here ? "" : ": ", why);
+    text_cut(line, COLUMN);
+    return here ? i + 1 : i;
+}
+
 static void print_transports(const struct tei_conf *conf)
 {
-    const struct tei_transport_ops *t;
-    char why[WHY_MAX], line[WHY_MAX + 8];
-
     printf("Transports\n");
-    for (size_t i = 0; (t = tei_transport_at(i)); i++) {
-        bool here = runs(t, conf, why);
-
-        snprintf(line, sizeof line, "%s%s", here ? "yes" : "no: ", why);
-        printf("  %-*s", COLUMN - 2, t->name);
-        text_cut(line, COLUMN);
-    }
+    for (size_t i = 0; tei_transport_at(i);)
+        i = print_transport(conf, i);
 }
 
 static void print_host(const struct check *all, size_t n)
