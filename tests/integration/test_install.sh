@@ -65,6 +65,8 @@ fi
 read -ra libs <<<"$(pkg-config --libs transfer_engine)"
 "$cc" -std=c99 "${strict[@]}" "$user/user.c" "${cflags[@]}" "${libs[@]}" -o "$dir/user_shared"
 readelf -d "$dir/user_shared" | grep 'NEEDED.*libtransfer_engine\.so\.0' >/dev/null || fail "the SONAME is not libtransfer_engine.so.0"
+# A handler of a signal must not be unloaded.
+readelf -d "$lib/libtransfer_engine.so.0" | grep NODELETE >/dev/null || fail "dlclose() unloads the library"
 [ "$(LD_LIBRARY_PATH="$lib" "$dir/user_shared")" = ok ] || fail "the dynamically linked program failed"
 
 # Mooncake's header names.
