@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -48,8 +49,11 @@ static int file_fd =
     -1; /* under set_lock; its number never changes once it has one, see tei_log_set_dir */
 
 static char file_path[PATH_MAX]; /* of file_fd, for opening it anew; under set_lock */
+static int file_flags;           /* more flags it is opened with; under set_lock */
 static _Atomic int format = TEI_LOG_GLOG;
 static _Atomic bool reopen_asked;
+static int64_t reopen_not_before_ns; /* under set_lock, as the next */
+static bool reopen_failure_told;
 
 static _Thread_local bool in_sink;
 
@@ -161,23 +165,27 @@ static int json_line(char *line, size_t n, enum te_log_level level, uint32_t dro
 
 static void reopen(void);
 
-static void write_line(enum te_log_level level, uint32_t dropped, const char *message)
+static void put_line(enum te_log_level level, uint32_t dropped, const char *message)
 {
     static int (*const writers[])(char *, size_t, enum te_log_level, uint32_t, const char *) = {
         [TEI_LOG_GLOG] = glog_line, [TEI_LOG_ISO] = iso_line, [TEI_LOG_JSON] = json_line};
     char line[2 * MESSAGE_MAX + 200];
-    int n;
+    int n = writers[atomic_load_explicit(&format, memory_order_relaxed)](line, sizeof line, level,
+                                                                         dropped, message);
 
-    if (atomic_load_explicit(&reopen_asked, memory_order_relaxed))
-        reopen();
-    n = writers[atomic_load_explicit(&format, memory_order_relaxed)](line, sizeof line, level,
-                                                                     dropped, message);
     /*
      * One write keeps lines of several threads and processes apart. There is nobody to tell when it
      * fails.
      */
     if (n > 0 && write(atomic_load_explicit(&target_fd, memory_order_relaxed), line, (size_t)n) < 0)
         errno = 0;
+}
+
+static void write_line(enum te_log_level level, uint32_t dropped, const char *message)
+{
+    if (atomic_load_explicit(&reopen_asked, memory_order_relaxed))
+        reopen();
+    put_line(level, dropped, message);
 }
 
 void te_log_to_fd(void *arg, enum te_log_level level, const char *line)
@@ -265,9 +273,27 @@ void tei_log(struct tei_log_site *site, enum te_log_level level, const char *fmt
     errno = saved;
 }
 
-static int open_log(const char *path)
+/*
+ * What a line would wait for, such as a pipe that nobody reads, is no log file; nor may opening one
+ * wait.
+ */
+static int open_log(const char *path, int flags, const char **why)
 {
-    return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    int fd =
+        open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags, 0644);
+    struct stat st;
+
+    if (fd < 0 && errno == ELOOP && flags & O_NOFOLLOW)
+        *why = "it is a symbolic link, which is not followed where the name has the process in it";
+    else if (fd < 0 && errno != ENXIO)
+        *why = tei_errno_text(errno);
+    else
+        *why = "it is neither a regular file nor a character device";
+    if (fd < 0 || (fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISCHR(st.st_mode)) &&
+                   fcntl(fd, F_SETFL, O_APPEND) == 0))
+        return fd;
+    close(fd);
+    return -1;
 }
 
 /*
@@ -285,17 +311,44 @@ static void point_at_file(int fd)
     atomic_store_explicit(&target_fd, file_fd, memory_order_relaxed);
 }
 
+/* Lines go on to the old file, which says so once; a second later it is tried again. Under set_lock. */
+static void reopen_later(const char *why)
+{
+    char message[MESSAGE_MAX];
+
+    reopen_not_before_ns = tei_now_ns() + TEI_NS_PER_S;
+    atomic_store_explicit(&reopen_asked, true, memory_order_relaxed);
+    if (reopen_failure_told)
+        return;
+    reopen_failure_told = true;
+    snprintf(
+        message, sizeof message,
+        "the log file cannot be opened anew (%s), which is tried again each second; until then "
+        "lines go on to the old one: %.1000s",
+        why, file_path);
+    blank_control_bytes(message);
+    put_line(TE_LOG_WARN, 0, message);
+}
+
 /* Whoever holds the lock sees to it; a child whose parent held it at the fork keeps the old file. */
 static void reopen(void)
 {
+    const char *why;
     int fd;
 
     if (pthread_mutex_trylock(&set_lock) != 0)
         return;
-    atomic_store_explicit(&reopen_asked, false, memory_order_relaxed);
-    fd = file_fd >= 0 && file_path[0] ? open_log(file_path) : -1;
-    if (fd >= 0)
-        point_at_file(fd);
+    if (tei_now_ns() >= reopen_not_before_ns) {
+        /* First, for a signal that comes from here on to count. */
+        atomic_store_explicit(&reopen_asked, false, memory_order_relaxed);
+        fd = file_path[0] ? open_log(file_path, file_flags, &why) : -1;
+        if (fd >= 0) {
+            point_at_file(fd);
+            reopen_failure_told = false;
+        } else if (file_path[0]) {
+            reopen_later(why);
+        }
+    }
     pthread_mutex_unlock(&set_lock);
 }
 
@@ -308,7 +361,16 @@ static void on_hangup(int signo)
 void tei_log_reopen_on_hangup(void)
 {
     struct sigaction now, act = {.sa_handler = on_hangup, .sa_flags = SA_RESTART};
+    bool some;
 
+    pthread_mutex_lock(&set_lock);
+    some = file_path[0];
+    pthread_mutex_unlock(&set_lock);
+    if (!some) {
+        TEI_WARN("TE_LOG_REOPEN: no log file is open, so SIGHUP stays as it is: name one that can "
+                 "be opened with TE_LOG_FILE, or a folder with MC_LOG_DIR");
+        return;
+    }
     if (sigaction(SIGHUP, NULL, &now) != 0 || now.sa_handler == on_hangup)
         return;
     if (now.sa_handler != SIG_DFL)
@@ -324,26 +386,42 @@ void tei_log_set_format(enum tei_log_format f)
     atomic_store_explicit(&format, (int)f, memory_order_relaxed);
 }
 
-void tei_log_set_file(const char *path)
+static void set_file(const char *path, int flags)
 {
-    int fd = -1, why = ENAMETOOLONG;
+    const char *why = tei_errno_text(ENAMETOOLONG);
+    int fd = -1;
     size_t n = strlen(path);
 
     pthread_mutex_lock(&set_lock);
-    if (n > 0 && n < sizeof file_path) {
-        fd = open_log(path);
-        why = errno;
-    }
+    reopen_not_before_ns = 0;
+    reopen_failure_told = false;
+    if (n > 0 && n < sizeof file_path)
+        fd = open_log(path, flags, &why);
     if (fd >= 0) {
         point_at_file(fd);
         memcpy(file_path, path, n + 1);
+        file_flags = flags;
     } else {
         atomic_store_explicit(&target_fd, STDERR_FILENO, memory_order_relaxed);
         file_path[0] = '\0';
     }
     pthread_mutex_unlock(&set_lock);
     if (n > 0 && fd < 0)
-        TEI_WARN("log file %s cannot be opened, logging to stderr: %s", path, tei_errno_text(why));
+        TEI_WARN("log file %s cannot be opened, logging to stderr: %s", path, why);
+}
+
+/* Others can tell a name with the process in it beforehand: no link that they put there is followed. */
+void tei_log_set_file(const char *path)
+{
+    const char *mark = strstr(path, "%p");
+    char whole[PATH_MAX + 64];
+
+    if (!mark) {
+        set_file(path, 0);
+        return;
+    }
+    snprintf(whole, sizeof whole, "%.*s%ld%s", (int)(mark - path), path, (long)getpid(), mark + 2);
+    set_file(whole, O_NOFOLLOW);
 }
 
 void tei_log_set_dir(const char *dir)
@@ -352,7 +430,7 @@ void tei_log_set_dir(const char *dir)
 
     if (dir && *dir)
         snprintf(path, sizeof path, "%s/transfer_engine.%ld.log", dir, (long)getpid());
-    tei_log_set_file(path);
+    set_file(path, O_NOFOLLOW);
 }
 
 bool tei_log_level_parse(const char *text, enum te_log_level *out)

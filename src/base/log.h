@@ -61,11 +61,16 @@ void tei_log(struct tei_log_site *site, enum te_log_level level, const char *fmt
     TEI_PRINTF(3, 4);
 
 /*
- * Sends the default sink's lines to a file, appended. Where that cannot be opened the lines stay on
- * stderr and one WARN says so. "": stderr.
+ * Sends the default sink's lines to a file, appended; "%p" stands for the number of the process.
+ * Where that cannot be opened, or is neither a regular file nor a character device, the lines stay
+ * on stderr and one WARN says so. "": stderr.
  */
 void tei_log_set_file(const char *path);
-/* From SIGHUP on, the next line opens the file anew. Not where the program has its own handler. */
+/*
+ * From SIGHUP on, the next line opens the file anew; where that fails, one line in the old file says
+ * so, and later lines try again. Not where the program has its own handler, or no file is open: one
+ * WARN says so then.
+ */
 void tei_log_reopen_on_hangup(void);
 /* The file transfer_engine.<pid>.log in `dir`. NULL or "": stderr. */
 void tei_log_set_dir(const char *dir);

@@ -101,12 +101,13 @@ const struct tei_option_row tei_option_rows[] = {
      .help = "Directory for log files. Empty, or not writable: standard error."},
     {TEXT("TE_LOG_FILE", log_file),
      .help =
-         "File for the lines, appended to; %p in it becomes the number of the process. Instead of "
-         "MC_LOG_DIR."},
+         "File for the lines, appended to: a regular file or a character device, and no symbolic "
+         "link where %p in it becomes the number of the process. Instead of MC_LOG_DIR."},
     {SWITCH("TE_LOG_REOPEN", log_reopen, "off"),
      .help =
          "Open the log file anew after SIGHUP, when the next line is written, for logrotate. For "
-         "programs that have no handler of that signal."},
+         "programs that have no handler of that signal. If that fails, lines go on to the old one, "
+         "and it is tried again each second."},
     {WORD("TE_LOG_FORMAT", log_format, "glog", format_words),
      .help =
          "How a line begins: glog (W1120 13:50:01.123456 THREAD te]), iso (date, time and zone by "

@@ -221,27 +221,13 @@ static void init_engine(te_engine *e)
     tei_allocs_init(&e->allocs);
 }
 
-/* "%p" stands for the number of the process. */
-static void set_log_file(const char *path)
-{
-    const char *mark = strstr(path, "%p");
-    char whole[TEI_CONF_LONG + 16];
-
-    if (!mark) {
-        tei_log_set_file(path);
-        return;
-    }
-    snprintf(whole, sizeof(whole), "%.*s%d%s", (int)(mark - path), path, (int)getpid(), mark + 2);
-    tei_log_set_file(whole);
-}
-
 static void apply_log(const struct tei_conf *c)
 {
     if (c->log_level >= 0)
         te_log_set_level((enum te_log_level)c->log_level);
     tei_log_set_format((enum tei_log_format)c->log_format);
     if (c->log_file[0])
-        set_log_file(c->log_file);
+        tei_log_set_file(c->log_file);
     else if (c->log_dir[0])
         tei_log_set_dir(c->log_dir);
     if (c->log_reopen)

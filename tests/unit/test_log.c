@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -373,6 +374,105 @@ TEST(a_hangup_opens_the_file_anew)
     rmdir(dir);
 }
 
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+
+    for (const char *at = text; (at = strstr(at, what)); at++)
+        n++;
+    return n;
+}
+
+TEST(a_file_that_cannot_be_opened_anew_is_tried_again)
+{
+    char dir[] = "/tmp/te_log_XXXXXX", sub[64], gone[64], path[80], old[80], text[8192];
+
+    assert_non_null(mkdtemp(dir));
+    snprintf(sub, sizeof sub, "%s/sub", dir);
+    snprintf(gone, sizeof gone, "%s/gone", dir);
+    snprintf(path, sizeof path, "%s/log", sub);
+    snprintf(old, sizeof old, "%s/log", gone);
+    assert_int_equal(mkdir(sub, 0700), 0);
+    tei_log_set_file(path);
+    tei_log_reopen_on_hangup();
+    assert_int_equal(rename(sub, gone), 0);
+    raise(SIGHUP);
+    TEI_WARN("first");
+    raise(SIGHUP);
+    TEI_WARN("second");
+    read_file(old, text, sizeof text);
+    assert_int_equal(count(text, "the log file cannot be opened anew (No such file"), 1);
+    assert_int_equal(count(text, path), 1);
+    assert_non_null(strstr(text, "first\n"));
+    assert_non_null(strstr(text, "second\n"));
+    assert_int_equal(mkdir(sub, 0700), 0);
+    while (access(path, F_OK) != 0) { /* within a second or so */
+        usleep(20000);
+        TEI_ERROR("third");
+    }
+    TEI_ERROR("fourth");
+    read_file(path, text, sizeof text);
+    assert_non_null(strstr(text, "fourth\n"));
+    signal(SIGHUP, SIG_DFL);
+    tei_log_set_file("");
+    unlink(path);
+    unlink(old);
+    rmdir(sub);
+    rmdir(gone);
+    rmdir(dir);
+}
+
+TEST(a_hangup_without_a_log_file_is_left_alone)
+{
+    struct captured c = {0};
+
+    te_log_set_sink(capture, &c);
+    tei_log_reopen_on_hangup();
+    assert_int_equal(c.lines, 1);
+    assert_non_null(strstr(c.line, "TE_LOG_REOPEN: no log file is open"));
+    assert_true(signal(SIGHUP, SIG_DFL) == SIG_DFL);
+}
+
+TEST(what_is_no_file_is_no_log_file)
+{
+    char dir[] = "/tmp/te_log_XXXXXX", path[64], link[96], target[64];
+    struct captured c = {0};
+
+    assert_non_null(mkdtemp(dir));
+    te_log_set_sink(capture, &c);
+    snprintf(path, sizeof path, "%s/pipe", dir);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    tei_log_set_file(path); /* nobody reads */
+    assert_non_null(strstr(c.line, "neither a regular file nor a character device"));
+    int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    tei_log_set_file(path);
+    assert_int_equal(c.lines, 2);
+    assert_non_null(strstr(c.line, "neither a regular file nor a character device"));
+    close(reader);
+    unlink(path);
+    tei_log_set_file("/dev/null");
+    assert_int_equal(c.lines, 2);
+
+    /* A name that can be told beforehand. */
+    snprintf(target, sizeof target, "%s/target", dir);
+    snprintf(link, sizeof link, "%s/transfer_engine.%ld.log", dir, (long)getpid());
+    assert_int_equal(symlink(target, link), 0);
+    tei_log_set_dir(dir);
+    assert_int_equal(c.lines, 3);
+    assert_non_null(strstr(c.line, "it is a symbolic link"));
+    snprintf(path, sizeof path, "%s/transfer_engine.%%p.log", dir);
+    tei_log_set_file(path);
+    assert_int_equal(c.lines, 4);
+    assert_int_equal(access(target, F_OK), -1);
+    tei_log_set_file(link); /* this one was named as it is */
+    assert_int_equal(c.lines, 4);
+    assert_int_equal(access(target, F_OK), 0);
+    tei_log_set_file("");
+    unlink(link);
+    unlink(target);
+    rmdir(dir);
+}
+
 TEST(levels_parse_in_any_case)
 {
     enum te_log_level level = TE_LOG_OFF;
@@ -450,6 +550,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(iso_time_and_json, defaults, defaults),
         cmocka_unit_test_setup_teardown(json_counts_what_was_dropped, defaults, defaults),
         cmocka_unit_test_setup_teardown(a_hangup_opens_the_file_anew, defaults, defaults),
+        cmocka_unit_test_setup_teardown(a_file_that_cannot_be_opened_anew_is_tried_again, defaults,
+                                        defaults),
+        cmocka_unit_test_setup_teardown(a_hangup_without_a_log_file_is_left_alone, defaults,
+                                        defaults),
+        cmocka_unit_test_setup_teardown(what_is_no_file_is_no_log_file, defaults, defaults),
         cmocka_unit_test(levels_parse_in_any_case),
         cmocka_unit_test_setup_teardown(sink_and_argument_change_together, defaults, defaults),
     };
