@@ -107,18 +107,22 @@ static struct known *known_as(struct top *top, const struct engine *e)
     return &top->known[top->n++];
 }
 
+static void say_silent(struct top *top, int pid)
+{
+    snprintf(top->why, sizeof(top->why), "process %d: no answer: stopped, or about to end", pid);
+}
+
 /* What is told of it since the last look; NULL at the first one, or if it does not answer. */
 static json_t *look_at(struct top *top, const struct engine *e)
 {
-    const char *why;
-    char *text = source_ask(e, &why), program[32];
+    char *text = source_ask(e, &ended), program[32];
     struct samples now;
     struct known *k = text ? known_as(top, e) : NULL;
     json_t *told = NULL;
     double at_s = now_s();
 
     if (!text)
-        snprintf(top->why, sizeof(top->why), "process %d: %s", e->pid, why);
+        say_silent(top, e->pid);
     if (!k || !samples_read(text, &now)) {
         if (!k)
             free(text);
@@ -133,7 +137,7 @@ static json_t *look_at(struct top *top, const struct engine *e)
     if (told) {
         const json_t *bytes = json_object_get(told, "bytes");
 
-        source_program(e->pid, program, sizeof(program));
+        source_program(e, program, sizeof(program));
         json_object_set_new(told, "program", json_string(program));
         json_object_set_new(told, "pid", json_integer(e->pid));
         sparks_add(&k->sparks, json_number_value(json_object_get(bytes, "read")) +
@@ -157,18 +161,23 @@ static void forget_gone(struct top *top)
 /* An array of what the engines do; those that were not there at the last look are not in it. */
 static json_t *look(struct top *top)
 {
-    static struct engine found[ENGINES_MAX];
-    size_t n = source_find((int)top->want->pid, found, ENGINES_MAX);
+    static struct found found;
     json_t *all = json_array();
 
+    source_find((int)top->want->pid, &found);
     top->why[0] = '\0';
+    if (found.silent)
+        say_silent(top, found.silent);
+    if (found.stranger)
+        snprintf(top->why, sizeof(top->why),
+                 "process %d: another user's: run te_top as that user, or as root", found.stranger);
     for (size_t i = 0; i < top->n; i++)
         top->known[i].seen = false;
-    for (size_t i = 0; i < n; i++) {
-        json_t *one = look_at(top, &found[i]);
+    for (size_t i = 0; i < found.n; i++) {
+        json_t *one = look_at(top, &found.v[i]);
 
         if (one) {
-            json_object_set_new(one, "socket", json_string(found[i].socket));
+            json_object_set_new(one, "socket", json_string(found.v[i].socket));
             json_array_append_new(all, one);
         }
     }

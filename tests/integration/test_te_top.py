@@ -8,7 +8,9 @@ import pty
 import select
 import socket
 import subprocess
+import sys
 import threading
+import time
 import unittest
 
 import te_proc as te
@@ -136,7 +138,8 @@ class Played:
             except OSError:
                 return
             with conn:
-                conn.recv(4096)
+                if not conn.recv(4096):
+                    continue  # another te_top looked whose it is
                 text = self.texts.pop(0) if len(self.texts) > 1 else self.texts[0]
                 conn.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + text.encode())
 
@@ -200,6 +203,126 @@ class Arithmetic(unittest.TestCase):
         self.assertNotIn("\x1b", shown)
         self.assertIn("a?[2Jb?", shown)
         self.assertRegex(shown, r"(?m)^  10\.0\.0\.1 .* down$")
+
+
+    def test_controls_beyond_ascii(self):
+        """CSI is one character of UTF-8, too; and a program gives its process any name."""
+        with open("/proc/self/comm", "r+", encoding="utf-8") as f:
+            before = f.read().strip()
+            f.seek(0)
+            f.write("x\x9by\x1bz\u00e9")
+            f.flush()
+            self.addCleanup(lambda: open("/proc/self/comm", "w", encoding="utf-8").write(before))
+        text = text_of(peer_bytes_total={'{peer="a\x9b2Jb\u00e9",opcode="read"}': 1})
+        e = self.look(text)
+        self.assertEqual([p["peer"] for p in e["peers"]], ["a?2Jb\u00e9"])
+        self.assertEqual(e["program"], "x?y?z\u00e9")
+
+    def test_figures_beyond_reason(self):
+        """The line of sparks takes any number."""
+        for value in ("inf", "1e308", "3e307", "nan"):
+            self.assertIn(f"({os.getpid()})", self.look(
+                text_of(bytes_total={'{opcode="read"}': 1}),
+                text_of(bytes_total={'{opcode="read"}': value, '{opcode="write"}': 7}), flags=()))
+
+
+def crowd(there, end):
+    """100 engines of nobody, by what their names tell of process 1."""
+    os.setgid(65534)
+    os.setuid(65534)
+    socks = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(100)]
+    for i, s in enumerate(socks):
+        s.bind(f"\0transfer_engine.1.{i}")
+        s.listen()
+    os.close(there)
+    while True:
+        for s in select.select([end, *socks], [], [])[0]:
+            if s == end:
+                return
+            with s.accept()[0] as conn:
+                if conn.recv(4096):
+                    conn.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+
+
+class Hostile(unittest.TestCase):
+    """Sockets of the name of an engine that are none."""
+
+    def listen(self, name, backlog=16):
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.addCleanup(sock.close)
+        sock.bind("\0" + name)
+        sock.listen(backlog)
+        return sock
+
+    def test_drips(self):
+        """Who tells a little now and then has no more time than others; a signal ends it at once."""
+        sock = self.listen(f"transfer_engine.{os.getpid()}.drip")
+        begun = threading.Event()
+
+        def drip():
+            while True:
+                try:
+                    conn, _ = sock.accept()
+                    with conn:
+                        while conn.recv(4096):
+                            while conn.send(b"x"):
+                                begun.set()
+                                time.sleep(0.1)
+                except ConnectionError:
+                    continue
+                except OSError:
+                    return
+        threading.Thread(target=drip, daemon=True).start()
+        self.addCleanup(sock.shutdown, socket.SHUT_RDWR)
+        run = once(f"--pid={os.getpid()}")
+        self.assertEqual(run.returncode, 1)
+        self.assertIn(f"process {os.getpid()}: no answer", run.stderr)
+        begun.clear()
+        with subprocess.Popen([TOP, "--json", f"--pid={os.getpid()}"], stdout=subprocess.DEVNULL) as top:
+            self.addCleanup(top.kill)
+            self.assertTrue(begun.wait(te.HANG_S))
+            top.terminate()
+            self.assertEqual(top.wait(te.HANG_S), 0)
+
+    def test_queue_is_full(self):
+        """Nobody waits for a place in a queue that is never taken from."""
+        for i in range(40):
+            name = f"transfer_engine.{os.getpid()}.full{i}"
+            self.listen(name, 0)
+            first = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self.addCleanup(first.close)
+            first.connect("\0" + name)
+        run = once(f"--pid={os.getpid()}")
+        self.assertEqual(run.returncode, 1)
+        self.assertIn(f"process {os.getpid()}: no answer", run.stderr)
+
+    def test_crowd(self):
+        """Strangers take no places; and what stands in a name is not believed."""
+        if os.geteuid() != 0:
+            self.skipTest("needs root, to be somebody else")
+        there, there_end = os.pipe()
+        end, end_end = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(end_end)  # it ends with this process at the latest
+            try:
+                crowd(there_end, end)
+            finally:
+                os._exit(0)
+        self.addCleanup(os.waitpid, pid, 0)
+        self.addCleanup(os.close, end_end)
+        os.close(there_end)
+        os.close(end)
+        self.assertEqual(os.read(there, 1), b"")  # they listen, or it has ended
+        os.close(there)
+        engine = Played(text_of(peer_bytes_total={'{peer="x",opcode="read"}': 1}))
+        self.addCleanup(engine.close)
+        run = once("--json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        pids = [e["pid"] for e in json.loads(run.stdout)["engines"]]
+        self.assertIn(os.getpid(), pids)
+        self.assertEqual(pids.count(pid), 16)
+        self.assertNotIn(1, pids)
 
 
 class WithoutLoad(unittest.TestCase):

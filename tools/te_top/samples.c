@@ -47,12 +47,14 @@ bool samples_read(char *text, struct samples *out)
 
     for (const char *c = text; *c; c++)
         lines += *c == '\n';
+    lines = lines < SAMPLES_MAX ? lines : SAMPLES_MAX;
     *out = (struct samples){.text = text, .v = calloc(lines, sizeof(*out->v))};
     if (!out->v) {
         free(text);
         return false;
     }
-    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+    for (char *line = strtok_r(text, "\n", &save); line && out->n < lines;
+         line = strtok_r(NULL, "\n", &save))
         if (strncmp(line, PREFIX, strlen(PREFIX)) == 0 && read_sample(line, &out->v[out->n]))
             out->n++;
     return true;
@@ -93,6 +95,19 @@ static const char *value_of(const struct sample *s, const char *label)
     return NULL;
 }
 
+void samples_blank(char *text)
+{
+    unsigned char *from = (unsigned char *)text, *to = from;
+
+    for (; *from; from++, to++) {
+        bool c1 = from[0] == 0xc2 && from[1] >= 0x80 && from[1] <= 0x9f;
+
+        *to = c1 || *from < ' ' || *from == 0x7f ? '?' : *from;
+        from += c1;
+    }
+    *to = '\0';
+}
+
 const char *samples_label(const struct sample *s, const char *label, char *buf, size_t n)
 {
     const char *at = value_of(s, label);
@@ -100,11 +115,12 @@ const char *samples_label(const struct sample *s, const char *label, char *buf, 
 
     for (; at && *at && *at != '"' && len + 1 < n; at++) {
         at += *at == '\\' && at[1];
-        buf[len++] = (unsigned char)*at < ' ' || *at == 0x7f ? '?' : *at;
+        buf[len++] = *at;
     }
     while (len && ((unsigned char)buf[len - 1] & 0xc0) == 0x80 && at && *at && *at != '"')
         len--; /* no part of a character at a cut */
     buf[len] = '\0';
+    samples_blank(buf);
     return buf;
 }
 

@@ -18,12 +18,17 @@ struct samples {
     size_t n;
 };
 
+/* As many as are read of one text: what is told takes time that grows with the square of it. */
+#define SAMPLES_MAX 4096
+
 /* Takes the text over. False: no memory; nothing is left then. */
 bool samples_read(char *text, struct samples *out);
 void samples_free(struct samples *s);
 
 /* The value of a series; 0 if there is none. */
 double samples_value(const struct samples *s, const char *name, const char *labels);
+/* Replaces what a terminal would obey by '?': control characters, those of UTF-8 beyond ASCII among them. */
+void samples_blank(char *text);
 /*
  * The value of a label, unescaped and with what a terminal would obey replaced by '?', in buf; "" if the series
  * has none of that name.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "te_top/screen.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,7 +69,7 @@ void sparks_add(struct sparks *s, double value)
         memmove(s->v, s->v + 1, (SPARKS - 1) * sizeof(*s->v));
     else
         s->n++;
-    s->v[s->n - 1] = value;
+    s->v[s->n - 1] = isfinite(value) && value > 0 ? fmin(value, 1e30) : 0;
 }
 
 static void put_sparks(FILE *f, const struct sparks *s)
@@ -80,7 +81,7 @@ static void put_sparks(FILE *f, const struct sparks *s)
     for (size_t i = 0; i < s->n; i++)
         most = s->v[i] > most ? s->v[i] : most;
     for (size_t i = 0; i < s->n; i++)
-        fputs(s->v[i] > 0 ? bars[(int)(7 * s->v[i] / most)] : " ", f);
+        fputs(s->v[i] > 0 ? bars[(int)fmin(7 * s->v[i] / most, 7)] : " ", f);
 }
 
 /* --------------------------------------------------------------------------------------- tables */
