@@ -313,13 +313,18 @@ typedef struct te_buffer {
  * Another word, as in "mlu:0", is taken for host memory. With a metadata server, peers can see the
  * region when this returns, as long as the descriptor is small (about 2,000 regions); beyond that
  * publishes are put together in the background. A peer that misses a region asks again by itself.
- * Where the server cannot be asked the call fails and registers nothing; but if requests use the region
- * by then, which cannot be taken back, it stays, the call returns 0, and the server is told later.
+ * Where the server cannot be asked (TE_ERR_METADATA, TE_ERR_TIMEOUT) the call fails and registers
+ * nothing; but if requests use the region by then, which cannot be taken back, it stays, the call returns
+ * 0, and the server is told later. Where it fails for another reason, as TE_ERR_TOO_LARGE, and requests
+ * use the region by then, it stays registered, too: te_errmsg() says so then, and te_unregister() is due.
  */
 TE_API int te_register(te_engine *e, void *addr, size_t length, const char *location,
                        unsigned access);
 
-/* The same for `n` buffers, all or none, with one publish. */
+/*
+ * The same for `n` buffers, all or none, with one publish. Where it fails, and requests use one of them
+ * already, which cannot be taken back, te_errmsg() says how many stay registered.
+ */
 TE_API int te_register_batch(te_engine *e, const te_buffer *bufs, size_t n, const char *location,
                              unsigned access);
 

@@ -323,6 +323,36 @@ int tei_region_hide(struct regions *m, const void *addr, struct tei_region **out
     return 0;
 }
 
+/* They are marked first, so that a walk of the list puts them into `out` in order of address. */
+int tei_region_hide_all(struct regions *m, const te_buffer *bufs, size_t n, struct tei_list *out)
+{
+    struct tei_link *link, *tmp;
+    bool busy = false;
+
+    pthread_rwlock_wrlock(&m->lock);
+    for (size_t i = 0; i < n && !busy; i++) {
+        const struct tei_region *r = find(m, (uintptr_t)bufs[i].addr, 1);
+
+        busy = r && atomic_load_explicit(&r->local_users, memory_order_acquire);
+    }
+    for (size_t i = 0; i < n && !busy; i++) {
+        struct tei_region *r = find(m, (uintptr_t)bufs[i].addr, 1);
+
+        if (r && r->addr == (uintptr_t)bufs[i].addr)
+            r->leaving = true;
+    }
+    TEI_LIST_EACH(&m->by_addr, link, tmp) {
+        struct tei_region *r = tei_container_of(link, struct tei_region, link);
+
+        if (r->leaving) {
+            hide(m, r);
+            tei_list_push_back(out, link);
+        }
+    }
+    pthread_rwlock_unlock(&m->lock);
+    return busy ? TE_ERR_BUSY : 0;
+}
+
 /* --------------------------------------------------------------------------------------- lifetime */
 
 /* A forked child has no engine, and nobody there holds the lock. */

@@ -66,6 +66,11 @@ int tei_region_check_free(struct regions *m, const struct tei_region *r);
 int tei_region_insert(struct regions *m, struct tei_region *r);
 /* The region that begins at `addr` is not found any more. TE_ERR_BUSY: requests of ours use it. */
 int tei_region_hide(struct regions *m, const void *addr, struct tei_region **out);
+/*
+ * The same of all that begin where one of these does: their links are in `out` then, in order of address,
+ * in which they have to be shown again. TE_ERR_BUSY, without an error text: of none.
+ */
+int tei_region_hide_all(struct regions *m, const te_buffer *bufs, size_t n, struct tei_list *out);
 /* After that: as it was; or out, and freed. */
 void tei_region_show_again(struct regions *m, struct tei_region *r);
 void tei_region_erase(struct regions *m, struct tei_region *r);

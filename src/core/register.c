@@ -228,40 +228,92 @@ static int del_region(te_engine *e, const void *addr)
     return rc;
 }
 
-/* Another one of them is refused, for which the error is. */
+/* Fails for a reason that was told, and says what the caller has left to do. */
+static int fail_with_rest(int error, const char *why, size_t left)
+{
+    if (left == 0)
+        return tei_err_keep(error, why);
+    return TEI_FAIL(
+        error, "%.800s; requests use %s already, so %zu region%s registered: te_unregister() %s",
+        why, left == 1 ? "it" : "them", left, left == 1 ? " stays" : "s stay",
+        left == 1 ? "it" : "them");
+}
+
+/* Another one of them is refused, for which the error is. What is in use already stays. */
 static void give_up(te_engine *e, const te_buffer *bufs, size_t n, int error)
 {
+    size_t left = 0;
     char why[1024];
 
     snprintf(why, sizeof(why), "%s", te_errmsg());
     while (n-- > 0)
-        if (del_region(e, bufs[n].addr))
-            TEI_ERROR("the region at %p, which requests use already, stays registered",
-                      bufs[n].addr);
-    tei_err_keep(error, why);
+        left += del_region(e, bufs[n].addr) != 0;
+    (void)fail_with_rest(error, why, left);
+    if (left)
+        tei_publish_later(e);
 }
 
-/* What is in use already cannot be taken back, and the others come back to it then. */
-static int undo(te_engine *e, const te_buffer *bufs, size_t n, const char *location,
-                unsigned access, int why)
+/* Puts all that were hidden back, the ones before `end`, which have left the transports, there, too. */
+static void show_all_again(te_engine *e, struct tei_list *hidden, const struct tei_link *end)
 {
-    size_t left = n, i;
-    int rc = 0;
+    struct transports *set = &e->transports;
+    struct tei_link *link, *tmp;
+    bool left = true;
 
-    while (left > 0 && del_region(e, bufs[left - 1].addr) == 0)
-        left--;
-    if (left == 0)
-        return why;
-    for (i = left; !rc && i < n; i += !rc)
-        rc = add_region(e, bufs[i].addr, bufs[i].length, location, access);
+    TEI_LIST_EACH(hidden, link, tmp) {
+        struct tei_region *r = tei_container_of(link, struct tei_region, link);
+
+        left = left && link != end;
+        for (size_t i = 0; left && i < set->n; i++)
+            if (set->list[i] && join_one(set->list[i], r))
+                TEI_WARN("transport %s has lost a region that had to be put back",
+                         set->list[i]->ops.name);
+        tei_list_del(link);
+        tei_region_show_again(&e->regions, r);
+    }
+}
+
+/* Takes out all of these that are there; or none, if one of them is in use. */
+static int del_all(te_engine *e, const te_buffer *bufs, size_t n)
+{
+    struct tei_link *link, *tmp;
+    struct tei_list hidden;
+    int rc;
+
+    tei_list_init(&hidden);
+    rc = tei_region_hide_all(&e->regions, bufs, n, &hidden);
     if (rc)
-        return TEI_FAIL(rc,
-                        "%zu of %zu regions stay registered, since requests use them; the "
-                        "others are not, and the metadata server has none",
-                        i, n);
-    TEI_WARN("the region at %p, which requests use already, stays registered; peers find it by the "
-             "metadata server later",
-             bufs[left - 1].addr);
+        return rc;
+    TEI_LIST_EACH(&hidden, link, tmp) {
+        rc = leave_transports(&e->transports, tei_container_of(link, struct tei_region, link),
+                              e->transports.n);
+        if (rc) {
+            show_all_again(e, &hidden, link);
+            return rc;
+        }
+    }
+    TEI_LIST_EACH(&hidden, link, tmp) {
+        tei_region_erase(&e->regions, tei_container_of(link, struct tei_region, link));
+    }
+    return 0;
+}
+
+/*
+ * The directory has not taken them. What is in use already cannot be taken back, so all stay then: that
+ * is no failure where the server is only away, since it is told later.
+ */
+static int undo(te_engine *e, const te_buffer *bufs, size_t n, int error)
+{
+    char why[1024];
+
+    snprintf(why, sizeof(why), "%s", te_errmsg());
+    if (del_all(e, bufs, n) == 0)
+        return fail_with_rest(error, why, 0);
+    if (error != TE_ERR_METADATA && error != TE_ERR_TIMEOUT)
+        return fail_with_rest(error, why, n);
+    TEI_WARN("the region at %p, or one registered with it, is in use already and stays registered; "
+             "peers find it by the metadata server later",
+             bufs[0].addr);
     return 0;
 }
 
@@ -327,7 +379,7 @@ int te_register_batch(te_engine *e, const te_buffer *bufs, size_t n, const char 
     rc = tei_publish(e, n);
     if (rc) {
         pthread_mutex_lock(&e->admin);
-        rc = undo(e, bufs, n, location, access, rc);
+        rc = undo(e, bufs, n, rc);
         pthread_mutex_unlock(&e->admin);
         if (!rc)
             tei_err_keep(TE_ERR_OK, before);

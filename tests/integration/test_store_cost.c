@@ -6,9 +6,13 @@
 #include "child_engine.h"
 #include "http_kv.h"
 #include "pair.h"
+#include "patience.h"
 
+#include <assert.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +21,9 @@
 #include <time.h>
 #include <cmocka.h>
 
-#define MANY   10000
-#define STRIDE 64
+#define MANY      10000
+#define STRIDE    64
+#define READ_SIZE ((size_t)256 << 10)
 
 static struct http_kv kv;
 static te_engine *a, *b;
@@ -143,11 +148,60 @@ static void ten_thousand_regions(void **state)
     free(addrs);
 }
 
+static _Atomic bool over;
+
+/* Reads into memory that is registered for a moment now and then, whenever that is possible. */
+static void *read_again_and_again(void *arg)
+{
+    te_request r = {.opcode = TE_READ,
+                    .source = memory,
+                    .target = *(te_segment *)arg,
+                    .target_offset = (uintptr_t)memory + READ_SIZE,
+                    .length = READ_SIZE};
+    te_batch batch;
+
+    while (!over) {
+        assert(te_batch_alloc(b, 1, &batch) == 0);
+        if (te_submit(b, batch, &r, 1, NULL) == 0)
+            assert(te_wait(b, batch, PATIENCE_MS) == 0);
+        assert(te_batch_free(b, batch) == 0);
+    }
+    return NULL;
+}
+
+/* Both buffers stay where one is in use, and the error, which no later try mends, is no success. */
+static void too_large_and_in_use(void **state)
+{
+    te_buffer bufs[] = {{memory + 2 * READ_SIZE, STRIDE}, {memory, READ_SIZE}};
+    void *addrs[] = {bufs[0].addr, bufs[1].addr};
+    bool stay = false;
+    pthread_t reader;
+    te_segment seg;
+
+    (void)state;
+    assert_int_equal(te_register(a, memory + READ_SIZE, READ_SIZE, "*", TE_REMOTE_READ), 0);
+    assert_int_equal(te_open(b, "node-a", &seg), 0);
+    set_max_value(100);
+    assert_int_equal(pthread_create(&reader, NULL, read_again_and_again, &seg), 0);
+    for (int i = 0; i < 10000 && !stay; i++) {
+        assert_int_equal(te_register_batch(b, bufs, 2, "*", TE_REMOTE_RW), TE_ERR_TOO_LARGE);
+        stay = strstr(te_errmsg(), "so 2 regions stay registered: te_unregister() them") != NULL;
+        assert_int_equal(te_unregister(b, stay ? NULL : bufs[0].addr), TE_ERR_NOT_REGISTERED);
+    }
+    over = true;
+    assert_int_equal(pthread_join(reader, NULL), 0);
+    set_max_value(0);
+    assert_true(stay);
+    assert_int_equal(te_unregister_batch(b, addrs, 2), 0);
+    assert_int_equal(te_unregister(a, memory + READ_SIZE), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opening),
         cmocka_unit_test(ten_thousand_regions),
+        cmocka_unit_test(too_large_and_in_use),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -109,6 +109,41 @@ static void one_that_is_hidden_is_not_found_and_comes_back(void **state)
     assert_int_equal(atomic_load(&w->version), 4);
 }
 
+/* All that are there, or none; in whatever order they were given. */
+static void many_are_hidden_at_once(void **state)
+{
+    te_buffer bufs[] = {{(void *)AT(5), 1}, {(void *)AT(3), 1}, {(void *)AT(9), 1}};
+    struct world *w = *state;
+    struct tei_region *one = put(w, AT(3), 4096, TE_REMOTE_READ), *r;
+    struct tei_published *list;
+    struct tei_link *link, *tmp;
+    struct tei_list hidden;
+    uint64_t version;
+    size_t n;
+
+    put(w, AT(4), 4096, TE_REMOTE_READ);
+    put(w, AT(5), 4096, TE_REMOTE_READ);
+    tei_list_init(&hidden);
+    assert_ptr_equal(tei_region_hold_local(&w->map, AT(3), 1), one);
+    assert_int_equal(tei_region_hide_all(&w->map, bufs, 3, &hidden), TE_ERR_BUSY);
+    assert_true(tei_list_empty(&hidden));
+    assert_int_equal(atomic_load(&w->map.n), 3);
+    tei_region_release_local(one, 1);
+    assert_int_equal(tei_region_hide_all(&w->map, bufs, 3, &hidden), 0);
+    assert_int_equal(atomic_load(&w->map.n), 1);
+    assert_null(tei_region_hold_local(&w->map, AT(5), 1));
+    TEI_LIST_EACH(&hidden, link, tmp) {
+        r = tei_container_of(link, struct tei_region, link);
+        tei_list_del(link);
+        tei_region_show_again(&w->map, r);
+    }
+    assert_int_equal(tei_region_list(&w->map, 4096, &list, &n, &version), 0);
+    assert_int_equal(n, 3);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(list[i].addr, AT(3 + i));
+    free(list);
+}
+
 static void the_list_is_by_address_and_in_parts(void **state)
 {
     struct world *w = *state;
@@ -153,6 +188,7 @@ int main(void)
         CASE(a_peer_needs_the_right),
         CASE(an_overlap_is_refused),
         CASE(one_that_is_hidden_is_not_found_and_comes_back),
+        CASE(many_are_hidden_at_once),
         CASE(the_list_is_by_address_and_in_parts),
         CASE(each_map_of_the_process_is_looked_at),
     };
