@@ -248,21 +248,23 @@ static void tell_readers(const struct settings *s, const char *flag, const char 
 }
 
 /* The signals that stop the server, or ask for a backup; they are blocked in all threads and waited for. */
-static void block_signals(const struct settings *s, sigset_t *stop)
+static void block_signals(sigset_t *stop)
 {
     signal(SIGPIPE, SIG_IGN);
     sigemptyset(stop);
     sigaddset(stop, SIGINT);
     sigaddset(stop, SIGTERM);
-    if (s->backup[0])
-        sigaddset(stop, SIGUSR1);
+    sigaddset(stop, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, stop, NULL);
 }
 
 static void back_up(const struct settings *s, struct store *store)
 {
     char why[STORE_WHY_MAX];
-    if (!store_backup(store, s->backup, why))
+    if (!s->backup[0])
+        fputs("te_metad: no backup: start it with --backup=FILE, where SIGUSR1 has it written\n",
+              stderr);
+    else if (!store_backup(store, s->backup, why))
         fprintf(stderr, "te_metad: no backup: %s\n", why);
     else if (!s->quiet)
         fprintf(stderr, "te_metad: backup written: %s\n", s->backup);
@@ -329,7 +331,7 @@ int main(int argc, char **argv)
     int rc = read_settings(argc, argv, &s, &addr);
     if (rc >= 0)
         return rc;
-    block_signals(&s, &stop);
+    block_signals(&stop);
     umask(077); /* The contents say how to reach the memory of others. */
     if (read_secrets(&s, &secrets, why))
         rc = open_and_serve(&s, &secrets, &addr, &stop);

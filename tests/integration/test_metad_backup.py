@@ -90,6 +90,13 @@ class Backup(unittest.TestCase):
         with open(self.file, encoding="utf-8") as f:
             self.assertEqual(f.read(), "earlier")
 
+    def test_no_flag(self):
+        """A signal that comes to a server without the flag does not end it."""
+        with Server() as server:
+            os.kill(server.pid, signal.SIGUSR1)
+            server.wait_error("te_metad: no backup: start it with --backup=FILE")
+            self.assertEqual(server.once(ask, "GET", "/health")[0], 200)
+
 
 if __name__ == "__main__":
     te.main()
