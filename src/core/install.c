@@ -55,6 +55,7 @@ static void shut(te_engine *e, struct tei_transport *t)
     t->ops.close(t);
     tei_register_leave(e, t);
     t->ops.stop(t);
+    tei_transports_keep(&e->transports, t);
     tei_transport_destroy(t);
 }
 

@@ -237,7 +237,8 @@ void tei_metrics_sampled(te_engine *e, struct task *t, size_t place)
     if (give_slot(&e->metrics, t) &&
         atomic_load_explicit(&t->error, memory_order_relaxed) == TE_ERR_OK) {
         add(weight, &h->counts[bound_of(ns)]);
-        add(ns * weight, &h->sum_ns);
+        add(ns * weight / 1000, &h->sum_us);
+        add(ns * weight % 1000, &h->sum_rest_ns);
     }
 }
 

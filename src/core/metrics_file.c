@@ -3,8 +3,11 @@
  * metrics_file.c - TE_METRICS=file:/PATH: the metrics in a file for node_exporter.
  *
  * It is written by a job of te/aux, since a disk may block, under another name first, so that a reader
- * finds a whole one. The engine removes it when it ends, and te_shutdown_on_signal() does. Engines of one
- * process would take turns in one file, so the second one is told to have another.
+ * finds a whole one. The other name has the incarnation of the engine in it: two processes that were given
+ * one path do not write into one another's file. What a process that is killed in the middle of writing
+ * leaves under it (*.tmp, which node_exporter does not read) stays. The engine removes the file when it ends,
+ * and te_shutdown_on_signal() does. Engines of one process would take turns in one file, so the second one
+ * is told to have another.
  */
 #include "core/metrics_serve.h"
 #include "core/core.h"
@@ -73,7 +76,7 @@ static bool replace_file(const struct metrics_file *s, const char *text)
     bool ok;
     int fd, error;
 
-    unlink(s->other); /* of a process that was killed in the middle of it, or planted by somebody */
+    unlink(s->other); /* no other engine has the name, so it was planted, or could not be removed */
     fd = open(s->other, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
     ok = fd >= 0 && write_all(fd, text, strlen(text));
     error = errno;
@@ -90,8 +93,6 @@ static bool replace_file(const struct metrics_file *s, const char *text)
     errno = error;
     return false;
 }
-
-static void start_timer(struct metrics_file *s);
 
 /* Not once the file was removed. */
 static void write_file(struct metrics_file *s)

@@ -22,7 +22,7 @@ struct by_transport {
 };
 
 struct latency {
-    uint64_t counts[METRICS_BOUNDS + 1], sum_ns;
+    uint64_t counts[METRICS_BOUNDS + 1], sum_us, sum_rest_ns;
 };
 
 struct snapshot {
@@ -63,26 +63,34 @@ static void take_carried(te_engine *e, size_t place, struct by_transport *t)
         t->failures[i] = now_of(&m->attempt_failures[place][i]);
 }
 
-/* Those that are installed, and those that have carried something before they went. */
+static void add_figures(struct tei_transport *t, struct snapshot *s)
+{
+    s->transports[t->place].name = tei_transport_at(t->place)->name;
+    t->ops.stats(t, &s->transports[t->place].own);
+    t->ops.nics(t, &s->nics[t->place]);
+}
+
+/* Those that are installed, that were, and that have carried something. */
 static void take_transports(te_engine *e, struct snapshot *s)
 {
+    const struct transports *set = &e->transports;
     const struct tei_transport_ops *ops;
 
-    for (size_t i = 0; (ops = tei_transport_at(i)); i++) {
-        take_carried(e, i, &s->transports[i]);
-        if (s->transports[i].attempts[TE_READ] || s->transports[i].attempts[TE_WRITE])
-            s->transports[i].name = ops->name;
-    }
     pthread_rwlock_rdlock(&e->transports.lock);
-    for (size_t i = 0; i < e->transports.n; i++) {
-        struct tei_transport *t = e->transports.list[i];
+    for (size_t i = 0; (ops = tei_transport_at(i)); i++) {
+        struct by_transport *t = &s->transports[i];
 
-        if (!t)
-            continue;
-        s->transports[t->place].name = tei_transport_at(t->place)->name;
-        t->ops.stats(t, &s->transports[t->place].own);
-        t->ops.nics(t, &s->nics[t->place]);
+        take_carried(e, i, t);
+        if (set->past[i].there || t->attempts[TE_READ] || t->attempts[TE_WRITE])
+            t->name = ops->name;
+        t->own = set->past[i].stats;
+        s->nics[i] = set->past[i].nics;
     }
+    if (set->leaving)
+        add_figures(set->leaving, s);
+    for (size_t i = 0; i < set->n; i++)
+        if (set->list[i])
+            add_figures(set->list[i], s);
     pthread_rwlock_unlock(&e->transports.lock);
 }
 
@@ -94,7 +102,8 @@ static void take_latency(te_engine *e, struct snapshot *s)
 
             for (size_t k = 0; k <= METRICS_BOUNDS; k++)
                 s->latency[i][op].counts[k] = now_of(&h->counts[k]);
-            s->latency[i][op].sum_ns = now_of(&h->sum_ns);
+            s->latency[i][op].sum_us = now_of(&h->sum_us);
+            s->latency[i][op].sum_rest_ns = now_of(&h->sum_rest_ns);
         }
     }
 }
@@ -377,7 +386,7 @@ static uint64_t bound_at(size_t k)
 static void write_histogram(const char *name, const char *transport, const char *opcode,
                             const struct latency *l, FILE *f)
 {
-    uint64_t sum = 0;
+    uint64_t sum = 0, us;
 
     for (size_t k = 0; k < METRICS_BOUNDS; k++) {
         sum += l->counts[k];
@@ -387,8 +396,10 @@ static void write_histogram(const char *name, const char *transport, const char 
     sum += l->counts[METRICS_BOUNDS];
     fprintf(f, "%s_bucket{transport=\"%s\",opcode=\"%s\",le=\"+Inf\"} %llu\n", name, transport,
             opcode, (unsigned long long)sum);
+    us = l->sum_us + l->sum_rest_ns / 1000;
     fprintf(f, "%s_sum{transport=\"%s\",opcode=\"%s\"} " SECONDS "\n", name, transport, opcode,
-            IN_SECONDS(l->sum_ns));
+            (unsigned long long)(us / 1000000),
+            (unsigned long long)(us % 1000000 * 1000 + l->sum_rest_ns % 1000));
     fprintf(f, "%s_count{transport=\"%s\",opcode=\"%s\"} %llu\n", name, transport, opcode,
             (unsigned long long)sum);
 }

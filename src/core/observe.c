@@ -13,16 +13,20 @@
 
 /* ------------------------------------------------------------------------------------- counters */
 
-static void add_transports(struct transports *set, struct te_stats *s)
+/* Those that are destroyed included: no counter falls. */
+static void read_transports(struct transports *set, struct te_stats *s)
 {
     pthread_rwlock_rdlock(&set->lock);
+    *s = set->past_stats;
+    if (set->leaving)
+        set->leaving->ops.stats(set->leaving, s);
     for (size_t i = 0; i < set->n; i++)
         if (set->list[i])
             set->list[i]->ops.stats(set->list[i], s);
     pthread_rwlock_unlock(&set->lock);
 }
 
-static void add_core(te_engine *e, struct te_stats *s)
+static void read_core(te_engine *e, struct te_stats *s)
 {
     struct counters *c = &e->count;
     struct totals t;
@@ -46,9 +50,9 @@ static void add_core(te_engine *e, struct te_stats *s)
 
 void tei_stats_read(te_engine *e, struct te_stats *s)
 {
-    *s = (struct te_stats){.size = sizeof(*s)};
-    add_core(e, s);
-    add_transports(&e->transports, s);
+    read_transports(&e->transports, s);
+    s->size = sizeof(*s);
+    read_core(e, s);
 }
 
 enum { STATS_FIRST_SIZE = TEI_SIZE_UP_TO(struct te_stats, metadata_down) };
@@ -67,6 +71,12 @@ int te_stats(te_engine *e, struct te_stats *out)
     return tei_sized_give(out, sizeof(s), STATS_FIRST_SIZE, &s, "struct te_stats");
 }
 
+/* A figure that has fallen would be a huge one otherwise. */
+static uint64_t since(uint64_t now, uint64_t was)
+{
+    return now > was ? now - was : 0;
+}
+
 /* Asked for by name, so it is told whatever the log level. */
 static void on_metric_timer(struct tei_timer *t)
 {
@@ -78,17 +88,17 @@ static void on_metric_timer(struct tei_timer *t)
     uint64_t moved, served;
 
     tei_stats_read(e, &now);
-    moved = now.bytes_read + now.bytes_written - was->bytes_read - was->bytes_written;
-    served =
-        now.served_bytes_out + now.served_bytes_in - was->served_bytes_out - was->served_bytes_in;
+    moved = since(now.bytes_read, was->bytes_read) + since(now.bytes_written, was->bytes_written);
+    served = since(now.served_bytes_out, was->served_bytes_out) +
+             since(now.served_bytes_in, was->served_bytes_in);
     tei_log(&site, TE_LOG_INFO,
             "[Metrics] Transfer Engine Stats (over last %ds): Throughput: %.2f MB/s | Requests: "
             "%llu completed, %llu failed | Served: %.2f MB/s, %llu requests",
             seconds, (double)moved / 1e6 / seconds,
-            (unsigned long long)(now.requests_completed - was->requests_completed),
-            (unsigned long long)(now.requests_failed - was->requests_failed),
+            (unsigned long long)since(now.requests_completed, was->requests_completed),
+            (unsigned long long)since(now.requests_failed, was->requests_failed),
             (double)served / 1e6 / seconds,
-            (unsigned long long)(now.served_requests - was->served_requests));
+            (unsigned long long)since(now.served_requests, was->served_requests));
     e->metric_line.last = now;
     tei_metric_start(e);
 }

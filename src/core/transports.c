@@ -80,8 +80,12 @@ void tei_transports_change(struct transports *s, const struct tei_transport *out
                            struct tei_transport *in)
 {
     pthread_rwlock_wrlock(&s->lock);
-    if (out)
+    if (in && in == s->leaving)
+        s->leaving = NULL;
+    if (out) {
+        s->leaving = s->list[out->index];
         s->list[out->index] = NULL;
+    }
     if (in)
         s->list[in->index] = in;
     if (in && in->index == s->n)
@@ -89,6 +93,27 @@ void tei_transports_change(struct transports *s, const struct tei_transport *out
     /* Release: partner of the acquire in tei_view_is_outdated(). */
     atomic_fetch_add_explicit(&s->generation, 1, memory_order_release);
     atomic_fetch_add_explicit(s->version, 1, memory_order_acq_rel);
+    pthread_rwlock_unlock(&s->lock);
+}
+
+void tei_transports_keep(struct transports *s, struct tei_transport *t)
+{
+    struct transport_past now = s->past[t->place];
+    struct te_stats all = s->past_stats;
+
+    if (s->leaving != t)
+        return;
+    now.there = true;
+    t->ops.stats(t, &now.stats);
+    t->ops.stats(t, &all);
+    t->ops.nics(t, &now.nics);
+    now.stats.connections = all.connections = 0;
+    for (size_t i = 0; i < now.nics.n; i++)
+        now.nics.v[i].connections = now.nics.v[i].up = 0;
+    pthread_rwlock_wrlock(&s->lock);
+    s->past[t->place] = now;
+    s->past_stats = all;
+    s->leaving = NULL;
     pthread_rwlock_unlock(&s->lock);
 }
 

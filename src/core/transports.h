@@ -18,13 +18,23 @@
 #define TEI_STAGE_INDEX TEI_TRANSPORTS_MAX
 #define TEI_CARRIERS    (TEI_TRANSPORTS_MAX + 1)
 
+/* What the transports of one place in the table have counted that are destroyed; gauges are 0. */
+struct transport_past {
+    bool there; /* one was */
+    struct te_stats stats;
+    struct tei_nic_table nics;
+};
+
 struct transports {
     pthread_rwlock_t lock;
     struct tei_transport *list[TEI_TRANSPORTS_MAX]; /* by index; NULL where uninstalled */
     size_t n;
-    _Atomic unsigned generation;              /* changes with the list, under the lock */
-    _Atomic uint64_t *version;                /* of our descriptor; grows then, too */
-    _Atomic size_t views[TEI_TRANSPORTS_MAX]; /* that name it, and calls that have got it */
+    struct tei_transport *leaving;                  /* out of the list, but not in `past` yet */
+    struct transport_past past[TEI_TRANSPORTS_MAX]; /* by place */
+    struct te_stats past_stats;                     /* of all of them */
+    _Atomic unsigned generation;                    /* changes with the list, under the lock */
+    _Atomic uint64_t *version;                      /* of our descriptor; grows then, too */
+    _Atomic size_t views[TEI_TRANSPORTS_MAX];       /* that name it, and calls that have got it */
     struct tei_pool works[TEI_CARRIERS];
     /* Carries what a transport does not reach by itself; NULL until memory of a device is registered. */
     _Atomic(struct tei_transport *) stage;
@@ -65,8 +75,13 @@ int tei_transports_admit(struct transports *s, const char *name, const struct te
 /* ---- changes; under admin */
 /* An index that has none, and nothing of one that had it; TEI_TRANSPORTS_MAX: there is none. */
 size_t tei_transports_room(struct transports *s);
-/* Takes one out and puts one in; either may be NULL. */
+/*
+ * Takes one out and puts one in; either may be NULL. One that is out counts for te_stats() until it is
+ * put in again, or told by tei_transports_keep().
+ */
 void tei_transports_change(struct transports *s, const struct tei_transport *out,
                            struct tei_transport *in);
+/* Keeps what one that is stopped has counted, if it was in the list: the next thing is to destroy it. */
+void tei_transports_keep(struct transports *s, struct tei_transport *t);
 
 #endif

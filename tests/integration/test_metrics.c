@@ -107,6 +107,52 @@ static void test_served(void **state)
     TELLS(0, "requests_submitted_total");
 }
 
+/* Of the only address that TCP was used on, whose first direction is "sent". */
+static unsigned long long nic_value(const char *metric)
+{
+    char head[96];
+    const char *at;
+
+    snprintf(head, sizeof(head), "\ntransfer_engine_%s{transport=\"tcp\",nic=", metric);
+    at = strstr(text, head);
+    assert_non_null(at);
+    at = strstr(at, "\"} ");
+    assert_non_null(at);
+    return strtoull(at + 3, NULL, 10);
+}
+
+/* What a transport has counted stays when it goes, and the next one goes on from there. */
+static void test_uninstalled(void **state)
+{
+    struct pair *p = *state;
+    struct te_stats s = {.size = sizeof(s)};
+    unsigned long long before;
+
+    assert_int_equal(transfer(p->a, TE_READ, p->am, p->seg, p->bm, 1000).state, TE_COMPLETED);
+    assert_int_equal(transfer(p->a, TE_WRITE, p->am, p->seg, p->bm, 300).state, TE_COMPLETED);
+    look(p->b);
+    before = nic_value("nic_bytes_total");
+    assert_true(before >= 1000);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(te_transport_uninstall(p->b, "tcp"), 0);
+        look(p->b);
+        TELLS(2, "served_requests_total{transport=\"tcp\"}");
+        TELLS(1000, "served_sent_bytes_total{transport=\"tcp\"}");
+        TELLS(300, "served_received_bytes_total{transport=\"tcp\"}");
+        TELLS(0, "transport_connections{transport=\"tcp\"}");
+        assert_int_equal(nic_value("nic_connections"), 0);
+        assert_int_equal(nic_value("nic_up"), 0);
+        assert_true(nic_value("nic_bytes_total") >= before);
+        assert_int_equal(te_transport_install(p->b, "tcp", NULL), 0);
+        look(p->b);
+        TELLS(1000, "served_sent_bytes_total{transport=\"tcp\"}");
+    }
+    assert_int_equal(te_stats(p->b, &s), 0);
+    assert_int_equal(s.served_requests, 2);
+    assert_int_equal(s.served_bytes_out, 1000);
+    assert_int_equal(s.served_bytes_in, 300);
+}
+
 static void test_failures(void **state)
 {
     struct pair *p = *state;
@@ -367,6 +413,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_requests),
         CASE(test_served),
+        CASE(test_uninstalled),
         CASE(test_failures),
         CASE(test_closed),
         CASE(test_memory),

@@ -52,6 +52,22 @@ static uint64_t count(void)
     return sum;
 }
 
+/* The sum of nanoseconds would be beyond 64 bits. */
+TEST(the_sum_of_times_lasts)
+{
+    for (size_t i = 0; i < 3; i++) {
+        struct slot *s;
+
+        tei_metrics_sample(engine, &tasks[i], i, 1);
+        s = &engine->metrics.slots[tasks[i].sample - 1];
+        atomic_store(&s->begin_ns, tei_now_ns() - 3 * TEI_NS_PER_S);
+        atomic_store(&s->weight, UINT64_C(4000000000));
+        tei_metrics_sampled(engine, &tasks[i], 0);
+    }
+    assert_true(atomic_load(&engine->metrics.latency[0][TE_READ].sum_us) >=
+                3 * UINT64_C(12000000000000000));
+}
+
 TEST(no_slot_is_taken_from_a_young_request)
 {
     fill();
@@ -97,6 +113,7 @@ int main(void)
         CASE(no_slot_is_taken_from_a_young_request),
         CASE(a_stuck_request_loses_its_slot),
         CASE(one_that_does_not_complete_gives_its_slot_back),
+        CASE(the_sum_of_times_lasts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
