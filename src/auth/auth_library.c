@@ -21,7 +21,7 @@ static const struct symbol of_crypto[] = {AUTH_CRYPTO_SYMBOLS(SYMBOL)};
 static const struct symbol of_ssl[] = {AUTH_SSL_SYMBOLS(SYMBOL)};
 #undef SYMBOL
 
-/* They are never closed: their threads' state and their handlers of exit() outlive an engine. */
+/* They are never closed: the state of their threads outlives an engine. */
 static int open_one(const char *path, const struct symbol *symbols, size_t n,
                     struct auth_library *out)
 {
@@ -46,6 +46,17 @@ static int open_one(const char *path, const struct symbol *symbols, size_t n,
 
 struct auth_library tei_auth_library;
 
+/*
+ * Threads of an engine may be in libssl while the program ends: no handler of exit() may take its memory from under
+ * them. This is the first call there, unless the program itself has made one.
+ */
+static int start(const struct auth_library *o)
+{
+    return o->OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL)
+               ? 0
+               : TEI_FAIL(TE_ERR_UNSUPPORTED, "TE_AUTH=psk: %s cannot be started", CRYPTO);
+}
+
 int tei_auth_library_open(void)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -57,6 +68,8 @@ int tei_auth_library_open(void)
         rc = open_one(CRYPTO, of_crypto, TEI_ARRAY_LEN(of_crypto), &tei_auth_library);
     if (!is_open && !rc)
         rc = open_one(SSL_SO, of_ssl, TEI_ARRAY_LEN(of_ssl), &tei_auth_library);
+    if (!is_open && !rc)
+        rc = start(&tei_auth_library);
     is_open = rc == 0;
     pthread_mutex_unlock(&lock);
     return rc;

@@ -17,6 +17,7 @@
 #endif
 
 #define AUTH_CRYPTO_SYMBOLS(SYMBOL) \
+    SYMBOL(OPENSSL_init_crypto)     \
     SYMBOL(HMAC)                    \
     SYMBOL(EVP_sha256)              \
     SYMBOL(CRYPTO_memcmp)           \
