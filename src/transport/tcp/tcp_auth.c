@@ -180,7 +180,6 @@ static struct tei_proof *find_proof(struct tcp_session *s, const struct tcp_hell
     const struct tcp *t = s->worker->t;
     size_t len = 0;
     const uint8_t *option = tei_tcp_option_find(list, h->options, TCP_OPTION_AUTH, &len);
-    const char *id = (const char *)option + TEI_AUTH_NONCE;
 
     *cause = TEI_AUTH_PLAIN;
     if (!option)
@@ -191,7 +190,8 @@ static struct tei_proof *find_proof(struct tcp_session *s, const struct tcp_hell
     *cause = TEI_AUTH_OWN;
     if (h->client == t->id) /* what we have said comes back to us */
         return NULL;
-    return tei_proof_server(t->conf->identity, TEI_PROOF_DATA, id, len - TEI_AUTH_NONCE, cause);
+    return tei_proof_server(t->conf->identity, TEI_PROOF_DATA,
+                            (const char *)option + TEI_AUTH_NONCE, len - TEI_AUTH_NONCE, cause);
 }
 
 struct tei_proof *tei_tcp_auth_greeted(struct tcp_session *s, const struct tcp_hello *h,
