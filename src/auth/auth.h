@@ -99,7 +99,7 @@ enum tei_secure_state { TEI_SECURE_WAIT, TEI_SECURE_DONE, TEI_SECURE_REFUSED, TE
  */
 enum tei_secure_state tei_secure_greet(struct tei_secure *s);
 enum tei_auth_cause tei_secure_cause(const struct tei_secure *s);
-/* EPOLLIN or EPOLLOUT: what the last call that did nothing waits for. */
+/* EPOLLIN or EPOLLOUT: what the last call waits for, or, if it moved bytes, what the next such call needs. */
 uint32_t tei_secure_events(const struct tei_secure *s);
 /* Refused as PLAIN: the bytes that have come, which are no handshake. At most TEI_SECURE_FIRST. */
 #define TEI_SECURE_FIRST 6

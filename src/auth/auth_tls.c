@@ -31,6 +31,7 @@
 #define INSTANCE     16 /* digits */
 #define IDENTITY_MAX (4 + TEI_AUTH_ID_MAX + 1 + INSTANCE)
 #define PREFIX       "te1 "
+#define SHOWN_MAX    2 /* one identity in a ClientHello, and again in one that is asked for */
 
 /* RFC 8446: alerts that a server of ours answers a ClientHello with. */
 #define ALERT_HANDSHAKE_FAILURE 40
@@ -48,6 +49,7 @@ struct tei_secure {
     int reason;    /* libssl's, of a handshake that has failed */
     bool is_server, is_known;
     bool showed_key; /* a server: the peer's id was found */
+    unsigned n_shown;
     enum tei_auth_cause cause;
     uint32_t events;
     uint8_t first[TEI_SECURE_FIRST];
@@ -220,15 +222,21 @@ static enum found find_key(struct tei_secure *s, const char *text, size_t len,
 
 /*
  * The server is shown an identity. Without a key for it the handshake goes on, and ends, since there is no
- * certificate either: the client is told handshake_failure; its own reflection, internal_error.
+ * certificate either: the client is told handshake_failure; its own reflection, internal_error, and so is one
+ * that shows many: each costs us a search.
  */
 static int on_find(SSL *ssl, const unsigned char *identity, size_t len, SSL_SESSION **session)
 {
     struct tei_secure *s = of_ssl(ssl);
     uint8_t key[TEI_AUTH_PROOF];
-    enum found found = find_key(s, (const char *)identity, len, key);
+    enum found found;
 
     *session = NULL;
+    if (s->n_shown++ == SHOWN_MAX) {
+        s->cause = TEI_AUTH_MALFORMED;
+        return 0;
+    }
+    found = find_key(s, (const char *)identity, len, key);
     if (found != FOUND)
         return found == NOT_FOUND;
     *session = session_of(s, key);
@@ -471,6 +479,7 @@ ssize_t tei_secure_recv(struct tei_secure *s, void *buf, size_t n)
     int rc;
 
     assert(s->is_known);
+    s->events = EPOLLIN; /* waits() may say otherwise */
     s->a->o->ERR_clear_error();
     rc = s->a->o->SSL_read(s->ssl, buf, (int)tei_min(n, INT32_MAX));
     return rc > 0 ? rc : moved_none(s, rc);
@@ -482,6 +491,7 @@ ssize_t tei_secure_send(struct tei_secure *s, const void *buf, size_t n)
     int rc;
 
     assert(s->is_known);
+    s->events = EPOLLOUT;
     s->a->o->ERR_clear_error();
     rc = s->a->o->SSL_write(s->ssl, buf, (int)tei_min(n, TEI_SECURE_RECORD));
     if (rc > 0)

@@ -58,7 +58,7 @@ class RightKey(te_auth.Case):
 
     def test_a_descriptor_of_many_buffers(self):
         a, b = self.both(*TCP_ONLY)
-        b.ask("regions", 3000, 64)
+        b.ask("regions", 12000, 64)  # pages of more bytes than are sent at once
         a.open(b.segment)
 
 

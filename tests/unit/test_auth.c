@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -316,6 +317,28 @@ TEST(both_know_each_other)
     tei_auth_close(b);
 }
 
+/* A reply goes on when the socket takes more, whatever was waited for before it. */
+TEST(a_call_that_moves_bytes_needs_its_own_event)
+{
+    struct tei_auth *a = auth_open("a", A_AND_B, 1), *b = auth_open("b", B_AND_A, 2);
+    struct talk t;
+    char byte = 'x';
+
+    begin(&t, a, b);
+    turn(&t);
+    assert_int_equal(t.at_server, TEI_SECURE_DONE);
+    assert_int_equal(tei_secure_recv(t.server, &byte, 1), -1);
+    assert_int_equal(tei_secure_events(t.server), EPOLLIN);
+    assert_int_equal(tei_secure_send(t.server, &byte, 1), 1);
+    assert_int_equal(tei_secure_events(t.server), EPOLLOUT);
+    assert_int_equal(tei_secure_send(t.client, &byte, 1), 1);
+    assert_int_equal(tei_secure_recv(t.server, &byte, 1), 1);
+    assert_int_equal(tei_secure_events(t.server), EPOLLIN);
+    end(&t);
+    tei_auth_close(a);
+    tei_auth_close(b);
+}
+
 /* What the client is told, and why the server has refused it. */
 static void expect_refused(struct tei_auth *client, struct tei_auth *server,
                            enum tei_auth_cause cause, const char *why)
@@ -436,6 +459,67 @@ TEST(a_change_on_the_way_is_refused)
     tei_auth_close(b);
 }
 
+static void grow(unsigned char *at, size_t by)
+{
+    size_t n = (size_t)(at[0] << 8 | at[1]) + by;
+
+    at[0] = (unsigned char)(n >> 8);
+    at[1] = (unsigned char)n;
+}
+
+/* The first flight of a client, whose only identity, and the binder behind it, then stand there `more` times more. */
+static size_t show_more(unsigned char *to, const unsigned char *flight, size_t n, unsigned more)
+{
+    const unsigned char *text = memmem(flight, n, "te1 ", 4);
+    size_t at = (size_t)(text - flight) - 2, one = 2 + (size_t)text[-1] + 4, end = at + one;
+    size_t lengths =
+        5 + 4 + 2 + 32; /* behind the random bytes: session, ciphers, compression, extensions */
+
+    assert_int_equal(end + 2 + 33, n);
+    memcpy(to, flight, end);
+    lengths += 1 + (size_t)to[lengths];
+    lengths += 2 + (size_t)(to[lengths] << 8 | to[lengths + 1]);
+    lengths += 1 + (size_t)to[lengths];
+    for (unsigned i = 0; i < more; i++, end += one)
+        memcpy(to + end, flight + at, one);
+    memcpy(to + end, flight + at + one, 2 + 33);
+    grow(to + end, more * 33);
+    end += 2 + 33;
+    for (unsigned i = 0; i < more; i++, end += 33)
+        memcpy(to + end, flight + n - 33, 33);
+    grow(to + at - 2, more * one);
+    grow(to + at - 4, more * (one + 33));
+    grow(to + lengths, more * (one + 33));
+    grow(to + 7, more * (one + 33));
+    grow(to + 3, more * (one + 33));
+    return end;
+}
+
+/* A stranger may have one searched for, and once more, and not thousands. */
+TEST(many_identities_are_refused)
+{
+    struct tei_auth *stranger = auth_open("c", "c:" KEY_C "\n", 1);
+    struct tei_auth *b = auth_open("b", B_AND_A, 2);
+    static unsigned char flight[4096], many[8192];
+    enum tei_auth_cause cause;
+    struct talk t;
+    ssize_t n;
+
+    begin(&t, stranger, NULL);
+    t.at_client = tei_secure_greet(t.client);
+    n = recv(t.fds[1], flight, sizeof(flight), 0);
+    assert_true(n > 100);
+    for (unsigned more = 0; more <= 40; more++) {
+        size_t len = show_more(many, flight, (size_t)n, more);
+
+        assert_int_equal(send_raw(b, many, len, &cause), TEI_SECURE_REFUSED);
+        assert_int_equal(cause, more < 2 ? TEI_AUTH_ID : TEI_AUTH_MALFORMED);
+    }
+    end(&t);
+    tei_auth_close(stranger);
+    tei_auth_close(b);
+}
+
 TEST(what_is_no_handshake)
 {
     static const char frame[] = "\x03\0\0\0\0\0\0\0\x03{}";
@@ -541,10 +625,12 @@ int main(void)
         cmocka_unit_test(keys_rotate_without_a_restart),
         cmocka_unit_test(refusals_are_counted_and_told_once),
         cmocka_unit_test(both_know_each_other),
+        cmocka_unit_test(a_call_that_moves_bytes_needs_its_own_event),
         cmocka_unit_test(who_is_refused),
         cmocka_unit_test(a_group_is_no_mirror),
         cmocka_unit_test(a_replay_is_refused),
         cmocka_unit_test(a_change_on_the_way_is_refused),
+        cmocka_unit_test(many_identities_are_refused),
         cmocka_unit_test(what_is_no_handshake),
         cmocka_unit_test(a_stranger_is_read_for_64_KiB),
         cmocka_unit_test(servers_that_prove_nothing),
