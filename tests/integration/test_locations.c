@@ -62,7 +62,7 @@ static void check_refused(te_engine *e, const char *location, int want, const ch
 /* What the specification and callers of Mooncake's engine give, on whatever machine this is. */
 static void what_is_usual(void **state)
 {
-    static const char *const usual[] = {"*", NULL, "cpu:0", "musa:0", "npu:3"};
+    static const char *const usual[] = {"*", NULL, "cpu:0", "mlu:0", "xpu:3"};
     te_engine *e = engine_at(NULL);
     void *m = NULL;
 
@@ -100,6 +100,8 @@ static void devices_that_it_is_not_in(void **state)
     check_refused(e, "cuda:1234", TE_ERR_INVALID, "the host");
     check_refused(e, "hip:7", TE_ERR_INVALID, "the host");
     check_refused(e, "hip:123456", TE_ERR_INVALID, "the host");
+    check_refused(e, "npu:3", TE_ERR_INVALID, "the host");
+    check_refused(e, "musa:0", TE_ERR_INVALID, "the host");
     te_engine_destroy(e);
 }
 
