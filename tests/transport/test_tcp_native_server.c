@@ -8,11 +8,14 @@
 
 #include "base/os.h"
 #include "native_mix.h"
+#include "transport/tcp/tcp_peer.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define CLIENT 0x1122334455667789u
@@ -534,6 +537,47 @@ static void silence_in_a_frame_ends_it(void **state)
     pair_close(p);
 }
 
+/* To the target of a pair that has it in a process of its own. */
+static struct native greet_child(const struct pair *p)
+{
+    const struct tcp_peer *peer = ((const struct tcp_attach *)p->attach)->peer;
+    struct native c = {native_dial(peer->where.port), false};
+
+    native_put_hello(c.fd, &(struct tcp_hello){.version = TCP_NATIVE_VERSION,
+                                               .target = peer->id,
+                                               .client = CLIENT,
+                                               .connection = 1});
+    native_expect(&c, TCP_FRAME_HELLO, 0, TCP_OK, 0, 0);
+    return c;
+}
+
+/* The rest of a frame has come in time, and it is the server that was not there. */
+static void its_own_absence_ends_nothing(void **state)
+{
+    static const struct conformance with = {.transport = "tcp", .configure = quick};
+    struct pair *p = pair_fork(&with);
+    struct native c = greet_child(p);
+    struct tcp_range r = at(p->bm, 100);
+    uint8_t bytes[256];
+    char block[100];
+    size_t n;
+
+    (void)state;
+    fill_pattern(block, sizeof block, 9);
+    n = native_request(bytes, false, TCP_FRAME_WRITE, 1, &r, 1, block);
+    native_put(c.fd, bytes, n - 10);
+    await_byte(p->bm + 89, block[89]);
+    assert_int_equal(kill(p->child, SIGSTOP), 0);
+    assert_int_equal(waitpid(p->child, NULL, WUNTRACED), p->child);
+    native_put(c.fd, bytes + n - 10, 10);
+    usleep(400000); /* more than it gives a client */
+    assert_int_equal(kill(p->child, SIGCONT), 0);
+    native_expect(&c, TCP_FRAME_ACK, 1, TCP_OK, 0, 0);
+    assert_memory_equal(p->bm, block, sizeof block);
+    close(c.fd);
+    pair_close(p);
+}
+
 /* Drop by drop does not do: the whole header has 5 s. */
 static void a_header_has_its_time(void **state)
 {
@@ -605,6 +649,7 @@ int main(void)
         cmocka_unit_test(drops_do_not_hold_up_the_end),
         cmocka_unit_test(a_region_is_removed_under_a_frame),
         cmocka_unit_test(silence_in_a_frame_ends_it),
+        cmocka_unit_test(its_own_absence_ends_nothing),
         cmocka_unit_test(a_header_has_its_time),
         cmocka_unit_test(sessions_are_limited),
     };

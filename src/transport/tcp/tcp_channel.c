@@ -391,6 +391,7 @@ static enum tcp_step greet(struct tcp_session *s)
 
     if (!read_options(c, greeting + TCP_HELLO_LEN, h->options, stranger ? TCP_OPTION_AUTH : 0))
         return STEP_CLOSE;
+    s->since_ns = tei_now_ns();
     c->in_at += TCP_HELLO_LEN + h->options;
     if (h->version < TCP_NATIVE_FIRST || h->version > TCP_NATIVE_VERSION ||
         (h->flags & ~TCP_HELLO_CRC32C))

@@ -71,7 +71,7 @@ static void release(struct tcp_session *s)
     s->region = NULL;
 }
 
-static void close_session(struct tcp_session *s)
+void tei_tcp_session_close(struct tcp_session *s)
 {
     int fd = s->watch.fd;
 
@@ -147,45 +147,6 @@ enum tcp_step tei_tcp_session_stalled(struct tcp_session *s, uint32_t events)
         return STEP_CLOSE;
     tei_watch_set(&s->watch, events);
     return STEP_WAIT;
-}
-
-static bool is_paused(const struct tcp_session *s)
-{
-    return s->watch.events == 0;
-}
-
-void tei_tcp_session_pause(struct tcp_session *s)
-{
-    s->paused_ns = tei_now_ns();
-    tei_watch_set(&s->watch, 0);
-}
-
-void tei_tcp_session_resume(struct tcp_session *s, uint32_t events)
-{
-    s->since_ns += tei_now_ns() - s->paused_ns;
-    tei_watch_set(&s->watch, events);
-}
-
-static int64_t stalled_at(const struct tcp_session *s)
-{
-    int64_t limit = s->worker->t->no_progress_ns;
-
-    if (is_paused(s))
-        return TEI_NEVER;
-    if (s->state == SESSION_NATIVE)
-        return tei_tcp_channel_late_at(s);
-    if (s->state == SESSION_HEAD)
-        return s->head_got ? s->since_ns + TCP_HEAD_NS : TEI_NEVER;
-    if (s->state == SESSION_DRAIN)
-        return s->since_ns + TCP_DRAIN_NS;
-    return limit == TEI_NEVER ? TEI_NEVER : s->since_ns + limit;
-}
-
-static int64_t late_at(const struct tcp_session *s)
-{
-    int64_t at = stalled_at(s);
-
-    return s->prove_by_ns < at ? s->prove_by_ns : at;
 }
 
 /* ---------------------------------------------------------------------------------------- steps */
@@ -430,12 +391,12 @@ void tei_tcp_session_run(struct tcp_session *s)
     for (int calls = 2 * TCP_CALLS; calls > 0 && step == STEP_MORE; calls--)
         step = steps[s->state](s);
     if (step == STEP_CLOSE) {
-        close_session(s);
+        tei_tcp_session_close(s);
         return;
     }
     if (step == STEP_MORE)
         tei_watch_set(&s->watch, waits_for[s->state]);
-    tei_tcp_worker_arm(s->worker, late_at(s));
+    tei_tcp_worker_arm(s->worker, tei_tcp_session_late_at(s));
 }
 
 /* ---------------------------------------------------------------------------- shares of the time */
@@ -569,7 +530,7 @@ static void on_session(struct tei_watch *watch, uint32_t events)
 /* Since when the client has done nothing. */
 static int64_t still_ns(const struct tcp_session *s)
 {
-    return is_paused(s) ? TEI_NEVER : s->since_ns;
+    return tei_tcp_session_is_paused(s) ? TEI_NEVER : s->since_ns;
 }
 
 /* The one of that source, NULL: of any, that has been without progress for longest. */
@@ -592,7 +553,7 @@ static struct tcp_session *stillest_idle(const struct tcp_worker *w,
 {
     struct tcp_session *s = stillest(&w->idle, source);
 
-    return s && !is_paused(s) ? s : NULL;
+    return s && !tei_tcp_session_is_paused(s) ? s : NULL;
 }
 
 /*
@@ -637,7 +598,7 @@ static bool make_room(struct tcp_worker *w, const struct tcp_source *newcomer)
         w->t->max_sessions);
     s = victim(w, newcomer);
     if (s)
-        close_session(s);
+        tei_tcp_session_close(s);
     return s != NULL;
 }
 
@@ -763,7 +724,7 @@ static void rest(struct tcp *t, int err)
 
     tei_tcp_worker_note(w, TE_LOG_WARN, "tcp: accepting a connection: %s", tei_errno_text(err));
     if (oldest)
-        close_session(oldest);
+        tei_tcp_session_close(oldest);
     if (tei_timer_start(&w->loop, &t->relisten, tei_now_ns() + RELISTEN_NS, on_relisten) == 0)
         tei_watch_set(&t->listener, 0);
 }
@@ -823,32 +784,6 @@ void tei_tcp_unlisten(struct tcp *t)
 
 /* --------------------------------------------------------------------- all sessions of a worker */
 
-/* The earliest moment at which one on the list could be late; closes those that are. */
-static int64_t tick(struct tei_list *list, int64_t now)
-{
-    struct tei_link *n, *tmp;
-    int64_t next = TEI_NEVER;
-
-    TEI_LIST_EACH(list, n, tmp) {
-        int64_t at = late_at(session_of(n));
-
-        if (at <= now) {
-            tei_tcp_auth_late(session_of(n));
-            close_session(session_of(n));
-        } else if (at < next) {
-            next = at;
-        }
-    }
-    return next;
-}
-
-int64_t tei_tcp_sessions_tick(struct tcp_worker *w, int64_t now)
-{
-    int64_t a = tick(&w->idle, now), b = tick(&w->serving, now);
-
-    return a < b ? a : b;
-}
-
 static bool holds(const struct tcp_session *s, const struct tei_region *r)
 {
     return s->channel ? tei_tcp_channel_holds(s, r) : s->region == r;
@@ -858,7 +793,7 @@ static bool holds(const struct tcp_session *s, const struct tei_region *r)
 static void end_unblamed(struct tcp_session *s)
 {
     s->useful = true;
-    close_session(s);
+    tei_tcp_session_close(s);
 }
 
 void tei_tcp_sessions_close(struct tcp_worker *w, const struct tei_region *r)

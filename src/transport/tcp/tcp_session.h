@@ -133,15 +133,26 @@ void tei_tcp_session_serving(struct tcp_session *s, bool serving);
 /* What a socket call that failed means; waits for `events` where it may go on. */
 enum tcp_step tei_tcp_session_stalled(struct tcp_session *s, uint32_t events);
 int tei_tcp_listen(struct tcp *t);
-/* It waits for us from now on, and is not late meanwhile; it goes on, with these events. */
-void tei_tcp_session_pause(struct tcp_session *s);
-void tei_tcp_session_resume(struct tcp_session *s, uint32_t events);
 /* Worker 0's lock held. */
 void tei_tcp_unlisten(struct tcp *t);
 /* Serves a connected socket from now on; takes over the fd. Worker's lock held. */
 void tei_tcp_session_open(struct tcp_worker *w, int fd);
-int64_t tei_tcp_sessions_tick(struct tcp_worker *w, int64_t now);
 /* Closes those inside region `r`, NULL: all. Worker's lock held. */
 void tei_tcp_sessions_close(struct tcp_worker *w, const struct tei_region *r);
+/* Ends it, at whatever point it is. Worker's lock held. */
+void tei_tcp_session_close(struct tcp_session *s);
+
+/* ---- tcp_session_late.c; worker's lock held */
+/* It waits for us from now on, and is not late meanwhile; it goes on, with these events. */
+void tei_tcp_session_pause(struct tcp_session *s);
+void tei_tcp_session_resume(struct tcp_session *s, uint32_t events);
+static inline bool tei_tcp_session_is_paused(const struct tcp_session *s)
+{
+    return s->watch.events == 0;
+}
+/* TEI_NEVER: it may wait. */
+int64_t tei_tcp_session_late_at(const struct tcp_session *s);
+/* Closes those that are late; returns when another one could be. */
+int64_t tei_tcp_sessions_tick(struct tcp_worker *w, int64_t now);
 
 #endif
