@@ -245,6 +245,7 @@ struct rdma_peer {
     struct rdma_endpoint **eps; /* by rail; NULL where none is known */
     struct tei_ledger ledger;
     struct tei_list again; /* slices to be sent anew */
+    bool failing;          /* of those some may be of works that have failed */
     struct tei_list spare; /* slices not in use */
 
     /*

@@ -253,12 +253,17 @@ void tei_rdma_round(struct rdma_peer *p)
 
 /* ------------------------------------------------------------------------------------ work's end */
 
-/* Slices that wait in `again` of works that have failed are over; the peer's lock is held. */
+/*
+ * Slices that wait in `again` of works that have failed are over. They are looked for only after a work
+ * has failed, for those of one that has are not put there. The peer's lock is held.
+ */
 static void drop_again(struct rdma_peer *p, int64_t now)
 {
     struct tei_link *link, *next;
+    bool any = p->failing && !tei_list_empty(&p->ledger.failed);
 
-    if (tei_list_empty(&p->ledger.failed))
+    p->failing = false;
+    if (!any)
         return;
     TEI_LIST_EACH(&p->again, link, next) {
         struct rdma_slice *s = tei_rdma_slice_of(link);
@@ -313,6 +318,7 @@ static void give_up(struct rdma_peer *p, int error, const char *why)
         if (p->eps[i] && tei_rdma_ep_is_ready(p->eps[i]))
             return;
     tei_ledger_fail(&p->ledger, NULL, error, why);
+    p->failing = true;
 }
 
 /* Whether another try, or another rail, may do better. */
@@ -387,6 +393,7 @@ static void take_back(struct rdma_peer *p, const struct rdma_back *b, int64_t no
     }
     if (b->error) {
         tei_ledger_back(&p->ledger, &s->part, now);
+        p->failing = true;
     } else {
         count_well(p, s);
         tei_ledger_moved(&p->ledger, s->part.entry, s->part.length, false, now);
@@ -535,6 +542,7 @@ static void cancel_one(struct rdma_peer *p, void *owner)
 {
     pthread_mutex_lock(&p->lock);
     tei_ledger_fail(&p->ledger, owner, TE_ERR_CANCELED, NULL);
+    p->failing = true;
     leave(p, tei_now_ns());
 }
 
@@ -646,6 +654,7 @@ void tei_rdma_peer_tick(struct rdma_peer *p, int64_t now)
     if (!idle) {
         tei_ledger_tick(&p->ledger, now);
         end_cut_off(p);
+        p->failing = true; /* either may have ended works */
         n = find_overdue(p, now, overdue, RDMA_GROUPS);
         relieve(p, now, &waiting);
     }
