@@ -388,6 +388,7 @@ static void to_again(struct tcp_peer *p, struct tcp_frame *f)
     }
     tei_list_push_back(&p->again, &f->link);
     p->n_frames++;
+    tei_tcp_watch_queue(p); /* no lane does */
 }
 
 static bool has_work(const struct tcp_frame *f)
@@ -497,8 +498,8 @@ void tei_tcp_frame_put_back(struct tcp_lane *l, struct tcp_frame *f, bool broke)
     waits = has_work(f);
     shelve(p, f, l->stream->ended);
     if (!waits)
-        return;             /* with no work left the peer may be gone, and its bundles with it */
-    tei_tcp_watch_queue(p); /* no lane does */
+        return; /* with no work left the peer may be gone, and its bundles with it */
+    tei_tcp_watch_queue(p);
     tei_tcp_bundle_call(&p->bundles[0]);
 }
 
