@@ -9,6 +9,7 @@
 #include "base/crc32c.h"
 #include "base/os.h"
 #include "native_stage.h"
+#include "transport/tcp/tcp_lane.h"
 
 #include <endian.h>
 #include <netinet/in.h>
@@ -59,6 +60,34 @@ static void a_read_is_sent_again(void **state)
         close(c.fd);
         stage_close(&s);
     }
+}
+
+/*
+ * A target that was away for longer than connecting may take, and then closes the connection whose
+ * greeting it has not answered: that is a try, and others are left.
+ */
+static void a_late_end_of_the_greeting_is_a_try(void **state)
+{
+    static struct stage s;
+    struct pollfd again = {.events = POLLIN};
+    struct native c;
+    struct got g;
+
+    (void)state;
+    stage_open(&s, NULL);
+    stage_request(&s, 0, TE_READ, 0, 100);
+    c = stage_take(&s);
+    usleep((useconds_t)(TCP_CONNECT_NS / 1000 + 100000));
+    close(c.fd); /* with bytes that were not read: a reset */
+    again.fd = s.listener;
+    assert_int_equal(poll(&again, 1, PATIENCE_MS), 1);
+    c = stage_take_greeted(&s);
+    g = stage_get_request(&s, &c, TCP_FRAME_READ);
+    stage_put_data(&c, &g, 3);
+    assert_int_equal(stage_outcome(&s, 0), 0);
+    stage_expect_pattern(s.memory, 100, 3);
+    close(c.fd);
+    stage_close(&s);
 }
 
 static void a_wrong_checksum_is_tried_again(void **state)
@@ -376,6 +405,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_read_is_sent_again),
+        cmocka_unit_test(a_late_end_of_the_greeting_is_a_try),
         cmocka_unit_test(a_wrong_checksum_is_tried_again),
         cmocka_unit_test(a_write_is_sent_again_after_a_drop),
         cmocka_unit_test(a_refused_drop_is_an_error),
