@@ -559,17 +559,21 @@ static bool is_overdue(const struct tei_entry *e, int64_t now)
     return w->ended_ns && now - w->ended_ns > GRACE_NS;
 }
 
-/* Whether the endpoint has slices of such works. */
-static bool holds_up(struct rdma_endpoint *ep, int64_t now)
+/* Whether the endpoint has slices of such works of that peer: those of another are under its lock. */
+static bool holds_up(struct rdma_endpoint *ep, const struct rdma_peer *p, int64_t now)
 {
     const struct tei_list *lists[] = {&ep->posted, &ep->queue};
     struct tei_link *link, *next;
     bool yes = false;
 
     pthread_mutex_lock(&ep->lock);
-    for (size_t i = 0; i < TEI_ARRAY_LEN(lists); i++)
-        TEI_LIST_EACH(lists[i], link, next)
-            yes |= is_overdue(tei_rdma_slice_of(link)->part.entry, now);
+    for (size_t i = 0; i < TEI_ARRAY_LEN(lists); i++) {
+        TEI_LIST_EACH(lists[i], link, next) {
+            const struct tei_entry *e = tei_rdma_slice_of(link)->part.entry;
+
+            yes |= peer_of(e) == p && is_overdue(e, now);
+        }
+    }
     pthread_mutex_unlock(&ep->lock);
     return yes;
 }
@@ -588,7 +592,7 @@ static size_t find_overdue(struct rdma_peer *p, int64_t now, struct rdma_endpoin
         any |= is_overdue(&w->entry, now);
     }
     for (size_t i = 0; any && i < p->t->n_nics * p->n_devices && n < max; i++) {
-        if (!p->eps[i] || !holds_up(p->eps[i], now))
+        if (!p->eps[i] || !holds_up(p->eps[i], p, now))
             continue;
         tei_rdma_ep_hold(p->eps[i]);
         out[n++] = p->eps[i];
