@@ -60,6 +60,7 @@ static inline void ledger_begin(struct tei_ledger *l, struct tei_entry *e, int64
 {
     int64_t stall = l->patience_ns == TEI_NEVER ? TEI_NEVER : now + l->patience_ns;
 
+    assert(!e->base.error); /* nothing would ever end one that has failed in l->queue */
     e->next = 0;
     e->out = e->waiting = 0;
     e->since_ns = now;
