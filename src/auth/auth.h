@@ -58,7 +58,7 @@ struct tei_auth;
 /*
  * By TE_AUTH; *out is NULL for "off". `instance` tells this engine from all others. TE_ERR_INVALID for what
  * cannot be: another word, no key file, one that others may read, or that is malformed;
- * TE_ERR_UNSUPPORTED: no libssl 3.
+ * TE_ERR_UNSUPPORTED: no libssl 3, or no random bytes.
  */
 int tei_auth_open(const struct tei_conf *conf, uint64_t instance, struct tei_auth **out);
 /* NULL is accepted. Nothing that was made with it may be left. */
@@ -132,6 +132,9 @@ static inline bool tei_secure_is_alert(uint64_t length)
 #define TEI_SECURE_ALERTS "\x15\x03\x03\x00\x02\x02\x28\x15\x03\x03\x00\x02\x01\x00"
 
 /* --------------------------------------------------------------------------- proofs on other connections */
+
+/* Bytes that nobody can guess. False, logged: the kernel gives none, and no proof may be made. */
+bool tei_auth_nonce(uint8_t out[TEI_AUTH_NONCE]);
 
 /*
  * Both sides put the same bytes into their proofs, in the same order, the nonces among them; each then makes its own

@@ -4,8 +4,8 @@
  *
  * One connection carries one request and its reply. Each is a state machine on the loop:
  *
- *     GREETING  with TE_AUTH: accepted; the client proves   ends 1 s after the accept
- *               who it is, and nothing else is read
+ *     GREETING  with TE_AUTH: accepted; the client proves   ends 1 s after the accept; 5 s
+ *               who it is, and nothing else is read        where it needs no proof
  *     READING   accepted; bytes go to the parser           ends 5 s after the accept
  *     UNREAD    long, and another long one of the same     ends when that one is answered
  *               address is being read or served
@@ -226,13 +226,19 @@ static struct conn *oldest_of(const struct rpc_source *source)
     return tei_container_of(tei_list_first(&source->conns), struct conn, link);
 }
 
+/* It needs no proof. */
+static bool is_classic(const struct conn *c)
+{
+    return tei_auth_is_classic(c->server->auth, &c->peer);
+}
+
 static void on_late(struct tei_timer *t)
 {
     static const char *const doing[] = {
         "its request", "us", "us", "us", "taking the reply", "closing", "proving itself"};
     struct conn *c = tei_container_of(t, struct conn, timer);
 
-    if (c->state == GREETING)
+    if (c->state == GREETING && !is_classic(c))
         tei_auth_refused(c->server->auth, TEI_AUTH_LATE, PORT, PEER(c));
     TEI_DEBUG("handshake port: %s is too slow with %s", PEER(c), doing[c->state]);
     drop(c);
@@ -240,8 +246,8 @@ static void on_late(struct tei_timer *t)
 
 static bool give_time(struct conn *c)
 {
-    int64_t when_ns =
-        tei_now_ns() + (c->state == GREETING || c->refused ? TEI_AUTH_NS : PATIENCE_NS);
+    bool is_short = (c->state == GREETING && !is_classic(c)) || c->refused;
+    int64_t when_ns = tei_now_ns() + (is_short ? TEI_AUTH_NS : PATIENCE_NS);
 
     if (c->state == WRITING && when_ns > c->until_ns)
         when_ns = c->until_ns;
@@ -631,7 +637,7 @@ static void greet(struct conn *c)
         admit(c);
     else if (state == TEI_SECURE_LOST)
         drop(c);
-    else if (cause == TEI_AUTH_PLAIN && tei_auth_is_classic(c->server->auth, &c->peer))
+    else if (cause == TEI_AUTH_PLAIN && is_classic(c))
         admit_classic(c);
     else
         turn_away(c, cause);

@@ -13,6 +13,7 @@ import te_proc as te
 SIZE = 100001
 KEYS = {c: base64.b64encode(c.upper().encode() * 32).decode() for c in "abcdxyz"}
 TCP_ONLY = ("TE_HOST_PATH=0",)
+LOOK_S = 0.2  # a key that is needed so long after the last one has its engine look at the file first
 HELLO_MAGIC = 0xff564954414e4554
 
 

@@ -6,6 +6,7 @@ import os
 import socket
 import struct
 import subprocess
+import time
 
 import te_auth
 import te_prom
@@ -147,10 +148,12 @@ class DataPort(te_auth.Case):
         self.moves(client, server, 1)
         self.keys(server.key_file, lines("y", "x", "a"))
         self.keys(client.key_file, lines("x", "y"))
+        time.sleep(te_auth.LOOK_S)
         client.ask("close", client.open(server.segment))
         self.moves(client, server, 2)
         self.assertEqual(self.refusals(server), {})
         self.keys(server.key_file, "broken\n")
+        time.sleep(te_auth.LOOK_S)
         self.moves(client, server, 3)
 
 
@@ -223,6 +226,14 @@ class Classic(te_auth.Case):
             self.assertEqual(len(got), 14)
         self.until_refused(self.server, "plain", 4)
         self.assertEqual(self.server.ask("inbox"), ["0"])
+
+    def test_an_address_that_needs_no_proof_is_never_late_with_it(self):
+        server = self.engine("TE_AUTH_CLASSIC=127.0.0.1", *TCP_ONLY, keys=B)
+        with socket.create_connection(te.split_address(server.segment), timeout=te.HANG_S) as s:
+            begin = time.monotonic()
+            self.assertEqual(s.recv(1), b"")
+            self.assertGreater(time.monotonic() - begin, 3)  # as with TE_AUTH=off
+        self.assertEqual(self.refusals(server), {})
 
     def test_one_that_says_nothing(self):
         port = te.split_address(self.server.segment)[1]

@@ -100,7 +100,8 @@ static bool greeted(struct host_session *s, const struct auth_msg *greet)
                                   strnlen(greet->id, sizeof(greet->id)), &cause);
     if (!s->proving)
         return cause == TEI_AUTH_N_CAUSES ? false : turn_away(s, cause, false);
-    tei_random(m.nonce, sizeof(m.nonce));
+    if (!tei_auth_nonce(m.nonce))
+        return false;
     tei_proof_add(s->proving, s->h->keys.nonce, HOST_NONCE);
     tei_proof_add(s->proving, greet, sizeof(*greet));
     tei_proof_add(s->proving, &m, sizeof(m));
@@ -184,7 +185,10 @@ static bool talk(struct host_peer *p, struct tei_proof *proof, struct auth_msg *
 {
     struct auth_msg answer, sure = begin(AUTH_SURE);
 
-    tei_random(greet->nonce, sizeof(greet->nonce));
+    if (!tei_auth_nonce(greet->nonce)) {
+        snprintf(why, n, "the kernel gives no random bytes for a proof");
+        return false;
+    }
     if (!send_msg(p->fd, greet) || !wait_for(p, &answer)) {
         snprintf(why, n,
                  "process %d does not prove who it is: TE_AUTH is off there; set TE_AUTH=psk there",

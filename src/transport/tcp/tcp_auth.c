@@ -69,9 +69,8 @@ bool tei_tcp_auth_hello(struct tcp_lane *l, uint8_t *to, size_t *n)
     if (!needs_proof(l))
         return true;
     l->stream->proof = tei_proof_client(auth_of(l), TEI_PROOF_DATA, id);
-    if (!l->stream->proof)
+    if (!l->stream->proof || !tei_auth_nonce(value))
         return false;
-    tei_random(value, TEI_AUTH_NONCE);
     memcpy(value + TEI_AUTH_NONCE, id, strlen(id));
     *n = tei_tcp_option_put(to, TCP_OPTION_AUTH | TCP_OPTION_MUST, value,
                             TEI_AUTH_NONCE + strlen(id));
@@ -162,6 +161,7 @@ void tei_tcp_auth_refuse(struct tcp_session *s, enum tei_auth_cause cause)
 {
     char who[TEI_HOSTPORT_MAX], line[TEI_AUTH_LINE];
 
+    s->refused = true;
     if (tei_auth_refuse(s->worker->t->conf->identity, cause, "data port",
                         tei_addr_format(&s->from, who, sizeof(who)), line, sizeof(line)))
         tei_tcp_worker_note(s->worker, TE_LOG_WARN, "%s", line);
@@ -169,7 +169,7 @@ void tei_tcp_auth_refuse(struct tcp_session *s, enum tei_auth_cause cause)
 
 void tei_tcp_auth_late(struct tcp_session *s)
 {
-    if (tei_tcp_auth_is_stranger(s) && s->state != SESSION_DRAIN)
+    if (tei_tcp_auth_is_stranger(s) && !s->refused && s->state != SESSION_DRAIN)
         tei_tcp_auth_refuse(s, TEI_AUTH_LATE);
 }
 
@@ -213,7 +213,8 @@ bool tei_tcp_auth_answer(struct tei_proof *p, uint8_t *answer)
     uint8_t value[TEI_AUTH_NONCE + TEI_AUTH_PROOF] = {0};
     uint8_t *proof = answer + TCP_FRAME_LEN + TCP_OPTION_LEN + TEI_AUTH_NONCE;
 
-    tei_random(value, TEI_AUTH_NONCE);
+    if (!tei_auth_nonce(value))
+        return false;
     tei_tcp_option_put(answer + TCP_FRAME_LEN, TCP_OPTION_AUTH | TCP_OPTION_MUST, value,
                        sizeof(value));
     add_answer(p, answer, TCP_FRAME_LEN + TCP_ANSWER_OPTIONS, proof);
