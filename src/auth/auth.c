@@ -2,9 +2,9 @@
 /*
  * auth.c - TE_AUTH: opening, the keys in use, and what was refused.
  *
- * Before a key is used, the file is looked at (one stat); when it has changed it is read anew. What cannot be taken
- * is logged once, and the keys of before stay: a file that is being replaced must not shut anybody out, and one
- * that is broken must let nobody in.
+ * Before a key is used, the file is looked at (one stat), unless it was in the last 200 ms; when it has changed it is
+ * read anew. What cannot be taken is logged once, and the keys of before stay: a file that is being replaced must not
+ * shut anybody out, and one that is broken must let nobody in.
  *
  * Of each key and use another one is made, HMAC-SHA256(key, label), so that what is proved with one of them is
  * worth nothing in the place of another: HKDF-Expand of RFC 5869 with one block.
@@ -21,6 +21,7 @@
 #include <strings.h>
 
 #define TOLD_AGAIN_NS (10 * TEI_NS_PER_S)
+#define LOOK_NS       (200 * TEI_NS_PER_MS)
 
 /* ------------------------------------------------------------------------------------- words */
 
@@ -98,20 +99,45 @@ static bool derive(const struct tei_auth *a, const struct auth_line *line, enum 
     return tei_auth_hmac(a, line->key, line->len, labels[use], strlen(labels[use]), key);
 }
 
+/* Whether there is a file; told where there is none any more. Lock held. */
+static bool is_there(struct tei_auth *a, struct auth_stamp *stamp)
+{
+    bool good = tei_auth_stamp(a->path, stamp);
+
+    if (!good && !a->is_missing)
+        TEI_WARN("the keys of before stay in use, until key file %s is put back: %s", a->path,
+                 tei_errno_text(errno));
+    a->is_missing = !good;
+    return good;
+}
+
+/* What is wrong with the file itself is not looked at again; what may pass is. Lock held. */
+static void keep_keys(struct tei_auth *a, int rc, const struct auth_stamp *stamp)
+{
+    const char *text = te_errmsg();
+
+    if (rc == TE_ERR_INVALID)
+        a->refused_stamp = *stamp;
+    TEI_WARN("the keys of before stay in use, until %s is mended: %s", a->path, text);
+}
+
 /* Reads the file anew if it is another one than before. Lock held. */
 static void look(struct tei_auth *a)
 {
+    int64_t now_ns = tei_now_ns();
     struct auth_stamp stamp;
     struct auth_file *keys;
-    const char *text;
+    int rc;
 
-    if (!tei_auth_stamp(a->path, &stamp) || memcmp(&stamp, &a->stamp, sizeof(stamp)) == 0 ||
+    if (now_ns < a->look_ns)
+        return;
+    a->look_ns = now_ns + LOOK_NS;
+    if (!is_there(a, &stamp) || memcmp(&stamp, &a->stamp, sizeof(stamp)) == 0 ||
         memcmp(&stamp, &a->refused_stamp, sizeof(stamp)) == 0)
         return;
-    if (tei_auth_read(a->path, &stamp, &keys) != 0) {
-        a->refused_stamp = stamp;
-        text = te_errmsg();
-        TEI_WARN("the keys of before stay in use, until %s is mended: %s", a->path, text);
+    rc = tei_auth_read(a->path, &stamp, &keys);
+    if (rc) {
+        keep_keys(a, rc, &stamp);
         return;
     }
     tei_auth_file_free(a->keys);
@@ -191,8 +217,12 @@ bool tei_auth_is_classic_fd(const struct tei_auth *a, int fd)
 
 static int fill(struct tei_auth *a, const struct tei_conf *conf)
 {
+    uint8_t nonce[TEI_AUTH_NONCE];
     int rc = tei_auth_library_open();
 
+    if (!rc && !tei_auth_nonce(nonce))
+        rc = TEI_FAIL(TE_ERR_UNSUPPORTED,
+                      "TE_AUTH=psk needs random bytes of the kernel, which refuses getrandom()");
     a->o = &tei_auth_library;
     if (!rc)
         rc = tei_auth_nets_parse(conf->auth_classic, a->nets, &a->n_nets);

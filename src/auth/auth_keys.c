@@ -298,8 +298,7 @@ static int read_file(int fd, const char *path, size_t size, struct auth_file **o
     if (!text)
         return TEI_FAIL(TE_ERR_MEMORY, "key file %s: out of memory", path);
     if (n < 0)
-        rc =
-            TEI_FAIL(TE_ERR_INVALID, "key file %s cannot be read: %s", path, tei_errno_text(errno));
+        rc = TEI_FAIL(TE_ERR_SYSTEM, "key file %s cannot be read: %s", path, tei_errno_text(errno));
     else if ((size_t)n > size)
         rc = TEI_FAIL(TE_ERR_INVALID,
                       "key file %s grows while it is read: replace it by a rename (mv)", path);
@@ -310,17 +309,23 @@ static int read_file(int fd, const char *path, size_t size, struct auth_file **o
     return rc;
 }
 
+/* Whether an open() may do better with the same file. */
+static bool may_pass(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOMEM || error == EIO || error == EINTR;
+}
+
 int tei_auth_read(const char *path, struct auth_stamp *stamp, struct auth_file **out)
 {
     struct stat st;
     int fd = tei_fd_own(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)), rc;
 
-    *stamp = (struct auth_stamp){0};
     if (fd < 0)
-        return TEI_FAIL(TE_ERR_INVALID, "key file %s cannot be opened: %s (TE_AUTH_KEYS)", path,
+        return TEI_FAIL(may_pass(errno) ? TE_ERR_SYSTEM : TE_ERR_INVALID,
+                        "key file %s cannot be opened: %s (TE_AUTH_KEYS)", path,
                         tei_errno_text(errno));
     if (fstat(fd, &st) != 0) {
-        rc = TEI_FAIL(TE_ERR_INVALID, "key file %s: %s", path, tei_errno_text(errno));
+        rc = TEI_FAIL(TE_ERR_SYSTEM, "key file %s: %s", path, tei_errno_text(errno));
     } else {
         stamp_of(&st, stamp);
         rc = check_file(path, &st);

@@ -57,7 +57,10 @@ struct auth_stamp {
 };
 /* False with errno. */
 bool tei_auth_stamp(const char *path, struct auth_stamp *out);
-/* Reads the file, if nobody but its owner may; *stamp is of what was read, and of a file that is refused, too. */
+/*
+ * Reads the file, if nobody but its owner may; *stamp is of what was read, or is refused; left alone where the file
+ * cannot be opened. TE_ERR_INVALID; TE_ERR_MEMORY or TE_ERR_SYSTEM: another time it may be read.
+ */
 int tei_auth_read(const char *path, struct auth_stamp *stamp, struct auth_file **out);
 
 #endif

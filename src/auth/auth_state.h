@@ -28,6 +28,8 @@ struct tei_auth {
     pthread_mutex_t lock; /* the rest */
     struct auth_file *keys;
     struct auth_stamp stamp, refused_stamp; /* of `keys`; of a file that could not be taken */
+    int64_t look_ns;                        /* the file is not looked at before */
+    bool is_missing;                        /* it could not be looked at, which was told */
     uint64_t counts[TEI_AUTH_N_CAUSES];
     int64_t told_ns[TEI_AUTH_N_CAUSES];
 };
