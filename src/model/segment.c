@@ -16,20 +16,20 @@ static const struct {
 };
 
 /*
- * Peers write all sorts of things there, and some the address of their engine: only a word of letters
- * before a number of at most three digits can be a device.
+ * Peers write all sorts of things there, and some the address of their engine: a word of letters that is
+ * not known can be a device only before a number of at most three digits.
  */
 enum tei_mem_kind tei_mem_kind_of(const char *location)
 {
     size_t word = strspn(location, "abcdefghijklmnopqrstuvwxyz_");
     size_t digits = location[word] == ':' ? strspn(location + word + 1, "0123456789") : 0;
 
-    if (word == 0 || digits == 0 || digits > 3 || location[word + 1 + digits])
+    if (word == 0 || digits == 0 || location[word + 1 + digits])
         return TEI_MEM_HOST;
     for (size_t i = 0; i < TEI_ARRAY_LEN(words); i++)
         if (strlen(words[i].word) == word && strncmp(location, words[i].word, word) == 0)
             return words[i].kind;
-    return TEI_MEM_OTHER;
+    return digits > 3 ? TEI_MEM_HOST : TEI_MEM_OTHER;
 }
 
 const char *tei_mem_word(enum tei_mem_kind kind)

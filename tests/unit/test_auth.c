@@ -702,5 +702,6 @@ int main(void)
         cmocka_unit_test(lengths_that_are_tls),
     };
 
+    te_log_set_level(TE_LOG_INFO);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
