@@ -3,6 +3,7 @@
 # te-test: parallel timeout=600
 """TE_AUTH between processes: who comes in on each path, who does not, and what both ends are told."""
 import os
+import resource
 import socket
 import struct
 import subprocess
@@ -90,10 +91,12 @@ class WrongKey(te_auth.Case):
 
     def test_the_log_is_bounded(self):
         client, server = self.engine(*TCP_ONLY), self.engine(*TCP_ONLY, keys=B)
+        begun = time.monotonic()
         for _ in range(20):
             client.refused("open", server.segment)
         self.until_refused(server, "plain", 20)
-        self.assertEqual(server.error_output().count("is refused (plain"), 1)
+        server.wait_error("is refused (plain")
+        self.assertLessEqual(server.error_output().count("is refused (plain"), 1 + (time.monotonic() - begun) // 10)
 
 
 class DataPort(te_auth.Case):
@@ -305,18 +308,31 @@ class Start(te_auth.Case):
         self.assertGreater(looked, 1 << 20)
 
     @staticmethod
-    def dumped(pid):
-        """The writable mappings that a core dump would have, without the stacks: SECURITY.md says what these may have."""
-        found, now, stacks = [], None, []
+    def stack_pointers(pid):
+        """Of its threads; None while one of them runs, as then the kernel does not tell."""
+        found = []
         for task in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{task}/syscall", encoding="ascii") as f:
-                stacks += [int(word, 16) for word in f.read().split()[-2:-1] if word.startswith("0x")]
+                words = f.read().split()
+            if len(words) < 2:
+                return None
+            found.append(int(words[-2], 16))
+        return found
+
+    @classmethod
+    def dumped(cls, pid):
+        """
+        The writable mappings that a core dump would have, without the stacks: SECURITY.md says what these may have.
+        Stacks of threads that ended are kept by the C library for others, and have the size of one.
+        """
+        found, now, stacks = [], None, te.until(lambda: cls.stack_pointers(pid), "all threads at rest")
+        size = resource.getrlimit(resource.RLIMIT_STACK)[0]
         with open(f"/proc/{pid}/smaps", encoding="utf-8") as f:
             for line in f:
                 words = line.split()
                 if "-" in words[0] and not words[0].endswith(":"):
                     now = [int(x, 16) for x in words[0].split("-")] if words[1].startswith("rw") else None
-                elif (words[0] == "VmFlags:" and now and "dd" not in words
+                elif (words[0] == "VmFlags:" and now and "dd" not in words and now[1] - now[0] != size
                       and not any(now[0] <= at < now[1] for at in stacks)):
                     found.append(now)
         return found
