@@ -200,14 +200,14 @@ void fake_host_fini(struct fake_host *h)
 /* As the core does it. */
 static void tell_kind(struct tei_region *r)
 {
-    static const char *const names[] = {"cpu", "cuda", "hip"};
     struct tei_mem_info m;
 
     if (tei_mem_inspect((void *)r->addr, r->length, &m))
         DIE("tei_mem_inspect failed: %s", te_errmsg());
     r->kind = (uint8_t)m.kind;
     r->device = m.device;
-    snprintf(r->location, sizeof r->location, "%s:%d", names[m.kind], m.device < 0 ? 0 : m.device);
+    snprintf(r->location, sizeof r->location, "%s:%d", tei_mem_word(m.kind),
+             m.device < 0 ? 0 : m.device);
 }
 
 static void join(struct tei_transport *t, struct tei_region *r)

@@ -250,12 +250,13 @@ static void mappings_in_a_row(void **state)
 static void fabric_memory(void **state)
 {
     const struct device_kit *kit = kit_of(state);
-    char *data = malloc(SIZE);
+    char *data;
     struct tei_mem_info m;
     void *p;
 
     if (!tei_gpu_has_fabric(kit->kind, 0))
         skip();
+    data = malloc(SIZE);
     assert_false(tei_gpu_has_fabric(kit->kind, 99));
     assert_false(tei_gpu_has_fabric(TEI_MEM_HOST, 0));
     kit_random(data, SIZE);
