@@ -288,10 +288,36 @@ TEST(a_port_in_use_is_busy)
     assert_int_equal(tei_listen(NULL, &again, 8), TE_ERR_BUSY);
     assert_int_equal(tei_listen("", &again, 8), TE_ERR_BUSY);
     tei_fd_close(l);
-    l = tei_listen(NULL, &again, 8);
+}
+
+TEST(a_port_in_use_on_every_address_is_busy)
+{
+    uint16_t port = 0;
+    int l = tei_listen(NULL, &port, 8);
+
+    assert_true(l >= 0);
+    assert_int_equal(tei_listen("127.0.0.1", &port, 8), TE_ERR_BUSY);
+    assert_int_equal(tei_listen(NULL, &port, 8), TE_ERR_BUSY);
+    tei_fd_close(l);
+}
+
+TEST(a_port_that_was_closed_can_be_had_again)
+{
+    uint16_t port, again;
+    int l, tries = 0;
+
+    /* Between the close and the second listen, another program may take the port: then with another one. */
+    do {
+        assert_true(tries++ < 1000);
+        port = 0;
+        l = tei_listen("127.0.0.1", &port, 8);
+        assert_true(l >= 0);
+        tei_fd_close(l);
+        again = port;
+        l = tei_listen(NULL, &again, 8);
+    } while (l == TE_ERR_BUSY);
     assert_true(l >= 0);
     assert_int_equal(again, port);
-    assert_int_equal(tei_listen("127.0.0.1", &again, 8), TE_ERR_BUSY);
     tei_fd_close(l);
 }
 
@@ -522,6 +548,8 @@ int main(void)
         cmocka_unit_test(where_to_listen),
         cmocka_unit_test(a_listener_takes_both_families),
         cmocka_unit_test(a_port_in_use_is_busy),
+        cmocka_unit_test(a_port_in_use_on_every_address_is_busy),
+        cmocka_unit_test(a_port_that_was_closed_can_be_had_again),
         cmocka_unit_test(a_range_is_used_up_port_by_port),
         cmocka_unit_test(impossible_listeners_say_why),
         cmocka_unit_test(nobody_listening_is_a_peer_error),
