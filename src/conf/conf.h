@@ -161,6 +161,7 @@ struct tei_conf {
     int hip_streams, hip_events;      /* MC_HIP_NUM_STREAMS, MC_HIP_NUM_EVENTS */
     int musa_streams, musa_events;    /* MC_MUSA_NUM_STREAMS, MC_MUSA_NUM_EVENTS */
     bool gpu_pin;                     /* TE_GPU_PIN */
+    bool gpu_kernel;                  /* TE_GPU_KERNEL */
     char cxl_dev_path[TEI_CONF_LONG]; /* MC_CXL_DEV_PATH */
     size_t cxl_dev_size;              /* MC_CXL_DEV_SIZE; 0: ask the device */
 

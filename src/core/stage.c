@@ -583,8 +583,7 @@ static int take_memory(struct stage *s)
 
 static int start_threads(struct stage *s)
 {
-    int rc =
-        tei_mover_start("te/mover", s->engine->conf.transfer_timeout_ms, moves_ended, s, &s->mover);
+    int rc = tei_mover_start("te/mover", &s->engine->conf, moves_ended, s, &s->mover);
 
     if (rc)
         return rc;

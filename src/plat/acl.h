@@ -105,7 +105,6 @@ typedef struct {
     X(aclrtCreateEventExWithFlag, (aclrtEvent *, uint32_t), true)                             \
     X(aclrtRecordEvent, (aclrtEvent, aclrtStream), true)                                      \
     X(aclrtQueryEventStatus, (aclrtEvent, aclrtEventRecordedStatus *), true)                  \
-    X(aclrtSynchronizeEvent, (aclrtEvent), true)                                              \
     X(aclrtDestroyEvent, (aclrtEvent), true)                                                  \
     X(aclrtHostUnregister, (void *), false)
 

@@ -27,11 +27,13 @@
     X(CU_POINTER_ATTRIBUTE_IS_MANAGED, 8)                               \
     X(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 9)                           \
     X(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, 10)              \
+    X(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, 11)                        \
+    X(CU_POINTER_ATTRIBUTE_RANGE_SIZE, 12)                              \
+    X(CU_POINTER_ATTRIBUTE_MAPPED, 13)                                  \
     X(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, 14)                    \
     X(CU_MEMORYTYPE_DEVICE, 2)                                          \
     X(CU_STREAM_NON_BLOCKING, 1)                                        \
     X(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                                \
-    X(CU_EVENT_BLOCKING_SYNC, 1)                                        \
     X(CU_EVENT_DISABLE_TIMING, 2)                                       \
     X(CU_MEMHOSTREGISTER_PORTABLE, 1)                                   \
     X(CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, 1)                            \
@@ -61,6 +63,8 @@ typedef unsigned long long CUmemGenericAllocationHandle;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
+typedef struct CUmod_st *CUmodule;
+typedef struct CUfunc_st *CUfunction;
 /* Enums, which are as wide as an int. */
 typedef int CUdevice_attribute;
 typedef int CUpointer_attribute;
@@ -133,7 +137,6 @@ typedef struct {
     X(cuEventCreate, (CUevent *, unsigned), true)                                                  \
     X(cuEventRecord, (CUevent, CUstream), true)                                                    \
     X(cuEventQuery, (CUevent), true)                                                               \
-    X(cuEventSynchronize, (CUevent), true)                                                         \
     X(cuEventDestroy_v2, (CUevent), true)                                                          \
     X(cuIpcGetMemHandle, (CUipcMemHandle *, CUdeviceptr), true)                                    \
     X(cuIpcOpenMemHandle_v2, (CUdeviceptr *, CUipcMemHandle, unsigned), true)                      \
@@ -156,7 +159,13 @@ typedef struct {
       (CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType), true)                   \
     X(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle *, void *), true)                 \
     X(cuMemGetHandleForAddressRange,                                                               \
-      (void *, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long), false)
+      (void *, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long), false)              \
+    X(cuModuleLoadData, (CUmodule *, const void *), false)                                         \
+    X(cuModuleGetFunction, (CUfunction *, CUmodule, const char *), false)                          \
+    X(cuLaunchKernel,                                                                              \
+      (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, \
+       void **, void **),                                                                          \
+      false)
 
 /* Since CUDA 12.8. Later headers have a newer one under this name; the library keeps this. */
 #define TEI_CUDA_NEW_SYMBOLS(X)                                                                \

@@ -9,6 +9,7 @@
  *   makers.c     the makers, a row of names each
  *   mem_cuda.c, mem_hip.c, mem_ascend.c   a runtime each: its calls under the names of struct tei_api
  *   gpu_row.h    those of CUDA and HIP that are alike
+ *   cuda_scatter.c   many small copies within a device by one kernel
  *   gpu_file.c   handles that lead to a descriptor of another process
  *
  * An api only translates. What is an error, which code it gets and whether it is logged is decided by
@@ -101,14 +102,19 @@ struct tei_api {
     int (*stream_open)(const struct tei_driver *d, void **stream);
     int (*stream_wait)(const struct tei_driver *d, void *stream);
     int (*stream_close)(const struct tei_driver *d, void *stream);
-    /* one that sleeps when it is waited for */
+    /* one that is asked about, never waited for: so the device need not interrupt the host */
     int (*event_open)(const struct tei_driver *d, void **event);
     int (*event_record)(const struct tei_driver *d, void *event, void *stream);
     int (*event_query)(const struct tei_driver *d, void *event);
-    int (*event_wait)(const struct tei_driver *d, void *event);
     int (*event_close)(const struct tei_driver *d, void *event);
     /* n: 1 to TEI_GPU_BATCH */
     int (*copy)(const struct tei_driver *d, const struct tei_copy *v, size_t n, void *stream);
+    /*
+     * or NULL: the same for small copies within the device, by a kernel of ours. TEI_GPU_NOT_SUPPORTED: not for
+     * these, nothing is submitted.
+     */
+    int (*scatter)(const struct tei_driver *d, int device, const struct tei_copy *v, size_t n,
+                   void *stream);
     int (*zero)(const struct tei_driver *d, void *addr, size_t length, void *stream);
 
     int (*ipc_export)(const struct tei_driver *d, void *base, uint8_t out[TEI_GPU_HANDLE]);
@@ -172,8 +178,8 @@ extern const struct tei_api tei_api_cuda, tei_api_hip, tei_api_ascend;
     .range = find_range, .alloc = allocate, .free = release_memory, .pin = pin, .unpin = unpin, \
     .stream_open = open_stream, .stream_wait = wait_stream, .stream_close = close_stream,       \
     .event_open = open_event, .event_record = record_event, .event_query = query_event,         \
-    .event_wait = wait_event, .event_close = close_event, .copy = copy, .zero = zero,           \
-    .ipc_export = export_ipc, .ipc_open = open_ipc, .ipc_close = close_ipc
+    .event_close = close_event, .copy = copy, .zero = zero, .ipc_export = export_ipc,           \
+    .ipc_open = open_ipc, .ipc_close = close_ipc
 #define TEI_API_MAP_CALLS                                                                    \
     .error_name = error_name, .error_text = error_text, .pci = tell_pci,                     \
     .granularity = tell_granularity, .create = create, .retain = retain, .release = release, \

@@ -14,10 +14,15 @@
 #include "plat/gpu.h"
 
 #include "base/err.h"
+#include "base/os.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+#define SPIN_NS 100000 /* of a wait, */
+#define NAP_NS  50000  /* and then it naps */
 
 struct tei_gpu_queue {
     const struct tei_driver *row;
@@ -26,6 +31,7 @@ struct tei_gpu_queue {
     void *stream;
     void *events[TEI_GPU_MARKS];
     uint64_t ended, last;
+    bool kernels; /* small copies by these */
     bool broken;
     char why[256]; /* it is broken */
 };
@@ -76,6 +82,11 @@ int tei_gpu_queue_open(enum tei_mem_kind kind, int device, struct tei_gpu_queue 
     return rc;
 }
 
+void tei_gpu_queue_use_kernels(struct tei_gpu_queue *q)
+{
+    q->kernels = true;
+}
+
 void tei_gpu_queue_close(struct tei_gpu_queue *q)
 {
     int was;
@@ -118,7 +129,60 @@ static int refuse(struct tei_gpu_queue *q, int refused)
                     tei_gpu_why(q->row, refused));
 }
 
+/* -------------------------------------------------------------------------------- memory that has gone */
+
+/* An allocation of the device; size 0: none. */
+struct range {
+    uintptr_t base;
+    size_t size;
+};
+
+/* Whether the driver still knows the address; *last: the allocation that was asked about last. */
+static bool is_there(const struct tei_gpu_queue *q, const void *addr, struct range *last)
+{
+    const struct tei_api *api = q->row->api;
+    struct tei_gpu_seen seen;
+    int status;
+
+    if ((uintptr_t)addr - last->base < last->size)
+        return true;
+    status = api->look(q->row, addr, &seen);
+    if (status == TEI_GPU_INVALID_VALUE || (!status && !seen.on_device && !seen.managed))
+        return false;
+    if (status || api->range(q->row, addr, &last->base, &last->size) != 0)
+        *last = (struct range){0, 0};
+    return true;
+}
+
+static int find_gone(const struct tei_gpu_queue *q, const struct tei_copy *v, size_t n)
+{
+    struct range to = {0, 0}, from = {0, 0};
+    const void *gone = NULL;
+
+    for (size_t i = 0; i < n && !gone; i++) {
+        if (v[i].to_device && !is_there(q, v[i].to, &to))
+            gone = v[i].to;
+        else if (v[i].from_device && !is_there(q, v[i].from, &from))
+            gone = v[i].from;
+    }
+    if (!gone)
+        return 0;
+    return TEI_FAIL(TE_ERR_CONTEXT,
+                    "%p is no memory of %s:%d any more: unregister memory before it is freed", gone,
+                    q->row->name, q->device);
+}
+
 /* ------------------------------------------------------------------------------------------ copying */
+
+static int copy_batch(struct tei_gpu_queue *q, const struct tei_copy *v, size_t n)
+{
+    const struct tei_api *api = q->row->api;
+    int status = TEI_GPU_NOT_SUPPORTED;
+
+    if (n > 1 && q->kernels && api->scatter)
+        status = api->scatter(q->row, q->device, v, n, q->stream);
+    return status == TEI_GPU_NOT_SUPPORTED ? api->copy(q->row, v, n, q->stream) : status;
+}
 
 /*
  * The driver's status. Copies that follow each other on both sides are not made one: they may be of
@@ -134,12 +198,12 @@ static int submit(struct tei_gpu_queue *q, const struct tei_copy *v, size_t n)
         if (v[i].n == 0)
             continue;
         if (m == TEI_GPU_BATCH) {
-            status = q->row->api->copy(q->row, batch, m, q->stream);
+            status = copy_batch(q, batch, m);
             m = 0;
         }
         batch[m++] = v[i];
     }
-    return status || m == 0 ? status : q->row->api->copy(q->row, batch, m, q->stream);
+    return status || m == 0 ? status : copy_batch(q, batch, m);
 }
 
 int tei_gpu_queue_copy(struct tei_gpu_queue *q, const struct tei_copy *v, size_t n,
@@ -154,8 +218,11 @@ int tei_gpu_queue_copy(struct tei_gpu_queue *q, const struct tei_copy *v, size_t
     rc = tei_gpu_enter(q->kind, q->device, &was);
     if (rc)
         return rc;
-    status = submit(q, v, n);
-    if (status) {
+    rc = find_gone(q, v, n);
+    status = rc ? 0 : submit(q, v, n);
+    if (rc) {
+        /* nothing was submitted */
+    } else if (status) {
         rc = refuse(q, status);
     } else {
         status =
@@ -168,9 +235,7 @@ int tei_gpu_queue_copy(struct tei_gpu_queue *q, const struct tei_copy *v, size_t
     return rc;
 }
 
-/* Asks about a ticket by `ask`, which is event_query or event_wait. */
-static int ask_about(struct tei_gpu_queue *q, uint64_t ticket,
-                     int (*ask)(const struct tei_driver *d, void *event))
+int tei_gpu_queue_poll(struct tei_gpu_queue *q, uint64_t ticket)
 {
     int was, status, rc;
 
@@ -184,7 +249,7 @@ static int ask_about(struct tei_gpu_queue *q, uint64_t ticket,
     rc = tei_gpu_enter(q->kind, q->device, &was);
     if (rc)
         return rc;
-    status = ask(q->row, q->events[ticket % TEI_GPU_MARKS]);
+    status = q->row->api->event_query(q->row, q->events[ticket % TEI_GPU_MARKS]);
     if (status == 0)
         q->ended = ticket;
     else if (status == TEI_GPU_NOT_READY)
@@ -195,14 +260,22 @@ static int ask_about(struct tei_gpu_queue *q, uint64_t ticket,
     return rc;
 }
 
-int tei_gpu_queue_poll(struct tei_gpu_queue *q, uint64_t ticket)
-{
-    return ask_about(q, ticket, q->row->api->event_query);
-}
-
+/*
+ * A driver can put the thread to sleep, and wakes it up 50 us after the copy has ended, by an interrupt and a
+ * thread of its own; a short copy takes 10 us.
+ */
 int tei_gpu_queue_wait(struct tei_gpu_queue *q, uint64_t ticket)
 {
-    return ask_about(q, ticket, q->row->api->event_wait);
+    static const struct timespec nap = {.tv_nsec = NAP_NS};
+    int64_t until = tei_now_ns() + SPIN_NS;
+    int rc = tei_gpu_queue_poll(q, ticket);
+
+    while (rc == TE_ERR_BUSY) {
+        if (tei_now_ns() >= until)
+            nanosleep(&nap, NULL);
+        rc = tei_gpu_queue_poll(q, ticket);
+    }
+    return rc;
 }
 
 /* ---------------------------------------------------------------------------------- queues to borrow */

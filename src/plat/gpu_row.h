@@ -8,7 +8,7 @@
  *   ALLOC FREE RANGE HOST_PIN HOST_UNPIN MEMSET STREAM_OPEN STREAM_CLOSE EVENT_OPEN EVENT_CLOSE IPC_OPEN
  *   DEVICE_COUNT                   names that the drivers do not have in common
  *   gpu_address gpu_stream gpu_event gpu_piece gpu_ipc_handle gpu_properties gpu_access gpu_capture_mode
- *   NON_BLOCKING SLEEPING PORTABLE DEVICE_LOCATION READ_WRITE GRANULARITY DMABUF
+ *   NON_BLOCKING UNTIMED PORTABLE DEVICE_LOCATION READ_WRITE GRANULARITY DMABUF
  *   has_maps(d) ipc_flags(d) properties_of()
  */
 #include <string.h>
@@ -91,7 +91,7 @@ static int close_stream(const struct tei_driver *d, void *stream)
 static int open_event(const struct tei_driver *d, void **out)
 {
     gpu_event e = NULL;
-    int status = CALL(EVENT_OPEN, &e, SLEEPING);
+    int status = CALL(EVENT_OPEN, &e, UNTIMED);
 
     *out = e;
     return status;
@@ -105,11 +105,6 @@ static int record_event(const struct tei_driver *d, void *event, void *stream)
 static int query_event(const struct tei_driver *d, void *event)
 {
     return CALL(EventQuery, event);
-}
-
-static int wait_event(const struct tei_driver *d, void *event)
-{
-    return CALL(EventSynchronize, event);
 }
 
 static int close_event(const struct tei_driver *d, void *event)

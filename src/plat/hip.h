@@ -25,7 +25,6 @@
     X(hipMemcpyDefault, 4)                      \
     X(hipStreamNonBlocking, 1)                  \
     X(hipStreamCaptureModeRelaxed, 2)           \
-    X(hipEventBlockingSync, 1)                  \
     X(hipEventDisableTiming, 2)                 \
     X(hipHostRegisterPortable, 1)               \
     X(hipMemAllocationTypePinned, 1)            \
@@ -126,7 +125,6 @@ typedef struct {
     X(hipError_t, hipEventCreateWithFlags, (hipEvent_t *, unsigned), true)                    \
     X(hipError_t, hipEventRecord, (hipEvent_t, hipStream_t), true)                            \
     X(hipError_t, hipEventQuery, (hipEvent_t), true)                                          \
-    X(hipError_t, hipEventSynchronize, (hipEvent_t), true)                                    \
     X(hipError_t, hipEventDestroy, (hipEvent_t), true)                                        \
     X(hipError_t, hipIpcGetMemHandle, (hipIpcMemHandle_t *, void *), true)                    \
     X(hipError_t, hipIpcOpenMemHandle, (void **, hipIpcMemHandle_t, unsigned), true)          \

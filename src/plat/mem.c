@@ -152,9 +152,10 @@ static int copy_across(const struct tei_mem_info *to, const struct tei_mem_info 
 
     for (size_t done = 0, n; !rc && done < c.n; done += n) {
         n = tei_min(c.n - done, BOUNCE);
-        rc = copy_on(from, (struct tei_copy){bounce, (const char *)c.from + done, n});
+        rc = copy_on(from,
+                     (struct tei_copy){.to = bounce, .from = (const char *)c.from + done, .n = n});
         if (!rc)
-            rc = copy_on(to, (struct tei_copy){(char *)c.to + done, bounce, n});
+            rc = copy_on(to, (struct tei_copy){.to = (char *)c.to + done, .from = bounce, .n = n});
     }
     free(bounce);
     return rc;
@@ -177,6 +178,7 @@ int tei_mem_copy(void *to, const void *from, size_t n)
         return 0;
     }
     if (a.kind != TEI_MEM_HOST && b.kind != TEI_MEM_HOST && a.kind != b.kind)
-        return copy_across(&a, &b, (struct tei_copy){to, from, n});
-    return copy_on(a.kind != TEI_MEM_HOST ? &a : &b, (struct tei_copy){to, from, n});
+        return copy_across(&a, &b, (struct tei_copy){.to = to, .from = from, .n = n});
+    return copy_on(a.kind != TEI_MEM_HOST ? &a : &b,
+                   (struct tei_copy){.to = to, .from = from, .n = n});
 }

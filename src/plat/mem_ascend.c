@@ -57,7 +57,6 @@ FORWARD(wait_stream, aclrtSynchronizeStream(stream), void *stream)
 FORWARD(close_stream, aclrtDestroyStream(stream), void *stream)
 FORWARD(open_event, aclrtCreateEventExWithFlag(out, TEI_ACL_EVENT_SYNC), void **out)
 FORWARD(record_event, aclrtRecordEvent(event, stream), void *event, void *stream)
-FORWARD(wait_event, aclrtSynchronizeEvent(event), void *event)
 FORWARD(close_event, aclrtDestroyEvent(event), void *event)
 FORWARD(zero, aclrtMemsetAsync(addr, length, 0, length, stream), void *addr, size_t length,
         void *stream)

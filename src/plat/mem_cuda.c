@@ -9,17 +9,7 @@
  * not notice that other threads, or a call into this library, query and allocate meanwhile, which
  * the driver would refuse, and spoil the capture for. The default stream is not touched, since it waits for the program's kernels.
  */
-#include "plat/gpu.h"
-
-#include "plat/cuda.h"
-
-/* Of each maker. */
-struct table {
-#define MEMBER(name, args, required) CUresult(*name) args;
-    TEI_CUDA_SYMBOLS(MEMBER) TEI_CUDA_NEW_SYMBOLS(MEMBER)
-#undef MEMBER
-};
-#define CU ((struct table *)d->table)
+#include "plat/cuda_table.h"
 
 static const struct tei_symbol symbols[] = {TEI_CUDA_SYMBOLS(TEI_GPU_SYMBOL)
                                                 TEI_CUDA_NEW_SYMBOLS(TEI_GPU_SYMBOL)};
@@ -52,7 +42,7 @@ typedef CUstreamCaptureMode gpu_capture_mode;
 
 enum {
     NON_BLOCKING = TEI_CU_STREAM_NON_BLOCKING,
-    SLEEPING = TEI_CU_EVENT_BLOCKING_SYNC | TEI_CU_EVENT_DISABLE_TIMING,
+    UNTIMED = TEI_CU_EVENT_DISABLE_TIMING,
     PORTABLE = TEI_CU_MEMHOSTREGISTER_PORTABLE,
     DEVICE_LOCATION = TEI_CU_MEM_LOCATION_TYPE_DEVICE,
     READ_WRITE = TEI_CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
@@ -280,4 +270,5 @@ const struct tei_api tei_api_cuda = {
     TEI_API_TABLE,
     TEI_API_CALLS,
     TEI_API_MAP_CALLS,
+    .scatter = tei_cuda_scatter,
 };

@@ -77,7 +77,7 @@ typedef hipStreamCaptureMode gpu_capture_mode;
 
 enum {
     NON_BLOCKING = TEI_hipStreamNonBlocking,
-    SLEEPING = TEI_hipEventBlockingSync | TEI_hipEventDisableTiming,
+    UNTIMED = TEI_hipEventDisableTiming,
     PORTABLE = TEI_hipHostRegisterPortable,
     DEVICE_LOCATION = TEI_hipMemLocationTypeDevice,
     READ_WRITE = TEI_hipMemAccessFlagsProtReadWrite,

@@ -120,6 +120,7 @@ struct tei_copy {
     void *to;
     const void *from;
     size_t n;
+    bool to_device, from_device; /* as the caller knows it: see tei_gpu_queue_copy() */
 };
 
 #define TEI_GPU_MARKS 64 /* tickets of one queue that may be out at a time */
@@ -132,17 +133,20 @@ struct tei_gpu_queue;
 int tei_gpu_queue_open(enum tei_mem_kind kind, int device, struct tei_gpu_queue **out);
 void tei_gpu_queue_close(
     struct tei_gpu_queue *q); /* waits for what is under way; NULL is accepted */
+/* Has small copies within the device done by a kernel of ours, where the runtime has one: in less time, on its cores. */
+void tei_gpu_queue_use_kernels(struct tei_gpu_queue *q);
 /*
  * Submits n copies, in as few calls of the driver as it allows. The ticket stands for all that was
  * submitted so far. Tickets count from 1 and end in order; one that has ended and been seen to by
  * poll or wait makes room. TE_ERR_BUSY, unlogged: TEI_GPU_MARKS are out. On any error nothing of
- * these n is under way.
+ * these n is under way. TE_ERR_CONTEXT also if a side that is said to be of a device no longer is: a driver
+ * takes what it does not know for memory of the host, and the process ends with a fault.
  */
 int tei_gpu_queue_copy(struct tei_gpu_queue *q, const struct tei_copy *v, size_t n,
                        uint64_t *ticket);
 /* 0: has ended; TE_ERR_BUSY, unlogged: not yet; else it and all after it have failed, and are over. */
 int tei_gpu_queue_poll(struct tei_gpu_queue *q, uint64_t ticket);
-/* The same, but sleeps until it is over. */
+/* The same, but waits until it is over: awake for as long as a short copy takes, then asleep. */
 int tei_gpu_queue_wait(struct tei_gpu_queue *q, uint64_t ticket);
 
 /*

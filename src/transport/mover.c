@@ -21,8 +21,9 @@
  * fails for itself alone. The lanes outlive all this; the next move that is posted tries again.
  *
  * `lock` guards the list of lanes and the ledgers; marks and the driver queues are the thread's own.
- * The driver and ended() are called with the lock released. While something is under way the thread
- * spins for SPIN_NS after the last event, then naps; without, it sleeps until a post.
+ * The driver and ended() are called with the lock released. The thread spins for SPIN_NS after the last
+ * event, since waking it takes as long as many a copy; then it naps while something is under way, and
+ * sleeps until a post if not.
  */
 #include "transport/mover.h"
 
@@ -32,12 +33,15 @@
 #include <sched.h>
 #include <stdlib.h>
 
-#define PART        ((uint64_t)8 << 20) /* bytes of a mark */
-#define PART_MERGE  4                   /* a tail up to a fourth of it goes along */
-#define COPIES      128                 /* of a mark */
-#define WINDOW      3                   /* marks of a lane between host and device, */
-#define WINDOW_MAX  8                   /* and within devices, which are faster */
-#define SPIN_NS     50000
+#define PART        ((uint64_t)8 << 20) /* bytes of a mark, at least */
+#define PART_MAX    ((uint64_t)64 << 20)
+#define SHORT_NS    25000 /* a mark that takes less is too small: twice as many bytes next time, */
+#define LENGTHY_NS  80000 /* and half as many after one that takes more */
+#define PART_MERGE  4     /* a tail up to a fourth of it goes along */
+#define COPIES      128   /* of a mark */
+#define WINDOW      3     /* marks of a lane between host and device, */
+#define WINDOW_MAX  8     /* and within devices, which are faster */
+#define SPIN_NS     100000
 #define NAP_NS      50000
 #define LONG_NS     5000000 /* without an event: the device is busy with something else */
 #define LONG_NAP_NS 500000
@@ -46,7 +50,9 @@ _Static_assert(WINDOW_MAX <= TEI_GPU_MARKS, "the driver queue has room for all m
 
 struct mark {
     uint64_t ticket;
-    int error; /* it could not be submitted */
+    int error;     /* it could not be submitted */
+    int64_t at_ns; /* when it was submitted */
+    uint64_t bytes;
     unsigned n;
     struct tei_part parts[COPIES];
 };
@@ -61,6 +67,8 @@ struct lane {
     struct tei_gpu_queue *q; /* NULL: to be opened */
     struct mark marks[WINDOW_MAX];
     unsigned first, n;    /* the marks that are out, in a ring */
+    uint64_t part;        /* bytes of a mark */
+    int64_t over_ns;      /* when the last one was over */
     bool solo;            /* they have failed, and their parts are run one by one: */
     unsigned solo_at;     /* the one in the first mark that is next, or under way */
     uint64_t solo_ticket; /* 0: not under way */
@@ -73,6 +81,7 @@ struct tei_mover {
     void (*ended)(void *arg, struct tei_list *moves);
     void *arg;
     int64_t no_progress_ms;
+    bool kernels;
     int64_t look_ns;      /* ended() is to be called then */
     int64_t now_ns;       /* when the thread's round has begun; its own */
     struct tei_list over; /* moves that the thread is to give back */
@@ -105,6 +114,7 @@ static struct lane *find_lane(struct tei_mover *m, const struct tei_move *v)
     l->kind = v->kind;
     l->device = v->device;
     l->flow = v->flow;
+    l->part = PART;
     tei_ledger_init(&l->ledger, m->no_progress_ms);
     tei_list_push_back(&m->lanes, &l->link);
     return l;
@@ -153,6 +163,8 @@ static bool open_queue(struct tei_mover *m, struct lane *l)
         fail_lane(m, l, rc, "the device gave no queue for copies");
         return false;
     }
+    if (m->kernels && l->flow == TEI_WITHIN)
+        tei_gpu_queue_use_kernels(q);
     l->q = q;
     return true;
 }
@@ -181,6 +193,8 @@ static int submit(struct tei_mover *m, struct lane *l, const struct tei_part *pa
         v[i].to = reads ? parts[i].local : remote;
         v[i].from = reads ? remote : parts[i].local;
         v[i].n = (size_t)parts[i].length;
+        v[i].to_device = l->flow != TEI_FROM_DEVICE;
+        v[i].from_device = l->flow != TEI_TO_DEVICE;
     }
     pthread_mutex_unlock(&m->lock);
     rc = tei_gpu_queue_copy(l->q, v, n, ticket);
@@ -254,9 +268,28 @@ static void end_mark(struct tei_mover *m, struct lane *l, int error)
     drop_mark(l);
 }
 
+/*
+ * Makes marks as large as what the device copies in some 50 us: so the driver is called seldom, and what
+ * is under way is over soon. `bytes` were copied since `since`; short marks say nothing.
+ */
+static void learn(const struct tei_mover *m, struct lane *l, uint64_t bytes, int64_t since)
+{
+    int64_t took; /* by a mark */
+
+    if (bytes < l->part)
+        return;
+    took = (m->now_ns - since) / (int64_t)(bytes / l->part);
+    if (took < SHORT_NS)
+        l->part = tei_min(2 * l->part, PART_MAX);
+    else if (took > LENGTHY_NS && l->part > PART)
+        l->part /= 2;
+}
+
 /* Ends the marks that are over; whether there were any. */
 static bool reap(struct tei_mover *m, struct lane *l)
 {
+    int64_t since = l->n && first_mark(l)->at_ns > l->over_ns ? first_mark(l)->at_ns : l->over_ns;
+    uint64_t bytes = 0;
     bool any = false;
 
     while (l->n && !l->solo) {
@@ -266,6 +299,8 @@ static bool reap(struct tei_mover *m, struct lane *l)
         if (rc == TE_ERR_BUSY)
             break;
         any = true;
+        l->over_ns = m->now_ns;
+        bytes += k->bytes;
         if (rc) {
             l->solo = true;
             close_queue(m, l);
@@ -273,6 +308,7 @@ static bool reap(struct tei_mover *m, struct lane *l)
         if (!rc || k->n == 1)
             end_mark(m, l, rc);
     }
+    learn(m, l, bytes, since);
     return any;
 }
 
@@ -285,13 +321,16 @@ static uint64_t left_of(const struct tei_entry *e)
 static void gather(struct tei_mover *m, struct lane *l, struct mark *k)
 {
     const struct tei_entry *e = tei_ledger_first(&l->ledger);
-    uint64_t n = tei_slice_len(left_of(e), PART, PART_MERGE), room = PART;
+    uint64_t n = tei_slice_len(left_of(e), l->part, PART_MERGE), room = l->part;
 
     k->n = 0;
+    k->bytes = 0;
+    k->at_ns = m->now_ns;
     do {
         struct tei_part *p = &k->parts[k->n++];
 
         tei_ledger_take(&l->ledger, n, m->now_ns, p);
+        k->bytes += p->length;
         room -= tei_min(room, p->length);
         n = room;
         e = tei_ledger_first(&l->ledger);
@@ -400,6 +439,13 @@ static void ask(struct tei_mover *m)
     pthread_mutex_lock(&m->lock);
 }
 
+static void yield(struct tei_mover *m)
+{
+    pthread_mutex_unlock(&m->lock);
+    sched_yield();
+    pthread_mutex_lock(&m->lock);
+}
+
 /* Nothing has happened since `event`, though something is under way. */
 static void rest(struct tei_mover *m, int64_t event)
 {
@@ -410,14 +456,11 @@ static void rest(struct tei_mover *m, int64_t event)
         if (m->news)
             return;
     }
-    if (idle >= SPIN_NS) {
+    if (idle >= SPIN_NS)
         tei_cond_wait_until(&m->wake, &m->lock,
                             m->now_ns + (idle < LONG_NS ? NAP_NS : LONG_NAP_NS));
-        return;
-    }
-    pthread_mutex_unlock(&m->lock);
-    sched_yield();
-    pthread_mutex_lock(&m->lock);
+    else
+        yield(m);
 }
 
 static void *run(void *arg)
@@ -437,6 +480,8 @@ static void *run(void *arg)
             rest(m, event);
         else if (m->quit)
             break;
+        else if (m->now_ns - event < SPIN_NS)
+            yield(m);
         else
             tei_cond_wait_until(&m->wake, &m->lock, m->look_ns);
     }
@@ -446,7 +491,7 @@ static void *run(void *arg)
 
 /* ----------------------------------------------------------------------------------- from outside */
 
-int tei_mover_start(const char *thread, int64_t no_progress_ms,
+int tei_mover_start(const char *thread, const struct tei_conf *conf,
                     void (*ended)(void *arg, struct tei_list *moves), void *arg,
                     struct tei_mover **out)
 {
@@ -461,7 +506,8 @@ int tei_mover_start(const char *thread, int64_t no_progress_ms,
     tei_list_init(&m->lanes);
     m->ended = ended;
     m->arg = arg;
-    m->no_progress_ms = no_progress_ms;
+    m->no_progress_ms = conf->transfer_timeout_ms;
+    m->kernels = conf->gpu_kernel;
     m->look_ns = TEI_NEVER;
     rc = tei_thread_start(&m->thread, thread, run, m);
     if (rc) {

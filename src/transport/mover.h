@@ -26,9 +26,9 @@ struct tei_mover;
 /*
  * ended() is called from the mover's thread, from post() and cancel() never; it empties the list of
  * tei_work.link. The list is empty when the owner is to look what is late: see tei_mover_look(), and now
- * and then while a device does not answer. `no_progress_ms`: conf->transfer_timeout_ms.
+ * and then while a device does not answer. Of `conf`: transfer_timeout_ms, gpu_kernel.
  */
-int tei_mover_start(const char *thread, int64_t no_progress_ms,
+int tei_mover_start(const char *thread, const struct tei_conf *conf,
                     void (*ended)(void *arg, struct tei_list *moves), void *arg,
                     struct tei_mover **out);
 /* Takes all, never blocks, never fails. After close: they end TE_ERR_CANCELED, from the thread. */

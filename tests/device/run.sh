@@ -115,6 +115,12 @@ known_file() {
         { [ -n "${2:-}" ] && timeout 20 find /opt /usr /home /root -xdev -name "$1" -type f ! -path '*/softgpu/*' -print -quit 2>/dev/null | grep .; }
 }
 
+# Distributions install AMD's library beside others, on hosts without its devices: there it may end a
+# program that has NVIDIA's in it.
+has_node() { # KIND
+    [ "$1" != hip ] || [ -e /dev/kfd ] || [ -e /dev/dxg ]
+}
+
 # Sets `libraries`, what programs are given as LD_LIBRARY_PATH, with the host's drivers before all that
 # the programs were linked with, `found`, the kinds that have one, and `nics`.
 find_drivers() {
@@ -133,7 +139,7 @@ find_drivers() {
         hip) at=$(known_file "$file" || known_file libamdhip64.so.6 || known_file libamdhip64.so.7 || known_file libgalaxyhip.so.5) ;;
         *) at=$(known_file "$file") ;;
         esac
-        [ -n "$at" ] || continue
+        [ -n "$at" ] && has_node "$kind" || continue
         found+=" $kind"
         ln -s "$at" "$work/driver/$file"
         folders+=:$(dirname "$at")

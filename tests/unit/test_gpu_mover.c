@@ -51,12 +51,14 @@ static void on_ended(void *arg, struct tei_list *moves)
 
 static void rig_open_for(struct rig *r, int64_t no_progress_ms)
 {
+    struct tei_conf conf = {.transfer_timeout_ms = no_progress_ms, .gpu_kernel = true};
+
     *r = (struct rig){0};
     pthread_mutex_init(&r->lock, NULL);
     tei_cond_init(&r->cond);
     r->jobs = calloc(JOBS, sizeof(*r->jobs));
     assert_non_null(r->jobs);
-    assert_int_equal(tei_mover_start("te/test", no_progress_ms, on_ended, r, &r->mover), 0);
+    assert_int_equal(tei_mover_start("te/test", &conf, on_ended, r, &r->mover), 0);
 }
 
 static void rig_open(struct rig *r)

@@ -22,7 +22,7 @@ static struct tei_gpu_queue *open_queue(const struct device_kit *kit, int device
 static void copy_one(struct tei_gpu_queue *q, void *to, const void *from, size_t n,
                      uint64_t *ticket)
 {
-    struct tei_copy c = {to, from, n};
+    struct tei_copy c = {.to = to, .from = from, .n = n};
 
     kit_check(tei_gpu_queue_copy(q, &c, 1, ticket) == 0, "a copy");
 }
@@ -46,7 +46,7 @@ static size_t scatter(struct tei_copy *v, char *device, char *host, char *model)
         if (from + length > SIZE)
             continue;
         to += next ? 0 : kit_below(1000);
-        v[n++] = (struct tei_copy){device + to, host + from, length};
+        v[n++] = (struct tei_copy){.to = device + to, .from = host + from, .n = length};
         memcpy(model + to, host + from, length);
         to += length;
     }
@@ -74,7 +74,7 @@ static void move_scattered(const struct device_kit *kit)
     for (size_t i = 0; i < n; i++) {
         size_t at = (size_t)((char *)v[i].to - device);
 
-        v[i] = (struct tei_copy){back + at, device + at, v[i].n};
+        v[i] = (struct tei_copy){.to = back + at, .from = device + at, .n = v[i].n};
     }
     kit_check(tei_gpu_queue_copy(q, v, n, &ticket) == 0 && ticket == 2, "pieces on their way back");
     kit_check(tei_gpu_queue_wait(q, ticket) == 0, "their end");
@@ -134,7 +134,8 @@ static bool find_neighbours(const struct device_kit *kit, char *v[4], size_t eac
 static void copy_pair(struct tei_gpu_queue *q, char *const *to, char *const *from, size_t each,
                       uint64_t *ticket)
 {
-    struct tei_copy c[] = {{to[0], from[0], each}, {to[1], from[1], each}};
+    struct tei_copy c[] = {{.to = to[0], .from = from[0], .n = each},
+                           {.to = to[1], .from = from[1], .n = each}};
 
     assert_int_equal(tei_gpu_queue_copy(q, c, 2, ticket), 0);
 }
@@ -209,7 +210,7 @@ static void marks_run_out(void **state)
     kit_random(data, SIZE);
     device = kit_device_memory(kit, 0, NULL, SIZE);
     q = open_queue(kit, 0);
-    c = (struct tei_copy){device, data, 7};
+    c = (struct tei_copy){.to = device, .from = data, .n = 7};
     for (int round = 0; round < 3; round++) {
         while (ticket % TEI_GPU_MARKS != 0 || ticket == (uint64_t)round * TEI_GPU_MARKS)
             assert_int_equal(tei_gpu_queue_copy(q, &c, 1, &ticket), 0);
@@ -288,8 +289,8 @@ static void refused(void **state)
     q = open_queue(kit, 0);
     copy_one(q, device, data, SIZE, &ticket);
     kit_control(kit, "fail copy error=999");
-    v[0] = (struct tei_copy){device, data + 9, 10};
-    v[1] = (struct tei_copy){device + 20, data, 10};
+    v[0] = (struct tei_copy){.to = device, .from = data + 9, .n = 10};
+    v[1] = (struct tei_copy){.to = device + 20, .from = data, .n = 10};
     assert_int_equal(tei_gpu_queue_copy(q, v, 2, &last), TE_ERR_CONTEXT);
     assert_non_null(strstr(te_errmsg(), "refuses"));
     assert_int_equal(tei_gpu_queue_wait(q, ticket), 0);
@@ -323,7 +324,7 @@ static void break_one(const struct device_kit *kit)
     copy_one(q, device, data, SIZE, &first);
     kit_check(tei_gpu_queue_wait(q, first) == 0, "a good copy");
     kit_control(kit, "fail copy async=1");
-    c = (struct tei_copy){device, data, SIZE};
+    c = (struct tei_copy){.to = device, .from = data, .n = SIZE};
     /* It may have failed before its mark can be set behind it. */
     rc = tei_gpu_queue_copy(q, &c, 1, &bad);
     if (rc == 0)

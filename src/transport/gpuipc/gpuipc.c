@@ -107,9 +107,7 @@ static int gpuipc_open(struct tei_transport *t)
     g->sort = choose_sort(g, all_fabric);
     rc = tei_gpuipc_table_make(g, &g->table);
     snprintf(thread, sizeof(thread), "te/%s", t->ops.name);
-    return rc ? rc
-              : tei_mover_start(thread, t->host->conf->transfer_timeout_ms, tei_gpuipc_ended, g,
-                                &g->mover);
+    return rc ? rc : tei_mover_start(thread, t->host->conf, tei_gpuipc_ended, g, &g->mover);
 }
 
 static void gpuipc_stop(struct tei_transport *t)

@@ -66,15 +66,19 @@ static bool enter(struct gpuipc_work *w)
     return !p->row || tei_gpuipc_enter(p->page, p->row, k->slot, k->generation, &w->side);
 }
 
-/* The next piece of the first work, or its end. */
-static void launch(struct gpuipc *g, struct gpuipc_work *w, int64_t now, struct tei_list *moves)
+/* The next piece of the first work, or its end. *alive: the peer that was last seen not to have ended. */
+static void launch(struct gpuipc *g, struct gpuipc_work *w, int64_t now,
+                   const struct gpuipc_peer **alive, struct tei_list *moves)
 {
-    if (tei_gpuipc_has_ended(w->memory->peer)) {
+    const struct gpuipc_peer *p = w->memory->peer;
+
+    if (p != *alive && tei_gpuipc_has_ended(p)) {
         tei_ledger_end(&g->ledger, &w->entry, TE_ERR_PEER, 0, "the target's process has ended");
     } else if (!enter(w)) {
         tei_ledger_end(&g->ledger, &w->entry, TE_ERR_STALE, 0,
                        "the target has unregistered memory of this allocation");
     } else {
+        *alive = p;
         tei_ledger_take(&g->ledger, GPUIPC_PIECE, now, &w->piece);
         tei_part_waits(&w->piece);
         fill_move(g, w);
@@ -101,13 +105,15 @@ static void reap(struct gpuipc *g, struct tei_list *done)
 static void advance(struct gpuipc *g, int64_t now, struct tei_list *done)
 {
     int64_t look_ns = tei_ledger_tick(&g->unmapped, now);
+    const struct gpuipc_peer *alive = NULL; /* asked once in a call: it takes a system call */
     const struct tei_entry *e;
     struct tei_list moves;
 
     tei_list_init(&moves);
     tei_ledger_tick(&g->ledger, now);
     while (g->under_way < GPUIPC_WINDOW && (e = tei_ledger_first(&g->ledger)))
-        launch(g, tei_container_of((struct tei_entry *)e, struct gpuipc_work, entry), now, &moves);
+        launch(g, tei_container_of((struct tei_entry *)e, struct gpuipc_work, entry), now, &alive,
+               &moves);
     if (!tei_list_empty(&moves))
         tei_mover_post(g->mover, &moves);
     if (look_ns < TEI_NEVER)

@@ -188,8 +188,7 @@ int tei_local_devices_add(struct local_devices *d, struct tei_region *r)
         return rc;
     pthread_mutex_lock(&d->lock);
     if (!d->mover && !d->closed)
-        rc = tei_mover_start("te/local-gpu", d->transport->host->conf->transfer_timeout_ms,
-                             give_back, d, &d->mover);
+        rc = tei_mover_start("te/local-gpu", d->transport->host->conf, give_back, d, &d->mover);
     pthread_mutex_unlock(&d->lock);
     return rc;
 }

@@ -261,8 +261,13 @@ static size_t gather(const struct tcp_stage *st, struct spot *s, uint64_t until,
         if (p->queue != ON_HOST)
             length = tei_min(length, until - s->staged);
         if (p->queue == i)
-            v[n++] = st->is_read ? (struct tei_copy){here, there, (size_t)length}
-                                 : (struct tei_copy){there, here, (size_t)length};
+            v[n++] = st->is_read
+                         ? (struct tei_copy){.to = here,
+                                             .from = there,
+                                             .n = (size_t)length,
+                                             .from_device = true}
+                         : (struct tei_copy){
+                               .to = there, .from = here, .n = (size_t)length, .to_device = true};
         advance(st, s, length);
     }
     return n;

@@ -26,6 +26,8 @@ static const struct row {
      "no access between these two devices"},
     {SG_OPERATING_SYSTEM, "CUDA_ERROR_OPERATING_SYSTEM", "hipErrorOperatingSystem",
      "a call of the system failed"},
+    {SG_INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE", "hipErrorInvalidImage",
+     "device kernel image is invalid"},
     {SG_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "hipErrorInvalidHandle",
      "invalid resource handle"},
     {SG_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "hipErrorNotFound", "not found"},

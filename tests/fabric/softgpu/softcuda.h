@@ -17,6 +17,8 @@ typedef unsigned long long CUmemGenericAllocationHandle;
 typedef struct sg_context *CUcontext;
 typedef struct sg_stream *CUstream;
 typedef struct sg_event *CUevent;
+typedef struct soft_module *CUmodule;
+typedef struct soft_function *CUfunction;
 
 typedef struct {
     char bytes[16];
@@ -87,6 +89,11 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stre
 CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count,
                             CUmemcpyAttributes *attrs, size_t *starts, size_t n, size_t *failed,
                             CUstream stream);
+CUresult cuModuleLoadData(CUmodule *out, const void *image);
+CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name);
+CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                        unsigned by, unsigned bz, unsigned shared, CUstream stream, void **args,
+                        void **extra);
 CUresult cuStreamCreate(CUstream *out, unsigned flags);
 CUresult cuStreamDestroy_v2(CUstream stream);
 CUresult cuThreadExchangeStreamCaptureMode(int *mode);

@@ -15,6 +15,7 @@
 #include "fabric/softgpu/core.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -477,8 +478,11 @@ static int host_side(const struct sg_context *c, uintptr_t addr, size_t n, char 
             r->sort != SG_MANAGED)
             return SG_INVALID_VALUE;
     }
-    if (!sg_host_mapped(addr, n))
-        return SG_INVALID_VALUE;
+    if (!sg_host_mapped(addr, n)) {
+        fprintf(stderr, "softgpu: a copy touches %zu bytes at 0x%zx, where there is no memory\n", n,
+                (size_t)addr);
+        raise(SIGSEGV); /* which is what a driver's own copy to its staging memory meets */
+    }
     *out = (char *)addr;
     return SG_OK;
 }
