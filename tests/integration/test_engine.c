@@ -46,12 +46,12 @@ static void options_are_checked(void **state)
     assert_null(strstr(te_strerror(TE_ERR_STALE), "unknown"));
 }
 
-static bool gets_port(uint16_t port, bool by_name, te_engine **e)
+static bool gets_port_of(const char *host, uint16_t port, bool by_name, te_engine **e)
 {
     char wanted[32], got[300];
     te_options o;
 
-    snprintf(wanted, sizeof(wanted), "127.0.0.1:%u", port);
+    snprintf(wanted, sizeof(wanted), "%s:%u", host, port);
     loopback_options(&o);
     if (by_name)
         o.local_server_name = wanted;
@@ -63,6 +63,11 @@ static bool gets_port(uint16_t port, bool by_name, te_engine **e)
         return true;
     te_engine_destroy(*e);
     return false;
+}
+
+static bool gets_port(uint16_t port, bool by_name, te_engine **e)
+{
+    return gets_port_of("127.0.0.1", port, by_name, e);
 }
 
 /* Returns the port that it asked for and got. Of any one a stranger may be faster. */
@@ -104,11 +109,16 @@ static void given_address_is_told(void **state)
     assert_int_equal(te_engine_addr(e, text, sizeof(text)), 0);
     assert_memory_equal(text, "127.0.0.9:", 10);
     te_engine_destroy(e);
-    loopback_options(&o);
-    o.local_server_name = "[::1]:23457";
-    assert_int_equal(te_engine_create(&o, &e), 0);
-    assert_int_equal(te_engine_name(e, text, sizeof(text)), 0);
-    assert_string_equal(text, "[::1]:23457");
+}
+
+static void a_name_may_be_an_ipv6_address(void **state)
+{
+    te_engine *e = NULL;
+    int tries = 0;
+
+    (void)state;
+    while (!gets_port_of("[::1]", test_free_port(), true, &e)) /* a stranger was faster */
+        assert_true(tries++ < 20);
     te_engine_destroy(e);
 }
 
@@ -357,6 +367,7 @@ int main(void)
         cmocka_unit_test(options_are_checked),
         cmocka_unit_test(two_engines_want_one_port),
         cmocka_unit_test(given_address_is_told),
+        cmocka_unit_test(a_name_may_be_an_ipv6_address),
         cmocka_unit_test(transports_by_hand),
         cmocka_unit_test(forced_transport_must_be_there),
         cmocka_unit_test(structs_of_newer_programs),

@@ -313,8 +313,9 @@ class Opening(trouble.Section, unittest.TestCase):
 
     @provokes("... is this engine's own name; give --local_server_name=NAME with another one")
     def own_name(self):
-        return trouble.tool("transfer_engine_bench", f"--metadata_server={te.P2P}", "--local_server_name=127.0.0.1:15999",
-                            "--segment_id=127.0.0.1:15999", "--protocol=tcp")
+        name = f"127.0.0.1:{te.free_port()}"
+        return trouble.tool("transfer_engine_bench", f"--metadata_server={te.P2P}", f"--local_server_name={name}",
+                            f"--segment_id={name}", "--protocol=tcp")
 
     @provokes("--metadata_server is missing")
     def no_metadata(self):

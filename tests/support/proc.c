@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <dirent.h>
 #include <limits.h>
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,19 +41,30 @@ static bool claim_port(uint16_t port)
     return false;
 }
 
+/* The claim comes first: another test's server may be about to listen on a port that is claimed. */
 uint16_t test_free_port(void)
 {
     for (int i = 0; i < PORT_TRIES; i++) {
-        uint16_t port = 0;
-        int fd = tei_listen_range("127.0.0.1", PORT_MIN, PORT_MAX, 1, &port);
+        uint16_t port = (uint16_t)(PORT_MIN + tei_random_u64() % (PORT_MAX - PORT_MIN + 1));
+        int fd = claim_port(port) ? tei_listen("127.0.0.1", &port, 1) : -1;
 
-        if (fd < 0)
-            return 0;
-        tei_fd_close(fd);
-        if (claim_port(port))
+        if (fd >= 0) {
+            tei_fd_close(fd);
             return port;
+        }
     }
     return 0;
+}
+
+uint16_t test_dead_port(int *fd)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof a;
+
+    *fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert(*fd >= 0 && bind(*fd, (const struct sockaddr *)&a, len) == 0); /* and does not listen */
+    assert(getsockname(*fd, (struct sockaddr *)&a, &len) == 0);
+    return ntohs(a.sin_port);
 }
 
 static bool any(const char *name)

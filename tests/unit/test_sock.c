@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "base/os.h"
 #include "patience.h"
+#include "proc.h"
 
 static int64_t soon(void)
 {
@@ -321,30 +322,37 @@ TEST(a_port_that_was_closed_can_be_had_again)
     tei_fd_close(l);
 }
 
+enum { N = 4 }; /* neighbours, below the ports that the kernel and tests hand out */
+
+/* All of a range, and then the third of them anew; false if another program has one of the ports. */
+static bool take_a_range(uint16_t base, int l[N], uint16_t *port)
+{
+    uint16_t last = (uint16_t)(base + N - 1), other;
+
+    for (int i = 0; i < N; i++)
+        l[i] = tei_listen_range("127.0.0.1", base, last, 1, port);
+    if (l[N - 1] < 0)
+        return false;
+    assert_int_equal(tei_listen_range("127.0.0.1", base, last, 1, &other), TE_ERR_BUSY);
+    tei_fd_close(l[2]);
+    l[2] = tei_listen_range("127.0.0.1", base, last, 1, port);
+    if (l[2] < 0)
+        assert_int_equal(l[2], TE_ERR_BUSY);
+    return l[2] >= 0;
+}
+
 TEST(a_range_is_used_up_port_by_port)
 {
-    enum { N = 4 };
     bool seen[N] = {false};
     uint16_t base = 0, port;
     int l[N], tries = 0;
 
-    /* Four free neighbours, below what the kernel hands out by itself. */
-    for (;;) {
+    while (!take_a_range(base = (uint16_t)(10000 + tei_random_u64() % 4000), l, &port)) {
         assert_true(tries++ < 1000);
-        base = (uint16_t)(20000 + tei_random_u64() % 10000);
-        for (int i = 0; i < N; i++)
-            l[i] = tei_listen_range("127.0.0.1", base, (uint16_t)(base + N - 1), 1, &port);
-        if (l[N - 1] >= 0)
-            break;
         for (int i = 0; i < N; i++)
             if (l[i] >= 0)
                 tei_fd_close(l[i]);
     }
-    assert_int_equal(tei_listen_range("127.0.0.1", base, (uint16_t)(base + N - 1), 1, &port),
-                     TE_ERR_BUSY);
-    tei_fd_close(l[2]);
-    l[2] = tei_listen_range("127.0.0.1", base, (uint16_t)(base + N - 1), 1, &port);
-    assert_true(l[2] >= 0);
     for (int i = 0; i < N; i++) {
         struct sockaddr_in a;
         socklen_t len = sizeof a;
@@ -377,13 +385,12 @@ TEST(impossible_listeners_say_why)
 
 TEST(nobody_listening_is_a_peer_error)
 {
-    uint16_t port = 0;
-    int l = tei_listen("127.0.0.1", &port, 1);
+    int fd;
 
-    tei_fd_close(l);
-    assert_int_equal(tei_connect("127.0.0.1", port, NULL, soon()), TE_ERR_PEER);
+    assert_int_equal(tei_connect("127.0.0.1", test_dead_port(&fd), NULL, soon()), TE_ERR_PEER);
     assert_non_null(strstr(te_errmsg(), "127.0.0.1"));
-    assert_int_equal(tei_connect("", port, NULL, soon()), TE_ERR_DNS);
+    tei_fd_close(fd);
+    assert_int_equal(tei_connect("", 1, NULL, soon()), TE_ERR_DNS);
 }
 
 /* Without a check, one try in some ten thousand would connect to itself. */

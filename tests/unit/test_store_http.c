@@ -10,6 +10,7 @@
 #include "base/os.h"
 #include "http_kv.h"
 #include "patience.h"
+#include "proc.h"
 
 #define SOON tei_deadline_ns(PATIENCE_MS)
 
@@ -229,18 +230,17 @@ TEST(test_stale_connection)
 
 TEST(test_nobody_there)
 {
-    struct tei_hostport nobody = {.host = "127.0.0.1"};
-    int fd = tei_listen("127.0.0.1", &nobody.port, 1);
     struct tei_store *s;
     struct tei_bytes b;
     char url[64];
+    int fd;
 
-    close(fd);
-    snprintf(url, sizeof url, "http://127.0.0.1:%u/x", (unsigned)nobody.port);
+    snprintf(url, sizeof url, "http://127.0.0.1:%u/x", (unsigned)test_dead_port(&fd));
     assert_int_equal(tei_store_open(url, &conf, &s), 0);
     check_error(s->ops->get(s, "k", SOON, &b, NULL), TE_ERR_METADATA, url);
     check_error(s->ops->put(s, "k", "v", 1, 0, SOON), TE_ERR_METADATA, url);
     tei_store_close(s);
+    close(fd);
 }
 
 static void *put_many(void *arg)
