@@ -143,6 +143,7 @@ static te_engine *make_engine(const char *metadata, const char *name, const char
     te_engine *made = NULL;
     te_options o;
 
+    engines_are_patient();
     te_options_init(&o);
     o.metadata = metadata;
     o.local_server_name = name;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* te-test: parallel timeout=60 */
 /* What te_stats_text() tells of requests, errors, segments and memory. test_metrics_export.py checks its syntax. */
+#include "child_engine.h"
 #include "pair.h"
 #include "patience.h"
 
@@ -311,9 +312,7 @@ static te_engine *engine_with_file(const char *path)
     te_options o;
     te_engine *e;
 
-    te_options_init(&o);
-    o.metadata = "P2PHANDSHAKE";
-    o.local_server_name = "127.0.0.1";
+    loopback_options(&o);
     snprintf(value, sizeof(value), "file:%s", path);
     assert_int_equal(te_option_set(&o, "TE_METRICS", value), 0);
     if (te_engine_create(&o, &e))

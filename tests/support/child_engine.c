@@ -12,10 +12,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+void engines_are_patient(void)
+{
+    setenv("TE_HOST_TIMEOUT_MS", "60000", 0);
+    setenv("TE_METADATA_TIMEOUT_MS", "60000", 0);
+    setenv("MC_HANDSHAKE_CONNECT_TIMEOUT", "60", 0);
+}
+
 void loopback_options(te_options *o)
 {
-    setenv("TE_HOST_TIMEOUT_MS", "60000",
-           0); /* the default is too short for a machine that stalls */
+    engines_are_patient();
     te_options_init(o);
     o->metadata = "P2PHANDSHAKE";
     o->local_server_name = "127.0.0.1";

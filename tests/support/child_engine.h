@@ -18,7 +18,10 @@ struct child_engine {
     int done_fd; /* closing it ends the child */
 };
 
-/* Options both sides use: P2P on 127.0.0.1. */
+/* For all engines that this process will make: limits that a machine which stalls does not run into. */
+void engines_are_patient(void);
+
+/* Options both sides use: P2P on 127.0.0.1; patient. */
 void loopback_options(te_options *o);
 
 /*
