@@ -452,6 +452,18 @@ static void cancel_while_opening(void **state)
     file_rig_close(r);
 }
 
+/* Whether nothing is opened any more. */
+static bool has_opened(struct file_rig *r)
+{
+    struct tei_jobs *waits = &r->host.waits;
+    bool idle;
+
+    pthread_mutex_lock(&waits->lock);
+    idle = !waits->running && !waits->queued;
+    pthread_mutex_unlock(&waits->lock);
+    return idle;
+}
+
 /* What a file could not be opened for, when nobody waited any more, is not told to those who come later. */
 static void old_error(void **state)
 {
@@ -471,7 +483,8 @@ static void old_error(void **state)
     r->t->ops.cancel(r->t, &mine);
     assert_true(fake_wait(&r->host, NULL, &t, 1, PATIENCE_MS));
     open_gate();
-    usleep(300000);
+    WAIT_FOR(has_opened(r));
+    usleep(100000); /* and it has been told of, most likely */
     file_rig_make(r, "f", LENGTH);
     works(r, a, TE_READ, 0, 100);
     fake_detach(r->t, a);
