@@ -4,6 +4,7 @@
 
 #include "plat/plat.h"
 #include "te.h"
+#include "patience.h"
 
 #include <dlfcn.h>
 #include <setjmp.h>
@@ -117,7 +118,7 @@ static int move(te_engine *e, te_request r)
 
     assert_int_equal(te_batch_alloc(e, 1, &b), 0);
     assert_int_equal(te_submit(e, b, &r, 1, NULL), 0);
-    assert_int_equal(te_wait(e, b, 30000), 0);
+    assert_int_equal(te_wait(e, b, PATIENCE_MS), 0);
     assert_int_equal(te_status(e, b, 0, &st), 0);
     assert_int_equal(te_batch_free(e, b), 0);
     return st.state;
@@ -207,7 +208,7 @@ static void submit_and_order(struct here *h, struct target *t)
     assert_int_equal(te_batch_alloc(h->e, 30, &b), 0);
     assert_int_equal(te_submit(h->e, b, r, 30, NULL), 0);
     assert_int_equal(write(t->to, "", 1), 1);
-    assert_int_equal(te_wait(h->e, b, 30000), 0);
+    assert_int_equal(te_wait(h->e, b, PATIENCE_MS), 0);
     for (size_t i = 0; i < 30; i++) {
         assert_int_equal(te_status(h->e, b, i, &st), 0);
         assert_true(st.state == TE_COMPLETED || st.state == TE_FAILED || st.state == TE_INVALID);

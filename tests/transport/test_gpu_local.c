@@ -360,10 +360,10 @@ static void an_engine_and_its_own_memory(void **state)
     assert_non_null(bytes);
     fill_pattern(o.near, o.n, 1);
     own_submit(&o, TE_WRITE);
-    assert_int_equal(te_wait(o.engine, o.batch, 20000), 0);
+    assert_int_equal(te_wait(o.engine, o.batch, PATIENCE_MS), 0);
     memset(o.near, 0, o.n);
     own_submit(&o, TE_READ);
-    assert_int_equal(te_wait(o.engine, o.batch, 20000), 0);
+    assert_int_equal(te_wait(o.engine, o.batch, PATIENCE_MS), 0);
     fill_pattern(bytes, o.n, 1);
     assert_memory_equal(o.near, bytes, o.n);
     if (command("stall")) {
@@ -372,7 +372,7 @@ static void an_engine_and_its_own_memory(void **state)
         assert_int_equal(te_unregister(o.engine, o.far), TE_ERR_BUSY);
         assert_int_equal(te_cancel(o.engine, o.batch), 0);
         assert_true(command("release"));
-        assert_int_equal(te_wait(o.engine, o.batch, 20000), 0);
+        assert_int_equal(te_wait(o.engine, o.batch, PATIENCE_MS), 0);
         assert_int_equal(te_status(o.engine, o.batch, 2, &st), 0);
         assert_true(st.state == TE_CANCELED || st.state == TE_COMPLETED);
     }
