@@ -36,7 +36,7 @@ func openStore(t *testing.T, change func(o *Options)) *Store {
 	o := Options{
 		Engine: te.Options{Metadata: address, Address: "127.0.0.1",
 			Name: fmt.Sprintf("go-%d-%d", os.Getpid(), atomic.AddInt64(&peers, 1))},
-		TTL: 2 * time.Second, Patience: time.Second,
+		TTL: 6 * time.Second, Patience: time.Minute, // more than a machine stalls for
 	}
 	var quiet int32
 	o.Logf = func(format string, args ...any) {
@@ -265,10 +265,11 @@ func TestOneContent(t *testing.T) {
 // Bytes that have changed since Register are not taken, and those of another holder are.
 func TestWrongBytes(t *testing.T) {
 	bad, s := openStore(t, nil), openStore(t, nil)
+	hasty := openStore(t, func(o *Options) { o.Patience = 3 * time.Second })
 	buffers := randomMemory(t, bad, 5, 5000)
 	must(t, bad.Register(ctx, t.Name(), buffers, 1000, nil))
 	buffers[0].Bytes()[4321]++
-	err := s.GetReplica(ctx, t.Name(), memory(t, s, 5000), nil)
+	err := hasty.GetReplica(ctx, t.Name(), memory(t, hasty, 5000), nil)
 	if !errors.Is(err, ErrNoSource) || !strings.Contains(err.Error(), "not those that were registered") {
 		t.Errorf("%v", err)
 	}
@@ -538,8 +539,10 @@ func between(t *testing.T, hide func(w http.ResponseWriter, r *http.Request, bod
 }
 
 // viaBetween has that endpoint in front of the real one.
-func viaBetween(t *testing.T, hide func(w http.ResponseWriter, r *http.Request, body string) bool) *Store {
+func viaBetween(t *testing.T, ttl time.Duration,
+	hide func(w http.ResponseWriter, r *http.Request, body string) bool) *Store {
 	return openStore(t, func(o *Options) {
+		o.TTL = ttl
 		o.Etcd = "etcd://" + between(t, hide) + "," + strings.TrimPrefix(o.Engine.Metadata, "etcd://")
 	})
 }
@@ -547,7 +550,7 @@ func viaBetween(t *testing.T, hide func(w http.ResponseWriter, r *http.Request, 
 // A lease survives an endpoint that falls silent.
 func TestSilentMember(t *testing.T) {
 	var silent int32
-	s := viaBetween(t, func(w http.ResponseWriter, r *http.Request, body string) bool {
+	s := viaBetween(t, 2*time.Second, func(w http.ResponseWriter, r *http.Request, body string) bool {
 		if atomic.LoadInt32(&silent) == 0 {
 			return false
 		}
@@ -555,18 +558,25 @@ func TestSilentMember(t *testing.T) {
 		return true
 	})
 	must(t, s.Register(ctx, t.Name(), randomMemory(t, s, 21, 3000), 1000, nil))
-	lease := s.leaseNow()
 	atomic.StoreInt32(&silent, 1)
-	time.Sleep(2 * s.o.TTL)
-	if alive, err := s.etcd.keepAlive(ctx, lease); err != nil || !alive || s.leaseNow() != lease {
-		t.Errorf("%v, %v", alive, err)
+	survives := func() bool {
+		lease := s.leaseNow()
+		time.Sleep(2 * s.o.TTL)
+		alive, err := s.etcd.keepAlive(ctx, lease)
+		return err == nil && alive && s.leaseNow() == lease
+	}
+	// A machine may stop for as long as a lease lasts, but not each time.
+	for i := 0; !survives(); i++ {
+		if i == 10 {
+			t.Fatal("no lease survives")
+		}
 	}
 }
 
 // What was done, though the answer was lost, is not taken for somebody else's doing.
 func TestLostAnswers(t *testing.T) {
 	var lost int32
-	s := viaBetween(t, func(w http.ResponseWriter, r *http.Request, body string) bool {
+	s := viaBetween(t, time.Minute, func(w http.ResponseWriter, r *http.Request, body string) bool {
 		if r.URL.Path != "/v3/kv/txn" || !strings.Contains(body, "request_put") ||
 			!atomic.CompareAndSwapInt32(&lost, 0, 1) {
 			return false
