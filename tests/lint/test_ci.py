@@ -15,7 +15,7 @@ COUNTS = 31
 
 def run(*arguments, script=SCRIPT):
     return subprocess.run(["bash", script, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          timeout=60, check=False)
+                          timeout=600, check=False)
 
 
 def plan(count, script=SCRIPT):

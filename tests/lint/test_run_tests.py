@@ -29,7 +29,7 @@ class RunTestsTest(unittest.TestCase):
                         f'WORKING_DIRECTORY "{self.root}")\n')
         env = {**os.environ, "CI": "true" if ci else ""}
         run = subprocess.run([sys.executable, RUNNER, self.root, *more], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                             text=True, env=env, timeout=60, check=False)
+                             text=True, env=env, timeout=600, check=False)
         return run.returncode, run.stdout
 
     def counts(self, tests, rc, passed, failed, skipped=0, **more):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# te-test: timeout=600
 """Runs scripts/steady.sh over a tree of three small tests: one good, one unsteady, one that is skipped."""
 import os
 import shutil
@@ -29,6 +30,9 @@ for path in glob.glob("/proc/[0-9]*/cmdline"):
         pass
 print(os.nice(0), len(os.sched_getaffinity(0)), loops)
 """
+
+
+BEGUN = 19  # where in stat() it says when the process has begun
 
 
 def stat(pid):
@@ -63,7 +67,7 @@ class SteadyTest(unittest.TestCase):
     def steady(self, *args):
         """(exit status, output)"""
         run = subprocess.run([STEADY, "--build", self.root, *args], stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, text=True, timeout=120, check=False,
+                             stderr=subprocess.STDOUT, text=True, timeout=1200, check=False,
                              env={**os.environ, "TE_STEADY_TEST": self.root})  # tells our loops from others
         return run.returncode, run.stdout
 
@@ -90,9 +94,9 @@ class SteadyTest(unittest.TestCase):
         self.assertEqual(self.steady("--conditions", "hot")[0], 2)
 
     def test_short_ones(self):
-        self.tree({"a/good": TESTS["a/good"], "a/long": "echo ran >> long; sleep 1"})
+        self.tree({"a/good": TESTS["a/good"], "a/long": "echo ran >> long; sleep 9"})
         for runs in (4, 7):  # one to measure, the first time
-            rc, text = self.steady("-n", "3", "--conditions", "idle", "--max-seconds", "0.9")
+            rc, text = self.steady("-n", "3", "--conditions", "idle", "--max-seconds", "8")
             self.assertEqual(rc, 0, text)
             self.assertEqual((len(self.lines("good")), len(self.lines("long"))), (runs, 1))
 
@@ -117,10 +121,11 @@ class SteadyTest(unittest.TestCase):
         children = [pid for pid in os.listdir("/proc") if pid.isdigit() and stat(pid)[1:2] == [str(run.pid)]]
         self.assertEqual(len(children), 5)  # ctest and four loops
         children += self.lines("waits")
+        begun = {pid: stat(pid)[BEGUN:BEGUN + 1] for pid in children}
         run.send_signal(signal.SIGTERM)
-        self.assertEqual(run.wait(timeout=60), 130)
-        for pid in children:
-            while stat(pid)[:1] not in ([], ["Z"]):
+        self.assertEqual(run.wait(timeout=600), 130)
+        for pid in children:  # or another one that has its number by now
+            while begun[pid] and stat(pid)[BEGUN:BEGUN + 1] == begun[pid] and stat(pid)[:1] != ["Z"]:
                 time.sleep(0.01)
 
 
