@@ -55,11 +55,10 @@ static bool have_ipv6(void)
 }
 
 /* A redis that keeps nothing, with more arguments, up to a NULL. */
-static bool start_redis(struct test_server *s, const char *const more[])
+static bool start_redis_at(struct test_server *s, uint16_t port, const char *const more[])
 {
     const char *argv[TEST_SERVER_ARGS + 1] = {"redis-server", "--save", "",
                                               "--appendonly", "no",     "--port"};
-    uint16_t port = test_free_port();
     char text[8];
     size_t n = 6;
 
@@ -70,6 +69,17 @@ static bool start_redis(struct test_server *s, const char *const more[])
     for (; *more; more++)
         argv[n++] = *more;
     return test_server_start(s, argv, port, START_S);
+}
+
+static bool start_redis(struct test_server *s, const char *const more[])
+{
+    for (int i = 0; i < TEST_PORT_TRIES; i++) {
+        if (start_redis_at(s, test_free_port(), more))
+            return true;
+        if (!s->port_taken)
+            break;
+    }
+    return false;
 }
 
 static struct tei_store *open_at(uint16_t port, const char *login, const char *tail,
@@ -222,18 +232,33 @@ static void test_absent_keys(void **state)
 }
 
 /* That time has passed is no event: the keys are asked for until they are gone. */
-#define TTL_S 4 /* that a key is kept or looked at before it is over must be sure */
+#define TTL_S 2
+
+/* Puts "short" and "kept", and keeps the latter; false if this process was itself late by the TTL. */
+static bool put_and_keep(void)
+{
+    int64_t start = tei_now_ns();
+    int kept, got;
+
+    assert_int_equal(put_to(store, "short", "v", TTL_S), 0);
+    assert_int_equal(put_to(store, "kept", "v", TTL_S), 0);
+    assert_int_equal(put_to(store, "plain", "v", 0), 0);
+    kept = keep("kept", "plain", 100);
+    got = get("short");
+    if ((kept || got) && tei_now_ns() - start >= TTL_S * TEI_NS_PER_S)
+        return false;
+    assert_int_equal(kept, 0);
+    assert_int_equal(got, 0);
+    return true;
+}
 
 static void test_keys_expire(void **state)
 {
     int64_t end = SOON;
 
     (void)state;
-    assert_int_equal(put_to(store, "short", "v", TTL_S), 0);
-    assert_int_equal(put_to(store, "kept", "v", TTL_S), 0);
-    assert_int_equal(put_to(store, "plain", "v", 0), 0);
-    assert_int_equal(keep("kept", "plain", 100), 0);
-    assert_int_equal(get("short"), 0);
+    for (int tries = 0; !put_and_keep(); tries++)
+        assert_true(tries < 20);
     while (get("short") == 0 && tei_left_ms(end) > 0)
         usleep(50000);
     check_error(get("short"), TE_ERR_NOT_FOUND, "short");

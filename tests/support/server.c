@@ -75,15 +75,17 @@ static void remove_folder(struct test_server *s)
     s->dir[0] = '\0';
 }
 
-static void show_log(const struct test_server *s)
+static void show_log(struct test_server *s)
 {
     int fd = open(s->log, O_RDONLY | O_CLOEXEC);
-    char buf[TAIL_BYTES];
+    char buf[TAIL_BYTES + 1];
     off_t end = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
-    ssize_t n = fd < 0 ? 0 : pread(fd, buf, sizeof buf, end > TAIL_BYTES ? end - TAIL_BYTES : 0);
+    ssize_t n = fd < 0 ? 0 : pread(fd, buf, TAIL_BYTES, end > TAIL_BYTES ? end - TAIL_BYTES : 0);
 
-    fprintf(stderr, "%s on port %u did not start; the end of its output:\n%.*s\n", s->argv[0],
-            (unsigned)s->port, (int)(n > 0 ? n : 0), buf);
+    buf[n > 0 ? n : 0] = '\0';
+    fprintf(stderr, "%s on port %u did not start; the end of its output:\n%s\n", s->argv[0],
+            (unsigned)s->port, buf);
+    s->port_taken = strcasestr(buf, "in use") != NULL;
     if (fd >= 0)
         close(fd);
 }
@@ -270,8 +272,8 @@ void test_server_thaw(const struct test_server *s)
     assert(kill(s->pid, SIGCONT) == 0);
 }
 
-bool test_etcd_start(struct test_server *s, uint16_t port, const char *scheme,
-                     const char *const more[])
+static bool etcd_start_at(struct test_server *s, uint16_t port, const char *scheme,
+                          const char *const more[])
 {
     char client[64], peer[64], cluster[80];
     const char *argv[TEST_SERVER_ARGS + 1] = {
@@ -287,4 +289,16 @@ bool test_etcd_start(struct test_server *s, uint16_t port, const char *scheme,
     for (size_t i = 0; more && more[i] && n < TEST_SERVER_ARGS; i++)
         argv[n++] = more[i];
     return test_server_start(s, argv, port, PATIENCE_MS / 1000);
+}
+
+bool test_etcd_start(struct test_server *s, uint16_t port, const char *scheme,
+                     const char *const more[])
+{
+    for (int i = 0; i < TEST_PORT_TRIES; i++) {
+        if (etcd_start_at(s, port ? port : test_free_port(), scheme, more))
+            return true;
+        if (!s->port_taken)
+            break;
+    }
+    return false;
 }

@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 #define TEST_SERVER_ARGS 48
+#define TEST_PORT_TRIES  20 /* of a server that found its port taken by a stranger */
 
 struct test_server {
     pid_t pid;     /* 0: not running */
@@ -21,7 +22,8 @@ struct test_server {
     char log[80];  /* its output: a file in that folder */
     char *argv[TEST_SERVER_ARGS + 1];
     int timeout_s;
-    int life_fd; /* at its end when the process has ended */
+    bool port_taken; /* it did not start, and said that a port of its own is in use */
+    int life_fd;     /* at its end when the process has ended */
     struct test_server *next;
 };
 
@@ -36,8 +38,8 @@ bool test_program_found(const char *name);
 bool test_server_start(struct test_server *s, const char *const argv[], uint16_t port,
                        int timeout_s);
 /*
- * An etcd of one member with its clients at `port`; `more` are flags, up to a NULL, or NULL. `scheme`
- * is that of the clients, "http" or "https".
+ * An etcd of one member with its clients at `port`, or at any that is free if that is 0; `more` are flags,
+ * up to a NULL, or NULL. `scheme` is that of the clients, "http" or "https".
  */
 bool test_etcd_start(struct test_server *s, uint16_t port, const char *scheme,
                      const char *const more[]);
