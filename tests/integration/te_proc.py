@@ -263,19 +263,40 @@ def free_port():
     """A port that is free, below those that the system hands out by itself, and that no other test is given
     before this process ends: an abstract unix socket of its number says who has it. For servers that cannot
     choose one themselves, and those that come back on theirs. A stranger may still take it: see free_ports()."""
+    return free_neighbours(1)
+
+
+def free_neighbours(count):
+    """The first of so many that are free in the same way."""
     for _ in range(200):
-        port = 20000 + int.from_bytes(os.urandom(2), "little") % 10000
-        claim = socket.socket(socket.AF_UNIX)
-        with socket.socket() as s:
-            try:
-                claim.bind(f"\0te-test-port-{port}")
-                s.bind(("127.0.0.1", port))
-            except OSError:
-                claim.close()
-                continue
-        held_ports.append(claim)
-        return port
+        first = 20000 + int.from_bytes(os.urandom(2), "little") % (10001 - count)
+        claims = [claim(port) for port in range(first, first + count)]
+        if all(claims):
+            held_ports.extend(claims)
+            return first
+        for taken in claims:
+            if taken:
+                taken.close()
     raise AssertionError("no free port")
+
+
+def claim(port):
+    """What keeps a port from other tests, or None if it is not to be had."""
+    held = socket.socket(socket.AF_UNIX)
+    with socket.socket() as s:
+        try:
+            held.bind(f"\0te-test-port-{port}")
+            s.bind(("127.0.0.1", port))
+        except OSError:
+            held.close()
+            return None
+    return held
+
+
+def own_ports():
+    """Options for an engine whose ports no engine of another test takes once it has ended."""
+    first = free_neighbours(2)
+    return [f"MC_MIN_RPC_PORT={first}", f"MC_MAX_RPC_PORT={first + 1}"]
 
 
 def free_ports():

@@ -71,6 +71,18 @@ class Case(unittest.TestCase):
         te.until(gone, "the end of the registration")
 
 
+    def fails(self, peer, opcode, segment, index, remote):
+        """Until a transfer fails: mapped pages outlive their owner, and that it has gone is told by a socket."""
+        def refused():
+            got = peer.move(opcode, segment, index, 0, remote, SIZE)
+            return got[0] != te.COMPLETED and got
+
+        state, error, _, text = te.until(refused, f"a {opcode} that fails")
+        self.assertEqual(state, FAILED, text)
+        self.assertLess(error, 0)
+        self.assertNotEqual(text, "")
+
+
 class Carries(Case):
     def test_memory_of_both_kinds(self):
         peer, target, index, segment = self.both()
@@ -133,18 +145,17 @@ class Ends(Case):
                     peer.round_trip(segment, index, SIZE, remote, round_)
 
     def test_killed_target(self):
+        """None of its ports is another engine's by then, which would answer, and refuse."""
         for own in (False, True):
             for opcode in ("read", "write"):
-                peer, target, index, segment = self.both()
+                peer, target, index, segment = self.both(options=te.own_ports())
                 _, remote = region(target, 4 * SIZE, own=own)
                 peer.round_trip(segment, index, SIZE, remote, 1)
                 peer.send_move(opcode, segment, index, 0, remote, 12 * 1024, 1000)
                 target.kill()
-                self.assertIn(peer.moved()[0], (te.COMPLETED, FAILED))
-                state, error, _, text = peer.move(opcode, segment, index, 0, remote, SIZE)
-                self.assertEqual(state, FAILED)
-                self.assertLess(error, 0)
-                self.assertNotEqual(text, "")
+                got = peer.moved()
+                self.assertIn(got[0], (te.COMPLETED, FAILED), got)
+                self.fails(peer, opcode, segment, index, remote)
                 peer.close()
 
     def test_killed_initiator(self):
@@ -395,7 +406,7 @@ class MemfdOnly(MappedOnly):
 
     def pair(self, before=True):
         """An initiator with a region, an undumpable target of its user, and that as a segment."""
-        peer, target = (self.start(prefix=self.USER, options=[ANY_NAMESPACE]) for _ in range(2))
+        peer, target = (self.start(prefix=self.USER, options=[ANY_NAMESPACE, *te.own_ports()]) for _ in range(2))
         index, _ = region(peer, 4 * SIZE)
         if before:
             target.ask("undumpable")
@@ -499,16 +510,7 @@ class MemfdOnly(MappedOnly):
         peer.ask("refresh")
         self.wait_for_host(peer, segment, index, remote)
         target.kill()
-
-        def refused():
-            """The pages outlive their owner; that it has gone is told by the socket a moment later."""
-            got = peer.move("write", segment, index, 0, remote, SIZE)
-            return got[0] != te.COMPLETED and got
-
-        state, error, _, text = te.until(refused, "a write that fails")
-        self.assertEqual(state, FAILED)
-        self.assertLess(error, 0)
-        self.assertNotEqual(text, "")
+        self.fails(peer, "write", segment, index, remote)
 
     def test_undumpable_afterwards(self):
         """Both kinds go by host, until the next process_vm call finds the owner closed."""
