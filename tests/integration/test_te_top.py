@@ -72,9 +72,8 @@ class UnderLoad(unittest.TestCase):
         self.assertGreater(nic["received"], tcp["bytes"] / 10)
 
     def test_target(self):
-        e = self.engine(self.load.target.pid, lambda e: e["served_sent"] > 0)
+        e = self.engine(self.load.target.pid, lambda e: e["served_sent"] > 0 and e["served_requests"] > 0)
         self.assertEqual(e["segment"], self.load.target.segment)
-        self.assertGreater(e["served_requests"], 0)
         self.assertEqual(e["completed"], {"read": 0, "write": 0})
 
     def test_all(self):
@@ -232,7 +231,7 @@ def crowd(there, end):
     os.setuid(65534)
     socks = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(100)]
     for i, s in enumerate(socks):
-        s.bind(f"\0transfer_engine.1.{i}")
+        s.bind(f"\0transfer_engine.1.{os.getpid()}.{i}")
         s.listen()
     os.close(there)
     while True:
@@ -317,12 +316,17 @@ class Hostile(unittest.TestCase):
         os.close(there)
         engine = Played(text_of(peer_bytes_total={'{peer="x",opcode="read"}': 1}))
         self.addCleanup(engine.close)
-        run = once("--json")
-        self.assertEqual(run.returncode, 0, run.stderr)
-        pids = [e["pid"] for e in json.loads(run.stdout)["engines"]]
-        self.assertIn(os.getpid(), pids)
-        self.assertEqual(pids.count(pid), 16)
-        self.assertNotIn(1, pids)
+
+        def are_told():
+            """Both, in time, and beside what engines the machine has otherwise."""
+            run = once("--json")
+            self.assertEqual(run.returncode, 0, run.stderr)
+            pids = [e["pid"] for e in json.loads(run.stdout)["engines"]]
+            self.assertNotIn(1, pids)
+            self.assertLessEqual(pids.count(pid), 16)
+            return os.getpid() in pids and pids.count(pid) == 16
+
+        te.until(are_told, "this engine, and 16 of the crowd")
 
 
 class WithoutLoad(unittest.TestCase):
