@@ -631,12 +631,13 @@ class Deadlines(Case):
             self.assertEqual(engine.initialize(HOST, "P2PHANDSHAKE", "tcp", ""), 0)
         self.addCleanup(engine._shut)
         self.assertEqual(engine._timeout, 5.0)
-        engine._timeout = 0.5
+        engine._timeout = HANG_S
         remote = other.register(length=4 * MIB, seed=1)
         local = bytearray(4 * MIB)
         self.assertEqual(engine.register_memory(local, 4 * MIB), 0)
         host = other.name()
         self.assertEqual(engine.transfer_sync_read(host, local, remote, 1), 0)
+        engine._timeout = 0.5
         other.freeze()
         self.assertEqual(engine.transfer_sync_read(host, local, remote, 4 * MIB), -1)
         self.assertEqual(engine._running()._state.live, {})
@@ -648,6 +649,7 @@ class Deadlines(Case):
         other.thaw()
         self.assertEqual(other.name(), host)
         self.assertSameBytes(local, before)
+        engine._timeout = HANG_S
         self.assertEqual(engine.transfer_sync_read(host, local, remote, 4 * MIB), 0)
         self.assertSameBytes(local, noise(1, 4 * MIB))
 
