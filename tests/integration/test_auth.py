@@ -312,8 +312,11 @@ class Start(te_auth.Case):
         """Of its threads; None while one of them runs, as then the kernel does not tell."""
         found = []
         for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/syscall", encoding="ascii") as f:
-                words = f.read().split()
+            try:
+                with open(f"/proc/{pid}/task/{task}/syscall", encoding="ascii") as f:
+                    words = f.read().split()
+            except OSError:  # it has ended
+                return None
             if len(words) < 2:
                 return None
             found.append(int(words[-2], 16))

@@ -71,7 +71,7 @@ struct file_rig *file_rig_open(void (*configure)(struct tei_conf *conf))
     assert(r);
     warm_up();
     r->fds = test_count_fds();
-    r->threads = test_count_threads();
+    r->threads = test_settled_threads();
     file_rig_folder(r->dir);
     fake_host_init(&r->host);
     r->host.conf.file_uring = use_uring;
@@ -85,23 +85,11 @@ struct file_rig *file_rig_open(void (*configure)(struct tei_conf *conf))
     return r;
 }
 
-static bool is_left(const struct file_rig *r)
-{
-    return test_count_fds() > r->fds || test_count_threads() > r->threads;
-}
-
 /* The kernel may take a moment for what it does by itself, also before the rig was made. */
 static void check_left(const struct file_rig *r)
 {
-    int64_t until = tei_deadline_ns(PATIENCE_MS);
-
-    while (is_left(r) && tei_now_ns() < until)
-        usleep(1000);
-    if (!is_left(r))
-        return;
-    fprintf(stderr, "file rig: %zu descriptors and %zu threads are left of %zu and %zu\n",
-            test_count_fds(), test_count_threads(), r->fds, r->threads);
-    abort();
+    if (!test_nothing_left(r->fds, r->threads))
+        abort();
 }
 
 void file_rig_close(struct file_rig *r)

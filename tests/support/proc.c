@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "patience.h"
 #include "proc.h"
 
 #include "base/os.h"
@@ -117,4 +118,34 @@ size_t test_count_fds(void)
 size_t test_count_threads(void)
 {
     return count_entries("/proc/self/task", is_thread);
+}
+
+size_t test_settled_threads(void)
+{
+    size_t n = test_count_threads();
+
+    for (int i = 0; i < 20; i++) {
+        size_t now;
+
+        usleep(1000);
+        now = test_count_threads();
+        if (now < n) {
+            n = now;
+            i = 0;
+        }
+    }
+    return n;
+}
+
+bool test_nothing_left(size_t fds, size_t threads)
+{
+    for (int left = PATIENCE_MS; test_count_fds() > fds || test_count_threads() > threads; left--) {
+        if (left == 0) {
+            fprintf(stderr, "%zu descriptors and %zu threads are left of %zu and %zu\n",
+                    test_count_fds(), test_count_threads(), fds, threads);
+            return false;
+        }
+        usleep(1000);
+    }
+    return true;
 }

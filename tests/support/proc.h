@@ -26,4 +26,9 @@ bool test_under_valgrind(void);
 size_t test_count_fds(void);
 size_t test_count_threads(void);
 
+/* Threads, once none of them is going: one that was joined is seen for a moment more. */
+size_t test_settled_threads(void);
+/* Waits until there are no more than so many; false if there always are. */
+bool test_nothing_left(size_t fds, size_t threads);
+
 #endif

@@ -329,24 +329,6 @@ void conformance_close_in_flight(const struct conformance *with)
     }
 }
 
-/* Threads, once none of them is going: one that was joined is seen for a moment more. */
-static size_t count_threads(void)
-{
-    size_t n = test_count_threads();
-
-    for (int i = 0; i < 20; i++) {
-        size_t now;
-
-        usleep(1000);
-        now = test_count_threads();
-        if (now < n) {
-            n = now;
-            i = 0;
-        }
-    }
-    return n;
-}
-
 void conformance_leaves_nothing(const struct conformance *with)
 {
     size_t fds = 0, threads = 0;
@@ -358,11 +340,10 @@ void conformance_leaves_nothing(const struct conformance *with)
         pair_close(p);
         if (round == 0) {
             fds = test_count_fds();
-            threads = count_threads();
+            threads = test_settled_threads();
         }
     }
-    WAIT_FOR(test_count_fds() <= fds);
-    WAIT_FOR(test_count_threads() <= threads);
+    assert_true(test_nothing_left(fds, threads));
 }
 
 /* ---------------------------------------------------------------- peers that fail (REMOTE only) */

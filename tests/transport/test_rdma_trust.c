@@ -603,7 +603,7 @@ static int set_up(void **state)
     (void)state;
     rdma_fabric_up(1, NULL);
     fds = test_count_fds();
-    threads = test_count_threads();
+    threads = test_settled_threads();
     return 0;
 }
 
@@ -611,7 +611,7 @@ static int tear_down(void **state)
 {
     (void)state;
     rdma_fabric_down();
-    return test_count_fds() != fds || test_count_threads() != threads;
+    return test_nothing_left(fds, threads) ? 0 : -1;
 }
 
 /* What stays for the life of a process is there before the first case counts. */
