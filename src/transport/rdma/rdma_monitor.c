@@ -136,9 +136,11 @@ static void on_repair(struct tei_timer *timer)
             continue;
         tei_watch_del(&n->async_watch);
         whole = tei_rdma_nic_repair(n);
+        if (n->context && watch(n) != 0 && whole) {
+            lose_nic(n, "what it tells cannot be heard");
+            whole = false;
+        }
         again |= !whole;
-        if (n->context)
-            (void)watch(n);
         if (whole)
             t->base.host->changed(t->base.host);
     }
