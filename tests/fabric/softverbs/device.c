@@ -192,7 +192,9 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
         return NULL;
     f = sv_fabric_get();
     c = f ? context_new(f, d) : NULL;
-    if (!c) {
+    if (!c || c->v.context.async_fd < 0) {
+        if (c)
+            context_free(c);
         if (f)
             sv_fabric_put(f);
         return NULL;
