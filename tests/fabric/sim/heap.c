@@ -66,7 +66,8 @@ static unsigned class_of(size_t n)
     return n <= 128 ? 7 : 64 - (unsigned)__builtin_clzl(n - 1);
 }
 
-static void *take(size_t align, size_t size)
+/* *is_new: of bytes that nobody has had yet, which are 0. */
+static void *take(size_t align, size_t size, bool *is_new)
 {
     size_t head = align > HEADER ? align : HEADER;
     unsigned class;
@@ -78,7 +79,8 @@ static void *take(size_t align, size_t size)
         return NULL;
     }
     lock();
-    if (align <= HEADER && first[class]) {
+    *is_new = align > HEADER || !first[class];
+    if (!*is_new) {
         b = first[class];
         first[class] = b->next;
         start = b->start;
@@ -139,7 +141,9 @@ static struct block *block_of(void *p)
 
 void *malloc(size_t n)
 {
-    return is_refused(__builtin_return_address(0)) ? NULL : take(HEADER, n);
+    bool is_new;
+
+    return is_refused(__builtin_return_address(0)) ? NULL : take(HEADER, n, &is_new);
 }
 
 /* Of an alignment of pages a block is not used again: it is rare. */
@@ -169,17 +173,19 @@ void free(void *p)
 void *calloc(size_t n, size_t size)
 {
     size_t bytes;
+    bool is_new;
     void *p;
 
     if (__builtin_mul_overflow(n, size, &bytes) || is_refused(__builtin_return_address(0)))
         return NULL;
-    p = take(HEADER, bytes);
-    return p ? memset(p, 0, bytes) : NULL;
+    p = take(HEADER, bytes, &is_new);
+    return p && !is_new ? memset(p, 0, bytes) : p;
 }
 
 void *realloc(void *old, size_t n)
 {
-    void *p = is_refused(__builtin_return_address(0)) ? NULL : take(HEADER, n);
+    bool is_new;
+    void *p = is_refused(__builtin_return_address(0)) ? NULL : take(HEADER, n, &is_new);
 
     if (p && old) {
         memcpy(p, old, block_of(old)->size < n ? block_of(old)->size : n);
@@ -200,17 +206,22 @@ void *reallocarray(void *old, size_t n, size_t size)
 
 void *aligned_alloc(size_t align, size_t n)
 {
-    return is_refused(__builtin_return_address(0)) ? NULL : take(align, n);
+    bool is_new;
+
+    return is_refused(__builtin_return_address(0)) ? NULL : take(align, n, &is_new);
 }
 
 void *memalign(size_t align, size_t n)
 {
-    return take(align, n);
+    bool is_new;
+
+    return take(align, n, &is_new);
 }
 
 int posix_memalign(void **out, size_t align, size_t n)
 {
-    void *p = is_refused(__builtin_return_address(0)) ? NULL : take(align, n);
+    bool is_new;
+    void *p = is_refused(__builtin_return_address(0)) ? NULL : take(align, n, &is_new);
 
     if (!p)
         return ENOMEM;

@@ -144,9 +144,13 @@ static struct life *begin_life(struct host *h)
 /* Others may write without a fault what they have mapped. */
 static void check_marked(const char *extra)
 {
-    for (size_t i = 0; i < EXTRA; i++)
-        if (extra[i] != MARK)
-            sim_fail("memory was written after te_unregister() had returned: byte %zu", i);
+    size_t i = 0;
+
+    if (extra[0] == MARK && memcmp(extra, extra + 1, EXTRA - 1) == 0)
+        return;
+    while (extra[i] == MARK)
+        i++;
+    sim_fail("memory was written after te_unregister() had returned: byte %zu", i);
 }
 
 /* Memory of the host comes, and goes after `us` at most. */

@@ -37,7 +37,7 @@ enum sim_fabric {
 };
 
 /* Where the NICs of a run are described, which is a process; main.c takes it away. */
-#define SIM_NICS_FOLDER "/tmp/te_sim_nics.%08d"
+void sim_nics_folder(int pid, char out[64]);
 
 /* What a run is made of beside its seed; -1: the seed chooses. */
 struct sim_knobs {

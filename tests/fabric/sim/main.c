@@ -190,7 +190,7 @@ static bool finish(const struct job *j, struct report *r, uint64_t *torn)
 
     close(j->result);
     waitpid(j->pid, &status, 0);
-    snprintf(folder, sizeof(folder), SIM_NICS_FOLDER, (int)j->pid);
+    sim_nics_folder((int)j->pid, folder);
     nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     if (WIFSIGNALED(status) && !j->is_silent)
         fprintf(stderr, "seed %llu: %s\n", (unsigned long long)j->seed,

@@ -42,6 +42,8 @@ struct iovec sim_net_shut[SIM_HOSTS];
 
 static struct socket *sockets[SOCKETS];
 static int n_sockets;
+static struct socket *bound[SOCKETS]; /* those with a port of their own, and some that had one */
+static int n_bound;
 static struct sim_path paths[SIM_HOSTS][SIM_HOSTS];
 static bool is_off[SIM_HOSTS];
 static uint16_t last_port[SIM_HOSTS];
@@ -125,12 +127,29 @@ static void again(struct packet *p)
     p->wait = p->wait * 2 > RTO_MAX_NS ? RTO_MAX_NS : p->wait * 2;
 }
 
+static bool is_bound(const struct socket *s)
+{
+    return s->state == BOUND || s->state == LISTENING;
+}
+
+static struct socket *bound_at(int host, uint16_t port)
+{
+    for (int i = 0; i < n_bound;) {
+        if (!is_bound(bound[i]))
+            bound[i] = bound[--n_bound];
+        else if (bound[i]->host == host && bound[i]->port == port)
+            return bound[i];
+        else
+            i++;
+    }
+    return NULL;
+}
+
 static struct socket *listener_at(int host, uint16_t port)
 {
-    for (int i = 0; i < n_sockets; i++)
-        if (sockets[i]->state == LISTENING && sockets[i]->host == host && sockets[i]->port == port)
-            return sockets[i];
-    return NULL;
+    struct socket *s = bound_at(host, port);
+
+    return s && s->state == LISTENING ? s : NULL;
 }
 
 static void join(struct socket *a, struct socket *b)
@@ -311,21 +330,12 @@ void sim_socket_join(struct socket *a, struct socket *b)
     a->state = b->state = CONNECTED;
 }
 
-static bool is_port_taken(int host, uint16_t port)
-{
-    for (int i = 0; i < n_sockets; i++)
-        if (sockets[i]->host == host && sockets[i]->port == port &&
-            (sockets[i]->state == BOUND || sockets[i]->state == LISTENING))
-            return true;
-    return false;
-}
-
 static uint16_t ephemeral(int host)
 {
     do {
         if (last_port[host] < 32768 || ++last_port[host] >= 60999)
             last_port[host] = (uint16_t)(32768 + sim_below(1000));
-    } while (is_port_taken(host, last_port[host]));
+    } while (bound_at(host, last_port[host]));
     return last_port[host];
 }
 
@@ -333,11 +343,12 @@ int sim_socket_bind(struct socket *s, uint32_t ip, uint16_t port)
 {
     if (ip != INADDR_ANY && (ip >> 24) != 127 && host_of(ip) != s->host)
         return EADDRNOTAVAIL;
-    if (port && is_port_taken(s->host, port))
+    if (port && bound_at(s->host, port))
         return EADDRINUSE;
     s->ip = ip;
     s->port = port ? port : ephemeral(s->host);
     s->state = BOUND;
+    bound[n_bound++] = s; /* once for each */
     return 0;
 }
 

@@ -69,6 +69,15 @@ int eventfd_write(int fd, eventfd_t value)
 
 /* -------------------------------------------------------------------------------------- the fabric */
 
+/* In memory, where there are such files. Both are as long: a text that is longer may lie elsewhere in memory, and
+ * where it lies is a part of the run. */
+void sim_nics_folder(int pid, char out[64])
+{
+    const char *root = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp/./.";
+
+    snprintf(out, 64, "%s/te_sim_nics.%08d", root, pid);
+}
+
 /* softverbs lies beside this program. */
 static bool find_library(void)
 {
@@ -116,7 +125,7 @@ void sim_nics_lay(void)
     if (!is_on())
         return;
     sim_own_is_whole = true; /* softverbs finds out by one whether memory is there */
-    snprintf(folder, sizeof(folder), SIM_NICS_FOLDER, (int)syscall(SYS_getpid));
+    sim_nics_folder((int)syscall(SYS_getpid), folder);
     if (mkdir(folder, 0700) < 0 && errno != EEXIST) /* of a run that was killed: made anew */
         sim_fail("%s cannot be made", folder);
     snprintf(path, sizeof(path), "%s/fabric.json", folder);

@@ -2,9 +2,8 @@
 /*
  * sched.c - who runs.
  *
- * Each thread of the world is a real one that sleeps on a futex of its own until it is its turn. Whoever
- * runs chooses the next one, wakes it and sleeps: so all that is below needs no lock. Two ways of choosing,
- * by seed. Uniform: at a point, with a chance that the seed sets, any thread that can run. By priority:
+ * Each thread of the world waits until it is its turn (turn.c). Whoever runs chooses the next one, passes the
+ * turn to it and waits: so all that is below needs no lock. Two ways of choosing, by seed. Uniform: at a point, with a chance that the seed sets, any thread that can run. By priority:
  * each thread has one by chance, the highest runs, and at a few points chosen beforehand the one that
  * runs falls to the lowest: few changes at the right points find most races that there are.
  *
@@ -12,16 +11,15 @@
  * thread that finds them due, which only marks others as able to run.
  */
 #include "sim.h"
+#include "turn.h"
 
 #include <dlfcn.h>
 #include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define THREADS     65536
@@ -36,7 +34,7 @@ enum state { READY, BLOCKED, DONE };
 struct sim_thread {
     enum state state;
     int host, id;
-    uint32_t go; /* futex */
+    struct sim_turn turn;
     const void *on;
     const char *what;
     uint64_t sleep; /* counts its sleeps, by which a deadline knows its own */
@@ -290,15 +288,6 @@ static struct sim_thread *choose(void)
     return world.by_priority ? highest(ready, n) : ready[sim_below((uint64_t)n)];
 }
 
-static void futex(uint32_t *word, int op, uint32_t value)
-{
-    static long (*real)(long, ...);
-
-    if (!real)
-        real = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
-    real(SYS_futex, word, op, value, NULL, NULL, 0);
-}
-
 /* A thread that has ended is quite gone before another runs: its stack and its memory are free by then. */
 static void see_off(void)
 {
@@ -310,27 +299,20 @@ static void see_off(void)
         real(t->real, &t->result);
 }
 
-static void wait_for_turn(struct sim_thread *t)
-{
-    while (!__atomic_load_n(&t->go, __ATOMIC_ACQUIRE))
-        futex(&t->go, FUTEX_WAIT_PRIVATE, 0);
-    __atomic_store_n(&t->go, 0, __ATOMIC_RELAXED);
-    see_off();
-}
-
 static void hand_over(struct sim_thread *to)
 {
     struct sim_thread *from = me;
-    bool over = from->state == DONE;
 
     if (to == from)
         return;
     world.switches++;
     mix((uint64_t)to->id + 1);
-    __atomic_store_n(&to->go, 1, __ATOMIC_RELEASE);
-    futex(&to->go, FUTEX_WAKE_PRIVATE, 1);
-    if (!over)
-        wait_for_turn(from);
+    if (from->state == DONE) {
+        sim_turn_leave(&from->turn, &to->turn);
+        return;
+    }
+    sim_turn_pass(&from->turn, &to->turn);
+    see_off();
 }
 
 static bool is_change(void)
@@ -498,7 +480,8 @@ static void *start(void *arg)
 {
     me = arg;
     pthread_setspecific(end_key, (void *)(uintptr_t)PTHREAD_DESTRUCTOR_ITERATIONS);
-    wait_for_turn(me);
+    sim_turn_await(&me->turn);
+    see_off();
     return me->fn(me->arg);
 }
 
@@ -634,6 +617,7 @@ void sim_begin(uint64_t seed)
         sim_fail("no key is to be had");
     me = add_thread(0);
     snprintf(me->name, sizeof(me->name), "main");
+    sim_turn_first(&me->turn);
     world.on = true;
 }
 

@@ -9,6 +9,7 @@
  * So a seed is a run: the same program with the same seed makes the same choices, which a hash shows.
  *
  *   sched   who runs: threads, blocking, events in virtual time
+ *   turn.h  how the turn goes from one thread to another
  *   sync    mutexes, condition variables, rwlocks, once, futexes
  *   clock   clocks, sleeping, random bytes, what the machine looks like
  *   file    descriptors: which are of this world; epoll, poll, eventfd, timerfd
