@@ -270,7 +270,9 @@ TE_API int te_transport_install(te_engine *e, const char *name, const char *arg)
 
 /*
  * Removes one and publishes the segment without it. TE_ERR_BUSY while transfers use it: requests that
- * come meanwhile may find that it is gone. TE_ERR_NOT_FOUND if not installed.
+ * come meanwhile may find that it is gone. TE_ERR_BUSY, too, while a WRITE that was cancelled, late or
+ * broken off may still be applied at its target, for which only this transport can have later ones wait.
+ * TE_ERR_NOT_FOUND if not installed.
  */
 TE_API int te_transport_uninstall(te_engine *e, const char *name);
 

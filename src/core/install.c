@@ -332,22 +332,35 @@ static int fail_busy(const struct tei_transport *t)
     return TEI_FAIL(TE_ERR_BUSY, "transport %s: transfers use it", t->ops.name);
 }
 
+/* A WRITE that ended early may still be applied, and only this instance can have later ones wait for it. */
+static int fail_unsettled(const struct tei_transport *t)
+{
+    return TEI_FAIL(TE_ERR_BUSY,
+                    "transport %s: a WRITE that was cancelled, late or broken off may still be "
+                    "applied at its target; try again when the target has answered or is gone",
+                    t->ops.name);
+}
+
 static int take_out(te_engine *e, struct tei_transport *t)
 {
     size_t i = t->index;
+    bool used, unsettled;
     int rc;
 
     if (tei_peer_uses(e, i)) /* requests need not do without it to find that out */
         return fail_busy(t);
+    if (t->ops.holds(t, NULL, NULL))
+        return fail_unsettled(t);
     tei_transports_change(&e->transports, t, NULL);
     rc = tei_peer_rebuild(&e->peers);
-    if (!rc && atomic_load_explicit(&e->transports.views[i], memory_order_acquire))
-        rc = TE_ERR_BUSY;
-    if (rc) {
+    used = atomic_load_explicit(&e->transports.views[i], memory_order_acquire) > 0;
+    unsettled = !rc && !used && t->ops.holds(t, NULL, NULL); /* once nothing new comes */
+    if (rc || used || unsettled) {
         tei_transports_change(&e->transports, NULL, t);
         rebuild_or_refresh(e);
-        return rc == TE_ERR_BUSY ? fail_busy(t)
-                                 : TEI_FAIL(rc, "transport %s: %s", t->ops.name, te_strerror(rc));
+        if (rc)
+            return TEI_FAIL(rc, "transport %s: %s", t->ops.name, te_strerror(rc));
+        return used ? fail_busy(t) : fail_unsettled(t);
     }
     e->transports.declined |= bit_of(t->ops.name);
     shut(e, t);

@@ -325,8 +325,9 @@ struct tei_transport_ops {
                     char *why, size_t n);
     /*
      * Whether an earlier WRITE of this transport, which has ended, may still be applied where this one
-     * goes: no other transport is to carry it then, for this one alone can make it wait. Quick. Default:
-     * no.
+     * goes: no other transport is to carry it then, for this one alone can make it wait. Quick. Without
+     * `a` and `r`: whether that is so anywhere; an instance that says yes is not taken out, since the next
+     * one would know nothing of it. Default: no.
      */
     bool (*holds)(struct tei_transport *t, const struct tei_attach *a, const te_request *r);
     /*

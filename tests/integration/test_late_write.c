@@ -7,6 +7,7 @@
  *   test_late_write [ROUNDS]
  */
 #include "child_engine.h"
+#include "patience.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -38,6 +39,8 @@ struct rig {
     te_segment segment;
     unsigned char *early, *late; /* what the WRITE that ends early sends, and the one after it */
     unsigned n_early;            /* that did end early */
+    bool uninstalls;             /* tries to take the transport out between the two */
+    unsigned n_busy;             /* in vain */
     uint64_t seed;               /* 0: no round yet */
     uint64_t random;
 };
@@ -114,6 +117,19 @@ static void end_early(struct rig *r, bool by_deadline)
     assert_int_equal(te_batch_free(r->engine, batch), 0);
 }
 
+/* Another instance would know nothing of the WRITEs that ended early. */
+static void renew_transport(struct rig *r)
+{
+    int rc = te_transport_uninstall(r->engine, "tcp");
+
+    if (rc) {
+        assert_int_equal(rc, TE_ERR_BUSY);
+        r->n_busy++;
+    } else {
+        assert_int_equal(te_transport_install(r->engine, "tcp", NULL), 0);
+    }
+}
+
 static void one_round(struct rig *r, unsigned n)
 {
     struct te_status st;
@@ -125,6 +141,8 @@ static void one_round(struct rig *r, unsigned n)
     child_freeze(&r->target);
     check(r); /* of the round before; what comes late has had its time */
     end_early(r, n % 2);
+    if (r->uninstalls)
+        renew_transport(r);
     batch = write_all(r, r->late, 0);
     usleep(draw(r, 1500));
     assert_int_equal(kill(r->target.pid, SIGCONT), 0);
@@ -156,6 +174,39 @@ static void rounds(const char *native, const char *version)
     close_rig(&r);
 }
 
+/* An instance of the transport that is taken out, and what it knows of such WRITEs with it. */
+static void uninstalled(const char *native_framing)
+{
+    static struct rig r;
+
+    setenv("TE_HOST_PATH", "0", 1);
+    setenv("TE_TCP_NATIVE", native_framing, 1);
+    setenv("MC_TCP_PROTO", "2", 1);
+    open_rig(&r);
+    r.uninstalls = true;
+    for (unsigned n = 0; n < 20 || (r.n_busy == 0 && n < 1000); n++)
+        one_round(&r, n);
+    assert_true(r.n_busy > 0);
+    /* The target goes on, and has answered all. */
+    for (int ms = 0; te_transport_uninstall(r.engine, "tcp"); ms++) {
+        assert_in_range(ms, 0, PATIENCE_MS);
+        usleep(1000);
+    }
+    close_rig(&r);
+}
+
+static void uninstalled_native(void **state)
+{
+    (void)state;
+    uninstalled("1");
+}
+
+static void uninstalled_version_2(void **state)
+{
+    (void)state;
+    uninstalled("0");
+}
+
 static void native(void **state)
 {
     (void)state;
@@ -177,6 +228,8 @@ static void version_1(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(uninstalled_native),
+        cmocka_unit_test(uninstalled_version_2),
         cmocka_unit_test(native),
         cmocka_unit_test(version_2),
         cmocka_unit_test(version_1),

@@ -199,6 +199,19 @@ void tei_tcp_peer_leave(struct tcp_peer *p)
         tei_tcp_peer_free(p);
 }
 
+bool tei_tcp_peers_hold(struct tcp *t)
+{
+    struct tei_link *n, *tmp;
+    bool yes = false;
+
+    pthread_mutex_lock(&t->peers_lock);
+    for (size_t i = 0; i < TCP_PEER_BUCKETS; i++)
+        TEI_LIST_EACH(&t->peers[i], n, tmp)
+            yes = yes || tei_tcp_unsettled(tei_container_of(n, struct tcp_peer, link)) > 0;
+    pthread_mutex_unlock(&t->peers_lock);
+    return yes;
+}
+
 /* ------------------------------------------------------------------------------------ addresses */
 
 static void on_te_aux(struct tei_job *j)
