@@ -72,6 +72,7 @@ struct tcp_bundle {
     struct tei_call call;
     bool called;            /* peer's lock: `call` is queued */
     bool failing;           /* peer's lock: lanes may carry pieces of failed works */
+    bool to_read;           /* peer's lock: has lanes to read for peer.reading_ns */
     unsigned n_idle, n_off; /* peer's lock: lanes in these states */
     unsigned n_lanes;
     struct tcp_lane *lanes;
@@ -106,6 +107,9 @@ struct tcp_peer {
     struct tei_ledger held;  /* WRITEs */
     struct tei_list crowded; /* those of them that wait for there to be fewer remnants or frames */
     int64_t check_ns; /* when the first bundle looks at the ledgers; TEI_NEVER: it does not */
+    /* All that had come on any lane by read_ns was read; n_to_read bundles read for reading_ns. */
+    int64_t read_ns, reading_ns;
+    unsigned n_to_read;
     unsigned n_up, n_opening; /* lanes connected; paused or connecting */
     bool greeted;             /* one of those that are up is known to lead to it */
     bool near;                /* native: the last one that came up leads to this host */
@@ -216,8 +220,10 @@ static inline void tei_tcp_part_end(struct tcp_peer *p, struct tcp_work *work, u
 void tei_tcp_queue_fail(struct tcp_peer *p, struct tcp_worker *w, const struct tcp_fault *f);
 /* Whether there is something for a lane to take. */
 bool tei_tcp_is_waiting(const struct tcp_peer *p);
-/* Ends work that is late; returns when the next one will be. */
+/* Ends work that is late; returns when the next one will be, or is, until all lanes were read. */
 int64_t tei_tcp_queue_tick(struct tcp_peer *p, struct tcp_worker *w, int64_t now);
+/* Its lanes were read since tei_tcp_queue_tick() asked for that. */
+void tei_tcp_bundle_has_read(struct tcp_bundle *b);
 /* Has the watchdog look in time at what is queued or held. */
 void tei_tcp_watch_queue(struct tcp_peer *p);
 /* Why no connection came up. Who asks about a work that failed so is told the data port's address. */
