@@ -175,13 +175,13 @@ static void close_all(struct tei_loop *l)
             tei_fd_close(fds[i]);
 }
 
-/* Room for one more timer. */
-static bool reserve(struct tei_loop *l)
+/* Room for `n` more timers. */
+static bool reserve(struct tei_loop *l, size_t n)
 {
     size_t cap = l->heap_cap ? l->heap_cap * 2 : TEI_LOOP_TIMERS;
     struct tei_timer **heap;
 
-    if (l->n_timers < l->heap_cap)
+    if (l->n_timers - l->n_set + l->n_aside + n <= l->heap_cap)
         return true;
     heap = reallocarray(l->heap, cap, sizeof *heap);
     if (!heap)
@@ -205,7 +205,7 @@ int tei_loop_init(struct tei_loop *l, pthread_mutex_t *mutex)
         l->timerfd = tei_fd_own(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
         rc = watch_own(l, &l->timerfd, "timerfd_create");
     }
-    if (!rc && !reserve(l))
+    if (!rc && !reserve(l, 1))
         rc = TEI_FAIL(TE_ERR_MEMORY, "no memory for timers");
     if (rc)
         close_all(l);
@@ -391,18 +391,40 @@ void tei_loop_put_off(struct tei_loop *l)
         move_alarm(l, l->heap[0]->when_ns);
 }
 
-int tei_timer_start(struct tei_loop *l, struct tei_timer *t, int64_t when_ns, tei_timer_fn fn)
+/* There is room for it. */
+static void arm_timer(struct tei_loop *l, struct tei_timer *t, int64_t when_ns, tei_timer_fn fn)
 {
-    if (!t->slot) {
-        if (!reserve(l))
-            return TEI_FAIL(TE_ERR_MEMORY, "no memory for timer %zu", l->n_timers + 1);
+    if (!t->slot)
         t->slot = ++l->n_timers;
-    }
     t->when_ns = when_ns;
     t->fn = fn;
     settle(l, t->slot - 1, t);
     set_alarm(l, when_ns);
+}
+
+int tei_timer_start(struct tei_loop *l, struct tei_timer *t, int64_t when_ns, tei_timer_fn fn)
+{
+    if (!t->slot && !reserve(l, 1))
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for timer %zu", l->n_timers + 1);
+    arm_timer(l, t, when_ns, fn);
     return 0;
+}
+
+int tei_loop_set_aside(struct tei_loop *l, size_t n)
+{
+    assert(n < TEI_LOOP_TIMERS);
+    if (!reserve(l, n))
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for %zu timers", n);
+    l->n_aside += n;
+    return 0;
+}
+
+void tei_timer_set(struct tei_loop *l, struct tei_timer *t, int64_t when_ns, tei_timer_fn fn)
+{
+    assert(t->slot || l->n_set < l->n_aside);
+    l->n_set += !t->slot;
+    t->aside = true;
+    arm_timer(l, t, when_ns, fn);
 }
 
 void tei_timer_stop(struct tei_loop *l, struct tei_timer *t)
@@ -413,6 +435,7 @@ void tei_timer_stop(struct tei_loop *l, struct tei_timer *t)
     if (!t->slot)
         return;
     t->slot = 0;
+    l->n_set -= t->aside;
     last = l->heap[--l->n_timers];
     if (last != t)
         settle(l, i, last);

@@ -50,6 +50,7 @@ struct tei_timer { /* zeroed before first use */
     int64_t when_ns;
     tei_timer_fn fn;
     size_t slot; /* place in the heap + 1, 0: not armed */
+    bool aside;  /* armed by tei_timer_set() */
 };
 
 /* zeroed before first use; owned by the loop from tei_loop_call until fn runs */
@@ -81,6 +82,7 @@ struct tei_loop {
     /* Under the lock. */
     struct tei_timer **heap;
     size_t n_timers, heap_cap;
+    size_t n_aside, n_set; /* places that were set aside; those of them in use */
     int64_t alarm_ns; /* what timerfd is set for, no later than the first timer; TEI_NEVER: not */
     /* grows whenever a batch of events fetched before is no longer good */
     uint64_t epoch;
@@ -127,6 +129,10 @@ void tei_watch_heed(struct tei_watch *w);
  */
 #define TEI_LOOP_TIMERS 16
 int tei_timer_start(struct tei_loop *l, struct tei_timer *t, int64_t when_ns, tei_timer_fn fn);
+/* Sets places aside for `n` timers that must not fail, for as long as the loop lives. TE_ERR_MEMORY. */
+int tei_loop_set_aside(struct tei_loop *l, size_t n);
+/* tei_timer_start() of one of them, which is armed in no other way. */
+void tei_timer_set(struct tei_loop *l, struct tei_timer *t, int64_t when_ns, tei_timer_fn fn);
 void tei_timer_stop(struct tei_loop *l, struct tei_timer *t); /* accepted when not armed */
 /*
  * After a timer was armed later than before: has the loop sleep on until the first one, where it

@@ -3,6 +3,9 @@
 #include "core/ctl.h"
 #include "core/core.h"
 
+/* Those that an engine has once: of publisher, keeper, metric_line and the file of metrics; two of parking. */
+#define CTL_TIMERS 6
+
 static void *run(void *arg)
 {
     tei_loop_run(arg);
@@ -21,7 +24,9 @@ void tei_ctl_fini(struct ctl *c)
 
 int tei_ctl_open(struct ctl *c)
 {
-    return tei_loop_init(&c->loop, &c->lock);
+    int rc = tei_loop_init(&c->loop, &c->lock);
+
+    return rc ? rc : tei_loop_set_aside(&c->loop, CTL_TIMERS);
 }
 
 int tei_ctl_run(struct ctl *c)
@@ -47,6 +52,6 @@ void tei_ctl_timer(te_engine *e, struct tei_timer *t, int64_t when_ns,
 {
     pthread_mutex_lock(&e->ctl.lock);
     if (!atomic_load_explicit(&e->closing, memory_order_relaxed))
-        tei_timer_start(&e->ctl.loop, t, when_ns, callback);
+        tei_timer_set(&e->ctl.loop, t, when_ns, callback);
     pthread_mutex_unlock(&e->ctl.lock);
 }

@@ -142,7 +142,7 @@ static void on_timer(struct tei_timer *t)
 static void start_timer(struct metrics_file *s)
 {
     if (!is_closing(s))
-        tei_timer_start(&s->engine->ctl.loop, &s->timer, tei_now_ns() + FILE_NS, on_timer);
+        tei_timer_set(&s->engine->ctl.loop, &s->timer, tei_now_ns() + FILE_NS, on_timer);
 }
 
 /* ------------------------------------------------------------------------------------- its path */

@@ -106,8 +106,8 @@ static void on_metric_timer(struct tei_timer *t)
 void tei_metric_start(te_engine *e)
 {
     if (e->conf.metric)
-        tei_timer_start(&e->ctl.loop, &e->metric_line.timer,
-                        tei_now_ns() + e->conf.metric_interval_s * TEI_NS_PER_S, on_metric_timer);
+        tei_timer_set(&e->ctl.loop, &e->metric_line.timer,
+                      tei_now_ns() + e->conf.metric_interval_s * TEI_NS_PER_S, on_metric_timer);
 }
 
 /* -------------------------------------------------------------------------------------- explain */

@@ -175,8 +175,8 @@ static void watch_parked(te_engine *e)
 {
     pthread_mutex_lock(&e->ctl.lock);
     if (!atomic_load_explicit(&e->closing, memory_order_relaxed) && !e->parking.timer.slot)
-        tei_timer_start(&e->ctl.loop, &e->parking.timer, tei_now_ns() + EXPIRE_EVERY_NS,
-                        on_park_timer);
+        tei_timer_set(&e->ctl.loop, &e->parking.timer, tei_now_ns() + EXPIRE_EVERY_NS,
+                      on_park_timer);
     pthread_mutex_unlock(&e->ctl.lock);
 }
 
@@ -258,7 +258,7 @@ static void on_park_timer(struct tei_timer *t)
     if (atomic_load(&e->parking.parked) == 0)
         return;
     sweep_parked(e, NULL, tei_now_ns(), TE_ERR_TIMEOUT);
-    tei_timer_start(&e->ctl.loop, t, tei_now_ns() + EXPIRE_EVERY_NS, on_park_timer);
+    tei_timer_set(&e->ctl.loop, t, tei_now_ns() + EXPIRE_EVERY_NS, on_park_timer);
 }
 /* -------------------------------------------------------------------------------------- refresh */
 
@@ -317,8 +317,8 @@ void tei_parking_init(struct parking *s)
 void tei_parking_start(te_engine *e)
 {
     if (e->conf.metadata_refresh_s > 0)
-        tei_timer_start(&e->ctl.loop, &e->parking.refresh,
-                        tei_now_ns() + e->conf.metadata_refresh_s * TEI_NS_PER_S, on_refresh_timer);
+        tei_timer_set(&e->ctl.loop, &e->parking.refresh,
+                      tei_now_ns() + e->conf.metadata_refresh_s * TEI_NS_PER_S, on_refresh_timer);
 }
 
 void tei_parking_fini(struct parking *s)

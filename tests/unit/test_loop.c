@@ -311,6 +311,34 @@ TEST(the_first_timers_take_no_memory)
         tei_timer_stop(&loop, &timers[k]);
 }
 
+/* However many others are armed before and after them. */
+TEST(timers_that_were_set_aside_take_no_memory)
+{
+    struct tei_timer kept[3] = {0}, others[100] = {0};
+
+    assert_int_equal(tei_loop_set_aside(&loop, 3), 0);
+    for (size_t k = 0; k < 100; k++) {
+        struct tei_timer **heap;
+
+        assert_int_equal(tei_timer_start(&loop, &others[k], TEI_NEVER, never_fires), 0);
+        heap = loop.heap;
+        assert_in_range(k + 1 + 3, 4, loop.heap_cap);
+        for (size_t i = 0; i < 3; i++)
+            tei_timer_set(&loop, &kept[i], TEI_NEVER, never_fires);
+        assert_int_equal(loop.n_timers, k + 1 + 3);
+        assert_ptr_equal(loop.heap, heap);
+        for (size_t i = 0; k % 2 && i < 3; i++)
+            tei_timer_stop(&loop, &kept[i]);
+        if (k % 2 == 0)
+            tei_timer_stop(&loop, &kept[0]);
+    }
+    for (size_t k = 0; k < 100; k++)
+        tei_timer_stop(&loop, &others[k]);
+    for (size_t i = 0; i < 3; i++)
+        tei_timer_stop(&loop, &kept[i]);
+    assert_int_equal(loop.n_timers, 0);
+}
+
 /* Starts, moves and stops at random; what remains must fire in order. */
 TEST(timers_fire_in_order)
 {
@@ -826,6 +854,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_callback_may_quiet_the_others, open_loop, close_loop),
         cmocka_unit_test_setup_teardown(timers_fire_in_order, open_loop, close_loop),
         cmocka_unit_test_setup_teardown(the_first_timers_take_no_memory, open_loop, close_loop),
+        cmocka_unit_test_setup_teardown(timers_that_were_set_aside_take_no_memory, open_loop,
+                                        close_loop),
         cmocka_unit_test_setup_teardown(a_timer_that_rearms_does_not_starve_the_loop, open_loop,
                                         close_loop),
         cmocka_unit_test_setup_teardown(a_timer_may_stop_another_that_is_due, open_loop,

@@ -41,7 +41,7 @@ static void lose_nic(struct rdma_nic *n, const char *why)
     tei_rdma_nic_set_active(n, false, why);
     lose_endpoints(n, why);
     n->t->base.host->changed(n->t->base.host);
-    tei_timer_start(&n->t->monitor, &n->t->repair, tei_now_ns() + REPAIR_NS, on_repair);
+    tei_timer_set(&n->t->monitor, &n->t->repair, tei_now_ns() + REPAIR_NS, on_repair);
 }
 
 static void look_again(struct rdma_nic *n)
@@ -145,7 +145,7 @@ static void on_repair(struct tei_timer *timer)
             t->base.host->changed(t->base.host);
     }
     if (again)
-        tei_timer_start(&t->monitor, timer, tei_now_ns() + REPAIR_NS, on_repair);
+        tei_timer_set(&t->monitor, timer, tei_now_ns() + REPAIR_NS, on_repair);
 }
 
 /* ------------------------------------------------------------------------------------------ ticks */
@@ -253,14 +253,14 @@ static void on_tick(struct tei_timer *timer)
         if (!atomic_load(&t->wanted) || atomic_exchange(&t->ticking, true))
             return;
     }
-    tei_timer_start(&t->monitor, timer, l.now + RDMA_TICK_NS, on_tick);
+    tei_timer_set(&t->monitor, timer, l.now + RDMA_TICK_NS, on_tick);
 }
 
 static void on_wake(struct tei_call *c)
 {
     struct rdma *t = tei_container_of(c, struct rdma, wake);
 
-    tei_timer_start(&t->monitor, &t->tick, tei_now_ns() + RDMA_TICK_NS, on_tick);
+    tei_timer_set(&t->monitor, &t->tick, tei_now_ns() + RDMA_TICK_NS, on_tick);
 }
 
 void tei_rdma_monitor_wake(struct rdma *t)
@@ -285,6 +285,8 @@ int tei_rdma_monitor_start(struct rdma *t)
 {
     int rc = tei_loop_init(&t->monitor, NULL);
 
+    if (!rc)
+        rc = tei_loop_set_aside(&t->monitor, 2); /* repair and tick */
     for (size_t i = 0; !rc && i < t->n_nics; i++)
         if (t->nics[i].context)
             rc = tei_watch_add(&t->monitor, &t->nics[i].async_watch, t->nics[i].context->async_fd,

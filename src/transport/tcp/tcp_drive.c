@@ -105,10 +105,9 @@ static void not_alone(struct tcp_lane *l)
     l->driven.alone = false;
 }
 
-/* Cannot fail once the worker has started: see tei_tcp_worker_init(). */
 static void arm(struct tcp_worker *w, int64_t when_ns)
 {
-    (void)tei_timer_start(&w->loop, &w->hush_timer, when_ns, on_hush_timer);
+    tei_timer_set(&w->loop, &w->hush_timer, when_ns, on_hush_timer);
 }
 
 /* The lane was driven just now: the timer may wait, unless a driver is being waited for. */

@@ -27,11 +27,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void ignore(struct tei_timer *t)
-{
-    (void)t;
-}
-
 static void after_turn(struct tei_loop *loop);
 
 int tei_tcp_worker_init(struct tcp_worker *w, struct tcp *t, unsigned index)
@@ -56,10 +51,7 @@ int tei_tcp_worker_init(struct tcp_worker *w, struct tcp *t, unsigned index)
     if (rc)
         return rc;
     w->loop.after_turn = after_turn;
-    /* Arming allocates at the first time only; after this it cannot fail. */
-    rc = tei_timer_start(&w->loop, &w->watchdog, TEI_NEVER, ignore);
-    tei_timer_stop(&w->loop, &w->watchdog);
-    return rc;
+    return tei_loop_set_aside(&w->loop, 2); /* watchdog and hush_timer */
 }
 
 static void *run(void *arg)
@@ -192,6 +184,5 @@ void tei_tcp_worker_arm(struct tcp_worker *w, int64_t when_ns)
 {
     if (when_ns == TEI_NEVER || (w->watchdog.slot && w->watchdog.when_ns <= when_ns))
         return;
-    /* Cannot fail: see tei_tcp_worker_init(). */
-    (void)tei_timer_start(&w->loop, &w->watchdog, when_ns, on_watchdog);
+    tei_timer_set(&w->loop, &w->watchdog, when_ns, on_watchdog);
 }
