@@ -2,6 +2,7 @@
 /* auth_keys.c - reading the key file; no byte of it is ever in memory that is not secret, or in an error. */
 #include "auth/auth_keys.h"
 
+#include "base/base64.h"
 #include "base/err.h"
 #include "base/os.h"
 
@@ -93,43 +94,6 @@ bool tei_auth_is_id(const char *id, size_t n)
     return good;
 }
 
-static int digit(char c)
-{
-    if (c >= 'A' && c <= 'Z')
-        return c - 'A';
-    if (c >= 'a' && c <= 'z')
-        return c - 'a' + 26;
-    if (c >= '0' && c <= '9')
-        return c - '0' + 52;
-    return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
-/* Base64 with its padding, into room for AUTH_KEY_MAX bytes; 0: it is none, or of a wrong length. */
-static size_t decode(const char *text, size_t n, uint8_t out[AUTH_KEY_MAX])
-{
-    size_t pad = n < 2 || text[n - 1] != '=' ? 0 : text[n - 2] == '=' ? 2 : 1;
-    size_t len = n / 4 * 3 - pad, at = 0;
-    uint32_t bits = 0;
-
-    if (n % 4 != 0 || n / 4 * 3 < pad || len < AUTH_KEY_MIN || len > AUTH_KEY_MAX)
-        return 0;
-    for (size_t i = 0; i < n; i++) {
-        int d = i < n - pad ? digit(text[i]) : 0;
-
-        if (d < 0)
-            return 0;
-        bits = bits << 6 | (uint32_t)d;
-        if (i % 4 != 3)
-            continue;
-        for (int shift = 16; shift >= 0 && at < len; shift -= 8)
-            out[at++] = (uint8_t)(bits >> shift);
-        if ((pad == 1 && at == len && bits & 0xff) || (pad == 2 && at == len && bits & 0xffff))
-            return 0; /* bits behind the key: another text of the same */
-        bits = 0;
-    }
-    return len;
-}
-
 const struct auth_line *tei_auth_find(const struct auth_file *f, const char *id, size_t n)
 {
     const struct auth_line *found = NULL;
@@ -167,8 +131,8 @@ static int add_line(struct reader *r, const char *id, size_t id_len, const char 
     memset(line, 0, sizeof(*line));
     if (!tei_auth_is_id(id, id_len))
         return refuse(r, "an id is 1 to 64 letters, digits, '.', '_' or '-'");
-    line->len = decode(key, key_len, line->key);
-    if (line->len == 0)
+    if (!tei_base64_decode(key, key_len, true, line->key, sizeof(line->key), &line->len) ||
+        line->len < AUTH_KEY_MIN)
         return refuse(r, "a key is 32 to 64 random bytes in base64: openssl rand -base64 32");
     seen = tei_auth_find(f, id, id_len);
     if (seen)

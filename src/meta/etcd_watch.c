@@ -23,9 +23,9 @@
  */
 #include "meta/etcd.h"
 
+#include "base/base64.h"
 #include "base/err.h"
 #include "base/os.h"
-#include "meta/base64.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,9 +2,9 @@
 #include "meta/rpc.h"
 
 #include "auth/auth.h"
+#include "base/base64.h"
 #include "base/err.h"
 #include "base/os.h"
-#include "meta/base64.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -246,17 +246,16 @@ static int copy_text(const json_t *root, const char *key, const void **out, size
 
 static int copy_bytes(const json_t *j, const void **out, size_t *len)
 {
-    struct tei_bytes bytes;
+    char *bytes;
     int rc = json_is_string(j)
-                 ? tei_base64_decode(json_string_value(j), json_string_length(j), &bytes)
+                 ? tei_base64_decode_new(json_string_value(j), json_string_length(j), &bytes, len)
                  : TE_ERR_INVALID;
 
     if (rc == TE_ERR_MEMORY)
         return TEI_FAIL(rc, "no memory for a notification");
     if (rc)
         return TEI_FAIL(TE_ERR_JSON, "notification: te.bytes is no pair of texts in base64");
-    *out = bytes.data;
-    *len = bytes.len;
+    *out = bytes;
     return 0;
 }
 

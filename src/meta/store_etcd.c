@@ -13,9 +13,9 @@
  */
 #include "meta/etcd.h"
 
+#include "base/base64.h"
 #include "base/err.h"
 #include "base/os.h"
-#include "meta/base64.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -420,7 +420,8 @@ static int read_range(const json_t *reply, const char *key, struct tei_bytes *ou
         snprintf(text, sizeof text, "etcd has no key %.400s", key);
         return tei_err_keep(TE_ERR_NOT_FOUND, text);
     }
-    rc = tei_base64_decode(value ? json_string_value(value) : "", json_string_length(value), out);
+    rc = tei_base64_decode_new(value ? json_string_value(value) : "", json_string_length(value),
+                               &out->data, &out->len);
     if (rc == TE_ERR_MEMORY)
         return TEI_FAIL(rc, "key %s: no memory for its value", key);
     return rc ? TEI_FAIL(TE_ERR_METADATA, "key %s: etcd's answer is not base64", key) : 0;
@@ -474,7 +475,8 @@ static int each_key(const json_t *reply, char **next, int (*each)(void *arg, con
         const json_t *key = json_object_get(kv, "key");
         struct tei_bytes b;
 
-        rc = tei_base64_decode(key ? json_string_value(key) : "", json_string_length(key), &b);
+        rc = tei_base64_decode_new(key ? json_string_value(key) : "", json_string_length(key),
+                                   &b.data, &b.len);
         if (rc)
             return rc == TE_ERR_MEMORY
                        ? TEI_FAIL(rc, "no memory for a key of etcd")

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/os.h"
-#include "meta/base64.h"
+#include "base/base64.h"
 #include "patience.h"
 #include "proc.h"
 #include "server.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "meta/base64.h"
+#include "base/base64.h"
+
+#include "te.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -39,42 +40,39 @@ static int value_of(char c)
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* Four letters, of which the last `pad` are padding; false if one is none. */
-static bool decode_word(const char *in, size_t pad, uint8_t **out)
+bool tei_base64_decode(const char *text, size_t n, bool exact, uint8_t *out, size_t room,
+                       size_t *len)
 {
-    uint32_t w = 0;
+    size_t pad = n < 2 || text[n - 1] != '=' ? 0 : text[n - 2] == '=' ? 2 : 1, at = 0;
+    uint32_t word = 0;
 
-    for (size_t i = 0; i < 4; i++) {
-        int v = i < 4 - pad ? value_of(in[i]) : 0;
+    if (n % 4 != 0 || n / 4 * 3 - pad > room)
+        return false;
+    *len = n / 4 * 3 - pad;
+    for (size_t i = 0; i < n; i++) {
+        int v = i < n - pad ? value_of(text[i]) : 0;
 
         if (v < 0)
             return false;
-        w = w << 6 | (uint32_t)v;
+        word = word << 6 | (uint32_t)v;
+        for (int shift = 16; i % 4 == 3 && shift >= 0 && at < *len; shift -= 8)
+            out[at++] = (uint8_t)(word >> shift);
     }
-    *(*out)++ = (uint8_t)(w >> 16);
-    if (pad < 2)
-        *(*out)++ = (uint8_t)(w >> 8);
-    if (pad < 1)
-        *(*out)++ = (uint8_t)w;
-    return true;
+    return !exact || (word & ((UINT32_C(1) << 8 * pad) - 1)) == 0;
 }
 
-int tei_base64_decode(const char *text, size_t n, struct tei_bytes *out)
+int tei_base64_decode_new(const char *text, size_t n, char **out, size_t *len)
 {
-    size_t pad = n < 2 || text[n - 1] != '=' ? 0 : text[n - 2] == '=' ? 2 : 1;
-    bool ok = n % 4 == 0;
-    char *data = malloc(n / 4 * 3 + 1);
-    uint8_t *p = (uint8_t *)data;
+    size_t room = n / 4 * 3;
+    char *data = malloc(room + 1);
 
     if (!data)
         return TE_ERR_MEMORY;
-    for (size_t i = 0; ok && i < n; i += 4)
-        ok = decode_word(text + i, i + 4 == n ? pad : 0, &p);
-    if (!ok) {
+    if (!tei_base64_decode(text, n, false, (uint8_t *)data, room, len)) {
         free(data);
         return TE_ERR_INVALID;
     }
-    *p = '\0';
-    *out = (struct tei_bytes){.data = data, .len = (size_t)((char *)p - data)};
+    data[*len] = '\0';
+    *out = data;
     return 0;
 }
