@@ -8,7 +8,10 @@
 
 #include "child_engine.h"
 #include "pair.h"
+#include "patience.h"
+#include "rdma_fabric.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -173,6 +176,52 @@ static void a_transport_goes(void **state)
     assert_moves(p.a, p.am, p.seg, p.bm, "rdma");
 }
 
+static bool is_taken(const char *transport)
+{
+    te_request r = {TE_WRITE, p.am, p.seg, (uintptr_t)p.bm, LENGTH};
+    char text[8192], line[64];
+    const char *at;
+
+    assert_int_equal(te_explain(p.a, &r, text, sizeof text), 0);
+    snprintf(line, sizeof line, "transport %s: score ", transport);
+    at = strstr(text, line);
+    return at && strncmp(at + strcspn(at, ",\n"), ", taken\n", 8) == 0;
+}
+
+/* Requests do not wait for a NIC, and are not FAILED, where there is another way. */
+static void nics_go(void **state)
+{
+    (void)state;
+    begin(RDMA_PAIR_BOTH);
+    assert_moves(p.a, p.am, p.seg, p.bm, "rdma");
+    rdma_fabric_tell("port left0 down");
+    rdma_fabric_tell("port left1 down");
+    WAIT_FOR(is_taken("tcp"));
+    assert_moves(p.a, p.am, p.seg, p.bm, "tcp");
+    rdma_fabric_tell("port left1 up");
+    WAIT_FOR(is_taken("rdma"));
+    assert_moves(p.a, p.am, p.seg, p.bm, "rdma");
+}
+
+/* A NIC that fails, and has not told so: memory is registered with the other. */
+static void a_nic_is_dead(void **state)
+{
+    unsigned char *more = map_pages(LENGTH);
+
+    (void)state;
+    begin((enum rdma_pair_side)0);
+    rdma_fabric_tell("deny left0 reg_mr errno=%d", EIO);
+    assert_int_equal(te_register(p.a, more, LENGTH, "cpu:0", TE_REMOTE_RW), 0);
+    assert_int_equal(transfer(p.a, TE_WRITE, more, p.seg, p.bm, LENGTH).state, TE_COMPLETED);
+    assert_int_equal(te_unregister(p.a, more), 0);
+    rdma_fabric_tell("deny left1 reg_mr errno=%d", EIO);
+    assert_int_equal(te_register(p.a, more, LENGTH, "cpu:0", TE_REMOTE_RW), TE_ERR_MEMORY);
+    rdma_fabric_tell("allow left1 reg_mr");
+    rdma_fabric_tell("deny left0 reg_mr errno=%d", ENOMEM);
+    assert_int_equal(te_register(p.a, more, LENGTH, "cpu:0", TE_REMOTE_RW), TE_ERR_MEMORY);
+    munmap(more, LENGTH);
+}
+
 /* The rights of memory are those of all protocols. */
 static void rights(void **state)
 {
@@ -188,9 +237,13 @@ static void rights(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(on_both, end), cmocka_unit_test_teardown(on_one, end),
-        cmocka_unit_test_teardown(off, end),     cmocka_unit_test_teardown(a_transport_goes, end),
+        cmocka_unit_test_teardown(on_both, end),
+        cmocka_unit_test_teardown(on_one, end),
+        cmocka_unit_test_teardown(off, end),
+        cmocka_unit_test_teardown(a_transport_goes, end),
         cmocka_unit_test_teardown(rights, end),
+        cmocka_unit_test_teardown(nics_go, end),
+        cmocka_unit_test_teardown(a_nic_is_dead, end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -180,10 +180,20 @@ static uint64_t rdma_buffer_max(struct tei_transport *base)
 
 /* ----------------------------------------------------------------------------------------- others */
 
+static bool any_is_active(const struct rdma *t)
+{
+    for (size_t i = 0; i < t->n_nics; i++)
+        if (atomic_load_explicit(&t->nics[i].active, memory_order_relaxed))
+            return true;
+    return false;
+}
+
+/* Without a NIC that works, whatever else reaches the target is better than to wait for one. */
 static unsigned rdma_score(struct tei_transport *t, const struct tei_attach *a, const te_request *r)
 {
-    (void)t;
-    return a && tei_rdma_has_keys(a, r->target_offset, r->length) ? 80 : 0;
+    if (!a || !tei_rdma_has_keys(a, r->target_offset, r->length))
+        return 0;
+    return any_is_active(tei_rdma_of(t)) ? 80 : 1;
 }
 
 static void rdma_why_not(struct tei_transport *t, const struct tei_attach *a, const te_request *r,

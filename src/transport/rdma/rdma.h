@@ -304,8 +304,9 @@ struct rdma_memory {
     bool dmabuf; /* how NICs register it: through dma-bufs, else by its addresses */
     uint64_t chunk;
     size_t n_chunks;
-    size_t row;            /* of rdma.matrix, n_rows where it has none */
-    _Atomic uint32_t lost; /* NICs, a bit each, that were opened anew and did not take it again */
+    size_t row; /* of rdma.matrix, n_rows where it has none */
+    _Atomic uint32_t
+        lost; /* NICs, a bit each, that do not have it: they failed, or did not take it again */
     struct rdma_keys at[];
 };
 

@@ -15,6 +15,8 @@
  * answers for them, or through dma-bufs that its driver exports. Either all NICs take a region or
  * none does: else the core would have to know which NIC a request goes through. One that they
  * do not take the core stages, and peers find no key of it.
+ *
+ * A NIC that has failed is passed over: it gets its part when it is opened anew.
  */
 #include "plat/plat.h"
 #include "transport/rdma/rdma.h"
@@ -185,10 +187,9 @@ static void run_tasks(struct task *tasks, size_t n, size_t n_hands)
             pthread_join(hands[i].thread, NULL);
 }
 
-/* 0: all NICs have it, else why the first of them does not: in `failed`, unlogged. */
-static int register_all(struct rdma *t, struct rdma_memory *m, struct task *failed)
+/* At all NICs that work; how many. */
+static size_t register_each(struct rdma *t, struct rdma_memory *m, struct task *tasks)
 {
-    struct task tasks[RDMA_NICS_MAX];
     size_t n = 0;
 
     for (size_t i = 0; i < t->n_nics; i++)
@@ -196,6 +197,15 @@ static int register_all(struct rdma *t, struct rdma_memory *m, struct task *fail
         if (t->nics[i].context && !atomic_load(&t->nics[i].broken))
             tasks[n++] = (struct task){.nic = &t->nics[i], .memory = m};
     run_tasks(tasks, n, count_hands(t, m->region, n));
+    return n;
+}
+
+/* 0: all NICs have it, else why the first of them does not: in `failed`, unlogged. */
+static int register_all(struct rdma *t, struct rdma_memory *m, struct task *failed)
+{
+    struct task tasks[RDMA_NICS_MAX];
+    size_t n = register_each(t, m, tasks);
+
     for (size_t i = 0; i < n; i++) {
         if (tasks[i].errnum) {
             *failed = tasks[i];
@@ -224,15 +234,45 @@ static void deregister_all(struct rdma *t, struct rdma_memory *m)
         deregister_at(&t->nics[i], m);
 }
 
+/* The NIC has no keys of this from here on. */
+static void lose(const struct task *k)
+{
+    struct rdma_memory *m = k->memory;
+
+    deregister_at(k->nic, m);
+    atomic_fetch_or_explicit(&m->lost, UINT32_C(1) << k->nic->index, memory_order_relaxed);
+    TEI_WARN("rdma: NIC %s does not take the %zu bytes of %s at 0x%zx: %s; other NICs carry them, "
+             "if any",
+             k->nic->name, m->region->length, m->region->location, (size_t)m->region->addr,
+             k->why[0] ? k->why : tei_errno_text(k->errnum));
+}
+
+/* Whether it is the device that has failed, which may not have told so yet, and not the memory. */
+static bool is_of_device(int errnum)
+{
+    return errnum == EIO || errnum == ENODEV || errnum == ENXIO;
+}
+
+/* Memory of the host is for all NICs, but for those that have failed, as long as there is another. */
 static int register_host(struct rdma *t, struct rdma_memory *m)
 {
-    struct task failed = {0};
-    int rc = register_all(t, m, &failed);
+    struct task tasks[RDMA_NICS_MAX];
+    size_t n = register_each(t, m, tasks), taken = 0;
+    const struct task *failed = NULL;
 
-    if (!rc)
-        return 0;
-    deregister_all(t, m);
-    return failed.errnum ? refused(&failed) : rc;
+    for (size_t i = 0; i < n; i++) {
+        taken += !tasks[i].errnum;
+        if (tasks[i].errnum && (!failed || is_of_device(failed->errnum)))
+            failed = &tasks[i];
+    }
+    if (failed && (taken == 0 || !is_of_device(failed->errnum))) {
+        deregister_all(t, m);
+        return refused(failed);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (tasks[i].errnum)
+            lose(&tasks[i]);
+    return 0;
 }
 
 /* In the order in which they are tried; true: through dma-bufs. How many there are. */
@@ -292,20 +332,6 @@ static int register_device(struct rdma *t, struct rdma_memory *m)
                                  failed.why[0] ? failed.why : tei_errno_text(failed.errnum));
     }
     return refuse_device(t, m->region, said);
-}
-
-/* The NIC was opened anew, and has no keys of this from here on. */
-static void lose(const struct task *k)
-{
-    struct rdma_memory *m = k->memory;
-
-    deregister_at(k->nic, m);
-    atomic_fetch_or_explicit(&m->lost, UINT32_C(1) << k->nic->index, memory_order_relaxed);
-    TEI_WARN(
-        "rdma: NIC %s, opened anew, does not take the %zu bytes of %s at 0x%zx again: %s; other "
-        "NICs carry them, if any",
-        k->nic->name, m->region->length, m->region->location, (size_t)m->region->addr,
-        k->why[0] ? k->why : tei_errno_text(k->errnum));
 }
 
 int tei_rdma_memory_join(struct rdma_nic *n)
