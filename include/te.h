@@ -620,6 +620,64 @@ TE_API int te_event_fd(te_engine *e);
  */
 TE_API int te_done(te_engine *e, te_batch *ids, size_t n);
 
+/* ---------------------------------------------------------------------------------------- pages */
+
+/*
+ * One side of te_pages: a pool of pages of equal distance, as a cache has them. Part h of page k in layer
+ * l begins at base + k * stride + h * part_stride + l * layer_stride.
+ */
+typedef struct te_page_side {
+    uint64_t base;         /* an address: in this process, or in the target's as target_offset is */
+    uint64_t pages;        /* that the pool has: every page number is below */
+    uint64_t stride;       /* bytes from a page to the next, with index NULL or not */
+    uint64_t part_stride;  /* bytes from a part of a page to the next */
+    uint64_t layer_stride; /* bytes from a layer to the next */
+    const void *index;     /* te_pages.n page numbers; NULL: 0, 1, 2, ... */
+} te_page_side;
+
+/*
+ * Pages to be moved: entry i of the local side's index and entry i of the remote one's name two pages,
+ * whose parts are joined in every layer. The two sides may differ in all their strides.
+ *
+ * Set `size` to sizeof(te_pages) and zero the rest first. As with te_options, that of an older or of a
+ * newer release is accepted, of the latter if what this library does not know is zero.
+ */
+typedef struct te_pages {
+    size_t size;
+    int opcode;          /* enum te_opcode */
+    te_segment target;   /* remote side */
+    uint64_t length;     /* bytes of a part: of a page, if it has only one */
+    size_t n;            /* pages to be moved: entries of each index */
+    size_t parts;        /* of a page, heads for instance; 0: 1 */
+    size_t layers;       /* 0: 1 */
+    unsigned index_bits; /* 32 or 64: what each entry of an index has, unsigned */
+    te_page_side local;  /* for TE_READ where the bytes are put, for TE_WRITE where they are from */
+    te_page_side remote;
+} te_pages;
+
+/*
+ * Submits pages as one request: the next task of the batch, whose `bytes` are those of all pages. It is
+ * COMPLETED when each page is moved; if one fails the others may have been moved or not. The arrays are
+ * copied. What adjoins on both sides, from one part or page to the next, is moved in one piece. Many pages
+ * are handed to the transports a few hundred at a time, by a thread of the engine, so that no more than
+ * that takes up the caller's time and memory. Never waits for the network.
+ *
+ * `n` or `length` may be 0: such a request completes at once, and nothing else of it is looked at but
+ * opcode, index_bits and target. On the side that is read pages may overlap and may be named twice. On the
+ * side that is written strides must keep them apart; a page that is named twice there ends with a mix of
+ * what was to be written.
+ *
+ * TE_ERR_INVALID: a page number is not below its side's `pages`, which te_errmsg() tells with its place in
+ * the index; strides that make the pages of the written side overlap, or a pool wrap around the address
+ * space; the sum of all bytes is 2^64 or more; index_bits. TE_ERR_NOT_REGISTERED: the local pool, from
+ * `base` to the end of its last page in the last layer, is not inside one region. TE_ERR_UNSUPPORTED: no
+ * transport reaches the target. Others as of te_submit(), also for `opts`. The remote pool may have holes:
+ * a page that the peer has not published is no error here, and ends the request INVALID after the
+ * descriptor was fetched again.
+ */
+TE_API int te_submit_pages(te_engine *e, te_batch b, const te_pages *pages,
+                           const te_submit_opts *opts);
+
 /* -------------------------------------------------------------------------------- notifications */
 
 typedef struct te_notification {

@@ -282,6 +282,7 @@ part_core() {
     engine submit1024 --rounds "$submits" submit
     engine prepared --rounds "$submits" prep
     engine post --batch 100000 --cpus 0,1 --rounds 3 submit
+    engine pages --rounds 10 pages
     note init te_micro init
     [ "$round" -gt 4 ] || engine idle idle
 }

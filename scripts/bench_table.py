@@ -175,6 +175,8 @@ def core_rows():
         at_most("submit, batch of 1,024", "ns/req", Term("submit1024", "ns_request"), goal=150),
         at_most("submit, prepared list", "ns/req", Term("prepared", "ns_request"), goal=50),
         at_most("100,000 requests posted, one core", "ms", Term("post", "batch_ms"), goal=15),
+        at_most("112,000 pages of 4 KiB submitted, a page", "ns", Term("pages", "ns_page"), goal=20),
+        at_most("112,000 pages of 4 KiB submitted", "ms", Term("pages", "submit_ms"), goal=3),
         at_most("init with P2PHANDSHAKE", "ms", Term("init", "p50_ms"), goal=20),
         at_most("wake-ups, idle", "/s", Term("idle", "wakeups_s"), goal=1),
         at_most("wake-ups, idle peer", "/s", Term("idle", "peer_wakeups_s"), goal=1),

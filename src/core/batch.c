@@ -296,10 +296,10 @@ static void write_msg(const struct task *t, char *buf, size_t n)
     if (!tei_task_is_terminal(state) || !error)
         return;
     tei_peer_name(&t->batch->engine->peers, t->req.target, name, sizeof(name));
-    snprintf(buf, n, "%s of %llu bytes at 0x%llx of segment '%s': %s%s%s%s%s%s",
+    snprintf(buf, n, "%s of %llu bytes %s 0x%llx of segment '%s': %s%s%s%s%s%s",
              t->req.opcode == TE_READ ? "read" : "write", (unsigned long long)t->req.length,
-             (unsigned long long)t->req.target_offset, name, te_strerror(error), t->why ? ": " : "",
-             t->why ? t->why : "", t->sys_errno ? ": " : "",
+             t->paged ? "in pages from" : "at", (unsigned long long)t->req.target_offset, name,
+             te_strerror(error), t->why ? ": " : "", t->why ? t->why : "", t->sys_errno ? ": " : "",
              t->sys_errno ? tei_errno_text(t->sys_errno) : "",
              remedy_of(error, t->why, tei_keys_is_files(name)));
 }

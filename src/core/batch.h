@@ -21,6 +21,7 @@ struct task {
     /* enum te_state; terminal ones are stored with release, after all below */
     _Alignas(64) _Atomic uint8_t state;
     bool refreshed;        /* its one refresh is used up */
+    bool paged;            /* of te_submit_pages(): req.source is its list, req.length the sum */
     uint8_t sample;        /* it is timed: its slot + 1, see metrics.h; else 0 */
     _Atomic uint32_t left; /* pieces of work */
     _Atomic int error;     /* the first one */

@@ -2,8 +2,8 @@
 /*
  * complete.c - the end of work, of tasks, of batches.
  *
- * A task counts its pieces of work in `left`; tei_work_done() takes finished pieces back, folds the
- * first error into the task and, when `left` reaches 0, ends it: publishes its state with release
+ * A task counts its pieces of work in `left`, one of pages in its list (page_feed.c); tei_work_done() takes
+ * finished pieces back, folds the first error into the task and, when none is left, ends it: publishes its state with release
  * (partner: the acquire in te_status) and counts it off its batch. The batch's own `left` reaching
  * 0 is the one place that wakes waiters and tells the event fd.
  *
@@ -15,6 +15,8 @@
 #include "base/probe.h"
 #include "core/core.h"
 #include "core/notify.h"
+#include "core/page_feed.h"
+#include "core/page_list.h"
 #include "core/view.h"
 
 /* Counts requests that are about to be posted; one of them may be due to be timed. */
@@ -215,6 +217,8 @@ static void publish_end(struct task *t)
     t->link.next = NULL;
     t->region = NULL;
     t->view = NULL;
+    if (t->paged)
+        tei_page_list_free(tei_page_list_of(t));
     if (t->group)
         tei_group_done(t->group, 1, error != 0);
     /* Release: partner of the acquire in te_status(). */
@@ -277,21 +281,17 @@ static bool wants_refresh(const struct task *t, int error)
     return tei_err_is_mild(error) && !t->refreshed && t->view->seg && !tei_task_canceled(t);
 }
 
-/*
- * The first error stands, but for one that would let the request be tried again: of several pieces
- * each must be so, or bytes of a dead attempt might arrive after the second one has completed.
- */
-static void fold_error(struct task *t, const struct tei_work *w)
+void tei_task_fail(struct task *t, int error, int sys_errno, const char *why)
 {
     pthread_mutex_t *lock = &t->batch->wait_lock;
     int was;
 
     pthread_mutex_lock(lock);
     was = atomic_load_explicit(&t->error, memory_order_relaxed);
-    if (was == TE_ERR_OK || (tei_err_is_mild(was) && !tei_err_is_mild(w->error))) {
-        atomic_store_explicit(&t->error, w->error, memory_order_relaxed);
-        t->sys_errno = w->sys_errno;
-        t->why = w->why;
+    if (was == TE_ERR_OK || (tei_err_is_mild(was) && !tei_err_is_mild(error))) {
+        atomic_store_explicit(&t->error, error, memory_order_relaxed);
+        t->sys_errno = sys_errno;
+        t->why = why;
     }
     pthread_mutex_unlock(lock);
 }
@@ -304,7 +304,10 @@ static bool fold(struct tei_work *w)
     if (w->target_region)
         tei_region_release_local(w->target_region, 1);
     if (w->error)
-        fold_error(t, w);
+        tei_task_fail(t, w->error, w->sys_errno, w->why);
+    /* Of pages the list counts, in runs. */
+    if (t->paged)
+        return false;
     /*
      * Acquire-release: the last one sees what all others folded in. Who holds the only piece left
      * need not count: nobody else can.
@@ -332,6 +335,17 @@ static bool ends_now(struct task *t)
     return false;
 }
 
+void tei_task_over(struct task *t)
+{
+    struct ending one = {0};
+
+    if (!ends_now(t))
+        return;
+    tei_metrics_unsample(t);
+    add_ending(&one, t);
+    end_together(&one);
+}
+
 /* Work of one transport is freed in bulk, tasks end in runs. */
 struct sweep {
     te_engine *engine;
@@ -340,6 +354,8 @@ struct sweep {
     size_t n;
     struct returned returned; /* the n, in figures */
     struct ending ending;
+    struct task *paged; /* of pages, to which n_paged pieces have come back */
+    size_t n_paged;
 };
 
 static void flush_works(struct sweep *s)
@@ -352,12 +368,34 @@ static void flush_works(struct sweep *s)
     s->n = 0;
 }
 
+static void end_one(struct sweep *s, struct task *t)
+{
+    if (!ends_now(t))
+        return;
+    if (t->sample)
+        tei_metrics_sampled(s->engine, t, s->returned.place);
+    if (t->batch != s->ending.batch)
+        end_together(&s->ending);
+    add_ending(&s->ending, t);
+}
+
+static void flush_paged(struct sweep *s, struct task *next)
+{
+    struct task *t = s->paged;
+    size_t n = s->n_paged;
+
+    s->paged = next;
+    s->n_paged = 0;
+    if (t && tei_page_feed_back(t, n))
+        end_one(s, t);
+}
+
 static void sweep_one(struct sweep *s, struct tei_work *w)
 {
     struct tei_pool_free *f = (struct tei_pool_free *)(void *)w;
     struct task *t = w->task;
     size_t index = w->transport->index;
-    bool last = fold(w);
+    bool paged = t->paged, last = fold(w);
 
     if (index != s->index)
         flush_works(s);
@@ -366,13 +404,13 @@ static void sweep_one(struct sweep *s, struct tei_work *w)
     f->next = s->first;
     s->first = f;
     s->n++;
-    if (!last || !ends_now(t))
+    if (last)
+        end_one(s, t);
+    if (!paged)
         return;
-    if (t->sample)
-        tei_metrics_sampled(s->engine, t, s->returned.place);
-    if (t->batch != s->ending.batch)
-        end_together(&s->ending);
-    add_ending(&s->ending, t);
+    if (t != s->paged)
+        flush_paged(s, t);
+    s->n_paged++;
 }
 
 void tei_work_done(struct tei_host *h, struct tei_list *done)
@@ -388,6 +426,7 @@ void tei_work_done(struct tei_host *h, struct tei_list *done)
         else
             sweep_one(&s, w);
     }
+    flush_paged(&s, NULL);
     flush_works(&s);
     end_together(&s.ending);
 }

@@ -70,6 +70,7 @@ struct te_engine {
     struct tei_host host;
     struct tei_jobs jobs;
     struct tei_jobs fetches; /* what waits for peers: dead ones hold up nothing else */
+    struct tei_jobs feeds;   /* the windows of requests of pages: never wait */
     struct ctl ctl;
     struct tei_rpc_server *rpc;
 

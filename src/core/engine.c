@@ -27,6 +27,7 @@
 #define AUX_THREADS   16
 #define SERVE_THREADS 2 /* of those, for requests of peers that take long */
 #define FETCH_THREADS 16
+#define FEED_THREADS  2
 
 /* ----------------------------------------------------------------------------- address and name */
 
@@ -214,6 +215,7 @@ static void init_engine(te_engine *e)
     tei_handles_init(&e->preps);
     tei_jobs_init(&e->jobs, AUX_THREADS);
     tei_jobs_init(&e->fetches, FETCH_THREADS);
+    tei_jobs_init(&e->feeds, FEED_THREADS);
     tei_descriptor_init(&e->descriptor);
     tei_publisher_init(&e->publisher);
     tei_transports_init(&e->transports, &e->descriptor.version);
@@ -333,6 +335,7 @@ static void end_transfers(te_engine *e)
         e->dir->ops->unlisten(e->dir);
     tei_jobs_stop(&e->fetches);
     tei_jobs_stop(&e->jobs);
+    tei_jobs_stop(&e->feeds);
     tei_stage_stop(e);
     for (size_t i = 0; i < e->transports.n; i++) {
         if (!e->transports.list[i])
@@ -364,6 +367,7 @@ static void free_engine(te_engine *e)
     tei_events_fini(&e->events);
     tei_jobs_fini(&e->fetches);
     tei_jobs_fini(&e->jobs);
+    tei_jobs_fini(&e->feeds);
     tei_auth_close(e->conf.identity);
     tei_ctl_fini(&e->ctl);
     pthread_mutex_destroy(&e->admin);

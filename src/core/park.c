@@ -12,6 +12,8 @@
 #include "base/probe.h"
 #include "core/core.h"
 #include "core/complete.h"
+#include "core/page_feed.h"
+#include "core/page_list.h"
 #include "core/plan.h"
 #include "core/view.h"
 
@@ -58,6 +60,12 @@ static const char *why_stale(const struct task *t)
     size_t at = 0;
     char text[224];
 
+    if (t->paged) {
+        int n = snprintf(text, sizeof(text), "not registered by its owner: ");
+
+        tei_page_list_where(t, text + n, sizeof(text) - (size_t)n);
+        return tei_batch_note(t->batch, text);
+    }
     if (seg->files)
         return "its files end before that";
     while (done < t->req.length &&
@@ -111,6 +119,7 @@ static void post_again(struct peer *p, struct tei_list *tasks)
             tei_task_end(t, rc, why);
     }
     tei_plan_post(&plan);
+    tei_page_feed_posted(&plan);
 }
 
 /*

@@ -8,6 +8,7 @@
 #include "core/plan.h"
 #include "base/probe.h"
 #include "core/core.h"
+#include "core/page_list.h"
 #include "core/route.h"
 
 #define WORK_BULK 256 /* taken from a pool at a time */
@@ -24,6 +25,7 @@ void tei_plan_init(struct plan *p, te_engine *e, struct batch *b, size_t expect)
     p->owed = 0;
     p->segment = NULL;
     p->expect = expect;
+    p->paged = NULL;
 }
 
 static struct tei_work *take_work(struct plan *p, struct tei_transport *t)
@@ -50,9 +52,9 @@ static struct tei_work *take_work(struct plan *p, struct tei_transport *t)
     return (struct tei_work *)(void *)f;
 }
 
-/* One piece of work: the part of the request from `done` on that lies in one remote buffer. */
-static int cut_one(struct plan *p, struct task *t, const struct via *via, uint64_t done,
-                   uint64_t part, struct tei_region *target)
+/* One piece of work: the part of the range `r` from `done` on that lies in one remote buffer. */
+static int cut_one(struct plan *p, struct task *t, const te_request *r, const struct via *via,
+                   uint64_t done, uint64_t part, struct tei_region *target)
 {
     struct tei_transport *carrier =
         tei_transports_carrier(&p->engine->transports, t->region, via->transport);
@@ -72,11 +74,11 @@ static int cut_one(struct plan *p, struct task *t, const struct via *via, uint64
     w->region = t->region;
     w->target_region = target;
     w->moved = &t->moved;
-    w->local = (char *)t->req.source + done;
-    w->remote = t->req.target_offset + done;
+    w->local = (char *)r->source + done;
+    w->remote = r->target_offset + done;
     w->length = part;
     w->deadline_ns = t->deadline_ns;
-    w->opcode = t->req.opcode;
+    w->opcode = r->opcode;
     w->sink = NULL;
     w->error = 0;
     w->sys_errno = 0;
@@ -86,92 +88,181 @@ static int cut_one(struct plan *p, struct task *t, const struct via *via, uint64
     return 0;
 }
 
-/* The range is known to lie in one buffer that allows it. */
-static int cut_whole(struct plan *p, struct task *t, const struct via *via)
+/* Gives back the last piece on a list. */
+static void uncut_last(struct plan *p, size_t index)
 {
-    atomic_store_explicit(&t->left, 1, memory_order_relaxed);
-    return cut_one(p, t, via, 0, t->req.length, NULL);
-}
+    struct tei_link *l = p->lists[index].head.prev;
+    struct tei_work *w = tei_container_of(l, struct tei_work, link);
 
-/* Gives back the `n` pieces last cut for a transport. */
-static void uncut(struct plan *p, size_t index, size_t n)
-{
-    while (n--) {
-        struct tei_link *l = p->lists[index].head.prev;
-        struct tei_work *w = tei_container_of(l, struct tei_work, link);
-
-        tei_list_del(l);
-        if (w->target_region)
-            tei_region_release_local(w->target_region, 1);
-        tei_pool_put(&p->engine->transports.works[index], w);
-    }
+    tei_list_del(l);
+    if (w->target_region)
+        tei_region_release_local(w->target_region, 1);
+    tei_pool_put(&p->engine->transports.works[index], w);
 }
 
 /* The next piece's end: in this engine's own regions or in the descriptor's buffers. */
-static int next_part(struct plan *p, const struct task *t, uint64_t done, uint64_t *part,
-                     struct tei_region **target)
+static int next_part(struct plan *p, const struct view *v, const te_request *r, uint64_t done,
+                     uint64_t *part, struct tei_region **target)
 {
-    uint64_t at = t->req.target_offset + done, left = t->req.length - done;
+    uint64_t at = r->target_offset + done, left = r->length - done;
     size_t index;
 
     *target = NULL;
-    if (t->view->seg)
-        return tei_segment_cover(t->view->seg, at, left, &index, part) ? 0 : TE_ERR_STALE;
+    if (v->seg)
+        return tei_segment_cover(v->seg, at, left, &index, part) ? 0 : TE_ERR_STALE;
     *target = tei_region_hold_part(&p->engine->regions, at, left, part);
     return *target ? 0 : TE_ERR_NOT_REGISTERED;
 }
 
-/* The buffer that holds the whole range and allows this; NULL if more must be looked at. */
-static const struct tei_buffer *find_buffer(struct plan *p, const struct task *t, unsigned access)
+/* The buffer that holds the whole range; NULL if more must be looked at. */
+static const struct tei_buffer *find_buffer(struct plan *p, const struct tei_segment *seg,
+                                            const te_request *r)
 {
-    const struct tei_segment *seg = t->view->seg;
     const struct tei_buffer *b = p->buffer;
 
-    if (p->segment != seg || !tei_buffer_holds(b, t->req.target_offset, t->req.length)) {
-        b = tei_segment_find(seg, t->req.target_offset, t->req.length);
-        if (!b)
-            return NULL;
+    if (p->segment == seg && tei_buffer_holds(b, r->target_offset, r->length))
+        return b;
+    b = tei_segment_find(seg, r->target_offset, r->length);
+    if (b) {
         p->segment = seg;
         p->buffer = b;
     }
-    return (b->access & access) == access ? b : NULL;
+    return b;
+}
+
+static unsigned access_of(const te_request *r)
+{
+    return r->opcode == TE_READ ? TE_REMOTE_READ : TE_REMOTE_WRITE;
+}
+
+bool tei_plan_is_whole(struct plan *p, const struct view *v, const te_request *r)
+{
+    unsigned access = access_of(r);
+    const struct tei_buffer *b = v->seg ? find_buffer(p, v->seg, r) : NULL;
+
+    return b && (b->access & access) == access;
+}
+
+static int cut_parts(struct plan *p, struct task *t, const te_request *r, const struct via *via,
+                     uint32_t *pieces)
+{
+    for (uint64_t done = 0, part; done < r->length; done += part) {
+        struct tei_region *target;
+        int rc = next_part(p, t->view, r, done, &part, &target);
+
+        if (!rc)
+            rc = cut_one(p, t, r, via, done, part, target);
+        if (rc)
+            return rc;
+        ++*pieces;
+    }
+    return 0;
+}
+
+int tei_plan_cut_range(struct plan *p, struct task *t, const te_request *r, const struct via *via,
+                       uint32_t *pieces)
+{
+    bool whole = via || tei_plan_is_whole(p, t->view, r), lasts;
+    int rc = 0;
+
+    if (t->view->seg && !whole)
+        rc = tei_segment_allows(t->view->seg, r->target_offset, r->length, access_of(r));
+    if (rc)
+        return rc;
+    if (!via)
+        via = tei_route(t->view, r, &lasts);
+    if (!via)
+        return TE_ERR_UNSUPPORTED;
+    if (!whole)
+        return cut_parts(p, t, r, via, pieces);
+    rc = cut_one(p, t, r, via, 0, r->length, NULL);
+    *pieces += rc == 0;
+    return rc;
+}
+
+static int cut_task(struct plan *p, struct task *t, const struct via *via)
+{
+    uint32_t pieces = 0;
+    int rc = tei_plan_cut_range(p, t, &t->req, via, &pieces);
+
+    if (rc)
+        tei_plan_uncut(p, t);
+    else
+        atomic_store_explicit(&t->left, pieces, memory_order_relaxed);
+    return rc;
+}
+
+/* ----------------------------------------------------------------------------------------- pages */
+
+static te_request page_request(const struct task *t, uint64_t local, uint64_t remote,
+                               uint64_t length)
+{
+    return (te_request){.opcode = t->req.opcode,
+                        .source = (void *)(uintptr_t)local,
+                        .target = t->req.target,
+                        .target_offset = remote,
+                        .length = length};
+}
+
+/* The one way for all pages, where they are in one buffer; NULL: each is to be looked up. */
+static const struct via *find_via(struct plan *p, const struct task *t)
+{
+    const struct page_list *l = tei_page_list_of(t);
+    te_request all = page_request(t, l->local.base, l->remote.base, l->remote.extent);
+    const struct via *via;
+    bool lasts;
+
+    if (!tei_plan_is_whole(p, t->view, &all))
+        return NULL;
+    via = tei_route(t->view, &all, &lasts);
+    return lasts ? via : NULL;
+}
+
+int tei_plan_cut_window(struct plan *p, struct task *t, size_t room)
+{
+    struct page_list *l = tei_page_list_of(t);
+    const struct via *via = find_via(p, t);
+    uint32_t pieces = 0;
+    int rc = 0;
+
+    while (!rc && pieces < room && !tei_page_list_at_end(l)) {
+        struct page_run r = tei_page_list_take(l);
+        te_request one = page_request(t, r.local, r.remote, r.length);
+
+        rc = tei_plan_cut_range(p, t, &one, via, &pieces);
+        l->bad = r.page;
+        l->bad_at = r.remote;
+    }
+    /* Before they are posted, and so before any of them is back. */
+    pthread_mutex_lock(&l->lock);
+    l->out += pieces;
+    pthread_mutex_unlock(&l->lock);
+    return rc;
+}
+
+static int cut_pages(struct plan *p, struct task *t)
+{
+    struct page_list *l = tei_page_list_of(t);
+    int rc;
+
+    tei_page_list_rewind(l);
+    l->out = 0;
+    l->ended = false;
+    p->expect = tei_max(p->expect, tei_min(l->n, TEI_PAGES_OUT));
+    rc = tei_plan_cut_window(p, t, TEI_PAGES_OUT);
+    if (rc) {
+        tei_plan_uncut(p, t);
+        return rc;
+    }
+    l->feeding = true;
+    l->next = p->paged;
+    p->paged = l;
+    return 0;
 }
 
 int tei_plan_cut(struct plan *p, struct task *t)
 {
-    unsigned access = t->req.opcode == TE_READ ? TE_REMOTE_READ : TE_REMOTE_WRITE;
-    bool whole = t->view->seg && find_buffer(p, t, access);
-    const struct via *via;
-    uint32_t pieces = 0;
-    bool lasts;
-    int rc;
-
-    if (t->view->seg && !whole) {
-        rc = tei_segment_allows(t->view->seg, t->req.target_offset, t->req.length, access);
-        if (rc)
-            return rc;
-    }
-    via = tei_route(t->view, &t->req, &lasts);
-    if (!via)
-        return TE_ERR_UNSUPPORTED;
-    if (whole)
-        return cut_whole(p, t, via);
-    for (uint64_t done = 0, part; done < t->req.length; done += part) {
-        struct tei_region *target;
-
-        rc = next_part(p, t, done, &part, &target);
-        if (!rc)
-            rc = cut_one(p, t, via, done, part, target);
-        if (rc) {
-            uncut(p,
-                  tei_transports_carrier(&p->engine->transports, t->region, via->transport)->index,
-                  pieces);
-            return rc;
-        }
-        pieces++;
-    }
-    atomic_store_explicit(&t->left, pieces, memory_order_relaxed);
-    return 0;
+    return t->paged ? cut_pages(p, t) : cut_task(p, t, NULL);
 }
 
 /* Takes the lowest bit out of `left`: its place; false if there is none. */
@@ -194,6 +285,17 @@ static void return_spares(struct plan *p)
             tei_pool_put_many(&p->engine->transports.works[i], p->spare[i], p->n_spare[i]);
 }
 
+void tei_plan_uncut(struct plan *p, const struct task *t)
+{
+    uint32_t left = p->used;
+    size_t i;
+
+    while (next_used(&left, &i))
+        while (!tei_list_empty(&p->lists[i]) &&
+               tei_container_of(p->lists[i].head.prev, struct tei_work, link)->task == t)
+            uncut_last(p, i);
+}
+
 void tei_plan_post(struct plan *p)
 {
     uint32_t left = p->used;
@@ -213,14 +315,9 @@ void tei_plan_drop(struct plan *p)
     size_t i;
 
     return_spares(p);
-    while (next_used(&left, &i)) {
-        size_t n = 0;
-        struct tei_link *l, *tmp;
-
-        TEI_LIST_EACH(&p->lists[i], l, tmp)
-            n++;
-        uncut(p, i, n);
-    }
+    while (next_used(&left, &i))
+        while (!tei_list_empty(&p->lists[i]))
+            uncut_last(p, i);
 }
 
 /* ---------------------------------------------------------------------------------- one request */
@@ -249,6 +346,18 @@ void tei_plan_release(struct task *t)
     t->region = NULL;
 }
 
+static int fail_unregistered(const struct task *t, size_t i)
+{
+    char page[160];
+
+    if (t->paged)
+        return TEI_FAIL(TE_ERR_NOT_REGISTERED, "%s, is not registered in this engine",
+                        tei_page_list_where(t, page, sizeof(page)));
+    return TEI_FAIL(TE_ERR_NOT_REGISTERED,
+                    "request %zu: target 0x%llx + %llu is not registered in this engine", i,
+                    (unsigned long long)t->req.target_offset, (unsigned long long)t->req.length);
+}
+
 static int fail_unreached(const struct task *t, size_t i)
 {
     const struct tei_segment *s = t->view->seg;
@@ -272,7 +381,7 @@ int tei_plan_task(struct plan *p, struct task *t, size_t i, const struct via *vi
     if (p->engine->conf.disable_metacache && t->view->seg)
         rc = TE_ERR_STALE;
     else
-        rc = via ? cut_whole(p, t, via) : tei_plan_cut(p, t);
+        rc = via ? cut_task(p, t, via) : tei_plan_cut(p, t);
     if ((rc == TE_ERR_STALE || rc == TE_ERR_ACCESS) && t->view->seg) {
         atomic_store_explicit(&t->state, TE_PENDING, memory_order_relaxed);
         tei_list_push_back(&p->unposted, &t->link);
@@ -281,8 +390,7 @@ int tei_plan_task(struct plan *p, struct task *t, size_t i, const struct via *vi
     if (!rc)
         return 0;
     if (rc == TE_ERR_NOT_REGISTERED)
-        TEI_FAIL(rc, "request %zu: target 0x%llx + %llu is not registered in this engine", i,
-                 (unsigned long long)t->req.target_offset, (unsigned long long)t->req.length);
+        fail_unregistered(t, i);
     else if (rc == TE_ERR_UNSUPPORTED)
         fail_unreached(t, i);
     else

@@ -25,6 +25,7 @@ struct plan {
     const struct tei_buffer *buffer;
     size_t expect;            /* requests still to come: how much to take at a time */
     struct tei_list unposted; /* tasks without work: empty ones and those to be parked */
+    struct page_list *paged;  /* of the tasks of pages that were cut */
 };
 void tei_plan_init(struct plan *p, te_engine *e, struct batch *b, size_t expect);
 /*
@@ -34,6 +35,21 @@ void tei_plan_init(struct plan *p, te_engine *e, struct batch *b, size_t expect)
  * is the target, TE_ERR_MEMORY.
  */
 int tei_plan_cut(struct plan *p, struct task *t);
+/* Whether the range lies in one buffer of the view that allows it. */
+bool tei_plan_is_whole(struct plan *p, const struct view *v, const te_request *r);
+/*
+ * Cuts a range of a task into work, and adds to *pieces how many there are, also of those cut before an
+ * error. `via` carries it in one piece; NULL: what does is to be found.
+ */
+int tei_plan_cut_range(struct plan *p, struct task *t, const te_request *r, const struct via *via,
+                       uint32_t *pieces);
+/*
+ * The same of the next pages of a task of pages, so many pieces or a few more; an error leaves the cursor
+ * behind the page that has it.
+ */
+int tei_plan_cut_window(struct plan *p, struct task *t, size_t room);
+/* Gives back what was cut of a task, which no other has been cut after. */
+void tei_plan_uncut(struct plan *p, const struct task *t);
 /* What can be said of request number i without looking at anything else. */
 int tei_request_check(const te_request *r, size_t i);
 /* Counts the holds that are owed. */
@@ -61,6 +77,7 @@ static inline void tei_plan_claim(const struct plan *p, struct task *t, struct v
 {
     atomic_init(&t->state, TE_WAITING);
     t->refreshed = false;
+    t->paged = false;
     t->sample = 0;
     atomic_init(&t->left, 0);
     atomic_init(&t->error, TE_ERR_OK);
@@ -81,7 +98,7 @@ static inline void tei_plan_claim(const struct plan *p, struct task *t, struct v
 int tei_plan_task(struct plan *p, struct task *t, size_t i, const struct via *via);
 /* Lets go of what a task holds that was not posted. */
 void tei_plan_release(struct task *t);
-/* Hands all work to the transports. */
+/* Hands all work to the transports. tei_page_feed_posted() is to follow. */
 void tei_plan_post(struct plan *p);
 /* Gives all work back unposted, and what is left over. */
 void tei_plan_drop(struct plan *p);

@@ -11,6 +11,7 @@
 #include "core/core.h"
 #include "core/complete.h"
 #include "core/notify.h"
+#include "core/page_feed.h"
 #include "core/view.h"
 
 #include <assert.h>
@@ -49,6 +50,7 @@ static int submit_planned(struct plan *p, size_t n, tei_fill fill, const void *a
     }
     tei_batch_begin(b, n);
     tei_plan_post(p);
+    tei_page_feed_posted(p);
     settle_unposted(p);
     return 0;
 }

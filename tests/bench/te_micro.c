@@ -7,6 +7,7 @@
  *
  *   submit      time of te_submit() for a batch of many small requests, a request
  *   prep        the same for te_prep_submit() of a prepared list
+ *   pages       the caller's processor time in te_submit_pages() of 112,000 pages, a page
  *   init        time of te_engine_create()
  *   first       time of te_open() and of the first read by an engine that is new to the target
  *   idle        voluntary context switches a second, over all threads of an engine that moved data
@@ -30,13 +31,15 @@ static const char *cpus;
 
 static const struct bench_opt options[] = {
     {"transport", BENCH_TEXT, &transport, "install this one alone (auto: as the engine chooses)"},
-    {"block", BENCH_SIZE, &block, "bytes a request (latency 4K, throughput 1M)"},
-    {"batch", BENCH_INT, &batch, "requests a batch (submit, prep 1024, throughput 16)"},
+    {"block", BENCH_SIZE, &block, "bytes a request (latency, pages 4K, throughput 1M)"},
+    {"batch", BENCH_INT, &batch,
+     "requests a batch (submit, prep 1024, throughput 16), or pages (112000)"},
     {"depth", BENCH_INT, &depth, "batches under way, of each thread (throughput; 1)"},
     {"threads", BENCH_INT, &threads, "threads that submit (throughput; 1)"},
     {"buffer", BENCH_SIZE, &buffer, "bytes of memory a process that is walked through (256M)"},
     {"seconds", BENCH_SECONDS, &seconds, "how long to measure, idle at least 5 (2)"},
-    {"rounds", BENCH_INT, &rounds, "how often to repeat (submit, prep 200, init and first 20)"},
+    {"rounds", BENCH_INT, &rounds,
+     "how often to repeat (submit, prep 200, pages, init and first 20)"},
     {"only", BENCH_TEXT, &only, "read or write (throughput; both)"},
     {"apart", BENCH_FLAG, &apart, "leave every other block out, so that none adjoin (throughput)"},
     {"self", BENCH_FLAG, &own_memory,
@@ -157,6 +160,8 @@ static void measure(const char *what, struct bench *b)
         measure_submit(b, false);
     else if (strcmp(what, "prep") == 0)
         measure_submit(b, true);
+    else if (strcmp(what, "pages") == 0)
+        measure_pages(b);
     else if (strcmp(what, "latency") == 0)
         measure_latency(b);
     else if (strcmp(what, "throughput") == 0)
@@ -196,7 +201,7 @@ int main(int argc, char **argv)
 {
     const char *about =
         "[option...] MEASURE...\n\nMeasures the engine against a second process that it starts.\n"
-        "MEASURE: submit prep init first idle latency throughput path nics faults";
+        "MEASURE: submit prep pages init first idle latency throughput path nics faults";
     int at = bench_options(argc, argv, about, options, sizeof options / sizeof options[0]);
     bench_guard(be_peer ? 300 : 180, be_peer);
     bench_pin(cpus, be_peer);

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import unittest
+from array import array
 
 import transfer_engine as te
 from peer import noise
@@ -171,6 +172,57 @@ class Transfers(Case):
                 self.assertEqual(batch.result(), 150)
             self.assertEqual(segment.start_read([], [], []).result(), 0)
             self.assertEqual(segment.buffers(), [(remote, total)])
+
+    def test_pages(self):
+        """As a loop over the pages would move them, whatever array their numbers are in."""
+        layers, blocks, size = 3, 40, 501
+        ours = bytearray(os.urandom(layers * blocks * size))
+        theirs = bytearray(layers * blocks * (size + 3))
+        here, there = [5, 3, 4, 39, 0], [0, 1, 2, 17, 39]
+        indexes = [(here, there), (array("I", here), array("I", there))]
+        indexes += [(array("q", here), array("L", there)), (memoryview(array("Q", here)), there)]
+        with te.Engine(name=HOST) as a, te.Engine(name=HOST) as b:
+            a.register(ours)
+            base = b.register(theirs).address
+            segment = a.open(b.name)
+            for mine, yours in indexes:
+                theirs[:] = bytes(len(theirs))
+                local = te.Pages(ours, blocks, size, mine, layer_stride=blocks * size)
+                remote = te.Pages(base, blocks, layers * (size + 3), yours, layer_stride=size + 3)
+                with segment.start_pages(te.Opcode.WRITE, local, remote, size, layers=layers) as w:
+                    self.assertEqual(w.result(), layers * len(here) * size)
+                expected = bytearray(len(theirs))
+                for layer in range(layers):
+                    for i, k in zip(here, there):
+                        to, at = (k * layers + layer) * (size + 3), (layer * blocks + i) * size
+                        expected[to : to + size] = ours[at : at + size]
+                self.assertSameBytes(theirs, expected)
+            ours[:] = bytes(len(ours))
+            local, remote = te.Pages(ours, blocks, size), te.Pages(base, blocks, size)
+            with segment.start_pages(te.Opcode.READ, local, remote, size, 7) as r:
+                self.assertEqual(r.result(), 7 * size)
+            self.assertSameBytes(ours[: 7 * size], theirs[: 7 * size])
+
+    def test_pages_that_are_refused(self):
+        with te.Engine(name=HOST) as a:
+            ours = bytearray(1000)
+            a.register(ours)
+            s = a.open(a.name)
+            pool = te.Pages(ours, 10, 100, [1, 10])
+            theirs = bytearray(1000)
+            here = te.Pages(a.register(theirs).address, 10, 100)
+            for pages, error, text in [
+                (pool, te.RequestError, r"local.index\[1\] is page 10, and local.pages is 10"),
+                (te.Pages(ours, 11, 100, [1, 2]), BufferError, "1100 bytes are more than the 1000"),
+                (te.Pages(ours, 10, 100, array("h", [1])), TypeError, "of 32 or 64 bits, not h"),
+                (te.Pages(ours, 10, 100), TypeError, "count must be given"),
+                (te.Pages(ours, 10, -1, [1]), ValueError, "local stride: -1 is negative"),
+                (te.Pages(ours, 10, 99, [1]), te.RequestError, "overlap"),
+            ]:
+                with self.assertRaisesRegex(error, text):
+                    s.start_pages(te.Opcode.READ, pages, here, 100)
+            with self.assertRaisesRegex(ValueError, "must be as many"):
+                s.start_pages(te.Opcode.READ, pool, here, 100, 3)
 
     def test_errors_have_text_and_class(self):
         engine, peer, segment = self.both()

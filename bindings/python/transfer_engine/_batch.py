@@ -9,6 +9,7 @@ import math
 import time
 import warnings
 from ctypes import byref
+from dataclasses import dataclass
 from enum import IntEnum
 from numbers import Real
 from typing import (
@@ -292,6 +293,24 @@ class Batch:
                 await self._engine._reactor.finished(self.id)
             except asyncio.CancelledError:
                 continue
+
+
+@dataclass(frozen=True)
+class Pages:
+    """One side of Segment.start_pages(): a pool of `pages` pages that begin `stride` bytes apart.
+
+    `base` is where page 0 begins: an address, or on the local side an object that holds memory. `index`
+    are the numbers of the pages to move: a list, or an array of integers of 32 or 64 bits (numpy, torch,
+    array), which is not copied here; None for 0, 1, 2 and so on. Parts of a page begin `part_stride`
+    bytes apart, layers `layer_stride`.
+    """
+
+    base: Any
+    pages: int
+    stride: int
+    index: Any = None
+    part_stride: int = 0
+    layer_stride: int = 0
 
 
 class Prepared:

@@ -16,15 +16,16 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from . import _log
 from ._aio import Reactor
-from ._batch import Batch, Opcode, Prepared, submit_options
+from ._batch import Batch, Opcode, Pages, Prepared, submit_options
 from ._errors import INVALID, METADATA, NOT_FOUND, error_for, in_python
-from ._memory import integer, kind, listed, local_words, sized_span, words
+from ._memory import Numbers, integer, kind, listed, local_words, numbers, sized_span, words
 from ._native import (
     COUNTERS,
     Buffer,
     Message,
     NotifyParts,
     Options,
+    PageSide,
     Request,
     Stats,
     lib,
@@ -32,6 +33,7 @@ from ._native import (
     sized_text,
     text,
 )
+from ._native import Pages as RawPages
 from ._state import Hold, State
 
 assert ctypes.sizeof(Request) == 40
@@ -516,6 +518,17 @@ class Region:
         self.close()
 
 
+def _page_side(side: Pages, what: str, base: int, index: Optional[Numbers]) -> PageSide:
+    return PageSide(
+        integer(base, f"{what} base"),
+        integer(side.pages, f"{what} pages"),
+        integer(side.stride, f"{what} stride"),
+        integer(side.part_stride, f"{what} part_stride"),
+        integer(side.layer_stride, f"{what} layer_stride"),
+        None if index is None else index.address,
+    )
+
+
 class Segment:
     """What another engine lets us reach, addressed by the addresses of its process.
 
@@ -714,6 +727,65 @@ class Segment:
             options,
             lambda handle, batch: int(
                 lib.te_submit(handle, batch, table.buffer_info()[0], n, options)
+            ),
+        )
+
+    def start_pages(
+        self,
+        opcode: Opcode,
+        local: Pages,
+        remote: Pages,
+        length: int,
+        count: Optional[int] = None,
+        *,
+        parts: int = 1,
+        layers: int = 1,
+        timeout: Optional[float] = None,
+        notify: Optional[NotifyParts] = None,
+    ) -> Batch:
+        """Starts to move pages between two pools, as one request (te_submit_pages()).
+
+        Of each page `parts` parts of `length` bytes are moved, in each of `layers` layers. `count` is
+        how many pages, where neither side has an index.
+        """
+        opcode = Opcode(opcode)
+        ident = self._opened()
+        ours = None if local.index is None else numbers(local.index, "local index")
+        theirs = None if remote.index is None else numbers(remote.index, "remote index")
+        given = [x for x in (ours, theirs) if x is not None]
+        if count is None and not given:
+            raise TypeError("without page numbers on either side count must be given")
+        n = given[0].size if count is None else integer(count, "count")
+        if any(x.size != n or x.bits != given[0].bits for x in given):
+            raise ValueError("both sides' page numbers must be as many, and of as many bits")
+        reach = max(
+            0,
+            (local.pages - 1) * local.stride
+            + (parts - 1) * local.part_stride
+            + (layers - 1) * local.layer_stride
+            + length,
+        )
+        where, _ = sized_span(local.base, reach, opcode == Opcode.READ)
+        pages = RawPages(
+            ctypes.sizeof(RawPages),
+            opcode,
+            ident,
+            integer(length, "length"),
+            n,
+            integer(parts, "parts"),
+            integer(layers, "layers"),
+            given[0].bits if given else 0,
+            _page_side(local, "local", where.address, ours),
+            _page_side(remote, "remote", remote.base, theirs),
+        )
+        options = submit_options(timeout, notify, ident)
+        return Batch.start(
+            self._engine,
+            1,
+            (where.keep, given),
+            options,
+            lambda handle, batch: int(
+                lib.te_submit_pages(handle, batch, byref(pages), options)
             ),
         )
 

@@ -264,3 +264,29 @@ def local_words(
         if where.keep is not None:
             keep.append(where.keep)
     return addresses, sizes, keep
+
+
+class Numbers(NamedTuple):
+    """Where an array of integers of 32 or 64 bits is. `keep` must be held while it is used."""
+
+    address: int
+    size: int
+    bits: int
+    keep: Any
+
+
+def numbers(values: Any, what: str) -> Numbers:
+    """An array of integers as it is, without a copy; a list as 64-bit words."""
+    kinds = str(getattr(values, "dtype", "")) or getattr(values, "typecode", "")
+    kinds = kinds or str(getattr(values, "format", ""))
+    if not kinds:
+        table = words(values, what)
+        return Numbers(table.buffer_info()[0], len(table), 64, table)
+    where = span(values)
+    size = values.element_size() if hasattr(values, "element_size") else values.itemsize
+    if where.device:
+        raise BufferError(f"{what}: {kind(values)} is in memory of a device; use .cpu()")
+    if not ("int" in kinds or kinds in tuple("iIlLqQ")) or size not in (4, 8):
+        raise TypeError(f"{what} must be integers of 32 or 64 bits, not {kinds}")
+    assert where.nbytes is not None
+    return Numbers(where.address, where.nbytes // size, 8 * size, where.keep)

@@ -97,6 +97,36 @@ class Message(Structure):
     keep: Any = None  # what the pointers need
 
 
+class PageSide(Structure):
+    """te_page_side."""
+
+    _fields_ = [
+        ("base", c_uint64),
+        ("pages", c_uint64),
+        ("stride", c_uint64),
+        ("part_stride", c_uint64),
+        ("layer_stride", c_uint64),
+        ("index", c_void_p),
+    ]
+
+
+class Pages(Structure):
+    """te_pages."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("opcode", c_int),
+        ("target", c_int32),
+        ("length", c_uint64),
+        ("n", c_size_t),
+        ("parts", c_size_t),
+        ("layers", c_size_t),
+        ("index_bits", c_uint),
+        ("local", PageSide),
+        ("remote", PageSide),
+    ]
+
+
 COUNTERS = (
     "requests_submitted requests_completed requests_failed bytes_read bytes_written"
     " served_requests served_bytes_out served_bytes_in served_rejected"
@@ -142,6 +172,7 @@ _BLOCKING: Dict[str, Tuple[Any, List[Any]]] = {
     "te_batch_alloc": (c_int, [_E, c_size_t, _U64P]),
     "te_batch_free": (c_int, [_E, _B]),
     "te_submit": (c_int, [_E, _B, c_void_p, c_size_t, POINTER(SubmitOptions)]),
+    "te_submit_pages": (c_int, [_E, _B, POINTER(Pages), POINTER(SubmitOptions)]),
     "te_prep_create": (c_int, [_E, _S, c_void_p, c_void_p, c_void_p, c_size_t, _U64P]),
     "te_prep_submit": (
         c_int,

@@ -9,6 +9,7 @@ use crate::engine::Handle;
 use crate::error::{check, Error, ErrorKind, Result};
 use crate::event::BatchId;
 use crate::notify::raw_message;
+use crate::pages::Pages;
 use crate::prepared::{List, Prepared};
 use crate::region::Registered;
 use crate::request::{milliseconds, same_engine, Opcode, Request, SubmitOptions};
@@ -277,6 +278,23 @@ impl<'a> Batch<'a> {
                     options,
                 )
             },
+        )
+    }
+
+    /// Submits pages, named by their numbers, as one request. What adjoins on both sides is moved in one
+    /// piece.
+    pub fn submit_pages(&self, pages: &Pages<'_, 'a>, options: &SubmitOptions<'_>) -> Result<()> {
+        let raw = pages.raw(&self.engine)?;
+        self.submitting(
+            options,
+            1,
+            |held| {
+                hold(&mut held.regions, &pages.region.inner);
+                hold(&mut held.segments, &pages.segment.inner);
+            },
+            // SAFETY: the engine lives; struct and numbers are read during the call, and there are as many
+            // numbers as the struct says; all of the local pool is in the region, which is held.
+            |options| unsafe { sys::te_submit_pages(self.engine.raw(), self.id, &raw, options) },
         )
     }
 

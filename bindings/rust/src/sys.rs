@@ -87,6 +87,30 @@ pub struct te_submit_opts {
 }
 
 #[repr(C)]
+pub struct te_page_side {
+    pub base: u64,
+    pub pages: u64,
+    pub stride: u64,
+    pub part_stride: u64,
+    pub layer_stride: u64,
+    pub index: *const c_void,
+}
+
+#[repr(C)]
+pub struct te_pages {
+    pub size: usize,
+    pub opcode: c_int,
+    pub target: te_segment,
+    pub length: u64,
+    pub n: usize,
+    pub parts: usize,
+    pub layers: usize,
+    pub index_bits: c_uint,
+    pub local: te_page_side,
+    pub remote: te_page_side,
+}
+
+#[repr(C)]
 pub struct te_message {
     pub name: *const c_void,
     pub name_len: usize,
@@ -171,6 +195,12 @@ extern "C" {
         b: te_batch,
         reqs: *const te_request,
         n: usize,
+        opts: *const te_submit_opts,
+    ) -> c_int;
+    pub fn te_submit_pages(
+        e: *mut te_engine,
+        b: te_batch,
+        pages: *const te_pages,
         opts: *const te_submit_opts,
     ) -> c_int;
     pub fn te_prep_create(

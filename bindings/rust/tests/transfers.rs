@@ -7,8 +7,8 @@ use common::{engine, engine_with_a_port, pair, random_bytes, Random, LONG};
 use std::os::unix::io::{AsFd, AsRawFd};
 use std::time::Duration;
 use transfer_engine::{
-    Access, CloseError, Engine, Error, ErrorKind, Item, Opcode, RegionOptions, Request, State,
-    SubmitOptions,
+    Access, CloseError, Engine, Error, ErrorKind, Item, Opcode, PageNumbers, PagePool, Pages,
+    RegionOptions, Request, State, SubmitOptions,
 };
 
 const SIZE: usize = 1 << 20;
@@ -452,6 +452,63 @@ fn prepared_lists_move_the_items_that_are_named() {
     drop((list, batch));
     let why = local.close().unwrap_err().error; // the first batch has it, too
     assert_eq!(why.kind(), ErrorKind::Busy);
+}
+
+#[test]
+fn pages_by_their_numbers() {
+    let (near, far) = (engine(), engine());
+    let served = far.register((0..200).collect::<Vec<u8>>(), Access::Read).unwrap();
+    let local = near.register(vec![0; 100], Access::LocalOnly).unwrap();
+    let segment = near.open(&far.name().unwrap()).unwrap();
+    let mut pages = Pages {
+        opcode: Opcode::Read,
+        region: &local,
+        segment: &segment,
+        length: 5,
+        count: 3,
+        parts: 1,
+        layers: 2,
+        local: PagePool {
+            pages: 10,
+            stride: 5,
+            layer_stride: 50,
+            numbers: PageNumbers::Wide(&[9, 0, 4]),
+            ..PagePool::default()
+        },
+        remote: PagePool {
+            base: served.addr(),
+            pages: 20,
+            stride: 10,
+            layer_stride: 5,
+            ..PagePool::default()
+        },
+    };
+    let batch = near.batch(1).unwrap();
+    batch.submit_pages(&pages, &SubmitOptions::new()).unwrap();
+    assert_eq!(batch.wait().unwrap(), 30);
+    let have = local.to_vec(0..100).unwrap();
+    for layer in 0..2 {
+        for (i, k) in [9, 0, 4].into_iter().enumerate() {
+            let (to, from) = (layer * 50 + k * 5, i * 10 + layer * 5);
+            assert_eq!(have[to..to + 5], served.to_vec(from..from + 5).unwrap());
+        }
+    }
+    let refused = |pages: &Pages<'_, 'static>| {
+        let batch = near.batch(1).unwrap();
+        batch.submit_pages(pages, &SubmitOptions::new()).unwrap_err()
+    };
+    pages.remote.numbers = PageNumbers::Wide(&[0, 20, 0]);
+    let why = refused(&pages).to_string();
+    assert!(why.contains("remote.index[1] is page 20"), "{why}");
+    pages.remote.numbers = PageNumbers::Narrow(&[0, 1, 2]);
+    assert_eq!(refused(&pages).kind(), ErrorKind::Invalid);
+    pages.remote.numbers = PageNumbers::Wide(&[0, 1]);
+    assert_eq!(refused(&pages).kind(), ErrorKind::Invalid);
+    pages.remote.numbers = PageNumbers::InOrder;
+    pages.local.pages = 11; // beyond the region
+    assert_eq!(refused(&pages).kind(), ErrorKind::Invalid);
+    pages.local.stride = u64::MAX;
+    assert_eq!(refused(&pages).kind(), ErrorKind::Invalid);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 /*
  * micro.h - what the files of te_micro share: its options, an engine with a target to move to and
  * from, and the measures. engines.c makes engines and the other process, fabric.c the NICs that they
- * may have, startup.c, idle.c, throughput.c and faults.c hold measures, te_micro.c the rest.
+ * may have, startup.c, idle.c, throughput.c, pages.c and faults.c hold measures, te_micro.c the rest.
  */
 #ifndef MICRO_H
 #define MICRO_H
@@ -118,5 +118,6 @@ void measure_idle(const struct bench *b);
 void measure_throughput(struct bench *b);
 void measure_faults(const struct bench *b);
 void measure_nics(void);
+void measure_pages(const struct bench *b);
 
 #endif

@@ -109,6 +109,8 @@ fn layouts_and_constants_are_those_of_the_header() {
         "" te_request { opcode, source, target, target_offset, length }
         "struct " te_status { state, error, bytes }
         "" te_submit_opts { size, deadline_ms, notify_name, notify_msg, notify_target }
+        "" te_page_side { base, pages, stride, part_stride, layer_stride, index }
+        "" te_pages { size, opcode, target, length, n, parts, layers, index_bits, local, remote }
         "" te_message { name, name_len, msg, msg_len }
         "struct " te_stats { size, requests_submitted, requests_completed, requests_failed, bytes_read,
             bytes_written, served_requests, served_bytes_out, served_bytes_in, served_rejected, retries,
