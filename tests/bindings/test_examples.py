@@ -25,6 +25,10 @@ class Python(unittest.TestCase):
         self.assertEqual(examples.says(self, "arrays.py", examples.python_with("numpy")),
                          "request 17: 786432 bytes in 24 blocks, all as they were sent")
 
+    def test_pages(self):
+        self.assertEqual(examples.says(self, "pages.py", sys.executable),
+                         "163840 bytes in 8 requests, 0 of 40 pages are wrong")
+
     def test_asyncio(self):
         self.assertRegex(examples.says(self, "aio.py", sys.executable),
                          "^4194304 bytes in 64 pages, 0 of them wrong; beyond the end: TE_ERR_STALE; "

@@ -25,7 +25,7 @@ def prepare():
     for name in ("libtransfer_engine.a", "libtransfer_engine.so"):
         if not os.path.exists(os.path.join(te.BUILD, "lib", name)):
             te.skip(f"{name} is not built")
-    shutil.copytree(SOURCE, folder(), ignore=lambda *_: ("target", "initiator", "mooncake", "Cargo.lock"))
+    shutil.copytree(SOURCE, folder(), ignore=lambda *_: ("target", "initiator", "mooncake", "pages", "Cargo.lock"))
     for name in ("bindings", "scripts"):
         os.symlink(os.path.join(te.SRC, name), os.path.join(te.Workdir.get(), "tree", name))
     run("cmake", "--install", te.BUILD, "--prefix", prefix())

@@ -34,6 +34,11 @@ class Programs(unittest.TestCase):
         completed = int(re.search(r"of 32 canceled requests (\d+) completed$", peer.output()).group(1))
         self.assertLessEqual(completed, 32)
 
+    def test_pages(self):
+        with examples.start("pages.c") as program:
+            self.assertEqual(program.wait(), 0, program)
+            self.assertEqual(program.lines, ["pages: 163840 bytes in 8 requests, success", "pages: 0 of 40 pages are wrong"])
+
     def test_mooncake(self):
         examples.moves_and_inverts(self, "mooncake.cc", "mooncake")
 
