@@ -180,6 +180,20 @@ class LintTest(unittest.TestCase):
         self.source("src/core/engine.c", "\n" * 900)
         self.fails("sizes", "src/core/engine.c:901:", "901 lines")
 
+    def test_header_length(self):
+        self.source("src/core/engine.h", "\n" * 149)
+        self.source("src/core/engine.c", "\n" * 400)
+        self.assertIn(", 0 over 150", self.passes("headers"))
+        self.source("src/core/engine.h", "\n" * 150)
+        self.fails("headers", "src/core/engine.h:151:", "151 lines")
+        self.source("src/core/engine.h", "\n")
+        self.source("src/meta/meta.h", "\n" * 200)
+        self.passes("headers")
+        self.source("src/meta/meta.h", "\n" * 2000)
+        self.fails("headers", "src/meta/meta.h:", "2001 lines")
+        self.source("src/meta/meta.h", "\n" * 100)
+        self.fails("headers", "src/meta/meta.h:1:", "KNOWN_HEADERS")
+
     def test_spdx(self):
         for name in ("src/core/engine.c", "scripts/a.sh", "tools/b.py", "cmake/c.cmake"):
             self.write(name, "\n")

@@ -11,7 +11,7 @@
 #include "fabric/softgpu/softgpu.h"
 #include "native_mix.h"
 #include "plat/plat.h"
-#include "transport/tcp/tcp_session.h"
+#include "transport/tcp/tcp_device.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

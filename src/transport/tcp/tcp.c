@@ -18,7 +18,7 @@
  * closes every connection and gives back what ended.
  */
 #include "transport/tcp/tcp_nics.h"
-#include "transport/tcp/tcp_session.h"
+#include "transport/tcp/tcp_device.h"
 #include "transport/tcp/tcp_stream.h"
 
 #include "base/err.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tcp.h - the TCP transport: an instance and its workers. Private to src/transport/tcp, as are
- * tcp_peer.h (peers and their work), tcp_lane.h, tcp_stream.h (lanes of the native framing) and
- * tcp_session.h (the serving end). What there is:
+ * tcp_work.h, tcp_peer.h (peers and their work), tcp_piece.h, tcp_fence.h, tcp_lane.h, tcp_frame.h and
+ * tcp_stream.h (lanes of the native framing), tcp_session.h and tcp_device.h (the serving end). What there is:
  *
  *   tcp          the instance: workers, listener, table of peers
  *   tcp_worker   a thread with an event loop; every socket belongs to one

@@ -24,6 +24,7 @@
  * straight into its place, and the rest of the same call into `in` again.
  */
 #include "transport/tcp/tcp_auth.h"
+#include "transport/tcp/tcp_device.h"
 #include "base/probe.h"
 
 #include "base/tsan.h"

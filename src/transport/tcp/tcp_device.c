@@ -25,7 +25,7 @@
  * A copy that fails ends the request in a way that no client takes for success. It may have broken the
  * queue it was on, which is therefore opened anew as soon as nobody has copies there.
  */
-#include "transport/tcp/tcp_session.h"
+#include "transport/tcp/tcp_device.h"
 
 #include "plat/plat.h"
 

@@ -3,7 +3,8 @@
 #ifndef TEI_TCP_LANE_H
 #define TEI_TCP_LANE_H
 
-#include "transport/tcp/tcp_peer.h"
+#include "transport/tcp/tcp_fence.h"
+#include "transport/tcp/tcp_piece.h"
 
 #define TCP_CONNECT_NS     (1250 * TEI_NS_PER_MS) /* a lost SYN is sent again after 1 s */
 #define TCP_BACKOFF_NS     (5 * TEI_NS_PER_MS)

@@ -32,6 +32,7 @@
  * address that has too many of those is banned (tcp_ban.c).
  */
 #include "transport/tcp/tcp_auth.h"
+#include "transport/tcp/tcp_device.h"
 #include "transport/tcp/tcp_nics.h"
 #include "base/probe.h"
 

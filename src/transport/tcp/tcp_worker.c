@@ -18,7 +18,7 @@
  * still is, or that there is nothing to watch and stays off.
  */
 #include "transport/tcp/tcp_peer.h"
-#include "transport/tcp/tcp_session.h"
+#include "transport/tcp/tcp_device.h"
 
 #include "base/err.h"
 #include "base/log.h"

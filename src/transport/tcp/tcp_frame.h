@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tcp_frame.h - frames of the native client. */
+#ifndef TEI_TCP_FRAME_H
+#define TEI_TCP_FRAME_H
+
+#include "transport/tcp/tcp_lane.h"
+
+struct tcp_stream;
+
+/* A part of one work, as a frame carries it. */
+struct tcp_block {
+    struct tcp_work *work; /* NULL: it has ended meanwhile */
+    char *local;
+    struct tcp_range range;
+};
+
+/*
+ * A request of the native framing. It is on a lane's stream, or in one of its peer's lists `again`
+ * and `lost`.
+ */
+struct tcp_frame {
+    struct tei_link link;
+    unsigned type; /* enum tcp_frame_type */
+    unsigned n;    /* blocks */
+    unsigned tries;
+    bool asked;          /* lost: a DROP for its connection is under way */
+    uint64_t id;         /* on the connection */
+    uint64_t connection; /* lost: the one that may still bring it; DROP: the one to drop */
+    uint64_t payload;    /* bytes of all blocks */
+    size_t head_len;
+    uint64_t sent, total; /* of head, payload and trailer, on this connection */
+    uint32_t crc;         /* of the payload sent so far */
+    uint8_t trailer[TCP_TRAILER_LEN];
+    uint32_t zero_last;        /* the last call without a copy that carried a part of it, 0: none */
+    int64_t sent_ns;           /* when the last byte was handed over; before: when the first was */
+    uint64_t delivered;        /* stream.delivered at that time */
+    struct tcp_span unsettled; /* WRITE: covers the blocks whose work has ended before the answer */
+    struct tei_list waiters;   /* works that are held until that is empty */
+    const void *owner;         /* of the first block */
+    unsigned noted;            /* blocks of that owner that tcp_drive.c knows of */
+    struct tcp_block blocks[TCP_FRAME_BLOCKS];
+    uint8_t head[TCP_FRAME_HEAD_MAX];
+};
+
+/* The next frame for a lane, sealed; NULL if there is none. */
+struct tcp_frame *tei_tcp_frame_next(struct tcp_lane *l, int64_t now);
+struct tcp_frame *tei_tcp_frame_hello(struct tcp_lane *l);
+/* The one behind it, where stream.proof is. */
+struct tcp_frame *tei_tcp_frame_prove(struct tcp_lane *l);
+void tei_tcp_frame_free(struct tcp *t, struct tcp_frame *f);
+/* All of it was applied; frees it. */
+void tei_tcp_frame_done(struct tcp_lane *l, struct tcp_frame *f);
+/* The target refused one block and applied none; the others go out again. */
+void tei_tcp_frame_refused(struct tcp_lane *l, struct tcp_frame *f, unsigned index);
+/* Ends the pieces of works that have failed, but for patient ones; it stays under way. */
+void tei_tcp_frame_take_out(struct tcp_peer *p, struct tcp_worker *w, struct tcp_frame *f);
+/* Nothing of the frame may come late any more. */
+void tei_tcp_frame_settle(struct tcp_peer *p, struct tcp_frame *f);
+/* A frame that has left its stream: what has not failed of it goes out again. */
+void tei_tcp_frame_put_back(struct tcp_lane *l, struct tcp_frame *f, bool broke);
+/*
+ * The connection is closed: its frames end for the reason `fault`, NULL: go out again.
+ * never_applied: what was sent on it had no effect.
+ */
+void tei_tcp_frames_leave(struct tcp_lane *l, const struct tcp_fault *fault, bool never_applied);
+/* The target has ended that connection: its frames may go out again. */
+void tei_tcp_frames_dropped(struct tcp_peer *p, uint64_t connection);
+/*
+ * The last frame of a list that may still bring a WRITE that has ended to that range, or NULL; exact:
+ * by its blocks, not by what they cover together.
+ */
+struct tcp_frame *tei_tcp_frames_last(const struct tei_list *frames, const struct tcp_span *span,
+                                      bool exact);
+/* Whether the WRITEs up to that one were sent, with nothing else between them. */
+bool tei_tcp_frames_acked(const struct tcp_stream *s, uint64_t id);
+/* Whether a work with an error has a part in a WRITE that is being sent, or read by the kernel. */
+bool tei_tcp_frame_is_half_sent(const struct tcp_stream *s, const struct tcp_frame *f);
+
+/* ---- frames in the peer's lists; peer's lock held, worker NULL: see part_end */
+/* Ends the pieces whose work has an error. */
+void tei_tcp_frames_prune(struct tcp_peer *p, struct tcp_worker *w);
+/* Ends them all. */
+void tei_tcp_frames_fail(struct tcp_peer *p, struct tcp_worker *w, const struct tcp_fault *fault);
+/* Frees those in p->unsettled. */
+void tei_tcp_frames_settle(struct tcp_peer *p);
+/* Whether a frame waits for a DROP that was not sent yet. */
+bool tei_tcp_frames_want_drop(const struct tcp_peer *p);
+/* The last frame that may still bring a WRITE that has ended to that range, or NULL. */
+struct tcp_frame *tei_tcp_frames_reach(const struct tcp_peer *p, const struct tcp_span *span);
+
+#endif
