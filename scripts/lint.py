@@ -92,7 +92,7 @@ ONE_PLACE = (
 )
 # Tools call public headers only. te_info prints the option table, which is no public interface, asks a
 # metadata server, and tells what is built in and what the host has; te_segment reads and writes the keys
-# of a metadata server without an engine. All of them find the flag that was meant as the library finds names.
+# of a metadata server without an engine; te_keys reads key files as an engine does. All of them find the flag that was meant as the library finds names.
 TOOL_EXCEPTIONS = {
     "tools/common_flags.c": ("base/near.h",),
     "tools/te_info.c": ("conf/conf.h",),
@@ -107,6 +107,8 @@ TOOL_EXCEPTIONS = {
     "tools/te_info/path.c": ("base/os.h", "base/sock.h"),
     "tools/te_info/path.h": ("conf/conf.h",),
     "tools/te_info/summary.c": ("meta/meta.h", "transport/transport.h"),
+    "tools/te_keys/file.c": ("base/base64.h",),
+    "tools/te_keys/keys.h": ("auth/auth_keys.h",),
     "tools/te_segment/answers.c": ("auth/auth.h", "base/err.h", "base/jobs.h", "base/os.h"),
     "tools/te_segment/change.c": ("base/os.h",),
     "tools/te_segment/connect.c": ("base/os.h",),

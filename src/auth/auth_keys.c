@@ -133,7 +133,7 @@ static int add_line(struct reader *r, const char *id, size_t id_len, const char 
         return refuse(r, "an id is 1 to 64 letters, digits, '.', '_' or '-'");
     if (!tei_base64_decode(key, key_len, true, line->key, sizeof(line->key), &line->len) ||
         line->len < AUTH_KEY_MIN)
-        return refuse(r, "a key is 32 to 64 random bytes in base64: openssl rand -base64 32");
+        return refuse(r, "a key is 32 to 64 random bytes in base64: te_keys make makes such files");
     seen = tei_auth_find(f, id, id_len);
     if (seen)
         return repeated(r, seen, line);

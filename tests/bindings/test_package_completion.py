@@ -21,10 +21,10 @@ SRC = os.environ.get("TE_TEST_SRC", os.path.abspath(os.path.join(os.path.dirname
 BIN = os.environ.get("TE_TEST_BIN", os.path.join(SRC, "build", "bin"))
 BASH = os.path.join(SRC, "completions", "bash", "transfer_engine")
 ZSH = os.path.join(SRC, "completions", "zsh")
-TOOLS = ("te_info", "te_metad", "te_segment", "te_top", "transfer_engine_bench", "transfer_engine_validator")
+TOOLS = ("te_info", "te_keys", "te_metad", "te_segment", "te_top", "transfer_engine_bench", "transfer_engine_validator")
 NO_WORDS = ("TEXT", "NUMBER", "NUMBER|-1", "BYTES", "SECONDS", "FACTOR")
 FILES = ("file", "html", "nic_priority_matrix", "path", "sweep_limits", "tls_cert", "tls_key", "token_file", "trace")
-FOLDERS = ("data_dir", "mount_dir", "sysfs")
+FOLDERS = ("data_dir", "dir", "mount_dir", "sysfs")
 
 
 def read(*path):
@@ -111,7 +111,7 @@ class BashTest(Files):
     def test_flags(self):
         for tool in TOOLS:
             flags = flags_of(tool)
-            self.assertGreater(len(flags), 5)
+            self.assertGreater(len(flags), 4)
             offered = bash(f"{tool} --")
             self.assertEqual([f.rstrip("=").lstrip("-") for f in offered], sorted(flags))
             for flag, kind in flags.items():
@@ -167,6 +167,8 @@ class BashTest(Files):
         self.assertEqual(bash("te_segment list "), [])
         self.assertIn("--path=", bash("te_segment mount kv --"))
         self.assertEqual(bash("te_info "), [])
+        self.assertEqual(bash("te_keys "), ["add", "check", "first", "make", "remove", "show"])
+        self.assertEqual(bash("te_keys add a one", folder=self.folder), ["one two.json", "one.d", "one.json"])
 
     def test_command_as_typed(self):
         name = os.path.basename(BIN)
@@ -208,7 +210,8 @@ class ZshTest(Files):
 
     def test_files(self):
         self.assertIn("--data_dir=", zsh(f"te_metad --data_dir={self.folder}/on", r"one\.d/"))
-        for line in (f"te_metad --tls_key={self.folder}/one\\ t", f"te_segment register kv --file=a,{self.folder}/one\\ t"):
+        for line in (f"te_metad --tls_key={self.folder}/one\\ t", f"te_keys check {self.folder}/one\\ t",
+                     f"te_segment register kv --file=a,{self.folder}/one\\ t"):
             self.assertIn("two.json", zsh(line, r"two\.json"))
 
     def test_same_names_as_bash(self):

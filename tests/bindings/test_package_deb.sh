@@ -9,7 +9,7 @@ set -euo pipefail
 src=${TE_TEST_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
 build=${TE_TEST_BUILD:-$src/build}
 packages=(libtransfer-engine0 libtransfer-engine-dev transfer-engine-tools)
-tools=(te_info te_metad te_segment te_top transfer_engine_bench transfer_engine_validator)
+tools=(te_info te_keys te_metad te_segment te_top transfer_engine_bench transfer_engine_validator)
 
 fail() { echo "test_package_deb: $*" >&2; exit 1; }
 skip() { echo "test_package_deb: $*"; exit 77; }
@@ -76,7 +76,7 @@ use_documents() {
     local section found page pages
     zcat /usr/share/doc/libtransfer-engine-dev/README.md.gz >/log || fail "no README"
     [ -s /usr/share/doc/libtransfer-engine0/copyright ] || fail "no copyright"
-    for page in SECURITY config metad troubleshooting tuning; do
+    for page in SECURITY config metad security-howto troubleshooting tuning; do
         compgen -G "/usr/share/doc/transfer-engine-tools/$page.md*" >/dev/null || fail "$page.md is not with the tools"
     done
     # Minimized systems have another program in its place.

@@ -13,7 +13,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import te_proc as te
 
 LIBRARY = os.path.join(te.BUILD, "lib", "libtransfer_engine.so")
-TOOLS = ("te_info", "te_metad", "te_segment", "te_top", "transfer_engine_bench", "transfer_engine_validator")
+TOOLS = ("te_info", "te_keys", "te_metad", "te_segment", "te_top", "transfer_engine_bench", "transfer_engine_validator")
 # libcurl comes in a flavour for each of its TLS libraries; older C libraries stand apart in pieces.
 ENGINE = {"jansson", "hwloc", "uring", "curl", "hiredis"}
 SYSTEM = {"c", "m", "dl", "pthread", "rt"}

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# te-test: parallel timeout=600
+"""te_keys: the files that it makes, changes, checks and shows, and engines that use them."""
+import json
+import os
+import stat
+import subprocess
+import time
+
+import te_auth
+import te_proc as te
+
+KEYS = te.tool("te_keys")
+
+
+class Case(te_auth.Case):
+    def run_keys(self, *words):
+        return subprocess.run([KEYS, *words], cwd=self.folder, capture_output=True, text=True, check=False,
+                              timeout=te.HANG_S)
+
+    def does(self, *words):
+        run = self.run_keys(*words)
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        return run.stdout
+
+    def fails(self, status, what, *words):
+        run = self.run_keys(*words)
+        self.assertEqual(run.returncode, status, run.stderr)
+        self.assertIn(what, run.stderr)
+        self.assertEqual(run.stderr.count("\n"), 1)
+        return run.stdout
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def lines(self, name):
+        """Its lines as pairs of id and key."""
+        with open(self.path(name), encoding="ascii") as f:
+            return [tuple(line.split(":")) for line in f.read().splitlines()]
+
+    def ids(self, name):
+        return [i for i, _ in self.lines(name)]
+
+    def with_file(self, name):
+        peer = te.Peer(options=("TE_AUTH=psk", f"TE_AUTH_KEYS={self.path(name)}", *te_auth.TCP_ONLY), env=te.PATIENT)
+        self.addCleanup(peer.close)
+        return peer
+
+
+class Make(Case):
+    def test_a_cluster(self):
+        self.assertEqual(self.does("make", "a", "b", "c", "--dir=k"), "k/a.keys\nk/b.keys\nk/c.keys\n")
+        self.assertEqual([self.ids(f"k/{i}.keys") for i in "abc"], [["a", "b", "c"], ["b", "a", "c"], ["c", "a", "b"]])
+        keys = {i: dict(self.lines(f"k/{i}.keys")) for i in "abc"}
+        self.assertEqual(keys["a"], keys["b"])
+        self.assertEqual(keys["a"], keys["c"])
+        self.assertEqual(len(set(keys["a"].values())), 3)
+        self.assertEqual({len(key) for key in keys["a"].values()}, {44})
+        self.assertEqual(stat.S_IMODE(os.stat(self.path("k")).st_mode), 0o700)
+        self.assertEqual({stat.S_IMODE(os.stat(self.path(f"k/{i}.keys")).st_mode) for i in "abc"}, {0o600})
+        self.assertEqual(sorted(os.listdir(self.path("k"))), ["a.keys", "b.keys", "c.keys"])
+
+    def test_engines_take_them(self):
+        self.does("make", "a", "b")
+        self.moves(self.with_file("a.keys"), self.with_file("b.keys"))
+
+    def test_a_group(self):
+        self.does("make", "--group", "kv")
+        self.assertEqual(self.ids("kv.keys"), ["kv", "kv"])
+        self.moves(self.with_file("kv.keys"), self.with_file("kv.keys"))
+
+    def test_no_file_is_replaced(self):
+        self.does("make", "a")
+        before = self.lines("a.keys")
+        self.fails(1, "a.keys is there already", "make", "a")
+        self.assertEqual(self.lines("a.keys"), before)
+        self.assertEqual(os.listdir(self.folder), ["a.keys"])
+
+    def test_usage(self):
+        self.fails(2, "a command is missing")
+        self.fails(2, "te_keys make ID...", "make")
+        self.fails(2, "te_keys add ID FILE...", "add", "a")
+        self.fails(2, "'a b' is not an id", "make", "a b")
+        self.fails(2, "'../a' is not an id", "make", "../a")
+        self.fails(2, "'a' stands twice", "make", "a", "a")
+        self.fails(2, "--group takes one id", "make", "--group", "a", "b")
+        self.fails(2, "check takes no --json", "check", "--json", "a")
+        self.assertEqual(os.listdir(self.folder), [])
+
+
+class Change(Case):
+    def test_a_new_key_step_by_step(self):
+        self.does("make", "a", "b")
+        server, client = self.with_file("b.keys"), self.with_file("a.keys")
+        self.moves(client, server, 1)
+        steps = (("add", "a2", "a.keys", "b.keys"), ("first", "a2", "a.keys"), ("remove", "a", "a.keys", "b.keys"))
+        for seed, step in enumerate(steps, 2):
+            self.does(*step)
+            time.sleep(te_auth.LOOK_S)
+            client.ask("close", client.open(server.segment))
+            self.moves(client, server, seed)
+        self.assertEqual((self.ids("a.keys"), self.ids("b.keys")), (["a2", "b"], ["b", "a2"]))
+        self.assertEqual(dict(self.lines("a.keys")), dict(self.lines("b.keys")))
+        self.assertEqual(stat.S_IMODE(os.stat(self.path("a.keys")).st_mode), 0o600)
+
+    def test_a_group(self):
+        self.does("make", "--group", "old")
+        steps = ((("add", "new"), ["old", "old", "new"]), (("first", "new"), ["new", "new", "old"]),
+                 (("remove", "old"), ["new", "new"]))
+        for step, ids in steps:
+            self.does(*step, "old.keys")
+            self.assertEqual(self.ids("old.keys"), ids)
+
+    def test_all_files_or_none(self):
+        self.does("make", "a", "b")
+        before = self.lines("a.keys"), self.lines("b.keys")
+        self.fails(1, "a.keys has a line of 'b' already", "add", "b", "a.keys")
+        self.fails(1, "b.keys has no line of 'c'", "first", "c", "b.keys")
+        self.fails(1, "b.keys shows 'b'", "remove", "b", "a.keys", "b.keys")
+        self.fails(1, "none cannot be opened", "add", "c", "a.keys", "none")
+        self.assertEqual((self.lines("a.keys"), self.lines("b.keys")), before)
+        self.assertEqual(sorted(os.listdir(self.folder)), ["a.keys", "b.keys"])
+
+    def test_a_link_stays_one(self):
+        self.does("make", "a")
+        os.symlink("a.keys", self.path("link"))
+        self.does("add", "b", "link")
+        self.assertTrue(os.path.islink(self.path("link")))
+        self.assertEqual(self.ids("a.keys"), ["a", "b"])
+
+
+class Look(Case):
+    def test_check_says_line_and_remedy(self):
+        self.does("make", "a", "b")
+        self.assertEqual(self.does("check", "a.keys"), "a.keys: good: shows 'a', lets in 1\n")
+        for text, what in (("a:short\n", "line 1: a key is 32 to 64 random bytes"), ("#\n\na\n", "line 3: it has no ':'"),
+                           (f"a b:{te_auth.KEYS['a']}\n", "line 1: an id is"), ("", "has no line ID:KEY"),
+                           (te_auth.lines("a", "b", "b"), "line 3: its id stands in an earlier line")):
+            self.keys("bad", text)
+            self.assertIn("a.keys: good", self.fails(1, what, "check", "bad", "a.keys"))
+        self.keys("open", te_auth.lines("a"), 0o644)
+        self.fails(1, "chmod 600 open", "check", "open")
+
+    def test_show(self):
+        self.does("make", "a", "b")
+        self.keys("c", te_auth.lines("c", "a"))
+        self.keys("d", te_auth.lines("a", "c"))
+        self.keys("e", te_auth.lines("c", "c"))
+        told = self.does("show", "a.keys", "b.keys", "c", "d", "e")
+        for line in ("a.keys\n  shows itself as: a\n  lets in: b\n", "a.keys -> b.keys: yes", "c -> d: yes", "d -> c: yes",
+                     "c -> a.keys: refused: its id is not in that file", "c -> e: yes", "a.keys -> c: refused: that file has another key",
+                     "d -> a.keys: refused: both show the same id", "has the keys of 2 ids"):
+            self.assertIn(line, told)
+        pairs = {(p["from"], p["to"]): p["refused"] for p in json.loads(self.does("show", "--json", "a.keys", "b.keys", "c"))["pairs"]}
+        self.assertEqual(len(pairs), 6)
+        self.assertIsNone(pairs["a.keys", "b.keys"])
+        self.assertIn("te_keys add", pairs["b.keys", "c"])
+        for secret in (*dict(self.lines("a.keys")).values(), te_auth.KEYS["a"], te_auth.KEYS["c"]):
+            self.assertNotIn(secret, told)
+
+
+if __name__ == "__main__":
+    te.main()
