@@ -52,6 +52,31 @@ class Programs(unittest.TestCase):
         self.assertRegex(script.lines[1], "^initiator: 2097152 bytes read, 0 of them wrong, and written back inverted")
         self.assertEqual(script.lines[3], "target: 2097152 bytes came back inverted, 0 of them wrong")
 
+    def secured(self, **env):
+        script = examples.start("secured_pair.sh", env=env)
+        self.addCleanup(script.close)
+        return script, script.wait()
+
+    def test_secured_pair(self):
+        script, status = self.secured(PATH=f"{examples.prefix()}/bin:{os.environ['PATH']}")
+        if status == 77:
+            te.skip(script.errors[-1])
+        self.assertEqual(status, 0, script)
+        self.assertEqual(script.lines[:2], ["secured_pair: a.keys -> b.keys: yes", "secured_pair: b.keys -> a.keys: yes"])
+        self.assertRegex(script.lines[2], r"^target: 127\.0\.0\.1:\d+$")
+        self.assertEqual(script.lines[3], "secured_pair: without a key: set TE_AUTH=psk and TE_AUTH_KEYS here")
+        self.assertRegex(script.lines[4], "^initiator: 2097152 bytes read, 0 of them wrong, and written back inverted")
+        self.assertEqual(script.lines[6], "target: 2097152 bytes came back inverted, 0 of them wrong")
+
+    def test_secured_pair_without_te_keys(self):
+        without = os.path.join(te.Workdir.get(), "without_te_keys")
+        os.mkdir(without)
+        for name in ("bash", "dirname"):
+            os.symlink(shutil.which(name), os.path.join(without, name))
+        script, status = self.secured(PATH=without)
+        self.assertEqual(status, 77, script)
+        self.assertIn("te_keys is not in PATH", script.error_output())
+
     def test_containers(self):
         with examples.start("containers.sh") as script:
             status = script.wait()
