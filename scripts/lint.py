@@ -74,7 +74,7 @@ VENDOR = (
     (re.compile(r"^(infiniband|rdma)/"), ("src/transport/rdma", "tests/fabric", "tests/lab")),
     (re.compile(r"^(cuda|nvml)[\w.]*\.h$"), ("src/plat", "include/mooncake", "tests/fabric", "tests/device", "tests/lint")),
     (re.compile(r"^hip/"), ("src/plat", "include/mooncake", "tests/fabric", "tests/device", "tests/lint")),
-    (re.compile(r"^openssl/"), ("src/auth", "tests/unit", "tests/fuzz")),
+    (re.compile(r"^openssl/"), ("src/auth", "tools/te_keys", "tests/unit", "tests/fuzz")),
     (re.compile(r"^cufile\.h$"), ("src/transport/nvmeof", "tests/fabric", "tests/device", "tests/lint/vendor")),
 )
 UTHASH_OWNER = "src/base/hash.h"

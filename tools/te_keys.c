@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * te_keys - the key files of TE_AUTH=psk: makes them, changes keys step by step, checks files as an engine does, and
- * shows who lets whom in.
+ * shows who lets whom in. And certificates for a test cluster, for TLS to the metadata server.
  *
  * Exit status: 0 done, 1 failed, 2 wrong usage.
  */
@@ -17,6 +17,7 @@
 
 #include "common_flags.h"
 #include "te.h"
+#include "te_keys/certificates.h"
 #include "te_keys/keys.h"
 
 #define WORDS_MAX 1025 /* the command, and what it takes */
@@ -24,13 +25,18 @@
 struct settings {
     const char *dir;
     bool group, json;
+    uint64_t days;
 };
 
 #define ROW(member) .name = #member, .offset = offsetof(struct settings, member)
 
 static const struct flag setting_flags[] = {
     {ROW(dir), .kind = FLAG_TEXT, .initial = ".",
-     .help = "make: the folder for the files; made, for its owner alone, if it is not there."},
+     .help =
+         "make, ca, cert: the folder for the files; made, for its owner alone, if it is not there.\n"
+         "      cert: the authority is there, too."},
+    {ROW(days), .kind = FLAG_COUNT, .initial = "30", .min = 1, .max = 20000,
+     .help = "ca, cert: how long the certificates are valid."},
     {ROW(group), .kind = FLAG_SWITCH, .initial = "false",
      .help =
          "make: one id for all engines of a group: its line is written twice, so that they let\n"
@@ -48,7 +54,11 @@ static const char about[] =
     "  show FILE...          Whom each file lets in, and who can come to whom. No key is printed.\n"
     "  add ID FILE...        A new key for a new id, behind the other lines of each file.\n"
     "  first ID FILE...      Show this id from now on: its line becomes the first one.\n"
-    "  remove ID FILE...     Take an id out; not the one that a file shows.\n\n"
+    "  remove ID FILE...     Take an id out; not the one that a file shows.\n"
+    "  ca                    A certificate authority for a test cluster, ca.pem and ca.key.\n"
+    "  cert NAME[,NAME]...   Certificates that it has signed, NAME.pem and NAME.key, of hosts or\n"
+    "                        addresses: for te_metad (--tls-cert, --tls-key), and engines that reach\n"
+    "                        it by https (TE_METADATA_CA=ca.pem).\n\n"
     "add, first and remove, in this order, change a key; comments in a file are not kept.";
 
 int fail(int status, const char *fmt, ...)
@@ -71,6 +81,13 @@ struct job {
 };
 
 /* ------------------------------------------------------------------------------------------ make */
+
+static int make_folder(const struct job *j)
+{
+    if (mkdir(j->settings->dir, 0700) == 0 || errno == EEXIST)
+        return DONE;
+    return fail(FAILED, "%s cannot be made: %s", j->settings->dir, strerror(errno));
+}
 
 /* The lines of one file of a cluster: its own, then the others. */
 static void draft_cluster(const struct auth_file *all, size_t own, bool is_group, struct draft *out)
@@ -102,8 +119,6 @@ static int write_cluster(const struct job *j, const struct auth_file *all)
     char path[PATH_MAX];
     int rc = DONE;
 
-    if (mkdir(j->settings->dir, 0700) != 0 && errno != EEXIST)
-        return fail(FAILED, "%s cannot be made: %s", j->settings->dir, strerror(errno));
     for (size_t i = 0; !rc && i < all->n; i++) {
         draft_cluster(all, i, j->settings->group, &d);
         if (snprintf(path, sizeof(path), "%s/%s.keys", j->settings->dir, all->lines[i].id) >=
@@ -133,6 +148,8 @@ static int command_make(const struct job *j)
         return fail(FAILED, "out of memory");
     all->bytes = bytes;
     rc = make_keys(j, all);
+    if (!rc)
+        rc = make_folder(j);
     if (!rc)
         rc = write_cluster(j, all);
     tei_auth_file_free(all);
@@ -271,13 +288,31 @@ static int command_remove(const struct job *j)
     return change_keys(REMOVE, j);
 }
 
+/* ---------------------------------------------------------------------------------- certificates */
+
+static int command_ca(const struct job *j)
+{
+    int rc = make_folder(j);
+
+    return rc ? rc : certificates_ca(j->settings->dir, j->settings->days);
+}
+
+static int command_cert(const struct job *j)
+{
+    int rc = DONE;
+
+    for (size_t i = 0; !rc && i < j->n; i++)
+        rc = certificates_sign(j->settings->dir, j->words[i], j->settings->days);
+    return rc;
+}
+
 /* ------------------------------------------------------------------------------------------ main */
 
 static const struct command {
     const char *word;
     int (*run)(const struct job *j);
     bool takes_id;
-    const char *what;  /* it takes */
+    const char *what;  /* it takes; NULL: nothing */
     const char *flags; /* " a b " */
 } commands[] = {
     {"make", command_make, false, "ID...", " dir group "},
@@ -286,6 +321,8 @@ static const struct command {
     {"add", command_add, true, "ID FILE...", " "},
     {"first", command_first, true, "ID FILE...", " "},
     {"remove", command_remove, true, "ID FILE...", " "},
+    {"ca", command_ca, false, NULL, " dir days "},
+    {"cert", command_cert, false, "NAME[,NAME]...", " dir days "},
 };
 
 static const struct command *find_command(const char *word)
@@ -302,9 +339,12 @@ static int check_usage(const struct flags *flags, const struct command **out)
     const struct command *c = flags->word_count ? find_command(words[0]) : NULL;
 
     if (!c)
-        return fail(USAGE, "a command is missing: make, check, show, add, first or remove (see "
-                           "--help)");
-    if (flags->word_count < (c->takes_id ? 3U : 2U))
+        return fail(USAGE,
+                    "a command is missing: make, check, show, add, first, remove, ca or cert "
+                    "(see --help)");
+    if (!c->what && flags->word_count > 1)
+        return fail(USAGE, "%s takes no word, drop '%s'", c->word, words[1]);
+    if (c->what && flags->word_count < (c->takes_id ? 3U : 2U))
         return fail(USAGE, "something is missing: te_keys %s %s", c->word, c->what);
     if (c->takes_id && !tei_auth_is_id(words[1], strlen(words[1])))
         return fail(USAGE, "'%s' is not an id: 1 to 64 letters, digits, '.', '_' or '-'", words[1]);

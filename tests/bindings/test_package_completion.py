@@ -167,7 +167,7 @@ class BashTest(Files):
         self.assertEqual(bash("te_segment list "), [])
         self.assertIn("--path=", bash("te_segment mount kv --"))
         self.assertEqual(bash("te_info "), [])
-        self.assertEqual(bash("te_keys "), ["add", "check", "first", "make", "remove", "show"])
+        self.assertEqual(bash("te_keys "), ["add", "ca", "cert", "check", "first", "make", "remove", "show"])
         self.assertEqual(bash("te_keys add a one", folder=self.folder), ["one two.json", "one.d", "one.json"])
 
     def test_command_as_typed(self):

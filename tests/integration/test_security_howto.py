@@ -23,7 +23,7 @@ class Howto(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="te_howto_")
         self.addCleanup(shutil.rmtree, self.folder)
-        self.keys, self.start, self.move, self.change = blocks()
+        self.keys, self.start, self.move, self.change, self.tls = blocks()
         self.shell(self.keys)
 
     def shell(self, text, check=True):
@@ -58,6 +58,15 @@ class Howto(unittest.TestCase):
         self.shell(self.change)
         self.shell(self.on_b() + "\n" + self.move.replace("NAME", name))
         self.assertNotIn("refused", proc.error_output())
+
+    def test_the_metadata_server(self):
+        te.need("http")
+        script = f"cd {self.folder}\n" + self.tls.replace("te_metad", "exec te_metad").replace("8443", "0")
+        server = te.Proc(["bash", "-euc", script], env={"PATH": te.BIN + ":" + os.environ["PATH"]})
+        self.addCleanup(server.close)
+        address = server.wait_line(r"listening on (127\.0\.0\.1:\d+)").group(1)
+        got = self.shell(f"TE_METADATA_CA=tls/ca.pem te_segment list --metadata_server=https://{address}/metadata")
+        self.assertEqual(got.stderr, "")
 
     def test_without_keys(self):
         proc, name = self.target()

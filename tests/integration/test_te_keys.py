@@ -4,6 +4,7 @@
 """te_keys: the files that it makes, changes, checks and shows, and engines that use them."""
 import json
 import os
+import ssl
 import stat
 import subprocess
 import time
@@ -158,6 +159,82 @@ class Look(Case):
         self.assertIn("te_keys add", pairs["b.keys", "c"])
         for secret in (*dict(self.lines("a.keys")).values(), te_auth.KEYS["a"], te_auth.KEYS["c"]):
             self.assertNotIn(secret, told)
+
+
+class Certificates(Case):
+    def setUp(self):
+        super().setUp()
+        run = self.run_keys("ca", "--dir=c")
+        if "need OpenSSL 3" in run.stderr:
+            te.skip(run.stderr)
+        self.assertEqual((run.returncode, run.stdout), (0, "c/ca.key\nc/ca.pem\n"))
+
+    def meet(self, server, client, name, authority="c/ca.pem"):
+        """A handshake by TLS in which both show a certificate; the client expects that name."""
+        purpose = {server: ssl.Purpose.CLIENT_AUTH, client: ssl.Purpose.SERVER_AUTH}
+        contexts, ends = [], [ssl.MemoryBIO(), ssl.MemoryBIO()]
+        for who in (server, client):
+            context = ssl.create_default_context(purpose[who], cafile=self.path(authority))
+            context.load_cert_chain(self.path(f"c/{who}.pem"), self.path(f"c/{who}.key"))
+            context.verify_mode = ssl.CERT_REQUIRED
+            contexts.append(context)
+        sides = [contexts[0].wrap_bio(*ends, server_side=True), contexts[1].wrap_bio(*reversed(ends), server_hostname=name)]
+        waiting = [sides[1], sides[0]]
+        for _ in range(20):
+            side = waiting.pop(0)
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                waiting.append(side)
+            if not waiting:
+                return sides[0].getpeercert()
+        self.fail("the handshake does not end")
+
+    def test_hosts_and_addresses(self):
+        self.assertEqual(self.does("cert", "--dir=c", "127.0.0.1,localhost", "b"),
+                         "c/127.0.0.1.key\nc/127.0.0.1.pem\nc/b.key\nc/b.pem\n")
+        for name in ("127.0.0.1", "localhost"):
+            told = self.meet("127.0.0.1", "b", name)
+            self.assertEqual(told["subjectAltName"], (("DNS", "b"),))
+        with self.assertRaisesRegex(ssl.SSLCertVerificationError, "mismatch"):
+            self.meet("b", "127.0.0.1", "c")
+        self.does("ca", "--dir=other")
+        with self.assertRaises(ssl.SSLCertVerificationError):
+            self.meet("b", "127.0.0.1", "b", "other/ca.pem")
+
+    def test_modes(self):
+        self.does("cert", "--dir=c", "b")
+        self.assertEqual({n: stat.S_IMODE(os.stat(self.path(f"c/{n}")).st_mode) for n in os.listdir(self.path("c"))},
+                         {"ca.key": 0o600, "ca.pem": 0o644, "b.key": 0o600, "b.pem": 0o644})
+
+    def test_names_as_long_as_they_may_be(self):
+        name = ".".join(["a" * 60] * 4)
+        self.does("cert", "--dir=c", name, "b")
+        self.assertEqual(self.meet("b", name, "b")["subjectAltName"], (("DNS", name),))
+
+    def test_what_cannot_be(self):
+        self.fails(1, "c/ca.key is there already", "ca", "--dir=c")
+        self.fails(1, "te_keys ca makes it", "cert", "b")
+        self.fails(2, "ca takes no word", "ca", "b")
+        self.fails(2, "te_keys cert NAME", "cert")
+        for name in ("a,", "a b", "../a", "a/b", "", "x" * 254):
+            self.fails(2, f"'{name}' is not NAME", "cert", "--dir=c", name)
+        os.rename(self.path("c/ca.key"), self.path("c/old.key"))
+        self.does("ca", "--dir=d")
+        os.rename(self.path("d/ca.key"), self.path("c/ca.key"))
+        self.fails(1, "are not a certificate and its key", "cert", "--dir=c", "b")
+        self.assertEqual(sorted(os.listdir(self.path("c"))), ["ca.key", "ca.pem", "old.key"])
+
+    def test_a_metadata_server(self):
+        te.need("http")
+        self.does("cert", "--dir=c", "127.0.0.1")
+        server = te.Proc([te.tool("te_metad"), "--addr=127.0.0.1:0", f"--tls-cert={self.path('c/127.0.0.1.pem')}",
+                          f"--tls-key={self.path('c/127.0.0.1.key')}"])
+        self.addCleanup(server.close)
+        url = "https://" + server.wait_line(r"listening on (\S+)").group(1) + "/metadata"
+        a, b = (self.engine(*te_auth.TCP_ONLY, f"TE_METADATA_CA={self.path('c/ca.pem')}", keys=k, metadata=url, name=n)
+                for k, n in ((te_auth.lines("a", "b"), "a"), (te_auth.lines("b", "a"), "b")))
+        self.moves(a, b)
 
 
 if __name__ == "__main__":

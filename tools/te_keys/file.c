@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/base64.h"
@@ -88,8 +89,7 @@ static int put_in_place(const char *beside, const char *path, bool replace)
     return error ? fail(FAILED, "%s cannot be made: %s", path, strerror(error)) : DONE;
 }
 
-/* mkostemp() makes a file of mode 600. */
-static int put_file(const char *path, const char *text, bool replace)
+int keys_put(const char *path, const char *text, mode_t mode, bool replace)
 {
     char beside[PATH_MAX];
     int fd, rc;
@@ -99,7 +99,7 @@ static int put_file(const char *path, const char *text, bool replace)
     fd = mkostemp(beside, O_CLOEXEC);
     if (fd < 0)
         return fail(FAILED, "%s cannot be made: %s", path, strerror(errno));
-    if (write_all(fd, text, strlen(text)))
+    if (fchmod(fd, mode) == 0 && write_all(fd, text, strlen(text)))
         rc = put_in_place(beside, path, replace);
     else
         rc = fail(FAILED, "%s cannot be written: %s", path, strerror(errno));
@@ -118,7 +118,7 @@ int keys_write(const char *path, const struct draft *d, bool replace)
     if (!text || !put_lines(text, d))
         rc = fail(FAILED, "%s: out of memory", path);
     else
-        rc = put_file(real ? real : path, text, replace);
+        rc = keys_put(real ? real : path, text, 0600, replace);
     tei_secret_free(text, bytes);
     tei_secret_burn();
     free(real);
