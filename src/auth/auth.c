@@ -233,6 +233,7 @@ static int fill(struct tei_auth *a, const struct tei_conf *conf)
 
 static int open_psk(const struct tei_conf *conf, uint64_t instance, struct tei_auth **out)
 {
+    char id[TEI_AUTH_ID_MAX + 1];
     struct tei_auth *a;
     int rc;
 
@@ -252,7 +253,8 @@ static int open_psk(const struct tei_conf *conf, uint64_t instance, struct tei_a
         tei_auth_close(a);
         return rc;
     }
-    TEI_INFO("TE_AUTH=psk: this engine is '%s', and %zu ids of %s may come", a->keys->lines[0].id,
+    tei_auth_own_id(a, id); /* a text that is read in its place brings the key behind it along */
+    TEI_INFO("TE_AUTH=psk: this engine is '%s', and %zu ids of %s may come", id,
              a->keys->n - !a->keys->own_may_come, a->path);
     *out = a;
     return 0;

@@ -452,6 +452,7 @@ enum tei_secure_state tei_secure_greet(struct tei_secure *s)
         return state;
     o->ERR_clear_error();
     rc = o->SSL_do_handshake(s->ssl);
+    tei_secret_burn();
     if (rc != 1)
         return why_not(s, o->SSL_get_error(s->ssl, rc));
     s->is_known = is_proved(s);

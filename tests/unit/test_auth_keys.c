@@ -216,6 +216,26 @@ TEST(secret_pages_are_not_dumped)
     tei_secret_free(NULL, 0);
 }
 
+/* Fills a vector register with ones, burns, and returns what is there then. */
+static uint64_t after_burn(void)
+{
+    uint64_t left = 1;
+
+#if defined(__x86_64__)
+    __asm__ volatile("pcmpeqd %%xmm7,%%xmm7" : : : "xmm7");
+    tei_secret_burn();
+    __asm__ volatile("movq %%xmm7,%0" : "=r"(left) : : "memory");
+#else
+    skip();
+#endif
+    return left;
+}
+
+TEST(registers_are_cleared)
+{
+    assert_int_equal(after_burn(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -228,6 +248,7 @@ int main(void)
         cmocka_unit_test(who_may_reach_the_file),
         cmocka_unit_test(a_file_that_is_no_key_file),
         cmocka_unit_test(secret_pages_are_not_dumped),
+        cmocka_unit_test(registers_are_cleared),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
