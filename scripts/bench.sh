@@ -12,7 +12,7 @@
 # tags of the samples mean is told by the rows of scripts/bench_table.py.
 set -u -o pipefail
 
-all_parts="stream latency delay links host core peers crc rdma files"
+all_parts="stream latency delay links host core peers crc auth rdma files"
 
 usage() {
     cat <<TEXT
@@ -36,6 +36,7 @@ Usage: scripts/bench.sh [option...]
   core     submit, create, idle                              3 s, every 2nd
   peers    1,000 targets                                     2 s, every 2nd
   crc      checksums on and off                              3 s, every round
+  auth     TE_AUTH=psk and off                               4 s, every round
   rdma     simulated NICs: 1 to 8, slow ones, faults         40 s, every 4th
   files    a file on this disk beside fio (needs fio)        16 s, every 2nd
 TEXT
@@ -296,6 +297,19 @@ part_crc() {
     engine crc_on --set TE_TCP_CRC32C=1 --seconds "$stream_s" throughput
 }
 
+part_auth() {
+    local keys=$work/bench.keys
+    [ -e "$keys" ] || "$build/bin/te_keys" make --group bench --dir="$work" >/dev/null 2>"$work/err" || {
+        not_here auth "$(head -n 1 "$work/err")"
+        return
+    }
+    set -- --set "TE_AUTH=psk,TE_AUTH_KEYS=$keys"
+    engine auth_off --seconds "$stream_s" throughput
+    engine auth_on "$@" --seconds "$stream_s" throughput
+    engine auth_off_first --buffer 1M --rounds 10 first
+    engine auth_on_first "$@" --buffer 1M --rounds 10 first
+}
+
 # nics TAG COUNT ARGUMENT...: te_micro over so many simulated NICs on either side.
 nics() {
     local tag=$1 count=$2
@@ -359,7 +373,7 @@ fi
 # What wavers is measured the most often.
 period_of() {
     case $1 in
-    latency | crc) echo 1 ;;
+    latency | crc | auth) echo 1 ;;
     delay | links | rdma) echo 4 ;;
     *) echo 2 ;;
     esac

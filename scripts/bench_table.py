@@ -195,6 +195,15 @@ def crc_rows():
                 Limit("ours without", (gb_s(f"crc_off.{op}"),)), 0.9) for op in OPS]
 
 
+def auth_rows():
+    rows = [Row(f"1 MiB x 16 {op}, with TE_AUTH=psk", "GB/s", gb_s(f"auth_on.{op}"),
+                Limit("ours without", (gb_s(f"auth_off.{op}"),)), 0.99) for op in OPS]
+    for name, tag in (("with TE_AUTH=psk", "on"), ("without", "off")):
+        rows += [at_most(f"first transfer, {name}", "ms", Term(f"auth_{tag}_first", "first_ms")),
+                 at_most(f"the same with te_open, {name}", "ms", Term(f"auth_{tag}_first", "total_ms"))]
+    return rows
+
+
 def rdma_rows():
     rows = [Row(f"raw_process_vm of 64 KiB, {op}", "GB/s", gb_s(f"rdma_vm.{op}")) for op in OPS]
     for op in OPS:
@@ -233,7 +242,7 @@ def files_rows():
 
 PARTS = {"stream": stream_rows, "latency": latency_rows, "delay": delay_rows, "links": links_rows,
          "host": host_rows, "core": core_rows, "peers": peers_rows, "crc": crc_rows,
-         "rdma": rdma_rows, "files": files_rows}
+         "auth": auth_rows, "rdma": rdma_rows, "files": files_rows}
 
 
 def rows_of(part, ccs):
