@@ -35,7 +35,7 @@ class Faults(unittest.TestCase):
                 for line in read(os.path.join(ROOT, "docs", "simulation.md")).splitlines() if line.startswith("| ")}
         for name in self.names:
             with self.subTest(name):
-                head = re.match(r"Where: (.+)\nFault: (.+)\n(?:Fabrics: \d+\n)?\n--- a/", read(os.path.join(FAULTS, name)))
+                head = re.match(r"Where: (.+)\nFault: (.+)\n(?:With: --.+\n)?\n--- a/", read(os.path.join(FAULTS, name)))
                 self.assertIsNotNone(head, "its head is not as find_faults.py reads it")
                 self.assertIn((head[1], head[2]), rows)
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Puts each fault of tests/fabric/sim/faults into a copy of the library, runs the simulation until a seed fails, and
-prints the table of docs/simulation.md. The simulation itself is that of the build tree, and is not built anew."""
+prints the table of docs/simulation.md. The simulation itself is that of the build tree, and is not built anew. Each
+patch begins with where the fault is, what it is, and, if its runs have other arguments than --fabrics=0, these."""
 import argparse
 import os
 import re
@@ -43,11 +44,11 @@ def build(tree, jobs):
     return r.stdout if r.returncode else ""
 
 
-def simulate(library, fabrics, args):
+def simulate(library, knobs, args):
     """(the first seed that fails, None if none did; after how many seconds; the seeds that ran; what was wrong)"""
     begin, ran, said = time.monotonic(), 0, ""
     p = subprocess.Popen([SIM, f"--seeds={args.seeds}", f"--from={args.first}", f"--jobs={args.jobs}", "--no-shrink",
-                          f"--fabrics={fabrics}"],
+                          *knobs],
                          text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
                          env={"LD_LIBRARY_PATH": library})
     os.set_blocking(p.stderr.fileno(), False)
@@ -87,7 +88,7 @@ def try_one(name, tree, args):
         problem = build(tree, args.jobs)
         if problem:
             return f"{row} - | does not compile |", problem[-400:]
-        seed, seconds, ran, said = simulate(os.path.join(tree, "build", "lib"), head.get("Fabrics", "0"), args)
+        seed, seconds, ran, said = simulate(os.path.join(tree, "build", "lib"), head.get("With", "--fabrics=0").split(), args)
         return f"{row} {seed} | {seconds:.1f} s |" if seed else f"{row} - | not in {ran} |", said
     finally:
         run("git", "apply", "-R", path, cwd=tree)
