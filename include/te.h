@@ -467,7 +467,7 @@ enum te_opcode { TE_READ = 0, TE_WRITE = 1 };
  * to that place of the same segment: one that is submitted after the other is terminal waits until
  * the target can bring nothing of it any more, and is FAILED where that cannot be found out. Over
  * RDMA the queue pairs that carried it are dead on this side by then, and nothing more is sent
- * (docs/failure-model.md).
+ * (docs/failure-model.md). te_fence() tells when the target's memory is quiet, too.
  */
 enum te_state {
     TE_WAITING = 0,
@@ -599,6 +599,44 @@ TE_API int te_wait(te_engine *e, te_batch b, int64_t timeout_ms);
  * complete. Wait for the batch, then the memory is quiet.
  */
 TE_API int te_cancel(te_engine *e, te_batch b);
+
+/* Bytes of a target's memory, as a request names them. */
+typedef struct te_range {
+    te_segment target;
+    uint64_t target_offset;
+    uint64_t length;
+} te_range;
+
+/*
+ * Waits until nothing of the batch comes to its targets any more, `timeout_ms` at most (negative: for
+ * ever; 0: only looks). 0 is a certificate: whatever its WRITEs that are not COMPLETED have sent was
+ * applied or never will be, so the targets' owners may use that memory for something else. Else not
+ * known: writes at most `n` ranges that may still change to `unsafe` (NULL if n is 0) and the number
+ * there are to *total (may be NULL), and returns why of the first:
+ *   TE_ERR_TIMEOUT  the target has not said so yet, as when it is stopped: ask again
+ *   TE_ERR_PEER     the target cannot be asked now; one that has ended changes nothing
+ *   TE_ERR_LINK     nobody can tell, now or later; so it is where the segment was closed since
+ *   others          TE_ERR_MEMORY, TE_ERR_CANCELED (the transport is being closed)
+ * What gives the certificate: over TCP to engines of this project, the target's word that it has dropped
+ * the connection, or the end of that; to others, the connection's end alone. Within this process and this
+ * host nothing is left once a request has ended. A WRITE that failed over RDMA, into memory of a device by
+ * a transport of its maker, or into a file, is TE_ERR_LINK.
+ * Where a request of te_submit_pages() did not complete, all WRITEs to its segment count.
+ * TE_ERR_BUSY: a request of the batch is unfinished; te_cancel() and te_wait() come first. TE_ERR_NOT_FOUND
+ * if there is no such batch. *total and `unsafe` are written for 0 and for what is not known. Any number of
+ * threads may ask at a time; meanwhile the batch cannot be freed, nor its segments closed: TE_ERR_BUSY.
+ */
+TE_API int te_fence(te_engine *e, te_batch b, int64_t timeout_ms, te_range *unsafe, size_t n,
+                    size_t *total);
+
+/*
+ * The same for all WRITEs to a segment that had ended before this was called, of whatever batch, freed
+ * ones too. Of many a range is told that holds several, and what lies between; of what was on the way
+ * when the segment was closed, and opened again, all of the address space. What nobody can tell of
+ * (TE_ERR_LINK) is forgotten when the segment is closed.
+ */
+TE_API int te_fence_segment(te_engine *e, te_segment seg, int64_t timeout_ms, te_range *unsafe,
+                            size_t n, size_t *total);
 
 /*
  * Frees the batch; its id is dead. TE_ERR_BUSY while a request is unfinished or a thread waits on

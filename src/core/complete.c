@@ -303,8 +303,10 @@ static bool fold(struct tei_work *w)
 
     if (w->target_region)
         tei_region_release_local(w->target_region, 1);
-    if (w->error)
+    if (w->error) {
+        tei_doubts_note(t->view, w); /* first: who sees the task end may ask for a fence */
         tei_task_fail(t, w->error, w->sys_errno, w->why);
+    }
     /* Of pages the list counts, in runs. */
     if (t->paged)
         return false;

@@ -14,10 +14,10 @@
  *
  * Locks, in the order they may be taken: admin, batch.submit_lock, parking.repost, transports.lock
  * (shared or not), ctl.lock (held during callbacks of the ctl loop), publisher.lock, descriptor.lock, peers.lock,
- * transports.lock shared, peer.lock, regions.lock; the rest are leaves, but for allocs.lock, then the lock
+ * transports.lock shared, doubts.lock, peer.lock, regions.lock; the rest are leaves, but for allocs.lock, then the lock
  * of region.c, over regions.lock. transports.lock stands twice: it prefers readers, and who holds it exclusively
  * waits for nothing. Transports are called with admin, submit_lock, parking.repost, transports.lock or
- * peers.lock held, detach() and describe() with ctl.lock too; never with a peer's or the publish
+ * peers.lock held, detach() and describe() with ctl.lock too, holds() with doubts.lock; never with a peer's or the publish
  * lock. The log sink may be called with any held, so it must not call back.
  */
 #ifndef TEI_CORE_H
@@ -49,6 +49,7 @@
 
 struct counters {
     _Atomic uint64_t submitted, refreshes, notified, store_failures;
+    _Atomic uint64_t fences_quiet, fences_unknown;
 };
 
 /* No address of this platform has these bytes, so no C++ object that begins with a pointer does. */

@@ -29,6 +29,7 @@ struct snapshot {
     const char *segment;
     struct te_stats stats;
     struct totals all;
+    uint64_t fences_quiet, fences_unknown;
     uint64_t inflight, parked, restarts, stalls, staged_bytes, registered_bytes, inbox, metadata_up;
     uint64_t errors[METRICS_ERRORS], refused[TEI_AUTH_N_CAUSES];
     struct by_transport transports[METRICS_CARRIERS];
@@ -131,6 +132,8 @@ static struct snapshot *take_snapshot(te_engine *e)
     s->inflight = s->stats.requests_submitted - ended;
     s->parked = atomic_load_explicit(&e->parking.parked, memory_order_relaxed);
     s->restarts = now_of(&e->metrics.restarts);
+    s->fences_quiet = now_of(&e->count.fences_quiet);
+    s->fences_unknown = now_of(&e->count.fences_unknown);
     s->stalls = now_of(&e->metrics.stalls);
     s->registered_bytes = now_of(&e->regions.bytes);
     s->metadata_up = !s->stats.metadata_down;

@@ -56,6 +56,7 @@ void tei_peer_put(struct peer *p)
 {
     if (atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1)
         return;
+    pthread_mutex_destroy(&p->doubts.lock);
     pthread_mutex_destroy(&p->lock);
     free(p->name);
     free(p);
@@ -127,6 +128,7 @@ static int new_peer(te_engine *e, const char *name, struct peer **out)
     p->opens = 1;
     atomic_init(&p->refs, 1);
     pthread_mutex_init(&p->lock, NULL);
+    pthread_mutex_init(&p->doubts.lock, NULL);
     tei_list_init(&p->parked);
     tei_list_init(&p->fetching);
     *out = p;

@@ -7,6 +7,7 @@
 #include "base/jobs.h"
 #include "base/queue.h"
 #include "base/sock.h"
+#include "core/doubt.h"
 #include "core/metrics.h"
 #include "te.h"
 
@@ -22,7 +23,7 @@ struct peer {
     UT_hash_handle hh;     /* in peers.by_name, under peers.lock */
     _Atomic uint32_t refs; /* the table's, the refresh job's, one for each view */
     pthread_mutex_t lock;  /* the rest */
-    struct view *view;
+    struct view *view;     /* changes under doubts.lock, too */
     struct view *prepared; /* who makes views for other transports has one here; that thread's */
     struct tei_hostport where;
     int64_t revision;         /* of the fetch by te_open(), for following it; that thread's */
@@ -34,6 +35,7 @@ struct peer {
     struct tei_list parked;   /* tasks that wait for the next fetch */
     struct tei_list fetching; /* tasks that the fetch under way is for */
     struct tei_job job;
+    struct doubts doubts;
     struct figures figures; /* of requests that have ended */
     struct told told;       /* under metrics.told_lock */
 };

@@ -9,6 +9,7 @@
  */
 #include "core/view.h"
 #include "core/core.h"
+#include "core/doubt.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -199,6 +200,7 @@ static bool swap_view(struct peer *p, struct view *v, const struct tei_hostport 
     struct view *drop = v;
     bool changed, restarted = false;
 
+    pthread_mutex_lock(&p->doubts.lock);
     pthread_mutex_lock(&p->lock);
     changed = tei_view_is_outdated(v);
     if (!changed && !p->closed && !(p->view && is_older(v->seg, p->view->seg))) {
@@ -209,6 +211,9 @@ static bool swap_view(struct peer *p, struct view *v, const struct tei_hostport 
         p->loose -= !drop; /* else what was there is loose instead */
     }
     pthread_mutex_unlock(&p->lock);
+    if (drop && drop != v)
+        tei_doubts_move(p, drop, v);
+    pthread_mutex_unlock(&p->doubts.lock);
     if (restarted)
         tell_gone(drop);
     if (drop)
@@ -241,17 +246,22 @@ int tei_view_prepare(struct peer *p)
 
 void tei_view_take(struct peer *p, bool use)
 {
-    struct view *drop = p->prepared;
+    struct view *drop = p->prepared, *made;
 
     if (!drop)
         return;
+    pthread_mutex_lock(&p->doubts.lock);
     pthread_mutex_lock(&p->lock);
     if (use && !p->closed && p->view->seg == drop->seg) {
         drop = p->view; /* which is loose in place of the other */
         p->view = p->prepared;
     }
+    made = p->prepared;
     p->prepared = NULL;
     pthread_mutex_unlock(&p->lock);
+    if (drop != made)
+        tei_doubts_move(p, drop, made);
+    pthread_mutex_unlock(&p->doubts.lock);
     put_loose(drop);
 }
 
@@ -259,11 +269,13 @@ void tei_view_close(struct peer *p)
 {
     struct view *v;
 
+    pthread_mutex_lock(&p->doubts.lock);
     pthread_mutex_lock(&p->lock);
     v = p->view;
     p->view = NULL;
     p->closed = true;
     pthread_mutex_unlock(&p->lock);
+    pthread_mutex_unlock(&p->doubts.lock);
     if (v)
         tei_view_put(v, 1);
 }

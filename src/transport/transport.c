@@ -193,7 +193,7 @@ static unsigned has_of(const struct tei_transport_ops *ops)
 {
     return (ops->poll ? TEI_HAS_POLL : 0U) | (ops->drive ? TEI_HAS_DRIVE : 0U) |
            (ops->handshake ? TEI_HAS_HANDSHAKE : 0U) |
-           (ops->describe_buffer ? TEI_HAS_BUFFER_KEYS : 0U);
+           (ops->describe_buffer ? TEI_HAS_BUFFER_KEYS : 0U) | (ops->settle ? TEI_HAS_SETTLE : 0U);
 }
 
 /* One line per member, so that the one that is missing is named. */

@@ -61,7 +61,8 @@ enum tei_transport_caps {
     TEI_CAP_REMOTE = 1 << 1,
     /*
      * Reaches engines of other processes of this host. Never the descriptor's "protocol": its keys are
-     * under "te".
+     * under "te". Its copies are made by threads of this process: what has ended leaves nothing that
+     * could still arrive.
      */
     TEI_CAP_SAME_HOST = 1 << 2,
     /*
@@ -83,6 +84,7 @@ enum tei_transport_has {
     TEI_HAS_DRIVE = 1 << 1,
     TEI_HAS_HANDSHAKE = 1 << 2,
     TEI_HAS_BUFFER_KEYS = 1 << 3, /* describe_buffer(): the descriptor's buffers have keys of it */
+    TEI_HAS_SETTLE = 1 << 4,
 };
 
 struct tei_transport;
@@ -330,6 +332,18 @@ struct tei_transport_ops {
      * one would know nothing of it. Default: no.
      */
     bool (*holds)(struct tei_transport *t, const struct tei_attach *a, const te_request *r);
+    /*
+     * Takes a work that moves nothing, and has no local memory: it ends without an error once nothing of
+     * a WRITE that has ended before is applied to its range any more; TE_ERR_LINK: that cannot be found
+     * out. Obeys its deadline, and cancel(). May call work_done(). Default: the op is not there, and of a
+     * WRITE that failed nobody can say when it is over, unless this process has made the copy.
+     */
+    void (*settle)(struct tei_transport *t, struct tei_work *w);
+    /*
+     * Required with settle(): whether both are to the same peer, so that what one of them holds the other
+     * one does, too.
+     */
+    bool (*is_same)(const struct tei_attach *a, const struct tei_attach *b);
     /*
      * Registers memory with the device. Default: nothing to do. For memory that is not HOST,
      * TE_ERR_UNSUPPORTED (unlogged) says that it is out of the transport's reach: as if its kind

@@ -118,6 +118,7 @@ static void batches(void)
 
     say(te_batch_alloc(engine, 1, &b));
     say(te_submit(engine, b, r, 2, NULL));
+    say(te_fence(engine, b, 0, NULL, 1, NULL));
     say(te_batch_free(engine, b));
     say(te_batch_free(engine, b));
 }

@@ -646,6 +646,46 @@ class Blocked(Case):
         self.assertRaises(te.TransferCanceled, batch.result)
         batch.close()
 
+    def canceled(self):
+        batch = self.segment.start_write([self.local], [self.remote])
+        time.sleep(0.001)
+        batch.cancel()
+        batch.wait()
+        return batch
+
+    def unknown(self):
+        """A batch of which bytes were sent that the peer has not taken, and what its fence() says."""
+        batch = self.canceled()
+        try:
+            batch.fence(0)
+        except te.TransferTimeout as error:
+            return batch, error
+        batch.close()
+        return None
+
+    def certified(self, batch):
+        try:
+            batch.fence(1)
+        except te.PathError:
+            return False
+        return True
+
+    def test_fence(self):
+        self.go_on()
+        self.segment.write(self.local, self.remote)  # the connection is up, so that bytes are sent
+        self.remote_peer.freeze()
+        batch, error = until(self.unknown)
+        self.assertEqual(error.unsafe, [te.Unsafe(self.segment.id, self.remote, 8 * MIB)])
+        self.assertRaises(te.PathError, batch.fence, 0.3)
+        self.go_on()
+        until(lambda: self.certified(batch))
+        batch.close()
+        self.assertRaises(te.RequestError, batch.fence)
+
+    def test_fence_of_what_is_unfinished(self):
+        with self.segment.start_write([self.local], [self.remote]) as batch:
+            self.assertRaises(te.RequestError, batch.fence)
+
     def test_the_end_of_a_block_cancels(self):
         with self.segment.start_write([self.local], [self.remote]) as batch:
             pass

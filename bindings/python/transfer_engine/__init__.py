@@ -16,6 +16,7 @@ from ._errors import (
     TransferCanceled,
     TransferError,
     TransferTimeout,
+    Unsafe,
 )
 from ._native import VERSION as __version__
 from .mooncake import TransferEngine, TransferNotify, TransferOpcode
@@ -44,5 +45,6 @@ __all__ = [
     "TransferOpcode",
     "TransferState",
     "TransferTimeout",
+    "Unsafe",
     "__version__",
 ]

@@ -23,15 +23,24 @@ from typing import (
     Sequence,
 )
 
-from ._errors import NOT_FOUND, TIMEOUT, EngineClosed, TransferError, error_for, in_python
+from ._errors import (
+    NOT_FOUND,
+    TIMEOUT,
+    EngineClosed,
+    TransferError,
+    Unsafe,
+    error_for,
+    in_python,
+)
 from ._memory import words
-from ._native import Message, NotifyParts, Status, SubmitOptions, lib, message
+from ._native import Message, NotifyParts, Range, Status, SubmitOptions, lib, message
 from ._state import has_ended
 
 if TYPE_CHECKING:
     from ._engine import Engine
 
 _SLICE_MS = 200  # a blocking wait looks so often whether the interpreter got a signal
+_UNSAFE = 1000  # ranges that an exception has
 _MOST_SECONDS = 1e9  # longer than that is for ever
 
 
@@ -245,6 +254,30 @@ class Batch:
         with self._state.inside:
             handle = self._state.handle()
             lib.check(lib.te_cancel(handle, self.id))
+
+    def fence(self, timeout: Optional[float] = None) -> None:
+        """Returns when the peers' memory is quiet, too: nothing of the batch can change it any more.
+
+        For a batch that has ended. Else raises why that is not known, after `timeout` seconds at most;
+        `unsafe` of the exception has the ranges, a thousand at most. 0 or less looks at once.
+        """
+        timeout = checked_timeout(timeout)
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        ranges, total = (Range * _UNSAFE)(), ctypes.c_size_t()
+        with self._state.inside:
+            handle = self._state.handle()
+            while True:
+                left_ms = max(0.0, until - time.monotonic()) * 1000
+                slice_ms = math.ceil(min(_SLICE_MS, left_ms))
+                rc = lib.te_fence(handle, self.id, slice_ms, ranges, _UNSAFE, byref(total))
+                if rc != TIMEOUT or time.monotonic() >= until:
+                    break
+            if rc < 0:
+                unknown = lib.error(rc)
+                unknown.unsafe = [
+                    Unsafe(r.target, r.target_offset, r.length) for r in ranges[: total.value]
+                ]
+                raise unknown
 
     def close(self) -> None:
         """Cancels what is unfinished, waits until the memory is quiet, and frees the batch."""

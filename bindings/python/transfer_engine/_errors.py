@@ -4,7 +4,15 @@
 from __future__ import annotations
 
 import re
-from typing import Dict, Match, Tuple, Type
+from typing import Dict, List, Match, NamedTuple, Tuple, Type
+
+
+class Unsafe(NamedTuple):
+    """A range of a peer's memory that may still change."""
+
+    segment: int  # Segment.id
+    address: int
+    nbytes: int
 
 
 class TransferError(Exception):
@@ -14,6 +22,7 @@ class TransferError(Exception):
         super().__init__(code, text)
         self.code = code
         self.text = text
+        self.unsafe: List[Unsafe] = []  # of Batch.fence()
 
     @property
     def name(self) -> str:

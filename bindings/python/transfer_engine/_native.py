@@ -63,6 +63,12 @@ class Request(Structure):
     ]
 
 
+class Range(Structure):
+    """te_range."""
+
+    _fields_ = [("target", c_int32), ("target_offset", c_uint64), ("length", c_uint64)]
+
+
 NotifyParts = Tuple[Union[str, bytes], Union[str, bytes]]  # name and message
 
 
@@ -184,6 +190,7 @@ _BLOCKING: Dict[str, Tuple[Any, List[Any]]] = {
     "te_status_msg": (c_int, [_E, _B, c_size_t, c_char_p, c_size_t]),
     "te_wait": (c_int, [_E, _B, c_int64]),
     "te_cancel": (c_int, [_E, _B]),
+    "te_fence": (c_int, [_E, _B, c_int64, POINTER(Range), c_size_t, _SIZEP]),
     "te_event_fd": (c_int, [_E]),
     "te_done": (c_int, [_E, _U64P, c_size_t]),
     "te_notify_bytes": (c_int, [_E, _S, POINTER(Message)]),

@@ -401,6 +401,22 @@ static void tcp_post(struct tei_transport *base, struct tei_list *work)
     }
 }
 
+static bool tcp_is_same(const struct tei_attach *a, const struct tei_attach *b)
+{
+    return ((const struct tcp_attach *)a)->peer == ((const struct tcp_attach *)b)->peer;
+}
+
+static void tcp_settle(struct tei_transport *base, struct tei_work *w)
+{
+    struct tcp *t = tei_tcp_of(base);
+    struct tcp_work *work = tei_tcp_work_of(&w->link);
+
+    pthread_mutex_lock(&t->live_lock);
+    t->live++;
+    pthread_mutex_unlock(&t->live_lock);
+    tei_tcp_fence_settle(peer_of(work), work);
+}
+
 void tei_tcp_give_back(struct tcp *t, struct tei_list *done)
 {
     struct tei_link *link, *tmp;
@@ -583,6 +599,8 @@ const struct tei_transport_ops tei_tcp_ops = {
     .detach = tcp_detach,
     .score = tcp_score,
     .holds = tcp_holds,
+    .settle = tcp_settle,
+    .is_same = tcp_is_same,
     .why_not = tcp_why_not,
     .post = tcp_post,
     .poll = tcp_poll,

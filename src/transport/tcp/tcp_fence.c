@@ -119,27 +119,38 @@ static const struct tcp_fault *reached(struct tcp_peer *p, const struct tcp_span
     return why;
 }
 
+/*
+ * The same for who waits and sends nothing: for as long as he likes, and not for there to be fewer.
+ */
+static const struct tcp_fault *touched(struct tcp_peer *p, const struct tcp_span *span,
+                                       struct tei_list **waiters)
+{
+    struct tei_link *n, *tmp;
+    struct tcp_frame *f;
+
+    *waiters = NULL;
+    for (unsigned i = 0; i < p->n_spans; i++)
+        if (overlap(&p->spans[i], span))
+            return &lost;
+    for (unsigned i = 0; p->n_remnants && i < p->n_bundles; i++)
+        TEI_LIST_EACH(&p->bundles[i].remnants, n, tmp)
+            if (overlap(&remnant_of(n)->span, span))
+                *waiters = &remnant_of(n)->waiters;
+    f = *waiters ? NULL : tei_tcp_frames_reach(p, span);
+    if (f)
+        *waiters = &f->waiters;
+    return NULL;
+}
+
 static const struct tcp_fault *obstacle(struct tcp_peer *p, const struct tcp_work *work,
                                         struct tei_list **waiters)
 {
     struct tcp_span span = span_of(work);
 
     *waiters = NULL;
-    return work->entry.base.opcode == TE_WRITE ? reached(p, &span, waiters) : NULL;
-}
-
-static bool is_touched(struct tcp_peer *p, const struct tcp_span *span)
-{
-    struct tei_link *n, *tmp;
-
-    for (unsigned i = 0; i < p->n_spans; i++)
-        if (overlap(&p->spans[i], span))
-            return true;
-    for (unsigned i = 0; p->n_remnants && i < p->n_bundles; i++)
-        TEI_LIST_EACH(&p->bundles[i].remnants, n, tmp)
-            if (overlap(&remnant_of(n)->span, span))
-                return true;
-    return tei_tcp_frames_reach(p, span) != NULL;
+    if (work->entry.base.opcode != TE_WRITE)
+        return NULL;
+    return work->only_waits ? touched(p, &span, waiters) : reached(p, &span, waiters);
 }
 
 /*
@@ -148,12 +159,13 @@ static bool is_touched(struct tcp_peer *p, const struct tcp_span *span)
  */
 bool tei_tcp_fence_holds(struct tcp_peer *p, struct tcp_span span)
 {
+    struct tei_list *waiters;
     bool yes;
 
     if (tei_tcp_unsettled(p) == 0)
         return false;
     pthread_mutex_lock(&p->lock);
-    yes = is_touched(p, &span);
+    yes = touched(p, &span, &waiters) || waiters;
     pthread_mutex_unlock(&p->lock);
     return yes;
 }
@@ -165,13 +177,14 @@ static void fail(struct tcp_peer *p, struct tcp_work *work, const struct tcp_fau
     tei_tcp_reap(p, NULL);
 }
 
-static void hold(struct tcp_peer *p, struct tcp_work *work, int64_t now)
+/* False: there is nothing to wait for. */
+static bool hold(struct tcp_peer *p, struct tcp_work *work, int64_t now)
 {
     struct tei_list *waiters;
     const struct tcp_fault *why = obstacle(p, work, &waiters);
 
     if (!why && !waiters)
-        return;
+        return false;
     work->entry.base.why = "waiting for the target's word that an earlier WRITE there is over";
     work->behind = (struct tei_link){0};
     tei_list_push_back(waiters ? waiters : &p->crowded, &work->behind);
@@ -179,14 +192,17 @@ static void hold(struct tcp_peer *p, struct tcp_work *work, int64_t now)
     tei_ledger_post(&p->held, &work->entry, now);
     if (why)
         fail(p, work, why);
+    return true;
 }
 
 void tei_tcp_fence_hold(struct tcp_peer *p, struct tei_list *works, int64_t now)
 {
     struct tei_link *link, *tmp;
 
-    TEI_LIST_EACH(works, link, tmp)
-        hold(p, tei_tcp_work_of(link), now);
+    TEI_LIST_EACH(works, link, tmp) {
+        tei_tcp_work_of(link)->only_waits = false;
+        (void)hold(p, tei_tcp_work_of(link), now);
+    }
 }
 
 static struct tcp_work *behind_of(struct tei_link *n)
@@ -208,6 +224,11 @@ static void look_again(struct tcp_peer *p, struct tcp_work *work)
     } else {
         tei_list_del(&work->behind);
         tei_ledger_withdraw(&work->entry);
+        if (work->only_waits) {
+            tei_list_push_back(&p->ledger.over, &work->entry.base.link);
+            tei_tcp_reap(p, NULL);
+            return;
+        }
         work->entry.base.why = tei_tcp_queued;
         tei_ledger_post(&p->ledger, &work->entry, work->entry.since_ns);
         tei_tcp_watch_queue(p);
@@ -234,22 +255,54 @@ void tei_tcp_fence_thin_out(struct tcp_peer *p)
 
 void tei_tcp_fence_fail(struct tcp_peer *p, struct tei_list *waiters, const struct tcp_fault *f)
 {
-    struct tei_link *n;
+    struct tei_link *n, *tmp;
 
-    while ((n = tei_list_first(waiters)))
-        fail(p, behind_of(n), f);
+    TEI_LIST_EACH(waiters, n, tmp)
+        if (!behind_of(n)->only_waits)
+            fail(p, behind_of(n), f);
 }
 
+/* Who only waits is failed by what is lost for good alone. */
 static void fail_range(struct tcp_peer *p, struct tcp_span span, const struct tcp_fault *f)
 {
     struct tei_link *link, *tmp;
 
     TEI_LIST_EACH(&p->held.queue, link, tmp) {
-        struct tcp_span here = span_of(tei_tcp_work_of(link));
+        struct tcp_work *work = tei_tcp_work_of(link);
+        struct tcp_span here = span_of(work);
 
-        if (overlap(&here, &span))
-            fail(p, tei_tcp_work_of(link), f);
+        if (overlap(&here, &span) && (f == &lost || !work->only_waits))
+            fail(p, work, f);
     }
+}
+
+/* ---------------------------------------------------------------------- who waits and sends nothing */
+
+static void refuse(struct tcp_work *work)
+{
+    work->entry.base.error = TE_ERR_CANCELED;
+    work->entry.base.why = "the transport was closed";
+}
+
+void tei_tcp_fence_settle(struct tcp_peer *p, struct tcp_work *work)
+{
+    struct tei_list done;
+    bool held = false;
+
+    tei_list_init(&done);
+    tei_list_push_back(&done, &work->entry.base.link);
+    work->only_waits = true;
+    pthread_mutex_lock(&p->lock);
+    if (atomic_load_explicit(&p->t->closed, memory_order_relaxed))
+        refuse(work);
+    else
+        held = hold(p, work, tei_now_ns());
+    if (held) {
+        tei_tcp_watch_queue(p);
+        tei_tcp_bundle_call(&p->bundles[0]); /* which asks the target, or wakes another that can */
+    }
+    pthread_mutex_unlock(&p->lock);
+    tei_tcp_give_back(p->t, &done);
 }
 
 /* -------------------------------------------------------------------------- ranges that are lost */

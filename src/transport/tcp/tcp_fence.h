@@ -35,6 +35,8 @@ static inline void tei_tcp_unsettled_add(struct tcp_peer *p, int change)
 }
 /* Takes works that have to wait, or cannot be sent, out of the list. */
 void tei_tcp_fence_hold(struct tcp_peer *p, struct tei_list *works, int64_t now);
+/* Ends a work that moves nothing when its range is settled; from any thread, without the lock. */
+void tei_tcp_fence_settle(struct tcp_peer *p, struct tcp_work *work);
 /* Whether a WRITE of this range would be held; from any thread, without the lock. */
 bool tei_tcp_fence_holds(struct tcp_peer *p, struct tcp_span span);
 /* Something was settled: of those that wait for it, what need not wait for anything else goes on. */

@@ -18,6 +18,7 @@ struct tcp_work {
     struct tei_entry
         entry; /* in peer.ledger or, while it waits for an earlier WRITE, in peer.held */
     struct tei_link behind; /* held: in the waiters of what it waits for; see tcp_fence.c */
+    bool only_waits;        /* held: it sends nothing afterwards; see tei_tcp_fence_settle() */
 };
 
 /* Why an exchange or a connection ended. */
