@@ -40,7 +40,7 @@ KNOWN_HEADERS = {
     "src/transport/rdma/rdma.h": 580,
     "src/transport/tcp/tcp.h": 200,
     "src/transport/tcp/tcp_wire.h": 220,
-    "src/transport/transport.h": 440,
+    "src/transport/transport.h": 450,
 }
 MAX_CIRCLE = 4
 # Files that still call each other in larger circles, by how their names begin.

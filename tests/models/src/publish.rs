@@ -33,6 +33,7 @@ impl Once {
     // C src/base/log.c te_log_set_sink: current.store release
     // C src/plat/gpu.c set_state: state.store release
     // C src/plat/gpu.c tei_gpu_context: contexts.load acquire, contexts.load relaxed, contexts.store release
+    // C src/plat/cuda_scatter.c kernel_of: scatter.load acquire, scatter.load relaxed, scatter.store release
     // C src/core/stage.c begin: stage.store release
     // C src/transport/gpuipc/gpuipc_peer.c map: state.store relaxed, state.store release
     // C src/rail/rail.c tei_path_nic_down: active.exchange relaxed, epoch.fetch_add release
