@@ -60,6 +60,7 @@ struct tei_conf {
     bool log_reopen;              /* TE_LOG_REOPEN: on SIGHUP */
     bool metric;                  /* MC_TE_METRIC */
     int metric_interval_s;        /* MC_TE_METRIC_INTERVAL_SECONDS */
+    int64_t slow_ms;              /* TE_SLOW_MS; 0: off */
     char metrics[TEI_CONF_LONG];  /* TE_METRICS: an address and port, or file:/path */
     bool top;                     /* TE_TOP: a unix socket for te_top */
 

@@ -119,6 +119,11 @@ const struct tei_option_row tei_option_rows[] = {
          "to peers. What these take by themselves, by RDMA or within the host, it does not see."},
     {NUMBER("MC_TE_METRIC_INTERVAL_SECONDS", metric_interval_s, "5", 1, DAY_S), .unit = "s",
      .help = "The interval of MC_TE_METRIC."},
+    {NUMBER("TE_SLOW_MS", slow_ms, "0", 0, DAY_MS), .unit = "ms",
+     .help =
+         "Log a line at WARN for each request that takes longer from submit to end: how long it waited for a "
+         "descriptor and for its transport, how long it was moved, what was tried again, by which NICs or "
+         "addresses. At most five lines a second, with the number of those left out. 0: off."},
 
     {TEXT("TE_METRICS", metrics), .section = "Metrics",
      .about = "What an engine tells to Prometheus.",

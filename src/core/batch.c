@@ -10,6 +10,7 @@
  */
 #include "core/batch.h"
 #include "core/core.h"
+#include "core/slow.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -28,6 +29,7 @@ void tei_batch_put(struct batch *b)
     pthread_mutex_destroy(&b->submit_lock);
     pthread_mutex_destroy(&b->wait_lock);
     pthread_cond_destroy(&b->wait_cond);
+    tei_slow_free(b);
     tei_batch_memory_put(&b->engine->batches.memory, b);
 }
 
@@ -55,7 +57,9 @@ int te_batch_alloc(te_engine *e, size_t capacity, te_batch *out)
     if (!b)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for a batch of %zu requests", capacity);
     init_batch(b, e, capacity);
-    rc = tei_handles_add(&e->batches.ids, b, &b->id);
+    rc = tei_slow_stories(b, e->conf.slow_ms);
+    if (!rc)
+        rc = tei_handles_add(&e->batches.ids, b, &b->id);
     if (rc) {
         tei_batch_put(b);
         return rc == TE_ERR_MEMORY

@@ -54,6 +54,7 @@ struct batch {
     size_t capacity;
     size_t room;                   /* tasks that its memory has */
     struct batch *next;            /* in batches.memory */
+    struct tei_story *stories;     /* of the tasks, by their place; NULL without TE_SLOW_MS */
     _Atomic size_t claimed;        /* tasks in use */
     _Atomic size_t left;           /* tasks not terminal */
     _Atomic size_t cancel_mark;    /* tasks below it were cancelled */

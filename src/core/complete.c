@@ -17,6 +17,7 @@
 #include "core/notify.h"
 #include "core/page_feed.h"
 #include "core/page_list.h"
+#include "core/slow.h"
 #include "core/view.h"
 
 /* Counts requests that are about to be posted; one of them may be due to be timed. */
@@ -37,6 +38,8 @@ void tei_batch_begin(struct batch *b, size_t n)
     /* Release: a thread that reads `claimed` sees the tasks filled in. */
     first = atomic_fetch_add_explicit(&b->claimed, n, memory_order_release);
     TEI_PROBE4(submit, b->engine, b->id, &b->tasks[first], n);
+    if (b->stories)
+        tei_slow_begin(&b->tasks[first], n);
     count_begun(b->engine, &b->tasks[first], n);
 }
 
@@ -208,6 +211,8 @@ static void add_ending(struct ending *g, struct task *t)
     }
     g->bytes += atomic_load_explicit(&t->moved, memory_order_relaxed);
     TEI_PROBE4(complete, t, error, t->req.opcode, t->req.length);
+    if (t->batch->stories)
+        tei_slow_ended(t, error);
 }
 
 static void publish_end(struct task *t)
@@ -307,6 +312,8 @@ static bool fold(struct tei_work *w)
         tei_doubts_note(t->view, w); /* first: who sees the task end may ask for a fence */
         tei_task_fail(t, w->error, w->sys_errno, w->why);
     }
+    if (w->story)
+        tei_story_carried(w->story, w->transport->ops.name);
     /* Of pages the list counts, in runs. */
     if (t->paged)
         return false;

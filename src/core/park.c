@@ -15,6 +15,7 @@
 #include "core/page_feed.h"
 #include "core/page_list.h"
 #include "core/plan.h"
+#include "core/slow.h"
 #include "core/view.h"
 
 #include <stdio.h>
@@ -114,6 +115,8 @@ static void post_again(struct peer *p, struct tei_list *tasks)
         tei_view_put(old, 1);
         atomic_store_explicit(&t->error, TE_ERR_OK, memory_order_relaxed);
         atomic_store_explicit(&t->state, TE_WAITING, memory_order_relaxed);
+        if (t->batch->stories)
+            tei_slow_posted(t);
         rc = cut_again(&plan, t, &why);
         if (rc)
             tei_task_end(t, rc, why);
@@ -196,6 +199,8 @@ void tei_peer_park(struct peer *p, struct task *t)
 
     t->refreshed = true;
     TEI_PROBE2(park, t, p->name);
+    if (t->batch->stories)
+        tei_slow_parked(t);
     /*
      * Counted before it is looked at, both in the one order of all such accesses, as te_cancel()
      * marks before it looks at the count: one of the two gets the task.

@@ -10,6 +10,7 @@
 #include "core/core.h"
 #include "core/page_list.h"
 #include "core/route.h"
+#include "core/slow.h"
 
 #define WORK_BULK 256 /* taken from a pool at a time */
 
@@ -74,6 +75,7 @@ static int cut_one(struct plan *p, struct task *t, const te_request *r, const st
     w->region = t->region;
     w->target_region = target;
     w->moved = &t->moved;
+    w->story = tei_slow_story(t);
     w->local = (char *)r->source + done;
     w->remote = r->target_offset + done;
     w->length = part;

@@ -163,6 +163,7 @@ static void begin_post(struct stage *s, struct piece *x, struct todo *todo)
                            .region = s->region,
                            .target_region = w->target_region,
                            .moved = &x->moved,
+                           .story = w->story,
                            .local = x->slot,
                            .remote = x->part.remote,
                            .length = x->part.length,

@@ -73,6 +73,8 @@ static inline void tei_ledger_take_of(struct tei_ledger *l, struct tei_entry *e,
         .entry = e, .local = e->base.local + at, .remote = e->base.remote + at, .length = n};
     if (e->out++ == e->waiting)
         e->since_ns = now;
+    if (e->base.story)
+        tei_story_taken(e->base.story, now);
     e->next += n;
     if (e->next == e->base.length)
         tei_list_move_back(&l->whole, &e->base.link);

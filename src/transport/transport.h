@@ -39,6 +39,7 @@
 #include "conf/conf.h"
 #include "model/model.h"
 #include "te.h"
+#include "transport/story.h"
 
 #include <limits.h>
 
@@ -150,6 +151,7 @@ struct tei_work {
     struct tei_region *target_region;
     /* bytes moved for the request: a transport adds each part it finished, once */
     _Atomic uint64_t *moved;
+    struct tei_story *story; /* see story.h; NULL: none is wanted */
     char *local;
     uint64_t remote;
     uint64_t length; /* never 0 */

@@ -135,6 +135,31 @@ static void errors_of_completions(void **state)
     pair_close(p);
 }
 
+/* The story of a work has the slices that went out again, and that they went by another rail. */
+static void a_story_has_the_change(void **state)
+{
+    struct tei_story story = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct pair *p = open_pair();
+    struct fake_task task;
+    struct tei_list list;
+
+    (void)state;
+    for (int i = 0; i < NICS; i++)
+        rdma_fabric_tell("fail left%d status=RETRY_EXC nth=1", i);
+    tei_list_init(&list);
+    fake_work(&list, p->a, p->attach, &task, TE_WRITE, p->am, p->bm, PAIR_BYTES)->story = &story;
+    p->a->ops.post(p->a, &list);
+    assert_true(fake_wait(&p->ha, NULL, &task, 1, PATIENCE_MS));
+    assert_int_equal(task.error, 0);
+    assert_true(story.parts > 1);
+    assert_true(story.retries > 0);
+    assert_true(story.path_changes > 0);
+    assert_true(story.path_changes <= story.retries);
+    assert_memory_equal(story.path, "left", 4);
+    assert_non_null(strstr(story.path, " to right"));
+    pair_close(p);
+}
+
 /* What the peer refuses is final, and told with the right of it. */
 static void refused_by_the_peer(void **state)
 {
@@ -391,6 +416,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         CASE(errors_of_completions),
+        CASE(a_story_has_the_change),
         CASE(refused_by_the_peer),
         CASE(port_goes_down_and_up_here),
         CASE(port_goes_down_and_up_there),

@@ -15,6 +15,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -60,6 +61,43 @@ static void a_read_is_sent_again(void **state)
         close(c.fd);
         stage_close(&s);
     }
+}
+
+static void with_stories(struct tei_conf *c)
+{
+    c->slow_ms = 1;
+}
+
+/* A READ whose connection breaks once: its story has both tries, and the addresses of the second. */
+static void a_story_has_the_tries(void **state)
+{
+    static struct stage s;
+    struct tei_story story = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    char way[TEI_STORY_PATH];
+    struct tei_addr from = {.len = sizeof from.ss};
+    struct native c;
+    struct got g;
+
+    (void)state;
+    stage_open(&s, with_stories);
+    stage_add(&s, 0, TE_READ, 0, 100)->story = &story;
+    stage_post(&s);
+    c = stage_take_greeted(&s);
+    (void)stage_get_request(&s, &c, TCP_FRAME_READ);
+    close(c.fd);
+    c = stage_take_greeted(&s);
+    g = stage_get_request(&s, &c, TCP_FRAME_READ);
+    assert_int_equal(getpeername(c.fd, (struct sockaddr *)&from.ss, &from.len), 0);
+    snprintf(way, sizeof way, "%s to 127.0.0.1:", tei_addr_format(&from, (char[80]){0}, 80));
+    stage_put_data(&c, &g, 3);
+    assert_int_equal(stage_outcome(&s, 0), 0);
+    assert_int_equal(story.parts, 1);
+    assert_int_equal(story.retries, 1);
+    assert_int_equal(story.path_changes, 0);
+    assert_true(story.moving_ns > 0);
+    assert_ptr_equal(strstr(story.path, way), story.path);
+    close(c.fd);
+    stage_close(&s);
 }
 
 /*
@@ -404,6 +442,7 @@ static void closing_ends_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_story_has_the_tries),
         cmocka_unit_test(a_read_is_sent_again),
         cmocka_unit_test(a_late_end_of_the_greeting_is_a_try),
         cmocka_unit_test(a_wrong_checksum_is_tried_again),

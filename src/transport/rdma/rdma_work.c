@@ -17,6 +17,7 @@
 #include "transport/rdma/rdma.h"
 #include "base/probe.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define SPARE_MANY  64                    /* slices taken from the pool at a time */
@@ -98,6 +99,19 @@ static void aim(struct rdma_slice *s, const struct tei_path_choice *c)
     s->rkey = w->rkeys[c->peer];
 }
 
+/* For the story of its work: the rail that it takes now. */
+static void tell_way(const struct rdma_peer *p, const struct rdma_slice *s)
+{
+    struct tei_story *story = s->part.entry->base.story;
+    char text[TEI_STORY_PATH];
+
+    if (!story)
+        return;
+    snprintf(text, sizeof(text), "%.60s to %.60s", p->t->nics[s->nic].name,
+             p->devices[s->device].name);
+    tei_story_via(story, text, s->avoid != TEI_PATH_NO_RAIL && s->avoid != s->rail);
+}
+
 static void cut(struct rdma_peer *p, struct rdma_work *w, struct rdma_slice *s, uint64_t len,
                 int64_t now)
 {
@@ -164,7 +178,10 @@ static const struct tei_path_route *choose_again(struct rdma_peer *p, struct bat
 
         if (pick(p, b, w, s->part.length, s->avoid, now, &c, &to)) {
             tei_list_del(link);
+            if (c.rail != s->avoid)
+                TEI_PROBE2(path_change, p->t->base.ops.name, s->avoid);
             aim(s, &c);
+            tell_way(p, s);
             tei_list_push_back(to, link);
         } else if (!is_choosy(w)) {
             return w->route;
@@ -191,6 +208,7 @@ static bool choose_of(struct rdma_peer *p, struct batch *b, struct rdma_work *w,
         }
         cut(p, w, s, len, now);
         aim(s, &c);
+        tell_way(p, s);
         tei_list_push_back(to, &s->link);
     }
     return true;
@@ -384,6 +402,8 @@ static void take_back(struct rdma_peer *p, const struct rdma_back *b, int64_t no
     if (b->error && may_retry(p, b)) {
         atomic_fetch_add_explicit(&p->t->n_retries, 1, memory_order_relaxed);
         TEI_PROBE3(retry, p->t->base.ops.name, b->error, s->rail);
+        if (s->part.entry->base.story)
+            tei_story_again(s->part.entry->base.story);
         /* Those that failed first, so that one soon tells whether there is any way. */
         if (b->fault)
             tei_list_push_front(&p->again, &s->link);

@@ -102,6 +102,13 @@ static uint64_t load(const struct tcp_lane *l)
     return l->classic->len;
 }
 
+/* For the story of its work. A classic peer has one path. */
+static void tell_way(const struct tcp_lane *l)
+{
+    if (l->classic->work->entry.base.story)
+        tei_story_via(l->classic->work->entry.base.story, l->ends, false);
+}
+
 static bool take(struct tcp_lane *l, unsigned frames, int64_t now)
 {
     const struct tei_conf *conf = worker_of(l)->t->conf;
@@ -118,6 +125,7 @@ static bool take(struct tcp_lane *l, unsigned frames, int64_t now)
     c->len = tei_slice_len(work->entry.base.length - work->entry.next, conf->tcp_piece_size,
                            conf->fragment_ratio);
     tei_tcp_queue_take(p, c->len, now, &part);
+    tell_way(l);
     tei_tcp_lane_set(l, LANE_BUSY);
     (void)tei_tcp_drive_took(l, work->entry.base.owner, 1);
     return true;
@@ -183,10 +191,12 @@ static bool up(struct tcp_lane *l, int64_t now)
 
     if (work && work->entry.base.error)
         end_piece(l, &not_begun);
-    if (keeps(l))
+    if (keeps(l)) {
+        tell_way(l);
         tei_tcp_lane_set(l, LANE_BUSY);
-    else if (!take(l, 1, now))
+    } else if (!take(l, 1, now)) {
         tei_tcp_lane_set(l, LANE_IDLE);
+    }
     l->drop = l->state == LANE_IDLE && !is_kept(l);
     peer_of(l)->greeted = true;
     tei_tcp_bundle_call(l->bundle); /* others may follow */
@@ -458,10 +468,13 @@ static void broken(struct tcp_lane *l, enum io v, int64_t now)
     bool stale = l->used && l->classic->got == 0;
     bool again = v == IO_LOST && (!is_write(l) || l->classic->sent == 0);
 
-    if (again && tei_tcp_lane_may_retry(l, stale))
-        tei_tcp_lane_retry(l, stale, now);
-    else
+    if (!again || !tei_tcp_lane_may_retry(l, stale)) {
         tei_tcp_lane_fail(l, &f);
+        return;
+    }
+    if (l->classic->work->entry.base.story)
+        tei_story_again(l->classic->work->entry.base.story);
+    tei_tcp_lane_retry(l, stale, now);
 }
 
 static void settle(struct tcp_lane *l, enum io v, int64_t now)

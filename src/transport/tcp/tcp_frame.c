@@ -190,6 +190,17 @@ static struct tcp_frame *take_again(struct tcp_peer *p)
     return f;
 }
 
+/* For the stories of its works: the way that it takes now. */
+static void tell_way(struct tcp_frame *f, const struct tcp_lane *l)
+{
+    bool changed = f->left && f->left - 1 != l->path;
+
+    for (unsigned i = 0; is_data(f) && i < f->n; i++)
+        if (f->blocks[i].work->entry.base.story)
+            tei_story_via(f->blocks[i].work->entry.base.story, l->ends, changed);
+    f->left = 0;
+}
+
 struct tcp_frame *tei_tcp_frame_next(struct tcp_lane *l, int64_t now)
 {
     struct tcp_peer *p = l->bundle->peer;
@@ -199,8 +210,10 @@ struct tcp_frame *tei_tcp_frame_next(struct tcp_lane *l, int64_t now)
         f = take_again(p);
     if (!f)
         f = cut(l, now);
-    if (f)
+    if (f) {
+        tell_way(f, l);
         seal(f, l->stream);
+    }
     return f;
 }
 
@@ -477,6 +490,15 @@ void tei_tcp_frames_prune(struct tcp_peer *p, struct tcp_worker *w)
     }
 }
 
+/* For the stories of its works: they are to go out again. */
+static void tell_again(struct tcp_frame *f, const struct tcp_lane *l)
+{
+    f->left = l->path + 1;
+    for (unsigned i = 0; i < f->n; i++)
+        if (f->blocks[i].work && f->blocks[i].work->entry.base.story)
+            tei_story_again(f->blocks[i].work->entry.base.story);
+}
+
 static const struct tcp_fault broken_too_often = {TE_ERR_LINK, 0, "the connection broke too often"};
 
 /*
@@ -493,6 +515,8 @@ void tei_tcp_frame_put_back(struct tcp_lane *l, struct tcp_frame *f, bool broke)
     f->tries += broke && !l->stream->forgive;
     if (f->tries > (unsigned)p->t->conf->retry_cnt)
         end_blocks(p, w, f, &broken_too_often);
+    if (broke)
+        tell_again(f, l);
     f->connection = l->stream->connection;
     f->asked = false;
     waits = has_work(f);

@@ -30,6 +30,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -212,12 +213,27 @@ static void note_connected(const struct tcp_lane *l)
                         (unsigned)where->port);
 }
 
+/* What the stories of its works have as the way. */
+static void note_ends(struct tcp_lane *l)
+{
+    struct tei_addr own = {.len = sizeof own.ss}, other = {.len = sizeof other.ss};
+    char from[TEI_STORY_PATH / 2 - 2], to[TEI_STORY_PATH / 2 - 2];
+
+    l->ends[0] = '\0';
+    if (worker_of(l)->t->conf->slow_ms > 0 &&
+        getsockname(l->watch.fd, (struct sockaddr *)&own.ss, &own.len) == 0 &&
+        getpeername(l->watch.fd, (struct sockaddr *)&other.ss, &other.len) == 0)
+        snprintf(l->ends, sizeof l->ends, "%s to %s", tei_addr_format(&own, from, sizeof from),
+                 tei_addr_format(&other, to, sizeof to));
+}
+
 static void connected(struct tcp_lane *l, int64_t now)
 {
     struct tcp_peer *p = peer_of(l);
     bool up, drop;
 
     note_connected(l);
+    note_ends(l);
     if (l->was_up)
         worker_of(l)->count.reconnects++;
     l->was_up = true;

@@ -56,6 +56,7 @@ struct tcp_lane {
     int64_t limit_ns;    /* of a round: each address has its time */
     int64_t retry_ns;
     int sys_errno;               /* of the last failure */
+    char ends[TEI_STORY_PATH];   /* its two addresses, with TE_SLOW_MS; worker's lock */
     struct tcp_classic *classic; /* for the peer's life: this, or the next one */
     struct tcp_stream *stream;
 };
