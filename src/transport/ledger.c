@@ -172,8 +172,7 @@ static void ledger_look(struct tei_ledger *l, struct tei_entry *e, int64_t now)
         l->look_ns = ledger_earlier(l->look_ns, ledger_limit(l, e));
 }
 
-/* idle: those that have parts under way are passed over. */
-static int64_t ledger_look_all(struct tei_ledger *l, int64_t now, bool idle)
+int64_t tei_ledger_tick(struct tei_ledger *l, int64_t now)
 {
     struct tei_list *lists[] = {&l->queue, &l->whole, &l->failed};
     struct tei_link *link, *tmp;
@@ -182,23 +181,7 @@ static int64_t ledger_look_all(struct tei_ledger *l, int64_t now, bool idle)
         return l->look_ns;
     l->look_ns = TEI_NEVER;
     for (size_t i = 0; i < TEI_ARRAY_LEN(lists); i++)
-        TEI_LIST_EACH(lists[i], link, tmp) {
-            struct tei_entry *e = tei_entry_of(link);
-
-            if (idle && e->out)
-                l->look_ns = ledger_earlier(l->look_ns, ledger_limit(l, e));
-            else
-                ledger_look(l, e, now);
-        }
+        TEI_LIST_EACH(lists[i], link, tmp)
+            ledger_look(l, tei_entry_of(link), now);
     return l->look_ns;
-}
-
-int64_t tei_ledger_tick(struct tei_ledger *l, int64_t now)
-{
-    return ledger_look_all(l, now, false);
-}
-
-int64_t tei_ledger_tick_idle(struct tei_ledger *l, int64_t now)
-{
-    return ledger_look_all(l, now, true);
 }

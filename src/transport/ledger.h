@@ -135,8 +135,6 @@ void tei_ledger_end(struct tei_ledger *l, struct tei_entry *e, int error, int sy
 void tei_ledger_fail(struct tei_ledger *l, const void *owner, int error, const char *why);
 /* Fails what is late. Returns when to look again; TEI_NEVER: when something was posted. */
 int64_t tei_ledger_tick(struct tei_ledger *l, int64_t now);
-/* The same, but leaves those with parts under way alone: these may be back, and not be noticed yet. */
-int64_t tei_ledger_tick_idle(struct tei_ledger *l, int64_t now);
 /* Moves what is over behind `done`, for host->work_done(). */
 static inline void tei_ledger_reap(struct tei_ledger *l, struct tei_list *done)
 {

@@ -407,23 +407,12 @@ bool tei_tcp_fence_cut(struct tcp_lane *l, struct tcp_span span, const struct tc
     return false;
 }
 
-/* The end may be here already. Worker's lock held, the peer's not. */
-static void read_due(struct tcp_bundle *b, int64_t now)
-{
-    struct tei_link *n, *tmp;
-
-    TEI_LIST_EACH(&b->remnants, n, tmp)
-        if (!remnant_of(n)->overdue && remnant_of(n)->until_ns <= now)
-            on_remnant(&remnant_of(n)->watch, EPOLLIN);
-}
-
 int64_t tei_tcp_fence_tick(struct tcp_bundle *b, int64_t now)
 {
     struct tcp_peer *p = b->peer;
     int64_t next = TEI_NEVER;
     struct tei_link *n, *tmp;
 
-    read_due(b, now);
     pthread_mutex_lock(&p->lock);
     TEI_LIST_EACH(&b->remnants, n, tmp) {
         struct tcp_remnant *r = remnant_of(n);

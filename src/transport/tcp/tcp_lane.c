@@ -34,8 +34,6 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#define LANE_READS 64 /* turns at a socket that does not run dry, before what it carries is late */
-
 static struct tcp_peer *peer_of(const struct tcp_lane *l)
 {
     return l->bundle->peer;
@@ -389,31 +387,10 @@ static void connect_late(struct tcp_lane *l, int64_t now)
         tei_tcp_lane_not_connected(l, ETIMEDOUT, now);
 }
 
-static bool has_input(const struct tcp_lane *l)
-{
-    struct pollfd p = {.fd = l->watch.fd, .events = POLLIN};
-
-    return l->state == LANE_BUSY && poll(&p, 1, 0) > 0;
-}
-
-void tei_tcp_lane_read(struct tcp_lane *l, int64_t now)
-{
-    for (int events = LANE_READS; events > 0 && has_input(l); events--)
-        exchange_of(l)->event(l, EPOLLIN, now);
-}
-
-/* The answer may be here: timers run before sockets are looked at, and this process may have been stopped. */
-static void exchange_late(struct tcp_lane *l, int64_t now)
-{
-    tei_tcp_lane_read(l, now);
-    if (exchange_of(l)->late_at(l) <= now)
-        exchange_of(l)->late(l, now);
-}
-
 static void late(struct tcp_lane *l, int64_t now)
 {
     if (exchange_of(l)->late_at(l) <= now)
-        exchange_late(l, now);
+        exchange_of(l)->late(l, now);
     else if (l->state == LANE_CONNECTING)
         connect_late(l, now);
     else if (is_wanted(l))

@@ -117,8 +117,6 @@ void tei_tcp_lane_retry(struct tcp_lane *l, bool stale, int64_t now);
 void tei_tcp_lane_abort(struct tcp_lane *l, const struct tcp_fault *f);
 /* The same, with a line in the log. */
 void tei_tcp_lane_fail(struct tcp_lane *l, const struct tcp_fault *f);
-/* Reads what has come. */
-void tei_tcp_lane_read(struct tcp_lane *l, int64_t now);
 /* Deals with what is due; returns when to look again, TEI_NEVER if not. */
 int64_t tei_tcp_lane_tick(struct tcp_lane *l, int64_t now);
 

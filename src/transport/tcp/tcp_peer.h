@@ -37,7 +37,6 @@ struct tcp_bundle {
     struct tei_call call;
     bool called;            /* peer's lock: `call` is queued */
     bool failing;           /* peer's lock: lanes may carry pieces of failed works */
-    bool to_read;           /* peer's lock: has lanes to read for peer.reading_ns */
     unsigned n_idle, n_off; /* peer's lock: lanes in these states */
     unsigned n_lanes;
     struct tcp_lane *lanes;
@@ -72,9 +71,6 @@ struct tcp_peer {
     struct tei_ledger held;  /* WRITEs */
     struct tei_list crowded; /* those of them that wait for there to be fewer remnants or frames */
     int64_t check_ns; /* when the first bundle looks at the ledgers; TEI_NEVER: it does not */
-    /* All that had come on any lane by read_ns was read; n_to_read bundles read for reading_ns. */
-    int64_t read_ns, reading_ns;
-    unsigned n_to_read;
     unsigned n_up, n_opening; /* lanes connected; paused or connecting */
     bool greeted;             /* one of those that are up is known to lead to it */
     bool near;                /* native: the last one that came up leads to this host */

@@ -168,42 +168,11 @@ void tei_tcp_queue_fail(struct tcp_peer *p, struct tcp_worker *w, const struct t
     settle(p, w);
 }
 
-/* Has all workers read what has come for this peer. */
-static void begin_reading(struct tcp_peer *p, int64_t now)
-{
-    if (p->n_to_read > 0)
-        return;
-    p->reading_ns = now;
-    p->n_to_read = p->n_bundles;
-    for (unsigned i = 0; i < p->n_bundles; i++) {
-        p->bundles[i].to_read = true;
-        tei_tcp_bundle_call(&p->bundles[i]);
-    }
-}
-
-void tei_tcp_bundle_has_read(struct tcp_bundle *b)
-{
-    struct tcp_peer *p = b->peer;
-
-    b->to_read = false;
-    if (--p->n_to_read > 0)
-        return;
-    p->read_ns = p->reading_ns;
-    tei_tcp_queue_tick(p, b->worker, p->read_ns);
-}
-
-/*
- * Whether answers are there already is for the workers to find out first, any of which, or the whole process,
- * may have been without a processor. What has no part under way waits for no answer.
- */
 int64_t tei_tcp_queue_tick(struct tcp_peer *p, struct tcp_worker *w, int64_t now)
 {
     p->ledger.progress_ns = p->held.progress_ns = tei_tcp_progress(p);
     tei_ledger_tick(&p->held, now);
-    tei_ledger_tick_idle(&p->ledger, now);
-    tei_ledger_tick(&p->ledger, p->read_ns);
-    if (p->ledger.look_ns <= now)
-        begin_reading(p, now);
+    tei_ledger_tick(&p->ledger, now);
     settle(p, w); /* held works may have gone over to the other */
     return p->held.look_ns < p->ledger.look_ns ? p->held.look_ns : p->ledger.look_ns;
 }

@@ -34,10 +34,8 @@ static inline void tei_tcp_part_end(struct tcp_peer *p, struct tcp_work *work, u
 void tei_tcp_queue_fail(struct tcp_peer *p, struct tcp_worker *w, const struct tcp_fault *f);
 /* Whether there is something for a lane to take. */
 bool tei_tcp_is_waiting(const struct tcp_peer *p);
-/* Ends work that is late; returns when the next one will be, or is, until all lanes were read. */
+/* Ends work that is late; returns when the next one will be. */
 int64_t tei_tcp_queue_tick(struct tcp_peer *p, struct tcp_worker *w, int64_t now);
-/* Its lanes were read since tei_tcp_queue_tick() asked for that. */
-void tei_tcp_bundle_has_read(struct tcp_bundle *b);
 /* Has the watchdog look in time at what is queued or held. */
 void tei_tcp_watch_queue(struct tcp_peer *p);
 /* Why no connection came up. Who asks about a work that failed so is told the data port's address. */

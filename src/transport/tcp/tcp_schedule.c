@@ -213,30 +213,19 @@ static void sweep(struct tcp_bundle *b)
     }
 }
 
-/* Reads what has come on its lanes, where what they carry may be late. */
-static void read_lanes(struct tcp_bundle *b)
-{
-    for (unsigned i = 0; i < b->n_lanes; i++)
-        tei_tcp_lane_read(&b->lanes[i], tei_now_ns());
-    pthread_mutex_lock(&b->peer->lock);
-    tei_tcp_bundle_has_read(b);
-    pthread_mutex_unlock(&b->peer->lock);
-}
-
 void tei_tcp_bundle_run(struct tei_call *c)
 {
     struct tcp_bundle *b = tei_container_of(c, struct tcp_bundle, call);
     struct tcp_worker *w = b->worker;
     struct tcp_peer *p = b->peer;
     int64_t check_ns;
-    bool gone, to_read;
+    bool gone;
 
     if (!tei_link_is_in(&b->link))
         tei_list_push_back(&w->bundles, &b->link);
     pthread_mutex_lock(&p->lock);
     b->called = false;
     gone = p->gone;
-    to_read = b->to_read;
     check_ns = b == &p->bundles[0] ? p->check_ns : TEI_NEVER;
     tei_ledger_reap(&p->ledger, &w->done);
     pthread_mutex_unlock(&p->lock);
@@ -246,8 +235,6 @@ void tei_tcp_bundle_run(struct tei_call *c)
         tei_tcp_peer_leave(p);
         return;
     }
-    if (to_read)
-        read_lanes(b);
     sweep(b);
     tei_tcp_worker_arm(w, check_ns);
     fill(b, tei_now_ns());
