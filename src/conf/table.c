@@ -445,7 +445,7 @@ const struct tei_option_row tei_option_rows[] = {
          "two is asked for: such copies are faster. Off: never."},
     {SWITCH("TE_GPU_KERNEL", gpu_kernel, "on"),
      .help =
-         "Copy many small blocks within a device of NVIDIA's by a kernel, which is up to 40 times faster "
+         "Copy many small blocks within a device of NVIDIA's by a kernel, which is up to 15 times faster "
          "than its copy engines, and takes a part of its cores meanwhile. Off: by these engines."},
     {TEXT("MC_CXL_DEV_PATH", cxl_dev_path), .idle = true, .help = "Path of the CXL memory device."},
     {SIZE("MC_CXL_DEV_SIZE", cxl_dev_size, "0", 0, INT64_MAX), .idle = true,

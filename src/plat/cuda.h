@@ -20,6 +20,7 @@
     X(CUDA_ERROR_INVALID_DEVICE, 101)                                   \
     X(CUDA_ERROR_INVALID_CONTEXT, 201)                                  \
     X(CUDA_ERROR_NOT_READY, 600)                                        \
+    X(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 701)                          \
     X(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, 712)                   \
     X(CUDA_ERROR_NOT_SUPPORTED, 801)                                    \
     X(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 110) \
@@ -31,6 +32,7 @@
     X(CU_POINTER_ATTRIBUTE_RANGE_SIZE, 12)                              \
     X(CU_POINTER_ATTRIBUTE_MAPPED, 13)                                  \
     X(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, 14)                    \
+    X(CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, 16)                            \
     X(CU_MEMORYTYPE_DEVICE, 2)                                          \
     X(CU_STREAM_NON_BLOCKING, 1)                                        \
     X(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                                \

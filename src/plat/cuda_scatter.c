@@ -8,8 +8,8 @@
  *
  * A copy that leaves its allocation is refused by the driver; a kernel that does so ends the program's
  * context. So nothing is given to the kernel but what the driver says, right before, to lie in memory of
- * this device as a whole; all else is left to the driver's copies, and to their errors. What is freed while a
- * copy is under way is waited for by the driver, as with its own copies.
+ * this device as a whole; all else is left to the driver's copies, and to their errors. cuMemFree() waits for a
+ * kernel that is under way, as it does for a copy.
  *
  * The kernel is PTX, which drivers compile for their devices: of the first version that has what is used
  * here, so that every device since 2014 takes it. Where it is not taken, the driver copies.
@@ -22,10 +22,12 @@
 #include <stdint.h>
 #include <string.h>
 
-#define PIECE_MAX \
-    ((size_t)1 << 20) /* beyond, the copy engines are as fast, and leave the device free */
-#define THREADS 256
-#define SPLIT   4 /* blocks of threads that share a piece: 16 KiB each of 64 KiB, 64 bytes a thread */
+#define PIECE_MAX  ((size_t)1 << 20) /* of a copy: beyond, the copy engines are as fast */
+#define UNLIKE_MAX ((size_t)4 << 10) /* and of one whose sides differ modulo 16: by bytes */
+#define THREADS    256
+#define SPLIT      4 /* blocks of threads that share a piece: 16 KiB each of 64 KiB, 64 bytes a thread */
+
+enum { READS = 1, WRITES = 3 }; /* of CU_POINTER_ATTRIBUTE_ACCESS_FLAGS */
 
 /* As the kernel reads it. */
 struct piece {
@@ -154,6 +156,8 @@ static void *load(const struct tei_driver *d)
         status = CU->cuModuleGetFunction(&f, module, "te_scatter");
     if (!status)
         return f;
+    if (status == TEI_GPU_OUT_OF_MEMORY)
+        return NULL; /* there may be some the next time */
     TEI_INFO("%s takes no kernel of this engine (status %d), so its own copies are made", d->title,
              status);
     return &refused;
@@ -170,7 +174,8 @@ static CUfunction kernel_of(const struct tei_driver *d, int device)
         f = atomic_load_explicit(&CU->scatter[device], memory_order_relaxed);
         if (!f) {
             f = load(d);
-            atomic_store_explicit(&CU->scatter[device], f, memory_order_release);
+            if (f)
+                atomic_store_explicit(&CU->scatter[device], f, memory_order_release);
         }
         pthread_mutex_unlock(&lock);
     }
@@ -185,18 +190,21 @@ struct range {
     size_t size;
 };
 
-/* Memory of the device, mapped, and where it begins and ends. */
-static bool ask(const struct tei_driver *d, int device, CUdeviceptr addr, struct range *out)
+/* Memory of the device, mapped, that it may read or write; where that begins and ends. */
+static bool ask(const struct tei_driver *d, int device, CUdeviceptr addr, int needed,
+                struct range *out)
 {
-    int type = 0, managed = 0, ordinal = -1, mapped = 0;
+    int type = 0, managed = 0, ordinal = -1, mapped = 0, access = 0;
     CUpointer_attribute what[] = {
         TEI_CU_POINTER_ATTRIBUTE_MEMORY_TYPE,    TEI_CU_POINTER_ATTRIBUTE_IS_MANAGED,
         TEI_CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, TEI_CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-        TEI_CU_POINTER_ATTRIBUTE_RANGE_SIZE,     TEI_CU_POINTER_ATTRIBUTE_MAPPED};
-    void *where[] = {&type, &managed, &ordinal, &out->base, &out->size, &mapped};
+        TEI_CU_POINTER_ATTRIBUTE_RANGE_SIZE,     TEI_CU_POINTER_ATTRIBUTE_MAPPED,
+        TEI_CU_POINTER_ATTRIBUTE_ACCESS_FLAGS};
+    void *where[] = {&type, &managed, &ordinal, &out->base, &out->size, &mapped, &access};
 
     return CU->cuPointerGetAttributes(TEI_ARRAY_LEN(what), what, where, addr) == 0 &&
-           type == TEI_CU_MEMORYTYPE_DEVICE && !managed && ordinal == device && mapped;
+           type == TEI_CU_MEMORYTYPE_DEVICE && !managed && ordinal == device && mapped &&
+           (access & needed) == needed;
 }
 
 static bool holds(const struct range *r, CUdeviceptr addr, size_t n)
@@ -204,12 +212,20 @@ static bool holds(const struct range *r, CUdeviceptr addr, size_t n)
     return addr >= r->base && addr - r->base < r->size && n <= r->size - (addr - r->base);
 }
 
-static bool may_touch(const struct tei_driver *d, int device, const void *p, size_t n,
+static bool may_touch(const struct tei_driver *d, int device, const void *p, size_t n, int needed,
                       struct range *last)
 {
     CUdeviceptr addr = (CUdeviceptr)(uintptr_t)p;
 
-    return holds(last, addr, n) || (ask(d, device, addr, last) && holds(last, addr, n));
+    return holds(last, addr, n) || (ask(d, device, addr, needed, last) && holds(last, addr, n));
+}
+
+/* Whether a kernel is quicker. */
+static bool is_small(const struct tei_copy *c)
+{
+    bool alike = (((uintptr_t)c->to ^ (uintptr_t)c->from) & 15) == 0;
+
+    return c->n <= (alike ? PIECE_MAX : UNLIKE_MAX);
 }
 
 static bool may_copy(const struct tei_driver *d, int device, const struct tei_copy *v, size_t n)
@@ -217,18 +233,32 @@ static bool may_copy(const struct tei_driver *d, int device, const struct tei_co
     struct range to = {0, 0}, from = {0, 0};
 
     for (size_t i = 0; i < n; i++)
-        if (v[i].n > PIECE_MAX || !may_touch(d, device, v[i].to, v[i].n, &to) ||
-            !may_touch(d, device, v[i].from, v[i].n, &from))
+        if (!is_small(&v[i]) || !may_touch(d, device, v[i].to, v[i].n, WRITES, &to) ||
+            !may_touch(d, device, v[i].from, v[i].n, READS, &from))
             return false;
     return true;
+}
+
+static int launch(const struct tei_driver *d, CUfunction f, const struct tei_copy *v, size_t n,
+                  void *stream)
+{
+    struct piece pieces[TEI_GPU_BATCH];
+    unsigned split = SPLIT;
+    void *args[] = {pieces, &split};
+    int status;
+
+    for (size_t i = 0; i < n; i++)
+        pieces[i] = (struct piece){(uintptr_t)v[i].to, (uintptr_t)v[i].from, v[i].n};
+    status = CU->cuLaunchKernel(f, (unsigned)n * split, 1, 1, THREADS, 1, 1, 0, stream, args, NULL);
+    /* These two leave the context as it was. */
+    return status == TEI_CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES || status == TEI_GPU_OUT_OF_MEMORY
+               ? TEI_GPU_NOT_SUPPORTED
+               : status;
 }
 
 int tei_cuda_scatter(const struct tei_driver *d, int device, const struct tei_copy *v, size_t n,
                      void *stream)
 {
-    struct piece pieces[TEI_GPU_BATCH];
-    unsigned split = SPLIT;
-    void *args[] = {pieces, &split};
     CUfunction f;
 
     if (!may_copy(d, device, v, n))
@@ -236,7 +266,5 @@ int tei_cuda_scatter(const struct tei_driver *d, int device, const struct tei_co
     f = kernel_of(d, device);
     if (!f)
         return TEI_GPU_NOT_SUPPORTED;
-    for (size_t i = 0; i < n; i++)
-        pieces[i] = (struct piece){(uintptr_t)v[i].to, (uintptr_t)v[i].from, v[i].n};
-    return CU->cuLaunchKernel(f, (unsigned)n * split, 1, 1, THREADS, 1, 1, 0, stream, args, NULL);
+    return n ? launch(d, f, v, n, stream) : 0;
 }

@@ -111,7 +111,7 @@ struct tei_api {
     int (*copy)(const struct tei_driver *d, const struct tei_copy *v, size_t n, void *stream);
     /*
      * or NULL: the same for small copies within the device, by a kernel of ours. TEI_GPU_NOT_SUPPORTED: not for
-     * these, nothing is submitted.
+     * these, nothing is submitted. n = 0: has the driver take the kernel, which takes time.
      */
     int (*scatter)(const struct tei_driver *d, int device, const struct tei_copy *v, size_t n,
                    void *stream);

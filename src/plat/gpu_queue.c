@@ -17,12 +17,15 @@
 #include "base/os.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define SPIN_NS 100000 /* of a wait, */
-#define NAP_NS  50000  /* and then it naps */
+#define SPIN_NS     100000 /* of a wait, */
+#define NAP_NS      50000  /* and then it naps, */
+#define LONG_NS     5000000
+#define LONG_NAP_NS 500000 /* after LONG_NS longer */
 
 struct tei_gpu_queue {
     const struct tei_driver *row;
@@ -84,7 +87,17 @@ int tei_gpu_queue_open(enum tei_mem_kind kind, int device, struct tei_gpu_queue 
 
 void tei_gpu_queue_use_kernels(struct tei_gpu_queue *q)
 {
-    q->kernels = true;
+    int was;
+
+    if (!q->row->api->scatter || tei_gpu_enter(q->kind, q->device, &was) != 0)
+        return;
+    q->kernels = q->row->api->scatter(q->row, q->device, NULL, 0, q->stream) == 0;
+    q->row->api->leave(q->row, was);
+}
+
+bool tei_gpu_queue_is_broken(const struct tei_gpu_queue *q)
+{
+    return q->broken;
 }
 
 void tei_gpu_queue_close(struct tei_gpu_queue *q)
@@ -137,20 +150,36 @@ struct range {
     size_t size;
 };
 
-/* Whether the driver still knows the address; *last: the allocation that was asked about last. */
-static bool is_there(const struct tei_gpu_queue *q, const void *addr, struct range *last)
+/* Sets *out to the allocation, or the mapping, that the address is in, size 0: not said. Whether there is one. */
+static bool ask(const struct tei_gpu_queue *q, uintptr_t addr, struct range *out)
 {
     const struct tei_api *api = q->row->api;
     struct tei_gpu_seen seen;
-    int status;
+    int status = api->look(q->row, (void *)addr, &seen);
 
-    if ((uintptr_t)addr - last->base < last->size)
-        return true;
-    status = api->look(q->row, addr, &seen);
+    *out = (struct range){0, 0};
     if (status == TEI_GPU_INVALID_VALUE || (!status && !seen.on_device && !seen.managed))
         return false;
-    if (status || api->range(q->row, addr, &last->base, &last->size) != 0)
-        *last = (struct range){0, 0};
+    if (!status && api->range(q->row, (void *)addr, &out->base, &out->size) != 0)
+        out->size = 0;
+    return true;
+}
+
+/*
+ * Whether the driver still knows all of it: memory that was mapped in pieces may have lost one. *last: what was
+ * asked about last. A driver that has failed says so when it is given the copy.
+ */
+static bool is_there(const struct tei_gpu_queue *q, const void *p, size_t n, struct range *last)
+{
+    uintptr_t at = (uintptr_t)p, end = at + n;
+
+    while (at < end) {
+        if (at - last->base >= last->size && !ask(q, at, last))
+            return false;
+        if (last->size == 0 || at - last->base >= last->size)
+            return true;
+        at = last->base + last->size;
+    }
     return true;
 }
 
@@ -160,9 +189,9 @@ static int find_gone(const struct tei_gpu_queue *q, const struct tei_copy *v, si
     const void *gone = NULL;
 
     for (size_t i = 0; i < n && !gone; i++) {
-        if (v[i].to_device && !is_there(q, v[i].to, &to))
+        if (v[i].to_device && !is_there(q, v[i].to, v[i].n, &to))
             gone = v[i].to;
-        else if (v[i].from_device && !is_there(q, v[i].from, &from))
+        else if (v[i].from_device && !is_there(q, v[i].from, v[i].n, &from))
             gone = v[i].from;
     }
     if (!gone)
@@ -179,7 +208,7 @@ static int copy_batch(struct tei_gpu_queue *q, const struct tei_copy *v, size_t 
     const struct tei_api *api = q->row->api;
     int status = TEI_GPU_NOT_SUPPORTED;
 
-    if (n > 1 && q->kernels && api->scatter)
+    if (n > 1 && q->kernels)
         status = api->scatter(q->row, q->device, v, n, q->stream);
     return status == TEI_GPU_NOT_SUPPORTED ? api->copy(q->row, v, n, q->stream) : status;
 }
@@ -266,14 +295,16 @@ int tei_gpu_queue_poll(struct tei_gpu_queue *q, uint64_t ticket)
  */
 int tei_gpu_queue_wait(struct tei_gpu_queue *q, uint64_t ticket)
 {
-    static const struct timespec nap = {.tv_nsec = NAP_NS};
-    int64_t until = tei_now_ns() + SPIN_NS;
-    int rc = tei_gpu_queue_poll(q, ticket);
+    static const struct timespec nap = {.tv_nsec = NAP_NS}, long_nap = {.tv_nsec = LONG_NAP_NS};
+    int64_t now, start = tei_now_ns();
+    int rc;
 
-    while (rc == TE_ERR_BUSY) {
-        if (tei_now_ns() >= until)
-            nanosleep(&nap, NULL);
-        rc = tei_gpu_queue_poll(q, ticket);
+    while ((rc = tei_gpu_queue_poll(q, ticket)) == TE_ERR_BUSY) {
+        now = tei_now_ns();
+        if (now - start < SPIN_NS)
+            sched_yield();
+        else
+            nanosleep(now - start < LONG_NS ? &nap : &long_nap, NULL);
     }
     return rc;
 }

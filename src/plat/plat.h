@@ -135,6 +135,8 @@ void tei_gpu_queue_close(
     struct tei_gpu_queue *q); /* waits for what is under way; NULL is accepted */
 /* Has small copies within the device done by a kernel of ours, where the runtime has one: in less time, on its cores. */
 void tei_gpu_queue_use_kernels(struct tei_gpu_queue *q);
+/* Whether nothing can be copied by it any more; what was refused has not broken it. */
+bool tei_gpu_queue_is_broken(const struct tei_gpu_queue *q);
 /*
  * Submits n copies, in as few calls of the driver as it allows. The ticket stands for all that was
  * submitted so far. Tickets count from 1 and end in order; one that has ended and been seen to by

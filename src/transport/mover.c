@@ -179,6 +179,13 @@ static void close_queue(struct tei_mover *m, struct lane *l)
     pthread_mutex_lock(&m->lock);
 }
 
+/* A copy that was refused leaves the driver queue as it was. */
+static void drop_broken(struct tei_mover *m, struct lane *l)
+{
+    if (l->q && tei_gpu_queue_is_broken(l->q))
+        close_queue(m, l);
+}
+
 /* 0, and the ticket; else the driver's error. */
 static int submit(struct tei_mover *m, struct lane *l, const struct tei_part *parts, unsigned n,
                   uint64_t *ticket)
@@ -225,13 +232,12 @@ static void advance_solo(struct lane *l)
     }
 }
 
-/* The part that was run alone is over; after an error the next one gets a new driver queue. */
+/* The part that was run alone is over; if the driver queue has broken the next one gets a new one. */
 static void end_solo(struct tei_mover *m, struct lane *l, int error)
 {
     end_part(m, l, &first_mark(l)->parts[l->solo_at], error);
     advance_solo(l);
-    if (error)
-        close_queue(m, l);
+    drop_broken(m, l);
 }
 
 /* Goes on with the parts of failed marks; whether something happened. */
@@ -274,11 +280,12 @@ static void end_mark(struct tei_mover *m, struct lane *l, int error)
  */
 static void learn(const struct tei_mover *m, struct lane *l, uint64_t bytes, int64_t since)
 {
-    int64_t took; /* by a mark */
+    int64_t took = m->now_ns - since; /* by a mark */
 
-    if (bytes < l->part)
+    if (bytes == 0 || (bytes < l->part && took <= LENGTHY_NS))
         return;
-    took = (m->now_ns - since) / (int64_t)(bytes / l->part);
+    if (bytes >= l->part)
+        took /= (int64_t)(bytes / l->part);
     if (took < SHORT_NS)
         l->part = tei_min(2 * l->part, PART_MAX);
     else if (took > LENGTHY_NS && l->part > PART)
@@ -300,10 +307,10 @@ static bool reap(struct tei_mover *m, struct lane *l)
             break;
         any = true;
         l->over_ns = m->now_ns;
-        bytes += k->bytes;
+        bytes += rc ? 0 : k->bytes;
         if (rc) {
             l->solo = true;
-            close_queue(m, l);
+            drop_broken(m, l);
         }
         if (!rc || k->n == 1)
             end_mark(m, l, rc);

@@ -236,10 +236,8 @@ static void neighbours(void **state)
     assert_int_equal(cuMemFree_v2(a + 256), INVALID_VALUE);
     assert_int_equal(cuMemFree_v2(a), 0);
     assert_int_equal(cuMemFree_v2(a), INVALID_VALUE);
-    assert_int_equal(cuMemcpy(b, a, 1), INVALID_VALUE);
     assert_int_equal(cuMemsetD8_v2(a, 0, 1), INVALID_VALUE);
-    assert_int_equal(cuMemFree_v2(b), 0);
-    assert_int_equal(cuMemcpy(a, b, 1), INVALID_VALUE);
+    assert_int_equal(cuMemFree_v2(b), 0); /* a copy from or to it would end the process */
 }
 
 static void memory_ends(void **state)

@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SIZE  ((size_t)4 << 20)
-#define FAR   (SIZE / 2) /* sources in the first half, places for them in the second */
-#define MOST  700        /* pieces: more than one kernel takes */
-#define PIECE ((size_t)1 << 20)
+#define SIZE   ((size_t)4 << 20)
+#define FAR    (SIZE / 2) /* sources in the first half, places for them in the second */
+#define MOST   700        /* pieces: more than one kernel takes */
+#define PIECE  ((size_t)1 << 20)
+#define UNLIKE ((size_t)4 << 10)
 
 /* A device with a half of random bytes, and a model of what it is to have at last. */
 struct rig {
@@ -65,6 +66,29 @@ static void expect_all(struct rig *r)
     kit_expect(r->device, r->model, SIZE);
 }
 
+/* Whether there is a kernel for this maker, and the stand-in counts how often it is launched. */
+static bool counts(const struct device_kit *kit)
+{
+    return kit->kind == TEI_MEM_CUDA && kit_plays(kit) && kit_symbol("cuLaunchKernel");
+}
+
+static long launches(const struct device_kit *kit)
+{
+    long (*calls)(int, const char *) =
+        (long (*)(int, const char *))(uintptr_t)kit_symbol("softgpu_calls");
+
+    return counts(kit) ? calls(0, "launch") : 0;
+}
+
+/* Runs the copies, and expects so many kernels. */
+static void expect_launches(struct rig *r, long n)
+{
+    long before = launches(r->kit);
+
+    expect_all(r);
+    kit_check(launches(r->kit) == before + (counts(r->kit) ? n : 0), "the number of kernels");
+}
+
 /* Every place of both sides modulo 16, beside lengths around what goes by 16 bytes. */
 static void add_alignments(struct rig *r, size_t length)
 {
@@ -78,12 +102,12 @@ static void add_alignments(struct rig *r, size_t length)
 
 static void move_alignments(const struct device_kit *kit)
 {
-    static const size_t lengths[] = {0, 1, 16, 100, 4080};
+    static const size_t lengths[] = {1, 16, 100, 4070};
     struct rig *r = rig_open(kit);
 
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
         add_alignments(r, lengths[i]);
-        expect_all(r);
+        expect_launches(r, 2);
     }
     rig_close(r);
 }
@@ -128,36 +152,63 @@ static void many(void **state)
     rig_close(r);
 }
 
-/* The largest that a kernel takes, and one more byte. */
+/* The largest that a kernel takes, and one more byte: those whose sides are not alike modulo 16 are smaller. */
 static void large(void **state)
 {
     struct rig *r;
 
     kit_open(*state);
     r = rig_open(*state);
-    add(r, 1, 3, PIECE - 4);
-    add(r, PIECE, PIECE - 1, PIECE);
-    expect_all(r);
+    add(r, 3, 3, PIECE - 4);
+    add(r, PIECE + 4, PIECE - 12, PIECE - 100);
+    expect_launches(r, 1);
+    add(r, 0, 1, UNLIKE);
+    add(r, 2 * UNLIKE, 3, UNLIKE);
+    expect_launches(r, 1);
     add(r, 0, 7, 100);
-    add(r, 200, 9, PIECE + 1);
-    expect_all(r);
+    add(r, 208, 0, PIECE + 1);
+    expect_launches(r, 0);
+    add(r, 0, 7, 100);
+    add(r, 208, 9, UNLIKE + 1);
+    expect_launches(r, 0);
+    rig_close(r);
+}
+
+/* The driver refuses a kernel for want of something: it copies. */
+static void refused_kernels(void **state)
+{
+    const struct device_kit *kit = *state;
+    struct rig *r;
+
+    kit_open(kit);
+    if (!counts(kit))
+        skip();
+    r = rig_open(kit);
+    kit_control(kit, "fail launch");
+    for (int i = 0; i < 2; i++) {
+        add(r, 0, 7, 100);
+        add(r, 200, 9, 100);
+        expect_launches(r, 1);
+    }
     rig_close(r);
 }
 
 /* Copies from and to the host, among others. */
 static void mixed_with_the_host(void **state)
 {
-    char *host = malloc(3000), *back = calloc(1, 3000);
+    char *host, *back;
     struct rig *r;
 
     kit_open(*state);
     r = rig_open(*state);
+    host = malloc(3000);
+    back = calloc(1, 3000);
     kit_random(host, 3000);
     add(r, 0, 5, 1000);
     r->v[r->n++] = (struct tei_copy){.to = r->device + FAR + 2000, .from = host, .n = 3000};
     memcpy(r->model + FAR + 2000, host, 3000);
     r->v[r->n++] = (struct tei_copy){.to = back, .from = r->device + 77, .n = 3000};
-    expect_all(r);
+    expect_launches(r, 0);
     assert_memory_equal(back, r->model + 77, 3000);
     rig_close(r);
     free(host);
@@ -237,8 +288,14 @@ static void outside(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        KIT_ALL(alignments),          KIT_ALL(without_kernels), KIT_ALL(many),    KIT_ALL(large),
-        KIT_ALL(mixed_with_the_host), KIT_ALL(between_devices), KIT_ALL(outside),
+        KIT_ALL(alignments),
+        KIT_ALL(without_kernels),
+        KIT_ALL(many),
+        KIT_ALL(large),
+        KIT_ALL(mixed_with_the_host),
+        KIT_ALL(between_devices),
+        KIT_ALL(outside),
+        KIT_TEST(refused_kernels, kit_cuda),
     };
     const struct device_kit *kit;
     const char *mode;

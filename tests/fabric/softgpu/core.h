@@ -57,6 +57,7 @@ enum sg_code {
     SG_NOT_FOUND = 500,
     SG_NOT_READY = 600,
     SG_ILLEGAL_ADDRESS = 700,
+    SG_OUT_OF_RESOURCES = 701,
     SG_CONTEXT_IS_DESTROYED = 709,
     SG_ALREADY_REGISTERED = 712,
     SG_NOT_REGISTERED = 713,
@@ -146,6 +147,7 @@ int64_t sg_now_ns(void);
     X(alloc)            \
     X(pin)              \
     X(copy)             \
+    X(launch)           \
     X(stream)           \
     X(event)            \
     X(record)           \
@@ -166,7 +168,7 @@ void sg_fault_start(void); /* SOFTGPU_FAULTS */
 /* Looks at the control file. */
 void sg_fault_listen(void);
 /* Counts, and returns the code to fail with, or 0. *async: it is to fail when it is carried out. */
-int sg_fault(enum softgpu_kind kind, enum sg_place place, int code, bool *async);
+SG_API int sg_fault(enum softgpu_kind kind, enum sg_place place, int code, bool *async);
 /* SG_CAPTURED if the program is capturing a stream and this thread minds: for what waits or frees. */
 int sg_captured(enum softgpu_kind kind);
 SG_API int sg_exchange_capture_mode(enum softgpu_kind kind, int *mode);

@@ -34,6 +34,8 @@ static const struct row {
     {SG_NOT_READY, "CUDA_ERROR_NOT_READY", "hipErrorNotReady", "not ready"},
     {SG_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "hipErrorIllegalAddress",
      "an illegal address was met"},
+    {SG_OUT_OF_RESOURCES, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "hipErrorLaunchOutOfResources",
+     "too many resources requested for launch"},
     {SG_CONTEXT_IS_DESTROYED, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "hipErrorContextIsDestroyed",
      "context is destroyed"},
     {SG_ALREADY_REGISTERED, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",

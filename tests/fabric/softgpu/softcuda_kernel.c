@@ -94,5 +94,8 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
         bz != 1 || shared || (uintptr_t)stream <= 2 || !args || extra || !gx ||
         gx % *(const unsigned *)args[1])
         return sg_leave(SG_INVALID_VALUE);
+    rc = sg_fault(CUDA, SG_AT_launch, SG_OUT_OF_RESOURCES, NULL);
+    if (rc)
+        return sg_leave(rc);
     return sg_leave(scatter(c, stream, args[0], gx / *(const unsigned *)args[1]));
 }
