@@ -529,7 +529,7 @@ static void wrong_calls(void **arg)
     te_pages g = in_order(p, TE_READ, 6, 100);
 
     g.local.base = (uintptr_t)p->am + PAIR_SIZE - 599;
-    refused(p->a, &g, TE_ERR_NOT_REGISTERED, "ends 1 bytes before the end of the range");
+    refused(p->a, &g, TE_ERR_NOT_REGISTERED, "is not inside one registered region: region 0x");
     g = in_order(p, TE_READ, 6, 100);
     g.size = 8;
     refused(p->a, &g, TE_ERR_INVALID, "te_pages");

@@ -33,6 +33,17 @@ class Refused(trouble.Section, unittest.TestCase):
                                r"24 bytes before the end of the range")
         return said
 
+    elsewhere = {
+        "te_pages: local.index[...] is page ..., and local.pages is ...": (
+            "integration/test_pages.c", ", and local.pages is "),
+        "te_pages: pages at ...base, which are written to, overlap: ...": (
+            "integration/test_pages.c", "base, which are written to, overlap"),
+        "te_pages: the pool at ...base wraps around the address space, ...": (
+            "integration/test_pages.c", "base wraps around"),
+        "te_pages: the pool at local.base, ..., is not inside one registered region": (
+            "integration/test_pages.c", "is not inside one registered region"),
+    }
+
     not_provoked = {
         "...: no installed transport reaches its engine":
             "a descriptor fetched again must lack all that this engine can use, in the middle of a request"}
