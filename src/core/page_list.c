@@ -28,12 +28,12 @@ static void join_parts(struct page_list *l)
 
 struct page_list *tei_page_list_make(const te_pages *g, const uint64_t extent[2])
 {
-    size_t word = g->local.index || g->remote.index ? g->index_bits / 8 : 0, bytes, all;
+    size_t sides = (size_t)(g->local.index != NULL) + (size_t)(g->remote.index != NULL), bytes, all;
     struct page_list *l;
     char *at;
 
-    if (!tei_mul_ok(g->n, word, &bytes) || !tei_mul_ok(bytes, 2, &all) ||
-        !tei_add_ok(all, sizeof(*l), &all))
+    if (!tei_mul_ok(g->n, sides ? g->index_bits / 8 : 0, &bytes) ||
+        !tei_mul_ok(bytes, sides, &all) || !tei_add_ok(all, sizeof(*l), &all))
         return NULL;
     l = malloc(all);
     if (!l)
@@ -44,10 +44,11 @@ struct page_list *tei_page_list_make(const te_pages *g, const uint64_t extent[2]
                             .length = g->length,
                             .wide = g->index_bits == 64};
     at = l->copies;
-    if (g->local.index)
-        memcpy(at, g->local.index, bytes);
     l->local = make_side(&g->local, extent[0], g->local.index ? at : NULL);
-    at += bytes;
+    if (g->local.index) {
+        memcpy(at, g->local.index, bytes);
+        at += bytes;
+    }
     if (g->remote.index)
         memcpy(at, g->remote.index, bytes);
     l->remote = make_side(&g->remote, extent[1], g->remote.index ? at : NULL);

@@ -40,6 +40,7 @@ static int measure(const te_pages *g, const te_page_side *s, const char *name, u
 {
     struct axis axes[] = {
         {s->part_stride, g->parts}, {s->stride, s->pages}, {s->layer_stride, g->layers}};
+    bool wraps = false;
     uint64_t end;
 
     sort_axes(axes, TEI_ARRAY_LEN(axes));
@@ -47,10 +48,12 @@ static int measure(const te_pages *g, const te_page_side *s, const char *name, u
     *overlap = false;
     for (size_t i = 0; i < TEI_ARRAY_LEN(axes); i++) {
         *overlap |= axes[i].count > 1 && axes[i].step < *extent;
-        if (axes[i].count && !add_axis(&axes[i], extent))
+        if (axes[i].count && !add_axis(&axes[i], extent)) {
             *extent = UINT64_MAX;
+            wraps = true;
+        }
     }
-    if (!tei_add_ok(s->base, *extent, &end))
+    if (wraps || !tei_add_ok(s->base, *extent, &end))
         return TEI_FAIL(
             TE_ERR_INVALID,
             "te_pages: the pool at %sbase wraps around the address space, with its strides "
@@ -81,9 +84,12 @@ static int check_counts(te_pages *g, uint64_t *total)
     if (g->opcode != TE_READ && g->opcode != TE_WRITE)
         return TEI_FAIL(TE_ERR_INVALID, "te_pages: opcode %d is neither TE_READ nor TE_WRITE",
                         g->opcode);
+    *total = 0;
     if ((g->local.index || g->remote.index) && g->index_bits != 32 && g->index_bits != 64)
         return TEI_FAIL(TE_ERR_INVALID, "te_pages: index_bits is %u, neither 32 nor 64",
                         g->index_bits);
+    if (!g->n || !g->length)
+        return 0;
     g->parts = g->parts ? g->parts : 1;
     g->layers = g->layers ? g->layers : 1;
     if (!tei_mul_ok(g->n, g->parts, total) || !tei_mul_ok(*total, g->layers, total) ||
@@ -101,7 +107,7 @@ static int check_numbers(const struct page_list *l, const struct page_side *s, u
                          const char *name)
 {
     uint64_t most = 0;
-    size_t i = 0;
+    size_t i = s->index ? 0 : (size_t)pages;
 
     if (!s->index)
         most = l->n - 1;

@@ -458,6 +458,8 @@ static void nothing_completes_at_once(void **arg)
     completes(p->a, &g);
     g = in_order(p, TE_WRITE, 100, 0);
     completes(p->a, &g);
+    g.parts = g.layers = SIZE_MAX; /* which nothing is multiplied with */
+    completes(p->a, &g);
     g.target = 77;
     refused(p->a, &g, TE_ERR_NOT_FOUND, "segment 77");
 }
@@ -487,11 +489,15 @@ static void wrong_numbers(void **arg)
     refused(p->a, &g, TE_ERR_INVALID, "remote.index[5] is page 5, and remote.pages is 5");
     g.remote.pages = 0;
     refused(p->a, &g, TE_ERR_INVALID, "remote.index[0] is page 0, and remote.pages is 0");
+    g = in_order(p, TE_READ, SIZE_MAX, 1);
+    g.local.pages = g.remote.pages = (uint64_t)1 << 62;
+    refused(p->a, &g, TE_ERR_INVALID, "local.index[4611686018427387904] is page 4611686018427387904");
 }
 
 static void wrong_layouts(void **arg)
 {
     struct pair *p = *arg;
+    uint32_t rows[] = {0, 2};
     te_pages g = in_order(p, TE_READ, 6, 100);
 
     g.local.stride = 99;
@@ -514,6 +520,11 @@ static void wrong_layouts(void **arg)
     g.local.stride = 100;
     g.remote.base = UINT64_MAX - 500;
     refused(p->a, &g, TE_ERR_INVALID, "pool at remote.base wraps around");
+    g = in_order(p, TE_WRITE, 2, 100);
+    g.index_bits = 32;
+    g.remote = (te_page_side){.pages = 4, .stride = (uint64_t)1 << 63, .index = rows};
+    refused(p->a, &g, TE_ERR_INVALID, "pool at remote.base wraps around");
+    g = in_order(p, TE_WRITE, 6, 100);
     g.layers = SIZE_MAX / 2;
     refused(p->a, &g, TE_ERR_INVALID, "more bytes than 64 bits count");
     g.layers = 0;
