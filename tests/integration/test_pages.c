@@ -7,7 +7,9 @@
 #include "child_engine.h"
 #include "pair.h"
 #include "patience.h"
+#if TE_USE_RDMA
 #include "rdma_pair.h"
+#endif
 
 #include <fcntl.h>
 #include <limits.h>
@@ -307,6 +309,7 @@ static void in_several_buffers(void **arg)
     moves_as_a_loop_does(&w);
 }
 
+#if TE_USE_RDMA
 static void over_rdma(void **unused)
 {
     struct rdma_pair p;
@@ -319,6 +322,7 @@ static void over_rdma(void **unused)
     moves_as_a_loop_does(&w);
     rdma_pair_end(&p);
 }
+#endif
 
 static void to_a_process(void **unused)
 {
@@ -341,6 +345,7 @@ static void to_a_process(void **unused)
     munmap(local, AREA);
 }
 
+#if TE_USE_NVMEOF
 static void to_a_file(void **unused)
 {
     char path[] = "/tmp/te-pages-XXXXXX", uri[64];
@@ -366,6 +371,7 @@ static void to_a_file(void **unused)
     close(fd);
     unlink(path);
 }
+#endif
 
 /* ------------------------------------------------------------------------------- what is promised */
 
@@ -831,8 +837,12 @@ int main(void)
         cmocka_unit_test(to_a_process),
         cmocka_unit_test(canceled),
         cmocka_unit_test(past_its_deadline),
+#if TE_USE_RDMA
         cmocka_unit_test(over_rdma),
+#endif
+#if TE_USE_NVMEOF
         cmocka_unit_test(to_a_file),
+#endif
         cmocka_unit_test_setup_teardown(over_host, pair_setup, pair_teardown),
         cmocka_unit_test_setup_teardown(over_tcp, pair_setup_tcp, pair_teardown),
         cmocka_unit_test_setup_teardown(within_an_engine, pair_setup, pair_teardown),
