@@ -243,6 +243,8 @@ static int start_engine(te_engine *e, const te_options *o)
     if (!rc)
         rc = tei_jobs_start(&e->fetches);
     if (!rc)
+        rc = tei_jobs_start(&e->feeds);
+    if (!rc)
         rc = tei_directory_open(o->metadata, &e->conf, &e->dir);
     if (rc)
         return rc;
