@@ -696,9 +696,10 @@ typedef struct te_pages {
 /*
  * Submits pages as one request: the next task of the batch, whose `bytes` are those of all pages. It is
  * COMPLETED when each page is moved; if one fails the others may have been moved or not. The arrays are
- * copied. What adjoins on both sides, from one part or page to the next, is moved in one piece. Many pages
- * are handed to the transports a few hundred at a time, by a thread of the engine, so that no more than
- * that takes up the caller's time and memory. Never waits for the network.
+ * copied. What adjoins on both sides, from one part or page to the next, is moved in one piece. The first
+ * 2,048 pieces are handed to the transports by the caller, the others 1,024 at a time by a thread of the engine,
+ * and fewer where more than 65,536 parts of pages make up that many: so no more than that takes up the caller's
+ * time and memory. Never waits for the network.
  *
  * `n` or `length` may be 0: such a request completes at once, and nothing else of it is looked at but
  * opcode, index_bits and target. On the side that is read pages may overlap and may be named twice. On the

@@ -100,19 +100,35 @@ static void step(struct page_list *l)
 void tei_page_list_rewind(struct page_list *l)
 {
     l->page = l->part = l->layer = 0;
+    l->rest.length = 0;
 }
 
-struct page_run tei_page_list_take(struct page_list *l)
+static bool adjoins(const struct page_list *l, const struct page_run *r)
 {
-    struct page_run r = {place_of(l, &l->local), place_of(l, &l->remote), l->length, l->page};
+    return place_of(l, &l->local) == r->local + r->length &&
+           place_of(l, &l->remote) == r->remote + r->length;
+}
 
-    for (step(l); !tei_page_list_at_end(l); step(l)) {
-        if (place_of(l, &l->local) != r.local + r.length ||
-            place_of(l, &l->remote) != r.remote + r.length)
-            break;
+struct page_run tei_page_list_take(struct page_list *l, size_t *steps)
+{
+    struct page_run r = l->rest;
+
+    if (r.length) {
+        l->rest.length = 0;
+        return r;
+    }
+    r = (struct page_run){place_of(l, &l->local), place_of(l, &l->remote), l->length, l->page};
+    step(l);
+    for (--*steps; *steps && !tei_page_list_at_end(l) && adjoins(l, &r); --*steps) {
         r.length += l->length;
+        step(l);
     }
     return r;
+}
+
+void tei_page_list_keep(struct page_list *l, const struct page_run *r, uint64_t done)
+{
+    l->rest = (struct page_run){r->local + done, r->remote + done, r->length - done, r->page};
 }
 
 const char *tei_page_list_where(const struct task *t, char *buf, size_t n)

@@ -10,7 +10,10 @@
 #include "base/jobs.h"
 #include "core/batch.h"
 
-enum { TEI_PAGES_OUT = 2048 }; /* pieces of work of one list that are under way at most */
+enum {
+    TEI_PAGES_OUT = 2048,   /* pieces of work of one list that are under way at most */
+    TEI_PAGES_STEPS = 65536 /* pages, or parts of some, that are looked at for one window at most */
+};
 
 struct page_side {
     uint64_t base, stride, part_stride, layer_stride;
@@ -18,9 +21,16 @@ struct page_side {
     const char *index; /* NULL: in order */
 };
 
+/* A row of bytes on both sides. */
+struct page_run {
+    uint64_t local, remote, length;
+    size_t page; /* the first one */
+};
+
 struct page_list {
     struct task *task;
-    size_t page, part, layer; /* of the next piece */
+    size_t page, part, layer; /* of the next piece, behind `rest` */
+    struct page_run rest;     /* of the last one; of length 0: nothing */
     size_t n, parts, layers;
     uint64_t length;
     bool wide; /* page numbers of 64 bits */
@@ -34,12 +44,6 @@ struct page_list {
     size_t out;           /* pieces of work */
     bool feeding, ended;
     char copies[];
-};
-
-/* A row of bytes on both sides. */
-struct page_run {
-    uint64_t local, remote, length;
-    size_t page; /* the first one */
 };
 
 static inline struct page_list *tei_page_list_of(const struct task *t)
@@ -56,10 +60,12 @@ uint64_t tei_page_list_number(const struct page_list *l, const struct page_side 
 void tei_page_list_rewind(struct page_list *l);
 static inline bool tei_page_list_at_end(const struct page_list *l)
 {
-    return l->layer == l->layers;
+    return l->layer == l->layers && !l->rest.length;
 }
-/* Takes the next piece, and those behind it that adjoin on both sides. */
-struct page_run tei_page_list_take(struct page_list *l);
+/* Takes the next piece, and those behind it that adjoin on both sides: *steps of them at most, 1 or more. */
+struct page_run tei_page_list_take(struct page_list *l, size_t *steps);
+/* The run that was taken last, of which so many bytes were cut, goes on behind those. */
+void tei_page_list_keep(struct page_list *l, const struct page_run *r, uint64_t done);
 /* Says which page could not be cut; returns buf. */
 const char *tei_page_list_where(const struct task *t, char *buf, size_t n);
 

@@ -145,24 +145,33 @@ bool tei_plan_is_whole(struct plan *p, const struct view *v, const te_request *r
     return b && (b->access & access) == access;
 }
 
+/* What has been cut of a task, also before an error. */
+struct cut {
+    uint32_t pieces, room; /* how many there are, and may be */
+    uint64_t done;         /* bytes of the last range; less than its length: no room is left */
+};
+
 static int cut_parts(struct plan *p, struct task *t, const te_request *r, const struct via *via,
-                     uint32_t *pieces)
+                     struct cut *c)
 {
-    for (uint64_t done = 0, part; done < r->length; done += part) {
+    uint64_t part;
+
+    for (c->done = 0; c->done < r->length && c->pieces < c->room; c->done += part) {
         struct tei_region *target;
-        int rc = next_part(p, t->view, r, done, &part, &target);
+        int rc = next_part(p, t->view, r, c->done, &part, &target);
 
         if (!rc)
-            rc = cut_one(p, t, r, via, done, part, target);
+            rc = cut_one(p, t, r, via, c->done, part, target);
         if (rc)
             return rc;
-        ++*pieces;
+        c->pieces++;
     }
     return 0;
 }
 
-int tei_plan_cut_range(struct plan *p, struct task *t, const te_request *r, const struct via *via,
-                       uint32_t *pieces)
+/* Cuts a range of a task into work. `via` carries it in one piece; NULL: what does is to be found. */
+static int cut_range(struct plan *p, struct task *t, const te_request *r, const struct via *via,
+                     struct cut *c)
 {
     bool whole = via || tei_plan_is_whole(p, t->view, r), lasts;
     int rc = 0;
@@ -176,21 +185,22 @@ int tei_plan_cut_range(struct plan *p, struct task *t, const te_request *r, cons
     if (!via)
         return TE_ERR_UNSUPPORTED;
     if (!whole)
-        return cut_parts(p, t, r, via, pieces);
+        return cut_parts(p, t, r, via, c);
     rc = cut_one(p, t, r, via, 0, r->length, NULL);
-    *pieces += rc == 0;
+    c->pieces += rc == 0;
+    c->done = r->length;
     return rc;
 }
 
 static int cut_task(struct plan *p, struct task *t, const struct via *via)
 {
-    uint32_t pieces = 0;
-    int rc = tei_plan_cut_range(p, t, &t->req, via, &pieces);
+    struct cut c = {.room = UINT32_MAX};
+    int rc = cut_range(p, t, &t->req, via, &c);
 
     if (rc)
         tei_plan_uncut(p, t);
     else
-        atomic_store_explicit(&t->left, pieces, memory_order_relaxed);
+        atomic_store_explicit(&t->left, c.pieces, memory_order_relaxed);
     return rc;
 }
 
@@ -220,24 +230,27 @@ static const struct via *find_via(struct plan *p, const struct task *t)
     return lasts ? via : NULL;
 }
 
-int tei_plan_cut_window(struct plan *p, struct task *t, size_t room)
+int tei_plan_cut_window(struct plan *p, struct task *t, uint32_t room)
 {
     struct page_list *l = tei_page_list_of(t);
     const struct via *via = find_via(p, t);
-    uint32_t pieces = 0;
+    struct cut c = {.room = room};
+    size_t steps = TEI_PAGES_STEPS;
     int rc = 0;
 
-    while (!rc && pieces < room && !tei_page_list_at_end(l)) {
-        struct page_run r = tei_page_list_take(l);
+    while (!rc && c.pieces < room && steps && !tei_page_list_at_end(l)) {
+        struct page_run r = tei_page_list_take(l, &steps);
         te_request one = page_request(t, r.local, r.remote, r.length);
 
-        rc = tei_plan_cut_range(p, t, &one, via, &pieces);
+        rc = cut_range(p, t, &one, via, &c);
+        if (!rc)
+            tei_page_list_keep(l, &r, c.done);
         l->bad = r.page;
         l->bad_at = r.remote;
     }
     /* Before they are posted, and so before any of them is back. */
     pthread_mutex_lock(&l->lock);
-    l->out += pieces;
+    l->out += c.pieces;
     pthread_mutex_unlock(&l->lock);
     return rc;
 }

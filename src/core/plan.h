@@ -38,16 +38,10 @@ int tei_plan_cut(struct plan *p, struct task *t);
 /* Whether the range lies in one buffer of the view that allows it. */
 bool tei_plan_is_whole(struct plan *p, const struct view *v, const te_request *r);
 /*
- * Cuts a range of a task into work, and adds to *pieces how many there are, also of those cut before an
- * error. `via` carries it in one piece; NULL: what does is to be found.
+ * Cuts the next pages of a task of pages: `room` pieces at most, and fewer where many pages are looked
+ * at for them. An error leaves the cursor behind the page that has it.
  */
-int tei_plan_cut_range(struct plan *p, struct task *t, const te_request *r, const struct via *via,
-                       uint32_t *pieces);
-/*
- * The same of the next pages of a task of pages, so many pieces or a few more; an error leaves the cursor
- * behind the page that has it.
- */
-int tei_plan_cut_window(struct plan *p, struct task *t, size_t room);
+int tei_plan_cut_window(struct plan *p, struct task *t, uint32_t room);
 /* Gives back what was cut of a task, which no other has been cut after. */
 void tei_plan_uncut(struct plan *p, const struct task *t);
 /* What can be said of request number i without looking at anything else. */

@@ -432,6 +432,34 @@ static void what_adjoins_is_one_piece(void **arg)
     pieces_are(p, &g, 6);
 }
 
+/* As many pages as are looked at for one window, and more. */
+static void rows_without_an_end_are_split(void **arg)
+{
+    struct pair *p = *arg;
+    te_pages g = in_order(p, TE_WRITE, 200000, 1);
+
+    fill(p->am, g.n, 11);
+    pieces_are(p, &g, 4);
+    assert_memory_equal(p->bm, p->am, g.n);
+}
+
+/* One row of pages, over more buffers of the target than pieces may be under way. */
+static void a_row_in_very_many_buffers(void **arg)
+{
+    struct pair *p = *arg;
+    te_pages g = in_order(p, TE_WRITE, 60000, 5);
+
+    assert_int_equal(te_unregister(p->b, p->bm), 0);
+    for (size_t i = 0; i < 3000; i++)
+        assert_int_equal(te_register(p->b, p->bm + i * 100, 100, "*", TE_REMOTE_RW), 0);
+    fill(p->am, g.n * g.length, 12);
+    completes(p->a, &g);
+    assert_memory_equal(p->bm, p->am, g.n * g.length);
+    fill(p->am, g.n * g.length, 13);
+    pieces_are(p, &g, 3000);
+    assert_memory_equal(p->bm, p->am, g.n * g.length);
+}
+
 static void arrays_may_be_used_again(void **arg)
 {
     struct pair *p = *arg;
@@ -848,6 +876,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(within_an_engine, pair_setup, pair_teardown),
         BOTH(in_several_buffers),
         cmocka_unit_test_setup_teardown(what_adjoins_is_one_piece, pair_setup, pair_teardown),
+        cmocka_unit_test_setup_teardown(rows_without_an_end_are_split, pair_setup, pair_teardown),
+        BOTH(a_row_in_very_many_buffers),
         BOTH(arrays_may_be_used_again),
         cmocka_unit_test_setup_teardown(nothing_completes_at_once, pair_setup, pair_teardown),
         cmocka_unit_test_setup_teardown(wrong_numbers, pair_setup, pair_teardown),
