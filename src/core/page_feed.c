@@ -85,13 +85,18 @@ bool tei_page_feed_back(struct task *t, size_t n)
     return over;
 }
 
-/* The rest will not be cut. */
+/*
+ * The rest will not be cut. Where the descriptor forbids it, that may be old: as one that lacks the page it
+ * is fetched again, once, and the restart finds what is true.
+ */
 static void give_up(struct task *t, int rc)
 {
     const char *note = NULL;
     char why[160];
 
-    if (rc != TE_ERR_CANCELED)
+    if (rc == TE_ERR_ACCESS && t->view->seg && !t->refreshed)
+        rc = TE_ERR_STALE;
+    if (rc != TE_ERR_CANCELED && rc != TE_ERR_MEMORY)
         note = tei_batch_note(t->batch, tei_page_list_where(t, why, sizeof(why)));
     tei_task_fail(t, rc, 0, note);
 }

@@ -669,6 +669,36 @@ static void the_last_page_is_missing(void **arg)
     free(d);
 }
 
+/* The later pages may not be written to, and then may: what was known of that is old. */
+static void later_pages_change_their_access(void **arg)
+{
+    struct pair *p = *arg;
+    struct world w = world_of(p);
+    struct drawn *d = calloc(1, sizeof(*d));
+    size_t half = (size_t)99 * 4000;
+    char msg[512];
+    struct te_status st;
+
+    assert_non_null(d);
+    draw_many(&w, d, TE_WRITE);
+    d->pages.parts = 1;
+    for (size_t i = 0; i < MANY; i++) /* downwards in the first ones, so that none adjoin */
+        d->remote[i] = i < 4000 ? 3999 - i : i;
+    assert_int_equal(te_unregister(p->b, p->bm), 0);
+    assert_int_equal(te_register(p->b, p->bm, half, "*", TE_REMOTE_RW), 0);
+    assert_int_equal(te_register(p->b, p->bm + half, half, "*", TE_REMOTE_READ), 0);
+    st = end(p->a, submit(p->a, &d->pages), msg, sizeof(msg));
+    assert_int_equal(st.state, TE_INVALID);
+    assert_int_equal(st.error, TE_ERR_ACCESS);
+    assert_true(st.bytes < 97 * MANY);
+    assert_non_null(
+        strstr(msg, "page 4000 of the target or one that adjoins, entry 4000 of its list"));
+    assert_int_equal(te_unregister(p->b, p->bm + half), 0);
+    assert_int_equal(te_register(p->b, p->bm + half, half, "*", TE_REMOTE_RW), 0);
+    completes(p->a, &d->pages);
+    free(d);
+}
+
 /* ------------------------------------------------------------------------------ ends before its time */
 
 /* An engine whose peer, in another process, is reached by TCP and is stopped. */
@@ -886,6 +916,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(wrong_batches, pair_setup, pair_teardown),
         BOTH(pages_that_are_missing),
         BOTH(the_last_page_is_missing),
+        BOTH(later_pages_change_their_access),
         BOTH(destroyed_under_way),
         BOTH(canceled_at_any_moment),
         BOTH(beside_others),
