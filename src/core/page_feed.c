@@ -13,7 +13,8 @@
  * it. If the task is parked instead, it begins anew, at the first page.
  *
  * te_cancel() marks the task, waits until it has parking.repost alone, and tells the transports. A job
- * holds that, shared, from when it looks for the mark until it has posted.
+ * holds that, shared, from when it looks for the mark until it has posted; what it has cut before goes back
+ * if the mark is there.
  */
 #include "core/page_feed.h"
 #include "core/complete.h"
@@ -101,22 +102,42 @@ static void give_up(struct task *t, int rc)
     tei_task_fail(t, rc, 0, note);
 }
 
+static void drop_window(struct plan *p, struct page_list *l)
+{
+    tei_plan_drop(p);
+    pthread_mutex_lock(&l->lock);
+    l->out -= l->cut;
+    pthread_mutex_unlock(&l->lock);
+}
+
+/* Whether it was posted: not if the task is cancelled. */
+static bool post_window(struct plan *p, const struct task *t)
+{
+    pthread_rwlock_t *repost = &p->engine->parking.repost;
+    bool canceled;
+
+    pthread_rwlock_rdlock(repost);
+    canceled = tei_task_canceled(t);
+    if (!canceled)
+        tei_plan_post(p);
+    pthread_rwlock_unlock(repost);
+    return !canceled;
+}
+
 /* Cuts and posts a window. What came back meanwhile has left it to this. */
 static void feed_job(struct tei_job *j)
 {
     struct page_list *l = tei_container_of(j, struct page_list, job);
     struct task *t = l->task;
-    te_engine *e = t->batch->engine;
     struct plan plan;
-    int rc = TE_ERR_CANCELED;
+    int rc;
 
-    tei_plan_init(&plan, e, t->batch, WINDOW);
-    pthread_rwlock_rdlock(&e->parking.repost);
-    if (!tei_task_canceled(t)) {
-        rc = tei_plan_cut_window(&plan, t, WINDOW);
-        tei_plan_post(&plan);
+    tei_plan_init(&plan, t->batch->engine, t->batch, WINDOW);
+    rc = tei_plan_cut_window(&plan, t, WINDOW);
+    if (!post_window(&plan, t)) {
+        drop_window(&plan, l);
+        rc = TE_ERR_CANCELED;
     }
-    pthread_rwlock_unlock(&e->parking.repost);
     if (rc)
         give_up(t, rc);
     stop_feeding(l, rc != 0);

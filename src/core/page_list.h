@@ -39,6 +39,7 @@ struct page_list {
     uint64_t bad_at;
     /* page_feed.c's */
     struct page_list *next; /* in a plan */
+    size_t cut;             /* pieces of the last window; who feeds has it */
     struct tei_job job;
     pthread_mutex_t lock; /* of these */
     size_t out;           /* pieces of work */

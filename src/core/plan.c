@@ -248,6 +248,7 @@ int tei_plan_cut_window(struct plan *p, struct task *t, uint32_t room)
         l->bad = r.page;
         l->bad_at = r.remote;
     }
+    l->cut = c.pieces;
     /* Before they are posted, and so before any of them is back. */
     pthread_mutex_lock(&l->lock);
     l->out += c.pieces;
