@@ -703,8 +703,9 @@ typedef struct te_pages {
  *
  * `n` or `length` may be 0: such a request completes at once, and nothing else of it is looked at but
  * opcode, index_bits and target. On the side that is read pages may overlap and may be named twice. On the
- * side that is written strides must keep them apart; a page that is named twice there ends with a mix of
- * what was to be written.
+ * side that is written each stride of more than one part, page of the pool or layer must be at least all that
+ * the smaller strides span, named or not, so that one lies within the other, though others might keep the bytes
+ * apart, too. A page that is named twice there ends with a mix of what was to be written.
  *
  * TE_ERR_INVALID: a page number is not below its side's `pages`, which te_errmsg() tells with its place in
  * the index; strides that make the pages of the written side overlap, or a pool wrap around the address
@@ -712,7 +713,8 @@ typedef struct te_pages {
  * `base` to the end of its last page in the last layer, is not inside one region. TE_ERR_UNSUPPORTED: no
  * transport reaches the target. Others as of te_submit(), also for `opts`. The remote pool may have holes:
  * a page that the peer has not published is no error here, and ends the request INVALID after the
- * descriptor was fetched again.
+ * descriptor was fetched again. These errors are of the first pieces: what is found wrong with later ones, a
+ * lack of memory too, ends the request, with that error in its status, and not the call.
  */
 TE_API int te_submit_pages(te_engine *e, te_batch b, const te_pages *pages,
                            const te_submit_opts *opts);
