@@ -85,6 +85,20 @@ started.wait()
 """
 
 
+class NumpyScalar(int):
+    """What one element of an array of numpy is: an integer of a dtype."""
+
+    dtype = "int64"
+    itemsize = 8
+
+
+class NoItems(bytearray):
+    """Memory of a dtype, that does not say how large its elements are."""
+
+    dtype = "int64"
+
+
+
 class Transfers(Case):
     def both(self, **options):
         engine = te.Engine(name=HOST, options=options)
@@ -215,6 +229,8 @@ class Transfers(Case):
                 (pool, te.RequestError, r"local.index\[1\] is page 10, and local.pages is 10"),
                 (te.Pages(ours, 11, 100, [1, 2]), BufferError, "1100 bytes are more than the 1000"),
                 (te.Pages(ours, 10, 100, array("h", [1])), TypeError, "of 32 or 64 bits, not h"),
+                (te.Pages(ours, 10, 100, NumpyScalar(5)), TypeError, "not the NumpyScalar"),
+                (te.Pages(ours, 10, 100, NoItems(b"12345678")), TypeError, "of 32 or 64 bits"),
                 (te.Pages(ours, 10, 100), TypeError, "count must be given"),
                 (te.Pages(ours, 10, -1, [1]), ValueError, "local stride: -1 is negative"),
                 (te.Pages(ours, 10, 99, [1]), te.RequestError, "overlap"),
@@ -223,6 +239,16 @@ class Transfers(Case):
                     s.start_pages(te.Opcode.READ, pages, here, 100)
             with self.assertRaisesRegex(ValueError, "must be as many"):
                 s.start_pages(te.Opcode.READ, pool, here, 100, 3)
+            with self.assertRaisesRegex(ValueError, "parts: -1 is negative"):
+                s.start_pages(te.Opcode.READ, pool, here, 100, parts=-1)
+            with self.assertRaisesRegex(TypeError, "layers must be an integer, not str"):
+                s.start_pages(te.Opcode.READ, pool, here, 100, layers="2")
+            whole = te.Pages(ours, 10, 100, part_stride=1000, layer_stride=1000)
+            with s.start_pages(te.Opcode.READ, whole, here, 100, 10, parts=0, layers=0) as r:
+                self.assertEqual(r.result(), 1000)
+            long = te.Pages(ours, 11, 100, part_stride=1000)
+            with self.assertRaisesRegex(BufferError, "1100 bytes are more than the 1000"):
+                s.start_pages(te.Opcode.READ, long, here, 100, 10, parts=0)
 
     def test_errors_have_text_and_class(self):
         engine, peer, segment = self.both()

@@ -745,10 +745,12 @@ class Segment:
     ) -> Batch:
         """Starts to move pages between two pools, as one request (te_submit_pages()).
 
-        Of each page `parts` parts of `length` bytes are moved, in each of `layers` layers. `count` is
-        how many pages, where neither side has an index.
+        Of each page `parts` parts of `length` bytes are moved, in each of `layers` layers; 0 of either
+        are 1. `count` is how many pages, where neither side has an index.
         """
         opcode = Opcode(opcode)
+        parts = max(integer(parts, "parts"), 1)
+        layers = max(integer(layers, "layers"), 1)
         ident = self._opened()
         ours = None if local.index is None else numbers(local.index, "local index")
         theirs = None if remote.index is None else numbers(remote.index, "remote index")
@@ -772,8 +774,8 @@ class Segment:
             ident,
             integer(length, "length"),
             n,
-            integer(parts, "parts"),
-            integer(layers, "layers"),
+            parts,
+            layers,
             given[0].bits if given else 0,
             _page_side(local, "local", where.address, ours),
             _page_side(remote, "remote", remote.base, theirs),

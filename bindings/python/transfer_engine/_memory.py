@@ -283,10 +283,14 @@ def numbers(values: Any, what: str) -> Numbers:
         table = words(values, what)
         return Numbers(table.buffer_info()[0], len(table), 64, table)
     where = span(values)
-    size = values.element_size() if hasattr(values, "element_size") else values.itemsize
+    if hasattr(values, "element_size"):
+        size = values.element_size()
+    else:
+        size = getattr(values, "itemsize", None)
     if where.device:
         raise BufferError(f"{what}: {kind(values)} is in memory of a device; use .cpu()")
     if not ("int" in kinds or kinds in tuple("iIlLqQ")) or size not in (4, 8):
         raise TypeError(f"{what} must be integers of 32 or 64 bits, not {kinds}")
-    assert where.nbytes is not None
+    if where.nbytes is None:
+        raise TypeError(f"{what} must be a list or an array of integers, not {kind(values)}")
     return Numbers(where.address, where.nbytes // size, 8 * size, where.keep)
