@@ -294,9 +294,10 @@ def claim(port):
 
 
 def own_ports():
-    """Options for an engine whose ports no engine of another test takes once it has ended."""
-    first = free_neighbours(2)
-    return [f"MC_MIN_RPC_PORT={first}", f"MC_MAX_RPC_PORT={first + 1}"]
+    """Options for an engine whose ports no engine of another test takes once it has ended. They are so many that
+    strangers, who may still take one, leave another."""
+    first = free_neighbours(8)
+    return [f"MC_MIN_RPC_PORT={first}", f"MC_MAX_RPC_PORT={first + 7}"]
 
 
 def free_ports():
