@@ -799,34 +799,48 @@ static void destroyed_under_way(void **arg)
 
 struct comer {
     const struct pair *p;
-    size_t part;
+    struct drawn *d;
     pthread_t thread;
+    int i;             /* its round */
+    int rc;            /* of the last call */
+    const char *where; /* what failed; NULL: nothing */
 };
+
+/* One request, which ends on its own or is cancelled; what failed, or NULL. Assertions are for the main thread. */
+static const char *come_once(struct comer *c)
+{
+    te_engine *e = c->p->a;
+    struct te_status st;
+    te_batch b;
+
+    if ((c->rc = te_batch_alloc(e, 1, &b)))
+        return "te_batch_alloc";
+    if ((c->rc = te_submit_pages(e, b, &c->d->pages, NULL)))
+        return "te_submit_pages";
+    if (c->i % 3)
+        te_wait(e, b, c->i % 5);
+    if (c->i % 2 && (c->rc = te_cancel(e, b)))
+        return "te_cancel";
+    if ((c->rc = te_wait(e, b, PATIENCE_MS)))
+        return "te_wait";
+    if ((c->rc = te_status(e, b, 0, &st)))
+        return "te_status";
+    c->rc = st.error;
+    if (st.state != TE_COMPLETED && !(c->i % 2 && st.state == TE_CANCELED))
+        return "the request";
+    c->rc = te_batch_free(e, b);
+    return c->rc ? "te_batch_free" : NULL;
+}
 
 /* Many at once, cancelled at any moment: each ends, and none is heard of again. */
 static void *come_and_go(void *arg)
 {
-    const struct comer *c = arg;
-    te_engine *e = c->p->a;
-    struct world w = part_of(c->p, c->part);
-    struct drawn *d = calloc(1, sizeof(*d));
+    struct comer *c = arg;
 
-    assert_non_null(d);
-    draw_many(&w, d, TE_READ);
-    for (int i = 0; i < 30; i++) {
-        te_batch b = submit(e, &d->pages);
-        struct te_status st;
-
-        if (i % 3)
-            te_wait(e, b, i % 5);
-        if (i % 2)
-            assert_int_equal(te_cancel(e, b), 0);
-        assert_int_equal(te_wait(e, b, PATIENCE_MS), 0);
-        assert_int_equal(te_status(e, b, 0, &st), 0);
-        assert_true(st.state == TE_COMPLETED || (i % 2 && st.state == TE_CANCELED));
-        assert_int_equal(te_batch_free(e, b), 0);
+    for (int i = 0; !c->where && i < 30; i++) {
+        c->i = i;
+        c->where = come_once(c);
     }
-    free(d);
     return NULL;
 }
 
@@ -836,11 +850,20 @@ static void canceled_at_any_moment(void **arg)
     struct comer comers[3];
 
     for (size_t i = 0; i < 3; i++) {
-        comers[i] = (struct comer){.p = p, .part = i};
+        struct world w = part_of(p, i);
+
+        comers[i] = (struct comer){.p = p, .d = calloc(1, sizeof(*comers[i].d))};
+        assert_non_null(comers[i].d);
+        draw_many(&w, comers[i].d, TE_READ);
         assert_int_equal(pthread_create(&comers[i].thread, NULL, come_and_go, &comers[i]), 0);
     }
     for (size_t i = 0; i < 3; i++)
         pthread_join(comers[i].thread, NULL);
+    for (size_t i = 0; i < 3; i++) {
+        if (comers[i].where)
+            fail_msg("round %d: %s: %s", comers[i].i, comers[i].where, te_strerror(comers[i].rc));
+        free(comers[i].d);
+    }
     assert_int_equal(te_unregister(p->a, p->am), 0);
 }
 
