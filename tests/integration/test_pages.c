@@ -5,6 +5,7 @@
  * refused, and how they end when something goes wrong in their middle.
  */
 #include "child_engine.h"
+#include "pages_rig.h"
 #include "pair.h"
 #include "patience.h"
 #if TE_USE_RDMA
@@ -13,9 +14,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
-#include <pthread.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,9 +24,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include <cmocka.h>
-
-#define AREA ((size_t)5 << 18) /* of the memory of each side */
-#define MANY 5000              /* pages: more than are under way at a time */
 
 /* --------------------------------------------------------------------------------------- helpers */
 
@@ -41,49 +37,11 @@ static uint64_t draw(uint64_t below)
     return state % below;
 }
 
-/* What asks and what is asked, and the memory of both as this process sees it. */
-struct world {
-    te_engine *e;
-    te_segment seg;
-    unsigned char *local, *remote;
-    uint64_t remote_base; /* the address of `remote` in the segment */
-};
-
-/* Page numbers of both sides, and what they say. */
-struct drawn {
-    te_pages pages;
-    uint64_t local[MANY], remote[MANY];
-    uint32_t local32[MANY], remote32[MANY];
-};
-
-static te_batch submit(te_engine *e, const te_pages *pages)
-{
-    te_batch b;
-
-    assert_int_equal(te_batch_alloc(e, 1, &b), 0);
-    if (te_submit_pages(e, b, pages, NULL))
-        fail_msg("%s", te_errmsg());
-    return b;
-}
-
-static struct te_status end(te_engine *e, te_batch b, char *msg, size_t n)
-{
-    struct te_status st, all;
-
-    assert_int_equal(te_wait(e, b, PATIENCE_MS), 0);
-    assert_int_equal(te_status(e, b, 0, &st), 0);
-    assert_int_equal(te_batch_status(e, b, &all), 0);
-    assert_int_equal(all.state, st.state);
-    assert_int_equal(te_status_msg(e, b, 0, msg, n), 0);
-    assert_int_equal(te_batch_free(e, b), 0);
-    return st;
-}
-
 static void completes(te_engine *e, const te_pages *pages)
 {
     size_t parts = pages->parts ? pages->parts : 1, layers = pages->layers ? pages->layers : 1;
     char msg[1024];
-    struct te_status st = end(e, submit(e, pages), msg, sizeof(msg));
+    struct te_status st = pages_end(e, pages_submit(e, pages), msg, sizeof(msg));
 
     if (st.state != TE_COMPLETED)
         fail_msg("state %d: %s", st.state, msg);
@@ -147,7 +105,7 @@ static void give_index(te_pages *g, te_page_side *s, const uint64_t *wide, uint3
 }
 
 /* Everything of a layout but where it begins; false if it does not fit. */
-static bool try_layout(struct drawn *d, uint64_t span[2])
+static bool try_layout(struct pages_drawn *d, uint64_t span[2])
 {
     te_pages *g = &d->pages;
 
@@ -165,7 +123,7 @@ static bool try_layout(struct drawn *d, uint64_t span[2])
     return span[0] < AREA && span[1] < AREA;
 }
 
-static void draw_layout(const struct world *w, struct drawn *d)
+static void draw_layout(const struct pages_world *w, struct pages_drawn *d)
 {
     te_pages *g = &d->pages;
     uint64_t span[2];
@@ -198,7 +156,7 @@ static uint64_t place(const te_pages *g, const te_page_side *s, size_t layer, si
 }
 
 /* What the pages do to copies of both memories. */
-static void model(const struct world *w, const te_pages *g, unsigned char *local,
+static void model(const struct pages_world *w, const te_pages *g, unsigned char *local,
                   unsigned char *remote)
 {
     for (size_t layer = 0; layer < g->layers; layer++)
@@ -215,7 +173,7 @@ static void model(const struct world *w, const te_pages *g, unsigned char *local
             }
 }
 
-static void same_as_model(const struct world *w, const te_pages *g, uint64_t seed)
+static void same_as_model(const struct pages_world *w, const te_pages *g, uint64_t seed)
 {
     unsigned char *a = map_pages(AREA), *b = map_pages(AREA);
 
@@ -231,34 +189,9 @@ static void same_as_model(const struct world *w, const te_pages *g, uint64_t see
     munmap(b, AREA);
 }
 
-/* In no order, so that hardly any adjoin. */
-static void draw_many(const struct world *w, struct drawn *d, int opcode)
+static void moves_as_a_loop_does(const struct pages_world *w)
 {
-    te_pages *g = &d->pages;
-
-    *g = (te_pages){.size = sizeof(*g),
-                    .opcode = opcode,
-                    .target = w->seg,
-                    .length = 97,
-                    .n = MANY,
-                    .parts = 2,
-                    .layers = 1,
-                    .index_bits = 64};
-    g->local = (te_page_side){
-        .base = (uintptr_t)w->local, .pages = MANY, .stride = 205, .part_stride = 101};
-    g->remote = (te_page_side){
-        .base = w->remote_base, .pages = MANY, .stride = 99, .part_stride = (uint64_t)99 * MANY};
-    for (size_t i = 0; i < MANY; i++) {
-        d->local[i] = (uint64_t)i * 1237 % MANY;
-        d->remote[i] = (uint64_t)i * 7 % MANY;
-    }
-    g->local.index = d->local;
-    g->remote.index = d->remote;
-}
-
-static void moves_as_a_loop_does(const struct world *w)
-{
-    struct drawn *d = calloc(1, sizeof(*d));
+    struct pages_drawn *d = calloc(1, sizeof(*d));
 
     assert_non_null(d);
     for (uint64_t round = 0; round < 12; round++) {
@@ -266,20 +199,20 @@ static void moves_as_a_loop_does(const struct world *w)
         same_as_model(w, &d->pages, round);
     }
     for (int opcode = TE_READ; opcode <= TE_WRITE; opcode++) {
-        draw_many(w, d, opcode);
+        pages_draw_many(w, d, opcode);
         same_as_model(w, &d->pages, (uint64_t)opcode);
     }
     free(d);
 }
 
-static struct world world_of(const struct pair *p)
+static struct pages_world world_of(const struct pair *p)
 {
-    return (struct world){p->a, p->seg, p->am, p->bm, (uintptr_t)p->bm};
+    return (struct pages_world){p->a, p->seg, p->am, p->bm, (uintptr_t)p->bm};
 }
 
 static void over_host(void **arg)
 {
-    struct world w = world_of(*arg);
+    struct pages_world w = world_of(*arg);
 
     moves_as_a_loop_does(&w);
 }
@@ -292,7 +225,7 @@ static void over_tcp(void **arg)
 static void within_an_engine(void **arg)
 {
     const struct pair *p = *arg;
-    struct world w = {p->a, TE_LOCAL_SEGMENT, p->am, p->am + AREA, (uintptr_t)p->am + AREA};
+    struct pages_world w = {p->a, TE_LOCAL_SEGMENT, p->am, p->am + AREA, (uintptr_t)p->am + AREA};
 
     moves_as_a_loop_does(&w);
 }
@@ -301,7 +234,7 @@ static void within_an_engine(void **arg)
 static void in_several_buffers(void **arg)
 {
     struct pair *p = *arg;
-    struct world w = world_of(p);
+    struct pages_world w = world_of(p);
 
     assert_int_equal(te_unregister(p->b, p->bm), 0);
     for (size_t i = 0, n = 300007; i * n < AREA; i++)
@@ -313,12 +246,12 @@ static void in_several_buffers(void **arg)
 static void over_rdma(void **unused)
 {
     struct rdma_pair p;
-    struct world w;
+    struct pages_world w;
 
     (void)unused;
     rdma_pair_fabric(RDMA_PAIR_PLAIN, 2, NULL);
     rdma_pair_begin(&p);
-    w = (struct world){p.a, p.seg, p.am, p.bm, (uintptr_t)p.bm};
+    w = (struct pages_world){p.a, p.seg, p.am, p.bm, (uintptr_t)p.bm};
     moves_as_a_loop_does(&w);
     rdma_pair_end(&p);
 }
@@ -328,7 +261,7 @@ static void to_a_process(void **unused)
 {
     struct child_engine child;
     unsigned char *local = map_pages(AREA);
-    struct world w = {.local = local};
+    struct pages_world w = {.local = local};
     te_options o;
 
     (void)unused;
@@ -349,7 +282,7 @@ static void to_a_process(void **unused)
 static void to_a_file(void **unused)
 {
     char path[] = "/tmp/te-pages-XXXXXX", uri[64];
-    struct world w = {.local = map_pages(AREA)};
+    struct pages_world w = {.local = map_pages(AREA)};
     int fd = mkstemp(path);
     te_options o;
 
@@ -463,21 +396,21 @@ static void a_row_in_very_many_buffers(void **arg)
 static void arrays_may_be_used_again(void **arg)
 {
     struct pair *p = *arg;
-    struct world w = world_of(p);
-    struct drawn *d = calloc(1, sizeof(*d));
+    struct pages_world w = world_of(p);
+    struct pages_drawn *d = calloc(1, sizeof(*d));
     unsigned char *a = map_pages(AREA), *b = map_pages(AREA);
     char msg[256];
     te_batch batch;
 
     assert_non_null(d);
-    draw_many(&w, d, TE_WRITE);
+    pages_draw_many(&w, d, TE_WRITE);
     fill(p->am, AREA, 1);
     memcpy(a, p->am, AREA);
     memcpy(b, p->bm, AREA);
     model(&w, &d->pages, a, b);
-    batch = submit(p->a, &d->pages);
+    batch = pages_submit(p->a, &d->pages);
     memset(d, 0xff, sizeof(*d));
-    assert_int_equal(end(p->a, batch, msg, sizeof(msg)).state, TE_COMPLETED);
+    assert_int_equal(pages_end(p->a, batch, msg, sizeof(msg)).state, TE_COMPLETED);
     assert_memory_equal(p->bm, b, AREA);
     munmap(a, AREA);
     munmap(b, AREA);
@@ -525,7 +458,8 @@ static void wrong_numbers(void **arg)
     refused(p->a, &g, TE_ERR_INVALID, "remote.index[0] is page 0, and remote.pages is 0");
     g = in_order(p, TE_READ, SIZE_MAX, 1);
     g.local.pages = g.remote.pages = (uint64_t)1 << 62;
-    refused(p->a, &g, TE_ERR_INVALID, "local.index[4611686018427387904] is page 4611686018427387904");
+    refused(p->a, &g, TE_ERR_INVALID,
+            "local.index[4611686018427387904] is page 4611686018427387904");
 }
 
 static void wrong_layouts(void **arg)
@@ -617,7 +551,7 @@ static void pages_that_are_missing(void **arg)
     g.local.stride = 1001;
     assert_int_equal(te_unregister(p->b, p->bm), 0);
     assert_int_equal(te_register(p->b, p->bm, 2000, "*", TE_REMOTE_RW), 0);
-    st = end(p->a, submit(p->a, &g), msg, sizeof(msg));
+    st = pages_end(p->a, pages_submit(p->a, &g), msg, sizeof(msg));
     assert_int_equal(st.state, TE_INVALID);
     assert_int_equal(st.error, TE_ERR_STALE);
     assert_non_null(strstr(msg, "write of 3000 bytes in pages from"));
@@ -632,7 +566,7 @@ static void pages_that_are_missing(void **arg)
     g.opcode = TE_READ;
     assert_int_equal(te_unregister(p->b, p->bm), 0);
     assert_int_equal(te_register(p->b, p->bm, 3000, "*", TE_REMOTE_WRITE), 0);
-    st = end(p->a, submit(p->a, &g), msg, sizeof(msg));
+    st = pages_end(p->a, pages_submit(p->a, &g), msg, sizeof(msg));
     assert_int_equal(st.state, TE_INVALID);
     assert_int_equal(st.error, TE_ERR_ACCESS);
 }
@@ -641,14 +575,14 @@ static void pages_that_are_missing(void **arg)
 static void the_last_page_is_missing(void **arg)
 {
     struct pair *p = *arg;
-    struct world w = world_of(p);
-    struct drawn *d = calloc(1, sizeof(*d));
+    struct pages_world w = world_of(p);
+    struct pages_drawn *d = calloc(1, sizeof(*d));
     char msg[512];
     struct te_status st;
     uint64_t last;
 
     assert_non_null(d);
-    draw_many(&w, d, TE_WRITE);
+    pages_draw_many(&w, d, TE_WRITE);
     d->pages.parts = 1;
     last = d->remote[MANY - 1];
     for (size_t i = 0; i < MANY; i++) /* the last number in order is the last one moved */
@@ -657,7 +591,7 @@ static void the_last_page_is_missing(void **arg)
     d->remote[MANY - 1] = MANY - 1;
     assert_int_equal(te_unregister(p->b, p->bm), 0);
     assert_int_equal(te_register(p->b, p->bm, 99 * (MANY - 1) + 90, "*", TE_REMOTE_RW), 0);
-    st = end(p->a, submit(p->a, &d->pages), msg, sizeof(msg));
+    st = pages_end(p->a, pages_submit(p->a, &d->pages), msg, sizeof(msg));
     assert_int_equal(st.state, TE_INVALID);
     assert_int_equal(st.error, TE_ERR_STALE);
     assert_true(st.bytes < 97 * MANY);
@@ -673,21 +607,21 @@ static void the_last_page_is_missing(void **arg)
 static void later_pages_change_their_access(void **arg)
 {
     struct pair *p = *arg;
-    struct world w = world_of(p);
-    struct drawn *d = calloc(1, sizeof(*d));
+    struct pages_world w = world_of(p);
+    struct pages_drawn *d = calloc(1, sizeof(*d));
     size_t half = (size_t)99 * 4000;
     char msg[512];
     struct te_status st;
 
     assert_non_null(d);
-    draw_many(&w, d, TE_WRITE);
+    pages_draw_many(&w, d, TE_WRITE);
     d->pages.parts = 1;
     for (size_t i = 0; i < MANY; i++) /* downwards in the first ones, so that none adjoin */
         d->remote[i] = i < 4000 ? 3999 - i : i;
     assert_int_equal(te_unregister(p->b, p->bm), 0);
     assert_int_equal(te_register(p->b, p->bm, half, "*", TE_REMOTE_RW), 0);
     assert_int_equal(te_register(p->b, p->bm + half, half, "*", TE_REMOTE_READ), 0);
-    st = end(p->a, submit(p->a, &d->pages), msg, sizeof(msg));
+    st = pages_end(p->a, pages_submit(p->a, &d->pages), msg, sizeof(msg));
     assert_int_equal(st.state, TE_INVALID);
     assert_int_equal(st.error, TE_ERR_ACCESS);
     assert_true(st.bytes < 97 * MANY);
@@ -697,174 +631,6 @@ static void later_pages_change_their_access(void **arg)
     assert_int_equal(te_register(p->b, p->bm + half, half, "*", TE_REMOTE_RW), 0);
     completes(p->a, &d->pages);
     free(d);
-}
-
-/* ------------------------------------------------------------------------------ ends before its time */
-
-/* An engine whose peer, in another process, is reached by TCP and is stopped. */
-static te_engine *before_a_frozen_peer(struct child_engine *child, struct world *w)
-{
-    te_options o;
-
-    child_start(child, AREA, TE_REMOTE_RW);
-    loopback_options(&o);
-    assert_int_equal(te_option_set(&o, "TE_HOST_PATH", "0"), 0);
-    assert_int_equal(te_engine_create(&o, &w->e), 0);
-    te_options_fini(&o);
-    w->local = map_pages(AREA);
-    assert_int_equal(te_register(w->e, w->local, AREA, "*", TE_LOCAL_ONLY), 0);
-    assert_int_equal(te_open(w->e, child->name, &w->seg), 0);
-    w->remote = child->mem;
-    w->remote_base = (uintptr_t)child->mem;
-    child_freeze(child);
-    return w->e;
-}
-
-static void after_a_frozen_peer(struct child_engine *child, const struct world *w)
-{
-    te_engine_destroy(w->e);
-    kill(child->pid, SIGCONT);
-    child_stop(child);
-    munmap(w->local, AREA);
-}
-
-static void canceled(void **unused)
-{
-    struct drawn *d = calloc(1, sizeof(*d));
-    struct child_engine child;
-    struct world w;
-    char msg[256];
-    te_batch b;
-
-    (void)unused;
-    assert_non_null(d);
-    before_a_frozen_peer(&child, &w);
-    draw_many(&w, d, TE_READ);
-    b = submit(w.e, &d->pages);
-    assert_int_equal(te_cancel(w.e, b), 0);
-    assert_int_equal(end(w.e, b, msg, sizeof(msg)).state, TE_CANCELED);
-    assert_int_equal(te_unregister(w.e, w.local), 0);
-    assert_int_equal(te_register(w.e, w.local, AREA, "*", TE_LOCAL_ONLY), 0);
-    after_a_frozen_peer(&child, &w);
-    free(d);
-}
-
-static void past_its_deadline(void **unused)
-{
-    struct drawn *d = calloc(1, sizeof(*d));
-    te_submit_opts o = {.size = sizeof(o), .deadline_ms = 50};
-    struct child_engine child;
-    struct world w;
-    char msg[256];
-    te_batch b;
-
-    (void)unused;
-    assert_non_null(d);
-    before_a_frozen_peer(&child, &w);
-    draw_many(&w, d, TE_READ);
-    assert_int_equal(te_batch_alloc(w.e, 1, &b), 0);
-    assert_int_equal(te_submit_pages(w.e, b, &d->pages, &o), 0);
-    assert_int_equal(end(w.e, b, msg, sizeof(msg)).state, TE_TIMEOUT);
-    after_a_frozen_peer(&child, &w);
-    free(d);
-}
-
-/* A part of both memories, which no other request touches. */
-static struct world part_of(const struct pair *p, size_t k)
-{
-    return (struct world){.e = p->a,
-                          .seg = p->seg,
-                          .local = p->am + k * AREA,
-                          .remote = p->bm + k * AREA,
-                          .remote_base = (uintptr_t)p->bm + k * AREA};
-}
-
-/* The engine ends while they are under way; nothing is left, which the sanitizers look at. */
-static void destroyed_under_way(void **arg)
-{
-    struct pair *p = *arg;
-    struct drawn *d = calloc(1, sizeof(*d));
-
-    assert_non_null(d);
-    for (size_t k = 0; k < 4; k++) {
-        struct world w = part_of(p, k);
-
-        draw_many(&w, d, k % 2 ? TE_READ : TE_WRITE);
-        submit(p->a, &d->pages);
-    }
-    te_engine_destroy(p->a);
-    p->a = NULL;
-    free(d);
-}
-
-struct comer {
-    const struct pair *p;
-    struct drawn *d;
-    pthread_t thread;
-    int i;             /* its round */
-    int rc;            /* of the last call */
-    const char *where; /* what failed; NULL: nothing */
-};
-
-/* One request, which ends on its own or is cancelled; what failed, or NULL. Assertions are for the main thread. */
-static const char *come_once(struct comer *c)
-{
-    te_engine *e = c->p->a;
-    struct te_status st;
-    te_batch b;
-
-    if ((c->rc = te_batch_alloc(e, 1, &b)))
-        return "te_batch_alloc";
-    if ((c->rc = te_submit_pages(e, b, &c->d->pages, NULL)))
-        return "te_submit_pages";
-    if (c->i % 3)
-        te_wait(e, b, c->i % 5);
-    if (c->i % 2 && (c->rc = te_cancel(e, b)))
-        return "te_cancel";
-    if ((c->rc = te_wait(e, b, PATIENCE_MS)))
-        return "te_wait";
-    if ((c->rc = te_status(e, b, 0, &st)))
-        return "te_status";
-    c->rc = st.error;
-    if (st.state != TE_COMPLETED && !(c->i % 2 && st.state == TE_CANCELED))
-        return "the request";
-    c->rc = te_batch_free(e, b);
-    return c->rc ? "te_batch_free" : NULL;
-}
-
-/* Many at once, cancelled at any moment: each ends, and none is heard of again. */
-static void *come_and_go(void *arg)
-{
-    struct comer *c = arg;
-
-    for (int i = 0; !c->where && i < 30; i++) {
-        c->i = i;
-        c->where = come_once(c);
-    }
-    return NULL;
-}
-
-static void canceled_at_any_moment(void **arg)
-{
-    struct pair *p = *arg;
-    struct comer comers[3];
-
-    for (size_t i = 0; i < 3; i++) {
-        struct world w = part_of(p, i);
-
-        comers[i] = (struct comer){.p = p, .d = calloc(1, sizeof(*comers[i].d))};
-        assert_non_null(comers[i].d);
-        draw_many(&w, comers[i].d, TE_READ);
-        assert_int_equal(pthread_create(&comers[i].thread, NULL, come_and_go, &comers[i]), 0);
-    }
-    for (size_t i = 0; i < 3; i++)
-        pthread_join(comers[i].thread, NULL);
-    for (size_t i = 0; i < 3; i++) {
-        if (comers[i].where)
-            fail_msg("round %d: %s: %s", comers[i].i, comers[i].where, te_strerror(comers[i].rc));
-        free(comers[i].d);
-    }
-    assert_int_equal(te_unregister(p->a, p->am), 0);
 }
 
 /* A message that follows, and requests of both sorts in one batch. */
@@ -916,8 +682,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(to_a_process),
-        cmocka_unit_test(canceled),
-        cmocka_unit_test(past_its_deadline),
 #if TE_USE_RDMA
         cmocka_unit_test(over_rdma),
 #endif
@@ -940,8 +704,6 @@ int main(void)
         BOTH(pages_that_are_missing),
         BOTH(the_last_page_is_missing),
         BOTH(later_pages_change_their_access),
-        BOTH(destroyed_under_way),
-        BOTH(canceled_at_any_moment),
         BOTH(beside_others),
     };
 
