@@ -5,7 +5,8 @@
  * A WRITE that failed may have bytes on the way to its target. What is known of that differs by
  * transport. One that copies by this process's own threads leaves nothing: its work ends after the copy.
  * One with the op settle() knows its own unsettled ranges, which are asked for (holds()), and not kept
- * here but for a fence of the whole segment. Of any other nothing is known, so the range is lost.
+ * here but for a fence of the whole segment. Of any other nothing is known, so the range is lost: whatever
+ * the error, since a part may have been sent before another was refused, or the peer not reached again.
  *
  * What a transport knows, it knows of an attachment. When a peer gets another view, which may be of
  * another engine of that name, another port or another instance of the transport, a range that the old
@@ -14,7 +15,6 @@
  */
 #include "core/doubt.h"
 
-#include "base/err.h"
 #include "core/peer.h"
 #include "core/view.h"
 
@@ -135,8 +135,7 @@ void tei_doubts_note(struct view *v, const struct tei_work *w)
     struct doubt d = {w->remote, w->remote + w->length};
     struct peer *p = v->peer;
 
-    if (w->opcode != TE_WRITE || tei_err_is_mild(w->error) ||
-        (t->ops.caps & (TEI_CAP_LOCAL_ONLY | TEI_CAP_SAME_HOST)))
+    if (w->opcode != TE_WRITE || (t->ops.caps & (TEI_CAP_LOCAL_ONLY | TEI_CAP_SAME_HOST)))
         return;
     pthread_mutex_lock(&p->doubts.lock);
     if (can_settle(t))
