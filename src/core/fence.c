@@ -213,17 +213,47 @@ static void fence_lost(struct fence *f, const struct peer *p, const struct doubt
         add_unsafe(f, p->id, lost->v[i], TE_ERR_LINK);
 }
 
-/*
- * What is not in `open` may still be known to a transport: of an engine that was opened before by
- * another name, or by this one, and closed.
- */
-static void fence_rest(struct fence *f, struct peer *p)
+static bool is_within(const struct doubt_set *s, struct doubt d)
 {
-    static const struct doubt everything = {0, UINT64_MAX};
-    int rc = quiet(f, p, everything);
+    for (size_t i = 0; i < s->n; i++)
+        if (s->v[i].begin <= d.begin && d.end <= s->v[i].end)
+            return true;
+    return false;
+}
 
-    if (rc)
-        add_unsafe(f, p->id, everything, rc);
+/* The first range of both sets that goes on at `at`, or begins behind it. */
+static const struct doubt *next_of(const struct doubt_set *const sets[2], uint64_t at)
+{
+    const struct doubt *next = NULL;
+
+    for (size_t k = 0; k < 2; k++)
+        for (size_t i = 0; i < sets[k]->n; i++)
+            if (sets[k]->v[i].end > at && (!next || sets[k]->v[i].begin < next->begin))
+                next = &sets[k]->v[i];
+    return next;
+}
+
+/*
+ * What is in neither set may still be known to a transport: of an engine that was opened before by
+ * another name, or by this one, and closed. So what lies between their ranges is looked at, too.
+ */
+static void fence_rest(struct fence *f, struct peer *p, const struct doubt_set *open,
+                       const struct doubt_set *lost)
+{
+    const struct doubt_set *const sets[] = {open, lost};
+    const struct doubt *next;
+    struct doubt d = {0, 0};
+
+    do {
+        int rc;
+
+        next = next_of(sets, d.begin);
+        d.end = next ? next->begin : UINT64_MAX;
+        rc = d.begin < d.end ? quiet(f, p, d) : 0;
+        if (rc)
+            add_unsafe(f, p->id, d, rc);
+        d.begin = next ? next->end : UINT64_MAX;
+    } while (next);
 }
 
 static void fence_peer(struct fence *f, struct peer *p)
@@ -235,11 +265,10 @@ static void fence_peer(struct fence *f, struct peer *p)
         rc[i] = quiet(f, p, open.v[i]);
     lost = lost_of(p);
     for (size_t i = 0; i < open.n; i++)
-        if (rc[i] && !tei_doubt_set_reaches(&lost, open.v[i]))
+        if (rc[i] && !is_within(&lost, open.v[i]))
             add_unsafe(f, p->id, open.v[i], rc[i]);
     fence_lost(f, p, &lost);
-    if (!f->total)
-        fence_rest(f, p);
+    fence_rest(f, p, &open, &lost);
 }
 
 int te_fence_segment(te_engine *e, te_segment seg, int64_t timeout_ms, te_range *unsafe, size_t n,
@@ -270,6 +299,17 @@ static bool is_in_doubt(const struct task *t)
            atomic_load_explicit(&t->state, memory_order_acquire) != TE_COMPLETED;
 }
 
+/* Whether an earlier one of pages has had all of the segment looked at. */
+static bool is_covered(const struct batch *b, size_t i)
+{
+    const struct task *t = b->tasks;
+
+    for (size_t k = 0; t[i].paged && k < i; k++)
+        if (t[k].paged && t[k].req.target == t[i].req.target && is_in_doubt(&t[k]))
+            return true;
+    return false;
+}
+
 /* Of pages it is not known any more where they went: all of the segment counts. */
 static void fence_task(struct fence *f, const struct task *t)
 {
@@ -295,7 +335,7 @@ static int fence_batch(struct fence *f, struct batch *b)
                         (unsigned long long)b->id);
     atomic_fetch_add(&b->waiters, 1); /* so that te_batch_free() is not held up */
     for (size_t i = 0; i < n; i++)
-        if (is_in_doubt(&b->tasks[i]))
+        if (is_in_doubt(&b->tasks[i]) && !is_covered(b, i))
             fence_task(f, &b->tasks[i]);
     atomic_fetch_sub(&b->waiters, 1);
     return 0;
