@@ -223,6 +223,8 @@ static void check_mandatory(const struct tei_transport_ops *ops)
     assert(!(to_peers || to_files) || ops->attach);
     assert(!to_files || ops->allow);
     assert(!to_files || ops->admit);
+    assert(!ops->settle || ops->is_same);
+    assert(!ops->settle || ops->holds);
 }
 
 /* ----------------------------------------------------------------------------------- the list */
