@@ -609,18 +609,21 @@ typedef struct te_range {
 
 /*
  * Waits until nothing of the batch comes to its targets any more, `timeout_ms` at most (negative: for
- * ever; 0: only looks). 0 is a certificate: whatever its WRITEs that are not COMPLETED have sent was
+ * ever, also while other WRITEs to the range fail one after the other; 0: only looks and asks no target, so
+ * that who polls needs 1 or more). 0 is a certificate: whatever its WRITEs that are not COMPLETED have sent was
  * applied or never will be, so the targets' owners may use that memory for something else. Else not
  * known: writes at most `n` ranges that may still change to `unsafe` (NULL if n is 0) and the number
  * there are to *total (may be NULL), and returns why of the first:
  *   TE_ERR_TIMEOUT  the target has not said so yet, as when it is stopped: ask again
  *   TE_ERR_PEER     the target cannot be asked now; one that has ended changes nothing
- *   TE_ERR_LINK     nobody can tell, now or later; so it is where the segment was closed since
+ *   TE_ERR_LINK     nobody can tell, now or later; so it is where the segment was closed since. Where the
+ *                   target was started again or has another port, until the segment is closed
  *   others          TE_ERR_MEMORY, TE_ERR_CANCELED (the transport is being closed)
  * What gives the certificate: over TCP to engines of this project, the target's word that it has dropped
  * the connection, or the end of that; to others, the connection's end alone. Within this process and this
  * host nothing is left once a request has ended. A WRITE that failed over RDMA, into memory of a device by
- * a transport of its maker, or into a file, is TE_ERR_LINK.
+ * a transport of its maker, or into a file, is TE_ERR_LINK, whatever its error: a part of it may have been
+ * sent.
  * Where a request of te_submit_pages() did not complete, all WRITEs to its segment count.
  * TE_ERR_BUSY: a request of the batch is unfinished; te_cancel() and te_wait() come first. TE_ERR_NOT_FOUND
  * if there is no such batch. *total and `unsafe` are written for 0 and for what is not known. Any number of
@@ -632,8 +635,9 @@ TE_API int te_fence(te_engine *e, te_batch b, int64_t timeout_ms, te_range *unsa
 /*
  * The same for all WRITEs to a segment that had ended before this was called, of whatever batch, freed
  * ones too. Of many a range is told that holds several, and what lies between; of what was on the way
- * when the segment was closed, and opened again, all of the address space. What nobody can tell of
- * (TE_ERR_LINK) is forgotten when the segment is closed.
+ * when the segment was closed, and opened again, all of the address space between the other ranges. What
+ * nobody can tell of (TE_ERR_LINK) is forgotten when the segment is closed; so is, where there are 64 such
+ * peers already, what was on the way then: close no segment that is to be fenced.
  */
 TE_API int te_fence_segment(te_engine *e, te_segment seg, int64_t timeout_ms, te_range *unsafe,
                             size_t n, size_t *total);
