@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common_flags.h"
 #include "te.h"
@@ -113,19 +114,39 @@ static int make_keys(const struct job *j, struct auth_file *all)
     return rc;
 }
 
+static int path_of(char path[PATH_MAX], const struct job *j, const struct auth_line *own)
+{
+    return snprintf(path, PATH_MAX, "%s/%s.keys", j->settings->dir, own->id) < PATH_MAX
+               ? DONE
+               : fail(FAILED, "%s: the name is too long", j->settings->dir);
+}
+
+/* All places are looked at before the first file is written; what was made is taken back where one fails. */
 static int write_cluster(const struct job *j, const struct auth_file *all)
 {
     static struct draft d;
     char path[PATH_MAX];
+    size_t made = 0;
     int rc = DONE;
 
     for (size_t i = 0; !rc && i < all->n; i++) {
-        draft_cluster(all, i, j->settings->group, &d);
-        if (snprintf(path, sizeof(path), "%s/%s.keys", j->settings->dir, all->lines[i].id) >=
-            (int)sizeof(path))
-            return fail(FAILED, "%s: the name is too long", j->settings->dir);
-        rc = keys_write(path, &d, false);
+        rc = path_of(path, j, &all->lines[i]);
         if (!rc)
+            rc = keys_look(path);
+    }
+    while (!rc && made < all->n) {
+        draft_cluster(all, made, j->settings->group, &d);
+        rc = path_of(path, j, &all->lines[made]);
+        if (!rc)
+            rc = keys_write(path, &d, false);
+        made += !rc;
+    }
+    for (size_t i = 0; i < made; i++) {
+        if (path_of(path, j, &all->lines[i]))
+            continue;
+        if (rc)
+            unlink(path);
+        else
             printf("%s\n", path);
     }
     return rc;
@@ -301,6 +322,8 @@ static int command_cert(const struct job *j)
 {
     int rc = DONE;
 
+    for (size_t i = 0; !rc && i < j->n; i++)
+        rc = certificates_look(j->settings->dir, j->words[i]);
     for (size_t i = 0; !rc && i < j->n; i++)
         rc = certificates_sign(j->settings->dir, j->words[i], j->settings->days);
     return rc;

@@ -78,6 +78,14 @@ class Make(Case):
         self.assertEqual(self.lines("a.keys"), before)
         self.assertEqual(os.listdir(self.folder), ["a.keys"])
 
+    def test_all_files_or_none(self):
+        self.keys("b.keys", "old")
+        self.assertEqual(self.fails(1, "b.keys is there already", "make", "a", "b"), "")
+        self.assertEqual(os.listdir(self.folder), ["b.keys"])
+        # The path of the second is longer than a path can be, with what it is written beside.
+        self.assertEqual(self.fails(1, "the name is too long", "make", "a", "c" * 64, "--dir=" + "./" * 2011), "")
+        self.assertEqual(os.listdir(self.folder), ["b.keys"])
+
     def test_usage(self):
         self.fails(2, "a command is missing")
         self.fails(2, "te_keys make ID...", "make")
@@ -142,6 +150,21 @@ class Look(Case):
             self.assertIn("a.keys: good", self.fails(1, what, "check", "bad", "a.keys"))
         self.keys("open", te_auth.lines("a"), 0o644)
         self.fails(1, "chmod 600 open", "check", "open")
+
+    def test_a_file_of_another_user(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root, to give a file to somebody else")
+        self.does("make", "a")
+        os.chown(self.path("a.keys"), 65534, 65534)
+        self.fails(1, "run te_keys as that user", "check", "a.keys")
+
+    def test_a_path_that_json_cannot_hold(self):
+        self.keys("a", te_auth.lines("a", "b"))
+        os.rename(self.path("a"), os.path.join(os.fsencode(self.folder), b"\xff"))
+        run = subprocess.run([KEYS, "show", "--json", b"\xff"], cwd=self.folder, capture_output=True, check=False,
+                             timeout=te.HANG_S)
+        self.assertEqual((run.returncode, run.stdout), (1, b""))
+        self.assertIn(b"is not UTF-8", run.stderr)
 
     def test_show(self):
         self.does("make", "a", "b")
@@ -219,6 +242,9 @@ class Certificates(Case):
         self.fails(2, "te_keys cert NAME", "cert")
         for name in ("a,", "a b", "../a", "a/b", "", "x" * 254):
             self.fails(2, f"'{name}' is not NAME", "cert", "--dir=c", name)
+        self.keys("c/y.pem", "old")
+        self.assertEqual(self.fails(1, "c/y.pem is there already", "cert", "--dir=c", "x", "y"), "")
+        os.unlink(self.path("c/y.pem"))
         os.rename(self.path("c/ca.key"), self.path("c/old.key"))
         self.does("ca", "--dir=d")
         os.rename(self.path("d/ca.key"), self.path("c/ca.key"))

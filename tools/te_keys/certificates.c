@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "te_keys/keys.h"
 #include "te_keys/library.h"
@@ -119,30 +120,48 @@ static char *text_of(const struct pair *p, bool secret, size_t *n)
     return NULL;
 }
 
-static int write_half(const struct pair *p, bool secret, const char *dir, const char *name)
+static int write_half(const struct pair *p, bool secret, const char *path)
 {
-    char path[PATH_MAX];
     size_t n = 0;
     char *text = text_of(p, secret, &n);
-    int rc = text ? path_of(path, dir, name, secret ? ".key" : ".pem")
-                  : fail(FAILED, "%s: out of memory", name);
+    int rc = text ? keys_put(path, text, secret ? 0600 : 0644, false)
+                  : fail(FAILED, "%s: out of memory", path);
 
-    if (!rc)
-        rc = keys_put(path, text, secret ? 0600 : 0644, false);
-    if (!rc)
-        printf("%s\n", path);
     if (text)
         explicit_bzero(text, n);
     free(text);
     return rc;
 }
 
-/* The key is the first, so that no certificate is there without one. */
+/* Where the halves of a pair go; an error where one is there already. */
+static int places_of(char key[PATH_MAX], char certificate[PATH_MAX], const char *dir,
+                     const char *name)
+{
+    int rc = path_of(key, dir, name, ".key");
+
+    if (!rc)
+        rc = path_of(certificate, dir, name, ".pem");
+    if (!rc)
+        rc = keys_look(key);
+    return rc ? rc : keys_look(certificate);
+}
+
+/* The key is the first, so that no certificate is there without one; and does not stay alone. */
 static int write_pair(const struct pair *p, const char *dir, const char *name)
 {
-    int rc = write_half(p, true, dir, name);
+    char key[PATH_MAX], certificate[PATH_MAX];
+    int rc = places_of(key, certificate, dir, name);
 
-    return rc ? rc : write_half(p, false, dir, name);
+    if (!rc)
+        rc = write_half(p, true, key);
+    if (rc)
+        return rc;
+    rc = write_half(p, false, certificate);
+    if (rc)
+        unlink(key);
+    else
+        printf("%s\n%s\n", key, certificate);
+    return rc;
 }
 
 static FILE *open_half(const char *dir, const char *ending)
@@ -247,6 +266,14 @@ int certificates_ca(const char *dir, uint64_t days)
             add_extension(&p, p.certificate, NID_key_usage, "critical,keyCertSign,cRLSign") &&
             add_extension(&p, p.certificate, NID_subject_key_identifier, "hash") && sign(&p, &p),
         dir, "ca");
+}
+
+int certificates_look(const char *dir, const char *names)
+{
+    char alternatives[NAMES_BYTES], first[256], key[PATH_MAX], certificate[PATH_MAX];
+    int rc = read_names(names, alternatives, first);
+
+    return rc ? rc : places_of(key, certificate, dir, first);
 }
 
 int certificates_sign(const char *dir, const char *names, uint64_t days)

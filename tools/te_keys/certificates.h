@@ -10,6 +10,8 @@
 
 /* Makes DIR/ca.pem and DIR/ca.key. */
 int certificates_ca(const char *dir, uint64_t days);
+/* Whether certificates_sign() finds both places free. */
+int certificates_look(const char *dir, const char *names);
 /* Makes a certificate of these names, signed by DIR/ca; the files are called as the first of them. */
 int certificates_sign(const char *dir, const char *names, uint64_t days);
 

@@ -19,11 +19,22 @@
 
 #define LINE_BYTES (TEI_AUTH_ID_MAX + 1 + (AUTH_KEY_MAX + 2) / 3 * 4 + 1)
 
+/* As where root looks at the file of a service, which the engine of that service reads well. */
+static bool is_of_another(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && st.st_uid != 0 && st.st_uid != geteuid();
+}
+
 int keys_read(const char *path, struct auth_file **out)
 {
     struct auth_stamp stamp;
 
-    return tei_auth_read(path, &stamp, out) ? fail(FAILED, "%s", te_errmsg()) : DONE;
+    if (!tei_auth_read(path, &stamp, out))
+        return DONE;
+    return fail(FAILED, "%s%s", te_errmsg(),
+                is_of_another(path) ? ", or run te_keys as that user" : "");
 }
 
 void draft_of(const struct auth_file *f, struct draft *out)
@@ -79,13 +90,25 @@ static bool write_all(int fd, const char *text, size_t n)
     return fsync(fd) == 0;
 }
 
+static int refuse(const char *path)
+{
+    return fail(FAILED, "%s is there already: remove it first, or give another --dir", path);
+}
+
+int keys_look(const char *path)
+{
+    struct stat st;
+
+    return lstat(path, &st) == 0 ? refuse(path) : DONE;
+}
+
 /* Brings a file that is complete to its place, where there is none unless `replace`. */
 static int put_in_place(const char *beside, const char *path, bool replace)
 {
     int error = (replace ? rename(beside, path) : link(beside, path)) == 0 ? 0 : errno;
 
     if (error == EEXIST)
-        return fail(FAILED, "%s is there already: remove it first, or give another --dir", path);
+        return refuse(path);
     return error ? fail(FAILED, "%s cannot be made: %s", path, strerror(error)) : DONE;
 }
 

@@ -29,6 +29,8 @@ int keys_read(const char *path, struct auth_file **out);
 void draft_of(const struct auth_file *f, struct draft *out);
 /* Makes a new random key. */
 int keys_make(const char *id, struct auth_line *out);
+/* FAILED, with a message, where something is there already. */
+int keys_look(const char *path);
 /* Writes a text as a file, at once as a whole. An existing one is an error unless `replace`. */
 int keys_put(const char *path, const char *text, mode_t mode, bool replace);
 /* Writes a key file, that only its owner reaches, likewise. */

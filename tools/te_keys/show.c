@@ -83,6 +83,18 @@ static json_t *file_json(const struct holder *h)
                      h->file->own_may_come, "lets_in", in);
 }
 
+/* A path is bytes, and may be text that JSON cannot hold. */
+static int check_path(const char *path)
+{
+    json_t *text = json_string(path);
+    bool good = text;
+
+    json_decref(text);
+    return good ? DONE
+                : fail(FAILED, "show --json: the path %s is not UTF-8: show it without --json",
+                       path);
+}
+
 static int print_json(const struct holder *all, size_t n)
 {
     json_t *files = json_array(), *pairs = json_array(), *whole;
@@ -112,7 +124,9 @@ int show_files(const char *const *paths, size_t n, bool json)
 
     for (size_t i = 0; !rc && i < n; i++) {
         all[i].path = paths[i];
-        rc = keys_read(paths[i], &all[i].file);
+        rc = json ? check_path(paths[i]) : DONE;
+        if (!rc)
+            rc = keys_read(paths[i], &all[i].file);
     }
     if (!rc && json)
         rc = print_json(all, n);
