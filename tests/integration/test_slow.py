@@ -79,7 +79,8 @@ class Slow(unittest.TestCase):
     def test_a_descriptor_that_is_slow(self):
         """The range is not in the descriptor that is known: another is fetched from a target that does not answer."""
         target, peer, segment = self.both(SLOW_MS)
-        line, outcome = self.until_slow(target, peer, "read", segment, self.index, 0, 4096, 1000, at="0x1000")
+        line, outcome = self.until_slow(target, peer, "read", segment, self.index, 0, 4096, 1000, at="0x1000",
+                                        error="TE_ERR_STALE")
         self.assertNotEqual(outcome[1], 0, outcome)
         self.check_times(line)
         self.assertGreater(float(line["descriptor"]), 0.0)

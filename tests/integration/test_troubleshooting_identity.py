@@ -41,61 +41,62 @@ def says_nothing(sock):
 class Refused(trouble.Section, te_auth.Case):
     title = "A peer is refused"
 
-    def until_told(self, ask, words):
-        """All that ask() returns, again and again until these words are in it: a busy host may be late instead."""
+    def until_told(self, ask, *words):
+        """All that ask() returns, again and again until all of these are in it: a busy host may be late instead."""
         told = []
-        te.until(lambda: told.append(ask()) or words in " ".join(told), words)
+        te.until(lambda: told.append(ask()) or all(w in " ".join(told) for w in words), lambda: f"{words} in {told}")
         return " ".join(told)
 
-    def opens(self, ours, theirs, cause):
-        """What both say where an open is refused, and the target has told the cause."""
+    def opens(self, ours, theirs, *words):
+        """What both say where an open is refused, these words among it."""
         client, server = (self.engine(*TCP_ONLY, keys=keys) for keys in (ours, theirs))
-        return self.until_told(lambda: client.refused("open", server.segment) + server.error_output(),
-                               f"is refused ({cause}")
+        return self.until_told(lambda: client.refused("open", server.segment) + server.error_output(), *words)
 
     @provokes("... serves only those who have a key: set TE_AUTH=psk and TE_AUTH_KEYS here, or have our address in "
               "TE_AUTH_CLASSIC there",
               "... is refused (plain, ... so far): it shows no key; set TE_AUTH=psk there, or have its address in "
               "TE_AUTH_CLASSIC here")
     def no_key(self):
-        return self.opens(None, B, "plain")
+        return self.opens(None, B, "serves only those who have a key", "is refused (plain")
 
     @provokes("... refuses our id '...', which is not in its key file: add its line there (TE_AUTH_KEYS)",
               "... is refused (id, ... so far): its id is not in the key file here; add its line to the file of "
               "TE_AUTH_KEYS here")
     def unknown_id(self):
-        return self.opens(lines("c", "b"), B, "id")
+        return self.opens(lines("c", "b"), B, "which is not in its key file", "is refused (id")
 
     @provokes("... has another key for our id '...': give the id the same key in both files of TE_AUTH_KEYS",
               "... is refused (key, ... so far): its key is another one than that of its id here; give the id the same "
               "key in both files of TE_AUTH_KEYS")
     def another_key(self):
-        return self.opens(OTHER_A, B, "key")
+        return self.opens(OTHER_A, B, "has another key for our id", "is refused (key")
 
     @provokes("... refuses our id '...', which is its own, or is this engine itself: ...",
               "... is refused (own, ... so far): it shows the id of this engine, or is this engine itself; give each "
               "side an id of its own, or repeat the first line of the key file for a group that shares one")
     def its_own_id(self):
-        return self.opens(lines("b"), B, "own")
+        return self.opens(lines("b"), B, "which is its own", "is refused (own")
 
     @provokes("... closes the connection when it is asked for TLS: ...",
               "... speaks TLS, as TE_AUTH=psk there makes it, and TE_AUTH is off here; ...")
     def off_there(self):
         client, server = self.engine(*TCP_ONLY, keys=A), self.engine(*TCP_ONLY)
-        return self.until_told(lambda: client.refused("open", server.segment) + server.error_output(), "speaks TLS")
+        return self.until_told(lambda: client.refused("open", server.segment) + server.error_output(),
+                               "closes the connection when it is asked for TLS", "speaks TLS")
 
-    def at_fake(self, answer, *options):
-        """What an open of a segment says, where another program answers."""
+    def at_fake(self, answer, words, *options):
+        """What an open of a segment says, these words among it, where another program answers."""
+        client = self.engine(*TCP_ONLY, *options, keys=A)
         with trouble.Fake(answer) as fake:
-            return self.engine(*TCP_ONLY, *options, keys=A).refused("open", fake.name)
+            return self.until_told(lambda: client.refused("open", fake.name), words)
 
     @provokes("... does not prove that it has our key: ...")
     def another_program(self):
-        return self.at_fake(answers_http)
+        return self.at_fake(answers_http, "does not prove that it has our key")
 
     @provokes("...: no progress in time while proving who we are; ...")
     def nothing_is_said(self):
-        return self.at_fake(says_nothing, "MC_HANDSHAKE_CONNECT_TIMEOUT=3")
+        return self.at_fake(says_nothing, "no progress in time while proving who we are", "MC_HANDSHAKE_CONNECT_TIMEOUT=3")
 
     def moves_not(self, words, ours, theirs, *options, explain=False):
         """What is said, these words among it, of a request to a segment that a metadata server tells of."""
