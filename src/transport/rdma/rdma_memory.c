@@ -234,17 +234,18 @@ static void deregister_all(struct rdma *t, struct rdma_memory *m)
         deregister_at(&t->nics[i], m);
 }
 
-/* The NIC has no keys of this from here on. */
-static void lose(const struct task *k)
+/* The NIC has no keys of this from here on. `when`: that it was opened anew, or nothing. */
+static void lose(const struct task *k, const char *when)
 {
     struct rdma_memory *m = k->memory;
 
     deregister_at(k->nic, m);
     atomic_fetch_or_explicit(&m->lost, UINT32_C(1) << k->nic->index, memory_order_relaxed);
-    TEI_WARN("rdma: NIC %s does not take the %zu bytes of %s at 0x%zx: %s; other NICs carry them, "
-             "if any",
-             k->nic->name, m->region->length, m->region->location, (size_t)m->region->addr,
-             k->why[0] ? k->why : tei_errno_text(k->errnum));
+    TEI_WARN(
+        "rdma: NIC %s%s does not take the %zu bytes of %s at 0x%zx: %s; other NICs carry them, "
+        "if any",
+        k->nic->name, when, m->region->length, m->region->location, (size_t)m->region->addr,
+        k->why[0] ? k->why : tei_errno_text(k->errnum));
 }
 
 /* Whether it is the device that has failed, which may not have told so yet, and not the memory. */
@@ -271,7 +272,7 @@ static int register_host(struct rdma *t, struct rdma_memory *m)
     }
     for (size_t i = 0; i < n; i++)
         if (tasks[i].errnum)
-            lose(&tasks[i]);
+            lose(&tasks[i], "");
     return 0;
 }
 
@@ -346,7 +347,7 @@ int tei_rdma_memory_join(struct rdma_nic *n)
         if (k.errnum && m->region->kind == TEI_MEM_HOST)
             return refused(&k);
         if (k.errnum)
-            lose(&k);
+            lose(&k, ", opened anew,");
         else
             atomic_fetch_and_explicit(&m->lost, ~(UINT32_C(1) << n->index), memory_order_relaxed);
     }
