@@ -467,7 +467,7 @@ void tei_rdma_unsent(struct tei_list *slices, int error, const char *why)
 
 /* ------------------------------------------------------------------------------------------- post */
 
-#define CUT_OFF "no NIC has the memory any more, since they were opened anew"
+#define CUT_OFF "no NIC has the memory any more: they failed, or were opened anew without it"
 
 /* Whether its memory is lost to all NICs. */
 static bool is_cut_off(const struct rdma_work *w)
