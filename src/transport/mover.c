@@ -158,13 +158,13 @@ static bool open_queue(struct tei_mover *m, struct lane *l)
         return true;
     pthread_mutex_unlock(&m->lock);
     rc = tei_gpu_queue_open(l->kind, l->device, &q);
+    if (!rc && m->kernels && l->flow == TEI_WITHIN)
+        tei_gpu_queue_use_kernels(q); /* the driver may compile: not with the lock held */
     pthread_mutex_lock(&m->lock);
     if (rc) {
         fail_lane(m, l, rc, "the device gave no queue for copies");
         return false;
     }
-    if (m->kernels && l->flow == TEI_WITHIN)
-        tei_gpu_queue_use_kernels(q);
     l->q = q;
     return true;
 }
