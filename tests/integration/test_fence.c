@@ -9,6 +9,7 @@
  *   test_fence [ROUNDS]
  */
 #include "child_engine.h"
+#include "draw.h"
 #include "patience.h"
 
 #include <inttypes.h>
@@ -46,26 +47,14 @@ struct rig {
     unsigned char *from, *to; /* what WRITEs send, where READs put it; BYTES each */
     unsigned n_ended;         /* requests that did not complete */
     uint64_t seed;            /* what both memories have been given since; 0: nothing yet */
-    uint64_t random;
 };
-
-static unsigned draw(struct rig *r, unsigned below)
-{
-    r->random = r->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (unsigned)(r->random >> 33) % below;
-}
 
 static void open_rig(struct rig *r)
 {
-    te_options o;
-
     te_log_set_level(TE_LOG_ERROR); /* a warning for each that ends early */
     memset(r, 0, sizeof *r);
-    r->random = 4711;
-    child_start(&r->target, BYTES, TE_REMOTE_READ | TE_REMOTE_WRITE);
-    loopback_options(&o);
-    assert_int_equal(te_engine_create(&o, &r->engine), 0);
-    assert_int_equal(te_open(r->engine, r->target.name, &r->segment), 0);
+    draw_state = 4711;
+    r->engine = child_open(&r->target, BYTES, &r->segment);
     r->from = map_pages(BYTES);
     r->to = map_pages(BYTES);
     assert_int_equal(te_register(r->engine, r->from, BYTES, "*", 0), 0);
@@ -88,8 +77,8 @@ static void thaw(const struct rig *r)
 /* An odd part of slot `i`. */
 static te_request request(struct rig *r, int opcode, size_t i)
 {
-    size_t at = i * SLOT + draw(r, 4000);
-    size_t length = 1 + draw(r, draw(r, 4) ? (unsigned)SLOT - 4000 : 3000);
+    size_t at = i * SLOT + draw(4000);
+    size_t length = 1 + draw(draw(4) ? SLOT - 4000 : 3000);
 
     return (te_request){opcode, (opcode == TE_WRITE ? r->from : r->to) + at, r->segment,
                         (uintptr_t)r->target.mem + at, length};
@@ -170,8 +159,8 @@ static void one_round(struct rig *r, unsigned n)
     if (stopped)
         child_freeze(&r->target);
     batch = submit_mix(r);
-    if (draw(r, 3))
-        usleep(draw(r, 1500));
+    if (draw(3))
+        usleep((useconds_t)draw(1500));
     cancel(r, batch, WRITES + READS);
     r->seed = 2 * n + 2;
     close_local(r);
@@ -180,7 +169,7 @@ static void one_round(struct rig *r, unsigned n)
     certify(r, batch, n);
     fill(r->target.mem, BYTES, r->seed);
     assert_int_equal(te_batch_free(r->engine, batch), 0);
-    usleep(draw(r, 300));
+    usleep((useconds_t)draw(300));
     look(r, "target", r->target.mem);
     look(r, "initiator", r->to);
 }
@@ -237,7 +226,7 @@ static te_batch cancelled_write(struct rig *r, te_request *q)
 {
     te_batch batch;
 
-    *q = request(r, TE_WRITE, draw(r, WRITES));
+    *q = request(r, TE_WRITE, draw(WRITES));
     batch = submit(r, q, 1);
     usleep(1000);
     cancel(r, batch, 1);

@@ -7,6 +7,7 @@
  *   test_late_write [ROUNDS]
  */
 #include "child_engine.h"
+#include "draw.h"
 #include "patience.h"
 
 #include <inttypes.h>
@@ -42,26 +43,14 @@ struct rig {
     bool uninstalls;             /* tries to take the transport out between the two */
     unsigned n_busy;             /* in vain */
     uint64_t seed;               /* 0: no round yet */
-    uint64_t random;
 };
-
-static unsigned draw(struct rig *r, unsigned below)
-{
-    r->random = r->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (unsigned)(r->random >> 33) % below;
-}
 
 static void open_rig(struct rig *r)
 {
-    te_options o;
-
     te_log_set_level(TE_LOG_ERROR); /* a warning for each that ends early */
     memset(r, 0, sizeof *r);
-    r->random = 12345;
-    child_start(&r->target, BYTES, TE_REMOTE_READ | TE_REMOTE_WRITE);
-    loopback_options(&o);
-    assert_int_equal(te_engine_create(&o, &r->engine), 0);
-    assert_int_equal(te_open(r->engine, r->target.name, &r->segment), 0);
+    draw_state = 12345;
+    r->engine = child_open(&r->target, BYTES, &r->segment);
     r->early = map_pages(BYTES);
     r->late = map_pages(BYTES);
     assert_int_equal(te_register(r->engine, r->early, BYTES, "*", 0), 0);
@@ -101,11 +90,11 @@ static void check(const struct rig *r)
 /* By its deadline, or by cancel; some may be through. */
 static void end_early(struct rig *r, bool by_deadline)
 {
-    te_batch batch = write_all(r, r->early, by_deadline ? 1 + (int)draw(r, 4) : 0);
+    te_batch batch = write_all(r, r->early, by_deadline ? 1 + (int)draw(4) : 0);
     struct te_status st;
 
     if (!by_deadline) {
-        usleep(draw(r, 3000));
+        usleep((useconds_t)draw(3000));
         assert_int_equal(te_cancel(r->engine, batch), 0);
     }
     assert_int_equal(te_wait(r->engine, batch, -1), 0);
@@ -144,7 +133,7 @@ static void one_round(struct rig *r, unsigned n)
     if (r->uninstalls)
         renew_transport(r);
     batch = write_all(r, r->late, 0);
-    usleep(draw(r, 1500));
+    usleep((useconds_t)draw(1500));
     assert_int_equal(kill(r->target.pid, SIGCONT), 0);
     assert_int_equal(te_wait(r->engine, batch, -1), 0);
     r->seed = 2 * n + 2;

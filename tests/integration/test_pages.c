@@ -5,6 +5,7 @@
  * refused, and how they end when something goes wrong in their middle.
  */
 #include "child_engine.h"
+#include "draw.h"
 #include "pages_rig.h"
 #include "pair.h"
 #include "patience.h"
@@ -26,16 +27,6 @@
 #include <cmocka.h>
 
 /* --------------------------------------------------------------------------------------- helpers */
-
-static uint64_t state;
-
-static uint64_t draw(uint64_t below)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state % below;
-}
 
 static void completes(te_engine *e, const te_pages *pages)
 {
@@ -707,6 +698,6 @@ int main(void)
         BOTH(beside_others),
     };
 
-    state = 0x9e3779b97f4a7c15u;
+    draw_state = 0x9e3779b97f4a7c15u;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * Prepared lists: the same bytes as plain requests move, whatever has changed since they were made.
  */
 #include "child_engine.h"
+#include "draw.h"
 #include "pair.h"
 #include "patience.h"
 
@@ -31,16 +32,6 @@ struct list {
     size_t length[ITEMS];
     size_t n;
 };
-
-static uint64_t state;
-
-static uint64_t draw(uint64_t below)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state % below;
-}
 
 static void shuffle(uint32_t *order, size_t n)
 {
@@ -540,6 +531,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(options, pair_setup, pair_teardown),
     };
 
-    state = 0x9e3779b97f4a7c15u;
+    draw_state = 0x9e3779b97f4a7c15u;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -118,6 +118,18 @@ void child_start(struct child_engine *c, size_t size, unsigned access)
     close(name_pipe[0]);
 }
 
+te_engine *child_open(struct child_engine *c, size_t size, te_segment *segment)
+{
+    te_engine *e;
+    te_options o;
+
+    child_start(c, size, TE_REMOTE_READ | TE_REMOTE_WRITE);
+    loopback_options(&o);
+    assert(te_engine_create(&o, &e) == 0);
+    assert(te_open(e, c->name, segment) == 0);
+    return e;
+}
+
 void child_freeze(const struct child_engine *c)
 {
     int status;

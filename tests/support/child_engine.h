@@ -29,6 +29,8 @@ void loopback_options(te_options *o);
  * process at that time.
  */
 void child_start(struct child_engine *c, size_t size, unsigned access);
+/* Starts one that peers may read and write, and makes an engine of this process that has opened it. */
+te_engine *child_open(struct child_engine *c, size_t size, te_segment *segment);
 /* Stops it as SIGSTOP does, and returns when it has stopped. SIGCONT lets it go on. */
 void child_freeze(const struct child_engine *c);
 /* Ends it, kill -9 if it is not gone by itself, and unmaps the memory. */
