@@ -22,8 +22,8 @@
  * those that nobody has used for IDLE_NS. Requests that find all of them taken share one more: they
  * leave nothing in it from one step to the next, and wait for each copy.
  *
- * A copy that fails ends the request in a way that no client takes for success. It may have broken the
- * queue it was on, which is therefore opened anew as soon as nobody has copies there.
+ * A copy that fails ends the request in a way that no client takes for success. If it has broken the queue
+ * it was on, that is opened anew as soon as nobody has copies there.
  */
 #include "transport/tcp/tcp_device.h"
 
@@ -291,10 +291,12 @@ static void submit(struct tcp_stage *st, uint64_t until)
         n = gather(st, &st->copied, until, i, v);
         if (n == 0)
             continue;
-        if (!q->q || tei_gpu_queue_copy(q->q, v, n, &marks[i]))
-            st->failed = q->doubtful = true;
-        else
+        if (q->q && tei_gpu_queue_copy(q->q, v, n, &marks[i]) == 0) {
             q->n_out++;
+        } else {
+            st->failed = true;
+            q->doubtful |= q->q && tei_gpu_queue_is_broken(q->q);
+        }
     }
 }
 
