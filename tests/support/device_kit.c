@@ -133,7 +133,10 @@ static void become(const char *mode, const char *name, const char *const *variab
         putenv((char *)(uintptr_t)*variables);
     program[n < 0 ? 0 : n] = '\0';
     execl(program, "child", mode, name, (char *)NULL);
-    _exit(126);
+    if (errno != ENOEXEC)
+        _exit(126);
+    fprintf(stderr, "the kernel does not start %s: a program of another architecture\n", program);
+    _exit(77);
 }
 
 struct kit_child kit_child_start(const char *mode, const struct device_kit *kit,

@@ -64,7 +64,10 @@ struct kit_child {
 };
 struct kit_child kit_child_start(const char *mode, const struct device_kit *kit,
                                  const char *const *variables);
-/* Fails the test unless it ends well; 77: the test is skipped. */
+/*
+ * Fails the test unless it ends well; 77: the test is skipped, as where the kernel cannot start the program anew (under
+ * qemu-user).
+ */
 void kit_child_end(struct kit_child *c);
 bool kit_is_child(int argc, char **argv, const char **mode, const struct device_kit **kit);
 /* All of it, or the test fails (a child exits). Descriptors 0 and 1 are a child's ends. */

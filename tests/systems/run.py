@@ -29,7 +29,6 @@ INSIDE_CCACHE = "/ccache"
 # kernel of arm64: tests/lab/test_arm64_pages.py runs them there.
 NOT_EMULATED = {
     "test_auth_keys": "reads in /proc/self/smaps whether a core dump has a page, which qemu-user does not tell",
-    "test_gpu_queue": "starts /proc/self/exe anew, which takes the kernel to know qemu-user (binfmt_misc)",
     "test_mem_host": "reads VmFlags of /proc/self/smaps, which have nothing of what was advised",
     "test_gpuipc_page": "tells processes apart by what /proc/PID/stat says of their begin, which qemu-user makes up",
 }
