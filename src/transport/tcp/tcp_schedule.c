@@ -179,12 +179,12 @@ static void fill(struct tcp_bundle *b, int64_t now)
         other = others_turn(p, b);
     }
     pthread_mutex_unlock(&p->lock);
+    if (other) /* first: to send may take as long as a worker needs to wake up, many times over */
+        tei_loop_call(&other->worker->loop, &other->call, tei_tcp_bundle_run);
     for (unsigned i = 0; i < n_ready; i++)
         p->exchange->begin(ready[i], now);
     for (unsigned i = 0; i < n_opened; i++)
         tei_tcp_lane_connect(opened[i], now);
-    if (other)
-        tei_loop_call(&other->worker->loop, &other->call, tei_tcp_bundle_run);
     if (look_up)
         tei_tcp_peer_look_up(p);
 }
