@@ -255,7 +255,7 @@ static void lie_in_the_old_way(const struct device_kit *kit, const struct old_pl
 static void import_old_handle(const struct device_kit *kit)
 {
     struct kit_child c = start_exporter(kit, TEI_GPU_FABRIC, NULL);
-    struct old_place old = {.magic = "te-hipfd", .pid = c.pid};
+    struct old_place old = {.pid = c.pid};
     uint8_t h[TEI_GPU_HANDLE] = {0};
     struct tei_process process;
     struct place now;
@@ -265,6 +265,7 @@ static void import_old_handle(const struct device_kit *kit)
         child_skip("the kernel does not hand out descriptors of other processes");
     memcpy(&now, offer.handle, sizeof(now));
     kit_check(tei_process_look(c.pid, &process), "a look at the exporter");
+    memcpy(old.magic, "te-hipfd", sizeof(old.magic));
     old.began = process.began;
     old.note = now.note;
     memcpy(old.token, now.token, sizeof(old.token));
