@@ -556,6 +556,29 @@ void tei_loop_stop(struct tei_loop *l)
     wake(l);
 }
 
+static void *run(void *arg)
+{
+    tei_loop_run(arg);
+    return NULL;
+}
+
+int tei_loop_start(struct tei_loop *l, const char *name)
+{
+    int rc = tei_thread_start(&l->thread, name, run, l);
+
+    l->running = rc == 0;
+    return rc;
+}
+
+void tei_loop_join(struct tei_loop *l)
+{
+    if (!l->running)
+        return;
+    tei_loop_stop(l);
+    pthread_join(l->thread, NULL);
+    l->running = false;
+}
+
 void tei_loop_fini(struct tei_loop *l)
 {
     if (!l->open)

@@ -63,6 +63,8 @@ struct tei_loop {
     bool open; /* tells an initialised loop from zeroed memory */
     int epfd, wakefd, timerfd;
     pthread_mutex_t *lock;
+    pthread_t thread; /* of tei_loop_start() */
+    bool running;     /* that thread is there */
     /*
      * May be set after tei_loop_init: run by tei_loop_run after each turn, lock held; may release
      * it and take it again.
@@ -146,6 +148,10 @@ void tei_loop_call(struct tei_loop *l, struct tei_call *c, tei_call_fn fn);
 /* Turns until tei_loop_stop(); takes and releases the lock itself. */
 void tei_loop_run(struct tei_loop *l);
 void tei_loop_stop(struct tei_loop *l);
+/* Gives the loop a thread of that name, which runs it. TE_ERR_SYSTEM on failure. */
+int tei_loop_start(struct tei_loop *l, const char *name);
+/* Stops the loop and waits for that thread to end; accepted when there is none. */
+void tei_loop_join(struct tei_loop *l);
 
 /*
  * One turn that does not sleep: due timers, queued calls, ready watches. The lock must be held by

@@ -6,12 +6,6 @@
 /* Those that an engine has once: of publisher, keeper, metric_line and the file of metrics; two of parking. */
 #define CTL_TIMERS 6
 
-static void *run(void *arg)
-{
-    tei_loop_run(arg);
-    return NULL;
-}
-
 void tei_ctl_init(struct ctl *c)
 {
     pthread_mutex_init(&c->lock, NULL);
@@ -31,19 +25,12 @@ int tei_ctl_open(struct ctl *c)
 
 int tei_ctl_run(struct ctl *c)
 {
-    int rc = tei_thread_start(&c->thread, "te/ctl", run, &c->loop);
-
-    c->running = rc == 0;
-    return rc;
+    return tei_loop_start(&c->loop, "te/ctl");
 }
 
 void tei_ctl_stop(struct ctl *c)
 {
-    if (c->running) {
-        tei_loop_stop(&c->loop);
-        pthread_join(c->thread, NULL);
-    }
-    c->running = false;
+    tei_loop_join(&c->loop);
     tei_loop_fini(&c->loop);
 }
 

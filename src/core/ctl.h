@@ -11,8 +11,6 @@
 struct ctl {
     struct tei_loop loop;
     pthread_mutex_t lock; /* the loop's, held during its callbacks */
-    pthread_t thread;
-    bool running;
 };
 
 void tei_ctl_init(struct ctl *c);

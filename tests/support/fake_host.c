@@ -295,12 +295,6 @@ static void on_message(void *arg, struct tei_rpc_call *call, enum tei_rpc_type t
         h->served->ops.handshake(h->served, call, body, len);
 }
 
-static void *turn(void *arg)
-{
-    tei_loop_run(arg);
-    return NULL;
-}
-
 static void listen_for_peers(struct fake_host *h, struct tei_transport *t)
 {
     int fd = tei_listen("127.0.0.1", &h->where.port, 128);
@@ -311,14 +305,13 @@ static void listen_for_peers(struct fake_host *h, struct tei_transport *t)
                             &(struct tei_rpc_service){.handler = on_message, .arg = h}, &h->server))
         DIE("no handshake server: %s", te_errmsg());
     h->served = t;
-    if (tei_thread_start(&h->thread, "fake/ctl", turn, &h->loop))
+    if (tei_loop_start(&h->loop, "fake/ctl"))
         DIE("no thread for the handshake server");
 }
 
 static void listen_no_more(struct fake_host *h)
 {
-    tei_loop_stop(&h->loop);
-    pthread_join(h->thread, NULL);
+    tei_loop_join(&h->loop);
     tei_rpc_server_close(h->server);
     tei_loop_fini(&h->loop);
     h->served = NULL;

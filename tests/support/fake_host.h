@@ -44,7 +44,6 @@ struct fake_host {
 
     struct tei_transport *served; /* takes the messages; NULL: there is no server */
     struct tei_loop loop;
-    pthread_t thread;
     struct tei_rpc_server *server;
     struct tei_hostport where;
 };

@@ -25,7 +25,6 @@ static struct tei_conf conf;
 
 struct engine {
     struct tei_loop loop;
-    pthread_t thread;
     struct tei_rpc_server *server;
     struct tei_hostport addr;
     char name[TEI_HOSTPORT_MAX];
@@ -79,12 +78,6 @@ static void serve(void *arg, struct tei_rpc_call *call, enum tei_rpc_type type, 
     }
 }
 
-static void *run_loop(void *arg)
-{
-    tei_loop_run(arg);
-    return NULL;
-}
-
 static void start_engine(struct engine *e, const char *name, size_t n_buffers)
 {
     int fd;
@@ -108,13 +101,12 @@ static void start_engine(struct engine *e, const char *name, size_t n_buffers)
                                          &(struct tei_rpc_service){.handler = serve, .arg = e},
                                          &e->server),
                      0);
-    assert_int_equal(tei_thread_start(&e->thread, "engine", run_loop, &e->loop), 0);
+    assert_int_equal(tei_loop_start(&e->loop, "engine"), 0);
 }
 
 static void stop_engine(struct engine *e)
 {
-    tei_loop_stop(&e->loop);
-    pthread_join(e->thread, NULL);
+    tei_loop_join(&e->loop);
     tei_rpc_server_close(e->server);
     tei_loop_fini(&e->loop);
 }

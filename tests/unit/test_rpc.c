@@ -32,7 +32,6 @@
 static const struct tei_conf conf = {.handshake_max_length = MAX};
 
 static struct tei_loop loop;
-static pthread_t loop_thread;
 static struct tei_rpc_server *server;
 static struct tei_hostport addr = {.host = "127.0.0.1"};
 static char *big;
@@ -87,12 +86,6 @@ static void handle(void *arg, struct tei_rpc_call *call, enum tei_rpc_type type,
     }
 }
 
-static void *run_loop(void *arg)
-{
-    tei_loop_run(arg);
-    return NULL;
-}
-
 static int open_server(void **state)
 {
     int fd;
@@ -103,15 +96,14 @@ static int open_server(void **state)
     assert_true(fd >= 0);
     assert_int_equal(tei_loop_init(&loop, NULL), 0);
     assert_int_equal(tei_rpc_server_open(&loop, fd, &conf, &service, &server), 0);
-    assert_int_equal(tei_thread_start(&loop_thread, "loop", run_loop, &loop), 0);
+    assert_int_equal(tei_loop_start(&loop, "loop"), 0);
     n_held = 0;
     return 0;
 }
 
 static void end_loop(void)
 {
-    tei_loop_stop(&loop);
-    pthread_join(loop_thread, NULL);
+    tei_loop_join(&loop);
     tei_rpc_server_close(server);
     server = NULL;
 }
@@ -372,8 +364,7 @@ TEST(test_reply_after_the_server_closed)
     for (int i = 0; i < 3; i++)
         put_frame(fds[i], 1, "hold");
     wait_held(3);
-    tei_loop_stop(&loop);
-    pthread_join(loop_thread, NULL);
+    tei_loop_join(&loop);
     /*
      * One reply is on its way to the loop when the server closes, one comes after that, one after
      * the loop has gone.

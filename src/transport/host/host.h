@@ -169,8 +169,6 @@ struct host {
 
     pthread_mutex_t loop_lock;
     struct tei_loop loop;
-    pthread_t thread;
-    bool running;
     struct tei_watch listener;
     struct tei_timer rest; /* of the listener, when it cannot accept */
     struct tei_list sessions, peers;

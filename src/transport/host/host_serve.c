@@ -274,14 +274,6 @@ static void on_listener(struct tei_watch *w, uint32_t events)
         tei_fd_close(fd);
 }
 
-static void *run(void *arg)
-{
-    struct host *h = arg;
-
-    tei_loop_run(&h->loop);
-    return NULL;
-}
-
 int tei_host_serve_open(struct host *h)
 {
     int fd, rc = tei_loop_init(&h->loop, &h->loop_lock);
@@ -297,20 +289,14 @@ int tei_host_serve_open(struct host *h)
         tei_fd_close(fd);
         return rc;
     }
-    rc = tei_thread_start(&h->thread, "te/host", run, h);
-    h->running = rc == 0;
-    return rc;
+    return tei_loop_start(&h->loop, "te/host");
 }
 
 void tei_host_serve_close(struct host *h)
 {
     struct tei_link *link, *tmp;
 
-    if (h->running) {
-        tei_loop_stop(&h->loop);
-        pthread_join(h->thread, NULL);
-    }
-    h->running = false;
+    tei_loop_join(&h->loop);
     pthread_mutex_lock(&h->loop_lock);
     if (h->listener.loop) {
         int fd = h->listener.fd;

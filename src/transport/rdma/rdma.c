@@ -237,7 +237,7 @@ static void rdma_close(struct tei_transport *base)
     tei_rdma_cancel(base, NULL);
     for (size_t i = 0; i < t->n_nics; i++)
         tei_rdma_eps_each(&t->nics[i], end_one, NULL);
-    if (t->monitor_running)
+    if (t->monitor.running)
         tei_rdma_monitor_wake(t);
 }
 

@@ -341,9 +341,6 @@ struct rdma {
     size_t live; /* work not over, jobs and endpoints not gone */
 
     struct tei_loop monitor;
-    pthread_mutex_t monitor_lock;
-    pthread_t monitor_thread;
-    bool monitor_running;
     struct tei_timer tick, repair;
     struct tei_call wake;
     _Atomic bool ticking;

@@ -273,14 +273,6 @@ void tei_rdma_monitor_wake(struct rdma *t)
 
 /* ----------------------------------------------------------------------------------------- thread */
 
-static void *monitor_thread(void *arg)
-{
-    struct rdma *t = arg;
-
-    tei_loop_run(&t->monitor);
-    return NULL;
-}
-
 int tei_rdma_monitor_start(struct rdma *t)
 {
     int rc = tei_loop_init(&t->monitor, NULL);
@@ -291,19 +283,12 @@ int tei_rdma_monitor_start(struct rdma *t)
         if (t->nics[i].context)
             rc = tei_watch_add(&t->monitor, &t->nics[i].async_watch, t->nics[i].context->async_fd,
                                EPOLLIN, on_async);
-    if (!rc)
-        rc = tei_thread_start(&t->monitor_thread, "te/rdma-mon", monitor_thread, t);
-    t->monitor_running = rc == 0;
-    return rc;
+    return rc ? rc : tei_loop_start(&t->monitor, "te/rdma-mon");
 }
 
 void tei_rdma_monitor_stop(struct rdma *t)
 {
-    if (t->monitor_running) {
-        tei_loop_stop(&t->monitor);
-        pthread_join(t->monitor_thread, NULL);
-    }
-    t->monitor_running = false;
+    tei_loop_join(&t->monitor);
     if (!t->monitor.open)
         return;
     for (size_t i = 0; i < t->n_nics; i++)

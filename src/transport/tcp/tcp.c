@@ -542,7 +542,7 @@ static void tcp_stop(struct tei_transport *base)
 
     tcp_close(base);
     for (unsigned i = 0; i < t->n_workers; i++)
-        tei_tcp_worker_join(&t->workers[i]);
+        tei_loop_join(&t->workers[i].loop);
     pthread_mutex_lock(&t->live_lock);
     while (t->jobs > 0)
         pthread_cond_wait(&t->quiet, &t->live_lock);

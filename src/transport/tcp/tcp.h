@@ -86,8 +86,7 @@ struct tcp_worker {
     pthread_mutex_t turnstile, lock; /* see tcp_worker.c */
     _Atomic unsigned waiting;        /* threads at the turnstile */
     struct tei_loop loop;
-    pthread_t thread;
-    bool ready, running;
+    bool ready;
     struct tei_timer watchdog; /* fires when the first thing that could be late is */
     struct tei_list bundles;
     struct tei_list idle, serving; /* sessions: between two requests, longest ago first; in one */
@@ -170,7 +169,6 @@ void tei_tcp_give_back(struct tcp *t, struct tei_list *done);
 /* ---- tcp_worker.c */
 int tei_tcp_worker_init(struct tcp_worker *w, struct tcp *t, unsigned index);
 int tei_tcp_worker_start(struct tcp_worker *w);
-void tei_tcp_worker_join(struct tcp_worker *w);
 void tei_tcp_worker_fini(struct tcp_worker *w);
 /* Takes the lock, waiting for the callbacks in hand. */
 void tei_tcp_worker_enter(struct tcp_worker *w);

@@ -54,33 +54,13 @@ int tei_tcp_worker_init(struct tcp_worker *w, struct tcp *t, unsigned index)
     return tei_loop_set_aside(&w->loop, 2); /* watchdog and hush_timer */
 }
 
-static void *run(void *arg)
-{
-    struct tcp_worker *w = arg;
-
-    tei_loop_run(&w->loop);
-    return NULL;
-}
-
 int tei_tcp_worker_start(struct tcp_worker *w)
 {
     char name[16];
-    int rc;
 
     w->loop.spin_ns = (int64_t)w->t->conf->tcp_spin_us * 1000;
     snprintf(name, sizeof name, "te/tcp%u", w->index);
-    rc = tei_thread_start(&w->thread, name, run, w);
-    w->running = rc == 0;
-    return rc;
-}
-
-void tei_tcp_worker_join(struct tcp_worker *w)
-{
-    if (!w->running)
-        return;
-    tei_loop_stop(&w->loop);
-    pthread_join(w->thread, NULL);
-    w->running = false;
+    return tei_loop_start(&w->loop, name);
 }
 
 void tei_tcp_worker_fini(struct tcp_worker *w)

@@ -88,12 +88,6 @@ static void after_turn(struct tei_loop *loop)
     pthread_mutex_lock(&x->lock);
 }
 
-static void *turn(void *loop)
-{
-    tei_loop_run(loop);
-    return NULL;
-}
-
 static int example_open(struct tei_transport *t)
 {
     struct example *x = example_of(t);
@@ -107,10 +101,7 @@ static int example_open(struct tei_transport *t)
         rc = tei_example_listen(x);
     if (!rc) /* gets the memory that arming it again needs */
         rc = tei_timer_start(&x->loop, &x->timer, tei_now_ns(), on_timer);
-    if (!rc)
-        rc = tei_thread_start(&x->thread, "te/example", turn, &x->loop);
-    x->running = !rc;
-    return rc;
+    return rc ? rc : tei_loop_start(&x->loop, "te/example");
 }
 
 static unsigned example_score(struct tei_transport *t, const struct tei_attach *a,
@@ -172,10 +163,7 @@ static void example_stop(struct tei_transport *t)
     struct example *x = example_of(t);
 
     example_close(t);
-    tei_loop_stop(&x->loop);
-    if (x->running)
-        pthread_join(x->thread, NULL);
-    x->running = false;
+    tei_loop_join(&x->loop);
     pthread_mutex_lock(&x->lock);
     after_turn(&x->loop); /* what the thread has not seen any more */
     tei_timer_stop(&x->loop, &x->timer);

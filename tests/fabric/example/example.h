@@ -41,8 +41,7 @@ struct example {
     struct tei_transport base;
     pthread_mutex_t lock;
     struct tei_loop loop;
-    pthread_t thread;
-    bool running, closed;
+    bool closed;
     struct tei_timer timer;
     struct tei_ledger ledger;
     struct example_lane lanes[EXAMPLE_LANES];
