@@ -18,62 +18,19 @@
 #include "core/peer.h"
 #include "core/view.h"
 
-static uint64_t gap(const struct doubt *a, const struct doubt *b)
-{
-    if (a->end < b->begin)
-        return b->begin - a->end;
-    return b->end < a->begin ? a->begin - b->end : 0;
-}
-
-static bool overlap(const struct doubt *a, const struct doubt *b)
-{
-    return a->begin < b->end && b->begin < a->end;
-}
-
-static struct doubt *nearest(struct doubt_set *s, const struct doubt *d)
-{
-    struct doubt *near = NULL;
-
-    for (size_t i = 0; i < s->n; i++)
-        if (!near || gap(&s->v[i], d) < gap(near, d))
-            near = &s->v[i];
-    return near;
-}
-
-void tei_doubt_set_add(struct doubt_set *s, struct doubt d)
-{
-    struct doubt *near;
-
-    /* What it is joined with is taken out, since that may touch others by then. */
-    while ((near = nearest(s, &d)) && (gap(near, &d) == 0 || s->n == TEI_DOUBTS_MAX)) {
-        d.begin = tei_min(d.begin, near->begin);
-        d.end = tei_max(d.end, near->end);
-        *near = s->v[--s->n];
-    }
-    s->v[s->n++] = d;
-}
-
-bool tei_doubt_set_reaches(const struct doubt_set *s, struct doubt d)
-{
-    for (size_t i = 0; i < s->n; i++)
-        if (overlap(&s->v[i], &d))
-            return true;
-    return false;
-}
-
 static bool can_settle(const struct tei_transport *t)
 {
     return t->has & TEI_HAS_SETTLE;
 }
 
-static bool holds(const struct via *via, struct doubt d)
+static bool holds(const struct via *via, struct tei_span d)
 {
     const te_request r = {.opcode = TE_WRITE, .target_offset = d.begin, .length = d.end - d.begin};
 
     return can_settle(via->transport) && via->transport->ops.holds(via->transport, via->attach, &r);
 }
 
-static const struct via *holder(const struct view *v, struct doubt d)
+static const struct via *holder(const struct view *v, struct tei_span d)
 {
     for (size_t i = 0; i < v->n_via; i++)
         if (holds(&v->via[i], d))
@@ -82,7 +39,7 @@ static const struct via *holder(const struct view *v, struct doubt d)
 }
 
 /* Whether something that the old view knows of that range is beyond what the new one knows. */
-static bool is_forgotten(const struct view *from, const struct view *to, struct doubt d)
+static bool is_forgotten(const struct view *from, const struct view *to, struct tei_span d)
 {
     const struct via *old = holder(from, d);
 
@@ -92,15 +49,15 @@ static bool is_forgotten(const struct view *from, const struct view *to, struct 
     return old;
 }
 
-const struct via *tei_doubts_look(const struct peer *p, struct doubt d, bool *lost)
+const struct via *tei_doubts_look(const struct peer *p, struct tei_span d, bool *lost)
 {
-    *lost = tei_doubt_set_reaches(&p->doubts.lost, d);
+    *lost = tei_span_set_reaches(&p->doubts.lost, d);
     return *lost ? NULL : holder(p->view, d);
 }
 
 void tei_doubts_prune(struct peer *p)
 {
-    struct doubt_set *s = &p->doubts.open;
+    struct tei_span_set *s = &p->doubts.open;
     size_t n = 0;
 
     for (size_t i = 0; i < s->n; i++)
@@ -111,28 +68,28 @@ void tei_doubts_prune(struct peer *p)
 
 void tei_doubts_move(struct peer *p, const struct view *from, const struct view *to)
 {
-    struct doubt_set *s = &p->doubts.open;
+    struct tei_span_set *s = &p->doubts.open;
 
     for (size_t i = 0; i < s->n; i++)
         if (is_forgotten(from, to, s->v[i]))
-            tei_doubt_set_add(&p->doubts.lost, s->v[i]);
+            tei_span_set_add(&p->doubts.lost, s->v[i]);
 }
 
-static void note_open(struct peer *p, const struct view *v, struct doubt d)
+static void note_open(struct peer *p, const struct view *v, struct tei_span d)
 {
     if (v != p->view && is_forgotten(v, p->view, d))
-        tei_doubt_set_add(&p->doubts.lost, d);
+        tei_span_set_add(&p->doubts.lost, d);
     if (!holder(p->view, d))
         return;
-    if (p->doubts.open.n == TEI_DOUBTS_MAX)
+    if (p->doubts.open.n == TEI_SPANS_MAX)
         tei_doubts_prune(p);
-    tei_doubt_set_add(&p->doubts.open, d);
+    tei_span_set_add(&p->doubts.open, d);
 }
 
 void tei_doubts_note(struct view *v, const struct tei_work *w)
 {
     const struct tei_transport *t = w->attach ? w->attach->transport : w->transport;
-    struct doubt d = {w->remote, w->remote + w->length};
+    struct tei_span d = {w->remote, w->remote + w->length};
     struct peer *p = v->peer;
 
     if (w->opcode != TE_WRITE || (t->ops.caps & (TEI_CAP_LOCAL_ONLY | TEI_CAP_SAME_HOST)))
@@ -141,6 +98,6 @@ void tei_doubts_note(struct view *v, const struct tei_work *w)
     if (can_settle(t))
         note_open(p, v, d);
     else
-        tei_doubt_set_add(&p->doubts.lost, d);
+        tei_span_set_add(&p->doubts.lost, d);
     pthread_mutex_unlock(&p->doubts.lock);
 }

@@ -3,6 +3,7 @@
 #ifndef TEI_DOUBT_H
 #define TEI_DOUBT_H
 
+#include "base/span.h"
 #include "te.h"
 #include "transport/transport.h"
 
@@ -12,28 +13,12 @@ struct peer;
 struct view;
 struct via;
 
-#define TEI_DOUBTS_MAX 16
-
-/* begin <= x < end */
-struct doubt {
-    uint64_t begin, end;
-};
-
-/* No two of them touch. Where there is no room, the nearest ones are joined: what they cover only grows. */
-struct doubt_set {
-    size_t n;
-    struct doubt v[TEI_DOUBTS_MAX];
-};
-
 struct doubts {
     /* This, and the peer's view, which changes with the peer's lock held, too. Transports are asked with it held. */
     pthread_mutex_t lock;
-    struct doubt_set open; /* a transport of the current view knows whether that is over */
-    struct doubt_set lost; /* nobody can say, for as long as the segment is open */
+    struct tei_span_set open; /* a transport of the current view knows whether that is over */
+    struct tei_span_set lost; /* nobody can say, for as long as the segment is open */
 };
-
-void tei_doubt_set_add(struct doubt_set *s, struct doubt d);
-bool tei_doubt_set_reaches(const struct doubt_set *s, struct doubt d);
 
 /* A piece of work of a request that was routed by this view has failed. */
 void tei_doubts_note(struct view *v, const struct tei_work *w);
@@ -43,7 +28,7 @@ void tei_doubts_move(struct peer *p, const struct view *from, const struct view 
  * The transport of the peer's current view that can say when nothing of an ended WRITE comes to that
  * range any more; NULL: nothing does, or, where *lost is set, nobody can say. Lock held.
  */
-const struct via *tei_doubts_look(const struct peer *p, struct doubt d, bool *lost);
+const struct via *tei_doubts_look(const struct peer *p, struct tei_span d, bool *lost);
 /* Forgets those of `open` that are over. Lock held. */
 void tei_doubts_prune(struct peer *p);
 

@@ -62,7 +62,7 @@ static int wait_for(struct waiter *x)
 }
 
 /* By one transport; the view is held. */
-static int settle(const struct fence *f, const struct via *via, struct doubt d)
+static int settle(const struct fence *f, const struct via *via, struct tei_span d)
 {
     struct tei_transport *t = via->transport;
     struct tei_pool *works = &f->engine->transports.works[t->index];
@@ -91,7 +91,7 @@ static int settle(const struct fence *f, const struct via *via, struct doubt d)
 }
 
 /* The current view, held; *via is the transport to wait for, NULL: for none. */
-static struct view *look(struct peer *p, struct doubt d, const struct via **via, bool *lost)
+static struct view *look(struct peer *p, struct tei_span d, const struct via **via, bool *lost)
 {
     struct view *v;
 
@@ -104,7 +104,7 @@ static struct view *look(struct peer *p, struct doubt d, const struct via **via,
 }
 
 /* 0: nothing comes there any more. The caller holds a view of the peer. */
-static int quiet(const struct fence *f, struct peer *p, struct doubt d)
+static int quiet(const struct fence *f, struct peer *p, struct tei_span d)
 {
     const struct via *via;
     bool lost;
@@ -123,7 +123,7 @@ static int quiet(const struct fence *f, struct peer *p, struct doubt d)
 
 /* ------------------------------------------------------------------------------- what is found */
 
-static void add_unsafe(struct fence *f, te_segment seg, struct doubt d, int rc)
+static void add_unsafe(struct fence *f, te_segment seg, struct tei_span d, int rc)
 {
     te_range r = {.target = seg, .target_offset = d.begin, .length = d.end - d.begin};
 
@@ -186,9 +186,9 @@ static int begin(struct fence *f, te_engine *e, int64_t timeout_ms, te_range *un
 
 /* --------------------------------------------------------------------------------- of a segment */
 
-static struct doubt_set open_of(struct peer *p)
+static struct tei_span_set open_of(struct peer *p)
 {
-    struct doubt_set s;
+    struct tei_span_set s;
 
     pthread_mutex_lock(&p->doubts.lock);
     s = p->doubts.open;
@@ -196,9 +196,9 @@ static struct doubt_set open_of(struct peer *p)
     return s;
 }
 
-static struct doubt_set lost_of(struct peer *p)
+static struct tei_span_set lost_of(struct peer *p)
 {
-    struct doubt_set s;
+    struct tei_span_set s;
 
     pthread_mutex_lock(&p->doubts.lock);
     tei_doubts_prune(p);
@@ -207,13 +207,13 @@ static struct doubt_set lost_of(struct peer *p)
     return s;
 }
 
-static void fence_lost(struct fence *f, const struct peer *p, const struct doubt_set *lost)
+static void fence_lost(struct fence *f, const struct peer *p, const struct tei_span_set *lost)
 {
     for (size_t i = 0; i < lost->n; i++)
         add_unsafe(f, p->id, lost->v[i], TE_ERR_LINK);
 }
 
-static bool is_within(const struct doubt_set *s, struct doubt d)
+static bool is_within(const struct tei_span_set *s, struct tei_span d)
 {
     for (size_t i = 0; i < s->n; i++)
         if (s->v[i].begin <= d.begin && d.end <= s->v[i].end)
@@ -222,9 +222,9 @@ static bool is_within(const struct doubt_set *s, struct doubt d)
 }
 
 /* The first range of both sets that goes on at `at`, or begins behind it. */
-static const struct doubt *next_of(const struct doubt_set *const sets[2], uint64_t at)
+static const struct tei_span *next_of(const struct tei_span_set *const sets[2], uint64_t at)
 {
-    const struct doubt *next = NULL;
+    const struct tei_span *next = NULL;
 
     for (size_t k = 0; k < 2; k++)
         for (size_t i = 0; i < sets[k]->n; i++)
@@ -237,12 +237,12 @@ static const struct doubt *next_of(const struct doubt_set *const sets[2], uint64
  * What is in neither set may still be known to a transport: of an engine that was opened before by
  * another name, or by this one, and closed. So what lies between their ranges is looked at, too.
  */
-static void fence_rest(struct fence *f, struct peer *p, const struct doubt_set *open,
-                       const struct doubt_set *lost)
+static void fence_rest(struct fence *f, struct peer *p, const struct tei_span_set *open,
+                       const struct tei_span_set *lost)
 {
-    const struct doubt_set *const sets[] = {open, lost};
-    const struct doubt *next;
-    struct doubt d = {0, 0};
+    const struct tei_span_set *const sets[] = {open, lost};
+    const struct tei_span *next;
+    struct tei_span d = {0, 0};
 
     do {
         int rc;
@@ -258,8 +258,8 @@ static void fence_rest(struct fence *f, struct peer *p, const struct doubt_set *
 
 static void fence_peer(struct fence *f, struct peer *p)
 {
-    struct doubt_set open = open_of(p), lost;
-    int rc[TEI_DOUBTS_MAX];
+    struct tei_span_set open = open_of(p), lost;
+    int rc[TEI_SPANS_MAX];
 
     for (size_t i = 0; i < open.n; i++)
         rc[i] = quiet(f, p, open.v[i]);
@@ -313,7 +313,7 @@ static bool is_covered(const struct batch *b, size_t i)
 /* Of pages it is not known any more where they went: all of the segment counts. */
 static void fence_task(struct fence *f, const struct task *t)
 {
-    struct doubt d = {t->req.target_offset, t->req.target_offset + t->req.length};
+    struct tei_span d = {t->req.target_offset, t->req.target_offset + t->req.length};
     struct view *v = tei_view_get(&f->engine->peers, t->req.target);
     int rc = !v ? TE_ERR_LINK : t->paged ? TE_ERR_OK : quiet(f, v->peer, d);
 

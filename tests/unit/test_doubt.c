@@ -61,36 +61,7 @@ static void note(struct view *v, int opcode, int error, uint64_t begin, uint64_t
 
 static bool is_lost(uint64_t begin, uint64_t end)
 {
-    return tei_doubt_set_reaches(&peer.doubts.lost, (struct doubt){begin, end});
-}
-
-TEST(ranges_that_touch_are_one)
-{
-    struct doubt_set s = {0};
-
-    tei_doubt_set_add(&s, (struct doubt){10, 20});
-    tei_doubt_set_add(&s, (struct doubt){30, 40});
-    assert_int_equal(s.n, 2);
-    assert_false(tei_doubt_set_reaches(&s, (struct doubt){20, 30}));
-    tei_doubt_set_add(&s, (struct doubt){20, 30});
-    assert_int_equal(s.n, 1);
-    assert_int_equal(s.v[0].begin, 10);
-    assert_int_equal(s.v[0].end, 40);
-}
-
-TEST(a_full_set_joins_the_nearest)
-{
-    struct doubt_set s = {0};
-
-    for (uint64_t i = 0; i < TEI_DOUBTS_MAX; i++)
-        tei_doubt_set_add(&s, (struct doubt){i * 100, i * 100 + 10});
-    tei_doubt_set_add(&s, (struct doubt){320, 330});
-    assert_int_equal(s.n, TEI_DOUBTS_MAX);
-    for (uint64_t i = 0; i < TEI_DOUBTS_MAX; i++)
-        assert_true(tei_doubt_set_reaches(&s, (struct doubt){i * 100, i * 100 + 1}));
-    assert_true(tei_doubt_set_reaches(&s, (struct doubt){320, 330}));
-    assert_true(tei_doubt_set_reaches(&s, (struct doubt){310, 320}));
-    assert_false(tei_doubt_set_reaches(&s, (struct doubt){330, 400}));
+    return tei_span_set_reaches(&peer.doubts.lost, (struct tei_span){begin, end});
 }
 
 TEST(what_the_transport_knows_is_open)
@@ -103,9 +74,9 @@ TEST(what_the_transport_knows_is_open)
     peer.view = &v;
     note(&v, TE_WRITE, TE_ERR_CANCELED, 150, 100);
     assert_int_equal(peer.doubts.open.n, 1);
-    assert_ptr_equal(tei_doubts_look(&peer, (struct doubt){199, 200}, &lost), &v.via[0]);
+    assert_ptr_equal(tei_doubts_look(&peer, (struct tei_span){199, 200}, &lost), &v.via[0]);
     assert_false(lost);
-    assert_null(tei_doubts_look(&peer, (struct doubt){200, 201}, &lost));
+    assert_null(tei_doubts_look(&peer, (struct tei_span){200, 201}, &lost));
     assert_false(lost);
     a.end = 0; /* over */
     tei_doubts_prune(&peer);
@@ -136,9 +107,9 @@ TEST(of_one_that_knows_nothing_all_is_lost)
     peer.view = &v;
     note(&v, TE_WRITE, TE_ERR_TIMEOUT, 150, 10);
     assert_true(is_lost(159, 160));
-    assert_null(tei_doubts_look(&peer, (struct doubt){150, 151}, &lost));
+    assert_null(tei_doubts_look(&peer, (struct tei_span){150, 151}, &lost));
     assert_true(lost);
-    assert_null(tei_doubts_look(&peer, (struct doubt){160, 161}, &lost));
+    assert_null(tei_doubts_look(&peer, (struct tei_span){160, 161}, &lost));
     assert_false(lost);
 }
 
@@ -228,8 +199,6 @@ TEST(what_is_over_is_not_lost_with_the_transport)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranges_that_touch_are_one),
-        cmocka_unit_test(a_full_set_joins_the_nearest),
         cmocka_unit_test(what_the_transport_knows_is_open),
         cmocka_unit_test(what_was_never_sent_is_not_noted),
         cmocka_unit_test(of_one_that_knows_nothing_all_is_lost),

@@ -319,11 +319,11 @@ static unsigned tcp_score(struct tei_transport *base, const struct tei_attach *a
 static bool tcp_holds(struct tei_transport *base, const struct tei_attach *a, const te_request *r)
 {
     const struct tcp_attach *mine = (const struct tcp_attach *)a;
-    struct tcp_span span;
+    struct tei_span span;
 
     if (!r)
         return tei_tcp_peers_hold(tei_tcp_of(base));
-    span = (struct tcp_span){r->target_offset, r->target_offset + r->length};
+    span = (struct tei_span){r->target_offset, r->target_offset + r->length};
     return mine && tei_tcp_fence_holds(mine->peer, span);
 }
 

@@ -156,7 +156,7 @@ static bool keeps(const struct tcp_lane *l)
     return l->classic->work != NULL;
 }
 
-static struct tcp_frame *reach(const struct tcp_lane *l, const struct tcp_span *span, bool exact)
+static struct tcp_frame *reach(const struct tcp_lane *l, const struct tei_span *span, bool exact)
 {
     (void)l;
     (void)span;
@@ -207,12 +207,12 @@ static bool up(struct tcp_lane *l, int64_t now)
 static void cut(struct tcp_lane *l, const struct tcp_fault *f)
 {
     struct tcp_classic *c = l->classic;
-    struct tcp_span span;
+    struct tei_span span;
 
     if (!f || l->state != LANE_BUSY || !is_write(l) || c->sent <= TCP_HEAD_LEN)
         return;
-    span.at = c->work->entry.base.remote + c->at;
-    span.end = span.at + c->len;
+    span.begin = c->work->entry.base.remote + c->at;
+    span.end = span.begin + c->len;
     pthread_mutex_lock(&peer_of(l)->lock);
     if (tei_tcp_fence_cut(l, span, f, c->remnant))
         c->remnant = NULL;

@@ -42,21 +42,16 @@
 #define TCP_REMNANTS_MAX  32
 #define TCP_LEFT_OVER_MAX 1024
 
-static const struct tcp_span everywhere = {0, UINT64_MAX};
+static const struct tei_span everywhere = {0, UINT64_MAX};
 
 static struct tcp_remnant *remnant_of(struct tei_link *n)
 {
     return tei_container_of(n, struct tcp_remnant, link);
 }
 
-static bool overlap(const struct tcp_span *a, const struct tcp_span *b)
+static struct tei_span span_of(const struct tcp_work *work)
 {
-    return a->at < b->end && b->at < a->end;
-}
-
-static struct tcp_span span_of(const struct tcp_work *work)
-{
-    return (struct tcp_span){work->entry.base.remote,
+    return (struct tei_span){work->entry.base.remote,
                              work->entry.base.remote + work->entry.base.length};
 }
 
@@ -77,7 +72,7 @@ static bool is_crowded(const struct tcp_peer *p)
 }
 
 /* Looks at the remnants; *waiters stays as it is where there is nothing to wait for. */
-static const struct tcp_fault *remnants_reach(const struct tcp_peer *p, const struct tcp_span *span,
+static const struct tcp_fault *remnants_reach(const struct tcp_peer *p, const struct tei_span *span,
                                               struct tei_list **waiters)
 {
     struct tei_link *n, *tmp;
@@ -85,7 +80,7 @@ static const struct tcp_fault *remnants_reach(const struct tcp_peer *p, const st
     for (unsigned i = 0; p->n_remnants && i < p->n_bundles; i++) {
         TEI_LIST_EACH(&p->bundles[i].remnants, n, tmp) {
             struct tcp_remnant *r = remnant_of(n);
-            bool reaches = overlap(&r->span, span);
+            bool reaches = tei_spans_overlap(r->span, *span);
 
             if (r->overdue && (reaches || p->n_remnants >= TCP_REMNANTS_MAX))
                 return &overdue;
@@ -100,16 +95,15 @@ static const struct tcp_fault *remnants_reach(const struct tcp_peer *p, const st
  * Why a WRITE of this range cannot be sent at all, or NULL; then *waiters is where it has to wait, or NULL
  * if nothing is in its way.
  */
-static const struct tcp_fault *reached(struct tcp_peer *p, const struct tcp_span *span,
+static const struct tcp_fault *reached(struct tcp_peer *p, const struct tei_span *span,
                                        struct tei_list **waiters)
 {
     const struct tcp_fault *why;
     struct tcp_frame *f;
 
     *waiters = NULL;
-    for (unsigned i = 0; i < p->n_spans; i++)
-        if (overlap(&p->spans[i], span))
-            return &lost;
+    if (tei_span_set_reaches(&p->spans, *span))
+        return &lost;
     why = remnants_reach(p, span, waiters);
     f = tei_tcp_frames_reach(p, span);
     if (f)
@@ -122,19 +116,18 @@ static const struct tcp_fault *reached(struct tcp_peer *p, const struct tcp_span
 /*
  * The same for who waits and sends nothing: for as long as he likes, and not for there to be fewer.
  */
-static const struct tcp_fault *touched(struct tcp_peer *p, const struct tcp_span *span,
+static const struct tcp_fault *touched(struct tcp_peer *p, const struct tei_span *span,
                                        struct tei_list **waiters)
 {
     struct tei_link *n, *tmp;
     struct tcp_frame *f;
 
     *waiters = NULL;
-    for (unsigned i = 0; i < p->n_spans; i++)
-        if (overlap(&p->spans[i], span))
-            return &lost;
+    if (tei_span_set_reaches(&p->spans, *span))
+        return &lost;
     for (unsigned i = 0; p->n_remnants && i < p->n_bundles; i++)
         TEI_LIST_EACH(&p->bundles[i].remnants, n, tmp)
-            if (overlap(&remnant_of(n)->span, span))
+            if (tei_spans_overlap(remnant_of(n)->span, *span))
                 *waiters = &remnant_of(n)->waiters;
     f = *waiters ? NULL : tei_tcp_frames_reach(p, span);
     if (f)
@@ -145,7 +138,7 @@ static const struct tcp_fault *touched(struct tcp_peer *p, const struct tcp_span
 static const struct tcp_fault *obstacle(struct tcp_peer *p, const struct tcp_work *work,
                                         struct tei_list **waiters)
 {
-    struct tcp_span span = span_of(work);
+    struct tei_span span = span_of(work);
 
     *waiters = NULL;
     if (work->entry.base.opcode != TE_WRITE)
@@ -157,7 +150,7 @@ static const struct tcp_fault *obstacle(struct tcp_peer *p, const struct tcp_wor
  * Who has seen the end of a WRITE sees what that left. That there is too much of it holds up what goes
  * over TCP, and nothing else.
  */
-bool tei_tcp_fence_holds(struct tcp_peer *p, struct tcp_span span)
+bool tei_tcp_fence_holds(struct tcp_peer *p, struct tei_span span)
 {
     struct tei_list *waiters;
     bool yes;
@@ -263,15 +256,14 @@ void tei_tcp_fence_fail(struct tcp_peer *p, struct tei_list *waiters, const stru
 }
 
 /* Who only waits is failed by what is lost for good alone. */
-static void fail_range(struct tcp_peer *p, struct tcp_span span, const struct tcp_fault *f)
+static void fail_range(struct tcp_peer *p, struct tei_span span, const struct tcp_fault *f)
 {
     struct tei_link *link, *tmp;
 
     TEI_LIST_EACH(&p->held.queue, link, tmp) {
         struct tcp_work *work = tei_tcp_work_of(link);
-        struct tcp_span here = span_of(work);
 
-        if (overlap(&here, &span) && (f == &lost || !work->only_waits))
+        if (tei_spans_overlap(span_of(work), span) && (f == &lost || !work->only_waits))
             fail(p, work, f);
     }
 }
@@ -307,28 +299,12 @@ void tei_tcp_fence_settle(struct tcp_peer *p, struct tcp_work *work)
 
 /* -------------------------------------------------------------------------- ranges that are lost */
 
-static uint64_t gap(const struct tcp_span *a, const struct tcp_span *b)
+static void lose(struct tcp_peer *p, struct tei_span span)
 {
-    if (a->end < b->at)
-        return b->at - a->end;
-    return b->end < a->at ? a->at - b->end : 0;
-}
+    size_t before = p->spans.n;
 
-/* Joins it to the nearest one where they touch, or there is no room. */
-static void lose(struct tcp_peer *p, struct tcp_span span)
-{
-    struct tcp_span *near = NULL;
-
-    for (unsigned i = 0; i < p->n_spans; i++)
-        if (!near || gap(&p->spans[i], &span) < gap(near, &span))
-            near = &p->spans[i];
-    if (!near || (gap(near, &span) > 0 && p->n_spans < TCP_SPANS)) {
-        p->spans[p->n_spans++] = span;
-        tei_tcp_unsettled_add(p, 1);
-    } else {
-        near->at = tei_min(near->at, span.at);
-        near->end = tei_max(near->end, span.end);
-    }
+    tei_span_set_add(&p->spans, span);
+    tei_tcp_unsettled_add(p, (int)p->spans.n - (int)before);
     fail_range(p, span, &lost);
 }
 
@@ -372,7 +348,7 @@ static void on_remnant(struct tei_watch *watch, uint32_t events)
 }
 
 /* The lane is left without a socket; false: the kernel does not watch it, and r is of no use. */
-static bool take_over(struct tcp_lane *l, struct tcp_span span, struct tcp_remnant *r)
+static bool take_over(struct tcp_lane *l, struct tei_span span, struct tcp_remnant *r)
 {
     struct tcp_bundle *b = l->bundle;
     const struct tcp *t = b->worker->t;
@@ -396,7 +372,7 @@ static bool take_over(struct tcp_lane *l, struct tcp_span span, struct tcp_remna
     return true;
 }
 
-bool tei_tcp_fence_cut(struct tcp_lane *l, struct tcp_span span, const struct tcp_fault *f,
+bool tei_tcp_fence_cut(struct tcp_lane *l, struct tei_span span, const struct tcp_fault *f,
                        struct tcp_remnant *r)
 {
     if (tei_err_is_mild(f->error) || (f->error == TE_ERR_LINK && tei_tcp_is_end(f->sys_errno)))

@@ -13,7 +13,7 @@ struct tcp_remnant {
     struct tei_link link; /* in bundle.remnants */
     struct tcp_bundle *bundle;
     struct tei_watch watch;
-    struct tcp_span span;
+    struct tei_span span;
     struct tei_list waiters;
     int64_t until_ns; /* for as long WRITEs wait for it */
     bool overdue;
@@ -38,7 +38,7 @@ void tei_tcp_fence_hold(struct tcp_peer *p, struct tei_list *works, int64_t now)
 /* Ends a work that moves nothing when its range is settled; from any thread, without the lock. */
 void tei_tcp_fence_settle(struct tcp_peer *p, struct tcp_work *work);
 /* Whether a WRITE of this range would be held; from any thread, without the lock. */
-bool tei_tcp_fence_holds(struct tcp_peer *p, struct tcp_span span);
+bool tei_tcp_fence_holds(struct tcp_peer *p, struct tei_span span);
 /* Something was settled: of those that wait for it, what need not wait for anything else goes on. */
 void tei_tcp_fence_release(struct tcp_peer *p, struct tei_list *waiters);
 /* There are fewer remnants, or frames in p->unsettled. */
@@ -49,7 +49,7 @@ void tei_tcp_fence_fail(struct tcp_peer *p, struct tei_list *waiters, const stru
  * The lane gives up its connection with a part of a WRITE to that range on it, to a peer of version 1
  * or 2, for reason f; the socket is taken over by r if it still matters: true. Both locks.
  */
-bool tei_tcp_fence_cut(struct tcp_lane *l, struct tcp_span span, const struct tcp_fault *f,
+bool tei_tcp_fence_cut(struct tcp_lane *l, struct tei_span span, const struct tcp_fault *f,
                        struct tcp_remnant *r);
 /* What the watchdog does; returns when next. Worker's lock held, the peer's not. */
 int64_t tei_tcp_fence_tick(struct tcp_bundle *b, int64_t now);

@@ -260,17 +260,22 @@ static bool may_come(const struct tcp_frame *f)
     return f->type == TCP_FRAME_WRITE && f->sent > 0;
 }
 
+static struct tei_span span_of(const struct tcp_range *r)
+{
+    return (struct tei_span){r->addr, r->addr + r->length};
+}
+
 /* A block of it ends without the answer. */
 static void unsettle(struct tcp_peer *p, struct tcp_frame *f, const struct tcp_range *r)
 {
-    struct tcp_span *s = &f->unsettled;
+    struct tei_span *s = &f->unsettled;
 
     if (s->end == 0) {
-        *s = (struct tcp_span){r->addr, r->addr + r->length};
+        *s = span_of(r);
         tei_tcp_unsettled_add(p, 1);
         return;
     }
-    s->at = tei_min(s->at, r->addr);
+    s->begin = tei_min(s->begin, r->addr);
     s->end = tei_max(s->end, r->addr + r->length);
 }
 
@@ -278,31 +283,26 @@ void tei_tcp_frame_settle(struct tcp_peer *p, struct tcp_frame *f)
 {
     if (f->unsettled.end == 0)
         return;
-    f->unsettled = (struct tcp_span){0};
+    f->unsettled = (struct tei_span){0};
     tei_tcp_unsettled_add(p, -1);
     tei_tcp_fence_release(p, &f->waiters);
 }
 
-static bool reaches(const struct tcp_span *a, uint64_t at, uint64_t end)
-{
-    return at < a->end && a->at < end;
-}
-
 /* exact: by blocks; else by what they cover together. */
-static bool frame_reaches(const struct tcp_frame *f, const struct tcp_span *span, bool exact)
+static bool frame_reaches(const struct tcp_frame *f, const struct tei_span *span, bool exact)
 {
-    if (f->unsettled.end == 0 || !reaches(span, f->unsettled.at, f->unsettled.end))
+    if (f->unsettled.end == 0 || !tei_spans_overlap(*span, f->unsettled))
         return false;
     for (unsigned i = 0; exact && i < f->n; i++) {
         const struct tcp_range *r = &f->blocks[i].range;
 
-        if (!f->blocks[i].work && reaches(span, r->addr, r->addr + r->length))
+        if (!f->blocks[i].work && tei_spans_overlap(*span, span_of(r)))
             return true;
     }
     return !exact;
 }
 
-struct tcp_frame *tei_tcp_frames_last(const struct tei_list *frames, const struct tcp_span *span,
+struct tcp_frame *tei_tcp_frames_last(const struct tei_list *frames, const struct tei_span *span,
                                       bool exact)
 {
     struct tei_link *n;
@@ -317,7 +317,7 @@ struct tcp_frame *tei_tcp_frames_last(const struct tei_list *frames, const struc
 }
 
 /* Frames are answered in the order of their list, so who waits for the last one waits once. */
-struct tcp_frame *tei_tcp_frames_reach(const struct tcp_peer *p, const struct tcp_span *span)
+struct tcp_frame *tei_tcp_frames_reach(const struct tcp_peer *p, const struct tei_span *span)
 {
     bool exact = tei_tcp_unsettled(p) <= EXACT_MAX;
     struct tcp_frame *f;

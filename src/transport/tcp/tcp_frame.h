@@ -31,14 +31,15 @@ struct tcp_frame {
     uint64_t sent, total; /* of head, payload and trailer, on this connection */
     uint32_t crc;         /* of the payload sent so far */
     uint8_t trailer[TCP_TRAILER_LEN];
-    uint32_t zero_last;        /* the last call without a copy that carried a part of it, 0: none */
-    int64_t sent_ns;           /* when the last byte was handed over; before: when the first was */
-    uint64_t delivered;        /* stream.delivered at that time */
-    struct tcp_span unsettled; /* WRITE: covers the blocks whose work has ended before the answer */
-    struct tei_list waiters;   /* works that are held until that is empty */
-    const void *owner;         /* of the first block */
-    unsigned noted;            /* blocks of that owner that tcp_drive.c knows of */
-    unsigned left;             /* lane.path + 1 of the lane that broke with it; 0: none did */
+    uint32_t zero_last; /* the last call without a copy that carried a part of it, 0: none */
+    int64_t sent_ns;    /* when the last byte was handed over; before: when the first was */
+    uint64_t delivered; /* stream.delivered at that time */
+    struct tei_span
+        unsettled; /* WRITE: covers the blocks whose work ended before the answer, end 0: none */
+    struct tei_list waiters; /* works that are held until that is empty */
+    const void *owner;       /* of the first block */
+    unsigned noted;          /* blocks of that owner that tcp_drive.c knows of */
+    unsigned left;           /* lane.path + 1 of the lane that broke with it; 0: none did */
     struct tcp_block blocks[TCP_FRAME_BLOCKS];
     uint8_t head[TCP_FRAME_HEAD_MAX];
 };
@@ -70,7 +71,7 @@ void tei_tcp_frames_dropped(struct tcp_peer *p, uint64_t connection);
  * The last frame of a list that may still bring a WRITE that has ended to that range, or NULL; exact:
  * by its blocks, not by what they cover together.
  */
-struct tcp_frame *tei_tcp_frames_last(const struct tei_list *frames, const struct tcp_span *span,
+struct tcp_frame *tei_tcp_frames_last(const struct tei_list *frames, const struct tei_span *span,
                                       bool exact);
 /* Whether the WRITEs up to that one were sent, with nothing else between them. */
 bool tei_tcp_frames_acked(const struct tcp_stream *s, uint64_t id);
@@ -87,6 +88,6 @@ void tei_tcp_frames_settle(struct tcp_peer *p);
 /* Whether a frame waits for a DROP that was not sent yet. */
 bool tei_tcp_frames_want_drop(const struct tcp_peer *p);
 /* The last frame that may still bring a WRITE that has ended to that range, or NULL. */
-struct tcp_frame *tei_tcp_frames_reach(const struct tcp_peer *p, const struct tcp_span *span);
+struct tcp_frame *tei_tcp_frames_reach(const struct tcp_peer *p, const struct tei_span *span);
 
 #endif

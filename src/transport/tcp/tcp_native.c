@@ -65,7 +65,7 @@ static bool keeps(const struct tcp_lane *l)
     return false;
 }
 
-static struct tcp_frame *reach(const struct tcp_lane *l, const struct tcp_span *span, bool exact)
+static struct tcp_frame *reach(const struct tcp_lane *l, const struct tei_span *span, bool exact)
 {
     return tei_tcp_frames_last(&l->stream->flight, span, exact);
 }

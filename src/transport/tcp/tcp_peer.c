@@ -116,8 +116,8 @@ static bool is_to_stay(struct tcp_peer *p)
     bool yes;
 
     pthread_mutex_lock(&p->lock);
-    tei_tcp_unsettled_add(p, -(int)p->n_spans);
-    p->n_spans = 0;
+    tei_tcp_unsettled_add(p, -(int)p->spans.n);
+    p->spans.n = 0;
     yes = tei_tcp_unsettled(p) > 0;
     pthread_mutex_unlock(&p->lock);
     return yes;

@@ -3,9 +3,9 @@
 #ifndef TEI_TCP_PEER_H
 #define TEI_TCP_PEER_H
 
+#include "base/span.h"
 #include "transport/tcp/tcp_work.h"
 
-#define TCP_SPANS      8                    /* of a peer, lost for good */
 #define TCP_LEFT_MAX   64                   /* peers without attachments that are kept */
 #define TCP_INLINE_MAX ((uint64_t)64 << 10) /* a WRITE that post() sends itself */
 
@@ -66,9 +66,9 @@ struct tcp_peer {
     _Atomic size_t n_unsettled; /* frames of which a part is, remnants and spans: 0 nearly always */
     struct tei_list unsettled;  /* WRITE frames of broken connections, of which all is */
     size_t n_left_over;         /* in it */
-    unsigned n_remnants, n_spans;
-    struct tcp_span spans[TCP_SPANS];
-    struct tei_ledger held;  /* WRITEs */
+    unsigned n_remnants;
+    struct tei_span_set spans; /* lost for good */
+    struct tei_ledger held;    /* WRITEs */
     struct tei_list crowded; /* those of them that wait for there to be fewer remnants or frames */
     int64_t check_ns; /* when the first bundle looks at the ledgers; TEI_NEVER: it does not */
     unsigned n_up, n_opening; /* lanes connected; paused or connecting */

@@ -9,11 +9,6 @@
 
 #include <errno.h>
 
-/* A range of the target's memory: at <= x < end; end is 0 where there is none. */
-struct tcp_span {
-    uint64_t at, end;
-};
-
 struct tcp_work {
     struct tei_entry
         entry; /* in peer.ledger or, while it waits for an earlier WRITE, in peer.held */
