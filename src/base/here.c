@@ -2,6 +2,7 @@
 /* here.c - where this process is. */
 #include "base/here.h"
 
+#include "base/hex.h"
 #include "base/os.h"
 #include "base/siphash.h"
 
@@ -39,19 +40,13 @@ static void hash_with(const uint8_t key[TEI_SIPHASH_LEN], const uint8_t nonce[TE
     tei_siphash(key, message, TEI_HERE_NONCE + (size_t)n, hash);
 }
 
-static void write_hex(const uint8_t bytes[TEI_SIPHASH_LEN], char out[TEI_HERE_TEXT + 1])
-{
-    for (size_t i = 0; i < TEI_SIPHASH_LEN; i++)
-        snprintf(out + 2 * i, 3, "%02x", bytes[i]);
-}
-
 static void say_with(const uint8_t key[TEI_SIPHASH_LEN], const uint8_t nonce[TEI_HERE_NONCE],
                      const char *what, const char *place, char out[TEI_HERE_TEXT + 1])
 {
     uint8_t hash[TEI_SIPHASH_LEN];
 
     hash_with(key, nonce, what, place, hash);
-    write_hex(hash, out);
+    tei_hex_write(hash, sizeof(hash), out);
 }
 
 /* "" if there is no such place, or no key. */
@@ -87,7 +82,7 @@ void tei_here_device(const uint8_t nonce[TEI_HERE_NONCE], const uint8_t uuid[TEI
     uint8_t key[TEI_SIPHASH_LEN];
     char text[TEI_HERE_TEXT + 1];
 
-    write_hex(uuid, text);
+    tei_hex_write(uuid, TEI_SIPHASH_LEN, text);
     if (boot_key(key))
         hash_with(key, nonce, "device", text, out);
     else
@@ -192,9 +187,7 @@ const char *tei_here_differs(const struct tei_here *a, const struct tei_here *b)
 
 bool tei_here_is_text(const char *text)
 {
-    size_t n = strlen(text);
-
-    return n == 0 || (n == TEI_HERE_TEXT && strspn(text, "0123456789abcdef") == n);
+    return text[0] == '\0' || tei_hex_is(text, TEI_HERE_TEXT);
 }
 
 /* -------------------------------------------------------------------------------- whom to let in */

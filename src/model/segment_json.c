@@ -9,6 +9,7 @@
  */
 #include "model/segment_read.h"
 
+#include "base/hex.h"
 #include "base/os.h"
 
 #include <stdatomic.h>
@@ -49,10 +50,9 @@ static int read_incarnation(struct tei_segment *s, const json_t *te)
     const json_t *j = json_object_get(te, "incarnation");
     const char *text = json_string_value(j);
 
-    if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
+    if (!tei_hex_number(text, &s->incarnation))
         return FAIL_KEY("key 'te.incarnation' is %s, must be 16 hexadecimal digits",
                         text ? "another text" : tei_json_type_name(j));
-    s->incarnation = strtoull(text, NULL, 16);
     return 0;
 }
 

@@ -2,6 +2,7 @@
 /* gpuipc_keys.c - the keys of a descriptor. Whatever they hold is somebody's word. */
 #include "transport/gpuipc/gpuipc_keys.h"
 
+#include "base/hex.h"
 #include "base/sock.h"
 
 #include <stdlib.h>
@@ -23,30 +24,10 @@ void tei_gpuipc_hex(const uint8_t *bytes, size_t n, char *out)
     out[2 * n] = '\0';
 }
 
-static int digit_of(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Exactly n bytes, in either case. */
 static bool read_hex(const json_t *j, uint8_t *out, size_t n)
 {
-    const char *text = json_string_value(j);
-
-    if (!text || json_string_length(j) != 2 * n)
-        return false;
-    for (size_t i = 0; i < n; i++) {
-        int high = digit_of(text[2 * i]), low = digit_of(text[2 * i + 1]);
-
-        if (high < 0 || low < 0)
-            return false;
-        out[i] = (uint8_t)(high << 4 | low);
-    }
-    return true;
+    return json_string_length(j) == 2 * n && tei_hex_read(json_string_value(j), out, n);
 }
 
 static bool read_number(const json_t *v, uint64_t max, uint64_t *out)

@@ -2,6 +2,7 @@
 /* host_wire.c - messages and keys, read and written without a socket. */
 #include "transport/host/host_wire.h"
 
+#include "base/hex.h"
 #include "model/model.h"
 
 #include <stdio.h>
@@ -52,33 +53,11 @@ bool tei_host_msg_read(const void *packet, size_t n, size_t n_fds, bool from_own
 
 /* ----------------------------------------------------------------------------------------- keys */
 
-static void to_hex(const unsigned char *bytes, size_t n, char *text)
-{
-    for (size_t i = 0; i < n; i++)
-        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
-}
-
-static bool from_hex(const char *text, unsigned char *bytes, size_t n)
-{
-    static const char digits[] = "0123456789abcdef";
-
-    if (strlen(text) != 2 * n)
-        return false;
-    for (size_t i = 0; i < 2 * n; i++) {
-        const char *d = strchr(digits, text[i]);
-
-        if (!d)
-            return false;
-        bytes[i / 2] = (unsigned char)(bytes[i / 2] << 4 | (d - digits));
-    }
-    return true;
-}
-
 json_t *tei_host_keys_json(const struct host_keys *k)
 {
     char nonce[2 * HOST_NONCE + 1];
 
-    to_hex(k->nonce, HOST_NONCE, nonce);
+    tei_hex_write(k->nonce, HOST_NONCE, nonce);
     return json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:s}", "v", HOST_VERSION, "socket", k->socket,
                      "nonce", nonce, "host", k->here.host, "machine", k->here.machine, "pid_ns",
                      k->here.pid_ns, "net_ns", k->here.net_ns);
@@ -98,7 +77,7 @@ bool tei_host_keys_read(const json_t *j, struct host_keys *k, int64_t *version)
     return *version == HOST_VERSION &&
            tei_json_word(json_object_get(j, "socket"), k->socket, sizeof(k->socket)) &&
            k->socket[0] && tei_json_word(json_object_get(j, "nonce"), nonce, sizeof(nonce)) &&
-           from_hex(nonce, k->nonce, HOST_NONCE) && read_place(j, "host", k->here.host) &&
-           read_place(j, "machine", k->here.machine) && read_place(j, "pid_ns", k->here.pid_ns) &&
-           read_place(j, "net_ns", k->here.net_ns);
+           tei_hex_is(nonce, 2 * HOST_NONCE) && tei_hex_read(nonce, k->nonce, HOST_NONCE) &&
+           read_place(j, "host", k->here.host) && read_place(j, "machine", k->here.machine) &&
+           read_place(j, "pid_ns", k->here.pid_ns) && read_place(j, "net_ns", k->here.net_ns);
 }

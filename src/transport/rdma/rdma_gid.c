@@ -2,6 +2,7 @@
 #include "transport/rdma/rdma_gid.h"
 
 #include "base/err.h"
+#include "base/hex.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -21,30 +22,16 @@ void tei_gid_text(const uint8_t gid[TEI_GID_BYTES], char out[TEI_GID_TEXT])
         snprintf(out + 3 * i, 4, i + 1 < TEI_GID_BYTES ? "%02x:" : "%02x", gid[i]);
 }
 
-static int digit_of(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /* Groups of `width` bytes with colons between them. */
 static bool parse_groups(const char *text, size_t width, uint8_t gid[TEI_GID_BYTES])
 {
     uint8_t bytes[TEI_GID_BYTES];
 
     for (size_t i = 0; i < TEI_GID_BYTES; i++) {
-        int high, low;
-
         if (i && i % width == 0 && *text++ != ':')
             return false;
-        high = digit_of(text[0]);
-        low = high < 0 ? -1 : digit_of(text[1]);
-        if (low < 0)
+        if (!tei_hex_read(text, &bytes[i], 1))
             return false;
-        bytes[i] = (uint8_t)(high << 4 | low);
         text += 2;
     }
     if (*text)

@@ -2,6 +2,7 @@
 #include "transport/rdma/rdma_wire.h"
 
 #include "base/err.h"
+#include "base/hex.h"
 #include "model/model.h"
 
 #include <inttypes.h>
@@ -232,11 +233,10 @@ static int read_ready_ack(const json_t *root, struct tei_rdma_hello *h)
  */
 static uint64_t read_incarnation(const json_t *te)
 {
-    const char *text = json_string_value(json_object_get(te, "incarnation"));
+    uint64_t incarnation = 0;
 
-    if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
-        return 0;
-    return strtoull(text, NULL, 16);
+    (void)tei_hex_number(json_string_value(json_object_get(te, "incarnation")), &incarnation);
+    return incarnation;
 }
 
 /* One for each queue pair. */
@@ -260,14 +260,7 @@ static bool read_ticket(const json_t *te, const char *key, uint8_t out[TEI_RDMA_
 {
     const char *text = json_string_value(json_object_get(te, key));
 
-    if (!text || strlen(text) != TICKET_TEXT || strspn(text, "0123456789abcdef") != TICKET_TEXT)
-        return false;
-    for (size_t i = 0; i < TEI_RDMA_TICKET; i++) {
-        const char byte[] = {text[2 * i], text[2 * i + 1], '\0'};
-
-        out[i] = (uint8_t)strtoul(byte, NULL, 16);
-    }
-    return true;
+    return tei_hex_is(text, TICKET_TEXT) && tei_hex_read(text, out, TEI_RDMA_TICKET);
 }
 
 static void read_te(const json_t *te, struct tei_rdma_hello *h)
@@ -350,8 +343,7 @@ static json_t *ticket_json(const uint8_t ticket[TEI_RDMA_TICKET])
 {
     char text[TICKET_TEXT + 1];
 
-    for (size_t i = 0; i < TEI_RDMA_TICKET; i++)
-        snprintf(text + 2 * i, 3, "%02x", ticket[i]);
+    tei_hex_write(ticket, TEI_RDMA_TICKET, text);
     return json_string(text);
 }
 

@@ -12,6 +12,7 @@
 #include "transport/tcp/tcp_peer.h"
 
 #include "base/err.h"
+#include "base/hex.h"
 #include "base/log.h"
 
 #include <arpa/inet.h>
@@ -134,12 +135,7 @@ int tei_tcp_addresses_find(struct tcp *t)
 
 static bool read_id(const char *text, uint64_t *id)
 {
-    char *end;
-
-    if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
-        return false;
-    *id = strtoull(text, &end, 16);
-    return *id != 0;
+    return tei_hex_number(text, id) && *id != 0;
 }
 
 bool tei_tcp_addresses_read(const json_t *root, struct tcp_target *target)
