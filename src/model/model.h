@@ -263,8 +263,7 @@ struct tei_topology {
 int tei_topology_decode(const char *text, size_t len, struct tei_topology *out);
 /* The same of JSON that has been read already, such as "priority_matrix" of a descriptor. */
 int tei_topology_read(const json_t *root, struct tei_topology *out);
-/* malloc'ed compact JSON, NULL when memory is out. */
-char *tei_topology_encode(const struct tei_topology *t);
+/* NULL when memory is out. */
 json_t *tei_topology_json(const struct tei_topology *t);
 void tei_topology_fini(struct tei_topology *t);
 
@@ -279,10 +278,6 @@ int tei_topology_add(struct tei_topology *t, const char *location, const char *c
  */
 int tei_topology_from_devices(const char *devices, const int *nodes, size_t n_nodes,
                               struct tei_topology *out);
-
-/* The row of exactly that location; NULL if there is none. */
-const struct tei_topology_row *tei_topology_row_find(const struct tei_topology *t,
-                                                     const char *location);
 
 /*
  * Every device of the matrix once, in the order in which they are met row by row, preferred before

@@ -186,15 +186,6 @@ json_t *tei_topology_json(const struct tei_topology *t)
     return root;
 }
 
-char *tei_topology_encode(const struct tei_topology *t)
-{
-    json_t *root = tei_topology_json(t);
-    char *text = tei_json_text(root, NULL);
-
-    json_decref(root);
-    return text;
-}
-
 /* --------------------------------------------------------------------------------------- making */
 
 /* NULL when memory is out. */
@@ -294,15 +285,6 @@ int tei_topology_from_devices(const char *devices, const int *nodes, size_t n_no
 }
 
 /* -------------------------------------------------------------------------------------- looking */
-
-const struct tei_topology_row *tei_topology_row_find(const struct tei_topology *t,
-                                                     const char *location)
-{
-    for (size_t i = 0; i < t->n_rows; i++)
-        if (strcmp(t->rows[i].location, location) == 0)
-            return &t->rows[i];
-    return NULL;
-}
 
 static void add_new(const char **all, size_t *n, char *const *names, size_t n_names)
 {

@@ -109,11 +109,4 @@ enum tei_path_fault {
  */
 void tei_paths_failed(struct tei_paths *p, int rail, enum tei_path_fault fault, int64_t now);
 
-/*
- * Why each rail is used or not, a line for each, as text for people. Rails of no concern to the
- * route are left out. Returns the length of the text, which was cut if that is not below `size`.
- */
-size_t tei_paths_explain(struct tei_paths *p, struct tei_path_route *route, int64_t now, char *text,
-                         size_t size);
-
 #endif

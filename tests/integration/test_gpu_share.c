@@ -14,6 +14,7 @@
 #include "base/os.h"
 #include "device_kit.h"
 #include "fake_sysfs.h"
+#include "topology_text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -557,7 +558,7 @@ static void expect_row(const struct tei_topology *t, const char *name, int numbe
     const struct tei_topology_row *row;
 
     snprintf(location, sizeof(location), "%s:%d", name, number);
-    row = tei_topology_row_find(t, location);
+    row = topology_row(t, location);
     kit_check(nic ? row && row->n_preferred == 2 && strcmp(row->preferred[0], nic) == 0 : !row,
               location);
 }

@@ -7,6 +7,7 @@
 #include "fake_sysfs.h"
 #include "plat/plat.h"
 #include "test.h"
+#include "topology_text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +57,7 @@ static void check_look(const struct tei_look *look, const char *expected)
     struct tei_topology t;
 
     assert_int_equal(tei_discover(look, NULL, &t), 0);
-    check_text(tei_topology_encode(&t), expected);
+    check_text(topology_text(&t), expected);
     tei_topology_fini(&t);
 }
 
@@ -250,14 +251,14 @@ static void nics_that_are_down_are_left_out(void **state)
 
     add_ten_nics(*state, "mlx5_4", "mlx5_5");
     assert_int_equal(tei_discover(&look, NULL, &t), 0);
-    row = tei_topology_row_find(&t, "cuda:4");
+    row = topology_row(&t, "cuda:4");
     assert_non_null(row);
     assert_int_equal(row->n_preferred, 3);
     assert_string_equal(row->preferred[0], "mlx5_6");
     assert_string_equal(row->preferred[1], "mlx5_7");
     assert_string_equal(row->preferred[2], "mlx5_11");
     assert_int_equal(row->n_available, 5);
-    row = tei_topology_row_find(&t, "cpu:1");
+    row = topology_row(&t, "cpu:1");
     assert_int_equal(row->n_preferred + row->n_available, 8);
     tei_topology_fini(&t);
 }

@@ -467,43 +467,6 @@ TEST(test_a_lost_nic_is_tried_by_another_rail)
 
 /* ---- Explanation ----------------------------------------------------------------------------------- */
 
-static void check_says(const char *text, const char *line)
-{
-    if (!strstr(text, line))
-        fail_msg("not said: \"%s\"; what is:\n%s", line, text);
-}
-
-TEST(test_explain)
-{
-    char text[4096], cut[10];
-    size_t len;
-
-    assert_int_equal(begin("a b c", "x y z", plain), 0);
-    lead("", "", "", "");
-    tei_paths_posted(&paths, rail(0, 0), 2 * SLICE, now);
-    fault(1, 1);
-    tei_paths_peer_changed(&paths, 2, false);
-    now += 25 * MS;
-    len = tei_paths_explain(&paths, &route, now, text, sizeof text);
-    assert_int_equal(len, strlen(text));
-    check_says(text, "a -> x: in use; 10.00 of 10.00 GB/s, 128 KiB in 1 slices under way\n");
-    check_says(text, "b -> y: paused for another 0.075 s; ");
-    check_says(text, "b -> x: in use, in place of a rail that does not work; ");
-    check_says(text, "c -> z: not used, the NIC of the peer is down; ");
-    assert_null(strstr(text, "a -> z"));
-    assert_int_equal(tei_paths_explain(&paths, &route, now, cut, sizeof cut), len);
-    assert_memory_equal(cut, text, sizeof cut - 1);
-    assert_int_equal(cut[sizeof cut - 1], '\0');
-    assert_int_equal(tei_paths_explain(&paths, &route, now, NULL, 0), len);
-    now += 75 * MS;
-    tei_path_nic_down(&nics, 0);
-    (void)rails_now();
-    (void)tei_paths_explain(&paths, &route, now, text, sizeof text);
-    check_says(text, "b -> y: on probation, one slice at a time; ");
-    check_says(text, "a -> x: not used, the local NIC is down; ");
-    tei_paths_fini(&paths);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -531,7 +494,6 @@ int main(void)
         cmocka_unit_test(test_two_rails_tell_of_a_nic),
         cmocka_unit_test(test_one_rail_that_works_clears_the_nic),
         cmocka_unit_test(test_a_lost_nic_is_tried_by_another_rail),
-        cmocka_unit_test(test_explain),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

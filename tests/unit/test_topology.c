@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/model.h"
 #include "test.h"
+#include "topology_text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ static void check_round_trip(const char *text)
     char *again;
 
     assert_int_equal(decode(text, &t), 0);
-    again = tei_topology_encode(&t);
+    again = topology_text(&t);
     assert_non_null(again);
     assert_string_equal(again, text);
     free(again);
@@ -89,16 +90,16 @@ TEST(test_one_array)
 
     assert_int_equal(
         decode("{\"cpu:0\":[[\"m0\",\"m1\"],[\"m2\"]],\"cuda:0\":[[\"m1\",\"m0\"]]}", &t), 0);
-    row = tei_topology_row_find(&t, "cuda:0");
+    row = topology_row(&t, "cuda:0");
     assert_non_null(row);
     assert_int_equal(row->n_preferred, 2);
     assert_int_equal(row->n_available, 0);
-    text = tei_topology_encode(&t);
+    text = topology_text(&t);
     assert_string_equal(text,
                         "{\"cpu:0\":[[\"m0\",\"m1\"],[\"m2\"]],\"cuda:0\":[[\"m1\",\"m0\"],[]]}");
     free(text);
-    assert_null(tei_topology_row_find(&t, "cuda:1"));
-    assert_null(tei_topology_row_find(&t, "cuda"));
+    assert_null(topology_row(&t, "cuda:1"));
+    assert_null(topology_row(&t, "cuda"));
     tei_topology_fini(&t);
 }
 
@@ -145,7 +146,7 @@ TEST(test_from_devices)
     char *text;
 
     assert_int_equal(tei_topology_from_devices("mlx5_2, mlx5_1,", nodes, 2, &t), 0);
-    text = tei_topology_encode(&t);
+    text = topology_text(&t);
     assert_string_equal(text, "{\"cpu:0\":[[\"mlx5_2\",\"mlx5_1\"],[]],"
                               "\"cpu:8\":[[\"mlx5_2\",\"mlx5_1\"],[]],"
                               "\"cuda:0\":[[\"mlx5_2\",\"mlx5_1\"],[]],"

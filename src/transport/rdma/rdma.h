@@ -47,8 +47,6 @@
 #include <stdatomic.h>
 
 #define RDMA_NICS_MAX    TEI_PATH_NICS
-#define RDMA_CQS_MAX     255
-#define RDMA_GIDS_MAX    256
 #define RDMA_CHAIN_MAX   64 /* work requests of one doorbell, completions of one poll */
 #define RDMA_GROUPS      16 /* endpoints that one round hands slices to before it posts */
 #define RDMA_WATCHDOG_NS (200 * TEI_NS_PER_MS)
@@ -452,8 +450,6 @@ void tei_rdma_ep_take_waiting(struct rdma_endpoint *ep, int64_t since_ns, struct
 void tei_rdma_ep_fail(struct rdma_endpoint *ep, int error, const char *why);
 /* Has endpoints drained for those that wait for room, and `more`, as far as that is not under way. */
 void tei_rdma_ep_make_room(struct rdma_nic *n, size_t more);
-/* Takes no more slices, finishes those it has, and goes. */
-void tei_rdma_ep_retire(struct rdma_endpoint *ep);
 /* After completions: takes a DYING endpoint apart if nothing is left of it. */
 void tei_rdma_ep_reap(struct rdma_endpoint *ep);
 /* Each endpoint of a NIC, referenced meanwhile, with no lock held. */

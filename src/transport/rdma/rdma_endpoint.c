@@ -83,10 +83,10 @@ static void unlink_ep(struct rdma_endpoint *ep)
 }
 
 /*
- * Out of the table and DYING; false if it was that before. Slices that were not posted are moved to
+ * Out of the table and DYING. Slices that were not posted are moved to
  * `unsent`. The pool's lock is held.
  */
-static bool begin_end(struct rdma_endpoint *ep, bool drain, int error, const char *why,
+static void begin_end(struct rdma_endpoint *ep, bool drain, int error, const char *why,
                       struct tei_list *unsent)
 {
     bool first = !atomic_exchange(&ep->closed, true);
@@ -106,7 +106,6 @@ static bool begin_end(struct rdma_endpoint *ep, bool drain, int error, const cha
     tei_list_splice(unsent, &ep->queue);
     ep->n_queued = 0;
     pthread_mutex_unlock(&ep->lock);
-    return first;
 }
 
 static bool may_go(const struct tei_sieve_node *node, void *arg)
@@ -604,32 +603,22 @@ void tei_rdma_ep_take_waiting(struct rdma_endpoint *ep, int64_t since_ns, struct
 
 /* --------------------------------------------------------------------------------------- the end */
 
-static void end(struct rdma_endpoint *ep, bool drain, int error, const char *why)
+void tei_rdma_ep_fail(struct rdma_endpoint *ep, int error, const char *why)
 {
     struct tei_list unsent;
 
-    tei_list_init(&unsent);
-    pthread_mutex_lock(&ep->nic->pool_lock);
-    begin_end(ep, drain, error, why, &unsent);
-    pthread_mutex_unlock(&ep->nic->pool_lock);
-    tei_rdma_monitor_wake(ep->nic->t); /* should the device give nothing back */
-    tei_rdma_unsent(&unsent, error, why);
-    tei_rdma_ep_reap(ep);
-}
-
-void tei_rdma_ep_fail(struct rdma_endpoint *ep, int error, const char *why)
-{
     if (!atomic_load(&ep->closed)) {
         TEI_DEBUG("rdma: %s to %s: %s", ep->nic->name, ep->peer_path, why ? why : "ended");
         if (ep->nic->t->conf->track_posted_slices)
             tei_rdma_tell_posted(ep, why);
     }
-    end(ep, false, error, why);
-}
-
-void tei_rdma_ep_retire(struct rdma_endpoint *ep)
-{
-    end(ep, true, 0, NULL);
+    tei_list_init(&unsent);
+    pthread_mutex_lock(&ep->nic->pool_lock);
+    begin_end(ep, false, error, why, &unsent);
+    pthread_mutex_unlock(&ep->nic->pool_lock);
+    tei_rdma_monitor_wake(ep->nic->t); /* should the device give nothing back */
+    tei_rdma_unsent(&unsent, error, why);
+    tei_rdma_ep_reap(ep);
 }
 
 /* What the device will never give back, its queue pairs being destroyed. */

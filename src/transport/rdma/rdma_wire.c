@@ -45,20 +45,6 @@ int tei_rdma_nic_path_split(const char *path, char *server, size_t server_size, 
     return 0;
 }
 
-int tei_rdma_nic_path_join(const char *server, const char *device, char *path, size_t size)
-{
-    if (!*server || !*device || strchr(server, '@'))
-        return TEI_FAIL(TE_ERR_INVALID,
-                        "'%.100s' and '%.100s' make no NIC path: they must not be empty, and a "
-                        "server's name has no '@'",
-                        server, device);
-    if (strlen(server) + 1 + strlen(device) >= size)
-        return TEI_FAIL(TE_ERR_TOO_LARGE, "NIC path of %zu bytes, at most %zu fit: %.100s@%.100s",
-                        strlen(server) + 1 + strlen(device), size - 1, server, device);
-    snprintf(path, size, "%s@%s", server, device);
-    return 0;
-}
-
 /* --------------------------------------------------------------------------------------- values */
 
 /* The text of a key that may be missing; "" then. */

@@ -32,8 +32,6 @@
  */
 int tei_rdma_nic_path_split(const char *path, char *server, size_t server_size, char *device,
                             size_t device_size);
-/* TE_ERR_INVALID for parts that would not be parted the same again, TE_ERR_TOO_LARGE. */
-int tei_rdma_nic_path_join(const char *server, const char *device, char *path, size_t size);
 
 /* ----------------------------------------------------------------------------------- connection */
 
