@@ -72,10 +72,7 @@ static json_t *protocol_of(const struct tei_encode *enc, const struct tei_transp
         return json_string(t ? t->ops.name : "none");
     list = json_array();
     for (size_t i = 0; i < enc->n_protocols; i++)
-        if (json_array_append_new(list, json_string(enc->protocols[i]))) {
-            json_decref(list);
-            return NULL;
-        }
+        tei_json_append(&list, json_string(enc->protocols[i]));
     return list;
 }
 

@@ -83,10 +83,8 @@ static json_t *nic_json(const struct tei_nic *nic)
                   nic->speed_gbps, "state", nic->state, "link_layer", nic->link_layer, "pci",
                   nic->pci, "usable", nic->usable, "source", "topology");
 
-    if (j && !nic->usable && json_object_set_new(j, "why", json_string(nic->why)) != 0) {
-        json_decref(j);
-        return NULL;
-    }
+    if (!nic->usable)
+        tei_json_set(&j, "why", json_string(nic->why));
     return j;
 }
 
@@ -95,12 +93,8 @@ static json_t *nics_json(const struct tei_nics *nics)
 {
     json_t *all = json_array();
 
-    for (size_t i = 0; all && i < nics->n; i++) {
-        if (json_array_append_new(all, nic_json(&nics->v[i])) != 0) {
-            json_decref(all);
-            all = NULL;
-        }
-    }
+    for (size_t i = 0; i < nics->n; i++)
+        tei_json_append(&all, nic_json(&nics->v[i]));
     return all;
 }
 

@@ -52,27 +52,20 @@ static json_t *list_json(const struct tei_segment *s)
     size_t n = s->several ? s->n_listed : s->n_buffers;
     json_t *list = json_array();
 
-    for (size_t i = 0; list && i < n; i++) {
-        json_t *b = s->several ? tei_segment_buffer(s, i) : buffer_json(s, &s->buffers[i]);
-
-        if (json_array_append_new(list, b)) {
-            json_decref(list);
-            return NULL;
-        }
-    }
+    for (size_t i = 0; list && i < n; i++)
+        tei_json_append(&list,
+                        s->several ? tei_segment_buffer(s, i) : buffer_json(s, &s->buffers[i]));
     return list;
 }
 
 /* NULL when memory is out. */
 static char *descriptor_text(const struct tei_segment *s)
 {
-    json_t *root = head_json(s), *list = list_json(s);
-    bool bad = !root || !list;
+    json_t *root = head_json(s);
     char *text;
 
-    if (json_object_set_new(root, "buffers", list) != 0)
-        bad = true;
-    text = bad ? NULL : tei_json_text(root, NULL);
+    tei_json_set(&root, "buffers", list_json(s));
+    text = tei_json_text(root, NULL);
     json_decref(root);
     return text;
 }

@@ -134,11 +134,11 @@ static int delete_key(struct store_directory *d, const char *name, char *key)
 static char *rpc_meta_encode(const struct tei_hostport *addr)
 {
     json_t *j = json_object();
-    char *text = NULL;
+    char *text;
 
-    if (!json_object_set_new(j, "ip_or_host_name", json_string(addr->host)) &&
-        !json_object_set_new(j, "rpc_port", json_integer(addr->port)))
-        text = tei_json_text(j, NULL);
+    tei_json_set(&j, "ip_or_host_name", json_string(addr->host));
+    tei_json_set(&j, "rpc_port", json_integer(addr->port));
+    text = tei_json_text(j, NULL);
     json_decref(j);
     return text;
 }

@@ -59,17 +59,38 @@ int tei_json_string(const char *text, json_t **out)
     return json_error_code(&why) == json_error_invalid_utf8 ? TE_ERR_INVALID : TE_ERR_MEMORY;
 }
 
+static void unless(int failed, json_t **j)
+{
+    if (!failed)
+        return;
+    json_decref(*j);
+    *j = NULL;
+}
+
+void tei_json_append(json_t **array, json_t *item)
+{
+    unless(json_array_append_new(*array, item), array);
+}
+
+void tei_json_set(json_t **object, const char *key, json_t *item)
+{
+    unless(json_object_set_new(*object, key, item), object);
+}
+
+json_t *tei_json_member(json_t *object, const char *key)
+{
+    if (!json_object_get(object, key) && json_object_set_new(object, key, json_object()) != 0)
+        return NULL;
+    return json_object_get(object, key);
+}
+
 static json_t *clone_object(const json_t *j)
 {
     json_t *copy = json_object(), *value;
     const char *key;
 
-    json_object_foreach((json_t *)j, key, value) {
-        if (!copy || json_object_set_new_nocheck(copy, key, tei_json_clone(value)) != 0) {
-            json_decref(copy);
-            return NULL;
-        }
-    }
+    json_object_foreach((json_t *)j, key, value)
+        unless(json_object_set_new_nocheck(copy, key, tei_json_clone(value)), &copy);
     return copy;
 }
 
@@ -77,12 +98,8 @@ static json_t *clone_array(const json_t *j)
 {
     json_t *copy = json_array();
 
-    for (size_t i = 0; copy && i < json_array_size(j); i++) {
-        if (json_array_append_new(copy, tei_json_clone(json_array_get(j, i))) != 0) {
-            json_decref(copy);
-            return NULL;
-        }
-    }
+    for (size_t i = 0; copy && i < json_array_size(j); i++)
+        tei_json_append(&copy, tei_json_clone(json_array_get(j, i)));
     return copy;
 }
 

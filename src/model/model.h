@@ -32,6 +32,14 @@ int tei_json_load_bounded(const char *text, size_t len, json_t **out, json_error
 int tei_json_string(const char *text, json_t **out);
 /* A copy with all that is in it; NULL when memory is out: jansson's own leaves parts out then. */
 json_t *tei_json_clone(const json_t *j);
+/*
+ * Building a value step by step: each takes over the reference to `item`. If there is no memory, for this or
+ * for the item, which is NULL then, the value is released and NULL, and later steps do nothing.
+ */
+void tei_json_append(json_t **array, json_t *item);
+void tei_json_set(json_t **object, const char *key, json_t *item);
+/* The object of that key, which is put there if there is none; borrowed. NULL: no memory, or no object. */
+json_t *tei_json_member(json_t *object, const char *key);
 /* "an object", "missing" (NULL): for messages. */
 const char *tei_json_type_name(const json_t *j);
 /* Copies a string that is printable, without blanks, and shorter than `n`; false: it is none. */

@@ -152,12 +152,8 @@ static json_t *names_json(char *const *names, size_t n)
 {
     json_t *list = json_array();
 
-    for (size_t i = 0; i < n; i++) {
-        if (json_array_append_new(list, json_string(names[i]))) {
-            json_decref(list);
-            return NULL;
-        }
-    }
+    for (size_t i = 0; i < n; i++)
+        tei_json_append(&list, json_string(names[i]));
     return list;
 }
 
@@ -165,11 +161,8 @@ static json_t *row_json(const struct tei_topology_row *row)
 {
     json_t *lists = json_array();
 
-    if (json_array_append_new(lists, names_json(row->preferred, row->n_preferred)) ||
-        json_array_append_new(lists, names_json(row->available, row->n_available))) {
-        json_decref(lists);
-        return NULL;
-    }
+    tei_json_append(&lists, names_json(row->preferred, row->n_preferred));
+    tei_json_append(&lists, names_json(row->available, row->n_available));
     return lists;
 }
 
@@ -177,12 +170,8 @@ json_t *tei_topology_json(const struct tei_topology *t)
 {
     json_t *root = json_object();
 
-    for (size_t i = 0; i < t->n_rows; i++) {
-        if (json_object_set_new(root, t->rows[i].location, row_json(&t->rows[i]))) {
-            json_decref(root);
-            return NULL;
-        }
-    }
+    for (size_t i = 0; i < t->n_rows; i++)
+        tei_json_set(&root, t->rows[i].location, row_json(&t->rows[i]));
     return root;
 }
 

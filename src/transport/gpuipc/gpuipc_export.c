@@ -486,37 +486,30 @@ void tei_gpuipc_table_end(struct gpuipc_table *t)
 
 /* ----------------------------------------------------------------------------------- descriptor */
 
-/* The allocations that peers may map, appended to `list`. */
-static void append_all(struct gpuipc_table *t, json_t *list)
+/* The allocations that peers may map. NULL: no memory. */
+static json_t *allocs_json(struct gpuipc_table *t)
 {
+    json_t *list = json_array();
     struct tei_link *link, *tmp;
 
     pthread_mutex_lock(&t->lock);
     TEI_LIST_EACH(&t->listed, link, tmp) {
         struct gpuipc_alloc *a = tei_container_of(link, struct gpuipc_alloc, link);
 
-        json_array_append_new(list, tei_gpuipc_entry_json(&a->entry));
+        tei_json_append(&list, tei_gpuipc_entry_json(&a->entry));
     }
     pthread_mutex_unlock(&t->lock);
-}
-
-/* An object's member, an object itself, made if there is none; NULL: no memory. */
-static json_t *member_of(json_t *object, const char *key)
-{
-    if (!json_object_get(object, key) && json_object_set_new(object, key, json_object()) != 0)
-        return NULL;
-    return json_object_get(object, key);
+    return list;
 }
 
 /* Under "gpu", and not by its own name in "te": there 0.1 looks for what it cannot read. */
 int tei_gpuipc_describe(struct tei_transport *t, json_t *root)
 {
     struct gpuipc_table *table = tei_gpuipc_of(t)->table;
-    json_t *gpu = member_of(member_of(root, "te"), "gpu"), *list = json_array();
+    json_t *gpu = tei_json_member(tei_json_member(root, "te"), "gpu");
     json_t *keys = tei_gpuipc_keys_json(&table->keys);
 
-    append_all(table, list);
-    json_object_set_new(keys, "memory", list);
+    tei_json_set(&keys, "memory", allocs_json(table));
     if (json_object_set_new(gpu, t->ops.name, keys) != 0)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for the keys of %s", t->ops.name);
     return 0;

@@ -84,12 +84,8 @@ static int host_open(struct tei_transport *t)
 
 static int host_describe(struct tei_transport *t, json_t *root)
 {
-    json_t *te = json_object_get(root, "te");
+    json_t *te = tei_json_member(root, "te");
 
-    if (!te) {
-        te = json_object();
-        json_object_set_new(root, "te", te);
-    }
     if (json_object_set_new(te, "host", tei_host_keys_json(&tei_host_of(t)->keys)) != 0)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for the keys of host");
     return 0;

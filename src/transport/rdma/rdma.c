@@ -138,7 +138,7 @@ static json_t *active_names(struct rdma *t, char *const *names, size_t n)
         const struct rdma_nic *nic = tei_rdma_nic_find(t, names[i]);
 
         if (nic && atomic_load(&nic->active))
-            json_array_append_new(list, json_string(names[i]));
+            tei_json_append(&list, json_string(names[i]));
     }
     return list;
 }
@@ -152,9 +152,9 @@ static json_t *matrix_json(struct rdma *t)
         const struct tei_topology_row *r = &t->matrix.rows[i];
         json_t *row = json_array();
 
-        json_array_append_new(row, active_names(t, r->preferred, r->n_preferred));
-        json_array_append_new(row, active_names(t, r->available, r->n_available));
-        json_object_set_new(root, r->location, row);
+        tei_json_append(&row, active_names(t, r->preferred, r->n_preferred));
+        tei_json_append(&row, active_names(t, r->available, r->n_available));
+        tei_json_set(&root, r->location, row);
     }
     return root;
 }

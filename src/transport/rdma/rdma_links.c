@@ -28,7 +28,7 @@ void tei_rdma_nic_measure(struct rdma_nic *n, int64_t now)
     n->rate_bytes = bytes;
 }
 
-static int set_gid(struct rdma_nic *n, json_t *j)
+static void set_gid(struct rdma_nic *n, json_t **j)
 {
     char text[TEI_GID_TEXT];
     int index;
@@ -37,18 +37,18 @@ static int set_gid(struct rdma_nic *n, json_t *j)
     tei_gid_text(n->gid.gid, text);
     index = n->gid.index;
     pthread_mutex_unlock(&n->port_lock);
-    return json_object_set_new(j, "gid", json_string(text)) ||
-           json_object_set_new(j, "gid_index", json_integer(index));
+    tei_json_set(j, "gid", json_string(text));
+    tei_json_set(j, "gid_index", json_integer(index));
 }
 
-static int set_load(struct rdma *t, struct rdma_nic *n, json_t *j)
+static void set_load(struct rdma *t, struct rdma_nic *n, json_t **j)
 {
     uint64_t flying = tei_path_nic_bytes(&t->path_nics, n->index);
     uint64_t rate = atomic_load_explicit(&n->rate_bps, memory_order_relaxed);
 
-    return json_object_set_new(j, "port", json_integer(n->port)) ||
-           json_object_set_new(j, "inflight_bytes", json_integer((json_int_t)flying)) ||
-           json_object_set_new(j, "bandwidth_bps", json_integer((json_int_t)rate));
+    tei_json_set(j, "port", json_integer(n->port));
+    tei_json_set(j, "inflight_bytes", json_integer((json_int_t)flying));
+    tei_json_set(j, "bandwidth_bps", json_integer((json_int_t)rate));
 }
 
 static json_t *nic_json(struct rdma *t, struct rdma_nic *n)
@@ -57,16 +57,14 @@ static json_t *nic_json(struct rdma *t, struct rdma_nic *n)
     json_t *j = json_pack("{ss sb}", "device", n->name, "used", used);
     char why[sizeof n->why];
 
-    if (!j)
-        return NULL;
     pthread_mutex_lock(&n->port_lock);
     memcpy(why, n->why, sizeof why);
     pthread_mutex_unlock(&n->port_lock);
-    if ((!used && json_object_set_new(j, "why", json_string(why))) ||
-        (n->n_gids > 0 && set_gid(n, j)) || set_load(t, n, j)) {
-        json_decref(j);
-        return NULL;
-    }
+    if (!used)
+        tei_json_set(&j, "why", json_string(why));
+    if (n->n_gids > 0)
+        set_gid(n, &j);
+    set_load(t, n, &j);
     return j;
 }
 

@@ -123,14 +123,9 @@ static int read_numbers(const json_t *list, const char *what, const char *key, u
 static json_t *numbers_json(const uint32_t *values, size_t n)
 {
     json_t *list = json_array();
-    int rc = list ? 0 : -1;
 
-    for (size_t i = 0; i < n && !rc; i++)
-        rc = json_array_append_new(list, json_integer(values[i]));
-    if (rc) {
-        json_decref(list);
-        return NULL;
-    }
+    for (size_t i = 0; i < n; i++)
+        tei_json_append(&list, json_integer(values[i]));
     return list;
 }
 
@@ -319,12 +314,6 @@ static json_t *reply_json(const char *text)
     return json_string(plain);
 }
 
-/* Takes over the reference to `value`. */
-static int set(json_t *object, const char *key, json_t *value)
-{
-    return json_object_set_new(object, key, value);
-}
-
 static json_t *ticket_json(const uint8_t ticket[TEI_RDMA_TICKET])
 {
     char text[TICKET_TEXT + 1];
@@ -338,21 +327,16 @@ static json_t *te_json(const struct tei_rdma_hello *h)
 {
     json_t *te = json_object();
     char text[17];
-    int rc = te ? 0 : -1;
 
     snprintf(text, sizeof(text), "%016" PRIx64, h->incarnation);
-    if (!rc && h->incarnation)
-        rc = set(te, "incarnation", json_string(text));
-    if (!rc && h->has_psn)
-        rc = set(te, "psn", numbers_json(h->psn, h->n_qp));
-    if (!rc && h->has_ticket)
-        rc = set(te, "ticket", ticket_json(h->ticket));
-    if (!rc && h->has_replaced)
-        rc = set(te, "replaces", ticket_json(h->replaced));
-    if (rc) {
-        json_decref(te);
-        return NULL;
-    }
+    if (h->incarnation)
+        tei_json_set(&te, "incarnation", json_string(text));
+    if (h->has_psn)
+        tei_json_set(&te, "psn", numbers_json(h->psn, h->n_qp));
+    if (h->has_ticket)
+        tei_json_set(&te, "ticket", ticket_json(h->ticket));
+    if (h->has_replaced)
+        tei_json_set(&te, "replaces", ticket_json(h->replaced));
     return te;
 }
 
@@ -360,24 +344,20 @@ static json_t *hello_json(const struct tei_rdma_hello *h)
 {
     json_t *root = json_object();
     char gid[TEI_GID_TEXT] = "";
-    int rc;
 
     if (h->has_gid)
         tei_gid_text(h->gid, gid);
-    rc = set(root, "local_nic_path", json_string(h->local_nic_path)) |
-         set(root, "peer_nic_path", json_string(h->peer_nic_path)) |
-         set(root, "reply_msg", reply_json(h->reply_msg)) |
-         set(root, "qp_num", numbers_json(h->qp_num, h->n_qp)) |
-         set(root, "local_lid", json_integer(h->lid)) | set(root, "local_gid", json_string(gid)) |
-         set(root, "payload", json_string(""));
-    if (!rc && h->has_ready_ack)
-        rc = set(root, "ready_ack", json_boolean(h->ready_ack));
-    if (!rc && (h->incarnation || h->has_psn || h->has_ticket || h->has_replaced))
-        rc = set(root, "te", te_json(h));
-    if (rc) {
-        json_decref(root);
-        return NULL;
-    }
+    tei_json_set(&root, "local_nic_path", json_string(h->local_nic_path));
+    tei_json_set(&root, "peer_nic_path", json_string(h->peer_nic_path));
+    tei_json_set(&root, "reply_msg", reply_json(h->reply_msg));
+    tei_json_set(&root, "qp_num", numbers_json(h->qp_num, h->n_qp));
+    tei_json_set(&root, "local_lid", json_integer(h->lid));
+    tei_json_set(&root, "local_gid", json_string(gid));
+    tei_json_set(&root, "payload", json_string(""));
+    if (h->has_ready_ack)
+        tei_json_set(&root, "ready_ack", json_boolean(h->ready_ack));
+    if (h->incarnation || h->has_psn || h->has_ticket || h->has_replaced)
+        tei_json_set(&root, "te", te_json(h));
     return root;
 }
 
@@ -488,18 +468,13 @@ int tei_rdma_devices_decode(const json_t *root, struct tei_rdma_device **out, si
 json_t *tei_rdma_devices_json(const struct tei_rdma_device *devices, size_t n)
 {
     json_t *list = json_array();
-    int rc = list ? 0 : -1;
 
-    for (size_t i = 0; i < n && !rc; i++) {
+    for (size_t i = 0; i < n; i++) {
         char gid[TEI_GID_TEXT];
 
         tei_gid_text(devices[i].gid, gid);
-        rc = json_array_append_new(list, json_pack("{s:s, s:i, s:s}", "name", devices[i].name,
-                                                   "lid", devices[i].lid, "gid", gid));
-    }
-    if (rc) {
-        json_decref(list);
-        return NULL;
+        tei_json_append(&list, json_pack("{s:s, s:i, s:s}", "name", devices[i].name, "lid",
+                                         devices[i].lid, "gid", gid));
     }
     return list;
 }
@@ -529,8 +504,8 @@ int tei_rdma_keys_decode(const json_t *buffer, size_t n_devices, uint32_t *rkeys
 
 int tei_rdma_keys_encode(json_t *buffer, const uint32_t *rkeys, const uint32_t *lkeys, size_t n)
 {
-    if (set(buffer, "rkey", numbers_json(rkeys, rkeys ? n : 0)) |
-        set(buffer, "lkey", numbers_json(lkeys, n)))
+    if (json_object_set_new(buffer, "rkey", numbers_json(rkeys, rkeys ? n : 0)) ||
+        json_object_set_new(buffer, "lkey", numbers_json(lkeys, n)))
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for the keys of a buffer on %zu devices", n);
     return 0;
 }

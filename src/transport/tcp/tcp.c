@@ -187,12 +187,9 @@ static int tcp_open(struct tei_transport *base)
 /* Ours: te.tcp. Engines of other makes do not read it. */
 static int describe_native(const struct tcp *t, json_t *root)
 {
-    json_t *te = json_object_get(root, "te"), *tcp;
+    json_t *te = tei_json_member(root, "te"), *tcp;
     char id[17];
 
-    if (!te && json_object_set_new(root, "te", json_object()) < 0)
-        return -1;
-    te = json_object_get(root, "te");
     snprintf(id, sizeof id, "%016llx", (unsigned long long)t->id);
     tcp = json_pack("{s:i,s:s}", "framing", TCP_NATIVE_VERSION, "id", id);
     if (!tcp || json_object_set_new(te, "tcp", tcp) < 0)
