@@ -90,7 +90,8 @@ static int open_new(te_engine *e, const struct tei_transport_ops *ops, const cha
     return 0;
 }
 
-int tei_install(te_engine *e, const struct tei_transport_ops *ops, const char *path)
+/* `path` (may be NULL): given to allow() before the transport is of use. Under admin. */
+static int install(te_engine *e, const struct tei_transport_ops *ops, const char *path)
 {
     struct tei_transport *t;
     int rc;
@@ -167,7 +168,7 @@ static int install_first_remote(te_engine *e)
             TEI_INFO("transport %s is left out: %s", ops->name, why);
             continue;
         }
-        rc = tei_install(e, ops, NULL);
+        rc = install(e, ops, NULL);
         if (!rc || rc == TE_ERR_MEMORY)
             return rc;
         TEI_WARN("transport %s is left out: %s", ops->name, te_errmsg());
@@ -181,7 +182,7 @@ static int install_named(te_engine *e, const char *name)
     const struct tei_transport_ops *ops;
     int rc = find_ops(name, &ops);
 
-    return rc ? rc : tei_install(e, ops, NULL);
+    return rc ? rc : install(e, ops, NULL);
 }
 
 static bool has_remote(const struct transports *s)
@@ -218,7 +219,7 @@ static int install_companions(te_engine *e)
             continue;
         if (!probe(&e->conf, ops, why, sizeof(why)))
             TEI_INFO("transport %s is left out: %s", ops->name, why);
-        else if (tei_install(e, ops, NULL) == TE_ERR_MEMORY) /* which has said why not */
+        else if (install(e, ops, NULL) == TE_ERR_MEMORY) /* which has said why not */
             rc = TE_ERR_MEMORY;
     }
     return rc;
@@ -257,7 +258,7 @@ static int install_local(te_engine *e)
     int rc = 0;
 
     for (size_t i = 0; !rc && (ops = tei_transport_at(i)); i++)
-        rc = ops->caps & TEI_CAP_LOCAL_ONLY ? tei_install(e, ops, NULL) : 0;
+        rc = ops->caps & TEI_CAP_LOCAL_ONLY ? install(e, ops, NULL) : 0;
     return rc;
 }
 
@@ -308,7 +309,7 @@ static void remove_new(te_engine *e, struct tei_transport *t)
  */
 static int install_new(te_engine *e, const struct tei_transport_ops *ops, const char *path)
 {
-    int rc = tei_install(e, ops, path);
+    int rc = install(e, ops, path);
 
     if (!rc)
         e->transports.declined &= ~bit_of(ops->name);

@@ -10,8 +10,6 @@
 int tei_install_defaults(te_engine *e, bool auto_discover);
 /* What goes with memory of the kinds registered so far; whether anything came of it. Under admin. */
 bool tei_install_for_devices(te_engine *e);
-/* `path` (may be NULL): given to allow() before the transport is of use. Under admin. */
-int tei_install(te_engine *e, const struct tei_transport_ops *ops, const char *path);
 /* Why a transport is not installed, for te_explain(). */
 void tei_install_why_not(const te_engine *e, const struct tei_transport_ops *ops, char *buf,
                          size_t n);

@@ -56,8 +56,6 @@ void tei_etcd_forget_login(struct etcd_store *e, const char *authorization);
  * NULL then; unlogged.
  */
 int tei_etcd_parse(const char *text, size_t n, json_t **out);
-/* Bytes of an answer with the largest value: it is base64 there. */
-size_t tei_etcd_reply_max(const struct tei_conf *conf);
 
 /* A 64-bit number, which is a string, or left out (0). */
 int64_t tei_etcd_number(const json_t *object, const char *key);

@@ -50,7 +50,8 @@ int64_t tei_etcd_number(const json_t *object, const char *key)
                               : strtoll(json_is_string(v) ? json_string_value(v) : "0", NULL, 10);
 }
 
-size_t tei_etcd_reply_max(const struct tei_conf *conf)
+/* Bytes of an answer with the largest value: it is base64 there. */
+static size_t reply_max(const struct tei_conf *conf)
 {
     return conf->metadata_max_value / 3 * 4 + REPLY_EXTRA;
 }
@@ -813,7 +814,7 @@ static int etcd_open(struct tei_store *s, const char *url, const struct tei_conf
     struct etcd_store *e = tei_etcd_of(s);
     const char *end = strstr(url, "://"), *list = url;
     bool tls = has_prefix(url, "etcds://");
-    int rc = tei_http_open(&e->http, conf, tei_etcd_reply_max(conf));
+    int rc = tei_http_open(&e->http, conf, reply_max(conf));
 
     if (rc)
         return rc;

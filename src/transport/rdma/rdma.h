@@ -432,8 +432,6 @@ void tei_rdma_ep_put(struct rdma_endpoint *ep);
  * after its end goes back for the reason it ended for.
  */
 void tei_rdma_ep_take(struct rdma_endpoint *ep, struct tei_list *slices);
-/* Posts what waits, as far as there is room. The endpoint's lock is held. */
-void tei_rdma_ep_pump(struct rdma_endpoint *ep);
 /* Begins to find out whether the peer's queue pairs answer. The endpoint's lock is held. */
 void tei_rdma_ep_probe(struct rdma_endpoint *ep);
 /* Has become READY, or got room: posts what waits. */
@@ -510,8 +508,6 @@ void tei_rdma_peers_each(struct rdma *t, void (*fn)(struct rdma_peer *p, void *a
 /* ---- rdma_work.c */
 void tei_rdma_post(struct tei_transport *t, struct tei_list *work);
 void tei_rdma_cancel(struct tei_transport *t, const void *owner);
-/* Sends what can be sent now. No lock is held. */
-void tei_rdma_round(struct rdma_peer *p);
 /*
  * A slice that came back: `error` 0 or why not. `fault`: it is for the path to answer for, else the
  * slice only suffered from another one's.

@@ -520,7 +520,8 @@ void tei_rdma_ep_probe(struct rdma_endpoint *ep)
     post_probe(ep);
 }
 
-void tei_rdma_ep_pump(struct rdma_endpoint *ep)
+/* Posts what waits, as far as there is room. The endpoint's lock is held. */
+static void pump(struct rdma_endpoint *ep)
 {
     if (ep->state != RDMA_EP_READY)
         return;
@@ -546,7 +547,7 @@ void tei_rdma_ep_take(struct rdma_endpoint *ep, struct tei_list *slices)
             ep->queued_ns = tei_now_ns();
         tei_list_splice(&ep->queue, slices);
         ep->n_queued += n;
-        tei_rdma_ep_pump(ep);
+        pump(ep);
     }
     refused = ep->refused;
     error = ep->error;
@@ -564,7 +565,7 @@ void tei_rdma_ep_kick(struct rdma_endpoint *ep)
     bool refused;
 
     pthread_mutex_lock(&ep->lock);
-    tei_rdma_ep_pump(ep);
+    pump(ep);
     refused = ep->refused;
     pthread_mutex_unlock(&ep->lock);
     if (refused)

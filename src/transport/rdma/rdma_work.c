@@ -254,7 +254,8 @@ static void send_batch(struct rdma_peer *p, struct batch *b)
     }
 }
 
-void tei_rdma_round(struct rdma_peer *p)
+/* Sends what can be sent now. No lock is held. */
+static void hand_out(struct rdma_peer *p)
 {
     struct batch b;
 
@@ -437,7 +438,7 @@ static size_t back_to_one(const struct rdma_back *back, size_t n)
     for (i = 0; i < n && peer_of(back[i].slice->part.entry) == p; i++)
         take_back(p, &back[i], now);
     leave(p, now);
-    tei_rdma_round(p);
+    hand_out(p);
     tei_rdma_peer_put(p);
     tei_rdma_gone(t, 1);
     return i;
@@ -541,7 +542,7 @@ static void post_to_one(struct rdma *t, struct tei_list *work)
      */
     atomic_fetch_add_explicit(&t->n_work, n, memory_order_relaxed);
     leave(p, now);
-    tei_rdma_round(p);
+    hand_out(p);
     tei_rdma_peer_put(p);
 }
 
@@ -691,5 +692,5 @@ void tei_rdma_peer_tick(struct rdma_peer *p, int64_t now)
         tei_rdma_ep_fail(overdue[i], 0, "work on it was given up");
         tei_rdma_ep_put(overdue[i]);
     }
-    tei_rdma_round(p);
+    hand_out(p);
 }

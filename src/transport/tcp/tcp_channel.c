@@ -509,15 +509,6 @@ static int add_places(struct tcp_session *s, struct iovec *iov, int room, uint64
     return n;
 }
 
-static size_t sum(const struct iovec *iov, int n)
-{
-    size_t total = 0;
-
-    for (int i = 0; i < n; i++)
-        total += iov[i].iov_len;
-    return total;
-}
-
 /* The first n bytes of these places were moved: only now it is sure that they can be read. */
 static void moved(struct tcp_session *s, const struct iovec *iov, uint64_t n)
 {
@@ -553,7 +544,7 @@ static void take_buffered(struct tcp_session *s)
     struct tcp_channel *c = s->channel;
     struct iovec iov[IOV];
     int n_iov = add_places(s, iov, IOV, c->left);
-    uint64_t n = tei_min(buffered(c), sum(iov, n_iov)), at = 0;
+    uint64_t n = tei_min(buffered(c), tei_tcp_iov_len(iov, n_iov)), at = 0;
 
     tei_tsan_ignore_begin();
     for (int i = 0; at < n; i++) {
@@ -616,10 +607,10 @@ static enum tcp_step step_in(struct tcp_session *s)
     n_iov = add_places(s, iov, IOV - 1, c->crc ? tei_min(slice(s), TCP_SUM_BYTES) : slice(s));
     if (tei_tcp_stage_failed(s))
         return STEP_CLOSE;
-    body = sum(iov, n_iov);
+    body = tei_tcp_iov_len(iov, n_iov);
     if (body == c->left) /* the checksum, and the next frame's header */
         iov[n_iov++] = (struct iovec){c->in, IN_BYTES};
-    want = sum(iov, n_iov);
+    want = tei_tcp_iov_len(iov, n_iov);
     tei_tsan_ignore_begin();
     n = readv(s->watch.fd, iov, n_iov);
     if (n > 0)
@@ -718,9 +709,9 @@ static enum tcp_step step_out(struct tcp_session *s)
     n_iov += add_data(s, iov + n_iov, IOV - 2);
     if (tei_tcp_stage_failed(s))
         return STEP_CLOSE;
-    body = sum(iov + first, n_iov - first);
+    body = tei_tcp_iov_len(iov + first, n_iov - first);
     n_iov += add_trailer(c, iov + n_iov);
-    want = sum(iov, n_iov);
+    want = tei_tcp_iov_len(iov, n_iov);
     m.msg_iovlen = (size_t)n_iov;
     if (has_trailer(c) && c->left > 0) /* it is to share a segment with the end of the payload */
         flags |= MSG_MORE;

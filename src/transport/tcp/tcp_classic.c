@@ -39,16 +39,6 @@ struct tcp_classic {
 
 enum io { IO_AGAIN, IO_DONE, IO_LOST, IO_REJECTED, IO_GARBAGE, IO_STRANGER };
 
-static struct tcp_peer *peer_of(const struct tcp_lane *l)
-{
-    return l->bundle->peer;
-}
-
-static struct tcp_worker *worker_of(const struct tcp_lane *l)
-{
-    return l->bundle->worker;
-}
-
 static bool is_write(const struct tcp_lane *l)
 {
     return l->classic->work->entry.base.opcode == TE_WRITE;
@@ -56,7 +46,7 @@ static bool is_write(const struct tcp_lane *l)
 
 static bool is_v2(const struct tcp_lane *l)
 {
-    return peer_of(l)->version >= 2;
+    return tei_tcp_peer_of(l)->version >= 2;
 }
 
 /* Bytes of the request: header, and payload of a WRITE. */
@@ -68,7 +58,7 @@ static uint64_t to_be_sent(const struct tcp_lane *l)
 /* Whether the connection is to be used for more than one request. */
 static bool is_kept(const struct tcp_lane *l)
 {
-    return is_v2(l) && worker_of(l)->t->conf->tcp_pool;
+    return is_v2(l) && tei_tcp_worker_of(l)->t->conf->tcp_pool;
 }
 
 /* ------------------------------------------------------------------------------------- lifetime */
@@ -86,7 +76,7 @@ static void unmake(struct tcp_lane *lanes, unsigned n)
 {
     for (unsigned i = 0; i < n; i++)
         if (lanes[i].classic->remnant)
-            tei_pool_put(&worker_of(&lanes[i])->t->remnants, lanes[i].classic->remnant);
+            tei_pool_put(&tei_tcp_worker_of(&lanes[i])->t->remnants, lanes[i].classic->remnant);
     free(lanes[0].classic);
 }
 
@@ -111,9 +101,9 @@ static void tell_way(const struct tcp_lane *l)
 
 static bool take(struct tcp_lane *l, unsigned frames, int64_t now)
 {
-    const struct tei_conf *conf = worker_of(l)->t->conf;
-    struct tcp_peer *p = peer_of(l);
-    struct tcp_work *work = tei_tcp_queue_first(p, worker_of(l), now);
+    const struct tei_conf *conf = tei_tcp_worker_of(l)->t->conf;
+    struct tcp_peer *p = tei_tcp_peer_of(l);
+    struct tcp_work *work = tei_tcp_queue_first(p, tei_tcp_worker_of(l), now);
     struct tcp_classic *c = l->classic;
     struct tei_part part;
 
@@ -140,8 +130,8 @@ static void end_piece(struct tcp_lane *l, const struct tcp_fault *f)
         return;
     l->classic->work = NULL;
     tei_tcp_drive_ended(l, work->entry.base.owner, 1);
-    tei_tcp_part_end(peer_of(l), work, l->classic->len, f);
-    tei_tcp_reap(peer_of(l), worker_of(l));
+    tei_tcp_part_end(tei_tcp_peer_of(l), work, l->classic->len, f);
+    tei_tcp_reap(tei_tcp_peer_of(l), tei_tcp_worker_of(l));
 }
 
 /* Where a connection ended without a reason the piece is kept. */
@@ -173,9 +163,9 @@ static void sweep(struct tcp_lane *l, int64_t now)
     bool failed;
 
     (void)now;
-    pthread_mutex_lock(&peer_of(l)->lock);
+    pthread_mutex_lock(&tei_tcp_peer_of(l)->lock);
     failed = work && tei_tcp_is_given_up(work);
-    pthread_mutex_unlock(&peer_of(l)->lock);
+    pthread_mutex_unlock(&tei_tcp_peer_of(l)->lock);
     if (failed)
         tei_tcp_lane_abort(l, &ended);
 }
@@ -198,7 +188,7 @@ static bool up(struct tcp_lane *l, int64_t now)
         tei_tcp_lane_set(l, LANE_IDLE);
     }
     l->drop = l->state == LANE_IDLE && !is_kept(l);
-    peer_of(l)->greeted = true;
+    tei_tcp_peer_of(l)->greeted = true;
     tei_tcp_bundle_call(l->bundle); /* others may follow */
     return true;
 }
@@ -213,10 +203,10 @@ static void cut(struct tcp_lane *l, const struct tcp_fault *f)
         return;
     span.begin = c->work->entry.base.remote + c->at;
     span.end = span.begin + c->len;
-    pthread_mutex_lock(&peer_of(l)->lock);
+    pthread_mutex_lock(&tei_tcp_peer_of(l)->lock);
     if (tei_tcp_fence_cut(l, span, f, c->remnant))
         c->remnant = NULL;
-    pthread_mutex_unlock(&peer_of(l)->lock);
+    pthread_mutex_unlock(&tei_tcp_peer_of(l)->lock);
 }
 
 /* ------------------------------------------------------------------------------------- lateness */
@@ -224,7 +214,7 @@ static void cut(struct tcp_lane *l, const struct tcp_fault *f)
 /* By its deadline or, of a piece that has begun, by lack of progress. */
 static int64_t late_at(const struct tcp_lane *l)
 {
-    const struct tcp *t = worker_of(l)->t;
+    const struct tcp *t = tei_tcp_worker_of(l)->t;
     const struct tcp_classic *c = l->classic;
     int64_t limit = t->no_progress_ns, status = t->conf->tcp_status_timeout_ms * TEI_NS_PER_MS;
 
@@ -269,7 +259,7 @@ static int to_send(struct tcp_lane *l, uint64_t slice, struct iovec iov[2], size
 
 static enum io send_some(struct tcp_lane *l)
 {
-    uint64_t slice = worker_of(l)->t->conf->tcp_slice_size;
+    uint64_t slice = tei_tcp_worker_of(l)->t->conf->tcp_slice_size;
 
     for (int calls = TCP_CALLS; calls > 0; calls--) {
         struct iovec iov[2];
@@ -328,7 +318,7 @@ static int to_receive(struct tcp_lane *l, size_t prefix, uint64_t body, struct i
                       size_t *total)
 {
     uint64_t at = l->classic->got > prefix ? l->classic->got - prefix : 0,
-             slice = worker_of(l)->t->conf->tcp_slice_size;
+             slice = tei_tcp_worker_of(l)->t->conf->tcp_slice_size;
     int n = 0;
 
     *total = 0;
@@ -431,7 +421,7 @@ static void begin(struct tcp_lane *l, int64_t now);
 
 static void finished(struct tcp_lane *l, int64_t now)
 {
-    struct tcp_peer *p = peer_of(l);
+    struct tcp_peer *p = tei_tcp_peer_of(l);
     bool last;
 
     l->used = l->proven = true;
@@ -493,7 +483,7 @@ static void advance(struct tcp_lane *l, uint32_t events, int64_t now)
     if (l->classic->sent + l->classic->got != before) {
         l->progress_ns = now;
         /* Relaxed: the watchdog alone reads it. */
-        atomic_store_explicit(&peer_of(l)->progress_ns, now, memory_order_relaxed);
+        atomic_store_explicit(&tei_tcp_peer_of(l)->progress_ns, now, memory_order_relaxed);
     }
     settle(l, v, now);
 }
@@ -504,7 +494,7 @@ static bool make_ready(struct tcp_lane *l)
     struct tcp_classic *c = l->classic;
 
     if (is_write(l) && !c->remnant)
-        c->remnant = tei_pool_get(&worker_of(l)->t->remnants);
+        c->remnant = tei_pool_get(&tei_tcp_worker_of(l)->t->remnants);
     return !is_write(l) || c->remnant;
 }
 
@@ -513,7 +503,7 @@ static void begin(struct tcp_lane *l, int64_t now)
     static const struct tcp_fault memory = {TE_ERR_MEMORY, 0, "making ready to follow a WRITE"};
     struct tcp_classic *c = l->classic;
     struct tcp_head h = {c->len, c->work->entry.base.remote + c->at, c->work->entry.base.opcode,
-                         peer_of(l)->version};
+                         tei_tcp_peer_of(l)->version};
     bool fresh = tei_tcp_lane_is_fresh(l, now);
 
     tei_tcp_drive_begin(l, now);
@@ -530,7 +520,7 @@ static void begin(struct tcp_lane *l, int64_t now)
     }
     advance(l, 0, now);
     if (l->state == LANE_BUSY)
-        tei_tcp_worker_arm(worker_of(l), late_at(l));
+        tei_tcp_worker_arm(tei_tcp_worker_of(l), late_at(l));
 }
 
 const struct tcp_exchange tei_tcp_classic = {

@@ -44,6 +44,12 @@ struct tcp_frame {
     uint8_t head[TCP_FRAME_HEAD_MAX];
 };
 
+/* NULL of NULL. */
+static inline struct tcp_frame *tei_tcp_frame_of(struct tei_link *n)
+{
+    return n ? tei_container_of(n, struct tcp_frame, link) : NULL;
+}
+
 /* The next frame for a lane, sealed; NULL if there is none. */
 struct tcp_frame *tei_tcp_frame_next(struct tcp_lane *l, int64_t now);
 struct tcp_frame *tei_tcp_frame_hello(struct tcp_lane *l);

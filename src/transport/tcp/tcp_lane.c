@@ -34,19 +34,9 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-static struct tcp_peer *peer_of(const struct tcp_lane *l)
-{
-    return l->bundle->peer;
-}
-
-static struct tcp_worker *worker_of(const struct tcp_lane *l)
-{
-    return l->bundle->worker;
-}
-
 static const struct tcp_exchange *exchange_of(const struct tcp_lane *l)
 {
-    return peer_of(l)->exchange;
+    return tei_tcp_peer_of(l)->exchange;
 }
 
 /* ------------------------------------------------------------------------------ when it is late */
@@ -81,13 +71,13 @@ static void close_socket(struct tcp_lane *l, const struct tcp_fault *f)
     if (!l->watch.loop)
         return;
     tei_tcp_lane_let_go(l);
-    tei_tcp_nics_close(worker_of(l), fd);
+    tei_tcp_nics_close(tei_tcp_worker_of(l), fd);
     tei_fd_close(fd);
 }
 
 void tei_tcp_lane_abort(struct tcp_lane *l, const struct tcp_fault *f)
 {
-    struct tcp_peer *p = peer_of(l);
+    struct tcp_peer *p = tei_tcp_peer_of(l);
 
     if (l->state == LANE_OFF)
         return;
@@ -103,7 +93,7 @@ void tei_tcp_lane_abort(struct tcp_lane *l, const struct tcp_fault *f)
 
 static void pause_until(struct tcp_lane *l, int64_t retry_ns)
 {
-    struct tcp_peer *p = peer_of(l);
+    struct tcp_peer *p = tei_tcp_peer_of(l);
 
     close_socket(l, NULL);
     l->retry_ns = retry_ns;
@@ -114,7 +104,7 @@ static void pause_until(struct tcp_lane *l, int64_t retry_ns)
     for (unsigned i = 0; p->n_frames && p->n_up && i < p->n_bundles; i++)
         tei_tcp_bundle_call(&p->bundles[i]); /* others may take its frames */
     pthread_mutex_unlock(&p->lock);
-    tei_tcp_worker_arm(worker_of(l), lane_late_at(l));
+    tei_tcp_worker_arm(tei_tcp_worker_of(l), lane_late_at(l));
 }
 
 /* Waits before the next attempt, longer each time. */
@@ -127,16 +117,16 @@ static void back_off(struct tcp_lane *l, int64_t now)
 
 bool tei_tcp_lane_may_retry(const struct tcp_lane *l, bool stale)
 {
-    return l->tries + !stale <= (unsigned)worker_of(l)->t->conf->retry_cnt;
+    return l->tries + !stale <= (unsigned)tei_tcp_worker_of(l)->t->conf->retry_cnt;
 }
 
 static void note_fault(struct tcp_lane *l, const struct tcp_fault *f)
 {
-    const struct tei_hostport *where = &peer_of(l)->where;
+    const struct tei_hostport *where = &tei_tcp_peer_of(l)->where;
     /* A refused range is nothing to warn of: the core fetches the descriptor again. */
     enum te_log_level level = f->error == TE_ERR_STALE ? TE_LOG_DEBUG : TE_LOG_WARN;
 
-    tei_tcp_worker_note(worker_of(l), level, "tcp: %s:%u: %s: %s", where->host,
+    tei_tcp_worker_note(tei_tcp_worker_of(l), level, "tcp: %s:%u: %s: %s", where->host,
                         (unsigned)where->port, f->why,
                         f->sys_errno ? tei_errno_text(f->sys_errno) : te_strerror(f->error));
 }
@@ -150,8 +140,8 @@ void tei_tcp_lane_fail(struct tcp_lane *l, const struct tcp_fault *f)
 void tei_tcp_lane_retry(struct tcp_lane *l, bool stale, int64_t now)
 {
     l->tries += !stale;
-    worker_of(l)->count.retries++;
-    TEI_PROBE3(retry, worker_of(l)->t->base.ops.name, l->sys_errno, l->path);
+    tei_tcp_worker_of(l)->count.retries++;
+    TEI_PROBE3(retry, tei_tcp_worker_of(l)->t->base.ops.name, l->sys_errno, l->path);
     l->round_ns = now;
     back_off(l, now);
     if (stale)
@@ -167,7 +157,7 @@ void tei_tcp_lane_retry(struct tcp_lane *l, bool stale, int64_t now)
 static void connect_gave_up(struct tcp_lane *l, int64_t now)
 {
     struct tcp_fault f = {TE_ERR_PEER, l->sys_errno, tei_tcp_connecting};
-    struct tcp_peer *p = peer_of(l);
+    struct tcp_peer *p = tei_tcp_peer_of(l);
     bool rest;
 
     if (l->unanswered)
@@ -178,7 +168,7 @@ static void connect_gave_up(struct tcp_lane *l, int64_t now)
     tei_tcp_lane_set(l, LANE_OFF);
     rest = p->n_up > 0;
     if (!rest && p->n_opening == 0) {
-        tei_tcp_queue_fail(p, worker_of(l), &f);
+        tei_tcp_queue_fail(p, tei_tcp_worker_of(l), &f);
         p->n_addrs = p->numeric || p->resolving ? p->n_addrs : 0;
     }
     pthread_mutex_unlock(&p->lock);
@@ -204,9 +194,9 @@ void tei_tcp_lane_not_connected(struct tcp_lane *l, int err, int64_t now)
 
 static void note_connected(const struct tcp_lane *l)
 {
-    const struct tei_hostport *where = &peer_of(l)->where;
+    const struct tei_hostport *where = &tei_tcp_peer_of(l)->where;
 
-    tei_tcp_worker_note(worker_of(l), TE_LOG_DEBUG, "tcp: %s to the data port %s:%u",
+    tei_tcp_worker_note(tei_tcp_worker_of(l), TE_LOG_DEBUG, "tcp: %s to the data port %s:%u",
                         l->was_up ? "connected again" : "connected", where->host,
                         (unsigned)where->port);
 }
@@ -218,7 +208,7 @@ static void note_ends(struct tcp_lane *l)
     char from[TEI_STORY_PATH / 2 - 2], to[TEI_STORY_PATH / 2 - 2];
 
     l->ends[0] = '\0';
-    if (worker_of(l)->t->conf->slow_ms > 0 &&
+    if (tei_tcp_worker_of(l)->t->conf->slow_ms > 0 &&
         getsockname(l->watch.fd, (struct sockaddr *)&own.ss, &own.len) == 0 &&
         getpeername(l->watch.fd, (struct sockaddr *)&other.ss, &other.len) == 0)
         snprintf(l->ends, sizeof l->ends, "%s to %s", tei_addr_format(&own, from, sizeof from),
@@ -227,13 +217,13 @@ static void note_ends(struct tcp_lane *l)
 
 static void connected(struct tcp_lane *l, int64_t now)
 {
-    struct tcp_peer *p = peer_of(l);
+    struct tcp_peer *p = tei_tcp_peer_of(l);
     bool up, drop;
 
     note_connected(l);
     note_ends(l);
     if (l->was_up)
-        worker_of(l)->count.reconnects++;
+        tei_tcp_worker_of(l)->count.reconnects++;
     l->was_up = true;
     l->progress_ns = now;
     tei_watch_set(&l->watch, EPOLLIN);
@@ -263,7 +253,7 @@ static void connected(struct tcp_lane *l, int64_t now)
  */
 static struct tei_addr pick_address(struct tcp_lane *l)
 {
-    struct tcp_peer *p = peer_of(l);
+    struct tcp_peer *p = tei_tcp_peer_of(l);
     unsigned index = (unsigned)(l - p->bundles[0].lanes), paths = 1 + (unsigned)p->n_more;
 
     l->limit_ns *= paths;
@@ -285,7 +275,7 @@ static void on_lane(struct tei_watch *watch, uint32_t events);
 /* Returns 0, connected or on the way, or an errno value. */
 static int start_connect(struct tcp_lane *l, const struct tei_addr *a)
 {
-    struct tcp_worker *w = worker_of(l);
+    struct tcp_worker *w = tei_tcp_worker_of(l);
     int fd = tei_connect_start(a);
 
     if (fd < 0)
@@ -301,7 +291,7 @@ static int start_connect(struct tcp_lane *l, const struct tei_addr *a)
 
 void tei_tcp_lane_connect(struct tcp_lane *l, int64_t now)
 {
-    struct tcp_peer *p = peer_of(l);
+    struct tcp_peer *p = tei_tcp_peer_of(l);
     struct tei_addr a = {0};
     int err = EHOSTUNREACH;
 
@@ -318,7 +308,7 @@ void tei_tcp_lane_connect(struct tcp_lane *l, int64_t now)
     if (err)
         tei_tcp_lane_not_connected(l, err, now);
     else
-        tei_tcp_worker_arm(worker_of(l), lane_late_at(l));
+        tei_tcp_worker_arm(tei_tcp_worker_of(l), lane_late_at(l));
 }
 
 /* --------------------------------------------------------------------------------------- events */
@@ -367,7 +357,7 @@ static void on_lane(struct tei_watch *watch, uint32_t events)
 
 static bool is_wanted(struct tcp_lane *l)
 {
-    struct tcp_peer *p = peer_of(l);
+    struct tcp_peer *p = tei_tcp_peer_of(l);
     bool yes;
 
     pthread_mutex_lock(&p->lock);

@@ -61,6 +61,16 @@ struct tcp_lane {
     struct tcp_stream *stream;
 };
 
+static inline struct tcp_worker *tei_tcp_worker_of(const struct tcp_lane *l)
+{
+    return l->bundle->worker;
+}
+
+static inline struct tcp_peer *tei_tcp_peer_of(const struct tcp_lane *l)
+{
+    return l->bundle->peer;
+}
+
 /*
  * What is said on the lanes to a peer. Nothing else asks which one that is. A lane carries what it has
  * taken of the queue, and keeps some of it while it has no connection, if that is to be tried again.

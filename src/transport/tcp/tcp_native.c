@@ -9,21 +9,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-static struct tcp_worker *worker_of(const struct tcp_lane *l)
-{
-    return l->bundle->worker;
-}
-
-static struct tcp_peer *peer_of(const struct tcp_lane *l)
-{
-    return l->bundle->peer;
-}
-
-static struct tcp_frame *frame_of(struct tei_link *n)
-{
-    return n ? tei_container_of(n, struct tcp_frame, link) : NULL;
-}
-
 /* ------------------------------------------------------------------------------------- lifetime */
 
 static int make(struct tcp_lane *lanes, unsigned n)
@@ -75,15 +60,15 @@ static struct tcp_frame *reach(const struct tcp_lane *l, const struct tei_span *
 /* Begins with the greeting. */
 static bool up(struct tcp_lane *l, int64_t now)
 {
-    struct tcp *t = worker_of(l)->t;
+    struct tcp *t = tei_tcp_worker_of(l)->t;
     struct tcp_stream *s = l->stream;
     struct tcp_frame *hello, *prove;
 
     (void)now;
     assert(tei_list_empty(&s->flight));
     *s = (struct tcp_stream){.deadline_ns = TEI_NEVER};
-    peer_of(l)->near = l->near;
-    if (peer_of(l)->n_more)
+    tei_tcp_peer_of(l)->near = l->near;
+    if (tei_tcp_peer_of(l)->n_more)
         tei_tcp_path_tune(l->watch.fd);
     tei_list_init(&s->flight);
     tei_list_init(&s->pinned);
@@ -166,7 +151,7 @@ void tei_tcp_stream_broken(struct tcp_lane *l, const struct tcp_fault *f, bool a
  */
 static void refused(struct tcp_lane *l, const struct tcp_fault *f, bool another, int64_t now)
 {
-    struct tcp_peer *p = peer_of(l);
+    struct tcp_peer *p = tei_tcp_peer_of(l);
 
     if (l->path > 0) {
         pthread_mutex_lock(&p->lock);
@@ -178,7 +163,7 @@ static void refused(struct tcp_lane *l, const struct tcp_fault *f, bool another,
     }
     pthread_mutex_lock(&p->lock);
     empty(l, f, true);
-    tei_tcp_queue_fail(p, worker_of(l), f);
+    tei_tcp_queue_fail(p, tei_tcp_worker_of(l), f);
     if (another)
         tei_tcp_frames_settle(p);
     pthread_mutex_unlock(&p->lock);
@@ -188,7 +173,7 @@ static void refused(struct tcp_lane *l, const struct tcp_fault *f, bool another,
 static void sweep(struct tcp_lane *l, int64_t now)
 {
     static const struct tcp_fault cut = {TE_ERR_CANCELED, 0, "a WRITE under way was cancelled"};
-    struct tcp_peer *p = peer_of(l);
+    struct tcp_peer *p = tei_tcp_peer_of(l);
     struct tei_link *n, *tmp;
     bool half = false;
 
@@ -196,16 +181,16 @@ static void sweep(struct tcp_lane *l, int64_t now)
         return;
     pthread_mutex_lock(&p->lock);
     TEI_LIST_EACH(&l->stream->flight, n, tmp) {
-        struct tcp_frame *f = frame_of(n);
+        struct tcp_frame *f = tei_tcp_frame_of(n);
 
         if (tei_tcp_frame_is_half_sent(l->stream, f))
             half = true;
         else if (f->type == TCP_FRAME_WRITE && f->sent == 0)
             tei_tcp_stream_pull_back(l, f);
         else
-            tei_tcp_frame_take_out(p, worker_of(l), f);
+            tei_tcp_frame_take_out(p, tei_tcp_worker_of(l), f);
     }
-    tei_tcp_frames_prune(p, worker_of(l));
+    tei_tcp_frames_prune(p, tei_tcp_worker_of(l));
     pthread_mutex_unlock(&p->lock);
     if (!half)
         return;
@@ -217,7 +202,7 @@ static void sweep(struct tcp_lane *l, int64_t now)
 
 static int64_t stalled_at(const struct tcp_lane *l)
 {
-    const struct tcp *t = worker_of(l)->t;
+    const struct tcp *t = tei_tcp_worker_of(l)->t;
     int64_t limit = t->no_progress_ns, status = t->conf->tcp_status_timeout_ms * TEI_NS_PER_MS;
 
     if (!l->stream->next && status < limit)
@@ -240,7 +225,7 @@ static int64_t late_at(const struct tcp_lane *l)
 static void late(struct tcp_lane *l, int64_t now)
 {
     static const struct tcp_fault stalled = {TE_ERR_TIMEOUT, 0, "waiting for the peer"};
-    struct tcp_peer *p = peer_of(l);
+    struct tcp_peer *p = tei_tcp_peer_of(l);
 
     if (stalled_at(l) <= now) {
         tei_tcp_stream_broken(l, &stalled, false, now);
@@ -249,7 +234,7 @@ static void late(struct tcp_lane *l, int64_t now)
     if (tei_tcp_path_leave(l, now))
         return;
     pthread_mutex_lock(&p->lock);
-    l->stream->deadline_ns = tei_tcp_queue_tick(p, worker_of(l), now);
+    l->stream->deadline_ns = tei_tcp_queue_tick(p, tei_tcp_worker_of(l), now);
     pthread_mutex_unlock(&p->lock);
     sweep(l, now);
 }
@@ -313,7 +298,7 @@ static void failed(struct tcp_lane *l, enum tcp_reply v, int64_t now)
 /* What the lane waits for from now on; true if it is to be closed. */
 static bool rest(struct tcp_lane *l)
 {
-    struct tcp_peer *p = peer_of(l);
+    struct tcp_peer *p = tei_tcp_peer_of(l);
     bool idle = tei_list_empty(&l->stream->flight) && tei_list_empty(&l->stream->pinned), drop;
 
     pthread_mutex_lock(&p->lock);
@@ -332,13 +317,13 @@ static void wait_on(struct tcp_lane *l)
 {
     tei_watch_set(&l->watch, l->stream->blocked ? EPOLLIN | EPOLLOUT : EPOLLIN);
     if (l->state == LANE_BUSY)
-        tei_tcp_worker_arm(worker_of(l), late_at(l));
+        tei_tcp_worker_arm(tei_tcp_worker_of(l), late_at(l));
 }
 
 /* Whether it has frames and has not sent a byte of them. */
 static bool begins(const struct tcp_lane *l)
 {
-    const struct tcp_frame *f = frame_of(tei_list_first(&l->stream->flight));
+    const struct tcp_frame *f = tei_tcp_frame_of(tei_list_first(&l->stream->flight));
 
     return f && f == l->stream->next && f->sent == 0;
 }

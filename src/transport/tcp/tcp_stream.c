@@ -29,24 +29,9 @@
 #define UNSENT_MAX ((uint64_t)64 << 10) /* of frames that wait for the socket */
 #define ZERO_MIN   ((size_t)64 << 10)   /* of a call for which pinning pages pays */
 
-static struct tcp_worker *worker_of(const struct tcp_lane *l)
-{
-    return l->bundle->worker;
-}
-
-static struct tcp_peer *peer_of(const struct tcp_lane *l)
-{
-    return l->bundle->peer;
-}
-
-static struct tcp_frame *frame_of(struct tei_link *n)
-{
-    return n ? tei_container_of(n, struct tcp_frame, link) : NULL;
-}
-
 static struct tcp_frame *first_frame(const struct tcp_stream *s)
 {
-    return frame_of(tei_list_first(&s->flight));
+    return tei_tcp_frame_of(tei_list_first(&s->flight));
 }
 
 /* ---------------------------------------------------------------------------------- room for more */
@@ -54,7 +39,7 @@ static struct tcp_frame *first_frame(const struct tcp_stream *s)
 /* Bytes of one call. */
 static uint64_t slice(const struct tcp_lane *l)
 {
-    return worker_of(l)->t->conf->tcp_slice_size;
+    return tei_tcp_worker_of(l)->t->conf->tcp_slice_size;
 }
 
 bool tei_tcp_stream_has_room(const struct tcp_lane *l)
@@ -137,7 +122,7 @@ void tei_tcp_stream_pull_back(struct tcp_lane *l, struct tcp_frame *f)
     struct tcp_stream *s = l->stream;
 
     if (s->next == f) {
-        s->next = frame_of(tei_list_next(&s->flight, &f->link));
+        s->next = tei_tcp_frame_of(tei_list_next(&s->flight, &f->link));
         s->out = (struct tcp_cursor){0};
     }
     tei_tcp_drive_ended(l, f->owner, f->noted);
@@ -186,15 +171,6 @@ static void advance(const struct tcp_frame *f, struct tcp_cursor *at, uint64_t n
         at->block++;
         at->off = 0;
     }
-}
-
-static size_t sum(const struct iovec *iov, int n)
-{
-    size_t total = 0;
-
-    for (int i = 0; i < n; i++)
-        total += iov[i].iov_len;
-    return total;
 }
 
 /* -------------------------------------------------------------------------------------- sending */
@@ -246,9 +222,9 @@ static int gather(struct tcp_lane *l, struct iovec *iov)
     int n = 0;
 
     for (struct tcp_frame *f = s->next; f && may_go(l, f) && n + 3 < IOV && max > 0;
-         f = frame_of(tei_list_next(&s->flight, &f->link))) {
+         f = tei_tcp_frame_of(tei_list_next(&s->flight, &f->link))) {
         int added = add_frame(s, f, at, max, iov + n, IOV - n);
-        uint64_t len = sum(iov + n, added);
+        uint64_t len = tei_tcp_iov_len(iov + n, added);
 
         n += added;
         if (len < f->total - f->sent)
@@ -287,7 +263,7 @@ static void sent(struct tcp_stream *s, uint64_t n, uint32_t zero, int64_t now)
         }
         if (f->sent < f->total)
             return;
-        s->next = frame_of(tei_list_next(&s->flight, &f->link));
+        s->next = tei_tcp_frame_of(tei_list_next(&s->flight, &f->link));
         s->out = (struct tcp_cursor){0};
     }
 }
@@ -296,7 +272,7 @@ static void moved(struct tcp_lane *l, int64_t now)
 {
     l->progress_ns = now;
     /* Relaxed: the watchdog alone reads it. */
-    atomic_store_explicit(&peer_of(l)->progress_ns, now, memory_order_relaxed);
+    atomic_store_explicit(&tei_tcp_peer_of(l)->progress_ns, now, memory_order_relaxed);
 }
 
 /* Whether a checksum follows what goes out with this call: the two are to share a segment. */
@@ -317,7 +293,7 @@ static bool send_some(struct tcp_lane *l, int64_t now)
     while (s->next && may_go(l, s->next) && !s->blocked) {
         int n = gather(l, iov);
         struct msghdr m = {.msg_iov = iov, .msg_iovlen = (size_t)n};
-        size_t total = sum(iov, n);
+        size_t total = tei_tcp_iov_len(iov, n);
         bool zero = s->zero.on && s->next->type == TCP_FRAME_WRITE && total >= ZERO_MIN;
         int flags =
             MSG_NOSIGNAL | MSG_DONTWAIT | (zero ? MSG_ZEROCOPY : 0) | more_follows(s, total);
@@ -345,7 +321,7 @@ static bool send_some(struct tcp_lane *l, int64_t now)
 
 bool tei_tcp_stream_pump(struct tcp_lane *l, int64_t now)
 {
-    struct tcp_peer *p = peer_of(l);
+    struct tcp_peer *p = tei_tcp_peer_of(l);
     bool any = true;
 
     for (int calls = TCP_CALLS; calls > 0 && any; calls--) {
@@ -384,8 +360,8 @@ static int to_receive(struct tcp_lane *l, struct tcp_frame *f, struct iovec *iov
     if (s->left > 0 && f->type == TCP_FRAME_HELLO)
         iov[n++] = (struct iovec){f->head + TCP_FRAME_LEN + s->in.off, s->left};
     else if (s->left > 0)
-        n += add_payload(f, s->in, worker_of(l)->sink, max, iov + n, IOV - n - 1);
-    if (s->crc && is_read(f) && sum(iov + first, n - first) == s->left)
+        n += add_payload(f, s->in, tei_tcp_worker_of(l)->sink, max, iov + n, IOV - n - 1);
+    if (s->crc && is_read(f) && tei_tcp_iov_len(iov + first, n - first) == s->left)
         iov[n++] = (struct iovec){s->trailer + s->trailer_got, TCP_TRAILER_LEN - s->trailer_got};
     return n;
 }
@@ -419,7 +395,7 @@ static bool is_whole(const struct tcp_stream *s, const struct tcp_frame *f)
 static void read_head(const struct tcp_lane *l, struct tcp_frame_head *h)
 {
     tei_tcp_frame_decode(l->stream->head, h);
-    if (peer_of(l)->framing == TCP_NATIVE_FIRST)
+    if (tei_tcp_peer_of(l)->framing == TCP_NATIVE_FIRST)
         h->options = 0; /* there it is a byte without a meaning */
 }
 
@@ -458,7 +434,7 @@ static void acknowledged(struct tcp_lane *l, uint64_t id, int64_t now)
     while ((f = first_frame(s)) && f->id <= id) {
         tei_tcp_window_learn(l, f, now);
         land(l, f);
-        tei_tcp_frame_settle(peer_of(l), f);
+        tei_tcp_frame_settle(tei_tcp_peer_of(l), f);
         if (tei_tcp_zerocopy_is_over(&s->zero, f->zero_last))
             tei_tcp_frame_done(l, f);
         else
@@ -474,14 +450,14 @@ void tei_tcp_stream_unpin(struct tcp_lane *l)
     if (s->zero.done == s->zero.sent)
         return;
     tei_tcp_zerocopy_reap(&s->zero, l->watch.fd);
-    pthread_mutex_lock(&peer_of(l)->lock);
+    pthread_mutex_lock(&tei_tcp_peer_of(l)->lock);
     TEI_LIST_EACH(&s->pinned, n, tmp) {
-        if (!tei_tcp_zerocopy_is_over(&s->zero, frame_of(n)->zero_last))
+        if (!tei_tcp_zerocopy_is_over(&s->zero, tei_tcp_frame_of(n)->zero_last))
             break;
         tei_list_del(n);
-        tei_tcp_frame_done(l, frame_of(n));
+        tei_tcp_frame_done(l, tei_tcp_frame_of(n));
     }
-    pthread_mutex_unlock(&peer_of(l)->lock);
+    pthread_mutex_unlock(&tei_tcp_peer_of(l)->lock);
 }
 
 /* Peer's lock held. */
@@ -489,7 +465,7 @@ static void answered(struct tcp_lane *l, struct tcp_frame *f, const struct tcp_f
                      int64_t now)
 {
     if (!l->proven) {
-        peer_of(l)->greeted = true;
+        tei_tcp_peer_of(l)->greeted = true;
         tei_tcp_bundle_call(l->bundle); /* other lanes may follow */
     }
     l->proven = true;
@@ -505,9 +481,9 @@ static void answered(struct tcp_lane *l, struct tcp_frame *f, const struct tcp_f
     else if (is_read(f))
         tei_tcp_frame_done(l, f);
     else if (f->type == TCP_FRAME_DROP)
-        tei_tcp_frames_dropped(peer_of(l), f->connection);
+        tei_tcp_frames_dropped(tei_tcp_peer_of(l), f->connection);
     if (!is_read(f) && h->verdict == TCP_OK)
-        tei_tcp_frame_free(worker_of(l)->t, f);
+        tei_tcp_frame_free(tei_tcp_worker_of(l)->t, f);
 }
 
 static enum tcp_reply verdict_of(const struct tcp_stream *s, const struct tcp_frame *f,
@@ -552,9 +528,9 @@ static enum tcp_reply settle(struct tcp_lane *l, struct tcp_frame *f, int64_t no
         v = tei_tcp_auth_answered(l->stream, f, h.options);
     if (v != REPLY_NONE)
         return v;
-    pthread_mutex_lock(&peer_of(l)->lock);
+    pthread_mutex_lock(&tei_tcp_peer_of(l)->lock);
     answered(l, f, &h, now);
-    pthread_mutex_unlock(&peer_of(l)->lock);
+    pthread_mutex_unlock(&tei_tcp_peer_of(l)->lock);
     return REPLY_NONE;
 }
 
@@ -585,7 +561,7 @@ enum tcp_reply tei_tcp_stream_receive(struct tcp_lane *l, int64_t now, bool *mor
     struct tcp_frame *f = first_frame(s);
     struct iovec iov[IOV];
     int n_iov = to_receive(l, f, iov);
-    size_t total = sum(iov, n_iov), had = s->head_got;
+    size_t total = tei_tcp_iov_len(iov, n_iov), had = s->head_got;
     ssize_t n = readv(l->watch.fd, iov, n_iov);
     enum tcp_reply v;
 

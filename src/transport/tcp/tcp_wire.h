@@ -186,6 +186,15 @@ const uint8_t *tei_tcp_option_find(const uint8_t *list, size_t n, unsigned kind,
 /* Writes an option, padded; `kind` with TCP_OPTION_MUST or without. Returns its length. */
 size_t tei_tcp_option_put(uint8_t *to, unsigned kind, const void *value, size_t len);
 
+static inline size_t tei_tcp_iov_len(const struct iovec *iov, int n)
+{
+    size_t len = 0;
+
+    for (int i = 0; i < n; i++)
+        len += iov[i].iov_len;
+    return len;
+}
+
 /* The checksum of what `crc` is of followed by the first n bytes of these parts. */
 uint32_t tei_tcp_sum(uint32_t crc, const struct iovec *parts, uint64_t n);
 void tei_tcp_trailer_encode(uint32_t crc, uint8_t out[TCP_TRAILER_LEN]);
