@@ -94,6 +94,7 @@ docs:
 	@build/bin/te_info --config --markdown >docs/config.md
 	@build/bin/te_info --metrics --markdown >docs/metrics.md
 	@build/bin/te_info --config --man >man/man5/transfer_engine.5
+	@python3 scripts/makers.py
 	@python3 scripts/pictures.py
 	@python3 scripts/topology.py
 
@@ -201,7 +202,7 @@ help:
 	@echo "make test       install what is missing, build, run every test; T='unit/test_conf tcp': these"
 	@echo "make lint       format, layers, names, sizes"
 	@echo "make format     rewrite the C sources in the project's format"
-	@echo "make docs       print docs/config.md, docs/metrics.md and transfer_engine(5) from their tables; draw docs/pictures"
+	@echo "make docs       docs/config.md, docs/metrics.md, transfer_engine(5), docs/pictures and rows of docs/gpu.md, from tables"
 	@echo "make site       all documents as one web site, build/site/html: search, every link looked at"
 	@echo "make bench      throughput and latency beside the limits of this machine"
 	@echo "make asan       tests under the address and undefined-behaviour sanitizers"

@@ -6,17 +6,17 @@
 #
 #   tar xf te-kit-*.tar.gz && te-kit-*/run.sh run
 #
-# usage: kit.sh [BUILD] [OPTION of run.sh]...
+# usage: kit.sh [BUILD]
 set -euo pipefail
 
 src=$(cd "$(dirname "$0")/.." && pwd)
-build=$src/build
-[ $# -eq 0 ] || [[ $1 == -* ]] || { build=$(cd "$1" && pwd) && shift; }
+build=$(cd "${1:-$src/build}" && pwd)
 version=$(LD_LIBRARY_PATH= "$build/bin/te_info" --version | sed -n '1s/.* \([0-9][0-9.]*\).*/\1/p')
 name=te-kit-${version:-unknown}-$(uname -m)
-work=$(mktemp -d)
+work=$(mktemp -d "$build/kit.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-"$src/tests/device/run.sh" "$@" pack "$work/$name" "$build"
-tar -C "$work" -czf "$build/$name.tar.gz" "$name"
+"$src/tests/device/run.sh" pack "$work/$name" "$build"
+tar -C "$work" --owner=0 --group=0 --numeric-owner -czf "$work/$name.tar.gz" "$name"
+mv "$work/$name.tar.gz" "$build" # at once: somebody may be reading the one before
 echo "$build/$name.tar.gz"

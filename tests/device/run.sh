@@ -9,12 +9,12 @@
 #   run.sh run [FOLDER]          on the host with the devices: runs what FOLDER (this script's) holds
 #   run.sh [BUILD]               both, on this machine
 #
-#   --soft    with the stand-in drivers of the build instead of the host's (also TE_DEVICE_SOFT=1)
+#   --soft    with stand-in drivers, which the folder holds, instead of the host's (also TE_DEVICE_SOFT=1)
 #   --short   of the tests only one, all NICs together, and small samples: whether this script is sound
 #
 # The report, the outputs and the figures go to $OUT, else to FOLDER/report; the report says which rows of
-# docs/ it is for. Exits 0 if everything passed or was skipped for want of what the report names, 1 if not,
-# 77 without any driver of an accelerator and without an RDMA NIC. TE_DEVICE_CUDA and TE_DEVICE_CUFILE name the
+# docs/ it is for. Exits 0 if everything passed or was skipped for want of what the report names, 1 if not: on a
+# host without accelerators and NICs, what needs none runs. TE_DEVICE_CUDA and TE_DEVICE_CUFILE name the
 # files of libcuda.so.1 and libcufile.so.0 where they are not found by themselves; those of other makers are
 # found in LD_LIBRARY_PATH, too. TE_DEVICE_FILES is a folder on the file system or NVMe over fabrics to be tried.
 set -uo pipefail
@@ -29,16 +29,17 @@ die() {
     exit 2
 }
 
-# Kinds of memory of devices: location, library, the transport within a host, the page of docs/.
+# Kinds of memory of devices: location, names of the library, that which tests are linked with first, the
+# transport within a host, the page of docs/.
 kinds="cuda libcuda.so.1 nvlink_intra gpu.md
-hip libamdhip64.so.5 hip gpu.md
+hip libamdhip64.so.5,libamdhip64.so.6,libamdhip64.so.7,libgalaxyhip.so.5 hip gpu.md
 npu libascendcl.so ascend ascend.md
-musa libmusa.so.1 musa gpu.md
+musa libmusa.so.1,libmusa.so.4 musa gpu.md
 maca libmcruntime.so maca gpu.md
 supa libsupa.so supa gpu.md"
 
 driver_files() {
-    awk '{print $2}' <<<"$kinds"
+    awk '{sub(/,.*/, "", $2); print $2}' <<<"$kinds"
 }
 
 # ---- pack ------------------------------------------------------------------------------------------
@@ -86,11 +87,8 @@ pack() {
         "${TE_TEST_CC:-cc}" -shared -nostdlib -x c /dev/null -Wl,-soname,"$name" -o "$folder/none/$name" ||
             die "cannot make a stand-in for $name"
     done
-    if [ -n "$soft" ]; then
-        cp -r "$build/tests/softgpu" "$folder/softgpu" || exit 1
-    else
-        strip --strip-debug "$folder"/{bin,bench,tests,fabric,lib}/* 2>/dev/null
-    fi
+    cp -r "$build/tests/softgpu" "$folder/softgpu" || exit 1
+    strip --strip-debug "$folder"/{bin,bench,tests,fabric,lib}/* "$folder"/softgpu/*.so* 2>/dev/null
     return 0
 }
 
@@ -104,7 +102,8 @@ first_file() {
     return 1
 }
 
-# NAME [search]: as the loader knows it, or where installers put it, or anywhere; no stand-in of a build is one
+# NAME [search]: as the loader knows it, or where installers put it, or anywhere where NVIDIA's devices are; no stand-in
+# of a build is one.
 known_file() {
     local file
     file=$(ldconfig -p 2>/dev/null | awk -v name="$1" '$1 == name && /x86-64|AArch64/ {print $NF; exit}')
@@ -112,7 +111,7 @@ known_file() {
         /usr/lib/wsl/lib/"$1" /usr/local/cuda*/lib64/"$1" /usr/local/cuda*/targets/*/lib/"$1" \
         /opt/rocm*/lib/"$1" /opt/dtk*/hip/lib/"$1" /usr/local/Ascend/ascend-toolkit/latest/lib64/"$1" \
         /usr/local/musa*/lib/"$1" /opt/maca*/lib/"$1" ${LD_LIBRARY_PATH:+"${LD_LIBRARY_PATH%%:*}/$1"} ||
-        { [ -n "${2:-}" ] && timeout 20 find /opt /usr /home /root -xdev -name "$1" -type f ! -path '*/softgpu/*' -print -quit 2>/dev/null | grep .; }
+        { [ -n "${2:-}" ] && [ -e /dev/nvidiactl ] && timeout 20 find /opt /usr /home /root -xdev -name "$1" -type f ! -path '*/softgpu/*' -print -quit 2>/dev/null | grep .; }
 }
 
 # Distributions install AMD's library beside others, on hosts without its devices: there it may end a
@@ -121,10 +120,19 @@ has_node() { # KIND
     [ "$1" != hip ] || [ -e /dev/kfd ] || [ -e /dev/dxg ]
 }
 
+# NAME...: the file of the first one that is there
+first_known() {
+    local name
+    for name in "$@"; do
+        known_file "$name" && return
+    done
+    return 1
+}
+
 # Sets `libraries`, what programs are given as LD_LIBRARY_PATH, with the host's drivers before all that
 # the programs were linked with, `found`, the kinds that have one, and `nics`.
 find_drivers() {
-    local kind file at cufile folders=
+    local kind files at cufile folders=
     nics=$(ls /sys/class/infiniband 2>/dev/null | paste -sd,)
     if [ -n "$soft" ]; then
         libraries=$folder/softgpu:$folder/lib
@@ -133,22 +141,16 @@ find_drivers() {
         return
     fi
     mkdir -p "$work/driver"
-    while read -r kind file _; do
+    while read -r kind files _; do
         case $kind in
-        cuda) at=${TE_DEVICE_CUDA:-$(known_file "$file" search)} ;;
-        hip) at=$(known_file "$file" || known_file libamdhip64.so.6 || known_file libamdhip64.so.7 || known_file libgalaxyhip.so.5) ;;
-        *) at=$(known_file "$file") ;;
+        cuda) at=${TE_DEVICE_CUDA:-$(known_file "$files" search)} ;;
+        *) at=$(first_known ${files//,/ }) ;;
         esac
         [ -n "$at" ] && has_node "$kind" || continue
         found+=" $kind"
-        ln -s "$at" "$work/driver/$file"
+        ln -s "$at" "$work/driver/${files%%,*}"
         folders+=:$(dirname "$at")
     done <<<"$kinds"
-    if [ -z "$found$nics" ]; then
-        echo "run.sh: this host has no driver of an accelerator ($(driver_files | paste -sd' ')) and no RDMA NIC" \
-            "(--soft needs none)" >&2
-        exit 77
-    fi
     cufile=${TE_DEVICE_CUFILE:-$(known_file libcufile.so.0 search)}
     cufile_text=${cufile:-none}
     [ -n "$cufile" ] && ln -s "$cufile" "$work/driver/libcufile.so.0"
@@ -162,6 +164,11 @@ END
 
 has() { # KIND
     grep -qw "$1" <<<"$found"
+}
+
+why_not() { # KIND FILES
+    has_node "$1" || { echo "no /dev/kfd and no /dev/dxg"; return; }
+    echo "no ${2//,/, }"
 }
 
 describe_host() {
@@ -178,7 +185,7 @@ describe_host() {
         echo "| GPU | $(head -1 "$out/raw_gpu.txt" 2>/dev/null) |"
         echo "| Driver | $(head -1 /proc/driver/nvidia/version 2>/dev/null || echo unknown) |"
     fi
-    echo "| Kinds of memory | $(paste -sd' ' <<<"$found") |"
+    echo "| Kinds of memory | host $(paste -sd' ' <<<"$found") |"
     echo "| NICs | ${nics:-none} |"
     echo "| cuFile | $cufile_text |"
     echo "| CPU | $(nproc) of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1) |"
@@ -208,7 +215,7 @@ count_cases() {
 step() {
     local name=$1 limit=$2 left begin seconds rc result note
     shift 2
-    [ -n "$soft" ] && limit=$((limit * 20)) # nobody waits for it: only a hang is to end
+    limit=$((limit * patience))
     left=$((deadline - SECONDS))
     [ "$limit" -gt "$left" ] && limit=$left
     begin=$(date +%s%N)
@@ -229,6 +236,12 @@ step() {
     rows+="| $name | $result | $((seconds / 10)).$((seconds % 10)) | $note |"$'\n'
     { echo "==== $name: $result"; cat "$work/step"; } >>"$out/log.txt"
     echo "$name: $result ($((seconds / 10)).$((seconds % 10)) s)${note:+: $note}"
+}
+
+# NAME REASON: a row of what cannot run here.
+skip() {
+    rows+="| $1 | skipped | | $2 |"$'\n'
+    echo "$1: skipped: $2"
 }
 
 # TARGET-FLAGS -- INITIATOR-FLAGS: the bench, or what $PAIR_TOOL names, in two processes.
@@ -255,7 +268,7 @@ pair() {
 
 tests() {
     local test
-    [ -n "$found" ] || return
+    [ -n "$found" ] || { skip "tests of memory of devices" "no driver of an accelerator"; return; }
     for test in "$folder"/tests/${short:+test_gpu_mem}*; do
         step "$(basename "$test")" 120 "$test"
     done
@@ -264,9 +277,13 @@ tests() {
 pairs() {
     local load=(--buffer_size="$pair_buffer" --block_size=1M --batch_size=4 --threads=4)
     local checked=("${load[@]}" --verify --batches="$pair_batches" --duration="$pair_seconds")
-    local kind transport
-    while read -r kind _ transport _; do
-        has "$kind" || continue
+    local kind files transport
+    for transport in host tcp; do
+        step "bench, host to host, $transport" 60 "$self" pair --protocol="$transport" "${load[@]}" -- \
+            --protocol="$transport" "${checked[@]}"
+    done
+    while read -r kind files transport _; do
+        has "$kind" || { skip "bench, memory of $kind" "$(why_not "$kind" "$files")"; continue; }
         step "bench, $kind to $kind, $transport" 60 "$self" pair --protocol="$transport" "${load[@]}" -- \
             --protocol="$transport" "${checked[@]}"
         step "bench, host to $kind, $transport" 60 "$self" pair --protocol="$transport" "${load[@]}" -- \
@@ -288,10 +305,12 @@ pairs() {
 }
 
 # Every NIC by itself and all together: what a transport has to do, and the bench from and to this host.
-fabric() {
+over_nics() {
     local nic load=(--buffer_size="$pair_buffer" --block_size=1M --batch_size=4 --threads=4)
     local checked=("${load[@]}" --verify --batches="$pair_batches" --duration="$pair_seconds")
-    local sets=$nics
+    local sets=$nics what="test_rdma and the bench over rdma"
+    [ -n "$nics" ] || { skip "$what" "no RDMA NIC"; return; }
+    known_file libibverbs.so.1 >/dev/null || { skip "$what" "no libibverbs.so.1"; return; }
     [ -n "$short" ] || sets=$(sort -u <<<"${nics//,/$'\n'}"$'\n'"$nics")
     for nic in $sets; do
         step "test_rdma, $nic" 200 env TE_TEST_RDMA_NICS="$nic" "$folder/fabric/test_rdma"
@@ -301,13 +320,16 @@ fabric() {
             --device_name="$nic" --use_vram "${load[@]}" -- --protocol=rdma --device_name="$nic" --use_vram \
             "${checked[@]}"
     done
+}
+
+files() {
     step "test_nvmeof, ${TE_DEVICE_FILES:-files of $work}" 120 "$self" in "${TE_DEVICE_FILES:-.}" \
         "$folder/fabric/test_nvmeof"
 }
 
 figures() {
     local name
-    has cuda || return
+    has cuda || { skip "raw_gpu, te_gpu" "no libcuda.so.1"; return; }
     for name in raw_gpu te_gpu; do
         step "$name" 120 "$folder/bench/$name" "${samples[@]}"
         cp "$work/step" "$out/$name.txt"
@@ -319,6 +341,9 @@ rows_filled() {
     local kind page
     if [ -n "$soft" ]; then
         echo "None: stand-ins ran in the place of drivers."
+        return
+    elif [ -z "$found$nics${TE_DEVICE_FILES:-}" ]; then
+        echo "None: this host has no accelerator and no RDMA NIC, and no folder was named."
         return
     fi
     while read -r kind _ _ page; do
@@ -356,10 +381,13 @@ write_report() {
 }
 
 run() {
-    local deadline=$((SECONDS + (${#soft} ? 20 : 1) * 460)) libraries="" cufile_text="" found="" nics=""
-    local pair_buffer=256M pair_batches=8 pair_seconds=20 samples=()
-    [ -n "$soft" ] && pair_seconds=600
-    [ -n "$short$soft" ] && pair_buffer=48M pair_batches=2 samples=(--buffer=16M --bytes=4M --rounds=2)
+    local deadline libraries="" cufile_text="" found="" nics=""
+    local patience=1 pair_buffer=256M pair_batches=8 pair_seconds=20 samples=()
+    if [ -n "$short$soft" ]; then # nobody waits for it: only a hang is to end
+        patience=20 pair_seconds=600
+        pair_buffer=48M pair_batches=2 samples=(--buffer=16M --bytes=4M --rounds=2)
+    fi
+    deadline=$((SECONDS + patience * 460))
     [ -d "$folder/tests" ] || die "$folder holds nothing to run: fill it by 'run.sh pack'"
     work=$(mktemp -d) || exit 1
     trap 'rm -rf "$work"' EXIT
@@ -369,7 +397,8 @@ run() {
     : >"$out/log.txt"
     pairs
     figures
-    fabric
+    over_nics
+    files
     tests
     write_report
     echo "report: $out/report.md"

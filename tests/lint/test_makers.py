@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A maker of devices is one file of at most 300 lines and one row, and docs/gpu.md counts the lines of each as they are."""
+"""A maker of devices is one file of at most 300 lines and one row, docs/gpu.md counts the lines of each as they are, and
+the kit for hosts with devices looks for the libraries that the engine opens."""
 import glob
 import os
 import re
+import sys
 import unittest
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+sys.path.insert(0, os.path.join(ROOT, "scripts"))
+import makers  # noqa: E402
+
 PLAT = os.path.join(ROOT, "src", "plat")
 MOST = 300
 
@@ -37,10 +42,21 @@ class Makers(unittest.TestCase):
 
     def test_the_page_counts_them(self):
         page = text("docs", "gpu.md")
-        counts = re.findall(r"`((?:mem_|gpu_row)?\w+\.[ch])`(?:, [^|]*)? \| (\d+)(?= \|)", page)
-        self.assertGreaterEqual(len(counts), 7)
-        for name, count in counts:
-            self.assertEqual(lines(name), int(count), name)
+        self.assertEqual(page, makers.filled(page), "run make docs")
+        for name in glob.glob(os.path.join(PLAT, "mem_*.c")):
+            if os.path.basename(name) != "mem_host.c":
+                self.assertIn(f"| `{os.path.basename(name)}` | {lines(name)} |", page)
+
+    def test_a_page_without_a_place_for_them_is_refused(self):
+        with self.assertRaisesRegex(SystemExit, "no lines"):
+            makers.filled("# A page\n" + makers.BEGIN)
+
+    def test_the_kit_looks_for_the_same_libraries(self):
+        ours = set(re.findall(r'"(lib\w+\.so[.\d]*)"', text("src", "plat", "makers.c")))
+        kinds = re.search(r'^kinds="(.*?)"$', text("tests", "device", "run.sh"), re.M | re.S).group(1)
+        theirs = {name for line in kinds.splitlines() for name in line.split()[1].split(",")}
+        self.assertGreaterEqual(len(ours), 10)
+        self.assertEqual(ours, theirs)
 
 
 if __name__ == "__main__":

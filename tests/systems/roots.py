@@ -68,6 +68,8 @@ RECIPES = {recipe.name: recipe for recipe in (
     # What a user's new machine has before `make demo`.
     *(Recipe(f"fresh-{suite}", system, suite, ("apt", "make", "git", "ca-certificates"))
       for system, suite in (("debian", "bookworm"), ("debian", "trixie"), ("ubuntu", "jammy"), ("ubuntu", "noble"))),
+    # What a host with devices has at least: nothing.
+    Recipe("bare-debian-13", "debian", "trixie"),
     Recipe("keys", "debian", "trixie", ("ubuntu-keyring",), variant="extract"),
 )}
 

@@ -44,6 +44,7 @@ class Row:
     group: str = "systems"  # SYSTEMS='variants' runs that group
     extra: bool = False  # only if named
     demo: bool = False   # runs `make demo`'s script in place of the unit tests
+    kit_of: str = ""     # builds nothing: runs the archive that scripts/kit.sh makes of that row's build
     minutes: int = 30
 
 
@@ -54,6 +55,7 @@ def off(*names):
 ROWS = (
     Row("debian-13", "its gcc", "debian-13"),
     Row("debian-13-clang", "the newest clang that it has", "debian-13", "clang"),
+    Row("kit", "the archive of make kit in a Debian with nothing else", "bare-debian-13", kit_of="debian-13"),
     Row("ubuntu-24.04", "its gcc", "ubuntu-24.04"),
     Row("ubuntu-22.04", "its gcc", "ubuntu-22.04"),
     Row("arm64", "by a cross compiler, under qemu-user; two engines over tcp and over host", "arm64",
@@ -209,8 +211,19 @@ def check_arm64(place):
     return f"{counted}; {archive_alone(place, 'qemu-aarch64-static')}"
 
 
+def check_kit(place):
+    """Makes the archive where it can be built, and runs it where nothing is."""
+    builder = Place(next(row for row in ROWS if row.name == place.row.kit_of), place.jobs)
+    build(builder)
+    archive = os.path.basename(builder.run("kit", "/src/scripts/kit.sh", "/build").split()[-1])
+    shutil.copy(os.path.join(builder.host_build, archive), place.host_build)
+    return place.run("kit", "sh", "/src/tests/systems/kit.sh", f"/build/{archive}").strip().splitlines()[-1]
+
+
 def run_row(row, jobs, only_build):
     place = Place(row, jobs)
+    if row.kit_of:
+        return "nothing to build" if only_build else check_kit(place)
     build(place)
     if only_build:
         return "built"
