@@ -339,6 +339,14 @@ static void keys_need_a_server(void **state)
     assert_int_equal(te_metadata_get(&o, "ram/a", text, sizeof(text)), TE_ERR_INVALID);
 }
 
+static void come_and_go(const te_options *o)
+{
+    te_engine *e = NULL;
+
+    assert_int_equal(te_engine_create(o, &e), 0);
+    te_engine_destroy(e);
+}
+
 static void nothing_is_left_behind(void **state)
 {
     size_t fds, threads;
@@ -346,17 +354,11 @@ static void nothing_is_left_behind(void **state)
 
     (void)state;
     loopback_options(&o);
-    /* The first engine may leave what libraries keep for the process. */
-    for (int i = 0; i < 20; i++) {
-        te_engine *e = NULL;
-
-        assert_int_equal(te_engine_create(&o, &e), 0);
-        te_engine_destroy(e);
-        if (i == 0) {
-            fds = test_count_fds();
-            threads = test_settled_threads();
-        }
-    }
+    come_and_go(&o); /* may leave what libraries keep for the process */
+    fds = test_count_fds();
+    threads = test_settled_threads();
+    for (int i = 0; i < 20; i++)
+        come_and_go(&o);
     assert_true(test_nothing_left(fds, threads));
 }
 
