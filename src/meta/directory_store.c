@@ -67,7 +67,7 @@ static int no_memory(const char *name)
     return TEI_FAIL(TE_ERR_MEMORY, "no memory for the keys of segment %s", name);
 }
 
-/* ---- operations on one key; `key` is taken over and may be NULL */
+/* ---- operations on one key, which may be NULL: no memory */
 
 #define NO_SEGMENT "is not there, is gone, or was published under another MC_METADATA_CLUSTER_ID"
 #define NO_ENGINE  "has no engine: it is not up yet, is gone, or uses another MC_METADATA_CLUSTER_ID"
@@ -78,13 +78,12 @@ static int look_for(struct store_directory *d, const char *name, const char *key
     return key ? d->store->ops->get(d->store, key, deadline_of(d), out, revision) : no_memory(name);
 }
 
-static int get_key(struct store_directory *d, const char *name, char *key, const char *absent,
-                   struct tei_bytes *out)
+/* The engine's rpc_meta. That there is none is told as other absent keys are, and not logged. */
+static int look_for_rpc(struct store_directory *d, const char *name, struct tei_bytes *out)
 {
+    char *key = rpc_key(d, name);
     int rc = look_for(d, name, key, out, NULL);
 
-    if (rc == TE_ERR_NOT_FOUND)
-        rc = TEI_FAIL(rc, "the metadata server has no key %s: segment %s %s", key, name, absent);
     free(key);
     return rc;
 }
@@ -103,6 +102,7 @@ static int put_again(struct store_directory *d, const char *key, const char *val
     return rc;
 }
 
+/* Takes over the key, as does the next one. */
 static int put_key(struct store_directory *d, const char *name, char *key, const char *value,
                    size_t len)
 {
@@ -182,14 +182,17 @@ static int store_rpc_addr(struct tei_directory *dir, const char *name, bool fres
                           struct tei_hostport *out)
 {
     struct store_directory *d = of(dir);
-    struct tei_bytes value;
-    int rc = get_key(d, name, rpc_key(d, name), NO_ENGINE, &value);
+    struct tei_bytes value = {0};
+    char *key = rpc_key(d, name);
+    int rc = look_for(d, name, key, &value, NULL);
 
     (void)fresh;
-    if (rc)
-        return rc;
-    rc = tei_rpc_meta_decode(&value, name, out);
+    if (rc == TE_ERR_NOT_FOUND)
+        rc = TEI_FAIL(rc, "the metadata server has no key %s: segment %s " NO_ENGINE, key, name);
+    if (!rc)
+        rc = tei_rpc_meta_decode(&value, name, out);
     tei_bytes_fini(&value);
+    free(key);
     return rc;
 }
 
@@ -227,17 +230,14 @@ static char *announced_text(struct store_directory *d)
  */
 static int check_ours(struct store_directory *d, const char *name)
 {
-    char *mine = announced_text(d), *key = rpc_key(d, name);
+    char *mine = announced_text(d);
     struct tei_bytes value = {0};
-    int rc = key ? 0 : no_memory(name);
+    int rc = mine ? look_for_rpc(d, name, &value) : 0;
 
-    if (!rc && mine)
-        rc = d->store->ops->get(d->store, key, deadline_of(d), &value, NULL);
     if (value.data && !same_engine(mine, &value, name))
         rc = tei_err_keep(TE_ERR_EXISTS, "another engine has taken the name");
     tei_bytes_fini(&value);
     free(mine);
-    free(key);
     return rc;
 }
 
@@ -281,14 +281,11 @@ static int look_for_predecessor(struct store_directory *d, const char *name, con
 {
     struct tei_bytes value = {0};
     struct tei_hostport there;
-    char *key = rpc_key(d, name);
-    int rc =
-        key ? d->store->ops->get(d->store, key, deadline_of(d), &value, NULL) : no_memory(name);
+    int rc = look_for_rpc(d, name, &value);
 
     if (!rc && !same_engine(mine, &value, name) && tei_rpc_meta_decode(&value, name, &there) == 0)
         tell_predecessor(name, &there);
     tei_bytes_fini(&value);
-    free(key);
     return rc == TE_ERR_NOT_FOUND ? 0 : rc;
 }
 
@@ -423,7 +420,6 @@ static int find_engine(struct store_directory *d, const struct tei_segment *s,
                        struct tei_hostport *where)
 {
     struct tei_bytes value;
-    char *key;
     int rc;
 
     *where = (struct tei_hostport){0};
@@ -431,11 +427,7 @@ static int find_engine(struct store_directory *d, const struct tei_segment *s,
         return 0;
     if (s->n_listed)
         return store_rpc_addr(&d->directory, s->name, true, where);
-    key = rpc_key(d, s->name);
-    if (!key)
-        return no_memory(s->name);
-    rc = d->store->ops->get(d->store, key, deadline_of(d), &value, NULL);
-    free(key);
+    rc = look_for_rpc(d, s->name, &value);
     if (rc)
         return rc == TE_ERR_NOT_FOUND ? 0 : rc;
     rc = tei_rpc_meta_decode(&value, s->name, where);
@@ -463,11 +455,9 @@ static int decode_segment(struct store_directory *d, const char *name, const str
 /* Whether an engine is announced under the name: 0, TE_ERR_NOT_FOUND, or an error of the server. */
 static int look_for_engine(struct store_directory *d, const char *name)
 {
-    char *key = rpc_key(d, name);
     struct tei_bytes value;
-    int rc = look_for(d, name, key, &value, NULL);
+    int rc = look_for_rpc(d, name, &value);
 
-    free(key);
     if (!rc)
         tei_bytes_fini(&value);
     return rc;
@@ -530,32 +520,21 @@ static int fail_absent(struct store_directory *d, const char *name, const char *
                     bare ? name : "", near);
 }
 
-/* The descriptor of a bare name: an engine's, or, which *files tells, a record of files. */
-static int get_bare(struct store_directory *d, const char *name, bool first, struct tei_bytes *out,
-                    int64_t *revision, bool *files)
-{
-    char *key = segment_key(d, name);
-    int rc = look_for(d, name, key, out, revision);
-
-    *files = rc == TE_ERR_NOT_FOUND &&
-             atomic_load_explicit(&d->directory.bare_files, memory_order_relaxed);
-    if (*files)
-        rc = get_files(d, name, key, out, revision);
-    else if (rc == TE_ERR_NOT_FOUND)
-        rc = fail_absent(d, name, key, first);
-    free(key);
-    return rc;
-}
-
-/* The descriptor of a name that says of what it is. */
+/* The record of a name. A bare one is an engine's or, which *files tells, that of files. */
 static int get_record(struct store_directory *d, const char *name, bool first,
-                      struct tei_bytes *out, int64_t *revision)
+                      struct tei_bytes *out, int64_t *revision, bool *files)
 {
+    bool may_be_files =
+        !strchr(name, '/') && atomic_load_explicit(&d->directory.bare_files, memory_order_relaxed);
     char *key = segment_key(d, name);
     int rc = look_for(d, name, key, out, revision);
 
-    if (rc == TE_ERR_NOT_FOUND)
+    if (rc == TE_ERR_NOT_FOUND && may_be_files) {
+        *files = true;
+        rc = get_files(d, name, key, out, revision);
+    } else if (rc == TE_ERR_NOT_FOUND) {
         rc = fail_absent(d, name, key, first);
+    }
     free(key);
     return rc;
 }
@@ -566,8 +545,7 @@ static int get_segment(struct store_directory *d, const char *name, bool first,
     const int64_t deadline_ns = deadline_of(d);
     bool files = tei_keys_is_files(name);
     struct tei_bytes value;
-    int rc = strchr(name, '/') ? get_record(d, name, first, &value, revision)
-                               : get_bare(d, name, first, &value, revision, &files);
+    int rc = get_record(d, name, first, &value, revision, &files);
 
     if (rc)
         return rc;
