@@ -20,6 +20,7 @@
 #include "meta/meta.h"
 
 #include "base/err.h"
+#include "base/hex.h"
 #include "base/os.h"
 
 #include <errno.h>
@@ -738,28 +739,18 @@ static int refuse(const char *url, const char *why)
                     at ? at + 1 : scheme + 3, why);
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* %XX decoded; false if that is malformed. `out` may be `from`. */
 static bool decode(const char *from, char *out)
 {
     for (; *from; from++, out++) {
-        int high, low;
+        uint8_t byte;
 
         *out = *from;
         if (*from != '%')
             continue;
-        high = hex_digit(from[1]);
-        low = high < 0 ? -1 : hex_digit(from[2]);
-        if (low < 0 || high + low == 0)
+        if (!tei_hex_read(from + 1, &byte, 1) || byte == 0)
             return false;
-        *out = (char)(high << 4 | low);
+        *out = (char)byte;
         from += 2;
     }
     *out = '\0';

@@ -4,6 +4,7 @@
 #include "model/model.h"
 
 #include "base/err.h"
+#include "base/hex.h"
 #include "base/os.h"
 #include "base/utf8.h"
 
@@ -72,30 +73,14 @@ static void skip_blanks(struct tei_json_reader *r)
 
 /* ---------------------------------------------------------------------------------------- strings */
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
-        return (c | 0x20) - 'a' + 10;
-    return -1;
-}
-
 /* The four digits at p; -1 if they are none. */
 static int32_t hex_unit(const char *p, size_t left)
 {
-    int32_t unit = 0;
+    uint8_t bytes[2];
 
-    if (left < 4)
+    if (left < 4 || !tei_hex_read(p, bytes, sizeof(bytes)))
         return -1;
-    for (int i = 0; i < 4; i++) {
-        int digit = hex_digit(p[i]);
-
-        if (digit < 0)
-            return -1;
-        unit = unit * 16 + digit;
-    }
-    return unit;
+    return bytes[0] << 8 | bytes[1];
 }
 
 /*
