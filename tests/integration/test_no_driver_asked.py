@@ -4,7 +4,8 @@
 """
 An engine with host memory alone never has the loader look for a library of any maker of devices: what the loader
 says it searches (LD_DEBUG) names none of those in src/plat/makers.c and src/transport/nvmeof, over a load between
-two processes. The tool that asks for drivers on purpose shows that such a search would be seen.
+two processes, with the transport named and with all discovered. The tool that asks for drivers on purpose shows that
+such a search would be seen.
 """
 import glob
 import os
@@ -37,15 +38,22 @@ class NoDriver(unittest.TestCase):
             te.skip("this loader tells nothing of its searches")
         return text
 
-    def test_none_is_looked_for(self):
-        env, folder = self.traced("load")
-        with te.Target("--protocol=tcp", env=env) as target:
-            proc = te.bench(target.segment, "--protocol=tcp", "--buffer_size=8M", "--batches=3", "--verify", env=env)
+    def check_none_is_looked_for(self, name, *flags):
+        env, folder = self.traced(name)
+        with te.Target(*flags, env=env) as target:
+            proc = te.bench(target.segment, *flags, "--buffer_size=8M", "--batches=3", "--verify", env=env)
             self.assertEqual(proc.rc, 0, f"{proc}\n{target}")
         text = self.searched(folder)
         self.assertGreaterEqual(len(libraries()), 7)
-        for name in libraries():
-            self.assertNotIn(name, text)
+        for library in libraries():
+            self.assertNotIn(library, text)
+
+    def test_none_is_looked_for(self):
+        self.check_none_is_looked_for("load", "--protocol=tcp")
+
+    def test_nor_by_discovery(self):
+        """Where the engine finds devices and transports by itself, GPUs are none of them until somebody has one."""
+        self.check_none_is_looked_for("discovery", "--auto_discovery=true")
 
     def test_a_search_would_be_seen(self):
         env, folder = self.traced("asked")
