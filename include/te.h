@@ -609,8 +609,8 @@ typedef struct te_range {
 
 /*
  * Waits until nothing of the batch comes to its targets any more, `timeout_ms` at most (negative: for
- * ever, also while other WRITEs to the range fail one after the other; 0: only looks and asks no target, so
- * that who polls needs 1 or more). 0 is a certificate: whatever its WRITEs that are not COMPLETED have sent was
+ * ever; 0: not at all, but has the targets asked, so that who polls gets an answer later). WRITEs that end
+ * after the call do not prolong it. 0 is a certificate: whatever its WRITEs that are not COMPLETED have sent was
  * applied or never will be, so the targets' owners may use that memory for something else. Else not
  * known: writes at most `n` ranges that may still change to `unsafe` (NULL if n is 0) and the number
  * there are to *total (may be NULL), and returns why of the first:

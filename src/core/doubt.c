@@ -49,10 +49,15 @@ static bool is_forgotten(const struct view *from, const struct view *to, struct 
     return old;
 }
 
-const struct via *tei_doubts_look(const struct peer *p, struct tei_span d, bool *lost)
+unsigned tei_doubts_look(const struct peer *p, struct tei_span d, bool *lost)
 {
+    unsigned holders = 0;
+
     *lost = tei_span_set_reaches(&p->doubts.lost, d);
-    return *lost ? NULL : holder(p->view, d);
+    for (size_t i = 0; !*lost && i < p->view->n_via; i++)
+        if (holds(&p->view->via[i], d))
+            holders |= 1U << i;
+    return holders;
 }
 
 void tei_doubts_prune(struct peer *p)

@@ -25,10 +25,10 @@ void tei_doubts_note(struct view *v, const struct tei_work *w);
 /* The peer's view is another one now. Lock held. */
 void tei_doubts_move(struct peer *p, const struct view *from, const struct view *to);
 /*
- * The transport of the peer's current view that can say when nothing of an ended WRITE comes to that
- * range any more; NULL: nothing does, or, where *lost is set, nobody can say. Lock held.
+ * The transports of the peer's current view that can say when nothing of an ended WRITE comes to that range any
+ * more, by their places in it: bits; none: nothing does, or, where *lost is set, nobody can say. Lock held.
  */
-const struct via *tei_doubts_look(const struct peer *p, struct tei_span d, bool *lost);
+unsigned tei_doubts_look(const struct peer *p, struct tei_span d, bool *lost);
 /* Forgets those of `open` that are over. Lock held. */
 void tei_doubts_prune(struct peer *p);
 

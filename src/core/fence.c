@@ -2,9 +2,11 @@
 /*
  * fence.c - te_fence: waits until nothing of WRITEs that have ended comes to their targets any more.
  *
- * doubt.c says which transport knows that of a range. It is given a work that moves nothing, and ends
- * once the range is settled (settle() of transport.h). Then it is looked at again: another WRITE may have
- * ended there meanwhile, or the peer have got another view.
+ * doubt.c says which transports know that of a range. Each is given a work that moves nothing, and ends once what
+ * was on the way to the range when it was given is settled (settle() of transport.h). WRITEs that end there later do
+ * not count: without a limit of time it would never end where they fail one after the other. Where the peer has got
+ * another view meanwhile, that one's transports are asked, too. Where there is no time to wait the work ends at
+ * once, and has only had the target asked.
  */
 #include "core/core.h"
 #include "core/doubt.h"
@@ -61,8 +63,8 @@ static int wait_for(struct waiter *x)
     return x->error;
 }
 
-/* By one transport; the view is held. */
-static int settle(const struct fence *f, const struct via *via, struct tei_span d)
+/* By one transport; the view is held. TE_ERR_TIMEOUT: not in time, or its target is silent for too long. */
+static int settle_by(const struct fence *f, const struct via *via, struct tei_span d)
 {
     struct tei_transport *t = via->transport;
     struct tei_pool *works = &f->engine->transports.works[t->index];
@@ -90,34 +92,50 @@ static int settle(const struct fence *f, const struct via *via, struct tei_span 
     return rc;
 }
 
-/* The current view, held; *via is the transport to wait for, NULL: for none. */
-static struct view *look(struct peer *p, struct tei_span d, const struct via **via, bool *lost)
+/* By those that `holders` has, as tei_doubts_look(). */
+static int settle(const struct fence *f, const struct view *v, unsigned holders, struct tei_span d)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < v->n_via; i++) {
+        int one = holders & 1U << i ? settle_by(f, &v->via[i], d) : 0;
+
+        rc = rc ? rc : one;
+    }
+    return rc;
+}
+
+/* The current view, held. */
+static struct view *look(struct peer *p, struct tei_span d, unsigned *holders, bool *lost)
 {
     struct view *v;
 
     pthread_mutex_lock(&p->doubts.lock);
     v = p->view;
     tei_view_hold(v, 1);
-    *via = tei_doubts_look(p, d, lost);
+    *holders = tei_doubts_look(p, d, lost);
     pthread_mutex_unlock(&p->doubts.lock);
     return v;
 }
 
-/* 0: nothing comes there any more. The caller holds a view of the peer. */
+/* 0: nothing of what had ended by now comes there any more. The caller holds a view of the peer. */
 static int quiet(const struct fence *f, struct peer *p, struct tei_span d)
 {
-    const struct via *via;
+    uint64_t settled = 0; /* the view of which that is known */
+    unsigned holders;
     bool lost;
     int rc;
 
     do {
-        struct view *v = look(p, d, &via, &lost);
+        struct view *v = look(p, d, &holders, &lost);
 
-        rc = lost ? TE_ERR_LINK : via ? TE_ERR_TIMEOUT : TE_ERR_OK;
-        if (via && tei_now_ns() < f->deadline_ns)
-            rc = settle(f, via, d);
+        if (v->serial == settled)
+            holders = 0;
+        rc = lost ? TE_ERR_LINK : holders ? settle(f, v, holders, d) : TE_ERR_OK;
+        if (!rc)
+            settled = v->serial;
         tei_view_put(v, 1);
-    } while (via && (!rc || rc == TE_ERR_TIMEOUT) && tei_now_ns() < f->deadline_ns);
+    } while (holders && (!rc || (rc == TE_ERR_TIMEOUT && tei_now_ns() < f->deadline_ns)));
     return rc;
 }
 

@@ -336,9 +336,11 @@ struct tei_transport_ops {
     bool (*holds)(struct tei_transport *t, const struct tei_attach *a, const te_request *r);
     /*
      * Takes a work that moves nothing, and has no local memory: it ends without an error once nothing of
-     * a WRITE that has ended before is applied to its range any more; TE_ERR_LINK: that cannot be found
-     * out. Obeys its deadline, and cancel(). May call work_done(). Default: the op is not there, and of a
-     * WRITE that failed nobody can say when it is over, unless this process has made the copy.
+     * a WRITE that had ended before the call is applied to its range any more; TE_ERR_LINK: that cannot be
+     * found out. Obeys its deadline, and cancel(); where the deadline has passed it ends before this returns,
+     * TE_ERR_TIMEOUT if it is not over, and the target is asked once all the same. May call work_done().
+     * Default: the op is not there, and of a WRITE that failed nobody can say when it is over, unless this
+     * process has made the copy.
      */
     void (*settle)(struct tei_transport *t, struct tei_work *w);
     /*

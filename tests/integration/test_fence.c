@@ -315,6 +315,24 @@ static void stopped_with(const char *native, const char *version)
     close_rig(&r);
 }
 
+/* Who only looks has the target asked, too: it gets its certificate without ever waiting. */
+static void polled(void **state)
+{
+    static struct rig r;
+    te_request q;
+    te_batch batch;
+
+    (void)state;
+    use("0", "1", "2");
+    open_stopped(&r);
+    batch = leave_unsettled(&r, &q);
+    thaw(&r);
+    WAIT_FOR(te_fence(r.engine, batch, 0, NULL, 0, NULL) == 0);
+    WAIT_FOR(te_fence_segment(r.engine, r.segment, 0, NULL, 0, NULL) == 0);
+    assert_int_equal(te_batch_free(r.engine, batch), 0);
+    close_rig(&r);
+}
+
 static void stopped(void **state)
 {
     (void)state;
@@ -488,6 +506,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(enough),
         cmocka_unit_test(stopped),
         cmocka_unit_test(stopped_version_2),
+        cmocka_unit_test(polled),
         cmocka_unit_test(killed),
         cmocka_unit_test(misuse),
         cmocka_unit_test(closed_segment),

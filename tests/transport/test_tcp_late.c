@@ -9,6 +9,7 @@
 #include "base/os.h"
 #include "native_stage.h"
 #include "patience.h"
+#include "transport/tcp/tcp_stream.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -175,6 +176,127 @@ static void a_drop_settles(void **state)
     acknowledge(&s, &c, 5000);
     assert_int_equal(stage_outcome(&s, 1), 0);
     close(old);
+    close(c.fd);
+    stage_close(&s);
+}
+
+/* A work that moves nothing, as te_fence() gives it. */
+static void settle(struct stage *s, unsigned task, size_t at, size_t n, int64_t deadline_ns)
+{
+    struct tei_work *w = stage_add(s, task, TE_WRITE, at, n);
+
+    tei_list_del(&w->link);
+    atomic_store(&s->tasks[task].moved, n); /* the host counts what others move */
+    w->deadline_ns = deadline_ns;
+    s->t->ops.settle(s->t, w);
+}
+
+/* The same without time: it has ended already. */
+static int look(struct stage *s, unsigned task, size_t at, size_t n)
+{
+    settle(s, task, at, n, tei_now_ns());
+    assert_true(stage_is_done(s, task));
+    return s->tasks[task].error;
+}
+
+/* A target that is never quiet, since WRITEs are cancelled there all the time, settles what was before. */
+static void what_ends_later_is_not_waited_for(void **state)
+{
+    static struct stage s;
+    uint64_t ids[2];
+    struct native c;
+
+    (void)state;
+    stage_open(&s, NULL);
+    for (unsigned i = 0; i < 2; i++) {
+        request(&s, i, TE_WRITE, i * 100, 100);
+        if (i == 0)
+            c = stage_take_greeted(&s);
+        ids[i] = stage_get_request(&s, &c, TCP_FRAME_WRITE).h.id;
+        cancel(&s, i);
+        settle(&s, 2 + i, 0, 200, TEI_NEVER);
+        assert_false(stage_is_done(&s, 2 + i));
+    }
+    stage_answer(&c, TCP_FRAME_ACK, ids[0], TCP_OK, 0);
+    assert_int_equal(stage_outcome(&s, 2), 0);
+    assert_true(holds(&s, 100, 1));
+    assert_false(stage_is_done(&s, 3));
+    stage_answer(&c, TCP_FRAME_ACK, ids[1], TCP_OK, 0);
+    assert_int_equal(stage_outcome(&s, 3), 0);
+    close(c.fd);
+    stage_close(&s);
+}
+
+/* Who has no time to wait has the target asked, once for each look that it has not answered. */
+static void a_look_asks_the_target(void **state)
+{
+    static struct stage s;
+    uint64_t first;
+    struct native c;
+    struct got g;
+    int old;
+
+    (void)state;
+    stage_open(&s, NULL);
+    request(&s, 0, TE_WRITE, 0, STAGE_BYTES);
+    c = stage_take_greeted(&s);
+    old = c.fd;
+    first = s.hello.connection;
+    WAIT_FOR(is_stuck(old));
+    cancel(&s, 0);
+    for (int i = 0; i < 2; i++) {
+        struct pollfd f = {.fd = s.listener, .events = POLLIN};
+
+        /* It may not have seen yet that the one before was closed. */
+        WAIT_FOR(look(&s, 1, 0, 8) == TE_ERR_TIMEOUT && poll(&f, 1, 10) == 1);
+        c = stage_take_greeted(&s);
+        g = stage_get_request(&s, &c, TCP_FRAME_DROP);
+        assert_int_equal(g.r[0].addr, first);
+        assert_int_equal(look(&s, 1, 0, 8), TE_ERR_TIMEOUT);
+        native_expect_silence(c.fd);
+        if (i == 0)
+            close(c.fd);
+    }
+    stage_answer(&c, TCP_FRAME_DROPPED, g.h.id, TCP_OK, 0);
+    WAIT_FOR(look(&s, 1, 0, 8) == 0);
+    close(old);
+    close(c.fd);
+    stage_close(&s);
+}
+
+static bool wants_to_ask(const struct stage *s)
+{
+    struct tcp_peer *p = ((struct tcp_attach *)s->attach)->peer;
+    bool yes;
+
+    pthread_mutex_lock(&p->lock);
+    yes = tei_tcp_frames_want_drop(p);
+    pthread_mutex_unlock(&p->lock);
+    return yes;
+}
+
+/* Where nobody answers any more it is given up for that look, and not tried for ever. */
+static void a_look_at_a_target_that_is_gone(void **state)
+{
+    static struct stage s;
+    struct native c;
+
+    (void)state;
+    stage_open(&s, NULL);
+    s.host.conf.retry_cnt = 2;
+    request(&s, 0, TE_WRITE, 0, STAGE_BYTES);
+    c = stage_take_greeted(&s);
+    WAIT_FOR(is_stuck(c.fd));
+    cancel(&s, 0);
+    close(s.listener);
+    s.listener = -1;
+    assert_false(wants_to_ask(&s));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(look(&s, 1, 0, 8), TE_ERR_TIMEOUT);
+        WAIT_FOR(!wants_to_ask(&s));
+    }
+    s.t->ops.close(s.t);
+    assert_int_equal(look(&s, 1, 0, 8), TE_ERR_CANCELED);
     close(c.fd);
     stage_close(&s);
 }
@@ -555,6 +677,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_answer_settles),
         cmocka_unit_test(a_drop_settles),
+        cmocka_unit_test(what_ends_later_is_not_waited_for),
+        cmocka_unit_test(a_look_asks_the_target),
+        cmocka_unit_test(a_look_at_a_target_that_is_gone),
         cmocka_unit_test(an_end_settles),
         cmocka_unit_test(a_silent_target_fails_them),
         cmocka_unit_test(they_end_while_they_wait),

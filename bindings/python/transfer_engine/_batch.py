@@ -259,8 +259,8 @@ class Batch:
         """Returns when the peers' memory is quiet, too: nothing of the batch can change it any more.
 
         For a batch that has ended. Else raises why that is not known, after `timeout` seconds at most;
-        `unsafe` of the exception has the ranges, a thousand at most. 0 or less looks at once, and asks no
-        peer: who polls needs a timeout, say of 0.001.
+        `unsafe` of the exception has the ranges, a thousand at most. 0 or less does not wait, and has the
+        peers asked, for those who poll.
         """
         timeout = checked_timeout(timeout)
         until = math.inf if timeout is None else time.monotonic() + timeout

@@ -146,10 +146,12 @@ static bool keeps(const struct tcp_lane *l)
     return l->classic->work != NULL;
 }
 
-static struct tcp_frame *reach(const struct tcp_lane *l, const struct tei_span *span, bool exact)
+static struct tcp_frame *reach(const struct tcp_lane *l, const struct tei_span *span,
+                               uint64_t until, bool exact)
 {
     (void)l;
     (void)span;
+    (void)until;
     (void)exact;
     return NULL; /* see tei_tcp_fence_cut() */
 }

@@ -105,7 +105,7 @@ static const struct tcp_fault *reached(struct tcp_peer *p, const struct tei_span
     if (tei_span_set_reaches(&p->spans, *span))
         return &lost;
     why = remnants_reach(p, span, waiters);
-    f = tei_tcp_frames_reach(p, span);
+    f = tei_tcp_frames_reach(p, span, UINT64_MAX);
     if (f)
         *waiters = &f->waiters;
     if (!*waiters && is_crowded(p))
@@ -114,10 +114,11 @@ static const struct tcp_fault *reached(struct tcp_peer *p, const struct tei_span
 }
 
 /*
- * The same for who waits and sends nothing: for as long as he likes, and not for there to be fewer.
+ * The same for who waits and sends nothing: for as long as he likes, not for there to be fewer, and for nothing
+ * that came after `until`.
  */
 static const struct tcp_fault *touched(struct tcp_peer *p, const struct tei_span *span,
-                                       struct tei_list **waiters)
+                                       uint64_t until, struct tei_list **waiters)
 {
     struct tei_link *n, *tmp;
     struct tcp_frame *f;
@@ -127,9 +128,9 @@ static const struct tcp_fault *touched(struct tcp_peer *p, const struct tei_span
         return &lost;
     for (unsigned i = 0; p->n_remnants && i < p->n_bundles; i++)
         TEI_LIST_EACH(&p->bundles[i].remnants, n, tmp)
-            if (tei_spans_overlap(remnant_of(n)->span, *span))
+            if (remnant_of(n)->doubt <= until && tei_spans_overlap(remnant_of(n)->span, *span))
                 *waiters = &remnant_of(n)->waiters;
-    f = *waiters ? NULL : tei_tcp_frames_reach(p, span);
+    f = *waiters ? NULL : tei_tcp_frames_reach(p, span, until);
     if (f)
         *waiters = &f->waiters;
     return NULL;
@@ -143,7 +144,7 @@ static const struct tcp_fault *obstacle(struct tcp_peer *p, const struct tcp_wor
     *waiters = NULL;
     if (work->entry.base.opcode != TE_WRITE)
         return NULL;
-    return work->only_waits ? touched(p, &span, waiters) : reached(p, &span, waiters);
+    return work->only_waits ? touched(p, &span, work->doubts, waiters) : reached(p, &span, waiters);
 }
 
 /*
@@ -158,7 +159,7 @@ bool tei_tcp_fence_holds(struct tcp_peer *p, struct tei_span span)
     if (tei_tcp_unsettled(p) == 0)
         return false;
     pthread_mutex_lock(&p->lock);
-    yes = touched(p, &span, &waiters) || waiters;
+    yes = touched(p, &span, UINT64_MAX, &waiters) || waiters;
     pthread_mutex_unlock(&p->lock);
     return yes;
 }
@@ -270,14 +271,30 @@ static void fail_range(struct tcp_peer *p, struct tei_span span, const struct tc
 
 /* ---------------------------------------------------------------------- who waits and sends nothing */
 
-static void refuse(struct tcp_work *work)
+static void refuse(struct tcp_work *work, int error, const char *why)
 {
-    work->entry.base.error = TE_ERR_CANCELED;
-    work->entry.base.why = "the transport was closed";
+    work->entry.base.error = error;
+    work->entry.base.why = why;
+}
+
+/* There is no time to wait: what nobody has asked the target for yet is asked for. */
+static void only_ask(struct tcp_peer *p, struct tcp_work *work)
+{
+    struct tei_span span = span_of(work);
+    struct tei_list *waiters;
+    const struct tcp_fault *why = obstacle(p, work, &waiters);
+
+    if (why) {
+        refuse(work, why->error, why->why);
+    } else if (waiters) {
+        refuse(work, TE_ERR_TIMEOUT, "the target has not said yet that it is over");
+        tei_tcp_frames_ask(p, &span);
+    }
 }
 
 void tei_tcp_fence_settle(struct tcp_peer *p, struct tcp_work *work)
 {
+    int64_t now = tei_now_ns();
     struct tei_list done;
     bool held = false;
 
@@ -285,10 +302,13 @@ void tei_tcp_fence_settle(struct tcp_peer *p, struct tcp_work *work)
     tei_list_push_back(&done, &work->entry.base.link);
     work->only_waits = true;
     pthread_mutex_lock(&p->lock);
+    work->doubts = p->n_doubts;
     if (atomic_load_explicit(&p->t->closed, memory_order_relaxed))
-        refuse(work);
+        refuse(work, TE_ERR_CANCELED, "the transport was closed");
+    else if (work->entry.base.deadline_ns <= now)
+        only_ask(p, work);
     else
-        held = hold(p, work, tei_now_ns());
+        held = hold(p, work, now);
     if (held) {
         tei_tcp_watch_queue(p);
         tei_tcp_bundle_call(&p->bundles[0]); /* which asks the target, or wakes another that can */
@@ -366,6 +386,7 @@ static bool take_over(struct tcp_lane *l, struct tei_span span, struct tcp_remna
     }
     (void)shutdown(fd, SHUT_WR); /* where that fails there is an end to read */
     tei_list_push_back(&b->remnants, &r->link);
+    r->doubt = ++b->peer->n_doubts;
     b->peer->n_remnants++;
     tei_tcp_unsettled_add(b->peer, 1);
     tei_tcp_worker_arm(b->worker, r->until_ns);

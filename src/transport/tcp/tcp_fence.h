@@ -14,6 +14,7 @@ struct tcp_remnant {
     struct tcp_bundle *bundle;
     struct tei_watch watch;
     struct tei_span span;
+    uint64_t doubt; /* as of a frame */
     struct tei_list waiters;
     int64_t until_ns; /* for as long WRITEs wait for it */
     bool overdue;
@@ -35,7 +36,10 @@ static inline void tei_tcp_unsettled_add(struct tcp_peer *p, int change)
 }
 /* Takes works that have to wait, or cannot be sent, out of the list. */
 void tei_tcp_fence_hold(struct tcp_peer *p, struct tei_list *works, int64_t now);
-/* Ends a work that moves nothing when its range is settled; from any thread, without the lock. */
+/*
+ * Ends a work that moves nothing when what is unsettled of its range by now is settled; from any thread, without
+ * the lock.
+ */
 void tei_tcp_fence_settle(struct tcp_peer *p, struct tcp_work *work);
 /* Whether a WRITE of this range would be held; from any thread, without the lock. */
 bool tei_tcp_fence_holds(struct tcp_peer *p, struct tei_span span);

@@ -131,18 +131,21 @@ static struct tcp_frame *cut(struct tcp_lane *l, int64_t now)
     return f;
 }
 
-/* The first frame of a list that waits for a DROP which was not sent yet. */
-static const struct tcp_frame *first_unasked(const struct tei_list *frames)
+/* The first frame of a list that waits for a DROP which was not sent yet; any: whether or not somebody wants it. */
+static const struct tcp_frame *first_unasked(const struct tei_list *frames, bool any)
 {
-    for (struct tei_link *n = tei_list_first(frames); n; n = tei_list_next(frames, n))
-        if (!tei_container_of(n, struct tcp_frame, link)->asked)
-            return tei_container_of(n, struct tcp_frame, link);
+    for (struct tei_link *n = tei_list_first(frames); n; n = tei_list_next(frames, n)) {
+        const struct tcp_frame *f = tei_container_of(n, struct tcp_frame, link);
+
+        if (!f->asked && (any || f->wanted))
+            return f;
+    }
     return NULL;
 }
 
 bool tei_tcp_frames_want_drop(const struct tcp_peer *p)
 {
-    return first_unasked(&p->lost) || (tei_tcp_is_holding(p) && first_unasked(&p->unsettled));
+    return first_unasked(&p->lost, true) || first_unasked(&p->unsettled, tei_tcp_is_holding(p));
 }
 
 static void mark_asked(struct tei_list *frames, uint64_t connection)
@@ -159,12 +162,12 @@ static void mark_asked(struct tei_list *frames, uint64_t connection)
 /* Asks the target to end a connection that may still bring lost frames, or unsettled ones. */
 static struct tcp_frame *ask_drop(struct tcp_peer *p)
 {
-    const struct tcp_frame *lost = first_unasked(&p->lost);
+    const struct tcp_frame *lost = first_unasked(&p->lost, true);
     struct tcp_frame *f;
     uint64_t connection;
 
     if (!lost)
-        lost = first_unasked(&p->unsettled);
+        lost = first_unasked(&p->unsettled, true);
     f = lost ? make(p->t, TCP_FRAME_DROP) : NULL;
     if (!f)
         return NULL;
@@ -272,6 +275,7 @@ static void unsettle(struct tcp_peer *p, struct tcp_frame *f, const struct tcp_r
 
     if (s->end == 0) {
         *s = span_of(r);
+        f->doubt = ++p->n_doubts;
         tei_tcp_unsettled_add(p, 1);
         return;
     }
@@ -303,32 +307,53 @@ static bool frame_reaches(const struct tcp_frame *f, const struct tei_span *span
 }
 
 struct tcp_frame *tei_tcp_frames_last(const struct tei_list *frames, const struct tei_span *span,
-                                      bool exact)
+                                      uint64_t until, bool exact)
 {
     struct tei_link *n;
 
     for (n = frames->head.prev; n != &frames->head; n = n->prev) {
         struct tcp_frame *f = tei_container_of(n, struct tcp_frame, link);
 
-        if (frame_reaches(f, span, exact))
+        if (f->doubt <= until && frame_reaches(f, span, exact))
             return f;
     }
     return NULL;
 }
 
-/* Frames are answered in the order of their list, so who waits for the last one waits once. */
-struct tcp_frame *tei_tcp_frames_reach(const struct tcp_peer *p, const struct tei_span *span)
+static bool is_exact(const struct tcp_peer *p)
 {
-    bool exact = tei_tcp_unsettled(p) <= EXACT_MAX;
+    return tei_tcp_unsettled(p) <= EXACT_MAX;
+}
+
+/* Frames are answered in the order of their list, so who waits for the last one waits once. */
+struct tcp_frame *tei_tcp_frames_reach(const struct tcp_peer *p, const struct tei_span *span,
+                                       uint64_t until)
+{
+    bool exact = is_exact(p);
     struct tcp_frame *f;
 
-    f = tei_tcp_frames_last(&p->unsettled, span, exact);
+    f = tei_tcp_frames_last(&p->unsettled, span, until, exact);
     if (!f)
-        f = tei_tcp_frames_last(&p->lost, span, exact);
+        f = tei_tcp_frames_last(&p->lost, span, until, exact);
     for (unsigned i = 0; !f && i < p->n_bundles; i++)
         for (unsigned k = 0; !f && k < p->bundles[i].n_lanes; k++)
-            f = p->exchange->reach(&p->bundles[i].lanes[k], span, exact);
+            f = p->exchange->reach(&p->bundles[i].lanes[k], span, until, exact);
     return f;
+}
+
+void tei_tcp_frames_ask(struct tcp_peer *p, const struct tei_span *span)
+{
+    bool exact = is_exact(p), any = false;
+    struct tei_link *n, *tmp;
+
+    TEI_LIST_EACH(&p->unsettled, n, tmp) {
+        struct tcp_frame *f = tei_container_of(n, struct tcp_frame, link);
+
+        f->wanted = f->wanted || frame_reaches(f, span, exact);
+        any = any || f->wanted;
+    }
+    if (any)
+        tei_tcp_bundle_call(&p->bundles[0]);
 }
 
 static void free_left_over(struct tcp_peer *p, struct tcp_frame *f)
@@ -534,7 +559,7 @@ static void asked_in_vain(struct tcp_lane *l, struct tcp_frame *f)
         TE_ERR_LINK, 0, "the target does not say that an earlier WRITE to this range is over"};
     struct tcp_peer *p = l->bundle->peer;
 
-    f->asked = false;
+    f->asked = f->wanted = false;
     f->tries += !l->stream->forgive;
     if (f->tries <= (unsigned)p->t->conf->retry_cnt)
         return;
@@ -633,8 +658,10 @@ void tei_tcp_frames_dropped(struct tcp_peer *p, uint64_t connection)
 void tei_tcp_frames_fail(struct tcp_peer *p, struct tcp_worker *w, const struct tcp_fault *fault)
 {
     struct tei_list *lists[] = {&p->again, &p->lost};
-    struct tei_link *n;
+    struct tei_link *n, *tmp;
 
+    TEI_LIST_EACH(&p->unsettled, n, tmp)
+        tei_container_of(n, struct tcp_frame, link)->wanted = false;
     for (unsigned i = 0; i < TEI_ARRAY_LEN(lists); i++) {
         while ((n = tei_list_pop(lists[i]))) {
             struct tcp_frame *f = tei_container_of(n, struct tcp_frame, link);

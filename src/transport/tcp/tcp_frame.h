@@ -24,6 +24,7 @@ struct tcp_frame {
     unsigned n;    /* blocks */
     unsigned tries;
     bool asked;          /* lost: a DROP for its connection is under way */
+    bool wanted;         /* unsettled: who does not wait wants to know when that is over */
     uint64_t id;         /* on the connection */
     uint64_t connection; /* lost: the one that may still bring it; DROP: the one to drop */
     uint64_t payload;    /* bytes of all blocks */
@@ -36,6 +37,7 @@ struct tcp_frame {
     uint64_t delivered; /* stream.delivered at that time */
     struct tei_span
         unsettled; /* WRITE: covers the blocks whose work ended before the answer, end 0: none */
+    uint64_t doubt;          /* peer.n_doubts when the first of them did */
     struct tei_list waiters; /* works that are held until that is empty */
     const void *owner;       /* of the first block */
     unsigned noted;          /* blocks of that owner that tcp_drive.c knows of */
@@ -74,11 +76,11 @@ void tei_tcp_frames_leave(struct tcp_lane *l, const struct tcp_fault *fault, boo
 /* The target has ended that connection: its frames may go out again. */
 void tei_tcp_frames_dropped(struct tcp_peer *p, uint64_t connection);
 /*
- * The last frame of a list that may still bring a WRITE that has ended to that range, or NULL; exact:
- * by its blocks, not by what they cover together.
+ * The last frame of a list that may still bring a WRITE that has ended to that range, or NULL. Of those whose
+ * `doubt` is at most `until`; exact: by its blocks, not by what they cover together.
  */
 struct tcp_frame *tei_tcp_frames_last(const struct tei_list *frames, const struct tei_span *span,
-                                      bool exact);
+                                      uint64_t until, bool exact);
 /* Whether the WRITEs up to that one were sent, with nothing else between them. */
 bool tei_tcp_frames_acked(const struct tcp_stream *s, uint64_t id);
 /* Whether a work with an error has a part in a WRITE that is being sent, or read by the kernel. */
@@ -93,7 +95,10 @@ void tei_tcp_frames_fail(struct tcp_peer *p, struct tcp_worker *w, const struct 
 void tei_tcp_frames_settle(struct tcp_peer *p);
 /* Whether a frame waits for a DROP that was not sent yet. */
 bool tei_tcp_frames_want_drop(const struct tcp_peer *p);
-/* The last frame that may still bring a WRITE that has ended to that range, or NULL. */
-struct tcp_frame *tei_tcp_frames_reach(const struct tcp_peer *p, const struct tei_span *span);
+/* The last frame that may still bring a WRITE that has ended to that range, or NULL; see tei_tcp_frames_last(). */
+struct tcp_frame *tei_tcp_frames_reach(const struct tcp_peer *p, const struct tei_span *span,
+                                       uint64_t until);
+/* Has the target asked, once, for those of a range that it is to be asked for, though nobody waits. */
+void tei_tcp_frames_ask(struct tcp_peer *p, const struct tei_span *span);
 
 #endif

@@ -72,7 +72,8 @@ struct tcp_exchange {
     /* Whether it keeps anything. */
     bool (*keeps)(const struct tcp_lane *l);
     /* Peer's lock. The last frame that may still bring a WRITE that has ended to that range: tei_tcp_frames_last(). */
-    struct tcp_frame *(*reach)(const struct tcp_lane *l, const struct tei_span *span, bool exact);
+    struct tcp_frame *(*reach)(const struct tcp_lane *l, const struct tei_span *span,
+                               uint64_t until, bool exact);
     /* Both locks. Takes from the queue, at most so many frames, and makes it busy; false: nothing. */
     bool (*take)(struct tcp_lane *l, unsigned frames, int64_t now);
     /* The connection is up: makes it busy or idle; false when memory is out. */

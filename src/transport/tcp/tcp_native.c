@@ -50,9 +50,10 @@ static bool keeps(const struct tcp_lane *l)
     return false;
 }
 
-static struct tcp_frame *reach(const struct tcp_lane *l, const struct tei_span *span, bool exact)
+static struct tcp_frame *reach(const struct tcp_lane *l, const struct tei_span *span,
+                               uint64_t until, bool exact)
 {
-    return tei_tcp_frames_last(&l->stream->flight, span, exact);
+    return tei_tcp_frames_last(&l->stream->flight, span, until, exact);
 }
 
 /* --------------------------------------------------------------------------------- connections */

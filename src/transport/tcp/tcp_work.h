@@ -14,6 +14,7 @@ struct tcp_work {
         entry; /* in peer.ledger or, while it waits for an earlier WRITE, in peer.held */
     struct tei_link behind; /* held: in the waiters of what it waits for; see tcp_fence.c */
     bool only_waits;        /* held: it sends nothing afterwards; see tei_tcp_fence_settle() */
+    uint64_t doubts;        /* then it waits for the peer's up to this one: peer.n_doubts */
 };
 
 /* Why an exchange or a connection ended. */
