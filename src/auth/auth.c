@@ -2,9 +2,9 @@
 /*
  * auth.c - TE_AUTH: opening, the keys in use, and what was refused.
  *
- * Before a key is used, the file is looked at (one stat), unless it was in the last 200 ms; when it has changed it is
- * read anew. What cannot be taken is logged once, and the keys of before stay: a file that is being replaced must not
- * shut anybody out, and one that is broken must let nobody in.
+ * The engine has the file looked at (one stat) again and again; when it has changed it is read anew. That may wait for
+ * a disk, or a server, so nobody who uses a key does it. What cannot be taken is logged once, and the keys of before
+ * stay: a file that is being replaced must not shut anybody out, and one that is broken must let nobody in.
  *
  * Of each key and use another one is made, HMAC-SHA256(key, label), so that what is proved with one of them is
  * worth nothing in the place of another: HKDF-Expand of RFC 5869 with one block.
@@ -21,7 +21,6 @@
 #include <strings.h>
 
 #define TOLD_AGAIN_NS (10 * TEI_NS_PER_S)
-#define LOOK_NS       (200 * TEI_NS_PER_MS)
 
 /* ------------------------------------------------------------------------------------- words */
 
@@ -99,7 +98,7 @@ static bool derive(const struct tei_auth *a, const struct auth_line *line, enum 
     return tei_auth_hmac(a, line->key, line->len, labels[use], strlen(labels[use]), key);
 }
 
-/* Whether there is a file; told where there is none any more. Lock held. */
+/* Whether there is a file; told where there is none any more. */
 static bool is_there(struct tei_auth *a, struct auth_stamp *stamp)
 {
     bool good = tei_auth_stamp(a->path, stamp);
@@ -111,7 +110,7 @@ static bool is_there(struct tei_auth *a, struct auth_stamp *stamp)
     return good;
 }
 
-/* What is wrong with the file itself is not looked at again; what may pass is. Lock held. */
+/* What is wrong with the file itself is not looked at again; what may pass is. */
 static void keep_keys(struct tei_auth *a, int rc, const struct auth_stamp *stamp)
 {
     const char *text = te_errmsg();
@@ -121,17 +120,12 @@ static void keep_keys(struct tei_auth *a, int rc, const struct auth_stamp *stamp
     TEI_WARN("the keys of before stay in use, until %s is mended: %s", a->path, text);
 }
 
-/* Reads the file anew if it is another one than before. Lock held. */
-static void look(struct tei_auth *a)
+void tei_auth_look(struct tei_auth *a)
 {
-    int64_t now_ns = tei_now_ns();
     struct auth_stamp stamp;
-    struct auth_file *keys;
+    struct auth_file *keys, *old;
     int rc;
 
-    if (now_ns < a->look_ns)
-        return;
-    a->look_ns = now_ns + LOOK_NS;
     if (!is_there(a, &stamp) || memcmp(&stamp, &a->stamp, sizeof(stamp)) == 0 ||
         memcmp(&stamp, &a->refused_stamp, sizeof(stamp)) == 0)
         return;
@@ -140,9 +134,12 @@ static void look(struct tei_auth *a)
         keep_keys(a, rc, &stamp);
         return;
     }
-    tei_auth_file_free(a->keys);
-    a->keys = keys;
     a->stamp = stamp;
+    pthread_mutex_lock(&a->lock);
+    old = a->keys;
+    a->keys = keys;
+    pthread_mutex_unlock(&a->lock);
+    tei_auth_file_free(old);
     TEI_INFO("key file %s was read anew: %zu ids", a->path, keys->n);
 }
 
@@ -167,7 +164,6 @@ bool tei_auth_key(struct tei_auth *a, enum auth_use use, const char *id, size_t 
     bool good;
 
     pthread_mutex_lock(&a->lock);
-    look(a);
     line = line_of(a, id, len, cause);
     good = line && derive(a, line, use, key);
     pthread_mutex_unlock(&a->lock);
@@ -183,7 +179,6 @@ bool tei_auth_own_key(struct tei_auth *a, enum auth_use use, char id[TEI_AUTH_ID
     bool good;
 
     pthread_mutex_lock(&a->lock);
-    look(a);
     memcpy(id, a->keys->lines[0].id, TEI_AUTH_ID_MAX + 1);
     good = derive(a, &a->keys->lines[0], use, key);
     pthread_mutex_unlock(&a->lock);

@@ -10,7 +10,8 @@
  * overwritten before they are given back. What libssl copies lives as long as one connection of the
  * handshake port, and is overwritten by libssl.
  *
- * All functions may be called from any thread; a struct tei_secure or tei_proof is one thread's at a time.
+ * All functions but tei_auth_look() may be called from any thread, and wait for nothing; a struct tei_secure or tei_proof
+ * is one thread's at a time.
  */
 #ifndef TEI_AUTH_H
 #define TEI_AUTH_H
@@ -63,6 +64,12 @@ struct tei_auth;
 int tei_auth_open(const struct tei_conf *conf, uint64_t instance, struct tei_auth **out);
 /* NULL is accepted. Nothing that was made with it may be left. */
 void tei_auth_close(struct tei_auth *a);
+
+/*
+ * Reads the key file anew if it has changed; what cannot be taken is logged, and the keys of before stay. May block;
+ * one thread at a time.
+ */
+void tei_auth_look(struct tei_auth *a);
 
 /* The id that this engine shows at the moment, written to `id`. */
 void tei_auth_own_id(struct tei_auth *a, char id[TEI_AUTH_ID_MAX + 1]);

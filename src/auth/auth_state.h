@@ -25,11 +25,12 @@ struct tei_auth {
     struct auth_net nets[AUTH_NETS_MAX];
     size_t n_nets;
 
+    /* Of tei_auth_look(). */
+    struct auth_stamp stamp, refused_stamp; /* of `keys`; of a file that could not be taken */
+    bool is_missing;                        /* it could not be looked at, which was told */
+
     pthread_mutex_t lock; /* the rest */
     struct auth_file *keys;
-    struct auth_stamp stamp, refused_stamp; /* of `keys`; of a file that could not be taken */
-    int64_t look_ns;                        /* the file is not looked at before */
-    bool is_missing;                        /* it could not be looked at, which was told */
     uint64_t counts[TEI_AUTH_N_CAUSES];
     int64_t told_ns[TEI_AUTH_N_CAUSES];
 };
@@ -38,7 +39,7 @@ struct tei_auth {
 enum auth_use { AUTH_USE_TLS, AUTH_USE_DATA, AUTH_USE_HOST };
 /*
  * The key of a peer's id for one use. False, and *cause, if there is none; TEI_AUTH_N_CAUSES: libcrypto has
- * failed. Looks first whether the file has changed.
+ * failed.
  */
 bool tei_auth_key(struct tei_auth *a, enum auth_use use, const char *id, size_t len,
                   uint8_t key[TEI_AUTH_PROOF], enum tei_auth_cause *cause);

@@ -215,7 +215,7 @@ const struct tei_option_row tei_option_rows[] = {
      .help =
          "Path of a file with lines ID:KEY, a key being 32 to 64 random bytes in base64. The first is what "
          "this engine shows, the others are those who may come; the first may be repeated. Nobody but "
-         "its owner may reach it. It is read again when it has changed."},
+         "its owner may reach it. It is looked at once a second, and read again when it has changed."},
     {TEXT("TE_AUTH_CLASSIC", auth_classic), .strict = true,
      .help =
          "With TE_AUTH=psk: addresses and networks (10.1.0.0/16,fd00::7) of engines that have no keys. They "

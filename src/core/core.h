@@ -44,6 +44,7 @@
 #include "core/peer.h"
 #include "core/publish.h"
 #include "core/region.h"
+#include "core/rekey.h"
 #include "core/transports.h"
 #include "meta/meta.h"
 
@@ -86,6 +87,7 @@ struct te_engine {
     struct descriptor descriptor;
     struct publisher publisher;
     struct keeper keeper;
+    struct rekey rekey;
     struct tei_job host_job;
 
     struct peers peers;

@@ -154,6 +154,7 @@ static void stop_ctl(te_engine *e)
     tei_timer_stop(&e->ctl.loop, &e->parking.timer);
     tei_timer_stop(&e->ctl.loop, &e->publisher.timer);
     tei_timer_stop(&e->ctl.loop, &e->keeper.timer);
+    tei_timer_stop(&e->ctl.loop, &e->rekey.timer);
     tei_metrics_serve_stop(e);
     tei_metrics_file_stop(e);
     if (e->rpc)
@@ -266,6 +267,8 @@ static int start_engine(te_engine *e, const te_options *o)
         rc = e->dir->ops->listen(e->dir, tei_peer_changed, e);
     if (!rc)
         tei_keep_start(e);
+    if (!rc)
+        tei_rekey_start(e);
     return rc ? rc : tei_metrics_serve_start(e);
 }
 

@@ -13,7 +13,6 @@ import te_proc as te
 SIZE = 100001
 KEYS = {c: base64.b64encode(c.upper().encode() * 32).decode() for c in "abcdxyz"}
 TCP_ONLY = ("TE_HOST_PATH=0",)
-LOOK_S = 0.2  # a key that is needed so long after the last one has its engine look at the file first
 HELLO_MAGIC = 0xff564954414e4554
 
 
@@ -37,6 +36,11 @@ class Case(unittest.TestCase):
             f.write(text)
         os.rename(path + ".new", path)
         return path
+
+    def change(self, peer, text, told):
+        """Gives an engine another key file, and waits for what it says of that."""
+        self.keys(peer.key_file, text)
+        peer.wait_error(told)
 
     def engine(self, *options, keys=None, **more):
         """With TE_AUTH=psk where there is a text of keys; .metrics() are those it tells."""

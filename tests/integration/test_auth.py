@@ -153,15 +153,16 @@ class DataPort(te_auth.Case):
     def test_rotation(self):
         client, server = self.pair(A, B)
         self.moves(client, server, 1)
-        self.keys(server.key_file, lines("y", "x", "a"))
-        self.keys(client.key_file, lines("x", "y"))
-        time.sleep(te_auth.LOOK_S)
+        self.change(server, lines("y", "x", "a"), "was read anew: 3 ids")
+        self.change(client, lines("x", "y"), "was read anew: 2 ids")
         client.ask("close", client.open(server.segment))
         self.moves(client, server, 2)
         self.assertEqual(self.refusals(server), {})
-        self.keys(server.key_file, "broken\n")
-        time.sleep(te_auth.LOOK_S)
+        self.change(server, "broken\n", "the keys of before stay in use")
         self.moves(client, server, 3)
+        self.change(server, lines("y"), "was read anew: 1 ids")
+        client.ask("close", client.open(server.segment))
+        self.fails_to_move(client, server, "our id is not in the key file of the peer")
 
 
 class Classic(te_auth.Case):

@@ -204,19 +204,20 @@ static void count_told(void *arg, enum te_log_level level, const char *text)
     t->lines += strstr(text, t->what) != NULL;
 }
 
-/* Asks for an id that never comes, until the log says that the file was looked at. */
-static void until_told(struct tei_auth *a, const char *what)
+/* How often a look at the key file is told so. */
+static unsigned told_by_look(struct tei_auth *a, const char *what)
 {
-    int64_t deadline_ns = tei_deadline_ns(PATIENCE_MS);
     struct told t = {.what = what};
 
     te_log_set_sink(count_told, &t);
-    while (t.lines == 0 && tei_now_ns() < deadline_ns) {
-        assert_int_equal(why_no_proof(a, "z"), TEI_AUTH_ID);
-        usleep(1000);
-    }
+    tei_auth_look(a);
     te_log_set_sink(NULL, NULL);
-    assert_int_equal(t.lines, 1);
+    return t.lines;
+}
+
+static void expect_told(struct tei_auth *a, const char *what)
+{
+    assert_int_equal(told_by_look(a, what), 1);
 }
 
 TEST(ids_that_may_not_come)
@@ -227,24 +228,9 @@ TEST(ids_that_may_not_come)
     assert_int_equal(why_no_proof(a, ""), TEI_AUTH_ID);
     assert_int_equal(why_no_proof(a, "a"), TEI_AUTH_OWN);
     auth_file("a", A_AND_B "a:" KEY_A "\n");
-    until_told(a, "was read anew");
+    expect_told(a, "was read anew");
     tei_proof_free(server_proof(a, TEI_PROOF_DATA, "a"));
     tei_auth_close(a);
-}
-
-/* Asks for it so long that the file is looked at twice at least; how often the log said that. */
-static unsigned told_in_two_looks(struct tei_auth *a, const char *what)
-{
-    int64_t end_ns = tei_now_ns() + 450 * TEI_NS_PER_MS;
-    struct told t = {.what = what};
-
-    te_log_set_sink(count_told, &t);
-    do {
-        assert_int_equal(why_no_proof(a, "z"), TEI_AUTH_ID);
-        usleep(10000);
-    } while (tei_now_ns() < end_ns);
-    te_log_set_sink(NULL, NULL);
-    return t.lines;
 }
 
 /* Nothing is said again of a file that is still broken, or still not there. */
@@ -253,13 +239,13 @@ TEST(a_file_that_cannot_be_taken_is_told_once)
     struct tei_auth *a = auth_open("o", A_AND_B, 1);
     const char *path = auth_file("o", "broken\n");
 
-    until_told(a, "stay in use, until");
-    assert_int_equal(told_in_two_looks(a, "key file"), 0);
+    expect_told(a, "stay in use, until");
+    assert_int_equal(told_by_look(a, "key file"), 0);
     assert_int_equal(unlink(path), 0);
-    until_told(a, "is put back");
-    assert_int_equal(told_in_two_looks(a, "key file"), 0);
+    expect_told(a, "is put back");
+    assert_int_equal(told_by_look(a, "key file"), 0);
     auth_file("o", A_AND_B);
-    until_told(a, "was read anew");
+    expect_told(a, "was read anew");
     tei_auth_close(a);
 }
 
@@ -270,20 +256,20 @@ TEST(keys_rotate_without_a_restart)
 
     assert_int_equal(why_no_proof(a, "c"), TEI_AUTH_ID);
     auth_file("r", "c:" KEY_C "\n" B_AND_A);
-    until_told(a, "was read anew");
+    expect_told(a, "was read anew");
     tei_proof_free(tei_proof_client(a, TEI_PROOF_DATA, id));
     assert_string_equal(id, "c");
     tei_proof_free(server_proof(a, TEI_PROOF_DATA, "a"));
     /* One that cannot be taken lets nobody in, and keeps nobody out. */
     auth_file("r", "c:" KEY_C "\nd:broken\n");
-    until_told(a, "stay in use, until");
+    expect_told(a, "stay in use, until");
     assert_int_equal(why_no_proof(a, "d"), TEI_AUTH_ID);
     tei_proof_free(server_proof(a, TEI_PROOF_DATA, "a"));
     unlink(auth_file("r", "x"));
-    until_told(a, "is put back");
+    expect_told(a, "is put back");
     tei_proof_free(server_proof(a, TEI_PROOF_DATA, "a"));
     auth_file("r", "c:" KEY_C "\n");
-    until_told(a, "was read anew");
+    expect_told(a, "was read anew");
     assert_int_equal(why_no_proof(a, "a"), TEI_AUTH_ID);
     tei_auth_close(a);
 }
