@@ -452,6 +452,57 @@ static void stranger_meanwhile(void **state)
     pair_close(p);
 }
 
+/* What the peer says to the initiator meanwhile: it begins, too, and then anew. */
+static struct {
+    struct tei_rdma_hello answer[2];
+    bool said;
+} anew;
+
+static int begin_meanwhile(struct tei_host *h, const struct tei_hostport *where, const char *body,
+                           size_t len, char **answer, size_t *answer_len)
+{
+    struct tei_rdma_hello own, peer;
+
+    assert_int_equal(tei_rdma_hello_decode(body, len, &own), 0);
+    peer = own;
+    memcpy(peer.local_nic_path, own.peer_nic_path, sizeof own.peer_nic_path);
+    memcpy(peer.peer_nic_path, own.local_nic_path, sizeof own.local_nic_path);
+    for (size_t i = 0; i < 2 && !anew.said; i++) {
+        tei_random(peer.ticket, sizeof peer.ticket);
+        say(&meanwhile.p->ha.where, &peer, &anew.answer[i]);
+        peer.has_replaced = true;
+        memcpy(peer.replaced, anew.answer[i].ticket, sizeof peer.replaced);
+    }
+    anew.said = true;
+    return overhear(h, where, body, len, answer, answer_len);
+}
+
+/*
+ * What shows the ticket is followed then by the endpoint whose message is on its way: another one would ask
+ * in its turn, and the answer to the first would be in vain.
+ */
+static void peer_began_anew(void **state)
+{
+    struct pair *p = open_pair();
+    uint64_t asked;
+
+    (void)state;
+    memset(&anew, 0, sizeof anew);
+    meanwhile.p = p;
+    asked = count(p->a, "left0").reconnects;
+    p->ha.base.connect = begin_meanwhile;
+    fill_pattern(p->bm, PAIR_BYTES, 6);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, PAIR_BYTES), 0);
+    assert_memory_equal(p->am, p->bm, PAIR_BYTES);
+    for (size_t i = 0; i < 2; i++)
+        assert_string_equal(anew.answer[i].reply_msg, "");
+    assert_memory_equal(anew.answer[1].ticket, anew.answer[0].ticket, TEI_RDMA_TICKET);
+    assert_memory_equal(anew.answer[1].psn, anew.answer[0].psn, sizeof anew.answer[0].psn);
+    assert_int_equal(count(p->a, "left0").reconnects,
+                     asked + 2); /* the second with other secrets */
+    pair_close(p);
+}
+
 /* A stranger that speaks to the target while that one's answer is on its way to the initiator. */
 static struct {
     struct pair *p;
@@ -632,8 +683,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         CASE(strangers_change_nothing), CASE(strangers_confirm_nothing), CASE(idle_connection),
         CASE(ticket_of_the_peer),       CASE(dropped_and_made_again),    CASE(restarted_initiator),
-        CASE(stranger_was_first),       CASE(stranger_meanwhile),        CASE(stranger_between),
-        CASE(engines_without_psns),
+        CASE(stranger_was_first),       CASE(stranger_meanwhile),        CASE(peer_began_anew),
+        CASE(stranger_between),         CASE(engines_without_psns),
     };
 
     if (argc > 1)

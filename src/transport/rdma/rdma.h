@@ -53,6 +53,7 @@
 #define RDMA_TICK_NS     (10 * TEI_NS_PER_MS)
 #define RDMA_FLUSH_NS    TEI_NS_PER_S       /* so long a device may take to give back what it had */
 #define RDMA_PROBE_NS    (2 * TEI_NS_PER_S) /* more than a device takes to give a probe up */
+#define RDMA_YIELD_NS    (100 * TEI_NS_PER_MS) /* for the peer's message to come first */
 #define RDMA_WR_PROBE    ((uint64_t)1) /* in a wr_id: not a slice, but the probe of an endpoint */
 
 struct rdma;
@@ -187,7 +188,10 @@ struct rdma_endpoint {
     pthread_mutex_t lock; /* the rest */
     enum rdma_ep_state state;
     bool counted;    /* in nic->n_live; under nic->pool_lock */
-    bool connecting; /* a job is at it */
+    bool begun;      /* a job was posted that asks the peer */
+    bool connecting; /* it is under way */
+    bool agreed;     /* the peer was told, or has said, that both are connected with each other */
+    bool yields;     /* the next one lets the peer ask first */
     bool draining, buried;
     bool on_trial;   /* its rail failed of late: a refusal is no news */
     bool refused;    /* the device took nothing of what was posted last */
@@ -221,6 +225,7 @@ struct rdma_endpoint {
     int64_t progress_ns;      /* last completion, or first post after none was out */
     int64_t queued_ns;        /* when the queue was last empty */
     int64_t wait_until_ns;    /* WAIT_ACK ends then */
+    int64_t yield_until_ns;   /* the peer is not asked before; 0: at once */
     struct tei_gid_entry gid; /* of ours, that it speaks from */
     struct tei_job job;
 };
@@ -471,7 +476,7 @@ int tei_rdma_qps_connect(struct rdma_endpoint *ep);
 void tei_rdma_qps_flush(struct rdma_endpoint *ep);
 
 /* ---- rdma_connect.c */
-/* Begins to connect a NEW endpoint, on te/aux. */
+/* Begins to connect an endpoint that is to be, on te/aux, once, and not before its time. */
 void tei_rdma_connect(struct rdma_endpoint *ep);
 /* After an endpoint's probe, or its end: takes up the messages that waited for it. */
 void tei_rdma_answer_asking(struct rdma_endpoint *ep);

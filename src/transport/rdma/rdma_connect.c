@@ -20,9 +20,15 @@
  * what a probe of the connected queue pairs shows: if they answer, it is refused; if they do not,
  * their end ends the endpoint, and the message is taken as the first. While the peer has still to say
  * that it is ready, its queue pairs may not listen yet, and a probe that is lost would end them: so it
- * goes out once they do, and the peer has RDMA_PROBE_NS more to say so. A message that comes while our
- * own is on its way, after another one was followed, waits for the answer to ours, which is from whom
- * we asked.
+ * goes out once they do, and the peer has RDMA_PROBE_NS more to say so. One without the ticket that comes
+ * while our own is on its way, after another one was followed, waits for the answer to ours, which is
+ * from whom we asked.
+ *
+ * That answer may name other queue pairs than the message that was followed: a stranger's, or the peer
+ * has ended the endpoint that it came from. Who sent it was told our secrets, so a new endpoint, with
+ * others, asks anew. Where both ends do that at the same pace neither answer ever names what was
+ * followed before; so of the two the one whose name is the greater waits for the other's message, for
+ * RDMA_YIELD_NS, before it asks itself.
  *
  * All of it blocks, making queue pairs as well as the network, and so runs on te/aux: what begins, and
  * waits for a peer, among host->waits, so that no answer a peer waits for stands behind it.
@@ -232,9 +238,23 @@ static int conclude(struct rdma_endpoint *ep, const struct tei_rdma_hello *their
     lock_device(ep);
     if (ep->state != RDMA_EP_DYING)
         rc = take_answer(ep, theirs);
+    ep->agreed = rc == 0;
     if (!rc)
         fill_hello(ep, true, second);
     unlock_device(ep);
+    return rc;
+}
+
+/* The second message. A peer that has replaced meanwhile what answered need not know of it. */
+static int say_ready(struct rdma_endpoint *ep, const struct tei_rdma_hello *second,
+                     struct tei_rdma_hello *out)
+{
+    int rc = ask(ep, second, out);
+
+    pthread_mutex_lock(&ep->lock);
+    if (rc == TE_ERR_REJECTED && !ep->agreed)
+        rc = 0;
+    pthread_mutex_unlock(&ep->lock);
     return rc;
 }
 
@@ -250,7 +270,7 @@ static int begin(struct rdma_endpoint *ep)
     if (!rc)
         rc = conclude(ep, &h[1], &h[2]);
     if (!rc && h[1].has_ready_ack)
-        rc = ask(ep, &h[2], &h[0]);
+        rc = say_ready(ep, &h[2], &h[0]);
     free(h);
     return rc;
 }
@@ -258,8 +278,8 @@ static int begin(struct rdma_endpoint *ep)
 static void is_ready(struct rdma_endpoint *ep)
 {
     pthread_mutex_lock(&ep->lock);
-    if (ep->state != RDMA_EP_DYING)
-        ep->state = RDMA_EP_READY;
+    if (ep->state == RDMA_EP_CONNECTING)
+        ep->state = ep->agreed ? RDMA_EP_READY : RDMA_EP_WAIT_ACK;
     pthread_mutex_unlock(&ep->lock);
     TEI_DEBUG("rdma: %s to %s: connected", ep->nic->name, ep->peer_path);
     tei_rdma_ep_kick(ep);
@@ -305,6 +325,18 @@ static void note_away(struct rdma_endpoint *ep)
         tei_rdma_peers_each(ep->nic->t, hold_off, &ep->where);
 }
 
+/* Two messages have told us of different queue pairs: whether the peer's next is to be the first. */
+static void note_clash(struct rdma_endpoint *ep)
+{
+    char own[TEI_RDMA_PATH];
+
+    own_path(ep->nic, own);
+    pthread_mutex_lock(&ep->lock);
+    ep->yields = strcmp(own, ep->peer_path) > 0;
+    pthread_mutex_unlock(&ep->lock);
+    tei_rdma_ep_fail(ep, 0, "two engines answer to the peer's name");
+}
+
 static void begin_job(struct tei_job *j)
 {
     struct rdma_endpoint *ep = tei_container_of(j, struct rdma_endpoint, job);
@@ -318,7 +350,7 @@ static void begin_job(struct tei_job *j)
     if (tei_rdma_is_away(rc))
         note_away(ep);
     if (rc == TE_ERR_EXISTS)
-        tei_rdma_ep_fail(ep, 0, "two engines answer to the peer's name");
+        note_clash(ep);
     else if (rc)
         tei_rdma_ep_fail(ep, rc, reason(rc));
     else
@@ -333,7 +365,8 @@ void tei_rdma_connect(struct rdma_endpoint *ep)
     bool begin_it;
 
     pthread_mutex_lock(&ep->lock);
-    begin_it = ep->state == RDMA_EP_CONNECTING && !ep->connecting;
+    begin_it = ep->state == RDMA_EP_CONNECTING && !ep->begun && tei_now_ns() >= ep->yield_until_ns;
+    ep->begun |= begin_it;
     ep->connecting |= begin_it;
     pthread_mutex_unlock(&ep->lock);
     if (!begin_it)
@@ -390,26 +423,35 @@ static struct rdma_nic *addressed(struct rdma *t, const char *path, char *why, s
     return nic;
 }
 
+/* Our own message is on its way, or will be. */
+static bool is_asking(const struct rdma_endpoint *ep)
+{
+    return ep->state == RDMA_EP_CONNECTING && (ep->begun || !ep->yield_until_ns);
+}
+
 /* Whether it can be connected as a message asks that may be followed; its lock is held. */
 static bool is_free(const struct rdma_endpoint *ep)
 {
-    if (ep->state == RDMA_EP_NEW || ep->state == RDMA_EP_CONNECTING)
+    if (ep->state == RDMA_EP_NEW)
         return !ep->has_peer;
-    return (ep->state == RDMA_EP_WAIT_ACK || ep->state == RDMA_EP_READY) && ep->n_posted == 0 &&
-           ep->probe == RDMA_PROBE_NONE;
+    return ep->state == RDMA_EP_CONNECTING ||
+           ((ep->state == RDMA_EP_WAIT_ACK || ep->state == RDMA_EP_READY) && ep->n_posted == 0 &&
+            ep->probe == RDMA_PROBE_NONE);
 }
 
 static int follow(struct rdma_endpoint *ep, const struct tei_rdma_hello *hello)
 {
+    bool asking = is_asking(ep);
     int rc = tei_rdma_qps_create(ep);
 
     if (rc)
         return rc;
-    if (ep->state != RDMA_EP_CONNECTING)
+    if (!asking)
         tei_rdma_qps_renumber(ep);
     rc = connect_qps(ep, hello);
-    if (!rc && ep->state != RDMA_EP_CONNECTING)
+    if (!rc && !asking)
         ep->state = hello->has_ready_ack ? RDMA_EP_WAIT_ACK : RDMA_EP_READY;
+    ep->agreed = false;
     ep->wait_until_ns = tei_now_ns() + ACK_WAIT_NS;
     return rc;
 }
@@ -514,6 +556,7 @@ static bool answer_second(struct rdma_nic *n, const struct tei_rdma_hello *hello
         return false;
     pthread_mutex_lock(&ep->lock);
     known = same_peer(ep, hello) && ep->state != RDMA_EP_DYING;
+    ep->agreed |= known;
     if (known && ep->state == RDMA_EP_WAIT_ACK) {
         ep->state = RDMA_EP_READY;
         ep->probe_ns = tei_now_ns(); /* one that is wanted goes out now */

@@ -224,13 +224,18 @@ static bool is_held_off(struct rdma_peer *p)
     return until > 0 && tei_now_ns() < until;
 }
 
-/* What shows the peer that `ep` may replace `before`; an attempt that found no peer hands on its own. */
+/*
+ * What shows the peer that `ep` may replace `before`; an attempt that found no peer hands on its own. And
+ * whether it asks at once.
+ */
 static void inherit(struct rdma_endpoint *ep, struct rdma_endpoint *before)
 {
     pthread_mutex_lock(&before->lock);
     ep->has_replaced = before->has_peer_ticket || before->has_replaced;
     memcpy(ep->replaced, before->has_peer_ticket ? before->peer_ticket : before->replaced,
            sizeof ep->replaced);
+    if (before->yields)
+        ep->yield_until_ns = tei_now_ns() + RDMA_YIELD_NS;
     pthread_mutex_unlock(&before->lock);
 }
 

@@ -224,6 +224,7 @@ static void look_at(struct rdma_endpoint *ep, void *arg)
         tei_rdma_ep_fail(ep, TE_ERR_LINK, wrong);
     else
         tei_rdma_ep_kick(ep);
+    tei_rdma_connect(ep); /* one whose time has come */
     tei_rdma_ep_reap(ep);
 }
 
