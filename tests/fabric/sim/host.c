@@ -153,6 +153,16 @@ static void check_marked(const char *extra)
     sim_fail("memory was written after te_unregister() had returned: byte %zu", i);
 }
 
+/* It ends the connections on which somebody is in the middle of it, with all else that is on them. */
+static void take_away(struct life *l)
+{
+    unsigned closed = sim_net_closed(l->host);
+
+    sim_unregister(l->engine, l->extra);
+    if (sim_net_closed(l->host) != closed)
+        sim_world.hosts[l->host].broke_at = sim_now();
+}
+
 /* Memory of the host comes, and goes after `us` at most. */
 static void come_and_go(struct life *l, uint64_t us)
 {
@@ -162,7 +172,7 @@ static void come_and_go(struct life *l, uint64_t us)
     while (sim_now() < l->stays_until)
         usleep(1000);
     l->there++;
-    sim_unregister(l->engine, l->extra);
+    take_away(l);
     memset(l->extra, MARK, EXTRA);
     sim_allow(l->extra, EXTRA, false);
     sim_block(&l->there, "is without memory", sim_now() + (int64_t)sim_below(us / 8) * SIM_US);

@@ -47,6 +47,7 @@ static int n_bound;
 static struct sim_path paths[SIM_HOSTS][SIM_HOSTS];
 static bool is_off[SIM_HOSTS];
 static uint16_t last_port[SIM_HOSTS];
+static unsigned closed[SIM_HOSTS];
 
 struct sim_path *sim_path(int from, int to)
 {
@@ -553,6 +554,7 @@ void sim_socket_close(struct sim_file *f)
 {
     struct socket *s = (struct socket *)f;
 
+    closed[s->host] += !sim_is_engine();
     leave(s, is_off[s->host]);
     s->is_lost = is_off[s->host];
 }
@@ -612,6 +614,11 @@ bool sim_net_reset(int a, int b)
         }
     }
     return false;
+}
+
+unsigned sim_net_closed(int host)
+{
+    return closed[host];
 }
 
 bool sim_net_is_left(int fd)

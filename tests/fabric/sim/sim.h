@@ -180,6 +180,8 @@ extern struct sim_net_faults sim_net;
 extern bool sim_is_v6; /* hosts are known by their addresses of IPv6 */
 /* Resets a connection by chance, between those hosts, 0: of any; false if there is none. */
 bool sim_net_reset(int a, int b);
+/* Connections that a host has closed by other threads than its engine's. */
+unsigned sim_net_closed(int host);
 /* Whether the other side of the socket has closed it, which its bytes may not yet tell. */
 bool sim_net_is_left(int fd);
 /* The machine of a host is off: its connections know nothing of it. */

@@ -78,6 +78,7 @@ struct host {
     int lives;           /* that have begun */
     bool through;        /* all that it was to do is done */
     int64_t stood_until; /* it was frozen, or is */
+    int64_t broke_at;    /* its te_unregister() has ended connections, the last time; 0: never */
     struct guest guests[USERS];
 };
 
