@@ -96,7 +96,7 @@ static int set_up(void **state)
     engine.peers.n = 2;
     peer.engine = &engine;
     peer.id = SEGMENT;
-    peer.name = (char *)(uintptr_t)"the peer";
+    peer.name = (char *)(uintptr_t) "the peer";
     pthread_mutex_init(&peer.lock, NULL);
     pthread_mutex_init(&peer.doubts.lock, NULL);
     make_view(&views[0], &attaches[0], 7);

@@ -36,8 +36,8 @@ struct tcp_frame {
     int64_t sent_ns;    /* when the last byte was handed over; before: when the first was */
     uint64_t delivered; /* stream.delivered at that time */
     struct tei_span
-        unsettled; /* WRITE: covers the blocks whose work ended before the answer, end 0: none */
-    uint64_t doubt;          /* peer.n_doubts when the first of them did */
+        unsettled;  /* WRITE: covers the blocks whose work ended before the answer, end 0: none */
+    uint64_t doubt; /* peer.n_doubts when the first of them did */
     struct tei_list waiters; /* works that are held until that is empty */
     const void *owner;       /* of the first block */
     unsigned noted;          /* blocks of that owner that tcp_drive.c knows of */

@@ -64,9 +64,10 @@ struct tcp_peer {
     size_t n_frames;          /* in both */
     /* What may still be written there for works that have ended, and what waits for it: tcp_fence.c. */
     _Atomic size_t n_unsettled; /* frames of which a part is, remnants and spans: 0 nearly always */
-    uint64_t n_doubts;          /* how often one of these has begun: those of a time are told from later ones */
-    struct tei_list unsettled;  /* WRITE frames of broken connections, of which all is */
-    size_t n_left_over;         /* in it */
+    uint64_t
+        n_doubts; /* how often one of these has begun: those of a time are told from later ones */
+    struct tei_list unsettled; /* WRITE frames of broken connections, of which all is */
+    size_t n_left_over;        /* in it */
     unsigned n_remnants;
     struct tei_span_set spans; /* lost for good */
     struct tei_ledger held;    /* WRITEs */
