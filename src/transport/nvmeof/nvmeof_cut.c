@@ -195,6 +195,13 @@ static bool is_harmless(int error)
            error == EINVAL || error == ECANCELED;
 }
 
+/* Whether the kernel has told of pages that were not written back, or has told none: once to each descriptor. */
+static bool tells_of_pages(const struct nvmeof_io *io)
+{
+    return io->step == NVMEOF_WRITE_BACK ||
+           (io->write && !io->direct && !io->gpu && io->file->owner->conf->file_flush);
+}
+
 static void fail_io(struct nvmeof_io *io, int error)
 {
     io->file->reopen |= !is_harmless(error);
@@ -236,6 +243,20 @@ static void refuse_direct(struct nvmeof_io *io)
     io->edge = io->write;
 }
 
+/* The kernel says so; it may be of pages that another has written. */
+static void fail_told(struct nvmeof_io *io, int error)
+{
+    io->file->lost_write_backs += tells_of_pages(io) && error != EFAULT && error != ECANCELED;
+    fail_io(io, error);
+}
+
+/* All is well, unless another was told meanwhile. */
+static void check_pages(struct nvmeof_io *io)
+{
+    if (io->lost_write_backs != io->file->lost_write_backs)
+        fail_io(io, EIO);
+}
+
 static bool finish_move(struct nvmeof_io *io)
 {
     if (io->bounced && !io->write && io->gpu) {
@@ -244,6 +265,8 @@ static bool finish_move(struct nvmeof_io *io)
     }
     if (io->bounced && !io->write && copy(io->bounce + io->skip, io->memory, io->want, true))
         fail_io(io, EFAULT);
+    if (tells_of_pages(io))
+        check_pages(io);
     if (!io->edge || io->file->owner->conf->file_flush)
         return true;
     io->step = NVMEOF_WRITE_BACK;
@@ -322,18 +345,16 @@ static bool settle_move(struct nvmeof_io *io, int64_t result)
         refuse_direct(io);
         return false;
     }
-    fail_io(io, (int)-result);
+    fail_told(io, (int)-result);
     return true;
 }
 
 static bool settle_write_back(struct nvmeof_io *io, int64_t result)
 {
-    if (result < 0) {
-        io->file->lost_write_backs++;
-        fail_io(io, (int)-result);
-    } else if (io->lost_write_backs != io->file->lost_write_backs) {
-        fail_io(io, EIO);
-    }
+    if (result < 0)
+        fail_told(io, (int)-result);
+    else
+        check_pages(io);
     return true;
 }
 
