@@ -587,6 +587,32 @@ TE_API int te_batch_status(te_engine *e, te_batch b, struct te_status *out);
 TE_API int te_status_msg(te_engine *e, te_batch b, size_t task, char *buf, size_t n);
 
 /*
+ * Which path has carried a request. Set `size` to sizeof(struct te_path) first; a newer library fills no
+ * more than that, an older one sets to 0 what it does not know.
+ */
+struct te_path {
+    size_t size;
+    /* That had it last, or has it: "tcp". "": none, as when nothing is to be moved, or while it is PENDING. */
+    char transport[32];
+    /* This side's NIC that moved the last part that has ended: "mlx5_0". "": none has, or a transport without. */
+    char nic[64];
+    /*
+     * How often, at most 255, it or a part of it had failed and went another way then: by another NIC or
+     * address, told once the part has ended, or by another transport.
+     */
+    uint32_t changes;
+    uint32_t
+        staged; /* 1: this side's memory of a device is copied through host memory for the transport */
+};
+
+/*
+ * Tells how request `task` goes, or has gone, in whatever state it is. A request that is cut into parts may
+ * go by many NICs at a time, pages in memory of several sorts also by several transports: the last one is
+ * told. te_explain() says which would be taken, and why.
+ */
+TE_API int te_path(te_engine *e, te_batch b, size_t task, struct te_path *out);
+
+/*
  * Waits until every request submitted so far is terminal, `timeout_ms` at most (negative: for
  * ever). 0 when they are, whatever their outcome; TE_ERR_TIMEOUT if not. Does not cancel anything.
  * The calling thread may move the batch's data itself, which is the quickest way for short requests:

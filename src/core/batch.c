@@ -206,12 +206,12 @@ static int read_task(const struct task *t, struct te_status *out)
     return 0;
 }
 
-static int check_task(const struct batch *b, size_t task, const void *out)
+int tei_task_check(const struct batch *b, size_t task, const void *out)
 {
     size_t n = atomic_load_explicit(&b->claimed, memory_order_acquire);
 
     if (!out)
-        return TEI_FAIL(TE_ERR_INVALID, "the place for the status is NULL");
+        return TEI_FAIL(TE_ERR_INVALID, "the place for the result is NULL");
     if (task >= n)
         return TEI_FAIL(TE_ERR_INVALID, "task %zu of a batch with %zu submitted requests", task, n);
     return 0;
@@ -224,7 +224,7 @@ int te_status(te_engine *e, te_batch id, size_t task, struct te_status *out)
 
     if (!b)
         return rc;
-    rc = check_task(b, task, out);
+    rc = tei_task_check(b, task, out);
     if (!rc)
         rc = read_task(&b->tasks[task], out);
     tei_batch_unpin(&e->batches, id);
@@ -315,7 +315,7 @@ int te_status_msg(te_engine *e, te_batch id, size_t task, char *buf, size_t n)
 
     if (!b)
         return rc;
-    rc = check_task(b, task, n ? buf : NULL);
+    rc = tei_task_check(b, task, n ? buf : NULL);
     if (!rc)
         write_msg(&b->tasks[task], buf, n);
     tei_batch_unpin(&e->batches, id);

@@ -20,13 +20,16 @@ struct batches {
 struct task {
     /* enum te_state; terminal ones are stored with release, after all below */
     _Alignas(64) _Atomic uint8_t state;
-    bool refreshed;        /* its one refresh is used up */
-    bool paged;            /* of te_submit_pages(): req.source is its list, req.length the sum */
-    uint8_t sample;        /* it is timed: its slot + 1, see metrics.h; else 0 */
-    _Atomic uint32_t left; /* pieces of work */
-    _Atomic int error;     /* the first one */
-    int sys_errno;         /* of the one who set `error` */
-    const char *why;       /* of the one who set `error` */
+    bool refreshed : 1;      /* its one refresh is used up */
+    bool paged : 1;          /* of te_submit_pages(): req.source is its list, req.length the sum */
+    uint8_t sample;          /* it is timed: its slot + 1, see metrics.h; else 0 */
+    _Atomic uint8_t carrier; /* what has carried it last, see path.h; 0: nothing */
+    _Atomic uint32_t left;   /* pieces of work */
+    _Atomic int error;       /* the first one */
+    int16_t sys_errno;       /* of the one who set `error` */
+    _Atomic uint8_t nic;     /* of its last part, as host->nic() has it; 0: not known */
+    _Atomic uint8_t changes; /* of its path, UINT8_MAX at most */
+    const char *why;         /* of the one who set `error` */
     _Atomic uint64_t moved;
     struct batch *batch;
     struct group *group;
@@ -83,6 +86,9 @@ void tei_batch_unpin(struct batches *s, te_batch id);
 void tei_batch_put(struct batch *b);
 /* A copy of a text for tei_task_end() of one of the batch's tasks; NULL when memory is out. */
 const char *tei_batch_note(struct batch *b, const char *text);
+
+/* Whether the batch has such a task, and there is a place for what is told of it. */
+int tei_task_check(const struct batch *b, size_t task, const void *out);
 
 static inline bool tei_task_is_terminal(int state)
 {

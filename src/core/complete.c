@@ -17,6 +17,7 @@
 #include "core/notify.h"
 #include "core/page_feed.h"
 #include "core/page_list.h"
+#include "core/path.h"
 #include "core/slow.h"
 #include "core/view.h"
 
@@ -295,7 +296,7 @@ void tei_task_fail(struct task *t, int error, int sys_errno, const char *why)
     was = atomic_load_explicit(&t->error, memory_order_relaxed);
     if (was == TE_ERR_OK || (tei_err_is_mild(was) && !tei_err_is_mild(error))) {
         atomic_store_explicit(&t->error, error, memory_order_relaxed);
-        t->sys_errno = sys_errno;
+        t->sys_errno = (int16_t)sys_errno;
         t->why = why;
     }
     pthread_mutex_unlock(lock);
@@ -312,6 +313,8 @@ static bool fold(struct tei_work *w)
         tei_doubts_note(t->view, w); /* first: who sees the task end may ask for a fence */
         tei_task_fail(t, w->error, w->sys_errno, w->why);
     }
+    if (w->nic | w->changes)
+        tei_path_went(t, w);
     if (w->story)
         tei_story_carried(w->story, w->transport->ops.name);
     /* Of pages the list counts, in runs. */

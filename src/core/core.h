@@ -41,6 +41,7 @@
 #include "core/metrics.h"
 #include "core/observe.h"
 #include "core/park.h"
+#include "core/path.h"
 #include "core/peer.h"
 #include "core/publish.h"
 #include "core/region.h"
@@ -99,6 +100,7 @@ struct te_engine {
     struct events events;
 
     struct inbox inbox;
+    struct nic_names nics;
 
     struct counters count;
     struct metrics metrics;

@@ -198,6 +198,7 @@ static void init_engine(te_engine *e)
                                 .bind_host = e->bind,
                                 .work_done = tei_work_done,
                                 .note = tei_work_note,
+                                .nic = tei_path_nic,
                                 .region_hold = hold_region,
                                 .region_release = release_region,
                                 .topology = find_topology,
@@ -213,6 +214,7 @@ static void init_engine(te_engine *e)
     tei_drivers_init(&e->drivers);
     tei_events_init(&e->events);
     tei_inbox_init(&e->inbox);
+    tei_nic_names_init(&e->nics);
     tei_handles_init(&e->preps);
     tei_jobs_init(&e->jobs, AUX_THREADS);
     tei_jobs_init(&e->fetches, FETCH_THREADS);
@@ -364,6 +366,7 @@ static void free_engine(te_engine *e)
     tei_publisher_fini(&e->publisher);
     tei_descriptor_fini(&e->descriptor);
     tei_inbox_fini(&e->inbox);
+    tei_nic_names_fini(&e->nics);
     tei_metrics_serve_fini(e);
     tei_metrics_file_fini(e);
     tei_matrix_fini(&e->matrix);

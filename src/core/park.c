@@ -14,6 +14,7 @@
 #include "core/complete.h"
 #include "core/page_feed.h"
 #include "core/page_list.h"
+#include "core/path.h"
 #include "core/plan.h"
 #include "core/slow.h"
 #include "core/view.h"
@@ -107,6 +108,7 @@ static void post_again(struct peer *p, struct tei_list *tasks)
     while ((l = tei_list_pop(tasks))) {
         struct task *t = tei_container_of(l, struct task, link);
         struct view *old = t->view;
+        uint8_t carrier = atomic_load_explicit(&t->carrier, memory_order_relaxed);
         const char *why;
         int rc;
 
@@ -118,6 +120,7 @@ static void post_again(struct peer *p, struct tei_list *tasks)
         if (t->batch->stories)
             tei_slow_posted(t);
         rc = cut_again(&plan, t, &why);
+        tei_path_again(t, carrier);
         if (rc)
             tei_task_end(t, rc, why);
     }

@@ -9,6 +9,7 @@
 #include "base/probe.h"
 #include "core/core.h"
 #include "core/page_list.h"
+#include "core/path.h"
 #include "core/route.h"
 #include "core/slow.h"
 
@@ -81,6 +82,8 @@ static int cut_one(struct plan *p, struct task *t, const te_request *r, const st
     w->length = part;
     w->deadline_ns = t->deadline_ns;
     w->opcode = r->opcode;
+    w->nic = 0;
+    w->changes = 0;
     w->sink = NULL;
     w->error = 0;
     w->sys_errno = 0;
@@ -149,6 +152,7 @@ bool tei_plan_is_whole(struct plan *p, const struct view *v, const te_request *r
 struct cut {
     uint32_t pieces, room; /* how many there are, and may be */
     uint64_t done;         /* bytes of the last range; less than its length: no room is left */
+    const struct via *via; /* that carries it */
 };
 
 static int cut_parts(struct plan *p, struct task *t, const te_request *r, const struct via *via,
@@ -184,6 +188,7 @@ static int cut_range(struct plan *p, struct task *t, const te_request *r, const 
         via = tei_route(t->view, r, &lasts);
     if (!via)
         return TE_ERR_UNSUPPORTED;
+    c->via = via;
     if (!whole)
         return cut_parts(p, t, r, via, c);
     rc = cut_one(p, t, r, via, 0, r->length, NULL);
@@ -192,16 +197,27 @@ static int cut_range(struct plan *p, struct task *t, const te_request *r, const 
     return rc;
 }
 
+/* What te_path() tells from now on. */
+static void note_carrier(const struct plan *p, struct task *t, const struct via *via)
+{
+    struct tei_transport *by = via->transport;
+    bool staged = tei_transports_carrier(&p->engine->transports, t->region, by) != by;
+
+    atomic_store_explicit(&t->carrier, tei_path_carrier(by, staged), memory_order_relaxed);
+}
+
 static int cut_task(struct plan *p, struct task *t, const struct via *via)
 {
     struct cut c = {.room = UINT32_MAX};
     int rc = cut_range(p, t, &t->req, via, &c);
 
-    if (rc)
+    if (rc) {
         tei_plan_uncut(p, t);
-    else
-        atomic_store_explicit(&t->left, c.pieces, memory_order_relaxed);
-    return rc;
+        return rc;
+    }
+    note_carrier(p, t, c.via);
+    atomic_store_explicit(&t->left, c.pieces, memory_order_relaxed);
+    return 0;
 }
 
 /* ----------------------------------------------------------------------------------------- pages */
@@ -248,6 +264,8 @@ int tei_plan_cut_window(struct plan *p, struct task *t, uint32_t room)
         l->bad = r.page;
         l->bad_at = r.remote;
     }
+    if (!rc && c.pieces)
+        note_carrier(p, t, c.via);
     l->cut = c.pieces;
     /* Before they are posted, and so before any of them is back. */
     pthread_mutex_lock(&l->lock);

@@ -73,9 +73,12 @@ static inline void tei_plan_claim(const struct plan *p, struct task *t, struct v
     t->refreshed = false;
     t->paged = false;
     t->sample = 0;
+    atomic_init(&t->carrier, 0);
     atomic_init(&t->left, 0);
     atomic_init(&t->error, TE_ERR_OK);
     t->sys_errno = 0;
+    atomic_init(&t->nic, 0);
+    atomic_init(&t->changes, 0);
     t->why = NULL;
     atomic_init(&t->moved, 0);
     t->batch = p->batch;

@@ -352,6 +352,9 @@ static void come_back(struct piece *x, const struct tei_work *leg)
     x->part.error = leg->error;
     x->part.sys_errno = leg->sys_errno;
     x->part.why = leg->why;
+    x->part.entry->base.nic = leg->nic ? leg->nic : x->part.entry->base.nic;
+    for (unsigned i = 0; i < leg->changes; i++)
+        tei_work_changed(&x->part.entry->base);
     tei_list_push_back(&s->back, &x->link);
     wake(s);
     pthread_mutex_unlock(&s->lock);

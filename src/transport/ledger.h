@@ -103,6 +103,11 @@ static inline void tei_part_give_up(struct tei_part *part)
 }
 /* A part has ended: nothing touches its memory any more. */
 void tei_ledger_back(struct tei_ledger *l, const struct tei_part *part, int64_t now);
+/* A part of it goes another way than at its last try. */
+static inline void tei_work_changed(struct tei_work *w)
+{
+    w->changes = (uint8_t)(w->changes + (w->changes < UINT8_MAX));
+}
 /* What is neither taken nor back has got on: some of a part. */
 static inline void tei_ledger_progress(struct tei_ledger *l, struct tei_entry *e, int64_t now)
 {

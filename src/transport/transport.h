@@ -158,6 +158,8 @@ struct tei_work {
     /* TEI_NEVER: only lack of progress (conf->transfer_timeout_ms) ends it */
     int64_t deadline_ns;
     int opcode; /* TE_READ, TE_WRITE */
+    /* For te_path(); cleared by the core: of host->nic(), for the last part; by tei_work_changed(). */
+    uint8_t nic, changes;
     /* The core's; NULL: the request itself. Here, so that it is cleared in one step with the next. */
     struct tei_sink *sink;
     /* Cleared by the core; set by the transport before work_done(). */
@@ -215,6 +217,8 @@ struct tei_host {
      * asked for. NULL when memory is out.
      */
     const char *(*note)(struct tei_host *h, const struct tei_work *w, const char *text);
+    /* A number for the local NIC of that name, the same each time, 1 or more; 0: there are too many. */
+    uint8_t (*nic)(struct tei_host *h, const char *name);
     /* Answers a message that handshake() was given. */
     void (*answer)(struct tei_host *h, struct tei_rpc_call *call, const char *text, size_t len);
 };

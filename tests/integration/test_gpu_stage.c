@@ -130,6 +130,29 @@ static void test_others_go_on(void **state)
     others_go_on(TCP);
 }
 
+/* te_path() tells that the memory of a device went through the host's, and what has carried it from there. */
+static void test_path_is_told(void **state)
+{
+    struct rig r = rig_up(TCP, &second);
+
+    (void)state;
+    for (size_t k = 0; k < PLACES; k++) {
+        struct te_path path = {.size = sizeof path};
+        te_batch b = batch_of(r.e, 1);
+
+        if (r.mine.at[k]) {
+            submit(&r, b, TE_READ, k, &second, 0);
+            assert_int_equal(te_wait(r.e, b, PATIENCE_MS), 0);
+            assert_int_equal(state_of(r.e, b, 0), TE_COMPLETED);
+            assert_int_equal(te_path(r.e, b, 0, &path), 0);
+            assert_string_equal(path.transport, "tcp");
+            assert_int_equal(path.staged, k != PLACE_HOST);
+        }
+        assert_int_equal(te_batch_free(r.e, b), 0);
+    }
+    rig_down(&r);
+}
+
 /* Four slots for all, and all comes through. */
 static void test_little_memory(void **state)
 {
@@ -335,6 +358,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_ends_without_the_peer, thaw),
         cmocka_unit_test_teardown(test_others_go_on, thaw),
+        cmocka_unit_test(test_path_is_told),
         cmocka_unit_test(test_little_memory),
         cmocka_unit_test_teardown(test_copy_fails, thaw),
         cmocka_unit_test_teardown(test_cancel_while_the_device_stalls, thaw),

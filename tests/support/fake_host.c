@@ -47,6 +47,8 @@ static void work_done(struct tei_host *base, struct tei_list *done)
         task->error = w->error;
         task->sys_errno = w->sys_errno;
         task->why = w->why;
+        task->nic = w->nic;
+        task->changes = w->changes;
         h->n_done++;
         free(w);
     }
@@ -144,6 +146,13 @@ static const char *note(struct tei_host *base, const struct tei_work *w, const c
     return t->note;
 }
 
+/* By the last character, as names in fabrics of tests differ in that: "left0" is 1. */
+static uint8_t nic_number(struct tei_host *base, const char *name)
+{
+    (void)base;
+    return (uint8_t)(name[strlen(name) - 1] - '0' + 1);
+}
+
 static void answer(struct tei_host *base, struct tei_rpc_call *call, const char *text, size_t len)
 {
     (void)base;
@@ -175,6 +184,7 @@ void fake_host_init(struct fake_host *h)
                                 .bind_host = "127.0.0.1",
                                 .work_done = work_done,
                                 .note = note,
+                                .nic = nic_number,
                                 .region_hold = region_hold,
                                 .region_release = region_release,
                                 .topology = topology,

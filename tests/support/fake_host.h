@@ -55,6 +55,7 @@ struct fake_task {
     int error, sys_errno;
     const char *why;
     char note[512]; /* what host->note() was given last */
+    uint8_t nic, changes;
 };
 
 void fake_host_init(struct fake_host *h);

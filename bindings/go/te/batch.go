@@ -321,6 +321,32 @@ func (b *Batch) Status(task int) (Status, error) {
 	return statusOf(s), err
 }
 
+// A Path is what carries a request, or has.
+type Path struct {
+	Transport string // that has it, or had it last; "": none
+	NIC       string // ours, that moved the last part that has ended; "": none has, or a transport without
+	Changes   int    // times, at most 255, that it or a part of it had failed and went another way then
+	Staged    bool   // our memory of a device is copied through host memory for the transport
+}
+
+// Path tells what carries request number task, in whatever state it is.
+func (b *Batch) Path(task int) (Path, error) {
+	p := C.struct_te_path{size: C.sizeof_struct_te_path}
+	if task < 0 {
+		return Path{}, fail(ErrInvalid, "request %d", task)
+	}
+	err := b.e.call(func() C.int { return C.te_path(b.e.c, b.id, C.size_t(task), &p) })
+	if err != nil {
+		return Path{}, err
+	}
+	return Path{
+		Transport: C.GoString(&p.transport[0]),
+		NIC:       C.GoString(&p.nic[0]),
+		Changes:   int(p.changes),
+		Staged:    p.staged != 0,
+	}, nil
+}
+
 // Total tells how far the batch is as a whole.
 func (b *Batch) Total() (Status, error) {
 	var s C.struct_te_status

@@ -338,6 +338,12 @@ func TestBatch(t *testing.T) {
 	if !errors.Is(err, ErrStale) || !strings.Contains(err.Error(), "request 1: ") {
 		t.Errorf("beyond the region: %v", err)
 	}
+	if p, err := b.Path(0); err != nil || p.Transport == "" || p.Changes != 0 || p.Staged {
+		t.Errorf("path of request 0: %+v, %v", p, err)
+	}
+	if _, err := b.Path(-1); !errors.Is(err, ErrInvalid) {
+		t.Errorf("path of request -1: %v", err)
+	}
 	if st, err := b.Status(2); err != nil || st.State != Invalid || st.Err != ErrAccess {
 		t.Errorf("writing where only reading is allowed: %+v, %v", st, err)
 	}

@@ -664,6 +664,7 @@ class Blocked(Case):
             self.assertFalse(batch.done())
             self.go_on()
             self.assertEqual(batch.result(), 8 * MIB)
+            self.assertEqual(batch.paths(), [te.TaskPath("tcp", "", 0, False)])
         self.assertSameBytes(self.local, noise(1, 8 * MIB))
 
     def test_cancel(self):

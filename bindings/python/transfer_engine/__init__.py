@@ -5,7 +5,7 @@ Engine and what it gives are the interface of this package; TransferEngine is Mo
 programs that were written for that.
 """
 
-from ._batch import Batch, Opcode, Pages, Prepared, TaskStatus, TransferState
+from ._batch import Batch, Opcode, Pages, Prepared, TaskPath, TaskStatus, TransferState
 from ._engine import Access, Engine, Notice, RawNotice, Region, Segment
 from ._errors import (
     EngineClosed,
@@ -37,6 +37,7 @@ __all__ = [
     "Region",
     "RequestError",
     "Segment",
+    "TaskPath",
     "TaskStatus",
     "TransferCanceled",
     "TransferEngine",

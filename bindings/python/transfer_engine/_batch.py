@@ -33,7 +33,7 @@ from ._errors import (
     in_python,
 )
 from ._memory import words
-from ._native import Message, NotifyParts, Range, Status, SubmitOptions, lib, message
+from ._native import Message, NotifyParts, Path, Range, Status, SubmitOptions, lib, message
 from ._state import has_ended
 
 if TYPE_CHECKING:
@@ -70,6 +70,19 @@ class TaskStatus(NamedTuple):
     error: int
     nbytes: int
     message: str
+
+
+class TaskPath(NamedTuple):
+    """What carries one request, or has: "" for a transport or NIC that there is none of, or not yet.
+
+    `changes` counts how often it, or a part of it, had failed and went another way then; `staged`: this side's
+    memory of a device is copied through host memory.
+    """
+
+    transport: str
+    nic: str
+    changes: int
+    staged: bool
 
 
 def checked_timeout(timeout: Optional[float]) -> Optional[float]:
@@ -192,6 +205,24 @@ class Batch:
                     message = in_python(buffer.value.decode("utf-8", "replace"))
                 found.append(
                     TaskStatus(TransferState(status.state), status.error, status.bytes, message)
+                )
+        return found
+
+    def paths(self) -> List[TaskPath]:
+        """What carries each request, or has, in their order."""
+        path = Path(size=ctypes.sizeof(Path))
+        found = []
+        with self._state.inside:
+            handle = self._state.handle()
+            for i in range(self.count):
+                lib.check(lib.te_path(handle, self.id, i, byref(path)))
+                found.append(
+                    TaskPath(
+                        path.transport.decode(),
+                        path.nic.decode("utf-8", "replace"),
+                        path.changes,
+                        bool(path.staged),
+                    )
                 )
         return found
 

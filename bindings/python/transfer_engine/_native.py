@@ -11,6 +11,7 @@ from ctypes import (
     POINTER,
     PyDLL,
     Structure,
+    c_char,
     c_char_p,
     c_int,
     c_int32,
@@ -76,6 +77,18 @@ class Status(Structure):
     """struct te_status."""
 
     _fields_ = [("state", c_int), ("error", c_int), ("bytes", c_uint64)]
+
+
+class Path(Structure):
+    """struct te_path."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("transport", c_char * 32),
+        ("nic", c_char * 64),
+        ("changes", c_uint32),
+        ("staged", c_uint32),
+    ]
 
 
 class SubmitOptions(Structure):
@@ -189,6 +202,7 @@ _BLOCKING: Dict[str, Tuple[Any, List[Any]]] = {
     "te_batch_status": (c_int, [_E, _B, POINTER(Status)]),
     "te_status_msg": (c_int, [_E, _B, c_size_t, c_char_p, c_size_t]),
     "te_wait": (c_int, [_E, _B, c_int64]),
+    "te_path": (c_int, [_E, _B, c_size_t, POINTER(Path)]),
     "te_cancel": (c_int, [_E, _B]),
     "te_fence": (c_int, [_E, _B, c_int64, POINTER(Range), c_size_t, _SIZEP]),
     "te_event_fd": (c_int, [_E]),

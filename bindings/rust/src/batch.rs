@@ -19,7 +19,7 @@ use crate::sys;
 use crate::text::cut;
 use std::fmt;
 use std::marker::PhantomData;
-use std::os::raw::c_int;
+use std::os::raw::{c_char, c_int};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -85,6 +85,26 @@ impl Status {
         let error = if raw.error == 0 { None } else { Some(ErrorKind::of(raw.error)) };
         Status { state: State::of(raw.state), error, bytes: raw.bytes }
     }
+}
+
+/// What carries a request, or has carried it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Path {
+    /// The transport that has it, or had it last; empty: none.
+    pub transport: String,
+    /// This side's NIC that moved the last part that has ended; empty: none has, or a transport without.
+    pub nic: String,
+    /// How often, at most 255, it or a part of it had failed and went another way then.
+    pub changes: u32,
+    /// Whether this side's memory of a device is copied through host memory for the transport.
+    pub staged: bool,
+}
+
+/// The text of an array that ends with NUL.
+fn text_of(array: &[c_char]) -> String {
+    let bytes: Vec<u8> = array.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// What the requests use. Equal neighbours are kept once.
@@ -346,6 +366,21 @@ impl<'a> Batch<'a> {
         });
         check(rc)?;
         Ok(text)
+    }
+
+    /// What carries request number `task`, or has, in whatever state it is.
+    pub fn path(&self, task: usize) -> Result<Path> {
+        let size = std::mem::size_of::<sys::te_path>();
+        let mut raw =
+            sys::te_path { size, transport: [0; 32], nic: [0; 64], changes: 0, staged: 0 };
+        // SAFETY: as above; the struct says how large it is.
+        check(unsafe { sys::te_path(self.engine.raw(), self.id, task, &mut raw) })?;
+        Ok(Path {
+            transport: text_of(&raw.transport),
+            nic: text_of(&raw.nic),
+            changes: raw.changes,
+            staged: raw.staged != 0,
+        })
     }
 
     /// Waits until every request submitted so far is over. The bytes moved if all completed, else why

@@ -64,7 +64,7 @@ mod segment;
 mod sys;
 mod text;
 
-pub use batch::{Batch, State, Status};
+pub use batch::{Batch, Path, State, Status};
 pub use engine::{Engine, EngineBuilder};
 pub use error::{Error, ErrorClass, ErrorKind, Result};
 pub use event::{BatchId, Events};

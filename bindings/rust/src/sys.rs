@@ -78,6 +78,15 @@ pub struct te_status {
 }
 
 #[repr(C)]
+pub struct te_path {
+    pub size: usize,
+    pub transport: [c_char; 32],
+    pub nic: [c_char; 64],
+    pub changes: u32,
+    pub staged: u32,
+}
+
+#[repr(C)]
 pub struct te_submit_opts {
     pub size: usize,
     pub deadline_ms: i64,
@@ -231,6 +240,7 @@ extern "C" {
         buf: *mut c_char,
         n: usize,
     ) -> c_int;
+    pub fn te_path(e: *mut te_engine, b: te_batch, task: usize, out: *mut te_path) -> c_int;
     pub fn te_wait(e: *mut te_engine, b: te_batch, timeout_ms: i64) -> c_int;
     pub fn te_cancel(e: *mut te_engine, b: te_batch) -> c_int;
     pub fn te_batch_free(e: *mut te_engine, b: te_batch) -> c_int;

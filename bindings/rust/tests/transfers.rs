@@ -42,6 +42,9 @@ fn random_bytes_go_both_ways_at_any_offset_and_size() {
         }
         assert_eq!(batch.wait().unwrap(), length as u64);
         assert_eq!(batch.status(0).unwrap().state, State::Completed);
+        let path = batch.path(0).unwrap();
+        assert!(!path.transport.is_empty() && path.changes == 0 && !path.staged, "{path:?}");
+        assert!(batch.path(1).is_err());
         assert!(local.to_vec(0..SIZE).unwrap() == here, "round {round}: the local side");
         assert!(served.to_vec(0..SIZE).unwrap() == there, "round {round}: the remote side");
         let more = random_bytes(&mut random, length);

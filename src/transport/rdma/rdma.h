@@ -87,6 +87,7 @@ struct rdma_nic {
     struct rdma *t;
     unsigned index; /* in rdma.nics and in memory.mrs */
     char name[64];
+    uint8_t number;              /* of host->nic() */
     bool absent;                 /* it could not be opened, and our descriptor has it not */
     struct ibv_context *context; /* NULL: absent, or being opened anew; `why` says why */
     char why[128];

@@ -390,6 +390,7 @@ static int init_nic(struct rdma *t, size_t i, const char *name)
     n->port = (uint8_t)t->conf->ib_port;
     n->nominal_bps = NOMINAL_BPS;
     snprintf(n->name, sizeof n->name, "%s", name);
+    n->number = n->t->base.host->nic(n->t->base.host, name);
     pthread_mutex_init(&n->pool_lock, NULL);
     pthread_mutex_init(&n->port_lock, NULL);
     pthread_rwlock_init(&n->device_lock, NULL);

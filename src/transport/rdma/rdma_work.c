@@ -178,8 +178,10 @@ static const struct tei_path_route *choose_again(struct rdma_peer *p, struct bat
 
         if (pick(p, b, w, s->part.length, s->avoid, now, &c, &to)) {
             tei_list_del(link);
-            if (c.rail != s->avoid)
+            if (c.rail != s->avoid) {
+                tei_work_changed(&s->part.entry->base);
                 TEI_PROBE2(path_change, p->t->base.ops.name, s->avoid);
+            }
             aim(s, &c);
             tell_way(p, s);
             tei_list_push_back(to, link);
@@ -412,6 +414,7 @@ static void take_back(struct rdma_peer *p, const struct rdma_back *b, int64_t no
             tei_list_push_back(&p->again, &s->link);
         return;
     }
+    s->part.entry->base.nic = p->t->nics[s->nic].number;
     if (b->error) {
         tei_ledger_back(&p->ledger, &s->part, now);
         p->failing = true;

@@ -193,14 +193,19 @@ static struct tcp_frame *take_again(struct tcp_peer *p)
     return f;
 }
 
-/* For the stories of its works: the way that it takes now. */
+/* For te_path() and the stories of its works: the way that it takes now. */
 static void tell_way(struct tcp_frame *f, const struct tcp_lane *l)
 {
     bool changed = f->left && f->left - 1 != l->path;
 
-    for (unsigned i = 0; is_data(f) && i < f->n; i++)
-        if (f->blocks[i].work->entry.base.story)
-            tei_story_via(f->blocks[i].work->entry.base.story, l->ends, changed);
+    for (unsigned i = 0; is_data(f) && i < f->n; i++) {
+        struct tei_work *w = &f->blocks[i].work->entry.base;
+
+        if (changed)
+            tei_work_changed(w);
+        if (w->story)
+            tei_story_via(w->story, l->ends, changed);
+    }
     f->left = 0;
 }
 

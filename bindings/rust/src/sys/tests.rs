@@ -108,6 +108,7 @@ fn layouts_and_constants_are_those_of_the_header() {
         "" te_buffer { addr, length }
         "" te_request { opcode, source, target, target_offset, length }
         "struct " te_status { state, error, bytes }
+        "struct " te_path { size, transport, nic, changes, staged }
         "" te_submit_opts { size, deadline_ms, notify_name, notify_msg, notify_target }
         "" te_page_side { base, pages, stride, part_stride, layer_stride, index }
         "" te_pages { size, opcode, target, length, n, parts, layers, index_bits, local, remote }
@@ -176,6 +177,7 @@ fn c_type(rust: &str) -> String {
         "i64" => "int64_t",
         "te_log_level" => "enum te_log_level",
         "te_status" => "struct te_status",
+        "te_path" => "struct te_path",
         "te_stats" => "struct te_stats",
         "Option<te_log_sink>" => "te_log_sink",
         other => other,
