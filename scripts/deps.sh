@@ -78,6 +78,7 @@ lab    xz-utils              unpacks their kernel
 lab    ibverbs-providers     their RDMA devices: rxe
 lab    nvme-cli              connects files over fabrics
 lab    e2fsprogs             file systems on them
+lab    bpftrace              looks at the probes of engines
 lab    qemu-system-arm       the guest with pages of 16 KiB
 LIST
 }
