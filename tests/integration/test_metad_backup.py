@@ -78,38 +78,6 @@ class Backup(unittest.TestCase):
             self.assertGreaterEqual(len(keys), least)
             self.assertEqual(keys, [f"{i:06}" for i in range(len(keys))])
 
-    def answered_during(self, server, client, whole):
-        """Whether, of one backup, a request was sent and answered while a part of the copy was written."""
-        written = self.written(server)
-        os.kill(server.pid, signal.SIGUSR1)
-        while self.written(server) == written:
-            before = self.part()
-            self.assertEqual(get(client, "key 0")[0], 200)
-            if 0 < before <= self.part() < whole:
-                return True
-        return False
-
-    def written(self, server):
-        return sum("backup written" in line for line in server.errors)
-
-    def part(self):
-        try:
-            return os.stat(self.file + ".tmp").st_size
-        except FileNotFoundError:
-            return 0
-
-    def test_answers_meanwhile(self):
-        """Requests do not wait for the whole copy. Of a hundred copies, one at least is met on the way."""
-        with Server(f"--backup={self.file}") as server:
-            client = server.client()
-            for i in range(64):
-                self.assertEqual(put(client, f"key {i}", "x" * (1 << 19))[0], 200)
-            self.back_up(server)
-            whole = os.stat(self.file).st_size
-            self.assertGreater(whole, 32 << 20)
-            self.assertTrue(any(self.answered_during(server, client, whole) for _ in range(100)))
-            client.close()
-
     def test_no_place(self):
         """The server goes on, and the copy that there was stays."""
         with open(self.file, "w", encoding="utf-8") as f:

@@ -27,13 +27,11 @@
 
 #include "te_metad/disk.h"
 
-#define FILE_NAME       "metadata.db"
-#define PATH_MAX_LEN    4096
-#define SWEEP_MS        1000
-#define BACKUP_PAGES    256     /* at a time: requests wait no longer than these take */
-#define BACKUP_PAUSE_NS 1000000 /* between them, so that requests have their turn */
-#define TRY_BYTES       16384 /* as much as an engine's keys, so that there is room for these, too */
-#define SWEEP_KEYS      1000  /* as many as a sweep removes, so that nobody waits long for it */
+#define FILE_NAME    "metadata.db"
+#define PATH_MAX_LEN 4096
+#define SWEEP_MS     1000
+#define TRY_BYTES    16384 /* as much as an engine's keys, so that there is room for these, too */
+#define SWEEP_KEYS   1000  /* as many as a sweep removes, so that nobody waits long for it */
 
 /* The SQL of all that is done; ?2 of a reader is the time now. */
 #define LIVES " NOT EXISTS (SELECT 1 FROM expiry WHERE key = metadata.key AND at <= ?2)"
@@ -454,41 +452,13 @@ void store_used(struct store *s, struct store_limits *used, struct store_limits 
     pthread_mutex_unlock(&s->lock);
 }
 
-/* One connection does it all, so SQLite carries what changes between two steps over to the copy. */
-static int copy_some(struct store *s, sqlite3_backup *copy)
+static bool backup_to(struct store *s, const char *path)
 {
-    pthread_mutex_lock(&s->lock);
-    int rc = sqlite3_backup_step(copy, BACKUP_PAGES);
-    pthread_mutex_unlock(&s->lock);
-    return rc;
-}
-
-static bool copy_to(struct store *s, sqlite3 *to)
-{
-    static const struct timespec pause = {.tv_nsec = BACKUP_PAUSE_NS};
-    int rc;
-
-    pthread_mutex_lock(&s->lock);
-    sqlite3_backup *copy = sqlite3_backup_init(to, "main", s->db, "main");
-    pthread_mutex_unlock(&s->lock);
-    if (!copy)
-        return false;
-    while ((rc = copy_some(s, copy)) == SQLITE_OK)
-        nanosleep(&pause, NULL);
-    pthread_mutex_lock(&s->lock);
-    sqlite3_backup_finish(copy);
-    pthread_mutex_unlock(&s->lock);
-    return rc == SQLITE_DONE;
-}
-
-static bool backup_to(struct store *s, const char *path, char why[STORE_WHY_MAX])
-{
-    static const char sql[] = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF";
-    sqlite3 *to;
-    bool ok = sqlite3_open(path, &to) == SQLITE_OK &&
-              sqlite3_exec(to, sql, NULL, NULL, NULL) == SQLITE_OK && copy_to(s, to);
-    snprintf(why, STORE_WHY_MAX, "%.200s: %s", path, to ? sqlite3_errmsg(to) : "no memory");
-    return sqlite3_close(to) == SQLITE_OK && ok;
+    sqlite3_stmt *stmt;
+    bool ok = sqlite3_prepare_v2(s->db, "VACUUM INTO ?1", -1, &stmt, NULL) == SQLITE_OK &&
+              sqlite3_bind_text(stmt, 1, path, -1, SQLITE_STATIC) == SQLITE_OK &&
+              sqlite3_step(stmt) == SQLITE_DONE;
+    return sqlite3_finalize(stmt) == SQLITE_OK && ok;
 }
 
 static bool sync_file(const char *path)
@@ -509,7 +479,10 @@ bool store_backup(struct store *s, const char *path, char why[STORE_WHY_MAX])
         return false;
     }
     unlink(other);
-    bool ok = backup_to(s, other, why);
+    pthread_mutex_lock(&s->lock);
+    bool ok = backup_to(s, other);
+    snprintf(why, STORE_WHY_MAX, "%.200s: %s", other, sqlite3_errmsg(s->db));
+    pthread_mutex_unlock(&s->lock);
     if (ok && sync_file(other) && rename(other, path) == 0)
         return true;
     if (ok)

@@ -48,8 +48,8 @@ struct store *store_open(const char *dir, const struct store_limits *limits,
 void store_close(struct store *s);
 
 /*
- * Writes a copy of the contents, as they are when it is whole, to a file, which it replaces once the copy is on the disk.
- * False, and why: the file is as it was. Other calls go on meanwhile.
+ * Writes a copy of the contents to a file, which it replaces once the copy is whole and on the disk. False, and why:
+ * the file is as it was. Requests wait meanwhile.
  */
 bool store_backup(struct store *s, const char *path, char why[STORE_WHY_MAX]);
 
