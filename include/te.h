@@ -592,7 +592,7 @@ TE_API int te_status_msg(te_engine *e, te_batch b, size_t task, char *buf, size_
  */
 struct te_path {
     size_t size;
-    /* That had it last, or has it: "tcp". "": none, as when nothing is to be moved, or while it is PENDING. */
+    /* That had it last, or has it: "tcp". "": none, as when nothing is to be moved, or before it was handed to one. */
     char transport[32];
     /* This side's NIC that moved the last part that has ended: "mlx5_0". "": none has, or a transport without. */
     char nic[64];
@@ -635,8 +635,9 @@ typedef struct te_range {
 
 /*
  * Waits until nothing of the batch comes to its targets any more, `timeout_ms` at most (negative: for
- * ever; 0: not at all, but has the targets asked, so that who polls gets an answer later). WRITEs that end
- * after the call do not prolong it. 0 is a certificate: whatever its WRITEs that are not COMPLETED have sent was
+ * ever; 0: not at all, but has the targets asked, so that who polls gets an answer later). Ranges are
+ * waited for one after the other, each as it stands when its turn comes: a WRITE that ends later does not prolong
+ * that. 0 is a certificate: whatever its WRITEs that are not COMPLETED have sent was
  * applied or never will be, so the targets' owners may use that memory for something else. Else not
  * known: writes at most `n` ranges that may still change to `unsafe` (NULL if n is 0) and the number
  * there are to *total (may be NULL), and returns why of the first:

@@ -110,14 +110,20 @@ static bool is_there(struct tei_auth *a, struct auth_stamp *stamp)
     return good;
 }
 
-/* What is wrong with the file itself is not looked at again; what may pass is. */
+static bool is_kept_out(const struct tei_auth *a, int rc, const struct auth_stamp *stamp)
+{
+    return a->kept_for == rc && memcmp(stamp, &a->kept_stamp, sizeof(*stamp)) == 0;
+}
+
+/* Says it once of a file and a reason. */
 static void keep_keys(struct tei_auth *a, int rc, const struct auth_stamp *stamp)
 {
     const char *text = te_errmsg();
 
-    if (rc == TE_ERR_INVALID)
-        a->refused_stamp = *stamp;
-    TEI_WARN("the keys of before stay in use, until %s is mended: %s", a->path, text);
+    if (!is_kept_out(a, rc, stamp))
+        TEI_WARN("the keys of before stay in use, until %s is mended: %s", a->path, text);
+    a->kept_for = rc;
+    a->kept_stamp = *stamp;
 }
 
 void tei_auth_look(struct tei_auth *a)
@@ -126,8 +132,9 @@ void tei_auth_look(struct tei_auth *a)
     struct auth_file *keys, *old;
     int rc;
 
+    /* What is wrong with the file itself is not looked at again; what may pass is. */
     if (!is_there(a, &stamp) || memcmp(&stamp, &a->stamp, sizeof(stamp)) == 0 ||
-        memcmp(&stamp, &a->refused_stamp, sizeof(stamp)) == 0)
+        is_kept_out(a, TE_ERR_INVALID, &stamp))
         return;
     rc = tei_auth_read(a->path, &stamp, &keys);
     if (rc) {
@@ -135,6 +142,7 @@ void tei_auth_look(struct tei_auth *a)
         return;
     }
     a->stamp = stamp;
+    a->kept_for = 0;
     pthread_mutex_lock(&a->lock);
     old = a->keys;
     a->keys = keys;

@@ -26,8 +26,9 @@ struct tei_auth {
     size_t n_nets;
 
     /* Of tei_auth_look(). */
-    struct auth_stamp stamp, refused_stamp; /* of `keys`; of a file that could not be taken */
-    bool is_missing;                        /* it could not be looked at, which was told */
+    struct auth_stamp stamp, kept_stamp; /* of `keys`; of the last file that could not be taken */
+    int kept_for;                        /* why that could not */
+    bool is_missing;                     /* it could not be looked at, which was told */
 
     pthread_mutex_t lock; /* the rest */
     struct auth_file *keys;

@@ -127,6 +127,11 @@ class Proc:
         """Until stderr has the text: it may arrive after an answer on stdout that was written later."""
         self._wait_in(self.errors, lambda line: text in line, f"'{text}' on stderr")
 
+    def wait_times(self, text, times):
+        """Until stderr has that many lines with the text."""
+        if times:
+            self._wait_in(self.errors, lambda _: sum(text in line for line in self.errors) >= times, f"'{text}' {times} times")
+
     def wait_found(self, found):
         """The first of what found() gives for the lines of stderr that counts as true."""
         return self._wait_in(self.errors, found, "line on stderr")

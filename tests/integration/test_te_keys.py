@@ -7,7 +7,6 @@ import os
 import ssl
 import stat
 import subprocess
-import time
 
 import te_auth
 import te_proc as te
@@ -44,7 +43,8 @@ class Case(te_auth.Case):
         return [i for i, _ in self.lines(name)]
 
     def with_file(self, name):
-        peer = te.Peer(options=("TE_AUTH=psk", f"TE_AUTH_KEYS={self.path(name)}", *te_auth.TCP_ONLY), env=te.PATIENT)
+        options = ("MC_LOG_LEVEL=INFO", "TE_AUTH=psk", f"TE_AUTH_KEYS={self.path(name)}", *te_auth.TCP_ONLY)
+        peer = te.Peer(options=options, env=te.PATIENT)
         self.addCleanup(peer.close)
         return peer
 
@@ -104,9 +104,12 @@ class Change(Case):
         server, client = self.with_file("b.keys"), self.with_file("a.keys")
         self.moves(client, server, 1)
         steps = (("add", "a2", "a.keys", "b.keys"), ("first", "a2", "a.keys"), ("remove", "a", "a.keys", "b.keys"))
+        looks = {client: 0, server: 0}
         for seed, step in enumerate(steps, 2):
             self.does(*step)
-            time.sleep(te_auth.LOOK_S)
+            for peer, name in ((client, "a.keys"), (server, "b.keys")):
+                looks[peer] += name in step
+                peer.wait_times("was read anew", looks[peer])
             client.ask("close", client.open(server.segment))
             self.moves(client, server, seed)
         self.assertEqual((self.ids("a.keys"), self.ids("b.keys")), (["a2", "b"], ["b", "a2"]))

@@ -53,8 +53,9 @@
 #define RDMA_TICK_NS     (10 * TEI_NS_PER_MS)
 #define RDMA_FLUSH_NS    TEI_NS_PER_S       /* so long a device may take to give back what it had */
 #define RDMA_PROBE_NS    (2 * TEI_NS_PER_S) /* more than a device takes to give a probe up */
-#define RDMA_YIELD_NS    (40 * TEI_NS_PER_MS) /* for the peer's message to come first; under half of PATIENCE_NS */
-#define RDMA_WR_PROBE    ((uint64_t)1) /* in a wr_id: not a slice, but the probe of an endpoint */
+#define RDMA_YIELD_NS \
+    (40 * TEI_NS_PER_MS) /* for the peer's message to come first; under half of PATIENCE_NS */
+#define RDMA_WR_PROBE ((uint64_t)1) /* in a wr_id: not a slice, but the probe of an endpoint */
 
 struct rdma;
 struct rdma_nic;
