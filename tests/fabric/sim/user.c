@@ -218,15 +218,16 @@ static bool only(int faults)
            !(sim_world.knobs.fabrics & FABRIC_NICS);
 }
 
-/* Connections from one to the other that the network has ended since then, or shortly before. */
-static unsigned resets_since(int64_t begin, int from, int to)
+/* Connections between two, whichever of them has connected, that the network has ended since then, or shortly before. */
+static unsigned resets_since(int64_t begin, int one, int other)
 {
     unsigned n = 0;
 
     for (int i = 0; i < RESETS; i++) {
         int a = sim_world.resets[i].a, b = sim_world.resets[i].b;
 
-        n += sim_world.resets[i].at > begin - SIM_S && (!a || (a == from && b == to));
+        n += sim_world.resets[i].at > begin - SIM_S &&
+             (!a || (a == one && b == other) || (a == other && b == one));
     }
     return n;
 }
