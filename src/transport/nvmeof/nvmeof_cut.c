@@ -16,8 +16,12 @@
  * within a page is what the kernel does not keep in order. Hence writes align to pages even where the
  * device takes less.
  *
+ * What an edge has left in the cache is written back also where its work has ended, by another error or
+ * by half of it: the kernel would do so later, over what another host has written to the page by then.
+ *
  * That a page could not be written back is told once to each descriptor, so perhaps to the wrong one
- * of several edges. All that were under way then fail.
+ * of several edges. All that were under way then fail; for that none counts as written before those are
+ * back that the kernel had when it came back: one of them may have been told (nvmeof_io.c).
  *
  * Memory of a GPU counts as memory that is not aligned, where the file is not cuFile's; else cuFile
  * moves all but edges, aligned or not.
@@ -195,11 +199,11 @@ static bool is_harmless(int error)
            error == EINVAL || error == ECANCELED;
 }
 
-/* Whether the kernel has told of pages that were not written back, or has told none: once to each descriptor. */
-static bool tells_of_pages(const struct nvmeof_io *io)
+bool tei_nvmeof_tells_of_pages(const struct nvmeof_io *io)
 {
     return io->step == NVMEOF_WRITE_BACK ||
-           (io->write && !io->direct && !io->gpu && io->file->owner->conf->file_flush);
+           (io->step == NVMEOF_MOVE && io->write && !io->direct && (!io->gpu || io->bounced) &&
+            io->file->owner->conf->file_flush);
 }
 
 static void fail_io(struct nvmeof_io *io, int error)
@@ -246,12 +250,12 @@ static void refuse_direct(struct nvmeof_io *io)
 /* The kernel says so; it may be of pages that another has written. */
 static void fail_told(struct nvmeof_io *io, int error)
 {
-    io->file->lost_write_backs += tells_of_pages(io) && error != EFAULT && error != ECANCELED;
+    io->file->lost_write_backs +=
+        tei_nvmeof_tells_of_pages(io) && error != EFAULT && error != ECANCELED;
     fail_io(io, error);
 }
 
-/* All is well, unless another was told meanwhile. */
-static void check_pages(struct nvmeof_io *io)
+void tei_nvmeof_check_pages(struct nvmeof_io *io)
 {
     if (io->lost_write_backs != io->file->lost_write_backs)
         fail_io(io, EIO);
@@ -265,8 +269,6 @@ static bool finish_move(struct nvmeof_io *io)
     }
     if (io->bounced && !io->write && copy(io->bounce + io->skip, io->memory, io->want, true))
         fail_io(io, EFAULT);
-    if (tells_of_pages(io))
-        check_pages(io);
     if (!io->edge || io->file->owner->conf->file_flush)
         return true;
     io->step = NVMEOF_WRITE_BACK;
@@ -349,13 +351,15 @@ static bool settle_move(struct nvmeof_io *io, int64_t result)
     return true;
 }
 
+/* The kernel tells of what was lost before, too, and then has written nothing: so it is asked once more. */
 static bool settle_write_back(struct nvmeof_io *io, int64_t result)
 {
+    bool anew = result < 0 && !io->told_lost;
+
     if (result < 0)
         fail_told(io, (int)-result);
-    else
-        check_pages(io);
-    return true;
+    io->told_lost = true;
+    return !anew;
 }
 
 static bool settle_step(struct nvmeof_io *io, int64_t result)
@@ -381,6 +385,12 @@ static bool settle_step(struct nvmeof_io *io, int64_t result)
     return true;
 }
 
+/* Whether the cache may have some of it that is not on the device, of an I/O that goes no further. */
+static bool leaves_pages(const struct nvmeof_io *io)
+{
+    return io->step == NVMEOF_MOVE && io->edge && io->done && !io->file->owner->conf->file_flush;
+}
+
 bool tei_nvmeof_settle(struct nvmeof_io *io, int64_t result)
 {
     struct nvmeof_work *w = io->work;
@@ -389,5 +399,10 @@ bool tei_nvmeof_settle(struct nvmeof_io *io, int64_t result)
     if (is_passing(result) && goes_on && ++io->tries < TRIES_MAX)
         return false;
     /* What was cancelled, or failed elsewhere, goes on only to write back what is written. */
-    return settle_step(io, result) || (w->entry.base.error && io->step != NVMEOF_WRITE_BACK);
+    if (!settle_step(io, result) && (!w->entry.base.error || io->step == NVMEOF_WRITE_BACK))
+        return false;
+    if (!leaves_pages(io))
+        return true;
+    io->step = NVMEOF_WRITE_BACK;
+    return false;
 }

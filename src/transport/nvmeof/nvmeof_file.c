@@ -53,6 +53,8 @@ struct nvmeof_file *tei_nvmeof_file_get(struct nvmeof *n, char *path, bool by_pa
     f->by_path = by_path;
     f->refs = 1;
     f->direct = f->cached = f->direct_slot = f->cached_slot = -1;
+    tei_list_init(&f->asked);
+    tei_list_init(&f->unsure);
     tei_ledger_init(&f->ledger, n->conf->transfer_timeout_ms);
     return f;
 }

@@ -53,6 +53,9 @@ struct nvmeof_file {
      */
     uint64_t read_align, write_align, memory_align;
     unsigned lost_write_backs; /* the kernel tells each but once, see nvmeof_cut.c */
+    /* I/O by which it tells: what it has, and what is over once it has given back all that it had then. */
+    struct tei_list asked, unsure;
+    uint64_t n_asked;
     struct tei_ledger ledger;
     unsigned ios; /* under way, each a part in the ledger */
     struct tei_job job;

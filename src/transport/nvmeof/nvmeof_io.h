@@ -40,7 +40,9 @@ struct nvmeof_io {
     struct tei_link link; /* in nvmeof.idle, or a list of the threads */
     struct nvmeof_work *work;
     struct nvmeof_file *file;
-    struct tei_part part; /* of the work */
+    struct tei_part part;  /* of the work */
+    struct tei_link asked; /* in `asked` or `unsure` of the file */
+    uint64_t number; /* of those that were asked: its own, or the last one that it waits for */
     enum nvmeof_step step;
     bool write, direct, edge;
     bool gpu;                  /* `memory` is a GPU's; by cuFile unless `bounced` */
@@ -56,6 +58,7 @@ struct nvmeof_io {
     bool flying;    /* started and not back */
     bool queued;    /* of the threads: not begun; under their lock */
     bool told;      /* the device was told to forget it */
+    bool told_lost; /* what it wrote back, or others did, was lost */
     char *bounce;   /* NVMEOF_BOUNCE bytes, made when first needed, kept */
     int64_t result; /* of the threads */
     /* Of a GPU's: why the step failed, beside an errno, if not for the file system's reasons. */
@@ -121,6 +124,10 @@ bool tei_nvmeof_cut(struct nvmeof_work *w, struct nvmeof_io *io);
  * started again. Lock held.
  */
 bool tei_nvmeof_settle(struct nvmeof_io *io, int64_t result);
+/* Whether the kernel tells by the I/O's step of pages that were not written back: once to each descriptor. */
+bool tei_nvmeof_tells_of_pages(const struct nvmeof_io *io);
+/* Of one that wrote by such a step: fails it if any was told since it was cut. Lock held. */
+void tei_nvmeof_check_pages(struct nvmeof_io *io);
 /* Starts a step of an I/O. Lock held. */
 void tei_nvmeof_io_start(struct nvmeof *n, struct nvmeof_io *io);
 /* An I/O has come back. Lock held. */

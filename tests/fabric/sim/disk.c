@@ -305,13 +305,22 @@ static void move(const struct sim_io *io, uint64_t n)
     }
 }
 
+/* False if the descriptor is told of a page that was lost, whoever has written it. */
+static bool tell(struct sim_io *io)
+{
+    bool well = *io->lost == io->node->lost;
+
+    *io->lost = io->node->lost;
+    return well;
+}
+
 static int64_t sync_back(struct sim_io *io)
 {
-    bool well = write_back_all(io->node, io->host, io->at, io->length);
-
-    well = well && *io->lost == io->node->lost;
-    *io->lost = io->node->lost;
-    return over(io, well ? (int64_t)io->done : -EIO);
+    /* SYNC_FILE_RANGE_WAIT_BEFORE tells before anything is written. */
+    if (io->kind == SIM_IO_SYNC && !tell(io))
+        return over(io, -EIO);
+    write_back_all(io->node, io->host, io->at, io->length);
+    return over(io, tell(io) ? (int64_t)io->done : -EIO);
 }
 
 static int64_t go_on(struct sim_io *io)
