@@ -206,18 +206,23 @@ static char *stream_body(const struct watch *w)
     char *body = NULL;
     size_t len = 0;
     FILE *f = open_memstream(&body, &len);
+    bool whole = f != NULL;
 
-    for (size_t i = 0; f && i < w->n; i++) {
+    for (size_t i = 0; whole && i < w->n; i++) {
         char *key64 = tei_base64_encode(w->keys[i].key, strlen(w->keys[i].key));
 
-        fprintf(
-            f,
-            "{\"create_request\":{\"key\":\"%s\",\"watch_id\":\"%zu\",\"start_revision\":\"%" PRId64
-            "\"}}",
-            key64 ? key64 : "", i + 1, w->keys[i].revision > 0 ? w->keys[i].revision + 1 : 0);
+        whole =
+            key64 &&
+            fprintf(
+                f,
+                "{\"create_request\":{\"key\":\"%s\",\"watch_id\":\"%zu\",\"start_revision\":\"%" PRId64
+                "\"}}",
+                key64, i + 1, w->keys[i].revision > 0 ? w->keys[i].revision + 1 : 0) > 0;
         free(key64);
     }
-    if (!f || fclose(f) != 0) {
+    if (f && fclose(f) != 0)
+        whole = false;
+    if (!whole) {
         free(body);
         return NULL;
     }
