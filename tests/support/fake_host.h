@@ -102,7 +102,7 @@ struct tei_work *fake_work(struct tei_list *list, struct tei_transport *t, struc
 bool fake_wait(struct fake_host *h, struct tei_transport *poll, struct fake_task *tasks, size_t n,
                int64_t timeout_ms);
 
-/* One work from post to end; TE_ERR_BUSY if it did not end within 20 s. */
+/* One work from post to end; TE_ERR_BUSY if it did not end within PATIENCE_MS. */
 int fake_transfer(struct tei_transport *t, struct tei_attach *a, int opcode, void *local,
                   const void *remote, uint64_t length);
 

@@ -137,12 +137,21 @@ size_t test_settled_threads(void)
     return n;
 }
 
+static void say_left(const char *when, size_t fds, size_t threads)
+{
+    fprintf(stderr, "%s %zu descriptors and %zu threads are there, where %zu and %zu were\n", when,
+            test_count_fds(), test_count_threads(), fds, threads);
+}
+
 bool test_nothing_left(size_t fds, size_t threads)
 {
+    enum { SILENT_MS = 5000 };
+
     for (int left = PATIENCE_MS; test_count_fds() > fds || test_count_threads() > threads; left--) {
+        if (left == PATIENCE_MS - SILENT_MS)
+            say_left("waiting until nothing is left:", fds, threads);
         if (left == 0) {
-            fprintf(stderr, "%zu descriptors and %zu threads are left of %zu and %zu\n",
-                    test_count_fds(), test_count_threads(), fds, threads);
+            say_left("in vain:", fds, threads);
             return false;
         }
         usleep(1000);

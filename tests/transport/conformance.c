@@ -8,10 +8,20 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define FLIGHT 32
+
+/* Says both errors in words. */
+#define EXPECT_ERROR(want, got)                                                                    \
+    do {                                                                                           \
+        int got_ = (got), want_ = (want);                                                          \
+        if (got_ != want_)                                                                         \
+            fail_msg("%s: expected \"%s\" (%d), got \"%s\" (%d)", #got, te_strerror(want_), want_, \
+                     te_strerror(got_), got_);                                                     \
+    } while (0)
 
 /* --------------------------------------------------------------------------------- moving bytes */
 
@@ -21,6 +31,59 @@ static char *scratch(size_t n)
 
     assert_non_null(p);
     return p;
+}
+
+/* Fails the test unless each of them has ended in one of these ways. */
+static void expect_ends(const struct fake_task *tasks, size_t n, const int *ways, size_t n_ways)
+{
+    for (size_t i = 0; i < n; i++) {
+        size_t way = 0;
+
+        if (!tasks[i].done)
+            fail_msg("work %zu of %zu has not ended", i, n);
+        while (way < n_ways && tasks[i].error != ways[way])
+            way++;
+        if (way == n_ways)
+            fail_msg("work %zu of %zu: expected \"%s\"%s, got \"%s\" (%d)", i, n,
+                     te_strerror(ways[0]), n_ways > 1 ? " or another that is allowed" : "",
+                     te_strerror(tasks[i].error), tasks[i].error);
+    }
+}
+
+/* The ways in which they may have ended. */
+#define EXPECT_ENDS(tasks, n, ...) \
+    expect_ends(tasks, n, (const int[]){__VA_ARGS__}, sizeof((int[]){__VA_ARGS__}) / sizeof(int))
+
+/* Waits until all of them have ended. */
+static void expect_end(struct fake_host *h, struct tei_transport *poll, struct fake_task *tasks,
+                       size_t n)
+{
+    size_t over = 0;
+
+    if (fake_wait(h, poll, tasks, n, PATIENCE_MS))
+        return;
+    pthread_mutex_lock(&h->lock);
+    for (size_t i = 0; i < n; i++)
+        over += tasks[i].done;
+    pthread_mutex_unlock(&h->lock);
+    fail_msg("%zu of %zu works have ended, and no more do within %d s", over, n,
+             PATIENCE_MS / 1000);
+}
+
+/* work_done() was called for so many works in all. */
+static void expect_done(const struct fake_host *h, size_t posted)
+{
+    if (h->n_done != posted)
+        fail_msg("%zu works have been handed back, %zu were to be", h->n_done, posted);
+}
+
+static void expect_prompt(int64_t start, const char *what)
+{
+    int64_t took = tei_now_ns() - start;
+
+    if (took >= PROMPT_NS)
+        fail_msg("%s took %lld ms, which is as if it had waited", what,
+                 (long long)(took / TEI_NS_PER_MS));
 }
 
 /* Moves n bytes one way and checks both sides, and that nothing beside them has changed. */
@@ -35,7 +98,7 @@ static void check_one(struct pair *p, int opcode, size_t at_a, size_t at_b, size
     fill_pattern(bytes + 1, n, seed);
     pair_put(p, from, at_from, bytes + 1, n);
     pair_set(p, to, at_to - 1, 0x55, n + 2);
-    assert_int_equal(fake_transfer(p->a, p->attach, opcode, p->am + at_a, p->bm + at_b, n), 0);
+    EXPECT_ERROR(0, fake_transfer(p->a, p->attach, opcode, p->am + at_a, p->bm + at_b, n));
     pair_expect(p, to, at_to - 1, bytes, n + 2);
     pair_expect(p, from, at_from, bytes + 1, n);
     free(bytes);
@@ -142,9 +205,8 @@ void conformance_random_volleys(const struct conformance *with)
         }
         p->a->ops.post(p->a, &list);
         assert_true(tei_list_empty(&list));
-        assert_true(fake_wait(&p->ha, round % 2 ? p->a : NULL, tasks, n, PATIENCE_MS));
-        for (size_t i = 0; i < n; i++)
-            assert_int_equal(tasks[i].error, 0);
+        expect_end(&p->ha, round % 2 ? p->a : NULL, tasks, n);
+        EXPECT_ENDS(tasks, n, TE_ERR_OK);
         pair_expect(p, INITIATOR, 0, model_a, PAIR_BYTES);
         pair_expect(p, TARGET, 0, model_b, PAIR_BYTES);
     }
@@ -171,11 +233,11 @@ void conformance_two_peers(const struct conformance *with)
                   from->bm + at, i % 3 ? 1000 : 5 * PIECE / 2);
     }
     p->a->ops.post(p->a, &list);
-    assert_true(fake_wait(&p->ha, NULL, tasks, 64, PATIENCE_MS));
+    expect_end(&p->ha, NULL, tasks, 64);
+    EXPECT_ENDS(tasks, 64, TE_ERR_OK);
     for (size_t i = 0; i < 64; i++) {
         size_t at = i * 5 * PIECE / 2;
 
-        assert_int_equal(tasks[i].error, 0);
         assert_true(pair_same(p, at, i % 2 ? q : p, at, i % 3 ? 1000 : 5 * PIECE / 2));
     }
     fake_detach(p->a, other);
@@ -228,7 +290,8 @@ void conformance_many_threads(const struct conformance *with)
     }
     for (size_t i = 0; i < 8; i++) {
         pthread_join(ids[i], NULL);
-        assert_int_equal(crowd[i].bad, 0);
+        if (crowd[i].bad)
+            fail_msg("thread %zu: %d transfers failed or brought other bytes", i, crowd[i].bad);
     }
     pair_close(p);
 }
@@ -269,11 +332,10 @@ void conformance_more_work_than_lanes(const struct conformance *with)
                   1 + i % 8000);
     p->a->ops.post(p->a, &list);
     assert_true(wait_while_some_end(&p->ha, tasks, N));
-    for (size_t i = 0; i < N; i++) {
-        assert_int_equal(tasks[i].error, 0);
+    EXPECT_ENDS(tasks, N, TE_ERR_OK);
+    for (size_t i = 0; i < N; i++)
         assert_true(pair_same(p, i * 8000, p, i * 8000, 1 + i % 8000));
-    }
-    assert_int_equal(p->ha.n_done, N);
+    expect_done(&p->ha, N);
     free(tasks);
     pair_close(p);
 }
@@ -284,11 +346,11 @@ void conformance_post_after_close(const struct conformance *with)
 {
     struct pair *p = pair_open(with);
 
-    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 100), 0);
+    EXPECT_ERROR(0, fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 100));
     p->a->ops.close(p->a);
-    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 100), TE_ERR_CANCELED);
-    assert_int_equal(fake_transfer(p->a, p->attach, TE_WRITE, p->am, p->bm, 10 * PIECE),
-                     TE_ERR_CANCELED);
+    EXPECT_ERROR(TE_ERR_CANCELED, fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 100));
+    EXPECT_ERROR(TE_ERR_CANCELED,
+                 fake_transfer(p->a, p->attach, TE_WRITE, p->am, p->bm, 10 * PIECE));
     p->a->ops.close(p->a);
     pair_close(p);
 }
@@ -322,9 +384,8 @@ void conformance_close_in_flight(const struct conformance *with)
         usleep((useconds_t)(round * 500));
         p->a->ops.close(p->a);
         (p->a->ops.stop)(p->a); /* cmocka 2 has a macro of the name */
-        assert_int_equal(p->ha.n_done, FLIGHT);
-        for (size_t i = 0; i < FLIGHT; i++)
-            assert_true(tasks[i].error == 0 || tasks[i].error == TE_ERR_CANCELED);
+        expect_done(&p->ha, FLIGHT);
+        EXPECT_ENDS(tasks, FLIGHT, TE_ERR_OK, TE_ERR_CANCELED);
         pair_close(p);
     }
 }
@@ -336,7 +397,7 @@ void conformance_leaves_nothing(const struct conformance *with)
     for (int round = 0; round < 3; round++) {
         struct pair *p = pair_open(with);
 
-        assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 20 * PIECE), 0);
+        EXPECT_ERROR(0, fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 20 * PIECE));
         pair_close(p);
         if (round == 0) {
             fds = test_count_fds();
@@ -344,6 +405,39 @@ void conformance_leaves_nothing(const struct conformance *with)
         }
     }
     assert_true(test_nothing_left(fds, threads));
+}
+
+static int64_t cpu_ns(void)
+{
+    struct rusage u;
+
+    assert_int_equal(getrusage(RUSAGE_SELF, &u), 0);
+    return (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * TEI_NS_PER_S +
+           (u.ru_utime.tv_usec + u.ru_stime.tv_usec) * INT64_C(1000);
+}
+
+/*
+ * All threads of both sides sleep, once what they moved is done. One window of time in which they hardly run is
+ * enough: there is none while a thread of them looks again and again.
+ */
+void conformance_idle_sleeps(const struct conformance *with)
+{
+    enum { WINDOWS = 20, WINDOW_US = 500000, ALLOWED_PERCENT = 20 };
+    struct pair *p = pair_open(with);
+    int64_t percent = 100;
+
+    EXPECT_ERROR(0, fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 20 * PIECE));
+    EXPECT_ERROR(0, fake_transfer(p->a, p->attach, TE_WRITE, p->am, p->bm, 20 * PIECE));
+    for (int i = 0; i < WINDOWS && percent > ALLOWED_PERCENT; i++) {
+        int64_t start = tei_now_ns(), ran = cpu_ns();
+
+        usleep(WINDOW_US);
+        percent = 100 * (cpu_ns() - ran) / (tei_now_ns() - start);
+    }
+    if (percent > ALLOWED_PERCENT)
+        fail_msg("with nothing to do it uses %lld %% of a CPU, in the last of %d windows",
+                 (long long)percent, WINDOWS);
+    pair_close(p);
 }
 
 /* ---------------------------------------------------------------- peers that fail (REMOTE only) */
@@ -355,14 +449,14 @@ void conformance_peer_dies(const struct conformance *with)
         struct fake_task tasks[FLIGHT];
         int64_t start;
 
-        assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 100), 0);
+        EXPECT_ERROR(0, fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 100));
         take_off(p, tasks, NULL, TEI_NEVER);
         usleep((useconds_t)(round * 700));
         pair_end_child(p);
         start = tei_now_ns();
         p->child = -1;
-        assert_true(fake_wait(&p->ha, NULL, tasks, FLIGHT, PATIENCE_MS));
-        assert_true(tei_now_ns() - start < PROMPT_NS);
+        expect_end(&p->ha, NULL, tasks, FLIGHT);
+        expect_prompt(start, "the end of works whose peer has died");
         /* TE_ERR_STALE: an engine of another test has got its port, and refuses what comes. */
         for (size_t i = 0; i < FLIGHT; i++)
             if (tasks[i].error && tei_err_class(tasks[i].error) != TEI_CLASS_PATH &&
@@ -372,12 +466,35 @@ void conformance_peer_dies(const struct conformance *with)
     }
 }
 
+/* The core fetches its descriptor again, which names the one that has come in its place. */
+void conformance_peer_gone(const struct conformance *with)
+{
+    enum { CONNECTIONS = 64 }; /* more than any transport has to a peer */
+
+    for (int opcode = TE_READ; opcode <= TE_WRITE; opcode++) {
+        struct pair *p = pair_fork(with);
+        int error, links = 0;
+
+        EXPECT_ERROR(0, fake_transfer(p->a, p->attach, opcode, p->am, p->bm, 100));
+        pair_end_child(p);
+        p->child = -1;
+        do {
+            error = fake_transfer(p->a, p->attach, opcode, p->am, p->bm, 20 * PIECE);
+        } while (error == TE_ERR_LINK && ++links < CONNECTIONS);
+        /* TE_ERR_STALE: as in peer_dies. */
+        if (error != TE_ERR_PEER && error != TE_ERR_STALE)
+            fail_msg("of a peer that is gone: expected \"%s\", got \"%s\" (%d)",
+                     te_strerror(TE_ERR_PEER), te_strerror(error), error);
+        pair_close(p);
+    }
+}
+
 /* Sees to it that transfers are in the middle of their way, and stay there. */
 static struct pair *freeze(const struct conformance *with)
 {
     struct pair *p = pair_fork(with);
 
-    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 20 * PIECE), 0);
+    EXPECT_ERROR(0, fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 20 * PIECE));
     kill(p->child, SIGSTOP);
     waitpid(p->child, NULL, WUNTRACED);
     return p;
@@ -415,15 +532,14 @@ void conformance_cancel_frozen(const struct conformance *with)
     usleep(50000);
     start = tei_now_ns();
     p->a->ops.cancel(p->a, &mine);
-    assert_true(tei_now_ns() - start < PROMPT_NS);
-    assert_true(fake_wait(&p->ha, NULL, tasks, FLIGHT, PATIENCE_MS));
-    assert_int_equal(p->ha.n_done, FLIGHT + 1);
-    for (size_t i = 0; i < FLIGHT; i++)
-        assert_int_equal(tasks[i].error, TE_ERR_CANCELED);
+    expect_prompt(start, "cancel()");
+    expect_end(&p->ha, NULL, tasks, FLIGHT);
+    expect_done(&p->ha, FLIGHT + 1);
+    EXPECT_ENDS(tasks, FLIGHT, TE_ERR_CANCELED);
     p->a->ops.cancel(p->a, &theirs);
-    assert_true(fake_wait(&p->ha, NULL, others, FLIGHT, PATIENCE_MS));
+    expect_end(&p->ha, NULL, others, FLIGHT);
     check_quiet(p);
-    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 20 * PIECE), 0);
+    EXPECT_ERROR(0, fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 20 * PIECE));
     pair_close(p);
 }
 
@@ -431,14 +547,13 @@ void conformance_deadline_frozen(const struct conformance *with)
 {
     struct pair *p = freeze(with);
     struct fake_task tasks[FLIGHT];
-    int64_t start = tei_now_ns(), took;
+    int64_t start = tei_now_ns();
 
     take_off(p, tasks, NULL, start + 150 * TEI_NS_PER_MS);
-    assert_true(fake_wait(&p->ha, NULL, tasks, FLIGHT, PATIENCE_MS));
-    took = tei_now_ns() - start;
-    assert_true(took >= 150 * TEI_NS_PER_MS && took < PROMPT_NS);
-    for (size_t i = 0; i < FLIGHT; i++)
-        assert_int_equal(tasks[i].error, TE_ERR_TIMEOUT);
+    expect_end(&p->ha, NULL, tasks, FLIGHT);
+    assert_true(tei_now_ns() - start >= 150 * TEI_NS_PER_MS);
+    expect_prompt(start, "the end of works that are late");
+    EXPECT_ENDS(tasks, FLIGHT, TE_ERR_TIMEOUT);
     check_quiet(p);
     pair_close(p);
 }
@@ -454,11 +569,8 @@ void conformance_close_frozen(const struct conformance *with)
     start = tei_now_ns();
     p->a->ops.close(p->a);
     (p->a->ops.stop)(p->a); /* cmocka 2 has a macro of the name */
-    assert_true(tei_now_ns() - start < PROMPT_NS);
-    for (size_t i = 0; i < FLIGHT; i++) {
-        assert_true(tasks[i].done);
-        assert_int_equal(tasks[i].error, TE_ERR_CANCELED);
-    }
+    expect_prompt(start, "close() and stop()");
+    EXPECT_ENDS(tasks, FLIGHT, TE_ERR_CANCELED);
     check_quiet(p);
     pair_close(p);
 }
@@ -473,21 +585,19 @@ void conformance_region_removed(const struct conformance *with)
         char *before = scratch(PAIR_BYTES);
 
         pair_fill(p, INITIATOR, 0, PAIR_BYTES, 5);
-        assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 20 * PIECE), 0);
+        EXPECT_ERROR(0, fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 20 * PIECE));
         take_off(p, tasks, NULL, TEI_NEVER);
         usleep((useconds_t)(round * 400));
         fake_region_del(&p->hb, p->b, p->br);
         pair_set(p, TARGET, 0, 0x33, PAIR_BYTES);
         memset(before, 0x33, PAIR_BYTES);
-        assert_true(fake_wait(&p->ha, NULL, tasks, FLIGHT, PATIENCE_MS));
+        expect_end(&p->ha, NULL, tasks, FLIGHT);
         pair_expect(p, TARGET, 0, before, PAIR_BYTES);
-        for (size_t i = 0; i < FLIGHT; i++)
-            assert_true(tasks[i].error == 0 || tasks[i].error == TE_ERR_STALE ||
-                        tasks[i].error == TE_ERR_LINK);
-        assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 100), TE_ERR_STALE);
+        EXPECT_ENDS(tasks, FLIGHT, TE_ERR_OK, TE_ERR_STALE, TE_ERR_LINK);
+        EXPECT_ERROR(TE_ERR_STALE, fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 100));
         p->br = fake_region_add(&p->hb, p->b, p->bm, PAIR_BYTES, TE_REMOTE_RW);
         pair_attach_anew(p);
-        assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 100), 0);
+        EXPECT_ERROR(0, fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 100));
         free(before);
         pair_close(p);
     }
@@ -508,19 +618,18 @@ void conformance_stale(const struct conformance *with)
 
     pair_attach_anew(p);
     for (size_t i = 0; i < TEI_ARRAY_LEN(sizes); i++) {
-        assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, outside, sizes[i]),
-                         TE_ERR_STALE);
-        assert_int_equal(fake_transfer(p->a, p->attach, TE_WRITE, p->am, outside, sizes[i]),
-                         refused);
-        assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, sizes[i]), 0);
+        EXPECT_ERROR(TE_ERR_STALE,
+                     fake_transfer(p->a, p->attach, TE_READ, p->am, outside, sizes[i]));
+        EXPECT_ERROR(refused, fake_transfer(p->a, p->attach, TE_WRITE, p->am, outside, sizes[i]));
+        EXPECT_ERROR(0, fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, sizes[i]));
     }
-    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm + PAIR_BYTES - 9, 10),
-                     TE_ERR_STALE);
-    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, limited, 100), 0);
-    assert_int_equal(fake_transfer(p->a, p->attach, TE_WRITE, p->am, limited, 100), refused);
-    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, limited + 2 * PIECE, 100),
-                     TE_ERR_STALE);
-    assert_int_equal(fake_transfer(p->a, p->attach, TE_WRITE, p->am, limited + 2 * PIECE, 100), 0);
+    EXPECT_ERROR(TE_ERR_STALE,
+                 fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm + PAIR_BYTES - 9, 10));
+    EXPECT_ERROR(0, fake_transfer(p->a, p->attach, TE_READ, p->am, limited, 100));
+    EXPECT_ERROR(refused, fake_transfer(p->a, p->attach, TE_WRITE, p->am, limited, 100));
+    EXPECT_ERROR(TE_ERR_STALE,
+                 fake_transfer(p->a, p->attach, TE_READ, p->am, limited + 2 * PIECE, 100));
+    EXPECT_ERROR(0, fake_transfer(p->a, p->attach, TE_WRITE, p->am, limited + 2 * PIECE, 100));
     pair_copy(with, &first, limited, 1);
     assert_int_equal(first, 0);
     fake_region_del(&p->hb, p->b, read_only);

@@ -10,6 +10,10 @@
  * The transport runs in fake hosts (tests/support/fake_host.h). A REMOTE one is tested with two
  * instances in this process, and with a peer in a process of its own that can be frozen and killed.
  *
+ * What is posted once the peer is gone ends TE_ERR_PEER: no connection could be made, and nothing was
+ * sent. TE_ERR_LINK may come first, of works that found a connection broken; TE_ERR_STALE is right where
+ * somebody else answers in the peer's place.
+ *
  * Either side's memory may be of a device, as far as the transport takes it there. What is said of
  * HOST memory is checked all the same.
  */
@@ -109,10 +113,12 @@ void conformance_more_work_than_lanes(const struct conformance *with);
 void conformance_post_after_close(const struct conformance *with);
 void conformance_close_in_flight(const struct conformance *with);
 void conformance_leaves_nothing(const struct conformance *with);
+void conformance_idle_sleeps(const struct conformance *with);
 
 void conformance_two_peers(const struct conformance *with);
 void conformance_other_process(const struct conformance *with);
 void conformance_peer_dies(const struct conformance *with);
+void conformance_peer_gone(const struct conformance *with);
 void conformance_cancel_frozen(const struct conformance *with);
 void conformance_deadline_frozen(const struct conformance *with);
 void conformance_close_frozen(const struct conformance *with);
@@ -133,7 +139,8 @@ void conformance_stale(const struct conformance *with);
     CONFORMANCE_CASE(fixture, more_work_than_lanes) \
     CONFORMANCE_CASE(fixture, post_after_close)     \
     CONFORMANCE_CASE(fixture, close_in_flight)      \
-    CONFORMANCE_CASE(fixture, leaves_nothing)
+    CONFORMANCE_CASE(fixture, leaves_nothing)       \
+    CONFORMANCE_CASE(fixture, idle_sleeps)
 
 /* Where the initiator moves the bytes, so that a peer which is frozen holds up nothing. */
 #define CONFORMANCE_ONE_SIDED(fixture)        \
@@ -141,6 +148,7 @@ void conformance_stale(const struct conformance *with);
     CONFORMANCE_CASE(fixture, two_peers)      \
     CONFORMANCE_CASE(fixture, other_process)  \
     CONFORMANCE_CASE(fixture, peer_dies)      \
+    CONFORMANCE_CASE(fixture, peer_gone)      \
     CONFORMANCE_CASE(fixture, region_removed) \
     CONFORMANCE_CASE(fixture, stale)
 
@@ -153,11 +161,13 @@ void conformance_stale(const struct conformance *with);
 #define CONFORMANCE_COMMON_TESTS                                                               \
     cmocka_unit_test(sizes), cmocka_unit_test(random_volleys), cmocka_unit_test(many_threads), \
         cmocka_unit_test(more_work_than_lanes), cmocka_unit_test(post_after_close),            \
-        cmocka_unit_test(close_in_flight), cmocka_unit_test(leaves_nothing)
+        cmocka_unit_test(close_in_flight), cmocka_unit_test(leaves_nothing),                   \
+        cmocka_unit_test(idle_sleeps)
 
 #define CONFORMANCE_ONE_SIDED_TESTS                                                         \
     CONFORMANCE_COMMON_TESTS, cmocka_unit_test(two_peers), cmocka_unit_test(other_process), \
-        cmocka_unit_test(peer_dies), cmocka_unit_test(region_removed), cmocka_unit_test(stale)
+        cmocka_unit_test(peer_dies), cmocka_unit_test(peer_gone),                           \
+        cmocka_unit_test(region_removed), cmocka_unit_test(stale)
 
 #define CONFORMANCE_REMOTE_TESTS                                  \
     CONFORMANCE_ONE_SIDED_TESTS, cmocka_unit_test(cancel_frozen), \

@@ -41,7 +41,7 @@ static void begin(struct example *x, struct example_lane *l)
     h.addr = l->part.remote;
     h.length = l->part.length;
     if (!tei_example_dial(x, a->name, &l->watch, on_answer))
-        end_part(x, l, TE_ERR_LINK, "connecting to the peer");
+        end_part(x, l, TE_ERR_PEER, "connecting to the peer"); /* nothing was sent */
     else if (tei_example_packet(l->watch.fd, true, &h, sizeof(h), l->part.local,
                                 w->opcode == TE_WRITE ? h.length : 0) < 0)
         end_part(x, l, TE_ERR_LINK, "sending to the peer");
