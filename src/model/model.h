@@ -28,7 +28,10 @@ int tei_json_load(const char *text, size_t len, size_t flags, json_t **out, json
  * the tree would take more than twice the text and 8 MiB.
  */
 int tei_json_load_bounded(const char *text, size_t len, json_t **out, json_error_t *why);
-/* A string. TE_ERR_MEMORY, or TE_ERR_INVALID for what is not UTF-8; unlogged. */
+/*
+ * Makes a JSON string of a text, which it does not parse (tei_json_load() does). TE_ERR_MEMORY, or
+ * TE_ERR_INVALID for what is not UTF-8; unlogged.
+ */
 int tei_json_string(const char *text, json_t **out);
 /* A copy with all that is in it; NULL when memory is out: jansson's own leaves parts out then. */
 json_t *tei_json_clone(const json_t *j);

@@ -284,10 +284,10 @@ struct tei_transport_ops {
      */
     int (*describe)(struct tei_transport *t, json_t *root);
     /*
-     * Parses the peer's keys. `where` is the peer's RPC address. REMOTE: no traffic. SAME_HOST:
-     * called from threads that may block, so it may talk to the peer's process for
-     * conf->host_timeout_ms. TE_ERR_UNSUPPORTED: that peer is not to be reached this way; why not,
-     * for te_explain(), is left by tei_err_keep(), unlogged.
+     * Parses the peer's keys, which a stranger wrote: checks kinds and lengths before it opens what they name.
+     * `where` is the peer's RPC address. REMOTE: no traffic, but a short look at this host (a file, a device).
+     * SAME_HOST: called from threads that may block, so it may talk to the peer's process for conf->host_timeout_ms.
+     * TE_ERR_UNSUPPORTED: not to be reached this way; why not, for te_explain(), is left by tei_err_keep(), unlogged.
      */
     int (*attach)(struct tei_transport *t, struct tei_attach *a, const struct tei_segment *s,
                   const struct tei_hostport *where);
@@ -306,7 +306,7 @@ struct tei_transport_ops {
                  uint64_t length, char *why, size_t n);
 
     /* ---- optional */
-    /* No work uses what attach() has made any more. May come after stop(). Default: nothing. */
+    /* No work uses what attach() has made; another may get its address. May come after stop(). Default: nothing. */
     void (*detach)(struct tei_transport *t, struct tei_attach *a);
     /*
      * Adds the keys to one buffer of the descriptor, which begins at `addr`: that of the region, or
