@@ -418,7 +418,8 @@ static int64_t cpu_ns(void)
 
 /*
  * All threads of both sides sleep, once what they moved is done. One window of time in which they hardly run is
- * enough: there is none while a thread of them looks again and again.
+ * enough: there is none while a thread of them looks again and again, and gets a CPU for that. A machine too busy to
+ * give it one lets the case pass.
  */
 void conformance_idle_sleeps(const struct conformance *with)
 {
