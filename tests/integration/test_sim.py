@@ -4,7 +4,9 @@
 """The engine under simulation: some seeds, those that once failed, and that the simulation finds what is wrong."""
 import os
 import re
+import shutil
 import subprocess
+import tempfile
 import unittest
 
 BUILD = os.environ.get("TE_TEST_BUILD") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build")
@@ -12,8 +14,11 @@ SIM = os.path.join(BUILD, "tests", "sim", "sim")
 SEEDS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fabric", "sim", "seeds")
 
 
-def sim(*args):
-    return subprocess.run([SIM, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+NICS = "--fabrics=12"
+
+
+def sim(*args, program=SIM):
+    return subprocess.run([program, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 class Simulation(unittest.TestCase):
@@ -28,6 +33,24 @@ class Simulation(unittest.TestCase):
     def test_a_seed_is_a_run(self):
         r = sim("--seeds=6", "--from=1000", "--check-hash")
         self.assertEqual(r.returncode, 0, r.stderr[-4000:])
+
+    def test_a_seed_is_the_same_run_wherever_the_program_lies(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tests = os.path.join(folder, "n" * 150)
+            copy = os.path.join(tests, "sim", "sim")
+            shutil.copytree(os.path.join(BUILD, "tests", "softverbs"), os.path.join(tests, "softverbs"))
+            os.mkdir(os.path.dirname(copy))
+            shutil.copy(SIM, copy)
+            for seed in ("--seed=558", "--seed=563", "--seed=566"):
+                here, there = sim(seed), sim(seed, program=copy)
+                self.assertEqual(here.returncode, 0, here.stderr[-4000:])
+                self.assertEqual(here.stdout.splitlines()[0], there.stdout.splitlines()[0], seed)
+
+    def test_without_softverbs_it_says_so(self):
+        with tempfile.TemporaryDirectory() as folder:
+            r = sim("--seed=558", NICS, "--no-shrink", program=shutil.copy(SIM, folder))
+        self.assertEqual(r.returncode, 1, r.stdout)
+        self.assertIn("softverbs/libibverbs.so.1 is not to be had: ", r.stderr)
 
     def test_seeds_that_once_failed(self):
         with open(SEEDS, encoding="utf-8") as f:

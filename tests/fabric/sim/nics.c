@@ -14,6 +14,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@
 #define PIECE   4096
 #define INSTALL 20 /* tries */
 
-static char library[512], folder[64];
+static char library[96], folder[64];
 static int n_nics[SIM_HOSTS];
 static int (*control)(const char *, const char *, char *, size_t);
 
@@ -78,22 +79,31 @@ void sim_nics_folder(int pid, char out[64])
     snprintf(out, 64, "%s/te_sim_nics.%08d", root, pid);
 }
 
-/* softverbs lies beside this program. */
-static bool find_library(void)
+/*
+ * softverbs lies beside this program; without it the run would be another one. It is loaded by a link whose name
+ * is as long wherever this program lies, for the reason above.
+ */
+static void load_library(void)
 {
-    ssize_t n = readlink("/proc/self/exe", library, sizeof(library) - 64);
+    char there[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", there, sizeof(there) - 64);
     char *end;
     void *at;
 
-    library[n > 0 ? n : 0] = '\0';
-    end = strrchr(library, '/');
+    there[n > 0 ? n : 0] = '\0';
+    end = strrchr(there, '/');
     if (!end)
-        return false;
+        sim_fail("the folder of this program is not known");
     strcpy(end, "/../softverbs/libibverbs.so.1");
+    snprintf(library, sizeof(library), "%s/libibverbs.so.1", folder);
+    unlink(library);
+    if (symlink(there, library) < 0)
+        sim_fail("%s cannot be made", library);
     at = dlopen(library, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     at = at ? dlsym(at, "softverbs_control") : NULL;
+    if (!at)
+        sim_fail("%s is not to be had: %s; runs without NICs: --fabrics=0 to 3", there, dlerror());
     memcpy(&control, &at, sizeof(control));
-    return at != NULL;
 }
 
 static void write_description(const char *path)
@@ -120,14 +130,13 @@ void sim_nics_lay(void)
 {
     char path[80];
 
-    if (is_on() && !find_library())
-        sim_world.knobs.fabrics &= ~(FABRIC_NICS | FABRIC_NIC_FAULTS);
     if (!is_on())
         return;
     sim_own_is_whole = true; /* softverbs finds out by one whether memory is there */
     sim_nics_folder((int)syscall(SYS_getpid), folder);
     if (mkdir(folder, 0700) < 0 && errno != EEXIST) /* of a run that was killed: made anew */
         sim_fail("%s cannot be made", folder);
+    load_library();
     snprintf(path, sizeof(path), "%s/fabric.json", folder);
     write_description(path);
     setenv("SOFTVERBS", path, 1);
