@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <ftw.h>
 #include <getopt.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -348,26 +349,68 @@ static void tell_progress(uint64_t done, uint64_t failed)
                 (unsigned long long)args.n, (unsigned long long)failed);
 }
 
+/* Runs are judged in the order of their seeds: a long one does not keep those after it from running. */
+struct runs {
+    struct job jobs[JOBS];
+    uint64_t begun, done;
+};
+
+static bool has_ended(const struct job *j)
+{
+    struct pollfd p = {.fd = j->result, .events = POLLIN};
+
+    return poll(&p, 1, 0) != 0;
+}
+
+/* Returns how many there are. */
+static nfds_t under_way(const struct runs *r, struct pollfd fds[JOBS])
+{
+    nfds_t n = 0;
+
+    for (uint64_t i = r->done; i < r->begun; i++)
+        if (!has_ended(&r->jobs[i % JOBS]))
+            fds[n++] = (struct pollfd){.fd = r->jobs[i % JOBS].result, .events = POLLIN};
+    return n;
+}
+
+static void begin_runs(struct runs *r)
+{
+    struct pollfd fds[JOBS];
+
+    while (r->begun < args.n && r->begun - r->done < JOBS && under_way(r, fds) < args.jobs) {
+        r->jobs[r->begun % JOBS] = start(args.first + r->begun, &args.knobs, false);
+        r->begun++;
+    }
+}
+
+static void wait_for_one(const struct runs *r)
+{
+    struct pollfd fds[JOBS];
+    nfds_t n = under_way(r, fds);
+
+    if (n && !has_ended(&r->jobs[r->done % JOBS]))
+        poll(fds, n, -1);
+}
+
 static uint64_t run_all(void)
 {
-    uint64_t failed = 0, torn = 0, begun = 0, done = 0;
-    struct job jobs[JOBS];
+    uint64_t failed = 0, torn = 0;
+    struct runs r = {.begun = 0};
     struct report sum = {0};
     double begin = wall_s();
 
-    while (done < args.n) {
-        while (begun < args.n && begun - done < args.jobs && failed < FAILURES &&
-               (!args.batches || sum.counts.batches < args.batches)) {
-            jobs[begun % JOBS] = start(args.first + begun, &args.knobs, false);
-            begun++;
-        }
-        if (begun == done)
+    while (r.done < args.n) {
+        if (failed < FAILURES && (!args.batches || sum.counts.batches < args.batches))
+            begin_runs(&r);
+        if (r.begun == r.done)
             break;
-        failed += judge(&jobs[done++ % JOBS], &sum, &torn);
+        wait_for_one(&r);
+        while (r.done < r.begun && has_ended(&r.jobs[r.done % JOBS]))
+            failed += judge(&r.jobs[r.done++ % JOBS], &sum, &torn);
         if (!args.one)
-            tell_progress(done, failed);
+            tell_progress(r.done, failed);
     }
-    print_sum(done, failed, torn, &sum, wall_s() - begin);
+    print_sum(r.done, failed, torn, &sum, wall_s() - begin);
     return failed;
 }
 
