@@ -7,7 +7,8 @@
  * over, and a WRITE that overlaps it is held back meanwhile. What settles a range:
  *
  *   native        the answer to that WRITE; the end of its connection, closed by the target; the
- *                 answer to a DROP of that connection, on another one. The frame itself remembers the
+ *                 answer to a DROP of that connection, on another one: also after a RST, which something
+ *                 between the hosts may have made up. The frame itself remembers the
  *                 range (frame.unsettled): on its stream, or in peer.lost, or in peer.unsettled if no
  *                 other work has a part in it.
  *   version 1, 2  the end of its connection, closed by the target. There is no DROP, so the connection
@@ -18,8 +19,8 @@
  *                 That our own end has given the connection up (ETIMEDOUT) proves nothing: the target
  *                 may have received bytes that it has not read. Such a range is lost (peer.spans).
  *
- * A RST is taken for the target's. One that something between the hosts has made up, while the target
- * is stopped, is not told from it: what the target has received by then it may apply when it goes on.
+ * With version 1 and 2 a RST is taken for the target's. One that something between the hosts has made up, while
+ * the target is stopped, is not told from it: what the target has received by then it may apply when it goes on.
  *
  * A held WRITE is in the waiters of one thing that it waits for, and is looked at again when that is
  * settled. It obeys its deadline and cancel() as a queued one does. It fails when its remnant is

@@ -134,7 +134,7 @@ void tei_tcp_stream_broken(struct tcp_lane *l, const struct tcp_fault *f, bool a
         l->stream->forgive = true;
     if (!l->proven) { /* no WRITE was sent to what is there; the lane counts the tries */
         l->unanswered = true;
-        if (l->stream->ended) /* what went by until it closed was no time of connecting */
+        if (l->stream->closed) /* what went by until it closed was no time of connecting */
             l->round_ns += now - l->progress_ns;
         tei_tcp_lane_not_connected(l, l->sys_errno, now);
     } else if (again) { /* frames count their tries themselves, and may go out on another lane */

@@ -307,7 +307,7 @@ static bool send_some(struct tcp_lane *l, int64_t now)
             continue;
         if (got < 0 && errno != EAGAIN) {
             l->sys_errno = errno;
-            s->ended = tei_tcp_is_end(errno);
+            s->closed = tei_tcp_is_end(errno);
             return false;
         }
         if (got > 0) {
@@ -569,7 +569,8 @@ enum tcp_reply tei_tcp_stream_receive(struct tcp_lane *l, int64_t now, bool *mor
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return REPLY_NONE;
     l->sys_errno = n < 0 ? errno : 0;
-    s->ended = n <= 0 && tei_tcp_is_end(l->sys_errno);
+    s->ended = n == 0;
+    s->closed = n <= 0 && tei_tcp_is_end(l->sys_errno);
     if (n <= 0)
         return REPLY_LOST;
     s->heard = true;

@@ -50,7 +50,8 @@ struct tcp_stream {
     uint64_t left; /* payload still to come */
     uint32_t crc_in;
     bool heard;          /* anything since the lane was last idle */
-    bool ended;          /* the peer has closed it, so applies nothing of it any more */
+    bool closed;         /* by the peer, as it seems: a reset may be somebody else's */
+    bool ended;          /* its end was read: the peer applies nothing of it any more */
     bool forgive;        /* that it breaks is no try of its frames */
     int64_t deadline_ns; /* of the works under way, the first, or an earlier one */
     int64_t looked_ns;   /* at the path, when nothing had moved for long */
