@@ -40,7 +40,7 @@ static const char *const metadata[] = {
 
 te_engine *sim_make_engine(const struct host *h, int port, struct life *l)
 {
-    const char *tries = any_of("9", "1", "0"), *proto = sim_one_in(6) ? "1" : "2", *native;
+    const char *tries = any_of("9", "1", sim_is_past() ? "2" : "0"), *proto = sim_one_in(6) ? "1" : "2", *native;
     char address[32], name[48];
     const char *way = sim_world.store ? "node-%s-%d" : sim_is_v6 ? "[%s]:%d" : "%s:%d";
     te_engine *e = NULL;
@@ -117,13 +117,11 @@ static void register_parts(const struct life *l)
 static char *find_memory(const struct life *l, size_t size)
 {
     te_alloc_opts opts = {.size = sizeof(opts), .location = "*"};
-    void *p;
 
     if (!sim_machine_is_shared(l->host) || sim_one_in(3))
         return sim_pages(size);
     opts.flags = sim_one_in(4) ? TE_ALLOC_PEERS_READ : 0;
-    sim_ok(te_alloc_with(l->engine, size, &opts, &p), "te_alloc_with");
-    return p;
+    return sim_alloc(l->engine, size, &opts);
 }
 
 static struct life *begin_life(struct host *h)

@@ -484,7 +484,7 @@ static void one_of_all(struct user *u, struct life *to, te_segment *seg)
         sim_rewrite(u, to, seg);
     else if (chance == 9)
         sim_submit_beside_wait(u, to, *seg);
-    else if (chance == 10)
+    else if (chance == 10 && !sim_is_past())
         sim_refused_calls(u, *seg);
     else if (chance == 11 && (faults & FAULT_RESET))
         sim_write_unreadable(u, to, *seg);
@@ -559,7 +559,7 @@ static long version_of(const struct life *own, te_segment seg, char *json)
 {
     const char *at;
 
-    sim_ok(te_segment_json(own->engine, seg, json, JSON), "te_segment_json");
+    sim_segment_json(own->engine, seg, json, JSON);
     at = strstr(json, "\"te\":");
     at = at ? strstr(at, "\"version\":") : NULL;
     return at ? strtol(at + 10, NULL, 10) : 0;
@@ -620,7 +620,8 @@ static void be_told_by_all(const struct user *u, te_segment held[SIM_HOSTS])
 void *sim_user_main(void *arg)
 {
     struct user *u = arg;
-    bool follows = sim_world.store == STORE_ETCD && u->index == 0, holds = follows && sim_one_in(2);
+    bool follows = sim_world.store == STORE_ETCD && u->index == 0 && !sim_is_past();
+    bool holds = follows && sim_one_in(2);
     te_segment held[SIM_HOSTS];
 
     for (int h = 0; h < SIM_HOSTS; h++)

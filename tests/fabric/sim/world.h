@@ -169,6 +169,12 @@ void sim_refused_calls(struct user *u, te_segment seg);
 void sim_park_beside_fetch(struct user *u, struct life *to, te_segment *seg);
 void sim_close_beside_refresh(struct user *u, struct life *to, te_segment *seg);
 
+/* past.c. Before hosts begin; whether the library is 0.1; calls that it lacks, or does without. */
+void sim_past_look(void);
+bool sim_is_past(void);
+void sim_segment_json(te_engine *e, te_segment seg, char *json, size_t n); /* not in 0.1 */
+void *sim_alloc(te_engine *e, size_t n, const te_alloc_opts *opts);
+
 /* guest.c. */
 void sim_keep_guest(struct user *u);
 void sim_visit_guest(struct user *u);
