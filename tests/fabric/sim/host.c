@@ -40,7 +40,8 @@ static const char *const metadata[] = {
 
 te_engine *sim_make_engine(const struct host *h, int port, struct life *l)
 {
-    const char *tries = any_of("9", "1", sim_is_past() ? "2" : "0"), *proto = sim_one_in(6) ? "1" : "2", *native;
+    const char *tries = any_of("9", "1", sim_is_past() ? "2" : "0"),
+               *proto = sim_one_in(6) ? "1" : "2", *native;
     char address[32], name[48];
     const char *way = sim_world.store ? "node-%s-%d" : sim_is_v6 ? "[%s]:%d" : "%s:%d";
     te_engine *e = NULL;
