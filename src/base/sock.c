@@ -215,13 +215,32 @@ int tei_resolve(const char *host, uint16_t port, struct tei_addr *out, int max)
     return n;
 }
 
+void tei_addr_unmap(struct tei_addr *a)
+{
+    struct sockaddr_in four = {.sin_family = AF_INET};
+    struct sockaddr_in6 six;
+
+    if (a->ss.ss_family != AF_INET6 || a->len < sizeof six)
+        return;
+    memcpy(&six, &a->ss, sizeof six);
+    if (!IN6_IS_ADDR_V4MAPPED(&six.sin6_addr))
+        return;
+    four.sin_port = six.sin6_port;
+    memcpy(&four.sin_addr, &six.sin6_addr.s6_addr[12], sizeof four.sin_addr);
+    memset(&a->ss, 0, sizeof a->ss);
+    memcpy(&a->ss, &four, sizeof four);
+    a->len = sizeof four;
+}
+
 char *tei_addr_format(const struct tei_addr *a, char *buf, size_t n)
 {
     char host[TEI_HOST_MAX], port[8];
+    struct tei_addr plain = *a;
     int saved = errno;
 
-    if (getnameinfo((const struct sockaddr *)&a->ss, a->len, host, sizeof host, port, sizeof port,
-                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    tei_addr_unmap(&plain);
+    if (getnameinfo((const struct sockaddr *)&plain.ss, plain.len, host, sizeof host, port,
+                    sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0)
         snprintf(buf, n, "(unknown address)");
     else
         snprintf(buf, n, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);

@@ -55,7 +55,10 @@ bool tei_is_resolved(const char *host);
 /* As tei_resolve() for an address as text alone: asks nobody and logs nothing; false if it is none. */
 bool tei_resolve_numeric(const char *host, uint16_t port, struct tei_addr *out);
 
-/* Numeric text, "10.0.0.1:80", "[::1]:80". Returns buf. */
+/* The address of IPv4 that one of IPv6 stands for (::ffff:10.0.0.1), as a socket for both tells it; others stay. */
+void tei_addr_unmap(struct tei_addr *a);
+
+/* Numeric text, "10.0.0.1:80", "[::1]:80"; of what the above makes of it. Returns buf. */
 char *tei_addr_format(const struct tei_addr *a, char *buf, size_t n);
 
 /*

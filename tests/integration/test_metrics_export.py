@@ -72,6 +72,9 @@ class OverHttp(unittest.TestCase):
         name = "transfer_engine_served_requests_total"
         te.until(lambda: scrape(self.address)[name].value(transport="tcp") >= before[name].value(transport="tcp") + 80,
                  "80 more requests served")
+        of_nics = scrape(self.address)["transfer_engine_nic_bytes_total"].samples
+        names = {dict(labels)["nic"] for _, labels in of_nics if dict(labels)["transport"] == "tcp"}
+        self.assertEqual(names, {"127.0.0.1"})  # also where a socket of IPv6 has it as ::ffff:127.0.0.1
 
     def test_what_is_not_there(self):
         for path, status in (("/", 404), ("/metricsx", 404), ("/metrics/", 404)):

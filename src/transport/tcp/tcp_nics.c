@@ -24,8 +24,10 @@ static bool look_at(int fd, struct tei_nic_figures *f)
     memset(&i, 0, sizeof i);
     memset(f, 0, sizeof *f);
     if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &i, &n) != 0 ||
-        getsockname(fd, (struct sockaddr *)&own.ss, &own.len) != 0 ||
-        getnameinfo((struct sockaddr *)&own.ss, own.len, f->name, sizeof f->name, NULL, 0,
+        getsockname(fd, (struct sockaddr *)&own.ss, &own.len) != 0)
+        return false;
+    tei_addr_unmap(&own);
+    if (getnameinfo((struct sockaddr *)&own.ss, own.len, f->name, sizeof f->name, NULL, 0,
                     NI_NUMERICHOST) != 0)
         return false;
     f->bytes[0] = i.tcpi_bytes_acked;
