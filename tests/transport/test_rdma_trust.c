@@ -502,6 +502,76 @@ static void peer_began_anew(void **state)
     pair_close(p);
 }
 
+/* What the peer says to the initiator before it has the second message: it begins anew, and is ready, too. */
+static struct {
+    struct tei_rdma_hello answer[2];
+    bool said;
+    _Atomic unsigned refusals; /* that ended a connection of the initiator */
+} too_late;
+
+static void count_refusals(void *arg, enum te_log_level level, const char *line)
+{
+    (void)arg;
+    (void)level;
+    if (strstr(line, "the peer refuses to connect"))
+        atomic_fetch_add(&too_late.refusals, 1);
+}
+
+static void replace_and_confirm(const struct tei_rdma_hello *own)
+{
+    struct tei_rdma_hello peer = first_reply();
+
+    memcpy(peer.replaced, own->ticket, sizeof peer.replaced);
+    peer.has_replaced = true;
+    tei_random(peer.ticket, sizeof peer.ticket);
+    say(&meanwhile.p->ha.where, &peer, &too_late.answer[0]);
+    peer.ready_ack = true;
+    say(&meanwhile.p->ha.where, &peer, &too_late.answer[1]);
+    too_late.said = true;
+}
+
+/* What the second message confirms is no more, so it is refused. */
+static int confirm_too_late(struct tei_host *h, const struct tei_hostport *where, const char *body,
+                            size_t len, char **answer, size_t *answer_len)
+{
+    struct tei_rdma_hello own;
+    int rc;
+
+    assert_int_equal(tei_rdma_hello_decode(body, len, &own), 0);
+    if (!own.ready_ack || too_late.said)
+        return overhear(h, where, body, len, answer, answer_len);
+    replace_and_confirm(&own);
+    rc = overhear(h, where, body, len, answer, answer_len);
+    assert_int_equal(rc, 0);
+    free(*answer);
+    *answer = tei_rdma_refusal_encode("no such connection waits for it", answer_len);
+    assert_non_null(*answer);
+    return 0;
+}
+
+/* A refusal of what the peer itself has replaced since is not one of the connection that there is now. */
+static void refusal_of_what_was_replaced(void **state)
+{
+    struct pair *p = open_pair();
+
+    (void)state;
+    memset(&too_late, 0, sizeof too_late);
+    meanwhile.p = p;
+    p->ha.base.connect = confirm_too_late;
+    te_log_set_sink(count_refusals, NULL);
+    te_log_set_level(TE_LOG_DEBUG);
+    fill_pattern(p->bm, PAIR_BYTES, 7);
+    assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, PAIR_BYTES), 0);
+    te_log_set_level(TE_LOG_ERROR);
+    te_log_set_sink(NULL, NULL);
+    assert_memory_equal(p->am, p->bm, PAIR_BYTES);
+    assert_true(too_late.said);
+    for (size_t i = 0; i < 2; i++)
+        assert_string_equal(too_late.answer[i].reply_msg, "");
+    assert_int_equal(too_late.refusals, 0);
+    pair_close(p);
+}
+
 /* A stranger that speaks to the target while that one's answer is on its way to the initiator. */
 static struct {
     struct pair *p;
@@ -680,9 +750,11 @@ static int warm_up(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        CASE(strangers_change_nothing), CASE(strangers_confirm_nothing), CASE(idle_connection),
-        CASE(ticket_of_the_peer),       CASE(dropped_and_made_again),    CASE(restarted_initiator),
-        CASE(stranger_was_first),       CASE(stranger_meanwhile),        CASE(peer_began_anew),
+        CASE(strangers_change_nothing), CASE(strangers_confirm_nothing),
+        CASE(idle_connection),          CASE(ticket_of_the_peer),
+        CASE(dropped_and_made_again),   CASE(restarted_initiator),
+        CASE(stranger_was_first),       CASE(stranger_meanwhile),
+        CASE(peer_began_anew),          CASE(refusal_of_what_was_replaced),
         CASE(stranger_between),         CASE(engines_without_psns),
     };
 

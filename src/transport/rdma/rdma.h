@@ -193,6 +193,7 @@ struct rdma_endpoint {
     bool begun;      /* a job was posted that asks the peer */
     bool connecting; /* it is under way */
     bool agreed;     /* the peer was told, or has said, that both are connected with each other */
+    bool followed;   /* a message was, since the answer to ours */
     bool yields;     /* the next one lets the peer ask first */
     bool draining, buried;
     bool on_trial;   /* its rail failed of late: a refusal is no news */

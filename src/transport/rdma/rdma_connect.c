@@ -239,6 +239,7 @@ static int conclude(struct rdma_endpoint *ep, const struct tei_rdma_hello *their
     if (ep->state != RDMA_EP_DYING)
         rc = take_answer(ep, theirs);
     ep->agreed = rc == 0;
+    ep->followed = false;
     if (!rc)
         fill_hello(ep, true, second);
     unlock_device(ep);
@@ -252,7 +253,7 @@ static int say_ready(struct rdma_endpoint *ep, const struct tei_rdma_hello *seco
     int rc = ask(ep, second, out);
 
     pthread_mutex_lock(&ep->lock);
-    if (rc == TE_ERR_REJECTED && !ep->agreed)
+    if (rc == TE_ERR_REJECTED && ep->followed)
         rc = 0;
     pthread_mutex_unlock(&ep->lock);
     return rc;
@@ -452,6 +453,7 @@ static int follow(struct rdma_endpoint *ep, const struct tei_rdma_hello *hello)
     if (!rc && !asking)
         ep->state = hello->has_ready_ack ? RDMA_EP_WAIT_ACK : RDMA_EP_READY;
     ep->agreed = false;
+    ep->followed = true;
     ep->wait_until_ns = tei_now_ns() + ACK_WAIT_NS;
     return rc;
 }
