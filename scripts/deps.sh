@@ -79,6 +79,8 @@ lab    ibverbs-providers     their RDMA devices: rxe
 lab    nvme-cli              connects files over fabrics
 lab    e2fsprogs             file systems on them
 lab    bpftrace              looks at the probes of engines
+lab    systemd               starts te_metad's unit in one
+lab    procps                finds its processes
 lab    qemu-system-arm       the guest with pages of 16 KiB
 LIST
 }

@@ -32,7 +32,7 @@ import te_lab
 
 MACHINE_WORDS = [field.name for field in dataclasses.fields(te_lab.Wants)]
 TEST_S = 120
-TOTAL_S = 1500
+TOTAL_S = 1800
 IN_CI = os.environ.get("CI") == "true"
 
 
