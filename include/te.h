@@ -608,7 +608,7 @@ struct te_path {
 /*
  * Tells how request `task` goes, or has gone, in whatever state it is. A request that is cut into parts may
  * go by many NICs at a time, pages in memory of several sorts also by several transports: the last one is
- * told. te_explain() says which would be taken, and why.
+ * told. All that is told is of one moment. te_explain() says which would be taken, and why.
  */
 TE_API int te_path(te_engine *e, te_batch b, size_t task, struct te_path *out);
 

@@ -22,14 +22,12 @@ struct task {
     _Alignas(64) _Atomic uint8_t state;
     bool refreshed : 1;      /* its one refresh is used up */
     bool paged : 1;          /* of te_submit_pages(): req.source is its list, req.length the sum */
-    uint8_t sample;          /* it is timed: its slot + 1, see metrics.h; else 0 */
-    _Atomic uint8_t carrier; /* what has carried it last, see path.h; 0: nothing */
-    _Atomic uint32_t left;   /* pieces of work */
-    _Atomic int error;       /* the first one */
-    int16_t sys_errno;       /* of the one who set `error` */
-    _Atomic uint8_t nic;     /* of its last part, as host->nic() has it; 0: not known */
-    _Atomic uint8_t changes; /* of its path, UINT8_MAX at most */
-    const char *why;         /* of the one who set `error` */
+    uint8_t sample;        /* it is timed: its slot + 1, see metrics.h; else 0 */
+    _Atomic uint32_t left; /* pieces of work */
+    _Atomic uint32_t path; /* what has carried it, see path.h */
+    _Atomic int16_t error; /* the first one */
+    int16_t sys_errno;     /* of the one who set `error` */
+    const char *why;       /* of the one who set `error` */
     _Atomic uint64_t moved;
     struct batch *batch;
     struct group *group;

@@ -253,7 +253,7 @@ void tei_task_end(struct task *t, int error, const char *why)
 
     t->why = why;
     t->sys_errno = 0;
-    atomic_store_explicit(&t->error, error, memory_order_relaxed);
+    atomic_store_explicit(&t->error, (int16_t)error, memory_order_relaxed);
     tei_metrics_unsample(t);
     add_ending(&one, t);
     end_together(&one);
@@ -295,7 +295,7 @@ void tei_task_fail(struct task *t, int error, int sys_errno, const char *why)
     pthread_mutex_lock(lock);
     was = atomic_load_explicit(&t->error, memory_order_relaxed);
     if (was == TE_ERR_OK || (tei_err_is_mild(was) && !tei_err_is_mild(error))) {
-        atomic_store_explicit(&t->error, error, memory_order_relaxed);
+        atomic_store_explicit(&t->error, (int16_t)error, memory_order_relaxed);
         t->sys_errno = (int16_t)sys_errno;
         t->why = why;
     }

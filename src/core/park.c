@@ -14,7 +14,6 @@
 #include "core/complete.h"
 #include "core/page_feed.h"
 #include "core/page_list.h"
-#include "core/path.h"
 #include "core/plan.h"
 #include "core/slow.h"
 #include "core/view.h"
@@ -105,10 +104,10 @@ static void post_again(struct peer *p, struct tei_list *tasks)
     struct tei_link *l;
 
     tei_plan_init(&plan, p->engine, NULL, 1);
+    plan.again = true;
     while ((l = tei_list_pop(tasks))) {
         struct task *t = tei_container_of(l, struct task, link);
         struct view *old = t->view;
-        uint8_t carrier = atomic_load_explicit(&t->carrier, memory_order_relaxed);
         const char *why;
         int rc;
 
@@ -120,7 +119,6 @@ static void post_again(struct peer *p, struct tei_list *tasks)
         if (t->batch->stories)
             tei_slow_posted(t);
         rc = cut_again(&plan, t, &why);
-        tei_path_again(t, carrier);
         if (rc)
             tei_task_end(t, rc, why);
     }
@@ -166,8 +164,8 @@ static void refresh_job(struct tei_job *j)
         rc = atomic_load_explicit(&p->engine->closing, memory_order_relaxed)
                  ? TE_ERR_CANCELED
                  : tei_peer_fetch(p, false);
-        /* It is the directory that was late, not the request. */
-        if (rc == TE_ERR_TIMEOUT)
+        /* It is the directory that was late, or lost its connection, not the request. */
+        if (rc == TE_ERR_TIMEOUT || rc == TE_ERR_LINK)
             rc = TE_ERR_PEER;
     } while (settle_fetched(p, rc, te_errmsg()));
     tei_peer_put(p);

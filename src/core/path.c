@@ -2,8 +2,8 @@
 /*
  * path.c - what has carried a request: te_path().
  *
- * A task has a byte for the transport, written when it is cut; one for the NIC and one for the changes, which
- * transports tell with work that has ended.
+ * A task has a word for it: the transport is written when it is cut, the NIC and the changes are told by
+ * transports with work that has ended.
  */
 #include "core/path.h"
 #include "core/core.h"
@@ -36,44 +36,68 @@ uint8_t tei_path_nic(struct tei_host *h, const char *name)
     return i < TEI_NIC_NAMES ? (uint8_t)(i + 1) : 0;
 }
 
-/* Pieces of a task may end in several threads at a time. */
-static void add_changes(struct task *t, unsigned n)
-{
-    uint8_t was = atomic_load_explicit(&t->changes, memory_order_relaxed);
+enum { NIC_SHIFT = 8, CHANGES_SHIFT = 16 };
 
-    while (!atomic_compare_exchange_weak_explicit(&t->changes, &was,
-                                                  (uint8_t)tei_min(was + n, UINT8_MAX),
-                                                  memory_order_relaxed, memory_order_relaxed))
-        continue;
+static uint32_t pack(unsigned carrier, unsigned nic, unsigned changes)
+{
+    return carrier | nic << NIC_SHIFT | (uint32_t)tei_min(changes, UINT8_MAX) << CHANGES_SHIFT;
+}
+
+static unsigned carrier_of(uint32_t path)
+{
+    return path & UINT8_MAX;
+}
+
+static unsigned nic_of(uint32_t path)
+{
+    return path >> NIC_SHIFT & UINT8_MAX;
+}
+
+static unsigned changes_of(uint32_t path)
+{
+    return path >> CHANGES_SHIFT & UINT8_MAX;
+}
+
+/* Pieces of a task may end in several threads at a time, and those of pages while others are cut. */
+static bool change(struct task *t, uint32_t *was, uint32_t now)
+{
+    return *was == now || atomic_compare_exchange_weak_explicit(
+                              &t->path, was, now, memory_order_relaxed, memory_order_relaxed);
+}
+
+void tei_path_by(struct task *t, uint8_t carrier, bool again)
+{
+    uint32_t was = atomic_load_explicit(&t->path, memory_order_relaxed), now;
+
+    if (!was) { /* nothing of it is out */
+        atomic_store_explicit(&t->path, carrier, memory_order_relaxed);
+        return;
+    }
+    do {
+        bool other = again && carrier_of(was) && carrier_of(was) != carrier;
+
+        now = pack(carrier, other ? 0 : nic_of(was), changes_of(was) + other);
+    } while (!change(t, &was, now));
 }
 
 void tei_path_went(struct task *t, const struct tei_work *w)
 {
-    if (w->nic)
-        atomic_store_explicit(&t->nic, w->nic, memory_order_relaxed);
-    if (w->changes)
-        add_changes(t, w->changes);
-}
+    uint32_t was = atomic_load_explicit(&t->path, memory_order_relaxed), now;
 
-void tei_path_again(struct task *t, uint8_t was)
-{
-    if (!was || was == atomic_load_explicit(&t->carrier, memory_order_relaxed))
-        return;
-    atomic_store_explicit(&t->nic, 0, memory_order_relaxed);
-    add_changes(t, 1);
+    do {
+        now = pack(carrier_of(was), w->nic ? w->nic : nic_of(was), changes_of(was) + w->changes);
+    } while (!change(t, &was, now));
 }
 
 static void read_path(struct nic_names *s, const struct task *t, struct te_path *out)
 {
-    uint8_t carrier = atomic_load_explicit(&t->carrier, memory_order_relaxed);
-    uint8_t nic = atomic_load_explicit(&t->nic, memory_order_relaxed);
+    uint32_t path = atomic_load_explicit(&t->path, memory_order_relaxed);
+    unsigned place = carrier_of(path) & ~(unsigned)TEI_PATH_STAGED, nic = nic_of(path);
 
-    out->changes = atomic_load_explicit(&t->changes, memory_order_relaxed);
-    out->staged = (carrier & TEI_PATH_STAGED) != 0;
-    carrier &= (uint8_t)~TEI_PATH_STAGED;
-    if (carrier)
-        snprintf(out->transport, sizeof(out->transport), "%s",
-                 tei_transport_at(carrier - 1U)->name);
+    out->changes = changes_of(path);
+    out->staged = (carrier_of(path) & TEI_PATH_STAGED) != 0;
+    if (place)
+        snprintf(out->transport, sizeof(out->transport), "%s", tei_transport_at(place - 1)->name);
     if (!nic)
         return;
     pthread_mutex_lock(&s->lock);

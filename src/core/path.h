@@ -20,7 +20,11 @@ void tei_nic_names_fini(struct nic_names *s);
 /* nic() of struct tei_host. */
 uint8_t tei_path_nic(struct tei_host *h, const char *name);
 
-/* task.carrier: the transport's place in the table + 1, and this bit. */
+/*
+ * task.path is a byte each for the carrier, the NIC of the last part that has ended (as host->nic() has it, 0:
+ * not known) and the changes (UINT8_MAX at most): one word, so that who looks finds all of one moment.
+ * The carrier is the transport's place in the table + 1, and this bit; 0: nothing has carried the task.
+ */
 #define TEI_PATH_STAGED 0x80
 static_assert(TEI_TRANSPORTS_MAX < TEI_PATH_STAGED, "a place must fit beside the bit");
 
@@ -28,9 +32,9 @@ static inline uint8_t tei_path_carrier(const struct tei_transport *by, bool stag
 {
     return (uint8_t)((by->place + 1) | (staged ? TEI_PATH_STAGED : 0));
 }
+/* The task is cut for that carrier; `again`: after all of it had come back, so that another one is a change. */
+void tei_path_by(struct task *t, uint8_t carrier, bool again);
 /* A piece has ended that tells a NIC or changes. */
 void tei_path_went(struct task *t, const struct tei_work *w);
-/* The task was cut anew, which that one had carried. */
-void tei_path_again(struct task *t, uint8_t was);
 
 #endif

@@ -28,6 +28,7 @@ void tei_plan_init(struct plan *p, te_engine *e, struct batch *b, size_t expect)
     p->segment = NULL;
     p->expect = expect;
     p->paged = NULL;
+    p->again = false;
 }
 
 static struct tei_work *take_work(struct plan *p, struct tei_transport *t)
@@ -203,7 +204,7 @@ static void note_carrier(const struct plan *p, struct task *t, const struct via 
     struct tei_transport *by = via->transport;
     bool staged = tei_transports_carrier(&p->engine->transports, t->region, by) != by;
 
-    atomic_store_explicit(&t->carrier, tei_path_carrier(by, staged), memory_order_relaxed);
+    tei_path_by(t, tei_path_carrier(by, staged), p->again);
 }
 
 static int cut_task(struct plan *p, struct task *t, const struct via *via)

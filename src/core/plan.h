@@ -26,6 +26,7 @@ struct plan {
     size_t expect;            /* requests still to come: how much to take at a time */
     struct tei_list unposted; /* tasks without work: empty ones and those to be parked */
     struct page_list *paged;  /* of the tasks of pages that were cut */
+    bool again; /* they had been posted before: by another transport is a change of path */
 };
 void tei_plan_init(struct plan *p, te_engine *e, struct batch *b, size_t expect);
 /*
@@ -73,12 +74,10 @@ static inline void tei_plan_claim(const struct plan *p, struct task *t, struct v
     t->refreshed = false;
     t->paged = false;
     t->sample = 0;
-    atomic_init(&t->carrier, 0);
     atomic_init(&t->left, 0);
+    atomic_init(&t->path, 0);
     atomic_init(&t->error, TE_ERR_OK);
     t->sys_errno = 0;
-    atomic_init(&t->nic, 0);
-    atomic_init(&t->changes, 0);
     t->why = NULL;
     atomic_init(&t->moved, 0);
     t->batch = p->batch;
