@@ -22,7 +22,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.dirname(os.path.dirname(HERE))
 BUILD = os.environ.get("TE_TEST_BUILD") or os.path.join(SOURCE, "build")
 MTU = 9000  # of the NICs: room for 4096 bytes of RDMA and its headers
-BOOT_S = 90
+BOOT_S = 300  # where it has a tenth of a processor
 POLL_S = 0.01
 # Slow to emulate: rep movsb (copies take five times as long) and pclmulqdq (the check sums of RoCE).
 CPU = "max,-erms,-fsrm,-pclmulqdq"
