@@ -129,6 +129,7 @@ static struct life *begin_life(struct host *h)
 {
     struct life *l = sim_new(sizeof(*l));
 
+    h->takes_away = false; /* it may have been killed in that */
     l->engine = sim_make_engine(h, PORT, l);
     l->host = h->number;
     sim_ok(te_engine_name(l->engine, l->name, sizeof(l->name)), "te_engine_name");
@@ -155,11 +156,14 @@ static void check_marked(const char *extra)
 /* It ends the connections on which somebody is in the middle of it, with all else that is on them. */
 static void take_away(struct life *l)
 {
-    unsigned closed = sim_net_closed(l->host);
+    struct host *h = &sim_world.hosts[l->host];
 
+    h->had_closed = sim_net_closed(l->host);
+    h->takes_away = true;
     sim_unregister(l->engine, l->extra);
-    if (sim_net_closed(l->host) != closed)
-        sim_world.hosts[l->host].broke_at = sim_now();
+    h->takes_away = false;
+    if (sim_net_closed(l->host) != h->had_closed)
+        h->broke_at = sim_now();
 }
 
 /* Memory of the host comes, and goes after `us` at most. */

@@ -6,6 +6,7 @@
 #include "sim.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <getopt.h>
 #include <poll.h>
@@ -23,6 +24,7 @@
 #define CPU_S    120  /* of a seed */
 #define WALL_S   1800 /* of one that does not run at all: the machine may be busy with others */
 #define JOBS     64
+#define RESULT   3 /* the descriptor that a run tells its end by */
 #define FAILURES 10 /* after which no other run begins */
 #define ENDLESS  UINT64_MAX
 
@@ -113,7 +115,6 @@ static int run(uint64_t seed, const struct sim_knobs *k, int out)
 
     describe(seed, k, repeat, sizeof(repeat));
     sim_repeat = repeat;
-    stay_on_one(seed);
     whole.fabrics = k->fabrics < 0 ? fabrics_of(seed) : k->fabrics;
     setrlimit(RLIMIT_CPU, &(struct rlimit){CPU_S, RLIM_INFINITY});
     alarm(WALL_S);
@@ -152,24 +153,27 @@ struct job {
     uint64_t seed;
     pid_t pid;
     int result;
+    unsigned place; /* which goes by itself among those under way */
     bool is_silent;
 };
 
-/* What it says goes to stderr, or nowhere. */
-static struct job start(uint64_t seed, const struct sim_knobs *k, bool is_silent)
+/* What it says goes to stderr, or nowhere. Its descriptors are the same whatever else is under way. */
+static struct job start(uint64_t seed, const struct sim_knobs *k, unsigned place, bool is_silent)
 {
-    struct job j = {.seed = seed, .is_silent = is_silent};
+    struct job j = {.seed = seed, .place = place, .is_silent = is_silent};
     int ends[2];
 
-    if (pipe(ends) < 0 || (j.pid = fork()) < 0) {
+    if (pipe2(ends, O_CLOEXEC) < 0 || (j.pid = fork()) < 0) {
         perror("sim");
         exit(2);
     }
     if (j.pid == 0) {
         if (is_silent && !freopen("/dev/null", "w", stderr))
             _exit(2);
-        close(ends[0]);
-        exec_run(seed, k, ends[1]);
+        if (ends[1] == RESULT ? fcntl(RESULT, F_SETFD, 0) : dup2(ends[1], RESULT) < 0)
+            _exit(2);
+        stay_on_one(place);
+        exec_run(seed, k, RESULT);
     }
     close(ends[1]);
     j.result = ends[0];
@@ -204,7 +208,7 @@ static bool finish(const struct job *j, struct report *r, uint64_t *torn)
 
 static bool try_once(uint64_t seed, const struct sim_knobs *k, struct report *r, bool is_silent)
 {
-    struct job j = start(seed, k, is_silent);
+    struct job j = start(seed, k, (unsigned)seed, is_silent);
     uint64_t torn = 0;
 
     return finish(&j, r, &torn);
@@ -373,12 +377,24 @@ static nfds_t under_way(const struct runs *r, struct pollfd fds[JOBS])
     return n;
 }
 
+static unsigned free_place(const struct runs *r)
+{
+    unsigned place = 0;
+
+    for (uint64_t i = r->done; i < r->begun; i++)
+        if (r->jobs[i % JOBS].place == place && !has_ended(&r->jobs[i % JOBS])) {
+            place++;
+            i = r->done - 1;
+        }
+    return place;
+}
+
 static void begin_runs(struct runs *r)
 {
     struct pollfd fds[JOBS];
 
     while (r->begun < args.n && r->begun - r->done < JOBS && under_way(r, fds) < args.jobs) {
-        r->jobs[r->begun % JOBS] = start(args.first + r->begun, &args.knobs, false);
+        r->jobs[r->begun % JOBS] = start(args.first + r->begun, &args.knobs, free_place(r), false);
         r->begun++;
     }
 }

@@ -244,8 +244,11 @@ void sim_check_connected(const char *why)
  * ends the connection for all that are on it; who stood still meanwhile learns of it later. */
 static bool broke_since(int64_t begin, int from, int to)
 {
-    int64_t broke = sim_world.hosts[to].broke_at, stood = sim_world.hosts[from].stood_until;
+    const struct host *h = &sim_world.hosts[to];
+    int64_t broke = h->broke_at, stood = sim_world.hosts[from].stood_until;
 
+    if (h->takes_away && sim_net_closed(to) != h->had_closed)
+        return true;
     return broke && (stood > broke ? stood : broke) > begin - SIM_S;
 }
 

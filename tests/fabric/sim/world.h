@@ -79,6 +79,8 @@ struct host {
     bool through;        /* all that it was to do is done */
     int64_t stood_until; /* it was frozen, or is */
     int64_t broke_at;    /* its te_unregister() has ended connections, the last time; 0: never */
+    bool takes_away;     /* is in te_unregister(), at the begin of which it had closed so many: */
+    unsigned had_closed;
     struct guest guests[USERS];
 };
 
