@@ -428,6 +428,11 @@ void sim_lock_held(int change)
         hand_over(choose());
 }
 
+void sim_lock_dropped(void)
+{
+    me->held--;
+}
+
 static struct sim_thread *add_thread(int host)
 {
     struct sim_thread *t = calloc(1, sizeof(*t));

@@ -109,6 +109,7 @@ bool sim_kill(int host);
 unsigned sim_threads_of(int host);
 bool sim_is_engine(void);       /* the calling thread is one that an engine has started */
 void sim_lock_held(int change); /* by the calling thread */
+void sim_lock_dropped(void);    /* one less of a thread that blocks next: nobody runs in between */
 
 /* ---------------------------------------------------------------------------------------- files */
 

@@ -62,17 +62,21 @@ static void acquire(struct lock *l, bool (*try)(struct lock *), const char *what
     }
 }
 
-static void release(struct lock *l)
+static void open_up(struct lock *l)
 {
     if (l->readers)
         l->readers--;
     else
         l->writer = 0;
-    if (!sim_is_on())
-        return;
-    if (l->waiters)
+    if (sim_is_on() && l->waiters)
         sim_wake(l, true);
-    sim_lock_held(-1);
+}
+
+static void release(struct lock *l)
+{
+    open_up(l);
+    if (sim_is_on())
+        sim_lock_held(-1);
 }
 
 int pthread_mutex_init(pthread_mutex_t *m, const pthread_mutexattr_t *a)
@@ -178,7 +182,8 @@ static int wait_until(pthread_cond_t *c, pthread_mutex_t *m, int64_t until)
         pthread_mutex_lock(m);
         return 0;
     }
-    release((struct lock *)(void *)m);
+    open_up((struct lock *)(void *)m);
+    sim_lock_dropped();
     in_time = sim_block(c, "waits for a condition", until);
     acquire((struct lock *)(void *)m, try_write, "waits for a condition's mutex");
     return in_time ? 0 : ETIMEDOUT;
