@@ -345,6 +345,29 @@ static void an_end_settles(void **state)
     }
 }
 
+/* A reset, and nobody who listens any more: its process has ended. */
+static void a_reset_and_a_refusal_settle(void **state)
+{
+    static const struct linger now = {.l_onoff = 1};
+    static struct stage s;
+    struct native c;
+
+    (void)state;
+    stage_open(&s, NULL);
+    request(&s, 0, TE_WRITE, 0, 100);
+    c = stage_take_greeted(&s);
+    stage_get_request(&s, &c, TCP_FRAME_WRITE);
+    cancel(&s, 0);
+    assert_true(holds(&s, 0, 100));
+    assert_int_equal(shutdown(s.listener, SHUT_RD), 0); /* listens no more */
+    setsockopt(c.fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    close(c.fd);
+    request(&s, 1, TE_WRITE, 50, 100);
+    assert_int_equal(stage_outcome(&s, 1), TE_ERR_PEER);
+    WAIT_FOR(!holds(&s, 0, 100));
+    stage_close(&s);
+}
+
 /* A target that greets, and says nothing of the old connection. */
 static void a_silent_target_fails_them(void **state)
 {
@@ -698,6 +721,7 @@ int main(void)
         cmocka_unit_test(a_look_asks_the_target),
         cmocka_unit_test(a_look_at_a_target_that_is_gone),
         cmocka_unit_test(an_end_settles),
+        cmocka_unit_test(a_reset_and_a_refusal_settle),
         cmocka_unit_test(a_silent_target_fails_them),
         cmocka_unit_test(they_end_while_they_wait),
         cmocka_unit_test(many_can_wait),

@@ -8,7 +8,8 @@
  *
  *   native        the answer to that WRITE; the end of its connection, closed by the target; the
  *                 answer to a DROP of that connection, on another one: also after a RST, which something
- *                 between the hosts may have made up. The frame itself remembers the
+ *                 between the hosts may have made up, unless nobody listens there any more: then its process
+ *                 or its engine has ended. The frame itself remembers the
  *                 range (frame.unsettled): on its stream, or in peer.lost, or in peer.unsettled if no
  *                 other work has a part in it.
  *   version 1, 2  the end of its connection, closed by the target. There is no DROP, so the connection

@@ -378,6 +378,15 @@ void tei_tcp_frames_settle(struct tcp_peer *p)
         free_left_over(p, tei_container_of(n, struct tcp_frame, link));
 }
 
+void tei_tcp_frames_refused(struct tcp_peer *p)
+{
+    struct tei_link *n, *tmp;
+
+    TEI_LIST_EACH(&p->unsettled, n, tmp)
+        if (tei_tcp_frame_of(n)->was_reset)
+            free_left_over(p, tei_tcp_frame_of(n));
+}
+
 /* ------------------------------------------------------------------------------ ending a frame */
 
 static void end_block(struct tcp_peer *p, struct tcp_frame *f, unsigned i,
@@ -548,6 +557,7 @@ void tei_tcp_frame_put_back(struct tcp_lane *l, struct tcp_frame *f, bool broke)
     if (broke)
         tell_again(f, l);
     f->connection = l->stream->connection;
+    f->was_reset = l->stream->closed;
     f->asked = false;
     waits = has_work(f);
     shelve(p, f, l->stream->ended);
@@ -608,6 +618,7 @@ static void give_up(struct tcp_lane *l, struct tcp_frame *f, const struct tcp_fa
 
     end_blocks(p, l->bundle->worker, f, fault_for(f, fault));
     f->connection = l->stream->connection;
+    f->was_reset = l->stream->closed;
     f->asked = false;
     shelve(p, f, l->stream->ended);
 }

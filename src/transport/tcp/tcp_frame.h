@@ -25,6 +25,7 @@ struct tcp_frame {
     unsigned tries;
     bool asked;          /* lost: a DROP for its connection is under way */
     bool wanted;         /* unsettled: who does not wait wants to know when that is over */
+    bool was_reset;      /* its connection was, with it under way */
     uint64_t id;         /* on the connection */
     uint64_t connection; /* lost: the one that may still bring it; DROP: the one to drop */
     uint64_t payload;    /* bytes of all blocks */
@@ -93,6 +94,8 @@ void tei_tcp_frames_prune(struct tcp_peer *p, struct tcp_worker *w);
 void tei_tcp_frames_fail(struct tcp_peer *p, struct tcp_worker *w, const struct tcp_fault *fault);
 /* Frees those in p->unsettled. */
 void tei_tcp_frames_settle(struct tcp_peer *p);
+/* Nobody listens at the target's port: those whose connection was reset, too, are over. */
+void tei_tcp_frames_refused(struct tcp_peer *p);
 /* Whether a frame waits for a DROP that was not sent yet. */
 bool tei_tcp_frames_want_drop(const struct tcp_peer *p);
 /* The last frame that may still bring a WRITE that has ended to that range, or NULL; see tei_tcp_frames_last(). */

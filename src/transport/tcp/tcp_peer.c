@@ -199,6 +199,18 @@ void tei_tcp_peer_leave(struct tcp_peer *p)
         tei_tcp_peer_free(p);
 }
 
+static bool ask(struct tcp_peer *p)
+{
+    static const struct tei_span everywhere = {0, UINT64_MAX};
+
+    if (tei_tcp_unsettled(p) == 0)
+        return false;
+    pthread_mutex_lock(&p->lock);
+    tei_tcp_frames_ask(p, &everywhere);
+    pthread_mutex_unlock(&p->lock);
+    return true;
+}
+
 bool tei_tcp_peers_hold(struct tcp *t)
 {
     struct tei_link *n, *tmp;
@@ -207,7 +219,7 @@ bool tei_tcp_peers_hold(struct tcp *t)
     pthread_mutex_lock(&t->peers_lock);
     for (size_t i = 0; i < TCP_PEER_BUCKETS; i++)
         TEI_LIST_EACH(&t->peers[i], n, tmp)
-            yes = yes || tei_tcp_unsettled(tei_container_of(n, struct tcp_peer, link)) > 0;
+            yes = ask(tei_container_of(n, struct tcp_peer, link)) || yes;
     pthread_mutex_unlock(&t->peers_lock);
     return yes;
 }

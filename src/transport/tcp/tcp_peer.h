@@ -99,7 +99,7 @@ bool tei_tcp_addresses_read(const json_t *root, struct tcp_target *target);
 int tei_tcp_peer_get(struct tcp *t, const struct tcp_target *target, struct tcp_peer **out);
 void tei_tcp_peer_put(struct tcp_peer *p);
 void tei_tcp_peer_free(struct tcp_peer *p);
-/* Whether a WRITE that has ended may still be applied at any peer. */
+/* Whether a WRITE that has ended may still be applied at any peer, which is asked then. */
 bool tei_tcp_peers_hold(struct tcp *t);
 /* One bundle, or the look-up, has let go of the peer. */
 void tei_tcp_peer_leave(struct tcp_peer *p);
