@@ -12,6 +12,7 @@
 #include "base/os.h"
 #include "proc.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -275,6 +276,34 @@ static void gids_go_and_come_back(void **state)
     pair_close(p);
 }
 
+/* No event tells that a device answers again which did not when it was asked for its port. */
+static void silent_for_a_moment(void **state)
+{
+    struct pair *p = open_pair();
+    size_t told = p->ha.n_changed;
+
+    (void)state;
+    rdma_fabric_tell("deny left0 query_port errno=%d", EIO);
+    rdma_fabric_tell("lid left0 0"); /* as it was, but the device tells of it */
+    WAIT_FOR(p->ha.n_changed > told);
+    rdma_fabric_tell("allow left0 query_port");
+    assert_true(comes_back(p, "left0"));
+    pair_close(p);
+}
+
+static void silent_at_first(void **state)
+{
+    struct pair *p;
+
+    (void)state;
+    rdma_fabric_tell("deny left0 query_port after=1 errno=%d", EIO);
+    p = open_pair();
+    assert_int_equal(bytes_of("left0"), 0);
+    rdma_fabric_tell("allow left0 query_port");
+    assert_true(comes_back(p, "left0"));
+    pair_close(p);
+}
+
 /* A way that is cut, and tells nobody. */
 static void blocked_rail(void **state)
 {
@@ -424,6 +453,8 @@ int main(int argc, char **argv)
         CASE(queues_and_queue_pairs_fail),
         CASE(device_dies_and_comes_back),
         CASE(gids_go_and_come_back),
+        CASE(silent_for_a_moment),
+        CASE(silent_at_first),
         CASE(blocked_rail),
         CASE(device_without_queue_pairs),
         CASE(refuses_to_register),

@@ -118,6 +118,7 @@ struct rdma_nic {
      * be opened anew. Changed by the monitor only.
      */
     _Atomic bool broken;
+    bool silent; /* did not answer when it was last looked at; the monitor's, once there is one */
     /*
      * Shared while queue pairs are made and connected, before the endpoint's lock; exclusive while
      * the device is opened anew.
@@ -347,7 +348,7 @@ struct rdma {
     size_t live; /* work not over, jobs and endpoints not gone */
 
     struct tei_loop monitor;
-    struct tei_timer tick, repair;
+    struct tei_timer tick, repair; /* repair: of NICs that are broken, or silent */
     struct tei_call wake;
     _Atomic bool ticking;
     _Atomic bool wanted;   /* asked for since the last tick began */

@@ -5,7 +5,8 @@
  *
  * Devices tell when a port goes down or comes up and when something of theirs broke. A NIC that is
  * down loses its endpoints at once, which brings their slices back for other rails, and peers get a
- * descriptor without it.
+ * descriptor without it. One that does not answer when it is asked for its port is asked again, for no
+ * event tells that it does.
  *
  * While work is under way, or an endpoint on its way up or down, it ticks: endpoints without a
  * completion for too long are failed (a port may be dead without telling, here or there), deadlines
@@ -34,6 +35,11 @@ static void lose_endpoints(struct rdma_nic *n, const char *why)
 
 static void on_repair(struct tei_timer *timer);
 
+static void repair_later(struct rdma *t)
+{
+    tei_timer_set(&t->monitor, &t->repair, tei_now_ns() + REPAIR_NS, on_repair);
+}
+
 /* Its device, or a queue of it, works no more: it is opened anew once nothing uses it. */
 static void lose_nic(struct rdma_nic *n, const char *why)
 {
@@ -41,14 +47,19 @@ static void lose_nic(struct rdma_nic *n, const char *why)
     tei_rdma_nic_set_active(n, false, why);
     lose_endpoints(n, why);
     n->t->base.host->changed(n->t->base.host);
-    tei_timer_set(&n->t->monitor, &n->t->repair, tei_now_ns() + REPAIR_NS, on_repair);
+    repair_later(n->t);
 }
 
 static void look_again(struct rdma_nic *n)
 {
+    bool changed;
+
     if (atomic_load(&n->broken)) /* its port may be up all the same */
         return;
-    if (!tei_rdma_nic_look(n))
+    changed = tei_rdma_nic_look(n);
+    if (n->silent) /* no event tells that it answers again */
+        repair_later(n->t);
+    if (!changed)
         return;
     if (!atomic_load(&n->active))
         lose_endpoints(n, "its NIC cannot be used now");
@@ -123,6 +134,22 @@ static int watch(struct rdma_nic *n)
     return tei_watch_add(&n->t->monitor, &n->async_watch, n->context->async_fd, EPOLLIN, on_async);
 }
 
+/* Opens it anew; false if it is to be tried again. */
+static bool repair(struct rdma_nic *n)
+{
+    bool whole;
+
+    tei_watch_del(&n->async_watch);
+    whole = tei_rdma_nic_repair(n);
+    if (n->context && watch(n) != 0 && whole) {
+        lose_nic(n, "what it tells cannot be heard");
+        whole = false;
+    }
+    if (whole)
+        n->t->base.host->changed(n->t->base.host);
+    return whole && !n->silent;
+}
+
 static void on_repair(struct tei_timer *timer)
 {
     struct rdma *t = tei_container_of(timer, struct rdma, repair);
@@ -130,22 +157,14 @@ static void on_repair(struct tei_timer *timer)
 
     for (size_t i = 0; i < t->n_nics; i++) {
         struct rdma_nic *n = &t->nics[i];
-        bool whole;
 
-        if (!atomic_load(&n->broken))
-            continue;
-        tei_watch_del(&n->async_watch);
-        whole = tei_rdma_nic_repair(n);
-        if (n->context && watch(n) != 0 && whole) {
-            lose_nic(n, "what it tells cannot be heard");
-            whole = false;
-        }
-        again |= !whole;
-        if (whole)
-            t->base.host->changed(t->base.host);
+        if (atomic_load(&n->broken))
+            again |= !repair(n);
+        else if (n->silent)
+            look_again(n);
     }
     if (again)
-        tei_timer_set(&t->monitor, timer, tei_now_ns() + REPAIR_NS, on_repair);
+        repair_later(t);
 }
 
 /* ------------------------------------------------------------------------------------------ ticks */
@@ -284,6 +303,9 @@ int tei_rdma_monitor_start(struct rdma *t)
         if (t->nics[i].context)
             rc = tei_watch_add(&t->monitor, &t->nics[i].async_watch, t->nics[i].context->async_fd,
                                EPOLLIN, on_async);
+    for (size_t i = 0; !rc && i < t->n_nics; i++)
+        if (t->nics[i].silent)
+            repair_later(t);
     return rc ? rc : tei_loop_start(&t->monitor, "te/rdma-mon");
 }
 

@@ -4,7 +4,8 @@
  *
  * A NIC of the matrix that cannot be opened keeps its place, so that all indexes stay what they are,
  * and te_links() says why; our descriptor does without it, and no rail goes through it. It is not
- * tried again; a port that is down is, whenever the device tells of a change.
+ * tried again; a port that is down is, whenever the device tells of a change, and one that does not
+ * answer is by the monitor.
  */
 #include "plat/plat.h"
 #include "transport/rdma/rdma.h"
@@ -101,6 +102,7 @@ bool tei_rdma_nic_look(struct rdma_nic *n)
     struct ibv_port_attr now;
     int rc = tei_verbs_port(&n->t->verbs, n->context, n->port, &now);
 
+    n->silent = rc != 0;
     if (!rc)
         set_port(n, &now);
     if (rc)

@@ -289,6 +289,8 @@ static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port
 
     if (sv_dead(c))
         return EIO;
+    if (sv_denied(c->nic, SV_DENY_query_port))
+        return errno;
     if (port != 1)
         return EINVAL;
     a.state = c->nic->port_up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;

@@ -71,7 +71,8 @@
 
 /* Verbs that `deny` knows. */
 #define SV_DENY_MAP(X) \
-    X(open) X(alloc_pd) X(reg_mr) X(reg_dmabuf_mr) X(create_cq) X(create_qp) X(modify_qp)
+    X(open)            \
+    X(alloc_pd) X(reg_mr) X(reg_dmabuf_mr) X(create_cq) X(create_qp) X(modify_qp) X(query_port)
 #define SV_DENY_ROW(name) SV_DENY_##name,
 enum sv_deny { SV_DENY_MAP(SV_DENY_ROW) SV_N_DENY };
 
