@@ -352,6 +352,43 @@ static void refuses_to_register(void **state)
     pair_close(p);
 }
 
+static unsigned score(struct pair *p, const void *source)
+{
+    const te_request r = {.opcode = TE_READ,
+                          .source = (void *)(uintptr_t)source,
+                          .target_offset = (uintptr_t)p->bm,
+                          .length = 100};
+
+    return p->a->ops.score(p->a, p->attach, &r);
+}
+
+/*
+ * Memory that one NIC could not register is not worth waiting for where the others are down: another
+ * transport is to have it. What the NIC has goes on by rdma.
+ */
+static void no_nic_left_for_this_memory(void **state)
+{
+    struct pair *p = open_pair();
+    char *memory = malloc(10000);
+    struct tei_region *r;
+    unsigned best = score(p, p->am);
+
+    (void)state;
+    rdma_fabric_tell("deny left0 reg_mr errno=%d", EIO);
+    r = fake_region_add(&p->ha, p->a, memory, 10000, TE_REMOTE_RW);
+    rdma_fabric_tell("allow left0 reg_mr");
+    assert_int_equal(score(p, memory + 9999), best);
+    rdma_fabric_tell("port left1 down");
+    WAIT_FOR(score(p, memory) == 1);
+    assert_int_equal(score(p, memory + 9999), 1);
+    assert_int_equal(score(p, p->am), best);
+    rdma_fabric_tell("port left1 up");
+    WAIT_FOR(score(p, memory) == best);
+    fake_region_del(&p->ha, p->a, r);
+    free(memory);
+    pair_close(p);
+}
+
 static void impatient(struct tei_conf *c)
 {
     rdma_fabric_configure(c);
@@ -458,6 +495,7 @@ int main(int argc, char **argv)
         CASE(blocked_rail),
         CASE(device_without_queue_pairs),
         CASE(refuses_to_register),
+        CASE(no_nic_left_for_this_memory),
         CASE(nothing_works),
         CASE(others_carry_what_waits),
     };

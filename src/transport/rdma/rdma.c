@@ -62,6 +62,7 @@ static void init(struct rdma *t)
     pthread_mutex_init(&t->keys_lock, NULL);
     pthread_mutex_init(&t->live_lock, NULL);
     tei_list_init(&t->memories);
+    tei_list_init(&t->lacking);
     tei_cond_init(&t->quiet);
     tei_list_init(&t->peers);
     tei_pool_init(&t->slices, sizeof(struct rdma_slice));
@@ -180,10 +181,13 @@ static uint64_t rdma_buffer_max(struct tei_transport *base)
 
 /* ----------------------------------------------------------------------------------------- others */
 
-static bool any_is_active(const struct rdma *t)
+/* Whether a NIC works that has the memory at `source`. */
+static bool any_is_active(struct rdma *t, const void *source)
 {
+    uint32_t lost = tei_rdma_memory_lost(t, (uintptr_t)source);
+
     for (size_t i = 0; i < t->n_nics; i++)
-        if (atomic_load_explicit(&t->nics[i].active, memory_order_relaxed))
+        if (!(lost >> i & 1) && atomic_load_explicit(&t->nics[i].active, memory_order_relaxed))
             return true;
     return false;
 }
@@ -193,7 +197,7 @@ static unsigned rdma_score(struct tei_transport *t, const struct tei_attach *a, 
 {
     if (!a || !tei_rdma_has_keys(a, r->target_offset, r->length))
         return 0;
-    return any_is_active(tei_rdma_of(t)) ? 80 : 1;
+    return any_is_active(tei_rdma_of(t), r->source) ? 80 : 1;
 }
 
 static void rdma_why_not(struct tei_transport *t, const struct tei_attach *a, const te_request *r,

@@ -306,7 +306,8 @@ struct rdma_keys {
 
 /* Registered memory: chunk c of NIC n is at[n * n_chunks + c]. */
 struct rdma_memory {
-    struct tei_link link; /* in rdma.memories, under memory_lock */
+    struct tei_link link;    /* in rdma.memories, under memory_lock */
+    struct tei_link lacking; /* in rdma.lacking while `lost` is not 0 */
     const struct tei_region *region;
     bool dmabuf; /* how NICs register it: through dma-bufs, else by its addresses */
     uint64_t chunk;
@@ -337,6 +338,8 @@ struct rdma {
     struct tei_list memories;
     bool told_staged;          /* that NICs refuse memory of devices; under memory_lock */
     pthread_mutex_t keys_lock; /* what regions' keys[] lead to, for who describes them meanwhile */
+    struct tei_list lacking;   /* memories that some NIC does not have; under keys_lock */
+    _Atomic size_t n_lacking;
 
     pthread_mutex_t peers_lock;
     struct tei_list peers;
@@ -417,6 +420,8 @@ static inline const struct rdma_keys *tei_rdma_keys_at(const struct rdma_memory 
 {
     return &m->at[nic * m->n_chunks + (size_t)((addr - m->region->addr) / m->chunk)];
 }
+/* NICs, a bit each, that do not have the registered memory at `addr`. */
+uint32_t tei_rdma_memory_lost(struct rdma *t, uintptr_t addr);
 /*
  * All memory at one NIC that was opened anew / is to be closed; memory_lock is held. What it does not
  * take again of a GPU's is lost to it, and no failure: all other memory would be, too.

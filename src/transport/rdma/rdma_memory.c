@@ -234,13 +234,58 @@ static void deregister_all(struct rdma *t, struct rdma_memory *m)
         deregister_at(&t->nics[i], m);
 }
 
+/* Sets which NICs do not have it. memory_lock is held. */
+static void set_lost(struct rdma *t, struct rdma_memory *m, uint32_t lost)
+{
+    uint32_t before = atomic_exchange_explicit(&m->lost, lost, memory_order_relaxed);
+
+    if (!before == !lost)
+        return;
+    pthread_mutex_lock(&t->keys_lock);
+    if (lost) {
+        tei_list_push_back(&t->lacking, &m->lacking);
+        atomic_fetch_add_explicit(&t->n_lacking, 1, memory_order_relaxed);
+    } else {
+        tei_list_del(&m->lacking);
+        atomic_fetch_sub_explicit(&t->n_lacking, 1, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&t->keys_lock);
+}
+
+static void set_lost_to(struct rdma_nic *n, struct rdma_memory *m, bool lost)
+{
+    uint32_t bit = UINT32_C(1) << n->index;
+    uint32_t before = atomic_load_explicit(&m->lost, memory_order_relaxed);
+
+    set_lost(n->t, m, lost ? before | bit : before & ~bit);
+}
+
+uint32_t tei_rdma_memory_lost(struct rdma *t, uintptr_t addr)
+{
+    struct tei_link *link, *next;
+    uint32_t lost = 0;
+
+    /* Relaxed: of what is lost at this moment a request may see either. */
+    if (atomic_load_explicit(&t->n_lacking, memory_order_relaxed) == 0)
+        return 0;
+    pthread_mutex_lock(&t->keys_lock);
+    TEI_LIST_EACH(&t->lacking, link, next) {
+        const struct rdma_memory *m = tei_container_of(link, struct rdma_memory, lacking);
+
+        if (tei_region_contains(m->region, addr, 1))
+            lost = atomic_load_explicit(&m->lost, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&t->keys_lock);
+    return lost;
+}
+
 /* The NIC has no keys of this from here on. `when`: that it was opened anew, or nothing. */
 static void lose(const struct task *k, const char *when)
 {
     struct rdma_memory *m = k->memory;
 
     deregister_at(k->nic, m);
-    atomic_fetch_or_explicit(&m->lost, UINT32_C(1) << k->nic->index, memory_order_relaxed);
+    set_lost_to(k->nic, m, true);
     TEI_WARN(
         "rdma: NIC %s%s does not take the %zu bytes of %s at 0x%zx: %s; other NICs carry them, "
         "if any",
@@ -349,7 +394,7 @@ int tei_rdma_memory_join(struct rdma_nic *n)
         if (k.errnum)
             lose(&k, ", opened anew,");
         else
-            atomic_fetch_and_explicit(&m->lost, ~(UINT32_C(1) << n->index), memory_order_relaxed);
+            set_lost_to(n, m, false);
     }
     return 0;
 }
@@ -411,6 +456,7 @@ int tei_rdma_region_del(struct tei_transport *base, struct tei_region *r)
         return 0;
     pthread_mutex_lock(&t->memory_lock);
     deregister_all(t, m);
+    set_lost(t, m, 0);
     tei_list_del(&m->link);
     pthread_mutex_unlock(&t->memory_lock);
     /* While an engine ends its regions are still described to who asks. */
