@@ -646,6 +646,8 @@ typedef struct te_range {
  *   TE_ERR_LINK     nobody can tell, now or later; so it is where the segment was closed since. Where the
  *                   target was started again or has another port, until the segment is closed
  *   others          TE_ERR_MEMORY, TE_ERR_CANCELED (the transport is being closed)
+ * Where several transports have something of a range, TE_ERR_TIMEOUT is told if none of them has another reason, and
+ * TE_ERR_PEER if none but these two.
  * What gives the certificate: over TCP to engines of this project, the target's word that it has dropped
  * the connection, or the end of that; to others, the connection's end alone. Within this process and this
  * host nothing is left once a request has ended. A WRITE that failed over RDMA, into memory of a device by

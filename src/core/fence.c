@@ -92,7 +92,13 @@ static int settle_by(const struct fence *f, const struct via *via, struct tei_sp
     return rc;
 }
 
-/* By those that `holders` has, as tei_doubts_look(). */
+/* How little hope there is that asking again helps. */
+static int finality(int rc)
+{
+    return !rc ? 0 : rc == TE_ERR_TIMEOUT ? 1 : rc == TE_ERR_PEER ? 2 : 3;
+}
+
+/* By those that `holders` has, as tei_doubts_look(). Of several reasons the most final one. */
 static int settle(const struct fence *f, const struct view *v, unsigned holders, struct tei_span d)
 {
     int rc = 0;
@@ -100,7 +106,8 @@ static int settle(const struct fence *f, const struct view *v, unsigned holders,
     for (size_t i = 0; i < v->n_via; i++) {
         int one = holders & 1U << i ? settle_by(f, &v->via[i], d) : 0;
 
-        rc = rc ? rc : one;
+        if (finality(one) > finality(rc))
+            rc = one;
     }
     return rc;
 }

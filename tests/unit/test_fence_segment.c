@@ -16,6 +16,7 @@ struct attach {
     struct tei_attach base;
     struct tei_span held[SPANS];
     size_t n;
+    int answer; /* of settle(), if not 0 */
 };
 
 static te_engine engine;
@@ -52,17 +53,18 @@ static bool is_same(const struct tei_attach *a, const struct tei_attach *b)
 static void settle(struct tei_transport *t, struct tei_work *w)
 {
     struct attach *mine = (struct attach *)w->attach;
+    int error = mine->answer ? mine->answer : answer;
 
     (void)t;
     assert_true(n_asked < SPANS);
     asked_of[n_asked] = w->attach;
     asked[n_asked++] = (struct tei_span){w->remote, w->remote + w->length};
-    if (!is_busy && !answer)
+    if (!is_busy && !error)
         mine->n = 0;
     if (swaps)
         peer.view = swaps;
     swaps = NULL;
-    w->error = w->deadline_ns <= tei_now_ns() ? TE_ERR_TIMEOUT : answer;
+    w->error = w->deadline_ns <= tei_now_ns() ? TE_ERR_TIMEOUT : error;
     w->sink->done(w->sink, w);
 }
 
@@ -260,6 +262,35 @@ TEST(a_look_asks_once)
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
+/* One transport's reason may pass, another's does not: that one is told, whichever is asked first. */
+TEST(the_most_final_reason_is_told)
+{
+    static const int reasons[][3] = {{TE_ERR_TIMEOUT, TE_ERR_LINK, TE_ERR_LINK},
+                                     {TE_ERR_TIMEOUT, TE_ERR_PEER, TE_ERR_PEER},
+                                     {TE_ERR_PEER, TE_ERR_LINK, TE_ERR_LINK},
+                                     {TE_ERR_TIMEOUT, TE_ERR_CANCELED, TE_ERR_CANCELED},
+                                     {TE_ERR_LINK, TE_ERR_LINK, TE_ERR_LINK}};
+    te_range unsafe[SPANS];
+
+    views[0].n_via = 2;
+    views[0].via[1] = (struct via){&transport, &attaches[1].base};
+    hold(&attaches[0], 100, 200);
+    hold(&attaches[1], 150, 160);
+    add(&peer.doubts.open, 100, 200);
+    for (size_t i = 0; i < TEI_ARRAY_LEN(reasons); i++)
+        for (size_t first = 0; first < 2; first++) {
+            size_t total = 9;
+
+            n_asked = 0;
+            attaches[first].answer = reasons[i][0];
+            attaches[!first].answer = reasons[i][1];
+            assert_int_equal(fence(-1, unsafe, &total), reasons[i][2]);
+            assert_int_equal(total, 1);
+            assert_int_equal(n_asked, 2);
+            expect_unsafe(&unsafe[0], 100, 200);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,6 +301,7 @@ int main(void)
         CASE(nothing_is_looked_at_twice_where_ranges_overlap),
         CASE(a_range_of_everything_leaves_nothing_between),
         CASE(a_look_asks_once),
+        CASE(the_most_final_reason_is_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
