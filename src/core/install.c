@@ -334,12 +334,21 @@ static int fail_busy(const struct tei_transport *t)
 }
 
 /* A WRITE that ended early may still be applied, and only this instance can have later ones wait for it. */
-static int fail_unsettled(const struct tei_transport *t)
+static int fail_unsettled(te_engine *e, const struct tei_transport *t)
 {
+    char name[TEI_HOSTPORT_MAX];
+
+    if (!tei_peer_held(&e->peers, t, name, sizeof(name)))
+        return TEI_FAIL(TE_ERR_BUSY,
+                        "transport %s: a WRITE that was cancelled, late or broken off may still be "
+                        "applied at a segment that was closed since; try again when its engine has "
+                        "answered or has ended",
+                        t->ops.name);
     return TEI_FAIL(TE_ERR_BUSY,
                     "transport %s: a WRITE that was cancelled, late or broken off may still be "
-                    "applied at its target; try again when the target has answered or is gone",
-                    t->ops.name);
+                    "applied at segment '%s'; try again when its engine has answered or has ended, "
+                    "or, where te_fence_segment() says TE_ERR_LINK, once the segment is closed",
+                    t->ops.name, name);
 }
 
 static int take_out(te_engine *e, struct tei_transport *t)
@@ -351,7 +360,7 @@ static int take_out(te_engine *e, struct tei_transport *t)
     if (tei_peer_uses(e, i)) /* requests need not do without it to find that out */
         return fail_busy(t);
     if (t->ops.holds(t, NULL, NULL))
-        return fail_unsettled(t);
+        return fail_unsettled(e, t);
     tei_transports_change(&e->transports, t, NULL);
     rc = tei_peer_rebuild(&e->peers);
     used = atomic_load_explicit(&e->transports.views[i], memory_order_acquire) > 0;
@@ -361,7 +370,7 @@ static int take_out(te_engine *e, struct tei_transport *t)
         rebuild_or_refresh(e);
         if (rc)
             return TEI_FAIL(rc, "transport %s: %s", t->ops.name, te_strerror(rc));
-        return used ? fail_busy(t) : fail_unsettled(t);
+        return used ? fail_busy(t) : fail_unsettled(e, t);
     }
     e->transports.declined |= bit_of(t->ops.name);
     shut(e, t);

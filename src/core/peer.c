@@ -475,6 +475,37 @@ int tei_peer_rebuild(struct peers *s)
     return rc;
 }
 
+/* The peer's doubts are locked. */
+static bool is_held(const struct peer *p, const struct tei_transport *t)
+{
+    const te_request all = {.opcode = TE_WRITE, .length = UINT64_MAX};
+
+    for (size_t i = 0; p->view && i < p->view->n_via; i++) {
+        const struct via *via = &p->view->via[i];
+
+        if (via->transport == t && t->ops.holds(via->transport, via->attach, &all))
+            return true;
+    }
+    return false;
+}
+
+bool tei_peer_held(struct peers *s, const struct tei_transport *t, char *name, size_t n)
+{
+    struct peer *p;
+    bool found = false;
+
+    pthread_rwlock_rdlock(&s->lock);
+    for (size_t i = 0; !found && (p = tei_peer_from(s, &i));) {
+        pthread_mutex_lock(&p->doubts.lock);
+        found = is_held(p, t);
+        pthread_mutex_unlock(&p->doubts.lock);
+        if (found)
+            snprintf(name, n, "%s", p->name);
+    }
+    pthread_rwlock_unlock(&s->lock);
+    return found;
+}
+
 static bool is_named(const struct view *v, size_t index)
 {
     for (size_t i = 0; i < v->n_via; i++)

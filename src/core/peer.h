@@ -73,6 +73,11 @@ int tei_peer_rebuild(struct peers *s);
 /* Whether requests hold views with the transport of this index, as far as can be told in passing. */
 bool tei_peer_uses(te_engine *e, size_t index);
 /*
+ * The name of an open segment to which a WRITE by this transport that has ended may still be applied (op holds()),
+ * cut to fit; false if there is none.
+ */
+bool tei_peer_held(struct peers *s, const struct tei_transport *t, char *name, size_t n);
+/*
  * Where a segment's engine answers RPCs; asks the directory anew, and blocks, when `fresh`.
  * TE_ERR_UNSUPPORTED: it is of files.
  */

@@ -429,6 +429,38 @@ static bool is_covered(const te_range *ranges, size_t n, uint64_t at)
     return false;
 }
 
+/* Why tcp cannot be taken out is said with the segment that it is for, and what helps. */
+static bool is_refused(te_engine *e, const char *what)
+{
+    assert_int_equal(te_transport_uninstall(e, "tcp"), TE_ERR_BUSY);
+    return strstr(te_errmsg(), what);
+}
+
+static void transport_stays(void **state)
+{
+    static struct rig r;
+    char what[400];
+    te_request q;
+    te_batch batch;
+
+    (void)state;
+    use("0", "1", "2");
+    open_stopped(&r);
+    batch = leave_unsettled(&r, &q);
+    assert_int_equal(te_batch_free(r.engine, batch), 0);
+    snprintf(what, sizeof what, "applied at segment '%s'; try again when its engine has",
+             r.target.name);
+    WAIT_FOR(is_refused(r.engine, what));
+    assert_non_null(strstr(te_errmsg(), "once the segment is closed"));
+    assert_int_equal(te_close(r.engine, r.segment), 0);
+    WAIT_FOR(is_refused(r.engine, "at a segment that was closed since; try again when its engine"));
+    thaw(&r);
+    WAIT_FOR(te_transport_uninstall(r.engine, "tcp") == 0);
+    assert_int_equal(te_transport_install(r.engine, "tcp", NULL), 0);
+    assert_int_equal(te_open(r.engine, r.target.name, &r.segment), 0);
+    close_rig(&r);
+}
+
 /* All WRITEs to the segment count then, once. */
 static void requests_of_pages(void **state)
 {
@@ -510,6 +542,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(killed),
         cmocka_unit_test(misuse),
         cmocka_unit_test(closed_segment),
+        cmocka_unit_test(transport_stays),
         cmocka_unit_test(requests_of_pages),
         cmocka_unit_test(counted),
     };
