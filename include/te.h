@@ -515,6 +515,13 @@ typedef struct te_submit_opts {
     const char *notify_name;
     const char *notify_msg;
     te_segment notify_target;
+    /*
+     * If not NULL: the trace context of W3C that the requests belong to, as in the header of that name: "00-", the
+     * trace in 32 digits, "-", the parent span in 16, "-", flags in 2; of 0-9 and a-f, neither id all zeros. The
+     * line of TE_SLOW_MS has it. Targets reached by "tcp", of this library and later than 0.1, are told, and have it in
+     * their log and probes; nobody is told by other transports (docs/tracing.md).
+     */
+    const char *traceparent;
 } te_submit_opts;
 
 /* Makes a batch with room for `capacity` requests in total. The id is never 0 and below 2^63. */

@@ -123,7 +123,8 @@ const struct tei_option_row tei_option_rows[] = {
      .help =
          "Log a line at WARN for each request that takes longer from submit to end: how long it waited for a "
          "descriptor and for its transport, how long it was moved, what was tried again, by which NICs or "
-         "addresses. At most five lines a second, with the number of those left out. 0: off."},
+         "addresses. Likewise for each that is served by TCP and has a trace context: how long that took. At most "
+         "five lines of each a second, with the number of those left out. 0: off."},
 
     {TEXT("TE_METRICS", metrics), .section = "Metrics",
      .about = "What an engine tells to Prometheus.",

@@ -11,6 +11,7 @@
 #include "core/batch.h"
 #include "core/core.h"
 #include "core/slow.h"
+#include "core/trace.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -30,6 +31,7 @@ void tei_batch_put(struct batch *b)
     pthread_mutex_destroy(&b->wait_lock);
     pthread_cond_destroy(&b->wait_cond);
     tei_slow_free(b);
+    tei_trace_free(b);
     tei_batch_memory_put(&b->engine->batches.memory, b);
 }
 

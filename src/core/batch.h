@@ -5,6 +5,7 @@
 
 #include "base/pool.h"
 #include "base/queue.h"
+#include "base/traceparent.h"
 #include "core/batch_memory.h"
 #include "te.h"
 
@@ -53,9 +54,11 @@ struct batch {
     _Atomic uint32_t refs;
     pthread_mutex_t submit_lock; /* one te_submit at a time */
     size_t capacity;
-    size_t room;                   /* tasks that its memory has */
-    struct batch *next;            /* in batches.memory */
-    struct tei_story *stories;     /* of the tasks, by their place; NULL without TE_SLOW_MS */
+    size_t room;               /* tasks that its memory has */
+    struct batch *next;        /* in batches.memory */
+    struct tei_story *stories; /* of the tasks, by their place; NULL without TE_SLOW_MS */
+    /* Likewise, see trace.h; NULL: none of them has one. */
+    _Atomic(struct tei_traceparent *) traces;
     _Atomic size_t claimed;        /* tasks in use */
     _Atomic size_t left;           /* tasks not terminal */
     _Atomic size_t cancel_mark;    /* tasks below it were cancelled */

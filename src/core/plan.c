@@ -12,6 +12,7 @@
 #include "core/path.h"
 #include "core/route.h"
 #include "core/slow.h"
+#include "core/trace.h"
 
 #define WORK_BULK 256 /* taken from a pool at a time */
 
@@ -78,6 +79,7 @@ static int cut_one(struct plan *p, struct task *t, const te_request *r, const st
     w->target_region = target;
     w->moved = &t->moved;
     w->story = tei_slow_story(t);
+    w->trace = tei_trace_of(t);
     w->local = (char *)r->source + done;
     w->remote = r->target_offset + done;
     w->length = part;

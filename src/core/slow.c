@@ -8,6 +8,7 @@
 #include "core/slow.h"
 #include "base/log.h"
 #include "core/core.h"
+#include "core/trace.h"
 #include "core/view.h"
 
 #include <inttypes.h>
@@ -85,6 +86,8 @@ static int64_t moving_since(const struct tei_story *s, int error, int64_t now)
 
 static void tell(const struct task *t, const struct tei_story *s, int error, int64_t now)
 {
+    const struct tei_traceparent *trace = tei_trace_of(t);
+    char text[TEI_TRACEPARENT_TEXT];
     bool waits = s->parked_ns != 0;
     int64_t moving_ns = moving_since(s, error, now);
 
@@ -92,14 +95,15 @@ static void tell(const struct task *t, const struct tei_story *s, int error, int
         "slow request: %s of %" PRIu64 " bytes at 0x%" PRIx64
         " of segment '%s' took %.1f ms, more than TE_SLOW_MS=%" PRId64
         ": %s by %s; descriptor %.1f ms, earlier attempts %.1f ms, queue %.1f ms, wire %.1f ms; "
-        "parts %u, retries %u, path changes %u, restarts %u; last way: %s",
+        "parts %u, retries %u, path changes %u, restarts %u; last way: %s%s%s",
         t->req.opcode == TE_READ ? "read" : "write", t->req.length, t->req.target_offset,
         t->view ? t->view->peer->name : "", ms(now - s->begun_ns), t->batch->engine->conf.slow_ms,
         te_errname(error), s->transport ? s->transport : "no transport",
         ms(s->descriptor_ns + (waits ? now - s->parked_ns : 0)),
         ms((waits ? s->parked_ns : s->posted_ns) - s->begun_ns - s->descriptor_ns),
         waits ? 0.0 : ms(moving_ns - s->posted_ns), waits ? 0.0 : ms(now - moving_ns), s->parts,
-        s->retries, s->path_changes, s->restarts, s->path[0] ? s->path : "not known");
+        s->retries, s->path_changes, s->restarts, s->path[0] ? s->path : "not known",
+        trace ? "; trace " : "", trace ? tei_traceparent_write(trace, text) : "");
 }
 
 void tei_slow_ended(struct task *t, int error)

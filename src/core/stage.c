@@ -164,6 +164,7 @@ static void begin_post(struct stage *s, struct piece *x, struct todo *todo)
                            .target_region = w->target_region,
                            .moved = &x->moved,
                            .story = w->story,
+                           .trace = w->trace,
                            .local = x->slot,
                            .remote = x->part.remote,
                            .length = x->part.length,

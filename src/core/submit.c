@@ -12,6 +12,7 @@
 #include "core/complete.h"
 #include "core/notify.h"
 #include "core/page_feed.h"
+#include "core/trace.h"
 #include "core/view.h"
 
 #include <assert.h>
@@ -31,8 +32,9 @@ static void settle_unposted(struct plan *p)
     }
 }
 
-/* The submit lock is held. */
-static int submit_planned(struct plan *p, size_t n, tei_fill fill, const void *arg)
+/* The submit lock is held. `trace` may be NULL. */
+static int submit_planned(struct plan *p, size_t n, const struct tei_traceparent *trace,
+                          tei_fill fill, const void *arg)
 {
     struct batch *b = p->batch;
     size_t first = atomic_load_explicit(&b->claimed, memory_order_relaxed);
@@ -43,7 +45,9 @@ static int submit_planned(struct plan *p, size_t n, tei_fill fill, const void *a
             TE_ERR_TOO_MANY,
             "batch has room for %zu more requests of %zu, not for %zu; allocate a larger one",
             b->capacity - first, b->capacity, n);
-    rc = fill(p, &b->tasks[first], n, arg);
+    rc = tei_trace_set(b, trace, n);
+    if (!rc)
+        rc = fill(p, &b->tasks[first], n, arg);
     if (rc) {
         tei_plan_drop(p);
         return rc;
@@ -72,20 +76,38 @@ static int take_opts(te_submit_opts *known, const te_submit_opts *o)
     return rc;
 }
 
+/* *out stays as it is where there is none. */
+static int take_trace(const te_submit_opts *o, struct tei_traceparent *room,
+                      const struct tei_traceparent **out)
+{
+    const char *wrong;
+
+    if (!o->traceparent)
+        return 0;
+    wrong = tei_traceparent_read(o->traceparent, room);
+    if (wrong)
+        return TEI_FAIL(TE_ERR_INVALID, "te_submit_opts: traceparent '%.80s': %s", o->traceparent,
+                        wrong);
+    *out = room;
+    return 0;
+}
+
 static int submit_pinned(struct batch *b, size_t n, const te_submit_opts *o, tei_fill fill,
                          const void *arg)
 {
+    const struct tei_traceparent *trace = NULL;
+    struct tei_traceparent room;
     struct plan plan;
-    int rc = 0;
+    int rc = take_trace(o, &room, &trace);
 
     tei_plan_init(&plan, b->engine, b, n);
     if (o->deadline_ms > 0)
         plan.deadline_ns = tei_deadline_ns(o->deadline_ms);
-    if (o->notify_name)
+    if (!rc && o->notify_name)
         rc = tei_group_create(b->engine, o, n, &plan.group);
     if (!rc && n) {
         pthread_mutex_lock(&b->submit_lock);
-        rc = submit_planned(&plan, n, fill, arg);
+        rc = submit_planned(&plan, n, trace, fill, arg);
         pthread_mutex_unlock(&b->submit_lock);
     }
     if (rc)

@@ -151,7 +151,8 @@ struct tei_work {
     struct tei_region *target_region;
     /* bytes moved for the request: a transport adds each part it finished, once */
     _Atomic uint64_t *moved;
-    struct tei_story *story; /* see story.h; NULL: none is wanted */
+    struct tei_story *story;             /* see story.h; NULL: none is wanted */
+    const struct tei_traceparent *trace; /* for who serves it, if that can be told; NULL: none */
     char *local;
     uint64_t remote;
     uint64_t length; /* never 0 */

@@ -149,7 +149,7 @@ class AbiTest(unittest.TestCase):
         self.assertNotIn("SONAME", out)
 
     def test_struct_with_size_grows(self):
-        for last in ("uint64_t metadata_down;", "te_segment notify_target;", "struct te_option_list *set;"):
+        for last in ("uint64_t metadata_down;", "const char *traceparent;", "struct te_option_list *set;"):
             self.library.replace("te.h", f"    {last}", f"    {last}\n    uint64_t and_more;")
         rc, out = self.compare()
         self.assertEqual(rc, 1, out)

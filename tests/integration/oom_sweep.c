@@ -474,7 +474,11 @@ static void receive(struct world *w)
 /* The peer's inbox has an end; it is not what is tested. */
 static void do_notify(struct world *w)
 {
-    te_submit_opts opts = {.size = sizeof(opts), .notify_name = "name", .notify_msg = "msg"};
+    te_submit_opts opts = {.size = sizeof(opts),
+                           .notify_name = "name",
+                           .notify_msg = "msg",
+                           .traceparent =
+                               "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"};
 
     call("te_notify", te_notify(w->engine, TE_LOCAL_SEGMENT, "name", "text"));
     receive(w);

@@ -265,14 +265,14 @@ static int run(const te_request *req, size_t n, const te_submit_opts *opts, stru
 
 /*
  * move read|write SEGMENT INDEX OFFSET REMOTE LENGTH COUNT DEADLINE_MS: a batch of COUNT adjacent
- * requests of LENGTH bytes; "ok STATE ERROR BYTES text"
+ * requests of LENGTH bytes; "ok STATE ERROR BYTES text". TE_TEST_TRACEPARENT: their trace context
  */
 static void do_move(char **w)
 {
     static te_request reqs[1024];
     char text[512] = "";
     struct te_status st = {0};
-    te_submit_opts opts = {.size = sizeof(opts)};
+    te_submit_opts opts = {.size = sizeof(opts), .traceparent = getenv("TE_TEST_TRACEPARENT")};
     uint64_t length = number(w[6]), n = number(w[7]);
 
     if (n == 0 || n > sizeof(reqs) / sizeof(reqs[0])) {

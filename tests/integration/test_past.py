@@ -24,6 +24,8 @@ import te_stores as stores
 SIZE = (3 << 20) + 12345
 TCP_ONLY = ("TE_HOST_PATH=0",)
 KINDS = {"native": (), "crc": ("TE_TCP_CRC32C=1",), "version 2": ("TE_TCP_NATIVE=0",), "version 1": ("MC_TCP_PROTO=1",)}
+# Today's initiator has a trace context for its requests, which 0.1 knows nothing of.
+TRACED = {"TE_TEST_TRACEPARENT": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
 SOFTGPU = os.environ.get("TE_TEST_SOFTGPU") or os.path.join(te.BUILD, "tests", "softgpu")
 
 
@@ -63,7 +65,7 @@ class Pairs(Case):
 
     def start(self, *options, size=SIZE, **more):
         """(initiator, its region of 2 * size, target, address of its region, the target's segment)"""
-        target, peer = self.peer(self.target, *options, **more), self.peer(self.initiator, *options)
+        target, peer = self.peer(self.target, *options, **more), self.peer(self.initiator, *options, env=TRACED)
         _, remote = target.region(size)
         index, _ = peer.region(2 * size)
         return peer, index, target, remote, peer.open(target.segment)

@@ -11,12 +11,13 @@ import te_proc as te
 SIZE = 1 << 16
 SLOW_MS = 50
 BURST = 5  # lines a second
+CONTEXT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 LINE = re.compile(
     r"slow request: (?P<opcode>read|write) of (?P<length>\d+) bytes at (?P<at>0x[0-9a-f]+) of segment '(?P<segment>[^']*)'"
     r" took (?P<took>[\d.]+) ms, more than TE_SLOW_MS=(?P<limit>\d+): (?P<error>\w+) by (?P<transport>[\w ]+);"
     r" descriptor (?P<descriptor>[\d.]+) ms, earlier attempts (?P<earlier>[\d.]+) ms, queue (?P<queue>[\d.]+) ms,"
     r" wire (?P<wire>[\d.]+) ms; parts (?P<parts>\d+), retries (?P<retries>\d+), path changes (?P<changes>\d+),"
-    r" restarts (?P<restarts>\d+); last way: (?P<way>[^(]*?)(?: \((?P<dropped>\d+) more like this dropped\))?$")
+    r" restarts (?P<restarts>\d+); last way: (?P<way>[^(;]*)(?:; trace (?P<trace>[0-9a-f-]+))?(?: \((?P<dropped>\d+) more like this dropped\))?$")
 
 
 def slow_lines(peer):
@@ -27,11 +28,12 @@ def slow_lines(peer):
 
 
 class Slow(unittest.TestCase):
-    def both(self, limit=None):
-        """An initiator with this limit, a target without the path within a host, and its segment and memory."""
-        target = te.Peer(env={"TE_HOST_PATH": "0"})
+    def both(self, limit=None, of_target=None, **more):
+        """An initiator with this limit and environment, a target without the path within a host, and its segment
+        and memory."""
+        target = te.Peer(env={"TE_HOST_PATH": "0", **(of_target or {})})
         self.addCleanup(target.close)
-        peer = te.Peer(env={"TE_HOST_PATH": "0", **({} if limit is None else {"TE_SLOW_MS": str(limit)})})
+        peer = te.Peer(env={"TE_HOST_PATH": "0", **({} if limit is None else {"TE_SLOW_MS": str(limit)}), **more})
         self.addCleanup(peer.close)
         self.index, _ = peer.region(SIZE)
         self.remote = target.region(SIZE)[1]
@@ -74,6 +76,7 @@ class Slow(unittest.TestCase):
         self.assertEqual(told, {"length": "1000", "at": hex(self.remote), "segment": target.segment,
                                 "limit": str(SLOW_MS), "error": "TE_ERR_OK", "transport": "tcp", "parts": "1",
                                 "retries": "0", "changes": "0", "restarts": "0"})
+        self.assertIsNone(line["trace"])
         self.assertRegex(line["way"], r"^127\.0\.0\.1:\d+ to 127\.0\.0\.1:\d+$")
 
     def test_a_descriptor_that_is_slow(self):
@@ -99,6 +102,16 @@ class Slow(unittest.TestCase):
 
         te.until(dropped, "the number of lines that were left out")
         self.assertLessEqual(len(slow_lines(peer)), BURST * (time.monotonic() - begun + 2))
+
+    def test_trace_context(self):
+        """It is in the line, and in one of the target."""
+        target, peer, segment = self.both(SLOW_MS, {"MC_LOG_LEVEL": "TRACE"}, TE_TEST_TRACEPARENT=CONTEXT)
+        line, outcome = self.until_slow(target, peer, "read", segment, self.index, 0, self.remote, 1000, opcode="read")
+        self.assertEqual(outcome[:2], (te.COMPLETED, 0), outcome)
+        self.assertEqual(line["trace"], CONTEXT)
+        served = re.compile(r"served: read of 1000 bytes for 127\.0\.0\.1:\d+ took [\d.]+ ms; trace " + CONTEXT)
+        te.until(lambda: self.move_frozen(target, peer, "read", segment, self.index, 0, self.remote, 1000) and
+                 served.search(target.error_output()), lambda: f"a line of what was served in {target}")
 
     def test_off(self):
         target, peer, segment = self.both()

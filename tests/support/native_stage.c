@@ -134,15 +134,19 @@ struct native stage_take_greeted(struct stage *s)
 
 struct got stage_get_head(const struct native *c)
 {
-    uint8_t bytes[TCP_FRAME_HEAD_MAX];
+    uint8_t bytes[TCP_FRAME_HEAD_MAX + TCP_OPTIONS_MAX];
     struct got g = {0};
+    size_t n;
 
     native_get(c->fd, bytes, TCP_FRAME_LEN);
     tei_tcp_frame_decode(bytes, &g.h);
     assert_true(g.h.count > 0 && g.h.count <= TCP_FRAME_BLOCKS);
-    native_get(c->fd, bytes + TCP_FRAME_LEN, g.h.count * TCP_BLOCK_LEN);
+    assert_true(g.h.options <= TCP_OPTIONS_MAX);
+    n = TCP_FRAME_LEN + (size_t)g.h.count * TCP_BLOCK_LEN;
+    native_get(c->fd, bytes + TCP_FRAME_LEN, n + g.h.options - TCP_FRAME_LEN);
+    memcpy(g.options, bytes + n, g.h.options);
     if (c->crc)
-        assert_true(tei_tcp_frame_intact(bytes, TCP_FRAME_LEN + (size_t)g.h.count * TCP_BLOCK_LEN));
+        assert_true(tei_tcp_frame_intact(bytes, n + g.h.options));
     for (unsigned i = 0; i < g.h.count; i++) {
         tei_tcp_range_decode(bytes + TCP_FRAME_LEN + i * TCP_BLOCK_LEN, &g.r[i]);
         g.total += g.r[i].length;

@@ -29,6 +29,7 @@ struct stage {
 struct got {
     struct tcp_frame_head h;
     struct tcp_range r[TCP_FRAME_BLOCKS];
+    uint8_t options[TCP_OPTIONS_MAX];
     uint64_t total;
 };
 
@@ -48,7 +49,7 @@ struct native stage_take(struct stage *s);
 void stage_answer(const struct native *c, unsigned type, uint64_t id, enum tcp_verdict verdict,
                   uint32_t index);
 struct native stage_take_greeted(struct stage *s);
-/* Its header and blocks, but not the payload of a WRITE. */
+/* Its header, blocks and options, but not the payload of a WRITE. */
 struct got stage_get_head(const struct native *c);
 /* A whole request; the payload of a WRITE is what lies in the client's memory. */
 struct got stage_get_request(struct stage *s, const struct native *c, unsigned type);

@@ -137,6 +137,9 @@ type SubmitOptions struct {
 	// without NUL; Batch.NotifyAfter takes any bytes.
 	Notify       *Notification
 	NotifyTarget *Segment
+	// Traceparent, if not "", is the trace context of W3C that the requests belong to, "00-...". The line of
+	// a slow one has it, and the log and the probes of a target that is reached by TCP.
+	Traceparent string
 }
 
 // NewBatch makes a batch with room for that many requests.
@@ -222,6 +225,7 @@ func (o *SubmitOptions) c() (opts *C.te_submit_opts, free func(), err error) {
 	free = func() {
 		C.free(unsafe.Pointer(opts.notify_name))
 		C.free(unsafe.Pointer(opts.notify_msg))
+		C.free(unsafe.Pointer(opts.traceparent))
 		C.free(unsafe.Pointer(opts))
 	}
 	opts.size = C.sizeof_te_submit_opts
@@ -229,6 +233,12 @@ func (o *SubmitOptions) c() (opts *C.te_submit_opts, free func(), err error) {
 	opts.deadline_ms = C.int64_t(o.Timeout / time.Millisecond)
 	if o.Timeout%time.Millisecond != 0 {
 		opts.deadline_ms++
+	}
+	if o.Traceparent != "" {
+		if opts.traceparent, err = cstring("traceparent", o.Traceparent); err != nil {
+			free()
+			return nil, nil, err
+		}
 	}
 	if o.Notify == nil {
 		return opts, free, nil

@@ -316,7 +316,8 @@ func TestBatch(t *testing.T) {
 		t.Errorf("four for three: %v", err)
 	}
 	if err := b.Submit([]Request{read}, &SubmitOptions{
-		Timeout: time.Minute, Notify: &Notification{"there", "it is"}, NotifyTarget: s}); err != nil {
+		Timeout: time.Minute, Notify: &Notification{"there", "it is"}, NotifyTarget: s,
+		Traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Wait(context.Background()); err != nil {
@@ -529,7 +530,7 @@ func TestMisuse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	for i, o := range []*SubmitOptions{{Notify: note, NotifyTarget: self}, {Timeout: -1}} {
+	for i, o := range []*SubmitOptions{{Notify: note, NotifyTarget: self}, {Timeout: -1}, {Traceparent: "00-1"}, {Traceparent: "\x00"}} {
 		if err := b.Submit([]Request{read}, o); !errors.Is(err, ErrInvalid) {
 			t.Errorf("options %d: %v", i, err)
 		}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The interface of this package, against an engine in another process."""
 
+import asyncio
 import ctypes
 import gc
 import os
@@ -395,6 +396,35 @@ class Transfers(Case):
             with self.assertRaisesRegex(TypeError, "msg must be a str or bytes, not int"):
                 segment.notify("a", 1)
             target.close()
+
+    def test_trace_contexts(self):
+        context = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        engine, peer, segment = self.both()
+        remote = peer.register(length=1000, seed=1)
+        memory = bytearray(1000)
+        with engine.register(memory), segment.prepare([memory], [remote]) as prepared:
+            pages = te.Pages(memory, 10, 100), te.Pages(remote, 10, 100)
+
+            async def read():
+                return await segment.read_async(memory, remote, traceparent=context)
+
+            ways = (
+                lambda: segment.read(memory, remote, traceparent=context),
+                lambda: segment.write(memory, remote, traceparent=context),
+                lambda: asyncio.run(read()),
+                lambda: segment.start_read([memory], [remote], traceparent=context).result(),
+                lambda: segment.start_write([memory], [remote], traceparent=context).result(),
+                lambda: prepared.start(te.Opcode.READ, traceparent=context).result(),
+                lambda: segment.start_pages(
+                    te.Opcode.READ, *pages, 100, 10, traceparent=context
+                ).result(),
+            )
+            self.assertEqual([way() for way in ways], [1000] * len(ways))
+            for wrong in ("", context[:-1], context + "0", context.replace("4", "0\0"), "\u00e9" * 55):
+                with self.assertRaisesRegex(te.RequestError, "te_submit_opts: traceparent"):
+                    segment.read(memory, remote, traceparent=wrong)
+            with self.assertRaisesRegex(TypeError, "traceparent must be a str or None, not bytes"):
+                segment.read(memory, remote, traceparent=context.encode())
 
     def test_read_only_memory_is_not_written_by_peers(self):
         engine, peer, _ = self.both()

@@ -97,17 +97,24 @@ def checked_timeout(timeout: Optional[float]) -> Optional[float]:
 
 
 def submit_options(
-    timeout: Optional[float], notify: Optional[NotifyParts], target: int
+    timeout: Optional[float],
+    notify: Optional[NotifyParts],
+    target: int,
+    traceparent: Optional[str] = None,
 ) -> Optional[SubmitOptions]:
     """te_submit_opts, None where all is as usual."""
     timeout = checked_timeout(timeout)
-    if timeout is None and notify is None:
+    if timeout is None and notify is None and traceparent is None:
         return None
     options = SubmitOptions(size=ctypes.sizeof(SubmitOptions))
     if timeout is not None:
         options.deadline_ms = max(1, math.ceil(timeout * 1000))
     if notify is not None:
         options.after = (target, message(notify))
+    if traceparent is not None:
+        if not isinstance(traceparent, str):
+            raise TypeError(f"traceparent must be a str or None, not {type(traceparent).__name__}")
+        options.traceparent = traceparent.replace("\0", "?").encode("ascii", "replace")
     return options
 
 
@@ -399,6 +406,7 @@ class Prepared:
         *,
         timeout: Optional[float] = None,
         notify: Optional[NotifyParts] = None,
+        traceparent: Optional[str] = None,
     ) -> Batch:
         """Starts the pieces of these numbers, in this order (None: all)."""
         opcode = Opcode(opcode)
@@ -407,7 +415,7 @@ class Prepared:
         table = None if indexes is None else words(indexes, "indexes", "I")
         n = self.count if table is None else len(table)
         where = None if table is None else table.buffer_info()[0]
-        options = submit_options(timeout, notify, self._segment)
+        options = submit_options(timeout, notify, self._segment, traceparent)
         return Batch.start(
             self._engine,
             n,

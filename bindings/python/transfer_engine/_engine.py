@@ -535,7 +535,8 @@ class Segment:
     `local` is an address or an object that holds memory, inside a registered region of ours;
     without `length` the whole object is meant. `timeout` is in seconds: what has not ended by then
     ends with TransferTimeout; 0 or less, of a time that is over, is as 1 ms. `notify` is a (name, message) that the peer gets once all of it is
-    complete; either may be bytes. One that cannot be sent is a RuntimeWarning, and the data is moved.
+    complete; either may be bytes. One that cannot be sent is a RuntimeWarning, and the data is moved. `traceparent` is
+    the W3C trace context of the span around the transfer, "00-...", which the logs and probes of both sides have.
     """
 
     def __init__(self, engine: Engine, name: str, ident: int) -> None:
@@ -598,9 +599,12 @@ class Segment:
         *,
         timeout: Optional[float] = None,
         notify: Optional[NotifyParts] = None,
+        traceparent: Optional[str] = None,
     ) -> int:
         """Copies local memory to the peer's; returns the number of bytes."""
-        with self._one(Opcode.WRITE, local, remote, length, timeout, notify) as batch:
+        with self._one(
+            Opcode.WRITE, local, remote, length, timeout, notify, traceparent
+        ) as batch:
             return batch.result()
 
     def read(
@@ -611,9 +615,12 @@ class Segment:
         *,
         timeout: Optional[float] = None,
         notify: Optional[NotifyParts] = None,
+        traceparent: Optional[str] = None,
     ) -> int:
         """Copies the peer's memory to local memory; returns the number of bytes."""
-        with self._one(Opcode.READ, local, remote, length, timeout, notify) as batch:
+        with self._one(
+            Opcode.READ, local, remote, length, timeout, notify, traceparent
+        ) as batch:
             return batch.result()
 
     async def write_async(
@@ -624,9 +631,12 @@ class Segment:
         *,
         timeout: Optional[float] = None,
         notify: Optional[NotifyParts] = None,
+        traceparent: Optional[str] = None,
     ) -> int:
         """write() for asyncio. A task that is canceled ends when its memory is quiet."""
-        with self._one(Opcode.WRITE, local, remote, length, timeout, notify) as batch:
+        with self._one(
+            Opcode.WRITE, local, remote, length, timeout, notify, traceparent
+        ) as batch:
             return await batch
 
     async def read_async(
@@ -637,9 +647,12 @@ class Segment:
         *,
         timeout: Optional[float] = None,
         notify: Optional[NotifyParts] = None,
+        traceparent: Optional[str] = None,
     ) -> int:
         """read() for asyncio. A task that is canceled ends when its memory is quiet."""
-        with self._one(Opcode.READ, local, remote, length, timeout, notify) as batch:
+        with self._one(
+            Opcode.READ, local, remote, length, timeout, notify, traceparent
+        ) as batch:
             return await batch
 
     def _one(
@@ -650,6 +663,7 @@ class Segment:
         length: Optional[int],
         timeout: Optional[float],
         notify: Optional[NotifyParts],
+        traceparent: Optional[str],
     ) -> Batch:
         where, length = sized_span(local, length, opcode == Opcode.READ)
         return self._submit(
@@ -660,6 +674,7 @@ class Segment:
             where.keep,
             timeout,
             notify,
+            traceparent,
         )
 
     def start_write(
@@ -670,9 +685,12 @@ class Segment:
         *,
         timeout: Optional[float] = None,
         notify: Optional[NotifyParts] = None,
+        traceparent: Optional[str] = None,
     ) -> Batch:
         """Starts to copy many pieces of local memory to the peer's."""
-        return self._start(Opcode.WRITE, locals, remotes, lengths, timeout, notify)
+        return self._start(
+            Opcode.WRITE, locals, remotes, lengths, timeout, notify, traceparent
+        )
 
     def start_read(
         self,
@@ -682,9 +700,12 @@ class Segment:
         *,
         timeout: Optional[float] = None,
         notify: Optional[NotifyParts] = None,
+        traceparent: Optional[str] = None,
     ) -> Batch:
         """Starts to copy many pieces of the peer's memory to local memory."""
-        return self._start(Opcode.READ, locals, remotes, lengths, timeout, notify)
+        return self._start(
+            Opcode.READ, locals, remotes, lengths, timeout, notify, traceparent
+        )
 
     def _start(
         self,
@@ -694,9 +715,12 @@ class Segment:
         lengths: Optional[Sequence[int]],
         timeout: Optional[float],
         notify: Optional[NotifyParts],
+        traceparent: Optional[str] = None,
     ) -> Batch:
         addresses, sizes, keep = local_words(locals, lengths, opcode == Opcode.READ)
-        return self._submit(opcode, addresses, remotes, sizes, keep, timeout, notify)
+        return self._submit(
+            opcode, addresses, remotes, sizes, keep, timeout, notify, traceparent
+        )
 
     def _submit(
         self,
@@ -707,6 +731,7 @@ class Segment:
         keep: Any,
         timeout: Optional[float],
         notify: Optional[NotifyParts],
+        traceparent: Optional[str],
     ) -> Batch:
         n, ident = len(addresses), self._opened()
         targets = words(remotes, "remote addresses")
@@ -719,7 +744,7 @@ class Segment:
         table[1::5] = addresses
         table[3::5] = targets
         table[4::5] = sizes
-        options = submit_options(timeout, notify, ident)
+        options = submit_options(timeout, notify, ident, traceparent)
         return Batch.start(
             self._engine,
             n,
@@ -742,6 +767,7 @@ class Segment:
         layers: int = 1,
         timeout: Optional[float] = None,
         notify: Optional[NotifyParts] = None,
+        traceparent: Optional[str] = None,
     ) -> Batch:
         """Starts to move pages between two pools, as one request (te_submit_pages()).
 
@@ -780,7 +806,7 @@ class Segment:
             _page_side(local, "local", where.address, ours),
             _page_side(remote, "remote", remote.base, theirs),
         )
-        options = submit_options(timeout, notify, ident)
+        options = submit_options(timeout, notify, ident, traceparent)
         return Batch.start(
             self._engine,
             1,

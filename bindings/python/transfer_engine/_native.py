@@ -100,6 +100,7 @@ class SubmitOptions(Structure):
         ("notify_name", c_char_p),
         ("notify_msg", c_char_p),
         ("notify_target", c_int32),
+        ("traceparent", c_char_p),
     ]
     after: Any = None  # (segment, Message) for te_notify_after()
 

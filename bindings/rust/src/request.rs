@@ -111,6 +111,7 @@ pub(crate) fn same_engine(one: &Arc<Handle>, other: &Arc<Handle>) -> Result<()> 
 pub struct SubmitOptions<'s> {
     deadline: Option<Duration>,
     notify: Option<(&'s Segment, String, String)>,
+    traceparent: Option<String>,
 }
 
 impl<'s> SubmitOptions<'s> {
@@ -138,6 +139,13 @@ impl<'s> SubmitOptions<'s> {
         self
     }
 
+    /// The trace context of W3C that the requests belong to, "00-...": the line of a slow one has it, and the
+    /// log and the probes of a target that is reached by TCP.
+    pub fn traceparent(mut self, context: impl Into<String>) -> Self {
+        self.traceparent = Some(context.into());
+        self
+    }
+
     /// Calls `f` with the options as the C interface takes them.
     pub(crate) fn with_raw<T>(
         &self,
@@ -150,7 +158,12 @@ impl<'s> SubmitOptions<'s> {
             notify_name: std::ptr::null(),
             notify_msg: std::ptr::null(),
             notify_target: sys::TE_LOCAL_SEGMENT,
+            traceparent: std::ptr::null(),
         };
+        let traceparent = self.traceparent.as_deref().map(to_c).transpose()?;
+        if let Some(context) = &traceparent {
+            raw.traceparent = context.as_ptr();
+        }
         let mut texts: Option<(CString, CString)> = None;
         if let Some((segment, name, message)) = &self.notify {
             same_engine(engine, &segment.inner.engine)?;

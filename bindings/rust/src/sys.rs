@@ -93,6 +93,7 @@ pub struct te_submit_opts {
     pub notify_name: *const c_char,
     pub notify_msg: *const c_char,
     pub notify_target: te_segment,
+    pub traceparent: *const c_char,
 }
 
 #[repr(C)]

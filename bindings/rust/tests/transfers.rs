@@ -342,6 +342,9 @@ fn messages_probes_counters_and_explanations() {
     let batch = near.batch(1).unwrap();
     let request = Request::write(&local, 0..100, &peer, served.addr());
     let options = SubmitOptions::new().deadline(LONG).notify(&peer, "after", "the bytes");
+    let options = options.traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+    let wrong = SubmitOptions::new().traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736");
+    assert!(batch.submit_with(std::slice::from_ref(&request), &wrong).is_err());
     batch.submit_with(std::slice::from_ref(&request), &options).unwrap();
     batch.wait().unwrap();
     let mut got = Vec::new();

@@ -25,6 +25,7 @@
  */
 #include "transport/tcp/tcp_auth.h"
 #include "transport/tcp/tcp_device.h"
+#include "transport/tcp/tcp_trace.h"
 #include "base/probe.h"
 
 #include "base/tsan.h"
@@ -61,7 +62,10 @@ struct tcp_channel {
     enum tcp_verdict refused; /* why; TCP_OK: it is not */
     uint32_t refused_index;   /* the block, or the kind of the option */
     bool on_device;           /* of the blocks, one at least is */
-    unsigned block;           /* the payload is moved up to here */
+    bool traced;              /* it has a trace context */
+    struct tei_traceparent trace;
+    int64_t begun_ns; /* its header was there */
+    unsigned block;   /* the payload is moved up to here */
     uint64_t off, left, payload;
     uint32_t sum; /* of the payload so far */
     uint8_t trailer[TCP_TRAILER_LEN];
@@ -185,6 +189,7 @@ static enum tcp_step next_frame(struct tcp_session *s)
     release(s);
     c->head.count = 0;
     c->left = c->payload = 0;
+    c->traced = false;
     c->state = CHANNEL_HEAD;
     return STEP_MORE;
 }
@@ -275,6 +280,27 @@ static bool read_options(struct tcp_channel *c, const uint8_t *list, size_t n, u
     return true;
 }
 
+static void tell_begun(struct tcp_session *s, int opcode)
+{
+    struct tcp_channel *c = s->channel;
+    char trace[TEI_TRACEPARENT_TEXT];
+
+    trace[0] = '\0';
+    c->begun_ns = s->since_ns;
+    if (c->traced)
+        tei_traceparent_write(&c->trace, trace);
+    TEI_PROBE5(serve, s->worker->t->base.ops.name, opcode, c->refused ? 0 : c->head.count,
+               c->payload, trace);
+}
+
+static void tell_served(const struct tcp_session *s, int opcode)
+{
+    const struct tcp_channel *c = s->channel;
+
+    if (c->traced && !c->refused)
+        tei_tcp_trace_served(s, &(struct tcp_served){&c->trace, opcode, c->payload, c->begun_ns});
+}
+
 static enum tcp_step begin_transfer(struct tcp_session *s)
 {
     struct tcp_channel *c = s->channel;
@@ -289,8 +315,7 @@ static enum tcp_step begin_transfer(struct tcp_session *s)
         s->worker->count.served_rejected++;
     else
         s->worker->count.served_requests += c->head.count;
-    TEI_PROBE4(serve, s->worker->t->base.ops.name, is_read ? TE_READ : TE_WRITE,
-               c->refused ? 0 : c->head.count, c->payload);
+    tell_begun(s, is_read ? TE_READ : TE_WRITE);
     c->block = 0;
     c->off = 0;
     c->left = c->payload;
@@ -355,8 +380,10 @@ static enum tcp_step begin(struct tcp_session *s, size_t len)
 
     s->since_ns = tei_now_ns();
     if ((c->crc && !tei_tcp_frame_intact(bytes, len)) || !read_blocks(c, bytes) ||
-        !read_options(c, bytes + len - options, options, stranger ? TCP_OPTION_AUTH : 0))
+        !read_options(c, bytes + len - options, options,
+                      stranger ? TCP_OPTION_AUTH : TCP_OPTION_TRACE))
         return STEP_CLOSE;
+    c->traced = options > 0 && tei_tcp_trace_take(bytes + len - options, options, &c->trace);
     c->in_at += len;
     if (stranger)
         return begin_prove(s, bytes);
@@ -577,6 +604,7 @@ static enum tcp_step written(struct tcp_session *s)
         return answer(c, TCP_FRAME_ACK, TCP_CORRUPT);
     if (c->refused)
         return answer(c, TCP_FRAME_ACK, c->refused);
+    tell_served(s, TE_WRITE);
     c->ack_id = c->head.id;
     c->unacked++;
     next_frame(s);
@@ -685,6 +713,8 @@ static enum tcp_step sent_all(struct tcp_session *s)
     bool farewell = c->head.type == TCP_FRAME_HELLO && c->refused;
 
     s->useful = !tei_tcp_auth_is_stranger(s);
+    if (c->head.type == TCP_FRAME_READ)
+        tell_served(s, TE_READ);
     c->out_at = c->out_end = 0;
     c->head.type = 0;
     if (farewell)

@@ -26,6 +26,7 @@
  * Everything here wants the peer's lock; what has a lane in its arguments, the worker's too.
  */
 #include "transport/tcp/tcp_auth.h"
+#include "transport/tcp/tcp_trace.h"
 
 #include <string.h>
 
@@ -71,15 +72,26 @@ static void compact(struct tcp_frame *f)
     f->n = n;
 }
 
-/* Writes the bytes of a frame for the connection that it is to go out on. */
-static void seal(struct tcp_frame *f, struct tcp_stream *s)
+/* That of all its works; NULL: they have none. */
+static const struct tei_traceparent *trace_of(const struct tcp_frame *f)
 {
-    struct tcp_frame_head h = {.type = f->type, .count = f->n, .id = ++s->next_id};
+    return is_data(f) ? f->blocks[0].work->entry.base.trace : NULL;
+}
 
+/* Writes the bytes of a frame for the connection that it is to go out on. */
+static void seal(struct tcp_frame *f, struct tcp_lane *l)
+{
+    const struct tei_traceparent *trace = trace_of(f);
+    struct tcp_stream *s = l->stream;
+    struct tcp_frame_head h = {.type = f->type, .count = f->n, .id = ++s->next_id};
+    size_t blocks = (size_t)f->n * TCP_BLOCK_LEN;
+
+    if (trace && l->bundle->peer->framing > TCP_NATIVE_FIRST)
+        h.options = tei_tcp_trace_put(f->head + TCP_FRAME_LEN + blocks, trace);
     h.length = f->type == TCP_FRAME_WRITE ? f->payload : 0;
     f->id = h.id;
     f->sent = 0;
-    f->head_len = TCP_FRAME_LEN + (size_t)f->n * TCP_BLOCK_LEN;
+    f->head_len = TCP_FRAME_LEN + blocks + h.options;
     f->total = f->head_len + h.length + (h.length && s->crc ? TCP_TRAILER_LEN : 0);
     f->crc = 0;
     f->zero_last = 0;
@@ -100,7 +112,8 @@ static bool add_piece(struct tcp_frame *f, struct tcp_peer *p, struct tcp_work *
                                  tei_min(conf->tcp_piece_size, max), conf->fragment_ratio);
     struct tei_part part;
 
-    if (f->n && (f->type != type || f->payload + len > max + max / 4))
+    if (f->n && (f->type != type || f->payload + len > max + max / 4 ||
+                 !tei_traceparent_same(trace_of(f), work->entry.base.trace)))
         return false;
     f->type = type;
     tei_tcp_queue_take(p, len, now, &part);
@@ -220,7 +233,7 @@ struct tcp_frame *tei_tcp_frame_next(struct tcp_lane *l, int64_t now)
         f = cut(l, now);
     if (f) {
         tell_way(f, l);
-        seal(f, l->stream);
+        seal(f, l);
     }
     return f;
 }

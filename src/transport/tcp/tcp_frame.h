@@ -44,7 +44,7 @@ struct tcp_frame {
     unsigned noted;          /* blocks of that owner that tcp_drive.c knows of */
     unsigned left;           /* lane.path + 1 of the lane that broke with it; 0: none did */
     struct tcp_block blocks[TCP_FRAME_BLOCKS];
-    uint8_t head[TCP_FRAME_HEAD_MAX];
+    uint8_t head[TCP_FRAME_HEAD_MAX + TCP_TRACE_OPTIONS];
 };
 
 /* NULL of NULL. */

@@ -224,7 +224,7 @@ static enum tcp_step begin(struct tcp_session *s)
                        head->opcode == TE_READ ? TE_REMOTE_READ : TE_REMOTE_WRITE, &s->region))
         return reject(s);
     s->worker->count.served_requests++;
-    TEI_PROBE4(serve, s->worker->t->base.ops.name, head->opcode, 1, head->size);
+    TEI_PROBE5(serve, s->worker->t->base.ops.name, head->opcode, 1, head->size, "");
     s->data = (char *)(uintptr_t)head->addr;
     s->left = head->size;
     s->state = head->opcode == TE_READ ? SESSION_SEND : SESSION_RECEIVE;

@@ -80,8 +80,10 @@ bool tei_tcp_status_decode(const uint8_t in[TCP_STATUS_LEN], uint32_t *code);
 #define TCP_OPTIONS_MAX    1024    /* bytes of a list */
 
 #define TCP_OPTION_AUTH    0x0001u /* the proof of TE_AUTH: tcp_auth.c */
+#define TCP_OPTION_TRACE   0x0002u /* of a request, a trace context: tcp_trace.c */
 #define TCP_ANSWER_OPTIONS 72      /* bytes of it in the answer to a greeting, and in a PROVE */
 #define TCP_PROVE_OPTIONS  40
+#define TCP_TRACE_OPTIONS  32 /* bytes of it in a request */
 
 /* As the size of a version 1 or 2 header this would end beyond the address space. */
 #define TCP_HELLO_MAGIC UINT64_C(0xff564954414e4554) /* "TENATIV" and a byte 0xff */

@@ -35,6 +35,7 @@ impl Once {
     // C src/plat/gpu.c tei_gpu_context: contexts.load acquire, contexts.load relaxed, contexts.store release
     // C src/plat/cuda_scatter.c kernel_of: scatter.load acquire, scatter.load relaxed, scatter.store release
     // C src/core/stage.c begin: stage.store release
+    // C src/core/trace.c tei_trace_set: traces.load relaxed, claimed.load relaxed, traces.store release
     // C src/transport/gpuipc/gpuipc_peer.c map: state.store relaxed, state.store release
     // C src/rail/rail.c tei_path_nic_down: active.exchange relaxed, epoch.fetch_add release
     // C src/archive/curl.c libcurl: opened.load acquire, opened.store release
@@ -53,6 +54,7 @@ impl Once {
     // C src/base/log.c hand_over: current.load acquire, format.load relaxed
     // C src/plat/gpu.c state_of: state.load acquire
     // C src/core/stage.c stage_in: stage.load acquire
+    // C src/core/trace.h tei_trace_of: traces.load acquire
     // C src/transport/gpuipc/gpuipc.c is_refused: state.load acquire
     // C src/rail/rail.c catch_up: epoch.load acquire
     // C src/transport/nvmeof/nvmeof_cufile.c tei_nvmeof_gpu_pool: gpu.load acquire

@@ -109,7 +109,7 @@ fn layouts_and_constants_are_those_of_the_header() {
         "" te_request { opcode, source, target, target_offset, length }
         "struct " te_status { state, error, bytes }
         "struct " te_path { size, transport, nic, changes, staged }
-        "" te_submit_opts { size, deadline_ms, notify_name, notify_msg, notify_target }
+        "" te_submit_opts { size, deadline_ms, notify_name, notify_msg, notify_target, traceparent }
         "" te_page_side { base, pages, stride, part_stride, layer_stride, index }
         "" te_pages { size, opcode, target, length, n, parts, layers, index_bits, local, remote }
         "" te_message { name, name_len, msg, msg_len }
