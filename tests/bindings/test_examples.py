@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # te-test: timeout=1200
 """The examples in Python, Rust and Go, run as examples/README.md says; that with torch is in test_examples_torch.py."""
+import json
 import os
 import shutil
 import sys
@@ -33,6 +34,18 @@ class Python(unittest.TestCase):
         self.assertRegex(examples.says(self, "aio.py", sys.executable),
                          "^4194304 bytes in 64 pages, 0 of them wrong; beyond the end: TE_ERR_STALE; "
                          "1 ms for all: it was (canceled|quicker)$")
+
+    def test_traces(self):
+        self.assertEqual(examples.says(self, "traces.py", sys.executable), "3 spans here, 2 at the target, all of one trace")
+        with open(os.path.join(examples.folder(), "spans.json"), encoding="utf-8") as f:
+            sides = [json.loads(line)["resourceSpans"][0]["scopeSpans"][0]["spans"] for line in f]
+        (root, *asked), served = sides
+        self.assertEqual([s["name"] for s in served], ["serve write of 4096", "serve read of 4096"])
+        self.assertEqual([s["parentSpanId"] for s in served], [s["spanId"] for s in asked])
+        self.assertEqual({s["parentSpanId"] for s in asked}, {root["spanId"]})
+        self.assertEqual({s["traceId"] for s in (root, *asked, *served)}, {root["traceId"]})
+        for s in (root, *asked, *served):
+            self.assertLessEqual(int(s["startTimeUnixNano"]), int(s["endTimeUnixNano"]))
 
     def test_replicas(self):
         self.assertRegex(examples.says(self, "replicas.py", examples.python_with("numpy")),
