@@ -49,9 +49,7 @@ extern "C" {
 #define TE_API
 #endif
 
-/*
- * The version of the library that is linked at run time, "major.minor.patch". Never NULL; static.
- */
+/* The version of the library that is linked at run time, "major.minor.patch". Never NULL; static. */
 TE_API const char *te_version(void);
 
 /* --------------------------------------------------------------------------------------- errors */
@@ -497,15 +495,12 @@ struct te_status {
 };
 
 /*
- * Set `size` to sizeof(te_submit_opts) and zero the rest first. As with te_options, that of an older
- * or of a newer release is accepted, of the latter if what this library does not know is zero.
+ * Set `size` to sizeof(te_submit_opts) and zero the rest first. As with te_options, that of an older or of a newer
+ * release is accepted, of the latter if what this library does not know is zero.
  */
 typedef struct te_submit_opts {
     size_t size;
-    /*
-     * The requests end within this time, 0: only TE_TRANSFER_TIMEOUT_MS without any progress ends
-     * them.
-     */
+    /* The requests end within this time, 0: only TE_TRANSFER_TIMEOUT_MS without any progress ends them. */
     int64_t deadline_ms;
     /*
      * If name is not NULL: sent to `notify_target` after every request of this call is COMPLETED;
@@ -528,45 +523,42 @@ typedef struct te_submit_opts {
 TE_API int te_batch_alloc(te_engine *e, size_t capacity, te_batch *out);
 
 /*
- * Submits `n` requests; they get the next `n` task numbers of the batch. All or none: on an error
- * nothing was started. Never waits for the network. Requests carry no order between each other.
- * TE_ERR_TOO_MANY: no room left. TE_ERR_NOT_REGISTERED: a source is outside every region.
- * TE_ERR_NOT_FOUND: no such batch or segment. A target range that the peer has not published is no
- * error here: it ends INVALID after the descriptor was fetched again.
+ * Submits `n` requests; they get the next `n` task numbers of the batch. All or none: on an error nothing was
+ * started. Never waits for the network. Requests carry no order between each other. TE_ERR_TOO_MANY: no room left.
+ * TE_ERR_NOT_REGISTERED: a source is outside every region. TE_ERR_NOT_FOUND: no such batch or segment. A target range
+ * that the peer has not published is no error here: it ends INVALID after the descriptor was fetched again.
  */
 TE_API int te_submit(te_engine *e, te_batch b, const te_request *reqs, size_t n,
                      const te_submit_opts *opts);
 
 /*
- * A prepared list: requests of one segment that are checked and looked up once and then submitted
- * again and again, by number; for programs that move the same pieces often, such as the blocks of a
- * cache. What a submit costs does not depend on how many regions and buffers there are. Item i joins
- * `length[i]` bytes at local[i] with those at remote[i] in the target. Ids are never 0 and below
- * 2^63.
+ * A prepared list: requests of one segment that are checked and looked up once and then submitted again and again, by
+ * number; for programs that move the same pieces often, such as the blocks of a cache. What a submit costs does not
+ * depend on how many regions and buffers there are. Item i joins `length[i]` bytes at local[i] with those at
+ * remote[i] in the target. Ids are never 0 and below 2^63.
  */
 typedef uint64_t te_prep;
 #define TE_INVALID_PREP UINT64_MAX
 
 /*
- * Makes a list of `n` items, at most 2^24; the three arrays are copied. TE_ERR_NOT_REGISTERED: a
- * local range is not inside one region. TE_ERR_NOT_FOUND: the segment is not open. TE_ERR_INVALID:
- * a range wraps around the address space. A remote range that the peer has not published is no
- * error: te_prep_submit() asks again, as te_submit() does.
+ * Makes a list of `n` items, at most 2^24; the three arrays are copied. TE_ERR_NOT_REGISTERED: a local range is not
+ * inside one region. TE_ERR_NOT_FOUND: the segment is not open. TE_ERR_INVALID: a range wraps around the address
+ * space. A remote range that the peer has not published is no error: te_prep_submit() asks again, as te_submit()
+ * does.
  *
- * The list holds neither its regions nor its segment: they may be unregistered and closed while no
- * request uses them. Nor is it ever out of date: when regions, the peer's descriptor or the
- * transports have changed, te_prep_submit() looks up anew by itself.
+ * The list holds neither its regions nor its segment: they may be unregistered and closed while no request uses them.
+ * Nor is it ever out of date: when regions, the peer's descriptor or the transports have changed, te_prep_submit()
+ * looks up anew by itself.
  */
 TE_API int te_prep_create(te_engine *e, te_segment target, void *const *local,
                           const uint64_t *remote, const size_t *length, size_t n, te_prep *out);
 
 /*
- * Submits items index[0] .. index[n - 1] of a list, in that order and each as often as it is named,
- * or with `index` NULL the first `n` items. What they become is what te_submit() makes of the same
- * requests: the next `n` tasks of the batch, all or none. Threads may submit from one list at the
- * same time. TE_ERR_NOT_FOUND: no such batch or list, or its segment was closed. TE_ERR_INVALID: an
- * index is not below the list's length. TE_ERR_NOT_REGISTERED: the memory of an item that is named
- * is registered no more. TE_ERR_TOO_MANY: no room left in the batch.
+ * Submits items index[0] .. index[n - 1] of a list, in that order and each as often as it is named, or with `index`
+ * NULL the first `n` items. What they become is what te_submit() makes of the same requests: the next `n` tasks of
+ * the batch, all or none. Threads may submit from one list at the same time. TE_ERR_NOT_FOUND: no such batch or list,
+ * or its segment was closed. TE_ERR_INVALID: an index is not below the list's length. TE_ERR_NOT_REGISTERED: the
+ * memory of an item that is named is registered no more. TE_ERR_TOO_MANY: no room left in the batch.
  */
 TE_API int te_prep_submit(te_engine *e, te_batch b, te_prep prep, int opcode, const uint32_t *index,
                           size_t n, const te_submit_opts *opts);

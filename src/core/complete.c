@@ -21,6 +21,11 @@
 #include "core/slow.h"
 #include "core/view.h"
 
+#define FITS(name, number, class, text) \
+    static_assert((number) <= 0 && (number) >= INT16_MIN, "task.error holds it");
+TE_ERR_MAP(FITS)
+#undef FITS
+
 /* Counts requests that are about to be posted; one of them may be due to be timed. */
 static void count_begun(te_engine *e, struct task *tasks, size_t n)
 {

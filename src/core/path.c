@@ -76,7 +76,7 @@ void tei_path_by(struct task *t, uint8_t carrier, bool again)
     do {
         bool other = again && carrier_of(was) && carrier_of(was) != carrier;
 
-        now = pack(carrier, other ? 0 : nic_of(was), changes_of(was) + other);
+        now = pack(carrier, carrier_of(was) == carrier ? nic_of(was) : 0, changes_of(was) + other);
     } while (!change(t, &was, now));
 }
 
