@@ -24,7 +24,7 @@
 #define CPU_S    120  /* of a seed */
 #define WALL_S   1800 /* of one that does not run at all: the machine may be busy with others */
 #define JOBS     64
-#define RESULT   3 /* the descriptor that a run tells its end by */
+#define RESULT   3  /* the descriptor that a run tells its end by */
 #define FAILURES 10 /* after which no other run begins */
 #define ENDLESS  UINT64_MAX
 
