@@ -347,7 +347,7 @@ static int fail_unsettled(te_engine *e, const struct tei_transport *t)
     return TEI_FAIL(TE_ERR_BUSY,
                     "transport %s: a WRITE that was cancelled, late or broken off may still be "
                     "applied at segment '%s'; try again when its engine has answered or has ended, "
-                    "or, where te_fence_segment() says TE_ERR_LINK, once the segment is closed",
+                    "or, where a fence ends with TE_ERR_LINK, once the segment is closed",
                     t->ops.name, name);
 }
 

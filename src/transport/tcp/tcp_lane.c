@@ -169,6 +169,8 @@ static void connect_gave_up(struct tcp_lane *l, int64_t now)
     rest = p->n_up > 0;
     if (!rest && p->n_opening == 0) {
         tei_tcp_queue_fail(p, tei_tcp_worker_of(l), &f);
+        if (l->sys_errno == ECONNREFUSED && l->path == 0 && p->n_addrs == 1)
+            tei_tcp_frames_refused(p); /* at the one address where it was */
         p->n_addrs = p->numeric || p->resolving ? p->n_addrs : 0;
     }
     pthread_mutex_unlock(&p->lock);

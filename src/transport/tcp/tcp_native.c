@@ -120,11 +120,8 @@ static void end(struct tcp_lane *l, const struct tcp_fault *f)
 /* Other lanes may get through. */
 static void unreached(struct tcp_lane *l, const struct tcp_fault *f)
 {
-    struct tcp_peer *p = tei_tcp_peer_of(l);
-
+    (void)f;
     empty(l, NULL, false);
-    if (f->sys_errno == ECONNREFUSED && p->n_up == 0)
-        tei_tcp_frames_refused(p);
 }
 
 /* ----------------------------------------------------------------------------------- that it broke */
