@@ -5,6 +5,7 @@
  * moment whenever it is asked, and their errors are those of what has failed.
  */
 #include "child_engine.h"
+#include "forbid_process_vm.h"
 #include "pair.h"
 #include "patience.h"
 #include "proc.h"
@@ -20,14 +21,10 @@
 #include <cmocka.h>
 
 #include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define SEED_LOCAL  1
@@ -121,26 +118,11 @@ struct stranger {
     bool refused; /* by a kernel, or a sandbox, without seccomp filters */
 };
 
-static bool lose_process_vm(void)
-{
-    struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 1, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EFAULT),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
-
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
-
 static void *post_as_stranger(void *arg)
 {
     struct stranger *s = arg;
 
-    s->refused = !lose_process_vm();
+    s->refused = forbid_process_vm(EFAULT) != 0;
     if (!s->refused)
         s->rc = te_submit(s->p->a, s->b, &s->r, 1, NULL);
     return NULL;
