@@ -648,7 +648,8 @@ typedef struct te_range {
  * Where several transports have something of a range, TE_ERR_TIMEOUT is told if none of them has another reason, and
  * TE_ERR_PEER if none but these two.
  * What gives the certificate: over TCP to engines of this project, the target's word that it has dropped
- * the connection, or the end of that; to others, the connection's end alone. Within this process and this
+ * the connection, or the end of that (a reset is one only where connections to its port, at its one address, are
+ * refused then); to others, the connection's end alone. Within this process and this
  * host nothing is left once a request has ended. A WRITE that failed over RDMA, into memory of a device by
  * a transport of its maker, or into a file, is TE_ERR_LINK, whatever its error: a part of it may have been
  * sent.

@@ -336,7 +336,7 @@ struct tei_transport_ops {
      * Whether an earlier WRITE of this transport, which has ended, may still be applied where this one
      * goes: no other transport is to carry it then, for this one alone can make it wait. Quick. Without
      * `a` and `r`: whether that is so anywhere; an instance that says yes is not taken out, since the next
-     * one would know nothing of it. Default: no.
+     * one would know nothing of it, and may have its targets asked. Default: no.
      */
     bool (*holds)(struct tei_transport *t, const struct tei_attach *a, const te_request *r);
     /*

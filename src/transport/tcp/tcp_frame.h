@@ -94,7 +94,7 @@ void tei_tcp_frames_prune(struct tcp_peer *p, struct tcp_worker *w);
 void tei_tcp_frames_fail(struct tcp_peer *p, struct tcp_worker *w, const struct tcp_fault *fault);
 /* Frees those in p->unsettled. */
 void tei_tcp_frames_settle(struct tcp_peer *p);
-/* Nobody listens at the target's port: those whose connection was reset, too, are over. */
+/* Nobody listens at the one address of the target's port: those whose connection was reset, too, are over. */
 void tei_tcp_frames_refused(struct tcp_peer *p);
 /* Whether a frame waits for a DROP that was not sent yet. */
 bool tei_tcp_frames_want_drop(const struct tcp_peer *p);
