@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * past.c - what version 0.1 of the library lacks. It is found by name, so that the same program runs on
- * that one, unmodified: LD_LIBRARY_PATH=(scripts/past.sh)/build/lib. What 0.1 answers otherwise in each run is not asked
- * of it then, since nothing else would be seen.
+ * past.c - what version 0.1 of the library lacks. It is found by name, so that the same program runs on that one,
+ * unmodified: LD_LIBRARY_PATH=$(scripts/past.sh)/build/lib. What 0.1 answers otherwise in each run is not
+ * asked of it then, since nothing else would be seen.
  */
 #include "world.h"
 
