@@ -101,8 +101,8 @@ static void texts_that_are_none(void **state)
 {
     static const char *const bad[] = {"",
                                       "4bf92f3577b34da6a3ce929d0e0e4736",
-                                      MINE "-01",
-                                      "ff" OTHER,
+                                      (MINE "-01"),
+                                      ("ff" OTHER),
                                       "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
                                       "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01"};
     const struct pair *p = *state;
