@@ -41,7 +41,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define TRIES_MAX 1000 /* of one I/O that is told to come again */
+#define TRIES_MAX 1000 /* of one I/O that is told to come again, or of pages that were lost */
 #define PART_MAX  8    /* of a read that ends within the same block each time: the file's end */
 
 /* ---------------------------------------------------------------------------------------- cutting */
@@ -351,15 +351,16 @@ static bool settle_move(struct nvmeof_io *io, int64_t result)
     return true;
 }
 
-/* The kernel tells of what was lost before, too, and then has written nothing: so it is asked once more. */
+/*
+ * The kernel tells of what was lost before, too, and then has written nothing: so it is asked until it has
+ * nothing to tell. It tries to write a page once, so that comes soon, unless others lose pages without end.
+ */
 static bool settle_write_back(struct nvmeof_io *io, int64_t result)
 {
-    bool anew = result < 0 && !io->told_lost;
-
-    if (result < 0)
-        fail_told(io, (int)-result);
-    io->told_lost = true;
-    return !anew;
+    if (result >= 0)
+        return true;
+    fail_told(io, (int)-result);
+    return ++io->tries >= TRIES_MAX;
 }
 
 static bool settle_step(struct nvmeof_io *io, int64_t result)

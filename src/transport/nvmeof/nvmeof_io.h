@@ -58,7 +58,6 @@ struct nvmeof_io {
     bool flying;    /* started and not back */
     bool queued;    /* of the threads: not begun; under their lock */
     bool told;      /* the device was told to forget it */
-    bool told_lost; /* what it wrote back, or others did, was lost */
     char *bounce;   /* NVMEOF_BOUNCE bytes, made when first needed, kept */
     int64_t result; /* of the threads */
     /* Of a GPU's: why the step failed, beside an errno, if not for the file system's reasons. */
