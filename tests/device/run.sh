@@ -11,6 +11,7 @@
 #
 #   --soft    with stand-in drivers, which the folder holds, instead of the host's (also TE_DEVICE_SOFT=1)
 #   --short   of the tests only one, all NICs together, and small samples: whether this script is sound
+#   --patient on a host that is emulated: twenty times as long for each step, as with --soft
 #
 # The report, the outputs and the figures go to $OUT, else to FOLDER/report; the report says which rows of
 # docs/ it is for. Exits 0 if everything passed or was skipped for want of what the report names, 1 if not: on a
@@ -22,7 +23,7 @@ set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 self=$here/$(basename "${BASH_SOURCE[0]}")
 soft=${TE_DEVICE_SOFT:-}
-short=
+short= patient=
 
 die() {
     echo "run.sh: $*" >&2
@@ -129,12 +130,21 @@ first_known() {
     return 1
 }
 
+# Those that a kernel makes of network cards (SoftRoCE, SoftiWARP): behind them is no device.
+soft_nics() {
+    local nic
+    for nic in ${nics//,/ }; do
+        [ -e "/sys/class/infiniband/$nic/device" ] || echo "$nic"
+    done | paste -sd,
+}
+
 # Sets `libraries`, what programs are given as LD_LIBRARY_PATH, with the host's drivers before all that
-# the programs were linked with, `found`, the kinds that have one, and `nics`.
+# the programs were linked with, `found`, the kinds that have one, `nics` and `soft_nics`.
 find_drivers() {
     local kind files at cufile folders=
     nics=$(ls /sys/class/infiniband 2>/dev/null | paste -sd,)
     known_file libibverbs.so.1 >/dev/null || nics=
+    soft_nics=$(soft_nics)
     if [ -n "$soft" ]; then
         libraries=$folder/softgpu:$folder/lib
         cufile_text="the stand-in"
@@ -187,7 +197,7 @@ describe_host() {
         echo "| Driver | $(head -1 /proc/driver/nvidia/version 2>/dev/null || echo unknown) |"
     fi
     echo "| Kinds of memory | host $(paste -sd' ' <<<"$found") |"
-    echo "| NICs | ${nics:-none} |"
+    echo "| NICs | ${nics:-none}${soft_nics:+; made by the kernel, without hardware: $soft_nics} |"
     echo "| cuFile | $cufile_text |"
     echo "| CPU | $(nproc) of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1) |"
     echo "| Memory | $(awk '/^MemTotal/ {printf "%.0f GiB", $2 / 1048576}' /proc/meminfo) |"
@@ -350,7 +360,9 @@ rows_filled() {
         has "$kind" && echo "- docs/gpu.md, the column \"Seen so far\" of $kind; docs/$page, \"No run on a real ...\""
     done <<<"$kinds"
     has cuda && echo "- docs/gpu.md, \"Figures\": all rows, from raw_gpu and te_gpu"
-    [ -n "$nics" ] && echo "- docs/performance.md, the rows of rdma: NICs $nics"
+    [ "$nics" != "$soft_nics" ] &&
+        echo "- docs/performance.md, \"RDMA\"; docs/rdma.md, \"None has run on a NIC made of hardware\": NICs $nics"
+    [ -n "$soft_nics" ] && echo "- docs/rdma.md, \"SoftRoCE devices in virtual machines\", without figures: NICs $soft_nics"
     [ -n "${TE_DEVICE_FILES:-}" ] && echo "- docs/nvmeof.md: what was tried on ${TE_DEVICE_FILES}"
     return 0
 }
@@ -381,9 +393,9 @@ write_report() {
 }
 
 run() {
-    local deadline libraries="" cufile_text="" found="" nics=""
+    local deadline libraries="" cufile_text="" found="" nics="" soft_nics=""
     local patience=1 pair_buffer=256M pair_batches=8 pair_seconds=20 samples=()
-    [ -z "$soft" ] || patience=20 # nobody waits for it: only a hang is to end
+    [ -z "$soft$patient" ] || patience=20 # nobody waits for it: only a hang is to end
     if [ -n "$short$soft" ]; then
         pair_seconds=600
         pair_buffer=48M pair_batches=2 samples=(--buffer=16M --bytes=4M --rounds=2)
@@ -422,6 +434,7 @@ for word in "$@"; do
     case $word in
     --soft) soft=1 ;;
     --short) short=1 ;;
+    --patient) patient=1 ;;
     --help | -h)
         sed -n '3,/^set /{s/^# \{0,1\}//;/^set /d;p}' "$self"
         exit 0

@@ -60,7 +60,7 @@ class Turns(unittest.TestCase):
         self.check_turns()
 
     def test_another_part_takes_its_turn(self):
-        self.check_turns(self.changed(r'( +"turn +)\d+( +tsan .*"\n)', r'\g<1>14\2\g<1>2 more true"\n'))
+        self.check_turns(self.changed(r'( +"turn +)\d+( +tsan .*"\n)', r'\g<1>12\2\g<1>2 more true"\n'))
 
     def test_a_part_that_fits_nowhere(self):
         done = run("--plan", "0", script=self.changed(r'("turn +)\d+( +tsan)', r"\g<1>50\2"))
