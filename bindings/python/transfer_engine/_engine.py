@@ -162,7 +162,8 @@ class Engine:
                    the engine gets another one, with a RuntimeWarning
     auto_discover  install the transports that suit this host; else only "local"
     options        by the names of their environment variables, which they beat (docs/config.md).
-                   TE_BIND is the address to listen on: without it all, and there is no authentication
+                   TE_BIND is the address to listen on: without it all. TE_AUTH=psk lets only peers in that
+                   have a key of TE_AUTH_KEYS; by default there is no authentication
 
     All but `metadata` go by keyword. Every method may be called from any thread. close(), or the end
     of a with block, ends all transfers.
