@@ -6,6 +6,7 @@
 #   abi/structs.abi              every struct of the C headers, also those that no function takes
 #   abi/constants.txt            integer constants of the C headers, and what types that are macros are,
 #                                which is what programs are compiled with and no function tells
+#   abi/metrics.txt              the metrics of an engine, their types and labels, which queries and alerts name
 #
 # The record is of gcc on x86_64. It holds no paths and no names of parameters.
 set -euo pipefail
@@ -19,7 +20,7 @@ libabigail is too old.
 
   --record       write the record instead (make abi), unless programs that exist would break
   --break        write it in this case, too: for a release with another SONAME
-  --build DIR    build tree, with debug information (default: build)
+  --build DIR    build tree, with debug information (default: build); its te_info tells the metrics
   --lib FILE     the library (default: lib/libtransfer_engine.so of the build tree)
   --include DIR  its headers (default: include)
   --against DIR  the record (default: abi)
@@ -45,6 +46,7 @@ cc=${CC:-cc}
 die() { echo "abi: $*" >&2; exit 1; }
 command -v abidiff >/dev/null || die "abidiff is missing: run scripts/deps.sh test"
 [ -f "$lib" ] || die "$lib is missing: build first"
+[ -x "$build/bin/te_info" ] || die "$build/bin/te_info is missing: build the tools first"
 readelf -S "$lib" | grep -F .debug_info >/dev/null || die "$lib has no debug information: build with -g"
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
@@ -94,6 +96,12 @@ constants() {
     "$dir/constants" | LC_ALL=C sort -u
 }
 
+# A line for the type of each metric and for each of its labels.
+metrics() {
+    "$build/bin/te_info" --metrics | sed -nE 's/^  (transfer_engine_\w+) \((.*)\)$/\1 \2/p' | tr -d , |
+        awk '{ print $1, "is a", $2; for (i = 4; i <= NF; i++) print $1, "by", $i }' | LC_ALL=C sort -u
+}
+
 # A library with a function for each struct.
 all_structs() {
     {
@@ -107,8 +115,9 @@ all_structs() {
 interface_of "$lib" >"$dir/libtransfer_engine.abi"
 all_structs >"$dir/structs.abi"
 constants >"$dir/constants.txt"
+metrics >"$dir/metrics.txt"
 
-files=(libtransfer_engine.abi structs.abi constants.txt)
+files=(libtransfer_engine.abi structs.abi constants.txt metrics.txt)
 # Structs that begin with their size: the library takes them from programs of other releases. Libabigail before
 # 2.4 takes another size for granted.
 printf '[suppress_type]\n  type_kind = struct\n  name = %s\n  has_data_member_inserted_at = end\n  has_size_change = yes\n' \
@@ -122,21 +131,24 @@ differ() {
     done
     return $rc
 }
-# Those of FILE that OTHER has not.
-constants_gone() { LC_ALL=C comm -23 "$1" "$2" | sed "s/^/  $3: /" | grep .; }
+# lines_gone FOLDER OTHER WORD: those of the constants and metrics in FOLDER that OTHER has not.
+lines_gone() {
+    local file
+    for file in constants.txt metrics.txt; do LC_ALL=C comm -23 "$1/$file" "$2/$file"; done | sed "s/^/  $3: /" | grep .
+}
 
-# What programs built against the record would miss or misread: into the report.
+# What programs built against the record, and queries of its metrics, would miss or misread: into the report.
 breaks() {
     local broken=1
     differ --no-added-syms --suppressions "$dir/may_grow" >"$dir/report" && broken=0
-    constants_gone "$against/constants.txt" "$dir/constants.txt" was >>"$dir/report" && broken=0
+    lines_gone "$against" "$dir" was >>"$dir/report" && broken=0
     return $broken
 }
 # What is new to them.
 has_grown() {
     local grown=1
     differ >"$dir/report" && grown=0
-    constants_gone "$dir/constants.txt" "$against/constants.txt" new >>"$dir/report" && grown=0
+    lines_gone "$dir" "$against" new >>"$dir/report" && grown=0
     return $grown
 }
 
@@ -145,8 +157,9 @@ for file in "${files[@]}"; do [ -f "$against/$file" ] || recorded=no; done
 if [ $record = no ] && [ $recorded = no ]; then die "$against/ lacks a record: make abi makes it"; fi
 if [ $recorded = yes ] && [ $may_break = no ] && breaks; then
     cat "$dir/report"
-    die "programs built against the recorded interface break: undo the change, or add the new form beside the" \
-        "old one, under a symbol node of its own. If it needs a new SONAME (the major version)," \
+    die "programs built against the recorded interface, or queries of its metrics, break: undo the change, or add" \
+        "the new form beside the old one, a function under a symbol node of its own. If it needs a new SONAME" \
+        "(the major version)," \
         "scripts/abi.sh --record --break records it"
 fi
 if [ $record = yes ]; then
@@ -160,4 +173,5 @@ if has_grown; then
     die "the interface has grown, which breaks no program: make abi records it"
 fi
 echo "abi: as recorded: $(grep -c '<function-decl ' "$against/libtransfer_engine.abi") functions," \
-    "$(grep -c '<function-decl ' "$against/structs.abi") structs, $(wc -l <"$against/constants.txt") constants"
+    "$(grep -c '<function-decl ' "$against/structs.abi") structs, $(wc -l <"$against/constants.txt") constants," \
+    "$(grep -c ' is a ' "$against/metrics.txt") metrics"

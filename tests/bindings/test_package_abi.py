@@ -19,7 +19,7 @@ SRC = os.environ.get("TE_TEST_SRC", os.path.abspath(os.path.join(os.path.dirname
 BUILD = os.environ.get("TE_TEST_BUILD", os.path.join(SRC, "build"))
 CC = os.environ.get("TE_TEST_CC", "cc")
 HEADERS = ("te.h", "transfer_engine_c.h")
-RECORD = ("libtransfer_engine.abi", "structs.abi", "constants.txt")
+RECORD = ("libtransfer_engine.abi", "structs.abi", "constants.txt", "metrics.txt")
 
 
 def read(*path):
@@ -72,13 +72,13 @@ class AbiTest(unittest.TestCase):
 
     def compare(self, *options):
         self.library.build()
-        return abi("--lib", os.path.join(self.folder, "library.so"), "--include", self.folder, *options)
+        return abi("--build", BUILD, "--lib", os.path.join(self.folder, "library.so"), "--include", self.folder, *options)
 
     def record(self):
         return shutil.copytree(os.path.join(SRC, "abi"), os.path.join(self.folder, "record"))
 
-    def breaks(self, *texts):
-        rc, out = self.compare()
+    def breaks(self, *texts, options=()):
+        rc, out = self.compare(*options)
         self.assertEqual(rc, 1, out)
         for text in ("new SONAME", *texts):
             self.assertIn(text, out)
@@ -179,6 +179,31 @@ class AbiTest(unittest.TestCase):
         rc, out = self.compare("--record", "--break", "--against", record)
         self.assertEqual(rc, 0, out)
         self.assertNotIn("'te_cancel'", read(record, RECORD[0]))
+
+    def metrics_were(self, change):
+        """Options for a record whose metrics are those that `change` makes of the list of lines."""
+        record = self.record()
+        lines = change(read(record, "metrics.txt").splitlines(True))
+        with open(os.path.join(record, "metrics.txt"), "w", encoding="utf-8") as f:
+            f.writelines(sorted(lines))
+        return "--against", record
+
+    def test_metric_gone(self):
+        """A metric, the label of one, and the type that one has had."""
+        for was in ("transfer_engine_gone_total is a counter", "transfer_engine_bytes_total by direction",
+                    "transfer_engine_regions is a counter"):
+            with self.subTest(was):
+                self.breaks(f"was: {was}", options=self.metrics_were(lambda lines, was=was: [*lines, was + "\n"]))
+                shutil.rmtree(os.path.join(self.folder, "record"))
+
+    def test_metric_added(self):
+        name = "transfer_engine_bytes_total"
+        options = self.metrics_were(lambda lines: [line for line in lines if not line.startswith(name + " ")])
+        rc, out = self.compare(*options)
+        self.assertEqual(rc, 1, out)
+        for text in (f"new: {name} is a counter", f"new: {name} by opcode", "has grown", "make abi"):
+            self.assertIn(text, out)
+        self.assertNotIn("SONAME", out)
 
     def test_symbols_of_debian(self):
         out = subprocess.run(["nm", "-D", "--defined-only", "--with-symbol-versions",
