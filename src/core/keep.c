@@ -113,6 +113,11 @@ bool tei_keep_is_down(struct keeper *s)
            0;
 }
 
+bool tei_keep_is_taken(struct keeper *s)
+{
+    return (atomic_load_explicit(&s->state, memory_order_relaxed) & STORE_TAKEN) != 0;
+}
+
 void tei_keep_start(te_engine *e)
 {
     if (e->dir->ops->stores)

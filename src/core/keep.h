@@ -24,6 +24,8 @@ struct keeper {
 void tei_keep_start(te_engine *e);
 /* Whether the server was away when it was last asked: no reason to wait for it again. */
 bool tei_keep_is_down(struct keeper *s);
+/* Whether another engine has our name there, so that we are not found. */
+bool tei_keep_is_taken(struct keeper *s);
 /* What putting our keys has come to; its text is in te_errmsg(). */
 void tei_keep_note_put(te_engine *e, int rc);
 

@@ -30,7 +30,8 @@ struct snapshot {
     struct te_stats stats;
     struct totals all;
     uint64_t fences_quiet, fences_unknown;
-    uint64_t inflight, parked, restarts, stalls, staged_bytes, registered_bytes, inbox, metadata_up;
+    uint64_t inflight, parked, restarts, stalls, staged_bytes, registered_bytes, inbox;
+    uint64_t metadata_up, name_taken;
     uint64_t errors[METRICS_ERRORS], refused[TEI_AUTH_N_CAUSES];
     struct by_transport transports[METRICS_CARRIERS];
     size_t n_peers;
@@ -137,6 +138,7 @@ static struct snapshot *take_snapshot(te_engine *e)
     s->stalls = now_of(&e->metrics.stalls);
     s->registered_bytes = now_of(&e->regions.bytes);
     s->metadata_up = !s->stats.metadata_down;
+    s->name_taken = tei_keep_is_taken(&e->keeper);
     pthread_mutex_lock(&e->inbox.lock);
     s->inbox = e->inbox.n;
     pthread_mutex_unlock(&e->inbox.lock);

@@ -48,7 +48,7 @@ static int tell_store(te_engine *e, bool announce, uint64_t *covers)
     int rc = 0;
 
     *covers = atomic_load_explicit(&e->descriptor.version, memory_order_acquire);
-    if (atomic_load_explicit(&e->keeper.state, memory_order_relaxed) & STORE_TAKEN)
+    if (tei_keep_is_taken(&e->keeper))
         return 0;
     if (announce)
         rc = e->dir->ops->announce(e->dir, e->name, &e->addr);

@@ -75,6 +75,7 @@ static void test_requests(void **state)
     TELLS(1, "regions");
     TELLS(1, "segments_open");
     TELLS(1, "metadata_up");
+    TELLS(0, "metadata_name_taken");
     /* The kernel's count of the connections, which the framing has a share in. */
     assert_true(
         value("transfer_engine_nic_bytes_total{transport=\"tcp\",nic=\"127.0.0.1\",direction="

@@ -11,6 +11,7 @@ import urllib.error
 
 import te_proc as te
 import te_prom
+import te_trouble as trouble
 from te_prom import address_of, get, serve
 
 
@@ -135,6 +136,25 @@ class InFile(unittest.TestCase):
         with te.Target(env={"TE_METRICS": "file:/proc/nowhere/te.prom"}) as target:
             target.wait_error("TE_METRICS: /proc/nowhere/te.prom cannot be written: No such file or directory")
             self.assertEqual(te.bench(target.segment).rc, 0)
+
+
+class Store(unittest.TestCase):
+    def test_name_taken(self):
+        """It is told while another engine has the name, and the server is not said to be down meanwhile."""
+        own = "mooncake/rpc_meta/node"  # where the server keeps that an engine named "node" is up
+        with trouble.Keys() as server, te.Peer(
+                name="node", metadata=server.url, env=serve(TE_METADATA_TTL_S="3")) as peer:
+            address = address_of(peer)
+            self.assertEqual(self.told(address), (0, 1))
+            server.keys[own] = '{"ip_or_host_name":"127.0.0.1","rpc_port":1}'
+            te.until(lambda: self.told(address) == (1, 1), "that the name is taken")
+            del server.keys[own]
+            te.until(lambda: self.told(address) == (0, 1), "that it is free again")
+            peer.quit()
+
+    def told(self, address):
+        families = scrape(address)
+        return tuple(families[f"transfer_engine_metadata_{name}"].value() for name in ("name_taken", "up"))
 
 
 class Option(unittest.TestCase):
