@@ -597,7 +597,8 @@ struct te_path {
     char nic[64];
     /*
      * How often, at most 255, it or a part of it had failed and went another way then: by another NIC or
-     * address, told once the part has ended, or by another transport.
+     * address, told once the part has ended, or by another transport. The metric
+     * transfer_engine_transport_path_changes_total is the sum of these.
      */
     uint32_t changes;
     uint32_t

@@ -109,7 +109,13 @@ void tei_metrics_carried(te_engine *e, struct returned *r)
         add(r->attempts[op], &c->attempts[op]);
         add(r->bytes[op], &c->carried_bytes[op]);
     }
+    add(r->path_changes, &c->path_changes);
     *r = (struct returned){0};
+}
+
+void tei_metrics_path_changed(te_engine *e, size_t place)
+{
+    add(1, &shard_of(e)->by[place].path_changes);
 }
 
 void tei_metrics_attempt_failed(te_engine *e, const struct tei_work *w)

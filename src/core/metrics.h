@@ -71,15 +71,15 @@ struct ended {
     uint64_t bytes[2]; /* of the COMPLETED ones */
 };
 
-/* Pieces of work that one transport has given back, and bytes of those without an error. */
+/* Pieces of work that one transport has given back, bytes of those without an error, changes of their path. */
 struct carried {
-    _Atomic uint64_t attempts[2], carried_bytes[2];
+    _Atomic uint64_t attempts[2], carried_bytes[2], path_changes;
 };
 
 /* Pieces of work that came back from one transport one after the other, in the calling thread. */
 struct returned {
     size_t place;
-    uint32_t attempts[2];
+    uint32_t attempts[2], path_changes;
     uint64_t bytes[2];
 };
 
@@ -137,11 +137,14 @@ static inline void tei_metrics_return(te_engine *e, struct returned *r, const st
 {
     r->place = w->transport->place;
     r->attempts[w->opcode]++;
+    r->path_changes += w->changes;
     if (w->error)
         tei_metrics_attempt_failed(e, w);
     else
         r->bytes[w->opcode] += w->length;
 }
+/* A request is given to the transport in this place, after another one had failed it. */
+void tei_metrics_path_changed(te_engine *e, size_t place);
 /* One that belongs to staged work, whether it has an error or not. */
 void tei_metrics_staged(te_engine *e, const struct tei_work *w);
 /* Times one of `n` requests that are submitted together, the first of which has this number, before they

@@ -18,7 +18,7 @@
 struct by_transport {
     const char *name; /* NULL: it was never installed */
     struct te_stats own;
-    uint64_t attempts[2], bytes[2], failures[METRICS_CLASSES];
+    uint64_t attempts[2], bytes[2], path_changes, failures[METRICS_CLASSES];
 };
 
 struct latency {
@@ -54,12 +54,14 @@ static void take_carried(te_engine *e, size_t place, struct by_transport *t)
 {
     const struct metrics *m = &e->metrics;
 
-    for (int op = 0; op < 2; op++) {
-        t->attempts[op] = t->bytes[op] = 0;
-        for (size_t i = 0; i < METRICS_SHARDS; i++) {
-            t->attempts[op] += now_of(&m->shards[i].by[place].attempts[op]);
-            t->bytes[op] += now_of(&m->shards[i].by[place].carried_bytes[op]);
+    for (size_t i = 0; i < METRICS_SHARDS; i++) {
+        const struct carried *c = &m->shards[i].by[place];
+
+        for (int op = 0; op < 2; op++) {
+            t->attempts[op] += now_of(&c->attempts[op]);
+            t->bytes[op] += now_of(&c->carried_bytes[op]);
         }
+        t->path_changes += now_of(&c->path_changes);
     }
     for (size_t i = 0; i < METRICS_CLASSES; i++)
         t->failures[i] = now_of(&m->attempt_failures[place][i]);

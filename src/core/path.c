@@ -48,6 +48,12 @@ static unsigned carrier_of(uint32_t path)
     return path & UINT8_MAX;
 }
 
+/* Of what has carried it: there is one. */
+static size_t place_of(uint32_t path)
+{
+    return (carrier_of(path) & ~(unsigned)TEI_PATH_STAGED) - 1;
+}
+
 static unsigned nic_of(uint32_t path)
 {
     return path >> NIC_SHIFT & UINT8_MAX;
@@ -68,16 +74,18 @@ static bool change(struct task *t, uint32_t *was, uint32_t now)
 void tei_path_by(struct task *t, uint8_t carrier, bool again)
 {
     uint32_t was = atomic_load_explicit(&t->path, memory_order_relaxed), now;
+    bool other;
 
     if (!was) { /* nothing of it is out */
         atomic_store_explicit(&t->path, carrier, memory_order_relaxed);
         return;
     }
     do {
-        bool other = again && carrier_of(was) && carrier_of(was) != carrier;
-
+        other = again && carrier_of(was) && carrier_of(was) != carrier;
         now = pack(carrier, carrier_of(was) == carrier ? nic_of(was) : 0, changes_of(was) + other);
     } while (!change(t, &was, now));
+    if (other)
+        tei_metrics_path_changed(t->batch->engine, place_of(now));
 }
 
 void tei_path_went(struct task *t, const struct tei_work *w)
@@ -92,12 +100,13 @@ void tei_path_went(struct task *t, const struct tei_work *w)
 static void read_path(struct nic_names *s, const struct task *t, struct te_path *out)
 {
     uint32_t path = atomic_load_explicit(&t->path, memory_order_relaxed);
-    unsigned place = carrier_of(path) & ~(unsigned)TEI_PATH_STAGED, nic = nic_of(path);
+    unsigned nic = nic_of(path);
 
     out->changes = changes_of(path);
     out->staged = (carrier_of(path) & TEI_PATH_STAGED) != 0;
-    if (place)
-        snprintf(out->transport, sizeof(out->transport), "%s", tei_transport_at(place - 1)->name);
+    if (carrier_of(path))
+        snprintf(out->transport, sizeof(out->transport), "%s",
+                 tei_transport_at(place_of(path))->name);
     if (!nic)
         return;
     pthread_mutex_lock(&s->lock);

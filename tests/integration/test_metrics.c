@@ -2,6 +2,7 @@
 /* te-test: parallel timeout=60 */
 /* What te_stats_text() tells of requests, errors, segments and memory. test_metrics_export.py checks its syntax. */
 #include "child_engine.h"
+#include "metric.h"
 #include "pair.h"
 #include "patience.h"
 
@@ -18,39 +19,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define TEXT_MAX ((size_t)1 << 20)
-#define FILES    24 /* more than are told by name */
+#define FILES 24 /* more than are told by name */
 
-static char text[TEXT_MAX];
-
-static void look(te_engine *e)
-{
-    assert_int_equal(te_stats_text(e, text, sizeof(text)), 0);
-}
-
-/* The line of a series, behind its name and labels; NULL if there is none. */
-static const char *find(const char *series)
-{
-    size_t n = strlen(series);
-
-    for (const char *line = text; line; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        if (strncmp(line, series, n) == 0 && line[n] == ' ')
-            return line + n + 1;
-    }
-    return NULL;
-}
-
-static unsigned long long value(const char *series)
-{
-    const char *at = find(series);
-
-    if (!at)
-        fail_msg("no %s in\n%s", series, text);
-    return strtoull(at, NULL, 10);
-}
-
-#define TELLS(n, series) assert_int_equal(value("transfer_engine_" series), n)
+#define TELLS(n, series) assert_int_equal(metric(series), n)
 
 static void test_requests(void **state)
 {
@@ -60,7 +31,7 @@ static void test_requests(void **state)
     for (int i = 0; i < 3; i++)
         assert_int_equal(transfer(p->a, TE_READ, p->am, p->seg, p->bm, 1000).state, TE_COMPLETED);
     assert_int_equal(transfer(p->a, TE_WRITE, p->am, p->seg, p->bm, 500).state, TE_COMPLETED);
-    look(p->a);
+    metrics_look(p->a);
     TELLS(4, "requests_submitted_total");
     TELLS(3, "requests_completed_total{opcode=\"read\"}");
     TELLS(1, "requests_completed_total{opcode=\"write\"}");
@@ -77,23 +48,19 @@ static void test_requests(void **state)
     TELLS(1, "metadata_up");
     TELLS(0, "metadata_name_taken");
     /* The kernel's count of the connections, which the framing has a share in. */
-    assert_true(
-        value("transfer_engine_nic_bytes_total{transport=\"tcp\",nic=\"127.0.0.1\",direction="
-              "\"received\"}") >= 3000);
-    assert_true(
-        value("transfer_engine_nic_bytes_total{transport=\"tcp\",nic=\"127.0.0.1\",direction="
-              "\"sent\"}") >= 500);
-    assert_true(value("transfer_engine_nic_connections{transport=\"tcp\",nic=\"127.0.0.1\"}") >= 1);
+    assert_true(metric("nic_bytes_total{transport=\"tcp\",nic=\"127.0.0.1\",direction="
+                       "\"received\"}") >= 3000);
+    assert_true(metric("nic_bytes_total{transport=\"tcp\",nic=\"127.0.0.1\",direction="
+                       "\"sent\"}") >= 500);
+    assert_true(metric("nic_connections{transport=\"tcp\",nic=\"127.0.0.1\"}") >= 1);
     TELLS(1, "nic_up{transport=\"tcp\",nic=\"127.0.0.1\"}");
-    snprintf(series, sizeof(series),
-             "transfer_engine_peer_bytes_total{peer=\"%s\",opcode=\"read\"}", p->bname);
-    assert_int_equal(value(series), 3000);
+    snprintf(series, sizeof(series), "peer_bytes_total{peer=\"%s\",opcode=\"read\"}", p->bname);
+    assert_int_equal(metric(series), 3000);
     /* The first one is timed, and more of them the slower they come. */
-    assert_in_range(
-        value("transfer_engine_request_seconds_count{transport=\"tcp\",opcode=\"read\"}"), 1, 4);
+    assert_in_range(metric("request_seconds_count{transport=\"tcp\",opcode=\"read\"}"), 1, 4);
     /* Errors that have not happened are there, too: a series that begins at 1 has no rate. */
     TELLS(0, "request_errors_total{error=\"TE_ERR_STALE\",class=\"request\"}");
-    assert_null(strstr(text, "error=\"TE_ERR_OK\""));
+    assert_null(strstr(metrics_text, "error=\"TE_ERR_OK\""));
 }
 
 static void test_served(void **state)
@@ -102,7 +69,7 @@ static void test_served(void **state)
 
     assert_int_equal(transfer(p->a, TE_READ, p->am, p->seg, p->bm, 1000).state, TE_COMPLETED);
     assert_int_equal(transfer(p->a, TE_WRITE, p->am, p->seg, p->bm, 300).state, TE_COMPLETED);
-    look(p->b);
+    metrics_look(p->b);
     TELLS(2, "served_requests_total{transport=\"tcp\"}");
     TELLS(1000, "served_sent_bytes_total{transport=\"tcp\"}");
     TELLS(300, "served_received_bytes_total{transport=\"tcp\"}");
@@ -116,7 +83,7 @@ static unsigned long long nic_value(const char *metric)
     const char *at;
 
     snprintf(head, sizeof(head), "\ntransfer_engine_%s{transport=\"tcp\",nic=", metric);
-    at = strstr(text, head);
+    at = strstr(metrics_text, head);
     assert_non_null(at);
     at = strstr(at, "\"} ");
     assert_non_null(at);
@@ -132,12 +99,12 @@ static void test_uninstalled(void **state)
 
     assert_int_equal(transfer(p->a, TE_READ, p->am, p->seg, p->bm, 1000).state, TE_COMPLETED);
     assert_int_equal(transfer(p->a, TE_WRITE, p->am, p->seg, p->bm, 300).state, TE_COMPLETED);
-    look(p->b);
+    metrics_look(p->b);
     before = nic_value("nic_bytes_total");
     assert_true(before >= 1000);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(te_transport_uninstall(p->b, "tcp"), 0);
-        look(p->b);
+        metrics_look(p->b);
         TELLS(2, "served_requests_total{transport=\"tcp\"}");
         TELLS(1000, "served_sent_bytes_total{transport=\"tcp\"}");
         TELLS(300, "served_received_bytes_total{transport=\"tcp\"}");
@@ -146,7 +113,7 @@ static void test_uninstalled(void **state)
         assert_int_equal(nic_value("nic_up"), 0);
         assert_true(nic_value("nic_bytes_total") >= before);
         assert_int_equal(te_transport_install(p->b, "tcp", NULL), 0);
-        look(p->b);
+        metrics_look(p->b);
         TELLS(1000, "served_sent_bytes_total{transport=\"tcp\"}");
     }
     assert_int_equal(te_stats(p->b, &s), 0);
@@ -161,7 +128,7 @@ static void test_failures(void **state)
 
     assert_int_equal(transfer(p->a, TE_READ, p->am, p->seg, p->bm + PAIR_SIZE, 16).state,
                      TE_INVALID);
-    look(p->a);
+    metrics_look(p->a);
     TELLS(1, "requests_failed_total{opcode=\"read\"}");
     TELLS(0, "requests_failed_total{opcode=\"write\"}");
     TELLS(1, "request_errors_total{error=\"TE_ERR_STALE\",class=\"request\"}");
@@ -180,17 +147,17 @@ static void test_closed(void **state)
 
     assert_int_equal(transfer(p->a, TE_READ, p->am, p->seg, p->bm, 1000).state, TE_COMPLETED);
     assert_int_equal(te_close(p->a, p->seg), 0);
-    look(p->a);
+    metrics_look(p->a);
     TELLS(1, "requests_completed_total{opcode=\"read\"}");
     TELLS(1000, "peer_bytes_total{peer=\"other\",opcode=\"read\"}");
-    assert_null(strstr(text, p->bname));
+    assert_null(strstr(metrics_text, p->bname));
     /* What was told under its name does not count twice. */
     assert_int_equal(te_open(p->a, p->bname, &p->seg), 0);
     assert_int_equal(transfer(p->a, TE_READ, p->am, p->seg, p->bm, 50).state, TE_COMPLETED);
-    look(p->a);
+    metrics_look(p->a);
     assert_int_equal(transfer(p->a, TE_READ, p->am, p->seg, p->bm, 7).state, TE_COMPLETED);
     assert_int_equal(te_close(p->a, p->seg), 0);
-    look(p->a);
+    metrics_look(p->a);
     TELLS(1007, "peer_bytes_total{peer=\"other\",opcode=\"read\"}");
     assert_int_equal(te_stats(p->a, &s), 0);
     assert_int_equal(s.requests_completed, 3);
@@ -205,10 +172,10 @@ static void test_memory(void **state)
 
     assert_int_equal(te_alloc(p->a, 65536, NULL, &more), 0);
     assert_int_equal(te_register(p->a, more, 65536, "*", TE_LOCAL_ONLY), 0);
-    look(p->a);
+    metrics_look(p->a);
     TELLS(PAIR_SIZE + 65536, "registered_bytes");
     assert_int_equal(te_unregister(p->a, more), 0);
-    look(p->a);
+    metrics_look(p->a);
     TELLS(PAIR_SIZE, "registered_bytes");
     assert_int_equal(te_free(p->a, more), 0);
 }
@@ -236,9 +203,9 @@ static unsigned long long peer_bytes(const char *dir, int file)
 {
     char series[256];
 
-    snprintf(series, sizeof(series),
-             "transfer_engine_peer_bytes_total{peer=\"file://%s/f%d\",opcode=\"read\"}", dir, file);
-    return find(series) ? value(series) : 0;
+    snprintf(series, sizeof(series), "peer_bytes_total{peer=\"file://%s/f%d\",opcode=\"read\"}",
+             dir, file);
+    return metric_find(series) ? metric(series) : 0;
 }
 
 /* There are no more labels than 21, however many segments; no counter falls when they take turns. */
@@ -255,8 +222,8 @@ static void test_many_segments(void **state)
         snprintf(name, sizeof(name), "f%d", i);
         segs[i] = read_file(p, dir, name, 512);
     }
-    look(p->a);
-    for (const char *at = strstr(text, head); at; at = strstr(at + 1, head))
+    metrics_look(p->a);
+    for (const char *at = strstr(metrics_text, head); at; at = strstr(at + 1, head))
         lines++;
     assert_int_equal(lines, 21 * 2);
     for (int i = 1; i <= FILES; i++)
@@ -266,14 +233,14 @@ static void test_many_segments(void **state)
     for (int i = 0; i < 3; i++)
         assert_int_equal(transfer(p->a, TE_READ, p->am, segs[FILES], NULL, 1024).state,
                          TE_COMPLETED);
-    look(p->a);
+    metrics_look(p->a);
     assert_int_equal(peer_bytes(dir, FILES), 3 * 1024);
     TELLS(4 * 512, "peer_bytes_total{peer=\"other\",opcode=\"read\"}");
     /* A place that becomes free goes to one that was waiting. */
     assert_int_equal(te_close(p->a, segs[FILES]), 0);
     assert_int_equal(transfer(p->a, TE_READ, p->am, segs[FILES - 1], NULL, 100).state,
                      TE_COMPLETED);
-    look(p->a);
+    metrics_look(p->a);
     assert_int_equal(peer_bytes(dir, FILES), 0);
     TELLS(4 * 512 + (peer_bytes(dir, FILES - 1) ? 0 : 100),
           "peer_bytes_total{peer=\"other\",opcode=\"read\"}");
@@ -288,12 +255,10 @@ static void test_odd_names(void **state)
 
     assert_non_null(mkdtemp(dir));
     read_file(p, dir, "a\"b\\c\nd\xc3\xa9", 512);
-    look(p->a);
-    snprintf(
-        series, sizeof(series),
-        "transfer_engine_peer_bytes_total{peer=\"file://%s/a\\\"b\\\\c\\nd\xc3\xa9\",opcode=\"read\"}",
-        dir);
-    assert_int_equal(value(series), 512);
+    metrics_look(p->a);
+    snprintf(series, sizeof(series),
+             "peer_bytes_total{peer=\"file://%s/a\\\"b\\\\c\\nd\xc3\xa9\",opcode=\"read\"}", dir);
+    assert_int_equal(metric(series), 512);
     assert_int_equal(rmdir(dir), 0);
 }
 
@@ -391,9 +356,10 @@ static void test_bad_utf8(void **state)
     o.ip_or_host_name = "a\xff\xc3\xa9\xe2\x82";
     if (te_engine_create(&o, &e))
         fail_msg("%s", te_errmsg());
-    look(e);
+    metrics_look(e);
     te_options_fini(&o);
-    assert_non_null(strstr(text, ",segment=\"a\xef\xbf\xbd\xc3\xa9\xef\xbf\xbd\xef\xbf\xbd"));
+    assert_non_null(
+        strstr(metrics_text, ",segment=\"a\xef\xbf\xbd\xc3\xa9\xef\xbf\xbd\xef\xbf\xbd"));
     te_engine_destroy(e);
 }
 
@@ -401,10 +367,10 @@ static void test_arguments(void **state)
 {
     struct pair *p = *state;
 
-    assert_int_equal(te_stats_text(p->a, text, 100), TE_ERR_TOO_LARGE);
+    assert_int_equal(te_stats_text(p->a, metrics_text, 100), TE_ERR_TOO_LARGE);
     assert_non_null(strstr(te_errmsg(), "needs a buffer of"));
-    assert_int_equal(te_stats_text(p->a, NULL, sizeof(text)), TE_ERR_TOO_LARGE);
-    assert_int_equal(te_stats_text(NULL, text, sizeof(text)), TE_ERR_INVALID);
+    assert_int_equal(te_stats_text(p->a, NULL, sizeof(metrics_text)), TE_ERR_TOO_LARGE);
+    assert_int_equal(te_stats_text(NULL, metrics_text, sizeof(metrics_text)), TE_ERR_INVALID);
 }
 
 int main(void)

@@ -2,6 +2,7 @@
 /* te-test: parallel timeout=120 */
 /* te_path(): what has carried a request, over each transport, and after a change of the NIC. */
 #include "child_engine.h"
+#include "metric.h"
 #include "pair.h"
 #include "patience.h"
 #if TE_USE_RDMA
@@ -231,10 +232,14 @@ static void by_rdma(void **state)
     }
 }
 
+static unsigned long long changes; /* of all requests */
+
 static bool has_changed(void)
 {
     struct te_path path = end_of(r.a, submit(r.a, TE_WRITE, r.am, r.seg, r.bm, 4096));
 
+    changes += path.changes;
+    assert_int_equal(metric_of(r.a, "transport_path_changes_total{transport=\"rdma\"}"), changes);
     assert_string_equal(path.transport, "rdma");
     assert_string_equal(path.nic, "left1");
     return path.changes > 0;

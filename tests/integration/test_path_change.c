@@ -6,6 +6,7 @@
  */
 #include "child_engine.h"
 #include "forbid_process_vm.h"
+#include "metric.h"
 #include "pair.h"
 #include "patience.h"
 #include "proc.h"
@@ -169,6 +170,8 @@ static void a_lost_way(void **state)
     for (int i = 0; i < 20; i++) {
         if (!lose_host(p, i % 2 ? TE_READ : TE_WRITE, 4096))
             skip();
+        assert_int_equal(metric_of(p->a, "transport_path_changes_total{transport=\"tcp\"}"), i + 1);
+        assert_int_equal(metric("transport_path_changes_total{transport=\"host\"}"), 0);
         /* Registered anew it is another region, which the host transport tries again. */
         assert_int_equal(te_unregister(p->b, p->bm), 0);
         assert_int_equal(te_register(p->b, p->bm, PAIR_SIZE, "*", TE_REMOTE_RW), 0);
