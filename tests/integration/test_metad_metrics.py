@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # te-test: parallel timeout=300
 """te_metad: /metrics for Prometheus, and the lines of --request-log."""
+import os
 import re
 import unittest
 
@@ -36,6 +37,17 @@ class Metrics(WithServer):
         for name, n in (("keys", 2), ("keys_limit", 2), ("bytes", 12), ("connections", 1)):
             self.assertEqual(families[f"te_metad_{name}"].value(), n, name)
         self.assertEqual(self.scrape()["te_metad_requests_total"].value(request="metrics", status="2xx"), 1)
+
+    def test_document(self):
+        """docs/metad.md has each metric, with its type and labels."""
+        with open(os.path.join(te.SRC, "docs", "metad.md"), encoding="utf-8") as f:
+            rows = re.findall(r"^\| (`te_metad_.*) \| (\w+) \| ([^|]*)\| ", f.read(), re.M)
+        told = {name: (kind, {label for label in re.split(r"[, ]+", labels) if label})
+                for names, kind, labels in rows for name in re.findall(r"`(\w+)`", names)}
+        self.scrape()  # so that there is a request to tell of
+        found = {family.name: (family.type, {label for _, labels in family.samples for label, _ in labels})
+                 for family in self.scrape().values()}
+        self.assertEqual(told, found)
 
     def test_health_leaves_nothing(self):
         self.assertEqual(ask(self.client, "GET", "/health")[:2], (200, b"ok"))
