@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Records what Prometheus tells of two engines under load, for the picture docs/pictures/prometheus.svg.
+"""Records what Prometheus tells of three engines under load, for the picture docs/pictures/prometheus.svg.
 
 Usage: scripts/prometheus.py [FILE]     (FILE is docs/pictures/prometheus.csv unless another is named)
 
 One engine serves; a second one reads from it for 40 s, and a third one writes to it from second 15 to second 30.
-Prometheus scrapes all each second. A row of FILE is a second: queries of the dashboard, docs/grafana, for that
-moment: MB/s that were read, MB/s that were written, and the 99th percentile of the time of requests in ms.
+Prometheus scrapes all each second. A row of FILE is a second, by queries like those of the dashboard, docs/grafana,
+but for all engines together and rates over 5 s: MB/s that were read, MB/s that were written, and the 99th percentile
+of the time of requests in ms.
 """
 import math
 import os
