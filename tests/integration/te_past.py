@@ -9,6 +9,7 @@ import struct
 import subprocess
 
 import te_proc as te
+import te_stores as stores
 
 CAPTURES = os.path.join(te.SRC, "tests", "past")
 FIRST = "0.1"
@@ -46,6 +47,17 @@ class Build:
     def peer(self, **more):
         """An engine of this version: the peer program of its own source."""
         return te.Peer(program=self.compile(os.path.join(self.src, "tests", "integration", "peer.c"), "peer"), **more)
+
+
+class BuildMetad(stores.Metad):
+    """te_metad of one version; another one's takes over its folder and port where .build is that and it is restarted."""
+
+    def __init__(self, build, **more):
+        self.build = build
+        super().__init__(**more)
+
+    def command(self):
+        return [te.tool("te_metad", self.build.bin), *super().command()[1:]]
 
 
 @functools.cache

@@ -163,23 +163,12 @@ class Pairs(Case):
             peer.round_trip(segment, index, SIZE, remote, seed)
 
 
-class OldMetad(stores.Metad):
-    """te_metad of a released version."""
-
-    def __init__(self, build):
-        self.build = build
-        super().__init__()
-
-    def command(self):
-        return [te.tool("te_metad", self.build.bin), *super().command()[1:]]
-
-
 class Stores(Case):
     """Engines of both versions on one metadata server, a .Store."""
     Store = None
 
     def store(self):
-        return self.Store(self.old) if self.Store is OldMetad else self.Store()
+        return self.Store(self.old) if self.Store is past.BuildMetad else self.Store()
 
     def test_engines(self):
         with self.store() as store:
@@ -320,7 +309,7 @@ def load_tests(loader, _, __):
     for version in past.versions():
         cases = [("OldTarget", Pairs, {"old_is_target": True}), ("NewTarget", Pairs, {"old_is_target": False}),
                  ("Programs", Programs, {}), ("Captures", Captures, {})]
-        cases += [(store.__name__, Stores, {"Store": store}) for store in (*stores.STORES, OldMetad)]
+        cases += [(store.__name__, Stores, {"Store": store}) for store in (*stores.STORES, past.BuildMetad)]
         for name, case, more in cases:
             one = type(f"{name} {version}", (case,), {"__module__": __name__, "version": version, **more})
             suite.addTests(loader.loadTestsFromTestCase(one))

@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # te-test: timeout=900
-"""A cluster is upgraded node by node, and back, under load: every node writes to and reads from every other one all
-the time, all bytes are compared, and segments that are open stay so. Each released version beside today's.
+"""A cluster is upgraded, te_metad and node by node, and back, under load: every node writes to and reads from every
+other one all the time, all bytes are compared, and segments that are open stay so. Each released version beside today's.
 """
 import itertools
 import threading
+import time
 import unittest
 
 import te_past as past
 import te_proc as te
+import te_prom
+import te_stores as stores
 
 NODES = 3
 SIZE = 64 << 10
+KEPT_S = 0.15  # an engine gives a text of its metrics once more for 0.1 s
 PASSES = 3  # of its own that each node ends in each state of the cluster
 
 
@@ -22,7 +26,11 @@ class Node(threading.Thread):
     def __init__(self, cluster, number, build):
         super().__init__(daemon=True)
         self.cluster, self.number, self.build = cluster, number, build
-        self.peer = build.peer(name=f"node-{number}", metadata=cluster.metad.url, options=("TE_HOST_PATH=0",))
+        self.name = f"node-{number}"
+        has_metrics = build is past.today()
+        self.peer = build.peer(name=self.name, metadata=cluster.metad.url, options=("TE_HOST_PATH=0",),
+                               env=te_prom.serve() if has_metrics else {})
+        self.metrics = te_prom.address_of(self.peer) if has_metrics else None
         _, self.address = self.peer.region(NODES * SIZE)
         self.index, _ = self.peer.region(2 * SIZE)
         self.passes, self.leaving, self.failure = 0, False, None
@@ -43,8 +51,15 @@ class Node(threading.Thread):
         """The id of this node's segment in another one, opened once in that one's life."""
         key = (node, self.number)
         if key not in self.cluster.opened:
-            self.cluster.opened[key] = node.peer.open(f"node-{self.number}")
+            self.cluster.opened[key] = node.peer.open(self.name)
         return self.cluster.opened[key]
+
+    def told(self):
+        """(requests in flight, requests of peers served so far), as its metrics tell of a moment after the call."""
+        time.sleep(KEPT_S)
+        families = te_prom.parse(te_prom.get(self.metrics)[1])
+        return (families["transfer_engine_inflight_requests"].value(),
+                families["transfer_engine_served_requests_total"].total())
 
 
 class Cluster:
@@ -73,6 +88,23 @@ class Cluster:
             return all(node.passes >= passes for node, passes in wanted.items())
         te.until(done, "passes of all nodes")
 
+    def replace_metad(self, build):
+        """The nodes move on without it, and it has their keys when it is back."""
+        if self.metad.process.stop():
+            raise AssertionError(f"it did not end well: {self.metad.process}")
+        self.move_on()
+        self.metad.build = build
+        self.metad.restart()
+        keys = [key for node in self.nodes for key in stores.keys_of(node.name)]
+        te.until(lambda: all(self.metad.get(key) for key in keys), lambda: f"{keys}; there are {self.metad.keys()}")
+        self.move_on()
+
+    def quiet(self, node):
+        """Whether it has nothing in flight, and was asked for nothing while the other ones moved on."""
+        before = node.told()
+        self.move_on(but=node)
+        return before[0] == 0 and before == node.told()
+
     def replace(self, number, build):
         """As docs/operations.md says: nobody asks it for anything new, what it does ends, it is stopped, and another
         one starts. The other ones move on meanwhile."""
@@ -83,6 +115,8 @@ class Cluster:
         old.join(te.HANG_S)
         self.check()
         self.move_on(but=old)
+        if old.metrics:
+            te.until(lambda: self.quiet(old), lambda: f"its end of work: {old.told()}")
         old.peer.process.stdin.close()
         if old.peer.wait():
             raise AssertionError(f"it did not end well: {old.peer}")
@@ -106,14 +140,17 @@ class Cluster:
 class Rolling(unittest.TestCase):
     def test_up_and_back(self):
         for version in past.versions():
-            with self.subTest(version), te.Metad() as metad:
-                old, new = past.past(version), past.today()
+            old, new = past.past(version), past.today()
+            with self.subTest(version), past.BuildMetad(old, durable=True) as metad:
                 cluster = Cluster(metad, [old] * NODES)
                 try:
                     cluster.move_on()
                     for build in (new, old):
+                        cluster.replace_metad(build)
                         for number in range(NODES):
                             cluster.replace(number, build)
+                        at_work = cluster.nodes[0]
+                        self.assertFalse(at_work.metrics and cluster.quiet(at_work), at_work.peer)
                 finally:
                     cluster.close()
                 cluster.check()
