@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# te-test: parallel network optional timeout=300
+"""The Kubernetes manifests: what they say of te_metad and of engines is so, and they are what the schemas of Kubernetes
+want, as kubernetes-validate from PyPI says."""
+import glob
+import json
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+import te_proc as te
+
+MANIFESTS = sorted(glob.glob(os.path.join(te.SRC, "service", "kubernetes", "*.yaml")))
+WANTED = "kubernetes-validate==1.37.0"
+DOWNLOAD_LIMIT_S = 240
+
+
+def read(path):
+    with open(path, encoding="utf-8") as f:
+        return f.read()
+
+
+def pip(*words, **more):
+    return te.call(sys.executable, "-m", "pip", *words, "--quiet", "--disable-pip-version-check", **more)
+
+
+def download(folder):
+    """The wheels of it and of what it needs. From a network that is slow or not there nothing follows for the
+    manifests: the test is skipped."""
+    try:
+        run = pip("download", "--only-binary", ":all:", "--timeout", "20", "--retries", "1", "-d", folder, WANTED,
+                  timeout=DOWNLOAD_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        te.skip(f"pip has not downloaded {WANTED} in {DOWNLOAD_LIMIT_S} s")
+    if run.returncode:
+        te.skip(f"pip cannot download {WANTED}: {(run.stderr.strip().splitlines() or ['?'])[-1]}")
+    return glob.glob(os.path.join(folder, "*.whl"))
+
+
+class Names(unittest.TestCase):
+    def test_flags_and_options(self):
+        """Every flag is one of te_metad, every variable an option of engines."""
+        text = "".join(map(read, MANIFESTS))
+        known = set(re.findall(r"^  --([a-z_]+)", te.run("te_metad", "--help").output(), re.M))
+        flags = {f.replace("-", "_") for f in re.findall(r'"--([a-z-]+)=', text)}
+        self.assertGreater(len(flags), 2)
+        self.assertLessEqual(flags, known)
+        options = {row["name"] for row in json.loads(te.run("te_info", "--config", "--json").output())["config"]}
+        named = set(re.findall(r"\b((?:TE|MC)_[A-Z_]+)\b", re.sub(r"(?m)^ *#.*$", "", text)))
+        self.assertGreater(len(named), 2)
+        self.assertLessEqual(named, options)
+
+
+class Schemas(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        """Python reads it out of its wheel, which has some 17,000 files; what it needs is installed."""
+        wheels, others = download(os.path.join(te.Workdir.get(), "wheels")), os.path.join(te.Workdir.get(), "others")
+        own = next(w for w in wheels if os.path.basename(w).startswith("kubernetes_validate-"))
+        run = pip("install", "--no-index", "--no-deps", "--target", others, *(w for w in wheels if w != own))
+        if run.returncode:
+            raise AssertionError(run.stdout + run.stderr)
+        cls.path = os.pathsep.join((own, others))
+
+    def validate(self, *paths):
+        """(exit status, what was said)"""
+        run = te.call(sys.executable, "-m", "kubernetes_validate", "--strict", *paths,
+                      env={**os.environ, "PYTHONPATH": self.path})
+        return run.returncode, run.stdout + run.stderr
+
+    def test_manifests(self):
+        rc, said = self.validate(*MANIFESTS)
+        self.assertEqual(rc, 0, said)
+        for path in MANIFESTS:
+            self.assertIn(f"{path} passed", said)
+
+    def test_it_would_say(self):
+        """A field that is misspelt, and one of another type, are seen."""
+        text = read(next(path for path in MANIFESTS if path.endswith("te_metad.yaml")))
+        for old, new in (("readinessProbe:", "readynessProbe:"), ("replicas: 1", "replicas: one")):
+            path = os.path.join(te.Workdir.get(), "changed.yaml")
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(text.replace(old, new))
+            rc, said = self.validate(path)
+            self.assertEqual(text.count(old), 1)
+            self.assertNotEqual(rc, 0, said)
+            self.assertIn(new.split(":")[0], said)
+
+
+if __name__ == "__main__":
+    te.main()
