@@ -71,6 +71,9 @@ CASES = {
     "PathsFail": (one("transfer_engine_transport_retries_total", ENGINE + ',transport="rdma"', grows(66)),
                   {"transport": "rdma", **AT_ENGINE},
                   one("transfer_engine_transport_retries_total", ENGINE + ',transport="rdma"', grows(54))),
+    "PathsChange": (one("transfer_engine_transport_path_changes_total", ENGINE + ',transport="tcp"', grows(66)),
+                    {"transport": "tcp", **AT_ENGINE},
+                    one("transfer_engine_transport_path_changes_total", ENGINE + ',transport="tcp"', grows(54))),
     "NicDown": (one("transfer_engine_nic_up", ENGINE + ',transport="rdma",nic="mlx5_0"', falls(10)),
                 {"transport": "rdma", "nic": "mlx5_0", **AT_ENGINE},
                 {**one("transfer_engine_nic_up", ENGINE + ',transport="rdma",nic="mlx5_0"', stays(1)),
@@ -139,6 +142,17 @@ class Alerts(unittest.TestCase):
         rows = re.findall(r"^\| (\w+) \|", page().split("## What each alert means")[1].split("\n## ")[0], re.M)
         self.assertEqual(rows[1:], alerts())
         self.assertEqual(sorted(CASES), sorted(alerts()))
+
+    def test_names(self):
+        """Every metric is one that engines or te_metad tell."""
+        known = set()
+        for name in ("metrics.md", "metad.md"):
+            with open(os.path.join(te.SRC, "docs", name), encoding="utf-8") as f:
+                known.update(re.findall(r"`((?:transfer_engine|te_metad)_\w+)`", f.read()))
+        named = {re.sub("_bucket$", "", name) for name in re.findall(r"\b(?:transfer_engine|te_metad)_\w+(?=[{[ ])",
+                                                                     "".join(re.findall("expr: .*", block("groups:"))))}
+        self.assertGreater(len(named), 15)
+        self.assertLessEqual(named, known)
 
     def test_rules(self):
         self.promtool("check", "rules", rules=block("groups:"))
