@@ -10,7 +10,8 @@ is assumed of how the ratios are spread. "WORSE" is said where that whole interv
 per cent. The status is 0 whatever the figures are: a benchmark reports, it asserts nothing.
 
 BEFORE and AFTER are build trees with the programs of the benchmark (make tests), for example a second clone of an
-older commit and this one.
+older commit and this one; or a file: a copy of this tree with that patch, which is built first, some minutes.
+tests/bench/uncounted.patch says of itself what it takes away.
 """
 import argparse
 import json
@@ -19,8 +20,11 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
+
+import patched
 
 SECONDS = "0.3"  # of a measure by time
 
@@ -51,6 +55,12 @@ def throughput(part, name, *arguments):
     return [Row(part, f"{name} {op}", arguments, "gb_s", op) for op in ("read", "write")]
 
 
+def processor(part, name, *arguments):
+    """Microseconds that the one who asks needs a request: they waver less than the rate on a busy machine."""
+    return [Row(part, f"{row.what}, CPU", row.arguments, "cpu_us", row.op, more_is_better=False)
+            for row in throughput(part, name, *arguments)]
+
+
 def latency(part, name, *arguments):
     return [Row(part, f"{name} p50", arguments + ("--seconds", SECONDS, "latency"), "p50_us", more_is_better=False)]
 
@@ -63,7 +73,8 @@ def rows():
     tcp, host, two = ("--transport", "tcp"), ("--transport", "host"), ("--cpus", "0,1")
     found = throughput("tcp", "tcp 1 MiB x 16", *tcp, "--depth", "4")
     found += throughput("tcp", "tcp 64 KiB x 128", *tcp, "--depth", "4", "--block", "64K", "--batch", "128")
-    found += throughput("tcp", "tcp 4 KiB x 128", *tcp, "--depth", "4", "--block", "4K", "--batch", "128", "--apart")
+    small = (*tcp, "--depth", "4", "--block", "4K", "--batch", "128", "--apart")
+    found += throughput("tcp", "tcp 4 KiB x 128", *small) + processor("tcp", "tcp 4 KiB x 128", *small)
     found += throughput("tcp", "tcp 1 MiB x 16, 4 threads", *tcp, "--depth", "2", "--threads", "4")
     for spin, how in (("none", "both sleep"), ("both", "both spin")):
         found += latency("latency", f"tcp 4 KiB, {how}", *tcp, *two, "--spin", spin, "--block", "4K")
@@ -116,6 +127,19 @@ def line_of(row, values, beyond):
 
 # ------------------------------------------------------------------------------------ running
 
+def build_with(patch, tree):
+    """A build tree of this source with the patch."""
+    print(f"bench_pairs.py: building a copy of this tree with {patch}", file=sys.stderr, flush=True)
+    patched.copy_tree(tree)
+    applied = patched.run("git", "apply", os.path.abspath(patch), cwd=tree)
+    if applied.returncode:
+        sys.exit(f"bench_pairs.py: {patch} does not apply to this tree:\n{applied.stdout}")
+    problem = patched.build(tree, "bench_te_micro", os.cpu_count())
+    if problem:
+        sys.exit(f"bench_pairs.py: this tree does not build with {patch}:\n{problem}")
+    return os.path.join(tree, "build")
+
+
 def program_of(build):
     program = os.path.join(build, "tests", "bench", "te_micro")
     if not os.access(program, os.X_OK):
@@ -147,10 +171,11 @@ def run_pair(programs, chosen, first):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("before", metavar="BEFORE", help="a build tree")
-    parser.add_argument("after", metavar="AFTER", help="another one")
+    parser.add_argument("before", metavar="BEFORE", help="a build tree, or a patch")
+    parser.add_argument("after", metavar="AFTER", help="another one, or a patch")
     parser.add_argument("--pairs", type=int, default=20, help="how many (20)")
     parser.add_argument("--only", metavar="PART,...", help=f"these parts alone: {', '.join(parts())}")
+    parser.add_argument("--rows", metavar="TEXT", default="", help="of these, rows with the text in their names alone")
     parser.add_argument("--beyond", type=float, default=2, metavar="PERCENT", help="what is WORSE (2)")
     parser.add_argument("--json", metavar="FILE", help="write all figures there, too")
     args = parser.parse_args()
@@ -158,19 +183,19 @@ def parse():
     for part in args.only:
         if part not in parts():
             parser.error(f"no part '{part}'; there are: {', '.join(parts())}")
+    args.chosen = [row for row in rows() if row.part in args.only and args.rows in row.what]
+    if not args.chosen:
+        parser.error(f"no row of these parts has '{args.rows}' in its name")
     if args.pairs < 1:
         parser.error("--pairs must be at least 1")
     return args
 
 
-def main():
-    args = parse()
-    programs = [program_of(args.before), program_of(args.after)]
-    chosen = [row for row in rows() if row.part in args.only]
-    values = {row: [] for row in chosen}
+def compare(args, programs):
+    values = {row: [] for row in args.chosen}
     began = time.monotonic()
     for pair in range(args.pairs):
-        for row, both in run_pair(programs, chosen, pair % 2).items():
+        for row, both in run_pair(programs, args.chosen, pair % 2).items():
             if all(both):
                 values[row].append(both)
             else:
@@ -179,10 +204,17 @@ def main():
               flush=True)
     if args.json:
         with open(args.json, "w", encoding="utf-8") as f:
-            json.dump({row.what: values[row] for row in chosen}, f, indent=1)
+            json.dump({row.what: values[row] for row in args.chosen}, f, indent=1)
     print(f"{'':34} {'before':>12} {'after':>12} {'':10} {'ratio':>7}   95 % of the median")
-    for row in chosen:
+    for row in args.chosen:
         print(line_of(row, values[row], args.beyond))
+
+
+def main():
+    args = parse()
+    with tempfile.TemporaryDirectory() as folder:
+        compare(args, [program_of(side if not os.path.isfile(side) else build_with(side, os.path.join(folder, name)))
+                       for name, side in (("before", args.before), ("after", args.after))])
 
 
 if __name__ == "__main__":

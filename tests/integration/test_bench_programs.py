@@ -5,12 +5,15 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import unittest
 
 import te_proc as te
+
+sys.path.insert(0, os.path.join(te.SRC, "scripts"))
 
 BENCH = os.path.join(te.BUILD, "tests", "bench")
 NETLAB = os.path.join(te.SRC, "scripts", "netlab.sh")
@@ -365,9 +368,22 @@ class Script(unittest.TestCase):
             ((before, after),) = figures[name]
             self.assertGreater(min(before, after), 0)
             self.assertRegex(line, rf"^{name} +[\d.e+-]+ +[\d.e+-]+ (p50_us|gb_s) +[\d.]+   \(too few pairs")
+        proc = self.script("bench_pairs.py", te.BUILD, te.BUILD, "--only", "local", "--rows", "64 B")
+        self.assertEqual(proc.returncode, 2, proc)
+        self.assertIn("no row of these parts has '64 B' in its name", proc.stderr)
         proc = self.script("bench_pairs.py", te.BUILD, "/nonexistent", "--only", "local")
         self.assertEqual(proc.returncode, 1, proc)
         self.assertIn("there is no /nonexistent/tests/bench/te_micro", proc.stderr)
+
+    @unittest.skipUnless(os.path.exists(os.path.join(te.SRC, ".git")), "the tree is copied by git's list of files")
+    def test_pairs_with_a_patch(self):
+        """one that does not apply ends it before anything is built"""
+        with tempfile.NamedTemporaryFile("w", suffix=".patch") as patch:
+            patch.write("--- a/README.md\n+++ b/README.md\n@@ -1,1 +1,1 @@\n-This line was never there.\n+Nor was this.\n")
+            patch.flush()
+            proc = self.script("bench_pairs.py", patch.name, te.BUILD, "--pairs", "1", "--only", "local")
+        self.assertEqual(proc.returncode, 1, proc)
+        self.assertRegex(proc.stderr, rf"{re.escape(patch.name)} does not apply to this tree:\n.*README\.md")
 
     def test_judgement_of_pairs(self):
         pairs = script_module("bench_pairs")

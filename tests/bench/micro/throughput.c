@@ -5,6 +5,8 @@
  */
 #include "micro.h"
 
+#include <sys/resource.h>
+
 enum { DEPTH_MAX = 64, LISTS = 64 };
 
 /* One thread's share: it walks through its own part of both buffers. */
@@ -85,6 +87,16 @@ static void *run_lane(void *arg)
     return NULL;
 }
 
+/* Processor time of this process, in its threads and in the kernel for them. */
+static double cpu_s(void)
+{
+    struct rusage r;
+    if (getrusage(RUSAGE_SELF, &r) != 0)
+        bench_die_errno("getrusage");
+    return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) +
+           (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) / 1e6;
+}
+
 static double throughput(const struct bench *b, int opcode, double span)
 {
     struct lane lanes[BENCH_THREADS_MAX];
@@ -122,17 +134,21 @@ void measure_throughput(struct bench *b)
         if (only != NULL && strcmp(only, names[op]) != 0)
             continue;
         throughput(b, op, 0.1);
+        double cpu = -cpu_s(), ns = -(double)bench_now_ns();
         double rate = throughput(b, op, seconds);
+        cpu += cpu_s();
+        ns += (double)bench_now_ns();
+        double requests_s = rate * 1e9 / (double)or_default(block, 1U << 20);
         find_cc(own_cc);
         if (b->peer.pid != 0)
             peer_cc(&b->peer, other_cc);
         printf(
             json
-                ? "{\"bench\": \"throughput\", \"op\": \"%s\", \"gb_s\": %.4f, \"requests_s\": %.0f, \"threads\": %d, "
-                  "\"block\": %zu, \"batch\": %zu, \"depth\": %d, \"cc\": \"%s\", \"peer_cc\": \"%s\"}\n"
-                : "throughput: %s %.2f GB/s, %.0f requests a second (%d thread(s), blocks of %zu, batches of %zu, %d "
-                  "under way, congestion control here %s, there %s)\n",
-            names[op], rate, rate * 1e9 / (double)or_default(block, 1U << 20), threads,
+                ? "{\"bench\": \"throughput\", \"op\": \"%s\", \"gb_s\": %.4f, \"requests_s\": %.0f, \"cpu_us\": %.3f, "
+                  "\"threads\": %d, \"block\": %zu, \"batch\": %zu, \"depth\": %d, \"cc\": \"%s\", \"peer_cc\": \"%s\"}\n"
+                : "throughput: %s %.2f GB/s, %.0f requests a second, %.3f us of CPU each (%d thread(s), blocks of %zu, "
+                  "batches of %zu, %d under way, congestion control here %s, there %s)\n",
+            names[op], rate, requests_s, cpu * 1e9 / (requests_s * ns) * 1e6, threads,
             or_default(block, 1U << 20), or_default((size_t)batch, 16), depth, own_cc, other_cc);
         fflush(stdout);
     }

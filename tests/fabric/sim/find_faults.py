@@ -7,7 +7,6 @@ import argparse
 import os
 import re
 import selectors
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,33 +14,12 @@ import tempfile
 import time
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
+sys.path.insert(0, os.path.join(ROOT, "scripts"))
+import patched  # noqa: E402
+
 FAULTS = os.path.join(ROOT, "tests", "fabric", "sim", "faults")
 SIM = os.path.join(os.environ.get("TE_TEST_BUILD") or os.path.join(ROOT, "build"), "tests", "sim", "sim")
 SAID = re.compile(r"^ *\d+\.\d{6} host \d+ .{14} (.*)")  # what was wrong, behind the time, the host and the thread
-
-
-def run(*command, **more):
-    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **more)
-
-
-def copy_tree(to):
-    files = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], stdout=subprocess.PIPE, check=True).stdout
-    for name in filter(None, files.decode().split("\0")):
-        if os.path.exists(os.path.join(ROOT, name)):
-            os.makedirs(os.path.dirname(os.path.join(to, name)), exist_ok=True)
-            shutil.copy2(os.path.join(ROOT, name), os.path.join(to, name), follow_symlinks=False)
-
-
-def build(tree, jobs):
-    """What the compiler says, or nothing if it is built."""
-    where = os.path.join(tree, "build")
-    if not os.path.exists(where):
-        r = run("cmake", "-S", tree, "-B", where, "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DTE_BUILD_TESTS=OFF",
-                "-DTE_BUILD_TOOLS=OFF")
-        if r.returncode:
-            return r.stdout
-    r = run("cmake", "--build", where, "--target", "te_shared", f"-j{jobs}")
-    return r.stdout if r.returncode else ""
 
 
 def simulate(library, knobs, args):
@@ -82,16 +60,16 @@ def try_one(name, tree, args):
     with open(path, encoding="utf-8") as f:
         head = dict(line.rstrip("\n").split(": ", 1) for line in f.readlines()[:3] if line.strip())
     row = f"| {head['Where']} | {head['Fault']} |"
-    if run("git", "apply", path, cwd=tree).returncode:
+    if patched.run("git", "apply", path, cwd=tree).returncode:
         return f"{row} - | does not apply |", ""
     try:
-        problem = build(tree, args.jobs)
+        problem = patched.build(tree, "te_shared", args.jobs, "-DTE_BUILD_TESTS=OFF", "-DTE_BUILD_TOOLS=OFF")
         if problem:
             return f"{row} - | does not compile |", problem[-400:]
         seed, seconds, ran, said = simulate(os.path.join(tree, "build", "lib"), head.get("With", "--fabrics=0").split(), args)
         return f"{row} {seed} | {seconds:.1f} s |" if seed else f"{row} - | not in {ran} |", said
     finally:
-        run("git", "apply", "-R", path, cwd=tree)
+        patched.run("git", "apply", "-R", path, cwd=tree)
 
 
 def main():
@@ -106,7 +84,7 @@ def main():
     if not os.path.exists(SIM):
         sys.exit(f"{SIM} is missing: make tests")
     with tempfile.TemporaryDirectory() as tree:
-        copy_tree(tree)
+        patched.copy_tree(tree)
         print("| Where | Fault | First seed | After |\n| --- | --- | --- | --- |", flush=True)
         for name in names:
             row, said = try_one(name, tree, args)
