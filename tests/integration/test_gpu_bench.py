@@ -74,6 +74,18 @@ class Tools(unittest.TestCase):
         told = self.moved("tcp", ["--use_vram"], ["--use_vram"], env=gpus(folder))
         self.assertEqual(told["memory"], "hip:0")
 
+    def test_libraries_under_further_names(self):
+        """That of Hygon's devices, which is HIP's but for the name, and a later MUSA's."""
+        for library, name, memory in (("libamdhip64.so.5", "libgalaxyhip.so.5", "hip:0"),
+                                      ("libmusa.so.1", "libmusa.so.4", "musa:0")):
+            folder = os.path.join(te.Workdir.get(), name)
+            os.mkdir(folder)
+            os.symlink(os.path.join(SOFT, library), os.path.join(folder, name))
+            os.symlink(os.path.join(SOFT, "libsoftgpu.so.0"), os.path.join(folder, "libsoftgpu.so.0"))
+            with self.subTest(library=name):
+                told = self.moved("tcp", ["--use_vram"], ["--use_vram"], env=gpus(folder))
+                self.assertEqual(told["memory"], memory)
+
     def test_an_old_runtime_of_an_npu(self):
         """Without address ranges, UUIDs, pinning, and copies whose direction need not be said: staged."""
         folder = os.path.join(te.Workdir.get(), "old_npu")

@@ -473,7 +473,7 @@ static bool has_context(const struct device_kit *kit, int device)
     int active = 0;
 
     if (kit_plays(kit))
-        return contexts(kit->kind == TEI_MEM_CUDA ? 0 : 1, device) > 0;
+        return contexts((int)kit->kind - 1, device) > 0;
     if (kit->kind == TEI_MEM_CUDA)
         kit_check(state(device, &flags, &active) == 0, "the state of a context");
     return active != 0;
@@ -666,6 +666,8 @@ static struct row {
     {"import ipc", &kit_cuda, none},
     {"import ipc", &kit_hip, none},
     {"import ipc", &kit_hip, rocm_6},
+    {"import ipc", &kit_npu, none},
+    {"import ipc", &kit_musa, none},
     {"import fabric", &kit_cuda, none},
     {"without fabric", &kit_hip, rocm_5},
     {"import fabric file", &kit_hip, rocm_6},
@@ -674,11 +676,15 @@ static struct row {
     {"import fabric", &kit_hip, rocm_7},
     {"hostile ipc", &kit_cuda, none},
     {"hostile ipc", &kit_hip, none},
+    {"hostile ipc", &kit_npu, none},
+    {"hostile ipc", &kit_musa, none},
     {"hostile fabric", &kit_cuda, none},
     {"hostile fabric file", &kit_hip, rocm_6},
     {"hostile fabric", &kit_hip, rocm_7},
     {"far ipc", &kit_cuda, none},
     {"far ipc", &kit_hip, none},
+    {"far ipc", &kit_npu, none},
+    {"far ipc", &kit_musa, none},
     {"far fabric", &kit_cuda, none},
     {"far fabric", &kit_hip, rocm_7},
 };

@@ -7,6 +7,7 @@
 #include "fabric/softgpu/softcuda.h"
 #include "fabric/softgpu/softgpu.h"
 #include "child_engine.h"
+#include "touch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -167,32 +168,6 @@ static void forked_child_has_nothing(void **state)
 }
 
 /* ---- memory */
-
-static sigjmp_buf caught;
-
-static void on_signal(int n)
-{
-    siglongjmp(caught, n);
-}
-
-static int touch(volatile char *p, bool write)
-{
-    struct sigaction act = {.sa_handler = on_signal}, segv, bus;
-    int n;
-
-    sigaction(SIGSEGV, &act, &segv);
-    sigaction(SIGBUS, &act, &bus);
-    n = sigsetjmp(caught, 1);
-    if (n == 0) {
-        if (write)
-            *p = 1;
-        else
-            (void)*p;
-    }
-    sigaction(SIGSEGV, &segv, NULL);
-    sigaction(SIGBUS, &bus, NULL);
-    return n;
-}
 
 static void host_faults(void **state)
 {

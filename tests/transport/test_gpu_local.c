@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copies within an engine with memory of devices on one side or both. */
-/* te-test: timeout=180 */
+/* te-test: timeout=240 */
 #include "conformance.h"
 
 #include "base/os.h"
@@ -394,10 +394,18 @@ static const struct {
     int device[2];
     bool all; /* the conformance suite as well, which takes its time */
 } cells[] = {
-    {{TEI_MEM_HOST, TEI_MEM_CUDA}, {-1, 0}, true},  {{TEI_MEM_CUDA, TEI_MEM_HOST}, {0, -1}, true},
-    {{TEI_MEM_CUDA, TEI_MEM_CUDA}, {1, 0}, true},   {{TEI_MEM_CUDA, TEI_MEM_CUDA}, {0, 0}, false},
-    {{TEI_MEM_HOST, TEI_MEM_CUDA}, {-1, 1}, false}, {{TEI_MEM_HOST, TEI_MEM_HIP}, {-1, 0}, true},
-    {{TEI_MEM_HIP, TEI_MEM_HOST}, {0, -1}, false},  {{TEI_MEM_HIP, TEI_MEM_HIP}, {0, 0}, false},
+    {{TEI_MEM_HOST, TEI_MEM_CUDA}, {-1, 0}, true},
+    {{TEI_MEM_CUDA, TEI_MEM_HOST}, {0, -1}, true},
+    {{TEI_MEM_CUDA, TEI_MEM_CUDA}, {1, 0}, true},
+    {{TEI_MEM_CUDA, TEI_MEM_CUDA}, {0, 0}, false},
+    {{TEI_MEM_HOST, TEI_MEM_CUDA}, {-1, 1}, false},
+    {{TEI_MEM_HOST, TEI_MEM_HIP}, {-1, 0}, true},
+    {{TEI_MEM_HIP, TEI_MEM_HOST}, {0, -1}, false},
+    {{TEI_MEM_HIP, TEI_MEM_HIP}, {0, 0}, false},
+    {{TEI_MEM_HOST, TEI_MEM_ASCEND}, {-1, 0}, false},
+    {{TEI_MEM_ASCEND, TEI_MEM_HOST}, {1, -1}, false},
+    {{TEI_MEM_ASCEND, TEI_MEM_ASCEND}, {1, 0}, false},
+    {{TEI_MEM_HOST, TEI_MEM_MUSA}, {-1, 1}, false},
 };
 
 static int run_cell(unsigned i)

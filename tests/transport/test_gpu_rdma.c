@@ -82,6 +82,8 @@ static const struct variant {
     {"CUDA and HIP", {TEI_MEM_CUDA, TEI_MEM_HIP}, any_way, true, true, false},
     {"Ascend by its addresses", {TEI_MEM_ASCEND, TEI_MEM_ASCEND}, any_way, true, false, false},
     {"Ascend and CUDA", {TEI_MEM_ASCEND, TEI_MEM_CUDA}, any_way, true, false, false},
+    {"Ascend and HIP", {TEI_MEM_ASCEND, TEI_MEM_HIP}, any_way, true, false, false},
+    {"host and Ascend", {TEI_MEM_HOST, TEI_MEM_ASCEND}, any_way, true, false, false},
     {"MUSA by its addresses", {TEI_MEM_MUSA, TEI_MEM_MUSA}, any_way, true, true, false},
 };
 
@@ -256,7 +258,7 @@ static json_t *buffer_of(struct tei_transport *t, size_t i)
 }
 
 /* Peers see by the keys that it cannot be reached, and that other memory of the same engine can. */
-static void neither_way(void **state)
+static void neither_way_of(enum tei_mem_kind kind)
 {
     te_request r = {.opcode = TE_READ, .length = 100};
     static char here[4096];
@@ -265,16 +267,14 @@ static void neither_way(void **state)
     struct side a, b;
     char why[256];
 
-    (void)state;
-    nics_take(false, false);
-    open_side(&a, false, TEI_MEM_CUDA, 1 << 20, 0, any_way);
+    open_side(&a, false, kind, 1 << 20, 0, any_way);
     assert_false(is_direct(&a));
     assert_int_equal(a.t->ops.region_add(a.t, a.region), TE_ERR_UNSUPPORTED);
     assert_non_null(strstr(te_errmsg(), "by dma-buf"));
     assert_int_equal(rdma_fabric_count("left0", "mrs"), 0);
     assert_int_equal(rdma_fabric_count("left1", "mrs"), 0);
 
-    open_side(&b, true, TEI_MEM_CUDA, 1 << 20, 0, any_way);
+    open_side(&b, true, kind, 1 << 20, 0, any_way);
     more = fake_region_add(&b.host, b.t, here, sizeof here, TE_REMOTE_RW);
     attach = fake_attach(a.t, b.t);
     r.target_offset = (uintptr_t)b.memory + 5;
@@ -287,6 +287,14 @@ static void neither_way(void **state)
     fake_region_del(&b.host, b.t, more);
     close_side(&b);
     close_side(&a);
+}
+
+static void neither_way(void **state)
+{
+    (void)state;
+    nics_take(false, false);
+    neither_way_of(TEI_MEM_CUDA);
+    neither_way_of(TEI_MEM_ASCEND);
 }
 
 static void it_is_said_once(void **state)

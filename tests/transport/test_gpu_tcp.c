@@ -2,8 +2,8 @@
 /*
  * te-test: timeout=240
  *
- * What every REMOTE transport must do, with a target whose memory is of a device: all framings, both
- * kinds of devices, and of each kind the first device and the last.
+ * What every REMOTE transport must do, with a target whose memory is of a device: all framings, CUDA's
+ * devices and HIP's, and of each kind the first device and the last; of other makers a few cases.
  *
  * test_gpu_tcp [PATTERN]: only the cases that match.
  */
@@ -62,29 +62,48 @@ static const struct variant variants[] = {
 #define STEP  2
 #endif
 
+/* A runtime of its own, and one that is another's under other names. */
+static const struct variant other_makers[] = {
+    {"native, npu, last", native, TEI_MEM_ASCEND, true, false},
+    {"native, musa, first", native, TEI_MEM_MUSA, false, false},
+};
+
 static struct conformance fixture = {.transport = "tcp"};
 CONFORMANCE_REMOTE(fixture)
+
+/* Whether there is such a device. */
+static bool use(const struct variant *v)
+{
+    if (tei_gpu_open(v->kind)) {
+        printf("%s: left out: %s\n", v->name, te_errmsg());
+        return false;
+    }
+    fixture.configure = v->configure;
+    fixture.mute = v->mute;
+    fixture.kind[TARGET] = v->kind;
+    fixture.device[TARGET] = v->last ? tei_gpu_count(v->kind) - 1 : 0;
+    return true;
+}
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {CONFORMANCE_REMOTE_TESTS};
+    const struct CMUnitTest few[] = {cmocka_unit_test(sizes), cmocka_unit_test(other_process)};
     int failed = 0, run = 0;
 
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     pair_prepare();
     for (size_t i = FIRST; i < TEI_ARRAY_LEN(variants); i += STEP) {
-        const struct variant *v = &variants[i];
-
-        if (tei_gpu_open(v->kind)) {
-            printf("%s: left out: %s\n", v->name, te_errmsg());
+        if (!use(&variants[i]))
             continue;
-        }
-        fixture.configure = v->configure;
-        fixture.mute = v->mute;
-        fixture.kind[TARGET] = v->kind;
-        fixture.device[TARGET] = v->last ? tei_gpu_count(v->kind) - 1 : 0;
-        failed += cmocka_run_group_tests_name(v->name, tests, NULL, NULL);
+        failed += cmocka_run_group_tests_name(variants[i].name, tests, NULL, NULL);
+        run++;
+    }
+    for (size_t i = 0; i < TEI_ARRAY_LEN(other_makers); i++) {
+        if (!use(&other_makers[i]))
+            continue;
+        failed += cmocka_run_group_tests_name(other_makers[i].name, few, NULL, NULL);
         run++;
     }
     return run ? failed : 77;

@@ -76,7 +76,7 @@ static void is_well(struct pair *p)
 
 /* ---------------------------------------------------------------------------- sorts of memory */
 
-#define SORTS 5
+#define SORTS 9
 
 /* An area in each sort of memory that there is. */
 struct areas {
@@ -100,7 +100,8 @@ static void add_area(struct areas *a, struct pair *p, enum tei_mem_kind kind, in
 
 static void open_areas(struct areas *a, struct pair *p)
 {
-    static const enum tei_mem_kind kinds[] = {TEI_MEM_CUDA, TEI_MEM_HIP};
+    static const enum tei_mem_kind kinds[] = {TEI_MEM_CUDA, TEI_MEM_HIP, TEI_MEM_ASCEND,
+                                              TEI_MEM_MUSA};
 
     *a = (struct areas){0};
     add_area(a, p, TEI_MEM_HOST, -1);

@@ -83,6 +83,40 @@ static void one_nic_serves_all(void **state)
                  "\"cuda:2\":[[\"mlx4_0\"],[]]}");
 }
 
+/* The first `old` by `new`, of one length. */
+static void replace(char *xml, const char *old, const char *new)
+{
+    char *at = strstr(xml, old);
+
+    assert_non_null(at);
+    assert_int_equal(strlen(old), strlen(new));
+    memcpy(at, new, strlen(new));
+}
+
+/* By vendor and class alone. A Huawei device of another class drives the screen of a server. */
+static void accelerators_of_other_makers(void **state)
+{
+    static const char *const devices[] = {"1200 [19e5:d802] [0200:0100]",
+                                          "0300 [1ed5:0222] [1ed5:0001]",
+                                          "0300 [19e5:1711] [19e5:1711]"};
+    const struct fake_sysfs *s = *state;
+    static char xml[256 << 10];
+    char path[128];
+    FILE *f = fopen(MACHINES "24em64t-2n6c2t-pci.xml", "re");
+    size_t n = f ? fread(xml, 1, sizeof(xml) - 1, f) : 0;
+
+    assert_true(n > 0 && n < sizeof(xml) - 1);
+    fclose(f);
+    for (size_t i = 0; i < TEI_ARRAY_LEN(devices); i++)
+        replace(xml, "0302 [10de:06d2] [00de:0030]", devices[i]);
+    fake_sysfs_write(s, "accelerators.xml", xml);
+    fake_sysfs_nic(*state, "mlx4_0", "0000:05:00.0", 0);
+    snprintf(path, sizeof(path), "%s/accelerators.xml", s->root);
+    check_matrix(s, path,
+                 "{\"cpu:0\":[[\"mlx4_0\"],[]],\"cpu:1\":[[\"mlx4_0\"],[]],"
+                 "\"npu:0\":[[\"mlx4_0\"],[]],\"musa:0\":[[\"mlx4_0\"],[]]}");
+}
+
 /*
  * A second NIC in the slot of the Ethernet card 04:00.1 of node 0, and a third one in node 1 of
  * which the map knows nothing but sysfs its node. GPU 06:00.0 is at node 0, the other two at 1.
@@ -497,6 +531,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RIGGED(one_nic_serves_all),
+        RIGGED(accelerators_of_other_makers),
         RIGGED(nics_by_address_and_by_node),
         RIGGED(one_root_port_is_nearest),
         RIGGED(several_nics_a_node),

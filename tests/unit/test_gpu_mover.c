@@ -281,6 +281,16 @@ TEST(every_flow_of_hip)
     move_everywhere(TEI_MEM_HIP);
 }
 
+TEST(every_flow_of_npu)
+{
+    move_everywhere(TEI_MEM_ASCEND);
+}
+
+TEST(every_flow_of_musa)
+{
+    move_everywhere(TEI_MEM_MUSA);
+}
+
 /* Far more than go in one call, or are under way at a time. */
 TEST(many_small_ones)
 {
@@ -842,6 +852,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_flow_of_cuda),
         cmocka_unit_test(every_flow_of_hip),
+        cmocka_unit_test(every_flow_of_npu),
+        cmocka_unit_test(every_flow_of_musa),
         cmocka_unit_test(many_small_ones),
         cmocka_unit_test(a_short_one_passes_a_long_one),
         cmocka_unit_test(two_threads_post),

@@ -205,39 +205,37 @@ int sg_ipc_close(struct sg_context *c, uintptr_t addr)
 }
 
 /*
- * Text has no room for the whole: sizes in units of SG_ALIGN, and half of the hash of the host, by which
- * the rest is made up again.
+ * Text has no room for the whole: what it is of begins its block, sizes are in units of SG_ALIGN, and of the hash
+ * of the host and of the check it has a part, by which the rest is made up again.
  */
 void sg_ipc_text(const void *handle, char text[SG_HANDLE_BYTES + 1])
 {
     struct ticket t;
 
     memcpy(&t, handle, sizeof(t));
-    snprintf(text, SG_HANDLE_BYTES + 1, "%08x%04x%016llx%08x%08x%08x%08x", (unsigned)t.pid,
-             (unsigned)t.fd & 0xffff, (unsigned long long)t.id, (unsigned)(t.offset / SG_ALIGN),
-             (unsigned)(t.size / SG_ALIGN), (unsigned)t.scope, t.number);
+    snprintf(text, SG_HANDLE_BYTES + 1, "%08x%04x%016llx%08x%08x%08x%012llx", (unsigned)t.pid,
+             (unsigned)t.fd & 0xffff, (unsigned long long)t.id, (unsigned)(t.size / SG_ALIGN),
+             (unsigned)t.scope, t.number, (unsigned long long)t.check >> 16);
 }
 
 bool sg_ipc_parse(enum softgpu_kind kind, const char *text, void *handle)
 {
-    unsigned pid, fd, offset, size, scope, number;
+    char again[SG_HANDLE_BYTES + 1];
+    unsigned pid, fd, size, number;
     unsigned long long id;
     struct ticket t = {.magic = TICKET_MAGIC, .kind = (uint16_t)kind, .scope = sg_settings.host};
 
-    if (strlen(text) != 60 ||
-        sscanf(text, "%8x%4x%16llx%8x%8x%8x%8x", &pid, &fd, &id, &offset, &size, &scope, &number) !=
-            7 ||
-        scope != (unsigned)t.scope)
+    if (sscanf(text, "%8x%4x%16llx%8x%*8x%8x", &pid, &fd, &id, &size, &number) != 5)
         return false;
     t.pid = (int32_t)pid;
     t.fd = (int32_t)fd;
     t.id = id;
-    t.offset = (uint64_t)offset * SG_ALIGN;
     t.size = (uint64_t)size * SG_ALIGN;
     t.number = number;
     t.check = check_of(&t);
     memcpy(handle, &t, sizeof(t));
-    return true;
+    sg_ipc_text(handle, again);
+    return strcmp(text, again) == 0;
 }
 
 int sg_fabric_export(const struct sg_block *b, void *handle)
