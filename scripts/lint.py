@@ -287,6 +287,7 @@ NAMES_ELSEWHERE = {
     "src/base/here.c": ("host",),                                        # what a hash is made of
     "src/model/model.h": ("hip", "maca", "musa", "supa"),                # a kind of device, in locations
     "src/model/segment.c": ("ascend",),
+    "src/model/segment_rank.c": ("ascend",),                             # that of another make
     "src/model/segment_protocols.c": ("hip", "maca", "musa", "nvmeof", "rdma", "tcp"),  # how descriptors spell protocols
     "src/plat/makers.c": ("hip", "maca", "musa", "supa"),                # kinds of device, and prefixes of functions
     "src/plat/mem_hip.c": ("hip",),

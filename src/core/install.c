@@ -31,6 +31,12 @@ static void list_built_in(char *buf, size_t n)
         used += (size_t)snprintf(buf + used, n - used, "%s%s", i ? ", " : "", ops->name);
 }
 
+/* What other makes have and this one cannot. */
+static bool is_closed(const char *name)
+{
+    return strcmp(name, "ascend_direct") == 0 || strcmp(name, "heterogeneous") == 0;
+}
+
 static int find_ops(const char *name, const struct tei_transport_ops **out)
 {
     char built_in[128];
@@ -39,6 +45,13 @@ static int find_ops(const char *name, const struct tei_transport_ops **out)
     if (*out)
         return 0;
     list_built_in(built_in, sizeof(built_in));
+    if (is_closed(name))
+        return TEI_FAIL(
+            TE_ERR_UNSUPPORTED,
+            "transport '%s' is not built in: it moves data by a closed library of the NPU's "
+            "maker. Here NPUs are reached by 'ascend' on one host, by 'rdma' and 'tcp' on "
+            "others; see docs/ascend.md",
+            name);
     return TEI_FAIL(TE_ERR_UNSUPPORTED, "transport '%.64s' is not built in; there are: %s", name,
                     built_in);
 }

@@ -185,8 +185,8 @@ static int explain_target(const struct view *v, const te_request *r, FILE *f, bo
     if (tei_segment_rank(v->seg, rank, sizeof(rank)))
         fprintf(
             f,
-            "target: its engine moves data by HCCL, a library of the NPU's maker that this engine "
-            "does not use: %s; see docs/ascend.md\n",
+            "target: its engine moves data by a library of the NPU's maker that this engine does "
+            "not use, %s; see docs/ascend.md\n",
             rank);
     return 0;
 }

@@ -137,7 +137,8 @@ int tei_segment_decode(const char *text, size_t len, const struct tei_segment_li
 extern const struct tei_segment_limits tei_segment_unlimited;
 
 /*
- * The NPU that an engine of another make moves this segment's data by, as text; false if it says of none.
+ * By which library of an NPU's maker, and by which NPU, an engine of another make moves this segment's data, as
+ * text; false if it says of none.
  */
 bool tei_segment_rank(const struct tei_segment *s, char *out, size_t n);
 /* Whether that is its protocol, or one of them. */

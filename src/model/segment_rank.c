@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segment_rank.c - what an engine of another make says of the NPU that it moves data by: "rank_info" of its
- * descriptor. Nothing here can use it; it is told to who asks why not.
+ * segment_rank.c - what an engine of another make says of the NPU that it moves data by: the protocol and
+ * "rank_info" of its descriptor. Nothing here can use it; it is told to who asks why not.
  */
 #include "model/model.h"
 
@@ -25,10 +25,14 @@ bool tei_segment_rank(const struct tei_segment *s, char *out, size_t n)
 {
     const json_t *rank = json_object_get(s->root, "rank_info");
     char id[64], host[64], port[64], device[64], physical[64], ip[64], device_port[64];
+    bool direct = tei_segment_speaks(s, "ascend_direct");
+    const char *by = direct ? "ascend_direct (HCCS)" : "HCCL";
 
-    if (!json_is_object(rank))
-        return false;
-    snprintf(out, n, "rank %s on %s:%s, device %s (physical %s) at %s:%s, %zu endpoints",
+    if (!json_is_object(rank)) {
+        snprintf(out, n, "%s: no rank is told", by);
+        return direct || tei_segment_speaks(s, "ascend");
+    }
+    snprintf(out, n, "%s: rank %s on %s:%s, device %s (physical %s) at %s:%s, %zu endpoints", by,
              word_of(rank, "rankId", id), word_of(rank, "hostIp", host),
              word_of(rank, "hostPort", port), word_of(rank, "deviceLogicId", device),
              word_of(rank, "devicePhyId", physical), word_of(rank, "deviceIp", ip),

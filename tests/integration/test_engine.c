@@ -124,6 +124,7 @@ static void a_name_may_be_an_ipv6_address(void **state)
 
 static void transports_by_hand(void **state)
 {
+    static const char *const closed[] = {"ascend_direct", "heterogeneous"};
     te_engine *e = NULL;
     te_options o;
     char text[1024];
@@ -134,6 +135,11 @@ static void transports_by_hand(void **state)
     assert_int_equal(te_engine_create(&o, &e), 0);
     assert_int_equal(te_transport_uninstall(e, "tcp"), TE_ERR_NOT_FOUND);
     assert_int_equal(te_transport_install(e, "ascend", NULL), TE_ERR_UNSUPPORTED);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(te_transport_install(e, closed[i], NULL), TE_ERR_UNSUPPORTED);
+        assert_non_null(strstr(te_errmsg(), closed[i]));
+        assert_non_null(strstr(te_errmsg(), "docs/ascend.md"));
+    }
     assert_int_equal(te_transport_install(e, "tcp", "{\"cpu:0\":[]}"), TE_ERR_JSON);
     assert_int_equal(te_transport_install(e, "tcp", "{\"cpu:0\":[[\"m0\"],[\"m1\"]]}"), 0);
     assert_int_equal(te_topology_json(e, text, sizeof(text)), 0);

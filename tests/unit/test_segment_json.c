@@ -665,18 +665,29 @@ TEST(test_ranks)
         "\"devicePhyId\":5,\"deviceType\":3,\"deviceIp\":\"192.168.1.5\",\"devicePort\":16666,"
         "\"pid\":77,\"endpoints\":[{},{}]}");
     static const char odd[] = RANKED("{\"hostIp\":[1],\"rankId\":\"7\"}");
+    static const char none[] = RANKED("null");
+    static const char direct[] =
+        "{\"name\":\"n\",\"protocol\":\"ascend_direct\",\"buffers\":[" BUFFER("4096", "4096") "]}";
     char text[256];
     struct tei_segment *s = decoded(full, strlen(full));
 
     assert_int_equal(s->n_buffers, 1);
     assert_int_equal(s->buffers[0].kind, TEI_MEM_ASCEND);
     assert_true(tei_segment_rank(s, text, sizeof text));
-    assert_string_equal(text, "rank 3 on 10.0.0.1:20003, device 1 (physical 5) at "
+    assert_string_equal(text, "HCCL: rank 3 on 10.0.0.1:20003, device 1 (physical 5) at "
                               "192.168.1.5:16666, 2 endpoints");
     tei_segment_put(s);
     s = decoded(odd, strlen(odd));
     assert_true(tei_segment_rank(s, text, sizeof text));
-    assert_string_equal(text, "rank 7 on ?:?, device ? (physical ?) at ?:?, 0 endpoints");
+    assert_string_equal(text, "HCCL: rank 7 on ?:?, device ? (physical ?) at ?:?, 0 endpoints");
+    tei_segment_put(s);
+    s = decoded(direct, strlen(direct));
+    assert_true(tei_segment_rank(s, text, sizeof text));
+    assert_string_equal(text, "ascend_direct (HCCS): no rank is told");
+    tei_segment_put(s);
+    s = decoded(none, strlen(none));
+    assert_true(tei_segment_rank(s, text, sizeof text));
+    assert_string_equal(text, "HCCL: no rank is told");
     tei_segment_put(s);
     s = decoded(golden_tcp, strlen(golden_tcp));
     assert_false(tei_segment_rank(s, text, sizeof text));
