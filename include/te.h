@@ -839,9 +839,9 @@ TE_API int te_stats(te_engine *e, struct te_stats *out);
 
 /*
  * Writes the metrics of the engine, NUL-terminated, in the text format of Prometheus, version 0.0.4:
- * what te_stats() counts and more, by transport, error and segment, and a histogram of the time that
- * requests took. docs/metrics.md lists them; releases add metrics and labels, and take none away. At most
- * some 100 KiB, however many segments are open; TE_ERR_TOO_LARGE when `n` is too small, and te_errmsg()
+ * what te_stats() counts and more, by transport, error and segment, and histograms of the time that
+ * requests took, waited and moved. docs/metrics.md lists them; releases add metrics and labels, and take
+ * none away. At most some 200 KiB, however many segments are open; TE_ERR_TOO_LARGE when `n` is too small, and te_errmsg()
  * says how much is needed now, which may grow until the next call. TE_METRICS (docs/config.md) has the
  * engine serve the same text over HTTP, or write it to a file.
  */

@@ -36,7 +36,8 @@ struct task {
     struct tei_region *region; /* held until terminal */
     int64_t deadline_ns;
     te_request req;
-    struct tei_link link; /* in peer.parked, or among those that end together */
+    /* In peer.parked, or among those that end together. Of one that was just cut, `prev` is its first piece of work. */
+    struct tei_link link;
 };
 
 #define TEI_BATCH_MAX ((size_t)1 << 24) /* requests */

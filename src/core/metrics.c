@@ -195,6 +195,37 @@ static void set_due(struct metrics *m, uint64_t number, int64_t now_ns)
     atomic_store_explicit(&m->due, number, memory_order_relaxed);
 }
 
+static struct slot *slot_of(const struct task *t)
+{
+    return &t->batch->engine->metrics.slots[t->sample - 1];
+}
+
+/* Another request may get the slot after the answer: then this one may be told in its place as what was taken. */
+static bool has_slot(const struct task *t)
+{
+    return atomic_load_explicit(&slot_of(t)->owner, memory_order_relaxed) == t;
+}
+
+_Atomic int64_t *tei_metrics_taken(const struct task *t)
+{
+    return has_slot(t) ? &slot_of(t)->taken_ns : NULL;
+}
+
+void tei_metrics_posted(const struct task *t)
+{
+    if (!has_slot(t))
+        return;
+    atomic_store_explicit(&slot_of(t)->posted_ns, tei_now_ns(), memory_order_relaxed);
+    atomic_store_explicit(&slot_of(t)->taken_ns, 0, memory_order_relaxed);
+}
+
+/* What was cut before the slot was known is not posted yet. */
+static void tell_first_piece(const struct task *t, struct slot *s)
+{
+    if (atomic_load_explicit(&t->path, memory_order_relaxed))
+        tei_container_of(t->link.prev, struct tei_work, link)->taken_ns = &s->taken_ns;
+}
+
 /* Threads that submit at the same time may each find that one is due, or that it was: no harm is done. */
 void tei_metrics_sample(te_engine *e, struct task *tasks, uint64_t first, size_t n)
 {
@@ -213,10 +244,13 @@ void tei_metrics_sample(te_engine *e, struct task *tasks, uint64_t first, size_t
                                                   memory_order_relaxed, memory_order_relaxed))
         continue;
     atomic_store_explicit(&s->begin_ns, now_ns, memory_order_relaxed);
+    atomic_store_explicit(&s->posted_ns, now_ns, memory_order_relaxed);
+    atomic_store_explicit(&s->taken_ns, 0, memory_order_relaxed);
     atomic_store_explicit(&s->weight, number + 1 > before ? number + 1 - before : 1,
                           memory_order_relaxed);
     atomic_store_explicit(&s->owner, &tasks[number - first], memory_order_release);
     tasks[number - first].sample = (uint8_t)(s - m->slots + 1);
+    tell_first_piece(&tasks[number - first], s);
 }
 
 /* The first bound that is not below the time; METRICS_BOUNDS: none. */
@@ -232,19 +266,41 @@ static size_t bound_of(uint64_t ns)
     return 2 * (size_t)(k - METRICS_FIRST) + (ns <= UINT64_C(3) << (k - 1) ? 1 : 2);
 }
 
+static void add_time(struct histogram *h, int64_t time_ns, uint64_t weight)
+{
+    uint64_t ns = (uint64_t)time_ns;
+
+    add(weight, &h->counts[bound_of(ns)]);
+    add(ns * weight / 1000, &h->sum_us);
+    add(ns * weight % 1000, &h->sum_rest_ns);
+}
+
+/*
+ * When it began to move. A transport may have taken the time before it was given the work, and one that moves
+ * a short work at once, in the calling thread, takes no part of it.
+ */
+static int64_t moving_since(const struct slot *s, int64_t end_ns)
+{
+    int64_t posted_ns = atomic_load_explicit(&s->posted_ns, memory_order_relaxed);
+    int64_t taken_ns = atomic_load_explicit(&s->taken_ns, memory_order_relaxed);
+    int64_t since_ns = taken_ns > posted_ns ? taken_ns : posted_ns;
+
+    return since_ns < end_ns ? since_ns : end_ns;
+}
+
 void tei_metrics_sampled(te_engine *e, struct task *t, size_t place)
 {
     const struct slot *s = &e->metrics.slots[t->sample - 1];
-    struct histogram *h = &e->metrics.latency[place][t->req.opcode];
+    struct metrics *m = &e->metrics;
     uint64_t weight = now_of(&s->weight);
-    uint64_t ns =
-        (uint64_t)(tei_now_ns() - atomic_load_explicit(&s->begin_ns, memory_order_relaxed));
+    int op = t->req.opcode;
+    int64_t begin_ns = atomic_load_explicit(&s->begin_ns, memory_order_relaxed);
+    int64_t end_ns = tei_now_ns(), moving_ns = moving_since(s, end_ns);
 
-    if (give_slot(&e->metrics, t) &&
-        atomic_load_explicit(&t->error, memory_order_relaxed) == TE_ERR_OK) {
-        add(weight, &h->counts[bound_of(ns)]);
-        add(ns * weight / 1000, &h->sum_us);
-        add(ns * weight % 1000, &h->sum_rest_ns);
+    if (give_slot(m, t) && atomic_load_explicit(&t->error, memory_order_relaxed) == TE_ERR_OK) {
+        add_time(&m->latency[place][op], end_ns - begin_ns, weight);
+        add_time(&m->queue[place][op], moving_ns - begin_ns, weight);
+        add_time(&m->wire[place][op], end_ns - moving_ns, weight);
     }
 }
 

@@ -10,7 +10,8 @@
  * Times are sampled: from one request that is timed to the next there are as many as chance says, of a
  * mean that follows from how quickly samples come, about a thousand a second at most. A sample counts for
  * all requests since the last one, so rates and quantiles of the histogram are those of all requests,
- * within what a sample can tell.
+ * within what a sample can tell. The time of a sample is told in two, too: until a transport took the first
+ * part of it, the last time that it was posted, and from then on.
  */
 #ifndef TEI_METRICS_H
 #define TEI_METRICS_H
@@ -104,6 +105,9 @@ struct histogram {
 struct slot {
     _Atomic(struct task *) owner; /* NULL: free */
     _Atomic int64_t begin_ns;
+    _Atomic int64_t posted_ns; /* the last time; begin_ns, unless it began anew */
+    _Atomic int64_t
+        taken_ns; /* its first part, since then: by tei_work.taken_ns; 0: not yet, or at once */
     _Atomic uint64_t weight; /* requests that it stands for */
 };
 
@@ -120,7 +124,8 @@ struct metrics {
     _Atomic uint64_t interval; /* requests from one sample to the next, in the mean, less one */
     _Atomic int64_t sampled_ns; /* when the last sample began */
     struct slot slots[METRICS_SLOTS];
-    struct histogram latency[METRICS_CARRIERS][2];
+    struct histogram latency[METRICS_CARRIERS][2], queue[METRICS_CARRIERS][2],
+        wire[METRICS_CARRIERS][2];
 };
 
 struct view;
@@ -150,6 +155,10 @@ void tei_metrics_staged(te_engine *e, const struct tei_work *w);
 /* Times one of `n` requests that are submitted together, the first of which has this number, before they
  * are posted. */
 void tei_metrics_sample(te_engine *e, struct task *tasks, uint64_t first, size_t n);
+/* Where it is noted when a transport takes the first part of a timed request; NULL: it has lost its slot. */
+_Atomic int64_t *tei_metrics_taken(const struct task *t);
+/* A timed request is about to be posted anew. */
+void tei_metrics_posted(const struct task *t);
 /* A timed request has ended, carried by the transport in this place. */
 void tei_metrics_sampled(te_engine *e, struct task *t, size_t place);
 /* A request has ended otherwise: if it was timed, it does not count. */

@@ -21,7 +21,7 @@ struct by_transport {
     uint64_t attempts[2], bytes[2], path_changes, failures[METRICS_CLASSES];
 };
 
-struct latency {
+struct times {
     uint64_t counts[METRICS_BOUNDS + 1], sum_us, sum_rest_ns;
 };
 
@@ -37,7 +37,8 @@ struct snapshot {
     size_t n_peers;
     struct by_peer peers[METRICS_PEERS];
     struct totals others;
-    struct latency latency[METRICS_CARRIERS][2];
+    struct times latency[METRICS_CARRIERS][2], queue[METRICS_CARRIERS][2],
+        wire[METRICS_CARRIERS][2];
     struct tei_nic_table nics[TEI_TRANSPORTS_MAX];
 };
 
@@ -98,16 +99,23 @@ static void take_transports(te_engine *e, struct snapshot *s)
     pthread_rwlock_unlock(&e->transports.lock);
 }
 
+static void take_times(const struct histogram *h, struct times *t)
+{
+    for (size_t k = 0; k <= METRICS_BOUNDS; k++)
+        t->counts[k] = now_of(&h->counts[k]);
+    t->sum_us = now_of(&h->sum_us);
+    t->sum_rest_ns = now_of(&h->sum_rest_ns);
+}
+
 static void take_latency(te_engine *e, struct snapshot *s)
 {
+    const struct metrics *m = &e->metrics;
+
     for (size_t i = 0; i < METRICS_CARRIERS; i++) {
         for (int op = 0; op < 2; op++) {
-            const struct histogram *h = &e->metrics.latency[i][op];
-
-            for (size_t k = 0; k <= METRICS_BOUNDS; k++)
-                s->latency[i][op].counts[k] = now_of(&h->counts[k]);
-            s->latency[i][op].sum_us = now_of(&h->sum_us);
-            s->latency[i][op].sum_rest_ns = now_of(&h->sum_rest_ns);
+            take_times(&m->latency[i][op], &s->latency[i][op]);
+            take_times(&m->queue[i][op], &s->queue[i][op]);
+            take_times(&m->wire[i][op], &s->wire[i][op]);
         }
     }
 }
@@ -173,7 +181,8 @@ enum scope {
     TRANSPORT_CLASS,
     NIC,
     NIC_DIRECTION,
-    LATENCY
+    LATENCY,
+    PHASE
 };
 
 /* Where a member is: in the snapshot, in a peer's figures in a peer's figures, in one of its transports or NICs. */
@@ -183,6 +192,7 @@ enum scope {
 #define AT_ERROR(m)            offsetof(struct snapshot, m)
 #define AT_CAUSE(m)            offsetof(struct snapshot, m)
 #define AT_LATENCY(m)          offsetof(struct snapshot, m)
+#define AT_PHASE(m)            offsetof(struct snapshot, m)
 #define AT_PEER(m)             offsetof(struct totals, m)
 #define AT_NIC(m)              offsetof(struct tei_nic_figures, m)
 #define AT_NIC_DIRECTION(m)    offsetof(struct tei_nic_figures, m)
@@ -216,6 +226,7 @@ static const char *const labels[] = {
     [NIC] = "transport, nic",
     [NIC_DIRECTION] = "transport, nic, direction",
     [LATENCY] = "transport, opcode, le",
+    [PHASE] = "transport, opcode, le",
 };
 
 bool tei_metric_row(size_t i, struct tei_metric_row *out)
@@ -390,43 +401,68 @@ static uint64_t bound_at(size_t k)
 #define IN_SECONDS(ns) \
     (unsigned long long)((ns) / 1000000000), (unsigned long long)((ns) % 1000000000)
 
-static void write_histogram(const char *name, const char *transport, const char *opcode,
-                            const struct latency *l, FILE *f)
+static uint64_t count_of(const struct times *t)
 {
-    uint64_t sum = 0, us;
+    uint64_t sum = 0;
 
-    for (size_t k = 0; k < METRICS_BOUNDS; k++) {
-        sum += l->counts[k];
-        fprintf(f, "%s_bucket{transport=\"%s\",opcode=\"%s\",le=\"" SECONDS "\"} %llu\n", name,
-                transport, opcode, IN_SECONDS(bound_at(k)), (unsigned long long)sum);
-    }
-    sum += l->counts[METRICS_BOUNDS];
-    fprintf(f, "%s_bucket{transport=\"%s\",opcode=\"%s\",le=\"+Inf\"} %llu\n", name, transport,
-            opcode, (unsigned long long)sum);
-    us = l->sum_us + l->sum_rest_ns / 1000;
-    fprintf(f, "%s_sum{transport=\"%s\",opcode=\"%s\"} " SECONDS "\n", name, transport, opcode,
-            (unsigned long long)(us / 1000000),
-            (unsigned long long)(us % 1000000 * 1000 + l->sum_rest_ns % 1000));
-    fprintf(f, "%s_count{transport=\"%s\",opcode=\"%s\"} %llu\n", name, transport, opcode,
-            (unsigned long long)sum);
+    for (size_t k = 0; k <= METRICS_BOUNDS; k++)
+        sum += t->counts[k];
+    return sum;
 }
 
-static bool is_empty(const struct latency *l)
+/* Its bounds, or every so many of them. */
+static void write_buckets(const char *head, const struct times *t, size_t step, FILE *f)
 {
-    for (size_t k = 0; k <= METRICS_BOUNDS; k++)
-        if (l->counts[k])
-            return false;
-    return true;
+    uint64_t sum = 0;
+
+    for (size_t k = 0; k < METRICS_BOUNDS; k++) {
+        sum += t->counts[k];
+        if (k % step == 0)
+            fprintf(f, "%s,le=\"" SECONDS "\"} %llu\n", head, IN_SECONDS(bound_at(k)),
+                    (unsigned long long)sum);
+    }
+}
+
+static void write_histogram(const char *name, const char *of, const struct times *t, size_t step,
+                            FILE *f)
+{
+    uint64_t sum = count_of(t), us = t->sum_us + t->sum_rest_ns / 1000;
+    char head[160];
+
+    snprintf(head, sizeof(head), "%s_bucket{%s", name, of);
+    write_buckets(head, t, step, f);
+    fprintf(f, "%s,le=\"+Inf\"} %llu\n", head, (unsigned long long)sum);
+    fprintf(f, "%s_sum{%s} " SECONDS "\n", name, of, (unsigned long long)(us / 1000000),
+            (unsigned long long)(us % 1000000 * 1000 + t->sum_rest_ns % 1000));
+    fprintf(f, "%s_count{%s} %llu\n", name, of, (unsigned long long)sum);
 }
 
 /* Those that have a sample. */
+static void write_histograms(const struct snapshot *s, const struct row *r, size_t step, FILE *f)
+{
+    const struct times(*all)[2] = (const void *)((const char *)s + r->offset);
+    char of[96];
+
+    for (size_t i = 0; i < METRICS_CARRIERS; i++) {
+        for (int op = 0; op < 2; op++) {
+            if (!count_of(&all[i][op]))
+                continue;
+            snprintf(of, sizeof(of), "transport=\"%s\",opcode=\"%s\"",
+                     i == TEI_STAGE_INDEX ? "stage" : tei_transport_at(i)->name, opcodes[op]);
+            write_histogram(r->name, of, &all[i][op], step, f);
+        }
+    }
+}
+
 static void write_latency(const struct snapshot *s, const struct row *r, FILE *f)
 {
-    for (size_t i = 0; i < METRICS_CARRIERS; i++)
-        for (int op = 0; op < 2; op++)
-            if (!is_empty(&s->latency[i][op]))
-                write_histogram(r->name, i == TEI_STAGE_INDEX ? "stage" : tei_transport_at(i)->name,
-                                opcodes[op], &s->latency[i][op], f);
+    write_histograms(s, r, 1, f);
+}
+
+/* By powers of two only: there are many of them. */
+static void write_phase(const struct snapshot *s, const struct row *r, FILE *f)
+{
+    write_histograms(s, r, 2, f);
 }
 
 static void (*const writers[])(const struct snapshot *s, const struct row *r, FILE *f) = {
@@ -442,6 +478,7 @@ static void (*const writers[])(const struct snapshot *s, const struct row *r, FI
     [NIC] = write_nic,
     [NIC_DIRECTION] = write_nic_direction,
     [LATENCY] = write_latency,
+    [PHASE] = write_phase,
 };
 
 char *tei_metrics_text(te_engine *e)

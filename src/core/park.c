@@ -118,6 +118,8 @@ static void post_again(struct peer *p, struct tei_list *tasks)
         atomic_store_explicit(&t->state, TE_WAITING, memory_order_relaxed);
         if (t->batch->stories)
             tei_slow_posted(t);
+        if (t->sample)
+            tei_metrics_posted(t);
         rc = cut_again(&plan, t, &why);
         if (rc)
             tei_task_end(t, rc, why);

@@ -79,6 +79,7 @@ static int cut_one(struct plan *p, struct task *t, const te_request *r, const st
     w->target_region = target;
     w->moved = &t->moved;
     w->story = tei_slow_story(t);
+    w->taken_ns = t->sample ? tei_metrics_taken(t) : NULL;
     w->trace = tei_trace_of(t);
     w->local = (char *)r->source + done;
     w->remote = r->target_offset + done;
@@ -92,6 +93,8 @@ static int cut_one(struct plan *p, struct task *t, const te_request *r, const st
     w->sys_errno = 0;
     w->why = NULL;
     tei_list_push_back(&p->lists[carrier->index], &w->link);
+    if (!t->link.prev)
+        t->link.prev = &w->link;
     TEI_PROBE4(route, t, carrier->ops.name, w->opcode, part);
     return 0;
 }

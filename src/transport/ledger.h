@@ -63,6 +63,15 @@ static inline const struct tei_entry *tei_ledger_first(const struct tei_ledger *
 
     return link ? tei_entry_of(link) : NULL;
 }
+/* The first part of a work is taken, to be moved. */
+static inline void tei_work_taken(const struct tei_work *w, int64_t now)
+{
+    int64_t not_yet = 0;
+
+    if (w->taken_ns)
+        atomic_compare_exchange_strong_explicit(w->taken_ns, &not_yet, now, memory_order_relaxed,
+                                                memory_order_relaxed);
+}
 /* The next part of any work in l->queue, at most `max` bytes long; the work keeps its turn. */
 static inline void tei_ledger_take_of(struct tei_ledger *l, struct tei_entry *e, uint64_t max,
                                       int64_t now, struct tei_part *part)
@@ -73,6 +82,8 @@ static inline void tei_ledger_take_of(struct tei_ledger *l, struct tei_entry *e,
         .entry = e, .local = e->base.local + at, .remote = e->base.remote + at, .length = n};
     if (e->out++ == e->waiting)
         e->since_ns = now;
+    if (at == 0)
+        tei_work_taken(&e->base, now);
     if (e->base.story)
         tei_story_taken(e->base.story, now);
     e->next += n;

@@ -149,9 +149,9 @@ struct tei_work {
     struct tei_region *region;       /* holds `local` */
     /* the core's; holds `remote` when the target is this engine, else NULL */
     struct tei_region *target_region;
-    /* bytes moved for the request: a transport adds each part it finished, once */
-    _Atomic uint64_t *moved;
-    struct tei_story *story;             /* see story.h; NULL: none is wanted */
+    _Atomic uint64_t *moved;   /* for the request: a transport adds each part it finished, once */
+    struct tei_story *story;   /* see story.h; NULL: none is wanted */
+    _Atomic int64_t *taken_ns; /* its first part was taken then, 0: not yet; NULL: not asked */
     const struct tei_traceparent *trace; /* for who serves it, if that can be told; NULL: none */
     char *local;
     uint64_t remote;

@@ -43,6 +43,11 @@ static void fill(void)
     }
 }
 
+static uint64_t nanoseconds(struct histogram (*of)[2])
+{
+    return 1000 * atomic_load(&of[0][TE_READ].sum_us) + atomic_load(&of[0][TE_READ].sum_rest_ns);
+}
+
 static uint64_t count(void)
 {
     uint64_t sum = 0;
@@ -68,6 +73,56 @@ TEST(the_sum_of_times_lasts)
                 3 * UINT64_C(12000000000000000));
 }
 
+/* A request that was submitted 40 s ago, posted at these times, and taken; in seconds. 0: not, or not again. */
+static void ends(int64_t posted_s, int64_t taken_s)
+{
+    struct slot *s;
+    int64_t begin_ns = tei_now_ns() - 40 * TEI_NS_PER_S;
+
+    tei_metrics_sample(engine, &tasks[0], 0, 1);
+    s = &engine->metrics.slots[tasks[0].sample - 1];
+    atomic_store(&s->begin_ns, begin_ns);
+    atomic_store(&s->posted_ns, begin_ns + posted_s * TEI_NS_PER_S);
+    atomic_store(&s->taken_ns, taken_s ? begin_ns + taken_s * TEI_NS_PER_S : 0);
+    tei_metrics_sampled(engine, &tasks[0], 0);
+}
+
+static void waited(uint64_t seconds)
+{
+    struct metrics *m = &engine->metrics;
+    uint64_t queue_ns = nanoseconds(m->queue);
+
+    assert_int_equal(queue_ns, seconds * TEI_NS_PER_S);
+    assert_int_equal(queue_ns + nanoseconds(m->wire), nanoseconds(m->latency));
+}
+
+TEST(the_two_parts_are_the_whole)
+{
+    ends(0, 10);
+    waited(10);
+    /* Copied at once. */
+    ends(0, 0);
+    waited(10);
+    /* The second of two attempts, the first of which had been taken. */
+    ends(15, 17);
+    waited(27);
+    /* The time that a transport had taken before it was given the work. */
+    ends(5, 4);
+    waited(32);
+}
+
+TEST(one_that_begins_anew_is_taken_anew)
+{
+    _Atomic int64_t *taken_ns;
+
+    tei_metrics_sample(engine, &tasks[0], 0, 1);
+    taken_ns = tei_metrics_taken(&tasks[0]);
+    assert_non_null(taken_ns);
+    atomic_store(taken_ns, 1);
+    tei_metrics_posted(&tasks[0]);
+    assert_int_equal(atomic_load(taken_ns), 0);
+}
+
 TEST(no_slot_is_taken_from_a_young_request)
 {
     fill();
@@ -87,6 +142,7 @@ TEST(a_stuck_request_loses_its_slot)
         atomic_fetch_sub(&engine->metrics.slots[i].begin_ns, (i == 7 ? 120 : 60) * TEI_NS_PER_S);
     tei_metrics_sample(engine, &tasks[METRICS_SLOTS], METRICS_SLOTS, 1);
     assert_int_equal(tasks[METRICS_SLOTS].sample, 8);
+    assert_null(tei_metrics_taken(&tasks[7]));
     /* The one that had it ends after all, and does not count. */
     tei_metrics_sampled(engine, &tasks[7], 0);
     assert_int_equal(count(), 0);
@@ -114,6 +170,8 @@ int main(void)
         CASE(a_stuck_request_loses_its_slot),
         CASE(one_that_does_not_complete_gives_its_slot_back),
         CASE(the_sum_of_times_lasts),
+        CASE(the_two_parts_are_the_whole),
+        CASE(one_that_begins_anew_is_taken_anew),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
