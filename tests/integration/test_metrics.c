@@ -15,11 +15,16 @@
 #include <cmocka.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define FILES 24 /* more than are told by name */
+#define AGAIN 40 /* connections that come and go */
 
 #define TELLS(n, series) assert_int_equal(metric(series), n)
 
@@ -120,6 +125,56 @@ static void test_uninstalled(void **state)
     assert_int_equal(s.served_requests, 2);
     assert_int_equal(s.served_bytes_out, 1000);
     assert_int_equal(s.served_bytes_in, 300);
+}
+
+struct reader {
+    te_engine *e;
+    _Atomic bool stop;
+    _Atomic unsigned reads;
+    bool fell; /* the counter, or there was no text */
+};
+
+static void *read_again(void *arg)
+{
+    struct reader *r = arg;
+
+    for (unsigned long long now, last = 0; !atomic_load(&r->stop); last = now) {
+        const char *at;
+
+        r->fell |= te_stats_text(r->e, metrics_text, sizeof(metrics_text)) != 0;
+        at = strstr(metrics_text, "\ntransfer_engine_nic_bytes_total{transport=\"tcp\"");
+        now = at ? strtoull(strstr(at, "\"} ") + 3, NULL, 10) : 0;
+        r->fell |= now < last;
+        atomic_fetch_add(&r->reads, 1);
+    }
+    return NULL;
+}
+
+/* While connections are closed and made the counters of their address are read: each counts, and only once. */
+static void test_nics_meanwhile(void **state)
+{
+    struct pair *p = *state;
+    struct reader r = {.e = p->b};
+    unsigned long long sent;
+    pthread_t id;
+
+    assert_int_equal(pthread_create(&id, NULL, read_again, &r), 0);
+    for (int i = 0; i < AGAIN; i++) {
+        unsigned before = atomic_load(&r.reads);
+
+        assert_int_equal(transfer(p->a, TE_READ, p->am, p->seg, p->bm, 100000).state, TE_COMPLETED);
+        assert_int_equal(te_transport_uninstall(p->a, "tcp"), 0);
+        assert_int_equal(te_transport_install(p->a, "tcp", NULL), 0);
+        while (atomic_load(&r.reads) == before)
+            sched_yield();
+    }
+    atomic_store(&r.stop, true);
+    pthread_join(id, NULL);
+    assert_false(r.fell);
+    metrics_look(p->b);
+    sent = nic_value("nic_bytes_total");
+    assert_true(sent >= AGAIN * 100000ULL);
+    assert_true(sent < AGAIN * 110000ULL); /* of heads and handshakes there is some */
 }
 
 static void test_failures(void **state)
@@ -380,6 +435,7 @@ int main(void)
         CASE(test_requests),
         CASE(test_served),
         CASE(test_uninstalled),
+        CASE(test_nics_meanwhile),
         CASE(test_failures),
         CASE(test_closed),
         CASE(test_memory),

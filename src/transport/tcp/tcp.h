@@ -104,6 +104,7 @@ struct tcp_worker {
     uint64_t next_serial;      /* of sessions */
     struct tcp_counters count;
     struct tei_nic_table *closed; /* what connections that are closed have moved; NULL: none was */
+    struct tei_list looks;        /* at those that are open; see tcp_nics.c */
     struct tcp_hint hints[TCP_HINTS];
     struct tei_list hushed;      /* lanes that a thread has driven */
     unsigned n_alone;            /* of them: left to a driver that is not there yet */

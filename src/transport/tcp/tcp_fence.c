@@ -35,6 +35,7 @@
  *
  * It costs a look at peer.n_unsettled for each post, and for each WRITE where there are several transports.
  */
+#include "transport/tcp/tcp_nics.h"
 #include "transport/tcp/tcp_stream.h"
 
 #include <errno.h>
@@ -382,6 +383,7 @@ static bool take_over(struct tcp_lane *l, struct tei_span span, struct tcp_remna
                                   tei_now_ns() + t->conf->tcp_status_timeout_ms * TEI_NS_PER_MS};
     tei_list_init(&r->waiters);
     tei_tcp_lane_let_go(l);
+    tei_tcp_nics_close(b->worker, fd);
     if (tei_watch_add(&b->worker->loop, &r->watch, fd, EPOLLIN, on_remnant) < 0) {
         tei_fd_close(fd);
         return false;

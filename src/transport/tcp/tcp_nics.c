@@ -3,7 +3,10 @@
  * tcp_nics.c - what went through each address of this host, for the metrics.
  *
  * The kernel counts for each connection; it is asked when somebody wants to know, and once more before a
- * connection is closed, so requests pay nothing.
+ * connection is closed, so requests pay nothing. There may be thousands, each of which takes three system calls:
+ * the worker's lock is taken to list them, let go while the kernel is asked, and taken again to add them up. Of one that
+ * is closed meanwhile only what was found when it was closed counts, so each counts once. Its number may be that of
+ * another descriptor when it is asked for; what that tells is dropped.
  */
 #include "transport/tcp/tcp_nics.h"
 
@@ -36,10 +39,34 @@ static bool look_at(int fd, struct tei_nic_figures *f)
     return f->bytes[0] || f->bytes[1];
 }
 
+/* ------------------------------------------------------------------------ those that are closed */
+
+struct connection {
+    int fd;
+    bool gone;                      /* under the worker's lock: it was closed since it was listed */
+    struct tei_nic_figures figures; /* .connections 0: it has moved nothing yet */
+};
+
+/* All connections of a worker, while they are looked at. */
+struct look {
+    struct tei_link link; /* in worker.looks */
+    struct connection *v;
+    size_t n, cap;
+};
+
+static void forget(struct look *k, int fd)
+{
+    for (size_t i = 0; i < k->n; i++)
+        k->v[i].gone |= k->v[i].fd == fd;
+}
+
 void tei_tcp_nics_close(struct tcp_worker *w, int fd)
 {
     struct tei_nic_figures f;
+    struct tei_link *n, *tmp;
 
+    TEI_LIST_EACH(&w->looks, n, tmp)
+        forget(tei_container_of(n, struct look, link), fd);
     if (!look_at(fd, &f))
         return;
     if (!w->closed)
@@ -48,29 +75,61 @@ void tei_tcp_nics_close(struct tcp_worker *w, int fd)
         tei_nics_add(w->closed, &f);
 }
 
-static void add_open(int fd, struct tei_nic_table *out)
-{
-    struct tei_nic_figures f;
+/* -------------------------------------------------------------------------- those that are open */
 
-    if (!look_at(fd, &f))
-        return;
-    f.connections = f.up = 1;
-    tei_nics_add(out, &f);
+/* Without memory it is left out, this time. */
+static void list_one(struct look *k, int fd)
+{
+    if (k->n == k->cap) {
+        size_t cap = k->cap ? 2 * k->cap : 64;
+        void *v = realloc(k->v, cap * sizeof *k->v);
+
+        if (!v)
+            return;
+        k->v = v;
+        k->cap = cap;
+    }
+    k->v[k->n++] = (struct connection){.fd = fd};
 }
 
-static void add_sessions(const struct tei_list *sessions, struct tei_nic_table *out)
+static void list_sessions(const struct tei_list *sessions, struct look *k)
 {
     struct tei_link *n, *tmp;
 
     TEI_LIST_EACH(sessions, n, tmp)
-        add_open(tei_container_of(n, struct tcp_session, link)->watch.fd, out);
+        list_one(k, tei_container_of(n, struct tcp_session, link)->watch.fd);
 }
 
-static void add_lanes(const struct tcp_bundle *b, struct tei_nic_table *out)
+static void list_lanes(const struct tcp_bundle *b, struct look *k)
 {
     for (unsigned i = 0; i < b->n_lanes; i++)
         if (b->lanes[i].watch.loop)
-            add_open(b->lanes[i].watch.fd, out);
+            list_one(k, b->lanes[i].watch.fd);
+}
+
+static void list_all(struct tcp_worker *w, struct look *k)
+{
+    struct tei_link *n, *tmp;
+
+    tei_tcp_worker_enter(w);
+    TEI_LIST_EACH(&w->bundles, n, tmp)
+        list_lanes(tei_container_of(n, struct tcp_bundle, link), k);
+    list_sessions(&w->idle, k);
+    list_sessions(&w->serving, k);
+    tei_list_push_back(&w->looks, &k->link);
+    tei_tcp_worker_leave(w);
+}
+
+static void add_all(struct tcp_worker *w, struct look *k, struct tei_nic_table *out)
+{
+    tei_tcp_worker_enter(w);
+    tei_list_del(&k->link);
+    for (size_t i = 0; w->closed && i < w->closed->n; i++)
+        tei_nics_add(out, &w->closed->v[i]);
+    for (size_t i = 0; i < k->n; i++)
+        if (!k->v[i].gone && k->v[i].figures.connections)
+            tei_nics_add(out, &k->v[i].figures);
+    tei_tcp_worker_leave(w);
 }
 
 void tei_tcp_nics(struct tei_transport *base, struct tei_nic_table *out)
@@ -78,16 +137,16 @@ void tei_tcp_nics(struct tei_transport *base, struct tei_nic_table *out)
     struct tcp *t = tei_tcp_of(base);
 
     for (unsigned i = 0; i < t->n_workers; i++) {
-        struct tcp_worker *w = &t->workers[i];
-        struct tei_link *n, *tmp;
+        struct look k = {0};
 
-        tei_tcp_worker_enter(w);
-        for (size_t k = 0; w->closed && k < w->closed->n; k++)
-            tei_nics_add(out, &w->closed->v[k]);
-        TEI_LIST_EACH(&w->bundles, n, tmp)
-            add_lanes(tei_container_of(n, struct tcp_bundle, link), out);
-        add_sessions(&w->idle, out);
-        add_sessions(&w->serving, out);
-        tei_tcp_worker_leave(w);
+        list_all(&t->workers[i], &k);
+        for (size_t c = 0; c < k.n; c++) {
+            struct tei_nic_figures *f = &k.v[c].figures;
+
+            if (look_at(k.v[c].fd, f))
+                f->connections = f->up = 1;
+        }
+        add_all(&t->workers[i], &k, out);
+        free(k.v);
     }
 }

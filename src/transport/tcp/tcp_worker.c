@@ -44,6 +44,7 @@ int tei_tcp_worker_init(struct tcp_worker *w, struct tcp *t, unsigned index)
     tei_list_init(&w->sources);
     tei_list_init(&w->done);
     tei_list_init(&w->hushed);
+    tei_list_init(&w->looks);
     pthread_mutex_init(&w->turnstile, NULL);
     pthread_mutex_init(&w->lock, NULL);
     w->ready = true;
