@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.join(te.SRC, "scripts"))
 
 BENCH = os.path.join(te.BUILD, "tests", "bench")
 NETLAB = os.path.join(te.SRC, "scripts", "netlab.sh")
-PROGRAMS = ("raw_stream", "raw_pingpong", "raw_memcpy", "raw_process_vm", "te_micro", "te_peers", "raw_gpu", "te_gpu",
+PROGRAMS = ("raw_stream", "raw_pingpong", "raw_memcpy", "raw_process_vm", "te_micro", "te_peers", "te_store", "raw_gpu", "te_gpu",
             "delay_relay")
 
 
