@@ -430,13 +430,21 @@ const struct tei_option_row tei_option_rows[] = {
     {SWITCH("MOONCAKE_DISABLE_HIP_DMABUF", disable_hip_dmabuf, "off"),
      .help = "Do not register HIP memory through dma-buf."},
     {NUMBER("MC_HIP_NUM_STREAMS", hip_streams, "64", 1, 1024), .unit = "streams", .idle = true,
-     .help = "HIP streams kept for copies. This engine opens those it needs."},
+     .help =
+         "HIP streams kept for copies: checked for the sake of Mooncake's scripts, bounds nothing. "
+         "This engine opens one for each device and direction when its first copy comes."},
     {NUMBER("MC_HIP_NUM_EVENTS", hip_events, "64", 1, 65535), .unit = "events", .idle = true,
-     .help = "HIP events kept for copies. This engine opens those it needs."},
+     .help =
+         "HIP events kept for copies: checked for the sake of Mooncake's scripts, bounds nothing. "
+         "This engine has 64 for each stream, and uses them over and over."},
     {NUMBER("MC_MUSA_NUM_STREAMS", musa_streams, "64", 1, 1024), .unit = "streams", .idle = true,
-     .help = "MUSA streams kept for copies. This engine opens those it needs."},
+     .help =
+         "MUSA streams kept for copies: checked for the sake of Mooncake's scripts, bounds nothing. "
+         "This engine opens one for each device and direction when its first copy comes."},
     {NUMBER("MC_MUSA_NUM_EVENTS", musa_events, "64", 1, 65535), .unit = "events", .idle = true,
-     .help = "MUSA events kept for copies. This engine opens those it needs."},
+     .help =
+         "MUSA events kept for copies: checked for the sake of Mooncake's scripts, bounds nothing. "
+         "This engine has 64 for each stream, and uses them over and over."},
     {SIZE("TE_GPU_STAGE", gpu_stage, "33554432", MIB(1), GIB(4)),
      .help = "Pinned host memory through which requests from and to device memory pass where a "
              "transport does not reach it; taken when the first such memory is registered."},
