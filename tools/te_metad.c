@@ -15,6 +15,7 @@
 #include "common_flags.h"
 #include "te_metad/http.h"
 #include "te_metad/listen.h"
+#include "te_metad/log.h"
 #include "te_metad/secret.h"
 #include "te_metad/store.h"
 
@@ -200,11 +201,10 @@ static unsigned fit_connections(const struct settings *s)
     uint64_t possible =
         limit.rlim_cur > 3 * OTHER_FILES ? (limit.rlim_cur - 2 * OTHER_FILES) / 2 : 1;
     if (!s->quiet)
-        fprintf(stderr,
-                "te_metad: %llu connections instead of --max-connections=%llu: the limit of open "
-                "files is %llu (ulimit -Hn)\n",
-                (unsigned long long)possible, (unsigned long long)wanted,
-                (unsigned long long)limit.rlim_cur);
+        log_line("%llu connections instead of --max-connections=%llu: the limit of open "
+                 "files is %llu (ulimit -Hn)",
+                 (unsigned long long)possible, (unsigned long long)wanted,
+                 (unsigned long long)limit.rlim_cur);
     return (unsigned)possible;
 }
 
@@ -215,9 +215,9 @@ static void tell_contents(const struct settings *s, struct store *store)
         return;
     store_used(store, &used, &limits);
     if (s->data_dir[0])
-        fprintf(stderr, "te_metad: %llu keys in %s\n", (unsigned long long)used.keys, s->data_dir);
+        log_line("%llu keys in %s", (unsigned long long)used.keys, s->data_dir);
     else
-        fprintf(stderr, "te_metad: the contents are in memory only (--data-dir=DIR keeps them)\n");
+        log_line("the contents are in memory only (--data-dir=DIR keeps them)");
 }
 
 /* What other hosts can do is told once, unless they cannot come. */
@@ -226,14 +226,11 @@ static void tell_openness(const struct settings *s, const char *name)
     if (s->quiet || strncmp(name, "127.", 4) == 0 || strncmp(name, "[::1]", 5) == 0)
         return;
     if (!s->token_file[0])
-        fprintf(stderr,
-                "te_metad: whoever reaches %s can read and change everything: --token-file=FILE "
-                "lets in who has a token, --addr=127.0.0.1:8080 this host alone\n",
-                name);
+        log_line("whoever reaches %s can read and change everything: --token-file=FILE "
+                 "lets in who has a token, --addr=127.0.0.1:8080 this host alone",
+                 name);
     else if (!s->tls_cert[0])
-        fprintf(stderr,
-                "te_metad: tokens are sent to %s in the clear: --tls-cert and --tls-key encrypt\n",
-                name);
+        log_line("tokens are sent to %s in the clear: --tls-cert and --tls-key encrypt", name);
 }
 
 /* What is secret should be its owner's. */
@@ -243,8 +240,8 @@ static void tell_readers(const struct settings *s, const char *flag, const char 
 
     if (!s->quiet && path[0] && stat(path, &st) == 0 && S_ISREG(st.st_mode) &&
         st.st_mode & (S_IROTH | S_IWOTH))
-        fprintf(stderr, "te_metad: %s=%.200s: every user of this host can %s it: chmod o-rwx\n",
-                flag, path, st.st_mode & S_IWOTH ? "change" : "read");
+        log_line("%s=%.200s: every user of this host can %s it: chmod o-rwx", flag, path,
+                 st.st_mode & S_IWOTH ? "change" : "read");
 }
 
 /* The signals that stop the server, or ask for a backup; they are blocked in all threads and waited for. */
@@ -262,12 +259,11 @@ static void back_up(const struct settings *s, struct store *store)
 {
     char why[STORE_WHY_MAX];
     if (!s->backup[0])
-        fputs("te_metad: no backup: start it with --backup=FILE, where SIGUSR1 has it written\n",
-              stderr);
+        log_line("no backup: start it with --backup=FILE, where SIGUSR1 has it written");
     else if (!store_backup(store, s->backup, why))
-        fprintf(stderr, "te_metad: no backup: %s\n", why);
+        log_line("no backup: %s", why);
     else if (!s->quiet)
-        fprintf(stderr, "te_metad: backup written: %s\n", s->backup);
+        log_line("backup written: %s", s->backup);
 }
 
 static int serve(const struct settings *s, const struct secrets *secrets,
@@ -304,7 +300,7 @@ static int serve(const struct settings *s, const struct secrets *secrets,
             back_up(s, store);
     http_stop(http);
     if (!s->quiet)
-        fprintf(stderr, "te_metad: stopped by %s\n", sig == SIGINT ? "SIGINT" : "SIGTERM");
+        log_line("stopped by %s", sig == SIGINT ? "SIGINT" : "SIGTERM");
     return 0;
 }
 

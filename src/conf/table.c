@@ -110,7 +110,8 @@ const struct tei_option_row tei_option_rows[] = {
          "and it is tried again each second."},
     {WORD("TE_LOG_FORMAT", log_format, "glog", format_words),
      .help =
-         "How a line begins: glog (W1120 13:50:01.123456 THREAD te]), iso (date, time and zone by "
+         "How a line begins: glog (W1120 13:50:01.123456 THREAD te]), which is what programs that read "
+         "the logs of Mooncake's engines know, and so the default; iso (date, time and zone by "
          "ISO 8601, level, process and thread), or json: an object with time, level, pid, tid, "
          "dropped (lines left out before this one) and message."},
     {SWITCH("MC_TE_METRIC", metric, "off"),

@@ -3,15 +3,18 @@
 # te-test: parallel timeout=300
 """te_metad: /metrics for Prometheus, and the lines of --request-log."""
 import os
+import os
 import re
+import signal
 import unittest
 
 import te_prom
 import te_proc as te
 from metad_server import Server, WithServer, ask, get, put, target
 
-LINE = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d "
-                  r"127\.0\.0\.1 \d+ (\S+ \S+ \d+) \d+\.\d{3} ms$")
+TIME = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d "
+LINE = re.compile(TIME + r"127\.0\.0\.1 \d+ (\S+ \S+ \d+) \d+\.\d{3} ms$")
+OWN = re.compile(TIME + r"te_metad: (.+)$")
 
 
 class Metrics(WithServer):
@@ -73,11 +76,23 @@ class Log(unittest.TestCase):
             self.assertEqual(server.once(ask, "DELETE", target("k" * 1000))[0], 200)
             self.assertEqual(server.once(ask, "GET", "/health")[0], 200)
             self.assertEqual(server.stop(), 0)
-            lines = [LINE.match(line) for line in server.errors if re.match(r"\d{4}-", line)]
+            lines = [LINE.match(line) for line in server.errors if not OWN.match(line)]
             self.assertEqual([line and line[1] for line in lines],
                              ["PUT /metadata?key=mooncake/ram/a 200", "GET /metadata?key=x%1B[31m%20y%0A%25 404",
                               "GET /metadata?prefix=moon 200", "DELETE /metadata?key=" + "k" * 256 + " 200",
                               "GET /health 200"], server)
+
+    def test_own_lines(self):
+        """All that it says while it serves has the time."""
+        with Server() as server:
+            os.kill(server.pid, signal.SIGUSR1)
+            server.wait_error("no backup")
+            self.assertEqual(server.stop(), 0)
+            said = [OWN.match(line) for line in server.errors]
+            self.assertTrue(all(said), server)
+            self.assertEqual([line[1].split(":")[0] for line in said],
+                             ["the contents are in memory only (--data-dir=DIR keeps them)", "no backup",
+                              "stopped by SIGTERM"])
 
     def test_without(self):
         with Server() as server:

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "te.h"
+#include "te_metad/log.h"
 
 #define KEY_SHOWN 256 /* bytes of a key in a line of the log */
 
@@ -29,19 +30,6 @@ int64_t figures_now_ns(void)
 }
 
 /* ------------------------------------------------------------------------------------------- log */
-
-/* "2026-11-25T16:03:11.123+01:00" */
-static void write_time(char out[40])
-{
-    struct timespec now;
-    struct tm local;
-    char zone[8];
-    clock_gettime(CLOCK_REALTIME, &now);
-    localtime_r(&now.tv_sec, &local);
-    size_t n = strftime(out, 40, "%Y-%m-%dT%H:%M:%S", &local);
-    strftime(zone, sizeof zone, "%z", &local);
-    snprintf(out + n, 40 - n, ".%03d%.3s:%s", (int)(now.tv_nsec / 1000000), zone, zone + 3);
-}
 
 /* Bytes of a client, so that none of them ends the line or does something to a terminal. */
 static size_t write_quoted(const char *text, size_t len, char *out, size_t room)
@@ -66,8 +54,8 @@ static socklen_t length_of(const struct sockaddr *from)
 /* One write, so that lines of several threads do not mix. */
 static void log_one(const struct figure *one, int64_t took_ns)
 {
-    char at[40], host[64] = "-", port[8] = "-", method[64], url[128], key[3 * KEY_SHOWN + 8];
-    write_time(at);
+    char at[LOG_TIME], host[64] = "-", port[8] = "-", method[64], url[128], key[3 * KEY_SHOWN + 8];
+    log_time(at);
     if (one->from)
         getnameinfo(one->from, length_of(one->from), host, sizeof host, port, sizeof port,
                     NI_NUMERICHOST | NI_NUMERICSERV);

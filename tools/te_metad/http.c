@@ -24,6 +24,7 @@
 
 #include "te_metad/clients.h"
 #include "te_metad/figures.h"
+#include "te_metad/log.h"
 
 #define THREADS        4
 #define HEADERS_MAX    (128u << 10) /* bytes of a request's line and headers, and of one read */
@@ -110,7 +111,7 @@ static void note(struct http *h, const char *what, const char *why)
     long long now = (long long)time(NULL), last = atomic_load(&h->last_note_s);
     if (h->o.quiet || now == last || !atomic_compare_exchange_strong(&h->last_note_s, &last, now))
         return;
-    fprintf(stderr, "te_metad: %s: %s\n", what, why);
+    log_line("%s: %s", what, why);
 }
 
 /* --------------------------------------------------------------------------------------- memory */
