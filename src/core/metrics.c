@@ -113,9 +113,11 @@ void tei_metrics_carried(te_engine *e, struct returned *r)
     *r = (struct returned){0};
 }
 
-void tei_metrics_path_changed(te_engine *e, size_t place)
+void tei_metrics_path_changed(te_engine *e, size_t from, size_t to)
 {
-    add(1, &shard_of(e)->by[place].path_changes);
+    add(1, &shard_of(e)->by[to].path_changes);
+    if (from != to)
+        add(1, &e->metrics.failovers[from][to]);
 }
 
 void tei_metrics_attempt_failed(te_engine *e, const struct tei_work *w)
@@ -253,26 +255,29 @@ void tei_metrics_sample(te_engine *e, struct task *tasks, uint64_t first, size_t
     tell_first_piece(&tasks[number - first], s);
 }
 
-/* The first bound that is not below the time; METRICS_BOUNDS: none. */
-static size_t bound_of(uint64_t ns)
+/* The first bound that is not below the time, or the bytes; METRICS_BOUNDS: none. */
+static size_t bound_of(uint64_t value)
 {
     unsigned k;
 
-    if (ns <= UINT64_C(1) << METRICS_FIRST)
+    if (value <= UINT64_C(1) << METRICS_FIRST)
         return 0;
-    k = 63U - (unsigned)__builtin_clzll(ns - 1);
+    k = 63U - (unsigned)__builtin_clzll(value - 1);
     if (k >= METRICS_FIRST + METRICS_OCTAVES)
         return METRICS_BOUNDS;
-    return 2 * (size_t)(k - METRICS_FIRST) + (ns <= UINT64_C(3) << (k - 1) ? 1 : 2);
+    return 2 * (size_t)(k - METRICS_FIRST) + (value <= UINT64_C(3) << (k - 1) ? 1 : 2);
 }
 
-static void add_time(struct histogram *h, int64_t time_ns, uint64_t weight)
+static void add_value(struct histogram *h, uint64_t value, uint64_t weight)
 {
-    uint64_t ns = (uint64_t)time_ns;
+    add(weight, &h->counts[bound_of(value)]);
+    add(value * weight / 1000, &h->sum_k);
+    add(value * weight % 1000, &h->sum_rest);
+}
 
-    add(weight, &h->counts[bound_of(ns)]);
-    add(ns * weight / 1000, &h->sum_us);
-    add(ns * weight % 1000, &h->sum_rest_ns);
+static void add_time(struct histogram *h, int64_t ns, uint64_t weight)
+{
+    add_value(h, (uint64_t)ns, weight);
 }
 
 /*
@@ -301,6 +306,7 @@ void tei_metrics_sampled(te_engine *e, struct task *t, size_t place)
         add_time(&m->latency[place][op], end_ns - begin_ns, weight);
         add_time(&m->queue[place][op], moving_ns - begin_ns, weight);
         add_time(&m->wire[place][op], end_ns - moving_ns, weight);
+        add_value(&m->size[place][op], t->req.length, weight);
     }
 }
 

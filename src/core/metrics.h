@@ -28,7 +28,7 @@ enum {
     METRICS_CLASSES = 3, /* of errors: enum tei_err_class without OK */
     METRICS_SLOTS = 64,  /* requests that are timed at once */
     METRICS_PEERS = 20,  /* told by name */
-    /* Bounds of the histogram: 2^k and 1.5 * 2^k nanoseconds, from 2^10 (1 us) to 2^36 (69 s). */
+    /* Bounds of histograms: 2^k and 1.5 * 2^k nanoseconds, from 2^10 (1 us) to 2^36 (69 s), or as many bytes. */
     METRICS_FIRST = 10,
     METRICS_OCTAVES = 26,
     METRICS_BOUNDS = 2 * METRICS_OCTAVES + 1,
@@ -92,10 +92,10 @@ struct shard {
 struct histogram {
     _Atomic uint64_t counts[METRICS_BOUNDS + 1];
     /*
-     * The sum of the times: each adds its whole microseconds to one, which lasts for many years of many
-     * requests at once, and the nanoseconds beyond these to the other, less than 1000 for a sample.
+     * The sum of nanoseconds, or bytes: each adds its whole thousands to one, which lasts for many years of
+     * many requests at once, and what is beyond these to the other, less than 1000 for a sample.
      */
-    _Atomic uint64_t sum_us, sum_rest_ns;
+    _Atomic uint64_t sum_k, sum_rest;
 };
 
 /*
@@ -125,7 +125,8 @@ struct metrics {
     _Atomic int64_t sampled_ns; /* when the last sample began */
     struct slot slots[METRICS_SLOTS];
     struct histogram latency[METRICS_CARRIERS][2], queue[METRICS_CARRIERS][2],
-        wire[METRICS_CARRIERS][2];
+        wire[METRICS_CARRIERS][2], size[METRICS_CARRIERS][2];
+    _Atomic uint64_t failovers[TEI_TRANSPORTS_MAX][TEI_TRANSPORTS_MAX]; /* from, to */
 };
 
 struct view;
@@ -148,8 +149,9 @@ static inline void tei_metrics_return(te_engine *e, struct returned *r, const st
     else
         r->bytes[w->opcode] += w->length;
 }
-/* A request is given to the transport in this place, after another one had failed it. */
-void tei_metrics_path_changed(te_engine *e, size_t place);
+/* A request is given to the transport in the place `to`, after that in `from` has failed it; or to the same,
+ * with its memory staged now, or not any more. */
+void tei_metrics_path_changed(te_engine *e, size_t from, size_t to);
 /* One that belongs to staged work, whether it has an error or not. */
 void tei_metrics_staged(te_engine *e, const struct tei_work *w);
 /* Times one of `n` requests that are submitted together, the first of which has this number, before they

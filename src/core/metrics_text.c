@@ -21,8 +21,8 @@ struct by_transport {
     uint64_t attempts[2], bytes[2], path_changes, failures[METRICS_CLASSES];
 };
 
-struct times {
-    uint64_t counts[METRICS_BOUNDS + 1], sum_us, sum_rest_ns;
+struct samples {
+    uint64_t counts[METRICS_BOUNDS + 1], sum_k, sum_rest;
 };
 
 struct snapshot {
@@ -30,15 +30,17 @@ struct snapshot {
     struct te_stats stats;
     struct totals all;
     uint64_t fences_quiet, fences_unknown;
-    uint64_t inflight, parked, restarts, stalls, staged_bytes, registered_bytes, inbox;
+    uint64_t inflight, parked, restarts, stalls, staged_bytes, inbox;
+    uint64_t registered_bytes, bytes_added, bytes_gone;
     uint64_t metadata_up, name_taken;
     uint64_t errors[METRICS_ERRORS], refused[TEI_AUTH_N_CAUSES];
     struct by_transport transports[METRICS_CARRIERS];
     size_t n_peers;
     struct by_peer peers[METRICS_PEERS];
     struct totals others;
-    struct times latency[METRICS_CARRIERS][2], queue[METRICS_CARRIERS][2],
-        wire[METRICS_CARRIERS][2];
+    struct samples latency[METRICS_CARRIERS][2], queue[METRICS_CARRIERS][2],
+        wire[METRICS_CARRIERS][2], size[METRICS_CARRIERS][2];
+    uint64_t failovers[TEI_TRANSPORTS_MAX][TEI_TRANSPORTS_MAX];
     struct tei_nic_table nics[TEI_TRANSPORTS_MAX];
 };
 
@@ -99,23 +101,24 @@ static void take_transports(te_engine *e, struct snapshot *s)
     pthread_rwlock_unlock(&e->transports.lock);
 }
 
-static void take_times(const struct histogram *h, struct times *t)
+static void take_samples(const struct histogram *h, struct samples *t)
 {
     for (size_t k = 0; k <= METRICS_BOUNDS; k++)
         t->counts[k] = now_of(&h->counts[k]);
-    t->sum_us = now_of(&h->sum_us);
-    t->sum_rest_ns = now_of(&h->sum_rest_ns);
+    t->sum_k = now_of(&h->sum_k);
+    t->sum_rest = now_of(&h->sum_rest);
 }
 
-static void take_latency(te_engine *e, struct snapshot *s)
+static void take_sampled(te_engine *e, struct snapshot *s)
 {
     const struct metrics *m = &e->metrics;
 
     for (size_t i = 0; i < METRICS_CARRIERS; i++) {
         for (int op = 0; op < 2; op++) {
-            take_times(&m->latency[i][op], &s->latency[i][op]);
-            take_times(&m->queue[i][op], &s->queue[i][op]);
-            take_times(&m->wire[i][op], &s->wire[i][op]);
+            take_samples(&m->latency[i][op], &s->latency[i][op]);
+            take_samples(&m->queue[i][op], &s->queue[i][op]);
+            take_samples(&m->wire[i][op], &s->wire[i][op]);
+            take_samples(&m->size[i][op], &s->size[i][op]);
         }
     }
 }
@@ -146,7 +149,10 @@ static struct snapshot *take_snapshot(te_engine *e)
     s->fences_quiet = now_of(&e->count.fences_quiet);
     s->fences_unknown = now_of(&e->count.fences_unknown);
     s->stalls = now_of(&e->metrics.stalls);
-    s->registered_bytes = now_of(&e->regions.bytes);
+    s->bytes_gone =
+        now_of(&e->regions.bytes_gone); /* first: no more can have gone than was added */
+    s->bytes_added = now_of(&e->regions.bytes_added);
+    s->registered_bytes = s->bytes_added - s->bytes_gone;
     s->metadata_up = !s->stats.metadata_down;
     s->name_taken = tei_keep_is_taken(&e->keeper);
     pthread_mutex_lock(&e->inbox.lock);
@@ -158,9 +164,12 @@ static struct snapshot *take_snapshot(te_engine *e)
         tei_auth_counts(e->conf.identity, s->refused);
     take_transports(e, s);
     take_carried(e, TEI_STAGE_INDEX, &s->transports[TEI_STAGE_INDEX]);
+    for (size_t i = 0; i < TEI_TRANSPORTS_MAX; i++)
+        for (size_t k = 0; k < TEI_TRANSPORTS_MAX; k++)
+            s->failovers[i][k] = now_of(&e->metrics.failovers[i][k]);
     s->staged_bytes = s->transports[TEI_STAGE_INDEX].bytes[TE_READ] +
                       s->transports[TEI_STAGE_INDEX].bytes[TE_WRITE];
-    take_latency(e, s);
+    take_sampled(e, s);
     if (tei_metrics_peers(e, s->peers, &s->n_peers, &s->others))
         return s;
     free_snapshot(s);
@@ -179,10 +188,12 @@ enum scope {
     TRANSPORT,
     TRANSPORT_OPCODE,
     TRANSPORT_CLASS,
+    FROM_TO,
     NIC,
     NIC_DIRECTION,
     LATENCY,
-    PHASE
+    PHASE,
+    SIZE
 };
 
 /* Where a member is: in the snapshot, in a peer's figures in a peer's figures, in one of its transports or NICs. */
@@ -193,6 +204,8 @@ enum scope {
 #define AT_CAUSE(m)            offsetof(struct snapshot, m)
 #define AT_LATENCY(m)          offsetof(struct snapshot, m)
 #define AT_PHASE(m)            offsetof(struct snapshot, m)
+#define AT_SIZE(m)             offsetof(struct snapshot, m)
+#define AT_FROM_TO(m)          offsetof(struct snapshot, m)
 #define AT_PEER(m)             offsetof(struct totals, m)
 #define AT_NIC(m)              offsetof(struct tei_nic_figures, m)
 #define AT_NIC_DIRECTION(m)    offsetof(struct tei_nic_figures, m)
@@ -227,6 +240,8 @@ static const char *const labels[] = {
     [NIC_DIRECTION] = "transport, nic, direction",
     [LATENCY] = "transport, opcode, le",
     [PHASE] = "transport, opcode, le",
+    [SIZE] = "transport, opcode, le",
+    [FROM_TO] = "from, to",
 };
 
 bool tei_metric_row(size_t i, struct tei_metric_row *out)
@@ -360,6 +375,18 @@ static void write_transport_class(const struct snapshot *s, const struct row *r,
                     (unsigned long long)member(t, r)[k]);
 }
 
+/* All pairs that there can be: of a series that begins at 1 rate() does not see the first. */
+static void write_from_to(const struct snapshot *s, const struct row *r, FILE *f)
+{
+    const struct by_transport *from, *to;
+
+    for (size_t i = 0; (from = next_transport(s, &i));)
+        for (size_t k = 0; (to = next_transport(s, &k));)
+            if (from != to)
+                fprintf(f, "%s{from=\"%s\",to=\"%s\"} %llu\n", r->name, from->name, to->name,
+                        (unsigned long long)s->failovers[from - s->transports][to - s->transports]);
+}
+
 static void write_one_nic(const char *transport, const struct tei_nic_figures *n,
                           const char *direction, uint64_t value, const struct row *r, FILE *f)
 {
@@ -396,12 +423,29 @@ static uint64_t bound_at(size_t k)
     return k % 2 ? octave + octave / 2 : octave;
 }
 
-/* As %.9f would, but with a point in every locale. */
-#define SECONDS "%llu.%09llu"
-#define IN_SECONDS(ns) \
-    (unsigned long long)((ns) / 1000000000), (unsigned long long)((ns) % 1000000000)
+/* Bytes, or seconds of so many nanoseconds: as %.9f would, but with a point in every locale. */
+static void put_number(FILE *f, const struct row *r, uint64_t n)
+{
+    if (r->scope == SIZE)
+        fprintf(f, "%llu", (unsigned long long)n);
+    else
+        fprintf(f, "%llu.%09llu", (unsigned long long)(n / 1000000000),
+                (unsigned long long)(n % 1000000000));
+}
 
-static uint64_t count_of(const struct times *t)
+/* The sum in nanoseconds may need more than 64 bits. */
+static void put_sum(FILE *f, const struct row *r, const struct samples *h)
+{
+    uint64_t k = h->sum_k + h->sum_rest / 1000, rest = h->sum_rest % 1000;
+
+    if (r->scope == SIZE)
+        put_number(f, r, k * 1000 + rest);
+    else
+        fprintf(f, "%llu.%09llu", (unsigned long long)(k / 1000000),
+                (unsigned long long)(k % 1000000 * 1000 + rest));
+}
+
+static uint64_t count_of(const struct samples *t)
 {
     uint64_t sum = 0;
 
@@ -410,37 +454,37 @@ static uint64_t count_of(const struct times *t)
     return sum;
 }
 
-/* Its bounds, or every so many of them. */
-static void write_buckets(const char *head, const struct times *t, size_t step, FILE *f)
+/* All bounds, or of what there is much of powers of two only. */
+static void write_buckets(const struct row *r, const char *of, const struct samples *h, FILE *f)
 {
+    size_t step = r->scope == LATENCY ? 1 : 2;
     uint64_t sum = 0;
 
     for (size_t k = 0; k < METRICS_BOUNDS; k++) {
-        sum += t->counts[k];
-        if (k % step == 0)
-            fprintf(f, "%s,le=\"" SECONDS "\"} %llu\n", head, IN_SECONDS(bound_at(k)),
-                    (unsigned long long)sum);
+        sum += h->counts[k];
+        if (k % step)
+            continue;
+        fprintf(f, "%s_bucket{%s,le=\"", r->name, of);
+        put_number(f, r, bound_at(k));
+        fprintf(f, "\"} %llu\n", (unsigned long long)sum);
     }
 }
 
-static void write_histogram(const char *name, const char *of, const struct times *t, size_t step,
-                            FILE *f)
+static void write_one_histogram(const struct row *r, const char *of, const struct samples *h,
+                                FILE *f)
 {
-    uint64_t sum = count_of(t), us = t->sum_us + t->sum_rest_ns / 1000;
-    char head[160];
+    unsigned long long n = count_of(h);
 
-    snprintf(head, sizeof(head), "%s_bucket{%s", name, of);
-    write_buckets(head, t, step, f);
-    fprintf(f, "%s,le=\"+Inf\"} %llu\n", head, (unsigned long long)sum);
-    fprintf(f, "%s_sum{%s} " SECONDS "\n", name, of, (unsigned long long)(us / 1000000),
-            (unsigned long long)(us % 1000000 * 1000 + t->sum_rest_ns % 1000));
-    fprintf(f, "%s_count{%s} %llu\n", name, of, (unsigned long long)sum);
+    write_buckets(r, of, h, f);
+    fprintf(f, "%s_bucket{%s,le=\"+Inf\"} %llu\n%s_sum{%s} ", r->name, of, n, r->name, of);
+    put_sum(f, r, h);
+    fprintf(f, "\n%s_count{%s} %llu\n", r->name, of, n);
 }
 
 /* Those that have a sample. */
-static void write_histograms(const struct snapshot *s, const struct row *r, size_t step, FILE *f)
+static void write_histogram(const struct snapshot *s, const struct row *r, FILE *f)
 {
-    const struct times(*all)[2] = (const void *)((const char *)s + r->offset);
+    const struct samples(*all)[2] = (const void *)((const char *)s + r->offset);
     char of[96];
 
     for (size_t i = 0; i < METRICS_CARRIERS; i++) {
@@ -449,20 +493,9 @@ static void write_histograms(const struct snapshot *s, const struct row *r, size
                 continue;
             snprintf(of, sizeof(of), "transport=\"%s\",opcode=\"%s\"",
                      i == TEI_STAGE_INDEX ? "stage" : tei_transport_at(i)->name, opcodes[op]);
-            write_histogram(r->name, of, &all[i][op], step, f);
+            write_one_histogram(r, of, &all[i][op], f);
         }
     }
-}
-
-static void write_latency(const struct snapshot *s, const struct row *r, FILE *f)
-{
-    write_histograms(s, r, 1, f);
-}
-
-/* By powers of two only: there are many of them. */
-static void write_phase(const struct snapshot *s, const struct row *r, FILE *f)
-{
-    write_histograms(s, r, 2, f);
 }
 
 static void (*const writers[])(const struct snapshot *s, const struct row *r, FILE *f) = {
@@ -477,8 +510,10 @@ static void (*const writers[])(const struct snapshot *s, const struct row *r, FI
     [TRANSPORT_CLASS] = write_transport_class,
     [NIC] = write_nic,
     [NIC_DIRECTION] = write_nic_direction,
-    [LATENCY] = write_latency,
-    [PHASE] = write_phase,
+    [LATENCY] = write_histogram,
+    [PHASE] = write_histogram,
+    [SIZE] = write_histogram,
+    [FROM_TO] = write_from_to,
 };
 
 char *tei_metrics_text(te_engine *e)

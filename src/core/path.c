@@ -85,7 +85,7 @@ void tei_path_by(struct task *t, uint8_t carrier, bool again)
         now = pack(carrier, carrier_of(was) == carrier ? nic_of(was) : 0, changes_of(was) + other);
     } while (!change(t, &was, now));
     if (other)
-        tei_metrics_path_changed(t->batch->engine, place_of(now));
+        tei_metrics_path_changed(t->batch->engine, place_of(was), place_of(now));
 }
 
 void tei_path_went(struct task *t, const struct tei_work *w)

@@ -240,7 +240,8 @@ static struct tei_link *place_of(struct regions *m, uint64_t addr)
 static void count_change(struct regions *m, const struct tei_region *r, int n)
 {
     atomic_fetch_add_explicit(&m->n, (size_t)n, memory_order_relaxed);
-    atomic_fetch_add_explicit(&m->bytes, (uint64_t)n * r->length, memory_order_relaxed);
+    atomic_fetch_add_explicit(n > 0 ? &m->bytes_added : &m->bytes_gone, r->length,
+                              memory_order_relaxed);
     atomic_fetch_add_explicit(m->version, 1, memory_order_acq_rel);
 }
 

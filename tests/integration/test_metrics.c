@@ -63,6 +63,8 @@ static void test_requests(void **state)
     assert_int_equal(metric(series), 3000);
     /* The first one is timed, and more of them the slower they come. */
     assert_in_range(metric("request_seconds_count{transport=\"tcp\",opcode=\"read\"}"), 1, 4);
+    assert_int_equal(metric("request_size_bytes_sum{transport=\"tcp\",opcode=\"read\"}"),
+                     1000 * metric("request_size_bytes_count{transport=\"tcp\",opcode=\"read\"}"));
     /* Errors that have not happened are there, too: a series that begins at 1 has no rate. */
     TELLS(0, "request_errors_total{error=\"TE_ERR_STALE\",class=\"request\"}");
     assert_null(strstr(metrics_text, "error=\"TE_ERR_OK\""));
@@ -229,9 +231,13 @@ static void test_memory(void **state)
     assert_int_equal(te_register(p->a, more, 65536, "*", TE_LOCAL_ONLY), 0);
     metrics_look(p->a);
     TELLS(PAIR_SIZE + 65536, "registered_bytes");
+    TELLS(PAIR_SIZE + 65536, "memory_registered_bytes_total");
+    TELLS(0, "memory_deregistered_bytes_total");
     assert_int_equal(te_unregister(p->a, more), 0);
     metrics_look(p->a);
     TELLS(PAIR_SIZE, "registered_bytes");
+    TELLS(PAIR_SIZE + 65536, "memory_registered_bytes_total");
+    TELLS(65536, "memory_deregistered_bytes_total");
     assert_int_equal(te_free(p->a, more), 0);
 }
 

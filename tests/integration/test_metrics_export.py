@@ -58,6 +58,21 @@ class OverHttp(unittest.TestCase):
             for _, have in family.samples:
                 self.assertLessEqual({label for label, _ in have}, labels, name)
 
+    def test_counterparts(self):
+        """What docs/metrics.md calls the metrics of others here is there."""
+        text = te.run("te_info", "--metrics", "--markdown").output()
+        with open(os.path.join(te.SRC, "docs", "metrics.md"), encoding="utf-8") as f:
+            self.assertEqual(f.read().splitlines(), text.splitlines(), "make docs")
+        rows = re.findall(r"^\| (`[^|]*`) \| ([^|]*) \|$", text.split("| Theirs | Here |")[1], re.M)
+        theirs = [name for names, _ in rows for name in re.findall(r"`([^`]*)`", names)]
+        self.assertEqual(len(theirs), len(set(theirs)))
+        self.assertGreater(len(theirs), 40)
+        known = set(scrape(self.address))
+        for names, here in rows:
+            ours = set(re.findall(r"`([^`]*)`", here))
+            self.assertTrue(ours or here.startswith("none: "), names)
+            self.assertEqual(ours - known, set(), names)
+
     def test_runbook(self):
         """Every metric that docs/operations.md names is there."""
         with open(os.path.join(te.SRC, "docs", "operations.md"), encoding="utf-8") as f:

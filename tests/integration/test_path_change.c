@@ -172,6 +172,8 @@ static void a_lost_way(void **state)
             skip();
         assert_int_equal(metric_of(p->a, "transport_path_changes_total{transport=\"tcp\"}"), i + 1);
         assert_int_equal(metric("transport_path_changes_total{transport=\"host\"}"), 0);
+        assert_int_equal(metric("request_failovers_total{from=\"host\",to=\"tcp\"}"), i + 1);
+        assert_int_equal(metric("request_failovers_total{from=\"tcp\",to=\"host\"}"), 0);
         /* Registered anew it is another region, which the host transport tries again. */
         assert_int_equal(te_unregister(p->b, p->bm), 0);
         assert_int_equal(te_register(p->b, p->bm, PAIR_SIZE, "*", TE_REMOTE_RW), 0);

@@ -45,7 +45,7 @@ static void fill(void)
 
 static uint64_t nanoseconds(struct histogram (*of)[2])
 {
-    return 1000 * atomic_load(&of[0][TE_READ].sum_us) + atomic_load(&of[0][TE_READ].sum_rest_ns);
+    return 1000 * atomic_load(&of[0][TE_READ].sum_k) + atomic_load(&of[0][TE_READ].sum_rest);
 }
 
 static uint64_t count(void)
@@ -69,7 +69,7 @@ TEST(the_sum_of_times_lasts)
         atomic_store(&s->weight, UINT64_C(4000000000));
         tei_metrics_sampled(engine, &tasks[i], 0);
     }
-    assert_true(atomic_load(&engine->metrics.latency[0][TE_READ].sum_us) >=
+    assert_true(atomic_load(&engine->metrics.latency[0][TE_READ].sum_k) >=
                 3 * UINT64_C(12000000000000000));
 }
 

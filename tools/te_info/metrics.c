@@ -36,6 +36,70 @@ static const char markdown_head[] =
     "| Name | Type | Labels | Meaning |\n"
     "|---|---|---|---|\n";
 
+static const char counterparts_head[] =
+    "\n"
+    "## For queries of other engines\n"
+    "\n"
+    "What metrics of TENT (Mooncake), NIXL, the Mooncake transfer engine (as its issue 2958 asks for them) and the NIXL\n"
+    "connector of vLLM are called here. Times are in seconds here.\n"
+    "\n"
+    "| Theirs | Here |\n"
+    "|---|---|\n";
+
+#define OURS(name) "`transfer_engine_" name "`"
+
+/* A line for each: their names, each between backquotes, and ours, or why there is none. */
+static const struct {
+    const char *theirs, *ours;
+} counterparts[] = {
+    {"`tent_read_requests_total`, `tent_write_requests_total`",
+     OURS("requests_completed_total") " and " OURS("requests_failed_total") ", together"},
+    {"`tent_read_bytes_total`, `tent_write_bytes_total`",
+     OURS("bytes_total") ", " OURS("transport_bytes_total")},
+    {"`tent_read_failures_total`, `tent_write_failures_total`", OURS("requests_failed_total")},
+    {"`tent_task_failures_total`", OURS("request_errors_total") " by error, " OURS(
+                                       "transport_attempt_failures_total") " by transport"},
+    {"`tent_read_latency_us`, `tent_write_latency_us`", OURS("request_seconds")},
+    {"`tent_read_size_bytes`, `tent_write_size_bytes`", OURS("request_size_bytes")},
+    {"`tent_transport_attempts_total`", OURS("transport_attempts_total")},
+    {"`tent_transport_attempt_failures_total`", OURS("transport_attempt_failures_total")},
+    {"`tent_transport_attempt_latency_us`",
+     OURS("request_wire_seconds") ", of the attempt that succeeded"},
+    {"`tent_transport_failover_total`", OURS("request_failovers_total")},
+    {"`tent_stage_queue_wait_us`, `tent_stage_dispatch_us`",
+     OURS("request_queue_seconds") ", both in one"},
+    {"`tent_stage_transport_us`", OURS("request_wire_seconds")},
+    {"`tent_inflight_attempts`", OURS("inflight_requests")},
+    {"`tent_registered_buffer_bytes`",
+     OURS("registered_bytes") ": what is registered is so for all transports"},
+    {"`tent_deadline_infeasible_total`",
+     "none: a deadline is a time from the submit on, so it has never passed then"},
+    {"`tent_deadline_mlu_permille`",
+     "none: deadlines change no order here; " OURS(
+         "request_errors_total") " has those that were missed, as TE_ERR_TIMEOUT"},
+    {"`agent_tx_bytes_total`, `agent_rx_bytes_total`",
+     OURS("bytes_total") "; what peers have moved: " OURS("served_sent_bytes_total") ", " OURS(
+         "served_received_bytes_total")},
+    {"`agent_tx_requests_num_total`, `agent_rx_requests_num_total`",
+     OURS("requests_completed_total")},
+    {"`agent_xfer_time_total`, `agent_xfer_time_us`", OURS("request_seconds")},
+    {"`agent_xfer_post_time_total`, `agent_xfer_post_time_us`", OURS("request_queue_seconds")},
+    {"`agent_memory_registered_total`", OURS("memory_registered_bytes_total")},
+    {"`agent_memory_deregistered_total`", OURS("memory_deregistered_bytes_total")},
+    {"`agent_errors_total`", OURS("request_errors_total")},
+    {"`agent_telemetry_events_dropped_total`",
+     "none: counters miss nothing, and a sample counts for the requests around it"},
+    {"`transfer_requests_total`", OURS("requests_submitted_total")},
+    {"`transfer_bytes_total`", OURS("bytes_total")},
+    {"`transfer_failures_total`", OURS("requests_failed_total")},
+    {"`inflight_transfers`", OURS("inflight_requests")},
+    {"`transfer_latency_seconds`", OURS("request_seconds")},
+    {"`vllm:nixl_xfer_time_seconds`", OURS("request_seconds")},
+    {"`vllm:nixl_num_failed_transfers`", OURS("requests_failed_total")},
+    {"`vllm:nixl_num_kv_expired_reqs`",
+     "none: how long blocks of a cache are kept is the connector's, which counts it"},
+};
+
 void metrics_markdown(void)
 {
     struct tei_metric_row row;
@@ -43,6 +107,9 @@ void metrics_markdown(void)
     fputs(markdown_head, stdout);
     for (size_t i = 0; tei_metric_row(i, &row); i++)
         printf("| `%s` | %s | %s | %s |\n", row.name, row.type, row.labels, row.help);
+    fputs(counterparts_head, stdout);
+    for (size_t i = 0; i < TEI_ARRAY_LEN(counterparts); i++)
+        printf("| %s | %s |\n", counterparts[i].theirs, counterparts[i].ours);
 }
 
 void metrics_print(void)
