@@ -15,11 +15,13 @@
 #include <cmocka.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -194,6 +196,80 @@ static void test_failures(void **state)
     TELLS(0, "parked_requests");
     /* It was over before any transport had it. */
     TELLS(0, "transport_attempts_total{transport=\"tcp\",opcode=\"read\"}");
+}
+
+/* The target does not have any more what its descriptor says: that is fetched again, and the request ends. */
+static void test_refused(void **state)
+{
+    struct pair *p = *state;
+
+    assert_int_equal(te_unregister(p->b, p->bm), 0);
+    assert_int_equal(transfer(p->a, TE_READ, p->am, p->seg, p->bm, 16).state, TE_INVALID);
+    metrics_look(p->a);
+    TELLS(1, "request_restarts_total");
+    TELLS(1, "transport_attempt_failures_total{transport=\"tcp\",class=\"request\"}");
+    TELLS(0, "transport_attempt_failures_total{transport=\"tcp\",class=\"path\"}");
+    assert_true(metric("refreshes_total") >= 1);
+    assert_int_equal(metric_of(p->b, "served_rejected_total{transport=\"tcp\"}"), 1);
+}
+
+static void test_notifications(void **state)
+{
+    struct pair *p = *state;
+    te_notification *got;
+    size_t n;
+
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(te_notify(p->a, p->seg, "name", "text"), 0);
+    metrics_look(p->a);
+    TELLS(3, "notifications_sent_total");
+    TELLS(0, "notifications_received_total");
+    metrics_look(p->b);
+    TELLS(0, "notifications_sent_total");
+    TELLS(3, "notifications_received_total");
+    TELLS(3, "inbox_messages");
+    assert_int_equal(te_notify_recv(p->b, &got, &n), 0);
+    assert_int_equal(n, 3);
+    te_notify_free(got, n);
+    assert_int_equal(metric_of(p->b, "inbox_messages"), 0);
+}
+
+/* Ends every connection of TCP that this process has. */
+static void end_connections(void)
+{
+    struct sockaddr_in at;
+
+    for (int fd = 0; fd < 1024; fd++) {
+        socklen_t n = sizeof(at);
+
+        if (getpeername(fd, (struct sockaddr *)&at, &n) == 0 && at.sin_family == AF_INET)
+            shutdown(fd, SHUT_RDWR);
+    }
+}
+
+/* Whether all of this was seen: a try that failed in the middle, another one, a new connection. */
+static bool breaks(struct pair *p)
+{
+    te_request r = {.opcode = TE_READ,
+                    .source = p->am,
+                    .target = p->seg,
+                    .target_offset = (uintptr_t)p->bm,
+                    .length = PAIR_SIZE};
+    te_batch b;
+
+    assert_int_equal(te_batch_alloc(p->a, 1, &b), 0);
+    assert_int_equal(te_submit(p->a, b, &r, 1, NULL), 0);
+    end_connections();
+    assert_int_equal(te_wait(p->a, b, PATIENCE_MS), 0);
+    assert_int_equal(te_batch_free(p->a, b), 0);
+    metrics_look(p->a);
+    return metric("transport_retries_total{transport=\"tcp\"}") > 0 &&
+           metric("transport_reconnects_total{transport=\"tcp\"}") > 0;
+}
+
+static void test_broken_connections(void **state)
+{
+    WAIT_FOR(breaks(*state));
 }
 
 /* What a closed segment has moved stays in the sums. */
@@ -443,6 +519,9 @@ int main(void)
         CASE(test_uninstalled),
         CASE(test_nics_meanwhile),
         CASE(test_failures),
+        CASE(test_refused),
+        CASE(test_notifications),
+        CASE(test_broken_connections),
         CASE(test_closed),
         CASE(test_memory),
         CASE(test_odd_names),

@@ -240,6 +240,7 @@ static bool has_changed(void)
 
     changes += path.changes;
     assert_int_equal(metric_of(r.a, "transport_path_changes_total{transport=\"rdma\"}"), changes);
+    assert_true(metric("transport_retries_total{transport=\"rdma\"}") >= changes);
     assert_string_equal(path.transport, "rdma");
     assert_string_equal(path.nic, "left1");
     return path.changes > 0;
