@@ -93,11 +93,11 @@ static void note_open(struct peer *p, const struct view *v, struct tei_span d)
 
 void tei_doubts_note(struct view *v, const struct tei_work *w)
 {
-    const struct tei_transport *t = w->attach ? w->attach->transport : w->transport;
+    const struct tei_transport *t = w->attach ? w->attach->transport : NULL;
     struct tei_span d = {w->remote, w->remote + w->length};
     struct peer *p = v->peer;
 
-    if (w->opcode != TE_WRITE || (t->ops.caps & (TEI_CAP_LOCAL_ONLY | TEI_CAP_SAME_HOST)))
+    if (w->opcode != TE_WRITE || !t || (t->ops.caps & TEI_CAP_SAME_HOST))
         return;
     pthread_mutex_lock(&p->doubts.lock);
     if (can_settle(t))

@@ -128,12 +128,11 @@ static int explain_source(struct regions *m, const te_request *r, FILE *f)
     return 0;
 }
 
-/* Within one engine no driver copies to the device of another. */
+/* Whether the target's driver does not copy from or to the source. */
 static bool are_strangers(struct regions *m, const te_request *r, const struct tei_region *target)
 {
     struct tei_region *source = tei_region_hold_local(m, (uintptr_t)r->source, r->length);
-    bool apart = source && source->kind != TEI_MEM_HOST && target->kind != TEI_MEM_HOST &&
-                 source->kind != target->kind;
+    bool apart = source && tei_regions_apart(source, target);
 
     if (source)
         tei_region_release_local(source, 1);
@@ -142,8 +141,6 @@ static bool are_strangers(struct regions *m, const te_request *r, const struct t
 
 static int explain_own_target(te_engine *e, const te_request *r, FILE *f)
 {
-    bool apart;
-
     for (uint64_t done = 0, part; done < r->length; done += part) {
         struct tei_region *region =
             tei_region_hold_part(&e->regions, r->target_offset + done, r->length - done, &part);
@@ -153,14 +150,12 @@ static int explain_own_target(te_engine *e, const te_request *r, FILE *f)
                     (unsigned long long)(r->target_offset + done));
             return TE_ERR_NOT_REGISTERED;
         }
-        apart = are_strangers(&e->regions, r, region);
-        if (apart)
+        if (are_strangers(&e->regions, r, region))
             fprintf(f,
-                    "target: this engine itself, at %s, which the source's driver does not reach\n",
+                    "target: this engine itself, at %s, copied through host memory, since the "
+                    "source's driver does not reach it\n",
                     region->location);
         tei_region_release_local(region, 1);
-        if (apart)
-            return TE_ERR_UNSUPPORTED;
     }
     fprintf(f, "target: this engine itself\n");
     return 0;
@@ -220,7 +215,7 @@ static void explain_staging(te_engine *e, const te_request *r, struct tei_transp
 {
     struct tei_region *region = tei_region_hold_local(&e->regions, (uintptr_t)r->source, r->length);
 
-    if (region && tei_transports_carrier(&e->transports, region, t) != t)
+    if (region && tei_transports_carrier(&e->transports, region, NULL, t) != t)
         fprintf(f, "source: copied through host memory, since %s does not reach %s\n", t->ops.name,
                 region->location);
     if (region)

@@ -29,6 +29,7 @@ void tei_plan_init(struct plan *p, te_engine *e, struct batch *b, size_t expect)
     p->segment = NULL;
     p->expect = expect;
     p->paged = NULL;
+    p->staged = false;
     p->again = false;
 }
 
@@ -61,7 +62,7 @@ static int cut_one(struct plan *p, struct task *t, const te_request *r, const st
                    uint64_t done, uint64_t part, struct tei_region *target)
 {
     struct tei_transport *carrier =
-        tei_transports_carrier(&p->engine->transports, t->region, via->transport);
+        tei_transports_carrier(&p->engine->transports, t->region, target, via->transport);
     struct tei_work *w = take_work(p, carrier);
 
     if (!w) {
@@ -92,6 +93,7 @@ static int cut_one(struct plan *p, struct task *t, const te_request *r, const st
     w->error = 0;
     w->sys_errno = 0;
     w->why = NULL;
+    p->staged = carrier != via->transport;
     tei_list_push_back(&p->lists[carrier->index], &w->link);
     if (!t->link.prev)
         t->link.prev = &w->link;
@@ -186,6 +188,7 @@ static int cut_range(struct plan *p, struct task *t, const te_request *r, const 
     bool whole = via || tei_plan_is_whole(p, t->view, r), lasts;
     int rc = 0;
 
+    p->staged = false;
     if (t->view->seg && !whole)
         rc = tei_segment_allows(t->view->seg, r->target_offset, r->length, access_of(r));
     if (rc)
@@ -206,10 +209,7 @@ static int cut_range(struct plan *p, struct task *t, const te_request *r, const 
 /* What te_path() tells from now on. */
 static void note_carrier(const struct plan *p, struct task *t, const struct via *via)
 {
-    struct tei_transport *by = via->transport;
-    bool staged = tei_transports_carrier(&p->engine->transports, t->region, by) != by;
-
-    tei_path_by(t, tei_path_carrier(by, staged), p->again);
+    tei_path_by(t, tei_path_carrier(via->transport, p->staged), p->again);
 }
 
 static int cut_task(struct plan *p, struct task *t, const struct via *via)

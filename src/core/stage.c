@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stage.c - requests from and to memory of devices, by transports that reach host memory only.
+ * stage.c - requests from and to memory of devices, by transports that reach host memory only; and within the
+ * engine between devices of two makers, to whose target `local` moves them.
  *
  * It stands in a transport's place: submit.c posts the work here, and here it is cut into pieces of
  * at most SLOT bytes, each of which gets a slot of host memory that is pinned for the device and
@@ -34,8 +35,8 @@
 
 /* Work for one target. */
 struct flow {
-    struct tei_link link; /* in stage.flows */
-    const struct tei_attach *attach;
+    struct tei_link link;            /* in stage.flows */
+    const struct tei_attach *attach; /* NULL: to this engine itself */
     struct tei_ledger ledger;
     size_t held; /* slots */
 };
@@ -58,6 +59,7 @@ struct stage {
     struct tei_transport base;
     struct tei_sink sink; /* of its pieces, where transports have them */
     te_engine *engine;
+    struct tei_transport *own; /* within the engine */
     struct tei_mover *mover;
     pthread_mutex_t lock;
     pthread_cond_t wake, quiet;
@@ -141,11 +143,11 @@ static void begin_move(struct piece *x, struct todo *todo)
     tei_list_push_back(&todo->moves, &x->move.entry.base.link);
 }
 
-/* To the transport that moves between host memory and the target, which is never this engine. */
+/* To the transport that moves between host memory and the target. */
 static void begin_post(struct stage *s, struct piece *x, struct todo *todo)
 {
     const struct tei_work *w = work_of(x);
-    struct tei_transport *t = w->attach->transport;
+    struct tei_transport *t = w->attach ? w->attach->transport : s->own;
     struct tei_work *p = tei_pool_get(&s->engine->transports.works[t->index]);
 
     if (!p) {
@@ -598,6 +600,16 @@ static int start_threads(struct stage *s)
     return rc;
 }
 
+/* It is there from the first to the last. */
+static struct tei_transport *find_own(const struct transports *s)
+{
+    size_t i = 0;
+
+    while (!s->list[i] || !(s->list[i]->ops.caps & TEI_CAP_LOCAL_ONLY))
+        i++;
+    return s->list[i];
+}
+
 /* Nobody sees it before all of it is there. */
 static int begin(te_engine *e, enum tei_mem_kind kind)
 {
@@ -610,6 +622,7 @@ static int begin(te_engine *e, enum tei_mem_kind kind)
         rc = start_threads(s);
     if (rc)
         goto err_free;
+    s->own = find_own(&e->transports);
     pin(s, kind);
     rc = tei_register_own(e, s->memory, s->length, &s->region);
     if (rc)

@@ -57,14 +57,24 @@ struct tei_transport *tei_transports_find(const struct transports *s, const char
  */
 struct tei_transport *tei_transports_get(struct transports *s, size_t *i, unsigned has);
 void tei_transports_put(struct transports *s, size_t i);
-/* Who gets the work of a region that `t` is to carry: `t`, or the stage in its place. */
+/* Whether no driver copies between the two. */
+static inline bool tei_regions_apart(const struct tei_region *a, const struct tei_region *b)
+{
+    return a->kind != b->kind && a->kind != TEI_MEM_HOST && b->kind != TEI_MEM_HOST;
+}
+/*
+ * Who gets the work of a region that `t` is to carry: `t`, or the stage in its place. `target`: NULL unless it
+ * is of this engine.
+ */
 static inline struct tei_transport *tei_transports_carrier(const struct transports *s,
                                                            const struct tei_region *r,
+                                                           const struct tei_region *target,
                                                            struct tei_transport *t)
 {
     /* Relaxed: a transport gets its bit before there is a view with it. */
     if (r->kind == TEI_MEM_HOST ||
-        (atomic_load_explicit(&r->direct, memory_order_relaxed) & (1u << t->index)))
+        ((atomic_load_explicit(&r->direct, memory_order_relaxed) & (1u << t->index)) &&
+         !(target && tei_regions_apart(r, target))))
         return t;
     /* Acquire: partner of the release with which stage.c shows it. */
     return atomic_load_explicit(&s->stage, memory_order_acquire);

@@ -51,16 +51,44 @@ static void round_trip(te_engine *e, char *scratch, char *mine, te_segment seg, 
             fail_msg("byte %zu beside %zu bytes at %zu has changed", i, n, back);
 }
 
-static void try_pair(te_engine *e, char *scratch, char *mine, te_segment seg, uint64_t theirs)
+static void try_sizes(te_engine *e, char *scratch, char *mine, te_segment seg, uint64_t theirs,
+                      size_t from, size_t step)
 {
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+    for (size_t i = from; i < sizeof sizes / sizeof sizes[0]; i += step)
         round_trip(e, scratch, mine, seg, theirs, sizes[i], 1000 * i + (uintptr_t)mine % 97);
 }
 
-static bool may_meet(size_t a, size_t b)
+static void try_pair(te_engine *e, char *scratch, char *mine, te_segment seg, uint64_t theirs)
 {
-    /* No driver copies between devices of two makers. */
-    return a == 0 || b == 0 || strncmp(places[a], places[b], 3) == 0;
+    try_sizes(e, scratch, mine, seg, theirs, 0, 1);
+}
+
+/* No driver copies between devices of two makers. */
+static bool are_of_two_makers(size_t a, size_t b)
+{
+    return a != PLACE_HOST && b != PLACE_HOST && strncmp(places[a], places[b], 3) != 0;
+}
+
+/* What te_path() and te_explain() say of it. */
+static void is_staged(te_engine *e, char *mine, char *theirs, bool staged)
+{
+    te_request r = {.opcode = TE_WRITE,
+                    .source = mine,
+                    .target = TE_LOCAL_SEGMENT,
+                    .target_offset = (uintptr_t)theirs,
+                    .length = 1000};
+    struct te_path path = {.size = sizeof path};
+    char text[4096];
+    te_batch b;
+
+    assert_int_equal(te_explain(e, &r, text, sizeof text), 0);
+    assert_int_equal(strstr(text, "copied through host memory") != NULL, staged);
+    assert_int_equal(te_batch_alloc(e, 1, &b), 0);
+    assert_int_equal(te_submit(e, b, &r, 1, NULL), 0);
+    assert_int_equal(te_wait(e, b, PATIENCE_MS), 0);
+    assert_int_equal(te_path(e, b, 0, &path), 0);
+    assert_int_equal(path.staged, staged);
+    assert_int_equal(te_batch_free(e, b), 0);
 }
 
 /* The line of te_explain() that tells what carries it. */
@@ -97,10 +125,14 @@ static void test_within_the_engine(void **state)
         void *other = NULL;
 
         for (size_t k = 0; k < PLACES; k++) {
-            if (!r.mine.at[i] || !may_meet(i, k) || te_alloc(r.e, SIZE, places[k], &other))
+            bool apart = are_of_two_makers(i, k);
+
+            if (!r.mine.at[i] || te_alloc(r.e, SIZE, places[k], &other))
                 continue;
             assert_int_equal(te_register(r.e, other, SIZE, NULL, TE_LOCAL_ONLY), 0);
-            try_pair(r.e, r.scratch, r.mine.at[i], TE_LOCAL_SEGMENT, (uintptr_t)other);
+            try_sizes(r.e, r.scratch, r.mine.at[i], TE_LOCAL_SEGMENT, (uintptr_t)other, apart,
+                      apart ? 3 : 1);
+            is_staged(r.e, r.mine.at[i], other, apart);
             assert_int_equal(te_unregister(r.e, other), 0);
             assert_int_equal(te_free(r.e, other), 0);
         }

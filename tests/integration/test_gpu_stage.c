@@ -229,6 +229,102 @@ static void test_cancel_while_the_device_stalls(void **state)
     rig_down(&r);
 }
 
+/* ------------------------------------------------------------- within the engine, of two makers */
+
+static bool has_two_makers(const struct rig *r)
+{
+    return r->mine.at[PLACE_CUDA0] && r->mine.at[PLACE_NPU];
+}
+
+/* From a CUDA device to an NPU, or back. */
+static void submit_within(struct rig *r, te_batch b, int opcode, int64_t deadline_ms)
+{
+    te_request req = {.opcode = opcode,
+                      .source = r->mine.at[PLACE_CUDA0],
+                      .target = TE_LOCAL_SEGMENT,
+                      .target_offset = (uintptr_t)r->mine.at[PLACE_NPU],
+                      .length = RIG_BYTES};
+    te_submit_opts o = {.size = sizeof o, .deadline_ms = deadline_ms};
+
+    assert_int_equal(te_submit(r->e, b, &req, 1, &o), 0);
+}
+
+static void test_two_makers_cancel(void **state)
+{
+    struct rig r = rig_up(NULL, NULL);
+    te_batch b = batch_of(r.e, WORKS);
+
+    (void)state;
+    if (has_two_makers(&r) && soft_control("stall kind=npu")) {
+        for (int i = 0; i < WORKS; i++)
+            submit_within(&r, b, i % 2 ? TE_READ : TE_WRITE, 0);
+        assert_int_equal(te_cancel(r.e, b), 0);
+        soft_control("release");
+        assert_int_equal(te_wait(r.e, b, PATIENCE_MS), 0);
+        for (size_t i = 0; i < WORKS; i++)
+            assert_int_equal(state_of(r.e, b, i), TE_CANCELED);
+    }
+    assert_int_equal(te_batch_free(r.e, b), 0);
+    rig_down(&r);
+}
+
+/* Whether they were late, which they may not have been when the device went on. */
+static bool ends_late(struct rig *r, int64_t stalled_ms)
+{
+    te_batch b = batch_of(r->e, 2);
+    bool late = true;
+
+    soft_control("stall kind=npu");
+    for (int opcode = TE_READ; opcode <= TE_WRITE; opcode++)
+        submit_within(r, b, opcode, 50);
+    assert_int_equal(te_wait(r->e, b, stalled_ms), TE_ERR_TIMEOUT);
+    soft_control("release");
+    assert_int_equal(te_wait(r->e, b, PATIENCE_MS), 0);
+    for (size_t i = 0; i < 2; i++) {
+        int state = state_of(r->e, b, i);
+
+        assert_true(state == TE_TIMEOUT || state == TE_COMPLETED);
+        late &= state == TE_TIMEOUT;
+    }
+    assert_int_equal(te_batch_free(r->e, b), 0);
+    return late;
+}
+
+static void test_two_makers_deadline(void **state)
+{
+    struct rig r = rig_up(NULL, NULL);
+    bool late = !has_two_makers(&r) || !soft_control("clear");
+
+    (void)state;
+    for (int64_t ms = 200; !late && ms < PATIENCE_MS; ms *= 4)
+        late = ends_late(&r, ms);
+    assert_true(late);
+    rig_down(&r);
+}
+
+/* Of either device; with the device's error, and the next request is well. */
+static void test_two_makers_copy_fails(void **state)
+{
+    static const char *const faults[] = {"fail copy count=1000 kind=cuda",
+                                         "fail copy count=1000 kind=npu"};
+    struct rig r = rig_up(NULL, NULL);
+
+    (void)state;
+    for (size_t i = 0; i < 4 && has_two_makers(&r) && soft_control(faults[i / 2]); i++) {
+        char *cuda = r.mine.at[PLACE_CUDA0], *npu = r.mine.at[PLACE_NPU];
+        int opcode = i % 2 ? TE_READ : TE_WRITE;
+        struct te_status st = move(r.e, opcode, cuda, TE_LOCAL_SEGMENT, (uintptr_t)npu, RIG_BYTES);
+
+        assert_int_equal(st.state, TE_FAILED);
+        assert_int_equal(st.error, TE_ERR_CONTEXT);
+        soft_control("clear");
+        moves(r.e, opcode, cuda, TE_LOCAL_SEGMENT, (uintptr_t)npu, RIG_BYTES);
+    }
+    rig_down(&r);
+}
+
+/* ------------------------------------------------------------------------------------- no progress */
+
 static te_engine *make_impatient_engine(int64_t no_progress_ms)
 {
     char text[24];
@@ -362,6 +458,9 @@ int main(void)
         cmocka_unit_test(test_little_memory),
         cmocka_unit_test_teardown(test_copy_fails, thaw),
         cmocka_unit_test_teardown(test_cancel_while_the_device_stalls, thaw),
+        cmocka_unit_test_teardown(test_two_makers_cancel, thaw),
+        cmocka_unit_test_teardown(test_two_makers_deadline, thaw),
+        cmocka_unit_test_teardown(test_two_makers_copy_fails, thaw),
         cmocka_unit_test_teardown(test_no_progress_while_the_device_stalls, thaw),
         cmocka_unit_test_teardown(test_destroyed_under_way, thaw),
         cmocka_unit_test(test_its_own_memory_is_not_ours),

@@ -128,7 +128,7 @@ static void no_copies_between_makers(void **state)
     p->a->ops.post(p->a, &list);
     assert_true(fake_wait(&p->ha, NULL, &task, 1, PATIENCE_MS));
     assert_int_equal(task.error, TE_ERR_UNSUPPORTED);
-    assert_non_null(strstr(task.why, "HIP"));
+    assert_non_null(strstr(task.why, "two makers"));
     assert_int_equal(fake_transfer(p->a, NULL, TE_READ, p->am, p->am + 5000, 5000), 0);
     assert_int_equal(fake_transfer(p->a, NULL, TE_READ, p->bm, p->bm + 5000, 5000), 0);
     pair_close(p);

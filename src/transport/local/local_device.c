@@ -4,8 +4,8 @@
  *
  * They go to a mover (plat.h), whose thread begins with the first region of such memory: an engine
  * without has none. A copy between two devices of one kind is put in a queue of the source's. There
- * is none between a CUDA and a HIP device. What overlaps within a device has no defined result, not
- * even for memmove's sake: the driver promises nothing.
+ * is none between devices of two makers: such requests are staged before they come here. What overlaps
+ * within a device has no defined result, not even for memmove's sake: the driver promises nothing.
  *
  * A region of host memory is pinned as a whole once a copy between it and a device is posted, which
  * may take a second for each few gigabytes. So a job of the host's does it, and copies that come
@@ -134,7 +134,7 @@ static const char *fill_move(const struct local_devices *d, struct tei_move *v)
     else if (from->kind == to->kind)
         v->flow = TEI_WITHIN;
     else
-        return "no copies are made between a CUDA and a HIP device";
+        return "no driver copies between devices of two makers";
     return d->mover ? NULL : "the driver of the device was not to be had";
 }
 
@@ -151,7 +151,7 @@ void tei_local_devices_post(struct local_devices *d, struct tei_list *work, stru
             w->error = TE_ERR_UNSUPPORTED;
             tei_list_del(link);
             tei_list_push_back(done, link);
-        } else if (v->flow != TEI_WITHIN) {
+        } else if (v->flow != TEI_WITHIN && !w->sink) { /* what the core stages in is pinned */
             pin(d, w->region->kind == TEI_MEM_HOST ? w->region : w->target_region, v->kind);
         }
     }
