@@ -598,7 +598,7 @@ struct te_path {
     /*
      * How often, at most 255, it or a part of it had failed and went another way then: by another NIC or
      * address, told once the part has ended, or by another transport. The metric
-     * transfer_engine_transport_path_changes_total is the sum of these.
+     * transfer_engine_transport_path_changes_total has them all.
      */
     uint32_t changes;
     uint32_t
@@ -841,7 +841,7 @@ TE_API int te_stats(te_engine *e, struct te_stats *out);
  * Writes the metrics of the engine, NUL-terminated, in the text format of Prometheus, version 0.0.4:
  * what te_stats() counts and more, by transport, error and segment, and histograms of the time that
  * requests took, waited and moved. docs/metrics.md lists them; releases add metrics and labels, and take
- * none away. At most some 200 KiB, however many segments are open; TE_ERR_TOO_LARGE when `n` is too small, and te_errmsg()
+ * none away. At most some 400 KiB, however many segments are open; TE_ERR_TOO_LARGE when `n` is too small, and te_errmsg()
  * says how much is needed now, which may grow until the next call. TE_METRICS (docs/config.md) has the
  * engine serve the same text over HTTP, or write it to a file.
  */

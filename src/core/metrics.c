@@ -270,9 +270,11 @@ static size_t bound_of(uint64_t value)
 
 static void add_value(struct histogram *h, uint64_t value, uint64_t weight)
 {
+    uint64_t rest = value % 1000 * weight; /* the product of both could be too large */
+
     add(weight, &h->counts[bound_of(value)]);
-    add(value * weight / 1000, &h->sum_k);
-    add(value * weight % 1000, &h->sum_rest);
+    add(value / 1000 * weight + rest / 1000, &h->sum_k);
+    add(rest % 1000, &h->sum_rest);
 }
 
 static void add_time(struct histogram *h, int64_t ns, uint64_t weight)
@@ -282,14 +284,16 @@ static void add_time(struct histogram *h, int64_t ns, uint64_t weight)
 
 /*
  * When it began to move. A transport may have taken the time before it was given the work, and one that moves
- * a short work at once, in the calling thread, takes no part of it.
+ * a short work at once, in the calling thread, takes no part of it. Who has lost the slot meanwhile may have
+ * left an older time.
  */
-static int64_t moving_since(const struct slot *s, int64_t end_ns)
+static int64_t moving_since(const struct slot *s, int64_t begin_ns, int64_t end_ns)
 {
     int64_t posted_ns = atomic_load_explicit(&s->posted_ns, memory_order_relaxed);
     int64_t taken_ns = atomic_load_explicit(&s->taken_ns, memory_order_relaxed);
     int64_t since_ns = taken_ns > posted_ns ? taken_ns : posted_ns;
 
+    since_ns = since_ns > begin_ns ? since_ns : begin_ns;
     return since_ns < end_ns ? since_ns : end_ns;
 }
 
@@ -300,7 +304,7 @@ void tei_metrics_sampled(te_engine *e, struct task *t, size_t place)
     uint64_t weight = now_of(&s->weight);
     int op = t->req.opcode;
     int64_t begin_ns = atomic_load_explicit(&s->begin_ns, memory_order_relaxed);
-    int64_t end_ns = tei_now_ns(), moving_ns = moving_since(s, end_ns);
+    int64_t end_ns = tei_now_ns(), moving_ns = moving_since(s, begin_ns, end_ns);
 
     if (give_slot(m, t) && atomic_load_explicit(&t->error, memory_order_relaxed) == TE_ERR_OK) {
         add_time(&m->latency[place][op], end_ns - begin_ns, weight);

@@ -149,10 +149,9 @@ static struct snapshot *take_snapshot(te_engine *e)
     s->fences_quiet = now_of(&e->count.fences_quiet);
     s->fences_unknown = now_of(&e->count.fences_unknown);
     s->stalls = now_of(&e->metrics.stalls);
-    s->bytes_gone =
-        now_of(&e->regions.bytes_gone); /* first: no more can have gone than was added */
+    s->registered_bytes = now_of(&e->regions.bytes);
     s->bytes_added = now_of(&e->regions.bytes_added);
-    s->registered_bytes = s->bytes_added - s->bytes_gone;
+    s->bytes_gone = now_of(&e->regions.bytes_gone);
     s->metadata_up = !s->stats.metadata_down;
     s->name_taken = tei_keep_is_taken(&e->keeper);
     pthread_mutex_lock(&e->inbox.lock);

@@ -240,7 +240,7 @@ static struct tei_link *place_of(struct regions *m, uint64_t addr)
 static void count_change(struct regions *m, const struct tei_region *r, int n)
 {
     atomic_fetch_add_explicit(&m->n, (size_t)n, memory_order_relaxed);
-    atomic_fetch_add_explicit(n > 0 ? &m->bytes_added : &m->bytes_gone, r->length,
+    atomic_fetch_add_explicit(&m->bytes, n > 0 ? r->length : -(uint64_t)r->length,
                               memory_order_relaxed);
     atomic_fetch_add_explicit(m->version, 1, memory_order_acq_rel);
 }
@@ -270,6 +270,7 @@ int tei_region_insert(struct regions *m, struct tei_region *r)
     if (node) {
         tei_link_insert(place, &r->link);
         count_change(m, r, 1);
+        atomic_fetch_add_explicit(&m->bytes_added, r->length, memory_order_relaxed);
     }
     pthread_rwlock_unlock(&m->lock);
     return node ? 0 : TEI_FAIL(TE_ERR_MEMORY, "no memory for a region");
@@ -298,6 +299,7 @@ void tei_region_erase(struct regions *m, struct tei_region *r)
     pthread_rwlock_wrlock(&m->lock);
     tdelete(r, &m->tree, compare);
     pthread_rwlock_unlock(&m->lock);
+    atomic_fetch_add_explicit(&m->bytes_gone, r->length, memory_order_relaxed);
     free(r);
 }
 

@@ -19,8 +19,10 @@ struct regions {
     void *tree;              /* of struct tei_region, ordered by address */
     struct tei_list by_addr; /* the same, one after the other */
     _Atomic size_t n;
-    _Atomic uint64_t bytes_added, bytes_gone; /* so far */
-    uint64_t unregistered;                    /* regions so far */
+    _Atomic uint64_t bytes; /* of what peers may see */
+    _Atomic uint64_t bytes_added,
+        bytes_gone;            /* so far; what was hidden and shown again is no change */
+    uint64_t unregistered;     /* regions so far */
     _Atomic uint64_t *version; /* of our descriptor; grows with each change, under the lock */
     struct regions *next_here; /* of the engines of this process */
     char node_there[32];       /* the last location that was found to be one; under admin */

@@ -106,9 +106,12 @@ static void put_timed(struct client *c, int key)
 static void *put_until(void *arg)
 {
     struct client *c = arg;
-    for (int key = c->first; bench_now_ns() < c->end_ns;
-         key = key + c->step < keys ? key + c->step : c->first)
+    int key = c->first;
+
+    do {
         put_timed(c, key);
+        key = key + c->step < keys ? key + c->step : c->first;
+    } while (bench_now_ns() < c->end_ns);
     return NULL;
 }
 

@@ -123,6 +123,19 @@ TEST(one_that_begins_anew_is_taken_anew)
     assert_int_equal(atomic_load(taken_ns), 0);
 }
 
+/* Who has lost the slot has written a time of its own there. */
+TEST(a_time_from_before_it_began_is_none)
+{
+    struct slot *s;
+
+    tei_metrics_sample(engine, &tasks[0], 0, 1);
+    s = &engine->metrics.slots[tasks[0].sample - 1];
+    atomic_store(&s->posted_ns, atomic_load(&s->begin_ns) - TEI_NS_PER_S);
+    tei_metrics_sampled(engine, &tasks[0], 0);
+    assert_int_equal(nanoseconds(engine->metrics.queue), 0);
+    assert_int_equal(nanoseconds(engine->metrics.wire), nanoseconds(engine->metrics.latency));
+}
+
 TEST(no_slot_is_taken_from_a_young_request)
 {
     fill();
@@ -172,6 +185,7 @@ int main(void)
         CASE(the_sum_of_times_lasts),
         CASE(the_two_parts_are_the_whole),
         CASE(one_that_begins_anew_is_taken_anew),
+        CASE(a_time_from_before_it_began_is_none),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
