@@ -6,6 +6,7 @@
  */
 #include "child_engine.h"
 #include "gpu_rig.h"
+#include "metric.h"
 #include "patience.h"
 
 #include <setjmp.h>
@@ -130,10 +131,14 @@ static void test_others_go_on(void **state)
     others_go_on(TCP);
 }
 
-/* te_path() tells that the memory of a device went through the host's, and what has carried it from there. */
+/*
+ * te_path() tells that the memory of a device went through the host's, and what has carried it from there;
+ * staged_bytes_total has its bytes.
+ */
 static void test_path_is_told(void **state)
 {
     struct rig r = rig_up(TCP, &second);
+    size_t staged = 0;
 
     (void)state;
     for (size_t k = 0; k < PLACES; k++) {
@@ -147,6 +152,8 @@ static void test_path_is_told(void **state)
             assert_int_equal(te_path(r.e, b, 0, &path), 0);
             assert_string_equal(path.transport, "tcp");
             assert_int_equal(path.staged, k != PLACE_HOST);
+            staged += path.staged * HALF;
+            assert_int_equal(metric_of(r.e, "staged_bytes_total"), staged);
         }
         assert_int_equal(te_batch_free(r.e, b), 0);
     }
