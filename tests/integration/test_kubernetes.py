@@ -1,21 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: parallel network optional timeout=300
+# te-test: parallel optional timeout=300
 """The Kubernetes manifests: what they say of te_metad and of engines is so, and they are what the schemas of Kubernetes
-want, as kubernetes-validate from PyPI says."""
+want, as kubernetes-validate of PyPI says, which scripts/test_wheels.sh downloads."""
 import glob
 import json
 import os
 import re
-import subprocess
 import sys
 import unittest
 
 import te_proc as te
 
 MANIFESTS = sorted(glob.glob(os.path.join(te.SRC, "service", "kubernetes", "*.yaml")))
-WANTED = "kubernetes-validate==1.37.0"
-DOWNLOAD_LIMIT_S = 240
+WHEELS = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "te-wheels")
 
 
 def read(path):
@@ -23,21 +21,12 @@ def read(path):
         return f.read()
 
 
-def pip(*words, **more):
-    return te.call(sys.executable, "-m", "pip", *words, "--quiet", "--disable-pip-version-check", **more)
-
-
-def download(folder):
-    """The wheels of it and of what it needs. From a network that is slow or not there nothing follows for the
-    manifests: the test is skipped."""
-    try:
-        run = pip("download", "--only-binary", ":all:", "--timeout", "20", "--retries", "1", "-d", folder, WANTED,
-                  timeout=DOWNLOAD_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        te.skip(f"pip has not downloaded {WANTED} in {DOWNLOAD_LIMIT_S} s")
-    if run.returncode:
-        te.skip(f"pip cannot download {WANTED}: {(run.stderr.strip().splitlines() or ['?'])[-1]}")
-    return glob.glob(os.path.join(folder, "*.whl"))
+def downloaded():
+    """The wheels of it and of what it needs."""
+    wheels = glob.glob(os.path.join(WHEELS, "*.whl"))
+    if not any(os.path.basename(w).startswith("kubernetes_validate-") for w in wheels):
+        te.skip("kubernetes-validate is not there: scripts/test_wheels.sh downloads it")
+    return wheels
 
 
 class Names(unittest.TestCase):
@@ -58,9 +47,10 @@ class Schemas(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         """Python reads it out of its wheel, which has some 17,000 files; what it needs is installed."""
-        wheels, others = download(os.path.join(te.Workdir.get(), "wheels")), os.path.join(te.Workdir.get(), "others")
+        wheels, others = downloaded(), os.path.join(te.Workdir.get(), "others")
         own = next(w for w in wheels if os.path.basename(w).startswith("kubernetes_validate-"))
-        run = pip("install", "--no-index", "--no-deps", "--target", others, *(w for w in wheels if w != own))
+        run = te.call(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index",
+                      "--no-deps", "--target", others, *(w for w in wheels if w != own))
         if run.returncode:
             raise AssertionError(run.stdout + run.stderr)
         cls.path = os.pathsep.join((own, others))
