@@ -602,7 +602,7 @@ struct te_path {
      */
     uint32_t changes;
     uint32_t
-        staged; /* 1: this side's memory of a device is copied through host memory for the transport */
+        staged; /* 1: some of it is this side's memory of a device, copied through host memory on its way */
 };
 
 /*

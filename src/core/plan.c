@@ -93,7 +93,7 @@ static int cut_one(struct plan *p, struct task *t, const te_request *r, const st
     w->error = 0;
     w->sys_errno = 0;
     w->why = NULL;
-    p->staged = carrier != via->transport;
+    p->staged |= carrier != via->transport;
     tei_list_push_back(&p->lists[carrier->index], &w->link);
     if (!t->link.prev)
         t->link.prev = &w->link;
@@ -188,7 +188,6 @@ static int cut_range(struct plan *p, struct task *t, const te_request *r, const 
     bool whole = via || tei_plan_is_whole(p, t->view, r), lasts;
     int rc = 0;
 
-    p->staged = false;
     if (t->view->seg && !whole)
         rc = tei_segment_allows(t->view->seg, r->target_offset, r->length, access_of(r));
     if (rc)
@@ -215,8 +214,10 @@ static void note_carrier(const struct plan *p, struct task *t, const struct via 
 static int cut_task(struct plan *p, struct task *t, const struct via *via)
 {
     struct cut c = {.room = UINT32_MAX};
-    int rc = cut_range(p, t, &t->req, via, &c);
+    int rc;
 
+    p->staged = false;
+    rc = cut_range(p, t, &t->req, via, &c);
     if (rc) {
         tei_plan_uncut(p, t);
         return rc;
@@ -260,6 +261,9 @@ int tei_plan_cut_window(struct plan *p, struct task *t, uint32_t room)
     size_t steps = TEI_PAGES_STEPS;
     int rc = 0;
 
+    /* What an earlier window has told stays. */
+    p->staged =
+        !p->again && (atomic_load_explicit(&t->path, memory_order_relaxed) & TEI_PATH_STAGED) != 0;
     while (!rc && c.pieces < room && steps && !tei_page_list_at_end(l)) {
         struct page_run r = tei_page_list_take(l, &steps);
         te_request one = page_request(t, r.local, r.remote, r.length);

@@ -26,7 +26,7 @@ struct plan {
     size_t expect;            /* requests still to come: how much to take at a time */
     struct tei_list unposted; /* tasks without work: empty ones and those to be parked */
     struct page_list *paged;  /* of the tasks of pages that were cut */
-    bool staged;              /* what was cut last goes through host memory */
+    bool staged;              /* some of the task goes through host memory */
     bool again; /* they had been posted before: by another transport is a change of path */
 };
 void tei_plan_init(struct plan *p, te_engine *e, struct batch *b, size_t expect);

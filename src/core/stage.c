@@ -36,7 +36,9 @@
 /* Work for one target. */
 struct flow {
     struct tei_link link;            /* in stage.flows */
-    const struct tei_attach *attach; /* NULL: to this engine itself */
+    const struct tei_attach *attach; /* NULL: to a device of this engine itself, which is: */
+    uint8_t kind;
+    int device;
     struct tei_ledger ledger;
     size_t held; /* slots */
 };
@@ -410,18 +412,29 @@ struct tei_region *tei_stage_region(const te_engine *e)
     return s ? s->region : NULL;
 }
 
-/* The flow to this target; NULL when memory is out. Lock held. */
-static struct flow *find_flow(struct stage *s, const struct tei_attach *attach)
+static bool goes_to(const struct flow *f, const struct tei_work *w)
+{
+    const struct tei_region *own = w->target_region;
+
+    return f->attach == w->attach && (!own || (f->kind == own->kind && f->device == own->device));
+}
+
+/* The flow to the work's target; NULL when memory is out. Lock held. */
+static struct flow *find_flow(struct stage *s, const struct tei_work *w)
 {
     struct flow *f;
 
     for (struct tei_link *l = tei_list_first(&s->flows); l; l = tei_list_next(&s->flows, l))
-        if (flow_of(l)->attach == attach)
+        if (goes_to(flow_of(l), w))
             return flow_of(l);
     f = calloc(1, sizeof *f);
     if (!f)
         return NULL;
-    f->attach = attach;
+    f->attach = w->attach;
+    if (w->target_region) {
+        f->kind = w->target_region->kind;
+        f->device = w->target_region->device;
+    }
     tei_ledger_init(&f->ledger, s->engine->conf.transfer_timeout_ms);
     tei_list_push_back(&s->flows, &f->link);
     return f;
@@ -439,7 +452,7 @@ static void cancel(struct stage *s, const void *owner)
 /* Lock held. */
 static void take(struct stage *s, struct tei_entry *e, int64_t now)
 {
-    struct flow *f = find_flow(s, e->base.attach);
+    struct flow *f = find_flow(s, &e->base);
 
     s->live++;
     if (f) {
