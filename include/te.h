@@ -877,4 +877,6 @@ TE_API int te_shutdown_on_signal(te_engine *e);
 #pragma GCC diagnostic pop
 #endif
 
+#include "te_counter.h"
+
 #endif

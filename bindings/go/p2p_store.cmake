@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # build/bin/p2p-store, built by go against build/lib. GOENV=build/go/env lets any go command do the same.
 # Of flags go's cache minds those, not what pkg-config says, and it minds no headers of others: hence
-# the hash of te.h.
+# the hash of both headers.
 
 get_filename_component(te_go_include ${CMAKE_CURRENT_LIST_DIR}/../../include ABSOLUTE)
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${te_go_include}/te.h)
-file(SHA256 ${te_go_include}/te.h te_go_hash)
+set(te_go_headers ${te_go_include}/te.h ${te_go_include}/te_counter.h)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${te_go_headers})
+set(te_go_hashes "")
+foreach(header ${te_go_headers})
+    file(SHA256 ${header} hash)
+    string(APPEND te_go_hashes ${hash})
+endforeach()
+string(SHA256 te_go_hash "${te_go_hashes}")
 file(WRITE ${PROJECT_BINARY_DIR}/go/env "\
 PKG_CONFIG=true
 CGO_CFLAGS=\"-I${te_go_include}\" -DTE_H_${te_go_hash} -O2 -g

@@ -65,7 +65,7 @@ struct batch {
     _Atomic size_t cancel_mark;    /* tasks below it were cancelled */
     _Atomic int first_bad;         /* index + 1 of the first task that failed, 0: none */
     _Atomic uint64_t bytes;        /* of terminal tasks */
-    _Atomic(struct group *) after; /* messages to send when `left` is 0 */
+    _Atomic(struct group *) after; /* what is to be done when `left` is 0 */
     _Atomic uint32_t waiters;
     pthread_mutex_t wait_lock; /* waiting, and the errors of tasks while they run */
     pthread_cond_t wait_cond;

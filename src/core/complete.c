@@ -14,7 +14,7 @@
 #include "core/complete.h"
 #include "base/probe.h"
 #include "core/core.h"
-#include "core/notify.h"
+#include "core/group.h"
 #include "core/page_feed.h"
 #include "core/page_list.h"
 #include "core/path.h"
@@ -58,8 +58,8 @@ static void wake_waiters(struct batch *b)
     pthread_mutex_unlock(&b->wait_lock);
 }
 
-/* The newest is in front; the oldest is sent first. */
-static void send_chain(struct group *first, bool failed)
+/* The newest is in front; the oldest is done first. */
+static void end_chain(struct group *first, bool failed)
 {
     struct group *oldest = NULL;
 
@@ -81,7 +81,7 @@ static struct group *last_of(struct group *g)
     return g;
 }
 
-/* Puts a chain of messages, which ends with `last`, in front of those that wait. */
+/* Puts a chain, which ends with `last`, in front of what waits. */
 static void push_after(struct batch *b, struct group *first, struct group *last)
 {
     last->next = atomic_load(&b->after);
@@ -90,12 +90,12 @@ static void push_after(struct batch *b, struct group *first, struct group *last)
 }
 
 /*
- * Sends the messages that wait, if nothing is unfinished. Who pushes one looks at `left` after, who
+ * Does what waits for the batch, if nothing is unfinished. Who pushes one looks at `left` after, who
  * brings `left` to 0 looks at `after` then; both sequentially consistent, so one of them sees it. They
- * are taken before `left` is looked at: what was submitted before a message that was taken is counted
+ * are taken before `left` is looked at: what was submitted before one that was taken is counted
  * in it. Where that is not 0 they go back, and it is looked at again.
  */
-static void send_after(struct batch *b)
+static void end_after(struct batch *b)
 {
     while (atomic_load(&b->after) && atomic_load(&b->left) == 0) {
         struct group *first = atomic_exchange(&b->after, NULL);
@@ -103,7 +103,7 @@ static void send_after(struct batch *b)
         if (!first)
             return;
         if (atomic_load(&b->left) == 0)
-            send_chain(first, atomic_load(&b->first_bad) != 0);
+            end_chain(first, atomic_load(&b->first_bad) != 0);
         else
             push_after(b, first, last_of(first));
     }
@@ -112,7 +112,7 @@ static void send_after(struct batch *b)
 void tei_batch_after(struct batch *b, struct group *g)
 {
     push_after(b, g, g);
-    send_after(b);
+    end_after(b);
 }
 
 /* `n` tasks of the batch became terminal. */
@@ -120,7 +120,7 @@ static void finish_tasks(struct batch *b, size_t n)
 {
     if (atomic_fetch_sub(&b->left, n) != n)
         return;
-    send_after(b);
+    end_after(b);
     if (atomic_load_explicit(&b->engine->events.armed, memory_order_acquire))
         tei_events_tell(&b->engine->events, b);
     if (atomic_load(&b->waiters))

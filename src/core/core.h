@@ -12,13 +12,14 @@
  *   batch    tasks; counted: one reference for the id, one while any task is unfinished
  *   task     one request; split in pieces of work, which transports own while they run
  *
- * Locks, in the order they may be taken: admin, batch.submit_lock, parking.repost, transports.lock
- * (shared or not), ctl.lock (held during callbacks of the ctl loop), publisher.lock, descriptor.lock, peers.lock,
- * transports.lock shared, doubts.lock, peer.lock, regions.lock; the rest are leaves, but for allocs.lock, then the lock
- * of region.c, over regions.lock. transports.lock stands twice: it prefers readers, and who holds it exclusively
- * waits for nothing. Transports are called with admin, submit_lock, parking.repost, transports.lock or
- * peers.lock held, detach() and describe() with ctl.lock too, holds() with doubts.lock; never with a peer's or the publish
- * lock. The log sink may be called with any held, so it must not call back.
+ * Locks, in the order they may be taken: admin, batch.submit_lock, parking.repost, transports.lock (shared or not),
+ * ctl.lock (held during callbacks of the ctl loop), publisher.lock, descriptor.lock, peers.lock, transports.lock
+ * shared, doubts.lock, peer.lock, regions.lock; the rest are leaves, but for allocs.lock, then the lock of region.c,
+ * over regions.lock, and adders.lock, counters.lock, that of a counter. transports.lock stands twice: it prefers
+ * readers, and who holds it exclusively waits for nothing. Transports are called with admin, submit_lock,
+ * parking.repost, transports.lock or peers.lock held, detach() and describe() with ctl.lock too, holds() with
+ * doubts.lock; never with a peer's or the publish lock. The log sink may be called with any held, so it must not call
+ * back.
  */
 #ifndef TEI_CORE_H
 #define TEI_CORE_H
@@ -29,8 +30,10 @@
 #include "base/os.h"
 #include "base/sized.h"
 #include "conf/conf.h"
+#include "core/adder.h"
 #include "core/alloc.h"
 #include "core/batch.h"
+#include "core/counter.h"
 #include "core/ctl.h"
 #include "core/descriptor.h"
 #include "core/drive.h"
@@ -100,6 +103,8 @@ struct te_engine {
     struct events events;
 
     struct inbox inbox;
+    struct counter_set counters;
+    struct adders adders;
     struct nic_names nics;
 
     struct counters count;

@@ -155,6 +155,7 @@ static void stop_ctl(te_engine *e)
     tei_timer_stop(&e->ctl.loop, &e->publisher.timer);
     tei_timer_stop(&e->ctl.loop, &e->keeper.timer);
     tei_timer_stop(&e->ctl.loop, &e->rekey.timer);
+    tei_timer_stop(&e->ctl.loop, &e->adders.timer);
     tei_metrics_serve_stop(e);
     tei_metrics_file_stop(e);
     if (e->rpc)
@@ -214,6 +215,8 @@ static void init_engine(te_engine *e)
     tei_drivers_init(&e->drivers);
     tei_events_init(&e->events);
     tei_inbox_init(&e->inbox);
+    tei_counters_init(&e->counters);
+    tei_adders_init(&e->adders);
     tei_nic_names_init(&e->nics);
     tei_handles_init(&e->preps);
     tei_jobs_init(&e->jobs, AUX_THREADS);
@@ -366,6 +369,8 @@ static void free_engine(te_engine *e)
     tei_publisher_fini(&e->publisher);
     tei_descriptor_fini(&e->descriptor);
     tei_inbox_fini(&e->inbox);
+    tei_adders_fini(&e->adders);
+    tei_counters_fini(&e->counters);
     tei_nic_names_fini(&e->nics);
     tei_metrics_serve_fini(e);
     tei_metrics_file_fini(e);

@@ -132,51 +132,70 @@ int te_probe(te_engine *e, const char *name)
 
 /* ------------------------------------------------------------------- send after a submit's data */
 
-void tei_group_free(struct group *g)
+/* A message that follows requests. */
+struct late {
+    struct group group;
+    te_engine *engine;
+    te_segment target;
+    struct tei_hostport where;
+    te_message message;
+    struct tei_job job;
+};
+
+static void free_late(struct late *l)
 {
-    if (!g)
-        return;
-    tei_message_fini(&g->message);
-    free(g);
+    tei_message_fini(&l->message);
+    free(l);
 }
 
 static void send_job(struct tei_job *j)
 {
-    struct group *g = tei_container_of(j, struct group, job);
+    struct late *l = tei_container_of(j, struct late, job);
 
     /* What cannot be delivered was logged where that was decided. */
-    if (g->target == TE_LOCAL_SEGMENT)
-        (void)notify_self(&g->engine->inbox, &g->message);
+    if (l->target == TE_LOCAL_SEGMENT)
+        (void)notify_self(&l->engine->inbox, &l->message);
     else
-        (void)notify_peer(g->engine, g->target, g->where, &g->message);
-    tei_group_free(g);
+        (void)notify_peer(l->engine, l->target, l->where, &l->message);
+    free_late(l);
+}
+
+static void send_late(struct group *g, bool good)
+{
+    struct late *l = tei_container_of(g, struct late, group);
+
+    if (good && !atomic_load_explicit(&l->engine->closing, memory_order_relaxed))
+        tei_jobs_post(&l->engine->jobs, &l->job, send_job);
+    else
+        free_late(l);
 }
 
 /* Takes the message over. */
-static int make_group(te_engine *e, te_segment target, te_message *m, size_t n, struct group **out)
+static int make_late(te_engine *e, te_segment target, te_message *m, size_t n, struct group **out)
 {
-    struct group *g = calloc(1, sizeof(*g));
+    struct late *l = calloc(1, sizeof(*l));
     int rc = 0;
 
-    if (!g) {
+    if (!l) {
         tei_message_fini(m);
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for a notification");
     }
-    g->engine = e;
-    g->target = target;
-    g->message = *m;
-    atomic_init(&g->left, n);
+    l->engine = e;
+    l->target = target;
+    l->message = *m;
+    l->group.end = send_late;
+    atomic_init(&l->group.left, n);
     if (target != TE_LOCAL_SEGMENT)
-        rc = tei_peer_where(e, target, false, &g->where);
+        rc = tei_peer_where(e, target, false, &l->where);
     if (rc)
-        tei_group_free(g);
+        free_late(l);
     else
-        *out = g;
+        *out = &l->group;
     return rc;
 }
 
 /* What is too large is left out: the requests have nothing to do with it. */
-int tei_group_create(te_engine *e, const te_submit_opts *o, size_t n, struct group **out)
+int tei_notify_group(te_engine *e, const te_submit_opts *o, size_t n, struct group **out)
 {
     te_message m;
     int rc = take_text(e, o->notify_name, o->notify_msg, &m);
@@ -188,7 +207,7 @@ int tei_group_create(te_engine *e, const te_submit_opts *o, size_t n, struct gro
     if (rc)
         return rc;
     if (n > 0)
-        return make_group(e, o->notify_target, &m, n, out);
+        return make_late(e, o->notify_target, &m, n, out);
     tei_message_fini(&m);
     return TEI_FAIL(
         TE_ERR_INVALID,
@@ -205,29 +224,15 @@ int te_notify_after(te_engine *e, te_batch id, te_segment seg, const te_message 
     if (!rc)
         rc = take_message(e, m, &copy);
     if (!rc)
-        rc = make_group(e, seg, &copy, 1, &g);
+        rc = make_late(e, seg, &copy, 1, &g);
     if (rc)
         return rc;
     b = tei_batch_pin(&e->batches, id);
     if (!b) {
-        tei_group_free(g);
+        tei_group_drop(g);
         return TEI_FAIL(TE_ERR_NOT_FOUND, "batch %llu does not exist", (unsigned long long)id);
     }
     tei_batch_after(b, g);
     tei_batch_unpin(&e->batches, id);
     return 0;
-}
-
-void tei_group_done(struct group *g, size_t n, bool failed)
-{
-    if (failed)
-        atomic_store_explicit(&g->failed, true, memory_order_relaxed);
-    /* Acquire-release: the last one sees every `failed`. */
-    if (atomic_fetch_sub_explicit(&g->left, n, memory_order_acq_rel) != n)
-        return;
-    if (atomic_load_explicit(&g->failed, memory_order_relaxed) ||
-        atomic_load_explicit(&g->engine->closing, memory_order_relaxed))
-        tei_group_free(g);
-    else
-        tei_jobs_post(&g->engine->jobs, &g->job, send_job);
 }

@@ -57,14 +57,49 @@ static void serve_metadata(te_engine *e, struct tei_rpc_call *call, const char *
     reply_descriptor(e, call, from, max_bytes);
 }
 
-static void serve_notify(struct inbox *s, struct tei_rpc_call *call, const char *body, size_t len)
+static void serve_counts(struct counter_set *s, struct tei_rpc_call *call,
+                         const struct tei_counts *counts)
 {
-    te_message m;
+    int answers[TEI_COUNTS_MAX];
+    char reply[TEI_COUNTS_REPLY_MAX];
 
-    if (tei_notify_decode(body, len, &m) == 0 && tei_inbox_add(s, tei_rpc_source(call), &m) == 0)
-        reply_text(call, TEI_NOTIFY_OK);
-    else
-        reply_text(call, TEI_NOTIFY_REFUSED);
+    for (size_t i = 0; i < counts->n; i++)
+        answers[i] = tei_counter_take(s, &counts->of[i]);
+    tei_counts_reply(answers, counts->n, reply);
+    reply_text(call, reply);
+}
+
+/* A message, or what was added to counters. */
+static void serve_notify(te_engine *e, struct tei_rpc_call *call, const char *body, size_t len)
+{
+    struct tei_counts counts;
+    te_message m;
+    int rc = tei_notify_decode(body, len, &m, &counts);
+
+    if (!rc && !m.name) {
+        serve_counts(&e->counters, call, &counts);
+        return;
+    }
+    if (!rc)
+        rc = tei_inbox_add(&e->inbox, tei_rpc_source(call), &m);
+    reply_text(call, rc ? TEI_NOTIFY_REFUSED : TEI_NOTIFY_OK);
+}
+
+static void serve_probe(te_engine *e, struct tei_rpc_call *call, const char *body, size_t len)
+{
+    struct tei_probe_ask ask;
+    struct tei_count_key key;
+    char answer[TEI_COUNT_ANSWER_MAX];
+    bool found;
+
+    tei_probe_read(body, len, &ask);
+    if (!ask.counter[0]) {
+        reply_text(call, ask.is_ours ? TEI_PROBE_ANSWER : TEI_PROBE_OK);
+        return;
+    }
+    found = tei_counter_key(&e->counters, ask.counter, &key) == 0;
+    tei_count_answer(found ? &key : NULL, answer);
+    reply_text(call, answer);
 }
 
 /*
@@ -117,10 +152,10 @@ static void serve(te_engine *e, struct tei_rpc_call *call, enum tei_rpc_type typ
         serve_metadata(e, call, body, len);
         break;
     case TEI_RPC_NOTIFY:
-        serve_notify(&e->inbox, call, body, len);
+        serve_notify(e, call, body, len);
         break;
     case TEI_RPC_PROBE:
-        reply_text(call, tei_probe_asks(body, len) ? TEI_PROBE_ANSWER : TEI_PROBE_OK);
+        serve_probe(e, call, body, len);
         break;
     case TEI_RPC_CONNECTION:
         serve_connection(&e->transports, call, body, len);

@@ -104,14 +104,14 @@ static int submit_pinned(struct batch *b, size_t n, const te_submit_opts *o, tei
     if (o->deadline_ms > 0)
         plan.deadline_ns = tei_deadline_ns(o->deadline_ms);
     if (!rc && o->notify_name)
-        rc = tei_group_create(b->engine, o, n, &plan.group);
+        rc = tei_notify_group(b->engine, o, n, &plan.group);
     if (!rc && n) {
         pthread_mutex_lock(&b->submit_lock);
         rc = submit_planned(&plan, n, trace, fill, arg);
         pthread_mutex_unlock(&b->submit_lock);
     }
     if (rc)
-        tei_group_free(plan.group);
+        tei_group_drop(plan.group);
     return rc;
 }
 

@@ -17,6 +17,7 @@
 #include "base/loop.h"
 #include "base/sock.h"
 #include "conf/conf.h"
+#include "meta/count.h"
 #include "model/model.h"
 
 /* malloc'ed bytes, always followed by a NUL that is not counted. */
@@ -230,7 +231,11 @@ int tei_rpc_request(struct tei_auth *auth, const struct tei_hostport *where, enu
 
 /* Bodies. The decode functions take hostile bytes; strings are malloc'ed. */
 int tei_notify_encode(const te_message *m, char **out);
-int tei_notify_decode(const char *body, size_t len, te_message *out);
+/*
+ * `counts` not NULL: one that carries additions to counters leaves *out empty, its name NULL, and is read to there
+ * (meta/count.h); NULL: it is read as a message.
+ */
+int tei_notify_decode(const char *body, size_t len, te_message *out, struct tei_counts *counts);
 /* A copy, each part with a NUL behind it as all messages that the functions here take. TE_ERR_MEMORY. */
 int tei_message_copy(const te_message *m, te_message *out);
 void tei_message_fini(te_message *m);
@@ -241,7 +246,6 @@ void tei_message_fini(te_message *m);
 /* The same between engines of this make, which tells what the engine takes. */
 #define TEI_PROBE_ASK    "{\"te\":{}}"
 #define TEI_PROBE_ANSWER "{\"status\":\"success\",\"te\":{\"notify\":1}}"
-bool tei_probe_asks(const char *body, size_t len);
 /* The reply of an engine that makes no RDMA connections. */
 #define TEI_CONNECTION_REPLY(why)                                                   \
     "{\"local_gid\":\"\",\"local_lid\":0,\"local_nic_path\":\"\",\"payload\":\"\"," \

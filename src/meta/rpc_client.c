@@ -274,20 +274,31 @@ static int read_message(const json_t *root, te_message *m)
                  : copy_text(root, "notify_msg", &m->msg, &m->msg_len);
 }
 
-int tei_notify_decode(const char *body, size_t len, te_message *out)
+/* The root of what may be a notification; NULL, and why in *rc. */
+static json_t *load_notification(const char *body, size_t len, int *rc)
+{
+    json_t *root = NULL;
+    json_error_t error;
+
+    *rc = tei_json_load_bounded(body, len, &root, &error);
+    if (*rc == TE_ERR_MEMORY)
+        TEI_FAIL(*rc, "no memory for a notification");
+    else if (*rc == TE_ERR_TOO_LARGE)
+        TEI_FAIL(*rc, "notification: there is more in its %zu bytes than text", len);
+    else if (*rc)
+        TEI_FAIL(*rc, "notification: %s at byte %d", error.text, error.position);
+    return *rc ? NULL : root;
+}
+
+int tei_notify_decode(const char *body, size_t len, te_message *out, struct tei_counts *counts)
 {
     te_message m = {0};
-    json_error_t error;
-    json_t *root;
-    int rc = tei_json_load_bounded(body, len, &root, &error);
+    int rc;
+    json_t *root = load_notification(body, len, &rc);
+    const json_t *added = counts ? json_object_get(json_object_get(root, "te"), "count") : NULL;
 
-    if (rc == TE_ERR_MEMORY)
-        return TEI_FAIL(rc, "no memory for a notification");
-    if (rc == TE_ERR_TOO_LARGE)
-        return TEI_FAIL(rc, "notification: there is more in its %zu bytes than text", len);
-    if (rc)
-        return TEI_FAIL(rc, "notification: %s at byte %d", error.text, error.position);
-    rc = read_message(root, &m);
+    if (!rc)
+        rc = added ? tei_counts_read(added, counts) : read_message(root, &m);
     json_decref(root);
     if (rc)
         tei_message_fini(&m);
@@ -296,22 +307,11 @@ int tei_notify_decode(const char *body, size_t len, te_message *out)
     return rc;
 }
 
-bool tei_probe_asks(const char *body, size_t len)
-{
-    json_t *root = NULL;
-    bool asks;
-
-    (void)tei_json_load(body, len, 0, &root, NULL);
-    asks = json_is_object(json_object_get(root, "te"));
-    json_decref(root);
-    return asks;
-}
-
 /* An empty text in the answer means that it was not taken. */
 static int check_taken(const struct tei_bytes *reply, const struct tei_hostport *where)
 {
     te_message m;
-    int rc = tei_notify_decode(reply->data, reply->len, &m);
+    int rc = tei_notify_decode(reply->data, reply->len, &m, NULL);
     bool taken;
 
     if (rc)

@@ -185,7 +185,7 @@ static void check_message(const te_message *m, const char *want)
 
     assert_int_equal(tei_notify_encode(m, &text), 0);
     assert_string_equal(text, want);
-    assert_int_equal(tei_notify_decode(text, strlen(text), &got), 0);
+    assert_int_equal(tei_notify_decode(text, strlen(text), &got, NULL), 0);
     assert_int_equal(got.name_len, m->name_len);
     assert_memory_equal(got.name, m->name, m->name_len + 1);
     assert_int_equal(got.msg_len, m->msg_len);
@@ -214,7 +214,7 @@ TEST(test_notify_absent_keys_are_empty)
 {
     te_message m;
 
-    assert_int_equal(tei_notify_decode("{}\n", 3, &m), 0);
+    assert_int_equal(tei_notify_decode("{}\n", 3, &m, NULL), 0);
     assert_string_equal(m.name, "");
     assert_string_equal(m.msg, "");
     assert_true(m.name_len == 0 && m.msg_len == 0);
@@ -237,7 +237,7 @@ TEST(test_notify_refused)
     te_message m = {0};
 
     for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++) {
-        assert_int_equal(tei_notify_decode(bad[i], strlen(bad[i]), &m), TE_ERR_JSON);
+        assert_int_equal(tei_notify_decode(bad[i], strlen(bad[i]), &m, NULL), TE_ERR_JSON);
         assert_null(m.name);
         assert_null(m.msg);
     }
@@ -256,9 +256,9 @@ TEST(test_notify_of_much)
         for (len += (size_t)sprintf(text, "{\"name\":\"a\",\"x\":["); len < sizeof text - 10;
              len += step)
             memcpy(text + len, values[i], step);
-        assert_int_equal(tei_notify_decode(text, len, &m), TE_ERR_TOO_LARGE);
+        assert_int_equal(tei_notify_decode(text, len, &m, NULL), TE_ERR_TOO_LARGE);
         memcpy(text + len - 1, "]}", 2);
-        assert_int_equal(tei_notify_decode(text, len + 1, &m), TE_ERR_TOO_LARGE);
+        assert_int_equal(tei_notify_decode(text, len + 1, &m, NULL), TE_ERR_TOO_LARGE);
         assert_null(m.name);
     }
 }
@@ -273,7 +273,7 @@ TEST(test_long_notify)
     memset(text, 'm', sizeof text - 1);
     text[10] = 0;
     assert_int_equal(tei_notify_encode(&m, &all), 0);
-    assert_int_equal(tei_notify_decode(all, strlen(all), &got), 0);
+    assert_int_equal(tei_notify_decode(all, strlen(all), &got, NULL), 0);
     assert_int_equal(got.msg_len, m.msg_len);
     assert_memory_equal(got.msg, text, m.msg_len);
     tei_message_fini(&got);

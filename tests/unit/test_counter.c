@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Counters of a target and the messages that raise them: whatever comes, in whatever order, each addition counts once. */
+#include "core/counter.h"
+#include "core/core.h"
+#include "test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ADDERS 7
+
+static te_engine *e;
+
+static int set_up(void **state)
+{
+    te_options o;
+
+    (void)state;
+    te_options_init(&o);
+    o.local_server_name = "127.0.0.1";
+    assert_int_equal(te_engine_create(&o, &e), 0);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    te_engine_destroy(e);
+    return 0;
+}
+
+static te_counter make(const char *name, struct tei_count_key *key)
+{
+    te_counter c;
+
+    assert_int_equal(te_counter_create(e, name, &c), 0);
+    assert_int_equal(tei_counter_key(&e->counters, name, key), 0);
+    return c;
+}
+
+static uint64_t value(te_counter c)
+{
+    uint64_t v;
+
+    assert_int_equal(te_counter_value(e, c, &v), 0);
+    return v;
+}
+
+static int take(struct tei_count_key key, uint64_t adder, uint64_t total)
+{
+    struct tei_count m = {key, {77, adder}, total};
+
+    return tei_counter_take(&e->counters, &m);
+}
+
+/* Each total that an adder ever had comes any number of times, in any order. */
+TEST(totals_in_any_order)
+{
+    struct tei_count_key key;
+    te_counter c = make("any", &key);
+    uint64_t largest[ADDERS] = {0}, sum, last = 0;
+
+    srandom(5);
+    for (int i = 0; i < 20000; i++) {
+        size_t adder = (size_t)random() % ADDERS;
+        uint64_t total = (uint64_t)random() % 1000;
+
+        assert_int_equal(take(key, adder, total), 0);
+        largest[adder] = total > largest[adder] ? total : largest[adder];
+        sum = 0;
+        for (size_t k = 0; k < ADDERS; k++)
+            sum += largest[k];
+        assert_int_equal(value(c), sum);
+        assert_true(sum >= last);
+        last = sum;
+    }
+    assert_int_equal(te_counter_destroy(e, c), 0);
+}
+
+TEST(the_largest_value_stays)
+{
+    struct tei_count_key key;
+    te_counter c = make("large", &key);
+
+    assert_int_equal(take(key, 1, UINT64_MAX - 1), 0);
+    assert_int_equal(take(key, 2, 5), 0);
+    assert_true(value(c) == UINT64_MAX);
+    assert_int_equal(te_counter_wait(e, c, UINT64_MAX, 0), 0);
+    assert_int_equal(te_counter_destroy(e, c), 0);
+}
+
+TEST(who_does_not_know_the_key_adds_nothing)
+{
+    struct tei_count_key key, other;
+    te_counter c = make("kept", &key);
+
+    other = key;
+    other.secret ^= 1;
+    assert_int_equal(take(other, 1, 5), TE_ERR_STALE);
+    other = key;
+    other.id ^= 1;
+    assert_int_equal(take(other, 1, 5), TE_ERR_STALE);
+    assert_int_equal(value(c), 0);
+    assert_int_equal(te_counter_destroy(e, c), 0);
+    assert_int_equal(take(key, 1, 5), TE_ERR_STALE);
+    /* One of the same name is another. */
+    c = make("kept", &other);
+    assert_int_equal(take(key, 1, 5), TE_ERR_STALE);
+    assert_int_equal(take(other, 1, 5), 0);
+    assert_int_equal(value(c), 5);
+    assert_int_equal(te_counter_destroy(e, c), 0);
+}
+
+TEST(as_many_adders_as_there_is_room_for)
+{
+    struct tei_count_key key;
+    te_counter c = make("crowded", &key);
+
+    assert_int_equal(take(key, 5000, 0), 0); /* nothing, which needs no room */
+    for (uint64_t i = 0; i < 4096; i++)
+        assert_int_equal(take(key, i, 2), 0);
+    assert_int_equal(take(key, 4096, 2), TE_ERR_REJECTED);
+    assert_int_equal(take(key, 4095, 3), 0);
+    assert_int_equal(value(c), 2 * 4096 + 1);
+    assert_int_equal(te_counter_destroy(e, c), 0);
+}
+
+TEST(as_many_counters_as_there_is_room_for)
+{
+    te_counter *all = calloc(65536, sizeof(*all)), more;
+    char name[32];
+
+    assert_non_null(all);
+    for (size_t i = 0; i < 65536; i++) {
+        snprintf(name, sizeof(name), "%zu", i);
+        assert_int_equal(te_counter_create(e, name, &all[i]), 0);
+    }
+    assert_int_equal(te_counter_create(e, "one more", &more), TE_ERR_TOO_MANY);
+    assert_int_equal(te_counter_destroy(e, all[7]), 0);
+    assert_int_equal(te_counter_create(e, "one more", &more), 0);
+    free(all); /* the engine ends them */
+}
+
+/* What a probe, and a message, may be. */
+TEST(bodies)
+{
+    static const char *const none[] = {
+        "",
+        "{}",
+        "[]",
+        "{\"te\":3}",
+        "{\"te\":{}}",
+        "{\"te\":{\"counter\":3}}",
+        "{\"te\":{\"counter\":[\"a\"]}}",
+        "{\"te\":{\"counter\":\"\"}}",
+        "{\"te\":{\"counter\":\"a\"",
+    };
+    struct tei_probe_ask ask;
+    char text[600];
+
+    for (size_t i = 0; i < TEI_ARRAY_LEN(none); i++) {
+        tei_probe_read(none[i], strlen(none[i]), &ask);
+        assert_string_equal(ask.counter, "");
+        assert_int_equal(ask.is_ours, strncmp(none[i], "{\"te\":{", 7) == 0 &&
+                                          none[i][strlen(none[i]) - 1] == '}');
+    }
+    snprintf(text, sizeof(text), "{\"te\":{\"counter\":\"%0255d\"}}", 1);
+    tei_probe_read(text, strlen(text), &ask);
+    assert_int_equal(strlen(ask.counter), 255);
+    snprintf(text, sizeof(text), "{\"te\":{\"counter\":\"%0256d\"}}", 1);
+    tei_probe_read(text, strlen(text), &ask);
+    assert_int_equal(strlen(ask.counter), 0);
+}
+
+#define N16 "\"0123456789abcdef\""
+
+TEST(messages)
+{
+    static const char *const bad[] = {
+        "3",
+        "{}",
+        "[]",
+        "[[]]",
+        "[3]",
+        "null",
+        "[[" N16 "," N16 "," N16 "," N16 "]]",
+        "[[" N16 "," N16 "," N16 "," N16 "," N16 "," N16 "]]",
+        "[[" N16 "," N16 "," N16 "," N16 ",3]]",
+        "[[" N16 "," N16 "," N16 "," N16 ",\"123456789abcdef\"]]",
+        "[[" N16 "," N16 "," N16 "," N16 ",\"0123456789abcdeg\"]]",
+        "[[" N16 "," N16 "," N16 "," N16 "," N16 "],[]]",
+    };
+    struct tei_counts counts;
+    te_message text;
+    char body[400];
+
+    for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++) {
+        snprintf(body, sizeof(body), "{\"te\":{\"count\":%s}}", bad[i]);
+        assert_int_equal(tei_notify_decode(body, strlen(body), &text, &counts), TE_ERR_JSON);
+    }
+    snprintf(body, sizeof(body),
+             "{\"te\":{\"count\":[[\"0000000000000001\",\"0000000000000002\",\"0000000000000003\","
+             "\"0000000000000004\",\"ffffffffffffffff\"]]}}");
+    assert_int_equal(tei_notify_decode(body, strlen(body), &text, &counts), 0);
+    assert_null(text.name);
+    assert_int_equal(counts.n, 1);
+    assert_int_equal(counts.of[0].key.id, 1);
+    assert_int_equal(counts.of[0].key.secret, 2);
+    assert_int_equal(counts.of[0].from.incarnation, 3);
+    assert_int_equal(counts.of[0].from.adder, 4);
+    assert_true(counts.of[0].total == UINT64_MAX);
+    /* To one that only reads messages it is an empty one. */
+    assert_int_equal(tei_notify_decode(body, strlen(body), &text, NULL), 0);
+    assert_string_equal(text.name, "");
+    tei_message_fini(&text);
+}
+
+static json_t *message_of(size_t n)
+{
+    json_t *counts = json_array();
+
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(counts, json_pack("[sssss]", "0000000000000001", "0000000000000002",
+                                                "0000000000000003", "0000000000000004",
+                                                "0000000000000005"));
+    return json_pack("{s:{s:o}}", "te", "count", counts);
+}
+
+TEST(as_many_as_a_message_may_have)
+{
+    struct tei_counts counts;
+    te_message text;
+
+    for (size_t n = TEI_COUNTS_MAX; n <= TEI_COUNTS_MAX + 1; n++) {
+        json_t *j = message_of(n);
+        char *body = tei_json_text(j, NULL);
+
+        assert_int_equal(tei_notify_decode(body, strlen(body), &text, &counts),
+                         n == TEI_COUNTS_MAX ? 0 : TE_ERR_JSON);
+        free(body);
+        json_decref(j);
+    }
+}
+
+/* What they say of themselves they understand. */
+TEST(replies)
+{
+    int answers[TEI_COUNTS_MAX];
+    char reply[TEI_COUNTS_REPLY_MAX];
+    json_t *j = NULL;
+
+    for (size_t i = 0; i < TEI_COUNTS_MAX; i++)
+        answers[i] = TE_ERR_MEMORY;
+    tei_counts_reply(answers, TEI_COUNTS_MAX, reply);
+    assert_int_equal(tei_json_load(reply, strlen(reply), 0, &j, NULL), 0);
+    assert_int_equal(json_array_size(json_object_get(json_object_get(j, "te"), "count")),
+                     TEI_COUNTS_MAX);
+    json_decref(j);
+    answers[0] = 0;
+    answers[1] = TE_ERR_STALE;
+    answers[2] = TE_ERR_REJECTED;
+    tei_counts_reply(answers, 4, reply);
+    assert_string_equal(reply, "{\"name\":\"\",\"notify_msg\":\"success\",\"te\":{\"count\":"
+                               "[\"taken\",\"gone\",\"full\",\"later\"]}}");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(totals_in_any_order),
+        cmocka_unit_test(the_largest_value_stays),
+        cmocka_unit_test(who_does_not_know_the_key_adds_nothing),
+        cmocka_unit_test(as_many_adders_as_there_is_room_for),
+        cmocka_unit_test(as_many_counters_as_there_is_room_for),
+        cmocka_unit_test(bodies),
+        cmocka_unit_test(messages),
+        cmocka_unit_test(as_many_as_a_message_may_have),
+        cmocka_unit_test(replies),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
