@@ -23,6 +23,18 @@ foreach(name IN LISTS names)
 endforeach()
 """
 
+# The switches of Mooncake's build: of its page about building, and a few that its scripts set.
+MOONCAKE = """
+USE_CUDA USE_MNNVL USE_MUSA USE_MACA USE_HIP USE_HYGON USE_COREX USE_MLU USE_SUPA USE_SUNRISE USE_ASCEND USE_ASCEND_DIRECT
+USE_ASCEND_HETEROGENEOUS USE_UBSHMEM USE_UB USE_YLT_URMA_RPC USE_INTRA_NVLINK USE_CXL MACA_ROOT MACA_INCLUDE_DIR MACA_LIB_DIR
+MACA_RUNTIME_LIBS DTK_ROOT DTK_INCLUDE_DIR DTK_LIB_DIR COREX_ROOT COREX_INCLUDE_DIR COREX_LIB_DIR NEUWARE_ROOT
+MLU_INCLUDE_DIR MLU_LIB_DIR USE_TCP USE_NVMEOF USE_EFA USE_NOF USE_3FS USE_BAREX USE_TENT USE_MLX5DV USE_REDIS USE_HTTP
+USE_ETCD USE_ETCD_LEGACY USE_EVENT_DRIVEN_COMPLETION USE_LRU_MASTER STORE_USE_ETCD STORE_USE_REDIS STORE_USE_K8S_LEASE
+STORE_USE_JEMALLOC WITH_TE WITH_STORE WITH_STORE_GO WITH_STORE_RUST WITH_CONDUCTOR WITH_P2P_STORE WITH_RUST_EXAMPLE
+WITH_WITH_RUST_EXAMPLE WITH_EP EP_TORCH_VERSIONS WITH_METRICS WITH_NVIDIA_PEERMEM ENABLE_MULTI_PROTOCOL ENABLE_ASAN
+ENABLE_CCACHE ENABLE_SCCACHE BUILD_UNIT_TESTS BUILD_EXAMPLES
+""".split()
+
 PARENT = f"""cmake_minimum_required(VERSION 3.21)
 project(parent LANGUAGES C)
 set(USE_TCP OFF) # the parent's own
@@ -85,23 +97,31 @@ class Switches(unittest.TestCase):
                 self.assertNotIn(old, cache)
                 self.assertIn(f"-D{old}={value} is taken as -D{new}={value}", text)
 
-    def test_what_is_always_there_is_said(self):
-        for name in [b for _, b in rows("te_always") if b]:
-            rc, text, _ = self.given(f"-D{name}=ON")
+    def test_every_switch_of_mooncake_is_known(self):
+        """Given a value, each is taken as ours, said to change nothing, or refused with the reason; never passed over."""
+        for name in MOONCAKE:
+            value = "/opt/sdk" if name.endswith(("_ROOT", "_DIR", "_LIBS")) else "ON"
+            rc, text, cache = self.given(f"-D{name}={value}")
+            if rc:
+                self.assertRegex(text, rf"-D{name}={value}: .* Leave it out\.")
+                self.assertNotIn("there is no such switch", text)
+            else:
+                self.assertRegex(text, rf"-D{name}={value} (is taken as -DTE_\w+={value}|changes nothing: .)")
+                self.assertNotIn(name, cache)
+            rc, text, _ = self.given(f"-D{name}=OFF")
             self.assertEqual(rc, 0, text)
-            self.assertIn(f"-D{name}=ON changes nothing: ", text)
+
+    def test_what_is_always_there_is_said(self):
+        for name in ("WITH_TE", "USE_MLX5DV", "MACA_ROOT", "MACA_RUNTIME_LIBS", "DTK_ROOT", "COREX_LIB_DIR", "USE_HYGON", "USE_COREX"):
+            self.assertIn(f"-D{name}=ON changes nothing: ", self.given(f"-D{name}=ON")[1])
 
     def test_what_no_build_has_is_refused_by_name(self):
         for name in ("USE_CXL", "USE_UBSHMEM", "USE_ASCEND_DIRECT", "USE_MLU", "USE_TENT", "USE_EFA", "WITH_STORE",
-                     "STORE_USE_ETCD", "WITH_EP"):
-            rc, text, _ = self.given(f"-D{name}=ON")
-            self.assertNotEqual(rc, 0, name)
-            self.assertRegex(text, rf"-D{name}=ON: .* Leave it out\.")
-            self.assertNotIn("there is no such switch", text)
-            self.assertEqual(self.given(f"-D{name}=OFF")[0], 0)
+                     "STORE_USE_K8S_LEASE", "WITH_EP", "NEUWARE_ROOT", "USE_LRU_MASTER", "ENABLE_ASAN"):
+            self.assertNotEqual(self.given(f"-D{name}=ON")[0], 0, name)
 
     def test_a_misspelt_switch_is_refused(self):
-        for name in ("USE_RMDA", "WITH_FOO", "TE_USE_RMDA"):
+        for name in ("USE_RMDA", "WITH_FOO", "BUILD_UNIT_TEST", "MACA_FOO", "TE_USE_RMDA"):
             for value in ("ON", "OFF"):
                 rc, text, _ = self.given(f"-D{name}={value}")
                 self.assertNotEqual(rc, 0, name)
@@ -124,6 +144,12 @@ class Switches(unittest.TestCase):
                 self.assertRegex(text, r"-DTE_USE_\w+=ON: it needs TE_USE_CUDA, which is OFF")
                 self.assertEqual(self.given(f"-D{cuda}=OFF", f"-D{part}=OFF")[0], 0)
             self.assertEqual(self.given(f"-D{cuda}=OFF")[0], 0)
+        for whole, part in (("CUDA", "COREX"), ("HIP", "HYGON")):
+            for switch in (f"USE_{whole}", f"TE_USE_{whole}"):
+                rc, text, _ = self.given(f"-D{switch}=OFF", f"-DUSE_{part}=ON")
+                self.assertNotEqual(rc, 0, part)
+                self.assertIn(f"-DUSE_{part}=ON: it needs TE_USE_{whole}, which is OFF", text)
+                self.assertEqual(self.given(f"-D{switch}=OFF", f"-DUSE_{part}=OFF")[0], 0)
         for whole, part in (("CUDA", "MUSA"), ("HIP", "MACA"), ("HIP", "SUPA")):
             rc, text, _ = self.given(f"-DTE_USE_{whole}=OFF", f"-DTE_USE_{part}=ON")
             self.assertNotEqual(rc, 0, part)
@@ -132,7 +158,7 @@ class Switches(unittest.TestCase):
     def test_the_page_names_all(self):
         page = read("docs", "migrating.md")
         words = [a or b for a, b in rows("te_aliases")]
-        missing = [w for w in words + [b for _, b in rows("te_always") if b] if f"`{w}`" not in page]
+        missing = [w for w in {*words, *MOONCAKE} if f"`{w}`" not in page]
         self.assertEqual(missing, [])
 
     def test_a_whole_configuration(self):
