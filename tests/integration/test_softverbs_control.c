@@ -475,8 +475,6 @@ static void destroy_waits(void **state)
 
 /* --------------------------------------------------------------------------------- pacing, counters */
 
-#define TRIES 100
-
 static int64_t time_for(unsigned n, uint32_t length, enum ibv_wr_opcode op)
 {
     int64_t start = rig_now_ms();
@@ -488,29 +486,31 @@ static int64_t time_for(unsigned n, uint32_t length, enum ibv_wr_opcode op)
     return rig_now_ms() - start;
 }
 
-/* The first that is short enough of many, for a machine that has other things to do. */
-static int64_t best_time_for(unsigned n, uint32_t length, enum ibv_wr_opcode op)
+/* How long each direction of a NIC was taken, by its rate: what a transfer lasts at least, and on a machine that
+ * has nothing else to do, at most. */
+static void expect_taken(const char *nic, long tx_us, long rx_us)
 {
-    int64_t best = INT64_MAX;
-
-    for (unsigned i = 0; i < TRIES && best > 200; i++) {
-        int64_t ms = time_for(n, length, op);
-
-        best = ms < best ? ms : best;
-    }
-    return best;
+    assert_int_equal(rig_stat(nic, "tx_us"), tx_us);
+    assert_int_equal(rig_stat(nic, "rx_us"), rx_us);
 }
 
 static void paced(void **state)
 {
+    enum { US = 209715 }; /* 4 MiB at 20 MB/s */
+
     (void)state;
     connect_both("[{\"name\": \"sv0\", \"gbps\": 0.16}, {\"name\": \"sv1\"}]", NULL);
-    assert_in_range(time_for(16, SIZE / 16, IBV_WR_RDMA_WRITE), 209, PATIENCE_MS); /* 20 MB/s */
-    assert_in_range(time_for(1, SIZE, IBV_WR_RDMA_READ), 209, PATIENCE_MS);
+    assert_true(time_for(16, SIZE / 16, IBV_WR_RDMA_WRITE) >= US / 1000);
+    expect_taken("sv0", US, 0);
+    assert_true(time_for(1, SIZE, IBV_WR_RDMA_READ) >= US / 1000);
+    expect_taken("sv0", US, US);
     rig_ctl("slow sv0 0");
-    assert_in_range(best_time_for(1, SIZE, IBV_WR_RDMA_READ), 0, 200);
+    time_for(1, SIZE, IBV_WR_RDMA_READ);
+    expect_taken("sv0", US, US);
     rig_ctl("slow sv1 0.16"); /* the slower of the two counts */
-    assert_in_range(time_for(1, SIZE, IBV_WR_RDMA_WRITE), 209, PATIENCE_MS);
+    assert_true(time_for(1, SIZE, IBV_WR_RDMA_WRITE) >= US / 1000);
+    expect_taken("sv0", US, US);
+    expect_taken("sv1", 0, US);
     end(NULL);
 }
 
@@ -533,7 +533,7 @@ static int64_t time_for_two(struct rig_end *c, const struct rig_addr *to_d, enum
 /* Two QPs of a NIC share it; each direction has its own rate. */
 static void shared_wire(void **state)
 {
-    int64_t best = INT64_MAX, ms;
+    enum { US = 104857 }; /* 5 MiB at 50 MB/s */
     struct rig_end c, d;
     struct rig_addr to_d;
 
@@ -543,14 +543,10 @@ static void shared_wire(void **state)
     rig_open(&d, "sv1", SIZE, NULL);
     to_d = rig_addr(&d);
     rig_connect_both(&c, &d);
-    assert_in_range(time_for_two(&c, &to_d, IBV_WR_RDMA_WRITE), 209,
-                    PATIENCE_MS); /* 10 MiB, 50 MB/s */
-    for (unsigned i = 0; i < TRIES && best > 205; i++) {
-        ms = time_for_two(&c, &to_d, IBV_WR_RDMA_READ);
-        assert_true(ms >= 104); /* 5 MiB each way */
-        best = ms < best ? ms : best;
-    }
-    assert_in_range(best, 104, 205);
+    assert_true(time_for_two(&c, &to_d, IBV_WR_RDMA_WRITE) >= 2 * US / 1000);
+    expect_taken("sv0", 2 * US + 1, 0); /* 209715.2 us */
+    assert_true(time_for_two(&c, &to_d, IBV_WR_RDMA_READ) >= US / 1000);
+    expect_taken("sv0", 3 * US + 1, US); /* half each way */
     rig_close(&c);
     rig_close(&d);
     end(NULL);

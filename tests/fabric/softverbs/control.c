@@ -196,7 +196,7 @@ static int slow(struct command *c)
     if (c->n < 3)
         return refuse(c, EINVAL, "slow NIC GBPS");
     c->nic->rate = (uint64_t)(atof(c->words[2]) * 1e9 / 8);
-    c->nic->tx_free = c->nic->rx_free = 0;
+    c->nic->tx.free = c->nic->rx.free = 0;
     return 0;
 }
 
@@ -336,6 +336,8 @@ static void add(struct sv_counters *sum, const struct sv_counters *n)
     sum->doorbells += n->doorbells;
     sum->completions += n->completions;
     sum->cqs += n->cqs;
+    if (n->reads > sum->reads)
+        sum->reads = n->reads;
 }
 
 static int stats_of(struct command *c, uint32_t index, char *out, size_t size)
@@ -354,10 +356,11 @@ static int stats_of(struct command *c, uint32_t index, char *out, size_t size)
         mrs += c->s->mrs[i].key && c->s->mrs[i].nic == index;
     return snprintf(out, size,
                     "nic=%s%s%s port=%s dead=%u bytes=%lu wrs=%lu doorbells=%lu completions=%lu "
-                    "qps=%u mrs=%u cqs=%ld held=%u drops=%ld\n",
+                    "qps=%u mrs=%u cqs=%ld held=%u drops=%ld reads=%lu tx_us=%ld rx_us=%ld\n",
                     nic->host, nic->host[0] ? "/" : "", nic->name, nic->port_up ? "up" : "down",
                     nic->dead, sum.bytes, sum.wrs, sum.doorbells, sum.completions, qps, mrs,
-                    sum.cqs, nic->held, nic->drop_left);
+                    sum.cqs, nic->held, nic->drop_left, sum.reads, nic->tx.taken / SV_US,
+                    nic->rx.taken / SV_US);
 }
 
 static int stats(struct command *c)

@@ -153,15 +153,17 @@ void sv_resume(struct sv_qp *qp)
 
 /* -------------------------------------------------------------------------------------- launching */
 
-static int64_t reserve(_Atomic int64_t *free_at, uint64_t rate, int64_t now, uint64_t bytes)
+static int64_t reserve(struct sv_wire *w, uint64_t rate, int64_t now, uint64_t bytes)
 {
-    int64_t from = atomic_load(free_at), end;
+    int64_t from = atomic_load(&w->free), takes, end;
 
     if (rate == 0)
         return now;
+    takes = (int64_t)(bytes * 1000000000 / rate);
     do {
-        end = (from > now ? from : now) + (int64_t)(bytes * 1000000000 / rate);
-    } while (!atomic_compare_exchange_weak(free_at, &from, end));
+        end = (from > now ? from : now) + takes;
+    } while (!atomic_compare_exchange_weak(&w->free, &from, end));
+    atomic_fetch_add(&w->taken, takes);
     return end;
 }
 
@@ -184,8 +186,8 @@ static void reserve_wires(struct sv_qp *qp, struct sv_wr *wr, int64_t now)
     if (index == SV_MAX_NICS)
         return;
     far = &qp->ctx->f->s->nics[index];
-    wr->end = reserve(read ? &own->rx_free : &own->tx_free, own->rate, ready, wr->length);
-    end = reserve(read ? &far->tx_free : &far->rx_free, far->rate, ready, wr->length);
+    wr->end = reserve(read ? &own->rx : &own->tx, own->rate, ready, wr->length);
+    end = reserve(read ? &far->tx : &far->rx, far->rate, ready, wr->length);
     if (end > wr->end)
         wr->end = end;
     if (wr->end < qp->wire_end)
@@ -216,6 +218,7 @@ static int64_t launch(struct sv_qp *qp, int64_t now)
         }
         reserve_wires(qp, wr, now);
         qp->reads_out += read;
+        sv_count_most(&qp->ctx->counters->reads, qp->reads_out);
         qp->launched++;
     }
     return SV_NEVER;

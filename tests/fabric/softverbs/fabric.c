@@ -262,6 +262,7 @@ void sv_qp_free(struct sv_state *s, struct sv_qp_slot *q)
 
 static void fold(struct sv_counters *into, struct sv_counters *from)
 {
+    sv_count_most(&into->reads, atomic_exchange(&from->reads, 0));
     atomic_fetch_add(&into->bytes, atomic_exchange(&from->bytes, 0));
     atomic_fetch_add(&into->wrs, atomic_exchange(&from->wrs, 0));
     atomic_fetch_add(&into->doorbells, atomic_exchange(&from->doorbells, 0));

@@ -225,6 +225,14 @@ static inline bool sv_dead(const struct sv_context *c)
            atomic_load_explicit(&c->nic->generation, memory_order_relaxed) != c->generation;
 }
 
+/* Raises a counter that knows the most there was. */
+static inline void sv_count_most(_Atomic uint64_t *most, uint64_t n)
+{
+    uint64_t before = atomic_load(most);
+
+    while (before < n && !atomic_compare_exchange_weak(most, &before, n)) {}
+}
+
 /* That of the program, NULL: a process is one. */
 static inline const struct softverbs_world *sv_world(void)
 {

@@ -34,7 +34,7 @@
  * what they guard is either rebuilt (lists of free slots) or was not yet published (mail).
  * Everything else in here is single atomics.
  *
- * Time. A NIC has, for each direction, the moment until which its wire is taken (tx_free, rx_free,
+ * Time. A NIC has, for each direction, the moment until which its wire is taken (tx.free, rx.free,
  * CLOCK_MONOTONIC). A transfer reserves its time on both NICs with a compare-and-swap and ends at
  * the later of both ends, plus latency.
  *
@@ -90,11 +90,17 @@ struct sv_limits {
 
 struct sv_counters {
     _Atomic uint64_t bytes, wrs, doorbells, completions;
+    _Atomic uint64_t reads; /* of one QP on the wire at once: the most there were */
     _Atomic int64_t cqs;
 };
 
 struct sv_event {
     _Atomic uint32_t type, arg;
+};
+
+struct sv_wire {
+    _Alignas(64) _Atomic int64_t free; /* until then it is taken */
+    _Atomic int64_t taken;             /* ns, in all: what the rate says that transfers take */
 };
 
 struct sv_gid {
@@ -136,8 +142,7 @@ struct sv_nic {
     struct sv_event events[SV_EVENTS];
     struct sv_counters gone; /* counters of processes that are no more */
 
-    _Alignas(64) _Atomic int64_t tx_free;
-    _Alignas(64) _Atomic int64_t rx_free;
+    struct sv_wire tx, rx;
 };
 
 struct sv_mr {

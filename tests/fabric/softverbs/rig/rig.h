@@ -30,7 +30,7 @@ const char *rig_dir(void);
 
 /* softverbs_control() with a format; it must succeed. */
 void rig_ctl(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* A number of `stats NIC`: "bytes", "wrs", "doorbells", "completions", "qps", "mrs", "cqs", "held". */
+/* A number of `stats NIC` (../README.md), such as "bytes". */
 long rig_stat(const char *nic, const char *key);
 
 struct rig_opts {
