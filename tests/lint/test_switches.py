@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# te-test: timeout=1800
 """The switches of the build: other names and those of Mooncake's build mean something or are refused by name;
 a project that adds this one as a subproject is left alone, and finds the targets that find_package() gives."""
 import os
@@ -35,15 +36,28 @@ WITH_WITH_RUST_EXAMPLE WITH_EP EP_TORCH_VERSIONS WITH_METRICS WITH_NVIDIA_PEERME
 ENABLE_CCACHE ENABLE_SCCACHE BUILD_UNIT_TESTS BUILD_EXAMPLES
 """.split()
 
+KINDS = ("transfer_engine", "shared", "static", "mooncake")
+
+# Its last two variables are what find_package(CURL) sets: ours are others.
 PARENT = f"""cmake_minimum_required(VERSION 3.21)
 project(parent LANGUAGES C)
 set(USE_TCP OFF) # the parent's own
 option(USE_CXL "the parent's own" ON)
+set(CURL_LIBRARIES nosuch)
+set(CURL_FOUND FALSE)
+get_cmake_property(own CACHE_VARIABLES)
 add_subdirectory({ROOT} te)
-file(WRITE ${{CMAKE_BINARY_DIR}}/main.c "int main(void) {{ return 0; }}")
-foreach(kind transfer_engine shared static mooncake)
-    add_executable(user_${{kind}} ${{CMAKE_BINARY_DIR}}/main.c)
+get_cmake_property(names CACHE_VARIABLES)
+list(REMOVE_ITEM names ${{own}})
+foreach(name IN LISTS names)
+    message(STATUS "new: ${{name}}")
+endforeach()
+foreach(kind {' '.join(KINDS)})
+    add_executable(user_${{kind}} main.c)
     target_link_libraries(user_${{kind}} PRIVATE transfer_engine::${{kind}})
+    if(kind STREQUAL "mooncake")
+        target_compile_definitions(user_${{kind}} PRIVATE MOONCAKE)
+    endif()
 endforeach()
 get_target_property(aliased transfer_engine::transfer_engine ALIASED_TARGET)
 message(STATUS "transfer_engine is ${{aliased}}")
@@ -56,8 +70,43 @@ endforeach()
 """
 
 
+# An engine that begins and ends; for Mooncake's API, where its header is found by the name that it has there.
+MAIN = r"""
+#include <stdio.h>
+#include <te.h>
+#ifdef MOONCAKE
+#include <transfer_engine_c.h>
+#ifndef MOONCAKE_TRANSFER_ENGINE_C_H
+#error "not by the name that it has in Mooncake"
+#endif
+#endif
+
+int main(void)
+{
+    te_options o;
+    te_engine *e;
+
+    te_options_init(&o);
+    o.metadata = "P2PHANDSHAKE";
+    o.local_server_name = "127.0.0.1";
+    if (te_engine_create(&o, &e)) {
+        puts(te_errmsg());
+        return 1;
+    }
+    te_engine_destroy(e);
+    te_options_fini(&o);
+    printf("version %s\n", te_version());
+    return 0;
+}
+"""
+
+# What a configuration of CMake's own adds to a cache, beside what begins with our name.
+EXPECTED = re.compile(r"((TE|te|transfer_engine|CMAKE|PKG_CONFIG|FIND_PACKAGE_MESSAGE_DETAILS|_GNUInstallDirs|pkgcfg_lib_TE|"
+                      r"__pkg_config_\w+_TE)_|prefix_result$)")
+
+
 def run(*args, cwd=None):
-    got = subprocess.run(args, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
+    got = subprocess.run(args, capture_output=True, text=True, timeout=1500, check=False, cwd=cwd)
     return got.returncode, re.sub(r"\s+", " ", got.stdout + got.stderr), got.stdout + got.stderr
 
 
@@ -171,6 +220,8 @@ class Switches(unittest.TestCase):
     def configure_parent(self, *more):
         with open(os.path.join(self.folder, "CMakeLists.txt"), "w", encoding="utf-8") as f:
             f.write(PARENT)
+        with open(os.path.join(self.folder, "main.c"), "w", encoding="utf-8") as f:
+            f.write(MAIN)
         build = os.path.join(self.folder, "build")
         rc, text, lines = run("cmake", "-S", self.folder, "-B", build, *more)
         self.assertEqual(rc, 0, lines)
@@ -182,10 +233,23 @@ class Switches(unittest.TestCase):
         self.assertIn("build type '', cached ''", text)
         with open(os.path.join(build, "CMakeCache.txt"), encoding="utf-8") as f:
             self.assertIn("TE_USE_TCP:BOOL=ON", f.read())
+        new = re.findall(r"new: (\S+)", text)
+        self.assertIn("TE_USE_TCP", new)
+        self.assertEqual([name for name in new if not EXPECTED.match(name)], [])
         # No rule of ours installs anything.
         rc, text, _ = run("cmake", "--install", build, "--prefix", os.path.join(self.folder, "prefix"))
         self.assertEqual(rc, 0, text)
         self.assertFalse(os.path.exists(os.path.join(self.folder, "prefix")))
+
+    def test_a_parent_is_built_and_runs(self):
+        _, build = self.configure_parent()
+        rc, _, lines = run("cmake", "--build", build, "-j", str(os.cpu_count() or 2), *(
+            word for kind in KINDS for word in ("--target", f"user_{kind}")))
+        self.assertEqual(rc, 0, lines[-4000:])
+        for kind in KINDS:
+            rc, text, _ = run(os.path.join(build, f"user_{kind}"))
+            self.assertEqual(rc, 0, f"{kind}: {text}")
+            self.assertIn("version 0.", text)
 
     def test_static_where_the_parent_wants_it(self):
         text, _ = self.configure_parent("-DBUILD_SHARED_LIBS=OFF")
