@@ -222,6 +222,58 @@ static void blocking_a_pair(void **state)
     rig_expect(a.send_cq, 2, IBV_WC_SUCCESS);
 }
 
+/* Requests of the one are lost, and the other's are carried out without their sender hearing of it. */
+static void losing_what_one_sends(void **state)
+{
+    (void)state;
+    rig_ctl("block sv0 sv1 oneway");
+    assert_int_equal(write_one(1), 0);
+    rig_expect(a.send_cq, 1, IBV_WC_RETRY_EXC_ERR);
+    untouched();
+    reconnect();
+    assert_int_equal(rig_post(&b, IBV_WR_RDMA_READ, 2, 0, 100, &to_a, 0), 0);
+    rig_expect(b.send_cq, 2, IBV_WC_RETRY_EXC_ERR);
+    untouched();
+    reconnect();
+    assert_int_equal(rig_post(&b, IBV_WR_RDMA_WRITE, 3, 0, 100, &to_a, 0), 0);
+    rig_expect(b.send_cq, 3, IBV_WC_RETRY_EXC_ERR);
+    assert_memory_equal(a.buf, b.buf, 100);
+}
+
+/* What was carried out is not carried out again when it is sent again. */
+static void answering_what_was_done(void **state)
+{
+    (void)state;
+    a.o.timeout = 0; /* for ever */
+    reconnect();
+    rig_ctl("block sv1 sv0 oneway");
+    assert_int_equal(rig_recv(&b, 5, 1000, 100), 0);
+    assert_int_equal(rig_recv(&b, 6, 1000, 100), 0);
+    assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 100, &to_b, 0), 0);
+    rig_expect(b.recv_cq, 5, IBV_WC_SUCCESS);
+    assert_memory_equal(a.buf, b.buf, 100);
+    rig_fill(b.buf, SIZE, 2);
+    rig_silence(a.send_cq, 30);
+    rig_ctl("unblock sv1 sv0 oneway");
+    rig_expect(a.send_cq, 1, IBV_WC_SUCCESS);
+    untouched();
+    assert_int_equal(write_one(2), 0); /* both count as before */
+    rig_expect(a.send_cq, 2, IBV_WC_SUCCESS);
+    assert_memory_equal(a.buf, b.buf, 100);
+    rig_silence(b.recv_cq, 0);
+}
+
+/* A target that refuses breaks, and who has asked hears nothing of it. */
+static void refusing_unheard(void **state)
+{
+    (void)state;
+    rig_ctl("block sv1 sv0 oneway");
+    assert_int_equal(rig_post(&a, IBV_WR_RDMA_READ, 1, 0, 100, &to_b, SIZE), 0);
+    rig_event(b.ctx, IBV_EVENT_QP_ACCESS_ERR);
+    rig_expect(a.send_cq, 1, IBV_WC_RETRY_EXC_ERR);
+    untouched();
+}
+
 /* ---------------------------------------------------------------------------------- devices, objects */
 
 static void dead_device(void **state)
@@ -697,18 +749,33 @@ int main(void)
 {
 #define CONNECTED(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
-        CONNECTED(port_down_silent), CONNECTED(port_down_retries),
-        CONNECTED(port_down_flush),  CONNECTED(peers_port_down),
-        CONNECTED(failing),          CONNECTED(failing_late),
-        CONNECTED(dropping),         CONNECTED(stalling),
-        CONNECTED(blocking_a_pair),  CONNECTED(dead_device),
-        CONNECTED(broken_cqs),       CONNECTED(broken_qp),
-        CONNECTED(changed_gid),      cmocka_unit_test(lids),
-        CONNECTED(denied_verbs),     CONNECTED(bad_commands),
-        CONNECTED(channel_events),   CONNECTED(destroy_waits),
-        cmocka_unit_test(paced),     cmocka_unit_test(shared_wire),
-        CONNECTED(counters),         cmocka_unit_test(instant),
-        cmocka_unit_test(hosts),     CONNECTED(in_a_child),
+        CONNECTED(port_down_silent),
+        CONNECTED(port_down_retries),
+        CONNECTED(port_down_flush),
+        CONNECTED(peers_port_down),
+        CONNECTED(failing),
+        CONNECTED(failing_late),
+        CONNECTED(dropping),
+        CONNECTED(stalling),
+        CONNECTED(blocking_a_pair),
+        CONNECTED(losing_what_one_sends),
+        CONNECTED(answering_what_was_done),
+        CONNECTED(refusing_unheard),
+        CONNECTED(dead_device),
+        CONNECTED(broken_cqs),
+        CONNECTED(broken_qp),
+        CONNECTED(changed_gid),
+        cmocka_unit_test(lids),
+        CONNECTED(denied_verbs),
+        CONNECTED(bad_commands),
+        CONNECTED(channel_events),
+        CONNECTED(destroy_waits),
+        cmocka_unit_test(paced),
+        cmocka_unit_test(shared_wire),
+        CONNECTED(counters),
+        cmocka_unit_test(instant),
+        cmocka_unit_test(hosts),
+        CONNECTED(in_a_child),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

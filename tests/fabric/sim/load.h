@@ -33,7 +33,8 @@ enum sim_fabric {
     FABRIC_NICS = 4,
     FABRIC_NIC_FAULTS =
         8, /* ports that are down, NICs that die, work requests that fail or vanish */
-    FABRICS_ALL = 15,
+    FABRIC_NIC_CUTS = 16, /* paths that are cut are so for NICs, too */
+    FABRICS_ALL = 31,
 };
 
 /* Where the NICs of a run are described, which is a process; main.c takes it away. */

@@ -34,6 +34,7 @@ struct sim_process *sim_process(void);
 extern bool sim_own_is_whole; /* a copy from or to the caller's own memory is not short */
 /* On any machine. */
 bool sim_process_is_alive(pid_t pid);
+int sim_process_host(pid_t pid); /* which it is or was; 0: there is none */
 /* Of a process; -1 with errno. */
 int sim_pidfd_open(struct sim_process *p);
 long sim_pidfd_of(pid_t pid); /* the call pidfd_open */

@@ -60,7 +60,7 @@ static const char usage[] =
     "                   32 lost SYNs, 64 no descriptors, 256 a metadata server that fails, is slow or away,\n"
     "                   512 no memory, 1024 threads without a processor, 128 a byte of memory is spoilt, which must be found\n"
     "  --fabrics=MASK   1 files, 2 files that fail (EIO, a full disc, no answer for seconds),\n"
-    "                   4 NICs, 8 NICs that fail\n"
+    "                   4 NICs, 8 NICs that fail, 16 paths that are cut are so for NICs, too\n"
     "  --help           prints this\n";
 
 /* ------------------------------------------------------------------------------------- one seed */
@@ -102,8 +102,12 @@ static void stay_on_one(uint64_t n)
 static int fabrics_of(uint64_t seed)
 {
     static const int some[] = {0, 0, 0, 1, 3, 4, 12, 15};
+    uint64_t chance = seed * 0x9e3779b97f4a7c15u;
+    int fabrics = some[chance >> 61];
 
-    return some[seed * 0x9e3779b97f4a7c15u >> 61];
+    if ((fabrics & FABRIC_NICS) && (chance >> 60 & 1))
+        fabrics |= FABRIC_NIC_CUTS;
+    return fabrics;
 }
 
 /* In this process, which is a new one: what was before would be a part of the run. */

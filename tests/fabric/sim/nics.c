@@ -44,10 +44,17 @@ static bool is_alive(uint32_t pid)
     return sim_process_is_alive((pid_t)pid);
 }
 
-static int copy(void *to, const void *from, size_t n, uint32_t pid)
+/* By the paths that streams take. */
+static bool reaches(uint32_t from, uint32_t to)
+{
+    return !(sim_world.knobs.fabrics & FABRIC_NIC_CUTS) ||
+           !sim_path(sim_process_host((pid_t)from), sim_process_host((pid_t)to))->cut;
+}
+
+static int copy(void *to, const void *from, size_t n, uint32_t from_pid, uint32_t to_pid)
 {
     for (size_t done = 0; done < n; done += PIECE) {
-        if (!is_alive(pid))
+        if (!is_alive(from_pid) || !is_alive(to_pid) || !reaches(from_pid, to_pid))
             return ESRCH;
         memmove((char *)to + done, (const char *)from + done, n - done < PIECE ? n - done : PIECE);
         sim_point();
@@ -55,7 +62,7 @@ static int copy(void *to, const void *from, size_t n, uint32_t pid)
     return 0;
 }
 
-const struct softverbs_world softverbs_world = {is_alive, copy};
+const struct softverbs_world softverbs_world = {is_alive, reaches, copy};
 
 /* The C library's go past read() and write() here. */
 int eventfd_read(int fd, eventfd_t *value)

@@ -97,6 +97,14 @@ bool sim_process_is_alive(pid_t pid)
     return false;
 }
 
+int sim_process_host(pid_t pid)
+{
+    for (const struct sim_process *p = all; p; p = p->next)
+        if (p->pid == pid)
+            return p->host;
+    return 0;
+}
+
 /* One that lives, and that the caller's machine has; NULL. */
 static struct sim_process *numbered(pid_t pid)
 {

@@ -292,21 +292,26 @@ static int allow(struct command *c)
     return 0;
 }
 
+/* Or, by `unblock`, no more. */
+static void set_blocked(const struct command *c, struct sv_nic *from, const struct sv_nic *to)
+{
+    uint64_t bit = UINT64_C(1) << (to - c->s->nics);
+
+    if (strcmp(c->words[0], "block") == 0)
+        atomic_fetch_or(&from->blocked, bit);
+    else
+        atomic_fetch_and(&from->blocked, ~bit);
+}
+
 static int block(struct command *c)
 {
     struct sv_nic *other = c->n > 2 ? find_nic(c, c->words[2]) : NULL;
-    uint64_t bit;
 
     if (!other)
-        return refuse(c, EINVAL, "block NIC NIC");
-    bit = UINT64_C(1) << (other - c->s->nics);
-    if (strcmp(c->words[0], "block") == 0)
-        atomic_fetch_or(&c->nic->blocked, bit);
-    else
-        atomic_fetch_and(&c->nic->blocked, ~bit);
-    bit = UINT64_C(1) << (c->nic - c->s->nics);
-    if (strcmp(c->words[0], "unblock") == 0)
-        atomic_fetch_and(&other->blocked, ~bit);
+        return refuse(c, EINVAL, "%s NIC NIC [oneway]", c->words[0]);
+    set_blocked(c, c->nic, other);
+    if (!has_word(c, "oneway"))
+        set_blocked(c, other, c->nic);
     return 0;
 }
 

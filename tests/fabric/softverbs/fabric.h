@@ -148,6 +148,7 @@ struct sv_wr {
     uint32_t num_sge;
     uint32_t phase, fate; /* fate: a status known beforehand, 0 for none */
     bool fate_late;       /* to fail after the bytes were moved */
+    bool arrived;         /* the target is done with it, and the sender may not know */
     struct ibv_sge *sge;
     int64_t posted_at;
     int64_t begin, end; /* on the wire, without latency */

@@ -11,6 +11,9 @@
  *   what the target QP and MR allow        else REM_INV_REQ_ERR or REM_ACCESS_ERR; the target's
  *                                          QP breaks, too, and its owner gets the event
  *
+ * What the target answers may be lost: the request is then sent again like one that nobody answers, and the target
+ * answers what it has done already without doing it again.
+ *
  * and then copies at most SV_CHUNK bytes under a hold on both MRs. The last step of a SEND mails
  * the receive's completion. All holds are given back before it returns.
  */
@@ -28,7 +31,8 @@ struct step {
     struct sv_qp_slot *target;
     struct sv_proc *peer;
     uint32_t peer_slot;
-    bool same; /* the target is in this process */
+    bool same;     /* the target is in this process */
+    bool is_heard; /* what the target answers comes */
 };
 
 static struct sv_move answer(enum sv_result result)
@@ -71,7 +75,16 @@ static bool nic_answers(const struct sv_nic *nic)
     return nic->port_up && !nic->dead && nic->stall_until <= sv_now();
 }
 
-/* The target QP, if it is there and would answer; NULL else. */
+/* Whether what the NIC of a QP sends comes to that of another. */
+static bool passes(const struct sv_state *s, const struct sv_qp_slot *from,
+                   const struct sv_qp_slot *to)
+{
+    if (s->nics[from->nic].blocked >> to->nic & 1)
+        return false;
+    return !sv_world() || sv_world()->reaches(s->procs[from->proc].pid, s->procs[to->proc].pid);
+}
+
+/* The target QP, if it is there and what is sent comes to it; NULL else. */
 static struct sv_qp_slot *find_target(struct sv_qp *qp)
 {
     struct sv_state *s = qp->ctx->f->s;
@@ -86,7 +99,7 @@ static struct sv_qp_slot *find_target(struct sv_qp *qp)
     if (state < IBV_QPS_RTR || state > IBV_QPS_SQE || t->dest_qpn != qp->x.qp_base.qp_num)
         return NULL;
     if (!nic_answers(nic) || nic->generation != t->nic_generation || !qp->ctx->nic->port_up ||
-        (qp->ctx->nic->blocked >> t->nic & 1) || (nic->blocked >> qp->ctx->nic_index & 1))
+        !passes(s, qp->slot, t))
         return NULL;
     if (!addressed(s, qp->slot, nic) || !addressed(s, t, qp->ctx->nic))
         return NULL;
@@ -163,9 +176,10 @@ static int copy(const struct step *st, uint64_t local, uint64_t remote, uint32_t
     ssize_t done;
 
     if (sv_world())
-        return to_remote
-                   ? sv_world()->copy((void *)(uintptr_t)remote, own.iov_base, n, st->peer->pid)
-                   : sv_world()->copy(own.iov_base, (void *)(uintptr_t)remote, n, st->peer->pid);
+        return to_remote ? sv_world()->copy((void *)(uintptr_t)remote, own.iov_base, n, st->f->pid,
+                                            st->peer->pid)
+                         : sv_world()->copy(own.iov_base, (void *)(uintptr_t)remote, n,
+                                            st->peer->pid, st->f->pid);
     if (st->same) {
         if (to_remote)
             memmove((void *)(uintptr_t)remote, own.iov_base, n);
@@ -249,6 +263,8 @@ static struct sv_move move_rdma(const struct step *st)
         !range_ok(st->f->s, wr->rkey, st->peer_slot, st->target->pd, st->target->nic,
                   wr->remote_addr, wr->length, access, &whole))
         return refuse(st, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+    if (read && !st->is_heard) /* the bytes are the answer */
+        return answer(SV_NO_ANSWER);
     while (wr->moved < stop) {
         struct piece p = {.remote = wr->remote_addr + wr->moved, .remote_key = wr->rkey};
         struct ibv_sge own;
@@ -369,6 +385,7 @@ static void finish(const struct step *st)
 {
     uint32_t next = (st->qp->sq_psn + packets(st->qp, st->wr->length)) & 0xffffff;
 
+    st->wr->arrived = true;
     st->qp->sq_psn = next;
     atomic_store(&st->target->rq_psn, next);
 }
@@ -411,6 +428,15 @@ static struct sv_move carry_out(struct step *st)
     return m;
 }
 
+/* What the requester learns of it: what it has seen itself, and what it is answered. */
+static struct sv_move hear(const struct step *st, struct sv_move m)
+{
+    bool is_own = m.result == SV_FAILED && m.status == IBV_WC_LOC_PROT_ERR;
+    bool goes_on = m.result == SV_MOVED && st->wr->moved < st->wr->length;
+
+    return st->is_heard || is_own || goes_on || m.result == SV_BUSY ? m : answer(SV_NO_ANSWER);
+}
+
 struct sv_move sv_move_some(struct sv_qp *qp, struct sv_wr *wr)
 {
     struct step st = {.f = qp->ctx->f, .qp = qp, .wr = wr};
@@ -422,8 +448,9 @@ struct sv_move sv_move_some(struct sv_qp *qp, struct sv_wr *wr)
         st.peer_slot = st.target->proc;
         st.peer = &st.f->s->procs[st.peer_slot];
         st.same = st.peer_slot == st.f->slot;
+        st.is_heard = passes(st.f->s, st.target, qp->slot);
         if (sv_peer_alive(st.f, st.peer_slot))
-            m = carry_out(&st);
+            m = hear(&st, wr->arrived ? answer(SV_MOVED) : carry_out(&st));
     }
     atomic_store(&st.f->me->hold_qp, 0);
     return m;

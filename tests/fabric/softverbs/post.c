@@ -74,7 +74,7 @@ static void append(struct sv_qp *qp, const struct ibv_send_wr *wr, uint32_t leng
     w->length = length;
     w->moved = 0;
     w->phase = SV_WR_NEW;
-    w->fate_late = false;
+    w->fate_late = w->arrived = false;
     w->fate = length > SV_MAX_MSG ? IBV_WC_LOC_LEN_ERR : IBV_WC_SUCCESS;
     w->num_sge = (uint32_t)wr->num_sge;
     if (wr->send_flags & IBV_SEND_INLINE)

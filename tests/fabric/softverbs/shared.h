@@ -126,7 +126,7 @@ struct sv_nic {
     _Atomic int64_t stall_until;
     _Atomic int64_t hold_after; /* steps that own requests may still move, plus 1; 0: no limit */
     _Atomic uint32_t held;      /* one waits for the limit to go */
-    _Atomic uint64_t blocked;   /* bit per NIC that this one cannot reach, and the reverse */
+    _Atomic uint64_t blocked;   /* bit per NIC that what this one sends does not come to */
     _Atomic uint32_t peermem;   /* registers memory of devices by its addresses */
 
     /* Faults to come. `faults` is a shortcut: 0 when none of the others is set. */

@@ -26,8 +26,10 @@ int softverbs_control(const char *path, const char *command, char *reply, size_t
  */
 struct softverbs_world {
     bool (*is_alive)(uint32_t pid);
-    /* Between the memory of two of them, `pid` being the other one: 0, or an errno (ESRCH: it is gone). */
-    int (*copy)(void *to, const void *from, size_t n, uint32_t pid);
+    /* Whether what NICs of the one send comes to those of the other. */
+    bool (*reaches)(uint32_t from, uint32_t to);
+    /* From the memory of the one to that of the other: 0, or an errno (ESRCH: one is gone, or it comes no further). */
+    int (*copy)(void *to, const void *from, size_t n, uint32_t from_pid, uint32_t to_pid);
 };
 extern const struct softverbs_world softverbs_world
     __attribute__((weak, visibility("default"))); /* not defined: none */
