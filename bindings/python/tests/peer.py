@@ -17,6 +17,7 @@ class Peer:
     def __init__(self, **arguments):
         self.engine = transfer_engine.Engine(**arguments)
         self.memory = {}
+        self.counters = {}
 
     def register(self, length, seed):
         memory = self.engine.alloc(length)
@@ -41,6 +42,12 @@ class Peer:
     def notify(self, target, name, msg):
         with self.engine.open(target) as segment:
             segment.notify(name, msg)
+
+    def counter(self, name):
+        self.counters[name] = self.engine.counter(name)
+
+    def value(self, name):
+        return self.counters[name].value
 
     def name(self):
         return self.engine.name

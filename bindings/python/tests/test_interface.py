@@ -62,9 +62,12 @@ class Reprs(unittest.TestCase):
         batch = segment.start_write([region.address], [region.address + 50], [10])
         batch.wait()
         prepared = segment.prepare([region.address] * 2, [region.address] * 2, [5, 6])
+        counter = engine.counter("a")
         for thing, there, closed in (
             (batch, "<Batch requests=1 COMPLETED>", "<Batch requests=1 closed>"),
             (prepared, "<Prepared pieces=2>", "<Prepared pieces=2 closed>"),
+            (segment.adder("a"), "<Adder 'a'>", "<Adder 'a' closed>"),
+            (counter, "<Counter 'a' value=0>", "<Counter 'a' closed>"),
             (segment, f"<Segment '{name}'>", f"<Segment '{name}' closed>"),
             (region, *[f"<Region {region.address:#x} + 100{s}>" for s in ("", " closed")]),
             (engine, f"<Engine '{name}'>", "<Engine closed>"),
@@ -78,8 +81,9 @@ class Reprs(unittest.TestCase):
         region, segment = engine.register(bytearray(100)), engine.open(engine.name)
         batch = segment.start_write([region.address], [region.address + 50], [10])
         prepared = segment.prepare([region.address], [region.address], [5])
+        counter, adder = engine.counter("a"), segment.adder("a")
         engine.close()
-        for thing in (engine, region, segment, batch, prepared):
+        for thing in (engine, region, segment, batch, prepared, counter, adder):
             self.assertRegex(repr(thing), r" closed>$")
 
     def test_of_an_engine_that_was_not_made(self):

@@ -57,7 +57,7 @@ class Readme(unittest.TestCase):
 
     def test_programs_run(self):
         alone = [p for p in programs() if "sys.argv" not in p]
-        self.assertEqual(len(alone), 7)
+        self.assertEqual(len(alone), 8)
         for program in alone:
             if "import torch" not in program:
                 self.runs(program)

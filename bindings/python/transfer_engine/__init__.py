@@ -6,6 +6,7 @@ programs that were written for that.
 """
 
 from ._batch import Batch, Opcode, Pages, Prepared, TaskPath, TaskStatus, TransferState
+from ._counter import Adder, Counter
 from ._engine import Access, Engine, Notice, RawNotice, Region, Segment
 from ._errors import (
     EngineClosed,
@@ -23,7 +24,9 @@ from .mooncake import TransferEngine, TransferNotify, TransferOpcode
 
 __all__ = [
     "Access",
+    "Adder",
     "Batch",
+    "Counter",
     "Engine",
     "EngineClosed",
     "FatalError",

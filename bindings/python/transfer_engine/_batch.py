@@ -32,11 +32,12 @@ from ._errors import (
     error_for,
     in_python,
 )
-from ._memory import words
+from ._memory import integer, words
 from ._native import Message, NotifyParts, Path, Range, Status, SubmitOptions, lib, message
 from ._state import has_ended
 
 if TYPE_CHECKING:
+    from ._counter import Adder
     from ._engine import Engine
 
 _SLICE_MS = 200  # a blocking wait looks so often whether the interpreter got a signal
@@ -292,6 +293,15 @@ class Batch:
         with self._state.inside:
             handle = self._state.handle()
             lib.check(lib.te_cancel(handle, self.id))
+
+    def add_after(self, adder: Adder, n: int = 1) -> None:
+        """Has the counter raised by `n` once nothing of it is unfinished; not at all if any request has failed.
+
+        Returns at once. What the peer does not get is sent again, and counted once all the same.
+        """
+        with self._state.inside:
+            handle = self._state.handle()
+            lib.check(lib.te_adder_after(handle, self.id, adder._opened(), integer(n, "n")))
 
     def fence(self, timeout: Optional[float] = None) -> None:
         """Returns when the peers' memory is quiet, too: nothing of the batch can change it any more.

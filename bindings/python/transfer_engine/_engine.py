@@ -15,8 +15,9 @@ from types import TracebackType
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, Union
 
 from . import _log
-from ._aio import Reactor
+from ._aio import Arrivals, Reactor
 from ._batch import Batch, Opcode, Pages, Prepared, submit_options
+from ._counter import Adder, Counter
 from ._errors import INVALID, METADATA, NOT_FOUND, error_for, in_python
 from ._memory import Numbers, integer, kind, listed, local_words, numbers, sized_span, words
 from ._native import (
@@ -186,6 +187,7 @@ class Engine:
             create(metadata, name, address, port, auto_discover, {} if options is None else options)
         )
         self._reactor = Reactor(self._state)
+        self._arrivals = Arrivals(self._state)
         weakref.finalize(self, self._state.drop).atexit = False
         asked = _asked_port(name, port)
         if asked and asked != self.port:
@@ -471,6 +473,14 @@ class Engine:
             lib.te_message_free(found, n.value)
         return notices
 
+    def counter(self, name: str) -> Counter:
+        """Makes a counter of that name, which is 0, for peers to raise (Segment.adder())."""
+        ident = ctypes.c_uint64()
+        with self._state.inside:
+            handle = self._state.handle()
+            lib.check(lib.te_counter_create(handle, text(name, "name"), byref(ident)))
+        return Counter(self, name, ident.value)
+
     def stats(self) -> Dict[str, int]:
         """Counters since the engine was made, by the names of struct te_stats."""
         stats = Stats(size=ctypes.sizeof(Stats))
@@ -591,6 +601,14 @@ class Segment:
         with self._engine._state.inside:
             handle = self._engine._state.handle()
             lib.check(lib.te_notify_bytes(handle, ident, byref(made)))
+
+    def adder(self, name: str) -> Adder:
+        """Opens the counter of that name that the peer has made, to be raised behind batches."""
+        segment, ident = self._opened(), ctypes.c_uint64()
+        with self._engine._state.inside:
+            handle = self._engine._state.handle()
+            lib.check(lib.te_adder_open(handle, segment, text(name, "name"), byref(ident)))
+        return Adder(self._engine, name, ident.value)
 
     def write(
         self,

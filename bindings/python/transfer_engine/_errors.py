@@ -94,14 +94,18 @@ _CODES: Dict[int, Tuple[str, Type[TransferError]]] = {
     -412: ("TE_ERR_SYSTEM", FatalError),
 }
 INVALID, NOT_REGISTERED, BUSY = -1, -3, -4
-METADATA, TIMEOUT, CLOSED, NOT_FOUND, TOO_LARGE = -200, -400, -402, -403, -410
+METADATA, TIMEOUT, CANCELED, CLOSED, NOT_FOUND = -200, -400, -401, -402, -403
+REJECTED, STALE, TOO_LARGE = -104, -407, -410
 
 
 # What the library's texts tell to call, and what that is here.
 _CALLS = {
+    "te_adder_close": "Adder.close",
+    "te_adder_flush": "flush",
     "te_alloc": "alloc",
     "te_batch_free": "Batch.close",
     "te_cancel": "cancel",
+    "te_counter_destroy": "Counter.close",
     "te_engine_name": "Engine.name",
     "te_explain": "explain",
     "te_notify": "notify",

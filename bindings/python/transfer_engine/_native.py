@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shared library: where it is found, and its functions as ctypes knows them (te.h)."""
+"""The shared library: where it is found, and its functions as ctypes knows them (te.h, te_counter.h)."""
 
 from __future__ import annotations
 
@@ -212,6 +212,15 @@ _BLOCKING: Dict[str, Tuple[Any, List[Any]]] = {
     "te_notify_after": (c_int, [_E, _B, _S, POINTER(Message)]),
     "te_notify_recv_bytes": (c_int, [_E, POINTER(POINTER(Message)), _SIZEP]),
     "te_message_free": (None, [POINTER(Message), c_size_t]),
+    "te_counter_create": (c_int, [_E, c_char_p, _U64P]),
+    "te_counter_destroy": (c_int, [_E, c_uint64]),
+    "te_counter_value": (c_int, [_E, c_uint64, _U64P]),
+    "te_counter_wait": (c_int, [_E, c_uint64, c_uint64, c_int64]),
+    "te_counter_fd": (c_int, [_E, c_uint64, c_uint64]),
+    "te_adder_open": (c_int, [_E, _S, c_char_p, _U64P]),
+    "te_adder_after": (c_int, [_E, _B, c_uint64, c_uint64]),
+    "te_adder_flush": (c_int, [_E, c_uint64, c_int64]),
+    "te_adder_close": (c_int, [_E, c_uint64]),
     "te_probe": (c_int, [_E, c_char_p]),
     "te_stats": (c_int, [_E, POINTER(Stats)]),
     "te_explain": (c_int, [_E, POINTER(Request), c_char_p, c_size_t]),
