@@ -30,6 +30,12 @@ class Python(unittest.TestCase):
         self.assertEqual(examples.says(self, "pages.py", sys.executable),
                          "163840 bytes in 8 requests, 0 of 40 pages are wrong")
 
+    def test_kv_layers(self):
+        for env in ({}, {"MC_FORCE_TCP": "1"}):
+            with self.subTest(**env), examples.start("kv_layers.py", python=sys.executable, env=env) as program:
+                self.assertEqual(program.wait(), 0, program)
+                self.assertEqual((program.lines, program.errors), (examples.LAYERS, []))
+
     def test_asyncio(self):
         self.assertRegex(examples.says(self, "aio.py", sys.executable),
                          "^4194304 bytes in 64 pages, 0 of them wrong; beyond the end: TE_ERR_STALE; "

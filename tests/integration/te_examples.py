@@ -10,6 +10,8 @@ import sys
 import te_proc as te
 
 SOURCE = os.path.join(te.SRC, "examples")
+LAYERS = [f"request {number}: {what}, 0 pages are wrong"
+          for number, what in ((1, "all layers"), (2, "given up"), (3, "all layers"))]  # what kv_layers prints
 
 
 def folder():
@@ -25,7 +27,7 @@ def prepare():
     for name in ("libtransfer_engine.a", "libtransfer_engine.so"):
         if not os.path.exists(os.path.join(te.BUILD, "lib", name)):
             te.skip(f"{name} is not built")
-    shutil.copytree(SOURCE, folder(), ignore=lambda *_: ("target", "initiator", "mooncake", "pages", "Cargo.lock"))
+    shutil.copytree(SOURCE, folder(), ignore=lambda *_: ("target", "initiator", "mooncake", "pages", "kv_layers", "Cargo.lock"))
     for name in ("bindings", "scripts"):
         os.symlink(os.path.join(te.SRC, name), os.path.join(te.Workdir.get(), "tree", name))
     run("cmake", "--install", te.BUILD, "--prefix", prefix())

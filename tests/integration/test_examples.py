@@ -39,6 +39,12 @@ class Programs(unittest.TestCase):
             self.assertEqual(program.wait(), 0, program)
             self.assertEqual(program.lines, ["pages: 163840 bytes in 8 requests, success", "pages: 0 of 40 pages are wrong"])
 
+    def test_kv_layers(self):
+        for env in ({}, {"MC_FORCE_TCP": "1"}):
+            with self.subTest(**env), examples.start("kv_layers.c", env=env) as program:
+                self.assertEqual(program.wait(), 0, program)
+                self.assertEqual(program.lines, examples.LAYERS)
+
     def test_mooncake(self):
         examples.moves_and_inverts(self, "mooncake.cc", "mooncake")
 
