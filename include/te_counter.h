@@ -9,6 +9,9 @@
  * Each addition counts once, however often it must be sent: what travels is the sum of all that an initiator has
  * added, and the target keeps the largest that it has got of each. It goes by the handshake port, apart from the
  * bytes, and only when these are in the target's memory (COMPLETED), so it takes one exchange of messages more.
+ *
+ * Batches end in any order, so a sum of ones tells how many have ended, not which. Who has to know that gives each a bit
+ * of its own.
  */
 #ifndef TE_COUNTER_H
 #define TE_COUNTER_H
@@ -29,7 +32,10 @@ typedef uint64_t te_counter;
  */
 TE_API int te_counter_create(te_engine *e, const char *name, te_counter *out);
 
-/* Its id is dead, its name free. Who waits gets TE_ERR_CANCELED. What initiators add from now on ends TE_ERR_STALE. */
+/*
+ * Its id is dead, its name free, its descriptor closed. Who waits gets TE_ERR_CANCELED. What initiators add from now on
+ * ends TE_ERR_STALE.
+ */
 TE_API int te_counter_destroy(te_engine *e, te_counter c);
 
 /* The sum of what was added so far; never less than before. It stays at UINT64_MAX. */
