@@ -7,6 +7,9 @@
  * is not read again, whatever another machine has written to the device since. Who writes a part of a
  * page that is not kept has it read first. A page that could not be written back counts as written, and
  * each descriptor is told once.
+ *
+ * The length of a file is the same for all machines at once. One that becomes shorter loses what is beyond its end,
+ * on the device and in all pages, also of what is under way: a read ends there, a write makes the file longer again.
  */
 #include "disk.h"
 
@@ -30,7 +33,7 @@ struct page {
 
 struct sim_node {
     char path[64];
-    uint64_t length, pages;
+    uint64_t length, most, pages; /* most: the longest it has ever been */
     unsigned char *device;
     bool *allocated; /* each page of it */
     struct page *kept[SIM_HOSTS];
@@ -54,15 +57,15 @@ static void *pages(uint64_t n)
     return p;
 }
 
-struct sim_node *sim_disk_make(const char *name, uint64_t length)
+struct sim_node *sim_disk_make(const char *name, uint64_t length, uint64_t room)
 {
     struct sim_node *n = &nodes[n_nodes++];
 
     if (n_nodes > NODES)
         sim_fail("more than %d files", NODES);
     strcpy(stpcpy(n->path, SIM_DISK "/"), name);
-    n->length = length;
-    n->pages = (length + PAGE - 1) / PAGE;
+    n->length = n->most = length;
+    n->pages = (room + PAGE - 1) / PAGE;
     n->device = pages(n->pages * PAGE);
     n->allocated = sim_new(n->pages);
     for (uint64_t i = 0; i < n->pages; i++)
@@ -165,12 +168,40 @@ unsigned char sim_disk_byte(const struct sim_node *n, uint64_t at)
     return sim_disk.is_shared && p && p->bytes ? p->bytes[at % PAGE] : n->device[at];
 }
 
+/* From there on nothing is left of a page. */
+static void clear_page(struct sim_node *n, uint64_t i, uint64_t from)
+{
+    memset(n->device + i * PAGE + from, 0, PAGE - from);
+    if (!from)
+        n->allocated[i] = false;
+    for (int m = 0; m < SIM_HOSTS; m++) {
+        struct page *p = n->kept[m] ? &n->kept[m][i] : NULL;
+
+        if (p && p->bytes && from) {
+            memset(p->bytes + from, 0, PAGE - from);
+        } else if (p) {
+            free(p->bytes);
+            *p = (struct page){NULL, false};
+        }
+    }
+}
+
+void sim_disk_resize(struct sim_node *n, uint64_t length)
+{
+    sim_trace("%s has %llu bytes, and had %llu", n->path, (unsigned long long)length,
+              (unsigned long long)n->length);
+    for (uint64_t at = length; at < n->length; at = (at / PAGE + 1) * PAGE)
+        clear_page(n, at / PAGE, at % PAGE);
+    n->length = length;
+    n->most = n->most > length ? n->most : length;
+}
+
 /* Its kernel lives on, and writes back what it keeps. */
 void sim_disk_end(int host)
 {
     lives[host]++;
     for (int i = 0; i < n_nodes; i++)
-        write_back_all(&nodes[i], host, 0, nodes[i].length);
+        write_back_all(&nodes[i], host, 0, nodes[i].pages * PAGE);
 }
 
 /* ------------------------------------------------------------------------------------ one request */
@@ -229,12 +260,19 @@ static uint64_t shorten(const struct sim_io *io, uint64_t limit)
     return block * (1 + sim_below((limit - 1) / block));
 }
 
-/* Up to where it goes, which is all of it but for the end of the file, or a negative errno. */
+/* How much of so much from there on is within the file. */
+static uint64_t within(const struct sim_node *n, uint64_t at, uint64_t length)
+{
+    uint64_t left = at < n->length ? n->length - at : 0;
+
+    return length < left ? length : left;
+}
+
+/* Up to where it goes, which is all of it but for the end of the file that is read, or a negative errno. */
 static int64_t find_limit(struct sim_io *io)
 {
     struct sim_node *n = io->node;
-    uint64_t left = io->at < n->length ? n->length - io->at : 0;
-    uint64_t limit = io->length < left ? io->length : left;
+    uint64_t limit = within(n, io->at, io->length);
 
     if (io->direct && is_misaligned(io))
         return -EINVAL;
@@ -245,9 +283,9 @@ static int64_t find_limit(struct sim_io *io)
     if (io->kind == SIM_IO_WRITE) {
         full_until =
             sim_one_in(sim_disk.full_in) ? sim_now() + (int64_t)sim_below(FULL_NS) : full_until;
-        if (limit < io->length)
-            sim_fail("a write to %s goes beyond its end", n->path);
-        limit = room(n, io->at, limit);
+        if (io->at + io->length > n->most)
+            sim_fail("a write to %s goes beyond where it has ever ended", n->path);
+        limit = room(n, io->at, io->length);
         if (!limit)
             return sim_one_in(4) ? -EDQUOT : -ENOSPC;
     }
@@ -323,15 +361,33 @@ static int64_t sync_back(struct sim_io *io)
     return over(io, tell(io) ? (int64_t)io->done : -EIO);
 }
 
-static int64_t go_on(struct sim_io *io)
+/* Of the next step; none is left where a file that is read has become shorter. */
+static uint64_t piece(const struct sim_io *io)
 {
     uint64_t n = io->limit - io->done < PIECE ? io->limit - io->done : PIECE;
 
+    return io->kind == SIM_IO_READ ? within(io->node, io->at + io->done, n) : n;
+}
+
+static void make_longer(struct sim_io *io)
+{
+    uint64_t end = io->at + io->done;
+
+    if (io->kind == SIM_IO_WRITE && end > io->node->length)
+        io->node->length = end;
+}
+
+static int64_t go_on(struct sim_io *io)
+{
+    uint64_t n;
+
     if (io->done == 0 && !make_way(io))
         return over(io, -EIO);
+    n = piece(io);
     if (n) {
         move(io, n);
         io->done += n;
+        make_longer(io);
         return (int64_t)(n * (1 + sim_below(8)));
     }
     if (io->kind == SIM_IO_WRITE && io->direct)

@@ -35,8 +35,10 @@ extern struct sim_disk {
 struct sim_node;
 struct sim_disk_file;
 
-/* Makes a file; only before hosts begin. */
-struct sim_node *sim_disk_make(const char *name, uint64_t length);
+/* Makes a file, which can become as long as `room`; only before hosts begin. */
+struct sim_node *sim_disk_make(const char *name, uint64_t length, uint64_t room);
+/* As ftruncate() does: what is beyond its end is gone everywhere, and zeros when it comes again. */
+void sim_disk_resize(struct sim_node *n, uint64_t length);
 /* What the device has there, or, where all see the same pages, the page. */
 unsigned char sim_disk_byte(const struct sim_node *n, uint64_t at);
 /* A process is gone: what it had under way goes no further, and what was not written back is. */

@@ -5,6 +5,11 @@
  * All hosts have the same files. They are cut into strips, of which a user takes one, so that nobody else
  * writes there meanwhile; whoever has it next may be on another machine. A batch has parts of it that adjoin,
  * some within a page, and now and then a READ from another host beside them.
+ *
+ * In some runs files become shorter, and longer again, with requests under way; the last one also longer than it
+ * was, by one more strip. What was cut off is zeros when it comes again, which is as sure as what was written, but
+ * for what a WRITE was under way to. That one may be COMPLETED, and is sure of what was not cut off meanwhile. A
+ * request may be refused only if its file was too short for it at some time while it was under way.
  */
 #include "disk.h"
 
@@ -22,6 +27,7 @@
 
 #define FILES     3
 #define STRIPS    10
+#define LAID      (STRIPS * sim_world.slot - TAIL) /* of the row, at the begin */
 #define PAGE      UINT64_C(4096)
 #define TAIL      700 /* by which the last file ends before a page does */
 #define CANCEL_MS 2000
@@ -33,7 +39,12 @@ struct strip {
     unsigned char *want;
     bool *sure;
     const struct life *owner; /* NULL: nobody has it */
+    /* Of the batch that its owner has under way: which bytes it writes, and enum mark of each. */
+    bool *written;
+    unsigned char *marks;
 };
+
+enum mark { LACKED = 1, CUT = 2 }; /* the file did not have it at some time, or lost it */
 
 struct part {
     int opcode;
@@ -59,14 +70,20 @@ struct job {
 
 static struct {
     struct sim_node *node;
-    uint64_t at, length;
+    uint64_t at, length, most; /* length: at the begin, most: at any time */
 } files[FILES];
-static struct strip strips[STRIPS];
+static struct strip strips[STRIPS + 1];
+static uint64_t n_strips;
 static bool has_record;
 
 static bool is_on(void)
 {
     return sim_world.knobs.fabrics & FABRIC_FILES;
+}
+
+static bool has_sizes(void)
+{
+    return is_on() && (sim_world.knobs.fabrics & FABRIC_FILE_SIZES);
 }
 
 /* ---------------------------------------------------------------------------------------- the files */
@@ -111,31 +128,54 @@ static void put_record(void)
     sim_store_put(-1, "mooncake%2Fnvmeof%2Fkv", text, (size_t)at, 0);
 }
 
-void sim_files_lay(void)
+static void lay_files(void)
 {
-    uint64_t total = STRIPS * sim_world.slot - TAIL, at = 0;
+    uint64_t at = 0;
 
-    if (!is_on())
-        return;
-    lay_disk();
-    sim_own_is_whole = true; /* else a bounced request would fail, as where its memory is gone */
     for (int i = 0; i < FILES; i++) {
+        bool is_last = i == FILES - 1;
         char name[8];
 
         snprintf(name, sizeof(name), "f%d", i);
         files[i].at = at;
-        files[i].length = i == FILES - 1 ? total - at : total / 3 / PAGE * PAGE;
-        files[i].node = sim_disk_make(name, files[i].length);
+        files[i].length = is_last ? LAID - at : LAID / 3 / PAGE * PAGE;
+        files[i].most =
+            is_last && has_sizes() ? (STRIPS + 1) * sim_world.slot - at : files[i].length;
+        files[i].node = sim_disk_make(name, files[i].length, files[i].most);
         at += files[i].length;
     }
-    for (uint64_t i = 0; i < STRIPS; i++) {
-        uint64_t begin = i * sim_world.slot, left = total - begin;
+}
+
+/* The last one lies behind what there is at the begin, on pages of its own. */
+static void lay_strips(void)
+{
+    n_strips = STRIPS + has_sizes();
+    for (uint64_t i = 0; i < n_strips; i++) {
+        uint64_t begin = i * sim_world.slot, left = i < STRIPS ? LAID - begin : sim_world.slot;
 
         strips[i] = (struct strip){.at = begin,
                                    .length = left < sim_world.slot ? left : sim_world.slot,
                                    .want = sim_new(sim_world.slot),
                                    .sure = sim_new(sim_world.slot * sizeof(bool))};
+        if (!has_sizes())
+            continue;
+        strips[i].written = sim_new(sim_world.slot * sizeof(bool));
+        strips[i].marks = sim_new(sim_world.slot);
     }
+}
+
+static void *sizes_main(void *arg);
+
+void sim_files_lay(void)
+{
+    if (!is_on())
+        return;
+    lay_disk();
+    sim_own_is_whole = true; /* else a bounced request would fail, as where its memory is gone */
+    lay_files();
+    lay_strips();
+    if (has_sizes())
+        sim_spawn(0, sizes_main, NULL);
     has_record = sim_world.store == STORE_HTTP && sim_one_in(2);
     if (has_record)
         put_record();
@@ -168,9 +208,19 @@ void sim_files_install(te_engine *e)
 
     while (is_on() && (rc = te_transport_install(e, "nvmeof", NULL)) < 0) {
         if (rc == TE_ERR_UNSUPPORTED)
-            sim_world.knobs.fabrics &= ~(FABRIC_FILES | FABRIC_FILE_FAULTS);
+            sim_world.knobs.fabrics &= ~(FABRIC_FILES | FABRIC_FILE_FAULTS | FABRIC_FILE_SIZES);
         usleep(100000);
     }
+}
+
+/* In which a byte of the row is; the last one may be longer than it was. */
+static int file_of(uint64_t at)
+{
+    int f = 0;
+
+    while (f < FILES - 1 && at >= files[f].at + files[f].length)
+        f++;
+    return f;
 }
 
 /* What is sure is there. */
@@ -178,13 +228,11 @@ static void check_strip(const struct strip *s)
 {
     for (uint64_t i = 0; i < s->length; i++) {
         uint64_t at = s->at + i;
-        int f = 0;
+        int f = file_of(at);
         unsigned char is;
 
         if (!s->sure[i])
             continue;
-        while (at >= files[f].at + files[f].length)
-            f++;
         is = sim_disk_byte(files[f].node, at - files[f].at);
         if (is != s->want[i])
             sim_fail("torn: byte %llu of strip %d of the files is %02x and was written as %02x",
@@ -194,8 +242,93 @@ static void check_strip(const struct strip *s)
 
 void sim_files_check(void)
 {
-    for (int i = 0; i < STRIPS && is_on(); i++)
+    for (uint64_t i = 0; i < n_strips; i++)
         check_strip(&strips[i]);
+}
+
+/* ------------------------------------------------------------------------------------------- sizes */
+
+/* What a strip loses of the row from `from` to `to`: zeros, unless a WRITE is under way there. */
+static void cut_strip(struct strip *s, uint64_t from, uint64_t to)
+{
+    uint64_t begin = from > s->at ? from - s->at : 0;
+
+    for (uint64_t i = begin; i < s->length && s->at + i < to; i++) {
+        s->marks[i] = LACKED | CUT;
+        s->sure[i] = !s->written[i];
+        s->want[i] = s->sure[i] ? 0 : s->want[i];
+    }
+}
+
+static void resize(int f, uint64_t length)
+{
+    uint64_t was = sim_disk_length(files[f].node);
+
+    sim_disk_resize(files[f].node, length);
+    for (uint64_t i = 0; i < n_strips; i++)
+        cut_strip(&strips[i], files[f].at + length, files[f].at + was);
+    sim_world.counts.faults++;
+}
+
+/* Now and then it loses all, or a part of a page. */
+static uint64_t some_length(int f)
+{
+    uint64_t n = sim_below(files[f].most);
+
+    return sim_one_in(8) ? 0 : sim_one_in(2) ? n / PAGE * PAGE : n;
+}
+
+static bool sizes_are_over, sizes_have_ended;
+
+static void *sizes_main(void *arg)
+{
+    while (!sizes_are_over) {
+        int f = (int)sim_below(FILES);
+
+        usleep((useconds_t)(sim_below(1500) * 1000));
+        resize(f, some_length(f));
+        usleep((useconds_t)(1000 << sim_below(14)));
+        resize(f, sim_one_in(2) ? files[f].most : files[f].length);
+    }
+    for (int f = 0; f < FILES; f++)
+        resize(f, files[f].most);
+    sizes_have_ended = true;
+    return arg;
+}
+
+/* A file loses a part of what a batch is at, and more, and may have it back at once. */
+static void cut_beside(const struct strip *s)
+{
+    uint64_t at = s->at + sim_below(s->length);
+    int f = file_of(at);
+
+    usleep((useconds_t)(1 << sim_below(11)));
+    if (sizes_are_over || at - files[f].at >= sim_disk_length(files[f].node))
+        return;
+    resize(f, at - files[f].at);
+    if (sim_one_in(3))
+        usleep((useconds_t)(1 << sim_below(14)));
+    if (!sim_one_in(4))
+        resize(f, files[f].most);
+}
+
+/* What a batch that begins finds. */
+static void mark(struct strip *s)
+{
+    for (uint64_t i = 0; i < s->length && has_sizes(); i++) {
+        int f = file_of(s->at + i);
+
+        s->marks[i] = s->at + i - files[f].at >= sim_disk_length(files[f].node) ? LACKED : 0;
+        s->written[i] = false;
+    }
+}
+
+static bool is_marked(const struct strip *s, const struct part *p, enum mark m)
+{
+    for (uint64_t i = p->at; i < p->at + p->length && has_sizes(); i++)
+        if (s->marks[i] & m)
+            return true;
+    return false;
 }
 
 /* ---------------------------------------------------------------------------------------- a segment */
@@ -207,11 +340,11 @@ static bool open_some(te_engine *e, te_segment *seg, uint64_t *base, uint64_t *e
     int i = (int)sim_below(FILES);
 
     *base = files[i].at;
-    *end = files[i].at + files[i].length;
+    *end = files[i].at + files[i].most;
     snprintf(name, sizeof(name), "file://" SIM_DISK "/f%d", i);
     if (has_record && sim_one_in(2)) {
         *base = 0;
-        *end = STRIPS * sim_world.slot - TAIL;
+        *end = LAID;
         snprintf(name, sizeof(name), RECORD);
     }
     return te_open(e, name, seg) == 0;
@@ -220,10 +353,10 @@ static bool open_some(te_engine *e, te_segment *seg, uint64_t *base, uint64_t *e
 /* One that nobody has, and whose owner has not come to its end with it. */
 static struct strip *take_strip(const struct life *own, uint64_t base, uint64_t end)
 {
-    uint64_t from = sim_below(STRIPS);
+    uint64_t from = sim_below(n_strips);
 
-    for (uint64_t i = 0; i < STRIPS; i++) {
-        struct strip *s = &strips[(from + i) % STRIPS];
+    for (uint64_t i = 0; i < n_strips; i++) {
+        struct strip *s = &strips[(from + i) % n_strips];
 
         if ((s->owner && !s->owner->over) || s->at < base || s->at + s->length > end)
             continue;
@@ -273,6 +406,7 @@ static void intend(struct job *j, te_request *reqs)
 {
     struct strip *s = j->strip;
 
+    mark(s);
     for (size_t k = 0; k < j->n; k++) {
         const struct part *p = &j->parts[k];
 
@@ -283,6 +417,8 @@ static void intend(struct job *j, te_request *reqs)
             fill(p->local, p->length);
             memset(s->sure + p->at, 0, p->length);
             memcpy(s->want + p->at, p->local, p->length);
+            if (has_sizes())
+                memset(s->written + p->at, 1, p->length);
         } else {
             memset(p->local, 0x5a, p->length);
         }
@@ -303,20 +439,39 @@ static void read_beside(struct job *j, te_request *r)
 }
 
 /* True if it must end COMPLETED: what is wrong in this run is nothing that a file has to do with. */
-static bool must_complete(const struct job *j)
+static bool must_complete(const struct job *j, const struct part *p)
 {
-    return !j->canceled && !j->deadline_ms && !(sim_world.knobs.fabrics & FABRIC_FILE_FAULTS) &&
+    return !is_marked(j->strip, p, LACKED) && !j->canceled && !j->deadline_ms &&
+           !(sim_world.knobs.fabrics & FABRIC_FILE_FAULTS) &&
            !(sim_world.knobs.faults & (FAULT_FREEZE | FAULT_FILES | FAULT_MEMORY | FAULT_AWAY));
+}
+
+static bool is_cut(const struct strip *s, uint64_t i)
+{
+    return has_sizes() && (s->marks[i] & CUT);
 }
 
 static void check_read(const struct strip *s, const struct part *p)
 {
     for (uint64_t i = 0; i < p->length; i++)
-        if (s->sure[p->at + i] && (unsigned char)p->local[i] != s->want[p->at + i])
+        if (s->sure[p->at + i] && !is_cut(s, p->at + i) &&
+            (unsigned char)p->local[i] != s->want[p->at + i])
             sim_fail("torn: a READ brought %02x as byte %llu of strip %d of the files, which was "
                      "written as %02x",
                      (unsigned char)p->local[i], (unsigned long long)(p->at + i), (int)(s - strips),
                      s->want[p->at + i]);
+}
+
+static void be_sure(struct strip *s, const struct part *p)
+{
+    for (uint64_t i = p->at; i < p->at + p->length; i++)
+        s->sure[i] = !is_cut(s, i);
+}
+
+/* What is not there is refused, by a word that says so. */
+static bool may_be_refused(const struct job *j, const struct part *p, const struct te_status *s)
+{
+    return s->error == TE_ERR_STALE && is_marked(j->strip, p, LACKED);
 }
 
 /* True if it is COMPLETED. */
@@ -333,12 +488,12 @@ static bool conclude(const struct job *j, size_t k)
     sim_world.counts.completed += s.state == TE_COMPLETED;
     sim_world.counts.ended += s.state != TE_COMPLETED;
     if (s.state == TE_COMPLETED && p->opcode == TE_WRITE)
-        memset(j->strip->sure + p->at, 1, p->length);
+        be_sure(j->strip, p);
     else if (s.state == TE_COMPLETED)
         check_read(j->strip, p);
-    else if (must_complete(j))
+    else if (must_complete(j, p))
         sim_fail("a request to a file failed, and nothing is wrong: %s", why);
-    else if (s.state == TE_INVALID || !why[0])
+    else if ((s.state == TE_INVALID && !may_be_refused(j, p, &s)) || !why[0])
         sim_fail("a request to a file has ended in state %d with error %d: %s", s.state, s.error,
                  why);
     return s.state == TE_COMPLETED;
@@ -387,9 +542,13 @@ static bool run(struct job *j)
     sim_ok(te_submit(own->engine, j->batch, reqs, j->n + (j->to != NULL), &opts), "te_submit");
     if (sim_one_in(8))
         sim_unregister_beside(j->user, j->batch, j->n + (j->to != NULL));
+    if (has_sizes() && sim_one_in(6))
+        cut_beside(j->strip);
     await(j);
     for (size_t k = 0; k < j->n; k++)
         whole = conclude(j, k) && whole;
+    if (has_sizes())
+        memset(j->strip->written, 0, sim_world.slot);
     if (j->to)
         conclude_beside(j);
     sim_allow(j->user->local, SLOTS * sim_world.slot, false);
@@ -460,4 +619,7 @@ void sim_files_leave(struct user *u, te_engine *e)
 void sim_files_quiet(void)
 {
     sim_disk.error_in = sim_disk.full_in = sim_disk.stall_in = 0;
+    sizes_are_over = true;
+    while (has_sizes() && !sizes_have_ended)
+        usleep(10000);
 }

@@ -33,8 +33,9 @@ enum sim_fabric {
     FABRIC_NICS = 4,
     FABRIC_NIC_FAULTS =
         8, /* ports that are down, NICs that die, work requests that fail or vanish */
-    FABRIC_NIC_CUTS = 16, /* paths that are cut are so for NICs, too */
-    FABRICS_ALL = 31,
+    FABRIC_NIC_CUTS = 16,   /* paths that are cut are so for NICs, too */
+    FABRIC_FILE_SIZES = 32, /* files become shorter and longer */
+    FABRICS_ALL = 63,
 };
 
 /* Where the NICs of a run are described, which is a process; main.c takes it away. */

@@ -60,7 +60,8 @@ static const char usage[] =
     "                   32 lost SYNs, 64 no descriptors, 256 a metadata server that fails, is slow or away,\n"
     "                   512 no memory, 1024 threads without a processor, 128 a byte of memory is spoilt, which must be found\n"
     "  --fabrics=MASK   1 files, 2 files that fail (EIO, a full disc, no answer for seconds),\n"
-    "                   4 NICs, 8 NICs that fail, 16 paths that are cut are so for NICs, too\n"
+    "                   4 NICs, 8 NICs that fail, 16 paths that are cut are so for NICs, too,\n"
+    "                   32 files become shorter and longer\n"
     "  --help           prints this\n";
 
 /* ------------------------------------------------------------------------------------- one seed */
@@ -107,6 +108,8 @@ static int fabrics_of(uint64_t seed)
 
     if ((fabrics & FABRIC_NICS) && (chance >> 60 & 1))
         fabrics |= FABRIC_NIC_CUTS;
+    if ((fabrics & FABRIC_FILES) && (chance >> 59 & 1))
+        fabrics |= FABRIC_FILE_SIZES;
     return fabrics;
 }
 
