@@ -244,9 +244,9 @@ impl Behind {
         seq_cst(self.wrong != PushUnordered);
     }
 
-    // C src/core/complete.c send_after: after.load seq_cst, left.load seq_cst, after.exchange seq_cst,
+    // C src/core/complete.c end_after: after.load seq_cst, left.load seq_cst, after.exchange seq_cst,
     // C     left.load seq_cst, first_bad.load seq_cst
-    fn send_after(&self) {
+    fn end_after(&self) {
         while self.after.load(Acquire) != 0 && self.left.load(Acquire) == 0 {
             if self.wrong != SendTakesLate && self.after.swap(0, AcqRel) == 0 {
                 return;
@@ -278,11 +278,11 @@ fn finish_and_send(wrong: Wrong) {
             other.result.with_mut(|r| unsafe { *r = 1 });
             other.left.fetch_sub(1, AcqRel);
             seq_cst(wrong != SendUnordered);
-            other.send_after();
+            other.end_after();
         });
 
         b.push_after();
-        b.send_after();
+        b.end_after();
         t.join().unwrap();
         assert_eq!(b.sent.load(Relaxed), 1, "the message was not sent once");
     });

@@ -69,8 +69,7 @@ impl Counted {
     // C src/core/prep.c put_finding: refs.fetch_sub acq_rel
     // C src/core/view.c tei_view_put: refs.fetch_sub acq_rel
     // C src/core/view.c put_loose: refs.fetch_sub acq_rel
-    // C src/core/notify.c tei_group_done: failed.store relaxed, left.fetch_sub acq_rel, failed.load relaxed,
-    // C     closing.load relaxed
+    // C src/core/group.h tei_group_done: failed.store relaxed, left.fetch_sub acq_rel, failed.load relaxed
     // C src/plat/mem_host.c tei_share_put: refs.fetch_sub acq_rel
     // C src/transport/gpuipc/gpuipc_export.c tei_gpuipc_table_put: refs.fetch_sub acq_rel
     // C src/core/batch.c tei_batch_put: refs.fetch_sub acq_rel, notes.load relaxed
