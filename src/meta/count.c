@@ -147,7 +147,7 @@ static int read_key(const struct tei_bytes *reply, const struct tei_hostport *wh
     if (!json_is_array(key))
         rc = TEI_FAIL(TE_ERR_UNSUPPORTED,
                       "the engine at %s port %u has no counters: it is of another make, or older; "
-                      "te_notify_after() tells it",
+                      "a notification tells it",
                       where->host, (unsigned)where->port);
     else if (json_array_size(key) == 0)
         rc = TEI_FAIL(TE_ERR_NOT_FOUND, "the engine at %s port %u has no counter '%s'", where->host,

@@ -101,7 +101,7 @@ REJECTED, STALE, TOO_LARGE = -104, -407, -410
 # What the library's texts tell to call, and what that is here.
 _CALLS = {
     "te_adder_close": "Adder.close",
-    "te_adder_flush": "flush",
+    "te_adder_flush": "Adder.flush",
     "te_alloc": "alloc",
     "te_batch_free": "Batch.close",
     "te_cancel": "cancel",
