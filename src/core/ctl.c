@@ -38,7 +38,8 @@ void tei_ctl_timer(te_engine *e, struct tei_timer *t, int64_t when_ns,
                    void (*callback)(struct tei_timer *t))
 {
     pthread_mutex_lock(&e->ctl.lock);
-    if (!atomic_load_explicit(&e->closing, memory_order_relaxed))
+    if (!atomic_load_explicit(&e->closing, memory_order_relaxed) &&
+        (!t->slot || when_ns < t->when_ns))
         tei_timer_set(&e->ctl.loop, t, when_ns, callback);
     pthread_mutex_unlock(&e->ctl.lock);
 }

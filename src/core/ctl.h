@@ -19,7 +19,7 @@ int tei_ctl_open(struct ctl *c);
 int tei_ctl_run(struct ctl *c);
 /* Ends the thread, if it runs; no callback comes after it. */
 void tei_ctl_stop(struct ctl *c);
-/* Arms one of the timers that an engine has once, unless it is closing. */
+/* Arms one of the timers that an engine has once, or brings it forward, unless the engine is closing. */
 void tei_ctl_timer(te_engine *e, struct tei_timer *t, int64_t when_ns,
                    void (*callback)(struct tei_timer *t));
 

@@ -185,16 +185,6 @@ static bool begin_refresh(struct peer *p)
 
 static void on_park_timer(struct tei_timer *t);
 
-/* Watches deadlines as long as anything is parked. */
-static void watch_parked(te_engine *e)
-{
-    pthread_mutex_lock(&e->ctl.lock);
-    if (!atomic_load_explicit(&e->closing, memory_order_relaxed) && !e->parking.timer.slot)
-        tei_timer_set(&e->ctl.loop, &e->parking.timer, tei_now_ns() + EXPIRE_EVERY_NS,
-                      on_park_timer);
-    pthread_mutex_unlock(&e->ctl.lock);
-}
-
 void tei_peer_park(struct peer *p, struct task *t)
 {
     te_engine *e = p->engine;
@@ -221,7 +211,8 @@ void tei_peer_park(struct peer *p, struct task *t)
         tei_task_end(t, TE_ERR_CANCELED, NULL);
         return;
     }
-    watch_parked(e);
+    /* Which watches deadlines as long as anything is parked. */
+    tei_ctl_timer(e, &e->parking.timer, tei_now_ns() + EXPIRE_EVERY_NS, on_park_timer);
     if (start)
         tei_jobs_post(&e->fetches, &p->job, refresh_job);
 }
