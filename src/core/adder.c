@@ -6,11 +6,13 @@
  * is sent until the target says what has become of it.
  *
  * All adders of a segment share a teller, which sends what many have to say in one message, and one message at a
- * time. Tellers that have something to say wait in a row; a few of them run, each for one message, after which it
- * goes to the end of the row. Of those whose last try failed fewer may run, and only after a pause that doubles each
- * time: so targets that are dead hold up neither the others nor the threads that do it.
+ * time. Those that have something to say wait in a row; a few run, each for one message, and then go to the end of
+ * the row. Of those whose last try failed fewer may run, and only after a pause that doubles each time: so targets
+ * that are dead hold up neither the others nor the threads that do it. The thread that ends a batch looks at the
+ * one teller that is concerned; it is a job's end, or the timer, that looks along the row.
  */
 #include "core/adder.h"
+#include "base/hash.h"
 #include "core/core.h"
 #include "core/complete.h"
 #include "core/group.h"
@@ -28,7 +30,8 @@
 
 /* Says to one target what was added. */
 struct teller {
-    struct tei_link link; /* in adders.tellers */
+    UT_hash_handle hh;   /* in adders.tellers, by segment */
+    struct tei_link row; /* in adders.row, unless nothing waits, or it runs */
     te_engine *engine;
     te_segment segment;
     unsigned adders; /* with the last it is gone */
@@ -79,35 +82,34 @@ void tei_adders_init(struct adders *s)
     tei_handles_init(&s->ids);
     pthread_mutex_init(&s->lock, NULL);
     tei_cond_init(&s->told);
-    tei_list_init(&s->tellers);
+    tei_list_init(&s->row);
 }
 
 /* The lock is held, here and in all that follows, if nothing else is said. NULL: no memory. */
 static struct teller *teller_of(te_engine *e, te_segment seg)
 {
-    struct tei_link *l, *tmp;
     struct teller *t;
 
-    TEI_LIST_EACH(&e->adders.tellers, l, tmp) {
-        t = tei_container_of(l, struct teller, link);
-        if (t->segment == seg)
-            return t;
-    }
+    HASH_FIND(hh, e->adders.tellers, &seg, sizeof(seg), t);
+    if (t)
+        return t;
     t = calloc(1, sizeof(*t));
     if (!t)
         return NULL;
     t->engine = e;
     t->segment = seg;
     tei_list_init(&t->waiting);
-    tei_list_push_back(&e->adders.tellers, &t->link);
-    return t;
+    if (TEI_HASH_ADD(e->adders.tellers, &t->segment, sizeof(t->segment), t))
+        return t;
+    free(t);
+    return NULL;
 }
 
 /* One adder or job less. */
 static void leave(struct teller *t)
 {
     if (t->adders == 0 && !t->running) {
-        tei_list_del(&t->link);
+        HASH_DEL(t->engine->adders.tellers, t);
         free(t);
     }
 }
@@ -193,52 +195,66 @@ static bool is_failing(const struct teller *t)
     return t->pause_ns > 0;
 }
 
+/* Has it wait in the row, or not, as it is to. */
+static void line_up(struct teller *t)
+{
+    bool waits = !t->running && !tei_list_empty(&t->waiting);
+
+    if (waits && !tei_link_is_in(&t->row))
+        tei_list_push_back(&t->engine->adders.row, &t->row);
+    else if (!waits && tei_link_is_in(&t->row))
+        tei_list_del(&t->row);
+}
+
 /* Whether one more of the sort may run. */
 static bool has_place(const struct adders *s, const struct teller *t)
 {
     return s->running < RUNNING_MAX && (!is_failing(t) || s->failing < FAILING_MAX);
 }
 
-/* The first in the row that may run now, which is counted; NULL, and when the next may, if there is none. */
+/*
+ * Whether one that waits may run now; it is counted then, and to be posted. Else *next is when it may, if that is
+ * sooner: where there is no place for it the next job that ends looks for one.
+ */
+static bool take(struct adders *s, struct teller *t, int64_t now, int64_t *next)
+{
+    if (!has_place(s, t))
+        return false;
+    if (t->again_ns > now) {
+        *next = t->again_ns < *next ? t->again_ns : *next;
+        return false;
+    }
+    t->running = true;
+    s->running++;
+    s->failing += is_failing(t);
+    line_up(t);
+    return true;
+}
+
+/* The first in the row that may. */
 static struct teller *take_next(struct adders *s, int64_t now, int64_t *next)
 {
     struct tei_link *l, *tmp;
 
     *next = TEI_NEVER;
-    TEI_LIST_EACH(&s->tellers, l, tmp) {
-        struct teller *t = tei_container_of(l, struct teller, link);
+    TEI_LIST_EACH(&s->row, l, tmp) {
+        struct teller *t = tei_container_of(l, struct teller, row);
 
-        if (t->running || tei_list_empty(&t->waiting) || !has_place(s, t))
-            continue;
-        if (t->again_ns <= now) {
-            t->running = true;
-            s->running++;
-            s->failing += is_failing(t);
+        if (take(s, t, now, next))
             return t;
-        }
-        if (t->again_ns < *next)
-            *next = t->again_ns;
     }
     return NULL;
-}
-
-static void on_timer(struct tei_timer *timer);
-
-static void set_timer(te_engine *e, int64_t when_ns)
-{
-    if (!e->adders.timer.slot || when_ns < e->adders.timer.when_ns)
-        tei_timer_set(&e->ctl.loop, &e->adders.timer, when_ns, on_timer);
 }
 
 static void teller_job(struct tei_job *j);
 
 /*
- * Starts all that may run, and returns when the next may. No lock is held: where there is no thread for a job it is
+ * Posts all that may run, and returns when the next may. No lock is held: where there is no thread for a job it is
  * run here.
  */
-static int64_t start(te_engine *e)
+static int64_t post_row(te_engine *e)
 {
-    int64_t next = TEI_NEVER;
+    int64_t next;
     struct teller *t;
 
     do {
@@ -251,22 +267,6 @@ static int64_t start(te_engine *e)
     return next;
 }
 
-/* The same, with the timer for what is not due yet. The lock of te/ctl is not held. */
-static void start_all(te_engine *e)
-{
-    int64_t next;
-
-    if (atomic_load_explicit(&e->closing, memory_order_relaxed))
-        return;
-    next = start(e);
-    if (next == TEI_NEVER)
-        return;
-    pthread_mutex_lock(&e->ctl.lock);
-    if (!atomic_load_explicit(&e->closing, memory_order_relaxed))
-        set_timer(e, next);
-    pthread_mutex_unlock(&e->ctl.lock);
-}
-
 /* On te/ctl, whose lock is held. */
 static void on_timer(struct tei_timer *timer)
 {
@@ -275,9 +275,16 @@ static void on_timer(struct tei_timer *timer)
 
     if (atomic_load_explicit(&e->closing, memory_order_relaxed))
         return;
-    next = start(e);
+    next = post_row(e);
     if (next != TEI_NEVER)
-        set_timer(e, next);
+        tei_timer_set(&e->ctl.loop, timer, next, on_timer);
+}
+
+/* The lock is not held, nor is that of te/ctl. */
+static void set_timer(te_engine *e, int64_t when_ns)
+{
+    if (when_ns != TEI_NEVER)
+        tei_ctl_timer(e, &e->adders.timer, when_ns, on_timer);
 }
 
 /* ----------------------------------------------------------------------------------------- telling */
@@ -332,6 +339,21 @@ static int tell(te_engine *e, const struct teller *t, struct telling *x)
     return tei_rpc_counts(e->conf.identity, &x->where, x->counts, x->answers, x->n, deadline_ns);
 }
 
+/* It has something to say. */
+static void remember(struct adder *a)
+{
+    if (!tei_link_is_in(&a->link))
+        tei_list_push_back(&a->teller->waiting, &a->link);
+    line_up(a->teller);
+}
+
+static void forget(struct adder *a)
+{
+    if (tei_link_is_in(&a->link))
+        tei_list_del(&a->link);
+    line_up(a->teller);
+}
+
 /* What has come of it. `rc`: nothing is known of any. */
 static void take_answers(struct teller *t, const struct telling *x, int rc, const char *why)
 {
@@ -340,10 +362,10 @@ static void take_answers(struct teller *t, const struct telling *x, int rc, cons
         int one = rc ? rc : x->answers[i];
 
         note(a, x->counts[i].total, one, rc ? why : tei_count_answer_text(one));
-        if (is_over(a) && tei_link_is_in(&a->link))
-            tei_list_del(&a->link);
-        if (!is_over(a) && !a->closed && a->total > a->told && !tei_link_is_in(&a->link))
-            tei_list_push_back(&t->waiting, &a->link);
+        if (is_over(a))
+            forget(a);
+        else if (!a->closed && a->total > a->told)
+            remember(a);
         put(a);
     }
     pthread_cond_broadcast(&t->engine->adders.told);
@@ -367,8 +389,7 @@ static void step_down(struct teller *t, bool was_failing)
     s->running--;
     s->failing -= was_failing;
     t->running = false;
-    tei_list_del(&t->link);
-    tei_list_push_back(&s->tellers, &t->link);
+    line_up(t);
     leave(t);
 }
 
@@ -403,28 +424,30 @@ static void teller_job(struct tei_job *j)
     pause_teller(t, rc == 0 && got_through(&x));
     step_down(t, was_failing);
     pthread_mutex_unlock(&e->adders.lock);
-    start_all(e);
+    if (!atomic_load_explicit(&e->closing, memory_order_relaxed))
+        set_timer(e, post_row(e));
 }
 
 /* --------------------------------------------------------------------------------------- additions */
 
 static void make(struct adder *a, uint64_t n)
 {
-    struct teller *t = a->teller;
-
     a->total += n;
-    if (t->segment == TE_LOCAL_SEGMENT)
+    if (a->teller->segment == TE_LOCAL_SEGMENT)
         tell_self(a);
-    else if (!is_over(a) && !tei_link_is_in(&a->link))
-        tei_list_push_back(&t->waiting, &a->link);
+    else if (!is_over(a))
+        remember(a);
 }
 
-/* What a batch does in the end. */
+/* What a batch does in the end, in the thread that ends it: one teller may have something to do then. */
 static void end_addition(struct group *g, bool good)
 {
     struct addition *x = tei_container_of(g, struct addition, group);
     struct adder *a = x->adder;
-    te_engine *e = a->teller->engine;
+    struct teller *t = a->teller;
+    te_engine *e = t->engine;
+    int64_t next = TEI_NEVER;
+    bool now;
 
     pthread_mutex_lock(&e->adders.lock);
     if (good)
@@ -432,12 +455,14 @@ static void end_addition(struct group *g, bool good)
     else
         a->promised -= x->n;
     tei_list_del(&x->link);
+    now = tei_link_is_in(&t->row) && take(&e->adders, t, tei_now_ns(), &next);
     put(a);
     pthread_cond_broadcast(&e->adders.told);
     pthread_mutex_unlock(&e->adders.lock);
     free(x);
-    if (good)
-        start_all(e);
+    if (now)
+        tei_jobs_post(&e->jobs, &t->job, teller_job);
+    set_timer(e, next);
 }
 
 /* It takes one reference to the adder over. */
@@ -612,8 +637,7 @@ static int end(te_engine *e, struct adder *a)
                         "a batch is to raise this adder, or a thread is in te_adder_flush()");
     (void)tei_handles_del(&e->adders.ids, a->id, 0); /* pinned with the lock held only */
     a->closed = true;
-    if (tei_link_is_in(&a->link))
-        tei_list_del(&a->link);
+    forget(a);
     put(a);
     return 0;
 }

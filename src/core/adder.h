@@ -9,14 +9,14 @@
 
 #include <pthread.h>
 
-struct adder;
+struct teller;
 
 struct adders {
     struct tei_handles ids;
-    pthread_mutex_t lock; /* of all below, and of what adders and tellers have that changes */
-    pthread_cond_t told;  /* a target has answered, or was tried in vain */
-    struct tei_list
-        tellers; /* one for each segment that has adders; of those that wait the next is in front */
+    pthread_mutex_t lock;   /* of all below, and of what adders and tellers have that changes */
+    pthread_cond_t told;    /* a target has answered, or was tried in vain */
+    struct teller *tellers; /* a hash table; one for each segment that has adders */
+    struct tei_list row;    /* those that wait, the next in front */
     unsigned running;       /* of these, at this moment */
     unsigned failing;       /* of those that run: their last try failed */
     struct tei_timer timer; /* runs while one is not due yet; under ctl.lock */
