@@ -474,40 +474,62 @@ static void stop_relay(struct relay *r)
     close(r->listener);
 }
 
-/* Of b, which a has opened by way of the relay. */
-static te_segment open_by(struct pair *p, struct relay *r)
+/* A counter of b, which a has opened by way of a relay, with a batch that asks for nothing. */
+struct far {
+    struct relay relay;
+    te_segment seg;
+    te_counter counter;
+    te_adder adder;
+    te_batch batch;
+};
+
+static void begin_far(struct pair *p, struct far *f, const char *counter)
 {
     char name[64];
-    te_segment seg;
 
-    start_relay(r, (uint16_t)atoi(strrchr(p->bname, ':') + 1));
-    snprintf(name, sizeof(name), "127.0.0.1:%u", r->port);
-    assert_int_equal(te_open(p->a, name, &seg), 0);
-    return seg;
+    start_relay(&f->relay, (uint16_t)atoi(strrchr(p->bname, ':') + 1));
+    snprintf(name, sizeof(name), "127.0.0.1:%u", f->relay.port);
+    assert_int_equal(te_open(p->a, name, &f->seg), 0);
+    f->counter = make(p->b, counter);
+    f->adder = adder(p->a, f->seg, counter);
+    assert_int_equal(te_batch_alloc(p->a, 1, &f->batch), 0);
+}
+
+/* From here on that is done with additions. */
+static void set_relay(struct far *f, int what)
+{
+    atomic_store(&f->relay.what, what);
+}
+
+static int done(struct far *f)
+{
+    return atomic_load(&f->relay.done);
+}
+
+static void end_far(struct pair *p, struct far *f)
+{
+    set_relay(f, PASS);
+    assert_int_equal(te_batch_free(p->a, f->batch), 0);
+    assert_int_equal(te_adder_close(p->a, f->adder), 0);
+    assert_int_equal(te_counter_destroy(p->b, f->counter), 0);
+    stop_relay(&f->relay);
 }
 
 static void lose(struct pair *p, int what, uint64_t meanwhile)
 {
-    struct relay r;
-    te_segment seg = open_by(p, &r);
-    te_counter c = make(p->b, "lossy");
-    te_adder a = adder(p->a, seg, "lossy");
-    te_batch b;
+    struct far f;
 
-    assert_int_equal(te_batch_alloc(p->a, 1, &b), 0);
-    atomic_store(&r.what, what);
-    assert_int_equal(te_adder_after(p->a, b, a, 7), 0);
-    WAIT_FOR(atomic_load(&r.done) >= 3);
-    assert_int_equal(value(p->b, c), meanwhile);
-    assert_int_not_equal(te_adder_flush(p->a, a, 0), 0);
-    assert_int_equal(te_adder_after(p->a, b, a, 2), 0);
-    atomic_store(&r.what, PASS);
-    assert_int_equal(te_adder_flush(p->a, a, PATIENCE_MS), 0);
-    assert_int_equal(value(p->b, c), 9);
-    assert_int_equal(te_batch_free(p->a, b), 0);
-    assert_int_equal(te_adder_close(p->a, a), 0);
-    assert_int_equal(te_counter_destroy(p->b, c), 0);
-    stop_relay(&r);
+    begin_far(p, &f, "lossy");
+    set_relay(&f, what);
+    assert_int_equal(te_adder_after(p->a, f.batch, f.adder, 7), 0);
+    WAIT_FOR(done(&f) >= 3);
+    assert_int_equal(value(p->b, f.counter), meanwhile);
+    assert_int_not_equal(te_adder_flush(p->a, f.adder, 0), 0);
+    assert_int_equal(te_adder_after(p->a, f.batch, f.adder, 2), 0);
+    set_relay(&f, PASS);
+    assert_int_equal(te_adder_flush(p->a, f.adder, PATIENCE_MS), 0);
+    assert_int_equal(value(p->b, f.counter), 9);
+    end_far(p, &f);
 }
 
 /* The target has counted, and its word of it is lost, time and again. */
@@ -525,88 +547,74 @@ static void messages_are_lost(void **state)
 static void messages_come_twice(void **state)
 {
     struct pair *p = *state;
-    struct relay r;
-    te_segment seg = open_by(p, &r);
-    te_counter c = make(p->b, "twice");
-    te_adder a = adder(p->a, seg, "twice");
+    struct far f;
 
-    atomic_store(&r.what, TWICE);
+    begin_far(p, &f, "twice");
+    set_relay(&f, TWICE);
     for (int i = 0; i < 20; i++)
-        add_now(p->a, a, 3);
-    WAIT_FOR(atomic_load(&r.done) >= 20); /* the last is counted once its answer has gone */
-    assert_int_equal(value(p->b, c), 60);
-    stop_relay(&r);
+        add_now(p->a, f.adder, 3);
+    WAIT_FOR(done(&f) >= 20); /* the last is counted once its answer has gone */
+    assert_int_equal(value(p->b, f.counter), 60);
+    end_far(p, &f);
 }
 
 /* Those of one target wait for each other, and those of another do not. */
 static void one_target_is_gone(void **state)
 {
     struct pair *p = *state;
-    struct relay r;
-    te_segment seg = open_by(p, &r);
-    te_counter c = make(p->b, "both");
-    te_adder lost[8], a = adder(p->a, p->seg, "both");
-    te_batch b;
+    struct far f;
+    te_adder more[7], a;
     int n;
 
-    assert_int_equal(te_batch_alloc(p->a, 1, &b), 0);
-    for (int i = 0; i < 8; i++)
-        lost[i] = adder(p->a, seg, "both");
-    atomic_store(&r.what, REFUSE);
-    for (int i = 0; i < 8; i++)
-        assert_int_equal(te_adder_after(p->a, b, lost[i], 1), 0);
-    add_now(p->a, a, 100);
-    assert_int_equal(value(p->b, c), 100);
-    assert_int_not_equal(te_adder_flush(p->a, lost[7], 1), 0);
-    assert_int_equal(te_adder_close(p->a, lost[7]), 0); /* and is forgotten */
-    n = atomic_load(&r.done);
-    WAIT_FOR(atomic_load(&r.done) >= n + 2); /* there is one message at a time */
-    atomic_store(&r.what, PASS);
+    begin_far(p, &f, "both");
+    a = adder(p->a, p->seg, "both");
     for (int i = 0; i < 7; i++)
-        assert_int_equal(te_adder_flush(p->a, lost[i], PATIENCE_MS), 0);
-    assert_int_equal(value(p->b, c), 107);
-    assert_int_equal(te_batch_free(p->a, b), 0);
-    atomic_store(&r.what, REFUSE);
-    stop_relay(&r);
+        more[i] = adder(p->a, f.seg, "both");
+    set_relay(&f, REFUSE);
+    for (int i = 0; i < 7; i++)
+        assert_int_equal(te_adder_after(p->a, f.batch, more[i], 1), 0);
+    assert_int_equal(te_adder_after(p->a, f.batch, f.adder, 1), 0);
+    add_now(p->a, a, 100);
+    assert_int_equal(value(p->b, f.counter), 100);
+    assert_int_not_equal(te_adder_flush(p->a, more[6], 1), 0);
+    assert_int_equal(te_adder_close(p->a, more[6]), 0); /* and is forgotten */
+    n = done(&f);
+    WAIT_FOR(done(&f) >= n + 2); /* there is one message at a time */
+    set_relay(&f, PASS);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(te_adder_flush(p->a, more[i], PATIENCE_MS), 0);
+    assert_int_equal(te_adder_flush(p->a, f.adder, PATIENCE_MS), 0);
+    assert_int_equal(value(p->b, f.counter), 107);
+    end_far(p, &f);
 }
 
-/* With something that was not told, and something that a batch was to add. */
+/* With something that is to be told once more. */
 static void the_end_of_the_engine(void **state)
 {
     struct pair *p = *state;
-    struct relay r;
-    te_segment seg = open_by(p, &r);
-    te_adder a;
-    te_batch b;
+    struct far f;
 
-    (void)make(p->b, "end");
-    a = adder(p->a, seg, "end");
-    atomic_store(&r.what, REFUSE);
-    assert_int_equal(te_batch_alloc(p->a, 1, &b), 0);
-    assert_int_equal(te_adder_after(p->a, b, a, 1), 0);
-    WAIT_FOR(atomic_load(&r.done) >= 2); /* and it is to be tried again */
+    begin_far(p, &f, "end");
+    set_relay(&f, REFUSE);
+    assert_int_equal(te_adder_after(p->a, f.batch, f.adder, 1), 0);
+    WAIT_FOR(done(&f) >= 2);
     te_engine_destroy(p->a);
     p->a = NULL;
-    stop_relay(&r);
+    stop_relay(&f.relay);
 }
 
 /* Its port has one now that took the message for an empty one. */
 static void an_engine_that_knows_none(void **state)
 {
     struct pair *p = *state;
-    struct relay r;
-    te_segment seg = open_by(p, &r);
-    te_counter c = make(p->b, "old");
-    te_adder a = adder(p->a, seg, "old");
-    te_batch b;
+    struct far f;
 
-    assert_int_equal(te_batch_alloc(p->a, 1, &b), 0);
-    atomic_store(&r.what, KNOW_NONE);
-    assert_int_equal(te_adder_after(p->a, b, a, 1), 0);
-    assert_int_equal(te_adder_flush(p->a, a, -1), TE_ERR_STALE);
-    assert_int_equal(value(p->b, c), 0);
-    atomic_store(&r.what, PASS);
-    stop_relay(&r);
+    begin_far(p, &f, "old");
+    set_relay(&f, KNOW_NONE);
+    assert_int_equal(te_adder_after(p->a, f.batch, f.adder, 1), 0);
+    assert_int_equal(te_adder_flush(p->a, f.adder, -1), TE_ERR_STALE);
+    assert_int_equal(value(p->b, f.counter), 0);
+    end_far(p, &f);
 }
 
 static void start_b(struct pair *p)
