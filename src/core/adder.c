@@ -638,7 +638,7 @@ static int end(te_engine *e, struct adder *a)
     (void)tei_handles_del(&e->adders.ids, a->id, 0); /* pinned with the lock held only */
     a->closed = true;
     forget(a);
-    put(a);
+    a->refs--; /* that of its creator; the caller has one still */
     return 0;
 }
 
