@@ -7,7 +7,11 @@ import multiprocessing
 import sys
 import time
 
-import numpy as np
+try:
+    import numpy as np
+except ImportError:
+    print("arrays.py: numpy is missing (package python3-numpy)", file=sys.stderr)
+    sys.exit(77)
 
 import transfer_engine as te
 

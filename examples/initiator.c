@@ -3,8 +3,8 @@
  * Reads the memory of target.c and writes it back inverted: ./initiator NAME, where NAME is what the target
  * prints.
  * The blocks are a prepared list. A few batches of them are under way at a time, with a deadline, and the
- * program learns by poll(2) which have ended. In between it cancels a transfer, and at the end it sends
- * the target a message.
+ * program learns by poll(2) which have ended. In between it cancels a WRITE and waits until the target is
+ * quiet, and at the end it sends a message.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -100,15 +100,19 @@ static int move(te_engine *engine, te_prep list, int opcode)
     return 0;
 }
 
-/* Starts to read all blocks, and cancels that. Once the batch has ended, the engine touches no block. */
-static int start_and_cancel(te_engine *engine, te_prep list, int *completed)
+/*
+ * Starts to write all blocks, and cancels that. Once the batch has ended, the engine touches no block; after the
+ * fence nothing of it changes the memory of the target, so that others may write there.
+ */
+static int write_and_cancel(te_engine *engine, te_prep list, int *completed)
 {
     te_batch batch;
 
     if (bad("te_batch_alloc", te_batch_alloc(engine, BLOCKS, &batch)) ||
-        bad("te_prep_submit", te_prep_submit(engine, batch, list, TE_READ, NULL, BLOCKS, NULL)) ||
+        bad("te_prep_submit", te_prep_submit(engine, batch, list, TE_WRITE, NULL, BLOCKS, NULL)) ||
         bad("te_cancel", te_cancel(engine, batch)) ||
-        bad("te_wait", te_wait(engine, batch, DEADLINE_MS)))
+        bad("te_wait", te_wait(engine, batch, DEADLINE_MS)) ||
+        bad("te_fence", te_fence(engine, batch, DEADLINE_MS, NULL, 0, NULL)))
         return 1;
     *completed = finish(engine, batch, BLOCKS);
     return *completed < 0;
@@ -122,7 +126,7 @@ static int work(te_engine *engine, const char *name)
 
     if (bad("te_register", te_register(engine, memory, sizeof(memory), "*", TE_LOCAL_ONLY)) ||
         bad("te_open", te_open(engine, name, &segment)) || prepare(engine, segment, &list) ||
-        move(engine, list, TE_READ) || start_and_cancel(engine, list, &completed))
+        move(engine, list, TE_READ) || write_and_cancel(engine, list, &completed))
         return 1;
     for (size_t i = 0; i < sizeof(memory); i++) {
         wrong += memory[i] != (unsigned char)(i * 7 + i / 251);

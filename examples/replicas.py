@@ -8,7 +8,11 @@ import sys
 import time
 import zlib
 
-import numpy as np
+try:
+    import numpy as np
+except ImportError:
+    print("replicas.py: numpy is missing (package python3-numpy)", file=sys.stderr)
+    sys.exit(77)
 
 import transfer_engine as te
 

@@ -6,7 +6,11 @@ Tensors of a GPU go the same way (docs/gpu.md).
 import multiprocessing
 import sys
 
-import torch
+try:
+    import torch
+except ImportError:
+    print("tensors.py: torch is missing (package python3-torch)", file=sys.stderr)
+    sys.exit(77)
 
 import transfer_engine as te
 

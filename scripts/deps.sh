@@ -30,6 +30,7 @@ test   g++                   the public headers must compile as C++
 test   python3-venv          the Python package is installed into a fresh environment
 test   python3-pip           builds its wheel
 test   python3-numpy         arrays as buffers of transfers
+test   python3-torch?        the examples with tensors
 test   mypy?                 the types of the Python package
 test   rustc@rustc           the Rust crate, and the models of make models
 test   cargo@cargo           builds them, and downloads what models need

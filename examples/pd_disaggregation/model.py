@@ -38,15 +38,17 @@ def attend(q, keys, values, positions):
 
 
 @torch.no_grad()
-def forward(model, cache, pages, tokens, start, filled=lambda layer: None):
+def forward(model, cache, pages, tokens, start, filled=lambda layer: None, needs=lambda layer: None):
     """The next token. Keys and values of `tokens`, which begin at `start`, go to `pages` of the cache; filled(layer)
-    is called as soon as those of a layer are there, before the rest of this layer and all later ones."""
+    is called as soon as those of a layer are there, before the rest of this layer and all later ones. needs(layer) is
+    called before the cache of a layer is used."""
     layers, embedding = model
     n, positions = len(tokens), torch.arange(start, start + len(tokens))
     page, at, end = torch.tensor(pages)[positions // PAGE], positions % PAGE, start + len(tokens)
     x = embedding[torch.tensor(tokens)] + torch.sin(positions[:, None] / torch.arange(1, DIM + 1))
     for layer, (qkv, out, up, down) in enumerate(layers):
         q, k, v = (norm(x) @ qkv).view(n, 3, HEADS, WIDTH).unbind(1)
+        needs(layer)
         cache[layer, page, 0, at], cache[layer, page, 1, at] = k, v
         filled(layer)
         keys, values = (cache[layer, pages, which].reshape(-1, HEADS, WIDTH)[:end] for which in (0, 1))
@@ -55,8 +57,8 @@ def forward(model, cache, pages, tokens, start, filled=lambda layer: None):
     return int((norm(x[-1]) @ embedding.T).argmax())
 
 
-def generate(model, cache, pages, token, start, count):
+def generate(model, cache, pages, token, start, count, needs=lambda layer: None):
     """Answers token by token, from the last of the prompt on."""
     for position in range(start, start + count):
-        token = forward(model, cache, pages, [token], position)
+        token = forward(model, cache, pages, [token], position, needs=needs)
         yield token

@@ -58,6 +58,21 @@ class Python(unittest.TestCase):
                          "^8 of 8 replicas have all 48 MiB; ")
 
 
+    def test_without_a_module(self):
+        """What a machine lacks is named, and status 77."""
+        for name, module in (("arrays.py", "numpy"), ("replicas.py", "numpy"), ("tensors.py", "torch"),
+                             ("pd_disaggregation", "torch")):
+            without = os.path.join(te.Workdir.get(), f"without-{module}")
+            os.makedirs(without, exist_ok=True)
+            with open(os.path.join(without, f"{module}.py"), "w", encoding="ascii") as f:
+                f.write("raise ImportError\n")
+            path = f"{without}:{examples.environment()['PYTHONPATH']}"
+            program = name if name.endswith(".py") else "run.py"
+            with self.subTest(name), examples.start(name, python=sys.executable, env={"PYTHONPATH": path}) as proc:
+                self.assertEqual(proc.wait(), 77, proc)
+                self.assertEqual(proc.errors, [f"{program}: {module} is missing (package python3-{module})"])
+
+
 class OtherLanguages(unittest.TestCase):
     def test_rust(self):
         stores.program("cargo", "cargo")

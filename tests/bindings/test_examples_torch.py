@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: optional timeout=1200
-"""The examples with torch, where that is installed."""
+# te-test: timeout=1200
+"""The examples with torch."""
 import os
 import sys
 import unittest
@@ -25,18 +25,8 @@ class Torch(unittest.TestCase):
                 self.assertEqual(program.errors, [], program)
                 first, given_up, answers = program.lines
             self.assertRegex(first, r"^first token after [\d.]+ ms; [\d.]+ ms where layers go while later ones compute$")
-            self.assertRegex(given_up, r"^given up with \d+ pages unsent; 17 of its 17 pages in use again$")
+            self.assertRegex(given_up, r"^given up with [1-9]\d* layers unsent; 17 of its 17 pages in use again$")
             self.assertEqual(answers, "11 answers of 8 tokens, all as in one process")
-
-    def test_without_torch(self):
-        without = os.path.join(te.Workdir.get(), "without")
-        os.mkdir(without)
-        with open(os.path.join(without, "torch.py"), "w", encoding="ascii") as f:
-            f.write("raise ImportError\n")
-        path = f"{without}:{examples.environment()['PYTHONPATH']}"
-        with examples.start("pd_disaggregation", python=sys.executable, env={"PYTHONPATH": path}) as program:
-            self.assertEqual(program.wait(), 77, program)
-            self.assertEqual(program.errors, ["run.py: torch is missing (package python3-torch)"])
 
     def test_tensors(self):
         python = examples.python_with("torch")
