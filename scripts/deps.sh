@@ -67,6 +67,7 @@ site   python3-myst-parser   reads its pages
 site   furo                  their looks
 site   mandoc                the manual pages on it
 site   git                   which pages there are
+site   chromium?             looks at them
 systems mmdebstrap           roots of other systems: make systems, tests/fresh.sh
 systems ccache               rows that differ by a switch compile little anew
 systems qemu-user-static     tries wheels of arm64

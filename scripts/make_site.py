@@ -42,7 +42,20 @@ def build(out):
     if subprocess.run(command, check=False).returncode:
         print("make_site.py: what Sphinx warns of is to be mended", file=sys.stderr)
         return 1
+    join_scripts(html)
     return tell(html)
+
+
+def join_scripts(html):
+    """Debian's furo of 2022 loads a script that imports another one, as only a module may: with both in one it runs."""
+    folder, line = os.path.join(html, "_static", "scripts"), 'import Gumshoe from "./gumshoe-patched.js";\n'
+    with open(os.path.join(folder, "furo.js"), encoding="utf-8") as f:
+        text = f.read()
+    if text.startswith(line):
+        with open(os.path.join(folder, "gumshoe-patched.js"), encoding="utf-8") as f:
+            text = f.read() + text[len(line):]
+        with open(os.path.join(folder, "furo.js"), "w", encoding="utf-8") as f:
+            f.write(text)
 
 
 def tell(html):

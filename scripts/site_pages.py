@@ -18,6 +18,7 @@ CONF = """project = "Transfer Engine"
 html_title = "Transfer Engine"
 extensions = ["myst_parser"]
 html_theme = "furo"
+pygments_style, pygments_dark_style = "xcode", "github-dark"
 html_show_sphinx = html_show_sourcelink = html_copy_source = False
 html_use_index = False
 html_static_path = ["static"]
@@ -27,7 +28,9 @@ myst_heading_anchors = 6
 suppress_warnings = ["myst.header", "misc.highlighting_failure"]
 """
 # Dark, as the pictures are, where the reader wants that.
-CSS = """img { border-radius: 8px; }
+CSS = """body { margin: 0; }
+img { border-radius: 8px; }
+.highlight { border: 1px solid var(--color-background-border); border-radius: 4px; }
 .theme-toggle-container { display: none; }
 table.docutils th, table.docutils td { text-align: left; vertical-align: top; }
 table.docutils td:first-child code { white-space: nowrap; }
