@@ -28,7 +28,8 @@ myst_heading_anchors = 6
 suppress_warnings = ["myst.header", "misc.highlighting_failure"]
 """
 # Dark, as the pictures are, where the reader wants that.
-CSS = """body { margin: 0; }
+CSS = """html { text-size-adjust: 100%; }
+body { margin: 0; }
 img { border-radius: 8px; }
 .highlight { border: 1px solid var(--color-background-border); border-radius: 4px; }
 .theme-toggle-container { display: none; }
