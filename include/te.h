@@ -217,10 +217,7 @@ TE_API int te_option_set(te_options *o, const char *name, const char *value);
  */
 TE_API int te_option_get(const te_options *o, const char *name, char *buf, size_t n);
 
-/*
- * Releases what te_option_set() added. `o` may be used again after te_options_init(). NULL is
- * accepted.
- */
+/* Releases what te_option_set() added. `o` may be used again after te_options_init(). NULL is accepted. */
 TE_API void te_options_fini(te_options *o);
 
 /* --------------------------------------------------------------------------------------- engine */
@@ -284,9 +281,7 @@ TE_API int te_topology_json(te_engine *e, char *buf, size_t n);
 
 /* --------------------------------------------------------------------------------------- memory */
 
-/*
- * What peers may do with a region. 0 means nothing: the region serves local sides of requests only.
- */
+/* What peers may do with a region. 0 means nothing: the region serves local sides of requests only. */
 enum te_access {
     TE_REMOTE_READ = 1,
     TE_REMOTE_WRITE = 2,
@@ -337,9 +332,7 @@ TE_API int te_register_batch(te_engine *e, const te_buffer *bufs, size_t n, cons
  */
 TE_API int te_unregister(te_engine *e, void *addr);
 
-/*
- * The same for `n` ranges, with one publish; goes on after a failure and returns the first error.
- */
+/* The same for `n` ranges, with one publish; goes on after a failure and returns the first error. */
 TE_API int te_unregister_batch(te_engine *e, void *const *addrs, size_t n);
 
 /*
@@ -672,10 +665,7 @@ TE_API int te_fence(te_engine *e, te_batch b, int64_t timeout_ms, te_range *unsa
 TE_API int te_fence_segment(te_engine *e, te_segment seg, int64_t timeout_ms, te_range *unsafe,
                             size_t n, size_t *total);
 
-/*
- * Frees the batch; its id is dead. TE_ERR_BUSY while a request is unfinished or a thread waits on
- * it.
- */
+/* Frees the batch; its id is dead. TE_ERR_BUSY while a request is unfinished or a thread waits on it. */
 TE_API int te_batch_free(te_engine *e, te_batch b);
 
 /*
@@ -809,18 +799,38 @@ TE_API int te_notify_recv_bytes(te_engine *e, te_message **out, size_t *n);
 
 TE_API void te_message_free(te_message *arr, size_t n);
 
-/*
- * Asks the engine of that name whether it lives. 0 if it answered within
- * MC_HANDSHAKE_CONNECT_TIMEOUT.
- */
+/* Asks the engine of that name whether it lives. 0 if it answered within MC_HANDSHAKE_CONNECT_TIMEOUT. */
 TE_API int te_probe(te_engine *e, const char *name);
+
+/* How a transport is connected. No paths: it has nothing to connect, or its peer closes each connection after use. */
+struct te_warmed {
+    char transport[32]; /* "tcp" */
+    int error;          /* enum te_err: why the first path that failed did; 0: none has */
+    uint32_t ready, opening, failed; /* paths: connections or, over RDMA, pairs of NICs */
+    uint64_t time_ns, reserved[2];   /* until none was opening, or the call ended; 0 */
+};
+
+/* Set `size` to sizeof(struct te_warm) first; as of struct te_path. */
+struct te_warm {
+    size_t size, n; /* n: transports that reach the segment, the preferred one first */
+    uint64_t time_ns;
+    struct te_warmed by[16];
+};
+
+/*
+ * Connects to a segment ahead: every path that its first requests may take, by each transport that reaches it, all at
+ * once. Waits for them, `timeout_ms` at most (negative: until none is opening; 0: only begins). What was begun goes on.
+ * Meanwhile te_close() and te_transport_uninstall() return TE_ERR_BUSY. 0: by each transport that has paths one is
+ * ready, and none is opening, unless the call only begins. Else TE_ERR_UNSUPPORTED: no transport reaches it; or why all
+ * paths of one failed, though others may be opening: TE_ERR_PEER, its descriptor fetched again, _LINK, _DNS, _REJECTED,
+ * _ENDPOINT, _PROTOCOL, _CONTEXT, _MEMORY, _CANCELED; or TE_ERR_TIMEOUT: some are opening. TE_ERR_NOT_FOUND. *out may be
+ * NULL, and is written also where it fails.
+ */
+TE_API int te_warm(te_engine *e, te_segment seg, int64_t timeout_ms, struct te_warm *out);
 
 /* -------------------------------------------------------------------------------------- observe */
 
-/*
- * Counters since create. Set `size` to sizeof(struct te_stats) first; a newer library fills no more
- * than that, an older one sets to 0 what it does not know.
- */
+/* Counters since create. Set `size` to sizeof(struct te_stats) first; as of struct te_path. */
 struct te_stats {
     size_t size;
     uint64_t requests_submitted, requests_completed, requests_failed;

@@ -137,7 +137,7 @@ TE_API segment_id_t openSegment(transfer_engine_t engine, const char *segment_na
 /* The same with the descriptor fetched again first. */
 TE_API segment_id_t openSegmentNoCache(transfer_engine_t engine, const char *segment_name);
 TE_API int closeSegment(transfer_engine_t engine, segment_id_t segment_id);
-/* Nothing to warm up: 0. */
+/* Begins to connect to a segment that is open, by whatever transports there are; 0, whatever comes of it. */
 TE_API int warmupEfaSegment(transfer_engine_t engine, const char *segment_name);
 /* Replaces the descriptor of `segment_name`, if it is open, by a fresh one; blocks for that. */
 TE_API int removeLocalSegment(transfer_engine_t engine, const char *segment_name);

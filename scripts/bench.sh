@@ -218,6 +218,7 @@ delay_of() {
     in_lab "d${us}_window" raw_stream --window 8M --ack 8M --seconds "$link_s"
     in_lab "d${us}_engine" te_micro --transport tcp --block 64K --batch 128 --seconds "$link_s" throughput
     in_lab "d${us}_first" te_micro --transport tcp --buffer 1M --rounds 10 first
+    in_lab "d${us}_warm" te_micro --transport tcp --buffer 1M --rounds 10 warm
     lab_close
     [ -z "$lab_report" ] || file "d${us}_relay" "$lab_report"
 }

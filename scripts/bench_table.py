@@ -127,6 +127,9 @@ def delay_rows():
             at_most(f"first transfer to a peer, {name}", "ms", Term(f"d{us}_first", "first_ms"), trips,
                     1.0),
             at_most(f"the same with te_open, {name}", "ms", Term(f"d{us}_first", "total_ms"), trips),
+            at_most(f"te_warm, {name}", "ms", Term(f"d{us}_warm", "warm_ms")),
+            at_most(f"first transfer after te_warm, {name}", "ms", Term(f"d{us}_warm", "first_ms"),
+                    Limit("2 round trips + 1 ms", (Term(f"d{us}_ping", "p50_us", 2e-3),), plus=1.0), 1.0),
         ]
     return rows
 

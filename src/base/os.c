@@ -25,6 +25,19 @@ int64_t tei_now_ns(void)
     return (int64_t)ts.tv_sec * TEI_NS_PER_S + ts.tv_nsec;
 }
 
+void tei_nap(int64_t begin_ns, int64_t deadline_ns)
+{
+    enum { SHORTEST_NS = 20000, LONGEST_NS = 4000000 };
+    int64_t now = tei_now_ns(), nap = (now - begin_ns) / 8;
+    struct timespec ts = {0};
+
+    nap = nap < SHORTEST_NS ? SHORTEST_NS : nap > LONGEST_NS ? LONGEST_NS : nap;
+    nap = nap > deadline_ns - now ? deadline_ns - now : nap;
+    ts.tv_nsec = nap;
+    if (nap > 0)
+        nanosleep(&ts, NULL);
+}
+
 int64_t tei_deadline_ns(int64_t ms)
 {
     int64_t ns;

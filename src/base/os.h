@@ -23,6 +23,12 @@ int64_t tei_deadline_ns(int64_t ms);
 int tei_left_ms(int64_t deadline_ns);
 
 /*
+ * Sleeps between two looks at what has no other way to tell that it is over: an eighth of the time that it has
+ * taken since `begin_ns`, some milliseconds at most, and not beyond the deadline.
+ */
+void tei_nap(int64_t begin_ns, int64_t deadline_ns);
+
+/*
  * Starts a joinable thread named `name` (cut to 15 characters), with all signals blocked but those
  * that a fault of the thread itself raises (SIGSEGV and its like), so that crash handlers still
  * work. 0 or TE_ERR_SYSTEM.

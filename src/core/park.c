@@ -144,6 +144,7 @@ static bool settle_fetched(struct peer *p, int rc, const char *why)
     tei_list_splice(&tasks, &p->fetching);
     more = !tei_list_empty(&p->parked) || p->again;
     p->refreshing = more;
+    p->fetched = p->fetches;
     pthread_mutex_unlock(&p->lock);
     if (rc)
         end_unfetched(e, &tasks, rc, why);
@@ -162,6 +163,7 @@ static void refresh_job(struct tei_job *j)
         pthread_mutex_lock(&p->lock);
         tei_list_splice(&p->fetching, &p->parked);
         p->again = false;
+        p->fetches++;
         pthread_mutex_unlock(&p->lock);
         rc = atomic_load_explicit(&p->engine->closing, memory_order_relaxed)
                  ? TE_ERR_CANCELED
@@ -270,19 +272,32 @@ static void on_park_timer(struct tei_timer *t)
 }
 /* -------------------------------------------------------------------------------------- refresh */
 
-void tei_peer_refresh(struct peer *p)
+uint64_t tei_peer_refresh(struct peer *p)
 {
     te_engine *e = p->engine;
+    uint64_t number;
     bool start;
 
     if (atomic_load_explicit(&e->closing, memory_order_relaxed))
-        return;
+        return 0;
     pthread_mutex_lock(&p->lock);
     start = begin_refresh(p);
     p->again = !start; /* the fetch under way may have read the old state */
+    number = p->fetches + 1;
     pthread_mutex_unlock(&p->lock);
     if (start)
         tei_jobs_post(&e->fetches, &p->job, refresh_job);
+    return number;
+}
+
+bool tei_peer_refreshed(struct peer *p, uint64_t number)
+{
+    bool yes;
+
+    pthread_mutex_lock(&p->lock);
+    yes = p->fetched >= number;
+    pthread_mutex_unlock(&p->lock);
+    return yes;
 }
 
 void tei_peer_refresh_all(te_engine *e)

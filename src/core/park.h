@@ -28,8 +28,10 @@ void tei_parking_fini(struct parking *s);
 void tei_peer_park(struct peer *p, struct task *t);
 /* Ends what is parked of a batch (NULL: everything) CANCELED. */
 void tei_peer_unpark(te_engine *e, const struct batch *b);
-/* Fetches one peer's descriptor again, or every peer's, in the background. */
-void tei_peer_refresh(struct peer *p);
+/* Fetches one peer's descriptor again, or every peer's, in the background. The number of the fetch; 0: none is begun. */
+uint64_t tei_peer_refresh(struct peer *p);
+/* Whether that fetch has ended, and what it brought is in place. */
+bool tei_peer_refreshed(struct peer *p, uint64_t number);
 void tei_peer_refresh_all(te_engine *e);
 /* The directory says that the descriptor of `name` has changed; arg is the engine. */
 void tei_peer_changed(void *arg, const char *name);

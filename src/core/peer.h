@@ -31,6 +31,8 @@ struct peer {
     size_t loose;             /* of them: being made or replaced at this moment */
     bool closed;              /* no view is put in place any more */
     bool refreshing;          /* the job is posted or runs */
+    uint64_t fetches;         /* that the job has begun */
+    uint64_t fetched;         /* of these, how many have ended */
     bool again;               /* asked for once more since the fetch under way began */
     struct tei_list parked;   /* tasks that wait for the next fetch */
     struct tei_list fetching; /* tasks that the fetch under way is for */

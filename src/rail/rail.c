@@ -571,6 +571,15 @@ enum tei_path_answer tei_paths_pick(struct tei_paths *p, struct tei_path_route *
     return TEI_PATH_RAIL;
 }
 
+size_t tei_paths_first(struct tei_paths *p, struct tei_path_route *route, int64_t now,
+                       uint16_t *rails)
+{
+    catch_up(p, route, now);
+    memcpy(rails, route->set, route->n_set * sizeof *rails);
+    memcpy(rails + route->n_set, route->trials, route->n_trials * sizeof *rails);
+    return (size_t)route->n_set + route->n_trials;
+}
+
 /* ---- What became of it ---------------------------------------------------------------------------- */
 
 void tei_paths_posted(struct tei_paths *p, int rail, uint64_t len, int64_t now)

@@ -66,6 +66,13 @@ void tei_paths_route(struct tei_paths *p, const struct tei_path_list *local_pref
                      const struct tei_path_list *peer_preferred,
                      const struct tei_path_list *peer_available, struct tei_path_route *out);
 
+/*
+ * The rails that the first slices of a route may go by, 2 * TEI_PATH_SET at most; how many, 0: none may
+ * be tried now.
+ */
+size_t tei_paths_first(struct tei_paths *p, struct tei_path_route *route, int64_t now,
+                       uint16_t *rails);
+
 enum tei_path_answer { TEI_PATH_RAIL, TEI_PATH_WAIT, TEI_PATH_NONE };
 
 struct tei_path_want {

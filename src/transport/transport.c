@@ -142,6 +142,13 @@ static void no_cancel(struct tei_transport *t, const void *owner)
     (void)owner;
 }
 
+static void no_warm(struct tei_transport *t, struct tei_attach *a, struct tei_warmth *w)
+{
+    (void)t;
+    (void)a;
+    (void)w;
+}
+
 static void no_stats(struct tei_transport *t, struct te_stats *s)
 {
     (void)t;
@@ -183,6 +190,7 @@ static void overlay(struct tei_transport_ops *out, const struct tei_transport_op
     DEFAULT(drive, no_drive);
     DEFAULT(cancel, no_cancel);
     DEFAULT(peer_gone, no_detach);
+    DEFAULT(warm, no_warm);
     DEFAULT(stats, no_stats);
     DEFAULT(links, no_links);
     DEFAULT(nics, no_nics);

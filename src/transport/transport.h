@@ -25,7 +25,7 @@
  *  6. After stop() returns no callback runs and no thread of the transport lives.
  *
  * Life of an instance: probe -> (allocated, zeroed) -> open -> [describe, region_add/del,
- * attach/detach, score, post, poll, drive, cancel, peer_gone, stats, links, nics]* -> close -> stop -> fini.
+ * attach/detach, warm, score, post, poll, drive, cancel, peer_gone, stats, links, nics]* -> close -> stop -> fini.
  * open() that failed is followed by fini() alone.
  */
 #ifndef TEI_TRANSPORT_H
@@ -40,6 +40,7 @@
 #include "model/model.h"
 #include "te.h"
 #include "transport/story.h"
+#include "transport/warmth.h"
 
 #include <limits.h>
 
@@ -242,10 +243,7 @@ struct tei_transport_ops {
     size_t work_size;      /* bytes of a piece of work, whose first member is struct tei_work */
     size_t attach_size;    /* bytes of an attachment, whose first member is struct tei_attach */
 
-    /*
-     * Acquires devices, starts threads. On failure the instance is left safe for fini(). t->host
-     * and t->ops are set.
-     */
+    /* Acquires devices, starts threads; t->host and t->ops are set. On failure it is left safe for fini(). */
     int (*open)(struct tei_transport *t);
     /*
      * 0: cannot carry; else a preference, larger is better. Quick: it is asked for each request. The
@@ -253,10 +251,7 @@ struct tei_transport_ops {
      * NULL for this engine itself. Source and target range have been found already.
      */
     unsigned (*score)(struct tei_transport *t, const struct tei_attach *a, const te_request *r);
-    /*
-     * Takes all work on the list (tei_work.link) and empties it. Work of one call may be for many
-     * peers.
-     */
+    /* Takes all work on the list (tei_work.link), which may be for many peers, and empties it. */
     void (*post)(struct tei_transport *t, struct tei_list *work);
     /*
      * Refuses what is posted from now on (ends it TE_ERR_CANCELED) and ends what is there the same
@@ -388,11 +383,14 @@ struct tei_transport_ops {
      * blocks. Default: nothing.
      */
     void (*cancel)(struct tei_transport *t, const void *owner);
-    /*
-     * The directory says the peer is gone or has changed: drop idle connections to it. Default:
-     * nothing.
-     */
+    /* The directory says the peer is gone or has changed: drop idle connections to it. Default: nothing. */
     void (*peer_gone)(struct tei_transport *t, struct tei_attach *a);
+    /*
+     * Has all paths that the first work to the peer may take connected, as that would, and tells how far they are:
+     * never waits. What was begun goes on if it is not asked again. A path is tried once, however often this is asked
+     * with the same `w`, and one that was ready is opening no more. `a` as of score(). Default: there are none.
+     */
+    void (*warm)(struct tei_transport *t, struct tei_attach *a, struct tei_warmth *w);
     /* Adds to counters. Default: nothing. */
     void (*stats)(struct tei_transport *t, struct te_stats *s);
     /*

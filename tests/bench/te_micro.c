@@ -10,6 +10,7 @@
  *   pages       the caller's processor time in te_submit_pages() of 112,000 pages, a page
  *   init        time of te_engine_create()
  *   first       time of te_open() and of the first read by an engine that is new to the target
+ *   warm        the same with te_warm() before the read: time of both
  *   idle        voluntary context switches a second, over all threads of an engine that moved data
  *   latency     te_submit() + te_wait() of one read, one at a time
  *   throughput  whole batches of blocks, read and written, by some threads
@@ -39,7 +40,7 @@ static const struct bench_opt options[] = {
     {"buffer", BENCH_SIZE, &buffer, "bytes of memory a process that is walked through (256M)"},
     {"seconds", BENCH_SECONDS, &seconds, "how long to measure, idle at least 5 (2)"},
     {"rounds", BENCH_INT, &rounds,
-     "how often to repeat (submit, prep 200, pages, init and first 20)"},
+     "how often to repeat (submit, prep 200, pages, init, first and warm 20)"},
     {"only", BENCH_TEXT, &only, "read or write (throughput; both)"},
     {"apart", BENCH_FLAG, &apart, "leave every other block out, so that none adjoin (throughput)"},
     {"self", BENCH_FLAG, &own_memory,
@@ -174,7 +175,7 @@ static void measure(const char *what, struct bench *b)
         measure_nics();
     else if (strcmp(what, "idle") == 0 && !own_memory && segment == NULL)
         measure_idle(b);
-    else if (strcmp(what, "init") != 0 && strcmp(what, "first") != 0)
+    else if (strcmp(what, "init") != 0 && strcmp(what, "first") != 0 && strcmp(what, "warm") != 0)
         bench_usage_error(
             "no such measure (options come first; idle goes without --self, nics with --nics)",
             what);
@@ -189,7 +190,9 @@ static bool measure_alone(int argc, char **argv, int at)
         if (strcmp(argv[i], "init") == 0)
             measure_init();
         else if (strcmp(argv[i], "first") == 0)
-            measure_first(argv, at);
+            measure_first(argv, at, false);
+        else if (strcmp(argv[i], "warm") == 0)
+            measure_first(argv, at, true);
         else
             more = true;
     }
@@ -201,7 +204,7 @@ int main(int argc, char **argv)
 {
     const char *about =
         "[option...] MEASURE...\n\nMeasures the engine against a second process that it starts.\n"
-        "MEASURE: submit prep pages init first idle latency throughput path nics faults";
+        "MEASURE: submit prep pages init first warm idle latency throughput path nics faults";
     int at = bench_options(argc, argv, about, options, sizeof options / sizeof options[0]);
     bench_guard(be_peer ? 300 : 180, be_peer);
     bench_pin(cpus, be_peer);

@@ -69,6 +69,7 @@ class Programs(unittest.TestCase):
                 ("te_micro", short, small, "--transport=tcp", "--memory=alloc",
                  "--block=64K", "--apart", "--batch=4", "--depth=3", "throughput"),
                 ("te_micro", small, "--rounds=3", "--transport=tcp", "first"),
+                ("te_micro", small, "--rounds=3", "--transport=tcp", "warm"),
                 ("te_micro", small, "--rounds=2", "--batch=3000", "--transport=tcp", "submit"),
                 ("te_micro", short, small, "--transport=rdma", "--nics=2", "--nic-mbps=100", "--slow-nic",
                  "--block=64K", "--batch=8", "throughput", "nics"),

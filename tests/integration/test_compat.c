@@ -169,6 +169,7 @@ static void segments_and_memory(void **state)
     assert_int_equal(openSegment(t->a, NULL), -1);
     assert_int_equal(openSegmentNoCache(t->a, "127.0.0.1:1"), -1);
     assert_int_equal(warmupEfaSegment(t->a, t->name), 0);
+    assert_int_equal(warmupEfaSegment(t->a, "127.0.0.1:1"), 0);
     assert_int_equal(getNicLoadStats(t->a, nic, &nics), 0);
     assert_int_equal(nics, 0);
     assert_int_equal(getNicLoadStats(t->a, NULL, &nics), -1);

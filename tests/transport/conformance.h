@@ -114,6 +114,9 @@ void conformance_post_after_close(const struct conformance *with);
 void conformance_close_in_flight(const struct conformance *with);
 void conformance_leaves_nothing(const struct conformance *with);
 void conformance_idle_sleeps(const struct conformance *with);
+void conformance_warm(const struct conformance *with);
+void conformance_warm_ends(const struct conformance *with);
+void conformance_warm_together(const struct conformance *with);
 
 void conformance_two_peers(const struct conformance *with);
 void conformance_other_process(const struct conformance *with);
@@ -124,6 +127,8 @@ void conformance_deadline_frozen(const struct conformance *with);
 void conformance_close_frozen(const struct conformance *with);
 void conformance_region_removed(const struct conformance *with);
 void conformance_stale(const struct conformance *with);
+void conformance_warm_dead(const struct conformance *with);
+void conformance_warm_frozen(const struct conformance *with);
 
 #define CONFORMANCE_CASE(fixture, name) \
     static void name(void **state)      \
@@ -140,7 +145,10 @@ void conformance_stale(const struct conformance *with);
     CONFORMANCE_CASE(fixture, post_after_close)     \
     CONFORMANCE_CASE(fixture, close_in_flight)      \
     CONFORMANCE_CASE(fixture, leaves_nothing)       \
-    CONFORMANCE_CASE(fixture, idle_sleeps)
+    CONFORMANCE_CASE(fixture, idle_sleeps)          \
+    CONFORMANCE_CASE(fixture, warm)                 \
+    CONFORMANCE_CASE(fixture, warm_ends)            \
+    CONFORMANCE_CASE(fixture, warm_together)
 
 /* Where the initiator moves the bytes, so that a peer which is frozen holds up nothing. */
 #define CONFORMANCE_ONE_SIDED(fixture)        \
@@ -150,7 +158,9 @@ void conformance_stale(const struct conformance *with);
     CONFORMANCE_CASE(fixture, peer_dies)      \
     CONFORMANCE_CASE(fixture, peer_gone)      \
     CONFORMANCE_CASE(fixture, region_removed) \
-    CONFORMANCE_CASE(fixture, stale)
+    CONFORMANCE_CASE(fixture, stale)          \
+    CONFORMANCE_CASE(fixture, warm_dead)      \
+    CONFORMANCE_CASE(fixture, warm_frozen)
 
 #define CONFORMANCE_REMOTE(fixture)            \
     CONFORMANCE_ONE_SIDED(fixture)             \
@@ -162,12 +172,14 @@ void conformance_stale(const struct conformance *with);
     cmocka_unit_test(sizes), cmocka_unit_test(random_volleys), cmocka_unit_test(many_threads), \
         cmocka_unit_test(more_work_than_lanes), cmocka_unit_test(post_after_close),            \
         cmocka_unit_test(close_in_flight), cmocka_unit_test(leaves_nothing),                   \
-        cmocka_unit_test(idle_sleeps)
+        cmocka_unit_test(idle_sleeps), cmocka_unit_test(warm), cmocka_unit_test(warm_ends),    \
+        cmocka_unit_test(warm_together)
 
-#define CONFORMANCE_ONE_SIDED_TESTS                                                         \
-    CONFORMANCE_COMMON_TESTS, cmocka_unit_test(two_peers), cmocka_unit_test(other_process), \
-        cmocka_unit_test(peer_dies), cmocka_unit_test(peer_gone),                           \
-        cmocka_unit_test(region_removed), cmocka_unit_test(stale)
+#define CONFORMANCE_ONE_SIDED_TESTS                                                             \
+    CONFORMANCE_COMMON_TESTS, cmocka_unit_test(two_peers), cmocka_unit_test(other_process),     \
+        cmocka_unit_test(peer_dies), cmocka_unit_test(peer_gone),                               \
+        cmocka_unit_test(region_removed), cmocka_unit_test(stale), cmocka_unit_test(warm_dead), \
+        cmocka_unit_test(warm_frozen)
 
 #define CONFORMANCE_REMOTE_TESTS                                  \
     CONFORMANCE_ONE_SIDED_TESTS, cmocka_unit_test(cancel_frozen), \

@@ -10,6 +10,7 @@ import "C"
 
 import (
 	"sync"
+	"time"
 	"unsafe"
 )
 
@@ -68,6 +69,38 @@ func (s *Segment) of(e *Engine, what string) error {
 // Refresh asks anew what the segment holds. Transfers do that by themselves where it matters.
 func (s *Segment) Refresh() error {
 	return s.e.callNamed("name", s.name, func(c *C.char) C.int { return C.te_refresh(s.e.c, c) })
+}
+
+// A Warmed tells how a transport was connected ahead.
+type Warmed struct {
+	Transport              string
+	Ready, Opening, Failed int  // paths; none: it has nothing to connect
+	Err                    Code // why the first of those that failed did; 0: none has
+	Time                   time.Duration
+}
+
+// Warm connects ahead, by all transports that reach the segment, so that the first request need not. It is an
+// error, with the figures all the same, if all paths of one failed, else if some are still opening by then; with 0
+// it only begins, and a negative timeout is none.
+func (s *Segment) Warm(timeout time.Duration) ([]Warmed, error) {
+	w := C.struct_te_warm{size: C.sizeof_struct_te_warm}
+	ms := C.int64_t(-1)
+	if timeout >= 0 {
+		ms = C.int64_t((timeout + time.Millisecond - 1) / time.Millisecond)
+	}
+	err := s.e.call(func() C.int { return C.te_warm(s.e.c, s.id, ms, &w) })
+	var out []Warmed
+	for _, by := range w.by[:w.n] {
+		out = append(out, Warmed{
+			Transport: C.GoString(&by.transport[0]),
+			Ready:     int(by.ready),
+			Opening:   int(by.opening),
+			Failed:    int(by.failed),
+			Err:       Code(by.error),
+			Time:      time.Duration(by.time_ns),
+		})
+	}
+	return out, err
 }
 
 // Buffers lists what the segment holds, in the order of addresses.

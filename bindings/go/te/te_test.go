@@ -199,6 +199,15 @@ func TestManyRegions(t *testing.T) {
 	if err != nil || len(buffers) != len(parts) {
 		t.Fatalf("%d buffers, %v", len(buffers), err)
 	}
+	warmed, err := s.Warm(time.Minute)
+	if err != nil || len(warmed) == 0 || warmed[len(warmed)-1].Transport == "" {
+		t.Errorf("warm: %+v, %v", warmed, err)
+	}
+	for _, by := range warmed {
+		if by.Transport == "tcp" && (by.Ready == 0 || by.Err != 0 || by.Time <= 0) {
+			t.Errorf("warm by tcp: %+v", by)
+		}
+	}
 	for i, b := range buffers {
 		if b != (Buffer{parts[i].Addr(), 4096}) {
 			t.Errorf("buffer %d is %v", i, b)

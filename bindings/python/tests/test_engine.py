@@ -188,6 +188,35 @@ class Transfers(Case):
             self.assertEqual(segment.start_read([], [], []).result(), 0)
             self.assertEqual(segment.buffers(), [(remote, total)])
 
+    def test_warm(self):
+        """What it has connected a transfer finds there; a closed segment and one that is gone are refused."""
+        with te.Engine(name=HOST) as a, te.Engine(name=HOST) as b:
+            segment = a.open(b.name)
+            warmed = {by.transport: by for by in segment.warm(60)}
+            self.assertGreater(warmed["tcp"].ready, 0)
+            self.assertGreater(warmed["tcp"].seconds, 0)
+            self.assertEqual([by.error for by in warmed.values()], [None] * len(warmed))
+            again = {by.transport: by for by in segment.warm(0)}
+            self.assertEqual(again["tcp"].ready, warmed["tcp"].ready)
+            self.assertEqual(again["tcp"].opening + again["tcp"].failed, 0)
+            with self.assertRaises(TypeError):
+                segment.warm("1")
+            b.close()
+
+            def fails():
+                try:
+                    segment.warm(60)
+                except te.TransferError as error:
+                    return error
+                return None
+
+            gone = until(fails)  # its connections may still look whole
+            self.assertEqual({by.transport for by in gone.warmed}, set(warmed))
+            self.assertTrue(any(by.failed and by.error for by in gone.warmed))
+            segment.close()
+            with self.assertRaises(te.RequestError):
+                segment.warm()
+
     def test_pages(self):
         """As a loop over the pages would move them, whatever array their numbers are in."""
         layers, blocks, size = 3, 40, 501

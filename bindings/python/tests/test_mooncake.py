@@ -567,7 +567,7 @@ class Calls(Compatible):
         own = e.get_first_buffer_address(f"{HOST}:{e.get_rpc_port()}")
         self.assertTrue(0 < own <= self.address)
         self.assertEqual(e.get_first_buffer_address(e.get_engine().engine.name), own)
-        for name in (self.host, f"{HOST}:1"):  # nothing has to be warmed up, wherever it is
+        for name in (self.host, f"{HOST}:1"):  # whatever comes of it
             self.assertEqual(e.warmup_efa_segment(name), 0)
         self.assertEqual(e.send_probe(self.host), 0)
         self.assertIn("cpu:0", json.loads(e.get_local_topology()))

@@ -7,7 +7,7 @@ programs that were written for that.
 
 from ._batch import Batch, Opcode, Pages, Prepared, TaskPath, TaskStatus, TransferState
 from ._counter import Adder, Counter
-from ._engine import Access, Engine, Notice, RawNotice, Region, Segment
+from ._engine import Access, Engine, Notice, RawNotice, Region, Segment, Warmed
 from ._errors import (
     EngineClosed,
     FatalError,
@@ -49,6 +49,7 @@ __all__ = [
     "TransferOpcode",
     "TransferState",
     "TransferTimeout",
+    "Warmed",
     "Unsafe",
     "__version__",
 ]

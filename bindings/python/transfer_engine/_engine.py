@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 import sys
 import warnings
@@ -16,9 +17,9 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from . import _log
 from ._aio import Arrivals, Reactor
-from ._batch import Batch, Opcode, Pages, Prepared, submit_options
+from ._batch import Batch, Opcode, Pages, Prepared, checked_timeout, submit_options
 from ._counter import Adder, Counter
-from ._errors import INVALID, METADATA, NOT_FOUND, error_for, in_python
+from ._errors import INVALID, METADATA, NOT_FOUND, TransferError, error_for, in_python
 from ._memory import Numbers, integer, kind, listed, local_words, numbers, sized_span, words
 from ._native import (
     COUNTERS,
@@ -29,6 +30,7 @@ from ._native import (
     PageSide,
     Request,
     Stats,
+    Warm,
     lib,
     message,
     sized_text,
@@ -56,6 +58,17 @@ class Notice(NamedTuple):
 
     name: str
     msg: str
+
+
+class Warmed(NamedTuple):
+    """How a transport is connected: its paths by their state, why the first that failed did, and the time it took."""
+
+    transport: str
+    ready: int
+    opening: int
+    failed: int
+    error: Optional[TransferError]
+    seconds: float
 
 
 class RawNotice(NamedTuple):
@@ -594,6 +607,35 @@ class Segment:
                 lib.check(lib.te_segment_buffers(handle, ident, table, n, byref(total)))
                 if total.value <= n:
                     return [(b.addr or 0, b.length) for b in table[: total.value]]
+
+    def warm(self, timeout: Optional[float] = 10.0) -> List[Warmed]:
+        """Connects ahead by all transports that reach the segment; `timeout` in seconds, None: none, 0: only begins.
+
+        Raises where all paths of a transport failed, else TransferTimeout where some are still opening; `warmed` of
+        the exception is what would have been returned.
+        """
+        ident, limit = self._opened(), checked_timeout(timeout)
+        made = Warm(size=ctypes.sizeof(Warm))
+        with self._engine._state.inside:
+            handle = self._engine._state.handle()
+            wait_ms = -1 if limit is None else math.ceil(max(0.0, limit) * 1000)
+            rc = lib.te_warm(handle, ident, wait_ms, byref(made))
+            failed = lib.error(rc) if rc < 0 else None
+        warmed = [
+            Warmed(
+                by.transport.decode(),
+                by.ready,
+                by.opening,
+                by.failed,
+                error_for(by.error, "") if by.error else None,
+                by.time_ns / 1e9,
+            )
+            for by in made.by[: made.n]
+        ]
+        if failed:
+            failed.warmed = warmed
+            raise failed
+        return warmed
 
     def notify(self, name: Union[str, bytes], msg: Union[str, bytes]) -> None:
         """Sends a message; returns when the peer has it. Engines of other makes take text alone."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from typing import Dict, List, Match, NamedTuple, Tuple, Type
+from typing import Any, Dict, List, Match, NamedTuple, Tuple, Type
 
 
 class Unsafe(NamedTuple):
@@ -23,6 +23,7 @@ class TransferError(Exception):
         self.code = code
         self.text = text
         self.unsafe: List[Unsafe] = []  # of Batch.fence()
+        self.warmed: List[Any] = []  # of Segment.warm(): each a Warmed
 
     @property
     def name(self) -> str:

@@ -91,6 +91,31 @@ class Path(Structure):
     ]
 
 
+class WarmedBy(Structure):
+    """struct te_warmed."""
+
+    _fields_ = [
+        ("transport", c_char * 32),
+        ("error", c_int),
+        ("ready", c_uint32),
+        ("opening", c_uint32),
+        ("failed", c_uint32),
+        ("time_ns", c_uint64),
+        ("reserved", c_uint64 * 2),
+    ]
+
+
+class Warm(Structure):
+    """struct te_warm."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("n", c_size_t),
+        ("time_ns", c_uint64),
+        ("by", WarmedBy * 16),
+    ]
+
+
 class SubmitOptions(Structure):
     """te_submit_opts."""
 
@@ -222,6 +247,7 @@ _BLOCKING: Dict[str, Tuple[Any, List[Any]]] = {
     "te_adder_flush": (c_int, [_E, c_uint64, c_int64]),
     "te_adder_close": (c_int, [_E, c_uint64]),
     "te_probe": (c_int, [_E, c_char_p]),
+    "te_warm": (c_int, [_E, _S, c_int64, POINTER(Warm)]),
     "te_stats": (c_int, [_E, POINTER(Stats)]),
     "te_explain": (c_int, [_E, POINTER(Request), c_char_p, c_size_t]),
     "te_stats_text": (c_int, [_E, c_char_p, c_size_t]),

@@ -16,10 +16,10 @@ use crate::request::{milliseconds, same_engine, Opcode, Request, SubmitOptions};
 use crate::scope::Tracker;
 use crate::segment::{Opened, Segment};
 use crate::sys;
-use crate::text::cut;
+use crate::text::{cut, text_of};
 use std::fmt;
 use std::marker::PhantomData;
-use std::os::raw::{c_char, c_int};
+use std::os::raw::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -99,12 +99,6 @@ pub struct Path {
     pub changes: u32,
     /// Whether this side's memory of a device is copied through host memory for the transport.
     pub staged: bool,
-}
-
-/// The text of an array that ends with NUL.
-fn text_of(array: &[c_char]) -> String {
-    let bytes: Vec<u8> = array.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect();
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// What the requests use. Equal neighbours are kept once.

@@ -76,7 +76,7 @@ pub use prepared::{Item, Prepared};
 pub use region::{Access, CloseError, OwnedBytes, Region, RegionOptions};
 pub use request::{Opcode, Request, SubmitOptions};
 pub use scope::Scope;
-pub use segment::{RemoteBuffer, Segment};
+pub use segment::{RemoteBuffer, Segment, Warmed};
 
 /// The version of the library that is linked at run time.
 pub fn version() -> &'static str {

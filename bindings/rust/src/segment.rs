@@ -2,13 +2,15 @@
 //! Segments: what other engines let this one reach.
 
 use crate::engine::Handle;
-use crate::error::{check, Result};
+use crate::error::{check, ErrorKind, Result};
 use crate::notify::raw_message;
 use crate::prepared::{Item, Prepared};
+use crate::request::milliseconds;
 use crate::sys;
-use crate::text::to_c;
+use crate::text::{text_of, to_c};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An open segment, closed with its last owner.
 pub(crate) struct Opened {
@@ -30,6 +32,24 @@ pub struct RemoteBuffer {
     pub addr: u64,
     /// How many bytes it has.
     pub len: usize,
+}
+
+/// How a transport was connected ahead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Warmed {
+    /// Its name.
+    pub transport: String,
+    /// Paths that are up. Without any it has nothing to connect, or could not.
+    pub ready: u32,
+    /// Paths that are on their way, and go on.
+    pub opening: u32,
+    /// Paths that could not be made.
+    pub failed: u32,
+    /// Why the first of these could not.
+    pub error: Option<ErrorKind>,
+    /// How long that took.
+    pub time: Duration,
 }
 
 /// The memory that one engine lets others reach, opened with [`Engine::open`]. Clones are the same
@@ -100,6 +120,42 @@ impl Segment {
             found.reserve(total);
         }
         Ok(found.iter().map(|b| RemoteBuffer { addr: b.addr as u64, len: b.length }).collect())
+    }
+
+    /// Connects ahead, by all transports that reach the segment, so that the first request need not. It is
+    /// an error if all paths of one failed, else if some are still opening by then; without any time it
+    /// only begins.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use transfer_engine::Engine;
+    ///
+    /// let ours = Engine::builder().name("127.0.0.1").build()?;
+    /// let theirs = Engine::builder().name("127.0.0.1").build()?;
+    /// let warmed = ours.open(&theirs.name()?)?.warm(Duration::from_secs(60))?;
+    /// assert!(warmed.iter().any(|by| by.transport == "tcp" && by.ready > 0));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn warm(&self, timeout: Duration) -> Result<Vec<Warmed>> {
+        // SAFETY: plain numbers and arrays of them, for which all zeros are a value.
+        let mut raw: sys::te_warm = unsafe { std::mem::zeroed() };
+        raw.size = std::mem::size_of::<sys::te_warm>();
+        let engine = self.inner.engine.raw();
+        // SAFETY: the engine lives; the struct says how large it is.
+        check(unsafe { sys::te_warm(engine, self.inner.id, milliseconds(timeout), &mut raw) })?;
+        Ok(raw.by[..raw.n]
+            .iter()
+            .map(|by| Warmed {
+                transport: text_of(&by.transport),
+                ready: by.ready,
+                opening: by.opening,
+                failed: by.failed,
+                error: (by.error != 0).then(|| ErrorKind::of(by.error)),
+                time: Duration::from_nanos(by.time_ns),
+            })
+            .collect())
     }
 
     /// Sends a message to the engine behind the segment; returns when that has it.

@@ -87,6 +87,26 @@ pub struct te_path {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy)]
+pub struct te_warmed {
+    pub transport: [c_char; 32],
+    pub error: c_int,
+    pub ready: u32,
+    pub opening: u32,
+    pub failed: u32,
+    pub time_ns: u64,
+    pub reserved: [u64; 2],
+}
+
+#[repr(C)]
+pub struct te_warm {
+    pub size: usize,
+    pub n: usize,
+    pub time_ns: u64,
+    pub by: [te_warmed; 16],
+}
+
+#[repr(C)]
 pub struct te_submit_opts {
     pub size: usize,
     pub deadline_ms: i64,
@@ -242,6 +262,8 @@ extern "C" {
         n: usize,
     ) -> c_int;
     pub fn te_path(e: *mut te_engine, b: te_batch, task: usize, out: *mut te_path) -> c_int;
+    pub fn te_warm(e: *mut te_engine, seg: te_segment, timeout_ms: i64, out: *mut te_warm)
+        -> c_int;
     pub fn te_wait(e: *mut te_engine, b: te_batch, timeout_ms: i64) -> c_int;
     pub fn te_cancel(e: *mut te_engine, b: te_batch) -> c_int;
     pub fn te_batch_free(e: *mut te_engine, b: te_batch) -> c_int;

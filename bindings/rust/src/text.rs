@@ -23,6 +23,12 @@ fn from_buffer(buffer: &[u8]) -> String {
     String::from_utf8_lossy(&buffer[..end]).into_owned()
 }
 
+/// The text of an array that ends with NUL.
+pub(crate) fn text_of(array: &[c_char]) -> String {
+    let bytes: Vec<u8> = array.iter().map(|c| *c as u8).collect();
+    from_buffer(&bytes)
+}
+
 /// The text that `write` puts into a buffer, which grows while it says that it is too small.
 pub(crate) fn written(
     too_small: ErrorKind,

@@ -178,6 +178,19 @@ static void host_why_not(struct tei_transport *t, const struct tei_attach *a, co
     snprintf(why, n, "%s", tei_host_peer_why(p, r));
 }
 
+/* Its connection was made when it was attached. */
+static void host_warm(struct tei_transport *t, struct tei_attach *a, struct tei_warmth *w)
+{
+    struct host_peer *p = ((struct host_attach *)a)->peer;
+    bool gone = tei_host_peer_is_gone(p);
+
+    (void)t;
+    w->ready = !gone;
+    w->failed = gone;
+    w->error = gone ? TE_ERR_PEER : 0;
+    snprintf(w->why, sizeof(w->why), "process %d, or its engine, is gone", (int)p->pid);
+}
+
 static void host_stats(struct tei_transport *t, struct te_stats *s)
 {
     struct host *h = tei_host_of(t);
@@ -258,6 +271,7 @@ const struct tei_transport_ops tei_host_ops = {
     .cancel = host_cancel,
     .region_add = tei_host_region_add,
     .region_del = tei_host_region_del,
+    .warm = host_warm,
     .stats = host_stats,
     .close = host_close,
     .stop = host_stop,

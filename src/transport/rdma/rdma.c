@@ -82,6 +82,12 @@ static int open_verbs(struct rdma *t)
     return 0;
 }
 
+static int make_rows(struct rdma *t)
+{
+    t->row_users = calloc(t->matrix.n_rows + 1, sizeof *t->row_users);
+    return t->row_users ? 0 : TEI_FAIL(TE_ERR_MEMORY, "no memory for the rows of a matrix");
+}
+
 static int rdma_open(struct tei_transport *base)
 {
     struct rdma *t = tei_rdma_of(base);
@@ -95,6 +101,8 @@ static int rdma_open(struct tei_transport *base)
         rc = tei_mlx5_open(t->conf, &t->mlx5);
     if (!rc)
         rc = base->host->topology(base->host, &t->matrix);
+    if (!rc)
+        rc = make_rows(t);
     if (!rc)
         rc = tei_rdma_nics_open(t);
     for (size_t i = 0; !rc && i < t->n_nics; i++)
@@ -268,6 +276,7 @@ static void rdma_fini(struct tei_transport *base)
     if (t->nics)
         tei_rdma_nics_close(t);
     tei_topology_fini(&t->matrix);
+    free(t->row_users);
     tei_pool_fini(&t->slices);
     pthread_cond_destroy(&t->quiet);
     pthread_mutex_destroy(&t->live_lock);
@@ -295,6 +304,7 @@ const struct tei_transport_ops tei_rdma_ops = {
     .attach = tei_rdma_attach,
     .detach = tei_rdma_detach,
     .peer_gone = tei_rdma_peer_gone,
+    .warm = tei_rdma_warm,
     .score = rdma_score,
     .why_not = rdma_why_not,
     .post = tei_rdma_post,

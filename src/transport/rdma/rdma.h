@@ -236,6 +236,12 @@ struct rdma_endpoint {
 
 /* ------------------------------------------------------------------------------------------ peers */
 
+/* The endpoints that a rail has had. */
+struct rdma_past {
+    uint8_t n;    /* that another took the place of, modulo 256 */
+    bool drained; /* the last of these was connected, and gave way for want of room */
+};
+
 struct rdma_peer {
     struct tei_link link;  /* in rdma.peers; under peers_lock */
     _Atomic unsigned refs; /* attachments, and calls; the last one goes under peers_lock */
@@ -250,6 +256,7 @@ struct rdma_peer {
     bool worked;          /* bytes have been moved */
     struct tei_paths paths;
     struct rdma_endpoint **eps; /* by rail; NULL where none is known */
+    struct rdma_past *past;     /* by rail */
     struct tei_ledger ledger;
     struct tei_list again; /* slices to be sent anew */
     bool failing;          /* of those some may be of works that have failed */
@@ -332,11 +339,11 @@ struct rdma {
     struct ibv_device **devices; /* the library's list */
     struct rdma_nic *nics;
     size_t n_nics;
-    uint64_t chunk; /* longest memory region */
-    pthread_mutex_t
-        memory_lock; /* held while memory is registered, and while a NIC is opened anew */
+    uint64_t chunk;              /* longest memory region */
+    pthread_mutex_t memory_lock; /* while memory is registered, and while a NIC is opened anew */
     struct tei_list memories;
-    bool told_staged;          /* that NICs refuse memory of devices; under memory_lock */
+    _Atomic uint32_t *row_users; /* by row of `matrix`, and one for none: memories that have it */
+    bool told_staged;            /* that NICs refuse memory of devices; under memory_lock */
     pthread_mutex_t keys_lock; /* what regions' keys[] lead to, for who describes them meanwhile */
     struct tei_list lacking;   /* memories that some NIC does not have; under keys_lock */
     _Atomic size_t n_lacking;
@@ -451,6 +458,8 @@ void tei_rdma_ep_probe(struct rdma_endpoint *ep);
 /* Has become READY, or got room: posts what waits. */
 void tei_rdma_ep_kick(struct rdma_endpoint *ep);
 bool tei_rdma_ep_is_ready(struct rdma_endpoint *ep);
+/* Whether it was connected, and gives way, or has, for want of room. */
+bool tei_rdma_ep_is_drained(struct rdma_endpoint *ep);
 /* Whether it leads to a life of the peer's engine that is known not to be `id`. */
 bool tei_rdma_ep_outlives(struct rdma_endpoint *ep, uint64_t id);
 /* Moves slices to `out` that have waited since then for a connection that is not there yet. */
@@ -517,6 +526,8 @@ struct tei_path_route *tei_rdma_route(struct rdma_attach *a, size_t row, size_t 
  * ones are to be made. No lock is held.
  */
 int tei_rdma_peer_ep(struct rdma_peer *p, int rail, struct rdma_endpoint **out);
+/* The same that is there now, or NULL; and what the rail has had before. */
+struct rdma_endpoint *tei_rdma_peer_ep_now(struct rdma_peer *p, int rail, struct rdma_past *past);
 void tei_rdma_peers_each(struct rdma *t, void (*fn)(struct rdma_peer *p, void *arg), void *arg);
 
 /* ---- rdma_work.c */
@@ -538,6 +549,9 @@ void tei_rdma_back(const struct rdma_back *back, size_t n);
 void tei_rdma_unsent(struct tei_list *slices, int error, const char *why);
 /* Deadlines and what has to wait for a time; the monitor calls it. */
 void tei_rdma_peer_tick(struct rdma_peer *p, int64_t now_ns);
+
+/* ---- rdma_warm.c: op */
+void tei_rdma_warm(struct tei_transport *t, struct tei_attach *a, struct tei_warmth *w);
 
 /* ---- rdma_worker.c */
 int tei_rdma_workers_start(struct rdma_nic *n);

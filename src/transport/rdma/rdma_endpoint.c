@@ -587,6 +587,16 @@ bool tei_rdma_ep_is_ready(struct rdma_endpoint *ep)
     return ready;
 }
 
+bool tei_rdma_ep_is_drained(struct rdma_endpoint *ep)
+{
+    bool yes;
+
+    pthread_mutex_lock(&ep->lock);
+    yes = ep->state == RDMA_EP_DYING && ep->draining;
+    pthread_mutex_unlock(&ep->lock);
+    return yes;
+}
+
 bool tei_rdma_ep_outlives(struct rdma_endpoint *ep, uint64_t id)
 {
     bool yes;

@@ -435,6 +435,7 @@ int tei_rdma_region_add(struct tei_transport *base, struct tei_region *r)
     rc = r->kind == TEI_MEM_HOST ? register_host(t, m) : register_device(t, m);
     if (!rc) {
         m->row = row_of(t, r->location);
+        atomic_fetch_add_explicit(&t->row_users[m->row], 1, memory_order_relaxed);
         tei_list_push_back(&t->memories, &m->link);
     }
     pthread_mutex_unlock(&t->memory_lock);
@@ -458,6 +459,7 @@ int tei_rdma_region_del(struct tei_transport *base, struct tei_region *r)
     deregister_all(t, m);
     set_lost(t, m, 0);
     tei_list_del(&m->link);
+    atomic_fetch_sub_explicit(&t->row_users[m->row], 1, memory_order_relaxed);
     pthread_mutex_unlock(&t->memory_lock);
     /* While an engine ends its regions are still described to who asks. */
     pthread_mutex_lock(&t->keys_lock);

@@ -40,6 +40,7 @@ static void free_peer(struct rdma_peer *p)
     tei_paths_fini(&p->paths);
     pthread_mutex_destroy(&p->lock);
     free(p->eps);
+    free(p->past);
     free(p->server);
     free(p->devices);
     free(p);
@@ -91,7 +92,8 @@ static int make_peer(struct rdma *t, const char *server, uint64_t id,
     tei_list_init(&p->spare);
     p->server = strdup(server);
     p->eps = calloc(t->n_nics * n, sizeof(struct rdma_endpoint *));
-    if (p->server && p->eps)
+    p->past = calloc(t->n_nics * n, sizeof *p->past);
+    if (p->server && p->eps && p->past)
         rc = make_paths(t, p);
     if (rc) {
         free_peer(p);
@@ -203,8 +205,11 @@ static void set_endpoint(struct rdma_peer *p, int rail, struct rdma_endpoint *ol
 {
     pthread_mutex_lock(&p->lock);
     if (!p->eps[rail] || p->eps[rail] == old) {
-        if (p->eps[rail])
+        if (p->eps[rail]) {
+            p->past[rail] = (struct rdma_past){.n = (uint8_t)(p->past[rail].n + 1),
+                                               .drained = tei_rdma_ep_is_drained(old)};
             tei_rdma_ep_put(old);
+        }
         tei_rdma_ep_hold(ep);
         p->eps[rail] = ep;
     }
@@ -231,6 +236,19 @@ int tei_rdma_peer_ep(struct rdma_peer *p, int rail, struct rdma_endpoint **out)
         tei_rdma_ep_put(old);
     *out = ep;
     return rc;
+}
+
+struct rdma_endpoint *tei_rdma_peer_ep_now(struct rdma_peer *p, int rail, struct rdma_past *past)
+{
+    struct rdma_endpoint *ep;
+
+    pthread_mutex_lock(&p->lock);
+    ep = p->eps[rail];
+    *past = p->past[rail];
+    if (ep)
+        tei_rdma_ep_hold(ep);
+    pthread_mutex_unlock(&p->lock);
+    return ep;
 }
 
 /* ----------------------------------------------------------------------------------- descriptors */

@@ -20,6 +20,7 @@
 #include "transport/tcp/tcp_nics.h"
 #include "transport/tcp/tcp_device.h"
 #include "transport/tcp/tcp_stream.h"
+#include "transport/tcp/tcp_warm.h"
 
 #include "base/err.h"
 #include "base/log.h"
@@ -605,6 +606,7 @@ const struct tei_transport_ops tei_tcp_ops = {
     .cancel = tcp_cancel,
     .region_del = tcp_region_del,
     .peer_gone = tcp_peer_gone,
+    .warm = tei_tcp_warm,
     .stats = tcp_stats,
     .nics = tei_tcp_nics,
     .close = tcp_close,

@@ -16,7 +16,7 @@
  * handshake port of a new engine say, has got its port. No such program applies a WRITE, so to the
  * core that is a peer out of reach, and worth a fresh descriptor.
  */
-#include "transport/tcp/tcp_lane.h"
+#include "transport/tcp/tcp_warm.h"
 
 #include "base/err.h"
 
@@ -58,7 +58,7 @@ static uint64_t to_be_sent(const struct tcp_lane *l)
 /* Whether the connection is to be used for more than one request. */
 static bool is_kept(const struct tcp_lane *l)
 {
-    return is_v2(l) && tei_tcp_worker_of(l)->t->conf->tcp_pool;
+    return tei_tcp_peer_keeps(tei_tcp_peer_of(l));
 }
 
 /* ------------------------------------------------------------------------------------- lifetime */
@@ -191,6 +191,7 @@ static bool up(struct tcp_lane *l, int64_t now)
     }
     l->drop = l->state == LANE_IDLE && !is_kept(l);
     tei_tcp_peer_of(l)->greeted = true;
+    tei_tcp_lane_ready(l);
     tei_tcp_bundle_call(l->bundle); /* others may follow */
     return true;
 }

@@ -25,6 +25,7 @@
 #include "transport/tcp/tcp_auth.h"
 #include "base/probe.h"
 #include "transport/tcp/tcp_nics.h"
+#include "transport/tcp/tcp_warm.h"
 
 #include "base/err.h"
 
@@ -86,7 +87,7 @@ void tei_tcp_lane_abort(struct tcp_lane *l, const struct tcp_fault *f)
     exchange_of(l)->end(l, f);
     tei_tcp_lane_set(l, LANE_OFF);
     l->drop = false;
-    if (tei_tcp_is_waiting(p))
+    if (tei_tcp_is_waiting(p) || p->n_wished)
         tei_tcp_bundle_call(l->bundle);
     pthread_mutex_unlock(&p->lock);
 }
@@ -166,6 +167,7 @@ static void connect_gave_up(struct tcp_lane *l, int64_t now)
     pthread_mutex_lock(&p->lock);
     exchange_of(l)->unreached(l, &f);
     tei_tcp_lane_set(l, LANE_OFF);
+    tei_tcp_wish_fail(l, &f);
     rest = p->n_up > 0;
     if (!rest && p->n_opening == 0) {
         tei_tcp_queue_fail(p, tei_tcp_worker_of(l), &f);
@@ -363,7 +365,7 @@ static bool is_wanted(struct tcp_lane *l)
     bool yes;
 
     pthread_mutex_lock(&p->lock);
-    yes = exchange_of(l)->keeps(l) || tei_tcp_is_waiting(p);
+    yes = exchange_of(l)->keeps(l) || tei_tcp_is_waiting(p) || l->wish == WISH_OPEN;
     pthread_mutex_unlock(&p->lock);
     return yes;
 }

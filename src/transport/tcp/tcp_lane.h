@@ -23,9 +23,20 @@ enum lane_state {
     LANE_BUSY, /* carries something */
 };
 
+/* What became of the last wish for a lane; see tcp_warm.c. */
+enum tcp_wish {
+    WISH_NONE,   /* there was none, or the lane is not needed */
+    WISH_OPEN,   /* it is to be opened, though no work waits */
+    WISH_UP,     /* it was ready */
+    WISH_FAILED, /* it could not be */
+};
+
 struct tcp_lane {
     struct tcp_bundle *bundle;
     enum lane_state state; /* both locks */
+    bool ready;            /* both locks: it is up, and known to lead to the peer */
+    enum tcp_wish wish;    /* peer's lock, as is the next */
+    uint8_t n_wishes;      /* that have ended, modulo 256 */
     bool drop;             /* peer's lock: close it instead of using it again */
     struct tei_watch watch;
     struct tcp_driven driven;

@@ -6,6 +6,7 @@
  * tcp_schedule.c.
  */
 #include "transport/tcp/tcp_stream.h"
+#include "transport/tcp/tcp_warm.h"
 
 #include "base/err.h"
 
@@ -174,12 +175,22 @@ int tei_tcp_peer_get(struct tcp *t, const struct tcp_target *target, struct tcp_
     return 0;
 }
 
+static void end_wishes(struct tcp_peer *p)
+{
+    static const struct tcp_fault closed = {TE_ERR_CANCELED, 0, "the segment was closed"};
+
+    pthread_mutex_lock(&p->lock);
+    tei_tcp_wishes_fail(p, &closed);
+    pthread_mutex_unlock(&p->lock);
+}
+
 void tei_tcp_peer_put(struct tcp_peer *p)
 {
     struct tcp *t = p->t;
 
     pthread_mutex_lock(&t->peers_lock);
     if (--p->refs == 0) {
+        end_wishes(p); /* also if it stays */
         tei_tcp_peer_drop_idle(p);
         tei_list_push_back(&t->left, &p->left);
         t->n_left++;

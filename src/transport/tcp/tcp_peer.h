@@ -74,6 +74,8 @@ struct tcp_peer {
     struct tei_list crowded; /* those of them that wait for there to be fewer remnants or frames */
     int64_t check_ns; /* when the first bundle looks at the ledgers; TEI_NEVER: it does not */
     unsigned n_up, n_opening; /* lanes connected; paused or connecting */
+    unsigned n_wished;        /* lanes that are to be opened though no work waits: tcp_warm.c */
+    struct tcp_fault cold;    /* why a wish has failed last */
     bool greeted;             /* one of those that are up is known to lead to it */
     bool near;                /* native: the last one that came up leads to this host */
     bool resolving;
@@ -88,6 +90,12 @@ struct tcp_peer {
     unsigned n_bundles;
     struct tcp_bundle *bundles;
 };
+
+/* Whether connections stay for the next request. */
+static inline bool tei_tcp_peer_keeps(const struct tcp_peer *p)
+{
+    return p->version >= 2 && p->t->conf->tcp_pool;
+}
 
 /* ---- tcp_address.c: the addresses of native peers */
 /* Those that this engine announces: t->addresses. */
@@ -116,6 +124,8 @@ void tei_tcp_peer_drop_idle(struct tcp_peer *p);
 /* ---- tcp_schedule.c */
 /* Takes `n` pieces of work. */
 void tei_tcp_peer_post(struct tcp_peer *p, struct tei_list *works, size_t n, int64_t now);
+/* Drops wishes for lanes that no work would open. Peer's lock held. */
+void tei_tcp_wishes_trim(struct tcp_peer *p);
 /* Does what there is to do for a bundle on its worker. */
 void tei_tcp_bundle_run(struct tei_call *c);
 /* What the watchdog does for a bundle; returns when next. Worker's lock held. */

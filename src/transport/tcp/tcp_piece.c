@@ -13,6 +13,7 @@
  * If one of them breaks, that is the work's error instead, with which it is not posted again.
  */
 #include "transport/tcp/tcp_stream.h"
+#include "transport/tcp/tcp_warm.h"
 
 #include <stdio.h>
 
@@ -41,6 +42,7 @@ void tei_tcp_lane_set(struct tcp_lane *l, enum lane_state s)
     count_lane(l, UINT32_MAX); /* minus one */
     l->state = s;
     count_lane(l, 1);
+    l->ready = l->ready && (s == LANE_IDLE || s == LANE_BUSY);
     l->bundle->peer->greeted = l->bundle->peer->greeted && l->bundle->peer->n_up > 0;
 }
 
@@ -95,6 +97,10 @@ static void settle(struct tcp_peer *p, struct tcp_worker *w)
 
 void tei_tcp_owner_fail(struct tcp_peer *p, const void *owner)
 {
+    static const struct tcp_fault closed = {TE_ERR_CANCELED, 0, "the transport was closed"};
+
+    if (!owner)
+        tei_tcp_wishes_fail(p, &closed);
     tei_ledger_fail(&p->held, owner, TE_ERR_CANCELED, NULL);
     tei_ledger_fail(&p->ledger, owner, TE_ERR_CANCELED, NULL);
     settle(p, NULL);
@@ -163,6 +169,7 @@ void tei_tcp_queue_fail(struct tcp_peer *p, struct tcp_worker *w, const struct t
     for (unsigned i = 0; i < TEI_ARRAY_LEN(ledgers); i++)
         TEI_LIST_EACH(&ledgers[i]->queue, n, tmp)
             tei_tcp_work_fail(p, ledgers[i], tei_tcp_work_of(n), f);
+    tei_tcp_wishes_fail(p, f);
     tei_tcp_reap(p, w); /* before frames go, for which they wait */
     tei_tcp_frames_fail(p, w, f);
     settle(p, w);

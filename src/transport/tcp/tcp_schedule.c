@@ -8,15 +8,16 @@
  * is idle and its worker's lock is free, post() takes the worker's place: it gives the lane its
  * piece and sends the request in the caller's thread.
  *
- * Connections are opened when there is work and no lane is free. To a peer with no connection up,
- * one lane tries alone; when it gets through the others follow. When it has failed for long enough
- * what is queued ends TE_ERR_PEER.
+ * Connections are opened when there is work and no lane is free, or ahead of work (tcp_warm.c). To a
+ * peer with no connection up, one lane tries alone; when it gets through the others follow. When it has
+ * failed for long enough what is queued ends TE_ERR_PEER.
  *
  * The bundle's call does everything that must happen on its worker: closing lanes whose work has
  * failed or was cancelled, giving back what cancel() ended, opening connections, leaving when the
  * peer is gone. It is embedded and queued at most once (`called`), so asking for it never fails.
  */
 #include "transport/tcp/tcp_stream.h"
+#include "transport/tcp/tcp_warm.h"
 
 /* ----------------------------------------------------------------- giving lanes something to do */
 
@@ -47,9 +48,23 @@ static bool has_lane(const struct tcp_bundle *b)
 }
 
 /*
+ * Within a host only the copies by CPUs count, so one lane for each worker is enough: the buffers of
+ * more would only wear out the caches.
+ */
+static bool has_enough(const struct tcp_bundle *b)
+{
+    return b->peer->near && b->peer->n_more == 0 && has_lane(b);
+}
+
+/* Whether what waits would have a lane opened, whichever that is. */
+static bool work_opens(const struct tcp_peer *p)
+{
+    return p->n_up == 0 ? p->n_opening == 0 && tei_tcp_is_waiting(p) : p->n_opening < wanted(p);
+}
+
+/*
  * Whether the bundle may open a lane, if it has one that is off. One goes ahead; the others follow
- * once it got through. Within a host only the copies by CPUs count, so one lane for each worker is
- * enough: the buffers of more would only wear out the caches.
+ * once it got through.
  */
 static bool may_open(const struct tcp_bundle *b)
 {
@@ -57,11 +72,20 @@ static bool may_open(const struct tcp_bundle *b)
 
     if (b->n_off == 0 || p->resolving)
         return false; /* while resolving, bundles would take turns until there is an address */
-    if (p->near && p->n_more == 0 && has_lane(b))
+    if (has_enough(b) || (p->n_up && !p->greeted))
         return false;
-    if (p->n_up && !p->greeted)
-        return false;
-    return p->n_up == 0 ? p->n_opening == 0 && tei_tcp_is_waiting(p) : p->n_opening < wanted(p);
+    return work_opens(p) || (tei_tcp_wishes(b) && (p->n_up || !p->n_opening));
+}
+
+void tei_tcp_wishes_trim(struct tcp_peer *p)
+{
+    for (unsigned i = 0; p->n_wished && i < p->n_bundles; i++) {
+        struct tcp_bundle *b = &p->bundles[i];
+
+        for (unsigned k = 0; has_enough(b) && k < b->n_lanes; k++)
+            if (b->lanes[k].state == LANE_OFF)
+                tei_tcp_wish_drop(&b->lanes[k]);
+    }
 }
 
 /* The lane of the bundle to take more: one that is idle, else the least laden. */
@@ -83,9 +107,10 @@ static struct tcp_lane *best_lane(const struct tcp_bundle *b)
     return best;
 }
 
+/* Whether it could take what waits, or has lanes to open. */
 static bool is_free(const struct tcp_bundle *b)
 {
-    return best_lane(b) || may_open(b);
+    return (tei_tcp_is_waiting(b->peer) && best_lane(b)) || may_open(b);
 }
 
 /*
@@ -114,12 +139,12 @@ static struct tcp_bundle *pick(const struct tcp_peer *p, struct tcp_lane **lane)
 }
 
 /*
- * Another bundle that could take what is still queued, for its worker to be woken. Peer's lock
- * held.
+ * Another bundle that could take what is still queued, or has lanes to open, for its worker to be woken.
+ * Peer's lock held.
  */
 static struct tcp_bundle *others_turn(struct tcp_peer *p, const struct tcp_bundle *self)
 {
-    for (unsigned i = 0; tei_tcp_is_waiting(p) && i < p->n_bundles; i++) {
+    for (unsigned i = 0; (tei_tcp_is_waiting(p) || p->n_wished) && i < p->n_bundles; i++) {
         struct tcp_bundle *b = &p->bundles[i];
 
         if (b != self && !b->called && is_free(b)) {
@@ -153,7 +178,8 @@ static unsigned open_some(struct tcp_bundle *b, struct tcp_lane **lanes, int64_t
     for (unsigned i = 0; i < b->n_lanes && may_open(b); i++) {
         struct tcp_lane *l = &b->lanes[i];
 
-        if (l->state != LANE_OFF || !tei_tcp_peer_has_addrs(b->peer, look_up))
+        if (l->state != LANE_OFF || !(l->wish == WISH_OPEN || work_opens(b->peer)) ||
+            !tei_tcp_peer_has_addrs(b->peer, look_up))
             continue;
         tei_tcp_lane_set(l, LANE_CONNECTING);
         l->round_ns = now;
@@ -176,6 +202,7 @@ static void fill(struct tcp_bundle *b, int64_t now)
     if (!atomic_load_explicit(&p->t->closed, memory_order_relaxed)) {
         n_ready = take_all(b, ready, now);
         n_opened = open_some(b, opened, now, &look_up);
+        tei_tcp_wishes_trim(p);
         other = others_turn(p, b);
     }
     pthread_mutex_unlock(&p->lock);

@@ -15,6 +15,7 @@
  * it has was handed to the kernel, so that what the socket cannot take yet is left to other lanes.
  */
 #include "transport/tcp/tcp_auth.h"
+#include "transport/tcp/tcp_warm.h"
 
 #include "base/err.h"
 
@@ -466,6 +467,7 @@ static void answered(struct tcp_lane *l, struct tcp_frame *f, const struct tcp_f
 {
     if (!l->proven) {
         tei_tcp_peer_of(l)->greeted = true;
+        tei_tcp_lane_ready(l);
         tei_tcp_bundle_call(l->bundle); /* other lanes may follow */
     }
     l->proven = true;

@@ -113,7 +113,8 @@ struct fabric_count fabric_count(void);
 /* -------------------------------------------------------------------------------------- measures */
 
 void measure_init(void);
-void measure_first(char **argv, int argc);
+/* `ahead`: connected by te_warm() before. */
+void measure_first(char **argv, int argc, bool ahead);
 void measure_idle(const struct bench *b);
 void measure_throughput(struct bench *b);
 void measure_faults(const struct bench *b);

@@ -109,6 +109,8 @@ fn layouts_and_constants_are_those_of_the_header() {
         "" te_request { opcode, source, target, target_offset, length }
         "struct " te_status { state, error, bytes }
         "struct " te_path { size, transport, nic, changes, staged }
+        "struct " te_warmed { transport, error, ready, opening, failed, time_ns, reserved }
+        "struct " te_warm { size, n, time_ns, by }
         "" te_submit_opts { size, deadline_ms, notify_name, notify_msg, notify_target, traceparent }
         "" te_page_side { base, pages, stride, part_stride, layer_stride, index }
         "" te_pages { size, opcode, target, length, n, parts, layers, index_bits, local, remote }
@@ -178,6 +180,7 @@ fn c_type(rust: &str) -> String {
         "te_log_level" => "enum te_log_level",
         "te_status" => "struct te_status",
         "te_path" => "struct te_path",
+        "te_warm" => "struct te_warm",
         "te_stats" => "struct te_stats",
         "Option<te_log_sink>" => "te_log_sink",
         other => other,
