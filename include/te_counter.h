@@ -85,8 +85,9 @@ TE_API int te_adder_after(te_engine *e, te_batch b, te_adder a, uint64_t n);
 TE_API int te_adder_flush(te_engine *e, te_adder a, int64_t timeout_ms);
 
 /*
- * Its id is dead. What the target has not counted is not sent any more, but may be on its way; so it is when the engine
- * is destroyed. TE_ERR_BUSY: a batch is to add something; a thread is in te_adder_flush().
+ * Its id is dead. What the target has not counted is forgotten, what batches have added that are done included, or may be
+ * on its way; so it is when the engine is destroyed. TE_ERR_BUSY: a batch that is to add something is not done; a thread
+ * is in te_adder_flush().
  */
 TE_API int te_adder_close(te_engine *e, te_adder a);
 

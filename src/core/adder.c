@@ -66,6 +66,7 @@ struct addition {
     struct group group;
     struct tei_link link; /* in adder.additions */
     struct adder *adder;
+    const struct batch *batch; /* it lives for as long as the addition is in that list */
     uint64_t number, n;
 };
 
@@ -450,7 +451,7 @@ static void end_addition(struct group *g, bool good)
     bool now;
 
     pthread_mutex_lock(&e->adders.lock);
-    if (good)
+    if (good && !a->closed)
         make(a, x->n);
     else
         a->promised -= x->n;
@@ -466,7 +467,7 @@ static void end_addition(struct group *g, bool good)
 }
 
 /* It takes one reference to the adder over. */
-static int promise(struct adder *a, uint64_t n, struct addition **out)
+static int promise(struct adder *a, const struct batch *b, uint64_t n, struct addition **out)
 {
     struct addition *x;
 
@@ -477,7 +478,7 @@ static int promise(struct adder *a, uint64_t n, struct addition **out)
     if (!x)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for an addition");
     *x = (struct addition){
-        .group = {.end = end_addition}, .adder = a, .number = a->n_additions++, .n = n};
+        .group = {.end = end_addition}, .adder = a, .batch = b, .number = a->n_additions++, .n = n};
     atomic_init(&x->group.left, 1);
     a->promised += n;
     tei_list_push_back(&a->additions, &x->link);
@@ -497,7 +498,7 @@ int te_adder_after(te_engine *e, te_batch id, te_adder adder, uint64_t n)
         return rc;
     a = find(e, adder, &rc);
     if (a) {
-        rc = promise(a, n, &x);
+        rc = promise(a, b, n, &x);
         if (rc)
             put(a);
         pthread_mutex_unlock(&e->adders.lock);
@@ -630,11 +631,26 @@ int te_adder_flush(te_engine *e, te_adder id, int64_t timeout_ms)
     return rc;
 }
 
+/*
+ * Whether a batch that is not done is to raise it. Of one that is, whose waiters may know that already, the thread
+ * that ends it comes here later, and makes nothing of it then: what was just added would not be sent either.
+ */
+static bool is_to_be_raised(const struct adder *a)
+{
+    struct tei_link *l, *tmp;
+
+    TEI_LIST_EACH(&a->additions, l, tmp)
+        if (atomic_load(&tei_container_of(l, struct addition, link)->batch->left) > 0)
+            return true;
+    return false;
+}
+
 static int end(te_engine *e, struct adder *a)
 {
-    if (!tei_list_empty(&a->additions) || a->flushing)
-        return TEI_FAIL(TE_ERR_BUSY,
-                        "a batch is to raise this adder, or a thread is in te_adder_flush()");
+    if (a->flushing || is_to_be_raised(a))
+        return TEI_FAIL(
+            TE_ERR_BUSY,
+            "a batch that is to raise this adder is not done, or a thread is in te_adder_flush()");
     (void)tei_handles_del(&e->adders.ids, a->id, 0); /* pinned with the lock held only */
     a->closed = true;
     forget(a);

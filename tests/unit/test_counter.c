@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Counters of a target and the messages that raise them: whatever comes, in whatever order, each addition counts once. */
 #include "core/counter.h"
+#include "core/complete.h"
 #include "core/core.h"
+#include "core/group.h"
+#include "patience.h"
 #include "test.h"
 
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -265,6 +270,100 @@ TEST(replies)
                                "[\"taken\",\"gone\",\"full\",\"later\"]}}");
 }
 
+/* ------------------------------------------------------------------------------------------ adders */
+
+/* What follows a batch before all else, and holds up the thread that ends it. */
+struct hook {
+    struct group group;
+    struct batch *batch;
+    sem_t reached, go_on;
+};
+
+static void hold_up(struct group *g, bool good)
+{
+    struct hook *h = (struct hook *)g;
+
+    (void)good;
+    sem_post(&h->reached);
+    sem_wait(&h->go_on);
+}
+
+static void nothing(struct group *g, bool good)
+{
+    (void)g;
+    (void)good;
+}
+
+/* As the end of its only request does. */
+static void *end_batch(void *arg)
+{
+    struct hook *h = arg;
+    struct group last = {.left = 1, .end = nothing};
+
+    atomic_fetch_sub(&h->batch->left, 1);
+    tei_batch_after(h->batch, &last);
+    return NULL;
+}
+
+/*
+ * An adder of a counter of this engine's own, with an addition of 7 by a batch that has one request, which the thread
+ * has ended; but it has not come to the addition yet.
+ */
+static pthread_t end_halfway(struct hook *h, te_batch b, te_adder *a)
+{
+    pthread_t thread;
+
+    *h =
+        (struct hook){.group = {.left = 1, .end = hold_up}, .batch = tei_batch_pin(&e->batches, b)};
+    sem_init(&h->reached, 0, 0);
+    sem_init(&h->go_on, 0, 0);
+    atomic_fetch_add(&h->batch->left, 1);
+    tei_batch_after(h->batch, &h->group);
+    assert_int_equal(te_adder_open(e, TE_LOCAL_SEGMENT, "closed", a), 0);
+    assert_int_equal(te_adder_after(e, b, *a, 7), 0);
+    assert_int_equal(te_adder_close(e, *a), TE_ERR_BUSY);
+    assert_int_equal(te_wait(e, b, 0), TE_ERR_TIMEOUT);
+    assert_int_equal(pthread_create(&thread, NULL, end_batch, h), 0);
+    sem_wait(&h->reached);
+    return thread;
+}
+
+static void go_on(struct hook *h, pthread_t thread)
+{
+    sem_post(&h->go_on);
+    pthread_join(thread, NULL);
+    tei_batch_unpin(&e->batches, h->batch->id);
+    sem_destroy(&h->reached);
+    sem_destroy(&h->go_on);
+}
+
+/* Who has waited for the batch may close the adder at once, wherever the thread is that ends the batch. */
+TEST(close_behind_a_batch_that_is_done)
+{
+    te_counter c;
+    te_batch b;
+    te_adder a;
+    struct hook h;
+    pthread_t thread;
+
+    assert_int_equal(te_counter_create(e, "closed", &c), 0);
+    assert_int_equal(te_batch_alloc(e, 1, &b), 0);
+    thread = end_halfway(&h, b, &a);
+    assert_int_equal(te_wait(e, b, PATIENCE_MS), 0);
+    assert_int_equal(te_adder_flush(e, a, 0), TE_ERR_TIMEOUT);
+    assert_int_equal(te_adder_close(e, a), 0);
+    assert_int_equal(te_adder_close(e, a), TE_ERR_NOT_FOUND);
+    go_on(&h, thread);
+    assert_int_equal(value(c), 0); /* forgotten, as what a target has not counted */
+    thread = end_halfway(&h, b, &a);
+    go_on(&h, thread);
+    assert_int_equal(te_adder_flush(e, a, 0), 0);
+    assert_int_equal(value(c), 7);
+    assert_int_equal(te_adder_close(e, a), 0);
+    assert_int_equal(te_batch_free(e, b), 0);
+    assert_int_equal(te_counter_destroy(e, c), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -272,6 +371,7 @@ int main(void)
         cmocka_unit_test(the_largest_value_stays),
         cmocka_unit_test(who_does_not_know_the_key_adds_nothing),
         cmocka_unit_test(as_many_adders_as_there_is_room_for),
+        cmocka_unit_test(close_behind_a_batch_that_is_done),
         cmocka_unit_test(as_many_counters_as_there_is_room_for),
         cmocka_unit_test(bodies),
         cmocka_unit_test(messages),

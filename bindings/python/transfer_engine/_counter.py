@@ -10,7 +10,7 @@ from ctypes import byref
 from typing import TYPE_CHECKING, Callable, Optional
 
 from ._batch import checked_timeout
-from ._errors import BUSY, CANCELED, CLOSED, INVALID, NOT_FOUND, REJECTED, STALE, TIMEOUT, TransferError, error_for
+from ._errors import CANCELED, CLOSED, INVALID, NOT_FOUND, REJECTED, STALE, TIMEOUT, TransferError, error_for
 from ._memory import integer
 from ._native import lib
 from ._state import State
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ._engine import Engine
 
 _SLICE_MS = 200  # a wait looks so often whether the interpreter got a signal, or the engine is being closed
-_SETTLE_S = 10.0  # that a batch which has ended may take to let go of its adder
 _FOR_GOOD = (INVALID, CANCELED, CLOSED, NOT_FOUND, REJECTED, STALE)  # of a wait: waiting longer is in vain
 
 
@@ -148,20 +147,10 @@ class Adder:
         if self.id and state.closed:
             state.close()
         elif self.id:
-            self._end(state)
-        self.id = 0
-
-    def _end(self, state: State) -> None:
-        """A batch that has ended may still be letting go of it."""
-        until = time.monotonic() + _SETTLE_S
-        while True:
             with state.inside:
                 handle = state.handle()
-                rc = lib.te_adder_close(handle, self.id)
-                if rc != BUSY or time.monotonic() >= until:
-                    lib.check(rc)
-                    return
-            time.sleep(0.001)
+                lib.check(lib.te_adder_close(handle, self.id))
+        self.id = 0
 
     def __enter__(self) -> Adder:
         return self
