@@ -171,6 +171,35 @@ func ExampleSegment_Notify() {
 	// Output: block: 17 is full
 }
 
+// A counter tells a peer that bytes have arrived, also of batches that end in another order.
+func ExampleBatch_AddAfter() {
+	engine, peer, ours, theirs, segment := pair(8192)
+	defer engine.Close()
+	defer peer.Close()
+
+	arrived, err := peer.NewCounter("layers") // it gives the name away, by any means
+	check(err)
+	adder, err := segment.NewAdder("layers")
+	check(err)
+	defer adder.Close()
+	copy(ours.Bytes()[4096:], "layer 1")
+	for layer := 0; layer < 2; layer++ {
+		batch, err := engine.NewBatch(1)
+		check(err)
+		defer batch.Close()
+		at := layer * 4096
+		check(batch.Submit([]te.Request{{
+			Op: te.Write, Local: ours.Bytes()[at : at+4096], Target: segment, Offset: theirs.Addr() + uint64(at),
+		}}, nil))
+		check(batch.AddAfter(adder, 1<<layer))
+	}
+
+	check(arrived.Wait(context.Background(), 0b11))
+	fmt.Printf("%s\n", theirs.Bytes()[4096:4103])
+	check(adder.Flush(context.Background()))
+	// Output: layer 1
+}
+
 // The code of an error tells what to do, its text says what was wrong.
 func ExampleError() {
 	engine, peer, _, theirs, segment := pair(4096)

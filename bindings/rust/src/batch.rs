@@ -5,6 +5,7 @@
 //! and it is freed when its requests are over: whoever drops it early cancels them and waits for the
 //! memory to be quiet. One that is leaked keeps all that for ever, or until its scope ends.
 
+use crate::counter::{Adder, OpenAdder};
 use crate::engine::Handle;
 use crate::error::{check, Error, ErrorKind, Result};
 use crate::event::BatchId;
@@ -107,6 +108,7 @@ struct Held {
     regions: Vec<Arc<Registered>>,
     segments: Vec<Arc<Opened>>,
     lists: Vec<Arc<List>>,
+    adders: Vec<Arc<OpenAdder>>,
     tasks: usize,
 }
 
@@ -431,6 +433,18 @@ impl<'a> Batch<'a> {
         let raw = raw_message(name, message);
         // SAFETY: the engine lives; the bytes are read during the call only.
         check(unsafe { sys::te_notify_after(self.engine.raw(), self.id, segment.inner.id, &raw) })?;
+        Ok(())
+    }
+
+    /// Has the counter of a peer raised by `n` once nothing of the batch is unfinished; not at all if any request that
+    /// it ever got has failed. Returns at once. What the peer does not get is sent again, and counts once all the
+    /// same. [`Error::Invalid`]: the sum of all that the adder was to add would be above `i64::MAX`.
+    pub fn add_after(&self, adder: &Adder, n: u64) -> Result<()> {
+        same_engine(&self.engine, &adder.inner.segment.engine)?;
+        let mut held = self.held();
+        // SAFETY: the engine lives; the ids are checked by it.
+        check(unsafe { sys::te_adder_after(self.engine.raw(), self.id, adder.inner.id, n) })?;
+        hold(&mut held.adders, &adder.inner);
         Ok(())
     }
 

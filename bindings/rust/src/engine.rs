@@ -2,6 +2,7 @@
 //! The engine, and how to make one.
 
 use crate::batch::Batch;
+use crate::counter::Counter;
 use crate::error::{check, Error, ErrorKind, Result};
 use crate::event::Events;
 use crate::notify::{self, Notification};
@@ -489,6 +490,12 @@ impl Engine {
     /// Takes all messages that peers have sent so far, oldest first.
     pub fn notifications(&self) -> Result<Vec<Notification>> {
         notify::receive(&self.handle)
+    }
+
+    /// Makes a counter of that name, which is 0, for peers to raise ([`Segment::adder`]). 1 to 255 bytes; who
+    /// reaches the handshake port and knows the name can raise it.
+    pub fn counter(&self, name: &str) -> Result<Counter> {
+        Counter::new(&self.handle, name)
     }
 
     /// Asks the engine of that name whether it lives.

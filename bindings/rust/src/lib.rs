@@ -49,6 +49,7 @@ extern crate self as transfer_engine;
 mod common;
 
 mod batch;
+mod counter;
 mod engine;
 mod error;
 mod event;
@@ -65,6 +66,7 @@ mod sys;
 mod text;
 
 pub use batch::{Batch, Path, State, Status};
+pub use counter::{Adder, Counter};
 pub use engine::{Engine, EngineBuilder};
 pub use error::{Error, ErrorClass, ErrorKind, Result};
 pub use event::{BatchId, Events};

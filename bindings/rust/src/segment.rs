@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Segments: what other engines let this one reach.
 
+use crate::counter::Adder;
 use crate::engine::Handle;
 use crate::error::{check, ErrorKind, Result};
 use crate::notify::raw_message;
@@ -187,6 +188,12 @@ impl Segment {
         // SAFETY: the engine lives; the bytes are read during the call only.
         check(unsafe { sys::te_notify_bytes(engine, self.inner.id, &raw) })?;
         Ok(())
+    }
+
+    /// Opens the counter of that name that the peer, or this engine itself, has made, to be raised behind batches. May
+    /// block while the directory and the peer are asked.
+    pub fn adder(&self, name: &str) -> Result<Adder> {
+        Adder::open(self, name)
     }
 
     /// Checks and looks up a list of pieces once, to be submitted again and again by number.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The declarations of te.h, as far as they are used. The tests beside this file compare them with
-//! the header.
+//! The declarations of te.h and te_counter.h, as far as they are used. The tests beside this file compare
+//! them with the headers.
 #![allow(non_camel_case_types)]
 
 use std::os::raw::{c_char, c_int, c_uint, c_void};
@@ -8,6 +8,8 @@ use std::os::raw::{c_char, c_int, c_uint, c_void};
 pub type te_segment = i32;
 pub type te_batch = u64;
 pub type te_prep = u64;
+pub type te_counter = u64;
+pub type te_adder = u64;
 /// An enum in C, as wide as an int.
 pub type te_log_level = c_int;
 
@@ -299,6 +301,27 @@ extern "C" {
     pub fn te_stats_text(e: *mut te_engine, buf: *mut c_char, n: usize) -> c_int;
     pub fn te_links(e: *mut te_engine, json: c_int, buf: *mut c_char, n: usize) -> c_int;
     pub fn te_shutdown_on_signal(e: *mut te_engine) -> c_int;
+
+    pub fn te_counter_create(e: *mut te_engine, name: *const c_char, out: *mut te_counter)
+        -> c_int;
+    pub fn te_counter_destroy(e: *mut te_engine, c: te_counter) -> c_int;
+    pub fn te_counter_value(e: *mut te_engine, c: te_counter, value: *mut u64) -> c_int;
+    pub fn te_counter_wait(
+        e: *mut te_engine,
+        c: te_counter,
+        at_least: u64,
+        timeout_ms: i64,
+    ) -> c_int;
+    pub fn te_counter_fd(e: *mut te_engine, c: te_counter, at_least: u64) -> c_int;
+    pub fn te_adder_open(
+        e: *mut te_engine,
+        seg: te_segment,
+        name: *const c_char,
+        out: *mut te_adder,
+    ) -> c_int;
+    pub fn te_adder_after(e: *mut te_engine, b: te_batch, a: te_adder, n: u64) -> c_int;
+    pub fn te_adder_flush(e: *mut te_engine, a: te_adder, timeout_ms: i64) -> c_int;
+    pub fn te_adder_close(e: *mut te_engine, a: te_adder) -> c_int;
 }
 
 #[cfg(test)]

@@ -541,6 +541,8 @@ fn everything_is_send_and_sync() {
     check::<transfer_engine::Batch<'_>>();
     check::<transfer_engine::Prepared<'_>>();
     check::<transfer_engine::Events>();
+    check::<transfer_engine::Counter>();
+    check::<transfer_engine::Adder>();
     check::<transfer_engine::Scope<'_, '_>>();
     check::<Request<'_, '_>>();
     check::<Error>();

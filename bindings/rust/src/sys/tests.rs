@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The declarations against te.h itself, by a C program that prints what the compiler makes of it.
+//! The declarations against the headers themselves, by a C program that prints what the compiler makes of it.
 use super::*;
 use crate::error::{ErrorClass, ErrorKind};
 use std::collections::{BTreeMap, BTreeSet};
@@ -129,6 +129,8 @@ fn layouts_and_constants_are_those_of_the_header() {
         ("te_segment", size_of::<te_segment>()),
         ("te_batch", size_of::<te_batch>()),
         ("te_prep", size_of::<te_prep>()),
+        ("te_counter", size_of::<te_counter>()),
+        ("te_adder", size_of::<te_adder>()),
     ] {
         rows.insert(name.to_string(), size as i64);
         body += &format!("P(\"{name}\", sizeof({name}));\n");
@@ -221,10 +223,12 @@ fn functions_are_those_of_the_header() {
     let other = body.replacen("size_t", "int", 1);
     assert!(compile(&folder, &other, &["-fsyntax-only"]).unwrap().is_err());
 
-    let header = fs::read_to_string(header().unwrap()).unwrap();
-    let theirs: BTreeSet<&str> = header
-        .split("\nTE_API ")
-        .skip(1)
+    let header = header().unwrap();
+    let texts =
+        [&header, &header.with_file_name("te_counter.h")].map(|h| fs::read_to_string(h).unwrap());
+    let theirs: BTreeSet<&str> = texts
+        .iter()
+        .flat_map(|text| text.split("\nTE_API ").skip(1))
         .filter_map(|part| part.split('(').next()?.rsplit([' ', '*']).next())
         // Not offered here: regions come one by one, memory is allocated without options, log lines
         // go to functions, messages are taken as bytes, descriptors and keys are for those who look
