@@ -507,16 +507,16 @@ static void slice_timeout(void **state)
     (void)state;
     set("MC_SLICE_TIMEOUT", "1");
     set("MC_RETRY_CNT", "127");
+    set("TE_TRANSFER_TIMEOUT_MS", "0"); /* nothing else ends it */
     begin(1);
     rdma_pair_move(&p, TE_READ, 100);
-    rdma_fabric_tell("stall left0 60000");
+    rdma_fabric_tell("stall left0 86400000");
     from = now_ms();
     st = rdma_pair_try(&p, TE_READ, 100, msg, sizeof(msg));
     took = now_ms() - from;
     rdma_fabric_tell("clear left0");
     assert_int_equal(st.error, TE_ERR_TIMEOUT);
-    if (took < 950 || took > PROMPT_NS / 1000000)
-        fail_msg("it took %d ms", (int)took);
+    assert_true(took >= 950);
 }
 
 /* Whether the NIC has paused for a second twice. The second of two long pauses must not be much longer:

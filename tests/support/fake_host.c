@@ -174,6 +174,7 @@ void fake_host_init(struct fake_host *h)
     h->conf.host_timeout_ms =
         PATIENCE_MS; /* the defaults are too short for a machine that stalls */
     h->conf.handshake_connect_timeout_s = PATIENCE_MS / 1000;
+    h->conf.transfer_timeout_ms = h->conf.tcp_status_timeout_ms = FAKE_NEVER_MS;
     snprintf(h->name, sizeof h->name, "fake.%d.%u", (int)getpid(), atomic_fetch_add(&n_hosts, 1));
     h->incarnation = tei_random_u64() | 1;
     h->base = (struct tei_host){.conf = &h->conf,

@@ -19,6 +19,9 @@
 
 #include <pthread.h>
 
+/* How long works of fake hosts may be without progress, if a test sets nothing else. What ends at all
+ * has not waited for that: each test has its own limit. */
+#define FAKE_NEVER_MS    (24 * 3600 * 1000)
 #define FAKE_REGIONS_MAX 64
 #define FAKE_KEPT_MAX    64 /* connection messages that one which is deaf has got */
 

@@ -16,10 +16,6 @@
 #endif
 #define PATIENCE_NS (PATIENCE_MS * INT64_C(1000000))
 
-/* What waits for nothing is through within this; the waits of an engine that it is told from are longer:
- * they last 30 s, if a test sets nothing else. */
-#define PROMPT_NS (20 * INT64_C(1000000000))
-
 /* Returns once the condition is true, and fails the test if it never is. It is looked at a number of
  * times, so that the time during which this process did not run does not count. */
 #define WAIT_FOR(condition)                                    \

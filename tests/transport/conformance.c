@@ -77,15 +77,6 @@ static void expect_done(const struct fake_host *h, size_t posted)
         fail_msg("%zu works have been handed back, %zu were to be", h->n_done, posted);
 }
 
-static void expect_prompt(int64_t start, const char *what)
-{
-    int64_t took = tei_now_ns() - start;
-
-    if (took >= PROMPT_NS)
-        fail_msg("%s took %lld ms, which is as if it had waited", what,
-                 (long long)(took / TEI_NS_PER_MS));
-}
-
 /* Moves n bytes one way and checks both sides, and that nothing beside them has changed. */
 static void check_one(struct pair *p, int opcode, size_t at_a, size_t at_b, size_t n, uint32_t seed)
 {
@@ -448,16 +439,13 @@ void conformance_peer_dies(const struct conformance *with)
     for (int round = 0; round < 4; round++) {
         struct pair *p = pair_fork(with);
         struct fake_task tasks[FLIGHT];
-        int64_t start;
 
         EXPECT_ERROR(0, fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 100));
         take_off(p, tasks, NULL, TEI_NEVER);
         usleep((useconds_t)(round * 700));
         pair_end_child(p);
-        start = tei_now_ns();
         p->child = -1;
         expect_end(&p->ha, NULL, tasks, FLIGHT);
-        expect_prompt(start, "the end of works whose peer has died");
         /* TE_ERR_STALE: an engine of another test has got its port, and refuses what comes. */
         for (size_t i = 0; i < FLIGHT; i++)
             if (tasks[i].error && tei_err_class(tasks[i].error) != TEI_CLASS_PATH &&
@@ -537,15 +525,12 @@ void conformance_cancel_frozen(const struct conformance *with)
 {
     struct pair *p = freeze(with);
     struct fake_task tasks[FLIGHT], others[FLIGHT];
-    int64_t start;
     int mine = 0, theirs = 0;
 
     take_off(p, tasks, &mine, TEI_NEVER);
     take_off(p, others, &theirs, TEI_NEVER);
     usleep(50000);
-    start = tei_now_ns();
     p->a->ops.cancel(p->a, &mine);
-    expect_prompt(start, "cancel()");
     expect_end(&p->ha, NULL, tasks, FLIGHT);
     expect_done(&p->ha, FLIGHT + 1);
     EXPECT_ENDS(tasks, FLIGHT, TE_ERR_CANCELED);
@@ -565,7 +550,6 @@ void conformance_deadline_frozen(const struct conformance *with)
     take_off(p, tasks, NULL, start + 150 * TEI_NS_PER_MS);
     expect_end(&p->ha, NULL, tasks, FLIGHT);
     assert_true(tei_now_ns() - start >= 150 * TEI_NS_PER_MS);
-    expect_prompt(start, "the end of works that are late");
     EXPECT_ENDS(tasks, FLIGHT, TE_ERR_TIMEOUT);
     check_quiet(p);
     pair_close(p);
@@ -575,14 +559,11 @@ void conformance_close_frozen(const struct conformance *with)
 {
     struct pair *p = freeze(with);
     struct fake_task tasks[FLIGHT];
-    int64_t start;
 
     take_off(p, tasks, NULL, TEI_NEVER);
     usleep(20000);
-    start = tei_now_ns();
     p->a->ops.close(p->a);
     (p->a->ops.stop)(p->a); /* cmocka 2 has a macro of the name */
-    expect_prompt(start, "close() and stop()");
     EXPECT_ENDS(tasks, FLIGHT, TE_ERR_CANCELED);
     check_quiet(p);
     pair_close(p);

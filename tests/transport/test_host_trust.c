@@ -73,7 +73,6 @@ static void a_silent_owner_costs_the_timeout(void **state)
     struct pair *p = pair_open(&with);
     struct host *b = tei_host_of(p->b);
     struct host_keys keys;
-    int64_t start = tei_now_ns();
     struct tei_attach *a = NULL;
     json_t *root = json_object();
 
@@ -88,7 +87,6 @@ static void a_silent_owner_costs_the_timeout(void **state)
     assert_int_equal(fake_attach_json(p->a, root, "127.0.0.1", &a), TE_ERR_UNSUPPORTED);
     b->keys = keys;
     pthread_mutex_unlock(&b->loop_lock);
-    assert_true(tei_now_ns() - start < PROMPT_NS);
     assert_non_null(strstr(te_errmsg(), "TE_HOST_TIMEOUT_MS"));
     pair_close(p);
 }

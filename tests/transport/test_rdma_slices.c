@@ -400,7 +400,6 @@ static void restarted_peer(void **state)
 
     (void)state;
     for (int round = 0; round < 4; round++) {
-        int64_t start;
         int rc;
 
         assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, PAIR_BYTES), 0);
@@ -411,9 +410,7 @@ static void restarted_peer(void **state)
         }
         pair_attach_anew(p);
         fill_pattern(p->bm, PAIR_BYTES, (uint32_t)round);
-        start = tei_now_ns();
         assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, PAIR_BYTES), 0);
-        assert_true(tei_now_ns() - start < PROMPT_NS);
         assert_memory_equal(p->am, p->bm, PAIR_BYTES);
     }
     pair_close(p);
@@ -476,17 +473,13 @@ static void cancel_with_slices_out(void **state)
 {
     struct pair *p = open_stalled();
     struct fake_task tasks[FLIGHT];
-    int64_t start;
     int me = 0; /* an owner is an address */
 
     (void)state;
     take_off(p, tasks, &me, TEI_NEVER);
     usleep(20000);
-    start = tei_now_ns();
     p->a->ops.cancel(p->a, &me);
-    assert_true(tei_now_ns() - start < PROMPT_NS);
     assert_true(fake_wait(&p->ha, NULL, tasks, FLIGHT, PATIENCE_MS));
-    assert_true(tei_now_ns() - start < PROMPT_NS);
     for (size_t i = 0; i < FLIGHT; i++)
         assert_int_equal(tasks[i].error, TE_ERR_CANCELED);
     check_quiet(p);
@@ -520,14 +513,12 @@ static void deadline_with_slices_out(void **state)
 {
     struct pair *p = open_stalled();
     struct fake_task tasks[FLIGHT];
-    int64_t start = tei_now_ns(), took;
+    int64_t start = tei_now_ns();
 
     (void)state;
     take_off(p, tasks, NULL, start + 150 * TEI_NS_PER_MS);
     assert_true(fake_wait(&p->ha, NULL, tasks, FLIGHT, PATIENCE_MS));
-    took = tei_now_ns() - start;
-    assert_true(took >= 150 * TEI_NS_PER_MS);
-    assert_true(took < PROMPT_NS);
+    assert_true(tei_now_ns() - start >= 150 * TEI_NS_PER_MS);
     for (size_t i = 0; i < FLIGHT; i++)
         assert_int_equal(tasks[i].error, TE_ERR_TIMEOUT);
     check_quiet(p);
@@ -609,15 +600,12 @@ static void close_with_slices_out(void **state)
 {
     struct pair *p = open_stalled();
     struct fake_task tasks[FLIGHT];
-    int64_t start;
 
     (void)state;
     take_off(p, tasks, NULL, TEI_NEVER);
     usleep(10000);
-    start = tei_now_ns();
     p->a->ops.close(p->a);
     (p->a->ops.stop)(p->a); /* cmocka 2 has a macro of the name */
-    assert_true(tei_now_ns() - start < PROMPT_NS);
     for (size_t i = 0; i < FLIGHT; i++) {
         assert_true(tasks[i].done);
         assert_int_equal(tasks[i].error, TE_ERR_CANCELED);

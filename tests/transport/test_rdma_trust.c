@@ -331,8 +331,6 @@ static void restarted_initiator(void **state)
 
     (void)state;
     for (uint32_t round = 0; round < 4; round++) {
-        int64_t start;
-
         assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, PAIR_BYTES), 0);
         fake_detach(p->a, p->attach);
         fake_region_del(&p->ha, p->a, p->ar);
@@ -342,9 +340,7 @@ static void restarted_initiator(void **state)
         p->ar = fake_region_add(&p->ha, p->a, p->am, PAIR_BYTES, TE_REMOTE_RW);
         p->attach = fake_attach(p->a, p->b);
         fill_pattern(p->bm, PAIR_BYTES, round);
-        start = tei_now_ns();
         assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, PAIR_BYTES), 0);
-        assert_true(tei_now_ns() - start < PROMPT_NS);
         assert_memory_equal(p->am, p->bm, PAIR_BYTES);
         assert_false(first_message().has_replaced);
     }
@@ -380,7 +376,6 @@ static void stranger_was_first(void **state)
                                    .has_ready_ack = true,
                                    .incarnation = p->ha.incarnation},
                               answer;
-        int64_t start;
 
         gid_of(p->a, h.gid);
         for (size_t i = 0; i < h.n_qp; i++)
@@ -393,9 +388,7 @@ static void stranger_was_first(void **state)
         if (ready)
             say(&p->hb.where, &h, &answer);
         fill_pattern(p->bm, PAIR_BYTES, 9);
-        start = tei_now_ns();
         assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, PAIR_BYTES), 0);
-        assert_true(tei_now_ns() - start < PROMPT_NS);
         assert_memory_equal(p->am, p->bm, PAIR_BYTES);
         pair_close(p);
     }

@@ -134,7 +134,6 @@ static void stop_waits_for_drivers(void **state)
     struct fake_task task;
     struct driver d, stranger;
     int mine = 0, other = 0; /* owners are addresses */
-    int64_t start;
 
     (void)state;
     assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, 100), 0);
@@ -145,10 +144,8 @@ static void stop_waits_for_drivers(void **state)
     driver_start(&stranger, p->a, &other);
     assert_false(driver_end(&stranger)); /* nothing of this owner is there */
     usleep(50000);
-    start = tei_now_ns();
     p->a->ops.close(p->a);
     (p->a->ops.stop)(p->a); /* cmocka 2 has a macro of the name */
-    assert_true(tei_now_ns() - start < PROMPT_NS);
     assert_true(driver_end(&d));
     assert_true(task.done);
     assert_int_equal(task.error, TE_ERR_CANCELED);

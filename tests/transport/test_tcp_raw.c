@@ -9,6 +9,7 @@
 
 #include "base/os.h"
 #include "proc.h"
+#include "transport/tcp/tcp.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -271,10 +272,11 @@ static void the_longest_idle_makes_room(void **state)
 static void lives_without_descriptors(void **state)
 {
     struct pair *p = pair_open(&tcp);
+    _Atomic uint64_t *wakeups = &tei_tcp_of(p->b)->workers[0].loop.wakeups; /* which listens */
     struct rlimit limit, none;
-    struct rusage before, after;
     int fd = dial(port_of(p->b)), waiting;
-    int64_t start, took, spent;
+    uint64_t before;
+    int64_t start;
 
     (void)state;
     close(fd);
@@ -284,19 +286,14 @@ static void lives_without_descriptors(void **state)
     none.rlim_cur = 3;
     setrlimit(RLIMIT_NOFILE, &none);
     struct sockaddr_in a = loopback(port_of(p->b));
-    assert_int_equal(connect(waiting, (struct sockaddr *)&a, sizeof a), 0);
     start = tei_now_ns();
-    getrusage(RUSAGE_SELF, &before);
+    before = atomic_load(wakeups);
+    assert_int_equal(connect(waiting, (struct sockaddr *)&a, sizeof a), 0);
+    WAIT_FOR(atomic_load(wakeups) > before);
     usleep(500000);
-    getrusage(RUSAGE_SELF, &after);
-    took = tei_now_ns() - start;
+    assert_in_range(atomic_load(wakeups) - before, 1,
+                    30 + (tei_now_ns() - start) / (20 * TEI_NS_PER_MS));
     setrlimit(RLIMIT_NOFILE, &limit);
-    spent = (after.ru_utime.tv_sec - before.ru_utime.tv_sec + after.ru_stime.tv_sec -
-             before.ru_stime.tv_sec) *
-                1000000 +
-            after.ru_utime.tv_usec - before.ru_utime.tv_usec + after.ru_stime.tv_usec -
-            before.ru_stime.tv_usec;
-    assert_true(spent * 1000 < took * 2 / 5); /* it does not spin */
     put_head(waiting, 64, p->bm, 0x80);
     expect(waiting, ok, sizeof ok);
     close(waiting);
@@ -488,16 +485,13 @@ static void heeds_an_early_status(void **state)
         static const uint8_t *const replies[] = {rejected, ok, (const uint8_t *)"HTTP/1.1"};
         static const int errors[] = {TE_ERR_STALE, TE_ERR_PROTOCOL, TE_ERR_PEER};
         char head[24];
-        int64_t start;
 
         request(&s, TE_WRITE, STAGE_BYTES);
         fd = answer(&s);
         assert_int_equal(recv(fd, head, sizeof head, MSG_WAITALL), sizeof head);
         usleep(20000);
-        start = tei_now_ns();
         put(fd, replies[i], 8);
         assert_int_equal(outcome(&s), errors[i]);
-        assert_true(tei_now_ns() - start < PROMPT_NS);
         close(fd);
     }
     close_stage(&s);
@@ -623,9 +617,11 @@ static void quick_to_lose_patience(struct tei_conf *c)
     c->transfer_timeout_ms = 2000;
 }
 
+/* One on the wire and those behind it: one after the other they would take longer than is waited for. */
 static void lack_of_progress_ends_it(void **state)
 {
-    struct fake_task tasks[10];
+    enum { TASKS = PATIENCE_MS / 2000 + 10 };
+    static struct fake_task tasks[TASKS];
     struct tei_list list;
     struct stage s = {0};
     int64_t start = tei_now_ns();
@@ -634,16 +630,14 @@ static void lack_of_progress_ends_it(void **state)
     (void)state;
     open_stage(&s, 2, quick_to_lose_patience);
     tei_list_init(&list);
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < TASKS; i++)
         fake_work(&list, s.t, s.attach, &tasks[i], i % 2 ? TE_READ : TE_WRITE, s.memory, s.memory,
                   100);
     s.t->ops.post(s.t, &list);
     fd = answer(&s);
-    /* The one on the wire and those behind it, all at about the same time. */
-    assert_true(fake_wait(&s.host, NULL, tasks, 10, PATIENCE_MS));
+    assert_true(fake_wait(&s.host, NULL, tasks, TASKS, PATIENCE_MS));
     assert_true(tei_now_ns() - start > 1990 * TEI_NS_PER_MS);
-    assert_true(tei_now_ns() - start < PROMPT_NS);
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < TASKS; i++)
         assert_int_equal(tasks[i].error, TE_ERR_TIMEOUT);
     close(fd);
     close_stage(&s);
@@ -685,7 +679,7 @@ static void slow_progress_does_not(void **state)
 static void nobody_there(void **state)
 {
     struct stage s = {0};
-    int64_t start = tei_now_ns(), took;
+    int64_t start = tei_now_ns();
     char text[64];
     uint16_t port;
 
@@ -693,8 +687,7 @@ static void nobody_there(void **state)
     port = prepare_stage(&s, 2, NULL);
     request(&s, TE_READ, 10);
     assert_int_equal(outcome(&s), TE_ERR_PEER);
-    took = tei_now_ns() - start;
-    assert_true(took > 200 * TEI_NS_PER_MS && took < PROMPT_NS);
+    assert_true(tei_now_ns() - start > 200 * TEI_NS_PER_MS);
     assert_int_equal(s.task.sys_errno, ECONNREFUSED);
     snprintf(text, sizeof text, "connecting to the data port 127.0.0.1:%u", (unsigned)port);
     assert_string_equal(s.task.why, text);
