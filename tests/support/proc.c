@@ -9,6 +9,8 @@
 #include <dirent.h>
 #include <limits.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +57,15 @@ uint16_t test_free_port(void)
         }
     }
     return 0;
+}
+
+bool test_was_ignored(int fd)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof info;
+
+    return poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, PATIENCE_MS) == 1 &&
+           getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 && info.tcpi_total_retrans > 0;
 }
 
 uint16_t test_dead_port(int *fd)

@@ -19,6 +19,9 @@ uint16_t test_free_port(void);
 /* A port of 127.0.0.1 at which nobody answers, nor can, until *fd is closed. */
 uint16_t test_dead_port(int *fd);
 
+/* Waits until a TCP connection under way is open; whether the first packet that was to open it got lost. */
+bool test_was_ignored(int fd);
+
 /* It has descriptors, memory and system calls of its own. */
 bool test_under_valgrind(void);
 
