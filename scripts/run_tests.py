@@ -3,7 +3,8 @@
 """Runs the tests of one build tree with ctest and judges the skipped ones.
 
 A test that exits 77 is skipped. In CI (the environment has CI=true) a skipped test that is labelled
-"required" is a failure; elsewhere it is named and forgiven.
+"required" is a failure; elsewhere it is named and forgiven. What a test that passes has left out it says in lines
+"left out: ...", which are shown at the end.
 
 One failure is a failure: nothing runs a second time. What a sanitizer reports in any process of any test
 is a file in BUILD/reports, is printed, and is a failure, too. The last line counts: N passed, N failed, N
@@ -95,6 +96,10 @@ class Result:
         if skipped is not None and skipped.get("message", "").startswith("SKIP_RETURN_CODE"):
             self.state = "skipped"
 
+    def left_out(self):
+        """The parts of it that did not run, although it passed."""
+        return re.findall(r"^left out: (.*)$", self.text, re.M) if self.state == "passed" else []
+
     def last_line(self):
         return self.text.splitlines()[-1] if self.text else "no reason given"
 
@@ -104,7 +109,7 @@ def ctest_command(build, jobs, report, *arguments):
     if os.path.exists(report):
         os.unlink(report)
     command = ["ctest", "--test-dir", build, "--output-on-failure", "--no-tests=error",
-               "--no-label-summary", "--output-junit", os.path.abspath(report), "-j", str(jobs), *arguments]
+               "--no-label-summary", "--test-output-size-passed", str(1 << 20), "--output-junit", os.path.abspath(report), "-j", str(jobs), *arguments]
     return without_address_randomisation() + command if is_thread_sanitized(build) else command
 
 
@@ -130,6 +135,8 @@ def judge_skips(results, properties):
     strict = os.environ.get("CI", "").lower() in ("1", "true", "yes")
     refused = []
     for name, result in sorted(results.items()):
+        for part in result.left_out():
+            print(f"skipped in part: {name}: {part}")
         if result.state != "skipped":
             continue
         required = "required" in properties[name].get("LABELS", [])

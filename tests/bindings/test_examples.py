@@ -79,7 +79,7 @@ class OtherLanguages(unittest.TestCase):
         env = {"CARGO_NET_OFFLINE": "true", "CARGO_TARGET_DIR": os.path.join(te.BUILD, "rust-example")}
         examples.moves_and_inverts(self, "rust", "rust", env)
         if not shutil.which("rustfmt"):
-            print("rustfmt is missing: the format is not looked at")
+            print("left out: the format of the Rust example: rustfmt is missing")
             return
         source = os.path.join(examples.SOURCE, "rust", "src", "main.rs")
         examples.run("rustfmt", "--edition", "2021", "--check", source)

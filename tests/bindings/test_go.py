@@ -96,7 +96,7 @@ class ModuleTest(unittest.TestCase):
     def test_staticcheck(self):
         """With the checks of comments, which it leaves out unless asked."""
         if not shutil.which("staticcheck"):
-            print("staticcheck is missing (go install honnef.co/go/tools/cmd/staticcheck@latest): it is not asked")
+            print("left out: staticcheck was not asked: there is none (go install honnef.co/go/tools/cmd/staticcheck@latest)")
             return
         self.assertEqual(run("staticcheck", "-checks=inherit,ST1000,ST1020,ST1021,ST1022", "./...", cwd=MODULE), "")
 

@@ -81,7 +81,7 @@ use_documents() {
     done
     # Minimized systems have another program in its place.
     if ! man --version 2>/dev/null | grep "^man " >/dev/null; then
-        echo "test_package_deb: man does not work here: the manual pages were not looked up"
+        echo "left out: the manual pages were not looked up: man does not work here"
         return
     fi
     for section in /man/man?; do
@@ -136,7 +136,7 @@ if command -v lintian >/dev/null; then
     found=$(cd "$out" && lintian --allow-root --fail-on error,warning \
         ./*"_${version}_"*.deb 2>&1) || fail "lintian: $found"
 else
-    echo "test_package_deb: no lintian here (scripts/deps.sh test): the packages were not looked at by it"
+    echo "left out: lintian was not asked: it is not here (scripts/deps.sh test)"
 fi
 
 unshare --mount --pid --fork true 2>/dev/null || skip "no mount or process namespaces here"

@@ -216,7 +216,7 @@ class Package(unittest.TestCase):
             told = subprocess.run([*twine, "--version"], capture_output=True, text=True).stdout
             version = re.match(r"twine version (\d+)", told)
             if not version or int(version.group(1)) < 6:  # which knows metadata 2.4
-                print("twine 6 is missing (pip install twine): it is not asked about the metadata")
+                print("left out: twine was not asked about the metadata: there is none of version 6 (pip install twine)")
                 return
             self.assertEqual(run(*twine, "--no-color", "check", "--strict", *checked).count("PASSED"), 3)
 

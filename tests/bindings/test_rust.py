@@ -66,14 +66,14 @@ class Crate(unittest.TestCase):
 
     def test_clippy(self):
         if not shutil.which("cargo-clippy"):
-            print("cargo-clippy is missing: it is not asked")
+            print("left out: clippy was not asked: cargo-clippy is missing")
             return
         done = cargo("clippy", "--all-targets", "--", "-D", "warnings")
         self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_format(self):
         if not shutil.which("cargo-fmt"):
-            print("cargo-fmt is missing: the format is not looked at")
+            print("left out: the format of the crate: cargo-fmt is missing")
             return
         done = subprocess.run(["cargo", "fmt", "--check"], cwd=CRATE, text=True, capture_output=True, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

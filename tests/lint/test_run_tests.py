@@ -75,6 +75,14 @@ class RunTestsTest(unittest.TestCase):
         self.assertIn("skipped (required): b/x: no such device", self.counts(skips, 0, 1, 0, 1))
         self.assertIn("failed: b/x may not be skipped", self.counts(skips, 1, 1, 1, 0, ci=True))
 
+    def test_parts_that_are_left_out(self):
+        """They are told of, however much the test has said after that; of tests that fail it is no matter."""
+        much = "yes said | head -n 5000"
+        text = self.counts([("b/x", "integration", f"echo left out: no linter; {much}"),
+                            ("b/y", "integration", "echo left out: no printer; exit 1")], 1, 1, 1, ci=True)
+        self.assertIn("\nskipped in part: b/x: no linter\n", text)
+        self.assertNotIn("skipped in part: b/y", text)
+
 
 if __name__ == "__main__":
     unittest.main()

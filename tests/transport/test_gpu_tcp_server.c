@@ -585,7 +585,7 @@ int main(int argc, char **argv)
     pair_prepare();
     for (size_t i = 0; i < TEI_ARRAY_LEN(kinds); i++) {
         if (tei_gpu_open(kinds[i].kind)) {
-            printf("%s is left out: %s\n", kinds[i].name, te_errmsg());
+            printf("left out: %s: %s\n", kinds[i].name, te_errmsg());
             continue;
         }
         fixture.kind[TARGET] = kinds[i].kind;
