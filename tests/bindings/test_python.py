@@ -116,6 +116,29 @@ def source_archive(folder):
     ).stdout.strip()
 
 
+def source_tree(folder):
+    """The folder that the archive of the sources makes in this one."""
+    name = source_archive(folder)
+    with tarfile.open(os.path.join(folder, name)) as archive:
+        archive.extractall(folder)
+    return os.path.join(folder, name[: -len(".tar.gz")])
+
+
+# Compares what an engine has written into the memory of another one, by the library of the package itself.
+MOVE = """
+import ctypes, os, transfer_engine as te
+data = os.urandom(1 << 20)
+ours, theirs = (ctypes.c_char * len(data)).from_buffer_copy(data), (ctypes.c_char * len(data))()
+with te.Engine(options={"TE_BIND": "127.0.0.1"}) as here, te.Engine(options={"TE_BIND": "127.0.0.1"}) as there:
+    here.register(ours)
+    there.register(theirs)
+    with here.open(there.name) as segment:
+        segment.write(ours, ctypes.addressof(theirs))
+assert theirs.raw == data
+print({line.split()[-1] for line in open("/proc/self/maps") if "libtransfer_engine" in line})
+"""
+
+
 class Package(unittest.TestCase):
     def test_what_was_installed_is_what_runs(self):
         path = run(PYTHON, "-c", "import transfer_engine as t; print(t._native.lib.path)").strip()
@@ -238,10 +261,7 @@ class Package(unittest.TestCase):
     def test_the_archive_of_the_sources(self):
         """It makes the wheel that the tree makes, and says what is missing where it cannot."""
         with tempfile.TemporaryDirectory() as folder:
-            name = source_archive(folder)
-            with tarfile.open(os.path.join(folder, name)) as archive:
-                archive.extractall(folder)
-            tree = os.path.join(folder, name[: -len(".tar.gz")])
+            tree = source_tree(folder)
             for part in ("src", "include", "cmake"):
                 there = {os.path.relpath(p, tree) for p in glob.glob(f"{tree}/{part}/**", recursive=True)}
                 here = {os.path.relpath(p, SRC) for p in glob.glob(f"{SRC}/{part}/**", recursive=True)}
@@ -261,6 +281,18 @@ class Package(unittest.TestCase):
             for path, told in ((folder, "jansson is missing"), ("/nonexistent", "cmake is missing")):
                 with self.assertRaisesRegex(AssertionError, told):
                     run(PYTHON, "-c", program, PATH=path, PYTHONPATH=tree)
+
+    def test_the_archive_builds_the_library(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tree, site = source_tree(folder), os.path.join(folder, "site")
+            settings = {"CCACHE_BASEDIR": folder, "CCACHE_NOHASHDIR": "1"}
+            if shutil.which("ccache"):
+                settings["CMAKE_C_COMPILER_LAUNCHER"] = "ccache"
+            run(PYTHON, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, tree, **settings)
+            (made,) = glob.glob(os.path.join(folder, "*.whl"))
+            run(PYTHON, "-m", "pip", "install", "-q", "--no-deps", "--target", site, made)
+            library = os.path.join(site, "transfer_engine", "lib", "libtransfer_engine.so.0")
+            self.assertEqual(run(PYTHON, "-c", MOVE, PYTHONPATH=site).strip(), str({library}))
 
     def test_the_tag_is_of_the_library(self):
         """Not of the machine that packs it."""
