@@ -72,12 +72,32 @@ use_service() {
     if command -v systemd-analyze >/dev/null; then quietly systemd-analyze verify --man=no $unit; fi
 }
 
+# What pages link is in one of the packages, and their pictures are beside them. Pages may be compressed, and links
+# of the tree go to the folder above, or to docs/.
+use_links() {
+    local page folder link
+    for page in /usr/share/doc/{libtransfer-engine-dev,transfer-engine-tools}/*.md*; do
+        folder=$(dirname "$page")
+        for link in $(zcat -f "$page" | grep -oE '\]\((grafana|pictures)/[^)#]*' | cut -c 3-); do
+            [ -s "$folder/$link" ] || fail "$page links $link, which is not in its package"
+        done
+        for link in $(zcat -f "$page" | grep -oE '\]\((\.\./|docs/)?[A-Za-z0-9-]+\.md' | sed 's,.*[(/],,'); do
+            compgen -G "/usr/share/doc/*transfer-engine-*/$link*" >/dev/null || fail "$page links $link, which is in no package"
+        done
+    done
+}
+
 use_documents() {
     local section found page pages
     zcat /usr/share/doc/libtransfer-engine-dev/README.md.gz >/log || fail "no README"
     [ -s /usr/share/doc/libtransfer-engine0/copyright ] || fail "no copyright"
     for page in SECURITY config metad security-howto troubleshooting tuning; do
         compgen -G "/usr/share/doc/transfer-engine-tools/$page.md*" >/dev/null || fail "$page.md is not with the tools"
+    done
+    use_links
+    [ "$(head -c 1 /usr/share/doc/transfer-engine-tools/grafana/transfer_engine.json)" = "{" ] || fail "no dashboard"
+    for page in container/Containerfile kubernetes/engine.yaml kubernetes/te_metad.yaml; do
+        [ -s "/usr/share/doc/transfer-engine-tools/examples/$page" ] || fail "$page is not with the tools"
     done
     # Minimized systems have another program in its place.
     if ! man --version 2>/dev/null | grep "^man " >/dev/null; then
