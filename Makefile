@@ -193,8 +193,10 @@ abi:
 ci:
 	@.ci/run
 
+# What make uninstall goes by stays (scripts/install.sh).
 clean:
-	@rm -rf build
+	@[ ! -d build ] || find build -mindepth 1 -maxdepth 1 ! -name installed -exec rm -rf {} +
+	@[ ! -d build ] || find build -depth -type d -empty -delete
 
 help:
 	@echo "make            build libraries (build/lib) and tools (build/bin); installs no packages"
@@ -224,7 +226,7 @@ help:
 	@echo "make kit        an archive that tries accelerators and NICs of a host without building (docs/gpu.md)"
 	@echo "make abi        record the ABI of the shared library anew (abi/)"
 	@echo "make ci         what the continuous integration runs"
-	@echo "make clean      remove build/"
+	@echo "make clean      remove build/, but for the lists that make uninstall goes by"
 	@echo "Variables: JOBS, CMAKE_ARGS, WERROR=1 (warnings are errors), SKIP_DEPS=1 (install no packages),"
 	@echo "V=1 (show what CMake says)."
 	@echo "CMAKE_ARGS, such as CMAKE_ARGS=-DTE_USE_HTTP=OFF, holds for later runs too, until the same"

@@ -15,8 +15,8 @@ destdir=
 [ -z "$3" ] || destdir=$(realpath -ms "$3")
 list=$build/installed/$(printf '%s\n' "$destdir" "$prefix" | sha256sum | cut -c1-16)
 if [ ! -f "$list/files" ]; then
-    echo "uninstall: make install of this tree has put nothing into $destdir$prefix: say the same PREFIX= and" \
-        "DESTDIR= as then, in the same tree" >&2
+    echo "uninstall: this tree has no list of what make install has put into $destdir$prefix: say the same PREFIX=" \
+        "and DESTDIR= as then, in the same tree. In another one, make install with these makes the list anew" >&2
     exit 1
 fi
 

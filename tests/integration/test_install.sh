@@ -107,11 +107,23 @@ echo other >"$dir/gone/opt/te/share/man/man3/other.3"
 if "$src/scripts/uninstall.sh" "$build" /opt "$dir/gone" 2>"$dir/install.log"; then
     fail "uninstall.sh believes in an installation that was not made"
 fi
-grep "put nothing into $dir/gone/opt:" "$dir/install.log" >/dev/null || fail "uninstall.sh: $(cat "$dir/install.log")"
+grep "no list of what make install has put into $dir/gone/opt:" "$dir/install.log" >/dev/null || fail "uninstall.sh: $(cat "$dir/install.log")"
 "$src/scripts/uninstall.sh" "$build" /opt/te "$dir/gone" >"$dir/install.log" || fail "uninstall.sh: $(cat "$dir/install.log")"
 (cd "$dir/gone" && find . | sort) >"$dir/after"
 diff "$dir/before" "$dir/after" >&2 || fail "uninstall.sh leaves or removes what it should not"
 if "$src/scripts/uninstall.sh" "$build" /opt/te "$dir/gone" 2>/dev/null; then fail "uninstall.sh works twice"; fi
+
+# The lists outlive make clean, and nothing else of build/ does.
+mkdir -p "$dir/clean/build/installed/0123" "$dir/clean/build/lib" "$dir/clean/build/.hidden"
+touch "$dir/clean/build/installed/0123/files" "$dir/clean/build/lib/a" "$dir/clean/build/b"
+clean() { make -s -C "$dir/clean" -f "$src/Makefile" clean || fail "make clean fails"; }
+clean
+[ "$(cd "$dir/clean" && find . | sort | xargs)" = ". ./build ./build/installed ./build/installed/0123 ./build/installed/0123/files" ] ||
+    fail "make clean leaves or removes what it should not: $(find "$dir/clean")"
+rm "$dir/clean/build/installed/0123/files"
+clean
+[ ! -e "$dir/clean/build" ] || fail "make clean leaves an empty build"
+clean
 
 # Nor is half an installation left: a file is where a folder should be.
 mkdir -p "$dir/half/opt/te/share"
