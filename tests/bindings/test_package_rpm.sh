@@ -26,9 +26,14 @@ grep "0 errors, 0 warnings" <<<"$found" >/dev/null || fail "rpmlint: $found"
 mkdir -p "$dir/rpm/SOURCES" "$dir/transfer-engine-$version"
 (cd "$src" && cp -r CMakeLists.txt LICENSE ./*.md cmake completions docs include man service src tools "$dir/transfer-engine-$version/")
 tar -C "$dir" -czf "$dir/rpm/SOURCES/transfer-engine-$version.tar.gz" "transfer-engine-$version"
+# What systemd-rpm-macros defines, which Debian has no package of.
+macros=(--define "_unitdir /usr/lib/systemd/system")
+for when in post preun postun_with_restart; do
+    macros+=(--define "systemd_$when() echo systemd_$when %1")
+done
 # An unoptimised build; no package is installed here, so that none can be asked for.
 rpmbuild -bb --nodeps --define "_topdir $dir/rpm" --define "optflags -O0" --define "debug_package %{nil}" \
-    "$spec" >"$dir/log" 2>&1 || fail "rpmbuild: $(tail -n 20 "$dir/log")"
+    "${macros[@]}" "$spec" >"$dir/log" 2>&1 || fail "rpmbuild: $(tail -n 20 "$dir/log")"
 if grep -E "^ *(File listed twice|warning: )" "$dir/log"; then fail "rpmbuild warns"; fi
 packages=("$dir"/rpm/RPMS/*/*.rpm)
 [ ${#packages[@]} = 3 ] || fail "not three packages: ${packages[*]}"
@@ -36,6 +41,10 @@ list() { rpm -qpl "$dir"/rpm/RPMS/*/"$1-$version"-*.rpm 2>/dev/null; }
 list transfer-engine | grep -x /usr/bin/te_metad >/dev/null || fail "te_metad is not with the tools"
 for file in /usr/lib/systemd/system/te_metad.service /etc/default/te_metad; do
     list transfer-engine | grep -x "$file" >/dev/null || fail "$file is not with the tools"
+done
+for when in post preun postun_with_restart; do
+    rpm -qp --scripts "$dir"/rpm/RPMS/*/"transfer-engine-$version"-*.rpm 2>/dev/null |
+        grep -x "echo systemd_$when te_metad.service" >/dev/null || fail "systemd is not told of te_metad.service: $when"
 done
 list transfer-engine-libs | grep -E '/libtransfer_engine\.so\.0$' >/dev/null || fail "no shared library"
 list transfer-engine-devel | grep -x /usr/include/te.h >/dev/null || fail "no te.h"
