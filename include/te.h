@@ -510,6 +510,7 @@ typedef struct te_submit_opts {
      * their log and probes; nobody is told by other transports (docs/tracing.md).
      */
     const char *traceparent;
+    const struct te_paths *paths; /* which transports may carry them, see te_paths.h; NULL: any */
 } te_submit_opts;
 
 /* Makes a batch with room for `capacity` requests in total. The id is never 0 and below 2^63. */
@@ -888,5 +889,6 @@ TE_API int te_shutdown_on_signal(te_engine *e);
 #endif
 
 #include "te_counter.h"
+#include "te_paths.h"
 
 #endif

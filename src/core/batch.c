@@ -10,6 +10,7 @@
  */
 #include "core/batch.h"
 #include "core/core.h"
+#include "core/rules.h"
 #include "core/slow.h"
 #include "core/trace.h"
 
@@ -32,6 +33,7 @@ void tei_batch_put(struct batch *b)
     pthread_cond_destroy(&b->wait_cond);
     tei_slow_free(b);
     tei_trace_free(b);
+    tei_rules_free(b);
     tei_batch_memory_put(&b->engine->batches.memory, b);
 }
 

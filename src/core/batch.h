@@ -12,6 +12,8 @@
 #include <pthread.h>
 #include <stdint.h>
 
+struct rules;
+
 struct batches {
     struct tei_handles ids;
     struct batch_memory memory; /* of those that were freed */
@@ -60,6 +62,7 @@ struct batch {
     struct tei_story *stories; /* of the tasks, by their place; NULL without TE_SLOW_MS */
     /* Likewise, see trace.h; NULL: none of them has one. */
     _Atomic(struct tei_traceparent *) traces;
+    _Atomic(struct rules *) rules; /* likewise, see rules.h */
     _Atomic size_t claimed;        /* tasks in use */
     _Atomic size_t left;           /* tasks not terminal */
     _Atomic size_t cancel_mark;    /* tasks below it were cancelled */

@@ -21,48 +21,6 @@
 #define DRAIN_MIN_NS (TEI_NS_PER_MS / 16) /* doubles up to the next */
 #define DRAIN_MAX_NS (64 * TEI_NS_PER_MS)
 
-static void list_built_in(char *buf, size_t n)
-{
-    const struct tei_transport_ops *ops;
-    size_t used = 0;
-
-    buf[0] = '\0';
-    for (size_t i = 0; (ops = tei_transport_at(i)) && used < n; i++)
-        used += (size_t)snprintf(buf + used, n - used, "%s%s", i ? ", " : "", ops->name);
-}
-
-/* What other makes have and this one cannot. */
-static bool is_closed(const char *name)
-{
-    return strcmp(name, "ascend_direct") == 0 || strcmp(name, "heterogeneous") == 0;
-}
-
-static int find_ops(const char *name, const struct tei_transport_ops **out)
-{
-    char built_in[128];
-
-    *out = tei_transport_find(name);
-    if (*out)
-        return 0;
-    list_built_in(built_in, sizeof(built_in));
-    if (is_closed(name))
-        return TEI_FAIL(
-            TE_ERR_UNSUPPORTED,
-            "transport '%s' is not built in: it moves data by a closed library of the NPU's "
-            "maker. Here NPUs are reached by 'ascend' on one host, by 'rdma' and 'tcp' on "
-            "others; see docs/ascend.md",
-            name);
-    return TEI_FAIL(TE_ERR_UNSUPPORTED, "transport '%.64s' is not built in; there are: %s", name,
-                    built_in);
-}
-
-static bool probe(const struct tei_conf *conf, const struct tei_transport_ops *ops, char *why,
-                  size_t n)
-{
-    why[0] = '\0';
-    return !ops->probe || ops->probe(conf, why, n);
-}
-
 static void shut(te_engine *e, struct tei_transport *t)
 {
     t->ops.close(t);
@@ -81,7 +39,7 @@ static int open_new(te_engine *e, const struct tei_transport_ops *ops, const cha
     char why[256];
     int rc;
 
-    if (!probe(&e->conf, ops, why, sizeof(why)))
+    if (!tei_install_can_run(&e->conf, ops, why, sizeof(why)))
         return TEI_FAIL(TE_ERR_UNSUPPORTED, "transport '%s' cannot run on this host: %s", ops->name,
                         why);
     if (i == TEI_TRANSPORTS_MAX)
@@ -132,40 +90,6 @@ static unsigned bit_of(const char *name)
     return 1u << i;
 }
 
-/* The kinds of memory that are there: the host's is from the start, the others once registered. */
-static unsigned kinds_there(const struct transports *s)
-{
-    return TEI_MEM_BIT(TEI_MEM_HOST) | s->kinds;
-}
-
-/* What in the options keeps it from being installed by itself; NULL if nothing does. */
-static const char *why_off(const struct tei_conf *conf, const struct tei_transport_ops *ops)
-{
-    return ops->why_off ? ops->why_off(conf) : NULL;
-}
-
-/* The host is asked last: for that a library of a vendor may have to be loaded. */
-void tei_install_why_not(const te_engine *e, const struct tei_transport_ops *ops, char *buf,
-                         size_t n)
-{
-    char why[256];
-    const char *option, *asked = tei_transport_asked(&e->conf, &option),
-                        *off = why_off(&e->conf, ops);
-
-    if (asked && strcmp(asked, ops->name) != 0)
-        snprintf(buf, n, "%s asks for %s; te_transport_install() adds this one", option, asked);
-    else if (ops->beside & ~kinds_there(&e->transports) & TEI_MEM_ANY)
-        snprintf(buf, n,
-                 "no memory of such a device is registered; te_transport_install() adds it "
-                 "all the same");
-    else if (off)
-        snprintf(buf, n, "%s; te_transport_install() adds it all the same", off);
-    else if (!probe(&e->conf, ops, why, sizeof(why)))
-        snprintf(buf, n, "cannot run on this host: %s", why);
-    else
-        snprintf(buf, n, "te_transport_install() adds it");
-}
-
 /* The first that can be had: devices that the kernel shows may still be out of reach. */
 static int install_first_remote(te_engine *e)
 {
@@ -177,7 +101,7 @@ static int install_first_remote(te_engine *e)
 
         if (!(ops->caps & TEI_CAP_REMOTE) || (ops->caps & TEI_CAP_DEVICE))
             continue;
-        if (!probe(&e->conf, ops, why, sizeof(why))) {
+        if (!tei_install_can_run(&e->conf, ops, why, sizeof(why))) {
             TEI_INFO("transport %s is left out: %s", ops->name, why);
             continue;
         }
@@ -193,7 +117,7 @@ static int install_first_remote(te_engine *e)
 static int install_named(te_engine *e, const char *name)
 {
     const struct tei_transport_ops *ops;
-    int rc = find_ops(name, &ops);
+    int rc = tei_install_find(name, &ops);
 
     return rc ? rc : install(e, ops, NULL);
 }
@@ -211,7 +135,8 @@ static bool is_companion(const te_engine *e, const struct tei_transport_ops *ops
 {
     const char *option, *asked = tei_transport_asked(&e->conf, &option);
 
-    if (!ops->beside || (ops->beside & ~kinds_there(&e->transports)) || why_off(&e->conf, ops))
+    if (!ops->beside || (ops->beside & ~tei_install_kinds(&e->transports)) ||
+        tei_install_why_off(&e->conf, ops))
         return false;
     return ops->beside == TEI_MEM_BIT(TEI_MEM_HOST) || !asked || strcmp(asked, ops->name) == 0;
 }
@@ -230,7 +155,7 @@ static int install_companions(te_engine *e)
 
         if ((e->transports.declined & (1u << i)) || !is_companion(e, ops))
             continue;
-        if (!probe(&e->conf, ops, why, sizeof(why)))
+        if (!tei_install_can_run(&e->conf, ops, why, sizeof(why)))
             TEI_INFO("transport %s is left out: %s", ops->name, why);
         else if (install(e, ops, NULL) == TE_ERR_MEMORY) /* which has said why not */
             rc = TE_ERR_MEMORY;
@@ -480,7 +405,7 @@ int te_transport_install(te_engine *e, const char *name, const char *arg)
     if (!rc && !name)
         rc = TEI_FAIL(TE_ERR_INVALID, "transport name is NULL");
     if (!rc)
-        rc = find_ops(name, &ops);
+        rc = tei_install_find(name, &ops);
     if (rc)
         return rc;
     pthread_mutex_lock(&e->admin);

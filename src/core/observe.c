@@ -186,30 +186,6 @@ static int explain_target(const struct view *v, const te_request *r, FILE *f, bo
     return 0;
 }
 
-/* One that is installed, but is not part of the view. */
-static const char *why_apart(const struct view *v, const struct tei_transport *t)
-{
-    const char *said = v->why_not[t->index];
-
-    if (!v->seg)
-        return "does not reach this engine itself";
-    if (t->ops.caps & TEI_CAP_LOCAL_ONLY)
-        return "reaches this engine itself only";
-    if (v->seg->files && !(t->ops.caps & TEI_CAP_FILE))
-        return "reaches memory, and the target is files";
-    if (!v->seg->files && (t->ops.caps & TEI_CAP_FILE))
-        return "reaches files, and the target is memory";
-    return said && said[0] ? said : "the target does not speak it";
-}
-
-static const struct via *find_via(const struct view *v, const struct tei_transport *t)
-{
-    for (size_t i = 0; i < v->n_via; i++)
-        if (v->via[i].transport == t)
-            return &v->via[i];
-    return NULL;
-}
-
 /* How the source gets to a transport that does not reach it. */
 static void explain_staging(te_engine *e, const te_request *r, struct tei_transport *t, FILE *f)
 {
@@ -222,29 +198,50 @@ static void explain_staging(te_engine *e, const te_request *r, struct tei_transp
         tei_region_release_local(region, 1);
 }
 
-static void explain_installed(struct view *v, struct tei_transport *t, const struct via *best,
+/* What is said of one that could carry the request, but does not. */
+static void explain_other(struct view *v, const struct via *via, const struct route *route, FILE *f)
+{
+    const struct via *best = route->via;
+    const struct rules *rules = v->peer->rules;
+    size_t place = via->transport->place;
+
+    if (!tei_rules_allow(rules, place))
+        fprintf(f, "but it is not allowed by te_open_with()\n");
+    else if (route->held && best)
+        fprintf(f, "but an earlier WRITE there is not over, which %s had\n",
+                best->transport->ops.name);
+    else if (!best)
+        fprintf(f, "but an earlier WRITE there is not over, by a transport that is not allowed\n");
+    else if (rules && rules->rank[best->transport->place] > rules->rank[place])
+        fprintf(f, "but %s is preferred by te_open_with()\n", best->transport->ops.name);
+    else
+        fprintf(f, "not above that of %s\n", best->transport->ops.name);
+}
+
+static const struct via *find_via(const struct view *v, size_t place)
+{
+    for (size_t i = 0; i < v->n_via; i++)
+        if (v->via[i].transport->place == place)
+            return &v->via[i];
+    return NULL;
+}
+
+static void explain_transport(struct view *v, size_t place, const struct route *route,
                               const te_request *r, FILE *f)
 {
-    const struct via *via = find_via(v, t);
-    enum tei_mem_kind kind = tei_route_kind(v, r);
-    unsigned score = via ? tei_route_score(via, r, kind) : 0;
-    char why[256];
+    const struct via *via = find_via(v, place);
+    unsigned score = via ? tei_route_score(via, r, tei_route_kind(v, r)) : 0;
+    char why[512];
 
-    fprintf(f, "transport %s: ", t->ops.name);
-    if (!via) {
-        fprintf(f, "not possible: %s\n", why_apart(v, t));
-    } else if (via == best) {
+    fprintf(f, "transport %s: ", tei_transport_at(place)->name);
+    if (via && via == route->via) {
         fprintf(f, "score %u, taken\n", score);
-    } else if (score && score != TEI_SCORE_LATER && best == tei_route_holder(v, r)) {
-        fprintf(f, "score %u, but an earlier WRITE there is not over, which %s had\n", score,
-                best->transport->ops.name);
     } else if (score && score != TEI_SCORE_LATER) {
-        fprintf(f, "score %u, not above that of %s\n", score, best->transport->ops.name);
-    } else if (!(t->ops.target_kinds & TEI_MEM_BIT(kind))) {
-        fprintf(f, "not possible: does not reach the sort of memory that the target is in\n");
+        fprintf(f, "score %u, ", score);
+        explain_other(v, via, route, f);
     } else {
-        t->ops.why_not(t, via->attach, r, why, sizeof(why));
-        fprintf(f, "score 0: %s\n", why);
+        tei_route_why_not(v, r, place, why, sizeof(why));
+        fprintf(f, "%s\n", why);
     }
 }
 
@@ -262,27 +259,13 @@ static void explain_files(const struct view *v, const te_request *r, struct tei_
 /* A line for each transport that is built in. */
 static int explain_route(struct view *v, const te_request *r, FILE *f)
 {
-    bool lasts;
-    const struct via *best = tei_route(v, r, &lasts);
-    const struct tei_transport_ops *ops;
-    te_engine *e = v->engine;
+    const struct route route = tei_route(v, r, NULL);
 
-    pthread_rwlock_rdlock(&e->transports.lock);
-    for (size_t i = 0; (ops = tei_transport_at(i)); i++) {
-        struct tei_transport *t = tei_transports_find(&e->transports, ops->name);
-        char why[384];
-
-        if (t) {
-            explain_installed(v, t, best, r, f);
-            continue;
-        }
-        tei_install_why_not(e, ops, why, sizeof(why));
-        fprintf(f, "transport %s: not installed: %s\n", ops->name, why);
-    }
-    pthread_rwlock_unlock(&e->transports.lock);
-    if (best) {
-        explain_staging(e, r, best->transport, f);
-        explain_files(v, r, best->transport, f);
+    for (size_t i = 0; tei_transport_at(i); i++)
+        explain_transport(v, i, &route, r, f);
+    if (route.via) {
+        explain_staging(v->engine, r, route.via->transport, f);
+        explain_files(v, r, route.via->transport, f);
         return 0;
     }
     fprintf(f, "no transport that both engines have installed carries it\n");

@@ -8,6 +8,7 @@
 #include "core/peer.h"
 #include "base/probe.h"
 #include "core/core.h"
+#include "core/rules.h"
 #include "core/view.h"
 
 #include <stdio.h>
@@ -52,14 +53,20 @@ struct view *tei_view_get(struct peers *s, te_segment id)
     return v;
 }
 
+static void free_peer(struct peer *p)
+{
+    free(p->rules);
+    free(p->name);
+    free(p);
+}
+
 void tei_peer_put(struct peer *p)
 {
     if (atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1)
         return;
     pthread_mutex_destroy(&p->doubts.lock);
     pthread_mutex_destroy(&p->lock);
-    free(p->name);
-    free(p);
+    free_peer(p);
 }
 
 static bool is_of_files(struct peer *p)
@@ -114,14 +121,20 @@ void tei_peer_name(struct peers *s, te_segment id, char *buf, size_t n)
     pthread_rwlock_unlock(&s->lock);
 }
 
-static int new_peer(te_engine *e, const char *name, struct peer **out)
+/* `rules` are copied; NULL: there are none. */
+static int new_peer(te_engine *e, const char *name, const struct rules *rules, struct peer **out)
 {
     struct peer *p = calloc(1, sizeof(*p));
 
-    if (p)
-        p->name = strdup(name);
-    if (!p || !p->name) {
-        free(p);
+    if (!p)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for a segment");
+    p->name = strdup(name);
+    if (rules)
+        p->rules = malloc(sizeof(*rules));
+    if (p->rules)
+        *p->rules = *rules;
+    if (!p->name || (rules && !p->rules)) {
+        free_peer(p);
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for a segment");
     }
     p->engine = e;
@@ -195,17 +208,31 @@ static void leave_table(te_engine *e, struct peer *p)
 
 /* ----------------------------------------------------------------------------------------- open */
 
-/* An open of a name that is in the table already. */
-static bool open_again(struct peers *s, const char *name, te_segment *out)
+/* One more open of a peer that is in the table, whose lock is held. Without rules it is open by those that it has. */
+static int open_more(struct peer *p, const struct rules *rules, te_segment *out)
+{
+    char text[256];
+
+    if (rules && !tei_rules_equal(rules, p->rules)) {
+        tei_rules_text(p->rules, text, sizeof(text));
+        return TEI_FAIL(TE_ERR_EXISTS, "segment '%s' is open already, with other paths: %s",
+                        p->name, text);
+    }
+    p->opens++;
+    *out = p->id;
+    return 0;
+}
+
+/* An open of a name that is in the table already; what comes of it is in *rc. */
+static bool open_again(struct peers *s, const char *name, const struct rules *rules,
+                       te_segment *out, int *rc)
 {
     struct peer *p;
 
     pthread_rwlock_wrlock(&s->lock);
     HASH_FIND_STR(s->by_name, name, p);
-    if (p) {
-        p->opens++;
-        *out = p->id;
-    }
+    if (p)
+        *rc = open_more(p, rules, out);
     pthread_rwlock_unlock(&s->lock);
     return p != NULL;
 }
@@ -281,10 +308,10 @@ static void drop_peer(struct peer *p)
     tei_peer_put(p);
 }
 
-static int open_new(te_engine *e, const char *name, te_segment *out)
+static int open_new(te_engine *e, const char *name, const struct rules *rules, te_segment *out)
 {
     struct peer *p, *other;
-    int rc = new_peer(e, name, &p);
+    int rc = new_peer(e, name, rules, &p);
 
     if (rc)
         return rc;
@@ -296,8 +323,7 @@ static int open_new(te_engine *e, const char *name, te_segment *out)
     pthread_rwlock_wrlock(&e->peers.lock);
     HASH_FIND_STR(e->peers.by_name, p->name, other);
     if (other) {
-        other->opens++;
-        *out = other->id;
+        rc = open_more(other, rules, out);
     } else {
         /* Who changes the transports makes the views anew of peers that are in the table. */
         rc = tei_view_is_outdated(p->view) ? tei_view_prepare(p) : 0;
@@ -324,23 +350,37 @@ int tei_peer_check_name(const char **name)
     return 0;
 }
 
-int te_open(te_engine *e, const char *name, te_segment *out)
+int te_open_with(te_engine *e, const char *name, const te_paths *paths, te_segment *out)
 {
+    struct rules rules;
+    bool ruled = false;
     int rc = tei_engine_check(e);
 
     if (!rc)
         rc = tei_peer_check_name(&name);
     if (!rc && !out)
         rc = TEI_FAIL(TE_ERR_INVALID, "the place for the id is NULL");
+    if (!rc)
+        rc = tei_rules_read(paths, &rules, &ruled);
+    if (!rc && ruled && strcmp(name, e->name) == 0)
+        rc = TEI_FAIL(TE_ERR_INVALID,
+                      "'%s' is this engine itself, whose segment is open: te_submit_opts has the "
+                      "paths of its requests",
+                      name);
     if (rc)
         return rc;
     if (strcmp(name, e->name) == 0) {
         *out = TE_LOCAL_SEGMENT;
         return 0;
     }
-    if (open_again(&e->peers, name, out))
-        return 0;
-    return open_new(e, name, out);
+    if (open_again(&e->peers, name, ruled ? &rules : NULL, out, &rc))
+        return rc;
+    return open_new(e, name, ruled ? &rules : NULL, out);
+}
+
+int te_open(te_engine *e, const char *name, te_segment *out)
+{
+    return te_open_with(e, name, NULL, out);
 }
 
 /*
@@ -546,7 +586,7 @@ void tei_peers_init(struct peers *s)
 int tei_peers_start(te_engine *e)
 {
     struct peer *p;
-    int rc = new_peer(e, e->name, &p);
+    int rc = new_peer(e, e->name, NULL, &p);
 
     if (rc)
         return rc;

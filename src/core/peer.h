@@ -19,6 +19,7 @@ struct peer {
     te_engine *engine;
     te_segment id; /* TE_LOCAL_SEGMENT: this engine itself */
     char *name;
+    struct rules *rules;   /* of te_open_with(), or NULL; the peer's, never changed */
     unsigned opens;        /* under peers.lock */
     UT_hash_handle hh;     /* in peers.by_name, under peers.lock */
     _Atomic uint32_t refs; /* the table's, the refresh job's, one for each view */

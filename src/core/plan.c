@@ -30,6 +30,7 @@ void tei_plan_init(struct plan *p, te_engine *e, struct batch *b, size_t expect)
     p->expect = expect;
     p->paged = NULL;
     p->staged = false;
+    p->ruled = false;
     p->again = false;
 }
 
@@ -185,17 +186,20 @@ static int cut_parts(struct plan *p, struct task *t, const te_request *r, const 
 static int cut_range(struct plan *p, struct task *t, const te_request *r, const struct via *via,
                      struct cut *c)
 {
-    bool whole = via || tei_plan_is_whole(p, t->view, r), lasts;
+    bool whole = via || tei_plan_is_whole(p, t->view, r);
+    struct route route;
     int rc = 0;
 
     if (t->view->seg && !whole)
         rc = tei_segment_allows(t->view->seg, r->target_offset, r->length, access_of(r));
     if (rc)
         return rc;
-    if (!via)
-        via = tei_route(t->view, r, &lasts);
-    if (!via)
-        return TE_ERR_UNSUPPORTED;
+    if (!via) {
+        route = tei_route(t->view, r, tei_rules_of(t));
+        via = route.via;
+        if (!via)
+            return route.held ? TE_ERR_BUSY : TE_ERR_UNSUPPORTED;
+    }
     c->via = via;
     if (!whole)
         return cut_parts(p, t, r, via, c);
@@ -239,18 +243,23 @@ static te_request page_request(const struct task *t, uint64_t local, uint64_t re
                         .length = length};
 }
 
+te_request tei_plan_range(const struct task *t)
+{
+    const struct page_list *l = t->paged ? tei_page_list_of(t) : NULL;
+
+    return l ? page_request(t, l->local.base, l->remote.base, l->remote.extent) : t->req;
+}
+
 /* The one way for all pages, where they are in one buffer; NULL: each is to be looked up. */
 static const struct via *find_via(struct plan *p, const struct task *t)
 {
-    const struct page_list *l = tei_page_list_of(t);
-    te_request all = page_request(t, l->local.base, l->remote.base, l->remote.extent);
-    const struct via *via;
-    bool lasts;
+    te_request all = tei_plan_range(t);
+    struct route route;
 
     if (!tei_plan_is_whole(p, t->view, &all))
         return NULL;
-    via = tei_route(t->view, &all, &lasts);
-    return lasts ? via : NULL;
+    route = tei_route(t->view, &all, tei_rules_of(t));
+    return route.lasts ? route.via : NULL;
 }
 
 int tei_plan_cut_window(struct plan *p, struct task *t, uint32_t room)
@@ -402,11 +411,20 @@ static int fail_unregistered(const struct task *t, size_t i)
                     (unsigned long long)t->req.target_offset, (unsigned long long)t->req.length);
 }
 
-static int fail_unreached(const struct task *t, size_t i)
+/* What a program has ruled out, it is told of; else te_explain() says more. */
+static int fail_unreached(const struct task *t, size_t i, int rc)
 {
     const struct tei_segment *s = t->view->seg;
+    char why[1024];
 
-    return TEI_FAIL(TE_ERR_UNSUPPORTED,
+    if (rc == TE_ERR_BUSY || t->view->peer->rules || tei_rules_of(t)) {
+        te_request r = tei_plan_range(t);
+
+        tei_route_refusal(t->view, &r, tei_rules_of(t), why, sizeof(why));
+        return TEI_FAIL(rc, "request %zu: no path to segment '%s' that te_paths allows: %s", i,
+                        t->view->peer->name, why);
+    }
+    return TEI_FAIL(rc,
                     "request %zu: no installed transport reaches segment '%s' of protocol '%.64s'; "
                     "te_explain() says why",
                     i, s ? t->view->peer->name : "of this engine",
@@ -435,8 +453,8 @@ int tei_plan_task(struct plan *p, struct task *t, size_t i, const struct via *vi
         return 0;
     if (rc == TE_ERR_NOT_REGISTERED)
         fail_unregistered(t, i);
-    else if (rc == TE_ERR_UNSUPPORTED)
-        fail_unreached(t, i);
+    else if (rc == TE_ERR_UNSUPPORTED || rc == TE_ERR_BUSY)
+        fail_unreached(t, i, rc);
     else
         TEI_FAIL(rc, "request %zu: %s", i, te_strerror(rc));
     return rc;

@@ -27,16 +27,19 @@ struct plan {
     struct tei_list unposted; /* tasks without work: empty ones and those to be parked */
     struct page_list *paged;  /* of the tasks of pages that were cut */
     bool staged;              /* some of the task goes through host memory */
+    bool ruled;               /* the requests have rules of their own, see rules.h */
     bool again; /* they had been posted before: by another transport is a change of path */
 };
 void tei_plan_init(struct plan *p, te_engine *e, struct batch *b, size_t expect);
 /*
  * Finds the target range of t->req in t->view and cuts the work: on 0 the pieces are on
  * lists[transport index] and t->left is set. TE_ERR_STALE or TE_ERR_ACCESS when the view does not
- * have it, TE_ERR_UNSUPPORTED when no transport carries it, TE_ERR_NOT_REGISTERED when this engine
- * is the target, TE_ERR_MEMORY.
+ * have it, TE_ERR_UNSUPPORTED when no transport carries it, TE_ERR_BUSY when one would that the rules do not allow,
+ * TE_ERR_NOT_REGISTERED when this engine is the target, TE_ERR_MEMORY.
  */
 int tei_plan_cut(struct plan *p, struct task *t);
+/* All that a task is to move lies in this range: of pages from the first to the last. */
+te_request tei_plan_range(const struct task *t);
 /* Whether the range lies in one buffer of the view that allows it. */
 bool tei_plan_is_whole(struct plan *p, const struct view *v, const te_request *r);
 /*

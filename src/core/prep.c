@@ -83,13 +83,12 @@ static uint8_t find_via(const struct prep *p, struct view *v, size_t k, int opco
 {
     unsigned access = opcode == TE_READ ? TE_REMOTE_READ : TE_REMOTE_WRITE;
     te_request r = request_of(p, k, opcode);
-    const struct via *via;
-    bool lasts;
+    struct route route;
 
     if (!b || (b->access & access) != access)
         return VIA_UNKNOWN;
-    via = tei_route(v, &r, &lasts);
-    return via && lasts ? (uint8_t)(via - v->via) : VIA_UNKNOWN;
+    route = tei_route(v, &r, NULL);
+    return route.via && route.lasts ? (uint8_t)(route.via - v->via) : VIA_UNKNOWN;
 }
 
 static void find_vias(const struct prep *p, struct view *v, struct finding *f)
@@ -379,11 +378,13 @@ static int fail_claim(const struct use *u, size_t i, int rc)
                     (unsigned long long)u->prep->items[k].length);
 }
 
-static const struct via *known_via(const struct use *u, size_t i, const te_request *r)
+/* Requests with rules of their own are looked up one by one. */
+static const struct via *known_via(const struct plan *p, const struct use *u, size_t i,
+                                   const te_request *r)
 {
     uint8_t at = u->viable ? u->found->of[item_of(u, i)].via[u->opcode] : VIA_UNKNOWN;
 
-    return at == VIA_UNKNOWN || tei_route_holder(u->view, r) ? NULL : &u->view->via[at];
+    return at == VIA_UNKNOWN || p->ruled || tei_route_holder(u->view, r) ? NULL : &u->view->via[at];
 }
 
 static int fill_prepared(struct plan *p, struct task *tasks, size_t n, const void *arg)
@@ -398,7 +399,7 @@ static int fill_prepared(struct plan *p, struct task *tasks, size_t n, const voi
 
         claimed = claim(p, tasks, u, i, tei_min(n, i + STRIDE), &bad);
         for (size_t k = i; !rc && k < claimed; k++)
-            rc = tei_plan_task(p, &tasks[k], k, known_via(u, k, &tasks[k].req));
+            rc = tei_plan_task(p, &tasks[k], k, known_via(p, u, k, &tasks[k].req));
         if (!rc && bad)
             rc = fail_claim(u, claimed, bad);
     }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route.c - which transport carries a request: the one that scores highest; ties go to the one
- * installed first. One that cannot reach the sort of memory that the target is in is not asked. A WRITE to
- * where an earlier one may still be applied is carried by the transport that had that one.
+ * route.c - which transport carries a request: of those that te_paths allows the one that is preferred there, else the
+ * one that scores highest; ties go to the one installed first. One that cannot reach the sort of memory that the target
+ * is in is not asked. A WRITE to where an earlier one may still be applied is carried by the transport that had that
+ * one, or not at all.
  */
 #include "core/route.h"
 #include "core/peer.h"
@@ -39,23 +40,40 @@ struct via *tei_route_holder(struct view *v, const te_request *r)
     return NULL;
 }
 
-struct via *tei_route(struct view *v, const te_request *r, bool *lasts)
+/* Preferred ones above all others. */
+static uint64_t worth_of(const struct rules *segment, const struct rules *own, size_t place,
+                         unsigned score)
+{
+    const struct rules *by = own && own->prefers ? own : segment;
+
+    return (by ? (uint64_t)by->rank[place] << 32 : 0) | score;
+}
+
+static bool is_allowed(const struct view *v, const struct rules *own, size_t place)
+{
+    return tei_rules_allow(v->peer->rules, place) && tei_rules_allow(own, place);
+}
+
+struct route tei_route(struct view *v, const te_request *r, const struct rules *own)
 {
     enum tei_mem_kind kind = tei_route_kind(v, r);
-    struct via *best = tei_route_holder(v, r);
-    unsigned high = 0;
+    struct via *holder = tei_route_holder(v, r);
+    struct route best = {.lasts = !holder, .held = holder != NULL};
+    uint64_t high = 0;
 
-    *lasts = !best;
-    if (best)
-        return best;
-    for (size_t i = 0; i < v->n_via; i++) {
-        unsigned score = tei_route_score(&v->via[i], r, kind);
+    if (holder && is_allowed(v, own, holder->transport->place))
+        best.via = holder;
+    for (size_t i = 0; !holder && i < v->n_via; i++) {
+        size_t place = v->via[i].transport->place;
+        unsigned score = 0;
 
+        if (is_allowed(v, own, place))
+            score = tei_route_score(&v->via[i], r, kind);
         if (score == TEI_SCORE_LATER) {
-            *lasts = false;
-        } else if (score > high) {
-            high = score;
-            best = &v->via[i];
+            best.lasts = false;
+        } else if (score && worth_of(v->peer->rules, own, place, score) > high) {
+            high = worth_of(v->peer->rules, own, place, score);
+            best.via = &v->via[i];
         }
     }
     return best;

@@ -12,6 +12,7 @@
 #include "core/complete.h"
 #include "core/notify.h"
 #include "core/page_feed.h"
+#include "core/rules.h"
 #include "core/trace.h"
 #include "core/view.h"
 
@@ -32,9 +33,15 @@ static void settle_unposted(struct plan *p)
     }
 }
 
-/* The submit lock is held. `trace` may be NULL. */
-static int submit_planned(struct plan *p, size_t n, const struct tei_traceparent *trace,
-                          tei_fill fill, const void *arg)
+/* What requests have beside them, few do: NULL. */
+struct beside {
+    const struct tei_traceparent *trace;
+    const struct rules *rules;
+};
+
+/* The submit lock is held. */
+static int submit_planned(struct plan *p, size_t n, const struct beside *x, tei_fill fill,
+                          const void *arg)
 {
     struct batch *b = p->batch;
     size_t first = atomic_load_explicit(&b->claimed, memory_order_relaxed);
@@ -45,7 +52,10 @@ static int submit_planned(struct plan *p, size_t n, const struct tei_traceparent
             TE_ERR_TOO_MANY,
             "batch has room for %zu more requests of %zu, not for %zu; allocate a larger one",
             b->capacity - first, b->capacity, n);
-    rc = tei_trace_set(b, trace, n);
+    p->ruled = x->rules != NULL;
+    rc = tei_trace_set(b, x->trace, n);
+    if (!rc)
+        rc = tei_rules_set(b, x->rules, n);
     if (!rc)
         rc = fill(p, &b->tasks[first], n, arg);
     if (rc) {
@@ -92,14 +102,26 @@ static int take_trace(const te_submit_opts *o, struct tei_traceparent *room,
     return 0;
 }
 
+static int take_rules(const te_submit_opts *o, struct rules *room, const struct rules **out)
+{
+    bool said = false;
+    int rc = o->paths ? tei_rules_read(o->paths, room, &said) : 0;
+
+    *out = said ? room : NULL;
+    return rc;
+}
+
 static int submit_pinned(struct batch *b, size_t n, const te_submit_opts *o, tei_fill fill,
                          const void *arg)
 {
-    const struct tei_traceparent *trace = NULL;
-    struct tei_traceparent room;
+    struct beside beside = {0};
+    struct tei_traceparent trace;
+    struct rules rules;
     struct plan plan;
-    int rc = take_trace(o, &room, &trace);
+    int rc = take_trace(o, &trace, &beside.trace);
 
+    if (!rc)
+        rc = take_rules(o, &rules, &beside.rules);
     tei_plan_init(&plan, b->engine, b, n);
     if (o->deadline_ms > 0)
         plan.deadline_ns = tei_deadline_ns(o->deadline_ms);
@@ -107,7 +129,7 @@ static int submit_pinned(struct batch *b, size_t n, const te_submit_opts *o, tei
         rc = tei_notify_group(b->engine, o, n, &plan.group);
     if (!rc && n) {
         pthread_mutex_lock(&b->submit_lock);
-        rc = submit_planned(&plan, n, trace, fill, arg);
+        rc = submit_planned(&plan, n, &beside, fill, arg);
         pthread_mutex_unlock(&b->submit_lock);
     }
     if (rc)

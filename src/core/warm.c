@@ -11,6 +11,7 @@
 #include "base/os.h"
 #include "base/sized.h"
 #include "core/core.h"
+#include "core/rules.h"
 #include "core/view.h"
 
 #include <assert.h>
@@ -29,10 +30,12 @@ static_assert(TEI_TRANSPORTS_MAX == TEI_ARRAY_LEN(((struct te_warm *)NULL)->by),
 /* One call. */
 struct warmup {
     int64_t begin_ns, deadline_ns;
-    struct view *view;     /* the one that is asked now; held */
-    unsigned moves;        /* views before it */
-    uint64_t fetch;        /* of the peer, which this call has asked for; 0: none */
-    struct tei_warmth *of; /* by place in out->by, as of out->n */
+    struct view *view; /* the one that is asked now; held */
+    unsigned moves;    /* views before it */
+    uint64_t fetch;    /* of the peer, which this call has asked for; 0: none */
+    size_t via
+        [TEI_TRANSPORTS_MAX]; /* of the view, by place in out->by: those that the segment's rules allow */
+    struct tei_warmth *of; /* likewise by place */
     struct te_warm *out;
 };
 
@@ -41,7 +44,10 @@ static void begin_view(struct warmup *x, struct view *v)
     x->view = v;
     memset(x->of, 0, TEI_TRANSPORTS_MAX * sizeof(*x->of));
     memset(x->out->by, 0, sizeof(x->out->by));
-    x->out->n = v->n_via;
+    x->out->n = 0;
+    for (size_t i = 0; i < v->n_via; i++)
+        if (tei_rules_allow(v->peer->rules, v->via[i].transport->place))
+            x->via[x->out->n++] = i;
 }
 
 /* ----------------------------------------------------------------------------------- transports */
@@ -68,9 +74,9 @@ static bool ask_all(const struct warmup *x)
 {
     bool opening = false;
 
-    for (size_t i = 0; i < x->view->n_via; i++)
+    for (size_t i = 0; i < x->out->n; i++)
         if (!x->of[i].begun || x->of[i].opening)
-            opening = ask(x, &x->view->via[i], i) || opening;
+            opening = ask(x, &x->view->via[x->via[i]], i) || opening;
     return opening;
 }
 
@@ -163,6 +169,12 @@ static int verdict(const struct warmup *x, bool opening)
     if (x->view->n_via == 0)
         return TEI_FAIL(TE_ERR_UNSUPPORTED,
                         "no installed transport reaches segment '%s'; te_explain() says why", name);
+    if (x->out->n == 0)
+        return TEI_FAIL(
+            TE_ERR_UNSUPPORTED,
+            "no transport that te_open_with() allows reaches segment '%s'; te_explain() "
+            "says why",
+            name);
     if (cold)
         return TEI_FAIL(cold->error, "segment '%s': %s: %s", name, cold->transport,
                         x->of[cold - x->out->by].why);

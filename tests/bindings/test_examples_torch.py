@@ -21,7 +21,7 @@ class Torch(unittest.TestCase):
         python = examples.python_with("torch")
         for words in ("", "--mooncake"):
             with examples.start("pd_disaggregation", python=python, words=words) as program:
-                self.assertEqual(program.wait(), 0, program)
+                self.assertEqual(program.wait(4 * te.HANG_S), 0, program)
                 self.assertEqual(program.errors, [], program)
                 first, given_up, answers = program.lines
             self.assertRegex(first, r"^first token after [\d.]+ ms; [\d.]+ ms where layers go while later ones compute$")

@@ -149,12 +149,12 @@ class Proc:
                     raise AssertionError(f"no {what} from {self}")
                 self.changed.wait(0.2)
 
-    def wait(self):
+    def wait(self, seconds=HANG_S):
         """The exit status, when all that it wrote has been read."""
         try:
-            rc = self.process.wait(HANG_S)
+            rc = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"did not end in {HANG_S} s: {self}") from None
+            raise AssertionError(f"did not end in {seconds} s: {self}") from None
         self._end_readers()
         return rc
 

@@ -2,6 +2,7 @@
 /* Which transport carries a request. */
 
 #include "core/core.h"
+#include "core/peer.h"
 #include "core/route.h"
 #include "test.h"
 
@@ -22,15 +23,19 @@ static bool first_holds(struct tei_transport *t, const struct tei_attach *a, con
 }
 
 static struct tei_transport transports[2];
+static struct rules segment_rules;
+static struct peer peer;
 
 static void make_view(struct view *v)
 {
     memset(v, 0, sizeof(*v));
+    peer.rules = NULL;
+    v->peer = &peer;
     for (size_t i = 0; i < 2; i++) {
         struct tei_transport_ops ops = {
             .target_kinds = TEI_MEM_ANY, .score = score_of, .holds = first_holds};
 
-        transports[i] = (struct tei_transport){.ops = ops, .index = i};
+        transports[i] = (struct tei_transport){.ops = ops, .index = i, .place = i + 4};
         v->via[v->n_via++].transport = &transports[i];
     }
 }
@@ -39,10 +44,11 @@ static void expect(struct view *v, int opcode, uint64_t at, uint64_t length, siz
                    bool last)
 {
     te_request r = {.opcode = opcode, .target_offset = at, .length = length};
-    bool lasts;
+    struct route route = tei_route(v, &r, NULL);
 
-    assert_int_equal(tei_route(v, &r, &lasts)->transport->index, index);
-    assert_int_equal(lasts, last);
+    assert_int_equal(route.via->transport->index, index);
+    assert_int_equal(route.lasts, last);
+    assert_int_equal(route.held, !last);
     assert_int_equal(!tei_route_holder(v, &r), last);
 }
 
@@ -66,10 +72,83 @@ TEST(a_write_follows_an_earlier_one)
     expect(&v, TE_WRITE, 199, 1, 0, false);
 }
 
+static struct rules forbidding(size_t index)
+{
+    return (struct rules){.forbidden = (uint16_t)(1u << (index + 4))};
+}
+
+static struct rules preferring(size_t index)
+{
+    struct rules x = {.prefers = true};
+
+    x.rank[index + 4] = 1;
+    return x;
+}
+
+/* -1: none. */
+static int carrier(struct view *v, const te_request *r, const struct rules *own)
+{
+    const struct via *via = tei_route(v, r, own).via;
+
+    return via ? (int)via->transport->index : -1;
+}
+
+TEST(what_is_forbidden_carries_nothing)
+{
+    const te_request r = {.opcode = TE_READ, .length = 8};
+    const struct rules no_0 = forbidding(0), no_1 = forbidding(1), nothing = {0};
+    struct view v;
+
+    make_view(&v);
+    assert_int_equal(carrier(&v, &r, &no_0), 1);
+    assert_int_equal(carrier(&v, &r, &no_1), 0);
+    segment_rules = no_1;
+    peer.rules = &segment_rules;
+    assert_int_equal(carrier(&v, &r, NULL), 0);
+    assert_int_equal(carrier(&v, &r, &nothing), 0);
+    assert_int_equal(carrier(&v, &r, &no_0), -1);
+    assert_false(tei_route(&v, &r, &no_0).held);
+}
+
+/* The request's own preference counts, and the segment's where it has none; neither allows what the other forbids. */
+TEST(what_is_preferred_carries_it)
+{
+    const te_request r = {.opcode = TE_READ, .length = 8};
+    const struct rules first = preferring(0), second = preferring(1), no_0 = forbidding(0);
+    struct view v;
+
+    make_view(&v);
+    assert_int_equal(carrier(&v, &r, &first), 0);
+    segment_rules = first;
+    peer.rules = &segment_rules;
+    assert_int_equal(carrier(&v, &r, NULL), 0);
+    assert_int_equal(carrier(&v, &r, &second), 1);
+    assert_int_equal(carrier(&v, &r, &no_0), 1);
+    segment_rules = no_0;
+    assert_int_equal(carrier(&v, &r, &first), 1);
+}
+
+/* Nobody else carries a WRITE there, and so it is not carried. */
+TEST(an_earlier_write_of_one_that_is_forbidden)
+{
+    const te_request r = {.opcode = TE_WRITE, .target_offset = 150, .length = 8};
+    const struct rules no_0 = forbidding(0);
+    struct view v;
+
+    make_view(&v);
+    assert_int_equal(carrier(&v, &r, &no_0), -1);
+    assert_true(tei_route(&v, &r, &no_0).held);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_best_carries_it),
-                                       cmocka_unit_test(a_write_follows_an_earlier_one)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_best_carries_it),
+        cmocka_unit_test(a_write_follows_an_earlier_one),
+        cmocka_unit_test(what_is_forbidden_carries_nothing),
+        cmocka_unit_test(what_is_preferred_carries_it),
+        cmocka_unit_test(an_earlier_write_of_one_that_is_forbidden),
+    };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

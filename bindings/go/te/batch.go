@@ -140,6 +140,8 @@ type SubmitOptions struct {
 	// Traceparent, if not "", is the trace context of W3C that the requests belong to, "00-...". The line of
 	// a slow one has it, and the log and the probes of a target that is reached by TCP.
 	Traceparent string
+	// Paths, if not nil, are the transports that may carry the requests; they narrow those of Engine.OpenWith.
+	Paths *Paths
 }
 
 // NewBatch makes a batch with room for that many requests.
@@ -226,6 +228,7 @@ func (o *SubmitOptions) c() (opts *C.te_submit_opts, free func(), err error) {
 		C.free(unsafe.Pointer(opts.notify_name))
 		C.free(unsafe.Pointer(opts.notify_msg))
 		C.free(unsafe.Pointer(opts.traceparent))
+		freePaths(opts.paths)
 		C.free(unsafe.Pointer(opts))
 	}
 	opts.size = C.sizeof_te_submit_opts
@@ -236,6 +239,12 @@ func (o *SubmitOptions) c() (opts *C.te_submit_opts, free func(), err error) {
 	}
 	if o.Traceparent != "" {
 		if opts.traceparent, err = cstring("traceparent", o.Traceparent); err != nil {
+			free()
+			return nil, nil, err
+		}
+	}
+	if o.Paths != nil {
+		if opts.paths, err = o.Paths.c(); err != nil {
 			free()
 			return nil, nil, err
 		}

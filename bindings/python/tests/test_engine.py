@@ -455,6 +455,39 @@ class Transfers(Case):
             with self.assertRaisesRegex(TypeError, "traceparent must be a str or None, not bytes"):
                 segment.read(memory, remote, traceparent=context.encode())
 
+    def test_paths_asked_for(self):
+        engine, peer, segment = self.both()
+        remote = peer.register(length=1000, seed=1)
+        memory, tcp = bytearray(1000), te.Paths(require="tcp", prefer=["tcp", "host"])
+        with engine.register(memory), segment.prepare([memory], [remote]) as prepared:
+            pages = te.Pages(memory, 10, 100), te.Pages(remote, 10, 100)
+            ways = (
+                lambda paths: segment.start_read([memory], [remote], paths=paths),
+                lambda paths: segment.start_write([memory], [remote], paths=paths),
+                lambda paths: prepared.start(te.Opcode.READ, paths=paths),
+                lambda paths: segment.start_pages(te.Opcode.READ, *pages, 100, 10, paths=paths),
+            )
+            for way in ways:
+                with way(tcp) as batch:
+                    self.assertEqual(batch.result(), 1000)
+                    self.assertEqual(batch.paths(), [te.TaskPath("tcp", "", 0, False)])
+                with self.assertRaisesRegex(te.RequestError, "no path to segment .* local: not possible"):
+                    way(te.Paths(require=["local"]))
+            self.assertEqual(segment.read(memory, remote, paths=tcp), 1000)
+            self.assertEqual(segment.write(memory, remote, paths=tcp), 1000)
+            with self.assertRaisesRegex(te.RequestError, "'tpc' is not built in"):
+                segment.read(memory, remote, paths=te.Paths(forbid="tpc"))
+            with self.assertRaisesRegex(TypeError, "forbid must be a str"):
+                segment.read(memory, remote, paths=te.Paths(forbid=[1]))
+        name = segment.name
+        with self.assertRaisesRegex(te.RequestError, "open already, with other paths: any"):
+            engine.open(name, paths=tcp)
+        segment.close()
+        with engine.open(name, paths=tcp) as again, engine.register(memory):
+            with again.start_read([memory], [remote]) as batch:
+                batch.result()
+                self.assertEqual([path.transport for path in batch.paths()], ["tcp"])
+
     def test_read_only_memory_is_not_written_by_peers(self):
         engine, peer, _ = self.both()
         data = bytes(100)

@@ -5,9 +5,9 @@ Engine and what it gives are the interface of this package; TransferEngine is Mo
 programs that were written for that.
 """
 
-from ._batch import Batch, Opcode, Pages, Prepared, TaskPath, TaskStatus, TransferState
+from ._batch import Batch, Opcode, Pages, Paths, Prepared, TaskPath, TaskStatus, TransferState
 from ._counter import Adder, Counter
-from ._engine import Access, Engine, Notice, RawNotice, Region, Segment, Warmed
+from ._engine import Access, Engine, Notice, RawNotice, Segment, Warmed
 from ._errors import (
     EngineClosed,
     FatalError,
@@ -20,6 +20,7 @@ from ._errors import (
     Unsafe,
 )
 from ._native import VERSION as __version__
+from ._region import Region
 from .mooncake import TransferEngine, TransferNotify, TransferOpcode
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Notice",
     "Opcode",
     "Pages",
+    "Paths",
     "PathError",
     "Prepared",
     "RawNotice",

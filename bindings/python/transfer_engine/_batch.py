@@ -17,10 +17,12 @@ from typing import (
     Any,
     Callable,
     Generator,
+    Iterable,
     List,
     NamedTuple,
     Optional,
     Sequence,
+    Union,
 )
 
 from ._errors import (
@@ -33,7 +35,8 @@ from ._errors import (
     in_python,
 )
 from ._memory import integer, words
-from ._native import Message, NotifyParts, Path, Range, Status, SubmitOptions, lib, message
+from ._native import Message, NotifyParts, Path, Range, Status, SubmitOptions, lib, message, text
+from ._native import Paths as RawPaths
 from ._state import has_ended
 
 if TYPE_CHECKING:
@@ -97,15 +100,48 @@ def checked_timeout(timeout: Optional[float]) -> Optional[float]:
     return None if timeout > _MOST_SECONDS else timeout
 
 
+Names = Union[None, str, Iterable[str]]
+
+
+def _names(names: Names, what: str) -> Optional[bytes]:
+    """A list of transports as te_paths has it."""
+    if names is None:
+        return None
+    listed = (names,) if isinstance(names, str) else names
+    return b",".join(text(name, what) for name in listed)
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Which transports may carry transfers (te_paths.h): names such as "rdma", or several of them.
+
+    `require`: one of these or none, and what they cannot carry is refused at once; `prefer`: these before others,
+    in this order; `forbid`: none of these. Batch.paths() tells what has carried a transfer.
+    """
+
+    require: Names = None
+    prefer: Names = None
+    forbid: Names = None
+
+    def _raw(self) -> RawPaths:
+        return RawPaths(
+            ctypes.sizeof(RawPaths),
+            _names(self.require, "require"),
+            _names(self.prefer, "prefer"),
+            _names(self.forbid, "forbid"),
+        )
+
+
 def submit_options(
     timeout: Optional[float],
     notify: Optional[NotifyParts],
     target: int,
     traceparent: Optional[str] = None,
+    paths: Optional[Paths] = None,
 ) -> Optional[SubmitOptions]:
     """te_submit_opts, None where all is as usual."""
     timeout = checked_timeout(timeout)
-    if timeout is None and notify is None and traceparent is None:
+    if timeout is None and notify is None and traceparent is None and paths is None:
         return None
     options = SubmitOptions(size=ctypes.sizeof(SubmitOptions))
     if timeout is not None:
@@ -116,6 +152,8 @@ def submit_options(
         if not isinstance(traceparent, str):
             raise TypeError(f"traceparent must be a str or None, not {type(traceparent).__name__}")
         options.traceparent = traceparent.replace("\0", "?").encode("ascii", "replace")
+    if paths is not None:
+        options.paths = ctypes.pointer(paths._raw())
     return options
 
 
@@ -417,6 +455,7 @@ class Prepared:
         timeout: Optional[float] = None,
         notify: Optional[NotifyParts] = None,
         traceparent: Optional[str] = None,
+        paths: Optional[Paths] = None,
     ) -> Batch:
         """Starts the pieces of these numbers, in this order (None: all)."""
         opcode = Opcode(opcode)
@@ -425,7 +464,7 @@ class Prepared:
         table = None if indexes is None else words(indexes, "indexes", "I")
         n = self.count if table is None else len(table)
         where = None if table is None else table.buffer_info()[0]
-        options = submit_options(timeout, notify, self._segment, traceparent)
+        options = submit_options(timeout, notify, self._segment, traceparent, paths)
         return Batch.start(
             self._engine,
             n,

@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from . import _log
 from ._aio import Arrivals, Reactor
-from ._batch import Batch, Opcode, Pages, Prepared, checked_timeout, submit_options
+from ._batch import Batch, Opcode, Pages, Paths, Prepared, checked_timeout, submit_options
 from ._counter import Adder, Counter
 from ._errors import INVALID, METADATA, NOT_FOUND, TransferError, error_for, in_python
 from ._memory import Numbers, integer, kind, listed, local_words, numbers, sized_span, words
@@ -37,6 +37,7 @@ from ._native import (
     text,
 )
 from ._native import Pages as RawPages
+from ._region import Region
 from ._state import Hold, State
 
 assert ctypes.sizeof(Request) == 40
@@ -391,16 +392,17 @@ class Engine:
 
     # ------------------------------------------------------------------------------- segments
 
-    def open(self, name: str) -> Segment:
-        """Opens the segment of that name, and asks its engine what it holds.
+    def open(self, name: str, *, paths: Optional[Paths] = None) -> Segment:
+        """Opens the segment of that name, and asks its engine what it holds. Its transfers go by these paths.
 
         One that is open already is given once more at once, and nobody is asked, whether its engine
         still lives or not; refresh() asks again, and probe() whether there is an engine.
         """
-        ident = ctypes.c_int32()
+        ident, asked = ctypes.c_int32(), None if paths is None else paths._raw()
         with self._state.inside:
             handle = self._state.handle()
-            lib.check(lib.te_open(handle, text(name, "name"), byref(ident)))
+            given = None if asked is None else byref(asked)
+            lib.check(lib.te_open_with(handle, text(name, "name"), given, byref(ident)))
         return Segment(self, name, ident.value)
 
     def refresh(self, name: Optional[str] = None) -> None:
@@ -509,39 +511,6 @@ class Engine:
             return sized_text(lambda buffer, n: lib.te_stats_text(handle, buffer, n))
 
 
-class Region:
-    """Registered memory, `nbytes` from `address` on, which is what peers are told of it.
-
-    A context manager: its end takes the registration away.
-    """
-
-    def __init__(self, engine: Engine, address: int, nbytes: int) -> None:
-        self._engine: Optional[Engine] = engine
-        self.address = address
-        self.nbytes = nbytes
-
-    def __repr__(self) -> str:
-        engine = self._engine  # close() may take it away meanwhile
-        closed = engine is None or engine._state.closed
-        what = f"{self.address:#x} + {self.nbytes}{' closed' if closed else ''}"
-        return f"<{type(self).__name__} {what}>"
-
-    def close(self) -> None:
-        """Takes the region away. Afterwards no peer can touch its memory any more."""
-        engine = self._engine
-        if engine is not None and engine._state.closed:
-            engine.close()
-        elif engine is not None:
-            engine.unregister(self.address)
-        self._engine = None
-
-    def __enter__(self) -> Region:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
 def _page_side(side: Pages, what: str, base: int, index: Optional[Numbers]) -> PageSide:
     return PageSide(
         integer(base, f"{what} base"),
@@ -560,7 +529,8 @@ class Segment:
     without `length` the whole object is meant. `timeout` is in seconds: what has not ended by then
     ends with TransferTimeout; 0 or less, of a time that is over, is as 1 ms. `notify` is a (name, message) that the peer gets once all of it is
     complete; either may be bytes. One that cannot be sent is a RuntimeWarning, and the data is moved. `traceparent` is
-    the W3C trace context of the span around the transfer, "00-...", which the logs and probes of both sides have.
+    the W3C trace context of the span around the transfer, "00-...", which the logs and probes of both sides have. `paths`
+    are the transports that may carry it; they narrow those of Engine.open().
     """
 
     def __init__(self, engine: Engine, name: str, ident: int) -> None:
@@ -661,10 +631,11 @@ class Segment:
         timeout: Optional[float] = None,
         notify: Optional[NotifyParts] = None,
         traceparent: Optional[str] = None,
+        paths: Optional[Paths] = None,
     ) -> int:
         """Copies local memory to the peer's; returns the number of bytes."""
         with self._one(
-            Opcode.WRITE, local, remote, length, timeout, notify, traceparent
+            Opcode.WRITE, local, remote, length, timeout, notify, traceparent, paths
         ) as batch:
             return batch.result()
 
@@ -677,10 +648,11 @@ class Segment:
         timeout: Optional[float] = None,
         notify: Optional[NotifyParts] = None,
         traceparent: Optional[str] = None,
+        paths: Optional[Paths] = None,
     ) -> int:
         """Copies the peer's memory to local memory; returns the number of bytes."""
         with self._one(
-            Opcode.READ, local, remote, length, timeout, notify, traceparent
+            Opcode.READ, local, remote, length, timeout, notify, traceparent, paths
         ) as batch:
             return batch.result()
 
@@ -693,10 +665,11 @@ class Segment:
         timeout: Optional[float] = None,
         notify: Optional[NotifyParts] = None,
         traceparent: Optional[str] = None,
+        paths: Optional[Paths] = None,
     ) -> int:
         """write() for asyncio. A task that is canceled ends when its memory is quiet."""
         with self._one(
-            Opcode.WRITE, local, remote, length, timeout, notify, traceparent
+            Opcode.WRITE, local, remote, length, timeout, notify, traceparent, paths
         ) as batch:
             return await batch
 
@@ -709,10 +682,11 @@ class Segment:
         timeout: Optional[float] = None,
         notify: Optional[NotifyParts] = None,
         traceparent: Optional[str] = None,
+        paths: Optional[Paths] = None,
     ) -> int:
         """read() for asyncio. A task that is canceled ends when its memory is quiet."""
         with self._one(
-            Opcode.READ, local, remote, length, timeout, notify, traceparent
+            Opcode.READ, local, remote, length, timeout, notify, traceparent, paths
         ) as batch:
             return await batch
 
@@ -725,6 +699,7 @@ class Segment:
         timeout: Optional[float],
         notify: Optional[NotifyParts],
         traceparent: Optional[str],
+        paths: Optional[Paths],
     ) -> Batch:
         where, length = sized_span(local, length, opcode == Opcode.READ)
         return self._submit(
@@ -736,6 +711,7 @@ class Segment:
             timeout,
             notify,
             traceparent,
+            paths,
         )
 
     def start_write(
@@ -747,10 +723,11 @@ class Segment:
         timeout: Optional[float] = None,
         notify: Optional[NotifyParts] = None,
         traceparent: Optional[str] = None,
+        paths: Optional[Paths] = None,
     ) -> Batch:
         """Starts to copy many pieces of local memory to the peer's."""
         return self._start(
-            Opcode.WRITE, locals, remotes, lengths, timeout, notify, traceparent
+            Opcode.WRITE, locals, remotes, lengths, timeout, notify, traceparent, paths
         )
 
     def start_read(
@@ -762,10 +739,11 @@ class Segment:
         timeout: Optional[float] = None,
         notify: Optional[NotifyParts] = None,
         traceparent: Optional[str] = None,
+        paths: Optional[Paths] = None,
     ) -> Batch:
         """Starts to copy many pieces of the peer's memory to local memory."""
         return self._start(
-            Opcode.READ, locals, remotes, lengths, timeout, notify, traceparent
+            Opcode.READ, locals, remotes, lengths, timeout, notify, traceparent, paths
         )
 
     def _start(
@@ -777,10 +755,11 @@ class Segment:
         timeout: Optional[float],
         notify: Optional[NotifyParts],
         traceparent: Optional[str] = None,
+        paths: Optional[Paths] = None,
     ) -> Batch:
         addresses, sizes, keep = local_words(locals, lengths, opcode == Opcode.READ)
         return self._submit(
-            opcode, addresses, remotes, sizes, keep, timeout, notify, traceparent
+            opcode, addresses, remotes, sizes, keep, timeout, notify, traceparent, paths
         )
 
     def _submit(
@@ -793,6 +772,7 @@ class Segment:
         timeout: Optional[float],
         notify: Optional[NotifyParts],
         traceparent: Optional[str],
+        paths: Optional[Paths],
     ) -> Batch:
         n, ident = len(addresses), self._opened()
         targets = words(remotes, "remote addresses")
@@ -805,7 +785,7 @@ class Segment:
         table[1::5] = addresses
         table[3::5] = targets
         table[4::5] = sizes
-        options = submit_options(timeout, notify, ident, traceparent)
+        options = submit_options(timeout, notify, ident, traceparent, paths)
         return Batch.start(
             self._engine,
             n,
@@ -829,6 +809,7 @@ class Segment:
         timeout: Optional[float] = None,
         notify: Optional[NotifyParts] = None,
         traceparent: Optional[str] = None,
+        paths: Optional[Paths] = None,
     ) -> Batch:
         """Starts to move pages between two pools, as one request (te_submit_pages()).
 
@@ -867,7 +848,7 @@ class Segment:
             _page_side(local, "local", where.address, ours),
             _page_side(remote, "remote", remote.base, theirs),
         )
-        options = submit_options(timeout, notify, ident, traceparent)
+        options = submit_options(timeout, notify, ident, traceparent, paths)
         return Batch.start(
             self._engine,
             1,

@@ -116,6 +116,12 @@ class Warm(Structure):
     ]
 
 
+class Paths(Structure):
+    """te_paths."""
+
+    _fields_ = [("size", c_size_t), ("require", c_char_p), ("prefer", c_char_p), ("forbid", c_char_p)]
+
+
 class SubmitOptions(Structure):
     """te_submit_opts."""
 
@@ -126,6 +132,7 @@ class SubmitOptions(Structure):
         ("notify_msg", c_char_p),
         ("notify_target", c_int32),
         ("traceparent", c_char_p),
+        ("paths", POINTER(Paths)),
     ]
     after: Any = None  # (segment, Message) for te_notify_after()
 
@@ -210,7 +217,7 @@ _BLOCKING: Dict[str, Tuple[Any, List[Any]]] = {
     "te_unregister_batch": (c_int, [_E, c_void_p, c_size_t]),
     "te_alloc": (c_int, [_E, c_size_t, c_char_p, POINTER(c_void_p)]),
     "te_free": (c_int, [_E, c_void_p]),
-    "te_open": (c_int, [_E, c_char_p, POINTER(_S)]),
+    "te_open_with": (c_int, [_E, c_char_p, POINTER(Paths), POINTER(_S)]),
     "te_close": (c_int, [_E, _S]),
     "te_refresh": (c_int, [_E, c_char_p]),
     "te_segment_buffers": (c_int, [_E, _S, POINTER(Buffer), c_size_t, _SIZEP]),

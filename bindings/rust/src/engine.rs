@@ -7,6 +7,7 @@ use crate::error::{check, Error, ErrorKind, Result};
 use crate::event::Events;
 use crate::notify::{self, Notification};
 use crate::observe::{Explanation, Stats};
+use crate::paths::Paths;
 use crate::region::{self, Memory, OwnedBytes, Region, RegionOptions};
 use crate::request::Request;
 use crate::scope::{self, Scope};
@@ -461,7 +462,15 @@ impl Engine {
     /// Opens the segment of that name: the memory that the engine called so lets others reach. Blocks
     /// while its descriptor is fetched.
     pub fn open(&self, name: &str) -> Result<Segment> {
-        Segment::open(&self.handle, name)
+        Segment::open(&self.handle, name, &Paths::new())
+    }
+
+    /// The same of a segment whose requests all go by these paths. [`ErrorKind::Exists`] if it is open already,
+    /// with others.
+    ///
+    /// [`ErrorKind::Exists`]: crate::ErrorKind::Exists
+    pub fn open_with(&self, name: &str, paths: &Paths) -> Result<Segment> {
+        Segment::open(&self.handle, name, paths)
     }
 
     /// This engine's own segment. Requests on it are copies between regions of this engine, whatever

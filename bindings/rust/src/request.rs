@@ -3,6 +3,7 @@
 
 use crate::engine::Handle;
 use crate::error::{Error, Result};
+use crate::paths::{Paths, RawPaths};
 use crate::region::Region;
 use crate::segment::Segment;
 use crate::sys;
@@ -112,6 +113,7 @@ pub struct SubmitOptions<'s> {
     deadline: Option<Duration>,
     notify: Option<(&'s Segment, String, String)>,
     traceparent: Option<String>,
+    paths: Option<Paths>,
 }
 
 impl<'s> SubmitOptions<'s> {
@@ -146,6 +148,12 @@ impl<'s> SubmitOptions<'s> {
         self
     }
 
+    /// The transports that may carry the requests; they narrow those of the segment.
+    pub fn paths(mut self, paths: Paths) -> Self {
+        self.paths = Some(paths);
+        self
+    }
+
     /// Calls `f` with the options as the C interface takes them.
     pub(crate) fn with_raw<T>(
         &self,
@@ -159,7 +167,12 @@ impl<'s> SubmitOptions<'s> {
             notify_msg: std::ptr::null(),
             notify_target: sys::TE_LOCAL_SEGMENT,
             traceparent: std::ptr::null(),
+            paths: std::ptr::null(),
         };
+        let paths = self.paths.as_ref().map(RawPaths::of).transpose()?;
+        if let Some(paths) = &paths {
+            raw.paths = &paths.raw;
+        }
         let traceparent = self.traceparent.as_deref().map(to_c).transpose()?;
         if let Some(context) = &traceparent {
             raw.traceparent = context.as_ptr();

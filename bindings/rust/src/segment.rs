@@ -5,6 +5,7 @@ use crate::counter::Adder;
 use crate::engine::Handle;
 use crate::error::{check, ErrorKind, Result};
 use crate::notify::raw_message;
+use crate::paths::{Paths, RawPaths};
 use crate::prepared::{Item, Prepared};
 use crate::request::milliseconds;
 use crate::sys;
@@ -78,11 +79,11 @@ pub struct Segment {
 }
 
 impl Segment {
-    pub(crate) fn open(engine: &Arc<Handle>, name: &str) -> Result<Segment> {
-        let name = to_c(name)?;
+    pub(crate) fn open(engine: &Arc<Handle>, name: &str, paths: &Paths) -> Result<Segment> {
+        let (name, paths) = (to_c(name)?, RawPaths::of(paths)?);
         let mut id = sys::TE_LOCAL_SEGMENT;
-        // SAFETY: the engine lives; the string is read during the call only.
-        check(unsafe { sys::te_open(engine.raw(), name.as_ptr(), &mut id) })?;
+        // SAFETY: the engine lives; the strings are read during the call only.
+        check(unsafe { sys::te_open_with(engine.raw(), name.as_ptr(), &paths.raw, &mut id) })?;
         Ok(Segment { inner: Arc::new(Opened { engine: engine.clone(), id }) })
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The declarations of te.h and te_counter.h, as far as they are used. The tests beside this file compare
+//! The declarations of te.h, te_counter.h and te_paths.h, as far as they are used. The tests beside this file compare
 //! them with the headers.
 #![allow(non_camel_case_types)]
 
@@ -109,6 +109,14 @@ pub struct te_warm {
 }
 
 #[repr(C)]
+pub struct te_paths {
+    pub size: usize,
+    pub require: *const c_char,
+    pub prefer: *const c_char,
+    pub forbid: *const c_char,
+}
+
+#[repr(C)]
 pub struct te_submit_opts {
     pub size: usize,
     pub deadline_ms: i64,
@@ -116,6 +124,7 @@ pub struct te_submit_opts {
     pub notify_msg: *const c_char,
     pub notify_target: te_segment,
     pub traceparent: *const c_char,
+    pub paths: *const te_paths,
 }
 
 #[repr(C)]
@@ -211,7 +220,12 @@ extern "C" {
         out: *mut *mut c_void,
     ) -> c_int;
     pub fn te_free(e: *mut te_engine, addr: *mut c_void) -> c_int;
-    pub fn te_open(e: *mut te_engine, name: *const c_char, out: *mut te_segment) -> c_int;
+    pub fn te_open_with(
+        e: *mut te_engine,
+        name: *const c_char,
+        paths: *const te_paths,
+        out: *mut te_segment,
+    ) -> c_int;
     pub fn te_close(e: *mut te_engine, seg: te_segment) -> c_int;
     pub fn te_refresh(e: *mut te_engine, name: *const c_char) -> c_int;
     pub fn te_segment_buffers(
