@@ -147,17 +147,22 @@ func TestCounterWaits(t *testing.T) {
 	if err := c.Wait(minute(t), 3); err != nil {
 		t.Error(err)
 	}
-	for _, end := range []func() error{c.Close, peer.Close} {
-		ended := make(chan error)
-		go func() { ended <- c.Wait(context.Background(), 4) }()
-		if err := end(); err != nil {
-			t.Error(err)
-		}
-		// The last two: the wait began after the end.
-		err := <-ended
-		if !errors.Is(err, ErrCanceled) && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrNotFound) {
-			t.Errorf("a wait for what has ended: %v", err)
-		}
+	other := counter(t, peer, "other")
+	waitEnds(t, c, c.Close)
+	waitEnds(t, other, peer.Close)
+}
+
+// waitEnds looks at a wait that is under way when its end comes, or begins then.
+func waitEnds(t *testing.T, c *Counter, end func() error) {
+	t.Helper()
+	ended := make(chan error)
+	go func() { ended <- c.Wait(context.Background(), 4) }()
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+	err := <-ended
+	if !errors.Is(err, ErrCanceled) && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrNotFound) {
+		t.Errorf("a wait for what has ended: %v", err)
 	}
 }
 
