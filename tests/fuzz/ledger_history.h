@@ -37,6 +37,7 @@ struct history {
 };
 
 static const char history_owners[2];
+static char history_local[256]; /* no work is longer */
 
 static struct history_work *history_of(const struct tei_entry *e)
 {
@@ -88,6 +89,7 @@ static void history_post(struct history *h, unsigned arg)
     memset(w, 0, sizeof(*w));
     w->entry.base.owner = &history_owners[arg & 1];
     w->entry.base.moved = &w->moved;
+    w->entry.base.local = history_local;
     w->entry.base.remote = 1000;
     w->entry.base.length = 1 + arg;
     w->entry.base.deadline_ns = arg & 16 ? h->now + (arg >> 2) : TEI_NEVER;
@@ -109,6 +111,7 @@ static void history_take(struct history *h, unsigned arg)
     tei_ledger_take(&h->ledger, 1 + arg % 100, h->now, part);
     assert(part->entry == first && w->live && !w->error);
     assert(part->length && part->length <= 1 + arg % 100 && part->remote == 1000 + w->given);
+    assert(part->local == history_local + w->given);
     if (w->out++ == w->waiting)
         w->since = h->now;
     w->given += part->length;
