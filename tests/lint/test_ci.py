@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Which parts .ci/run chooses: within its hour, and each part often enough, whatever its table says."""
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -26,6 +28,17 @@ def plan(count, script=SCRIPT):
     later = {name: int(n) for name, n in re.findall(
         r"^ci: not now: (\S+), \d+ minutes; at the latest in (\d+) commits$", done.stdout, re.M)}
     return now, later
+
+
+class Parts(unittest.TestCase):
+    def test_each_preset_is_built(self):
+        with open(os.path.join(ROOT, "CMakePresets.json"), encoding="utf-8") as f:
+            presets = {preset["name"] for preset in json.load(f)["configurePresets"]}
+        with open(SCRIPT, encoding="utf-8") as f:
+            text = f.read()
+        built = set(re.findall(r"\bmake (\w+)", text)) | set(re.findall(r"--preset (\w+)", text))
+        self.assertIn("make sim ATOMICS=1", text)  # without ATOMICS it is the preset release
+        self.assertEqual(presets - built, set())
 
 
 class Turns(unittest.TestCase):
