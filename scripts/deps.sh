@@ -69,6 +69,7 @@ site   mandoc                the manual pages on it
 site   git                   which pages there are
 site   chromium?             looks at them
 systems mmdebstrap           roots of other systems: make systems, tests/fresh.sh
+systems musl-tools           library and tools are compiled by the headers of musl
 systems ccache               rows that differ by a switch compile little anew
 systems qemu-user-static     tries wheels of arm64
 systems debian-archive-keyring  what Debian's archive is signed with

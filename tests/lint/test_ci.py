@@ -31,6 +31,15 @@ def plan(count, script=SCRIPT):
 
 
 class Parts(unittest.TestCase):
+    def test_each_row_of_systems_has_a_part(self):
+        listed = run("--list").stdout
+        named = set(" ".join(re.findall(r"make systems SYSTEMS=('[^']*'|\S+)", listed)).replace("'", "").split())
+        rows = subprocess.run([sys.executable, os.path.join(ROOT, "tests", "systems", "run.py"), "--list"],
+                              stdout=subprocess.PIPE, text=True, timeout=600, check=True).stdout
+        found = re.findall(r"(?m)^(\S+): .* \((\S+)\)$", rows)
+        self.assertGreater(len(found), 10)
+        self.assertEqual([name for name, group in found if not named & {name, group}], [])
+
     def test_each_preset_is_built(self):
         with open(os.path.join(ROOT, "CMakePresets.json"), encoding="utf-8") as f:
             presets = {preset["name"] for preset in json.load(f)["configurePresets"]}

@@ -9,10 +9,13 @@ A row whose archive is not reached is skipped, by its name, with the reason, and
 The last line counts. Exit status 1 if a row failed.
 """
 import argparse
+import concurrent.futures
 import dataclasses
 import glob
+import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -24,6 +27,11 @@ import roots
 SOURCE = roots.SOURCE
 ENTER = os.path.join(roots.HERE, "enter.sh")
 INSIDE_CCACHE = "/ccache"
+# Headers that are not the C library's, in these folders.
+HOST_HEADERS = ("/usr/include", *glob.glob("/usr/include/*-linux-gnu"))
+FOREIGN = ("asm", "asm-generic", "curl", "hiredis", "hwloc", "hwloc.h", "infiniband", "jansson.h", "jansson_config.h", "liburing",
+           "liburing.h", "linux", "microhttpd.h", "openssl", "rdma", "sqlite3.h", "sys/sdt.h", "sys/sdt-config.h", "utarray.h", "uthash.h",
+           "utlist.h")
 
 # Unit tests that fail under qemu-user because of what it emulates otherwise, or not at all. They pass under a real
 # kernel of arm64: tests/lab/test_arm64_pages.py runs them there.
@@ -42,8 +50,9 @@ class Row:
     compiler: str = "gcc"
     switches: tuple = ()
     group: str = "systems"  # SYSTEMS='variants' runs that group
-    extra: bool = False  # only if named
-    demo: bool = False   # runs `make demo`'s script in place of the unit tests
+    target: str = "te_unit_tests"  # what is built beside library and tools; "": nothing, and no test runs
+    demo: bool = False   # runs `make demo`'s script, too
+    musl: bool = False   # builds nothing: compiles library and tools against the headers of musl
     kit_of: str = ""     # builds nothing: runs the archive that scripts/kit.sh makes of that row's build
     minutes: int = 30
 
@@ -53,28 +62,36 @@ def off(*names):
 
 
 ROWS = (
-    Row("debian-13", "its gcc", "debian-13"),
-    Row("debian-13-clang", "the newest clang that it has", "debian-13", "clang"),
+    Row("debian-13", "its gcc", "debian-13", target="te_tests"),
+    Row("debian-13-clang", "the newest clang that it has", "debian-13", "clang", target="te_tests"),
     Row("kit", "the archive of make kit in a Debian with nothing else", "bare-debian-13", kit_of="debian-13"),
-    Row("ubuntu-24.04", "its gcc", "ubuntu-24.04"),
-    Row("ubuntu-22.04", "its gcc", "ubuntu-22.04"),
+    Row("ubuntu-24.04", "its gcc", "ubuntu-24.04", target="te_tests"),
+    Row("ubuntu-22.04", "its gcc", "ubuntu-22.04", target="te_tests"),
     Row("arm64", "by a cross compiler, under qemu-user; two engines over tcp and over host", "arm64",
-        "aarch64-linux-gnu-gcc", ("-DCMAKE_TOOLCHAIN_FILE=/src/tests/systems/aarch64.cmake",)),
-    Row("oldest-gcc", "gcc 11", "debian-12", "gcc-11", extra=True),
-    Row("oldest-clang", "clang 14", "debian-12", "clang-14", extra=True),
-    # Each test program would be optimised as a whole, library and all: its tools stand for them.
+        "aarch64-linux-gnu-gcc", ("-DCMAKE_TOOLCHAIN_FILE=/src/tests/systems/aarch64.cmake",), target="te_tests"),
+    Row("oldest-gcc", "gcc 11", "debian-12", "gcc-11", group="oldest", target="te_tests"),
+    Row("oldest-clang", "clang 14", "debian-12", "clang-14", group="oldest", target="te_tests"),
     Row("lto", "link-time optimisation", switches=("-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON",), group="variants", demo=True),
     Row("o3", "-O3 -march=native -DNDEBUG", group="variants",
         switches=("-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_C_FLAGS_RELEASE=-O3 -march=native -DNDEBUG")),
-    Row("no-http", "TE_USE_HTTP=OFF", switches=off("TE_USE_HTTP"), group="variants"),
-    Row("no-etcd", "TE_USE_ETCD=OFF", switches=off("TE_USE_ETCD"), group="variants"),
-    Row("no-redis", "TE_USE_REDIS=OFF", switches=off("TE_USE_REDIS"), group="variants"),
-    Row("no-rdma", "TE_USE_RDMA=OFF", switches=off("TE_USE_RDMA"), group="variants"),
-    Row("no-uring", "TE_USE_URING=OFF", switches=off("TE_USE_URING"), group="variants"),
-    Row("no-gpu", "TE_USE_CUDA=OFF TE_USE_HIP=OFF TE_USE_ASCEND=OFF", group="variants",
+    Row("musl", "library and tools by the headers of musl, of which nothing is linked", group="variants", target="",
+        musl=True),
+    Row("no-tcp", "TE_USE_TCP=OFF: library and tools, as the tests need it", switches=off("TE_USE_TCP"), group="parts",
+        target=""),
+    Row("no-http", "TE_USE_HTTP=OFF", switches=off("TE_USE_HTTP"), group="parts"),
+    Row("no-etcd", "TE_USE_ETCD=OFF", switches=off("TE_USE_ETCD"), group="parts"),
+    Row("no-redis", "TE_USE_REDIS=OFF", switches=off("TE_USE_REDIS"), group="parts"),
+    Row("no-rdma", "TE_USE_RDMA=OFF", switches=off("TE_USE_RDMA"), group="parts"),
+    Row("no-uring", "TE_USE_URING=OFF", switches=off("TE_USE_URING"), group="parts"),
+    Row("no-cuda", "TE_USE_CUDA=OFF", switches=off("TE_USE_CUDA"), group="parts"),
+    Row("no-hip", "TE_USE_HIP=OFF", switches=off("TE_USE_HIP"), group="parts"),
+    Row("no-ascend", "TE_USE_ASCEND=OFF", switches=off("TE_USE_ASCEND"), group="parts"),
+    Row("no-vendors", "the switches that are part of TE_USE_CUDA and of TE_USE_HIP", group="parts",
+        switches=off("TE_USE_MUSA", "TE_USE_MACA", "TE_USE_SUPA", "TE_USE_MNNVL", "TE_USE_INTRA_NVLINK")),
+    Row("no-gpu", "TE_USE_CUDA=OFF TE_USE_HIP=OFF TE_USE_ASCEND=OFF", group="parts",
         switches=off("TE_USE_CUDA", "TE_USE_HIP", "TE_USE_ASCEND")),
-    Row("no-nvmeof", "TE_USE_NVMEOF=OFF", switches=off("TE_USE_NVMEOF"), group="variants"),
-    Row("least", "every TE_USE_ switch off but tcp, which the tests need, and te_metad", group="variants",
+    Row("no-nvmeof", "TE_USE_NVMEOF=OFF", switches=off("TE_USE_NVMEOF"), group="parts"),
+    Row("least", "every TE_USE_ switch off but tcp, which the tests need, and te_metad", group="parts", target="te_tests",
         switches=off("TE_USE_HTTP", "TE_USE_ETCD", "TE_USE_REDIS", "TE_USE_RDMA", "TE_USE_URING", "TE_USE_NVMEOF",
                      "TE_USE_CUDA", "TE_USE_HIP", "TE_USE_ASCEND", "TE_BUILD_METAD")),
 )
@@ -146,14 +163,6 @@ class Place:
             line += ["--set", f"{name}={value}"]
         return [*line, self.root, *words], None
 
-    def targets(self):
-        """Every test has to be compiled by another compiler, and those that run under other switches."""
-        if self.row.demo:
-            return []
-        if self.root:
-            return ["te_tests"]
-        return ["te_unit_tests"]
-
     def minutes_left(self):
         return max(1, int((self.until - time.monotonic()) / 60) + 1)
 
@@ -182,11 +191,15 @@ def check_switches(place):
         raise Failed(f"the build knows no switch {', '.join(unknown)}")
 
 
-def build(place):
+def configure(place):
     place.run("configure", "cmake", "-S", place.source, "-B", place.build, f"-DCMAKE_C_COMPILER={place.compiler}",
               "-DTE_WERROR=ON", *(("-DTE_WHOLE_ARCHIVE=ON",) if place.root else ()), *place.row.switches)
     check_switches(place)
-    place.run("build", "cmake", "--build", place.build, "-j", str(place.jobs), "--target", "all", *place.targets(),
+
+
+def build(place):
+    configure(place)
+    place.run("build", "cmake", "--build", place.build, "-j", str(place.jobs), "--target", "all", *filter(None, [place.row.target]),
               "--", "-k")  # tells every error at once
 
 
@@ -220,34 +233,81 @@ def check_kit(place):
     return place.run("kit", "sh", "/src/tests/systems/kit.sh", f"/build/{archive}").strip().splitlines()[-1]
 
 
+def link_headers(place):
+    """Folders with those of this host that musl does not have, and none of its C library."""
+    folders = [os.path.join(place.host_build, "headers", str(i)) for i in range(len(HOST_HEADERS))]
+    for folder, of in zip(folders, HOST_HEADERS):
+        roots.remove(folder)
+        for name in FOREIGN:
+            if os.path.exists(os.path.join(of, name)):
+                os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
+                os.symlink(os.path.join(of, name), os.path.join(folder, name))
+    return folders
+
+
+def syntax_of(place, entry, headers):
+    """What the compiler says of one file with musl's headers before these; "" if nothing."""
+    words = shlex.split(entry["command"])
+    words = words[words.index(next(w for w in words if not w.endswith("ccache"))) + 1:]
+    at = words.index("-o")
+    del words[at:at + 2]
+    # Macros of musl's headers convert signs.
+    line = ["musl-gcc", *words, "-fsyntax-only", "-Wno-sign-conversion", *(f"-idirafter{folder}" for folder in headers)]
+    done = subprocess.run(line, cwd=entry["directory"], stderr=subprocess.PIPE, text=True, check=False,
+                          timeout=60 * place.minutes_left())
+    return done.stderr or ("" if done.returncode == 0 else f"{entry['file']}: exit {done.returncode}\n")
+
+
+def check_musl(place):
+    """Every file of library and tools, once; headers of other libraries are this host's."""
+    if not shutil.which("musl-gcc"):
+        raise roots.Missing("no musl-gcc (package musl-tools)")
+    configure(place)
+    headers = link_headers(place)
+    with open(os.path.join(place.host_build, "compile_commands.json"), encoding="utf-8") as f:
+        entries = {entry["file"]: entry for entry in json.load(f)
+                   if os.path.relpath(entry["file"], SOURCE).split(os.sep)[0] in ("src", "tools")}
+    with concurrent.futures.ThreadPoolExecutor(place.jobs) as pool:
+        said = [text for text in pool.map(lambda entry: syntax_of(place, entry, headers), entries.values()) if text]
+    if said:
+        print("".join(said), flush=True)
+        raise Failed(f"{len(said)} of {len(entries)} files")
+    return f"{len(entries)} files"
+
+
 def run_row(row, jobs, only_build):
     place = Place(row, jobs)
     if row.kit_of:
         return "nothing to build" if only_build else check_kit(place)
+    if row.musl:
+        return check_musl(place)
     build(place)
-    if only_build:
+    if only_build or not row.target:
         return "built"
-    if row.demo:
-        return place.run("demo", "env", f"TE_BIN={place.build}/bin", f"{place.source}/scripts/demo.sh").strip().splitlines()[-1]
     if row.root == "arm64":
         return check_arm64(place)
-    return f"{unit_tests(place)}; {archive_alone(place)}" if place.root else unit_tests(place)
+    said = [unit_tests(place)]
+    if row.demo:
+        said.append(place.run("demo", "env", f"TE_BIN={place.build}/bin", f"{place.source}/scripts/demo.sh").strip().splitlines()[-1])
+    if place.root:
+        said.append(archive_alone(place))
+    return "; ".join(said)
 
 
 def choose(names):
-    """The rows that are named, or are of groups that are; all but the extra ones without a name."""
+    """The rows that are named, or are of groups that are; without a name, other systems."""
     known = {row.name for row in ROWS} | set(GROUPS) | {"all"}
     unknown = set(names) - known
     if unknown:
         raise SystemExit(f"systems: no row {', '.join(sorted(unknown))}; --list tells which there are")
     names = names or ["systems"]
-    return [row for row in ROWS if row.name in names or "all" in names or row.group in names and not row.extra]
+    return [row for row in ROWS if row.name in names or "all" in names or row.group in names]
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="ROW", help="these rows, or groups of them: systems (the default), "
-                        "variants, all")
+                        "oldest, variants, parts, all")
     parser.add_argument("--list", action="store_true", help="name the rows, and run none")
     parser.add_argument("--only-build", action="store_true", help="run no tests")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2, help="how many at a time (one per core)")
@@ -262,7 +322,7 @@ def main():
     arguments = parse_arguments()
     if arguments.list:
         for row in ROWS:
-            print(f"{row.name}: {row.what} ({row.group}{', only if named' if row.extra else ''})")
+            print(f"{row.name}: {row.what} ({row.group})")
         return 0
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, on_signal)
