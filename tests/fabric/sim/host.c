@@ -138,6 +138,7 @@ static struct life *begin_life(struct host *h)
     l->slots = make_slots();
     register_parts(l);
     sim_register(l->engine, l->extra + EXTRA, TAIL, BOTH);
+    sim_counts_begin(l);
     return l;
 }
 
@@ -231,7 +232,8 @@ void *sim_host_main(void *arg)
 {
     struct host *h = arg;
     struct life *l = begin_life(h);
-    pthread_t keeper;
+    bool counts = sim_world.knobs.fabrics & CALLS_COUNTERS;
+    pthread_t keeper, counter;
 
     h->lives++;
     for (int i = 0; i < USERS; i++) {
@@ -240,6 +242,8 @@ void *sim_host_main(void *arg)
     }
     h->life = l;
     pthread_create(&keeper, NULL, keeper_main, l);
+    if (counts)
+        pthread_create(&counter, NULL, sim_counts_main, l);
     for (int i = 0; i < USERS; i++) {
         struct user *u = &h->users[i];
 
@@ -251,10 +255,13 @@ void *sim_host_main(void *arg)
     for (int i = 0; i < USERS; i++)
         pthread_join(h->users[i].thread, NULL);
     pthread_join(keeper, NULL);
+    if (counts)
+        pthread_join(counter, NULL);
     h->through = true;
     for (int i = 1; i <= sim_world.knobs.hosts; i++)
         while (!sim_world.hosts[i].through)
             usleep(10000);
+    sim_counts_end(l);
     end_under_way(&h->users[0], l->engine, sim_any_life());
     h->life = NULL;
     return NULL;

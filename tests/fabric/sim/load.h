@@ -26,7 +26,7 @@ enum sim_fault {
     FAULTS_ALL = 1919, /* but FAULT_SPOIL */
 };
 
-/* What there is beside the transports tcp, host and local. */
+/* What there is beside the transports tcp, host and local; from 1024 on, beside the calls that are always made. */
 enum sim_fabric {
     FABRIC_FILES = 1,
     FABRIC_FILE_FAULTS = 2, /* EIO, a full disc, a disc that does not answer for seconds */
@@ -35,7 +35,9 @@ enum sim_fabric {
         8, /* ports that are down, NICs that die, work requests that fail or vanish */
     FABRIC_NIC_CUTS = 16,   /* paths that are cut are so for NICs, too */
     FABRIC_FILE_SIZES = 32, /* files become shorter and longer */
-    FABRICS_ALL = 63,
+    CALLS_PAGES = 1024,     /* requests of pages */
+    CALLS_COUNTERS = 2048,
+    FABRICS_ALL = 63 | CALLS_PAGES | CALLS_COUNTERS,
 };
 
 /* Where the NICs of a run are described, which is a process; main.c takes it away. */
@@ -49,8 +51,8 @@ struct sim_knobs {
 };
 
 struct sim_counts {
-    uint64_t batches, completed, ended, notified, faults,
-        bytes; /* bytes: sure ones that were looked at */
+    uint64_t batches, completed, ended, notified, faults, bytes, counted;
+    /* bytes: sure ones that were looked at; counted: additions that counters were seen to have */
 };
 
 /* A message to a host behind requests, whether they were all COMPLETED, and what has arrived. */

@@ -61,7 +61,8 @@ static const char usage[] =
     "                   512 no memory, 1024 threads without a processor, 128 a byte of memory is spoilt, which must be found\n"
     "  --fabrics=MASK   1 files, 2 files that fail (EIO, a full disc, no answer for seconds),\n"
     "                   4 NICs, 8 NICs that fail, 16 paths that are cut are so for NICs, too,\n"
-    "                   32 files become shorter and longer\n"
+    "                   32 files become shorter and longer,\n"
+    "                   1024 requests of pages, 2048 counters\n"
     "  --help           prints this\n";
 
 /* ------------------------------------------------------------------------------------- one seed */
@@ -103,13 +104,17 @@ static void stay_on_one(uint64_t n)
 static int fabrics_of(uint64_t seed)
 {
     static const int some[] = {0, 0, 0, 1, 3, 4, 12, 15};
-    uint64_t chance = seed * 0x9e3779b97f4a7c15u;
+    uint64_t chance = seed * 0x9e3779b97f4a7c15u, calls = chance >> 56 & 7;
     int fabrics = some[chance >> 61];
 
     if ((fabrics & FABRIC_NICS) && (chance >> 60 & 1))
         fabrics |= FABRIC_NIC_CUTS;
     if ((fabrics & FABRIC_FILES) && (chance >> 59 & 1))
         fabrics |= FABRIC_FILE_SIZES;
+    if (calls == 4 || calls > 5)
+        fabrics |= CALLS_PAGES;
+    if (calls > 4)
+        fabrics |= CALLS_COUNTERS;
     return fabrics;
 }
 
@@ -246,7 +251,7 @@ static void shrink(uint64_t seed, struct sim_knobs k)
             still_fails(seed, &k, smaller);
     }
     k.fabrics = k.fabrics < 0 ? fabrics_of(seed) : k.fabrics;
-    for (int bit = FABRICS_ALL / 2 + 1; bit; bit >>= 1)
+    for (int bit = CALLS_COUNTERS; bit; bit >>= 1)
         if (k.fabrics & bit)
             still_fails(seed, &k,
                         (struct sim_knobs){k.hosts, k.rounds, k.faults, k.fabrics & ~bit, k.store});
@@ -285,6 +290,7 @@ static void add(struct report *sum, const struct report *r)
     sum->counts.notified += r->counts.notified;
     sum->counts.faults += r->counts.faults;
     sum->counts.bytes += r->counts.bytes;
+    sum->counts.counted += r->counts.counted;
     sum->result.points += r->result.points;
     sum->result.switches += r->result.switches;
     sum->result.virtual_ns += r->result.virtual_ns;
@@ -315,14 +321,15 @@ static void print_sum(uint64_t seeds, uint64_t failed, uint64_t torn, const stru
     printf(
         "sim: %llu seeds, %llu failed; %llu batches, requests: %llu completed, %llu ended otherwise; %llu faults\n"
         "sim: %.0f virtual s in %.1f s; %llu points, %.0f a second; %llu switches\n"
-        "sim: %llu bytes looked at, %llu runs torn; %.0f processor s: %.0f points, %.0f batches in each\n",
+        "sim: %llu bytes looked at, %llu runs torn; %llu additions counted; %.0f processor s: %.0f points, %.0f batches in each\n",
         (unsigned long long)seeds, (unsigned long long)failed,
         (unsigned long long)s->counts.batches, (unsigned long long)s->counts.completed,
         (unsigned long long)s->counts.ended, (unsigned long long)s->counts.faults,
         (double)s->result.virtual_ns / 1e9, wall, (unsigned long long)s->result.points,
         (double)s->result.points / wall, (unsigned long long)s->result.switches,
-        (unsigned long long)s->counts.bytes, (unsigned long long)torn, spent,
-        (double)s->result.points / spent, (double)s->counts.batches / spent);
+        (unsigned long long)s->counts.bytes, (unsigned long long)torn,
+        (unsigned long long)s->counts.counted, spent, (double)s->result.points / spent,
+        (double)s->counts.batches / spent);
     if (args.check_hash)
         printf("sim: the hash of each of %llu seeds was the same 3 times of 3\n",
                (unsigned long long)(seeds - failed));

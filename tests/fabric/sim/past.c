@@ -11,6 +11,7 @@
 
 static int (*segment_json)(te_engine *, te_segment, char *, size_t);
 static int (*alloc_with)(te_engine *, size_t, const te_alloc_opts *, void **);
+struct sim_later sim_later;
 
 static void find(const char *name, void *out)
 {
@@ -23,6 +24,16 @@ void sim_past_look(void)
 {
     find("te_segment_json", &segment_json);
     find("te_alloc_with", &alloc_with);
+    find("te_submit_pages", &sim_later.submit_pages);
+    find("te_counter_create", &sim_later.counter_create);
+    find("te_counter_destroy", &sim_later.counter_destroy);
+    find("te_counter_value", &sim_later.counter_value);
+    find("te_counter_wait", &sim_later.counter_wait);
+    find("te_counter_fd", &sim_later.counter_fd);
+    find("te_adder_open", &sim_later.adder_open);
+    find("te_adder_after", &sim_later.adder_after);
+    find("te_adder_flush", &sim_later.adder_flush);
+    find("te_adder_close", &sim_later.adder_close);
 }
 
 bool sim_is_past(void)

@@ -21,6 +21,7 @@
  *   load    random programs over the public interface, and what must be true of them
  *   host    an engine's life
  *   user    batches, and what must be true of them
+ *   page_load, count_load  requests of pages, counters
  *   rare    what seldom meets by chance, brought together
  *   fetch   what meets a descriptor that is being fetched
  *   guest   engines that come and go while others are busy with them

@@ -477,10 +477,16 @@ static void register_anew(struct user *u)
 
 static void one_of_all(struct user *u, struct life *to, te_segment *seg)
 {
+    int faults = sim_world.knobs.faults, fabrics = sim_world.knobs.fabrics;
+    bool pages = (fabrics & CALLS_PAGES) && sim_one_in(4);
+    bool counts = (fabrics & CALLS_COUNTERS) && sim_one_in(3);
     uint64_t chance = sim_below(30);
-    int faults = sim_world.knobs.faults;
 
-    if (chance < 4)
+    if (pages)
+        sim_pages_use(u, to, *seg);
+    else if (counts)
+        sim_counts_use(u, to);
+    else if (chance < 4)
         for (uint64_t n = sim_one_in(2) ? 1 : sim_below(12); n > 0; n--)
             touch_extra(u, to, *seg);
     else if (chance < 9)
@@ -552,6 +558,8 @@ static void reach_all(struct user *u)
                 continue;
             }
             reached = run_batch(u, to, seg, 0);
+            if (sim_world.knobs.fabrics & CALLS_PAGES)
+                reached = sim_pages_reach(u, to, seg) && reached;
             sim_close(own, to, seg);
         }
     }
@@ -638,6 +646,8 @@ void *sim_user_main(void *arg)
     while (!sim_world.is_quiet)
         usleep(50000);
     reach_all(u);
+    if (sim_world.knobs.fabrics & CALLS_COUNTERS)
+        sim_counts_reach(u);
     sim_files_reach(u);
     if (follows)
         be_told_by_all(u, held);

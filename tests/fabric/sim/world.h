@@ -8,17 +8,19 @@
 #include "load.h"
 #include "sim.h"
 #include "te.h"
+#include "te_counter.h"
 
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define LIVES  6 /* of a host, at most */
-#define USERS  2 /* of a host */
-#define SLOTS  3 /* of a user, in the memory of each host */
-#define EXTRA  (64 * 1024)
-#define RESETS 16
+#define LIVES        6 /* of a host, at most */
+#define USERS        2 /* of a host */
+#define SLOTS        3 /* of a user, in the memory of each host */
+#define EXTRA        (64 * 1024)
+#define RESETS       16
+#define SIM_COUNTERS 2 /* of an engine */
 
 #define SIM_NOWHERE ((void *)0x20000) /* nothing is ever mapped there */
 
@@ -52,6 +54,7 @@ struct life {
     struct run *runs;           /* all that ever were, the newest first */
     unsigned opens[SIM_HOSTS];  /* of the segment of each host, that are not closed */
     unsigned writes[SIM_HOSTS]; /* to it, since none was open */
+    struct sim_tally *tallies[SIM_COUNTERS];
 };
 
 /* An engine that comes and goes. */
@@ -67,8 +70,9 @@ struct user {
     struct host *host;
     int index;
     pthread_t thread;
-    char *local; /* for each slot as much */
-    bool done;   /* with its rounds */
+    char *local;                       /* for each slot as much */
+    bool done;                         /* with its rounds */
+    struct sim_hold *holds[SIM_HOSTS]; /* what it has of a counter of each */
 };
 
 struct host {
@@ -171,11 +175,53 @@ void sim_refused_calls(struct user *u, te_segment seg);
 void sim_park_beside_fetch(struct user *u, struct life *to, te_segment *seg);
 void sim_close_beside_refresh(struct user *u, struct life *to, te_segment *seg);
 
+/* What a batch writes: bytes of slots from that one on, at its target. */
+struct sim_range {
+    size_t at, length;
+};
+struct sim_claim {
+    const struct life *to;
+    size_t slot, n;
+    struct sim_range *ranges;
+};
+
+/* page_load.c. A request of pages of that batch, its first one, to all slots of the user; what it writes; until
+ * it has ended, which it must some time after its deadline, or after the last that has moved (0); its state, and lets go
+ * of it; some of them; whether one is COMPLETED. */
+struct sim_paged;
+struct sim_paged *sim_pages_submit(struct user *u, struct life *to, te_segment seg, te_batch b,
+                                   int opcode, const te_submit_opts *opts);
+struct sim_claim sim_pages_claim(const struct sim_paged *p);
+void sim_pages_await(const struct sim_paged *p, int64_t deadline_ms);
+int sim_pages_end(struct sim_paged *p, bool canceled);
+void sim_pages_use(struct user *u, struct life *to, te_segment seg);
+bool sim_pages_reach(struct user *u, struct life *to, te_segment seg);
+
+/* count_load.c. Counters, where the run has any: of a new engine; who waits for them, a thread; additions to those of a
+ * host; all of them counted once nothing is wrong any more; what they are in the end. */
+void sim_counts_begin(struct life *l);
+void *sim_counts_main(void *life);
+void sim_counts_use(struct user *u, struct life *to);
+void sim_counts_reach(struct user *u);
+void sim_counts_end(struct life *l);
+
 /* past.c. Before hosts begin; whether the library is 0.1; calls that it lacks, or does without. */
 void sim_past_look(void);
 bool sim_is_past(void);
 void sim_segment_json(te_engine *e, te_segment seg, char *json, size_t n); /* not in 0.1 */
 void *sim_alloc(te_engine *e, size_t n, const te_alloc_opts *opts);
+extern struct sim_later { /* not in 0.1, which is not asked for them */
+    __typeof__(&te_submit_pages) submit_pages;
+    __typeof__(&te_counter_create) counter_create;
+    __typeof__(&te_counter_destroy) counter_destroy;
+    __typeof__(&te_counter_value) counter_value;
+    __typeof__(&te_counter_wait) counter_wait;
+    __typeof__(&te_counter_fd) counter_fd;
+    __typeof__(&te_adder_open) adder_open;
+    __typeof__(&te_adder_after) adder_after;
+    __typeof__(&te_adder_flush) adder_flush;
+    __typeof__(&te_adder_close) adder_close;
+} sim_later;
 
 /* guest.c. */
 void sim_keep_guest(struct user *u);
