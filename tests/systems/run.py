@@ -72,7 +72,7 @@ ROWS = (
     Row("oldest-gcc", "gcc 11", "debian-12", "gcc-11", group="oldest", target="te_tests"),
     Row("oldest-clang", "clang 14", "debian-12", "clang-14", group="oldest", target="te_tests"),
     Row("lto", "link-time optimisation", switches=("-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON",), group="variants", demo=True),
-    Row("o3", "-O3 -march=native -DNDEBUG", group="variants",
+    Row("o3", "-O3 -march=native -DNDEBUG", group="variants", target="te_tests",
         switches=("-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_C_FLAGS_RELEASE=-O3 -march=native -DNDEBUG")),
     Row("musl", "library and tools by the headers of musl, of which nothing is linked", group="variants", target="",
         musl=True),

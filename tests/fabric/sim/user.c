@@ -330,9 +330,9 @@ struct te_request sim_request_of(const struct user *u, const struct life *to, te
 static void submit_prepared(te_engine *e, te_batch b, const te_request *reqs, size_t n,
                             const te_submit_opts *opts)
 {
-    void *local[SLOTS];
-    uint64_t remote[SLOTS];
-    size_t length[SLOTS];
+    void *local[SLOTS] = {NULL};
+    uint64_t remote[SLOTS] = {0};
+    size_t length[SLOTS] = {0};
     uint32_t index[SLOTS];
     te_prep prep;
 
