@@ -62,8 +62,9 @@ typedef uint64_t te_adder;
  * Opens a counter of the engine behind `seg` by its name, or of this engine (TE_LOCAL_SEGMENT). Asks the directory
  * where that engine is, and then that, so it may block: MC_HANDSHAKE_CONNECT_TIMEOUT at most for each. A counter takes
  * 4,096 adders in its life: open one and keep it. Close it before its segment: without that an engine that moves is
- * not found. TE_ERR_NOT_FOUND: it has no such counter, or `seg` is not open. TE_ERR_UNSUPPORTED: it is of another
- * make, or older, or `seg` is made of files. TE_ERR_TOO_MANY: 2^20 are open.
+ * not found. TE_ERR_NOT_FOUND: it has no such counter, the metadata server does not know the engine (any more), or
+ * `seg` is not open. TE_ERR_UNSUPPORTED: it is of another make, or older, or `seg` is made of files.
+ * TE_ERR_TOO_MANY: 2^20 are open.
  */
 TE_API int te_adder_open(te_engine *e, te_segment seg, const char *name, te_adder *out);
 
@@ -86,7 +87,8 @@ TE_API int te_adder_flush(te_engine *e, te_adder a, int64_t timeout_ms);
 
 /*
  * Its id is dead. What the target has not counted is forgotten, what batches have added that are done included, or may be
- * on its way; so it is when the engine is destroyed. TE_ERR_BUSY: a batch that is to add something is not done; a thread
+ * on its way; so it is when the engine is destroyed. te_wait() alone does not tell: te_adder_flush() comes first where all
+ * is to be counted. TE_ERR_BUSY: a batch that is to add something is not done; a thread
  * is in te_adder_flush().
  */
 TE_API int te_adder_close(te_engine *e, te_adder a);

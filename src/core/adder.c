@@ -632,16 +632,19 @@ int te_adder_flush(te_engine *e, te_adder id, int64_t timeout_ms)
 }
 
 /*
- * Whether a batch that is not done is to raise it. Of one that is, whose waiters may know that already, the thread
+ * Whether a batch that is not done is to raise it. Of one that is, as te_status() or te_wait() may have said, the thread
  * that ends it comes here later, and makes nothing of it then: what was just added would not be sent either.
  */
 static bool is_to_be_raised(const struct adder *a)
 {
     struct tei_link *l, *tmp;
 
-    TEI_LIST_EACH(&a->additions, l, tmp)
-        if (atomic_load(&tei_container_of(l, struct addition, link)->batch->left) > 0)
+    TEI_LIST_EACH(&a->additions, l, tmp) {
+        const struct batch *b = tei_container_of(l, struct addition, link)->batch;
+
+        if (atomic_load(&b->left) > 0 && !tei_batch_all_terminal(b))
             return true;
+    }
     return false;
 }
 

@@ -97,7 +97,7 @@ struct batch *tei_batch_pin_checked(te_engine *e, te_batch id, int *rc)
     return b;
 }
 
-static bool all_terminal(const struct batch *b)
+bool tei_batch_all_terminal(const struct batch *b)
 {
     size_t n = atomic_load_explicit(&b->claimed, memory_order_acquire);
 
@@ -116,7 +116,7 @@ static bool is_idle(struct batch *b)
     if (atomic_load(&b->waiters))
         return false;
     while (atomic_load_explicit(&b->left, memory_order_acquire)) {
-        if (!all_terminal(b))
+        if (!tei_batch_all_terminal(b))
             return false;
         sched_yield();
     }

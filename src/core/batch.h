@@ -92,6 +92,8 @@ void tei_batch_put(struct batch *b);
 /* A copy of a text for tei_task_end() of one of the batch's tasks; NULL when memory is out. */
 const char *tei_batch_note(struct batch *b, const char *text);
 
+/* Whether no request of the batch is unfinished; `left` may say so a moment later. */
+bool tei_batch_all_terminal(const struct batch *b);
 /* Whether the batch has such a task, and there is a place for what is told of it. */
 int tei_task_check(const struct batch *b, size_t task, const void *out);
 

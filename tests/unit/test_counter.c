@@ -300,9 +300,21 @@ static void *end_batch(void *arg)
     struct hook *h = arg;
     struct group last = {.left = 1, .end = nothing};
 
+    atomic_store(&h->batch->tasks[0].state, TE_COMPLETED);
     atomic_fetch_sub(&h->batch->left, 1);
     tei_batch_after(h->batch, &last);
     return NULL;
+}
+
+/* The batch has a request that is unfinished. */
+static struct batch *begin_batch(te_batch b)
+{
+    struct batch *batch = tei_batch_pin(&e->batches, b);
+
+    atomic_store(&batch->tasks[0].state, TE_WAITING);
+    atomic_store(&batch->claimed, 1);
+    atomic_fetch_add(&batch->left, 1);
+    return batch;
 }
 
 /*
@@ -313,11 +325,9 @@ static pthread_t end_halfway(struct hook *h, te_batch b, te_adder *a)
 {
     pthread_t thread;
 
-    *h =
-        (struct hook){.group = {.left = 1, .end = hold_up}, .batch = tei_batch_pin(&e->batches, b)};
+    *h = (struct hook){.group = {.left = 1, .end = hold_up}, .batch = begin_batch(b)};
     sem_init(&h->reached, 0, 0);
     sem_init(&h->go_on, 0, 0);
-    atomic_fetch_add(&h->batch->left, 1);
     tei_batch_after(h->batch, &h->group);
     assert_int_equal(te_adder_open(e, TE_LOCAL_SEGMENT, "closed", a), 0);
     assert_int_equal(te_adder_after(e, b, *a, 7), 0);
@@ -364,6 +374,29 @@ TEST(close_behind_a_batch_that_is_done)
     assert_int_equal(te_counter_destroy(e, c), 0);
 }
 
+/* Nor is it busy for who has seen by te_status() that all has ended, a moment before the batch is done. */
+TEST(close_behind_requests_that_have_ended)
+{
+    struct hook h = {0};
+    te_counter c;
+    te_batch b;
+    te_adder a;
+
+    assert_int_equal(te_counter_create(e, "closed", &c), 0);
+    assert_int_equal(te_batch_alloc(e, 1, &b), 0);
+    h.batch = begin_batch(b);
+    assert_int_equal(te_adder_open(e, TE_LOCAL_SEGMENT, "closed", &a), 0);
+    assert_int_equal(te_adder_after(e, b, a, 7), 0);
+    assert_int_equal(te_adder_close(e, a), TE_ERR_BUSY);
+    atomic_store(&h.batch->tasks[0].state, TE_COMPLETED);
+    assert_int_equal(te_adder_close(e, a), 0);
+    end_batch(&h);
+    assert_int_equal(value(c), 0);
+    tei_batch_unpin(&e->batches, b);
+    assert_int_equal(te_batch_free(e, b), 0);
+    assert_int_equal(te_counter_destroy(e, c), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -372,6 +405,7 @@ int main(void)
         cmocka_unit_test(who_does_not_know_the_key_adds_nothing),
         cmocka_unit_test(as_many_adders_as_there_is_room_for),
         cmocka_unit_test(close_behind_a_batch_that_is_done),
+        cmocka_unit_test(close_behind_requests_that_have_ended),
         cmocka_unit_test(as_many_counters_as_there_is_room_for),
         cmocka_unit_test(bodies),
         cmocka_unit_test(messages),
