@@ -18,7 +18,7 @@ extern "C" {
 /*
  * Names of transports that are built in, as te_transport_install() has them, with commas between: "rdma", "rdma,tcp".
  * NULL or "": nothing is said. Set `size` to sizeof(te_paths) and zero the rest first; that of another release is
- * accepted as te_submit_opts is.
+ * accepted as te_submit_opts is. A text of blanks and commas alone is TE_ERR_INVALID.
  */
 typedef struct te_paths {
     size_t size;
@@ -38,13 +38,15 @@ typedef struct te_paths {
  *
  * TE_ERR_UNSUPPORTED: a transport is not built in. TE_ERR_EXISTS: the segment is open already, and not by the same
  * paths, order included; te_errmsg() tells them. TE_ERR_INVALID: the name is this engine's own, whose segment is open
- * from the start: give the paths to each submit.
+ * from the start: give the paths to each submit. Who opens a segment by te_open(), or without paths, while it is open
+ * with some, has the same id, and so these paths.
  *
  * A request that is left no path is refused where it is submitted: TE_ERR_UNSUPPORTED, nothing was started, and
- * te_errmsg() tells of each transport that is allowed why it cannot. Where that is found later, as after a new
+ * te_errmsg() tells of the transports that are allowed, as far as there is room, why each cannot. Where that is found later, as after a new
  * descriptor of the target was fetched, the request ends FAILED with the same, never by another transport. What is still
  * being prepared, such as a mapping of a peer's memory on this host, cannot carry a request yet. A WRITE to where an
- * earlier one may still be applied, by a transport that is not allowed now, is TE_ERR_BUSY: te_fence() waits for that.
+ * earlier one that "tcp" had may still be applied goes by "tcp" whatever is preferred, and is TE_ERR_BUSY where that is
+ * not allowed: te_fence() tells when it is over, or that nobody can know.
  */
 TE_API int te_open_with(te_engine *e, const char *name, const te_paths *paths, te_segment *out);
 

@@ -177,11 +177,12 @@ static void rebuild_or_refresh(te_engine *e)
 bool tei_install_for_devices(te_engine *e)
 {
     unsigned before = atomic_load_explicit(&e->transports.generation, memory_order_relaxed);
+    unsigned kinds = atomic_load_explicit(&e->transports.kinds, memory_order_relaxed);
     bool more;
 
-    if (!(e->transports.kinds & ~e->transports.served) || !has_remote(&e->transports))
+    if (!(kinds & ~e->transports.served) || !has_remote(&e->transports))
         return false;
-    e->transports.served = e->transports.kinds;
+    e->transports.served = kinds;
     (void)install_companions(e);
     more = atomic_load_explicit(&e->transports.generation, memory_order_relaxed) != before;
     if (more)

@@ -50,7 +50,8 @@ bool tei_install_can_run(const struct tei_conf *conf, const struct tei_transport
 
 unsigned tei_install_kinds(const struct transports *s)
 {
-    return TEI_MEM_BIT(TEI_MEM_HOST) | s->kinds;
+    /* Relaxed: who asks why may miss what is registered just now; who installs has admin, as who registers has. */
+    return TEI_MEM_BIT(TEI_MEM_HOST) | atomic_load_explicit(&s->kinds, memory_order_relaxed);
 }
 
 const char *tei_install_why_off(const struct tei_conf *conf, const struct tei_transport_ops *ops)

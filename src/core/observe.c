@@ -210,8 +210,10 @@ static void explain_other(struct view *v, const struct via *via, const struct ro
     else if (route->held && best)
         fprintf(f, "but an earlier WRITE there is not over, which %s had\n",
                 best->transport->ops.name);
-    else if (!best)
+    else if (route->held)
         fprintf(f, "but an earlier WRITE there is not over, by a transport that is not allowed\n");
+    else if (!best)
+        fprintf(f, "since a moment ago\n");
     else if (rules && rules->rank[best->transport->place] > rules->rank[place])
         fprintf(f, "but %s is preferred by te_open_with()\n", best->transport->ops.name);
     else
@@ -268,7 +270,12 @@ static int explain_route(struct view *v, const te_request *r, FILE *f)
         explain_files(v, r, route.via->transport, f);
         return 0;
     }
-    fprintf(f, "no transport that both engines have installed carries it\n");
+    if (route.held) {
+        fprintf(f, "an earlier WRITE there is not over; te_fence() tells of it\n");
+        return TE_ERR_BUSY;
+    }
+    fprintf(f, "no transport that %s carries it\n",
+            v->peer->rules ? "te_open_with() allows" : "both engines have installed");
     return TE_ERR_UNSUPPORTED;
 }
 

@@ -97,7 +97,9 @@ static void give_up(struct task *t, int rc)
 
     if (rc == TE_ERR_ACCESS && t->view->seg && !t->refreshed)
         rc = TE_ERR_STALE;
-    if (rc != TE_ERR_CANCELED && rc != TE_ERR_MEMORY)
+    if ((rc == TE_ERR_UNSUPPORTED || rc == TE_ERR_BUSY) && tei_plan_is_ruled(t))
+        note = tei_plan_why_unreached(t);
+    else if (rc != TE_ERR_CANCELED && rc != TE_ERR_MEMORY)
         note = tei_batch_note(t->batch, tei_page_list_where(t, why, sizeof(why)));
     tei_task_fail(t, rc, 0, note);
 }

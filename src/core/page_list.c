@@ -137,7 +137,7 @@ const char *tei_page_list_where(const struct task *t, char *buf, size_t n)
 
     snprintf(buf, n,
              "page %llu of the target or one that adjoins, entry %zu of its list, at 0x%llx",
-             (unsigned long long)tei_page_list_number(l, &l->remote, l->bad), l->bad,
-             (unsigned long long)l->bad_at);
+             (unsigned long long)tei_page_list_number(l, &l->remote, l->bad.page), l->bad.page,
+             (unsigned long long)l->bad.remote);
     return buf;
 }

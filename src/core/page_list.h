@@ -35,8 +35,7 @@ struct page_list {
     uint64_t length;
     bool wide; /* page numbers of 64 bits */
     struct page_side local, remote;
-    size_t bad; /* the page that could not be cut, and where it is */
-    uint64_t bad_at;
+    struct page_run bad; /* what was cut last, or could not be */
     /* page_feed.c's */
     struct page_list *next; /* in a plan */
     size_t cut;             /* pieces of the last window; who feeds has it */

@@ -15,7 +15,6 @@
 #include "core/page_feed.h"
 #include "core/page_list.h"
 #include "core/plan.h"
-#include "core/route.h"
 #include "core/slow.h"
 #include "core/view.h"
 
@@ -84,18 +83,6 @@ static const char *why_stale(const struct task *t)
     return tei_batch_note(t->batch, text);
 }
 
-static const char *why_unreached(const struct task *t)
-{
-    const struct rules *own = tei_rules_of(t);
-    te_request r = tei_plan_range(t);
-    char text[1024];
-
-    if (!own && !t->view->peer->rules)
-        return "no installed transport reaches its engine";
-    tei_route_refusal(t->view, &r, own, text, sizeof(text));
-    return tei_batch_note(t->batch, text);
-}
-
 /* Cuts a task, without an errmsg: why it cannot be is told with the task. */
 static int cut_again(struct plan *plan, struct task *t, const char **why)
 {
@@ -105,7 +92,7 @@ static int cut_again(struct plan *plan, struct task *t, const char **why)
     if (rc == TE_ERR_STALE && t->view->n_via == 0 && t->view->seg->offsets)
         rc = TE_ERR_UNSUPPORTED;
     *why = rc == TE_ERR_STALE                              ? why_stale(t)
-           : rc == TE_ERR_UNSUPPORTED || rc == TE_ERR_BUSY ? why_unreached(t)
+           : rc == TE_ERR_UNSUPPORTED || rc == TE_ERR_BUSY ? tei_plan_why_unreached(t)
                                                            : NULL;
     return rc;
 }

@@ -243,17 +243,11 @@ static te_request page_request(const struct task *t, uint64_t local, uint64_t re
                         .length = length};
 }
 
-te_request tei_plan_range(const struct task *t)
-{
-    const struct page_list *l = t->paged ? tei_page_list_of(t) : NULL;
-
-    return l ? page_request(t, l->local.base, l->remote.base, l->remote.extent) : t->req;
-}
-
 /* The one way for all pages, where they are in one buffer; NULL: each is to be looked up. */
 static const struct via *find_via(struct plan *p, const struct task *t)
 {
-    te_request all = tei_plan_range(t);
+    const struct page_list *l = tei_page_list_of(t);
+    te_request all = page_request(t, l->local.base, l->remote.base, l->remote.extent);
     struct route route;
 
     if (!tei_plan_is_whole(p, t->view, &all))
@@ -280,8 +274,7 @@ int tei_plan_cut_window(struct plan *p, struct task *t, uint32_t room)
         rc = cut_range(p, t, &one, via, &c);
         if (!rc)
             tei_page_list_keep(l, &r, c.done);
-        l->bad = r.page;
-        l->bad_at = r.remote;
+        l->bad = r;
     }
     if (!rc && c.pieces)
         note_carrier(p, t, c.via);
@@ -411,16 +404,42 @@ static int fail_unregistered(const struct task *t, size_t i)
                     (unsigned long long)t->req.target_offset, (unsigned long long)t->req.length);
 }
 
+bool tei_plan_is_ruled(const struct task *t)
+{
+    return t->view->peer->rules || tei_rules_of(t);
+}
+
+/* Why no path that is allowed leads to what a task moves; of pages to those that were looked at last. */
+static void tell_refusal(const struct task *t, char *buf, size_t n)
+{
+    const struct page_list *l = t->paged ? tei_page_list_of(t) : NULL;
+    te_request r = l ? page_request(t, l->bad.local, l->bad.remote, l->bad.length) : t->req;
+    char page[160] = "";
+
+    if (l)
+        tei_page_list_where(t, page, sizeof(page));
+    int used = snprintf(buf, n, "%s%s", page, l ? ": " : "");
+    tei_route_refusal(t->view, &r, tei_rules_of(t), buf + used, n - (size_t)used);
+}
+
+const char *tei_plan_why_unreached(const struct task *t)
+{
+    char text[1024];
+
+    if (!tei_plan_is_ruled(t))
+        return "no installed transport reaches its engine";
+    tell_refusal(t, text, sizeof(text));
+    return tei_batch_note(t->batch, text);
+}
+
 /* What a program has ruled out, it is told of; else te_explain() says more. */
 static int fail_unreached(const struct task *t, size_t i, int rc)
 {
     const struct tei_segment *s = t->view->seg;
     char why[1024];
 
-    if (rc == TE_ERR_BUSY || t->view->peer->rules || tei_rules_of(t)) {
-        te_request r = tei_plan_range(t);
-
-        tei_route_refusal(t->view, &r, tei_rules_of(t), why, sizeof(why));
+    if (tei_plan_is_ruled(t)) {
+        tell_refusal(t, why, sizeof(why));
         return TEI_FAIL(rc, "request %zu: no path to segment '%s' that te_paths allows: %s", i,
                         t->view->peer->name, why);
     }

@@ -38,8 +38,10 @@ void tei_plan_init(struct plan *p, te_engine *e, struct batch *b, size_t expect)
  * TE_ERR_NOT_REGISTERED when this engine is the target, TE_ERR_MEMORY.
  */
 int tei_plan_cut(struct plan *p, struct task *t);
-/* All that a task is to move lies in this range: of pages from the first to the last. */
-te_request tei_plan_range(const struct task *t);
+/* Whether te_paths say anything of a task, or of its segment. */
+bool tei_plan_is_ruled(const struct task *t);
+/* Why a task could not be cut: TE_ERR_UNSUPPORTED or TE_ERR_BUSY. Lives as long as its batch. */
+const char *tei_plan_why_unreached(const struct task *t);
 /* Whether the range lies in one buffer of the view that allows it. */
 bool tei_plan_is_whole(struct plan *p, const struct view *v, const te_request *r);
 /*

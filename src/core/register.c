@@ -155,7 +155,7 @@ static int find_memory(te_engine *e, struct tei_region *r, const char *location)
         return is_known_host(r) ? tei_mem_check_mapped(r->addr, r->length) : 0;
     rc = tei_stage_start(e, m.kind);
     if (!rc)
-        e->transports.kinds |= TEI_MEM_BIT(m.kind) | (m.fabric ? TEI_KIND_FABRIC : 0);
+        tei_transports_know(&e->transports, TEI_MEM_BIT(m.kind) | (m.fabric ? TEI_KIND_FABRIC : 0));
     return rc;
 }
 
@@ -203,7 +203,7 @@ static int add_region(te_engine *e, void *addr, size_t length, const char *locat
     if (rc)
         goto err_leave;
     if (r->kind != TEI_MEM_HOST && is_stranded(&e->transports, r))
-        e->transports.kinds |= TEI_KIND_STRANDED;
+        tei_transports_know(&e->transports, TEI_KIND_STRANDED);
     return 0;
 
 err_leave:
@@ -345,7 +345,7 @@ void tei_register_find_stranded(te_engine *e)
         const struct tei_region *r = tei_container_of(link, struct tei_region, link);
 
         if (r->kind != TEI_MEM_HOST && is_stranded(&e->transports, r))
-            e->transports.kinds |= TEI_KIND_STRANDED;
+            tei_transports_know(&e->transports, TEI_KIND_STRANDED);
     }
 }
 

@@ -40,13 +40,14 @@ struct via *tei_route_holder(struct view *v, const te_request *r)
     return NULL;
 }
 
-/* Preferred ones above all others. */
+/* Preferred ones above all others, but for a last resort. */
 static uint64_t worth_of(const struct rules *segment, const struct rules *own, size_t place,
                          unsigned score)
 {
     const struct rules *by = own && own->prefers ? own : segment;
+    uint64_t rank = by && score > TEI_SCORE_LAST ? by->rank[place] : 0;
 
-    return (by ? (uint64_t)by->rank[place] << 32 : 0) | score;
+    return rank << 32 | score;
 }
 
 static bool is_allowed(const struct view *v, const struct rules *own, size_t place)

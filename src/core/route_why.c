@@ -73,7 +73,7 @@ static bool is_held(struct view *v, const te_request *r, char *buf, size_t n)
     if (holder)
         snprintf(buf, n,
                  "an earlier WRITE there, which %s had, is not over, and that is not allowed now; "
-                 "te_fence() waits for it",
+                 "te_fence() tells when it is over",
                  holder->transport->ops.name);
     return holder != NULL;
 }

@@ -11,7 +11,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define ALL ((1u << TEI_TRANSPORTS_MAX) - 1)
+/* A bit for each transport that is built in. */
+static uint32_t built_in(void)
+{
+    uint32_t bits = 0;
+
+    for (size_t i = 0; tei_transport_at(i); i++)
+        bits |= 1u << i;
+    return bits;
+}
 
 /* The next name of a list, without blanks around it, copied to `name`; false: there is none. */
 static bool next_name(const char **list, char *name, size_t n)
@@ -43,6 +51,8 @@ static int read_list(const char *list, uint32_t *bits, uint8_t *rank)
     int rc = 0;
 
     *bits = 0;
+    if (list && *list && !list[strspn(list, ", ")])
+        return TEI_FAIL(TE_ERR_INVALID, "te_paths: '%.64s' names no transport", list);
     while (!rc && list && next_name(&list, name, sizeof(name))) {
         size_t place = 0;
 
@@ -77,7 +87,7 @@ int tei_rules_read(const te_paths *given, struct rules *out, bool *said)
         rc = TEI_FAIL(TE_ERR_INVALID, "te_paths: all that is required, %s, is forbidden, too",
                       known.require);
     if (required)
-        forbidden |= ALL & ~required;
+        forbidden |= built_in() & ~required;
     out->forbidden = (uint16_t)forbidden;
     out->prefers = preferred != 0;
     *said = forbidden || preferred;
@@ -113,7 +123,7 @@ void tei_rules_text(const struct rules *x, char *buf, size_t n)
     const char *what;
     size_t used = 0;
 
-    snprintf(buf, n, "any");
+    snprintf(buf, n, x && x->forbidden ? "none" : "any");
     if (!x)
         return;
     if (x->forbidden)

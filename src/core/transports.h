@@ -39,12 +39,18 @@ struct transports {
     /* Carries what a transport does not reach by itself; NULL until memory of a device is registered. */
     _Atomic(struct tei_transport *) stage;
     /* Under admin: */
-    unsigned kinds;    /* of devices' memory that was registered, in bits, and TEI_KIND_ */
+    _Atomic unsigned
+        kinds;         /* of devices' memory that was registered, in bits, and TEI_KIND_; grows */
     unsigned served;   /* `kinds` whose transports were installed, or could not be */
     unsigned declined; /* transports uninstalled, in bits by place in the table */
 };
 
 void tei_transports_init(struct transports *s, _Atomic uint64_t *version);
+/* Memory of these kinds is registered, or has been. Under admin. */
+static inline void tei_transports_know(struct transports *s, unsigned kinds)
+{
+    atomic_fetch_or_explicit(&s->kinds, kinds, memory_order_relaxed);
+}
 /* Destroys those that are there. */
 void tei_transports_fini(struct transports *s);
 

@@ -47,6 +47,8 @@
 #define TEI_TRANSPORT_ABI  1
 #define TEI_TRANSPORTS_MAX 16
 #define TEI_SCORE_LATER    UINT_MAX /* cannot carry it yet: 0, but not to be remembered */
+#define TEI_SCORE_LAST \
+    1 /* could, but whatever else can is better, also where this one is preferred */
 
 /* Of registered memory of devices, beside the kinds: some can be told to a fabric; some is out of
  * reach for every transport to other hosts. */

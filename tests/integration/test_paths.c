@@ -10,8 +10,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 static te_paths only(const char *require)
@@ -204,16 +207,18 @@ static void impossible(void **state)
 {
     const te_paths local = only("local"), neither = never("host,tcp"), unknown = only("tpc"),
                    both = {.size = sizeof(both), .require = "tcp", .forbid = "tcp"},
-                   unsized = {.require = "tcp"};
+                   unsized = {.require = "tcp"}, blank = never(" ,");
     struct pair *p = *state;
 
     is_refused(p, &local, TE_ERR_UNSUPPORTED,
                "local: not possible: reaches this engine itself only");
     is_refused(p, &local, TE_ERR_UNSUPPORTED, p->bname);
+    is_refused(p, &local, TE_ERR_UNSUPPORTED, " that te_paths allows: ");
     is_refused(p, &neither, TE_ERR_UNSUPPORTED, "local: ");
     is_refused(p, &unknown, TE_ERR_UNSUPPORTED, "transport 'tpc' is not built in; there are: ");
     is_refused(p, &both, TE_ERR_INVALID, "all that is required, tcp, is forbidden, too");
     is_refused(p, &unsized, TE_ERR_INVALID, "te_paths");
+    is_refused(p, &blank, TE_ERR_INVALID, "' ,' names no transport");
 }
 
 static void of_ones_own_memory(void **state)
@@ -378,15 +383,97 @@ static void found_later(void **state)
     p->bm -= PAIR_SIZE / 2;
 }
 
+/* Where pages lie in several buffers each is looked up. */
+static void pages_of_two_buffers(void **state)
+{
+    struct pair *p = *state;
+
+    assert_int_equal(te_unregister(p->b, p->bm), 0);
+    assert_int_equal(te_register(p->b, p->bm, 192 * 4500, "cpu:0", TE_REMOTE_RW), 0);
+    assert_int_equal(te_register(p->b, p->bm + (size_t)192 * 4500, PAIR_SIZE - (size_t)192 * 4500,
+                                 "cpu:0", TE_REMOTE_RW),
+                     0);
+    reopen(p, NULL);
+    pages(state);
+}
+
+/* ------------------------------------------------------------------------ an earlier WRITE is there */
+
+static te_request write_to(const struct child_engine *c, te_segment seg, const void *from, size_t n)
+{
+    return (te_request){.opcode = TE_WRITE,
+                        .source = (void *)(uintptr_t)from,
+                        .target = seg,
+                        .target_offset = (uintptr_t)c->mem,
+                        .length = n};
+}
+
+/* What TCP may still bring to a target that stands still is not overtaken by another way; nor is TCP taken then. */
+static void an_earlier_write(void **state)
+{
+    enum { SIZE = 8 << 20 };
+    const te_paths tcp = only("tcp"), no_tcp = never("tcp"), host_first = rather("host");
+    const te_submit_opts by_tcp = by(&tcp), without = by(&no_tcp), preferring = by(&host_first);
+    struct child_engine c;
+    struct te_path path = {.size = sizeof(path)};
+    te_segment seg;
+    te_engine *e = child_open(&c, SIZE, &seg);
+    unsigned char *from = map_pages(SIZE);
+    te_request r = write_to(&c, seg, from, SIZE);
+    struct te_status st;
+    char text[8192];
+    te_batch b;
+
+    (void)state;
+    fill(from, SIZE, 1);
+    assert_int_equal(te_register(e, from, SIZE, "*", TE_LOCAL_ONLY), 0);
+    assert_int_equal(te_warm(e, seg, PATIENCE_MS, NULL), 0);
+    child_freeze(&c);
+    assert_int_equal(te_batch_alloc(e, 3, &b), 0);
+    assert_int_equal(te_submit(e, b, &r, 1, &by_tcp), 0);
+    WAIT_FOR(te_status(e, b, 0, &st) == 0 && te_path(e, b, 0, &path) == 0 && path.transport[0]);
+    usleep(20000); /* longer is as good: some of it is on its way */
+    assert_int_equal(te_cancel(e, b), 0);
+    assert_int_equal(te_wait(e, b, PATIENCE_MS), 0);
+    assert_int_equal(te_submit(e, b, &r, 1, &without), TE_ERR_BUSY);
+    assert_non_null(strstr(te_errmsg(), "an earlier WRITE there, which tcp had, is not over"));
+    assert_int_equal(te_submit(e, b, &r, 1, &preferring), 0);
+    kill(c.pid, SIGCONT);
+    assert_int_equal(te_wait(e, b, PATIENCE_MS), 0);
+    assert_int_equal(te_path(e, b, 1, &path), 0);
+    assert_string_equal(path.transport, "tcp");
+    assert_int_equal(te_fence(e, b, PATIENCE_MS, NULL, 0, NULL), 0);
+    fill(from, SIZE, 2);
+    assert_int_equal(te_submit(e, b, &r, 1, &without), 0);
+    assert_int_equal(te_wait(e, b, PATIENCE_MS), 0);
+    assert_int_equal(te_path(e, b, 2, &path), 0);
+    assert_string_equal(path.transport, "host");
+    assert_int_equal(first_difference(c.mem, SIZE, 2), SIZE);
+    assert_int_equal(te_explain(e, &r, text, sizeof(text)), 0);
+    te_engine_destroy(e);
+    child_stop(&c);
+    munmap(from, SIZE);
+}
+
 #define IN_HOST(test) cmocka_unit_test_setup_teardown(test, pair_setup, pair_teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_HOST(of_a_call),          IN_HOST(prepared),     IN_HOST(pages),
-        IN_HOST(each_of_a_batch),    IN_HOST(impossible),   IN_HOST(of_ones_own_memory),
-        IN_HOST(of_a_segment),       IN_HOST(opened_twice), IN_HOST(explained),
-        IN_HOST(lists_of_a_segment), IN_HOST(found_later),  IN_HOST(warm),
+        IN_HOST(of_a_call),
+        IN_HOST(prepared),
+        IN_HOST(pages),
+        IN_HOST(each_of_a_batch),
+        IN_HOST(impossible),
+        IN_HOST(of_ones_own_memory),
+        IN_HOST(of_a_segment),
+        IN_HOST(opened_twice),
+        IN_HOST(explained),
+        IN_HOST(lists_of_a_segment),
+        IN_HOST(found_later),
+        IN_HOST(warm),
+        IN_HOST(pages_of_two_buffers),
+        cmocka_unit_test(an_earlier_write),
     };
 
     engines_are_patient();

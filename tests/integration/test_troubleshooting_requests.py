@@ -34,6 +34,8 @@ class Refused(trouble.Section, unittest.TestCase):
         return said
 
     elsewhere = {
+        "request ...: no path to segment ... that te_paths allows: ...": (
+            "integration/test_paths.c", " that te_paths allows: "),
         "te_pages: local.index[...] is page ..., and local.pages is ...": (
             "integration/test_pages.c", ", and local.pages is "),
         "te_pages: pages at ...base, which are written to, overlap: ...": (

@@ -8,10 +8,12 @@
 
 #include <string.h>
 
+/* Where bytes 1000 and above are, the second one is a last resort. */
 static unsigned score_of(struct tei_transport *t, const struct tei_attach *a, const te_request *r)
 {
     (void)a;
-    (void)r;
+    if (t->index && r->target_offset >= 1000)
+        return TEI_SCORE_LAST;
     return t->index ? 80 : 50;
 }
 
@@ -128,6 +130,18 @@ TEST(what_is_preferred_carries_it)
     assert_int_equal(carrier(&v, &r, &first), 1);
 }
 
+/* Whatever else can carry it is better, unless nothing else is allowed. */
+TEST(a_last_resort_is_not_preferred)
+{
+    const te_request r = {.opcode = TE_READ, .target_offset = 1000, .length = 8};
+    const struct rules second = preferring(1), no_0 = forbidding(0);
+    struct view v;
+
+    make_view(&v);
+    assert_int_equal(carrier(&v, &r, &second), 0);
+    assert_int_equal(carrier(&v, &r, &no_0), 1);
+}
+
 /* Nobody else carries a WRITE there, and so it is not carried. */
 TEST(an_earlier_write_of_one_that_is_forbidden)
 {
@@ -147,6 +161,7 @@ int main(void)
         cmocka_unit_test(a_write_follows_an_earlier_one),
         cmocka_unit_test(what_is_forbidden_carries_nothing),
         cmocka_unit_test(what_is_preferred_carries_it),
+        cmocka_unit_test(a_last_resort_is_not_preferred),
         cmocka_unit_test(an_earlier_write_of_one_that_is_forbidden),
     };
 

@@ -13,7 +13,8 @@ import (
 
 // Paths says which transports may carry requests, by names such as "rdma" and "tcp". Batch.Path tells which has.
 type Paths struct {
-	// Require: one of these or none. A request that none of them can carry is refused where it is submitted.
+	// Require: one of these or none, if there is any. A request that none of them can carry is refused where it is
+	// submitted.
 	Require []string
 	// Prefer: the first of these that can carry a request does, before all others that are allowed.
 	Prefer []string

@@ -479,6 +479,13 @@ class Transfers(Case):
                 segment.read(memory, remote, paths=te.Paths(forbid="tpc"))
             with self.assertRaisesRegex(TypeError, "forbid must be a str"):
                 segment.read(memory, remote, paths=te.Paths(forbid=[1]))
+            for nothing in ("", [], iter(())):
+                with self.assertRaisesRegex(ValueError, "require names no transport"):
+                    te.Paths(require=nothing)
+            once = te.Paths(require=(name for name in ["local"]), prefer=[])
+            for _ in range(2):  # a generator is read once, and counts each time
+                with self.assertRaisesRegex(te.RequestError, "no path to segment"):
+                    segment.read(memory, remote, paths=once)
         name = segment.name
         with self.assertRaisesRegex(te.RequestError, "open already, with other paths: any"):
             engine.open(name, paths=tcp)

@@ -123,6 +123,14 @@ class Paths:
     prefer: Names = None
     forbid: Names = None
 
+    def __post_init__(self) -> None:
+        for what in ("require", "prefer", "forbid"):
+            names = getattr(self, what)
+            if names is not None and not isinstance(names, str):
+                object.__setattr__(self, what, tuple(names))  # to be read more than once
+        if _names(self.require, "require") == b"":
+            raise ValueError("require names no transport; None leaves it open")
+
     def _raw(self) -> RawPaths:
         return RawPaths(
             ctypes.sizeof(RawPaths),

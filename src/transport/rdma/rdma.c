@@ -205,7 +205,7 @@ static unsigned rdma_score(struct tei_transport *t, const struct tei_attach *a, 
 {
     if (!a || !tei_rdma_has_keys(a, r->target_offset, r->length))
         return 0;
-    return any_is_active(tei_rdma_of(t), r->source) ? 80 : 1;
+    return any_is_active(tei_rdma_of(t), r->source) ? 80 : TEI_SCORE_LAST;
 }
 
 static void rdma_why_not(struct tei_transport *t, const struct tei_attach *a, const te_request *r,
