@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# te-test: parallel timeout=600
+# te-test: parallel timeout=1800
 """The engine under simulation: some seeds, those that once failed, and that the simulation finds what is wrong."""
 import os
 import re

@@ -442,7 +442,7 @@ static struct pair *open_stalled(void)
 
     assert_int_equal(fake_transfer(p->a, p->attach, TE_READ, p->am, p->bm, PAIR_BYTES), 0);
     for (int i = 0; i < NICS; i++)
-        rdma_fabric_tell("stall left%d 60000", i);
+        rdma_fabric_tell("stall left%d 86400000", i);
     return p;
 }
 
