@@ -66,6 +66,16 @@ pack_libraries() { # FOLDER BINARY...
     done
 }
 
+# What cannot be loaded without a maker's driver would fail where it is to be skipped.
+check_loads() { # FOLDER BINARY...
+    local folder=$1 binary needs
+    shift
+    for binary in "$@"; do
+        needs=$(LD_LIBRARY_PATH=$folder/none:$folder/lib ldd -r "$binary" 2>&1 | grep -m 1 'undefined symbol')
+        [ -z "$needs" ] || die "without drivers it cannot be loaded: $needs"
+    done
+}
+
 pack() {
     local folder=$1 binary name
     [ -e "$folder" ] && die "$folder is there already"
@@ -88,6 +98,7 @@ pack() {
         "${TE_TEST_CC:-cc}" -shared -nostdlib -x c /dev/null -Wl,-soname,"$name" -o "$folder/none/$name" ||
             die "cannot make a stand-in for $name"
     done
+    check_loads "$folder" "$folder"/{bin,bench,tests,fabric}/*
     cp -r "$build/tests/softgpu" "$folder/softgpu" || exit 1
     strip --strip-debug "$folder"/{bin,bench,tests,fabric,lib}/* "$folder"/softgpu/*.so* 2>/dev/null
     return 0
