@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server takes over the weights of a trainer, tensors of torch on the processor, while it runs.
-
-Tensors of a GPU go the same way (docs/gpu.md).
-"""
+"""A server takes over the weights of a trainer, tensors of torch, while it runs: those of a GPU, where torch has one."""
 import multiprocessing
 import sys
 
@@ -16,10 +13,11 @@ import transfer_engine as te
 
 LOOPBACK = {"TE_BIND": "127.0.0.1"}  # the address that they listen on, and no other
 SECONDS = 60
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def model():
-    return torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 16))
+    return torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 16)).to(DEVICE)
 
 
 def serve(pipe):
@@ -34,7 +32,7 @@ def serve(pipe):
         ) as batch:
             moved = batch.result()
     with torch.no_grad():
-        pipe.send((moved, ours(question).tolist()))
+        pipe.send((moved, ours(question.to(DEVICE)).tolist()))
 
 
 def main():
@@ -52,8 +50,8 @@ def main():
         moved, answer = pipe.recv()
     child.join()
     with torch.no_grad():
-        same = torch.allclose(torch.tensor(answer), trained(question))
-    print(f"{moved} bytes in {len(state)} tensors; the models answer {'the same' if same else 'differently'}")
+        same = torch.allclose(torch.tensor(answer), trained(question.to(DEVICE)).cpu())
+    print(f"{moved} bytes in {len(state)} tensors of {DEVICE}; the models answer {'the same' if same else 'differently'}")
     return 0 if same and child.exitcode == 0 else 1
 
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small transformer with random weights, the same in every process, over a paged cache of keys and values."""
+"""A small transformer with random weights, the same in every process, over a paged cache of keys and values.
+
+It is in the memory of a GPU, where torch has one.
+"""
 import math
 
 import torch
@@ -7,10 +10,19 @@ import torch
 LAYERS, HEADS, WIDTH, VOCABULARY, PAGE = 6, 4, 32, 256, 16  # PAGE: tokens of a page
 DIM = HEADS * WIDTH
 torch.set_num_threads(1)  # so that every process rounds alike
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+if DEVICE != "cpu":
+    torch.set_default_device(DEVICE)
+
+
+def finish():
+    """Waits until what has been computed is in the cache: a GPU does it later than the call returns."""
+    if DEVICE != "cpu":
+        torch.cuda.synchronize()
 
 
 def weights():
-    random = torch.Generator().manual_seed(1)
+    random = torch.Generator(DEVICE).manual_seed(1)
 
     def matrix(rows, columns):
         return torch.randn(rows, columns, generator=random) / math.sqrt(rows)

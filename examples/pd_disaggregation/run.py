@@ -57,6 +57,10 @@ class Prefill:
         self.sender.begin(self.number)
         return pages
 
+    def send(self, layer, pages):
+        model.finish()
+        self.sender.layer(layer, pages)
+
     def compute(self, prompt, filled=lambda layer: None):
         model.forward(self.weights, self.cache, list(range(NEEDED)), prompt[:-1], 0, filled)
 
@@ -66,9 +70,9 @@ class Prefill:
         used, began = pages[:-(-(PROMPT - 1) // model.PAGE)], time.monotonic()
         if self.sender.counts:
             self.pipe.send(order)
-        self.compute(prompt, *([lambda layer: self.sender.layer(layer, used)] if overlap else []))
+        self.compute(prompt, *([lambda layer: self.send(layer, used)] if overlap else []))
         for layer in () if overlap else range(model.LAYERS):
-            self.sender.layer(layer, used)
+            self.send(layer, used)
         self.sender.done()
         if not self.sender.counts:
             self.pipe.send(order)
@@ -81,7 +85,7 @@ class Prefill:
         pages = self.allotted()
 
         def filled(layer):
-            self.sender.layer(layer, pages)
+            self.send(layer, pages)
             if layer == model.LAYERS // 2:
                 raise InterruptedError
 
@@ -102,7 +106,7 @@ def alone(weights, prompt):
 
 def main():
     sender = senders.Mooncake if "--mooncake" in sys.argv else senders.Native
-    random = torch.Generator().manual_seed(7)
+    random = torch.Generator(model.DEVICE).manual_seed(7)
     prompts = torch.randint(model.VOCABULARY, (4, PROMPT), generator=random).tolist()
     spawn = multiprocessing.get_context("spawn")  # an engine is not for forked children
     ours, theirs = spawn.Pipe()
