@@ -5,7 +5,10 @@
 #include "pair.h"
 #include "patience.h"
 
+#include "base/base.h"
+
 #include <setjmp.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -331,6 +334,79 @@ static void opened_twice(void **state)
     assert_int_equal(te_close(p->a, seg), 0);
 }
 
+/* Transports come and go under a segment's paths, which name them all the same. */
+static void installed_and_not(void **state)
+{
+    const te_paths host = only("host"), tcp_first = rather("tcp"), either = only("host,tcp");
+    struct pair *p = *state;
+
+    reopen(p, &either);
+    goes_by(p, &tcp_first, "tcp");
+    goes_by(p, &host, "host");
+    assert_int_equal(te_transport_uninstall(p->a, "host"), 0);
+    is_refused(p, &host, TE_ERR_UNSUPPORTED, "host: not installed");
+    goes_by(p, NULL, "tcp");
+    assert_int_equal(te_transport_install(p->a, "host", NULL), 0);
+    assert_int_equal(te_warm(p->a, p->seg, PATIENCE_MS, NULL), 0);
+    goes_by(p, &host, "host");
+    assert_int_equal(te_transport_uninstall(p->a, "tcp"), 0);
+    goes_by(p, &tcp_first, "host"); /* what is preferred and missing is passed over */
+    assert_int_equal(te_transport_install(p->a, "tcp", NULL), 0);
+}
+
+struct opener {
+    struct pair *p;
+    const te_paths *paths;
+    pthread_barrier_t *together;
+    te_segment seg;
+    int rc;
+};
+
+static void *open_at_once(void *arg)
+{
+    struct opener *o = arg;
+
+    pthread_barrier_wait(o->together);
+    o->rc = te_open_with(o->p->a, o->p->bname, o->paths, &o->seg);
+    return NULL;
+}
+
+/* Of threads that open at once with two sorts of paths those of one sort have it, with one id, and no other. */
+static void opened_at_once(void **state)
+{
+    const te_paths tcp = only("tcp"), host = only("host");
+    struct opener o[6];
+    struct pair *p = *state;
+    pthread_barrier_t together;
+
+    for (int round = 0; round < 30; round++) {
+        const te_paths *won = NULL;
+        pthread_t threads[TEI_ARRAY_LEN(o)];
+
+        assert_int_equal(te_close(p->a, p->seg), 0);
+        pthread_barrier_init(&together, NULL, TEI_ARRAY_LEN(o));
+        for (size_t i = 0; i < TEI_ARRAY_LEN(o); i++) {
+            o[i] = (struct opener){p, i % 2 ? &tcp : &host, &together, 0, 0};
+            assert_int_equal(pthread_create(&threads[i], NULL, open_at_once, &o[i]), 0);
+        }
+        for (size_t i = 0; i < TEI_ARRAY_LEN(o); i++)
+            pthread_join(threads[i], NULL);
+        pthread_barrier_destroy(&together);
+        for (size_t i = 0; i < TEI_ARRAY_LEN(o); i++)
+            if (o[i].rc == 0) {
+                assert_true(!won || (won == o[i].paths && p->seg == o[i].seg));
+                won = o[i].paths;
+                p->seg = o[i].seg;
+            }
+        assert_non_null(won);
+        for (size_t i = 0; i < TEI_ARRAY_LEN(o); i++)
+            assert_int_equal(o[i].rc, o[i].paths == won ? 0 : TE_ERR_EXISTS);
+        goes_by(p, NULL, won->require);
+        for (size_t i = 0; i < TEI_ARRAY_LEN(o) / 2 - 1; i++)
+            assert_int_equal(te_close(p->a, p->seg), 0); /* pair_teardown() has the last */
+    }
+}
+
 static void explained(void **state)
 {
     const te_paths no_host = never("host"), tcp_first = rather("tcp");
@@ -468,6 +544,8 @@ int main(void)
         IN_HOST(of_ones_own_memory),
         IN_HOST(of_a_segment),
         IN_HOST(opened_twice),
+        IN_HOST(installed_and_not),
+        IN_HOST(opened_at_once),
         IN_HOST(explained),
         IN_HOST(lists_of_a_segment),
         IN_HOST(found_later),
