@@ -644,10 +644,10 @@ typedef struct te_range {
  * TE_ERR_PEER if none but these two.
  * What gives the certificate: over TCP to engines of this project, the target's word that it has dropped
  * the connection, or the end of that (a reset is one only where connections to its port, at its one address, are
- * refused then); to others, the connection's end alone. Within this process and this
- * host nothing is left once a request has ended. A WRITE that failed over RDMA, into memory of a device by
- * a transport of its maker, or into a file, is TE_ERR_LINK, whatever its error: a part of it may have been
- * sent.
+ * refused then); to others, the connection's end alone. Within this process and this host, and where a device
+ * copies into memory of another process or host, nothing is left once a request has ended. A WRITE that failed over
+ * RDMA or into a file is TE_ERR_LINK, whatever its error, as a part of it may have been sent; so is one whose device
+ * has failed (TE_ERR_CONTEXT).
  * Where a request of te_submit_pages() did not complete, all WRITEs to its segment count.
  * TE_ERR_BUSY: a request of the batch is unfinished; te_cancel() and te_wait() come first. TE_ERR_NOT_FOUND
  * if there is no such batch. *total and `unsafe` are written for 0 and for what is not known. Any number of

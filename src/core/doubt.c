@@ -3,7 +3,8 @@
  * doubt.c - ranges of a peer's memory that WRITEs which have ended may still change.
  *
  * A WRITE that failed may have bytes on the way to its target. What is known of that differs by
- * transport. One that copies by this process's own threads leaves nothing: its work ends after the copy.
+ * transport. One that copies by this process's own threads, or has a device copy, leaves nothing: its work ends after
+ * the copy. A device that is broken may say nothing of its copies.
  * One with the op settle() knows its own unsettled ranges, which are asked for (holds()), and not kept
  * here but for a fence of the whole segment. Of any other nothing is known, so the range is lost: whatever
  * the error, since a part may have been sent before another was refused, or the peer not reached again.
@@ -21,6 +22,11 @@
 static bool can_settle(const struct tei_transport *t)
 {
     return t->has & TEI_HAS_SETTLE;
+}
+
+static bool is_settled(const struct tei_transport *t, const struct tei_work *w)
+{
+    return t->ops.caps & TEI_CAP_SETTLED && w->error != TE_ERR_CONTEXT;
 }
 
 static bool holds(const struct via *via, struct tei_span d)
@@ -97,7 +103,7 @@ void tei_doubts_note(struct view *v, const struct tei_work *w)
     struct tei_span d = {w->remote, w->remote + w->length};
     struct peer *p = v->peer;
 
-    if (w->opcode != TE_WRITE || !t || (t->ops.caps & TEI_CAP_SAME_HOST))
+    if (w->opcode != TE_WRITE || !t || is_settled(t, w))
         return;
     pthread_mutex_lock(&p->doubts.lock);
     if (can_settle(t))

@@ -64,9 +64,7 @@ enum tei_transport_caps {
      */
     TEI_CAP_REMOTE = 1 << 1,
     /*
-     * Reaches engines of other processes of this host. Never the descriptor's "protocol": its keys are
-     * under "te". Its copies are made by threads of this process: what has ended leaves nothing that
-     * could still arrive.
+     * Reaches engines of other processes of this host. Never the descriptor's "protocol": its keys are under "te".
      */
     TEI_CAP_SAME_HOST = 1 << 2,
     /*
@@ -80,6 +78,8 @@ enum tei_transport_caps {
      */
     TEI_CAP_DEVICE = 1 << 4,
     TEI_CAP_NICS = 1 << 5, /* goes by the NIC priority matrix, which open() asks for */
+    /* What has ended leaves nothing that could still arrive, unless with TE_ERR_CONTEXT: a device is broken. */
+    TEI_CAP_SETTLED = 1 << 6,
 };
 
 /* Optional ops that a transport's own table has: tei_transport.has. */

@@ -217,6 +217,62 @@ static void submit_and_order(struct here *h, struct target *t)
     listen_to(t); /* which says that te_unregister() was 0 */
 }
 
+static int control_stream(const char *command)
+{
+    void *at = dlsym(RTLD_DEFAULT, "softgpu_control");
+    int (*control)(const char *commands);
+
+    if (!at)
+        return 0; /* a driver is real: its copies take a while */
+    memcpy(&control, &at, sizeof control);
+    return control(command);
+}
+
+static void look(const struct here *h, const struct target *t, unsigned char *bytes)
+{
+    assert_int_equal(move(h->e, request_for(TE_READ, h->mem[0], h->seg, t->mem, SIZE)),
+                     TE_COMPLETED);
+    assert_int_equal(tei_mem_copy(bytes, h->mem[0], SIZE), 0);
+}
+
+/* A WRITE that was cancelled while its device copies is over there, too, once it is over here. */
+static void canceled_is_over(void **state)
+{
+    unsigned char *then = malloc(SIZE), *now = malloc(SIZE);
+    struct target *t = &targets[0];
+    size_t total, canceled = 0;
+    struct here h;
+
+    (void)state;
+    open_here(&h, t, NULL, NULL);
+    for (size_t i = 0; i < 300 && (canceled < 3 || i < 30); i++) {
+        te_request r = request_for(TE_WRITE, h.mem[i % 3], h.seg, t->mem, SIZE);
+        struct te_status st;
+        te_batch b;
+
+        fill(now, SIZE, i);
+        assert_int_equal(tei_mem_copy(h.mem[i % 3], now, SIZE), 0);
+        assert_int_equal(control_stream("stall ms=86400000"), 0);
+        assert_int_equal(te_batch_alloc(h.e, 1, &b), 0);
+        assert_int_equal(te_submit(h.e, b, &r, 1, NULL), 0);
+        assert_int_equal(te_cancel(h.e, b), 0);
+        assert_int_equal(control_stream("release"), 0);
+        assert_int_equal(te_wait(h.e, b, PATIENCE_MS), 0);
+        assert_int_equal(te_status(h.e, b, 0, &st), 0);
+        canceled += st.state == TE_CANCELED;
+        if (te_fence(h.e, b, 0, NULL, 0, &total))
+            fail_msg("%s", te_errmsg());
+        assert_int_equal(te_batch_free(h.e, b), 0);
+        look(&h, t, then);
+        look(&h, t, now);
+        assert_memory_equal(then, now, SIZE);
+    }
+    assert_true(canceled >= 3);
+    free(then);
+    free(now);
+    close_here(&h);
+}
+
 /* It goes and comes again at an address that may be the same, while requests run. */
 static void registered_anew(void **state)
 {
@@ -297,10 +353,10 @@ static void forced(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(mapped_by_itself),
-                                       cmocka_unit_test(registered_anew),
-                                       cmocka_unit_test(refused_by_the_driver),
-                                       cmocka_unit_test(the_peer_dies), cmocka_unit_test(forced)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mapped_by_itself), cmocka_unit_test(canceled_is_over),
+        cmocka_unit_test(registered_anew),  cmocka_unit_test(refused_by_the_driver),
+        cmocka_unit_test(the_peer_dies),    cmocka_unit_test(forced)};
     int rc = 77;
 
     for (size_t i = 0; i < 3; i++)

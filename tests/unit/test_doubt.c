@@ -30,7 +30,7 @@ static bool is_same(const struct tei_attach *a, const struct tei_attach *b)
 static struct tei_transport knowing = {.ops = {.holds = holds, .is_same = is_same},
                                        .has = TEI_HAS_SETTLE};
 static struct tei_transport mute = {.ops = {.holds = holds}};
-static struct tei_transport near = {.ops = {.holds = holds, .caps = TEI_CAP_SAME_HOST}};
+static struct tei_transport near = {.ops = {.holds = holds, .caps = TEI_CAP_SETTLED}};
 static struct peer peer;
 
 static void begin(void)
@@ -146,6 +146,8 @@ TEST(copies_of_this_process_leave_nothing)
     note(&v, TE_WRITE, TE_ERR_CANCELED, 150, 10);
     note(&v, TE_WRITE, TE_ERR_PEER, 150, 10);
     assert_int_equal(peer.doubts.open.n + peer.doubts.lost.n, 0);
+    note(&v, TE_WRITE, TE_ERR_CONTEXT, 150, 10); /* but a device that has failed may */
+    assert_true(is_lost(150, 160));
 }
 
 TEST(a_view_of_the_same_connection_forgets_nothing)
