@@ -29,6 +29,7 @@ enum fate { UNKNOWN, WHOLE, NOT_WHOLE };
 
 struct addition {
     enum fate fate;
+    bool is_told; /* te_adder_after() has been called */
     struct sim_claim claim; /* what must be there once it counts */
 };
 
@@ -102,6 +103,8 @@ static void check_one(const struct sim_tally *t, unsigned i)
 
     if (i >= t->used)
         sim_fail("a counter has addition %u, and there were %u", i, t->used);
+    if (!a->is_told)
+        sim_fail("addition %u counts, and nobody has asked for it", i);
     if (a->fate == NOT_WHOLE)
         sim_fail("addition %u counts, and not all of its batch is COMPLETED", i);
     if (a->fate == UNKNOWN)
@@ -190,7 +193,7 @@ static uint64_t some_value(const struct sim_tally *t)
 
 static void check_woken(struct sim_tally *t, int rc, int64_t begin)
 {
-    if (rc == 0 && t->reached && sim_now() > t->reached + patience() &&
+    if ((rc == 0 || rc == TE_ERR_TIMEOUT) && t->reached && sim_now() > t->reached + patience() &&
         !sim_stood(t->life->host, begin))
         sim_fail("te_counter_wait() has not been woken in %lld ms",
                  (long long)((sim_now() - t->reached) / SIM_MS));
@@ -293,7 +296,8 @@ static void renew(struct life *l)
 
     if (!t || t->is_going || t->is_polled)
         return;
-    t->is_going = true;
+    t->is_going = true; /* for others: it is there until the next call */
+    look(t);
     sim_ok(sim_later.counter_destroy(l->engine, t->id), "te_counter_destroy");
     t->gone = true;
     if (sim_one_in(2))
@@ -476,6 +480,7 @@ static void tell(struct work *w)
 
     if (sim_one_in(8) && sim_later.adder_after(e, w->batch, h->adder, UINT64_MAX) != TE_ERR_INVALID)
         sim_fail("te_adder_after() takes more than INT64_MAX");
+    h->tally->additions[w->number].is_told = true;
     h->mine |= UINT64_C(1) << w->number;
     h->late |= h->tally->gone || h->tally->life->over ? UINT64_C(1) << w->number : 0;
     sim_ok(sim_later.adder_after(e, w->batch, h->adder, UINT64_C(1) << w->number),
@@ -640,7 +645,7 @@ static bool reach(struct user *u, struct life *to)
     }
     h = hold(u, to);
     if (!h)
-        return to->tallies[0]->used == ADDITIONS || to->tallies[1]->used == ADDITIONS;
+        return to->tallies[0]->used == ADDITIONS && to->tallies[1]->used == ADDITIONS;
     whole = add_one(u, h, to);
     settle(u, h);
     if (!sim_one_in(4))

@@ -276,7 +276,7 @@ static ssize_t copy_all(const struct sim_process *p, struct cursor local, struct
 
         n = n < there ? n : there;
         n = n < PIECE ? n : PIECE;
-        if (p->ended || (is_short && sim_one_in(4)) ||
+        if (p->ended || (is_short && sim_one_in(4) && done) ||
             !copy((char *)local.iov->iov_base + local.at, (char *)remote.iov->iov_base + remote.at,
                   n, is_write))
             break;

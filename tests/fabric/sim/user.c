@@ -270,7 +270,8 @@ static bool broke_since(int64_t begin, int from, int to)
     return broke && (stood > broke ? stood : broke) > begin - SIM_S;
 }
 
-/* What a request cannot be told, for it cannot have been. */
+/* What a request cannot be told, for it cannot have been. Targets close the connections of one that has stood still
+ * with half a WRITE sent. */
 static void check_why(const struct te_status *s, const char *why, const struct sim_judged *how,
                       bool broke)
 {
@@ -304,7 +305,7 @@ int sim_check_end(const struct life *own, te_batch b, size_t task, const struct 
     te_status_msg(own->engine, b, task, why, sizeof(why));
     if (s.state == TE_COMPLETED)
         return s.state;
-    check_why(&s, why, &how, broke);
+    check_why(&s, why, &how, broke || sim_stood(own->host, how.begin));
     if (s.state == TE_INVALID && !to->over && !is_ambiguous(own))
         sim_fail("a request to memory that is registered was refused: %s", why);
     if (how.in_time && !broke && only(0))
