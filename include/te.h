@@ -445,7 +445,7 @@ enum te_opcode { TE_READ = 0, TE_WRITE = 1 };
 /*
  * WAITING    handed to a transport or queued for it
  * PENDING    accepted, not yet handed to a transport: the target's descriptor is being fetched
- *            again
+ *            again, or what te_submit_opts.after names is not done
  * INVALID    refused by the target: range not there, or access not allowed    (terminal)
  * CANCELED   by te_cancel() or te_engine_destroy()                            (terminal)
  * COMPLETED  READ: the bytes are in `source`. WRITE: they are in the target's memory (terminal)
@@ -511,6 +511,9 @@ typedef struct te_submit_opts {
      */
     const char *traceparent;
     const struct te_paths *paths; /* which transports may carry them, see te_paths.h; NULL: any */
+    const struct te_stream
+        *after; /* they are begun when this is done, see te_stream.h; NULL: at once */
+    const struct te_stream *then; /* this goes on when all have ended; NULL: nothing waits */
 } te_submit_opts;
 
 /* Makes a batch with room for `capacity` requests in total. The id is never 0 and below 2^63. */
@@ -890,5 +893,6 @@ TE_API int te_shutdown_on_signal(te_engine *e);
 
 #include "te_counter.h"
 #include "te_paths.h"
+#include "te_stream.h"
 
 #endif

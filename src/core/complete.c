@@ -221,8 +221,10 @@ static void add_ending(struct ending *g, struct task *t)
         tei_slow_ended(t, error);
 }
 
+/* What follows the requests is told last: whom it wakes sees all of them terminal. */
 static void publish_end(struct task *t)
 {
+    struct group *group = t->group;
     int error = atomic_load_explicit(&t->error, memory_order_relaxed);
 
     t->link.next = NULL;
@@ -230,10 +232,10 @@ static void publish_end(struct task *t)
     t->view = NULL;
     if (t->paged)
         tei_page_list_free(tei_page_list_of(t));
-    if (t->group)
-        tei_group_done(t->group, 1, error != 0);
     /* Release: partner of the acquire in te_status(). */
     atomic_store_explicit(&t->state, (uint8_t)state_of(t, error), memory_order_release);
+    if (group)
+        tei_group_done(group, 1, error != 0);
 }
 
 /* Ends the tasks that were gathered. The batch may be gone after it. */

@@ -38,6 +38,7 @@
 #include "core/descriptor.h"
 #include "core/drive.h"
 #include "core/events.h"
+#include "core/gate.h"
 #include "core/inbox.h"
 #include "core/keep.h"
 #include "core/matrix.h"
@@ -96,6 +97,7 @@ struct te_engine {
 
     struct peers peers;
     struct parking parking;
+    struct gates gates;
 
     struct batches batches;
     struct tei_handles preps;

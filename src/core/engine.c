@@ -156,6 +156,7 @@ static void stop_ctl(te_engine *e)
     tei_timer_stop(&e->ctl.loop, &e->keeper.timer);
     tei_timer_stop(&e->ctl.loop, &e->rekey.timer);
     tei_timer_stop(&e->ctl.loop, &e->adders.timer);
+    tei_timer_stop(&e->ctl.loop, &e->gates.timer);
     tei_metrics_serve_stop(e);
     tei_metrics_file_stop(e);
     if (e->rpc)
@@ -211,6 +212,7 @@ static void init_engine(te_engine *e)
     pthread_mutex_init(&e->metrics.told_lock, NULL);
     tei_peers_init(&e->peers);
     tei_parking_init(&e->parking);
+    tei_gates_init(&e->gates);
     tei_batches_init(&e->batches);
     tei_drivers_init(&e->drivers);
     tei_events_init(&e->events);
@@ -340,6 +342,7 @@ static void end_transfers(te_engine *e)
     for (size_t i = 0; i < e->transports.n; i++)
         if (e->transports.list[i])
             e->transports.list[i]->ops.close(e->transports.list[i]);
+    tei_gates_cancel(e, NULL);
     tei_peer_unpark(e, NULL);
     if (e->dir)
         e->dir->ops->unlisten(e->dir);

@@ -231,6 +231,7 @@ static void drain(te_engine *e, size_t i, bool rebuild)
             pause.tv_nsec *= 2;
         if (rebuild)
             (void)tei_peer_rebuild(&e->peers);
+        tei_gates_renew(e);
     }
 }
 

@@ -10,9 +10,11 @@
 #include "core/submit.h"
 #include "core/core.h"
 #include "core/complete.h"
+#include "core/gate.h"
 #include "core/notify.h"
 #include "core/page_feed.h"
 #include "core/rules.h"
+#include "core/then.h"
 #include "core/trace.h"
 #include "core/view.h"
 
@@ -37,6 +39,7 @@ static void settle_unposted(struct plan *p)
 struct beside {
     const struct tei_traceparent *trace;
     const struct rules *rules;
+    struct gate *gate;
 };
 
 /* The submit lock is held. */
@@ -61,6 +64,10 @@ static int submit_planned(struct plan *p, size_t n, const struct beside *x, tei_
     if (rc) {
         tei_plan_drop(p);
         return rc;
+    }
+    if (x->gate) {
+        tei_gate_hold(x->gate, p, n);
+        return 0;
     }
     tei_batch_begin(b, n);
     tei_plan_post(p);
@@ -111,6 +118,41 @@ static int take_rules(const te_submit_opts *o, struct rules *room, const struct 
     return rc;
 }
 
+enum { STREAM_FIRST_SIZE = TEI_SIZE_UP_TO(te_stream, fd) };
+static_assert(STREAM_FIRST_SIZE <= sizeof(te_stream), "te_stream may only grow");
+
+static int take_stream(const te_stream *given, te_stream *known)
+{
+    int rc;
+
+    *known = (te_stream){.size = sizeof(*known)};
+    rc = tei_sized_take(known, sizeof(*known), STREAM_FIRST_SIZE, given, "te_stream");
+    if (rc)
+        return rc;
+    if (known->location)
+        return TEI_FAIL(TE_ERR_UNSUPPORTED, "te_stream: streams of '%.64s' are not supported",
+                        known->location);
+    if (known->fd <= 0)
+        return TEI_FAIL(TE_ERR_INVALID, "te_stream: neither a location nor a descriptor is given");
+    return 0;
+}
+
+/* The stream of `then` is held up last: what is refused before leaves it alone. */
+static int take_order(struct batch *b, size_t n, const te_submit_opts *o, struct gate **gate,
+                      struct group **group)
+{
+    te_stream after, then;
+    int rc = o->after ? take_stream(o->after, &after) : 0;
+
+    if (!rc && o->then)
+        rc = take_stream(o->then, &then);
+    if (!rc && o->after && n)
+        rc = tei_gate_make(b->engine, &after, gate);
+    if (!rc && o->then)
+        rc = tei_then_make(&then, n, group);
+    return rc;
+}
+
 static int submit_pinned(struct batch *b, size_t n, const te_submit_opts *o, tei_fill fill,
                          const void *arg)
 {
@@ -127,6 +169,8 @@ static int submit_pinned(struct batch *b, size_t n, const te_submit_opts *o, tei
         plan.deadline_ns = tei_deadline_ns(o->deadline_ms);
     if (!rc && o->notify_name)
         rc = tei_notify_group(b->engine, o, n, &plan.group);
+    if (!rc && (o->after || o->then))
+        rc = take_order(b, n, o, &beside.gate, &plan.group);
     if (!rc && n) {
         pthread_mutex_lock(&b->submit_lock);
         rc = submit_planned(&plan, n, &beside, fill, arg);
@@ -134,6 +178,8 @@ static int submit_pinned(struct batch *b, size_t n, const te_submit_opts *o, tei
     }
     if (rc)
         tei_group_drop(plan.group);
+    if (rc && beside.gate)
+        tei_gate_drop(beside.gate);
     return rc;
 }
 

@@ -97,6 +97,7 @@ int te_cancel(te_engine *e, te_batch id)
     pthread_mutex_lock(&b->submit_lock);
     atomic_store(&b->cancel_mark, atomic_load_explicit(&b->claimed, memory_order_relaxed));
     pthread_mutex_unlock(&b->submit_lock);
+    tei_gates_cancel(e, b);
     tei_peer_unpark(e, b);
     cancel_posted(e, b);
     tei_batch_unpin(&e->batches, id);

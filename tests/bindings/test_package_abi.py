@@ -18,7 +18,7 @@ import unittest
 SRC = os.environ.get("TE_TEST_SRC", os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..")))
 BUILD = os.environ.get("TE_TEST_BUILD", os.path.join(SRC, "build"))
 CC = os.environ.get("TE_TEST_CC", "cc")
-HEADERS = ("te.h", "te_counter.h", "te_paths.h", "transfer_engine_c.h")
+HEADERS = ("te.h", "te_counter.h", "te_paths.h", "te_stream.h", "transfer_engine_c.h")
 RECORD = ("libtransfer_engine.abi", "structs.abi", "constants.txt", "metrics.txt")
 
 
@@ -149,7 +149,7 @@ class AbiTest(unittest.TestCase):
         self.assertNotIn("SONAME", out)
 
     def test_struct_with_size_grows(self):
-        for last in ("uint64_t metadata_down;", "const struct te_paths *paths;", "struct te_option_list *set;"):
+        for last in ("uint64_t metadata_down;", "const struct te_stream *then;", "struct te_option_list *set;"):
             self.library.replace("te.h", f"    {last}", f"    {last}\n    uint64_t and_more;")
         rc, out = self.compare()
         self.assertEqual(rc, 1, out)

@@ -29,6 +29,7 @@ lib=$(dirname "$pc")
 [ -f "$root/include/te.h" ] || fail "te.h was not installed"
 [ -f "$root/include/te_counter.h" ] || fail "te_counter.h was not installed"
 [ -f "$root/include/te_paths.h" ] || fail "te_paths.h was not installed"
+[ -f "$root/include/te_stream.h" ] || fail "te_stream.h was not installed"
 [ -f "$root/include/transfer_engine_c.h" ] || fail "transfer_engine_c.h was not installed"
 for file in bash-completion/completions/te_segment zsh/site-functions/_transfer_engine; do
     [ -f "$root/share/$file" ] || fail "share/$file was not installed"

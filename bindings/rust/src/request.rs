@@ -168,6 +168,8 @@ impl<'s> SubmitOptions<'s> {
             notify_target: sys::TE_LOCAL_SEGMENT,
             traceparent: std::ptr::null(),
             paths: std::ptr::null(),
+            after: std::ptr::null(),
+            then: std::ptr::null(),
         };
         let paths = self.paths.as_ref().map(RawPaths::of).transpose()?;
         if let Some(paths) = &paths {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The declarations of te.h, te_counter.h and te_paths.h, as far as they are used. The tests beside this file compare
-//! them with the headers.
+//! The declarations of te.h and of the headers that it includes, as far as they are used. The tests
+//! beside this file compare them with the headers.
 #![allow(non_camel_case_types)]
 
 use std::os::raw::{c_char, c_int, c_uint, c_void};
@@ -117,6 +117,14 @@ pub struct te_paths {
 }
 
 #[repr(C)]
+pub struct te_stream {
+    pub size: usize,
+    pub location: *const c_char,
+    pub stream: *mut c_void,
+    pub fd: c_int,
+}
+
+#[repr(C)]
 pub struct te_submit_opts {
     pub size: usize,
     pub deadline_ms: i64,
@@ -125,6 +133,8 @@ pub struct te_submit_opts {
     pub notify_target: te_segment,
     pub traceparent: *const c_char,
     pub paths: *const te_paths,
+    pub after: *const te_stream,
+    pub then: *const te_stream,
 }
 
 #[repr(C)]

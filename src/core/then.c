@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* then.c - what goes on when requests have ended. */
+#include "core/then.h"
+#include "base/base.h"
+#include "base/err.h"
+#include "base/os.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct then {
+    struct group group;
+    struct group *inner; /* what else follows the requests, or NULL */
+    int fd;
+};
+
+/*
+ * One that has all that it can count would have the write wait, and is readable without. The descriptor is ours, but
+ * whether a write waits is for the program to say, of the file.
+ */
+static void write_one(int fd)
+{
+    const uint64_t one = 1;
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+
+    if (poll(&p, 1, 0) == 1 && p.revents & POLLOUT && write(fd, &one, sizeof(one)) < 0)
+        TEI_WARN("the eventfd of te_submit_opts.then: %s", tei_errno_text(errno));
+}
+
+/* Of requests that were not submitted none has ended. */
+static void end_then(struct group *g, bool good)
+{
+    struct then *t = tei_container_of(g, struct then, group);
+    bool over = atomic_load_explicit(&g->left, memory_order_relaxed) == 0;
+
+    if (t->inner)
+        t->inner->end(t->inner, good);
+    if (over)
+        write_one(t->fd);
+    tei_fd_close(t->fd);
+    free(t);
+}
+
+/* A pipe or a socket could end the process by a signal, and a file would grow. */
+static bool is_anonymous(int fd)
+{
+    struct stat st;
+
+    return fstat(fd, &st) == 0 && (st.st_mode & S_IFMT) == 0;
+}
+
+int tei_then_make(const te_stream *then, size_t n, struct group **group)
+{
+    struct then *t;
+
+    if (n == 0)
+        return TEI_FAIL(TE_ERR_INVALID, "te_submit_opts.then needs at least one request to follow");
+    if (!is_anonymous(then->fd))
+        return TEI_FAIL(TE_ERR_INVALID, "te_stream: descriptor %d is no eventfd", then->fd);
+    t = calloc(1, sizeof(*t));
+    if (!t)
+        return TEI_FAIL(TE_ERR_MEMORY, "no memory for what follows requests");
+    t->fd = tei_fd_own(fcntl(then->fd, F_DUPFD_CLOEXEC, 3));
+    if (t->fd < 0) {
+        free(t);
+        return TEI_FAIL(TE_ERR_SYSTEM, "te_stream: descriptor %d: %s", then->fd,
+                        tei_errno_text(errno));
+    }
+    t->group.end = end_then;
+    atomic_init(&t->group.left, n);
+    t->inner = *group;
+    *group = &t->group;
+    return 0;
+}
