@@ -510,10 +510,9 @@ typedef struct te_submit_opts {
      * their log and probes; nobody is told by other transports (docs/tracing.md).
      */
     const char *traceparent;
-    const struct te_paths *paths; /* which transports may carry them, see te_paths.h; NULL: any */
-    const struct te_stream
-        *after; /* they are begun when this is done, see te_stream.h; NULL: at once */
-    const struct te_stream *then; /* this goes on when all have ended; NULL: nothing waits */
+    const struct te_paths *paths;  /* which transports may carry them, see te_paths.h; NULL: any */
+    const struct te_stream *after; /* they are begun when this is done, see te_stream.h */
+    const struct te_stream *then;  /* this goes on when all have ended */
 } te_submit_opts;
 
 /* Makes a batch with room for `capacity` requests in total. The id is never 0 and below 2^63. */

@@ -40,7 +40,7 @@ extern "C" {
  *   fd      An eventfd, to which 1 is written then. Duplicated, too. Nothing is written where the call fails.
  *
  * TE_ERR_INVALID: neither is given, or the descriptor is not of such a sort, or `then` with no request to follow.
- * TE_ERR_UNSUPPORTED: there is no such device, or its driver has no such call. TE_ERR_CONTEXT: the driver refuses the
+ * TE_ERR_UNSUPPORTED, TE_ERR_NO_DEVICE: there is no such device, or its driver has no such call. TE_ERR_CONTEXT: the driver refuses the
  * stream. Nothing was submitted then.
  */
 typedef struct te_stream {

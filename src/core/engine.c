@@ -342,7 +342,7 @@ static void end_transfers(te_engine *e)
     for (size_t i = 0; i < e->transports.n; i++)
         if (e->transports.list[i])
             e->transports.list[i]->ops.close(e->transports.list[i]);
-    tei_gates_cancel(e, NULL);
+    tei_gates_close(e);
     tei_peer_unpark(e, NULL);
     if (e->dir)
         e->dir->ops->unlisten(e->dir);
@@ -365,6 +365,7 @@ static void free_engine(te_engine *e)
     tei_drivers_fini(&e->drivers);
     tei_peers_fini(e);
     tei_parking_fini(&e->parking);
+    tei_gates_fini(&e->gates);
     tei_transports_fini(&e->transports);
     tei_stage_fini(e);
     tei_regions_fini(&e->regions);

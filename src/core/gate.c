@@ -5,9 +5,9 @@
  * The requests of one call have one gate. They were checked, and cut to see that they can be, and hold their views and
  * regions. While they wait, the gate is in `held`, under ctl.lock; whoever takes it out of there has it alone, and
  * either begins its requests or ends them all: te/ctl when the descriptor is readable or the first deadline has
- * passed, te_cancel() and the end of the engine. They have one batch and one deadline, so no gate is ever divided.
+ * passed, the thread that watches streams, te_cancel() and the end of the engine. They have one batch and one deadline, so no gate is ever divided.
  *
- * What te/ctl finds is done by a job, since nothing may block there. Between `held` and the transport the requests are
+ * What these two threads find is done by a job, since nothing may block there. Between `held` and the transport the requests are
  * in no list: as in park.c, te_cancel() marks them first, and the job holds parking.repost, shared, from when it looks
  * for the mark until they are posted. By then descriptor and transports may be others, so each is cut anew, by the view
  * that its peer has now.
@@ -37,7 +37,9 @@ struct gate {
     int64_t deadline_ns;
     int fd; /* of ours; -1: none */
     struct tei_watch watch;
-    bool over; /* before its requests were held: with `error` */
+    struct stream_watch *stream; /* NULL: none, or it is over */
+    const char *note;            /* how that has failed */
+    bool over;                   /* before its requests were held: with `error` */
     int error;
     struct tei_job job;
 };
@@ -50,6 +52,12 @@ static struct gate *gate_of(struct tei_link *l)
 void tei_gates_init(struct gates *s)
 {
     tei_list_init(&s->held);
+    tei_stream_watcher_init(&s->streams);
+}
+
+void tei_gates_fini(struct gates *s)
+{
+    tei_stream_watcher_fini(&s->streams);
 }
 
 static void free_gate(struct gate *g)
@@ -125,11 +133,13 @@ static void begin(struct gate *g)
 
 /* -------------------------------------------------------------------------------------- they end */
 
-static const char *why(int error)
+static const char *why(const struct gate *g, int error)
 {
     switch (error) {
     case TE_ERR_CANCELED:
         return NULL;
+    case TE_ERR_CONTEXT:
+        return g->note;
     case TE_ERR_TIMEOUT:
         return "what te_submit_opts.after names was not done in time; allow more, or look at what is to do it";
     default:
@@ -141,7 +151,7 @@ static const char *why(int error)
 static void end_gate(struct gate *g, int error)
 {
     for (size_t i = 0; i < g->n; i++)
-        tei_task_end(&g->first[i], error, why(error));
+        tei_task_end(&g->first[i], error, why(g, error));
     free_gate(g);
 }
 
@@ -169,6 +179,9 @@ static void take(struct gate *g)
 {
     tei_list_del(&g->link);
     tei_watch_del(&g->watch);
+    if (g->stream)
+        tei_stream_watch_forget(g->stream);
+    g->stream = NULL;
 }
 
 /* Moves those that are past `now`, or of this batch, or all, from `held` to a list. Under ctl.lock. */
@@ -197,6 +210,12 @@ void tei_gates_cancel(te_engine *e, const struct batch *b)
     pthread_mutex_unlock(&e->ctl.lock);
     while ((l = tei_list_pop(&out)))
         end_gate(gate_of(l), TE_ERR_CANCELED);
+}
+
+void tei_gates_close(te_engine *e)
+{
+    tei_gates_cancel(e, NULL);
+    tei_stream_watcher_stop(e);
 }
 
 static void on_timer(struct tei_timer *t);
@@ -242,6 +261,18 @@ static void on_readable(struct tei_watch *w, uint32_t events)
     settle(g, error);
 }
 
+/* Under ctl.lock. */
+static void on_stream(struct stream_watch *w, int error)
+{
+    struct gate *g = w->arg;
+
+    g->stream = NULL;
+    if (error)
+        g->note = tei_batch_note(g->first->batch, te_errmsg());
+    take(g);
+    settle(g, error);
+}
+
 static int fail_fd(int fd)
 {
     int rc = errno == EBADF || errno == EPERM ? TE_ERR_INVALID : TE_ERR_SYSTEM;
@@ -273,16 +304,19 @@ static bool is_readable(int fd)
 
 int tei_gate_make(te_engine *e, const te_stream *after, struct gate **out)
 {
+    struct stream_watch *stream = NULL;
     struct gate *g;
-    int rc;
+    int rc = after->location ? tei_stream_watch_make(e, after, &stream) : 0;
 
-    if (is_readable(after->fd))
-        return 0;
+    if (rc || (after->location ? !stream : is_readable(after->fd)))
+        return rc;
     g = calloc(1, sizeof(*g));
+    if (!g && stream)
+        tei_stream_watch_drop(stream);
     if (!g)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for requests that wait");
-    *g = (struct gate){.engine = e, .fd = -1};
-    rc = watch_fd(g, after->fd);
+    *g = (struct gate){.engine = e, .fd = -1, .stream = stream};
+    rc = stream ? 0 : watch_fd(g, after->fd);
     if (rc)
         free_gate(g);
     else
@@ -297,6 +331,8 @@ void tei_gate_drop(struct gate *g)
     pthread_mutex_lock(&e->ctl.lock);
     tei_watch_del(&g->watch);
     pthread_mutex_unlock(&e->ctl.lock);
+    if (g->stream)
+        tei_stream_watch_drop(g->stream);
     free_gate(g);
 }
 
@@ -329,8 +365,13 @@ void tei_gate_hold(struct gate *g, struct plan *p, size_t n)
     g->first = first;
     over = g->over || atomic_load(&e->closing);
     error = g->over ? g->error : TE_ERR_CANCELED;
+    if (g->stream)
+        tei_stream_watch_begin(e, g->stream, on_stream, g);
     if (over) {
         tei_watch_del(&g->watch);
+        if (g->stream)
+            tei_stream_watch_forget(g->stream);
+        g->stream = NULL;
     } else {
         tei_list_push_back(&e->gates.held, &g->link);
         watch_deadline(e, g->deadline_ns);

@@ -129,10 +129,7 @@ static int take_stream(const te_stream *given, te_stream *known)
     rc = tei_sized_take(known, sizeof(*known), STREAM_FIRST_SIZE, given, "te_stream");
     if (rc)
         return rc;
-    if (known->location)
-        return TEI_FAIL(TE_ERR_UNSUPPORTED, "te_stream: streams of '%.64s' are not supported",
-                        known->location);
-    if (known->fd <= 0)
+    if (!known->location && known->fd <= 0)
         return TEI_FAIL(TE_ERR_INVALID, "te_stream: neither a location nor a descriptor is given");
     return 0;
 }

@@ -4,6 +4,8 @@
 #include "base/base.h"
 #include "base/err.h"
 #include "base/os.h"
+#include "core/stream_watch.h"
+#include "plat/plat.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +16,8 @@
 
 struct then {
     struct group group;
-    struct group *inner; /* what else follows the requests, or NULL */
+    struct group *inner;       /* what else follows the requests, or NULL */
+    struct tei_gpu_flag *flag; /* NULL: the descriptor is meant */
     int fd;
 };
 
@@ -31,7 +34,7 @@ static void write_one(int fd)
         TEI_WARN("the eventfd of te_submit_opts.then: %s", tei_errno_text(errno));
 }
 
-/* Of requests that were not submitted none has ended. */
+/* Of requests that were not submitted none has ended; a stream that waits for them already goes on all the same. */
 static void end_then(struct group *g, bool good)
 {
     struct then *t = tei_container_of(g, struct then, group);
@@ -39,9 +42,12 @@ static void end_then(struct group *g, bool good)
 
     if (t->inner)
         t->inner->end(t->inner, good);
-    if (over)
+    if (t->flag)
+        tei_gpu_flag_set(t->flag);
+    else if (over)
         write_one(t->fd);
-    tei_fd_close(t->fd);
+    if (!t->flag)
+        tei_fd_close(t->fd);
     free(t);
 }
 
@@ -53,22 +59,38 @@ static bool is_anonymous(int fd)
     return fstat(fd, &st) == 0 && (st.st_mode & S_IFMT) == 0;
 }
 
+static int hold_up(const te_stream *s, struct tei_gpu_flag **out)
+{
+    enum tei_mem_kind kind;
+    int device, rc = tei_stream_device(s, &kind, &device);
+
+    return rc ? rc : tei_gpu_flag_wait(kind, device, s->stream, out);
+}
+
+static int take_fd(int fd, int *out)
+{
+    if (!is_anonymous(fd))
+        return TEI_FAIL(TE_ERR_INVALID, "te_stream: descriptor %d is no eventfd", fd);
+    *out = tei_fd_own(fcntl(fd, F_DUPFD_CLOEXEC, 3));
+    return *out >= 0
+               ? 0
+               : TEI_FAIL(TE_ERR_SYSTEM, "te_stream: descriptor %d: %s", fd, tei_errno_text(errno));
+}
+
 int tei_then_make(const te_stream *then, size_t n, struct group **group)
 {
     struct then *t;
+    int rc;
 
     if (n == 0)
         return TEI_FAIL(TE_ERR_INVALID, "te_submit_opts.then needs at least one request to follow");
-    if (!is_anonymous(then->fd))
-        return TEI_FAIL(TE_ERR_INVALID, "te_stream: descriptor %d is no eventfd", then->fd);
     t = calloc(1, sizeof(*t));
     if (!t)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for what follows requests");
-    t->fd = tei_fd_own(fcntl(then->fd, F_DUPFD_CLOEXEC, 3));
-    if (t->fd < 0) {
+    rc = then->location ? hold_up(then, &t->flag) : take_fd(then->fd, &t->fd);
+    if (rc) {
         free(t);
-        return TEI_FAIL(TE_ERR_SYSTEM, "te_stream: descriptor %d: %s", then->fd,
-                        tei_errno_text(errno));
+        return rc;
     }
     t->group.end = end_then;
     atomic_init(&t->group.left, n);

@@ -9,6 +9,7 @@
 #define TEI_PLAT_CUDA_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* Name, value. TEI_ stands before the name here. */
 #define TEI_CUDA_NUMBERS(X)                                             \
@@ -24,6 +25,7 @@
     X(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, 712)                   \
     X(CUDA_ERROR_NOT_SUPPORTED, 801)                                    \
     X(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 110) \
+    X(CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES, 98)                  \
     X(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)                              \
     X(CU_POINTER_ATTRIBUTE_IS_MANAGED, 8)                               \
     X(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 9)                           \
@@ -36,6 +38,8 @@
     X(CU_MEMORYTYPE_DEVICE, 2)                                          \
     X(CU_STREAM_NON_BLOCKING, 1)                                        \
     X(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                                \
+    X(CU_STREAM_WAIT_VALUE_GEQ, 0)                                      \
+    X(CU_STREAM_WAIT_VALUE_FLUSH, 1 << 30)                              \
     X(CU_EVENT_DISABLE_TIMING, 2)                                       \
     X(CU_MEMHOSTREGISTER_PORTABLE, 1)                                   \
     X(CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, 1)                            \
@@ -136,6 +140,7 @@ typedef struct {
     X(cuStreamCreate, (CUstream *, unsigned), true)                                                \
     X(cuStreamDestroy_v2, (CUstream), true)                                                        \
     X(cuStreamSynchronize, (CUstream), true)                                                       \
+    X(cuStreamWaitValue32_v2, (CUstream, CUdeviceptr, uint32_t, unsigned), false)                  \
     X(cuEventCreate, (CUevent *, unsigned), true)                                                  \
     X(cuEventRecord, (CUevent, CUstream), true)                                                    \
     X(cuEventQuery, (CUevent), true)                                                               \

@@ -5,6 +5,7 @@
  *   mem.c        what an address is in, and one copy between any two
  *   gpu.c        which drivers there are: opened once, asked about devices; pinned memory
  *   gpu_queue.c  queues of copies
+ *   gpu_stream.c streams of the program
  *   gpu_share.c  memory of devices, and handles of it for other processes
  *   makers.c     the makers, a row of names each
  *   mem_cuda.c, mem_hip.c, mem_ascend.c   a runtime each: its calls under the names of struct tei_api
@@ -107,6 +108,12 @@ struct tei_api {
     int (*event_record)(const struct tei_driver *d, void *event, void *stream);
     int (*event_query)(const struct tei_driver *d, void *event);
     int (*event_close)(const struct tei_driver *d, void *event);
+    /*
+     * or NULL: what is submitted to the stream later waits until the pinned word has this value, or one that is
+     * less than 2^31 later
+     */
+    int (*wait_value)(const struct tei_driver *d, int device, void *stream, void *word,
+                      uint32_t value);
     /* n: 1 to TEI_GPU_BATCH */
     int (*copy)(const struct tei_driver *d, const struct tei_copy *v, size_t n, void *stream);
     /*
@@ -180,10 +187,10 @@ extern const struct tei_api tei_api_cuda, tei_api_hip, tei_api_ascend;
     .event_open = open_event, .event_record = record_event, .event_query = query_event,         \
     .event_close = close_event, .copy = copy, .zero = zero, .ipc_export = export_ipc,           \
     .ipc_open = open_ipc, .ipc_close = close_ipc
-#define TEI_API_MAP_CALLS                                                                    \
-    .error_name = error_name, .error_text = error_text, .pci = tell_pci,                     \
-    .granularity = tell_granularity, .create = create, .retain = retain, .release = release, \
-    .map = map, .allow = allow, .unmap = unmap, .fabric_export = export_fabric,              \
+#define TEI_API_MAP_CALLS                                                                          \
+    .error_name = error_name, .error_text = error_text, .pci = tell_pci, .wait_value = wait_value, \
+    .granularity = tell_granularity, .create = create, .retain = retain, .release = release,       \
+    .map = map, .allow = allow, .unmap = unmap, .fabric_export = export_fabric,                    \
     .fabric_unexport = unexport_fabric, .fabric_import = import_fabric, .dmabuf = export_dmabuf
 
 #define TEI_GPU_BATCH 128

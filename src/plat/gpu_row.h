@@ -9,6 +9,7 @@
  *   DEVICE_COUNT                   names that the drivers do not have in common
  *   gpu_address gpu_stream gpu_event gpu_piece gpu_ipc_handle gpu_properties gpu_access gpu_capture_mode
  *   NON_BLOCKING UNTIMED PORTABLE DEVICE_LOCATION READ_WRITE GRANULARITY DMABUF
+ *   HAS_WAIT WAIT_VALUE(stream, word, value)   of a `device`
  *   has_maps(d) ipc_flags(d) properties_of()
  */
 #include <string.h>
@@ -81,6 +82,13 @@ static int open_stream(const struct tei_driver *d, void **out)
 static int wait_stream(const struct tei_driver *d, void *stream)
 {
     return CALL(StreamSynchronize, stream);
+}
+
+static int wait_value(const struct tei_driver *d, int device, void *stream, void *word,
+                      uint32_t value)
+{
+    (void)device;
+    return HAS_WAIT ? WAIT_VALUE(stream, word, value) : TEI_GPU_NOT_SUPPORTED;
 }
 
 static int close_stream(const struct tei_driver *d, void *stream)

@@ -24,6 +24,7 @@
     X(hipErrorNotSupported, 801)                \
     X(hipMemcpyDefault, 4)                      \
     X(hipStreamNonBlocking, 1)                  \
+    X(hipStreamWaitValueGte, 0)                 \
     X(hipStreamCaptureModeRelaxed, 2)           \
     X(hipEventDisableTiming, 2)                 \
     X(hipHostRegisterPortable, 1)               \
@@ -122,6 +123,8 @@ typedef struct {
     X(hipError_t, hipStreamCreateWithFlags, (hipStream_t *, unsigned), true)                  \
     X(hipError_t, hipStreamDestroy, (hipStream_t), true)                                      \
     X(hipError_t, hipStreamSynchronize, (hipStream_t), true)                                  \
+    X(hipError_t, hipStreamWaitValue32, (hipStream_t, void *, uint32_t, unsigned, uint32_t),  \
+      false)                                                                                  \
     X(hipError_t, hipEventCreateWithFlags, (hipEvent_t *, unsigned), true)                    \
     X(hipError_t, hipEventRecord, (hipEvent_t, hipStream_t), true)                            \
     X(hipError_t, hipEventQuery, (hipEvent_t), true)                                          \

@@ -84,6 +84,17 @@ static CUmemAllocationProp properties_of(const struct tei_driver *d, int device)
                                  .allocFlags = {.gpuDirectRDMACapable = (unsigned char)rdma}};
 }
 
+/* Bytes that a NIC has written to the device are seen after it, too, where the device can see to that. */
+static unsigned wait_flags(const struct tei_driver *d, int device)
+{
+    return has_attribute(d, TEI_CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES, device)
+               ? TEI_CU_STREAM_WAIT_VALUE_GEQ | TEI_CU_STREAM_WAIT_VALUE_FLUSH
+               : TEI_CU_STREAM_WAIT_VALUE_GEQ;
+}
+#define HAS_WAIT HAS(StreamWaitValue32_v2)
+#define WAIT_VALUE(stream, word, value) \
+    CALL(StreamWaitValue32_v2, stream, ADDRESS(word), value, wait_flags(d, device))
+
 #include "plat/gpu_row.h"
 
 /* ---------------------------------------------------------------------------------------- devices */

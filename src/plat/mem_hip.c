@@ -10,11 +10,9 @@
  *   mapped memory      its structs are what hip.h has from ROCm 6 on; before that it is not used
  *   imported files     ROCm 7.1 takes the descriptor for a pointer, before that a pointer to it
  *
- * Few runtimes know the fabric. Where one does not, mapped memory is exported as a file descriptor
- * (gpu_file.c).
+ * Where a runtime does not know the fabric, mapped memory is exported as a file descriptor (gpu_file.c).
  */
 #include "plat/gpu.h"
-
 #include "plat/hip.h"
 
 #include "base/err.h"
@@ -53,18 +51,20 @@ static const struct tei_symbol symbols[] = {
 #define CALL_(name, ...) forget_error(d, HIP->hip##name(__VA_ARGS__))
 #define HAS(name)        (HIP->hip##name != NULL)
 
-#define ALLOC        Malloc
-#define FREE         Free
-#define RANGE        MemGetAddressRange
-#define HOST_PIN     HostRegister
-#define HOST_UNPIN   HostUnregister
-#define MEMSET       MemsetAsync
-#define STREAM_OPEN  StreamCreateWithFlags
-#define STREAM_CLOSE StreamDestroy
-#define EVENT_OPEN   EventCreateWithFlags
-#define EVENT_CLOSE  EventDestroy
-#define IPC_OPEN     IpcOpenMemHandle
-#define DEVICE_COUNT GetDeviceCount
+#define ALLOC           Malloc
+#define FREE            Free
+#define RANGE           MemGetAddressRange
+#define HOST_PIN        HostRegister
+#define HOST_UNPIN      HostUnregister
+#define MEMSET          MemsetAsync
+#define STREAM_OPEN     StreamCreateWithFlags
+#define STREAM_CLOSE    StreamDestroy
+#define EVENT_OPEN      EventCreateWithFlags
+#define EVENT_CLOSE     EventDestroy
+#define IPC_OPEN        IpcOpenMemHandle
+#define DEVICE_COUNT    GetDeviceCount
+#define HAS_WAIT        HAS(StreamWaitValue32)
+#define WAIT_VALUE(...) CALL(StreamWaitValue32, __VA_ARGS__, TEI_hipStreamWaitValueGte, ~0U)
 
 typedef hipDeviceptr_t gpu_address;
 typedef hipStream_t gpu_stream;

@@ -157,6 +157,21 @@ int tei_gpu_queue_wait(struct tei_gpu_queue *q, uint64_t ticket);
  */
 int tei_mem_copy(void *to, const void *from, size_t n);
 
+/* ---- streams of the program, of the device's primary context; after tei_gpu_open() */
+
+/* Whether what was submitted to a stream so far is done. */
+struct tei_gpu_event;
+int tei_gpu_event_record(enum tei_mem_kind kind, int device, void *stream,
+                         struct tei_gpu_event **out);
+/* 0: it is done; TE_ERR_BUSY, unlogged: not yet; TE_ERR_CONTEXT: it has failed. */
+int tei_gpu_event_poll(struct tei_gpu_event *e);
+void tei_gpu_event_close(struct tei_gpu_event *e);
+
+/* What is submitted from now on waits until it is set, without a call. TE_ERR_UNSUPPORTED: streams cannot wait so. */
+struct tei_gpu_flag;
+int tei_gpu_flag_wait(enum tei_mem_kind kind, int device, void *stream, struct tei_gpu_flag **out);
+void tei_gpu_flag_set(struct tei_gpu_flag *f);
+
 /* ---- handles for other processes */
 
 #define TEI_GPU_HANDLE 64 /* bytes */

@@ -320,6 +320,9 @@ SG_API int sg_stream_destroy(enum softgpu_kind kind, struct sg_stream *s);
 SG_API int sg_stream_sync(struct sg_context *c, struct sg_stream *s);
 SG_API int sg_stream_query(struct sg_context *c, struct sg_stream *s);
 SG_API int sg_stream_wait(struct sg_context *c, struct sg_stream *s, struct sg_event *e);
+/* What comes later waits until the word, of host memory that is pinned, has this value or, of 2^31, a later one. */
+SG_API int sg_stream_value(struct sg_context *c, struct sg_stream *s, uintptr_t word,
+                           uint32_t value);
 SG_API int sg_stream_call(struct sg_context *c, struct sg_stream *s, void (*call)(void *arg),
                           void *arg);
 SG_API int sg_event_create(struct sg_context *c, struct sg_event **out);

@@ -18,6 +18,7 @@ enum {
     ATTR_MINOR = 76,
     ATTR_MANAGED = 83,
     ATTR_HOST_POINTER = 91,
+    ATTR_FLUSH = 98,
     ATTR_HOST_REGISTER = 99,
     ATTR_VMM = 102,
     ATTR_FD = 103,
@@ -53,6 +54,7 @@ enum {
 
 enum { MEMORYTYPE_HOST = 1, MEMORYTYPE_DEVICE = 2 };
 enum { PINNED = 1, LOCATION_DEVICE = 1 };
+#define WAIT_FLUSH (1U << 30)
 enum { ORDER_STREAM = 1, ORDER_DURING_CALL = 2, ORDER_ANY = 3 };
 
 #ifndef SOFT_FACE /* which is this one, or that of another maker, built with that maker's names */
@@ -149,6 +151,7 @@ static int attribute(const struct sg_device *d, int name)
     case ATTR_UNIFIED_ADDRESSING:
     case ATTR_MANAGED:
     case ATTR_HOST_POINTER:
+    case ATTR_FLUSH:
     case ATTR_HOST_REGISTER:
     case ATTR_VMM:
     case ATTR_FD:
@@ -603,6 +606,17 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
     if (rc)
         return rc;
     return sg_leave(flags > 1 ? SG_INVALID_VALUE : sg_stream_wait(c, stream_of(stream), event));
+}
+
+CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr word, unsigned value, unsigned flags)
+{
+    struct sg_context *c;
+    int rc = sg_enter_context(CUDA, &c);
+
+    if (rc)
+        return rc;
+    return sg_leave(flags & ~WAIT_FLUSH ? SG_NOT_SUPPORTED
+                                        : sg_stream_value(c, stream_of(stream), word, value));
 }
 
 CUresult cuLaunchHostFunc(CUstream stream, void (*function)(void *arg), void *arg)

@@ -100,6 +100,7 @@ CUresult cuThreadExchangeStreamCaptureMode(int *mode);
 CUresult cuStreamSynchronize(CUstream stream);
 CUresult cuStreamQuery(CUstream stream);
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags);
+CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr word, unsigned value, unsigned flags);
 CUresult cuLaunchHostFunc(CUstream stream, void (*function)(void *arg), void *arg);
 CUresult cuEventCreate(CUevent *out, unsigned flags);
 CUresult cuEventRecord(CUevent event, CUstream stream);

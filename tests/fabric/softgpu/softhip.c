@@ -491,6 +491,19 @@ hipError_t hipStreamQuery(hipStream_t stream)
     return rc ? rc : leave(sg_stream_query(c, stream_of(stream)));
 }
 
+hipError_t hipStreamWaitValue32(hipStream_t stream, void *word, unsigned value, unsigned flags,
+                                unsigned mask)
+{
+    struct sg_context *c;
+    int rc = enter_context(&c);
+
+    if (rc)
+        return rc;
+    return leave(flags || mask != UINT32_MAX
+                     ? SG_NOT_SUPPORTED
+                     : sg_stream_value(c, stream_of(stream), (uintptr_t)word, value));
+}
+
 hipError_t hipEventCreateWithFlags(hipEvent_t *out, unsigned flags)
 {
     struct sg_context *c;

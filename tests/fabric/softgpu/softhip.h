@@ -91,6 +91,8 @@ hipError_t hipStreamDestroy(hipStream_t stream);
 hipError_t hipThreadExchangeStreamCaptureMode(int *mode);
 hipError_t hipStreamSynchronize(hipStream_t stream);
 hipError_t hipStreamQuery(hipStream_t stream);
+hipError_t hipStreamWaitValue32(hipStream_t stream, void *word, unsigned value, unsigned flags,
+                                unsigned mask);
 hipError_t hipEventCreateWithFlags(hipEvent_t *out, unsigned flags);
 hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream);
 hipError_t hipEventQuery(hipEvent_t event);

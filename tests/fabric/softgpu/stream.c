@@ -15,6 +15,7 @@
 #include "fabric/softgpu/core.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,7 @@ struct piece {
     size_t n;
 };
 
-enum op_what { OP_COPY, OP_FILL, OP_RECORD, OP_WAIT, OP_CALL };
+enum op_what { OP_COPY, OP_FILL, OP_RECORD, OP_WAIT, OP_VALUE, OP_CALL };
 
 struct op {
     struct op *next;
@@ -35,6 +36,8 @@ struct op {
     enum op_what what;
     int fails; /* with this code, when it is carried out */
     uint8_t byte;
+    uint32_t value;
+    _Atomic uint32_t *word;
     struct sg_event *event;
     uint64_t mark; /* of the event */
     void (*call)(void *arg);
@@ -104,6 +107,16 @@ static bool is_over(const struct sg_context *c, uint64_t life)
     return !c->active || c->life != life || c->dead;
 }
 
+/* As devices do, it looks again and again. */
+static void wait_value(const struct sg_context *c, uint64_t life, const struct op *op)
+{
+    while ((int32_t)(atomic_load(op->word) - op->value) < 0 && !is_over(c, life)) {
+        pthread_mutex_unlock(&sg_lock);
+        usleep(50);
+        pthread_mutex_lock(&sg_lock);
+    }
+}
+
 /* Drops the lock while bytes move, and for a function of the host. */
 static void carry_out(struct sg_context *c, uint64_t life, const struct op *op, uint64_t *random)
 {
@@ -111,9 +124,11 @@ static void carry_out(struct sg_context *c, uint64_t life, const struct op *op, 
     if (op->what == OP_WAIT)
         while (op->event->completed < op->mark && !is_over(c, life))
             pthread_cond_wait(&sg_changed, &sg_lock);
+    if (op->what == OP_VALUE)
+        wait_value(c, life, op);
     if (op->what == OP_RECORD && op->event->completed < op->mark)
         op->event->completed = op->mark;
-    if (op->what == OP_RECORD || op->what == OP_WAIT || is_over(c, life))
+    if (op->what == OP_RECORD || op->what == OP_WAIT || op->what == OP_VALUE || is_over(c, life))
         return;
     if (op->fails) {
         c->dead = op->fails;
@@ -403,6 +418,25 @@ int sg_stream_wait(struct sg_context *c, struct sg_stream *s, struct sg_event *e
     if (rc == SG_OK)
         rc = check_stream(c, s);
     return rc ? rc : submit_event(c, s, e, OP_WAIT);
+}
+
+int sg_stream_value(struct sg_context *c, struct sg_stream *s, uintptr_t word, uint32_t value)
+{
+    const struct sg_range *r = sg_find(c->kind, word);
+    int rc = check_stream(c, s);
+    struct op *op;
+
+    if (rc)
+        return rc;
+    if (!r || r->sort != SG_PINNED || word % sizeof(value))
+        return SG_INVALID_VALUE;
+    op = new_op(0);
+    if (!op)
+        return SG_OUT_OF_MEMORY;
+    op->what = OP_VALUE;
+    op->word = (_Atomic uint32_t *)word;
+    op->value = value;
+    return submit(c, s, op);
 }
 
 int sg_stream_call(struct sg_context *c, struct sg_stream *s, void (*call)(void *arg), void *arg)
