@@ -142,6 +142,10 @@ type SubmitOptions struct {
 	Traceparent string
 	// Paths, if not nil, are the transports that may carry the requests; they narrow those of Engine.OpenWith.
 	Paths *Paths
+	// After, if not nil, is what the requests wait for before they are begun; Timeout counts from the submit.
+	After *Stream
+	// Then, if not nil, goes on once all requests of the call have ended, however each has.
+	Then *Stream
 }
 
 // NewBatch makes a batch with room for that many requests.
@@ -229,6 +233,8 @@ func (o *SubmitOptions) c() (opts *C.te_submit_opts, free func(), err error) {
 		C.free(unsafe.Pointer(opts.notify_msg))
 		C.free(unsafe.Pointer(opts.traceparent))
 		freePaths(opts.paths)
+		freeStream(opts.after)
+		freeStream(opts.then)
 		C.free(unsafe.Pointer(opts))
 	}
 	opts.size = C.sizeof_te_submit_opts
@@ -245,6 +251,18 @@ func (o *SubmitOptions) c() (opts *C.te_submit_opts, free func(), err error) {
 	}
 	if o.Paths != nil {
 		if opts.paths, err = o.Paths.c(); err != nil {
+			free()
+			return nil, nil, err
+		}
+	}
+	if o.After != nil {
+		if opts.after, err = o.After.c(); err != nil {
+			free()
+			return nil, nil, err
+		}
+	}
+	if o.Then != nil {
+		if opts.then, err = o.Then.c(); err != nil {
 			free()
 			return nil, nil, err
 		}

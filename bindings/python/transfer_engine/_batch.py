@@ -38,6 +38,7 @@ from ._memory import integer, words
 from ._native import Message, NotifyParts, Path, Range, Status, SubmitOptions, lib, message, text
 from ._native import Paths as RawPaths
 from ._state import has_ended
+from ._stream import Order
 
 if TYPE_CHECKING:
     from ._counter import Adder
@@ -146,22 +147,24 @@ def submit_options(
     target: int,
     traceparent: Optional[str] = None,
     paths: Optional[Paths] = None,
+    order: Order = Order(),
 ) -> Optional[SubmitOptions]:
     """te_submit_opts, None where all is as usual."""
     timeout = checked_timeout(timeout)
-    if timeout is None and notify is None and traceparent is None and paths is None:
+    if all(x is None for x in (timeout, notify, traceparent, paths, *order)):
         return None
     options = SubmitOptions(size=ctypes.sizeof(SubmitOptions))
     if timeout is not None:
         options.deadline_ms = max(1, math.ceil(timeout * 1000))
     if notify is not None:
-        options.after = (target, message(notify))
+        options.follows = (target, message(notify))
     if traceparent is not None:
         if not isinstance(traceparent, str):
             raise TypeError(f"traceparent must be a str or None, not {type(traceparent).__name__}")
         options.traceparent = traceparent.replace("\0", "?").encode("ascii", "replace")
     if paths is not None:
         options.paths = ctypes.pointer(paths._raw())
+    order.put(options)
     return options
 
 
@@ -202,9 +205,10 @@ class Batch:
             lib.check(lib.te_batch_alloc(handle, max(n, 1), byref(batch._ident)))
             # Before any of it can start: close() looks through this for what to cancel.
             state.live[batch.id] = keep
-            rc = submit(handle, batch.id) if n else 0
-            if rc >= 0 and options is not None and options.after is not None:
-                rc = batch._notify(handle, *options.after)
+            begins = n or (options is not None and options.then)
+            rc = submit(handle, batch.id) if begins else 0
+            if rc >= 0 and options is not None and options.follows is not None:
+                rc = batch._notify(handle, *options.follows)
             if rc < 0:
                 failed = lib.error(rc)
                 batch._free()
@@ -464,6 +468,8 @@ class Prepared:
         notify: Optional[NotifyParts] = None,
         traceparent: Optional[str] = None,
         paths: Optional[Paths] = None,
+        after: Any = None,
+        then: Any = None,
     ) -> Batch:
         """Starts the pieces of these numbers, in this order (None: all)."""
         opcode = Opcode(opcode)
@@ -472,7 +478,9 @@ class Prepared:
         table = None if indexes is None else words(indexes, "indexes", "I")
         n = self.count if table is None else len(table)
         where = None if table is None else table.buffer_info()[0]
-        options = submit_options(timeout, notify, self._segment, traceparent, paths)
+        options = submit_options(
+            timeout, notify, self._segment, traceparent, paths, Order(after, then)
+        )
         return Batch.start(
             self._engine,
             n,

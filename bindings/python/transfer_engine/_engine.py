@@ -39,6 +39,7 @@ from ._native import (
 from ._native import Pages as RawPages
 from ._region import Region
 from ._state import Hold, State
+from ._stream import Order
 
 assert ctypes.sizeof(Request) == 40
 P2P = "P2PHANDSHAKE"  # the metadata of engines that find each other by address
@@ -530,7 +531,9 @@ class Segment:
     ends with TransferTimeout; 0 or less, of a time that is over, is as 1 ms. `notify` is a (name, message) that the peer gets once all of it is
     complete; either may be bytes. One that cannot be sent is a RuntimeWarning, and the data is moved. `traceparent` is
     the W3C trace context of the span around the transfer, "00-...", which the logs and probes of both sides have. `paths`
-    are the transports that may carry it; they narrow those of Engine.open().
+    are the transports that may carry it; they narrow those of Engine.open(). It is begun when what was given to `after` so
+    far is done, and what is given to `then` later waits until it has ended, failed or not: streams of PyTorch or CuPy, or
+    ("cuda:0", handle); or a number or an object with fileno(): a descriptor that gets readable, an eventfd that is written.
     """
 
     def __init__(self, engine: Engine, name: str, ident: int) -> None:
@@ -724,10 +727,13 @@ class Segment:
         notify: Optional[NotifyParts] = None,
         traceparent: Optional[str] = None,
         paths: Optional[Paths] = None,
+        after: Any = None,
+        then: Any = None,
     ) -> Batch:
         """Starts to copy many pieces of local memory to the peer's."""
+        order = Order(after, then)
         return self._start(
-            Opcode.WRITE, locals, remotes, lengths, timeout, notify, traceparent, paths
+            Opcode.WRITE, locals, remotes, lengths, timeout, notify, traceparent, paths, order
         )
 
     def start_read(
@@ -740,10 +746,13 @@ class Segment:
         notify: Optional[NotifyParts] = None,
         traceparent: Optional[str] = None,
         paths: Optional[Paths] = None,
+        after: Any = None,
+        then: Any = None,
     ) -> Batch:
         """Starts to copy many pieces of the peer's memory to local memory."""
+        order = Order(after, then)
         return self._start(
-            Opcode.READ, locals, remotes, lengths, timeout, notify, traceparent, paths
+            Opcode.READ, locals, remotes, lengths, timeout, notify, traceparent, paths, order
         )
 
     def _start(
@@ -756,10 +765,11 @@ class Segment:
         notify: Optional[NotifyParts],
         traceparent: Optional[str] = None,
         paths: Optional[Paths] = None,
+        order: Order = Order(),
     ) -> Batch:
         addresses, sizes, keep = local_words(locals, lengths, opcode == Opcode.READ)
         return self._submit(
-            opcode, addresses, remotes, sizes, keep, timeout, notify, traceparent, paths
+            opcode, addresses, remotes, sizes, keep, timeout, notify, traceparent, paths, order
         )
 
     def _submit(
@@ -773,6 +783,7 @@ class Segment:
         notify: Optional[NotifyParts],
         traceparent: Optional[str],
         paths: Optional[Paths],
+        order: Order = Order(),
     ) -> Batch:
         n, ident = len(addresses), self._opened()
         targets = words(remotes, "remote addresses")
@@ -785,7 +796,7 @@ class Segment:
         table[1::5] = addresses
         table[3::5] = targets
         table[4::5] = sizes
-        options = submit_options(timeout, notify, ident, traceparent, paths)
+        options = submit_options(timeout, notify, ident, traceparent, paths, order)
         return Batch.start(
             self._engine,
             n,
@@ -810,6 +821,8 @@ class Segment:
         notify: Optional[NotifyParts] = None,
         traceparent: Optional[str] = None,
         paths: Optional[Paths] = None,
+        after: Any = None,
+        then: Any = None,
     ) -> Batch:
         """Starts to move pages between two pools, as one request (te_submit_pages()).
 
@@ -848,7 +861,9 @@ class Segment:
             _page_side(local, "local", where.address, ours),
             _page_side(remote, "remote", remote.base, theirs),
         )
-        options = submit_options(timeout, notify, ident, traceparent, paths)
+        options = submit_options(
+            timeout, notify, ident, traceparent, paths, Order(after, then)
+        )
         return Batch.start(
             self._engine,
             1,

@@ -122,6 +122,12 @@ class Paths(Structure):
     _fields_ = [("size", c_size_t), ("require", c_char_p), ("prefer", c_char_p), ("forbid", c_char_p)]
 
 
+class Stream(Structure):
+    """te_stream."""
+
+    _fields_ = [("size", c_size_t), ("location", c_char_p), ("stream", c_void_p), ("fd", c_int)]
+
+
 class SubmitOptions(Structure):
     """te_submit_opts."""
 
@@ -133,8 +139,10 @@ class SubmitOptions(Structure):
         ("notify_target", c_int32),
         ("traceparent", c_char_p),
         ("paths", POINTER(Paths)),
+        ("after", POINTER(Stream)),
+        ("then", POINTER(Stream)),
     ]
-    after: Any = None  # (segment, Message) for te_notify_after()
+    follows: Any = None  # (segment, Message) for te_notify_after()
 
 
 class Message(Structure):

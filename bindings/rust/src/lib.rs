@@ -63,6 +63,7 @@ mod region;
 mod request;
 mod scope;
 mod segment;
+mod stream;
 mod sys;
 mod text;
 
@@ -81,6 +82,7 @@ pub use region::{Access, CloseError, OwnedBytes, Region, RegionOptions};
 pub use request::{Opcode, Request, SubmitOptions};
 pub use scope::Scope;
 pub use segment::{RemoteBuffer, Segment, Warmed};
+pub use stream::Stream;
 
 /// The version of the library that is linked at run time.
 pub fn version() -> &'static str {

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::paths::{Paths, RawPaths};
 use crate::region::Region;
 use crate::segment::Segment;
+use crate::stream::{RawStream, Stream};
 use crate::sys;
 use crate::text::to_c;
 use std::ffi::CString;
@@ -114,6 +115,8 @@ pub struct SubmitOptions<'s> {
     notify: Option<(&'s Segment, String, String)>,
     traceparent: Option<String>,
     paths: Option<Paths>,
+    after: Option<Stream>,
+    then: Option<Stream>,
 }
 
 impl<'s> SubmitOptions<'s> {
@@ -154,6 +157,19 @@ impl<'s> SubmitOptions<'s> {
         self
     }
 
+    /// The requests are begun when this has done what it was given so far; the deadline counts from the
+    /// submit.
+    pub fn after(mut self, stream: Stream) -> Self {
+        self.after = Some(stream);
+        self
+    }
+
+    /// This goes on once every request of the submit has ended, however each has.
+    pub fn then(mut self, stream: Stream) -> Self {
+        self.then = Some(stream);
+        self
+    }
+
     /// Calls `f` with the options as the C interface takes them.
     pub(crate) fn with_raw<T>(
         &self,
@@ -174,6 +190,14 @@ impl<'s> SubmitOptions<'s> {
         let paths = self.paths.as_ref().map(RawPaths::of).transpose()?;
         if let Some(paths) = &paths {
             raw.paths = &paths.raw;
+        }
+        let after = self.after.as_ref().map(RawStream::of).transpose()?;
+        if let Some(after) = &after {
+            raw.after = &after.raw;
+        }
+        let then = self.then.as_ref().map(RawStream::of).transpose()?;
+        if let Some(then) = &then {
+            raw.then = &then.raw;
         }
         let traceparent = self.traceparent.as_deref().map(to_c).transpose()?;
         if let Some(context) = &traceparent {
