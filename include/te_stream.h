@@ -28,11 +28,11 @@ extern "C" {
  *           long as it is readable, and the program reads it before it is used anew. The call has a duplicate, so the
  *           program may close its own as soon as the call returns.
  *
- * deadline_ms counts from the call, waiting included; the time of TE_TRANSFER_TIMEOUT_MS from when the requests are
- * begun: one without a deadline waits for ever for what never comes. te_cancel(), the deadline and te_engine_destroy()
- * end what waits, at once. Work of the stream that fails ends them FAILED with TE_ERR_CONTEXT, and a descriptor that
- * has an error, or whose other end is closed with nothing to read, with TE_ERR_SYSTEM. What was right in the call and is
- * not when they are begun ends them as a refusal of the target would, te_status_msg() says why.
+ * deadline_ms counts from the call, waiting included; the time of TE_TRANSFER_TIMEOUT_MS, and that of TE_SLOW_MS, from
+ * when the requests are begun: one without a deadline waits for ever for what never comes. te_cancel(), the deadline and
+ * te_engine_destroy() end what waits, at once. Work of the stream that fails ends them FAILED with TE_ERR_CONTEXT, and a
+ * descriptor that has an error, or whose other end is closed with nothing to read, with TE_ERR_SYSTEM. What was right in
+ * the call and is not when they are begun ends them as a refusal of the target would; te_status_msg() says why.
  *
  * As `then`: it goes on once every request of the call is terminal, however each has ended: whether it has failed is
  * for the program to ask by te_status(), te_batch_status() or te_wait(), before it uses the bytes.
@@ -40,8 +40,8 @@ extern "C" {
  *   fd      An eventfd, to which 1 is written then. Duplicated, too. Nothing is written where the call fails.
  *
  * TE_ERR_INVALID: neither is given, or the descriptor is not of such a sort, or `then` with no request to follow.
- * TE_ERR_UNSUPPORTED, TE_ERR_NO_DEVICE: there is no such device, or its driver has no such call. TE_ERR_CONTEXT: the driver refuses the
- * stream. Nothing was submitted then.
+ * TE_ERR_UNSUPPORTED, TE_ERR_NO_DEVICE: there is no such device, or its driver has no such call. TE_ERR_CONTEXT: the
+ * driver refuses the stream. Nothing was submitted then. docs/gpu.md, "Streams", says what drivers ask of a program.
  */
 typedef struct te_stream {
     size_t size;

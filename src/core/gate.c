@@ -97,9 +97,7 @@ static void begin_task(struct plan *p, struct task *t)
     renew_view(t);
     atomic_store_explicit(&t->state, TE_WAITING, memory_order_relaxed);
     if (t->batch->stories)
-        tei_slow_posted(t);
-    if (t->sample)
-        tei_metrics_posted(t);
+        tei_slow_let_go(t);
     rc = cut(p, t);
     if ((rc == TE_ERR_STALE || rc == TE_ERR_ACCESS) && t->view->seg) {
         atomic_store_explicit(&t->state, TE_PENDING, memory_order_relaxed);
@@ -361,6 +359,8 @@ void tei_gate_hold(struct gate *g, struct plan *p, size_t n)
     g->n = n;
     g->deadline_ns = p->deadline_ns;
     tei_batch_begin(b, n);
+    for (size_t i = 0; i < n; i++)
+        tei_metrics_unsample(&first[i]); /* what it waits for is none of its time */
     pthread_mutex_lock(&e->ctl.lock);
     g->first = first;
     over = g->over || atomic_load(&e->closing);

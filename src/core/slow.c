@@ -43,6 +43,13 @@ void tei_slow_begin(struct task *first, size_t n)
     }
 }
 
+void tei_slow_let_go(struct task *t)
+{
+    struct tei_story *s = tei_slow_story(t);
+
+    s->begun_ns = s->posted_ns = tei_now_ns();
+}
+
 void tei_slow_parked(struct task *t)
 {
     struct tei_story *s = tei_slow_story(t);

@@ -17,6 +17,8 @@ static inline struct tei_story *tei_slow_story(const struct task *t)
 
 /* `n` tasks from this one on are submitted; tei_slow_story() is there. */
 void tei_slow_begin(struct task *first, size_t n);
+/* One has waited for other work, which is none of its time, and is about to be given to a transport. */
+void tei_slow_let_go(struct task *t);
 /* One waits for the descriptor of its target; it is about to be given to a transport, once more or not. */
 void tei_slow_parked(struct task *t);
 void tei_slow_posted(struct task *t);
