@@ -1,0 +1,607 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a connector of vLLM's kind has to do, between servers in two processes."""
+import json
+
+import standin
+import te_proc as te
+from remote import Remote
+from server import BLOCKS as ALL, serve
+
+DECODE = {"do_remote_decode": True, "do_remote_prefill": False}
+TOKENS, BLOCKS = 22, 6  # of a prompt; the last of its blocks is not full
+HELD, REUSED = 0x55, 0xAA
+
+
+class Cases:
+    """Mixed into a TestCase. `path`: where the package is, or None; `torch`: whether caches are its tensors."""
+    path, torch = None, False
+
+    def server(self, **arguments):
+        return Remote(self, serve, self.path, torch=self.torch, **arguments)
+
+    def pair(self, **arguments):
+        return self.server(**arguments), self.server(**arguments)
+
+    def prefill(self, server, name="p", prompt="one", **more):
+        """A whole prompt in one step: what decode is asked with."""
+        server.add(name, prompt, TOKENS, {**DECODE, **more})
+        self.assertEqual(server.allocate(name), 0)
+        server.step({name: TOKENS})
+        kept, params = server.finish(name)
+        self.assertTrue(kept)
+        return params
+
+    def asked_early(self, server, key="k"):
+        """What decode is asked with before prefill has begun, by who knows its workers."""
+        return {"do_remote_prefill": True, "transfer_id": key, "remote_ranks": server.ranks()}
+
+    def decode(self, server, params, name="d", prompt="one", cached=0):
+        server.add(name, prompt, TOKENS, dict(params), cached)
+        self.assertEqual(server.allocate(name), TOKENS - cached)
+        server.step()
+
+    def outcome(self, server, name):
+        """That of a request, after as many steps without work as that takes."""
+        return te.until(lambda: server.step().get(name), f"the end of {name}")
+
+    def quiet(self, *servers):
+        for server in servers:
+            te.until(lambda: server.step() is not None and not server.waits(), "nothing to wait for")
+            self.assertEqual(server.count_free(), ALL)
+
+    def test_after_prefill(self):
+        """Blocks are kept until decode has them, however a cache is laid out."""
+        for layouts in (("apart", "apart"), ("within", "within"), ("between", "within")):
+            prefill, decode = [self.server(layout=layout) for layout in layouts]
+            params = self.prefill(prefill)
+            self.assertEqual((prefill.step(), prefill.waits()), ({}, True))
+            decode.add("other", "two", 8, None)
+            decode.allocate("other")  # so that the blocks have other numbers here
+            self.decode(decode, params)
+            self.assertEqual(self.outcome(decode, "d"), "received")
+            self.assertEqual(decode.wrong("d"), 0)
+            self.assertEqual(self.outcome(prefill, "p"), "sent")
+            decode.finish("d")
+            decode.finish("other")
+            self.quiet(prefill, decode)
+
+    def test_layer_by_layer(self):
+        """A layer is there while the next one is not computed; chunks of a prompt go as they are computed."""
+        prefill, decode = self.pair()
+        self.decode(decode, self.asked_early(prefill))
+        prefill.add("p", "one", TOKENS, {**DECODE, "transfer_id": "k"})
+        prefill.allocate("p")
+        prefill.step({"p": 8}, stop=1)
+        te.until(lambda: decode.wrong("d", ["layer.0"]) == 2 * (TOKENS - 8), "the first layer")
+        self.assertEqual(decode.wrong("d", ["layer.1", "layer.2"]), 4 * TOKENS)
+        prefill.go_on()
+        prefill.step({"p": 7})
+        self.assertEqual(decode.step(), {})
+        prefill.step({"p": TOKENS - 15})
+        self.assertTrue(prefill.finish("p")[0])
+        self.assertEqual(self.outcome(decode, "d"), "received")
+        self.assertEqual(decode.wrong("d"), 0)
+        decode.finish("d")
+        self.quiet(prefill, decode)
+
+    def test_decode_aborts(self):
+        """In the middle of a step: its blocks are used again as soon as prefill has answered, and stay what they are."""
+        prefill, decode = self.pair()
+        self.decode(decode, self.asked_early(prefill))
+        prefill.add("p", "one", TOKENS, {**DECODE, "transfer_id": "k"})
+        prefill.allocate("p")
+        prefill.step({"p": TOKENS}, stop=1)
+        te.until(lambda: decode.wrong("d", ["layer.0"]) == 0, "the first layer")
+        self.assertEqual(decode.abort("d"), (False, None))
+        free = decode.count_free()
+        self.assertTrue(decode.waits())
+        self.assertEqual(self.outcome(decode, "d"), "failed")
+        self.assertEqual((free, decode.count_free()), (ALL - BLOCKS, ALL))
+        decode.fill(decode.blocks("d"), REUSED)
+        prefill.go_on()
+        self.assertTrue(prefill.finish("p")[0])
+        self.assertEqual(self.outcome(prefill, "p"), "sent")
+        self.assertTrue(decode.untouched(decode.blocks("d"), REUSED))
+        again = self.prefill(prefill, "p2", "two")
+        self.decode(decode, again, "d2", "two")
+        self.assertEqual(self.outcome(decode, "d2"), "received")
+        self.assertEqual(decode.wrong("d2"), 0)
+        decode.finish("d2")
+        self.quiet(prefill, decode)
+
+    def test_decode_aborts_before_prefill(self):
+        """Before anything is computed, or allotted: prefill computes for nobody, and keeps nothing."""
+        prefill, decode = self.pair()
+        self.decode(decode, self.asked_early(prefill))
+        decode.abort("d")
+        self.assertEqual(self.outcome(decode, "d"), "failed")
+        self.prefill(prefill, transfer_id="k")
+        self.assertEqual(self.outcome(prefill, "p"), "sent")
+        params = self.prefill(prefill, "p2")
+        decode.add("d2", "one", TOKENS, dict(params))
+        self.assertEqual(decode.abort("d2"), (False, None))
+        decode.step()
+        self.assertEqual(self.outcome(prefill, "p2"), "sent")
+
+    def test_prefill_aborts(self):
+        """Between two chunks: decode is told, and blocks of both sides are free."""
+        prefill, decode = self.pair()
+        self.decode(decode, self.asked_early(prefill))
+        prefill.add("p", "one", TOKENS, {**DECODE, "transfer_id": "k"})
+        prefill.allocate("p")
+        prefill.step({"p": 8})
+        self.assertEqual(prefill.abort("p"), (True, None))
+        self.assertEqual(self.outcome(prefill, "p"), "sent")
+        self.assertEqual(self.outcome(decode, "d"), "failed")
+        decode.finish("d")
+        late = self.server()
+        self.decode(late, self.asked_early(prefill))
+        self.assertEqual(self.outcome(late, "d"), "failed")
+        late.finish("d")
+        self.quiet(prefill, decode)
+
+    def test_preempted(self):
+        """What was computed before goes to other blocks, and is sent from there."""
+        prefill, decode = self.pair()
+        prefill.add("p", "one", TOKENS, DECODE)
+        prefill.allocate("p")
+        prefill.step({"p": 8})
+        old = prefill.preempt("p")
+        prefill.step()
+        prefill.fill(old, HELD)
+        prefill.step({"p": 12})
+        prefill.step({"p": TOKENS - 12})
+        self.decode(decode, prefill.finish("p")[1])
+        self.assertEqual(self.outcome(decode, "d"), "received")
+        self.assertEqual(decode.wrong("d"), 0)
+        decode.finish("d")
+        self.quiet(prefill, decode)
+
+    def test_what_decode_has(self):
+        """Only the rest is written; if it has all, prefill keeps nothing."""
+        prefill, decode = self.pair()
+        params = self.prefill(prefill)
+        self.decode(decode, params, cached=8)
+        self.assertEqual(self.outcome(decode, "d"), "received")
+        self.assertEqual((decode.wrong("d"), decode.wrong("d", begin=8)), (2 * 3 * 8, 0))
+        self.assertTrue(decode.untouched(decode.blocks("d")[:2], 0))
+        decode.finish("d")
+        params = self.prefill(prefill, "p2")
+        decode.add("d2", "one", TOKENS, dict(params), TOKENS)
+        self.assertEqual(decode.allocate("d2"), 0)
+        decode.step()
+        self.assertEqual(self.outcome(prefill, "p2"), "sent")
+        decode.finish("d2")
+        self.quiet(prefill, decode)
+
+    def test_nobody_asks(self):
+        prefill, decode = self.server(extra={"hold_s": 0.05}), self.server()
+        params = self.prefill(prefill)
+        self.assertEqual(self.outcome(prefill, "p"), "sent")
+        self.quiet(prefill)
+        self.assertEqual(params["transfer_id"], "p")
+        self.decode(decode, {**params, "transfer_id": "never"})
+        self.assertEqual(te.until(lambda: prefill.step() is not None and decode.step().get("d"), "an answer"), "failed")
+
+    def test_other_blocks(self):
+        """Of another size on the other side, or of other numbers in as many bytes: nothing is written."""
+        for theirs in ({"block": 8}, {"dtype": "fp8_e5m2"}):
+            prefill, decode = self.server(), self.server(**theirs)
+            params = self.prefill(prefill)
+            decode.fill(range(ALL), HELD)
+            self.decode(decode, params)
+            self.assertEqual(self.outcome(decode, "d"), "failed")
+            self.assertTrue(decode.untouched(range(ALL), HELD))
+            self.assertEqual(self.outcome(prefill, "p"), "sent")
+
+    def test_two_workers(self):
+        """Each writes to the one of its number. An abort between two chunks has the blocks of both."""
+        prefill, decode = self.pair(workers=2)
+        self.decode(decode, self.prefill(prefill))
+        self.assertEqual(self.outcome(decode, "d"), "received")
+        self.assertEqual(decode.wrong("d"), 0)
+        decode.finish("d")
+        self.decode(decode, self.asked_early(prefill), "d2", "two")
+        prefill.add("p2", "two", TOKENS, {**DECODE, "transfer_id": "k"})
+        prefill.allocate("p2")
+        prefill.step({"p2": 8})
+        decode.abort("d2")
+        self.assertEqual(self.outcome(decode, "d2"), "failed")
+        prefill.abort("p2")
+        self.assertEqual(self.outcome(prefill, "p2"), "sent")
+        self.quiet(prefill, decode)
+
+    def test_workers_of_other_number(self):
+        one, two = self.server(), self.server(workers=2)
+        self.decode(two, self.prefill(one))
+        self.assertEqual(self.outcome(two, "d"), "failed")
+        two.finish("d")
+        self.quiet(two)
+
+    def test_scheduled_ahead(self):
+        """As vLLM does by default: a step is scheduled before the one in front of it has run, or been aborted."""
+        prefill, decode = self.pair()
+        self.decode(decode, self.asked_early(prefill))
+        prefill.add("p", "one", TOKENS, {**DECODE, "transfer_id": "k"})
+        prefill.allocate("p")
+        prefill.schedule({"p": 8})
+        for tokens in (7, TOKENS - 15, 0):
+            prefill.schedule({"p": tokens} if tokens else {})
+            prefill.run()
+        params = prefill.finish("p")[1]
+        prefill.run()
+        self.assertEqual(params["transfer_id"], "k")
+        self.assertEqual(self.outcome(decode, "d"), "received")
+        self.assertEqual(decode.wrong("d"), 0)
+        decode.finish("d")
+        self.decode(decode, self.asked_early(prefill, "k2"), "d2")
+        prefill.add("p2", "one", TOKENS, {**DECODE, "transfer_id": "k2"})
+        prefill.allocate("p2")
+        prefill.schedule({"p2": 8})
+        prefill.schedule({"p2": 7})
+        self.assertEqual(prefill.abort("p2"), (True, None))
+        prefill.run()
+        prefill.run()
+        self.assertEqual(self.outcome(prefill, "p2"), "sent")
+        self.assertEqual(self.outcome(decode, "d2"), "failed")
+        decode.finish("d2")
+        self.quiet(prefill, decode)
+
+    def test_shut(self):
+        """Prefill ends: who has asked is told at once, and who has a WRITE under way when that is fenced."""
+        prefill, decode = self.pair()
+        self.decode(decode, self.asked_early(prefill))
+        te.until(lambda: prefill.asked("k"), "what decode asks")
+        prefill.shut()
+        self.assertEqual(self.outcome(decode, "d"), "failed")
+        decode.finish("d")
+        self.quiet(decode)
+
+    def test_shut_with_a_write_under_way(self):
+        prefill, decode = self.held()
+        prefill.begin("shut")
+        decode.thaw()
+        prefill.end()
+        self.assertEqual(self.outcome(decode, "d"), "failed")
+        decode.finish("d")
+        self.quiet(decode)
+
+    def test_decode_is_shut(self):
+        """Prefill has its blocks back, and computes for nobody."""
+        prefill, decode = self.pair()
+        self.decode(decode, self.asked_early(prefill))
+        te.until(lambda: prefill.asked("k"), "what decode asks")
+        decode.shut()
+        self.prefill(prefill, transfer_id="k")
+        self.assertEqual(self.outcome(prefill, "p"), "sent")
+        self.quiet(prefill)
+
+    def test_aborted_when_complete(self):
+        """Vllm may abort a request whose last step is scheduled: decode is not asked for it, or is told that it failed."""
+        prefill, decode = self.pair()
+        for key in ("k", None):
+            prefill.add(f"p{key}", "one", TOKENS, {**DECODE, **({"transfer_id": key} if key else {})})
+            prefill.allocate(f"p{key}")
+            prefill.step({f"p{key}": TOKENS})
+            self.assertEqual(prefill.abort(f"p{key}"), (True, None))
+            self.assertEqual(self.outcome(prefill, f"p{key}"), "sent")
+        self.decode(decode, self.asked_early(prefill))
+        self.assertEqual(self.outcome(decode, "d"), "failed")
+        decode.finish("d")
+        self.quiet(prefill, decode)
+
+    def test_preempted_when_complete(self):
+        """Prefill forgets that, too: decode gets what is computed anew."""
+        prefill, decode = self.pair()
+        prefill.add("p", "one", TOKENS, DECODE)
+        prefill.allocate("p")
+        prefill.step({"p": TOKENS})
+        old = prefill.preempt("p")
+        prefill.step()
+        prefill.fill(old, HELD)
+        self.decode(decode, self.asked_early(prefill, "p"))
+        te.until(lambda: prefill.asked("p"), "what decode asks")
+        self.assertEqual(decode.wrong("d"), 6 * TOKENS)
+        prefill.step({"p": TOKENS})
+        prefill.finish("p")
+        self.assertEqual(self.outcome(decode, "d"), "received")
+        self.assertEqual(decode.wrong("d"), 0)
+        decode.finish("d")
+        self.quiet(prefill, decode)
+
+    def test_asked_twice(self):
+        """The second one fails, whoever asks."""
+        prefill, first, second = self.server(), self.server(), self.server()
+        for decode in (first, second):
+            self.decode(decode, self.asked_early(prefill))
+            te.until(lambda: prefill.asked("k"), "what decode asks")
+        self.assertEqual(self.outcome(second, "d"), "failed")
+        self.assertEqual(first.step(), {})
+        self.prefill(prefill, transfer_id="k")
+        self.assertEqual(self.outcome(first, "d"), "received")
+        for decode in (first, second):
+            decode.finish("d")
+        self.quiet(prefill, first, second)
+
+    def test_one_key_of_two_requests(self):
+        """Nothing of the second one is sent, nor kept, and nobody is told to ask for it."""
+        prefill, decode = self.pair()
+        self.prefill(prefill, transfer_id="k")
+        prefill.add("p2", "two", TOKENS, {**DECODE, "transfer_id": "k"})
+        prefill.allocate("p2")
+        prefill.step({"p2": TOKENS})
+        self.assertEqual(prefill.finish("p2"), (False, None))
+        self.decode(decode, self.asked_early(prefill))
+        self.assertEqual(self.outcome(decode, "d"), "received")
+        self.assertEqual(decode.wrong("d"), 0)
+        self.decode(decode, self.asked_early(prefill), "d2")
+        self.assertEqual(self.outcome(decode, "d2"), "failed")
+        for name in ("d", "d2"):
+            decode.finish(name)
+        self.quiet(prefill, decode)
+
+    # ----------------------------------------------------------------- what is wrong, or hostile
+
+    def test_hostile_params(self):
+        """Of a request: it fails alone. Of decode's tokens none is written."""
+        prefill, decode = self.pair()
+        good = self.asked_early(prefill)
+        bad = [{**good, "remote_ranks": ranks} for ranks in
+               (None, 7, "text", [], [[]], [None], [["a"]], [["a", "b", "c"]], [[1, 2]], [[["a"], "b"]],
+                good["remote_ranks"] * 2, {"a": "b"}, [["x" * 999, "y"]])]
+        bad += [{**good, "transfer_id": key} for key in (None, 7, "", [], {}, "x" * 999)]
+        bad += [{"do_remote_prefill": True}]
+        for i, params in enumerate(bad):
+            self.decode(decode, params, f"d{i}")
+            self.assertEqual(self.outcome(decode, f"d{i}"), "failed", params)
+            decode.finish(f"d{i}")
+            decode.add(f"w{i}", "one", TOKENS, dict(params))
+            decode.abort(f"w{i}")
+        for i, key in enumerate((7, None, "", [], {}, "x" * 999)):
+            prefill.add(f"p{i}", "one", TOKENS, {**DECODE, "transfer_id": key})
+            prefill.allocate(f"p{i}")
+            prefill.step({f"p{i}": TOKENS})
+            self.assertEqual(prefill.finish(f"p{i}"), (False, None))
+        for params in ("text", ["do_remote_prefill"], 7):
+            decode.add(f"n{params}", "one", TOKENS, params)
+            self.assertEqual(decode.allocate(f"n{params}"), 0)
+            decode.abort(f"n{params}")
+        decode.step()
+        self.quiet(prefill, decode)
+
+    def test_hostile_messages(self):
+        """What is no want is told in the log; a want that does not fit is answered; and all goes on."""
+        prefill, decode = self.pair()
+        peer, = prefill.ranks()
+        layout = "auto/4 bytes [4, 24] [24, 1]"
+        places = {f"layer.{i}": [layout, 96, 96, 1 << 40, 1 << 41] for i in range(3)}
+        own = f'["a", ["{peer[0]}", "c"], "want", []]'
+        for text in (own, "", "{", "7", "[]", "null", '["a", 7, "want", []]', '["a", ["127.0.0.1:9", "c"], [], {}]', "[" * 100000):
+            decode.shout_text(peer[0], text)
+        for kind, body in (("want", None), ("want", []), ("want", ["t", "k", -1, [], {}]), ("want", ["t", "k", 0, [-1], {}]),
+                           ("want", ["t", ["k"], 0, [1], {}]), ("want", ["t", "k", 0, 7, {}]), ("ask", 7), ("ask", [[[], "k", 1]]),
+                           ("is", [["t", []]]), ("is", {}), ("stranger", [None, "want", None]), ("stranger", 7), ("no such", 1)):
+            decode.shout(peer, kind, body)
+        for name in ("file:///etc/passwd", "nvmeof/x", "/etc/passwd", "localhost"):
+            for life in (peer[1], "another"):
+                decode.shout_text(peer[0], json.dumps([life, [name, "c"], "want", [name, "x", 0, [1], places]]))
+        wants = {"fields": None, "names": {}, "short": {**places, "layer.1": [layout, 96, 96]},
+                 "text": {**places, "layer.1": "96"}, "negative": {**places, "layer.1": [layout, 96, 96, -1, 0]},
+                 "size": {**places, "layer.1": [layout, 96, 95, 0, 0]}, "layout": {**places, "layer.1": [7, 96, 96, 0, 0]}}
+        for token, layers in wants.items():
+            decode.shout(peer, "want", [token, "k", 0, [1], layers])
+        decode.shout(peer, "want", ["huge", "p", 0, [1 << 61], places])
+        decode.shout(peer, "want", ["many", "q", 0, list(range(7)), places])
+        te.until(lambda: prefill.asked("p") and prefill.asked("q"), "the last one")
+        for name in ("p", "q"):
+            self.prefill(prefill, name)
+            self.assertEqual(self.outcome(prefill, name), "sent")
+        self.assertEqual({*prefill.answers().values()}, {"failed"})
+        self.assertEqual(prefill.answers().keys(), wants.keys() | {"huge", "many"})
+        self.assertEqual(set(prefill.opened()) - {"127.0.0.1:9"}, {decode.ranks()[0][0]})
+        self.decode(decode, self.prefill(prefill, "r"))
+        self.assertEqual(self.outcome(decode, "d"), "received")
+        self.assertEqual(decode.wrong("d"), 0)
+        decode.finish("d")
+        self.quiet(prefill, decode)
+
+    # ------------------------------------------------------------------- peers that are slow or gone
+
+    def held(self, **seconds):
+        """Two servers with a WRITE under way that decode, which is stopped, does not take. `seconds`: prefill's limits."""
+        prefill, decode = self.pair()
+        self.decode(decode, self.prefill(prefill, "first"), "first")  # so that they know each other
+        self.assertEqual(self.outcome(decode, "first"), "received")
+        decode.finish("first")
+        self.decode(decode, self.asked_early(prefill))
+        prefill.add("p", "one", TOKENS, {**DECODE, "transfer_id": "k"})
+        prefill.allocate("p")
+        te.until(lambda: prefill.asked("k"), "what decode asks")
+        prefill.limit(**seconds)
+        decode.freeze()
+        prefill.step({"p": TOKENS}, stop=1)
+        te.until(prefill.under_way, "a WRITE under way")
+        return prefill, decode
+
+    def keeps(self, decode):
+        """The blocks of a request that has failed are nobody's for ever; all others are free."""
+        old = decode.blocks("d")
+        decode.finish("d")
+        self.assertEqual(decode.count_free(), ALL - BLOCKS)
+        decode.add("other", "two", TOKENS, None)
+        decode.allocate("other")
+        self.assertEqual(set(old) & set(decode.blocks("other")), set())
+
+    def test_outage_that_heals(self):
+        """A WRITE goes on where it was."""
+        prefill, decode = self.held()
+        prefill.go_on()
+        prefill.finish("p")
+        decode.thaw()
+        self.assertEqual(self.outcome(decode, "d"), "received")
+        self.assertEqual(decode.wrong("d"), 0)
+        self.assertEqual(self.outcome(prefill, "p"), "sent")
+        decode.finish("d")
+        self.quiet(prefill, decode)
+
+    def test_outage_during_an_abort_of_prefill(self):
+        """Decode is not told before a fence has certified that nothing comes. Its blocks are used again at once."""
+        prefill, decode = self.held()
+        prefill.go_on()
+        prefill.abort("p")
+        prefill.step()
+        te.until(prefill.fencing, "a fence")
+        self.assertEqual(list(prefill.answers().values()), ["done"])  # of the first one
+        decode.thaw()
+        self.assertEqual(self.outcome(decode, "d"), "failed")
+        decode.fill(range(ALL), REUSED)
+        self.assertEqual(self.outcome(prefill, "p"), "sent")
+        self.assertTrue(decode.untouched(range(ALL), REUSED))
+        decode.finish("d")
+        self.quiet(prefill, decode)
+
+    def test_outage_longer_than_the_fence(self):
+        """Prefill says that it does not know, however late it is asked: decode keeps the blocks for ever."""
+        prefill, decode = self.held(fence=0.1)
+        prefill.go_on()
+        prefill.abort("p")
+        self.assertEqual(self.outcome(prefill, "p"), "sent")
+        self.assertEqual(sorted(prefill.answers().values()), ["done", "unsafe"])
+        decode.thaw()
+        self.assertEqual(self.outcome(decode, "d"), "failed")
+        self.keeps(decode)
+        self.quiet(prefill)
+
+    def test_late_write(self):
+        """One that takes longer than write_s is canceled and fenced."""
+        prefill, decode = self.held(write=0.1)
+        te.until(prefill.fencing, "a fence")
+        decode.thaw()
+        self.assertEqual(self.outcome(decode, "d"), "failed")
+        decode.fill(range(ALL), REUSED)
+        prefill.go_on()
+        prefill.finish("p")
+        self.assertEqual(self.outcome(prefill, "p"), "sent")
+        self.assertTrue(decode.untouched(range(ALL), REUSED))
+        decode.finish("d")
+        self.quiet(prefill, decode)
+
+    def test_decode_aborts_a_write_under_way(self):
+        """Its blocks are used again as soon as they are free, and stay what they are."""
+        prefill, decode = self.held()
+        decode.begin("abort", "d")
+        decode.thaw()
+        decode.end()
+        self.assertIn(self.outcome(decode, "d"), ("failed", "received"))
+        self.assertEqual(decode.count_free(), ALL)
+        decode.fill(range(ALL), REUSED)
+        prefill.go_on()
+        prefill.finish("p")
+        self.assertEqual(self.outcome(prefill, "p"), "sent")
+        self.assertTrue(decode.untouched(range(ALL), REUSED))
+        self.quiet(prefill, decode)
+
+    def test_preempted_with_a_write_under_way(self):
+        """Its blocks are overwritten while decode does not answer; decode gets what is computed anew, and that last."""
+        prefill, decode = self.held()
+        prefill.go_on()
+        old = prefill.preempt("p")
+        prefill.step()
+        self.assertFalse(prefill.under_way())
+        prefill.fill(old, HELD)
+        prefill.step({"p": TOKENS})
+        prefill.finish("p")
+        decode.thaw()
+        self.assertEqual(self.outcome(decode, "d"), "received")
+        self.assertEqual(decode.wrong("d"), 0)
+        self.assertEqual(self.outcome(prefill, "p"), "sent")
+        decode.finish("d")
+        self.quiet(prefill, decode)
+
+    def test_a_peer_that_does_not_answer_delays_no_other(self):
+        prefill, silent = self.held()
+        prefill.go_on()
+        prefill.finish("p")
+        decode = self.server()
+        self.decode(decode, self.prefill(prefill, "p2", "two"), prompt="two")
+        self.assertEqual(self.outcome(decode, "d"), "received")
+        self.assertEqual(decode.wrong("d"), 0)
+        self.assertTrue(prefill.under_way())
+        silent.thaw()
+        self.assertEqual(self.outcome(silent, "d"), "received")
+
+    def test_prefill_is_killed(self):
+        """Decode has asked: nobody can tell what is under way still. It has not: nothing can be."""
+        prefill, decode = self.pair()
+        params = self.asked_early(prefill)
+        self.decode(decode, params)
+        te.until(lambda: prefill.asked("k"), "what decode asks")
+        prefill.kill()
+        decode.limit(lost=1)
+        self.assertEqual(self.outcome(decode, "d"), "failed")
+        self.keeps(decode)
+        free = decode.count_free()
+        self.decode(decode, {**params, "transfer_id": "k2"}, "d2")
+        self.assertEqual(self.outcome(decode, "d2"), "failed")
+        decode.finish("d2")
+        self.assertEqual(decode.count_free(), free)
+
+    def test_another_one_in_its_place(self):
+        """That knows nothing of what the one before it was asked for."""
+        prefill, decode = self.pair()
+        params = self.asked_early(prefill)
+        params["remote_ranks"][0][1] = "another life"
+        self.decode(decode, params)
+        self.assertEqual(self.outcome(decode, "d"), "failed")
+        decode.finish("d")
+        self.quiet(prefill, decode)
+
+    def test_prefill_is_silent(self):
+        """It is stopped in the middle of a WRITE, and goes on when decode has given it up."""
+        prefill, decode = self.held()
+        prefill.freeze()
+        decode.thaw()
+        decode.limit(lost=1)
+        self.assertEqual(self.outcome(decode, "d"), "failed")
+        self.keeps(decode)
+        mine = decode.blocks("other")
+        decode.fill(mine, REUSED)
+        prefill.thaw()
+        prefill.go_on()
+        prefill.finish("p")
+        self.assertEqual(self.outcome(prefill, "p"), "sent")
+        self.assertTrue(decode.untouched(mine, REUSED))
+
+    def test_decode_is_killed(self):
+        """Prefill has its blocks back."""
+        prefill, decode = self.held()
+        prefill.go_on()
+        prefill.finish("p")
+        decode.kill()
+        self.assertEqual(self.outcome(prefill, "p"), "sent")
+        self.quiet(prefill)
+
+    def test_lease(self):
+        """Prefill answers, and does not begin."""
+        prefill, decode = self.pair()
+        self.decode(decode, self.asked_early(prefill))
+        te.until(lambda: prefill.asked("k"), "what decode asks")
+        decode.limit(lease=0.5)
+        self.assertEqual(self.outcome(decode, "d"), "failed")
+        decode.fill(range(ALL), REUSED)
+        decode.finish("d")
+        self.prefill(prefill, transfer_id="k")
+        self.assertEqual(self.outcome(prefill, "p"), "sent")
+        self.assertTrue(decode.untouched(range(ALL), REUSED))
+        self.quiet(prefill, decode)
+
+
+class Interface:
+    """Mixed into a TestCase that has called standin.install()."""
+
+    def test_the_class_is_what_is_called(self):
+        from transfer_engine_vllm import TransferEngineConnector
+        facts = standin.record_interface.table()["modules"][standin.BASE]
+        self.assertEqual(standin.differences(TransferEngineConnector, facts["KVConnectorBase_V1"]), [])
+        self.assertEqual(len(facts["KVConnectorBase_V1"]["abstract"]), 7)
+        self.assertFalse(TransferEngineConnector.supports_sleep_mode(None))
