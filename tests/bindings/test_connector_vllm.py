@@ -49,13 +49,13 @@ class Parts(unittest.TestCase):
 
     def test_a_peer_that_nobody_talks_to_is_forgotten(self):
         """Its threads end, and what was opened for it is closed; later it is as before."""
-        with mock.patch.object(self.module, "_IDLE_S", 0.01):
+        with mock.patch.dict(self.module._IDLE_S, messages=0.01, answers=0.01):
             one, two = self.link(), self.link()
             for said in range(2):
-                one.say(two.address, "word", said)
+                one.say(two.address, "is", said)
                 te.until(lambda: len(self.heard) == said + 1, "the word")
                 te.until(lambda: not self.count(one), "its end")
-        self.assertEqual(self.heard, [("word", said, one.address) for said in range(2)])
+        self.assertEqual(self.heard, [("is", said, one.address) for said in range(2)])
 
     def test_threads_go_on(self):
         """After a job, a tick or a word that raises."""
@@ -67,23 +67,68 @@ class Parts(unittest.TestCase):
         two = self.link()
         two._hear = lambda *words: self.heard.append(words) or 1 / 0  # pylint: disable=protected-access
         for said in range(2):
-            one.say(two.address, "word", said)
+            one.say(two.address, "is", said)
             te.until(lambda: len(self.heard) == said + 1, "the word")
+
+    def test_messages_are_taken_after_an_error(self):
+        """Of the engine, when it is asked for them."""
+        one, two = self.link(), self.module.Link("127.0.0.1", lambda *words: self.heard.append(words), self.tick)
+        self.addCleanup(two.close)
+        take, raised = two.engine.notifications, []
+
+        def notifications():
+            if not raised:
+                raised.append(1)
+                raise OSError("no memory")
+            return take()
+        two.engine = mock.Mock(wraps=two.engine, notifications=notifications)
+        two.start()
+        one.say(two.address, "is", 1)
+        te.until(lambda: self.heard, "the word")
+        self.assertEqual(raised, [1])
+
+    def test_what_cannot_be_said(self):
+        """It is told to who wants to say it."""
+        one, two, unsaid = self.link(), self.link(), []
+
+        def talk():
+            one.talk(two.address, lambda: [("want", "x" * (1 << 27))], unsaid.extend)
+            return unsaid
+        te.until(talk, "an error")
+        self.assertEqual(unsaid[0][0], "want")
+
+    def test_strangers_are_few(self):
+        """Of who greets nothing is kept but a lane for the answer, and of these there is a bound."""
+        one = self.link()
+        go_on, jobs = threading.Event(), self.module._MOST_PEERS["answers"]
+        self.addCleanup(go_on.set)
+        with mock.patch.object(one, "_say", lambda *_: go_on.wait()):
+            for i in range(3 * jobs):
+                for _ in range(2):
+                    one._take(one.address[1], ["h:%d" % (i + 1), "l"], "", "hello", ["n", "a:1"])
+            self.assertEqual(self.count(one), jobs)
+            one.say(("peer:1", "l"), "is", [])
+            self.assertEqual(self.count(one), jobs + 1)
+            for _ in range(999):
+                one._take(one.address[1], ["h:1", "l"], "", "hello", ["n", "a:1"])
+            self.assertEqual(one._lanes["h:1", "answers"].pending, self.module._MOST_JOBS["answers"])
+            go_on.set()
+        self.assertEqual(one._greeted, {})
 
     def test_bounds(self):
         """Of peers, of jobs for one, and of threads."""
         one, go_on = self.link(), threading.Event()
         self.addCleanup(go_on.set)
-        with mock.patch.multiple(self.module, _MOST_PEERS=1, _MOST_JOBS=2):
+        with mock.patch.dict(self.module._MOST_PEERS, transfers=2), mock.patch.dict(self.module._MOST_JOBS, transfers=2):
             for _ in range(2):
                 one.do("a:1", lambda peer: go_on.wait())
-            with self.assertRaisesRegex(OSError, "2 jobs wait for a:1"):
+            with self.assertRaisesRegex(OSError, "2 transfers wait for a:1"):
                 one.do("a:1", lambda peer: None)
             with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError("can't start new thread")):
                 with self.assertRaisesRegex(OSError, "no thread for b:1: can't start new thread"):
                     one.do("b:1", lambda peer: None)
             one.do("b:1", lambda peer: None)
-            with self.assertRaisesRegex(OSError, "1 peers"):
+            with self.assertRaisesRegex(OSError, "2 peers"):
                 one.do("c:1", lambda peer: None)
 
     def test_names(self):
@@ -92,7 +137,7 @@ class Parts(unittest.TestCase):
         for name in ("file:///etc/passwd", "nvmeof/x", "a", one.address[0]):
             with self.assertRaisesRegex(OSError, "is not the host:port of another engine"):
                 one.do(name, lambda peer: None)
-            one.talk((name, "life"), lambda: self.fail("it is opened"), lambda name=name: over.append(name))
+            one.talk((name, "life"), lambda: self.fail("it is opened"), lambda _, name=name: over.append(name))
             self.assertEqual(over.pop(), name)
         self.assertEqual(self.count(one), 0)
 

@@ -50,7 +50,7 @@ class Link:
         talks, self.talks, told = self.talks, [], []
         for to, messages, over in talks:
             told += [(to, *words) for words in messages()]
-            over()
+            over([])
         return told
 
 
@@ -141,12 +141,39 @@ class Sends(Side):
         sending, waited = self.sender.extend("k", "p", 0, 2), []
         for _ in range(2):
             self.sender.add(sending, self.piece(lambda: waited.append(1)))
-        self.sender.forget(sending)
+        self.sender.forget([sending])
         self.link.jobs.pop()[1](lambda: waited.append(2))
         self.assertEqual((waited, self.ends), ([], []))
         self.sender.stop("k")
         self.link.jobs.pop()[1](lambda: waited.append(2))
         self.assertEqual((waited, self.ends), ([], [sending]))
+
+    def test_memory_that_does_not_become_quiet(self):
+        """It is not waited for without end, once for all of them, and what is read then is never told as done."""
+        self.sender.take(self.want())
+        sendings = [self.sender.extend(key, key, 0, 2) for key in ("k", "k2")]
+        for sending in sendings:
+            sending.reading = True
+        self.sender.add(sendings[0], self.piece())
+        with mock.patch.object(self.module, "_QUIET_S", 0.01):
+            self.sender.forget(sendings)
+        self.link.jobs.pop()[1](None)
+        self.assertEqual(self.told(), [("is", [["t", "failed"]])])
+        self.assertEqual([sending.failed for sending in sendings], [True, True])
+
+    def test_deadline(self):
+        """Of what is wanted and does not end: it fails, and ends when its jobs are over."""
+        self.sender.take(self.want())
+        sending = self.sender.extend("k", "p", 0, 2)
+        self.sender.add(sending, self.piece())
+        self.clock.now += 99
+        self.sender.expire()
+        self.assertFalse(sending.failed)
+        self.clock.now += 2
+        self.sender.expire()
+        self.assertEqual((sending.failed, self.ends), (True, []))
+        self.link.jobs.pop()[1](None)
+        self.assertEqual((self.ends, self.told()), ([sending], [("is", [["t", "failed"]])]))
 
     def test_stopped_by_its_owner(self):
         sending = self.sender.extend("k", "p", 0, 2)
@@ -226,7 +253,7 @@ class Receives(Side):
         self.link.talks.clear()
         self.receive("k2")
         self.assertEqual(self.kinds(), ["want"])
-        over()
+        over([])
 
     def test_lost(self):
         """Any word of a peer counts for all that it was asked for; without one, what it may know of is unsafe."""
@@ -272,8 +299,44 @@ class Receives(Side):
     def test_aborted_before_anything_is_said(self):
         receiving = self.receive()
         self.receiver.abort(receiving)
-        self.assertEqual((receiving.ended, self.link.answered()), ("failed", []))
-        self.assertEqual([(kind, body[0][1:]) for _, kind, body in self.link.said], [("ask", ["k", True])])
+        self.assertEqual(receiving.ended, "failed")
+        self.assertTrue(self.receiver.releases())
+        self.assertEqual([(kind, body[0][1:]) for _, kind, body in self.link.answered()], [("ask", ["k", True])])
+        self.assertFalse(self.receiver.releases())
+        self.receiver.release("k2", PEER)
+        self.after(21)
+        self.assertFalse(self.receiver.releases())
+
+    def test_a_want_that_cannot_be_said(self):
+        """It is aborted, and ends by the peer's word, as nobody knows what has come of it."""
+        receiving = self.receive()
+        (_, messages, over), = self.link.talks
+        self.link.talks.clear()
+        over(messages())
+        self.assertIsNone(receiving.ended)
+        self.assertEqual([body for _, _, body in self.link.answered()], [[[receiving.token, "k", True]]])
+        self.stands(receiving, "failed")
+        self.assertEqual(receiving.ended, "failed")
+
+    def test_a_want_counts_as_said_before_it_is(self):
+        receiving = self.receive()
+        (_, messages, _), = self.link.talks
+        messages()
+        self.after(21)
+        self.assertEqual(receiving.ended, "unsafe")
+
+    def test_welcomed(self):
+        """What waits for a greeting is said when that is answered, and never to a stranger."""
+        one, other = self.receive(), self.receive("k2", OTHER)
+        for _, _, over in self.link.talks:
+            over([])
+        self.link.talks.clear()
+        self.receiver.welcomed(PEER)
+        self.assertEqual([to for to, _, _ in self.link.talks], [PEER])
+        self.link.answered()
+        for peer in (PEER, OTHER):
+            self.receiver.estranged((peer[0], ""), "life", "hello", ["n", peer[0]])
+        self.assertEqual((one.ended, other.ended), (None, "failed"))
 
     def test_another_life(self):
         """Only what the stranger names is ended, and what nobody else was told of is safe."""
@@ -314,7 +377,7 @@ class Schedules(unittest.TestCase):
 
     def setUp(self):
         from transfer_engine_vllm._scheduler import Scheduler
-        self.scheduler = Scheduler(server.BLOCK, 1)
+        self.scheduler = Scheduler(types.SimpleNamespace(block_size=server.BLOCK, workers=1, sends=True, receives=True))
         self.scheduler.ranks = [("127.0.0.1:1", "own")]
 
     def receive(self, name, **params):
@@ -358,6 +421,26 @@ class Refuses(unittest.TestCase):
                 self.config(**{f"{kind}_parallel_size": 2})
         with self.assertRaisesRegex(ValueError, "microbatches.*without --enable-dbo and --ubatch-size"):
             self.config(use_ubatching=True)
+
+    def test_roles(self):
+        from transfer_engine_vllm._config import config
+        from vllm.v1.kv_cache_interface import FullAttentionSpec
+        for role, does in (("kv_producer", (True, False)), ("kv_consumer", (False, True)), ("kv_both", (True, True))):
+            self.assertEqual(config(server.config({}, role=role), server.groups(FullAttentionSpec))[-2:], does)
+        for role in (None, "both", ""):
+            with self.assertRaisesRegex(ValueError, "kv_producer .*kv_consumer .*kv_both"):
+                config(server.config({}, role=role), server.groups(FullAttentionSpec))
+
+    def test_version(self):
+        """Of vLLM: another one is told when the package is imported."""
+        import importlib.metadata
+        import transfer_engine_vllm
+        for version in ("0.33.1", "0.34.0+cpu"):
+            with mock.patch.object(importlib.metadata, "version", return_value=version):
+                with self.assertRaisesRegex(ImportError, "is written for vllm 0.33.0, and " + version.replace("+", ".")):
+                    importlib.reload(transfer_engine_vllm)
+        with mock.patch.object(importlib.metadata, "version", return_value="0.33.0+cpu"):
+            importlib.reload(transfer_engine_vllm)
 
     def test_rank(self):
         from transfer_engine_vllm._worker import Worker

@@ -375,8 +375,9 @@ class Cases:
         peer, = prefill.ranks()
         layout = "auto/4 bytes [4, 24] [24, 1]"
         places = {f"layer.{i}": [layout, 96, 96, 1 << 40, 1 << 41] for i in range(3)}
-        own = f'["a", ["{peer[0]}", "c"], "want", []]'
-        for text in (own, "", "{", "7", "[]", "null", '["a", 7, "want", []]', '["a", ["127.0.0.1:9", "c"], [], {}]', "[" * 100000):
+        decode.greet(peer)
+        own = f'["a", ["{peer[0]}", "c"], "", "want", []]'
+        for text in (own, "", "{", "7", "[]", "null", '["a", 7, "", "want", []]', '["a", ["127.0.0.1:9", "c"], "", [], {}]', "[" * 100000):
             decode.shout_text(peer[0], text)
         for kind, body in (("want", None), ("want", []), ("want", ["t", "k", -1, [], {}]), ("want", ["t", "k", 0, [-1], {}]),
                            ("want", ["t", ["k"], 0, [1], {}]), ("want", ["t", "k", 0, 7, {}]), ("ask", 7), ("ask", [[[], "k", 1]]),
@@ -384,7 +385,7 @@ class Cases:
             decode.shout(peer, kind, body)
         for name in ("file:///etc/passwd", "nvmeof/x", "/etc/passwd", "localhost"):
             for life in (peer[1], "another"):
-                decode.shout_text(peer[0], json.dumps([life, [name, "c"], "want", [name, "x", 0, [1], places]]))
+                decode.shout_text(peer[0], json.dumps([life, [name, "c"], "", "want", [name, "x", 0, [1], places]]))
         wants = {"fields": None, "names": {}, "short": {**places, "layer.1": [layout, 96, 96]},
                  "text": {**places, "layer.1": "96"}, "negative": {**places, "layer.1": [layout, 96, 96, -1, 0]},
                  "size": {**places, "layer.1": [layout, 96, 95, 0, 0]}, "layout": {**places, "layer.1": [7, 96, 96, 0, 0]}}
@@ -402,6 +403,78 @@ class Cases:
         self.decode(decode, self.prefill(prefill, "r"))
         self.assertEqual(self.outcome(decode, "d"), "received")
         self.assertEqual(decode.wrong("d"), 0)
+        decode.finish("d")
+        self.quiet(prefill, decode)
+
+    def test_who_has_not_greeted(self):
+        """A want in the name of another engine is not honoured, nor one with a cookie made for another name."""
+        prefill, decode, victim = self.server(), self.server(), self.server()
+        (peer,), (name,) = prefill.ranks(), victim.ranks()
+        for cookie in ("", 7, decode.greet(peer)):
+            decode.shout_text(peer[0], json.dumps([peer[1], name, cookie, "want", ["t", "p", 0, [1], {}]]))
+            decode.shout_text(peer[0], json.dumps([peer[1], name, cookie, "ask", [["t", "p", True]]]))
+        decode.shout(peer, "want", ["u", "q", 0, [1], {}])
+        te.until(lambda: "u" in prefill.answers(), "the last one")
+        self.assertNotIn("t", prefill.answers())
+
+    def test_an_alias_of_the_own_name(self):
+        """It is a stranger: nothing is asked for, and the blocks are free at once."""
+        decode = self.server()
+        (name, life), = decode.ranks()
+        alias = f"localhost:{name.rpartition(':')[2]}"
+        self.decode(decode, {"do_remote_prefill": True, "transfer_id": "k", "remote_ranks": [[alias, life]]})
+        self.assertEqual(self.outcome(decode, "d"), "failed")
+        decode.finish("d")
+        self.quiet(decode)
+
+    def test_an_engine_that_does_not_speak(self):
+        """Nobody answers the greeting: nothing was asked for, so all blocks are free when it is given up."""
+        decode, other = self.server(), self.server()
+        (name, life), = other.ranks()
+        other.mute()
+        self.decode(decode, {"do_remote_prefill": True, "transfer_id": "k", "remote_ranks": [[name, life]]})
+        decode.limit(lost=1)
+        self.assertEqual(self.outcome(decode, "d"), "failed")
+        decode.finish("d")
+        self.quiet(decode)
+
+    def test_roles(self):
+        """A producer receives nothing and a consumer sends nothing, whatever a request says."""
+        prefill, decode = self.server(role="kv_producer"), self.server(role="kv_consumer")
+        self.decode(decode, self.prefill(prefill))
+        self.assertEqual(self.outcome(decode, "d"), "received")
+        self.assertEqual(decode.wrong("d"), 0)
+        decode.finish("d")
+        decode.add("p", "one", TOKENS, DECODE)
+        decode.allocate("p")
+        decode.step({"p": TOKENS})
+        self.assertEqual(decode.finish("p"), (False, None))
+        prefill.add("d", "one", TOKENS, self.asked_early(decode))
+        self.assertEqual(prefill.allocate("d"), 0)
+        prefill.finish("d")
+        prefill.shout(decode.ranks()[0], "want", ["t", "k", 0, [1], {}])
+        te.until(lambda: decode.answers().get("t") == "failed", "an answer")
+        self.quiet(prefill, decode)
+
+    def test_a_step_that_raises(self):
+        """What it has computed is not told as done."""
+        prefill, decode = self.pair()
+        self.decode(decode, self.asked_early(prefill))
+        prefill.add("p", "one", TOKENS, {**DECODE, "transfer_id": "k"})
+        prefill.allocate("p")
+        prefill.step({"p": TOKENS}, stop=1)
+        prefill.raise_in_step()
+        self.assertEqual(self.outcome(decode, "d"), "failed")
+        decode.finish("d")
+        self.quiet(decode)
+
+    def test_long_name(self):
+        """Of a request of 300 characters, which is no name of a transfer."""
+        prefill, decode = self.pair()
+        params = self.prefill(prefill, "p" * 300)
+        self.assertEqual(len(params["transfer_id"]), 64)
+        self.decode(decode, params)
+        self.assertEqual(self.outcome(decode, "d"), "received")
         decode.finish("d")
         self.quiet(prefill, decode)
 
@@ -572,6 +645,21 @@ class Cases:
         self.assertEqual(self.outcome(prefill, "p"), "sent")
         self.assertTrue(decode.untouched(mine, REUSED))
 
+    def test_sending_that_does_not_end(self):
+        """It is canceled when it is overdue, and decode is told behind a fence."""
+        prefill, decode = self.held()
+        prefill.go_on()
+        prefill.finish("p")
+        prefill.overdue()
+        te.until(prefill.fencing, "a fence")
+        decode.thaw()
+        self.assertEqual(self.outcome(decode, "d"), "failed")
+        decode.fill(range(ALL), REUSED)
+        self.assertEqual(self.outcome(prefill, "p"), "sent")
+        self.assertTrue(decode.untouched(range(ALL), REUSED))
+        decode.finish("d")
+        self.quiet(prefill, decode)
+
     def test_decode_is_killed(self):
         """Prefill has its blocks back."""
         prefill, decode = self.held()
@@ -586,7 +674,7 @@ class Cases:
         prefill, decode = self.pair()
         self.decode(decode, self.asked_early(prefill))
         te.until(lambda: prefill.asked("k"), "what decode asks")
-        decode.limit(lease=0.5)
+        decode.overdue()
         self.assertEqual(self.outcome(decode, "d"), "failed")
         decode.fill(range(ALL), REUSED)
         decode.finish("d")

@@ -23,12 +23,12 @@ def groups(*kinds, block=BLOCK):
     return types.SimpleNamespace(kv_cache_groups=made, num_blocks=BLOCKS)
 
 
-def config(extra, rank=0, cache_dtype="auto", **parallel):
+def config(extra, rank=0, cache_dtype="auto", role="kv_both", **parallel):
     """A VllmConfig, as far as the connector looks at one."""
     options = {"host": "127.0.0.1", **{f"{name}_s": 3600 for name in ("hold", "lease", "lost", "write", "fence")}, **extra}
     sizes = {f"{kind}_parallel_size": 1 for kind in ("tensor", "pipeline", "data", "prefill_context", "decode_context")}
     return types.SimpleNamespace(
-        kv_transfer_config=types.SimpleNamespace(engine_id="e", kv_connector_extra_config=options, is_kv_producer=True),
+        kv_transfer_config=types.SimpleNamespace(engine_id="e", kv_connector_extra_config=options, kv_role=role),
         parallel_config=types.SimpleNamespace(**{"rank": rank, "use_ubatching": False, **sizes, **parallel}),
         cache_config=types.SimpleNamespace(cache_dtype=cache_dtype))
 
@@ -73,12 +73,12 @@ class Pool:
 
 
 class Server:
-    def __init__(self, layers=3, layout="apart", block=BLOCK, extra=None, torch=False, workers=1, dtype="auto"):
+    def __init__(self, layers=3, layout="apart", block=BLOCK, extra=None, torch=False, workers=1, dtype="auto", role="kv_both"):
         from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
         from transfer_engine_vllm import TransferEngineConnector
         from vllm.v1.kv_cache_interface import FullAttentionSpec
         self.block, caches = block, groups(FullAttentionSpec, block=block)
-        configs = [config(extra or {}, rank, dtype, tensor_parallel_size=workers) for rank in range(workers)]
+        configs = [config(extra or {}, rank, dtype, role, tensor_parallel_size=workers) for rank in range(workers)]
         self.scheduler = TransferEngineConnector(configs[0], KVConnectorRole.SCHEDULER, caches)
         self.workers = [TransferEngineConnector(each, KVConnectorRole.WORKER, caches) for each in configs]
         self.names = [f"layer.{i}" for i in range(layers)]
@@ -249,6 +249,13 @@ class Server:
             pass
         return self.outcomes
 
+    def raise_in_step(self):
+        """The step that has stopped between two layers raises: vLLM waits for what is saved even then."""
+        try:
+            raise RuntimeError("a layer")
+        except RuntimeError:
+            self.end(set())
+
     def end(self, finished):
         """As vLLM puts together what its workers tell: what all of them have told is so."""
         from vllm.v1.outputs import KVConnectorOutput
@@ -315,7 +322,26 @@ class Server:
 
     def shout(self, peer, kind, body):
         """A message that is none of the connector's own."""
+        self.greet(peer)
         self.exchange.link.say(tuple(peer), kind, body)
+
+    def greet(self, peer):
+        def welcome():
+            self.exchange.link.talk(tuple(peer), lambda: [], lambda _: None)
+            return self.exchange.link._cookie_of(tuple(peer))
+        return te.until(welcome, "a welcome")
+
+    def mute(self):
+        """It takes messages, and says nothing to any of them."""
+        self.exchange.link._take = lambda *_: None
+
+    def overdue(self):
+        """All that is asked for is as old as its lease, whatever the clock says."""
+        with self.exchange.lock:
+            for receiving in self.receiver._receivings.values():
+                receiving.since -= self.receiver.limits.lease + 1
+            for sending in self.sender._sendings.values():
+                sending.since -= self.sender.limits.lease + 1
 
     def shout_text(self, session, text):
         with self.exchange.link.engine.open(session) as segment:

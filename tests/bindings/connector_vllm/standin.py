@@ -121,7 +121,8 @@ def check_wheel(test):
         metadata = wheel.read(next(name for name in wheel.namelist() if name.endswith("/METADATA"))).decode()
     folder = os.path.join(CONNECTOR, "transfer_engine_vllm")
     test.assertEqual(sorted(os.path.basename(name) for name in names),
-                     sorted(name for name in os.listdir(folder) if name.endswith(".py")))
+                     sorted(name for name in os.listdir(folder) if name.endswith((".py", ".typed"))))
+    test.assertIn("Classifier: Typing :: Typed\n", metadata)
     test.assertIn(f"Requires-Dist: vllm=={record_interface.table()['version']}\n", metadata)
     test.assertRegex(metadata, r"Requires-Dist: transfer-engine==[\d.]+\n")
 

@@ -12,6 +12,9 @@ from ._protocol import Limits
 _SINGLE = ("pipeline_parallel_size", "data_parallel_size", "prefill_context_parallel_size", "decode_context_parallel_size")
 
 
+_ROLES = {"kv_producer": (True, False), "kv_consumer": (False, True), "kv_both": (True, True)}  # sends, receives
+
+
 class Config(NamedTuple):
     host: str
     limits: Limits
@@ -20,6 +23,8 @@ class Config(NamedTuple):
     blocks: int
     block_size: int  # tokens of a block
     cache_dtype: str
+    sends: bool
+    receives: bool
 
 
 def config(vllm_config: Any, kv_cache_config: Any) -> Config:
@@ -31,9 +36,12 @@ def config(vllm_config: Any, kv_cache_config: Any) -> Config:
             raise _refused(f"{name} is {getattr(parallel, name)}; start the server without {flag}: only tensors may be parallel")
     if parallel.use_ubatching:
         raise _refused("microbatches call it for parts of a step; start the server without --enable-dbo and --ubatch-size")
+    role = vllm_config.kv_transfer_config.kv_role
+    if role not in _ROLES:
+        raise _refused(f"kv_role is {role!r}; it is kv_producer (prefill), kv_consumer (decode) or kv_both")
     host, limits = _options(dict(vllm_config.kv_transfer_config.kv_connector_extra_config))
     return Config(host, limits, parallel.tensor_parallel_size, parallel.rank, kv_cache_config.num_blocks,
-                  _block_size(kv_cache_config), str(vllm_config.cache_config.cache_dtype))
+                  _block_size(kv_cache_config), str(vllm_config.cache_config.cache_dtype), *_ROLES[role])
 
 
 def _refused(why: str) -> ValueError:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The class that vLLM makes, once in its scheduler and once in each worker."""
 
+import sys
 from typing import Any, Dict, Optional, Set, Tuple
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
@@ -28,7 +29,7 @@ class TransferEngineConnector(KVConnectorBase_V1):
         self._scheduler: Optional[Scheduler] = None
         self._worker: Optional[Worker] = None
         if role == KVConnectorRole.SCHEDULER:
-            self._scheduler = Scheduler(found.block_size, found.workers)
+            self._scheduler = Scheduler(found)
         else:
             self._worker = Worker(found)
 
@@ -102,7 +103,10 @@ class TransferEngineConnector(KVConnectorBase_V1):
     def wait_for_save(self) -> None:
         """Sends what save_kv_layer() was not called for, and waits for nothing: blocks are kept until they are sent."""
         assert self._worker is not None and self._metadata is not None
-        self._worker.saved(self._metadata)
+        if sys.exc_info()[0] is None:
+            self._worker.saved(self._metadata)
+        else:  # vLLM calls this while an exception leaves the step, too
+            self._worker.raised(self._metadata)
 
     def get_transfer_results(self, finished_req_ids: Set[str]) -> KVConnectorTransferResults:
         assert self._worker is not None

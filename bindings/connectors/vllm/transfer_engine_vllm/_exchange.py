@@ -43,6 +43,8 @@ class Exchange:
             elif kind == "is":
                 for token, state in body:
                     self.receiver.stands(word(token), state, sender)
+            elif kind == "welcome":
+                self.receiver.welcomed(sender)
             elif kind == "stranger":
                 self.receiver.estranged(sender, *body)
 
@@ -56,5 +58,5 @@ class Exchange:
         """Our memory is quiet when this returns. Peers are told, as far as they listen."""
         self.sender.close()
         self.receiver.close()
-        self.link.drain(_CLOSE_S)
+        self.link.drain(_CLOSE_S, self.receiver.releases)
         self.link.close()

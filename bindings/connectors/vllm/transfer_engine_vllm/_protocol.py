@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What senders and receivers of blocks say to each other.
 
-A receiver says `want`, with a token that is used once and the places that it has; the sender writes pieces as they
+A receiver says `hello`, with a nonce, until a `welcome` with that nonce brings it a cookie, which is made for its name
+alone: so each knows that the other one speaks these words, and is reached by the name that it gives. What comes without
+that cookie is not looked at. A `hello` that comes back to its own sender, by an alias of its name, is of a `stranger`.
+
+Then a receiver says `want`, with a token that is used once and the places that it has; the sender writes pieces as they
 come, and says at the end `is` with one of
 
     done      all is there

@@ -6,7 +6,7 @@ import secrets
 import threading
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from . import _protocol
 from ._link import Clock, Link
@@ -47,6 +47,7 @@ class Receiver:
         self._receivings: Dict[str, Receiving] = {}  # by token
         self._heard: Dict[Address, float] = {}  # when a sender said the last word, whatever that was
         self._talking: Set[Address] = set()  # a talk with them is to begin
+        self._released: Dict[str, Tuple[Address, str, float]] = {}  # by token: of whom which key is not needed, since when
         self._asked = 0.0
 
     # ------------------------------------------------------------------------------- for the worker
@@ -65,7 +66,14 @@ class Receiver:
 
     def release(self, key: str, peer: Address) -> None:
         """Tells that nothing is needed of a request."""
-        self.link.say(peer, "ask", [[secrets.token_hex(8), key, True]])
+        with self._lock:
+            if self.link.reaches(peer[0]):
+                _protocol.remember(self._released, secrets.token_hex(8), (peer, key, self._clock.now))
+                self._talk(peer)
+
+    def releases(self) -> bool:
+        """Whether there is something of that to be told."""
+        return bool(self._released)
 
     def abort(self, receiving: Receiving) -> None:
         """Ends it as soon as the sender says that nothing arrives any more."""
@@ -93,9 +101,13 @@ class Receiver:
             self._talking.add(peer)
             self.link.talk(peer, partial(self._due, peer), partial(self._has_begun, peer))
 
-    def _has_begun(self, peer: Address) -> None:
+    def _has_begun(self, peer: Address, unsaid: Sequence[Tuple[str, Any]] = ()) -> None:
         with self._lock:
             self._talking.discard(peer)
+            for receiving in [self._receivings.get(body[0]) for kind, body in unsaid if kind == "want"]:
+                if receiving is not None:
+                    _log.error("%s cannot be asked for and is aborted", receiving.key)
+                    self.abort(receiving)
 
     def _due(self, peer: Address) -> List[Tuple[str, Any]]:
         """What is said in this talk. A message that may or may not have come is made good by the next one."""
@@ -110,6 +122,8 @@ class Receiver:
                     said.append(("want", [receiving.token, receiving.key, receiving.first, receiving.blocks, receiving.places]))
                 else:
                     asked.append([receiving.token, receiving.key, receiving.aborted is not None])
+            for token in self._releases_of(peer):
+                asked.append([token, self._released.pop(token)[1], True])
         size = 0
         for words in asked:
             if size == 0 or size > _MOST_BYTES:
@@ -124,6 +138,14 @@ class Receiver:
     def heard(self, sender: Address) -> None:
         if sender in self._heard:
             self._heard[sender] = self._clock.now
+
+    def welcomed(self, peer: Address) -> None:
+        """It has answered our greeting: what is to be said is said now."""
+        if any(receiving.peer == peer for receiving in self._receivings.values()) or self._releases_of(peer):
+            self._talk(peer)
+
+    def _releases_of(self, peer: Address) -> List[str]:
+        return [token for token, (of, _, _) in self._released.items() if of == peer]
 
     def stands(self, token: str, state: Any, sender: Address) -> None:
         receiving = self._receivings.get(token)
@@ -141,6 +163,12 @@ class Receiver:
 
     def estranged(self, sender: Address, life: Any, kind: Any, body: Any) -> None:
         """What was said to `life` came to an engine in its place. Of a want's first word nobody else knows."""
+        if kind == "hello":  # of what was not said nobody knows anything
+            for token in self._releases_of((sender[0], life)):
+                del self._released[token]
+            for receiving in [r for r in self._receivings.values() if r.peer == (sender[0], life) and not r.said]:
+                self._lose(receiving, "who is there is a stranger")
+            return
         for token in [body[0]] if kind == "want" else [words[0] for words in body]:
             receiving = self._receivings.get(_protocol.word(token))
             if receiving is not None and receiving.peer == (sender[0], life):
@@ -157,6 +185,8 @@ class Receiver:
             return
         self._asked = now
         peers = {receiving.peer for receiving in self._receivings.values() if receiving.peer is not None}
+        self._released = {t: r for t, r in self._released.items() if now - r[2] <= self.limits.lost}
+        peers |= {peer for peer, _, _ in self._released.values()}
         self._heard = {peer: self._heard.get(peer, 0.0) for peer in peers}
         for receiving in list(self._receivings.values()):
             receiving.due = True

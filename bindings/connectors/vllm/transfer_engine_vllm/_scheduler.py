@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scheduler's half: which blocks of which request are sent, received, and kept for how long."""
 
+import hashlib
 import logging
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Set, Tuple
 
+from ._config import Config
 from ._metadata import Kept, Metadata, Receive, Save
 from ._protocol import Address, address, remember, word
 
@@ -32,10 +34,10 @@ def _params(request: Any) -> Dict[str, Any]:
 
 
 class Scheduler:
-    def __init__(self, block_size: int, workers: int) -> None:
+    def __init__(self, config: Config) -> None:
         self.ranks: List[Address] = []  # of our workers
         self.pool: Any = None  # vLLM's of blocks
-        self._block_size, self._workers = block_size, workers
+        self._config, self._block_size, self._workers = config, config.block_size, config.workers
         self._computed: Dict[str, int] = {}
         self._outgoing: Dict[str, _Outgoing] = {}
         self._keys: Dict[str, str] = {}  # requests, by the transfer that each has named first
@@ -47,7 +49,7 @@ class Scheduler:
     # ------------------------------------------------------------------------------ blocks that come
 
     def matched(self, request: Any, computed: int) -> Tuple[int, bool]:
-        if not _params(request).get("do_remote_prefill"):
+        if not self._is_received(request):
             return 0, False
         self._computed[request.request_id] = computed
         missing = max(request.num_prompt_tokens - computed, 0)
@@ -57,7 +59,7 @@ class Scheduler:
         params, name = _params(request), request.request_id
         if params.get("do_remote_decode"):
             self._begin(request)
-        if not params.get("do_remote_prefill"):
+        if not self._is_received(request):
             return
         params["do_remote_prefill"] = False  # once: what is lost later is computed here
         computed = self._computed.pop(name, 0)
@@ -68,6 +70,14 @@ class Scheduler:
             self._incoming.add(name)
         elif receive.ranks is not None:
             self._next.released.append(receive)
+
+    def _is_received(self, request: Any) -> bool:
+        if not _params(request).get("do_remote_prefill"):
+            return False
+        if not self._config.receives:
+            _log.error("request %s is computed here: this server is a kv_producer, which receives nothing", request.request_id)
+            _params(request)["do_remote_prefill"] = False
+        return self._config.receives
 
     def _receive(self, request: Any, first: int, blocks: List[int]) -> Receive:
         params, name = _params(request), request.request_id
@@ -101,8 +111,12 @@ class Scheduler:
         name = request.request_id
         if name in self._outgoing:
             return
+        if not self._config.sends:
+            _log.error("nothing of request %s is sent: this server is a kv_consumer", name)
+            return
+        own = name if len(name) <= 256 else hashlib.sha256(name.encode()).hexdigest()
         try:
-            key = self._take(_params(request).get("transfer_id", name), name)
+            key = self._take(_params(request).get("transfer_id", own), name)
         except ValueError as e:
             _log.error("nothing of request %s is sent: its transfer_id: %s", name, e)
         else:
@@ -146,7 +160,7 @@ class Scheduler:
         self._computed.pop(name, None)
         if name in self._incoming:
             self._waiting.add(name)
-        elif _params(request).get("do_remote_prefill"):
+        elif self._is_received(request):
             receive = self._receive(request, 0, [])
             self._next.released += [] if receive.ranks is None else [receive]
         if outgoing is None:

@@ -13,6 +13,7 @@ from . import _protocol
 from ._link import Clock, Link, Open
 from ._protocol import DONE, FAILED, UNKNOWN, UNSAFE, WAITS, Address, Limits, Want, remember
 
+_QUIET_S = 10.0  # for WRITEs that are canceled, of requests whose memory is needed
 _log = logging.getLogger("transfer_engine")
 
 
@@ -41,7 +42,7 @@ class Sending:
     pieces: List[Piece] = field(default_factory=list)  # that are not given to the link
     covered: int = 0  # blocks from the first one on of which there are pieces, or will be in this step
     complete: bool = False  # all pieces are there
-    since: float = 0.0  # when that was so
+    since: float = 0.0  # when that was so; before, when it began
     round: int = 0  # how often all was forgotten: pieces of an earlier one are not sent
     jobs: int = 0  # pieces that the link has
     doubts: int = 0  # WRITEs of which it is not known that they are over at the target
@@ -81,7 +82,7 @@ class Sender:
             sending = self._sendings.get(key)
             if sending is None and first == 0 and key not in self._over and not self._closing:
                 _, want = self._wants.pop(key, (0.0, None))
-                sending = self._sendings[key] = Sending(key, owner, want)
+                sending = self._sendings[key] = Sending(key, owner, want, since=self._clock.now)
             if sending is None or sending.owner != owner:
                 _log.info("%s of request %s is not sent: it is not wanted, or was sent before", key, owner)
                 return None
@@ -99,6 +100,11 @@ class Sender:
                 sending.pieces.append(piece)
                 self._go_on(sending)
 
+    def fail(self, sending: Sending) -> None:
+        """What there is of it is not to be used."""
+        with self._lock:
+            self._fail(sending)
+
     def complete(self, sending: Sending) -> None:
         """There are no more pieces."""
         with self._lock:
@@ -106,14 +112,22 @@ class Sender:
                 sending.complete, sending.since = True, self._clock.now
                 self._go_on(sending)
 
-    def forget(self, sending: Sending) -> None:
-        """Its memory is needed now, and it begins anew. Returns when nothing of it is read any more."""
+    def forget(self, sendings: List[Sending]) -> None:
+        """Their memory is needed now, and they begin anew. Returns when nothing of it is read any more.
+
+        One that is read after so long fails: what was written of it may be wrong, and is never told as done.
+        """
         with self._lock:
-            sending.round += 1
-            sending.pieces.clear()
-            sending.covered, sending.complete = 0, False
-            _cancel(sending.batch)
-            self._quiet.wait_for(lambda: not sending.reading)
+            for sending in sendings:
+                sending.round += 1
+                sending.pieces.clear()
+                sending.covered, sending.complete, sending.since = 0, False, self._clock.now
+                _cancel(sending.batch)
+            self._quiet.wait_for(lambda: not any(sending.reading for sending in sendings), _QUIET_S)
+            for sending in sendings:
+                if sending.reading:
+                    _log.error("%s: a canceled WRITE does not end in %s s, the request fails", sending.key, _QUIET_S)
+                    self._fail(sending)
 
     def stop(self, key: str, owner: Optional[str] = None) -> None:
         """Nothing more of it is to be sent, or ever will be; of that owner, if one is named."""
@@ -274,11 +288,14 @@ class Sender:
         return self._told(token) or (WAITS if ours else UNKNOWN)
 
     def expire(self) -> None:
-        """Ends what nobody has asked for, and wants of what has not begun."""
-        before = self._clock.now - self.limits.hold
+        """Ends what nobody has asked for, wants of what has not begun, and what is asked for and takes too long."""
+        before, begun = self._clock.now - self.limits.hold, self._clock.now - self.limits.lease
         for sending in list(self._sendings.values()):
             if sending.want is None and sending.complete and sending.since < before:
                 _log.error("%s: nobody has asked for its blocks", sending.key)
+                self._fail(sending)
+            elif sending.want is not None and sending.since < begun and not sending.failed:
+                _log.error("%s is not sent after %s s, and canceled", sending.key, self.limits.lease)
                 self._fail(sending)
         for key in [key for key, (since, _) in self._wants.items() if since < before]:
             self.stop(key)

@@ -47,10 +47,10 @@ class Worker:
 
     def preempted(self, requests: Set[str]) -> None:
         """Returns when nothing of them is read any more: their blocks are overwritten next."""
-        for request in requests:
-            sending = self._sending.get(request)
-            if sending is not None:
-                self._sender.forget(sending)
+        with self._exchange.lock:
+            sendings = [self._sending[request] for request in requests & self._sending.keys()]
+        if sendings:
+            self._sender.forget(sendings)
 
     def begin(self, metadata: Metadata) -> None:
         self._saved.clear()
@@ -73,6 +73,14 @@ class Worker:
             sending = self._sending.get(save.request)
             if sending is not None and save.blocks:
                 self._sender.add(sending, Piece(settled, partial(_caches.moves, self._layers, layer, save.first, save.blocks)))
+
+    def raised(self, metadata: Metadata) -> None:
+        """The step has ended by an exception: what it computed of these requests is not to be used."""
+        for save in metadata.saves:
+            sending = self._sending.get(save.request)
+            if sending is not None:
+                _log.error("request %s is not sent: its step has raised", save.request)
+                self._sender.fail(sending)
 
     def saved(self, metadata: Metadata) -> None:
         for layer in self._layers:
@@ -114,6 +122,8 @@ class Worker:
     # ----------------------------------------------------------- for the exchange, which holds its lock
 
     def _refuses(self, want: Want) -> Optional[str]:
+        if not self._config.sends:
+            return "this server is a kv_consumer, which sends nothing"
         return _caches.refuses(self._layers, want.places)
 
     def _is_sent(self, sending: Sending) -> None:
