@@ -452,9 +452,11 @@ class Cases:
         prefill.add("d", "one", TOKENS, self.asked_early(decode))
         self.assertEqual(prefill.allocate("d"), 0)
         prefill.finish("d")
-        prefill.shout(decode.ranks()[0], "want", ["t", "k", 0, [1], {}])
-        te.until(lambda: decode.answers().get("t") == "failed", "an answer")
-        self.quiet(prefill, decode)
+        both = self.server()
+        self.decode(both, self.asked_early(decode))
+        self.assertEqual(self.outcome(both, "d"), "failed")
+        both.finish("d")
+        self.quiet(prefill, decode, both)
 
     def test_a_step_that_raises(self):
         """What it has computed is not told as done."""
