@@ -29,7 +29,7 @@ enum fate { UNKNOWN, WHOLE, NOT_WHOLE };
 
 struct addition {
     enum fate fate;
-    bool is_told; /* te_adder_after() has been called */
+    bool is_told;           /* te_adder_after() has been called */
     struct sim_claim claim; /* what must be there once it counts */
 };
 

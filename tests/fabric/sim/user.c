@@ -23,8 +23,8 @@
 #define SETTLE_NS  (300 * SIM_S)
 #define TOLD_NS    (60 * SIM_S)
 #define JSON       ((size_t)1 << 20)
-#define CANCEL_MS  2000  /* a cancelled request ends within, unless its host stands still */
-#define PATIENT_MS 60000 /* where threads have no processor for seconds */
+#define CANCEL_MS  2000   /* a cancelled request ends within, unless its host stands still */
+#define PATIENT_MS 600000 /* where threads have no processor for seconds, again and again */
 
 /* -------------------------------------------------------------------------------------- a batch */
 
