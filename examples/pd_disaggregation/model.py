@@ -15,12 +15,6 @@ if DEVICE != "cpu":
     torch.set_default_device(DEVICE)
 
 
-def finish():
-    """Waits until what has been computed is in the cache: a GPU does it later than the call returns."""
-    if DEVICE != "cpu":
-        torch.cuda.synchronize()
-
-
 def weights():
     random = torch.Generator(DEVICE).manual_seed(1)
 

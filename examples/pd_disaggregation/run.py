@@ -57,10 +57,6 @@ class Prefill:
         self.sender.begin(self.number)
         return pages
 
-    def send(self, layer, pages):
-        model.finish()
-        self.sender.layer(layer, pages)
-
     def compute(self, prompt, filled=lambda layer: None):
         model.forward(self.weights, self.cache, list(range(NEEDED)), prompt[:-1], 0, filled)
 
@@ -70,9 +66,9 @@ class Prefill:
         used, began = pages[:-(-(PROMPT - 1) // model.PAGE)], time.monotonic()
         if self.sender.counts:
             self.pipe.send(order)
-        self.compute(prompt, *([lambda layer: self.send(layer, used)] if overlap else []))
+        self.compute(prompt, *([lambda layer: self.sender.layer(layer, used)] if overlap else []))
         for layer in () if overlap else range(model.LAYERS):
-            self.send(layer, used)
+            self.sender.layer(layer, used)
         self.sender.done()
         if not self.sender.counts:
             self.pipe.send(order)
@@ -85,7 +81,7 @@ class Prefill:
         pages = self.allotted()
 
         def filled(layer):
-            self.send(layer, pages)
+            self.sender.layer(layer, pages)
             if layer == model.LAYERS // 2:
                 raise InterruptedError
 

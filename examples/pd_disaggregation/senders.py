@@ -8,6 +8,8 @@ import queue
 import threading
 from array import array
 
+import torch
+
 import transfer_engine as te
 
 OPTIONS = {
@@ -53,11 +55,13 @@ class Native:
         self.adder = self.segment.adder(f"request {number}")
 
     def layer(self, layer, pages):
-        """The first pages of a layer here, to these there."""
+        """The first pages of a layer here, to these there. A GPU computes it later than the call that has it computed
+        returns: they are sent when its stream has got there, without this thread."""
+        stream = torch.cuda.current_stream() if self.cache.is_cuda else None
         size, in_all = page_size(self.cache), self.cache.shape[1]
         ours = te.Pages(self.base + layer * in_all * size, in_all, size)
         theirs = te.Pages(self.there + layer * in_all * size, in_all, size, array("I", pages))
-        batch = self.segment.start_pages(te.Opcode.WRITE, ours, theirs, size, timeout=SECONDS)
+        batch = self.segment.start_pages(te.Opcode.WRITE, ours, theirs, size, timeout=SECONDS, after=stream)
         batch.add_after(self.adder, 1 << layer)
         self.batches.append(batch)
 
@@ -125,6 +129,8 @@ class Mooncake:
 
     def layer(self, layer, pages):
         size, in_all = page_size(self.cache), self.cache.shape[1]
+        if self.cache.is_cuda:
+            torch.cuda.current_stream().synchronize()
         ours = [self.base + (layer * in_all + page) * size for page in range(len(pages))]
         theirs = [self.there + (layer * in_all + page) * size for page in pages]
         self.queue.put((ours, theirs, [size] * len(pages)))
