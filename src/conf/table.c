@@ -122,8 +122,8 @@ const struct tei_option_row tei_option_rows[] = {
      .help = "The interval of MC_TE_METRIC."},
     {NUMBER("TE_SLOW_MS", slow_ms, "0", 0, DAY_MS), .unit = "ms",
      .help =
-         "Log a line at WARN for each request that takes longer from submit to end: how long it waited for a "
-         "descriptor and for its transport, how long it was moved, what was tried again, by which NICs or "
+         "Log a line at WARN for each request that takes longer from submit, or from when what it waits for by "
+         "te_submit_opts.after is done, to end: how long it waited for a descriptor and for its transport, how long it was moved, what was tried again, by which NICs or "
          "addresses. Likewise for each that is served by TCP and has a trace context: how long that took. At most "
          "five lines of each a second, with the number of those left out. 0: off."},
 

@@ -101,9 +101,20 @@ bool tei_batch_all_terminal(const struct batch *b)
 {
     size_t n = atomic_load_explicit(&b->claimed, memory_order_acquire);
 
-    for (size_t i = 0; i < n; i++)
+    /* The last one ends last, mostly, and who asks again and again asks it alone. */
+    for (size_t i = n; i-- > 0;)
         if (!tei_task_is_terminal(atomic_load_explicit(&b->tasks[i].state, memory_order_acquire)))
             return false;
+    return true;
+}
+
+bool tei_batch_has_ended(const struct batch *b)
+{
+    while (atomic_load_explicit(&b->left, memory_order_acquire)) {
+        if (!tei_batch_all_terminal(b))
+            return false;
+        sched_yield();
+    }
     return true;
 }
 
@@ -113,14 +124,7 @@ bool tei_batch_all_terminal(const struct batch *b)
  */
 static bool is_idle(struct batch *b)
 {
-    if (atomic_load(&b->waiters))
-        return false;
-    while (atomic_load_explicit(&b->left, memory_order_acquire)) {
-        if (!tei_batch_all_terminal(b))
-            return false;
-        sched_yield();
-    }
-    return true;
+    return !atomic_load(&b->waiters) && tei_batch_has_ended(b);
 }
 
 /* Makes the id dead, unless the batch is in use. */
@@ -241,7 +245,7 @@ static int read_batch(struct batch *b, struct te_status *out)
 
     if (!out)
         return TEI_FAIL(TE_ERR_INVALID, "the place for the status is NULL");
-    if (atomic_load_explicit(&b->left, memory_order_acquire)) {
+    if (!tei_batch_has_ended(b)) {
         *out = (struct te_status){.state = TE_WAITING,
                                   .bytes = atomic_load_explicit(&b->bytes, memory_order_relaxed)};
         return 0;

@@ -94,6 +94,8 @@ const char *tei_batch_note(struct batch *b, const char *text);
 
 /* Whether no request of the batch is unfinished; `left` may say so a moment later. */
 bool tei_batch_all_terminal(const struct batch *b);
+/* The same, and `left` says so, for which it waits: who was told by what follows the requests may come before that. */
+bool tei_batch_has_ended(const struct batch *b);
 /* Whether the batch has such a task, and there is a place for what is told of it. */
 int tei_task_check(const struct batch *b, size_t task, const void *out);
 

@@ -354,7 +354,7 @@ static int fence_batch(struct fence *f, struct batch *b)
 {
     size_t n = atomic_load_explicit(&b->claimed, memory_order_acquire);
 
-    if (atomic_load_explicit(&b->left, memory_order_acquire))
+    if (!tei_batch_has_ended(b))
         return TEI_FAIL(TE_ERR_BUSY,
                         "batch %llu has unfinished requests; te_cancel() and te_wait() first",
                         (unsigned long long)b->id);

@@ -26,6 +26,8 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 
 #define RENEW_AT_A_TIME 64
 
@@ -133,11 +135,11 @@ static void begin(struct gate *g)
 
 static const char *why(const struct gate *g, int error)
 {
+    if (g->note || error == TE_ERR_CONTEXT)
+        return g->note;
     switch (error) {
     case TE_ERR_CANCELED:
         return NULL;
-    case TE_ERR_CONTEXT:
-        return g->note;
     case TE_ERR_TIMEOUT:
         return "what te_submit_opts.after names was not done in time; allow more, or look at what is to do it";
     default:
@@ -148,8 +150,11 @@ static const char *why(const struct gate *g, int error)
 /* The batch may be gone after it. */
 static void end_gate(struct gate *g, int error)
 {
-    for (size_t i = 0; i < g->n; i++)
+    for (size_t i = 0; i < g->n; i++) {
+        if (g->first[i].batch->stories)
+            tei_slow_let_go(&g->first[i]); /* it was not slow: it has not begun */
         tei_task_end(&g->first[i], error, why(g, error));
+    }
     free_gate(g);
 }
 
@@ -243,11 +248,23 @@ static void on_timer(struct tei_timer *t)
 
 /* ------------------------------------------------------------------------------------- they wait */
 
+/* The end of a connection is readable, too: there may be nothing to be read. Bits of poll(2) are those of epoll. */
+static int verdict(int fd, uint32_t events)
+{
+    int n = 0;
+
+    if (!(events & EPOLLIN))
+        return TE_ERR_SYSTEM;
+    return events & (EPOLLHUP | EPOLLRDHUP) && ioctl(fd, FIONREAD, &n) == 0 && n == 0
+               ? TE_ERR_SYSTEM
+               : 0;
+}
+
 /* On te/ctl, under its lock. */
 static void on_readable(struct tei_watch *w, uint32_t events)
 {
     struct gate *g = tei_container_of(w, struct gate, watch);
-    int error = events & EPOLLIN ? 0 : TE_ERR_SYSTEM;
+    int error = verdict(g->fd, events);
 
     if (!g->first) {
         g->over = true;
@@ -288,16 +305,19 @@ static int watch_fd(struct gate *g, int fd)
     if (g->fd < 0)
         return fail_fd(fd);
     pthread_mutex_lock(&e->ctl.lock);
-    rc = tei_watch_add(&e->ctl.loop, &g->watch, g->fd, EPOLLIN, on_readable);
+    rc = tei_watch_add(&e->ctl.loop, &g->watch, g->fd, EPOLLIN | EPOLLRDHUP, on_readable);
     pthread_mutex_unlock(&e->ctl.lock);
     return rc ? fail_fd(fd) : 0;
 }
 
-static bool is_readable(int fd)
+/* A file always says so, which epoll refuses. */
+static bool is_done(int fd)
 {
-    struct pollfd p = {.fd = fd, .events = POLLIN};
+    struct pollfd p = {.fd = fd, .events = POLLIN | POLLRDHUP};
+    struct stat st;
 
-    return poll(&p, 1, 0) == 1 && p.revents & POLLIN;
+    return poll(&p, 1, 0) == 1 && verdict(fd, (uint32_t)p.revents) == 0 && fstat(fd, &st) == 0 &&
+           !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
 }
 
 int tei_gate_make(te_engine *e, const te_stream *after, struct gate **out)
@@ -306,7 +326,7 @@ int tei_gate_make(te_engine *e, const te_stream *after, struct gate **out)
     struct gate *g;
     int rc = after->location ? tei_stream_watch_make(e, after, &stream) : 0;
 
-    if (rc || (after->location ? !stream : is_readable(after->fd)))
+    if (rc || (after->location ? !stream : is_done(after->fd)))
         return rc;
     g = calloc(1, sizeof(*g));
     if (!g && stream)

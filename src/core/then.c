@@ -10,7 +10,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -51,11 +53,18 @@ static void end_then(struct group *g, bool good)
     free(t);
 }
 
-/* A pipe or a socket could end the process by a signal, and a file would grow. */
-static bool is_anonymous(int fd)
+/*
+ * A pipe or a socket could end the process by a signal, a file would grow, and a timer takes nothing. Without /proc what
+ * has no type of file will do.
+ */
+static bool is_eventfd(int fd)
 {
+    char path[48], what[32] = "";
     struct stat st;
 
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    if (readlink(path, what, sizeof(what) - 1) > 0)
+        return strcmp(what, "anon_inode:[eventfd]") == 0;
     return fstat(fd, &st) == 0 && (st.st_mode & S_IFMT) == 0;
 }
 
@@ -69,7 +78,7 @@ static int hold_up(const te_stream *s, struct tei_gpu_flag **out)
 
 static int take_fd(int fd, int *out)
 {
-    if (!is_anonymous(fd))
+    if (!is_eventfd(fd))
         return TEI_FAIL(TE_ERR_INVALID, "te_stream: descriptor %d is no eventfd", fd);
     *out = tei_fd_own(fcntl(fd, F_DUPFD_CLOEXEC, 3));
     return *out >= 0

@@ -54,7 +54,7 @@ static int wait_left(struct batch *b, int64_t deadline_ns)
     tei_drive(b, deadline_ns);
     if (atomic_load(&b->left))
         spin(b, deadline_ns);
-    done = !atomic_load(&b->left) || sleep_left(b, deadline_ns);
+    done = !atomic_load(&b->left) || sleep_left(b, deadline_ns) || tei_batch_has_ended(b);
     atomic_fetch_sub(&b->waiters, 1);
     return done ? 0 : TE_ERR_TIMEOUT;
 }

@@ -16,7 +16,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
+#include <sys/mman.h>
 
 enum { PAGE = 4096, WORD_BYTES = 64 }; /* of a word, with a line of the cache to itself */
 
@@ -132,15 +132,19 @@ static int make_flags(const struct tei_driver *row, enum tei_mem_kind kind,
 {
     enum { N = PAGE / WORD_BYTES };
     struct tei_gpu_flag *flags = calloc(N, sizeof(*flags));
-    char *page = flags ? aligned_alloc(PAGE, PAGE) : NULL;
+    char *page = flags
+                     ? mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                     : MAP_FAILED;
     int status = TEI_GPU_OUT_OF_MEMORY;
 
-    if (page) {
-        memset(page, 0, PAGE);
+    if (page != MAP_FAILED) {
+        /* After a fork this process would write to a copy, and the device read what was there. */
+        madvise(page, PAGE, MADV_DONTFORK);
         status = row->api->pin(row, page, PAGE);
     }
     if (status) {
-        free(page);
+        if (page != MAP_FAILED)
+            munmap(page, PAGE);
         free(flags);
         return status;
     }

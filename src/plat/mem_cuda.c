@@ -91,7 +91,9 @@ static unsigned wait_flags(const struct tei_driver *d, int device)
                ? TEI_CU_STREAM_WAIT_VALUE_GEQ | TEI_CU_STREAM_WAIT_VALUE_FLUSH
                : TEI_CU_STREAM_WAIT_VALUE_GEQ;
 }
-#define HAS_WAIT HAS(StreamWaitValue32_v2)
+#define HAS_WAIT                  \
+    (HAS(StreamWaitValue32_v2) && \
+     has_attribute(d, TEI_CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, device))
 #define WAIT_VALUE(stream, word, value) \
     CALL(StreamWaitValue32_v2, stream, ADDRESS(word), value, wait_flags(d, device))
 
