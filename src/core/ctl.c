@@ -3,7 +3,10 @@
 #include "core/ctl.h"
 #include "core/core.h"
 
-/* Those that an engine has once: of publisher, keeper, rekey, adders, gates, metric_line and the file of metrics; two of parking. */
+/*
+ * Those that an engine has once: of publisher, keeper, rekey, adders, gates, metric_line and the file of metrics; two of
+ * parking.
+ */
 #define CTL_TIMERS 9
 
 void tei_ctl_init(struct ctl *c)

@@ -5,12 +5,13 @@
  * The requests of one call have one gate. They were checked, and cut to see that they can be, and hold their views and
  * regions. While they wait, the gate is in `held`, under ctl.lock; whoever takes it out of there has it alone, and
  * either begins its requests or ends them all: te/ctl when the descriptor is readable or the first deadline has
- * passed, the thread that watches streams, te_cancel() and the end of the engine. They have one batch and one deadline, so no gate is ever divided.
+ * passed, the thread that watches streams, te_cancel() and the end of the engine. They have one batch and one deadline,
+ * so no gate is ever divided.
  *
- * What these two threads find is done by a job, since nothing may block there. Between `held` and the transport the requests are
- * in no list: as in park.c, te_cancel() marks them first, and the job holds parking.repost, shared, from when it looks
- * for the mark until they are posted. By then descriptor and transports may be others, so each is cut anew, by the view
- * that its peer has now.
+ * What these two threads find is done by a job, since nothing may block there. Between `held` and the transport the
+ * requests are in no list: as in park.c, te_cancel() marks them first, and the job holds parking.repost, shared, from
+ * when it looks for the mark until they are posted. By then descriptor and transports may be others, so each is cut
+ * anew, by the view that its peer has now.
  */
 #include "core/gate.h"
 #include "core/complete.h"

@@ -236,38 +236,59 @@ static void pick_off(struct tei_list *from, struct tei_list *to, const struct ba
 }
 
 /* now_ns 0: those of `b` that are cancelled (NULL: all); else those whose deadline has passed. */
-static void sweep_parked(te_engine *e, const struct batch *b, int64_t now_ns, int error)
+static void take_parked(te_engine *e, const struct batch *b, int64_t now_ns, struct tei_list *out)
+{
+    struct peer *p;
+
+    pthread_rwlock_rdlock(&e->peers.lock);
+    for (size_t i = 0; (p = tei_peer_from(&e->peers, &i));) {
+        pthread_mutex_lock(&p->lock);
+        pick_off(&p->parked, out, b, now_ns);
+        pick_off(&p->fetching, out, b, now_ns);
+        pthread_mutex_unlock(&p->lock);
+    }
+    pthread_rwlock_unlock(&e->peers.lock);
+}
+
+static const char waiting[] = "waiting for its descriptor";
+
+void tei_peer_unpark(te_engine *e, const struct batch *b)
 {
     struct tei_list out;
-    struct peer *p;
 
     if (atomic_load(&e->parking.parked) == 0)
         return;
     tei_list_init(&out);
-    pthread_rwlock_rdlock(&e->peers.lock);
-    for (size_t i = 0; (p = tei_peer_from(&e->peers, &i));) {
-        pthread_mutex_lock(&p->lock);
-        pick_off(&p->parked, &out, b, now_ns);
-        pick_off(&p->fetching, &out, b, now_ns);
-        pthread_mutex_unlock(&p->lock);
-    }
-    pthread_rwlock_unlock(&e->peers.lock);
-    end_all(e, &out, error, "waiting for its descriptor");
+    take_parked(e, b, 0, &out);
+    end_all(e, &out, TE_ERR_CANCELED, waiting);
 }
 
-void tei_peer_unpark(te_engine *e, const struct batch *b)
+static void end_late_job(struct tei_job *j)
 {
-    sweep_parked(e, b, 0, TE_ERR_CANCELED);
+    te_engine *e = tei_container_of(j, te_engine, parking.job);
+    struct tei_list late;
+
+    tei_list_init(&late);
+    pthread_mutex_lock(&e->ctl.lock);
+    tei_list_splice(&late, &e->parking.late);
+    e->parking.ending = false;
+    pthread_mutex_unlock(&e->ctl.lock);
+    end_all(e, &late, TE_ERR_TIMEOUT, waiting);
 }
 
-/* On te/ctl, under its lock. */
+/* On te/ctl, under its lock. What follows the end of a request may need that lock, so a job ends those that are late. */
 static void on_park_timer(struct tei_timer *t)
 {
     te_engine *e = tei_container_of(t, te_engine, parking.timer);
+    struct parking *s = &e->parking;
 
-    if (atomic_load(&e->parking.parked) == 0)
+    if (atomic_load(&s->parked) == 0 || atomic_load(&e->closing))
         return;
-    sweep_parked(e, NULL, tei_now_ns(), TE_ERR_TIMEOUT);
+    take_parked(e, NULL, tei_now_ns(), &s->late);
+    if (!tei_list_empty(&s->late) && !s->ending) {
+        s->ending = true;
+        tei_jobs_post(&e->feeds, &s->job, end_late_job);
+    }
     tei_timer_set(&e->ctl.loop, t, tei_now_ns() + EXPIRE_EVERY_NS, on_park_timer);
 }
 /* -------------------------------------------------------------------------------------- refresh */
@@ -335,6 +356,7 @@ void tei_peer_changed(void *arg, const char *name)
 void tei_parking_init(struct parking *s)
 {
     pthread_rwlock_init(&s->repost, NULL);
+    tei_list_init(&s->late);
 }
 
 void tei_parking_start(te_engine *e)

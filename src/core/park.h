@@ -3,6 +3,7 @@
 #ifndef TEI_PARK_H
 #define TEI_PARK_H
 
+#include "base/jobs.h"
 #include "base/loop.h"
 #include "te.h"
 
@@ -17,6 +18,9 @@ struct parking {
     _Atomic size_t parked;    /* tasks waiting for a descriptor */
     struct tei_timer timer;   /* runs while there are any; under ctl.lock, as the next */
     struct tei_timer refresh; /* MC_TE_METADATA_REFRESH_INTERVAL_SECONDS */
+    struct tei_list late;     /* tasks that the job ends; under ctl.lock, as the next */
+    bool ending;              /* it is posted, and has not taken them yet */
+    struct tei_job job;
 };
 
 void tei_parking_init(struct parking *s);

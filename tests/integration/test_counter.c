@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -679,6 +680,57 @@ static void a_full_counter(void **state)
 
 /* ------------------------------------------------------------------------------------------ main */
 
+/* A request that is late while its target is asked ends beside an adder whose target is tried again later. */
+static void late_beside_a_target_that_has_gone(void **state)
+{
+    enum { SIZE = 65536 };
+    struct child_engine c;
+    te_engine *e = NULL, *gone = NULL;
+    unsigned char *from = map_pages(SIZE);
+    te_submit_opts opts = {.size = sizeof(opts), .deadline_ms = 50};
+    te_segment seg, frozen;
+    struct te_status st;
+    te_counter counter;
+    te_adder adder;
+    te_options o;
+    char name[300];
+    te_batch b;
+
+    (void)state;
+    child_start(&c, SIZE, TE_REMOTE_RW);
+    loopback_options(&o);
+    assert_int_equal(te_engine_create(&o, &e), 0);
+    assert_int_equal(te_engine_create(&o, &gone), 0);
+    te_options_fini(&o);
+    assert_int_equal(te_register(e, from, SIZE, NULL, TE_REMOTE_RW), 0);
+    assert_int_equal(te_counter_create(gone, "layers", &counter), 0);
+    assert_int_equal(te_engine_name(gone, name, sizeof(name)), 0);
+    assert_int_equal(te_open(e, name, &seg), 0);
+    assert_int_equal(te_open(e, c.name, &frozen), 0);
+    assert_int_equal(te_adder_open(e, seg, "layers", &adder), 0);
+    te_engine_destroy(gone);
+    child_freeze(&c);
+    for (int i = 0; i < 12; i++) {
+        te_request r = {.opcode = TE_WRITE,
+                        .source = from,
+                        .target = i ? frozen : TE_LOCAL_SEGMENT,
+                        .target_offset = i ? (uintptr_t)c.mem + SIZE : (uintptr_t)from + SIZE / 2,
+                        .length = 100};
+
+        assert_int_equal(te_batch_alloc(e, 1, &b), 0);
+        assert_int_equal(te_submit(e, b, &r, 1, i ? &opts : NULL), 0);
+        assert_int_equal(te_adder_after(e, b, adder, 1),
+                         0); /* the first one is tried again and again */
+        assert_int_equal(te_wait(e, b, PATIENCE_MS), 0);
+        assert_int_equal(te_status(e, b, 0, &st), 0);
+        assert_int_equal(st.state, i ? TE_TIMEOUT : TE_COMPLETED);
+        assert_int_equal(te_batch_free(e, b), 0);
+    }
+    te_engine_destroy(e);
+    child_stop(&c);
+    munmap(from, SIZE);
+}
+
 #define BY_HOST(test) cmocka_unit_test_setup_teardown(test, pair_setup, pair_teardown)
 #define BY_TCP(test)  cmocka_unit_test_setup_teardown(test, pair_setup_tcp, pair_teardown)
 
@@ -695,6 +747,7 @@ int main(void)
         BY_TCP(what_is_wrong),
         BY_TCP(a_counter_that_is_gone),
         cmocka_unit_test(close_while_a_batch_waits),
+        cmocka_unit_test(late_beside_a_target_that_has_gone),
         BY_TCP(answers_are_lost),
         BY_TCP(messages_are_lost),
         BY_TCP(messages_come_twice),

@@ -59,7 +59,7 @@ impl Engine {
         }
     }
 
-    // C src/core/park.c sweep_parked: parked.load seq_cst
+    // C src/core/park.c tei_peer_unpark: parked.load seq_cst
     fn sweep(&self) {
         if self.parked.load(Acquire) == 0 {
             return;
