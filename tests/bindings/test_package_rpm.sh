@@ -39,9 +39,11 @@ packages=("$dir"/rpm/RPMS/*/*.rpm)
 [ ${#packages[@]} = 3 ] || fail "not three packages: ${packages[*]}"
 list() { rpm -qpl "$dir"/rpm/RPMS/*/"$1-$version"-*.rpm 2>/dev/null; }
 list transfer-engine | grep -x /usr/bin/te_metad >/dev/null || fail "te_metad is not with the tools"
-for file in /usr/lib/systemd/system/te_metad.service /etc/default/te_metad; do
+for file in /usr/lib/systemd/system/te_metad.service /etc/sysconfig/te_metad; do
     list transfer-engine | grep -x "$file" >/dev/null || fail "$file is not with the tools"
 done
+rpm2cpio "$dir"/rpm/RPMS/*/"transfer-engine-$version"-*.rpm |
+    grep -ax "EnvironmentFile=-/etc/sysconfig/te_metad" >/dev/null || fail "the unit reads another file of flags"
 for when in post preun postun_with_restart; do
     rpm -qp --scripts "$dir"/rpm/RPMS/*/"transfer-engine-$version"-*.rpm 2>/dev/null |
         grep -x "echo systemd_$when te_metad.service" >/dev/null || fail "systemd is not told of te_metad.service: $when"
