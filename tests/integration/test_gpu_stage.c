@@ -243,14 +243,15 @@ static bool has_two_makers(const struct rig *r)
     return r->mine.at[PLACE_CUDA0] && r->mine.at[PLACE_NPU];
 }
 
-/* From a CUDA device to an NPU, or back. */
+/* From a CUDA device to an NPU, or back; READs have other memory than WRITEs, which they may run beside. */
 static void submit_within(struct rig *r, te_batch b, int opcode, int64_t deadline_ms)
 {
+    size_t at = opcode == TE_READ ? HALF : 0;
     te_request req = {.opcode = opcode,
-                      .source = r->mine.at[PLACE_CUDA0],
+                      .source = r->mine.at[PLACE_CUDA0] + at,
                       .target = TE_LOCAL_SEGMENT,
-                      .target_offset = (uintptr_t)r->mine.at[PLACE_NPU],
-                      .length = RIG_BYTES};
+                      .target_offset = (uintptr_t)r->mine.at[PLACE_NPU] + at,
+                      .length = HALF};
     te_submit_opts o = {.size = sizeof o, .deadline_ms = deadline_ms};
 
     assert_int_equal(te_submit(r->e, b, &req, 1, &o), 0);
