@@ -72,7 +72,7 @@ void conformance_warm(const struct conformance *with)
 {
     bool found = false;
 
-    for (int i = 0; i < 8 && !found; i++) {
+    for (int i = 0; i < PATIENCE_MS / 1000 && !found; i++) {
         struct pair *p = pair_open(with);
 
         found = finds_all(p);
