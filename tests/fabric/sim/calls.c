@@ -243,6 +243,12 @@ int ioctl(int fd, unsigned long request, ...)
     va_end(args);
     if (!sim_file_is_ours(fd))
         return ((int (*)(int, unsigned long, ...))dlsym(RTLD_NEXT, "ioctl"))(fd, request, out);
+    if (request == FIONREAD) {
+        const struct socket *s = socket_of(fd);
+
+        *out = (int)(s->in.arrived - s->in.read);
+        return 0;
+    }
     if (request != SIOCOUTQ)
         return failed(EINVAL);
     *out = (int)sim_socket_unacked(socket_of(fd));

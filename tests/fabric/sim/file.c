@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -39,6 +40,7 @@ struct timer_file {
 
 struct interest {
     struct sim_file *file;
+    int fd; /* by which it was added: one for each of a file's descriptors */
     struct epoll_event event;
 };
 
@@ -81,27 +83,44 @@ bool sim_file_is_ours(int fd)
     return fd >= FIRST && fd < FIRST + FILES;
 }
 
-int sim_file_open(struct sim_file *f, enum sim_kind kind, bool nonblocking)
+/* The lowest number that is free leads to it. */
+static int place(struct sim_file *f)
 {
-    static const int none_left[] = {EMFILE, ENFILE, ENOMEM, ENOBUFS};
     int i = 0;
 
-    if (sim_one_in(sim_file_faults)) {
-        errno = none_left[sim_below(kind == SIM_SOCKET ? 4 : 3)];
-        return -1;
-    }
     while (i < FILES && files[i])
         i++;
     if (i == FILES)
         sim_fail("more than %d descriptors", FILES);
     if (i >= highest)
         highest = i + 1;
+    files[i] = f;
+    f->n_fds++;
+    return FIRST + i;
+}
+
+int sim_file_open(struct sim_file *f, enum sim_kind kind, bool nonblocking)
+{
+    static const int none_left[] = {EMFILE, ENFILE, ENOMEM, ENOBUFS};
+
+    if (sim_one_in(sim_file_faults)) {
+        errno = none_left[sim_below(kind == SIM_SOCKET ? 4 : 3)];
+        return -1;
+    }
     f->kind = kind;
-    f->fd = FIRST + i;
+    f->fd = place(f);
     f->host = sim_host();
     f->nonblocking = nonblocking;
-    files[i] = f;
     return f->fd;
+}
+
+static int duplicate(struct sim_file *f)
+{
+    if (!f || sim_one_in(sim_file_faults)) {
+        errno = f ? EMFILE : EBADF;
+        return -1;
+    }
+    return place(f);
 }
 
 unsigned sim_files_of(int host)
@@ -167,15 +186,28 @@ static struct epoll_file *epoll_of(int fd)
     return (struct epoll_file *)f;
 }
 
-static void watch(struct sim_file *f, const struct epoll_file *e)
+/* By that descriptor, -1: by any. */
+static struct interest *interest_of(struct epoll_file *e, const struct sim_file *f, int fd)
 {
+    for (size_t i = 0; i < e->n; i++)
+        if (e->interests[i].file == f && (fd < 0 || e->interests[i].fd == fd))
+            return &e->interests[i];
+    return NULL;
+}
+
+static void watch(struct sim_file *f, struct epoll_file *e)
+{
+    if (interest_of(e, f, -1))
+        return;
     if (f->n_watchers == SIM_WATCHERS)
         sim_fail("more than %d epolls of a descriptor", SIM_WATCHERS);
     f->watchers[f->n_watchers++] = e;
 }
 
-static void unwatch(struct sim_file *f, const struct epoll_file *e)
+static void unwatch(struct sim_file *f, struct epoll_file *e)
 {
+    if (interest_of(e, f, -1))
+        return;
     for (int i = 0; i < f->n_watchers; i++)
         if (f->watchers[i] == e) {
             f->watchers[i] = f->watchers[--f->n_watchers];
@@ -183,15 +215,8 @@ static void unwatch(struct sim_file *f, const struct epoll_file *e)
         }
 }
 
-static struct interest *interest_of(struct epoll_file *e, const struct sim_file *f)
-{
-    for (size_t i = 0; i < e->n; i++)
-        if (e->interests[i].file == f)
-            return &e->interests[i];
-    return NULL;
-}
-
-static int add_interest(struct epoll_file *e, struct sim_file *f, const struct epoll_event *event)
+static int add_interest(struct epoll_file *e, struct sim_file *f, int fd,
+                        const struct epoll_event *event)
 {
     if (e->n == e->cap) {
         e->cap = e->cap ? 2 * e->cap : 16;
@@ -199,22 +224,24 @@ static int add_interest(struct epoll_file *e, struct sim_file *f, const struct e
         if (!e->interests)
             sim_fail("out of memory");
     }
-    e->interests[e->n++] = (struct interest){f, *event};
     watch(f, e);
+    e->interests[e->n++] = (struct interest){f, fd, *event};
     return 0;
 }
 
 static void drop_interest(struct epoll_file *e, struct interest *i)
 {
-    unwatch(i->file, e);
+    struct sim_file *f = i->file;
+
     *i = e->interests[--e->n];
+    unwatch(f, e);
 }
 
 int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 {
     struct epoll_file *e = epoll_of(epfd);
     struct sim_file *f = sim_file_of(fd);
-    struct interest *i = f ? interest_of(e, f) : NULL;
+    struct interest *i = f ? interest_of(e, f, fd) : NULL;
 
     sim_point();
     if (!f || (op == EPOLL_CTL_ADD) == !!i) {
@@ -226,7 +253,7 @@ int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
         return 0;
     }
     if (op == EPOLL_CTL_ADD)
-        add_interest(e, f, event);
+        add_interest(e, f, fd, event);
     else
         i->event = *event;
     sim_wake(e, true);
@@ -441,7 +468,7 @@ static void forget(struct sim_file *f)
     while (f->n_watchers) {
         struct epoll_file *e = (struct epoll_file *)(uintptr_t)f->watchers[0];
 
-        drop_interest(e, interest_of(e, f));
+        drop_interest(e, interest_of(e, f, -1));
     }
     if (f->kind == SIM_EPOLL)
         for (struct epoll_file *e = (struct epoll_file *)f; e->n;)
@@ -452,9 +479,18 @@ static void forget(struct sim_file *f)
         sim_unix_close(f);
     if (f->kind == SIM_MEMORY)
         sim_memory_close(f);
-    files[f->fd - FIRST] = NULL;
     f->fd = 0;
     sim_wake(&pollers, true);
+}
+
+/* The last descriptor of a file takes it along; until then epolls know it, also by one that is closed. */
+static void release(int fd)
+{
+    struct sim_file *f = files[fd - FIRST];
+
+    if (--f->n_fds == 0)
+        forget(f);
+    files[fd - FIRST] = NULL;
 }
 
 int close(int fd)
@@ -466,7 +502,7 @@ int close(int fd)
     sim_point();
     if (!f)
         sim_fail("descriptor %d is closed, which is not open", fd);
-    forget(f);
+    release(fd);
     return 0;
 }
 
@@ -474,7 +510,7 @@ void sim_files_close(int host)
 {
     for (int i = 0; i < highest; i++)
         if (files[i] && files[i]->host == host)
-            forget(files[i]);
+            release(FIRST + i);
     sim_disk_end(host);
     sim_process_end(host);
 }
@@ -492,7 +528,30 @@ int fcntl(int fd, int command, ...)
         return REAL(fcntl)(fd, command, arg);
     if (f && f->kind == SIM_MEMORY)
         return sim_memory_fcntl(f, command, arg);
+    if (command == F_DUPFD_CLOEXEC)
+        return duplicate(f);
     if (f && command == F_SETFL)
         f->nonblocking = arg & O_NONBLOCK;
     return !f ? -1 : command == F_GETFL && f->nonblocking ? O_NONBLOCK | O_RDWR : 0;
+}
+
+/* What /proc says of a descriptor. */
+ssize_t readlink(const char *path, char *out, size_t n)
+{
+    static const char event[] = "anon_inode:[eventfd]";
+    struct sim_file *f;
+    size_t length;
+    int fd;
+
+    if (!sim_is_on() || sscanf(path, "/proc/self/fd/%d", &fd) != 1 || !sim_file_is_ours(fd))
+        return REAL(readlink)(path, out, n);
+    f = sim_file_of(fd);
+    if (!f) {
+        errno = ENOENT;
+        return -1;
+    }
+    length = f->kind == SIM_EVENT ? sizeof(event) - 1 : 0;
+    length = length < n ? length : n;
+    memcpy(out, event, length);
+    return (ssize_t)length;
 }

@@ -209,6 +209,7 @@ static void *keeper_main(void *arg)
 static void end_under_way(const struct user *u, te_engine *e, const struct life *to)
 {
     te_submit_opts opts = {.size = sizeof(opts)};
+    struct sim_left *left = NULL;
     te_segment seg;
     te_batch b;
 
@@ -224,7 +225,10 @@ static void end_under_way(const struct user *u, te_engine *e, const struct life 
         (void)te_submit(e, b, &r, 1, &opts);
     }
     sim_files_leave((struct user *)(uintptr_t)u, e);
+    if (sim_world.knobs.fabrics & CALLS_STREAMS)
+        left = sim_gates_leave(u, e, to);
     sim_destroy(e, u->host);
+    sim_gates_left(left);
     sim_allow(u->local, SLOTS * sim_world.slot, false);
 }
 

@@ -26,7 +26,7 @@ enum sim_fault {
     FAULTS_ALL = 1919, /* but FAULT_SPOIL */
 };
 
-/* What there is beside the transports tcp, host and local; from 1024 on, beside the calls that are always made. */
+/* What there is beside the transports tcp, host and local; from 256 on, beside the calls that are always made. */
 enum sim_fabric {
     FABRIC_FILES = 1,
     FABRIC_FILE_FAULTS = 2, /* EIO, a full disc, a disc that does not answer for seconds */
@@ -35,9 +35,10 @@ enum sim_fabric {
         8, /* ports that are down, NICs that die, work requests that fail or vanish */
     FABRIC_NIC_CUTS = 16,   /* paths that are cut are so for NICs, too */
     FABRIC_FILE_SIZES = 32, /* files become shorter and longer */
+    CALLS_STREAMS = 512,    /* requests that wait for a descriptor, or signal one */
     CALLS_PAGES = 1024,     /* requests of pages */
     CALLS_COUNTERS = 2048,
-    FABRICS_ALL = 63 | CALLS_PAGES | CALLS_COUNTERS,
+    FABRICS_ALL = 63 | CALLS_STREAMS | CALLS_PAGES | CALLS_COUNTERS,
 };
 
 /* Where the NICs of a run are described, which is a process; main.c takes it away. */

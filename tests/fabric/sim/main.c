@@ -62,7 +62,7 @@ static const char usage[] =
     "  --fabrics=MASK   1 files, 2 files that fail (EIO, a full disc, no answer for seconds),\n"
     "                   4 NICs, 8 NICs that fail, 16 paths that are cut are so for NICs, too,\n"
     "                   32 files become shorter and longer,\n"
-    "                   1024 requests of pages, 2048 counters\n"
+    "                   512 requests that wait, 1024 requests of pages, 2048 counters\n"
     "  --help           prints this\n";
 
 /* ------------------------------------------------------------------------------------- one seed */
@@ -115,6 +115,8 @@ static int fabrics_of(uint64_t seed)
         fabrics |= CALLS_PAGES;
     if (calls > 4)
         fabrics |= CALLS_COUNTERS;
+    if ((chance >> 54 & 3) == 0)
+        fabrics |= CALLS_STREAMS;
     return fabrics;
 }
 

@@ -120,6 +120,11 @@ int fstat(int fd, struct stat *out)
 
     if (d)
         return sim_disk_fstat(d, out);
+    if (!f && sim_file_of(fd)) { /* an eventfd has no type of file */
+        memset(out, 0, sizeof(*out));
+        out->st_mode = sim_file_of(fd)->kind == SIM_EVENT ? 0600 : S_IFSOCK | 0777;
+        return 0;
+    }
     return REAL(fstat)(f ? f->memory->real : fd, out);
 }
 

@@ -22,6 +22,7 @@
  *   host    an engine's life
  *   user    batches, and what must be true of them
  *   page_load, count_load  requests of pages, counters
+ *   gate_load  requests that wait for a descriptor, or signal one
  *   rare    what seldom meets by chance, brought together
  *   fetch   what meets a descriptor that is being fetched
  *   guest   engines that come and go while others are busy with them
@@ -131,6 +132,7 @@ struct sim_file {
     enum sim_kind kind;
     int fd, host;
     bool nonblocking;
+    uint16_t n_fds; /* descriptors that lead to it: `fd`, and those by fcntl() */
     const void *watchers[SIM_WATCHERS]; /* epolls that look at it */
     int n_watchers;
 };

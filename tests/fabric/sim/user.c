@@ -345,6 +345,23 @@ struct te_request sim_request_of(const struct user *u, const struct life *to, te
     return (te_request){i->opcode, i->local, seg, base + i->at, i->length};
 }
 
+int sim_submit_prepared(te_engine *e, te_batch b, const te_request *reqs, size_t n,
+                        const te_submit_opts *opts)
+{
+    void *local[SLOTS];
+    uint64_t remote[SLOTS];
+    size_t length[SLOTS];
+    te_prep prep;
+    int rc;
+
+    for (size_t k = 0; k < n; k++)
+        local[k] = reqs[k].source, remote[k] = reqs[k].target_offset, length[k] = reqs[k].length;
+    sim_ok(te_prep_create(e, reqs[0].target, local, remote, length, n, &prep), "te_prep_create");
+    rc = te_prep_submit(e, b, prep, reqs[0].opcode, NULL, n, opts);
+    sim_ok(te_prep_destroy(e, prep), "te_prep_destroy");
+    return rc;
+}
+
 /* By a prepared list of them all, of which those of one direction are submitted, and then the others. */
 static void submit_prepared(te_engine *e, te_batch b, const te_request *reqs, size_t n,
                             const te_submit_opts *opts)
@@ -405,7 +422,7 @@ static bool end_batch(struct user *u, struct life *to, te_batch b, const struct 
 }
 
 /* One batch towards a life of a host; true if all of it is COMPLETED. */
-static bool run_batch(struct user *u, struct life *to, te_segment seg, int64_t deadline_ms)
+bool sim_run_batch(struct user *u, struct life *to, te_segment seg, int64_t deadline_ms)
 {
     struct life *own = u->host->life;
     struct intent intents[SLOTS] = {0};
@@ -430,7 +447,7 @@ static bool run_batch(struct user *u, struct life *to, te_segment seg, int64_t d
         submit_prepared(own->engine, b, reqs, n, &opts);
     else
         sim_ok(te_submit(own->engine, b, reqs, n, &opts), "te_submit");
-    if (sim_one_in(8))
+    if (sim_one_in(8) && !u->waits)
         sim_unregister_beside(u, b, n);
     canceled = await_end(own, b, n, deadline_ms);
     whole = end_batch(u, to, b, intents, n, is_prepared, canceled ? NULL : &how);
@@ -499,12 +516,15 @@ static void one_of_all(struct user *u, struct life *to, te_segment *seg)
     int faults = sim_world.knobs.faults, fabrics = sim_world.knobs.fabrics;
     bool pages = (fabrics & CALLS_PAGES) && sim_one_in(4);
     bool counts = (fabrics & CALLS_COUNTERS) && sim_one_in(3);
+    bool gates = (fabrics & CALLS_STREAMS) && sim_one_in(3);
     uint64_t chance = sim_below(30);
 
     if (pages)
         sim_pages_use(u, to, *seg);
     else if (counts)
         sim_counts_use(u, to);
+    else if (gates)
+        sim_gates_use(u, to, *seg);
     else if (chance < 4)
         for (uint64_t n = sim_one_in(2) ? 1 : sim_below(12); n > 0; n--)
             touch_extra(u, to, *seg);
@@ -527,7 +547,8 @@ static void one_of_all(struct user *u, struct life *to, te_segment *seg)
     else if (chance < 18 && (faults & FAULT_RESET))
         sim_read_beside_reset(u, to, *seg);
     else
-        run_batch(u, to, *seg, sim_one_in(2) ? 0 : 1 + (int64_t)(sim_below(70) * sim_below(70)));
+        sim_run_batch(u, to, *seg,
+                      sim_one_in(2) ? 0 : 1 + (int64_t)(sim_below(70) * sim_below(70)));
 }
 
 static void one_round(struct user *u)
@@ -576,9 +597,11 @@ static void reach_all(struct user *u)
                 usleep(100000);
                 continue;
             }
-            reached = run_batch(u, to, seg, 0);
+            reached = sim_run_batch(u, to, seg, 0);
             if (sim_world.knobs.fabrics & CALLS_PAGES)
                 reached = sim_pages_reach(u, to, seg) && reached;
+            if (sim_world.knobs.fabrics & CALLS_STREAMS)
+                reached = sim_gates_reach(u, to, seg) && reached;
             sim_close(own, to, seg);
         }
     }

@@ -72,6 +72,7 @@ struct user {
     pthread_t thread;
     char *local;                       /* for each slot as much */
     bool done;                         /* with its rounds */
+    bool waits;                        /* requests of it are held, and use its memory */
     struct sim_hold *holds[SIM_HOSTS]; /* what it has of a counter of each */
 };
 
@@ -138,6 +139,8 @@ struct te_request sim_request_of(const struct user *u, const struct life *to, te
                                  const struct intent *i, int slot);
 void sim_conclude(const struct intent *i, int state, const struct life *l);
 te_batch sim_batch(struct life *own, size_t capacity, unsigned submits);
+/* One of slots towards a life of a host; true if all of it is COMPLETED. */
+bool sim_run_batch(struct user *u, struct life *to, te_segment seg, int64_t deadline_ms);
 /* te_wait(), which does not give up before its time. */
 int sim_wait(te_engine *e, te_batch b, int64_t ms);
 /* Until all has ended, which it must some time beyond its deadline; 0: it has none. */
@@ -156,6 +159,10 @@ void sim_check_extra(const struct life *own, te_batch b, const struct life *to, 
 /* te_open() and te_close() of the segment of a host. */
 int sim_open(struct life *own, const struct life *to, te_segment *seg);
 void sim_close(struct life *own, const struct life *to, te_segment seg);
+
+/* By a prepared list, all of one direction. */
+int sim_submit_prepared(te_engine *e, te_batch b, const te_request *reqs, size_t n,
+                        const te_submit_opts *opts);
 
 /* rare.c. About what the bytes of a slot take. */
 int64_t sim_time_to(int from, int to);
@@ -204,6 +211,14 @@ void *sim_counts_main(void *life);
 void sim_counts_use(struct user *u, struct life *to);
 void sim_counts_reach(struct user *u);
 void sim_counts_end(struct life *l);
+
+/* gate_load.c. Requests that wait: some of them; whether some that were let go on are COMPLETED; one that waits when the
+ * engine ends, and what must be true of it then. */
+struct sim_left;
+void sim_gates_use(struct user *u, struct life *to, te_segment seg);
+bool sim_gates_reach(struct user *u, struct life *to, te_segment seg);
+struct sim_left *sim_gates_leave(const struct user *u, te_engine *e, const struct life *to);
+void sim_gates_left(struct sim_left *l);
 
 /* past.c. Before hosts begin; whether the library is 0.1; calls that it lacks, or does without. */
 void sim_past_look(void);
