@@ -108,7 +108,7 @@ struct sim_counts sim_load(const struct sim_knobs *k)
                            k->faults < 0 ? faults : k->faults, k->fabrics, k->store};
     sim_past_look();
     if (sim_is_past())
-        sim_world.knobs.fabrics &= ~(CALLS_STREAMS | CALLS_PAGES | CALLS_COUNTERS);
+        sim_world.knobs.fabrics &= ~(CALLS_PATHS | CALLS_STREAMS | CALLS_PAGES | CALLS_COUNTERS);
     sim_world.slot = sim_one_in(5) ? 96 * 1024 : 16 * 1024;
     lay_paths();
     sim_world.store = sim_one_in(2) ? STORE_NONE : STORE_HTTP + (unsigned)sim_below(3);

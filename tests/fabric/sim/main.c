@@ -62,7 +62,8 @@ static const char usage[] =
     "  --fabrics=MASK   1 files, 2 files that fail (EIO, a full disc, no answer for seconds),\n"
     "                   4 NICs, 8 NICs that fail, 16 paths that are cut are so for NICs, too,\n"
     "                   32 files become shorter and longer,\n"
-    "                   512 requests that wait, 1024 requests of pages, 2048 counters\n"
+    "                   256 paths that are asked for, 512 requests that wait,\n"
+    "                   1024 requests of pages, 2048 counters\n"
     "  --help           prints this\n";
 
 /* ------------------------------------------------------------------------------------- one seed */
@@ -117,6 +118,8 @@ static int fabrics_of(uint64_t seed)
         fabrics |= CALLS_COUNTERS;
     if ((chance >> 54 & 3) == 0)
         fabrics |= CALLS_STREAMS;
+    if ((chance >> 52 & 3) == 0)
+        fabrics |= CALLS_PATHS;
     return fabrics;
 }
 

@@ -34,6 +34,9 @@ void sim_past_look(void)
     find("te_adder_after", &sim_later.adder_after);
     find("te_adder_flush", &sim_later.adder_flush);
     find("te_adder_close", &sim_later.adder_close);
+    find("te_open_with", &sim_later.open_with);
+    find("te_path", &sim_later.path);
+    find("te_warm", &sim_later.warm);
 }
 
 bool sim_is_past(void)

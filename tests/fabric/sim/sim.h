@@ -23,6 +23,7 @@
  *   user    batches, and what must be true of them
  *   page_load, count_load  requests of pages, counters
  *   gate_load  requests that wait for a descriptor, or signal one
+ *   path_load  paths that are asked for, connecting ahead
  *   rare    what seldom meets by chance, brought together
  *   fetch   what meets a descriptor that is being fetched
  *   guest   engines that come and go while others are busy with them

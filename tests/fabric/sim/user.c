@@ -317,24 +317,48 @@ int sim_check_end(const struct life *own, te_batch b, size_t task, const struct 
     return s.state;
 }
 
+/* The rules of a segment are what it is opened with, unless others open or close it meanwhile. */
+int sim_open_with(struct life *own, const struct life *to, const te_paths *paths,
+                  const struct sim_rules *rules, te_segment *seg)
+{
+    struct sim_book *book = &sim_world.hosts[own->host].book;
+    int h = to->host, rc;
+    bool first = own->opens[h]++ == 0 && !book->closing[h];
+    unsigned opening = ++book->openings[h];
+
+    if (first || book->closing[h] || paths || book->of[h] != to) {
+        book->rules[h] = (struct sim_rules){.is_known = false, .first = -1};
+        book->epoch[h]++;
+    }
+    rc = paths ? sim_later.open_with(own->engine, to->name, paths, seg)
+               : te_open(own->engine, to->name, seg);
+    if (rc == 0 && first && book->openings[h] == opening && !book->closing[h]) {
+        book->rules[h] = *rules;
+        book->of[h] = to;
+        book->epoch[h]++;
+    }
+    own->opens[h] -= rc < 0;
+    return rc;
+}
+
 int sim_open(struct life *own, const struct life *to, te_segment *seg)
 {
-    int rc;
+    static const struct sim_rules any = {.is_known = true, .allowed = ~0u, .first = -1};
 
-    own->opens[to->host]++;
-    rc = te_open(own->engine, to->name, seg);
-    own->opens[to->host] -= rc < 0;
-    return rc;
+    return sim_open_with(own, to, NULL, &any, seg);
 }
 
 void sim_close(struct life *own, const struct life *to, te_segment seg)
 {
+    struct sim_book *book = &sim_world.hosts[own->host].book;
     bool alone = own->opens[to->host] == 1;
 
+    book->closing[to->host]++;
     sim_ok(te_close(own->engine, seg), "te_close");
     if (alone && own->opens[to->host] == 1)
         own->writes[to->host] = 0;
     own->opens[to->host]--;
+    book->closing[to->host]--;
 }
 
 struct te_request sim_request_of(const struct user *u, const struct life *to, te_segment seg,
@@ -517,6 +541,7 @@ static void one_of_all(struct user *u, struct life *to, te_segment *seg)
     bool pages = (fabrics & CALLS_PAGES) && sim_one_in(4);
     bool counts = (fabrics & CALLS_COUNTERS) && sim_one_in(3);
     bool gates = (fabrics & CALLS_STREAMS) && sim_one_in(3);
+    bool paths = (fabrics & CALLS_PATHS) && sim_one_in(3);
     uint64_t chance = sim_below(30);
 
     if (pages)
@@ -525,6 +550,8 @@ static void one_of_all(struct user *u, struct life *to, te_segment *seg)
         sim_counts_use(u, to);
     else if (gates)
         sim_gates_use(u, to, *seg);
+    else if (paths)
+        sim_paths_use(u, to, seg);
     else if (chance < 4)
         for (uint64_t n = sim_one_in(2) ? 1 : sim_below(12); n > 0; n--)
             touch_extra(u, to, *seg);
@@ -602,6 +629,8 @@ static void reach_all(struct user *u)
                 reached = sim_pages_reach(u, to, seg) && reached;
             if (sim_world.knobs.fabrics & CALLS_STREAMS)
                 reached = sim_gates_reach(u, to, seg) && reached;
+            if (sim_world.knobs.fabrics & CALLS_PATHS)
+                reached = sim_paths_reach(u, to, seg) && reached;
             sim_close(own, to, seg);
         }
     }

@@ -37,6 +37,22 @@ struct run {
     struct run *next;
 };
 
+/* Which transports may carry requests to a segment, or of a call. */
+struct sim_rules {
+    bool is_known;
+    unsigned allowed; /* bits, as path_load.c counts them */
+    int first;        /* the first that is preferred, -1: none */
+};
+
+/* What an engine's segments of each host are opened with. */
+struct sim_book {
+    struct sim_rules rules[SIM_HOSTS];
+    const struct life *of[SIM_HOSTS]; /* the life of the host that they are of */
+    unsigned epoch[SIM_HOSTS];        /* another one once they may have changed */
+    unsigned openings[SIM_HOSTS];     /* ever */
+    unsigned closing[SIM_HOSTS];      /* calls of te_close() under way */
+};
+
 /* A host's life: a new one begins with each start. */
 struct life {
     te_engine *engine;
@@ -87,6 +103,7 @@ struct host {
     bool takes_away;     /* is in te_unregister(), at the begin of which it had closed so many: */
     unsigned had_closed;
     struct guest guests[USERS];
+    struct sim_book book; /* of its life */
 };
 
 extern struct sim_world {
@@ -158,6 +175,8 @@ int sim_check_end(const struct life *own, te_batch b, size_t task, const struct 
 void sim_check_extra(const struct life *own, te_batch b, const struct life *to, unsigned there);
 /* te_open() and te_close() of the segment of a host. */
 int sim_open(struct life *own, const struct life *to, te_segment *seg);
+int sim_open_with(struct life *own, const struct life *to, const te_paths *paths,
+                  const struct sim_rules *rules, te_segment *seg);
 void sim_close(struct life *own, const struct life *to, te_segment seg);
 
 /* By a prepared list, all of one direction. */
@@ -220,6 +239,11 @@ bool sim_gates_reach(struct user *u, struct life *to, te_segment seg);
 struct sim_left *sim_gates_leave(const struct user *u, te_engine *e, const struct life *to);
 void sim_gates_left(struct sim_left *l);
 
+/* path_load.c. Requests by paths that are asked for; once nothing is wrong, whether one of them is COMPLETED and all is
+ * connected. */
+void sim_paths_use(struct user *u, struct life *to, te_segment *seg);
+bool sim_paths_reach(struct user *u, struct life *to, te_segment seg);
+
 /* past.c. Before hosts begin; whether the library is 0.1; calls that it lacks, or does without. */
 void sim_past_look(void);
 bool sim_is_past(void);
@@ -236,6 +260,9 @@ extern struct sim_later { /* not in 0.1, which is not asked for them */
     __typeof__(&te_adder_after) adder_after;
     __typeof__(&te_adder_flush) adder_flush;
     __typeof__(&te_adder_close) adder_close;
+    __typeof__(&te_open_with) open_with;
+    __typeof__(&te_path) path;
+    __typeof__(&te_warm) warm;
 } sim_later;
 
 /* guest.c. */
