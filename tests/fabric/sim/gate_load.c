@@ -494,12 +494,21 @@ static bool end(struct held *h)
 
 /* ------------------------------------------------------------------------------------- all that wait */
 
+/* Before it is raced or opened; what was cancelled and goes on all the same does not end soon then. */
+static void disturb(const struct held *h)
+{
+    if (!sim_world.is_quiet && sim_one_in(2))
+        sim_trouble(h->user->host->number, h->to->host, SIM_S << sim_below(4));
+}
+
 /* What waits for a gate meets its fate. */
 static void decide(struct gate *g, struct held *all, size_t n)
 {
     if (!g->is_early && (g->fate == OPENED || g->fate == RACED))
         for (size_t i = 0; i < n; i++)
             make_ready(&all[i]);
+    if (n)
+        disturb(&all[0]);
     if (g->fate == OPENED) {
         open_gate(g);
     } else if (g->fate == RACED && !g->is_early) {

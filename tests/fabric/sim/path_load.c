@@ -215,11 +215,20 @@ static void check_carrier(const struct request *r, size_t task)
 }
 
 /* A WRITE to where an earlier one over TCP may still be applied is refused where TCP is not allowed. */
-static void check_refusal(const struct request *r, int rc, bool has_written, bool writes)
+static bool may_be_busy(const struct request *r, int rc, bool has_written)
+{
+    bool writes = false;
+
+    for (size_t k = 0; k < r->n; k++)
+        writes = writes || r->intents[k].opcode == TE_WRITE;
+    return rc == TE_ERR_BUSY && !(r->allowed & BIT(TCP)) && has_written && writes;
+}
+
+static void check_refusal(const struct request *r, int rc, bool has_written)
 {
     const struct life *own = r->user->host->life;
 
-    if (rc == TE_ERR_BUSY && !(r->allowed & BIT(TCP)) && has_written && writes)
+    if (may_be_busy(r, rc, has_written))
         return;
     if (rc == TE_ERR_UNSUPPORTED && (!is_known(r) || !(r->allowed & sure(own, r->to))))
         return;
@@ -239,20 +248,17 @@ static void choose(struct request *r, size_t k)
                                     .local = r->user->local + k * sim_world.slot};
 }
 
-static bool intend(struct request *r)
+static void intend(struct request *r)
 {
     struct life *own = r->user->host->life;
-    bool writes = false;
 
     r->how = (struct sim_judged){true, own->writes[r->to->host] == 0, sim_now()};
     for (size_t k = 0; k < r->n; k++) {
         struct intent *i = &r->intents[k];
 
         *i = sim_intend(r->user, r->to, (int)k, i->opcode, i->at, i->length);
-        writes = writes || i->opcode == TE_WRITE;
         own->writes[r->to->host] += i->opcode == TE_WRITE;
     }
-    return writes;
 }
 
 static void look_on(const struct request *r)
@@ -291,17 +297,17 @@ static bool try(struct user *u, struct life *to, te_segment seg, unsigned keep)
 {
     struct life *own = u->host->life;
     struct request r;
-    bool has_written, writes, whole = false, cancel = !sim_world.is_quiet && sim_one_in(6);
+    bool has_written = own->writes[to->host] > 0, whole = false,
+         cancel = !sim_world.is_quiet && sim_one_in(6);
     int rc;
 
     begin(&r, u, to, seg, keep);
     for (size_t k = 0; k < r.n; k++)
         choose(&r, k);
-    has_written = own->writes[to->host] > 0;
-    writes = intend(&r);
+    intend(&r);
     rc = submit(&r);
     if (rc) {
-        check_refusal(&r, rc, has_written, writes);
+        check_refusal(&r, rc, has_written);
         for (size_t k = 0; k < r.n; k++)
             sim_conclude(&r.intents[k], TE_FAILED, to);
     } else {
@@ -323,7 +329,7 @@ static void check_impossible(const struct request *r, int rc)
     const struct life *own = r->user->host->life;
     struct te_status s;
 
-    if (rc == TE_ERR_UNSUPPORTED)
+    if (rc == TE_ERR_UNSUPPORTED || may_be_busy(r, rc, own->writes[r->to->host] > 0))
         return;
     if (rc || sim_world.hosts[r->to->host].lives == 1)
         sim_fail("no path is left (require '%s', forbid '%s'), and the call says %s",
@@ -352,6 +358,7 @@ static void try_impossible(struct user *u, struct life *to, te_segment seg)
         list(r.asked.forbid, can | (some() & (ALL & ~BIT(FILES))));
         r.asked.require[0] = '\0';
         r.asked.rules.allowed = ALL & ~can;
+        r.allowed &= r.asked.rules.allowed;
     }
     for (size_t k = 0; k < r.n; k++)
         choose(&r, k);
