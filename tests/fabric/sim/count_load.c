@@ -52,10 +52,10 @@ struct sim_hold {
     struct sim_tally *tally;
     te_segment segment;
     te_adder adder;
-    uint64_t mine; /* additions */
-    uint64_t late; /* of these, made when the counter was gone */
-    te_batch batch;
-    bool has_batch; /* which it follows, and that has not been freed */
+    uint64_t mine;            /* additions */
+    uint64_t late;            /* of these, made when the counter was gone */
+    te_batch followed[SLOTS]; /* batches that additions follow, and that have not been freed */
+    size_t n_followed;
 };
 
 static const char *const names[SIM_COUNTERS] = {"first", "second"};
@@ -346,9 +346,10 @@ static int flush(struct user *u, struct sim_hold *h, int64_t ms)
     if (due(h->tally) & h->late)
         sim_fail("te_adder_flush() tells that a counter has %llx, which was gone by then",
                  (unsigned long long)(due(h->tally) & h->late));
-    if (h->has_batch && te_batch_status(e, h->batch, &s) == 0 &&
-        (s.state == TE_WAITING || s.state == TE_PENDING))
-        sim_fail("te_adder_flush() has returned, and a batch is under way");
+    for (size_t i = 0; i < h->n_followed; i++)
+        if (te_batch_status(e, h->followed[i], &s) == 0 &&
+            (s.state == TE_WAITING || s.state == TE_PENDING))
+            sim_fail("te_adder_flush() has returned, and a batch is under way");
     return 0;
 }
 
@@ -414,7 +415,7 @@ struct work {
     unsigned number; /* of the addition */
     te_batch batch;
     struct intent intents[SLOTS];
-    size_t n;
+    size_t first, n;         /* slots; n 0: any number of all */
     struct sim_paged *paged; /* instead */
     struct sim_judged how;
     int64_t deadline_ms; /* 0: none */
@@ -430,8 +431,8 @@ static struct sim_claim claim_of(const struct work *w)
     c.ranges = sim_new(SLOTS * sizeof(*c.ranges));
     for (size_t k = 0; k < w->n; k++)
         if (w->intents[k].opcode == TE_WRITE)
-            c.ranges[c.n++] =
-                (struct sim_range){k * sim_world.slot + w->intents[k].at, w->intents[k].length};
+            c.ranges[c.n++] = (struct sim_range){(w->first + k) * sim_world.slot + w->intents[k].at,
+                                                 w->intents[k].length};
     return c;
 }
 
@@ -440,16 +441,17 @@ static void submit_slots(struct work *w, const te_submit_opts *opts)
     struct life *own = w->user->host->life;
     te_request reqs[SLOTS];
 
-    w->n = 1 + (size_t)sim_below(SLOTS);
+    w->n = w->n ? w->n : 1 + (size_t)sim_below(SLOTS);
     for (size_t k = 0; k < w->n; k++) {
+        int slot = (int)(w->first + k);
         size_t at = (size_t)sim_below(sim_world.slot / 2);
         size_t length = 1 + (size_t)sim_below(sim_world.slot / 2);
 
-        sim_check_slot(w->to, w->user, (int)k);
+        sim_check_slot(w->to, w->user, slot);
         w->intents[k] =
-            sim_intend(w->user, w->to, (int)k, sim_one_in(5) ? TE_READ : TE_WRITE, at, length);
+            sim_intend(w->user, w->to, slot, sim_one_in(5) ? TE_READ : TE_WRITE, at, length);
         own->writes[w->to->host] += w->intents[k].opcode == TE_WRITE;
-        reqs[k] = sim_request_of(w->user, w->to, w->hold->segment, &w->intents[k], (int)k);
+        reqs[k] = sim_request_of(w->user, w->to, w->hold->segment, &w->intents[k], slot);
     }
     sim_ok(te_submit(own->engine, w->batch, reqs, w->n, opts), "te_submit");
 }
@@ -463,13 +465,11 @@ static void submit(struct work *w)
         sim_world.is_quiet || sim_one_in(2) ? 0 : 1 + (int64_t)sim_below(2000);
     w->how = (struct sim_judged){!opts.deadline_ms, own->writes[w->to->host] == 0, sim_now()};
     w->batch = sim_batch(own, SLOTS, 1);
-    if ((sim_world.knobs.fabrics & CALLS_PAGES) && sim_one_in(2))
+    if (!w->n && (sim_world.knobs.fabrics & CALLS_PAGES) && sim_one_in(2))
         w->paged = sim_pages_submit(w->user, w->to, w->hold->segment, w->batch,
                                     sim_one_in(5) ? TE_READ : TE_WRITE, &opts);
     else
         submit_slots(w, &opts);
-    w->hold->batch = w->batch;
-    w->hold->has_batch = true;
 }
 
 /* The addition follows the batch. */
@@ -485,7 +485,18 @@ static void tell(struct work *w)
     h->late |= h->tally->gone || h->tally->life->over ? UINT64_C(1) << w->number : 0;
     sim_ok(sim_later.adder_after(e, w->batch, h->adder, UINT64_C(1) << w->number),
            "te_adder_after");
+    h->followed[h->n_followed++] = w->batch;
     w->is_told = true;
+}
+
+/* It is about to be freed. */
+static void forget(struct sim_hold *h, te_batch b)
+{
+    size_t i = 0;
+
+    while (h->followed[i] != b)
+        i++;
+    h->followed[i] = h->followed[--h->n_followed];
 }
 
 /* What there is to tell meets trouble on its way there, or the answer on its way back. */
@@ -518,7 +529,7 @@ static bool end_requests(struct work *w)
         sim_ok(te_status(own->engine, w->batch, k, &s), "te_status");
         whole = whole && s.state == TE_COMPLETED;
         sim_conclude(&w->intents[k], s.state, w->to);
-        sim_check_slot(w->to, w->user, (int)k);
+        sim_check_slot(w->to, w->user, (int)(w->first + k));
     }
     return whole;
 }
@@ -543,30 +554,64 @@ static bool end_batch(struct work *w)
     return whole;
 }
 
-/* One addition; whether its batch was whole. */
-static bool add_one(struct user *u, struct sim_hold *h, struct life *to)
+static void begin(struct work *w)
 {
-    struct work w = {.user = u, .hold = h, .to = to};
-    bool whole;
+    submit(w);
+    w->hold->tally->additions[w->number].claim = claim_of(w);
+}
 
-    w.number = h->tally->used++;
-    submit(&w);
-    h->tally->additions[w.number].claim = claim_of(&w);
-    if (!sim_one_in(4))
-        tell(&w);
-    if (sim_one_in(4))
-        disturb(&w);
-    if (w.is_told && sim_one_in(4))
-        flush(u, h, (int64_t)sim_below(500));
-    whole = end_batch(&w);
-    if (!w.is_told)
-        tell(&w);
-    h->has_batch = false;
-    sim_ok(te_batch_free(u->host->life->engine, w.batch), "te_batch_free");
+static void try_to_flush(const struct work *w)
+{
+    if (w->is_told && sim_one_in(4))
+        flush(w->user, w->hold, (int64_t)sim_below(500));
+}
+
+/* Whether its batch was whole. */
+static bool end(struct work *w)
+{
+    bool whole = end_batch(w);
+
+    if (!w->is_told)
+        tell(w);
+    forget(w->hold, w->batch);
+    sim_ok(te_batch_free(w->user->host->life->engine, w->batch), "te_batch_free");
     sim_world.counts.batches++;
     if (sim_one_in(2))
-        disturb(&w);
+        disturb(w);
     return whole;
+}
+
+/* So many at a time, each behind a batch of its own; whether all were whole. They are asked for in one order, and end in
+ * another. */
+static bool add(struct user *u, struct sim_hold *h, struct life *to, size_t n)
+{
+    struct work all[SLOTS];
+    bool whole = true;
+
+    for (size_t i = 0; i < n; i++) /* numbers first, for others add to it, too */
+        all[i] = (struct work){
+            .user = u, .hold = h, .to = to, .number = h->tally->used++, .first = i, .n = n > 1};
+    for (size_t i = 0; i < n; i++)
+        begin(&all[i]);
+    for (size_t i = n; i-- > 0;) {
+        if (!sim_one_in(4))
+            tell(&all[i]);
+        if (sim_one_in(4))
+            disturb(&all[i]);
+        try_to_flush(&all[i]);
+    }
+    for (size_t i = 0, from = n > 1 ? (size_t)sim_below(n) : 0; i < n; i++)
+        whole = end(&all[(from + i) % n]) && whole;
+    return whole;
+}
+
+/* How many at a time. */
+static size_t some(const struct sim_hold *h)
+{
+    size_t left = ADDITIONS - h->tally->used,
+           n = sim_one_in(2) ? 1 : 2 + (size_t)sim_below(SLOTS - 1);
+
+    return n < left ? n : left;
 }
 
 /* Once more after it is gone, which must be told of. */
@@ -581,7 +626,7 @@ static void add_stale(struct user *u, struct sim_hold *h, struct life *to)
     if (h->tally->life == to || strcmp(h->tally->life->name, to->name) != 0 ||
         h->tally->used == ADDITIONS)
         return;
-    add_one(u, h, to);
+    add(u, h, to, some(h));
     flush(u, h, (int64_t)sim_below(2000));
 }
 
@@ -599,7 +644,7 @@ static void use(struct user *u, struct life *to)
     }
     h = h ? h : hold(u, to);
     for (uint64_t n = 1 + sim_below(4); h && n > 0 && has_room(h, to); n--) {
-        add_one(u, h, to);
+        add(u, h, to, some(h));
         if (sim_one_in(2))
             flush(u, h, sim_one_in(3) ? 0 : (int64_t)(sim_below(60) * sim_below(60)));
     }
@@ -646,7 +691,7 @@ static bool reach(struct user *u, struct life *to)
     h = hold(u, to);
     if (!h)
         return to->tallies[0]->used == ADDITIONS && to->tallies[1]->used == ADDITIONS;
-    whole = add_one(u, h, to);
+    whole = add(u, h, to, 1);
     settle(u, h);
     if (!sim_one_in(4))
         let_go(u, to->host);
