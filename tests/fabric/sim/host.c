@@ -245,6 +245,7 @@ void *sim_host_main(void *arg)
         h->guests[i].name[0] = '\0';
     }
     h->book = (struct sim_book){.rules = {{0}}};
+    h->n_paged = 0;
     h->life = l;
     pthread_create(&keeper, NULL, keeper_main, l);
     if (counts)

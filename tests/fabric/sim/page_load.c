@@ -327,6 +327,7 @@ struct sim_paged *sim_pages_submit(struct user *u, struct life *to, te_segment s
     p->batch = b;
     p->how = (struct sim_judged){!opts->deadline_ms, own->writes[to->host] == 0, sim_now()};
     choose(p, opcode, seg);
+    sim_world.hosts[u->host->number].n_paged += p->n_pieces;
     for (int k = 0; k < SLOTS; k++)
         sim_check_slot(to, u, k);
     sim_allow(u->local, AREA, true);
@@ -341,6 +342,7 @@ struct sim_paged *sim_pages_submit(struct user *u, struct life *to, te_segment s
 
 static void discard(struct sim_paged *p)
 {
+    sim_world.hosts[p->user->host->number].n_paged -= p->n_pieces;
     sim_allow(p->user->local, AREA, false);
     free(p->local_pages);
     free(p->remote_pages);
@@ -382,35 +384,20 @@ int sim_pages_end(struct sim_paged *p, bool canceled)
     return s.state;
 }
 
-static bool speaks_native(const struct life *l)
-{
-    return l->is_native && !l->is_v1;
-}
-
-/*
- * How long nothing of it may move. With versions 1 and 2 a target that stands still takes the beginning of each piece,
- * which is progress for those that wait: each of them has the time limit to itself.
- */
-static int64_t idle_ns(const struct sim_paged *p)
-{
-    bool native = speaks_native(p->user->host->life) && speaks_native(p->to);
-
-    return BOUND_NS + LIMIT_NS * (native ? 1 : (int64_t)p->n_pieces);
-}
-
 void sim_pages_await(const struct sim_paged *p, int64_t deadline_ms)
 {
     te_engine *e = p->user->host->life->engine;
-    int64_t begin = sim_now();
+    int64_t begin = sim_now(), queue_ns = 0;
     struct te_status s = {0};
 
     while (!deadline_ms && sim_wait(e, p->batch, 10000) == TE_ERR_TIMEOUT) {
         uint64_t before = s.bytes;
 
         sim_ok(te_status(e, p->batch, 0, &s), "te_status");
+        queue_ns = sim_queue_ns() > queue_ns ? sim_queue_ns() : queue_ns;
         if (s.bytes != before || sim_stood(sim_host(), begin))
-            begin = sim_now();
-        else if (sim_now() > begin + idle_ns(p))
+            begin = sim_now(), queue_ns = 0;
+        else if (sim_now() > begin + LIMIT_NS + BOUND_NS + queue_ns)
             sim_fail("a request of pages has not ended, and nothing of it has moved for %lld s",
                      (long long)((sim_now() - begin) / SIM_S));
     }
