@@ -55,7 +55,8 @@ struct held {
     struct sim_paged *paged;
     unsigned char *was; /* of pages: what was sure at the target before, and whether */
     bool *was_sure;
-    int then; /* -1: none */
+    int then;      /* -1: none */
+    unsigned note; /* that follows them, too */
     int64_t deadline_ms, begin;
     struct sim_judged how;
     bool canceled;
@@ -240,7 +241,12 @@ static int submit_to(struct held *h, te_segment seg, bool pages)
     te_stream after = {.size = sizeof(after), .fd = waited < 0 ? h->gate->fd : waited};
     te_stream then = {.size = sizeof(then), .fd = h->then};
     te_submit_opts opts = {.size = sizeof(opts), .deadline_ms = h->deadline_ms, .after = &after};
+    char note[16];
 
+    h->note = sim_note_new(h->to->host, note);
+    opts.notify_name = sim_one_in(2) ? NULL : "behind";
+    opts.notify_msg = note;
+    opts.notify_target = seg;
     opts.then = h->then < 0 ? NULL : &then;
     if (pages)
         submit_pages(h, seg, &opts);
@@ -275,6 +281,7 @@ static bool hold(struct held *h, te_segment seg, bool pages)
     sim_ok(te_batch_free(own->engine, h->batch), "te_batch_free");
     for (size_t k = 0; h->gate->is_early && k < h->n; k++)
         sim_conclude(&h->intents[k], TE_FAILED, h->to);
+    sim_note_conclude(h->note, false);
     return false;
 }
 
@@ -480,6 +487,7 @@ static bool end(struct held *h)
     else
         sim_await_end(e, h->batch, h->deadline_ms);
     whole = end_requests(h);
+    sim_note_conclude(h->note, whole);
     sim_await_end(e, h->batch, h->deadline_ms);
     sim_ok(te_batch_free(e, h->batch), "te_batch_free");
     sim_world.counts.batches++;

@@ -141,6 +141,7 @@ struct request {
     size_t n;
     struct intent intents[SLOTS];
     struct sim_judged how;
+    bool extra; /* to memory of the target that comes and goes */
 };
 
 /* Nobody has opened or closed the segment meanwhile, so that its rules are known. */
@@ -173,6 +174,8 @@ static int submit(struct request *r)
 
     for (size_t k = 0; k < r->n; k++)
         reqs[k] = sim_request_of(r->user, r->to, r->seg, &r->intents[k], (int)k);
+    if (r->extra)
+        reqs[0].target_offset = (uintptr_t)r->to->extra + r->intents[0].at;
     if (r->n == 1 && sim_one_in(2))
         rc = sim_submit_prepared(e, r->batch, reqs, r->n, &opts);
     else
@@ -321,6 +324,37 @@ static bool try(struct user *u, struct life *to, te_segment seg, unsigned keep)
     sim_ok(te_batch_free(own->engine, r.batch), "te_batch_free");
     sim_world.counts.batches++;
     return whole;
+}
+
+/* Memory that comes and goes, so that the request is parked, and may find another path then. */
+static void try_extra(struct user *u, struct life *to, te_segment seg)
+{
+    struct life *own = u->host->life;
+    struct request r;
+    int rc;
+
+    begin(&r, u, to, seg, sure(own, to));
+    r.n = 1;
+    r.intents[0] = (struct intent){.opcode = (int)sim_below(2),
+                                   .at = (size_t)sim_below(EXTRA / 2),
+                                   .length = 1 + (size_t)sim_below(EXTRA / 4),
+                                   .local = u->local};
+    sim_allow(u->local, SLOTS * sim_world.slot, true);
+    own->writes[to->host] += r.intents[0].opcode == TE_WRITE;
+    r.extra = true;
+    rc = submit(&r);
+    if (rc && (rc != TE_ERR_NOT_REGISTERED || to != own))
+        check_refusal(&r, rc, true);
+    sim_wake(&to->there, true);
+    for (int i = 0; !rc && i < 20 && sim_wait(own->engine, r.batch, (int64_t)sim_below(200)); i++)
+        check_path(&r, 0);
+    if (!rc) {
+        sim_await_end(own->engine, r.batch, 0);
+        check_path(&r, 0);
+    }
+    sim_allow(u->local, SLOTS * sim_world.slot, false);
+    sim_ok(te_batch_free(own->engine, r.batch), "te_batch_free");
+    sim_world.counts.batches++;
 }
 
 /* A host that has never started anew is known as it is; of others the descriptor may be fetched first. */
@@ -483,6 +517,8 @@ void sim_paths_use(struct user *u, struct life *to, te_segment *seg)
             warm(u, to, *seg, sim_one_in(4) ? -1 : sim_one_in(4) ? 0 : (int64_t)sim_below(3000));
         else if (chance == 1)
             try_impossible(u, to, *seg);
+        else if (chance < 4)
+            try_extra(u, to, *seg);
         else
             try(u, to, *seg, sim_one_in(3) ? 0 : sure(own, to));
         if (sim_one_in(6))
