@@ -505,7 +505,7 @@ static bool end(struct held *h)
 /* Before it is raced or opened; what was cancelled and goes on all the same does not end soon then. */
 static void disturb(const struct held *h)
 {
-    if (!sim_world.is_quiet && sim_one_in(2))
+    if (!sim_world.is_quiet && !sim_one_in(3))
         sim_trouble(h->user->host->number, h->to->host, SIM_S << sim_below(4));
 }
 
@@ -528,7 +528,7 @@ static void decide(struct gate *g, struct held *all, size_t n)
         usleep((useconds_t)(sim_one_in(2) ? sim_below(200) : sim_below(1000000)));
     for (size_t i = 0; i < n; i++)
         if (g->fate == CANCELED || (g->fate == RACED && sim_one_in(2)) ||
-            (g->fate == OPENED && !sim_world.is_quiet && sim_one_in(6)))
+            (g->fate == OPENED && !sim_world.is_quiet && sim_one_in(3)))
             cancel(&all[i]);
 }
 
