@@ -17,7 +17,8 @@
  * through /proc/<pid>/fd, so that nothing is left behind by a process that is killed, and checks the
  * label: a descriptor may mean something else by then.
  *
- * One lock guards all state. Faces take it with sg_enter() or sg_enter_context(), give it back with
+ * One lock guards all state, which is struct sg_process: a program that plays several processes (softgpu_world)
+ * has one for each. Faces take it with sg_enter() or sg_enter_context(), give it back with
  * sg_leave(), and every function below is called with it held unless it says otherwise. Copies run
  * without it. Codes are the same numbers in both drivers.
  */
@@ -100,15 +101,10 @@ struct sg_settings {
 struct sg_range;
 
 struct sg_driver {
-    bool plays, ready;
+    bool ready;
     int devices;
     struct sg_device device[SG_MAX_DEVICES];
 };
-
-extern struct sg_settings sg_settings;
-extern struct sg_driver sg_drivers[SOFTGPU_KINDS];
-extern pthread_mutex_t sg_lock;
-extern pthread_cond_t sg_changed; /* something ended */
 
 SG_API void sg_plays(enum softgpu_kind kind); /* without the lock, when the face is loaded */
 SG_API int sg_init(enum softgpu_kind kind);   /* without the lock */
@@ -163,6 +159,16 @@ int64_t sg_now_ns(void);
     X(dmabuf)
 #define SG_PLACE_ROW(name) SG_AT_##name,
 enum sg_place { SG_PLACE_MAP(SG_PLACE_ROW) SG_PLACES };
+
+enum { SG_MAX_FAULTS = 32 };
+
+struct sg_command {
+    enum sg_place place;
+    int kind;         /* -1: both */
+    long first, left; /* fails from the first call on, counted down to 1; then `left` times */
+    int code;         /* 0: the usual one */
+    bool async;
+};
 
 void sg_fault_start(void); /* SOFTGPU_FAULTS */
 /* Looks at the control file. */
@@ -343,5 +349,51 @@ long sg_event_live(enum softgpu_kind kind);
 
 SG_API const char *sg_name(enum softgpu_kind kind, int code);
 SG_API const char *sg_text(int code);
+
+/* ---- device.c: all that a process has */
+
+struct sg_process {
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* something ended */
+    _Atomic pid_t owner;    /* who initialised; a forked child has nothing */
+    struct sg_settings settings;
+    struct sg_driver drivers[SOFTGPU_KINDS];
+
+    struct sg_command faults[SG_MAX_FAULTS];
+    int n_faults;
+    long calls[SOFTGPU_KINDS][SG_PLACES];
+    struct {
+        bool on;
+        int64_t until; /* 0: until `release` */
+        int kind, device;
+    } stall;
+    struct {
+        char path[1024];
+        dev_t dev;
+        ino_t ino;
+        struct timespec changed;
+    } control;
+    /* Modes: 0 minds the captures of all threads (GLOBAL), 1 those of its own, 2 none (RELAXED). */
+    struct {
+        bool on, spoilt;
+    } captures[SOFTGPU_KINDS];
+
+    struct {
+        struct sg_range **v; /* by address, none overlaps another */
+        size_t n, room;
+    } tables[SOFTGPU_KINDS];
+    uint64_t last_id;
+    uint32_t last_number;
+    struct sg_space *spaces[SOFTGPU_KINDS];
+    struct sg_handle *handles[SOFTGPU_KINDS];
+    uint64_t n_handles;
+    struct sg_stream *streams[SOFTGPU_KINDS];
+    struct sg_event *events[SOFTGPU_KINDS];
+    uint64_t last_op;
+};
+
+/* That of the calling thread. */
+SG_API struct sg_process *sg_process(void);
+#define SG (sg_process())
 
 #endif

@@ -2,6 +2,9 @@
 /*
  * device.c - settings, devices, contexts, and the lock. The environment is read once, when the first
  * driver is initialised.
+ *
+ * Where a program plays several processes, a library in it may have initialised the driver in one of them, and found
+ * its contexts there, for all: each has the driver ready from the start, and a context of any stands for its own.
  */
 #include "fabric/softgpu/core.h"
 
@@ -15,15 +18,35 @@
 
 enum { MAX_STACK = 16 };
 
-struct sg_settings sg_settings;
-struct sg_driver sg_drivers[SOFTGPU_KINDS];
-pthread_mutex_t sg_lock = PTHREAD_MUTEX_INITIALIZER;
-pthread_cond_t sg_changed = PTHREAD_COND_INITIALIZER;
-
-static _Atomic pid_t owner; /* who initialised; a forked child has nothing */
+static bool played[SOFTGPU_KINDS];
+static struct sg_process only = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                                 .changed = PTHREAD_COND_INITIALIZER};
 static _Thread_local struct sg_context *stack[SOFTGPU_KINDS][MAX_STACK];
 static _Thread_local int depth[SOFTGPU_KINDS];
 static _Thread_local int devices[SOFTGPU_KINDS];
+
+/* That of the program, NULL: it is one process. */
+static const struct softgpu_world *world(void)
+{
+    return &softgpu_world;
+}
+
+struct sg_process *sg_process(void)
+{
+    void **own = world() ? world()->process() : NULL;
+    struct sg_process *p;
+
+    if (!own)
+        return &only;
+    if (*own)
+        return *own;
+    p = calloc(1, sizeof(*p));
+    if (!p)
+        abort();
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->changed, NULL);
+    return *own = p;
+}
 
 static const struct {
     const char *word, *visible;
@@ -111,13 +134,14 @@ static int hip_version(const char *text)
 
 static void read_settings(void)
 {
-    const char *host = getenv("SOFTGPU_HOST"), *fabric = getenv("SOFTGPU_FABRIC_ID");
+    const char *host = world() ? world()->host() : getenv("SOFTGPU_HOST");
+    const char *fabric = getenv("SOFTGPU_FABRIC_ID");
 
     if (!host)
         host = "";
     if (!fabric)
         fabric = "";
-    sg_settings = (struct sg_settings){
+    SG->settings = (struct sg_settings){
         .devices = (int)number("SOFTGPU_DEVICES", 2),
         .memory = number("SOFTGPU_MEMORY", (size_t)1 << 30),
         .delay_us = (unsigned)number("SOFTGPU_DELAY_US", 50),
@@ -130,15 +154,15 @@ static void read_settings(void)
         .host = sg_hash(host, strlen(host)),
         .fabric_id = sg_hash(fabric, strlen(fabric)),
     };
-    if (sg_settings.devices > SG_MAX_DEVICES)
-        sg_settings.devices = SG_MAX_DEVICES;
+    if (SG->settings.devices > SG_MAX_DEVICES)
+        SG->settings.devices = SG_MAX_DEVICES;
 }
 
 static void add_device(enum softgpu_kind kind, int number)
 {
-    struct sg_driver *d = &sg_drivers[kind];
+    struct sg_driver *d = &SG->drivers[kind];
     struct sg_device *out = &d->device[d->devices];
-    uint64_t seed[3] = {sg_settings.host, (uint64_t)kind, (uint64_t)number}, half;
+    uint64_t seed[3] = {SG->settings.host, (uint64_t)kind, (uint64_t)number}, half;
 
     out->number = number;
     out->context = (struct sg_context){.kind = kind, .device = d->devices};
@@ -158,13 +182,13 @@ static void add_devices(enum softgpu_kind kind)
     const char *seen = getenv(sg_visible(kind));
     unsigned done = 0;
 
-    for (int i = 0; !seen && i < sg_settings.devices; i++)
+    for (int i = 0; !seen && i < SG->settings.devices; i++)
         add_device(kind, i);
     while (seen && *seen) {
         char *end;
         long i = strtol(seen, &end, 10);
 
-        if (end == seen || i < 0 || i >= sg_settings.devices || done & 1u << i)
+        if (end == seen || i < 0 || i >= SG->settings.devices || done & 1u << i)
             return;
         done |= 1u << i;
         add_device(kind, (int)i);
@@ -174,33 +198,33 @@ static void add_devices(enum softgpu_kind kind)
 
 void sg_plays(enum softgpu_kind kind)
 {
-    sg_drivers[kind].plays = true;
+    played[kind] = true;
 }
 
 bool softgpu_plays(enum softgpu_kind kind)
 {
-    return sg_drivers[kind].plays;
+    return played[kind];
 }
 
 static bool forked(void)
 {
-    pid_t pid = atomic_load(&owner);
+    pid_t pid = atomic_load(&SG->owner);
 
-    return pid != 0 && pid != getpid();
+    return pid != 0 && !world() && pid != getpid();
 }
 
 int sg_init(enum softgpu_kind kind)
 {
-    struct sg_driver *d = &sg_drivers[kind];
+    struct sg_driver *d = &SG->drivers[kind];
     int rc = SG_OK;
 
     if (forked())
         return SG_NOT_INITIALIZED;
-    pthread_mutex_lock(&sg_lock);
-    if (atomic_load(&owner) == 0) {
+    pthread_mutex_lock(&SG->lock);
+    if (atomic_load(&SG->owner) == 0) {
         read_settings();
         sg_fault_start();
-        atomic_store(&owner, getpid());
+        atomic_store(&SG->owner, getpid());
     }
     sg_fault_listen();
     if (!d->ready) {
@@ -211,22 +235,24 @@ int sg_init(enum softgpu_kind kind)
             rc = SG_NO_DEVICE;
         d->ready = rc == SG_OK;
     }
-    pthread_mutex_unlock(&sg_lock);
+    pthread_mutex_unlock(&SG->lock);
     return rc;
 }
 
 const struct sg_settings *sg_look(void)
 {
-    return &sg_settings;
+    return &SG->settings;
 }
 
 int sg_enter(enum softgpu_kind kind)
 {
-    if (forked() || atomic_load(&owner) == 0)
+    if (world() && !SG->drivers[kind].ready)
+        (void)sg_init(kind);
+    if (forked() || atomic_load(&SG->owner) == 0)
         return SG_NOT_INITIALIZED;
-    pthread_mutex_lock(&sg_lock);
-    if (!sg_drivers[kind].ready) {
-        pthread_mutex_unlock(&sg_lock);
+    pthread_mutex_lock(&SG->lock);
+    if (!SG->drivers[kind].ready) {
+        pthread_mutex_unlock(&SG->lock);
         return SG_NOT_INITIALIZED;
     }
     sg_fault_listen();
@@ -235,7 +261,7 @@ int sg_enter(enum softgpu_kind kind)
 
 int sg_leave(int code)
 {
-    pthread_mutex_unlock(&sg_lock);
+    pthread_mutex_unlock(&SG->lock);
     return code;
 }
 
@@ -271,22 +297,22 @@ int sg_enter_context(enum softgpu_kind kind, struct sg_context **out)
 int sg_dead(enum softgpu_kind kind, const struct sg_range *r)
 {
     const struct sg_context *c = sg_current(kind);
-    int code = r ? sg_drivers[kind].device[r->device].context.dead : SG_OK;
+    int code = r ? SG->drivers[kind].device[r->device].context.dead : SG_OK;
 
     return code || !c ? code : c->dead;
 }
 
 struct sg_device *sg_device(enum softgpu_kind kind, int device)
 {
-    if (device < 0 || device >= sg_drivers[kind].devices)
+    if (device < 0 || device >= SG->drivers[kind].devices)
         return NULL;
-    return &sg_drivers[kind].device[device];
+    return &SG->drivers[kind].device[device];
 }
 
 int sg_device_by_uuid(enum softgpu_kind kind, const uint8_t uuid[16])
 {
-    for (int i = 0; i < sg_drivers[kind].devices; i++)
-        if (memcmp(sg_drivers[kind].device[i].uuid, uuid, 16) == 0)
+    for (int i = 0; i < SG->drivers[kind].devices; i++)
+        if (memcmp(SG->drivers[kind].device[i].uuid, uuid, 16) == 0)
             return i;
     return -1;
 }
@@ -296,11 +322,11 @@ int softgpu_contexts(enum softgpu_kind kind, int device)
     struct sg_device *d;
     int n = -1;
 
-    pthread_mutex_lock(&sg_lock);
+    pthread_mutex_lock(&SG->lock);
     d = sg_device(kind, device);
     if (d)
         n = d->context.active;
-    pthread_mutex_unlock(&sg_lock);
+    pthread_mutex_unlock(&SG->lock);
     return n;
 }
 
@@ -333,12 +359,23 @@ int sg_release(enum softgpu_kind kind, int device)
     return SG_OK;
 }
 
+/* The caller's own for that of another process of this program. */
+static struct sg_context *own_context(enum softgpu_kind kind, const struct sg_context *c)
+{
+    struct sg_context *own = &SG->drivers[kind].device[c->device].context;
+
+    begin(own);
+    return own;
+}
+
 int sg_push(enum softgpu_kind kind, struct sg_context *c)
 {
     bool known = false;
 
-    for (int i = 0; i < sg_drivers[kind].devices; i++)
-        known |= c == &sg_drivers[kind].device[i].context;
+    if (world() && c)
+        c = own_context(kind, c);
+    for (int i = 0; i < SG->drivers[kind].devices; i++)
+        known |= c == &SG->drivers[kind].device[i].context;
     if (!known || depth[kind] == MAX_STACK)
         return SG_INVALID_CONTEXT;
     if (!c->active)
@@ -360,7 +397,7 @@ int sg_pop(enum softgpu_kind kind, struct sg_context **out)
 struct sg_context *sg_current(enum softgpu_kind kind)
 {
     if (!kinds[kind].pushes)
-        return &sg_drivers[kind].device[devices[kind]].context;
+        return &SG->drivers[kind].device[devices[kind]].context;
     return depth[kind] ? stack[kind][depth[kind] - 1] : NULL;
 }
 

@@ -15,38 +15,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_FAULTS = 32, MAX_TEXT = 4096, LOOK_MS = 2 };
-
-struct fault {
-    enum sg_place place;
-    int kind;         /* -1: both */
-    long first, left; /* fails from the first call on, counted down to 1; then `left` times */
-    int code;         /* 0: the usual one */
-    bool async;
-};
+enum { MAX_TEXT = 4096, LOOK_MS = 2 };
 
 #define PLACE_NAME(name) #name,
 static const char *const place_names[] = {SG_PLACE_MAP(PLACE_NAME)};
 
-static struct fault faults[MAX_FAULTS];
-static int n_faults;
-static long calls[SOFTGPU_KINDS][SG_PLACES];
-static struct {
-    bool on;
-    int64_t until; /* 0: until `release` */
-    int kind, device;
-} stall;
-static struct {
-    char path[1024];
-    dev_t dev;
-    ino_t ino;
-    struct timespec changed;
-} control;
-
-/* Modes: 0 minds the captures of all threads (GLOBAL), 1 those of its own, 2 none (RELAXED). */
-static struct {
-    bool on, spoilt;
-} captures[SOFTGPU_KINDS];
 static _Thread_local struct {
     int mode;
     bool own;
@@ -56,11 +29,11 @@ bool softgpu_capture(enum softgpu_kind kind, bool begin)
 {
     bool good;
 
-    pthread_mutex_lock(&sg_lock);
-    good = begin || !captures[kind].spoilt;
-    captures[kind].on = minds[kind].own = begin;
-    captures[kind].spoilt = false;
-    pthread_mutex_unlock(&sg_lock);
+    pthread_mutex_lock(&SG->lock);
+    good = begin || !SG->captures[kind].spoilt;
+    SG->captures[kind].on = minds[kind].own = begin;
+    SG->captures[kind].spoilt = false;
+    pthread_mutex_unlock(&SG->lock);
     return good;
 }
 
@@ -77,9 +50,9 @@ int sg_exchange_capture_mode(enum softgpu_kind kind, int *mode)
 
 int sg_captured(enum softgpu_kind kind)
 {
-    bool refused = captures[kind].on && minds[kind].mode < (minds[kind].own ? 2 : 1);
+    bool refused = SG->captures[kind].on && minds[kind].mode < (minds[kind].own ? 2 : 1);
 
-    captures[kind].spoilt |= refused;
+    SG->captures[kind].spoilt |= refused;
     return refused ? SG_CAPTURED : SG_OK;
 }
 
@@ -128,12 +101,12 @@ static bool take_kind(const char *word, int *kind)
 /* fail PLACE [nth=N] [count=K] [error=E] [async=1] [kind=cuda|hip|npu|..] */
 static int command_fail(char **rest)
 {
-    struct fault f = {.kind = -1, .first = 1, .left = 1};
+    struct sg_command f = {.kind = -1, .first = 1, .left = 1};
     const char *word = strtok_r(NULL, " \t", rest);
     int place = word ? place_of(word) : -1;
     long x;
 
-    if (place < 0 || n_faults == MAX_FAULTS)
+    if (place < 0 || SG->n_faults == SG_MAX_FAULTS)
         return EINVAL;
     f.place = (enum sg_place)place;
     while ((word = strtok_r(NULL, " \t", rest))) {
@@ -146,7 +119,7 @@ static int command_fail(char **rest)
         else
             return EINVAL;
     }
-    faults[n_faults++] = f;
+    SG->faults[SG->n_faults++] = f;
     return 0;
 }
 
@@ -160,10 +133,10 @@ static int command_stall(char **rest)
     while ((word = strtok_r(NULL, " \t", rest)))
         if (!take(word, "ms", &ms) && !take_kind(word, &kind) && !take(word, "device", &device))
             return EINVAL;
-    stall.on = true;
-    stall.until = ms ? sg_now_ns() + ms * 1000000 : 0;
-    stall.kind = kind;
-    stall.device = (int)device;
+    SG->stall.on = true;
+    SG->stall.until = ms ? sg_now_ns() + ms * 1000000 : 0;
+    SG->stall.kind = kind;
+    SG->stall.device = (int)device;
     return 0;
 }
 
@@ -181,11 +154,11 @@ static int command(char *line)
     if (strtok_r(NULL, " \t", &rest))
         return EINVAL;
     if (strcmp(word, "clear") == 0)
-        n_faults = 0;
+        SG->n_faults = 0;
     else if (strcmp(word, "release") != 0)
         return EINVAL;
-    stall.on = false;
-    pthread_cond_broadcast(&sg_changed);
+    SG->stall.on = false;
+    pthread_cond_broadcast(&SG->changed);
     return 0;
 }
 
@@ -209,9 +182,9 @@ int softgpu_control(const char *commands)
 {
     int rc;
 
-    pthread_mutex_lock(&sg_lock);
+    pthread_mutex_lock(&SG->lock);
     rc = run(commands);
-    pthread_mutex_unlock(&sg_lock);
+    pthread_mutex_unlock(&SG->lock);
     return rc;
 }
 
@@ -225,7 +198,7 @@ void sg_fault_start(void)
     const char *path = getenv("SOFTGPU_CONTROL"), *text = getenv("SOFTGPU_FAULTS");
 
     if (path)
-        snprintf(control.path, sizeof(control.path), "%s", path);
+        snprintf(SG->control.path, sizeof(SG->control.path), "%s", path);
     if (text && run(text))
         complain("SOFTGPU_FAULTS");
 }
@@ -237,12 +210,12 @@ void sg_fault_listen(void)
     ssize_t n;
     int fd;
 
-    if (!control.path[0] || stat(control.path, &st) < 0 ||
-        (st.st_dev == control.dev && st.st_ino == control.ino &&
-         st.st_mtim.tv_sec == control.changed.tv_sec &&
-         st.st_mtim.tv_nsec == control.changed.tv_nsec))
+    if (!SG->control.path[0] || stat(SG->control.path, &st) < 0 ||
+        (st.st_dev == SG->control.dev && st.st_ino == SG->control.ino &&
+         st.st_mtim.tv_sec == SG->control.changed.tv_sec &&
+         st.st_mtim.tv_nsec == SG->control.changed.tv_nsec))
         return;
-    fd = open(control.path, O_RDONLY | O_CLOEXEC);
+    fd = open(SG->control.path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return;
     n = read(fd, text, sizeof(text) - 1);
@@ -250,22 +223,22 @@ void sg_fault_listen(void)
     if (n < 0)
         return;
     text[n] = 0;
-    control.dev = st.st_dev;
-    control.ino = st.st_ino;
-    control.changed = st.st_mtim;
+    SG->control.dev = st.st_dev;
+    SG->control.ino = st.st_ino;
+    SG->control.changed = st.st_mtim;
     if (run(text))
-        complain(control.path);
+        complain(SG->control.path);
 }
 
 int sg_fault(enum softgpu_kind kind, enum sg_place place, int code, bool *async)
 {
     int found = SG_OK;
 
-    calls[kind][place]++;
+    SG->calls[kind][place]++;
     if (minds_captures(place) && sg_captured(kind))
         return SG_CAPTURED;
-    for (int i = 0; i < n_faults; i++) {
-        struct fault *f = &faults[i];
+    for (int i = 0; i < SG->n_faults; i++) {
+        struct sg_command *f = &SG->faults[i];
 
         if (f->place != place || (f->kind >= 0 && f->kind != (int)kind))
             continue;
@@ -290,17 +263,17 @@ long softgpu_calls(enum softgpu_kind kind, const char *place)
 
     if (at < 0)
         return -1;
-    pthread_mutex_lock(&sg_lock);
-    n = calls[kind][at];
-    pthread_mutex_unlock(&sg_lock);
+    pthread_mutex_lock(&SG->lock);
+    n = SG->calls[kind][at];
+    pthread_mutex_unlock(&SG->lock);
     return n;
 }
 
 static bool is_stalled(enum softgpu_kind kind, int device)
 {
-    return stall.on && (stall.until == 0 || sg_now_ns() < stall.until) &&
-           (stall.kind < 0 || stall.kind == (int)kind) &&
-           (stall.device < 0 || stall.device == device);
+    return SG->stall.on && (SG->stall.until == 0 || sg_now_ns() < SG->stall.until) &&
+           (SG->stall.kind < 0 || SG->stall.kind == (int)kind) &&
+           (SG->stall.device < 0 || SG->stall.device == device);
 }
 
 void sg_stalled(enum softgpu_kind kind, int device)
@@ -314,7 +287,7 @@ void sg_stalled(enum softgpu_kind kind, int device)
             t.tv_sec++;
             t.tv_nsec -= 1000000000;
         }
-        pthread_cond_timedwait(&sg_changed, &sg_lock, &t);
+        pthread_cond_timedwait(&SG->changed, &SG->lock, &t);
         sg_fault_listen();
     }
 }

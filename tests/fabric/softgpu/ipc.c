@@ -48,7 +48,7 @@ static void write_ticket(const struct sg_block *b, bool fabric, const struct sg_
                        .id = b->label->id,
                        .offset = r ? r->offset : 0,
                        .size = r ? r->size : b->size,
-                       .scope = fabric ? sg_settings.fabric_id : sg_settings.host,
+                       .scope = fabric ? SG->settings.fabric_id : SG->settings.host,
                        .number = r ? r->number : 0};
 
     t.check = check_of(&t);
@@ -60,7 +60,7 @@ static bool read_ticket(enum softgpu_kind kind, bool fabric, const void *handle,
     memcpy(out, handle, sizeof(*out));
     return out->magic == TICKET_MAGIC && out->check == check_of(out) && out->kind == kind &&
            (out->fabric != 0) == fabric &&
-           out->scope == (fabric ? sg_settings.fabric_id : sg_settings.host);
+           out->scope == (fabric ? SG->settings.fabric_id : SG->settings.host);
 }
 
 static bool is_alive(const struct ticket *t, const struct sg_block *b)
@@ -178,8 +178,8 @@ int sg_ipc_open(struct sg_context *c, const void *handle, uintptr_t *out)
         *out = s.found->addr;
         return SG_OK;
     }
-    rc = !sg_settings.peer && b->device >= 0 && b->device != c->device ? SG_PEER_UNSUPPORTED
-                                                                       : map_opened(c, &t, b, out);
+    rc = !SG->settings.peer && b->device >= 0 && b->device != c->device ? SG_PEER_UNSUPPORTED
+                                                                        : map_opened(c, &t, b, out);
     if (rc)
         sg_block_put(b);
     return rc;
@@ -223,7 +223,7 @@ bool sg_ipc_parse(enum softgpu_kind kind, const char *text, void *handle)
     char again[SG_HANDLE_BYTES + 1];
     unsigned pid, fd, size, number;
     unsigned long long id;
-    struct ticket t = {.magic = TICKET_MAGIC, .kind = (uint16_t)kind, .scope = sg_settings.host};
+    struct ticket t = {.magic = TICKET_MAGIC, .kind = (uint16_t)kind, .scope = SG->settings.host};
 
     if (sscanf(text, "%8x%4x%16llx%8x%*8x%8x", &pid, &fd, &id, &size, &number) != 5)
         return false;
@@ -273,7 +273,7 @@ int sg_dmabuf(enum softgpu_kind kind, uintptr_t addr, size_t size, int *fd)
 
     if (rc)
         return rc;
-    if (!sg_settings.dmabuf)
+    if (!SG->settings.dmabuf)
         return SG_NOT_SUPPORTED;
     if (!r || !size || size % SG_PAGE || addr % SG_PAGE)
         return SG_INVALID_VALUE;

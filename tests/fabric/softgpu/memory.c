@@ -15,23 +15,16 @@
 #define MAGIC 0x33757067746f7306u /* changes with the layout of the label */
 enum { DIRT = 0xa5, MAX_DIRT = 4 << 20 };
 
-static struct {
-    struct sg_range **v; /* by address, none overlaps another */
-    size_t n, room;
-} tables[SOFTGPU_KINDS];
-static uint64_t last_id;
-static uint32_t last_number;
-
 /* -------------------------------------------------------------------------------------- table */
 
 /* Index of the first range that ends behind `addr`. */
 static size_t index_of(enum softgpu_kind kind, uintptr_t addr)
 {
-    size_t low = 0, high = tables[kind].n;
+    size_t low = 0, high = SG->tables[kind].n;
 
     while (low < high) {
         size_t middle = (low + high) / 2;
-        const struct sg_range *r = tables[kind].v[middle];
+        const struct sg_range *r = SG->tables[kind].v[middle];
 
         if (r->addr + r->size <= addr)
             low = middle + 1;
@@ -45,7 +38,7 @@ struct sg_range *sg_find_from(enum softgpu_kind kind, uintptr_t addr)
 {
     size_t i = index_of(kind, addr);
 
-    return i < tables[kind].n ? tables[kind].v[i] : NULL;
+    return i < SG->tables[kind].n ? SG->tables[kind].v[i] : NULL;
 }
 
 struct sg_range *sg_find_any(enum softgpu_kind kind, uintptr_t addr)
@@ -67,25 +60,25 @@ struct sg_range *sg_range_add(const struct sg_range *like)
     struct sg_range *r = malloc(sizeof(*r));
     size_t i = index_of(like->kind, like->addr);
 
-    if (r && tables[like->kind].n == tables[like->kind].room) {
-        size_t room = tables[like->kind].room * 2 + 64;
-        struct sg_range **v = realloc(tables[like->kind].v, room * sizeof(struct sg_range *));
+    if (r && SG->tables[like->kind].n == SG->tables[like->kind].room) {
+        size_t room = SG->tables[like->kind].room * 2 + 64;
+        struct sg_range **v = realloc(SG->tables[like->kind].v, room * sizeof(struct sg_range *));
 
         if (!v) {
             free(r);
             return NULL;
         }
-        tables[like->kind].v = v;
-        tables[like->kind].room = room;
+        SG->tables[like->kind].v = v;
+        SG->tables[like->kind].room = room;
     }
     if (!r)
         return NULL;
     *r = *like;
-    r->id = ++last_id;
-    memmove(tables[r->kind].v + i + 1, tables[r->kind].v + i,
-            (tables[r->kind].n - i) * sizeof(struct sg_range *));
-    tables[r->kind].v[i] = r;
-    tables[r->kind].n++;
+    r->id = ++SG->last_id;
+    memmove(SG->tables[r->kind].v + i + 1, SG->tables[r->kind].v + i,
+            (SG->tables[r->kind].n - i) * sizeof(struct sg_range *));
+    SG->tables[r->kind].v[i] = r;
+    SG->tables[r->kind].n++;
     return r;
 }
 
@@ -93,9 +86,9 @@ void sg_range_del(struct sg_range *r)
 {
     size_t i = index_of(r->kind, r->addr);
 
-    tables[r->kind].n--;
-    memmove(tables[r->kind].v + i, tables[r->kind].v + i + 1,
-            (tables[r->kind].n - i) * sizeof(struct sg_range *));
+    SG->tables[r->kind].n--;
+    memmove(SG->tables[r->kind].v + i, SG->tables[r->kind].v + i + 1,
+            (SG->tables[r->kind].n - i) * sizeof(struct sg_range *));
     free(r);
 }
 
@@ -138,21 +131,21 @@ static bool joins(const struct sg_range *a, const struct sg_range *b)
 
 struct sg_range *sg_range_join(struct sg_range *r)
 {
-    struct sg_range **v = tables[r->kind].v;
+    struct sg_range **v = SG->tables[r->kind].v;
     size_t i = index_of(r->kind, r->addr);
 
-    if (i + 1 < tables[r->kind].n && joins(r, v[i + 1])) {
+    if (i + 1 < SG->tables[r->kind].n && joins(r, v[i + 1])) {
         r->size += v[i + 1]->size;
         free(v[i + 1]);
-        tables[r->kind].n--;
-        memmove(v + i + 1, v + i + 2, (tables[r->kind].n - i - 1) * sizeof(struct sg_range *));
+        SG->tables[r->kind].n--;
+        memmove(v + i + 1, v + i + 2, (SG->tables[r->kind].n - i - 1) * sizeof(struct sg_range *));
     }
     if (i > 0 && joins(v[i - 1], r)) {
         v[i - 1]->size += r->size;
         r = v[i - 1];
         free(v[i]);
-        tables[r->kind].n--;
-        memmove(v + i, v + i + 1, (tables[r->kind].n - i) * sizeof(struct sg_range *));
+        SG->tables[r->kind].n--;
+        memmove(v + i, v + i + 1, (SG->tables[r->kind].n - i) * sizeof(struct sg_range *));
     }
     return r;
 }
@@ -160,8 +153,8 @@ struct sg_range *sg_range_join(struct sg_range *r)
 void sg_range_each(enum softgpu_kind kind, void (*see)(void *arg, const struct sg_range *r),
                    void *arg)
 {
-    for (size_t i = 0; i < tables[kind].n; i++)
-        see(arg, tables[kind].v[i]);
+    for (size_t i = 0; i < SG->tables[kind].n; i++)
+        see(arg, SG->tables[kind].v[i]);
 }
 
 /* ------------------------------------------------------------------------------------- blocks */
@@ -182,7 +175,7 @@ int sg_block_make(enum softgpu_kind kind, int device, size_t size, struct sg_blo
     struct sg_device *d = sg_device(kind, device);
     struct sg_block *b;
 
-    if (size > sg_settings.memory - d->used)
+    if (size > SG->settings.memory - d->used)
         return SG_OUT_OF_MEMORY;
     b = calloc(1, sizeof(*b));
     if (!b)
@@ -209,7 +202,6 @@ int sg_block_from(enum softgpu_kind kind, int fd, struct sg_block **out)
 {
     struct sg_block *b = calloc(1, sizeof(*b));
     struct stat st;
-    uint64_t magic = 0;
 
     if (!b)
         return SG_OUT_OF_MEMORY;
@@ -218,10 +210,9 @@ int sg_block_from(enum softgpu_kind kind, int fd, struct sg_block **out)
         (size_t)st.st_size < SG_LABEL_BYTES)
         goto bad;
     b->size = (size_t)st.st_size - SG_LABEL_BYTES;
-    if (pread(b->fd, &magic, sizeof(magic), (off_t)b->size) != (ssize_t)sizeof(magic) ||
-        magic != MAGIC || map_label(b))
+    if (map_label(b))
         goto bad;
-    if (b->label->kind != (uint32_t)kind || b->label->size != b->size) {
+    if (b->label->magic != MAGIC || b->label->kind != (uint32_t)kind || b->label->size != b->size) {
         munmap(b->label, SG_LABEL_BYTES);
         goto bad;
     }
@@ -240,7 +231,7 @@ void sg_block_put(struct sg_block *b)
     if (--b->refs)
         return;
     if (b->own)
-        sg_drivers[b->kind].device[b->device].used -= b->size;
+        SG->drivers[b->kind].device[b->device].used -= b->size;
     munmap(b->label, SG_LABEL_BYTES);
     close(b->fd);
     free(b);
@@ -326,8 +317,8 @@ static void del_block(struct sg_range *r)
 
 static struct sg_range *find_free(const struct sg_context *c, size_t size)
 {
-    for (size_t i = 0; i < tables[c->kind].n; i++) {
-        struct sg_range *r = tables[c->kind].v[i];
+    for (size_t i = 0; i < SG->tables[c->kind].n; i++) {
+        struct sg_range *r = SG->tables[c->kind].v[i];
 
         if (r->sort == SG_FREE && r->device == c->device && r->size >= size)
             return r;
@@ -345,7 +336,7 @@ int sg_alloc(struct sg_context *c, size_t size, uintptr_t *out)
         return rc;
     if (size == 0)
         return SG_INVALID_VALUE;
-    if (size > sg_settings.memory)
+    if (size > SG->settings.memory)
         return SG_OUT_OF_MEMORY;
     size = (size + SG_ALIGN - 1) / SG_ALIGN * SG_ALIGN;
     r = size < SG_SMALL ? find_free(c, size) : NULL;
@@ -358,7 +349,7 @@ int sg_alloc(struct sg_context *c, size_t size, uintptr_t *out)
     if (!r)
         return SG_OUT_OF_MEMORY;
     r->sort = SG_ALLOC;
-    r->number = ++last_number;
+    r->number = ++SG->last_number;
     r->block->label->live[r->offset / SG_ALIGN % SG_SLOTS] = r->number;
     memset(r->alias, DIRT, asked < MAX_DIRT ? asked : MAX_DIRT);
     *out = r->addr;
@@ -396,8 +387,8 @@ int sg_free(struct sg_context *c, uintptr_t addr)
 
 void sg_free_all(struct sg_context *c)
 {
-    for (size_t i = 0; i < tables[c->kind].n;) {
-        struct sg_range *r = tables[c->kind].v[i];
+    for (size_t i = 0; i < SG->tables[c->kind].n;) {
+        struct sg_range *r = SG->tables[c->kind].v[i];
 
         if (r->sort == SG_ALLOC && r->device == c->device) {
             drop(r);
@@ -484,14 +475,14 @@ void *softgpu_alias(const void *ptr)
     uintptr_t addr = (uintptr_t)ptr;
     char *alias = NULL;
 
-    pthread_mutex_lock(&sg_lock);
+    pthread_mutex_lock(&SG->lock);
     for (int kind = 0; kind < SOFTGPU_KINDS && !alias; kind++) {
         const struct sg_range *r = sg_find((enum softgpu_kind)kind, addr);
 
         if (r && r->sort != SG_PINNED && (r->sort != SG_MAPPED || r->can_read))
             alias = r->alias + (addr - r->addr);
     }
-    pthread_mutex_unlock(&sg_lock);
+    pthread_mutex_unlock(&SG->lock);
     return alias;
 }
 
@@ -500,14 +491,14 @@ bool softgpu_peermem(const void *ptr, size_t length)
     uintptr_t addr = (uintptr_t)ptr;
     bool yes = false;
 
-    pthread_mutex_lock(&sg_lock);
-    for (int kind = 0; kind < SOFTGPU_KINDS && sg_settings.peermem && !yes; kind++) {
+    pthread_mutex_lock(&SG->lock);
+    for (int kind = 0; kind < SOFTGPU_KINDS && SG->settings.peermem && !yes; kind++) {
         const struct sg_range *r = sg_find((enum softgpu_kind)kind, addr);
 
         yes = r && r->block && length <= r->size && addr - r->addr <= r->size - length &&
               (r->sort != SG_MAPPED || r->block->label->direct);
     }
-    pthread_mutex_unlock(&sg_lock);
+    pthread_mutex_unlock(&SG->lock);
     return yes;
 }
 
@@ -556,8 +547,8 @@ long softgpu_live(enum softgpu_kind kind, const char *what)
 {
     long n;
 
-    pthread_mutex_lock(&sg_lock);
+    pthread_mutex_lock(&SG->lock);
     n = live(kind, what);
-    pthread_mutex_unlock(&sg_lock);
+    pthread_mutex_unlock(&SG->lock);
     return n;
 }

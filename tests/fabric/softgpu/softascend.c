@@ -35,7 +35,7 @@ static struct opened {
     struct opened *next;
     uintptr_t addr;
     char key[KEY_BYTES];
-} * all_opened; /* under sg_lock */
+} * all_opened; /* under struct sg_process.lock */
 
 static _Thread_local bool has_device;
 static _Atomic bool initialised;

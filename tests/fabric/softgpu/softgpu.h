@@ -24,6 +24,20 @@ enum softgpu_kind {
     SOFTGPU_KINDS
 };
 
+/*
+ * A program that plays several processes in one, each of which getpid() tells from the others, defines this. Each has
+ * contexts, memory, streams and faults of its own then, though all are mapped in one address space. Memory of another
+ * is found by open() of /proc/PID/fd/N, which such a program has to answer.
+ */
+struct softgpu_world {
+    void **(*process)(
+        void); /* where softgpu keeps what the calling thread's process has; NULL at first */
+    const char *(*host)(void);                          /* as SOFTGPU_HOST, of that process */
+    void (*copy)(void *to, const void *from, size_t n); /* what a stream copies */
+};
+extern const struct softgpu_world softgpu_world
+    __attribute__((weak, visibility("default"))); /* not defined: none */
+
 #pragma GCC visibility push(default)
 
 /*

@@ -62,10 +62,6 @@ struct sg_event {
     unsigned refs; /* its owner and ops */
 };
 
-static struct sg_stream *streams[SOFTGPU_KINDS];
-static struct sg_event *events[SOFTGPU_KINDS];
-static uint64_t last_op;
-
 /* ----------------------------------------------------------------------------------- carry out */
 
 static void put_event(struct sg_event *e)
@@ -88,8 +84,18 @@ static void sleep_a_little(uint64_t *random)
     *random ^= *random << 13;
     *random ^= *random >> 7;
     *random ^= *random << 17;
-    if (sg_settings.delay_us)
-        usleep((useconds_t)(*random % (sg_settings.delay_us + 1)));
+    if (SG->settings.delay_us)
+        usleep((useconds_t)(*random % (SG->settings.delay_us + 1)));
+}
+
+static void copy_bytes(void *to, const void *from, size_t n)
+{
+    const struct softgpu_world *world = &softgpu_world;
+
+    if (world)
+        world->copy(to, from, n);
+    else
+        memmove(to, from, n);
 }
 
 /* Without the lock. */
@@ -99,7 +105,7 @@ static void move_bytes(const struct op *op)
         if (op->what == OP_FILL)
             memset(op->v[i].to, op->byte, op->v[i].n);
         else
-            memmove(op->v[i].to, op->v[i].from, op->v[i].n);
+            copy_bytes(op->v[i].to, op->v[i].from, op->v[i].n);
 }
 
 static bool is_over(const struct sg_context *c, uint64_t life)
@@ -111,9 +117,9 @@ static bool is_over(const struct sg_context *c, uint64_t life)
 static void wait_value(const struct sg_context *c, uint64_t life, const struct op *op)
 {
     while ((int32_t)(atomic_load(op->word) - op->value) < 0 && !is_over(c, life)) {
-        pthread_mutex_unlock(&sg_lock);
+        pthread_mutex_unlock(&SG->lock);
         usleep(50);
-        pthread_mutex_lock(&sg_lock);
+        pthread_mutex_lock(&SG->lock);
     }
 }
 
@@ -123,7 +129,7 @@ static void carry_out(struct sg_context *c, uint64_t life, const struct op *op, 
     sg_stalled(c->kind, c->device);
     if (op->what == OP_WAIT)
         while (op->event->completed < op->mark && !is_over(c, life))
-            pthread_cond_wait(&sg_changed, &sg_lock);
+            pthread_cond_wait(&SG->changed, &SG->lock);
     if (op->what == OP_VALUE)
         wait_value(c, life, op);
     if (op->what == OP_RECORD && op->event->completed < op->mark)
@@ -134,42 +140,43 @@ static void carry_out(struct sg_context *c, uint64_t life, const struct op *op, 
         c->dead = op->fails;
         return;
     }
-    pthread_mutex_unlock(&sg_lock);
+    pthread_mutex_unlock(&SG->lock);
     sleep_a_little(random);
     if (op->what == OP_CALL)
         op->call(op->arg);
     else
         move_bytes(op);
-    pthread_mutex_lock(&sg_lock);
+    pthread_mutex_lock(&SG->lock);
 }
 
 static void *work(void *arg)
 {
     struct sg_stream *s = arg;
 
-    pthread_mutex_lock(&sg_lock);
+    pthread_setname_np(pthread_self(), "softgpu");
+    pthread_mutex_lock(&SG->lock);
     for (;;) {
         struct op *op;
 
         while (!s->first && !s->closing)
-            pthread_cond_wait(&s->wake, &sg_lock);
+            pthread_cond_wait(&s->wake, &SG->lock);
         op = s->first;
         if (!op)
             break;
         carry_out(s->context, s->life, op, &s->random);
         s->first = op->next;
         free_op(op);
-        pthread_cond_broadcast(&sg_changed);
+        pthread_cond_broadcast(&SG->changed);
     }
     s->ended = true; /* and gone, for whoever destroys it */
-    pthread_cond_broadcast(&sg_changed);
-    pthread_mutex_unlock(&sg_lock);
+    pthread_cond_broadcast(&SG->changed);
+    pthread_mutex_unlock(&SG->lock);
     return NULL;
 }
 
 static bool busy(enum softgpu_kind kind, int device, bool blocking_only, uint64_t last)
 {
-    for (const struct sg_stream *s = streams[kind]; s; s = s->next)
+    for (const struct sg_stream *s = SG->streams[kind]; s; s = s->next)
         if (s->first && s->first->number <= last && (s->blocking || !blocking_only) &&
             (device < 0 || s->context->device == device))
             return true;
@@ -178,16 +185,16 @@ static bool busy(enum softgpu_kind kind, int device, bool blocking_only, uint64_
 
 void sg_quiesce(enum softgpu_kind kind, int device, bool blocking_only)
 {
-    uint64_t last = last_op;
+    uint64_t last = SG->last_op;
 
     while (busy(kind, device, blocking_only, last))
-        pthread_cond_wait(&sg_changed, &sg_lock);
+        pthread_cond_wait(&SG->changed, &SG->lock);
 }
 
 /* For NULL, the legacy stream: waits its turn and carries it out here. Takes over the op. */
 static int submit(struct sg_context *c, struct sg_stream *s, struct op *op)
 {
-    op->number = ++last_op;
+    op->number = ++SG->last_op;
     if (s) {
         if (s->first)
             s->last->next = op;
@@ -200,7 +207,7 @@ static int submit(struct sg_context *c, struct sg_stream *s, struct op *op)
     sg_quiesce(c->kind, c->device, true);
     carry_out(c, c->life, op, &(uint64_t){op->number * 0x9e3779b97f4a7c15u});
     free_op(op);
-    pthread_cond_broadcast(&sg_changed);
+    pthread_cond_broadcast(&SG->changed);
     return c->dead;
 }
 
@@ -217,7 +224,7 @@ static struct op *new_op(size_t n)
 
 static struct sg_stream **find_stream(enum softgpu_kind kind, const struct sg_stream *s)
 {
-    struct sg_stream **at = &streams[kind];
+    struct sg_stream **at = &SG->streams[kind];
 
     while (*at && *at != s)
         at = &(*at)->next;
@@ -260,8 +267,8 @@ int sg_stream_create(struct sg_context *c, bool blocking, struct sg_stream **out
         free(s);
         return rc;
     }
-    s->next = streams[c->kind];
-    streams[c->kind] = s;
+    s->next = SG->streams[c->kind];
+    SG->streams[c->kind] = s;
     *out = s;
     return SG_OK;
 }
@@ -275,7 +282,7 @@ int sg_stream_destroy(enum softgpu_kind kind, struct sg_stream *s)
     s->closing = true;
     pthread_cond_signal(&s->wake);
     while (!s->ended)
-        pthread_cond_wait(&sg_changed, &sg_lock);
+        pthread_cond_wait(&SG->changed, &SG->lock);
     *find_stream(kind, s) = s->next;
     rc = s->context->life == s->life ? s->context->dead : SG_OK;
     pthread_cond_destroy(&s->wake);
@@ -295,7 +302,7 @@ static int check_stream(const struct sg_context *c, const struct sg_stream *s)
 
 int sg_stream_sync(struct sg_context *c, struct sg_stream *s)
 {
-    uint64_t last = last_op;
+    uint64_t last = SG->last_op;
     int rc = check_stream(c, s);
 
     if (!rc)
@@ -305,7 +312,7 @@ int sg_stream_sync(struct sg_context *c, struct sg_stream *s)
     if (!s)
         sg_quiesce(c->kind, c->device, true);
     while (s && *find_stream(c->kind, s) && s->first && s->first->number <= last)
-        pthread_cond_wait(&sg_changed, &sg_lock);
+        pthread_cond_wait(&SG->changed, &SG->lock);
     return c->dead;
 }
 
@@ -320,14 +327,14 @@ int sg_stream_query(struct sg_context *c, struct sg_stream *s)
         return rc;
     if (s)
         return s->first ? SG_NOT_READY : SG_OK;
-    return busy(c->kind, c->device, true, last_op) ? SG_NOT_READY : SG_OK;
+    return busy(c->kind, c->device, true, SG->last_op) ? SG_NOT_READY : SG_OK;
 }
 
 long sg_stream_live(enum softgpu_kind kind)
 {
     long n = 0;
 
-    for (const struct sg_stream *s = streams[kind]; s; s = s->next)
+    for (const struct sg_stream *s = SG->streams[kind]; s; s = s->next)
         n++;
     return n;
 }
@@ -336,7 +343,7 @@ long sg_stream_live(enum softgpu_kind kind)
 
 static struct sg_event **find_event(enum softgpu_kind kind, const struct sg_event *e)
 {
-    struct sg_event **at = &events[kind];
+    struct sg_event **at = &SG->events[kind];
 
     while (*at && *at != e)
         at = &(*at)->next;
@@ -353,8 +360,8 @@ int sg_event_create(struct sg_context *c, struct sg_event **out)
     e = calloc(1, sizeof(*e));
     if (!e)
         return SG_OUT_OF_MEMORY;
-    *e = (struct sg_event){.next = events[c->kind], .context = c, .life = c->life, .refs = 1};
-    events[c->kind] = e;
+    *e = (struct sg_event){.next = SG->events[c->kind], .context = c, .life = c->life, .refs = 1};
+    SG->events[c->kind] = e;
     *out = e;
     return SG_OK;
 }
@@ -475,7 +482,7 @@ int sg_event_sync(enum softgpu_kind kind, struct sg_event *e)
     mark = e->recorded;
     e->refs++;
     while (e->completed < mark && !is_over(e->context, e->life))
-        pthread_cond_wait(&sg_changed, &sg_lock);
+        pthread_cond_wait(&SG->changed, &SG->lock);
     rc = e->context->dead;
     put_event(e);
     return rc;
@@ -485,7 +492,7 @@ long sg_event_live(enum softgpu_kind kind)
 {
     long n = 0;
 
-    for (const struct sg_event *e = events[kind]; e; e = e->next)
+    for (const struct sg_event *e = SG->events[kind]; e; e = e->next)
         n++;
     return n;
 }

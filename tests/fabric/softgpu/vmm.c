@@ -16,20 +16,18 @@ struct sg_space {
     size_t size;
 };
 
-struct handle {
-    struct handle *next;
+struct sg_handle {
+    struct sg_handle *next;
     uint64_t id;
     unsigned refs;
     struct sg_block *block;
 };
 
-static struct sg_space *spaces[SOFTGPU_KINDS];
-static struct handle *handles[SOFTGPU_KINDS];
-static uint64_t last_handle = 0x5000;
+enum { HANDLE_STEP = 16, FIRST_HANDLE = 0x5000 };
 
-static struct handle **find_handle(enum softgpu_kind kind, uint64_t id)
+static struct sg_handle **find_handle(enum softgpu_kind kind, uint64_t id)
 {
-    struct handle **h = &handles[kind];
+    struct sg_handle **h = &SG->handles[kind];
 
     while (*h && (*h)->id != id)
         h = &(*h)->next;
@@ -39,15 +37,18 @@ static struct handle **find_handle(enum softgpu_kind kind, uint64_t id)
 /* Takes over the caller's reference of the block. */
 static int add_handle(enum softgpu_kind kind, struct sg_block *b, uint64_t *out)
 {
-    struct handle *h = calloc(1, sizeof(*h));
+    struct sg_handle *h = calloc(1, sizeof(*h));
 
     if (!h) {
         sg_block_put(b);
         return SG_OUT_OF_MEMORY;
     }
-    last_handle += 16;
-    *h = (struct handle){.next = handles[kind], .id = last_handle, .refs = 1, .block = b};
-    handles[kind] = h;
+    SG->n_handles++;
+    *h = (struct sg_handle){.next = SG->handles[kind],
+                            .id = FIRST_HANDLE + HANDLE_STEP * SG->n_handles,
+                            .refs = 1,
+                            .block = b};
+    SG->handles[kind] = h;
     *out = h->id;
     return SG_OK;
 }
@@ -64,7 +65,7 @@ int sg_vmm_create(enum softgpu_kind kind, int device, size_t size, unsigned type
         return SG_INVALID_DEVICE;
     if (!size || size % SG_GRAIN || (types & ~(unsigned)(SG_TYPE_FD | SG_TYPE_FABRIC)))
         return SG_INVALID_VALUE;
-    if ((types & SG_TYPE_FABRIC) && !sg_settings.fabric)
+    if ((types & SG_TYPE_FABRIC) && !SG->settings.fabric)
         return SG_NOT_SUPPORTED;
     rc = sg_block_make(kind, device, size, &b);
     if (rc)
@@ -76,7 +77,7 @@ int sg_vmm_create(enum softgpu_kind kind, int device, size_t size, unsigned type
 
 int sg_vmm_release(enum softgpu_kind kind, uint64_t handle)
 {
-    struct handle **at = find_handle(kind, handle), *h = *at;
+    struct sg_handle **at = find_handle(kind, handle), *h = *at;
 
     if (!h)
         return SG_INVALID_VALUE;
@@ -90,7 +91,7 @@ int sg_vmm_release(enum softgpu_kind kind, uint64_t handle)
 
 struct sg_block *sg_vmm_block(enum softgpu_kind kind, uint64_t handle)
 {
-    struct handle *h = *find_handle(kind, handle);
+    struct sg_handle *h = *find_handle(kind, handle);
 
     return h ? h->block : NULL;
 }
@@ -101,7 +102,7 @@ int sg_vmm_retain(enum softgpu_kind kind, uintptr_t addr, uint64_t *out)
 
     if (!r || r->sort != SG_MAPPED)
         return SG_INVALID_VALUE;
-    for (struct handle *h = handles[kind]; h; h = h->next)
+    for (struct sg_handle *h = SG->handles[kind]; h; h = h->next)
         if (h->block == r->block) {
             h->refs++;
             *out = h->id;
@@ -131,8 +132,8 @@ int sg_vmm_reserve(enum softgpu_kind kind, size_t size, size_t align, uintptr_t 
     hole.space = s;
     if (!sg_range_add(&hole))
         goto unmap_alias;
-    s->next = spaces[kind];
-    spaces[kind] = s;
+    s->next = SG->spaces[kind];
+    SG->spaces[kind] = s;
     *out = s->addr;
     return SG_OK;
 unmap_alias:
@@ -147,7 +148,7 @@ free_space:
 int sg_vmm_unreserve(enum softgpu_kind kind, uintptr_t addr, size_t size)
 {
     struct sg_range *r = sg_find_any(kind, addr);
-    struct sg_space **at = &spaces[kind], *s;
+    struct sg_space **at = &SG->spaces[kind], *s;
 
     if (!r || r->sort != SG_HOLE || r->addr != addr || r->size != size || r->space->size != size)
         return SG_INVALID_VALUE;
@@ -257,7 +258,7 @@ int sg_vmm_access(enum softgpu_kind kind, uintptr_t addr, size_t size, const str
         struct sg_range *r = sg_find(kind, at);
 
         for (size_t i = 0; i < n; i++) {
-            if (!sg_settings.peer && r->block->device >= 0 && v[i].device != r->block->device)
+            if (!SG->settings.peer && r->block->device >= 0 && v[i].device != r->block->device)
                 return SG_PEER_UNSUPPORTED;
             grant(r, &v[i]);
         }
@@ -293,7 +294,7 @@ int sg_vmm_import(enum softgpu_kind kind, unsigned type, int fd, const void *byt
 
     if (rc)
         return rc;
-    if (type == SG_TYPE_FABRIC && !sg_settings.fabric)
+    if (type == SG_TYPE_FABRIC && !SG->settings.fabric)
         return SG_NOT_SUPPORTED;
     if (type == SG_TYPE_FD)
         rc = sg_block_from(kind, fd, &b);
@@ -315,10 +316,10 @@ long sg_vmm_live(enum softgpu_kind kind, bool count_spaces)
     long n = 0;
 
     if (count_spaces)
-        for (const struct sg_space *s = spaces[kind]; s; s = s->next)
+        for (const struct sg_space *s = SG->spaces[kind]; s; s = s->next)
             n++;
     else
-        for (const struct handle *h = handles[kind]; h; h = h->next)
+        for (const struct sg_handle *h = SG->handles[kind]; h; h = h->next)
             n++;
     return n;
 }
