@@ -15,6 +15,7 @@ SEEDS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fabric",
 
 
 NICS = "--fabrics=12"
+GPUS = "--fabrics=192"
 
 
 def sim(*args, program=SIM):
@@ -38,7 +39,8 @@ class Simulation(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             tests = os.path.join(folder, "n" * 150)
             copy = os.path.join(tests, "sim", "sim")
-            shutil.copytree(os.path.join(BUILD, "tests", "softverbs"), os.path.join(tests, "softverbs"))
+            for stand_in in ("softverbs", "softgpu"):
+                shutil.copytree(os.path.join(BUILD, "tests", stand_in), os.path.join(tests, stand_in))
             os.mkdir(os.path.dirname(copy))
             shutil.copy(SIM, copy)
             for seed in ("--seed=558", "--seed=563", "--seed=566"):
@@ -51,6 +53,16 @@ class Simulation(unittest.TestCase):
             r = sim("--seed=558", NICS, "--no-shrink", program=shutil.copy(SIM, folder))
         self.assertEqual(r.returncode, 1, r.stdout)
         self.assertIn("softverbs/libibverbs.so.1 is not to be had: ", r.stderr)
+
+    def test_a_seed_with_gpus_is_a_run(self):
+        r = sim("--seeds=3", "--from=1000", GPUS, "--check-hash")
+        self.assertEqual(r.returncode, 0, r.stderr[-4000:])
+
+    def test_without_softgpu_it_says_so(self):
+        with tempfile.TemporaryDirectory() as folder:
+            r = sim("--seed=558", GPUS, "--no-shrink", program=shutil.copy(SIM, folder))
+        self.assertEqual(r.returncode, 1, r.stdout)
+        self.assertIn("libsoftgpu.so.0 is not to be had: ", r.stderr)
 
     def test_seeds_that_once_failed(self):
         with open(SEEDS, encoding="utf-8") as f:

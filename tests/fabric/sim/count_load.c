@@ -88,7 +88,7 @@ static uint64_t due(const struct sim_tally *t)
 static void check_claim(const struct sim_claim *c, unsigned i)
 {
     const struct life *l = c->to;
-    const unsigned char *is = (const unsigned char *)l->memory + c->slot * sim_world.slot;
+    const unsigned char *is = sim_view(l->memory + c->slot * sim_world.slot);
     const unsigned char *want = l->slots[c->slot].want;
 
     for (size_t k = 0; k < c->n; k++)

@@ -414,13 +414,13 @@ static void intend(struct job *j, te_request *reqs)
                   p->opcode == TE_READ ? "READ" : "WRITE", (int)(s - strips),
                   (unsigned long long)p->at, (unsigned long long)p->length, (void *)p->local);
         if (p->opcode == TE_WRITE) {
-            fill(p->local, p->length);
+            fill(sim_view(p->local), p->length);
             memset(s->sure + p->at, 0, p->length);
-            memcpy(s->want + p->at, p->local, p->length);
+            memcpy(s->want + p->at, sim_view(p->local), p->length);
             if (has_sizes())
                 memset(s->written + p->at, 1, p->length);
         } else {
-            memset(p->local, 0x5a, p->length);
+            memset(sim_view(p->local), 0x5a, p->length);
         }
         reqs[k] = (te_request){p->opcode, p->local, j->seg, s->at - j->base + p->at, p->length};
     }
@@ -442,7 +442,7 @@ static void read_beside(struct job *j, te_request *r)
 static bool must_complete(const struct job *j, const struct part *p)
 {
     return !is_marked(j->strip, p, LACKED) && !j->canceled && !j->deadline_ms &&
-           !(sim_world.knobs.fabrics & FABRIC_FILE_FAULTS) &&
+           !(sim_world.knobs.fabrics & (FABRIC_FILE_FAULTS | FABRIC_GPU_FAULTS)) &&
            !(sim_world.knobs.faults & (FAULT_FREEZE | FAULT_FILES | FAULT_MEMORY | FAULT_AWAY));
 }
 
@@ -453,12 +453,13 @@ static bool is_cut(const struct strip *s, uint64_t i)
 
 static void check_read(const struct strip *s, const struct part *p)
 {
+    const unsigned char *got = sim_view(p->local);
+
     for (uint64_t i = 0; i < p->length; i++)
-        if (s->sure[p->at + i] && !is_cut(s, p->at + i) &&
-            (unsigned char)p->local[i] != s->want[p->at + i])
+        if (s->sure[p->at + i] && !is_cut(s, p->at + i) && got[i] != s->want[p->at + i])
             sim_fail("torn: a READ brought %02x as byte %llu of strip %d of the files, which was "
                      "written as %02x",
-                     (unsigned char)p->local[i], (unsigned long long)(p->at + i), (int)(s - strips),
+                     got[i], (unsigned long long)(p->at + i), (int)(s - strips),
                      s->want[p->at + i]);
 }
 

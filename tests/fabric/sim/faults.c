@@ -126,13 +126,12 @@ static void bury(struct host *h)
 
 /* Locks of the library that all hosts of this process share must not be lost: it is waited for a
  * moment at which the host has none, while those of its threads that have none do not run. */
-static void kill_one(void)
+bool sim_kill_host(struct host *h)
 {
-    struct host *h = &sim_world.hosts[any_host()];
     bool dead = false;
 
     if (!h->life || h->lives == LIVES)
-        return;
+        return false;
     for (int tries = 0; tries < 20 && !dead; tries++) {
         sim_stop(h->number);
         usleep(50);
@@ -141,6 +140,7 @@ static void kill_one(void)
     sim_continue(h->number);
     if (dead)
         bury(h);
+    return dead;
 }
 
 static void spoil_one(void)
@@ -150,7 +150,7 @@ static void spoil_one(void)
 
     for (size_t i = 0; l && i < n; i++, at = (at + 1) % n)
         if (l->slots[at / sim_world.slot].sure[at % sim_world.slot]) {
-            l->memory[at] ^= 1;
+            *(char *)sim_view(l->memory + at) ^= 1;
             return;
         }
 }
@@ -171,7 +171,7 @@ void sim_one_fault(void)
     else if (fault == FAULT_FREEZE)
         freeze_one();
     else
-        kill_one();
+        sim_kill_host(&sim_world.hosts[any_host()]);
 }
 
 void sim_set_chances(bool on)

@@ -78,6 +78,13 @@ struct sim_file *sim_file_of(int fd)
     return f;
 }
 
+struct sim_file *sim_file_at(int host, int fd)
+{
+    struct sim_file *f = sim_file_is_ours(fd) ? files[fd - FIRST] : NULL;
+
+    return f && f->host == host ? f : NULL;
+}
+
 bool sim_file_is_ours(int fd)
 {
     return fd >= FIRST && fd < FIRST + FILES;

@@ -69,6 +69,7 @@ te_engine *sim_make_engine(const struct host *h, int port, struct life *l)
     set(&o, "MC_RETRY_CNT", tries);
     sim_files_options(&o);
     sim_nics_options(&o);
+    sim_gpus_options(&o);
     l->retries = (unsigned)(tries[0] - '0');
     l->is_v1 = proto[0] == '1';
     l->is_native = native[1] == 'n';
@@ -107,7 +108,7 @@ static void register_parts(const struct life *l)
 
     for (size_t at = 0; at < size; at += part)
         parts[n++] = (te_buffer){l->memory + at, size - at < part ? size - at : part};
-    while ((rc = te_register_batch(l->engine, parts, n, "cpu:0",
+    while ((rc = te_register_batch(l->engine, parts, n, sim_location(l->memory),
                                    TE_REMOTE_READ | TE_REMOTE_WRITE)) < 0 &&
            sim_may_try_again(rc))
         usleep(100000);
@@ -118,7 +119,10 @@ static void register_parts(const struct life *l)
 static char *find_memory(const struct life *l, size_t size)
 {
     te_alloc_opts opts = {.size = sizeof(opts), .location = "*"};
+    char *device = sim_gpu_memory(size);
 
+    if (device)
+        return device;
     if (!sim_machine_is_shared(l->host) || sim_one_in(3))
         return sim_pages(size);
     opts.flags = sim_one_in(4) ? TE_ALLOC_PEERS_READ : 0;
@@ -177,11 +181,11 @@ static void come_and_go(struct life *l, uint64_t us)
         usleep(1000);
     l->there++;
     take_away(l);
-    memset(l->extra, MARK, EXTRA);
+    memset(sim_view(l->extra), MARK, EXTRA);
     sim_allow(l->extra, EXTRA, false);
     sim_block(&l->there, "is without memory", sim_now() + (int64_t)sim_below(us / 8) * SIM_US);
     sim_allow(l->extra, EXTRA, true);
-    check_marked(l->extra);
+    check_marked(sim_view(l->extra));
 }
 
 /* Whether who follows others by an etcd has still to be told of something. */
@@ -203,6 +207,13 @@ static void *keeper_main(void *arg)
             come_and_go(l, us);
     }
     return NULL;
+}
+
+static char *find_local(size_t size)
+{
+    char *device = sim_gpu_memory(size);
+
+    return device ? device : sim_pages(size);
 }
 
 /* A batch is under way when its engine ends; its memory is not touched after that. */
@@ -253,7 +264,7 @@ void *sim_host_main(void *arg)
     for (int i = 0; i < USERS; i++) {
         struct user *u = &h->users[i];
 
-        *u = (struct user){.host = h, .index = i, .local = sim_pages(SLOTS * sim_world.slot)};
+        *u = (struct user){.host = h, .index = i, .local = find_local(SLOTS * sim_world.slot)};
         sim_register(l->engine, u->local, SLOTS * sim_world.slot, 0);
         sim_allow(u->local, SLOTS * sim_world.slot, false);
         pthread_create(&u->thread, NULL, sim_user_main, u);
@@ -269,6 +280,7 @@ void *sim_host_main(void *arg)
             usleep(10000);
     sim_counts_end(l);
     end_under_way(&h->users[0], l->engine, sim_any_life());
+    sim_gpus_end();
     h->life = NULL;
     return NULL;
 }

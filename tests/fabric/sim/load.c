@@ -68,6 +68,7 @@ static void make_quiet(void)
     sim_set_chances(false);
     sim_files_quiet();
     sim_nics_quiet();
+    sim_gpus_quiet();
     for (bool all = false; !all;) { /* what is cut, frozen or off comes back by itself */
         usleep(1000000);
         all = true;
@@ -108,7 +109,8 @@ struct sim_counts sim_load(const struct sim_knobs *k)
                            k->faults < 0 ? faults : k->faults, k->fabrics, k->store};
     sim_past_look();
     if (sim_is_past())
-        sim_world.knobs.fabrics &= ~(CALLS_PATHS | CALLS_STREAMS | CALLS_PAGES | CALLS_COUNTERS);
+        sim_world.knobs.fabrics &= ~(FABRIC_GPUS | FABRIC_GPU_FAULTS | CALLS_PATHS | CALLS_STREAMS |
+                                     CALLS_PAGES | CALLS_COUNTERS);
     sim_world.slot = sim_one_in(5) ? 96 * 1024 : 16 * 1024;
     lay_paths();
     sim_world.store = sim_one_in(2) ? STORE_NONE : STORE_HTTP + (unsigned)sim_below(3);
@@ -119,6 +121,7 @@ struct sim_counts sim_load(const struct sim_knobs *k)
     sim_machines_lay(sim_world.knobs.hosts);
     sim_files_lay();
     sim_nics_lay();
+    sim_gpus_lay();
     for (int h = 1; h <= sim_world.knobs.hosts; h++) {
         sim_world.hosts[h].number = h;
         sim_spawn(h, sim_host_main, &sim_world.hosts[h]);

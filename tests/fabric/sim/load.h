@@ -35,11 +35,14 @@ enum sim_fabric {
         8, /* ports that are down, NICs that die, work requests that fail or vanish */
     FABRIC_NIC_CUTS = 16,   /* paths that are cut are so for NICs, too */
     FABRIC_FILE_SIZES = 32, /* files become shorter and longer */
-    CALLS_PATHS = 256,      /* paths asked for, connecting ahead */
-    CALLS_STREAMS = 512,    /* requests that wait for a descriptor, or signal one */
-    CALLS_PAGES = 1024,     /* requests of pages */
+    FABRIC_GPUS = 64,
+    FABRIC_GPU_FAULTS =
+        128,             /* copies that fail, devices that stand still, contexts that are lost */
+    CALLS_PATHS = 256,   /* paths asked for, connecting ahead */
+    CALLS_STREAMS = 512, /* requests that wait for a descriptor, or signal one */
+    CALLS_PAGES = 1024,  /* requests of pages */
     CALLS_COUNTERS = 2048,
-    FABRICS_ALL = 63 | CALLS_PATHS | CALLS_STREAMS | CALLS_PAGES | CALLS_COUNTERS,
+    FABRICS_ALL = 4095,
 };
 
 /* Where the NICs of a run are described, which is a process; main.c takes it away. */

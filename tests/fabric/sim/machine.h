@@ -18,6 +18,7 @@ struct sim_process {
     int host;
     bool ended;
     bool refuses; /* process_vm from others, as one that is not dumpable */
+    void *gpus;   /* softgpu's */
     struct sim_process *next;
 };
 
@@ -31,6 +32,7 @@ bool sim_machine_is_shared(int host);
 bool sim_is_same_machine(int a, int b);
 /* That of the calling thread's host. */
 struct sim_process *sim_process(void);
+struct sim_process *sim_process_of(int host); /* that of another, which has one */
 extern bool sim_own_is_whole; /* a copy from or to the caller's own memory is not short */
 /* On any machine. */
 bool sim_process_is_alive(pid_t pid);
@@ -46,6 +48,7 @@ uint32_t sim_pidfd_ready(struct sim_file *f);
 struct sim_memory;
 
 int sim_memory_open(struct sim_memory *m); /* another descriptor of it; -1 with errno */
+int sim_memory_again(struct sim_file *f);  /* the same, of what a descriptor names, of any host */
 struct sim_memory *sim_memory_of(int fd);  /* held; NULL: fd is none */
 void sim_memory_put(struct sim_memory *m);
 void sim_memory_close(struct sim_file *f);

@@ -213,12 +213,12 @@ static void set_busy(const struct sim_paged *p, bool yes)
 
 static void expect_write(const struct sim_paged *p)
 {
-    const char *local = p->user->local;
+    char *local = sim_view(p->user->local);
 
     for (size_t i = 0; i < AREA; i += sizeof(uint64_t)) {
         uint64_t word = sim_random();
 
-        memcpy(p->user->local + i, &word, sizeof(word));
+        memcpy(local + i, &word, sizeof(word));
     }
     set_sure(p, false);
     set_busy(p, true);
@@ -229,7 +229,7 @@ static void expect_write(const struct sim_paged *p)
 
 static void check_piece(const struct sim_paged *p, const struct piece *at)
 {
-    const unsigned char *got = (const unsigned char *)p->user->local + at->local;
+    const unsigned char *got = sim_view(p->user->local + at->local);
     const struct slot *s = first_slot(p);
 
     for (size_t i = 0; i < p->pages.length; i++) {
@@ -246,11 +246,12 @@ static void check_piece(const struct sim_paged *p, const struct piece *at)
 static void check_gaps(const struct sim_paged *p)
 {
     bool *is_used = sim_new(AREA);
+    const char *is = sim_view(p->user->local);
 
     for (size_t i = 0; i < p->n_pieces; i++)
         memset(is_used + p->pieces[i].local, true, p->pages.length);
     for (size_t i = 0; i < AREA; i++)
-        if (!is_used[i] && p->user->local[i] != UNUSED)
+        if (!is_used[i] && is[i] != UNUSED)
             sim_fail("torn: a READ of pages wrote to byte %zu, which is of none of them", i);
     free(is_used);
 }
@@ -334,7 +335,7 @@ struct sim_paged *sim_pages_submit(struct user *u, struct life *to, te_segment s
     if (opcode == TE_WRITE)
         expect_write(p);
     else
-        memset(u->local, UNUSED, AREA);
+        memset(sim_view(u->local), UNUSED, AREA);
     own->writes[to->host] += opcode == TE_WRITE;
     submit(p, opts);
     return p;

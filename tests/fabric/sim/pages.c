@@ -85,6 +85,11 @@ struct sim_memory *sim_memory_of(int fd)
     return f->memory;
 }
 
+int sim_memory_again(struct sim_file *f)
+{
+    return sim_memory_open(((struct memory_file *)f)->memory);
+}
+
 void sim_memory_close(struct sim_file *f)
 {
     sim_memory_put(((struct memory_file *)f)->memory);
@@ -125,7 +130,12 @@ int fstat(int fd, struct stat *out)
         out->st_mode = sim_file_of(fd)->kind == SIM_EVENT ? 0600 : S_IFSOCK | 0777;
         return 0;
     }
-    return REAL(fstat)(f ? f->memory->real : fd, out);
+    if (!f)
+        return REAL(fstat)(fd, out);
+    if (REAL(fstat)(f->memory->real, out) < 0)
+        return -1;
+    out->st_uid = SIM_USER;
+    return 0;
 }
 
 int fstatfs(int fd, struct statfs *out)
@@ -137,6 +147,8 @@ int fstatfs(int fd, struct statfs *out)
 
 int sim_memory_fcntl(struct sim_file *f, int command, long arg)
 {
+    if (command == F_DUPFD_CLOEXEC)
+        return sim_memory_again(f);
     return REAL(fcntl)(((struct memory_file *)f)->memory->real, command, arg);
 }
 
@@ -159,12 +171,22 @@ const void *sim_shared_key(const void *word)
              : word;
 }
 
+/* All that lies in there. */
+static void forget_mappings(const char *at, size_t size)
+{
+    for (int i = n_mappings - 1; i >= 0; i--)
+        if (mappings[i].at >= at && mappings[i].at + mappings[i].size <= at + size)
+            mappings[i] = mappings[--n_mappings];
+}
+
 /* The C library has the call by another name, too, by which it is found while dlsym() is not there yet. */
 void *mmap(void *at, size_t size, int prot, int flags, int fd, off_t offset)
 {
     const struct memory_file *f = fd >= 0 ? file_of(fd) : NULL;
     void *p;
 
+    if (flags & MAP_FIXED)
+        forget_mappings(at, size);
     if (!f)
         return mmap64(at, size, prot, flags, fd, offset);
     sim_point();

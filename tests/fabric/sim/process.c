@@ -5,6 +5,7 @@
 #include "disk.h"
 #include "machine.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -76,6 +77,11 @@ struct sim_process *sim_process(void)
     *p = (struct sim_process){.pid = ++last, .host = host, .refuses = sim_one_in(6), .next = all};
     all = now[host] = p;
     return p;
+}
+
+struct sim_process *sim_process_of(int host)
+{
+    return now[host];
 }
 
 void sim_process_end(int host)
@@ -171,6 +177,37 @@ static int text_of(const char *path, char *out, size_t n)
     return snprintf(out, n, "Uid:\t%d\t%d\t%d\t%d\n", SIM_USER, SIM_USER, SIM_USER, SIM_USER) > 0;
 }
 
+/* Whether /proc shows it: it lives, and in the namespace of the caller. */
+static bool is_listed(const struct sim_process *p)
+{
+    return !p->ended && sim_is_same_machine(p->host, sim_host()) &&
+           is_apart[p->host] == is_apart[sim_host()];
+}
+
+/* Of memory that a process has a descriptor of, by what /proc has of it; -1 with errno. */
+static int open_descriptor(const char *path)
+{
+    const struct sim_process *p = NULL;
+    struct sim_file *f;
+    int pid, fd = -1;
+
+    if (sscanf(path, "/proc/self/fd/%d", &fd) == 1)
+        p = sim_process();
+    else if (sscanf(path, "/proc/%d/fd/%d", &pid, &fd) == 2)
+        p = numbered(pid);
+    f = p && is_listed(p) ? sim_file_at(p->host, fd) : NULL;
+    sim_point();
+    if (f && f->kind == SIM_MEMORY && (!p->refuses || p->host == sim_host()))
+        return sim_memory_again(f);
+    errno = f && f->kind == SIM_MEMORY ? EACCES : ENOENT;
+    return -1;
+}
+
+static bool is_descriptor(const char *path)
+{
+    return sim_is_on() && strncmp(path, "/proc/", 6) == 0 && strstr(path, "/fd/");
+}
+
 int open(const char *path, int flags, ...)
 {
     char text[256];
@@ -183,6 +220,8 @@ int open(const char *path, int flags, ...)
     va_end(args);
     if (sim_disk_has(path))
         return sim_disk_open(path, flags);
+    if (is_descriptor(path))
+        return open_descriptor(path);
     is = sim_is_on() ? text_of(path, text, sizeof(text)) : 0;
     if (is == 0)
         return REAL(open)(path, flags, mode);
@@ -226,6 +265,65 @@ int stat(const char *path, struct stat *out)
     }
     memset(out, 0, sizeof(*out));
     out->st_ino = NS_INODE + (is_apart[p->host] && strcmp(ns, "/ns/pid") == 0);
+    return 0;
+}
+
+/* What /proc lists. */
+struct listing {
+    const struct sim_process *at;
+    struct dirent entry;
+    struct listing *next;
+};
+
+static struct listing *listings; /* that are open */
+
+/* Where that one is in the list; NULL there: it is none of the world's. */
+static struct listing **listing_of(const DIR *d)
+{
+    struct listing **l = &listings;
+
+    while (*l && (const void *)*l != d)
+        l = &(*l)->next;
+    return l;
+}
+
+DIR *opendir(const char *path)
+{
+    struct listing *l;
+
+    if (!sim_is_on() || strcmp(path, "/proc") != 0)
+        return REAL(opendir)(path);
+    sim_point();
+    l = sim_new(sizeof(*l));
+    l->at = all;
+    l->next = listings;
+    listings = l;
+    return (DIR *)(void *)l;
+}
+
+struct dirent *readdir(DIR *d)
+{
+    struct listing *l = *listing_of(d);
+
+    if (!l)
+        return REAL(readdir)(d);
+    while (l->at && !is_listed(l->at))
+        l->at = l->at->next;
+    if (!l->at)
+        return NULL;
+    snprintf(l->entry.d_name, sizeof(l->entry.d_name), "%d", l->at->pid);
+    l->at = l->at->next;
+    return &l->entry;
+}
+
+int closedir(DIR *d)
+{
+    struct listing **at = listing_of(d), *l = *at;
+
+    if (!l)
+        return REAL(closedir)(d);
+    *at = l->next;
+    free(l);
     return 0;
 }
 

@@ -561,7 +561,7 @@ int pthread_setname_np(pthread_t thread, const char *name)
 
     if (t) {
         snprintf(t->name, 16, "%s", name);
-        t->is_device = strcmp(name, "softverbs") == 0;
+        t->is_device = strcmp(name, "softverbs") == 0 || strcmp(name, "softgpu") == 0;
     }
     return 0;
 }

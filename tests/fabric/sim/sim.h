@@ -17,6 +17,7 @@
  *   calls   the calls on sockets, as the C library names them
  *   machine what hosts of one machine see of each other: process, unix (sockets), pages (that are shared)
  *   disk.h  files: a device, pages of it, io_uring
+ *   nics, gpus  stand-ins for drivers of devices
  *   heap    memory, of which each run gets the same addresses
  *   load    random programs over the public interface, and what must be true of them
  *   host    an engine's life
@@ -138,7 +139,8 @@ struct sim_file {
     int n_watchers;
 };
 
-struct sim_file *sim_file_of(int fd); /* NULL: a descriptor of the real world */
+struct sim_file *sim_file_of(int fd);           /* NULL: a descriptor of the real world */
+struct sim_file *sim_file_at(int host, int fd); /* of that host; NULL: it has none of that number */
 bool sim_file_is_ours(int fd);
 int sim_file_open(struct sim_file *f, enum sim_kind kind, bool nonblocking); /* the number, or -1 */
 unsigned sim_files_of(int host);

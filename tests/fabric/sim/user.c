@@ -51,12 +51,12 @@ struct intent sim_intend(struct user *u, struct life *to, int slot, int opcode, 
               opcode == TE_READ ? "READ" : "WRITE", slot, to->host, at, length);
     sim_allow(i.local, sim_world.slot, true);
     if (i.opcode == TE_WRITE) {
-        fill((unsigned char *)i.local, i.length);
+        fill(sim_view(i.local), i.length);
         memset(i.slot->sure + i.at, 0, i.length);
-        memcpy(i.slot->want + i.at, i.local, i.length);
+        memcpy(i.slot->want + i.at, sim_view(i.local), i.length);
         i.slot->busy = true;
     } else {
-        memset(i.local, 0x5a, i.length);
+        memset(sim_view(i.local), 0x5a, i.length);
     }
     return i;
 }
@@ -73,7 +73,7 @@ static struct intent intend(struct user *u, struct life *to, int slot)
 
 static void check_read(const struct intent *i)
 {
-    const unsigned char *got = (const unsigned char *)i->local;
+    const unsigned char *got = sim_view(i->local);
 
     for (size_t k = 0; k < i->length; k++) {
         sim_world.counts.bytes += i->slot->sure[i->at + k];
@@ -226,7 +226,10 @@ static bool see_ends(te_engine *e, te_batch b, size_t n, int64_t until)
 
 void sim_await_canceled(const struct life *own, te_batch b)
 {
-    int64_t begin = sim_now(), ms = sim_world.knobs.faults & FAULT_AWAY ? PATIENT_MS : CANCEL_MS;
+    bool patient =
+        (sim_world.knobs.faults & FAULT_AWAY) ||
+        (sim_world.knobs.fabrics & FABRIC_GPU_FAULTS); /* a device keeps what it has begun */
+    int64_t begin = sim_now(), ms = patient ? PATIENT_MS : CANCEL_MS;
 
     if (sim_wait(own->engine, b, ms) == TE_ERR_TIMEOUT && !sim_stood(own->host, begin))
         sim_fail("a batch has not ended %lld ms after te_cancel()", (long long)ms);
@@ -250,7 +253,7 @@ static bool await_end(const struct life *own, te_batch b, size_t n, int64_t dead
 static bool only(int faults)
 {
     return !(sim_world.knobs.faults & ~(faults | FAULT_SHORT | FAULT_SPOIL)) &&
-           !(sim_world.knobs.fabrics & FABRIC_NICS);
+           !(sim_world.knobs.fabrics & (FABRIC_NICS | FABRIC_GPU_FAULTS));
 }
 
 /* Connections between two, whichever of them has connected, that the network has ended since then, or shortly before. */
@@ -304,11 +307,11 @@ static void check_why(const struct te_status *s, const char *why, const struct s
 
 /* Version 1 has one sign, the end of the connection, for a range that is refused and for a target that
  * has no descriptors. A NIC that fails says of any range that it is not there, as often as it likes, and has
- * other keys once it was opened anew, for which a request asks once. */
+ * other keys once it was opened anew, for which a request asks once. So does a target whose device does not copy. */
 static bool is_ambiguous(const struct life *own)
 {
     return (own->is_v1 && (sim_world.knobs.faults & (FAULT_FILES | FAULT_MEMORY))) ||
-           (sim_world.knobs.fabrics & FABRIC_NIC_FAULTS);
+           (sim_world.knobs.fabrics & (FABRIC_NIC_FAULTS | FABRIC_GPU_FAULTS));
 }
 
 int sim_check_end(const struct life *own, te_batch b, size_t task, const struct life *to,

@@ -32,7 +32,7 @@ char *sim_pages(size_t size)
 
 void sim_allow(char *at, size_t size, bool yes)
 {
-    if (mprotect(at, size, yes ? PROT_READ | PROT_WRITE : PROT_NONE) < 0)
+    if (mprotect(sim_view(at), size, yes ? PROT_READ | PROT_WRITE : PROT_NONE) < 0)
         sim_fail("mprotect failed");
 }
 
@@ -40,6 +40,9 @@ bool sim_may_try_again(int rc)
 {
     /* A NIC has died, which its engine does not know yet. */
     if (rc == TE_ERR_MEMORY && (sim_world.knobs.fabrics & FABRIC_NIC_FAULTS) && !sim_world.is_quiet)
+        return true;
+    if ((rc == TE_ERR_MEMORY || rc == TE_ERR_CONTEXT) &&
+        (sim_world.knobs.fabrics & FABRIC_GPU_FAULTS) && !sim_world.is_quiet)
         return true;
     if (sim_world.is_quiet || !sim_world.store)
         return rc == TE_ERR_BUSY;
@@ -52,8 +55,8 @@ void sim_register(te_engine *e, void *at, size_t length, unsigned access)
     int64_t begin = sim_now();
     int rc;
 
-    while ((rc = te_register(e, at, length, "cpu:0", access)) < 0 && sim_may_try_again(rc) &&
-           sim_now() < begin + REGISTER_NS)
+    while ((rc = te_register(e, at, length, sim_location(at), access)) < 0 &&
+           sim_may_try_again(rc) && sim_now() < begin + REGISTER_NS)
         usleep(100000);
     sim_ok(rc, "te_register");
 }
@@ -85,7 +88,7 @@ void sim_check_slot(const struct life *l, const struct user *u, int slot)
 {
     size_t n = sim_slot_number(u, slot);
     const struct slot *s = &l->slots[n];
-    const unsigned char *is = (const unsigned char *)l->memory + n * sim_world.slot;
+    const unsigned char *is = sim_view(l->memory + n * sim_world.slot);
 
     for (size_t i = 0; i < sim_world.slot && !s->busy && !l->over; i++) {
         sim_world.counts.bytes += s->sure[i];

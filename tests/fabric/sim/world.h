@@ -298,6 +298,17 @@ void sim_nics_options(te_options *o);
 void sim_nics_install(te_engine *e, int host);
 void sim_nics_quiet(void);
 
+/* gpus.c. GPUs by softgpu, where the run has any, as with files. Memory of a device of the caller's host, NULL: of
+ * none, this time; where the run looks at memory of any sort, and its location for te_register(); before the process
+ * of the caller ends. */
+void sim_gpus_lay(void);
+void sim_gpus_options(te_options *o);
+char *sim_gpu_memory(size_t size);
+void *sim_view(const void *at);
+const char *sim_location(const void *at);
+void sim_gpus_end(void);
+void sim_gpus_quiet(void);
+
 /* faults.c. One of those that the run has, now; and what may go wrong at any time. */
 void sim_one_fault(void);
 void sim_freeze(int host, int64_t ns);
@@ -306,5 +317,6 @@ void sim_reset(int a, int b); /* a connection between them; 0: any */
 /* Whether a host was frozen at some time since. */
 bool sim_stood(int host, int64_t since);
 void sim_set_chances(bool on);
+bool sim_kill_host(struct host *h); /* false: not yet, it has locks; or it has no life left */
 
 #endif
