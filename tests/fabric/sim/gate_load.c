@@ -160,7 +160,7 @@ static void choose_slots(struct held *h, bool is_alike)
 static void check_untouched(const struct held *h)
 {
     const unsigned char *is =
-        (const unsigned char *)h->to->memory + sim_slot_number(h->user, 0) * sim_world.slot;
+        sim_view(h->to->memory + sim_slot_number(h->user, 0) * sim_world.slot);
 
     for (size_t k = 0; !h->paged && k < h->n; k++)
         sim_check_slot(h->to, h->user, (int)(h->first + k));

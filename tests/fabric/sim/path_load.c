@@ -18,12 +18,14 @@
 #define BUSY_NS   (60 * SIM_S)  /* where threads have no processor for seconds */
 #define WARM_NS   (120 * SIM_S) /* te_warm() without a limit ends within */
 
-enum { LOCAL, TCP, HOST, RDMA, FILES, TRANSPORTS };
+enum { LOCAL, TCP, HOST, RDMA, FILES, NVLINK_INTRA, NVLINK, TRANSPORTS };
 #define BIT(t) (1u << (t))
-#define ALL    (BIT(TRANSPORTS) - 1)
 
 static const char *const names[] = {
-    [LOCAL] = "local", [TCP] = "tcp", [HOST] = "host", [RDMA] = "rdma", [FILES] = "nvmeof"};
+    [LOCAL] = "local",   [TCP] = "tcp",      [HOST] = "host",
+    [RDMA] = "rdma",     [FILES] = "nvmeof", [NVLINK_INTRA] = "nvlink_intra",
+    [NVLINK] = "nvlink",
+};
 
 /* What is asked for, as the call takes it, and what that comes to. */
 struct asked {
@@ -31,6 +33,17 @@ struct asked {
     te_paths paths;
     struct sim_rules rules;
 };
+
+/* So many, and all of these: those of GPUs only where there are some. */
+static int n_transports(void)
+{
+    return sim_world.knobs.fabrics & FABRIC_GPUS ? TRANSPORTS : NVLINK_INTRA;
+}
+
+static unsigned all(void)
+{
+    return BIT(n_transports()) - 1;
+}
 
 static int64_t patience(void)
 {
@@ -49,6 +62,12 @@ static const struct sim_book *book_of(const struct life *own)
     return &sim_world.hosts[own->host].book;
 }
 
+/* What an earlier WRITE there may still bring is waited for after te_close(), too. */
+static bool has_written(const struct life *own, const struct life *to)
+{
+    return own->writes[to->host] > 0 || book_of(own)->written[to->host];
+}
+
 /* ------------------------------------------------------------------------------------ what is asked for */
 
 static int place_of(const char *name)
@@ -62,12 +81,12 @@ static int place_of(const char *name)
 /* Names of some, in any order; returns the first, -1: there is none. */
 static int list(char out[64], unsigned some)
 {
-    int first = -1, from = (int)sim_below(TRANSPORTS);
+    int n = n_transports(), first = -1, from = (int)sim_below((uint64_t)n);
     size_t used = 0;
 
     out[0] = '\0';
-    for (int i = 0; i < TRANSPORTS; i++) {
-        int t = (from + i) % TRANSPORTS;
+    for (int i = 0; i < n; i++) {
+        int t = (from + i) % n;
 
         if (!(some & BIT(t)))
             continue;
@@ -83,7 +102,7 @@ static int list(char out[64], unsigned some)
 
 static unsigned some(void)
 {
-    return (unsigned)sim_below(ALL + 1);
+    return (unsigned)sim_below(all() + 1);
 }
 
 /* Of what is allowed one is always one of `keep`. */
@@ -100,7 +119,7 @@ static void ask(struct asked *a, unsigned keep)
     list(a->forbid, forbidden);
     a->rules.first = sim_one_in(2) ? list(a->prefer, some()) : -1;
     a->rules.is_known = true;
-    a->rules.allowed = (required ? required : ALL) & ~forbidden;
+    a->rules.allowed = (required ? required : all()) & ~forbidden;
     a->paths.require = required || sim_one_in(2) ? a->require : NULL;
     a->paths.prefer = a->rules.first >= 0 ? a->prefer : NULL;
     a->paths.forbid = forbidden || sim_one_in(2) ? a->forbid : NULL;
@@ -118,6 +137,8 @@ static unsigned reaching(const struct life *own, const struct life *to)
         bits |= BIT(HOST);
     if (sim_world.knobs.fabrics & FABRIC_NICS)
         bits |= BIT(RDMA);
+    if (sim_world.knobs.fabrics & FABRIC_GPUS)
+        bits |= BIT(NVLINK_INTRA) | BIT(NVLINK);
     return bits;
 }
 
@@ -161,7 +182,7 @@ static void begin(struct request *r, struct user *u, struct life *to, te_segment
     r->epoch = book_of(own)->epoch[to->host];
     r->batch = sim_batch(own, SLOTS, 1);
     ask(&r->asked, keep);
-    r->allowed = r->asked.rules.allowed & (r->segment.is_known ? r->segment.allowed : ALL);
+    r->allowed = r->asked.rules.allowed & (r->segment.is_known ? r->segment.allowed : all());
 }
 
 static int submit(struct request *r)
@@ -218,20 +239,20 @@ static void check_carrier(const struct request *r, size_t task)
 }
 
 /* A WRITE to where an earlier one over TCP may still be applied is refused where TCP is not allowed. */
-static bool may_be_busy(const struct request *r, int rc, bool has_written)
+static bool may_be_busy(const struct request *r, int rc, bool written)
 {
     bool writes = false;
 
     for (size_t k = 0; k < r->n; k++)
         writes = writes || r->intents[k].opcode == TE_WRITE;
-    return rc == TE_ERR_BUSY && !(r->allowed & BIT(TCP)) && has_written && writes;
+    return rc == TE_ERR_BUSY && !(r->allowed & BIT(TCP)) && written && writes;
 }
 
-static void check_refusal(const struct request *r, int rc, bool has_written)
+static void check_refusal(const struct request *r, int rc, bool written)
 {
     const struct life *own = r->user->host->life;
 
-    if (may_be_busy(r, rc, has_written))
+    if (may_be_busy(r, rc, written))
         return;
     if (rc == TE_ERR_UNSUPPORTED && (!is_known(r) || !(r->allowed & sure(own, r->to))))
         return;
@@ -300,7 +321,7 @@ static bool try(struct user *u, struct life *to, te_segment seg, unsigned keep)
 {
     struct life *own = u->host->life;
     struct request r;
-    bool has_written = own->writes[to->host] > 0, whole = false,
+    bool written = has_written(own, to), whole = false,
          cancel = !sim_world.is_quiet && sim_one_in(6);
     int rc;
 
@@ -310,7 +331,7 @@ static bool try(struct user *u, struct life *to, te_segment seg, unsigned keep)
     intend(&r);
     rc = submit(&r);
     if (rc) {
-        check_refusal(&r, rc, has_written);
+        check_refusal(&r, rc, written);
         for (size_t k = 0; k < r.n; k++)
             sim_conclude(&r.intents[k], TE_FAILED, to);
     } else {
@@ -363,7 +384,7 @@ static void check_impossible(const struct request *r, int rc)
     const struct life *own = r->user->host->life;
     struct te_status s;
 
-    if (rc == TE_ERR_UNSUPPORTED || may_be_busy(r, rc, own->writes[r->to->host] > 0))
+    if (rc == TE_ERR_UNSUPPORTED || may_be_busy(r, rc, has_written(own, r->to)))
         return;
     if (rc || sim_world.hosts[r->to->host].lives == 1)
         sim_fail("no path is left (require '%s', forbid '%s'), and the call says %s",
@@ -389,9 +410,9 @@ static void try_impossible(struct user *u, struct life *to, te_segment seg)
     if (r.asked.rules.allowed & can) { /* more than that must not be */
         r.asked.rules.first = -1;
         r.asked.paths = (te_paths){.size = sizeof(te_paths), .forbid = r.asked.forbid};
-        list(r.asked.forbid, can | (some() & (ALL & ~BIT(FILES))));
+        list(r.asked.forbid, can | (some() & (all() & ~BIT(FILES))));
         r.asked.require[0] = '\0';
-        r.asked.rules.allowed = ALL & ~can;
+        r.asked.rules.allowed = all() & ~can;
         r.allowed &= r.asked.rules.allowed;
     }
     for (size_t k = 0; k < r.n; k++)
@@ -459,7 +480,7 @@ static void refused_calls(const struct user *u, const struct life *to, te_segmen
 
 static void check_warmed(const struct request *r, const struct te_warm *w, int rc, bool waits)
 {
-    unsigned allowed = is_known(r) ? r->segment.allowed : ALL;
+    unsigned allowed = is_known(r) ? r->segment.allowed : all();
     bool opening = false;
 
     for (size_t i = 0; i < w->n; i++) {

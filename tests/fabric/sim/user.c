@@ -374,6 +374,7 @@ void sim_close(struct life *own, const struct life *to, te_segment seg)
     bool alone = own->opens[to->host] == 1;
 
     book->closing[to->host]++;
+    book->written[to->host] |= own->writes[to->host] > 0;
     sim_ok(te_close(own->engine, seg), "te_close");
     if (alone && own->opens[to->host] == 1)
         own->writes[to->host] = 0;

@@ -51,6 +51,7 @@ struct sim_book {
     unsigned epoch[SIM_HOSTS];        /* another one once they may have changed */
     unsigned openings[SIM_HOSTS];     /* ever */
     unsigned closing[SIM_HOSTS];      /* calls of te_close() under way */
+    bool written[SIM_HOSTS];          /* there were WRITEs when it was closed once */
 };
 
 /* A host's life: a new one begins with each start. */
