@@ -8,7 +8,6 @@
 #include "machine.h"
 #include "sim.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -17,8 +16,6 @@
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
-
-#define REAL(name) ((__typeof__(&(name)))dlsym(RTLD_NEXT, #name))
 
 static int failed(int error)
 {

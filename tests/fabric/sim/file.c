@@ -9,7 +9,6 @@
 #include "disk.h"
 #include "machine.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -24,8 +23,6 @@
 
 #define FIRST 100000
 #define FILES 16384
-
-#define REAL(name) ((__typeof__(&(name)))dlsym(RTLD_NEXT, #name))
 
 struct event_file {
     struct sim_file base;

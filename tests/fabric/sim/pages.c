@@ -22,8 +22,6 @@
 #define AWAY_NS  (100 * SIM_MS)
 #define PIECE    256 /* bytes of a copy between two points */
 
-#define REAL(name) ((__typeof__(&(name)))dlsym(RTLD_NEXT, #name))
-
 struct sim_memory {
     int real;
     unsigned refs, id;

@@ -6,7 +6,6 @@
 #include "machine.h"
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -19,11 +18,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define FIRST_PID  1000
-#define PIECE      4096 /* bytes of a copy between two points */
-#define SHORT_IN   20   /* of copies, where calls are short */
-#define NS_INODE   4026531000u
-#define REAL(name) ((__typeof__(&(name)))dlsym(RTLD_NEXT, #name))
+#define FIRST_PID 1000
+#define PIECE     4096 /* bytes of a copy between two points */
+#define SHORT_IN  20   /* of copies, where calls are short */
+#define NS_INODE  4026531000u
 
 struct pidfd {
     struct sim_file file;

@@ -70,7 +70,9 @@ static struct {
     int n_threads;
     struct sim_thread *alive[THREADS]; /* that may run at some time */
     int n_alive;
-    struct sim_thread *leaving; /* has ended, and may still run a little */
+    int place[THREADS];           /* of a thread among these, by its number */
+    uint64_t ready[THREADS / 64]; /* those of them that are READY, by place */
+    struct sim_thread *leaving;   /* has ended, and may still run a little */
     int64_t time;
     unsigned switch_in;
     uint64_t changes[CHANGES];
@@ -138,6 +140,39 @@ _Noreturn void sim_fail(const char *fmt, ...)
     fprintf(stderr, "again: %s\n", sim_repeat);
     fflush(NULL);
     _exit(strncmp(fmt, "torn", 4) == 0 ? SIM_TORN : 1);
+}
+
+/* ---------------------------------------------------------------------------- the C library's own calls */
+
+#define REALS 1024 /* more than there are calls of sim_real() */
+
+/*
+ * By the address of the name, which is a literal of the caller's. Threads that begin or end ask beside the one that runs:
+ * who is first has the place, and another one asks the loader until the function is there.
+ */
+void *sim_real(const char *name)
+{
+    static struct {
+        const char *name;
+        void *at;
+    } known[REALS];
+    size_t i = ((uintptr_t)name >> 2) % REALS;
+    const char *there;
+    void *at;
+
+    while ((there = __atomic_load_n(&known[i].name, __ATOMIC_ACQUIRE)) != name) {
+        if (!there && __atomic_compare_exchange_n(&known[i].name, &there, name, false,
+                                                  __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            break;
+        if (there != name)
+            i = (i + 1) % REALS;
+    }
+    at = __atomic_load_n(&known[i].at, __ATOMIC_ACQUIRE);
+    if (!at) {
+        at = dlsym(RTLD_NEXT, name);
+        __atomic_store_n(&known[i].at, at, __ATOMIC_RELEASE);
+    }
+    return at;
 }
 
 /* ----------------------------------------------------------------------------------------- chance */
@@ -221,12 +256,29 @@ void sim_at(int64_t when, void (*fn)(void *), void *arg)
     push((struct event){.when = when, .fn = fn, .arg = arg});
 }
 
+static void mark(const struct sim_thread *t)
+{
+    int at = world.place[t->id];
+    uint64_t bit = UINT64_C(1) << at % 64;
+
+    if (t->state == READY)
+        world.ready[at / 64] |= bit;
+    else
+        world.ready[at / 64] &= ~bit;
+}
+
+static void set_state(struct sim_thread *t, enum state state)
+{
+    t->state = state;
+    mark(t);
+}
+
 static void run_event(const struct event *e)
 {
     if (e->fn) {
         e->fn(e->arg);
     } else if (e->sleeper->state == BLOCKED && e->sleeper->sleep == e->sleep) {
-        e->sleeper->state = READY;
+        set_state(e->sleeper, READY);
         e->sleeper->in_time = false;
     }
 }
@@ -252,9 +304,13 @@ static int gather(struct sim_thread **ready)
 {
     int n = 0;
 
-    for (int i = 0; i < world.n_alive; i++)
-        if (can_run(world.alive[i]))
-            ready[n++] = world.alive[i];
+    for (int i = 0; i < world.n_alive; i += 64)
+        for (uint64_t left = world.ready[i / 64]; left; left &= left - 1) {
+            struct sim_thread *t = world.alive[i + __builtin_ctzll(left)];
+
+            if (can_run(t))
+                ready[n++] = t;
+        }
     return n;
 }
 
@@ -291,7 +347,7 @@ static struct sim_thread *choose(void)
 /* A thread that has ended is quite gone before another runs: its stack and its memory are free by then. */
 static void see_off(void)
 {
-    join_fn *real = (join_fn *)dlsym(RTLD_NEXT, "pthread_join");
+    join_fn *real = (join_fn *)sim_real("pthread_join");
     struct sim_thread *t = world.leaving;
 
     world.leaving = NULL;
@@ -373,7 +429,7 @@ void tei_yield(void)
 bool sim_block(const void *on, const char *what, int64_t until)
 {
     world.points++;
-    me->state = BLOCKED;
+    set_state(me, BLOCKED);
     me->on = on;
     me->what = what;
     me->in_time = true;
@@ -400,7 +456,7 @@ unsigned sim_wake(const void *on, bool all)
         n = 1;
     }
     for (unsigned i = 0; i < n; i++)
-        found[i]->state = READY;
+        set_state(found[i], READY);
     return n;
 }
 
@@ -433,6 +489,13 @@ void sim_lock_dropped(void)
     me->held--;
 }
 
+static void add_alive(struct sim_thread *t)
+{
+    world.place[t->id] = world.n_alive;
+    world.alive[world.n_alive++] = t;
+    mark(t);
+}
+
 static struct sim_thread *add_thread(int host)
 {
     struct sim_thread *t = calloc(1, sizeof(*t));
@@ -443,19 +506,20 @@ static struct sim_thread *add_thread(int host)
     t->id = world.n_threads;
     t->priority = (int64_t)sim_below(1u << 20);
     world.threads[world.n_threads++] = t;
-    world.alive[world.n_alive++] = t;
+    add_alive(t);
     return t;
 }
 
 /* Keeps the order of the others. */
 static void remove_those(bool (*gone)(const struct sim_thread *))
 {
-    int n = 0;
+    int n = world.n_alive;
 
-    for (int i = 0; i < world.n_alive; i++)
+    memset(world.ready, 0, sizeof(*world.ready) * (((size_t)n + 63) / 64));
+    world.n_alive = 0;
+    for (int i = 0; i < n; i++)
         if (!gone(world.alive[i]))
-            world.alive[n++] = world.alive[i];
-    world.n_alive = n;
+            add_alive(world.alive[i]);
 }
 
 static bool is_gone(const struct sim_thread *t)
@@ -472,7 +536,7 @@ static void end_thread(void *arg)
         pthread_setspecific(end_key, (void *)left);
         return;
     }
-    me->state = DONE;
+    set_state(me, DONE);
     sim_wake(me, true);
     remove_those(is_gone);
     world.leaving = me;
@@ -503,7 +567,7 @@ static struct sim_thread *numbered(pthread_t number)
 
 static int create(int host, void *(*fn)(void *), void *arg, pthread_t *out)
 {
-    create_fn *real = (create_fn *)dlsym(RTLD_NEXT, "pthread_create");
+    create_fn *real = (create_fn *)sim_real("pthread_create");
     struct sim_thread *t = add_thread(host);
 
     t->fn = fn;
@@ -515,7 +579,7 @@ static int create(int host, void *(*fn)(void *), void *arg, pthread_t *out)
 int pthread_create(pthread_t *out, const pthread_attr_t *attr, void *(*fn)(void *), void *arg)
 {
     if (!sim_is_on())
-        return ((create_fn *)dlsym(RTLD_NEXT, "pthread_create"))(out, attr, fn, arg);
+        return ((create_fn *)sim_real("pthread_create"))(out, attr, fn, arg);
     if (create(me->host, fn, arg, out))
         sim_fail("a thread cannot be started");
     sim_point();
@@ -533,7 +597,7 @@ void sim_spawn(int host, void *(*fn)(void *), void *arg)
 
 pthread_t pthread_self(void)
 {
-    return sim_is_on() ? number_of(me) : ((pthread_t(*)(void))dlsym(RTLD_NEXT, "pthread_self"))();
+    return sim_is_on() ? number_of(me) : ((pthread_t(*)(void))sim_real("pthread_self"))();
 }
 
 int pthread_join(pthread_t thread, void **result)
@@ -541,7 +605,7 @@ int pthread_join(pthread_t thread, void **result)
     struct sim_thread *t = numbered(thread);
 
     if (!sim_is_on() || !t)
-        return ((join_fn *)dlsym(RTLD_NEXT, "pthread_join"))(thread, result);
+        return ((join_fn *)sim_real("pthread_join"))(thread, result);
     while (t->state != DONE)
         sim_block(t, "joins a thread", SIM_NEVER);
     if (result)

@@ -60,6 +60,10 @@ void sim_trace(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 extern bool sim_trace_on;
 extern const char *sim_repeat; /* the command that repeats this run */
 
+/* The C library's own function, which one of that name here stands before. The name is a literal. */
+void *sim_real(const char *name);
+#define REAL(name) ((__typeof__(&(name)))sim_real(#name))
+
 /* --------------------------------------------------------------------------------------- chance */
 
 uint64_t sim_random(void);      /* for what the world does */
