@@ -128,14 +128,15 @@ static void bury(struct host *h)
  * moment at which the host has none, while those of its threads that have none do not run. */
 bool sim_kill_host(struct host *h)
 {
+    const struct life *l = h->life; /* somebody else may kill it meanwhile */
     bool dead = false;
 
-    if (!h->life || h->lives == LIVES)
+    if (!l || h->lives == LIVES)
         return false;
-    for (int tries = 0; tries < 20 && !dead; tries++) {
+    for (int tries = 0; tries < 20 && !dead && h->life == l; tries++) {
         sim_stop(h->number);
         usleep(50);
-        dead = sim_kill(h->number);
+        dead = h->life == l && sim_kill(h->number);
     }
     sim_continue(h->number);
     if (dead)

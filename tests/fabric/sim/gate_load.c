@@ -37,8 +37,8 @@ enum fate {
 
 struct gate {
     enum fate fate;
-    int fd,
-        far; /* which is readable once it is open; the other end of a pair, -1: it is an eventfd */
+    int fd;        /* which is readable once it is open */
+    int far;       /* the other end of a pair, -1: it is an eventfd */
     bool is_early; /* raced from before the call on */
     int64_t opens_in_us;
     pthread_t thread;

@@ -155,7 +155,8 @@ static void load_library(void)
     in_core = dlopen(core, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
     in_cuda = in_core ? dlopen(cuda, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE) : NULL;
     if (!in_cuda)
-        sim_fail("%s is not to be had: %s; runs without GPUs: --fabrics=0 to 63", core, dlerror());
+        sim_fail("%s is not to be had: %s; runs without GPUs: --fabrics=63", in_core ? cuda : core,
+                 dlerror());
 #define FIND(name)                                \
     do {                                          \
         void *at = dlsym(in_cuda, #name);         \
@@ -195,6 +196,7 @@ void sim_gpus_options(te_options *o)
 {
     if (!is_on())
         return;
+    sim_ok(te_option_set(o, "TE_FILE_CUFILE", "off"), "TE_FILE_CUFILE"); /* that of the machine */
     sim_ok(te_option_set(o, "TE_GPU_STAGE", one_of("1048576", "4194304")), "TE_GPU_STAGE");
     sim_ok(te_option_set(o, "TE_GPU_PIN", one_of("on", "off")), "TE_GPU_PIN");
     sim_ok(te_option_set(o, "TE_GPU_KERNEL", one_of("on", "off")), "TE_GPU_KERNEL");
@@ -380,13 +382,12 @@ static bool is_lost(int host)
 
 static void fail_some(int host)
 {
-    static const char *const places[] = {"alloc",   "pin",      "copy",   "copy",
-                                         "stream",  "event",    "record", "query",
-                                         "map",     "access",   "create", "import",
-                                         "ipc_get", "ipc_open", "unmap",  "export"};
+    static const char *const places[] = {"alloc",  "pin",    "copy",    "copy",     "stream",
+                                         "event",  "record", "query",   "map",      "access",
+                                         "create", "import", "ipc_get", "ipc_open", "export"};
     char text[64];
 
-    snprintf(text, sizeof(text), "fail %s nth=%d count=%d", places[sim_below(16)],
+    snprintf(text, sizeof(text), "fail %s nth=%d count=%d", places[sim_below(15)],
              1 + (int)sim_below(12), sim_one_in(4) ? 100000 : 1 + (int)sim_below(4));
     order(host, text);
 }
@@ -398,7 +399,7 @@ static void spoil(int host)
     if (sim_one_in(3)) {
         snprintf(text, sizeof(text), "stall ms=%d", 1 << sim_below(13));
         order(host, text);
-    } else if (sim_one_in(4) && sim_world.hosts[host].lives < LIVES) {
+    } else if (sim_one_in(4) && sim_world.hosts[host].lives < LIVES - 1) { /* or in its next */
         snprintf(text, sizeof(text), "fail copy async=1 nth=%d", 1 + (int)sim_below(20));
         order(host, text);
     } else {

@@ -256,7 +256,8 @@ void *sim_host_main(void *arg)
         h->guests[i].name[0] = '\0';
     }
     h->book = (struct sim_book){.rules = {{0}}};
-    h->n_paged = 0;
+    memset(h->n_paged, 0, sizeof(h->n_paged));
+    h->spoke_classic |= l->is_v1 || !l->is_native;
     h->life = l;
     pthread_create(&keeper, NULL, keeper_main, l);
     if (counts)

@@ -328,7 +328,7 @@ struct sim_paged *sim_pages_submit(struct user *u, struct life *to, te_segment s
     p->batch = b;
     p->how = (struct sim_judged){!opts->deadline_ms, own->writes[to->host] == 0, sim_now()};
     choose(p, opcode, seg);
-    sim_world.hosts[u->host->number].n_paged += p->n_pieces;
+    sim_world.hosts[u->host->number].n_paged[to->host] += p->n_pieces;
     for (int k = 0; k < SLOTS; k++)
         sim_check_slot(to, u, k);
     sim_allow(u->local, AREA, true);
@@ -343,7 +343,7 @@ struct sim_paged *sim_pages_submit(struct user *u, struct life *to, te_segment s
 
 static void discard(struct sim_paged *p)
 {
-    sim_world.hosts[p->user->host->number].n_paged -= p->n_pieces;
+    sim_world.hosts[p->user->host->number].n_paged[p->to->host] -= p->n_pieces;
     sim_allow(p->user->local, AREA, false);
     free(p->local_pages);
     free(p->remote_pages);
@@ -392,10 +392,11 @@ void sim_pages_await(const struct sim_paged *p, int64_t deadline_ms)
     struct te_status s = {0};
 
     while (!deadline_ms && sim_wait(e, p->batch, 10000) == TE_ERR_TIMEOUT) {
+        int64_t now_ns = sim_queue_ns(p->to);
         uint64_t before = s.bytes;
 
         sim_ok(te_status(e, p->batch, 0, &s), "te_status");
-        queue_ns = sim_queue_ns() > queue_ns ? sim_queue_ns() : queue_ns;
+        queue_ns = now_ns > queue_ns ? now_ns : queue_ns;
         if (s.bytes != before || sim_stood(sim_host(), begin))
             begin = sim_now(), queue_ns = 0;
         else if (sim_now() > begin + LIMIT_NS + BOUND_NS + queue_ns)

@@ -148,28 +148,34 @@ int sim_wait(te_engine *e, te_batch b, int64_t ms)
     return rc;
 }
 
-static bool speaks_classic(const struct life *l)
+static int64_t queue_to(const struct host *h, int to)
 {
-    return l && (l->is_v1 || !l->is_native);
+    size_t lanes = sim_machine_is_shared(h->number) ? 1 : LANES;
+    int64_t each = PIECE_NS + (sim_world.knobs.faults & FAULT_LOST ? SYN_NS : 0);
+    bool classic = h->spoke_classic || sim_world.hosts[to].spoke_classic;
+
+    return classic ? each * (int64_t)((h->n_paged[to] + lanes - 1) / lanes) : 0;
 }
 
 /*
  * By versions 1 and 2 a connection has one piece at a time, of all that this engine's requests have for that target. One
- * that stands still takes the beginning of each, which is progress for those in line, and each that has begun ends
- * once it has not moved for the time limit: as many at a time as there are connections, which within a machine may be
- * one. So nothing need end, and no byte need move, for that time and once more for each piece in line per
- * connection; the engine promises no less, and no more. The native framing promises the time limit itself.
+ * that stands still takes the beginning of each, which is progress for those in line, and each that has begun ends once
+ * it has not moved for the time limit: as many at a time as there are connections, which within a machine may be one. So
+ * nothing need end, and no byte need move, for that time and once more for each piece in line per connection; the engine
+ * promises no less, and no more. The native framing promises the time limit itself. What either side has spoken in an
+ * earlier life counts, since pieces may be from then.
  */
-int64_t sim_queue_ns(void)
+int64_t sim_queue_ns(const struct life *to)
 {
     const struct host *h = &sim_world.hosts[sim_host()];
-    size_t lanes = sim_machine_is_shared(h->number) ? 1 : LANES;
-    int64_t each = PIECE_NS + (sim_world.knobs.faults & FAULT_LOST ? SYN_NS : 0);
-    bool classic = false;
+    int64_t most = 0;
 
-    for (int i = 0; i < SIM_HOSTS; i++)
-        classic = classic || speaks_classic(sim_world.hosts[i].life);
-    return classic ? each * (int64_t)((h->n_paged + lanes - 1) / lanes) : 0;
+    for (int i = 0; i < SIM_HOSTS; i++) {
+        int64_t ns = !to || to->host == i ? queue_to(h, i) : 0;
+
+        most = ns > most ? ns : most;
+    }
+    return most;
 }
 
 void sim_await_end(te_engine *e, te_batch b, int64_t deadline_ms)
@@ -178,7 +184,7 @@ void sim_await_end(te_engine *e, te_batch b, int64_t deadline_ms)
     int64_t queue_ns = 0;
 
     do { /* what was in line with it at any time */
-        int64_t now_ns = deadline_ms ? 0 : sim_queue_ns();
+        int64_t now_ns = deadline_ms ? 0 : sim_queue_ns(NULL);
 
         queue_ns = now_ns > queue_ns ? now_ns : queue_ns;
         if (sim_stood(sim_host(), begin))

@@ -104,8 +104,9 @@ struct host {
     bool takes_away;     /* is in te_unregister(), at the begin of which it had closed so many: */
     unsigned had_closed;
     struct guest guests[USERS];
-    struct sim_book book; /* of its life */
-    size_t n_paged;       /* pieces that its requests of pages under way have */
+    struct sim_book book;      /* of its life */
+    size_t n_paged[SIM_HOSTS]; /* pieces of pages that it has under way to each */
+    bool spoke_classic;        /* had a life with version 1 or 2 */
 };
 
 extern struct sim_world {
@@ -164,8 +165,8 @@ bool sim_run_batch(struct user *u, struct life *to, te_segment seg, int64_t dead
 int sim_wait(te_engine *e, te_batch b, int64_t ms);
 /* Until all has ended, which it must some time beyond its deadline; 0: it has none. */
 void sim_await_end(te_engine *e, te_batch b, int64_t deadline_ms);
-/* How much later a request without one may end, for the pieces of pages that are in line with it. */
-int64_t sim_queue_ns(void);
+/* How much later a request to it without one may end, for the pieces of pages in line with it; NULL: to any host. */
+int64_t sim_queue_ns(const struct life *to);
 void sim_await_canceled(const struct life *own, te_batch b);
 /* A request that has ended, and was not cancelled: whether it may have ended so. */
 struct sim_judged {
