@@ -378,7 +378,7 @@ static void try_extra(struct user *u, struct life *to, te_segment seg)
     sim_world.counts.batches++;
 }
 
-/* A host that has never started anew is known as it is; of others the descriptor may be fetched first. */
+/* A host that has never started anew, where no store says what it is, is known; else it may be asked first. */
 static void check_impossible(const struct request *r, int rc)
 {
     const struct life *own = r->user->host->life;
@@ -386,7 +386,7 @@ static void check_impossible(const struct request *r, int rc)
 
     if (rc == TE_ERR_UNSUPPORTED || may_be_busy(r, rc, has_written(own, r->to)))
         return;
-    if (rc || sim_world.hosts[r->to->host].lives == 1)
+    if (rc || (sim_world.hosts[r->to->host].lives == 1 && sim_world.store == STORE_NONE))
         sim_fail("no path is left (require '%s', forbid '%s'), and the call says %s",
                  r->asked.require, r->asked.forbid, te_errname(rc));
     sim_await_end(own->engine, r->batch, 0);
@@ -432,18 +432,19 @@ static void reopen(struct user *u, const struct life *to, te_segment *seg)
     struct life *own = u->host->life;
     struct asked a;
     unsigned before;
+    bool alone;
     int rc;
 
     sim_close(own, to, *seg);
     *seg = SIM_CLOSED;
     ask(&a, sure(own, to));
     before = book_of(own)->openings[to->host];
+    alone = own->opens[to->host] == 0 && !book_of(own)->closing[to->host];
     rc = sim_open_with(own, to, &a.paths, &a.rules, seg);
     if (rc == 0)
         return;
     *seg = SIM_CLOSED;
-    if (rc == TE_ERR_EXISTS && own->opens[to->host] == 0 &&
-        book_of(own)->openings[to->host] == before + 1)
+    if (rc == TE_ERR_EXISTS && alone && book_of(own)->openings[to->host] == before + 1)
         sim_fail("te_open_with(): %s", te_errmsg());
     if (rc == TE_ERR_INVALID ? to != own : rc == TE_ERR_UNSUPPORTED)
         sim_fail("te_open_with(): %s: %s", te_errname(rc), te_errmsg());
