@@ -81,27 +81,19 @@ static size_t encode(const char *from, size_t n, char *out)
     return at;
 }
 
-/* -1: it is none. */
-static int digit_of(char c)
-{
-    if (c >= 'A' && c <= 'Z')
-        return c - 'A';
-    if (c >= 'a' && c <= 'z')
-        return c - 'a' + 26;
-    if (c >= '0' && c <= '9')
-        return c - '0' + 52;
-    return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
 /* Ends where the text does, with a NUL that is not counted. */
 static size_t decode(const char *from, char *out, size_t room)
 {
+    static unsigned char values[256]; /* of a digit, and one more; 0: it is none */
     uint32_t bits = 0;
     size_t n = 0;
     int have = 0;
 
-    for (int digit; (digit = digit_of(*from)) >= 0; from++) {
-        bits = bits << 6 | (uint32_t)digit;
+    /* '/' is the last */
+    for (unsigned char i = 0; !values['/'] && digits[i]; i++)
+        values[(unsigned char)digits[i]] = (unsigned char)(i + 1);
+    for (unsigned value; (value = values[(unsigned char)*from]) != 0; from++) {
+        bits = bits << 6 | (value - 1);
         have += 6;
         if (have >= 8 && n + 1 < room)
             out[n++] = (char)(bits >> (have -= 8));
