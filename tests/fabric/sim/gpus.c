@@ -19,7 +19,6 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,24 +123,6 @@ const struct softgpu_world softgpu_world = {process, machine, copy};
 
 /* ------------------------------------------------------------------------------------- the drivers */
 
-/* By a link whose name is as long wherever this program lies, as nics.c has it. */
-static void link_library(const char *folder, const char *name, char out[96])
-{
-    char there[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", there, sizeof(there) - 64);
-    char *end;
-
-    there[n > 0 ? n : 0] = '\0';
-    end = strrchr(there, '/');
-    if (!end)
-        sim_fail("the folder of this program is not known");
-    snprintf(end, 64, "/../softgpu/%s", name);
-    snprintf(out, 96, "%s/%s", folder, name);
-    unlink(out);
-    if (symlink(there, out) < 0)
-        sim_fail("%s cannot be made", out);
-}
-
 static void load_library(void)
 {
     char folder[64], core[96], cuda[96];
@@ -150,8 +131,8 @@ static void load_library(void)
     sim_nics_folder((int)syscall(SYS_getpid), folder);
     if (mkdir(folder, 0700) < 0 && errno != EEXIST)
         sim_fail("%s cannot be made", folder);
-    link_library(folder, "libsoftgpu.so.0", core);
-    link_library(folder, "libcuda.so.1", cuda);
+    sim_link_library(folder, "softgpu/libsoftgpu.so.0", core);
+    sim_link_library(folder, "softgpu/libcuda.so.1", cuda);
     in_core = dlopen(core, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
     in_cuda = in_core ? dlopen(cuda, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE) : NULL;
     if (!in_cuda)

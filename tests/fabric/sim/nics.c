@@ -86,30 +86,35 @@ void sim_nics_folder(int pid, char out[64])
     snprintf(out, 64, "%s/te_sim_nics.%08d", root, pid);
 }
 
-/*
- * softverbs lies beside this program; without it the run would be another one. It is loaded by a link whose name
- * is as long wherever this program lies, for the reason above.
- */
-static void load_library(void)
+/* The name of the link is as long wherever this program lies, for the reason above. */
+void sim_link_library(const char *in, const char *name, char out[96])
 {
     char there[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", there, sizeof(there) - 64);
     char *end;
-    void *at;
 
     there[n > 0 ? n : 0] = '\0';
     end = strrchr(there, '/');
     if (!end)
         sim_fail("the folder of this program is not known");
-    strcpy(end, "/../softverbs/libibverbs.so.1");
-    snprintf(library, sizeof(library), "%s/libibverbs.so.1", folder);
-    unlink(library);
-    if (symlink(there, library) < 0)
-        sim_fail("%s cannot be made", library);
+    snprintf(end, 64, "/../%s", name);
+    snprintf(out, 96, "%s/%s", in, strchr(name, '/') + 1);
+    unlink(out);
+    if (symlink(there, out) < 0)
+        sim_fail("%s cannot be made", out);
+}
+
+/* softverbs lies beside this program; without it the run would be another one. */
+static void load_library(void)
+{
+    void *at;
+
+    sim_link_library(folder, "softverbs/libibverbs.so.1", library);
     at = dlopen(library, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     at = at ? dlsym(at, "softverbs_control") : NULL;
     if (!at)
-        sim_fail("%s is not to be had: %s; runs without NICs: --fabrics=0 to 3", there, dlerror());
+        sim_fail("%s is not to be had: %s; runs without NICs: --fabrics=0 to 3", library,
+                 dlerror());
     memcpy(&control, &at, sizeof(control));
 }
 
