@@ -21,8 +21,6 @@
 #define ADDITIONS 62 /* of a counter: their sum is below INT64_MAX */
 #define SETTLE_NS (300 * SIM_S)
 #define OPEN_NS   (120 * SIM_S) /* te_adder_open() returns within */
-#define PROMPT_NS (2 * SIM_S)   /* what waits goes on within, as in user.c */
-#define BUSY_NS   (60 * SIM_S)  /* where threads have no processor for seconds */
 
 /* How the batch has ended that it follows. */
 enum fate { UNKNOWN, WHOLE, NOT_WHOLE };
@@ -62,15 +60,10 @@ static const char *const names[SIM_COUNTERS] = {"first", "second"};
 
 /* ------------------------------------------------------------------------------------ what is true */
 
-static int64_t patience(void)
-{
-    return sim_world.knobs.faults & FAULT_AWAY ? BUSY_NS : PROMPT_NS;
-}
-
 /* Of a call that was to return at that time. */
 static void check_prompt(const char *call, int64_t due, int host, int64_t begin)
 {
-    if (sim_now() > due + patience() && !sim_stood(host, begin))
+    if (sim_now() > due + sim_patience() && !sim_stood(host, begin))
         sim_fail("%s has returned %lld ms late", call, (long long)((sim_now() - due) / SIM_MS));
 }
 
@@ -193,8 +186,8 @@ static uint64_t some_value(const struct sim_tally *t)
 
 static void check_woken(struct sim_tally *t, int rc, int64_t begin)
 {
-    if ((rc == 0 || rc == TE_ERR_TIMEOUT) && t->reached && sim_now() > t->reached + patience() &&
-        !sim_stood(t->life->host, begin))
+    if ((rc == 0 || rc == TE_ERR_TIMEOUT) && t->reached &&
+        sim_now() > t->reached + sim_patience() && !sim_stood(t->life->host, begin))
         sim_fail("te_counter_wait() has not been woken in %lld ms",
                  (long long)((sim_now() - t->reached) / SIM_MS));
     t->awaited = 0;
@@ -517,21 +510,10 @@ static void disturb(const struct work *w)
 /* Whether all of it is COMPLETED. */
 static bool end_requests(struct work *w)
 {
-    const struct life *own = w->user->host->life;
-    struct te_status s;
-    bool whole = true;
-
     if (w->paged)
         return sim_pages_end(w->paged, w->canceled) == TE_COMPLETED;
-    for (size_t k = 0; k < w->n; k++) {
-        if (!w->canceled)
-            sim_check_end(own, w->batch, k, w->to, w->how);
-        sim_ok(te_status(own->engine, w->batch, k, &s), "te_status");
-        whole = whole && s.state == TE_COMPLETED;
-        sim_conclude(&w->intents[k], s.state, w->to);
-        sim_check_slot(w->to, w->user, (int)(w->first + k));
-    }
-    return whole;
+    return sim_end_slots(w->user, w->batch, w->to, w->intents, w->first, w->n,
+                         w->canceled ? NULL : &w->how);
 }
 
 static bool end_batch(struct work *w)

@@ -20,10 +20,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define AREA      (SLOTS * sim_world.slot) /* of a user, here and there */
-#define PROMPT_NS (2 * SIM_S)              /* what is to go on does so within, as in count_load.c */
-#define BUSY_NS   (60 * SIM_S)             /* where threads have no processor for seconds */
-#define LOOKS     60 /* at `then`, of a second each, before all is waited for */
+#define AREA  (SLOTS * sim_world.slot) /* of a user, here and there */
+#define LOOKS 60                       /* at `then`, of a second each, before all is waited for */
 
 /* What becomes of a gate. */
 enum fate {
@@ -61,11 +59,6 @@ struct held {
     struct sim_judged how;
     bool canceled;
 };
-
-static int64_t patience(void)
-{
-    return sim_world.knobs.faults & FAULT_AWAY ? BUSY_NS : PROMPT_NS;
-}
 
 static bool is_readable(int fd, int ms)
 {
@@ -361,12 +354,13 @@ static void cancel(struct held *h)
 static void await_in_time(const struct held *h)
 {
     te_engine *e = h->user->host->life->engine;
-    int64_t due = (h->deadline_ms ? h->begin + h->deadline_ms * SIM_MS : sim_now()) + patience();
+    int64_t due =
+        (h->deadline_ms ? h->begin + h->deadline_ms * SIM_MS : sim_now()) + sim_patience();
 
     while (sim_wait(e, h->batch, 500) == TE_ERR_TIMEOUT)
         if (sim_now() > due && !sim_stood(sim_host(), h->begin))
             sim_fail("requests that wait have not ended %lld s after they were to",
-                     (long long)(patience() / SIM_S));
+                     (long long)(sim_patience() / SIM_S));
 }
 
 static void check_signalled(const struct held *h)
@@ -405,7 +399,7 @@ static void check_then(const struct held *h)
     uint64_t n = 0;
 
     while (!is_readable(h->then, 1000))
-        if (sim_now() > begin + patience() && !sim_stood(sim_host(), begin))
+        if (sim_now() > begin + sim_patience() && !sim_stood(sim_host(), begin))
             sim_fail("requests have ended, and what follows them does not go on");
     check_signalled(h);
     if (read(h->then, &n, sizeof(n)) != sizeof(n) || n != 1)
@@ -430,24 +424,6 @@ static void check_fate(const struct held *h, size_t task)
     sim_world.counts.ended++;
 }
 
-/* Whether all of it is COMPLETED. */
-static bool end_slots(const struct held *h)
-{
-    const struct life *own = h->user->host->life;
-    struct te_status s;
-    bool whole = true;
-
-    for (size_t k = 0; k < h->n; k++) {
-        if (!h->canceled)
-            sim_check_end(own, h->batch, k, h->to, h->how);
-        sim_ok(te_status(own->engine, h->batch, k, &s), "te_status");
-        whole = whole && s.state == TE_COMPLETED;
-        sim_conclude(&h->intents[k], s.state, h->to);
-        sim_check_slot(h->to, h->user, (int)(h->first + k));
-    }
-    return whole;
-}
-
 static bool is_begun(const struct held *h)
 {
     return h->gate->fate == OPENED || h->gate->fate == RACED;
@@ -467,7 +443,8 @@ static bool end_requests(struct held *h)
         sim_allow(h->user->local, AREA, true);
         whole = sim_pages_end(h->paged, h->canceled || !is_begun(h)) == TE_COMPLETED;
     } else if (is_begun(h)) {
-        whole = end_slots(h);
+        whole = sim_end_slots(h->user, h->batch, h->to, h->intents, h->first, h->n,
+                              h->canceled ? NULL : &h->how);
     }
     return whole && is_begun(h);
 }

@@ -14,9 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PROMPT_NS (2 * SIM_S)   /* a call returns within, as in count_load.c */
-#define BUSY_NS   (60 * SIM_S)  /* where threads have no processor for seconds */
-#define WARM_NS   (120 * SIM_S) /* te_warm() without a limit ends within */
+#define WARM_NS (120 * SIM_S) /* te_warm() without a limit ends within */
 
 enum { LOCAL, TCP, HOST, RDMA, FILES, NVLINK_INTRA, NVLINK, TRANSPORTS };
 #define BIT(t) (1u << (t))
@@ -45,15 +43,10 @@ static unsigned all(void)
     return BIT(n_transports()) - 1;
 }
 
-static int64_t patience(void)
-{
-    return sim_world.knobs.faults & FAULT_AWAY ? BUSY_NS : PROMPT_NS;
-}
-
 /* Of a call that was to return at that time. */
 static void check_prompt(const char *call, int64_t due, int64_t begin)
 {
-    if (sim_now() > due + patience() && !sim_stood(sim_host(), begin))
+    if (sim_now() > due + sim_patience() && !sim_stood(sim_host(), begin))
         sim_fail("%s has returned %lld ms late", call, (long long)((sim_now() - due) / SIM_MS));
 }
 

@@ -148,6 +148,11 @@ int sim_wait(te_engine *e, te_batch b, int64_t ms)
     return rc;
 }
 
+int64_t sim_patience(void)
+{
+    return (sim_world.knobs.faults & FAULT_AWAY ? 60 : 2) * SIM_S;
+}
+
 static int64_t queue_to(const struct host *h, int to)
 {
     size_t lanes = sim_machine_is_shared(h->number) ? 1 : LANES;
@@ -469,6 +474,24 @@ static bool end_batch(struct user *u, struct life *to, te_batch b, const struct 
     }
     sim_ok(te_batch_free(own->engine, b), "te_batch_free");
     sim_world.counts.batches++;
+    return whole;
+}
+
+bool sim_end_slots(const struct user *u, te_batch b, struct life *to, const struct intent *intents,
+                   size_t first, size_t n, const struct sim_judged *how)
+{
+    const struct life *own = u->host->life;
+    struct te_status s;
+    bool whole = true;
+
+    for (size_t k = 0; k < n; k++) {
+        if (how)
+            sim_check_end(own, b, k, to, *how);
+        sim_ok(te_status(own->engine, b, k, &s), "te_status");
+        whole = whole && s.state == TE_COMPLETED;
+        sim_conclude(&intents[k], s.state, to);
+        sim_check_slot(to, u, (int)(first + k));
+    }
     return whole;
 }
 

@@ -168,6 +168,8 @@ void sim_await_end(te_engine *e, te_batch b, int64_t deadline_ms);
 /* How much later a request to it without one may end, for the pieces of pages in line with it; NULL: to any host. */
 int64_t sim_queue_ns(const struct life *to);
 void sim_await_canceled(const struct life *own, te_batch b);
+/* Within which what is to go on does so: longer where threads have no processor for seconds. */
+int64_t sim_patience(void);
 /* A request that has ended, and was not cancelled: whether it may have ended so. */
 struct sim_judged {
     bool in_time; /* has no deadline */
@@ -177,6 +179,9 @@ struct sim_judged {
 void sim_check_connected(const char *why);
 int sim_check_end(const struct life *own, te_batch b, size_t task, const struct life *to,
                   struct sim_judged how);
+/* Of requests to slots from `first` on, which have all ended: whether all of it is COMPLETED. `how` NULL: cancelled. */
+bool sim_end_slots(const struct user *u, te_batch b, struct life *to, const struct intent *intents,
+                   size_t first, size_t n, const struct sim_judged *how);
 void sim_check_extra(const struct life *own, te_batch b, const struct life *to, unsigned there);
 /* te_open() and te_close() of the segment of a host. */
 int sim_open(struct life *own, const struct life *to, te_segment *seg);
