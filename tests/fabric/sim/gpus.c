@@ -131,13 +131,12 @@ static void load_library(void)
     sim_nics_folder((int)syscall(SYS_getpid), folder);
     if (mkdir(folder, 0700) < 0 && errno != EEXIST)
         sim_fail("%s cannot be made", folder);
-    sim_link_library(folder, "softgpu/libsoftgpu.so.0", core);
-    sim_link_library(folder, "softgpu/libcuda.so.1", cuda);
+    sim_link_library(folder, "softgpu/libsoftgpu.so.0", "GPUs: --fabrics=63", core);
+    sim_link_library(folder, "softgpu/libcuda.so.1", "GPUs: --fabrics=63", cuda);
     in_core = dlopen(core, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
     in_cuda = in_core ? dlopen(cuda, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE) : NULL;
     if (!in_cuda)
-        sim_fail("%s is not to be had: %s; runs without GPUs: --fabrics=63", in_core ? cuda : core,
-                 dlerror());
+        sim_fail("%s is not softgpu: %s", in_core ? cuda : core, dlerror());
 #define FIND(name)                                \
     do {                                          \
         void *at = dlsym(in_cuda, #name);         \

@@ -47,8 +47,9 @@ enum sim_fabric {
 
 /* Where the NICs of a run are described, which is a process; main.c takes it away. */
 void sim_nics_folder(int pid, char out[64]);
-/* Links a stand-in, "FOLDER/FILE" beside this program's own folder, into that one; the name of the link. */
-void sim_link_library(const char *in, const char *name, char out[96]);
+/* Links a stand-in, "FOLDER/FILE" beside this program's own folder, into `in`; `out`: the name of the link.
+   Where there is none the run ends, and says that there are runs `without`. */
+void sim_link_library(const char *in, const char *name, const char *without, char out[96]);
 
 /* What a run is made of beside its seed; -1: the seed chooses. */
 struct sim_knobs {

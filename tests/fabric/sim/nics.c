@@ -14,6 +14,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -87,7 +88,7 @@ void sim_nics_folder(int pid, char out[64])
 }
 
 /* The name of the link is as long wherever this program lies, for the reason above. */
-void sim_link_library(const char *in, const char *name, char out[96])
+void sim_link_library(const char *in, const char *name, const char *without, char out[96])
 {
     char there[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", there, sizeof(there) - 64);
@@ -98,6 +99,8 @@ void sim_link_library(const char *in, const char *name, char out[96])
     if (!end)
         sim_fail("the folder of this program is not known");
     snprintf(end, 64, "/../%s", name);
+    if (syscall(SYS_faccessat, AT_FDCWD, there, R_OK) < 0)
+        sim_fail("%s is not to be had: %s; runs without %s", there, strerror(errno), without);
     snprintf(out, 96, "%s/%s", in, strchr(name, '/') + 1);
     unlink(out);
     if (symlink(there, out) < 0)
@@ -109,12 +112,11 @@ static void load_library(void)
 {
     void *at;
 
-    sim_link_library(folder, "softverbs/libibverbs.so.1", library);
+    sim_link_library(folder, "softverbs/libibverbs.so.1", "NICs: --fabrics=0 to 3", library);
     at = dlopen(library, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     at = at ? dlsym(at, "softverbs_control") : NULL;
     if (!at)
-        sim_fail("%s is not to be had: %s; runs without NICs: --fabrics=0 to 3", library,
-                 dlerror());
+        sim_fail("%s is not softverbs: %s", library, dlerror());
     memcpy(&control, &at, sizeof(control));
 }
 
