@@ -164,6 +164,8 @@ static int text_of(const char *path, char *out, size_t n)
     if (strcmp(path, "/proc/sys/kernel/random/boot_id") == 0 ||
         strcmp(path, "/etc/machine-id") == 0)
         return snprintf(out, n, "%032x\n", machine ? machine : 100 + sim_host()) > 0;
+    if (strcmp(path, "/dev/urandom") == 0) /* by which jansson orders its tables: once, for all */
+        return snprintf(out, n, "one order for all runs") > 0;
     if (sscanf(path, "/proc/%d/%n", &pid, &at) != 1 || !at)
         return 0;
     p = numbered(pid);
