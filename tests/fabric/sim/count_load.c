@@ -378,7 +378,7 @@ static struct sim_hold *hold(struct user *u, struct life *to)
         return NULL;
     }
     if (open_adder(u, h->segment, t, &h->adder) == 0) {
-        if (is_of(t))
+        if (is_of(t) && t->used < ADDITIONS) /* others have added to it meanwhile */
             return u->holds[to->host] = h;
         sim_ok(sim_later.adder_close(own->engine, h->adder), "te_adder_close");
     }

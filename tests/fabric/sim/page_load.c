@@ -343,7 +343,10 @@ struct sim_paged *sim_pages_submit(struct user *u, struct life *to, te_segment s
 
 static void discard(struct sim_paged *p)
 {
-    sim_world.hosts[p->user->host->number].n_paged[p->to->host] -= p->n_pieces;
+    struct host *h = &sim_world.hosts[p->user->host->number];
+
+    h->n_paged[p->to->host] -= p->n_pieces;
+    h->paged_until[p->to->host] = sim_now();
     sim_allow(p->user->local, AREA, false);
     free(p->local_pages);
     free(p->remote_pages);

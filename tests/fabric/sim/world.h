@@ -104,9 +104,10 @@ struct host {
     bool takes_away;     /* is in te_unregister(), at the begin of which it had closed so many: */
     unsigned had_closed;
     struct guest guests[USERS];
-    struct sim_book book;      /* of its life */
-    size_t n_paged[SIM_HOSTS]; /* pieces of pages that it has under way to each */
-    bool spoke_classic;        /* had a life with version 1 or 2 */
+    struct sim_book book;           /* of its life */
+    size_t n_paged[SIM_HOSTS];      /* pieces of pages that it has under way to each */
+    int64_t paged_until[SIM_HOSTS]; /* there were some; 0: never */
+    bool spoke_classic;             /* had a life with version 1 or 2 */
 };
 
 extern struct sim_world {
