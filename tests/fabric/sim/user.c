@@ -153,17 +153,19 @@ int64_t sim_patience(void)
     return (sim_world.knobs.faults & FAULT_AWAY ? 60 : 2) * SIM_S;
 }
 
-static bool is_classic(const struct host *h, int to)
+static bool is_in_line(const struct host *h, int to)
 {
-    return h->spoke_classic || sim_world.hosts[to].spoke_classic;
+    return h->spoke_classic || sim_world.hosts[to].spoke_classic ||
+           (sim_world.knobs.fabrics & FABRIC_GPUS);
 }
 
 static int64_t queue_to(const struct host *h, int to)
 {
-    size_t lanes = sim_machine_is_shared(h->number) ? 1 : LANES;
+    bool one = sim_machine_is_shared(h->number) || (sim_world.knobs.fabrics & FABRIC_GPUS);
+    size_t lanes = one ? 1 : LANES;
     int64_t each = PIECE_NS + (sim_world.knobs.faults & FAULT_LOST ? SYN_NS : 0);
 
-    return is_classic(h, to) ? each * (int64_t)((h->n_paged[to] + lanes - 1) / lanes) : 0;
+    return is_in_line(h, to) ? each * (int64_t)((h->n_paged[to] + lanes - 1) / lanes) : 0;
 }
 
 /*
@@ -172,7 +174,8 @@ static int64_t queue_to(const struct host *h, int to)
  * it has not moved for the time limit: as many at a time as there are connections, which within a machine may be one. So
  * nothing need end, and no byte need move, for that time and once more for each piece in line per connection; the engine
  * promises no less, and no more. The native framing promises the time limit itself. What either side has spoken in an
- * earlier life counts, since pieces may be from then.
+ * earlier life counts, since pieces may be from then. Memory of a device goes through a stage of few slots, in which a
+ * piece has one, whatever carries it further.
  */
 int64_t sim_queue_ns(const struct life *to)
 {
@@ -192,7 +195,7 @@ static bool was_in_line(int from, int to, int64_t since)
 {
     const struct host *h = &sim_world.hosts[from];
 
-    return is_classic(h, to) && (h->n_paged[to] > 0 || h->paged_until[to] >= since);
+    return is_in_line(h, to) && (h->n_paged[to] > 0 || h->paged_until[to] >= since);
 }
 
 void sim_await_end(te_engine *e, te_batch b, int64_t deadline_ms)
