@@ -115,6 +115,7 @@ fuzz:
 sim:
 	$(call deps,build test)
 	$(call build,$(sim_preset),$(sim_tree),sim)
+	@echo "sim: of commit $$(git rev-parse --short HEAD 2>/dev/null || echo unknown)$$(git diff --quiet HEAD 2>/dev/null || echo ', and changes')"
 	@$(sim_tree)/tests/sim/sim --seeds=$(SEEDS) --jobs=$(JOBS) $(SIM)
 	@$(if $(SIM),:,$(sim_tree)/tests/sim/sim --seeds=$(HASHES) --jobs=$(JOBS) --check-hash)
 
