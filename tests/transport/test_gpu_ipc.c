@@ -182,6 +182,40 @@ static void regions_in_the_middle(void **state)
     pair_close(p);
 }
 
+/* Peers reach what could not be shared, too, as another region shares the allocation: it is cut off like any other. */
+static void not_shared_beside_a_region_that_is(void **state)
+{
+    enum { N = 2 << 20, HALF = 1 << 20 };
+    softgpu_control_fn control = find_control();
+    struct pair *p = pair_open(&cell);
+    struct gpuipc_table *t = tei_gpuipc_of(p->b)->table;
+    struct gpuipc_row *row = tei_gpuipc_row_take(t->page);
+    char *mem = pair_map(&cell, TARGET, N);
+    struct tei_region *s = fake_region_add(&p->hb, p->b, mem, HALF, TE_REMOTE_RW), *r;
+    const struct gpuipc_share *share = s->keys[p->b->index];
+    uint32_t slot = share->v[0]->entry.slot, generation;
+    unsigned side;
+
+    (void)state;
+    if (!control)
+        skip();
+    assert_non_null(row);
+    assert_int_equal(control(cell.fabric ? "fail export" : "fail ipc_get"), 0);
+    r = fake_region_add(&p->hb, p->b, mem + HALF, HALF, TE_REMOTE_RW);
+    assert_int_equal(control("clear"), 0);
+    assert_null(r->keys[p->b->index]);
+    generation = t->generation[slot];
+    assert_true(tei_gpuipc_enter(t->page, row, slot, generation, &side));
+    assert_int_equal(p->b->ops.region_del(p->b, r), TE_ERR_BUSY);
+    tei_gpuipc_leave(row, side);
+    fake_region_del(&p->hb, p->b, r);
+    assert_false(tei_gpuipc_enter(t->page, row, slot, generation, &side));
+    tei_gpuipc_row_give(row);
+    fake_region_del(&p->hb, p->b, s);
+    pair_unmap(&cell, TARGET, mem, N);
+    pair_close(p);
+}
+
 /* Other memory at the same place is not taken for the old one. */
 static void freed_and_allocated_anew(void **state)
 {
@@ -804,6 +838,7 @@ static int run_cell(const struct conformance *with)
                                        cmocka_unit_test(maps_when_first_used),
                                        cmocka_unit_test(what_is_beyond_is_not_taken),
                                        cmocka_unit_test(regions_in_the_middle),
+                                       cmocka_unit_test(not_shared_beside_a_region_that_is),
                                        cmocka_unit_test(freed_and_allocated_anew),
                                        cmocka_unit_test(longer_than_a_piece),
                                        cmocka_unit_test(closed_with_a_peer_inside),

@@ -431,14 +431,35 @@ static void cut_off_all(struct gpuipc_table *t)
                  te_errmsg());
 }
 
-/* As long as the engine lives, memory that a peer is at stays registered. `drain` is held. */
-static int cut_off(struct gpuipc_table *t, struct gpuipc_share *s)
+/* The allocations of a region that is not shared, of which peers know by other regions. Whether there are any. */
+static bool move_others_on(struct gpuipc_table *t, const struct tei_region *r)
 {
+    struct tei_link *link, *tmp;
+    bool any = false;
+
+    TEI_LIST_EACH(&t->listed, link, tmp) {
+        struct gpuipc_alloc *a = tei_container_of(link, struct gpuipc_alloc, link);
+
+        if (a->entry.base + (a->entry.length - 1) < r->addr ||
+            a->entry.base > r->addr + (r->length - 1))
+            continue;
+        move_on(t, a);
+        any = true;
+    }
+    return any;
+}
+
+/* As long as the engine lives, memory that a peer is at stays registered. `drain` is held. */
+static int cut_off(struct gpuipc_table *t, const struct tei_region *r, const struct gpuipc_share *s)
+{
+    bool known;
+
     pthread_mutex_lock(&t->lock);
-    for (size_t i = 0; i < s->n; i++)
+    for (size_t i = 0; s && i < s->n; i++)
         move_on(t, s->v[i]);
+    known = s || move_others_on(t, r);
     pthread_mutex_unlock(&t->lock);
-    return tei_gpuipc_page_drain(t->page, &t->phase);
+    return known ? tei_gpuipc_page_drain(t->page, &t->phase) : 0;
 }
 
 int tei_gpuipc_region_del(struct tei_transport *t, struct tei_region *r)
@@ -449,7 +470,7 @@ int tei_gpuipc_region_del(struct tei_transport *t, struct tei_region *r)
     bool closed;
     int rc = 0;
 
-    if (!s)
+    if (r->kind != g->kind || !r->access)
         return 0;
     pthread_mutex_lock(&g->lock);
     closed = g->closed;
@@ -458,8 +479,8 @@ int tei_gpuipc_region_del(struct tei_transport *t, struct tei_region *r)
     if (closed)
         cut_off_all(table);
     else
-        rc = cut_off(table, s);
-    if (!rc) {
+        rc = cut_off(table, r, s);
+    if (!rc && s) {
         pthread_mutex_lock(&table->lock);
         put_share(table, s);
         pthread_mutex_unlock(&table->lock);
