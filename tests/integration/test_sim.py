@@ -35,6 +35,10 @@ class Simulation(unittest.TestCase):
         r = sim("--seeds=6", "--from=1000", "--check-hash")
         self.assertEqual(r.returncode, 0, r.stderr[-4000:])
 
+    def test_many_hosts(self):
+        r = sim("--seed=7", "--hosts=20", "--rounds=1")
+        self.assertEqual(r.returncode, 0, r.stderr[-4000:])
+
     def test_a_seed_is_the_same_run_wherever_the_program_lies(self):
         with tempfile.TemporaryDirectory() as folder:
             tests = os.path.join(folder, "n" * 150)

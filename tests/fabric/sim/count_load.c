@@ -443,7 +443,7 @@ static void submit_slots(struct work *w, const te_submit_opts *opts)
         sim_check_slot(w->to, w->user, slot);
         w->intents[k] =
             sim_intend(w->user, w->to, slot, sim_one_in(5) ? TE_READ : TE_WRITE, at, length);
-        own->writes[w->to->host] += w->intents[k].opcode == TE_WRITE;
+        sim_count_write(own, w->to, w->intents[k].opcode);
         reqs[k] = sim_request_of(w->user, w->to, w->hold->segment, &w->intents[k], slot);
     }
     sim_ok(te_submit(own->engine, w->batch, reqs, w->n, opts), "te_submit");

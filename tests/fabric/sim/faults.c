@@ -48,7 +48,7 @@ static void swap(int *a, int *b)
 static void cut_some(void)
 {
     int a = any_host();
-    int b = sim_world.store && sim_one_in(6) ? SIM_STORE_HOST : any_host();
+    int b = sim_world.store && sim_one_in(6) ? sim_store_host() : any_host();
     int64_t ns = a_while();
 
     if (a == b)

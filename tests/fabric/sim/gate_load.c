@@ -176,7 +176,7 @@ static void make_ready(struct held *h)
 
         h->intents[k] =
             sim_intend(h->user, h->to, (int)(h->first + k), i->opcode, i->at, i->length);
-        own->writes[h->to->host] += i->opcode == TE_WRITE;
+        sim_count_write(own, h->to, i->opcode);
     }
 }
 

@@ -31,18 +31,25 @@ static const char *any_of(const char *a, const char *b, const char *c)
     return all[sim_below(3)];
 }
 
-/* SIM_STORE_HOST, SIM_STORE_PORT, and of an etcd the next one, too. */
-static const char *const metadata[] = {
-    [STORE_HTTP] = "http://10.77.0.15:8080/metadata",
-    [STORE_REDIS] = "redis://10.77.0.15:8080",
-    [STORE_ETCD] = "etcd://10.77.0.15:8080,10.77.0.15:8081",
-};
+/* Of the store's host; of an etcd both members. */
+static const char *metadata(char out[64])
+{
+    int host = sim_store_host(), port = SIM_STORE_PORT;
+
+    if (sim_world.store == STORE_HTTP)
+        snprintf(out, 64, "http://10.77.0.%d:%d/metadata", host, port);
+    else if (sim_world.store == STORE_REDIS)
+        snprintf(out, 64, "redis://10.77.0.%d:%d", host, port);
+    else
+        snprintf(out, 64, "etcd://10.77.0.%d:%d,10.77.0.%d:%d", host, port, host, port + 1);
+    return out;
+}
 
 te_engine *sim_make_engine(const struct host *h, int port, struct life *l)
 {
     const char *tries = any_of("9", "1", sim_is_past() ? "2" : "0"),
                *proto = sim_one_in(6) ? "1" : "2", *native;
-    char address[32], name[48];
+    char address[32], name[48], store[64];
     const char *way = sim_world.store ? "node-%s-%d" : sim_is_v6 ? "[%s]:%d" : "%s:%d";
     te_engine *e = NULL;
     te_options o;
@@ -50,7 +57,7 @@ te_engine *sim_make_engine(const struct host *h, int port, struct life *l)
     snprintf(address, sizeof(address), sim_is_v6 ? "fd77::%x" : "10.77.0.%d", h->number);
     te_options_init(&o);
     if (sim_world.store)
-        o.metadata = metadata[sim_world.store];
+        o.metadata = metadata(store);
     snprintf(name, sizeof(name), way, address, port);
     o.ip_or_host_name = address;
     o.local_server_name = name;

@@ -24,13 +24,29 @@
 #include <unistd.h>
 
 #define FAULTS 100
+#define FEW    15 /* hosts, that of the store among them */
 
+int sim_store_host(void)
+{
+    return sim_world.knobs.hosts < FEW ? FEW : SIM_HOSTS - 1;
+}
+
+static void lay_path(int a, int b)
+{
+    *sim_path(a, b) = (struct sim_path){.latency_ns = (int64_t)(5000 << sim_below(12)),
+                                        .bytes_per_s = (int64_t)(1000000 << sim_below(12))};
+}
+
+/* Those of few hosts are the same ones however many there may be. */
 static void lay_paths(void)
 {
-    for (int a = 0; a < SIM_HOSTS; a++)
+    for (int a = 0; a <= FEW; a++)
+        for (int b = 0; b <= FEW; b++)
+            lay_path(a, b);
+    for (int a = 0; sim_world.knobs.hosts >= FEW && a < SIM_HOSTS; a++)
         for (int b = 0; b < SIM_HOSTS; b++)
-            *sim_path(a, b) = (struct sim_path){.latency_ns = (int64_t)(5000 << sim_below(12)),
-                                                .bytes_per_s = (int64_t)(1000000 << sim_below(12))};
+            if (a > FEW || b > FEW)
+                lay_path(a, b);
 }
 
 static void on_log(void *arg, enum te_log_level level, const char *line)
@@ -111,13 +127,15 @@ struct sim_counts sim_load(const struct sim_knobs *k)
     if (sim_is_past())
         sim_world.knobs.fabrics &= ~(FABRIC_GPUS | FABRIC_GPU_FAULTS | CALLS_PATHS | CALLS_STREAMS |
                                      CALLS_PAGES | CALLS_COUNTERS);
+    if (sim_world.knobs.hosts >= FEW)
+        sim_burns *= (unsigned)sim_world.knobs.hosts;
     sim_world.slot = sim_one_in(5) ? 96 * 1024 : 16 * 1024;
     lay_paths();
     sim_world.store = sim_one_in(2) ? STORE_NONE : STORE_HTTP + (unsigned)sim_below(3);
     sim_world.store = k->store < 0 ? sim_world.store : (unsigned)k->store;
     sim_is_v6 = sim_one_in(4);
     if (sim_world.store)
-        sim_spawn(SIM_STORE_HOST, sim_store_main, NULL);
+        sim_spawn(sim_store_host(), sim_store_main, NULL);
     sim_machines_lay(sim_world.knobs.hosts);
     sim_files_lay();
     sim_nics_lay();

@@ -69,7 +69,8 @@ void sim_note_conclude(unsigned id, bool whole);
 void sim_notes_take(te_engine *e);
 
 /* A metadata server, of a host by itself, which never ends. */
-#define SIM_STORE_HOST 15
+/* The host of the metadata server. */
+int sim_store_host(void);
 #define SIM_STORE_PORT 8080
 void *sim_store_main(void *arg);
 extern unsigned sim_store_fault_in; /* one in so many requests fails, is slow, or finds nobody */

@@ -53,7 +53,7 @@ static const char usage[] =
     "  --trace          prints what happens in it, in order\n"
     "  --check-hash     runs each seed three times and compares the hashes of the schedules\n"
     "  --no-shrink      does not look for a smaller run when one fails\n"
-    "  --hosts=N        so many hosts, instead of what the seed chooses (2 to 4)\n"
+    "  --hosts=N        so many hosts, instead of what the seed chooses (2 to 4); 64 at most\n"
     "  --rounds=N       so many batches of each user (4 to 23)\n"
     "  --store=N        engines find each other by: 0 each other, 1 HTTP, 2 redis, 3 etcd\n"
     "  --faults=MASK    1 cut paths, 2 resets, 4 frozen hosts, 8 killed hosts, 16 short sends and reads,\n"
@@ -489,7 +489,7 @@ static void set_number(int option, int64_t n)
     else if (option == 'j')
         args.jobs = n < 1 ? 1 : n > JOBS ? JOBS : (uint64_t)n;
     else if (option == 'H')
-        args.knobs.hosts = n < 0 ? -1 : n < 2 ? 2 : n < SIM_HOSTS ? (int)n : SIM_HOSTS - 1;
+        args.knobs.hosts = n < 0 ? -1 : n < 2 ? 2 : n < SIM_HOSTS - 1 ? (int)n : SIM_HOSTS - 2;
     else if (option == 'r')
         args.knobs.rounds = (int)n;
     else if (option == 'F')

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#define SOCKETS      262144
+#define SOCKETS      (1 << 22)
 #define RTO_NS       (200 * SIM_MS)
 #define RTO_MAX_NS   (120 * SIM_S)
 #define GIVE_UP_NS   (900 * SIM_S)

@@ -28,6 +28,7 @@
 #define NICS    2 /* of a host, at most */
 #define PIECE   4096
 #define INSTALL 20 /* tries */
+#define ALL     64 /* that softverbs has */
 
 static char library[96], folder[64];
 static int n_nics[SIM_HOSTS];
@@ -123,13 +124,14 @@ static void load_library(void)
 static void write_description(const char *path)
 {
     FILE *out = fopen(path, "w");
+    uint64_t most = sim_world.knobs.hosts * NICS > ALL ? 1 : NICS;
     bool first = true;
 
     if (!out)
         sim_fail("%s cannot be written", path);
     fprintf(out, "{\"nics\":[");
     for (int h = 1; h <= sim_world.knobs.hosts; h++) {
-        n_nics[h] = sim_one_in(6) ? 0 : 1 + (int)sim_below(NICS);
+        n_nics[h] = sim_one_in(6) ? 0 : 1 + (int)sim_below(most);
         for (int i = 0; i < n_nics[h]; i++, first = false)
             fprintf(out, "%s{\"name\":\"h%d_%d\",\"numa\":0,\"gbps\":%d,\"latency_us\":%d}",
                     first ? "" : ",", h, i, 1 << sim_below(8), 2 << sim_below(8));

@@ -336,7 +336,7 @@ struct sim_paged *sim_pages_submit(struct user *u, struct life *to, te_segment s
         expect_write(p);
     else
         memset(sim_view(u->local), UNUSED, AREA);
-    own->writes[to->host] += opcode == TE_WRITE;
+    sim_count_write(own, to, opcode);
     submit(p, opts);
     return p;
 }

@@ -274,7 +274,7 @@ static void intend(struct request *r)
         struct intent *i = &r->intents[k];
 
         *i = sim_intend(r->user, r->to, (int)k, i->opcode, i->at, i->length);
-        own->writes[r->to->host] += i->opcode == TE_WRITE;
+        sim_count_write(own, r->to, i->opcode);
     }
 }
 
@@ -354,7 +354,7 @@ static void try_extra(struct user *u, struct life *to, te_segment seg)
                                    .length = 1 + (size_t)sim_below(EXTRA / 4),
                                    .local = u->local};
     sim_allow(u->local, SLOTS * sim_world.slot, true);
-    own->writes[to->host] += r.intents[0].opcode == TE_WRITE;
+    sim_count_write(own, to, r.intents[0].opcode);
     r.extra = true;
     rc = submit(&r);
     if (rc && (rc != TE_ERR_NOT_REGISTERED || to != own))

@@ -85,7 +85,7 @@ static void submit_all(struct rewrite *w, te_segment seg, int opcode)
         w->intents[k] = sim_intend(w->user, w->to, (int)k, opcode, w->at[k], w->length[k]);
         r = sim_request_of(w->user, w->to, seg, &w->intents[k], (int)k);
         w->batches[k] = sim_batch(own, 1, 1);
-        own->writes[w->to->host] += opcode == TE_WRITE;
+        sim_count_write(own, w->to, opcode);
         sim_ok(te_submit(own->engine, w->batches[k], &r, 1, &opts), "te_submit");
     }
 }

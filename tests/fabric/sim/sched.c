@@ -22,12 +22,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define THREADS     65536
+#define THREADS     (1 << 20)
 #define POINT_NS    200
 #define CHANGES     8
-#define FIRST_LIMIT 200000   /* points among which the changes of priority lie */
-#define QUIET_LIMIT 20000000 /* points without an end: a loop that burns */
-#define AWAY_LIMIT  22       /* of the time that a thread has no processor: 2^this us */
+#define FIRST_LIMIT 200000 /* points among which the changes of priority lie */
+#define AWAY_LIMIT  22     /* of the time that a thread has no processor: 2^this us */
 
 enum state { READY, BLOCKED, DONE };
 
@@ -87,6 +86,7 @@ static struct {
 static __thread struct sim_thread *me;
 static pthread_key_t end_key; /* whose destructor ends a thread */
 
+uint64_t sim_burns = 20000000;
 unsigned sim_away_in;
 int sim_away_hosts;
 bool sim_trace_on;
@@ -407,8 +407,8 @@ void sim_point(void)
     world.points++;
     if (world.time - quiet_time > 10 * SIM_S)
         quiet_time = world.time, quiet_since = world.points;
-    if (world.points - quiet_since > QUIET_LIMIT)
-        sim_fail("%d points in 10 s: a loop that burns", QUIET_LIMIT);
+    if (world.points - quiet_since > sim_burns)
+        sim_fail("%lu points in 10 s: a loop that burns", (unsigned long)sim_burns);
     sim_charge(POINT_NS);
     if (me->host && me->host <= sim_away_hosts && !me->is_device && sim_one_in(sim_away_in))
         go_away();

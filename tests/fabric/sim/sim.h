@@ -43,7 +43,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define SIM_HOSTS 16 /* 0 is the world's own */
+#define SIM_HOSTS 66 /* 0 is the world's own, the last the store's where there are 15 or more */
 #define SIM_NEVER INT64_MAX
 #define SIM_US    INT64_C(1000)
 #define SIM_MS    INT64_C(1000000)
@@ -109,6 +109,7 @@ void sim_stop(int host);
 void sim_continue(int host);
 bool sim_is_running(int host);
 /* One in so many points of a thread of these hosts, from 1 on, is where it has no processor for a while. */
+extern uint64_t sim_burns; /* so many points in 10 s are a loop without an end */
 extern unsigned sim_away_in;
 extern int sim_away_hosts;
 /* All threads that a host has now never run again. False, and nothing done, while one of them holds a lock. */

@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define KEYS    64
+#define KEYS    1024
 #define CONNS   256
 #define MEMBERS 2                 /* at most */
 #define MOST    ((size_t)1 << 18) /* of a request, and of what was not sent yet */

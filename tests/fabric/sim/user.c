@@ -389,7 +389,8 @@ int sim_open_with(struct life *own, const struct life *to, const te_paths *paths
         book->of[h] = to;
         book->epoch[h]++;
     }
-    own->opens[h] -= rc < 0;
+    if (rc < 0)
+        own->opens[h]--;
     return rc;
 }
 
@@ -516,6 +517,12 @@ bool sim_end_slots(const struct user *u, te_batch b, struct life *to, const stru
     return whole;
 }
 
+void sim_count_write(struct life *own, const struct life *to, int opcode)
+{
+    if (opcode == TE_WRITE)
+        own->writes[to->host]++;
+}
+
 /* One batch towards a life of a host; true if all of it is COMPLETED. */
 bool sim_run_batch(struct user *u, struct life *to, te_segment seg, int64_t deadline_ms)
 {
@@ -533,7 +540,7 @@ bool sim_run_batch(struct user *u, struct life *to, te_segment seg, int64_t dead
     for (size_t k = 0; k < n; k++) {
         sim_check_slot(to, u, (int)k);
         intents[k] = intend(u, to, (int)k);
-        own->writes[to->host] += intents[k].opcode == TE_WRITE;
+        sim_count_write(own, to, intents[k].opcode);
         reqs[k] = sim_request_of(u, to, seg, &intents[k], (int)k);
     }
     opts.notify_name = is_prepared || sim_one_in(2) ? NULL : "behind";
@@ -577,7 +584,7 @@ static void touch_extra(struct user *u, struct life *to, te_segment seg)
     int rc;
 
     sim_allow(local, sim_world.slot, true);
-    own->writes[to->host] += r.opcode == TE_WRITE;
+    sim_count_write(own, to, r.opcode);
     rc = te_submit(e, b, &r, 1, NULL);
     if (rc != TE_ERR_NOT_REGISTERED ||
         to != u->host->life) /* of its own an engine knows what is there */

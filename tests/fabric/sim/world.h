@@ -69,8 +69,8 @@ struct life {
         there; /* odd while `extra` is registered, another number each time; wake: it goes, or comes */
     int64_t stays_until;        /* it does not go before */
     struct run *runs;           /* all that ever were, the newest first */
-    unsigned opens[SIM_HOSTS];  /* of the segment of each host, that are not closed */
-    unsigned writes[SIM_HOSTS]; /* to it, since none was open */
+    uint16_t opens[SIM_HOSTS];  /* of the segment of each host, that are not closed */
+    uint16_t writes[SIM_HOSTS]; /* to it, since none was open */
     struct sim_tally *tallies[SIM_COUNTERS];
 };
 
@@ -184,6 +184,8 @@ int sim_check_end(const struct life *own, te_batch b, size_t task, const struct 
 bool sim_end_slots(const struct user *u, te_batch b, struct life *to, const struct intent *intents,
                    size_t first, size_t n, const struct sim_judged *how);
 void sim_check_extra(const struct life *own, te_batch b, const struct life *to, unsigned there);
+/* A request to a host is about to be submitted. */
+void sim_count_write(struct life *own, const struct life *to, int opcode);
 /* te_open() and te_close() of the segment of a host. */
 int sim_open(struct life *own, const struct life *to, te_segment *seg);
 int sim_open_with(struct life *own, const struct life *to, const te_paths *paths,
