@@ -524,7 +524,7 @@ static int ask_key(te_engine *e, te_segment seg, const char *name, struct tei_ho
     rc = tei_peer_where(e, seg, true, where);
     if (rc)
         return rc;
-    return tei_rpc_count_open(e->conf.identity, where, name,
+    return tei_rpc_count_open(e->conf.identity, where, name, tei_peer_life(&e->peers, seg),
                               tei_deadline_ns((int64_t)e->conf.handshake_connect_timeout_s * 1000),
                               key);
 }

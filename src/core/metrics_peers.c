@@ -68,13 +68,21 @@ static void take_place(struct places *at, size_t i, struct peer *p, uint64_t tra
         turn(&p->told);
 }
 
-/* One that is called as the sum of all others is part of it, as no two may have the same label. */
+/* What is called as the sum of all others is part of it, as no two may have the same label: so is a second life. */
+static bool is_taken(const struct places *at, const char *name)
+{
+    for (size_t i = 0; i < at->n; i++)
+        if (strcmp(at->of[i]->name, name) == 0)
+            return true;
+    return strcmp(name, "other") == 0;
+}
+
 static void want_place(struct places *at, struct peer *p)
 {
     uint64_t traffic = traffic_of(p);
     size_t least = 0;
 
-    if (traffic == 0 || strcmp(p->name, "other") == 0)
+    if (traffic == 0 || is_taken(at, p->name))
         return;
     if (at->n < METRICS_PEERS) {
         take_place(at, at->n++, p, traffic);

@@ -28,24 +28,25 @@ static int notify_self(struct inbox *s, const te_message *m)
  * An engine that was started again may answer elsewhere than at `where`, and one that was not up yet
  * answers nowhere there (port 0): the directory is asked then.
  */
-static int notify_peer(te_engine *e, te_segment seg, struct tei_hostport where, const te_message *m)
+static int notify_peer(te_engine *e, te_segment seg, uint64_t life, struct tei_hostport where,
+                       const te_message *m)
 {
-    int rc = where.port ? tei_rpc_notify(e->conf.identity, &where, m, rpc_deadline(&e->conf))
+    int rc = where.port ? tei_rpc_notify(e->conf.identity, &where, m, life, rpc_deadline(&e->conf))
                         : TE_ERR_PEER;
 
     if (rc == TE_ERR_PEER && tei_peer_where(e, seg, true, &where) == 0)
-        rc = tei_rpc_notify(e->conf.identity, &where, m, rpc_deadline(&e->conf));
+        rc = tei_rpc_notify(e->conf.identity, &where, m, life, rpc_deadline(&e->conf));
     if (!rc)
         atomic_fetch_add_explicit(&e->count.notified, 1, memory_order_relaxed);
     return rc;
 }
 
 /* What the receiver could not read is not sent; its limit is taken to be ours. */
-static int check_size(const struct tei_conf *conf, const te_message *m)
+static int check_size(const struct tei_conf *conf, uint64_t life, const te_message *m)
 {
     char *body;
     size_t len;
-    int rc = tei_notify_encode(m, &body);
+    int rc = tei_notify_encode(m, life, &body);
 
     if (rc)
         return rc;
@@ -60,7 +61,7 @@ static int check_size(const struct tei_conf *conf, const te_message *m)
 }
 
 /* A copy of what the caller gave, which can be sent. */
-static int take_message(const te_engine *e, const te_message *m, te_message *out)
+static int take_message(te_engine *e, te_segment seg, const te_message *m, te_message *out)
 {
     int rc;
 
@@ -68,17 +69,18 @@ static int take_message(const te_engine *e, const te_message *m, te_message *out
         return TEI_FAIL(TE_ERR_INVALID, "name or message of the notification is NULL");
     if (tei_message_copy(m, out))
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for a notification");
-    rc = check_size(&e->conf, out);
+    rc = check_size(&e->conf, tei_peer_life(&e->peers, seg), out);
     if (rc)
         tei_message_fini(out);
     return rc;
 }
 
-static int take_text(const te_engine *e, const char *name, const char *msg, te_message *out)
+static int take_text(te_engine *e, te_segment seg, const char *name, const char *msg,
+                     te_message *out)
 {
     if (!name || !msg)
         return TEI_FAIL(TE_ERR_INVALID, "name or message of the notification is NULL");
-    return take_message(e, &(te_message){name, strlen(name), msg, strlen(msg)}, out);
+    return take_message(e, seg, &(te_message){name, strlen(name), msg, strlen(msg)}, out);
 }
 
 /* Takes the copy over. */
@@ -91,7 +93,7 @@ static int notify(te_engine *e, te_segment seg, te_message *m)
         return tei_inbox_add(&e->inbox, NULL, m);
     rc = tei_peer_where(e, seg, false, &where);
     if (!rc)
-        rc = notify_peer(e, seg, where, m);
+        rc = notify_peer(e, seg, tei_peer_life(&e->peers, seg), where, m);
     tei_message_fini(m);
     return rc;
 }
@@ -102,7 +104,7 @@ int te_notify(te_engine *e, te_segment seg, const char *name, const char *msg)
     int rc = tei_engine_check(e);
 
     if (!rc)
-        rc = take_text(e, name, msg, &m);
+        rc = take_text(e, seg, name, msg, &m);
     return rc ? rc : notify(e, seg, &m);
 }
 
@@ -112,7 +114,7 @@ int te_notify_bytes(te_engine *e, te_segment seg, const te_message *m)
     int rc = tei_engine_check(e);
 
     if (!rc)
-        rc = take_message(e, m, &copy);
+        rc = take_message(e, seg, m, &copy);
     return rc ? rc : notify(e, seg, &copy);
 }
 
@@ -137,6 +139,7 @@ struct late {
     struct group group;
     te_engine *engine;
     te_segment target;
+    uint64_t life; /* of the target, which may be closed by then */
     struct tei_hostport where;
     te_message message;
     struct tei_job job;
@@ -156,7 +159,7 @@ static void send_job(struct tei_job *j)
     if (l->target == TE_LOCAL_SEGMENT)
         (void)notify_self(&l->engine->inbox, &l->message);
     else
-        (void)notify_peer(l->engine, l->target, l->where, &l->message);
+        (void)notify_peer(l->engine, l->target, l->life, l->where, &l->message);
     free_late(l);
 }
 
@@ -182,6 +185,7 @@ static int make_late(te_engine *e, te_segment target, te_message *m, size_t n, s
     }
     l->engine = e;
     l->target = target;
+    l->life = tei_peer_life(&e->peers, target);
     l->message = *m;
     l->group.end = send_late;
     atomic_init(&l->group.left, n);
@@ -198,7 +202,7 @@ static int make_late(te_engine *e, te_segment target, te_message *m, size_t n, s
 int tei_notify_group(te_engine *e, const te_submit_opts *o, size_t n, struct group **out)
 {
     te_message m;
-    int rc = take_text(e, o->notify_name, o->notify_msg, &m);
+    int rc = take_text(e, o->notify_target, o->notify_name, o->notify_msg, &m);
 
     if (rc == TE_ERR_TOO_LARGE) {
         TEI_WARN("the requests are submitted without their notification: %s", te_errmsg());
@@ -222,7 +226,7 @@ int te_notify_after(te_engine *e, te_batch id, te_segment seg, const te_message 
     int rc = tei_engine_check(e);
 
     if (!rc)
-        rc = take_message(e, m, &copy);
+        rc = take_message(e, seg, m, &copy);
     if (!rc)
         rc = make_late(e, seg, &copy, 1, &g);
     if (rc)

@@ -3,6 +3,7 @@
 #include "core/observe.h"
 #include "core/core.h"
 #include "core/install.h"
+#include "core/life.h"
 #include "core/plan.h"
 #include "core/route.h"
 
@@ -262,12 +263,18 @@ static void explain_files(const struct view *v, const te_request *r, struct tei_
 static int explain_route(struct view *v, const te_request *r, FILE *f)
 {
     const struct route route = tei_route(v, r, NULL);
+    char why[512];
 
     for (size_t i = 0; tei_transport_at(i); i++)
         explain_transport(v, i, &route, r, f);
     if (route.via) {
         explain_staging(v->engine, r, route.via->transport, f);
         explain_files(v, r, route.via->transport, f);
+        return 0;
+    }
+    if (v->over) { /* it is taken, and ends so */
+        tei_life_text(v, why, sizeof(why));
+        fprintf(f, "%s\n", why);
         return 0;
     }
     if (route.held) {

@@ -13,12 +13,14 @@
 #include "core/core.h"
 #include "core/complete.h"
 #include "core/page_feed.h"
+#include "core/life.h"
 #include "core/page_list.h"
 #include "core/plan.h"
 #include "core/slow.h"
 #include "core/view.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define EXPIRE_EVERY_NS (10 * TEI_NS_PER_MS)
 
@@ -59,8 +61,12 @@ static const char *why_stale(const struct task *t)
     const struct tei_buffer *last;
     uint64_t done = 0, part;
     size_t at = 0;
-    char text[224];
+    char text[512];
 
+    if (t->view->over) {
+        tei_life_text(t->view, text, sizeof(text));
+        return tei_batch_note(t->batch, text);
+    }
     if (t->paged) {
         int n = snprintf(text, sizeof(text), "not registered by its owner: ");
 
@@ -187,10 +193,27 @@ static bool begin_refresh(struct peer *p)
 
 static void on_park_timer(struct tei_timer *t);
 
+/* It has been counted, and no descriptor can help it any more. */
+static void end_unparked(struct peer *p, struct task *t, int error)
+{
+    struct view *v = error == TE_ERR_STALE ? tei_view_current(p) : NULL;
+    const char *note = NULL;
+    char text[512];
+
+    if (v) {
+        tei_life_text(v, text, sizeof(text));
+        note = tei_batch_note(t->batch, text);
+        tei_view_put(v, 1);
+    }
+    count_parked(&p->engine->parking, 1);
+    tei_task_end(t, error, note);
+}
+
 void tei_peer_park(struct peer *p, struct task *t)
 {
     te_engine *e = p->engine;
-    bool canceled, start = false;
+    bool start = false;
+    int error;
 
     t->refreshed = true;
     TEI_PROBE2(park, t, p->name);
@@ -202,15 +225,14 @@ void tei_peer_park(struct peer *p, struct task *t)
      */
     atomic_fetch_add(&e->parking.parked, 1);
     pthread_mutex_lock(&p->lock);
-    canceled = tei_task_canceled(t);
-    if (!canceled) {
+    error = tei_task_canceled(t) ? TE_ERR_CANCELED : p->view && p->view->over ? TE_ERR_STALE : 0;
+    if (!error) {
         tei_list_push_back(&p->parked, &t->link);
         start = begin_refresh(p);
     }
     pthread_mutex_unlock(&p->lock);
-    if (canceled) {
-        count_parked(&e->parking, 1);
-        tei_task_end(t, TE_ERR_CANCELED, NULL);
+    if (error) {
+        end_unparked(p, t, error);
         return;
     }
     /* Which watches deadlines as long as anything is parked. */
@@ -348,6 +370,9 @@ void tei_peer_changed(void *arg, const char *name)
     HASH_FIND_STR(e->peers.by_name, name, p);
     if (p)
         tei_peer_refresh(p);
+    for (size_t i = 1; e->peers.n_lives && (p = tei_peer_from(&e->peers, &i));)
+        if (p->one_life && strcmp(p->name, name) == 0)
+            tei_peer_refresh(p);
     pthread_rwlock_unlock(&e->peers.lock);
 }
 

@@ -4,10 +4,13 @@
  *
  * A peer's current view is swapped under its lock; tasks keep the view they were routed by. An id
  * is generation and index, so a closed one is told from a live one.
+ *
+ * A name is open once for whatever engine has it, and once for each of its lives that te_open_life() was asked for.
  */
 #include "core/peer.h"
 #include "base/probe.h"
 #include "core/core.h"
+#include "core/life.h"
 #include "core/rules.h"
 #include "core/view.h"
 
@@ -69,14 +72,22 @@ void tei_peer_put(struct peer *p)
     free_peer(p);
 }
 
-static bool is_of_files(struct peer *p)
+/* Whether nothing can be said to its engine, and why. */
+static int check_speakable(struct peer *p)
 {
-    bool files;
+    struct view *v = tei_view_current(p);
+    int rc = 0;
 
-    pthread_mutex_lock(&p->lock);
-    files = p->view && p->view->seg && p->view->seg->files;
-    pthread_mutex_unlock(&p->lock);
-    return files;
+    if (v && v->over)
+        rc = tei_life_fail(v);
+    else if (v && v->seg && v->seg->files)
+        rc = TEI_FAIL(TE_ERR_UNSUPPORTED,
+                      "segment '%s' is made of files: there is no engine that "
+                      "could be told anything",
+                      p->name);
+    if (v)
+        tei_view_put(v, 1);
+    return rc;
 }
 
 int tei_peer_where(te_engine *e, te_segment id, bool fresh, struct tei_hostport *out)
@@ -92,20 +103,28 @@ int tei_peer_where(te_engine *e, te_segment id, bool fresh, struct tei_hostport 
     if (!p)
         return TEI_FAIL(TE_ERR_NOT_FOUND,
                         "segment %d is not open in this engine; te_open() gives its id", (int)id);
-    if (is_of_files(p)) {
-        rc = TEI_FAIL(TE_ERR_UNSUPPORTED,
-                      "segment '%s' is made of files: there is no engine that "
-                      "could be told anything",
-                      p->name);
-    } else if (fresh) {
+    rc = check_speakable(p);
+    if (!rc && fresh) {
         rc = e->dir->ops->rpc_addr(e->dir, p->name, true, out);
-    } else {
+    } else if (!rc) {
         pthread_mutex_lock(&p->lock);
         *out = p->where;
         pthread_mutex_unlock(&p->lock);
     }
     tei_peer_put(p);
     return rc;
+}
+
+uint64_t tei_peer_life(struct peers *s, te_segment id)
+{
+    const struct peer *p;
+    uint64_t life;
+
+    pthread_rwlock_rdlock(&s->lock);
+    p = find_peer(s, id);
+    life = p ? p->life : 0;
+    pthread_rwlock_unlock(&s->lock);
+    return life;
 }
 
 void tei_peer_name(struct peers *s, te_segment id, char *buf, size_t n)
@@ -121,19 +140,38 @@ void tei_peer_name(struct peers *s, te_segment id, char *buf, size_t n)
     pthread_rwlock_unlock(&s->lock);
 }
 
-/* `rules` are copied; NULL: there are none. */
-static int new_peer(te_engine *e, const char *name, const struct rules *rules, struct peer **out)
+/* What a segment is opened for. */
+struct wish {
+    const struct rules *rules; /* NULL: there are none */
+    bool one_life;
+    uint64_t life; /* 0: the one that there is now */
+};
+
+/* With room for the number of a life. */
+static char *copy_name(const char *name)
+{
+    size_t n = strlen(name) + 1;
+    char *copy = calloc(1, n + sizeof(uint64_t));
+
+    if (copy)
+        memcpy(copy, name, n);
+    return copy;
+}
+
+static int new_peer(te_engine *e, const char *name, const struct wish *x, struct peer **out)
 {
     struct peer *p = calloc(1, sizeof(*p));
 
     if (!p)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for a segment");
-    p->name = strdup(name);
-    if (rules)
-        p->rules = malloc(sizeof(*rules));
+    p->name = copy_name(name);
+    p->one_life = x->one_life;
+    p->life = x->life;
+    if (x->rules)
+        p->rules = malloc(sizeof(*x->rules));
     if (p->rules)
-        *p->rules = *rules;
-    if (!p->name || (rules && !p->rules)) {
+        *p->rules = *x->rules;
+    if (!p->name || (x->rules && !p->rules)) {
         free_peer(p);
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for a segment");
     }
@@ -171,6 +209,48 @@ static bool is_followed(const struct peer *p)
     return p->id != TE_LOCAL_SEGMENT && !tei_file_is_name(p->name);
 }
 
+/* Enters it by its name, or by its name and its life. */
+static bool enter_names(struct peers *s, struct peer *p)
+{
+    size_t n = strlen(p->name);
+
+    if (p->one_life) {
+        memcpy(p->name + n + 1, &p->life, sizeof(p->life));
+        n += 1 + sizeof(p->life);
+    }
+    if (!TEI_HASH_ADD(s->by_name, p->name, n, p))
+        return false;
+    s->n_lives += p->one_life;
+    return true;
+}
+
+/* The lock is held. */
+static struct peer *find_named(const struct peers *s, const char *name, const struct wish *x)
+{
+    struct peer *p;
+
+    if (!x->one_life) {
+        HASH_FIND_STR(s->by_name, name, p);
+        return p;
+    }
+    for (size_t i = 1; s->n_lives && (p = tei_peer_from(s, &i));)
+        if (p->one_life && p->life == x->life && strcmp(p->name, name) == 0)
+            return p;
+    return NULL;
+}
+
+/* Whether it is open otherwise, too. The lock is held. */
+static bool has_namesake(const struct peers *s, const char *name)
+{
+    const struct peer *p;
+
+    for (size_t i = 1; s->n_lives && (p = tei_peer_from(s, &i));)
+        if (strcmp(p->name, name) == 0)
+            return true;
+    HASH_FIND_STR(s->by_name, name, p);
+    return p != NULL;
+}
+
 /* Gives the peer an index and id; peers.lock is held for writing. */
 static int enter_table(te_engine *e, struct peer *p)
 {
@@ -180,8 +260,7 @@ static int enter_table(te_engine *e, struct peer *p)
         i++;
     if (i > INDEX_MASK)
         return TEI_FAIL(TE_ERR_TOO_MANY, "segment '%s': too many are open", p->name);
-    if ((i == e->peers.cap && grow_table(&e->peers) != 0) ||
-        !TEI_HASH_ADD(e->peers.by_name, p->name, strlen(p->name), p))
+    if ((i == e->peers.cap && grow_table(&e->peers) != 0) || !enter_names(&e->peers, p))
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for a segment");
     if (i == e->peers.n) {
         e->peers.gens[i] = 0;
@@ -198,22 +277,26 @@ static void leave_table(te_engine *e, struct peer *p)
 {
     size_t i = (uint32_t)p->id & INDEX_MASK;
 
-    if (is_followed(p))
-        e->dir->ops->forget(e->dir, p->name);
     HASH_DEL(e->peers.by_name, p);
+    e->peers.n_lives -= p->one_life;
     tei_metrics_fold(e, p);
     e->peers.list[i] = NULL;
+    if (is_followed(p) && !has_namesake(&e->peers, p->name))
+        e->dir->ops->forget(e->dir, p->name);
     e->peers.gens[i] = (e->peers.gens[i] + 1) & GEN_MASK;
 }
 
 /* ----------------------------------------------------------------------------------------- open */
 
 /* One more open of a peer that is in the table, whose lock is held. Without rules it is open by those that it has. */
-static int open_more(struct peer *p, const struct rules *rules, te_segment *out)
+static int open_more(struct peer *p, const struct wish *x, te_segment *out)
 {
     char text[256];
+    int rc = p->one_life ? check_speakable(p) : 0;
 
-    if (rules && !tei_rules_equal(rules, p->rules)) {
+    if (rc)
+        return rc;
+    if (x->rules && !tei_rules_equal(x->rules, p->rules)) {
         tei_rules_text(p->rules, text, sizeof(text));
         return TEI_FAIL(TE_ERR_EXISTS, "segment '%s' is open already, with other paths: %s",
                         p->name, text);
@@ -224,15 +307,15 @@ static int open_more(struct peer *p, const struct rules *rules, te_segment *out)
 }
 
 /* An open of a name that is in the table already; what comes of it is in *rc. */
-static bool open_again(struct peers *s, const char *name, const struct rules *rules,
-                       te_segment *out, int *rc)
+static bool open_again(struct peers *s, const char *name, const struct wish *x, te_segment *out,
+                       int *rc)
 {
     struct peer *p;
 
     pthread_rwlock_wrlock(&s->lock);
-    HASH_FIND_STR(s->by_name, name, p);
+    p = find_named(s, name, x);
     if (p)
-        *rc = open_more(p, rules, out);
+        *rc = open_more(p, x, out);
     pthread_rwlock_unlock(&s->lock);
     return p != NULL;
 }
@@ -264,7 +347,9 @@ static int look_up(struct peer *p, bool opening, const struct tei_segment *old,
         rc = dir->ops->lookup(dir, p->name, old, out, where, opening ? &p->revision : NULL);
     if (rc || !(*out)->files)
         return rc;
-    if (opening)
+    if (p->one_life)
+        rc = tei_life_fail_files(p->name);
+    else if (opening)
         rc = call_files(p);
     else if (!tei_keys_is_files(p->name))
         rc =
@@ -277,11 +362,31 @@ static int look_up(struct peer *p, bool opening, const struct tei_segment *old,
     return rc;
 }
 
+/*
+ * The descriptor was fetched for a peer of one life: whether it is of that, which the engine is asked itself where
+ * the segment is being opened.
+ */
+static int install_life(struct peer *p, bool opening, struct tei_segment *seg,
+                        const struct tei_hostport *where)
+{
+    int rc = opening ? tei_life_admit(p, seg, where) : 0;
+
+    if (rc)
+        return rc;
+    if (seg->incarnation == p->life)
+        return tei_view_install(p, seg, where);
+    rc = tei_view_end_life(p, seg->incarnation);
+    return rc ? rc : tei_life_fail_now(p, seg->incarnation);
+}
+
 int tei_peer_fetch(struct peer *p, bool opening)
 {
     struct tei_segment *seg, *old = NULL;
     struct tei_hostport where;
-    int rc;
+    int rc = p->one_life && !opening ? check_speakable(p) : 0;
+
+    if (rc) /* its life is over, and there is nothing to ask */
+        return rc;
 
     pthread_mutex_lock(&p->lock);
     where = p->where;
@@ -296,7 +401,7 @@ int tei_peer_fetch(struct peer *p, bool opening)
     tei_segment_put(old);
     if (rc)
         return rc;
-    rc = tei_view_install(p, seg, &where);
+    rc = p->one_life ? install_life(p, opening, seg, &where) : tei_view_install(p, seg, &where);
     tei_segment_put(seg);
     return rc;
 }
@@ -308,22 +413,26 @@ static void drop_peer(struct peer *p)
     tei_peer_put(p);
 }
 
-static int open_new(te_engine *e, const char *name, const struct rules *rules, te_segment *out)
+static int open_new(te_engine *e, const char *name, const struct wish *x, te_segment *out)
 {
     struct peer *p, *other;
-    int rc = new_peer(e, name, rules, &p);
+    struct wish known = *x;
+    int rc = new_peer(e, name, x, &p);
 
     if (rc)
         return rc;
     rc = tei_peer_fetch(p, true);
+    if (!rc && p->one_life)
+        rc = tei_life_check_paths(p->view);
+    known.life = p->life;
     if (rc) {
         drop_peer(p);
         return rc;
     }
     pthread_rwlock_wrlock(&e->peers.lock);
-    HASH_FIND_STR(e->peers.by_name, p->name, other);
+    other = find_named(&e->peers, p->name, &known);
     if (other) {
-        rc = open_more(other, rules, out);
+        rc = open_more(other, x, out);
     } else {
         /* Who changes the transports makes the views anew of peers that are in the table. */
         rc = tei_view_is_outdated(p->view) ? tei_view_prepare(p) : 0;
@@ -350,7 +459,22 @@ int tei_peer_check_name(const char **name)
     return 0;
 }
 
-int te_open_with(te_engine *e, const char *name, const te_paths *paths, te_segment *out)
+/* This engine itself, whose segment is open from the start. */
+static int open_self(te_engine *e, const struct wish *x, te_segment *out)
+{
+    if (x->rules)
+        return TEI_FAIL(TE_ERR_INVALID,
+                        "'%s' is this engine itself, whose segment is open: te_submit_opts has the "
+                        "paths of its requests",
+                        e->name);
+    if (x->life && x->life != e->incarnation)
+        return tei_life_fail_other(e->name, x->life, e->incarnation);
+    *out = TE_LOCAL_SEGMENT;
+    return 0;
+}
+
+static int open_wish(te_engine *e, const char *name, const te_paths *paths, struct wish x,
+                     te_segment *out)
 {
     struct rules rules;
     bool ruled = false;
@@ -362,20 +486,51 @@ int te_open_with(te_engine *e, const char *name, const te_paths *paths, te_segme
         rc = TEI_FAIL(TE_ERR_INVALID, "the place for the id is NULL");
     if (!rc)
         rc = tei_rules_read(paths, &rules, &ruled);
-    if (!rc && ruled && strcmp(name, e->name) == 0)
-        rc = TEI_FAIL(TE_ERR_INVALID,
-                      "'%s' is this engine itself, whose segment is open: te_submit_opts has the "
-                      "paths of its requests",
-                      name);
+    if (!rc && x.one_life && tei_keys_is_files(name))
+        rc = tei_life_fail_files(name);
     if (rc)
         return rc;
-    if (strcmp(name, e->name) == 0) {
-        *out = TE_LOCAL_SEGMENT;
-        return 0;
-    }
-    if (open_again(&e->peers, name, ruled ? &rules : NULL, out, &rc))
+    x.rules = ruled ? &rules : NULL;
+    if (strcmp(name, e->name) == 0)
+        return open_self(e, &x, out);
+    /* Which life a name has now is to be asked. */
+    if ((!x.one_life || x.life) && open_again(&e->peers, name, &x, out, &rc))
         return rc;
-    return open_new(e, name, ruled ? &rules : NULL, out);
+    return open_new(e, name, &x, out);
+}
+
+int te_open_with(te_engine *e, const char *name, const te_paths *paths, te_segment *out)
+{
+    return open_wish(e, name, paths, (struct wish){0}, out);
+}
+
+int te_open_life(te_engine *e, const char *name, uint64_t incarnation, const te_paths *paths,
+                 te_segment *out)
+{
+    return open_wish(e, name, paths, (struct wish){.one_life = true, .life = incarnation}, out);
+}
+
+uint64_t te_incarnation(const te_engine *e)
+{
+    return tei_engine_check(e) ? 0 : e->incarnation;
+}
+
+int te_segment_incarnation(te_engine *e, te_segment id, uint64_t *out)
+{
+    struct view *v;
+    int rc = tei_engine_check(e);
+
+    if (!rc && !out)
+        rc = TEI_FAIL(TE_ERR_INVALID, "the place for the incarnation is NULL");
+    if (rc)
+        return rc;
+    v = tei_view_get(&e->peers, id);
+    if (!v)
+        return TEI_FAIL(TE_ERR_NOT_FOUND, "segment %d is not open; te_open() gives its id",
+                        (int)id);
+    *out = v->seg ? v->seg->incarnation : e->incarnation;
+    tei_view_put(v, 1);
+    return 0;
 }
 
 int te_open(te_engine *e, const char *name, te_segment *out)
@@ -586,7 +741,7 @@ void tei_peers_init(struct peers *s)
 int tei_peers_start(te_engine *e)
 {
     struct peer *p;
-    int rc = new_peer(e, e->name, NULL, &p);
+    int rc = new_peer(e, e->name, &(struct wish){0}, &p);
 
     if (rc)
         return rc;

@@ -18,7 +18,9 @@ struct view;
 struct peer {
     te_engine *engine;
     te_segment id; /* TE_LOCAL_SEGMENT: this engine itself */
-    char *name;
+    char *name;    /* of one life with its number behind the NUL, so that its key is another one */
+    bool one_life; /* of te_open_life() */
+    uint64_t life; /* the incarnation; 0: not known yet, or of any */
     struct rules *rules;   /* of te_open_with(), or NULL; the peer's, never changed */
     unsigned opens;        /* under peers.lock */
     UT_hash_handle hh;     /* in peers.by_name, under peers.lock */
@@ -49,6 +51,7 @@ struct peers {
     uint32_t *gens;     /* by index: generation of the next id */
     size_t n, cap;
     struct peer *by_name;
+    size_t n_lives; /* of them: of one life */
     _Atomic uint64_t views_made;
 };
 
@@ -66,6 +69,8 @@ struct peer *tei_peer_from(const struct peers *s, size_t *i);
 int tei_peer_fetch(struct peer *p, bool opening);
 /* The name of a segment for a text, cut to fit; its number if it is not open any more. */
 void tei_peer_name(struct peers *s, te_segment id, char *buf, size_t n);
+/* The one life that a segment is of; 0: of any, or it is not open. */
+uint64_t tei_peer_life(struct peers *s, te_segment id);
 /* Strips leading '/'; TE_ERR_INVALID for a name that is NULL or empty. */
 int tei_peer_check_name(const char **name);
 /*
@@ -82,7 +87,7 @@ bool tei_peer_uses(te_engine *e, size_t index);
 bool tei_peer_held(struct peers *s, const struct tei_transport *t, char *name, size_t n);
 /*
  * Where a segment's engine answers RPCs; asks the directory anew, and blocks, when `fresh`.
- * TE_ERR_UNSUPPORTED: it is of files.
+ * TE_ERR_UNSUPPORTED: it is of files. TE_ERR_STALE: it is of one life, which is over.
  */
 int tei_peer_where(te_engine *e, te_segment id, bool fresh, struct tei_hostport *out);
 

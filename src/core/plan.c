@@ -182,6 +182,13 @@ static int cut_parts(struct plan *p, struct task *t, const te_request *r, const 
     return 0;
 }
 
+static TEI_COLD int why_unrouted(const struct view *v, const struct route *route)
+{
+    if (v->over)
+        return TE_ERR_STALE;
+    return route->held ? TE_ERR_BUSY : TE_ERR_UNSUPPORTED;
+}
+
 /* Cuts a range of a task into work. `via` carries it in one piece; NULL: what does is to be found. */
 static int cut_range(struct plan *p, struct task *t, const te_request *r, const struct via *via,
                      struct cut *c)
@@ -198,7 +205,7 @@ static int cut_range(struct plan *p, struct task *t, const te_request *r, const 
         route = tei_route(t->view, r, tei_rules_of(t));
         via = route.via;
         if (!via)
-            return route.held ? TE_ERR_BUSY : TE_ERR_UNSUPPORTED;
+            return why_unrouted(t->view, &route);
     }
     c->via = via;
     if (!whole)

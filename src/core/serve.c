@@ -76,6 +76,14 @@ static void serve_notify(te_engine *e, struct tei_rpc_call *call, const char *bo
     te_message m;
     int rc = tei_notify_decode(body, len, &m, &counts);
 
+    if (!rc && counts.life && counts.life != e->incarnation) {
+        char other[TEI_NOTIFY_OTHER_MAX];
+
+        tei_notify_other(e->incarnation, other);
+        tei_message_fini(&m);
+        reply_text(call, other);
+        return;
+    }
     if (!rc && !m.name) {
         serve_counts(&e->counters, call, &counts);
         return;
@@ -89,16 +97,12 @@ static void serve_probe(te_engine *e, struct tei_rpc_call *call, const char *bod
 {
     struct tei_probe_ask ask;
     struct tei_count_key key;
-    char answer[TEI_COUNT_ANSWER_MAX];
+    char answer[TEI_PROBE_ANSWER_MAX];
     bool found;
 
     tei_probe_read(body, len, &ask);
-    if (!ask.counter[0]) {
-        reply_text(call, ask.is_ours ? TEI_PROBE_ANSWER : TEI_PROBE_OK);
-        return;
-    }
-    found = tei_counter_key(&e->counters, ask.counter, &key) == 0;
-    tei_count_answer(found ? &key : NULL, answer);
+    found = ask.counter[0] && tei_counter_key(&e->counters, ask.counter, &key) == 0;
+    tei_probe_answer(&ask, found ? &key : NULL, e->incarnation, answer);
     reply_text(call, answer);
 }
 

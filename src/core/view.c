@@ -86,9 +86,26 @@ static int note_refusal(struct view *v, const struct tei_transport *t)
     return 0;
 }
 
+/* Why it may not be attached, whatever the target tells; NULL: it may. */
+static const char *why_barred(const struct view *v, const struct tei_transport *t)
+{
+    if (v->over)
+        return "the incarnation that the segment was opened for is over";
+    if (v->peer->one_life && !(t->ops.caps & TEI_CAP_LIVES))
+        return "cannot tell incarnations of a target apart, and the segment is of one";
+    return NULL;
+}
+
+static int bar(struct view *v, const struct tei_transport *t, const char *why)
+{
+    v->why_not[t->index] = strdup(why); /* NULL: te_explain() says less */
+    return 0;
+}
+
 /* Attaches one transport if it reaches this target; TE_ERR_UNSUPPORTED is no failure. */
 static int add_via(struct view *v, struct tei_transport *t, const struct tei_hostport *where)
 {
+    const char *barred = why_barred(v, t);
     struct tei_attach *a = NULL;
     int rc;
 
@@ -96,11 +113,14 @@ static int add_via(struct view *v, struct tei_transport *t, const struct tei_hos
         return 0;
     if (v->seg && v->seg->files != !!(t->ops.caps & TEI_CAP_FILE))
         return 0;
+    if (barred)
+        return bar(v, t, barred);
     if (v->seg) {
         a = calloc(1, t->ops.attach_size);
         if (!a)
             return TEI_FAIL(TE_ERR_MEMORY, "no memory to attach to a peer");
         a->transport = t;
+        a->one_life = v->peer->one_life;
         tei_err_keep(TE_ERR_OK, "");
         rc = t->ops.attach(t, a, v->seg, where);
         if (rc) {
@@ -138,10 +158,10 @@ static int add_all(struct view *v, const struct tei_hostport *where)
 
 /*
  * With one reference, which counts in p->views and p->loose; takes over `seg` (NULL: this engine
- * itself). The caller holds the peer.
+ * itself). The caller holds the peer. `over`: as that view is over, NULL: as none is.
  */
 static int make_view(struct peer *p, struct tei_segment *seg, const struct tei_hostport *where,
-                     struct view **out)
+                     const struct view *over, struct view **out)
 {
     struct view *v = calloc(1, sizeof(*v));
     int rc;
@@ -154,6 +174,8 @@ static int make_view(struct peer *p, struct tei_segment *seg, const struct tei_h
     v->engine = p->engine;
     v->peer = p;
     v->seg = seg;
+    v->over = over && over->over;
+    v->instead = over ? over->instead : 0;
     v->serial =
         atomic_fetch_add_explicit(&p->engine->peers.views_made, 1, memory_order_relaxed) + 1;
     atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
@@ -192,6 +214,17 @@ static void tell_gone(struct view *old)
 }
 
 /*
+ * Whether the view may replace what the peer has, under its lock: an older version of the same engine's descriptor may
+ * not, nor, of what is over, one that is not.
+ */
+static bool may_replace(const struct peer *p, const struct view *v)
+{
+    if (p->closed)
+        return false;
+    return !p->view || (!is_older(v->seg, p->view->seg) && p->view->over <= v->over);
+}
+
+/*
  * Puts `v` in place, or drops it; false if it is of transports that are no more and must be made
  * again.
  */
@@ -203,9 +236,10 @@ static bool swap_view(struct peer *p, struct view *v, const struct tei_hostport 
     pthread_mutex_lock(&p->doubts.lock);
     pthread_mutex_lock(&p->lock);
     changed = tei_view_is_outdated(v);
-    if (!changed && !p->closed && !(p->view && is_older(v->seg, p->view->seg))) {
+    if (!changed && may_replace(p, v)) {
         drop = p->view;
-        restarted = drop && drop->seg && v->seg && drop->seg->incarnation != v->seg->incarnation;
+        restarted = drop && drop->seg && v->seg &&
+                    (drop->seg->incarnation != v->seg->incarnation || drop->over != v->over);
         p->view = v;
         p->where = *where;
         p->loose -= !drop; /* else what was there is loose instead */
@@ -227,8 +261,30 @@ int tei_view_install(struct peer *p, struct tei_segment *seg, const struct tei_h
     int rc;
 
     do {
-        rc = make_view(p, seg ? tei_segment_get(seg) : NULL, where, &v);
+        rc = make_view(p, seg ? tei_segment_get(seg) : NULL, where, NULL, &v);
     } while (!rc && !swap_view(p, v, where));
+    return rc;
+}
+
+int tei_view_end_life(struct peer *p, uint64_t instead)
+{
+    const struct view over = {.over = true, .instead = instead};
+    struct tei_hostport where;
+    struct view *v = NULL, *last = tei_view_current(p);
+    struct tei_segment *seg;
+    int rc;
+
+    if (!last)
+        return 0; /* closed meanwhile */
+    seg = tei_segment_get(last->seg);
+    pthread_mutex_lock(&p->lock);
+    where = p->where;
+    pthread_mutex_unlock(&p->lock);
+    tei_view_put(last, 1); /* else te_close() would take it for a transfer */
+    do {
+        rc = make_view(p, tei_segment_get(seg), &where, &over, &v);
+    } while (!rc && !swap_view(p, v, &where));
+    tei_segment_put(seg);
     return rc;
 }
 
@@ -236,12 +292,15 @@ int tei_view_prepare(struct peer *p)
 {
     struct tei_hostport where;
     struct tei_segment *seg;
+    struct view like = {0};
 
     pthread_mutex_lock(&p->lock);
     seg = p->view->seg ? tei_segment_get(p->view->seg) : NULL;
+    like.over = p->view->over;
+    like.instead = p->view->instead;
     where = p->where;
     pthread_mutex_unlock(&p->lock);
-    return make_view(p, seg, &where, &p->prepared);
+    return make_view(p, seg, &where, &like, &p->prepared);
 }
 
 void tei_view_take(struct peer *p, bool use)
@@ -252,7 +311,7 @@ void tei_view_take(struct peer *p, bool use)
         return;
     pthread_mutex_lock(&p->doubts.lock);
     pthread_mutex_lock(&p->lock);
-    if (use && !p->closed && p->view->seg == drop->seg) {
+    if (use && !p->closed && p->view->seg == drop->seg && p->view->over == drop->over) {
         drop = p->view; /* which is loose in place of the other */
         p->view = p->prepared;
     }

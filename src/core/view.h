@@ -27,6 +27,9 @@ struct view {
     struct tei_segment *seg; /* NULL: this engine, whose region map is asked instead */
     unsigned generation;     /* transports.generation when it was made */
     uint64_t serial;         /* no two views of an engine have the same */
+    bool
+        over; /* the one life that the peer is of: nothing is carried any more, there are no vias */
+    uint64_t instead; /* over: whose the name is now; 0: it tells no number */
     size_t n_via;
     struct via via[TEI_TRANSPORTS_MAX];
     char *why_not[TEI_TRANSPORTS_MAX]; /* by transport index: why attach() refused, else NULL */
@@ -44,6 +47,8 @@ static inline void tei_view_hold(struct view *v, size_t n)
  * `seg`.
  */
 int tei_view_install(struct peer *p, struct tei_segment *seg, const struct tei_hostport *where);
+/* Of a peer of one life: that is over. What it has is replaced for good by a view that carries nothing. */
+int tei_view_end_life(struct peer *p, uint64_t instead);
 /*
  * Makes one of the same descriptor with the transports there are now; and puts it in place, or drops it,
  * which needs no memory. If another descriptor was fetched meanwhile, that one's view stays: it is of

@@ -11,6 +11,7 @@
 #include "base/os.h"
 #include "base/sized.h"
 #include "core/core.h"
+#include "core/life.h"
 #include "core/rules.h"
 #include "core/view.h"
 
@@ -117,7 +118,7 @@ static bool is_fetching(struct warmup *x)
 
 static bool is_of_another_life(const struct view *v, const struct view *than)
 {
-    return v->seg && than->seg && v->seg->incarnation != than->seg->incarnation;
+    return v->over || (v->seg && than->seg && v->seg->incarnation != than->seg->incarnation);
 }
 
 /* Begins by the peer's view of now, if it is another and may mend what is cold, or is opening in vain. */
@@ -166,6 +167,8 @@ static int verdict(const struct warmup *x, bool opening)
     const struct te_warmed *cold = first_cold(x->out);
     const char *name = x->view->peer->name;
 
+    if (x->view->over)
+        return tei_life_fail(x->view);
     if (x->view->n_via == 0)
         return TEI_FAIL(TE_ERR_UNSUPPORTED,
                         "no installed transport reaches segment '%s'; te_explain() says why", name);

@@ -54,20 +54,39 @@ void tei_probe_read(const char *body, size_t len, struct tei_probe_ask *out)
     te = json_object_get(root, "te");
     name = json_object_get(te, "counter");
     out->is_ours = json_is_object(te);
+    (void)tei_hex_number(json_string_value(json_object_get(te, "life")), &out->life);
     if (json_is_string(name) && json_string_length(name) <= TEI_COUNT_NAME_MAX)
         memcpy(out->counter, json_string_value(name), json_string_length(name));
     json_decref(root);
 }
 
-void tei_count_answer(const struct tei_count_key *key, char out[TEI_COUNT_ANSWER_MAX])
+/* `"counter":[ID,SECRET],`; nothing: none is asked for, or not of this life. */
+static void counter_member(const struct tei_probe_ask *ask, const struct tei_count_key *key,
+                           uint64_t own, char out[64])
 {
-    static const char form[] = "{\"status\":\"success\",\"te\":{\"counter\":[%s],\"notify\":1}}";
-    char numbers[64] = "";
-
+    out[0] = '\0';
+    if (!ask->counter[0] || (ask->life && ask->life != own))
+        return;
     if (key)
-        snprintf(numbers, sizeof(numbers), "\"%016" PRIx64 "\",\"%016" PRIx64 "\"", key->id,
+        snprintf(out, 64, "\"counter\":[\"%016" PRIx64 "\",\"%016" PRIx64 "\"],", key->id,
                  key->secret);
-    snprintf(out, TEI_COUNT_ANSWER_MAX, form, numbers);
+    else
+        snprintf(out, 64, "\"counter\":[],");
+}
+
+void tei_probe_answer(const struct tei_probe_ask *ask, const struct tei_count_key *key,
+                      uint64_t own, char out[TEI_PROBE_ANSWER_MAX])
+{
+    char counter[64], life[32] = "";
+
+    counter_member(ask, key, own, counter);
+    if (ask->life)
+        snprintf(life, sizeof(life), "\"life\":\"%016" PRIx64 "\",", own);
+    if (ask->is_ours)
+        snprintf(out, TEI_PROBE_ANSWER_MAX, "{\"status\":\"success\",\"te\":{%s%s\"notify\":1}}",
+                 counter, life);
+    else
+        snprintf(out, TEI_PROBE_ANSWER_MAX, "%s", TEI_PROBE_OK);
 }
 
 static bool read_count(const json_t *j, struct tei_count *out)
@@ -135,16 +154,20 @@ void tei_counts_reply(const int *answers, size_t n, char out[TEI_COUNTS_REPLY_MA
 /* --------------------------------------------------------------------------------- the initiator */
 
 static int read_key(const struct tei_bytes *reply, const struct tei_hostport *where,
-                    const char *name, struct tei_count_key *out)
+                    const char *name, uint64_t life, struct tei_count_key *out)
 {
     json_t *root = NULL;
-    const json_t *key;
-    uint64_t n[2];
+    const json_t *key, *te;
+    uint64_t n[2], found = 0;
     int rc = 0;
 
     (void)tei_json_load(reply->data, reply->len, 0, &root, NULL);
-    key = json_object_get(json_object_get(root, "te"), "counter");
-    if (!json_is_array(key))
+    te = json_object_get(root, "te");
+    key = json_object_get(te, "counter");
+    if (life && tei_hex_number(json_string_value(json_object_get(te, "life")), &found) &&
+        found != life)
+        rc = tei_rpc_fail_life(where, life, found);
+    else if (!json_is_array(key))
         rc = TEI_FAIL(TE_ERR_UNSUPPORTED,
                       "the engine at %s port %u has no counters: it is of another make, or older; "
                       "a notification tells it",
@@ -161,15 +184,26 @@ static int read_key(const struct tei_bytes *reply, const struct tei_hostport *wh
     return rc;
 }
 
-int tei_rpc_count_open(struct tei_auth *auth, const struct tei_hostport *where, const char *name,
-                       int64_t deadline_ns, struct tei_count_key *out)
+/* malloc'ed; NULL: no memory. */
+static char *ask_text(const char *name, uint64_t life)
 {
     json_t *ask = json_pack("{s:{s:s}}", "te", "counter", name);
-    char *body = tei_json_text(ask, NULL);
+    char text[17], *body = NULL;
+
+    snprintf(text, sizeof(text), "%016" PRIx64, life);
+    if (!life || json_object_set_new(json_object_get(ask, "te"), "life", json_string(text)) == 0)
+        body = tei_json_text(ask, NULL);
+    json_decref(ask);
+    return body;
+}
+
+int tei_rpc_count_open(struct tei_auth *auth, const struct tei_hostport *where, const char *name,
+                       uint64_t life, int64_t deadline_ns, struct tei_count_key *out)
+{
+    char *body = ask_text(name, life);
     struct tei_bytes reply;
     int rc;
 
-    json_decref(ask);
     if (!body)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory to ask for a counter");
     rc = tei_rpc_request(auth, where, TEI_RPC_PROBE, body, strlen(body), REPLY_MAX, deadline_ns,
@@ -177,7 +211,7 @@ int tei_rpc_count_open(struct tei_auth *auth, const struct tei_hostport *where, 
     free(body);
     if (rc)
         return rc;
-    rc = read_key(&reply, where, name, out);
+    rc = read_key(&reply, where, name, life, out);
     tei_bytes_fini(&reply);
     return rc;
 }

@@ -32,6 +32,7 @@ struct tei_count {
 struct tei_counts {
     size_t n;
     struct tei_count of[TEI_COUNTS_MAX];
+    uint64_t life; /* of any message: the incarnation of the engine that it is for; 0: not said */
 };
 
 /* TE_ERR_INVALID, with a text: it is NULL, empty, too long or no UTF-8. */
@@ -39,9 +40,12 @@ int tei_count_name_check(const char *name);
 
 /* ---- the initiator; as tei_rpc_request(), and: */
 
-/* TE_ERR_NOT_FOUND: there is none of that name. TE_ERR_UNSUPPORTED: the engine knows no counters. */
+/*
+ * TE_ERR_NOT_FOUND: there is none of that name. TE_ERR_UNSUPPORTED: the engine knows no counters. TE_ERR_STALE: its
+ * incarnation is not `life`; 0: any will do.
+ */
 int tei_rpc_count_open(struct tei_auth *auth, const struct tei_hostport *where, const char *name,
-                       int64_t deadline_ns, struct tei_count_key *out);
+                       uint64_t life, int64_t deadline_ns, struct tei_count_key *out);
 /*
  * Tells `n`, TEI_COUNTS_MAX at most, and what has become of each: 0: it was taken in, which is so however often it
  * comes. TE_ERR_STALE: there is no such counter there. TE_ERR_REJECTED: too many have added to it. TE_ERR_MEMORY.
@@ -56,12 +60,17 @@ const char *tei_count_answer_text(int answer);
 /* What a probe asks for. */
 struct tei_probe_ask {
     bool is_ours;                         /* more than whether the engine lives */
+    uint64_t life;                        /* whether it is of that incarnation; 0: not asked */
     char counter[TEI_COUNT_NAME_MAX + 1]; /* the counter that is to be opened; "": none */
 };
 void tei_probe_read(const char *body, size_t len, struct tei_probe_ask *out);
-/* The answer to one that names a counter; `key` NULL: there is none of that name. */
-#define TEI_COUNT_ANSWER_MAX 128
-void tei_count_answer(const struct tei_count_key *key, char out[TEI_COUNT_ANSWER_MAX]);
+/*
+ * The answer, of an engine of the incarnation `own`; `key`, of the counter that is asked for, NULL: there is none of that
+ * name. One that is asked for of another incarnation is not told.
+ */
+#define TEI_PROBE_ANSWER_MAX 160
+void tei_probe_answer(const struct tei_probe_ask *ask, const struct tei_count_key *key,
+                      uint64_t own, char out[TEI_PROBE_ANSWER_MAX]);
 /* Of `te.count` in a message of type 2. TE_ERR_JSON, with a text. */
 int tei_counts_read(const json_t *j, struct tei_counts *out);
 /* The reply to that. */

@@ -230,9 +230,10 @@ int tei_rpc_request(struct tei_auth *auth, const struct tei_hostport *where, enu
                     struct tei_bytes *reply);
 
 /* Bodies. The decode functions take hostile bytes; strings are malloc'ed. */
-int tei_notify_encode(const te_message *m, char **out);
+/* `life`: the incarnation of the engine that it is for; 0: it is for any. */
+int tei_notify_encode(const te_message *m, uint64_t life, char **out);
 /*
- * `counts` not NULL: one that carries additions to counters leaves *out empty, its name NULL, and is read to there
+ * `counts` not NULL: its `life` is set; one that carries additions to counters leaves *out empty, its name NULL, and is read to there
  * (meta/count.h); NULL: it is read as a message.
  */
 int tei_notify_decode(const char *body, size_t len, te_message *out, struct tei_counts *counts);
@@ -241,8 +242,11 @@ int tei_message_copy(const te_message *m, te_message *out);
 void tei_message_fini(te_message *m);
 #define TEI_NOTIFY_OK      "{\"name\":\"\",\"notify_msg\":\"success\"}"
 #define TEI_NOTIFY_REFUSED "{\"name\":\"\",\"notify_msg\":\"\"}"
-#define TEI_PROBE_REQUEST  "{}"
-#define TEI_PROBE_OK       "{\"status\":\"success\"}"
+/* The reply to one that is for another incarnation than that of the engine, which is told. */
+#define TEI_NOTIFY_OTHER_MAX 96
+void tei_notify_other(uint64_t own, char out[TEI_NOTIFY_OTHER_MAX]);
+#define TEI_PROBE_REQUEST "{}"
+#define TEI_PROBE_OK      "{\"status\":\"success\"}"
 /* The same between engines of this make, which tells what the engine takes. */
 #define TEI_PROBE_ASK    "{\"te\":{}}"
 #define TEI_PROBE_ANSWER "{\"status\":\"success\",\"te\":{\"notify\":1}}"
@@ -255,10 +259,19 @@ void tei_message_fini(te_message *m);
 
 /*
  * tei_rpc_request for a notification and a probe: TE_ERR_REJECTED if the peer did not take it.
- * TE_ERR_UNSUPPORTED: it is no text, and the peer takes nothing else.
+ * TE_ERR_UNSUPPORTED: it is no text, and the peer takes nothing else. TE_ERR_STALE: the peer's incarnation is not
+ * `life`, 0: it is for any.
  */
 int tei_rpc_notify(struct tei_auth *auth, const struct tei_hostport *where, const te_message *m,
-                   int64_t deadline_ns);
+                   uint64_t life, int64_t deadline_ns);
+/*
+ * The incarnation of the engine that answers there; `life` is the one that is expected, not 0. TE_ERR_UNSUPPORTED: the
+ * engine does not keep to what is said for one incarnation alone.
+ */
+int tei_rpc_life(struct tei_auth *auth, const struct tei_hostport *where, uint64_t life,
+                 uint64_t *out, int64_t deadline_ns);
+/* TE_ERR_STALE with a text: the engine there is of another incarnation. */
+int tei_rpc_fail_life(const struct tei_hostport *where, uint64_t wanted, uint64_t found);
 int tei_rpc_probe(struct tei_auth *auth, const struct tei_hostport *where, int64_t deadline_ns);
 /* Whether the engine of that descriptor, NULL if it cannot be read, answers there. TE_ERR_PEER: another does. */
 int tei_rpc_ask_owner(struct tei_auth *auth, const struct tei_hostport *where,

@@ -4,9 +4,12 @@
 #include "auth/auth.h"
 #include "base/base64.h"
 #include "base/err.h"
+#include "base/hex.h"
 #include "base/os.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -222,12 +225,27 @@ static json_t *bytes_json(const te_message *m)
     return j;
 }
 
-int tei_notify_encode(const te_message *m, char **out)
+/* Says in the member "te" which life the message is for. */
+static int add_life(json_t *j, uint64_t life)
+{
+    json_t *te = json_object_get(j, "te");
+    char text[17];
+
+    if (!te) {
+        te = json_object();
+        if (json_object_set_new(j, "te", te) < 0)
+            return -1;
+    }
+    snprintf(text, sizeof text, "%016" PRIx64, life);
+    return json_object_set_new(te, "life", json_string(text));
+}
+
+int tei_notify_encode(const te_message *m, uint64_t life, char **out)
 {
     json_t *j = is_all_text(m) ? json_pack("{s:s, s:s}", "name", m->name, "notify_msg", m->msg)
                                : bytes_json(m);
 
-    *out = tei_json_text(j, NULL);
+    *out = j && (!life || add_life(j, life) == 0) ? tei_json_text(j, NULL) : NULL;
     json_decref(j);
     return *out ? 0 : TEI_FAIL(TE_ERR_MEMORY, "no memory for a notification");
 }
@@ -290,13 +308,27 @@ static json_t *load_notification(const char *body, size_t len, int *rc)
     return *rc ? NULL : root;
 }
 
+/* 0: not said. */
+static int read_life(const json_t *te, uint64_t *out)
+{
+    const json_t *j = json_object_get(te, "life");
+
+    *out = 0;
+    if (j && (!tei_hex_number(json_string_value(j), out) || !*out))
+        return TEI_FAIL(TE_ERR_JSON, "notification: te.life is no incarnation");
+    return 0;
+}
+
 int tei_notify_decode(const char *body, size_t len, te_message *out, struct tei_counts *counts)
 {
     te_message m = {0};
     int rc;
     json_t *root = load_notification(body, len, &rc);
-    const json_t *added = counts ? json_object_get(json_object_get(root, "te"), "count") : NULL;
+    const json_t *te = json_object_get(root, "te");
+    const json_t *added = counts ? json_object_get(te, "count") : NULL;
 
+    if (!rc && counts)
+        rc = read_life(te, &counts->life);
     if (!rc)
         rc = added ? tei_counts_read(added, counts) : read_message(root, &m);
     json_decref(root);
@@ -307,17 +339,36 @@ int tei_notify_decode(const char *body, size_t len, te_message *out, struct tei_
     return rc;
 }
 
-/* An empty text in the answer means that it was not taken. */
-static int check_taken(const struct tei_bytes *reply, const struct tei_hostport *where)
+void tei_notify_other(uint64_t own, char out[TEI_NOTIFY_OTHER_MAX])
 {
+    snprintf(out, TEI_NOTIFY_OTHER_MAX,
+             "{\"name\":\"\",\"notify_msg\":\"\",\"te\":{\"life\":\"%016" PRIx64 "\"}}", own);
+}
+
+int tei_rpc_fail_life(const struct tei_hostport *where, uint64_t wanted, uint64_t found)
+{
+    return TEI_FAIL(TE_ERR_STALE,
+                    "the engine at %s port %u has the incarnation %016" PRIx64
+                    ", and what was to be told it is for %016" PRIx64
+                    ": the process was started again; open the new one by te_open_life()",
+                    where->host, (unsigned)where->port, found, wanted);
+}
+
+/* An empty text in the answer means that it was not taken. */
+static int check_taken(const struct tei_bytes *reply, const struct tei_hostport *where,
+                       uint64_t life)
+{
+    struct tei_counts more = {0};
     te_message m;
-    int rc = tei_notify_decode(reply->data, reply->len, &m, NULL);
+    int rc = tei_notify_decode(reply->data, reply->len, &m, &more);
     bool taken;
 
     if (rc)
         return rc;
     taken = m.msg_len > 0;
     tei_message_fini(&m);
+    if (!taken && life && more.life && more.life != life)
+        return tei_rpc_fail_life(where, life, more.life);
     return taken ? 0
                  : TEI_FAIL(TE_ERR_REJECTED, "%s port %u did not take the notification",
                             where->host, (unsigned)where->port);
@@ -355,14 +406,14 @@ static int ask_bytes(struct tei_auth *auth, const struct tei_hostport *where, in
 }
 
 int tei_rpc_notify(struct tei_auth *auth, const struct tei_hostport *where, const te_message *m,
-                   int64_t deadline_ns)
+                   uint64_t life, int64_t deadline_ns)
 {
     char *body;
     struct tei_bytes reply;
     int rc = is_all_text(m) ? 0 : ask_bytes(auth, where, deadline_ns);
 
     if (!rc)
-        rc = tei_notify_encode(m, &body);
+        rc = tei_notify_encode(m, life, &body);
     if (rc)
         return rc;
     rc = tei_rpc_request(auth, where, TEI_RPC_NOTIFY, body, strlen(body), SMALL_REPLY_MAX,
@@ -370,7 +421,7 @@ int tei_rpc_notify(struct tei_auth *auth, const struct tei_hostport *where, cons
     free(body);
     if (rc)
         return rc;
-    rc = check_taken(&reply, where);
+    rc = check_taken(&reply, where, life);
     tei_bytes_fini(&reply);
     return rc;
 }
@@ -383,5 +434,39 @@ int tei_rpc_probe(struct tei_auth *auth, const struct tei_hostport *where, int64
 
     if (!rc)
         tei_bytes_fini(&reply);
+    return rc;
+}
+
+static int read_own_life(const struct tei_bytes *reply, const struct tei_hostport *where,
+                         uint64_t *out)
+{
+    json_t *root = NULL;
+    bool told;
+
+    (void)tei_json_load(reply->data, reply->len, 0, &root, NULL);
+    told = tei_hex_number(json_string_value(json_object_get(json_object_get(root, "te"), "life")),
+                          out);
+    json_decref(root);
+    return told ? 0
+                : TEI_FAIL(TE_ERR_UNSUPPORTED,
+                           "the engine at %s port %u does not keep to what is said for one "
+                           "incarnation alone: it is of another make, or of an older version; "
+                           "open it by te_open()",
+                           where->host, (unsigned)where->port);
+}
+
+int tei_rpc_life(struct tei_auth *auth, const struct tei_hostport *where, uint64_t life,
+                 uint64_t *out, int64_t deadline_ns)
+{
+    struct tei_bytes reply;
+    char body[48];
+    int len = snprintf(body, sizeof body, "{\"te\":{\"life\":\"%016" PRIx64 "\"}}", life);
+    int rc = tei_rpc_request(auth, where, TEI_RPC_PROBE, body, (size_t)len, SMALL_REPLY_MAX,
+                             deadline_ns, &reply);
+
+    if (rc)
+        return rc;
+    rc = read_own_life(&reply, where, out);
+    tei_bytes_fini(&reply);
     return rc;
 }

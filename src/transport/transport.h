@@ -80,6 +80,7 @@ enum tei_transport_caps {
     TEI_CAP_NICS = 1 << 5, /* goes by the NIC priority matrix, which open() asks for */
     /* What has ended leaves nothing that could still arrive, unless with TE_ERR_CONTEXT: a device is broken. */
     TEI_CAP_SETTLED = 1 << 6,
+    TEI_CAP_LIVES = 1 << 7, /* heeds tei_attach.one_life, without which it gets none */
 };
 
 /* Optional ops that a transport's own table has: tei_transport.has. */
@@ -123,12 +124,10 @@ static inline bool tei_region_contains(const struct tei_region *r, uint64_t addr
     return addr >= r->addr && length <= r->length && addr - r->addr <= r->length - length;
 }
 
-/*
- * A transport's view of one peer's descriptor; a transport embeds it as the first member of its
- * own.
- */
+/* A transport's view of one peer's descriptor; a transport embeds it as the first member of its own. */
 struct tei_attach {
     struct tei_transport *transport;
+    bool one_life; /* set before attach(): no byte may go to the next engine of the name */
 };
 
 /* Who is told that a work has ended, where that is not a request. */

@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     assert(strlen(ask.counter) <= TEI_COUNT_NAME_MAX);
     if (tei_notify_decode((const char *)data, size, &m, &counts) || !m.name)
         return 0;
-    assert(tei_notify_encode(&m, &text) == 0);
+    assert(tei_notify_encode(&m, 0, &text) == 0);
     assert(tei_notify_decode(text, strlen(text), &again, NULL) == 0);
     assert(m.name_len == again.name_len && memcmp(m.name, again.name, m.name_len) == 0);
     assert(m.msg_len == again.msg_len && memcmp(m.msg, again.msg, m.msg_len) == 0);

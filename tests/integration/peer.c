@@ -224,6 +224,49 @@ static void do_open(char **w)
         printf("ok %d\n", seg);
 }
 
+#ifdef TE_PATHS_H
+/* open_life NAME INCARNATION: "ok SEGMENT" */
+static void do_open_life(char **w)
+{
+    te_segment seg;
+    unquote(w[1]);
+    int rc = te_open_life(engine, w[1], number(w[2]), NULL, &seg);
+    if (rc)
+        answer(rc);
+    else
+        printf("ok %d\n", seg);
+}
+
+/* incarnation: "ok NUMBER", of this engine */
+static void do_incarnation(char **w)
+{
+    (void)w;
+    printf("ok %" PRIu64 "\n", te_incarnation(engine));
+}
+#endif
+
+/* region_at ADDRESS BYTES: as region, of memory of its own there */
+static void do_region_at(char **w)
+{
+    void *at = (void *)(uintptr_t)number(w[1]);
+    size_t size = (size_t)number(w[2]);
+    if (region_count == REGIONS_MAX ||
+        mmap(at, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
+             -1, 0) != at) {
+        printf("err -1 it cannot be had there\n");
+        return;
+    }
+    int rc = te_register(engine, at, size, "*", TE_REMOTE_RW);
+    if (rc) {
+        answer(rc);
+        return;
+    }
+    regions[region_count].addr = at;
+    regions[region_count].length = size;
+    regions[region_count].parts = 1;
+    printf("ok %zu %" PRIu64 "\n", region_count++, (uint64_t)(uintptr_t)at);
+}
+
 static void do_close(char **w)
 {
     answer(te_close(engine, (te_segment)number(w[1])));
@@ -512,6 +555,11 @@ static const struct {
     {"fill", 5, do_fill},
     {"check", 5, do_check},
     {"open", 2, do_open},
+#ifdef TE_PATHS_H
+    {"open_life", 3, do_open_life},
+    {"incarnation", 1, do_incarnation},
+#endif
+    {"region_at", 3, do_region_at},
     {"close", 2, do_close},
     {"move", 9, do_move},
     {"buffers", 2, do_buffers},

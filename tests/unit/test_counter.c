@@ -178,6 +178,72 @@ TEST(bodies)
     assert_int_equal(strlen(ask.counter), 0);
 }
 
+/* Of an engine of the incarnation 0xa, to who asks for that, for another one, or for none. */
+static void answers_to_probes(void **state)
+{
+    static const struct tei_count_key key = {1, 2};
+    static const struct {
+        const char *ask, *answer;
+    } probes[] = {
+        {"{}", "{\"status\":\"success\"}"},
+        {"{\"te\":{}}", "{\"status\":\"success\",\"te\":{\"notify\":1}}"},
+        {"{\"te\":{\"life\":\"0000000000000000\"}}",
+         "{\"status\":\"success\",\"te\":{\"notify\":1}}"},
+        {"{\"te\":{\"life\":\"b\"}}", "{\"status\":\"success\",\"te\":{\"notify\":1}}"},
+        {"{\"te\":{\"life\":11}}", "{\"status\":\"success\",\"te\":{\"notify\":1}}"},
+        {"{\"te\":{\"life\":\"000000000000000b\"}}",
+         "{\"status\":\"success\",\"te\":{\"life\":\"000000000000000a\",\"notify\":1}}"},
+        {"{\"te\":{\"counter\":\"x\"}}",
+         "{\"status\":\"success\",\"te\":{\"counter\":[\"0000000000000001\","
+         "\"0000000000000002\"],\"notify\":1}}"},
+        {"{\"te\":{\"counter\":\"x\",\"life\":\"000000000000000a\"}}",
+         "{\"status\":\"success\",\"te\":{\"counter\":[\"0000000000000001\","
+         "\"0000000000000002\"],\"life\":\"000000000000000a\",\"notify\":1}}"},
+        {"{\"te\":{\"counter\":\"x\",\"life\":\"000000000000000b\"}}",
+         "{\"status\":\"success\",\"te\":{\"life\":\"000000000000000a\",\"notify\":1}}"},
+    };
+    char answer[TEI_PROBE_ANSWER_MAX];
+    struct tei_probe_ask ask;
+
+    (void)state;
+    for (size_t i = 0; i < TEI_ARRAY_LEN(probes); i++) {
+        tei_probe_read(probes[i].ask, strlen(probes[i].ask), &ask);
+        tei_probe_answer(&ask, &key, 10, answer);
+        assert_string_equal(answer, probes[i].answer);
+    }
+    tei_probe_read(probes[7].ask, strlen(probes[7].ask), &ask);
+    tei_probe_answer(&ask, NULL, 10, answer);
+    assert_string_equal(answer, "{\"status\":\"success\",\"te\":{\"counter\":[],\"life\":"
+                                "\"000000000000000a\",\"notify\":1}}");
+}
+
+/* Whom a message is for. */
+static void lives_of_messages(void **state)
+{
+    static const char *const bad[] = {
+        "7", "\"\"", "\"a\"", "\"0000000000000000\"", "null", "\"0123456789ABCDEF\""};
+    const te_message texts[] = {{"a", 1, "b", 1}, {"\377", 1, "b", 1}};
+    struct tei_counts more;
+    te_message got;
+    char body[64], *text;
+
+    (void)state;
+    for (size_t i = 0; i < TEI_ARRAY_LEN(texts); i++)
+        for (uint64_t life = 0; life < 2; life++) {
+            assert_int_equal(tei_notify_encode(&texts[i], life, &text), 0);
+            assert_int_equal(strstr(text, "life") != NULL, life);
+            assert_int_equal(tei_notify_decode(text, strlen(text), &got, &more), 0);
+            assert_true(more.life == life);
+            assert_memory_equal(got.name, texts[i].name, 2);
+            tei_message_fini(&got);
+            free(text);
+        }
+    for (size_t i = 0; i < TEI_ARRAY_LEN(bad); i++) {
+        snprintf(body, sizeof(body), "{\"name\":\"a\",\"te\":{\"life\":%s}}", bad[i]);
+        assert_int_equal(tei_notify_decode(body, strlen(body), &got, &more), TE_ERR_JSON);
+    }
+}
+
 #define N16 "\"0123456789abcdef\""
 
 TEST(messages)
@@ -408,6 +474,8 @@ int main(void)
         cmocka_unit_test(close_behind_requests_that_have_ended),
         cmocka_unit_test(as_many_counters_as_there_is_room_for),
         cmocka_unit_test(bodies),
+        cmocka_unit_test(answers_to_probes),
+        cmocka_unit_test(lives_of_messages),
         cmocka_unit_test(messages),
         cmocka_unit_test(as_many_as_a_message_may_have),
         cmocka_unit_test(replies),

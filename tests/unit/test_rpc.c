@@ -215,9 +215,9 @@ TEST(test_notify_and_probe)
     const te_message hello = {"n1", 2, "hello", 5}, refused = {"refuse", 6, "hello", 5},
                      bytes = {"\xff", 1, "hello", 5};
 
-    assert_int_equal(tei_rpc_notify(NULL, &addr, &hello, SOON), 0);
-    assert_int_equal(tei_rpc_notify(NULL, &addr, &refused, SOON), TE_ERR_REJECTED);
-    assert_int_equal(tei_rpc_notify(NULL, &addr, &bytes, SOON), TE_ERR_UNSUPPORTED);
+    assert_int_equal(tei_rpc_notify(NULL, &addr, &hello, 0, SOON), 0);
+    assert_int_equal(tei_rpc_notify(NULL, &addr, &refused, 0, SOON), TE_ERR_REJECTED);
+    assert_int_equal(tei_rpc_notify(NULL, &addr, &bytes, 0, SOON), TE_ERR_UNSUPPORTED);
     assert_int_equal(tei_rpc_probe(NULL, &addr, SOON), 0);
 }
 

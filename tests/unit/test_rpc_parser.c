@@ -183,7 +183,7 @@ static void check_message(const te_message *m, const char *want)
     char *text = NULL;
     te_message got;
 
-    assert_int_equal(tei_notify_encode(m, &text), 0);
+    assert_int_equal(tei_notify_encode(m, 0, &text), 0);
     assert_string_equal(text, want);
     assert_int_equal(tei_notify_decode(text, strlen(text), &got, NULL), 0);
     assert_int_equal(got.name_len, m->name_len);
@@ -272,7 +272,7 @@ TEST(test_long_notify)
 
     memset(text, 'm', sizeof text - 1);
     text[10] = 0;
-    assert_int_equal(tei_notify_encode(&m, &all), 0);
+    assert_int_equal(tei_notify_encode(&m, 0, &all), 0);
     assert_int_equal(tei_notify_decode(all, strlen(all), &got, NULL), 0);
     assert_int_equal(got.msg_len, m.msg_len);
     assert_memory_equal(got.msg, text, m.msg_len);

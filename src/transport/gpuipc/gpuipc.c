@@ -177,7 +177,7 @@ static void gpuipc_why_not(struct tei_transport *t, const struct tei_attach *a, 
 #define GPUIPC_OPS(scheme, own_kind, with, own_probe)                                              \
     {                                                                                              \
         .name = (scheme), .abi = TEI_TRANSPORT_ABI,                                                \
-        .caps = TEI_CAP_REMOTE | TEI_CAP_DEVICE | TEI_CAP_SETTLED,                                 \
+        .caps = TEI_CAP_REMOTE | TEI_CAP_DEVICE | TEI_CAP_SETTLED | TEI_CAP_LIVES,                 \
         .mem_kinds = TEI_MEM_BIT(TEI_MEM_HOST) | TEI_MEM_BIT(own_kind),                            \
         .target_kinds = TEI_MEM_BIT(own_kind), .beside = TEI_MEM_BIT(own_kind) | (with),           \
         .size = sizeof(struct gpuipc), .work_size = sizeof(struct gpuipc_work),                    \

@@ -544,6 +544,12 @@ int tei_gpuipc_attach(struct tei_transport *t, struct tei_attach *base, const st
     bool good = read_keys(g, s, &k, why);
 
     (void)where;
+    if (good && base->one_life && !k.ours) {
+        snprintf(why, WHY,
+                 "handles of an engine of another make, or of 0.1, are of no incarnation");
+        tei_gpuipc_keys_fini(&k);
+        good = false;
+    }
     if (good) {
         pthread_mutex_lock(&g->lock);
         a->peer = get_peer(g, s, &k, why);

@@ -251,7 +251,7 @@ extern const struct tei_transport_ops tei_host_ops; /* named by transports.def *
 const struct tei_transport_ops tei_host_ops = {
     .name = "host",
     .abi = TEI_TRANSPORT_ABI,
-    .caps = TEI_CAP_SAME_HOST | TEI_CAP_SETTLED,
+    .caps = TEI_CAP_SAME_HOST | TEI_CAP_SETTLED | TEI_CAP_LIVES,
     .mem_kinds = TEI_MEM_BIT(TEI_MEM_HOST),
     .target_kinds = TEI_MEM_BIT(TEI_MEM_HOST),
     .size = sizeof(struct host),

@@ -267,6 +267,21 @@ static int refuse_peer(const struct tei_segment *s, bool has_port)
     return tei_err_keep(TE_ERR_UNSUPPORTED, why);
 }
 
+/*
+ * A greeting of the native framing names the instance that is meant, and nothing is written before that has said that
+ * it is the one. Versions 1 and 2 lead to whoever has the port.
+ */
+static int refuse_classic(const struct tcp *t)
+{
+    return tei_err_keep(TE_ERR_UNSUPPORTED,
+                        speaks_native(t->conf)
+                            ? "tcp: the target does not speak the native framing, without which "
+                              "whoever has its port gets what is sent"
+                            : "tcp: the native framing is off here (TE_TCP_NATIVE, MC_TCP_PROTO, "
+                              "MC_TCP_ENABLE_CONNECTION_POOL), without which whoever has the "
+                              "target's port gets what is sent");
+}
+
 static int tcp_attach(struct tei_transport *base, struct tei_attach *a, const struct tei_segment *s,
                       const struct tei_hostport *where)
 {
@@ -288,6 +303,8 @@ static int tcp_attach(struct tei_transport *base, struct tei_attach *a, const st
     target.exchange = speaks_native(t->conf) && tei_tcp_addresses_read(s->root, &target)
                           ? &tei_tcp_native
                           : &tei_tcp_classic;
+    if (a->one_life && target.exchange != &tei_tcp_native)
+        return refuse_classic(t);
     rc = tei_tcp_peer_get(t, &target, &mine->peer);
     mine->several = !rc && s->several ? tei_segment_get((struct tei_segment *)s) : NULL;
     return rc;
@@ -584,7 +601,7 @@ extern const struct tei_transport_ops tei_tcp_ops; /* named by transports.def */
 const struct tei_transport_ops tei_tcp_ops = {
     .name = "tcp",
     .abi = TEI_TRANSPORT_ABI,
-    .caps = TEI_CAP_REMOTE,
+    .caps = TEI_CAP_REMOTE | TEI_CAP_LIVES,
     .mem_kinds = TEI_MEM_BIT(TEI_MEM_HOST),
     .target_kinds = TEI_MEM_ANY,
     .size = sizeof(struct tcp),
