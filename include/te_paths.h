@@ -68,7 +68,8 @@ TE_API uint64_t te_incarnation(const te_engine *e);
 /*
  * Opens the segment of that incarnation of the engine `name`; 0: of the one that has the name now. No byte that is
  * written by this segment, and no message and no addition to a counter, gets to another engine, nor is one read from
- * there, even if that has the same name, ports and addresses. `paths` as of te_open_with(), NULL: any.
+ * there, even if that has the same name, ports and addresses; but messages do where that is of an older version or of
+ * another make, which does not look whom they are for. `paths` as of te_open_with(), NULL: any.
  *
  * It is another segment than that of te_open() of the same name, and than those of other incarnations; each has an id,
  * paths, and te_close() of its own. Opened again with the same number it is the same, and so with 0, as long as its
