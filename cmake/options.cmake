@@ -29,9 +29,6 @@ option(TE_USE_INTRA_NVLINK "The nvlink_intra transport (part of TE_USE_CUDA)" ON
 set(TE_USE_URING AUTO CACHE STRING
     "Files by io_uring (needs liburing 2.2); OFF: by threads; AUTO: by what is there")
 set_property(CACHE TE_USE_URING PROPERTY STRINGS AUTO ON OFF)
-set(TE_USE_OFI AUTO CACHE STRING
-    "The ofi transport (needs the headers of libfabric 1.17); AUTO: by what is there")
-set_property(CACHE TE_USE_OFI PROPERTY STRINGS AUTO ON OFF)
 
 # ---- What is built beside it ---------------------------------------------------------------------
 option(TE_BUILD_TOOLS "Build the tools" ${PROJECT_IS_TOP_LEVEL})

@@ -18,7 +18,7 @@ foreach(te_name IN LISTS te_given)
     endif()
     string(TOUPPER "$CACHE{${te_name}}" te_value)
     if(te_name MATCHES "^TE_((USE|BUILD|WITH)_.*|WHOLE_ARCHIVE|INSTALL|WERROR|HARDEN|COVERAGE|FUZZ|SIM)$" AND NOT te_value MATCHES "^(ON|OFF|YES|NO|TRUE|FALSE|1|0)$" AND
-       NOT (te_name MATCHES "^TE_(USE_URING|USE_OFI|WHOLE_ARCHIVE)$" AND te_value STREQUAL "AUTO"))
+       NOT (te_name MATCHES "^TE_(USE_URING|WHOLE_ARCHIVE)$" AND te_value STREQUAL "AUTO"))
         te_refuse(${te_name} "it is ON or OFF")
     endif()
 endforeach()

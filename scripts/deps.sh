@@ -21,7 +21,6 @@ build  libmicrohttpd-dev     HTTP server of te_metad
 build  libsqlite3-dev        durable contents of te_metad
 build  libssl-dev            TE_AUTH (headers; the library is opened at run time)
 build  libibverbs-dev        RDMA verbs (headers; the library is opened at run time)
-build  libfabric-dev?        the ofi transport (headers; the library is opened at run time)
 build  liburing-dev          files by io_uring, from 2.2 on
 build  uthash-dev            hash maps and lists (headers)
 build  systemtap-sdt-dev?    probes for bpftrace (a header; without it there are none)
@@ -54,7 +53,6 @@ test   openssl               certificates for tests of TLS
 test   curl                  tests that talk to te_metad
 test   iproute2              tests over network namespaces
 test   util-linux            setarch, unshare
-test   libfabric-bin?        says which providers of libfabric the tests can use
 test   ibverbs-utils         verbs programs that run on the simulated fabric
 test   perftest              the same
 test   fio                   what the disk gives, beside the engine (make bench)

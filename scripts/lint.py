@@ -37,7 +37,6 @@ KNOWN_HEADERS = {
     "src/transport/gpuipc/gpuipc.h": 280,
     "src/transport/host/host.h": 300,
     "src/transport/ledger.h": 180,
-    "src/transport/ofi/ofi.h": 240,
     "src/transport/rdma/rdma.h": 580,
     "src/transport/tcp/tcp.h": 200,
     "src/transport/tcp/tcp_wire.h": 220,
@@ -72,8 +71,7 @@ PURE = {
 SHARED_HEADERS = ("transport/ledger.h", "transport/copier.h", "transport/mover.h")
 # Vendor headers, and the folders that own them.
 VENDOR = (
-    (re.compile(r"^infiniband/"), ("src/transport/rdma", "tests/fabric", "tests/lab")),
-    (re.compile(r"^rdma/"), ("src/transport/ofi", "tests/transport", "tests/unit", "tests/lab")),
+    (re.compile(r"^(infiniband|rdma)/"), ("src/transport/rdma", "tests/fabric", "tests/lab")),
     (re.compile(r"^(cuda|nvml)[\w.]*\.h$"), ("src/plat", "include/mooncake", "tests/fabric", "tests/device", "tests/lint")),
     (re.compile(r"^hip/"), ("src/plat", "include/mooncake", "tests/fabric", "tests/device", "tests/lint")),
     (re.compile(r"^openssl/"), ("src/auth", "tools/te_keys", "tests/unit", "tests/fuzz")),

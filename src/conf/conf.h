@@ -142,12 +142,6 @@ struct tei_conf {
     char rdma_bind_address[TEI_CONF_TEXT]; /* MC_RDMA_BIND_ADDRESS: server part of NIC paths */
     char mlx5_udp_sports[TEI_CONF_TEXT];   /* MC_MLX5_QP_UDP_SPORTS: list */
 
-    /* libfabric */
-    bool ofi;                         /* TE_OFI */
-    char ofi_path[TEI_CONF_LONG];     /* TE_OFI_PATH: the library to open */
-    char ofi_provider[TEI_CONF_TEXT]; /* TE_OFI_PROVIDER: "": that of the hardware there is */
-    char ofi_domain[TEI_CONF_TEXT];   /* TE_OFI_DOMAIN: list of names */
-
     /* files (nvmeof) */
     char file_paths[TEI_CONF_LONG]; /* TE_FILE_PATHS: "/a:/b" */
     bool file_direct;               /* TE_FILE_DIRECT: past the page cache */

@@ -390,20 +390,6 @@ const struct tei_option_row tei_option_rows[] = {
     {SWITCH("MC_TRACK_RDMA_POSTED_SLICES", track_posted_slices, "off"),
      .help = "When an endpoint ends with slices posted, log which, and since when."},
 
-    {SWITCH("TE_OFI", ofi, "on"), .section = "libfabric (ofi)",
-     .about = "The ofi transport; docs/ofi.md tells of it.",
-     .help = "Install it beside a transport to other engines where it has a provider. MC_FORCE_TCP "
-             "leaves it out too, and so does TE_AUTH."},
-    {TEXT("TE_OFI_PATH", ofi_path), .help = "The library to open instead of libfabric.so.1."},
-    {TEXT("TE_OFI_PROVIDER", ofi_provider),
-     .help =
-         "The provider of libfabric to use, as fi_info -p takes it: tcp, say. Empty: efa, cxi or opx, "
-         "where the host has such a device."},
-    {TEXT("TE_OFI_DOMAIN", ofi_domain),
-     .help =
-         "Domains of the provider to use, separated by commas, as fi_info shows them: efa_0, say. "
-         "Empty: all of a provider of hardware, at most 8; the first one of any other."},
-
     {TEXT("TE_FILE_PATHS", file_paths), .section = "Files (nvmeof)",
      .help = "Folders, files and devices, separated by colons, at or below which files may be "
              "opened, as below a path given to te_transport_install(). Neither: only file:///PATH, "

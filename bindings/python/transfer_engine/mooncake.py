@@ -49,7 +49,7 @@ SUPPORT_MNNVL = False
 SUPPORT_MUSA = False
 
 _P2P = "P2PHANDSHAKE"
-_PROTOCOLS = ("local", "host", "rdma", "tcp", "ofi", "nvlink_intra", "nvlink", "hip", "ascend", "musa", "maca", "supa", "nvmeof")
+_PROTOCOLS = ("local", "host", "rdma", "tcp", "nvlink_intra", "nvlink", "hip", "ascend", "musa", "maca", "supa", "nvmeof")
 _log = logging.getLogger("transfer_engine")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
