@@ -631,6 +631,28 @@ class Segments(Case):
             self.assertRaises(te.PathError, engine.refresh, name)
 
 
+    def test_one_life(self):
+        with te.Engine(name=HOST) as engine:
+            first = te.Engine(name=HOST)
+            name, port, number = first.name, first.port, first.incarnation
+            segment = engine.open(name, incarnation=number)
+            self.assertEqual(engine.open(name, incarnation=0).id, segment.id)
+            self.assertNotEqual(engine.open(name).id, segment.id)
+            with self.assertRaisesRegex(te.RequestError, f"{number ^ 1:016x}.* has its name now"):
+                engine.open(name, incarnation=number ^ 1)
+            self.assertRaises(TypeError, engine.open, name, incarnation="1")
+            segment.notify("to", "the first")
+            self.assertEqual(first.notifications(), [te.Notice("to", "the first")])
+            first.close()
+            with te.Engine(name=HOST, port=port) as second:
+                self.assertEqual(second.name, name)
+                self.assertNotEqual(second.incarnation, number)
+                with self.assertRaisesRegex(te.RequestError, "started again"):
+                    segment.notify("to", "the first")
+                engine.open(name).notify("to", "any")
+                self.assertEqual(second.notifications(), [te.Notice("to", "any")])
+
+
 class Lifetimes(Case):
     def test_closed(self):
         engine = te.Engine(name=HOST)

@@ -34,8 +34,19 @@ from ._errors import (
     error_for,
     in_python,
 )
-from ._memory import integer, words
-from ._native import Message, NotifyParts, Path, Range, Status, SubmitOptions, lib, message, text
+from ._memory import Numbers, integer, words
+from ._native import (
+    Message,
+    NotifyParts,
+    PageSide,
+    Path,
+    Range,
+    Status,
+    SubmitOptions,
+    lib,
+    message,
+    text,
+)
 from ._native import Paths as RawPaths
 from ._state import has_ended
 from ._stream import Order
@@ -443,6 +454,16 @@ class Pages:
     index: Any = None
     part_stride: int = 0
     layer_stride: int = 0
+
+    def _side(self, what: str, base: int, index: Optional[Numbers]) -> PageSide:
+        return PageSide(
+            integer(base, f"{what} base"),
+            integer(self.pages, f"{what} pages"),
+            integer(self.stride, f"{what} stride"),
+            integer(self.part_stride, f"{what} part_stride"),
+            integer(self.layer_stride, f"{what} layer_stride"),
+            None if index is None else index.address,
+        )
 
 
 class Prepared:

@@ -20,14 +20,13 @@ from ._aio import Arrivals, Reactor
 from ._batch import Batch, Opcode, Pages, Paths, Prepared, checked_timeout, submit_options
 from ._counter import Adder, Counter
 from ._errors import INVALID, METADATA, NOT_FOUND, TransferError, error_for, in_python
-from ._memory import Numbers, integer, kind, listed, local_words, numbers, sized_span, words
+from ._memory import integer, kind, listed, local_words, numbers, sized_span, words
 from ._native import (
     COUNTERS,
     Buffer,
     Message,
     NotifyParts,
     Options,
-    PageSide,
     Request,
     Stats,
     Warm,
@@ -393,30 +392,43 @@ class Engine:
 
     # ------------------------------------------------------------------------------- segments
 
-    def open(self, name: str, *, paths: Optional[Paths] = None) -> Segment:
+    @property
+    def incarnation(self) -> int:
+        """The random number of this engine, which the next one of its name has not: see open()."""
+        with self._state.inside:
+            return int(lib.te_incarnation(self._state.handle()))
+
+    def open(
+        self, name: str, *, paths: Optional[Paths] = None, incarnation: Optional[int] = None
+    ) -> Segment:
         """Opens the segment of that name, and asks its engine what it holds. Its transfers go by these paths.
 
         One that is open already is given once more at once, and nobody is asked, whether its engine
         still lives or not; refresh() asks again, and probe() whether there is an engine.
+        With `incarnation`, the number of that engine (0: of whichever has the name now), it is of that one alone: what
+        is meant for it never gets to the next engine of the name, but fails.
         """
         ident, asked = ctypes.c_int32(), None if paths is None else paths._raw()
+        life = None if incarnation is None else integer(incarnation, "incarnation")
         with self._state.inside:
-            handle = self._state.handle()
+            handle, where = self._state.handle(), text(name, "name")
             given = None if asked is None else byref(asked)
-            lib.check(lib.te_open_with(handle, text(name, "name"), given, byref(ident)))
+            if life is None:
+                lib.check(lib.te_open_with(handle, where, given, byref(ident)))
+            else:
+                lib.check(lib.te_open_life(handle, where, life, given, byref(ident)))
         return Segment(self, name, ident.value)
 
     def refresh(self, name: Optional[str] = None) -> None:
         """Asks again what a segment holds (None: every open one); transfers do so by themselves."""
         with self._state.inside:
-            handle = self._state.handle()
-            lib.check(lib.te_refresh(handle, None if name is None else text(name, "name")))
+            where = None if name is None else text(name, "name")
+            lib.check(lib.te_refresh(self._state.handle(), where))
 
     def probe(self, name: str) -> bool:
         """True if the engine of that name answers."""
         with self._state.inside:
-            handle = self._state.handle()
-            return int(lib.te_probe(handle, text(name, "name"))) == 0
+            return int(lib.te_probe(self._state.handle(), text(name, "name"))) == 0
 
     # ------------------------------------------------------------------------------ transfers
 
@@ -510,17 +522,6 @@ class Engine:
         with self._state.inside:
             handle = self._state.handle()
             return sized_text(lambda buffer, n: lib.te_stats_text(handle, buffer, n))
-
-
-def _page_side(side: Pages, what: str, base: int, index: Optional[Numbers]) -> PageSide:
-    return PageSide(
-        integer(base, f"{what} base"),
-        integer(side.pages, f"{what} pages"),
-        integer(side.stride, f"{what} stride"),
-        integer(side.part_stride, f"{what} part_stride"),
-        integer(side.layer_stride, f"{what} layer_stride"),
-        None if index is None else index.address,
-    )
 
 
 class Segment:
@@ -858,8 +859,8 @@ class Segment:
             parts,
             layers,
             given[0].bits if given else 0,
-            _page_side(local, "local", where.address, ours),
-            _page_side(remote, "remote", remote.base, theirs),
+            local._side("local", where.address, ours),
+            remote._side("remote", remote.base, theirs),
         )
         options = submit_options(
             timeout, notify, ident, traceparent, paths, Order(after, then)

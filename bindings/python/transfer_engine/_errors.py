@@ -113,6 +113,7 @@ _CALLS = {
     "te_notify": "notify",
     "te_notify_recv": "notifications",
     "te_open": "open",
+    "te_open_life": "open",
     "te_open_with": "open",
     "te_prep_destroy": "Prepared.close",
     "te_register": "register",

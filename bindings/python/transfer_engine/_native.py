@@ -225,6 +225,8 @@ _BLOCKING: Dict[str, Tuple[Any, List[Any]]] = {
     "te_unregister_batch": (c_int, [_E, c_void_p, c_size_t]),
     "te_alloc": (c_int, [_E, c_size_t, c_char_p, POINTER(c_void_p)]),
     "te_free": (c_int, [_E, c_void_p]),
+    "te_incarnation": (c_uint64, [_E]),
+    "te_open_life": (c_int, [_E, c_char_p, c_uint64, POINTER(Paths), POINTER(_S)]),
     "te_open_with": (c_int, [_E, c_char_p, POINTER(Paths), POINTER(_S)]),
     "te_close": (c_int, [_E, _S]),
     "te_refresh": (c_int, [_E, c_char_p]),
