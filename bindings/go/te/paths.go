@@ -68,3 +68,36 @@ func (e *Engine) OpenWith(name string, p *Paths) (*Segment, error) {
 	s.id = id
 	return s, nil
 }
+
+// Incarnation is the random number of this engine, which the next one of its name has not: for OpenLife. 0 if it is
+// closed.
+func (e *Engine) Incarnation() uint64 {
+	if e.enter() != nil {
+		return 0
+	}
+	defer e.leave()
+	return uint64(C.te_incarnation(e.c))
+}
+
+// OpenLife opens the segment of one life of its engine, whose Incarnation that is; 0: of the one that has the name now.
+// What is meant for it never gets to an engine that is started under its name later, but ends with ErrStale.
+func (e *Engine) OpenLife(name string, incarnation uint64, p *Paths) (*Segment, error) {
+	s := &Segment{e: e, name: name}
+	var paths *C.te_paths
+	if p != nil {
+		var err error
+		if paths, err = p.c(); err != nil {
+			return nil, err
+		}
+		defer freePaths(paths)
+	}
+	var id C.te_segment
+	err := e.callNamed("name", name, func(c *C.char) C.int {
+		return C.te_open_life(e.c, c, C.uint64_t(incarnation), paths, &id)
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.id = id
+	return s, nil
+}

@@ -65,3 +65,36 @@ func TestPaths(t *testing.T) {
 	}
 	goesByTCP(t, e, read, nil)
 }
+
+func TestOneLife(t *testing.T) {
+	e := newEngine(t)
+	first, err := New(Options{Name: "127.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, number := name(t, first), first.Incarnation()
+	s, err := e.OpenLife(at, number, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.OpenLife(at, number^1, &Paths{Forbid: []string{"rdma"}}); !errors.Is(err, ErrStale) {
+		t.Errorf("another incarnation: %v", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if first.Incarnation() != 0 {
+		t.Error("a closed engine has an incarnation")
+	}
+	second, err := New(Options{Name: at})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if name(t, second) != at || second.Incarnation() == number {
+		t.Errorf("%s, not the next engine of %s", name(t, second), at)
+	}
+	if err := s.Notify(Notification{Name: "to", Msg: "the first"}); !errors.Is(err, ErrStale) {
+		t.Errorf("a message to the engine that is gone: %v", err)
+	}
+}

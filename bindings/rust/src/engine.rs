@@ -473,6 +473,21 @@ impl Engine {
         Segment::open(&self.handle, name, paths)
     }
 
+    /// The random number of this engine, which the next one of its name has not; never 0.
+    pub fn incarnation(&self) -> u64 {
+        // SAFETY: the engine lives.
+        unsafe { sys::te_incarnation(self.raw()) }
+    }
+
+    /// The segment of one life of its engine, whose [`incarnation`](Engine::incarnation) that is; 0: of the one that
+    /// has the name now. What is meant for it never gets to an engine that is started under its name later, but ends
+    /// [`ErrorKind::Stale`].
+    ///
+    /// [`ErrorKind::Stale`]: crate::ErrorKind::Stale
+    pub fn open_life(&self, name: &str, incarnation: u64, paths: &Paths) -> Result<Segment> {
+        Segment::open_life(&self.handle, name, incarnation, paths)
+    }
+
     /// This engine's own segment. Requests on it are copies between regions of this engine, whatever
     /// their [`Access`](crate::Access) says of peers.
     pub fn local_segment(&self) -> Segment {

@@ -87,6 +87,21 @@ impl Segment {
         Ok(Segment { inner: Arc::new(Opened { engine: engine.clone(), id }) })
     }
 
+    pub(crate) fn open_life(
+        engine: &Arc<Handle>,
+        name: &str,
+        incarnation: u64,
+        paths: &Paths,
+    ) -> Result<Segment> {
+        let (name, paths) = (to_c(name)?, RawPaths::of(paths)?);
+        let mut id = sys::TE_LOCAL_SEGMENT;
+        // SAFETY: the engine lives; the strings are read during the call only.
+        check(unsafe {
+            sys::te_open_life(engine.raw(), name.as_ptr(), incarnation, &paths.raw, &mut id)
+        })?;
+        Ok(Segment { inner: Arc::new(Opened { engine: engine.clone(), id }) })
+    }
+
     pub(crate) fn local(engine: &Arc<Handle>) -> Segment {
         let id = sys::TE_LOCAL_SEGMENT;
         Segment { inner: Arc::new(Opened { engine: engine.clone(), id }) }
@@ -95,6 +110,19 @@ impl Segment {
     /// Whether it is the engine's own one.
     pub fn is_local(&self) -> bool {
         self.inner.id == sys::TE_LOCAL_SEGMENT
+    }
+
+    /// The incarnation of its engine: of [`Engine::open_life`] the one that it is of, also once that is over; else
+    /// that of the descriptor which was fetched last, 0 if that tells none.
+    ///
+    /// [`Engine::open_life`]: crate::Engine::open_life
+    pub fn incarnation(&self) -> Result<u64> {
+        let mut found = 0;
+        // SAFETY: the engine lives; the call writes one number.
+        check(unsafe {
+            sys::te_segment_incarnation(self.inner.engine.raw(), self.inner.id, &mut found)
+        })?;
+        Ok(found)
     }
 
     /// Its buffers, in the order of their addresses, as far as they are known here; of the engine's own

@@ -236,6 +236,15 @@ extern "C" {
         paths: *const te_paths,
         out: *mut te_segment,
     ) -> c_int;
+    pub fn te_open_life(
+        e: *mut te_engine,
+        name: *const c_char,
+        incarnation: u64,
+        paths: *const te_paths,
+        out: *mut te_segment,
+    ) -> c_int;
+    pub fn te_incarnation(e: *const te_engine) -> u64;
+    pub fn te_segment_incarnation(e: *mut te_engine, segment: te_segment, out: *mut u64) -> c_int;
     pub fn te_close(e: *mut te_engine, seg: te_segment) -> c_int;
     pub fn te_refresh(e: *mut te_engine, name: *const c_char) -> c_int;
     pub fn te_segment_buffers(

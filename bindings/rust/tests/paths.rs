@@ -38,3 +38,22 @@ fn of_a_submit_and_of_a_segment() {
     batch.wait().unwrap();
     assert_eq!(batch.path(0).unwrap().transport, "tcp");
 }
+
+#[test]
+fn of_one_life() {
+    let near = engine();
+    let first = engine();
+    let (name, number) = (first.name().unwrap(), first.incarnation());
+    let peer = near.open_life(&name, number, &Paths::new()).unwrap();
+    assert_eq!(peer.incarnation().unwrap(), number);
+    assert_eq!(near.open(&name).unwrap().incarnation().unwrap(), number);
+    assert_ne!(near.incarnation(), number);
+    let other = near.open_life(&name, number ^ 1, &Paths::new());
+    assert_eq!(other.err().unwrap().kind(), ErrorKind::Stale);
+    drop(first);
+    let port = name.rsplit(':').next().unwrap().parse().unwrap();
+    let second = Engine::builder().name("127.0.0.1").rpc_port(port).build().unwrap();
+    assert_eq!(second.name().unwrap(), name);
+    assert_eq!(peer.notify("to", "the first").unwrap_err().kind(), ErrorKind::Stale);
+    assert!(second.notifications().unwrap().is_empty());
+}
