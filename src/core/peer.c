@@ -72,22 +72,25 @@ void tei_peer_put(struct peer *p)
     free_peer(p);
 }
 
-/* Whether nothing can be said to its engine, and why. */
+/* Whether nothing can be said to its engine, and why. The view is not held, which te_close() would take for a transfer. */
 static int check_speakable(struct peer *p)
 {
-    struct view *v = tei_view_current(p);
-    int rc = 0;
+    bool over, files;
+    uint64_t instead;
 
-    if (v && v->over)
-        rc = tei_life_fail(v);
-    else if (v && v->seg && v->seg->files)
-        rc = TEI_FAIL(TE_ERR_UNSUPPORTED,
-                      "segment '%s' is made of files: there is no engine that "
-                      "could be told anything",
-                      p->name);
-    if (v)
-        tei_view_put(v, 1);
-    return rc;
+    pthread_mutex_lock(&p->lock);
+    over = p->view && p->view->over;
+    instead = over ? p->view->instead : 0;
+    files = p->view && p->view->seg && p->view->seg->files;
+    pthread_mutex_unlock(&p->lock);
+    if (over)
+        return tei_life_fail_now(p, instead);
+    if (files)
+        return TEI_FAIL(TE_ERR_UNSUPPORTED,
+                        "segment '%s' is made of files: there is no engine that "
+                        "could be told anything",
+                        p->name);
+    return 0;
 }
 
 int tei_peer_where(te_engine *e, te_segment id, bool fresh, struct tei_hostport *out)

@@ -270,17 +270,17 @@ int tei_view_end_life(struct peer *p, uint64_t instead)
 {
     const struct view over = {.over = true, .instead = instead};
     struct tei_hostport where;
-    struct view *v = NULL, *last = tei_view_current(p);
-    struct tei_segment *seg;
+    struct tei_segment *seg = NULL;
+    struct view *v = NULL;
     int rc;
 
-    if (!last)
-        return 0; /* closed meanwhile */
-    seg = tei_segment_get(last->seg);
     pthread_mutex_lock(&p->lock);
+    if (p->view) /* not held, which te_close() would take for a transfer */
+        seg = tei_segment_get(p->view->seg);
     where = p->where;
     pthread_mutex_unlock(&p->lock);
-    tei_view_put(last, 1); /* else te_close() would take it for a transfer */
+    if (!seg)
+        return 0; /* closed meanwhile */
     do {
         rc = make_view(p, tei_segment_get(seg), &where, &over, &v);
     } while (!rc && !swap_view(p, v, &where));
