@@ -458,19 +458,6 @@ static void counters(void **state)
 
 /* -------------------------------------------------------------------------------- who cannot tell */
 
-static te_engine *engine(const char *option, const char *value)
-{
-    te_engine *e = NULL;
-    te_options o;
-
-    loopback_options(&o);
-    assert_int_equal(te_option_set(&o, "TE_HOST_PATH", "0"), 0);
-    assert_int_equal(te_option_set(&o, option, value), 0);
-    assert_int_equal(te_engine_create(&o, &e), 0);
-    te_options_fini(&o);
-    return e;
-}
-
 /* Versions 1 and 2 lead to whoever has the port, on whichever side the native framing is off. */
 static void without_native_framing(void **state)
 {
@@ -481,7 +468,7 @@ static void without_native_framing(void **state)
     char name[300];
 
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
-        te_engine *e = engine(ways[i].option, ways[i].value);
+        te_engine *e = pair_third(ways[i].option, ways[i].value);
         te_segment seg = -1;
 
         assert_int_equal(te_open_life(e, p->bname, 0, NULL, &seg), TE_ERR_UNSUPPORTED);

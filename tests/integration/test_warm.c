@@ -166,24 +166,11 @@ static void by_nvmeof(void **state)
 }
 #endif
 
-static te_engine *engine_with(const char *option, const char *value)
-{
-    te_engine *e = NULL;
-    te_options o;
-
-    loopback_options(&o);
-    assert_int_equal(te_option_set(&o, "TE_HOST_PATH", "0"), 0);
-    assert_int_equal(te_option_set(&o, option, value), 0);
-    assert_int_equal(te_engine_create(&o, &e), 0);
-    te_options_fini(&o);
-    return e;
-}
-
 /* Each request would have a connection of its own all the same. */
 static void to_one_that_keeps_none(void **state)
 {
     struct pair *p = *state;
-    te_engine *e = engine_with("MC_TCP_PROTO", "1");
+    te_engine *e = pair_third("MC_TCP_PROTO", "1");
     te_segment seg;
 
     assert_int_equal(te_open(e, p->bname, &seg), 0);

@@ -8,13 +8,15 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-static te_engine *make(const char *host_path)
+/* Without an option: NULL. */
+static te_engine *make(const char *host_path, const char *option, const char *value)
 {
     te_engine *e = NULL;
     te_options o;
 
     loopback_options(&o);
     assert(te_option_set(&o, "TE_HOST_PATH", host_path) == 0);
+    assert(!option || te_option_set(&o, option, value) == 0);
     assert(te_engine_create(&o, &e) == 0);
     te_options_fini(&o);
     return e;
@@ -25,8 +27,8 @@ static int set_up(void **state, const char *host_path)
     struct pair *p = calloc(1, sizeof(*p));
 
     assert(p);
-    p->a = make(host_path);
-    p->b = make(host_path);
+    p->a = make(host_path, NULL, NULL);
+    p->b = make(host_path, NULL, NULL);
     p->am = map_pages(PAIR_SIZE);
     p->bm = map_pages(PAIR_SIZE);
     assert(te_register(p->a, p->am, PAIR_SIZE, "*", TE_LOCAL_ONLY) == 0);
@@ -45,6 +47,11 @@ int pair_setup(void **state)
 int pair_setup_tcp(void **state)
 {
     return set_up(state, "0");
+}
+
+te_engine *pair_third(const char *option, const char *value)
+{
+    return make("0", option, value);
 }
 
 int pair_teardown(void **state)

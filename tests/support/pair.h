@@ -21,6 +21,8 @@ struct pair {
 int pair_setup(void **state);
 int pair_setup_tcp(void **state); /* with TCP between them, although they are on one host */
 int pair_teardown(void **state);
+/* One more engine, as those of pair_setup_tcp(), with this option; the caller destroys it. */
+te_engine *pair_third(const char *option, const char *value);
 
 /* Submits one request, waits for its end and frees the batch. */
 struct te_status transfer(te_engine *e, int opcode, void *local, te_segment seg, const void *remote,
