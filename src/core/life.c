@@ -45,11 +45,6 @@ int tei_life_fail_now(const struct peer *p, uint64_t instead)
     return tei_life_fail_other(p->name, p->life, instead);
 }
 
-int tei_life_fail(const struct view *v)
-{
-    return tei_life_fail_now(v->peer, v->instead);
-}
-
 int tei_life_fail_files(const char *name)
 {
     return TEI_FAIL(

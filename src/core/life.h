@@ -17,7 +17,6 @@ int tei_life_check_paths(const struct view *v);
 /* What is over, why, and the remedy, of a view that is over; cut to fit. */
 void tei_life_text(const struct view *v, char *buf, size_t n);
 /* Each returns TE_ERR_STALE, with that text. */
-int tei_life_fail(const struct view *v);
 int tei_life_fail_now(const struct peer *p, uint64_t instead);
 int tei_life_fail_other(const char *name, uint64_t wanted, uint64_t found);
 /* TE_ERR_UNSUPPORTED: files have no life. */

@@ -168,7 +168,7 @@ static int verdict(const struct warmup *x, bool opening)
     const char *name = x->view->peer->name;
 
     if (x->view->over)
-        return tei_life_fail(x->view);
+        return tei_life_fail_now(x->view->peer, x->view->instead);
     if (x->view->n_via == 0)
         return TEI_FAIL(TE_ERR_UNSUPPORTED,
                         "no installed transport reaches segment '%s'; te_explain() says why", name);
