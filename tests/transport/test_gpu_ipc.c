@@ -187,19 +187,26 @@ static void not_shared_beside_a_region_that_is(void **state)
 {
     enum { N = 2 << 20, HALF = 1 << 20 };
     softgpu_control_fn control = find_control();
-    struct pair *p = pair_open(&cell);
-    struct gpuipc_table *t = tei_gpuipc_of(p->b)->table;
-    struct gpuipc_row *row = tei_gpuipc_row_take(t->page);
-    char *mem = pair_map(&cell, TARGET, N);
-    struct tei_region *s = fake_region_add(&p->hb, p->b, mem, HALF, TE_REMOTE_RW), *r;
-    const struct gpuipc_share *share = s->keys[p->b->index];
-    uint32_t slot = share->v[0]->entry.slot, generation;
+    const struct gpuipc_share *share;
+    struct tei_region *s, *r;
+    struct gpuipc_table *t;
+    struct gpuipc_row *row;
+    uint32_t slot, generation;
+    struct pair *p;
     unsigned side;
+    char *mem;
 
     (void)state;
     if (!control)
         skip();
+    p = pair_open(&cell);
+    t = tei_gpuipc_of(p->b)->table;
+    row = tei_gpuipc_row_take(t->page);
     assert_non_null(row);
+    mem = pair_map(&cell, TARGET, N);
+    s = fake_region_add(&p->hb, p->b, mem, HALF, TE_REMOTE_RW);
+    share = s->keys[p->b->index];
+    slot = share->v[0]->entry.slot;
     assert_int_equal(control(cell.fabric ? "fail export" : "fail ipc_get"), 0);
     r = fake_region_add(&p->hb, p->b, mem + HALF, HALF, TE_REMOTE_RW);
     assert_int_equal(control("clear"), 0);

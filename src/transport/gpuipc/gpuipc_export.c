@@ -450,16 +450,15 @@ static bool move_others_on(struct gpuipc_table *t, const struct tei_region *r)
 }
 
 /* As long as the engine lives, memory that a peer is at stays registered. `drain` is held. */
-static int cut_off(struct gpuipc_table *t, const struct tei_region *r, const struct gpuipc_share *s)
+static int cut_off(struct gpuipc_table *t, const struct tei_region *r, const struct gpuipc_share *s,
+                   bool *known)
 {
-    bool known;
-
     pthread_mutex_lock(&t->lock);
     for (size_t i = 0; s && i < s->n; i++)
         move_on(t, s->v[i]);
-    known = s || move_others_on(t, r);
+    *known = s || move_others_on(t, r);
     pthread_mutex_unlock(&t->lock);
-    return known ? tei_gpuipc_page_drain(t->page, &t->phase) : 0;
+    return *known ? tei_gpuipc_page_drain(t->page, &t->phase) : 0;
 }
 
 int tei_gpuipc_region_del(struct tei_transport *t, struct tei_region *r)
@@ -467,7 +466,7 @@ int tei_gpuipc_region_del(struct tei_transport *t, struct tei_region *r)
     struct gpuipc *g = tei_gpuipc_of(t);
     struct gpuipc_table *table = g->table;
     struct gpuipc_share *s = r->keys[t->index];
-    bool closed;
+    bool closed, known = s != NULL;
     int rc = 0;
 
     if (r->kind != g->kind || !r->access)
@@ -479,7 +478,7 @@ int tei_gpuipc_region_del(struct tei_transport *t, struct tei_region *r)
     if (closed)
         cut_off_all(table);
     else
-        rc = cut_off(table, r, s);
+        rc = cut_off(table, r, s, &known);
     if (!rc && s) {
         pthread_mutex_lock(&table->lock);
         put_share(table, s);
@@ -487,7 +486,8 @@ int tei_gpuipc_region_del(struct tei_transport *t, struct tei_region *r)
         r->keys[t->index] = NULL;
     }
     pthread_mutex_unlock(&table->drain);
-    t->host->changed(t->host);
+    if (known)
+        t->host->changed(t->host);
     return rc;
 }
 
