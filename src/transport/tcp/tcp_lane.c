@@ -299,7 +299,6 @@ void tei_tcp_lane_connect(struct tcp_lane *l, int64_t now)
     struct tei_addr a = {0};
     int err = EHOSTUNREACH;
 
-    l->attempt_ns = now;
     l->unanswered = false;
     l->limit_ns = TCP_CONNECT_NS;
     pthread_mutex_lock(&p->lock);
@@ -309,10 +308,12 @@ void tei_tcp_lane_connect(struct tcp_lane *l, int64_t now)
     pthread_mutex_unlock(&p->lock);
     if (a.len)
         err = start_connect(l, &a);
-    if (err)
+    if (err) {
         tei_tcp_lane_not_connected(l, err, now);
-    else
-        tei_tcp_worker_arm(tei_tcp_worker_of(l), lane_late_at(l));
+        return;
+    }
+    l->attempt_ns = tei_now_ns(); /* this thread may have stood still since now */
+    tei_tcp_worker_arm(tei_tcp_worker_of(l), lane_late_at(l));
 }
 
 /* --------------------------------------------------------------------------------------- events */
