@@ -375,11 +375,12 @@ static void try_extra(struct user *u, struct life *to, te_segment seg)
 static void check_impossible(const struct request *r, int rc)
 {
     const struct life *own = r->user->host->life;
+    bool is_first = sim_world.hosts[r->to->host].lives == 1 && !r->to->over;
     struct te_status s;
 
     if (rc == TE_ERR_UNSUPPORTED || may_be_busy(r, rc, has_written(own, r->to)))
         return;
-    if (rc || (sim_world.hosts[r->to->host].lives == 1 && sim_world.store == STORE_NONE))
+    if (rc || (is_first && sim_world.store == STORE_NONE))
         sim_fail("no path is left (require '%s', forbid '%s'), and the call says %s",
                  r->asked.require, r->asked.forbid, te_errname(rc));
     sim_await_end(own->engine, r->batch, 0);
