@@ -16,6 +16,18 @@
 /* Seldom called: it is to take nothing from its caller, neither registers nor a guard of its stack. */
 #define TEI_COLD __attribute__((cold, noinline))
 
+/* Whether the address sanitizer looks on: memory that is kept for later use would hide from it that it was freed. */
+#ifdef __has_feature
+#if __has_feature(address_sanitizer)
+#define TEI_ASAN 1
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define TEI_ASAN 1
+#endif
+#ifndef TEI_ASAN
+#define TEI_ASAN 0
+#endif
+
 #define TEI_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 
 static inline size_t tei_min(size_t a, size_t b)

@@ -36,6 +36,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if TEI_ASAN
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(at, size)   ((void)(at), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(at, size) ((void)(at), (void)(size))
+#endif
+
 /* -------------------------------------------------------------------------------------- objects */
 
 #define ALIGN       64u
@@ -97,6 +104,7 @@ static bool grow(struct tei_pool *p)
         return false;
     c->next = p->chunks;
     p->chunks = c;
+    ASAN_POISON_MEMORY_REGION(c + 1, bytes);
     while (n-- > 0)
         p->free[p->n_free++] =
             (struct tei_pool_free *)(void *)((char *)(c + 1) + n * p->object_size);
@@ -115,6 +123,7 @@ struct tei_pool_free *tei_pool_get_many(struct tei_pool *p, size_t n)
         size_t left = p->n_free -= n;
 
         for (size_t i = 0; i < n; i++) {
+            ASAN_UNPOISON_MEMORY_REGION(p->free[left + i], p->object_size);
             p->free[left + i]->next = first;
             first = p->free[left + i];
         }
@@ -131,8 +140,13 @@ void tei_pool_put_many(struct tei_pool *p, struct tei_pool_free *first, size_t n
     pthread_mutex_lock(&p->lock);
     assert(p->in_use >= n);
     p->in_use -= n;
-    for (; n > 0; n--, first = first->next)
+    for (; n > 0; n--) {
+        struct tei_pool_free *next = first->next;
+
+        ASAN_POISON_MEMORY_REGION(first, p->object_size);
         p->free[p->n_free++] = first;
+        first = next;
+    }
     pthread_mutex_unlock(&p->lock);
 }
 

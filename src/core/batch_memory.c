@@ -17,17 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Memory that is kept would hide from the address sanitizer that it was freed. */
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SPARE_TASKS ((size_t)0)
-#endif
-#elif defined(__SANITIZE_ADDRESS__)
-#define SPARE_TASKS ((size_t)0)
-#endif
-#ifndef SPARE_TASKS
-#define SPARE_TASKS ((size_t)1 << (TEI_SPARE_CLASSES - 1))
-#endif
+#define SPARE_TASKS (TEI_ASAN ? 0 : (size_t)1 << (TEI_SPARE_CLASSES - 1))
 
 static size_t class_of(size_t tasks)
 {

@@ -478,14 +478,15 @@ static void answered(struct tcp_lane *l, struct tcp_frame *f, const struct tcp_f
     }
     tei_tcp_window_learn(l, f, now);
     land(l, f);
-    if (h->verdict == TCP_REFUSED)
+    if (h->verdict == TCP_REFUSED) {
         tei_tcp_frame_refused(l, f, h->index);
-    else if (is_read(f))
+    } else if (is_read(f)) {
         tei_tcp_frame_done(l, f);
-    else if (f->type == TCP_FRAME_DROP)
-        tei_tcp_frames_dropped(tei_tcp_peer_of(l), f->connection);
-    if (!is_read(f) && h->verdict == TCP_OK)
+    } else {
+        if (f->type == TCP_FRAME_DROP)
+            tei_tcp_frames_dropped(tei_tcp_peer_of(l), f->connection);
         tei_tcp_frame_free(tei_tcp_worker_of(l)->t, f);
+    }
 }
 
 static enum tcp_reply verdict_of(const struct tcp_stream *s, const struct tcp_frame *f,
