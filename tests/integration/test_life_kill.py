@@ -6,6 +6,7 @@ import signal
 import unittest
 
 import te_proc as te
+import te_rdma
 
 SIZE = 1 << 20
 COUNT = 32
@@ -14,7 +15,11 @@ STALE = -407
 
 
 class Lives(unittest.TestCase):
-    host_path = "0"
+    by_tcp = True
+    stands_still = True  # what a target does that is stopped, on this path
+
+    def side(self, _side):
+        return {"options": ["TE_HOST_PATH=0"]}
 
     def setUp(self):
         first = te.Peer.at_a_port()
@@ -22,18 +27,19 @@ class Lives(unittest.TestCase):
         first.close()
         ports = iter(te.free_ports())
         self.data = next(p for p in ports if not self.name.endswith(f":{p}"))
-        self.peer = te.Peer(options=[f"TE_HOST_PATH={self.host_path}"])
+        self.peer = te.Peer(**self.side("a"))
         self.addCleanup(self.peer.close)
         self.index, _ = self.peer.region(COUNT * SIZE)
         self.peer.ask("fill", self.index, 0, COUNT * SIZE, 5)
 
     def start(self, seed):
         """The target, whose memory has what the seed tells, at the ports and addresses of the one before."""
-        target = te.Peer(name=self.name, options=[f"TE_HOST_PATH={self.host_path}", f"MC_MIN_PRC_PORT={self.data}",
-                                                  f"MC_MAX_PRC_PORT={self.data}"])
+        how = self.side("b")
+        how["options"] += [f"MC_MIN_PRC_PORT={self.data}", f"MC_MAX_PRC_PORT={self.data}"]
+        target = te.Peer(name=self.name, **how)
         self.addCleanup(target.close)
         self.assertEqual(target.segment, self.name)
-        self.assertEqual(te.descriptor(te.split_address(self.name))["tcp_data_port"], self.data)
+        self.assertEqual(te.descriptor(te.split_address(self.name))["tcp_data_port"], self.data if self.by_tcp else 0)
         target.ask("region_at", AT, COUNT * SIZE)
         target.ask("fill", 0, 0, COUNT * SIZE, seed)
         return target
@@ -104,7 +110,7 @@ class Lives(unittest.TestCase):
             target.close()
             target = self.start(seed)
             state, error, _, text = self.peer.moved()
-            if self.host_path == "0":
+            if self.stands_still:
                 self.assertNotEqual(state, te.COMPLETED)
                 self.assertLess(error, 0, text)
             self.is_untouched(target, seed)
@@ -115,7 +121,31 @@ class Lives(unittest.TestCase):
 
 
 class LivesOfThisHost(Lives):
-    host_path = "1"
+    stands_still = False
+
+    def side(self, _side):
+        return {"options": ["TE_HOST_PATH=1"]}
+
+
+class LivesByRdma(Lives):
+    by_tcp = stands_still = False
+
+    def setUp(self):
+        self.fabric = te_rdma.Fabric(nics=1, same_keys=True)
+        self.addCleanup(self.fabric.remove)
+        super().setUp()
+
+    def carried(self):
+        return sum(row["bytes"] for row in self.fabric.stats().values())
+
+    def move(self, opcode, segment, count=1):
+        before = self.carried()
+        how = super().move(opcode, segment, count)
+        self.assertGreaterEqual(self.carried() - before, SIZE if how[0] == te.COMPLETED else 0)
+        return how
+
+    def side(self, side):
+        return {"options": [*self.fabric.options(side), "transport=rdma"], "env": self.fabric.environment(side)}
 
 
 if __name__ == "__main__":

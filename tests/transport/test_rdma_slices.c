@@ -388,7 +388,7 @@ static void reopen_target(struct pair *p)
 {
     fake_region_del(&p->hb, p->b, p->br);
     fake_close(p->b);
-    p->hb.incarnation++;
+    p->hb.base.incarnation = ++p->hb.incarnation;
     p->b = fake_open(&p->hb, "rdma");
     p->br = fake_region_add(&p->hb, p->b, p->bm, PAIR_BYTES, TE_REMOTE_RW);
 }

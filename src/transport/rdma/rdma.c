@@ -290,7 +290,7 @@ extern const struct tei_transport_ops tei_rdma_ops; /* named by transports.def *
 const struct tei_transport_ops tei_rdma_ops = {
     .name = "rdma",
     .abi = TEI_TRANSPORT_ABI,
-    .caps = TEI_CAP_REMOTE | TEI_CAP_NICS,
+    .caps = TEI_CAP_REMOTE | TEI_CAP_NICS | TEI_CAP_LIVES,
     .mem_kinds = TEI_MEM_KNOWN,
     .target_kinds = TEI_MEM_ANY, /* its keys say whether the peer's NICs have it */
     .size = sizeof(struct rdma),

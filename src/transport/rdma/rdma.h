@@ -204,6 +204,9 @@ struct rdma_endpoint {
     int64_t ended_ns;
     struct tei_hostport where;
     uint64_t peer_id; /* the life of the other engine, 0: not told */
+    int64_t asked_ns; /* when it was asked for that; 0: it said so by itself */
+    bool sorted;      /* `queue` has slices for that life alone */
+    bool outdated;    /* there are some for a life that the engine may have begun since */
     bool has_peer;    /* the next four are known */
     bool numbered;    /* both ends have told the PSNs that they begin with, else they are 0 */
     uint8_t peer_gid[16];
@@ -248,6 +251,7 @@ struct rdma_peer {
     struct rdma *t;
     char *server; /* first part of its NIC paths */
     uint64_t id;
+    int64_t made_ns; /* its descriptor was there by then */
     struct tei_hostport where;
     struct tei_rdma_device *devices;
     size_t n_devices;
@@ -377,6 +381,11 @@ static inline struct rdma_work *tei_rdma_work_of(const struct tei_entry *e)
     return tei_container_of((struct tei_entry *)e, struct rdma_work, entry);
 }
 
+static inline struct rdma_peer *tei_rdma_peer_of(const struct tei_entry *e)
+{
+    return tei_container_of(e->base.attach, struct rdma_attach, base)->peer;
+}
+
 static inline struct rdma_slice *tei_rdma_slice_of(struct tei_link *l)
 {
     return tei_container_of(l, struct rdma_slice, link);
@@ -449,8 +458,10 @@ struct rdma_endpoint *tei_rdma_ep_find(struct rdma_nic *n, const char *peer_path
 void tei_rdma_ep_hold(struct rdma_endpoint *ep);
 void tei_rdma_ep_put(struct rdma_endpoint *ep);
 /*
- * Takes all slices of the list; posts them, now or once it is connected and has room. What comes
- * after its end goes back for the reason it ended for.
+ * Takes all slices of the list, which are of one peer; posts them, now or once it is connected and has
+ * room. What comes after its end goes back for the reason it ended for. Of slices for another life of
+ * the engine than the one at the other end, those that the engine has left behind go back as
+ * tei_rdma_late() says; where it may be the endpoint that is left behind, that ends.
  */
 void tei_rdma_ep_take(struct rdma_endpoint *ep, struct tei_list *slices);
 /* Begins to find out whether the peer's queue pairs answer. The endpoint's lock is held. */
@@ -541,12 +552,15 @@ struct rdma_back {
     struct rdma_slice *slice;
     int error;
     bool fault;
+    bool is_late; /* another life of the peer's engine is at the other end */
     const char *why;
 };
 /* Counts them, sends anew what may be, ends work that is over, and has the next sent. */
 void tei_rdma_back(const struct rdma_back *back, size_t n);
 /* Slices that an endpoint never posted; `error` 0: through no fault of its rail. */
 void tei_rdma_unsent(struct tei_list *slices, int error, const char *why);
+/* The same of those for a life that is over, which ends all work for it: TE_ERR_STALE. */
+void tei_rdma_late(struct tei_list *slices);
 /* Deadlines and what has to wait for a time; the monitor calls it. */
 void tei_rdma_peer_tick(struct rdma_peer *p, int64_t now_ns);
 

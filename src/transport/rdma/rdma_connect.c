@@ -146,6 +146,8 @@ static int connect_qps(struct rdma_endpoint *ep, const struct tei_rdma_hello *h)
     ep->has_peer = true;
     ep->numbered = h->has_psn;
     ep->peer_id = h->incarnation;
+    ep->asked_ns = 0;
+    ep->sorted = false;
     ep->has_peer_ticket = h->has_ticket;
     memcpy(ep->peer_ticket, h->ticket, sizeof ep->peer_ticket);
     ep->peer_lid = h->has_gid ? h->lid : ep->peer_lid;
@@ -230,7 +232,7 @@ static int take_answer(struct rdma_endpoint *ep, const struct tei_rdma_hello *th
     return TE_ERR_EXISTS;
 }
 
-static int conclude(struct rdma_endpoint *ep, const struct tei_rdma_hello *theirs,
+static int conclude(struct rdma_endpoint *ep, const struct tei_rdma_hello *theirs, int64_t asked_ns,
                     struct tei_rdma_hello *second)
 {
     int rc = TE_ERR_CLOSED;
@@ -240,8 +242,10 @@ static int conclude(struct rdma_endpoint *ep, const struct tei_rdma_hello *their
         rc = take_answer(ep, theirs);
     ep->agreed = rc == 0;
     ep->followed = false;
-    if (!rc)
+    if (!rc) {
+        ep->asked_ns = asked_ns;
         fill_hello(ep, true, second);
+    }
     unlock_device(ep);
     return rc;
 }
@@ -263,13 +267,14 @@ static int begin(struct rdma_endpoint *ep)
 {
     struct tei_rdma_hello *h = calloc(3, sizeof *h);
     int rc = h ? prepare(ep, &h[0]) : TE_ERR_MEMORY;
+    int64_t asked_ns = tei_now_ns();
 
     if (!rc)
         rc = ask(ep, &h[0], &h[1]);
     if (!rc)
         rc = check_paths(ep, &h[0], &h[1]);
     if (!rc)
-        rc = conclude(ep, &h[1], &h[2]);
+        rc = conclude(ep, &h[1], asked_ns, &h[2]);
     if (!rc && h[1].has_ready_ack)
         rc = say_ready(ep, &h[2], &h[0]);
     free(h);

@@ -525,23 +525,72 @@ void tei_rdma_ep_probe(struct rdma_endpoint *ep)
     post_probe(ep);
 }
 
+/* Whether the life at the other end is the one that a work is for. What tells no life is of another make. */
+static bool is_for(const struct rdma_endpoint *ep, const struct tei_entry *e)
+{
+    uint64_t id = tei_rdma_peer_of(e)->id;
+
+    return id == ep->peer_id || (!e->base.attach->one_life && (id == 0 || ep->peer_id == 0));
+}
+
+/*
+ * Moves what is for another life than the one at the other end to `late`. Where the endpoint has not
+ * asked since that life was known, it may itself be of an older one.
+ */
+static void sort(struct rdma_endpoint *ep, struct tei_list *late)
+{
+    struct tei_link *link, *next;
+
+    ep->sorted = true;
+    TEI_LIST_EACH(&ep->queue, link, next) {
+        const struct tei_entry *e = tei_rdma_slice_of(link)->part.entry;
+
+        if (is_for(ep, e))
+            continue;
+        if (ep->asked_ns <= tei_rdma_peer_of(e)->made_ns) {
+            ep->outdated = true;
+            continue;
+        }
+        tei_list_del(link);
+        tei_list_push_back(late, link);
+        ep->n_queued--;
+    }
+}
+
 /* Posts what waits, as far as there is room. The endpoint's lock is held. */
-static void pump(struct rdma_endpoint *ep)
+static void pump(struct rdma_endpoint *ep, struct tei_list *late)
 {
     if (ep->state != RDMA_EP_READY)
+        return;
+    if (!ep->sorted)
+        sort(ep, late);
+    if (ep->outdated)
         return;
     post_probe(ep);
     while (ep->n_queued > 0 && post_some(ep)) {}
 }
 
+/* Ends the endpoint where what pump() met wants it, the lock being released. */
+static void pumped(struct rdma_endpoint *ep, bool refused, bool outdated, struct tei_list *late)
+{
+    if (refused)
+        tei_rdma_ep_fail(ep, TE_ERR_ENDPOINT, "the device takes no work");
+    else if (outdated)
+        tei_rdma_ep_fail(ep, 0, "the peer was started anew, or may have been");
+    tei_rdma_late(late);
+}
+
 void tei_rdma_ep_take(struct rdma_endpoint *ep, struct tei_list *slices)
 {
+    const struct rdma_slice *first = tei_rdma_slice_of(tei_list_first(slices));
     struct tei_link *link, *next;
+    bool refused, outdated;
+    struct tei_list late;
     const char *why;
-    bool refused;
     size_t n = 0;
     int error;
 
+    tei_list_init(&late);
     TEI_LIST_EACH(slices, link, next) {
         tei_rdma_slice_of(link)->ep = ep;
         n++;
@@ -550,16 +599,17 @@ void tei_rdma_ep_take(struct rdma_endpoint *ep, struct tei_list *slices)
     if (ep->state != RDMA_EP_DYING) {
         if (ep->n_queued == 0)
             ep->queued_ns = tei_now_ns();
+        ep->sorted &= tei_rdma_peer_of(first->part.entry)->id == ep->peer_id;
         tei_list_splice(&ep->queue, slices);
         ep->n_queued += n;
-        pump(ep);
+        pump(ep, &late);
     }
     refused = ep->refused;
+    outdated = ep->outdated;
     error = ep->error;
     why = ep->why;
     pthread_mutex_unlock(&ep->lock);
-    if (refused)
-        tei_rdma_ep_fail(ep, TE_ERR_ENDPOINT, "the device takes no work");
+    pumped(ep, refused, outdated, &late);
     /* It has ended meanwhile: what comes too late for its queue ends as what was there. */
     if (!tei_list_empty(slices))
         tei_rdma_unsent(slices, error, why);
@@ -567,14 +617,16 @@ void tei_rdma_ep_take(struct rdma_endpoint *ep, struct tei_list *slices)
 
 void tei_rdma_ep_kick(struct rdma_endpoint *ep)
 {
-    bool refused;
+    bool refused, outdated;
+    struct tei_list late;
 
+    tei_list_init(&late);
     pthread_mutex_lock(&ep->lock);
-    pump(ep);
+    pump(ep, &late);
     refused = ep->refused;
+    outdated = ep->outdated;
     pthread_mutex_unlock(&ep->lock);
-    if (refused)
-        tei_rdma_ep_fail(ep, TE_ERR_ENDPOINT, "the device takes no work");
+    pumped(ep, refused, outdated, &late);
 }
 
 bool tei_rdma_ep_is_ready(struct rdma_endpoint *ep)

@@ -83,6 +83,7 @@ static int make_peer(struct rdma *t, const char *server, uint64_t id,
     }
     p->t = t;
     p->id = id;
+    p->made_ns = tei_now_ns();
     p->where = *where;
     p->devices = devices;
     p->n_devices = n;

@@ -27,11 +27,6 @@
 #define FLUSHED_MAX 1000
 #define PEER_AWAY   4 /* attempts that a peer which cannot be talked to at all costs */
 
-static struct rdma_peer *peer_of(const struct tei_entry *e)
-{
-    return tei_container_of(e->base.attach, struct rdma_attach, base)->peer;
-}
-
 /* ---------------------------------------------------------------------------------------- slices */
 
 static struct rdma_slice *get_slice(struct rdma_peer *p)
@@ -59,7 +54,7 @@ static void put_slice(struct rdma_peer *p, struct rdma_slice *s)
 /* Bytes that the next slice of a work may have: by its size, and the chunk of memory it is in. */
 static uint64_t next_len(const struct rdma_work *w, const struct rdma_memory *m)
 {
-    const struct tei_conf *c = peer_of(&w->entry)->t->conf;
+    const struct tei_conf *c = tei_rdma_peer_of(&w->entry)->t->conf;
     const struct tei_work *base = &w->entry.base;
     uint64_t left = base->length - w->entry.next;
     uint64_t at = (uintptr_t)base->local + w->entry.next - base->region->addr;
@@ -328,17 +323,27 @@ static enum tei_path_fault fault_of(int error)
     return error == TE_ERR_CONTEXT ? TEI_PATH_FAULT_LOCAL : TEI_PATH_FAULT_RAIL;
 }
 
-/*
- * A slice that found the peer away too often speaks for all work: each piece would else wait for
- * tries of its own, and for the pauses between them. Unless a connection stands, for that may carry
- * it. The peer's lock is held.
- */
-static void give_up(struct rdma_peer *p, int error, const char *why)
+/* Whether a connection stands; the peer's lock is held. */
+static bool is_connected(const struct rdma_peer *p)
 {
     for (size_t i = 0; i < p->t->n_nics * p->n_devices; i++)
         if (p->eps[i] && tei_rdma_ep_is_ready(p->eps[i]))
-            return;
-    tei_ledger_fail(&p->ledger, NULL, error, why);
+            return true;
+    return false;
+}
+
+/*
+ * A slice that found the peer away too often speaks for all work, unless a connection may carry that: each
+ * piece would else wait for tries of its own, and for the pauses between them. So does one that found
+ * another life of the peer's engine. The peer's lock is held.
+ */
+static void give_up(struct rdma_peer *p, const struct rdma_back *b)
+{
+    bool for_all = b->is_late || (tei_rdma_is_away(b->error) && !is_connected(p));
+
+    if (!for_all)
+        return;
+    tei_ledger_fail(&p->ledger, NULL, b->error, b->why);
     p->failing = true;
 }
 
@@ -380,8 +385,7 @@ static bool may_retry(struct rdma_peer *p, const struct rdma_back *b)
         return true;
     s->part.error = b->error == TE_ERR_CONTEXT ? TE_ERR_LINK : b->error;
     s->part.why = b->why;
-    if (tei_rdma_is_away(b->error))
-        give_up(p, b->error, b->why);
+    give_up(p, b);
     return false;
 }
 
@@ -428,7 +432,7 @@ static void take_back(struct rdma_peer *p, const struct rdma_back *b, int64_t no
 /* Those at the front that are for one peer; how many. */
 static size_t back_to_one(const struct rdma_back *back, size_t n)
 {
-    struct rdma_peer *p = peer_of(back[0].slice->part.entry);
+    struct rdma_peer *p = tei_rdma_peer_of(back[0].slice->part.entry);
     struct rdma *t = p->t;
     int64_t now = tei_now_ns();
     size_t i;
@@ -438,7 +442,7 @@ static size_t back_to_one(const struct rdma_back *back, size_t n)
     tei_rdma_peer_hold(p);
     pthread_mutex_lock(&p->lock);
     /* Work that is over is given back below: until then each slice's peer may be asked for. */
-    for (i = 0; i < n && peer_of(back[i].slice->part.entry) == p; i++)
+    for (i = 0; i < n && tei_rdma_peer_of(back[i].slice->part.entry) == p; i++)
         take_back(p, &back[i], now);
     leave(p, now);
     hand_out(p);
@@ -453,20 +457,33 @@ void tei_rdma_back(const struct rdma_back *back, size_t n)
         i += back_to_one(back + i, n - i);
 }
 
-void tei_rdma_unsent(struct tei_list *slices, int error, const char *why)
+/* All of them alike; `alike` has no slice. */
+static void back_alike(struct tei_list *slices, const struct rdma_back *alike)
 {
     struct rdma_back back[RDMA_CHAIN_MAX];
 
     while (!tei_list_empty(slices)) {
         size_t n = 0;
 
-        for (; n < RDMA_CHAIN_MAX && !tei_list_empty(slices); n++)
-            back[n] = (struct rdma_back){.slice = tei_rdma_slice_of(tei_list_pop(slices)),
-                                         .error = error ? error : TE_ERR_LINK,
-                                         .fault = error != 0,
-                                         .why = why};
+        for (; n < RDMA_CHAIN_MAX && !tei_list_empty(slices); n++) {
+            back[n] = *alike;
+            back[n].slice = tei_rdma_slice_of(tei_list_pop(slices));
+        }
         tei_rdma_back(back, n);
     }
+}
+
+void tei_rdma_unsent(struct tei_list *slices, int error, const char *why)
+{
+    back_alike(slices, &(struct rdma_back){
+                           .error = error ? error : TE_ERR_LINK, .fault = error != 0, .why = why});
+}
+
+void tei_rdma_late(struct tei_list *slices)
+{
+    back_alike(slices, &(struct rdma_back){.error = TE_ERR_STALE,
+                                           .is_late = true,
+                                           .why = "another process has the peer's name now"});
 }
 
 /* ------------------------------------------------------------------------------------------- post */
@@ -476,7 +493,7 @@ void tei_rdma_unsent(struct tei_list *slices, int error, const char *why)
 /* Whether its memory is lost to all NICs. */
 static bool is_cut_off(const struct rdma_work *w)
 {
-    return lost_of(w) == UINT32_MAX >> (32 - peer_of(&w->entry)->t->n_nics);
+    return lost_of(w) == UINT32_MAX >> (32 - tei_rdma_peer_of(&w->entry)->t->n_nics);
 }
 
 /* A NIC that does not work is out of the question anyway. Where none has a key, the peer is to say so. */
@@ -526,14 +543,14 @@ static void begin(struct rdma_peer *p, struct rdma_work *w, int64_t now)
 /* Those at the front that are for one peer. */
 static void post_to_one(struct rdma *t, struct tei_list *work)
 {
-    struct rdma_peer *p = peer_of(tei_entry_of(tei_list_first(work)));
+    struct rdma_peer *p = tei_rdma_peer_of(tei_entry_of(tei_list_first(work)));
     int64_t now = tei_now_ns();
     struct tei_link *link;
     size_t n = 0;
 
     tei_rdma_peer_hold(p);
     pthread_mutex_lock(&p->lock);
-    for (; (link = tei_list_first(work)) && peer_of(tei_entry_of(link)) == p; n++) {
+    for (; (link = tei_list_first(work)) && tei_rdma_peer_of(tei_entry_of(link)) == p; n++) {
         tei_list_del(link);
         begin(p, tei_rdma_work_of(tei_entry_of(link)), now);
     }
@@ -595,7 +612,7 @@ static bool holds_up(struct rdma_endpoint *ep, const struct rdma_peer *p, int64_
         TEI_LIST_EACH(lists[i], link, next) {
             const struct tei_entry *e = tei_rdma_slice_of(link)->part.entry;
 
-            yes |= peer_of(e) == p && is_overdue(e, now);
+            yes |= tei_rdma_peer_of(e) == p && is_overdue(e, now);
         }
     }
     pthread_mutex_unlock(&ep->lock);

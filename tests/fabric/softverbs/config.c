@@ -146,6 +146,7 @@ static int read_nic(const json_t *j, uint32_t index, struct sv_nic *nic)
     nic->ethernet = strcmp(text, "InfiniBand") != 0;
     nic->numa = (int)number(j, "numa", -1);
     nic->instant = json_is_true(json_object_get(j, "instant"));
+    nic->same_keys = json_is_true(json_object_get(j, "same_keys"));
     nic->peermem = json_is_true(json_object_get(j, "peermem"));
     nic->latency_ns = (int64_t)(number(j, "latency_us", 5) * SV_US);
     nic->rate = (uint64_t)(number(j, "gbps", 0) * 1e9 / 8);

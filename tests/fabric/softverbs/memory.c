@@ -203,7 +203,8 @@ static struct sv_local_mr *make_mr(struct ibv_pd *pd, const void *place, void *a
     mr->mr.addr = addr;
     mr->mr.length = length;
     mr->mr.handle = (uint32_t)(slot - c->f->s->mrs);
-    mr->mr.lkey = mr->mr.rkey = slot->generation << SV_MR_BITS | mr->mr.handle;
+    mr->mr.rkey = (c->nic->same_keys ? 1 : slot->generation) << SV_MR_BITS | mr->mr.handle;
+    mr->mr.lkey = mr->mr.rkey;
     publish(c, slot, &mr->mr, place, iova, access);
     ((struct sv_pd *)(void *)pd)->users++;
     c->n_mr++;

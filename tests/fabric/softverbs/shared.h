@@ -112,7 +112,7 @@ struct sv_nic {
     /* Set at creation. */
     char name[64], host[64], pci[32];
     int numa;
-    bool instant, ethernet;
+    bool instant, same_keys, ethernet;
     enum ibv_mtu mtu;
     int64_t latency_ns;
     struct sv_limits limits;
