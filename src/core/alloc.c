@@ -16,8 +16,7 @@ struct alloc {
     UT_hash_handle hh;
 };
 
-/* "cuda:1"; the number in *device. */
-static int read_device(const char *location, int *device)
+int tei_location_device(const char *location, int *device)
 {
     const char *number = strchr(location, ':') + 1;
     char *end;
@@ -46,7 +45,7 @@ static bool wants_fabric(te_engine *e, enum tei_mem_kind kind)
 
 static int alloc_on_device(te_engine *e, struct alloc *a, const char *location)
 {
-    int device = 0, rc = read_device(location, &device);
+    int device = 0, rc = tei_location_device(location, &device);
     bool fabric;
 
     if (!rc && a->kind == TEI_MEM_OTHER)

@@ -16,4 +16,7 @@ void tei_allocs_init(struct allocs *s);
 /* Frees what is left. */
 void tei_allocs_fini(struct allocs *s);
 
+/* The number in "cuda:1"; TE_ERR_INVALID where there is none, or none that a device can have. */
+int tei_location_device(const char *location, int *device);
+
 #endif

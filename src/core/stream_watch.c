@@ -7,11 +7,11 @@
  * alone takes watches off the list, and frees them, so it may call the driver without the lock in between.
  */
 #include "core/stream_watch.h"
+#include "core/alloc.h"
 #include "core/core.h"
 #include "plat/plat.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define NAP_NS      50000
 #define LONG_NS     5000000
@@ -116,13 +116,15 @@ void tei_stream_watcher_stop(te_engine *e)
 
 int tei_stream_device(const te_stream *s, enum tei_mem_kind *kind, int *device)
 {
+    int rc;
+
     *kind = tei_mem_kind_of(s->location);
     if (*kind == TEI_MEM_HOST || *kind == TEI_MEM_OTHER)
         return TEI_FAIL(TE_ERR_UNSUPPORTED,
                         "te_stream: '%.64s' is no device that has streams here; \"cuda:0\" is one",
                         s->location);
-    *device = (int)strtol(strchr(s->location, ':') + 1, NULL, 10);
-    return tei_gpu_open(*kind);
+    rc = tei_location_device(s->location, device);
+    return rc ? rc : tei_gpu_open(*kind);
 }
 
 int tei_stream_watch_make(te_engine *e, const te_stream *s, struct stream_watch **out)

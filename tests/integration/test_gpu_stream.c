@@ -399,16 +399,19 @@ static void is_refused(const struct device *d, const te_stream *after, const te_
 
 static void refused(struct device *d)
 {
-    te_stream host = stream_of(d), other = host, npu = host, wrong = host;
+    te_stream host = stream_of(d), other = host, large = host, npu = host, wrong = host;
 
     host.location = "cpu:0";
     other.location = d->location[0] == 'c' ? "cuda:63" : "hip:63";
+    large.location = d->location[0] == 'c' ? "cuda:4294967296" : "hip:4294967296";
     npu.location = "npu:0";
     wrong.stream = d;
     is_refused(d, &host, NULL, TE_ERR_UNSUPPORTED, "no device that has streams");
     is_refused(d, NULL, &host, TE_ERR_UNSUPPORTED, "no device that has streams");
     is_refused(d, &other, NULL, TE_ERR_NO_DEVICE, "there is no");
     is_refused(d, NULL, &other, TE_ERR_NO_DEVICE, "there is no");
+    is_refused(d, &large, NULL, TE_ERR_INVALID, large.location);
+    is_refused(d, NULL, &large, TE_ERR_INVALID, large.location);
     if (!soft_control("clear"))
         return; /* a driver may follow a pointer that is wrong */
     is_refused(d, &wrong, NULL, TE_ERR_CONTEXT, "stream");
