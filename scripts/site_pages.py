@@ -13,6 +13,7 @@ LANGUAGES = {".c": "c", ".h": "c", ".cc": "cpp", ".hpp": "cpp", ".py": "python",
 FIRST = ("Begin", ("This page <self>", "All documents <docs/index>", "examples/README", "te.h, the interface <include/te.h>",
                    "man/README", "CHANGELOG"))
 LAST = ("Other languages", ("Python <bindings/python/README>", "Mooncake's package <bindings/python/shim/README>",
+                            "Connector for vLLM <bindings/connectors/vllm/README>",
                             "C++ <bindings/cpp/README>", "Rust <bindings/rust/README>", "Go <bindings/go/README>"))
 CONF = """project = "Transfer Engine"
 html_title = "Transfer Engine"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Makes the Python packages: transfer-engine, with the shared library and all that this one needs,
-# and transfer-engine-mooncake, the shim for programs that import mooncake.engine.
+# transfer-engine-mooncake, the shim for programs that import mooncake.engine, and transfer-engine-vllm, the connector.
 set -euo pipefail
 
 usage() {
@@ -9,9 +9,9 @@ usage() {
 usage: scripts/wheel.sh [--arch ARCH]... [--build DIR] [--out DIR]
 
 Makes portable wheels of transfer-engine for x86_64 and aarch64, which run with glibc 2.28 and newer,
-the wheel of transfer-engine-mooncake, and the archives of the sources of both. The libraries that the
-engine needs are built by scripts/wheel_libs.sh and lie inside of it; the engine is built as they are,
-in build/wheel-ARCH. Then scripts/wheel_check.sh tries what was made.
+the wheels of transfer-engine-mooncake and transfer-engine-vllm, and the archives of the sources of all.
+The libraries that the engine needs are built by scripts/wheel_libs.sh and lie inside of it; the engine
+is built as they are, in build/wheel-ARCH. Then scripts/wheel_check.sh tries what was made.
 
   --arch ARCH   this architecture only (may be given twice)
   --build DIR   instead, one wheel of the library of this build tree, DIR/lib/libtransfer_engine.so.0,
@@ -40,7 +40,7 @@ done
 out=${out:-${build:-build}/wheel}
 mkdir -p "$out"
 out=$(realpath "$out")
-rm -f "$out"/transfer_engine-* "$out"/transfer_engine_mooncake-*
+rm -f "$out"/transfer_engine{,_mooncake,_vllm}-*
 
 # make PROJECT FUNCTION: calls a function of the build backend in the project's folder.
 make() {
@@ -79,11 +79,12 @@ portable() {
 if [ -n "$build" ]; then
     TRANSFER_ENGINE_BUNDLE=$build/lib/libtransfer_engine.so.0 make bindings/python build_wheel
     make bindings/python/shim build_wheel
+    make bindings/connectors/vllm build_wheel
     exit 0
 fi
 mkdir -p build
 for arch in "${arches[@]}"; do portable "$arch"; done
 make bindings/python/shim build_wheel
-make bindings/python build_sdist
-make bindings/python/shim build_sdist
+make bindings/connectors/vllm build_wheel
+for project in python python/shim connectors/vllm; do make "bindings/$project" build_sdist; done
 scripts/wheel_check.sh "$out"

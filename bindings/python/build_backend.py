@@ -73,7 +73,8 @@ def _metadata(settings, version, licences):
     lines += [f"Keywords: {','.join(project['keywords'])}"]
     lines += [f"Classifier: {name}" for name in project["classifiers"]]
     lines += [f"License-File: {name}" for name in licences]
-    lines += [f"Requires-Dist: {name}=={version}" for name in project["dependencies"]]
+    needs = [name if "==" in name else f"{name}=={version}" for name in project["dependencies"]]
+    lines += [f"Requires-Dist: {name}" for name in needs]
     with open(project["readme"], encoding="utf-8") as f:
         return "\n".join(lines) + "\n\n" + f.read()
 
