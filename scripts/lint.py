@@ -37,7 +37,7 @@ KNOWN_HEADERS = {
     "src/transport/gpuipc/gpuipc.h": 280,
     "src/transport/host/host.h": 300,
     "src/transport/ledger.h": 180,
-    "src/transport/rdma/rdma.h": 580,
+    "src/transport/rdma/rdma.h": 560,
     "src/transport/tcp/tcp.h": 200,
     "src/transport/tcp/tcp_wire.h": 220,
     "src/transport/transport.h": 450,

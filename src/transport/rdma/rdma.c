@@ -8,6 +8,7 @@
  * workers and the monitor run until it is 0, since it is they who make it fall.
  */
 #include "transport/rdma/rdma.h"
+#include "transport/rdma/rdma_memory.h"
 
 #include <dirent.h>
 #include <stdio.h>

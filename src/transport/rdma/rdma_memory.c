@@ -20,6 +20,7 @@
  */
 #include "plat/plat.h"
 #include "transport/rdma/rdma.h"
+#include "transport/rdma/rdma_memory.h"
 
 #include <errno.h>
 #include <stdio.h>

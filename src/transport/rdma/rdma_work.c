@@ -15,6 +15,7 @@
  * All of it happens under the peer's lock but for posting and giving back, which come after.
  */
 #include "transport/rdma/rdma.h"
+#include "transport/rdma/rdma_memory.h"
 #include "base/probe.h"
 
 #include <stdio.h>
