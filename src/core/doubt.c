@@ -86,14 +86,31 @@ void tei_doubts_move(struct peer *p, const struct view *from, const struct view 
             tei_span_set_add(&p->doubts.lost, s->v[i]);
 }
 
+/*
+ * Room for another one. Each that is there is asked for, which is as much work as noting it: so, where that
+ * brings nothing, not for each one that comes.
+ */
+static void make_room(struct peer *p)
+{
+    struct doubts *s = &p->doubts;
+
+    if (s->open.n < TEI_SPANS_MAX) {
+        s->hold_off = 0;
+    } else if (s->hold_off) {
+        s->hold_off--;
+    } else {
+        tei_doubts_prune(p);
+        s->hold_off = TEI_SPANS_MAX;
+    }
+}
+
 static void note_open(struct peer *p, const struct view *v, struct tei_span d)
 {
     if (v != p->view && is_forgotten(v, p->view, d))
         tei_span_set_add(&p->doubts.lost, d);
     if (!holder(p->view, d))
         return;
-    if (p->doubts.open.n == TEI_SPANS_MAX)
-        tei_doubts_prune(p);
+    make_room(p);
     tei_span_set_add(&p->doubts.open, d);
 }
 

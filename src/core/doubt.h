@@ -17,6 +17,7 @@ struct doubts {
     /* This, and the peer's view, which changes with the peer's lock held, too. Transports are asked with it held. */
     pthread_mutex_t lock;
     struct tei_span_set open; /* a transport of the current view knows whether that is over */
+    unsigned hold_off;        /* notes until `open`, which was full, is pruned once more */
     struct tei_span_set lost; /* nobody can say, for as long as the segment is open */
 };
 

@@ -14,11 +14,14 @@ struct attach {
     uint64_t begin, end;
 };
 
+static size_t n_asked;
+
 static bool holds(struct tei_transport *t, const struct tei_attach *a, const te_request *r)
 {
     const struct attach *mine = (const struct attach *)a;
 
     (void)t;
+    n_asked++;
     return r->target_offset < mine->end && mine->begin < r->target_offset + r->length;
 }
 
@@ -198,6 +201,27 @@ TEST(what_is_over_is_not_lost_with_the_transport)
     assert_true(is_lost(180, 190));
 }
 
+/* As when a request of many pages fails. */
+TEST(many_that_fail_are_asked_for_twice_each_in_the_mean)
+{
+    struct attach a = {.begin = 0, .end = UINT64_MAX};
+    struct view v = view_of(&knowing, &a);
+    const size_t n = 1000;
+
+    begin();
+    peer.view = &v;
+    n_asked = 0;
+    for (size_t i = 0; i < n; i++)
+        note(&v, TE_WRITE, TE_ERR_CANCELED, 1000 * i, 10);
+    assert_int_equal(peer.doubts.open.n, TEI_SPANS_MAX);
+    assert_in_range(n_asked, n, 2 * n);
+    a.begin = 1000 * n; /* over */
+    for (size_t i = 0; i <= TEI_SPANS_MAX; i++)
+        note(&v, TE_WRITE, TE_ERR_CANCELED, 1000 * (n + i), 10);
+    for (size_t i = 0; i < peer.doubts.open.n; i++)
+        assert_true(peer.doubts.open.v[i].end > 1000 * n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -209,6 +233,7 @@ int main(void)
         cmocka_unit_test(a_view_of_the_same_connection_forgets_nothing),
         cmocka_unit_test(what_another_connection_does_not_know_is_lost),
         cmocka_unit_test(what_is_over_is_not_lost_with_the_transport),
+        cmocka_unit_test(many_that_fail_are_asked_for_twice_each_in_the_mean),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
