@@ -241,9 +241,9 @@ class Parts(unittest.TestCase):
     def test_clock(self):
         """A process that was stopped has not waited for so long."""
         clock = self.module.Clock(iter((10, 10.5, 99, 99.25)).__next__)
-        for now in (0.5, 1.5, 1.75):
+        for moment in (0.5, 1.5, 1.75):
             clock.tick()
-            self.assertEqual(clock.now, now)
+            self.assertEqual(clock.now, moment)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ class Doubts:
         return list(self._doubts.values())
 
     def due(self, now: float) -> List[Doubt]:
-        """Those to be asked for now."""
+        """Those whose time has come."""
         found = [doubt for doubt in self._doubts.values() if now >= doubt.next]
         for doubt in found:
             doubt.next, doubt.wait = now + doubt.wait, min(1.5 * doubt.wait, _MOST_S)
