@@ -46,7 +46,7 @@ static const struct flag setting_flags[] = {
 };
 
 static const char about[] =
-    "The key files of TE_AUTH=psk (TE_AUTH_KEYS).\n\n"
+    "The key files of TE_AUTH=psk (TE_AUTH_KEYS), and certificates for TE_AUTH=mtls.\n\n"
     "Commands:\n"
     "  make ID...            New keys: a file ID.keys for each ID, with its own line first and those\n"
     "                        of the others behind it. With --group, of one ID, the file of a group.\n"
@@ -57,9 +57,10 @@ static const char about[] =
     "  first ID FILE...      Show this id from now on: its line becomes the first one.\n"
     "  remove ID FILE...     Take an id out; not the one that a file shows.\n"
     "  ca                    A certificate authority for a test cluster, ca.pem and ca.key.\n"
-    "  cert NAME[,NAME]...   Certificates that it has signed, NAME.pem and NAME.key, of hosts or\n"
-    "                        addresses: for te_metad (--tls-cert, --tls-key), and engines that reach\n"
-    "                        it by https (TE_METADATA_CA=ca.pem).\n\n"
+    "  cert NAME[,NAME]...   Certificates that it has signed, NAME.pem and NAME.key, of hosts,\n"
+    "                        addresses or segments: for engines with TE_AUTH=mtls (TE_AUTH_CA=ca.pem,\n"
+    "                        TE_AUTH_CERT, TE_AUTH_KEY), te_metad (--tls-cert, --tls-key), and engines\n"
+    "                        that reach it by https (TE_METADATA_CA=ca.pem).\n\n"
     "add, first and remove, in this order, change a key; comments in a file are not kept.";
 
 int fail(int status, const char *fmt, ...)

@@ -2,9 +2,9 @@
 /*
  * auth.c - TE_AUTH: opening, the keys in use, and what was refused.
  *
- * The engine has the file looked at (one stat) again and again; when it has changed it is read anew. That may wait for
- * a disk, or a server, so nobody who uses a key does it. What cannot be taken is logged once, and the keys of before
- * stay: a file that is being replaced must not shut anybody out, and one that is broken must let nobody in.
+ * The engine has the files looked at (one stat each) again and again; when one has changed they are read anew. That may
+ * wait for a disk, or a server, so nobody who uses a key does it. What cannot be taken is logged once, and the keys of
+ * before stay: a file that is being replaced must not shut anybody out, and one that is broken must let nobody in.
  *
  * Of each key and use another one is made, HMAC-SHA256(key, label), so that what is proved with one of them is
  * worth nothing in the place of another: HKDF-Expand of RFC 5869 with one block.
@@ -79,76 +79,108 @@ void tei_auth_counts(struct tei_auth *a, uint64_t out[TEI_AUTH_N_CAUSES])
 
 /* -------------------------------------------------------------------------------------- keys */
 
-bool tei_auth_hmac(const struct tei_auth *a, const uint8_t *key, size_t key_len, const void *bytes,
-                   size_t n, uint8_t out[TEI_AUTH_PROOF])
-{
-    unsigned len = 0;
-
-    return a->o->HMAC(a->o->EVP_sha256(), key, (int)key_len, bytes, n, out, &len) &&
-           len == TEI_AUTH_PROOF;
-}
-
-static bool derive(const struct tei_auth *a, const struct auth_line *line, enum auth_use use,
+/* With certificates, of a ticket's key. */
+static bool derive(const struct tei_auth *a, const uint8_t *from, size_t len, enum auth_use use,
                    uint8_t key[TEI_AUTH_PROOF])
 {
-    static const char *const labels[] = {[AUTH_USE_TLS] = "te psk 1 handshake port\1",
-                                         [AUTH_USE_DATA] = "te psk 1 data port\1",
-                                         [AUTH_USE_HOST] = "te psk 1 same host\1"};
+    static const char *const labels[][2] = {
+        [AUTH_USE_TLS] = {"te psk 1 handshake port\1"},
+        [AUTH_USE_DATA] = {"te psk 1 data port\1", "te mtls 1 data port\1"},
+        [AUTH_USE_HOST] = {"te psk 1 same host\1", "te mtls 1 same host\1"}};
+    const char *label = labels[use][a->is_mtls];
 
-    return tei_auth_hmac(a, line->key, line->len, labels[use], strlen(labels[use]), key);
+    return tei_auth_hmac(a, from, len, label, strlen(label), key);
 }
 
-/* Whether there is a file; told where there is none any more. */
-static bool is_there(struct tei_auth *a, struct auth_stamp *stamp)
+/* Whether the files are all there; told where one is there no more. */
+static bool are_there(struct tei_auth *a, struct auth_stamps *stamps)
 {
-    bool good = tei_auth_stamp(a->path, stamp);
+    bool good = true;
 
-    if (!good && !a->is_missing)
-        TEI_WARN("the keys of before stay in use, until key file %s is put back: %s", a->path,
-                 tei_errno_text(errno));
+    memset(stamps, 0, sizeof(*stamps));
+    for (size_t i = 0; good && i < AUTH_FILES; i++) {
+        good = !a->paths[i][0] || tei_auth_stamp(a->paths[i], &stamps->of[i]);
+        if (!good && !a->is_missing)
+            TEI_WARN("the keys of before stay in use, until key file %s is put back: %s",
+                     a->paths[i], tei_errno_text(errno));
+    }
     a->is_missing = !good;
     return good;
 }
 
-static bool is_kept_out(const struct tei_auth *a, int rc, const struct auth_stamp *stamp)
+static bool is_kept_out(const struct tei_auth *a, int rc, const struct auth_stamps *stamps)
 {
-    return a->kept_for == rc && memcmp(stamp, &a->kept_stamp, sizeof(*stamp)) == 0;
+    return a->kept_for == rc && memcmp(stamps, &a->kept_stamps, sizeof(*stamps)) == 0;
 }
 
-/* Says it once of a file and a reason. */
-static void keep_keys(struct tei_auth *a, int rc, const struct auth_stamp *stamp)
+/* Says it once of the files as they are and a reason. */
+static void keep_keys(struct tei_auth *a, int rc, const struct auth_stamps *stamps)
 {
     const char *text = te_errmsg();
 
-    if (!is_kept_out(a, rc, stamp))
-        TEI_WARN("the keys of before stay in use, until %s is mended: %s", a->path, text);
+    if (!is_kept_out(a, rc, stamps))
+        TEI_WARN("the keys of before stay in use, until %s is mended: %s", a->paths[AUTH_KEYS],
+                 text);
     a->kept_for = rc;
-    a->kept_stamp = *stamp;
+    a->kept_stamps = *stamps;
 }
 
-void tei_auth_look(struct tei_auth *a)
+/* The key file, which *stamp is of then. */
+static int take_keys(struct tei_auth *a, struct auth_stamp *stamp)
 {
-    struct auth_stamp stamp;
     struct auth_file *keys, *old;
-    int rc;
+    int rc = tei_auth_read(a->paths[AUTH_KEYS], stamp, &keys);
 
-    /* What is wrong with the file itself is not looked at again; what may pass is. */
-    if (!is_there(a, &stamp) || memcmp(&stamp, &a->stamp, sizeof(stamp)) == 0 ||
-        is_kept_out(a, TE_ERR_INVALID, &stamp))
-        return;
-    rc = tei_auth_read(a->path, &stamp, &keys);
-    if (rc) {
-        keep_keys(a, rc, &stamp);
-        return;
-    }
-    a->stamp = stamp;
-    a->kept_for = 0;
+    if (rc)
+        return rc;
     pthread_mutex_lock(&a->lock);
     old = a->keys;
     a->keys = keys;
     pthread_mutex_unlock(&a->lock);
+    if (old)
+        TEI_INFO("key file %s was read anew: %zu ids", a->paths[AUTH_KEYS], keys->n);
     tei_auth_file_free(old);
-    TEI_INFO("key file %s was read anew: %zu ids", a->path, keys->n);
+    return 0;
+}
+
+static int take_certs(struct tei_auth *a)
+{
+    struct auth_certs *certs, *old;
+    int rc = tei_auth_certs_read(a, &certs);
+
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&a->lock);
+    old = a->certs;
+    a->certs = certs;
+    pthread_mutex_unlock(&a->lock);
+    if (old)
+        TEI_INFO("the certificates were read anew; this engine is %s", certs->subject);
+    tei_auth_certs_free(a, old);
+    return 0;
+}
+
+static int take(struct tei_auth *a, struct auth_stamps *stamps)
+{
+    return a->is_mtls ? take_certs(a) : take_keys(a, &stamps->of[AUTH_KEYS]);
+}
+
+void tei_auth_look(struct tei_auth *a)
+{
+    struct auth_stamps stamps;
+    int rc;
+
+    /* What is wrong with the files themselves is not looked at again; what may pass is. */
+    if (!are_there(a, &stamps) || memcmp(&stamps, &a->stamps, sizeof(stamps)) == 0 ||
+        is_kept_out(a, TE_ERR_INVALID, &stamps))
+        return;
+    rc = take(a, &stamps);
+    if (rc) {
+        keep_keys(a, rc, &stamps);
+        return;
+    }
+    a->stamps = stamps;
+    a->kept_for = 0;
 }
 
 /* The line of an id whose holders may come. Lock held. */
@@ -165,40 +197,108 @@ static const struct auth_line *line_of(const struct tei_auth *a, const char *id,
     return line;
 }
 
+/* Lock held, as for the next one. */
+static bool key_of_line(struct tei_auth *a, enum auth_use use, const char *id, size_t len,
+                        uint8_t key[TEI_AUTH_PROOF], enum tei_auth_cause *cause)
+{
+    const struct auth_line *line = line_of(a, id, len, cause);
+
+    if (!line)
+        return false;
+    *cause = TEI_AUTH_N_CAUSES;
+    return derive(a, line->key, line->len, use, key);
+}
+
+static bool key_of_ticket(struct tei_auth *a, enum auth_use use, const char *id, size_t len,
+                          uint8_t key[TEI_AUTH_PROOF], enum tei_auth_cause *cause)
+{
+    uint8_t whole[TEI_TICKET_KEY];
+    bool good =
+        tei_auth_ticket_key(a, id, len, whole, cause) && derive(a, whole, sizeof(whole), use, key);
+
+    explicit_bzero(whole, sizeof(whole));
+    return good;
+}
+
 bool tei_auth_key(struct tei_auth *a, enum auth_use use, const char *id, size_t len,
                   uint8_t key[TEI_AUTH_PROOF], enum tei_auth_cause *cause)
 {
-    const struct auth_line *line;
     bool good;
 
     pthread_mutex_lock(&a->lock);
-    line = line_of(a, id, len, cause);
-    good = line && derive(a, line, use, key);
-    pthread_mutex_unlock(&a->lock);
-    tei_secret_burn();
-    if (line && !good)
-        *cause = TEI_AUTH_N_CAUSES;
-    return good;
-}
-
-bool tei_auth_own_key(struct tei_auth *a, enum auth_use use, char id[TEI_AUTH_ID_MAX + 1],
-                      uint8_t key[TEI_AUTH_PROOF])
-{
-    bool good;
-
-    pthread_mutex_lock(&a->lock);
-    memcpy(id, a->keys->lines[0].id, TEI_AUTH_ID_MAX + 1);
-    good = derive(a, &a->keys->lines[0], use, key);
+    good = (a->is_mtls ? key_of_ticket : key_of_line)(a, use, id, len, key, cause);
     pthread_mutex_unlock(&a->lock);
     tei_secret_burn();
     return good;
 }
 
-void tei_auth_own_id(struct tei_auth *a, char id[TEI_AUTH_ID_MAX + 1])
+bool tei_auth_own_key(struct tei_auth *a, enum auth_use use, const struct tei_ticket *ticket,
+                      char id[TEI_AUTH_ID_MAX + 1], uint8_t key[TEI_AUTH_PROOF])
 {
+    bool good;
+
     pthread_mutex_lock(&a->lock);
-    memcpy(id, a->keys->lines[0].id, TEI_AUTH_ID_MAX + 1);
+    if (a->is_mtls) {
+        memcpy(id, ticket->id, TEI_AUTH_ID_MAX + 1);
+        good = derive(a, ticket->key, sizeof(ticket->key), use, key);
+    } else {
+        memcpy(id, a->keys->lines[0].id, TEI_AUTH_ID_MAX + 1);
+        good = derive(a, a->keys->lines[0].key, a->keys->lines[0].len, use, key);
+    }
     pthread_mutex_unlock(&a->lock);
+    tei_secret_burn();
+    return good;
+}
+
+bool tei_auth_needs_ticket(const struct tei_auth *a)
+{
+    return a && a->is_mtls;
+}
+
+/* ------------------------------------------------------------------------------------- names */
+
+struct auth_name {
+    struct auth_name *next;
+    char text[];
+};
+
+static const char *add_name(struct tei_auth *a, const char *name)
+{
+    size_t n = strlen(name) + 1;
+    struct auth_name *x;
+
+    for (x = a->names; x; x = x->next)
+        if (strcmp(x->text, name) == 0)
+            return x->text;
+    x = malloc(sizeof(*x) + n);
+    if (!x)
+        return NULL;
+    memcpy(x->text, name, n);
+    x->next = a->names;
+    a->names = x;
+    return x->text;
+}
+
+const char *tei_auth_name(struct tei_auth *a, const char *name)
+{
+    const char *text;
+
+    if (!tei_auth_needs_ticket(a))
+        return "";
+    pthread_mutex_lock(&a->lock);
+    text = add_name(a, name);
+    pthread_mutex_unlock(&a->lock);
+    return text;
+}
+
+static void free_names(struct auth_name *x)
+{
+    while (x) {
+        struct auth_name *next = x->next;
+
+        free(x);
+        x = next;
+    }
 }
 
 /* --------------------------------------------------------------------------------- addresses */
@@ -225,42 +325,87 @@ static int fill(struct tei_auth *a, const struct tei_conf *conf)
 
     if (!rc && !tei_auth_nonce(nonce))
         rc = TEI_FAIL(TE_ERR_UNSUPPORTED,
-                      "TE_AUTH=psk needs random bytes of the kernel, which refuses getrandom()");
+                      "TE_AUTH needs random bytes of the kernel, which refuses getrandom()");
     a->o = &tei_auth_library;
     if (!rc)
         rc = tei_auth_nets_parse(conf->auth_classic, a->nets, &a->n_nets);
     if (!rc)
-        rc = tei_auth_read(a->path, &a->stamp, &a->keys);
-    return rc ? rc : tei_auth_tls_open(a);
+        rc = tei_auth_tls_open(a);
+    if (!rc)
+        (void)are_there(a, &a->stamps); /* reading them says why not */
+    return rc ? rc : take(a, &a->stamps);
 }
 
-static int open_psk(const struct tei_conf *conf, uint64_t instance, struct tei_auth **out)
+/* How many others may come. A text that is read in place of `id` brings the key behind it along. */
+static void tell_keys(struct tei_auth *a)
 {
     char id[TEI_AUTH_ID_MAX + 1];
-    struct tei_auth *a;
+
+    memcpy(id, a->keys->lines[0].id, sizeof(id));
+    TEI_INFO("TE_AUTH=psk: this engine is '%s', and %zu ids of %s may come", id,
+             a->keys->n - !a->keys->own_may_come, a->paths[AUTH_KEYS]);
+}
+
+static void tell_certs(const struct tei_auth *a)
+{
+    TEI_INFO("TE_AUTH=mtls: this engine is %s; whom the authority of %s has signed may come%s%s",
+             a->certs->subject, a->paths[AUTH_CA],
+             a->paths[AUTH_CRL][0] ? ", but for those of " : "", a->paths[AUTH_CRL]);
+}
+
+static int open_it(const struct tei_conf *conf, uint64_t instance, bool is_mtls,
+                   const char *const paths[AUTH_FILES], struct tei_auth **out)
+{
+    struct tei_auth *a = calloc(1, sizeof(*a));
     int rc;
 
-    if (!conf->auth_keys[0])
-        return TEI_FAIL(
-            TE_ERR_INVALID,
-            "TE_AUTH is psk, and TE_AUTH_KEYS is empty: give it the path of a file with "
-            "lines ID:KEY");
-    a = calloc(1, sizeof(*a));
     if (!a)
         return TEI_FAIL(TE_ERR_MEMORY, "TE_AUTH: out of memory");
     a->instance = instance;
-    snprintf(a->path, sizeof(a->path), "%s", conf->auth_keys);
+    a->is_mtls = is_mtls;
+    for (size_t i = 0; i < AUTH_FILES; i++)
+        if (paths[i])
+            snprintf(a->paths[i], sizeof(a->paths[i]), "%s", paths[i]);
     pthread_mutex_init(&a->lock, NULL);
     rc = fill(a, conf);
     if (rc) {
         tei_auth_close(a);
         return rc;
     }
-    tei_auth_own_id(a, id); /* a text that is read in its place brings the key behind it along */
-    TEI_INFO("TE_AUTH=psk: this engine is '%s', and %zu ids of %s may come", id,
-             a->keys->n - !a->keys->own_may_come, a->path);
+    if (is_mtls)
+        tell_certs(a);
+    else
+        tell_keys(a);
     *out = a;
     return 0;
+}
+
+static int open_psk(const struct tei_conf *conf, uint64_t instance, struct tei_auth **out)
+{
+    const char *const paths[AUTH_FILES] = {[AUTH_KEYS] = conf->auth_keys};
+
+    if (!conf->auth_keys[0])
+        return TEI_FAIL(
+            TE_ERR_INVALID,
+            "TE_AUTH is psk, and TE_AUTH_KEYS is empty: give it the path of a file with "
+            "lines ID:KEY");
+    return open_it(conf, instance, false, paths, out);
+}
+
+static int open_mtls(const struct tei_conf *conf, uint64_t instance, struct tei_auth **out)
+{
+    const char *const paths[AUTH_FILES] = {[AUTH_CA] = conf->auth_ca,
+                                           [AUTH_CERT] = conf->auth_cert,
+                                           [AUTH_PRIVATE] = conf->auth_key,
+                                           [AUTH_CRL] = conf->auth_crl};
+
+    for (size_t i = 0; i < AUTH_CRL; i++)
+        if (!paths[i][0])
+            return TEI_FAIL(TE_ERR_INVALID,
+                            "TE_AUTH is mtls, and one of TE_AUTH_CA, TE_AUTH_CERT and TE_AUTH_KEY "
+                            "is empty: give each the path of a file in PEM (te_keys ca, te_keys "
+                            "cert)");
+    return open_it(conf, instance, true, paths, out);
 }
 
 /* Once in a process: a program may make many engines. */
@@ -270,10 +415,9 @@ static void tell_off(const struct tei_conf *conf)
     static bool told;
     bool tell;
 
-    if (conf->auth_keys[0] || conf->auth_classic[0])
-        TEI_WARN(
-            "TE_AUTH_KEYS or TE_AUTH_CLASSIC is set and TE_AUTH is off: nobody needs a key; set "
-            "TE_AUTH=psk");
+    if (conf->auth_keys[0] || conf->auth_classic[0] || conf->auth_cert[0])
+        TEI_WARN("TE_AUTH_KEYS, TE_AUTH_CERT or TE_AUTH_CLASSIC is set and TE_AUTH is off: nobody "
+                 "needs a key; set TE_AUTH=psk or TE_AUTH=mtls");
     pthread_mutex_lock(&lock);
     tell = !told;
     told = true;
@@ -293,9 +437,8 @@ int tei_auth_open(const struct tei_conf *conf, uint64_t instance, struct tei_aut
     if (strcasecmp(conf->auth, "psk") == 0)
         return open_psk(conf, instance, out);
     if (strcasecmp(conf->auth, "mtls") == 0)
-        return TEI_FAIL(TE_ERR_UNSUPPORTED,
-                        "TE_AUTH=mtls: this version has no certificates; use TE_AUTH=psk");
-    return TEI_FAIL(TE_ERR_INVALID, "TE_AUTH is '%.32s': it must be off or psk", conf->auth);
+        return open_mtls(conf, instance, out);
+    return TEI_FAIL(TE_ERR_INVALID, "TE_AUTH is '%.32s': it must be off, psk or mtls", conf->auth);
 }
 
 void tei_auth_close(struct tei_auth *a)
@@ -303,7 +446,9 @@ void tei_auth_close(struct tei_auth *a)
     if (!a)
         return;
     tei_auth_tls_close(a);
+    tei_auth_certs_free(a, a->certs);
     tei_auth_file_free(a->keys);
+    free_names(a->names);
     pthread_mutex_destroy(&a->lock);
     free(a);
 }

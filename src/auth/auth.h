@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * auth.h - who a peer is: TE_AUTH, pre-shared keys, and the proofs made with them.
+ * auth.h - who a peer is: TE_AUTH, pre-shared keys, certificates, and the proofs made with them.
  *
  * A NULL tei_auth is TE_AUTH=off: nothing is loaded, and no byte on the wire is another one. Otherwise the
  * handshake port speaks TLS 1.3 (struct tei_secure), and other connections begin with a mutual proof (struct
- * tei_proof). What each of them looks like is in docs/protocol.md, what it is worth in SECURITY.md.
+ * tei_proof): by a key of the file, or, with certificates, by a ticket that the peer has given on the handshake port.
+ * What each of them looks like is in docs/protocol.md, what it is worth in SECURITY.md.
  *
  * A key is never in memory that a core dump has: the key file is read into pages of their own, which are
  * overwritten before they are given back. What libssl copies lives as long as one connection of the
@@ -16,6 +17,8 @@
 #ifndef TEI_AUTH_H
 #define TEI_AUTH_H
 
+#include "auth/auth_causes.h"
+#include "base/secret.h"
 #include "base/sock.h"
 #include "conf/conf.h"
 
@@ -26,22 +29,6 @@
 #define TEI_AUTH_PROOF  32
 #define TEI_AUTH_NS \
     (1000 * 1000 * 1000LL) /* a peer that has connected has so long to prove itself */
-
-/* Why a peer was refused: AUTH_CAUSE(name, label of the metric, what it has done, remedy). */
-#define TEI_AUTH_CAUSES(AUTH_CAUSE)                                                               \
-    AUTH_CAUSE(PLAIN, "plain", "it shows no key",                                                 \
-               "set TE_AUTH=psk there, or have its address in TE_AUTH_CLASSIC here")              \
-    AUTH_CAUSE(ID, "id", "its id is not in the key file here",                                    \
-               "add its line to the file of TE_AUTH_KEYS here")                                   \
-    AUTH_CAUSE(OWN, "own", "it shows the id of this engine, or is this engine itself",            \
-               "give each side an id of its own, or repeat the first line of the key file for a " \
-               "group that shares one")                                                           \
-    AUTH_CAUSE(KEY, "key", "its key is another one than that of its id here",                     \
-               "give the id the same key in both files of TE_AUTH_KEYS")                          \
-    AUTH_CAUSE(MALFORMED, "malformed", "what it sends is no proof",                               \
-               "look for a program of another kind that connects here")                           \
-    AUTH_CAUSE(LATE, "late", "it has not proved itself in 1 s",                                   \
-               "look for a host that is overloaded")
 
 enum tei_auth_cause {
 #define AUTH_CAUSE(name, label, what, remedy) TEI_AUTH_##name,
@@ -66,13 +53,18 @@ int tei_auth_open(const struct tei_conf *conf, uint64_t instance, struct tei_aut
 void tei_auth_close(struct tei_auth *a);
 
 /*
- * Reads the key file anew if it has changed; what cannot be taken is logged, and the keys of before stay. May block;
+ * Reads the files anew if one has changed; what cannot be taken is logged, and the keys of before stay. May block;
  * one thread at a time.
  */
 void tei_auth_look(struct tei_auth *a);
 
-/* The id that this engine shows at the moment, written to `id`. */
-void tei_auth_own_id(struct tei_auth *a, char id[TEI_AUTH_ID_MAX + 1]);
+/* Whether proofs are made with tickets (mtls). */
+bool tei_auth_needs_ticket(const struct tei_auth *a);
+/*
+ * A text that lives as long as `a`, for tei_hostport.expected; each is kept once. NULL: memory is out. With a NULL `a`
+ * or without certificates, where nobody asks for names, it is "".
+ */
+const char *tei_auth_name(struct tei_auth *a, const char *name);
 /* Whether that address is in TE_AUTH_CLASSIC: what it says is taken, and it is spoken to, without a proof. */
 bool tei_auth_is_classic(const struct tei_auth *a, const struct tei_addr *peer);
 /* The same of the other end of a socket. */
@@ -93,8 +85,12 @@ void tei_auth_counts(struct tei_auth *a, uint64_t out[TEI_AUTH_N_CAUSES]);
 
 struct tei_secure;
 
-/* On a connected socket that does not block, which stays the caller's. NULL: out of memory. */
-struct tei_secure *tei_secure_open(struct tei_auth *a, int fd, bool is_server);
+/*
+ * On a connected socket that does not block, which stays the caller's. A client says whose certificate it expects
+ * (mtls): a text that outlives it. NULL: out of memory.
+ */
+struct tei_secure *tei_secure_open(struct tei_auth *a, int fd, bool is_server,
+                                   const char *expected);
 /* NULL is accepted. */
 void tei_secure_free(struct tei_secure *s);
 
@@ -120,11 +116,18 @@ const uint8_t *tei_secure_first(const struct tei_secure *s, size_t *n);
 ssize_t tei_secure_recv(struct tei_secure *s, void *buf, size_t n);
 ssize_t tei_secure_send(struct tei_secure *s, const void *buf, size_t n);
 
-/* Until `deadline_ns`: 0, TE_ERR_TIMEOUT, TE_ERR_LINK with errno, 0: the peer closed; not logged. */
+/*
+ * Until `deadline_ns`: 0, TE_ERR_TIMEOUT, TE_ERR_LINK with errno, 0: the peer closed; not logged. A client may learn
+ * only by reading that the server does not take its certificate: TE_ERR_REJECTED, which is told by tei_secure_refused().
+ */
 int tei_secure_read_full(struct tei_secure *s, void *buf, size_t n, int64_t deadline_ns);
 int tei_secure_write_full(struct tei_secure *s, const void *buf, size_t n, int64_t deadline_ns);
 /* The client's handshake. TE_ERR_REJECTED, TE_ERR_TIMEOUT, TE_ERR_LINK; logged, with the remedy. */
 int tei_secure_connect(struct tei_secure *s, const char *peer, int64_t deadline_ns);
+/* Logs, with the remedy, why the server does not take what we have shown. TE_ERR_REJECTED. */
+int tei_secure_refused(const struct tei_secure *s, const char *peer);
+/* A client that has read something with mtls: the ticket that the server has given it; the caller's. Else NULL. */
+struct tei_ticket *tei_secure_ticket(const struct tei_secure *s);
 
 /* A peer that is asked for TLS, or asks for it, and does not know it, sees these eight bytes as a length. */
 static inline bool tei_secure_is_hello(uint64_t length)
@@ -152,9 +155,12 @@ struct tei_proof;
 enum tei_proof_use { TEI_PROOF_DATA, TEI_PROOF_HOST };
 enum tei_proof_side { TEI_PROOF_CLIENT, TEI_PROOF_SERVER };
 
-/* With our own key, and its id, written to `id`. NULL: out of memory. */
+/*
+ * With our own key, or, where tickets are needed, that of the peer's ticket, and its id, written to `id`. NULL: out of
+ * memory.
+ */
 struct tei_proof *tei_proof_client(struct tei_auth *a, enum tei_proof_use use,
-                                   char id[TEI_AUTH_ID_MAX + 1]);
+                                   const struct tei_ticket *ticket, char id[TEI_AUTH_ID_MAX + 1]);
 /* With the key of a peer's id. NULL, and *cause: there is none; TEI_AUTH_N_CAUSES: out of memory. */
 struct tei_proof *tei_proof_server(struct tei_auth *a, enum tei_proof_use use, const char *id,
                                    size_t len, enum tei_auth_cause *cause);

@@ -9,100 +9,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define STACK_BYTES 16384 /* deeper than libcrypto goes for an HMAC */
-
-#ifndef MADV_WIPEONFORK
-#define MADV_WIPEONFORK 18
-#endif
-
-/* ------------------------------------------------------------------------------- secret memory */
-
-static size_t whole_pages(size_t n)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-
-    return (n + page - 1) / page * page;
-}
-
-void *tei_secret_alloc(size_t n)
-{
-    size_t size = whole_pages(n);
-    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    if (p == MAP_FAILED)
-        return NULL;
-    if (madvise(p, size, MADV_DONTDUMP) != 0) {
-        munmap(p, size);
-        return NULL;
-    }
-    /* Better with these, and good without: a kernel or a limit may refuse them. */
-    (void)madvise(p, size, MADV_WIPEONFORK);
-    (void)mlock(p, size);
-    return p;
-}
-
-void tei_secret_free(void *p, size_t n)
-{
-    if (!p)
-        return;
-    explicit_bzero(p, n);
-    munmap(p, whole_pages(n));
-}
-
-/*
- * Vector registers keep what was copied last, and the dynamic linker saves them on the stack when it binds a function of
- * any library. Callers do not count on them; compilers that look into this function are told what it changes.
- */
-#if defined(__x86_64__)
-#define ZERO(n)       "pxor %%xmm" #n ",%%xmm" #n "\n\t"
-#define ZERO_UPPER(n) "vpxord %%zmm" #n ",%%zmm" #n ",%%zmm" #n "\n\t"
-#define LOWER                                                                                \
-    "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
-        "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
-#ifdef __AVX512F__
-#define UPPER                                                                                   \
-    , "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", \
-        "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31"
-#else /* the compiler does not use them */
-#define UPPER
-#endif
-
-static void clear_registers(void)
-{
-    if (__builtin_cpu_supports("avx512f"))
-        __asm__ volatile(ZERO_UPPER(16) ZERO_UPPER(17) ZERO_UPPER(18) ZERO_UPPER(19) ZERO_UPPER(20)
-                             ZERO_UPPER(21) ZERO_UPPER(22) ZERO_UPPER(23) ZERO_UPPER(24)
-                                 ZERO_UPPER(25) ZERO_UPPER(26) ZERO_UPPER(27) ZERO_UPPER(28)
-                                     ZERO_UPPER(29) ZERO_UPPER(30) ZERO_UPPER(31)
-                         :
-                         :
-                         : "memory" UPPER);
-    if (__builtin_cpu_supports("avx"))
-        __asm__ volatile("vzeroall" : : : LOWER);
-    else
-        __asm__ volatile(ZERO(0) ZERO(1) ZERO(2) ZERO(3) ZERO(4) ZERO(5) ZERO(6) ZERO(7) ZERO(8)
-                             ZERO(9) ZERO(10) ZERO(11) ZERO(12) ZERO(13) ZERO(14) ZERO(15)
-                         :
-                         :
-                         : LOWER);
-}
-#else
-static void clear_registers(void)
-{
-}
-#endif
-
-TEI_COLD void tei_secret_burn(void)
-{
-    uint8_t left[STACK_BYTES];
-
-    clear_registers();
-    explicit_bzero(left, sizeof(left));
-}
 
 void tei_auth_file_free(struct auth_file *f)
 {
@@ -297,24 +205,31 @@ static ssize_t read_all(int fd, char *buf, size_t room)
     return (ssize_t)got;
 }
 
-static int read_file(int fd, const char *path, size_t size, struct auth_file **out)
+void tei_auth_text_free(struct auth_text *t)
 {
-    char *text = tei_secret_alloc(size + 1);
-    ssize_t n = text ? read_all(fd, text, size + 1) : 0;
-    int rc;
+    tei_secret_free(t->bytes, t->room);
+}
 
-    if (!text)
+static int read_file(int fd, const char *path, size_t size, struct auth_text *out)
+{
+    struct auth_text t = {.bytes = tei_secret_alloc(size + 1), .room = size + 1};
+    ssize_t n = t.bytes ? read_all(fd, t.bytes, t.room) : 0;
+    int rc = 0;
+
+    if (!t.bytes)
         return TEI_FAIL(TE_ERR_MEMORY, "key file %s: out of memory", path);
     if (n < 0)
         rc = TEI_FAIL(TE_ERR_SYSTEM, "key file %s cannot be read: %s", path, tei_errno_text(errno));
     else if ((size_t)n > size)
         rc = TEI_FAIL(TE_ERR_INVALID,
                       "key file %s grows while it is read: replace it by a rename (mv)", path);
-    else
-        rc = tei_auth_parse(text, (size_t)n, path, out);
-    tei_secret_free(text, size + 1);
-    tei_secret_burn();
-    return rc;
+    if (rc) {
+        tei_auth_text_free(&t);
+        return rc;
+    }
+    t.n = (size_t)n;
+    *out = t;
+    return 0;
 }
 
 /* Whether an open() may do better with the same file. */
@@ -323,15 +238,16 @@ static bool may_pass(int error)
     return error == EMFILE || error == ENFILE || error == ENOMEM || error == EIO || error == EINTR;
 }
 
-int tei_auth_read(const char *path, struct auth_stamp *stamp, struct auth_file **out)
+int tei_auth_text_read(const char *path, const char *option, struct auth_stamp *stamp,
+                       struct auth_text *out)
 {
     struct stat st;
     int fd = tei_fd_own(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)), rc;
 
     if (fd < 0)
         return TEI_FAIL(may_pass(errno) ? TE_ERR_SYSTEM : TE_ERR_INVALID,
-                        "key file %s cannot be opened: %s (TE_AUTH_KEYS)", path,
-                        tei_errno_text(errno));
+                        "key file %s cannot be opened: %s (%s)", path, tei_errno_text(errno),
+                        option);
     if (fstat(fd, &st) != 0) {
         rc = TEI_FAIL(TE_ERR_SYSTEM, "key file %s: %s", path, tei_errno_text(errno));
     } else {
@@ -341,5 +257,18 @@ int tei_auth_read(const char *path, struct auth_stamp *stamp, struct auth_file *
     if (!rc)
         rc = read_file(fd, path, (size_t)st.st_size, out);
     tei_fd_close(fd);
+    return rc;
+}
+
+int tei_auth_read(const char *path, struct auth_stamp *stamp, struct auth_file **out)
+{
+    struct auth_text t;
+    int rc = tei_auth_text_read(path, "TE_AUTH_KEYS", stamp, &t);
+
+    if (rc)
+        return rc;
+    rc = tei_auth_parse(t.bytes, t.n, path, out);
+    tei_auth_text_free(&t);
+    tei_secret_burn();
     return rc;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * auth_keys.h - the key file, and memory for secrets. Private to src/auth.
+ * auth_keys.h - the key file. Private to src/auth.
  *
  * The file has lines ID:KEY. The first is the one that this engine shows, the others are those of peers that may
  * come. Empty lines, and those that begin with '#', are passed over. An id is 1 to 64 letters, digits, '.', '_' or '-';
@@ -11,19 +11,12 @@
 #define TEI_AUTH_KEYS_H
 
 #include "auth/auth.h"
+#include "base/secret.h"
 
 #define AUTH_KEY_MIN   32
 #define AUTH_KEY_MAX   64
 #define AUTH_FILE_MAX  ((size_t)1 << 20)
 #define AUTH_LINES_MAX 4096
-
-/* Pages that no core dump and no child has, and are not swapped where that is allowed; NULL: no memory. */
-void *tei_secret_alloc(size_t n);
-/* Overwrites them. NULL is accepted. */
-void tei_secret_free(void *p, size_t n);
-
-/* Overwrites what the functions that were called before have left on the stack, libcrypto's among them. */
-void tei_secret_burn(void);
 
 struct auth_line {
     char id[TEI_AUTH_ID_MAX + 1];
@@ -50,6 +43,13 @@ int tei_auth_parse(const char *text, size_t n, const char *name, struct auth_fil
 /* NULL is accepted. */
 void tei_auth_file_free(struct auth_file *f);
 
+/* What a file says that nobody but its owner may read, in secret pages. */
+struct auth_text {
+    char *bytes; /* n, and a NUL */
+    size_t n, room;
+};
+void tei_auth_text_free(struct auth_text *t);
+
 /* What tells one state of a file from the next. */
 struct auth_stamp {
     uint64_t device, inode, size;
@@ -58,9 +58,13 @@ struct auth_stamp {
 /* False with errno. */
 bool tei_auth_stamp(const char *path, struct auth_stamp *out);
 /*
- * Reads the file, if nobody but its owner may; *stamp is of what was read, or is refused; left alone where the file
- * cannot be opened. TE_ERR_INVALID; TE_ERR_MEMORY or TE_ERR_SYSTEM: another time it may be read.
+ * Reads a file, if nobody but its owner may; *stamp is of what was read, or is refused; left alone where the file
+ * cannot be opened. `option` is told in errors. TE_ERR_INVALID; TE_ERR_MEMORY or TE_ERR_SYSTEM: another time it may
+ * be read.
  */
+int tei_auth_text_read(const char *path, const char *option, struct auth_stamp *stamp,
+                       struct auth_text *out);
+/* The same of a key file, which is then parsed. */
 int tei_auth_read(const char *path, struct auth_stamp *stamp, struct auth_file **out);
 
 #endif

@@ -28,16 +28,15 @@ static int open_one(const char *path, const struct symbol *symbols, size_t n,
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 
     if (!library)
-        return TEI_FAIL(
-            TE_ERR_UNSUPPORTED,
-            "TE_AUTH=psk needs OpenSSL 3: %s; install the package libssl3 (openssl-libs "
-            "on Fedora and RHEL 9)",
-            dlerror());
+        return TEI_FAIL(TE_ERR_UNSUPPORTED,
+                        "TE_AUTH needs OpenSSL 3: %s; install the package libssl3 (openssl-libs "
+                        "on Fedora and RHEL 9)",
+                        dlerror());
     for (size_t i = 0; i < n; i++) {
         void *at = dlsym(library, symbols[i].name);
 
         if (!at)
-            return TEI_FAIL(TE_ERR_UNSUPPORTED, "TE_AUTH=psk needs OpenSSL 3: %s has no %s", path,
+            return TEI_FAIL(TE_ERR_UNSUPPORTED, "TE_AUTH needs OpenSSL 3: %s has no %s", path,
                             symbols[i].name);
         memcpy((char *)out + symbols[i].at, &at, sizeof(at));
     }
@@ -54,7 +53,7 @@ static int start(const struct auth_library *o)
 {
     return o->OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL)
                ? 0
-               : TEI_FAIL(TE_ERR_UNSUPPORTED, "TE_AUTH=psk: %s cannot be started", CRYPTO);
+               : TEI_FAIL(TE_ERR_UNSUPPORTED, "TE_AUTH: %s cannot be started", CRYPTO);
 }
 
 int tei_auth_library_open(void)

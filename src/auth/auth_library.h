@@ -11,9 +11,11 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/ssl.h>
+#include <openssl/x509v3.h>
 
 #ifndef SSL_R_UNEXPECTED_EOF_WHILE_READING /* headers of 1.1.1 */
 #define SSL_R_UNEXPECTED_EOF_WHILE_READING 294
+X509 *SSL_get1_peer_certificate(const SSL *ssl);
 #endif
 
 #define AUTH_CRYPTO_SYMBOLS(SYMBOL) \
@@ -35,7 +37,21 @@
     SYMBOL(BIO_set_data)            \
     SYMBOL(BIO_get_data)            \
     SYMBOL(BIO_set_flags)           \
-    SYMBOL(BIO_clear_flags)
+    SYMBOL(BIO_clear_flags)         \
+    SYMBOL(ERR_reason_error_string) \
+    SYMBOL(EVP_PKEY_free)           \
+    SYMBOL(PEM_read_bio_PrivateKey) \
+    SYMBOL(BIO_new_mem_buf)         \
+    SYMBOL(ASN1_TIME_to_tm)         \
+    SYMBOL(X509_free)               \
+    SYMBOL(X509_digest)             \
+    SYMBOL(X509_check_host)         \
+    SYMBOL(X509_check_ip_asc)       \
+    SYMBOL(X509_get0_notAfter)      \
+    SYMBOL(X509_get_subject_name)   \
+    SYMBOL(X509_NAME_oneline)       \
+    SYMBOL(X509_STORE_set_flags)    \
+    SYMBOL(X509_verify_cert_error_string)
 
 #define AUTH_SSL_SYMBOLS(SYMBOL)                  \
     SYMBOL(TLS_server_method)                     \
@@ -69,7 +85,16 @@
     SYMBOL(SSL_SESSION_free)                      \
     SYMBOL(SSL_SESSION_set1_master_key)           \
     SYMBOL(SSL_SESSION_set_cipher)                \
-    SYMBOL(SSL_SESSION_set_protocol_version)
+    SYMBOL(SSL_SESSION_set_protocol_version)      \
+    SYMBOL(SSL_CTX_use_certificate_chain_file)    \
+    SYMBOL(SSL_CTX_use_PrivateKey)                \
+    SYMBOL(SSL_CTX_check_private_key)             \
+    SYMBOL(SSL_CTX_load_verify_locations)         \
+    SYMBOL(SSL_CTX_get_cert_store)                \
+    SYMBOL(SSL_CTX_get0_certificate)              \
+    SYMBOL(SSL_CTX_set_default_passwd_cb)         \
+    SYMBOL(SSL_get1_peer_certificate)             \
+    SYMBOL(SSL_get_verify_result)
 
 struct auth_library {
 #define SYMBOL(name) __typeof__(&name) name;

@@ -2,11 +2,7 @@
 /* auth_proof.c - proofs on connections that are no TLS: HMAC-SHA256 over what both sides have said. */
 #include "auth/auth_state.h"
 
-#include "base/err.h"
-
-#include <errno.h>
 #include <string.h>
-#include <sys/random.h>
 
 struct tei_proof {
     const struct tei_auth *a;
@@ -30,27 +26,12 @@ static enum auth_use use_of(enum tei_proof_use use)
     return use == TEI_PROOF_DATA ? AUTH_USE_DATA : AUTH_USE_HOST;
 }
 
-bool tei_auth_nonce(uint8_t out[TEI_AUTH_NONCE])
-{
-    ssize_t n;
-
-    do {
-        n = getrandom(out, TEI_AUTH_NONCE, 0);
-    } while (n < 0 && errno == EINTR);
-    if (n == TEI_AUTH_NONCE) /* so few come at once, or none */
-        return true;
-    TEI_WARN("TE_AUTH: the kernel gives no random bytes (getrandom: %s), so no proof is made; let "
-             "the program call it",
-             tei_errno_text(errno));
-    return false;
-}
-
 struct tei_proof *tei_proof_client(struct tei_auth *a, enum tei_proof_use use,
-                                   char id[TEI_AUTH_ID_MAX + 1])
+                                   const struct tei_ticket *ticket, char id[TEI_AUTH_ID_MAX + 1])
 {
     struct tei_proof *p = make(a);
 
-    if (p && tei_auth_own_key(a, use_of(use), id, p->key))
+    if (p && tei_auth_own_key(a, use_of(use), ticket, id, p->key))
         return p;
     tei_proof_free(p);
     return NULL;

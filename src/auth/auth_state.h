@@ -3,6 +3,7 @@
 #ifndef TEI_AUTH_STATE_H
 #define TEI_AUTH_STATE_H
 
+#include "auth/auth_certs.h"
 #include "auth/auth_keys.h"
 #include "auth/auth_library.h"
 
@@ -16,22 +17,32 @@ struct auth_net {
     unsigned bits;
 };
 
+/* The files that are read again when they have changed: with psk the first alone. */
+enum auth_file_index { AUTH_KEYS = 0, AUTH_CA = 0, AUTH_CERT, AUTH_PRIVATE, AUTH_CRL, AUTH_FILES };
+
+struct auth_stamps {
+    struct auth_stamp of[AUTH_FILES]; /* zeros where there is no such file */
+};
+
 struct tei_auth {
     const struct auth_library *o;
     uint64_t instance;
-    char path[TEI_CONF_LONG];
-    SSL_CTX *server, *client;
+    bool is_mtls;
+    char paths[AUTH_FILES][TEI_CONF_LONG]; /* "": none */
+    SSL_CTX *server, *client;              /* with psk; with mtls they are those of `certs` */
     BIO_METHOD *socket;
     struct auth_net nets[AUTH_NETS_MAX];
     size_t n_nets;
 
     /* Of tei_auth_look(). */
-    struct auth_stamp stamp, kept_stamp; /* of `keys`; of the last file that could not be taken */
-    int kept_for;                        /* why that could not */
-    bool is_missing;                     /* it could not be looked at, which was told */
+    struct auth_stamps stamps, kept_stamps; /* of what is in use; of what last could not be taken */
+    int kept_for;                           /* why that could not */
+    bool is_missing;                        /* a file could not be looked at, which was told */
 
-    pthread_mutex_t lock; /* the rest */
-    struct auth_file *keys;
+    pthread_mutex_t lock;     /* the rest */
+    struct auth_file *keys;   /* psk */
+    struct auth_certs *certs; /* mtls */
+    struct auth_name *names;  /* of tei_auth_name() */
     uint64_t counts[TEI_AUTH_N_CAUSES];
     int64_t told_ns[TEI_AUTH_N_CAUSES];
 };
@@ -39,14 +50,16 @@ struct tei_auth {
 /* ---- auth.c */
 enum auth_use { AUTH_USE_TLS, AUTH_USE_DATA, AUTH_USE_HOST };
 /*
- * The key of a peer's id for one use. False, and *cause, if there is none; TEI_AUTH_N_CAUSES: libcrypto has
- * failed.
+ * The key of a peer's id, or of a ticket of ours, for one use. False, and *cause, if there is none;
+ * TEI_AUTH_N_CAUSES: libcrypto has failed.
  */
 bool tei_auth_key(struct tei_auth *a, enum auth_use use, const char *id, size_t len,
                   uint8_t key[TEI_AUTH_PROOF], enum tei_auth_cause *cause);
-/* The same of our own id, which is written to `id`. False: libcrypto has failed. */
-bool tei_auth_own_key(struct tei_auth *a, enum auth_use use, char id[TEI_AUTH_ID_MAX + 1],
-                      uint8_t key[TEI_AUTH_PROOF]);
+/* The same of our own id, or of the peer's ticket, which is written to `id`. False: libcrypto has failed. */
+bool tei_auth_own_key(struct tei_auth *a, enum auth_use use, const struct tei_ticket *ticket,
+                      char id[TEI_AUTH_ID_MAX + 1], uint8_t key[TEI_AUTH_PROOF]);
+
+/* ---- auth_bytes.c */
 /* HMAC-SHA256. False: libcrypto has failed. */
 bool tei_auth_hmac(const struct tei_auth *a, const uint8_t *key, size_t key_len, const void *bytes,
                    size_t n, uint8_t out[TEI_AUTH_PROOF]);
@@ -58,6 +71,8 @@ bool tei_auth_nets_have(const struct auth_net *nets, size_t n, const struct tei_
 
 /* ---- auth_tls.c */
 int tei_auth_tls_open(struct tei_auth *a);
+/* Contexts of TLS 1.3 and our protocol by which nobody is known yet. TE_ERR_UNSUPPORTED; what was made is the caller's. */
+int tei_auth_tls_contexts(struct tei_auth *a, SSL_CTX **server, SSL_CTX **client);
 void tei_auth_tls_close(struct tei_auth *a);
 
 #endif

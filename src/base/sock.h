@@ -19,6 +19,8 @@
 struct tei_hostport {
     char host[TEI_HOST_MAX]; /* name or address, no brackets; "" for any */
     uint16_t port;
+    const char
+        *expected; /* whom a certificate shown there is to be of (TE_AUTH=mtls); NULL: of `host` */
 };
 
 /*

@@ -116,6 +116,10 @@ struct tei_conf {
     /* who peers are */
     char auth[TEI_CONF_TEXT];         /* TE_AUTH */
     char auth_keys[TEI_CONF_LONG];    /* TE_AUTH_KEYS: path */
+    char auth_ca[TEI_CONF_LONG];      /* TE_AUTH_CA: path, as the next three */
+    char auth_cert[TEI_CONF_LONG];    /* TE_AUTH_CERT */
+    char auth_key[TEI_CONF_LONG];     /* TE_AUTH_KEY */
+    char auth_crl[TEI_CONF_LONG];     /* TE_AUTH_CRL */
     char auth_classic[TEI_CONF_LONG]; /* TE_AUTH_CLASSIC: list of networks */
     struct tei_auth *identity;        /* what the engine made of these; NULL: off */
 

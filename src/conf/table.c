@@ -212,15 +212,33 @@ const struct tei_option_row tei_option_rows[] = {
      .help =
          "off: whoever reaches a port of the engine is trusted, as Mooncake's engines do. psk: peers "
          "prove that they have a key of TE_AUTH_KEYS, and so does this engine, before anything else is "
-         "said; needs OpenSSL 3. What cannot be done is an error: no engine is made."},
+         "said. mtls: they show certificates (TE_AUTH_CA, TE_AUTH_CERT, TE_AUTH_KEY), and that of an engine must "
+         "be of the name of its segment, or of its host. Both need OpenSSL 3. What cannot be done is an error: no "
+         "engine is made."},
     {TEXT("TE_AUTH_KEYS", auth_keys), .strict = true,
      .help =
          "Path of a file with lines ID:KEY, a key being 32 to 64 random bytes in base64. The first is what "
          "this engine shows, the others are those who may come; the first may be repeated. Nobody but "
          "its owner may reach it. It is looked at once a second, and read again when it has changed."},
+    {TEXT("TE_AUTH_CA", auth_ca), .strict = true,
+     .help =
+         "With TE_AUTH=mtls: file (PEM) of the certificates of authorities. Whom one of them has signed may come. "
+         "This file and the next three are looked at once a second, and read again when one has changed."},
+    {TEXT("TE_AUTH_CERT", auth_cert), .strict = true,
+     .help =
+         "With TE_AUTH=mtls: file (PEM) of this engine's certificate, and those between it and the authority. Its "
+         "subject alternative names (DNS or IP) are the segment name, or the host that peers open it by; it is "
+         "for both clients and servers."},
+    {TEXT("TE_AUTH_KEY", auth_key), .strict = true,
+     .help =
+         "With TE_AUTH=mtls: file (PEM) of its private key, without a passphrase. Nobody but its owner may reach it."},
+    {TEXT("TE_AUTH_CRL", auth_crl), .strict = true,
+     .help =
+         "With TE_AUTH=mtls: file (PEM) of the authorities' lists of revoked certificates. While one of them is "
+         "missing or outdated, its certificates are refused. Empty: nothing is revoked."},
     {TEXT("TE_AUTH_CLASSIC", auth_classic), .strict = true,
      .help =
-         "With TE_AUTH=psk: addresses and networks (10.1.0.0/16,fd00::7) of engines that have no keys. They "
+         "With TE_AUTH=psk or mtls: addresses and networks (10.1.0.0/16,fd00::7) of engines that have no keys. They "
          "are spoken to, and served, on both ports as with TE_AUTH=off. Empty: none."},
 
     {TEXT("MC_TCP_BIND_ADDRESS", tcp_bind_address), .section = "TCP", .about = "The tcp transport.",

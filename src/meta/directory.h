@@ -13,6 +13,12 @@ int tei_directory_open_store(const char *conn, const struct tei_conf *conf,
 int tei_directory_fetch(const struct tei_hostport *where, const struct tei_conf *conf,
                         struct tei_segment **out);
 
+/*
+ * Whom the engine at `where` is to prove to be (TE_AUTH): a segment's name, or, without a metadata server, its host.
+ * TE_ERR_MEMORY.
+ */
+int tei_directory_expect(const struct tei_conf *conf, const char *name, struct tei_hostport *where);
+
 /* What is left of a descriptor's limits once so many bytes and buffers of it have been read. */
 struct tei_segment_limits tei_directory_limits(const struct tei_conf *conf, int64_t deadline_ns,
                                                size_t bytes, size_t buffers);

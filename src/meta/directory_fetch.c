@@ -14,6 +14,7 @@
  */
 #include "meta/directory.h"
 
+#include "auth/auth.h"
 #include "base/err.h"
 #include "base/os.h"
 
@@ -58,17 +59,22 @@ static int request_page(struct fetch *f, struct tei_segment **out)
     char *body = tei_page_request_encode(next_buffer(f), max_len - FRAME_EXTRA);
     struct tei_segment_limits limits =
         tei_directory_limits(f->conf, request_deadline(f), f->bytes, next_buffer(f));
+    struct tei_ticket *ticket;
     struct tei_bytes reply;
     int rc;
 
     if (!body)
         return TEI_FAIL(TE_ERR_MEMORY, "no memory to ask %s for its segment", f->where->host);
-    rc = tei_rpc_request(f->conf->identity, f->where, TEI_RPC_METADATA, body, strlen(body), max_len,
-                         limits.deadline_ns, &reply);
+    rc = tei_rpc_request_ticket(f->conf->identity, f->where, TEI_RPC_METADATA, body, strlen(body),
+                                max_len, limits.deadline_ns, &reply, &ticket);
     free(body);
     if (rc)
         return rc;
     rc = tei_segment_decode(reply.data, reply.len, &limits, out);
+    if (rc)
+        tei_ticket_put(ticket);
+    else
+        (*out)->ticket = ticket;
     f->bytes += reply.len;
     tei_bytes_fini(&reply);
     return rc;
@@ -133,6 +139,12 @@ struct tei_segment_limits tei_directory_limits(const struct tei_conf *conf, int6
         .max_buffers =
             conf->descriptor_max_buffers - tei_min(buffers, conf->descriptor_max_buffers),
         .deadline_ns = deadline_ns};
+}
+
+int tei_directory_expect(const struct tei_conf *conf, const char *name, struct tei_hostport *where)
+{
+    where->expected = tei_auth_name(conf->identity, name);
+    return where->expected ? 0 : TEI_FAIL(TE_ERR_MEMORY, "no memory for the name %s", name);
 }
 
 int tei_directory_check(const char *name, bool files, struct tei_segment **s)

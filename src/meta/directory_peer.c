@@ -57,8 +57,10 @@ static int read_name(const struct tei_directory *d, const char *name, struct tei
 {
     int rc = tei_hostport_parse(name, d->conf->handshake_port, out);
 
-    return rc || out->port
-               ? rc
+    if (rc)
+        return rc;
+    return out->port
+               ? tei_directory_expect(d->conf, out->host, out)
                : TEI_FAIL(TE_ERR_INVALID,
                           "segment '%s': no engine has port 0; use the name that te_engine_name() "
                           "gives there",

@@ -13,6 +13,7 @@
  */
 #include "meta/directory.h"
 
+#include "auth/auth.h"
 #include "base/err.h"
 #include "base/os.h"
 
@@ -24,9 +25,10 @@
 #include <strings.h>
 #include <unistd.h>
 
-#define PROBE_MS     500
-#define NEAR_NS      (5 * TEI_NS_PER_S) /* between two lists for the sake of a wrong name */
-#define RPC_META_MAX 4096               /* bytes: a host, a port, and what others may add */
+#define PROBE_MS      500
+#define CLASSIC_ADDRS 8
+#define NEAR_NS       (5 * TEI_NS_PER_S) /* between two lists for the sake of a wrong name */
+#define RPC_META_MAX  4096               /* bytes: a host, a port, and what others may add */
 
 struct store_directory {
     struct tei_directory directory;
@@ -191,6 +193,8 @@ static int store_rpc_addr(struct tei_directory *dir, const char *name, bool fres
         rc = TEI_FAIL(rc, "the metadata server has no key %s: segment %s " NO_ENGINE, key, name);
     if (!rc)
         rc = tei_rpc_meta_decode(&value, name, out);
+    if (!rc)
+        rc = tei_directory_expect(dir->conf, name, out);
     tei_bytes_fini(&value);
     free(key);
     return rc;
@@ -380,6 +384,25 @@ static bool is_away(int rc)
     return rc == TE_ERR_METADATA || rc == TE_ERR_TIMEOUT;
 }
 
+/* The descriptor that an engine gives of itself, if it is of that name. */
+static int fetch_named(struct store_directory *d, const char *name,
+                       const struct tei_hostport *where, struct tei_segment **out)
+{
+    struct tei_segment *s;
+    int rc = tei_directory_fetch(where, d->directory.conf, &s);
+
+    if (rc)
+        return rc;
+    if (strcmp(s->name, name)) {
+        rc = TEI_FAIL(TE_ERR_METADATA, "%s port %u answers as segment %s, not %s", where->host,
+                      (unsigned)where->port, s->name, name);
+        tei_segment_put(s);
+        return rc;
+    }
+    *out = s;
+    return 0;
+}
+
 /*
  * Asks the engine itself. It tells its state of this moment, and the server is spared; restarts
  * change its port. A server that is away, or has lost its keys, need not be in the way: the engine
@@ -389,7 +412,6 @@ static int lookup_engine(struct store_directory *d, const struct tei_segment *ol
                          struct tei_segment **out, struct tei_hostport *where, bool *away)
 {
     struct tei_hostport addr;
-    struct tei_segment *s;
     int rc = store_rpc_addr(&d->directory, old->name, true, &addr);
 
     *away = is_away(rc);
@@ -398,18 +420,10 @@ static int lookup_engine(struct store_directory *d, const struct tei_segment *ol
         rc = 0;
     }
     if (!rc)
-        rc = tei_directory_fetch(&addr, d->directory.conf, &s);
-    if (rc)
-        return rc;
-    if (strcmp(s->name, old->name)) {
-        rc = TEI_FAIL(TE_ERR_METADATA, "%s port %u answers as segment %s, not %s", addr.host,
-                      (unsigned)addr.port, s->name, old->name);
-        tei_segment_put(s);
-        return rc;
-    }
-    *out = s;
-    *where = addr;
-    return 0;
+        rc = fetch_named(d, old->name, &addr, out);
+    if (!rc)
+        *where = addr;
+    return rc;
 }
 
 /*
@@ -431,6 +445,8 @@ static int find_engine(struct store_directory *d, const struct tei_segment *s,
     if (rc)
         return rc == TE_ERR_NOT_FOUND ? 0 : rc;
     rc = tei_rpc_meta_decode(&value, s->name, where);
+    if (!rc)
+        rc = tei_directory_expect(d->directory.conf, s->name, where);
     tei_bytes_fini(&value);
     return rc;
 }
@@ -561,6 +577,42 @@ static int get_segment(struct store_directory *d, const char *name, bool first,
     return rc ? rc : tei_directory_check(name, files, out);
 }
 
+/* Whether whatever answers at that host proves nothing, as TE_AUTH_CLASSIC has it. */
+static bool is_classic(const struct tei_conf *conf, const struct tei_hostport *where)
+{
+    struct tei_addr addrs[CLASSIC_ADDRS];
+    int n = tei_resolve(where->host, where->port, addrs, CLASSIC_ADDRS);
+    bool all = n > 0;
+
+    for (int i = 0; all && i < n; i++)
+        all = tei_auth_is_classic(conf->identity, &addrs[i]);
+    return all;
+}
+
+/*
+ * Where an engine proves who it is by a certificate, its descriptor is not taken from the store, which proves nothing:
+ * the engine is asked for it, and its ticket comes along.
+ */
+static int ask_itself(struct store_directory *d, const char *name, struct tei_segment **s,
+                      struct tei_hostport *where)
+{
+    const struct tei_conf *conf = d->directory.conf;
+    struct tei_segment *own;
+    int rc;
+
+    if (!tei_auth_needs_ticket(conf->identity) || (*s)->files || !where->port ||
+        is_classic(conf, where))
+        return 0;
+    rc = tei_directory_expect(conf, name, where); /* whatever name the record has */
+    if (!rc)
+        rc = fetch_named(d, name, where, &own);
+    if (rc)
+        return rc;
+    tei_segment_put(*s);
+    *s = own;
+    return 0;
+}
+
 static int lookup_store(struct store_directory *d, const char *name, bool first,
                         struct tei_segment **out, struct tei_hostport *where, int64_t *revision)
 {
@@ -570,6 +622,8 @@ static int lookup_store(struct store_directory *d, const char *name, bool first,
     if (rc)
         return rc;
     rc = find_engine(d, s, where);
+    if (!rc)
+        rc = ask_itself(d, name, &s, where);
     if (rc) {
         tei_segment_put(s);
         return rc;

@@ -228,6 +228,11 @@ void tei_rpc_server_close(struct tei_rpc_server *s);
 int tei_rpc_request(struct tei_auth *auth, const struct tei_hostport *where, enum tei_rpc_type type,
                     const char *body, size_t len, size_t max_len, int64_t deadline_ns,
                     struct tei_bytes *reply);
+/* The same; *ticket: what the engine has given us to prove ourselves with on its other ports, the caller's; or NULL. */
+int tei_rpc_request_ticket(struct tei_auth *auth, const struct tei_hostport *where,
+                           enum tei_rpc_type type, const char *body, size_t len, size_t max_len,
+                           int64_t deadline_ns, struct tei_bytes *reply,
+                           struct tei_ticket **ticket);
 
 /* Bodies. The decode functions take hostile bytes; strings are malloc'ed. */
 /* `life`: the incarnation of the engine that it is for; 0: it is for any. */

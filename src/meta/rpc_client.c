@@ -22,21 +22,23 @@ static const struct tei_remedies remedies = {
                "there (the tools print it)",
     .silent = "; a firewall? two ports of the target, of 15000-17000 by default, are needed"};
 
+/* A connection to a handshake port: in clear, or with the proof of TE_AUTH. */
+struct line {
+    int fd;
+    struct tei_secure *secure; /* NULL: in clear */
+};
+
 /* The connection failed; errno is of the call that did. */
-static int fail_io(int rc, const char *peer, const char *doing)
+static int fail_io(const struct line *l, int rc, const char *peer, const char *doing)
 {
+    if (rc == TE_ERR_REJECTED)
+        return tei_secure_refused(l->secure, peer);
     if (rc == TE_ERR_TIMEOUT)
         return TEI_FAIL(rc, "%s: no progress in time while %s; it may be overloaded or frozen",
                         peer, doing);
     return TEI_FAIL(rc, "%s: %s while %s; was the engine ended, or is this no handshake port?",
                     peer, errno ? tei_errno_text(errno) : "connection closed", doing);
 }
-
-/* A connection to a handshake port: in clear, or with the proof of TE_AUTH. */
-struct line {
-    int fd;
-    struct tei_secure *secure; /* NULL: in clear */
-};
 
 static int write_full(const struct line *l, const void *buf, size_t n, int64_t deadline_ns)
 {
@@ -51,11 +53,14 @@ static int read_full(const struct line *l, void *buf, size_t n, int64_t deadline
 }
 
 /* Proves who we are, and has the other side prove it, unless its address needs no proof. */
-static int prove(struct line *l, struct tei_auth *auth, const char *peer, int64_t deadline_ns)
+static int prove(struct line *l, struct tei_auth *auth, const struct tei_hostport *where,
+                 const char *peer, int64_t deadline_ns)
 {
+    const char *expected = where->expected ? where->expected : where->host;
+
     if (!auth || tei_auth_is_classic_fd(auth, l->fd))
         return 0;
-    l->secure = tei_secure_open(auth, l->fd, false);
+    l->secure = tei_secure_open(auth, l->fd, false, expected);
     return l->secure ? tei_secure_connect(l->secure, peer, deadline_ns)
                      : TEI_FAIL(TE_ERR_MEMORY, "no memory for a connection to %s", peer);
 }
@@ -71,7 +76,7 @@ static int send_frame(const struct line *l, enum tei_rpc_type type, const char *
         return TEI_FAIL(TE_ERR_MEMORY, "no memory for a request of %zu bytes", len);
     rc = write_full(l, frame, n, deadline_ns);
     free(frame);
-    return rc ? fail_io(rc, peer, "sending the request") : 0;
+    return rc ? fail_io(l, rc, peer, "sending the request") : 0;
 }
 
 static int fail_parse(int rc, const struct tei_rpc_parser *p, const char *peer)
@@ -79,7 +84,7 @@ static int fail_parse(int rc, const struct tei_rpc_parser *p, const char *peer)
     if (rc == TE_ERR_TOO_LARGE && tei_secure_is_alert(p->want))
         return TEI_FAIL(
             TE_ERR_REJECTED,
-            "%s serves only those who have a key: set TE_AUTH=psk and TE_AUTH_KEYS here, "
+            "%s serves only those who prove who they are: set TE_AUTH here as it is there, "
             "or have our address in TE_AUTH_CLASSIC there",
             peer);
     if (rc == TE_ERR_TOO_LARGE && p->want > TEI_RPC_LENGTH_MAX)
@@ -111,7 +116,7 @@ static int read_frame(const struct line *l, struct tei_rpc_parser *p, const char
         rc = read_full(l, buf, n, deadline_ns);
         if (rc) {
             free(buf);
-            return fail_io(rc, peer, "reading the reply");
+            return fail_io(l, rc, peer, "reading the reply");
         }
         rc = tei_rpc_parser_feed(p, buf, n, &used);
     }
@@ -138,25 +143,40 @@ static int read_reply(const struct line *l, enum tei_rpc_type type, const char *
     return 0;
 }
 
-int tei_rpc_request(struct tei_auth *auth, const struct tei_hostport *where, enum tei_rpc_type type,
-                    const char *body, size_t len, size_t max_len, int64_t deadline_ns,
-                    struct tei_bytes *reply)
+int tei_rpc_request_ticket(struct tei_auth *auth, const struct tei_hostport *where,
+                           enum tei_rpc_type type, const char *body, size_t len, size_t max_len,
+                           int64_t deadline_ns, struct tei_bytes *reply, struct tei_ticket **ticket)
 {
     char peer[TEI_HOSTPORT_MAX];
     struct line l = {.fd = tei_connect(where->host, where->port, &remedies, deadline_ns)};
     int rc;
 
+    *ticket = NULL;
     if (l.fd < 0)
         return l.fd;
     tei_hostport_format(where->host, where->port, peer, sizeof peer);
     TEI_DEBUG("handshake port: connected to %s, request of type %d", peer, (int)type);
-    rc = prove(&l, auth, peer, deadline_ns);
+    rc = prove(&l, auth, where, peer, deadline_ns);
     if (!rc)
         rc = send_frame(&l, type, body, len, peer, deadline_ns);
     if (!rc)
         rc = read_reply(&l, type, peer, max_len, deadline_ns, reply);
+    if (!rc && l.secure)
+        *ticket = tei_secure_ticket(l.secure);
     tei_secure_free(l.secure);
     tei_fd_close(l.fd);
+    return rc;
+}
+
+int tei_rpc_request(struct tei_auth *auth, const struct tei_hostport *where, enum tei_rpc_type type,
+                    const char *body, size_t len, size_t max_len, int64_t deadline_ns,
+                    struct tei_bytes *reply)
+{
+    struct tei_ticket *ticket;
+    int rc =
+        tei_rpc_request_ticket(auth, where, type, body, len, max_len, deadline_ns, reply, &ticket);
+
+    tei_ticket_put(ticket);
     return rc;
 }
 

@@ -477,8 +477,8 @@ static int feed(struct conn *c, const char *data, size_t n)
 
     if (rc < 0 && tei_secure_is_hello(c->parser.want))
         TEI_WARN(
-            "handshake port: %s speaks TLS, as TE_AUTH=psk there makes it, and TE_AUTH is off here; set "
-            "TE_AUTH=psk here, or have this address in TE_AUTH_CLASSIC there",
+            "handshake port: %s speaks TLS, as TE_AUTH there makes it, and it is off here; set it "
+            "here as it is there, or have this address in TE_AUTH_CLASSIC there",
             PEER(c));
     if (rc < 0) {
         TEI_DEBUG("handshake port: request of %s: %s (%llu bytes announced, at most %zu)", PEER(c),
@@ -680,7 +680,7 @@ static bool begin(struct conn *c)
     if (!auth)
         return true;
     c->state = GREETING;
-    c->secure = tei_secure_open(auth, c->watch.fd, true);
+    c->secure = tei_secure_open(auth, c->watch.fd, true, NULL);
     return c->secure && hold(c, SMALL_MAX);
 }
 

@@ -114,7 +114,8 @@ struct tei_segment {
     json_t *root;
     char *text; /* of what "buffers" lists; NULL where only addr, length and name are of use */
     size_t text_len;
-    uint32_t *spots; /* where in it each one begins */
+    uint32_t *spots;           /* where in it each one begins */
+    struct tei_ticket *ticket; /* that its engine has given us (TE_AUTH=mtls), or NULL */
 };
 
 /* What reading a descriptor may take. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/model.h"
 
+#include "base/secret.h"
+
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +54,7 @@ void tei_segment_put(struct tei_segment *s)
     /* Release: this holder's reads come before; acquire: the last one frees after all of them. */
     if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
         return;
+    tei_ticket_put(s->ticket);
     json_decref(s->root);
     free(s->buffers);
     free(s->spots);

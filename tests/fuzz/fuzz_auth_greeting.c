@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     piece = (size_t)data[0] + 1;
     assert(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
-    s = tei_secure_open(auth, fds[1], true);
+    s = tei_secure_open(auth, fds[1], true, NULL);
     assert(s);
     while (state == TEI_SECURE_WAIT && at < size) {
         ssize_t sent = send(fds[0], data + at, tei_min(piece, size - at), MSG_NOSIGNAL);

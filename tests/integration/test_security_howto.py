@@ -23,7 +23,7 @@ class Howto(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="te_howto_")
         self.addCleanup(shutil.rmtree, self.folder)
-        self.keys, self.start, self.move, self.change, self.tls = blocks()
+        self.keys, self.start, self.move, self.change, self.pki, self.certified, self.tls = blocks()
         self.shell(self.keys)
 
     def shell(self, text, check=True):
@@ -31,9 +31,9 @@ class Howto(unittest.TestCase):
         return subprocess.run(["bash", "-euc", text], cwd=self.folder, env=env, capture_output=True, text=True,
                               check=check, timeout=te.HANG_S)
 
-    def target(self):
+    def target(self, start=None):
         env = {"PATH": te.BIN + ":" + os.environ["PATH"]}
-        script = f"cd {self.folder}\n" + self.start.replace("transfer_engine_bench", "exec transfer_engine_bench")
+        script = f"cd {self.folder}\n" + (start or self.start).replace("transfer_engine_bench", "exec transfer_engine_bench")
         proc = te.Proc(["bash", "-euc", script], env=env)
         self.addCleanup(proc.close)
         return proc, proc.wait_line(r"(127\.0\.0\.1:\d+)").group(1)
@@ -59,6 +59,17 @@ class Howto(unittest.TestCase):
         self.shell(self.on_b() + "\n" + self.move.replace("NAME", name))
         self.assertNotIn("refused", proc.error_output())
 
+    def test_certificates(self):
+        self.shell(self.pki)
+        proc, name = self.target(self.certified)
+        export = self.certified.split("\n", maxsplit=1)[0]
+        self.shell(export + "\n" + self.move.replace("NAME", name))
+        self.assertNotIn("refused", proc.error_output())
+        self.shell(self.pki.replace("=pki", "=other"))
+        got = self.shell(export.replace("/pki/", "/other/") + "\n" + self.move.replace("NAME", name), check=False)
+        self.assertNotEqual(got.returncode, 0)
+        self.assertIn("TE_AUTH_CA", got.stdout + got.stderr)
+
     def test_the_metadata_server(self):
         te.need("http")
         script = f"cd {self.folder}\n" + self.tls.replace("te_metad", "exec te_metad").replace("8443", "0")
@@ -72,7 +83,7 @@ class Howto(unittest.TestCase):
         proc, name = self.target()
         got = self.shell("unset TE_AUTH TE_AUTH_KEYS\n" + self.move.replace("NAME", name), check=False)
         self.assertNotEqual(got.returncode, 0)
-        self.assertIn("set TE_AUTH=psk and TE_AUTH_KEYS here", got.stdout + got.stderr)
+        self.assertIn("set TE_AUTH here as it is there", got.stdout + got.stderr)
         proc.wait_error("is refused (plain")
 
     def test_with_another_key(self):

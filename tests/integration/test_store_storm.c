@@ -119,7 +119,7 @@ static int publish(const struct engine *e, size_t i)
 
 static int enter(struct engine *e, size_t i)
 {
-    struct tei_hostport addr = {"127.0.0.1", (uint16_t)(i % 60000 + 1)};
+    struct tei_hostport addr = {.host = "127.0.0.1", .port = (uint16_t)(i % 60000 + 1)};
     char conn[64];
     int rc;
 

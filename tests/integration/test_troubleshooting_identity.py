@@ -9,6 +9,7 @@ import ssl
 import unittest
 
 import te_auth
+import te_mtls
 import te_proc as te
 import te_trouble as trouble
 from te_auth import TCP_ONLY, lines
@@ -17,14 +18,14 @@ from te_trouble import provokes
 SIZE = 4096
 A, B = lines("a", "b"), lines("b", "a")
 OTHER_A = lines("a", "b", a=te_auth.KEYS["z"])
-HEADER = os.path.join(te.SRC, "src", "auth", "auth.h")
+HEADER = os.path.join(te.SRC, "src", "auth", "auth_causes.h")
 
 
 def causes():
     """Label, meaning and remedy of each cause of a refusal, as the header has them."""
     with open(HEADER, encoding="utf-8") as f:
         text = re.sub(r'"\s*"', "", re.sub(r"\s*\\\n\s*", " ", f.read()))
-    return re.findall(r'AUTH_CAUSE\([A-Z]+, "([^"]+)", "([^"]+)", "([^"]+)"\)', text)
+    return re.findall(r'AUTH_CAUSE\([A-Z_]+, "([^"]+)", "([^"]+)", "([^"]+)"\)', text)
 
 
 def answers_http(sock):
@@ -37,7 +38,7 @@ def says_nothing(sock):
         pass
 
 
-class Refused(trouble.Section, te_auth.Case):
+class Refused(trouble.Section, te_mtls.Case):
     title = "A peer is refused"
 
     def until_told(self, ask, *words):
@@ -51,12 +52,12 @@ class Refused(trouble.Section, te_auth.Case):
         client, server = (self.engine(*TCP_ONLY, keys=keys) for keys in (ours, theirs))
         return self.until_told(lambda: client.refused("open", server.segment) + server.error_output(), *words)
 
-    @provokes("... serves only those who have a key: set TE_AUTH=psk and TE_AUTH_KEYS here, or have our address in "
+    @provokes("... serves only those who prove who they are: set TE_AUTH here as it is there, or have our address in "
               "TE_AUTH_CLASSIC there",
-              "... is refused (plain, ... so far): it shows no key; set TE_AUTH=psk there, or have its address in "
-              "TE_AUTH_CLASSIC here")
+              "... is refused (plain, ... so far): it proves nothing; set TE_AUTH there as it is here, or have its "
+              "address in TE_AUTH_CLASSIC here")
     def no_key(self):
-        return self.opens(None, B, "serves only those who have a key", "is refused (plain")
+        return self.opens(None, B, "serves only those who prove who they are", "is refused (plain")
 
     @provokes("... refuses our id '...', which is not in its key file: add its line there (TE_AUTH_KEYS)",
               "... is refused (id, ... so far): its id is not in the key file here; add its line to the file of "
@@ -77,7 +78,7 @@ class Refused(trouble.Section, te_auth.Case):
         return self.opens(lines("b"), B, "which is its own", "is refused (own")
 
     @provokes("... closes the connection when it is asked for TLS: ...",
-              "... speaks TLS, as TE_AUTH=psk there makes it, and TE_AUTH is off here; ...")
+              "... speaks TLS, as TE_AUTH there makes it, and it is off here; ...")
     def off_there(self):
         client, server = self.engine(*TCP_ONLY, keys=A), self.engine(*TCP_ONLY)
         return self.until_told(lambda: client.refused("open", server.segment) + server.error_output(),
@@ -97,6 +98,71 @@ class Refused(trouble.Section, te_auth.Case):
     def nothing_is_said(self):
         return self.at_fake(says_nothing, "no progress in time while proving who we are", "MC_HANDSHAKE_CONNECT_TIMEOUT=3")
 
+    def certified(self, client, server, *words):
+        """What both say where an open of one by the other is refused, these words among it."""
+        return self.until_told(lambda: client.refused("open", server.segment) + server.error_output(), *words)
+
+    def good(self, *options):
+        return self.member("127.0.0.1", *options, *TCP_ONLY)
+
+    @provokes("... refuses our certificate, which ...",
+              "... is refused (untrusted, ... so far): no authority of TE_AUTH_CA here has signed what it shows; have one "
+              "sign its certificate, or add its authority to TE_AUTH_CA here")
+    def certificate_of_another_authority(self):
+        stranger = self.member("", *TCP_ONLY, certificate=self.other_authority())
+        return self.certified(stranger, self.good(), "refuses our certificate", "is refused (untrusted")
+
+    @provokes("... shows a certificate that is not taken here: ...; see TE_AUTH_CA and TE_AUTH_CRL here, and TE_AUTH_CERT "
+              "there")
+    def certificate_of_a_server_of_another_authority(self):
+        stranger = self.member("", *TCP_ONLY, certificate=self.other_authority())
+        return self.certified(self.good(), stranger, "that is not taken here")
+
+    @provokes("... shows the certificate of ..., which is not one of '...': ...")
+    def certificate_of_another_name(self):
+        return self.certified(self.good(), self.member("b", *TCP_ONLY), "which is not one of")
+
+    @provokes("... does not use pre-shared keys: set TE_AUTH to the same at both ends",
+              "... is refused (kind, ... so far): it proves itself in another way; set TE_AUTH to the same at both ends")
+    def keys_and_certificates(self):
+        return self.certified(self.engine(*TCP_ONLY, keys=A), self.good(), "does not use pre-shared keys", "is refused (kind")
+
+    @provokes("... does not prove who it is: ...")
+    def another_program_and_certificates(self):
+        client = self.good()
+        with trouble.Fake(answers_http) as fake:
+            return self.until_told(lambda: client.refused("open", fake.name), "does not prove who it is")
+
+    @provokes("... is refused (expired, ... so far): its certificate is not valid today; give it another one in TE_AUTH_CERT, "
+              "or set the clock of one of the hosts")
+    def certificate_of_before(self):
+        self.expire("old")
+        return self.certified(self.member("old", *TCP_ONLY), self.good(), "is refused (expired")
+
+    @provokes("... is refused (revoked, ... so far): its certificate is in the list of TE_AUTH_CRL here; give it another "
+              "certificate, if it may come")
+    def certificate_that_is_revoked(self):
+        bad = self.member("bad", *TCP_ONLY)
+        return self.certified(bad, self.good(f"TE_AUTH_CRL={self.revoke('bad')}"), "is refused (revoked")
+
+    @provokes("... is refused (no_crl, ... so far): the list of TE_AUTH_CRL here is not of its authority, or not of today; "
+              "give TE_AUTH_CRL here the list that its authority issues now")
+    def list_that_is_of_no_use(self):
+        server = self.good(f"TE_AUTH_CRL={self.list_of_another_authority()}")
+        return self.certified(self.good(), server, "is refused (no_crl")
+
+    @provokes("... is refused (ticket, ... so far): its ticket is from before the files here were read anew; none "
+              "is needed: it asks for another one")
+    def ticket_of_before(self):
+        a, b = self.good(), self.good(f"TE_AUTH_CRL={self.revoke()}")
+        _, remote = b.region(SIZE)
+        mine, _ = a.region(SIZE)
+        segment = a.open(b.segment)
+        self.revoke()
+        b.wait_error("the certificates were read anew")
+        self.assertEqual(a.move("write", segment, mine, 0, remote, SIZE)[0], te.COMPLETED)
+        return self.until_told(b.error_output, "is refused (ticket")
+
     def moves_not(self, words, ours, theirs, *options, explain=False):
         """What is said, these words among it, of a request to a segment that a metadata server tells of."""
         metad = te.Metad()
@@ -111,7 +177,7 @@ class Refused(trouble.Section, te_auth.Case):
             return self.until_told(lambda: " ".join(client.ask("explain", "write", segment, mine, remote, SIZE)), words)
         return self.until_told(lambda: client.move("write", segment, mine, 0, remote, SIZE)[3] + client.error_output(), words)
 
-    @provokes("the peer serves only those who have a key; ...")
+    @provokes("the peer serves only those who prove who they are; ...")
     def data_no_key(self):
         return self.moves_not("serves only", None, B)
 
@@ -131,11 +197,11 @@ class Refused(trouble.Section, te_auth.Case):
     def data_its_own_id(self):
         return self.moves_not("the peer's own", lines("b"), B)
 
-    @provokes("the peer cannot prove who it is, and TE_AUTH=psk asks for it; ...")
+    @provokes("the peer cannot prove who it is, and TE_AUTH asks for it; ...")
     def data_older_protocol(self):
         return self.moves_not("cannot prove", A, None, "TE_TCP_NATIVE=0")
 
-    @provokes("it serves only those who have a key; set TE_AUTH=psk and TE_AUTH_KEYS here")
+    @provokes("it serves only those who prove who they are; set TE_AUTH here as it is there")
     def host_no_key(self):
         return self.moves_not("serves only", None, B, explain=True)
 
@@ -183,7 +249,7 @@ class Refused(trouble.Section, te_auth.Case):
         return server.error_output()
 
     def test_each_cause_has_a_text(self):
-        self.assertEqual(len(causes()), 6)
+        self.assertEqual(len(causes()), 12)
         texts = trouble.sections()[self.title]
         for label, meaning, remedy in causes():
             self.assertIn(f"... is refused ({label}, ... so far): {meaning}; {remedy}", texts)

@@ -8,6 +8,7 @@ import re
 import tempfile
 import socket
 import struct
+import subprocess
 import unittest
 
 import te_proc as te
@@ -67,13 +68,39 @@ class Starting(trouble.Section, unittest.TestCase):
         self.assertNotIn("host:port", said)
         return said
 
-    @provokes("TE_AUTH is '...': it must be off or psk")
+    @provokes("TE_AUTH is '...': it must be off, psk or mtls")
     def auth_word(self):
         return trouble.engine(env={"TE_AUTH": "on"})
 
-    @provokes("TE_AUTH=mtls: this version has no certificates; use TE_AUTH=psk")
+    @provokes("TE_AUTH is mtls, and one of TE_AUTH_CA, TE_AUTH_CERT and TE_AUTH_KEY is empty: ...")
     def auth_certificates(self):
         return trouble.engine(env={"TE_AUTH": "mtls"})
+
+    def with_certificates(self, change):
+        """What an engine says with a pair that te_keys has made and change() has spoilt."""
+        with tempfile.TemporaryDirectory() as folder:
+            for words in (("ca",), ("cert", "a"), ("cert", "b")):
+                subprocess.run([te.tool("te_keys"), *words, "--dir", folder], check=True, capture_output=True,
+                               timeout=te.HANG_S)
+            change(folder)
+            files = {"TE_AUTH_CA": "ca.pem", "TE_AUTH_CERT": "a.pem", "TE_AUTH_KEY": "a.key"}
+            return trouble.engine(env={"TE_AUTH": "mtls", **{k: os.path.join(folder, f) for k, f in files.items()}})
+
+    @provokes("... cannot be looked at: ... (TE_AUTH=mtls)")
+    def auth_no_certificate(self):
+        return self.with_certificates(lambda folder: os.remove(f"{folder}/ca.pem"))
+
+    @provokes("... holds no certificate in PEM that is of use: ... (TE_AUTH_CERT)")
+    def auth_bad_certificate(self):
+        return self.with_certificates(lambda folder: os.truncate(f"{folder}/a.pem", 40))
+
+    @provokes("key file ... holds no private key in PEM without a passphrase: ... (TE_AUTH_KEY)")
+    def auth_bad_key(self):
+        return self.with_certificates(lambda folder: os.truncate(f"{folder}/a.key", 40))
+
+    @provokes("key file ... is not of the certificate ...: give TE_AUTH_KEY and TE_AUTH_CERT one pair")
+    def auth_other_key(self):
+        return self.with_certificates(lambda folder: os.rename(f"{folder}/b.key", f"{folder}/a.key"))
 
     @provokes("TE_AUTH is psk, and TE_AUTH_KEYS is empty: ...")
     def auth_no_file(self):

@@ -53,8 +53,8 @@ TEST(what_is_impossible_is_an_error)
     assert_int_equal(open_with("psk", "", ""), TE_ERR_INVALID);
     assert_non_null(strstr(te_errmsg(), "TE_AUTH_KEYS is empty"));
     assert_int_equal(open_with("psk", "/nonexistent", ""), TE_ERR_INVALID);
-    assert_int_equal(open_with("mtls", good, ""), TE_ERR_UNSUPPORTED);
-    assert_non_null(strstr(te_errmsg(), "use TE_AUTH=psk"));
+    assert_int_equal(open_with("mtls", good, ""), TE_ERR_INVALID);
+    assert_non_null(strstr(te_errmsg(), "TE_AUTH_CERT"));
     assert_int_equal(open_with("on", good, ""), TE_ERR_INVALID);
     assert_int_equal(open_with("", good, ""), TE_ERR_INVALID);
     assert_int_equal(open_with("psk", good, "10.0.0.0/33"), TE_ERR_INVALID);
@@ -116,7 +116,7 @@ TEST(proofs_are_what_is_documented)
                                                    0x12, 0x11, 0xad, 0xe9, 0x62, 0xa7, 0x4b, 0x2a};
     struct tei_auth *a = auth_open("a", A_AND_B, 1);
     char id[TEI_AUTH_ID_MAX + 1];
-    struct tei_proof *p = tei_proof_client(a, TEI_PROOF_DATA, id);
+    struct tei_proof *p = tei_proof_client(a, TEI_PROOF_DATA, NULL, id);
     uint8_t made[TEI_AUTH_PROOF];
 
     assert_non_null(p);
@@ -136,7 +136,7 @@ TEST(a_proof_is_of_one_side_use_key_and_talk)
 {
     struct tei_auth *a = auth_open("a", A_AND_B, 1), *b = auth_open("b", B_AND_A, 2);
     char id[TEI_AUTH_ID_MAX + 1];
-    struct tei_proof *ours = tei_proof_client(a, TEI_PROOF_DATA, id);
+    struct tei_proof *ours = tei_proof_client(a, TEI_PROOF_DATA, NULL, id);
     struct tei_proof *theirs = server_proof(b, TEI_PROOF_DATA, "a");
     struct tei_proof *other_use = server_proof(b, TEI_PROOF_HOST, "a");
     struct tei_proof *other_key = server_proof(a, TEI_PROOF_DATA, "b");
@@ -257,7 +257,7 @@ TEST(keys_rotate_without_a_restart)
     assert_int_equal(why_no_proof(a, "c"), TEI_AUTH_ID);
     auth_file("r", "c:" KEY_C "\n" B_AND_A);
     expect_told(a, "was read anew");
-    tei_proof_free(tei_proof_client(a, TEI_PROOF_DATA, id));
+    tei_proof_free(tei_proof_client(a, TEI_PROOF_DATA, NULL, id));
     assert_string_equal(id, "c");
     tei_proof_free(server_proof(a, TEI_PROOF_DATA, "a"));
     /* One that cannot be taken lets nobody in, and keeps nobody out. */
@@ -309,8 +309,8 @@ static void begin(struct talk *t, struct tei_auth *client, struct tei_auth *serv
 {
     *t = (struct talk){0};
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, t->fds), 0);
-    t->client = client ? tei_secure_open(client, t->fds[0], false) : NULL;
-    t->server = server ? tei_secure_open(server, t->fds[1], true) : NULL;
+    t->client = client ? tei_secure_open(client, t->fds[0], false, "") : NULL;
+    t->server = server ? tei_secure_open(server, t->fds[1], true, NULL) : NULL;
 }
 
 static void turn(struct talk *t)

@@ -182,7 +182,8 @@ static int close_dir(void **state)
 
 TEST(test_peer_names)
 {
-    struct tei_hostport v4 = {"10.0.0.2", 15001}, v6 = {"fe80::1", 15002}, out;
+    struct tei_hostport v4 = {.host = "10.0.0.2", .port = 15001},
+                        v6 = {.host = "fe80::1", .port = 15002}, out;
     char name[64];
 
     assert_int_equal(dir->ops->own_name(dir, "whatever", &v4, name, sizeof name), 0);
@@ -201,7 +202,7 @@ TEST(test_peer_names)
 
 TEST(test_peer_stores_nothing)
 {
-    struct tei_hostport addr = {"h", 1};
+    struct tei_hostport addr = {.host = "h", .port = 1};
     char host[64];
 
     assert_false(dir->ops->stores);
@@ -372,7 +373,7 @@ static void publish(const struct engine *e)
 
 TEST(test_store_keys)
 {
-    struct tei_hostport addr = {"10.0.0.2", 15321}, out;
+    struct tei_hostport addr = {.host = "10.0.0.2", .port = 15321}, out;
 
     assert_true(dir->ops->stores);
     assert_int_equal(dir->ops->announce(dir, "node-a", &addr), 0);
@@ -411,7 +412,7 @@ TEST(test_store_cluster_prefix)
 
 TEST(test_store_own_name)
 {
-    struct tei_hostport addr = {"10.0.0.2", 15321};
+    struct tei_hostport addr = {.host = "10.0.0.2", .port = 15321};
     char name[TEI_HOST_MAX], host[TEI_HOST_MAX] = "";
 
     assert_int_equal(dir->ops->own_name(dir, "10.0.0.9:77", &addr, name, sizeof name), 0);
@@ -467,7 +468,7 @@ TEST(test_store_lookup_before_the_engine)
         "{\"server_name\":\"node-c\",\"protocol\":\"rdma\"}",
         "{\"buffers\":[],\"name\":\"node-c\",\"protocol\":\"tcp\",\"server_name\":\"node-c\","
         "\"tcp_data_port\":0,\"tcp_proto_version\":1}"};
-    struct tei_hostport where, addr = {"10.0.0.2", 15321};
+    struct tei_hostport where, addr = {.host = "10.0.0.2", .port = 15321};
     struct tei_segment *s;
 
     for (size_t i = 0; i < TEI_ARRAY_LEN(texts); i++) {
@@ -521,7 +522,7 @@ TEST(test_names_of_keys)
  */
 TEST(test_store_lookup_goes_by_the_name_inside)
 {
-    struct tei_hostport addr = {"10.0.0.2", 15321}, where;
+    struct tei_hostport addr = {.host = "10.0.0.2", .port = 15321}, where;
     struct tei_segment *s;
 
     assert_int_equal(dir->ops->announce(dir, "inside", &addr), 0);
@@ -534,7 +535,7 @@ TEST(test_store_lookup_goes_by_the_name_inside)
 /* A bare name is that of files only if they were asked for, and no engine is announced under it. */
 TEST(test_store_bare_names_of_files)
 {
-    struct tei_hostport addr = {"10.0.0.2", 15321}, where;
+    struct tei_hostport addr = {.host = "10.0.0.2", .port = 15321}, where;
     struct tei_segment *s;
 
     http_kv_set(&kv, "mooncake/nvmeof/n",
@@ -559,7 +560,7 @@ TEST(test_store_bare_names_of_files)
 
 TEST(test_store_replaces_keys_of_an_earlier_life)
 {
-    struct tei_hostport one = {"h", 1}, two = {"h", 2};
+    struct tei_hostport one = {.host = "h", .port = 1}, two = {.host = "h", .port = 2};
 
     kv.refuse_second_rpc_meta = true;
     assert_int_equal(dir->ops->announce(dir, "n", &one), 0);
@@ -572,7 +573,7 @@ TEST(test_store_replaces_keys_of_an_earlier_life)
 
 TEST(test_store_leaves_keys_of_a_successor)
 {
-    struct tei_hostport one = {"h", 1};
+    struct tei_hostport one = {.host = "h", .port = 1};
 
     assert_int_equal(dir->ops->announce(dir, "n", &one), 0);
     assert_int_equal(dir->ops->publish(dir, "n", "{}", 2), 0);
@@ -693,7 +694,7 @@ TEST(test_store_descriptor_limits)
 
 TEST(test_store_limits_and_failures)
 {
-    struct tei_hostport one = {"h", 1};
+    struct tei_hostport one = {.host = "h", .port = 1};
     int before, calls = 0;
 
     kv.max_value = 10;

@@ -121,7 +121,8 @@ static unsigned count_threads(const struct tei_conf *c)
 }
 
 /* TE_ERR_UNSUPPORTED with the reason in te_errmsg(). */
-static int reach(struct host *h, const struct tei_segment *s, struct host_peer **out)
+static int reach(struct host *h, const struct tei_segment *s, const char *expected,
+                 struct host_peer **out)
 {
     char why[256], text[300];
     struct host_keys k;
@@ -132,16 +133,15 @@ static int reach(struct host *h, const struct tei_segment *s, struct host_peer *
     }
     if (tei_copier_start(&h->copier, "te/host", count_threads(h->conf)) != 0)
         return tei_err_keep(TE_ERR_UNSUPPORTED, "same host: no thread that copies can be started");
-    return tei_host_peer_get(h, &k, out);
+    return tei_host_peer_get(h, &k, expected, s->ticket, out);
 }
 
 static int host_attach(struct tei_transport *t, struct tei_attach *a, const struct tei_segment *s,
                        const struct tei_hostport *where)
 {
     struct host_peer *p = NULL;
-    int rc = reach(tei_host_of(t), s, &p);
+    int rc = reach(tei_host_of(t), s, where->expected, &p);
 
-    (void)where;
     if (rc)
         TEI_DEBUG("segment %s: %s", s->name, te_errmsg());
     else

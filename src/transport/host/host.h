@@ -109,6 +109,7 @@ struct host_peer {
     unsigned refs;
     struct host *h;
     unsigned char nonce[HOST_NONCE];
+    const char *expected;         /* tei_hostport.expected of the first who asked for it */
     pid_t pid;                    /* for process_vm, and messages */
     bool memfd_only;              /* process_vm is refused; does not change after the greeting */
     bool by_number;               /* only that led to the pidfd, not the socket */
@@ -246,11 +247,12 @@ bool tei_host_auth_read(struct host_session *s);
 void tei_host_auth_late(struct host_session *s);
 void tei_host_auth_end(struct host_session *s);
 /* Proves to the owner who we are, and has it prove that it is the one of the descriptor; false, and why not. */
-bool tei_host_auth_prove(struct host_peer *p, char *why, size_t n);
+bool tei_host_auth_prove(struct host_peer *p, const struct tei_ticket *ticket, char *why, size_t n);
 
 /* ---- host_peer.c */
 /* Finds the peer or greets it; TE_ERR_UNSUPPORTED with the reason in te_errmsg(). */
-int tei_host_peer_get(struct host *h, const struct host_keys *k, struct host_peer **out);
+int tei_host_peer_get(struct host *h, const struct host_keys *k, const char *expected,
+                      const struct tei_ticket *ticket, struct host_peer **out);
 void tei_host_peer_put(struct host_peer *p);
 /* Stops watching it; loop_lock is held. */
 void tei_host_peer_unwatch(struct host_peer *p);

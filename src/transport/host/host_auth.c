@@ -191,7 +191,7 @@ static bool talk(struct host_peer *p, struct tei_proof *proof, struct auth_msg *
     }
     if (!send_msg(p->fd, greet) || !wait_for(p, &answer)) {
         snprintf(why, n,
-                 "process %d does not prove who it is: TE_AUTH is off there; set TE_AUTH=psk there",
+                 "process %d does not prove who it is: TE_AUTH is off there; set it as it is here",
                  (int)p->pid);
         return false;
     }
@@ -210,16 +210,21 @@ static bool talk(struct host_peer *p, struct tei_proof *proof, struct auth_msg *
     return false;
 }
 
-bool tei_host_auth_prove(struct host_peer *p, char *why, size_t n)
+bool tei_host_auth_prove(struct host_peer *p, const struct tei_ticket *ticket, char *why, size_t n)
 {
     struct tei_auth *auth = p->h->conf->identity;
     struct auth_msg greet = begin(AUTH_GREET);
     char id[TEI_AUTH_ID_MAX + 1];
-    struct tei_proof *proof = auth ? tei_proof_client(auth, TEI_PROOF_HOST, id) : NULL;
+    struct tei_proof *proof;
     bool good;
 
     if (!auth)
         return true;
+    if (tei_auth_needs_ticket(auth) && !ticket) {
+        snprintf(why, n, "its handshake port has given no ticket");
+        return false;
+    }
+    proof = tei_proof_client(auth, TEI_PROOF_HOST, ticket, id);
     if (!proof) {
         snprintf(why, n, "out of memory");
         return false;

@@ -545,7 +545,7 @@ static const char *status_text(uint32_t status)
         return "we are in other namespaces, or it cannot see ours (TE_HOST_ANY_NAMESPACE there "
                "allows it)";
     case HOST_UNPROVED:
-        return "it serves only those who have a key; set TE_AUTH=psk and TE_AUTH_KEYS here";
+        return "it serves only those who prove who they are; set TE_AUTH here as it is there";
     default:
         return "for a reason that is not known here";
     }
@@ -648,15 +648,17 @@ static bool gather_ends(struct host_peer *p, char *why)
     return false;
 }
 
-static bool greet(struct host_peer *p, const struct host_keys *k, char *why)
+static bool greet(struct host_peer *p, const struct host_keys *k, const struct tei_ticket *ticket,
+                  char *why)
 {
     struct host_msg welcome;
 
-    return meet(p, k->socket, why) && gather_ends(p, why) && tei_host_auth_prove(p, why, WHY) &&
-           say_hello(p, &welcome, why) && (p->memfd_only || prove(p, &welcome, why));
+    return meet(p, k->socket, why) && gather_ends(p, why) &&
+           tei_host_auth_prove(p, ticket, why, WHY) && say_hello(p, &welcome, why) &&
+           (p->memfd_only || prove(p, &welcome, why));
 }
 
-static struct host_peer *make_peer(struct host *h, const struct host_keys *k)
+static struct host_peer *make_peer(struct host *h, const struct host_keys *k, const char *expected)
 {
     struct host_peer *p = calloc(1, sizeof(*p));
 
@@ -667,20 +669,22 @@ static struct host_peer *make_peer(struct host *h, const struct host_keys *k)
     p->fd = p->pidfd = p->ends = -1;
     p->free_hazards = UINT64_MAX;
     memcpy(p->nonce, k->nonce, HOST_NONCE);
+    p->expected = expected;
     pthread_mutex_init(&p->lock, NULL);
     tei_list_init(&p->maps);
     return p;
 }
 
 /* Referenced; under loop_lock. */
-static struct host_peer *find_peer(struct host *h, const unsigned char nonce[HOST_NONCE])
+static struct host_peer *find_peer(struct host *h, const unsigned char nonce[HOST_NONCE],
+                                   const char *expected)
 {
     struct tei_link *link, *tmp;
 
     TEI_LIST_EACH(&h->peers, link, tmp) {
         struct host_peer *p = tei_container_of(link, struct host_peer, link);
 
-        if (memcmp(p->nonce, nonce, HOST_NONCE) == 0 &&
+        if (memcmp(p->nonce, nonce, HOST_NONCE) == 0 && p->expected == expected &&
             !atomic_load_explicit(&p->broken, memory_order_relaxed)) {
             p->refs++;
             return p;
@@ -704,7 +708,7 @@ static int enter(struct host *h, struct host_peer *p, struct host_peer **out)
     int rc = 0;
 
     pthread_mutex_lock(&h->loop_lock);
-    *out = find_peer(h, p->nonce);
+    *out = find_peer(h, p->nonce, p->expected);
     if (!*out && h->n_peers == PEERS_MAX)
         rc = tei_err_keep(TE_ERR_UNSUPPORTED, "same host: too many peers of this host are open");
     else if (!*out && !watch(h, p))
@@ -718,19 +722,20 @@ static int enter(struct host *h, struct host_peer *p, struct host_peer **out)
     return rc;
 }
 
-int tei_host_peer_get(struct host *h, const struct host_keys *k, struct host_peer **out)
+int tei_host_peer_get(struct host *h, const struct host_keys *k, const char *expected,
+                      const struct tei_ticket *ticket, struct host_peer **out)
 {
     char why[WHY] = "no memory", text[WHY + 32];
     struct host_peer *p;
     int rc;
 
     pthread_mutex_lock(&h->loop_lock);
-    *out = find_peer(h, k->nonce);
+    *out = find_peer(h, k->nonce, expected);
     pthread_mutex_unlock(&h->loop_lock);
     if (*out)
         return 0;
-    p = make_peer(h, k);
-    if (!p || !greet(p, k, why)) {
+    p = make_peer(h, k, expected);
+    if (!p || !greet(p, k, ticket, why)) {
         if (p)
             free_peer(p);
         snprintf(text, sizeof(text), "same host: %s", why);

@@ -289,7 +289,7 @@ static int tcp_attach(struct tei_transport *base, struct tei_attach *a, const st
     int64_t port = read_key(s, "tcp_data_port", 0, UINT16_MAX);
     int64_t version = read_key(s, "tcp_proto_version", 1, INT32_MAX);
     struct tcp_attach *mine = (struct tcp_attach *)a;
-    struct tcp_target target = {.where = *where};
+    struct tcp_target target = {.where = *where, .ticket = s->ticket};
     int rc;
 
     if (port < 0 || version < 0)

@@ -39,25 +39,37 @@ static bool needs_proof(const struct tcp_lane *l)
     return auth_of(l) && !tei_auth_is_classic_fd(auth_of(l), l->watch.fd);
 }
 
-bool tei_tcp_auth_may_speak(const struct tcp_lane *l)
-{
-    const struct tcp_peer *p = l->bundle->peer;
+static const struct tcp_fault mute = {
+    TE_ERR_REJECTED, 0,
+    "the peer cannot prove who it is, and TE_AUTH asks for it; have its address in "
+    "TE_AUTH_CLASSIC"};
+/* Worth a fresh descriptor, with which a ticket comes. */
+static const struct tcp_fault no_ticket = {
+    TE_ERR_PEER, 0, "the peer has given no ticket: its handshake port has not answered"};
 
-    return (p->exchange == &tei_tcp_native && p->framing >= TCP_NATIVE_VERSION) || !needs_proof(l);
+const struct tcp_fault *tei_tcp_auth_silence(const struct tcp_lane *l)
+{
+    struct tcp_peer *p = l->bundle->peer;
+    bool has_ticket;
+
+    if (!needs_proof(l))
+        return NULL;
+    if (p->exchange != &tei_tcp_native || p->framing < TCP_NATIVE_VERSION)
+        return &mute;
+    pthread_mutex_lock(&p->lock);
+    has_ticket = p->ticket != NULL;
+    pthread_mutex_unlock(&p->lock);
+    return tei_auth_needs_ticket(auth_of(l)) && !has_ticket ? &no_ticket : NULL;
 }
 
-void tei_tcp_auth_mute(struct tcp_lane *l)
+void tei_tcp_auth_mute(struct tcp_lane *l, const struct tcp_fault *f)
 {
-    static const struct tcp_fault f = {
-        TE_ERR_REJECTED, 0,
-        "the peer cannot prove who it is, and TE_AUTH=psk asks for it; have its address in "
-        "TE_AUTH_CLASSIC"};
     struct tcp_peer *p = l->bundle->peer;
 
     pthread_mutex_lock(&p->lock);
-    tei_tcp_queue_fail(p, l->bundle->worker, &f);
+    tei_tcp_queue_fail(p, l->bundle->worker, f);
     pthread_mutex_unlock(&p->lock);
-    tei_tcp_lane_fail(l, &f);
+    tei_tcp_lane_fail(l, f);
 }
 
 bool tei_tcp_auth_hello(struct tcp_lane *l, uint8_t *to, size_t *n)
@@ -68,7 +80,7 @@ bool tei_tcp_auth_hello(struct tcp_lane *l, uint8_t *to, size_t *n)
     *n = 0;
     if (!needs_proof(l))
         return true;
-    l->stream->proof = tei_proof_client(auth_of(l), TEI_PROOF_DATA, id);
+    l->stream->proof = tei_proof_client(auth_of(l), TEI_PROOF_DATA, l->bundle->peer->ticket, id);
     if (!l->stream->proof || !tei_auth_nonce(value))
         return false;
     memcpy(value + TEI_AUTH_NONCE, id, strlen(id));
@@ -138,9 +150,17 @@ enum tcp_reply tei_tcp_auth_verdict(const struct tcp_frame_head *h)
 {
     if (h->verdict == TCP_UNKNOWN)
         return h->index == TCP_OPTION_AUTH ? REPLY_OPEN : REPLY_UNKNOWN;
-    return h->index == TEI_AUTH_ID    ? REPLY_NO_ID
-           : h->index == TEI_AUTH_OWN ? REPLY_OWN
-                                      : REPLY_SECURED;
+    switch (h->index) {
+    case TEI_AUTH_ID:
+        return REPLY_NO_ID;
+    case TEI_AUTH_OWN:
+        return REPLY_OWN;
+    case TEI_AUTH_TICKET:
+    case TEI_AUTH_EXPIRED:
+        return REPLY_TICKET;
+    default:
+        return REPLY_SECURED;
+    }
 }
 
 /* --------------------------------------------------------------------------------------- server */

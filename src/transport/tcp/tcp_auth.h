@@ -8,13 +8,13 @@
 #include "transport/tcp/tcp_stream.h"
 
 /* ---- a lane */
-/* Whether what is said on this connection begins with a proof, or needs none. */
-bool tei_tcp_auth_may_speak(const struct tcp_lane *l);
-/* It does not: ends what waits for the peer. */
-void tei_tcp_auth_mute(struct tcp_lane *l);
+/* Why nothing can be said on this connection, which has to begin with a proof; NULL: it can. */
+const struct tcp_fault *tei_tcp_auth_silence(const struct tcp_lane *l);
+/* Ends what waits for the peer, for that reason. */
+void tei_tcp_auth_mute(struct tcp_lane *l, const struct tcp_fault *f);
 /*
- * Writes the options of the greeting, *n bytes, and makes stream.proof; 0 bytes: none is needed. False: out of
- * memory.
+ * Writes the options of the greeting, *n bytes, and makes stream.proof; 0 bytes: none is needed. The peer's lock is
+ * held. False: out of memory.
  */
 bool tei_tcp_auth_hello(struct tcp_lane *l, uint8_t *to, size_t *n);
 /* The connection is closed. */

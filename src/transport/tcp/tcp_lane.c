@@ -222,6 +222,7 @@ static void note_ends(struct tcp_lane *l)
 static void connected(struct tcp_lane *l, int64_t now)
 {
     struct tcp_peer *p = tei_tcp_peer_of(l);
+    const struct tcp_fault *silence;
     bool up, drop;
 
     note_connected(l);
@@ -231,8 +232,9 @@ static void connected(struct tcp_lane *l, int64_t now)
     l->was_up = true;
     l->progress_ns = now;
     tei_watch_set(&l->watch, EPOLLIN);
-    if (!tei_tcp_auth_may_speak(l)) {
-        tei_tcp_auth_mute(l);
+    silence = tei_tcp_auth_silence(l);
+    if (silence) {
+        tei_tcp_auth_mute(l, silence);
         return;
     }
     pthread_mutex_lock(&p->lock);

@@ -254,11 +254,11 @@ static void failed(struct tcp_lane *l, enum tcp_reply v, int64_t now)
                              "the peer demands an option of the framing that is not known here"},
         [REPLY_CORRUPT] = {TE_ERR_LINK, 0, "a checksum is wrong"},
         [REPLY_SECURED] = {TE_ERR_REJECTED, 0,
-                           "the peer serves only those who have a key; set TE_AUTH=psk and "
-                           "TE_AUTH_KEYS here, or have our address in TE_AUTH_CLASSIC there"},
+                           "the peer serves only those who prove who they are; set TE_AUTH here as "
+                           "it is there, or have our address in TE_AUTH_CLASSIC there"},
         [REPLY_OPEN] =
             {TE_ERR_REJECTED, 0,
-             "the peer proves nothing, since TE_AUTH is off there; set TE_AUTH=psk there, "
+             "the peer proves nothing, since TE_AUTH is off there; set it there as it is here, "
              "or have its address in TE_AUTH_CLASSIC here"},
         [REPLY_NO_ID] = {TE_ERR_REJECTED, 0,
                          "our id is not in the key file of the peer; add its line there"},
@@ -266,6 +266,7 @@ static void failed(struct tcp_lane *l, enum tcp_reply v, int64_t now)
             {TE_ERR_REJECTED, 0,
              "the peer has another key for our id; give the id the same key in both "
              "files of TE_AUTH_KEYS"},
+        [REPLY_TICKET] = {TE_ERR_PEER, 0, "the ticket for the data port is outdated"},
         [REPLY_OWN] = {TE_ERR_REJECTED, 0,
                        "our id is the peer's own; give each side an id of its own, or repeat the "
                        "first line of its key file for a group that shares one"},
@@ -282,6 +283,7 @@ static void failed(struct tcp_lane *l, enum tcp_reply v, int64_t now)
     case REPLY_OPEN:
     case REPLY_NO_ID:
     case REPLY_OTHER_KEY:
+    case REPLY_TICKET:
     case REPLY_OWN:
         refused(l, &faults[v], v == REPLY_STRANGER, now);
         break;

@@ -9,6 +9,7 @@
 #include "transport/tcp/tcp_warm.h"
 
 #include "base/err.h"
+#include "base/secret.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,7 @@ static struct tcp_peer *find(struct tei_list *bucket, const struct tcp_target *t
 
         if (p->where.port == target->where.port && p->version == target->version &&
             p->exchange == target->exchange && p->id == target->id &&
+            p->where.expected == target->where.expected &&
             strcmp(p->where.host, target->where.host) == 0)
             return p;
     }
@@ -102,6 +104,7 @@ void tei_tcp_peer_free(struct tcp_peer *p)
         n += p->bundles[i].n_lanes;
     tei_tcp_frames_settle(p);
     pthread_mutex_destroy(&p->lock);
+    tei_ticket_put(p->ticket);
     p->exchange->unmake(p->bundles[0].lanes, n);
     free(p->bundles[0].lanes);
     free(p);
@@ -150,6 +153,20 @@ static void sort_out(struct tcp *t)
     }
 }
 
+/* A newer ticket is for connections that are opened from now on. */
+static void take_ticket(struct tcp_peer *p, struct tei_ticket *ticket)
+{
+    struct tei_ticket *old;
+
+    if (!ticket)
+        return;
+    pthread_mutex_lock(&p->lock);
+    old = p->ticket;
+    p->ticket = tei_ticket_get(ticket);
+    pthread_mutex_unlock(&p->lock);
+    tei_ticket_put(old);
+}
+
 int tei_tcp_peer_get(struct tcp *t, const struct tcp_target *target, struct tcp_peer **out)
 {
     struct tei_list *bucket = bucket_of(t, &target->where);
@@ -163,6 +180,8 @@ int tei_tcp_peer_get(struct tcp *t, const struct tcp_target *target, struct tcp_
         if (p)
             tei_list_push_back(bucket, &p->link);
     }
+    if (p)
+        take_ticket(p, target->ticket);
     if (p && p->refs++ == 0 && tei_link_is_in(&p->left)) {
         tei_list_del(&p->left);
         t->n_left--;

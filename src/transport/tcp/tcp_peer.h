@@ -24,8 +24,9 @@ struct tcp_target {
     struct tei_hostport where;
     int version;
     const struct tcp_exchange *exchange;
-    unsigned framing; /* native: the version of it to speak */
-    uint64_t id;      /* native; else 0 */
+    unsigned framing;          /* native: the version of it to speak */
+    uint64_t id;               /* native; else 0 */
+    struct tei_ticket *ticket; /* the segment's, or NULL */
     int n_more;
     struct tei_addr more[TCP_ADDRS_MAX];
 };
@@ -51,9 +52,10 @@ struct tcp_peer {
     struct tei_hostport where;
     int version; /* of its engine's tcp_proto_version: 1, 2 */
     const struct tcp_exchange *exchange;
-    unsigned framing; /* native: the version of it that both know */
-    uint64_t id;      /* native: the instance that is meant */
-    bool numeric;     /* the host is an address: addrs[0] for good */
+    unsigned framing;          /* native: the version of it that both know */
+    uint64_t id;               /* native: the instance that is meant */
+    bool numeric;              /* the host is an address: addrs[0] for good */
+    struct tei_ticket *ticket; /* the last one that was given for it, or NULL; under the lock */
 
     pthread_mutex_t lock;
     bool gone;      /* no attachment is left: bundles close their lanes and leave */

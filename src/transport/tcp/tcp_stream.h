@@ -80,6 +80,7 @@ enum tcp_reply {
     REPLY_OPEN,    /* the other way round */
     REPLY_NO_ID,
     REPLY_OTHER_KEY,
+    REPLY_TICKET, /* the ticket is outdated: the handshake port gives another one */
     REPLY_OWN,
 };
 
